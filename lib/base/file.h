@@ -1,0 +1,38 @@
+/* file.h - files that are whole or absent. */
+#ifndef VFM_BASE_FILE_H
+#define VFM_BASE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+/* Written under a temporary name in the same folder; commit = flush, fsync, rename,
+ * fsync of the folder.  After abort (or release without commit) nothing is left. */
+struct vfm_atomic {
+	FILE *f;     /* write here */
+	char *path, *tmp;
+};
+int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err);
+int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err);
+void vfm_atomic_abort(struct vfm_atomic *a);  /* also after commit: does nothing then */
+
+int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err); /* atomic */
+/* NUL is added after the data (not counted in *len).  More than max bytes is an error. */
+int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
+
+struct vfm_map {     /* a read-only mmap; an empty file has data == NULL, size == 0 */
+	const uint8_t *data;
+	size_t size;
+};
+int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err);
+void vfm_map_close(struct vfm_map *m);
+
+int vfm_mkdir_p(const char *path, struct vfm_err *err);
+int vfm_fsync_dir(const char *path, struct vfm_err *err);
+int vfm_rm_rf(const char *path, struct vfm_err *err);    /* does not follow links; absent is fine */
+int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct vfm_err *err); /* short = error "truncated" */
+int vfm_full_write(int fd, const void *buf, size_t len, const char *name, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,45 @@
+/* mem.h - memory.  Small allocations cannot fail (they abort with a message);
+ * big ones go through vfm_big_alloc, whose failure is an error like any other.
+ */
+#ifndef VFM_BASE_MEM_H
+#define VFM_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+void *vfm_malloc(size_t size);                     /* never NULL */
+void *vfm_calloc(size_t n, size_t size);           /* never NULL, overflow checked */
+void *vfm_realloc(void *p, size_t n, size_t size); /* never NULL, overflow checked */
+char *vfm_strdup(const char *s);
+char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* 64-byte aligned, not cleared; `what` names it in the error ("tensor blocks.3.fc1").
+ * Free with vfm_big_free(p, size). */
+void *vfm_big_alloc(size_t size, const char *what, struct vfm_err *err);
+void vfm_big_free(void *p, size_t size);
+
+/* Grows `*arr` (element size `elem`) so that it holds at least n elements. */
+void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);
+
+/* Arena: many small objects, freed together.  Not thread-safe. */
+struct vfm_arena {
+	struct vfm_arena_chunk *head;
+};
+void *vfm_arena_alloc(struct vfm_arena *a, size_t size);  /* 16-byte aligned, zeroed */
+char *vfm_arena_strdup(struct vfm_arena *a, const char *s);
+void vfm_arena_release(struct vfm_arena *a);
+
+/* Growing text; `= {0}` is empty.  data is always NUL-terminated once anything was added. */
+struct vfm_buf {
+	char *data;
+	size_t len, cap;
+};
+void vfm_buf_add(struct vfm_buf *b, const void *data, size_t len);
+void vfm_buf_adds(struct vfm_buf *b, const char *s);
+void vfm_buf_addf(struct vfm_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void vfm_buf_clear(struct vfm_buf *b);
+void vfm_buf_release(struct vfm_buf *b);
+
+#endif

@@ -1,0 +1,29 @@
+/* par.h - threads.
+ *
+ * Compute: vfm_par_for, a parallel loop over the compute threads (OpenMP, because
+ * oneDNN brings the same team; two teams on one set of cores would fight).  Which
+ * index runs on which thread is not fixed, so results must not depend on it.
+ * Background work (reading ahead, writing checkpoints, curation): vfm_pool.
+ */
+#ifndef VFM_BASE_PAR_H
+#define VFM_BASE_PAR_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+int vfm_par_threads(void);        /* default: OMP_NUM_THREADS, else SLURM_CPUS_PER_TASK, else the CPUs of the affinity mask */
+void vfm_par_set_threads(int n);  /* before the first loop */
+
+/* Calls fn(i0, i1, ctx) on disjoint ranges that cover [0, n), each of at most `grain`
+ * indices (the last may be shorter).  Nested calls run serially. */
+void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx);
+
+/* A bounded queue with worker threads.  push blocks while the queue is full. */
+struct vfm_pool;
+struct vfm_pool *vfm_pool_new(int n_threads, int queue_len);
+void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg);
+void vfm_pool_wait(struct vfm_pool *p);  /* until all pushed work is done */
+void vfm_pool_free(struct vfm_pool *p);  /* waits; NULL is fine */
+
+#endif

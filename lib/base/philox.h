@@ -1,0 +1,71 @@
+/* philox.h - Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11).
+ *
+ * Randomness is a pure function of a key and a counter, never of rank, thread or
+ * call order.  A stream is named by (seed, step, id, purpose); its element i is word
+ * i%4 of block i/4.  The same integers come from every device.
+ */
+#ifndef VFM_BASE_PHILOX_H
+#define VFM_BASE_PHILOX_H
+
+#include <math.h>
+#include <stdint.h>
+
+enum vfm_purpose {          /* which decision a stream serves; values are part of the checkpoint contract */
+	VFM_RNG_INIT = 1,   /* initial weights: id = fnv64(parameter name), step 0 */
+	VFM_RNG_NOISE = 2,  /* diffusion noise: id = sample id, element = token-in-sample * features + feature */
+	VFM_RNG_TIME = 3,   /* sigma or t: id = sample id */
+	VFM_RNG_DROP = 4,   /* text dropping: id = sample id */
+	VFM_RNG_SAMPLE = 5, /* sampling: initial noise, churn */
+	VFM_RNG_DATA = 6,   /* shuffling and blending */
+	VFM_RNG_TEXT = 7,   /* n-gram embeddings */
+	VFM_RNG_TEST = 15,
+};
+
+struct vfm_rng {            /* a stream; plain data */
+	uint32_t key[2];
+	uint32_t ctr_hi[2]; /* the upper half of the counter; the lower half is the block number */
+};
+
+/* Folds (seed, step, id, purpose) into key and counter:
+ *   key    = seed ^ (purpose << 56) ^ rotl(step, 32) mixed by splitmix64
+ *   ctr_hi = id */
+struct vfm_rng vfm_rng_stream(uint64_t seed, uint64_t step, uint64_t id, enum vfm_purpose purpose);
+
+static inline void vfm_philox4x32(const uint32_t key[2], const uint32_t ctr[4], uint32_t out[4])
+{
+	uint32_t c0 = ctr[0], c1 = ctr[1], c2 = ctr[2], c3 = ctr[3], k0 = key[0], k1 = key[1];
+
+	for (int r = 0; r < 10; r++) {
+		uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+		uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+
+		c1 = (uint32_t)p1;
+		c3 = (uint32_t)p0;
+		c0 = n0;
+		c2 = n2;
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+static inline void vfm_rng_block(const struct vfm_rng *r, uint64_t block, uint32_t out[4])
+{
+	uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), r->ctr_hi[0], r->ctr_hi[1]};
+
+	vfm_philox4x32(r->key, ctr, out);
+}
+
+/* Uniform in (0, 1): (x + 0.5) / 2^32, exact in double. */
+static inline double vfm_u01(uint32_t x)
+{
+	return ((double)x + 0.5) * 0x1p-32;
+}
+
+/* Box-Muller on words (0,1) and (2,3) of a block: 4 normals a block. */
+void vfm_rng_normal4(const struct vfm_rng *r, uint64_t block, float out[4]);
+double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i);            /* element i */
+float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);              /* element i */
+uint64_t vfm_rng_below(const struct vfm_rng *r, uint64_t i, uint64_t n); /* in [0, n), no modulo bias to speak of */
+
+#endif
