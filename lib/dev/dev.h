@@ -1,0 +1,67 @@
+/* dev.h - a device: memory, streams, events, and the op table that runs on it.
+ *
+ * Three modules fill `struct vfm_dev_table`: cpu (always there, the reference), cuda
+ * (a plugin) and sim (counts, computes nothing).  Code above this line never asks
+ * which one it has.  Work is put on a stream and runs in the order in which it was
+ * put there; the host may run ahead, so device memory must stay alive until the
+ * stream has passed its last use (freeing is stream-ordered, too).  A CPU stream runs
+ * its work at once.
+ *
+ * A device and its streams belong to one host thread.
+ */
+#ifndef VFM_DEV_DEV_H
+#define VFM_DEV_DEV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct vfm_ops; /* ops/ops.h */
+struct vfm_dev;
+struct vfm_stream;
+struct vfm_event;
+
+struct vfm_dev_table {
+	const char *name; /* "cpu" */
+	const struct vfm_ops *ops;
+
+	/* 64-byte aligned device memory, contents undefined; `what` names it when it does
+	 * not fit.  free: stream-ordered with respect to s. */
+	void *(*alloc)(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
+	void (*free)(struct vfm_stream *s, void *p, size_t bytes);
+
+	/* Asynchronous where the device allows it; host memory must stay until a sync. */
+	int (*to_device)(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
+	int (*to_host)(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
+	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
+
+	struct vfm_stream *(*stream_new)(struct vfm_dev *d, struct vfm_err *err);
+	void (*stream_free)(struct vfm_stream *s);
+	int (*stream_sync)(struct vfm_stream *s, struct vfm_err *err); /* the host waits */
+
+	struct vfm_event *(*event_new)(struct vfm_dev *d, struct vfm_err *err);
+	void (*event_free)(struct vfm_event *e);
+	int (*event_record)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+	int (*event_wait)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err); /* s waits, not the host */
+
+	void (*dev_free)(struct vfm_dev *d);
+};
+
+/* Fillings embed these as their first member. */
+struct vfm_dev {
+	const struct vfm_dev_table *t;
+	int64_t mem_now, mem_peak; /* bytes given out by alloc */
+	char descr[128];           /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
+};
+struct vfm_stream {
+	struct vfm_dev *dev;
+};
+
+/* Thin callers that keep the memory counts; nothing else may call t->alloc and t->free. */
+void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
+void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
+void vfm_dev_peak_reset(struct vfm_dev *d);
+
+#endif

@@ -1,0 +1,250 @@
+/* ops.h - the op table: everything that a device must be able to compute.
+ *
+ * Each op is a struct of operands and a function vfm_op_X(stream, &args, err) that
+ * checks shapes and dtypes (VFM_EUSAGE, naming op and operand) and calls the device's
+ * filling.  Ops are local: none communicates.
+ *
+ * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F
+ * features.  Activations are f32 or bf16, as each struct says; statistics, biases,
+ * norm weights and reductions are f32.  Sums are accumulated in f32 or better, in a
+ * fixed order for a given shape.  seg[T] gives the sample of a token (ascending);
+ * `seqs` gives the same as boundaries.
+ *
+ * "+=" below: added to what is there.  "=": overwritten.
+ */
+#ifndef VFM_OPS_OPS_H
+#define VFM_OPS_OPS_H
+
+#include "base/err.h"
+#include "base/philox.h"
+#include "dev/dev.h"
+#include "ops/tensor.h"
+
+/* Boundaries of S samples in a row of T tokens, on the host and on the device. */
+struct vfm_seqs {
+	int n;                    /* S */
+	int64_t total;            /* T */
+	int64_t max_len;
+	const int32_t *cu;        /* [S+1], host memory */
+	struct vfm_tensor dev_cu; /* [S+1] i32, device */
+	struct vfm_tensor seg;    /* [T] i32, device; absent where the op does not need it */
+};
+
+enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU };
+
+/* C = epilogue(op(A) op(B)) [+ C].  f32 accumulation.
+ * Forward of a linear layer: a = x [T,in], b = weight [out,in] with trans_b.
+ * Data gradient: a = dy [T,out], b = weight.  Weight gradient: a = dy [T,out] with trans_a, b = x. */
+struct vfm_gemm {
+	struct vfm_tensor a; /* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided */
+	struct vfm_tensor b; /* [K,N], or [N,K] with trans_b; dtype of a */
+	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
+	bool trans_a, trans_b;
+	bool accumulate;            /* C += instead of C = (without act) */
+	struct vfm_tensor bias;     /* optional [N] f32: added before the activation */
+	enum vfm_act act;           /* C = act(z), z = op(A) op(B) + bias */
+	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux) */
+	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
+	struct vfm_tensor a_rowsum; /* optional [M] f32 += sum over K of op(A): the bias gradient */
+};
+
+enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
+
+/* y = n(x) * (1 + scale[seg]) + shift[seg], or n(x) * weight + bias; n: layer norm
+ * (x - mean) / sqrt(var + eps), or RMS x / sqrt(mean(x^2) + eps). */
+struct vfm_norm {
+	enum vfm_norm_kind kind;
+	float eps;
+	struct vfm_tensor x;            /* [T,D] f32 or bf16 */
+	struct vfm_tensor y;            /* [T,D] f32 or bf16 */
+	struct vfm_tensor weight, bias; /* optional [D] f32 */
+	struct vfm_tensor shift, scale; /* optional (both or none) [S,D], f32 or bf16, rows may be strided */
+	const struct vfm_seqs *seqs;    /* with shift */
+	struct vfm_tensor mean, rstd;   /* optional [T] f32 outputs (no mean for RMS) */
+};
+struct vfm_norm_bwd {
+	enum vfm_norm_kind kind;
+	struct vfm_tensor x, dy;          /* [T,D] */
+	struct vfm_tensor weight;         /* as in the forward */
+	struct vfm_tensor scale;          /* as in the forward */
+	const struct vfm_seqs *seqs;      /* with scale */
+	struct vfm_tensor mean, rstd;     /* [T] f32, from the forward */
+	struct vfm_tensor dx;             /* [T,D] f32 or bf16 */
+	bool dx_accumulate;               /* dx += */
+	struct vfm_tensor dweight, dbias; /* optional [D] f32 += */
+	struct vfm_tensor dshift, dscale; /* optional [S,D] f32, rows may be strided, = */
+};
+
+/* y = x + gate[seg] * h (gate absent: 1).  y may be x. */
+struct vfm_gate {
+	struct vfm_tensor x, y;      /* [T,D] f32 or bf16, the same dtype */
+	struct vfm_tensor h;         /* [T,D] f32 or bf16 */
+	struct vfm_tensor gate;      /* optional [S,D] f32 or bf16, rows may be strided */
+	const struct vfm_seqs *seqs; /* with gate */
+};
+/* dh = gate[seg] * dy; dgate[s] = sum over the tokens of s of h * dy; dx is dy itself. */
+struct vfm_gate_bwd {
+	struct vfm_tensor dy, h; /* [T,D] */
+	struct vfm_tensor gate;
+	const struct vfm_seqs *seqs;
+	struct vfm_tensor dh;    /* [T,D], dtype of h, = */
+	struct vfm_tensor dgate; /* [S,D] f32, rows may be strided, = */
+};
+
+/* Per head: y = rope(x / sqrt(mean(x^2) + eps) * weight).  Either part may be left out.
+ * rope rotates the pairs (2i, 2i+1): (a c - b s, a s + b c). */
+struct vfm_qk_norm_rope {
+	struct vfm_tensor x;      /* [T,H,d] f32 or bf16, rows may be strided */
+	struct vfm_tensor y;      /* [T,H,d], dtype of x; may not overlap x */
+	struct vfm_tensor weight; /* optional [d] f32: with it x is normalised */
+	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1 */
+	struct vfm_tensor rstd;   /* [T,H] f32 out, with weight */
+	float eps;
+};
+struct vfm_qk_norm_rope_bwd {
+	struct vfm_tensor x, dy; /* [T,H,d] */
+	struct vfm_tensor weight, rope, rstd;
+	struct vfm_tensor dx;      /* [T,H,d], rows may be strided, = */
+	struct vfm_tensor dweight; /* [d] f32 += */
+};
+
+/* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv
+ * (grouped-query attention).  A sample with no keys gives o = 0, lse = -inf. */
+struct vfm_attn {
+	struct vfm_tensor q;    /* [Tq,H,d] f32 or bf16, rows may be strided; d <= 128, a multiple of 8 */
+	struct vfm_tensor k, v; /* [Tk,Hkv,d], the same */
+	struct vfm_tensor o;    /* [Tq,H,d], dtype of q */
+	struct vfm_tensor lse;  /* [Tq,H] f32: natural logarithm of the sum of exponentials */
+	const struct vfm_seqs *seqs_q, *seqs_k; /* the same number of samples */
+	float scale;
+};
+/* With a global o and lse (ring attention) the gradients are those of this block of keys. */
+struct vfm_attn_bwd {
+	struct vfm_tensor q, k, v, o, lse, dout;
+	struct vfm_tensor dq, dk, dv; /* shapes of q, k, v; rows may be strided; dtype of q or f32; = */
+	const struct vfm_seqs *seqs_q, *seqs_k;
+	float scale;
+};
+
+/* y = act(x); backward y = dy * act'(x) */
+struct vfm_unary {
+	enum vfm_act act;
+	struct vfm_tensor x;  /* any shape, f32 or bf16, contiguous */
+	struct vfm_tensor dy; /* absent: forward */
+	struct vfm_tensor y;
+};
+
+/* y = alpha x + beta y; with beta 0, y is not read (this is also the cast). */
+struct vfm_axpby {
+	float alpha, beta;
+	struct vfm_tensor x, y; /* the same shape, f32 or bf16, rows may be strided */
+};
+
+/* out[s] = [cos(t f_0) ... | sin(t f_0) ...], f_i = max_period^(-i / (F/2)) */
+struct vfm_timestep {
+	struct vfm_tensor t;   /* [S] f32 */
+	struct vfm_tensor out; /* [S,F] f32 or bf16, F even */
+	float max_period;
+};
+
+/* Noise and target of a diffusion step, for every formulation that is linear in
+ * (x0, n):  input = a x0 + b n,  target = c x0 + e n  with n ~ N(0,1) from the stream
+ * (seed, step, id[s], VFM_RNG_NOISE), element idx * F + f. */
+struct vfm_diffuse {
+	uint64_t seed, step;
+	struct vfm_tensor x0;            /* [T,F] f32 */
+	struct vfm_tensor id;            /* [S] i64: the sample's id as bits */
+	struct vfm_tensor idx;           /* [T] i32: the token's place within its sample */
+	struct vfm_tensor coef;          /* [S,4] f32: a, b, c, e */
+	const struct vfm_seqs *seqs;
+	struct vfm_tensor input, target; /* [T,F]: f32 or bf16; f32.  target optional */
+};
+
+/* loss += sum over tokens of w[seg] mean_f (pred - target)^2
+ * sample_loss[s] = sum over its tokens of mean_f (pred - target)^2
+ * dpred = 2 w[seg] (pred - target) / F */
+struct vfm_mse {
+	struct vfm_tensor pred;        /* [T,F] f32 or bf16 */
+	struct vfm_tensor target;      /* [T,F] f32 */
+	struct vfm_tensor w;           /* [S] f32 */
+	const struct vfm_seqs *seqs;
+	struct vfm_tensor loss;        /* [1] f64 += */
+	struct vfm_tensor sample_loss; /* optional [S] f32 = */
+	struct vfm_tensor dpred;       /* optional [T,F], dtype of pred, = */
+};
+
+/* Decoupled weight decay (Loshchilov & Hutter, 2019):
+ * g' = g * grad_scale; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2
+ * p -= lr * wd * p; p -= lr * (m / c1) / (sqrt(v / c2) + eps)    c_i = 1 - b_i^t
+ * ema = decay ema + (1 - decay) p; w = p in the compute dtype */
+struct vfm_adamw {
+	float lr, beta1, beta2, eps, wd, c1, c2, ema_decay;
+	struct vfm_tensor p, m, v;    /* [n] f32 */
+	struct vfm_tensor g;          /* [n] f32 */
+	struct vfm_tensor grad_scale; /* optional [1] f32 */
+	struct vfm_tensor w;          /* optional [n] bf16 */
+	struct vfm_tensor ema;        /* optional [n] f32 */
+};
+
+/* sum[0] += sum of x^2 */
+struct vfm_sumsq {
+	struct vfm_tensor x;   /* [n] f32 */
+	struct vfm_tensor sum; /* [1] f64 */
+};
+
+/* norm[0] = sqrt(sum[0]); scale[0] = max_norm > 0 && norm > max_norm ? max_norm / norm : 1 */
+struct vfm_clip {
+	struct vfm_tensor sum;         /* [1] f64 */
+	struct vfm_tensor norm, scale; /* [1] f32 */
+	float max_norm;                /* <= 0: no clipping */
+};
+
+/* x[i] = mean + std * normal(rng, first + i); std 0: constant */
+struct vfm_fill {
+	struct vfm_tensor x; /* [n] f32 or bf16 */
+	struct vfm_rng rng;
+	int64_t first;
+	float mean, std;
+};
+
+#define VFM_OP_LIST(X)                                                                                       \
+	X(gemm)                                                                                              \
+	X(norm)                                                                                              \
+	X(norm_bwd)                                                                                          \
+	X(gate)                                                                                              \
+	X(gate_bwd)                                                                                          \
+	X(qk_norm_rope)                                                                                      \
+	X(qk_norm_rope_bwd)                                                                                  \
+	X(attn)                                                                                              \
+	X(attn_bwd)                                                                                          \
+	X(unary)                                                                                             \
+	X(axpby)                                                                                             \
+	X(timestep)                                                                                          \
+	X(diffuse)                                                                                           \
+	X(mse)                                                                                               \
+	X(adamw)                                                                                             \
+	X(sumsq)                                                                                             \
+	X(clip)                                                                                              \
+	X(fill)
+
+/* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
+struct vfm_ops {
+#define X(name) int (*name)(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err);
+	VFM_OP_LIST(X)
+#undef X
+};
+
+#define X(name) int vfm_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err);
+VFM_OP_LIST(X)
+#undef X
+
+/* The work of a call: what `sim` and the benchmarks count.  FLOPs are those of the
+ * matrix products (2 a multiply-add); bytes are operands read once and written once. */
+struct vfm_cost {
+	double flops, bytes;
+};
+#define X(name) struct vfm_cost vfm_cost_##name(const struct vfm_##name *a);
+VFM_OP_LIST(X)
+#undef X
+
+#endif

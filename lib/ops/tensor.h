@@ -1,0 +1,62 @@
+/* tensor.h - a view of device memory: address, dtype, shape, strides.  Owns nothing.
+ *
+ * The last dimension is always contiguous; outer strides may be larger than the shape
+ * asks for (a slice of a fused qkv, a column block of the modulation).  ndim == 0
+ * means "absent", which is how optional operands are left out.
+ */
+#ifndef VFM_OPS_TENSOR_H
+#define VFM_OPS_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "spec/dtype.h"
+
+enum { VFM_MAX_DIM = 4 };
+
+struct vfm_tensor {
+	void *data;
+	enum vfm_dtype dtype;
+	int ndim;
+	int64_t shape[VFM_MAX_DIM];
+	int64_t stride[VFM_MAX_DIM]; /* in elements; stride[ndim-1] == 1 */
+};
+
+static inline bool vfm_has(const struct vfm_tensor *t)
+{
+	return t->ndim > 0;
+}
+
+static inline int64_t vfm_numel(const struct vfm_tensor *t)
+{
+	int64_t n = 1;
+
+	for (int i = 0; i < t->ndim; i++)
+		n *= t->shape[i];
+	return t->ndim ? n : 0;
+}
+
+static inline size_t vfm_nbytes(const struct vfm_tensor *t)
+{
+	return (size_t)vfm_numel(t) * vfm_dtype_size(t->dtype);
+}
+
+bool vfm_contiguous(const struct vfm_tensor *t);
+
+/* Contiguous views of `data`. */
+struct vfm_tensor vfm_t1(void *data, enum vfm_dtype dt, int64_t n);
+struct vfm_tensor vfm_t2(void *data, enum vfm_dtype dt, int64_t rows, int64_t cols);
+struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c);
+
+/* [rows, cols] -> columns [first, first + n): the same rows, the old row stride. */
+struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n);
+/* [T, n * heads * hd] -> [T, heads, hd], part i of n (q, k or v of a fused projection). */
+struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads, int64_t hd);
+/* A contiguous tensor seen as [rows, last dimension]. */
+struct vfm_tensor vfm_as2(const struct vfm_tensor *t);
+
+/* "bf16 [512, 3, 64]" into buf, for errors. */
+const char *vfm_tensor_str(const struct vfm_tensor *t, char *buf, size_t len);
+
+#endif
