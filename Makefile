@@ -47,11 +47,11 @@ UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/tes
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-lint demo check check-unit check-ops check-cli lint layers format install clean help fuzz
+.PHONY: all deps deps-check deps-lint demo check check-quick check-unit check-ops check-cli lint layers format install clean help fuzz
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(BINS)
+all: $(LIB) $(BINS)
 
 help:
 	@echo "make            build the commands into $(B)/bin"
@@ -79,7 +79,8 @@ $(LIB): $(LIB_OBJ)
 	rm -f $@ && $(AR) rcs $@ $^
 
 .SECONDEXPANSION:
-$(BINS): $(B)/bin/%: $$(patsubst %.c,$(B)/%.o,$$(wildcard cmd/%/*.c)) $(LIB)
+cmd_objs = $(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(1)/*.c))
+$(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 
@@ -100,3 +101,9 @@ deps-lint:
 
 clean:
 	rm -rf $(B)
+
+# ---- tests ---------------------------------------------------------------------
+check-unit: $(UNIT)
+	@for t in $(UNIT); do $$t || exit 1; done
+
+check-quick: check-unit

@@ -6,7 +6,8 @@
  * naming the file, key or record and the reason.  The library never prints an
  * error and never exits; only a failed *small* allocation aborts (mem.h).
  *
- * Codes are the negative of the exit status that a command ends with.
+ * Codes are the negative of the exit status that a command ends with (but VFM_EPIPE: 0).
+ * A message that is too long (file names have any length) is cut and ends with "...".
  */
 #ifndef VFM_BASE_ERR_H
 #define VFM_BASE_ERR_H
@@ -15,6 +16,7 @@ enum {
 	VFM_EINPUT = -1,   /* this input (record, file) is bad; others may be good */
 	VFM_EUSAGE = -2,   /* bad usage, config, manifest or checkpoint; nothing was done */
 	VFM_EENV = -3,     /* the environment failed: no space, no device, a peer died */
+	VFM_EPIPE = -32,   /* the reader of stdout went away: ends a command quietly, with status 0 */
 	VFM_ESIGNAL = -75, /* stopped early by a signal, with everything saved */
 };
 

@@ -1,7 +1,7 @@
 /* log.h - talk on stderr: "program: message", under srun "program: [rank 3] message".
  *
  * stdout is never touched here.  All functions are thread-safe; a line is written
- * with one write(2).
+ * with one write(2).  Control characters, which file names may hold, are printed as '?'.
  */
 #ifndef VFM_BASE_LOG_H
 #define VFM_BASE_LOG_H
@@ -20,7 +20,7 @@ void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));  /* "
 void vfm_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Progress: a bar rewritten in place when stderr is a terminal, else a line every
- * 10 seconds; nothing with -q.  total 0 = unknown. */
+ * 10 seconds; nothing with -q.  total 0 = unknown.  step may be called from any thread. */
 struct vfm_progress {
 	const char *what;      /* "clips" */
 	int64_t total, done;

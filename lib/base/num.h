@@ -1,6 +1,7 @@
 /* num.h - strict number parsing: the whole string or nothing.
  * Errors are VFM_EUSAGE and read "expected an integer, got '12x'"; the caller adds
- * the option or key with vfm_err_context.
+ * the option or key with vfm_err_context.  *out is left alone on failure.  Numbers are decimal;
+ * no blanks, no "+", no hexadecimal.
  */
 #ifndef VFM_BASE_NUM_H
 #define VFM_BASE_NUM_H

@@ -58,11 +58,13 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out);
 /* "0.1.0 (abc1234) cpu media …": what `--version` prints after the command's name. */
 const char *vfm_version(void);
 
-/* The last thing a command does: reports err (if any) on stderr, checks that stdout
- * closed well (a broken pipe is quiet), returns the exit status. */
+/* The last thing a command does: if rc < 0 reports err (where it holds a message) on stderr,
+ * checks that stdout closed well (a broken pipe is quiet), returns the exit status:
+ * 0 for rc >= 0 and VFM_EPIPE, else -rc.  `return vfm_cmd_exit(rc, &err);` from main. */
 int vfm_cmd_exit(int rc, const struct vfm_err *err);
 
-/* To be called first in main: log name, SIGPIPE policy, locale. */
+/* To be called first in main: log name; SIGPIPE ignored, so that a write gives EPIPE; the
+ * locale stays "C", because numbers are data. */
 void vfm_cmd_init(const char *argv0);
 
 #endif

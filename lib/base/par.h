@@ -16,10 +16,13 @@ int vfm_par_threads(void);        /* default: OMP_NUM_THREADS, else SLURM_CPUS_P
 void vfm_par_set_threads(int n);  /* before the first loop */
 
 /* Calls fn(i0, i1, ctx) on disjoint ranges that cover [0, n), each of at most `grain`
- * indices (the last may be shorter).  Nested calls run serially. */
+ * indices (the last may be shorter).  Nested calls run serially, and so do calls from the
+ * threads of a vfm_pool, which would otherwise bring a second team each.  A process that
+ * forks must do so before its first loop: OpenMP does not survive a fork. */
 void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx);
 
-/* A bounded queue with worker threads.  push blocks while the queue is full. */
+/* A bounded queue with worker threads.  push blocks while the queue is full; work must not
+ * push to its own pool.  wait and push may be called from several threads. */
 struct vfm_pool;
 struct vfm_pool *vfm_pool_new(int n_threads, int queue_len);
 void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg);

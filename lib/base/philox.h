@@ -26,9 +26,12 @@ struct vfm_rng {            /* a stream; plain data */
 	uint32_t ctr_hi[2]; /* the upper half of the counter; the lower half is the block number */
 };
 
-/* Folds (seed, step, id, purpose) into key and counter:
- *   key    = seed ^ (purpose << 56) ^ rotl(step, 32) mixed by splitmix64
- *   ctr_hi = id */
+/* Folds (seed, step, id, purpose) into key and counter.  Part of the checkpoint contract: never change it.
+ *   mix(x): x += 0x9E3779B97F4A7C15; x = (x ^ x>>30) * 0xBF58476D1CE4E5B9;
+ *           x = (x ^ x>>27) * 0x94D049BB133111EB; x ^ x>>31             (splitmix64)
+ *   key    = mix(mix(mix(seed) ^ step) ^ purpose), low word first
+ *   ctr_hi = id, low word first
+ * For one seed and purpose all steps have different keys; otherwise equal keys are a 2^-64 chance. */
 struct vfm_rng vfm_rng_stream(uint64_t seed, uint64_t step, uint64_t id, enum vfm_purpose purpose);
 
 static inline void vfm_philox4x32(const uint32_t key[2], const uint32_t ctr[4], uint32_t out[4])
@@ -62,10 +65,13 @@ static inline double vfm_u01(uint32_t x)
 	return ((double)x + 0.5) * 0x1p-32;
 }
 
-/* Box-Muller on words (0,1) and (2,3) of a block: 4 normals a block. */
+/* Box-Muller on words (a, b) = (0,1) and (2,3) of a block, in double: r = sqrt(-2 ln u01(a)),
+ * out = r cos(2 pi u01(b)), r sin(2 pi u01(b)); 4 normals a block. */
 void vfm_rng_normal4(const struct vfm_rng *r, uint64_t block, float out[4]);
-double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i);            /* element i */
-float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);              /* element i */
-uint64_t vfm_rng_below(const struct vfm_rng *r, uint64_t i, uint64_t n); /* in [0, n), no modulo bias to speak of */
+double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i);            /* element i: word i%4 of block i/4 */
+float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);              /* element i: normal i%4 of block i/4 */
+/* In [0, n): the upper 64 bits of x * n, where x is the 64-bit word i%2 of block i/2 (low word
+ * first).  The bias is below n / 2^64.  n 0 gives 0. */
+uint64_t vfm_rng_below(const struct vfm_rng *r, uint64_t i, uint64_t n);
 
 #endif

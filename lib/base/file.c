@@ -1,0 +1,334 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* The folder of path, for the caller to free. */
+static char *dir_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return vfm_strdup(".");
+	if (slash == path)
+		return vfm_strdup("/");
+	return vfm_strfmt("%.*s", (int)(slash - path), path);
+}
+
+/* Creates a new file beside path.  Its name is unique on this machine by pid and counter; O_EXCL
+ * and another turn settle the rest (a shared file system, a leftover of a killed process). */
+static int create_tmp(const char *path, char **tmp)
+{
+	static unsigned counter;
+	int fd = -1;
+
+	for (int turn = 0; turn < 100; turn++) {
+		unsigned n = __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED);
+
+		*tmp = vfm_strfmt("%s.tmp.%ld.%u", path, (long)getpid(), n);
+		fd = open(*tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (fd < 0 && errno == ENAMETOOLONG) {
+			char *dir = dir_of(path);
+
+			free(*tmp);
+			*tmp = vfm_strfmt("%s/.vfm.tmp.%ld.%u", dir, (long)getpid(), n);
+			free(dir);
+			fd = open(*tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		}
+		if (fd >= 0)
+			return fd;
+		free(*tmp);
+		*tmp = NULL;
+		if (errno != EEXIST)
+			break;
+	}
+	return -1;
+}
+
+int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)
+{
+	struct stat st;
+	char real[PATH_MAX];
+	bool exists = stat(path, &st) == 0;
+	int fd;
+
+	*a = (struct vfm_atomic){0};
+	if (exists && S_ISDIR(st.st_mode))
+		return vfm_fail(err, VFM_EENV, "cannot write '%s': Is a directory", path);
+	if (exists && !S_ISREG(st.st_mode)) {
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+		a->path = vfm_strdup(path);
+	} else {
+		/* Through a link, the file that it points to is replaced and not the link. */
+		a->path = vfm_strdup(exists && realpath(path, real) ? real : path);
+		fd = create_tmp(a->path, &a->tmp);
+		if (fd >= 0 && exists && fchmod(fd, st.st_mode & 07777) != 0 && errno != EPERM) {
+			vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+			close(fd);
+			vfm_atomic_abort(a);
+			return VFM_EENV;
+		}
+	}
+	a->f = fd >= 0 ? fdopen(fd, "w") : NULL;
+	if (!a->f) {
+		vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+		if (fd >= 0)
+			close(fd);
+		vfm_atomic_abort(a);
+		return VFM_EENV;
+	}
+	return 0;
+}
+
+void vfm_atomic_abort(struct vfm_atomic *a)
+{
+	if (a->f)
+		fclose(a->f);
+	if (a->tmp)
+		unlink(a->tmp);
+	free(a->tmp);
+	free(a->path);
+	*a = (struct vfm_atomic){0};
+}
+
+int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
+{
+	FILE *f = a->f;
+	char *dir = NULL;
+	int rc = 0, why = 0;
+
+	/* stdio keeps only the fact of an earlier failure; the flush usually meets its reason again. */
+	errno = 0;
+	if (fflush(f) != 0 || ferror(f))
+		why = errno ? errno : EIO;
+	if (!why && a->tmp && fsync(fileno(f)) != 0)
+		why = errno;
+	a->f = NULL;
+	if (fclose(f) != 0 && !why)
+		why = errno;
+	if (!why && a->tmp) {
+		if (rename(a->tmp, a->path) != 0) {
+			why = errno;
+		} else {
+			free(a->tmp);
+			a->tmp = NULL;
+			dir = dir_of(a->path);
+			rc = vfm_fsync_dir(dir, err);
+		}
+	}
+	if (why) {
+		errno = why;
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", a->path);
+	}
+	free(dir);
+	vfm_atomic_abort(a);
+	return rc;
+}
+
+int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err)
+{
+	struct vfm_atomic a;
+
+	TRY(vfm_atomic_open(&a, path, err));
+	if (len && fwrite(data, 1, len, a.f) != len) {
+		vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+		vfm_atomic_abort(&a);
+		return VFM_EENV;
+	}
+	return vfm_atomic_commit(&a, err);
+}
+
+int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t cap = 0, n = 0;
+	char *buf = NULL;
+	ssize_t got;
+
+	*data = NULL;
+	*len = 0;
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	for (;;) {
+		vfm_grow(&buf, &cap, n + 65536, 1);
+		got = read(fd, buf + n, cap - n - 1);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			break;
+		n += (size_t)got;
+		if (n > max) {
+			vfm_fail(err, VFM_EINPUT, "'%s' is too large (more than %zu bytes)", path, max);
+			goto fail;
+		}
+	}
+	if (got < 0) {
+		vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+		goto fail;
+	}
+	close(fd);
+	buf[n] = 0;
+	*data = buf;
+	*len = n;
+	return 0;
+fail:
+	close(fd);
+	free(buf);
+	return VFM_EINPUT;
+}
+
+int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err)
+{
+	struct stat st;
+	void *p;
+	int fd;
+
+	*m = (struct vfm_map){0};
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	if (fstat(fd, &st) != 0) {
+		vfm_fail_errno(err, VFM_EINPUT, "cannot stat '%s'", path);
+		goto fail;
+	}
+	if (!S_ISREG(st.st_mode)) {
+		vfm_fail(err, VFM_EINPUT, "'%s' is not a regular file", path);
+		goto fail;
+	}
+	if (st.st_size > 0) {
+		p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (p == MAP_FAILED) {
+			vfm_fail_errno(err, VFM_EENV, "cannot map '%s'", path);
+			goto fail;
+		}
+		m->data = p;
+		m->size = (size_t)st.st_size;
+	}
+	close(fd);
+	return 0;
+fail:
+	close(fd);
+	return err ? err->code : VFM_EINPUT;
+}
+
+void vfm_map_close(struct vfm_map *m)
+{
+	if (m->data)
+		munmap((void *)(uintptr_t)m->data, m->size);
+	*m = (struct vfm_map){0};
+}
+
+int vfm_mkdir_p(const char *path, struct vfm_err *err)
+{
+	char *p = vfm_strdup(path), *s = p;
+	struct stat st;
+	int rc = 0;
+
+	while (rc == 0) {
+		char was;
+
+		s += strspn(s, "/");
+		s += strcspn(s, "/");
+		was = *s;
+		*s = 0;
+		if (*p && mkdir(p, 0777) != 0) {
+			int why = errno;
+
+			/* Also where it exists but may not be made (EROFS, EACCES on a parent). */
+			if (stat(p, &st) != 0) {
+				errno = why;
+				rc = vfm_fail_errno(err, VFM_EENV, "cannot make folder '%s'", path);
+			} else if (!S_ISDIR(st.st_mode)) {
+				rc = vfm_fail(err, VFM_EENV, "cannot make folder '%s': '%s' is not a folder", path, p);
+			}
+		}
+		*s = was;
+		if (!was)
+			break;
+	}
+	free(p);
+	return rc;
+}
+
+int vfm_fsync_dir(const char *path, struct vfm_err *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot open folder '%s'", path);
+	/* Some network file systems cannot sync a folder and say EINVAL: then rename is all there is. */
+	if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) {
+		vfm_fail_errno(err, VFM_EENV, "cannot sync folder '%s'", path);
+		close(fd);
+		return VFM_EENV;
+	}
+	close(fd);
+	return 0;
+}
+
+static int rm_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+int vfm_rm_rf(const char *path, struct vfm_err *err)
+{
+	struct stat st;
+
+	if (lstat(path, &st) != 0 && errno == ENOENT)
+		return 0;
+	if (nftw(path, rm_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+		return vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", path);
+	return 0;
+}
+
+int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct vfm_err *err)
+{
+	char *p = buf;
+
+	if (off > INT64_MAX || len > INT64_MAX - off)
+		return vfm_fail(err, VFM_EINPUT, "cannot read '%s': offset out of range", name);
+	while (len > 0) {
+		ssize_t n = pread(fd, p, len, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", name);
+		if (n == 0)
+			return vfm_fail(err, VFM_EINPUT, "'%s' is truncated: it ends at byte %llu, %zu more were expected",
+				name, (unsigned long long)off, len);
+		p += n;
+		off += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int vfm_full_write(int fd, const void *buf, size_t len, const char *name, struct vfm_err *err)
+{
+	const char *p = buf;
+
+	while (len > 0) {
+		ssize_t n = write(fd, p, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", name);
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}

@@ -1,0 +1,169 @@
+#include "base/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+struct vfm_sha256 {
+	EVP_MD_CTX *ctx;
+};
+
+static void crypto_broken(void) __attribute__((noreturn));
+static void crypto_broken(void)
+{
+	vfm_error("sha256 is not available from libcrypto");
+	abort();
+}
+
+/* Without this the first digest would read openssl.cnf, which costs milliseconds and may load engines. */
+static void init_crypto(void)
+{
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
+}
+
+struct vfm_sha256 *vfm_sha256_new(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct vfm_sha256 *s = vfm_malloc(sizeof(*s));
+
+	pthread_once(&once, init_crypto);
+	s->ctx = EVP_MD_CTX_new();
+	if (!s->ctx || EVP_DigestInit_ex(s->ctx, EVP_sha256(), NULL) != 1)
+		crypto_broken();
+	return s;
+}
+
+void vfm_sha256_add(struct vfm_sha256 *s, const void *data, size_t len)
+{
+	if (len && EVP_DigestUpdate(s->ctx, data, len) != 1)
+		crypto_broken();
+}
+
+void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX])
+{
+	static const char digit[] = "0123456789abcdef";
+	unsigned char md[32];
+
+	if (EVP_DigestFinal_ex(s->ctx, md, NULL) != 1)
+		crypto_broken();
+	for (int i = 0; i < 32; i++) {
+		hex[2 * i] = digit[md[i] >> 4];
+		hex[2 * i + 1] = digit[md[i] & 15];
+	}
+	hex[64] = 0;
+	EVP_MD_CTX_free(s->ctx);
+	free(s);
+}
+
+void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX])
+{
+	struct vfm_sha256 *s = vfm_sha256_new();
+
+	vfm_sha256_add(s, data, len);
+	vfm_sha256_end(s, hex);
+}
+
+int vfm_sha256_file(const char *path, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	enum { CHUNK = 1 << 18 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct vfm_sha256 *s;
+	char *buf;
+	ssize_t n;
+
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	buf = vfm_malloc(CHUNK);
+	s = vfm_sha256_new();
+	while ((n = read(fd, buf, CHUNK)) > 0 || (n < 0 && errno == EINTR))
+		if (n > 0)
+			vfm_sha256_add(s, buf, (size_t)n);
+	if (n < 0)
+		vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+	vfm_sha256_end(s, hex);
+	free(buf);
+	close(fd);
+	return n < 0 ? VFM_EINPUT : 0;
+}
+
+uint64_t vfm_fnv64(const void *data, size_t len)
+{
+	const unsigned char *p = data;
+	uint64_t h = 0xCBF29CE484222325u;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ p[i]) * 0x100000001B3u;
+	return h;
+}
+
+/* ---- crc32c ------------------------------------------------------------------ */
+
+static uint32_t crc_table[8][256];
+
+static void crc_init(void)
+{
+	for (uint32_t i = 0; i < 256; i++) {
+		uint32_t c = i;
+
+		for (int k = 0; k < 8; k++)
+			c = c & 1 ? (c >> 1) ^ 0x82F63B78u : c >> 1;
+		crc_table[0][i] = c;
+	}
+	for (int t = 1; t < 8; t++)
+		for (int i = 0; i < 256; i++)
+			crc_table[t][i] = crc_table[0][crc_table[t - 1][i] & 255] ^ (crc_table[t - 1][i] >> 8);
+}
+
+uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const unsigned char *p = data;
+
+	pthread_once(&once, crc_init);
+	crc = ~crc;
+	for (; len >= 8; len -= 8, p += 8) { /* eight bytes a turn, one table each */
+		crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+		crc = crc_table[7][crc & 255] ^ crc_table[6][crc >> 8 & 255] ^ crc_table[5][crc >> 16 & 255] ^
+			crc_table[4][crc >> 24] ^ crc_table[3][p[4]] ^ crc_table[2][p[5]] ^ crc_table[1][p[6]] ^
+			crc_table[0][p[7]];
+	}
+	for (; len; len--, p++)
+		crc = crc_table[0][(crc ^ *p) & 255] ^ (crc >> 8);
+	return ~crc;
+}
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+
+__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const unsigned char *p, size_t len)
+{
+	uint64_t c = ~crc, w;
+
+	for (; len >= 8; len -= 8, p += 8) {
+		memcpy(&w, p, 8);
+		c = _mm_crc32_u64(c, w);
+	}
+	for (; len; len--, p++)
+		c = _mm_crc32_u8((uint32_t)c, *p);
+	return ~(uint32_t)c;
+}
+
+uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len)
+{
+	return __builtin_cpu_supports("sse4.2") ? crc_sse42(crc, data, len) : vfm_crc32c_table(crc, data, len);
+}
+#else
+uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len)
+{
+	return vfm_crc32c_table(crc, data, len);
+}
+#endif

@@ -1,0 +1,401 @@
+#include "base/json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/near.h"
+
+/* ---- whole documents --------------------------------------------------------- */
+
+json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err)
+{
+	json_error_t e;
+	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
+
+	if (!v)
+		vfm_fail(err, VFM_EUSAGE, "%s:%d:%d: %s", what, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1, e.text);
+	return v;
+}
+
+json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err)
+{
+	char *text;
+	size_t len;
+	json_t *v;
+
+	if (vfm_read_file(path, max_bytes, &text, &len, err) < 0) {
+		if (err)
+			err->code = VFM_EUSAGE;
+		return NULL;
+	}
+	v = vfm_json_parse(text, len, path, err);
+	free(text);
+	return v;
+}
+
+/* ---- getters ----------------------------------------------------------------- */
+
+static const char *type_name(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_ARRAY:
+		return "an array";
+	case JSON_STRING:
+		return "a string";
+	case JSON_INTEGER:
+		return "an integer";
+	case JSON_REAL:
+		return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return "a boolean";
+	case JSON_NULL:
+		break;
+	}
+	return "null";
+}
+
+#define DOT(where) (*(where) ? "." : "")
+
+/* 1 = *v is there, 0 = absent and not required. */
+static int find(const json_t *obj, const char *where, const char *key, bool required, const char *expected,
+	const json_t **v, struct vfm_err *err)
+{
+	if (!json_is_object(obj))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object, got %s", *where ? where : "top level",
+			obj ? type_name(obj) : "nothing");
+	*v = json_object_get(obj, key);
+	if (*v && !(json_is_null(*v) && !required))
+		return 1;
+	if (!required)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "%s%s%s: missing (expected %s)", where, DOT(where), key, expected);
+}
+
+static int wrong(const char *where, const char *key, const char *expected, const json_t *v, struct vfm_err *err)
+{
+	if (json_is_real(v))
+		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected %s, got %.17g", where, DOT(where), key, expected,
+			json_real_value(v));
+	return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected %s, got %s", where, DOT(where), key, expected, type_name(v));
+}
+
+int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max,
+	int64_t *out, struct vfm_err *err)
+{
+	const json_t *v;
+	double real;
+	int64_t n;
+	int rc = find(obj, where, key, required, "an integer", &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (json_is_integer(v)) {
+		n = json_integer_value(v);
+	} else if (json_is_real(v)) {
+		real = json_real_value(v);
+		if (!(fabs(real) <= 0x1p53) || real != floor(real))
+			return wrong(where, key, "an integer", v, err);
+		n = (int64_t)real;
+	} else {
+		return wrong(where, key, "an integer", v, err);
+	}
+	if (n < min || n > max) {
+		if (max == INT64_MAX)
+			return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected an integer of at least %" PRId64 ", got %" PRId64,
+				where, DOT(where), key, min, n);
+		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected an integer from %" PRId64 " to %" PRId64 ", got %" PRId64,
+			where, DOT(where), key, min, max, n);
+	}
+	*out = n;
+	return 0;
+}
+
+int vfm_json_f64(const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err)
+{
+	const json_t *v;
+	int rc = find(obj, where, key, required, "a number", &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_number(v))
+		return wrong(where, key, "a number", v, err);
+	*out = json_number_value(v);
+	return 0;
+}
+
+int vfm_json_bool(const json_t *obj, const char *where, const char *key, bool required, bool *out, struct vfm_err *err)
+{
+	const json_t *v;
+	int rc = find(obj, where, key, required, "true or false", &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_boolean(v))
+		return wrong(where, key, "true or false", v, err);
+	*out = json_is_true(v);
+	return 0;
+}
+
+int vfm_json_str(const json_t *obj, const char *where, const char *key, bool required, const char **out,
+	struct vfm_err *err)
+{
+	const json_t *v;
+	int rc = find(obj, where, key, required, "a string", &v, err);
+
+	if (rc <= 0)
+		return rc;
+	if (!json_is_string(v))
+		return wrong(where, key, "a string", v, err);
+	*out = json_string_value(v);
+	return 0;
+}
+
+int vfm_json_only_keys(const json_t *obj, const char *where, const char *const *keys, struct vfm_err *err)
+{
+	const char *key, *near;
+	json_t *v;
+
+	if (!json_is_object(obj))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object, got %s", *where ? where : "top level",
+			obj ? type_name(obj) : "nothing");
+	json_object_foreach ((json_t *)(uintptr_t)obj, key, v) {
+		int i = 0;
+
+		while (keys[i] && strcmp(keys[i], key) != 0)
+			i++;
+		if (keys[i])
+			continue;
+		near = vfm_near(key, keys);
+		if (near)
+			return vfm_fail(err, VFM_EUSAGE, "%s%s%s: unknown key (did you mean '%s'?)", where, DOT(where), key, near);
+		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: unknown key", where, DOT(where), key);
+	}
+	return 0;
+}
+
+/* ---- writing ----------------------------------------------------------------- */
+
+json_t *vfm_json_real(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void put_string(struct vfm_buf *b, const char *s, size_t len)
+{
+	static const char esc[] = "\b\f\n\r\t\"\\", as[] = "bfnrt\"\\";
+	size_t from = 0;
+
+	vfm_buf_add(b, "\"", 1);
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)s[i];
+		const char *e;
+
+		if (c >= 0x20 && c != '"' && c != '\\')
+			continue;
+		vfm_buf_add(b, s + from, i - from);
+		from = i + 1;
+		e = c ? strchr(esc, c) : NULL;
+		if (e)
+			vfm_buf_addf(b, "\\%c", as[e - esc]);
+		else
+			vfm_buf_addf(b, "\\u%04x", c);
+	}
+	vfm_buf_add(b, s + from, len - from);
+	vfm_buf_add(b, "\"", 1);
+}
+
+static void put_real(struct vfm_buf *b, double x)
+{
+	char s[32];
+
+	for (int digits = 15; digits <= 17; digits++) {
+		snprintf(s, sizeof(s), "%.*g", digits, x);
+		if (strtod(s, NULL) == x)
+			break;
+	}
+	/* It stays a real number for the next reader. */
+	if (!strpbrk(s, ".e"))
+		memcpy(s + strlen(s), ".0", 3);
+	vfm_buf_adds(b, s);
+}
+
+static void new_line(struct vfm_buf *b, int indent, int depth)
+{
+	if (indent > 0)
+		vfm_buf_addf(b, "\n%*s", indent * depth, "");
+}
+
+static void put_value(struct vfm_buf *b, const json_t *v, int indent, int depth)
+{
+	const char *key;
+	json_t *x;
+	size_t i, n = 0;
+
+	switch (json_typeof(v)) {
+	case JSON_OBJECT:
+		vfm_buf_adds(b, "{");
+		json_object_foreach ((json_t *)(uintptr_t)v, key, x) {
+			if (n++)
+				vfm_buf_adds(b, ",");
+			new_line(b, indent, depth + 1);
+			put_string(b, key, strlen(key));
+			vfm_buf_adds(b, indent > 0 ? ": " : ":");
+			put_value(b, x, indent, depth + 1);
+		}
+		if (n)
+			new_line(b, indent, depth);
+		vfm_buf_adds(b, "}");
+		break;
+	case JSON_ARRAY:
+		vfm_buf_adds(b, "[");
+		json_array_foreach (v, i, x) {
+			if (i)
+				vfm_buf_adds(b, indent > 0 ? ", " : ",");
+			put_value(b, x, indent, depth + 1);
+		}
+		vfm_buf_adds(b, "]");
+		break;
+	case JSON_STRING:
+		put_string(b, json_string_value(v), json_string_length(v));
+		break;
+	case JSON_INTEGER:
+		vfm_buf_addf(b, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+		break;
+	case JSON_REAL:
+		put_real(b, json_real_value(v));
+		break;
+	case JSON_TRUE:
+		vfm_buf_adds(b, "true");
+		break;
+	case JSON_FALSE:
+		vfm_buf_adds(b, "false");
+		break;
+	case JSON_NULL:
+		vfm_buf_adds(b, "null");
+		break;
+	}
+}
+
+void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent)
+{
+	put_value(b, v, indent, 0);
+}
+
+int vfm_jsonl_write(FILE *f, const json_t *obj, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	put_value(&b, obj, 0, 0);
+	vfm_buf_adds(&b, "\n");
+	if (fwrite(b.data, 1, b.len, f) != b.len)
+		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write record");
+	vfm_buf_release(&b);
+	return rc;
+}
+
+/* ---- reading lines ----------------------------------------------------------- */
+
+int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err)
+{
+	size_t max = r->max_line ? r->max_line : (size_t)16 << 20;
+
+	*r = (struct vfm_jsonl){.max_line = max};
+	if (strcmp(path, "-") == 0) {
+		r->f = stdin;
+		r->name = "<stdin>";
+		return 0;
+	}
+	r->f = fopen(path, "re");
+	if (!r->f)
+		return vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", path);
+	r->owns_file = true;
+	r->name = vfm_strdup(path);
+	return 0;
+}
+
+void vfm_jsonl_close(struct vfm_jsonl *r)
+{
+	if (r->owns_file) {
+		fclose(r->f);
+		free((void *)(uintptr_t)r->name);
+	}
+	free(r->buf);
+	*r = (struct vfm_jsonl){0};
+}
+
+/* One line without its newline: 1, 0 at the end, VFM_EINPUT if too long (and read past), VFM_EENV. */
+static int read_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err)
+{
+	size_t n = 0;
+	int c = EOF;
+
+	flockfile(r->f);
+	for (;;) {
+		c = getc_unlocked(r->f);
+		if (c == EOF && ferror(r->f) && errno == EINTR) {
+			clearerr(r->f);
+			continue;
+		}
+		if (c == EOF || c == '\n')
+			break;
+		if (n < r->max_line) {
+			if (n + 1 > r->cap)
+				vfm_grow(&r->buf, &r->cap, n + 1, 1);
+			r->buf[n] = (char)c;
+		}
+		n++;
+	}
+	funlockfile(r->f);
+	if (c == EOF && ferror(r->f))
+		return vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", r->name);
+	if (c == EOF && n == 0)
+		return 0;
+	r->line++;
+	if (n > r->max_line)
+		return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": line is too long (%zu bytes, at most %zu)", r->name,
+			r->line, n, r->max_line);
+	*len = n;
+	return 1;
+}
+
+int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
+{
+	json_error_t e;
+	const char *s;
+	size_t len = 0, i;
+	json_t *v;
+	int rc;
+
+	*out = NULL;
+	for (;;) {
+		rc = read_line(r, &len, err);
+		if (rc <= 0)
+			return rc;
+		s = r->buf;
+		if (r->line == 1 && len >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0)
+			s += 3, len -= 3; /* the byte order mark that some editors write */
+		for (i = 0; i < len && (s[i] == ' ' || s[i] == '\t' || s[i] == '\r'); i++)
+			;
+		if (i < len)
+			break;
+	}
+	v = json_loadb(s, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+	if (!v)
+		return vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": %s", r->name, r->line, e.text);
+	if (!json_is_object(v)) {
+		vfm_fail(err, VFM_EINPUT, "%s:%" PRId64 ": expected an object, got %s", r->name, r->line, type_name(v));
+		json_decref(v);
+		return VFM_EINPUT;
+	}
+	*out = v;
+	return 1;
+}

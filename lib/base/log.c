@@ -1,0 +1,223 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static const char *program = "vfm";
+static int rank = -1;
+static bool quiet;
+static bool bar_on_screen; /* a progress bar must be wiped before a line is written */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void vfm_log_init(const char *name)
+{
+	const char *slash = name ? strrchr(name, '/') : NULL;
+
+	if (name && *name)
+		program = slash ? slash + 1 : name;
+}
+
+const char *vfm_log_program(void)
+{
+	return program;
+}
+
+void vfm_log_set_rank(int r)
+{
+	rank = r;
+}
+
+void vfm_log_set_quiet(bool q)
+{
+	quiet = q;
+}
+
+bool vfm_log_quiet(void)
+{
+	return quiet;
+}
+
+static void write_all(const char *s, size_t n)
+{
+	while (n > 0) {
+		ssize_t w = write(STDERR_FILENO, s, n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0)
+			return; /* nowhere left to complain */
+		s += w;
+		n -= (size_t)w;
+	}
+}
+
+/* A file name may hold newlines and escape sequences; they must not forge lines or move the cursor. */
+static void blunt(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = *s == '\t' ? ' ' : '?';
+}
+
+static void say(const char *kind, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void say(const char *kind, const char *fmt, va_list ap)
+{
+	char tag[32] = "", small[512], *msg = NULL, *line = NULL;
+	int n;
+
+	if (vasprintf(&msg, fmt, ap) < 0)
+		msg = NULL;
+	if (msg)
+		blunt(msg);
+	if (rank >= 0)
+		snprintf(tag, sizeof(tag), "[rank %d] ", rank);
+	pthread_mutex_lock(&lock);
+	n = asprintf(&line, "%s%s: %s%s%s\n", bar_on_screen ? "\r\033[K" : "", program, tag, kind, msg ? msg : fmt);
+	if (n >= 0) {
+		write_all(line, (size_t)n);
+	} else {
+		n = snprintf(small, sizeof(small), "%s: %s%s(out of memory)\n", program, tag, kind);
+		write_all(small, (size_t)n < sizeof(small) ? (size_t)n : sizeof(small) - 1);
+	}
+	bar_on_screen = false;
+	pthread_mutex_unlock(&lock);
+	free(line);
+	free(msg);
+}
+
+void vfm_info(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (quiet)
+		return;
+	va_start(ap, fmt);
+	say("", fmt, ap);
+	va_end(ap);
+}
+
+void vfm_warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say("warning: ", fmt, ap);
+	va_end(ap);
+}
+
+void vfm_error(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say("", fmt, ap);
+	va_end(ap);
+}
+
+/* ---- progress ---------------------------------------------------------------- */
+
+static void duration(char *s, size_t size, double sec)
+{
+	long t = sec > 0 && sec < 1e8 ? (long)(sec + 0.5) : 0;
+
+	if (t >= 3600)
+		snprintf(s, size, "%ld:%02ld:%02ld", t / 3600, t / 60 % 60, t % 60);
+	else
+		snprintf(s, size, "%ld:%02ld", t / 60, t % 60);
+}
+
+static int columns(void)
+{
+	struct winsize w;
+
+	return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
+}
+
+/* "clips 120/400 30% [=====>      ] 12.3/s 0:23 left" into s. */
+static void render(const struct vfm_progress *p, double now, bool bar, char *s, size_t size)
+{
+	double spent = now - p->t_start, rate = spent > 0 ? (double)p->done / spent : 0;
+	char left[32] = "", gauge[64] = "";
+
+	if (p->total <= 0) {
+		duration(left, sizeof(left), spent);
+		snprintf(s, size, "%s %lld, %.1f/s, %s", p->what, (long long)p->done, rate, left);
+		return;
+	}
+	if (bar) {
+		int width = columns() - 60, fill;
+
+		width = width < 0 ? 0 : width > 40 ? 40 : width;
+		fill = (int)((double)width * (double)p->done / (double)p->total);
+		fill = fill < 0 ? 0 : fill > width ? width : fill;
+		if (width > 4)
+			snprintf(gauge, sizeof(gauge), " [%.*s%*s]", fill, "========================================",
+				width - fill, "");
+	}
+	duration(left, sizeof(left), rate > 0 ? (double)(p->total - p->done) / rate : 0);
+	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %.1f/s, %s left", p->what, (long long)p->done, (long long)p->total,
+		100.0 * (double)p->done / (double)p->total, gauge, rate, left);
+}
+
+static void show(struct vfm_progress *p, double now)
+{
+	char text[256], line[512];
+	int n;
+
+	render(p, now, p->tty, text, sizeof(text));
+	if (!p->tty) {
+		vfm_info("%s", text);
+		return;
+	}
+	n = snprintf(line, sizeof(line), "\r\033[K%s: %.*s", program, columns() - (int)strlen(program) - 3, text);
+	pthread_mutex_lock(&lock);
+	write_all(line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
+	bar_on_screen = true;
+	pthread_mutex_unlock(&lock);
+}
+
+void vfm_progress_start(struct vfm_progress *p, const char *what, int64_t total)
+{
+	*p = (struct vfm_progress){.what = what, .total = total, .t_start = vfm_now(), .tty = isatty(STDERR_FILENO)};
+	p->t_shown = p->t_start;
+}
+
+void vfm_progress_step(struct vfm_progress *p, int64_t n)
+{
+	static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+	bool due = false;
+	double now;
+
+	__atomic_add_fetch(&p->done, n, __ATOMIC_RELAXED);
+	if (quiet)
+		return;
+	now = vfm_now();
+	pthread_mutex_lock(&turn);
+	if (now - p->t_shown >= (p->tty ? 0.1 : 10.0)) {
+		p->t_shown = now;
+		p->shown = due = true;
+	}
+	pthread_mutex_unlock(&turn);
+	if (due)
+		show(p, now);
+}
+
+void vfm_progress_end(struct vfm_progress *p)
+{
+	if (!quiet && p->shown && p->tty) {
+		show(p, vfm_now());
+		pthread_mutex_lock(&lock);
+		write_all("\n", 1);
+		bar_on_screen = false;
+		pthread_mutex_unlock(&lock);
+	}
+	p->shown = false;
+}

@@ -1,0 +1,10 @@
+#include "base/opt.h"
+
+#ifndef VFM_FEATURES
+#define VFM_FEATURES "cpu media"
+#endif
+
+const char *vfm_version(void)
+{
+	return VFM_VERSION " (" VFM_COMMIT ") " VFM_FEATURES;
+}
