@@ -13,7 +13,7 @@ DEPS       := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev 
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
 DEPS_CHECK := libcmocka-dev perl jq ffmpeg mandoc python3-minimal
 DEPS_LINT  := clang-tidy clang-format cppcheck shellcheck mandoc
-DEPS_FUZZ  := clang libclang-rt-14-dev
+DEPS_FUZZ  := clang libclang-rt-14-dev libomp-14-dev
 
 # ---- flags ---------------------------------------------------------------
 PKGS    := jansson libavformat libavcodec libavutil libswscale sqlite3 zlib libcrypto
@@ -47,7 +47,8 @@ UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/tes
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-lint demo check check-quick check-unit check-ops check-cli lint layers format install clean help fuzz
+.PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli tests lint layers format \
+        install clean help fuzz fuzz-build FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -56,10 +57,11 @@ all: $(LIB) $(BINS)
 help:
 	@echo "make            build the commands into $(B)/bin"
 	@echo "make demo       the whole pipeline on a CPU, end to end (VIDEOS=DIR for your own clips)"
-	@echo "make check      all tests; check-unit, check-ops, check-cli run a part"
+	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli run a part (V=1, T=tests/cli/one.t)"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
 	@echo "make fuzz       build the fuzz targets and run each for FUZZ_S seconds"
+	@echo "make format     clang-format over the .c files"
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
 
@@ -98,12 +100,111 @@ deps-check:
 	$(call apt_install,$(DEPS) $(DEPS_CHECK))
 deps-lint:
 	$(call apt_install,$(DEPS) $(DEPS_CHECK) $(DEPS_LINT))
+deps-fuzz:
+	$(call apt_install,$(DEPS) $(DEPS_FUZZ))
 
 clean:
 	rm -rf $(B)
 
 # ---- tests ---------------------------------------------------------------------
-check-unit: $(UNIT)
-	@for t in $(UNIT); do $$t || exit 1; done
+# Each in parallel where the user did not say otherwise.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
+SUB  = $(MAKE) --no-print-directory
 
-check-quick: check-unit
+# What `make check` needs, asked for in the cheapest way; prints the first thing that is missing.
+have = command -v $(1) >/dev/null || { echo "$(1) is missing"; exit 1; };
+probe_build = $(call have,$(firstword $(filter-out ccache,$(CC)))) $(call have,pkg-config) \
+	pkg-config --print-errors --exists $(PKGS) && echo '\#include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 || \
+	{ echo "a library is missing"; exit 1; }
+probe_check = $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) \
+	pkg-config --exists cmocka || { echo "cmocka is missing"; exit 1; }
+
+check:
+	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
+	$(SUB) $(JOBS) all tests
+	$(SUB) layers check-unit check-ops check-cli
+
+tests: $(UNIT) $(OPTESTS)
+
+check-quick: layers check-unit
+
+# A binary a file.  Its output is shown when it fails, or with V=1; a skip is always shown.
+define run_tests
+	@bad=; for t in $(1); do \
+		timeout $(TEST_TIMEOUT) $$t >$$t.log 2>&1; rc=$$?; \
+		if [ $$rc -ne 0 ] || [ -n "$(V)" ]; then cat $$t.log; else grep -a '^\[  SKIPPED \]\|^skip' $$t.log; fi; \
+		if [ $$rc -ne 0 ]; then echo "FAIL $${t##*/} (status $$rc)"; bad="$$bad $${t##*/}"; \
+		else echo "ok   $${t##*/}: $$(grep -ac '^\[       OK \]' $$t.log) tests"; fi; \
+	done; [ -z "$$bad" ] || { echo "failed:$$bad"; exit 1; }
+endef
+TEST_TIMEOUT ?= 600
+
+check-unit: $(UNIT)
+	$(call run_tests,$(UNIT))
+
+check-ops: $(OPTESTS)
+	$(call run_tests,$(OPTESTS))
+
+# T=tests/cli/one.t runs one.  version.t measures time and therefore runs alone.
+T ?= $(sort $(wildcard tests/cli/*.t))
+check-cli: all
+	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
+
+layers:
+	@tests/layers.sh
+
+# ---- lint ----------------------------------------------------------------------
+SHELL_SRC = $(wildcard tests/*.sh tests/cli/*.t tests/cli/*.sh tests/*/*.sh examples/*.sh bench/*.sh .ci/run share/bash-completion/*)
+TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
+
+lint: layers
+	shellcheck -x -P SCRIPTDIR -e SC2016 $(sort $(SHELL_SRC))
+	$(if $(MAN),mandoc -Tlint -Wwarning $(MAN))
+	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr -Ilib \
+		--suppressions-list=tests/cppcheck.txt -j $$(nproc) lib cmd
+	$(SUB) $(JOBS) -k $(TIDY_SRC:%=tidy/%)
+
+tidy/%: FORCE
+	@clang-tidy --quiet $* -- -std=c11 -D_GNU_SOURCE -Ilib $(PKG_CFLAGS) $(call isa_flags,$*) \
+		-DVFM_VERSION='""' -DVFM_COMMIT='""' 2>$(B)/tidy-$(subst /,-,$*).log || \
+		{ cat $(B)/tidy-$(subst /,-,$*).log; exit 1; }
+FORCE:
+
+# Rewrites the .c files only: headers align their comments by hand.
+format:
+	clang-format -i $(filter-out %_table.c,$(LIB_SRC) $(CMD_SRC) $(wildcard tests/*/*.c))
+
+# ---- fuzz ----------------------------------------------------------------------
+# Everything is built a second time by clang, with coverage and sanitizers.
+FUZZ_S  ?= 60
+FUZZ_CC ?= clang
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_CFLAGS = -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+fuzz:
+	@$(call have,$(FUZZ_CC)) true
+	$(SUB) $(JOBS) B=$(B)/fuzz CC=$(FUZZ_CC) SAN= CFLAGS='$(FUZZ_CFLAGS)' fuzz-build
+	@for f in $(FUZZERS); do \
+		mkdir -p $(B)/fuzz/corpus/$$f; seeds=tests/fuzz/corpus/$${f#fuzz_}; [ -d $$seeds ] || seeds=; \
+		echo "$$f: $(FUZZ_S) s"; \
+		$(B)/fuzz/tests/fuzz/$$f -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f $$seeds >$(B)/fuzz/$$f.log 2>&1 || \
+			{ tail -40 $(B)/fuzz/$$f.log; exit 1; }; \
+		grep number_of_executed $(B)/fuzz/$$f.log; \
+	done
+fuzz-build: $(FUZZERS:%=$(B)/tests/fuzz/%)
+$(FUZZERS:%=$(B)/tests/fuzz/%): %: %.o $(LIB)
+	$(CC) -fopenmp -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
+
+# ---- demo, install -------------------------------------------------------------
+demo:
+	@($(probe_build)) || $(SUB) deps
+	$(SUB) $(JOBS) all
+	B=$(abspath $(B)) examples/demo.sh
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/vfm $(SHARE)/bash-completion/completions
+	$(if $(BINS),install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin)
+	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
+	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
+	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done

@@ -84,9 +84,9 @@ static void spelled(const struct vfm_opt *o, bool as_letter, char *s, size_t siz
 		snprintf(s, size, "--%s", o->name);
 }
 
-static void print_version(const struct vfm_cmd *cmd)
+static void print_version(const char *name)
 {
-	printf("%.*s %s\n", (int)strcspn(cmd->name, " "), cmd->name, vfm_version());
+	printf("%.*s %s\n", (int)strcspn(name, " "), name, vfm_version());
 }
 
 static int set_flag(struct parse *p, const struct vfm_opt *o)
@@ -99,7 +99,7 @@ static int set_flag(struct parse *p, const struct vfm_opt *o)
 		if (o->letter == 'h')
 			vfm_opt_help(p->cmd, stdout);
 		else
-			print_version(p->cmd);
+			print_version(p->cmd->name);
 		p->done = true;
 	}
 	return 0;
@@ -261,6 +261,59 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 				fprintf(out, "%-*s  %s\n", width, left, o->help);
 		}
 	}
+}
+
+/* ---- verbs ------------------------------------------------------------------- */
+
+void vfm_verbs_help(const struct vfm_verbs *v, FILE *out)
+{
+	int width = 0;
+
+	fprintf(out, "usage: %s %s [OPTION ...] [OPERAND ...]\n%s\n\n", v->name, v->word, v->summary);
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		if ((int)strlen(o->name) > width)
+			width = (int)strlen(o->name);
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		fprintf(out, "  %-*s  %s\n", width, o->name, o->summary);
+	fprintf(out, "\n  -h, --help     print this and exit; after %s: its options\n", v->word);
+	fprintf(out, "  -V, --version  print the version and exit\n");
+}
+
+static int unknown_verb(const struct vfm_verbs *v, const char *word, struct vfm_err *err)
+{
+	struct vfm_strlist names = {0};
+	const char *near;
+
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		vfm_strlist_add(&names, o->name);
+	vfm_strlist_add(&names, NULL);
+	near = vfm_near(word, names.v);
+	if (near)
+		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s' (did you mean '%s'?)", v->word, word, near);
+	else
+		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s' (%s -h lists them)", v->word, word, v->name);
+	vfm_strlist_release(&names);
+	return VFM_EUSAGE;
+}
+
+int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err)
+{
+	const char *word = argc > 1 ? argv[1] : NULL;
+
+	if (!word)
+		return vfm_fail(err, VFM_EUSAGE, "%s is missing (%s -h lists them)", v->word, v->name);
+	if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
+		vfm_verbs_help(v, stdout);
+		return VFM_OPT_DONE;
+	}
+	if (!strcmp(word, "-V") || !strcmp(word, "--version")) {
+		print_version(v->name);
+		return VFM_OPT_DONE;
+	}
+	for (const struct vfm_verb *o = v->list; o->name; o++)
+		if (!strcmp(o->name, word))
+			return o->run(argc - 1, argv + 1, err);
+	return unknown_verb(v, word, err);
 }
 
 /* ---- the frame of main ------------------------------------------------------- */

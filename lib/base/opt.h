@@ -55,6 +55,25 @@ enum { VFM_OPT_DONE = 1 };  /* -h or --version was printed to stdout: exit 0 */
 int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_operands, struct vfm_err *err);
 void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out);
 
+/* ---- commands that are a family of verbs: "vfm-curate split", "vfm-ckpt ls" ---- */
+struct vfm_verb {
+	const char *name;     /* "split" */
+	const char *summary;  /* one short sentence for the list in the family's -h */
+	int (*run)(int argc, char **argv, struct vfm_err *err); /* argv[0] is the verb; parses its own options */
+};
+
+struct vfm_verbs {
+	const char *name;     /* "vfm-curate" */
+	const char *word;     /* what a verb is called here: "STAGE", "VERB" */
+	const char *summary;  /* the .Nd of the manual page */
+	const struct vfm_verb *list; /* ends with name NULL */
+};
+
+/* Runs the verb that argv[1] names, or handles -h, --version, and verbs that do not exist.
+ * Returns what the verb returns, VFM_OPT_DONE, or VFM_EUSAGE. */
+int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err);
+void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
+
 /* "0.1.0 (abc1234) cpu media …": what `--version` prints after the command's name. */
 const char *vfm_version(void);
 

@@ -1,0 +1,136 @@
+# shellcheck shell=bash
+# lib.sh - what every test here begins with:  . "${0%/*}/lib.sh"
+#
+# Sets TOP (the source tree), B (the build folder) and PATH (commands first), and goes to a fresh
+# scratch folder, which is removed at the end (KEEP=1 keeps it).  Output is TAP; run by prove.
+#
+#   plan 5 | done_testing     how many tests there are, before or after
+#   run CMD ARG ...           runs it: $rc, $out, $err (also in the files out, err of $SCRATCH.io)
+#   ok DESC CMD ARG ...       CMD succeeds
+#   not_ok DESC CMD ARG ...   CMD fails
+#   is GOT WANT DESC          equal text
+#   like GOT REGEX DESC       matches an extended regular expression (bash's =~); unlike: does not
+#   rc_is WANT DESC           the status of the last `run`; shows its stderr if it differs
+#   skip N WHY                counts N tests as skipped
+#   skip_all WHY              ends the test file
+#   need_media                sets MEDIA to the folder of test media, or skips all
+set -u
+LC_ALL=C
+export LC_ALL
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+B=$(cd "$TOP" && cd "${B:-build}" && pwd) || exit 1
+PATH=$B/bin:$PATH
+export PATH B TOP
+MEDIA=${VFM_MEDIA:-$TOP/../shared/media}
+[ "${MEDIA#/}" != "$MEDIA" ] || MEDIA=$TOP/$MEDIA
+SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/vfm-test.XXXXXX") || exit 1
+mkdir "$SCRATCH/work" "$SCRATCH/io"
+cd "$SCRATCH/work" || exit 1
+
+n_tests=0 n_failed=0 planned='' rc=0 out='' err=''
+
+finish() {
+	local status=$?
+	cd / || exit 1
+	if [ -n "${KEEP:-}" ]; then echo "# kept: $SCRATCH"; else chmod -R u+rwX "$SCRATCH"; rm -rf "$SCRATCH"; fi
+	if [ "$status" = 0 ] && [ -z "$planned" ]; then
+		echo "# no plan: the test file did not reach its end"
+		status=1
+	fi
+	[ "$n_failed" = 0 ] || status=1
+	exit "$status"
+}
+trap finish EXIT
+trap 'exit 1' INT TERM
+
+plan() {
+	planned=$1
+	echo "1..$1"
+}
+
+done_testing() {
+	plan "$n_tests"
+}
+
+# report OK DESC [WHY ...]
+report() {
+	local good=$1 desc=$2
+	shift 2
+	n_tests=$((n_tests + 1))
+	if [ "$good" = 0 ]; then
+		echo "ok $n_tests - $desc"
+		return 0
+	fi
+	n_failed=$((n_failed + 1))
+	echo "not ok $n_tests - $desc"
+	printf '%s\n' "$@" | sed 's/^/#   /'
+	return 1
+}
+
+ok() {
+	local desc=$1 status
+	shift
+	"$@" >"$SCRATCH/io/ok" 2>&1
+	status=$?
+	report "$status" "$desc" "status $status: $*" "$(head -c 2000 "$SCRATCH/io/ok" | tr -d '\0')"
+}
+
+not_ok() {
+	local desc=$1 status=0
+	shift
+	"$@" >"$SCRATCH/io/ok" 2>&1 && status=1
+	report "$status" "$desc" "succeeded: $*"
+}
+
+is() {
+	local status=0
+	[ "$1" = "$2" ] || status=1
+	report "$status" "$3" "got:  ${1:0:2000}" "want: ${2:0:2000}"
+}
+
+like() {
+	local status=0
+	[[ $1 =~ $2 ]] || status=1
+	report "$status" "$3" "got:  ${1:0:2000}" "want: /$2/"
+}
+
+unlike() {
+	local status=0
+	[[ $1 =~ $2 ]] && status=1
+	report "$status" "$3" "got:  ${1:0:2000}" "must not match: /$2/"
+}
+
+# shellcheck disable=SC2034 # out is for the caller
+run() {
+	"$@" >"$SCRATCH/io/out" 2>"$SCRATCH/io/err"
+	rc=$?
+	out=$(tr -d '\0' <"$SCRATCH/io/out")
+	err=$(tr -d '\0' <"$SCRATCH/io/err")
+	return 0
+}
+
+rc_is() {
+	local status=0
+	[ "$rc" = "$1" ] || status=1
+	report "$status" "$2" "status $rc, not $1" "stderr: ${err:0:2000}"
+}
+
+skip() {
+	local i
+	for ((i = 0; i < $1; i++)); do
+		n_tests=$((n_tests + 1))
+		echo "ok $n_tests # SKIP $2"
+	done
+	echo "# SKIPPED $1 tests: $2" >&2
+}
+
+skip_all() {
+	planned=0
+	echo "1..0 # SKIP $1"
+	echo "# SKIPPED ${0##*/}: $1" >&2
+	exit 0
+}
+
+need_media() {
+	[ -d "$MEDIA" ] || skip_all "no test media at $MEDIA (set VFM_MEDIA)"
+}
