@@ -1,0 +1,179 @@
+/* done.c - open addressing over the hashes of the keys; see done.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "data/done.h"
+#include "data/stage.h"
+
+#define MAX_GROUP_BYTES ((uint64_t)1 << 30)
+
+struct entry {
+	uint64_t hash;             /* 0 = empty */
+	uint64_t offset, bytes;
+	uint32_t lines, siblings;
+};
+
+struct vfm_done {
+	char *path, *key;
+	int fd;
+	struct entry *table;
+	size_t n, cap;             /* cap is a power of two */
+};
+
+static uint64_t hash_of(const char *key)
+{
+	uint64_t h = vfm_fnv64(key, strlen(key));
+
+	return h ? h : 1;
+}
+
+static struct entry *find(const struct vfm_done *d, uint64_t hash)
+{
+	size_t i = (size_t)(hash ^ hash >> 29) & (d->cap - 1);
+
+	while (d->table[i].hash && d->table[i].hash != hash)
+		i = (i + 1) & (d->cap - 1);
+	return &d->table[i];
+}
+
+static void make_room(struct vfm_done *d)
+{
+	struct entry *old = d->table;
+	size_t n = d->cap;
+
+	if (d->cap && d->n * 4 < d->cap * 3)
+		return;
+	d->cap = n ? n * 2 : 1024;
+	d->table = vfm_calloc(d->cap, sizeof(d->table[0]));
+	for (size_t i = 0; i < n; i++)
+		if (old[i].hash)
+			*find(d, old[i].hash) = old[i];
+	free(old);
+}
+
+static const char *key_of(const struct vfm_done *d, const json_t *rec)
+{
+	const char *key = d->key ? vfm_rec_str(rec, d->key, NULL) : NULL;
+
+	if (!key)
+		key = vfm_rec_str(rec, "id", NULL);
+	return key ? key : vfm_rec_str(rec, "src", NULL);
+}
+
+static void add(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
+{
+	const char *key = key_of(d, rec);
+	json_int_t siblings = json_integer_value(json_object_get(rec, "siblings"));
+	struct entry *e;
+
+	if (!key || json_object_get(rec, "error"))
+		return;
+	make_room(d);
+	e = find(d, hash_of(key));
+	if (e->hash && e->offset + e->bytes == start && e->lines < e->siblings) { /* the next of its group */
+		e->bytes = end - e->offset;
+		e->lines++;
+		return;
+	}
+	d->n += !e->hash;
+	*e = (struct entry){.hash = hash_of(key), .offset = start, .bytes = end - start, .lines = 1};
+	e->siblings = siblings > 1 && siblings < UINT32_MAX ? (uint32_t)siblings : 1;
+}
+
+static int read_index(struct vfm_done *d, struct vfm_err *err)
+{
+	struct vfm_jsonl r = {0};
+	int64_t bad = 0;
+	json_t *rec = NULL;
+	off_t start = 0;
+	int rc;
+
+	TRY(vfm_jsonl_open(&r, d->path, err));
+	while ((rc = vfm_jsonl_next(&r, &rec, err)) != 0) {
+		off_t end = ftello(r.f);
+
+		if (rc == VFM_EINPUT) {
+			bad++;
+		} else if (rc < 0) {
+			break;
+		} else {
+			add(d, rec, (uint64_t)start, (uint64_t)end);
+			json_decref(rec);
+		}
+		start = end;
+	}
+	vfm_jsonl_close(&r);
+	if (bad)
+		vfm_warn("%s: %lld lines are no records and are left out", d->path, (long long)bad);
+	return rc < 0 ? rc : 0;
+}
+
+int vfm_done_open(struct vfm_done **out, const char *path, const char *key, struct vfm_err *err)
+{
+	struct vfm_done *d = vfm_calloc(1, sizeof(*d));
+	int rc = 0;
+
+	d->path = vfm_strdup(path);
+	d->key = key ? vfm_strdup(key) : NULL;
+	make_room(d);
+	d->fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (d->fd >= 0)
+		rc = read_index(d, err);
+	else if (errno != ENOENT) /* absent: the first run */
+		rc = vfm_fail_errno(err, VFM_EUSAGE, "--done: cannot open '%s'", path);
+	if (rc < 0) {
+		vfm_done_close(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+int vfm_done_copy(struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped,
+	struct vfm_err *err)
+{
+	struct entry e = *find(d, hash_of(key));
+	const char *newline, *found;
+	json_t *rec;
+	char *data;
+	int rc;
+
+	*lines = 0;
+	if (!e.hash || e.lines < e.siblings || e.bytes > MAX_GROUP_BYTES)
+		return 0;
+	data = vfm_malloc(e.bytes + 1);
+	rc = vfm_full_pread(d->fd, data, e.bytes, e.offset, d->path, err);
+	data[rc < 0 ? 0 : e.bytes] = 0;
+	newline = memchr(data, '\n', e.bytes);
+	rec = rc < 0 || !newline ? NULL : json_loadb(data, (size_t)(newline - data), 0, NULL);
+	found = rec ? key_of(d, rec) : NULL;
+	if (found && !strcmp(found, key)) { /* else: another key with the same hash, or blank lines before it */
+		vfm_buf_add(text, data, e.bytes);
+		if (data[e.bytes - 1] != '\n')
+			vfm_buf_add(text, "\n", 1);
+		*lines = e.lines;
+		*dropped = json_object_get(rec, "drop") != NULL;
+	}
+	json_decref(rec);
+	free(data);
+	return rc < 0 ? rc : 0;
+}
+
+void vfm_done_close(struct vfm_done *d)
+{
+	if (!d)
+		return;
+	if (d->fd >= 0)
+		close(d->fd);
+	free(d->table);
+	free(d->path);
+	free(d->key);
+	free(d);
+}

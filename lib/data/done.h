@@ -1,0 +1,29 @@
+/* done.h - the records that an earlier run of a stage has finished, found by their key.
+ *
+ * An index of 32 bytes a record is kept in memory; the records stay in the file.
+ * Looking up is thread-safe.
+ */
+#ifndef VFM_DATA_DONE_H
+#define VFM_DATA_DONE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct vfm_done;
+
+/* Indexes a file of JSON Lines.  A record's key is its string `key` (NULL: none), else "id",
+ * else "src".  Records with "error" are not finished.  Of a group of records that share
+ * a key, all must be there, as many as their "siblings" says.  A torn last line (a run that
+ * was killed) is left out. */
+int vfm_done_open(struct vfm_done **d, const char *path, const char *key, struct vfm_err *err);
+
+/* Appends the lines of `key` to `text`; *lines = 0 when it is not finished. */
+int vfm_done_copy(struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped,
+	struct vfm_err *err);
+
+void vfm_done_close(struct vfm_done *d); /* NULL is fine */
+
+#endif

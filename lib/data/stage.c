@@ -1,0 +1,655 @@
+/* stage.c - the loop of a stage.  One thread reads, `jobs` threads work, one writes; a ring
+ * of slots between them keeps the order and bounds the memory.  With one job (or a serial
+ * stage) all three are the calling thread. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "data/done.h"
+#include "data/stage.h"
+
+#define MAX_JOBS 256
+#define SLOTS_PER_JOB 4
+
+struct vfm_stage_out {
+	json_t **rec;
+	size_t n, cap;
+};
+
+enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
+
+struct slot {
+	enum slot_state state;
+	json_t *rec;
+	struct vfm_buf text;             /* the lines that it became */
+	struct vfm_stage_counts counts;
+	int rc;                          /* < VFM_EINPUT: the loop must stop here */
+	struct vfm_err err;
+};
+
+struct loop {
+	const struct vfm_stage *s;
+	FILE *out;
+	struct vfm_done *done;
+	int64_t part, n_parts;
+	char mark[48];                   /* "I/N" */
+	struct vfm_jsonl lines;          /* the built-in source */
+	int file;
+	struct vfm_stage_counts counts;        /* of the writing thread */
+	int64_t bad_lines, other_parts;        /* of the reading thread */
+	struct vfm_progress progress;
+
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	struct slot *slots;
+	int n_slots;
+	int64_t n_read, n_taken, n_written;
+	bool at_end, stop;
+	int rc;
+	struct vfm_err err;
+};
+
+/* ---- records ---- */
+
+const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise)
+{
+	const char *s = json_string_value(json_object_get(rec, key));
+
+	return s ? s : otherwise;
+}
+
+static const json_t *rec_path(const json_t *rec, const char *path)
+{
+	char key[128];
+	const char *dot;
+
+	while ((dot = strchr(path, '.'))) {
+		if ((size_t)(dot - path) >= sizeof(key))
+			return NULL;
+		memcpy(key, path, (size_t)(dot - path));
+		key[dot - path] = 0;
+		rec = json_object_get(rec, key);
+		path = dot + 1;
+	}
+	return json_object_get(rec, path);
+}
+
+bool vfm_rec_num(const json_t *rec, const char *path, double *out)
+{
+	const json_t *v = rec_path(rec, path);
+
+	if (!v && !strchr(path, '.'))
+		v = json_object_get(json_object_get(rec, "score"), path);
+	if (!json_is_number(v))
+		return false;
+	*out = json_number_value(v);
+	return true;
+}
+
+bool vfm_rec_is_out(const json_t *rec)
+{
+	return json_object_get(rec, "error") || json_object_get(rec, "drop");
+}
+
+void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n = snprintf(text, sizeof(text), "%s: ", stage);
+
+	va_start(ap, fmt);
+	vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	json_object_set_new(rec, "drop", json_string(text));
+}
+
+static void set_error(json_t *rec, const char *msg)
+{
+	json_t *text = json_string(msg);
+
+	/* A message may quote bytes that are no UTF-8; the record must still carry one. */
+	json_object_set_new(rec, "error", text ? text : json_string("failed (the message is not UTF-8)"));
+}
+
+void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec)
+{
+	vfm_grow(&out->rec, &out->cap, out->n + 1, sizeof(out->rec[0]));
+	out->rec[out->n++] = rec;
+}
+
+static void out_clear(struct vfm_stage_out *out)
+{
+	for (size_t i = 0; i < out->n; i++)
+		json_decref(out->rec[i]);
+	free(out->rec);
+	*out = (struct vfm_stage_out){0};
+}
+
+/* One line; "v":1 is moved or put to the front. */
+static void add_line(struct slot *slot, const json_t *rec)
+{
+	void *first = json_object_iter((json_t *)rec);
+	json_t *ordered = NULL;
+
+	if (!first || strcmp(json_object_iter_key(first), "v")) {
+		ordered = json_object();
+		json_object_set_new(ordered, "v", json_integer(1));
+		json_object_update(ordered, (json_t *)rec);
+		rec = ordered;
+	}
+	vfm_json_text(&slot->text, rec, 0);
+	vfm_buf_add(&slot->text, "\n", 1);
+	slot->counts.written++;
+	json_decref(ordered);
+}
+
+/* ---- parts ---- */
+
+static int env_i64(const char *name, int64_t *out, bool *set, struct vfm_err *err)
+{
+	const char *s = getenv(name);
+
+	*set = s && *s;
+	if (!*set)
+		return 0;
+	if (vfm_parse_i64(s, 0, INT64_MAX, out, err) < 0)
+		return vfm_err_context(err, "environment variable %s", name);
+	return 0;
+}
+
+static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
+{
+	int64_t id = 0, count = 0, min = 0, step = 1;
+	bool has_id, has_count, has;
+
+	TRY(env_i64("SLURM_ARRAY_TASK_ID", &id, &has_id, err));
+	TRY(env_i64("SLURM_ARRAY_TASK_COUNT", &count, &has_count, err));
+	TRY(env_i64("SLURM_ARRAY_TASK_MIN", &min, &has, err));
+	TRY(env_i64("SLURM_ARRAY_TASK_STEP", &step, &has, err));
+	*found = has_id && has_count && count > 0;
+	if (!*found)
+		return 0;
+	if (step < 1 || id < min || (id - min) % step || (id - min) / step >= count)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the tasks of this job array are not evenly spaced (task %lld, first %lld, %lld of them): "
+			"say --part I/N",
+			(long long)id, (long long)min, (long long)count);
+	*part = (id - min) / step;
+	*n_parts = count;
+	return 0;
+}
+
+static int part_from_step(int64_t *part, int64_t *n_parts, struct vfm_err *err)
+{
+	int64_t id = 0, count = 0;
+	bool has_id, has_count;
+
+	/* The body of a batch job has SLURM_PROCID=0 and SLURM_NTASKS too, but is no task of a step. */
+	if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
+		return 0;
+	TRY(env_i64("SLURM_PROCID", &id, &has_id, err));
+	TRY(env_i64("SLURM_NTASKS", &count, &has_count, err));
+	if (!has_id || !has_count || id >= count)
+		return 0;
+	*part = id;
+	*n_parts = count;
+	return 0;
+}
+
+int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err)
+{
+	char left[32];
+	const char *slash;
+	bool found;
+
+	*part = 0;
+	*n_parts = 1;
+	if (!text) {
+		TRY(part_from_array(part, n_parts, &found, err));
+		return found ? 0 : part_from_step(part, n_parts, err);
+	}
+	slash = strchr(text, '/');
+	if (!slash || (size_t)(slash - text) >= sizeof(left))
+		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, got '%s'", text);
+	memcpy(left, text, (size_t)(slash - text));
+	left[slash - text] = 0;
+	if (vfm_parse_i64(slash + 1, 1, INT64_MAX, n_parts, err) < 0 ||
+		vfm_parse_i64(left, 0, *n_parts - 1, part, err) < 0)
+		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, got '%s'", text);
+	return 0;
+}
+
+/* The key by which a record is chosen and found again. */
+static const char *rec_key(const struct vfm_stage *s, const json_t *rec)
+{
+	const char *key = s->key ? vfm_rec_str(rec, s->key, NULL) : NULL;
+
+	if (!key)
+		key = vfm_rec_str(rec, "id", NULL);
+	return key ? key : vfm_rec_str(rec, "src", NULL);
+}
+
+/* Marks that end in "/N" for our N decide; otherwise the hash of the key does. */
+static bool is_my_part(struct loop *l, json_t *rec)
+{
+	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
+	uint64_t h;
+	char *text;
+
+	if (l->n_parts == 1)
+		return true;
+	if (slash && !strcmp(slash, strchr(l->mark, '/')))
+		return !strcmp(mark, l->mark);
+	key = rec_key(l->s, rec);
+	text = key ? NULL : json_dumps(rec, JSON_COMPACT | JSON_SORT_KEYS);
+	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
+	free(text);
+	h ^= h >> 32; /* FNV's low bits alone are weak for small N */
+	if ((int64_t)(h % (uint64_t)l->n_parts) != l->part)
+		return false;
+	json_object_set_new(rec, "part", json_string(l->mark));
+	return true;
+}
+
+/* ---- reading ---- */
+
+static int open_next_file(struct loop *l, struct vfm_err *err)
+{
+	const struct vfm_stage *s = l->s;
+
+	vfm_jsonl_close(&l->lines);
+	l->lines = (struct vfm_jsonl){0};
+	if (l->file >= (s->n_files ? s->n_files : 1))
+		return 0;
+	TRY(vfm_jsonl_open(&l->lines, s->n_files ? s->files[l->file] : "-", err));
+	l->file++;
+	return 1;
+}
+
+/* 1 = *rec is set, 0 = end.  What cannot be read becomes a record with an error. */
+static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
+{
+	const struct vfm_stage *s = l->s;
+	int rc;
+
+	*rec = NULL;
+	for (;;) {
+		if (s->next)
+			rc = s->next(s->source, rec, err);
+		else
+			rc = l->lines.f ? vfm_jsonl_next(&l->lines, rec, err) : 0;
+		if (rc == 1 && !json_is_object(*rec)) {
+			json_decref(*rec);
+			*rec = NULL;
+			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
+				s->next ? "input" : l->lines.name, (long long)l->lines.line);
+		}
+		if (rc == VFM_EINPUT) {
+			*rec = json_pack("{s:i}", "v", 1);
+			set_error(*rec, err->msg);
+			err->msg[0] = 0;
+			err->code = 0;
+			l->bad_lines++;
+			rc = 1;
+		}
+		if (rc < 0)
+			return rc;
+		if (rc == 0) {
+			rc = s->next ? 0 : open_next_file(l, err);
+			if (rc <= 0)
+				return rc;
+			continue;
+		}
+		if (is_my_part(l, *rec))
+			return 1;
+		l->other_parts++;
+		json_decref(*rec);
+		*rec = NULL;
+	}
+}
+
+/* ---- working ---- */
+
+static void count_record(struct vfm_stage_counts *c, const json_t *rec)
+{
+	if (json_object_get(rec, "error"))
+		c->failed++;
+	else if (json_object_get(rec, "drop"))
+		c->dropped++;
+	else
+		c->out++;
+}
+
+static int copy_finished(struct loop *l, struct slot *slot, bool *copied, struct vfm_err *err)
+{
+	const char *key = rec_key(l->s, slot->rec);
+	bool dropped = false;
+	int64_t lines = 0;
+
+	*copied = false;
+	if (!l->done || !key)
+		return 0;
+	TRY(vfm_done_copy(l->done, key, &slot->text, &lines, &dropped, err));
+	if (!lines)
+		return 0;
+	*copied = true;
+	slot->counts.copied++;
+	slot->counts.written += lines;
+	if (dropped)
+		slot->counts.dropped++;
+	else
+		slot->counts.out++;
+	return 0;
+}
+
+static int check_version(const json_t *rec, struct vfm_err *err)
+{
+	const json_t *v = json_object_get(rec, "v");
+
+	if (!v || (json_is_integer(v) && json_integer_value(v) == 1))
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "v: expected record version 1");
+}
+
+static void work_on(struct loop *l, struct slot *slot, int worker)
+{
+	const struct vfm_stage *s = l->s;
+	struct vfm_stage_out out = {0};
+	struct vfm_err err = {0};
+	bool copied;
+	int rc;
+
+	slot->counts.in++;
+	if (vfm_rec_is_out(slot->rec)) {
+		count_record(&slot->counts, slot->rec);
+		if (!s->silent)
+			add_line(slot, slot->rec);
+		return;
+	}
+	rc = copy_finished(l, slot, &copied, &err);
+	if (rc == 0 && copied)
+		return;
+	if (rc == 0)
+		rc = check_version(slot->rec, &err);
+	if (rc == 0)
+		rc = s->fn(slot->rec, &out, s->ctx, worker, &err);
+	if (rc < VFM_EINPUT) {
+		slot->rc = rc;
+		slot->err = err;
+		out_clear(&out);
+		return;
+	}
+	if (rc == VFM_EINPUT) {
+		set_error(slot->rec, err.msg[0] ? err.msg : "failed");
+		slot->counts.failed_here++;
+		out_clear(&out);
+	}
+	count_record(&slot->counts, out.n ? out.rec[0] : slot->rec);
+	if (!s->silent && !out.n)
+		add_line(slot, slot->rec);
+	for (size_t i = 0; i < out.n && !s->silent; i++)
+		add_line(slot, out.rec[i]);
+	out_clear(&out);
+}
+
+/* ---- writing ---- */
+
+static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts *b)
+{
+	a->in += b->in;
+	a->out += b->out;
+	a->dropped += b->dropped;
+	a->failed += b->failed;
+	a->failed_here += b->failed_here;
+	a->copied += b->copied;
+	a->written += b->written;
+}
+
+static int write_failed(struct loop *l)
+{
+	return vfm_fail_errno(&l->err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the records");
+}
+
+static int write_slot(struct loop *l, struct slot *slot, bool flush)
+{
+	int rc = slot->rc;
+
+	if (rc < 0) {
+		l->err = slot->err;
+	} else if (slot->text.len && fwrite(slot->text.data, 1, slot->text.len, l->out) != slot->text.len) {
+		rc = write_failed(l);
+	} else if (flush && fflush(l->out) != 0) {
+		rc = write_failed(l);
+	} else {
+		counts_add(&l->counts, &slot->counts);
+		vfm_progress_step(&l->progress, 1);
+	}
+	json_decref(slot->rec);
+	vfm_buf_release(&slot->text);
+	*slot = (struct slot){0};
+	return rc;
+}
+
+static int run_serial(struct loop *l)
+{
+	struct slot slot = {0};
+	int rc;
+
+	while ((rc = read_record(l, &slot.rec, &l->err)) == 1) {
+		work_on(l, &slot, 0);
+		rc = write_slot(l, &slot, true);
+		if (rc < 0)
+			return rc;
+	}
+	return rc;
+}
+
+struct worker {
+	struct loop *l;
+	int index;
+	pthread_t thread;
+};
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	struct loop *l = w->l;
+	struct slot *slot;
+
+	pthread_mutex_lock(&l->lock);
+	for (;;) {
+		while (!l->stop && l->n_taken == l->n_read && !l->at_end)
+			pthread_cond_wait(&l->moved, &l->lock);
+		if (l->stop || l->n_taken == l->n_read)
+			break;
+		slot = &l->slots[l->n_taken++ % l->n_slots];
+		slot->state = SLOT_TAKEN;
+		pthread_mutex_unlock(&l->lock);
+		work_on(l, slot, w->index);
+		pthread_mutex_lock(&l->lock);
+		slot->state = SLOT_DONE;
+		pthread_cond_broadcast(&l->moved);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+static void *writer_main(void *arg)
+{
+	struct loop *l = arg;
+	struct slot *slot;
+	bool flush;
+	int rc;
+
+	pthread_mutex_lock(&l->lock);
+	for (;;) {
+		slot = &l->slots[l->n_written % l->n_slots];
+		while (slot->state != SLOT_DONE && !l->stop && !(l->at_end && l->n_written == l->n_read))
+			pthread_cond_wait(&l->moved, &l->lock);
+		if (slot->state != SLOT_DONE)
+			break;
+		flush = l->slots[(l->n_written + 1) % l->n_slots].state != SLOT_DONE;
+		pthread_mutex_unlock(&l->lock);
+		rc = write_slot(l, slot, flush);
+		pthread_mutex_lock(&l->lock);
+		l->n_written++;
+		if (rc < 0) {
+			l->rc = rc;
+			l->stop = true;
+		}
+		pthread_cond_broadcast(&l->moved);
+		if (rc < 0)
+			break;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+/* The calling thread reads. */
+static void feed(struct loop *l)
+{
+	struct vfm_err err = {0};
+	struct slot *slot;
+	json_t *rec;
+	bool stop;
+	int rc = 0;
+
+	for (;;) {
+		pthread_mutex_lock(&l->lock);
+		while (!l->stop && l->n_read - l->n_written >= l->n_slots)
+			pthread_cond_wait(&l->moved, &l->lock);
+		stop = l->stop;
+		pthread_mutex_unlock(&l->lock);
+		if (stop)
+			break;
+		rc = read_record(l, &rec, &err);
+		if (rc <= 0)
+			break;
+		pthread_mutex_lock(&l->lock);
+		slot = &l->slots[l->n_read++ % l->n_slots];
+		slot->rec = rec;
+		slot->state = SLOT_READ;
+		pthread_cond_broadcast(&l->moved);
+		pthread_mutex_unlock(&l->lock);
+	}
+	pthread_mutex_lock(&l->lock);
+	l->at_end = true;
+	pthread_cond_broadcast(&l->moved);
+	pthread_mutex_unlock(&l->lock);
+	if (rc < 0) { /* what was read before is still worked on and written */
+		pthread_mutex_lock(&l->lock);
+		while (!l->stop && l->n_written < l->n_read)
+			pthread_cond_wait(&l->moved, &l->lock);
+		if (!l->rc) {
+			l->rc = rc;
+			l->err = err;
+		}
+		pthread_mutex_unlock(&l->lock);
+	}
+}
+
+static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
+{
+	struct worker *workers = vfm_calloc((size_t)jobs, sizeof(*workers));
+	pthread_t writer;
+	int started = 0;
+
+	l->n_slots = jobs * SLOTS_PER_JOB + 1;
+	l->slots = vfm_calloc((size_t)l->n_slots, sizeof(l->slots[0]));
+	if (pthread_create(&writer, NULL, writer_main, l) != 0) {
+		free(workers);
+		return vfm_fail(err, VFM_EENV, "cannot start a thread");
+	}
+	for (; started < jobs; started++) {
+		workers[started].l = l;
+		workers[started].index = started;
+		if (pthread_create(&workers[started].thread, NULL, worker_main, &workers[started]) != 0)
+			break;
+	}
+	if (started) {
+		feed(l);
+	} else {
+		pthread_mutex_lock(&l->lock);
+		l->at_end = true;
+		l->rc = vfm_fail(&l->err, VFM_EENV, "cannot start a thread");
+		pthread_cond_broadcast(&l->moved);
+		pthread_mutex_unlock(&l->lock);
+	}
+	for (int i = 0; i < started; i++)
+		pthread_join(workers[i].thread, NULL);
+	pthread_join(writer, NULL);
+	for (int i = 0; i < l->n_slots; i++) {
+		json_decref(l->slots[i].rec);
+		vfm_buf_release(&l->slots[i].text);
+	}
+	free(l->slots);
+	free(workers);
+	return l->rc;
+}
+
+/* ---- the whole ---- */
+
+static void report(const struct loop *l)
+{
+	const struct vfm_stage_counts *c = &l->counts;
+	struct vfm_buf b = {0};
+
+	vfm_buf_addf(&b, "%lld in = %lld out + %lld dropped + %lld failed", (long long)c->in, (long long)c->out,
+		(long long)c->dropped, (long long)c->failed);
+	if (l->s->one_to_many)
+		vfm_buf_addf(&b, "; %lld records written", (long long)c->written);
+	if (c->failed != c->failed_here)
+		vfm_buf_addf(&b, "; %lld failed in an earlier stage", (long long)(c->failed - c->failed_here));
+	if (c->copied)
+		vfm_buf_addf(&b, "; %lld were done already", (long long)c->copied);
+	if (l->n_parts > 1)
+		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->mark, (long long)c->other_parts);
+	vfm_info("%s", b.data);
+	vfm_buf_release(&b);
+}
+
+int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
+{
+	struct loop l = {.s = s, .out = s->out ? s->out : stdout};
+	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
+	int rc;
+
+	if (jobs < 1 || jobs > MAX_JOBS)
+		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
+	TRY(vfm_part_parse(s->opts.part, &l.part, &l.n_parts, err));
+	snprintf(l.mark, sizeof(l.mark), "%lld/%lld", (long long)l.part, (long long)l.n_parts);
+	if (s->opts.done)
+		TRY(vfm_done_open(&l.done, s->opts.done, s->one_to_many ? "parent" : s->key, err));
+	pthread_mutex_init(&l.lock, NULL);
+	pthread_cond_init(&l.moved, NULL);
+	vfm_progress_start(&l.progress, "records", 0);
+
+	rc = s->next ? 0 : open_next_file(&l, &l.err);
+	if (rc >= 0)
+		rc = s->serial || jobs == 1 ? run_serial(&l) : run_threads(&l, (int)jobs, &l.err);
+
+	vfm_progress_end(&l.progress);
+	l.counts.failed_here += l.bad_lines;
+	l.counts.other_parts = l.other_parts;
+	vfm_jsonl_close(&l.lines);
+	vfm_done_close(l.done);
+	pthread_mutex_destroy(&l.lock);
+	pthread_cond_destroy(&l.moved);
+	if (counts)
+		*counts = l.counts;
+	if (rc < 0) {
+		if (err)
+			*err = l.err;
+		return rc;
+	}
+	report(&l);
+	return l.counts.failed_here ? VFM_EINPUT : 0;
+}

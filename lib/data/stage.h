@@ -1,0 +1,123 @@
+/* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.
+ *
+ * A stage gives one function that works on one record.  The loop does the rest:
+ *
+ *   reading     the files named, or stdin; a line that is no record becomes a record
+ *               with "error" (nothing is lost in silence)
+ *   passing on  records with "error" or "drop" go through untouched; keys that a
+ *               stage does not know stay; "v":1 stands first
+ *   --part I/N  keeps the records whose id hashes to I.  What was kept is marked
+ *               "part":"I/N"; a stage that meets that mark (same N) goes by it and does
+ *               not choose again, so that a pipe of stages under an array job works on
+ *               one N-th and not on one N-th of one N-th
+ *   --done FILE a record that FILE holds already (same id, no "error") is copied from it
+ *   -j N        N threads; the output keeps the order of the input; at most a few
+ *               records a thread are in memory
+ *   failures    the record gets "error":"…" and the others go on
+ *   counting    in = out + dropped + failed, on stderr when all is done
+ */
+#ifndef VFM_DATA_STAGE_H
+#define VFM_DATA_STAGE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/opt.h"
+
+/* ---- options that every stage takes ---- */
+
+struct vfm_stage_opts {
+	int64_t jobs;     /* -j; 0 = 1 */
+	const char *part; /* "I/N", I from 0; NULL: from Slurm's environment, else everything */
+	const char *done; /* NULL: none */
+};
+
+/* Rows of a struct vfm_opt table; `o` is a struct vfm_stage_opts *. */
+#define VFM_STAGE_OPTS(o)                                                                                              \
+	{VFM_OPT_GROUP, 0, NULL, NULL, "Shared by all stages:", NULL},                                                 \
+		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
+		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0 (default: from Slurm)",         \
+			&(o)->part},                                                                                   \
+		{VFM_OPT_STR, 0, "done", "FILE", "copy the finished records of an earlier run from FILE", &(o)->done}
+
+/* The words that stand for them in a synopsis. */
+#define VFM_STAGE_SYNOPSIS "[-q] [-j N] [--part I/N] [--done FILE]"
+
+/* ---- a stage ---- */
+
+/* Collects what becomes of one record. */
+struct vfm_stage_out;
+
+/* Gives `rec` (the reference is taken over) as one of the records that the input
+ * record becomes.  When a stage emits at least one, the input record itself is not written. */
+void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec);
+
+/* Sets "drop":"<stage>: <reason>" on a record. */
+void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Works on one record.  `rec` may be changed in place; it belongs to the loop.
+ * `worker` is in [0, jobs): use it to pick scratch memory.  Returns
+ *   0           the record (or what was emitted) is written
+ *   VFM_EINPUT  this record failed: err->msg becomes its "error" and the others go on;
+ *               what was emitted before is thrown away
+ *   VFM_EUSAGE, VFM_EENV  the stage cannot go on: the loop stops with this code.
+ * Called from several threads at once unless the stage is `serial`. */
+typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
+
+/* Where records come from when it is not JSON Lines: as vfm_jsonl_next (1 = a record
+ * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
+typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
+
+struct vfm_stage {
+	const char *name;             /* "score" */
+	vfm_stage_fn fn;
+	void *ctx;
+	struct vfm_stage_opts opts;
+
+	int n_files;                  /* JSON Lines to read; none = stdin; "-" = stdin */
+	char **files;
+	vfm_stage_next_fn next;       /* or: another source */
+	void *source;
+
+	const char *key;              /* what names a record for --part and --done; NULL = "id" (else "src" when it has none) */
+	bool one_to_many;             /* outputs name their input in "parent" and their number in "siblings":
+	                                 --done copies them only when all are there */
+	bool serial;                  /* fn is called by one thread, in input order */
+	bool silent;                  /* writes no records: the stage prints something else (stats) */
+	FILE *out;                    /* NULL = stdout */
+};
+
+struct vfm_stage_counts {
+	int64_t in;         /* records of this part */
+	int64_t out;        /* of them: neither dropped nor failed */
+	int64_t dropped;    /* carry "drop", from here or from before */
+	int64_t failed;     /* carry "error", from here or from before */
+	int64_t failed_here;
+	int64_t copied;     /* taken from --done; counted in one of the above too */
+	int64_t written;    /* lines */
+	int64_t other_parts;
+};
+
+/* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.
+ * Returns 0 when all went well, VFM_EINPUT when some records failed here (err is left
+ * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not go on. */
+int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
+
+/* ---- small helpers on records ---- */
+
+/* A record's string by key, or `otherwise`. */
+const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise);
+/* A number by dotted path ("score.motion", "width"); a path without a dot that the
+ * record lacks is looked up in "score" too.  Returns false when there is none (or it is null). */
+bool vfm_rec_num(const json_t *rec, const char *path, double *out);
+/* Does it carry "error" or "drop"? */
+bool vfm_rec_is_out(const json_t *rec);
+
+/* "I/N" -> part I (from 0) of N; NULL asks Slurm's environment: SLURM_ARRAY_TASK_ID, _COUNT
+ * (_MIN, _STEP), else SLURM_PROCID, SLURM_NTASKS within a step; else 0 of 1. */
+int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err);
+
+#endif

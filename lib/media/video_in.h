@@ -1,0 +1,84 @@
+/* video_in.h - decode a video or an image, frame by frame, in order.
+ *
+ * A frame's number is its place in decoding output (0, 1, 2, … for all that decodes), not
+ * a time: files with variable rate, jumping timestamps or lost frames have no gaps and no
+ * duplicates.  Rotation and mirroring that the file asks for are applied; pixels come
+ * out square (the sample aspect ratio is scaled away); transparency is laid on white.
+ *
+ * Nothing that a file says is believed before it is checked: sizes are limited before
+ * memory is taken, playlists and network names are not followed, and work is bounded
+ * by `deadline_s`.
+ *
+ * A reader belongs to one thread at a time.  The library's own log is silent; what
+ * the decoder complained about is counted.
+ */
+#ifndef VFM_MEDIA_VIDEO_IN_H
+#define VFM_MEDIA_VIDEO_IN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct vfm_video;
+
+struct vfm_video_opts {
+	int threads;          /* of the decoder; 0 = 1 */
+	int64_t max_pixels;   /* of a frame; 0 = 2^27 (16384 x 8192) */
+	double deadline_s;    /* give up (VFM_EINPUT) after so many seconds since the opening; 0 = 3600 */
+	bool draft;           /* only count and look: skip the loop filter (pixels are a little wrong) */
+};
+
+struct vfm_video_info {
+	bool image;                /* a still image; else a video, even of one frame */
+	char container[64], codec[32], pix_fmt[32];
+	int width, height;         /* as shown: upright, square pixels */
+	int coded_width, coded_height;
+	int rotation;              /* degrees clockwise that the file asks for: 0, 90, 180, 270 */
+	bool mirrored;             /* … after a mirroring left to right */
+	int sar_num, sar_den;      /* shape of a pixel; 1/1 = square */
+	int fps_num, fps_den;      /* average rate; 0/1 for an image */
+	int64_t frames;            /* as the container claims; -1 unknown */
+	double duration_s;         /* as the container claims; < 0 unknown */
+	bool has_audio, has_alpha;
+};
+
+struct vfm_frame {
+	int64_t index;             /* from 0 */
+	int64_t pts;               /* in units of the stream's time base; INT64_MIN when there is none */
+	double time_s;             /* since the first frame; from the rate when there is no pts */
+	int width, height;         /* as shown; may change in mid-stream */
+};
+
+/* Opens `path` (any regular file; names are not interpreted).  VFM_EINPUT: not a video or an
+ * image, no video stream, only a cover picture, encrypted, too big. */
+int vfm_video_open(struct vfm_video **v, const char *path, const struct vfm_video_opts *opts, struct vfm_err *err);
+void vfm_video_close(struct vfm_video *v); /* NULL is fine */
+
+const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
+
+/* Decodes the next frame: 1, or 0 at the end.  What does not decode is passed over and
+ * counted; VFM_EINPUT only when nothing can follow (deadline, limits). */
+int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err);
+
+/* Goes on so that the next frame is number `index`.  `pts` is that frame's timestamp as an
+ * earlier pass gave it (INT64_MIN: not known).  With a pts it seeks to the key frame before it;
+ * when that does not lead to exactly this frame, it decodes from the start. */
+int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_err *err);
+
+/* What was wrong so far: errors of demuxer and decoder, and frames marked as damaged. */
+int64_t vfm_video_errors(const struct vfm_video *v);
+
+enum vfm_fit {
+	VFM_FIT_STRETCH, /* to exactly w x h */
+	VFM_FIT_COVER,   /* scale until it covers w x h, crop the middle */
+};
+
+/* Converts the frame that was decoded last.
+ *   rgb  [height, width, 3] uint8, sRGB-like values as the file has them, no stride
+ *   luma [height, width] uint8, full range (0 black, 255 white) */
+int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err);
+int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
+
+#endif
