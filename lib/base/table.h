@@ -1,0 +1,46 @@
+/* table.h - reports: rows of typed cells, printed as text, Markdown, CSV, JSON or JSON Lines.
+ *
+ *	struct vfm_table *t = vfm_table_new();
+ *	vfm_table_col(t, "tok_s", "token/s", 0);    // key in JSON and CSV, heading in text and md
+ *	vfm_table_row(t);                           // begins a row
+ *	vfm_table_f64(t, "tok_s", 10052.0);         // cells in any order, by key; a missing cell is empty / null
+ *	vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
+ *	vfm_table_free(t);
+ *
+ * Strings are copied.  Numbers keep their full precision in csv, json and jsonl; `digits` (after the point)
+ * rules text and md only.  NaN and infinities are null in JSON, empty in CSV, "-" in text.
+ * Not thread-safe.  An unknown key is a programming error and aborts.
+ */
+#ifndef VFM_BASE_TABLE_H
+#define VFM_BASE_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+enum vfm_table_format { VFM_TABLE_TEXT, VFM_TABLE_MD, VFM_TABLE_CSV, VFM_TABLE_JSON, VFM_TABLE_JSONL };
+#define VFM_TABLE_FORMATS "text|md|csv|json|jsonl"
+
+/* VFM_EUSAGE: "expected text|md|csv|json|jsonl, got 'x'" */
+int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err);
+
+struct vfm_table;
+struct vfm_table *vfm_table_new(void);
+void vfm_table_free(struct vfm_table *t);
+void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits);
+void vfm_table_row(struct vfm_table *t);
+void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
+void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
+void vfm_table_f64(struct vfm_table *t, const char *key, double x);
+void vfm_table_bool(struct vfm_table *t, const char *key, bool x);
+/* A line under the table in text and md ("median of 5 runs, 2 x EPYC …"); in JSON it is "notes": [...];
+ * left out in csv and jsonl.  text, md, json: notes in the order given. */
+void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: a {"v":1,...} a row.  Empty columns are printed too.
+ * Text: numbers right, strings left, two spaces between, no trailing blanks.  Width counts code points. */
+int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err);
+
+#endif

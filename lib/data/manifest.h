@@ -1,0 +1,107 @@
+/* manifest.h - the packing manifest: which samples share a sequence, in which order (vfm-manifest(5)).
+ *
+ * A manifest is the order of the data of a whole run, cut into *global* steps of `batch`
+ * packs each.  It knows nothing about ranks: whoever trains divides the packs of a step
+ * as it likes.  Two encodings of the same content, told apart by their first bytes:
+ *
+ *   jsonl  a header line, then one line a pack, ordered by (step, pack)
+ *   bin    the same header, then fixed-size tables: any step is found in O(1)
+ *
+ * The reader mmaps the file and keeps nothing per pack in memory: opening costs the header
+ * and the last record; a step of a jsonl manifest is found by binary search over byte
+ * offsets.  Every record is checked when it is read: a damaged, truncated or contradictory
+ * manifest gives VFM_EUSAGE and one sentence that names file and line (or pack).
+ *
+ * An opened manifest is immutable: all functions on a const manifest are thread-safe and local.
+ */
+#ifndef VFM_DATA_MANIFEST_H
+#define VFM_DATA_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+
+#define VFM_MANIFEST_VERSION 1
+#define VFM_MANIFEST_MAX_SETS 4096
+#define VFM_MANIFEST_MAX_CONTEXT (1 << 28) /* tokens a pack */
+#define VFM_MANIFEST_MAX_BATCH (1 << 22)   /* packs a step */
+
+struct vfm_manifest_set {
+	const char *name;
+	const char *dir_given;             /* as it stands in the file */
+	const char *dir;                   /* resolved: relative to the manifest's folder unless absolute */
+	int64_t records;                   /* samples in the set's index */
+	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
+	double weight;                     /* share of the tokens that was asked for */
+};
+
+struct vfm_manifest_header {
+	int32_t context;         /* most tokens in a pack */
+	int32_t batch;           /* packs a step */
+	int64_t steps;
+	uint64_t seed;
+	int32_t patch[3];        /* t, h, w */
+	int32_t latent_channels;
+	int32_t text_dim;
+	int32_t n_sets;
+	struct vfm_manifest_set *sets; /* [n_sets] */
+};
+
+struct vfm_manifest_sample {
+	int32_t set;     /* index into header.sets */
+	int32_t shard;
+	int64_t index;   /* within the shard */
+	int32_t tokens;
+};
+
+struct vfm_manifest_pack {
+	int64_t step;
+	int32_t pack;    /* within the step: 0 .. batch-1 */
+	int32_t n_samples;
+	int64_t tokens;  /* the sum over the samples, <= context */
+	double cost;     /* what the packer balanced by; its unit is the cost file's */
+	const struct vfm_manifest_sample *samples; /* [n_samples] */
+};
+
+/* The packs of one step.  Reused from call to call; `= {0}` before the first. */
+struct vfm_manifest_step {
+	int64_t step;
+	int64_t tokens;  /* the sum over all packs of the step: the denominator of the loss */
+	int32_t n_packs; /* == batch */
+	struct vfm_manifest_pack *packs; /* [n_packs], owned; valid until the next read or release */
+	/* private */
+	struct vfm_manifest_sample *samples;
+	size_t cap_packs, cap_samples;
+	uint64_t next_off; /* where the following step begins, so that reading on needs no search */
+};
+
+struct vfm_manifest;
+
+/* Opens and checks the header and the last record (a truncated file is found here). NULL on failure. */
+struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err);
+void vfm_manifest_close(struct vfm_manifest *m); /* NULL is fine */
+const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m); /* owned by m */
+const char *vfm_manifest_path(const struct vfm_manifest *m);
+bool vfm_manifest_is_bin(const struct vfm_manifest *m);
+
+/* Reads step 0 <= step < steps into *out.  Checks that numbers are in range, packs complete and in order,
+ * sums right.  What the indexes say is the loader's business (loader.h). */
+int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err);
+void vfm_manifest_step_release(struct vfm_manifest_step *s);
+
+/* ---- writing ---- */
+
+/* Collects in a stream: begin, every pack in order of (step, pack), end.  jsonl goes out as it comes;
+ * bin needs no seeking either, because `header.steps`, n_samples (the total over all packs) are known.
+ * `f` stays the caller's.  end fails if fewer packs than steps x batch were written. */
+enum vfm_manifest_format { VFM_MANIFEST_JSONL, VFM_MANIFEST_BIN };
+struct vfm_manifest_writer;
+struct vfm_manifest_writer *vfm_manifest_writer_new(FILE *f, enum vfm_manifest_format format,
+	const struct vfm_manifest_header *h, struct vfm_err *err);
+int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err);
+int vfm_manifest_writer_end(struct vfm_manifest_writer *w, struct vfm_err *err); /* frees w in any case */
+
+#endif

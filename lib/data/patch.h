@@ -1,0 +1,26 @@
+/* patch.h - latents to tokens and back: a pure permutation.
+ *
+ *   tokens[((it*Gh + ih)*Gw + iw), ((c*pt + jt)*ph + jh)*pw + jw] = latent[c, it*pt + jt, ih*ph + jh, iw*pw + jw]
+ *
+ * with G = (T/pt, H/ph, W/pw): token order (t, h, w), feature order (c, pt, ph, pw).
+ * T, H, W must be divisible by the patch (vfm_patch_grid checks it).
+ */
+#ifndef VFM_DATA_PATCH_H
+#define VFM_DATA_PATCH_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* dims = {t, h, w}; fills grid = dims / patch.  Returns the number of tokens (> 0), VFM_EINPUT if a dimension
+ * is not positive, not divisible, or the product does not fit 2^31. */
+int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);
+
+/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw] */
+void vfm_patchify(const float *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *tokens);
+/* the same from IEEE half (exact) */
+void vfm_patchify_f16(const uint16_t *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *tokens);
+/* the inverse */
+void vfm_unpatchify(const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);
+
+#endif
