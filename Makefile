@@ -18,6 +18,8 @@ DEPS_FUZZ  := clang libclang-rt-14-dev libomp-14-dev
 # ---- flags ---------------------------------------------------------------
 PKGS    := jansson libavformat libavcodec libavutil libswscale sqlite3 zlib libcrypto
 WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
+# The sanitizers' own checks make gcc see paths that do not exist.
+WARN    += $(if $(SAN),-Wno-format-truncation -Wno-format-overflow -Wno-maybe-uninitialized)
 OPT     ?= -O2 -g
 CFLAGS  ?= $(OPT)
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp -fno-math-errno -fno-trapping-math \
@@ -26,6 +28,10 @@ PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS    = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ldnnl -lpthread -lm -ldl
 LDFLAGS ?=
 ALL_LDFLAGS = -fopenmp -Wl,--as-needed $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
+
+# Under a sanitizer a size that cannot be had is an error to be handled, and any finding ends the test.
+export ASAN_OPTIONS  ?= allocator_may_return_null=1
+export UBSAN_OPTIONS ?= print_stacktrace=1:halt_on_error=1
 
 # A source file named *_avx2.c, *_avx512.c, … is compiled for that instruction set and
 # called only where the CPU has it (lib/cpu/cpu_isa.h).

@@ -33,7 +33,7 @@ static int distance(const char *a, const char *b)
 const char *vfm_near(const char *word, const char *const *list)
 {
 	size_t len = strlen(word);
-	const char *best = NULL;
+	const char *best = NULL, *longer = NULL;
 	int best_d = len < 3 ? 1 : len < 6 ? 2 : 3; /* must be below */
 
 	if (len > MAX_WORD)
@@ -41,10 +41,12 @@ const char *vfm_near(const char *word, const char *const *list)
 	for (; *list; list++) {
 		int d = strlen(*list) > MAX_WORD ? best_d : distance(word, *list);
 
+		if (len >= 2 && strncmp(word, *list, len) == 0)
+			longer = *list;
 		if (d < best_d) {
 			best_d = d;
 			best = *list;
 		}
 	}
-	return best;
+	return best ? best : longer;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -326,21 +327,22 @@ void vfm_cmd_init(const char *argv0)
 
 int vfm_cmd_exit(int rc, const struct vfm_err *err)
 {
-	bool failed;
+	bool pending, failed;
 	int why;
 
 	if (rc < 0 && rc != VFM_EPIPE && err && err->msg[0])
 		vfm_error("%s", err->msg);
 	errno = 0;
+	pending = __fpending(stdout) > 0;
 	failed = ferror(stdout);
 	if (fflush(stdout) != 0)
 		failed = true;
 	why = errno;
-	if (fclose(stdout) != 0 && !failed) {
+	/* EBADF: started without a stdout, which is a loss only where something was written. */
+	if (fclose(stdout) != 0 && !failed && (pending || errno != EBADF)) {
 		failed = true;
 		why = errno;
 	}
-	/* EBADF: the command was started without a stdout; a loss only where something was written. */
 	if (failed && why != EPIPE && rc != VFM_EPIPE && rc != VFM_EENV) {
 		vfm_error("cannot write stdout: %s", strerror(why ? why : EIO));
 		if (rc >= VFM_EINPUT)

@@ -1,0 +1,360 @@
+/* Files, hashes, threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/par.h"
+
+static struct vfm_err err;
+static char dir[] = "/tmp/vfm-file.XXXXXX";
+
+static int setup(void **state)
+{
+	(void)state;
+	return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return chdir("/") || vfm_rm_rf(dir, &err);
+}
+
+static int entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n - 2;
+}
+
+static void has(const char *path, const char *want)
+{
+	char *data;
+	size_t len;
+
+	assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, &err), 0);
+	assert_int_equal(len, strlen(want));
+	assert_string_equal(data, want);
+	free(data);
+}
+
+static void atomic(void **state)
+{
+	struct vfm_atomic a;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(mkdir("d", 0777), 0);
+	assert_int_equal(vfm_write_file("d/x", "old", 3, &err), 0);
+	has("d/x", "old");
+	assert_int_equal(chmod("d/x", 0640), 0);
+	assert_int_equal(vfm_atomic_open(&a, "d/x", &err), 0);
+	fputs("new", a.f);
+	fflush(a.f);
+	has("d/x", "old");
+	assert_int_equal(vfm_atomic_commit(&a, &err), 0);
+	vfm_atomic_abort(&a);
+	has("d/x", "new");
+	assert_int_equal(stat("d/x", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0640);
+	assert_int_equal(vfm_atomic_open(&a, "d/x", &err), 0);
+	fputs("never", a.f);
+	vfm_atomic_abort(&a);
+	vfm_atomic_abort(&a);
+	has("d/x", "new");
+	assert_int_equal(symlink("x", "d/link"), 0);
+	assert_int_equal(vfm_write_file("d/link", "via", 3, &err), 0);
+	has("d/x", "via");
+	assert_int_equal(lstat("d/link", &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(entries("d"), 2);
+	assert_int_equal(vfm_write_file("d", "x", 1, &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot write 'd': Is a directory");
+	assert_int_equal(vfm_write_file("none/x", "x", 1, &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot write 'none/x': No such file or directory");
+}
+
+static void long_names(void **state)
+{
+	char name[300];
+
+	(void)state;
+	memset(name, 'n', sizeof(name));
+	name[255] = 0; /* NAME_MAX: no room for a suffix */
+	assert_int_equal(vfm_write_file(name, "x", 1, &err), 0);
+	has(name, "x");
+	name[255] = 'n', name[256] = 0;
+	assert_int_equal(vfm_write_file(name, "x", 1, &err), VFM_EENV);
+}
+
+static void full_disk(void **state)
+{
+	struct vfm_atomic a;
+	struct rlimit was, small;
+	char *big = vfm_calloc(1, 1 << 20);
+
+	(void)state;
+	/* A device is written directly and never replaced. */
+	assert_int_equal(vfm_write_file("/dev/full", "x", 1, &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot write '/dev/full': No space left on device");
+	assert_int_equal(vfm_write_file("/dev/full", big, 1 << 20, &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot write '/dev/full': No space left on device");
+	assert_int_equal(vfm_write_file("/dev/null", "x", 1, &err), 0);
+	assert_int_equal(access("/dev/null", W_OK), 0);
+
+	/* A limit on the size of files stands for a full disk: the old file and nothing else remains. */
+	assert_int_equal(mkdir("full", 0777), 0);
+	assert_int_equal(vfm_write_file("full/x", "old", 3, &err), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &was);
+	small = was;
+	small.rlim_cur = 100000;
+	setrlimit(RLIMIT_FSIZE, &small);
+	assert_int_equal(vfm_write_file("full/x", big, 1 << 20, &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot write 'full/x': File too large");
+	assert_int_equal(vfm_atomic_open(&a, "full/x", &err), 0);
+	for (int i = 0; i < 1 << 18; i++)
+		putc('x', a.f); /* whose failures nobody looks at until the commit */
+	assert_int_equal(vfm_atomic_commit(&a, &err), VFM_EENV);
+	setrlimit(RLIMIT_FSIZE, &was);
+	has("full/x", "old");
+	assert_int_equal(entries("full"), 1);
+	free(big);
+}
+
+static void reading(void **state)
+{
+	struct vfm_map m;
+	char *data, buf[10];
+	size_t len;
+	int fd;
+
+	(void)state;
+	assert_int_equal(vfm_write_file("r", "0123456789", 10, &err), 0);
+	assert_int_equal(vfm_read_file("r", 9, &data, &len, &err), VFM_EINPUT);
+	assert_string_equal(err.msg, "'r' is too large (more than 9 bytes)");
+	assert_null(data);
+	assert_int_equal(vfm_read_file("r", 10, &data, &len, &err), 0);
+	free(data);
+	assert_int_equal(vfm_read_file("absent", 10, &data, &len, &err), VFM_EINPUT);
+	assert_int_equal(vfm_map_open(&m, "r", &err), 0);
+	assert_int_equal(m.size, 10);
+	assert_memory_equal(m.data, "0123456789", 10);
+	vfm_map_close(&m);
+	vfm_map_close(&m);
+	assert_int_equal(vfm_write_file("empty", "", 0, &err), 0);
+	assert_int_equal(vfm_map_open(&m, "empty", &err), 0);
+	assert_true(!m.data && !m.size);
+	vfm_map_close(&m);
+	assert_int_equal(vfm_map_open(&m, ".", &err), VFM_EINPUT);
+	assert_int_equal(mkfifo("fifo", 0666), 0);
+	assert_int_equal(vfm_map_open(&m, "fifo", &err), VFM_EINPUT); /* and does not hang */
+	assert_string_equal(err.msg, "'fifo' is not a regular file");
+	assert_int_equal(vfm_map_open(&m, "fifo", NULL), VFM_EINPUT);
+
+	fd = open("r", O_RDONLY);
+	assert_int_equal(vfm_full_pread(fd, buf, 5, 5, "r", &err), 0);
+	assert_memory_equal(buf, "56789", 5);
+	assert_int_equal(vfm_full_pread(fd, buf, 6, 5, "r", &err), VFM_EINPUT);
+	assert_string_equal(err.msg, "'r' is truncated: it ends at byte 10, 1 more were expected");
+	assert_int_equal(vfm_full_pread(fd, buf, 1, UINT64_MAX, "r", &err), VFM_EINPUT);
+	close(fd);
+	fd = open("/dev/full", O_WRONLY);
+	assert_int_equal(vfm_full_write(fd, "x", 1, "y", &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot write 'y': No space left on device");
+	close(fd);
+}
+
+static void folders(void **state)
+{
+	(void)state;
+	assert_int_equal(vfm_mkdir_p("a//b/c/", &err), 0);
+	assert_int_equal(vfm_mkdir_p("a/b/c", &err), 0);
+	assert_int_equal(vfm_mkdir_p("/", &err), 0);
+	assert_int_equal(vfm_write_file("a/f", "x", 1, &err), 0);
+	assert_int_equal(vfm_mkdir_p("a/f/g", &err), VFM_EENV);
+	assert_string_equal(err.msg, "cannot make folder 'a/f/g': 'a/f' is not a folder");
+	assert_int_equal(mkdir("keep", 0777), 0);
+	assert_int_equal(vfm_write_file("keep/f", "x", 1, &err), 0);
+	assert_int_equal(symlink("../keep", "a/link"), 0);
+	assert_int_equal(vfm_rm_rf("a", &err), 0);
+	assert_int_not_equal(access("a", F_OK), 0);
+	has("keep/f", "x"); /* links are not followed */
+	assert_int_equal(vfm_rm_rf("a", &err), 0);
+}
+
+static void digests(void **state)
+{
+	static const char abc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; /* FIPS 180-4 */
+	char hex[VFM_SHA256_HEX];
+	struct vfm_sha256 *s = vfm_sha256_new();
+
+	(void)state;
+	vfm_sha256_add(s, "a", 1);
+	vfm_sha256_add(s, "bc", 2);
+	vfm_sha256_end(s, hex);
+	assert_string_equal(hex, abc);
+	vfm_sha256_of("", 0, hex);
+	assert_string_equal(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+	assert_int_equal(vfm_write_file("abc", "abc", 3, &err), 0);
+	assert_int_equal(vfm_sha256_file("abc", hex, &err), 0);
+	assert_string_equal(hex, abc);
+	assert_int_equal(vfm_sha256_file("absent", hex, &err), VFM_EINPUT);
+	assert_int_equal(vfm_sha256_file(".", hex, &err), VFM_EINPUT);
+	assert_true(vfm_fnv64("", 0) == 0xcbf29ce484222325u);
+	assert_true(vfm_fnv64("foobar", 6) == 0x85944171f73967e8u); /* the FNV authors' vector */
+}
+
+static void crc(void **state)
+{
+	unsigned char buf[4096];
+	uint32_t (*const fn[2])(uint32_t, const void *, size_t) = {vfm_crc32c, vfm_crc32c_table};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(buf); i++)
+		buf[i] = (unsigned char)(i * 31 + (i >> 5));
+	for (int f = 0; f < 2; f++) {
+		unsigned char iscsi[32]; /* RFC 3720 B.4 */
+
+		assert_true(fn[f](0, "123456789", 9) == 0xe3069283u);
+		memset(iscsi, 0, 32);
+		assert_true(fn[f](0, iscsi, 32) == 0x8a9136aau);
+		memset(iscsi, 0xff, 32);
+		assert_true(fn[f](0, iscsi, 32) == 0x62a8ab43u);
+		assert_true(fn[f](0, "", 0) == 0);
+	}
+	for (size_t n = 0; n < 300; n++) {
+		uint32_t whole = vfm_crc32c(0, buf + n % 8, n);
+
+		assert_true(whole == vfm_crc32c_table(0, buf + n % 8, n));
+		assert_true(whole == vfm_crc32c(vfm_crc32c(0, buf + n % 8, n / 3), buf + n % 8 + n / 3, n - n / 3));
+	}
+}
+
+struct cover {
+	int64_t n, grain;
+	unsigned char *hit;
+	int bad;
+};
+
+static void cover(int64_t i0, int64_t i1, void *ctx)
+{
+	struct cover *c = ctx;
+
+	if (i0 < 0 || i1 > c->n || i1 <= i0 || i1 - i0 > c->grain)
+		__atomic_store_n(&c->bad, 1, __ATOMIC_RELAXED);
+	for (int64_t i = i0; i < i1; i++)
+		c->hit[i]++;
+}
+
+static void nested(int64_t i0, int64_t i1, void *ctx)
+{
+	struct cover *c = ctx;
+	struct cover inner = {100, 7, c->hit + 100 * i0, 0};
+
+	for (int64_t i = i0; i < i1; i++, inner.hit += 100)
+		vfm_par_for(100, 7, cover, &inner);
+	if (inner.bad)
+		__atomic_store_n(&c->bad, 1, __ATOMIC_RELAXED);
+}
+
+static void loops(void **state)
+{
+	unsigned char hit[5000];
+
+	(void)state;
+	assert_true(vfm_par_threads() >= 1);
+	for (int t = 1; t <= 3; t++) {
+		vfm_par_set_threads(t);
+		assert_int_equal(vfm_par_threads(), t);
+		for (int64_t n = 0; n <= 5000; n = n * 2 + 1)
+			for (int64_t grain = 1; grain <= 2048; grain *= 8) {
+				struct cover c = {n, grain, hit, 0};
+
+				memset(hit, 0, sizeof(hit));
+				vfm_par_for(n, grain, cover, &c);
+				assert_int_equal(c.bad, 0);
+				for (int64_t i = 0; i < n; i++)
+					assert_int_equal(hit[i], 1);
+			}
+		memset(hit, 0, sizeof(hit));
+		vfm_par_for(50, 3, nested, &(struct cover){50, 3, hit, 0});
+		for (int i = 0; i < 5000; i++)
+			assert_int_equal(hit[i], 1);
+	}
+	vfm_par_for(-1, 1, cover, NULL);
+}
+
+static int done;
+static void work(void *arg)
+{
+	(void)arg;
+	__atomic_add_fetch(&done, 1, __ATOMIC_RELAXED);
+}
+
+static void pool(void **state)
+{
+	struct vfm_pool *p = vfm_pool_new(3, 2);
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		vfm_pool_push(p, work, NULL);
+	vfm_pool_wait(p);
+	assert_int_equal(done, 1000);
+	vfm_pool_wait(p);
+	for (int i = 0; i < 10; i++)
+		vfm_pool_push(p, work, NULL);
+	vfm_pool_free(p); /* does what was pushed */
+	assert_int_equal(done, 1010);
+	vfm_pool_free(NULL);
+}
+
+static void clocks(void **state)
+{
+	double a = vfm_now();
+
+	(void)state;
+	assert_true(vfm_now() >= a);
+	assert_true(vfm_wall_time() > 1.6e9);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(atomic),
+		cmocka_unit_test(long_names),
+		cmocka_unit_test(full_disk),
+		cmocka_unit_test(reading),
+		cmocka_unit_test(folders),
+		cmocka_unit_test(digests),
+		cmocka_unit_test(crc),
+		cmocka_unit_test(loops),
+		cmocka_unit_test(pool),
+		cmocka_unit_test(clocks),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
