@@ -171,9 +171,10 @@ lint: layers
 	$(SUB) $(JOBS) -k $(TIDY_SRC:%=tidy/%)
 
 tidy/%: FORCE
+	@mkdir -p $(B)/tidy
 	@clang-tidy --quiet $* -- -std=c11 -D_GNU_SOURCE -Ilib $(PKG_CFLAGS) $(call isa_flags,$*) \
-		-DVFM_VERSION='""' -DVFM_COMMIT='""' 2>$(B)/tidy-$(subst /,-,$*).log || \
-		{ cat $(B)/tidy-$(subst /,-,$*).log; exit 1; }
+		-DVFM_VERSION='""' -DVFM_COMMIT='""' >$(B)/tidy/$(subst /,-,$*).log 2>&1 || \
+		{ $(if $(V),cat,grep -E '(error|warning):') $(B)/tidy/$(subst /,-,$*).log; exit 1; }
 FORCE:
 
 # Rewrites the .c files only: headers align their comments by hand.

@@ -35,6 +35,15 @@ int vfm_fail(struct vfm_err *err, int code, const char *fmt, ...) __attribute__(
 /* The same with ": " and strerror(errno) at the end. */
 int vfm_fail_errno(struct vfm_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* So that compilers and analysers see the code that comes back, and with it which paths there are. */
+static inline int vfm_code_of_(int rc, int code)
+{
+	(void)rc;
+	return code;
+}
+#define vfm_fail(err, code, ...) vfm_code_of_(vfm_fail(err, code, __VA_ARGS__), code)
+#define vfm_fail_errno(err, code, ...) vfm_code_of_(vfm_fail_errno(err, code, __VA_ARGS__), code)
+
 /* Puts "context: " in front of the message that stands there.  Returns err->code. */
 int vfm_err_context(struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,0 +1,98 @@
+#!/bin/bash
+# Every command and every verb: -h equals the SYNOPSIS of its manual page, its summary the page's .Nd,
+# every option is described there; and the frame that all share: status 2, quiet pipes, full disks.
+. "${0%/*}/lib.sh"
+
+ls "$B"/bin/vfm-* >/dev/null 2>&1 || skip_all "no commands are built"
+
+squeeze() {
+	tr -s ' \n\t' ' ' | sed 's/^ //; s/ $//'
+}
+
+# The text of a manual page, without overstriking, as one wide column.
+page() {
+	mandoc -Tascii -Owidth=900 "$1" | sed 's/.\x08//g'
+}
+
+section() { # PAGE-TEXT NAME
+	awk -v name="$2" '/^[A-Z]/ { on = $0 == name; next } on' <<<"$1"
+}
+
+# Of a -h text: the usage lines, without "usage: ", and the summary that follows.
+usage_of() {
+	awk 'NR == 1 { sub(/^usage: /, ""); print; next } /^       / { print; next } { exit }' <<<"$1"
+}
+summary_of() {
+	awk 'NR > 1 && !/^       / { print; exit }' <<<"$1"
+}
+options_of() {
+	grep -oE '^ +(-., )?--[a-z0-9-]+' <<<"$1" | sed 's/.*--/--/'
+}
+
+# check_options NAME HELP PAGE-TEXT: each long option stands in the page.
+check_options() {
+	local o missing=''
+	for o in $(options_of "$2"); do
+		case $o in --help | --quiet | --version) continue ;; esac
+		grep -qE -- "(^|[^a-z-])$o([^a-z0-9-]|\$)" <<<"$3" || missing="$missing $o"
+	done
+	is "$missing" "" "$1: every option is in the manual page"
+}
+
+for bin in "$B"/bin/vfm-*; do
+	c=${bin##*/}
+	man=$TOP/man/$c.1
+	run "$c" -h
+	help=$out
+	rc_is 0 "$c -h succeeds"
+	is "$err" "" "$c -h is quiet on stderr"
+	ok "$c has a manual page" test -f "$man" || continue
+	text=$(page "$man")
+	synopsis=$(section "$text" SYNOPSIS | squeeze)
+	own=$(usage_of "$help" | squeeze)
+	is "$(section "$text" NAME | squeeze)" "$c - $(summary_of "$help")" "$c: the summary is the page's NAME"
+	for s in "EXIT STATUS" EXAMPLES; do
+		like "$(section "$text" "$s")" . "$c: the page has $s"
+	done
+	verbs=$(sed -n 's/^  \([a-z][a-z0-9-]*\)  .*/\1/p' <<<"$help")
+	all=
+	for v in $verbs; do
+		run "$c" "$v" -h
+		vhelp=$out
+		rc_is 0 "$c $v -h succeeds"
+		if [ -f "$TOP/man/$c-$v.1" ]; then
+			vtext=$(page "$TOP/man/$c-$v.1")
+			is "$(section "$vtext" SYNOPSIS | squeeze)" "$(usage_of "$vhelp" | squeeze)" "$c $v: SYNOPSIS"
+		else
+			vtext=$text
+			all="$all $(usage_of "$vhelp")"
+		fi
+		check_options "$c $v" "$vhelp" "$vtext"
+		run "$c" "$v" --no-such-option
+		rc_is 2 "$c $v: an unknown option is bad usage"
+	done
+	if [ -n "$verbs" ]; then
+		# The general line "vfm-x VERB [OPTION ...]" may stand in front of the verbs' own.
+		all=$(squeeze <<<"$all")
+		case $synopsis in
+		"$all") own=$all ;;
+		*) own=$(squeeze <<<"$own $all") ;;
+		esac
+	else
+		check_options "$c" "$help" "$text"
+	fi
+	is "$synopsis" "$own" "$c: -h prints the SYNOPSIS of the page"
+
+	run "$c" --no-such-option
+	rc_is 2 "$c: an unknown option is bad usage"
+	is "$out" "" "$c: and prints nothing to stdout"
+	like "$err" "^$c: unknown (option|[A-Z]+) '--no-such-option'" "$c: but says which"
+	is "$(wc -l <"$SCRATCH/io/err")" 1 "$c: in one line"
+	run bash -c "$c -h >/dev/full"
+	rc_is 3 "$c: a full disk is noticed"
+	like "$err" 'No space left on device' "$c: and named"
+	run bash -c "$c -h | :; exit \${PIPESTATUS[0]}"
+	rc_is 0 "$c: a broken pipe is no error"
+	is "$err" "" "$c: and quiet"
+done
+done_testing
