@@ -5,6 +5,7 @@
 #ifndef VFM_CURATE_H
 #define VFM_CURATE_H
 
+int curate_probe(int argc, char **argv);
 int curate_filter(int argc, char **argv);
 
 #endif

@@ -14,6 +14,7 @@ static const struct curate_stage {
 	int (*run)(int argc, char **argv);
 	const char *help;
 } stages[] = {
+	{"probe", curate_probe, "  probe    files -> records: size, rate, frames, rotation"},
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))

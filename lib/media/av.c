@@ -1,0 +1,78 @@
+/* av.c - FFmpeg's log and errors. */
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/error.h>
+#include <libavutil/log.h>
+#include <libavutil/mem.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "media/av.h"
+
+#define MAX_ALLOC ((size_t)1 << 30)
+
+static _Thread_local char last_line[256];
+static bool talk; /* VFM_LIBAV_LOG is set */
+
+static struct vfm_av_errors *errors_of(void *avcl)
+{
+	const AVClass *cls = avcl ? *(AVClass **)avcl : NULL;
+
+	if (cls && cls == avcodec_get_class())
+		return ((AVCodecContext *)avcl)->opaque;
+	if (cls && cls == avformat_get_class())
+		return ((AVFormatContext *)avcl)->opaque;
+	return NULL;
+}
+
+static void on_log(void *avcl, int level, const char *fmt, va_list ap)
+{
+	struct vfm_av_errors *errors;
+	size_t n;
+
+	if (level > AV_LOG_ERROR)
+		return;
+	vsnprintf(last_line, sizeof(last_line), fmt, ap);
+	n = strlen(last_line);
+	while (n && (last_line[n - 1] == '\n' || last_line[n - 1] == '.'))
+		last_line[--n] = 0;
+	errors = errors_of(avcl);
+	if (errors)
+		atomic_fetch_add(&errors->lines, 1);
+	if (talk)
+		vfm_info("libav: %s", last_line);
+}
+
+static void init_once(void)
+{
+	talk = getenv("VFM_LIBAV_LOG") != NULL;
+	av_log_set_callback(on_log);
+	av_max_alloc(MAX_ALLOC);
+}
+
+void vfm_av_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, init_once);
+}
+
+const char *vfm_av_strerror(int rc, char buf[128])
+{
+	if (av_strerror(rc, buf, 128) < 0)
+		snprintf(buf, 128, "error %d", rc);
+	return buf;
+}
+
+const char *vfm_av_last_line(void)
+{
+	return last_line;
+}
+
+void vfm_av_forget_line(void)
+{
+	last_line[0] = 0;
+}

@@ -1,0 +1,54 @@
+/* av.h - what the files of this folder share of FFmpeg's libraries.  Not for use outside lib/media. */
+#ifndef VFM_MEDIA_AV_H
+#define VFM_MEDIA_AV_H
+
+#include <libavutil/frame.h>
+#include <libavutil/pixfmt.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Routes FFmpeg's log here and limits its single allocations; idempotent, thread-safe. */
+void vfm_av_init(void);
+
+/* FFmpeg's words for a code. */
+const char *vfm_av_strerror(int rc, char buf[128]);
+
+/* The last error line that FFmpeg logged in this thread ("" = none), and forgetting it. */
+const char *vfm_av_last_line(void);
+void vfm_av_forget_line(void);
+
+/* A decoder or demuxer whose `opaque` points to one of these has its error lines counted. */
+struct vfm_av_errors {
+	atomic_llong lines;
+};
+
+/* How a picture has to be turned: a dst pixel (x, y) is the src pixel
+ * (x0 + a x + b y, y0 + c x + d y), where x0, y0 make it start inside. */
+struct vfm_orient {
+	int a, b, c, d;
+};
+/* From a display matrix (NULL = as it is); angles are rounded to quarter turns. */
+struct vfm_orient vfm_orient_of(const int32_t *matrix);
+/* Clockwise degrees after an optional mirroring left to right. */
+int vfm_orient_degrees(struct vfm_orient o, bool *mirrored);
+
+/* Scales, crops and turns frames into packed pixels; keeps its contexts.  One thread at a time. */
+struct vfm_pixels;
+struct vfm_pixels *vfm_pixels_new(void);
+void vfm_pixels_free(struct vfm_pixels *p);
+
+struct vfm_pixels_job {
+	const AVFrame *frame;
+	struct vfm_orient orient;
+	int shown_w, shown_h;   /* of the whole frame, upright and with square pixels */
+	int width, height;      /* wanted */
+	bool cover;             /* keep the shape, crop the middle */
+	bool luma;              /* one byte a pixel, else three */
+	uint8_t *dst;
+};
+int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err);
+
+#endif
