@@ -1,0 +1,461 @@
+#include "data/index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "data/index_impl.h"
+
+#define FD_SLOTS 64 /* open tars that are kept: enough for a shuffled read of many shards at once */
+
+struct fd_slot {
+	uint32_t shard;
+	int fd, users; /* fd < 0: free */
+};
+
+struct vfm_index {
+	struct vfm_map map;
+	struct vfm_index_header h;
+	const struct vfm_record *records;
+	const struct vfm_index_shard *shards;
+	char *dir, *path;
+	pthread_mutex_t lock; /* guards slots */
+	struct fd_slot slots[FD_SLOTS];
+};
+
+uint64_t vfm_sample_id(const char *key)
+{
+	char hex[VFM_SHA256_HEX];
+
+	vfm_sha256_of(key, strlen(key), hex);
+	hex[16] = 0;
+	return strtoull(hex, NULL, 16);
+}
+
+uint64_t vfm_record_latent_count(const struct vfm_record *r)
+{
+	return (uint64_t)r->c * r->t * r->h * r->w;
+}
+
+uint64_t vfm_record_text_count(const struct vfm_record *r)
+{
+	return (uint64_t)r->text_len * r->text_dim;
+}
+
+/* ---- open ---- */
+
+static int check_header(struct vfm_index *ix, struct vfm_err *err)
+{
+	struct vfm_index_header *h = &ix->h;
+	uint64_t records, shards;
+
+	if (ix->map.size < sizeof(*h) || memcmp(ix->map.data, VFM_INDEX_MAGIC, 8) != 0)
+		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a sample index", ix->path);
+	memcpy(h, ix->map.data, sizeof(*h));
+	if (h->version != VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
+		h->record_bytes != sizeof(struct vfm_record) || h->shard_bytes != sizeof(struct vfm_index_shard))
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads version %d", ix->path,
+			h->version, VFM_INDEX_VERSION);
+	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
+	shards = (uint64_t)h->n_shards * sizeof(struct vfm_index_shard);
+	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_record), &records) ||
+		records > (uint64_t)1 << 62 || h->records_offset != sizeof(*h) ||
+		h->shards_offset != sizeof(*h) + records || h->file_bytes != h->shards_offset + shards)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': the header contradicts itself", ix->path);
+	if (h->file_bytes != ix->map.size)
+		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
+			ix->map.size < h->file_bytes ? "truncated" : "too long", ix->map.size, h->file_bytes);
+	h->tokenizer[sizeof(h->tokenizer) - 1] = h->embedder[sizeof(h->embedder) - 1] = 0;
+	return 0;
+}
+
+int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err)
+{
+	struct vfm_index *ix = vfm_calloc(1, sizeof(*ix));
+	const char *slash;
+	struct stat st;
+	int rc;
+
+	pthread_mutex_init(&ix->lock, NULL);
+	for (int i = 0; i < FD_SLOTS; i++)
+		ix->slots[i].fd = -1;
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		ix->dir = vfm_strdup(path);
+		ix->path = vfm_strfmt("%s/" VFM_INDEX_NAME, path);
+	} else {
+		slash = strrchr(path, '/');
+		ix->dir = slash ? vfm_strfmt("%.*s", (int)(slash - path) + (slash == path), path) : vfm_strdup(".");
+		ix->path = vfm_strdup(path);
+	}
+	rc = vfm_map_open(&ix->map, ix->path, err);
+	if (rc < 0) {
+		if (err)
+			err->code = VFM_EUSAGE;
+		rc = VFM_EUSAGE;
+		goto out;
+	}
+	TRY_OUT(check_header(ix, err));
+	ix->records = (const void *)(ix->map.data + ix->h.records_offset);
+	ix->shards = (const void *)(ix->map.data + ix->h.shards_offset);
+	*out = ix;
+	return 0;
+out:
+	vfm_index_close(ix);
+	return rc;
+}
+
+void vfm_index_close(struct vfm_index *ix)
+{
+	if (!ix)
+		return;
+	for (int i = 0; i < FD_SLOTS; i++)
+		if (ix->slots[i].fd >= 0)
+			close(ix->slots[i].fd);
+	vfm_map_close(&ix->map);
+	pthread_mutex_destroy(&ix->lock);
+	free(ix->dir);
+	free(ix->path);
+	free(ix);
+}
+
+uint64_t vfm_index_n_records(const struct vfm_index *ix)
+{
+	return ix->h.n_records;
+}
+
+uint32_t vfm_index_n_shards(const struct vfm_index *ix)
+{
+	return ix->h.n_shards;
+}
+
+const char *vfm_index_dir(const struct vfm_index *ix)
+{
+	return ix->dir;
+}
+
+const char *vfm_index_tokenizer(const struct vfm_index *ix)
+{
+	return ix->h.tokenizer;
+}
+
+const char *vfm_index_embedder(const struct vfm_index *ix)
+{
+	return ix->h.embedder;
+}
+
+uint32_t vfm_index_crc(const struct vfm_index *ix)
+{
+	return ix->h.crc;
+}
+
+/* ---- entries ---- */
+
+static bool name_ok(const char name[32])
+{
+	size_t n = strnlen(name, 32);
+
+	return n > 0 && n < 32 && name[0] != '.' && !memchr(name, '/', n);
+}
+
+int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err)
+{
+	struct vfm_index_shard s;
+
+	if (shard >= ix->h.n_shards)
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has no shard %u, only %u shards", ix->path, shard, ix->h.n_shards);
+	memcpy(&s, &ix->shards[shard], sizeof(s));
+	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
+		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
+	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first ||
+		s.bytes > INT64_MAX)
+		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
+	*out = s;
+	return 0;
+}
+
+/* [off, off + len) lies within [lo, hi) */
+static bool within(uint64_t off, uint64_t len, uint64_t lo, uint64_t hi)
+{
+	return off >= lo && off <= hi && len <= hi - off;
+}
+
+static bool array_ok(uint64_t count, uint8_t dtype, uint16_t header, uint32_t bytes)
+{
+	uint64_t size = dtype == VFM_NPY_F16 || dtype == VFM_NPY_F32 ? vfm_npy_type_size(dtype) : 0;
+
+	/* count < 2^64 by its u16 factors, but count * size may not be */
+	return size && count > 0 && count <= UINT32_MAX && header >= 10 && header <= VFM_NPY_HEADER_MAX &&
+	       count * size + header == bytes;
+}
+
+const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s)
+{
+	uint64_t lo = r->sample_offset, hi;
+
+	if (!within(lo, r->sample_bytes, 0, s->bytes))
+		return "the sample lies outside its shard";
+	hi = lo + r->sample_bytes;
+	if (!within(r->latent_offset, r->latent_bytes, lo, hi) || !within(r->json_offset, r->json_bytes, lo, hi) ||
+		(r->text_bytes && !within(r->text_offset, r->text_bytes, lo, hi)) ||
+		((r->flags & VFM_REC_MEDIA) && !within(r->media_offset, r->media_bytes, lo, hi)))
+		return "a member lies outside its sample";
+	if (!array_ok(vfm_record_latent_count(r), r->latent_dtype, r->latent_header, r->latent_bytes))
+		return "the latent's shape and size disagree";
+	if (r->text_bytes ? !array_ok(vfm_record_text_count(r), r->text_dtype, r->text_header, r->text_bytes)
+			  : r->text_len || r->text_dim)
+		return "the text's shape and size disagree";
+	return NULL;
+}
+
+int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err)
+{
+	struct vfm_index_shard s;
+	struct vfm_record r;
+	const char *why;
+
+	TRY(vfm_index_shard(ix, shard, &s, err));
+	if (i >= s.count)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': shard %u has no sample %u, only %u samples", ix->path, shard, i,
+			s.count);
+	memcpy(&r, &ix->records[s.first + i], sizeof(r));
+	if (vfm_crc32c(0, &r, offsetof(struct vfm_record, crc)) != r.crc)
+		why = "wrong checksum";
+	else if (r.shard != shard || r.index != i)
+		why = "the record names another sample";
+	else
+		why = vfm_record_fault(&r, &s);
+	if (why)
+		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", ix->path, shard, i, why);
+	*out = r;
+	return 0;
+}
+
+int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err)
+{
+	struct vfm_index_shard s;
+	struct vfm_record r;
+
+	if (n >= ix->h.n_records)
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has no record %" PRIu64 ", only %" PRIu64, ix->path, n,
+			ix->h.n_records);
+	memcpy(&r, &ix->records[n], sizeof(r));
+	if (vfm_index_shard(ix, r.shard, &s, NULL) < 0 || s.first + r.index != n)
+		return vfm_fail(err, VFM_EINPUT, "'%s': record %" PRIu64 " is damaged", ix->path, n);
+	return vfm_index_get(ix, r.shard, r.index, out, err);
+}
+
+/* ---- payloads ---- */
+
+char *vfm_index_shard_path(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
+{
+	struct vfm_index_shard s;
+
+	if (vfm_index_shard(ix, shard, &s, err) < 0)
+		return NULL;
+	return vfm_strfmt("%s/%s", ix->dir, s.name);
+}
+
+static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
+{
+	struct vfm_index_shard s;
+	struct stat st;
+	char *path;
+	int fd, rc;
+
+	TRY(vfm_index_shard(ix, shard, &s, err));
+	path = vfm_strfmt("%s/%s", ix->dir, s.name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	rc = fd;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);
+	else if ((uint64_t)st.st_size != s.bytes)
+		rc = vfm_fail(err, VFM_EINPUT, "'%s' has %" PRIu64 " bytes where the index says %" PRIu64, path,
+			(uint64_t)st.st_size, s.bytes);
+	if (rc < 0 && fd >= 0)
+		close(fd);
+	free(path);
+	return rc;
+}
+
+/* Returns a descriptor of the shard's tar; *slot says to whom release_fd gives it back (NULL: to nobody). */
+static int acquire_fd(struct vfm_index *ix, uint32_t shard, struct fd_slot **slot, struct vfm_err *err)
+{
+	struct fd_slot *s = &ix->slots[shard % FD_SLOTS];
+	int fd = -1;
+
+	*slot = NULL;
+	pthread_mutex_lock(&ix->lock);
+	if (s->fd >= 0 && s->shard == shard) {
+		s->users++;
+		fd = s->fd;
+		*slot = s;
+	}
+	pthread_mutex_unlock(&ix->lock);
+	if (*slot)
+		return fd;
+	fd = open_shard(ix, shard, err);
+	if (fd < 0)
+		return fd;
+	pthread_mutex_lock(&ix->lock);
+	if (s->users == 0) {
+		if (s->fd >= 0)
+			close(s->fd);
+		*s = (struct fd_slot){shard, fd, 1};
+		*slot = s;
+	}
+	pthread_mutex_unlock(&ix->lock);
+	return fd;
+}
+
+static void release_fd(struct vfm_index *ix, struct fd_slot *slot, int fd)
+{
+	if (!slot) {
+		close(fd);
+		return;
+	}
+	pthread_mutex_lock(&ix->lock);
+	slot->users--;
+	pthread_mutex_unlock(&ix->lock);
+}
+
+struct payload {
+	const char *what;
+	uint64_t offset, data_bytes;
+	uint32_t crc;
+	uint16_t header;
+	uint8_t dtype;
+};
+
+/* The npy header must say what the record says: a reader that trusts either then gets the same. */
+static int check_npy(const struct payload *p, const void *head, const uint16_t *shape, int ndim, struct vfm_err *err)
+{
+	struct vfm_npy n;
+	bool same;
+
+	TRY(vfm_npy_parse(&n, head, p->header, p->header + p->data_bytes, p->what, err));
+	same = n.type == p->dtype && n.ndim == ndim && n.header_bytes == p->header;
+	for (int i = 0; i < ndim && same; i++)
+		same = n.shape[i] == shape[i];
+	return same ? 0 : vfm_fail(err, VFM_EINPUT, "%s: the npy header and the index disagree", p->what);
+}
+
+static int read_npy(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p, const uint16_t *shape,
+	int ndim, void *dst, struct vfm_err *err)
+{
+	uint8_t head[VFM_NPY_HEADER_MAX];
+	struct fd_slot *slot;
+	char name[96];
+	int fd, rc;
+
+	if (p->header > sizeof(head))
+		return vfm_fail(err, VFM_EINPUT, "%s: npy header too long", p->what);
+	fd = acquire_fd(ix, r->shard, &slot, err);
+	if (fd < 0)
+		return fd;
+	snprintf(name, sizeof(name), "%s of sample %u of shard %u", p->what, r->index, r->shard);
+	TRY_OUT(vfm_full_pread(fd, head, p->header, p->offset, name, err));
+	TRY_OUT(vfm_full_pread(fd, dst, p->data_bytes, p->offset + p->header, name, err));
+	rc = 0;
+	if (vfm_crc32c(vfm_crc32c(0, head, p->header), dst, p->data_bytes) != p->crc)
+		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
+	else
+		rc = check_npy(p, head, shape, ndim, err);
+out:
+	release_fd(ix, slot, fd);
+	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
+}
+
+static int read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+{
+	const uint16_t shape[4] = {r->c, r->t, r->h, r->w};
+	struct payload p = {"latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
+		r->latent_header, r->latent_dtype};
+
+	return read_npy(ix, r, &p, shape, 4, dst, err);
+}
+
+static int read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+{
+	const uint16_t shape[2] = {r->text_len, r->text_dim};
+	struct payload p = {"text", r->text_offset, r->text_bytes - r->text_header, r->text_crc, r->text_header,
+		r->text_dtype};
+
+	if (!r->text_bytes)
+		return vfm_fail(err, VFM_EINPUT, "'%s': sample %u of shard %u has no text", ix->dir, r->index, r->shard);
+	return read_npy(ix, r, &p, shape, 2, dst, err);
+}
+
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+{
+	return read_latent(ix, r, dst, err);
+}
+
+int vfm_index_read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+{
+	return read_text(ix, r, dst, err);
+}
+
+/* Widens n half floats that stand in the upper half of dst: element i is written at bytes 4i to 4i+3, which
+ * never reaches the elements still to be read, at 2n+2i and above. */
+static void widen(float *dst, uint64_t n)
+{
+	const char *src = (const char *)dst + 2 * n;
+	uint16_t half[64];
+	float full[64];
+
+	for (uint64_t i = 0, k; i < n; i += k) {
+		k = n - i < 64 ? n - i : 64;
+		memcpy(half, src + 2 * i, 2 * k);
+		vfm_f16_to_f32(full, half, k);
+		memcpy(dst + i, full, 4 * k);
+	}
+}
+
+int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err)
+{
+	uint64_t n = vfm_record_latent_count(r);
+	bool half = r->latent_dtype == VFM_NPY_F16;
+
+	TRY(read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), err));
+	if (half)
+		widen(dst, n);
+	return 0;
+}
+
+int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err)
+{
+	uint64_t n = vfm_record_text_count(r);
+	bool half = r->text_dtype == VFM_NPY_F16;
+
+	TRY(read_text(ix, r, (char *)dst + (half ? 2 * n : 0), err));
+	if (half)
+		widen(dst, n);
+	return 0;
+}
+
+int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, char *dst, struct vfm_err *err)
+{
+	struct fd_slot *slot;
+	int fd = acquire_fd(ix, r->shard, &slot, err), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = vfm_full_pread(fd, dst, r->json_bytes, r->json_offset, "json", err);
+	if (rc >= 0 && vfm_crc32c(0, dst, r->json_bytes) != r->json_crc)
+		rc = vfm_fail(err, VFM_EINPUT, "json of sample %u of shard %u: wrong checksum", r->index, r->shard);
+	dst[rc < 0 ? 0 : r->json_bytes] = 0;
+	release_fd(ix, slot, fd);
+	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
+}

@@ -1,0 +1,121 @@
+/* index.h - index.vfmi: where every sample of a dataset lies, as fixed-size records.
+ *
+ * The file is little endian and read through mmap.  Opening looks at the header only, so
+ * that it costs the same for ten samples and for a thousand million; a record is checked
+ * when it is asked for.  vfm-index(5) describes the format for other readers:
+ *
+ *     header [128] | records [n_records x 128] | shard table [n_shards x 64]
+ *
+ * The records of a shard are contiguous and in the order of the tar, so that (shard, index)
+ * -> record takes one look into the shard table.  Header, records and shard table entries
+ * each end in the crc32c of their other bytes.
+ *
+ * All reading functions may be called by many threads at once on one index.
+ */
+#ifndef VFM_DATA_INDEX_H
+#define VFM_DATA_INDEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/npy.h"
+
+#define VFM_INDEX_NAME "index.vfmi"
+#define VFM_INDEX_VERSION 1
+
+enum {
+	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
+	VFM_REC_MEDIA = 2, /* a media member (KEY.mp4, KEY.jpg, …) stands beside the latents */
+};
+
+/* 128 bytes, as they stand in the file.  Offsets count from the start of the shard's tar;
+ * a payload is the content of a tar member (for .npy: with its npy header). */
+struct vfm_record {
+	uint64_t id;    /* vfm_sample_id(key): the sample's name in everything random */
+	uint32_t shard; /* number in the shard table */
+	uint32_t index; /* number in the shard, from 0 */
+	uint64_t sample_offset; /* of the sample's first tar header */
+	uint64_t sample_bytes;  /* headers, payloads and padding of all its members */
+	uint64_t latent_offset, text_offset, json_offset;
+	uint64_t media_offset, media_bytes; /* 0, 0 without VFM_REC_MEDIA */
+	uint32_t latent_bytes, text_bytes, json_bytes; /* payload lengths; text_bytes 0: no text member */
+	uint32_t latent_crc, text_crc, json_crc;       /* crc32c of the payloads */
+	uint16_t c, t, h, w;                           /* latent [c, t, h, w], each >= 1 */
+	uint16_t latent_header, text_header;           /* npy header lengths: elements start behind them */
+	uint16_t text_len, text_dim;                   /* text [text_len, text_dim]; 0, 0 without text */
+	uint8_t latent_dtype, text_dtype;              /* enum vfm_npy_type: F16 or F32 */
+	uint16_t flags;                                /* VFM_REC_* */
+	uint32_t frames;                               /* true number of frames before tokenization */
+	uint32_t fps_milli;                            /* frames a second x 1000; 0: unknown or an image */
+	uint32_t crc;                                  /* crc32c of the 124 bytes before it */
+};
+
+struct vfm_index_shard { /* 64 bytes, as they stand in the file */
+	char name[32];   /* relative to the index's folder, NUL-padded; no '/', does not start with '.' */
+	uint64_t bytes;  /* of the tar */
+	uint64_t first;  /* record number of its first sample */
+	uint32_t count;  /* samples */
+	uint32_t reserved[2]; /* 0 */
+	uint32_t crc;         /* crc32c of the 60 bytes before it */
+};
+
+_Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
+_Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
+
+/* First 16 hex digits of sha256(key), as a number. */
+uint64_t vfm_sample_id(const char *key);
+
+/* ---- reading ---- */
+
+struct vfm_index;
+
+/* `path` is a dataset's folder, or the index file itself.  VFM_EUSAGE when there is none or it is not
+ * one (bad magic, version, checksum, size).  The caller owns *ix. */
+int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
+void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
+
+uint64_t vfm_index_n_records(const struct vfm_index *ix);
+uint32_t vfm_index_n_shards(const struct vfm_index *ix);
+const char *vfm_index_dir(const struct vfm_index *ix);       /* the folder, borrowed */
+const char *vfm_index_tokenizer(const struct vfm_index *ix); /* "wavelet:16"; "" if mixed or unknown; borrowed */
+const char *vfm_index_embedder(const struct vfm_index *ix);  /* "bytes:1024" */
+uint32_t vfm_index_crc(const struct vfm_index *ix);          /* of the header: changes whenever the dataset does */
+
+/* Each copies one checked entry out.  VFM_EINPUT when the entry is damaged or contradicts itself, the
+ * shard table or the number asked for; VFM_EUSAGE when the number is out of range. */
+int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err);
+int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err);
+int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
+
+/* Path of a shard's tar; the caller frees it.  NULL on error. */
+char *vfm_index_shard_path(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err);
+
+/* Elements, checked against the payload's crc32c and npy header.  dst holds c*t*h*w (or
+ * text_len*text_dim) elements of the record's dtype; the _f32 forms convert to float.
+ * VFM_EINPUT: damaged; VFM_EENV: cannot read. */
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err);
+int vfm_index_read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err);
+int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
+int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
+/* dst holds json_bytes + 1; a NUL is added. */
+int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, char *dst, struct vfm_err *err);
+
+/* Bytes of the elements alone, in the record's dtype. */
+uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */
+uint64_t vfm_record_text_count(const struct vfm_record *r);   /* text_len*text_dim */
+
+/* ---- writing: atomic; nothing is seen under the name before commit ---- */
+
+struct vfm_index_writer;
+
+int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct vfm_err *err);
+/* Shards in the order of their numbers: begin, add each record (shard, index and crc are filled in here), … */
+int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
+int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, struct vfm_err *err);
+/* Frees w in any case.  tokenizer, embedder: NULL when unknown; cut to 23 bytes. */
+int vfm_index_writer_commit(struct vfm_index_writer *w, const char *tokenizer, const char *embedder,
+	struct vfm_err *err);
+void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */
+
+#endif

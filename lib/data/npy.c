@@ -1,0 +1,384 @@
+#include "data/npy.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats of lib/data are mapped as they are");
+
+static const struct {
+	const char *descr, *name;
+	size_t size;
+} types[] = {
+	[VFM_NPY_F16] = {"<f2", "float16", 2},
+	[VFM_NPY_F32] = {"<f4", "float32", 4},
+	[VFM_NPY_F64] = {"<f8", "float64", 8},
+	[VFM_NPY_U8] = {"|u1", "uint8", 1},
+	[VFM_NPY_I32] = {"<i4", "int32", 4},
+	[VFM_NPY_I64] = {"<i8", "int64", 8},
+};
+#define N_TYPES ((int)(sizeof(types) / sizeof(types[0])))
+
+size_t vfm_npy_type_size(enum vfm_npy_type t)
+{
+	return (int)t > 0 && (int)t < N_TYPES ? types[t].size : 0;
+}
+
+const char *vfm_npy_type_name(enum vfm_npy_type t)
+{
+	return (int)t > 0 && (int)t < N_TYPES ? types[t].name : "?";
+}
+
+uint64_t vfm_npy_count(const struct vfm_npy *n)
+{
+	uint64_t c = 1;
+
+	for (int i = 0; i < n->ndim; i++)
+		c *= (uint64_t)n->shape[i];
+	return c;
+}
+
+/* ---- the header: a Python dictionary literal of three known keys ---- */
+
+struct scan {
+	const char *p, *end;
+};
+
+static void skip_space(struct scan *s)
+{
+	while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n'))
+		s->p++;
+}
+
+static bool take(struct scan *s, char c)
+{
+	skip_space(s);
+	if (s->p >= s->end || *s->p != c)
+		return false;
+	s->p++;
+	return true;
+}
+
+/* A quoted string without escapes, of fewer than cap bytes. */
+static bool take_string(struct scan *s, char *out, size_t cap)
+{
+	size_t n = 0;
+	char quote;
+
+	skip_space(s);
+	if (s->p >= s->end || (*s->p != '\'' && *s->p != '"'))
+		return false;
+	quote = *s->p++;
+	while (s->p < s->end && *s->p != quote) {
+		if (*s->p == '\\' || (unsigned char)*s->p < ' ' || n + 1 >= cap)
+			return false;
+		out[n++] = *s->p++;
+	}
+	out[n] = 0;
+	return take(s, quote);
+}
+
+static bool take_word(struct scan *s, const char *word)
+{
+	size_t n = strlen(word);
+
+	skip_space(s);
+	if ((size_t)(s->end - s->p) < n || memcmp(s->p, word, n) != 0)
+		return false;
+	s->p += n;
+	return true;
+}
+
+static bool take_int(struct scan *s, int64_t *out)
+{
+	int64_t v = 0;
+	int digits = 0;
+
+	skip_space(s);
+	for (; s->p < s->end && *s->p >= '0' && *s->p <= '9'; s->p++, digits++) {
+		if (v > (INT64_MAX - 9) / 10)
+			return false;
+		v = v * 10 + (*s->p - '0');
+	}
+	*out = v;
+	return digits > 0;
+}
+
+static const char *take_shape(struct scan *s, struct vfm_npy *n)
+{
+	bool comma = true;
+
+	if (!take(s, '('))
+		return "shape is not a tuple";
+	for (n->ndim = 0; !take(s, ')'); n->ndim++) {
+		if (n->ndim == VFM_NPY_DIMS)
+			return "too many dimensions";
+		if (!comma || !take_int(s, &n->shape[n->ndim]))
+			return "a bad dimension";
+		comma = take(s, ',');
+	}
+	if (n->ndim == 1 && !comma)
+		return "shape is not a tuple";
+	return NULL;
+}
+
+static const char *take_descr(struct scan *s, struct vfm_npy *n, char *descr, size_t cap)
+{
+	if (!take_string(s, descr, cap))
+		return "descr is not a plain type";
+	for (int t = 1; t < N_TYPES; t++)
+		if (strcmp(descr, types[t].descr) == 0 || (types[t].size == 1 && strcmp(descr + 1, types[t].descr + 1) == 0 && *descr))
+			n->type = (enum vfm_npy_type)t;
+	if (n->type == VFM_NPY_NONE)
+		return descr[0] == '>' ? "big-endian numbers are not supported" : "an unsupported element type";
+	return NULL;
+}
+
+static const char *parse_dict(struct scan *s, struct vfm_npy *n)
+{
+	char key[16], descr[16] = "";
+	unsigned seen = 0, bit;
+	const char *why = NULL;
+	bool comma = true;
+
+	if (!take(s, '{'))
+		return "the header is not a dictionary";
+	while (!take(s, '}')) {
+		if (!comma || !take_string(s, key, sizeof(key)) || !take(s, ':'))
+			return "the header is not a dictionary";
+		if (strcmp(key, "descr") == 0) {
+			bit = 1;
+			why = take_descr(s, n, descr, sizeof(descr));
+		} else if (strcmp(key, "fortran_order") == 0) {
+			bit = 2;
+			if (take_word(s, "True"))
+				why = "Fortran order is not supported";
+			else if (!take_word(s, "False"))
+				why = "fortran_order is not a boolean";
+		} else if (strcmp(key, "shape") == 0) {
+			bit = 4;
+			why = take_shape(s, n);
+		} else {
+			return "an unknown header key";
+		}
+		if (why)
+			return why;
+		if (seen & bit)
+			return "a header key stands twice";
+		seen |= bit;
+		comma = take(s, ',');
+	}
+	skip_space(s);
+	if (s->p != s->end)
+		return "text after the header";
+	return seen == 7 ? NULL : "a header key is missing";
+}
+
+static const char *size_of(struct vfm_npy *n, uint64_t total)
+{
+	uint64_t bytes = types[n->type].size;
+	bool zero = false;
+
+	for (int i = 0; i < n->ndim; i++)
+		zero |= n->shape[i] == 0;
+	for (int i = 0; i < n->ndim && !zero; i++)
+		if (__builtin_mul_overflow(bytes, (uint64_t)n->shape[i], &bytes))
+			return "the shape overflows";
+	n->data_bytes = zero ? 0 : bytes;
+	if (total < n->header_bytes || total - n->header_bytes < n->data_bytes)
+		return "truncated: the shape asks for more bytes than there are";
+	return total - n->header_bytes > n->data_bytes ? "more bytes than the shape asks for" : NULL;
+}
+
+static const char *parse(struct vfm_npy *n, const uint8_t *b, size_t len, uint64_t total)
+{
+	struct scan s;
+	size_t text, at;
+	const char *why;
+
+	if (len < 10 || memcmp(b, "\x93NUMPY", 6) != 0)
+		return "not an npy file";
+	if (b[6] < 1 || b[6] > 3 || b[7] != 0)
+		return "an unknown npy version";
+	at = b[6] == 1 ? 10 : 12;
+	if (len < at)
+		return "truncated header";
+	text = b[8] | (size_t)b[9] << 8;
+	if (b[6] > 1)
+		text |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
+	if (text > VFM_NPY_HEADER_MAX - at)
+		return "the header is too long";
+	if (len - at < text)
+		return "truncated header";
+	n->header_bytes = at + text;
+	s = (struct scan){(const char *)b + at, (const char *)b + at + text};
+	why = parse_dict(&s, n);
+	return why ? why : size_of(n, total);
+}
+
+int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what,
+	struct vfm_err *err)
+{
+	struct vfm_npy r = {0};
+	const char *why = parse(&r, buf, len, total);
+
+	if (why)
+		return vfm_fail(err, VFM_EINPUT, "%s: %s", what, why);
+	*n = r;
+	return 0;
+}
+
+size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape)
+{
+	const size_t cap = VFM_NPY_HEADER_MAX;
+	size_t n = 10;
+
+	n += (size_t)snprintf(buf + n, cap - n, "{'descr': '%s', 'fortran_order': False, 'shape': (", types[type].descr);
+	for (int i = 0; i < ndim; i++)
+		n += (size_t)snprintf(buf + n, cap - n, "%s%" PRId64, i ? ", " : "", shape[i]);
+	n += (size_t)snprintf(buf + n, cap - n, "%s), }", ndim == 1 ? "," : "");
+	while ((n + 1) % 64 != 0)
+		buf[n++] = ' ';
+	buf[n++] = '\n';
+	memcpy(buf, "\x93NUMPY\x01\x00", 8);
+	buf[8] = (char)((n - 10) & 0xff);
+	buf[9] = (char)((n - 10) >> 8);
+	return n;
+}
+
+int vfm_npy_load(const char *path, uint64_t max_bytes, struct vfm_npy *n, void **data, struct vfm_err *err)
+{
+	struct vfm_npy r;
+	char *all;
+	size_t len;
+
+	TRY(vfm_read_file(path, max_bytes, &all, &len, err));
+	if (vfm_npy_parse(&r, all, len, len, path, err) < 0) {
+		free(all);
+		return VFM_EINPUT;
+	}
+	memmove(all, all + r.header_bytes, len - r.header_bytes);
+	*n = r;
+	*data = all;
+	return 0;
+}
+
+int vfm_npy_save(const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data,
+	struct vfm_err *err)
+{
+	struct vfm_npy n = {.type = type, .ndim = ndim};
+	char header[VFM_NPY_HEADER_MAX];
+	struct vfm_atomic a;
+	size_t hlen, bytes;
+
+	memcpy(n.shape, shape, (size_t)ndim * sizeof(*shape));
+	hlen = vfm_npy_header(header, type, ndim, shape);
+	bytes = vfm_npy_count(&n) * types[type].size;
+	TRY(vfm_atomic_open(&a, path, err));
+	if (fwrite(header, 1, hlen, a.f) != hlen || fwrite(data, 1, bytes, a.f) != bytes) {
+		int rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+
+		vfm_atomic_abort(&a);
+		return rc;
+	}
+	return vfm_atomic_commit(&a, err);
+}
+
+/* ---- binary16 ---- */
+
+static uint16_t half_of(float f)
+{
+	uint32_t x, mant, shift, half;
+	uint16_t sign;
+
+	memcpy(&x, &f, 4);
+	sign = (uint16_t)(x >> 16 & 0x8000);
+	x &= 0x7fffffff;
+	if (x >= 0x47800000) /* 65536 and more, infinities, NaN */
+		return sign | (x > 0x7f800000 ? 0x7e00 : 0x7c00);
+	if (x >= 0x38800000) /* normal: rebias, then round to even; a carry moves into the exponent as it should */
+		return sign | (uint16_t)((x - 0x38000000 + 0xfff + (x >> 13 & 1)) >> 13);
+	if (x < 0x33000000) /* below half of the smallest subnormal */
+		return sign;
+	mant = (x & 0x7fffff) | 0x800000;
+	shift = 126 - (x >> 23);
+	half = mant >> shift;
+	mant &= (1u << shift) - 1;
+	half += mant > 1u << (shift - 1) || (mant == 1u << (shift - 1) && (half & 1));
+	return sign | (uint16_t)half;
+}
+
+static float float_of(uint16_t h)
+{
+	uint32_t e = h >> 10 & 31, m = h & 0x3ff, x;
+	float f;
+
+	if (e == 0) {
+		f = (float)m * 0x1p-24f;
+		return h & 0x8000 ? -f : f;
+	}
+	x = (uint32_t)(h & 0x8000) << 16 | (e == 31 ? 0x7f800000 : (e + 112) << 23) | m << 13;
+	memcpy(&f, &x, 4);
+	return f;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+__attribute__((target("avx,f16c"))) static void from_f32_f16c(uint16_t *dst, const float *src, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), 0));
+	for (; i < n; i++)
+		dst[i] = half_of(src[i]);
+}
+
+__attribute__((target("avx,f16c"))) static void to_f32_f16c(float *dst, const uint16_t *src, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
+	for (; i < n; i++)
+		dst[i] = float_of(src[i]);
+}
+
+static bool has_f16c(void)
+{
+	return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+}
+#else
+static bool has_f16c(void)
+{
+	return false;
+}
+#define from_f32_f16c(d, s, n) ((void)0)
+#define to_f32_f16c(d, s, n) ((void)0)
+#endif
+
+void vfm_f16_from_f32(uint16_t *dst, const float *src, size_t n)
+{
+	if (has_f16c()) {
+		from_f32_f16c(dst, src, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		dst[i] = half_of(src[i]);
+}
+
+void vfm_f16_to_f32(float *dst, const uint16_t *src, size_t n)
+{
+	if (has_f16c()) {
+		to_f32_f16c(dst, src, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		dst[i] = float_of(src[i]);
+}

@@ -1,0 +1,64 @@
+/* npy.h - NumPy's .npy files (format versions 1.0 to 3.0), C order, little endian.
+ *
+ * A header is at most VFM_NPY_HEADER_MAX bytes and is read strictly: the three keys
+ * descr, fortran_order and shape, each once; at most VFM_NPY_DIMS dimensions; the
+ * payload must be exactly as long as header and shape say.  Python objects,
+ * big-endian numbers, structured types and Fortran order are refused by name.
+ *
+ * All functions are local and thread-safe.
+ */
+#ifndef VFM_DATA_NPY_H
+#define VFM_DATA_NPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define VFM_NPY_DIMS 8
+#define VFM_NPY_HEADER_MAX 4096
+
+/* The numbers stand in index.vfmi (index.h): never renumber. */
+enum vfm_npy_type {
+	VFM_NPY_NONE = 0,
+	VFM_NPY_F16 = 1,
+	VFM_NPY_F32 = 2,
+	VFM_NPY_F64 = 3,
+	VFM_NPY_U8 = 4,
+	VFM_NPY_I32 = 5,
+	VFM_NPY_I64 = 6,
+};
+
+size_t vfm_npy_type_size(enum vfm_npy_type t);      /* bytes of an element; 0 for an unknown type */
+const char *vfm_npy_type_name(enum vfm_npy_type t); /* "float16", as numpy calls it; "?" */
+
+struct vfm_npy { /* plain data */
+	enum vfm_npy_type type;
+	int ndim;
+	int64_t shape[VFM_NPY_DIMS]; /* each >= 0 */
+	size_t header_bytes;         /* where the elements start */
+	uint64_t data_bytes;         /* product of the shape times the element size */
+};
+
+/* Elements in all (1 for a scalar); 0 if any dimension is 0. */
+uint64_t vfm_npy_count(const struct vfm_npy *n);
+
+/* Reads the header from the first `len` bytes (more than the header is fine) of a payload of `total`
+ * bytes.  VFM_EINPUT names `what` and what is wrong; *n is then unchanged. */
+int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what,
+	struct vfm_err *err);
+
+/* Writes the version 1.0 header that numpy itself would write (a multiple of 64 bytes) into buf
+ * [VFM_NPY_HEADER_MAX] and returns its length.  ndim <= VFM_NPY_DIMS. */
+size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape);
+
+/* The whole file: data is freed with free(); a file of more than max_bytes is an error. */
+int vfm_npy_load(const char *path, uint64_t max_bytes, struct vfm_npy *n, void **data, struct vfm_err *err);
+int vfm_npy_save(const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data,
+	struct vfm_err *err); /* atomic */
+
+/* IEEE 754 binary16, round to nearest even; overflow becomes infinity, NaN stays NaN. */
+void vfm_f16_from_f32(uint16_t *dst, const float *src, size_t n);
+void vfm_f16_to_f32(float *dst, const uint16_t *src, size_t n);
+
+#endif

@@ -1,0 +1,324 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "data/index.h"
+
+/* Three "tars" that hold nothing but payloads: the index does not read tar headers. */
+#define N_SHARDS 3
+#define PER 5
+
+static char dir[] = "/tmp/vfm_index_XXXXXX", path[64];
+
+static float value(int s, int i, int k)
+{
+	return (float)(s * 500 + i * 100 + k % 100);
+}
+
+static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *shape, int n, int s, int i, uint16_t *head)
+{
+	float f[512];
+
+	*head = (uint16_t)vfm_npy_header(p, t, ndim, shape);
+	for (int k = 0; k < n; k++)
+		f[k] = value(s, i, k);
+	if (t == VFM_NPY_F16)
+		vfm_f16_from_f32((uint16_t *)(p + *head), f, (size_t)n);
+	else
+		memcpy(p + *head, f, (size_t)n * 4);
+	return *head + (uint32_t)n * (uint32_t)vfm_npy_type_size(t);
+}
+
+static int setup(void **state)
+{
+	struct vfm_index_writer *w;
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/index.vfmi", dir);
+	assert_int_equal(vfm_index_writer_open(&w, path, &err), 0);
+	for (int s = 0; s < N_SHARDS; s++) {
+		char *tar = calloc(1, 65536), name[16], file[96];
+		struct vfm_record r[PER];
+		uint32_t at = 0;
+
+		for (int i = 0; i < PER; i++) {
+			int64_t ls[4] = {4, 1 + i % 2, 6, 4}, ts[2] = {3, 7};
+			int n = (int)(4 * ls[1] * 24);
+
+			r[i] = (struct vfm_record){.id = (uint64_t)s * 77 + (uint64_t)i, .sample_offset = at,
+				.latent_offset = at, .c = 4, .t = (uint16_t)ls[1], .h = 6, .w = 4, .text_len = 3,
+				.text_dim = 7, .latent_dtype = i % 3 ? VFM_NPY_F16 : VFM_NPY_F32,
+				.text_dtype = VFM_NPY_F16, .frames = 16, .fps_milli = 8000};
+			r[i].latent_bytes = array(tar + at, r[i].latent_dtype, 4, ls, n, s, i, &r[i].latent_header);
+			r[i].latent_crc = vfm_crc32c(0, tar + at, r[i].latent_bytes);
+			at += r[i].latent_bytes;
+			r[i].text_offset = at;
+			r[i].text_bytes = array(tar + at, VFM_NPY_F16, 2, ts, 21, s, i, &r[i].text_header);
+			r[i].text_crc = vfm_crc32c(0, tar + at, r[i].text_bytes);
+			at += r[i].text_bytes;
+			r[i].json_offset = at;
+			r[i].json_bytes = (uint32_t)sprintf(tar + at, "{\"i\":%d}", i);
+			r[i].json_crc = vfm_crc32c(0, tar + at, r[i].json_bytes);
+			at += r[i].json_bytes;
+			r[i].sample_bytes = at - r[i].sample_offset;
+		}
+		snprintf(name, sizeof(name), "%06d.tar", s);
+		snprintf(file, sizeof(file), "%s/%s", dir, name);
+		assert_int_equal(vfm_write_file(file, tar, at, &err), 0);
+		assert_int_equal(vfm_index_writer_shard(w, name, at, &err), 0);
+		for (int i = 0; i < PER; i++)
+			assert_int_equal(vfm_index_writer_add(w, &r[i], &err), 0);
+		free(tar);
+	}
+	assert_int_equal(access(path, F_OK), -1); /* nothing is seen before commit */
+	assert_int_equal(vfm_index_writer_commit(w, "wavelet:4", "bytes:7", &err), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return vfm_rm_rf(dir, NULL);
+}
+
+static void reads_back(void **state)
+{
+	struct vfm_err err = {0};
+	struct vfm_index *ix;
+	struct vfm_record r, q;
+	float f[512];
+	uint16_t raw[512];
+	char json[64], *p;
+
+	(void)state;
+	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
+	assert_int_equal(vfm_index_n_records(ix), N_SHARDS * PER);
+	assert_int_equal(vfm_index_n_shards(ix), N_SHARDS);
+	assert_string_equal(vfm_index_tokenizer(ix), "wavelet:4");
+	assert_string_equal(vfm_index_embedder(ix), "bytes:7");
+	p = vfm_index_shard_path(ix, 2, &err);
+	assert_int_equal(access(p, R_OK), 0);
+	free(p);
+	for (int s = N_SHARDS - 1; s >= 0; s--) {
+		for (int i = 0; i < PER; i++) {
+			assert_int_equal(vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, &err), 0);
+			assert_int_equal(vfm_index_at(ix, (uint64_t)(s * PER + i), &q, &err), 0);
+			assert_memory_equal(&r, &q, sizeof(r));
+			assert_int_equal(r.id, s * 77 + i);
+			assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), 0);
+			for (uint64_t k = 0; k < vfm_record_latent_count(&r); k++)
+				assert_true(f[k] == value(s, i, (int)k));
+			assert_int_equal(vfm_index_read_text(ix, &r, raw, &err), 0);
+			assert_int_equal(vfm_index_read_text_f32(ix, &r, f, &err), 0);
+			for (int k = 0; k < 21; k++)
+				assert_true(f[k] == value(s, i, k));
+			assert_int_equal(vfm_index_read_json(ix, &r, json, &err), 0);
+			assert_int_equal(json[5] - '0', i);
+		}
+	}
+	assert_int_equal(vfm_index_get(ix, 0, PER, &r, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_index_get(ix, N_SHARDS, 0, &r, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_index_at(ix, N_SHARDS * PER, &r, &err), VFM_EUSAGE);
+	vfm_index_close(ix);
+	assert_int_equal(vfm_index_open(&ix, path, &err), 0); /* by the file's own name */
+	assert_string_equal(vfm_index_dir(ix), dir);
+	vfm_index_close(ix);
+}
+
+/* True if any reader notices that the index at `file` is not the one that was written. */
+static int noticed(const char *file)
+{
+	struct vfm_index *ix;
+	struct vfm_record r;
+	struct vfm_index_shard sh;
+	int bad = 0;
+
+	if (vfm_index_open(&ix, file, NULL) < 0)
+		return 1;
+	for (uint32_t s = 0; s < vfm_index_n_shards(ix); s++) {
+		if (vfm_index_shard(ix, s, &sh, NULL) < 0) {
+			bad = 1;
+			continue;
+		}
+		for (uint32_t i = 0; i < sh.count; i++)
+			bad |= vfm_index_get(ix, s, i, &r, NULL) < 0;
+	}
+	for (uint64_t n = 0; n < vfm_index_n_records(ix); n++)
+		bad |= vfm_index_at(ix, n, &r, NULL) < 0;
+	vfm_index_close(ix);
+	return bad;
+}
+
+static void every_flipped_byte_is_noticed(void **state)
+{
+	char *data, file[96];
+	size_t len;
+	FILE *f;
+
+	(void)state;
+	snprintf(file, sizeof(file), "%s/flip.vfmi", dir);
+	assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, NULL), 0);
+	f = fopen(file, "wb");
+	assert_int_equal(fwrite(data, 1, len, f), len);
+	fclose(f);
+	assert_int_equal(noticed(file), 0);
+	f = fopen(file, "r+b");
+	for (size_t i = 0; i < len; i++) {
+		fseek(f, (long)i, SEEK_SET);
+		fputc(data[i] ^ 0x41, f);
+		fflush(f);
+		if (!noticed(file))
+			fail_msg("byte %zu changed and nobody noticed", i);
+		fseek(f, (long)i, SEEK_SET);
+		fputc(data[i], f);
+		fflush(f);
+	}
+	fclose(f);
+	for (size_t cut = 0; cut < len; cut += 31) {
+		assert_int_equal(truncate(file, (long)cut), 0);
+		assert_int_equal(noticed(file), 1);
+		f = fopen(file, "wb");
+		assert_int_equal(fwrite(data, 1, len, f), len);
+		fclose(f);
+	}
+	free(data);
+}
+
+/* The checksums are right but the content lies: a hostile file rather than a damaged one. */
+static void hostile_records(void **state)
+{
+	static const struct {
+		size_t off;
+		int bytes;
+		uint64_t value;
+	} lies[] = {
+#define F(field, v) {offsetof(struct vfm_record, field), sizeof(((struct vfm_record *)0)->field), v}
+		F(shard, 1), F(index, 3), F(sample_offset, UINT64_MAX), F(sample_bytes, UINT64_MAX),
+		F(latent_offset, UINT64_MAX - 10), F(text_offset, 1ull << 40), F(json_offset, UINT64_MAX),
+		F(latent_bytes, UINT32_MAX), F(c, 0), F(t, 65535), F(latent_header, 65535), F(latent_header, 3),
+		F(text_len, 0), F(text_dim, 65535), F(latent_dtype, 0), F(latent_dtype, 4), F(latent_dtype, 200),
+		F(text_bytes, 0), F(json_bytes, UINT32_MAX), F(flags, 2 /* media at 0, 0 bytes: fine */),
+	};
+	char *data, file[96];
+	size_t len;
+
+	(void)state;
+	snprintf(file, sizeof(file), "%s/lie.vfmi", dir);
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		struct vfm_record *r;
+
+		assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, NULL), 0);
+		r = (struct vfm_record *)(void *)(data + 128);
+		memcpy((char *)r + lies[i].off, &lies[i].value, (size_t)lies[i].bytes);
+		r->crc = vfm_crc32c(0, r, 124);
+		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
+		if (noticed(file) != (lies[i].off != offsetof(struct vfm_record, flags)))
+			fail_msg("lie %zu passed", i);
+		free(data);
+	}
+}
+
+static void damaged_payload(void **state)
+{
+	char file[96], *data;
+	struct vfm_err err = {0};
+	struct vfm_index *ix;
+	struct vfm_record r;
+	size_t len;
+	float f[512];
+
+	(void)state;
+	snprintf(file, sizeof(file), "%s/000001.tar", dir);
+	assert_int_equal(vfm_read_file(file, 1 << 20, &data, &len, NULL), 0);
+	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
+	assert_int_equal(vfm_index_get(ix, 1, 2, &r, &err), 0);
+	data[r.latent_offset + r.latent_bytes - 1] ^= 1;
+	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
+	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "checksum"));
+	assert_non_null(strstr(err.msg, "sample 2 of shard 1"));
+	assert_int_equal(vfm_index_read_text_f32(ix, &r, f, &err), 0);
+	vfm_index_close(ix);
+	assert_int_equal(truncate(file, 100), 0);
+	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
+	assert_int_equal(vfm_index_read_text_f32(ix, &r, f, &err), VFM_EINPUT);
+	data[r.latent_offset + r.latent_bytes - 1] ^= 1;
+	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
+	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), 0);
+	vfm_index_close(ix);
+	free(data);
+}
+
+static void *read_many(void *arg)
+{
+	struct vfm_index *ix = arg;
+	struct vfm_record r;
+	float f[512];
+	long bad = 0;
+
+	for (int k = 0; k < 500; k++) {
+		int s = k * 7 % N_SHARDS, i = k * 3 % PER;
+
+		bad += vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, NULL) < 0 ||
+		       vfm_index_read_latent_f32(ix, &r, f, NULL) < 0 || f[5] != value(s, i, 5);
+	}
+	return (void *)bad;
+}
+
+static void threads_share_an_index(void **state)
+{
+	pthread_t t[4];
+	struct vfm_index *ix;
+	void *bad;
+
+	(void)state;
+	assert_int_equal(vfm_index_open(&ix, dir, NULL), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, read_many, ix), 0);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(t[i], &bad);
+		assert_null(bad);
+	}
+	vfm_index_close(ix);
+}
+
+static void errors_are_sentences(void **state)
+{
+	struct vfm_err err = {0};
+	struct vfm_index *ix;
+	char file[96];
+
+	(void)state;
+	assert_int_equal(vfm_index_open(&ix, "/nonexistent", &err), VFM_EUSAGE);
+	snprintf(file, sizeof(file), "%s/none.vfmi", dir);
+	assert_int_equal(vfm_write_file(file, "", 0, NULL), 0);
+	assert_int_equal(vfm_index_open(&ix, file, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "is not a sample index"));
+	assert_int_equal(vfm_sample_id("abc"), 0xba7816bf8f01cfeaull);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reads_back),
+		cmocka_unit_test(every_flipped_byte_is_noticed),
+		cmocka_unit_test(hostile_records),
+		cmocka_unit_test(damaged_payload),
+		cmocka_unit_test(threads_share_an_index),
+		cmocka_unit_test(errors_are_sentences),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

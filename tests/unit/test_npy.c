@@ -1,0 +1,184 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/npy.h"
+
+static void header_is_what_numpy_writes(void **state)
+{
+	static const char want[] = "{'descr': '<f2', 'fortran_order': False, 'shape': (16, 4, 16, 16), }";
+	int64_t shape[] = {16, 4, 16, 16};
+	char h[VFM_NPY_HEADER_MAX];
+	size_t n = vfm_npy_header(h, VFM_NPY_F16, 4, shape);
+	struct vfm_npy r;
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(n, 128);
+	assert_memory_equal(h, "\x93NUMPY\x01\x00\x76\x00", 10);
+	assert_memory_equal(h + 10, want, sizeof(want) - 1);
+	assert_int_equal(h[n - 1], '\n');
+	assert_int_equal(vfm_npy_parse(&r, h, n, n + 2 * 16 * 4 * 16 * 16, "x", &err), 0);
+	assert_int_equal(r.type, VFM_NPY_F16);
+	assert_int_equal(r.ndim, 4);
+	assert_int_equal(vfm_npy_count(&r), 16384);
+	assert_int_equal(r.header_bytes, 128);
+	assert_int_equal(r.data_bytes, 32768);
+}
+
+static void shapes_round_trip(void **state)
+{
+	static const int64_t shape[] = {3, 1, 0, 2, 5, 1, 1, 7};
+	char h[VFM_NPY_HEADER_MAX];
+
+	(void)state;
+	for (int t = VFM_NPY_F16; t <= VFM_NPY_I64; t++) {
+		for (int d = 0; d <= VFM_NPY_DIMS; d++) {
+			size_t n = vfm_npy_header(h, t, d, shape);
+			uint64_t bytes = vfm_npy_type_size(t) * (d == 0 ? 1 : d <= 2 ? 3 : 0);
+			struct vfm_npy r;
+
+			assert_int_equal(vfm_npy_parse(&r, h, n, n + bytes, "x", NULL), 0);
+			assert_int_equal(r.ndim, d);
+			assert_int_equal(r.type, t);
+			assert_int_equal(r.data_bytes, bytes);
+			assert_memory_equal(r.shape, shape, (size_t)d * 8);
+			assert_int_equal(vfm_npy_parse(&r, h, n, n + bytes + 1, "x", NULL), VFM_EINPUT);
+			if (bytes)
+				assert_int_equal(vfm_npy_parse(&r, h, n, n + bytes - 1, "x", NULL), VFM_EINPUT);
+			for (size_t cut = 0; cut < n; cut++)
+				assert_int_equal(vfm_npy_parse(&r, h, cut, n + bytes, "x", NULL), VFM_EINPUT);
+		}
+	}
+}
+
+static int parse_text(const char *dict, uint64_t data, struct vfm_err *err)
+{
+	char b[1024] = "\x93NUMPY\x01";
+	size_t n = strlen(dict);
+	struct vfm_npy r;
+
+	b[8] = (char)(n & 255);
+	b[9] = (char)(n >> 8);
+	memcpy(b + 10, dict, n);
+	return vfm_npy_parse(&r, b, 10 + n, 10 + n + data, "x.npy", err);
+}
+
+static void hostile_headers(void **state)
+{
+	static const struct {
+		const char *dict, *why;
+	} bad[] = {
+		{"{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "big-endian"},
+		{"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "unsupported element type"},
+		{"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "not a plain type"},
+		{"{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", "Fortran"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "bad dimension"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (1 1), }", "bad dimension"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (1), }", "not a tuple"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", "overflows"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "bad dimension"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }", "too many"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }", "truncated"},
+		{"{'descr': '<f4', 'fortran_order': False, }", "missing"},
+		{"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", "twice"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}", "unknown header key"},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), } import os", "after the header"},
+		{"{'descr': '<f4' 'fortran_order': False, 'shape': (1,), }", "not a dictionary"},
+		{"", "not a dictionary"},
+		{"{", "not a dictionary"},
+		{"{'descr': '", "not a plain type"},
+	};
+	struct vfm_err err;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(parse_text(bad[i].dict, 4, &err), VFM_EINPUT);
+		if (!strstr(err.msg, bad[i].why))
+			fail_msg("%s: got '%s', expected '%s'", bad[i].dict, err.msg, bad[i].why);
+	}
+	assert_int_equal(parse_text("{\"shape\":(1,),\"fortran_order\":False,\"descr\":\"<f4\"}\n", 4, &err), 0);
+}
+
+static void f16_is_ieee(void **state)
+{
+	static const struct {
+		float f;
+		uint16_t h;
+	} known[] = {{0, 0}, {-0.0f, 0x8000}, {1, 0x3c00}, {-2, 0xc000}, {65504, 0x7bff}, {65519.996f, 0x7bff},
+		{65520, 0x7c00}, {1e9f, 0x7c00}, {INFINITY, 0x7c00}, {-INFINITY, 0xfc00}, {0x1p-14f, 0x0400},
+		{0x1p-24f, 1}, {0x1p-25f, 0}, {0x1.000002p-25f, 1}, {0x1.8p-24f, 2}, {1 + 0x1p-11f, 0x3c00},
+		{1 + 0x3p-11f, 0x3c02}, {0x1.ff8p-15f, 0x3ff}, {0x1.ffbp-15f, 0x3ff}, {0x1.ffcp-15f, 0x400}};
+	uint16_t all[9], back[9];
+	float f[9];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		float in[9];
+		uint16_t out[9];
+
+		for (int k = 0; k < 9; k++) /* 8 through the vector path, the last through the scalar one */
+			in[k] = known[i].f;
+		vfm_f16_from_f32(out, in, 9);
+		assert_int_equal(out[0], known[i].h);
+		assert_int_equal(out[8], known[i].h);
+	}
+	for (uint32_t h = 0; h < 65536; h++) {
+		int nan = (h & 0x7c00) == 0x7c00 && (h & 0x3ff);
+
+		for (int k = 0; k < 9; k++)
+			all[k] = (uint16_t)h;
+		vfm_f16_to_f32(f, all, 9);
+		if (nan) {
+			assert_true(isnan(f[0]) && isnan(f[8]));
+			continue;
+		}
+		assert_memory_equal(&f[0], &f[8], 4);
+		vfm_f16_from_f32(back, f, 9);
+		assert_int_equal(back[0], h);
+		assert_int_equal(back[8], h);
+	}
+}
+
+static void save_and_load(void **state)
+{
+	char path[] = "/tmp/vfm_npy_XXXXXX";
+	float x[6] = {1, 2, 3, 4, 5, 6};
+	int64_t shape[2] = {2, 3};
+	struct vfm_err err = {0};
+	struct vfm_npy n;
+	void *data;
+
+	(void)state;
+	close(mkstemp(path));
+	assert_int_equal(vfm_npy_save(path, VFM_NPY_F32, 2, shape, x, &err), 0);
+	assert_int_equal(vfm_npy_load(path, 1 << 20, &n, &data, &err), 0);
+	assert_int_equal(n.ndim, 2);
+	assert_memory_equal(data, x, sizeof(x));
+	free(data);
+	assert_true(vfm_npy_load(path, 100, &n, &data, &err) < 0);
+	assert_int_equal(truncate(path, 140), 0);
+	assert_int_equal(vfm_npy_load(path, 1 << 20, &n, &data, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "truncated"));
+	unlink(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(header_is_what_numpy_writes),
+		cmocka_unit_test(shapes_round_trip),
+		cmocka_unit_test(hostile_headers),
+		cmocka_unit_test(f16_is_ieee),
+		cmocka_unit_test(save_and_load),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
