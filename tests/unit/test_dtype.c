@@ -1,0 +1,145 @@
+/* Element types: exhaustive round trips of the 16- and 8-bit types, rounding by definition. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "spec/dtype.h"
+
+static void test_names(void **st)
+{
+	struct vfm_err err = {0};
+	enum vfm_dtype t;
+
+	(void)st;
+	for (int i = 0; i < VFM_DTYPE_N; i++) {
+		assert_int_equal(vfm_dtype_parse(vfm_dtype_name((enum vfm_dtype)i), &t, &err), 0);
+		assert_int_equal(t, i);
+		assert_int_equal(vfm_dtype_parse(vfm_dtype_st_name((enum vfm_dtype)i), &t, &err), 0);
+		assert_int_equal(t, i);
+		assert_in_range(vfm_dtype_size(t), 1, 8);
+	}
+	assert_int_equal(vfm_dtype_parse("fp32", &t, &err), 0);
+	assert_int_equal(t, VFM_F32);
+	assert_int_equal(vfm_dtype_parse("float", &t, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "'float'"));
+}
+
+/* Every 16-bit pattern to float and back; NaN stays NaN. */
+static void test_round_trip16(void **st)
+{
+	(void)st;
+	for (uint32_t h = 0; h < 0x10000; h++) {
+		float b = vfm_bf16_to_f32((uint16_t)h), f = vfm_f16_to_f32((uint16_t)h);
+
+		if (isnan(b))
+			assert_true(isnan(vfm_bf16_to_f32(vfm_f32_to_bf16(b))));
+		else
+			assert_int_equal(vfm_f32_to_bf16(b), h);
+		if (isnan(f))
+			assert_true(isnan(vfm_f16_to_f32(vfm_f32_to_f16(f))));
+		else
+			assert_int_equal(vfm_f32_to_f16(f), h);
+	}
+}
+
+/* Between two neighbours the nearer is chosen, in the middle the even one. */
+static void test_rounding(void **st)
+{
+	(void)st;
+	for (uint32_t h = 0; h < 0x7c00; h++) {
+		double a = (double)vfm_f16_to_f32((uint16_t)h);
+		double b = h == 0x7bff ? 65536.0 : (double)vfm_f16_to_f32((uint16_t)(h + 1));
+		float mid = (float)((a + b) / 2);
+
+		assert_int_equal(vfm_f32_to_f16(mid), h & 1 ? h + 1 : h);
+		assert_int_equal(vfm_f32_to_f16(nextafterf(mid, 0)), h);
+		assert_int_equal(vfm_f32_to_f16(nextafterf(mid, INFINITY)), h + 1);
+		assert_int_equal(vfm_f32_to_f16(-nextafterf(mid, INFINITY)), (h + 1) | 0x8000);
+	}
+	for (uint32_t h = 0x0080; h < 0x7f7f; h++) {
+		double a = (double)vfm_bf16_to_f32((uint16_t)h), b = (double)vfm_bf16_to_f32((uint16_t)(h + 1));
+		float mid = (float)((a + b) / 2);
+
+		assert_int_equal(vfm_f32_to_bf16(mid), h & 1 ? h + 1 : h);
+		assert_int_equal(vfm_f32_to_bf16(nextafterf(mid, 0)), h);
+		assert_int_equal(vfm_f32_to_bf16(nextafterf(mid, INFINITY)), h + 1);
+	}
+	assert_int_equal(vfm_f32_to_bf16(3.4e38f), 0x7f80); /* rounds up to infinity */
+	assert_int_equal(vfm_f32_to_f16(1e-9f), 0);
+	assert_int_equal(vfm_f32_to_f16(-1e-9f), 0x8000);
+}
+
+static void test_f8(void **st)
+{
+	static const enum vfm_dtype t8[2] = {VFM_F8E4M3, VFM_F8E5M2};
+	double big[2] = {448, 57344};
+
+	(void)st;
+	for (int k = 0; k < 2; k++) {
+		double prev = -1;
+
+		for (int v = 0; v < 256; v++) {
+			uint8_t c = (uint8_t)v, back;
+			double x;
+
+			vfm_dtype_to_f64(&x, t8[k], &c, 1);
+			vfm_dtype_convert(t8[k], &back, VFM_F64, &x, 1);
+			if (isnan(x)) {
+				vfm_dtype_to_f64(&x, t8[k], &back, 1);
+				assert_true(isnan(x));
+				continue;
+			}
+			assert_int_equal(back, v);
+			if (v < 128) {
+				assert_true(x > prev);
+				prev = x;
+				if (!isinf(x))
+					assert_true(x <= big[k]);
+			}
+		}
+	}
+}
+
+static void test_convert(void **st)
+{
+	double src[1500], out[1500];
+	float f[1500];
+	int32_t i32[4];
+	int64_t i64[4];
+	uint8_t u8[4];
+	double wild[4] = {1e300, -1e300, (double)NAN, 254.5};
+
+	(void)st;
+	for (int i = 0; i < 1500; i++)
+		src[i] = i * 0.37 - 200;
+	vfm_dtype_convert(VFM_F32, f, VFM_F64, src, 1500);
+	vfm_dtype_to_f64(out, VFM_F32, f, 1500);
+	for (int i = 0; i < 1500; i++) {
+		assert_true(f[i] == (float)src[i]);
+		assert_true(out[i] == (double)f[i]);
+	}
+	vfm_dtype_convert(VFM_I32, i32, VFM_F64, wild, 4);
+	assert_int_equal(i32[0], INT32_MAX);
+	assert_int_equal(i32[1], INT32_MIN);
+	assert_int_equal(i32[2], 0);
+	assert_int_equal(i32[3], 254);
+	vfm_dtype_convert(VFM_I64, i64, VFM_F64, wild, 4);
+	assert_true(i64[0] == INT64_MAX && i64[1] == INT64_MIN && i64[2] == 0);
+	vfm_dtype_convert(VFM_U8, u8, VFM_F64, wild, 4);
+	assert_int_equal(u8[0], 255);
+	assert_int_equal(u8[1], 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_names), cmocka_unit_test(test_round_trip16), cmocka_unit_test(test_rounding),
+		cmocka_unit_test(test_f8), cmocka_unit_test(test_convert),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
