@@ -134,7 +134,7 @@ struct vfm_unary {
 	struct vfm_tensor y;
 };
 
-/* y = alpha x + beta y; with beta 0, y is not read (this is also the cast). */
+/* y = alpha x + beta y; with beta 0, y is not read (this is also the cast); with alpha 0, x is not. */
 struct vfm_axpby {
 	float alpha, beta;
 	struct vfm_tensor x, y; /* the same shape, f32 or bf16, rows may be strided */

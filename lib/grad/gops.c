@@ -1,0 +1,479 @@
+#include "grad/gops.h"
+
+#include "grad/node.h"
+
+/* Runs an op of the forward; a failure sticks to the tape. */
+#define FORWARD(op, args)                                                                                    \
+	do {                                                                                                 \
+		struct vfm_err err_ = {0};                                                                   \
+		int rc_ = vfm_tape_failed(t) ? 0 : vfm_op_##op(vfm_tape_stream(t), args, &err_);             \
+		if (rc_ < 0)                                                                                 \
+			vfm_tape_fail(t, rc_, &err_);                                                        \
+	} while (0)
+
+#define BACKWARD(op, args) vfm_op_##op(vfm_tape_stream(t), args, err)
+
+/* ---- cast, add, act ---- */
+
+static int cast_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
+}
+
+struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out)
+{
+	struct vfm_axpby a = {.alpha = 1};
+	struct vfm_var *y;
+
+	if (vfm_tape_failed(t) || x->v.dtype == out)
+		return x;
+	y = vfm_var_new(t, vfm_like(&x->v, out));
+	a.x = vfm_read(x);
+	a.y = y->v;
+	FORWARD(axpby, &a);
+	vfm_record(t, cast_backward, y, &x, 1);
+	return y;
+}
+
+static int add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_axpby a = {.alpha = 1, .x = n->out->g};
+	bool accumulate;
+
+	/* b first: passing to a may hand over the memory of the gradient itself. */
+	if (vfm_wants_grad(n->in[1])) {
+		TRY(vfm_grad_into(t, n->in[1], &a.y, &accumulate, err));
+		a.beta = accumulate ? 1 : 0;
+		TRY(BACKWARD(axpby, &a));
+	}
+	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
+}
+
+struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b)
+{
+	struct vfm_var *y = vfm_var_new(t, vfm_like(&a->v, a->v.dtype)), *in[] = {a, b};
+	struct vfm_axpby copy = {.alpha = 1, .x = vfm_read(a), .y = y->v};
+	struct vfm_axpby add = {.alpha = 1, .beta = 1, .x = vfm_read(b), .y = y->v};
+
+	FORWARD(axpby, &copy);
+	FORWARD(axpby, &add);
+	vfm_record(t, add_backward, y, in, 2);
+	return y;
+}
+
+struct act_ctx {
+	struct vfm_unary a;
+};
+
+static int act_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct act_ctx *c = n->ctx;
+	struct vfm_grad_tmp tmp;
+
+	if (!vfm_wants_grad(n->in[0]))
+		return 0;
+	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
+	c->a.dy = n->out->g;
+	c->a.y = tmp.g;
+	TRY(BACKWARD(unary, &c->a));
+	return vfm_grad_end(t, n->in[0], &tmp, err);
+}
+
+struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act)
+{
+	struct vfm_var *y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype));
+	struct vfm_unary a = {.act = act, .x = vfm_read(x), .y = y->v};
+	struct vfm_node *n;
+
+	FORWARD(unary, &a);
+	n = vfm_record(t, act_backward, y, &x, 1);
+	if (n) {
+		struct act_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		c->a = a;
+		vfm_save(n, x);
+	}
+	return y;
+}
+
+/* ---- linear ---- */
+
+struct linear_ctx {
+	struct vfm_tensor x; /* in the dtype of w */
+	enum vfm_act act;    /* of this layer's own output */
+};
+
+/* dz of an activated layer: either the reader's GEMM has multiplied by act'(z) already, or do it here. */
+static int linear_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *dz, struct vfm_err *err)
+{
+	struct vfm_unary a = {.act = y->act, .x = y->z, .dy = y->g, .y = y->g};
+
+	*dz = y->g;
+	return y->act == VFM_ACT_NONE || y->g_is_dz ? 0 : BACKWARD(unary, &a);
+}
+
+static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct linear_ctx *c = n->ctx;
+	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
+	struct vfm_gemm dgrad = {.b = w->v}, wgrad = {.trans_a = true, .b = c->x};
+	struct vfm_store *cast = NULL;
+	struct vfm_tensor dz;
+	int rc;
+
+	TRY_OUT(linear_dz(t, n->out, &dz, err));
+	if (dz.dtype != w->v.dtype) {
+		struct vfm_axpby a = {.alpha = 1, .x = dz};
+
+		TRY_OUT(vfm_scratch(t, vfm_like(&dz, w->v.dtype), &a.y, &cast, err));
+		TRY_OUT(BACKWARD(axpby, &a));
+		dz = a.y;
+	}
+	if (vfm_wants_grad(x)) {
+		bool fuse = x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
+
+		dgrad.a = dz;
+		TRY_OUT(vfm_grad_into(t, x, &dgrad.c, &dgrad.accumulate, err));
+		if (fuse) {
+			dgrad.dact = x->act;
+			dgrad.aux = x->z;
+			x->g_is_dz = true;
+		}
+		TRY_OUT(BACKWARD(gemm, &dgrad));
+	}
+	wgrad.a = dz;
+	if (vfm_wants_grad(b)) {
+		bool accumulate; /* biases are cleared at the start of a step: always += */
+
+		TRY_OUT(vfm_grad_into(t, b, &wgrad.a_rowsum, &accumulate, err));
+	}
+	TRY_OUT(vfm_grad_into(t, w, &wgrad.c, &wgrad.accumulate, err));
+	rc = BACKWARD(gemm, &wgrad);
+out:
+	vfm_store_unref(cast);
+	return rc;
+}
+
+struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)
+{
+	struct vfm_var *xc = x, *y, *z = NULL, *in[] = {x, w, b};
+	struct vfm_gemm a = {.trans_b = true, .b = w->v, .act = act};
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t))
+		return x;
+	if (x->v.dtype != w->v.dtype) {
+		struct vfm_axpby cast = {.alpha = 1, .x = x->v};
+
+		xc = vfm_var_new(t, vfm_like(&x->v, w->v.dtype));
+		cast.y = xc->v;
+		FORWARD(axpby, &cast);
+	}
+	vfm_read(x);
+	y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {x->v.shape[0], w->v.shape[0]}}, out));
+	if (act != VFM_ACT_NONE)
+		z = vfm_var_new(t, vfm_like(&y->v, out));
+	if (vfm_tape_failed(t))
+		return y;
+	a.a = xc->v;
+	a.c = y->v;
+	if (b)
+		a.bias = b->v;
+	if (z)
+		a.aux = z->v;
+	FORWARD(gemm, &a);
+	n = vfm_record(t, linear_backward, y, in, 3);
+	if (n) {
+		struct linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		c->x = xc->v;
+		c->act = act;
+		vfm_save(n, xc);
+		if (z) {
+			y->act = act;
+			y->z = z->v;
+			vfm_save(n, z);
+		}
+	}
+	return y;
+}
+
+/* ---- norm ---- */
+
+static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_norm_bwd a = *(struct vfm_norm_bwd *)n->ctx;
+	struct vfm_var *x = n->in[0], *weight = n->in[1], *bias = n->in[2], *shift = n->in[3], *scale = n->in[4];
+	struct vfm_grad_tmp tshift = {0}, tscale = {0};
+	bool accumulate;
+
+	a.dy = n->out->g;
+	if (vfm_wants_grad(weight))
+		TRY(vfm_grad_into(t, weight, &a.dweight, &accumulate, err));
+	if (vfm_wants_grad(bias))
+		TRY(vfm_grad_into(t, bias, &a.dbias, &accumulate, err));
+	if (vfm_wants_grad(shift)) {
+		TRY(vfm_grad_begin(t, shift, &tshift, err));
+		TRY(vfm_grad_begin(t, scale, &tscale, err));
+		a.dshift = tshift.g;
+		a.dscale = tscale.g;
+	}
+	TRY(vfm_grad_into(t, x, &a.dx, &a.dx_accumulate, err));
+	TRY(BACKWARD(norm_bwd, &a));
+	if (vfm_wants_grad(shift)) {
+		TRY(vfm_grad_end(t, shift, &tshift, err));
+		TRY(vfm_grad_end(t, scale, &tscale, err));
+	}
+	return 0;
+}
+
+static struct vfm_var *norm(struct vfm_tape *t, struct vfm_norm *a, struct vfm_var **in, enum vfm_dtype out)
+{
+	struct vfm_var *x = in[0], *y, *mean = NULL, *rstd;
+	struct vfm_tensor stat = {.ndim = 1, .shape = {x->v.shape[0]}};
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t))
+		return x;
+	a->x = vfm_read(x);
+	y = vfm_var_new(t, vfm_like(&x->v, out));
+	if (a->kind == VFM_NORM_LAYER)
+		mean = vfm_var_new(t, vfm_like(&stat, VFM_F32));
+	rstd = vfm_var_new(t, vfm_like(&stat, VFM_F32));
+	if (vfm_tape_failed(t))
+		return y;
+	a->y = y->v;
+	a->rstd = rstd->v;
+	if (mean)
+		a->mean = mean->v;
+	FORWARD(norm, a);
+	n = vfm_record(t, norm_backward, y, in, 5);
+	if (n) {
+		struct vfm_norm_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		*c = (struct vfm_norm_bwd){.kind = a->kind, .x = a->x, .weight = a->weight, .scale = a->scale, .seqs = a->seqs,
+			.mean = a->mean, .rstd = a->rstd};
+		vfm_save(n, x);
+		vfm_save(n, rstd);
+		if (mean)
+			vfm_save(n, mean);
+		if (in[4])
+			vfm_save(n, in[4]);
+	}
+	return y;
+}
+
+struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *weight,
+	struct vfm_var *bias, enum vfm_dtype out)
+{
+	struct vfm_norm a = {.kind = kind, .eps = eps};
+
+	if (weight)
+		a.weight = weight->v;
+	if (bias)
+		a.bias = bias->v;
+	return norm(t, &a, (struct vfm_var *[]){x, weight, bias, NULL, NULL}, out);
+}
+
+struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *shift,
+	struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out)
+{
+	struct vfm_norm a = {.kind = kind, .eps = eps, .shift = vfm_read(shift), .scale = vfm_read(scale), .seqs = seqs};
+
+	return norm(t, &a, (struct vfm_var *[]){x, NULL, NULL, shift, scale}, out);
+}
+
+/* ---- gate + residual ---- */
+
+static int gate_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_gate_bwd a = *(struct vfm_gate_bwd *)n->ctx;
+	struct vfm_var *x = n->in[0], *h = n->in[1], *gate = n->in[2];
+	struct vfm_grad_tmp th = {0}, tg = {0};
+	struct vfm_axpby cast = {.alpha = 1, .x = n->out->g};
+	bool accumulate;
+
+	if (!gate) {
+		TRY(vfm_grad_into(t, h, &cast.y, &accumulate, err));
+		cast.beta = accumulate ? 1 : 0;
+		TRY(BACKWARD(axpby, &cast));
+	} else {
+		a.dy = n->out->g;
+		TRY(vfm_grad_begin(t, h, &th, err));
+		a.dh = th.g;
+		TRY(vfm_grad_begin(t, gate, &tg, err));
+		a.dgate = tg.g;
+		TRY(BACKWARD(gate_bwd, &a));
+		TRY(vfm_grad_end(t, h, &th, err));
+		TRY(vfm_grad_end(t, gate, &tg, err));
+	}
+	return vfm_wants_grad(x) ? vfm_grad_pass(t, n->out, x, err) : 0;
+}
+
+struct vfm_var *vfm_g_gate(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs)
+{
+	struct vfm_var *y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, h, gate};
+	struct vfm_gate a = {.x = vfm_read(x), .y = y->v, .h = vfm_read(h), .seqs = gate ? seqs : NULL};
+	struct vfm_node *n;
+
+	if (gate)
+		a.gate = vfm_read(gate);
+	FORWARD(gate, &a);
+	n = vfm_record(t, gate_backward, y, in, 3);
+	if (n && gate) {
+		struct vfm_gate_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		*c = (struct vfm_gate_bwd){.h = a.h, .gate = a.gate, .seqs = seqs};
+		vfm_save(n, h);
+		vfm_save(n, gate);
+	}
+	return y;
+}
+
+/* ---- QK norm + RoPE ---- */
+
+static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_qk_norm_rope_bwd a = *(struct vfm_qk_norm_rope_bwd *)n->ctx;
+	struct vfm_grad_tmp tx;
+	bool accumulate;
+
+	a.dy = n->out->g;
+	if (n->in[1])
+		TRY(vfm_grad_into(t, n->in[1], &a.dweight, &accumulate, err));
+	TRY(vfm_grad_begin(t, n->in[0], &tx, err));
+	a.dx = tx.g;
+	TRY(BACKWARD(qk_norm_rope_bwd, &a));
+	return vfm_grad_end(t, n->in[0], &tx, err);
+}
+
+struct vfm_var *vfm_g_qk_norm_rope(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps)
+{
+	struct vfm_qk_norm_rope a = {.rope = rope, .eps = eps};
+	struct vfm_var *y, *rstd = NULL, *in[] = {x, weight};
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t) || (!weight && !vfm_has(&rope)))
+		return x;
+	a.x = vfm_read(x);
+	y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype));
+	a.y = y->v;
+	if (weight) {
+		rstd = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {x->v.shape[0], x->v.shape[1]}}, VFM_F32));
+		a.weight = weight->v;
+		a.rstd = rstd->v;
+	}
+	FORWARD(qk_norm_rope, &a);
+	n = vfm_record(t, qk_backward, y, in, 2);
+	if (n) {
+		struct vfm_qk_norm_rope_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		*c = (struct vfm_qk_norm_rope_bwd){.x = a.x, .weight = a.weight, .rope = rope, .rstd = a.rstd};
+		vfm_save(n, x);
+		if (rstd)
+			vfm_save(n, rstd);
+	}
+	return y;
+}
+
+/* ---- attention ---- */
+
+static int attn_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_attn_bwd a = *(struct vfm_attn_bwd *)n->ctx;
+	struct vfm_tensor *dst[] = {&a.dq, &a.dk, &a.dv};
+	struct vfm_grad_tmp tmp[3] = {0};
+
+	a.dout = a.o;
+	a.dout.data = n->out->g.data;
+	for (int i = 0; i < 3; i++) {
+		TRY(vfm_grad_begin(t, n->in[i], &tmp[i], err));
+		*dst[i] = tmp[i].g;
+	}
+	TRY(BACKWARD(attn_bwd, &a));
+	for (int i = 0; i < 3; i++)
+		TRY(vfm_grad_end(t, n->in[i], &tmp[i], err));
+	return 0;
+}
+
+struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_seqs *seqs_q,
+	const struct vfm_seqs *seqs_k, float scale)
+{
+	struct vfm_attn a = {.seqs_q = seqs_q, .seqs_k = seqs_k, .scale = scale};
+	struct vfm_var *o, *lse, *in[] = {q, k, v};
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t))
+		return q;
+	a.q = vfm_read(q);
+	a.k = vfm_read(k);
+	a.v = vfm_read(v);
+	o = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1] * a.q.shape[2]}}, a.q.dtype));
+	lse = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1]}}, VFM_F32));
+	if (vfm_tape_failed(t))
+		return o;
+	if (!vfm_kept(t, (struct vfm_var *[]){o, lse}, 2)) {
+		a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]);
+		a.lse = lse->v;
+		FORWARD(attn, &a);
+		vfm_keep(t, (struct vfm_var *[]){o, lse}, 2);
+	}
+	n = vfm_record(t, attn_backward, o, in, 3);
+	if (n) {
+		struct vfm_attn_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		*c = (struct vfm_attn_bwd){.q = a.q, .k = a.k, .v = a.v, .o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]), .lse = lse->v,
+			.seqs_q = seqs_q, .seqs_k = seqs_k, .scale = scale};
+		for (int i = 0; i < 3; i++)
+			vfm_save(n, in[i]);
+		vfm_save(n, o);
+		vfm_save(n, lse);
+	}
+	return o;
+}
+
+/* ---- timestep, loss ---- */
+
+struct vfm_var *vfm_g_timestep(struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out)
+{
+	struct vfm_var *y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {ts.shape[0], dim}}, out));
+	struct vfm_timestep a = {.t = ts, .out = y->v, .max_period = max_period};
+
+	FORWARD(timestep, &a);
+	return y;
+}
+
+/* The forward computes d loss / d pred with the loss; the backward hands it on. */
+static int mse_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_var *d = n->ctx;
+	struct vfm_axpby a = {.alpha = 1, .x = d->v};
+	bool accumulate;
+
+	TRY(vfm_grad_into(t, n->in[0], &a.y, &accumulate, err));
+	a.beta = accumulate ? 1 : 0;
+	return BACKWARD(axpby, &a);
+}
+
+int vfm_g_mse(struct vfm_tape *t, struct vfm_var *pred, const struct vfm_mse *args)
+{
+	struct vfm_mse a = *args;
+	struct vfm_var *d, *end;
+	struct vfm_err err = {0};
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t))
+		return vfm_tape_status(t, NULL);
+	a.pred = vfm_read(pred);
+	d = vfm_var_new(t, vfm_like(&pred->v, pred->v.dtype));
+	a.dpred = d->v;
+	FORWARD(mse, &a);
+	end = vfm_input(t, (struct vfm_tensor){0});
+	n = vfm_record(t, mse_backward, end, &pred, 1);
+	if (n) {
+		n->ctx = d;
+		vfm_save(n, d);
+		end->g_ready = true;
+	}
+	return vfm_tape_status(t, &err);
+}

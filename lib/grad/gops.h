@@ -1,0 +1,40 @@
+/* gops.h - the differentiable ops.  Each computes at once and records its adjoint.
+ * Shapes as in ops.h.  Gradients of parameters are added in f32 to param->g.
+ */
+#ifndef VFM_GRAD_GOPS_H
+#define VFM_GRAD_GOPS_H
+
+#include "grad/tape.h"
+
+/* y = act(x W^T + b).  x [T,in] of any dtype (cast to that of w), w [out,in], b [out] f32 or NULL. */
+struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out);
+
+/* y = n(x) * weight + bias (either may be NULL). */
+struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *weight,
+	struct vfm_var *bias, enum vfm_dtype out);
+
+/* y = n(x) * (1 + scale[seg]) + shift[seg];  shift, scale [S,D], often views of one modulation. */
+struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *shift,
+	struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out);
+
+/* y = x + gate[seg] * h;  gate NULL: x + h. */
+struct vfm_var *vfm_g_gate(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs);
+
+/* Per head RMS norm (weight [d] or NULL) and rotation (rope [T,d] f32, absent: none) of x [T,H,d]. */
+struct vfm_var *vfm_g_qk_norm_rope(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);
+
+/* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  Its output and lse survive selective recompute. */
+struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_seqs *seqs_q,
+	const struct vfm_seqs *seqs_k, float scale);
+
+struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
+struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* dtype of a */
+struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
+
+/* [S] f32 -> [S,dim]; no gradient. */
+struct vfm_var *vfm_g_timestep(struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out);
+
+/* The end of a forward: loss (f64 [1]) += and, in the backward, d loss / d pred. */
+int vfm_g_mse(struct vfm_tape *t, struct vfm_var *pred, const struct vfm_mse *args);
+
+#endif

@@ -1,0 +1,44 @@
+/* input.h - a pack of samples on the device, as every model reads it.  Training and
+ * sampling both make it from host arrays.
+ */
+#ifndef VFM_MODEL_INPUT_H
+#define VFM_MODEL_INPUT_H
+
+#include "ops/ops.h"
+#include "spec/model.h"
+
+/* Host arrays, borrowed; letters as in ops.h, F = features a token. */
+struct vfm_pack {
+	int n;                       /* samples */
+	int64_t tokens, text_tokens;
+	const uint64_t *id;          /* [n] */
+	const int32_t *cu_seqlens;   /* [n+1] */
+	const int32_t *cu_text;      /* [n+1] */
+	const int32_t *seg, *idx;    /* [tokens] sample of a token, its place within it */
+	const int16_t (*pos)[3];     /* [tokens] t, h, w */
+	const float *text;           /* [text_tokens, text_dim] */
+};
+
+struct vfm_model_in {
+	struct vfm_stream *stream;
+	void *mem;                      /* one block that holds all below */
+	size_t bytes;
+	int32_t *host_cu, *host_cu_text; /* copies: the seqs point at them */
+	struct vfm_seqs seqs, text_seqs;
+	struct vfm_tensor x;         /* [T,F] in the compute dtype: the noisy input; the caller fills it */
+	struct vfm_tensor t_cond;    /* [S] f32; the caller fills it */
+	struct vfm_tensor id;        /* [S] i64 */
+	struct vfm_tensor idx;       /* [T] i32 */
+	struct vfm_tensor text;      /* [text, text_dim] f32 */
+	struct vfm_tensor text_mean; /* [S, text_dim] f32: mean of a sample's rows; absent without pooled_text */
+	struct vfm_tensor rope;      /* [T, head_dim] f32; absent without it */
+	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without it */
+};
+
+/* Uploads all but x and t_cond.  `dropped` [n] (NULL: none): samples whose text is replaced by zeros.
+ * The host arrays may be released after a sync of the stream. */
+int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err);
+void vfm_model_in_release(struct vfm_model_in *in);
+
+#endif

@@ -1,0 +1,55 @@
+/* sampler.h - from noise to latents.
+ *
+ * heun   Karras et al. 2022, algorithm 1 without churn: second order; sigma_i =
+ *        (smax^(1/rho) + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho, then 0.  The corrector is evaluated at the new
+ *        point.  For edm.
+ * euler  first order along the probability-flow ODE: for flow t from 1 to 0 with its shift; for edm the
+ *        same sigmas as heun.
+ *
+ * Classifier-free guidance: F = F(no text) + cfg (F(text) - F(no text)), both halves in one pack.
+ * The noise of a sample is a function of (seed, sample id), so a sample does not depend on what shares
+ * its pack.
+ */
+#ifndef VFM_MODEL_SAMPLER_H
+#define VFM_MODEL_SAMPLER_H
+
+#include "model/diffusion.h"
+#include "model/dit.h"
+
+enum vfm_sampler_kind { VFM_SAMPLER_AUTO, VFM_SAMPLER_HEUN, VFM_SAMPLER_EULER };
+
+struct vfm_sampler {
+	int kind;              /* auto: heun for edm, euler for flow */
+	int64_t steps;
+	double cfg;            /* 1: no guidance */
+	uint64_t seed;
+	double sigma_min, sigma_max, rho; /* edm */
+	/* Called before each evaluation of the network; may be NULL. */
+	void (*progress)(void *ctx, int64_t done, int64_t total);
+	void *ctx;
+};
+void vfm_sampler_defaults(struct vfm_sampler *s);
+/* VFM_EUSAGE: heun with flow, steps < 1, sigma_min >= sigma_max … */
+int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d, struct vfm_err *err);
+
+struct vfm_sample_job {
+	const struct vfm_model_spec *model;
+	const struct vfm_diffusion *diffusion;
+	struct vfm_dit *dit;
+	struct vfm_stream *stream;
+	enum vfm_dtype dtype;  /* of the parameters the ops read */
+};
+
+/* `grid` [n] (t, h, w in patches), `text` rows of sample i are cu_text[i] .. cu_text[i+1];
+ * tokens [sum of grids, F] f32, host, in the order of the samples. */
+struct vfm_sample_request {
+	int n;
+	const uint64_t *id;
+	const int32_t (*grid)[3];
+	const float *text;     /* [cu_text[n], text_dim] */
+	const int32_t *cu_text;
+};
+int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r, float *tokens,
+	struct vfm_err *err);
+
+#endif

@@ -1,0 +1,64 @@
+/* layers.h - the parts that models are made of.  Each `declare` adds its parameters to
+ * the set; each forward calls differentiable ops.
+ */
+#ifndef VFM_NN_LAYERS_H
+#define VFM_NN_LAYERS_H
+
+#include "grad/gops.h"
+#include "nn/param.h"
+
+/* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero. */
+struct vfm_linear {
+	struct vfm_param *w, *b; /* b NULL: no bias */
+};
+enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp: by output, by input */
+struct vfm_linear_desc {
+	int unit;
+	int64_t in, out;
+	enum vfm_split split;
+	int groups;    /* equal blocks of outputs, each split by itself: 3 for a fused qkv; 0 is 1 */
+	bool zero;     /* starts at zero (adaLN-Zero) */
+	bool no_bias;
+};
+void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
+
+/* A vector parameter of n elements that starts at one (norm weights) or zero. */
+struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+/* Self-attention: fused qkv [3D, D], optional QK norm, RoPE. */
+struct vfm_self_attn {
+	struct vfm_linear qkv, proj;
+	struct vfm_param *qn, *kn; /* NULL: no norm */
+	int64_t heads, head_dim;
+	float eps;
+};
+void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, int unit, int64_t hidden, int64_t heads, bool qk_norm, float eps,
+	const char *prefix);
+struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_seqs *seqs,
+	struct vfm_tensor rope);
+
+/* Cross-attention to the text of the token's own sample; proj starts at zero. */
+struct vfm_cross_attn {
+	struct vfm_linear q, kv, proj;
+	struct vfm_param *qn, *kn;
+	int64_t heads, head_dim;
+	float eps;
+};
+void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, int unit, int64_t hidden, int64_t heads, bool qk_norm, float eps,
+	const char *prefix);
+struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x, struct vfm_var *ctx,
+	const struct vfm_seqs *seqs, const struct vfm_seqs *text_seqs);
+
+/* ---- positions, computed on the host ---- */
+
+/* 3-D RoPE: of the head dim d, 2*(d/6) features each turn with h and w, the rest with
+ * t; pair i of an axis of n features turns by position * theta^(-2i/n).
+ * out [tokens, d]: cos, sin of each pair. */
+void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta);
+/* Fixed sine-cosine embedding: D/4 features for t, 3D/8 each for h and w, each [sin | cos]. out [tokens, hidden] */
+void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t hidden);
+
+#endif

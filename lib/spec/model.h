@@ -1,0 +1,50 @@
+/* model.h - what a model is, as plain numbers: dimensions, presets, and the counts that
+ * follow from them (parameters, FLOPs).  No devices.
+ */
+#ifndef VFM_SPEC_MODEL_H
+#define VFM_SPEC_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH };
+
+struct vfm_model_spec {
+	char arch[16];          /* "dit" */
+	int64_t layers, hidden, heads;
+	int64_t ffn;            /* 0: 4 * hidden */
+	bool cross_attention;   /* text through cross-attention; false: the original DiT */
+	bool pooled_text;       /* the mean of the text is added to the conditioning */
+	bool qk_norm;           /* RMS norm per head on q and k */
+	int64_t adaln_lora;     /* rank of a block's modulation; 0: a full matrix a block */
+	int pos;                /* enum vfm_pos */
+	int64_t channels;       /* of the latents */
+	int64_t patch[3];       /* t, h, w */
+	int64_t text_dim, text_len; /* features, and at most so many rows a sample */
+	double norm_eps, rope_theta;
+};
+
+/* dit-s, b, l, xl, 7b, 28b.  VFM_EUSAGE lists the names. */
+int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err);
+extern const char *const vfm_model_presets[]; /* NULL-terminated */
+void vfm_model_defaults(struct vfm_model_spec *m); /* dit-s */
+/* Names the key ("model.heads: 7 does not divide model.hidden 384"). Fills ffn. */
+int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
+
+int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features a token: channels * patch volume */
+int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
+int64_t vfm_model_params(const struct vfm_model_spec *m);
+
+/* Model FLOPs of a forward over a pack (DESIGN: 8 q h^2 + 4 Q h, 4 q h^2 + 4 c h^2 + 4 X h, 4 q h f,
+ * and patchify, head, adaLN, embedders): q = sum s_i, Q = sum s_i^2, c = sum c_i, X = sum s_i c_i over the
+ * samples.  Training is 3 times the forward; recompute is not counted. */
+struct vfm_pack_sums {
+	double q, Q, c, X;
+	double n; /* samples */
+};
+void vfm_pack_sums_add(struct vfm_pack_sums *p, int64_t tokens, int64_t text_tokens);
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p);
+
+#endif

@@ -1,0 +1,348 @@
+#include "train/config.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "base/num.h"
+
+enum key_type { K_INT, K_SEED, K_NUM, K_BOOL, K_ENUM, K_INT3, K_NAME };
+
+struct key {
+	const char *path;
+	enum key_type type;
+	size_t off;
+	double min, max;
+	const char *const *names; /* of K_ENUM */
+	const int *values;        /* of K_ENUM; NULL: 0, 1, 2 … */
+	const char *help;
+};
+
+static const char *const pos_names[] = {"rope", "sincos", "both", NULL};
+static const char *const kind_names[] = {"edm", "flow", NULL};
+static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
+static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+static const char *const dtype_names[] = {"fp32", "bf16", NULL};
+static const int dtype_values[] = {VFM_F32, VFM_BF16};
+
+#define OFF(f) offsetof(struct vfm_config, f)
+#define BIG 9e15
+
+static const struct key keys[] = {
+	{"model.arch", K_NAME, OFF(model.arch), 0, 0, NULL, NULL, "architecture: dit"},
+	{"model.layers", K_INT, OFF(model.layers), 1, 1024, NULL, NULL, "transformer blocks"},
+	{"model.hidden", K_INT, OFF(model.hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
+	{"model.heads", K_INT, OFF(model.heads), 1, 1024, NULL, NULL, "attention heads"},
+	{"model.ffn", K_INT, OFF(model.ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
+	{"model.cross_attention", K_BOOL, OFF(model.cross_attention), 0, 0, NULL, NULL, "text through cross-attention in every block"},
+	{"model.pooled_text", K_BOOL, OFF(model.pooled_text), 0, 0, NULL, NULL, "mean of the text added to the conditioning"},
+	{"model.qk_norm", K_BOOL, OFF(model.qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
+	{"model.adaln_lora", K_INT, OFF(model.adaln_lora), 0, 65536, NULL, NULL, "rank of a block's modulation; 0: a full matrix"},
+	{"model.pos", K_ENUM, OFF(model.pos), 0, 0, pos_names, NULL, "positions: rotary, sine-cosine added to the tokens, or both"},
+	{"model.channels", K_INT, OFF(model.channels), 1, 1024, NULL, NULL, "channels of the latents"},
+	{"model.patch", K_INT3, OFF(model.patch), 1, 16, NULL, NULL, "patch size t, h, w"},
+	{"model.text_dim", K_INT, OFF(model.text_dim), 1, 65536, NULL, NULL, "features of a text row"},
+	{"model.text_len", K_INT, OFF(model.text_len), 1, 65536, NULL, NULL, "at most so many text rows a sample"},
+	{"model.norm_eps", K_NUM, OFF(model.norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
+	{"model.rope_theta", K_NUM, OFF(model.rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
+	{"diffusion.kind", K_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
+	{"diffusion.p_mean", K_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
+	{"diffusion.p_std", K_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL, "edm: standard deviation of ln sigma"},
+	{"diffusion.sigma_data", K_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL, "edm: standard deviation of the latents"},
+	{"diffusion.t_mean", K_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
+	{"diffusion.t_std", K_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL, "flow: standard deviation of logit(t)"},
+	{"diffusion.shift", K_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
+	{"diffusion.text_drop", K_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL, "probability that a sample's text is dropped"},
+	{"data.threads", K_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
+	{"data.prefetch", K_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
+	{"parallel.tp", K_INT, OFF(parallel.tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
+	{"parallel.cp", K_INT, OFF(parallel.cp), 1, 1024, NULL, NULL, "context parallel degree"},
+	{"parallel.pp", K_INT, OFF(parallel.pp), 1, 1024, NULL, NULL, "pipeline stages"},
+	{"parallel.ep", K_INT, OFF(parallel.ep), 1, 1024, NULL, NULL, "expert parallel degree"},
+	{"parallel.dp", K_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL, "data parallel degree; 0: what the other degrees leave"},
+	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL, "optimizer steps; 0: as many as the manifest has"},
+	{"train.lr", K_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
+	{"train.min_lr", K_NUM, OFF(train.min_lr), 0, 10, NULL, NULL, "learning rate at the end of cosine and linear"},
+	{"train.warmup_steps", K_INT, OFF(train.warmup_steps), 0, 1e9, NULL, NULL, "steps of linear warm-up"},
+	{"train.schedule", K_ENUM, OFF(train.schedule), 0, 0, schedule_names, NULL, "learning rate after the warm-up"},
+	{"train.beta1", K_NUM, OFF(train.beta1), 0, 0.999999, NULL, NULL, "AdamW"},
+	{"train.beta2", K_NUM, OFF(train.beta2), 0, 0.999999, NULL, NULL, "AdamW"},
+	{"train.eps", K_NUM, OFF(train.eps), 1e-20, 1, NULL, NULL, "AdamW"},
+	{"train.weight_decay", K_NUM, OFF(train.weight_decay), 0, 10, NULL, NULL, "AdamW, matrices only"},
+	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL, "largest norm of the gradient; 0: no clipping"},
+	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL, "moving average of the weights; 0: none"},
+	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values, "of matrices and activations; masters are fp32"},
+	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL, "what the backward computes again"},
+	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
+	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
+	{"ckpt.keep", K_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
+	{"ckpt.keep_every", K_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL, "checkpoints at multiples of this stay for good; 0: none"},
+};
+
+enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
+
+void vfm_config_defaults(struct vfm_config *c)
+{
+	*c = (struct vfm_config){0};
+	vfm_model_defaults(&c->model);
+	vfm_diffusion_defaults(&c->diffusion);
+	vfm_parallel_defaults(&c->parallel);
+	c->train = (struct vfm_train_config){.lr = 1e-4, .min_lr = 0, .warmup_steps = 100, .schedule = VFM_SCHEDULE_CONSTANT, .beta1 = 0.9,
+		.beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1.0, .ema_decay = 0.9999, .dtype = VFM_F32};
+	c->data.threads = 1;
+	c->data.prefetch = 4;
+	c->ckpt.every = 1000;
+	c->ckpt.keep = 2;
+}
+
+/* ---- one value ---- */
+
+static int number(const struct key *k, const json_t *v, double *out, struct vfm_err *err)
+{
+	static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
+	bool integer = k->type != K_NUM;
+
+	if (integer ? !json_is_integer(v) : !json_is_number(v))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path, integer ? "an integer" : "a number", names[json_typeof(v)]);
+	*out = json_number_value(v);
+	if (*out >= k->min && *out <= k->max)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);
+}
+
+static int set_enum(const struct key *k, const json_t *v, int *out, struct vfm_err *err)
+{
+	const char *s = json_string_value(v);
+	struct vfm_buf all = {0};
+
+	for (int i = 0; k->names[i]; i++) {
+		if (s && !strcmp(s, k->names[i])) {
+			*out = k->values ? k->values[i] : i;
+			vfm_buf_release(&all);
+			return 0;
+		}
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", k->names[i]);
+	}
+	vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s, got %s%s%s", k->path, all.data, s ? "'" : "", s ? s : "another type", s ? "'" : "");
+	vfm_buf_release(&all);
+	return VFM_EUSAGE;
+}
+
+static int set_key(struct vfm_config *c, const struct key *k, const json_t *v, struct vfm_err *err)
+{
+	void *dst = (char *)c + k->off;
+	double x;
+
+	switch (k->type) {
+	case K_INT:
+		TRY(number(k, v, &x, err));
+		*(int64_t *)dst = json_integer_value(v);
+		return 0;
+	case K_SEED:
+		TRY(number(k, v, &x, err));
+		*(uint64_t *)dst = (uint64_t)json_integer_value(v);
+		return 0;
+	case K_NUM:
+		TRY(number(k, v, &x, err));
+		*(double *)dst = x;
+		return 0;
+	case K_BOOL:
+		if (!json_is_boolean(v))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected true or false", k->path);
+		*(bool *)dst = json_is_true(v);
+		return 0;
+	case K_ENUM:
+		return set_enum(k, v, dst, err);
+	case K_INT3:
+		if (!json_is_array(v) || json_array_size(v) != 3)
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected an array of three integers", k->path);
+		for (size_t i = 0; i < 3; i++) {
+			TRY(number(&(struct key){.path = k->path, .type = K_INT, .min = k->min, .max = k->max}, json_array_get(v, i), &x, err));
+			((int64_t *)dst)[i] = (int64_t)x;
+		}
+		return 0;
+	case K_NAME:
+		if (!json_is_string(v) || json_string_length(v) >= sizeof(c->model.arch))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected a short string", k->path);
+		memcpy(dst, json_string_value(v), json_string_length(v) + 1);
+		return 0;
+	}
+	return 0;
+}
+
+/* ---- documents ---- */
+
+static int unknown_key(const char *path, struct vfm_err *err)
+{
+	const char *all[N_KEYS + 1], *near;
+
+	for (int i = 0; i < N_KEYS; i++)
+		all[i] = keys[i].path;
+	all[N_KEYS] = NULL;
+	near = vfm_near(path, all);
+	return vfm_fail(err, VFM_EUSAGE, "unknown key '%s'%s%s%s", path, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+}
+
+static int set_path(struct vfm_config *c, const char *path, const json_t *v, struct vfm_err *err)
+{
+	if (!strcmp(path, "model.preset")) {
+		if (!json_is_string(v))
+			return vfm_fail(err, VFM_EUSAGE, "model.preset: expected a string");
+		return vfm_model_preset(json_string_value(v), &c->model, err) < 0 ? vfm_err_context(err, "model.preset") : 0;
+	}
+	for (int i = 0; i < N_KEYS; i++)
+		if (!strcmp(keys[i].path, path))
+			return set_key(c, &keys[i], v, err);
+	return unknown_key(path, err);
+}
+
+int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
+{
+	const char *section, *name;
+	json_t *sub, *v;
+	char path[128];
+
+	if (!json_is_object(obj))
+		return vfm_fail(err, VFM_EUSAGE, "expected a JSON object");
+	/* The preset first: it sets what other keys of the section refine. */
+	v = json_object_get(json_object_get(obj, "model"), "preset");
+	if (v)
+		TRY(set_path(c, "model.preset", v, err));
+	json_object_foreach ((json_t *)obj, section, sub) {
+		if (!json_is_object(sub))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected an object (a section)", section);
+		json_object_foreach (sub, name, v) {
+			snprintf(path, sizeof(path), "%s.%s", section, name);
+			if (strcmp(path, "model.preset") != 0)
+				TRY(set_path(c, path, v, err));
+		}
+	}
+	return 0;
+}
+
+int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
+{
+	json_t *obj = vfm_json_load(path, 1 << 20, err);
+	int rc;
+
+	if (!obj)
+		return VFM_EUSAGE;
+	rc = vfm_config_json(c, obj, err);
+	json_decref(obj);
+	return rc < 0 ? vfm_err_context(err, "%s", path) : 0;
+}
+
+int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)
+{
+	const char *eq = strchr(assignment, '=');
+	json_t *v;
+	char path[128];
+	int rc;
+
+	if (!eq || eq == assignment || (size_t)(eq - assignment) >= sizeof(path))
+		return vfm_fail(err, VFM_EUSAGE, "--set '%s': expected key=value", assignment);
+	memcpy(path, assignment, (size_t)(eq - assignment));
+	path[eq - assignment] = '\0';
+	v = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
+	if (!v)
+		v = json_string(eq + 1); /* a bare word */
+	if (!v)
+		return vfm_fail(err, VFM_EUSAGE, "--set %s: the value is not UTF-8", path);
+	rc = set_path(c, path, v, err);
+	json_decref(v);
+	return rc < 0 ? vfm_err_context(err, "--set") : 0;
+}
+
+int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
+{
+	TRY(vfm_model_check(&c->model, err));
+	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
+		c->diffusion.text_drop = 0; /* there is no text to drop */
+	if (c->train.min_lr > c->train.lr)
+		return vfm_fail(err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);
+	return 0;
+}
+
+static json_t *value_json(const struct vfm_config *c, const struct key *k)
+{
+	const void *p = (const char *)c + k->off;
+
+	switch (k->type) {
+	case K_INT:
+		return json_integer(*(const int64_t *)p);
+	case K_SEED:
+		return json_integer((json_int_t) * (const uint64_t *)p);
+	case K_NUM:
+		return vfm_json_real(*(const double *)p);
+	case K_BOOL:
+		return json_boolean(*(const bool *)p);
+	case K_ENUM:
+		for (int i = 0; k->names[i]; i++)
+			if ((k->values ? k->values[i] : i) == *(const int *)p)
+				return json_string(k->names[i]);
+		return json_null();
+	case K_INT3:
+		return json_pack("[III]", (json_int_t)((const int64_t *)p)[0], (json_int_t)((const int64_t *)p)[1],
+			(json_int_t)((const int64_t *)p)[2]);
+	case K_NAME:
+		return json_string(p);
+	}
+	return json_null();
+}
+
+json_t *vfm_config_to_json(const struct vfm_config *c)
+{
+	json_t *root = json_object();
+
+	for (int i = 0; i < N_KEYS; i++) {
+		const char *dot = strchr(keys[i].path, '.');
+		char section[32];
+		json_t *sub;
+
+		snprintf(section, sizeof(section), "%.*s", (int)(dot - keys[i].path), keys[i].path);
+		sub = json_object_get(root, section);
+		if (!sub) {
+			sub = json_object();
+			json_object_set_new(root, section, sub);
+		}
+		json_object_set_new(sub, dot + 1, value_json(c, &keys[i]));
+	}
+	return root;
+}
+
+void vfm_config_describe(struct vfm_buf *out)
+{
+	struct vfm_config c;
+
+	vfm_config_defaults(&c);
+	for (int i = 0; i < N_KEYS; i++) {
+		json_t *v = value_json(&c, &keys[i]);
+		char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+
+		vfm_buf_addf(out, "%-22s %-10s %s", keys[i].path, text ? text : "", keys[i].help);
+		for (int j = 0; keys[i].names && keys[i].names[j]; j++)
+			vfm_buf_addf(out, "%s%s", j ? "|" : " (", keys[i].names[j]);
+		vfm_buf_adds(out, keys[i].names ? ")\n" : "\n");
+		free(text);
+		json_decref(v);
+	}
+}
+
+double vfm_lr_at(const struct vfm_train_config *t, int64_t step, int64_t steps)
+{
+	double x;
+
+	if (step < t->warmup_steps)
+		return t->lr * (double)(step + 1) / (double)t->warmup_steps;
+	if (t->schedule == VFM_SCHEDULE_CONSTANT || steps <= t->warmup_steps)
+		return t->lr;
+	x = (double)(step - t->warmup_steps) / (double)(steps - t->warmup_steps);
+	if (x > 1)
+		x = 1;
+	if (t->schedule == VFM_SCHEDULE_LINEAR)
+		return t->lr + (t->min_lr - t->lr) * x;
+	return t->min_lr + 0.5 * (t->lr - t->min_lr) * (1 + cos(M_PI * x));
+}

@@ -1,0 +1,101 @@
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+json_t *vfm_step_json(const struct vfm_step_record *r)
+{
+	json_t *o = json_object();
+
+	json_object_set_new(o, "v", json_integer(1));
+	json_object_set_new(o, "step", json_integer(r->step));
+	json_object_set_new(o, "loss", vfm_json_real(r->s.loss));
+	json_object_set_new(o, "grad_norm", vfm_json_real(r->s.grad_norm));
+	json_object_set_new(o, "lr", vfm_json_real(r->lr));
+	json_object_set_new(o, "tokens", json_integer(r->s.tokens));
+	json_object_set_new(o, "samples", json_integer(r->s.samples));
+	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / r->step_s));
+	json_object_set_new(o, "tflops", vfm_json_real(r->s.flops / r->step_s / 1e12));
+	json_object_set_new(o, "mfu", json_null()); /* the peak of a CPU is not known */
+	json_object_set_new(o, "data_wait_ms", vfm_json_real(r->data_wait_s * 1e3));
+	json_object_set_new(o, "step_ms", vfm_json_real(r->step_s * 1e3));
+	json_object_set_new(o, "mem_gib", vfm_json_real((double)r->mem_peak_bytes / 0x1p30));
+	return o;
+}
+
+/* The offset at which the lines of steps beyond steps_done begin.  A last line without
+ * its newline was cut short by a kill: it goes, too. */
+static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct vfm_err *err)
+{
+	struct vfm_jsonl r = {0};
+	json_t *o;
+	int rc;
+
+	*keep = 0;
+	if (access(path, F_OK) != 0)
+		return 0;
+	TRY(vfm_jsonl_open(&r, path, err));
+	while ((rc = vfm_jsonl_next(&r, &o, err)) == 1) {
+		int64_t step = json_integer_value(json_object_get(o, "step"));
+
+		json_decref(o);
+		if (step > steps_done)
+			break;
+		*keep = (off_t)ftello(r.f);
+	}
+	vfm_jsonl_close(&r);
+	return rc == VFM_EENV ? rc : 0;
+}
+
+int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err)
+{
+	off_t keep;
+	int rc;
+
+	*m = (struct vfm_metrics){.path = vfm_strfmt("%s/metrics.jsonl", dir), .t_flush = vfm_now()};
+	TRY_OUT(keep_until(m->path, steps_done, &keep, err));
+	m->f = fopen(m->path, "a");
+	if (!m->f || ftruncate(fileno(m->f), keep) != 0) {
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
+		goto out;
+	}
+	rc = vfm_tfevents_open(&m->events, dir, err);
+out:
+	if (rc < 0)
+		vfm_metrics_close(m);
+	return rc;
+}
+
+int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
+{
+	static const char *const tags[] = {"loss", "grad_norm", "lr", "tok_s", "tflops", "data_wait_ms", "step_ms"};
+
+	TRY(vfm_jsonl_write(m->f, record, err));
+	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++)
+		TRY(vfm_tfevents_scalar(&m->events, r->step, tags[i], json_number_value(json_object_get(record, tags[i])), err));
+	if (vfm_now() - m->t_flush < 1)
+		return 0;
+	return vfm_metrics_flush(m, err);
+}
+
+int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err)
+{
+	m->t_flush = vfm_now();
+	if (fflush(m->f))
+		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
+	return vfm_tfevents_flush(&m->events, err);
+}
+
+void vfm_metrics_close(struct vfm_metrics *m)
+{
+	if (m->f)
+		fclose(m->f);
+	vfm_tfevents_close(&m->events);
+	free(m->path);
+	*m = (struct vfm_metrics){0};
+}

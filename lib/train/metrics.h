@@ -1,0 +1,30 @@
+/* metrics.h - the record of a step, and the files that keep it. */
+#ifndef VFM_TRAIN_METRICS_H
+#define VFM_TRAIN_METRICS_H
+
+#include "base/json.h"
+#include "train/tfevents.h"
+#include "train/trainer.h"
+
+struct vfm_step_record {
+	int64_t step;            /* steps done, from 1 */
+	struct vfm_step_stats s;
+	double lr, step_s, data_wait_s;
+	int64_t mem_peak_bytes;
+};
+json_t *vfm_step_json(const struct vfm_step_record *r); /* {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu, …} */
+
+struct vfm_metrics {
+	FILE *f;
+	char *path;
+	struct vfm_tfevents events;
+	double t_flush;
+};
+/* Opens RUN/metrics.jsonl to append after the line of `steps_done`; later lines, of steps that
+ * will be run again, are cut off. */
+int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
+int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
+int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err);
+void vfm_metrics_close(struct vfm_metrics *m);
+
+#endif

@@ -1,0 +1,31 @@
+/* run.h - a whole training run: manifest in, weights out, and everything that keeps it
+ * alive in between (checkpoints, resume, signals, metrics).
+ *
+ * RUN/config.json       the resolved configuration
+ * RUN/metrics.jsonl     one line a step; after a resume exactly one line for each step
+ * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5))
+ * RUN/events.out…       the same scalars for TensorBoard
+ */
+#ifndef VFM_TRAIN_RUN_H
+#define VFM_TRAIN_RUN_H
+
+#include <signal.h>
+
+#include "base/json.h"
+#include "train/config.h"
+
+struct vfm_run_opts {
+	const char *manifest;
+	const char *dir;           /* RUN */
+	const char *resume;        /* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint */
+	volatile sig_atomic_t *stop; /* set by a signal handler: finish the step, save, return VFM_ESIGNAL */
+	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run. */
+	int (*on_step)(void *ctx, const json_t *record, struct vfm_err *err);
+	void *ctx;
+};
+
+/* 0: all steps are done and saved.  VFM_ESIGNAL: stopped early, saved.  Else an error; whatever
+ * checkpoints were complete before still are. */
+int vfm_run(const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err);
+
+#endif

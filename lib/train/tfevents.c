@@ -1,0 +1,112 @@
+#include "train/tfevents.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+/* ---- protocol buffers, as much as an Event needs ---- */
+
+static void put_varint(struct vfm_buf *b, uint64_t x)
+{
+	do {
+		uint8_t byte = (uint8_t)(x & 0x7f) | (x > 0x7f ? 0x80 : 0);
+
+		vfm_buf_add(b, &byte, 1);
+		x >>= 7;
+	} while (x);
+}
+
+enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+
+static void put_tag(struct vfm_buf *b, int field, int wire)
+{
+	put_varint(b, (uint64_t)(field << 3 | wire));
+}
+
+static void put_bytes(struct vfm_buf *b, int field, const void *data, size_t len)
+{
+	put_tag(b, field, WIRE_BYTES);
+	put_varint(b, len);
+	vfm_buf_add(b, data, len);
+}
+
+/* Event: 1 wall_time, 2 step */
+static void put_head(struct vfm_buf *b, int64_t step)
+{
+	double now = vfm_wall_time();
+
+	put_tag(b, 1, WIRE_64);
+	vfm_buf_add(b, &now, 8);
+	put_tag(b, 2, WIRE_VARINT);
+	put_varint(b, (uint64_t)step);
+}
+
+static int put_record(struct vfm_tfevents *e, const struct vfm_buf *b, struct vfm_err *err)
+{
+	uint64_t len = b->len;
+	uint32_t crc[2] = {vfm_crc32c(0, &len, 8), vfm_crc32c(0, b->data, b->len)};
+
+	for (int i = 0; i < 2; i++)
+		crc[i] = ((crc[i] >> 15) | (crc[i] << 17)) + 0xa282ead8u;
+	if (fwrite(&len, 8, 1, e->f) != 1 || fwrite(&crc[0], 4, 1, e->f) != 1 || fwrite(b->data, b->len, 1, e->f) != 1 ||
+		fwrite(&crc[1], 4, 1, e->f) != 1)
+		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", e->path);
+	return 0;
+}
+
+int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	char host[64] = "localhost";
+	int rc;
+
+	gethostname(host, sizeof(host) - 1);
+	e->path = vfm_strfmt("%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)vfm_wall_time(), host, (int)getpid());
+	e->f = fopen(e->path, "wb");
+	if (!e->f) {
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot create '%s'", e->path);
+		vfm_tfevents_close(e);
+		return rc;
+	}
+	put_head(&b, 0);
+	put_bytes(&b, 3, "brain.Event:2", 13);
+	rc = put_record(e, &b, err);
+	vfm_buf_release(&b);
+	return rc;
+}
+
+int vfm_tfevents_scalar(struct vfm_tfevents *e, int64_t step, const char *tag, double value, struct vfm_err *err)
+{
+	struct vfm_buf event = {0}, summary = {0}, one = {0};
+	float v = (float)value;
+	int rc;
+
+	put_bytes(&one, 1, tag, strlen(tag));
+	put_tag(&one, 2, WIRE_32);
+	vfm_buf_add(&one, &v, 4);
+	put_bytes(&summary, 1, one.data, one.len);
+	put_head(&event, step);
+	put_bytes(&event, 5, summary.data, summary.len);
+	rc = put_record(e, &event, err);
+	vfm_buf_release(&one);
+	vfm_buf_release(&summary);
+	vfm_buf_release(&event);
+	return rc;
+}
+
+int vfm_tfevents_flush(struct vfm_tfevents *e, struct vfm_err *err)
+{
+	return fflush(e->f) ? vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", e->path) : 0;
+}
+
+void vfm_tfevents_close(struct vfm_tfevents *e)
+{
+	if (e->f)
+		fclose(e->f);
+	free(e->path);
+	*e = (struct vfm_tfevents){0};
+}

@@ -1,0 +1,23 @@
+/* tfevents.h - scalars in TensorBoard's event file format (TFRecord framing with masked
+ * crc32c around Event protocol buffers).
+ */
+#ifndef VFM_TRAIN_TFEVENTS_H
+#define VFM_TRAIN_TFEVENTS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+struct vfm_tfevents {
+	FILE *f;
+	char *path;
+};
+
+/* Creates dir/events.out.tfevents.<time>.<host>.<pid> */
+int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, struct vfm_err *err);
+int vfm_tfevents_scalar(struct vfm_tfevents *e, int64_t step, const char *tag, double value, struct vfm_err *err);
+int vfm_tfevents_flush(struct vfm_tfevents *e, struct vfm_err *err);
+void vfm_tfevents_close(struct vfm_tfevents *e);
+
+#endif
