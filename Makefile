@@ -4,7 +4,9 @@
 VERSION := 0.1.0
 PREFIX  ?= /usr/local
 DESTDIR ?=
-CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
 B       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 comma   := ,
 
@@ -71,10 +73,15 @@ help:
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
 
+# V=1 shows the commands.
+Q   := $(if $(V),,@)
+say  = $(if $(V),,@printf '  %-3s %s\n' $(1) $(2))
+
 # ---- rules ------------------------------------------------------------------
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(call isa_flags,$<) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(call isa_flags,$<) -c -o $@ $<
 
 $(B)/lib/base/version.o: ALL_CFLAGS += -DVFM_VERSION='"$(VERSION)"' -DVFM_COMMIT='"$(COMMIT)"'
 COMMIT := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
@@ -84,16 +91,19 @@ $(B)/lib/base/version.o: $(B)/commit
 
 $(LIB): $(LIB_OBJ)
 	@mkdir -p $(@D)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 .SECONDEXPANSION:
 cmd_objs = $(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(1)/*.c))
 $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 
 $(UNIT) $(OPTESTS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
 -include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d)
 
