@@ -1,0 +1,330 @@
+#include "cpu/cpu_attn.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/par.h"
+#include "cpu/cpu_attn_int.h"
+
+/* ---- scratch: one slab per calling thread, kept between calls -------------- */
+
+struct slab {
+	void *p;
+	size_t size;
+};
+static pthread_key_t slab_key;
+static pthread_once_t slab_once = PTHREAD_ONCE_INIT;
+
+static void slab_free(void *arg)
+{
+	struct slab *s = arg;
+
+	vfm_big_free(s->p, s->size);
+	free(s);
+}
+
+static void slab_init(void)
+{
+	pthread_key_create(&slab_key, slab_free);
+}
+
+static void *slab_get(size_t size, struct vfm_err *err)
+{
+	struct slab *s;
+
+	pthread_once(&slab_once, slab_init);
+	s = pthread_getspecific(slab_key);
+	if (!s) {
+		s = vfm_calloc(1, sizeof *s);
+		pthread_setspecific(slab_key, s);
+	}
+	if (s->size < size) {
+		vfm_big_free(s->p, s->size);
+		s->size = 0;
+		s->p = vfm_big_alloc(size, "the scratch of attention", err);
+		if (s->p)
+			s->size = size;
+	}
+	return s->p;
+}
+
+/* ---- work ------------------------------------------------------------------ */
+
+struct work {
+	const struct attn_isa *isa;
+	const struct attn_call *call;
+	struct attn_item *items;
+	int64_t n, cap;
+	_Atomic int64_t next;
+	_Atomic int64_t *done; /* backward: [n] */
+	char *scratch;         /* [slots][isa->scratch] */
+};
+
+/* Index i is a slot, that is, a scratch: it takes items until none is left.  Items start in their order,
+ * so one that waits for an earlier one waits for something that runs or is done. */
+static void work_slot(int64_t i0, int64_t i1, void *arg)
+{
+	struct work *w = arg;
+	void *scratch = w->scratch + (size_t)i0 * w->isa->scratch;
+
+	(void)i1;
+	for (;;) {
+		int64_t i = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
+		const struct attn_item *it = &w->items[i];
+
+		if (i >= w->n)
+			return;
+		if (w->done)
+			w->isa->bwd(w->call, it, scratch, it->prev < 0 ? NULL : &w->done[it->prev], &w->done[i]);
+		else
+			w->isa->fwd(w->call, it, scratch);
+	}
+}
+
+static int work_run(struct work *w, struct vfm_err *err)
+{
+	int64_t slots = vfm_par_threads();
+
+	if (slots > w->n)
+		slots = w->n;
+	if (slots == 0)
+		return 0;
+	w->scratch = slab_get((size_t)slots * w->isa->scratch, err);
+	if (!w->scratch)
+		return VFM_EENV;
+	vfm_par_for(slots, 1, work_slot, w);
+	return 0;
+}
+
+static struct attn_item *work_add(struct work *w)
+{
+	if (w->n == w->cap) {
+		w->cap = w->cap ? 2 * w->cap : 64;
+		w->items = vfm_realloc(w->items, (size_t)w->cap, sizeof *w->items);
+	}
+	memset(&w->items[w->n], 0, sizeof *w->items);
+	return &w->items[w->n++];
+}
+
+struct by_cost {
+	int64_t cost;
+	int32_t sample;
+};
+
+static int by_cost_cmp(const void *a, const void *b)
+{
+	const struct by_cost *x = a, *y = b;
+
+	if (x->cost != y->cost)
+		return x->cost > y->cost ? -1 : 1;
+	return x->sample < y->sample ? -1 : 1;
+}
+
+/* Samples, the most expensive first, so that the threads end together. */
+static struct by_cost *samples_by_cost(const struct attn_call *c, int n)
+{
+	struct by_cost *o = vfm_calloc((size_t)n + 1, sizeof *o);
+
+	for (int i = 0; i < n; i++) {
+		o[i].sample = i;
+		o[i].cost = (int64_t)(c->cu_q[i + 1] - c->cu_q[i]) * (c->cu_k[i + 1] - c->cu_k[i]);
+	}
+	qsort(o, (size_t)n, sizeof *o, by_cost_cmp);
+	return o;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
+static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
+{
+	struct by_cost *order = samples_by_cost(c, samples);
+	int64_t blocks = 0, per_item;
+
+	for (int i = 0; i < samples; i++)
+		blocks += c->kv_heads * ceil_div((int64_t)(c->cu_q[i + 1] - c->cu_q[i]) * c->group, ATTN_BQ);
+	/* a block's result does not depend on its item: cut as finely as the threads need */
+	per_item = blocks / (4 * (int64_t)vfm_par_threads());
+	per_item = per_item < 1 ? 1 : per_item > ATTN_NQB ? ATTN_NQB : per_item;
+	for (int i = 0; i < samples; i++) {
+		int32_t s = order[i].sample;
+		int64_t nq = (int64_t)(c->cu_q[s + 1] - c->cu_q[s]) * c->group, step = per_item * ATTN_BQ;
+
+		for (int h = 0; h < c->kv_heads; h++)
+			for (int64_t first = 0; first < nq; first += step) {
+				struct attn_item *it = work_add(w);
+
+				it->sample = s;
+				it->kvh = h;
+				it->first = first;
+				it->n = nq - first < step ? nq - first : step;
+			}
+	}
+	free(order);
+}
+
+/* dq: where the partial sums stand; with NULL only counts them.  Returns floats. */
+static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, float *dq)
+{
+	struct by_cost *order = samples_by_cost(c, samples);
+	int64_t used = 0;
+
+	w->n = 0;
+	for (int i = 0; i < samples; i++) {
+		int32_t s = order[i].sample;
+		int64_t nq = (int64_t)(c->cu_q[s + 1] - c->cu_q[s]) * c->group, nk = c->cu_k[s + 1] - c->cu_k[s];
+		int64_t size = ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
+
+		if (nq == 0 && nk == 0)
+			continue;
+		/* heads inside: neighbours in the order rarely wait for each other */
+		for (int64_t first = 0; first == 0 || first < nk; first += ATTN_KS)
+			for (int h = 0; h < c->kv_heads; h++) {
+				struct attn_item *it = work_add(w);
+
+				it->sample = s;
+				it->kvh = h;
+				it->first = first;
+				it->n = nk - first < ATTN_KS ? nk - first : ATTN_KS;
+				it->last = first + it->n == nk;
+				it->prev = first ? w->n - 1 - c->kv_heads : -1;
+				it->dq = dq && nk > ATTN_KS ? dq + used + h * size : NULL;
+			}
+		if (nk > ATTN_KS)
+			used += c->kv_heads * size;
+	}
+	free(order);
+	return used;
+}
+
+/* ---- the ops ----------------------------------------------------------------- */
+
+static struct attn_view view(const struct vfm_tensor *t)
+{
+	bool bf16 = t->dtype == VFM_BF16;
+	int64_t size = bf16 ? 2 : 4;
+
+	return (struct attn_view){t->data, t->stride[0] * size, t->stride[1] * size, bf16};
+}
+
+int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
+{
+	struct attn_call c = {
+		.q = view(&a->q),
+		.k = view(&a->k),
+		.v = view(&a->v),
+		.o = view(&a->o),
+		.lse = a->lse.data,
+		.lse_tok = a->lse.stride[0],
+		.d = (int)a->q.shape[2],
+		.kv_heads = (int)a->k.shape[1],
+		.group = (int)(a->q.shape[1] / a->k.shape[1]),
+		.scale = a->scale,
+		.cu_q = a->seqs_q->cu,
+		.cu_k = a->seqs_k->cu,
+	};
+	struct work w = {.isa = isa, .call = &c};
+	int rc;
+
+	(void)s;
+	plan_fwd(&w, &c, a->seqs_q->n);
+	rc = work_run(&w, err);
+	free(w.items);
+	return rc;
+}
+
+int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
+{
+	struct attn_call c = {
+		.q = view(&a->q),
+		.k = view(&a->k),
+		.v = view(&a->v),
+		.o = view(&a->o),
+		.dout = view(&a->dout),
+		.dq = view(&a->dq),
+		.dk = view(&a->dk),
+		.dv = view(&a->dv),
+		.lse = a->lse.data,
+		.lse_tok = a->lse.stride[0],
+		.d = (int)a->q.shape[2],
+		.kv_heads = (int)a->k.shape[1],
+		.group = (int)(a->q.shape[1] / a->k.shape[1]),
+		.scale = a->scale,
+		.cu_q = a->seqs_q->cu,
+		.cu_k = a->seqs_k->cu,
+	};
+	struct work w = {.isa = isa, .call = &c};
+	size_t bytes = (size_t)plan_bwd(&w, &c, a->seqs_q->n, NULL) * sizeof(float);
+	float *dq = NULL;
+	int rc = 0;
+
+	if (bytes) {
+		dq = vfm_dev_alloc(s, bytes, "the partial sums of dq", err);
+		if (!dq) {
+			rc = VFM_EENV;
+			goto out;
+		}
+		plan_bwd(&w, &c, a->seqs_q->n, dq);
+	}
+	w.done = vfm_calloc((size_t)w.n + 1, sizeof *w.done);
+	rc = work_run(&w, err);
+	vfm_dev_free(s, dq, bytes);
+out:
+	free((void *)w.done);
+	free(w.items);
+	return rc;
+}
+
+bool vfm_attn_isa_ok(const struct attn_isa *isa)
+{
+	__builtin_cpu_init();
+	if (isa == &vfm_attn_base)
+		return true;
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+		return false;
+	if (isa == &vfm_attn_avx2)
+		return true;
+	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+		!__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+		return false;
+	return isa == &vfm_attn_avx512 || __builtin_cpu_supports("avx512bf16");
+}
+
+/* The best kernels of this CPU, or those that VFM_CPU_ISA allows. */
+static const struct attn_isa *pick(bool bf16)
+{
+	static const struct attn_isa *const all[] = {&vfm_attn_base, &vfm_attn_avx2, &vfm_attn_avx512, &vfm_attn_avx512bf16};
+	const char *limit = getenv("VFM_CPU_ISA");
+	const struct attn_isa *best = all[0];
+
+	for (size_t i = 1; i < sizeof all / sizeof *all && vfm_attn_isa_ok(all[i]); i++) {
+		if (i < 3 || bf16)
+			best = all[i];
+		if (limit && !strcmp(limit, all[i]->name))
+			break;
+	}
+	return best;
+}
+
+static bool is_bf16(const struct vfm_tensor *t)
+{
+	return t->dtype == VFM_BF16;
+}
+
+int vfm_cpu_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
+{
+	bool bf16 = is_bf16(&a->q) && is_bf16(&a->k) && is_bf16(&a->v);
+
+	return vfm_attn_fwd_isa(pick(bf16), s, a, err);
+}
+
+int vfm_cpu_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
+{
+	bool bf16 = is_bf16(&a->q) && is_bf16(&a->k) && is_bf16(&a->v) && is_bf16(&a->dout);
+
+	return vfm_attn_bwd_isa(pick(bf16), s, a, err);
+}

@@ -1,0 +1,472 @@
+/* cpu_attn_core.h - an item of the forward and of the backward, written once for all instruction sets.
+ *
+ * A file defines ATTN_ISA (the name of its table) and, for operands multiplied as bf16, ATTN_PAIR, then
+ * includes this.  Queries are the lanes of all tiles, so that softmax needs no sums across lanes and a
+ * number of keys that is no multiple of anything costs nothing.  Lanes past the last query hold zeros.
+ *
+ * "steps" below: an operand packed so that consecutive tokens are the steps of k in a product.
+ */
+#include <math.h>
+#include <sched.h>
+
+#include "cpu/cpu_attn_tile.h"
+
+#define LOG2E 1.4426950408889634
+#ifdef ATTN_PAIR
+enum { PAIR = 1 };
+#define EXP2 v_exp2_bf16
+#else
+enum { PAIR = 0 };
+#define EXP2 v_exp2
+#endif
+
+/* Words for n steps of k. */
+static inline int words(int n)
+{
+	return PAIR ? (n + 1) / 2 : n;
+}
+
+static inline int vecs(int n)
+{
+	return (n + VL - 1) / VL;
+}
+
+/* Blocks of even size, at most BK. */
+static inline int key_block(int64_t n)
+{
+	int64_t nb = (n + ATTN_BK - 1) / ATTN_BK;
+	int64_t size = nb ? (n + nb - 1) / nb : 0;
+
+	return (int)((size + 7) / 8 * 8);
+}
+
+/* Addresses of n rows; row i is index first + i of the numbering in struct attn_call. */
+static void row_ptrs(const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
+{
+	int64_t h = first / nt, t = first % nt;
+
+	for (int i = 0; i < n; i++) {
+		rows[i] = v->p + (t0 + t) * v->tok + (head0 + h) * v->head;
+		if (++t == nt)
+			t = 0, h++;
+	}
+}
+
+/* Words c..c+VL of a row of d elements, zeros behind its end. */
+static inline vf load_words(const char *row, bool bf16, int c, int d)
+{
+#ifdef ATTN_PAIR
+	(void)bf16;
+	return v_load_words(row + 4 * c, d / 2 - c);
+#else
+	return v_load_n(row + (bf16 ? 2 : 4) * c, bf16, d - c);
+#endif
+}
+
+/* dst[word of d][BQ]: n rows as lanes, times -1 with `neg`. */
+static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, bool neg)
+{
+	uint32_t sign = !neg ? 0 : PAIR ? 0x80008000u : 0x80000000u;
+
+	for (int r = 0; r < n; r += VL)
+		for (int c = 0; c < words(d); c += VL) {
+			vf x[VL];
+
+			for (int i = 0; i < VL; i++)
+				x[i] = r + i < n ? load_words(rows[r + i], bf16, c, d) : v_set1(0);
+			v_transpose(x);
+			for (int i = 0; i < VL; i++)
+				v_store(dst + (c + i) * ATTN_BQ + r, v_xor(x[i], sign));
+		}
+}
+
+/* dst[row][LD]: words of d in order. */
+static void pack_rows(float *dst, char *const *rows, bool bf16, int n, int d)
+{
+	for (int i = 0; i < n; i++)
+		for (int c = 0; c < words(d); c += VL)
+			v_store(dst + (int64_t)i * ATTN_LD + c, load_words(rows[i], bf16, c, d));
+}
+
+/* dst[step][LD]: d words in order; with pairs a word holds the same column of two rows. */
+static void pack_steps(float *dst, char *const *rows, bool bf16, int n, int d)
+{
+#ifdef ATTN_PAIR
+	for (int i = 0; i < n; i += 2)
+		for (int c = 0; c < d; c += VL) {
+			vf lo = v_load_n(rows[i] + 2 * c, true, d - c), hi = v_set1(0);
+
+			if (i + 1 < n)
+				hi = v_load_n(rows[i + 1] + 2 * c, true, d - c);
+			__m512i w = _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(lo), 16), _mm512_castps_si512(hi));
+			v_store(dst + (int64_t)(i / 2) * ATTN_LD + c, _mm512_castsi512_ps(w));
+		}
+	(void)bf16;
+#else
+	pack_rows(dst, rows, bf16, n, d);
+#endif
+}
+
+/* rows[lane][0, d) = src[c][lane] * mul[lane] */
+static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float *src, const float *mul)
+{
+	for (int r = 0; r < n; r += VL) {
+		vf m = v_load(mul + r);
+
+		for (int c = 0; c < d; c += VL) {
+			vf x[VL];
+
+			for (int i = 0; i < VL; i++)
+				x[i] = v_load(src + (c + i) * ATTN_BQ + r) * m;
+			v_transpose(x);
+			for (int i = 0; i < VL && r + i < n; i++)
+				v_store_n(rows[r + i] + (bf16 ? 2 : 4) * c, bf16, d - c, x[i]);
+		}
+	}
+}
+
+#ifdef ATTN_PAIR
+/* bf16 of a (even places) and b (odd places) */
+static inline vf v_zip_bf16(vf a, vf b)
+{
+	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+		5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+	return _mm512_castsi512_ps(_mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
+}
+
+/* bf16 of a, then of b */
+static inline vf v_cat_bf16(vf a, vf b)
+{
+	return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(b, a));
+}
+#endif
+
+/* ---- forward -------------------------------------------------------------- */
+
+struct fwd_block {
+	float qt[ATTN_D * ATTN_BQ]; /* Q^T [words of d][BQ] */
+	float ot[ATTN_D * ATTN_BQ]; /* O^T [d][BQ], not yet divided by l */
+	float m[ATTN_BQ];           /* max of scale * log2(e) * s so far */
+	float l[ATTN_BQ];           /* sum of 2^(scale log2(e) s - m) */
+	int n;
+};
+struct fwd_scratch {
+	float k[ATTN_BK * ATTN_LD];
+	float v[ATTN_BK * ATTN_LD];
+	float s[ATTN_BK * ATTN_BQ];
+	float p[PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];
+	struct fwd_block b[ATTN_NQB];
+};
+
+/* P^T = 2^(scale2 S^T - m) as steps, for the new maximum m; O^T and l follow the maximum. */
+static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int nv, int d, float scale2, bool start)
+{
+	const vf sc = v_set1(scale2);
+
+	for (int v = 0; v < nv; v++) {
+		float *s = x->s + v * VL;
+		vf old = v_load(b->m + v * VL), l = v_load(b->l + v * VL), mx = v_load(s), mx1 = mx;
+		int j = 0;
+
+		for (; j + 2 <= n; j += 2) {
+			mx = v_max(mx, v_load(s + j * ATTN_BQ));
+			mx1 = v_max(mx1, v_load(s + (j + 1) * ATTN_BQ));
+		}
+		if (j < n)
+			mx = v_max(mx, v_load(s + j * ATTN_BQ));
+		mx = v_max(mx, mx1) * sc;
+		if (!start) {
+			mx = v_max(mx, old);
+			if (v_any_lt(old, mx)) {
+				vf alpha = v_exp2(old - mx); /* errors of rescaling add up */
+
+				l = l * alpha;
+				for (int c = 0; c < d; c++)
+					v_store(b->ot + c * ATTN_BQ + v * VL, v_load(b->ot + c * ATTN_BQ + v * VL) * alpha);
+			}
+		}
+		v_store(b->m + v * VL, mx);
+
+		vf neg = v_set1(0) - mx, l1 = v_set1(0);
+		for (j = 0; j < n; j += 2) {
+			vf e0 = EXP2(v_fma(v_load(s + j * ATTN_BQ), sc, neg)), e1 = v_set1(0);
+
+			if (j + 1 < n)
+				e1 = EXP2(v_fma(v_load(s + (j + 1) * ATTN_BQ), sc, neg));
+			l = l + e0;
+			l1 = l1 + e1;
+#ifdef ATTN_PAIR
+			v_store(x->p + j / 2 * ATTN_BQ + v * VL, v_zip_bf16(e0, e1));
+#else
+			v_store(s + j * ATTN_BQ, e0);
+			if (j + 1 < n)
+				v_store(s + (j + 1) * ATTN_BQ, e1);
+#endif
+		}
+		v_store(b->l + v * VL, l + l1);
+	}
+}
+
+static void fwd_finish(const struct attn_call *c, struct fwd_block *b, char *const *o_rows, float *const *lse)
+{
+	float inv[ATTN_BQ];
+
+	for (int i = 0; i < b->n; i++)
+		*lse[i] = (b->m[i] + log2f(b->l[i])) * (float)(1 / LOG2E);
+	for (int i = 0; i < vecs(b->n) * VL; i++)
+		inv[i] = 1 / b->l[i];
+	unpack_lanes(o_rows, c->o.bf16, b->n, c->d, b->ot, inv);
+}
+
+static void fwd_no_keys(const struct attn_call *c, const struct attn_item *it)
+{
+	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0;
+
+	for (int64_t i = it->first; i < it->first + it->n; i++) {
+		int64_t h = (int64_t)it->kvh * c->group + i / nq, t = q0 + i % nq;
+
+		memset(c->o.p + t * c->o.tok + h * c->o.head, 0, (size_t)c->d * (c->o.bf16 ? 2 : 4));
+		c->lse[t * c->lse_tok + h] = -INFINITY;
+	}
+}
+
+static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void *scratch)
+{
+	struct fwd_scratch *x = scratch;
+	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
+	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0;
+	const int64_t k0 = c->cu_k[it->sample], nk = c->cu_k[it->sample + 1] - k0, h0 = (int64_t)it->kvh * c->group;
+	const int nb = (int)((it->n + ATTN_BQ - 1) / ATTN_BQ), bk = key_block(nk), d = c->d;
+	char *rows[ATTN_BK];
+
+	if (nk == 0) {
+		fwd_no_keys(c, it);
+		return;
+	}
+	for (int i = 0; i < nb; i++) {
+		struct fwd_block *b = &x->b[i];
+
+		b->n = (int)(it->n - i * ATTN_BQ < ATTN_BQ ? it->n - i * ATTN_BQ : ATTN_BQ);
+		row_ptrs(&c->q, q0, nq, h0, it->first + i * ATTN_BQ, b->n, rows);
+		pack_lanes(b->qt, rows, c->q.bf16, b->n, d, c->scale < 0);
+		for (int j = 0; j < ATTN_BQ; j++)
+			b->m[j] = b->l[j] = 0;
+	}
+	for (int64_t j = 0; j < nk; j += bk) {
+		int n = (int)(nk - j < bk ? nk - j : bk);
+
+		row_ptrs(&c->k, k0, nk, it->kvh, j, n, rows);
+		pack_rows(x->k, rows, c->k.bf16, n, d);
+		row_ptrs(&c->v, k0, nk, it->kvh, j, n, rows);
+		pack_steps(x->v, rows, c->v.bf16, n, d);
+		for (int i = 0; i < nb; i++) {
+			struct fwd_block *b = &x->b[i];
+			int nv = vecs(b->n);
+
+			product(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
+			softmax_step(x, b, n, nv, d, fabsf(c->scale) * (float)LOG2E, j == 0);
+			product(BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
+		}
+	}
+	for (int i = 0; i < nb; i++) {
+		char *lse_rows[ATTN_BQ];
+
+		row_ptrs(&c->o, q0, nq, h0, it->first + i * ATTN_BQ, x->b[i].n, rows);
+		row_ptrs(&lse, q0, nq, h0, it->first + i * ATTN_BQ, x->b[i].n, lse_rows);
+		fwd_finish(c, &x->b[i], rows, (float *const *)lse_rows);
+	}
+}
+
+/* ---- backward --------------------------------------------------------------- */
+
+struct bwd_scratch {
+	float k[ATTN_KS * ATTN_LD]; /* rows */
+	float v[ATTN_KS * ATTN_LD]; /* rows */
+	float ks[PAIR ? ATTN_KS / 2 * ATTN_LD : 1]; /* k as steps */
+	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];
+	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
+	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
+	float dss[PAIR ? ATTN_BK / 2 * ATTN_BQ : 1]; /* dS^T as steps */
+	float qt[ATTN_D * ATTN_BQ], dot[ATTN_D * ATTN_BQ]; /* Q^T, dO^T: lanes */
+	float qs[ATTN_BQ * ATTN_LD], dos[ATTN_BQ * ATTN_LD]; /* Q, dO as steps */
+	float dqt[ATTN_D * ATTN_BQ];
+	float neg_lse2[ATTN_BQ], delta[ATTN_BQ]; /* -lse log2(e); sum over d of dO O */
+};
+
+#ifdef ATTN_PAIR
+/* Vectors v and v + 1 of key j: P and dS as rows of bf16, in place (half as long, they overwrite only what
+ * has been read); dS is returned, too. */
+static inline __attribute__((always_inline)) void dsoftmax_row(struct bwd_scratch *x, int j, int v, bool two, vf sc,
+	vf g[2])
+{
+	float *s = x->s + j * ATTN_LD, *ds = x->ds + j * ATTN_LD;
+	vf p0 = EXP2(v_fma(v_load(s + v * VL), sc, v_load(x->neg_lse2 + v * VL))), p1 = v_set1(0);
+
+	g[0] = p0 * (v_load(ds + v * VL) - v_load(x->delta + v * VL));
+	if (two) {
+		p1 = EXP2(v_fma(v_load(s + (v + 1) * VL), sc, v_load(x->neg_lse2 + (v + 1) * VL)));
+		g[1] = p1 * (v_load(ds + (v + 1) * VL) - v_load(x->delta + (v + 1) * VL));
+	}
+	v_store(s + v * VL / 2, v_cat_bf16(p0, p1));
+	v_store(ds + v * VL / 2, v_cat_bf16(g[0], g[1]));
+}
+#endif
+
+/* P = 2^(scale2 S - lse2), dS = P (dP - delta), in the forms that the products need. */
+static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
+{
+	const vf sc = v_set1(scale2);
+
+#ifdef ATTN_PAIR
+	for (int v = 0; v < nv; v += 2) {
+		const bool two = v + 1 < nv;
+
+		for (int j = 0; j < n; j += 2) {
+			vf g[2][2] = {{v_set1(0), v_set1(0)}, {v_set1(0), v_set1(0)}};
+
+			dsoftmax_row(x, j, v, two, sc, g[0]);
+			if (j + 1 < n)
+				dsoftmax_row(x, j + 1, v, two, sc, g[1]);
+			v_store(x->dss + j / 2 * ATTN_BQ + v * VL, v_zip_bf16(g[0][0], g[1][0]));
+			if (two)
+				v_store(x->dss + j / 2 * ATTN_BQ + (v + 1) * VL, v_zip_bf16(g[0][1], g[1][1]));
+		}
+	}
+#else
+	for (int j = 0; j < n; j++)
+		for (int v = 0; v < nv; v++) {
+			float *s = x->s + j * ATTN_LD + v * VL, *ds = x->ds + j * ATTN_LD + v * VL;
+			vf p = EXP2(v_fma(v_load(s), sc, v_load(x->neg_lse2 + v * VL)));
+
+			v_store(s, p);
+			v_store(ds, p * (v_load(ds) - v_load(x->delta + v * VL)));
+		}
+#endif
+}
+
+/* Everything of a block of queries that does not depend on the keys. */
+static void load_queries(const struct attn_call *c, const struct attn_item *it, int64_t first, int n,
+	struct bwd_scratch *x)
+{
+	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
+	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0, h0 = (int64_t)it->kvh * c->group;
+	const int d = c->d, lanes = vecs(n) * VL;
+	char *q[ATTN_BQ], *g[ATTN_BQ], *o[ATTN_BQ], *l[ATTN_BQ];
+
+	row_ptrs(&c->q, q0, nq, h0, first, n, q);
+	row_ptrs(&c->dout, q0, nq, h0, first, n, g);
+	row_ptrs(&c->o, q0, nq, h0, first, n, o);
+	row_ptrs(&lse, q0, nq, h0, first, n, l);
+	pack_lanes(x->qt, q, c->q.bf16, n, d, c->scale < 0);
+	pack_lanes(x->dot, g, c->dout.bf16, n, d, false);
+	pack_steps(x->qs, q, c->q.bf16, n, d);
+	pack_steps(x->dos, g, c->dout.bf16, n, d);
+	for (int i = words(n); i < words(lanes); i++) /* P is 1 in the lanes past the end: nothing may multiply it */
+		for (int j = 0; j < d; j += VL) {
+			v_store(x->qs + i * ATTN_LD + j, v_set1(0));
+			v_store(x->dos + i * ATTN_LD + j, v_set1(0));
+		}
+	for (int i = 0; i < n; i++) {
+		vf sum = v_set1(0);
+
+		for (int j = 0; j < d; j += VL)
+			sum = v_fma(v_load_n(g[i] + (c->dout.bf16 ? 2 : 4) * j, c->dout.bf16, d - j),
+				v_load_n(o[i] + (c->o.bf16 ? 2 : 4) * j, c->o.bf16, d - j), sum);
+		x->delta[i] = v_sum(sum);
+		x->neg_lse2[i] = *(const float *)l[i] * (float)-LOG2E;
+	}
+	for (int i = n; i < lanes; i++)
+		x->delta[i] = x->neg_lse2[i] = 0;
+}
+
+/* Adds this item's dq of block b to those of its predecessors; the last one writes it out. */
+static void put_dq(const struct attn_call *c, const struct attn_item *it, int64_t b, int n, struct bwd_scratch *x,
+	const _Atomic int64_t *prev, _Atomic int64_t *done)
+{
+	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0, h0 = (int64_t)it->kvh * c->group;
+	const int size = c->d * ATTN_BQ;
+	float *sum = it->dq ? it->dq + b * size : NULL, mul[ATTN_BQ];
+	char *rows[ATTN_BQ];
+
+	if (prev) {
+		for (int spin = 0; atomic_load_explicit(prev, memory_order_acquire) <= b; spin++)
+			if (spin > 100)
+				sched_yield();
+		for (int i = 0; i < size; i += VL)
+			v_store(x->dqt + i, v_load(x->dqt + i) + v_load(sum + i));
+	}
+	if (it->last) {
+		for (int i = 0; i < ATTN_BQ; i++)
+			mul[i] = c->scale;
+		row_ptrs(&c->dq, q0, nq, h0, b * ATTN_BQ, n, rows);
+		unpack_lanes(rows, c->dq.bf16, n, c->d, x->dqt, mul);
+	} else {
+		memcpy(sum, x->dqt, (size_t)size * sizeof *sum);
+	}
+	if (done)
+		atomic_store_explicit(done, b + 1, memory_order_release);
+}
+
+static void put_rows(const struct attn_view *view, int64_t t0, int64_t head, int64_t n, int d, const float *src, int ld,
+	float mul)
+{
+	for (int64_t i = 0; i < n; i++) {
+		char *row = view->p + (t0 + i) * view->tok + head * view->head;
+
+		for (int c = 0; c < d; c += VL)
+			v_store_n(row + (view->bf16 ? 2 : 4) * c, view->bf16, d - c, v_load(src + i * ld + c) * v_set1(mul));
+	}
+}
+
+static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void *scratch, const _Atomic int64_t *prev,
+	_Atomic int64_t *done)
+{
+	struct bwd_scratch *x = scratch;
+	const int64_t nq = ((int64_t)c->cu_q[it->sample + 1] - c->cu_q[it->sample]) * c->group;
+	const int64_t k0 = c->cu_k[it->sample] + it->first, nk = it->n;
+	const int d = c->d, dvec = vecs(d), ldd = dvec * VL, bk = key_block(nk);
+	char *rows[ATTN_KS] = {0};
+
+	row_ptrs(&c->k, k0, nk, it->kvh, 0, (int)nk, rows);
+	pack_rows(x->k, rows, c->k.bf16, (int)nk, d);
+	if (PAIR)
+		pack_steps(x->ks, rows, c->k.bf16, (int)nk, d);
+	row_ptrs(&c->v, k0, nk, it->kvh, 0, (int)nk, rows);
+	pack_rows(x->v, rows, c->v.bf16, (int)nk, d);
+
+	if (nq == 0) {
+		memset(x->dk, 0, sizeof x->dk);
+		memset(x->dv, 0, sizeof x->dv);
+	}
+	for (int64_t first = 0; first < nq; first += ATTN_BQ) {
+		int nl = (int)(nq - first < ATTN_BQ ? nq - first : ATTN_BQ), nv = vecs(nl);
+
+		load_queries(c, it, first, nl, x);
+		if (nk == 0)
+			memset(x->dqt, 0, sizeof x->dqt);
+		for (int j = 0; j < nk; j += bk) {
+			int n = (int)(nk - j < bk ? nk - j : bk);
+			const float *ks = PAIR ? x->ks + j / 2 * ATTN_LD : x->k + j * ATTN_LD;
+
+			product(BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
+			product(BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
+			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
+			product(BY_ROW, n, dvec, words(nv * VL), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, first > 0);
+			product(BY_ROW, n, dvec, words(nv * VL), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, first > 0);
+			product(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD, x->dqt,
+				ATTN_BQ, j > 0);
+		}
+		put_dq(c, it, first / ATTN_BQ, nl, x, prev, done);
+	}
+	put_rows(&c->dk, k0, it->kvh, nk, d, x->dk, ldd, c->scale);
+	put_rows(&c->dv, k0, it->kvh, nk, d, x->dv, ldd, 1);
+}
+
+const struct attn_isa ATTN_ISA = {
+	.name = ATTN_NAME,
+	.scratch = sizeof(struct bwd_scratch) > sizeof(struct fwd_scratch) ? sizeof(struct bwd_scratch)
+									   : sizeof(struct fwd_scratch),
+	.fwd = attn_fwd,
+	.bwd = attn_bwd,
+};

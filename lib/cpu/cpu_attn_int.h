@@ -1,0 +1,71 @@
+/* cpu_attn_int.h - what the driver (cpu_attn.c) and the kernels of each instruction set share. */
+#ifndef VFM_CPU_CPU_ATTN_INT_H
+#define VFM_CPU_CPU_ATTN_INT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	ATTN_D = 128,  /* the largest head dim */
+	ATTN_BQ = 64,  /* queries of a tile: they are the vector lanes */
+	ATTN_BK = 128, /* keys of a tile */
+	ATTN_NQB = 8,  /* query blocks of a forward item: they share the packed keys */
+	ATTN_KS = 512, /* keys of a backward item: they share the packed queries */
+	ATTN_LD = 144, /* words between rows of a packed operand: 9 cache lines, so that rows spread over the sets */
+};
+
+/* [tokens, heads, d] seen as bytes. */
+struct attn_view {
+	char *p;
+	int64_t tok, head; /* strides in bytes */
+	bool bf16;
+};
+
+/* A call.  The queries of a sample and of the heads that share one kv head are numbered together,
+ * head by head: index i is head i / nq of the group, token i % nq. */
+struct attn_call {
+	struct attn_view q, k, v, o, dout, dq, dk, dv;
+	float *lse;      /* [Tq, H] */
+	int64_t lse_tok; /* stride in elements */
+	int d, group, kv_heads;
+	float scale;
+	const int32_t *cu_q, *cu_k;
+};
+
+/* Forward: queries [first, first + n) of a sample and kv head.  Backward: keys. */
+struct attn_item {
+	int32_t sample, kvh;
+	int64_t first, n;
+	/* Backward of a sample of several items: its dq in blocks [d][BQ], added to in the order of the items.
+	 * An item adds to block b once its predecessor's `done` is past b, then raises its own. */
+	float *dq;
+	int64_t prev; /* the predecessor's index, -1: none */
+	bool last;
+};
+
+struct attn_isa {
+	const char *name;
+	size_t scratch; /* bytes a thread */
+	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
+	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, const _Atomic int64_t *prev,
+		_Atomic int64_t *done);
+};
+
+struct vfm_stream;
+struct vfm_attn;
+struct vfm_attn_bwd;
+struct vfm_err;
+/* With a chosen set of kernels, whatever the CPU prefers: for tests and the callers in cpu_attn.c. */
+int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
+int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
+/* Whether this CPU can run them. */
+bool vfm_attn_isa_ok(const struct attn_isa *isa);
+
+extern const struct attn_isa vfm_attn_base;       /* any CPU; computes in f32 */
+extern const struct attn_isa vfm_attn_avx2;       /* computes in f32 */
+extern const struct attn_isa vfm_attn_avx512;     /* computes in f32 */
+extern const struct attn_isa vfm_attn_avx512bf16; /* all operands bf16 */
+
+#endif

@@ -1,0 +1,117 @@
+/* cpu_attn_tile.h - the one matrix product of the attention kernels:
+ *
+ *     C[m][lane] (+)= sum over k of A(m, k) * B[k][lane]
+ *
+ * A is read a word at a time and broadcast, B in vectors, C is kept in registers.  A word is a float or,
+ * with ATTN_PAIR, two bf16 that stand for two steps of k.  With lanes = queries this gives S^T = K Q^T,
+ * dP^T = V dO^T, O^T = V^T P^T and dQ^T = K^T dS^T without any transposed copy of keys or values; with
+ * lanes = head dim it gives dV = P^T dO and dK = dS^T Q.
+ *
+ * Include after cpu_attn_vec.h.
+ */
+#ifndef VFM_CPU_CPU_ATTN_TILE_H
+#define VFM_CPU_CPU_ATTN_TILE_H
+
+#include "cpu/cpu_attn_int.h"
+#include "cpu/cpu_attn_vec.h"
+
+#ifdef ATTN_PAIR
+static inline vf v_mac(vf acc, const float *a, vf b)
+{
+	return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(_mm512_set1_ps(*a)), (__m512bh)_mm512_castps_si512(b));
+}
+#else
+static inline vf v_mac(vf acc, const float *a, vf b)
+{
+	return v_fma(v_set1(*a), b, acc);
+}
+#endif
+
+typedef void tile_fn(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add);
+
+/* sm, sk: words between neighbours in m and in k of A; all of r, nv, sm, sk are constants where this is used. */
+static inline __attribute__((always_inline)) void tile(int r, int nv, int sm, int sk, int k, const float *a,
+	const float *b, int ldb, float *c, int ldc, bool add)
+{
+	vf acc[12][4], bv[4];
+
+#pragma GCC unroll 12
+	for (int i = 0; i < r; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			acc[i][j] = v_set1(0);
+	for (int p = 0; p < k; p++, a += sk, b += ldb) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			bv[j] = v_load(b + j * VL);
+#pragma GCC unroll 12
+		for (int i = 0; i < r; i++)
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				acc[i][j] = v_mac(acc[i][j], a + i * sm, bv[j]);
+	}
+	if (add)
+#pragma GCC unroll 12
+		for (int i = 0; i < r; i++)
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				acc[i][j] = acc[i][j] + v_load(c + i * ldc + j * VL);
+#pragma GCC unroll 12
+	for (int i = 0; i < r; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			v_store(c + i * ldc + j * VL, acc[i][j]);
+}
+
+#define TILE(r, nv)                                                                                          \
+	static void tile_row_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add) \
+	{                                                                                                    \
+		tile(r, nv, ATTN_LD, 1, k, a, b, ldb, c, ldc, add);                                          \
+	}                                                                                                    \
+	static void tile_col_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add) \
+	{                                                                                                    \
+		tile(r, nv, 1, ATTN_LD, k, a, b, ldb, c, ldc, add);                                          \
+	}
+#define TILES_4(M, nv) M(1, nv) M(2, nv) M(3, nv) M(4, nv)
+#define TILES_6(M, nv) TILES_4(M, nv) M(5, nv) M(6, nv)
+#define TILES_8(M, nv) TILES_6(M, nv) M(7, nv) M(8, nv)
+#define TILES_10(M, nv) TILES_8(M, nv) M(9, nv) M(10, nv)
+#define TILES_12(M, nv) TILES_10(M, nv) M(11, nv) M(12, nv)
+#if defined(__AVX512F__)
+#define TILES(M) TILES_12(M, 1) TILES_12(M, 2) TILES_8(M, 3) TILES_6(M, 4)
+#elif defined(__AVX2__)
+#define TILES(M) TILES_10(M, 1) TILES_6(M, 2)
+#else
+#define TILES(M) TILES_8(M, 1) TILES_4(M, 2)
+#endif
+TILES(TILE)
+
+#define TILE_ENTRY(r, nv) [nv][r] = {tile_row_##r##_##nv, tile_col_##r##_##nv},
+static tile_fn *const tiles[NVMAX + 1][13][2] = {TILES(TILE_ENTRY)};
+
+enum side {
+	BY_ROW, /* A(m, k) = a[m * LD + k] */
+	BY_COL, /* A(m, k) = a[k * LD + m] */
+};
+
+/* m >= 1, lanes in vectors, k in words.  Rows are shared out evenly over tiles, lanes too. */
+static void product(enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc,
+	bool add)
+{
+	int parts = (nv + NVMAX - 1) / NVMAX;
+
+	for (int x = 0, v0 = 0; x < parts; x++) {
+		int v = (nv - v0 + parts - x - 1) / (parts - x), rows = (m + TILE_ROWS(v) - 1) / TILE_ROWS(v);
+
+		for (int y = 0, m0 = 0; y < rows; y++) {
+			int r = (m - m0 + rows - y - 1) / (rows - y);
+
+			tiles[v][r][side](k, a + m0 * (side == BY_ROW ? ATTN_LD : 1), b + v0 * VL, ldb,
+				c + (int64_t)m0 * ldc + v0 * VL, ldc, add);
+			m0 += r;
+		}
+		v0 += v;
+	}
+}
+
+#endif
