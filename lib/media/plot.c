@@ -1,0 +1,304 @@
+/* plot.c - line charts: drawn at twice the size and shrunk, so that lines and letters are smooth. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "media/image.h"
+#include "media/video_out.h"
+
+#define SS 2              /* supersampling */
+#define TEXT 3            /* font scale before shrinking: letters of 7.5 x 10.5 pixels */
+#define TITLE 4
+#define MAX_TICKS 24
+
+static const uint32_t palette[] = {0x1F6FB4, 0xD9541E, 0x2E9B57, 0x8B4FB0, 0xB8860B, 0xC23B6B, 0x1C9AA0, 0x6B6B6B};
+#define INK 0x222222
+#define GRID 0xE4E4E4
+#define AXIS 0x888888
+
+struct scale {
+	double lo, hi;      /* of the data, or of its logarithm to 10 */
+	bool log;
+	double tick[MAX_TICKS];
+	int n_ticks;
+	double step;
+};
+
+struct chart {
+	const struct vfm_plot *p;
+	struct vfm_image im;
+	int left, top, right, bottom;
+	struct scale x, y;
+};
+
+/* ---- scales ---- */
+
+static double value_of(const struct scale *s, double v)
+{
+	if (!s->log)
+		return v;
+	return v > 0 ? log10(v) : NAN;
+}
+
+static void widen(struct scale *s, const double *v, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double x = value_of(s, v[i]);
+
+		if (!isfinite(x))
+			continue;
+		s->lo = fmin(s->lo, x);
+		s->hi = fmax(s->hi, x);
+	}
+}
+
+/* Ticks at 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", 1990). */
+static void set_linear_ticks(struct scale *s, int about)
+{
+	double raw = (s->hi - s->lo) / about, mag = pow(10, floor(log10(raw))), f = raw / mag;
+
+	s->step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
+	for (double t = ceil(s->lo / s->step - 1e-9) * s->step; t <= s->hi + 1e-9 * s->step && s->n_ticks < MAX_TICKS; t += s->step)
+		s->tick[s->n_ticks++] = fabs(t) < 1e-9 * s->step ? 0 : t;
+}
+
+static void set_log_ticks(struct scale *s)
+{
+	static const double marks[] = {1, 2, 5};
+	int n_marks = s->hi - s->lo < 2.5 ? 3 : 1;
+	int every = (int)fmax(1, ceil((s->hi - s->lo) / 10));
+
+	for (int e = (int)floor(s->lo); e <= (int)ceil(s->hi); e += every)
+		for (int m = 0; m < n_marks; m++) {
+			double t = e + log10(marks[m]);
+
+			if (t >= s->lo - 1e-9 && t <= s->hi + 1e-9 && s->n_ticks < MAX_TICKS)
+				s->tick[s->n_ticks++] = t;
+		}
+	if (s->n_ticks < 2) {
+		s->n_ticks = 0;
+		s->tick[s->n_ticks++] = s->lo;
+		s->tick[s->n_ticks++] = s->hi;
+	}
+}
+
+static void finish_scale(struct scale *s, int about, double margin)
+{
+	double room;
+
+	if (s->lo > s->hi) { /* no finite value at all */
+		s->lo = 0;
+		s->hi = 1;
+	}
+	room = (s->hi - s->lo) * margin;
+	if (!(s->hi - s->lo > 1e-12 * fmax(fabs(s->hi), fabs(s->lo))))
+		room = s->log ? 0.5 : fmax(fabs(s->hi) * 0.1, 0.5);
+	if (room > 0) {
+		s->lo -= room;
+		s->hi += room;
+	}
+	if (s->log)
+		set_log_ticks(s);
+	else
+		set_linear_ticks(s, about);
+}
+
+static void label_of(const struct scale *s, double tick, char text[32])
+{
+	int digits = s->log ? 0 : (int)fmax(0, -floor(log10(s->step) + 1e-9));
+	double top = fmax(fabs(s->lo), fabs(s->hi));
+
+	if (s->log) {
+		snprintf(text, 32, "%.3g", pow(10, tick));
+	} else if (top >= 1e5 || digits > 5) {
+		const char *suffix[] = {"", "k", "M", "G", "T"};
+		int k = 0;
+
+		while (top >= 1e4 && k < 4) {
+			top /= 1000;
+			tick /= 1000;
+			k++;
+		}
+		snprintf(text, 32, "%.4g%s", tick, tick == 0 ? "" : suffix[k]);
+	} else {
+		snprintf(text, 32, "%.*f", digits, tick);
+	}
+}
+
+/* ---- drawing ---- */
+
+static double to_x(const struct chart *c, double v)
+{
+	return c->left + (v - c->x.lo) / (c->x.hi - c->x.lo) * (c->right - c->left);
+}
+
+static double to_y(const struct chart *c, double v)
+{
+	return c->bottom - (value_of(&c->y, v) - c->y.lo) / (c->y.hi - c->y.lo) * (c->bottom - c->top);
+}
+
+static uint32_t colour_of(const struct chart *c, int i)
+{
+	uint32_t colour = c->p->series[i].colour;
+
+	if (!colour)
+		colour = palette[(size_t)i % (sizeof(palette) / sizeof(palette[0]))];
+	if (!c->p->series[i].faint)
+		return colour;
+	for (int k = 0; k < 24; k += 8) { /* two thirds of the way to white */
+		uint32_t v = colour >> k & 255;
+
+		colour = (colour & ~(255u << k)) | (v + (255 - v) * 2 / 3) << k;
+	}
+	return colour;
+}
+
+/* Long series are drawn by the mean of what falls on a column. */
+static void draw_series(struct chart *c, int which)
+{
+	const struct vfm_series *s = &c->p->series[which];
+	int64_t group = s->n / (2 * (int64_t)(c->right - c->left)) + 1;
+	double thick = s->faint ? SS * 1.0 : SS * 1.8, px = NAN, py = NAN;
+
+	for (int64_t i = 0; i < s->n; i += group) {
+		double sum_x = 0, sum_y = 0, n = 0, x, y;
+
+		for (int64_t k = i; k < i + group && k < s->n; k++) {
+			if (!isfinite(s->x[k]) || !isfinite(value_of(&c->y, s->y[k])))
+				continue;
+			sum_x += s->x[k];
+			sum_y += s->y[k];
+			n++;
+		}
+		x = n ? to_x(c, sum_x / n) : NAN;
+		y = n ? to_y(c, sum_y / n) : NAN;
+		if (isfinite(px) && isfinite(x))
+			vfm_image_line(&c->im, px, py, x, y, thick, colour_of(c, which));
+		else if (isfinite(x) && s->n <= 2)
+			vfm_image_line(&c->im, x, y, x, y, thick * 3, colour_of(c, which));
+		px = x;
+		py = y;
+	}
+}
+
+static void draw_axes(struct chart *c)
+{
+	char text[32];
+
+	for (int i = 0; i < c->y.n_ticks; i++) {
+		int y = (int)lrint(c->bottom - (c->y.tick[i] - c->y.lo) / (c->y.hi - c->y.lo) * (c->bottom - c->top));
+
+		vfm_image_fill(&c->im, c->left, y, c->right - c->left, SS, GRID);
+		label_of(&c->y, c->y.tick[i], text);
+		vfm_image_text(&c->im, c->left - 8 * SS - vfm_text_width(text, TEXT), y - 3 * TEXT, TEXT, INK, text);
+	}
+	for (int i = 0; i < c->x.n_ticks; i++) {
+		int x = (int)lrint(to_x(c, c->x.tick[i]));
+
+		vfm_image_fill(&c->im, x, c->top, SS, c->bottom - c->top, GRID);
+		vfm_image_fill(&c->im, x, c->bottom, SS, 4 * SS, AXIS);
+		label_of(&c->x, c->x.tick[i], text);
+		vfm_image_text(&c->im, x - vfm_text_width(text, TEXT) / 2, c->bottom + 8 * SS, TEXT, INK, text);
+	}
+	vfm_image_fill(&c->im, c->left, c->bottom, c->right - c->left + SS, SS, AXIS);
+	vfm_image_fill(&c->im, c->left, c->top, SS, c->bottom - c->top, AXIS);
+}
+
+static void draw_words(struct chart *c)
+{
+	const struct vfm_plot *p = c->p;
+	int middle = (c->top + c->bottom) / 2;
+
+	if (p->title)
+		vfm_image_text(&c->im, (c->left + c->right - vfm_text_width(p->title, TITLE)) / 2, 12 * SS, TITLE, INK, p->title);
+	if (p->x_label)
+		vfm_image_text(&c->im, (c->left + c->right - vfm_text_width(p->x_label, TEXT)) / 2, c->bottom + 30 * SS, TEXT, INK,
+			p->x_label);
+	if (p->y_label)
+		vfm_image_text_up(&c->im, 10 * SS, middle + vfm_text_width(p->y_label, TEXT) / 2, TEXT, INK, p->y_label);
+}
+
+static void draw_legend(struct chart *c)
+{
+	int width = 0, n = 0, line = 16 * SS, x, y;
+
+	for (int i = 0; i < c->p->n_series; i++) {
+		if (!c->p->series[i].name)
+			continue;
+		n++;
+		width = (int)fmax(width, vfm_text_width(c->p->series[i].name, TEXT));
+	}
+	if (!n)
+		return;
+	width += 46 * SS;
+	x = c->right - width - 10 * SS;
+	y = c->top + 10 * SS;
+	vfm_image_fill(&c->im, x, y, width, n * line + 10 * SS, 0xFFFFFF);
+	vfm_image_frame(&c->im, x, y, width, n * line + 10 * SS, GRID);
+	y += 5 * SS;
+	for (int i = 0; i < c->p->n_series; i++) {
+		if (!c->p->series[i].name)
+			continue;
+		vfm_image_line(&c->im, x + 8 * SS, y + line / 2, x + 30 * SS, y + line / 2, 2.2 * SS, colour_of(c, i));
+		vfm_image_text(&c->im, x + 38 * SS, y + line / 2 - 4 * TEXT, TEXT, INK, c->p->series[i].name);
+		y += line;
+	}
+}
+
+static void layout(struct chart *c)
+{
+	char text[32];
+	int widest = 0;
+
+	for (int i = 0; i < c->y.n_ticks; i++) {
+		label_of(&c->y, c->y.tick[i], text);
+		widest = (int)fmax(widest, vfm_text_width(text, TEXT));
+	}
+	c->left = widest + (c->p->y_label ? 40 : 18) * SS;
+	c->right = c->im.width - 24 * SS;
+	c->top = (c->p->title ? 44 : 20) * SS;
+	c->bottom = c->im.height - (c->p->x_label ? 52 : 32) * SS;
+}
+
+static int shrink_and_write(const struct vfm_image *big, const char *path, struct vfm_err *err)
+{
+	int w = big->width / SS, h = big->height / SS, rc;
+	size_t size = (size_t)w * (size_t)h * 3;
+	uint8_t *small = vfm_big_alloc(size, "picture", err);
+
+	if (!small)
+		return VFM_EENV;
+	vfm_image_scale(big->rgb, big->width, big->height, small, w, h);
+	rc = vfm_png_write(path, small, w, h, err);
+	vfm_big_free(small, size);
+	return rc;
+}
+
+int vfm_plot_png(const struct vfm_plot *p, const char *path, struct vfm_err *err)
+{
+	struct chart c = {.p = p, .x = {.lo = INFINITY, .hi = -INFINITY}, .y = {.lo = INFINITY, .hi = -INFINITY, .log = p->log_y}};
+	int w = p->width ? p->width : 900, h = p->height ? p->height : 500, rc;
+
+	if (w < 200 || h < 120 || w > 8192 || h > 8192)
+		return vfm_fail(err, VFM_EUSAGE, "a chart of %dx%d: expected 200x120 to 8192x8192", w, h);
+	TRY(vfm_image_init(&c.im, w * SS, h * SS, 0xFFFFFF, err));
+	for (int i = 0; i < p->n_series; i++) {
+		widen(&c.x, p->series[i].x, p->series[i].n);
+		widen(&c.y, p->series[i].y, p->series[i].n);
+	}
+	finish_scale(&c.x, w / 110, 0);
+	finish_scale(&c.y, h / 60, 0.05);
+	layout(&c);
+	draw_axes(&c);
+	for (int faint = 1; faint >= 0; faint--)
+		for (int i = 0; i < p->n_series; i++)
+			if (p->series[i].faint == faint)
+				draw_series(&c, i);
+	draw_words(&c);
+	draw_legend(&c);
+	rc = shrink_and_write(&c.im, path, err);
+	vfm_image_release(&c.im);
+	return rc;
+}
