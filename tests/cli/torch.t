@@ -1,0 +1,51 @@
+#!/bin/bash
+# Parity with PyTorch where it is installed (VFM_PYTHON names the interpreter, default python3).
+. "${0%/*}/lib.sh"
+
+PY=${VFM_PYTHON:-python3}
+"$PY" -c 'import torch, numpy' 2>/dev/null || skip_all "no PyTorch for $PY (set VFM_PYTHON)"
+REF=$TOP/tests/ref
+export PYTHONDONTWRITEBYTECODE=1
+
+run "$PY" "$REF/make_golden.py" --check
+rc_is 0 "the golden files are what the reference computes"
+
+# The comparison itself: it accepts a good dump, and notices each kind of fault.
+"$PY" "$REF/make_golden.py" --dump good cross-edm || exit 1
+run "$PY" "$REF/check_torch.py" good
+rc_is 0 "a dump of the reference in float32 is accepted"
+spoil() { # FILE TENSOR FACTOR DESC
+	rm -rf bad && cp -r good bad || exit 1
+	"$PY" - "$REF" "bad/$1" "$2" "$3" <<'END' || exit 1
+import sys
+sys.path.insert(0, sys.argv[1])
+import tensors
+t = tensors.load(sys.argv[2])
+t[sys.argv[3]].reshape(-1)[3] *= float(sys.argv[4])
+tensors.save(sys.argv[2], t)
+END
+	run "$PY" "$REF/check_torch.py" bad
+	rc_is 1 "$4 is noticed"
+}
+spoil grads.safetensors blocks.1.attn.kn.weight 1.01 "one gradient element off by 1 %"
+spoil step.safetensors pack.1.x0 1.5 "another input"
+spoil step.safetensors pack.0.pred -1 "another prediction"
+spoil init.safetensors blocks.0.cross.q.bias -1 "another weight"
+
+# What the C program computes.
+if vfm-train -h 2>&1 | grep -q -e --dump-parity; then
+	for model in cross pooled lora; do
+		case $model in
+		cross) set -- ;;
+		pooled) set -- --set model.cross_attention=false --set diffusion.kind=flow ;;
+		lora) set -- --set model.adaln_lora_rank=8 ;;
+		esac
+		run vfm-train --set model.layers=2 --set model.hidden=48 --set model.heads=2 "$@" --dump-parity "dump-$model"
+		rc_is 0 "vfm-train dumps a step ($model)"
+		run "$PY" "$REF/check_torch.py" "dump-$model"
+		rc_is 0 "loss and gradients agree with PyTorch ($model)" || echo "$out" | sed 's/^/#   /'
+	done
+else
+	skip 6 "vfm-train has no --dump-parity"
+fi
+done_testing
