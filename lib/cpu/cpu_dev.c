@@ -1,0 +1,282 @@
+#include "cpu/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/par.h"
+#include "cpu/cpu_int.h"
+
+/* ---- memory: freed blocks are kept, because fresh pages cost as much as the work on them ---- */
+
+enum {
+	CLASSES = 64 * 8,
+	LEAST = 4096,
+	SLACK = 256 << 20, /* may always lie idle */
+};
+
+struct free_block {
+	struct free_block *next;
+};
+
+struct vfm_cpu_pool {
+	struct free_block *free[CLASSES];
+	size_t live, peak, idle;
+};
+
+/* Eight sizes an octave: at most an eighth is wasted. */
+static size_t class_size(size_t bytes, int *cls)
+{
+	int shift;
+	size_t step;
+
+	if (bytes < LEAST)
+		bytes = LEAST;
+	shift = 63 - __builtin_clzl(bytes);
+	step = (size_t)1 << (shift - 3);
+	bytes = (bytes + step - 1) / step * step;
+	shift = 63 - __builtin_clzl(bytes);
+	*cls = shift * 8 + (int)(bytes >> (shift - 3) & 7);
+	return bytes;
+}
+
+static void pool_trim(struct vfm_cpu_pool *p, size_t keep)
+{
+	for (int c = CLASSES - 1; c >= 0 && p->idle > keep; c--) {
+		size_t size = ((size_t)8 + (size_t)(c & 7)) << (c / 8 - 3);
+
+		while (p->free[c] && p->idle > keep) {
+			struct free_block *b = p->free[c];
+
+			p->free[c] = b->next;
+			p->idle -= size;
+			vfm_big_free(b, size);
+		}
+	}
+}
+
+static void *cpu_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
+{
+	struct vfm_cpu_pool *p = vfm_cpu_of(s)->pool;
+	int cls;
+	size_t size;
+	void *r;
+
+	if (bytes > SIZE_MAX / 4) {
+		vfm_fail(err, VFM_EENV, "no memory for %s (%zu bytes)", what, bytes);
+		return NULL;
+	}
+	size = class_size(bytes, &cls);
+	if (p->free[cls]) {
+		r = p->free[cls];
+		p->free[cls] = p->free[cls]->next;
+		p->idle -= size;
+	} else {
+		size_t room = p->peak / 2 + SLACK;
+
+		if (p->idle > room)
+			pool_trim(p, room);
+		r = vfm_big_alloc(size, what, err);
+		if (!r && p->idle) {
+			pool_trim(p, 0);
+			r = vfm_big_alloc(size, what, err);
+		}
+		if (!r)
+			return NULL;
+	}
+	p->live += size;
+	if (p->live > p->peak)
+		p->peak = p->live;
+	return r;
+}
+
+static void cpu_free(struct vfm_stream *s, void *ptr, size_t bytes)
+{
+	struct vfm_cpu_pool *p = vfm_cpu_of(s)->pool;
+	struct free_block *b = ptr;
+	int cls;
+	size_t size = class_size(bytes, &cls);
+
+	b->next = p->free[cls];
+	p->free[cls] = b;
+	p->live -= size;
+	p->idle += size;
+}
+
+void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vfm_err *err)
+{
+	struct vfm_cpu *c = vfm_cpu_of(s);
+
+	if (c->ws[slot].size < bytes) {
+		vfm_big_free(c->ws[slot].p, c->ws[slot].size);
+		c->ws[slot].size = 0;
+		c->ws[slot].p = vfm_big_alloc(bytes + bytes / 8, "a workspace", err);
+		if (!c->ws[slot].p)
+			return NULL;
+		c->ws[slot].size = bytes + bytes / 8;
+	}
+	return c->ws[slot].p;
+}
+
+void *vfm_cpu_scratch(size_t bytes)
+{
+	static _Thread_local void *p;
+	static _Thread_local size_t size;
+
+	if (size < bytes) {
+		free(p);
+		size = (bytes + 63) / 64 * 64;
+		if (posix_memalign(&p, 64, size)) {
+			fputs("out of memory for a thread's scratch\n", stderr);
+			abort();
+		}
+	}
+	return p;
+}
+
+/* ---- copies, streams, events ---------------------------------------------------------- */
+
+struct copy {
+	char *dst;
+	const char *src;
+};
+
+enum { COPY_GRAIN = 1 << 20 };
+
+static void copy_range(int64_t i0, int64_t i1, void *ctx)
+{
+	struct copy *c = ctx;
+
+	if (c->src)
+		memcpy(c->dst + i0, c->src + i0, (size_t)(i1 - i0));
+	else
+		memset(c->dst + i0, 0, (size_t)(i1 - i0));
+}
+
+static int cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err)
+{
+	struct copy c = {dst, src};
+
+	(void)s;
+	(void)err;
+	vfm_par_for((int64_t)bytes, COPY_GRAIN, copy_range, &c);
+	return 0;
+}
+
+static int cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
+{
+	return cpu_copy(s, dst, NULL, bytes, err);
+}
+
+static struct vfm_stream *cpu_stream_new(struct vfm_dev *d, struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_calloc(1, sizeof(*s));
+
+	(void)err;
+	s->dev = d;
+	return s;
+}
+
+static void cpu_stream_free(struct vfm_stream *s)
+{
+	free(s);
+}
+
+static int cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)s;
+	(void)err;
+	return 0;
+}
+
+struct vfm_event {
+	char unused;
+};
+
+static struct vfm_event *cpu_event_new(struct vfm_dev *d, struct vfm_err *err)
+{
+	(void)d;
+	(void)err;
+	return vfm_calloc(1, sizeof(struct vfm_event));
+}
+
+static void cpu_event_free(struct vfm_event *e)
+{
+	free(e);
+}
+
+/* Work is done when the call that orders it returns, so there is never anything to wait for. */
+static int cpu_event_nop(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)e;
+	(void)s;
+	(void)err;
+	return 0;
+}
+
+static void cpu_dev_free(struct vfm_dev *d)
+{
+	struct vfm_cpu *c = (struct vfm_cpu *)d;
+
+	if (!d)
+		return;
+	pool_trim(c->pool, 0);
+	free(c->pool);
+	for (int i = 0; i < VFM_WS_N; i++)
+		vfm_big_free(c->ws[i].p, c->ws[i].size);
+	vfm_dnnl_free(c->dnnl);
+	free(c);
+}
+
+static const struct vfm_dev_table cpu_table = {
+	.name = "cpu",
+	.ops = &vfm_cpu_ops,
+	.alloc = cpu_alloc,
+	.free = cpu_free,
+	.to_device = cpu_copy,
+	.to_host = cpu_copy,
+	.zero = cpu_zero,
+	.stream_new = cpu_stream_new,
+	.stream_free = cpu_stream_free,
+	.stream_sync = cpu_stream_sync,
+	.event_new = cpu_event_new,
+	.event_free = cpu_event_free,
+	.event_record = cpu_event_nop,
+	.event_wait = cpu_event_nop,
+	.dev_free = cpu_dev_free,
+};
+
+static const struct vfm_cpu_kern *const kernels[VFM_ISA_N] = {
+	[VFM_ISA_BASE] = &vfm_cpu_kern_base,
+#ifdef __x86_64__
+	[VFM_ISA_AVX2] = &vfm_cpu_kern_avx2,
+	[VFM_ISA_AVX512] = &vfm_cpu_kern_avx512,
+	[VFM_ISA_AVX512_BF16] = &vfm_cpu_kern_avx512bf16,
+	[VFM_ISA_AMX] = &vfm_cpu_kern_avx512bf16,
+#endif
+};
+
+struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
+{
+	const char *gemm = getenv("VFM_CPU_GEMM");
+	enum vfm_isa isa;
+	struct vfm_cpu *c;
+
+	if (vfm_isa_choose(&isa, err) < 0)
+		return NULL;
+	if (gemm && *gemm && strcmp(gemm, "own") != 0 && strcmp(gemm, "dnnl") != 0) {
+		vfm_fail(err, VFM_EUSAGE, "VFM_CPU_GEMM: expected own or dnnl, got '%s'", gemm);
+		return NULL;
+	}
+	c = vfm_calloc(1, sizeof(*c));
+	c->dev.t = &cpu_table;
+	c->isa = isa;
+	c->kern = kernels[isa];
+	c->pool = vfm_calloc(1, sizeof(*c->pool));
+	c->use_dnnl = isa == VFM_ISA_AMX && !(gemm && strcmp(gemm, "own") == 0);
+	c->force_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
+	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s, oneDNN %s", vfm_par_threads(), vfm_isa_name(isa),
+		vfm_dnnl_version());
+	return &c->dev;
+}

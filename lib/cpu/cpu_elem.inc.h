@@ -1,0 +1,295 @@
+/* cpu_elem.inc.h - kernels that work element by element, and the random numbers.
+ * Included by cpu_kern_<isa>.c after cpu_rows.inc.h. */
+
+INLINE vf act_fwd(enum vfm_act act, vf x)
+{
+	return act == VFM_ACT_GELU_TANH ? v_gelu(x) : act == VFM_ACT_SILU ? v_silu(x) : x;
+}
+INLINE vf act_bwd(enum vfm_act act, vf x)
+{
+	return act == VFM_ACT_GELU_TANH ? v_dgelu(x) : act == VFM_ACT_SILU ? v_dsilu(x) : v_set(1);
+}
+
+INLINE void unary_fwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
+{
+	V_FOR (i, n, i0, i1)
+		v_put(a->y.data, i, act_fwd(act, v_get(a->x.data, i, n, xb)), n, yb);
+}
+INLINE void unary_bwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
+{
+	bool db = is_bf(&a->dy);
+
+	V_FOR (i, n, i0, i1)
+		v_put(a->y.data, i, v_get(a->dy.data, i, n, db) * act_bwd(act, v_get(a->x.data, i, n, xb)), n, yb);
+}
+
+#define UNARY(f)                                                                                                     \
+	do {                                                                                                         \
+		if (a->act == VFM_ACT_GELU_TANH)                                                                     \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_GELU_TANH, B0, B1));                    \
+		else if (a->act == VFM_ACT_SILU)                                                                     \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_SILU, B0, B1));                         \
+		else                                                                                                 \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_NONE, B0, B1));                         \
+	} while (0)
+
+static void unary(const struct vfm_unary *a, int64_t i0, int64_t i1)
+{
+	if (a->dy.ndim)
+		UNARY(unary_bwd);
+	else
+		UNARY(unary_fwd);
+}
+
+INLINE void axpby_rows(float alpha, const void *x, float beta, void *y, int64_t len, bool xb, bool yb)
+{
+	vf a = v_set(alpha), b = v_set(beta);
+
+	if (beta == 0)
+		V_FOR (i, n, 0, len)
+			v_put(y, i, a * v_get(x, i, n, xb), n, yb);
+	else
+		V_FOR (i, n, 0, len)
+			v_put(y, i, v_fma(a, v_get(x, i, n, xb), b * v_get(y, i, n, yb)), n, yb);
+}
+
+static void axpby(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n)
+{
+	BF2(x_bf, y_bf, axpby_rows(alpha, x, beta, y, n, B0, B1));
+}
+
+static void sum_into(float *dst, const float *src, int64_t len)
+{
+	V_FOR (i, n, 0, len)
+		v_put(dst, i, v_get(dst, i, n, false) + v_get(src, i, n, false), n, false);
+}
+
+static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)
+{
+	float *p = a->p.data, *m = a->m.data, *v = a->v.data, *ema = fdata(&a->ema);
+	uint16_t *w = a->w.ndim ? a->w.data : NULL;
+	const float *g = a->g.data;
+	vf gs = v_set(a->grad_scale.ndim ? *(const float *)a->grad_scale.data : 1.0f);
+	vf b1 = v_set(a->beta1), b2 = v_set(a->beta2), d1 = v_set(1 - a->beta1), d2 = v_set(1 - a->beta2);
+	vf eps = v_set(a->eps), decay = v_set(1 - a->lr * a->wd), lr = v_set(a->lr / a->c1);
+	vf rc2 = v_set(1 / sqrtf(a->c2)), keep = v_set(a->ema_decay), take = v_set(1 - a->ema_decay);
+
+	V_FOR (i, n, i0, i1) {
+		vf gi = v_get(g, i, n, false) * gs;
+		vf mi = v_fma(b1, v_get(m, i, n, false), d1 * gi);
+		vf vi = v_fma(b2, v_get(v, i, n, false), d2 * gi * gi);
+		vf pi = v_get(p, i, n, false) * decay - lr * mi / v_fma(v_sqrt(vi), rc2, eps);
+
+		v_put(m, i, mi, n, false);
+		v_put(v, i, vi, n, false);
+		v_put(p, i, pi, n, false);
+		if (w)
+			v_put(w, i, pi, n, true);
+		if (ema)
+			v_put(ema, i, v_fma(keep, v_get(ema, i, n, false), take * pi), n, false);
+	}
+}
+
+/* In f32 over 1024 elements at most, in f64 beyond. */
+static double sumsq(const float *x, int64_t len)
+{
+	double sum = 0;
+
+	for (int64_t j = 0; j < len; j += 1024) {
+		int64_t end = j + 1024 < len ? j + 1024 : len;
+		vf s0 = v_set(0), s1 = v_set(0), s2 = v_set(0), s3 = v_set(0);
+
+		for (; j + 4 * VW <= end && end - j == 1024; end = j) {
+			for (int64_t k = 0; k < 1024; k += 4 * VW) {
+				vf a = v_load(x + j + k), b = v_load(x + j + k + VW);
+				vf c = v_load(x + j + k + 2 * VW), d = v_load(x + j + k + 3 * VW);
+
+				s0 = v_fma(a, a, s0);
+				s1 = v_fma(b, b, s1);
+				s2 = v_fma(c, c, s2);
+				s3 = v_fma(d, d, s3);
+			}
+		}
+		V_FOR (k, n, j, end) {
+			vf a = v_get(x, k, n, false);
+
+			s0 = v_fma(a, a, s0);
+		}
+		sum += (double)v_sum((s0 + s1) + (s2 + s3));
+	}
+	return sum;
+}
+
+INLINE double mse_rows(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s, bool bf)
+{
+	int64_t f = a->pred.shape[1];
+	vf k = v_set(2 * ((const float *)a->w.data)[s] / (float)f);
+	double sum = 0;
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *p = (const char *)a->pred.data + t * f * (bf ? 2 : 4);
+		void *dp = a->dpred.ndim ? (char *)a->dpred.data + t * f * (bf ? 2 : 4) : NULL;
+		const float *y = (const float *)a->target.data + t * f;
+		vf acc = v_set(0);
+
+		V_FOR (i, n, 0, f) {
+			vf d = v_get(p, i, n, bf) - v_get(y, i, n, false);
+
+			acc = v_fma(d, d, acc);
+			if (dp)
+				v_put(dp, i, k * d, n, bf);
+		}
+		sum += (double)v_sum(acc) / (double)f;
+	}
+	return sum;
+}
+
+static double mse(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s)
+{
+	return is_bf(&a->pred) ? mse_rows(a, t0, t1, s, true) : mse_rows(a, t0, t1, s, false);
+}
+
+/* ---- random numbers ------------------------------------------------------------------- */
+
+enum { NB = 16 }; /* blocks at a time; plain loops over them, which the compiler turns into vectors */
+
+INLINE void philox_blocks(const struct vfm_rng *r, uint64_t block, uint32_t w[4][NB])
+{
+	uint32_t *c0 = w[0], *c1 = w[1], *c2 = w[2], *c3 = w[3];
+	uint32_t k0 = r->key[0], k1 = r->key[1];
+
+	for (int i = 0; i < NB; i++) {
+		c0[i] = (uint32_t)(block + (uint64_t)i);
+		c1[i] = (uint32_t)((block + (uint64_t)i) >> 32);
+		c2[i] = r->ctr_hi[0];
+		c3[i] = r->ctr_hi[1];
+	}
+	for (int n = 0; n < 10; n++) {
+#pragma omp simd
+		for (int i = 0; i < NB; i++) {
+			uint64_t p0 = (uint64_t)0xD2511F53u * c0[i], p1 = (uint64_t)0xCD9E8D57u * c2[i];
+			uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
+
+			c1[i] = (uint32_t)p1;
+			c3[i] = (uint32_t)p0;
+			c0[i] = n0;
+			c2[i] = n2;
+		}
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+}
+
+/* -log((x + 1/2) / 2^32), to float precision also where the argument is close to 1:
+ * there 1 - u is formed from the integer. */
+INLINE float neg_log_u(uint32_t x)
+{
+	float near1 = ((float)(uint32_t)~x + 0.5f) * -0x1p-32f, u = (float)x + 0.5f, f, e, z, p;
+	uint32_t bits;
+	int32_t ex;
+
+	memcpy(&bits, &u, 4);
+	ex = (int32_t)(bits - 0x3f3504f3u) >> 23; /* u = 2^ex m, m in [sqrt 1/2, sqrt 2) */
+	bits -= (uint32_t)ex << 23;
+	memcpy(&f, &bits, 4);
+	f -= 1.0f;
+	e = (float)(ex - 32);
+	f = x >= 0xb504f334u ? near1 : f;
+	e = x >= 0xb504f334u ? 0.0f : e;
+	z = f * f;
+	p = 7.0376836292e-2f * f - 1.1514610310e-1f;
+	p = p * f + 1.1676998740e-1f;
+	p = p * f - 1.2420140846e-1f;
+	p = p * f + 1.4249322787e-1f;
+	p = p * f - 1.6668057665e-1f;
+	p = p * f + 2.0000714765e-1f;
+	p = p * f - 2.4999993993e-1f;
+	p = p * f + 3.3333331174e-1f;
+	p = p * f * z - 0.5f * z - 2.12194440e-4f * e;
+	return -(p + f + 0.693359375f * e);
+}
+
+/* Box-Muller; the angle is reduced to an eighth of a turn as an integer. */
+INLINE void box_muller(const uint32_t *a, const uint32_t *b, float *c, float *s)
+{
+#pragma omp simd
+	for (int i = 0; i < NB; i++) {
+		float rad = sqrtf(2.0f * neg_log_u(a[i]));
+		uint32_t q = (b[i] + 0x20000000u) >> 30; /* quarter turns, rounded */
+		float t = ((float)(int32_t)(b[i] - (q << 30)) + 0.5f) * 1.46291807926715968e-9f; /* 2 pi / 2^32 */
+		float z = t * t;
+		float sn = t + t * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
+		float cs = 1.0f - 0.5f * z +
+			   z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+		float cc = q & 1 ? sn : cs, ss = q & 1 ? cs : sn;
+
+		c[i] = rad * ((q + 1) & 2 ? -cc : cc);
+		s[i] = rad * (q & 2 ? -ss : ss);
+	}
+}
+
+/* 64 normals of blocks [block, block + 16), in order. */
+static void normals64(const struct vfm_rng *r, uint64_t block, float *out)
+{
+	uint32_t w[4][NB];
+	float n[4][NB];
+
+	philox_blocks(r, block, w);
+	box_muller(w[0], w[1], n[0], n[1]);
+	box_muller(w[2], w[3], n[2], n[3]);
+	for (int i = 0; i < NB; i++)
+		for (int j = 0; j < 4; j++)
+			out[4 * i + j] = n[j][i];
+}
+
+static void normals(const struct vfm_rng *rng, int64_t first, int64_t n, float *out)
+{
+	float buf[4 * NB];
+	int64_t skip = first % 4;
+
+	for (uint64_t block = (uint64_t)first / 4; n > 0; block += NB, skip = 0) {
+		int64_t take = 4 * NB - skip < n ? 4 * NB - skip : n;
+
+		if (take == 4 * NB) {
+			normals64(rng, block, out);
+		} else {
+			normals64(rng, block, buf);
+			memcpy(out, buf + skip, (size_t)take * sizeof(*out));
+		}
+		out += take;
+		n -= take;
+	}
+}
+
+INLINE void diffuse_rows(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *noise, bool bf)
+{
+	int64_t f = a->x0.shape[1];
+	const float *c = (const float *)a->coef.data + 4 * s;
+	const int32_t *idx = a->idx.data;
+	struct vfm_rng rng =
+		vfm_rng_stream(a->seed, a->step, (uint64_t)((const int64_t *)a->id.data)[s], VFM_RNG_NOISE);
+	vf va = v_set(c[0]), vb = v_set(c[1]), vc = v_set(c[2]), ve = v_set(c[3]);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const float *x = (const float *)a->x0.data + t * f;
+		void *in = (char *)a->input.data + t * f * (bf ? 2 : 4);
+		float *y = a->target.ndim ? (float *)a->target.data + t * f : NULL;
+
+		normals(&rng, idx[t] * f, f, noise);
+		V_FOR (i, n, 0, f) {
+			vf x0 = v_get(x, i, n, false), ns = v_get(noise, i, n, false);
+
+			v_put(in, i, v_fma(va, x0, vb * ns), n, bf);
+			if (y)
+				v_put(y, i, v_fma(vc, x0, ve * ns), n, false);
+		}
+	}
+}
+
+static void diffuse(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
+{
+	if (is_bf(&a->input))
+		diffuse_rows(a, t0, t1, s, tmp, true);
+	else
+		diffuse_rows(a, t0, t1, s, tmp, false);
+}

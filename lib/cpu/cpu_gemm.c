@@ -1,0 +1,271 @@
+/* cpu_gemm.c - the GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
+ *
+ * K is cut into chunks whose panel of B fits the first-level cache; the partial sums of
+ * a block of C stay in the second-level cache, and the epilogue runs on each tile while
+ * it is there.  The order of every sum depends on K alone, so results do not depend on
+ * the number of threads.
+ */
+#include "cpu/cpu_int.h"
+
+#include <string.h>
+
+#include "base/par.h"
+
+enum {
+	KC = 256,               /* units a chunk */
+	MC = 168,               /* rows of a block of C: a multiple of every mr */
+	NC = 384,               /* columns of a block: a multiple of every nr */
+	B_BYTES = 12 << 20,     /* packed B at a time */
+};
+
+struct gemm {
+	const struct vfm_gemm_kern *kern;
+	struct vfm_mat a, b;
+	struct vfm_epi epi;      /* of the pass that completes the sums */
+	int64_t m, n, k;
+	int64_t k0, k1;          /* this pass; bounds are multiples of ku KC */
+	bool first;
+	float *packed;           /* B of this pass: [panel of nr][units][nr] */
+	float *sums;             /* [m] or NULL: row sums of A of this pass */
+	float *partial;          /* [m][n] sums so far, NULL if they stand in C */
+	int64_t mb, nb;          /* blocks of C */
+	int64_t m_panels, n_panels;
+};
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int nr = g->kern->nr;
+	int64_t units = ceil_div(g->k1 - g->k0, g->kern->ku);
+
+	for (int64_t i = i0; i < i1; i++)
+		g->kern->pack(g->packed + i * units * nr, nr, &g->b, i * nr, least(nr, g->n - i * nr), g->k0, g->k1, NULL);
+}
+
+/* Panels [*p0, *p1) of block i of `blocks`: as even as whole panels allow. */
+static void share(int64_t panels, int64_t blocks, int64_t i, int64_t *p0, int64_t *p1)
+{
+	*p0 = panels * i / blocks;
+	*p1 = panels * (i + 1) / blocks;
+}
+
+/* A tile of an earlier pass comes back, so that sums are formed in one order everywhere. */
+static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, int64_t mr, int64_t nr)
+{
+	const float *src = g->partial ? g->partial : g->epi.c;
+	int64_t ld = g->partial ? g->n : g->epi.ldc;
+
+	memset(tile, 0, (size_t)(g->kern->mr * g->kern->nr) * sizeof(*tile));
+	for (int64_t i = 0; i < mr; i++)
+		memcpy(tile + i * g->kern->nr, src + (m0 + i) * ld + n0, (size_t)nr * sizeof(*tile));
+}
+
+static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t mr = kern->mr, nr = kern->nr, units = ceil_div(g->k1 - g->k0, kern->ku);
+	int64_t i0, i1, j0, j1, step = (int64_t)KC * kern->ku;
+	float *panels = scratch + (int64_t)MC * NC;
+
+	share(g->m_panels, g->mb, bi, &i0, &i1);
+	share(g->n_panels, g->nb, bj, &j0, &j1);
+	for (int64_t k = g->k0; k < g->k1; k += step) {
+		int64_t ke = least(k + step, g->k1), u = ceil_div(ke - k, kern->ku);
+
+		for (int64_t i = i0; i < i1; i++)
+			kern->pack(panels + (i - i0) * u * mr, (int)mr, &g->a, i * mr, least(mr, g->m - i * mr), k, ke,
+				g->sums && bj == 0 ? g->sums + i * mr : NULL);
+		for (int64_t j = j0; j < j1; j++) {
+			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
+
+			for (int64_t i = i0; i < i1; i++) {
+				float *tile = scratch + ((j - j0) * (i1 - i0) + i - i0) * mr * nr;
+				int64_t tm = least(mr, g->m - i * mr), tn = least(nr, g->n - j * nr);
+				bool fresh = k == g->k0 && g->first;
+
+				if (k == g->k0 && !g->first)
+					reload(g, tile, i * mr, j * nr, tm, tn);
+				kern->tile(u, panels + (i - i0) * u * mr, b, tile, fresh);
+				if (ke == g->k1)
+					kern->epilogue(&g->epi, tile, i * mr, j * nr, tm, tn);
+			}
+		}
+	}
+}
+
+static void block_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	float *scratch = vfm_cpu_scratch((size_t)(MC * NC + (MC + g->kern->mr) * KC + 64) * sizeof(float));
+
+	for (int64_t i = i0; i < i1; i++)
+		block(g, i % g->mb, i / g->mb, scratch);
+}
+
+/* Blocks as large as the cache holds, but enough of them for the threads. */
+static void choose_blocks(struct gemm *g)
+{
+	int64_t want = (int64_t)vfm_par_threads() * 4;
+
+	g->m_panels = ceil_div(g->m, g->kern->mr);
+	g->n_panels = ceil_div(g->n, g->kern->nr);
+	g->mb = ceil_div(g->m_panels, MC / g->kern->mr);
+	g->nb = ceil_div(g->n_panels, NC / g->kern->nr);
+	while (g->mb * g->nb < want && (g->n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
+		if (g->n_panels / g->nb > 4 && g->n_panels / g->nb >= g->m_panels / g->mb)
+			g->nb++;
+		else if (g->m_panels / g->mb > 4)
+			g->mb++;
+		else
+			g->nb++;
+	}
+}
+
+static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
+{
+	const struct vfm_epi last = g->epi;
+	int64_t step = (int64_t)KC * g->kern->ku, width;
+	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
+
+	choose_blocks(g);
+	width = B_BYTES / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
+	if (width < step)
+		width = step;
+	g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
+		(size_t)(g->n_panels * g->kern->nr * ceil_div(least(width, g->k), g->kern->ku)) * sizeof(float), err);
+	if (!g->packed)
+		return VFM_EENV;
+	if (g->k > width && !plain) {
+		g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
+		if (!g->partial)
+			return VFM_EENV;
+	}
+	if (rowsum) {
+		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(g->m_panels * g->kern->mr) * sizeof(float), err);
+		if (!g->sums)
+			return VFM_EENV;
+		memset(g->sums, 0, (size_t)(g->m_panels * g->kern->mr) * sizeof(float));
+	}
+	/* With accumulate the sums start from what stands in C. */
+	g->first = !(plain && a->accumulate);
+	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1, g->first = false) {
+		g->k1 = least(g->k0 + width, g->k);
+		g->epi = last;
+		if (plain)
+			g->epi.accumulate = false;
+		if (g->k1 < g->k && g->partial)
+			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
+		vfm_par_for(g->n_panels, 1, pack_b_range, g);
+		vfm_par_for(g->mb * g->nb, 1, block_range, g);
+	}
+	for (int64_t i = 0; rowsum && i < g->m; i++)
+		rowsum[i] += g->sums[i];
+	return 0;
+}
+
+/* K = 0: the sums are empty, the epilogue is not. */
+static void empty_sums(const struct gemm *g)
+{
+	float tile[14 * 32] = {0};
+	int64_t mr = g->kern->mr, nr = g->kern->nr;
+
+	for (int64_t i = 0; i < g->m; i += mr)
+		for (int64_t j = 0; j < g->n; j += nr)
+			g->kern->epilogue(&g->epi, tile, i, j, least(mr, g->m - i), least(nr, g->n - j));
+}
+
+/* ---- through oneDNN ------------------------------------------------------------------- */
+
+static void epi_pass(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t nr = g->kern->nr;
+	float tile[14 * 32];
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int64_t j = 0; j < g->n; j += nr) {
+			int64_t n = least(nr, g->n - j);
+
+			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
+			g->kern->epilogue(&g->epi, tile, i, j, 1, n);
+		}
+}
+
+static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	float panel[14 * KC + 64];
+	int64_t step = (int64_t)KC * g->kern->ku, mr = g->kern->mr;
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int64_t k = 0; k < g->k; k += step)
+			g->kern->pack(panel, (int)mr, &g->a, i * mr, least(mr, g->m - i * mr), k, least(k + step, g->k),
+				g->sums + i * mr);
+}
+
+/* oneDNN multiplies; what its post-ops cannot do is one pass of ours over an f32 result. */
+static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	struct vfm_tensor out = a->c;
+	bool direct = !a->act && !a->dact;
+
+	if (!direct) {
+		g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
+		if (!g->partial)
+			return VFM_EENV;
+		out = vfm_t2(g->partial, VFM_F32, g->m, g->n);
+	}
+	TRY(vfm_dnnl_matmul(s, &a->a, a->trans_a, &a->b, a->trans_b, &out, direct ? &a->bias : NULL,
+		direct && a->accumulate, err));
+	if (!direct)
+		vfm_par_for(g->m, 16, epi_pass, g);
+	if (vfm_has(&a->a_rowsum)) {
+		int64_t panels = ceil_div(g->m, g->kern->mr);
+		float *rowsum = a->a_rowsum.data;
+
+		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(panels * g->kern->mr) * sizeof(float), err);
+		if (!g->sums)
+			return VFM_EENV;
+		memset(g->sums, 0, (size_t)(panels * g->kern->mr) * sizeof(float));
+		vfm_par_for(panels, 1, rowsum_range, g);
+		for (int64_t i = 0; i < g->m; i++)
+			rowsum[i] += g->sums[i];
+	}
+	return 0;
+}
+
+int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	struct vfm_cpu *c = vfm_cpu_of(s);
+	bool bf = a->a.dtype == VFM_BF16;
+	struct gemm g = {
+		.kern = bf ? &c->kern->gemm_bf16 : &c->kern->gemm_f32,
+		.a = {a->a.data, a->a.stride[0], bf, a->trans_a},
+		.b = {a->b.data, a->b.stride[0], bf, !a->trans_b},
+		.epi = {.c = a->c.data, .ldc = a->c.stride[0], .c_bf = a->c.dtype == VFM_BF16,
+			.accumulate = a->accumulate, .bias = vfm_has(&a->bias) ? a->bias.data : NULL,
+			.act = a->act, .dact = a->dact, .aux = vfm_has(&a->aux) ? a->aux.data : NULL,
+			.ld_aux = vfm_has(&a->aux) ? a->aux.stride[0] : 0},
+		.m = a->c.shape[0], .n = a->c.shape[1], .k = a->a.shape[a->trans_a ? 0 : 1],
+	};
+
+	if (!g.m || !g.n)
+		return 0;
+	if (!g.k) {
+		empty_sums(&g);
+		return 0;
+	}
+	if (c->force_dnnl || (c->use_dnnl && bf))
+		return through_dnnl(s, &g, a, err);
+	return run(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
+}

@@ -1,0 +1,57 @@
+/* cpu_int.h - what the files of the CPU device share. */
+#ifndef VFM_CPU_CPU_INT_H
+#define VFM_CPU_CPU_INT_H
+
+#include "cpu/cpu_isa.h"
+#include "cpu/cpu_kern.h"
+#include "dev/dev.h"
+#include "ops/ops.h"
+
+/* Workspaces live as long as the device and grow as needed. */
+enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_N };
+
+struct vfm_cpu_pool;
+struct vfm_dnnl; /* cpu_gemm_dnnl.c */
+
+struct vfm_cpu {
+	struct vfm_dev dev; /* first */
+	enum vfm_isa isa;
+	const struct vfm_cpu_kern *kern;
+	struct vfm_cpu_pool *pool;
+	struct vfm_dnnl *dnnl; /* NULL until the first use */
+	bool use_dnnl;         /* for bf16: AMX */
+	bool force_dnnl;       /* VFM_CPU_GEMM=dnnl: for every GEMM */
+	struct {
+		void *p;
+		size_t size;
+	} ws[VFM_WS_N];
+};
+
+static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
+{
+	return (struct vfm_cpu *)s->dev;
+}
+
+/* At least `bytes` of 64-byte aligned memory; the contents of the last call are lost when it grows. */
+void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vfm_err *err);
+/* The same for the calling thread; never NULL (aborts).  One user at a time: nothing that
+ * holds it may call another kernel driver. */
+void *vfm_cpu_scratch(size_t bytes);
+
+/* Pieces of at most `grain` tokens that do not cross samples; q NULL: one sample, s = -1. */
+struct vfm_chunk {
+	int64_t t0, t1, s;
+};
+int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t total, int64_t grain,
+	struct vfm_chunk **out, struct vfm_err *err); /* their number; in VFM_WS_CHUNKS */
+
+extern const struct vfm_ops vfm_cpu_ops;
+int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+
+/* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
+int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,
+	bool trans_b, const struct vfm_tensor *c, const struct vfm_tensor *bias, bool accumulate, struct vfm_err *err);
+void vfm_dnnl_free(struct vfm_dnnl *d);
+const char *vfm_dnnl_version(void); /* "2.6.3" */
+
+#endif

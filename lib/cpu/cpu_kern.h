@@ -1,0 +1,70 @@
+/* cpu_kern.h - the kernels of one instruction set: what runs on one thread.
+ *
+ * cpu_kern_<isa>.c fill this table from one source (cpu_*.inc.h).  The drivers in
+ * cpu_ops.c and cpu_gemm.c cut the work into pieces whose bounds depend on shapes
+ * only, so that results are the same on any number of threads.
+ */
+#ifndef VFM_CPU_CPU_KERN_H
+#define VFM_CPU_CPU_KERN_H
+
+#include "ops/ops.h"
+
+/* A GEMM operand seen as rows of K: element (r, k) at p[r ld + k], or at p[k ld + r] if kmajor. */
+struct vfm_mat {
+	const void *p;
+	int64_t ld;
+	bool bf, kmajor;
+};
+
+/* What happens to a tile when its sum over K is complete. */
+struct vfm_epi {
+	void *c;
+	int64_t ldc;
+	bool c_bf, accumulate;
+	const float *bias; /* may be NULL */
+	enum vfm_act act, dact;
+	void *aux; /* dtype of c; may be NULL */
+	int64_t ld_aux;
+};
+
+/* Panels: A is packed as [k unit][mr], B as [k unit][nr]; a unit is a float, or two
+ * neighbouring bf16 (ku 2).  Short panels are filled with zeros. */
+struct vfm_gemm_kern {
+	int mr, nr, ku;
+	/* rows [r0, r0 + n) and elements [k0, k1) of m into a panel of `width` rows; writes up
+	 * to 16 floats past its end.  sum, if any: [width] += the sums over k. */
+	void (*pack)(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1,
+		float *sum);
+	/* tile [mr][nr] = (first ? 0 : tile) + A panel * B panel */
+	void (*tile)(int64_t units, const float *a, const float *b, float *tile, bool first);
+	/* the tile's mr x nr valid part goes to row m, column n of C */
+	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
+};
+
+/* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 2 D floats. */
+struct vfm_cpu_kern {
+	struct vfm_gemm_kern gemm_f32, gemm_bf16;
+	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	/* part: [2][D], = sums of dy xhat and of dy */
+	void (*norm_bwd)(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
+	void (*gate)(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	void (*gate_bwd)(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
+	void (*qk_norm_rope)(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp);
+	/* part: [d] = the sum of dweight */
+	void (*qk_norm_rope_bwd)(
+		const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
+	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
+	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
+	void (*adamw)(const struct vfm_adamw *a, int64_t i0, int64_t i1);
+	double (*sumsq)(const float *x, int64_t n);
+	/* returns the sum over tokens of mean_f (pred - target)^2 */
+	double (*mse)(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s);
+	void (*diffuse)(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	/* out[i] = normal(rng, first + i) */
+	void (*normals)(const struct vfm_rng *rng, int64_t first, int64_t n, float *out);
+	void (*sum_into)(float *dst, const float *src, int64_t n); /* dst += src */
+};
+
+extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
+
+#endif

@@ -1,0 +1,12 @@
+/* The kernels, compiled for avx512 (flags: Makefile, ISA_avx512). */
+#ifdef __x86_64__
+#include "cpu/cpu_kern.h"
+#include "cpu/cpu_vec.h"
+
+#include "cpu/cpu_rows.inc.h"
+#include "cpu/cpu_elem.inc.h"
+#include "cpu/cpu_gemm.inc.h"
+#include "cpu/cpu_table.inc.h"
+
+KERN_TABLE(vfm_cpu_kern_avx512);
+#endif

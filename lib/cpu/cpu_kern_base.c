@@ -1,0 +1,10 @@
+/* The kernels, compiled for what the compiler targets by default. */
+#include "cpu/cpu_kern.h"
+#include "cpu/cpu_vec.h"
+
+#include "cpu/cpu_rows.inc.h"
+#include "cpu/cpu_elem.inc.h"
+#include "cpu/cpu_gemm.inc.h"
+#include "cpu/cpu_table.inc.h"
+
+KERN_TABLE(vfm_cpu_kern_base);

@@ -1,0 +1,376 @@
+/* cpu_rows.inc.h - norm, gate, QK norm and RoPE: kernels that walk over rows.
+ * Included by cpu_kern_<isa>.c after cpu_vec.h. */
+
+/* BF2(a, b, f(…)): the call with both dtype flags known to the compiler; it sees them as B0 and B1. */
+#define BF2(b0, b1, call)                                                                                            \
+	do {                                                                                                         \
+		switch ((b0) * 2 + (b1)) {                                                                           \
+		case 0: {                                                                                            \
+			enum { B0 = 0, B1 = 0 };                                                                     \
+			call;                                                                                        \
+			break;                                                                                       \
+		}                                                                                                    \
+		case 1: {                                                                                            \
+			enum { B0 = 0, B1 = 1 };                                                                     \
+			call;                                                                                        \
+			break;                                                                                       \
+		}                                                                                                    \
+		case 2: {                                                                                            \
+			enum { B0 = 1, B1 = 0 };                                                                     \
+			call;                                                                                        \
+			break;                                                                                       \
+		}                                                                                                    \
+		default: {                                                                                           \
+			enum { B0 = 1, B1 = 1 };                                                                     \
+			call;                                                                                        \
+			break;                                                                                       \
+		}                                                                                                    \
+		}                                                                                                    \
+	} while (0)
+
+INLINE bool is_bf(const struct vfm_tensor *t)
+{
+	return t->dtype == VFM_BF16;
+}
+INLINE const void *crow(const struct vfm_tensor *t, int64_t i)
+{
+	return (const char *)t->data + (size_t)(i * t->stride[0]) * (is_bf(t) ? 2 : 4);
+}
+INLINE void *row(const struct vfm_tensor *t, int64_t i)
+{
+	return (char *)t->data + (size_t)(i * t->stride[0]) * (is_bf(t) ? 2 : 4);
+}
+INLINE float *fdata(const struct vfm_tensor *t)
+{
+	return t->ndim ? t->data : NULL;
+}
+
+/* dst = offset + row i of t */
+INLINE void load_row(float *dst, const struct vfm_tensor *t, int64_t i, int64_t d, float offset)
+{
+	const void *p = crow(t, i);
+
+	if (is_bf(t))
+		V_FOR (k, n, 0, d)
+			v_put(dst, k, v_get(p, k, n, true) + v_set(offset), n, false);
+	else
+		V_FOR (k, n, 0, d)
+			v_put(dst, k, v_get(p, k, n, false) + v_set(offset), n, false);
+}
+
+/* ---- norm ------------------------------------------------------------------------- */
+
+/* mul[D] of the normalised x; NULL: 1. */
+static const float *norm_mul(
+	const struct vfm_tensor *weight, const struct vfm_tensor *scale, int64_t s, int64_t d, float *tmp)
+{
+	if (s >= 0 && scale->ndim) {
+		load_row(tmp, scale, s, d, 1.0f);
+		return tmp;
+	}
+	return fdata(weight);
+}
+
+INLINE float row_sum(const void *x, int64_t d, bool bf)
+{
+	vf s0 = v_set(0), s1 = v_set(0);
+	int64_t k = 0;
+
+	for (; k + 2 * VW <= d; k += 2 * VW) {
+		s0 += v_get(x, k, VW, bf);
+		s1 += v_get(x, k + VW, VW, bf);
+	}
+	V_FOR (i, n, k, d)
+		s0 += v_get(x, i, n, bf);
+	return v_sum(s0 + s1);
+}
+
+/* sum of (x - mean)^2 */
+INLINE float row_sumsq(const void *x, int64_t d, float mean, bool bf)
+{
+	vf s0 = v_set(0), s1 = v_set(0), m = v_set(mean), a, b;
+	int64_t k = 0;
+
+	for (; k + 2 * VW <= d; k += 2 * VW) {
+		a = v_get(x, k, VW, bf) - m;
+		b = v_get(x, k + VW, VW, bf) - m;
+		s0 = v_fma(a, a, s0);
+		s1 = v_fma(b, b, s1);
+	}
+	for (; k + VW <= d; k += VW) {
+		a = v_get(x, k, VW, bf) - m;
+		s0 = v_fma(a, a, s0);
+	}
+	if (k < d) { /* the padding must not count */
+		a = v_first(v_get(x, k, d - k, bf) - m, d - k);
+		s1 = v_fma(a, a, s1);
+	}
+	return v_sum(s0 + s1);
+}
+
+INLINE void norm_rows(
+	const struct vfm_norm *a, int64_t t0, int64_t t1, const float *mul, const float *add, bool xb, bool yb)
+{
+	int64_t d = a->x.shape[1];
+	float *mean = fdata(&a->mean), *rstd = fdata(&a->rstd);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = (const char *)a->x.data + t * d * (xb ? 2 : 4);
+		void *y = (char *)a->y.data + t * d * (yb ? 2 : 4);
+		float mu = a->kind == VFM_NORM_LAYER ? row_sum(x, d, xb) / (float)d : 0;
+		float r = 1.0f / sqrtf(row_sumsq(x, d, mu, xb) / (float)d + a->eps);
+		vf vr = v_set(r), vm = v_set(-mu * r);
+
+		if (mul && add)
+			V_FOR (k, n, 0, d)
+				v_put(y, k,
+					v_fma(v_fma(v_get(x, k, n, xb), vr, vm), v_get(mul, k, n, false),
+						v_get(add, k, n, false)),
+					n, yb);
+		else if (mul)
+			V_FOR (k, n, 0, d)
+				v_put(y, k, v_fma(v_get(x, k, n, xb), vr, vm) * v_get(mul, k, n, false), n, yb);
+		else
+			V_FOR (k, n, 0, d)
+				v_put(y, k, v_fma(v_get(x, k, n, xb), vr, vm), n, yb);
+		if (mean)
+			mean[t] = mu;
+		if (rstd)
+			rstd[t] = r;
+	}
+}
+
+static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
+{
+	int64_t d = a->x.shape[1];
+	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp), *add = fdata(&a->bias);
+
+	if (s >= 0 && a->shift.ndim) {
+		load_row(tmp + d, &a->shift, s, d, 0);
+		add = tmp + d;
+	}
+	BF2(is_bf(&a->x), is_bf(&a->y), norm_rows(a, t0, t1, mul, add, B0, B1));
+}
+
+/* Two passes over a row: the sums that dx needs (with the column sums that dscale and
+ * dshift need), then dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul. */
+INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, float *part,
+	bool xb, bool yb)
+{
+	int64_t d = a->x.shape[1];
+	const float *mean = fdata(&a->mean), *rstd = fdata(&a->rstd);
+	bool layer = a->kind == VFM_NORM_LAYER, db = is_bf(&a->dx);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = (const char *)a->x.data + t * d * (xb ? 2 : 4);
+		const void *dy = (const char *)a->dy.data + t * d * (yb ? 2 : 4);
+		void *dx = (char *)a->dx.data + t * d * (db ? 2 : 4);
+		float r = rstd[t], mu = layer ? mean[t] : 0, c1, c2;
+		vf vr = v_set(r), vm = v_set(-mu * r), s1 = v_set(0), s2 = v_set(0);
+
+		if (part)
+			V_FOR (k, n, 0, d) {
+				vf xh = v_fma(v_get(x, k, n, xb), vr, vm), y = v_get(dy, k, n, yb);
+				vf g = y * v_get(mul, k, n, false);
+
+				s1 += g;
+				s2 = v_fma(g, xh, s2);
+				v_put(part, k, v_fma(y, xh, v_get(part, k, n, false)), n, false);
+				v_put(part, d + k, y + v_get(part, d + k, n, false), n, false);
+			}
+		else
+			V_FOR (k, n, 0, d) {
+				vf xh = v_fma(v_get(x, k, n, xb), vr, vm), y = v_get(dy, k, n, yb);
+				vf g = y * v_get(mul, k, n, false);
+
+				s1 += g;
+				s2 = v_fma(g, xh, s2);
+			}
+		c1 = layer ? v_sum(s1) / (float)d : 0;
+		c2 = v_sum(s2) / (float)d;
+		/* dx = r g + x (-r c2 r) + (-r c1 + mu r r c2) */
+		vf k2 = v_set(-r * c2 * r), k1 = v_set(-r * c1 + mu * r * r * c2);
+		V_FOR (k, n, 0, d) {
+			vf y = v_get(dy, k, n, yb), g = y * v_get(mul, k, n, false);
+			vf o = v_fma(g, vr, v_fma(v_get(x, k, n, xb), k2, k1));
+
+			if (a->dx_accumulate)
+				o += v_get(dx, k, n, db);
+			v_put(dx, k, o, n, db);
+		}
+	}
+}
+
+static void norm_bwd(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part)
+{
+	int64_t d = a->x.shape[1];
+	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp);
+
+	if (!mul) {
+		V_FOR (k, n, 0, d)
+			v_put(tmp, k, v_set(1), n, false);
+		mul = tmp;
+	}
+	if (part)
+		memset(part, 0, (size_t)d * 2 * sizeof(*part));
+	BF2(is_bf(&a->x), is_bf(&a->dy), norm_bwd_rows(a, t0, t1, mul, part, B0, B1));
+}
+
+/* ---- gate ------------------------------------------------------------------------- */
+
+INLINE void gate_rows(const struct vfm_gate *a, int64_t t0, int64_t t1, const float *g, bool xb, bool hb)
+{
+	int64_t d = a->x.shape[1];
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = (const char *)a->x.data + t * d * (xb ? 2 : 4);
+		const void *h = (const char *)a->h.data + t * d * (hb ? 2 : 4);
+		void *y = (char *)a->y.data + t * d * (xb ? 2 : 4);
+
+		if (g)
+			V_FOR (k, n, 0, d)
+				v_put(y, k, v_fma(v_get(g, k, n, false), v_get(h, k, n, hb), v_get(x, k, n, xb)), n,
+					xb);
+		else
+			V_FOR (k, n, 0, d)
+				v_put(y, k, v_get(h, k, n, hb) + v_get(x, k, n, xb), n, xb);
+	}
+}
+
+static void gate(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
+{
+	const float *g = NULL;
+
+	if (s >= 0) {
+		load_row(tmp, &a->gate, s, a->x.shape[1], 0);
+		g = tmp;
+	}
+	BF2(is_bf(&a->x), is_bf(&a->h), gate_rows(a, t0, t1, g, B0, B1));
+}
+
+INLINE void gate_bwd_rows(
+	const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, const float *g, float *part, bool yb, bool hb)
+{
+	int64_t d = a->dy.shape[1];
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *dy = (const char *)a->dy.data + t * d * (yb ? 2 : 4);
+		const void *h = (const char *)a->h.data + t * d * (hb ? 2 : 4);
+		void *dh = (char *)a->dh.data + t * d * (hb ? 2 : 4);
+
+		V_FOR (k, n, 0, d) {
+			vf y = v_get(dy, k, n, yb);
+
+			v_put(part, k, v_fma(y, v_get(h, k, n, hb), v_get(part, k, n, false)), n, false);
+			v_put(dh, k, y * v_get(g, k, n, false), n, hb);
+		}
+	}
+}
+
+static void gate_bwd(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part)
+{
+	int64_t d = a->dy.shape[1];
+
+	load_row(tmp, &a->gate, s, d, 0);
+	memset(part, 0, (size_t)d * sizeof(*part));
+	BF2(is_bf(&a->dy), is_bf(&a->h), gate_bwd_rows(a, t0, t1, tmp, part, B0, B1));
+}
+
+/* ---- QK norm and RoPE ---------------------------------------------------------------- */
+
+INLINE void *head(const struct vfm_tensor *x, int64_t t, int64_t h, bool bf)
+{
+	return (char *)x->data + (size_t)(t * x->stride[0] + h * x->stride[1]) * (bf ? 2 : 4);
+}
+
+INLINE void qk_rows(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, bool bf)
+{
+	int64_t nh = a->x.shape[1], d = a->x.shape[2];
+	const float *w = fdata(&a->weight);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const float *cs = a->rope.ndim ? (const float *)a->rope.data + t * d : NULL;
+
+		for (int64_t h = 0; h < nh; h++) {
+			const void *x = head(&a->x, t, h, bf);
+			void *y = head(&a->y, t, h, bf);
+			float r = 1;
+
+			if (w) {
+				r = 1.0f / sqrtf(row_sumsq(x, d, 0, bf) / (float)d + a->eps);
+				((float *)a->rstd.data)[t * nh + h] = r;
+			}
+			V_FOR (k, n, 0, d) {
+				vf v = v_get(x, k, n, bf) * v_set(r);
+
+				if (w)
+					v *= v_get(w, k, n, false);
+				if (cs) {
+					vf c = v_get(cs, k, n, false);
+
+					v = v_addsub(v, v_dup_even(c), v_swap(v) * v_dup_odd(c));
+				}
+				v_put(y, k, v, n, bf);
+			}
+		}
+	}
+}
+
+static void qk_norm_rope(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp)
+{
+	(void)tmp;
+	if (is_bf(&a->x))
+		qk_rows(a, t0, t1, true);
+	else
+		qk_rows(a, t0, t1, false);
+}
+
+INLINE void qk_bwd_rows(
+	const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *g, float *part, bool xb, bool yb)
+{
+	int64_t nh = a->dy.shape[1], d = a->dy.shape[2];
+	const float *w = fdata(&a->weight), *rstd = fdata(&a->rstd);
+	bool db = is_bf(&a->dx);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const float *cs = a->rope.ndim ? (const float *)a->rope.data + t * d : NULL;
+
+		for (int64_t h = 0; h < nh; h++) {
+			const void *dy = head(&a->dy, t, h, yb), *x = w ? head(&a->x, t, h, xb) : NULL;
+			void *dx = head(&a->dx, t, h, db);
+			float r = w ? rstd[t * nh + h] : 1;
+			vf s = v_set(0), vr = v_set(r);
+
+			V_FOR (k, n, 0, d) {
+				vf v = v_get(dy, k, n, yb);
+
+				if (cs) {
+					vf c = v_get(cs, k, n, false);
+
+					v = v_subadd(v, v_dup_even(c), v_swap(v) * v_dup_odd(c));
+				}
+				if (w) {
+					vf xh = v_get(x, k, n, xb) * vr;
+
+					v_put(part, k, v_fma(v, xh, v_get(part, k, n, false)), n, false);
+					v *= v_get(w, k, n, false);
+					s = v_fma(v, xh, s);
+					v_put(g, k, v, n, false);
+				} else {
+					v_put(dx, k, v, n, db);
+				}
+			}
+			if (!w)
+				continue;
+			s = v_set(-v_sum(s) / (float)d * r * r);
+			V_FOR (k, n, 0, d)
+				v_put(dx, k, v_fma(v_get(g, k, n, false), vr, v_get(x, k, n, xb) * s), n, db);
+		}
+	}
+}
+
+static void qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part)
+{
+	memset(part, 0, (size_t)a->dy.shape[2] * sizeof(*part));
+	BF2(is_bf(&a->x), is_bf(&a->dy), qk_bwd_rows(a, t0, t1, tmp, part, B0, B1));
+}

@@ -1,0 +1,540 @@
+#include "ops/ops.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* What an operand may be; dtypes are bits of their enum. */
+enum {
+	F32 = 1u << VFM_F32,
+	BF16 = 1u << VFM_BF16,
+	F64 = 1u << VFM_F64,
+	I32 = 1u << VFM_I32,
+	I64 = 1u << VFM_I64,
+	ACT = F32 | BF16,
+	OPT = 1u << 30,     /* may be absent */
+	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
+};
+
+static void dims_str(char *buf, size_t len, int ndim, const int64_t *dims)
+{
+	size_t n = 0;
+
+	buf[0] = 0;
+	for (int i = 0; i < ndim && n < len; i++)
+		n += (size_t)(dims[i] < 0 ? snprintf(buf + n, len - n, "%sany", i ? ", " : "")
+					  : snprintf(buf + n, len - n, "%s%" PRId64, i ? ", " : "", dims[i]));
+}
+
+static bool shape_ok(const struct vfm_tensor *t, int ndim, const int64_t *dims)
+{
+	if (t->ndim != ndim)
+		return false;
+	for (int i = 0; i < ndim; i++)
+		if (t->shape[i] < 0 || (dims[i] >= 0 && t->shape[i] != dims[i]))
+			return false;
+	return true;
+}
+
+static bool strides_ok(const struct vfm_tensor *t, bool strided)
+{
+	if (!strided || vfm_numel(t) == 0)
+		return vfm_numel(t) == 0 || vfm_contiguous(t);
+	for (int i = t->ndim - 1; i >= 0; i--) {
+		int64_t least = i == t->ndim - 1 ? 1 : t->stride[i + 1] * t->shape[i + 1];
+
+		if (t->shape[i] > 1 && (t->stride[i] < least || (i == t->ndim - 1 && t->stride[i] != 1)))
+			return false;
+	}
+	return true;
+}
+
+static int check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
+	const int64_t *dims, struct vfm_err *err)
+{
+	char got[128], want[128];
+
+	if (!vfm_has(t)) {
+		if (what & OPT)
+			return 0;
+		return vfm_fail(err, VFM_EUSAGE, "%s: operand '%s' is missing", op, name);
+	}
+	if (!shape_ok(t, ndim, dims)) {
+		dims_str(want, sizeof(want), ndim, dims);
+		return vfm_fail(err, VFM_EUSAGE, "%s: operand '%s' is %s, expected [%s]", op, name,
+			vfm_tensor_str(t, got, sizeof(got)), want);
+	}
+	if (!(what & 1u << t->dtype))
+		return vfm_fail(err, VFM_EUSAGE, "%s: operand '%s' is %s: this dtype is not allowed here", op, name,
+			vfm_tensor_str(t, got, sizeof(got)));
+	if (!strides_ok(t, what & STRIDED))
+		return vfm_fail(err, VFM_EUSAGE, "%s: operand '%s' (%s) must be contiguous%s", op, name,
+			vfm_tensor_str(t, got, sizeof(got)), what & STRIDED ? " within its rows" : "");
+	if (!t->data && vfm_numel(t))
+		return vfm_fail(err, VFM_EUSAGE, "%s: operand '%s' (%s) has no memory", op, name,
+			vfm_tensor_str(t, got, sizeof(got)));
+	return 0;
+}
+
+/* CHECK(operand, what it may be, dimensions…); -1: any. */
+#define CHECK(opname, field, what, ...)                                                                              \
+	TRY(check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),        \
+		(const int64_t[]){__VA_ARGS__}, err))
+#define REQUIRE(opname, cond, text)                                                                                  \
+	do {                                                                                                         \
+		if (!(cond))                                                                                         \
+			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                    \
+	} while (0)
+
+static int check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
+	struct vfm_err *err)
+{
+	if (!q || !q->cu)
+		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is missing", op, name);
+	if (q->n < 0 || q->total != total || (samples >= 0 && q->n != samples))
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s: '%s' has %d samples and %" PRId64 " tokens, expected %" PRId64 " and %" PRId64, op, name,
+			q->n, q->total, samples, total);
+	for (int i = 0; i < q->n; i++)
+		if (q->cu[i + 1] < q->cu[i])
+			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' descends at sample %d", op, name, i);
+	if (q->cu[0] != 0 || q->cu[q->n] != total)
+		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' does not cover its %" PRId64 " tokens", op, name, total);
+	return 0;
+}
+
+static int64_t dim(const struct vfm_tensor *t, int i)
+{
+	return i < t->ndim ? t->shape[i] : -1;
+}
+
+/* ---- gemm ---------------------------------------------------------------------- */
+
+static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
+{
+	int64_t m, n, k;
+
+	CHECK("gemm", a, ACT | STRIDED, -1, -1);
+	m = a->a.shape[a->trans_a ? 1 : 0];
+	k = a->a.shape[a->trans_a ? 0 : 1];
+	CHECK("gemm", b, ACT | STRIDED, a->trans_b ? -1 : k, a->trans_b ? k : -1);
+	n = a->b.shape[a->trans_b ? 0 : 1];
+	CHECK("gemm", c, ACT | STRIDED, m, n);
+	CHECK("gemm", bias, F32 | OPT, n);
+	CHECK("gemm", aux, (1u << a->c.dtype) | STRIDED | OPT, m, n);
+	CHECK("gemm", a_rowsum, F32 | OPT, m);
+	REQUIRE("gemm", a->a.dtype == a->b.dtype, "a and b differ in dtype");
+	REQUIRE("gemm", !a->act || !a->dact, "act and dact exclude each other");
+	REQUIRE("gemm", !a->accumulate || (!a->act && !a->dact), "accumulate excludes act and dact");
+	REQUIRE("gemm", !a->dact || vfm_has(&a->aux), "dact needs aux");
+	REQUIRE("gemm", !vfm_has(&a->aux) || a->act || a->dact, "aux needs act or dact");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_gemm(const struct vfm_gemm *a)
+{
+	double k = (double)a->a.shape[a->trans_a ? 0 : 1];
+
+	return (struct vfm_cost){
+		2.0 * (double)vfm_numel(&a->c) * k,
+		(double)(vfm_nbytes(&a->a) + vfm_nbytes(&a->b) + vfm_nbytes(&a->c) * (a->accumulate ? 2 : 1) +
+			vfm_nbytes(&a->bias) + vfm_nbytes(&a->aux) + 2 * vfm_nbytes(&a->a_rowsum)),
+	};
+}
+
+/* ---- norm ---------------------------------------------------------------------- */
+
+static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
+{
+	int64_t t, d, s;
+
+	CHECK("norm", x, ACT, -1, -1);
+	t = a->x.shape[0], d = a->x.shape[1];
+	REQUIRE("norm", d > 0, "operand 'x' has no columns");
+	s = dim(&a->scale, 0);
+	CHECK("norm", y, ACT, t, d);
+	CHECK("norm", weight, F32 | OPT, d);
+	CHECK("norm", bias, F32 | OPT, d);
+	CHECK("norm", scale, ACT | STRIDED | OPT, -1, d);
+	CHECK("norm", shift, ACT | STRIDED | OPT, s, d);
+	REQUIRE("norm", vfm_has(&a->scale) == vfm_has(&a->shift), "scale and shift go together");
+	REQUIRE("norm", !vfm_has(&a->scale) || !vfm_has(&a->weight), "scale and weight exclude each other");
+	REQUIRE("norm", !vfm_has(&a->bias) || vfm_has(&a->weight), "bias needs weight");
+	if (vfm_has(&a->scale))
+		TRY(check_seqs("norm", "seqs", a->seqs, t, s, err));
+	CHECK("norm", mean, F32 | OPT, t);
+	CHECK("norm", rstd, F32 | OPT, t);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_norm(const struct vfm_norm *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) +
+					    vfm_nbytes(&a->bias) + vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) +
+					    vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd))};
+}
+
+static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
+{
+	int64_t t, d, s;
+	bool mod = vfm_has(&a->scale);
+
+	CHECK("norm_bwd", x, ACT, -1, -1);
+	t = a->x.shape[0], d = a->x.shape[1];
+	REQUIRE("norm_bwd", d > 0, "operand 'x' has no columns");
+	CHECK("norm_bwd", dy, ACT, t, d);
+	CHECK("norm_bwd", dx, ACT, t, d);
+	CHECK("norm_bwd", weight, F32 | OPT, d);
+	CHECK("norm_bwd", scale, ACT | STRIDED | OPT, -1, d);
+	s = mod ? a->scale.shape[0] : -1;
+	CHECK("norm_bwd", rstd, F32, t);
+	if (a->kind == VFM_NORM_LAYER)
+		CHECK("norm_bwd", mean, F32, t);
+	CHECK("norm_bwd", dweight, F32 | OPT, d);
+	CHECK("norm_bwd", dbias, F32 | OPT, d);
+	CHECK("norm_bwd", dshift, F32 | STRIDED | OPT, s, d);
+	CHECK("norm_bwd", dscale, F32 | STRIDED | OPT, s, d);
+	REQUIRE("norm_bwd", !mod || !vfm_has(&a->weight), "scale and weight exclude each other");
+	REQUIRE("norm_bwd", vfm_has(&a->weight) || (!vfm_has(&a->dweight) && !vfm_has(&a->dbias)),
+		"dweight and dbias need weight");
+	REQUIRE("norm_bwd", mod || (!vfm_has(&a->dshift) && !vfm_has(&a->dscale)), "dshift and dscale need scale");
+	if (mod)
+		TRY(check_seqs("norm_bwd", "seqs", a->seqs, t, s, err));
+	return 0;
+}
+
+struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
+{
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) * (a->dx_accumulate ? 2 : 1) +
+			vfm_nbytes(&a->weight) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd) +
+			2 * vfm_nbytes(&a->dweight) + 2 * vfm_nbytes(&a->dbias) + vfm_nbytes(&a->dshift) +
+			vfm_nbytes(&a->dscale))};
+}
+
+/* ---- gate ---------------------------------------------------------------------- */
+
+static int check_gate(const struct vfm_gate *a, struct vfm_err *err)
+{
+	int64_t t, d;
+
+	CHECK("gate", x, ACT, -1, -1);
+	t = a->x.shape[0], d = a->x.shape[1];
+	CHECK("gate", y, 1u << a->x.dtype, t, d);
+	CHECK("gate", h, ACT, t, d);
+	CHECK("gate", gate, ACT | STRIDED | OPT, -1, d);
+	if (vfm_has(&a->gate))
+		TRY(check_seqs("gate", "seqs", a->seqs, t, a->gate.shape[0], err));
+	return 0;
+}
+
+struct vfm_cost vfm_cost_gate(const struct vfm_gate *a)
+{
+	return (struct vfm_cost){
+		0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate))};
+}
+
+static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
+{
+	int64_t t, d, s;
+
+	CHECK("gate_bwd", dy, ACT, -1, -1);
+	t = a->dy.shape[0], d = a->dy.shape[1];
+	CHECK("gate_bwd", h, ACT, t, d);
+	CHECK("gate_bwd", gate, ACT | STRIDED, -1, d);
+	s = a->gate.shape[0];
+	CHECK("gate_bwd", dh, 1u << a->h.dtype, t, d);
+	CHECK("gate_bwd", dgate, F32 | STRIDED, s, d);
+	return check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
+}
+
+struct vfm_cost vfm_cost_gate_bwd(const struct vfm_gate_bwd *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->dy) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) +
+					    vfm_nbytes(&a->dh) + vfm_nbytes(&a->dgate))};
+}
+
+/* ---- qk_norm_rope ---------------------------------------------------------------- */
+
+static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *err)
+{
+	int64_t t, h, d;
+	bool norm = vfm_has(&a->weight);
+
+	CHECK("qk_norm_rope", x, ACT | STRIDED, -1, -1, -1);
+	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
+	CHECK("qk_norm_rope", y, (1u << a->x.dtype) | STRIDED, t, h, d);
+	CHECK("qk_norm_rope", weight, F32 | OPT, d);
+	CHECK("qk_norm_rope", rope, F32 | OPT, t, d);
+	CHECK("qk_norm_rope", rstd, F32 | (norm ? 0 : OPT), t, h);
+	REQUIRE("qk_norm_rope", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_qk_norm_rope(const struct vfm_qk_norm_rope *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) +
+					    vfm_nbytes(&a->rope) + vfm_nbytes(&a->rstd))};
+}
+
+static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
+{
+	int64_t t, h, d;
+	bool norm = vfm_has(&a->weight);
+
+	CHECK("qk_norm_rope_bwd", dy, ACT | STRIDED, -1, -1, -1);
+	t = a->dy.shape[0], h = a->dy.shape[1], d = a->dy.shape[2];
+	CHECK("qk_norm_rope_bwd", x, ACT | STRIDED | (norm ? 0 : OPT), t, h, d);
+	CHECK("qk_norm_rope_bwd", dx, ACT | STRIDED, t, h, d);
+	CHECK("qk_norm_rope_bwd", weight, F32 | OPT, d);
+	CHECK("qk_norm_rope_bwd", rope, F32 | OPT, t, d);
+	CHECK("qk_norm_rope_bwd", rstd, F32 | (norm ? 0 : OPT), t, h);
+	CHECK("qk_norm_rope_bwd", dweight, F32 | OPT, d);
+	REQUIRE("qk_norm_rope_bwd", norm || !vfm_has(&a->dweight), "dweight needs weight");
+	REQUIRE("qk_norm_rope_bwd", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
+{
+	return (struct vfm_cost){0,
+		(double)((vfm_has(&a->weight) ? vfm_nbytes(&a->x) : 0) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) +
+			vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) + vfm_nbytes(&a->rstd) +
+			2 * vfm_nbytes(&a->dweight))};
+}
+
+/* ---- attention -------------------------------------------------------------------- */
+
+static int check_heads(const char *op, const struct vfm_tensor *q, const struct vfm_tensor *k, struct vfm_err *err)
+{
+	int64_t d = q->shape[2];
+
+	REQUIRE(op, d > 0 && d <= 128 && d % 8 == 0, "the head dim must be a multiple of 8, at most 128");
+	REQUIRE(op, k->shape[1] > 0 && q->shape[1] % k->shape[1] == 0,
+		"the number of query heads is not a multiple of the number of key heads");
+	return 0;
+}
+
+static int check_attn(const struct vfm_attn *a, struct vfm_err *err)
+{
+	unsigned dt = 1u << a->q.dtype;
+	int64_t d, hkv;
+
+	CHECK("attn", q, ACT | STRIDED, -1, -1, -1);
+	d = a->q.shape[2];
+	CHECK("attn", k, dt | STRIDED, -1, -1, d);
+	hkv = a->k.shape[1];
+	CHECK("attn", v, dt | STRIDED, a->k.shape[0], hkv, d);
+	CHECK("attn", o, dt | STRIDED, a->q.shape[0], a->q.shape[1], d);
+	CHECK("attn", lse, F32, a->q.shape[0], a->q.shape[1]);
+	TRY(check_heads("attn", &a->q, &a->k, err));
+	TRY(check_seqs("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
+	return check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
+}
+
+/* Pairs of query and key that meet. */
+static double pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
+{
+	double n = 0;
+
+	for (int s = 0; q && k && s < q->n && s < k->n; s++)
+		n += (double)(q->cu[s + 1] - q->cu[s]) * (double)(k->cu[s + 1] - k->cu[s]);
+	return n;
+}
+
+struct vfm_cost vfm_cost_attn(const struct vfm_attn *a)
+{
+	return (struct vfm_cost){
+		4.0 * pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
+		(double)(vfm_nbytes(&a->q) + vfm_nbytes(&a->k) + vfm_nbytes(&a->v) + vfm_nbytes(&a->o) +
+			vfm_nbytes(&a->lse)),
+	};
+}
+
+static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
+{
+	unsigned dt = 1u << a->q.dtype;
+	int64_t d, hkv, tq, tk, h;
+
+	CHECK("attn_bwd", q, ACT | STRIDED, -1, -1, -1);
+	tq = a->q.shape[0], h = a->q.shape[1], d = a->q.shape[2];
+	CHECK("attn_bwd", k, dt | STRIDED, -1, -1, d);
+	tk = a->k.shape[0], hkv = a->k.shape[1];
+	CHECK("attn_bwd", v, dt | STRIDED, tk, hkv, d);
+	CHECK("attn_bwd", o, dt | STRIDED, tq, h, d);
+	CHECK("attn_bwd", dout, dt | STRIDED, tq, h, d);
+	CHECK("attn_bwd", lse, F32, tq, h);
+	CHECK("attn_bwd", dq, F32 | dt | STRIDED, tq, h, d);
+	CHECK("attn_bwd", dk, F32 | dt | STRIDED, tk, hkv, d);
+	CHECK("attn_bwd", dv, F32 | dt | STRIDED, tk, hkv, d);
+	TRY(check_heads("attn_bwd", &a->q, &a->k, err));
+	TRY(check_seqs("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
+	return check_seqs("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
+}
+
+struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)
+{
+	return (struct vfm_cost){
+		10.0 * pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
+		(double)(vfm_nbytes(&a->q) + vfm_nbytes(&a->k) + vfm_nbytes(&a->v) + vfm_nbytes(&a->o) +
+			vfm_nbytes(&a->dout) + vfm_nbytes(&a->lse) + vfm_nbytes(&a->dq) + vfm_nbytes(&a->dk) +
+			vfm_nbytes(&a->dv)),
+	};
+}
+
+/* ---- element by element ------------------------------------------------------------ */
+
+static int check_unary(const struct vfm_unary *a, struct vfm_err *err)
+{
+	const int64_t *s = a->x.shape;
+	int n = a->x.ndim;
+
+	REQUIRE("unary", n > 0, "operand 'x' is missing");
+	TRY(check("unary", "x", &a->x, ACT, n, s, err));
+	TRY(check("unary", "dy", &a->dy, ACT | OPT, n, s, err));
+	return check("unary", "y", &a->y, ACT, n, s, err);
+}
+
+struct vfm_cost vfm_cost_unary(const struct vfm_unary *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->y))};
+}
+
+static int check_axpby(const struct vfm_axpby *a, struct vfm_err *err)
+{
+	REQUIRE("axpby", a->x.ndim > 0, "operand 'x' is missing");
+	TRY(check("axpby", "x", &a->x, ACT | STRIDED, a->x.ndim, a->x.shape, err));
+	return check("axpby", "y", &a->y, ACT | STRIDED, a->x.ndim, a->x.shape, err);
+}
+
+struct vfm_cost vfm_cost_axpby(const struct vfm_axpby *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) * (a->beta != 0 ? 2 : 1))};
+}
+
+static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)
+{
+	CHECK("timestep", t, F32, -1);
+	CHECK("timestep", out, ACT, a->t.shape[0], -1);
+	REQUIRE("timestep", a->out.shape[1] % 2 == 0, "the number of features is odd");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_timestep(const struct vfm_timestep *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->t) + vfm_nbytes(&a->out))};
+}
+
+static int check_diffuse(const struct vfm_diffuse *a, struct vfm_err *err)
+{
+	int64_t t, f, s;
+
+	CHECK("diffuse", x0, F32, -1, -1);
+	t = a->x0.shape[0], f = a->x0.shape[1];
+	CHECK("diffuse", id, I64, -1);
+	s = a->id.shape[0];
+	CHECK("diffuse", idx, I32, t);
+	CHECK("diffuse", coef, F32, s, 4);
+	CHECK("diffuse", input, ACT, t, f);
+	CHECK("diffuse", target, F32 | OPT, t, f);
+	return check_seqs("diffuse", "seqs", a->seqs, t, s, err);
+}
+
+struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x0) + vfm_nbytes(&a->idx) + vfm_nbytes(&a->input) +
+					    vfm_nbytes(&a->target))};
+}
+
+static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
+{
+	int64_t t, f, s;
+
+	CHECK("mse", pred, ACT, -1, -1);
+	t = a->pred.shape[0], f = a->pred.shape[1];
+	REQUIRE("mse", f > 0, "operand 'pred' has no columns");
+	CHECK("mse", target, F32, t, f);
+	CHECK("mse", w, F32, -1);
+	s = a->w.shape[0];
+	CHECK("mse", loss, F64, 1);
+	CHECK("mse", sample_loss, F32 | OPT, s);
+	CHECK("mse", dpred, (1u << a->pred.dtype) | OPT, t, f);
+	return check_seqs("mse", "seqs", a->seqs, t, s, err);
+}
+
+struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->pred) + vfm_nbytes(&a->target) + vfm_nbytes(&a->dpred))};
+}
+
+static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
+{
+	int64_t n;
+
+	CHECK("adamw", p, F32, -1);
+	n = a->p.shape[0];
+	CHECK("adamw", m, F32, n);
+	CHECK("adamw", v, F32, n);
+	CHECK("adamw", g, F32, n);
+	CHECK("adamw", grad_scale, F32 | OPT, 1);
+	CHECK("adamw", w, BF16 | OPT, n);
+	CHECK("adamw", ema, F32 | OPT, n);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
+{
+	return (struct vfm_cost){
+		0, (double)(7 * vfm_nbytes(&a->p) + vfm_nbytes(&a->w) + 2 * vfm_nbytes(&a->ema))};
+}
+
+static int check_sumsq(const struct vfm_sumsq *a, struct vfm_err *err)
+{
+	CHECK("sumsq", x, F32, -1);
+	CHECK("sumsq", sum, F64, 1);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_sumsq(const struct vfm_sumsq *a)
+{
+	return (struct vfm_cost){0, (double)vfm_nbytes(&a->x)};
+}
+
+static int check_clip(const struct vfm_clip *a, struct vfm_err *err)
+{
+	CHECK("clip", sum, F64, 1);
+	CHECK("clip", norm, F32, 1);
+	CHECK("clip", scale, F32, 1);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_clip(const struct vfm_clip *a)
+{
+	(void)a;
+	return (struct vfm_cost){0, 16};
+}
+
+static int check_fill(const struct vfm_fill *a, struct vfm_err *err)
+{
+	CHECK("fill", x, ACT, -1);
+	REQUIRE("fill", a->first >= 0, "'first' is negative");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_fill(const struct vfm_fill *a)
+{
+	return (struct vfm_cost){0, (double)vfm_nbytes(&a->x)};
+}
+
+/* ---- dispatch ---------------------------------------------------------------------- */
+
+#define X(op)                                                                                                      \
+	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                     \
+	{                                                                                                            \
+		const struct vfm_dev_table *t = s->dev->t;                                                           \
+		TRY(check_##op(a, err));                                                                           \
+		if (!t->ops->op)                                                                                   \
+			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);            \
+		return t->ops->op(s, a, err);                                                                      \
+	}
+VFM_OP_LIST(X)
+#undef X
