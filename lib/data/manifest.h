@@ -26,7 +26,7 @@
 
 #define VFM_MANIFEST_VERSION 1
 #define VFM_MANIFEST_MAX_SETS 4096
-#define VFM_MANIFEST_MAX_CONTEXT (1 << 28) /* tokens a pack */
+#define VFM_MANIFEST_MAX_CONTEXT (1 << 24) /* tokens a pack */
 #define VFM_MANIFEST_MAX_BATCH (1 << 22)   /* packs a step */
 
 struct vfm_manifest_set {
@@ -45,7 +45,7 @@ struct vfm_manifest_header {
 	uint64_t seed;
 	int32_t patch[3];        /* t, h, w */
 	int32_t latent_channels;
-	int32_t text_dim;
+	int32_t text_dim;        /* 0: no sample has text */
 	int32_t n_sets;
 	struct vfm_manifest_set *sets; /* [n_sets] */
 };
@@ -94,13 +94,13 @@ void vfm_manifest_step_release(struct vfm_manifest_step *s);
 
 /* ---- writing ---- */
 
-/* Collects in a stream: begin, every pack in order of (step, pack), end.  jsonl goes out as it comes;
- * bin needs no seeking either, because `header.steps`, n_samples (the total over all packs) are known.
- * `f` stays the caller's.  end fails if fewer packs than steps x batch were written. */
+/* A stream: new, every pack in the order of (step, pack), end.  No seeking: `n_samples` is the total over all
+ * packs (bin stores it in front; jsonl ignores it).  `f` stays the caller's.  The header's `dir_given` is
+ * written, `dir` not looked at.  end fails if fewer packs than steps x batch, or other than n_samples samples came. */
 enum vfm_manifest_format { VFM_MANIFEST_JSONL, VFM_MANIFEST_BIN };
 struct vfm_manifest_writer;
 struct vfm_manifest_writer *vfm_manifest_writer_new(FILE *f, enum vfm_manifest_format format,
-	const struct vfm_manifest_header *h, struct vfm_err *err);
+	const struct vfm_manifest_header *h, int64_t n_samples, struct vfm_err *err);
 int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err);
 int vfm_manifest_writer_end(struct vfm_manifest_writer *w, struct vfm_err *err); /* frees w in any case */
 

@@ -1,0 +1,356 @@
+#include "base/table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum kind { EMPTY, STR, I64, F64, BOOL };
+
+struct cell {
+	enum kind kind;
+	union {
+		const char *s;
+		int64_t i;
+		double f;
+		bool b;
+	} u;
+};
+
+struct column {
+	const char *key, *heading;
+	int digits;
+};
+
+struct vfm_table {
+	struct vfm_arena arena;
+	struct column *cols;
+	size_t n_cols, cap_cols;
+	struct cell *cells; /* [n_rows][n_cols] */
+	size_t n_rows, cap_cells;
+	const char **notes;
+	size_t n_notes, cap_notes;
+};
+
+int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err)
+{
+	static const char *const names[] = {"text", "md", "csv", "json", "jsonl"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(name, names[i])) {
+			*out = (enum vfm_table_format)i;
+			return 0;
+		}
+	return vfm_fail(err, VFM_EUSAGE, "expected " VFM_TABLE_FORMATS ", got '%s'", name);
+}
+
+struct vfm_table *vfm_table_new(void)
+{
+	return vfm_calloc(1, sizeof(struct vfm_table));
+}
+
+void vfm_table_free(struct vfm_table *t)
+{
+	if (!t)
+		return;
+	vfm_arena_release(&t->arena);
+	free(t->cols);
+	free(t->cells);
+	free(t->notes);
+	free(t);
+}
+
+void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits)
+{
+	if (t->n_rows) {
+		vfm_error("table: column '%s' comes after the first row", key);
+		abort();
+	}
+	vfm_grow(&t->cols, &t->cap_cols, t->n_cols + 1, sizeof(*t->cols));
+	t->cols[t->n_cols++] = (struct column){
+		vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
+}
+
+void vfm_table_row(struct vfm_table *t)
+{
+	vfm_grow(&t->cells, &t->cap_cells, (t->n_rows + 1) * t->n_cols, sizeof(*t->cells));
+	for (size_t i = 0; i < t->n_cols; i++)
+		t->cells[t->n_rows * t->n_cols + i] = (struct cell){.kind = EMPTY};
+	t->n_rows++;
+}
+
+static struct cell *cell_of(struct vfm_table *t, const char *key)
+{
+	for (size_t i = 0; t->n_rows && i < t->n_cols; i++)
+		if (!strcmp(t->cols[i].key, key))
+			return &t->cells[(t->n_rows - 1) * t->n_cols + i];
+	vfm_error("table: no column '%s', or no row begun", key);
+	abort();
+}
+
+void vfm_table_str(struct vfm_table *t, const char *key, const char *s)
+{
+	struct cell *c = cell_of(t, key);
+
+	*c = (struct cell){.kind = s ? STR : EMPTY};
+	c->u.s = s ? vfm_arena_strdup(&t->arena, s) : NULL;
+}
+
+void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x)
+{
+	*cell_of(t, key) = (struct cell){.kind = I64, .u.i = x};
+}
+
+void vfm_table_f64(struct vfm_table *t, const char *key, double x)
+{
+	*cell_of(t, key) = (struct cell){.kind = F64, .u.f = x};
+}
+
+void vfm_table_bool(struct vfm_table *t, const char *key, bool x)
+{
+	*cell_of(t, key) = (struct cell){.kind = BOOL, .u.b = x};
+}
+
+void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
+{
+	char *s = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&s, fmt, ap) < 0)
+		abort();
+	va_end(ap);
+	vfm_grow(&t->notes, &t->cap_notes, t->n_notes + 1, sizeof(*t->notes));
+	t->notes[t->n_notes++] = vfm_arena_strdup(&t->arena, s);
+	free(s);
+}
+
+/* ---- text and Markdown ---- */
+
+static char *cell_text(const struct cell *c, int digits)
+{
+	switch (c->kind) {
+	case STR:
+		return vfm_strdup(c->u.s);
+	case I64:
+		return vfm_strfmt("%" PRId64, c->u.i);
+	case F64:
+		return isfinite(c->u.f) ? vfm_strfmt("%.*f", digits, c->u.f) : vfm_strdup("-");
+	case BOOL:
+		return vfm_strdup(c->u.b ? "yes" : "no");
+	default:
+		return vfm_strdup("");
+	}
+}
+
+/* Code points: bytes that do not continue one. */
+static int width_of(const char *s)
+{
+	int n = 0;
+
+	for (; *s; s++)
+		n += (*s & 0xc0) != 0x80;
+	return n;
+}
+
+static void pad(struct vfm_buf *b, int n)
+{
+	for (; n > 0; n--)
+		vfm_buf_adds(b, " ");
+}
+
+static bool is_number(enum kind k)
+{
+	return k == I64 || k == F64;
+}
+
+struct layout {
+	char **text; /* [(n_rows + 1)][n_cols], the heading first */
+	int *width;
+	bool *right;
+};
+
+static void lay_out(const struct vfm_table *t, bool md, struct layout *l)
+{
+	l->text = vfm_calloc((t->n_rows + 1) * t->n_cols + 1, sizeof(char *));
+	l->width = vfm_calloc(t->n_cols + 1, sizeof(int));
+	l->right = vfm_calloc(t->n_cols + 1, sizeof(bool));
+	for (size_t r = 0; r <= t->n_rows; r++)
+		for (size_t i = 0; i < t->n_cols; i++) {
+			const struct cell *c = r ? &t->cells[(r - 1) * t->n_cols + i] : NULL;
+			char *s = c ? cell_text(c, t->cols[i].digits) : vfm_strdup(t->cols[i].heading);
+
+			for (char *p = s; *p; p++) /* what would break the row */
+				if (*p == '\n' || *p == '\r' || *p == '\t' || (md && *p == '|'))
+					*p = *p == '|' ? '/' : ' ';
+			l->text[r * t->n_cols + i] = s;
+			if (width_of(s) > l->width[i])
+				l->width[i] = width_of(s);
+			if (c && is_number(c->kind))
+				l->right[i] = true;
+		}
+}
+
+static void layout_release(const struct vfm_table *t, struct layout *l)
+{
+	for (size_t i = 0; i < (t->n_rows + 1) * t->n_cols; i++)
+		free(l->text[i]);
+	free(l->text);
+	free(l->width);
+	free(l->right);
+}
+
+static void text_row(const struct vfm_table *t, const struct layout *l, size_t r, bool md, struct vfm_buf *b)
+{
+	for (size_t i = 0; i < t->n_cols; i++) {
+		const char *s = l->text[r * t->n_cols + i];
+		int fill = l->width[i] - width_of(s);
+
+		vfm_buf_adds(b, md ? "| " : i ? "  " : "");
+		pad(b, l->right[i] ? fill : 0);
+		vfm_buf_adds(b, s);
+		if (md || i + 1 < t->n_cols)
+			pad(b, l->right[i] ? 0 : fill);
+		vfm_buf_adds(b, md ? " " : "");
+	}
+	while (!md && b->len && b->data[b->len - 1] == ' ')
+		b->data[--b->len] = 0;
+	vfm_buf_adds(b, md ? "|\n" : "\n");
+}
+
+static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
+{
+	struct layout l;
+
+	lay_out(t, md, &l);
+	for (size_t r = 0; r <= t->n_rows; r++) {
+		text_row(t, &l, r, md, b);
+		for (size_t i = 0; md && r == 0 && i < t->n_cols; i++)
+			vfm_buf_adds(b, l.right[i] ? "|--:" : "|:--");
+		if (md && r == 0)
+			vfm_buf_adds(b, "|\n");
+	}
+	for (size_t i = 0; i < t->n_notes; i++)
+		vfm_buf_addf(b, "%s%s\n", i == 0 || md ? "\n" : "", t->notes[i]);
+	layout_release(t, &l);
+}
+
+/* ---- CSV (RFC 4180, with \n) and JSON ---- */
+
+static void csv_str(struct vfm_buf *b, const char *s)
+{
+	if (!strpbrk(s, ",\"\n\r")) {
+		vfm_buf_adds(b, s);
+		return;
+	}
+	vfm_buf_adds(b, "\"");
+	for (; *s; s++)
+		vfm_buf_add(b, *s == '"' ? "\"\"" : s, *s == '"' ? 2 : 1);
+	vfm_buf_adds(b, "\"");
+}
+
+static json_t *cell_json(const struct cell *c)
+{
+	switch (c->kind) {
+	case STR: {
+		json_t *s = json_string(c->u.s);
+
+		return s ? s : json_null(); /* not UTF-8 */
+	}
+	case I64:
+		return json_integer(c->u.i);
+	case F64:
+		return vfm_json_real(c->u.f);
+	case BOOL:
+		return json_boolean(c->u.b);
+	default:
+		return json_null();
+	}
+}
+
+static void print_csv(const struct vfm_table *t, struct vfm_buf *b)
+{
+	for (size_t i = 0; i < t->n_cols; i++) {
+		vfm_buf_adds(b, i ? "," : "");
+		csv_str(b, t->cols[i].key);
+	}
+	vfm_buf_adds(b, "\n");
+	for (size_t r = 0; r < t->n_rows; r++) {
+		for (size_t i = 0; i < t->n_cols; i++) {
+			const struct cell *c = &t->cells[r * t->n_cols + i];
+
+			vfm_buf_adds(b, i ? "," : "");
+			if (c->kind == STR) {
+				csv_str(b, c->u.s);
+			} else if (c->kind != EMPTY && !(c->kind == F64 && !isfinite(c->u.f))) {
+				json_t *v = cell_json(c);
+
+				vfm_json_text(b, v, 0);
+				json_decref(v);
+			}
+		}
+		vfm_buf_adds(b, "\n");
+	}
+}
+
+static json_t *row_json(const struct vfm_table *t, size_t r, bool version)
+{
+	json_t *o = json_object();
+
+	if (version)
+		json_object_set_new(o, "v", json_integer(1));
+	for (size_t i = 0; i < t->n_cols; i++)
+		json_object_set_new(o, t->cols[i].key, cell_json(&t->cells[r * t->n_cols + i]));
+	return o;
+}
+
+static void print_json(const struct vfm_table *t, bool lines, struct vfm_buf *b)
+{
+	json_t *rows = json_array(), *notes = json_array(), *doc;
+
+	for (size_t r = 0; r < t->n_rows; r++) {
+		json_t *row = row_json(t, r, lines);
+
+		if (lines) {
+			vfm_json_text(b, row, 0);
+			vfm_buf_adds(b, "\n");
+		} else {
+			json_array_append(rows, row);
+		}
+		json_decref(row);
+	}
+	for (size_t i = 0; i < t->n_notes; i++)
+		json_array_append_new(notes, json_string(t->notes[i]));
+	doc = json_object();
+	json_object_set_new(doc, "v", json_integer(1));
+	json_object_set_new(doc, "rows", rows);
+	json_object_set_new(doc, "notes", notes);
+	if (!lines) {
+		vfm_json_text(b, doc, 2);
+		vfm_buf_adds(b, "\n");
+	}
+	json_decref(doc);
+}
+
+int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	if (format == VFM_TABLE_CSV)
+		print_csv(t, &b);
+	else if (format == VFM_TABLE_JSON || format == VFM_TABLE_JSONL)
+		print_json(t, format == VFM_TABLE_JSONL, &b);
+	else
+		print_text(t, format == VFM_TABLE_MD, &b);
+	if (b.len && (fwrite(b.data, 1, b.len, f) != b.len || fflush(f)))
+		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the table");
+	vfm_buf_release(&b);
+	return rc;
+}

@@ -1,0 +1,57 @@
+/* blend.h - the sets that a manifest draws from, and the order in which their samples come.
+ *
+ * Without weights all sets are one: a pass shows every sample once, in an order that is a
+ * Philox permutation of (seed, pass).  With weights each set is passed through on its own, as often as
+ * it takes; the next sample comes from the set whose tokens so far, divided by its weight, are fewest.
+ * Weights are therefore shares of the *tokens*, kept to within one sample at every moment.
+ */
+#ifndef VFM_DATA_BLEND_H
+#define VFM_DATA_BLEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "data/index.h"
+
+/* `= {0}`, then name, dir and weight, then scan.  Release frees what scan allocated. */
+struct vfm_blend_set {
+	const char *name, *dir; /* borrowed */
+	double weight;          /* share asked for; 0 in all sets: none was */
+	struct vfm_index *ix;
+	char sha256[VFM_SHA256_HEX];
+	int64_t records;        /* in the index */
+	int64_t n;              /* of them usable */
+	uint32_t *record;       /* [n] number in the index */
+	int32_t *tokens;        /* [n] */
+	int64_t total_tokens, n_long, n_ragged;
+	int32_t channels, text_dim;
+};
+
+/* Reads the index of set->dir: lengths in tokens for this patch.  Samples of more than `context` tokens and
+ * samples whose size the patch does not divide are left out and counted.
+ * VFM_EUSAGE: no index, or latents or texts of different widths in it. */
+int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err);
+void vfm_blend_set_release(struct vfm_blend_set *set);
+
+/* A sample is named by its position when the usable samples of all sets stand one behind the other. */
+struct vfm_blend;
+
+/* The sets must outlive the blend.  Weights all 0, or all > 0 (VFM_EUSAGE otherwise, or when a set is empty). */
+struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err);
+void vfm_blend_free(struct vfm_blend *b); /* NULL is fine */
+
+/* The next sample.  *ends_pass: it is the last of a pass over everything (never with weights). */
+uint32_t vfm_blend_next(struct vfm_blend *b, bool *ends_pass);
+int32_t vfm_blend_tokens(const struct vfm_blend *b, uint32_t sample);
+/* Which set, and which of its usable samples. */
+int32_t vfm_blend_find(const struct vfm_blend *b, uint32_t sample, int64_t *i);
+bool vfm_blend_weighted(const struct vfm_blend *b);
+int64_t vfm_blend_n(const struct vfm_blend *b);            /* usable samples of all sets */
+int64_t vfm_blend_total_tokens(const struct vfm_blend *b); /* of one pass over all sets */
+
+/* A Fisher-Yates shuffle of a[n] by the stream (seed, step, id, VFM_RNG_DATA). */
+void vfm_shuffle(uint32_t *a, int64_t n, uint64_t seed, uint64_t step, uint64_t id);
+
+#endif
