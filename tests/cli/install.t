@@ -1,0 +1,22 @@
+#!/bin/bash
+# make install puts everything where it belongs, under DESTDIR and nowhere else.
+. "${0%/*}/lib.sh"
+
+run env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$TOP" --no-print-directory B="$B" DESTDIR="$PWD/root" PREFIX=/usr install
+rc_is 0 "make install"
+for bin in "$B"/bin/vfm-*; do
+	[ -x "$bin" ] || continue
+	c=${bin##*/}
+	ok "$c is there and the same" cmp "$bin" "root/usr/bin/$c"
+	ok "$c has its completion" test -s "root/usr/share/bash-completion/completions/$c"
+done
+for m in "$TOP"/man/*.[1-9]; do
+	[ -f "$m" ] || continue
+	ok "${m##*/}" cmp "$m" "root/usr/share/man/man${m##*.}/${m##*/}"
+done
+for d in README.md ARCHITECTURE.md HACKING.md LICENSE; do
+	ok "$d" cmp "$TOP/$d" "root/usr/share/doc/vfm/$d"
+done
+is "$(find root -type f ! -path 'root/usr/*')" "" "nothing outside of PREFIX"
+is "$(find root -type f -path '*/bin/*' ! -perm -111)" "" "commands may be run by all"
+done_testing
