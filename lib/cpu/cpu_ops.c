@@ -1,4 +1,5 @@
 /* cpu_ops.c - the drivers: each op's work in pieces, reductions in a fixed order. */
+#include "cpu/cpu_attn.h"
 #include "cpu/cpu_int.h"
 
 #include <math.h>
@@ -409,6 +410,8 @@ const struct vfm_ops vfm_cpu_ops = {
 	.gate_bwd = op_gate_bwd,
 	.qk_norm_rope = op_qk_norm_rope,
 	.qk_norm_rope_bwd = op_qk_norm_rope_bwd,
+	.attn = vfm_cpu_attn,
+	.attn_bwd = vfm_cpu_attn_bwd,
 	.unary = op_unary,
 	.axpby = op_axpby,
 	.timestep = op_timestep,
