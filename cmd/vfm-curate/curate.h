@@ -6,6 +6,7 @@
 #define VFM_CURATE_H
 
 int curate_probe(int argc, char **argv);
+int curate_split(int argc, char **argv);
 int curate_filter(int argc, char **argv);
 
 #endif

@@ -15,6 +15,7 @@ static const struct curate_stage {
 	const char *help;
 } stages[] = {
 	{"probe", curate_probe, "  probe    files -> records: size, rate, frames, rotation"},
+	{"split", curate_split, "  split    a record a clip: scene cuts, fades, or a stride"},
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/par.h"
 #include "curate.h"
 #include "data/stage.h"
 #include "media/probe.h"
@@ -237,7 +238,7 @@ int curate_probe(int argc, char **argv)
 		return vfm_cmd_exit(0, &err);
 	p.operands = argv + 1;
 	p.from_stdin = p.n_operands == 0;
-	p.threads = stage.opts.jobs > 1 ? 1 : 0;
+	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	if (rc == 0)
 		rc = vfm_stage_run(&stage, NULL, &err);
 	if (p.tree)

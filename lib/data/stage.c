@@ -99,6 +99,27 @@ bool vfm_rec_is_out(const json_t *rec)
 	return json_object_get(rec, "error") || json_object_get(rec, "drop");
 }
 
+int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err)
+{
+	int64_t start = 0, end = -1, pts = INT64_MIN;
+	const char *kind = vfm_rec_str(rec, "kind", "video");
+
+	*m = (struct vfm_rec_media){.src = vfm_rec_str(rec, "src", NULL), .is_image = !strcmp(kind, "image")};
+	if (!m->src)
+		return vfm_fail(err, VFM_EINPUT, "the record has no src");
+	if (vfm_json_i64(rec, "", "start_frame", false, 0, INT64_MAX / 2, &start, err) < 0 ||
+		vfm_json_i64(rec, "", "end_frame", false, 0, INT64_MAX / 2, &end, err) < 0 ||
+		vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err) < 0)
+		return VFM_EINPUT;
+	if (end >= 0 && end <= start)
+		return vfm_fail(err, VFM_EINPUT, "end_frame: expected more than start_frame %lld, got %lld", (long long)start,
+			(long long)end);
+	m->start_frame = start;
+	m->end_frame = end;
+	m->start_pts = pts;
+	return 0;
+}
+
 void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
 {
 	char text[512];
@@ -364,6 +385,7 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 	const struct vfm_stage *s = l->s;
 	struct vfm_stage_out out = {0};
 	struct vfm_err err = {0};
+	const json_t *best;
 	bool copied;
 	int rc;
 
@@ -392,7 +414,10 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 		slot->counts.failed_here++;
 		out_clear(&out);
 	}
-	count_record(&slot->counts, out.n ? out.rec[0] : slot->rec);
+	best = out.n ? out.rec[0] : slot->rec;
+	for (size_t i = 1; i < out.n && vfm_rec_is_out(best); i++) /* what came of it counts as its best part */
+		best = out.rec[i];
+	count_record(&slot->counts, best);
 	if (!s->silent && !out.n)
 		add_line(slot, slot->rec);
 	for (size_t i = 0; i < out.n && !s->silent; i++)

@@ -83,7 +83,7 @@ struct vfm_stage {
 	void *source;
 
 	const char *key;              /* what names a record for --part and --done; NULL = "id" (else "src" when it has none) */
-	bool one_to_many;             /* outputs name their input in "parent" and their number in "siblings":
+	bool one_to_many;             /* outputs name their input in "parent" and how many they are in "siblings":
 	                                 --done copies them only when all are there */
 	bool serial;                  /* fn is called by one thread, in input order */
 	bool silent;                  /* writes no records: the stage prints something else (stats) */
@@ -113,6 +113,14 @@ const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwis
 /* A number by dotted path ("score.motion", "width"); a path without a dot that the
  * record lacks is looked up in "score" too.  Returns false when there is none (or it is null). */
 bool vfm_rec_num(const json_t *rec, const char *path, double *out);
+/* The frames that a record stands for: all of `src`, or after split, before clip, a range of it. */
+struct vfm_rec_media {
+	const char *src;                 /* belongs to the record */
+	bool is_image;
+	int64_t start_frame, end_frame;  /* end exclusive; -1: to the end */
+	int64_t start_pts;               /* for vfm_video_seek; INT64_MIN: unknown */
+};
+int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
 /* Does it carry "error" or "drop"? */
 bool vfm_rec_is_out(const json_t *rec);
 

@@ -523,6 +523,7 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 	if (rc <= 0)
 		return rc;
 	*f = (struct vfm_frame){.index = v->next_index++, .pts = pts_of(v->frame)};
+	f->damaged = v->frame->flags & AV_FRAME_FLAG_CORRUPT || v->frame->decode_error_flags;
 	shown_size(v, v->frame, &f->width, &f->height);
 	if (f->pts != INT64_MIN && v->first_pts != INT64_MIN)
 		f->time_s = ((double)f->pts - (double)v->first_pts) * av_q2d(v->stream->time_base);

@@ -49,6 +49,7 @@ struct vfm_frame {
 	int64_t pts;               /* in units of the stream's time base; INT64_MIN when there is none */
 	double time_s;             /* since the first frame; from the rate when there is no pts */
 	int width, height;         /* as shown; may change in mid-stream */
+	bool damaged;              /* the decoder says so */
 };
 
 /* Opens `path` (any regular file; names are not interpreted).  VFM_EINPUT: not a video or an

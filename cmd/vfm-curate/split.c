@@ -1,0 +1,118 @@
+/* split - a record a file -> a record a clip. */
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "curate.h"
+#include "data/stage.h"
+#include "media/shots.h"
+
+struct split {
+	struct vfm_shots_opts shots;
+};
+
+static double rate_of(const json_t *rec)
+{
+	const char *text = vfm_rec_str(rec, "fps", "");
+	int num = 0, den = 1;
+
+	if (sscanf(text, "%d/%d", &num, &den) >= 1 && num > 0 && den > 0)
+		return (double)num / den;
+	return 0;
+}
+
+static void set_seconds(json_t *rec, const char *key, double s)
+{
+	json_object_set_new(rec, key, vfm_json_real(round(s * 1e6) / 1e6));
+}
+
+static json_t *clip_record(const json_t *rec, const struct vfm_shots *s, int64_t i, double min_s)
+{
+	const struct vfm_span *c = &s->spans[i];
+	json_t *clip = json_deep_copy(rec);
+	const char *parent = vfm_rec_str(rec, "id", "");
+	double start_s = s->time_s[c->start], end_s = s->time_s[c->end];
+
+	json_object_set_new(clip, "id", json_sprintf("%s-%lld", parent, (long long)c->start));
+	json_object_set_new(clip, "parent", json_string(parent));
+	json_object_set_new(clip, "siblings", json_integer(s->n));
+	json_object_set_new(clip, "start_frame", json_integer(c->start));
+	json_object_set_new(clip, "end_frame", json_integer(c->end));
+	set_seconds(clip, "start_s", start_s);
+	set_seconds(clip, "end_s", end_s);
+	if (s->pts)
+		json_object_set_new(clip, "start_pts", json_integer(s->pts[c->start]));
+	json_object_set_new(clip, "frames", json_integer(c->end - c->start));
+	set_seconds(clip, "duration_s", end_s - start_s);
+	json_object_set_new(clip, "damaged_frames", json_integer(s->damaged[c->end] - s->damaged[c->start]));
+	if (c->is_short)
+		vfm_stage_drop(clip, "split", "%.3g s is less than %.3g s", end_s - start_s, min_s);
+	return clip;
+}
+
+static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct split *sp = ctx;
+	struct vfm_shots_opts opts = sp->shots;
+	struct vfm_rec_media m;
+	struct vfm_shots shots;
+
+	(void)worker;
+	TRY(vfm_rec_media(rec, &m, err));
+	if (m.is_image)
+		return 0;
+	if (json_object_get(rec, "start_frame") || json_object_get(rec, "parent"))
+		return vfm_fail(err, VFM_EINPUT, "this record is a clip already");
+	if (!vfm_rec_str(rec, "id", NULL))
+		return vfm_fail(err, VFM_EINPUT, "the record has no id");
+	opts.fps = rate_of(rec);
+	TRY(vfm_shots_file(&shots, m.src, &opts, err));
+	for (int64_t i = 0; i < shots.n; i++)
+		vfm_stage_emit(out, clip_record(rec, &shots, i, opts.min_s));
+	vfm_shots_release(&shots);
+	return 0;
+}
+
+int curate_split(int argc, char **argv)
+{
+	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .video = {.deadline_s = 3600}}};
+	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
+	const char *detector = "content";
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)", &detector},
+		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s},
+		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)", &sp.shots.max_s},
+		{VFM_OPT_NUM, 0, "threshold", "X", "how unlike two shots are; lower cuts more (default 1.05)", &sp.shots.threshold},
+		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)", &sp.shots.video.deadline_s},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate split",
+		.synopsis = "[--detector NAME] [--min-s SECONDS] [--max-s SECONDS] [--threshold X] [--hard-only] "
+			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "find the shots of videos, a record a clip",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+
+	if (rc == VFM_OPT_DONE)
+		return vfm_cmd_exit(0, &err);
+	if (rc == 0 && strcmp(detector, "content") && strcmp(detector, "stride"))
+		rc = vfm_fail(&err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", detector);
+	if (rc == 0 && (sp.shots.min_s < 0 || sp.shots.max_s < 0 || (sp.shots.max_s > 0 && sp.shots.max_s < sp.shots.min_s)))
+		rc = vfm_fail(&err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
+	if (rc == 0 && !strcmp(detector, "stride") && sp.shots.max_s == 0)
+		rc = vfm_fail(&err, VFM_EUSAGE, "--detector stride: --max-s says how long the pieces are");
+	if (rc == 0) {
+		stage.files = argv + 1;
+		sp.shots.stride = !strcmp(detector, "stride");
+		sp.shots.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+		rc = vfm_stage_run(&stage, NULL, &err);
+	}
+	return vfm_cmd_exit(rc, &err);
+}
