@@ -1,0 +1,125 @@
+#include "data/synth.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/philox.h"
+
+#define SUB 4 /* samples a pixel along each side */
+#define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+static const char *const shapes[] = {"square", "circle", "triangle"};
+static const struct {
+	const char *name;
+	double rgb[3];
+} colors[] = {
+	{"red", {220, 35, 35}},
+	{"green", {35, 185, 60}},
+	{"blue", {50, 75, 230}},
+	{"yellow", {235, 215, 45}},
+};
+static const struct {
+	const char *name;
+	int dx, dy;
+} directions[] = {{"left", -1, 0}, {"right", 1, 0}, {"up", 0, -1}, {"down", 0, 1}};
+
+/* Elements of the stream, one a decision. */
+enum { E_SHAPE, E_COLOR, E_DIRECTION, E_SIZE, E_TRAVEL, E_ALONG, E_ACROSS, E_BACK, E_SLOPE, E_SHADE };
+
+static double between(const struct vfm_rng *r, int element, double lo, double hi)
+{
+	return lo + (hi - lo) * vfm_rng_uniform(r, (uint64_t)element);
+}
+
+static void place(struct vfm_synth *s, const struct vfm_rng *r, int dir)
+{
+	const double margin = 2, half = s->size / 2;
+	bool along_x = directions[dir].dx != 0;
+	double length = along_x ? s->width : s->height, cross = along_x ? s->height : s->width;
+	double travel = between(r, E_TRAVEL, 0.30, 0.45) * length, room = length - s->size - 2 * margin;
+	double start, other;
+
+	travel = travel < room ? travel : room;
+	start = margin + half + between(r, E_ALONG, 0, room - travel);
+	other = margin + half + between(r, E_ACROSS, 0, cross - s->size - 2 * margin);
+	if (directions[dir].dx + directions[dir].dy < 0)
+		start = length - start;
+	s->x = along_x ? start : other;
+	s->y = along_x ? other : start;
+	s->dx = directions[dir].dx * travel;
+	s->dy = directions[dir].dy * travel;
+}
+
+int vfm_synth_init(struct vfm_synth *s, int width, int height, int frames, uint64_t seed, uint64_t number,
+	struct vfm_err *err)
+{
+	struct vfm_rng r = vfm_rng_stream(seed, number, 0, VFM_RNG_DATA);
+	int shape, color, dir;
+
+	if (width < 32 || height < 32 || width > 4096 || height > 4096 || width % 2 || height % 2)
+		return vfm_fail(err, VFM_EUSAGE, "size %dx%d: expected even sides from 32 to 4096", width, height);
+	if (frames < 2 || frames > 10000)
+		return vfm_fail(err, VFM_EUSAGE, "%d frames: expected 2 to 10000", frames);
+	shape = (int)vfm_rng_below(&r, E_SHAPE, (uint64_t)COUNT(shapes));
+	color = (int)vfm_rng_below(&r, E_COLOR, (uint64_t)COUNT(colors));
+	dir = (int)vfm_rng_below(&r, E_DIRECTION, (uint64_t)COUNT(directions));
+	*s = (struct vfm_synth){.width = width, .height = height, .frames = frames, .shape = shapes[shape],
+		.color = colors[color].name, .direction = directions[dir].name};
+	snprintf(s->caption, sizeof(s->caption), "a %s %s moves %s", s->color, s->shape, s->direction);
+	s->size = between(&r, E_SIZE, 0.30, 0.42) * (width < height ? width : height);
+	place(s, &r, dir);
+	for (int i = 0; i < 3; i++)
+		s->rgb[i] = colors[color].rgb[i] + between(&r, E_SHADE + i, -12, 12);
+	s->back = between(&r, E_BACK, 30, 50);
+	s->slope = between(&r, E_SLOPE, -8, 8);
+	return 0;
+}
+
+/* (x, y) from the centre, in units of half the size. */
+static bool inside(char shape, double x, double y)
+{
+	if (shape == 's')
+		return fabs(x) <= 0.9 && fabs(y) <= 0.9;
+	if (shape == 'c')
+		return x * x + y * y <= 1;
+	return y <= 0.9 && y >= -0.9 && fabs(x) <= (y + 0.9) / 1.8;
+}
+
+static double coverage(const struct vfm_synth *s, double cx, double cy, int px, int py)
+{
+	const double scale = 2 / s->size;
+	int hits = 0;
+
+	for (int j = 0; j < SUB; j++)
+		for (int i = 0; i < SUB; i++)
+			hits += inside(s->shape[0], (px + (i + 0.5) / SUB - cx) * scale, (py + (j + 0.5) / SUB - cy) * scale);
+	return (double)hits / (SUB * SUB);
+}
+
+static uint8_t byte(double x)
+{
+	return x <= 0 ? 0 : x >= 255 ? 255 : (uint8_t)(x + 0.5);
+}
+
+void vfm_synth_frame(const struct vfm_synth *s, int frame, uint8_t *rgb)
+{
+	const double at = (double)frame / (s->frames - 1);
+	const double cx = s->x + at * s->dx, cy = s->y + at * s->dy;
+	const int x0 = (int)(cx - s->size / 2), x1 = (int)(cx + s->size / 2) + 1;
+	const int y0 = (int)(cy - s->size / 2), y1 = (int)(cy + s->size / 2) + 1;
+
+	for (int y = 0; y < s->height; y++) {
+		uint8_t *line = rgb + (size_t)y * (size_t)s->width * 3;
+		double grey = s->back + s->slope * y / (s->height - 1);
+
+		memset(line, byte(grey), (size_t)s->width * 3);
+		for (int x = x0 > 0 ? x0 : 0; y >= y0 && y <= y1 && x <= x1 && x < s->width; x++) {
+			double a = coverage(s, cx, cy, x, y);
+
+			for (int i = 0; i < 3; i++)
+				line[3 * x + i] = byte(grey + a * (s->rgb[i] - grey));
+		}
+	}
+}

@@ -1,0 +1,71 @@
+/* tar.h - tar archives: what WebDataset shards are made of.
+ *
+ * Written: POSIX ustar with mode 0644, owner 0 and time 0 (the same members give the same bytes),
+ * and a pax header only for a name or size that ustar cannot hold.  Read: ustar, pax (path and size),
+ * GNU (long names, base-256 sizes) and v7.  Sparse members, unknown pax syntax, bad checksums, sizes beyond
+ * the file and a missing end are errors.
+ *
+ * Local calls; a reader or writer belongs to one thread.
+ */
+#ifndef VFM_DATA_TAR_H
+#define VFM_DATA_TAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+#define VFM_TAR_BLOCK 512
+#define VFM_TAR_NAME_MAX 4096
+
+/* ---- reading: over memory, usually a vfm_map ---- */
+
+struct vfm_tar { /* plain data; borrows data and what */
+	const uint8_t *data;
+	uint64_t size, pos;
+	const char *what; /* the archive's name, for errors */
+};
+
+struct vfm_tar_member {
+	char name[VFM_TAR_NAME_MAX + 1];
+	uint64_t header_offset; /* of its first header, a pax or GNU long-name one included */
+	uint64_t data_offset, size;
+	char type; /* '0': a regular file */
+};
+
+void vfm_tar_init(struct vfm_tar *t, const void *data, uint64_t size, const char *what);
+/* 1 = *m is the next member, 0 = the end (t->pos: offset of the first zero block), VFM_EINPUT = damaged
+ * (nothing more can be read).  Memory is bounded by *m. */
+int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err);
+
+/* Where the next member's header stands: data and padding of m lie before it. */
+uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
+
+/* Splits a member name by WebDataset's rule: key = all before the first dot of the last part, part = all behind
+ * it.  Returns the key's length and the part within name; 0 if the name does not name a sample's part (no dot,
+ * nothing before it, or a name that starts with "__"). */
+size_t vfm_tar_split_name(const char *name, const char **part);
+
+/* ---- writing ---- */
+
+struct vfm_tar_writer { /* plain data; borrows f and what */
+	FILE *f;
+	uint64_t pos;  /* bytes written */
+	uint64_t left; /* payload bytes that the current member still expects */
+	const char *what;
+};
+
+void vfm_tar_writer_init(struct vfm_tar_writer *w, FILE *f, const char *what);
+/* begin, write … until size bytes are there, end.  VFM_EINPUT: a name that no tar can hold;
+ * VFM_EENV: cannot write.  *data_offset may be NULL. */
+int vfm_tar_begin(struct vfm_tar_writer *w, const char *name, uint64_t size, uint64_t *data_offset,
+	struct vfm_err *err);
+int vfm_tar_write(struct vfm_tar_writer *w, const void *data, size_t len, struct vfm_err *err);
+int vfm_tar_end(struct vfm_tar_writer *w, struct vfm_err *err);
+int vfm_tar_add(struct vfm_tar_writer *w, const char *name, const void *data, size_t len, uint64_t *data_offset,
+	struct vfm_err *err); /* the three in one */
+int vfm_tar_finish(struct vfm_tar_writer *w, struct vfm_err *err); /* the two zero blocks */
+
+#endif
