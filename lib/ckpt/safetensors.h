@@ -30,6 +30,7 @@ struct vfm_st_tensor {
 struct vfm_st {
 	struct vfm_st_tensor *t; /* by offset */
 	size_t n;
+	struct vfm_st_tensor **by_name; /* the same, sorted */
 	uint64_t data;           /* where the data begins in the file */
 	uint64_t bytes;          /* of the data */
 	struct {

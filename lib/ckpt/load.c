@@ -1,0 +1,345 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_impl.h"
+
+enum { CONVERT_ELEMS = 32768 };
+
+void vfm_ckpt_close(struct vfm_ckpt *c)
+{
+	struct ckpt_priv *pv;
+
+	if (!c)
+		return;
+	pv = c->priv;
+	for (int i = 0; i < c->n_files; i++) {
+		if (c->file[i].fd >= 0)
+			close(c->file[i].fd);
+		if (c->file[i].have_st)
+			vfm_st_release(&c->file[i].st);
+	}
+	for (int i = 0; i < 4; i++)
+		free(pv->slot[i].buf);
+	json_decref(pv->root);
+	vfm_arena_release(&pv->arena);
+	free(pv->tmp);
+	free(pv);
+	free(c->file);
+	free(c->t);
+	free(c->path);
+	free(c);
+}
+
+/* ---- a plain .safetensors file, seen as a checkpoint ---- */
+
+static int tensor_cmp(const void *a, const void *b)
+{
+	return strcmp(((const struct vfm_ckpt_tensor *)a)->name, ((const struct vfm_ckpt_tensor *)b)->name);
+}
+
+static void plain_tensors(struct vfm_ckpt *c)
+{
+	struct ckpt_priv *pv = c->priv;
+	const struct vfm_st *st = &c->file[0].st;
+
+	c->t = vfm_calloc(st->n + 1, sizeof(*c->t));
+	for (size_t i = 0; i < st->n; i++) {
+		const struct vfm_st_tensor *s = &st->t[i];
+		struct vfm_ckpt_tensor *t = &c->t[c->n++];
+
+		*t = (struct vfm_ckpt_tensor){.name = s->name, .dtype = s->dtype, .ndim = s->ndim, .n_pieces = 1};
+		memcpy(t->shape, s->shape, sizeof(t->shape));
+		t->bytes = (int64_t)(s->end - s->begin);
+		t->numel = t->bytes / (int64_t)vfm_dtype_size(t->dtype);
+		t->piece = vfm_arena_alloc(&pv->arena, sizeof(*t->piece));
+		t->piece[0] = (struct vfm_ckpt_piece){.tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
+	}
+	qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
+}
+
+static int open_plain(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
+	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
+	struct vfm_ckpt_file *f = vfm_calloc(1, sizeof(*f));
+	struct stat st;
+	int rc = 0;
+
+	c->priv = pv;
+	c->path = vfm_strdup(path);
+	c->plain = true;
+	c->step = -1;
+	c->world = 1;
+	c->file = f;
+	c->n_files = 1;
+	for (int i = 0; i < 4; i++)
+		pv->slot[i].file = -1;
+	f->name = c->path;
+	f->chunk_bytes = CKPT_CHUNK;
+	f->fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (f->fd < 0 || fstat(f->fd, &st) != 0) {
+		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", path);
+	} else if (!S_ISREG(st.st_mode)) {
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: neither a checkpoint nor a safetensors file", path);
+	} else {
+		f->bytes = (uint64_t)st.st_size;
+		c->bytes = st.st_size;
+		c->saved_at = (double)st.st_mtime;
+		rc = vfm_st_open(&f->st, f->fd, f->bytes, path, err);
+		f->have_st = rc == 0;
+	}
+	if (rc < 0) {
+		vfm_ckpt_close(c);
+		return rc;
+	}
+	plain_tensors(c);
+	*out = c;
+	return 0;
+}
+
+int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = NULL;
+	struct stat st;
+	char *real = NULL, *m = NULL;
+	int rc;
+
+	*out = NULL;
+	TRY(vfm_ckpt_resolve(path, &real, err));
+	if (stat(real, &st) == 0 && !S_ISDIR(st.st_mode)) {
+		rc = open_plain(out, real, err);
+		goto out;
+	}
+	TRY_OUT(ckpt_load_manifest(&c, real, err));
+	for (int i = 0; i < c->n_files; i++)
+		TRY_OUT(ckpt_file_stat(c, i, err));
+	m = vfm_strfmt("%s/%s", real, CKPT_MANIFEST);
+	if (stat(m, &st) == 0)
+		c->saved_at = (double)st.st_mtime;
+	*out = c;
+	c = NULL;
+out:
+	vfm_ckpt_close(c);
+	free(m);
+	free(real);
+	return rc;
+}
+
+const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name)
+{
+	struct vfm_ckpt_tensor key = {.name = name};
+
+	return c->n ? bsearch(&key, c->t, (size_t)c->n, sizeof(key), tensor_cmp) : NULL;
+}
+
+/* ---- verified bytes ---- */
+
+static int open_file(struct vfm_ckpt *c, int file, struct vfm_err *err)
+{
+	struct vfm_ckpt_file *f = &c->file[file];
+	char *p;
+
+	if (f->fd >= 0)
+		return 0;
+	p = vfm_strfmt("%s/%s", c->path, f->name);
+	f->fd = open(p, O_RDONLY | O_CLOEXEC);
+	if (f->fd < 0)
+		vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", p);
+	free(p);
+	return f->fd < 0 ? VFM_EENV : 0;
+}
+
+/* Loads a chunk into the least recently used of a few slots and checks its hash there, so
+ * that what is used is what was checked. */
+static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct ckpt_slot **out, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	struct vfm_ckpt_file *f = &c->file[file];
+	struct ckpt_slot *s = &pv->slot[0];
+	uint64_t off = (uint64_t)chunk * (uint64_t)f->chunk_bytes;
+	size_t len = (size_t)(f->bytes - off < (uint64_t)f->chunk_bytes ? f->bytes - off : (uint64_t)f->chunk_bytes);
+	char hex[VFM_SHA256_HEX];
+
+	for (int i = 0; i < 4; i++) {
+		if (pv->slot[i].file == file && pv->slot[i].chunk == chunk) {
+			pv->slot[i].used = ++pv->clock;
+			*out = &pv->slot[i];
+			return 0;
+		}
+		if (pv->slot[i].used < s->used)
+			s = &pv->slot[i];
+	}
+	TRY(open_file(c, file, err));
+	s->file = -1;
+	if (s->cap < len) {
+		s->buf = vfm_realloc(s->buf, len, 1);
+		s->cap = len;
+	}
+	TRY(vfm_full_pread(f->fd, s->buf, len, off, f->name, err));
+	if (f->chunks) {
+		vfm_sha256_of(s->buf, len, hex);
+		if (strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)chunk))) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: bytes %llu to %llu do not have their sha256", c->path, f->name,
+				(unsigned long long)off, (unsigned long long)(off + len));
+	}
+	s->file = file;
+	s->chunk = chunk;
+	s->used = ++pv->clock;
+	*out = s;
+	return 0;
+}
+
+int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst, struct vfm_err *err)
+{
+	uint64_t cb = (uint64_t)c->file[file].chunk_bytes;
+	uint8_t *d = dst;
+
+	if (off > c->file[file].bytes || len > c->file[file].bytes - off)
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: truncated", c->path, c->file[file].name);
+	while (len) {
+		const struct ckpt_slot *s;
+		size_t in = (size_t)(off % cb), k = (size_t)(cb - in) < len ? (size_t)(cb - in) : len;
+
+		TRY(get_chunk(c, file, (int64_t)(off / cb), &s, err));
+		memcpy(d, s->buf + in, k);
+		d += k;
+		off += k;
+		len -= k;
+	}
+	return 0;
+}
+
+int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
+{
+	struct vfm_ckpt_file *f = &c->file[file];
+	uint64_t need = 8;
+	uint8_t *buf = NULL;
+	char *what;
+	int rc = 0;
+
+	if (f->have_st)
+		return 0;
+	what = vfm_strfmt("%s/%s", c->path, f->name);
+	do { /* 8 bytes, then the header; need is at most VFM_ST_MAX_HEADER + 8 and within the file */
+		size_t len = (size_t)need;
+
+		buf = vfm_realloc(buf, len, 1);
+		rc = ckpt_fetch(c, file, 0, len, buf, err);
+		if (!rc)
+			rc = vfm_st_parse(&f->st, buf, len, f->bytes, what, &need, err);
+		if (rc < 0 && need <= len)
+			break;
+	} while (rc < 0);
+	f->have_st = rc == 0;
+	free(buf);
+	free(what);
+	return rc;
+}
+
+int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off, struct vfm_err *err)
+{
+	const struct vfm_ckpt_file *f = &c->file[p->file];
+	const struct vfm_st_tensor *s;
+	bool ok;
+
+	TRY(ckpt_file_header(c, p->file, err));
+	s = vfm_st_find(&f->st, p->tensor);
+	if (!s)
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: no tensor '%.200s', which the manifest names", c->path, f->name, p->tensor);
+	ok = s->dtype == t->dtype && s->ndim == (p->is_range ? 1 : t->ndim);
+	for (int d = 0; ok && d < s->ndim; d++)
+		ok = s->shape[d] == (p->is_range ? p->numel : p->box.ext[d]);
+	if (!ok)
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: tensor '%.200s' has not the type and shape of the manifest", c->path, f->name, p->tensor);
+	*off = f->st.data + s->begin;
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int file, uint64_t at, int64_t n, enum vfm_dtype dtype,
+	uint8_t *dst, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	size_t ss = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
+
+	if (dtype == t->dtype)
+		return ckpt_fetch(c, file, at, (size_t)n * ss, dst, err);
+	if (!pv->tmp)
+		pv->tmp = vfm_malloc(CONVERT_ELEMS * 8);
+	while (n > 0) {
+		size_t k = n < CONVERT_ELEMS ? (size_t)n : CONVERT_ELEMS;
+
+		TRY(ckpt_fetch(c, file, at, k * ss, pv->tmp, err));
+		vfm_dtype_convert(dtype, dst, t->dtype, pv->tmp, k);
+		dst += k * ds;
+		at += k * ss;
+		n -= (int64_t)k;
+	}
+	return 0;
+}
+
+static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s, struct vfm_runs *r, struct vfm_err *err)
+{
+	int64_t n = s && s->part ? vfm_part_numel(s->part) : t->numel, a = s ? s->a : 0, b = s && s->b ? s->b : n;
+	bool ok = a >= 0 && a <= b && b <= n;
+
+	if (s && s->part)
+		ok = ok && s->part->ndim == t->ndim && !memcmp(s->part->global, t->shape, sizeof(*t->shape) * (size_t)t->ndim);
+	if (!ok)
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': what is asked for is not a part of its shape", c->path, t->name);
+	if (s && s->part)
+		vfm_runs_add_part(r, s->part, a, b);
+	else
+		vfm_runs_add_range(r, a, b, 0);
+	return 0;
+}
+
+int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice, enum vfm_dtype dtype,
+	void *dst, struct vfm_err *err)
+{
+	struct vfm_runs want = {0}, have = {0};
+	struct vfm_copies plan = {0};
+	size_t es = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
+	int rc = dst_runs(c, t, slice, &want, err);
+
+	for (int i = 0; i < t->n_pieces && !rc && want.n; i++) {
+		const struct vfm_ckpt_piece *p = &t->piece[i];
+		int64_t lo = want.v[0].glob, hi = want.v[want.n - 1].glob + want.v[want.n - 1].n;
+		uint64_t off;
+
+		vfm_runs_clear(&have);
+		vfm_copies_clear(&plan);
+		if (p->is_range)
+			vfm_runs_add_range(&have, p->a, p->b, 0);
+		else
+			vfm_runs_add_box(&have, t->shape, &p->box, 0, lo, hi);
+		if (!vfm_runs_plan(&have, &want, &plan))
+			continue;
+		rc = ckpt_piece_place(c, t, p, &off, err);
+		for (size_t k = 0; k < plan.n && !rc; k++)
+			rc = copy_run(c, t, p->file, off + (uint64_t)plan.v[k].src * es, plan.v[k].n, dtype, (uint8_t *)dst + (size_t)plan.v[k].dst * ds, err);
+	}
+	if (rc < 0)
+		vfm_err_context(err, "tensor '%.200s'", t->name);
+	vfm_copies_release(&plan);
+	vfm_runs_release(&have);
+	vfm_runs_release(&want);
+	return rc;
+}
+
+int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst, struct vfm_err *err)
+{
+	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(c, name);
+
+	if (!t)
+		return vfm_fail(err, VFM_EUSAGE, "%s: no tensor '%.200s'", c->path, name);
+	return vfm_ckpt_read_tensor(c, t, slice, dtype, dst, err);
+}

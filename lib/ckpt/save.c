@@ -1,0 +1,757 @@
+#include "ckpt/ckpt.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "ckpt/ckpt_impl.h"
+
+struct entry;
+struct piece {
+	const struct entry *e;
+	char *file_name;      /* its tensor's name in the file */
+	bool is_range;
+	struct vfm_box box;
+	int64_t a, b;
+	struct vfm_runs src;  /* glob: element of data; loc: element of the piece */
+	int64_t numel;
+};
+struct entry {
+	char *name;           /* "PART/NAME" */
+	size_t part_len;
+	enum vfm_dtype dtype;
+	int ndim;
+	int64_t shape[VFM_NDIM_MAX];
+	struct piece *p;
+	int n;
+	const void *data;
+	void *owned;
+	size_t owned_bytes;
+};
+struct vfm_ckpt_writer {
+	struct vfm_ckpt_spec spec;
+	char *dir, *final, *tmp;
+	json_t *config, *state;
+	struct entry *e;
+	size_t n, cap;
+};
+
+struct vfm_ckpt_writer *vfm_ckpt_begin(const struct vfm_ckpt_spec *spec)
+{
+	struct vfm_ckpt_writer *w = vfm_calloc(1, sizeof(*w));
+
+	w->spec = *spec;
+	if (w->spec.size < 1)
+		w->spec.size = 1;
+	w->dir = vfm_strdup(spec->dir);
+	w->spec.dir = w->dir;
+	w->final = vfm_ckpt_path(spec->dir, spec->step);
+	w->tmp = vfm_strfmt("%s.tmp", w->final);
+	w->config = spec->config ? json_deep_copy(spec->config) : NULL;
+	w->state = spec->state ? json_deep_copy(spec->state) : NULL;
+	return w;
+}
+
+void vfm_ckpt_abandon(struct vfm_ckpt_writer *w)
+{
+	if (!w)
+		return;
+	for (size_t i = 0; i < w->n; i++) {
+		struct entry *e = &w->e[i];
+
+		for (int k = 0; k < e->n; k++) {
+			free(e->p[k].file_name);
+			vfm_runs_release(&e->p[k].src);
+		}
+		if (e->owned)
+			vfm_big_free(e->owned, e->owned_bytes);
+		free(e->p);
+		free(e->name);
+	}
+	free(w->e);
+	json_decref(w->config);
+	json_decref(w->state);
+	free(w->dir);
+	free(w->final);
+	free(w->tmp);
+	free(w);
+}
+
+/* ---- what a rank adds ---- */
+
+static int check_name(const char *name, size_t *part_len, struct vfm_err *err)
+{
+	const char *slash = strchr(name, '/');
+	json_t *utf8 = json_string(name);
+	bool ok = utf8 && slash && slash > name && slash[1] && strlen(name) < 1024 && isalnum((unsigned char)name[0]);
+
+	json_decref(utf8);
+	for (const char *p = name; ok && p < slash; p++)
+		ok = isalnum((unsigned char)*p) || *p == '_' || *p == '-';
+	if (!ok)
+		return vfm_fail(err, VFM_EUSAGE, "checkpoint: bad tensor name '%.200s': expected PART/NAME", name);
+	*part_len = (size_t)(slash - name);
+	return 0;
+}
+
+static struct piece *new_piece(struct entry *e)
+{
+	e->p = vfm_realloc(e->p, (size_t)e->n + 1, sizeof(*e->p));
+	e->p[e->n] = (struct piece){0};
+	return &e->p[e->n++];
+}
+
+static void add_range(struct entry *e, int64_t a, int64_t b)
+{
+	struct vfm_box box[2 * VFM_NDIM_MAX];
+	int n = vfm_range_boxes(e->ndim, e->shape, a, b, box);
+	struct piece *p = new_piece(e);
+
+	p->numel = b - a;
+	p->a = a;
+	p->b = b;
+	p->is_range = n != 1;
+	if (n == 1)
+		p->box = box[0];
+	else if (b == a && a == 0) { /* a tensor without elements */
+		p->box = vfm_box_full(e->ndim, e->shape);
+		p->is_range = vfm_box_numel(&p->box) != 0;
+	}
+	vfm_runs_add_range(&p->src, 0, b - a, 0);
+}
+
+static void add_part(struct entry *e, const struct vfm_part *part, int64_t a, int64_t b)
+{
+	struct vfm_box *box, *loc;
+	int n;
+
+	vfm_part_range_boxes(part, a, b, &box, &loc, &n);
+	for (int i = 0; i < n; i++) {
+		struct piece *p = new_piece(e);
+
+		p->box = box[i];
+		p->numel = vfm_box_numel(&box[i]);
+		vfm_runs_add_box(&p->src, part->shape, &loc[i], 0, a, b);
+		for (size_t k = 0; k < p->src.n; k++)
+			p->src.v[k].glob -= a;
+	}
+	free(box);
+	free(loc);
+}
+
+static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t *a, int64_t *b, struct vfm_err *err)
+{
+	int64_t n = s && s->part ? vfm_part_numel(s->part) : vfm_shape_numel(e->ndim, e->shape);
+	bool ok = e->ndim >= 0 && e->ndim <= VFM_NDIM_MAX && n >= 0;
+
+	*a = s ? s->a : 0;
+	*b = s && s->b ? s->b : n;
+	if (ok && s && s->part)
+		ok = s->part->ndim == e->ndim && !memcmp(s->part->global, e->shape, sizeof(*e->shape) * (size_t)e->ndim);
+	if (!ok || *a < 0 || *b < *a || *b > n)
+		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': bad shape or slice", e->name);
+	return 0;
+}
+
+int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
+	const struct vfm_slice *slice, const void *data, struct vfm_err *err)
+{
+	struct entry *e;
+	size_t part_len;
+	int64_t a, b;
+
+	TRY(check_name(name, &part_len, err));
+	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
+	e = &w->e[w->n++];
+	*e = (struct entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim, .data = data};
+	for (int d = 0; d < ndim && d < VFM_NDIM_MAX; d++)
+		e->shape[d] = shape[d];
+	TRY(check_slice(e, slice, &a, &b, err));
+	if (slice && slice->part)
+		add_part(e, slice->part, a, b);
+	else if (a < b || (a == 0 && b == 0))
+		add_range(e, a, b);
+	if (w->spec.snapshot && b > a) {
+		e->owned_bytes = (size_t)(b - a) * vfm_dtype_size(dtype);
+		e->owned = vfm_big_alloc(e->owned_bytes, name, err);
+		if (!e->owned)
+			return VFM_EENV;
+		memcpy(e->owned, data, e->owned_bytes);
+		e->data = e->owned;
+	}
+	return 0;
+}
+
+/* ---- files ---- */
+
+static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
+{
+	return vfm_fail_errno(err, VFM_EENV, "cannot save checkpoint '%s'", w->final);
+}
+
+struct out {                  /* a file that is hashed as it is written, chunk by chunk */
+	const struct vfm_ckpt_writer *w;
+	int fd;
+	uint8_t *chunk;
+	size_t fill;
+	uint64_t bytes;
+	struct vfm_sha256 *all;
+	json_t *chunks;
+};
+
+static int write_all(const struct vfm_ckpt_writer *w, int fd, const void *data, size_t len, struct vfm_err *err)
+{
+	const char *p = data;
+
+	while (len) {
+		ssize_t k = write(fd, p, len);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return save_fail(w, err);
+		p += k;
+		len -= (size_t)k;
+	}
+	return 0;
+}
+
+static int out_flush(struct out *o, struct vfm_err *err)
+{
+	char hex[VFM_SHA256_HEX];
+
+	if (!o->fill)
+		return 0;
+	vfm_sha256_of(o->chunk, o->fill, hex);
+	json_array_append_new(o->chunks, json_string(hex));
+	vfm_sha256_add(o->all, o->chunk, o->fill);
+	TRY(write_all(o->w, o->fd, o->chunk, o->fill, err));
+	o->bytes += o->fill;
+	o->fill = 0;
+	return 0;
+}
+
+static int out_add(struct out *o, const void *data, size_t len, struct vfm_err *err)
+{
+	const uint8_t *p = data;
+
+	while (len) {
+		size_t k = CKPT_CHUNK - o->fill < len ? CKPT_CHUNK - o->fill : len;
+
+		memcpy(o->chunk + o->fill, p, k);
+		o->fill += k;
+		p += k;
+		len -= k;
+		if (o->fill == CKPT_CHUNK)
+			TRY(out_flush(o, err));
+	}
+	return 0;
+}
+
+static int close_synced(const struct vfm_ckpt_writer *w, int fd, struct vfm_err *err)
+{
+	int bad = fsync(fd) != 0 ? errno : 0;
+
+	if (close(fd) != 0 && !bad)
+		bad = errno;
+	if (!bad)
+		return 0;
+	errno = bad;
+	return save_fail(w, err);
+}
+
+struct file_plan {            /* one file: the pieces of one part */
+	char *name;
+	struct vfm_st_tensor *t;
+	struct piece **p;
+	size_t n;
+};
+
+/* Lays out the pieces of part `part` (its first entry is e0) in a file of their own. */
+static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct file_plan *f)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < w->n; i++)
+		n += (size_t)w->e[i].n;
+	*f = (struct file_plan){.name = vfm_strfmt("%.*s-%05d.safetensors", (int)e0->part_len, e0->name, w->spec.rank)};
+	f->t = vfm_calloc(n, sizeof(*f->t));
+	f->p = vfm_calloc(n, sizeof(struct piece *));
+	for (size_t i = 0; i < w->n; i++) {
+		struct entry *e = &w->e[i];
+
+		if (e->part_len != e0->part_len || memcmp(e->name, e0->name, e0->part_len) != 0)
+			continue;
+		for (int k = 0; k < e->n; k++) {
+			struct piece *p = &e->p[k];
+			struct vfm_st_tensor *t = &f->t[f->n];
+
+			*t = (struct vfm_st_tensor){.name = p->file_name, .dtype = e->dtype, .ndim = p->is_range ? 1 : e->ndim};
+			for (int d = 0; d < t->ndim; d++)
+				t->shape[d] = p->is_range ? p->numel : p->box.ext[d];
+			f->p[f->n++] = p;
+		}
+	}
+}
+
+static int name_cmp(const void *a, const void *b)
+{
+	return strcmp((*(struct piece *const *)a)->file_name, (*(struct piece *const *)b)->file_name);
+}
+
+/* A whole tensor keeps its name in the file; slices are numbered in the order in which they were added. */
+static void name_pieces(struct vfm_ckpt_writer *w)
+{
+	size_t serial = 0;
+
+	for (size_t i = 0; i < w->n; i++) {
+		struct entry *e = &w->e[i];
+		const char *base = e->name + e->part_len + 1;
+
+		for (int k = 0; k < e->n; k++) {
+			bool whole = !e->p[k].is_range && e->p[k].numel == vfm_shape_numel(e->ndim, e->shape);
+
+			e->p[k].e = e;
+			free(e->p[k].file_name);
+			e->p[k].file_name = whole ? vfm_strdup(base) : vfm_strfmt("%s@%zu", base, serial++);
+		}
+	}
+}
+
+static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err *err)
+{
+	struct vfm_st_tensor *sorted = vfm_calloc(f->n, sizeof(*sorted));
+	struct piece **by_name = vfm_calloc(f->n, sizeof(struct piece *));
+	char step[32], rank[32];
+	const char *meta[3][2] = {{"format", "pt"}, {"vfm.rank", rank}, {"vfm.step", step}};
+	struct vfm_buf head = {0};
+	int rc = 0;
+
+	snprintf(step, sizeof(step), "%lld", (long long)o->w->spec.step);
+	snprintf(rank, sizeof(rank), "%d/%d", o->w->spec.rank, o->w->spec.size);
+	memcpy(sorted, f->t, f->n * sizeof(*sorted));
+	memcpy(by_name, f->p, f->n * sizeof(struct piece *));
+	qsort(by_name, f->n, sizeof(struct piece *), name_cmp);
+	for (size_t i = 1; i < f->n && !rc; i++)
+		if (!name_cmp(&by_name[i - 1], &by_name[i]))
+			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice", o->w->final,
+				by_name[i]->file_name);
+	if (rc)
+		goto out;
+	vfm_st_layout(sorted, f->n, meta, 3, &head);
+	TRY_OUT(out_add(o, head.data, head.len, err));
+	for (size_t i = 0; i < f->n; i++) {
+		struct piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
+		struct piece *p = *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), name_cmp);
+		size_t es = vfm_dtype_size(sorted[i].dtype);
+
+		for (size_t k = 0; k < p->src.n; k++)
+			TRY_OUT(out_add(o, (const char *)p->e->data + (size_t)p->src.v[k].glob * es, (size_t)p->src.v[k].n * es, err));
+	}
+	rc = out_flush(o, err);
+out:
+	vfm_buf_release(&head);
+	free(by_name);
+	free(sorted);
+	return rc;
+}
+
+static int write_file(struct vfm_ckpt_writer *w, const struct file_plan *f, json_t *files, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", w->tmp, f->name), hex[VFM_SHA256_HEX];
+	struct out o = {.w = w, .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+	int rc = 0;
+
+	free(path);
+	if (o.fd < 0)
+		return save_fail(w, err);
+	o.chunk = vfm_malloc(CKPT_CHUNK);
+	o.all = vfm_sha256_new();
+	o.chunks = json_array();
+	rc = write_pieces(&o, f, err);
+	vfm_sha256_end(o.all, hex);
+	if (rc < 0)
+		close(o.fd);
+	else
+		rc = close_synced(w, o.fd, err);
+	free(o.chunk);
+	if (rc < 0) {
+		json_decref(o.chunks);
+		return rc;
+	}
+	json_array_append_new(files, json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)o.bytes, "sha256", hex,
+		"chunk_bytes", CKPT_CHUNK, "chunks", o.chunks));
+	return 0;
+}
+
+static json_t *int_array(const int64_t *v, int n)
+{
+	json_t *a = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(a, json_integer(v[i]));
+	return a;
+}
+
+static json_t *piece_json(const struct entry *e, const struct piece *p, const char *file)
+{
+	json_t *j = json_pack("{s:s, s:s}", "file", file, "tensor", p->file_name);
+
+	if (p->is_range)
+		json_object_set_new(j, "range", json_pack("[I,I]", (json_int_t)p->a, (json_int_t)p->b));
+	else
+		json_object_set_new(j, "box", json_pack("{s:o, s:o}", "offset", int_array(p->box.off, e->ndim), "extent",
+			int_array(p->box.ext, e->ndim)));
+	return j;
+}
+
+/* Writes this rank's files; *mine becomes {"tensors":[…],"files":[…]}. */
+static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err *err)
+{
+	json_t *files = json_array(), *tensors = json_array();
+	int rc = 0;
+
+	name_pieces(w);
+	for (size_t i = 0; i < w->n && !rc; i++) {
+		struct entry *e = &w->e[i];
+		struct file_plan f;
+		bool seen = false;
+
+		for (size_t k = 0; k < i && !seen; k++)
+			seen = w->e[k].part_len == e->part_len && !memcmp(w->e[k].name, e->name, e->part_len);
+		if (seen)
+			continue;
+		plan_file(w, e, &f);
+		if (f.n)
+			rc = write_file(w, &f, files, err);
+		free(f.name);
+		free(f.t);
+		free(f.p);
+	}
+	for (size_t i = 0; i < w->n; i++) {
+		const struct entry *e = &w->e[i];
+		char *file = vfm_strfmt("%.*s-%05d.safetensors", (int)e->part_len, e->name, w->spec.rank);
+		json_t *pieces = json_array();
+
+		for (int k = 0; k < e->n; k++)
+			json_array_append_new(pieces, piece_json(e, &e->p[k], file));
+		json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", e->name, "dtype", vfm_dtype_name(e->dtype), "shape",
+			int_array(e->shape, e->ndim), "pieces", pieces));
+		free(file);
+	}
+	*mine = json_pack("{s:o, s:o}", "tensors", tensors, "files", files);
+	return rc;
+}
+
+/* ---- the manifest ---- */
+
+static int by_json_name(const void *a, const void *b)
+{
+	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+
+	return strcmp(json_string_value(json_object_get(x, "name")), json_string_value(json_object_get(y, "name")));
+}
+
+/* The tensors of all ranks by name; what several ranks hold of one is put together. */
+static json_t *merge_tensors(json_t **ranks, int size)
+{
+	json_t *by_name = json_object(), *out = json_array(), **v;
+	const char *name;
+	json_t *t;
+	size_t n = 0, i;
+
+	for (int r = 0; r < size; r++) {
+		json_array_foreach(json_object_get(ranks[r], "tensors"), i, t) {
+			json_t *have;
+
+			name = json_string_value(json_object_get(t, "name"));
+			have = name ? json_object_get(by_name, name) : NULL;
+			if (have)
+				json_array_extend(json_object_get(have, "pieces"), json_object_get(t, "pieces"));
+			else if (name)
+				json_object_set(by_name, name, t);
+		}
+	}
+	v = vfm_calloc(json_object_size(by_name) + 1, sizeof(json_t *));
+	json_object_foreach(by_name, name, t)
+		v[n++] = t;
+	qsort(v, n, sizeof(json_t *), by_json_name);
+	for (i = 0; i < n; i++)
+		json_array_append(out, v[i]);
+	free(v);
+	json_decref(by_name);
+	return out;
+}
+
+/* A line a tensor and a line a file: large, but one can look at it and compare it. */
+static void manifest_text(const json_t *m, struct vfm_buf *b)
+{
+	const char *key;
+	const json_t *v, *x;
+	size_t i;
+	bool first = true;
+
+	vfm_buf_adds(b, "{");
+	json_object_foreach((json_t *)(uintptr_t)m, key, v) {
+		vfm_buf_addf(b, "%s\n\"%s\":", first ? "" : ",", key);
+		first = false;
+		if (!json_is_array(v)) {
+			vfm_json_text(b, v, 0);
+			continue;
+		}
+		json_array_foreach(v, i, x) {
+			vfm_buf_adds(b, i ? ",\n " : "[\n ");
+			vfm_json_text(b, x, 0);
+		}
+		vfm_buf_adds(b, json_array_size(v) ? "\n]" : "[]");
+	}
+	vfm_buf_adds(b, "\n}\n");
+}
+
+static int write_small(const struct vfm_ckpt_writer *w, const char *name, const struct vfm_buf *b, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", w->tmp, name);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), rc;
+
+	free(path);
+	if (fd < 0)
+		return save_fail(w, err);
+	rc = write_all(w, fd, b->data, b->len, err);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	return close_synced(w, fd, err);
+}
+
+static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_err *err)
+{
+	json_t *files = json_array(), *m, *f;
+	struct vfm_buf text = {0}, sums = {0};
+	char hex[VFM_SHA256_HEX];
+	struct vfm_ckpt *check = NULL;
+	size_t i;
+	int rc;
+
+	for (int r = 0; r < w->spec.size; r++)
+		json_array_extend(files, json_object_get(ranks[r], "files"));
+	m = json_pack("{s:i, s:I, s:i}", "v", 1, "step", (json_int_t)w->spec.step, "world", w->spec.size);
+	json_object_set_new(m, "config", w->config ? json_incref(w->config) : json_object());
+	json_object_set_new(m, "state", w->state ? json_incref(w->state) : json_object());
+	json_object_set_new(m, "tensors", merge_tensors(ranks, w->spec.size));
+	json_object_set_new(m, "files", files);
+	manifest_text(m, &text);
+	/* Whatever could not be opened again must not be put in the place of what can. */
+	rc = vfm_ckpt_parse(&check, text.data, text.len, NULL, err);
+	if (rc < 0) {
+		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
+		goto out;
+	}
+	vfm_ckpt_close(check);
+	vfm_sha256_of(text.data, text.len, hex);
+	vfm_buf_addf(&sums, "%s  %s\n", hex, CKPT_MANIFEST);
+	json_array_foreach(files, i, f)
+		vfm_buf_addf(&sums, "%s  %s\n", json_string_value(json_object_get(f, "sha256")), json_string_value(json_object_get(f, "name")));
+	TRY_OUT(write_small(w, CKPT_MANIFEST, &text, err));
+	TRY_OUT(write_small(w, CKPT_SUMS, &sums, err));
+out:
+	json_decref(m);
+	vfm_buf_release(&text);
+	vfm_buf_release(&sums);
+	return rc;
+}
+
+/* ---- commit ---- */
+
+static void sweep_leftovers(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *de;
+	int64_t step;
+	bool tmp;
+
+	while (d && (de = readdir(d)) != NULL) {
+		if (ckpt_step_of(de->d_name, &step, &tmp) && tmp) {
+			char *p = vfm_strfmt("%s/%s", dir, de->d_name);
+
+			vfm_rm_rf(p, NULL); /* what cannot be removed is met again by mkdir, or is in nobody's way */
+			free(p);
+		}
+	}
+	if (d)
+		closedir(d);
+}
+
+static int make_tmp(struct vfm_ckpt_writer *w, struct vfm_err *err)
+{
+	if (vfm_mkdir_p(w->dir, err) < 0) {
+		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
+		return VFM_EENV;
+	}
+	sweep_leftovers(w->dir);
+	return mkdir(w->tmp, 0777) == 0 ? 0 : save_fail(w, err);
+}
+
+static int sync_dir(const struct vfm_ckpt_writer *w, const char *path, struct vfm_err *err)
+{
+	if (vfm_fsync_dir(path, err) < 0) {
+		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
+		return VFM_EENV;
+	}
+	return 0;
+}
+
+/* A checkpoint of the same step that is there already stays usable until the new one has its place. */
+static int put_in_place(struct vfm_ckpt_writer *w, struct vfm_err *err)
+{
+	TRY(sync_dir(w, w->tmp, err));
+	if (rename(w->tmp, w->final) != 0) {
+		if (errno != ENOTEMPTY && errno != EEXIST)
+			return save_fail(w, err);
+		if (renameat2(AT_FDCWD, w->tmp, AT_FDCWD, w->final, RENAME_EXCHANGE) != 0) {
+			char *old = vfm_strfmt("%s.old.tmp", w->final);
+			int bad = rename(w->final, old) != 0 || rename(w->tmp, w->final) != 0 ? errno : 0;
+
+			vfm_rm_rf(old, NULL);
+			free(old);
+			if (bad) {
+				errno = bad;
+				return save_fail(w, err);
+			}
+		}
+		vfm_rm_rf(w->tmp, NULL);
+	}
+	return sync_dir(w, w->dir, err);
+}
+
+static int commit_rank0(struct vfm_ckpt_writer *w, char **all, struct vfm_err *err)
+{
+	json_t **ranks = vfm_calloc((size_t)w->spec.size, sizeof(json_t *));
+	int rc = 0;
+
+	for (int r = 0; r < w->spec.size && !rc; r++) {
+		ranks[r] = vfm_json_parse(all[r], strlen(all[r]), "pieces of a rank", err);
+		if (!ranks[r])
+			rc = VFM_EENV;
+	}
+	if (!rc)
+		rc = write_manifest(w, ranks, err);
+	if (!rc)
+		rc = put_in_place(w, err);
+	for (int r = 0; r < w->spec.size; r++)
+		json_decref(ranks[r]);
+	free(ranks);
+	return rc;
+}
+
+static int agree(const struct vfm_ckpt_writer *w, int rc, struct vfm_err *err)
+{
+	return w->spec.comm ? w->spec.comm->agree(w->spec.comm->ctx, rc, err) : rc;
+}
+
+static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
+{
+	bool first = w->spec.rank == 0;
+	struct vfm_buf text = {0};
+	json_t *mine = NULL;
+	char **all = NULL, *one[1];
+	int rc;
+
+	TRY_OUT(agree(w, first ? make_tmp(w, err) : 0, err));
+	TRY_OUT(agree(w, write_files(w, &mine, err), err));
+	vfm_json_text(&text, mine, 0);
+	one[0] = text.data;
+	if (w->spec.comm)
+		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
+	TRY_OUT(agree(w, first ? commit_rank0(w, all ? all : one, err) : 0, err));
+out:
+	if (rc < 0 && first)
+		vfm_rm_rf(w->tmp, NULL);
+	for (int r = 0; all && r < w->spec.size; r++)
+		free(all[r]);
+	free(all);
+	json_decref(mine);
+	vfm_buf_release(&text);
+	return rc;
+}
+
+int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
+{
+	struct vfm_err warn = {0}, mine = {0};
+	int rc = save_steps(w, err ? err : &mine);
+
+	if (!rc && w->spec.rank == 0 && w->spec.keep_last > 0 &&
+		vfm_ckpt_prune(w->dir, w->spec.keep_last, w->spec.keep_every, w->spec.step, false, NULL, NULL, &warn) < 0)
+		vfm_warn("%s", warn.msg); /* what was to be saved is saved */
+	vfm_ckpt_abandon(w);
+	return rc;
+}
+
+struct vfm_ckpt_job {
+	pthread_t thread;
+	struct vfm_ckpt_writer *w;
+	atomic_bool done;
+	int rc;
+	struct vfm_err err;
+};
+
+static void *job_main(void *arg)
+{
+	struct vfm_ckpt_job *j = arg;
+
+	j->rc = vfm_ckpt_save(j->w, &j->err);
+	atomic_store(&j->done, true);
+	return NULL;
+}
+
+int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, struct vfm_err *err)
+{
+	struct vfm_ckpt_job *j = vfm_calloc(1, sizeof(*j));
+	sigset_t all, old;
+	int rc;
+
+	j->w = w;
+	sigfillset(&all); /* signals are for the thread that trains */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&j->thread, NULL, job_main, j);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		vfm_fail(err, VFM_EENV, "cannot save checkpoint '%s': cannot start a thread: %s", w->final, strerror(rc));
+		vfm_ckpt_abandon(w);
+		free(j);
+		return VFM_EENV;
+	}
+	*job = j;
+	return 0;
+}
+
+bool vfm_ckpt_done(struct vfm_ckpt_job *job)
+{
+	return atomic_load(&job->done);
+}
+
+int vfm_ckpt_wait(struct vfm_ckpt_job *job, struct vfm_err *err)
+{
+	int rc;
+
+	if (!job)
+		return 0;
+	pthread_join(job->thread, NULL);
+	rc = job->rc;
+	if (rc < 0 && err)
+		*err = job->err;
+	free(job);
+	return rc;
+}
