@@ -1,0 +1,59 @@
+/* vfm-bench - performance tables. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/opt.h"
+#include "base/par.h"
+#include "bench.h"
+
+static const struct vfm_verb benches[] = {
+	{"loader", "read the packs of a manifest as training would", bench_loader},
+	{0},
+};
+
+static const struct vfm_verbs family = {
+	.name = "vfm-bench",
+	.word = "BENCH",
+	.summary = "measure the parts of the toolkit",
+	.list = benches,
+};
+
+void bench_note_machine(struct vfm_table *t)
+{
+	char line[512], cpu[256] = "unknown CPU";
+	FILE *f = fopen("/proc/cpuinfo", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+			snprintf(cpu, sizeof(cpu), "%s", strchr(line, ':') + 2);
+			cpu[strcspn(cpu, "\n")] = 0;
+			break;
+		}
+	if (f)
+		fclose(f);
+	vfm_table_note(t, "measured on %s, %d threads; vfm %s", cpu, vfm_par_threads(), vfm_version());
+}
+
+static int up(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double bench_median(double *x, int n)
+{
+	qsort(x, (size_t)n, sizeof(*x), up);
+	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+int main(int argc, char **argv)
+{
+	struct vfm_err err = {0};
+	int rc;
+
+	vfm_cmd_init(argv[0]);
+	rc = vfm_verbs_run(&family, argc, argv, &err);
+	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
+}

@@ -1,0 +1,364 @@
+/* vfm-pack - shard indexes -> a sequence-packing manifest. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "data/pack.h"
+
+static struct {
+	int64_t context, batch, steps, seed, window;
+	double epochs;
+	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check;
+	struct vfm_strlist blend;
+} o = {.context = 8192, .batch = 1, .algo = "ffd", .balance = "tokens", .format = "jsonl", .last = "fill",
+	.long_ = "error", .ragged = "error", .patch = "1x2x2"};
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack (8192)", &o.context},
+	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR", "a set and its share of the tokens; may be repeated", &o.blend},
+	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs in a global step (1)", &o.batch},
+	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
+	{VFM_OPT_INT, 0, "steps", "N", "so many steps instead, however many passes it takes", &o.steps},
+	{VFM_OPT_STR, 0, "algo", "NAME", "ffd, lpfhp, or none: one sample a pack (ffd)", &o.algo},
+	{VFM_OPT_INT, 0, "seed", "N", "of all shuffling (0)", &o.seed},
+	{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size in latent pixels (1x2x2)", &o.patch},
+	{VFM_OPT_STR, 0, "balance", "WHAT", "tokens, or cost: steps of packs of similar cost (tokens)", &o.balance},
+	{VFM_OPT_STR, 0, "cost", "FILE", "coefficients of the cost of a pack", &o.cost},
+	{VFM_OPT_STR, 0, "long", "WHAT", "samples longer than the context: error or drop (error)", &o.long_},
+	{VFM_OPT_STR, 0, "ragged", "WHAT", "samples that the patch does not divide: error or drop (error)", &o.ragged},
+	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)", &o.last},
+	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
+	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
+	{VFM_OPT_STR, 0, "check", "FILE", "read a manifest through, every record of it, and write nothing", &o.check},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-pack",
+	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n--check FILE",
+	.summary = "pack the samples of shard indexes into sequences",
+	.opts = opts,
+};
+
+/* ---- options ---- */
+
+static int choose(const char *opt, const char *s, const char *a, const char *b, bool *is_b, struct vfm_err *err)
+{
+	if (strcmp(s, a) && strcmp(s, b))
+		return vfm_fail(err, VFM_EUSAGE, "--%s: expected %s or %s, got '%s'", opt, a, b, s);
+	*is_b = !strcmp(s, b);
+	return 0;
+}
+
+static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vfm_err *err)
+{
+	if (x < min || x > max)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min, (long long)max,
+			(long long)x);
+	return 0;
+}
+
+static int parse_patch(const char *s, int32_t patch[3], struct vfm_err *err)
+{
+	int used = 0;
+
+	if (sscanf(s, "%2dx%2dx%2d%n", &patch[0], &patch[1], &patch[2], &used) != 3 || s[used] || patch[0] < 1 ||
+		patch[1] < 1 || patch[2] < 1 || patch[0] > 64 || patch[1] > 64 || patch[2] > 64)
+		return vfm_fail(err, VFM_EUSAGE, "--patch: expected TxHxW, each 1 to 64, got '%s'", s);
+	return 0;
+}
+
+/* NAME=WEIGHT:DIR */
+static int parse_blend(const char *arg, struct vfm_blend_set *set, struct vfm_arena *mem, struct vfm_err *err)
+{
+	char *name = vfm_arena_strdup(mem, arg), *weight = strchr(name, '='), *dir = weight ? strchr(weight, ':') : NULL;
+
+	if (!dir || weight == name || !dir[1])
+		return vfm_fail(err, VFM_EUSAGE, "--blend: expected NAME=WEIGHT:DIR, got '%s'", arg);
+	*weight++ = 0;
+	*dir++ = 0;
+	if (vfm_parse_f64(weight, &set->weight, err) < 0)
+		return vfm_err_context(err, "--blend %s", arg);
+	if (!(set->weight > 0))
+		return vfm_fail(err, VFM_EUSAGE, "--blend %s: the weight must be > 0", arg);
+	set->name = name;
+	set->dir = dir;
+	return 0;
+}
+
+/* The last part of the path, which is what people call the set. */
+static const char *name_of(const char *dir, struct vfm_arena *mem)
+{
+	char *s = vfm_arena_strdup(mem, dir), *slash;
+
+	for (size_t n = strlen(s); n > 1 && s[n - 1] == '/'; n--)
+		s[n - 1] = 0;
+	slash = strrchr(s, '/');
+	return slash && slash[1] ? slash + 1 : s;
+}
+
+static int parse_sets(int n, char **dirs, struct vfm_blend_set *sets, struct vfm_arena *mem, struct vfm_err *err)
+{
+	double sum = 0;
+
+	if (!!n == !!o.blend.n)
+		return vfm_fail(err, VFM_EUSAGE, n ? "give either folders or --blend, not both" : "a folder is missing");
+	if (n > VFM_MANIFEST_MAX_SETS || o.blend.n > VFM_MANIFEST_MAX_SETS)
+		return vfm_fail(err, VFM_EUSAGE, "more than %d sets", VFM_MANIFEST_MAX_SETS);
+	for (int i = 0; i < n; i++) {
+		sets[i].dir = dirs[i];
+		sets[i].name = name_of(dirs[i], mem);
+	}
+	for (int i = 0; i < o.blend.n; i++) {
+		TRY(parse_blend(o.blend.v[i], &sets[i], mem, err));
+		sum += sets[i].weight;
+	}
+	for (int i = 0; i < o.blend.n; i++)
+		sets[i].weight /= sum;
+	return 0;
+}
+
+static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
+{
+	bool drop_last, cost;
+
+	TRY(range("--context", o.context, 1, VFM_MANIFEST_MAX_CONTEXT, err));
+	TRY(range("--batch", o.batch, 1, VFM_MANIFEST_MAX_BATCH, err));
+	TRY(range("--steps", o.steps, 0, ((int64_t)1 << 40) / o.batch, err));
+	TRY(range("--seed", o.seed, 0, INT64_MAX, err));
+	TRY(range("--window", o.window, 0, 1 << 30, err));
+	if (o.epochs < 0 || o.epochs > 1e6)
+		return vfm_fail(err, VFM_EUSAGE, "--epochs: expected a number > 0, at most 1e6");
+	if (o.epochs > 0 && o.steps > 0)
+		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
+	TRY(choose("last", o.last, "fill", "drop", &drop_last, err));
+	TRY(choose("balance", o.balance, "tokens", "cost", &cost, err));
+	*p = (struct vfm_plan_opts){.context = (int32_t)o.context, .batch = (int32_t)o.batch, .steps = o.steps,
+		.epochs = o.epochs > 0 ? o.epochs : 1, .drop_last = drop_last, .balance_cost = cost,
+		.seed = (uint64_t)o.seed, .window = o.window, .cost = vfm_pack_cost_default()};
+	if (vfm_pack_algo(o.algo, &p->algo, err) < 0)
+		return vfm_err_context(err, "--algo");
+	if (o.cost)
+		TRY(vfm_pack_cost_load(o.cost, &p->cost, err));
+	return 0;
+}
+
+/* ---- sets ---- */
+
+/* Complains about samples that were left out, unless that was asked for. */
+static int check_left_out(const struct vfm_blend_set *sets, int n, bool drop_long, bool drop_ragged, struct vfm_err *err)
+{
+	int64_t n_long = 0, n_ragged = 0, records = 0;
+
+	for (int i = 0; i < n; i++) {
+		n_long += sets[i].n_long;
+		n_ragged += sets[i].n_ragged;
+		records += sets[i].records;
+	}
+	if (n_long && !drop_long)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%lld of %lld samples are longer than the context of %lld tokens (--long drop leaves them out)",
+			(long long)n_long, (long long)records, (long long)o.context);
+	if (n_ragged && !drop_ragged)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%lld of %lld samples are not divisible by the patch %s (--ragged drop leaves them out)",
+			(long long)n_ragged, (long long)records, o.patch);
+	return 0;
+}
+
+static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+{
+	for (int i = 0; i < n; i++) {
+		const struct vfm_blend_set *s = &sets[i], *a = &sets[0];
+
+		if (s->channels != a->channels)
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has %d latent channels, set '%s' has %d", s->name, s->channels,
+				a->name, a->channels);
+		if (s->text_dim && h->text_dim && s->text_dim != h->text_dim)
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has texts of width %d, others have %d", s->name, s->text_dim,
+				h->text_dim);
+		h->text_dim = s->text_dim ? s->text_dim : h->text_dim;
+	}
+	h->latent_channels = sets[0].channels;
+	return 0;
+}
+
+static int scan(struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+{
+	bool drop_long, drop_ragged;
+
+	TRY(choose("long", o.long_, "error", "drop", &drop_long, err));
+	TRY(choose("ragged", o.ragged, "error", "drop", &drop_ragged, err));
+	for (int i = 0; i < n; i++)
+		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, err));
+	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
+	return same_widths(sets, n, h, err);
+}
+
+/* Where the manifest's reader will look from: a relative folder is kept if the manifest is written to a file in
+ * the current folder (or we cannot know), and made absolute if it is written to a file elsewhere. */
+static const char *stored_dir(const char *dir, struct vfm_arena *mem)
+{
+	char out[PATH_MAX], cwd[PATH_MAX], full[PATH_MAX], *slash;
+	struct stat st;
+	ssize_t n;
+
+	if (dir[0] == '/' || fstat(STDOUT_FILENO, &st) || !S_ISREG(st.st_mode))
+		return dir;
+	n = readlink("/proc/self/fd/1", out, sizeof(out) - 1);
+	if (n < 1 || !getcwd(cwd, sizeof(cwd)) || !realpath(dir, full))
+		return dir;
+	out[n] = 0;
+	slash = strrchr(out, '/');
+	if (!slash || ((size_t)(slash - out) == strlen(cwd) && !strncmp(out, cwd, strlen(cwd))))
+		return dir;
+	return vfm_arena_strdup(mem, full);
+}
+
+static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_set *sets, int n, struct vfm_arena *mem)
+{
+	double all = 0;
+
+	h->n_sets = n;
+	h->sets = vfm_arena_alloc(mem, (size_t)n * sizeof(*h->sets));
+	for (int i = 0; i < n; i++)
+		all += (double)sets[i].total_tokens;
+	for (int i = 0; i < n; i++) {
+		struct vfm_manifest_set *s = &h->sets[i];
+
+		s->name = sets[i].name;
+		s->dir_given = stored_dir(sets[i].dir, mem);
+		s->records = sets[i].records;
+		s->weight = sets[i].weight > 0 ? sets[i].weight : (double)sets[i].total_tokens / all;
+		memcpy(s->index_sha256, sets[i].sha256, VFM_SHA256_HEX);
+	}
+}
+
+/* ---- what was reached ---- */
+
+static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend, const struct vfm_blend_set *sets,
+	const struct vfm_manifest_header *h)
+{
+	int64_t *tokens = vfm_calloc((size_t)h->n_sets, sizeof(*tokens)), *samples, all = 0;
+
+	samples = vfm_calloc((size_t)h->n_sets, sizeof(*samples));
+	for (int64_t k = 0; k < p->n_packs; k++)
+		for (int32_t i = 0; i < p->packs[k].n; i++) {
+			int64_t at;
+			int32_t s = vfm_blend_find(blend, p->samples[p->packs[k].first + i], &at);
+
+			tokens[s] += sets[s].tokens[at];
+			all += sets[s].tokens[at];
+			samples[s]++;
+		}
+	for (int32_t i = 0; i < h->n_sets; i++) {
+		vfm_info("set %s: %lld samples, %.2f passes, %.2f%% of the tokens (asked: %.2f%%)", sets[i].name,
+			(long long)samples[i], (double)samples[i] / (double)sets[i].n,
+			100.0 * (double)tokens[i] / (double)all, 100 * h->sets[i].weight);
+		if (sets[i].n_long || sets[i].n_ragged)
+			vfm_info("set %s: %lld samples left out: %lld too long, %lld not divisible by the patch", sets[i].name,
+				(long long)(sets[i].n_long + sets[i].n_ragged), (long long)sets[i].n_long,
+				(long long)sets[i].n_ragged);
+	}
+	free(tokens);
+	free(samples);
+}
+
+static void report(const struct vfm_plan *p, double seconds)
+{
+	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a step over the mean: tokens %.3f, "
+		 "cost %.3f; %.2f s",
+		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, p->imbalance_tokens,
+		p->imbalance_cost, seconds);
+	if (p->filled_packs)
+		vfm_info("the last step was filled with %lld packs from another pass", (long long)p->filled_packs);
+	if (p->dropped_packs)
+		vfm_info("an incomplete last step was dropped: %lld packs, %lld samples", (long long)p->dropped_packs,
+			(long long)p->dropped_samples);
+}
+
+static int check_manifest(struct vfm_err *err)
+{
+	struct vfm_manifest *m = vfm_manifest_open(o.check, err);
+	struct vfm_manifest_step step = {0};
+	int64_t tokens = 0, steps;
+	int rc = 0;
+
+	if (!m)
+		return err->code;
+	steps = vfm_manifest_header(m)->steps;
+	for (int64_t s = 0; rc >= 0 && s < steps; s++) {
+		rc = vfm_manifest_step(m, s, &step, err);
+		tokens += rc >= 0 ? step.tokens : 0;
+	}
+	if (rc >= 0)
+		vfm_info("'%s': %lld steps, %lld tokens, all well", o.check, (long long)steps, (long long)tokens);
+	vfm_manifest_step_release(&step);
+	vfm_manifest_close(m);
+	return rc;
+}
+
+static int run(int n_dirs, char **dirs, struct vfm_err *err)
+{
+	int n = n_dirs > o.blend.n ? n_dirs : o.blend.n, rc;
+	struct vfm_arena mem = {0};
+	struct vfm_blend_set *sets = vfm_calloc((size_t)n + 1, sizeof(*sets));
+	struct vfm_blend *blend = NULL;
+	struct vfm_manifest_header h = {0};
+	struct vfm_plan_opts po;
+	struct vfm_plan plan = {0};
+	double start = vfm_now();
+	bool bin;
+
+	TRY_OUT(choose("format", o.format, "jsonl", "bin", &bin, err));
+	TRY_OUT(parse_sets(n_dirs, dirs, sets, &mem, err));
+	TRY_OUT(parse_plan(&po, err));
+	TRY_OUT(parse_patch(o.patch, h.patch, err));
+	h.context = po.context;
+	h.batch = po.batch;
+	h.seed = po.seed;
+	TRY_OUT(scan(sets, n, &h, err));
+	if (bin && isatty(STDOUT_FILENO)) {
+		rc = vfm_fail(err, VFM_EUSAGE, "--format bin: not to a terminal");
+		goto out;
+	}
+	blend = vfm_blend_new(sets, n, po.seed, err);
+	rc = blend ? vfm_plan_make(&plan, blend, &po, err) : err->code;
+	if (rc < 0)
+		goto out;
+	h.steps = plan.steps;
+	fill_header(&h, sets, n, &mem);
+	TRY_OUT(vfm_plan_write(&plan, blend, sets, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, stdout, err));
+	report_sets(&plan, blend, sets, &h);
+	report(&plan, vfm_now() - start);
+out:
+	vfm_plan_release(&plan);
+	vfm_blend_free(blend);
+	for (int i = 0; i < n; i++)
+		vfm_blend_set_release(&sets[i]);
+	free(sets);
+	vfm_arena_release(&mem);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct vfm_err err = {0};
+	int n = 0, rc;
+
+	vfm_cmd_init(argv[0]);
+	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (rc == 0)
+		rc = o.check ? check_manifest(&err) : run(n, argv + 1, &err);
+	vfm_strlist_release(&o.blend);
+	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
+}
