@@ -261,4 +261,5 @@ def main():
         print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=25), file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()
