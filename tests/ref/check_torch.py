@@ -86,8 +86,8 @@ def main(folder):
     if os.path.exists(folder + "/final.safetensors"):
         losses, _, final = ref.train(cfg, init, packs, info["train"], info["seed"], info["step"])
         report.line("losses", error(info["losses"], losses), LOSS * 10, f"{len(losses)} steps")
-        compare_all(report, "weights", tensors.load(folder + "/final.safetensors"), {k: v.numpy() for k, v in final.items()},
-                    FINAL, 0.0)
+        final = {k: v.numpy() for k, v in final.items()}
+        compare_all(report, "weights", tensors.load(folder + "/final.safetensors"), final, FINAL, 0.0)
     print(f"# {sum(v.size for v in init.values())} parameters, {len(packs)} packs, "
           f"{sum(p['x0'].shape[0] for p in packs)} tokens, torch {torch.__version__}")
     return 1 if report.bad else 0

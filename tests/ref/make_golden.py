@@ -108,8 +108,8 @@ def compute(name, dtype=torch.float64):
         stats[key] = {"shape": list(w.shape), "mean": init_rule(key, w.shape)[0], "std": init_rule(key, w.shape)[1],
                       "grad_norm": number(float(grads[key].double().norm())),
                       "final_norm": number(float(final[key].double().norm()))}
-    info = {"name": name, "config": dict(vars(cfg), channels=16, patch=[1, 2, 2]), "kind": kind, "seed": SEED, "packs": len(packs),
-            "stride": STRIDE, "whole": WHOLE, "train": dict(OPT, lr=[number(x) for x in OPT["lr"]]),
+    info = {"name": name, "config": dict(vars(cfg), channels=16, patch=[1, 2, 2]), "kind": kind, "seed": SEED,
+            "packs": len(packs), "stride": STRIDE, "whole": WHOLE, "train": dict(OPT, lr=[number(x) for x in OPT["lr"]]),
             "losses": [number(x) for x in losses], "grad_norms": [number(x) for x in norms], "parameters": stats}
     return out, info
 

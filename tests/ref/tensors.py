@@ -34,5 +34,6 @@ def load(path):
                 raw = np.frombuffer(data[8 + n + begin:8 + n + end], np.uint16).astype(np.uint32) << 16
                 out[name] = raw.view(np.float32).reshape(t["shape"])
             else:
-                out[name] = np.frombuffer(data[8 + n + begin:8 + n + end], _TYPES[t["dtype"]]).reshape(t["shape"]).copy()
+                raw = np.frombuffer(data[8 + n + begin:8 + n + end], _TYPES[t["dtype"]])
+                out[name] = raw.reshape(t["shape"]).copy()
     return out
