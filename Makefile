@@ -56,7 +56,7 @@ OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*
 MAN     := $(wildcard man/*.[1-9])
 
 .PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli tests lint layers format \
-        install clean help fuzz fuzz-build FORCE
+        install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -173,12 +173,15 @@ layers:
 SHELL_SRC = $(wildcard tests/*.sh tests/cli/*.t tests/cli/*.sh tests/*/*.sh examples/*.sh bench/*.sh .ci/run share/bash-completion/*)
 TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
 
-lint: layers
-	shellcheck -x -P SCRIPTDIR -e SC2016 $(sort $(SHELL_SRC))
+lint:
+	$(SUB) $(JOBS) -k layers lint-shell lint-man lint-cppcheck $(TIDY_SRC:%=tidy/%)
+lint-shell:
+	shellcheck -x -S warning -P SCRIPTDIR $(sort $(SHELL_SRC))
+lint-man:
 	$(if $(MAN),mandoc -Tlint -Wwarning $(MAN))
+lint-cppcheck:
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability --inline-suppr -Ilib \
-		--suppressions-list=tests/cppcheck.txt -j $$(nproc) lib cmd
-	$(SUB) $(JOBS) -k $(TIDY_SRC:%=tidy/%)
+		--suppressions-list=tests/cppcheck.txt lib cmd
 
 tidy/%: FORCE
 	@mkdir -p $(B)/tidy

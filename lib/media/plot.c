@@ -222,7 +222,7 @@ static void draw_words(struct chart *c)
 
 static void draw_legend(struct chart *c)
 {
-	int width = 0, n = 0, line = 16 * SS, x, y;
+	int width = 0, n = 0, line = 16 * SS, x, y, mid;
 
 	for (int i = 0; i < c->p->n_series; i++) {
 		if (!c->p->series[i].name)
@@ -241,8 +241,9 @@ static void draw_legend(struct chart *c)
 	for (int i = 0; i < c->p->n_series; i++) {
 		if (!c->p->series[i].name)
 			continue;
-		vfm_image_line(&c->im, x + 8 * SS, y + line / 2, x + 30 * SS, y + line / 2, 2.2 * SS, colour_of(c, i));
-		vfm_image_text(&c->im, x + 38 * SS, y + line / 2 - 4 * TEXT, TEXT, INK, c->p->series[i].name);
+		mid = y + line / 2;
+		vfm_image_line(&c->im, x + 8 * SS, mid, x + 30 * SS, mid, 2.2 * SS, colour_of(c, i));
+		vfm_image_text(&c->im, x + 38 * SS, mid - 4 * TEXT, TEXT, INK, c->p->series[i].name);
 		y += line;
 	}
 }
