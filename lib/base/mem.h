@@ -20,8 +20,15 @@ char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void *vfm_big_alloc(size_t size, const char *what, struct vfm_err *err);
 void vfm_big_free(void *p, size_t size);
 
-/* Grows `*arr` (element size `elem`) so that it holds at least n elements. */
+/* Grows `*arr` (element size `elem`) so that it holds at least n elements (and, for n 0 too, is not NULL). */
 void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);
+/* So that compilers and analysers know that *arr is not NULL afterwards. */
+#define vfm_grow(arr, cap, n, elem)                                                                          \
+	do {                                                                                                 \
+		(vfm_grow)(arr, cap, n, elem);                                                               \
+		if (!*(arr))                                                                                 \
+			__builtin_unreachable();                                                             \
+	} while (0)
 
 /* Arena: many small objects, freed together.  Not thread-safe. */
 struct vfm_arena {

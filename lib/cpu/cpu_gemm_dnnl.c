@@ -186,7 +186,7 @@ static struct entry *find(struct vfm_dnnl *d, const struct key *k, struct vfm_er
 	struct entry *e;
 
 	for (size_t i = 0; i < sizeof(*k); i++)
-		h = (h ^ p[i]) * 16777619u;
+		h = (h ^ p[i]) * 16777619u; // NOLINT(clang-analyzer-core.UndefinedBinaryOperatorResult): has no padding
 	for (e = d->table[h % BUCKETS]; e; e = e->next)
 		if (memcmp(&e->key, k, sizeof(*k)) == 0)
 			return e;

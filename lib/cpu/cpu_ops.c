@@ -385,6 +385,7 @@ static void fill_range(int64_t i0, int64_t i1, void *ctx)
 		if (a->std != 0)
 			j->kern->normals(&a->rng, a->first + i, n, buf);
 		for (int64_t k = 0; k < n; k++)
+			// NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): normals() filled it
 			buf[k] = a->std != 0 ? a->mean + a->std * buf[k] : a->mean;
 		if (a->x.dtype == VFM_BF16)
 			j->kern->axpby(1, buf, false, 0, (uint16_t *)a->x.data + i, true, n);

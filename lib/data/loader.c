@@ -75,7 +75,8 @@ static struct cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 		if (c->refs == 0 && (!e || c->used < e->used))
 			e = c;
 	}
-	/* There are more entries than threads, so that one is free. */
+	if (!e)
+		abort(); /* there are more entries than threads, so that one is free */
 	if (before && before != e) { /* it knows where this step begins */
 		e->s.step = before->s.step;
 		e->s.n_packs = before->s.n_packs;

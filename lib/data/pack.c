@@ -195,7 +195,8 @@ static int pack_heap(struct planner *pl, bool flush, struct vfm_err *err)
 		for (size_t j = 0; j < n; j++)
 			left[n_left++] = pl->heap[b.item[b.first[i] + (int64_t)j]];
 	}
-	memcpy(pl->heap, left, n_left * sizeof(*left));
+	if (n_left)
+		memcpy(pl->heap, left, n_left * sizeof(*left));
 	pl->n_heap = n_left;
 	pl->round++;
 	if (pl->p->n_packs + (int64_t)pl->n_ready > MAX_PACKS)

@@ -162,7 +162,7 @@ static void extend(struct shapes *s, int32_t room, int64_t bins, int32_t len, in
 {
 	int64_t at = s->head[room] - 1;
 
-	s->g[at].count -= bins;
+	s->g[at].count -= bins; // NOLINT(clang-analyzer-core.NullDereference): the room has a group
 	if (s->g[at].count == 0) {
 		s->head[room] = s->g[at].next + 1;
 		mark(s, room, s->head[room] > 0);
