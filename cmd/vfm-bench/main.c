@@ -8,6 +8,8 @@
 #include "bench.h"
 
 static const struct vfm_verb benches[] = {
+	{"matrix", "the table of models, contexts and configurations", bench_matrix},
+	{"step", "one training step of one model", bench_step},
 	{"loader", "read the packs of a manifest as training would", bench_loader},
 	{0},
 };
@@ -54,6 +56,8 @@ int main(int argc, char **argv)
 	int rc;
 
 	vfm_cmd_init(argv[0]);
+	if (argc > 1 && !strcmp(argv[1], "--matrix"))
+		argv[1] = (char[]){"matrix"};
 	rc = vfm_verbs_run(&family, argc, argv, &err);
 	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
 }

@@ -290,23 +290,15 @@ static int gate_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	struct vfm_gate_bwd a = *(struct vfm_gate_bwd *)n->ctx;
 	struct vfm_var *x = n->in[0], *h = n->in[1], *gate = n->in[2];
 	struct vfm_grad_tmp th = {0}, tg = {0};
-	struct vfm_axpby cast = {.alpha = 1, .x = n->out->g};
-	bool accumulate;
 
-	if (!gate) {
-		TRY(vfm_grad_into(t, h, &cast.y, &accumulate, err));
-		cast.beta = accumulate ? 1 : 0;
-		TRY(BACKWARD(axpby, &cast));
-	} else {
-		a.dy = n->out->g;
-		TRY(vfm_grad_begin(t, h, &th, err));
-		a.dh = th.g;
-		TRY(vfm_grad_begin(t, gate, &tg, err));
-		a.dgate = tg.g;
-		TRY(BACKWARD(gate_bwd, &a));
-		TRY(vfm_grad_end(t, h, &th, err));
-		TRY(vfm_grad_end(t, gate, &tg, err));
-	}
+	a.dy = n->out->g;
+	TRY(vfm_grad_begin(t, h, &th, err));
+	a.dh = th.g;
+	TRY(vfm_grad_begin(t, gate, &tg, err));
+	a.dgate = tg.g;
+	TRY(BACKWARD(gate_bwd, &a));
+	TRY(vfm_grad_end(t, h, &th, err));
+	TRY(vfm_grad_end(t, gate, &tg, err));
 	return vfm_wants_grad(x) ? vfm_grad_pass(t, n->out, x, err) : 0;
 }
 
@@ -319,7 +311,7 @@ struct vfm_var *vfm_g_gate(struct vfm_tape *t, struct vfm_var *x, struct vfm_var
 	if (gate)
 		a.gate = vfm_read(gate);
 	FORWARD(gate, &a);
-	n = vfm_record(t, gate_backward, y, in, 3);
+	n = gate ? vfm_record(t, gate_backward, y, in, 3) : vfm_record(t, add_backward, y, in, 2);
 	if (n && gate) {
 		struct vfm_gate_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 

@@ -12,6 +12,7 @@
 #include <signal.h>
 
 #include "base/json.h"
+#include "dev/dev.h"
 #include "train/config.h"
 
 struct vfm_run_opts {
@@ -26,6 +27,6 @@ struct vfm_run_opts {
 
 /* 0: all steps are done and saved.  VFM_ESIGNAL: stopped early, saved.  Else an error; whatever
  * checkpoints were complete before still are. */
-int vfm_run(const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err);
+int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_run_opts *o, struct vfm_err *err);
 
 #endif

@@ -4,6 +4,7 @@
 
 struct vfm_trainer {
 	struct vfm_config c;
+	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
 	struct vfm_params ps;
 	struct vfm_dit *dit;
@@ -23,13 +24,14 @@ struct target {
 	struct vfm_tensor w;          /* [S] f32 */
 };
 
-struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, struct vfm_stream *s, struct vfm_err *err)
+struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_trainer *tr = vfm_calloc(1, sizeof(*tr));
 	void *loss;
 	int rc;
 
 	tr->c = *c;
+	tr->mesh = mesh;
 	tr->stream = s;
 	tr->tape = vfm_tape_new(s);
 	vfm_params_init(&tr->ps, s);
@@ -167,7 +169,12 @@ int vfm_trainer_end(struct vfm_trainer *tr, double lr, struct vfm_err *err)
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
 
+	struct vfm_comm *dp = tr->mesh->group[VFM_AX_DP];
+
 	TRY(vfm_params_grad_end(&tr->ps, err));
+	/* The loss has the tokens of the whole step below it, so gradients and losses of ranks add up. */
+	TRY(vfm_all_reduce(dp, tr->stream, vfm_t1(tr->ps.grad, VFM_F32, tr->ps.n_flat), err));
+	TRY(vfm_all_reduce(dp, tr->stream, tr->loss, err));
 	return vfm_optim_step(&tr->optim, &a, lr, tr->step + 1, err);
 }
 

@@ -12,6 +12,7 @@
 #define VFM_TRAIN_TRAINER_H
 
 #include "data/loader.h"
+#include "mesh/mesh.h"
 #include "model/dit.h"
 #include "train/config.h"
 #include "train/optim.h"
@@ -24,13 +25,13 @@ struct vfm_step_stats {
 	int64_t tokens, samples;
 };
 
-/* Builds the model on the device and fills its weights from the seed. */
-struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, struct vfm_stream *s, struct vfm_err *err);
+/* Builds the model on the device and fills its weights from the seed.  The mesh must outlive it. */
+struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err);
 void vfm_trainer_free(struct vfm_trainer *tr); /* NULL is fine */
 
 int vfm_trainer_begin(struct vfm_trainer *tr, int64_t step, int64_t step_tokens, struct vfm_err *err);
 int vfm_trainer_pack(struct vfm_trainer *tr, const struct vfm_batch *b, struct vfm_err *err);
-int vfm_trainer_end(struct vfm_trainer *tr, double lr, struct vfm_err *err);
+int vfm_trainer_end(struct vfm_trainer *tr, double lr, struct vfm_err *err); /* collective */
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
 
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);

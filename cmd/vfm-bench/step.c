@@ -1,0 +1,152 @@
+/* vfm-bench step: one training step of one model on made-up samples. */
+#include <string.h>
+
+#include "base/num.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "bench.h"
+#include "train/bench.h"
+#include "train/device.h"
+
+static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *device = "cpu", *format = "text";
+static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2, threads;
+static double seconds = 3;
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_STR, 0, "model", "PRESET", "dimensions to start from (dit-s)", &preset},
+	{VFM_OPT_INT, 0, "hidden", "N", "override the width", &hidden},
+	{VFM_OPT_INT, 0, "layers", "N", "override the number of blocks", &layers},
+	{VFM_OPT_INT, 0, "heads", "N", "override the number of heads", &heads},
+	{VFM_OPT_INT, 0, "text-dim", "N", "override the features of a text row", &text_dim},
+	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (77)", &text_len},
+	{VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &samples},
+	{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &grid},
+	{VFM_OPT_INT, 0, "packs", "N", "packs a step, whose gradients are accumulated (1)", &packs},
+	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
+	{VFM_OPT_STR, 0, "recompute", "none|selective|full", "what the backward computes again (none)", &recompute},
+	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps (5)", &steps},
+	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (3)", &seconds},
+	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (2)", &warmup},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
+	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench step",
+	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N]\n"
+		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16]\n"
+		    "[--recompute none|selective|full] [--steps N] [--seconds S] [--warmup N]\n"
+		    "[--threads N] [--device cpu] [-o " VFM_TABLE_FORMATS "]",
+	.summary = "measure one training step",
+	.opts = opts,
+};
+
+static int parse_grid(const char *text, int32_t out[3], struct vfm_err *err)
+{
+	char buf[64], *save = NULL, *part;
+	int64_t v;
+	int n = 0;
+
+	if (strlen(text) >= sizeof(buf))
+		return vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
+	strcpy(buf, text);
+	for (part = strtok_r(buf, ",", &save); part && n < 3; part = strtok_r(NULL, ",", &save)) {
+		TRY(vfm_parse_i64(part, 1, 4096, &v, err) < 0 ? vfm_err_context(err, "--grid") : 0);
+		out[n++] = (int32_t)v;
+	}
+	return n == 3 && !part ? 0 : vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
+}
+
+static int configure(struct vfm_config *c, struct vfm_err *err)
+{
+	char set[64];
+
+	vfm_config_defaults(c);
+	c->train.ema_decay = 0;
+	TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
+	if (hidden) {
+		c->model.hidden = hidden;
+		c->model.ffn = 0;
+	}
+	c->model.layers = layers ? layers : c->model.layers;
+	c->model.heads = heads ? heads : c->model.heads;
+	c->model.text_dim = text_dim ? text_dim : c->model.text_dim;
+	snprintf(set, sizeof(set), "train.dtype=%s", dtype);
+	TRY(vfm_config_set(c, set, err));
+	snprintf(set, sizeof(set), "train.recompute=%s", recompute);
+	TRY(vfm_config_set(c, set, err));
+	return vfm_config_check(c, err);
+}
+
+static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r, enum vfm_table_format f,
+	struct vfm_err *err)
+{
+	struct vfm_table *t = vfm_table_new();
+	int rc;
+
+	vfm_table_col(t, "model", "model", 0);
+	vfm_table_col(t, "hidden", "hidden", 0);
+	vfm_table_col(t, "layers", "layers", 0);
+	vfm_table_col(t, "dtype", "dtype", 0);
+	vfm_table_col(t, "tokens", "tokens", 0);
+	vfm_table_col(t, "samples", "samples", 0);
+	vfm_table_col(t, "step_ms", "step ms", 1);
+	vfm_table_col(t, "min_ms", "min", 1);
+	vfm_table_col(t, "max_ms", "max", 1);
+	vfm_table_col(t, "n", "n", 0);
+	vfm_table_col(t, "gflops", "GFLOP/s", 0);
+	vfm_table_col(t, "tok_s", "token/s", 0);
+	vfm_table_col(t, "mem_gib", "GiB", 2);
+	vfm_table_col(t, "threads", "threads", 0);
+	vfm_table_row(t);
+	vfm_table_str(t, "model", preset);
+	vfm_table_i64(t, "hidden", c->model.hidden);
+	vfm_table_i64(t, "layers", c->model.layers);
+	vfm_table_str(t, "dtype", dtype);
+	vfm_table_i64(t, "tokens", r->tokens);
+	vfm_table_i64(t, "samples", b->samples * b->packs);
+	vfm_table_f64(t, "step_ms", r->median_s * 1e3);
+	vfm_table_f64(t, "min_ms", r->min_s * 1e3);
+	vfm_table_f64(t, "max_ms", r->max_s * 1e3);
+	vfm_table_i64(t, "n", r->n);
+	vfm_table_f64(t, "gflops", r->flops / r->median_s / 1e9);
+	vfm_table_f64(t, "tok_s", (double)r->tokens / r->median_s);
+	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
+	vfm_table_i64(t, "threads", vfm_par_threads());
+	bench_note_machine(t);
+	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
+	rc = vfm_table_print(t, f, stdout, err);
+	vfm_table_free(t);
+	return rc;
+}
+
+int bench_step(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_bench_step b;
+	struct vfm_bench_result r;
+	enum vfm_table_format f;
+	struct vfm_device d;
+	struct vfm_config c;
+	int n, rc;
+
+	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
+	if (rc != 0)
+		return rc;
+	if (n > 0)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	TRY(vfm_table_format(format, &f, err));
+	TRY(configure(&c, err));
+	b = (struct vfm_bench_step){.samples = samples, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+	TRY(parse_grid(grid, b.grid, err));
+	if (samples < 1 || packs < 1 || steps < 1 || warmup < 0 || text_len < 1 || text_len > 65536 || samples > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "expected at least one sample, pack, step and text row");
+	if (threads > 0)
+		vfm_par_set_threads((int)threads);
+	TRY(vfm_device_open(&d, device, err));
+	rc = vfm_bench_run(&c, d.stream, &b, &r, err);
+	vfm_device_close(&d);
+	TRY(rc);
+	return print(&c, &b, &r, f, err);
+}

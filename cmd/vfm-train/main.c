@@ -1,0 +1,124 @@
+/* vfm-train: manifest -> training. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "train/device.h"
+#include "train/run.h"
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	stop = 1;
+}
+
+static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *device = "cpu";
+static struct vfm_strlist sets;
+static int64_t steps = -1, threads;
+static bool print_config, help_config;
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
+	{VFM_OPT_STR, 0, "model", "PRESET", "start from dit-s, dit-b, dit-l, dit-xl, dit-7b or dit-28b", &preset},
+	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "override one key of the configuration; may be repeated", &sets},
+	{VFM_OPT_STR, 0, "data", "MANIFEST", "what to train on, from vfm-pack(1)", &manifest},
+	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},
+	{VFM_OPT_INT, 0, "steps", "N", "short for --set train.steps=N", &steps},
+	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "go on from the newest complete checkpoint in RUN (auto)", &resume},
+	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
+	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
+	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-train",
+	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume auto|no|CKPT]\n"
+		    "[--device cpu] [--threads N] --data MANIFEST -o RUN\n"
+		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
+		    "--help-config",
+	.summary = "train a video diffusion transformer",
+	.opts = opts,
+};
+
+static int configure(struct vfm_config *c, struct vfm_err *err)
+{
+	vfm_config_defaults(c);
+	if (preset)
+		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
+	if (config_path)
+		TRY(vfm_config_file(c, config_path, err));
+	for (int i = 0; i < sets.n; i++)
+		TRY(vfm_config_set(c, sets.v[i], err));
+	if (steps >= 0)
+		c->train.steps = steps;
+	return vfm_config_check(c, err);
+}
+
+static int print_record(void *ctx, const json_t *record, struct vfm_err *err)
+{
+	(void)ctx;
+	TRY(vfm_jsonl_write(stdout, record, err));
+	return fflush(stdout) ? vfm_fail_errno(err, VFM_EENV, "cannot write to stdout") : 0;
+}
+
+static int train(const struct vfm_config *c, struct vfm_err *err)
+{
+	struct vfm_run_opts o = {.manifest = manifest, .dir = out_dir, .resume = resume, .stop = &stop, .on_step = print_record};
+	struct sigaction sa = {.sa_handler = on_signal};
+	struct vfm_device d;
+	int rc;
+
+	if (!manifest || !out_dir)
+		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
+	if (threads > 0)
+		vfm_par_set_threads((int)threads);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGUSR1, &sa, NULL);
+	sigaction(SIGINT, &sa, NULL);
+	TRY(vfm_device_open(&d, device, err) < 0 ? vfm_err_context(err, "--device") : 0);
+	vfm_info("%s: %s, %lld parameters", d.dev->t->name, d.dev->descr, (long long)vfm_model_params(&c->model));
+	rc = vfm_run(c, d.stream, &o, err);
+	vfm_device_close(&d);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct vfm_err err = {0};
+	struct vfm_config c;
+	int rc, n;
+
+	vfm_cmd_init(argv[0]);
+	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (rc != 0)
+		return vfm_cmd_exit(rc, &err);
+	if (n > 0)
+		return vfm_cmd_exit(vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]), &err);
+	if (help_config) {
+		struct vfm_buf b = {0};
+
+		vfm_config_describe(&b);
+		fputs(b.data, stdout);
+		vfm_buf_release(&b);
+		return vfm_cmd_exit(0, &err);
+	}
+	rc = configure(&c, &err);
+	if (rc == 0 && print_config) {
+		json_t *o = vfm_config_to_json(&c);
+
+		json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+		putchar('\n');
+		json_decref(o);
+	} else if (rc == 0) {
+		rc = train(&c, &err);
+	}
+	vfm_strlist_release(&sets);
+	return vfm_cmd_exit(rc, &err);
+}

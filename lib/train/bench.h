@@ -1,0 +1,33 @@
+/* bench.h - the training step as a measurement: forward, backward and AdamW on made-up
+ * samples, warmed up, repeated.
+ */
+#ifndef VFM_TRAIN_BENCH_H
+#define VFM_TRAIN_BENCH_H
+
+#include "train/trainer.h"
+
+struct vfm_bench_step {
+	int64_t samples;       /* in a pack */
+	int32_t grid[3];       /* of a sample, in patches t, h, w */
+	int64_t text_len;      /* rows of a sample */
+	int64_t packs;         /* a step: gradients are accumulated over them */
+	int64_t warmup, steps; /* steps not counted, and at least so many that are */
+	double min_s;          /* go on until the counted steps took this long */
+};
+
+struct vfm_bench_result {
+	int64_t n;                          /* steps measured */
+	double median_s, min_s, max_s;      /* of a step */
+	double flops;                       /* model FLOPs of a step (spec/model.h) */
+	int64_t tokens;
+	int64_t mem_peak_bytes;
+	double loss;                        /* of the last step: must be finite */
+};
+
+/* Splits `tokens` into a grid t x h x w near a video's shape: square frames of at most 16 x 16 patches. */
+void vfm_bench_grid(int64_t tokens, int32_t grid[3]);
+
+int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_bench_step *b, struct vfm_bench_result *out,
+	struct vfm_err *err);
+
+#endif

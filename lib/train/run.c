@@ -1,0 +1,304 @@
+#include "train/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "mesh/mesh.h"
+#include "train/metrics.h"
+#include "train/state.h"
+
+struct run {
+	const struct vfm_config *c;
+	const struct vfm_run_opts *o;
+	const struct vfm_mesh *mesh;
+	struct vfm_stream *stream;
+	struct vfm_manifest *manifest;
+	struct vfm_loader *loader;
+	struct vfm_trainer *tr;
+	struct vfm_metrics metrics;
+	struct vfm_saver saver;
+	char *ckpt_dir;
+	json_t *config;
+	int lock;
+	int64_t first, last;  /* steps done before; steps to be done in all */
+	int64_t packs;        /* a step */
+	int64_t saved;        /* step of the newest checkpoint, -1: none */
+};
+
+/* ---- setting up ---- */
+
+static int make_dir(struct run *r, struct vfm_err *err)
+{
+	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
+	int rc = vfm_mkdir_p(r->o->dir, err);
+
+	if (rc == 0) {
+		r->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (r->lock < 0)
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
+		else if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
+			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
+	}
+	free(lock);
+	return rc;
+}
+
+static int check_manifest(struct run *r, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	const struct vfm_model_spec *m = &r->c->model;
+	const char *path = r->o->manifest;
+
+	for (int i = 0; i < 3; i++)
+		if (h->patch[i] != m->patch[i])
+			return vfm_fail(err, VFM_EUSAGE, "%s was packed with --patch %dx%dx%d, but model.patch is [%lld, %lld, %lld]", path,
+				h->patch[0], h->patch[1], h->patch[2], (long long)m->patch[0], (long long)m->patch[1],
+				(long long)m->patch[2]);
+	if (h->latent_channels != m->channels)
+		return vfm_fail(err, VFM_EUSAGE, "%s has latents of %d channels, but model.channels is %lld", path, h->latent_channels,
+			(long long)m->channels);
+	if (h->text_dim != m->text_dim)
+		return vfm_fail(err, VFM_EUSAGE, "%s has text of %d features, but model.text_dim is %lld", path, h->text_dim,
+			(long long)m->text_dim);
+	r->last = r->c->train.steps ? r->c->train.steps : h->steps;
+	r->packs = h->batch;
+	if (r->last > h->steps)
+		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path, (long long)h->steps);
+	return 0;
+}
+
+/* The model of a run may not change under its checkpoints; all else may. */
+static int check_same_model(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	const json_t *was = json_object_get(c->config, "model"), *is = json_object_get(r->config, "model");
+	const char *key;
+	json_t *v;
+
+	json_object_foreach ((json_t *)is, key, v) {
+		const json_t *w = json_object_get(was, key);
+		char *a, *b;
+
+		if (!w || json_equal(v, w))
+			continue;
+		a = json_dumps(w, JSON_ENCODE_ANY);
+		b = json_dumps(v, JSON_ENCODE_ANY);
+		vfm_fail(err, VFM_EUSAGE, "model.%s is %s, but the checkpoint '%s' was trained with %s", key, b, c->path, a);
+		free(a);
+		free(b);
+		return VFM_EUSAGE;
+	}
+	return 0;
+}
+
+static int resume_from(struct run *r, const char *path, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = NULL;
+	int rc;
+
+	TRY_OUT(vfm_ckpt_open(&c, path, err));
+	if (c->plain) {
+		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' is a file of weights, not a checkpoint", path);
+		goto out;
+	}
+	TRY_OUT(check_same_model(r, c, err));
+	TRY_OUT(vfm_state_load(r->tr, c, err));
+	r->first = c->step;
+	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
+out:
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+static int resume(struct run *r, struct vfm_err *err)
+{
+	int64_t newest;
+	char *path;
+	int rc;
+
+	TRY(vfm_ckpt_latest(r->ckpt_dir, &newest, err));
+	r->saved = newest;
+	if (!strcmp(r->o->resume, "no")) {
+		if (newest < 0)
+			return 0;
+		return vfm_fail(err, VFM_EUSAGE, "--resume no, but '%s' holds the checkpoint of step %lld; use another RUN", r->o->dir,
+			(long long)newest);
+	}
+	if (strcmp(r->o->resume, "auto") != 0)
+		return resume_from(r, r->o->resume, err);
+	if (newest < 0)
+		return 0;
+	path = vfm_ckpt_path(r->ckpt_dir, newest);
+	rc = resume_from(r, path, err);
+	free(path);
+	return rc;
+}
+
+static int save_config(struct run *r, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/config.json", r->o->dir), *text = json_dumps(r->config, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_buf_adds(&b, text);
+	vfm_buf_adds(&b, "\n");
+	rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	free(text);
+	free(path);
+	return rc;
+}
+
+static int set_up(struct run *r, struct vfm_err *err)
+{
+	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch, .threads = (int32_t)r->c->data.threads};
+
+	/* What can be checked without touching RUN comes first. */
+	r->manifest = vfm_manifest_open(r->o->manifest, err);
+	if (!r->manifest)
+		return err->code;
+	TRY(check_manifest(r, err));
+	TRY(make_dir(r, err));
+	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
+	if (!r->tr)
+		return err->code;
+	TRY(resume(r, err));
+	lo.first_step = r->first;
+	if (r->first < r->last) {
+		r->loader = vfm_loader_open(r->manifest, &lo, err);
+		if (!r->loader)
+			return err->code;
+	}
+	TRY(save_config(r, err));
+	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
+}
+
+/* ---- running ---- */
+
+static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
+{
+	json_t *state = json_pack("{s:I, s:s}", "steps_done", (json_int_t)steps_done, "manifest", r->o->manifest);
+	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir, .step = steps_done, .config = r->config, .state = state,
+		.keep_last = (int)r->c->ckpt.keep, .keep_every = r->c->ckpt.keep_every};
+	int rc = vfm_saver_start(&r->saver, r->tr, &spec, err);
+
+	r->saved = steps_done;
+	json_decref(state);
+	return rc;
+}
+
+static int one_step(struct run *r, int64_t step, struct vfm_step_record *rec, struct vfm_err *err)
+{
+	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
+	struct vfm_batch *b;
+	double t0 = vfm_now();
+	int rc;
+
+	rec->step = step + 1;
+	rec->lr = vfm_lr_at(&r->c->train, step, r->last);
+	for (int64_t p = 0; p < r->packs; p++) {
+		rc = vfm_loader_next(r->loader, &b, err);
+		if (rc == 0)
+			return vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)step);
+		TRY(rc);
+		if (p == 0)
+			rc = vfm_trainer_begin(r->tr, step, b->step_tokens, err);
+		if (rc >= 0)
+			rc = vfm_trainer_pack(r->tr, b, err);
+		vfm_batch_release(r->loader, b);
+		TRY(rc);
+	}
+	TRY(vfm_trainer_end(r->tr, rec->lr, err));
+	TRY(vfm_trainer_stats(r->tr, &rec->s, err));
+	after = vfm_loader_stats(r->loader);
+	rec->data_wait_s = after.wait_s - before.wait_s;
+	rec->step_s = vfm_now() - t0;
+	rec->mem_peak_bytes = r->stream->dev->mem_peak;
+	return 0;
+}
+
+static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
+{
+	json_t *o = vfm_step_json(rec);
+	int rc = vfm_metrics_add(&r->metrics, rec, o, err);
+
+	if (rc == 0 && r->o->on_step)
+		rc = r->o->on_step(r->o->ctx, o, err);
+	json_decref(o);
+	return rc;
+}
+
+static int loop(struct run *r, struct vfm_err *err)
+{
+	struct vfm_progress progress;
+	int64_t step = r->first;
+	bool stop = false;
+	int rc = 0;
+
+	vfm_progress_start(&progress, "steps", r->last);
+	vfm_progress_step(&progress, r->first);
+	while (rc == 0 && step < r->last && !stop) {
+		struct vfm_step_record rec = {0};
+
+		TRY_OUT(one_step(r, step, &rec, err));
+		step++;
+		TRY_OUT(report(r, &rec, err));
+		vfm_progress_step(&progress, 1);
+		stop = r->o->stop && *r->o->stop;
+		/* A record must not be newer than what a resume would start from, nor older. */
+		if (step == r->last || stop || (r->c->ckpt.every && step % r->c->ckpt.every == 0)) {
+			TRY_OUT(vfm_metrics_flush(&r->metrics, err));
+			TRY_OUT(save(r, step, err));
+		}
+		rc = vfm_saver_poll(&r->saver, err);
+	}
+out:
+	vfm_progress_end(&progress);
+	TRY(rc);
+	if (step == r->first && r->saved < step)
+		TRY(save(r, step, err)); /* a run of no steps still leaves its weights */
+	TRY(vfm_saver_wait(&r->saver, err));
+	if (step < r->last)
+		return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there", (long long)step,
+			(long long)r->last);
+	return 0;
+}
+
+static void tear_down(struct run *r)
+{
+	vfm_saver_wait(&r->saver, NULL);
+	vfm_metrics_close(&r->metrics);
+	vfm_loader_close(r->loader);
+	vfm_manifest_close(r->manifest);
+	vfm_trainer_free(r->tr);
+	json_decref(r->config);
+	free(r->ckpt_dir);
+	if (r->lock >= 0)
+		close(r->lock);
+}
+
+int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_run_opts *o, struct vfm_err *err)
+{
+	struct vfm_mesh mesh;
+	struct run r = {.c = c, .o = o, .mesh = &mesh, .stream = s, .lock = -1, .saved = -1};
+	struct vfm_parallel parallel = c->parallel;
+	struct vfm_launch launch;
+	int rc;
+
+	TRY(vfm_launch_init(&launch, err));
+	TRY(vfm_parallel_check(&parallel, launch.size, err));
+	TRY(vfm_mesh_init(&mesh, &parallel, &launch, err));
+	r.config = vfm_config_to_json(c);
+	r.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir);
+	rc = set_up(&r, err);
+	if (rc == 0)
+		rc = loop(&r, err);
+	tear_down(&r);
+	return rc;
+}
