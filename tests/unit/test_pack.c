@@ -1,0 +1,465 @@
+/* Packing as properties over many random heaps of lengths; blending; whole plans. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/pack.h"
+
+static uint64_t rnd_state;
+
+static int64_t rnd(int64_t n)
+{
+	rnd_state = rnd_state * 6364136223846793005u + 1442695040888963407u;
+	return (int64_t)((rnd_state >> 33) % (uint64_t)n);
+}
+
+static void random_lengths(int32_t *len, int64_t n, int32_t context)
+{
+	int kind = (int)rnd(4);
+
+	for (int64_t i = 0; i < n; i++) {
+		if (kind == 0)
+			len[i] = 1 + (int32_t)rnd(context);
+		else if (kind == 1) /* few different lengths */
+			len[i] = (int32_t)(1 + rnd(3)) * (context / 4 > 0 ? context / 4 : 1);
+		else if (kind == 2) /* many small ones, few that fill a pack */
+			len[i] = rnd(10) ? 1 + (int32_t)rnd(context / 16 + 1) : context;
+		else
+			len[i] = context / 2 + (int32_t)rnd(context / 2 + 1) + (context == 1);
+		if (len[i] > context)
+			len[i] = context;
+		if (len[i] < 1)
+			len[i] = 1;
+	}
+}
+
+/* Every item in one bin, no bin empty or too full; returns the number of bins. */
+static int64_t check_bins(const struct vfm_bins *b, const int32_t *len, int64_t n, int32_t context)
+{
+	char *seen = vfm_calloc((size_t)n, 1);
+
+	assert_int_equal(b->first[0], 0);
+	assert_int_equal(b->first[b->n_bins], n);
+	for (int64_t i = 0; i < b->n_bins; i++) {
+		int64_t sum = 0;
+
+		assert_true(b->first[i + 1] > b->first[i]);
+		for (int64_t k = b->first[i]; k < b->first[i + 1]; k++) {
+			assert_true(b->item[k] < n);
+			assert_int_equal(seen[b->item[k]]++, 0);
+			sum += len[b->item[k]];
+		}
+		assert_true(sum <= context);
+	}
+	free(seen);
+	return b->n_bins;
+}
+
+/* First and best fit by looking at every bin, on lengths that are sorted downwards. */
+static int64_t brute(const int32_t *len, int64_t n, int32_t context, bool best)
+{
+	int32_t *sorted = vfm_calloc((size_t)n, sizeof(*sorted)), *room = vfm_calloc((size_t)n, sizeof(*room));
+	int64_t bins = 0;
+
+	memcpy(sorted, len, (size_t)n * sizeof(*len));
+	for (int64_t i = 1; i < n; i++)
+		for (int64_t j = i; j > 0 && sorted[j] > sorted[j - 1]; j--) {
+			int32_t x = sorted[j];
+
+			sorted[j] = sorted[j - 1];
+			sorted[j - 1] = x;
+		}
+	for (int64_t i = 0; i < n; i++) {
+		int64_t at = -1;
+
+		for (int64_t k = 0; k < bins; k++)
+			if (room[k] >= sorted[i] && (at < 0 || (best && room[k] < room[at])))
+				at = k;
+		if (at < 0) {
+			at = bins++;
+			room[at] = context;
+		}
+		room[at] -= sorted[i];
+	}
+	free(sorted);
+	free(room);
+	return bins;
+}
+
+static void bins_are_right(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int round = 0; round < 600; round++) {
+		int64_t n = 1 + rnd(round % 10 ? 60 : 400);
+		int32_t context = 1 + (int32_t)rnd(round % 3 ? 50 : 5000), len[400];
+		struct vfm_bins b;
+
+		random_lengths(len, n, context);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, n, context, &err), 0);
+		assert_int_equal(check_bins(&b, len, n, context), brute(len, n, context, false));
+		vfm_bins_release(&b);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, n, context, &err), 0);
+		assert_int_equal(check_bins(&b, len, n, context), brute(len, n, context, true));
+		vfm_bins_release(&b);
+		assert_int_equal(vfm_bins_pack(&b, VFM_PACK_NONE, len, n, context, &err), 0);
+		assert_int_equal(check_bins(&b, len, n, context), n);
+		vfm_bins_release(&b);
+	}
+}
+
+static void bins_refuse(void **state)
+{
+	struct vfm_err err = {0};
+	struct vfm_bins b;
+	int32_t len[2] = {5, 11};
+
+	(void)state;
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 2, 10, &err), VFM_EUSAGE);
+	len[1] = 0;
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_LPFHP, len, 2, 10, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_bins_pack(&b, VFM_PACK_FFD, len, 0, 10, &err), VFM_EUSAGE);
+}
+
+/* ---- plans ---- */
+
+struct world {
+	struct vfm_blend_set sets[3];
+	int n_sets;
+	int64_t n;
+};
+
+static void add_set(struct world *w, int64_t n, double weight, int32_t image, int32_t video, int video_percent)
+{
+	struct vfm_blend_set *s = &w->sets[w->n_sets++];
+
+	*s = (struct vfm_blend_set){.name = "set", .dir = "dir", .weight = weight, .records = n, .n = n};
+	s->tokens = vfm_calloc((size_t)n, sizeof(*s->tokens));
+	for (int64_t i = 0; i < n; i++) {
+		s->tokens[i] = rnd(100) < video_percent ? video / 16 * (int32_t)(1 + rnd(16)) : image;
+		s->total_tokens += s->tokens[i];
+	}
+	w->n += n;
+}
+
+static void world_release(struct world *w)
+{
+	for (int i = 0; i < w->n_sets; i++)
+		free(w->sets[i].tokens);
+}
+
+/* What must hold of every plan; fills count[sample]. */
+static void check_plan(const struct vfm_plan *p, const struct vfm_blend *b, const struct vfm_plan_opts *o, int32_t *count)
+{
+	double tokens = 0;
+	int64_t n = 0;
+
+	assert_int_equal(p->n_packs, p->steps * o->batch);
+	assert_true(p->steps > 0);
+	for (int64_t k = 0; k < p->n_packs; k++) {
+		const struct vfm_plan_pack *pk = &p->packs[k];
+		int64_t sum = 0;
+		double cost = o->cost.c;
+
+		assert_true(pk->n > 0);
+		for (int32_t i = 0; i < pk->n; i++) {
+			uint32_t s = p->samples[pk->first + i];
+			double t = vfm_blend_tokens(b, s);
+
+			assert_true(s < vfm_blend_n(b));
+			count[s]++;
+			sum += vfm_blend_tokens(b, s);
+			cost += o->cost.a * t + o->cost.b * t * t;
+		}
+		n += pk->n;
+		tokens += (double)sum;
+		assert_int_equal(sum, pk->tokens);
+		assert_true(sum <= o->context);
+		assert_true(fabs(cost - pk->cost) <= 1e-9 * cost);
+	}
+	assert_int_equal(n, p->n_samples);
+	assert_true(fabs(p->fill - tokens / ((double)p->n_packs * o->context)) < 1e-12);
+}
+
+static struct vfm_plan_opts plain_opts(void)
+{
+	return (struct vfm_plan_opts){.context = 1024, .batch = 1, .epochs = 1, .algo = VFM_PACK_FFD, .seed = 7,
+		.window = 500, .cost = vfm_pack_cost_default()};
+}
+
+static void each_sample_once_an_epoch(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int round = 0; round < 60; round++) {
+		struct world w = {0};
+		struct vfm_plan_opts o = plain_opts();
+		struct vfm_plan p;
+		struct vfm_blend *b;
+		int32_t *count, epochs = 1 + (int32_t)rnd(3);
+
+		add_set(&w, 1 + rnd(3000), 0, 32, 1024, 20);
+		if (round % 2)
+			add_set(&w, 1 + rnd(500), 0, 64, 512, 50);
+		o.epochs = epochs;
+		o.algo = round % 3 ? VFM_PACK_FFD : VFM_PACK_LPFHP;
+		o.balance_cost = round % 5 == 0;
+		o.batch = round % 4 ? 1 : 4;
+		o.window = 1 + rnd(2000);
+		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
+		count = vfm_calloc((size_t)w.n, sizeof(*count));
+		assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+		check_plan(&p, b, &o, count);
+		assert_true(p.filled_packs < o.batch);
+		for (int64_t i = 0; i < w.n; i++) {
+			assert_true(count[i] >= epochs); /* more only where another pass filled the last step */
+			if (!p.filled_packs)
+				assert_int_equal(count[i], epochs);
+		}
+		vfm_plan_release(&p);
+		vfm_blend_free(b);
+		free(count);
+		world_release(&w);
+	}
+}
+
+/* Within a pass too: with one set and batch 1, the first n samples of the plan are a permutation. */
+static void passes_do_not_mix(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_err err = {0};
+	struct vfm_plan p;
+	struct vfm_blend *b;
+	int32_t *count;
+	int64_t k = 0;
+
+	(void)state;
+	add_set(&w, 1777, 0, 32, 1024, 20);
+	o.epochs = 3;
+	b = vfm_blend_new(w.sets, 1, o.seed, &err);
+	assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+	count = vfm_calloc((size_t)w.n, sizeof(*count));
+	for (int pass = 1; pass <= 3; pass++) {
+		for (int64_t seen = 0; seen < w.n; k++) {
+			for (int32_t i = 0; i < p.packs[k].n; i++)
+				assert_int_equal(++count[p.samples[p.packs[k].first + i]], pass);
+			seen += p.packs[k].n;
+			assert_true(seen <= w.n);
+		}
+	}
+	assert_int_equal(k, p.n_packs);
+	vfm_plan_release(&p);
+	vfm_blend_free(b);
+	free(count);
+	world_release(&w);
+}
+
+static bool same_plan(const struct vfm_plan *a, const struct vfm_plan *b)
+{
+	if (a->n_packs != b->n_packs || a->n_samples != b->n_samples)
+		return false;
+	for (int64_t k = 0; k < a->n_packs; k++)
+		if (a->packs[k].n != b->packs[k].n ||
+			memcmp(a->samples + a->packs[k].first, b->samples + b->packs[k].first, (size_t)a->packs[k].n * 4))
+			return false;
+	return true;
+}
+
+static void make(struct vfm_plan *p, const struct world *w, const struct vfm_plan_opts *o)
+{
+	struct vfm_err err = {0};
+	struct vfm_blend *b = vfm_blend_new(w->sets, w->n_sets, o->seed, &err);
+
+	assert_non_null(b);
+	assert_int_equal(vfm_plan_make(p, b, o, &err), 0);
+	vfm_blend_free(b);
+}
+
+static void seed_decides(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_plan a, b, c;
+
+	(void)state;
+	add_set(&w, 3000, 0.5, 32, 1024, 20);
+	add_set(&w, 300, 0.5, 64, 512, 50);
+	o.batch = 4;
+	make(&a, &w, &o);
+	make(&b, &w, &o);
+	o.seed++;
+	make(&c, &w, &o);
+	assert_true(same_plan(&a, &b));
+	assert_false(same_plan(&a, &c));
+	vfm_plan_release(&a);
+	vfm_plan_release(&b);
+	vfm_plan_release(&c);
+	world_release(&w);
+}
+
+static void shares_are_reached(void **state)
+{
+	static const double weight[3] = {0.7, 0.2, 0.1};
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int round = 0; round < 4; round++) {
+		struct world w = {0};
+		struct vfm_plan_opts o = plain_opts();
+		struct vfm_plan p;
+		struct vfm_blend *b;
+		double tokens[3] = {0}, all = 0;
+
+		add_set(&w, 500, weight[0], 32, 1024, 10); /* must be repeated */
+		add_set(&w, 20000, weight[1], 64, 512, 50);
+		add_set(&w, 4000, weight[2], 16, 1024, 90);
+		o.batch = 8;
+		o.window = 2000;
+		o.balance_cost = round % 2;
+		o.steps = round / 2 ? 200 : 0;
+		b = vfm_blend_new(w.sets, w.n_sets, o.seed, &err);
+		assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+		for (int64_t k = 0; k < p.n_packs; k++)
+			for (int32_t i = 0; i < p.packs[k].n; i++) {
+				int64_t at;
+				int32_t s = vfm_blend_find(b, p.samples[p.packs[k].first + i], &at);
+
+				tokens[s] += w.sets[s].tokens[at];
+				all += w.sets[s].tokens[at];
+			}
+		for (int i = 0; i < 3; i++)
+			assert_true(fabs(tokens[i] / all - weight[i]) < 0.01);
+		vfm_plan_release(&p);
+		vfm_blend_free(b);
+		world_release(&w);
+	}
+}
+
+static void steps_and_last(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_err err = {0};
+	struct vfm_plan p;
+	struct vfm_blend *b;
+
+	(void)state;
+	add_set(&w, 90, 0, 32, 1024, 30);
+	o.batch = 7;
+	o.steps = 100; /* many passes */
+	make(&p, &w, &o);
+	assert_int_equal(p.steps, 100);
+	vfm_plan_release(&p);
+	o.steps = 0;
+	o.drop_last = true;
+	make(&p, &w, &o);
+	assert_true(p.dropped_packs > 0 && p.dropped_packs < 7);
+	assert_int_equal(p.n_samples + p.dropped_samples, 90);
+	vfm_plan_release(&p);
+	o.batch = 1000;
+	b = vfm_blend_new(w.sets, 1, o.seed, &err);
+	assert_int_equal(vfm_plan_make(&p, b, &o, &err), VFM_EUSAGE);
+	vfm_blend_free(b);
+	o.drop_last = false;
+	make(&p, &w, &o);
+	assert_int_equal(p.n_packs, 1000);
+	assert_true(p.filled_packs > 900);
+	vfm_plan_release(&p);
+	world_release(&w);
+}
+
+/* 80 % images of 256 tokens, 20 % videos of up to 8192: dense, and no step much costlier in its largest pack. */
+static void mixed_lengths_fill(void **state)
+{
+	struct world w = {0};
+	struct vfm_plan_opts o = plain_opts();
+	struct vfm_plan p, q;
+
+	(void)state;
+	add_set(&w, 20000, 0, 256, 8192, 20);
+	o.context = 8192;
+	o.batch = 16;
+	o.window = 4096;
+	make(&p, &w, &o);
+	assert_true(p.fill > 0.95);
+	o.balance_cost = true;
+	make(&q, &w, &o);
+	assert_true(q.fill > 0.95);
+	assert_true(q.imbalance_cost < p.imbalance_cost);
+	assert_true(q.imbalance_cost < 1.05);
+	o.algo = VFM_PACK_NONE;
+	vfm_plan_release(&q);
+	make(&q, &w, &o);
+	assert_int_equal(q.n_packs - q.filled_packs, 20000);
+	vfm_plan_release(&p);
+	vfm_plan_release(&q);
+	world_release(&w);
+}
+
+static void weights_all_or_none(void **state)
+{
+	struct world w = {0};
+	struct vfm_err err = {0};
+
+	(void)state;
+	add_set(&w, 10, 0.5, 32, 1024, 20);
+	add_set(&w, 10, 0, 32, 1024, 20);
+	assert_null(vfm_blend_new(w.sets, 2, 1, &err));
+	assert_int_equal(err.code, VFM_EUSAGE);
+	w.sets[0].n = 0;
+	assert_null(vfm_blend_new(w.sets, 1, 1, &err));
+	assert_non_null(strstr(err.msg, "no usable samples"));
+	world_release(&w);
+}
+
+static void cost_files(void **state)
+{
+	static const char *const bad[] = {"", "[]", "{}", "{\"type\":\"vfm-cost\",\"a\":1}",
+		"{\"type\":\"vfm-cost\",\"a\":-1,\"b\":0}", "{\"type\":\"x\",\"a\":1,\"b\":0}",
+		"{\"type\":\"vfm-cost\",\"a\":0,\"b\":0}", "{\"type\":\"vfm-cost\",\"a\":1,\"b\":0,\"bb\":2}"};
+	char path[] = "/tmp/vfm_cost_XXXXXX";
+	struct vfm_err err = {0};
+	struct vfm_pack_cost c;
+	const char *good = "{\"v\":1,\"type\":\"vfm-cost\",\"a\":2,\"b\":0.5}";
+
+	(void)state;
+	assert_true(mkstemp(path) >= 0);
+	assert_int_equal(vfm_write_file(path, good, strlen(good), &err), 0);
+	assert_int_equal(vfm_pack_cost_load(path, &c, &err), 0);
+	assert_true(c.a == 2 && c.b == 0.5 && c.c == 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(vfm_write_file(path, bad[i], strlen(bad[i]), &err), 0);
+		assert_true(vfm_pack_cost_load(path, &c, &err) < 0);
+		assert_non_null(strstr(err.msg, path));
+	}
+	remove(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bins_are_right),
+		cmocka_unit_test(bins_refuse),
+		cmocka_unit_test(each_sample_once_an_epoch),
+		cmocka_unit_test(passes_do_not_mix),
+		cmocka_unit_test(seed_decides),
+		cmocka_unit_test(shares_are_reached),
+		cmocka_unit_test(steps_and_last),
+		cmocka_unit_test(mixed_lengths_fill),
+		cmocka_unit_test(weights_all_or_none),
+		cmocka_unit_test(cost_files),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/table.h"
+
+static char *printed(enum vfm_table_format format)
+{
+	struct vfm_table *t = vfm_table_new();
+	struct vfm_err err = {0};
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	vfm_table_col(t, "name", "name", 0);
+	vfm_table_col(t, "tok_s", "token/s", 1);
+	vfm_table_col(t, "n", "n", 0);
+	vfm_table_col(t, "fits", "fits", 0);
+	vfm_table_row(t);
+	vfm_table_f64(t, "tok_s", 10052.25);
+	vfm_table_str(t, "name", "größe, \"x\"|y");
+	vfm_table_i64(t, "n", -7);
+	vfm_table_bool(t, "fits", true);
+	vfm_table_row(t);
+	vfm_table_str(t, "name", "b");
+	vfm_table_f64(t, "tok_s", NAN);
+	vfm_table_note(t, "median of %d", 5);
+	assert_int_equal(vfm_table_print(t, format, f, &err), 0);
+	fclose(f);
+	vfm_table_free(t);
+	return text;
+}
+
+static void expect(enum vfm_table_format format, const char *want)
+{
+	char *got = printed(format);
+
+	assert_string_equal(got, want);
+	free(got);
+}
+
+static void formats(void **state)
+{
+	(void)state;
+	expect(VFM_TABLE_TEXT, "name          token/s   n  fits\n"
+			       "größe, \"x\"|y  10052.2  -7  yes\n"
+			       "b                   -\n"
+			       "\nmedian of 5\n");
+	expect(VFM_TABLE_MD, "| name         | token/s |  n | fits |\n"
+			     "|:--|--:|--:|:--|\n"
+			     "| größe, \"x\"/y | 10052.2 | -7 | yes  |\n"
+			     "| b            |       - |    |      |\n"
+			     "\nmedian of 5\n");
+	expect(VFM_TABLE_CSV, "name,tok_s,n,fits\n"
+			      "\"größe, \"\"x\"\"|y\",10052.25,-7,true\n"
+			      "b,,,\n");
+	expect(VFM_TABLE_JSONL, "{\"v\":1,\"name\":\"größe, \\\"x\\\"|y\",\"tok_s\":10052.25,\"n\":-7,\"fits\":true}\n"
+				"{\"v\":1,\"name\":\"b\",\"tok_s\":null,\"n\":null,\"fits\":null}\n");
+}
+
+static void json_has_rows_and_notes(void **state)
+{
+	char *got = printed(VFM_TABLE_JSON);
+
+	(void)state;
+	assert_non_null(strstr(got, "\"rows\""));
+	assert_non_null(strstr(got, "median of 5"));
+	assert_non_null(strstr(got, "10052.25"));
+	free(got);
+}
+
+static void names(void **state)
+{
+	enum vfm_table_format f;
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(vfm_table_format("csv", &f, &err), 0);
+	assert_int_equal(f, VFM_TABLE_CSV);
+	assert_int_equal(vfm_table_format("xml", &f, &err), VFM_EUSAGE);
+}
+
+static void full_disk(void **state)
+{
+	struct vfm_table *t = vfm_table_new();
+	struct vfm_err err = {0};
+	FILE *f = fopen("/dev/full", "w");
+
+	(void)state;
+	vfm_table_col(t, "a", "a", 0);
+	assert_int_equal(vfm_table_print(t, VFM_TABLE_TEXT, f, &err), VFM_EENV);
+	fclose(f);
+	vfm_table_free(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(formats), cmocka_unit_test(json_has_rows_and_notes),
+		cmocka_unit_test(names), cmocka_unit_test(full_disk)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
