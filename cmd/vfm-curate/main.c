@@ -16,6 +16,7 @@ static const struct curate_stage {
 } stages[] = {
 	{"probe", curate_probe, "  probe    files -> records: size, rate, frames, rotation"},
 	{"split", curate_split, "  split    a record a clip: scene cuts, fades, or a stride"},
+	{"clip", curate_clip, "  clip     cut each clip out to its own file"},
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))

@@ -259,7 +259,8 @@ static void find_fades(struct vfm_scene *s)
 			apart |= s->p[last].other_side;
 			black &= s->p[last].mean < BLACK_MEAN;
 		}
-		if (apart || (black && last - first >= BLACK_RUN))
+		/* A long plain shot is a shot; its ends are hard cuts. */
+		if (black ? apart || last - first >= BLACK_RUN : apart && last - first < BLACK_RUN)
 			add_cut(s, (struct vfm_cut){.from = first ? slope_end(s, first, -1) + 1 : 0,
 						   .frame = last < s->n ? slope_end(s, last - 1, 1) : s->n,
 						   .kind = VFM_CUT_FADE});

@@ -1,0 +1,204 @@
+/* clip - cuts each clip out to its own file. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "curate.h"
+#include "data/stage.h"
+#include "media/cut.h"
+
+#define MAX_COPY ((size_t)1 << 30)
+
+struct clip {
+	const char *dir;
+	struct vfm_cut_opts cut;
+};
+
+/* Ids become file names: nothing in them may lead elsewhere. */
+static int check_id(const char *id, struct vfm_err *err)
+{
+	if (!id || !*id)
+		return vfm_fail(err, VFM_EINPUT, "the record has no id");
+	if (strchr(id, '/') || id[0] == '.' || strlen(id) > 200)
+		return vfm_fail(err, VFM_EINPUT, "the id '%.80s' cannot be a file name", id);
+	return 0;
+}
+
+static void move_key(json_t *from, json_t *to, const char *key)
+{
+	json_t *v = json_object_get(from, key);
+
+	if (!v)
+		return;
+	json_object_set(to, key, v);
+	json_object_del(from, key);
+}
+
+/* Where the clip came from goes to "origin"; the record then speaks of the new file. */
+static void set_origin(json_t *rec)
+{
+	static const char *const keys[] = {"start_frame", "end_frame", "start_s", "end_s", "start_pts", "width", "height", "fps", "codec"};
+	static const char *const gone[] = {"sar", "mirrored", "vfr", "bad_times", "resized", "frames_claimed", "pix_fmt"};
+	json_t *origin = json_object();
+
+	json_object_set(origin, "src", json_object_get(rec, "src"));
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		move_key(rec, origin, keys[i]);
+	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+		json_object_del(rec, gone[i]);
+	json_object_set_new(rec, "origin", origin);
+}
+
+static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_result *r, const char *path, bool image)
+{
+	set_origin(rec);
+	json_object_set_new(rec, "src", json_string(path));
+	json_object_set_new(rec, "container", json_string(image ? "png_pipe" : "mov"));
+	json_object_set_new(rec, "codec", json_string(image ? "png" : c->cut.codec));
+	json_object_set_new(rec, "width", json_integer(r->width));
+	json_object_set_new(rec, "height", json_integer(r->height));
+	json_object_set_new(rec, "rotation", json_integer(0));
+	json_object_set_new(rec, "has_audio", json_false());
+	json_object_set_new(rec, "frames", json_integer(r->frames));
+	if (image)
+		return;
+	json_object_set_new(rec, "fps", json_sprintf("%d/%d", r->fps_num, r->fps_den));
+	json_object_set_new(rec, "duration_s",
+		vfm_json_real(round((double)r->frames * r->fps_den / r->fps_num * 1e6) / 1e6));
+}
+
+/* An image that is to stay as it is: the same bytes. */
+static int copy_image(json_t *rec, const struct clip *c, const char *id, const char *src, struct vfm_err *err)
+{
+	const char *dot = strrchr(src, '.');
+	char *path, *data;
+	size_t len;
+	int rc;
+
+	TRY(vfm_read_file(src, MAX_COPY, &data, &len, err) < 0 ? VFM_EINPUT : 0);
+	path = vfm_strfmt("%s/%s%s", c->dir, id, dot && strlen(dot) < 8 && !strchr(dot, '/') ? dot : "");
+	rc = vfm_write_file(path, data, len, err);
+	if (rc == 0) {
+		json_t *origin = json_pack("{s:s}", "src", src);
+
+		json_object_set_new(rec, "origin", origin);
+		json_object_set_new(rec, "src", json_string(path));
+	}
+	free(data);
+	free(path);
+	return rc;
+}
+
+static int clip_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct clip *c = ctx;
+	struct vfm_cut_opts cut = c->cut;
+	struct vfm_cut_result result;
+	struct vfm_rec_media m;
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	char *path;
+	int rc;
+
+	(void)out, (void)worker;
+	TRY(vfm_rec_media(rec, &m, err));
+	TRY(check_id(id, err));
+	if (m.is_image && !cut.width && !cut.height)
+		return copy_image(rec, c, id, m.src, err);
+	cut.start = m.start_frame;
+	cut.end = m.end_frame;
+	cut.start_pts = m.start_pts;
+	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d", &cut.fps_num, &cut.fps_den) != 2)
+		cut.fps_num = cut.fps_den = 0;
+	if (m.is_image) {
+		cut.even = false;
+		cut.codec = NULL;
+		cut.end = -1;
+		cut.new_fps = 0;
+	}
+	path = vfm_strfmt("%s/%s.%s", c->dir, id, m.is_image ? "png" : !strcmp(cut.codec, "ffv1") ? "mkv" : "mp4");
+	rc = vfm_cut_file(m.src, path, &cut, &result, err);
+	if (rc == 0)
+		set_result(rec, c, &result, path, m.is_image);
+	free(path);
+	return rc;
+}
+
+static int parse_size(const char *text, int64_t *w, int64_t *h, struct vfm_err *err)
+{
+	int n = 0;
+
+	if (sscanf(text, "%5lldx%5lld%n", (long long *)w, (long long *)h, &n) != 2 || text[n])
+		return vfm_fail(err, VFM_EUSAGE, "--size: expected WIDTHxHEIGHT, got '%s'", text);
+	return 0;
+}
+
+static int check(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+{
+	static const char *const codecs[] = {"h264", "hevc", "av1", "vp9", "mpeg4", "ffv1"};
+	bool known = false;
+
+	if (!c->dir)
+		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the clips go");
+	if (size)
+		TRY(parse_size(size, &w, &h, err));
+	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && (!w || !h)))
+		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
+	if (crf < 0 || crf > 51)
+		return vfm_fail(err, VFM_EUSAGE, "--crf: expected 0 to 51, got %lld", (long long)crf);
+	if (c->cut.new_fps < 0 || c->cut.new_fps > 240 || c->cut.max_frames < 0)
+		return vfm_fail(err, VFM_EUSAGE, "--fps, --frames: expected a frame rate up to 240, a number from 1");
+	for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
+		known |= !strcmp(codecs[i], c->cut.codec);
+	if (!known)
+		return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'", c->cut.codec);
+	c->cut.width = (int)w;
+	c->cut.height = (int)h;
+	c->cut.crf = (int)crf;
+	return vfm_mkdir_p(c->dir, err);
+}
+
+int curate_clip(int argc, char **argv)
+{
+	struct clip c = {.cut = {.codec = "h264", .even = true, .video = {.deadline_s = 3600}}};
+	struct vfm_stage stage = {.name = "clip", .fn = clip_record, .ctx = &c};
+	int64_t crf = 18, width = 0, height = 0;
+	const char *size = NULL;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'd', "dir", "DIR", "write the clips into DIR", &c.dir},
+		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1 (default h264)", &c.cut.codec},
+		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf},
+		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle", &size},
+		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width},
+		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
+		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps},
+		{VFM_OPT_INT, 0, "frames", "N", "write at most N frames of a clip", &c.cut.max_frames},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &c.cut.video.deadline_s},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate clip",
+		.synopsis = "-d DIR [--codec NAME] [--crf N] [--size WxH] [--width W] [--height H] [--fps X] [--frames N] "
+			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "cut each clip out to its own file",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+
+	if (rc == VFM_OPT_DONE)
+		return vfm_cmd_exit(0, &err);
+	if (rc == 0)
+		rc = check(&c, size, width, height, crf, &err);
+	if (rc == 0) {
+		stage.files = argv + 1;
+		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+		rc = vfm_stage_run(&stage, NULL, &err);
+	}
+	return vfm_cmd_exit(rc, &err);
+}
