@@ -8,6 +8,7 @@
 int curate_probe(int argc, char **argv);
 int curate_split(int argc, char **argv);
 int curate_clip(int argc, char **argv);
+int curate_score(int argc, char **argv);
 int curate_filter(int argc, char **argv);
 
 #endif

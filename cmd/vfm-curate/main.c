@@ -17,6 +17,7 @@ static const struct curate_stage {
 	{"probe", curate_probe, "  probe    files -> records: size, rate, frames, rotation"},
 	{"split", curate_split, "  split    a record a clip: scene cuts, fades, or a stride"},
 	{"clip", curate_clip, "  clip     cut each clip out to its own file"},
+	{"score", curate_score, "  score    motion, luma, sharpness, black and more"},
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
