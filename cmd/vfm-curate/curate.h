@@ -10,5 +10,7 @@ int curate_split(int argc, char **argv);
 int curate_clip(int argc, char **argv);
 int curate_score(int argc, char **argv);
 int curate_filter(int argc, char **argv);
+int curate_sheet(int argc, char **argv);
+int curate_stats(int argc, char **argv);
 
 #endif

@@ -19,6 +19,8 @@ static const struct curate_stage {
 	{"clip", curate_clip, "  clip     cut each clip out to its own file"},
 	{"score", curate_score, "  score    motion, luma, sharpness, black and more"},
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
+	{"sheet", curate_sheet, "  sheet    a contact sheet PNG of clips, for a person to look at"},
+	{"stats", curate_stats, "  stats    histograms of the numbers in records"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
 

@@ -392,6 +392,10 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 	slot->counts.in++;
 	if (vfm_rec_is_out(slot->rec)) {
 		count_record(&slot->counts, slot->rec);
+		if (s->sees_all)
+			slot->rc = s->fn(slot->rec, &out, s->ctx, worker, &slot->err);
+		if (slot->rc == VFM_EINPUT)
+			slot->rc = 0;
 		if (!s->silent)
 			add_line(slot, slot->rec);
 		return;

@@ -86,6 +86,7 @@ struct vfm_stage {
 	bool one_to_many;             /* outputs name their input in "parent" and how many they are in "siblings":
 	                                 --done copies them only when all are there */
 	bool serial;                  /* fn is called by one thread, in input order */
+	bool sees_all;                /* fn is called for records with "error" or "drop" too (and must leave them so) */
 	bool silent;                  /* writes no records: the stage prints something else (stats) */
 	FILE *out;                    /* NULL = stdout */
 };

@@ -1,0 +1,58 @@
+/* stats - histograms of the numbers in records. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "data/stage.h"
+#include "data/tally.h"
+
+static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)out, (void)worker, (void)err;
+	vfm_tally_add(ctx, rec);
+	return 0;
+}
+
+int curate_stats(int argc, char **argv)
+{
+	struct vfm_tally *tally = vfm_tally_new();
+	struct vfm_stage stage = {.name = "stats", .fn = stats_record, .ctx = tally, .serial = true, .silent = true, .sees_all = true};
+	const char *format = "text";
+	int64_t bins = 20;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'o', "output", "FORMAT", "text or json (default text)", &format},
+		{VFM_OPT_INT, 0, "bins", "N", "bins of a histogram (default 20)", &bins},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate stats",
+		.synopsis = "[-o FORMAT] [--bins N] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "count and draw histograms of what records hold",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+
+	if (rc == VFM_OPT_DONE) {
+		vfm_tally_free(tally);
+		return vfm_cmd_exit(0, &err);
+	}
+	if (rc == 0 && strcmp(format, "text") && strcmp(format, "json"))
+		rc = vfm_fail(&err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
+	if (rc == 0 && (bins < 2 || bins > 100))
+		rc = vfm_fail(&err, VFM_EUSAGE, "--bins: expected 2 to 100, got %lld", (long long)bins);
+	if (rc == 0) {
+		stage.files = argv + 1;
+		rc = vfm_stage_run(&stage, NULL, &err);
+		if (rc == 0 || rc == VFM_EINPUT) {
+			if (!strcmp(format, "text"))
+				vfm_tally_print(tally, (int)bins, stdout);
+			else
+				rc = vfm_tally_json(tally, (int)bins, stdout, &err) < 0 ? VFM_EENV : rc;
+		}
+	}
+	vfm_tally_free(tally);
+	return vfm_cmd_exit(rc, &err);
+}
