@@ -1,0 +1,27 @@
+/* vfm-ckpt check: a line a fault on stdout; status 1 when there are any. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "ckpt_cmd.h"
+
+static void print_fault(void *ctx, const char *what)
+{
+	(void)ctx;
+	printf("%s\n", what);
+}
+
+int verb_check(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_opt opts[] = {{0}};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt check", .synopsis = "CKPT ...", .summary = "read and verify every byte", .opts = opts};
+	int n, bad = 0, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
+
+	if (rc)
+		return rc;
+	for (int i = 1; i <= n; i++) {
+		TRY(rc = vfm_ckpt_check(argv[i], print_fault, NULL, err));
+		bad += rc > 0;
+		vfm_info("%s: %s", argv[i], rc ? "damaged" : "all well");
+	}
+	return bad ? VFM_EINPUT : 0;
+}

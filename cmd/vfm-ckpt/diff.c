@@ -1,0 +1,135 @@
+/* vfm-ckpt diff: status 1 when there is a difference. */
+#include <string.h>
+
+#include "ckpt/inspect.h"
+#include "ckpt_cmd.h"
+
+struct diff {
+	struct view v[2];
+	double atol, rtol;
+	bool all, ignore_dtype;
+	struct vfm_table *t;
+	int64_t differ;
+};
+
+static void row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b,
+	const struct vfm_tensor_diff *r)
+{
+	char sa[VFM_NDIM_MAX * 21 + 16], sb[VFM_NDIM_MAX * 21 + 16];
+
+	d->differ += strcmp(state, "same") != 0;
+	if (!strcmp(state, "same") && !d->all)
+		return;
+	vfm_table_row(d->t);
+	vfm_table_str(d->t, "name", name);
+	vfm_table_str(d->t, "state", state);
+	if (a)
+		shape_text(a, sa, sizeof(sa));
+	if (b)
+		shape_text(b, sb, sizeof(sb));
+	vfm_table_str(d->t, "shape_a", a ? sa : NULL);
+	vfm_table_str(d->t, "shape_b", b ? sb : NULL);
+	vfm_table_str(d->t, "dtype_a", a ? vfm_dtype_name(a->dtype) : NULL);
+	vfm_table_str(d->t, "dtype_b", b ? vfm_dtype_name(b->dtype) : NULL);
+	if (!r)
+		return;
+	vfm_table_i64(d->t, "differ", r->differ);
+	vfm_table_f64(d->t, "max_abs", r->max_abs);
+	vfm_table_f64(d->t, "max_rel", r->max_rel);
+}
+
+static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b, struct vfm_err *err)
+{
+	struct vfm_tensor_diff r;
+	bool shape = a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof(*a->shape) * (size_t)a->ndim);
+
+	if (!shape) {
+		row(d, name, "shape", a, b, NULL);
+		return 0;
+	}
+	TRY(vfm_ckpt_diff(d->v[0].c, a, d->v[1].c, b, d->atol, d->rtol, &r, err));
+	row(d, name, r.differ ? "values" : a->dtype != b->dtype && !d->ignore_dtype ? "dtype" : "same", a, b, &r);
+	return 0;
+}
+
+/* Both lists are sorted by name. */
+static int walk(struct diff *d, struct vfm_err *err)
+{
+	int i = 0, k = 0;
+
+	while (i < d->v[0].n || k < d->v[1].n) {
+		const struct vfm_ckpt_tensor *a = i < d->v[0].n ? d->v[0].t[i] : NULL, *b = k < d->v[1].n ? d->v[1].t[k] : NULL;
+		const char *na = a ? a->name + d->v[0].cut : NULL, *nb = b ? b->name + d->v[1].cut : NULL;
+		int order = !a ? 1 : !b ? -1 : strcmp(na, nb);
+
+		if (order < 0)
+			row(d, na, "only in A", a, NULL, NULL);
+		else if (order > 0)
+			row(d, nb, "only in B", NULL, b, NULL);
+		else
+			TRY(pair(d, na, a, b, err));
+		i += order <= 0;
+		k += order >= 0;
+	}
+	return 0;
+}
+
+/* A whole checkpoint against a plain file means its weights. */
+static int open_both(struct diff *d, char **argv, const char *part, struct vfm_err *err)
+{
+	TRY(view_open(&d->v[0], argv[1], part, err));
+	TRY(view_open(&d->v[1], argv[2], part, err));
+	for (int k = 0; k < 2 && !part; k++) {
+		if (d->v[k].c->plain || !d->v[1 - k].c->plain)
+			continue;
+		view_close(&d->v[k]);
+		TRY(view_open(&d->v[k], argv[k + 1], "model", err));
+	}
+	return 0;
+}
+
+static void columns(struct vfm_table *t)
+{
+	static const char *const cols[][2] = {{"name", "tensor"}, {"state", "state"}, {"shape_a", "shape A"}, {"shape_b", "shape B"},
+		{"dtype_a", "dtype A"}, {"dtype_b", "dtype B"}, {"differ", "elements"}, {"max_abs", "max abs"}, {"max_rel", "max rel"}};
+
+	for (size_t i = 0; i < sizeof(cols) / sizeof(*cols); i++)
+		vfm_table_col(t, cols[i][0], cols[i][1], 9);
+}
+
+int verb_diff(int argc, char **argv, struct vfm_err *err)
+{
+	const char *format = "text", *part = NULL;
+	struct diff d = {.atol = 0};
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'p', "part", "PART", "compare this part of checkpoints (model, ema, optim)", &part},
+		{VFM_OPT_NUM, 0, "atol", "X", "absolute difference that is let pass (default 0)", &d.atol},
+		{VFM_OPT_NUM, 0, "rtol", "X", "relative difference that is let pass (default 0)", &d.rtol},
+		{VFM_OPT_FLAG, 0, "ignore-dtype", NULL, "another element type is no difference", &d.ignore_dtype},
+		{VFM_OPT_FLAG, 'a', "all", NULL, "list the equal ones too", &d.all},
+		OPT_FORMAT(&format),
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt diff", .synopsis = "[-a] [-p PART] [--atol X] [--rtol X] [--ignore-dtype] [-o FORMAT] A B",
+		.summary = "compare the tensors of two checkpoints", .opts = opts};
+	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
+
+	if (rc)
+		return rc;
+	d.t = vfm_table_new();
+	columns(d.t);
+	rc = open_both(&d, argv, part, err);
+	if (!rc)
+		rc = walk(&d, err);
+	view_close(&d.v[0]);
+	view_close(&d.v[1]);
+	if (rc < 0) {
+		vfm_table_free(d.t);
+		return rc;
+	}
+	if (d.differ || d.all || strcmp(format, "text") != 0)
+		TRY(verb_print(d.t, format, err));
+	else
+		vfm_table_free(d.t);
+	return d.differ ? VFM_EINPUT : 0;
+}

@@ -1,0 +1,70 @@
+/* vfm-ckpt hash: sha256 over the lines "NAME\tDTYPE\tSHAPE\tSHA256-OF-VALUES\n", by name. */
+#include "base/mem.h"
+#include "ckpt/inspect.h"
+#include "ckpt_cmd.h"
+
+static int hash_view(struct view *v, bool each, const char *operand, struct vfm_table *t, struct vfm_err *err)
+{
+	struct vfm_buf lines = {0};
+	char hex[VFM_SHA256_HEX];
+	int rc = 0;
+
+	for (int i = 0; i < v->n && !rc; i++) {
+		const char *name = v->t[i]->name + v->cut;
+		char shape[VFM_NDIM_MAX * 21];
+
+		rc = vfm_ckpt_tensor_hash(v->c, v->t[i], hex, err);
+		if (rc < 0)
+			break;
+		shape_text(v->t[i], shape, sizeof(shape));
+		vfm_buf_addf(&lines, "%s\t%s\t%s\t%s\n", name, vfm_dtype_name(v->t[i]->dtype), shape, hex);
+		if (each) {
+			vfm_table_row(t);
+			vfm_table_str(t, "hash", hex);
+			vfm_table_str(t, "name", name);
+		}
+	}
+	if (!rc && !each) {
+		vfm_sha256_of(lines.data ? lines.data : "", lines.len, hex);
+		vfm_table_row(t);
+		vfm_table_str(t, "hash", hex);
+		vfm_table_str(t, "name", operand);
+	}
+	vfm_buf_release(&lines);
+	return rc;
+}
+
+int verb_hash(int argc, char **argv, struct vfm_err *err)
+{
+	const char *format = "text", *part = NULL;
+	bool each = false;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'p', "part", "PART", "only this part of checkpoints (model, ema, optim), without its name", &part},
+		{VFM_OPT_FLAG, 'e', "each", NULL, "a line a tensor", &each},
+		OPT_FORMAT(&format),
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt hash", .synopsis = "[-e] [-p PART] [-o FORMAT] CKPT ...",
+		.summary = "a hash of the values, whatever their layout", .opts = opts};
+	struct vfm_table *t;
+	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
+
+	if (rc)
+		return rc;
+	t = vfm_table_new();
+	vfm_table_col(t, "hash", "sha256", 0);
+	vfm_table_col(t, "name", each ? "tensor" : "checkpoint", 0);
+	for (int i = 1; i <= n && !rc; i++) {
+		struct view v;
+
+		rc = view_open(&v, argv[i], part, err);
+		if (rc)
+			break;
+		rc = hash_view(&v, each, argv[i], t, err);
+		view_close(&v);
+	}
+	if (!rc)
+		return verb_print(t, format, err);
+	vfm_table_free(t);
+	return rc;
+}

@@ -1,0 +1,90 @@
+/* vfm-ckpt info: from the manifest alone. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "ckpt_cmd.h"
+
+/* "dit 12 layers, hidden 384, 6 heads", as far as the config says */
+static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)
+{
+	static const char *const words[] = {"preset", "name", "arch", "kind"};
+	static const char *const ints[][2] = {{"layers", "layers "}, {"hidden", "hidden "}, {"heads", "heads "}};
+	const json_t *m = json_object_get(c->config, "model");
+
+	vfm_buf_adds(b, json_is_string(m) ? json_string_value(m) : "");
+	for (int i = 0; i < 4 && !b->len; i++)
+		if (json_is_string(json_object_get(m, words[i])))
+			vfm_buf_adds(b, json_string_value(json_object_get(m, words[i])));
+	for (int i = 0; i < 3; i++) {
+		const json_t *x = json_object_get(m, ints[i][0]);
+
+		if (json_is_integer(x))
+			vfm_buf_addf(b, "%s%s%lld", b->len ? ", " : "", ints[i][1], (long long)json_integer_value(x));
+	}
+}
+
+static void info_row(struct vfm_table *t, const struct vfm_ckpt *c)
+{
+	struct vfm_buf model = {0}, parts = {0};
+	int64_t params = 0, all = 0;
+	char size[32];
+
+	for (int i = 0; i < c->n; i++) {
+		const char *slash = c->plain ? NULL : strchr(c->t[i].name, '/');
+		size_t len = slash ? (size_t)(slash - c->t[i].name) : 0;
+
+		all += c->t[i].numel;
+		if (len == 5 && !strncmp(c->t[i].name, "model", 5))
+			params += c->t[i].numel;
+		if (len && (i == 0 || strncmp(c->t[i].name, c->t[i - 1].name, len + 1) != 0))
+			vfm_buf_addf(&parts, "%s%.*s", parts.len ? "," : "", (int)len, c->t[i].name);
+	}
+	model_text(c, &model);
+	bytes_text(c->bytes, size, sizeof(size));
+	vfm_table_row(t);
+	vfm_table_str(t, "path", c->path);
+	if (!c->plain)
+		vfm_table_i64(t, "step", c->step);
+	vfm_table_str(t, "model", model.len ? model.data : NULL);
+	vfm_table_i64(t, "params", c->plain ? all : params);
+	vfm_table_i64(t, "tensors", c->n);
+	vfm_table_str(t, "parts", parts.len ? parts.data : NULL);
+	vfm_table_i64(t, "files", c->n_files);
+	vfm_table_i64(t, "world", c->world);
+	vfm_table_i64(t, "bytes", c->bytes);
+	vfm_table_str(t, "size", size);
+	vfm_buf_release(&model);
+	vfm_buf_release(&parts);
+}
+
+int verb_info(int argc, char **argv, struct vfm_err *err)
+{
+	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"}, {"params", "parameters"},
+		{"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"}, {"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}};
+	const char *format = "text";
+	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt info", .synopsis = "[-o FORMAT] CKPT ...", .summary = "step, model, size of checkpoints", .opts = opts};
+	struct vfm_table *t;
+	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
+
+	if (rc)
+		return rc;
+	t = vfm_table_new();
+	for (size_t i = 0; i < sizeof(cols) / sizeof(*cols); i++)
+		vfm_table_col(t, cols[i][0], cols[i][1], 0);
+	for (int i = 1; i <= n && !rc; i++) {
+		struct vfm_ckpt *c;
+
+		rc = vfm_ckpt_open(&c, argv[i], err);
+		if (!rc)
+			info_row(t, c);
+		if (!rc)
+			vfm_ckpt_close(c);
+	}
+	if (!rc)
+		return verb_print(t, format, err);
+	vfm_table_free(t);
+	return rc;
+}

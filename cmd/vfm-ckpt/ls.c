@@ -1,0 +1,109 @@
+/* vfm-ckpt ls, tree: from the manifest alone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ckpt_cmd.h"
+
+int verb_ls(int argc, char **argv, struct vfm_err *err)
+{
+	const char *format = "text";
+	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt ls", .synopsis = "[-o FORMAT] CKPT [GLOB ...]", .summary = "list tensors", .opts = opts};
+	struct vfm_table *t;
+	struct view v;
+	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
+
+	if (rc)
+		return rc;
+	TRY(view_open(&v, argv[1], NULL, err));
+	t = vfm_table_new();
+	vfm_table_col(t, "name", "tensor", 0);
+	vfm_table_col(t, "dtype", "dtype", 0);
+	vfm_table_col(t, "shape", "shape", 0);
+	vfm_table_col(t, "bytes", "bytes", 0);
+	vfm_table_col(t, "pieces", "pieces", 0);
+	for (int i = 0; i < v.n; i++) {
+		char shape[VFM_NDIM_MAX * 21];
+
+		if (!glob_any(v.t[i]->name, argv + 2, n - 1))
+			continue;
+		shape_text(v.t[i], shape, sizeof(shape));
+		vfm_table_row(t);
+		vfm_table_str(t, "name", v.t[i]->name);
+		vfm_table_str(t, "dtype", vfm_dtype_name(v.t[i]->dtype));
+		vfm_table_str(t, "shape", shape);
+		vfm_table_i64(t, "bytes", v.t[i]->bytes);
+		vfm_table_i64(t, "pieces", v.t[i]->n_pieces);
+	}
+	view_close(&v);
+	return verb_print(t, format, err);
+}
+
+/* The end of the first `depth` components of a name ('/' and '.' divide), or its length. */
+static size_t prefix_len(const char *name, int64_t depth)
+{
+	size_t i = 0;
+
+	for (; name[i]; i++)
+		if ((name[i] == '/' || name[i] == '.') && --depth == 0)
+			break;
+	return i;
+}
+
+static void tree_rows(struct vfm_table *t, const struct view *v, int64_t max_depth)
+{
+	for (int i = 0; i < v->n; i++) {
+		const char *name = v->t[i]->name;
+
+		for (int64_t d = 1; d <= max_depth; d++) {
+			size_t len = prefix_len(name, d);
+			int64_t params = 0, bytes = 0, tensors = 0;
+			char *text;
+
+			if (i > 0 && prefix_len(v->t[i - 1]->name, d) == len && !strncmp(v->t[i - 1]->name, name, len))
+				continue; /* this group was printed with its first tensor */
+			for (int k = i; k < v->n && !strncmp(v->t[k]->name, name, len); k++) {
+				if (prefix_len(v->t[k]->name, d) != len)
+					continue;
+				params += v->t[k]->numel;
+				bytes += v->t[k]->bytes;
+				tensors++;
+			}
+			text = vfm_strfmt("%*s%.*s", (int)(2 * (d - 1)), "", (int)len, name);
+			vfm_table_row(t);
+			vfm_table_str(t, "prefix", text);
+			vfm_table_i64(t, "tensors", tensors);
+			vfm_table_i64(t, "params", params);
+			vfm_table_i64(t, "bytes", bytes);
+			free(text);
+			if (!name[len])
+				break;
+		}
+	}
+}
+
+int verb_tree(int argc, char **argv, struct vfm_err *err)
+{
+	const char *format = "text";
+	int64_t depth = 3;
+	struct vfm_opt opts[] = {{VFM_OPT_INT, 'd', "depth", "N", "levels to show (default 3)", &depth}, OPT_FORMAT(&format), {0}};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt tree", .synopsis = "[-d N] [-o FORMAT] CKPT", .summary = "tensors grouped by prefix, with sums", .opts = opts};
+	struct vfm_table *t;
+	struct view v;
+	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
+
+	if (rc)
+		return rc;
+	if (depth < 1 || depth > 64)
+		return vfm_fail(err, VFM_EUSAGE, "--depth: expected 1 to 64");
+	TRY(view_open(&v, argv[1], NULL, err));
+	t = vfm_table_new();
+	vfm_table_col(t, "prefix", "prefix", 0);
+	vfm_table_col(t, "tensors", "tensors", 0);
+	vfm_table_col(t, "params", "elements", 0);
+	vfm_table_col(t, "bytes", "bytes", 0);
+	tree_rows(t, &v, depth);
+	view_close(&v);
+	return verb_print(t, format, err);
+}

@@ -1,0 +1,120 @@
+/* vfm-ckpt - look into, check and compare checkpoints. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ckpt_cmd.h"
+
+static const struct vfm_verb verbs[] = {
+	{"info", "step, model, size of checkpoints", verb_info},
+	{"ls", "list tensors", verb_ls},
+	{"tree", "tensors grouped by prefix, with sums", verb_tree},
+	{"stat", "minimum, maximum, mean, norm and NaNs of each tensor", verb_stat},
+	{"check", "read and verify every byte", verb_check},
+	{"diff", "compare the tensors of two checkpoints", verb_diff},
+	{"hash", "a hash of the values, whatever their layout", verb_hash},
+	{"prune", "remove old checkpoints", verb_prune},
+	{"consolidate", "write a part as one safetensors file", verb_consolidate},
+	{0},
+};
+
+int view_open(struct view *v, const char *operand, const char *part, struct vfm_err *err)
+{
+	size_t len = part ? strlen(part) : 0;
+
+	*v = (struct view){0};
+	TRY(vfm_ckpt_open(&v->c, operand, err));
+	v->t = vfm_calloc((size_t)v->c->n + 1, sizeof(*v->t));
+	if (part && !v->c->plain)
+		v->cut = len + 1;
+	for (int i = 0; i < v->c->n; i++) {
+		const struct vfm_ckpt_tensor *t = &v->c->t[i];
+
+		if (!v->cut || (!strncmp(t->name, part, len) && t->name[len] == '/'))
+			v->t[v->n++] = t;
+	}
+	if (v->cut && !v->n) {
+		vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", v->c->path, part);
+		view_close(v);
+		return VFM_EUSAGE;
+	}
+	return 0;
+}
+
+void view_close(struct view *v)
+{
+	vfm_ckpt_close(v->c);
+	free(v->t);
+	*v = (struct view){0};
+}
+
+int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err)
+{
+	int rc = vfm_opt_parse(cmd, argc, argv, n, err);
+
+	if (rc)
+		return rc;
+	if (*n < min)
+		return vfm_fail(err, VFM_EUSAGE, "an operand is missing (%s -h)", cmd->name);
+	if (max >= 0 && *n > max)
+		return vfm_fail(err, VFM_EUSAGE, "too many operands: '%s' (%s -h)", argv[max + 1], cmd->name);
+	return 0;
+}
+
+int verb_print(struct vfm_table *t, const char *format, struct vfm_err *err)
+{
+	enum vfm_table_format f = VFM_TABLE_TEXT;
+	int rc = vfm_table_format(format, &f, err);
+
+	if (rc < 0)
+		vfm_err_context(err, "-o");
+	else
+		rc = vfm_table_print(t, f, stdout, err);
+	vfm_table_free(t);
+	return rc;
+}
+
+bool glob_any(const char *name, char **globs, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!fnmatch(globs[i], name, 0))
+			return true;
+	return n == 0;
+}
+
+void shape_text(const struct vfm_ckpt_tensor *t, char *buf, size_t len)
+{
+	size_t at = 0;
+
+	buf[0] = 0;
+	for (int d = 0; d < t->ndim && at < len; d++)
+		at += (size_t)snprintf(buf + at, len - at, "%s%lld", d ? "x" : "", (long long)t->shape[d]);
+	if (!t->ndim)
+		snprintf(buf, len, "scalar");
+}
+
+void bytes_text(int64_t bytes, char *buf, size_t len)
+{
+	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+	double x = (double)bytes;
+	int u = 0;
+
+	while (x >= 1024 && u < 5) {
+		x /= 1024;
+		u++;
+	}
+	snprintf(buf, len, u ? "%.1f %s" : "%.0f %s", x, unit[u]);
+}
+
+int main(int argc, char **argv)
+{
+	struct vfm_verbs family = {.name = "vfm-ckpt", .word = "VERB", .summary = "look into, check and compare checkpoints", .list = verbs};
+	struct vfm_err err = {0};
+	int rc;
+
+	vfm_cmd_init(argv[0]);
+	rc = vfm_verbs_run(&family, argc, argv, &err);
+	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
+}

@@ -1,0 +1,69 @@
+/* vfm-ckpt prune, consolidate */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "ckpt_cmd.h"
+
+static void print_gone(void *ctx, int64_t step)
+{
+	char *p = vfm_ckpt_path(ctx, step);
+
+	printf("%s\n", p);
+	free(p);
+}
+
+int verb_prune(int argc, char **argv, struct vfm_err *err)
+{
+	int64_t last = 0, every = 0;
+	bool dry = false;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_INT, 'k', "keep-last", "N", "keep the N newest checkpoints", &last},
+		{VFM_OPT_INT, 0, "keep-every", "N", "keep those at multiples of N steps too", &every},
+		{VFM_OPT_FLAG, 'n', "dry-run", NULL, "print what would be removed, remove nothing", &dry},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt prune", .synopsis = "-k N [--keep-every N] [-n] RUN", .summary = "remove old checkpoints", .opts = opts};
+	struct stat st;
+	char *dir;
+	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
+
+	if (rc)
+		return rc;
+	if (last < 1 || last > 1 << 30 || every < 0)
+		return vfm_fail(err, VFM_EUSAGE, "--keep-last: expected an integer >= 1");
+	dir = vfm_strfmt("%s/ckpt", argv[1]);
+	if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
+		free(dir);
+		dir = vfm_strdup(argv[1]);
+	}
+	if (stat(dir, &st) != 0)
+		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", dir);
+	else
+		rc = vfm_ckpt_prune(dir, (int)last, every, -1, dry, print_gone, dir, err);
+	free(dir);
+	return rc;
+}
+
+int verb_consolidate(int argc, char **argv, struct vfm_err *err)
+{
+	const char *out = NULL, *part = "model";
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'o', "output", "FILE", "the .safetensors file to write", &out},
+		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt consolidate", .synopsis = "-o FILE [-p PART] CKPT", .summary = "write a part as one safetensors file", .opts = opts};
+	struct vfm_ckpt *c;
+	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
+
+	if (rc)
+		return rc;
+	if (!out)
+		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing");
+	TRY(vfm_ckpt_open(&c, argv[1], err));
+	rc = vfm_ckpt_consolidate(c, part, out, err);
+	vfm_ckpt_close(c);
+	return rc;
+}
