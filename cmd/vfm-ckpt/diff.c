@@ -94,7 +94,7 @@ static void columns(struct vfm_table *t)
 		{"dtype_a", "dtype A"}, {"dtype_b", "dtype B"}, {"differ", "elements"}, {"max_abs", "max abs"}, {"max_rel", "max rel"}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(*cols); i++)
-		vfm_table_col(t, cols[i][0], cols[i][1], 9);
+		vfm_table_col(t, cols[i][0], cols[i][1], -4);
 }
 
 int verb_diff(int argc, char **argv, struct vfm_err *err)

@@ -20,7 +20,7 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 	vfm_table_col(t, "name", "tensor", 0);
 	vfm_table_col(t, "elements", "elements", 0);
 	for (int i = 0; i < 5; i++)
-		vfm_table_col(t, cols[i], cols[i], 6);
+		vfm_table_col(t, cols[i], cols[i], -6);
 	vfm_table_col(t, "zeros", "zeros", 0);
 	vfm_table_col(t, "nan", "nan", 0);
 	vfm_table_col(t, "inf", "inf", 0);

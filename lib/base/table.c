@@ -141,7 +141,7 @@ static char *cell_text(const struct cell *c, int digits)
 	case I64:
 		return vfm_strfmt("%" PRId64, c->u.i);
 	case F64:
-		return isfinite(c->u.f) ? vfm_strfmt("%.*f", digits, c->u.f) : vfm_strdup("-");
+		return isfinite(c->u.f) ? vfm_strfmt(digits < 0 ? "%.*g" : "%.*f", abs(digits), c->u.f) : vfm_strdup("-");
 	case BOOL:
 		return vfm_strdup(c->u.b ? "yes" : "no");
 	default:

@@ -131,7 +131,7 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 		return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file: %llu bytes", name, (unsigned long long)file_bytes);
 	if (len < 8) {
 		*need = 8;
-		return vfm_fail(err, VFM_EUSAGE, "%s: header cut off", name);
+		return VFM_EUSAGE;
 	}
 	n = get_u64(head);
 	if (n < 2 || n > VFM_ST_MAX_HEADER || n > file_bytes - 8)
@@ -139,7 +139,7 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 			(unsigned long long)n, (unsigned long long)file_bytes);
 	if (len < 8 + n) {
 		*need = 8 + n;
-		return vfm_fail(err, VFM_EUSAGE, "%s: header cut off", name);
+		return VFM_EUSAGE;
 	}
 	if (((const char *)head)[8] != '{')
 		return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file: the header does not begin with '{'", name);

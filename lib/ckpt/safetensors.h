@@ -41,7 +41,7 @@ struct vfm_st {
 };
 
 /* `head` is the first `len` bytes of a file of file_bytes; when they do not reach to the
- * end of the header, *need says how many must be there (VFM_EUSAGE is returned with *need set, 0 otherwise).
+ * end of the header, *need says how many must be there (VFM_EUSAGE is returned with *need set and *err untouched; 0 otherwise).
  * `name` names the file in errors.  VFM_EUSAGE. */
 int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need, struct vfm_err *err);
 int vfm_st_open(struct vfm_st *st, int fd, uint64_t file_bytes, const char *name, struct vfm_err *err); /* the same, by pread */

@@ -587,7 +587,23 @@ static void test_bad_adds(void **st)
 	vfm_ckpt_abandon(w);
 }
 
-int main(void)
+/* "test_ckpt make DIR": checkpoints for the tests of the command: DIR/run (steps 1, 2 of a small
+ * model), DIR/cut and DIR/whole (equal values, different cuts). */
+static void make_samples(const char *dir)
+{
+	struct vfm_pdesc d = {.name = "qkv", .ndim = 3, .shape = {3 * 8, 4, 5}};
+	char *run = vfm_strfmt("%s/run/ckpt", dir), *cut = vfm_strfmt("%s/cut", dir), *whole = vfm_strfmt("%s/whole", dir);
+	struct vfm_err err;
+
+	d.cut[VFM_AX_TP] = (struct vfm_cut){3, 0};
+	save_small(run, 1);
+	save_small(run, 2);
+	OK(team_save(cut, &d, 4, 2, -1, &err));
+	OK(team_save(whole, &d, 1, 1, -1, &err));
+	free(run), free(cut), free(whole);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_layouts), cmocka_unit_test(test_async),
@@ -596,5 +612,9 @@ int main(void)
 		cmocka_unit_test(test_bad_adds),
 	};
 
+	if (argc == 3 && !strcmp(argv[1], "make")) {
+		make_samples(argv[2]);
+		return 0;
+	}
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
