@@ -81,6 +81,7 @@ static struct cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 		e->s.step = before->s.step;
 		e->s.n_packs = before->s.n_packs;
 		e->s.next_off = before->s.next_off;
+		e->s.serial = before->s.serial;
 	}
 	e->step = step;
 	e->ready = false;

@@ -1,6 +1,7 @@
 /* manifest.c - the reader: header, and packs of the jsonl encoding. */
 #include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -305,15 +306,8 @@ static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 	int64_t first = step * m->h.batch;
 	size_t off = step == 0 ? m->body : 0, used = 0;
 
-	if (step > 0 && out->n_packs && out->step == step - 1 && out->next_off > m->body &&
-		out->next_off < m->map.size && m->map.data[out->next_off - 1] == '\n') {
-		struct line l;
-		int64_t key = -1;
-
+	if (step > 0 && out->n_packs && out->serial == m->serial && out->step == step - 1)
 		off = out->next_off;
-		if (line_around(m, off, off, &l, err) < 0 || line_key_at(m, &l, &key, err) < 0 || key != first)
-			off = 0; /* the hint came from another manifest */
-	}
 	if (!off)
 		TRY(find_line(m, first, &off, err));
 	out->n_packs = 0;
@@ -327,6 +321,7 @@ static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 			return vfm_err_context(err, "line %lld", (long long)(first + i + 2));
 	}
 	out->next_off = off;
+	out->serial = m->serial;
 	return 0;
 }
 
@@ -395,9 +390,11 @@ static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
 
 struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err)
 {
+	static atomic_uint_fast64_t opened;
 	struct vfm_manifest *m = vfm_calloc(1, sizeof(*m));
 	int rc;
 
+	m->serial = atomic_fetch_add(&opened, 1) + 1;
 	m->path = vfm_strdup(path);
 	if (vfm_map_open(&m->map, path, err) < 0)
 		goto fail;

@@ -75,7 +75,8 @@ struct vfm_manifest_step {
 	/* private */
 	struct vfm_manifest_sample *samples;
 	size_t cap_packs, cap_samples;
-	uint64_t next_off; /* where the following step begins, so that reading on needs no search */
+	uint64_t next_off; /* where the following step begins, in the manifest opened as number `serial`, so that reading on needs no search */
+	uint64_t serial;
 };
 
 struct vfm_manifest;

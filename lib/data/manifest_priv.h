@@ -19,6 +19,7 @@
 
 struct vfm_manifest {
 	char *path;
+	uint64_t serial; /* of the open: tells whose place a step remembers */
 	struct vfm_map map;
 	struct vfm_manifest_header h;
 	struct vfm_arena arena;

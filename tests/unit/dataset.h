@@ -1,0 +1,108 @@
+/* dataset.h - a small dataset on disk for the tests of packing and loading: shards that hold
+ * nothing but payloads (the index does not read tar headers), with known contents. */
+#ifndef TESTS_UNIT_DATASET_H
+#define TESTS_UNIT_DATASET_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "data/index.h"
+
+#define DATASET_C 4
+#define DATASET_TEXT_DIM 8
+
+/* Element k of the latent (or text) of sample number n; exact in half precision. */
+static inline float dataset_value(uint64_t n, int64_t k)
+{
+	return (float)((n * 31 + (uint64_t)k * 7) % 2048);
+}
+
+struct dataset_dims {
+	uint16_t t, h, w, text_len;
+};
+
+static inline uint32_t dataset_array(struct vfm_buf *b, int ndim, const int64_t *shape, int64_t count, uint64_t n,
+	uint16_t *header)
+{
+	char head[VFM_NPY_HEADER_MAX];
+	size_t start = b->len;
+
+	*header = (uint16_t)vfm_npy_header(head, VFM_NPY_F16, ndim, shape);
+	vfm_buf_add(b, head, *header);
+	for (int64_t k = 0; k < count; k++) {
+		float f = dataset_value(n, k);
+		uint16_t h;
+
+		vfm_f16_from_f32(&h, &f, 1);
+		vfm_buf_add(b, &h, 2);
+	}
+	return (uint32_t)(b->len - start);
+}
+
+static inline void dataset_sample(struct vfm_buf *b, struct vfm_record *r, const struct dataset_dims *d, uint64_t n)
+{
+	int64_t ls[4] = {DATASET_C, d->t, d->h, d->w}, ts[2] = {d->text_len, DATASET_TEXT_DIM};
+
+	*r = (struct vfm_record){.id = 1000 + n, .sample_offset = b->len, .latent_offset = b->len, .c = DATASET_C,
+		.t = d->t, .h = d->h, .w = d->w, .latent_dtype = VFM_NPY_F16, .frames = 1, .flags = VFM_REC_IMAGE};
+	r->latent_bytes = dataset_array(b, 4, ls, DATASET_C * ls[1] * ls[2] * ls[3], n, &r->latent_header);
+	r->latent_crc = vfm_crc32c(0, b->data + r->latent_offset, r->latent_bytes);
+	if (d->text_len) {
+		r->text_offset = b->len;
+		r->text_len = d->text_len;
+		r->text_dim = DATASET_TEXT_DIM;
+		r->text_dtype = VFM_NPY_F16;
+		r->text_bytes = dataset_array(b, 2, ts, ts[0] * ts[1], n + 1, &r->text_header);
+		r->text_crc = vfm_crc32c(0, b->data + r->text_offset, r->text_bytes);
+	}
+	r->json_offset = b->len;
+	vfm_buf_adds(b, "{}");
+	r->json_bytes = 2;
+	r->json_crc = vfm_crc32c(0, "{}", 2);
+	r->sample_bytes = b->len - r->sample_offset;
+}
+
+/* n samples of the sizes in dims (used in turn), `per` a shard.  0, or negative with err. */
+static inline int dataset_make(const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per,
+	struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
+	struct vfm_index_writer *w;
+	int rc;
+
+	TRY_OUT(vfm_mkdir_p(dir, err));
+	TRY_OUT(vfm_index_writer_open(&w, path, err));
+	for (int64_t s = 0; s * per < n; s++) {
+		int64_t count = n - s * per < per ? n - s * per : per;
+		struct vfm_record *r = vfm_calloc((size_t)count, sizeof(*r));
+		char name[32], *tar;
+		struct vfm_buf b = {0};
+
+		for (int64_t i = 0; i < count; i++)
+			dataset_sample(&b, &r[i], &dims[(s * per + i) % n_dims], (uint64_t)(s * per + i));
+		snprintf(name, sizeof(name), "%06lld.tar", (long long)s);
+		tar = vfm_strfmt("%s/%s", dir, name);
+		rc = vfm_write_file(tar, b.data, b.len, err);
+		if (rc >= 0)
+			rc = vfm_index_writer_shard(w, name, b.len, err);
+		for (int64_t i = 0; rc >= 0 && i < count; i++)
+			rc = vfm_index_writer_add(w, &r[i], err);
+		vfm_buf_release(&b);
+		free(tar);
+		free(r);
+		if (rc < 0) {
+			vfm_index_writer_abort(w);
+			goto out;
+		}
+	}
+	rc = vfm_index_writer_commit(w, "wavelet:4", "bytes:8", err);
+out:
+	free(path);
+	return rc;
+}
+
+#endif

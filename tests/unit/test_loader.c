@@ -1,0 +1,345 @@
+/* Patchify, and the loader: contents, order, resume, ranks, damage. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "data/loader.h"
+#include "data/pack.h"
+#include "data/patch.h"
+#include "dataset.h"
+
+#define N_A 61
+#define BATCH 3
+
+static char dir[] = "/tmp/vfm_loader_XXXXXX", plan_path[64], data_dir[64];
+static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {3, 6, 4, 5}, {2, 2, 8, 0}, {5, 8, 8, 2}};
+static const int32_t patch[3] = {1, 2, 2};
+
+static void make_manifest(void)
+{
+	struct vfm_blend_set set = {.name = "a", .dir = data_dir};
+	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
+	struct vfm_manifest_header h = {.context = 100, .batch = BATCH, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
+	struct vfm_plan_opts o = {.context = 100, .batch = BATCH, .epochs = 2, .algo = VFM_PACK_FFD, .seed = 3,
+		.cost = vfm_pack_cost_default()};
+	struct vfm_err err = {0};
+	struct vfm_plan p;
+	struct vfm_blend *b;
+	FILE *f = fopen(plan_path, "w");
+
+	assert_int_equal(vfm_blend_scan(&set, patch, 100, &err), 0);
+	assert_int_equal(set.n, N_A);
+	b = vfm_blend_new(&set, 1, 3, &err);
+	assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+	h.steps = p.steps;
+	h.latent_channels = set.channels;
+	h.text_dim = set.text_dim;
+	ms.records = set.records;
+	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
+	assert_int_equal(vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, &err), 0);
+	fclose(f);
+	vfm_plan_release(&p);
+	vfm_blend_free(b);
+	vfm_blend_set_release(&set);
+}
+
+static int setup(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(plan_path, sizeof(plan_path), "%s/plan.jsonl", dir);
+	snprintf(data_dir, sizeof(data_dir), "%s/data", dir);
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_manifest();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return vfm_rm_rf(dir, NULL);
+}
+
+static void patchify(void **state)
+{
+	const int32_t d[3] = {4, 6, 8}, p[3] = {2, 3, 2}, bad[3] = {4, 7, 8};
+	int32_t g[3];
+	float x[3 * 4 * 6 * 8], y[3 * 4 * 6 * 8], z[3 * 4 * 6 * 8];
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(vfm_patch_grid(d, p, g, &err), 2 * 2 * 4);
+	assert_int_equal(vfm_patch_grid(bad, p, g, &err), VFM_EINPUT);
+	vfm_patch_grid(d, p, g, &err);
+	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
+		x[i] = (float)i;
+	vfm_patchify(x, 3, d, p, y);
+	for (int c = 0; c < 3; c++) /* the formula of the header */
+		for (int t = 0; t < 4; t++)
+			for (int h = 0; h < 6; h++)
+				for (int w = 0; w < 8; w++) {
+					int token = ((t / 2) * g[1] + h / 3) * g[2] + w / 2;
+					int feature = ((c * 2 + t % 2) * 3 + h % 3) * 2 + w % 2;
+
+					assert_true(y[token * 36 + feature] == x[((c * 4 + t) * 6 + h) * 8 + w]);
+				}
+	vfm_unpatchify(y, 3, d, p, z);
+	assert_memory_equal(x, z, sizeof(x));
+}
+
+/* A hash of all that a batch holds. */
+static uint64_t digest(const struct vfm_batch *b)
+{
+	uint64_t h[12] = {(uint64_t)b->step, (uint64_t)b->pack, (uint64_t)b->step_tokens};
+	size_t n = (size_t)b->n_samples, t = (size_t)b->tokens;
+
+	h[3] = vfm_fnv64(b->id, n * 8);
+	h[4] = vfm_fnv64(b->grid, n * 12);
+	h[5] = vfm_fnv64(b->cu_seqlens, (n + 1) * 4);
+	h[6] = vfm_fnv64(b->cu_text, (n + 1) * 4);
+	h[7] = vfm_fnv64(b->x0, t * (size_t)b->patch_dim * 4);
+	h[8] = vfm_fnv64(b->text, (size_t)b->text_tokens * (size_t)b->text_dim * 4);
+	h[9] = vfm_fnv64(b->seg, t * 4);
+	h[10] = vfm_fnv64(b->idx, t * 4);
+	h[11] = vfm_fnv64(b->pos, t * 6);
+	return vfm_fnv64(h, sizeof(h));
+}
+
+static void check_batch(const struct vfm_batch *b)
+{
+	assert_int_equal((uintptr_t)b->x0 % 64, 0);
+	assert_int_equal((uintptr_t)b->pos % 64, 0);
+	assert_int_equal(b->patch_dim, DATASET_C * 4);
+	assert_int_equal(b->cu_seqlens[b->n_samples], b->tokens);
+	assert_int_equal(b->cu_text[b->n_samples], b->text_tokens);
+	for (int32_t i = 0; i < b->n_samples; i++) {
+		uint64_t n = b->id[i] - 1000;
+		const struct dataset_dims *d = &dims[n % 4];
+		const int32_t *g = b->grid[i];
+
+		assert_true(n < N_A);
+		assert_true(g[0] == d->t && g[1] == d->h / 2 && g[2] == d->w / 2);
+		assert_int_equal(b->cu_text[i + 1] - b->cu_text[i], d->text_len);
+		for (int32_t k = b->cu_text[i] * b->text_dim; k < b->cu_text[i + 1] * b->text_dim; k++)
+			assert_true(b->text[k] == dataset_value(n + 1, k - b->cu_text[i] * b->text_dim));
+		for (int32_t k = b->cu_seqlens[i]; k < b->cu_seqlens[i + 1]; k++) {
+			const int16_t *p = b->pos[k];
+
+			assert_int_equal(b->seg[k], i);
+			assert_int_equal(b->idx[k], k - b->cu_seqlens[i]);
+			assert_int_equal((p[0] * g[1] + p[1]) * g[2] + p[2], b->idx[k]);
+			for (int f = 0; f < b->patch_dim; f++) { /* (c, pt = 1, ph, pw) */
+				int c = f / 4, h = p[1] * 2 + f / 2 % 2, w = p[2] * 2 + f % 2;
+
+				assert_true(b->x0[k * b->patch_dim + f] ==
+					dataset_value(n, ((c * d->t + p[0]) * d->h + h) * d->w + w));
+			}
+		}
+	}
+}
+
+/* Reads to the end; digests[k] of every batch.  Returns their number. */
+static int read_all(const struct vfm_loader_opts *o, uint64_t *digests, bool check)
+{
+	struct vfm_err err = {0};
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_loader *l = vfm_loader_open(m, o, &err);
+	struct vfm_batch *b;
+	int n = 0, rc;
+
+	assert_non_null(l);
+	while ((rc = vfm_loader_next(l, &b, &err)) == 1) {
+		if (check)
+			check_batch(b);
+		digests[n++] = digest(b);
+		vfm_batch_release(l, b);
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(vfm_loader_stats(l).batches, n);
+	vfm_loader_close(l);
+	vfm_manifest_close(m);
+	return n;
+}
+
+static void contents(void **state)
+{
+	struct vfm_loader_opts o = {0};
+	uint64_t d[512];
+
+	(void)state;
+	assert_true(read_all(&o, d, true) >= 30);
+}
+
+static void order_is_fixed(void **state)
+{
+	static const int threads[] = {1, 2, 5, 8}, prefetch[] = {1, 2, 7, 64};
+	struct vfm_loader_opts o = {.threads = 1, .prefetch = 1};
+	uint64_t want[512], got[512];
+	int n = read_all(&o, want, false);
+
+	(void)state;
+	for (int i = 0; i < 16; i++) {
+		o.threads = threads[i % 4];
+		o.prefetch = prefetch[i / 4];
+		assert_int_equal(read_all(&o, got, false), n);
+		assert_memory_equal(got, want, (size_t)n * 8);
+	}
+}
+
+static void resume_is_the_rest(void **state)
+{
+	struct vfm_loader_opts o = {0};
+	uint64_t want[512], got[512];
+	int n = read_all(&o, want, false);
+
+	(void)state;
+	assert_int_equal(n % BATCH, 0);
+	for (int k = 0; k <= n / BATCH; k++) {
+		o.first_step = k;
+		assert_int_equal(read_all(&o, got, false), n - k * BATCH);
+		assert_memory_equal(got, want + k * BATCH, (size_t)(n - k * BATCH) * 8);
+	}
+}
+
+static void ranks_share_the_packs(void **state)
+{
+	struct vfm_loader_opts o = {0};
+	uint64_t want[512], got[512];
+	int n = read_all(&o, want, false);
+
+	(void)state;
+	for (int world = 2; world <= 5; world++) {
+		int total = 0;
+
+		for (int rank = 0; rank < world; rank++) {
+			int k = 0, m;
+
+			o.world = world;
+			o.rank = rank;
+			m = read_all(&o, got, false);
+			total += m;
+			for (int i = 0; i < n; i++)
+				if (i % BATCH % world == rank)
+					assert_true(got[k++] == want[i]);
+			assert_int_equal(k, m);
+		}
+		assert_int_equal(total, n);
+	}
+}
+
+static void holding_batches(void **state)
+{
+	struct vfm_loader_opts o = {.prefetch = 2};
+	struct vfm_err err = {0};
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_loader *l = vfm_loader_open(m, &o, &err);
+	struct vfm_batch *b[4];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(vfm_loader_next(l, &b[i], &err), 1);
+	assert_int_equal(vfm_loader_next(l, &b[3], &err), VFM_EUSAGE);
+	vfm_batch_release(l, b[0]);
+	assert_int_equal(vfm_loader_next(l, &b[3], &err), 1);
+	check_batch(b[1]);
+	check_batch(b[3]);
+	vfm_loader_close(l); /* with batches held, and work under way */
+	vfm_manifest_close(m);
+}
+
+static void flip(const char *path, long at)
+{
+	FILE *f = fopen(path, "r+");
+	int c;
+
+	assert_non_null(f);
+	fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+	c = fgetc(f);
+	fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+	fputc(c ^ 1, f);
+	fclose(f);
+}
+
+/* Reads until something is wrong. */
+static int first_failure(const struct vfm_loader_opts *o, struct vfm_err *err)
+{
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, err);
+	struct vfm_loader *l = m ? vfm_loader_open(m, o, err) : NULL;
+	struct vfm_batch *b;
+	struct vfm_err again = {0};
+	int rc = err->code;
+
+	while (l && (rc = vfm_loader_next(l, &b, err)) == 1)
+		vfm_batch_release(l, b);
+	if (l && rc < 0) { /* and says it again */
+		assert_int_equal(vfm_loader_next(l, &b, &again), rc);
+		assert_string_equal(again.msg, err->msg);
+	}
+	vfm_loader_close(l);
+	vfm_manifest_close(m);
+	return rc;
+}
+
+static void damage_is_named(void **state)
+{
+	struct vfm_loader_opts o = {0};
+	struct vfm_err err = {0};
+	char tar[96], index[96], *text, *p;
+	size_t len;
+
+	(void)state;
+	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
+	snprintf(index, sizeof(index), "%s/index.vfmi", data_dir);
+	assert_int_equal(first_failure(&o, &err), 0);
+	flip(tar, 200); /* in the first latent of shard 1 */
+	assert_int_equal(first_failure(&o, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "set 'a', shard 1, index 0"));
+	flip(tar, 200);
+	flip(index, -1);
+	assert_true(first_failure(&o, &err) < 0); /* another sha256 */
+	flip(index, -1);
+	assert_int_equal(vfm_read_file(plan_path, 1 << 20, &text, &len, &err), 0);
+	p = strstr(text, "\"tokens\":");
+	p = strstr(p, "[[0,");
+	assert_non_null(p);
+	p[4] = '9'; /* shard 9 */
+	assert_int_equal(vfm_write_file(plan_path, text, len, &err), 0);
+	assert_int_equal(first_failure(&o, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "shard 9"));
+	free(text);
+	make_manifest();
+	err.code = 0;
+	assert_int_equal(first_failure(&o, &err), 0);
+}
+
+static void options_are_checked(void **state)
+{
+	static const struct vfm_loader_opts bad[] = {{.rank = 1}, {.rank = -1}, {.world = -1}, {.first_step = -1},
+		{.first_step = 1000}, {.threads = -1}, {.prefetch = 100000}};
+	struct vfm_err err = {0};
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_null(vfm_loader_open(m, &bad[i], &err));
+	vfm_manifest_close(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
+		cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
+		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_batches),
+		cmocka_unit_test(damage_is_named), cmocka_unit_test(options_are_checked)};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

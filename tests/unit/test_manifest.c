@@ -1,0 +1,300 @@
+/* Manifests: written and read back in both encodings, and every way of being wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/manifest.h"
+
+#define STEPS 37
+#define BATCH 3
+
+static char dir[] = "/tmp/vfm_manifest_XXXXXX", file[64];
+
+static int setup(void **state)
+{
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(file, sizeof(file), "%s/m", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return vfm_rm_rf(dir, NULL);
+}
+
+static struct vfm_manifest_set sets[2] = {
+	{.name = "a", .dir_given = "sub/a", .records = 1000, .weight = 0.25},
+	{.name = "b", .dir_given = "/abs/b", .records = 500, .weight = 0.75},
+};
+
+static struct vfm_manifest_header header(void)
+{
+	for (int i = 0; i < 2; i++)
+		memset(sets[i].index_sha256, "0f"[i], 64);
+	return (struct vfm_manifest_header){.context = 100, .batch = BATCH, .steps = STEPS, .seed = 42, .patch = {1, 2, 2},
+		.latent_channels = 16, .text_dim = 1024, .n_sets = 2, .sets = sets};
+}
+
+/* Sample i of pack k. */
+static struct vfm_manifest_sample sample(int64_t k, int i)
+{
+	return (struct vfm_manifest_sample){(int32_t)(k + i) % 2, (int32_t)(k % 5), (k * 7 + i) % 500, (int32_t)(1 + (k + i) % 20)};
+}
+
+static int count(int64_t k)
+{
+	return 1 + (int)(k % 4);
+}
+
+static void write_it(enum vfm_manifest_format format)
+{
+	struct vfm_manifest_header h = header();
+	struct vfm_err err = {0};
+	FILE *f = fopen(file, "w");
+	struct vfm_manifest_writer *w;
+	int64_t n = 0;
+
+	for (int64_t k = 0; k < STEPS * BATCH; k++)
+		n += count(k);
+	w = vfm_manifest_writer_new(f, format, &h, n, &err);
+	assert_non_null(w);
+	for (int64_t k = 0; k < STEPS * BATCH; k++) {
+		struct vfm_manifest_sample s[4];
+		struct vfm_manifest_pack p = {.step = k / BATCH, .pack = (int32_t)(k % BATCH), .n_samples = count(k),
+			.cost = 0.5 + (double)k, .samples = s};
+
+		for (int i = 0; i < p.n_samples; i++) {
+			s[i] = sample(k, i);
+			p.tokens += s[i].tokens;
+		}
+		assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
+	}
+	assert_int_equal(vfm_manifest_writer_end(w, &err), 0);
+	fclose(f);
+}
+
+static void check_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *s)
+{
+	struct vfm_err err = {0};
+	int64_t tokens = 0;
+
+	assert_int_equal(vfm_manifest_step(m, step, s, &err), 0);
+	assert_int_equal(s->step, step);
+	assert_int_equal(s->n_packs, BATCH);
+	for (int i = 0; i < BATCH; i++) {
+		int64_t k = step * BATCH + i, sum = 0;
+		const struct vfm_manifest_pack *p = &s->packs[i];
+
+		assert_int_equal(p->step, step);
+		assert_int_equal(p->pack, i);
+		assert_int_equal(p->n_samples, count(k));
+		assert_true(p->cost == 0.5 + (double)k);
+		for (int j = 0; j < p->n_samples; j++) {
+			struct vfm_manifest_sample want = sample(k, j);
+
+			assert_int_equal(p->samples[j].set, want.set);
+			assert_int_equal(p->samples[j].shard, want.shard);
+			assert_int_equal(p->samples[j].index, want.index);
+			assert_int_equal(p->samples[j].tokens, want.tokens);
+			sum += want.tokens;
+		}
+		assert_int_equal(p->tokens, sum);
+		tokens += sum;
+	}
+	assert_int_equal(s->tokens, tokens);
+}
+
+static void round_trip(void **state)
+{
+	(void)state;
+	for (int format = 0; format < 2; format++) {
+		struct vfm_manifest_step s = {0};
+		struct vfm_err err = {0};
+		struct vfm_manifest *m;
+		const struct vfm_manifest_header *h;
+		char want[96];
+
+		write_it(format ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL);
+		m = vfm_manifest_open(file, &err);
+		assert_non_null(m);
+		assert_int_equal(vfm_manifest_is_bin(m), format);
+		h = vfm_manifest_header(m);
+		assert_int_equal(h->context, 100);
+		assert_int_equal(h->seed, 42);
+		assert_int_equal(h->patch[2], 2);
+		assert_string_equal(h->sets[0].dir_given, "sub/a");
+		snprintf(want, sizeof(want), "%s/sub/a", dir);
+		assert_string_equal(h->sets[0].dir, want);
+		assert_string_equal(h->sets[1].dir, "/abs/b");
+		assert_true(h->sets[1].weight == 0.75);
+		for (int64_t i = 0; i < STEPS; i++) /* in order, then all over the place */
+			check_step(m, i, &s);
+		for (int64_t i = 0; i < STEPS; i++)
+			check_step(m, i * 17 % STEPS, &s);
+		for (int64_t i = STEPS - 1; i >= 0; i--)
+			check_step(m, i, &s);
+		assert_int_equal(vfm_manifest_step(m, STEPS, &s, &err), VFM_EUSAGE);
+		assert_int_equal(vfm_manifest_step(m, -1, &s, &err), VFM_EUSAGE);
+		vfm_manifest_step_release(&s);
+		vfm_manifest_close(m);
+	}
+}
+
+/* Opens and reads all; 0 or the code, with the message in err. */
+static int read_all(struct vfm_err *err)
+{
+	struct vfm_manifest *m = vfm_manifest_open(file, err);
+	struct vfm_manifest_step s = {0};
+	int rc = 0;
+
+	if (!m)
+		return err->code;
+	for (int64_t i = 0; rc == 0 && i < vfm_manifest_header(m)->steps; i++)
+		rc = vfm_manifest_step(m, i, &s, err);
+	vfm_manifest_step_release(&s);
+	vfm_manifest_close(m);
+	return rc;
+}
+
+#define HEAD(set)                                                                                                     \
+	"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":100,\"batch\":1,\"seed\":1,\"steps\":2,\"patch\":[1,2,2],"     \
+	"\"latent_channels\":16,\"text_dim\":8,\"sets\":[" set "]}\n"
+#define SHA "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define SET "{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"" SHA "\",\"weight\":1}"
+#define PACK(step, tokens, samples)                                                                                   \
+	"{\"step\":" #step ",\"pack\":0,\"tokens\":" #tokens ",\"cost\":1,\"samples\":" samples "}\n"
+#define GOOD0 PACK(0, 5, "[[0,0,1,5]]")
+#define GOOD1 PACK(1, 7, "[[0,0,2,3],[0,1,3,4]]")
+
+static void hostile_lines(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{"", "empty"},
+		{"\n", "not a manifest"},
+		{"garbage", "not a manifest"},
+		{"[1,2]\n", "not a manifest"},
+		{"{\"v\":1}\n", "type"},
+		{HEAD(SET), "truncated"},
+		{HEAD(SET) GOOD0, "truncated"},
+		{HEAD(SET) GOOD0 "{\"step\":1,\"pack\":0,\"tok", "truncated"},
+		{HEAD(SET) GOOD0 "{\"step\":1,\"pack\":0,\"tokens\":7,\"cost\":1,\"samples\":[[0,0,2,7]]}", "truncated"},
+		{HEAD(SET) GOOD0 GOOD0 GOOD1, "line 3: expected step 1"},
+		{HEAD(SET) GOOD1 GOOD1, "step 0, pack 0 is missing|expected step 0"},
+		{HEAD(SET) "\n" GOOD1, "not a JSON object"},
+		{HEAD(SET) "nonsense\n" GOOD1, "not a JSON object"},
+		{HEAD(SET) PACK(0, 6, "[[0,0,1,5]]") GOOD1, "line 2: tokens 6, but the samples have 5"},
+		{HEAD(SET) PACK(0, 101, "[[0,0,1,101]]") GOOD1, "line 2: tokens"},
+		{HEAD(SET) PACK(0, 100, "[[0,0,1,99],[0,0,2,2]]") GOOD1, "exceed the context"},
+		{HEAD(SET) PACK(0, 5, "[[1,0,1,5]]") GOOD1, "set 1"},
+		{HEAD(SET) PACK(0, 5, "[[0,0,10,5]]") GOOD1, "has 10 records"},
+		{HEAD(SET) PACK(0, 5, "[[0,0,1,-5]]") GOOD1, "samples[0]"},
+		{HEAD(SET) PACK(0, 5, "[[0,0,1,5,6]]") GOOD1, "samples[0]"},
+		{HEAD(SET) PACK(0, 5, "[[0,0,1,5.0]]") GOOD1, "samples[0]"},
+		{HEAD(SET) PACK(0, 5, "[[0,99999999999,1,5]]") GOOD1, "samples[0]"},
+		{HEAD(SET) PACK(0, 5, "[[0,0,1,99999999999999999999]]") GOOD1, "not a JSON object"},
+		{HEAD(SET) PACK(0, 5, "[]") GOOD1, "empty"},
+		{HEAD(SET) PACK(0, 5, "7") GOOD1, "samples"},
+		{HEAD(SET) "{\"step\":0,\"pack\":0,\"tokens\":5,\"cost\":-1,\"samples\":[[0,0,1,5]]}\n" GOOD1, "cost"},
+		{HEAD(""), "sets"},
+		{HEAD("7") GOOD0 GOOD1, "sets[0]"},
+		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"xyz\",\"weight\":1}") GOOD0 GOOD1,
+			"sets[0].index_sha256"},
+		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":0,\"index_sha256\":\"" SHA "\",\"weight\":1}") GOOD0 GOOD1,
+			"sets[0].records"},
+		{"{\"v\":2,\"type\":\"vfm-manifest\"}\n", "version 2"},
+		{"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":99999999999}\n", "context"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct vfm_err err = {0};
+		char says[128], *one, *save = NULL;
+		int found = 0;
+
+		assert_int_equal(vfm_write_file(file, bad[i].text, strlen(bad[i].text), &err), 0);
+		assert_int_equal(read_all(&err), VFM_EUSAGE);
+		snprintf(says, sizeof(says), "%s", bad[i].says);
+		for (one = strtok_r(says, "|", &save); one; one = strtok_r(NULL, "|", &save))
+			found |= strstr(err.msg, one) != NULL;
+		if (!found || !strstr(err.msg, file) || strchr(err.msg, '\n'))
+			fail_msg("case %zu: '%s' does not say '%s'", i, err.msg, bad[i].says);
+	}
+	{
+		struct vfm_err err = {0};
+		const char *good = HEAD(SET) GOOD0 GOOD1;
+
+		assert_int_equal(vfm_write_file(file, good, strlen(good), &err), 0);
+		assert_int_equal(read_all(&err), 0);
+	}
+}
+
+/* Every truncation, and every flipped byte, of a binary manifest is noticed: all of it stands under checksums but
+ * the padding. */
+static void damaged_binary(void **state)
+{
+	struct vfm_err err = {0};
+	char *data;
+	size_t len, unnoticed = 0;
+
+	(void)state;
+	write_it(VFM_MANIFEST_BIN);
+	assert_int_equal(vfm_read_file(file, 1 << 20, &data, &len, &err), 0);
+	for (size_t n = 0; n < len; n += n < 700 ? 1 : 97) {
+		assert_int_equal(vfm_write_file(file, data, n, &err), 0);
+		assert_int_equal(read_all(&err), VFM_EUSAGE);
+	}
+	for (size_t i = 0; i < len; i += i < 700 ? 1 : 13) {
+		data[i] ^= 0x41;
+		assert_int_equal(vfm_write_file(file, data, len, &err), 0);
+		unnoticed += read_all(&err) == 0;
+		data[i] ^= 0x41;
+	}
+	assert_true(unnoticed < 64);
+	free(data);
+}
+
+static void writer_refuses(void **state)
+{
+	struct vfm_manifest_header h = header();
+	struct vfm_manifest_sample s = sample(0, 0);
+	struct vfm_manifest_pack p = {.n_samples = 1, .samples = &s, .tokens = s.tokens};
+	struct vfm_err err = {0};
+	FILE *f = fopen("/dev/null", "w"), *full = fopen("/dev/full", "w");
+	struct vfm_manifest_writer *w = vfm_manifest_writer_new(f, VFM_MANIFEST_JSONL, &h, 1, &err);
+	int rc;
+
+	(void)state;
+	p.pack = 1;
+	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), VFM_EUSAGE); /* out of order */
+	p.pack = 0;
+	assert_int_equal(vfm_manifest_writer_pack(w, &p, &err), 0);
+	assert_int_equal(vfm_manifest_writer_end(w, &err), VFM_EUSAGE); /* too few */
+	h.steps = 1;
+	h.batch = 1;
+	w = vfm_manifest_writer_new(full, VFM_MANIFEST_JSONL, &h, 1, &err);
+	rc = vfm_manifest_writer_pack(w, &p, &err);
+	if (rc == 0)
+		rc = vfm_manifest_writer_end(w, &err);
+	assert_int_equal(rc, VFM_EENV);
+	fclose(f);
+	fclose(full);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(hostile_lines),
+		cmocka_unit_test(damaged_binary), cmocka_unit_test(writer_refuses)};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
