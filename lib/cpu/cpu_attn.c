@@ -77,7 +77,7 @@ static void work_slot(int64_t i0, int64_t i1, void *arg)
 		if (i >= w->n)
 			return;
 		if (w->done)
-			w->isa->bwd(w->call, it, scratch, it->prev < 0 ? NULL : &w->done[it->prev], &w->done[i]);
+			w->isa->bwd(w->call, it, scratch, w->done);
 		else
 			w->isa->fwd(w->call, it, scratch);
 	}
@@ -104,8 +104,18 @@ static struct attn_item *work_add(struct work *w)
 		w->cap = w->cap ? 2 * w->cap : 64;
 		w->items = vfm_realloc(w->items, (size_t)w->cap, sizeof *w->items);
 	}
-	memset(&w->items[w->n], 0, sizeof *w->items);
+	w->items[w->n] = (struct attn_item){.self = w->n, .prev = -1, .last = true};
 	return &w->items[w->n++];
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
+static int64_t seq_len(const int32_t *cu, int i)
+{
+	return (int64_t)cu[i + 1] - cu[i];
 }
 
 struct by_cost {
@@ -129,15 +139,10 @@ static struct by_cost *samples_by_cost(const struct attn_call *c, int n)
 
 	for (int i = 0; i < n; i++) {
 		o[i].sample = i;
-		o[i].cost = (int64_t)(c->cu_q[i + 1] - c->cu_q[i]) * (c->cu_k[i + 1] - c->cu_k[i]);
+		o[i].cost = seq_len(c->cu_q, i) * seq_len(c->cu_k, i);
 	}
 	qsort(o, (size_t)n, sizeof *o, by_cost_cmp);
 	return o;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
 }
 
 static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
@@ -146,13 +151,13 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 	int64_t blocks = 0, per_item;
 
 	for (int i = 0; i < samples; i++)
-		blocks += c->kv_heads * ceil_div((int64_t)(c->cu_q[i + 1] - c->cu_q[i]) * c->group, ATTN_BQ);
+		blocks += c->kv_heads * ceil_div(seq_len(c->cu_q, i) * c->group, ATTN_BQ);
 	/* a block's result does not depend on its item: cut as finely as the threads need */
 	per_item = blocks / (4 * (int64_t)vfm_par_threads());
 	per_item = per_item < 1 ? 1 : per_item > ATTN_NQB ? ATTN_NQB : per_item;
 	for (int i = 0; i < samples; i++) {
 		int32_t s = order[i].sample;
-		int64_t nq = (int64_t)(c->cu_q[s + 1] - c->cu_q[s]) * c->group, step = per_item * ATTN_BQ;
+		int64_t nq = seq_len(c->cu_q, s) * c->group, step = per_item * ATTN_BQ;
 
 		for (int h = 0; h < c->kv_heads; h++)
 			for (int64_t first = 0; first < nq; first += step) {
@@ -160,15 +165,66 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 
 				it->sample = s;
 				it->kvh = h;
-				it->first = first;
-				it->n = nq - first < step ? nq - first : step;
+				it->q_first = first;
+				it->q_n = nq - first < step ? nq - first : step;
 			}
 	}
 	free(order);
 }
 
-/* dq: where the partial sums stand; with NULL only counts them.  Returns floats. */
-static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, float *dq)
+/* The backward of a sample of few keys and many queries: items of some queries each. */
+static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, float *mem)
+{
+	int64_t parts = ceil_div(nq, ATTN_QS), step = ceil_div(ceil_div(nq, parts), ATTN_BQ) * ATTN_BQ;
+	int64_t size = 2 * nk * ((c->d + 15) / 16 * 16);
+
+	parts = ceil_div(nq, step);
+	for (int h = 0; h < c->kv_heads; h++) {
+		int64_t lead = w->n;
+
+		for (int64_t p = 0; p < parts; p++) {
+			struct attn_item *it = work_add(w);
+
+			it->sample = s;
+			it->kvh = h;
+			it->q_first = p * step;
+			it->q_n = nq - it->q_first < step ? nq - it->q_first : step;
+			it->k_n = nk;
+			it->part = mem ? mem + h * parts * size : NULL;
+			it->part_i = (int32_t)p;
+			it->parts = (int32_t)parts;
+			it->lead = lead;
+		}
+	}
+	return c->kv_heads * parts * size;
+}
+
+/* The backward of any other sample: items of `step` keys each.  Blocks of keys are added to dq one by one in their
+ * order, so that the result does not depend on step. */
+static int64_t plan_by_keys(struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step,
+	float *mem)
+{
+	int64_t size = ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
+
+	/* heads inside: neighbours in the order rarely wait for each other */
+	for (int64_t first = 0; first == 0 || first < nk; first += step)
+		for (int h = 0; h < c->kv_heads; h++) {
+			struct attn_item *it = work_add(w);
+
+			it->sample = s;
+			it->kvh = h;
+			it->q_n = nq;
+			it->k_first = first;
+			it->k_n = nk - first < step ? nk - first : step;
+			it->last = first + it->k_n == nk;
+			it->prev = first ? it->self - c->kv_heads : -1;
+			it->dq = mem && nk > step ? mem + h * size : NULL;
+		}
+	return nk > step ? c->kv_heads * size : 0;
+}
+
+/* mem: where partial sums stand; with NULL only counts them.  Returns floats. */
+static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, int64_t blocks, float *mem)
 {
 	struct by_cost *order = samples_by_cost(c, samples);
 	int64_t used = 0;
@@ -176,26 +232,13 @@ static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, 
 	w->n = 0;
 	for (int i = 0; i < samples; i++) {
 		int32_t s = order[i].sample;
-		int64_t nq = (int64_t)(c->cu_q[s + 1] - c->cu_q[s]) * c->group, nk = c->cu_k[s + 1] - c->cu_k[s];
-		int64_t size = ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
+		int64_t nq = seq_len(c->cu_q, s) * c->group, nk = seq_len(c->cu_k, s);
+		float *at = mem ? mem + used : NULL;
 
-		if (nq == 0 && nk == 0)
-			continue;
-		/* heads inside: neighbours in the order rarely wait for each other */
-		for (int64_t first = 0; first == 0 || first < nk; first += ATTN_KS)
-			for (int h = 0; h < c->kv_heads; h++) {
-				struct attn_item *it = work_add(w);
-
-				it->sample = s;
-				it->kvh = h;
-				it->first = first;
-				it->n = nk - first < ATTN_KS ? nk - first : ATTN_KS;
-				it->last = first + it->n == nk;
-				it->prev = first ? w->n - 1 - c->kv_heads : -1;
-				it->dq = dq && nk > ATTN_KS ? dq + used + h * size : NULL;
-			}
-		if (nk > ATTN_KS)
-			used += c->kv_heads * size;
+		if (nk > 0 && nk <= ATTN_KS && nq >= 2 * ATTN_QS)
+			used += plan_by_queries(w, c, s, nq, nk, at);
+		else if (nq || nk)
+			used += plan_by_keys(w, c, s, nq, nk, blocks * attn_key_block(nk), at);
 	}
 	free(order);
 	return used;
@@ -258,21 +301,26 @@ int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 		.cu_k = a->seqs_k->cu,
 	};
 	struct work w = {.isa = isa, .call = &c};
-	size_t bytes = (size_t)plan_bwd(&w, &c, a->seqs_q->n, NULL) * sizeof(float);
-	float *dq = NULL;
+	int64_t blocks = ATTN_KS / ATTN_BK;
+	float *mem = NULL;
+	size_t bytes;
 	int rc = 0;
 
+	/* as many keys an item as leave work for all threads */
+	while (plan_bwd(&w, &c, a->seqs_q->n, blocks, NULL), w.n < 2 * (int64_t)vfm_par_threads() && blocks > 1)
+		blocks /= 2;
+	bytes = (size_t)plan_bwd(&w, &c, a->seqs_q->n, blocks, NULL) * sizeof(float);
 	if (bytes) {
-		dq = vfm_dev_alloc(s, bytes, "the partial sums of dq", err);
-		if (!dq) {
+		mem = vfm_dev_alloc(s, bytes, "the partial sums of attention", err);
+		if (!mem) {
 			rc = VFM_EENV;
 			goto out;
 		}
-		plan_bwd(&w, &c, a->seqs_q->n, dq);
+		plan_bwd(&w, &c, a->seqs_q->n, blocks, mem);
 	}
 	w.done = vfm_calloc((size_t)w.n + 1, sizeof *w.done);
 	rc = work_run(&w, err);
-	vfm_dev_free(s, dq, bytes);
+	vfm_dev_free(s, mem, bytes);
 out:
 	free((void *)w.done);
 	free(w.items);

@@ -31,15 +31,6 @@ static inline int vecs(int n)
 	return (n + VL - 1) / VL;
 }
 
-/* Blocks of even size, at most BK. */
-static inline int key_block(int64_t n)
-{
-	int64_t nb = (n + ATTN_BK - 1) / ATTN_BK;
-	int64_t size = nb ? (n + nb - 1) / nb : 0;
-
-	return (int)((size + 7) / 8 * 8);
-}
-
 /* Addresses of n rows; row i is index first + i of the numbering in struct attn_call. */
 static void row_ptrs(const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
 {
@@ -224,7 +215,7 @@ static void fwd_no_keys(const struct attn_call *c, const struct attn_item *it)
 {
 	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0;
 
-	for (int64_t i = it->first; i < it->first + it->n; i++) {
+	for (int64_t i = it->q_first; i < it->q_first + it->q_n; i++) {
 		int64_t h = (int64_t)it->kvh * c->group + i / nq, t = q0 + i % nq;
 
 		memset(c->o.p + t * c->o.tok + h * c->o.head, 0, (size_t)c->d * (c->o.bf16 ? 2 : 4));
@@ -238,7 +229,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
 	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0;
 	const int64_t k0 = c->cu_k[it->sample], nk = c->cu_k[it->sample + 1] - k0, h0 = (int64_t)it->kvh * c->group;
-	const int nb = (int)((it->n + ATTN_BQ - 1) / ATTN_BQ), bk = key_block(nk), d = c->d;
+	const int nb = (int)((it->q_n + ATTN_BQ - 1) / ATTN_BQ), bk = (int)attn_key_block(nk), d = c->d;
 	char *rows[ATTN_BK];
 
 	if (nk == 0) {
@@ -248,8 +239,8 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 	for (int i = 0; i < nb; i++) {
 		struct fwd_block *b = &x->b[i];
 
-		b->n = (int)(it->n - i * ATTN_BQ < ATTN_BQ ? it->n - i * ATTN_BQ : ATTN_BQ);
-		row_ptrs(&c->q, q0, nq, h0, it->first + i * ATTN_BQ, b->n, rows);
+		b->n = (int)(it->q_n - i * ATTN_BQ < ATTN_BQ ? it->q_n - i * ATTN_BQ : ATTN_BQ);
+		row_ptrs(&c->q, q0, nq, h0, it->q_first + i * ATTN_BQ, b->n, rows);
 		pack_lanes(b->qt, rows, c->q.bf16, b->n, d, c->scale < 0);
 		for (int j = 0; j < ATTN_BQ; j++)
 			b->m[j] = b->l[j] = 0;
@@ -273,8 +264,8 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 	for (int i = 0; i < nb; i++) {
 		char *lse_rows[ATTN_BQ];
 
-		row_ptrs(&c->o, q0, nq, h0, it->first + i * ATTN_BQ, x->b[i].n, rows);
-		row_ptrs(&lse, q0, nq, h0, it->first + i * ATTN_BQ, x->b[i].n, lse_rows);
+		row_ptrs(&c->o, q0, nq, h0, it->q_first + i * ATTN_BQ, x->b[i].n, rows);
+		row_ptrs(&lse, q0, nq, h0, it->q_first + i * ATTN_BQ, x->b[i].n, lse_rows);
 		fwd_finish(c, &x->b[i], rows, (float *const *)lse_rows);
 	}
 }
@@ -381,32 +372,36 @@ static void load_queries(const struct attn_call *c, const struct attn_item *it, 
 		x->delta[i] = x->neg_lse2[i] = 0;
 }
 
-/* Adds this item's dq of block b to those of its predecessors; the last one writes it out. */
+/* dq of block b so far, once the predecessor has added to it. */
+static void get_dq(const struct attn_call *c, const struct attn_item *it, int64_t b, struct bwd_scratch *x,
+	_Atomic int64_t *done)
+{
+	const size_t size = (size_t)c->d * ATTN_BQ;
+
+	for (int spin = 0; atomic_load_explicit(&done[it->prev], memory_order_acquire) <= b; spin++)
+		if (spin > 100)
+			sched_yield();
+	memcpy(x->dqt, it->dq + (size_t)b * size, size * sizeof(float));
+}
+
+/* Hands the sum on; the last item writes it out. */
 static void put_dq(const struct attn_call *c, const struct attn_item *it, int64_t b, int n, struct bwd_scratch *x,
-	const _Atomic int64_t *prev, _Atomic int64_t *done)
+	_Atomic int64_t *done)
 {
 	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0, h0 = (int64_t)it->kvh * c->group;
-	const int size = c->d * ATTN_BQ;
-	float *sum = it->dq ? it->dq + b * size : NULL, mul[ATTN_BQ];
+	const size_t size = (size_t)c->d * ATTN_BQ;
+	float mul[ATTN_BQ];
 	char *rows[ATTN_BQ];
 
-	if (prev) {
-		for (int spin = 0; atomic_load_explicit(prev, memory_order_acquire) <= b; spin++)
-			if (spin > 100)
-				sched_yield();
-		for (int i = 0; i < size; i += VL)
-			v_store(x->dqt + i, v_load(x->dqt + i) + v_load(sum + i));
-	}
 	if (it->last) {
 		for (int i = 0; i < ATTN_BQ; i++)
 			mul[i] = c->scale;
 		row_ptrs(&c->dq, q0, nq, h0, b * ATTN_BQ, n, rows);
 		unpack_lanes(rows, c->dq.bf16, n, c->d, x->dqt, mul);
-	} else {
-		memcpy(sum, x->dqt, (size_t)size * sizeof *sum);
+		return;
 	}
-	if (done)
-		atomic_store_explicit(done, b + 1, memory_order_release);
+	memcpy(it->dq + (size_t)b * size, x->dqt, size * sizeof(float));
+	atomic_store_explicit(&done[it->self], b + 1, memory_order_release);
 }
 
 static void put_rows(const struct attn_view *view, int64_t t0, int64_t head, int64_t n, int d, const float *src, int ld,
@@ -420,13 +415,35 @@ static void put_rows(const struct attn_view *view, int64_t t0, int64_t head, int
 	}
 }
 
-static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void *scratch, const _Atomic int64_t *prev,
-	_Atomic int64_t *done)
+/* Leaves this item's dk and dv; false: others are still at work.  True: all are summed in x. */
+static bool put_part(const struct attn_item *it, int ldd, struct bwd_scratch *x, _Atomic int64_t *done)
+{
+	const size_t size = (size_t)it->k_n * (size_t)ldd;
+	float *part = it->part + (size_t)it->part_i * 2 * size;
+
+	memcpy(part, x->dk, size * sizeof(float));
+	memcpy(part + size, x->dv, size * sizeof(float));
+	if (atomic_fetch_add_explicit(&done[it->lead], 1, memory_order_acq_rel) + 1 < it->parts)
+		return false;
+	memcpy(x->dk, it->part, size * sizeof(float));
+	memcpy(x->dv, it->part + size, size * sizeof(float));
+	for (int p = 1; p < it->parts; p++) {
+		const float *dk = it->part + (size_t)p * 2 * size, *dv = dk + size;
+
+		for (size_t i = 0; i < size; i += VL) {
+			v_store(x->dk + i, v_load(x->dk + i) + v_load(dk + i));
+			v_store(x->dv + i, v_load(x->dv + i) + v_load(dv + i));
+		}
+	}
+	return true;
+}
+
+static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done)
 {
 	struct bwd_scratch *x = scratch;
-	const int64_t nq = ((int64_t)c->cu_q[it->sample + 1] - c->cu_q[it->sample]) * c->group;
-	const int64_t k0 = c->cu_k[it->sample] + it->first, nk = it->n;
-	const int d = c->d, dvec = vecs(d), ldd = dvec * VL, bk = key_block(nk);
+	const int64_t k0 = c->cu_k[it->sample] + it->k_first, nk = it->k_n;
+	const int d = c->d, dvec = vecs(d), ldd = (d + 15) / 16 * 16;
+	const int bk = (int)attn_key_block(c->cu_k[it->sample + 1] - c->cu_k[it->sample]);
 	char *rows[ATTN_KS] = {0};
 
 	row_ptrs(&c->k, k0, nk, it->kvh, 0, (int)nk, rows);
@@ -435,17 +452,18 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 		pack_steps(x->ks, rows, c->k.bf16, (int)nk, d);
 	row_ptrs(&c->v, k0, nk, it->kvh, 0, (int)nk, rows);
 	pack_rows(x->v, rows, c->v.bf16, (int)nk, d);
-
-	if (nq == 0) {
+	if (it->q_n == 0) {
 		memset(x->dk, 0, sizeof x->dk);
 		memset(x->dv, 0, sizeof x->dv);
 	}
-	for (int64_t first = 0; first < nq; first += ATTN_BQ) {
-		int nl = (int)(nq - first < ATTN_BQ ? nq - first : ATTN_BQ), nv = vecs(nl);
+	if (nk == 0)
+		memset(x->dqt, 0, sizeof x->dqt);
+
+	for (int64_t i = 0; i < it->q_n; i += ATTN_BQ) {
+		const int64_t first = it->q_first + i;
+		const int nl = (int)(it->q_n - i < ATTN_BQ ? it->q_n - i : ATTN_BQ), nv = vecs(nl);
 
 		load_queries(c, it, first, nl, x);
-		if (nk == 0)
-			memset(x->dqt, 0, sizeof x->dqt);
 		for (int j = 0; j < nk; j += bk) {
 			int n = (int)(nk - j < bk ? nk - j : bk);
 			const float *ks = PAIR ? x->ks + j / 2 * ATTN_LD : x->k + j * ATTN_LD;
@@ -453,13 +471,17 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			product(BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
 			product(BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
-			product(BY_ROW, n, dvec, words(nv * VL), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, first > 0);
-			product(BY_ROW, n, dvec, words(nv * VL), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, first > 0);
+			product(BY_ROW, n, dvec, words(nv * VL), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
+			product(BY_ROW, n, dvec, words(nv * VL), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
+			if (j == 0 && it->prev >= 0)
+				get_dq(c, it, first / ATTN_BQ, x, done);
 			product(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD, x->dqt,
-				ATTN_BQ, j > 0);
+				ATTN_BQ, j > 0 || it->prev >= 0);
 		}
-		put_dq(c, it, first / ATTN_BQ, nl, x, prev, done);
+		put_dq(c, it, first / ATTN_BQ, nl, x, done);
 	}
+	if (it->parts > 1 && !put_part(it, ldd, x, done))
+		return;
 	put_rows(&c->dk, k0, it->kvh, nk, d, x->dk, ldd, c->scale);
 	put_rows(&c->dv, k0, it->kvh, nk, d, x->dv, ldd, 1);
 }

@@ -12,7 +12,8 @@ enum {
 	ATTN_BQ = 64,  /* queries of a tile: they are the vector lanes */
 	ATTN_BK = 128, /* keys of a tile */
 	ATTN_NQB = 8,  /* query blocks of a forward item: they share the packed keys */
-	ATTN_KS = 512, /* keys of a backward item: they share the packed queries */
+	ATTN_KS = 512, /* keys of a backward item, at most: they share the packed queries */
+	ATTN_QS = 1024, /* queries of a backward item where several share the keys, about */
 	ATTN_LD = 144, /* words between rows of a packed operand: 9 cache lines, so that rows spread over the sets */
 };
 
@@ -34,23 +35,37 @@ struct attn_call {
 	const int32_t *cu_q, *cu_k;
 };
 
-/* Forward: queries [first, first + n) of a sample and kv head.  Backward: keys. */
 struct attn_item {
 	int32_t sample, kvh;
-	int64_t first, n;
-	/* Backward of a sample of several items: its dq in blocks [d][BQ], added to in the order of the items.
-	 * An item adds to block b once its predecessor's `done` is past b, then raises its own. */
+	int64_t q_first, q_n; /* queries, in the numbering above; q_first is a multiple of BQ */
+	int64_t k_first, k_n; /* keys; the forward takes all */
+	/* The rest is for the backward: `self` is the item's index, and its counter in `done`. */
+	int64_t self;
+	/* Items that share queries, each with other keys: block b of dq, [d][BQ], goes from item to item, each adding
+	 * to it.  An item raises its counter to b + 1 once it has; prev < 0: it starts the sum; last: it writes it out. */
 	float *dq;
-	int64_t prev; /* the predecessor's index, -1: none */
+	int64_t prev;
 	bool last;
+	/* Items that share keys, each with other queries: each leaves its dk and dv in its own part; the one that
+	 * finishes last (counted in done[lead]) adds them up in their order.  parts <= 1: no such thing. */
+	float *part; /* [parts][2][k_n][d rounded up to 16] */
+	int32_t part_i, parts;
+	int64_t lead;
 };
+
+/* Keys of a tile: tiles of even size, a multiple of 16. */
+static inline int64_t attn_key_block(int64_t n)
+{
+	int64_t blocks = (n + ATTN_BK - 1) / ATTN_BK, size = blocks ? (n + blocks - 1) / blocks : 16;
+
+	return (size + 15) / 16 * 16;
+}
 
 struct attn_isa {
 	const char *name;
 	size_t scratch; /* bytes a thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
-	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, const _Atomic int64_t *prev,
-		_Atomic int64_t *done);
+	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);
 };
 
 struct vfm_stream;

@@ -301,6 +301,7 @@ static void long_samples(void **state)
 	check_all(&(struct shape){.n = 1, .q = {1000}, .k = {999}, .heads = 1, .kv_heads = 1, .d = 72});
 	check_all(&(struct shape){.n = 2, .q = {70, 513}, .k = {1100, 513}, .heads = 2, .kv_heads = 1, .d = 16});
 	check_all(&(struct shape){.n = 1, .q = {100}, .k = {1601}, .heads = 3, .kv_heads = 3, .d = 40});
+	check_all(&(struct shape){.n = 2, .q = {2300, 2050}, .k = {77, 1}, .heads = 2, .kv_heads = 2, .d = 24});
 }
 
 static void empty_samples(void **state)
@@ -357,7 +358,7 @@ static void nan_spreads(void **state)
 /* The same bits from every run and number of threads. */
 static void deterministic(void **state)
 {
-	struct shape sh = {.n = 5, .q = {700, 30, 256, 1, 90}, .k = {1300, 30, 600, 1, 90}, .heads = 4, .kv_heads = 2, .d = 64};
+	struct shape sh = {.n = 5, .q = {700, 30, 256, 1, 2200}, .k = {1300, 30, 600, 1, 90}, .heads = 4, .kv_heads = 2, .d = 64};
 	int before = vfm_par_threads();
 
 	(void)state;
