@@ -1,54 +1,12 @@
 #include "cpu/cpu_attn.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/par.h"
 #include "cpu/cpu_attn_int.h"
-
-/* ---- scratch: one slab per calling thread, kept between calls -------------- */
-
-struct slab {
-	void *p;
-	size_t size;
-};
-static pthread_key_t slab_key;
-static pthread_once_t slab_once = PTHREAD_ONCE_INIT;
-
-static void slab_free(void *arg)
-{
-	struct slab *s = arg;
-
-	vfm_big_free(s->p, s->size);
-	free(s);
-}
-
-static void slab_init(void)
-{
-	pthread_key_create(&slab_key, slab_free);
-}
-
-static void *slab_get(size_t size, struct vfm_err *err)
-{
-	struct slab *s;
-
-	pthread_once(&slab_once, slab_init);
-	s = pthread_getspecific(slab_key);
-	if (!s) {
-		s = vfm_calloc(1, sizeof *s);
-		pthread_setspecific(slab_key, s);
-	}
-	if (s->size < size) {
-		vfm_big_free(s->p, s->size);
-		s->size = 0;
-		s->p = vfm_big_alloc(size, "the scratch of attention", err);
-		if (s->p)
-			s->size = size;
-	}
-	return s->p;
-}
+#include "cpu/cpu_int.h"
 
 /* ---- work ------------------------------------------------------------------ */
 
@@ -83,7 +41,7 @@ static void work_slot(int64_t i0, int64_t i1, void *arg)
 	}
 }
 
-static int work_run(struct work *w, struct vfm_err *err)
+static int work_run(struct work *w, struct vfm_stream *s, struct vfm_err *err)
 {
 	int64_t slots = vfm_par_threads();
 
@@ -91,7 +49,7 @@ static int work_run(struct work *w, struct vfm_err *err)
 		slots = w->n;
 	if (slots == 0)
 		return 0;
-	w->scratch = slab_get((size_t)slots * w->isa->scratch, err);
+	w->scratch = vfm_cpu_ws(s, VFM_WS_ATTN, (size_t)slots * w->isa->scratch, err);
 	if (!w->scratch)
 		return VFM_EENV;
 	vfm_par_for(slots, 1, work_slot, w);
@@ -273,9 +231,8 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 	struct work w = {.isa = isa, .call = &c};
 	int rc;
 
-	(void)s;
 	plan_fwd(&w, &c, a->seqs_q->n);
-	rc = work_run(&w, err);
+	rc = work_run(&w, s, err);
 	free(w.items);
 	return rc;
 }
@@ -319,7 +276,7 @@ int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 		plan_bwd(&w, &c, a->seqs_q->n, blocks, mem);
 	}
 	w.done = vfm_calloc((size_t)w.n + 1, sizeof *w.done);
-	rc = work_run(&w, err);
+	rc = work_run(&w, s, err);
 	vfm_dev_free(s, mem, bytes);
 out:
 	free((void *)w.done);
@@ -327,36 +284,14 @@ out:
 	return rc;
 }
 
-bool vfm_attn_isa_ok(const struct attn_isa *isa)
+/* bf16: whether all operands of the products are. */
+static const struct attn_isa *pick(const struct vfm_stream *s, bool bf16)
 {
-	__builtin_cpu_init();
-	if (isa == &vfm_attn_base)
-		return true;
-	/* Every AVX2 machine has F16C, which clang 14 cannot be asked about. */
-	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-		return false;
-	if (isa == &vfm_attn_avx2)
-		return true;
-	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-		!__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-		return false;
-	return isa == &vfm_attn_avx512 || __builtin_cpu_supports("avx512bf16");
-}
+	enum vfm_isa isa = vfm_cpu_of(s)->isa;
 
-/* The best kernels of this CPU, or those that VFM_CPU_ISA allows. */
-static const struct attn_isa *pick(bool bf16)
-{
-	static const struct attn_isa *const all[] = {&vfm_attn_base, &vfm_attn_avx2, &vfm_attn_avx512, &vfm_attn_avx512bf16};
-	const char *limit = getenv("VFM_CPU_ISA");
-	const struct attn_isa *best = all[0];
-
-	for (size_t i = 1; i < sizeof all / sizeof *all && vfm_attn_isa_ok(all[i]); i++) {
-		if (i < 3 || bf16)
-			best = all[i];
-		if (limit && !strcmp(limit, all[i]->name))
-			break;
-	}
-	return best;
+	if (isa >= VFM_ISA_AVX512_BF16 && bf16)
+		return &vfm_attn_avx512bf16;
+	return isa >= VFM_ISA_AVX512 ? &vfm_attn_avx512 : isa >= VFM_ISA_AVX2 ? &vfm_attn_avx2 : &vfm_attn_base;
 }
 
 static bool is_bf16(const struct vfm_tensor *t)
@@ -368,12 +303,12 @@ int vfm_cpu_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err 
 {
 	bool bf16 = is_bf16(&a->q) && is_bf16(&a->k) && is_bf16(&a->v);
 
-	return vfm_attn_fwd_isa(pick(bf16), s, a, err);
+	return vfm_attn_fwd_isa(pick(s, bf16), s, a, err);
 }
 
 int vfm_cpu_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
 	bool bf16 = is_bf16(&a->q) && is_bf16(&a->k) && is_bf16(&a->v) && is_bf16(&a->dout);
 
-	return vfm_attn_bwd_isa(pick(bf16), s, a, err);
+	return vfm_attn_bwd_isa(pick(s, bf16), s, a, err);
 }

@@ -1,6 +1,6 @@
 /* cpu_attn_core.h - an item of the forward and of the backward, written once for all instruction sets.
  *
- * A file defines ATTN_ISA (the name of its table) and, for operands multiplied as bf16, ATTN_PAIR, then
+ * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR, then
  * includes this.  Queries are the lanes of all tiles, so that softmax needs no sums across lanes and a
  * number of keys that is no multiple of anything costs nothing.  Lanes past the last query hold zeros.
  *
@@ -487,7 +487,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 }
 
 const struct attn_isa ATTN_ISA = {
-	.name = ATTN_NAME,
+	.isa = ATTN_LEVEL,
 	.scratch = sizeof(struct bwd_scratch) > sizeof(struct fwd_scratch) ? sizeof(struct bwd_scratch)
 									   : sizeof(struct fwd_scratch),
 	.fwd = attn_fwd,

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/cpu_isa.h"
+
 enum {
 	ATTN_D = 128,  /* the largest head dim */
 	ATTN_BQ = 64,  /* queries of a tile: they are the vector lanes */
@@ -62,7 +64,7 @@ static inline int64_t attn_key_block(int64_t n)
 }
 
 struct attn_isa {
-	const char *name;
+	enum vfm_isa isa; /* what the CPU must have */
 	size_t scratch; /* bytes a thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
 	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);
@@ -75,8 +77,6 @@ struct vfm_err;
 /* With a chosen set of kernels, whatever the CPU prefers: for tests and the callers in cpu_attn.c. */
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
 int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
-/* Whether this CPU can run them. */
-bool vfm_attn_isa_ok(const struct attn_isa *isa);
 
 extern const struct attn_isa vfm_attn_base;       /* any CPU; computes in f32 */
 extern const struct attn_isa vfm_attn_avx2;       /* computes in f32 */
