@@ -197,7 +197,6 @@ static void problem_init(struct problem *p, const struct shape *sh, enum vfm_dty
 	p->dout = fill(&p->tg_, 4, 1);
 	p->mem[8] = p->lse_out = malloc((size_t)(p->tq * sh->heads + 1) * sizeof(float));
 	p->tlse = (struct vfm_tensor){.data = p->lse_out, .ndim = 2, .shape = {p->tq, sh->heads}, .stride = {sh->heads, 1}};
-	reference(p);
 }
 
 static void problem_free(struct problem *p)
@@ -248,6 +247,7 @@ static void check(const struct shape *sh, enum vfm_dtype dt, enum vfm_dtype grad
 	bool bf16 = dt == VFM_BF16;
 
 	problem_init(&p, sh, dt, grad, amp);
+	reference(&p);
 	for (size_t i = 0; i < sizeof all_isa / sizeof *all_isa; i++) {
 		/* largest error in units of the rms: rounding of the output alone is up to 2^-9 of up to 5 rms */
 		double out = bf16 ? 0.02 : 1e-5, g = bf16 ? 0.05 : 4e-5;
@@ -269,8 +269,7 @@ static void check(const struct shape *sh, enum vfm_dtype dt, enum vfm_dtype grad
 static void check_all(const struct shape *sh)
 {
 	check(sh, VFM_F32, VFM_F32, 1);
-	check(sh, VFM_BF16, VFM_BF16, 1);
-	check(sh, VFM_BF16, VFM_F32, 1);
+	check(sh, VFM_BF16, sh->n % 2 ? VFM_BF16 : VFM_F32, 1);
 }
 
 static void head_dims(void **state)
@@ -370,8 +369,8 @@ static void deterministic(void **state)
 			sh.d = i == 0 ? 8 : 64; /* the first is slow */
 			problem_init(&p, &sh, dt, dt, 1);
 			const struct vfm_tensor *t[] = {&p.to_, &p.tdq, &p.tdk, &p.tdv, &p.tlse};
-			for (int n = 1; n <= 9; n += 2) {
-				vfm_par_set_threads(n == 9 ? 1 : n);
+			for (int n = 1; n <= 4; n++) {
+				vfm_par_set_threads(n == 4 ? 1 : n);
 				run(&p, all_isa[i]);
 				for (size_t x = 0; x < 5; x++) {
 					if (n == 1) {
@@ -400,6 +399,7 @@ static void key_blocks_add_up(void **state)
 
 	(void)state;
 	problem_init(&p, &sh, VFM_F32, VFM_F32, 1);
+	reference(&p);
 	run(&p, &vfm_attn_base);
 	sum = doubles(vfm_numel(&p.tdq));
 	for (int part = 0; part < 2; part++) {
