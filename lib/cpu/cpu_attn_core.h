@@ -1,7 +1,7 @@
 /* cpu_attn_core.h - an item of the forward and of the backward, written once for all instruction sets.
  *
- * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR, then
- * includes this.  Queries are the lanes of all tiles, so that softmax needs no sums across lanes and a
+ * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR (with
+ * AMX tiles, also ATTN_AMX), then includes this.  Queries are the lanes of all tiles, so that softmax needs no sums across lanes and a
  * number of keys that is no multiple of anything costs nothing.  Lanes past the last query hold zeros.
  *
  * "steps" below: an operand packed so that consecutive tokens are the steps of k in a product.
@@ -80,23 +80,59 @@ static void pack_rows(float *dst, char *const *rows, bool bf16, int n, int d)
 			v_store(dst + (int64_t)i * ATTN_LD + c, load_words(rows[i], bf16, c, d));
 }
 
+#ifdef ATTN_PAIR
+/* Columns c..c+VL of two rows, a word each; no second row: zeros */
+static inline vf zip_rows(const char *even, const char *odd, int c, int d)
+{
+	__m512i lo = _mm512_castps_si512(v_load_n(even + 2 * c, true, d - c));
+	__m512i hi = odd ? _mm512_castps_si512(v_load_n(odd + 2 * c, true, d - c)) : _mm512_setzero_si512();
+
+	return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(lo, 16), hi));
+}
+#endif
+
 /* dst[step][LD]: d words in order; with pairs a word holds the same column of two rows. */
 static void pack_steps(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 #ifdef ATTN_PAIR
 	for (int i = 0; i < n; i += 2)
-		for (int c = 0; c < d; c += VL) {
-			vf lo = v_load_n(rows[i] + 2 * c, true, d - c), hi = v_set1(0);
-
-			if (i + 1 < n)
-				hi = v_load_n(rows[i + 1] + 2 * c, true, d - c);
-			__m512i w = _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(lo), 16), _mm512_castps_si512(hi));
-			v_store(dst + (int64_t)(i / 2) * ATTN_LD + c, _mm512_castsi512_ps(w));
-		}
+		for (int c = 0; c < d; c += VL)
+			v_store(dst + (int64_t)(i / 2) * ATTN_LD + c, zip_rows(rows[i], i + 1 < n ? rows[i + 1] : NULL, c, d));
 	(void)bf16;
 #else
 	pack_rows(dst, rows, bf16, n, d);
 #endif
+}
+
+/* The operand of a product BY_COL: n rows as steps. */
+static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
+{
+#ifdef ATTN_AMX
+	(void)bf16;
+	for (int i = 0; i < words(n); i += VL)
+		for (int c = 0; c < d; c += VL) {
+			vf x[VL];
+
+			for (int j = 0; j < VL; j++) {
+				int r = 2 * (i + j);
+
+				x[j] = r < n ? zip_rows(rows[r], r + 1 < n ? rows[r + 1] : NULL, c, d) : v_set1(0);
+			}
+			v_transpose(x);
+			for (int j = 0; j < VL; j++)
+				v_store(dst + (c + j) * ATTN_LD + i, x[j]);
+		}
+#else
+	pack_steps(dst, rows, bf16, n, d);
+#endif
+}
+
+/* Zero steps behind the last one, as far as products read. */
+static void pad_steps(float *p, int n, int ld, int lanes)
+{
+	for (int i = n; i < (n + KWORDS - 1) / KWORDS * KWORDS; i++)
+		for (int j = 0; j < lanes; j += VL)
+			v_store(p + i * ld + j, v_set1(0));
 }
 
 /* rows[lane][0, d) = src[c][lane] * mul[lane] */
@@ -236,6 +272,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 		fwd_no_keys(c, it);
 		return;
 	}
+	product_begin();
 	for (int i = 0; i < nb; i++) {
 		struct fwd_block *b = &x->b[i];
 
@@ -251,16 +288,19 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 		row_ptrs(&c->k, k0, nk, it->kvh, j, n, rows);
 		pack_rows(x->k, rows, c->k.bf16, n, d);
 		row_ptrs(&c->v, k0, nk, it->kvh, j, n, rows);
-		pack_steps(x->v, rows, c->v.bf16, n, d);
+		pack_cols(x->v, rows, c->v.bf16, n, d);
 		for (int i = 0; i < nb; i++) {
 			struct fwd_block *b = &x->b[i];
 			int nv = vecs(b->n);
 
 			product(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
 			softmax_step(x, b, n, nv, d, fabsf(c->scale) * (float)LOG2E, j == 0);
+			if (PAIR)
+				pad_steps(x->p, words(n), ATTN_BQ, nv * VL);
 			product(BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
 		}
 	}
+	product_end();
 	for (int i = 0; i < nb; i++) {
 		char *lse_rows[ATTN_BQ];
 
@@ -275,7 +315,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 struct bwd_scratch {
 	float k[ATTN_KS * ATTN_LD]; /* rows */
 	float v[ATTN_KS * ATTN_LD]; /* rows */
-	float ks[PAIR ? ATTN_KS / 2 * ATTN_LD : 1]; /* k as steps */
+	float ks[PAIR ? ATTN_KS * ATTN_LD : 1]; /* [key block][BK][LD]: k as operand BY_COL */
 	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];
 	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
 	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
@@ -354,11 +394,13 @@ static void load_queries(const struct attn_call *c, const struct attn_item *it, 
 	pack_lanes(x->dot, g, c->dout.bf16, n, d, false);
 	pack_steps(x->qs, q, c->q.bf16, n, d);
 	pack_steps(x->dos, g, c->dout.bf16, n, d);
-	for (int i = words(n); i < words(lanes); i++) /* P is 1 in the lanes past the end: nothing may multiply it */
+	for (int i = words(n); i < words(lanes); i++) /* P is 1 in the lanes past the end */
 		for (int j = 0; j < d; j += VL) {
 			v_store(x->qs + i * ATTN_LD + j, v_set1(0));
 			v_store(x->dos + i * ATTN_LD + j, v_set1(0));
 		}
+	pad_steps(x->qs, words(lanes), ATTN_LD, d);
+	pad_steps(x->dos, words(lanes), ATTN_LD, d);
 	for (int i = 0; i < n; i++) {
 		vf sum = v_set1(0);
 
@@ -449,7 +491,8 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	row_ptrs(&c->k, k0, nk, it->kvh, 0, (int)nk, rows);
 	pack_rows(x->k, rows, c->k.bf16, (int)nk, d);
 	if (PAIR)
-		pack_steps(x->ks, rows, c->k.bf16, (int)nk, d);
+		for (int j = 0; j < nk; j += bk)
+			pack_cols(x->ks + j / bk * ATTN_BK * ATTN_LD, rows + j, c->k.bf16, (int)(nk - j < bk ? nk - j : bk), d);
 	row_ptrs(&c->v, k0, nk, it->kvh, 0, (int)nk, rows);
 	pack_rows(x->v, rows, c->v.bf16, (int)nk, d);
 	if (it->q_n == 0) {
@@ -459,6 +502,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	if (nk == 0)
 		memset(x->dqt, 0, sizeof x->dqt);
 
+	product_begin();
 	for (int64_t i = 0; i < it->q_n; i += ATTN_BQ) {
 		const int64_t first = it->q_first + i;
 		const int nl = (int)(it->q_n - i < ATTN_BQ ? it->q_n - i : ATTN_BQ), nv = vecs(nl);
@@ -466,13 +510,15 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 		load_queries(c, it, first, nl, x);
 		for (int j = 0; j < nk; j += bk) {
 			int n = (int)(nk - j < bk ? nk - j : bk);
-			const float *ks = PAIR ? x->ks + j / 2 * ATTN_LD : x->k + j * ATTN_LD;
+			const float *ks = PAIR ? x->ks + j / bk * ATTN_BK * ATTN_LD : x->k + j * ATTN_LD;
 
 			product(BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
 			product(BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
 			product(BY_ROW, n, dvec, words(nv * VL), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
 			product(BY_ROW, n, dvec, words(nv * VL), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
+			if (PAIR)
+				pad_steps(x->dss, words(n), ATTN_BQ, nv * VL);
 			if (j == 0 && it->prev >= 0)
 				get_dq(c, it, first / ATTN_BQ, x, done);
 			product(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD, x->dqt,
@@ -480,6 +526,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 		}
 		put_dq(c, it, first / ATTN_BQ, nl, x, done);
 	}
+	product_end();
 	if (it->parts > 1 && !put_part(it, ldd, x, done))
 		return;
 	put_rows(&c->dk, k0, it->kvh, nk, d, x->dk, ldd, c->scale);

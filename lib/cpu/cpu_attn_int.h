@@ -82,5 +82,6 @@ extern const struct attn_isa vfm_attn_base;       /* any CPU; computes in f32 */
 extern const struct attn_isa vfm_attn_avx2;       /* computes in f32 */
 extern const struct attn_isa vfm_attn_avx512;     /* computes in f32 */
 extern const struct attn_isa vfm_attn_avx512bf16; /* all operands bf16 */
+extern const struct attn_isa vfm_attn_amx;        /* the same */
 
 #endif

@@ -7,7 +7,9 @@
  * dP^T = V dO^T, O^T = V^T P^T and dQ^T = K^T dS^T without any transposed copy of keys or values; with
  * lanes = head dim it gives dV = P^T dO and dK = dS^T Q.
  *
- * Include after cpu_attn_vec.h.
+ * With ATTN_AMX the product is made of AMX tiles (16 rows of 16 words), whose B operand has just this shape and
+ * whose A operand is rows of m: what the others read by column is packed transposed.  A unit test runs that
+ * source on a model of the tile instructions in C, by defining AMX_* itself.
  */
 #ifndef VFM_CPU_CPU_ATTN_TILE_H
 #define VFM_CPU_CPU_ATTN_TILE_H
@@ -26,6 +28,110 @@ static inline vf v_mac(vf acc, const float *a, vf b)
 	return v_fma(v_set1(*a), b, acc);
 }
 #endif
+
+enum side {
+	BY_ROW, /* A(m, k) = a[m * LD + k] */
+	BY_COL, /* A(m, k) = a[k * LD + m]; with AMX as above */
+};
+
+#ifdef ATTN_AMX
+#ifndef AMX_ZERO
+#define AMX_CONFIG(c) _tile_loadconfig(c)
+#define AMX_RELEASE() _tile_release()
+#define AMX_ZERO(t) _tile_zero(t)
+#define AMX_LOAD(t, p, stride) _tile_loadd(t, p, stride)
+#define AMX_STORE(t, p, stride) _tile_stored(t, p, stride)
+#define AMX_MAC(c, a, b) _tile_dpbf16ps(c, a, b)
+#endif
+
+/* Words of k are taken 16 at a time: operands are zero up to there. */
+enum { KWORDS = 16 };
+
+static void product_begin(void)
+{
+	struct {
+		uint8_t palette, start_row, reserved[14];
+		uint16_t colsb[16];
+		uint8_t rows[16];
+	} cfg = {.palette = 1};
+
+	for (int i = 0; i < 8; i++) {
+		cfg.colsb[i] = 64;
+		cfg.rows[i] = 16;
+	}
+	AMX_CONFIG(&cfg);
+}
+
+static void product_end(void)
+{
+	AMX_RELEASE();
+}
+
+/* Up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
+static inline void tile_2x2(bool rows2, bool cols2, int k, const float *a, const float *b, int ldb, float *c, int ldc,
+	bool add)
+{
+	const size_t sa = ATTN_LD * 4, sb = (size_t)ldb * 4, sc = (size_t)ldc * 4;
+	float *c1 = c + 16 * ldc;
+
+	if (add) {
+		AMX_LOAD(0, c, sc);
+		if (cols2)
+			AMX_LOAD(1, c + 16, sc);
+		if (rows2)
+			AMX_LOAD(2, c1, sc);
+		if (rows2 && cols2)
+			AMX_LOAD(3, c1 + 16, sc);
+	} else {
+		AMX_ZERO(0);
+		AMX_ZERO(1);
+		AMX_ZERO(2);
+		AMX_ZERO(3);
+	}
+	for (int p = 0; p < k; p += KWORDS) {
+		const float *bp = b + (size_t)p * (size_t)ldb;
+
+		AMX_LOAD(4, a + p, sa);
+		AMX_LOAD(6, bp, sb);
+		AMX_MAC(0, 4, 6);
+		if (cols2) {
+			AMX_LOAD(7, bp + 16, sb);
+			AMX_MAC(1, 4, 7);
+		}
+		if (rows2) {
+			AMX_LOAD(5, a + 16 * ATTN_LD + p, sa);
+			AMX_MAC(2, 5, 6);
+			if (cols2)
+				AMX_MAC(3, 5, 7);
+		}
+	}
+	AMX_STORE(0, c, sc);
+	if (cols2)
+		AMX_STORE(1, c + 16, sc);
+	if (rows2)
+		AMX_STORE(2, c1, sc);
+	if (rows2 && cols2)
+		AMX_STORE(3, c1 + 16, sc);
+}
+
+static void product(enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc,
+	bool add)
+{
+	(void)side;
+	for (int v = 0; v < nv; v += 2)
+		for (int i = 0; i < m; i += 32)
+			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VL, ldb, c + (size_t)i * (size_t)ldc + v * VL,
+				ldc, add);
+}
+
+#else
+enum { KWORDS = 1 };
+static void product_begin(void)
+{
+}
+static void product_end(void)
+{
+}
 
 typedef void tile_fn(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add);
 
@@ -89,10 +195,6 @@ TILES(TILE)
 #define TILE_ENTRY(r, nv) [nv][r] = {tile_row_##r##_##nv, tile_col_##r##_##nv},
 static tile_fn *const tiles[NVMAX + 1][13][2] = {TILES(TILE_ENTRY)};
 
-enum side {
-	BY_ROW, /* A(m, k) = a[m * LD + k] */
-	BY_COL, /* A(m, k) = a[k * LD + m] */
-};
 
 /* m >= 1, lanes in vectors, k in words.  Rows are shared out evenly over tiles, lanes too. */
 static void product(enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc,
@@ -113,5 +215,6 @@ static void product(enum side side, int m, int nv, int k, const float *a, const 
 		v0 += v;
 	}
 }
+#endif
 
 #endif
