@@ -1,0 +1,377 @@
+/* vfm-sample: checkpoint + prompts -> videos. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "data/patch.h"
+#include "data/textbytes.h"
+#include "data/wavelet.h"
+#include "media/video_out.h"
+#include "model/sampler.h"
+#include "train/device.h"
+#include "train/state.h"
+
+static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto", *fps = "8",
+		  *dtype = "fp32", *device = "cpu", *tokenizer, *format = "mp4";
+static struct vfm_strlist prompts;
+static int64_t frames = 16, context = 4096, threads;
+static struct vfm_sampler sampling;
+
+static int64_t seed;
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_STR, 0, "ckpt", "PATH", "checkpoint, or a run: its newest", &ckpt_path},
+	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema, where there is one)", &part},
+	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated", &prompts},
+	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with the prompt as \"caption\"; - is stdin", &prompt_file},
+	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif or .png", &out_file},
+	{VFM_OPT_STR, 'd', "dir", "DIR", "where the videos of many prompts go", &out_dir},
+	{VFM_OPT_STR, 0, "format", "mp4|gif|png", "of the files in DIR (mp4)", &format},
+	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16)", &frames},
+	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of 16 (128x128)", &size},
+	{VFM_OPT_STR, 0, "fps", "N[/D]", "of the file (8)", &fps},
+	{VFM_OPT_INT, 0, "steps", "N", "sampler steps (32)", &sampling.steps},
+	{VFM_OPT_STR, 0, "sampler", "auto|heun|euler", "auto: heun for edm, euler for flow", &sampler},
+	{VFM_OPT_NUM, 0, "cfg", "X", "guidance; 1 is none (3)", &sampling.cfg},
+	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &seed},
+	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sampling.sigma_max},
+	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)", &tokenizer},
+	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
+	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
+	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-sample",
+	.synopsis = "[-q] [--part ema|model] [--frames N] [--size WxH] [--fps N[/D]] [--steps N]\n"
+		    "[--sampler auto|heun|euler] [--cfg X] [--seed N] [--sigma-max X] [--tokenizer SPEC]\n"
+		    "[--dtype fp32|bf16] [--context N] [--device cpu] [--threads N] --ckpt PATH\n"
+		    "(-p TEXT -o FILE | (-p TEXT ... | --prompts FILE) -d DIR [--format mp4|gif|png])",
+	.summary = "sample videos from a trained model",
+	.opts = opts,
+};
+
+/* What is sampled: one entry a prompt. */
+struct item {
+	json_t *rec;
+	const char *caption;
+	char *path;
+};
+
+struct job {
+	struct item *item;
+	size_t n, cap;
+	int width, height, fps_num, fps_den;
+	int64_t latent_frames;
+	struct vfm_config c;
+	struct vfm_device d;
+	struct vfm_params ps;
+	struct vfm_dit *dit;
+	struct vfm_tokenizer tok;
+	struct vfm_textbytes *text;
+	struct vfm_progress progress;
+	int64_t evals; /* network evaluations shown as progress */
+};
+
+/* ---- operands ---- */
+
+static void item_add(struct job *j, json_t *rec, const char *caption)
+{
+	struct item *it;
+	char id[32];
+
+	vfm_grow(&j->item, &j->cap, j->n + 1, sizeof(*j->item));
+	it = &j->item[j->n];
+	snprintf(id, sizeof(id), "sample-%06zu", j->n);
+	json_object_set_new(rec, "v", json_integer(1));
+	json_object_set_new(rec, "id", json_string(id));
+	json_object_set_new(rec, "caption", json_string(caption));
+	*it = (struct item){.rec = rec, .caption = json_string_value(json_object_get(rec, "caption"))};
+	it->path = out_dir ? vfm_strfmt("%s/%s.%s", out_dir, id, format) : vfm_strdup(out_file);
+	j->n++;
+}
+
+static int read_prompts(struct job *j, struct vfm_err *err)
+{
+	struct vfm_jsonl in = {0};
+	json_t *rec;
+	int rc;
+
+	TRY(vfm_jsonl_open(&in, prompt_file, err));
+	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
+		const char *caption = NULL;
+
+		rc = vfm_json_str(rec, "", "caption", true, &caption, err);
+		if (rc < 0) {
+			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
+			json_decref(rec);
+			break;
+		}
+		item_add(j, rec, caption);
+	}
+	vfm_jsonl_close(&in);
+	return rc < 0 ? VFM_EUSAGE : 0;
+}
+
+static int collect(struct job *j, struct vfm_err *err)
+{
+	for (int i = 0; i < prompts.n; i++) {
+		json_t *s = json_string(prompts.v[i]);
+
+		if (!s)
+			return vfm_fail(err, VFM_EUSAGE, "--prompt: not UTF-8");
+		json_decref(s);
+		item_add(j, json_object(), prompts.v[i]);
+	}
+	if (prompt_file)
+		TRY(read_prompts(j, err));
+	if (j->n == 0)
+		return vfm_fail(err, VFM_EUSAGE, "no prompt: give -p TEXT or --prompts FILE");
+	if (out_file && j->n > 1)
+		return vfm_fail(err, VFM_EUSAGE, "-o FILE is for a single prompt; there are %zu: give -d DIR", j->n);
+	return 0;
+}
+
+static int parse_pair(const char *text, char sep, int64_t max, int *a, int *b, int b_default, struct vfm_err *err)
+{
+	char buf[32], *second;
+	int64_t x, y = b_default;
+
+	snprintf(buf, sizeof(buf), "%s", text);
+	second = strchr(buf, sep);
+	if (second)
+		*second++ = '\0';
+	TRY(vfm_parse_i64(buf, 1, max, &x, err));
+	if (second || b_default == 0)
+		TRY(vfm_parse_i64(second ? second : "", 1, max, &y, err));
+	*a = (int)x;
+	*b = (int)y;
+	return 0;
+}
+
+static int check_options(struct job *j, struct vfm_err *err)
+{
+	static const char *const kinds[] = {"auto", "heun", "euler"};
+	bool known = false;
+
+	for (int i = 0; i < 3; i++) {
+		if (!strcmp(sampler, kinds[i])) {
+			sampling.kind = i;
+			known = true;
+		}
+	}
+	if (!known)
+		return vfm_fail(err, VFM_EUSAGE, "--sampler: expected auto, heun or euler, got '%s'", sampler);
+	if (!ckpt_path)
+		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
+	if (!out_file == !out_dir)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of -o FILE and -d DIR");
+	if (strcmp(format, "mp4") != 0 && strcmp(format, "gif") != 0 && strcmp(format, "png") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif or png, got '%s'", format);
+	if (frames < 1 || frames > 65536)
+		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)frames);
+	TRY(parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0 ? vfm_err_context(err, "--size") : 0);
+	if (j->width % 16 || j->height % 16)
+		return vfm_fail(err, VFM_EUSAGE, "--size: %dx%d is not a multiple of 16", j->width, j->height);
+	TRY(parse_pair(fps, '/', 100000, &j->fps_num, &j->fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);
+	sampling.seed = (uint64_t)seed;
+	return 0;
+}
+
+/* ---- the model ---- */
+
+static int load(struct job *j, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = NULL;
+	char spec[32];
+	int rc;
+
+	TRY_OUT(vfm_ckpt_open(&c, ckpt_path, err));
+	if (!c->config) {
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' does not say which model it is of; give a checkpoint directory or a run", ckpt_path);
+		goto out;
+	}
+	vfm_config_defaults(&j->c);
+	TRY_OUT(vfm_config_json(&j->c, c->config, err));
+	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
+	TRY_OUT(vfm_config_set(&j->c, spec, err));
+	TRY_OUT(vfm_config_check(&j->c, err));
+	TRY_OUT(vfm_sampler_check(&sampling, &j->c.diffusion, err));
+	if (!strcmp(part, "ema") && j->c.train.ema_decay == 0)
+		part = "model";
+	vfm_params_init(&j->ps, j->d.stream);
+	j->dit = vfm_dit_new(&j->c.model, &j->ps);
+	TRY_OUT(vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err));
+	TRY_OUT(vfm_state_load_weights(&j->ps, c, part, err));
+	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, (long long)j->ps.n_values);
+
+	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
+	TRY_OUT(vfm_tokenizer_parse(&j->tok, tokenizer ? tokenizer : spec, err));
+	if (j->tok.channels != j->c.model.channels) {
+		rc = vfm_fail(err, VFM_EUSAGE, "--tokenizer %s has %d channels, the model %lld", tokenizer, j->tok.channels,
+			(long long)j->c.model.channels);
+		goto out;
+	}
+	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
+	rc = vfm_textbytes_new(&j->text, spec, err);
+out:
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+static void show_progress(void *ctx, int64_t done, int64_t total)
+{
+	struct job *j = ctx;
+
+	(void)done, (void)total;
+	vfm_progress_step(&j->progress, 1);
+}
+
+/* ---- one batch of prompts ---- */
+
+static int write_video(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
+{
+	struct vfm_video_out_opts o = {.width = j->width, .height = j->height, .fps_num = j->fps_num, .fps_den = j->fps_den, .crf = 10};
+	size_t picture = (size_t)j->width * (size_t)j->height * 3;
+	int64_t n = strcmp(it->path + strlen(it->path) - 4, ".png") || strchr(it->path, '%') ? frames : 1;
+	uint8_t *rgb = vfm_big_alloc(picture * (size_t)frames, "pictures", err);
+	struct vfm_video_out *v = NULL;
+	char rate[32];
+	int rc;
+
+	if (!rgb)
+		return VFM_EENV;
+	TRY_OUT(vfm_tokenizer_decode(&j->tok, latent, j->latent_frames, j->height / 8, j->width / 8, frames, rgb, err));
+	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
+	for (int64_t f = 0; f < n; f++)
+		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));
+	rc = vfm_video_out_close(v, err);
+	v = NULL;
+	snprintf(rate, sizeof(rate), "%d/%d", j->fps_num, j->fps_den);
+	json_object_set_new(it->rec, "src", json_string(it->path));
+	json_object_set_new(it->rec, "kind", json_string(n > 1 ? "video" : "image"));
+	json_object_set_new(it->rec, "width", json_integer(j->width));
+	json_object_set_new(it->rec, "height", json_integer(j->height));
+	json_object_set_new(it->rec, "frames", json_integer(n));
+	json_object_set_new(it->rec, "fps", json_string(rate));
+	json_object_set_new(it->rec, "seed", json_integer(seed));
+	if (rc == 0)
+		rc = vfm_jsonl_write(stdout, it->rec, err);
+out:
+	vfm_video_out_abort(v);
+	vfm_big_free(rgb, picture * (size_t)frames);
+	return rc;
+}
+
+static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &j->c.model;
+	struct vfm_sample_job sj = {m, &j->c.diffusion, j->dit, j->d.stream, j->ps.dtype};
+	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
+	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
+	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
+	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
+	int32_t (*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids)), *cu = vfm_calloc((size_t)n + 1, sizeof(*cu));
+	float *text, *tokens = vfm_calloc(per * (size_t)n, sizeof(float)), *latent = vfm_calloc(per, sizeof(float));
+	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t (*)[3])grids, .cu_text = cu};
+	int rc;
+
+	for (int i = 0; i < n; i++)
+		rows += (size_t)vfm_textbytes_rows(j->item[first + (size_t)i].caption);
+	text = vfm_calloc(rows * (size_t)m->text_dim, sizeof(float));
+	r.text = text;
+	for (int i = 0; i < n; i++) {
+		id[i] = first + (size_t)i;
+		memcpy(grids[i], grid, sizeof(grids[i]));
+		cu[i + 1] = cu[i] + vfm_textbytes_embed(j->text, j->item[first + (size_t)i].caption, text + (size_t)cu[i] * (size_t)m->text_dim);
+	}
+	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
+	for (int i = 0; i < n; i++) {
+		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, dims, patch, latent);
+		TRY_OUT(write_video(j, &j->item[first + (size_t)i], latent, err));
+	}
+out:
+	free(latent);
+	free(tokens);
+	free(text);
+	free(cu);
+	free(grids);
+	free(id);
+	return rc;
+}
+
+static int sample_all(struct job *j, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &j->c.model;
+	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, dims[3], grid[3];
+	int64_t tokens, batch, evals;
+	bool heun = sampling.kind == VFM_SAMPLER_HEUN || (sampling.kind == VFM_SAMPLER_AUTO && j->c.diffusion.kind == VFM_EDM);
+
+	j->latent_frames = vfm_tokenizer_latent_frames(frames);
+	dims[0] = (int32_t)j->latent_frames;
+	dims[1] = j->height / 8;
+	dims[2] = j->width / 8;
+	tokens = vfm_patch_grid(dims, patch, grid, err);
+	if (tokens < 0)
+		return VFM_EUSAGE;
+	batch = context / (tokens * (sampling.cfg == 1 ? 1 : 2));
+	batch = batch < 1 ? 1 : batch;
+	evals = heun ? 2 * sampling.steps - 1 : sampling.steps;
+	sampling.progress = show_progress;
+	sampling.ctx = j;
+	vfm_progress_start(&j->progress, "evaluations", evals * (((int64_t)j->n + batch - 1) / batch));
+	for (size_t i = 0; i < j->n; i += (size_t)batch) {
+		int64_t n = (int64_t)(j->n - i) < batch ? (int64_t)(j->n - i) : batch;
+
+		TRY(sample_batch(j, i, (int)n, grid, err));
+	}
+	vfm_progress_end(&j->progress);
+	return 0;
+}
+
+static int run(struct job *j, struct vfm_err *err)
+{
+	TRY(check_options(j, err));
+	TRY(collect(j, err));
+	if (threads > 0)
+		vfm_par_set_threads((int)threads);
+	if (out_dir)
+		TRY(vfm_mkdir_p(out_dir, err));
+	TRY(vfm_device_open(&j->d, device, err));
+	TRY(load(j, err));
+	return sample_all(j, err);
+}
+
+int main(int argc, char **argv)
+{
+	struct vfm_err err = {0};
+	struct job j = {0};
+	int rc, n;
+
+	vfm_cmd_init(argv[0]);
+	vfm_sampler_defaults(&sampling);
+	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (rc == 0 && n > 0)
+		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	if (rc == 0)
+		rc = run(&j, &err);
+	vfm_textbytes_free(j.text);
+	vfm_dit_free(j.dit);
+	vfm_params_release(&j.ps);
+	vfm_device_close(&j.d);
+	for (size_t i = 0; i < j.n; i++) {
+		json_decref(j.item[i].rec);
+		free(j.item[i].path);
+	}
+	free(j.item);
+	vfm_strlist_release(&prompts);
+	return vfm_cmd_exit(rc, &err);
+}
