@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "media/image.h"
-#include "media/video_out.h"
 
 #define SS 2              /* supersampling */
 #define TEXT 3            /* font scale before shrinking: letters of 7.5 x 10.5 pixels */

@@ -472,24 +472,3 @@ int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err)
 		release(o);
 	return rc;
 }
-
-int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err)
-{
-	struct vfm_video_out_opts opts = {.width = width, .height = height, .codec = "png", .crf = -1};
-	struct vfm_video_out *o = vfm_calloc(1, sizeof(*o));
-	int rc;
-
-	vfm_av_init();
-	o->path = vfm_strdup(path); /* whatever its ending, and a "%" in it means nothing */
-	o->png = true;
-	o->opts = opts;
-	rc = check_opts(o, err);
-	if (rc == 0)
-		rc = open_encoder(o, err);
-	if (rc == 0)
-		rc = vfm_video_out_write(o, rgb, err);
-	if (rc == 0)
-		return vfm_video_out_close(o, err);
-	vfm_video_out_abort(o);
-	return rc;
-}

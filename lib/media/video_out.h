@@ -29,7 +29,4 @@ int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, 
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err);
 void vfm_video_out_abort(struct vfm_video_out *o); /* frees and removes what was written; NULL is fine */
 
-/* One picture, rgb [height, width, 3]. */
-int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err);
-
 #endif
