@@ -21,6 +21,8 @@ static const struct curate_stage {
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
 	{"sheet", curate_sheet, "  sheet    a contact sheet PNG of clips, for a person to look at"},
 	{"stats", curate_stats, "  stats    histograms of the numbers in records"},
+	{"encode", curate_encode, "  encode   clips and captions -> latents and text embeddings"},
+	{"synth", curate_synth, "  synth    make small captioned videos of moving shapes"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
 

@@ -154,7 +154,7 @@ static void set_int(json_t *rec, const char *key, int64_t value)
 	json_object_set_new(rec, key, value < 0 ? json_null() : json_integer(value));
 }
 
-static void set_facts(json_t *rec, const struct vfm_probe *p)
+void curate_set_facts(json_t *rec, const struct vfm_probe *p)
 {
 	const struct vfm_video_info *i = &p->info;
 	char fps[48];
@@ -207,7 +207,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 		rc = vfm_probe_file(&facts, src, &opts, p->fast, err);
 	}
 	if (rc == 0)
-		set_facts(rec, &facts);
+		curate_set_facts(rec, &facts);
 	free(src);
 	return rc < 0 ? VFM_EINPUT : 0; /* a file that cannot be read is that file's failure */
 }

@@ -1,0 +1,112 @@
+/* encode - pictures and captions -> latents and text embeddings. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "curate.h"
+#include "data/encode.h"
+#include "data/stage.h"
+
+struct encode {
+	struct vfm_encode spec;
+	struct vfm_textbytes **embedders; /* [jobs] */
+	atomic_llong uncaptioned;
+};
+
+static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	struct encode *e = ctx;
+
+	(void)out;
+	TRY(vfm_encode_media(rec, &e->spec, err));
+	if (!json_is_string(json_object_get(rec, "caption")))
+		atomic_fetch_add(&e->uncaptioned, 1);
+	return vfm_encode_text(rec, e->embedders[worker], e->spec.dir, err);
+}
+
+int curate_parse_size(const char *text, int multiple, int *width, int *height, struct vfm_err *err)
+{
+	int n = 0;
+
+	if (sscanf(text, "%5dx%5d%n", width, height, &n) != 2 || text[n] || *width < multiple || *height < multiple ||
+		*width > 16384 || *height > 16384 || *width % multiple || *height % multiple)
+		return vfm_fail(err, VFM_EUSAGE, "--size: expected WIDTHxHEIGHT, multiples of %d up to 16384, got '%s'", multiple,
+			text);
+	return 0;
+}
+
+static int check(struct encode *e, const char *size, const char *tokenizer, int64_t frames, struct vfm_err *err)
+{
+	if (!e->spec.dir)
+		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
+	if (size)
+		TRY(curate_parse_size(size, 16, &e->spec.width, &e->spec.height, err));
+	if (frames < 0 || e->spec.fps < 0 || e->spec.fps > 1000)
+		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: expected a number from 1, a rate up to 1000");
+	e->spec.frames = frames;
+	TRY(vfm_tokenizer_parse(&e->spec.tokenizer, tokenizer, err));
+	return vfm_mkdir_p(e->spec.dir, err);
+}
+
+static int run(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)
+{
+	int64_t jobs = stage->opts.jobs < 1 ? 1 : stage->opts.jobs > 256 ? 256 : stage->opts.jobs;
+	int rc = 0;
+
+	e->spec.threads = jobs > 1 ? 1 : vfm_par_threads();
+	e->embedders = vfm_calloc((size_t)jobs, sizeof(e->embedders[0]));
+	for (int64_t i = 0; i < jobs && rc >= 0; i++)
+		rc = vfm_textbytes_new(&e->embedders[i], text, err);
+	if (rc >= 0)
+		rc = vfm_stage_run(stage, NULL, err);
+	if (atomic_load(&e->uncaptioned))
+		vfm_info("%lld records have no caption: their text is that of an empty one",
+			(long long)atomic_load(&e->uncaptioned));
+	for (int64_t i = 0; i < jobs; i++)
+		vfm_textbytes_free(e->embedders[i]);
+	free(e->embedders);
+	return rc;
+}
+
+int curate_encode(int argc, char **argv)
+{
+	struct encode e = {.uncaptioned = 0};
+	struct vfm_stage stage = {.name = "encode", .fn = encode_record, .ctx = &e};
+	const char *tokenizer = "wavelet", *text = "bytes", *size = NULL;
+	int64_t frames = 0;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
+		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &tokenizer},
+		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &text},
+		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle; multiples of 16", &size},
+		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &frames},
+		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &e.spec.timeout_s},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate encode",
+		.synopsis = "-d DIR [--tokenizer NAME] [--text NAME] [--size WxH] [--frames N] [--fps X] [--timeout SECONDS] "
+			VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.summary = "turn clips and captions into latents and text embeddings",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+
+	if (rc == VFM_OPT_DONE)
+		return vfm_cmd_exit(0, &err);
+	if (rc == 0)
+		rc = check(&e, size, tokenizer, frames, &err);
+	if (rc >= 0) {
+		stage.files = argv + 1;
+		rc = run(&e, &stage, text, &err);
+	}
+	return vfm_cmd_exit(rc, &err);
+}

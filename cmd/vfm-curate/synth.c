@@ -1,0 +1,139 @@
+/* synth - makes small captioned videos of moving shapes, and their records. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "data/stage.h"
+#include "data/synth.h"
+#include "media/probe.h"
+#include "media/video_out.h"
+
+struct synth {
+	const char *dir;
+	int64_t n, seed, frames, fps, next;
+	int width, height;
+};
+
+static int next_number(void *source, json_t **rec, struct vfm_err *err)
+{
+	struct synth *s = source;
+	char *path;
+
+	(void)err;
+	if (s->next >= s->n)
+		return 0;
+	path = vfm_strfmt("%s/%06" PRId64 ".mp4", s->dir, s->next);
+	*rec = json_pack("{s:i,s:s,s:I}", "v", 1, "src", path, "number", (json_int_t)s->next);
+	free(path);
+	s->next++;
+	if (!*rec)
+		return vfm_fail(err, VFM_EUSAGE, "-d: the name '%s' is not UTF-8", s->dir);
+	return 1;
+}
+
+static int write_clip(const struct synth *s, const struct vfm_synth *scene, const char *path, struct vfm_err *err)
+{
+	struct vfm_video_out_opts opts = {.width = s->width, .height = s->height, .fps_num = (int)s->fps, .fps_den = 1,
+		.crf = 10, .threads = 1};
+	uint8_t *rgb = vfm_malloc((size_t)s->width * (size_t)s->height * 3);
+	struct vfm_video_out *out;
+	int rc = vfm_video_out_open(&out, path, &opts, err);
+
+	for (int f = 0; rc >= 0 && f < scene->frames; f++) {
+		vfm_synth_frame(scene, f, rgb);
+		rc = vfm_video_out_write(out, rgb, err);
+		if (rc < 0)
+			vfm_video_out_abort(out);
+	}
+	if (rc >= 0)
+		rc = vfm_video_out_close(out, err);
+	free(rgb);
+	return rc;
+}
+
+static int synth_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct synth *s = ctx;
+	struct vfm_video_opts opts = {.threads = 1};
+	char *path = vfm_strdup(vfm_rec_str(rec, "src", ""));
+	char hex[VFM_SHA256_HEX];
+	struct vfm_synth scene;
+	struct vfm_probe facts;
+	int rc;
+
+	(void)out, (void)worker;
+	TRY_OUT(vfm_synth_init(&scene, s->width, s->height, (int)s->frames, (uint64_t)s->seed,
+		(uint64_t)json_integer_value(json_object_get(rec, "number")), err));
+	TRY_OUT(write_clip(s, &scene, path, err));
+	TRY_OUT(vfm_sha256_file(path, hex, err));
+	TRY_OUT(vfm_probe_file(&facts, path, &opts, false, err));
+	hex[16] = 0;
+	json_object_del(rec, "number");
+	json_object_set_new(rec, "id", json_string(hex));
+	curate_set_facts(rec, &facts);
+	json_object_set_new(rec, "caption", json_string(scene.caption));
+	json_object_set_new(rec, "synth",
+		json_pack("{s:s,s:s,s:s}", "shape", scene.shape, "color", scene.color, "direction", scene.direction));
+out:
+	free(path);
+	return rc;
+}
+
+static int check(struct synth *s, const char *size, struct vfm_err *err)
+{
+	struct vfm_synth probe;
+
+	if (!s->dir)
+		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the videos go");
+	if (s->n < 1 || s->n > 100000000)
+		return vfm_fail(err, VFM_EUSAGE, "-n: expected a number of videos from 1 to 100000000");
+	if (s->fps < 1 || s->fps > 240 || s->seed < 0)
+		return vfm_fail(err, VFM_EUSAGE, "--fps, --seed: expected 1 to 240, a number from 0");
+	if (s->frames < 2 || s->frames > 10000)
+		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 2 to 10000, got %" PRId64, s->frames);
+	if (size)
+		TRY(curate_parse_size(size, 2, &s->width, &s->height, err));
+	TRY(vfm_synth_init(&probe, s->width, s->height, (int)s->frames, 0, 0, err));
+	return vfm_mkdir_p(s->dir, err);
+}
+
+int curate_synth(int argc, char **argv)
+{
+	struct synth s = {.width = 96, .height = 96, .frames = 16, .fps = 8};
+	struct vfm_stage stage = {.name = "synth", .fn = synth_record, .ctx = &s, .next = next_number, .source = &s, .key = "src"};
+	const char *size = NULL;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n},
+		{VFM_OPT_STR, 'd', "dir", "DIR", "write them into DIR as 000000.mp4, 000001.mp4, ...", &s.dir},
+		{VFM_OPT_INT, 0, "seed", "N", "another seed, other videos (default 0)", &s.seed},
+		{VFM_OPT_STR, 0, "size", "WxH", "pixels (default 96x96)", &size},
+		{VFM_OPT_INT, 0, "frames", "N", "frames of a video (default 16)", &s.frames},
+		{VFM_OPT_INT, 0, "fps", "N", "frames a second (default 8)", &s.fps},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate synth",
+		.synopsis = "-n N -d DIR [--seed N] [--size WxH] [--frames N] [--fps N] " VFM_STAGE_SYNOPSIS,
+		.summary = "make small captioned videos of moving shapes",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	int n_operands = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, &err);
+
+	if (rc == VFM_OPT_DONE)
+		return vfm_cmd_exit(0, &err);
+	if (rc == 0 && n_operands)
+		rc = vfm_fail(&err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
+	if (rc == 0)
+		rc = check(&s, size, &err);
+	if (rc >= 0)
+		rc = vfm_stage_run(&stage, NULL, &err);
+	return vfm_cmd_exit(rc, &err);
+}

@@ -1,0 +1,213 @@
+#include "data/encode.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/npy.h"
+#include "data/stage.h"
+#include "media/video_in.h"
+
+#define CROP 16                         /* 8 x 8 cells a block in 2 x 2 patches */
+#define MAX_LATENT ((size_t)1 << 30)    /* bytes of float32 that one record may ask for */
+
+int vfm_key_check(const char *key, struct vfm_err *err)
+{
+	size_t n = key ? strlen(key) : 0;
+
+	if (n == 0)
+		return vfm_fail(err, VFM_EINPUT, "the record has no id");
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)key[i];
+
+		if (!(c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+			    c == '-' || c == '_'))
+			return vfm_fail(err, VFM_EINPUT, "the id '%.80s' cannot be a sample's key: it holds '%c'", key,
+				c < ' ' || c == 0x7f ? '?' : c);
+	}
+	if (n > 200 || strncmp(key, "__", 2) == 0)
+		return vfm_fail(err, VFM_EINPUT, "the id '%.80s' cannot be a sample's key", key);
+	return 0;
+}
+
+/* ---- pictures ---- */
+
+struct enc {
+	const struct vfm_encode *e;
+	struct vfm_video *video;
+	int width, height, h, w; /* of the pictures; of the latents */
+	uint8_t *rgb;            /* [4, height, width, 3] */
+	float *latent;           /* [T, C, h, w] */
+	size_t latent_cap;
+	int64_t frames, latent_frames;
+};
+
+static int flush_group(struct enc *c, int n, struct vfm_err *err)
+{
+	size_t frame = (size_t)c->e->tokenizer.channels * (size_t)c->h * (size_t)c->w;
+	size_t want = (size_t)(c->latent_frames + 1) * frame;
+
+	if (want > MAX_LATENT / sizeof(float) || c->latent_frames == UINT16_MAX)
+		return vfm_fail(err, VFM_EINPUT, "too long to be one sample (over %lld frames of %dx%d): split it, or say --frames",
+			(long long)c->frames, c->width, c->height);
+	vfm_grow(&c->latent, &c->latent_cap, want, sizeof(float));
+	TRY(vfm_tokenizer_encode(&c->e->tokenizer, c->rgb, n, c->height, c->width,
+		c->latent + (size_t)c->latent_frames * frame, err));
+	c->latent_frames++;
+	return 0;
+}
+
+/* Takes the frame that was decoded last as the next picture. */
+static int take_picture(struct enc *c, struct vfm_err *err)
+{
+	size_t bytes = (size_t)c->height * (size_t)c->width * 3;
+	int at = (int)(c->frames % VFM_WAVELET_TIME);
+
+	TRY(vfm_video_rgb(c->video, c->width, c->height, VFM_FIT_COVER, c->rgb + (size_t)at * bytes, err));
+	c->frames++;
+	return at == VFM_WAVELET_TIME - 1 ? flush_group(c, VFM_WAVELET_TIME, err) : 0;
+}
+
+static int take_all(struct enc *c, const struct vfm_rec_media *m, struct vfm_err *err)
+{
+	const int64_t most = m->is_image ? 1 : c->e->frames;
+	struct vfm_frame f;
+	double t0 = 0;
+	bool first = true;
+	int rc;
+
+	while ((rc = vfm_video_next(c->video, &f, err)) == 1) {
+		if (m->end_frame >= 0 && f.index >= m->end_frame)
+			break;
+		if (first)
+			t0 = f.time_s;
+		first = false;
+		if (c->e->fps <= 0 || m->is_image) {
+			TRY(take_picture(c, err));
+		} else { /* each picture is the first frame at or after its time */
+			while ((!most || c->frames < most) && (double)c->frames / c->e->fps <= f.time_s - t0 + 1e-6)
+				TRY(take_picture(c, err));
+		}
+		if (most && c->frames >= most)
+			break;
+	}
+	if (rc < 0)
+		return rc;
+	if (c->frames == 0)
+		return vfm_fail(err, VFM_EINPUT, "'%s' has no frame from %lld on", m->src, (long long)m->start_frame);
+	return c->frames % VFM_WAVELET_TIME ? flush_group(c, (int)(c->frames % VFM_WAVELET_TIME), err) : 0;
+}
+
+static int choose_size(struct enc *c, const char *src, struct vfm_err *err)
+{
+	const struct vfm_video_info *info = vfm_video_info(c->video);
+
+	c->width = c->e->width ? c->e->width : info->width / CROP * CROP;
+	c->height = c->e->height ? c->e->height : info->height / CROP * CROP;
+	if (c->width < CROP || c->height < CROP)
+		return vfm_fail(err, VFM_EINPUT, "'%s' is %dx%d: smaller than %dx%d", src, info->width, info->height, CROP, CROP);
+	c->h = c->height / VFM_WAVELET_SPACE;
+	c->w = c->width / VFM_WAVELET_SPACE;
+	c->rgb = vfm_big_alloc((size_t)c->height * (size_t)c->width * 3 * VFM_WAVELET_TIME, "the pictures", err);
+	return c->rgb ? 0 : VFM_EENV;
+}
+
+/* [T, C, h, w] float -> [C, T, h, w] half, written. */
+static int save_latent(const struct enc *c, const char *path, struct vfm_err *err)
+{
+	const size_t n = (size_t)c->h * (size_t)c->w, ch = (size_t)c->e->tokenizer.channels, t = (size_t)c->latent_frames;
+	const int64_t shape[4] = {(int64_t)ch, (int64_t)t, c->h, c->w};
+	uint16_t *half = vfm_big_alloc(ch * t * n * 2, "the latents", err);
+	int rc;
+
+	if (!half)
+		return VFM_EENV;
+	for (size_t k = 0; k < ch; k++)
+		for (size_t i = 0; i < t; i++)
+			vfm_f16_from_f32(half + (k * t + i) * n, c->latent + (i * ch + k) * n, n);
+	rc = vfm_npy_save(path, VFM_NPY_F16, 4, shape, half, err);
+	vfm_big_free(half, ch * t * n * 2);
+	return rc;
+}
+
+static double rate_of(const json_t *rec)
+{
+	int num = 0, den = 1;
+
+	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d", &num, &den) < 1 || num <= 0 || den <= 0)
+		return 0;
+	return (double)num / den;
+}
+
+static void set_latent(json_t *rec, const struct enc *c, const char *path, bool image)
+{
+	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : rate_of(rec);
+	char name[24];
+
+	vfm_tokenizer_name(&c->e->tokenizer, name);
+	json_object_set_new(rec, "latent",
+		json_pack("{s:s,s:[i,I,i,i],s:s,s:s,s:I,s:i,s:i,s:o}", "path", path, "shape", c->e->tokenizer.channels,
+			(json_int_t)c->latent_frames, c->h, c->w, "dtype", "float16", "tokenizer", name, "frames",
+			(json_int_t)c->frames, "width", c->width, "height", c->height, "fps",
+			fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null()));
+}
+
+int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err)
+{
+	struct vfm_video_opts opts = {.threads = e->threads, .deadline_s = e->timeout_s};
+	struct enc c = {.e = e};
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_rec_media m;
+	char *path = NULL;
+	int rc;
+
+	TRY(vfm_key_check(id, err));
+	TRY(vfm_rec_media(rec, &m, err));
+	TRY_OUT(vfm_video_open(&c.video, m.src, &opts, err));
+	TRY_OUT(choose_size(&c, m.src, err));
+	if (m.start_frame > 0)
+		TRY_OUT(vfm_video_seek(c.video, m.start_frame, m.start_pts, err));
+	TRY_OUT(take_all(&c, &m, err));
+	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
+	TRY_OUT(save_latent(&c, path, err));
+	set_latent(rec, &c, path, m.is_image);
+out:
+	vfm_video_close(c.video);
+	if (c.rgb)
+		vfm_big_free(c.rgb, (size_t)c.height * (size_t)c.width * 3 * VFM_WAVELET_TIME);
+	free(c.latent);
+	free(path);
+	return rc;
+}
+
+/* ---- text ---- */
+
+int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err)
+{
+	const char *caption = vfm_rec_str(rec, "caption", ""), *id = vfm_rec_str(rec, "id", NULL);
+	const int64_t shape[2] = {vfm_textbytes_rows(caption), vfm_textbytes_dim(embedder)};
+	size_t n = (size_t)(shape[0] * shape[1]);
+	uint16_t *half;
+	float *rows;
+	char *path;
+	int rc;
+
+	TRY(vfm_key_check(id, err));
+	rows = vfm_malloc(n * sizeof(*rows)); /* at most 512 x 8192 */
+	half = vfm_malloc(n * sizeof(*half));
+	path = vfm_strfmt("%s/%s.text.npy", dir, id);
+	vfm_textbytes_embed(embedder, caption, rows);
+	vfm_f16_from_f32(half, rows, n);
+	rc = vfm_npy_save(path, VFM_NPY_F16, 2, shape, half, err);
+	if (rc >= 0)
+		json_object_set_new(rec, "text",
+			json_pack("{s:s,s:[I,I],s:s,s:s}", "path", path, "shape", (json_int_t)shape[0], (json_int_t)shape[1],
+				"dtype", "float16", "embedder", vfm_textbytes_name(embedder)));
+	free(rows);
+	free(half);
+	free(path);
+	return rc;
+}

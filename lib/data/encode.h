@@ -1,0 +1,37 @@
+/* encode.h - one record's pictures -> latents, its caption -> text embeddings, as .npy files.
+ *
+ * Pictures are scaled to cover the target size and the middle is cropped.  Memory holds four frames and the
+ * latents.  Thread-safe.
+ */
+#ifndef VFM_DATA_ENCODE_H
+#define VFM_DATA_ENCODE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/textbytes.h"
+#include "data/wavelet.h"
+
+struct vfm_encode { /* a specification */
+	struct vfm_tokenizer tokenizer;
+	const char *dir;    /* where the files go: DIR/ID.latent.npy, DIR/ID.text.npy */
+	int width, height;  /* multiples of 16; 0, 0: the source's, each cut down to a multiple of 16 */
+	int64_t frames;     /* at most so many, from the start; 0: all */
+	double fps;         /* pictures a second; 0: every frame of the source */
+	double timeout_s;   /* 0: 3600 */
+	int threads;        /* of the decoder */
+};
+
+/* A sample's key: 1 to 200 bytes, letters, digits, "-" and "_" and what is >= 0x80 (so neither "." nor "/", as
+ * WebDataset and Energon want it); not beginning with "__".  VFM_EINPUT otherwise. */
+int vfm_key_check(const char *key, struct vfm_err *err);
+
+/* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, shape, dtype,
+ * tokenizer, frames, width, height, fps}.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
+int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err);
+
+/* Embeds rec["caption"] (missing: "") and sets rec["text"] = {path, shape, dtype, embedder}. */
+int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err);
+
+#endif
