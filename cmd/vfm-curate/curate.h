@@ -18,6 +18,8 @@ int curate_filter(int argc, char **argv);
 int curate_sheet(int argc, char **argv);
 int curate_stats(int argc, char **argv);
 int curate_encode(int argc, char **argv);
+int curate_shard(int argc, char **argv);
+int curate_verify(int argc, char **argv);
 int curate_synth(int argc, char **argv);
 
 /* Sets the keys that `probe` finds out. */

@@ -22,6 +22,8 @@ static const struct curate_stage {
 	{"sheet", curate_sheet, "  sheet    a contact sheet PNG of clips, for a person to look at"},
 	{"stats", curate_stats, "  stats    histograms of the numbers in records"},
 	{"encode", curate_encode, "  encode   clips and captions -> latents and text embeddings"},
+	{"shard", curate_shard, "  shard    latents and texts -> WebDataset tars with an index"},
+	{"verify", curate_verify, "  verify   check shards against their indexes and checksums"},
 	{"synth", curate_synth, "  synth    make small captioned videos of moving shapes"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))

@@ -1,0 +1,90 @@
+/* shard - latents and text embeddings -> WebDataset tars with an index. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "data/dataset.h"
+#include "data/stage.h"
+
+static int shard_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)out, (void)worker;
+	return vfm_dataset_add(ctx, rec, err);
+}
+
+/* Each part of an array job makes a dataset of its own. */
+static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct vfm_stage *stage, struct vfm_err *err)
+{
+	int64_t part, n_parts;
+
+	if (!o->dir)
+		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the shards go");
+	if (stage->opts.done)
+		return vfm_fail(err, VFM_EUSAGE, "--done: samples that were copied would be in no shard; use --resume");
+	if (o->max_bytes < 0 || o->max_samples < 0)
+		return vfm_fail(err, VFM_EUSAGE, "--max-bytes, --max-samples: expected a number from 1");
+	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
+	*dir = n_parts == 1 ? vfm_strdup(o->dir) : vfm_strfmt("%s/part-%05" PRId64, o->dir, part);
+	return 0;
+}
+
+static int run(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct vfm_err *err)
+{
+	struct vfm_dataset_stats stats;
+	struct vfm_dataset *d;
+	int rc, end;
+
+	TRY(vfm_dataset_open(&d, o, err));
+	stage->ctx = d;
+	rc = vfm_stage_run(stage, NULL, err);
+	if (rc < VFM_EINPUT) {
+		vfm_dataset_abort(d);
+		return rc;
+	}
+	end = vfm_dataset_commit(d, &stats, err);
+	if (end < 0)
+		return end;
+	vfm_info("%s: %" PRId64 " samples in %" PRId64 " shards, %" PRId64 " bytes; %" PRId64 " samples were there before",
+		o->dir, stats.samples, stats.shards, stats.bytes, stats.kept);
+	return rc;
+}
+
+int curate_shard(int argc, char **argv)
+{
+	struct vfm_stage stage = {.name = "shard", .fn = shard_record, .serial = true};
+	struct vfm_dataset_opts o = {.max_bytes = 0};
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'd', "dir", "DIR", "write 000000.tar, ..., index.vfmi and .nv-meta into DIR", &o.dir},
+		{VFM_OPT_SIZE, 0, "max-bytes", "SIZE", "bytes of a tar (default 256M)", &o.max_bytes},
+		{VFM_OPT_INT, 0, "max-samples", "N", "samples of a tar (default: no limit)", &o.max_samples},
+		{VFM_OPT_FLAG, 0, "with-media", NULL, "add the clips themselves", &o.with_media},
+		{VFM_OPT_FLAG, 0, "resume", NULL, "go on behind the shards that are in DIR already", &o.resume},
+		VFM_STAGE_OPTS(&stage.opts),
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate shard",
+		.synopsis = "-d DIR [--max-bytes SIZE] [--max-samples N] [--with-media] [--resume] " VFM_STAGE_SYNOPSIS
+			    " [FILE ...]",
+		.summary = "write samples as WebDataset shards with an index",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	char *dir = NULL;
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+
+	if (rc == VFM_OPT_DONE)
+		return vfm_cmd_exit(0, &err);
+	if (rc == 0)
+		rc = part_dir(&dir, &o, &stage, &err);
+	if (rc >= 0) {
+		o.dir = dir;
+		stage.files = argv + 1;
+		rc = run(&o, &stage, &err);
+	}
+	free(dir);
+	return vfm_cmd_exit(rc, &err);
+}

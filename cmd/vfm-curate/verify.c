@@ -1,0 +1,52 @@
+/* verify - checks shards against their indexes and checksums. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "curate.h"
+#include "data/verify.h"
+
+static void print_fault(const struct vfm_fault *f, void *ctx)
+{
+	json_t *rec = json_pack("{s:i,s:s}", "v", 1, "dir", f->dir);
+
+	(void)ctx;
+	if (f->shard)
+		json_object_set_new(rec, "shard", json_string(f->shard));
+	if (f->index >= 0)
+		json_object_set_new(rec, "index", json_integer(f->index));
+	if (f->key)
+		json_object_set_new(rec, "key", json_string(f->key));
+	json_object_set_new(rec, "error", json_string(f->what));
+	vfm_jsonl_write(stdout, rec, NULL); /* that stdout closed well is checked at the end */
+	json_decref(rec);
+}
+
+int curate_verify(int argc, char **argv)
+{
+	struct vfm_verify_counts counts = {0};
+	struct vfm_opt opts[] = {{0}};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate verify",
+		.synopsis = "[-q] DIR ...",
+		.summary = "check shards against their indexes and checksums",
+		.opts = opts,
+	};
+	struct vfm_err err = {0};
+	int n = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+
+	if (rc == VFM_OPT_DONE)
+		return vfm_cmd_exit(0, &err);
+	if (rc == 0 && n == 0)
+		rc = vfm_fail(&err, VFM_EUSAGE, "DIR is missing: a folder with " "index.vfmi");
+	for (int i = 1; rc == 0 && i <= n; i++)
+		rc = vfm_verify(argv[i], print_fault, NULL, &counts, &err);
+	if (rc == 0) {
+		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults", counts.shards,
+			counts.samples, counts.bytes, counts.faults);
+		rc = counts.faults ? VFM_EINPUT : 0;
+	}
+	return vfm_cmd_exit(rc, &err);
+}

@@ -1,0 +1,488 @@
+#include "data/dataset.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/encode.h"
+#include "data/energon.h"
+#include "data/index.h"
+#include "data/npy.h"
+#include "data/scan.h"
+#include "data/stage.h"
+#include "data/tar.h"
+
+#define MAX_NPY ((uint64_t)1 << 31)
+#define MAX_SHARDS 1000000 /* six digits */
+
+struct known { /* a sample that has its place */
+	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
+	uint32_t shard, index;
+	bool before; /* of an earlier run, and not asked for yet */
+};
+
+struct vfm_dataset {
+	struct vfm_dataset_opts o;
+	char *dir, *index_path;
+	int lock; /* of the folder: one run at a time */
+	struct known *table; /* open addressing, a power of two */
+	size_t n_known, n_slots;
+	/* the shard under way */
+	struct vfm_atomic file;
+	struct vfm_tar_writer tar;
+	bool open;
+	uint32_t n_shards, n_in_shard;
+	struct vfm_dataset_stats stats;
+	/* what the indexes are made of, shard after shard */
+	struct vfm_index_writer *index;
+	struct vfm_energon *energon;
+	char tokenizer[64], embedder[64];
+	bool told; /* tokenizer and embedder are those of the first sample */
+};
+
+/* ---- known samples ---- */
+
+static struct known *slot_of(struct known *table, size_t n_slots, uint64_t id)
+{
+	size_t i = (size_t)(id * 0x9E3779B97F4A7C15u) & (n_slots - 1);
+
+	while (table[i].id && table[i].id != id)
+		i = (i + 1) & (n_slots - 1);
+	return &table[i];
+}
+
+static struct known *find(struct vfm_dataset *d, uint64_t id)
+{
+	struct known *old = d->table;
+	size_t n = d->n_slots;
+
+	if ((d->n_known + 1) * 2 > d->n_slots) {
+		d->n_slots = n ? n * 2 : 1024;
+		d->table = vfm_calloc(d->n_slots, sizeof(*d->table));
+		for (size_t i = 0; i < n; i++)
+			if (old[i].id)
+				*slot_of(d->table, d->n_slots, old[i].id) = old[i];
+		free(old);
+	}
+	return slot_of(d->table, d->n_slots, id ? id : 1);
+}
+
+static void remember(struct vfm_dataset *d, uint64_t id, uint32_t shard, uint32_t index, bool before)
+{
+	*find(d, id) = (struct known){id ? id : 1, shard, index, before};
+	d->n_known++;
+}
+
+/* ---- complete shards ---- */
+
+static void shard_name(char name[32], uint32_t shard)
+{
+	snprintf(name, 32, "%06u.tar", shard);
+}
+
+static void note_makers(struct vfm_dataset *d, const struct vfm_scan_sample *s)
+{
+	if (!d->told) {
+		snprintf(d->tokenizer, sizeof(d->tokenizer), "%s", s->tokenizer);
+		snprintf(d->embedder, sizeof(d->embedder), "%s", s->embedder);
+		d->told = true;
+	}
+	if (strcmp(d->tokenizer, s->tokenizer) != 0)
+		d->tokenizer[0] = 0;
+	if (strcmp(d->embedder, s->embedder) != 0)
+		d->embedder[0] = 0;
+}
+
+/* Reads back the shard that has just got its name, or stood there before, and puts it into the indexes. */
+static int register_shard(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", d->dir, name);
+	struct vfm_scan s = {0};
+	int rc;
+
+	TRY_OUT(vfm_scan_tar(&s, path, err));
+	if (s.n == 0) {
+		rc = vfm_fail(err, VFM_EINPUT, "'%s' holds no sample", path);
+		goto out;
+	}
+	TRY_OUT(vfm_index_writer_shard(d->index, name, s.bytes, err));
+	for (size_t i = 0; i < s.n; i++) {
+		struct vfm_scan_sample *m = &s.samples[i];
+
+		if (m->fault || (before && find(d, m->rec.id)->id)) {
+			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key,
+				m->fault ? m->fault : "the key was there before");
+			goto out;
+		}
+		note_makers(d, m);
+		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, err));
+		if (before)
+			remember(d, m->rec.id, d->n_shards, (uint32_t)i, true);
+	}
+	TRY_OUT(vfm_energon_add(d->energon, name, &s, err));
+	d->n_shards++;
+	d->stats.bytes += (int64_t)s.bytes;
+	d->stats.samples += (int64_t)s.n;
+	d->stats.kept += before ? (int64_t)s.n : 0;
+out:
+	vfm_scan_release(&s);
+	free(path);
+	return rc;
+}
+
+static bool is_shard(const char *name)
+{
+	for (int i = 0; i < 6; i++)
+		if (!isdigit((unsigned char)name[i]))
+			return false;
+	return strcmp(name + 6, ".tar") == 0;
+}
+
+/* How many shards there are: 000000.tar up to the first gap; none may stand behind a gap.  What a killed run
+ * left of the shard under way is removed. */
+static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
+{
+	DIR *dir = opendir(d->dir);
+	struct dirent *e;
+	uint32_t found = 0, last = 0;
+
+	if (!dir)
+		return vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", d->dir);
+	while ((e = readdir(dir))) {
+		if (is_shard(e->d_name)) {
+			uint32_t k = (uint32_t)strtoul(e->d_name, NULL, 10);
+
+			found++;
+			last = k > last ? k : last;
+		} else if ((strlen(e->d_name) > 15 && isdigit((unsigned char)e->d_name[0]) &&
+				   memcmp(e->d_name + 6, ".tar.tmp.", 9) == 0) ||
+			   strncmp(e->d_name, VFM_INDEX_NAME ".tmp.", sizeof(VFM_INDEX_NAME ".tmp.") - 1) == 0) {
+			unlinkat(dirfd(dir), e->d_name, 0);
+		}
+	}
+	closedir(dir);
+	if (found && found != last + 1)
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has %u shards, the last of them %06u.tar: some are missing", d->dir, found,
+			last);
+	*n = found;
+	return 0;
+}
+
+static int remove_indexes(struct vfm_dataset *d, struct vfm_err *err)
+{
+	static const char *const names[] = {VFM_INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/index.sqlite", ".nv-meta/index.uuid",
+		".nv-meta/split.yaml"};
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char *path = vfm_strfmt("%s/%s", d->dir, names[i]);
+
+		if (unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", path);
+		free(path);
+	}
+	return rc;
+}
+
+static int lock_dir(struct vfm_dataset *d, struct vfm_err *err)
+{
+	TRY(vfm_mkdir_p(d->dir, err));
+	d->lock = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->lock < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", d->dir);
+	/* A file system without locks is no reason to refuse the work. */
+	if (flock(d->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': another run is writing shards there", d->dir);
+	return 0;
+}
+
+int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o, struct vfm_err *err)
+{
+	struct vfm_dataset *d = vfm_calloc(1, sizeof(*d));
+	uint32_t there = 0;
+	char name[32];
+	int rc;
+
+	d->o = *o;
+	d->lock = -1;
+	if (d->o.max_bytes <= 0)
+		d->o.max_bytes = (int64_t)256 << 20;
+	d->dir = vfm_strdup(o->dir);
+	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
+	TRY_OUT(lock_dir(d, err));
+	TRY_OUT(count_shards(d, &there, err));
+	if (there && !o->resume) {
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds %u shards already (--resume goes on behind them)", d->dir, there);
+		goto out;
+	}
+	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
+	TRY_OUT(vfm_energon_open(&d->energon, d->dir, err));
+	for (uint32_t i = 0; i < there; i++) {
+		shard_name(name, i);
+		rc = register_shard(d, name, true, err);
+		if (rc == VFM_EINPUT)
+			rc = VFM_EUSAGE;
+		if (rc < 0)
+			goto out;
+	}
+	*out = d;
+	return 0;
+out:
+	vfm_dataset_abort(d);
+	return rc;
+}
+
+/* ---- adding ---- */
+
+static int finish_shard(struct vfm_dataset *d, struct vfm_err *err)
+{
+	char name[32];
+
+	if (!d->open)
+		return 0;
+	shard_name(name, d->n_shards);
+	TRY(vfm_tar_finish(&d->tar, err));
+	TRY(remove_indexes(d, err));
+	d->open = false;
+	TRY(vfm_atomic_commit(&d->file, err));
+	/* A fault here is in what this program wrote: not the record's, so the run ends. */
+	return register_shard(d, name, false, err) < 0 ? VFM_EENV : 0;
+}
+
+static int begin_shard(struct vfm_dataset *d, struct vfm_err *err)
+{
+	char name[32], *path;
+	int rc;
+
+	if (d->n_shards == MAX_SHARDS)
+		return vfm_fail(err, VFM_EUSAGE, "more than %d shards: make them larger (--max-bytes)", MAX_SHARDS);
+	shard_name(name, d->n_shards);
+	path = vfm_strfmt("%s/%s", d->dir, name);
+	rc = vfm_atomic_open(&d->file, path, err);
+	free(path);
+	if (rc < 0)
+		return rc;
+	vfm_tar_writer_init(&d->tar, d->file.f, d->file.path);
+	d->n_in_shard = 0;
+	d->open = true;
+	return 0;
+}
+
+struct sample { /* all that one sample's members hold, before the first is written */
+	const char *key, *media;
+	struct vfm_buf latent, text, json;
+	char media_part[12];
+	FILE *media_file;
+	uint64_t media_bytes;
+};
+
+static void sample_release(struct sample *s)
+{
+	vfm_buf_release(&s->latent);
+	vfm_buf_release(&s->text);
+	vfm_buf_release(&s->json);
+	if (s->media_file)
+		fclose(s->media_file);
+}
+
+static int read_npy(struct vfm_buf *b, const json_t *rec, const char *what, int ndim, bool required, struct vfm_err *err)
+{
+	const char *path = vfm_rec_str(json_object_get(rec, what), "path", NULL);
+	struct vfm_npy n;
+
+	if (!path)
+		return required ? vfm_fail(err, VFM_EINPUT, "%s.path is missing: run encode before", what) : 0;
+	if (vfm_read_file(path, MAX_NPY, &b->data, &b->len, err) < 0)
+		return VFM_EINPUT;
+	b->cap = b->len + 1;
+	TRY(vfm_npy_parse(&n, b->data, b->len, b->len, path, err));
+	if (n.ndim != ndim || (n.type != VFM_NPY_F16 && n.type != VFM_NPY_F32))
+		return vfm_fail(err, VFM_EINPUT, "'%s': expected %d dimensions of float16 or float32", path, ndim);
+	for (int i = 0; i < ndim; i++)
+		if (n.shape[i] < 1 || n.shape[i] > UINT16_MAX)
+			return vfm_fail(err, VFM_EINPUT, "'%s': a dimension of %" PRId64, path, n.shape[i]);
+	return 0;
+}
+
+/* The record as it goes into the shard: without paths of this machine's scratch space. */
+static void dump_json(struct vfm_buf *b, const json_t *rec)
+{
+	json_t *copy = json_deep_copy(rec);
+
+	json_object_del(json_object_get(copy, "latent"), "path");
+	json_object_del(json_object_get(copy, "text"), "path");
+	json_object_del(copy, "part");
+	vfm_json_text(b, copy, 0);
+	json_decref(copy);
+}
+
+static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
+{
+	const char *src = vfm_rec_str(rec, "src", NULL), *dot = src ? strrchr(src, '.') : NULL;
+	size_t n = 0;
+	struct stat st;
+
+	if (!src)
+		return vfm_fail(err, VFM_EINPUT, "src is missing");
+	if (json_object_get(rec, "start_frame"))
+		return vfm_fail(err, VFM_EINPUT, "the clip has no file of its own: run clip before, or leave out --with-media");
+	for (const char *p = dot ? dot + 1 : ""; *p && n < 8; p++)
+		if (isalnum((unsigned char)*p))
+			s->media_part[n++] = (char)tolower((unsigned char)*p);
+	if (n == 0 || strcmp(s->media_part, "json") == 0 || strcmp(s->media_part, "npy") == 0)
+		strcpy(s->media_part, "media");
+	s->media = src;
+	s->media_file = fopen(src, "rb");
+	if (!s->media_file || fstat(fileno(s->media_file), &st) != 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", src);
+	if (!S_ISREG(st.st_mode))
+		return vfm_fail(err, VFM_EINPUT, "'%s' is not a regular file", src);
+	s->media_bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+static uint64_t member_bytes(uint64_t n)
+{
+	return n ? 512 + (n + 511) / 512 * 512 : 0;
+}
+
+static int add_member(struct vfm_dataset *d, const struct sample *s, const char *part, const struct vfm_buf *b,
+	struct vfm_err *err)
+{
+	char *name = vfm_strfmt("%s.%s", s->key, part);
+	int rc = vfm_tar_add(&d->tar, name, b->data, b->len, NULL, err);
+
+	free(name);
+	return rc;
+}
+
+static int add_media(struct vfm_dataset *d, const struct sample *s, struct vfm_err *err)
+{
+	char *name = vfm_strfmt("%s.%s", s->key, s->media_part), block[65536];
+	uint64_t left = s->media_bytes;
+	int rc = vfm_tar_begin(&d->tar, name, left, NULL, err);
+
+	free(name);
+	while (rc >= 0 && left > 0) {
+		size_t n = fread(block, 1, left < sizeof(block) ? (size_t)left : sizeof(block), s->media_file);
+
+		if (n == 0)
+			return vfm_fail(err, VFM_EENV, "'%s' became shorter while it was read", s->media);
+		rc = vfm_tar_write(&d->tar, block, n, err);
+		left -= n;
+	}
+	return rc < 0 ? rc : vfm_tar_end(&d->tar, err);
+}
+
+static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vfm_err *err)
+{
+	uint64_t bytes = member_bytes(s->latent.len) + member_bytes(s->text.len) + member_bytes(s->json.len) +
+			 member_bytes(s->media_bytes);
+
+	if (d->open && d->n_in_shard &&
+		(d->tar.pos + bytes + 1024 > (uint64_t)d->o.max_bytes ||
+			(d->o.max_samples && d->n_in_shard >= (uint64_t)d->o.max_samples)))
+		TRY(finish_shard(d, err));
+	if (!d->open)
+		TRY(begin_shard(d, err));
+	TRY(add_member(d, s, "latent.npy", &s->latent, err));
+	if (s->text.len)
+		TRY(add_member(d, s, "text.npy", &s->text, err));
+	TRY(add_member(d, s, "json", &s->json, err));
+	return s->media_file ? add_media(d, s, err) : 0;
+}
+
+static void set_place(json_t *rec, uint32_t shard, uint32_t index)
+{
+	json_object_set_new(rec, "shard", json_integer(shard));
+	json_object_set_new(rec, "index", json_integer(index));
+}
+
+int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
+{
+	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
+	struct known *k;
+	uint64_t id;
+	int rc;
+
+	TRY(vfm_key_check(s.key, err));
+	id = vfm_sample_id(s.key);
+	k = find(d, id);
+	if (k->id && !k->before)
+		return vfm_fail(err, VFM_EINPUT, "a sample '%s' is in shard %u already", s.key, k->shard);
+	if (k->id) {
+		k->before = false;
+		set_place(rec, k->shard, k->index);
+		return 0;
+	}
+	TRY_OUT(read_npy(&s.latent, rec, "latent", 4, true, err));
+	TRY_OUT(read_npy(&s.text, rec, "text", 2, false, err));
+	dump_json(&s.json, rec);
+	if (d->o.with_media)
+		TRY_OUT(open_media(&s, rec, err));
+	rc = write_sample(d, &s, err);
+	if (rc < 0) { /* half a sample may be in the tar: the run cannot go on */
+		rc = VFM_EENV;
+		goto out;
+	}
+	remember(d, id, d->n_shards, d->n_in_shard, false);
+	set_place(rec, d->n_shards, d->n_in_shard++);
+out:
+	sample_release(&s);
+	return rc;
+}
+
+/* ---- the end ---- */
+
+int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, struct vfm_err *err)
+{
+	char hex[VFM_SHA256_HEX];
+	int rc;
+
+	TRY_OUT(finish_shard(d, err));
+	if (d->n_shards == 0) {
+		rc = vfm_fail(err, VFM_EINPUT, "there is no sample to write");
+		goto out;
+	}
+	rc = vfm_index_writer_commit(d->index, d->tokenizer, d->embedder, err);
+	d->index = NULL;
+	if (rc < 0)
+		goto out;
+	TRY_OUT(vfm_sha256_file(d->index_path, hex, err));
+	rc = vfm_energon_commit(d->energon, hex, err);
+	d->energon = NULL;
+	d->stats.shards = d->n_shards;
+	if (stats)
+		*stats = d->stats;
+out:
+	vfm_dataset_abort(d);
+	return rc;
+}
+
+void vfm_dataset_abort(struct vfm_dataset *d)
+{
+	if (!d)
+		return;
+	if (d->open)
+		vfm_atomic_abort(&d->file);
+	vfm_index_writer_abort(d->index);
+	vfm_energon_abort(d->energon);
+	if (d->lock >= 0)
+		close(d->lock);
+	free(d->table);
+	free(d->dir);
+	free(d->index_path);
+	free(d);
+}

@@ -1,0 +1,214 @@
+#include "data/scan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "data/stage.h"
+#include "data/tar.h"
+
+#define MAX_PARTS 64
+#define MAX_JSON (16u << 20)
+
+static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	if (m->fault)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	m->fault = vfm_arena_strdup(&s->arena, text);
+}
+
+/* ---- what a part says about the record ---- */
+
+static int take_npy(struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p, int ndim, struct vfm_err *err)
+{
+	TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
+	if (n->ndim != ndim || (n->type != VFM_NPY_F16 && n->type != VFM_NPY_F32) || p->bytes > UINT32_MAX)
+		return vfm_fail(err, VFM_EINPUT, "%s: expected %d dimensions of float16 or float32", p->name, ndim);
+	for (int i = 0; i < ndim; i++)
+		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
+			return vfm_fail(err, VFM_EINPUT, "%s: a dimension of %" PRId64, p->name, n->shape[i]);
+	return 0;
+}
+
+static int take_latent(struct vfm_record *r, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
+{
+	struct vfm_npy n;
+
+	TRY(take_npy(&n, data, p, 4, err));
+	r->latent_offset = p->offset;
+	r->latent_bytes = (uint32_t)p->bytes;
+	r->latent_crc = vfm_crc32c(0, data + p->offset, p->bytes);
+	r->latent_header = (uint16_t)n.header_bytes;
+	r->latent_dtype = (uint8_t)n.type;
+	r->c = (uint16_t)n.shape[0];
+	r->t = (uint16_t)n.shape[1];
+	r->h = (uint16_t)n.shape[2];
+	r->w = (uint16_t)n.shape[3];
+	return 0;
+}
+
+static int take_text(struct vfm_record *r, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
+{
+	struct vfm_npy n;
+
+	TRY(take_npy(&n, data, p, 2, err));
+	r->text_offset = p->offset;
+	r->text_bytes = (uint32_t)p->bytes;
+	r->text_crc = vfm_crc32c(0, data + p->offset, p->bytes);
+	r->text_header = (uint16_t)n.header_bytes;
+	r->text_dtype = (uint8_t)n.type;
+	r->text_len = (uint16_t)n.shape[0];
+	r->text_dim = (uint16_t)n.shape[1];
+	return 0;
+}
+
+static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
+	struct vfm_err *err)
+{
+	struct vfm_record *r = &m->rec;
+	double frames = 0, fps = 0;
+	json_t *j;
+
+	if (p->bytes > MAX_JSON)
+		return vfm_fail(err, VFM_EINPUT, "json: more than %u bytes", MAX_JSON);
+	j = vfm_json_parse((const char *)data + p->offset, p->bytes, "json", err);
+	if (!j)
+		return VFM_EINPUT;
+	if (vfm_rec_num(j, "latent.frames", &frames) && frames >= 1 && frames <= UINT32_MAX)
+		r->frames = (uint32_t)frames;
+	if (vfm_rec_num(j, "latent.fps", &fps) && fps > 0 && fps < 1e6)
+		r->fps_milli = (uint32_t)lround(fps * 1000);
+	if (strcmp(vfm_rec_str(j, "kind", ""), "image") == 0)
+		r->flags |= VFM_REC_IMAGE;
+	m->tokenizer = vfm_arena_strdup(&s->arena, vfm_rec_str(json_object_get(j, "latent"), "tokenizer", ""));
+	m->embedder = vfm_arena_strdup(&s->arena, vfm_rec_str(json_object_get(j, "text"), "embedder", ""));
+	r->json_offset = p->offset;
+	r->json_bytes = (uint32_t)p->bytes;
+	r->json_crc = vfm_crc32c(0, data + p->offset, p->bytes);
+	json_decref(j);
+	return 0;
+}
+
+/* All parts are known: builds the record. */
+static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data)
+{
+	unsigned seen = 0;
+	struct vfm_err err = {0};
+
+	for (int i = 0; i < m->n_parts; i++) {
+		const struct vfm_scan_part *p = &m->parts[i];
+		unsigned bit = 8;
+		int rc = 0;
+
+		for (int k = 0; k < i; k++)
+			if (strcmp(m->parts[k].name, p->name) == 0)
+				set_fault(s, m, "%s stands twice", p->name);
+		if (strcmp(p->name, "latent.npy") == 0) {
+			bit = 1;
+			rc = take_latent(&m->rec, data, p, &err);
+		} else if (strcmp(p->name, "text.npy") == 0) {
+			bit = 2;
+			rc = take_text(&m->rec, data, p, &err);
+		} else if (strcmp(p->name, "json") == 0) {
+			bit = 4;
+			rc = take_json(s, m, data, p, &err);
+		} else if (!(m->rec.flags & VFM_REC_MEDIA)) {
+			m->rec.flags |= VFM_REC_MEDIA;
+			m->rec.media_offset = p->offset;
+			m->rec.media_bytes = p->bytes;
+		}
+		if (rc < 0)
+			set_fault(s, m, "%s", err.msg);
+		seen |= bit;
+	}
+	if (!(seen & 1))
+		set_fault(s, m, "latent.npy is missing");
+	if (!(seen & 4))
+		set_fault(s, m, "json is missing");
+	if (!m->rec.frames)
+		m->rec.frames = m->rec.flags & VFM_REC_IMAGE ? 1 : m->rec.t * 4u;
+}
+
+/* ---- the tar ---- */
+
+static struct vfm_scan_sample *open_sample(struct vfm_scan *s, const struct vfm_tar_member *m, size_t key_len)
+{
+	struct vfm_scan_sample *sample;
+	char *key = vfm_arena_alloc(&s->arena, key_len + 1);
+
+	memcpy(key, m->name, key_len);
+	vfm_grow(&s->samples, &s->cap, s->n + 1, sizeof(*s->samples));
+	sample = &s->samples[s->n++];
+	*sample = (struct vfm_scan_sample){.key = key, .tokenizer = "", .embedder = ""};
+	sample->rec.id = vfm_sample_id(key);
+	sample->rec.sample_offset = m->header_offset;
+	sample->parts = vfm_arena_alloc(&s->arena, MAX_PARTS * sizeof(*sample->parts));
+	return sample;
+}
+
+static int scan(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
+{
+	struct vfm_scan_sample *now = NULL;
+	int rc;
+
+	while ((rc = vfm_tar_next(t, m, err)) == 1) {
+		const char *part;
+		size_t key_len = vfm_tar_split_name(m->name, &part);
+
+		if (m->type != '0' || !key_len)
+			return vfm_fail(err, VFM_EINPUT, "'%s': the member '%.100s' is not part of a sample", t->what, m->name);
+		if (!now || strlen(now->key) != key_len || memcmp(now->key, m->name, key_len) != 0) {
+			if (now)
+				close_sample(s, now, t->data);
+			now = open_sample(s, m, key_len);
+		}
+		if (now->n_parts == MAX_PARTS)
+			return vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what, now->key, MAX_PARTS);
+		now->parts[now->n_parts++] =
+			(struct vfm_scan_part){vfm_arena_strdup(&s->arena, part), m->data_offset, m->size};
+		now->rec.sample_bytes = vfm_tar_end_of(m) - now->rec.sample_offset;
+	}
+	if (now)
+		close_sample(s, now, t->data);
+	s->end = t->pos;
+	return rc;
+}
+
+int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
+{
+	struct vfm_tar_member *m;
+	struct vfm_map map;
+	struct vfm_tar t;
+	int rc;
+
+	TRY(vfm_map_open(&map, path, err));
+	m = vfm_malloc(sizeof(*m));
+	s->bytes = map.size;
+	vfm_tar_init(&t, map.data, map.size, path);
+	rc = scan(s, &t, m, err);
+	free(m);
+	vfm_map_close(&map);
+	return rc;
+}
+
+void vfm_scan_release(struct vfm_scan *s)
+{
+	free(s->samples);
+	vfm_arena_release(&s->arena);
+	*s = (struct vfm_scan){0};
+}

@@ -1,0 +1,124 @@
+#include "data/verify.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "data/energon.h"
+#include "data/index.h"
+#include "data/scan.h"
+
+struct verify {
+	const char *dir;
+	struct vfm_index *ix;
+	void (*tell)(const struct vfm_fault *f, void *ctx);
+	void *ctx;
+	struct vfm_verify_counts *counts;
+};
+
+static void tell(struct verify *v, const char *shard, int64_t index, const char *key, const char *what)
+{
+	struct vfm_fault f = {v->dir, shard, index, key, what};
+
+	v->counts->faults++;
+	v->tell(&f, v->ctx);
+}
+
+/* NULL, or the first thing in which the index's record `r` is not the file's `m`. */
+static const char *difference(const struct vfm_record *r, const struct vfm_record *m)
+{
+	if (r->id != m->id)
+		return "another sample than the index says";
+	if (r->sample_offset != m->sample_offset || r->sample_bytes != m->sample_bytes)
+		return "another place than the index says";
+	if (r->latent_offset != m->latent_offset || r->latent_bytes != m->latent_bytes ||
+		r->text_offset != m->text_offset || r->text_bytes != m->text_bytes || r->json_offset != m->json_offset ||
+		r->json_bytes != m->json_bytes || r->media_offset != m->media_offset || r->media_bytes != m->media_bytes)
+		return "other parts than the index says";
+	if (r->latent_crc != m->latent_crc)
+		return "latent.npy: wrong checksum";
+	if (r->text_crc != m->text_crc)
+		return "text.npy: wrong checksum";
+	if (r->json_crc != m->json_crc)
+		return "json: wrong checksum";
+	/* shard, index and crc are the index's own */
+	if (memcmp(&r->c, &m->c, offsetof(struct vfm_record, crc) - offsetof(struct vfm_record, c)) != 0)
+		return "another shape than the index says";
+	return NULL;
+}
+
+static void check_samples(struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, const struct vfm_scan *s)
+{
+	struct vfm_err err = {0};
+	struct vfm_record r;
+
+	for (uint32_t i = 0; i < sh->count && i < s->n; i++) {
+		const struct vfm_scan_sample *m = &s->samples[i];
+		const char *what = m->fault;
+
+		v->counts->samples++;
+		if (!what && vfm_index_get(v->ix, shard, i, &r, &err) < 0)
+			what = err.msg;
+		else if (!what)
+			what = difference(&r, &m->rec);
+		if (what)
+			tell(v, sh->name, i, m->key, what);
+	}
+	if (sh->count != s->n) {
+		snprintf(err.msg, sizeof(err.msg), "%zu samples where the index says %u", s->n, sh->count);
+		tell(v, sh->name, -1, NULL, err.msg);
+	}
+}
+
+static void check_shard(struct verify *v, uint32_t shard)
+{
+	struct vfm_index_shard sh;
+	struct vfm_err err = {0};
+	struct vfm_scan s = {0};
+	char *path, number[32];
+	int rc;
+
+	if (vfm_index_shard(v->ix, shard, &sh, &err) < 0) {
+		snprintf(number, sizeof(number), "shard %u", shard);
+		tell(v, number, -1, NULL, err.msg);
+		return;
+	}
+	path = vfm_strfmt("%s/%s", v->dir, sh.name);
+	rc = vfm_scan_tar(&s, path, &err);
+	v->counts->shards++;
+	v->counts->bytes += (int64_t)s.bytes;
+	if (rc < 0)
+		tell(v, sh.name, -1, NULL, err.msg);
+	if (rc >= 0 && s.bytes != sh.bytes)
+		tell(v, sh.name, -1, NULL, "another size than the index says");
+	check_samples(v, &sh, shard, &s);
+	if (rc >= 0 && vfm_energon_check_idx(v->dir, sh.name, &s, &err) < 0)
+		tell(v, sh.name, -1, NULL, err.msg);
+	if (rc >= 0 && vfm_energon_check_meta(v->dir, sh.name, shard, &s, &err) < 0)
+		tell(v, sh.name, -1, NULL, err.msg);
+	vfm_scan_release(&s);
+	free(path);
+}
+
+int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void *ctx), void *ctx,
+	struct vfm_verify_counts *counts, struct vfm_err *err)
+{
+	struct verify v = {dir, NULL, tell_fn, ctx, counts};
+	uint32_t n;
+	char *extra;
+
+	TRY(vfm_index_open(&v.ix, dir, err));
+	v.dir = vfm_index_dir(v.ix);
+	n = vfm_index_n_shards(v.ix);
+	for (uint32_t i = 0; i < n; i++)
+		check_shard(&v, i);
+	extra = vfm_strfmt("%s/%06u.tar", v.dir, n);
+	if (access(extra, F_OK) == 0)
+		tell(&v, strrchr(extra, '/') + 1, -1, NULL, "the index does not know this shard");
+	free(extra);
+	vfm_index_close(v.ix);
+	return 0;
+}

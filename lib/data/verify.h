@@ -1,0 +1,26 @@
+/* verify.h - compares a dataset's shards with its indexes, byte for byte.  Thread-safe. */
+#ifndef VFM_DATA_VERIFY_H
+#define VFM_DATA_VERIFY_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct vfm_fault { /* strings live during the call */
+	const char *dir;
+	const char *shard; /* "000001.tar"; NULL: the dataset as a whole */
+	int64_t index;     /* of the sample; -1: the shard as a whole */
+	const char *key;   /* NULL: none */
+	const char *what;
+};
+
+struct vfm_verify_counts {
+	int64_t shards, samples, bytes, faults;
+};
+
+/* Looks at everything and tells each fault.  Returns 0 (also when there were faults: see counts, which are added
+ * to), VFM_EUSAGE when there is no index to go by. */
+int vfm_verify(const char *dir, void (*tell)(const struct vfm_fault *f, void *ctx), void *ctx,
+	struct vfm_verify_counts *counts, struct vfm_err *err);
+
+#endif
