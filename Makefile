@@ -105,6 +105,8 @@ $(UNIT) $(OPTESTS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
+$(OPTESTS): $(B)/tests/ops/ref.o
+
 -include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d)
 
 # ---- packages ----------------------------------------------------------------

@@ -217,7 +217,7 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	struct vfm_tensor out = a->c;
-	bool direct = !a->act && !a->dact;
+	bool direct = !a->act && !a->dact && (!g->epi.c_bf || g->a.bf); /* it cannot make bf16 of f32 */
 
 	if (!direct) {
 		g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);

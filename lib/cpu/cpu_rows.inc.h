@@ -119,20 +119,20 @@ INLINE void norm_rows(
 		void *y = (char *)a->y.data + t * d * (yb ? 2 : 4);
 		float mu = a->kind == VFM_NORM_LAYER ? row_sum(x, d, xb) / (float)d : 0;
 		float r = 1.0f / sqrtf(row_sumsq(x, d, mu, xb) / (float)d + a->eps);
-		vf vr = v_set(r), vm = v_set(-mu * r);
+		vf vr = v_set(r), vm = v_set(mu);
 
 		if (mul && add)
 			V_FOR (k, n, 0, d)
 				v_put(y, k,
-					v_fma(v_fma(v_get(x, k, n, xb), vr, vm), v_get(mul, k, n, false),
+					v_fma((v_get(x, k, n, xb) - vm) * vr, v_get(mul, k, n, false),
 						v_get(add, k, n, false)),
 					n, yb);
 		else if (mul)
 			V_FOR (k, n, 0, d)
-				v_put(y, k, v_fma(v_get(x, k, n, xb), vr, vm) * v_get(mul, k, n, false), n, yb);
+				v_put(y, k, (v_get(x, k, n, xb) - vm) * vr * v_get(mul, k, n, false), n, yb);
 		else
 			V_FOR (k, n, 0, d)
-				v_put(y, k, v_fma(v_get(x, k, n, xb), vr, vm), n, yb);
+				v_put(y, k, (v_get(x, k, n, xb) - vm) * vr, n, yb);
 		if (mean)
 			mean[t] = mu;
 		if (rstd)
@@ -166,11 +166,11 @@ INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, 
 		const void *dy = (const char *)a->dy.data + t * d * (yb ? 2 : 4);
 		void *dx = (char *)a->dx.data + t * d * (db ? 2 : 4);
 		float r = rstd[t], mu = layer ? mean[t] : 0, c1, c2;
-		vf vr = v_set(r), vm = v_set(-mu * r), s1 = v_set(0), s2 = v_set(0);
+		vf vr = v_set(r), vm = v_set(mu), s1 = v_set(0), s2 = v_set(0);
 
 		if (part)
 			V_FOR (k, n, 0, d) {
-				vf xh = v_fma(v_get(x, k, n, xb), vr, vm), y = v_get(dy, k, n, yb);
+				vf xh = (v_get(x, k, n, xb) - vm) * vr, y = v_get(dy, k, n, yb);
 				vf g = y * v_get(mul, k, n, false);
 
 				s1 += g;
@@ -180,7 +180,7 @@ INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, 
 			}
 		else
 			V_FOR (k, n, 0, d) {
-				vf xh = v_fma(v_get(x, k, n, xb), vr, vm), y = v_get(dy, k, n, yb);
+				vf xh = (v_get(x, k, n, xb) - vm) * vr, y = v_get(dy, k, n, yb);
 				vf g = y * v_get(mul, k, n, false);
 
 				s1 += g;
@@ -188,11 +188,10 @@ INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, 
 			}
 		c1 = layer ? v_sum(s1) / (float)d : 0;
 		c2 = v_sum(s2) / (float)d;
-		/* dx = r g + x (-r c2 r) + (-r c1 + mu r r c2) */
-		vf k2 = v_set(-r * c2 * r), k1 = v_set(-r * c1 + mu * r * r * c2);
+		s1 = v_set(c1), s2 = v_set(-c2);
 		V_FOR (k, n, 0, d) {
-			vf y = v_get(dy, k, n, yb), g = y * v_get(mul, k, n, false);
-			vf o = v_fma(g, vr, v_fma(v_get(x, k, n, xb), k2, k1));
+			vf xh = (v_get(x, k, n, xb) - vm) * vr, g = v_get(dy, k, n, yb) * v_get(mul, k, n, false);
+			vf o = v_fma(xh, s2, g - s1) * vr;
 
 			if (a->dx_accumulate)
 				o += v_get(dx, k, n, db);

@@ -1,0 +1,745 @@
+#include "ops/cases.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the ops and their operands ------------------------------------------------------- */
+
+#define IN(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_IN, VFM_C_##c}
+#define OUT(op, f) {#f, offsetof(struct vfm_##op, f), VFM_OUT, VFM_C_NORMAL}
+#define IO(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_INOUT, VFM_C_##c}
+
+/* Roles are those of the general case; an accumulating or in-place variant reads outputs, too,
+ * which is why every output is filled. */
+static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMALL), IO(gemm, c, NORMAL),
+	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), {0}};
+static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
+	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
+static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
+	IN(norm_bwd, weight, POSITIVE), IN(norm_bwd, scale, SMALL), IN(norm_bwd, mean, SMALL),
+	IN(norm_bwd, rstd, POSITIVE), IO(norm_bwd, dx, NORMAL), IO(norm_bwd, dweight, NORMAL),
+	IO(norm_bwd, dbias, NORMAL), OUT(norm_bwd, dshift), OUT(norm_bwd, dscale), {0}};
+static const struct vfm_operand o_gate[] = {
+	IN(gate, x, NORMAL), IN(gate, h, NORMAL), IN(gate, gate, NORMAL), OUT(gate, y), {0}};
+static const struct vfm_operand o_gate_bwd[] = {IN(gate_bwd, dy, NORMAL), IN(gate_bwd, h, NORMAL),
+	IN(gate_bwd, gate, NORMAL), OUT(gate_bwd, dh), OUT(gate_bwd, dgate), {0}};
+static const struct vfm_operand o_qk_norm_rope[] = {IN(qk_norm_rope, x, NORMAL), OUT(qk_norm_rope, y),
+	IN(qk_norm_rope, weight, POSITIVE), IN(qk_norm_rope, rope, NORMAL), OUT(qk_norm_rope, rstd), {0}};
+static const struct vfm_operand o_qk_norm_rope_bwd[] = {IN(qk_norm_rope_bwd, x, NORMAL),
+	IN(qk_norm_rope_bwd, dy, NORMAL), IN(qk_norm_rope_bwd, weight, POSITIVE), IN(qk_norm_rope_bwd, rope, NORMAL),
+	IN(qk_norm_rope_bwd, rstd, POSITIVE), OUT(qk_norm_rope_bwd, dx), IO(qk_norm_rope_bwd, dweight, NORMAL), {0}};
+static const struct vfm_operand o_attn[] = {
+	IN(attn, q, NORMAL), IN(attn, k, NORMAL), IN(attn, v, NORMAL), OUT(attn, o), OUT(attn, lse), {0}};
+static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn_bwd, k, NORMAL),
+	IN(attn_bwd, v, NORMAL), IN(attn_bwd, o, NORMAL), IN(attn_bwd, lse, LSE), IN(attn_bwd, dout, NORMAL),
+	OUT(attn_bwd, dq), OUT(attn_bwd, dk), OUT(attn_bwd, dv), {0}};
+static const struct vfm_operand o_unary[] = {IN(unary, x, NORMAL), IN(unary, dy, NORMAL), OUT(unary, y), {0}};
+static const struct vfm_operand o_axpby[] = {IN(axpby, x, NORMAL), IO(axpby, y, NORMAL), {0}};
+static const struct vfm_operand o_timestep[] = {IN(timestep, t, TIME), OUT(timestep, out), {0}};
+static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffuse, id, ID), IN(diffuse, idx, IDX),
+	IN(diffuse, coef, NORMAL), OUT(diffuse, input), OUT(diffuse, target), {0}};
+static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
+	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
+static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
+	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), OUT(adamw, w), IO(adamw, ema, NORMAL), {0}};
+static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
+static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
+static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
+
+#define X(op)                                                                                                        \
+	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                               \
+	{                                                                                                            \
+		return vfm_op_##op(s, a, err);                                                                       \
+	}                                                                                                            \
+	static struct vfm_cost cost_##op(const void *a)                                                              \
+	{                                                                                                            \
+		return vfm_cost_##op(a);                                                                             \
+	}
+VFM_OP_LIST(X)
+#undef X
+
+#define INFO(op, ...) [VFM_OP_##op] = {#op, sizeof(struct vfm_##op), o_##op, {__VA_ARGS__}, call_##op, cost_##op}
+#define SEQS(op, f) offsetof(struct vfm_##op, f)
+const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
+	INFO(gemm, 0),
+	INFO(norm, SEQS(norm, seqs)),
+	INFO(norm_bwd, SEQS(norm_bwd, seqs)),
+	INFO(gate, SEQS(gate, seqs)),
+	INFO(gate_bwd, SEQS(gate_bwd, seqs)),
+	INFO(qk_norm_rope, 0),
+	INFO(qk_norm_rope_bwd, 0),
+	INFO(attn, SEQS(attn, seqs_q), SEQS(attn, seqs_k)),
+	INFO(attn_bwd, SEQS(attn_bwd, seqs_q), SEQS(attn_bwd, seqs_k)),
+	INFO(unary, 0),
+	INFO(axpby, 0),
+	INFO(timestep, 0),
+	INFO(diffuse, SEQS(diffuse, seqs)),
+	INFO(mse, SEQS(mse, seqs)),
+	INFO(adamw, 0),
+	INFO(sumsq, 0),
+	INFO(clip, 0),
+	INFO(fill, 0),
+};
+
+/* ---- building cases ---------------------------------------------------------------------- */
+
+static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
+static const struct vfm_tensor none; /* an operand left out */
+
+static struct vfm_case *add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static struct vfm_case *add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
+{
+	struct vfm_case *c = vfm_arena_alloc(&l->arena, sizeof(*c));
+	int n = snprintf(c->name, sizeof(c->name), "%s/", vfm_op_infos[op].name);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(c->name + n, sizeof(c->name) - (size_t)n, fmt, ap);
+	va_end(ap);
+	c->op = op;
+	c->flags = flags;
+	c->tol = 2e-5;
+	vfm_grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	l->v[l->n++] = c;
+	return c;
+}
+
+/* n samples of these lengths become seqs[which] of the case. */
+static void set_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len)
+{
+	struct vfm_seqs *q = &c->seqs[which];
+	int32_t *cu = vfm_arena_alloc(&l->arena, (size_t)(n + 1) * sizeof(*cu));
+	const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&c->args + vfm_op_infos[c->op].seqs[which]);
+
+	for (int i = 0; i < n; i++) {
+		cu[i + 1] = cu[i] + len[i];
+		if (len[i] > q->max_len)
+			q->max_len = len[i];
+	}
+	q->n = n;
+	q->total = cu[n];
+	q->cu = cu;
+	q->dev_cu = vfm_t1(NULL, VFM_I32, n + 1);
+	q->seg = vfm_t1(NULL, VFM_I32, cu[n]);
+	*at = q;
+}
+
+static int total(int n, const int *len)
+{
+	int t = 0;
+
+	for (int i = 0; i < n; i++)
+		t += len[i];
+	return t;
+}
+
+static struct vfm_tensor mat(enum vfm_dtype t, int64_t rows, int64_t cols, int64_t pad)
+{
+	struct vfm_tensor r = vfm_t2(NULL, t, rows, cols);
+
+	r.stride[0] = cols + pad;
+	return r;
+}
+
+static struct vfm_tensor vec(enum vfm_dtype t, int64_t n)
+{
+	return vfm_t1(NULL, t, n);
+}
+
+/* [rows, heads, d] within rows of heads * d + pad. */
+static struct vfm_tensor heads(enum vfm_dtype t, int64_t rows, int64_t h, int64_t d, int64_t pad)
+{
+	struct vfm_tensor r = vfm_t3(NULL, t, rows, h, d);
+
+	r.stride[0] = h * d + pad;
+	return r;
+}
+
+static struct vfm_case *add_gemm(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n, int64_t k,
+	bool ta, bool tb, enum vfm_dtype in, enum vfm_dtype out, int64_t pad)
+{
+	struct vfm_case *c = add(l, VFM_OP_gemm, flags, "%s/%s-%s/%c%c/%dx%dx%d%s", what, vfm_dtype_name(in),
+		vfm_dtype_name(out), ta ? 't' : 'n', tb ? 't' : 'n', (int)m, (int)n, (int)k, pad ? "/strided" : "");
+
+	c->args.gemm = (struct vfm_gemm){
+		.a = ta ? mat(in, k, m, pad) : mat(in, m, k, pad),
+		.b = tb ? mat(in, n, k, pad * 3) : mat(in, k, n, pad * 3),
+		.c = mat(out, m, n, pad * 5),
+		.trans_a = ta,
+		.trans_b = tb,
+	};
+	return c;
+}
+
+static void gemm_epilogues(struct vfm_cases *l, int64_t m, int64_t n, int64_t k, enum vfm_dtype in, enum vfm_dtype out,
+	int64_t pad)
+{
+	static const char *const act_name[] = {"none", "gelu", "silu"};
+	struct vfm_case *c;
+
+	c = add_gemm(l, VFM_CASE_TEST, "bias", m, n, k, false, true, in, out, pad);
+	c->args.gemm.bias = vec(VFM_F32, n);
+	c = add_gemm(l, VFM_CASE_TEST, "accumulate", m, n, k, false, true, in, out, pad);
+	c->args.gemm.accumulate = true;
+	c = add_gemm(l, VFM_CASE_TEST, "bias-accumulate", m, n, k, false, false, in, out, pad);
+	c->args.gemm.bias = vec(VFM_F32, n);
+	c->args.gemm.accumulate = true;
+	c = add_gemm(l, VFM_CASE_TEST, "wgrad", m, n, k, true, false, in, out, pad);
+	c->args.gemm.accumulate = true;
+	c->args.gemm.a_rowsum = vec(VFM_F32, m);
+	c = add_gemm(l, VFM_CASE_TEST, "rowsum", m, n, k, false, true, in, out, pad);
+	c->args.gemm.a_rowsum = vec(VFM_F32, m);
+	for (enum vfm_act act = VFM_ACT_GELU_TANH; act <= VFM_ACT_SILU; act++) {
+		char what[32];
+
+		snprintf(what, sizeof(what), "fwd-%s", act_name[act]);
+		c = add_gemm(l, VFM_CASE_TEST, what, m, n, k, false, true, in, out, pad);
+		c->args.gemm.act = act;
+		snprintf(what, sizeof(what), "fwd-%s-aux", act_name[act]);
+		c = add_gemm(l, VFM_CASE_TEST, what, m, n, k, false, true, in, out, pad);
+		c->args.gemm.act = act;
+		c->args.gemm.bias = vec(VFM_F32, n);
+		c->args.gemm.aux = mat(out, m, n, pad * 7);
+		snprintf(what, sizeof(what), "bwd-%s", act_name[act]);
+		c = add_gemm(l, VFM_CASE_TEST, what, m, n, k, false, false, in, out, pad);
+		c->args.gemm.dact = act;
+		c->args.gemm.aux = mat(out, m, n, pad * 7);
+	}
+}
+
+static void gemm_cases(struct vfm_cases *l)
+{
+	struct vfm_case *c;
+	static const int shapes[][3] = {{1, 1, 1}, {7, 5, 3}, {14, 32, 256}, {15, 33, 257}, {64, 96, 128}, {130, 70, 515},
+		{200, 400, 300}, {33, 1024, 64}, {3, 50, 1000}, {350, 40, 17}};
+
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		for (int v = 0; v < 4; v++)
+			for (int t = 0; t < 3; t++)
+				add_gemm(l, VFM_CASE_TEST, "plain", shapes[i][0], shapes[i][1], shapes[i][2], v & 1, v & 2,
+					types[t > 0], types[t > 1], i % 2 ? 3 : 0);
+	for (int t = 0; t < 4; t++) {
+		gemm_epilogues(l, 61, 75, 83, types[t & 1], types[t >> 1], t % 2 ? 5 : 0);
+		gemm_epilogues(l, 128, 64, 96, types[t & 1], types[t >> 1], 0);
+		gemm_epilogues(l, 177, 390, 270, types[t & 1], types[t >> 1], 8);
+	}
+	/* more of B than is packed at a time */
+	for (int t = 0; t < 2; t++) {
+		int64_t k = t ? 1700 : 850;
+
+		c = add_gemm(l, VFM_CASE_TEST, "wgrad", 18, 4100, k, true, false, types[t], VFM_F32, 0);
+		c->args.gemm.accumulate = true;
+		c->args.gemm.a_rowsum = vec(VFM_F32, 18);
+		c = add_gemm(l, VFM_CASE_TEST, "fwd-gelu-aux", 18, 4100, k, false, true, types[t], types[t], 0);
+		c->args.gemm.act = VFM_ACT_GELU_TANH;
+		c->args.gemm.bias = vec(VFM_F32, 4100);
+		c->args.gemm.aux = mat(types[t], 18, 4100, 7);
+		c = add_gemm(l, VFM_CASE_TEST, "plain", 18, 4100, k, false, false, types[t], types[t], 0);
+	}
+	/* empty sums, empty results */
+	gemm_epilogues(l, 9, 11, 0, VFM_F32, VFM_F32, 0);
+	add_gemm(l, VFM_CASE_TEST, "empty", 0, 40, 16, false, true, VFM_F32, VFM_F32, 0);
+}
+
+static void bench_linear(struct vfm_cases *l, const char *what, enum vfm_dtype t, int64_t rows, int64_t in, int64_t out,
+	enum vfm_act act, enum vfm_act dact)
+{
+	struct vfm_case *c;
+	char name[48];
+
+	snprintf(name, sizeof(name), "%s-fwd", what);
+	c = add_gemm(l, VFM_CASE_BENCH, name, rows, out, in, false, true, t, t, 0);
+	c->args.gemm.bias = vec(VFM_F32, out);
+	c->args.gemm.act = act;
+	if (act)
+		c->args.gemm.aux = mat(t, rows, out, 0);
+	snprintf(name, sizeof(name), "%s-dgrad", what);
+	c = add_gemm(l, VFM_CASE_BENCH, name, rows, in, out, false, false, t, t, 0);
+	c->args.gemm.dact = dact;
+	if (dact)
+		c->args.gemm.aux = mat(t, rows, in, 0);
+	snprintf(name, sizeof(name), "%s-wgrad", what);
+	c = add_gemm(l, VFM_CASE_BENCH, name, out, in, rows, true, false, t, VFM_F32, 0);
+	c->args.gemm.accumulate = true;
+	c->args.gemm.a_rowsum = vec(VFM_F32, out);
+}
+
+static void gemm_bench(struct vfm_cases *l)
+{
+	for (int t = 0; t < 2; t++)
+		for (int64_t d = 384; d <= 768; d *= 2) {
+			int64_t rows = d == 384 ? 4096 : 2048;
+
+			bench_linear(l, "qkv", types[t], rows, d, 3 * d, VFM_ACT_NONE, VFM_ACT_NONE);
+			bench_linear(l, "proj", types[t], rows, d, d, VFM_ACT_NONE, VFM_ACT_NONE);
+			bench_linear(l, "fc1", types[t], rows, d, 4 * d, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
+			bench_linear(l, "fc2", types[t], rows, 4 * d, d, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
+			bench_linear(l, "adaln", types[t], 8, d, 6 * d, VFM_ACT_NONE, VFM_ACT_NONE);
+		}
+}
+
+/* Short samples, one that is empty, one of a single token. */
+static const int mixed[] = {37, 1, 0, 100, 5};
+enum { N_MIXED = 5 };
+
+enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
+
+static void add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
+	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
+{
+	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
+	int64_t t = total(n, len);
+	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
+	struct vfm_case *c = add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer", modes[mode],
+		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
+
+	c->args.norm = (struct vfm_norm){
+		.kind = kind, .eps = 1e-6f, .x = mat(xt, t, d, 0), .y = mat(yt, t, d, 0),
+		.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
+		.bias = mode == NORM_WEIGHT_BIAS ? w : none,
+		.shift = mode == NORM_MOD ? mod : none, .scale = mode == NORM_MOD ? mod : none,
+		.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
+	};
+	if (mode == NORM_MOD)
+		set_seqs(l, c, 0, n, len);
+	for (int acc = 0; acc < 2; acc++) {
+		c = add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer", modes[mode],
+			vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
+			acc ? "/accumulate" : "");
+		c->args.norm_bwd = (struct vfm_norm_bwd){
+			.kind = kind, .x = mat(xt, t, d, 0), .dy = mat(yt, t, d, 0),
+			.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
+			.scale = mode == NORM_MOD ? mod : none,
+			.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
+			.dx = mat(acc ? xt : yt, t, d, 0), .dx_accumulate = acc,
+			.dweight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
+			.dbias = mode == NORM_WEIGHT_BIAS ? w : none,
+			.dshift = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
+			.dscale = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
+		};
+		if (mode == NORM_MOD)
+			set_seqs(l, c, 0, n, len);
+	}
+}
+
+static void norm_cases(struct vfm_cases *l)
+{
+	static const int s[] = {512, 1024, 256, 256};
+	static const int widths[] = {64, 77, 384, 3};
+
+	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+		for (int kind = 0; kind < 2; kind++)
+			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
+				for (int t = 0; t < 8; t++)
+					if (widths[i] == 77 || t == 0 || t == 7)
+						add_norm(l, VFM_CASE_TEST, kind, mode, types[t & 1], types[t >> 1 & 1],
+							types[t >> 2], N_MIXED, mixed, widths[i]);
+	for (int t = 0; t < 2; t++) {
+		add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 384);
+		add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 768);
+	}
+	add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
+	add_norm(l, VFM_CASE_BENCH, VFM_NORM_RMS, NORM_WEIGHT, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
+}
+
+static void add_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
+	const int *len, int64_t d)
+{
+	int64_t t = total(n, len);
+	struct vfm_case *c = add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
+		vfm_dtype_name(gt), (int)t, (int)d);
+
+	c->args.gate = (struct vfm_gate){
+		.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0), .gate = mat(gt, n, d, 5 * d)};
+	set_seqs(l, c, 0, n, len);
+	c = add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), vfm_dtype_name(gt),
+		(int)t, (int)d);
+	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0), .h = mat(ht, t, d, 0),
+		.gate = mat(gt, n, d, 5 * d), .dh = mat(ht, t, d, 0), .dgate = mat(VFM_F32, n, d, 5 * d)};
+	set_seqs(l, c, 0, n, len);
+}
+
+static void gate_cases(struct vfm_cases *l)
+{
+	static const int s[] = {512, 1024, 256, 256};
+
+	for (int t = 0; t < 8; t++) {
+		struct vfm_case *c;
+
+		add_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 77);
+		add_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 128);
+		if (t >= 4)
+			continue;
+		c = add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
+			vfm_dtype_name(types[t >> 1]));
+		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0), .y = mat(types[t & 1], 29, 50, 0),
+			.h = mat(types[t >> 1], 29, 50, 0)};
+	}
+	add_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
+	add_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
+	add_gate(l, VFM_CASE_BENCH, VFM_BF16, VFM_BF16, VFM_BF16, 4, s, 768);
+}
+
+static void add_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm,
+	bool rope)
+{
+	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, d);
+	struct vfm_tensor table = mat(VFM_F32, n, d, 0), rstd = mat(VFM_F32, n, h, 0);
+	struct vfm_case *c = add(l, VFM_OP_qk_norm_rope, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t),
+		norm ? "/norm" : "", rope ? "/rope" : "", (int)n, (int)h, (int)d);
+
+	c->args.qk_norm_rope = (struct vfm_qk_norm_rope){.x = x, .y = y, .weight = norm ? w : none,
+		.rope = rope ? table : none, .rstd = norm ? rstd : none, .eps = 1e-6f};
+	c = add(l, VFM_OP_qk_norm_rope_bwd, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t), norm ? "/norm" : "",
+		rope ? "/rope" : "", (int)n, (int)h, (int)d);
+	c->args.qk_norm_rope_bwd = (struct vfm_qk_norm_rope_bwd){.x = norm ? x : none, .dy = y,
+		.weight = norm ? w : none, .rope = rope ? table : none, .rstd = norm ? rstd : none, .dx = x,
+		.dweight = norm ? w : none};
+}
+
+static void qk_cases(struct vfm_cases *l)
+{
+	for (int t = 0; t < 2; t++) {
+		for (int v = 0; v < 4; v++) {
+			add_qk(l, VFM_CASE_TEST, types[t], 45, 3, 64, v & 1, v & 2);
+			add_qk(l, VFM_CASE_TEST, types[t], 70, 2, 22, v & 1, v & 2);
+			add_qk(l, VFM_CASE_TEST, types[t], 3, 5, 128, v & 1, v & 2);
+		}
+		add_qk(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, true, true);
+	}
+}
+
+static void add_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, int n,
+	const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d)
+{
+	int64_t tq = total(n, lq), tk = total(n, lk);
+	struct vfm_tensor q = heads(t, tq, h, d, 2 * h * d), k = heads(t, tk, hkv, d, h * d), o = heads(t, tq, h, d, 0);
+	struct vfm_tensor dq = heads(gt, tq, h, d, h * d), dk = heads(gt, tk, hkv, d, 0), lse = mat(VFM_F32, tq, h, 0);
+	struct vfm_case *c;
+	float scale = 1.0f / sqrtf((float)d);
+
+	c = add(l, VFM_OP_attn, flags, "%s/%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), (int)tq, (int)tk, (int)h,
+		(int)hkv, (int)d);
+	c->args.attn = (struct vfm_attn){.q = q, .k = k, .v = k, .o = o, .lse = lse, .scale = scale};
+	set_seqs(l, c, 0, n, lq);
+	set_seqs(l, c, 1, n, lk);
+	c = add(l, VFM_OP_attn_bwd, flags, "%s/%s-%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), vfm_dtype_name(gt),
+		(int)tq, (int)tk, (int)h, (int)hkv, (int)d);
+	c->args.attn_bwd = (struct vfm_attn_bwd){
+		.q = q, .k = k, .v = k, .o = o, .lse = lse, .dout = o, .dq = dq, .dk = dk, .dv = dk, .scale = scale};
+	set_seqs(l, c, 0, n, lq);
+	set_seqs(l, c, 1, n, lk);
+	c->tol = 1e-4;
+}
+
+static void attn_cases(struct vfm_cases *l)
+{
+	static const int lq[] = {65, 1, 0, 130, 17}, lk[] = {3, 9, 4, 0, 64};
+	static const int s1[] = {1024, 1024}, s2[] = {2048}, s8[] = {256, 256, 256, 256, 256, 256, 256, 256};
+
+	for (int t = 0; t < 2; t++) {
+		add_attn(l, VFM_CASE_TEST, "self", types[t], types[t], N_MIXED, mixed, mixed, 3, 3, 64);
+		add_attn(l, VFM_CASE_TEST, "cross", types[t], VFM_F32, N_MIXED, lq, lk, 2, 2, 40);
+		add_attn(l, VFM_CASE_TEST, "gqa", types[t], types[t], N_MIXED, lq, mixed, 4, 2, 128);
+		add_attn(l, VFM_CASE_BENCH, "self", types[t], types[t], 2, s1, s1, 12, 12, 64);
+		add_attn(l, VFM_CASE_BENCH, "self", types[t], types[t], 1, s2, s2, 12, 12, 64);
+		add_attn(l, VFM_CASE_BENCH, "self-short", types[t], types[t], 8, s8, s8, 12, 12, 64);
+	}
+}
+
+static void add_unary(struct vfm_cases *l, unsigned flags, enum vfm_act act, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n)
+{
+	for (int bwd = 0; bwd < 2; bwd++) {
+		struct vfm_case *c = add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act == VFM_ACT_SILU ? "silu" : "gelu",
+			bwd ? "bwd" : "fwd", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)n);
+
+		c->args.unary = (struct vfm_unary){
+			.act = act, .x = vec(xt, n), .dy = bwd ? vec(yt, n) : none, .y = vec(bwd ? xt : yt, n)};
+	}
+}
+
+static void elementwise_cases(struct vfm_cases *l)
+{
+	struct vfm_case *c;
+
+	for (int t = 0; t < 4; t++) {
+		enum vfm_dtype xt = types[t & 1], yt = types[t >> 1];
+
+		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 1003);
+		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, xt, yt, 70001);
+		for (int b = 0; b < 2; b++) {
+			c = add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c->args.axpby = (struct vfm_axpby){0.7f, (float)b * -1.3f, vec(xt, 70007), vec(yt, 70007)};
+			c = add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/strided", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c->args.axpby = (struct vfm_axpby){1, (float)b, mat(xt, 53, 37, 4), mat(yt, 53, 37, 9)};
+			c = add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/heads", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c->args.axpby = (struct vfm_axpby){-2, (float)b, heads(xt, 19, 3, 8, 24), heads(yt, 19, 3, 8, 0)};
+		}
+	}
+	for (int t = 0; t < 2; t++) {
+		c = add(l, VFM_OP_timestep, VFM_CASE_TEST, "%s/5x34", vfm_dtype_name(types[t]));
+		c->args.timestep = (struct vfm_timestep){vec(VFM_F32, 5), mat(types[t], 5, 34, 0), 10000.0f};
+		c->tol = 1e-4; /* the argument is up to 1000 */
+		add_unary(l, VFM_CASE_BENCH, VFM_ACT_GELU_TANH, types[t], types[t], 2048 * 3072);
+		c = add(l, VFM_OP_axpby, VFM_CASE_BENCH, "add/%s/2048x768", vfm_dtype_name(types[t]));
+		c->args.axpby = (struct vfm_axpby){1, 1, mat(types[t], 2048, 768, 0), mat(types[t], 2048, 768, 0)};
+		c = add(l, VFM_OP_axpby, VFM_CASE_BENCH, "cast/%s-%s/16M", vfm_dtype_name(types[t]), vfm_dtype_name(types[!t]));
+		c->args.axpby = (struct vfm_axpby){1, 0, vec(types[t], 16 << 20), vec(types[!t], 16 << 20)};
+	}
+}
+
+static void add_loss(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n, const int *len, int64_t f, bool all)
+{
+	int64_t rows = total(n, len);
+	struct vfm_case *c = add(l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f,
+		all ? "" : "/input-only");
+
+	c->args.diffuse = (struct vfm_diffuse){.seed = 3, .step = 17, .x0 = mat(VFM_F32, rows, f, 0), .id = vec(VFM_I64, n),
+		.idx = vec(VFM_I32, rows), .coef = mat(VFM_F32, n, 4, 0), .input = mat(t, rows, f, 0),
+		.target = all ? mat(VFM_F32, rows, f, 0) : none};
+	set_seqs(l, c, 0, n, len);
+	c = add(l, VFM_OP_mse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/loss-only");
+	c->args.mse = (struct vfm_mse){.pred = mat(t, rows, f, 0), .target = mat(VFM_F32, rows, f, 0),
+		.w = vec(VFM_F32, n), .loss = vec(VFM_F64, 1), .sample_loss = all ? vec(VFM_F32, n) : none,
+		.dpred = all ? mat(t, rows, f, 0) : none};
+	set_seqs(l, c, 0, n, len);
+}
+
+static void loss_cases(struct vfm_cases *l)
+{
+	static const int s[] = {1024, 1024, 2048};
+
+	for (int t = 0; t < 2; t++) {
+		add_loss(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, 64, true);
+		add_loss(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, 30, true);
+		add_loss(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, 7, false);
+		add_loss(l, VFM_CASE_BENCH, types[t], 3, s, 64, true);
+	}
+}
+
+static void optimizer_cases(struct vfm_cases *l)
+{
+	static const int sizes[] = {1, 1000, 70003};
+	struct vfm_case *c;
+
+	for (int i = 0; i < 4; i++)
+		for (int bench = 0; bench < 2; bench++) {
+			int64_t n = bench ? 8 << 20 : sizes[i % 3];
+			struct vfm_tensor x = vec(VFM_F32, n);
+
+			c = add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
+				i & 1 ? "w" : "plain", i & 2 ? "-ema" : "", (int)n);
+			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+				.wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f, .ema_decay = 0.99f, .p = x, .m = x, .v = x, .g = x,
+				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none, .w = i & 1 ? vec(VFM_BF16, n) : none,
+				.ema = i & 2 ? x : none};
+		}
+	for (int i = 0; i < 4; i++) {
+		int64_t n = i == 3 ? 16 << 20 : sizes[i] * 3;
+
+		c = add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%d", (int)n);
+		c->args.sumsq = (struct vfm_sumsq){vec(VFM_F32, n), vec(VFM_F64, 1)};
+		c = add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
+		c->args.clip = (struct vfm_clip){vec(VFM_F64, 1), vec(VFM_F32, 1), vec(VFM_F32, 1), 0.4f * (float)i};
+	}
+	for (int t = 0; t < 2; t++)
+		for (int i = 0; i < 4; i++) {
+			int64_t n = i == 3 ? 16 << 20 : sizes[i];
+
+			c = add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", vfm_dtype_name(types[t]), (int)n);
+			c->args.fill = (struct vfm_fill){.x = vec(types[t], n), .rng = vfm_rng_stream(1, 0, 99, VFM_RNG_TEST),
+				.first = i == 3 ? 0 : 3 + 4 * i, .mean = 0.5f, .std = i == 1 ? 0 : 0.02f};
+		}
+}
+
+void vfm_cases_init(struct vfm_cases *l)
+{
+	*l = (struct vfm_cases){0};
+	gemm_cases(l);
+	gemm_bench(l);
+	norm_cases(l);
+	gate_cases(l);
+	qk_cases(l);
+	attn_cases(l);
+	elementwise_cases(l);
+	loss_cases(l);
+	optimizer_cases(l);
+}
+
+void vfm_cases_release(struct vfm_cases *l)
+{
+	vfm_arena_release(&l->arena);
+	free(l->v);
+	*l = (struct vfm_cases){0};
+}
+
+/* ---- memory and contents -------------------------------------------------------------------- */
+
+size_t vfm_tensor_extent(const struct vfm_tensor *t)
+{
+	int64_t last = 0;
+
+	if (!vfm_numel(t))
+		return 0;
+	for (int i = 0; i < t->ndim; i++)
+		last += (t->shape[i] - 1) * t->stride[i];
+	return (size_t)(last + 1) * vfm_dtype_size(t->dtype);
+}
+
+static double element(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng, int64_t i)
+{
+	switch (content) {
+	case VFM_C_POSITIVE:
+		return 0.5 + vfm_rng_uniform(rng, (uint64_t)i);
+	case VFM_C_TIME:
+		return 1000 * vfm_rng_uniform(rng, (uint64_t)i);
+	case VFM_C_LSE:
+		return log(100.0);
+	case VFM_C_IDX: {
+		int s = 0;
+
+		while (c->seqs[0].cu[s + 1] <= i)
+			s++;
+		return (double)(i - c->seqs[0].cu[s]);
+	}
+	default: /* VFM_C_ID */
+		return floor(1e15 * vfm_rng_uniform(rng, (uint64_t)i));
+	}
+}
+
+/* Elements [first, first + n) of an operand, in the order of its shape. */
+static void elements(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng, int64_t first,
+	int64_t n, double *out)
+{
+	float block[4];
+
+	for (int64_t i = 0; i < n; i++) {
+		int64_t k = first + i;
+
+		if (content > VFM_C_SMALL) {
+			out[i] = element(c, content, rng, k);
+			continue;
+		}
+		if (i == 0 || k % 4 == 0)
+			vfm_rng_normal4(rng, (uint64_t)k / 4, block);
+		out[i] = (content == VFM_C_SMALL ? 0.1 : 1.0) * (double)block[k % 4];
+	}
+}
+
+static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_content content, const struct vfm_rng *rng,
+	char *host)
+{
+	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
+	size_t size = vfm_dtype_size(t->dtype);
+	double *row = vfm_calloc((size_t)cols + 1, sizeof(*row));
+
+	for (int64_t r = 0; cols && r < n / cols; r++) {
+		int64_t off = 0, k = r;
+
+		for (int i = t->ndim - 2; i >= 0; i--) {
+			off += k % t->shape[i] * t->stride[i];
+			k /= t->shape[i];
+		}
+		/* Benchmarks need plausible numbers soon, not independent ones. */
+		k = c->flags & VFM_CASE_BENCH && content < VFM_C_IDX ? r % 64 : r;
+		elements(c, content, rng, k * cols, cols, row);
+		for (int64_t i = 0; i < cols; i++) {
+			char *at = host + (size_t)(off + i) * size;
+			float f = (float)row[i];
+			uint16_t h = vfm_f32_to_bf16(f);
+			int32_t i4 = (int32_t)row[i];
+			int64_t i8 = (int64_t)row[i];
+
+			memcpy(at, t->dtype == VFM_BF16 ? (void *)&h
+				   : t->dtype == VFM_F32 ? (void *)&f
+				   : t->dtype == VFM_I32 ? (void *)&i4
+				   : t->dtype == VFM_I64 ? (void *)&i8
+							 : (void *)&row[i],
+				size);
+		}
+	}
+	free(row);
+}
+
+static int to_device(struct vfm_stream *s, struct vfm_tensor *t, size_t bytes, const void *host, struct vfm_err *err)
+{
+	t->data = vfm_dev_alloc(s, bytes, "a test operand", err);
+	if (!t->data)
+		return VFM_EENV;
+	TRY(s->dev->t->to_device(s, t->data, host, bytes, err));
+	return s->dev->t->stream_sync(s, err);
+}
+
+static int seqs_alloc(struct vfm_seqs *q, struct vfm_stream *s, struct vfm_err *err)
+{
+	int32_t *seg;
+	int rc;
+
+	if (!q->cu)
+		return 0;
+	TRY(to_device(s, &q->dev_cu, (size_t)(q->n + 1) * sizeof(int32_t), q->cu, err));
+	seg = vfm_calloc((size_t)q->total + 1, sizeof(*seg));
+	for (int i = 0; i < q->n; i++)
+		for (int32_t t = q->cu[i]; t < q->cu[i + 1]; t++)
+			seg[t] = i;
+	rc = to_device(s, &q->seg, (size_t)(q->total + 1) * sizeof(*seg), seg, err);
+	free(seg);
+	return rc;
+}
+
+int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, struct vfm_err *err)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+		struct vfm_rng rng = vfm_rng_stream(seed, (uint64_t)c->op, (uint64_t)i, VFM_RNG_TEST);
+		char *host;
+		int rc;
+
+		if (!vfm_has(t))
+			continue;
+		c->bytes[i] = vfm_tensor_extent(t) + VFM_CASE_GUARD;
+		host = vfm_malloc(c->bytes[i]);
+		memset(host, VFM_CASE_FILLER, c->bytes[i]);
+		fill(c, t, o[i].content, &rng, host);
+		rc = to_device(s, t, c->bytes[i], host, err);
+		free(host);
+		TRY(rc);
+	}
+	TRY(seqs_alloc(&c->seqs[0], s, err));
+	return seqs_alloc(&c->seqs[1], s, err);
+}
+
+void vfm_case_free(struct vfm_case *c, struct vfm_stream *s)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+
+		vfm_dev_free(s, t->data, c->bytes[i]);
+		t->data = NULL;
+	}
+	for (int i = 0; i < 2; i++) {
+		struct vfm_seqs *q = &c->seqs[i];
+
+		vfm_dev_free(s, q->dev_cu.data, (size_t)(q->n + 1) * sizeof(int32_t));
+		vfm_dev_free(s, q->seg.data, (size_t)(q->total + 1) * sizeof(int32_t));
+		q->dev_cu.data = q->seg.data = NULL;
+	}
+}
+
+int vfm_case_run(struct vfm_case *c, struct vfm_stream *s, struct vfm_err *err)
+{
+	return vfm_op_infos[c->op].call(s, &c->args, err);
+}
+
+struct vfm_cost vfm_case_cost(const struct vfm_case *c)
+{
+	return vfm_op_infos[c->op].cost(&c->args);
+}

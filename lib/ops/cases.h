@@ -1,0 +1,98 @@
+/* cases.h - the one list of op cases, and a description of every op's operands.
+ *
+ * The list drives the tests of a device (parity with a float64 reference, gradients by
+ * finite differences) and `vfm-bench ops`.  A new op is described in `vfm_op_infos`; a
+ * new case is a line in cases.c.
+ *
+ * A case holds complete arguments whose tensors have shapes but no memory;
+ * vfm_case_alloc gives them device memory and well-defined contents.
+ */
+#ifndef VFM_OPS_CASES_H
+#define VFM_OPS_CASES_H
+
+#include "base/mem.h"
+#include "ops/ops.h"
+
+enum vfm_op_id {
+#define X(name) VFM_OP_##name,
+	VFM_OP_LIST(X)
+#undef X
+	VFM_OP_N
+};
+
+enum vfm_role { VFM_IN, VFM_OUT, VFM_INOUT };
+
+enum vfm_content {       /* what an operand is filled with */
+	VFM_C_NORMAL,    /* N(0, 1) */
+	VFM_C_SMALL,     /* N(0, 0.1) */
+	VFM_C_POSITIVE,  /* uniform in [0.5, 1.5) */
+	VFM_C_TIME,      /* uniform in [0, 1000) */
+	VFM_C_LSE,       /* log(100): for speed only, a test computes it */
+	VFM_C_IDX,       /* the token's place in its sample */
+	VFM_C_ID,        /* arbitrary 64-bit ids */
+};
+
+struct vfm_operand {
+	const char *name;
+	size_t offset; /* of the struct vfm_tensor within the op's arguments */
+	enum vfm_role role;
+	enum vfm_content content;
+};
+
+struct vfm_op_info {
+	const char *name;
+	size_t args_size;
+	const struct vfm_operand *operands; /* ends with name NULL */
+	size_t seqs[2];                     /* offsets of `const struct vfm_seqs *`; 0: none */
+	int (*call)(struct vfm_stream *s, const void *args, struct vfm_err *err);
+	struct vfm_cost (*cost)(const void *args);
+};
+extern const struct vfm_op_info vfm_op_infos[VFM_OP_N];
+
+enum { VFM_MAX_OPERANDS = 16 };
+
+static inline struct vfm_tensor *vfm_operand_of(void *args, const struct vfm_operand *o)
+{
+	return (struct vfm_tensor *)((char *)args + o->offset);
+}
+
+union vfm_op_args {
+#define X(name) struct vfm_##name name;
+	VFM_OP_LIST(X)
+#undef X
+};
+
+enum {
+	VFM_CASE_BENCH = 1, /* a size of real training, for benchmarks; not for the slow reference */
+	VFM_CASE_TEST = 2,
+};
+
+struct vfm_case {
+	enum vfm_op_id op;
+	unsigned flags;
+	char name[96]; /* "gemm/fwd-gelu/bf16/4096x1536x384" */
+	double tol;    /* for f32 results, relative to |x| + rms(x); bf16 results have their rounding on top */
+	union vfm_op_args args;
+	struct vfm_seqs seqs[2]; /* args point here */
+	size_t bytes[VFM_MAX_OPERANDS];
+};
+
+struct vfm_cases {
+	struct vfm_case **v;
+	size_t n, cap;
+	struct vfm_arena arena;
+};
+
+void vfm_cases_init(struct vfm_cases *l); /* all of them */
+void vfm_cases_release(struct vfm_cases *l);
+
+/* Memory and contents, a function of (case, seed).  Between rows of strided operands, and
+ * for VFM_CASE_GUARD bytes after each, stands the byte VFM_CASE_FILLER, which no op may touch. */
+enum { VFM_CASE_FILLER = 0xa5, VFM_CASE_GUARD = 64 };
+int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, struct vfm_err *err);
+void vfm_case_free(struct vfm_case *c, struct vfm_stream *s);
+size_t vfm_tensor_extent(const struct vfm_tensor *t); /* bytes from the first element to the last, gaps included */
+int vfm_case_run(struct vfm_case *c, struct vfm_stream *s, struct vfm_err *err);
+struct vfm_cost vfm_case_cost(const struct vfm_case *c);
+
+#endif

@@ -1,0 +1,452 @@
+#include "ref.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+double *ref_at(const struct ref *r, size_t offset)
+{
+	const struct vfm_operand *o = vfm_op_infos[r->op].operands;
+
+	for (int i = 0; o[i].name; i++)
+		if (o[i].offset == offset)
+			return r->v[i];
+	abort();
+}
+
+#define V(op, field) ref_at(r, offsetof(struct vfm_##op, field))
+
+static int sample_of(const struct vfm_seqs *q, int64_t t)
+{
+	int s = 0;
+
+	while (q->cu[s + 1] <= t)
+		s++;
+	return s;
+}
+
+static double act_of(enum vfm_act act, double x)
+{
+	double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+
+	switch (act) {
+	case VFM_ACT_GELU_TANH:
+		return 0.5 * x * (1 + tanh(u));
+	case VFM_ACT_SILU:
+		return x / (1 + exp(-x));
+	default:
+		return x;
+	}
+}
+
+static double dact_of(enum vfm_act act, double x)
+{
+	double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x), t = tanh(u), s = 1 / (1 + exp(-x));
+
+	switch (act) {
+	case VFM_ACT_GELU_TANH:
+		return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+	case VFM_ACT_SILU:
+		return s + x * s * (1 - s);
+	default:
+		return 1;
+	}
+}
+
+static void ref_gemm(struct ref *r)
+{
+	const struct vfm_gemm *g = r->args;
+	const double *a = V(gemm, a), *b = V(gemm, b), *bias = V(gemm, bias);
+	double *c = V(gemm, c), *aux = V(gemm, aux), *sum = V(gemm, a_rowsum);
+	int64_t m = g->c.shape[0], n = g->c.shape[1], k = g->a.shape[g->trans_a ? 0 : 1];
+
+	for (int64_t i = 0; i < m; i++) {
+		for (int64_t j = 0; j < n; j++) {
+			double z = bias ? bias[j] : 0;
+
+			for (int64_t q = 0; q < k; q++)
+				z += a[g->trans_a ? q * m + i : i * k + q] * b[g->trans_b ? j * k + q : q * n + j];
+			if (g->act && aux)
+				aux[i * n + j] = z;
+			if (g->dact)
+				z *= dact_of(g->dact, aux[i * n + j]);
+			z = act_of(g->act, z);
+			c[i * n + j] = z + (g->accumulate ? c[i * n + j] : 0);
+		}
+		for (int64_t q = 0; sum && q < k; q++)
+			sum[i] += a[g->trans_a ? q * m + i : i * k + q];
+	}
+}
+
+static void ref_norm(struct ref *r)
+{
+	const struct vfm_norm *a = r->args;
+	const double *x = V(norm, x), *w = V(norm, weight), *b = V(norm, bias), *sh = V(norm, shift), *sc = V(norm, scale);
+	double *y = V(norm, y), *mean = V(norm, mean), *rstd = V(norm, rstd);
+	int64_t d = a->x.shape[1];
+
+	for (int64_t t = 0; t < a->x.shape[0]; t++, x += d, y += d) {
+		int s = sc ? sample_of(a->seqs, t) : 0;
+		double m = 0, q = 0, k;
+
+		for (int64_t i = 0; i < d && a->kind == VFM_NORM_LAYER; i++)
+			m += x[i] / (double)d;
+		for (int64_t i = 0; i < d; i++)
+			q += (x[i] - m) * (x[i] - m) / (double)d;
+		k = 1 / sqrt(q + (double)a->eps);
+		for (int64_t i = 0; i < d; i++)
+			y[i] = (x[i] - m) * k * (sc ? 1 + sc[s * d + i] : w ? w[i] : 1) + (sc ? sh[s * d + i] : b ? b[i] : 0);
+		if (mean)
+			mean[t] = m;
+		if (rstd)
+			rstd[t] = k;
+	}
+}
+
+static void ref_norm_bwd(struct ref *r)
+{
+	const struct vfm_norm_bwd *a = r->args;
+	const double *x = V(norm_bwd, x), *dy = V(norm_bwd, dy), *w = V(norm_bwd, weight), *sc = V(norm_bwd, scale);
+	const double *mean = V(norm_bwd, mean), *rstd = V(norm_bwd, rstd);
+	double *dx = V(norm_bwd, dx), *dw = V(norm_bwd, dweight), *db = V(norm_bwd, dbias);
+	double *dsh = V(norm_bwd, dshift), *dsc = V(norm_bwd, dscale);
+	int64_t d = a->x.shape[1], n = sc ? a->scale.shape[0] : 0;
+
+	if (dsh)
+		memset(dsh, 0, (size_t)(n * d) * sizeof(*dsh));
+	if (dsc)
+		memset(dsc, 0, (size_t)(n * d) * sizeof(*dsc));
+	for (int64_t t = 0; t < a->x.shape[0]; t++, x += d, dy += d, dx += d) {
+		int s = sc ? sample_of(a->seqs, t) : 0;
+		double m = mean && a->kind == VFM_NORM_LAYER ? mean[t] : 0, s1 = 0, s2 = 0;
+
+		for (int64_t i = 0; i < d; i++) {
+			double xh = (x[i] - m) * rstd[t], g = dy[i] * (sc ? 1 + sc[s * d + i] : w ? w[i] : 1);
+
+			s1 += g / (double)d;
+			s2 += g * xh / (double)d;
+			if (dw)
+				dw[i] += dy[i] * xh;
+			if (db)
+				db[i] += dy[i];
+			if (dsc)
+				dsc[s * d + i] += dy[i] * xh;
+			if (dsh)
+				dsh[s * d + i] += dy[i];
+		}
+		if (a->kind == VFM_NORM_RMS)
+			s1 = 0;
+		for (int64_t i = 0; i < d; i++) {
+			double xh = (x[i] - m) * rstd[t], g = dy[i] * (sc ? 1 + sc[s * d + i] : w ? w[i] : 1);
+
+			dx[i] = rstd[t] * (g - s1 - xh * s2) + (a->dx_accumulate ? dx[i] : 0);
+		}
+	}
+}
+
+static void ref_gate(struct ref *r)
+{
+	const struct vfm_gate *a = r->args;
+	const double *x = V(gate, x), *h = V(gate, h), *g = V(gate, gate);
+	double *y = V(gate, y);
+	int64_t d = a->x.shape[1];
+
+	for (int64_t t = 0; t < a->x.shape[0]; t++)
+		for (int64_t i = 0; i < d; i++)
+			y[t * d + i] = x[t * d + i] + (g ? g[sample_of(a->seqs, t) * d + i] : 1) * h[t * d + i];
+}
+
+static void ref_gate_bwd(struct ref *r)
+{
+	const struct vfm_gate_bwd *a = r->args;
+	const double *dy = V(gate_bwd, dy), *h = V(gate_bwd, h), *g = V(gate_bwd, gate);
+	double *dh = V(gate_bwd, dh), *dg = V(gate_bwd, dgate);
+	int64_t d = a->dy.shape[1];
+
+	memset(dg, 0, (size_t)(a->gate.shape[0] * d) * sizeof(*dg));
+	for (int64_t t = 0; t < a->dy.shape[0]; t++)
+		for (int64_t i = 0; i < d; i++) {
+			int64_t k = sample_of(a->seqs, t) * d + i;
+
+			dh[t * d + i] = g[k] * dy[t * d + i];
+			dg[k] += h[t * d + i] * dy[t * d + i];
+		}
+}
+
+/* Rotates the pairs of row[d] by cs[d], or back. */
+static void rotate(double *row, const double *cs, int64_t d, double dir)
+{
+	for (int64_t i = 0; i < d; i += 2) {
+		double a = row[i], b = row[i + 1], c = cs[i], s = dir * cs[i + 1];
+
+		row[i] = a * c - b * s;
+		row[i + 1] = a * s + b * c;
+	}
+}
+
+static void ref_qk_norm_rope(struct ref *r)
+{
+	const struct vfm_qk_norm_rope *a = r->args;
+	const double *x = V(qk_norm_rope, x), *w = V(qk_norm_rope, weight), *cs = V(qk_norm_rope, rope);
+	double *y = V(qk_norm_rope, y), *rstd = V(qk_norm_rope, rstd);
+	int64_t nh = a->x.shape[1], d = a->x.shape[2];
+
+	for (int64_t j = 0; j < a->x.shape[0] * nh; j++, x += d, y += d) {
+		double q = 0, k = 1;
+
+		for (int64_t i = 0; i < d; i++)
+			q += x[i] * x[i] / (double)d;
+		if (w)
+			rstd[j] = k = 1 / sqrt(q + (double)a->eps);
+		for (int64_t i = 0; i < d; i++)
+			y[i] = x[i] * k * (w ? w[i] : 1);
+		if (cs)
+			rotate(y, cs + j / nh * d, d, 1);
+	}
+}
+
+static void ref_qk_norm_rope_bwd(struct ref *r)
+{
+	const struct vfm_qk_norm_rope_bwd *a = r->args;
+	const double *x = V(qk_norm_rope_bwd, x), *dy = V(qk_norm_rope_bwd, dy), *w = V(qk_norm_rope_bwd, weight);
+	const double *cs = V(qk_norm_rope_bwd, rope), *rstd = V(qk_norm_rope_bwd, rstd);
+	double *dx = V(qk_norm_rope_bwd, dx), *dw = V(qk_norm_rope_bwd, dweight);
+	int64_t nh = a->dy.shape[1], d = a->dy.shape[2];
+
+	for (int64_t j = 0; j < a->dy.shape[0] * nh; j++) {
+		double *o = dx + j * d, s = 0;
+
+		memcpy(o, dy + j * d, (size_t)d * sizeof(*o));
+		if (cs)
+			rotate(o, cs + j / nh * d, d, -1);
+		for (int64_t i = 0; w && i < d; i++) {
+			double xh = x[j * d + i] * rstd[j];
+
+			if (dw)
+				dw[i] += o[i] * xh;
+			s += o[i] * w[i] * xh / (double)d;
+		}
+		for (int64_t i = 0; w && i < d; i++)
+			o[i] = rstd[j] * (o[i] * w[i] - x[j * d + i] * rstd[j] * s);
+	}
+}
+
+/* p[k] = scale q k for one query over the keys [k0, k1); returns the logarithm of the sum of exponentials. */
+static double scores(const double *q, const double *k, int64_t k0, int64_t k1, int64_t hkv, int64_t d, double scale,
+	double *p)
+{
+	double max = -INFINITY, sum = 0;
+
+	for (int64_t j = k0; j < k1; j++) {
+		double s = 0;
+
+		for (int64_t i = 0; i < d; i++)
+			s += q[i] * k[j * hkv * d + i];
+		p[j - k0] = s * scale;
+		max = fmax(max, p[j - k0]);
+	}
+	for (int64_t j = k0; j < k1; j++)
+		sum += exp(p[j - k0] - max);
+	return sum > 0 ? max + log(sum) : -INFINITY;
+}
+
+static void ref_attn(struct ref *r)
+{
+	const struct vfm_attn *a = r->args;
+	const double *q = V(attn, q), *k = V(attn, k), *v = V(attn, v);
+	double *o = V(attn, o), *lse = V(attn, lse), *p = malloc(sizeof(double) * (size_t)(a->k.shape[0] + 1));
+	int64_t nh = a->q.shape[1], hkv = a->k.shape[1], d = a->q.shape[2];
+
+	for (int64_t t = 0; t < a->q.shape[0]; t++)
+		for (int64_t h = 0; h < nh; h++) {
+			int s = sample_of(a->seqs_q, t);
+			int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1], off = h / (nh / hkv) * d;
+			double l = scores(q + (t * nh + h) * d, k + off, k0, k1, hkv, d, (double)a->scale, p);
+
+			lse[t * nh + h] = l;
+			memset(o + (t * nh + h) * d, 0, (size_t)d * sizeof(*o));
+			for (int64_t j = k0; j < k1; j++)
+				for (int64_t i = 0; i < d; i++)
+					o[(t * nh + h) * d + i] += exp(p[j - k0] - l) * v[j * hkv * d + off + i];
+		}
+	free(p);
+}
+
+static void ref_attn_bwd(struct ref *r)
+{
+	const struct vfm_attn_bwd *a = r->args;
+	const double *q = V(attn_bwd, q), *k = V(attn_bwd, k), *v = V(attn_bwd, v), *o = V(attn_bwd, o);
+	const double *lse = V(attn_bwd, lse), *dout = V(attn_bwd, dout);
+	double *dq = V(attn_bwd, dq), *dk = V(attn_bwd, dk), *dv = V(attn_bwd, dv);
+	double *p = malloc(sizeof(double) * (size_t)(a->k.shape[0] + 1));
+	int64_t nh = a->q.shape[1], hkv = a->k.shape[1], d = a->q.shape[2];
+
+	memset(dq, 0, (size_t)vfm_numel(&a->q) * sizeof(*dq));
+	memset(dk, 0, (size_t)vfm_numel(&a->k) * sizeof(*dk));
+	memset(dv, 0, (size_t)vfm_numel(&a->v) * sizeof(*dv));
+	for (int64_t th = 0; th < a->q.shape[0] * nh; th++) {
+		int s = sample_of(a->seqs_q, th / nh);
+		int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1], off = th % nh / (nh / hkv) * d, row = th * d;
+		double delta = 0;
+
+		scores(q + row, k + off, k0, k1, hkv, d, (double)a->scale, p);
+		for (int64_t i = 0; i < d; i++)
+			delta += o[row + i] * dout[row + i];
+		for (int64_t j = k0; j < k1; j++) {
+			double pj = exp(p[j - k0] - lse[th]), dp = 0, ds;
+			int64_t kj = j * hkv * d + off;
+
+			for (int64_t i = 0; i < d; i++) {
+				dp += dout[row + i] * v[kj + i];
+				dv[kj + i] += pj * dout[row + i];
+			}
+			ds = pj * (dp - delta) * (double)a->scale;
+			for (int64_t i = 0; i < d; i++) {
+				dq[row + i] += ds * k[kj + i];
+				dk[kj + i] += ds * q[row + i];
+			}
+		}
+	}
+	free(p);
+}
+
+static void ref_unary(struct ref *r)
+{
+	const struct vfm_unary *a = r->args;
+	const double *x = V(unary, x), *dy = V(unary, dy);
+	double *y = V(unary, y);
+
+	for (int64_t i = 0; i < vfm_numel(&a->x); i++)
+		y[i] = dy ? dy[i] * dact_of(a->act, x[i]) : act_of(a->act, x[i]);
+}
+
+static void ref_axpby(struct ref *r)
+{
+	const struct vfm_axpby *a = r->args;
+	const double *x = V(axpby, x);
+	double *y = V(axpby, y);
+
+	for (int64_t i = 0; i < vfm_numel(&a->x); i++)
+		y[i] = (double)a->alpha * x[i] + (double)a->beta * y[i];
+}
+
+static void ref_timestep(struct ref *r)
+{
+	const struct vfm_timestep *a = r->args;
+	const double *t = V(timestep, t);
+	double *out = V(timestep, out);
+	int64_t half = a->out.shape[1] / 2;
+
+	for (int64_t s = 0; s < a->t.shape[0]; s++)
+		for (int64_t i = 0; i < half; i++) {
+			double f = pow((double)a->max_period, -(double)i / (double)half);
+
+			out[s * 2 * half + i] = cos(t[s] * f);
+			out[s * 2 * half + half + i] = sin(t[s] * f);
+		}
+}
+
+static void ref_diffuse(struct ref *r)
+{
+	const struct vfm_diffuse *a = r->args;
+	const double *x0 = V(diffuse, x0), *id = V(diffuse, id), *idx = V(diffuse, idx), *coef = V(diffuse, coef);
+	double *in = V(diffuse, input), *target = V(diffuse, target);
+	int64_t f = a->x0.shape[1];
+
+	for (int64_t t = 0; t < a->x0.shape[0]; t++) {
+		int s = sample_of(a->seqs, t);
+		const double *c = coef + 4 * s;
+		struct vfm_rng rng = vfm_rng_stream(a->seed, a->step, (uint64_t)id[s], VFM_RNG_NOISE);
+
+		for (int64_t i = 0; i < f; i++) {
+			double n = (double)vfm_rng_normal(&rng, (uint64_t)idx[t] * (uint64_t)f + (uint64_t)i);
+
+			in[t * f + i] = c[0] * x0[t * f + i] + c[1] * n;
+			if (target)
+				target[t * f + i] = c[2] * x0[t * f + i] + c[3] * n;
+		}
+	}
+}
+
+static void ref_mse(struct ref *r)
+{
+	const struct vfm_mse *a = r->args;
+	const double *p = V(mse, pred), *y = V(mse, target), *w = V(mse, w);
+	double *loss = V(mse, loss), *each = V(mse, sample_loss), *dp = V(mse, dpred);
+	int64_t f = a->pred.shape[1];
+
+	for (int64_t s = 0; each && s < a->w.shape[0]; s++)
+		each[s] = 0;
+	for (int64_t t = 0; t < a->pred.shape[0]; t++) {
+		int s = sample_of(a->seqs, t);
+
+		for (int64_t i = t * f; i < (t + 1) * f; i++) {
+			double d = p[i] - y[i];
+
+			*loss += w[s] * d * d / (double)f;
+			if (each)
+				each[s] += d * d / (double)f;
+			if (dp)
+				dp[i] = 2 * w[s] * d / (double)f;
+		}
+	}
+}
+
+static void ref_adamw(struct ref *r)
+{
+	const struct vfm_adamw *a = r->args;
+	const double *g = V(adamw, g), *gs = V(adamw, grad_scale);
+	double *p = V(adamw, p), *m = V(adamw, m), *v = V(adamw, v), *w = V(adamw, w), *ema = V(adamw, ema);
+	double b1 = (double)a->beta1, b2 = (double)a->beta2, lr = (double)a->lr;
+
+	for (int64_t i = 0; i < a->p.shape[0]; i++) {
+		double gi = g[i] * (gs ? *gs : 1);
+
+		m[i] = b1 * m[i] + (1 - b1) * gi;
+		v[i] = b2 * v[i] + (1 - b2) * gi * gi;
+		p[i] -= lr * (double)a->wd * p[i];
+		p[i] -= lr * (m[i] / (double)a->c1) / (sqrt(v[i] / (double)a->c2) + (double)a->eps);
+		if (ema)
+			ema[i] = (double)a->ema_decay * ema[i] + (1 - (double)a->ema_decay) * p[i];
+		if (w)
+			w[i] = p[i];
+	}
+}
+
+static void ref_sumsq(struct ref *r)
+{
+	const struct vfm_sumsq *a = r->args;
+	const double *x = V(sumsq, x);
+
+	for (int64_t i = 0; i < a->x.shape[0]; i++)
+		*V(sumsq, sum) += x[i] * x[i];
+}
+
+static void ref_clip(struct ref *r)
+{
+	const struct vfm_clip *a = r->args;
+	double norm = sqrt(*V(clip, sum));
+
+	*V(clip, norm) = norm;
+	*V(clip, scale) = a->max_norm > 0 && norm > (double)a->max_norm ? (double)a->max_norm / norm : 1;
+}
+
+static void ref_fill(struct ref *r)
+{
+	const struct vfm_fill *a = r->args;
+	double *x = V(fill, x);
+
+	for (int64_t i = 0; i < a->x.shape[0]; i++)
+		x[i] = (double)a->mean + (double)a->std * (double)vfm_rng_normal(&a->rng, (uint64_t)(a->first + i));
+}
+
+void ref_run(struct ref *r)
+{
+	static void (*const run[VFM_OP_N])(struct ref *) = {
+#define X(name) ref_##name,
+		VFM_OP_LIST(X)
+#undef X
+	};
+
+	run[r->op](r);
+}

@@ -1,0 +1,703 @@
+/* Every case of the list on every instruction set of this CPU: parity with float64, gradients by
+ * finite differences, equal bits from run to run and for any number of threads, and the checks. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/par.h"
+#include "cpu/cpu.h"
+#include "cpu/cpu_isa.h"
+#include "ref.h"
+
+struct level {
+	const char *name;
+	struct vfm_dev *dev;
+	struct vfm_stream *s;
+};
+static struct level levels[VFM_ISA_N + 1];
+static int n_levels;
+static struct vfm_cases cases;
+static int n_bad;
+
+static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (++n_bad > 40)
+		return;
+	fprintf(stderr, "%s: %s: ", level, c->name);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+}
+
+static int open_levels(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i <= (int)vfm_isa_best() + 1; i++) {
+		struct level *l = &levels[n_levels++];
+		bool dnnl = i > (int)vfm_isa_best(); /* the last: the best kernels, oneDNN's products */
+
+		l->name = dnnl ? "oneDNN" : vfm_isa_name((enum vfm_isa)i);
+		setenv("VFM_CPU_ISA", dnnl ? vfm_isa_name(vfm_isa_best()) : l->name, 1);
+		setenv("VFM_CPU_GEMM", dnnl ? "dnnl" : "", 1);
+		l->dev = vfm_cpu_open(&err);
+		if (!l->dev) {
+			fprintf(stderr, "%s\n", err.msg);
+			return -1;
+		}
+		l->s = l->dev->t->stream_new(l->dev, &err);
+	}
+	vfm_cases_init(&cases);
+	return 0;
+}
+
+static int close_levels(void **state)
+{
+	int leaks = 0;
+
+	(void)state;
+	vfm_cases_release(&cases);
+	for (int i = 0; i < n_levels; i++) {
+		leaks += levels[i].dev->mem_now != 0;
+		levels[i].dev->t->stream_free(levels[i].s);
+		levels[i].dev->t->dev_free(levels[i].dev);
+	}
+	if (leaks)
+		fprintf(stderr, "%d devices have memory that was not given back\n", leaks);
+	return leaks;
+}
+
+/* ---- operands <-> doubles ---------------------------------------------------------------- */
+
+static int64_t offset_of(const struct vfm_tensor *t, int64_t i)
+{
+	int64_t off = 0;
+
+	if (t->ndim == 1 || t->stride[0] * t->shape[0] == vfm_numel(t))
+		return i;
+	for (int k = t->ndim - 1; k >= 0; k--) {
+		off += i % t->shape[k] * t->stride[k];
+		i /= t->shape[k];
+	}
+	return off;
+}
+
+static double get(const struct vfm_tensor *t, const char *mem, int64_t i)
+{
+	double x;
+
+	i = offset_of(t, i);
+	if (t->dtype == VFM_F32)
+		return (double)((const float *)mem)[i];
+	if (t->dtype == VFM_BF16)
+		return (double)vfm_bf16_to_f32(((const uint16_t *)mem)[i]);
+	vfm_dtype_to_f64(&x, t->dtype, mem + (size_t)i * vfm_dtype_size(t->dtype), 1);
+	return x;
+}
+
+static double *doubles(const struct vfm_tensor *t, const char *mem)
+{
+	int64_t n = vfm_numel(t);
+	double *v = vfm_calloc((size_t)n + 1, sizeof(*v));
+
+	for (int64_t i = 0; i < n; i++)
+		v[i] = get(t, mem, i);
+	return v;
+}
+
+/* Rounded to the operand's dtype, and back, so that the reference sees what the op sees. */
+static void put(struct vfm_tensor *t, double *v)
+{
+	for (int64_t i = 0; i < vfm_numel(t); i++) {
+		char *at = (char *)t->data + (size_t)offset_of(t, i) * vfm_dtype_size(t->dtype);
+
+		vfm_dtype_convert(t->dtype, at, VFM_F64, &v[i], 1);
+		v[i] = get(t, t->data, i);
+	}
+}
+
+static void ref_take(struct ref *r, struct vfm_case *c)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+
+	*r = (struct ref){.op = c->op, .args = &c->args};
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+
+		if (vfm_has(t))
+			r->v[i] = doubles(t, t->data);
+	}
+}
+
+static void ref_release(struct ref *r)
+{
+	for (int i = 0; i < VFM_MAX_OPERANDS; i++)
+		free(r->v[i]);
+}
+
+/* ---- the forward of a backward ------------------------------------------------------------ */
+
+/* How a backward op's operands relate to those of its forward. */
+struct rule {
+	enum vfm_op_id bwd, fwd;
+	size_t dy, y; /* L = sum dy * y; dy SIZE_MAX: L = y */
+	struct {
+		size_t grad, in; /* grad = dL / d in; of bwd, of fwd */
+	} grads[5];
+	int n_grads;
+	struct {
+		size_t bwd, fwd; /* inputs of the backward that the forward computes */
+	} saved[2];
+	int n_saved;
+};
+
+#define B(op, f) offsetof(struct vfm_##op, f)
+static const struct rule rules[] = {
+	{VFM_OP_norm_bwd, VFM_OP_norm, B(norm_bwd, dy), B(norm, y),
+		{{B(norm_bwd, dx), B(norm, x)}, {B(norm_bwd, dweight), B(norm, weight)}, {B(norm_bwd, dbias), B(norm, bias)},
+			{B(norm_bwd, dshift), B(norm, shift)}, {B(norm_bwd, dscale), B(norm, scale)}},
+		5, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2},
+	{VFM_OP_gate_bwd, VFM_OP_gate, B(gate_bwd, dy), B(gate, y),
+		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0},
+	{VFM_OP_qk_norm_rope_bwd, VFM_OP_qk_norm_rope, B(qk_norm_rope_bwd, dy), B(qk_norm_rope, y),
+		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)}, {B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)}}, 2,
+		{{B(qk_norm_rope_bwd, rstd), B(qk_norm_rope, rstd)}}, 1},
+	{VFM_OP_attn_bwd, VFM_OP_attn, B(attn_bwd, dout), B(attn, o),
+		{{B(attn_bwd, dq), B(attn, q)}, {B(attn_bwd, dk), B(attn, k)}, {B(attn_bwd, dv), B(attn, v)}}, 3,
+		{{B(attn_bwd, o), B(attn, o)}, {B(attn_bwd, lse), B(attn, lse)}}, 2},
+	{VFM_OP_unary, VFM_OP_unary, B(unary, dy), B(unary, y), {{B(unary, y), B(unary, x)}}, 1, {{0}}, 0},
+	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0},
+};
+
+static const struct rule *rule_of(const struct vfm_case *c)
+{
+	if (c->op == VFM_OP_unary && !vfm_has(&c->args.unary.dy))
+		return NULL;
+	if (c->op == VFM_OP_mse && !vfm_has(&c->args.mse.dpred))
+		return NULL;
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+		if (rules[i].bwd == c->op)
+			return &rules[i];
+	return NULL;
+}
+
+static struct vfm_tensor *at(void *args, size_t offset)
+{
+	return (struct vfm_tensor *)((char *)args + offset);
+}
+
+/* The forward's arguments: only shapes and flags matter. */
+static void forward_args(const struct vfm_case *c, union vfm_op_args *f)
+{
+	memset(f, 0, sizeof(*f));
+	if (c->op == VFM_OP_norm_bwd) {
+		const struct vfm_norm_bwd *a = &c->args.norm_bwd;
+
+		f->norm = (struct vfm_norm){.kind = a->kind, .eps = 1e-6f, .x = a->x, .y = a->dy, .weight = a->weight,
+			.bias = a->dbias, .shift = a->scale, .scale = a->scale, .seqs = a->seqs, .mean = a->rstd, .rstd = a->rstd};
+	} else if (c->op == VFM_OP_gate_bwd) {
+		const struct vfm_gate_bwd *a = &c->args.gate_bwd;
+
+		f->gate = (struct vfm_gate){.x = a->dy, .y = a->dy, .h = a->h, .gate = a->gate, .seqs = a->seqs};
+	} else if (c->op == VFM_OP_qk_norm_rope_bwd) {
+		const struct vfm_qk_norm_rope_bwd *a = &c->args.qk_norm_rope_bwd;
+
+		f->qk_norm_rope = (struct vfm_qk_norm_rope){.x = a->dy, .y = a->dy, .weight = a->weight, .rope = a->rope,
+			.rstd = a->rstd, .eps = 1e-6f};
+	} else if (c->op == VFM_OP_attn_bwd) {
+		const struct vfm_attn_bwd *a = &c->args.attn_bwd;
+
+		f->attn = (struct vfm_attn){.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse,
+			.seqs_q = a->seqs_q, .seqs_k = a->seqs_k, .scale = a->scale};
+	} else {
+		*f = c->args;
+		if (c->op == VFM_OP_unary)
+			f->unary.dy = (struct vfm_tensor){0};
+	}
+}
+
+/* Operands of the forward: inputs that the backward knows, too; zeros for the rest, which is
+ * outputs and additive terms. */
+static void forward_take(const struct rule *rule, const struct ref *bwd, union vfm_op_args *args, struct ref *f)
+{
+	const struct vfm_operand *o = vfm_op_infos[rule->fwd].operands, *ob = vfm_op_infos[rule->bwd].operands;
+
+	*f = (struct ref){.op = rule->fwd, .args = args};
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(args, &o[i]);
+		const double *src = NULL;
+
+		if (!vfm_has(t))
+			continue;
+		f->v[i] = vfm_calloc((size_t)vfm_numel(t) + 1, sizeof(double));
+		for (int k = 0; ob[k].name; k++)
+			if (strcmp(ob[k].name, o[i].name) == 0)
+				src = bwd->v[k];
+		for (int64_t k = 0; src && o[i].role == VFM_IN && k < vfm_numel(t); k++)
+			f->v[i][k] = src[k];
+	}
+}
+
+/* Gives the backward the statistics that its forward would have saved. */
+static void prepare(struct vfm_case *c)
+{
+	const struct rule *rule = rule_of(c);
+	union vfm_op_args args;
+	struct ref b, f;
+
+	if (!rule || !rule->n_saved)
+		return;
+	ref_take(&b, c);
+	forward_args(c, &args);
+	forward_take(rule, &b, &args, &f);
+	ref_run(&f);
+	for (int i = 0; i < rule->n_saved; i++)
+		if (vfm_has(at(&c->args, rule->saved[i].bwd)))
+			put(at(&c->args, rule->saved[i].bwd), ref_at(&f, rule->saved[i].fwd));
+	ref_release(&f);
+	ref_release(&b);
+}
+
+/* ---- parity ------------------------------------------------------------------------------- */
+
+static void compare(const char *level, const struct vfm_case *c, const struct vfm_operand *o, const struct vfm_tensor *t,
+	const double *want)
+{
+	int64_t n = vfm_numel(t), worst = 0;
+	double rms = 0, most = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		rms += isfinite(want[i]) ? want[i] * want[i] / (double)n : 0;
+	rms = sqrt(rms);
+	for (int64_t i = 0; i < n; i++) {
+		double x = get(t, t->data, i), room = c->tol * (fabs(want[i]) + rms) + 1e-30, e;
+
+		if (t->dtype == VFM_BF16)
+			room += fabs(want[i]) * 0x1p-8;
+		/* bf16 attention rounds probabilities, too */
+		if ((c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16)
+			room += 0.03 * rms;
+		e = x == want[i] ? 0 : fabs(x - want[i]) / room;
+		if (!(e <= most))
+			most = isnan(e) ? INFINITY : e, worst = i;
+	}
+	if (most > 1)
+		bad(level, c, "%s[%ld] = %.9g, expected %.9g (%.1f times the tolerance)", o->name, (long)worst,
+			get(t, t->data, worst), want[worst], most);
+}
+
+/* Gaps between rows and the guard after the end must be as they were. */
+static void check_gaps(const char *level, const struct vfm_case *c, const struct vfm_operand *o, const struct vfm_tensor *t,
+	size_t bytes)
+{
+	size_t size = vfm_dtype_size(t->dtype);
+	char *used = vfm_calloc(1, bytes);
+
+	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
+
+	for (int64_t i = 0; i < n; i += cols)
+		memset(used + (size_t)offset_of(t, i) * size, 1, (size_t)cols * size);
+	for (size_t i = 0; i < bytes; i++)
+		if (!used[i] && ((unsigned char *)t->data)[i] != VFM_CASE_FILLER) {
+			bad(level, c, "%s: byte %zu, between or behind its rows, was overwritten", o->name, i);
+			break;
+		}
+	free(used);
+}
+
+static void check_case(struct level *l, struct vfm_case *c, struct ref *want)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	struct vfm_err err = {0};
+
+	if (vfm_case_run(c, l->s, &err) < 0) {
+		bad(l->name, c, "%s", err.msg);
+		return;
+	}
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+
+		if (!vfm_has(t))
+			continue;
+		compare(l->name, c, &o[i], t, want->v[i]); /* inputs too: they must not change */
+		check_gaps(l->name, c, &o[i], t, c->bytes[i]);
+	}
+}
+
+static void test_parity(void **state)
+{
+	struct vfm_err err = {0};
+	int n = 0;
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		struct ref want = {0};
+
+		if (!(c->flags & VFM_CASE_TEST))
+			continue;
+		for (int i = 0; i < n_levels; i++) {
+			if (i == n_levels - 1 && c->op != VFM_OP_gemm)
+				continue; /* oneDNN */
+			assert_int_equal(vfm_case_alloc(c, levels[i].s, 1, &err), 0);
+			prepare(c);
+			if (i == 0) {
+				ref_take(&want, c);
+				ref_run(&want);
+			}
+			check_case(&levels[i], c, &want);
+			vfm_case_free(c, levels[i].s);
+			n++;
+		}
+		ref_release(&want);
+	}
+	print_message("%d runs of %zu cases on %d instruction sets\n", n, cases.n, n_levels - 1);
+	assert_int_equal(n_bad, 0);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+static double inner(const double *a, const double *b, int64_t n)
+{
+	double s = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		s += a[i] * b[i];
+	return s;
+}
+
+/* sum dy * y(in + step * v) */
+static double objective(struct ref *f, const struct rule *rule, int in, const double *v, double step, const double *dy)
+{
+	const struct vfm_operand *o = vfm_op_infos[f->op].operands;
+	int64_t n = vfm_numel(vfm_operand_of((void *)f->args, &o[in])), ny = 0;
+	double *y = NULL, r;
+
+	for (int i = 0; o[i].name; i++)
+		if (o[i].offset == rule->y) {
+			y = f->v[i];
+			ny = vfm_numel(vfm_operand_of((void *)f->args, &o[i]));
+		}
+	for (int64_t i = 0; i < n; i++)
+		f->v[in][i] += step * v[i];
+	if (!dy)
+		*y = 0; /* the loss is added to */
+	ref_run(f);
+	r = dy ? inner(dy, y, ny) : *y;
+	for (int64_t i = 0; i < n; i++)
+		f->v[in][i] -= step * v[i];
+	return r;
+}
+
+/* Whether the op adds to this gradient. */
+static bool adds(const struct vfm_case *c, const struct vfm_tensor *grad)
+{
+	const struct vfm_norm_bwd *n = &c->args.norm_bwd;
+
+	if (c->op == VFM_OP_norm_bwd)
+		return grad == &n->dweight || grad == &n->dbias || (grad == &n->dx && n->dx_accumulate);
+	return c->op == VFM_OP_qk_norm_rope_bwd && grad == &c->args.qk_norm_rope_bwd.dweight;
+}
+
+static void check_gradient(struct level *l, struct vfm_case *c, const struct rule *rule, const struct ref *before, int g)
+{
+	const struct vfm_operand *of = vfm_op_infos[rule->fwd].operands;
+	struct vfm_tensor *grad = at(&c->args, rule->grads[g].grad);
+	const double h = 1e-5, *dy = rule->dy == SIZE_MAX ? NULL : ref_at(before, rule->dy), *init;
+	double *dx, *v, want, got, room;
+	union vfm_op_args args;
+	struct ref f;
+	int in = 0;
+	int64_t n = vfm_numel(grad);
+	struct vfm_rng rng = vfm_rng_stream(5, 6, (uint64_t)g, VFM_RNG_TEST);
+
+	if (!vfm_has(grad))
+		return;
+	while (of[in].offset != rule->grads[g].in)
+		in++;
+	forward_args(c, &args);
+	forward_take(rule, before, &args, &f);
+	dx = doubles(grad, grad->data);
+	init = ref_at(before, rule->grads[g].grad);
+	v = vfm_calloc((size_t)n + 1, sizeof(*v));
+	for (int64_t i = 0; i < n; i++) {
+		v[i] = (double)vfm_rng_normal(&rng, (uint64_t)i);
+		dx[i] -= adds(c, grad) ? init[i] : 0;
+	}
+	want = (objective(&f, rule, in, v, h, dy) - objective(&f, rule, in, v, -h, dy)) / (2 * h);
+	got = inner(v, dx, n);
+	room = 3e-5 * sqrt(inner(v, v, n) * inner(dx, dx, n)) + 1e-7;
+	if (!(fabs(want - got) <= room))
+		bad(l->name, c, "the gradient of %s along a direction is %.9g, by differences %.9g (allowed: %.1g)", of[in].name,
+			got, want, room);
+	free(v);
+	free(dx);
+	ref_release(&f);
+}
+
+static bool all_f32(struct vfm_case *c)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+
+	for (int i = 0; o[i].name; i++)
+		if (vfm_operand_of(&c->args, &o[i])->dtype == VFM_BF16)
+			return false;
+	return true;
+}
+
+static void test_gradients(void **state)
+{
+	struct vfm_err err = {0};
+	int n = 0;
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		const struct rule *rule = rule_of(c);
+
+		if (!(c->flags & VFM_CASE_TEST) || !rule || !all_f32(c))
+			continue;
+		for (int i = 0; i < n_levels - 1; i++) {
+			struct ref before;
+
+			assert_int_equal(vfm_case_alloc(c, levels[i].s, 1, &err), 0);
+			prepare(c);
+			ref_take(&before, c);
+			if (vfm_case_run(c, levels[i].s, &err) < 0)
+				bad(levels[i].name, c, "%s", err.msg);
+			for (int g = 0; g < rule->n_grads; g++)
+				check_gradient(&levels[i], c, rule, &before, g);
+			ref_release(&before);
+			vfm_case_free(c, levels[i].s);
+			n++;
+		}
+	}
+	print_message("%d gradients\n", n);
+	assert_true(n > 0);
+	assert_int_equal(n_bad, 0);
+}
+
+/* ---- determinism ------------------------------------------------------------------------------ */
+
+/* All operands after the run, as bytes. */
+static char *bits_after(struct level *l, struct vfm_case *c, size_t *len)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	struct vfm_err err = {0};
+	char *all = NULL;
+
+	*len = 0;
+	assert_int_equal(vfm_case_alloc(c, l->s, 1, &err), 0);
+	assert_int_equal(vfm_case_run(c, l->s, &err), 0);
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+
+		if (!vfm_has(t))
+			continue;
+		all = vfm_realloc(all, *len + c->bytes[i], 1);
+		memcpy(all + *len, t->data, c->bytes[i]);
+		*len += c->bytes[i];
+	}
+	vfm_case_free(c, l->s);
+	return all;
+}
+
+static void test_same_bits(void **state)
+{
+	int threads = vfm_par_threads();
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		struct level *l = &levels[n_levels - 2]; /* the best kernels */
+		size_t len, len2;
+		char *first, *again;
+
+		if (!(c->flags & VFM_CASE_TEST))
+			continue;
+		vfm_par_set_threads(2);
+		first = bits_after(l, c, &len);
+		for (int n = 1; n <= 3; n++) {
+			vfm_par_set_threads(n);
+			again = bits_after(l, c, &len2);
+			if (len != len2 || memcmp(first, again, len) != 0)
+				bad(l->name, c, "other bits with %d threads than with 2", n);
+			free(again);
+		}
+		free(first);
+	}
+	vfm_par_set_threads(threads);
+	assert_int_equal(n_bad, 0);
+}
+
+/* ---- checks -------------------------------------------------------------------------------------- */
+
+/* A device whose ops count their calls. */
+static int reached;
+#define X(op)                                                                                                        \
+	static int sink_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                    \
+	{                                                                                                            \
+		(void)s, (void)a, (void)err;                                                                         \
+		reached++;                                                                                           \
+		return 0;                                                                                            \
+	}
+VFM_OP_LIST(X)
+#undef X
+static const struct vfm_ops sink_ops = {
+#define X(op) .op = sink_##op,
+	VFM_OP_LIST(X)
+#undef X
+};
+
+static void expect_refusal(struct vfm_stream *s, struct vfm_case *c, const struct vfm_operand *o, const char *what)
+{
+	struct vfm_err err = {0};
+
+	reached = 0;
+	if (vfm_case_run(c, s, &err) != VFM_EUSAGE || reached)
+		bad("checks", c, "operand '%s' with %s is not refused", o->name, what);
+	else if (!strstr(err.msg, vfm_op_infos[c->op].name))
+		bad("checks", c, "the error does not name the op: %s", err.msg);
+}
+
+static void spoil(struct vfm_stream *s, struct vfm_case *c, const struct vfm_operand *o)
+{
+	struct vfm_tensor *t = vfm_operand_of(&c->args, o), keep = *t;
+	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x);
+	int last = t->ndim - 1;
+
+	t->shape[last]++;
+	if (last > 0)
+		t->stride[last - 1]++;
+	if (!any_size)
+		expect_refusal(s, c, o, "a longer row");
+	*t = keep;
+	t->dtype = VFM_I8;
+	expect_refusal(s, c, o, "i8 elements");
+	*t = keep;
+	t->ndim = t->ndim == VFM_MAX_DIM ? VFM_MAX_DIM - 1 : t->ndim + 1;
+	t->shape[t->ndim - 1] = t->stride[t->ndim - 1] = 1;
+	expect_refusal(s, c, o, "another number of dimensions");
+	*t = keep;
+	if (vfm_numel(t)) {
+		t->data = NULL;
+		expect_refusal(s, c, o, "no memory");
+		*t = keep;
+		t->stride[last] = 2;
+		if (t->shape[last] > 1)
+			expect_refusal(s, c, o, "strided elements");
+		*t = keep;
+	}
+}
+
+static void test_checks(void **state)
+{
+	static const struct vfm_dev_table table = {.name = "sink", .ops = &sink_ops};
+	struct vfm_dev dev = {.t = &table};
+	struct vfm_stream s = {&dev};
+	static char memory;
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+		struct vfm_err err = {0};
+
+		for (int i = 0; o[i].name; i++)
+			vfm_operand_of(&c->args, &o[i])->data = &memory;
+		reached = 0;
+		if (vfm_case_run(c, &s, &err) < 0 || reached != 1)
+			bad("checks", c, "refused: %s", err.msg);
+		for (int i = 0; o[i].name; i++)
+			if (vfm_has(vfm_operand_of(&c->args, &o[i])))
+				spoil(&s, c, &o[i]);
+		for (int i = 0; i < 2 && c->seqs[i].cu; i++) {
+			c->seqs[i].total++;
+			expect_refusal(&s, c, &o[0], "other seqs");
+			c->seqs[i].total--;
+		}
+		for (int i = 0; o[i].name; i++)
+			vfm_operand_of(&c->args, &o[i])->data = NULL;
+	}
+	assert_int_equal(n_bad, 0);
+}
+
+/* ---- the device -------------------------------------------------------------------------------------- */
+
+static void test_pool(void **state)
+{
+	struct vfm_stream *s = levels[0].s;
+	struct vfm_dev *d = levels[0].dev;
+	struct vfm_err err = {0};
+	char *p, *q;
+
+	(void)state;
+	vfm_dev_peak_reset(d);
+	assert_int_equal(d->mem_now, 0);
+	p = vfm_dev_alloc(s, 1000003, "a", &err);
+	q = vfm_dev_alloc(s, 1, "b", &err);
+	assert_non_null(p);
+	assert_non_null(q);
+	assert_int_equal((uintptr_t)p % 64, 0);
+	assert_int_equal(d->mem_now, 1000004);
+	memset(p, 1, 1000003);
+	vfm_dev_free(s, p, 1000003);
+	assert_int_equal(d->mem_now, 1);
+	assert_int_equal(d->mem_peak, 1000004);
+	assert_ptr_equal(vfm_dev_alloc(s, 1000001, "again", &err), p); /* the block is used again */
+	vfm_dev_free(s, p, 1000001);
+	vfm_dev_free(s, q, 1);
+	assert_null(vfm_dev_alloc(s, SIZE_MAX / 2, "too much", &err));
+	assert_int_equal(err.code, VFM_EENV);
+	assert_non_null(strstr(err.msg, "too much"));
+	vfm_dev_free(s, NULL, 5);
+	assert_int_equal(d->mem_now, 0);
+}
+
+static void test_isa_names(void **state)
+{
+	struct vfm_err err = {0};
+	enum vfm_isa isa;
+
+	(void)state;
+	setenv("VFM_CPU_ISA", "avx1024", 1);
+	assert_int_equal(vfm_isa_choose(&isa, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "avx1024"));
+	assert_null(vfm_cpu_open(&err));
+	setenv("VFM_CPU_ISA", "base", 1);
+	assert_int_equal(vfm_isa_choose(&isa, &err), 0);
+	assert_int_equal(isa, VFM_ISA_BASE);
+	setenv("VFM_CPU_ISA", "", 1);
+	assert_int_equal(vfm_isa_choose(&isa, &err), 0);
+	assert_int_equal(isa, vfm_isa_best());
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_checks),
+		cmocka_unit_test(test_parity),
+		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_isa_names),
+	};
+
+	return cmocka_run_group_tests(tests, open_levels, close_levels);
+}
