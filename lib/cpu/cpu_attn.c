@@ -17,7 +17,7 @@ struct work {
 	int64_t n, cap;
 	_Atomic int64_t next;
 	_Atomic int64_t *done; /* backward: [n] */
-	char *scratch;         /* [slots][isa->scratch] */
+	char *scratch;	       /* [slots][isa->scratch] */
 };
 
 /* Index i is a slot, that is, a scratch: it takes items until none is left.  Items start in their order,
@@ -159,8 +159,8 @@ static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_
 
 /* The backward of any other sample: items of `step` keys each.  Blocks of keys are added to dq one by one in their
  * order, so that the result does not depend on step. */
-static int64_t plan_by_keys(struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step,
-	float *mem)
+static int64_t plan_by_keys(
+	struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
 {
 	int64_t size = ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
 
@@ -237,7 +237,8 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 	return rc;
 }
 
-int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
+int vfm_attn_bwd_isa(
+	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
 	struct attn_call c = {
 		.q = view(&a->q),

@@ -201,7 +201,8 @@ static void problem_init(struct problem *p, const struct shape *sh, enum vfm_dty
 	p->v = fill(&p->tv_, 3, 1);
 	p->dout = fill(&p->tg_, 4, 1);
 	p->mem[8] = p->lse_out = malloc((size_t)(p->tq * sh->heads + 1) * sizeof(float));
-	p->tlse = (struct vfm_tensor){.data = p->lse_out, .ndim = 2, .shape = {p->tq, sh->heads}, .stride = {sh->heads, 1}};
+	p->tlse = (struct vfm_tensor){
+		.data = p->lse_out, .ndim = 2, .shape = {p->tq, sh->heads}, .stride = {sh->heads, 1}};
 }
 
 static void problem_free(struct problem *p)
@@ -215,10 +216,26 @@ static void problem_free(struct problem *p)
 static void run(struct problem *p, const struct attn_isa *isa)
 {
 	struct vfm_err err = {0};
-	struct vfm_attn a = {.q = p->tq_, .k = p->tk_, .v = p->tv_, .o = p->to_, .lse = p->tlse, .seqs_q = &p->sq, .seqs_k = &p->sk,
+	struct vfm_attn a = {.q = p->tq_,
+		.k = p->tk_,
+		.v = p->tv_,
+		.o = p->to_,
+		.lse = p->tlse,
+		.seqs_q = &p->sq,
+		.seqs_k = &p->sk,
 		.scale = p->sh.scale};
-	struct vfm_attn_bwd b = {.q = p->tq_, .k = p->tk_, .v = p->tv_, .o = p->to_, .lse = p->tlse, .dout = p->tg_, .dq = p->tdq,
-		.dk = p->tdk, .dv = p->tdv, .seqs_q = &p->sq, .seqs_k = &p->sk, .scale = p->sh.scale};
+	struct vfm_attn_bwd b = {.q = p->tq_,
+		.k = p->tk_,
+		.v = p->tv_,
+		.o = p->to_,
+		.lse = p->tlse,
+		.dout = p->tg_,
+		.dq = p->tdq,
+		.dk = p->tdk,
+		.dv = p->tdv,
+		.seqs_q = &p->sq,
+		.seqs_k = &p->sk,
+		.scale = p->sh.scale};
 
 	if (vfm_attn_fwd_isa(isa, stream, &a, &err) || vfm_attn_bwd_isa(isa, stream, &b, &err))
 		fail_msg("%s: %s", name(isa), err.msg);
@@ -241,9 +258,9 @@ static void compare(const char *what, const struct problem *p, const struct attn
 		if (!(fabs(get(x, i) - ref[i]) <= tol * rms + own * fabs(ref[i]) + floor))
 			worst = i;
 	if (worst >= 0)
-		fail_msg("%s %s: n %d, q %d, k %d, heads %d/%d, d %d: element %ld is %g, not %g (rms %g, tol %g)", name(isa), what,
-			p->sh.n, p->sh.q[0], p->sh.k[0], p->sh.heads, p->sh.kv_heads, p->sh.d, (long)worst, get(x, worst),
-			ref[worst], rms, tol);
+		fail_msg("%s %s: n %d, q %d, k %d, heads %d/%d, d %d: element %ld is %g, not %g (rms %g, tol %g)",
+			name(isa), what, p->sh.n, p->sh.q[0], p->sh.k[0], p->sh.heads, p->sh.kv_heads, p->sh.d,
+			(long)worst, get(x, worst), ref[worst], rms, tol);
 }
 
 static void check(const struct shape *sh, enum vfm_dtype dt, enum vfm_dtype grad, float amp)
@@ -262,7 +279,8 @@ static void check(const struct shape *sh, enum vfm_dtype dt, enum vfm_dtype grad
 		run(&p, all_isa[i]);
 		compare("o", &p, all_isa[i], &p.to_, p.o, out);
 		for (int64_t j = 0; j < p.tq * sh->heads; j++)
-			if (p.lse[j] != p.lse_out[j] && !(fabs(p.lse[j] - p.lse_out[j]) <= (bf16 ? 3e-4 : 1e-5) + 1e-6 * fabs(p.lse[j])))
+			if (p.lse[j] != p.lse_out[j] &&
+				!(fabs(p.lse[j] - p.lse_out[j]) <= (bf16 ? 3e-4 : 1e-5) + 1e-6 * fabs(p.lse[j])))
 				fail_msg("%s lse %ld: %g, not %g", name(all_isa[i]), (long)j, p.lse_out[j], p.lse[j]);
 		compare("dv", &p, all_isa[i], &p.tdv, p.dv, g);
 		compare("dk", &p, all_isa[i], &p.tdk, p.dk, g);
@@ -281,7 +299,8 @@ static void head_dims(void **state)
 {
 	(void)state;
 	for (int d = 8; d <= 128; d += 8)
-		check_all(&(struct shape){.n = 3, .q = {33, 64, 7}, .k = {33, 64, 7}, .heads = 2, .kv_heads = 2, .d = d});
+		check_all(
+			&(struct shape){.n = 3, .q = {33, 64, 7}, .k = {33, 64, 7}, .heads = 2, .kv_heads = 2, .d = d});
 }
 
 static void lengths(void **state)
@@ -308,7 +327,8 @@ static void long_samples(void **state)
 static void empty_samples(void **state)
 {
 	(void)state;
-	check_all(&(struct shape){.n = 6, .q = {0, 20, 0, 40, 3, 0}, .k = {0, 20, 9, 0, 5, 0}, .heads = 2, .kv_heads = 1, .d = 32});
+	check_all(&(struct shape){
+		.n = 6, .q = {0, 20, 0, 40, 3, 0}, .k = {0, 20, 9, 0, 5, 0}, .heads = 2, .kv_heads = 1, .d = 32});
 	check_all(&(struct shape){.n = 1, .q = {0}, .k = {7}, .heads = 2, .kv_heads = 2, .d = 64});
 	check_all(&(struct shape){.n = 1, .q = {7}, .k = {0}, .heads = 2, .kv_heads = 2, .d = 64});
 	check_all(&(struct shape){.n = 0, .heads = 2, .kv_heads = 2, .d = 64});
@@ -318,10 +338,21 @@ static void grouped_and_strided(void **state)
 {
 	(void)state;
 	for (int st = 0; st < 2; st++) {
-		check_all(&(struct shape){.n = 4, .q = {50, 3, 16, 90}, .k = {50, 30, 77, 1}, .heads = 8, .kv_heads = 2, .d = 64,
+		check_all(&(struct shape){.n = 4,
+			.q = {50, 3, 16, 90},
+			.k = {50, 30, 77, 1},
+			.heads = 8,
+			.kv_heads = 2,
+			.d = 64,
 			.strided = st});
-		check_all(&(struct shape){.n = 2, .q = {131, 20}, .k = {131, 20}, .heads = 6, .kv_heads = 1, .d = 80, .strided = st});
-		check_all(&(struct shape){.n = 3, .q = {300, 256, 1}, .k = {77, 77, 77}, .heads = 2, .kv_heads = 2, .d = 128,
+		check_all(&(struct shape){
+			.n = 2, .q = {131, 20}, .k = {131, 20}, .heads = 6, .kv_heads = 1, .d = 80, .strided = st});
+		check_all(&(struct shape){.n = 3,
+			.q = {300, 256, 1},
+			.k = {77, 77, 77},
+			.heads = 2,
+			.kv_heads = 2,
+			.d = 128,
 			.strided = st});
 	}
 }
@@ -332,7 +363,8 @@ static void scales(void **state)
 	check_all(&(struct shape){.n = 1, .q = {40}, .k = {300}, .heads = 2, .kv_heads = 2, .d = 64, .scale = -0.1f});
 	check_all(&(struct shape){.n = 1, .q = {40}, .k = {300}, .heads = 2, .kv_heads = 2, .d = 64, .scale = 1e-4f});
 	/* peaked: scores of +-30 */
-	check(&(struct shape){.n = 1, .q = {40}, .k = {300}, .heads = 1, .kv_heads = 1, .d = 64}, VFM_F32, VFM_F32, 2.5f);
+	check(&(struct shape){.n = 1, .q = {40}, .k = {300}, .heads = 1, .kv_heads = 1, .d = 64}, VFM_F32, VFM_F32,
+		2.5f);
 }
 
 /* A NaN in an operand must reach the outputs of its sample and no other's. */
@@ -359,7 +391,8 @@ static void nan_spreads(void **state)
 /* The same bits from every run and number of threads. */
 static void deterministic(void **state)
 {
-	struct shape sh = {.n = 5, .q = {700, 30, 256, 1, 2200}, .k = {1300, 30, 600, 1, 90}, .heads = 4, .kv_heads = 2, .d = 64};
+	struct shape sh = {
+		.n = 5, .q = {700, 30, 256, 1, 2200}, .k = {1300, 30, 600, 1, 90}, .heads = 4, .kv_heads = 2, .d = 64};
 	int before = vfm_par_threads();
 
 	(void)state;
@@ -411,8 +444,18 @@ static void key_blocks_add_up(void **state)
 		int32_t cu[2] = {0, part ? 77 : 123};
 		struct vfm_seqs sk = {.n = 1, .total = cu[1], .cu = cu};
 		int64_t skip = part ? 123 : 0;
-		struct vfm_attn_bwd b = {.q = p.tq_, .k = p.tk_, .v = p.tv_, .o = p.to_, .lse = p.tlse, .dout = p.tg_, .dq = p.tdq,
-			.dk = p.tdk, .dv = p.tdv, .seqs_q = &p.sq, .seqs_k = &sk, .scale = p.sh.scale};
+		struct vfm_attn_bwd b = {.q = p.tq_,
+			.k = p.tk_,
+			.v = p.tv_,
+			.o = p.to_,
+			.lse = p.tlse,
+			.dout = p.tg_,
+			.dq = p.tdq,
+			.dk = p.tdk,
+			.dv = p.tdv,
+			.seqs_q = &p.sq,
+			.seqs_k = &sk,
+			.scale = p.sh.scale};
 		struct vfm_tensor *of[] = {&b.k, &b.v, &b.dk, &b.dv};
 
 		for (int i = 0; i < 4; i++)
