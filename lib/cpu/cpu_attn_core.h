@@ -35,8 +35,12 @@ static inline int vecs(int n)
 static void row_ptrs(const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
 {
 	// cppcheck-suppress zerodivcond ; nobody asks for rows of nothing
-	int64_t h = first / nt, t = first % nt;
+	int64_t h, t;
 
+	if (n == 0)
+		return;
+	h = first / nt;
+	t = first % nt;
 	for (int i = 0; i < n; i++) {
 		rows[i] = v->p + (t0 + t) * v->tok + (head0 + h) * v->head;
 		if (++t == nt)
