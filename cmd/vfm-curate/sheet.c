@@ -25,7 +25,7 @@ static void add_scores(struct vfm_buf *b, const json_t *score)
 	json_object_foreach ((json_t *)(uintptr_t)score, key, v) {
 		if (!json_is_number(v))
 			continue;
-		/* Three a line: what fits under three frames. */
+		/* Four a line: what fits under three frames. */
 		vfm_buf_addf(b, "%s%s %.3g", n == 0 ? "" : n % 4 ? "  " : "\n", key, json_number_value(v));
 		n++;
 	}
