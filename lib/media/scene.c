@@ -32,7 +32,7 @@ struct point {
 	float jump;            /* the least of the differences across this place */
 	float change;          /* to the frame before */
 	float mean, std;
-	float mix_left;        /* of the best mixture centred here; 1 = none */
+	float mix_energy;      /* how unlike the ends of the widest mixture centred here are; 0 = none */
 	float mix_from, mix_to;
 	bool other_side;       /* what stands 8 to 16 frames before and after differs */
 };
@@ -109,21 +109,21 @@ static bool are_different(const struct vfm_sig *a, const struct vfm_sig *b)
 static void try_mixture(struct vfm_scene *s, int64_t t, int half)
 {
 	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half);
-	float energy = energy_of(a, b), share[3], left[3], worst = 0, slope;
+	float energy = energy_of(a, b), share[3], left[3], slope;
 	struct point *p = &s->p[t];
 
-	if (energy < MIX_MIN_DIFF * MIX_MIN_DIFF * N_PIX)
+	/* A piece of a dissolve is one too: the whole has the most unlike ends. */
+	if (energy < MIX_MIN_DIFF * MIX_MIN_DIFF * N_PIX || energy <= p->mix_energy)
 		return;
 	for (int k = 0; k < 3; k++) {
 		share[k] = share_of(a, b, sig(s, t + (k - 1) * half / 2), energy, &left[k]);
 		if (fabsf(share[k] - 0.25f * (float)(k + 1)) > SHARE_TOLERANCE || left[k] > MIX_LEFT)
 			return;
-		worst = fmaxf(worst, left[k]);
 	}
-	if (worst >= p->mix_left || !are_different(a, b))
+	if (!are_different(a, b))
 		return;
 	slope = (share[2] - share[0]) / (float)half;
-	p->mix_left = worst;
+	p->mix_energy = energy;
 	p->mix_from = (float)t - share[1] / slope;
 	p->mix_to = (float)t + (1 - share[1]) / slope;
 }
@@ -136,7 +136,7 @@ void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb)
 
 	vfm_grow(&s->p, &s->cap, (size_t)s->n, sizeof(s->p[0]));
 	vfm_sig_of(now, rgb);
-	s->p[n] = (struct point){.jump = INFINITY, .mean = now->mean, .std = now->std, .mix_left = 1};
+	s->p[n] = (struct point){.jump = INFINITY, .mean = now->mean, .std = now->std};
 	for (int back = 1; back <= ACROSS && back <= n; back++) {
 		float x;
 
@@ -213,7 +213,7 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 	return false;
 }
 
-/* Runs of places that look like the middle of a dissolve become one: that of the best. */
+/* Runs of places that look like the middle of a dissolve become one: that with the most unlike ends. */
 static void find_dissolves(struct vfm_scene *s)
 {
 	int64_t n_hard = s->n_cuts, t = 1;
@@ -221,18 +221,18 @@ static void find_dissolves(struct vfm_scene *s)
 	while (t < s->n) {
 		int64_t best = t, end = t;
 
-		if (s->p[t].mix_left >= 1) {
+		if (s->p[t].mix_energy <= 0) {
 			t++;
 			continue;
 		}
-		while (end < s->n && end - t < RING && (s->p[end].mix_left < 1 || (end + 1 < s->n && s->p[end + 1].mix_left < 1))) {
-			if (s->p[end].mix_left < s->p[best].mix_left)
+		while (end < s->n && end - t < RING && (s->p[end].mix_energy > 0 || (end + 1 < s->n && s->p[end + 1].mix_energy > 0))) {
+			if (s->p[end].mix_energy > s->p[best].mix_energy)
 				best = end;
 			end++;
 		}
 		if (!has_hard(s, n_hard, (int64_t)s->p[best].mix_from - 1, (int64_t)s->p[best].mix_to + 1))
 			add_cut(s, (struct vfm_cut){.from = (int64_t)floorf(s->p[best].mix_from) + 1,
-						   .frame = (int64_t)ceilf(s->p[best].mix_to), .kind = VFM_CUT_DISSOLVE});
+						   .frame = (int64_t)floorf(s->p[best].mix_to), .kind = VFM_CUT_DISSOLVE});
 		t = end;
 	}
 }

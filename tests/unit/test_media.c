@@ -1,0 +1,599 @@
+/* Reading, writing and judging video, on media that the test makes itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "media/av.h"
+#include "media/cut.h"
+#include "media/image.h"
+#include "media/palette.h"
+#include "media/probe.h"
+#include "media/scene.h"
+#include "media/score.h"
+#include "media/video_in.h"
+#include "media/video_out.h"
+
+#define W 128
+#define H 96
+
+static char dir[64];
+
+static int setup(void **state)
+{
+	(void)state;
+	vfm_log_set_quiet(true);
+	strcpy(dir, "/tmp/vfm-media.XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return vfm_rm_rf(dir, NULL);
+}
+
+static char *in_dir(const char *name)
+{
+	return vfm_strfmt("%s/%s", dir, name);
+}
+
+static int files_in_dir(void)
+{
+	DIR *d = opendir(dir);
+	int n = 0;
+
+	assert_non_null(d);
+	for (struct dirent *e; (e = readdir(d));)
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+/* Texture that depends on the shot, moving by (dx, dy) pixels a frame. */
+static uint32_t mix(uint32_t x)
+{
+	x ^= x >> 16;
+	x *= 0x7FEB352Du;
+	x ^= x >> 15;
+	x *= 0x846CA68Bu;
+	return x ^ x >> 16;
+}
+
+static double noise_at(int shot, int x, int y)
+{
+	return (double)(mix((uint32_t)(shot * 7919 + x * 131 + y * 65537)) & 255);
+}
+
+/* Smooth noise with a grain of 12 pixels. */
+static double texture(int shot, double x, double y)
+{
+	int i = (int)floor(x / 12), j = (int)floor(y / 12);
+	double u = x / 12 - i, v = y / 12 - j;
+
+	return (noise_at(shot, i, j) * (1 - u) + noise_at(shot, i + 1, j) * u) * (1 - v) +
+	       (noise_at(shot, i, j + 1) * (1 - u) + noise_at(shot, i + 1, j + 1) * u) * v;
+}
+
+static void draw(uint8_t *rgb, int shot, double dx, double dy)
+{
+	static const double tint[4][3] = {{1, 0.8, 0.6}, {0.5, 0.9, 1}, {0.9, 0.5, 0.8}, {0.7, 1, 0.5}};
+
+	for (int y = 0; y < H; y++)
+		for (int x = 0; x < W; x++)
+			for (int k = 0; k < 3; k++)
+				rgb[(y * W + x) * 3 + k] = (uint8_t)(texture(shot, x + dx, y + dy) * tint[shot % 4][k]);
+}
+
+/* The number of a frame, in 8 squares of black and white along the top. */
+static void stamp(uint8_t *rgb, int n)
+{
+	struct vfm_image im = {.width = W, .height = H, .rgb = rgb};
+
+	for (int b = 0; b < 8; b++)
+		vfm_image_fill(&im, b * 16, 0, 16, 16, n >> b & 1 ? 0xFFFFFF : 0);
+}
+
+static int read_stamp(const uint8_t *luma)
+{
+	int n = 0;
+
+	for (int b = 0; b < 8; b++)
+		n |= (luma[8 * W + b * 16 + 8] > 128) << b;
+	return n;
+}
+
+static char *write_stamped(const char *name, int n, const char *codec)
+{
+	struct vfm_video_out_opts o = {.width = W, .height = H, .fps_num = 30000, .fps_den = 1001, .codec = codec, .crf = 20};
+	char *path = in_dir(name);
+	uint8_t rgb[W * H * 3];
+	struct vfm_video_out *out;
+	struct vfm_err err = {0};
+
+	if (vfm_video_out_open(&out, path, &o, &err) < 0)
+		fail_msg("%s", err.msg);
+	for (int i = 0; i < n; i++) {
+		draw(rgb, 0, i, 0);
+		stamp(rgb, i);
+		assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
+	}
+	if (vfm_video_out_close(out, &err) < 0)
+		fail_msg("%s", err.msg);
+	return path;
+}
+
+static void test_round_trip(void **state)
+{
+	static const char *const names[] = {"a.mp4", "a.mov", "a.mkv", "a.gif"};
+
+	(void)state;
+	for (size_t k = 0; k < 4; k++) {
+		char *path = write_stamped(names[k], 40, NULL);
+		struct vfm_probe p;
+		struct vfm_err err = {0};
+
+		if (vfm_probe_file(&p, path, NULL, false, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(p.frames, 40);
+		assert_int_equal(p.info.width, W);
+		assert_int_equal(p.info.height, H);
+		assert_int_equal(p.decode_errors, 0);
+		assert_false(p.info.image || p.vfr || p.bad_times);
+		if (k < 3) {
+			assert_int_equal(p.fps_num, 30000);
+			assert_int_equal(p.fps_den, 1001);
+			assert_true(fabs(p.duration_s - 40 * 1001 / 30000.0) < 0.002);
+		}
+		free(path);
+	}
+	assert_int_equal(files_in_dir(), 4);
+}
+
+static void check_frame(struct vfm_video *v, int want)
+{
+	uint8_t luma[W * H];
+	struct vfm_err err = {0};
+	struct vfm_frame f;
+
+	if (vfm_video_next(v, &f, &err) != 1)
+		fail_msg("frame %d: %s", want, err.msg);
+	assert_int_equal(f.index, want);
+	assert_int_equal(vfm_video_luma(v, W, H, VFM_FIT_STRETCH, luma, &err), 0);
+	assert_int_equal(read_stamp(luma), want);
+}
+
+static void test_seek_is_exact(void **state)
+{
+	char *path = write_stamped("a.mp4", 200, NULL);
+	static const int at[] = {150, 149, 10, 0, 199, 100, 101, 99, 5};
+	struct vfm_err err = {0};
+	struct vfm_video *v;
+	struct vfm_frame f;
+	int64_t pts[200];
+
+	(void)state;
+	assert_int_equal(vfm_video_open(&v, path, NULL, &err), 0);
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(vfm_video_next(v, &f, &err), 1);
+		pts[i] = f.pts;
+	}
+	assert_int_equal(vfm_video_next(v, &f, &err), 0);
+	for (int with_pts = 0; with_pts < 2; with_pts++)
+		for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+			assert_int_equal(vfm_video_seek(v, at[i], with_pts ? pts[at[i]] : INT64_MIN, &err), 0);
+			check_frame(v, at[i]);
+			if (at[i] < 199)
+				check_frame(v, at[i] + 1);
+		}
+	/* A wrong timestamp does not lead to a wrong frame. */
+	assert_int_equal(vfm_video_seek(v, 60, pts[60] + 1, &err), 0);
+	check_frame(v, 60);
+	assert_int_equal(vfm_video_seek(v, 500, INT64_MIN, &err), VFM_EINPUT);
+	vfm_video_close(v);
+	free(path);
+}
+
+static void test_cut(void **state)
+{
+	char *path = write_stamped("a.mp4", 120, NULL), *out = in_dir("b.mp4");
+	struct vfm_cut_opts o = {.start = 33, .end = 77, .start_pts = INT64_MIN, .even = true, .codec = "h264", .crf = 18};
+	struct vfm_cut_result r;
+	struct vfm_err err = {0};
+	struct vfm_video *v;
+	struct vfm_frame f;
+
+	(void)state;
+	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), 0);
+	assert_int_equal(r.frames, 44);
+	assert_int_equal(vfm_video_open(&v, out, NULL, &err), 0);
+	for (int i = 0; i < 44; i++) {
+		uint8_t luma[W * H];
+
+		assert_int_equal(vfm_video_next(v, &f, &err), 1);
+		vfm_video_luma(v, W, H, VFM_FIT_STRETCH, luma, &err);
+		assert_int_equal(read_stamp(luma), 33 + i);
+	}
+	assert_int_equal(vfm_video_next(v, &f, &err), 0);
+	vfm_video_close(v);
+
+	o.new_fps = 10; /* 44 frames at 29.97 are 1.468 s: 15 ticks */
+	o.width = 64;
+	o.height = 64;
+	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), 0);
+	assert_int_equal(r.frames, 15);
+	assert_int_equal(r.width, 64);
+	o.max_frames = 6;
+	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), 0);
+	assert_int_equal(r.frames, 6);
+	o.max_frames = 0;
+	o.end = 500; /* more than there are: no half clip */
+	unlink(out);
+	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), VFM_EINPUT);
+	assert_int_equal(files_in_dir(), 1);
+	free(path);
+	free(out);
+}
+
+static void test_cut_size(void **state)
+{
+	struct vfm_cut_opts o = {.even = true};
+	int w, h;
+
+	(void)state;
+	vfm_cut_size(&o, 1281, 721, &w, &h);
+	assert_true(w % 2 == 0 && h % 2 == 0 && abs(w - 1281) <= 1 && abs(h - 721) <= 1);
+	o.height = 240;
+	vfm_cut_size(&o, 1920, 1080, &w, &h);
+	assert_true(w == 426 && h == 240);
+	o.width = 100;
+	vfm_cut_size(&o, 1920, 1080, &w, &h);
+	assert_true(w == 100 && h == 240);
+}
+
+static void test_written_whole_or_not(void **state)
+{
+	struct vfm_video_out_opts o = {.width = W, .height = H, .codec = "ffv1"};
+	struct rlimit limit, old;
+	char *path = in_dir("full.mkv");
+	uint8_t rgb[W * H * 3];
+	struct vfm_video_out *out;
+	struct vfm_err err = {0};
+	int rc = 0;
+
+	(void)state;
+	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
+	draw(rgb, 1, 0, 0);
+	assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
+	vfm_video_out_abort(out);
+	assert_int_equal(files_in_dir(), 0);
+
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &old);
+	limit = old;
+	limit.rlim_cur = 100000;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
+	for (int i = 0; i < 40 && rc == 0; i++) {
+		draw(rgb, 1, i * 31, 0);
+		rc = vfm_video_out_write(out, rgb, &err);
+	}
+	if (rc == 0)
+		rc = vfm_video_out_close(out, &err);
+	else
+		vfm_video_out_abort(out);
+	setrlimit(RLIMIT_FSIZE, &old);
+	assert_int_equal(rc, VFM_EENV);
+	assert_int_equal(files_in_dir(), 0);
+	free(path);
+}
+
+static void test_png(void **state)
+{
+	char *path = in_dir("x%03d.png"), *one = in_dir("y.png"), *first = in_dir("x000.png");
+	struct vfm_video_out_opts o = {.width = W, .height = H, .crf = -1};
+	uint8_t rgb[W * H * 3], back[W * H * 3];
+	struct vfm_video_out *out;
+	struct vfm_err err = {0};
+	struct vfm_video *v;
+	struct vfm_frame f;
+
+	(void)state;
+	draw(rgb, 2, 0, 0);
+	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
+	assert_int_equal(vfm_video_out_close(out, &err), 0);
+	assert_int_equal(vfm_png_write(one, rgb, W, H, &err), 0);
+	assert_int_equal(files_in_dir(), 4);
+	assert_int_equal(vfm_video_open(&v, first, NULL, &err), 0);
+	assert_true(vfm_video_info(v)->image);
+	assert_int_equal(vfm_video_next(v, &f, &err), 1);
+	assert_int_equal(vfm_video_rgb(v, W, H, VFM_FIT_STRETCH, back, &err), 0);
+	assert_memory_equal(rgb, back, sizeof(rgb));
+	assert_int_equal(vfm_video_next(v, &f, &err), 0);
+	vfm_video_close(v);
+	free(path);
+	free(one);
+	free(first);
+}
+
+/* All eight orientations by FFmpeg's matrix: where does the upper left pixel go? */
+static void test_orientation(void **state)
+{
+	/* m0, m1, m3, m4 of a display matrix; degrees; mirrored */
+	static const int cases[8][6] = {
+		{1, 0, 0, 1, 0, 0}, {0, 1, -1, 0, 90, 0}, {-1, 0, 0, -1, 180, 0}, {0, -1, 1, 0, 270, 0},
+		{-1, 0, 0, 1, 0, 1}, {0, -1, -1, 0, 90, 1}, {1, 0, 0, -1, 180, 1}, {0, 1, 1, 0, 270, 1},
+	};
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		int32_t m[9] = {cases[i][0] << 16, cases[i][1] << 16, 0, cases[i][2] << 16, cases[i][3] << 16, 0, 0, 0, 1 << 30};
+		bool mirrored;
+
+		assert_int_equal(vfm_orient_degrees(vfm_orient_of(m), &mirrored), cases[i][4]);
+		assert_int_equal(mirrored, cases[i][5]);
+	}
+}
+
+static void test_rejects(void **state)
+{
+	static const char *const names[] = {"empty.mp4", "text.mp4", "list.mp4", "none.mp4"};
+	char *list = in_dir("list.mp4"), *text = in_dir("text.mp4"), *empty = in_dir("empty.mp4");
+	struct vfm_err err = {0};
+	struct vfm_video *v;
+
+	(void)state;
+	vfm_write_file(empty, "", 0, &err);
+	vfm_write_file(text, "Once upon a time there was a text.\n", 35, &err);
+	vfm_write_file(list, "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n/etc/passwd\n#EXT-X-ENDLIST\n", 72, &err);
+	for (size_t i = 0; i < 4; i++) {
+		char *path = in_dir(names[i]);
+
+		assert_int_equal(vfm_video_open(&v, path, NULL, &err), VFM_EINPUT);
+		assert_non_null(strstr(err.msg, names[i]));
+		free(path);
+	}
+	assert_int_equal(vfm_video_open(&v, dir, NULL, &err), VFM_EINPUT);
+	assert_int_equal(vfm_video_open(&v, "/dev/zero", NULL, &err), VFM_EINPUT);
+	free(list);
+	free(text);
+	free(empty);
+}
+
+/* ---- scenes ---- */
+
+static void push(struct vfm_scene *s, const uint8_t *rgb)
+{
+	uint8_t small[VFM_SIG_W * VFM_SIG_H * 3];
+
+	vfm_image_scale(rgb, W, H, small, VFM_SIG_W, VFM_SIG_H);
+	vfm_scene_push(s, small);
+}
+
+static void blend(uint8_t *rgb, int from, int to, double share, double dx)
+{
+	uint8_t a[W * H * 3];
+
+	draw(a, from, dx, 0);
+	draw(rgb, to, dx, 0);
+	for (int i = 0; i < W * H * 3; i++)
+		rgb[i] = (uint8_t)(a[i] * (1 - share) + rgb[i] * share);
+}
+
+static void test_scenes(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new();
+	const struct vfm_cut *c;
+	uint8_t rgb[W * H * 3];
+	int64_t n;
+
+	(void)state;
+	for (int i = 0; i < 220; i++) {
+		int shot = i < 40 ? 0 : i < 90 ? 1 : 2;
+
+		draw(rgb, shot, 0.4 * i, 0);
+		if (i >= 20 && i < 22) /* a flash */
+			memset(rgb, 250, sizeof(rgb));
+		if (i >= 60 && i < 75) /* words come up */
+			for (int y = 70; y < 84; y++)
+				memset(rgb + (y * W + 20) * 3, i % 2 ? 255 : 250, 80 * 3);
+		if (i >= 130 && i < 146) /* a dissolve to shot 3 */
+			blend(rgb, 2, 3, (i - 129) / 17.0, 0.4 * i);
+		if (i >= 146)
+			draw(rgb, 3, 0.4 * i, 0);
+		if (i >= 180 && i < 200) { /* out to black, in to shot 1 */
+			double light = fabs(i - 189.5) / 10;
+
+			draw(rgb, i < 190 ? 3 : 1, 0.4 * i, 0);
+			for (int k = 0; k < W * H * 3; k++)
+				rgb[k] = (uint8_t)(rgb[k] * light);
+		}
+		if (i >= 200)
+			draw(rgb, 1, 0.4 * i, 0);
+		push(s, rgb);
+	}
+	c = vfm_scene_cuts(s, 0, true, &n);
+	assert_int_equal(n, 4);
+	assert_int_equal(c[0].frame, 40);
+	assert_int_equal(c[0].kind, VFM_CUT_HARD);
+	assert_int_equal(c[1].frame, 90);
+	assert_int_equal(c[2].kind, VFM_CUT_DISSOLVE);
+	assert_in_range(c[2].from, 127, 134);
+	assert_in_range(c[2].frame, 142, 150);
+	assert_int_equal(c[3].kind, VFM_CUT_FADE);
+	assert_in_range(c[3].from, 178, 190);
+	assert_in_range(c[3].frame, 190, 202);
+	c = vfm_scene_cuts(s, 0, false, &n);
+	for (int64_t i = 0; i < n; i++)
+		assert_int_equal(c[i].kind, VFM_CUT_HARD);
+	assert_in_range(n, 2, 3); /* the darkest place of the fade may count */
+	vfm_scene_free(s);
+}
+
+static void test_clip_rules(void **state)
+{
+	struct vfm_cut cuts[2] = {{.from = 10, .frame = 10}, {.from = 50, .frame = 60}};
+	struct vfm_clip_rule rule = {.min = 12, .max = 25};
+	struct vfm_span *s;
+
+	(void)state;
+	assert_int_equal(vfm_clips_of(100, cuts, 2, &rule, &s), 5);
+	assert_true(s[0].is_short && s[0].start == 0 && s[0].end == 10);
+	assert_true(s[1].start == 10 && s[1].end == 30 && s[2].start == 30 && s[2].end == 50);
+	assert_true(s[3].start == 60 && s[3].end == 80 && s[4].end == 100);
+	free(s);
+	rule = (struct vfm_clip_rule){.min = 12, .stride = 30};
+	assert_int_equal(vfm_clips_of(100, cuts, 2, &rule, &s), 4);
+	assert_true(s[3].start == 90 && s[3].is_short);
+	free(s);
+	rule = (struct vfm_clip_rule){.min = 20, .max = 25};
+	assert_int_equal(vfm_clips_of(30, NULL, 0, &rule, &s), 1); /* two of 15 would be too short */
+	assert_true(s[0].end - s[0].start == 25);
+	free(s);
+}
+
+/* ---- scores ---- */
+
+static struct vfm_score score_of(double speed, int black_from, int bar)
+{
+	struct vfm_video_out_opts o = {.width = W, .height = H, .fps_num = 20, .fps_den = 1, .codec = "ffv1", .crf = -1};
+	struct vfm_score_opts so = {.end = -1};
+	char *path = in_dir("s.mkv");
+	uint8_t rgb[W * H * 3];
+	struct vfm_video_out *out;
+	struct vfm_err err = {0};
+	struct vfm_score s;
+
+	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
+	for (int i = 0; i < 40; i++) {
+		draw(rgb, 0, speed * i, 0);
+		memset(rgb, 0, (size_t)bar * W * 3);
+		if (i >= black_from)
+			memset(rgb, 5, sizeof(rgb));
+		assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
+	}
+	assert_int_equal(vfm_video_out_close(out, &err), 0);
+	assert_int_equal(vfm_score_file(&s, path, &so, &err), 0);
+	free(path);
+	return s;
+}
+
+static void test_scores(void **state)
+{
+	struct vfm_score still = score_of(0, 99, 0), slow = score_of(0.5, 99, 0), fast = score_of(2, 99, 0), dark = score_of(1, 20, 24);
+
+	(void)state;
+	assert_true(still.motion == 0 && still.static_ratio == 1 && still.black_ratio == 0);
+	/* n pixels of 128 a frame, 20 frames a second, in percent a second */
+	assert_true(fabs(slow.motion - 0.5 / 128 * 20 * 100) < 1.2);
+	assert_true(fabs(fast.motion - 2.0 / 128 * 20 * 100) < 4);
+	assert_true(fast.static_ratio == 0);
+	assert_true(fabs(dark.black_ratio - 0.5) < 0.01);
+	assert_true(fabs(dark.letterbox[0] - 0.25) < 0.02 && dark.letterbox[1] == 0 && dark.letterbox[2] == 0);
+	assert_true(dark.luma < still.luma && still.luma > 0.2 && still.luma < 0.6);
+	assert_true(still.sharpness > 0 && still.colorfulness > 10 && still.flicker < 1e-6);
+}
+
+/* ---- pictures ---- */
+
+static void test_palette(void **state)
+{
+	static const uint32_t colours[5] = {0x000000, 0xFFFFFF, 0xD04020, 0x2060C0, 0x30A050};
+	uint8_t rgb[64 * 16 * 3], index[64 * 16];
+	uint32_t palette[256];
+
+	(void)state;
+	for (int i = 0; i < 64 * 16; i++)
+		for (int k = 0; k < 3; k++)
+			rgb[3 * i + k] = (uint8_t)(colours[mix((uint32_t)i) % 5] >> (16 - 8 * k));
+	vfm_palette_of(rgb, 64, 16, index, 64, palette);
+	for (int i = 0; i < 64 * 16; i++) /* few colours come back as they were */
+		assert_int_equal(palette[index[i]] & 0xFFFFFF, colours[mix((uint32_t)i) % 5]);
+}
+
+static void test_plot(void **state)
+{
+	double x[200], y[200], one_x = 3, one_y = NAN;
+	struct vfm_series s[] = {{.name = "loss", .x = x, .y = y, .n = 200, .faint = true}, {.name = "b", .x = &one_x, .y = &one_y, .n = 1}};
+	struct vfm_plot p = {.title = "t", .x_label = "step", .y_label = "loss", .series = s, .n_series = 2};
+	char *path = in_dir("p.png");
+	struct vfm_err err = {0};
+	struct vfm_video *v;
+
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		x[i] = i * 1e5;
+		y[i] = i == 50 ? INFINITY : i == 51 ? -1 : exp(-i / 30.0);
+	}
+	for (int log_y = 0; log_y < 2; log_y++) {
+		p.log_y = log_y;
+		assert_int_equal(vfm_plot_png(&p, path, &err), 0);
+		assert_int_equal(vfm_video_open(&v, path, NULL, &err), 0);
+		assert_int_equal(vfm_video_info(v)->width, 900);
+		assert_int_equal(vfm_video_info(v)->height, 500);
+		vfm_video_close(v);
+	}
+	p.n_series = 0; /* nothing to draw is a chart too */
+	assert_int_equal(vfm_plot_png(&p, path, &err), 0);
+	p.width = 10;
+	assert_int_equal(vfm_plot_png(&p, path, &err), VFM_EUSAGE);
+	free(path);
+}
+
+static void test_canvas_is_clipped(void **state)
+{
+	struct vfm_image im;
+	uint8_t src[4 * 4 * 3] = {0};
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(vfm_image_init(&im, 20, 10, 0x102030, &err), 0);
+	vfm_image_fill(&im, -5, -5, 100, 100, 0xFFFFFF);
+	vfm_image_blit(&im, -2, 8, src, 4, 4);
+	vfm_image_line(&im, -50, -50, 90, 90, 3, 0xFF0000);
+	vfm_image_line(&im, NAN, 0, 1, 1, 1, 0);
+	vfm_image_text(&im, 15, 5, 3, 0, "\xC3\xBC g\xFF");
+	vfm_image_text_up(&im, 15, 5, 3, 0, "g");
+	assert_int_equal(vfm_text_width("a\xC3\xBC", 2), 24);
+	assert_int_equal(im.rgb[(8 * 20 + 1) * 3], 0);
+	vfm_image_release(&im);
+	assert_int_equal(vfm_image_init(&im, 1 << 20, 1 << 20, 0, &err), VFM_EUSAGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_seek_is_exact, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
+		cmocka_unit_test(test_cut_size),
+		cmocka_unit_test_setup_teardown(test_written_whole_or_not, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_png, setup, teardown),
+		cmocka_unit_test(test_orientation),
+		cmocka_unit_test_setup_teardown(test_rejects, setup, teardown),
+		cmocka_unit_test(test_scenes),
+		cmocka_unit_test(test_clip_rules),
+		cmocka_unit_test_setup_teardown(test_scores, setup, teardown),
+		cmocka_unit_test(test_palette),
+		cmocka_unit_test_setup_teardown(test_plot, setup, teardown),
+		cmocka_unit_test(test_canvas_is_clipped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,305 @@
+/* The loop of a stage: order, counts, failures, parts, what was done before. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/stage.h"
+
+static char dir[64];
+
+static char *in_dir(const char *name)
+{
+	return vfm_strfmt("%s/%s", dir, name);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	vfm_log_set_quiet(true);
+	strcpy(dir, "/tmp/vfm-stage.XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return vfm_rm_rf(dir, NULL);
+}
+
+static char *write_text(const char *name, const char *text)
+{
+	char *path = in_dir(name);
+
+	assert_int_equal(vfm_write_file(path, text, strlen(text), NULL), 0);
+	return path;
+}
+
+/* Doubles "n"; fails on 7, drops 9, waits a little so that threads overtake each other. */
+static int work(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	json_int_t n = json_integer_value(json_object_get(rec, "n"));
+
+	(void)out, (void)worker;
+	if (ctx)
+		__atomic_add_fetch((int *)ctx, 1, __ATOMIC_SEQ_CST);
+	usleep((useconds_t)(n % 5 * 300));
+	if (n == 7)
+		return vfm_fail(err, VFM_EINPUT, "seven");
+	if (n == 9)
+		vfm_stage_drop(rec, "work", "%d is too much", 9);
+	json_object_set_new(rec, "twice", json_integer(2 * n));
+	return 0;
+}
+
+/* n records of each. */
+static int spread(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	json_int_t n = json_integer_value(json_object_get(rec, "n"));
+
+	(void)ctx, (void)worker, (void)err;
+	if (ctx)
+		__atomic_add_fetch((int *)ctx, 1, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < n; i++)
+		vfm_stage_emit(out, json_pack("{s:o,s:s,s:I}", "id", json_sprintf("%s-%d", vfm_rec_str(rec, "id", ""), i), "parent",
+						vfm_rec_str(rec, "id", ""), "siblings", n));
+	return 0;
+}
+
+static char *run(struct vfm_stage s, const char *input, int want_rc, struct vfm_stage_counts *c)
+{
+	char *path = in_dir("out.jsonl"), *data, *files[1] = {(char *)(uintptr_t)input};
+	struct vfm_err err = {0};
+	size_t len;
+
+	s.n_files = 1;
+	s.files = files;
+	s.out = fopen(path, "w");
+	assert_non_null(s.out);
+	assert_int_equal(vfm_stage_run(&s, c, &err), want_rc);
+	fclose(s.out);
+	assert_int_equal(vfm_read_file(path, 1 << 24, &data, &len, &err), 0);
+	free(path);
+	return data;
+}
+
+static char *numbers(int n)
+{
+	struct vfm_buf b = {0};
+	char *path;
+
+	for (int i = 0; i < n; i++)
+		vfm_buf_addf(&b, "{\"id\":\"r%d\",\"n\":%d,\"other\":[1,{\"x\":null}]}\n", i, i);
+	path = write_text("in.jsonl", b.data);
+	vfm_buf_release(&b);
+	return path;
+}
+
+static void test_order_and_counts(void **state)
+{
+	char *input = numbers(100), *one, *many;
+	struct vfm_stage_counts c;
+
+	(void)state;
+	one = run((struct vfm_stage){.name = "work", .fn = work}, input, VFM_EINPUT, &c);
+	assert_int_equal(c.in, 100);
+	assert_int_equal(c.out, 98);
+	assert_int_equal(c.dropped, 1);
+	assert_int_equal(c.failed, 1);
+	assert_int_equal(c.written, 100);
+	many = run((struct vfm_stage){.name = "work", .fn = work, .opts = {.jobs = 7}}, input, VFM_EINPUT, &c);
+	assert_int_equal(c.in, c.out + c.dropped + c.failed);
+	assert_string_equal(one, many);
+	assert_non_null(strstr(one, "{\"v\":1,\"id\":\"r3\",\"n\":3,\"other\":[1,{\"x\":null}],\"twice\":6}\n"));
+	assert_non_null(strstr(one, "\"error\":\"seven\"}"));
+	assert_non_null(strstr(one, "\"drop\":\"work: 9 is too much\""));
+	free(one);
+	free(many);
+	free(input);
+}
+
+static void test_what_is_out_passes(void **state)
+{
+	char *input = write_text("in.jsonl", "{\"v\":1,\"id\":\"a\",\"error\":\"before\"}\n\nnonsense\n[1]\n{\"id\":\"b\",\"drop\":\"x: y\"}\n"
+					     "{\"v\":2,\"id\":\"c\"}\n{\"v\":1,\"id\":\"d\",\"n\":1}");
+	struct vfm_stage_counts c;
+	int calls = 0;
+	char *text = run((struct vfm_stage){.name = "work", .fn = work, .ctx = &calls, .opts = {.jobs = 3}}, input, VFM_EINPUT, &c);
+
+	(void)state;
+	assert_int_equal(calls, 1);
+	assert_int_equal(c.in, 6);
+	assert_int_equal(c.out, 1);
+	assert_int_equal(c.dropped, 1);
+	assert_int_equal(c.failed, 4);
+	assert_int_equal(c.failed_here, 3);
+	assert_true(strstr(text, "{\"v\":1,\"id\":\"a\",\"error\":\"before\"}\n") == text);
+	assert_non_null(strstr(text, ":3: "));
+	free(text);
+	free(input);
+}
+
+static int keep(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)rec, (void)out, (void)ctx, (void)worker, (void)err;
+	return 0;
+}
+
+/* Two stages in a row under the same part do one N-th, and all parts together do everything once. */
+static void test_parts(void **state)
+{
+	char *input = numbers(60), seen[60] = {0};
+	int total = 0;
+
+	(void)state;
+	for (int part = 0; part < 3; part++) {
+		char *opt = vfm_strfmt("%d/3", part), *first, *second, *middle;
+		struct vfm_stage s = {.name = "keep", .fn = keep, .opts = {.part = opt}};
+		struct vfm_stage_counts a, b;
+
+		first = run(s, input, 0, &a);
+		middle = write_text("middle.jsonl", first);
+		second = run(s, middle, 0, &b);
+		assert_string_equal(first, second);
+		assert_int_equal(a.in, b.in);
+		assert_int_equal(a.in + a.other_parts, 60);
+		assert_int_equal(b.other_parts, 0);
+		assert_in_range(a.in, 8, 34); /* even, roughly */
+		for (const char *p = first; (p = strstr(p, "\"n\":")); p++)
+			seen[atoi(p + 4)]++;
+		total += (int)a.in;
+		free(first);
+		free(second);
+		free(middle);
+		free(opt);
+	}
+	assert_int_equal(total, 60);
+	for (int i = 0; i < 60; i++)
+		assert_int_equal(seen[i], 1);
+	free(input);
+}
+
+static void test_done(void **state)
+{
+	char *input = write_text("in.jsonl", "{\"id\":\"a\",\"n\":2}\n{\"id\":\"b\",\"n\":3}\n{\"id\":\"c\",\"n\":1}\n");
+	/* a is whole, of b one of three is missing, c failed, and the end is torn. */
+	char *done = write_text("done.jsonl", "{\"v\":1,\"id\":\"a-0\",\"parent\":\"a\",\"siblings\":2,\"mark\":1}\n"
+					      "{\"v\":1,\"id\":\"a-1\",\"parent\":\"a\",\"siblings\":2}\n"
+					      "{\"v\":1,\"id\":\"b-0\",\"parent\":\"b\",\"siblings\":3}\n"
+					      "{\"v\":1,\"id\":\"b-1\",\"parent\":\"b\",\"siblings\":3}\n"
+					      "{\"v\":1,\"id\":\"c\",\"error\":\"no\"}\n{\"v\":1,\"id\":\"c-0\",\"pare");
+	int calls = 0;
+	struct vfm_stage s = {.name = "spread", .fn = spread, .ctx = &calls, .one_to_many = true, .opts = {.done = done, .jobs = 2}};
+	struct vfm_stage_counts c;
+	char *text = run(s, input, 0, &c);
+
+	(void)state;
+	assert_int_equal(calls, 2);
+	assert_int_equal(c.copied, 1);
+	assert_int_equal(c.in, 3);
+	assert_int_equal(c.out, 3);
+	assert_int_equal(c.written, 6);
+	assert_non_null(strstr(text, "\"mark\":1}"));
+	assert_true(text == strstr(text, "{\"v\":1,\"id\":\"a-0\""));
+	free(text);
+	free(done);
+	free(input);
+}
+
+static int stop(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)out, (void)ctx, (void)worker;
+	if (json_integer_value(json_object_get(rec, "n")) == 20)
+		return vfm_fail(err, VFM_EENV, "no space");
+	return 0;
+}
+
+static void test_environment_stops(void **state)
+{
+	char *input = numbers(100), *text;
+	struct vfm_stage_counts c;
+
+	(void)state;
+	for (int jobs = 1; jobs <= 4; jobs += 3) {
+		text = run((struct vfm_stage){.name = "stop", .fn = stop, .opts = {.jobs = jobs}}, input, VFM_EENV, &c);
+		assert_int_equal(c.written, 20); /* all before it, nothing after it */
+		free(text);
+	}
+	free(input);
+}
+
+static void test_part_text(void **state)
+{
+	static const char *const bad[] = {"", "1", "3/3", "-1/3", "1/0", "a/b", "1/2/3", "1 /2", "1/2 "};
+	int64_t i, n;
+
+	(void)state;
+	assert_int_equal(vfm_part_parse("2/5", &i, &n, NULL), 0);
+	assert_int_equal(i, 2);
+	assert_int_equal(n, 5);
+	for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++)
+		assert_int_equal(vfm_part_parse(bad[k], &i, &n, NULL), VFM_EUSAGE);
+	setenv("SLURM_ARRAY_TASK_ID", "7", 1);
+	setenv("SLURM_ARRAY_TASK_COUNT", "4", 1);
+	setenv("SLURM_ARRAY_TASK_MIN", "1", 1);
+	setenv("SLURM_ARRAY_TASK_STEP", "2", 1);
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(i, 3);
+	assert_int_equal(n, 4);
+	setenv("SLURM_ARRAY_TASK_ID", "8", 1);
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), VFM_EUSAGE);
+	unsetenv("SLURM_ARRAY_TASK_ID");
+	setenv("SLURM_PROCID", "1", 1);
+	setenv("SLURM_NTASKS", "2", 1);
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(i, 1);
+	assert_int_equal(n, 2);
+	setenv("SLURM_JOB_ID", "5", 1); /* the body of a batch job is not a task */
+	assert_int_equal(vfm_part_parse(NULL, &i, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	unsetenv("SLURM_JOB_ID");
+	unsetenv("SLURM_PROCID");
+}
+
+static void test_numbers_of_records(void **state)
+{
+	static const char text[] = "{\"width\":3,\"score\":{\"motion\":0.5,\"no\":null},\"a\":{\"b\":{\"c\":7}}}";
+	json_t *rec = vfm_json_parse(text, strlen(text), "x", NULL);
+	double x;
+
+	(void)state;
+	assert_non_null(rec);
+	assert_true(vfm_rec_num(rec, "width", &x) && x == 3);
+	assert_true(vfm_rec_num(rec, "motion", &x) && x == 0.5);
+	assert_true(vfm_rec_num(rec, "score.motion", &x) && x == 0.5);
+	assert_true(vfm_rec_num(rec, "a.b.c", &x) && x == 7);
+	assert_false(vfm_rec_num(rec, "no", &x));
+	assert_false(vfm_rec_num(rec, "a.b", &x));
+	assert_false(vfm_rec_num(rec, "a.b.c.d", &x));
+	json_decref(rec);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_order_and_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_what_is_out_passes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_done, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_environment_stops, setup, teardown),
+		cmocka_unit_test(test_part_text),
+		cmocka_unit_test(test_numbers_of_records),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
