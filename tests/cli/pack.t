@@ -1,0 +1,79 @@
+#!/bin/bash
+# vfm-pack and vfm-bench loader on a small dataset.
+. "${0%/*}/lib.sh"
+
+{ vfm-curate synth -n 12 --seed 1 -d v >s.jsonl && vfm-curate encode --text bytes:64 -d lat <s.jsonl >e.jsonl &&
+	vfm-curate shard -d data <e.jsonl >h.jsonl &&
+	vfm-curate encode --text bytes:32 -d lat32 <s.jsonl | vfm-curate shard -d data32 >/dev/null; } 2>log ||
+	skip_all "the dataset cannot be made: $(tail -1 log)"
+tokens=$(head -1 e.jsonl | jq '.latent.shape | .[1] * .[2] * .[3] / 4')
+
+run bash -c "vfm-pack -c $((3 * tokens)) -b 2 --seed 5 data >plan.jsonl"
+rc_is 0 "packs"
+is "$(head -1 plan.jsonl | jq -c '[.context, .batch, .steps, .text_dim, .sets[0].records]')" \
+	"[$((3 * tokens)),2,2,64,12]" "the header says what was asked"
+is "$(tail -n +2 plan.jsonl | jq -c '.samples[] | .[2]' | sort -n | tr '\n' ' ')" "0 1 2 3 4 5 6 7 8 9 10 11 " \
+	"every sample once"
+is "$(tail -n +2 plan.jsonl | jq -c '[.step, .pack, .tokens]' | tr '\n' ' ')" \
+	"[0,0,$((3 * tokens))] [0,1,$((3 * tokens))] [1,0,$((3 * tokens))] [1,1,$((3 * tokens))] " "in steps of full packs"
+like "$err" 'fill 100.00%' "the fill is reported"
+is "$(head -1 plan.jsonl | jq -r .sets[0].index_sha256)" "$(sha256sum <data/index.vfmi | cut -d' ' -f1)" "sha256 of the index"
+
+vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 data >again.jsonl
+ok "the same seed, the same manifest" cmp plan.jsonl again.jsonl
+vfm-pack -q -c $((3 * tokens)) -b 2 --seed 6 data >other.jsonl
+not_ok "another seed, another manifest" cmp -s plan.jsonl other.jsonl
+vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
+is "$(head -c 8 plan.bin)" VFMMANI1 "binary"
+ok "reads through jsonl" vfm-pack --check plan.jsonl
+ok "reads through binary" vfm-pack --check plan.bin
+
+run vfm-bench loader -r 1 -o jsonl plan.jsonl
+rc_is 0 "the loader reads it"
+is "$(jq -c '[.packs, .kind]' <<<"$out")" '[4,"measured"]' "all of it"
+run vfm-bench loader -r 1 -o csv plan.bin
+rc_is 0 "and the binary one"
+mkdir plans
+vfm-pack -q data >plans/p.jsonl
+ok "a manifest in another folder finds its data" vfm-bench loader -q -r 1 plans/p.jsonl
+
+vfm-pack -q --steps 9 -b 2 --blend a=3:data --blend b=1:data >blend.jsonl
+is "$(head -1 blend.jsonl | jq -c '[.steps, .sets[].weight]')" '[9,0.75,0.25]' "weights are shares"
+is "$(tail -n +2 blend.jsonl | jq .step | uniq -c | tr -s ' \n' ' ')" \
+	" 2 0 2 1 2 2 2 3 2 4 2 5 2 6 2 7 2 8 " "--steps is obeyed"
+
+# bad ARGUMENTS... MESSAGE
+bad() {
+	local want=${*: -1}
+	run vfm-pack "${@:1:$#-1}"
+	rc_is 2 "refused: ${*:1:$#-1}"
+	like "$err" "$want" "and says why"
+	is "$(wc -l <"$SCRATCH/io/err")" 1 "in one line"
+	is "$out" "" "nothing on stdout"
+}
+bad "a folder is missing"
+bad nowhere "nowhere"
+bad -c $((tokens - 1)) data "12 of 12 samples are longer than the context"
+bad -c $((tokens - 1)) --long drop data "no usable samples"
+bad --patch 1x5x5 data "12 of 12 samples are not divisible by the patch"
+bad data data32 "texts of width"
+bad --blend a=0:data "weight must be > 0"
+bad --blend a:data "expected NAME=WEIGHT:DIR"
+bad --algo best data "expected ffd\|lpfhp\|none"
+bad --epochs 1 --steps 1 data "not both"
+bad --last drop -b 1000 data "less than one step"
+printf garbage >garbage
+bad --check garbage "not a manifest"
+head -c -9 plan.jsonl >short
+bad --check short "truncated"
+mkdir broken && head -c 200 data/index.vfmi >broken/index.vfmi
+bad broken "broken"
+
+run bash -c 'vfm-pack data >/dev/full'
+rc_is 3 "a full disk is noticed"
+vfm-curate encode --text bytes:64 -d lat2 <s.jsonl 2>/dev/null | head -5 | vfm-curate shard -d other >/dev/null 2>&1
+cp other/* data/
+run vfm-bench loader -r 1 plan.jsonl
+rc_is 2 "a dataset that has changed is refused"
+like "$err" "pack again" "with advice"
+done_testing
