@@ -24,10 +24,10 @@ struct vfm_energon {
 
 static const char schema[] =
 	"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-	"CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
-	"sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER);"
-	"CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
-	"content_byte_offset INTEGER, content_byte_size INTEGER);"
+	"CREATE TABLE samples ( tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
+	"sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER );"
+	"CREATE TABLE sample_parts ( tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
+	"content_byte_offset INTEGER, content_byte_size INTEGER );"
 	"BEGIN;";
 static const char indexes[] =
 	"CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);"

@@ -1,0 +1,95 @@
+#!/bin/bash
+# vfm-curate encode: latents and text embeddings of clips, ranges of files and images; what fails says why.
+. "${0%/*}/lib.sh"
+
+vfm-curate synth -q -n 4 -d syn >syn.jsonl
+run vfm-curate encode -d enc syn.jsonl
+rc_is 0 "encodes clips"
+printf '%s\n' "$out" >enc.jsonl
+is "$(jq -c '.latent | [.shape, .tokenizer, .frames, .width, .height, .fps == 8]' enc.jsonl | sort -u)" \
+	'[[16,4,12,12],"wavelet:16",16,96,96,true]' "latents: shape, tokenizer, frames"
+is "$(jq -c '.text | [.shape, .embedder]' enc.jsonl | sort -u)" '[[5,1024],"bytes:1024"]' "text: shape, embedder"
+is "$(jq -c 'del(.latent, .text)' enc.jsonl)" "$(jq -c . syn.jsonl)" "other keys stay"
+
+# header FILE: the dictionary of an npy file
+header() { head -c 128 "$1" | tail -c 118 | tr -d '\n' | sed 's/ *$//'; }
+id=$(jq -r .id enc.jsonl | head -1)
+is "$(header "enc/$id.latent.npy")" "{'descr': '<f2', 'fortran_order': False, 'shape': (16, 4, 12, 12), }" "latents: npy header"
+is "$(stat -c %s "enc/$id.latent.npy")" $((128 + 16 * 4 * 12 * 12 * 2)) "latents: npy size"
+is "$(header "enc/$id.text.npy")" "{'descr': '<f2', 'fortran_order': False, 'shape': (5, 1024), }" "text: npy header"
+run vfm-curate encode -j 2 -d enc2 syn.jsonl
+is "$(cd enc && sha256sum ./*)" "$(cd enc2 && sha256sum ./*)" "the same bytes with -j 2"
+
+run vfm-curate encode -d e3 --tokenizer wavelet:768 --text bytes:8 --size 64x32 --frames 6 syn.jsonl
+is "$(jq -c '[.latent.shape, .latent.frames, .text.shape]' <<<"$out" | sort -u)" '[[768,2,4,8],6,[5,8]]' \
+	"--tokenizer, --text, --size, --frames"
+run vfm-curate encode -d e4 --fps 4 syn.jsonl
+is "$(jq -c '[.latent.shape[1], .latent.frames, .latent.fps == 4]' <<<"$out" | sort -u)" '[2,8,true]' "--fps 4 of 8: every other frame"
+run vfm-curate encode -d e5 --fps 16 --frames 20 syn.jsonl
+is "$(jq -c '[.latent.shape[1], .latent.frames]' <<<"$out" | sort -u)" '[5,20]' "--fps 16 of 8: frames stand twice"
+
+# A range of a file is the same as that range cut out: frames 4 to 11 of 16.
+jq -c '. + {start_frame: 4, end_frame: 12}' syn.jsonl >range.jsonl
+run vfm-curate encode -d e6 range.jsonl
+is "$(jq -c '[.latent.shape[1], .latent.frames]' <<<"$out" | sort -u)" '[2,8]' "start_frame and end_frame"
+# [16, 4, 12, 12] and [16, 2, 12, 12] halves: time 1 and 2 of the whole file are the range
+same=yes
+for c in 0 7 15; do
+	a=$(tail -c +$((129 + (c * 4 + 1) * 288)) "enc/$id.latent.npy" | head -c 576 | sha256sum)
+	b=$(tail -c +$((129 + c * 2 * 288)) "e6/$id.latent.npy" | head -c 576 | sha256sum)
+	[ "$a" = "$b" ] || same="channel $c differs"
+done
+is "$same" yes "the latents of the range are those of the same frames"
+
+run vfm-curate encode -d e7 <<<"$(head -1 syn.jsonl | jq -c 'del(.caption)')"
+is "$(jq -c .text.shape <<<"$out")" "[1,1024]" "without a caption: one row"
+like "$err" "1 records have no caption" "and a word about it"
+
+# Records that fail, and those that come as failures.
+cat >bad.jsonl <<EOF
+{"v":1,"id":"gone","src":"no/such.mp4","kind":"video"}
+{"v":1,"id":"a.b","src":"syn/000000.mp4","kind":"video"}
+{"v":1,"id":"../x","src":"syn/000000.mp4","kind":"video"}
+{"v":1,"src":"syn/000000.mp4","kind":"video"}
+{"v":1,"id":"late","src":"syn/000000.mp4","kind":"video","start_frame":99}
+{"v":1,"id":"err","error":"before"}
+{"v":1,"id":"drop","drop":"x: y"}
+$(head -1 syn.jsonl)
+EOF
+run vfm-curate encode -d e8 bad.jsonl
+rc_is 1 "bad records: status 1"
+is "$(jq -r '.error // .drop // "ok" | .[0:22]' <<<"$out" | sed 's/no\/such.*//' | sed -n '2p;6,8p')" "the id 'a.b' cannot be
+before
+x: y
+ok" "each says why, others pass"
+is "$(jq -r 'select(.error) | .id' <<<"$out" | wc -l)" 6 "six failed"
+is "$(find e8 -type f | wc -l)" 2 "files of the good one alone"
+like "$err" "8 in = 1 out \+ 1 dropped \+ 6 failed" "the counts add up"
+
+for bad in "" "-d x --tokenizer vae" "-d x --tokenizer wavelet:0" "-d x --text bytes:0" "-d x --size 100x96" "-d x --frames -1"; do
+	# shellcheck disable=SC2086 # words
+	run vfm-curate encode $bad syn.jsonl
+	rc_is 2 "usage: $bad"
+done
+if [ -w /dev/full ] && (ulimit -f 4) 2>/dev/null; then
+	run bash -c 'trap "" XFSZ; ulimit -f 4; vfm-curate encode -d full syn.jsonl'
+	rc_is 3 "no space: status 3"
+	is "$(find full -type f | wc -l)" 0 "no space: nothing is left"
+else
+	skip 2 "no file size limits here"
+fi
+
+if [ -d "$MEDIA" ]; then
+	vfm-curate probe -q "$MEDIA/clips" "$MEDIA/broken" >media.jsonl
+	run timeout 300 vfm-curate encode -j 2 -d em --size 128x128 --frames 8 --timeout 60 media.jsonl
+	is "$((rc == 0 || rc == 1))" 1 "real and broken media: status 0 or 1"
+	is "$(jq -r 'if .error then "failed" elif .latent.shape[2:] == [16, 16] then "good" else "odd" end' <<<"$out" | sort -u | tr '\n' ' ')" \
+		"failed good " "every record has latents or an error"
+	is "$(jq -r .id <<<"$out" | wc -l)" "$(wc -l <media.jsonl)" "none is lost"
+	is "$(jq -r 'select(.src | test("/clips/")) | .error // empty' <<<"$out")" "" "no real clip fails"
+	is "$(jq -c 'select(.kind == "image" and (.error | not)) | [.latent.shape[1], .latent.frames]' <<<"$out" | sort -u)" "[1,1]" \
+		"an image is one latent frame"
+else
+	skip 5 "no test media at $MEDIA (set VFM_MEDIA)"
+fi
+done_testing

@@ -1,0 +1,30 @@
+/* Any bytes as an npy file: what is accepted must describe exactly these bytes, and writing its header
+ * again must read back the same. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/npy.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char header[VFM_NPY_HEADER_MAX];
+	struct vfm_err err;
+	struct vfm_npy n, again;
+	size_t len;
+
+	/* As a whole file; and as the head of one whose end is elsewhere, of any length. */
+	for (uint64_t total = size, i = 0; i < 2; i++, total = size + (size ? data[0] * 7919u : 0)) {
+		if (vfm_npy_parse(&n, data, size, total, "fuzz.npy", &err) < 0)
+			continue;
+		if (n.header_bytes + n.data_bytes != total || n.header_bytes > size ||
+			n.data_bytes != vfm_npy_count(&n) * vfm_npy_type_size(n.type))
+			abort();
+		len = vfm_npy_header(header, n.type, n.ndim, n.shape);
+		if (vfm_npy_parse(&again, header, len, len + n.data_bytes, "again", &err) < 0 || again.type != n.type ||
+			again.ndim != n.ndim || memcmp(again.shape, n.shape, sizeof(n.shape)) != 0)
+			abort();
+	}
+	return 0;
+}

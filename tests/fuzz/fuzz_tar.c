@@ -1,0 +1,27 @@
+/* Any bytes as a tar: members must lie within them, and the names must split without harm. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tar.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct vfm_tar_member m;
+	struct vfm_err err;
+	struct vfm_tar t;
+	const char *part;
+	uint64_t last = 0;
+
+	vfm_tar_init(&t, data, size, "fuzz.tar");
+	while (vfm_tar_next(&t, &m, &err) == 1) {
+		size_t key = vfm_tar_split_name(m.name, &part);
+
+		if (m.header_offset < last || m.data_offset > size || m.size > size - m.data_offset ||
+			vfm_tar_end_of(&m) > size || key >= sizeof(m.name) || strlen(m.name) == 0)
+			abort();
+		last = vfm_tar_end_of(&m);
+	}
+	return 0;
+}
