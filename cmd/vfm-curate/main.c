@@ -19,11 +19,11 @@ static const struct curate_stage {
 	{"clip", curate_clip, "  clip     cut each clip out to its own file"},
 	{"score", curate_score, "  score    motion, luma, sharpness, black and more"},
 	{"filter", curate_filter, "  filter   drop records outside of limits"},
-	{"sheet", curate_sheet, "  sheet    a contact sheet PNG of clips, for a person to look at"},
-	{"stats", curate_stats, "  stats    histograms of the numbers in records"},
 	{"encode", curate_encode, "  encode   clips and captions -> latents and text embeddings"},
 	{"shard", curate_shard, "  shard    latents and texts -> WebDataset tars with an index"},
 	{"verify", curate_verify, "  verify   check shards against their indexes and checksums"},
+	{"sheet", curate_sheet, "  sheet    a contact sheet PNG of clips, for a person to look at"},
+	{"stats", curate_stats, "  stats    histograms of the numbers in records"},
 	{"synth", curate_synth, "  synth    make small captioned videos of moving shapes"},
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
@@ -35,7 +35,7 @@ static int main_help(int argc, char **argv)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate",
 		.synopsis = "STAGE [OPTION ...] [FILE ...]\nSTAGE -h",
-		.summary = "curate video: probe, split, clip, score, filter and look at clips",
+		.summary = "curate video: from raw files to clips, scores, latents and shards",
 		.opts = opts,
 	};
 	struct vfm_err err = {0};
