@@ -14,8 +14,9 @@
 enum {
 	KC = 256,               /* units a chunk */
 	MC = 168,               /* rows of a block of C: a multiple of every mr */
-	NC = 384,               /* columns of a block: a multiple of every nr */
-	B_BYTES = 12 << 20,     /* packed B at a time */
+	NC = 768,               /* columns of a block: a multiple of every nr */
+	B_BYTES = 12 << 20,     /* packed B at a time … */
+	B_BYTES_PLAIN = 4 << 20, /* … where C itself can hold the sums between passes */
 };
 
 struct gemm {
@@ -26,6 +27,7 @@ struct gemm {
 	int64_t k0, k1;          /* this pass; bounds are multiples of ku KC */
 	bool first;
 	float *packed;           /* B of this pass: [panel of nr][units][nr] */
+	int64_t b_groups;        /* groups of panels that are packed together */
 	float *sums;             /* [m] or NULL: row sums of A of this pass */
 	float *partial;          /* [m][n] sums so far, NULL if they stand in C */
 	int64_t mb, nb;          /* blocks of C */
@@ -42,14 +44,21 @@ static int64_t least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+enum { B_GROUP = 8 };
+
+/* Piece i: KC units of a group of panels. */
 static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int nr = g->kern->nr;
-	int64_t units = ceil_div(g->k1 - g->k0, g->kern->ku);
+	int64_t units = ceil_div(g->k1 - g->k0, g->kern->ku), step = (int64_t)KC * g->kern->ku;
 
-	for (int64_t i = i0; i < i1; i++)
-		g->kern->pack(g->packed + i * units * nr, nr, &g->b, i * nr, least(nr, g->n - i * nr), g->k0, g->k1, NULL);
+	for (int64_t i = i0; i < i1; i++) {
+		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
+
+		g->kern->pack(g->packed + j * units * nr + c * KC * nr, nr, units * nr, &g->b, j * nr,
+			least(B_GROUP * nr, g->n - j * nr), k, least(k + step, g->k1), NULL);
+	}
 }
 
 /* Panels [*p0, *p1) of block i of `blocks`: as even as whole panels allow. */
@@ -70,6 +79,21 @@ static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, in
 		memcpy(tile + i * g->kern->nr, src + (m0 + i) * ld + n0, (size_t)nr * sizeof(*tile));
 }
 
+/* Part i of n of the next chunk of A, k on, comes into the cache while this one is multiplied. */
+static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, int64_t i, int64_t n)
+{
+	int64_t esize = g->a.bf ? 2 : 4, ks = least((int64_t)KC * g->kern->ku, g->k1 - k);
+	int64_t m0 = i0 * g->kern->mr, ms = least(i1 * g->kern->mr, g->m) - m0;
+	int64_t rows = g->a.kmajor ? ks : ms, bytes = (g->a.kmajor ? ms : ks) * esize;
+	const char *p = (const char *)g->a.p + (g->a.kmajor ? k * g->a.ld + m0 : m0 * g->a.ld + k) * esize;
+
+	if (ks <= 0)
+		return;
+	for (int64_t r = rows * i / n; r < rows * (i + 1) / n; r++)
+		for (int64_t b = 0; b < bytes; b += 64)
+			__builtin_prefetch(p + r * g->a.ld * esize + b, 0, 2);
+}
+
 static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
@@ -82,9 +106,8 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = least(k + step, g->k1), u = ceil_div(ke - k, kern->ku);
 
-		for (int64_t i = i0; i < i1; i++)
-			kern->pack(panels + (i - i0) * u * mr, (int)mr, &g->a, i * mr, least(mr, g->m - i * mr), k, ke,
-				g->sums && bj == 0 ? g->sums + i * mr : NULL);
+		kern->pack(panels, (int)mr, KC * mr + 16, &g->a, i0 * mr, least((i1 - i0) * mr, g->m - i0 * mr), k, ke,
+			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
 		for (int64_t j = j0; j < j1; j++) {
 			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
 
@@ -95,7 +118,8 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 
 				if (k == g->k0 && !g->first)
 					reload(g, tile, i * mr, j * nr, tm, tn);
-				kern->tile(u, panels + (i - i0) * u * mr, b, tile, fresh);
+				kern->tile(u, panels + (i - i0) * (KC * mr + 16), b, tile, fresh);
+				prefetch_a(g, i0, i1, ke, (j - j0) * (i1 - i0) + i - i0, (j1 - j0) * (i1 - i0));
 				if (ke == g->k1)
 					kern->epilogue(&g->epi, tile, i * mr, j * nr, tm, tn);
 			}
@@ -106,7 +130,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 static void block_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	float *scratch = vfm_cpu_scratch((size_t)(MC * NC + (MC + g->kern->mr) * KC + 64) * sizeof(float));
+	float *scratch = vfm_cpu_scratch((size_t)(MC * NC + MC * (KC + 16) + 64) * sizeof(float));
 
 	for (int64_t i = i0; i < i1; i++)
 		block(g, i % g->mb, i / g->mb, scratch);
@@ -138,7 +162,7 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
 
 	choose_blocks(g);
-	width = B_BYTES / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
+	width = (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
 	if (width < step)
 		width = step;
 	g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
@@ -165,7 +189,8 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 			g->epi.accumulate = false;
 		if (g->k1 < g->k && g->partial)
 			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
-		vfm_par_for(g->n_panels, 1, pack_b_range, g);
+		g->b_groups = ceil_div(g->n_panels, B_GROUP);
+		vfm_par_for(g->b_groups * ceil_div(g->k1 - g->k0, step), 1, pack_b_range, g);
 		vfm_par_for(g->mb * g->nb, 1, block_range, g);
 	}
 	for (int64_t i = 0; rowsum && i < g->m; i++)
@@ -209,7 +234,7 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t k = 0; k < g->k; k += step)
-			g->kern->pack(panel, (int)mr, &g->a, i * mr, least(mr, g->m - i * mr), k, least(k + step, g->k),
+			g->kern->pack(panel, (int)mr, 0, &g->a, i * mr, least(mr, g->m - i * mr), k, least(k + step, g->k),
 				g->sums + i * mr);
 }
 

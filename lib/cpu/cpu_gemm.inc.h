@@ -126,6 +126,16 @@ INLINE __m512i col_units(const void *p, int64_t ld, int64_t rows, bool two, enum
 	return _mm512_castps_si512(v_get(p, 0, rows < VW ? rows : VW, how == UNIT_WIDEN));
 }
 
+INLINE void add_sums(float *sum, const vf acc[2], int width)
+{
+	for (int g = 0; g * 16 < width; g++) {
+		int n = width - g * 16 < 16 ? width - g * 16 : 16;
+
+		v_put(sum + g * 16, 0, acc[g] + v_get(sum + g * 16, 0, n, false), n, false);
+	}
+}
+
+/* One panel from rows that are contiguous along K: 16 x 16 units are turned round at a time. */
 INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1,
 	float *sum, enum unit how)
 {
@@ -154,11 +164,11 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 		dst += units * width;
 	}
 	if (sum)
-		for (int g = 0; g * 16 < width; g++)
-			v_put(sum + g * 16, 0, acc[g] + v_get(sum + g * 16, 0, width - g * 16 < 16 ? width - g * 16 : 16, false),
-				width - g * 16 < 16 ? width - g * 16 : 16, false);
+		add_sums(sum, acc, width);
 }
 
+/* Up to COLS_K elements of K of one panel, from rows that run across K. */
+enum { COLS_K = 16 };
 INLINE void pack_cols(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1,
 	float *sum, enum unit how)
 {
@@ -169,8 +179,8 @@ INLINE void pack_cols(float *dst, int width, const struct vfm_mat *m, int64_t r0
 		const char *p = (const char *)m->p + (k * m->ld + r0) * esize;
 
 		for (int g = 0; g * 16 < width; g++) {
-			int64_t left = rows - g * 16;
-			__m512i u = left > 0 ? col_units(p + g * 16 * esize, m->ld, left, k + 1 < k1, how)
+			int64_t left = rows - g * 16, most = width - g * 16;
+			__m512i u = left > 0 ? col_units(p + g * 16 * esize, m->ld, left < most ? left : most, k + 1 < k1, how)
 					     : _mm512_setzero_si512();
 
 			_mm512_storeu_si512(dst + g * 16, u);
@@ -179,22 +189,37 @@ INLINE void pack_cols(float *dst, int width, const struct vfm_mat *m, int64_t r0
 		}
 	}
 	if (sum)
-		for (int g = 0; g * 16 < width; g++)
-			v_put(sum + g * 16, 0, acc[g] + v_get(sum + g * 16, 0, width - g * 16 < 16 ? width - g * 16 : 16, false),
-				width - g * 16 < 16 ? width - g * 16 : 16, false);
+		add_sums(sum, acc, width);
 }
 
-static void pack_f32(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1,
-	float *sum)
+INLINE void pack_as(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+	int64_t k1, float *sum, enum unit how)
 {
-	if (m->kmajor && m->bf)
-		pack_cols(dst, width, m, r0, n, k0, k1, sum, UNIT_WIDEN);
-	else if (m->kmajor)
-		pack_cols(dst, width, m, r0, n, k0, k1, sum, UNIT_F32);
-	else if (m->bf)
-		pack_rows(dst, width, m, r0, n, k0, k1, sum, UNIT_WIDEN);
+	int ku = how == UNIT_PAIR ? 2 : 1;
+
+	if (!m->kmajor) {
+		for (int64_t r = 0; r < n; r += width, dst += stride)
+			pack_rows(dst, width, m, r0 + r, n - r < width ? n - r : width, k0, k1, sum ? sum + r : NULL, how);
+		return;
+	}
+	/* A few rows at a time across all panels: that is the order in which they lie in memory.  The
+	 * last panel's spill is overwritten by what follows it only if K ascends within each panel. */
+	for (int64_t k = k0; k < k1; k += COLS_K) {
+		int64_t ke = k + COLS_K < k1 ? k + COLS_K : k1;
+		float *d = dst + (k - k0) / ku * width;
+
+		for (int64_t r = 0; r < n; r += width, d += stride)
+			pack_cols(d, width, m, r0 + r, n - r, k, ke, sum ? sum + r : NULL, how);
+	}
+}
+
+static void pack_f32(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+	int64_t k1, float *sum)
+{
+	if (m->bf)
+		pack_as(dst, width, stride, m, r0, n, k0, k1, sum, UNIT_WIDEN);
 	else
-		pack_rows(dst, width, m, r0, n, k0, k1, sum, UNIT_F32);
+		pack_as(dst, width, stride, m, r0, n, k0, k1, sum, UNIT_F32);
 }
 
 #else /* plain loops */
@@ -222,16 +247,18 @@ INLINE void pack_any(float *dst, int width, const struct vfm_mat *m, int64_t r0,
 				dst[(k - k0) * width + r] = r < rows ? elem(m, r0 + r, k, bf) : 0;
 }
 
-static void pack_f32(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1,
-	float *sum)
+static void pack_f32(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+	int64_t k1, float *sum)
 {
-	if (m->bf)
-		pack_any(dst, width, m, r0, n, k0, k1, true);
-	else
-		pack_any(dst, width, m, r0, n, k0, k1, false);
-	for (int64_t k = k0; sum && k < k1; k++, dst += width)
-		for (int r = 0; r < width; r++)
-			sum[r] += dst[r];
+	for (int64_t r = 0; r < n; r += width, dst += stride) {
+		if (m->bf)
+			pack_any(dst, width, m, r0 + r, n - r < width ? n - r : width, k0, k1, true);
+		else
+			pack_any(dst, width, m, r0 + r, n - r < width ? n - r : width, k0, k1, false);
+		for (int64_t k = 0; sum && k < k1 - k0; k++)
+			for (int i = 0; i < width; i++)
+				sum[r + i] += dst[k * width + i];
+	}
 }
 #endif
 
@@ -258,13 +285,10 @@ static void tile_bf16(int64_t units, const float *a, const float *b, float *tile
 	tile_store(c, tile);
 }
 
-static void pack_bf16(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1,
-	float *sum)
+static void pack_bf16(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+	int64_t k1, float *sum)
 {
-	if (m->kmajor)
-		pack_cols(dst, width, m, r0, n, k0, k1, sum, UNIT_PAIR);
-	else
-		pack_rows(dst, width, m, r0, n, k0, k1, sum, UNIT_PAIR);
+	pack_as(dst, width, stride, m, r0, n, k0, k1, sum, UNIT_PAIR);
 }
 #endif
 

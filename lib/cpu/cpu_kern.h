@@ -31,10 +31,11 @@ struct vfm_epi {
  * neighbouring bf16 (ku 2).  Short panels are filled with zeros. */
 struct vfm_gemm_kern {
 	int mr, nr, ku;
-	/* rows [r0, r0 + n) and elements [k0, k1) of m into a panel of `width` rows; writes up
-	 * to 16 floats past its end.  sum, if any: [width] += the sums over k. */
-	void (*pack)(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1,
-		float *sum);
+	/* rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows, `stride` floats
+	 * apart; writes up to 16 floats past the end of a panel.  sum, if any: [n rounded up to whole
+	 * panels] += the sums over k. */
+	void (*pack)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+		int64_t k1, float *sum);
 	/* tile [mr][nr] = (first ? 0 : tile) + A panel * B panel */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, bool first);
 	/* the tile's mr x nr valid part goes to row m, column n of C */
