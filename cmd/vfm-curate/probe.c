@@ -69,9 +69,10 @@ static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
 				return 1;
 			p->left_out++;
 			break;
+		case FTS_NS: /* opening it will say why */
+			return 1;
 		case FTS_DNR:
 		case FTS_ERR:
-		case FTS_NS:
 			return vfm_fail(err, VFM_EINPUT, "cannot read '%s': %s", e->fts_path, strerror(e->fts_errno));
 		default:
 			break;

@@ -70,7 +70,9 @@ static const char *key_of(const struct vfm_done *d, const json_t *rec)
 static void add(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
 {
 	const char *key = key_of(d, rec);
-	json_int_t siblings = json_integer_value(json_object_get(rec, "siblings"));
+	/* Only a stage that makes many of one looks for the others; later ones carry the number on. */
+	bool group = d->key && !strcmp(d->key, "parent") && json_object_get(rec, "parent");
+	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
 	struct entry *e;
 
 	if (!key || json_object_get(rec, "error"))

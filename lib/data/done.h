@@ -15,8 +15,8 @@
 struct vfm_done;
 
 /* Indexes a file of JSON Lines.  A record's key is its string `key` (NULL: none), else "id",
- * else "src".  Records with "error" are not finished.  Of a group of records that share
- * a key, all must be there, as many as their "siblings" says.  A torn last line (a run that
+ * else "src".  Records with "error" are not finished.  With the key "parent"
+ * all records of a parent must be there, as many as their "siblings" says.  A torn last line (a run that
  * was killed) is left out. */
 int vfm_done_open(struct vfm_done **d, const char *path, const char *key, struct vfm_err *err);
 

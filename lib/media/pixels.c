@@ -118,7 +118,8 @@ static struct SwsContext *context_for(struct vfm_pixels *p, const struct context
 	c = &p->ctx[p->next++ % N_CONTEXTS];
 	sws_freeContext(c->sws);
 	*c = *want;
-	if (want->dw == want->sw && want->dh == want->sh)
+	/* Without these the fast paths come out a level or two too dark. */
+	if (want->df != AV_PIX_FMT_GRAY8)
 		flags |= SWS_FULL_CHR_H_INT | SWS_ACCURATE_RND;
 	c->sws = sws_getContext(want->sw, want->sh, want->sf, want->dw, want->dh, want->df, flags, NULL, NULL, NULL);
 	if (c->sws)

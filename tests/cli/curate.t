@@ -1,0 +1,161 @@
+#!/bin/bash
+# The stages of vfm-curate on small media that ffmpeg makes here.
+. "${0%/*}/lib.sh"
+command -v ffmpeg >/dev/null || skip_all "no ffmpeg to make media with"
+command -v jq >/dev/null || skip_all "no jq"
+
+make_media() { # NAME ARG ...
+	local name=$1
+	shift
+	ffmpeg -nostdin -v error -y "$@" "$name" || skip_all "ffmpeg cannot make $name"
+}
+field() { # FILE NAME-PART FILTER: of the record whose src contains NAME-PART
+	jq -c --arg n "$2" "select((.src // \"\") | contains(\$n)) | $3" "$1"
+}
+last() { tail -n 1 <<<"$1"; }
+
+mkdir raw
+make_media raw/ntsc.mp4 -f lavfi -i testsrc2=s=160x120:r=30000/1001:d=2 -c:v libx264 -bf 2 -pix_fmt yuv420p
+make_media raw/wide.mp4 -f lavfi -i testsrc2=s=96x96:r=10:d=1 -vf setsar=2/1 -c:v libx264 -pix_fmt yuv420p
+ffmpeg -nostdin -v error -y -display_rotation 90 -i raw/ntsc.mp4 -c copy turned.mp4 2>/dev/null ||
+	ffmpeg -nostdin -v error -y -i raw/ntsc.mp4 -c copy -metadata:s:v:0 rotate=90 turned.mp4
+mv turned.mp4 raw/
+make_media raw/vfr.mkv -f lavfi -i testsrc2=s=96x64:r=20:d=3 -vf "select='not(mod(n\,7))+not(mod(n\,3))'" -vsync vfr -c:v libx264
+make_media raw/sound.wav -f lavfi -i sine=d=1
+mv raw/sound.wav raw/sound.mp4.m4a
+make_media raw/still.jpg -f lavfi -i testsrc2=s=120x80 -frames:v 1
+make_media raw/shots.mp4 -f lavfi -i testsrc2=s=160x120:r=25:d=2 -f lavfi -i mandelbrot=s=160x120:r=25:start_scale=0.3 \
+	-f lavfi -i smptebars=s=160x120:r=25:d=2 -filter_complex \
+	'[1]trim=duration=2,setpts=PTS-STARTPTS[m];[0][m][2]concat=n=3:v=1,format=yuv420p' -c:v libx264
+make_media raw/black.mp4 -f lavfi -i color=black:s=64x64:r=25:d=2 -c:v libx264 -pix_fmt yuv420p
+head -c 15000 raw/ntsc.mp4 >raw/torn.mp4
+: >raw/empty.mp4
+echo 'no video at all' >raw/words.mp4
+echo 'a note' >raw/README
+mkdir raw/.hidden && cp raw/still.jpg raw/.hidden
+cp raw/still.jpg "raw/ü 'quoted' \"\$(x)\"; name.jpg"
+
+# ---- probe
+run vfm-curate probe raw
+rc_is 1 "probe: some files fail, the rest goes on"
+cp "$SCRATCH/io/out" probe.jsonl
+is "$(wc -l <probe.jsonl)" 12 "probe: a record a file; hidden folders and other names are left out"
+like "$err" "1 files in folders" "probe: and it says so"
+like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed$' "probe: counts add up, on the last line"
+is "$(jq -c 'select(keys_unsorted[0] != "v")' probe.jsonl)" "" "probe: \"v\" stands first"
+is "$(field probe.jsonl ntsc.mp4 '[.kind,.codec,.width,.height,.fps,.frames,.rotation,.has_audio,.decode_errors]')" \
+	'["video","h264",160,120,"30000/1001",60,0,false,0]' "probe: facts of a plain file"
+is "$(field probe.jsonl ntsc.mp4 .id)" "\"$(sha256sum raw/ntsc.mp4 | head -c 16)\"" "probe: id from the content"
+is "$(field probe.jsonl wide.mp4 '[.width,.height,.sar]')" '[192,96,"2:1"]' "probe: pixels that are not square"
+is "$(field probe.jsonl turned.mp4 '[.width,.height,(.rotation == 90 or .rotation == 270)]')" '[120,160,true]' "probe: turned"
+is "$(field probe.jsonl vfr.mkv '[.vfr,.frames]')" "[true,$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 raw/vfr.mkv)]" \
+	"probe: variable rate"
+is "$(field probe.jsonl still.jpg '[.kind,.frames,.width]')" '["image",1,120]' "probe: an image"
+is "$(field probe.jsonl quoted '.kind')" '"image"' "probe: names with quotes and UTF-8"
+like "$(field probe.jsonl empty.mp4 .error)" 'is empty' "probe: an empty file is named"
+like "$(field probe.jsonl sound .error)" 'no video stream' "probe: sound alone is named"
+like "$(field probe.jsonl words.mp4 .error)" 'not a video' "probe: text is named"
+like "$(field probe.jsonl torn.mp4 .error)" 'moov atom not found' "probe: a torn file is named"
+find raw -maxdepth 1 -type f -name '*.mp4' -print0 | sort -z >names0
+run vfm-curate probe -q -0 -j 3 <names0
+is "$err" "" "probe -q is quiet"
+is "$(jq -r .src "$SCRATCH/io/out")" "$(tr '\0' '\n' <names0)" "probe -0 -j: names from stdin, in their order"
+run vfm-curate probe no-such-file
+rc_is 1 "probe: a missing file is a failed record"
+like "$out" '"error":"cannot open .no-such-file' "probe: and says why"
+
+# ---- split
+run vfm-curate split probe.jsonl
+rc_is 0 "split: what failed before is not its failure"
+cp "$SCRATCH/io/out" split.jsonl
+is "$(field split.jsonl shots.mp4 '[.start_frame,.end_frame]' | tr -d '\n')" '[0,50][50,100][100,150]' "split: finds both cuts"
+is "$(field split.jsonl shots.mp4 '.parent + "-" + (.start_frame|tostring) == .id')" "$(printf 'true\ntrue\ntrue')" "split: ids"
+is "$(field split.jsonl shots.mp4 '[.start_s,.end_s,.siblings]' | tail -1)" '[4,6,3]' "split: times"
+is "$(grep -c '"error"' split.jsonl)" 4 "split: failed records pass through"
+is "$(field split.jsonl still.jpg .id)" "$(field probe.jsonl still.jpg .id)" "split: images pass through"
+run vfm-curate split --detector stride --max-s 0.8 --min-s 0.5 probe.jsonl
+is "$(field "$SCRATCH/io/out" shots.mp4 '[.start_frame,.end_frame,.drop]' | tail -2 | tr -d '\n')" \
+	'[120,140,null][140,150,"split: 0.4 s is less than 0.5 s"]' "split: a stride; what is too short is dropped, not lost"
+run vfm-curate split --detector magic probe.jsonl
+rc_is 2 "split: an unknown detector is bad usage"
+run vfm-curate split split.jsonl
+rc_is 1 "split: clips cannot be split again"
+
+# ---- clip
+run vfm-curate clip -d clips --codec ffv1 -j 2 split.jsonl
+rc_is 0 "clip"
+cp "$SCRATCH/io/out" clip.jsonl
+middle=$(field clip.jsonl clips/ 'select(.origin.start_frame == 50) | .src' | tr -d '"')
+hashes() { # FILE FILTER
+	ffmpeg -nostdin -v error -i "$1" -vf "$2,scale=32:24:flags=area,format=gray" -f framemd5 - | grep -v '^#' | awk '{ print $NF }'
+}
+is "$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 "$middle")" 50 "clip: as many frames"
+ffmpeg -nostdin -v error -y -i raw/shots.mp4 -vf "select='between(n,50,99)',setpts=N/25/TB" -c:v rawvideo -pix_fmt gray want.nut
+ffmpeg -nostdin -v error -y -i "$middle" -c:v rawvideo -pix_fmt gray got.nut
+psnr=$(ffmpeg -nostdin -i want.nut -i got.nut -lavfi psnr -f null - 2>&1 | sed -n 's/.*PSNR.* min:\([0-9.]*\|inf\).*/\1/p')
+ok "clip: the very frames, by their least PSNR ($psnr)" awk -v p="$psnr" 'BEGIN { exit !(p == "inf" || p > 35) }'
+is "$(jq -c 'select(.origin) | select(.start_frame != null or .src == .origin.src)' clip.jsonl)" "" "clip: records speak of the new file"
+run vfm-curate clip -d small --size 64x48 --fps 5 --frames 6 split.jsonl
+is "$(jq -c 'select(.kind == "video" and .origin) | [.width,.height,.fps,.frames]' "$SCRATCH/io/out" | sort | uniq -c | sort -rn | head -1 | sed 's/^ *[0-9]* //')" \
+	'[64,48,"5/1",6]' "clip: size, rate and number of frames"
+is "$(field "$SCRATCH/io/out" small/ 'select(.kind == "image") | [.width,.height,.codec]' | head -1)" '[64,48,"png"]' "clip: images are scaled"
+is "$(find small -name '*.tmp*')" "" "clip: no temporary files stay"
+run vfm-curate clip split.jsonl
+rc_is 2 "clip: without a folder is bad usage"
+run vfm-curate clip -d small <<<'{"v":1,"id":"../evil","kind":"video","src":"raw/ntsc.mp4"}'
+rc_is 1 "clip: an id that leads elsewhere is refused"
+ok "clip: and nothing is written there" test ! -e evil.mp4
+
+# ---- score, filter
+run vfm-curate score -j 2 clip.jsonl
+rc_is 0 "score"
+cp "$SCRATCH/io/out" score.jsonl
+is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion]")" '[1,1,0]' \
+	"score: black and still"
+is "$(jq -c 'select(.origin.start_frame == 0 and .origin.src == "raw/shots.mp4") | [.score.motion > 0.5, .score.static_ratio < 0.5]' score.jsonl)" \
+	'[true,true]' "score: something moves"
+ok "score: a range of a file, as its clip" jq -en --argjson a "$(vfm-curate score -q split.jsonl | jq -c 'select(.start_frame == 50 and .score) | .score.luma')" \
+	--argjson b "$(jq -c 'select(.origin.start_frame == 50) | .score.luma' score.jsonl)" '$a > 0.2 and ($a - $b | fabs) < 0.002'
+run vfm-curate filter --min motion=0.5 --max score.black_ratio=0.1 score.jsonl
+cp "$SCRATCH/io/out" filter.jsonl
+rc_is 0 "filter"
+like "$(jq -r 'select(.origin.src == "raw/black.mp4") | .drop' filter.jsonl)" '^filter: motion 0 < 0.5$' "filter: names stage and reason"
+like "$(last "$err")" '13 dropped|[0-9]+ in = [0-9]+ out \+ [0-9]+ dropped \+ 4 failed' "filter: counts"
+run vfm-curate filter --min nothing=1 score.jsonl
+is "$(jq -r 'select(.error == null) | .drop' "$SCRATCH/io/out" | sort -u)" 'filter: nothing is missing' "filter: a key that is missing drops"
+run vfm-curate filter --min motion=fast score.jsonl
+rc_is 2 "filter: a limit that is no number is bad usage"
+
+# ---- sheet, stats
+run vfm-curate sheet -o sheet.png --all filter.jsonl
+rc_is 0 "sheet"
+like "$(file -b sheet.png 2>/dev/null || echo PNG)" PNG "sheet: a PNG"
+run vfm-curate sheet -o none.png /dev/null
+rc_is 1 "sheet: of nothing fails"
+ok "sheet: and leaves nothing" test ! -e none.png
+run vfm-curate stats filter.jsonl
+like "$out" 'filter: motion # < #' "stats: reasons fall together"
+run vfm-curate stats -o json filter.jsonl
+is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(wc -l <filter.jsonl),true,20]" "stats: as JSON"
+
+# ---- what all share
+for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw | vfm-curate split -q --part $i/3; done | jq -r '.id // .src' | sort >parts
+jq -r '.id // .src' split.jsonl | sort >whole
+is "$(cat parts)" "$(cat whole)" "--part: a pipe of stages; together they do everything once"
+is "$(SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a job array"
+is "$(SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a step"
+head -n 5 score.jsonl | jq -c '.score.luma = 99' >done.jsonl
+run vfm-curate score --done done.jsonl clip.jsonl
+is "$(jq -c 'select(.score.luma == 99)' "$SCRATCH/io/out" | wc -l)" "$(jq -c 'select(.error == null)' done.jsonl | wc -l)" "--done: what was finished is copied"
+is "$(jq -r '.id // .src' "$SCRATCH/io/out")" "$(jq -r '.id // .src' clip.jsonl)" "--done: and the rest is done, in order"
+run bash -c 'vfm-curate filter score.jsonl >/dev/full'
+rc_is 3 "a full disk ends a stage with status 3"
+run bash -c 'vfm-curate filter score.jsonl | head -n 1 >/dev/null; exit "${PIPESTATUS[0]}"'
+rc_is 0 "a reader that goes away is no error"
+run vfm-curate score nowhere.jsonl
+rc_is 2 "a missing list of records is bad usage"
+for i in $(seq 1 20000); do echo "{\"v\":1,\"id\":\"x$i\",\"n\":$i}"; done >many.jsonl
+run vfm-curate filter --max n=10000 -j 4 many.jsonl
+like "$(last "$err")" '20000 in = 10000 out \+ 10000 dropped \+ 0 failed' "many records, many threads"
+is "$(jq -r .n "$SCRATCH/io/out" | sort -nc 2>&1)" "" "in their order"
+done_testing
