@@ -343,7 +343,7 @@ static void test_orientation(void **state)
 
 	(void)state;
 	for (int i = 0; i < 8; i++) {
-		int32_t m[9] = {cases[i][0] << 16, cases[i][1] << 16, 0, cases[i][2] << 16, cases[i][3] << 16, 0, 0, 0, 1 << 30};
+		int32_t m[9] = {cases[i][0] * 65536, cases[i][1] * 65536, 0, cases[i][2] * 65536, cases[i][3] * 65536, 0, 0, 0, 1 << 30};
 		bool mirrored;
 
 		assert_int_equal(vfm_orient_degrees(vfm_orient_of(m), &mirrored), cases[i][4]);
@@ -354,14 +354,16 @@ static void test_orientation(void **state)
 static void test_rejects(void **state)
 {
 	static const char *const names[] = {"empty.mp4", "text.mp4", "list.mp4", "none.mp4"};
+	static const char words[] = "Once upon a time there was a text.\n";
+	static const char playlist[] = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n/etc/passwd\n#EXT-X-ENDLIST\n";
 	char *list = in_dir("list.mp4"), *text = in_dir("text.mp4"), *empty = in_dir("empty.mp4");
 	struct vfm_err err = {0};
 	struct vfm_video *v;
 
 	(void)state;
 	vfm_write_file(empty, "", 0, &err);
-	vfm_write_file(text, "Once upon a time there was a text.\n", 35, &err);
-	vfm_write_file(list, "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n/etc/passwd\n#EXT-X-ENDLIST\n", 72, &err);
+	vfm_write_file(text, words, strlen(words), &err);
+	vfm_write_file(list, playlist, strlen(playlist), &err);
 	for (size_t i = 0; i < 4; i++) {
 		char *path = in_dir(names[i]);
 
