@@ -213,8 +213,9 @@ static void print_counts(const char *title, const json_t *counts, FILE *out)
 	if (!json_object_size(counts))
 		return;
 	fprintf(out, "%s\n", title);
-	json_object_foreach ((json_t *)(uintptr_t)counts, key, v)
+	json_object_foreach ((json_t *)(uintptr_t)counts, key, v) {
 		fprintf(out, "  %8lld  %s\n", (long long)json_integer_value(v), key);
+	}
 }
 
 static void print_number(struct number *x, int bins, FILE *out)

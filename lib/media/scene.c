@@ -170,7 +170,7 @@ static int by_value(const void *a, const void *b)
 /* The median of the change around t, t itself left out. */
 static float local_change(const struct vfm_scene *s, int64_t t)
 {
-	float v[2 * AROUND];
+	float v[2 * AROUND] = {0};
 	int n = 0;
 
 	for (int64_t u = t - AROUND; u <= t + AROUND; u++)

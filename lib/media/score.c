@@ -14,6 +14,7 @@
 #define MW 128
 #define MH 96
 #define BLOCK 8
+#define N_BLOCKS ((double)(MW * MH) / (BLOCK * BLOCK))
 #define REACH 12
 #define FLAT 3.0           /* mean absolute deviation of a block below which it shows nothing */
 #define NOISE 1.5          /* mean absolute difference that noise and coding make */
@@ -126,7 +127,7 @@ static void add_pair(struct work *w, const uint8_t *then, const uint8_t *now, do
 	for (int y = 0; y + BLOCK <= MH; y += BLOCK)
 		for (int x = 0; x + BLOCK <= MW; x += BLOCK)
 			sum += block_motion(then, now, x, y);
-	w->moved += sum / ((MW / BLOCK) * (MH / BLOCK)) / seconds;
+	w->moved += sum / N_BLOCKS / seconds;
 }
 
 /* ---- a frame ---- */

@@ -89,7 +89,7 @@ static int grab_all(const struct vfm_sheet *s, struct vfm_video *v, const struct
 {
 	size_t size = (size_t)s->o.width * (size_t)s->o.height * 3;
 	int64_t claimed = vfm_video_info(v)->frames, n = clip->end >= 0 ? clip->end - clip->start : claimed - clip->start, at = 0;
-	struct vfm_frame f;
+	struct vfm_frame f = {0};
 	int rc = 1, have = 0;
 
 	if (n < 1)

@@ -8,6 +8,7 @@
 #define W VFM_SIG_W
 #define H VFM_SIG_H
 #define B VFM_SIG_BLOCK
+#define N_PIX ((float)(W * H))
 #define FLAT 2.0f      /* a block whose luma varies less (mean absolute deviation) holds nothing to match */
 #define UNEXPLAINED 0.55f
 
@@ -100,8 +101,8 @@ void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, int searc
 		chroma += abs(a->cb[i] - b->cb[i]) + abs(a->cr[i] - b->cr[i]);
 	for (int i = 0; i < VFM_SIG_HIST; i++)
 		overlap += a->hist[i] < b->hist[i] ? a->hist[i] : b->hist[i];
-	d->pixel = (float)sum / (W * H) + (float)chroma / (W * H / 4);
-	d->hist = 1 - (float)overlap / (W * H / 4);
+	d->pixel = (float)sum / N_PIX + (float)chroma / (N_PIX / 4.0f);
+	d->hist = 1 - (float)overlap / (N_PIX / 4.0f);
 	for (int y = 0; y + B <= H; y += B)
 		for (int x = 0; x + B <= W; x += B) {
 			int mean_a, mean_b;
