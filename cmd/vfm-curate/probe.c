@@ -204,7 +204,9 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	rc = vfm_sha256_file(src, hex, err);
 	if (rc == 0) {
 		hex[16] = 0;
+		json_object_del(rec, "src"); /* the id stands in front of it */
 		json_object_set_new(rec, "id", json_string(hex));
+		json_object_set_new(rec, "src", json_string(src));
 		rc = vfm_probe_file(&facts, src, &opts, p->fast, err);
 	}
 	if (rc == 0)
