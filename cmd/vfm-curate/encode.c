@@ -35,8 +35,8 @@ int curate_parse_size(const char *text, int multiple, int *width, int *height, s
 
 	if (sscanf(text, "%5dx%5d%n", width, height, &n) != 2 || text[n] || *width < multiple || *height < multiple ||
 		*width > 16384 || *height > 16384 || *width % multiple || *height % multiple)
-		return vfm_fail(err, VFM_EUSAGE, "--size: expected WIDTHxHEIGHT, multiples of %d up to 16384, got '%s'", multiple,
-			text);
+		return vfm_fail(err, VFM_EUSAGE, "--size: expected WIDTHxHEIGHT, multiples of %d up to 16384, got '%s'",
+			multiple, text);
 	return 0;
 }
 
@@ -86,14 +86,15 @@ int curate_encode(int argc, char **argv)
 		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle; multiples of 16", &size},
 		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &frames},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &e.spec.timeout_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
+			&e.spec.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis = "-d DIR [--tokenizer NAME] [--text NAME] [--size WxH] [--frames N] [--fps X] [--timeout SECONDS] "
-			VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [--tokenizer NAME] [--text NAME] [--size WxH] [--frames N] [--fps X] [--timeout "
+			    "SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};

@@ -47,7 +47,8 @@ static int run(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct vfm_e
 	end = vfm_dataset_commit(d, &stats, err);
 	if (end < 0)
 		return end;
-	vfm_info("%s: %" PRId64 " samples in %" PRId64 " shards, %" PRId64 " bytes; %" PRId64 " samples were there before",
+	vfm_info("%s: %" PRId64 " samples in %" PRId64 " shards, %" PRId64 " bytes; %" PRId64
+		 " samples were there before",
 		o->dir, stats.samples, stats.shards, stats.bytes, stats.kept);
 	return rc;
 }

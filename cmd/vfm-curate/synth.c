@@ -39,8 +39,8 @@ static int next_number(void *source, json_t **rec, struct vfm_err *err)
 
 static int write_clip(const struct synth *s, const struct vfm_synth *scene, const char *path, struct vfm_err *err)
 {
-	struct vfm_video_out_opts opts = {.width = s->width, .height = s->height, .fps_num = (int)s->fps, .fps_den = 1,
-		.crf = 10, .threads = 1};
+	struct vfm_video_out_opts opts = {
+		.width = s->width, .height = s->height, .fps_num = (int)s->fps, .fps_den = 1, .crf = 10, .threads = 1};
 	uint8_t *rgb = vfm_malloc((size_t)s->width * (size_t)s->height * 3);
 	struct vfm_video_out *out;
 	int rc = vfm_video_out_open(&out, path, &opts, err);
@@ -106,7 +106,8 @@ static int check(struct synth *s, const char *size, struct vfm_err *err)
 int curate_synth(int argc, char **argv)
 {
 	struct synth s = {.width = 96, .height = 96, .frames = 16, .fps = 8};
-	struct vfm_stage stage = {.name = "synth", .fn = synth_record, .ctx = &s, .next = next_number, .source = &s, .key = "src"};
+	struct vfm_stage stage = {
+		.name = "synth", .fn = synth_record, .ctx = &s, .next = next_number, .source = &s, .key = "src"};
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n},

@@ -40,12 +40,14 @@ int curate_verify(int argc, char **argv)
 	if (rc == VFM_OPT_DONE)
 		return vfm_cmd_exit(0, &err);
 	if (rc == 0 && n == 0)
-		rc = vfm_fail(&err, VFM_EUSAGE, "DIR is missing: a folder with " "index.vfmi");
+		rc = vfm_fail(&err, VFM_EUSAGE,
+			"DIR is missing: a folder with "
+			"index.vfmi");
 	for (int i = 1; rc == 0 && i <= n; i++)
 		rc = vfm_verify(argv[i], print_fault, NULL, &counts, &err);
 	if (rc == 0) {
-		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults", counts.shards,
-			counts.samples, counts.bytes, counts.faults);
+		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults",
+			counts.shards, counts.samples, counts.bytes, counts.faults);
 		rc = counts.faults ? VFM_EINPUT : 0;
 	}
 	return vfm_cmd_exit(rc, &err);

@@ -27,7 +27,7 @@
 #define MAX_NPY ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
 
-struct known { /* a sample that has its place */
+struct known {	     /* a sample that has its place */
 	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
 	uint32_t shard, index;
 	bool before; /* of an earlier run, and not asked for yet */
@@ -36,7 +36,7 @@ struct known { /* a sample that has its place */
 struct vfm_dataset {
 	struct vfm_dataset_opts o;
 	char *dir, *index_path;
-	int lock; /* of the folder: one run at a time */
+	int lock;	     /* of the folder: one run at a time */
 	struct known *table; /* open addressing, a power of two */
 	size_t n_known, n_slots;
 	/* the shard under way */
@@ -174,16 +174,16 @@ static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 	}
 	closedir(dir);
 	if (found && found != last + 1)
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has %u shards, the last of them %06u.tar: some are missing", d->dir, found,
-			last);
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has %u shards, the last of them %06u.tar: some are missing",
+			d->dir, found, last);
 	*n = found;
 	return 0;
 }
 
 static int remove_indexes(struct vfm_dataset *d, struct vfm_err *err)
 {
-	static const char *const names[] = {VFM_INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/index.sqlite", ".nv-meta/index.uuid",
-		".nv-meta/split.yaml"};
+	static const char *const names[] = {VFM_INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/index.sqlite",
+		".nv-meta/index.uuid", ".nv-meta/split.yaml"};
 	int rc = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -224,7 +224,8 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	TRY_OUT(lock_dir(d, err));
 	TRY_OUT(count_shards(d, &there, err));
 	if (there && !o->resume) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds %u shards already (--resume goes on behind them)", d->dir, there);
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "'%s' holds %u shards already (--resume goes on behind them)", d->dir, there);
 		goto out;
 	}
 	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
@@ -297,7 +298,8 @@ static void sample_release(struct sample *s)
 		fclose(s->media_file);
 }
 
-static int read_npy(struct vfm_buf *b, const json_t *rec, const char *what, int ndim, bool required, struct vfm_err *err)
+static int read_npy(
+	struct vfm_buf *b, const json_t *rec, const char *what, int ndim, bool required, struct vfm_err *err)
 {
 	const char *path = vfm_rec_str(json_object_get(rec, what), "path", NULL);
 	struct vfm_npy n;
@@ -337,7 +339,8 @@ static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
 	if (!src)
 		return vfm_fail(err, VFM_EINPUT, "src is missing");
 	if (json_object_get(rec, "start_frame"))
-		return vfm_fail(err, VFM_EINPUT, "the clip has no file of its own: run clip before, or leave out --with-media");
+		return vfm_fail(
+			err, VFM_EINPUT, "the clip has no file of its own: run clip before, or leave out --with-media");
 	for (const char *p = dot ? dot + 1 : ""; *p && n < 8; p++)
 		if (isalnum((unsigned char)*p))
 			s->media_part[n++] = (char)tolower((unsigned char)*p);
@@ -358,8 +361,8 @@ static uint64_t member_bytes(uint64_t n)
 	return n ? 512 + (n + 511) / 512 * 512 : 0;
 }
 
-static int add_member(struct vfm_dataset *d, const struct sample *s, const char *part, const struct vfm_buf *b,
-	struct vfm_err *err)
+static int add_member(
+	struct vfm_dataset *d, const struct sample *s, const char *part, const struct vfm_buf *b, struct vfm_err *err)
 {
 	char *name = vfm_strfmt("%s.%s", s->key, part);
 	int rc = vfm_tar_add(&d->tar, name, b->data, b->len, NULL, err);

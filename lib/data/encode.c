@@ -11,8 +11,8 @@
 #include "data/stage.h"
 #include "media/video_in.h"
 
-#define CROP 16                         /* 8 x 8 cells a block in 2 x 2 patches */
-#define MAX_LATENT ((size_t)1 << 30)    /* bytes of float32 that one record may ask for */
+#define CROP 16			     /* 8 x 8 cells a block in 2 x 2 patches */
+#define MAX_LATENT ((size_t)1 << 30) /* bytes of float32 that one record may ask for */
 
 int vfm_key_check(const char *key, struct vfm_err *err)
 {
@@ -39,8 +39,8 @@ struct enc {
 	const struct vfm_encode *e;
 	struct vfm_video *video;
 	int width, height, h, w; /* of the pictures; of the latents */
-	uint8_t *rgb;            /* [4, height, width, 3] */
-	float *latent;           /* [T, C, h, w] */
+	uint8_t *rgb;		 /* [4, height, width, 3] */
+	float *latent;		 /* [T, C, h, w] */
 	size_t latent_cap;
 	int64_t frames, latent_frames;
 };
@@ -51,11 +51,12 @@ static int flush_group(struct enc *c, int n, struct vfm_err *err)
 	size_t want = (size_t)(c->latent_frames + 1) * frame;
 
 	if (want > MAX_LATENT / sizeof(float) || c->latent_frames == UINT16_MAX)
-		return vfm_fail(err, VFM_EINPUT, "too long to be one sample (over %lld frames of %dx%d): split it, or say --frames",
+		return vfm_fail(err, VFM_EINPUT,
+			"too long to be one sample (over %lld frames of %dx%d): split it, or say --frames",
 			(long long)c->frames, c->width, c->height);
 	vfm_grow(&c->latent, &c->latent_cap, want, sizeof(float));
-	TRY(vfm_tokenizer_encode(&c->e->tokenizer, c->rgb, n, c->height, c->width,
-		c->latent + (size_t)c->latent_frames * frame, err));
+	TRY(vfm_tokenizer_encode(
+		&c->e->tokenizer, c->rgb, n, c->height, c->width, c->latent + (size_t)c->latent_frames * frame, err));
 	c->latent_frames++;
 	return 0;
 }
@@ -108,7 +109,8 @@ static int choose_size(struct enc *c, const char *src, struct vfm_err *err)
 	c->width = c->e->width ? c->e->width : info->width / CROP * CROP;
 	c->height = c->e->height ? c->e->height : info->height / CROP * CROP;
 	if (c->width < CROP || c->height < CROP)
-		return vfm_fail(err, VFM_EINPUT, "'%s' is %dx%d: smaller than %dx%d", src, info->width, info->height, CROP, CROP);
+		return vfm_fail(err, VFM_EINPUT, "'%s' is %dx%d: smaller than %dx%d", src, info->width, info->height,
+			CROP, CROP);
 	c->h = c->height / VFM_WAVELET_SPACE;
 	c->w = c->width / VFM_WAVELET_SPACE;
 	c->rgb = vfm_big_alloc((size_t)c->height * (size_t)c->width * 3 * VFM_WAVELET_TIME, "the pictures", err);
@@ -118,7 +120,8 @@ static int choose_size(struct enc *c, const char *src, struct vfm_err *err)
 /* [T, C, h, w] float -> [C, T, h, w] half, written. */
 static int save_latent(const struct enc *c, const char *path, struct vfm_err *err)
 {
-	const size_t n = (size_t)c->h * (size_t)c->w, ch = (size_t)c->e->tokenizer.channels, t = (size_t)c->latent_frames;
+	const size_t n = (size_t)c->h * (size_t)c->w, ch = (size_t)c->e->tokenizer.channels,
+		     t = (size_t)c->latent_frames;
 	const int64_t shape[4] = {(int64_t)ch, (int64_t)t, c->h, c->w};
 	uint16_t *half = vfm_big_alloc(ch * t * n * 2, "the latents", err);
 	int rc;
@@ -204,8 +207,8 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 	rc = vfm_npy_save(path, VFM_NPY_F16, 2, shape, half, err);
 	if (rc >= 0)
 		json_object_set_new(rec, "text",
-			json_pack("{s:s,s:[I,I],s:s,s:s}", "path", path, "shape", (json_int_t)shape[0], (json_int_t)shape[1],
-				"dtype", "float16", "embedder", vfm_textbytes_name(embedder)));
+			json_pack("{s:s,s:[I,I],s:s,s:s}", "path", path, "shape", (json_int_t)shape[0],
+				(json_int_t)shape[1], "dtype", "float16", "embedder", vfm_textbytes_name(embedder)));
 	free(rows);
 	free(half);
 	free(path);

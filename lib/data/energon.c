@@ -22,13 +22,12 @@ struct vfm_energon {
 	int64_t n_shards;
 };
 
-static const char schema[] =
-	"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-	"CREATE TABLE samples ( tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
-	"sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER );"
-	"CREATE TABLE sample_parts ( tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
-	"content_byte_offset INTEGER, content_byte_size INTEGER );"
-	"BEGIN;";
+static const char schema[] = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+			     "CREATE TABLE samples ( tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
+			     "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER );"
+			     "CREATE TABLE sample_parts ( tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
+			     "content_byte_offset INTEGER, content_byte_size INTEGER );"
+			     "BEGIN;";
 static const char indexes[] =
 	"CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);"
 	"CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset);"
@@ -38,7 +37,8 @@ static const char indexes[] =
 
 static int db_fail(struct vfm_energon *e, struct vfm_err *err)
 {
-	return vfm_fail(err, VFM_EENV, "cannot write '%s': %s", e->db_path, e->db ? sqlite3_errmsg(e->db) : "no memory");
+	return vfm_fail(
+		err, VFM_EENV, "cannot write '%s': %s", e->db_path, e->db ? sqlite3_errmsg(e->db) : "no memory");
 }
 
 int vfm_energon_open(struct vfm_energon **out, const char *dir, struct vfm_err *err)
@@ -55,9 +55,12 @@ int vfm_energon_open(struct vfm_energon **out, const char *dir, struct vfm_err *
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", e->db_tmp);
 		goto out;
 	}
-	if (sqlite3_open(e->db_tmp, &e->db) != SQLITE_OK || sqlite3_exec(e->db, schema, NULL, NULL, NULL) != SQLITE_OK ||
-		sqlite3_prepare_v2(e->db, "INSERT INTO samples VALUES (?,?,?,?,?)", -1, &e->sample, NULL) != SQLITE_OK ||
-		sqlite3_prepare_v2(e->db, "INSERT INTO sample_parts VALUES (?,?,?,?,?)", -1, &e->part, NULL) != SQLITE_OK) {
+	if (sqlite3_open(e->db_tmp, &e->db) != SQLITE_OK ||
+		sqlite3_exec(e->db, schema, NULL, NULL, NULL) != SQLITE_OK ||
+		sqlite3_prepare_v2(e->db, "INSERT INTO samples VALUES (?,?,?,?,?)", -1, &e->sample, NULL) !=
+			SQLITE_OK ||
+		sqlite3_prepare_v2(e->db, "INSERT INTO sample_parts VALUES (?,?,?,?,?)", -1, &e->part, NULL) !=
+			SQLITE_OK) {
 		rc = db_fail(e, err);
 		goto out;
 	}
@@ -101,8 +104,8 @@ static uint64_t *idx_of(const struct vfm_scan *s)
 }
 
 /* A row (shard, x, x, offset, bytes), where the text stands in column `text_at`, 2 or 3, and the index in the other. */
-static int insert_row(sqlite3_stmt *st, int64_t shard, const char *text, int text_at, int64_t index, int64_t c,
-	int64_t d)
+static int insert_row(
+	sqlite3_stmt *st, int64_t shard, const char *text, int text_at, int64_t index, int64_t c, int64_t d)
 {
 	sqlite3_reset(st);
 	sqlite3_bind_int64(st, 1, shard);
@@ -115,8 +118,8 @@ static int insert_row(sqlite3_stmt *st, int64_t shard, const char *text, int tex
 
 static int add_sample(struct vfm_energon *e, const struct vfm_scan_sample *s, int64_t index, struct vfm_err *err)
 {
-	int rc = insert_row(e->sample, e->n_shards, s->key, 2, index, (int64_t)s->rec.sample_offset,
-		(int64_t)s->rec.sample_bytes);
+	int rc = insert_row(
+		e->sample, e->n_shards, s->key, 2, index, (int64_t)s->rec.sample_offset, (int64_t)s->rec.sample_bytes);
 
 	if (rc == SQLITE_CONSTRAINT)
 		return vfm_fail(err, VFM_EINPUT, "the key '%s' stands twice", s->key);
@@ -163,7 +166,8 @@ static int write_texts(const struct vfm_energon *e, const char *hex, struct vfm_
 		e->counts.data ? e->counts.data : "");
 	TRY_OUT(write_meta(e, ".info.json", b.data, err));
 	vfm_buf_clear(&b);
-	vfm_buf_addf(&b, "exclude: []\nsplit_parts:\n  train:\n%s  val: []\n  test: []\n", e->split.data ? e->split.data : "");
+	vfm_buf_addf(&b, "exclude: []\nsplit_parts:\n  train:\n%s  val: []\n  test: []\n",
+		e->split.data ? e->split.data : "");
 	TRY_OUT(write_meta(e, "split.yaml", b.data, err));
 	TRY_OUT(write_meta(e, "dataset.yaml", "__module__: megatron.energon\n__class__: CrudeWebdataset\n", err));
 	snprintf(uuid, sizeof(uuid), "%.8s-%.4s-4%.3s-a%.3s-%.12s", hex, hex + 8, hex + 13, hex + 17, hex + 20);
@@ -268,8 +272,8 @@ static int check_rows(sqlite3 *db, const char *path, uint32_t shard, const struc
 		for (int k = 0; rc == 0 && k < s->samples[i].n_parts; k++) {
 			step = sqlite3_step(q);
 			if (step != SQLITE_ROW || !row_is(q, &s->samples[i], &s->samples[i].parts[k]))
-				rc = vfm_fail(err, VFM_EINPUT, "'%s' does not agree with the tar on sample %zu ('%s')", path, i,
-					s->samples[i].key);
+				rc = vfm_fail(err, VFM_EINPUT, "'%s' does not agree with the tar on sample %zu ('%s')",
+					path, i, s->samples[i].key);
 		}
 	if (rc == 0 && sqlite3_step(q) == SQLITE_ROW)
 		rc = vfm_fail(err, VFM_EINPUT, "'%s' has more samples than the tar", path);
@@ -277,8 +281,8 @@ static int check_rows(sqlite3 *db, const char *path, uint32_t shard, const struc
 	return rc;
 }
 
-int vfm_energon_check_meta(const char *dir, const char *name, uint32_t shard, const struct vfm_scan *s,
-	struct vfm_err *err)
+int vfm_energon_check_meta(
+	const char *dir, const char *name, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/.nv-meta/index.sqlite", dir);
 	sqlite3 *db = NULL;

@@ -70,9 +70,9 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
 	shards = (uint64_t)h->n_shards * sizeof(struct vfm_index_shard);
-	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_record), &records) ||
-		records > (uint64_t)1 << 62 || h->records_offset != sizeof(*h) ||
-		h->shards_offset != sizeof(*h) + records || h->file_bytes != h->shards_offset + shards)
+	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_record), &records) || records > (uint64_t)1 << 62 ||
+		h->records_offset != sizeof(*h) || h->shards_offset != sizeof(*h) + records ||
+		h->file_bytes != h->shards_offset + shards)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header contradicts itself", ix->path);
 	if (h->file_bytes != ix->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
@@ -174,12 +174,12 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 	struct vfm_index_shard s;
 
 	if (shard >= ix->h.n_shards)
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has no shard %u, only %u shards", ix->path, shard, ix->h.n_shards);
+		return vfm_fail(
+			err, VFM_EUSAGE, "'%s' has no shard %u, only %u shards", ix->path, shard, ix->h.n_shards);
 	memcpy(&s, &ix->shards[shard], sizeof(s));
 	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
-	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first ||
-		s.bytes > INT64_MAX)
+	if (!name_ok(s.name) || s.first > ix->h.n_records || s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
 	*out = s;
 	return 0;
@@ -248,8 +248,8 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
 	struct vfm_record r;
 
 	if (n >= ix->h.n_records)
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has no record %" PRIu64 ", only %" PRIu64, ix->path, n,
-			ix->h.n_records);
+		return vfm_fail(
+			err, VFM_EUSAGE, "'%s' has no record %" PRIu64 ", only %" PRIu64, ix->path, n, ix->h.n_records);
 	memcpy(&r, &ix->records[n], sizeof(r));
 	if (vfm_index_shard(ix, r.shard, &s, NULL) < 0 || s.first + r.index != n)
 		return vfm_fail(err, VFM_EINPUT, "'%s': record %" PRIu64 " is damaged", ix->path, n);
@@ -389,11 +389,12 @@ static int read_latent(struct vfm_index *ix, const struct vfm_record *r, void *d
 static int read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
 {
 	const uint16_t shape[2] = {r->text_len, r->text_dim};
-	struct payload p = {"text", r->text_offset, r->text_bytes - r->text_header, r->text_crc, r->text_header,
-		r->text_dtype};
+	struct payload p = {
+		"text", r->text_offset, r->text_bytes - r->text_header, r->text_crc, r->text_header, r->text_dtype};
 
 	if (!r->text_bytes)
-		return vfm_fail(err, VFM_EINPUT, "'%s': sample %u of shard %u has no text", ix->dir, r->index, r->shard);
+		return vfm_fail(
+			err, VFM_EINPUT, "'%s': sample %u of shard %u has no text", ix->dir, r->index, r->shard);
 	return read_npy(ix, r, &p, shape, 2, dst, err);
 }
 

@@ -79,8 +79,8 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	return 0;
 }
 
-int vfm_index_writer_commit(struct vfm_index_writer *w, const char *tokenizer, const char *embedder,
-	struct vfm_err *err)
+int vfm_index_writer_commit(
+	struct vfm_index_writer *w, const char *tokenizer, const char *embedder, struct vfm_err *err)
 {
 	struct vfm_index_header h = {
 		.magic = VFM_INDEX_MAGIC,

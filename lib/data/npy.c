@@ -132,7 +132,8 @@ static const char *take_descr(struct scan *s, struct vfm_npy *n, char *descr, si
 	if (!take_string(s, descr, cap))
 		return "descr is not a plain type";
 	for (int t = 1; t < N_TYPES; t++)
-		if (strcmp(descr, types[t].descr) == 0 || (types[t].size == 1 && strcmp(descr + 1, types[t].descr + 1) == 0 && *descr))
+		if (strcmp(descr, types[t].descr) == 0 ||
+			(types[t].size == 1 && strcmp(descr + 1, types[t].descr + 1) == 0 && *descr))
 			n->type = (enum vfm_npy_type)t;
 	if (n->type == VFM_NPY_NONE)
 		return descr[0] == '>' ? "big-endian numbers are not supported" : "an unsupported element type";
@@ -221,8 +222,7 @@ static const char *parse(struct vfm_npy *n, const uint8_t *b, size_t len, uint64
 	return why ? why : size_of(n, total);
 }
 
-int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what,
-	struct vfm_err *err)
+int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err)
 {
 	struct vfm_npy r = {0};
 	const char *why = parse(&r, buf, len, total);
@@ -238,7 +238,8 @@ size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t
 	const size_t cap = VFM_NPY_HEADER_MAX;
 	size_t n = 10;
 
-	n += (size_t)snprintf(buf + n, cap - n, "{'descr': '%s', 'fortran_order': False, 'shape': (", types[type].descr);
+	n += (size_t)snprintf(
+		buf + n, cap - n, "{'descr': '%s', 'fortran_order': False, 'shape': (", types[type].descr);
 	for (int i = 0; i < ndim; i++)
 		n += (size_t)snprintf(buf + n, cap - n, "%s%" PRId64, i ? ", " : "", shape[i]);
 	n += (size_t)snprintf(buf + n, cap - n, "%s), }", ndim == 1 ? "," : "");
@@ -268,8 +269,8 @@ int vfm_npy_load(const char *path, uint64_t max_bytes, struct vfm_npy *n, void *
 	return 0;
 }
 
-int vfm_npy_save(const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data,
-	struct vfm_err *err)
+int vfm_npy_save(
+	const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data, struct vfm_err *err)
 {
 	struct vfm_npy n = {.type = type, .ndim = ndim};
 	char header[VFM_NPY_HEADER_MAX];

@@ -34,7 +34,8 @@ static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char 
 
 /* ---- what a part says about the record ---- */
 
-static int take_npy(struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p, int ndim, struct vfm_err *err)
+static int take_npy(
+	struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p, int ndim, struct vfm_err *err)
 {
 	TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
 	if (n->ndim != ndim || (n->type != VFM_NPY_F16 && n->type != VFM_NPY_F32) || p->bytes > UINT32_MAX)
@@ -171,14 +172,16 @@ static int scan(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m,
 		size_t key_len = vfm_tar_split_name(m->name, &part);
 
 		if (m->type != '0' || !key_len)
-			return vfm_fail(err, VFM_EINPUT, "'%s': the member '%.100s' is not part of a sample", t->what, m->name);
+			return vfm_fail(
+				err, VFM_EINPUT, "'%s': the member '%.100s' is not part of a sample", t->what, m->name);
 		if (!now || strlen(now->key) != key_len || memcmp(now->key, m->name, key_len) != 0) {
 			if (now)
 				close_sample(s, now, t->data);
 			now = open_sample(s, m, key_len);
 		}
 		if (now->n_parts == MAX_PARTS)
-			return vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what, now->key, MAX_PARTS);
+			return vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what,
+				now->key, MAX_PARTS);
 		now->parts[now->n_parts++] =
 			(struct vfm_scan_part){vfm_arena_strdup(&s->arena, part), m->data_offset, m->size};
 		now->rec.sample_bytes = vfm_tar_end_of(m) - now->rec.sample_offset;

@@ -52,8 +52,8 @@ static void place(struct vfm_synth *s, const struct vfm_rng *r, int dir)
 	s->dy = directions[dir].dy * travel;
 }
 
-int vfm_synth_init(struct vfm_synth *s, int width, int height, int frames, uint64_t seed, uint64_t number,
-	struct vfm_err *err)
+int vfm_synth_init(
+	struct vfm_synth *s, int width, int height, int frames, uint64_t seed, uint64_t number, struct vfm_err *err)
 {
 	struct vfm_rng r = vfm_rng_stream(seed, number, 0, VFM_RNG_DATA);
 	int shape, color, dir;
@@ -65,8 +65,12 @@ int vfm_synth_init(struct vfm_synth *s, int width, int height, int frames, uint6
 	shape = (int)vfm_rng_below(&r, E_SHAPE, (uint64_t)COUNT(shapes));
 	color = (int)vfm_rng_below(&r, E_COLOR, (uint64_t)COUNT(colors));
 	dir = (int)vfm_rng_below(&r, E_DIRECTION, (uint64_t)COUNT(directions));
-	*s = (struct vfm_synth){.width = width, .height = height, .frames = frames, .shape = shapes[shape],
-		.color = colors[color].name, .direction = directions[dir].name};
+	*s = (struct vfm_synth){.width = width,
+		.height = height,
+		.frames = frames,
+		.shape = shapes[shape],
+		.color = colors[color].name,
+		.direction = directions[dir].name};
 	snprintf(s->caption, sizeof(s->caption), "a %s %s moves %s", s->color, s->shape, s->direction);
 	s->size = between(&r, E_SIZE, 0.30, 0.42) * (width < height ? width : height);
 	place(s, &r, dir);
@@ -94,7 +98,8 @@ static double coverage(const struct vfm_synth *s, double cx, double cy, int px, 
 
 	for (int j = 0; j < SUB; j++)
 		for (int i = 0; i < SUB; i++)
-			hits += inside(s->shape[0], (px + (i + 0.5) / SUB - cx) * scale, (py + (j + 0.5) / SUB - cy) * scale);
+			hits += inside(
+				s->shape[0], (px + (i + 0.5) / SUB - cx) * scale, (py + (j + 0.5) / SUB - cy) * scale);
 	return (double)hits / (SUB * SUB);
 }
 

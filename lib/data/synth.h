@@ -2,7 +2,8 @@
  *
  * "a red square moves left": one of 3 shapes, 4 colours and 4 directions before a dark grey background.
  * The shape is 0.30 to 0.42 of the shorter side wide, moves evenly by 0.30 to 0.45 of the side along which it
- * goes, and is wholly visible all the time.  Sizes, places, speeds and shades come from the Philox stream (seed, step = number, id 0, VFM_RNG_DATA).
+ * goes, and is wholly visible all the time.  Sizes, places, speeds and shades come from the Philox stream
+ * (seed, step = number, id 0, VFM_RNG_DATA).
  *
  * Local and thread-safe.
  */

@@ -157,8 +157,8 @@ static const char *raw_name(const struct raw *h, struct vfm_tar_member *m)
 }
 
 /* An extended header: 'x', 'g', 'L' or 'K'. */
-static const char *take_ext(struct vfm_tar *t, const struct raw *h, uint64_t size, struct vfm_tar_member *m,
-	struct ext *x)
+static const char *take_ext(
+	struct vfm_tar *t, const struct raw *h, uint64_t size, struct vfm_tar_member *m, struct ext *x)
 {
 	const char *p = (const char *)t->data + t->pos, *why = NULL;
 
@@ -307,8 +307,7 @@ out:
 	return rc;
 }
 
-int vfm_tar_begin(struct vfm_tar_writer *w, const char *name, uint64_t size, uint64_t *data_offset,
-	struct vfm_err *err)
+int vfm_tar_begin(struct vfm_tar_writer *w, const char *name, uint64_t size, uint64_t *data_offset, struct vfm_err *err)
 {
 	const uint64_t octal_max = 077777777777;
 	size_t n = strlen(name), p = 0;

@@ -35,8 +35,9 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 	if (r->sample_offset != m->sample_offset || r->sample_bytes != m->sample_bytes)
 		return "another place than the index says";
 	if (r->latent_offset != m->latent_offset || r->latent_bytes != m->latent_bytes ||
-		r->text_offset != m->text_offset || r->text_bytes != m->text_bytes || r->json_offset != m->json_offset ||
-		r->json_bytes != m->json_bytes || r->media_offset != m->media_offset || r->media_bytes != m->media_bytes)
+		r->text_offset != m->text_offset || r->text_bytes != m->text_bytes ||
+		r->json_offset != m->json_offset || r->json_bytes != m->json_bytes ||
+		r->media_offset != m->media_offset || r->media_bytes != m->media_bytes)
 		return "other parts than the index says";
 	if (r->latent_crc != m->latent_crc)
 		return "latent.npy: wrong checksum";

@@ -58,41 +58,23 @@ static int by_order(const void *a, const void *b)
  * Standard deviations of the coefficients by component and levels [lt][ly][lx]: geometric means over 34 real
  * clips of many kinds at 256 x 256 and 8 frames a second, and over synthetic ones (synth.h).  A channel is scaled to 0.7. */
 static const float deviation[3][3][4][4] = {
-	{{{2.853f, 0.375f, 0.171f, 0.077f},
-			{0.389f, 0.122f, 0.063f, 0.030f},
-			{0.183f, 0.061f, 0.034f, 0.020f},
-			{0.082f, 0.029f, 0.018f, 0.012f}},
-		{{0.480f, 0.168f, 0.082f, 0.037f},
-			{0.163f, 0.083f, 0.048f, 0.024f},
-			{0.080f, 0.044f, 0.028f, 0.016f},
+	{{{2.853f, 0.375f, 0.171f, 0.077f}, {0.389f, 0.122f, 0.063f, 0.030f}, {0.183f, 0.061f, 0.034f, 0.020f},
+		 {0.082f, 0.029f, 0.018f, 0.012f}},
+		{{0.480f, 0.168f, 0.082f, 0.037f}, {0.163f, 0.083f, 0.048f, 0.024f}, {0.080f, 0.044f, 0.028f, 0.016f},
 			{0.037f, 0.022f, 0.014f, 0.009f}},
-		{{0.241f, 0.110f, 0.064f, 0.032f},
-			{0.108f, 0.060f, 0.041f, 0.021f},
-			{0.063f, 0.036f, 0.027f, 0.016f},
+		{{0.241f, 0.110f, 0.064f, 0.032f}, {0.108f, 0.060f, 0.041f, 0.021f}, {0.063f, 0.036f, 0.027f, 0.016f},
 			{0.032f, 0.018f, 0.014f, 0.010f}}},
-	{{{1.678f, 0.194f, 0.094f, 0.049f},
-			{0.188f, 0.057f, 0.027f, 0.012f},
-			{0.087f, 0.028f, 0.014f, 0.007f},
-			{0.041f, 0.013f, 0.007f, 0.004f}},
-		{{0.271f, 0.079f, 0.039f, 0.017f},
-			{0.099f, 0.042f, 0.023f, 0.011f},
-			{0.047f, 0.024f, 0.014f, 0.007f},
+	{{{1.678f, 0.194f, 0.094f, 0.049f}, {0.188f, 0.057f, 0.027f, 0.012f}, {0.087f, 0.028f, 0.014f, 0.007f},
+		 {0.041f, 0.013f, 0.007f, 0.004f}},
+		{{0.271f, 0.079f, 0.039f, 0.017f}, {0.099f, 0.042f, 0.023f, 0.011f}, {0.047f, 0.024f, 0.014f, 0.007f},
 			{0.020f, 0.012f, 0.007f, 0.004f}},
-		{{0.152f, 0.054f, 0.031f, 0.015f},
-			{0.072f, 0.031f, 0.020f, 0.010f},
-			{0.039f, 0.020f, 0.013f, 0.008f},
+		{{0.152f, 0.054f, 0.031f, 0.015f}, {0.072f, 0.031f, 0.020f, 0.010f}, {0.039f, 0.020f, 0.013f, 0.008f},
 			{0.018f, 0.010f, 0.007f, 0.004f}}},
-	{{{1.330f, 0.248f, 0.107f, 0.046f},
-			{0.185f, 0.059f, 0.028f, 0.013f},
-			{0.083f, 0.028f, 0.014f, 0.008f},
-			{0.038f, 0.012f, 0.007f, 0.004f}},
-		{{0.253f, 0.086f, 0.038f, 0.016f},
-			{0.089f, 0.043f, 0.023f, 0.011f},
-			{0.041f, 0.022f, 0.013f, 0.007f},
+	{{{1.330f, 0.248f, 0.107f, 0.046f}, {0.185f, 0.059f, 0.028f, 0.013f}, {0.083f, 0.028f, 0.014f, 0.008f},
+		 {0.038f, 0.012f, 0.007f, 0.004f}},
+		{{0.253f, 0.086f, 0.038f, 0.016f}, {0.089f, 0.043f, 0.023f, 0.011f}, {0.041f, 0.022f, 0.013f, 0.007f},
 			{0.018f, 0.010f, 0.006f, 0.004f}},
-		{{0.135f, 0.057f, 0.030f, 0.014f},
-			{0.063f, 0.031f, 0.020f, 0.010f},
-			{0.035f, 0.018f, 0.013f, 0.007f},
+		{{0.135f, 0.057f, 0.030f, 0.014f}, {0.063f, 0.031f, 0.020f, 0.010f}, {0.035f, 0.018f, 0.013f, 0.007f},
 			{0.016f, 0.009f, 0.007f, 0.004f}}},
 };
 static const float mean[3] = {-2.0f, -0.25f, 0.07f}; /* of the lowest coefficient of each component: between the two */
@@ -103,7 +85,6 @@ static void set_norm(struct channel *c)
 	c->shift = c->kt + c->ky + c->kx ? 0 : mean[c->comp];
 }
 
-
 static void make_table(void)
 {
 	int n = 0;
@@ -112,7 +93,8 @@ static void make_table(void)
 		for (int t = 0; t < 4; t++)
 			for (int y = 0; y < 8; y++)
 				for (int x = 0; x < 8; x++)
-					table[n++] = (struct channel){(uint8_t)i, (uint8_t)t, (uint8_t)y, (uint8_t)x, 0, 0};
+					table[n++] =
+						(struct channel){(uint8_t)i, (uint8_t)t, (uint8_t)y, (uint8_t)x, 0, 0};
 	qsort(table, VFM_WAVELET_MAX, sizeof(table[0]), by_order);
 	for (int c = 0; c < VFM_WAVELET_MAX; c++)
 		set_norm(&table[c]);
@@ -200,8 +182,9 @@ static void row_release(struct row *r)
 
 static float *cell(const struct row *r, int comp, int t, int y, int x)
 {
-	return r->v + ((((size_t)comp * (size_t)r->nt + (size_t)t) * (size_t)r->ns + (size_t)y) * (size_t)r->ns + (size_t)x) *
-			      (size_t)r->blocks;
+	return r->v +
+	       ((((size_t)comp * (size_t)r->nt + (size_t)t) * (size_t)r->ns + (size_t)y) * (size_t)r->ns + (size_t)x) *
+		       (size_t)r->blocks;
 }
 
 /* Place in the Hadamard (natural) order of the Walsh function with k sign changes, of 2^log: bit-reversed Gray code. */
@@ -320,8 +303,9 @@ static int check_size(int64_t frames, int64_t height, int64_t width, struct vfm_
 {
 	if (frames < 1 || height < VFM_WAVELET_SPACE || width < VFM_WAVELET_SPACE || height % VFM_WAVELET_SPACE ||
 		width % VFM_WAVELET_SPACE || height > 1 << 16 || width > 1 << 16)
-		return vfm_fail(err, VFM_EINPUT, "cannot tokenize %lld frames of %lldx%lld: expected at least one, with sides "
-						 "that are multiples of %d",
+		return vfm_fail(err, VFM_EINPUT,
+			"cannot tokenize %lld frames of %lldx%lld: expected at least one, with sides "
+			"that are multiples of %d",
 			(long long)frames, (long long)width, (long long)height, VFM_WAVELET_SPACE);
 	return 0;
 }

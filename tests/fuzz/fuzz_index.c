@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char dir[] = "/tmp/vfm_fuzz_index_XXXXXX", path[64], tar[64];
+static char dir[64], path[80], tar[80];
 
 static void cleanup(void)
 {
@@ -24,6 +24,8 @@ static void setup(void)
 {
 	FILE *f;
 
+	/* memory rather than a disk, where there is such a place */
+	snprintf(dir, sizeof(dir), "%s/vfm_fuzz_index_XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 	if (!mkdtemp(dir))
 		abort();
 	snprintf(path, sizeof(path), "%s/index.vfmi", dir);

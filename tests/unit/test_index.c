@@ -57,10 +57,19 @@ static int setup(void **state)
 			int64_t ls[4] = {4, 1 + i % 2, 6, 4}, ts[2] = {3, 7};
 			int n = (int)(4 * ls[1] * 24);
 
-			r[i] = (struct vfm_record){.id = (uint64_t)s * 77 + (uint64_t)i, .sample_offset = at,
-				.latent_offset = at, .c = 4, .t = (uint16_t)ls[1], .h = 6, .w = 4, .text_len = 3,
-				.text_dim = 7, .latent_dtype = i % 3 ? VFM_NPY_F16 : VFM_NPY_F32,
-				.text_dtype = VFM_NPY_F16, .frames = 16, .fps_milli = 8000};
+			r[i] = (struct vfm_record){.id = (uint64_t)s * 77 + (uint64_t)i,
+				.sample_offset = at,
+				.latent_offset = at,
+				.c = 4,
+				.t = (uint16_t)ls[1],
+				.h = 6,
+				.w = 4,
+				.text_len = 3,
+				.text_dim = 7,
+				.latent_dtype = i % 3 ? VFM_NPY_F16 : VFM_NPY_F32,
+				.text_dtype = VFM_NPY_F16,
+				.frames = 16,
+				.fps_milli = 8000};
 			r[i].latent_bytes = array(tar + at, r[i].latent_dtype, 4, ls, n, s, i, &r[i].latent_header);
 			r[i].latent_crc = vfm_crc32c(0, tar + at, r[i].latent_bytes);
 			at += r[i].latent_bytes;
@@ -205,11 +214,26 @@ static void hostile_records(void **state)
 		uint64_t value;
 	} lies[] = {
 #define F(field, v) {offsetof(struct vfm_record, field), sizeof(((struct vfm_record *)0)->field), v}
-		F(shard, 1), F(index, 3), F(sample_offset, UINT64_MAX), F(sample_bytes, UINT64_MAX),
-		F(latent_offset, UINT64_MAX - 10), F(text_offset, 1ull << 40), F(json_offset, UINT64_MAX),
-		F(latent_bytes, UINT32_MAX), F(c, 0), F(t, 65535), F(latent_header, 65535), F(latent_header, 3),
-		F(text_len, 0), F(text_dim, 65535), F(latent_dtype, 0), F(latent_dtype, 4), F(latent_dtype, 200),
-		F(text_bytes, 0), F(json_bytes, UINT32_MAX), F(flags, 2 /* media at 0, 0 bytes: fine */),
+		F(shard, 1),
+		F(index, 3),
+		F(sample_offset, UINT64_MAX),
+		F(sample_bytes, UINT64_MAX),
+		F(latent_offset, UINT64_MAX - 10),
+		F(text_offset, 1ull << 40),
+		F(json_offset, UINT64_MAX),
+		F(latent_bytes, UINT32_MAX),
+		F(c, 0),
+		F(t, 65535),
+		F(latent_header, 65535),
+		F(latent_header, 3),
+		F(text_len, 0),
+		F(text_dim, 65535),
+		F(latent_dtype, 0),
+		F(latent_dtype, 4),
+		F(latent_dtype, 200),
+		F(text_bytes, 0),
+		F(json_bytes, UINT32_MAX),
+		F(flags, 2 /* media at 0, 0 bytes: fine */),
 	};
 	char *data, file[96];
 	size_t len;

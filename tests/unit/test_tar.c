@@ -101,7 +101,8 @@ static void system_tar(void **state)
 		struct vfm_tar_member m;
 
 		snprintf(cmd, sizeof(cmd),
-			"cd %s && rm -rf in && mkdir in && echo one >in/a.txt && seq 1000 >in/b.txt && ln -s a.txt in/link && "
+			"cd %s && rm -rf in && mkdir in && echo one >in/a.txt && seq 1000 >in/b.txt && ln -s a.txt "
+			"in/link && "
 			"%s tar --format=%s --sort=name -cf t.tar in",
 			dir, long_ok ? "touch in/$(printf %0200d 7).txt &&" : "", formats[i]);
 		assert_int_equal(system(cmd), 0);
@@ -128,8 +129,9 @@ static void system_tar(void **state)
 	assert_int_equal(fwrite(p, 1, len, out), len);
 	fclose(out);
 	free(p);
-	snprintf(cmd, sizeof(cmd), "test $(tar -tf %s | tail -1 | wc -c) = 3001 && test $(tar -xOf %s %s | wc -c) = 1200", file,
-		file, names[3]);
+	snprintf(cmd, sizeof(cmd),
+		"test $(tar -tf %s | tail -1 | wc -c) = 3001 && test $(tar -xOf %s %s | wc -c) = 1200", file, file,
+		names[3]);
 	assert_int_equal(system(cmd), 0);
 	vfm_rm_rf(dir, NULL);
 }

@@ -221,7 +221,8 @@ static void quality_of_the_default(void **state)
 	}
 	mean /= N * (double)(sizeof(z) / 4);
 	square = sqrt(square / (N * (double)(sizeof(z) / 4)) - mean * mean);
-	print_message("wavelet:16 on synthetic clips: %.2f dB, latents mean %.3f, deviation %.3f\n", sum / N, mean, square);
+	print_message(
+		"wavelet:16 on synthetic clips: %.2f dB, latents mean %.3f, deviation %.3f\n", sum / N, mean, square);
 	assert_true(sum / N > 24);
 	assert_true(fabs(mean) < 0.3);
 	assert_true(square > 0.4 && square < 1.2);
@@ -255,7 +256,8 @@ static void an_image_is_one_latent_frame(void **state)
 
 static void bad_requests(void **state)
 {
-	static const char *const specs[] = {"", "wave", "wavelet:", "wavelet:0", "wavelet:769", "wavelet:16x", "waveletx"};
+	static const char *const specs[] = {
+		"", "wave", "wavelet:", "wavelet:0", "wavelet:769", "wavelet:16x", "waveletx"};
 	static uint8_t rgb[32 * 32 * 3];
 	static float z[16 * 16];
 	struct vfm_tokenizer t;
