@@ -8,6 +8,7 @@
 int bench_matrix(int argc, char **argv, struct vfm_err *err);
 int bench_step(int argc, char **argv, struct vfm_err *err);
 int bench_plot(int argc, char **argv, struct vfm_err *err);
+int bench_ops(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 
 /* Adds the note that every report ends with: CPU model, threads, program version, measured. */

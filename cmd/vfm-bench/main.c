@@ -10,6 +10,7 @@
 static const struct vfm_verb benches[] = {
 	{"matrix", "the table of models, contexts and configurations", bench_matrix},
 	{"step", "one training step of one model", bench_step},
+	{"ops", "each operation of the device", bench_ops},
 	{"loader", "read the packs of a manifest as training would", bench_loader},
 	{"plot", "draw the curves of one or more runs", bench_plot},
 	{0},

@@ -1,0 +1,174 @@
+/* vfm-bench ops - how fast the device computes each op of the list of cases. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/opt.h"
+#include "base/par.h"
+#include "bench.h"
+#include "cpu/cpu.h"
+#include "ops/cases.h"
+
+enum { MAX_REPEAT = 1000 };
+
+static struct {
+	int64_t repeat, threads;
+	bool all, list;
+	const char *format;
+} o = {.repeat = 11, .format = "text"};
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat},
+	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
+	{VFM_OPT_FLAG, 'a', "all", NULL, "also the small cases of the tests", &o.all},
+	{VFM_OPT_FLAG, 'l', "list", NULL, "only print the names of the cases", &o.list},
+	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench ops",
+	.synopsis = "[OPTION ...] [PATTERN ...]",
+	.summary = "time each operation of the device: GFLOP/s and GB/s",
+	.opts = opts,
+};
+
+/* A pattern is a shell pattern for the whole name, or a part of it. */
+static bool chosen(const struct vfm_case *c, char **patterns, int n)
+{
+	if (!(c->flags & VFM_CASE_BENCH) && !o.all)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (strstr(c->name, patterns[i]) || fnmatch(patterns[i], c->name, 0) == 0)
+			return true;
+	return n == 0;
+}
+
+static int time_calls(struct vfm_case *c, struct vfm_stream *s, int calls, double *seconds, struct vfm_err *err)
+{
+	double start = vfm_now();
+
+	for (int k = 0; k < calls; k++)
+		TRY(vfm_case_run(c, s, err));
+	TRY(s->dev->t->stream_sync(s, err));
+	*seconds = (vfm_now() - start) / calls;
+	return 0;
+}
+
+/* Seconds of one call; short ones are run several times between two looks at the clock. */
+static int time_case(struct vfm_case *c, struct vfm_stream *s, double *seconds, struct vfm_err *err)
+{
+	const double least = 1e-3;
+	double t;
+	int calls;
+
+	TRY(time_calls(c, s, 1, &t, err)); /* first touch, primitives, threads */
+	TRY(time_calls(c, s, 1, &t, err));
+	calls = t >= least ? 1 : t > least / 1e4 ? (int)(least / t) + 1 : 10000;
+	for (int i = 0; i < o.repeat; i++)
+		TRY(time_calls(c, s, calls, &seconds[i], err));
+	return 0;
+}
+
+static void add_row(struct vfm_table *t, const struct vfm_case *c, double *seconds)
+{
+	struct vfm_cost cost = vfm_case_cost(c);
+	int n = (int)o.repeat;
+	double s = bench_median(seconds, n);
+
+	vfm_table_row(t);
+	vfm_table_str(t, "case", c->name);
+	vfm_table_f64(t, "ms", s * 1e3);
+	vfm_table_f64(t, "ms_min", seconds[0] * 1e3);
+	vfm_table_f64(t, "ms_max", seconds[n - 1] * 1e3);
+	if (cost.flops > 0)
+		vfm_table_f64(t, "gflop_s", cost.flops / s / 1e9);
+	vfm_table_f64(t, "gb_s", cost.bytes / s / 1e9);
+	vfm_table_str(t, "kind", "measured");
+}
+
+static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_table *t, char **patterns, int n,
+	struct vfm_err *err)
+{
+	double seconds[MAX_REPEAT];
+	int rows = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		struct vfm_case *c = l->v[i];
+		int rc;
+
+		if (!chosen(c, patterns, n))
+			continue;
+		rc = vfm_case_alloc(c, s, 1, err);
+		if (rc == 0)
+			rc = time_case(c, s, seconds, err);
+		vfm_case_free(c, s);
+		if (rc < 0)
+			return vfm_err_context(err, "%s", c->name);
+		add_row(t, c, seconds);
+		rows++;
+	}
+	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case has such a name (--list prints them)");
+}
+
+static void columns(struct vfm_table *t)
+{
+	vfm_table_col(t, "case", "case", 0);
+	vfm_table_col(t, "ms", "median ms", 3);
+	vfm_table_col(t, "ms_min", "min ms", 3);
+	vfm_table_col(t, "ms_max", "max ms", 3);
+	vfm_table_col(t, "gflop_s", "GFLOP/s", 1);
+	vfm_table_col(t, "gb_s", "GB/s", 1);
+	vfm_table_col(t, "kind", "kind", 0);
+}
+
+static int measure(const struct vfm_cases *l, enum vfm_table_format f, char **patterns, int n, struct vfm_err *err)
+{
+	struct vfm_table *t = vfm_table_new();
+	struct vfm_dev *d = vfm_cpu_open(err);
+	struct vfm_stream *s = d ? d->t->stream_new(d, err) : NULL;
+	int rc = VFM_EENV;
+
+	if (s) {
+		columns(t);
+		rc = run_all(l, s, t, patterns, n, err);
+		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d->t->name, d->descr, (int)o.repeat);
+		vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
+		bench_note_machine(t);
+		d->t->stream_free(s);
+	}
+	if (d)
+		d->t->dev_free(d);
+	if (rc == 0)
+		rc = vfm_table_print(t, f, stdout, err);
+	vfm_table_free(t);
+	return rc < 0 && !err->code ? VFM_EENV : rc;
+}
+
+int bench_ops(int argc, char **argv, struct vfm_err *err)
+{
+	struct vfm_cases l;
+	enum vfm_table_format f;
+	int n = 0, rc = 0;
+
+	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
+	if (rc == VFM_OPT_DONE)
+		return rc;
+	if (vfm_table_format(o.format, &f, err) < 0)
+		return vfm_err_context(err, "--output");
+	if (o.repeat < 1 || o.repeat > MAX_REPEAT || o.threads < 0 || o.threads > 4096)
+		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", MAX_REPEAT);
+	if (o.threads)
+		vfm_par_set_threads((int)o.threads);
+	vfm_cases_init(&l);
+	if (o.list)
+		for (size_t i = 0; i < l.n; i++) {
+			if (chosen(l.v[i], argv + 1, n))
+				puts(l.v[i]->name);
+		}
+	else
+		rc = measure(&l, f, argv + 1, n, err);
+	vfm_cases_release(&l);
+	return rc;
+}
