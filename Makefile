@@ -52,6 +52,7 @@ CMDS    := $(notdir $(wildcard cmd/vfm-*))
 BINS    := $(CMDS:%=$(B)/bin/%)
 CMD_SRC := $(wildcard cmd/*/*.c)
 UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
+TOOLS   := $(patsubst tests/tools/%.c,$(B)/tests/tools/%,$(wildcard tests/tools/*.c))
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
 MAN     := $(wildcard man/*.[1-9])
 
@@ -101,7 +102,7 @@ $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 
-$(UNIT) $(OPTESTS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
+$(UNIT) $(OPTESTS) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
