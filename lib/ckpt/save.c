@@ -154,7 +154,7 @@ static void add_part(struct entry *e, const struct vfm_part *part, int64_t a, in
 static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t *a, int64_t *b, struct vfm_err *err)
 {
 	int64_t n = s && s->part ? vfm_part_numel(s->part) : vfm_shape_numel(e->ndim, e->shape);
-	bool ok = e->ndim >= 0 && e->ndim <= VFM_NDIM_MAX && n >= 0;
+	bool ok = n >= 0;
 
 	*a = s ? s->a : 0;
 	*b = s && s->b ? s->b : n;
@@ -173,10 +173,12 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 	int64_t a, b;
 
 	TRY(check_name(name, &part_len, err));
+	if (ndim < 0 || ndim > VFM_NDIM_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': %d dimensions, at most %d", name, ndim, VFM_NDIM_MAX);
 	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
 	e = &w->e[w->n++];
 	*e = (struct entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim, .data = data};
-	for (int d = 0; d < ndim && d < VFM_NDIM_MAX; d++)
+	for (int d = 0; d < ndim; d++)
 		e->shape[d] = shape[d];
 	TRY(check_slice(e, slice, &a, &b, err));
 	if (slice && slice->part)
