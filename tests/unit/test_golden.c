@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/par.h"
 #include "ckpt/ckpt.h"
 #include "model/dit.h"
 #include "train/device.h"
@@ -373,5 +374,6 @@ int main(void)
 		cmocka_unit_test(test_pooled_flow_plain),
 	};
 
+	vfm_par_set_threads(1); /* the models are tiny */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
