@@ -1,0 +1,99 @@
+#!/bin/bash
+# demo.sh: the whole pipeline on a CPU: videos -> curated shards -> plan -> training -> samples.
+#
+#	make demo                    made-up clips of moving shapes, with captions
+#	VIDEOS=DIR make demo         your own videos and images
+#
+# OUT=DIR      where everything goes (demo); an older demo there is replaced
+# N=3000       made-up clips
+# STEPS=N      training steps (default: what fits into about three minutes here)
+# TRAIN_S=200  seconds of training that the default of STEPS aims at
+set -eu -o pipefail
+
+B=${B:-$PWD/build}
+OUT=${OUT:-demo}
+N=${N:-3000}
+TRAIN_S=${TRAIN_S:-200}
+PATH=$B/bin:$PATH
+export PATH
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*" >&2; }
+start=$SECONDS
+
+if [ -e "$OUT" ]; then
+	[ -e "$OUT/.vfm-demo" ] || { echo "demo.sh: '$OUT' is there and is not a demo; set OUT to another folder" >&2; exit 2; }
+	rm -rf "$OUT"
+fi
+mkdir -p "$OUT"
+touch "$OUT/.vfm-demo"
+
+# ---- curate -----------------------------------------------------------------
+# A stage that could not do some of its records ends with 1: that is no reason to stop.
+stage() { vfm-curate "$@" || [ $? = 1 ]; }
+
+if [ -n "${VIDEOS:-}" ]; then
+	say "1. probe, split, clip, score, filter, encode, shard: $VIDEOS"
+	size=128x128 prompts=("")
+	find -L "$VIDEOS" -type f | sort | stage probe --timeout 60 | stage split --min-s 0.5 --max-s 4 --timeout 60 |
+		stage clip -d "$OUT/clips" --size $size --fps 8 --frames 16 --timeout 60 | stage score | stage filter --max black_ratio=0.5 |
+		stage encode -d "$OUT/latents" --text bytes:256 | stage shard -d "$OUT/data" >"$OUT/records.jsonl"
+else
+	say "1. synth, score, encode, shard: $N made-up clips"
+	size=96x96 prompts=()
+	for caption in "a red square moves left" "a green circle moves right" "a blue triangle moves up" "a yellow square moves down" \
+		"a blue circle moves left" "a yellow triangle moves right" "a red circle moves up" "a green square moves down" \
+		"a green triangle moves left" "a red triangle moves right" "a yellow circle moves up" "a blue square moves down"; do
+		prompts+=("$caption")
+	done
+	vfm-curate synth -n "$N" -d "$OUT/clips" --size $size --frames 16 | vfm-curate score |
+		vfm-curate encode -d "$OUT/latents" --text bytes:256 | vfm-curate shard -d "$OUT/data" >"$OUT/records.jsonl"
+fi
+vfm-curate sheet -o "$OUT/clips.png" -n 24 --columns 4 --title "what it learns from" "$OUT/records.jsonl" >/dev/null
+
+# ---- pack --------------------------------------------------------------------
+say "2. pack"
+vfm-pack -c 4608 --steps 100000 --format bin "$OUT/data" >"$OUT/plan.bin"
+
+# ---- train -------------------------------------------------------------------
+cat >"$OUT/config.json" <<END
+{
+  "model": {"layers": 6, "hidden": 192, "heads": 3, "text_dim": 256, "pos": "both", "pooled_text": true},
+  "diffusion": {"kind": "flow"},
+  "train": {"lr": 1e-3, "schedule": "cosine", "warmup_steps": 50, "ema_decay": 0.99, "dtype": "${DTYPE:-fp32}"},
+  "ckpt": {"every": 200, "keep": 2}
+}
+END
+if [ -z "${STEPS:-}" ]; then
+	say "3. how fast is this machine?"
+	vfm-train -q -c "$OUT/config.json" --data "$OUT/plan.bin" --steps 12 -o "$OUT/trial" >"$OUT/trial.jsonl"
+	ms=$(sed -n 's/.*"step_ms":\([0-9]*\).*/\1/p' "$OUT/trial.jsonl" | sort -n | sed -n 6p)
+	rm -rf "$OUT/trial" "$OUT/trial.jsonl"
+	STEPS=$((TRAIN_S * 1000 / (ms > 0 ? ms : 1)))
+	[ "$STEPS" -ge 100 ] || STEPS=100
+	[ "$STEPS" -le 4000 ] || STEPS=4000
+fi
+say "4. train $STEPS steps"
+vfm-train -c "$OUT/config.json" --data "$OUT/plan.bin" --steps "$STEPS" -o "$OUT/run" >/dev/null
+vfm-bench plot -o "$OUT/loss.png" --title "loss" "$OUT/run"
+
+# ---- look --------------------------------------------------------------------
+say "5. sample"
+args=()
+for p in "${prompts[@]}"; do args+=(-p "$p"); done
+[ -z "${VIDEOS:-}" ] || for _ in 1 2 3 4 5 6 7; do args+=(-p ""); done
+vfm-sample --ckpt "$OUT/run" "${args[@]}" -d "$OUT/samples" --size $size --frames 16 --steps 16 >"$OUT/samples.jsonl"
+vfm-curate sheet -o "$OUT/samples.png" -n 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
+
+say "6. the checkpoint"
+vfm-ckpt info "$OUT/run"
+if [ -x "$B/tests/tools/recognise" ] && [ -z "${VIDEOS:-}" ]; then
+	"$B/tests/tools/recognise" <"$OUT/samples.jsonl" >/dev/null || true
+fi
+
+say "done in $((SECONDS - start)) s"
+cat <<END
+training clips   $OUT/clips.png
+loss curve       $OUT/loss.png
+samples          $OUT/samples.png, $OUT/samples/*.mp4
+checkpoint       $OUT/run/ckpt/$(ls "$OUT/run/ckpt" | tail -n 1)
+END
