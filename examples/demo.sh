@@ -5,14 +5,14 @@
 #	VIDEOS=DIR make demo         your own videos and images
 #
 # OUT=DIR      where everything goes (demo); an older demo there is replaced
-# N=3000       made-up clips
+# N=2000       made-up clips
 # STEPS=N      training steps (default: what fits into about three minutes here)
 # TRAIN_S=200  seconds of training that the default of STEPS aims at
 set -eu -o pipefail
 
 B=${B:-$PWD/build}
 OUT=${OUT:-demo}
-N=${N:-3000}
+N=${N:-2000}
 TRAIN_S=${TRAIN_S:-200}
 PATH=$B/bin:$PATH
 export PATH
@@ -95,5 +95,5 @@ cat <<END
 training clips   $OUT/clips.png
 loss curve       $OUT/loss.png
 samples          $OUT/samples.png, $OUT/samples/*.mp4
-checkpoint       $OUT/run/ckpt/$(ls "$OUT/run/ckpt" | tail -n 1)
+checkpoint       $OUT/run/ckpt/$(cd "$OUT/run/ckpt" && printf "%s\n" step-* | tail -n 1)
 END
