@@ -1,4 +1,5 @@
 /* vfm-train: manifest -> training. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static void on_signal(int sig)
 
 static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *device = "cpu";
 static struct vfm_strlist sets;
-static int64_t steps = -1, threads;
+enum { UNSET = INT32_MIN };
+static int64_t steps = UNSET, threads = UNSET;
 static bool print_config, help_config;
 
 static const struct vfm_opt opts[] = {
@@ -58,14 +60,32 @@ static int configure(struct vfm_config *c, struct vfm_err *err)
 		TRY(vfm_config_set(c, sets.v[i], err));
 	if (steps >= 0)
 		c->train.steps = steps;
+	else if (steps != UNSET)
+		return vfm_fail(err, VFM_EUSAGE, "--steps: expected 0 or more, got %lld", (long long)steps);
 	return vfm_config_check(c, err);
+}
+
+static void print_resolved(const struct vfm_config *c)
+{
+	json_t *o = vfm_config_to_json(c);
+	struct vfm_buf b = {0};
+
+	vfm_json_text(&b, o, 2);
+	puts(b.data);
+	vfm_buf_release(&b);
+	json_decref(o);
 }
 
 static int print_record(void *ctx, const json_t *record, struct vfm_err *err)
 {
 	(void)ctx;
-	TRY(vfm_jsonl_write(stdout, record, err));
-	return fflush(stdout) ? vfm_fail_errno(err, VFM_EENV, "cannot write to stdout") : 0;
+	int rc = vfm_jsonl_write(stdout, record, err);
+
+	if (rc == 0 && fflush(stdout))
+		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write stdout");
+	if (rc == VFM_EPIPE)
+		clearerr(stdout); /* the run ends in its own way; this is not to be reported once more */
+	return rc;
 }
 
 static int train(const struct vfm_config *c, struct vfm_err *err)
@@ -77,8 +97,11 @@ static int train(const struct vfm_config *c, struct vfm_err *err)
 
 	if (!manifest || !out_dir)
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
-	if (threads > 0)
+	if (threads != UNSET) {
+		if (threads < 1 || threads > 4096)
+			return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 4096, got %lld", (long long)threads);
 		vfm_par_set_threads((int)threads);
+	}
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGUSR1, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
@@ -111,11 +134,7 @@ int main(int argc, char **argv)
 	}
 	rc = configure(&c, &err);
 	if (rc == 0 && print_config) {
-		json_t *o = vfm_config_to_json(&c);
-
-		json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
-		putchar('\n');
-		json_decref(o);
+		print_resolved(&c);
 	} else if (rc == 0) {
 		rc = train(&c, &err);
 	}

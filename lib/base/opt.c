@@ -323,6 +323,7 @@ void vfm_cmd_init(const char *argv0)
 {
 	vfm_log_init(argv0);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 int vfm_cmd_exit(int rc, const struct vfm_err *err)

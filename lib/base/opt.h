@@ -82,8 +82,8 @@ const char *vfm_version(void);
  * 0 for rc >= 0 and VFM_EPIPE, else -rc.  `return vfm_cmd_exit(rc, &err);` from main. */
 int vfm_cmd_exit(int rc, const struct vfm_err *err);
 
-/* To be called first in main: log name; SIGPIPE ignored, so that a write gives EPIPE; the
- * locale stays "C", because numbers are data. */
+/* To be called first in main: log name; SIGPIPE ignored, so that a write gives EPIPE (and
+ * SIGXFSZ: EFBIG); the locale stays "C", because numbers are data. */
 void vfm_cmd_init(const char *argv0);
 
 #endif

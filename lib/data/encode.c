@@ -130,7 +130,7 @@ static int save_latent(const struct enc *c, const char *path, struct vfm_err *er
 		return VFM_EENV;
 	for (size_t k = 0; k < ch; k++)
 		for (size_t i = 0; i < t; i++)
-			vfm_f16_from_f32(half + (k * t + i) * n, c->latent + (i * ch + k) * n, n);
+			vfm_f16s_from_f32(half + (k * t + i) * n, c->latent + (i * ch + k) * n, n);
 	rc = vfm_npy_save(path, VFM_NPY_F16, 4, shape, half, err);
 	vfm_big_free(half, ch * t * n * 2);
 	return rc;
@@ -203,7 +203,7 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 	half = vfm_malloc(n * sizeof(*half));
 	path = vfm_strfmt("%s/%s.text.npy", dir, id);
 	vfm_textbytes_embed(embedder, caption, rows);
-	vfm_f16_from_f32(half, rows, n);
+	vfm_f16s_from_f32(half, rows, n);
 	rc = vfm_npy_save(path, VFM_NPY_F16, 2, shape, half, err);
 	if (rc >= 0)
 		json_object_set_new(rec, "text",

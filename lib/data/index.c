@@ -419,7 +419,7 @@ static void widen(float *dst, uint64_t n)
 	for (uint64_t i = 0, k; i < n; i += k) {
 		k = n - i < 64 ? n - i : 64;
 		memcpy(half, src + 2 * i, 2 * k);
-		vfm_f16_to_f32(full, half, k);
+		vfm_f16s_to_f32(full, half, k);
 		memcpy(dst + i, full, 4 * k);
 	}
 }

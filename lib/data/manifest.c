@@ -396,8 +396,11 @@ struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err)
 
 	m->serial = atomic_fetch_add(&opened, 1) + 1;
 	m->path = vfm_strdup(path);
-	if (vfm_map_open(&m->map, path, err) < 0)
+	if (vfm_map_open(&m->map, path, err) < 0) {
+		if (err)
+			err->code = VFM_EUSAGE; /* without it nothing can be done */
 		goto fail;
+	}
 	m->bin = m->map.size >= 8 && !memcmp(m->map.data, BIN_MAGIC, 8);
 	if (m->map.size == 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "the file is empty");

@@ -364,7 +364,7 @@ static bool has_f16c(void)
 #define to_f32_f16c(d, s, n) ((void)0)
 #endif
 
-void vfm_f16_from_f32(uint16_t *dst, const float *src, size_t n)
+void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n)
 {
 	if (has_f16c()) {
 		from_f32_f16c(dst, src, n);
@@ -374,7 +374,7 @@ void vfm_f16_from_f32(uint16_t *dst, const float *src, size_t n)
 		dst[i] = half_of(src[i]);
 }
 
-void vfm_f16_to_f32(float *dst, const uint16_t *src, size_t n)
+void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n)
 {
 	if (has_f16c()) {
 		to_f32_f16c(dst, src, n);

@@ -58,7 +58,7 @@ int vfm_npy_save(const char *path, enum vfm_npy_type type, int ndim, const int64
 	struct vfm_err *err); /* atomic */
 
 /* IEEE 754 binary16, round to nearest even; overflow becomes infinity, NaN stays NaN. */
-void vfm_f16_from_f32(uint16_t *dst, const float *src, size_t n);
-void vfm_f16_to_f32(float *dst, const uint16_t *src, size_t n);
+void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n);
+void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n);
 
 #endif

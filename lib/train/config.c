@@ -105,9 +105,10 @@ static int number(const struct key *k, const json_t *v, double *out, struct vfm_
 	static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
 	bool integer = k->type != K_NUM;
 
-	if (integer ? !json_is_integer(v) : !json_is_number(v))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path, integer ? "an integer" : "a number", names[json_typeof(v)]);
 	*out = json_number_value(v);
+	/* 1e6 is an integer, too.  The limits of all keys lie below 2^53, so that a double holds it exactly. */
+	if (!json_is_number(v) || (integer && *out != floor(*out)))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path, integer ? "an integer" : "a number", names[json_typeof(v)]);
 	if (*out >= k->min && *out <= k->max)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);
@@ -139,11 +140,11 @@ static int set_key(struct vfm_config *c, const struct key *k, const json_t *v, s
 	switch (k->type) {
 	case K_INT:
 		TRY(number(k, v, &x, err));
-		*(int64_t *)dst = json_integer_value(v);
+		*(int64_t *)dst = (int64_t)x;
 		return 0;
 	case K_SEED:
 		TRY(number(k, v, &x, err));
-		*(uint64_t *)dst = (uint64_t)json_integer_value(v);
+		*(uint64_t *)dst = (uint64_t)x;
 		return 0;
 	case K_NUM:
 		TRY(number(k, v, &x, err));

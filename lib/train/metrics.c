@@ -42,11 +42,13 @@ static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct 
 	TRY(vfm_jsonl_open(&r, path, err));
 	while ((rc = vfm_jsonl_next(&r, &o, err)) == 1) {
 		int64_t step = json_integer_value(json_object_get(o, "step"));
+		off_t end = (off_t)ftello(r.f);
+		char last = 0;
 
 		json_decref(o);
-		if (step > steps_done)
+		if (step > steps_done || pread(fileno(r.f), &last, 1, end - 1) != 1 || last != '\n')
 			break;
-		*keep = (off_t)ftello(r.f);
+		*keep = end;
 	}
 	vfm_jsonl_close(&r);
 	return rc == VFM_EENV ? rc : 0;
@@ -64,7 +66,7 @@ int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done,
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
 		goto out;
 	}
-	rc = vfm_tfevents_open(&m->events, dir, err);
+	rc = vfm_tfevents_open(&m->events, dir, steps_done + 1, err);
 out:
 	if (rc < 0)
 		vfm_metrics_close(m);

@@ -97,20 +97,56 @@ static int check_same_model(struct run *r, const struct vfm_ckpt *c, struct vfm_
 	return 0;
 }
 
+static int load(struct run *r, struct vfm_ckpt *c, struct vfm_err *err)
+{
+	TRY(check_same_model(r, c, err));
+	TRY(vfm_state_load(r->tr, c, err));
+	r->first = c->step;
+	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
+	return 0;
+}
+
+static int resume_newest(struct run *r, struct vfm_err *err)
+{
+	char *path = vfm_ckpt_path(r->ckpt_dir, r->saved);
+	struct vfm_ckpt *c = NULL;
+	int rc;
+
+	TRY_OUT(vfm_ckpt_open(&c, path, err));
+	rc = load(r, c, err);
+out:
+	vfm_ckpt_close(c);
+	free(path);
+	return rc;
+}
+
+static bool is_inside(const char *path, const char *dir)
+{
+	char *p = realpath(path, NULL), *d = realpath(dir, NULL);
+	size_t n = d ? strlen(d) : 0;
+	bool yes = p && d && !strncmp(p, d, n) && p[n] == '/';
+
+	free(p);
+	free(d);
+	return yes;
+}
+
+/* From a given checkpoint, unless RUN has come further since: the same command may be given again. */
 static int resume_from(struct run *r, const char *path, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	int rc;
 
 	TRY_OUT(vfm_ckpt_open(&c, path, err));
-	if (c->plain) {
+	if (c->plain)
 		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' is a file of weights, not a checkpoint", path);
-		goto out;
-	}
-	TRY_OUT(check_same_model(r, c, err));
-	TRY_OUT(vfm_state_load(r->tr, c, err));
-	r->first = c->step;
-	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
+	else if (r->saved <= c->step)
+		rc = load(r, c, err);
+	else if (is_inside(c->path, r->ckpt_dir))
+		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' holds newer checkpoints, up to step %lld; remove them or use another RUN",
+			r->o->dir, (long long)r->saved);
+	else
+		rc = resume_newest(r, err);
 out:
 	vfm_ckpt_close(c);
 	return rc;
@@ -119,8 +155,6 @@ out:
 static int resume(struct run *r, struct vfm_err *err)
 {
 	int64_t newest;
-	char *path;
-	int rc;
 
 	TRY(vfm_ckpt_latest(r->ckpt_dir, &newest, err));
 	r->saved = newest;
@@ -132,25 +166,19 @@ static int resume(struct run *r, struct vfm_err *err)
 	}
 	if (strcmp(r->o->resume, "auto") != 0)
 		return resume_from(r, r->o->resume, err);
-	if (newest < 0)
-		return 0;
-	path = vfm_ckpt_path(r->ckpt_dir, newest);
-	rc = resume_from(r, path, err);
-	free(path);
-	return rc;
+	return newest < 0 ? 0 : resume_newest(r, err);
 }
 
 static int save_config(struct run *r, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/config.json", r->o->dir), *text = json_dumps(r->config, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+	char *path = vfm_strfmt("%s/config.json", r->o->dir);
 	struct vfm_buf b = {0};
 	int rc;
 
-	vfm_buf_adds(&b, text);
+	vfm_json_text(&b, r->config, 2);
 	vfm_buf_adds(&b, "\n");
 	rc = vfm_write_file(path, b.data, b.len, err);
 	vfm_buf_release(&b);
-	free(text);
 	free(path);
 	return rc;
 }
@@ -238,7 +266,7 @@ static int loop(struct run *r, struct vfm_err *err)
 {
 	struct vfm_progress progress;
 	int64_t step = r->first;
-	bool stop = false;
+	bool stop = false, piped = false;
 	int rc = 0;
 
 	vfm_progress_start(&progress, "steps", r->last);
@@ -248,9 +276,12 @@ static int loop(struct run *r, struct vfm_err *err)
 
 		TRY_OUT(one_step(r, step, &rec, err));
 		step++;
-		TRY_OUT(report(r, &rec, err));
+		rc = report(r, &rec, err);
+		piped = rc == VFM_EPIPE; /* nobody reads any more: stop in good order, and quietly */
+		if (rc < 0 && !piped)
+			goto out;
 		vfm_progress_step(&progress, 1);
-		stop = r->o->stop && *r->o->stop;
+		stop = piped || (r->o->stop && *r->o->stop);
 		/* A record must not be newer than what a resume would start from, nor older. */
 		if (step == r->last || stop || (r->c->ckpt.every && step % r->c->ckpt.every == 0)) {
 			TRY_OUT(vfm_metrics_flush(&r->metrics, err));
@@ -264,6 +295,8 @@ out:
 	if (step == r->first && r->saved < step)
 		TRY(save(r, step, err)); /* a run of no steps still leaves its weights */
 	TRY(vfm_saver_wait(&r->saver, err));
+	if (step < r->last && piped)
+		return vfm_fail(err, VFM_ESIGNAL, "%s", "");
 	if (step < r->last)
 		return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there", (long long)step,
 			(long long)r->last);

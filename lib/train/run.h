@@ -18,9 +18,12 @@
 struct vfm_run_opts {
 	const char *manifest;
 	const char *dir;           /* RUN */
-	const char *resume;        /* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint */
+	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts
+	 * until RUN has one of its own that is further. */
+	const char *resume;
 	volatile sig_atomic_t *stop; /* set by a signal handler: finish the step, save, return VFM_ESIGNAL */
-	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run. */
+	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run: VFM_EPIPE as a
+	 * signal would, but without a message. */
 	int (*on_step)(void *ctx, const json_t *record, struct vfm_err *err);
 	void *ctx;
 };

@@ -58,8 +58,9 @@ static int put_record(struct vfm_tfevents *e, const struct vfm_buf *b, struct vf
 	return 0;
 }
 
-int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, struct vfm_err *err)
+int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, int64_t first_step, struct vfm_err *err)
 {
+	static const uint8_t start[] = {1 << 3 | WIRE_VARINT, 1}; /* SessionLog: 1 status = START */
 	struct vfm_buf b = {0};
 	char host[64] = "localhost";
 	int rc;
@@ -75,6 +76,12 @@ int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, struct vfm_err *e
 	put_head(&b, 0);
 	put_bytes(&b, 3, "brain.Event:2", 13);
 	rc = put_record(e, &b, err);
+	if (rc == 0) {
+		vfm_buf_clear(&b);
+		put_head(&b, first_step);
+		put_bytes(&b, 7, start, sizeof(start));
+		rc = put_record(e, &b, err);
+	}
 	vfm_buf_release(&b);
 	return rc;
 }

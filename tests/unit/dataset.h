@@ -14,11 +14,14 @@
 
 #define DATASET_C 4
 #define DATASET_TEXT_DIM 8
+#ifndef DATASET_SCALE
+#define DATASET_SCALE 1.0f /* or another power of two */
+#endif
 
 /* Element k of the latent (or text) of sample number n; exact in half precision. */
 static inline float dataset_value(uint64_t n, int64_t k)
 {
-	return (float)((n * 31 + (uint64_t)k * 7) % 2048);
+	return (float)((n * 31 + (uint64_t)k * 7) % 2048) * DATASET_SCALE;
 }
 
 struct dataset_dims {
@@ -37,7 +40,7 @@ static inline uint32_t dataset_array(struct vfm_buf *b, int ndim, const int64_t 
 		float f = dataset_value(n, k);
 		uint16_t h;
 
-		vfm_f16_from_f32(&h, &f, 1);
+		vfm_f16s_from_f32(&h, &f, 1);
 		vfm_buf_add(b, &h, 2);
 	}
 	return (uint32_t)(b->len - start);

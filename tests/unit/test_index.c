@@ -33,7 +33,7 @@ static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *sha
 	for (int k = 0; k < n; k++)
 		f[k] = value(s, i, k);
 	if (t == VFM_NPY_F16)
-		vfm_f16_from_f32((uint16_t *)(p + *head), f, (size_t)n);
+		vfm_f16s_from_f32((uint16_t *)(p + *head), f, (size_t)n);
 	else
 		memcpy(p + *head, f, (size_t)n * 4);
 	return *head + (uint32_t)n * (uint32_t)vfm_npy_type_size(t);

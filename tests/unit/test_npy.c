@@ -126,7 +126,7 @@ static void f16_is_ieee(void **state)
 
 		for (int k = 0; k < 9; k++) /* 8 through the vector path, the last through the scalar one */
 			in[k] = known[i].f;
-		vfm_f16_from_f32(out, in, 9);
+		vfm_f16s_from_f32(out, in, 9);
 		assert_int_equal(out[0], known[i].h);
 		assert_int_equal(out[8], known[i].h);
 	}
@@ -135,13 +135,13 @@ static void f16_is_ieee(void **state)
 
 		for (int k = 0; k < 9; k++)
 			all[k] = (uint16_t)h;
-		vfm_f16_to_f32(f, all, 9);
+		vfm_f16s_to_f32(f, all, 9);
 		if (nan) {
 			assert_true(isnan(f[0]) && isnan(f[8]));
 			continue;
 		}
 		assert_memory_equal(&f[0], &f[8], 4);
-		vfm_f16_from_f32(back, f, 9);
+		vfm_f16s_from_f32(back, f, 9);
 		assert_int_equal(back[0], h);
 		assert_int_equal(back[8], h);
 	}

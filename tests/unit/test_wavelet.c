@@ -150,8 +150,8 @@ static void all_channels_give_the_pixels_back(void **state)
 	assert_int_equal(vfm_tokenizer_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
 	assert_memory_equal(rgb, back, sizeof(rgb));
 	/* as it is stored */
-	vfm_f16_from_f32(half, z, sizeof(half) / 2);
-	vfm_f16_to_f32(z, half, sizeof(half) / 2);
+	vfm_f16s_from_f32(half, z, sizeof(half) / 2);
+	vfm_f16s_to_f32(z, half, sizeof(half) / 2);
 	assert_int_equal(vfm_tokenizer_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
 	assert_true(psnr(rgb, back, sizeof(rgb)) > 55);
 }

@@ -1,0 +1,246 @@
+/* The configuration, the learning rate, metrics files.  `test_train make DIR` writes the small dataset
+ * that tests/cli/train.t trains on. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DATASET_SCALE 0x1p-10f /* 0 to 2: what a training run can learn */
+#include "dataset.h"
+#include "train/config.h"
+#include "train/metrics.h"
+
+static struct vfm_err err;
+static char *dir;
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0)                                                                              \
+			fail_msg("%s", err.msg);                                                             \
+	} while (0)
+
+/* ---- configuration ---- */
+
+static int from_text(struct vfm_config *c, const char *text)
+{
+	json_t *o = vfm_json_parse(text, strlen(text), "test", &err);
+	int rc = o ? vfm_config_json(c, o, &err) : VFM_EUSAGE;
+
+	json_decref(o);
+	return rc;
+}
+
+static void test_config_round_trip(void **state)
+{
+	struct vfm_config a, b;
+	struct vfm_buf ta = {0}, tb = {0};
+	json_t *ja, *jb;
+
+	(void)state;
+	vfm_config_defaults(&a);
+	/* Numbers that fewer than 17 digits do not hold, and the largest integer. */
+	OK(from_text(&a, "{\"model\": {\"preset\": \"dit-b\", \"layers\": 3, \"patch\": [2, 1, 4], \"pos\": \"both\"},"
+			 "\"train\": {\"lr\": 0.12345678901234566, \"steps\": 1e6, \"dtype\": \"bf16\", \"seed\": 9000000000000000}}"));
+	OK(vfm_config_set(&a, "diffusion.shift=0.30000000000000004", &err));
+	OK(vfm_config_set(&a, "diffusion.kind=flow", &err));
+	OK(vfm_config_set(&a, "model.qk_norm=false", &err));
+	OK(vfm_config_check(&a, &err));
+	assert_int_equal(a.model.layers, 3);
+	assert_int_equal(a.model.hidden, 768);
+	assert_int_equal(a.train.steps, 1000000);
+	assert_true(a.train.seed == 9000000000000000);
+	ja = vfm_config_to_json(&a);
+	vfm_json_text(&ta, ja, 2);
+	vfm_config_defaults(&b);
+	OK(from_text(&b, ta.data));
+	OK(vfm_config_check(&b, &err));
+	jb = vfm_config_to_json(&b);
+	vfm_json_text(&tb, jb, 2);
+	assert_string_equal(ta.data, tb.data);
+	assert_true(a.train.lr == b.train.lr && a.diffusion.shift == b.diffusion.shift);
+	vfm_buf_release(&ta);
+	vfm_buf_release(&tb);
+	json_decref(ja);
+	json_decref(jb);
+}
+
+static void test_config_errors(void **state)
+{
+	static const char *const set[][2] = {
+		{"model.layer=4", "unknown key 'model.layer' (did you mean 'model.layers'?)"},
+		{"model.layers=x", "model.layers: expected an integer, got a string"},
+		{"model.layers=2.5", "model.layers: expected an integer, got a number"},
+		{"model.layers=1e99", "model.layers: expected"},
+		{"model.layers=0", "model.layers: expected 1 to 1024, got 0"},
+		{"model.layers=99999999999999999999", "model.layers: expected"},
+		{"model.layers=", "model.layers: expected an integer, got a string"},
+		{"model.patch=[1,2]", "model.patch: expected an array of three integers"},
+		{"model.patch=[1,2,true]", "model.patch: expected an integer, got true"},
+		{"model.patch=[1,2,17]", "model.patch: expected 1 to 16, got 17"},
+		{"model.qk_norm=1", "model.qk_norm: expected true or false"},
+		{"model.arch=abcdefghijklmnopq", "model.arch: expected a short string"},
+		{"model.preset=dit-9b", "model.preset: unknown model 'dit-9b'"},
+		{"diffusion.kind=ddpm", "diffusion.kind: expected one of edm, flow, got 'ddpm'"},
+		{"diffusion.kind=1", "diffusion.kind: expected one of edm, flow"},
+		{"train.lr=null", "train.lr: expected a number, got null"},
+		{"train.lr=-1", "train.lr: expected 0 to 10, got -1"},
+		{"train.lr", "expected key=value"},
+		{"=3", "expected key=value"},
+		{"model={\"layers\":2}", "unknown key 'model'"},
+		{"train.lr=\xff", "the value is not UTF-8"},
+	};
+	struct vfm_config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(set) / sizeof(set[0]); i++) {
+		vfm_config_defaults(&c);
+		assert_int_equal(vfm_config_set(&c, set[i][0], &err), VFM_EUSAGE);
+		if (!strstr(err.msg, set[i][1]))
+			fail_msg("--set %s: '%s' does not say '%s'", set[i][0], err.msg, set[i][1]);
+		if (strncmp(err.msg, "--set", 5) != 0)
+			fail_msg("'%s' does not say where it comes from", err.msg);
+	}
+	vfm_config_defaults(&c);
+	assert_int_equal(from_text(&c, "[]"), VFM_EUSAGE);
+	assert_int_equal(from_text(&c, "{\"model\": 3}"), VFM_EUSAGE);
+	assert_string_equal(err.msg, "model: expected an object (a section)");
+	assert_int_equal(from_text(&c, "{\"model\": {\"layers\": 2, \"layers\": 3}}"), VFM_EUSAGE);
+	assert_int_equal(from_text(&c, "{\"trian\": {\"lr\": 1}}"), VFM_EUSAGE);
+	OK(vfm_config_set(&c, "train.min_lr=0.5", &err));
+	assert_int_equal(vfm_config_check(&c, &err), VFM_EUSAGE);
+}
+
+static void test_lr(void **state)
+{
+	struct vfm_train_config t = {.lr = 2, .min_lr = 0.5, .warmup_steps = 4, .schedule = VFM_SCHEDULE_COSINE};
+	static const double warm[] = {0.5, 1, 1.5, 2};
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_true(vfm_lr_at(&t, i, 24) == warm[i]);
+	assert_true(vfm_lr_at(&t, 4, 24) == 2);
+	assert_true(fabs(vfm_lr_at(&t, 14, 24) - 1.25) < 1e-12);
+	assert_true(fabs(vfm_lr_at(&t, 24, 24) - 0.5) < 1e-12);
+	assert_true(fabs(vfm_lr_at(&t, 99, 24) - 0.5) < 1e-12);
+	t.schedule = VFM_SCHEDULE_LINEAR;
+	assert_true(fabs(vfm_lr_at(&t, 9, 24) - 1.625) < 1e-12);
+	t.schedule = VFM_SCHEDULE_CONSTANT;
+	assert_true(vfm_lr_at(&t, 20, 24) == 2);
+	t.warmup_steps = 0;
+	assert_true(vfm_lr_at(&t, 0, 24) == 2);
+	t.warmup_steps = 50; /* longer than the run */
+	t.schedule = VFM_SCHEDULE_COSINE;
+	assert_true(vfm_lr_at(&t, 24, 24) == 1);
+}
+
+/* ---- metrics ---- */
+
+static char *metrics_text(void)
+{
+	char *path = vfm_strfmt("%s/metrics.jsonl", dir), *text;
+	size_t len;
+
+	OK(vfm_read_file(path, 1 << 20, &text, &len, &err));
+	free(path);
+	return text;
+}
+
+static void metrics_put(const char *text)
+{
+	char *path = vfm_strfmt("%s/metrics.jsonl", dir);
+
+	OK(vfm_write_file(path, text, strlen(text), &err));
+	free(path);
+}
+
+/* Opens with `before` in the file after `steps` steps, and expects `after`. */
+static void check_cut(const char *before, int64_t steps, const char *after)
+{
+	struct vfm_metrics m;
+	char *text;
+
+	metrics_put(before);
+	OK(vfm_metrics_open(&m, dir, steps, &err));
+	vfm_metrics_close(&m);
+	text = metrics_text();
+	assert_string_equal(text, after);
+	free(text);
+}
+
+static void test_metrics_cut(void **state)
+{
+	(void)state;
+	check_cut("", 0, "");
+	check_cut("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 2, "{\"step\":1}\n{\"step\":2}\n");
+	check_cut("{\"step\":1}\n{\"step\":2}\n", 2, "{\"step\":1}\n{\"step\":2}\n");
+	check_cut("{\"step\":1}\n{\"step\":2}\n", 0, "");
+	/* A kill in the middle of a line; and one after the text, before its newline. */
+	check_cut("{\"step\":1}\n{\"step\":2", 2, "{\"step\":1}\n");
+	check_cut("{\"step\":1}\n{\"step\":2}", 2, "{\"step\":1}\n");
+}
+
+static void test_metrics_add(void **state)
+{
+	struct vfm_step_record r = {.step = 1, .s = {.loss = NAN, .grad_norm = 2, .tokens = 10, .samples = 3}, .lr = 1e-4, .step_s = 0.5};
+	struct vfm_metrics m;
+	json_t *o = vfm_step_json(&r), *back;
+	char *text;
+
+	(void)state;
+	metrics_put("");
+	OK(vfm_metrics_open(&m, dir, 0, &err));
+	OK(vfm_metrics_add(&m, &r, o, &err));
+	OK(vfm_metrics_flush(&m, &err));
+	vfm_metrics_close(&m);
+	text = metrics_text();
+	back = vfm_json_parse(text, strlen(text), "line", &err);
+	assert_true(json_is_null(json_object_get(back, "loss")));
+	assert_true(json_number_value(json_object_get(back, "tok_s")) == 20);
+	json_decref(back);
+	json_decref(o);
+	free(text);
+}
+
+static int setup(void **state)
+{
+	static char name[] = "/tmp/vfm-train.XXXXXX";
+
+	(void)state;
+	dir = mkdtemp(name);
+	return dir ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return vfm_rm_rf(dir, NULL);
+}
+
+/* Images and videos of several sizes, with and without text. */
+static int make(const char *path)
+{
+	static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
+	int rc = dataset_make(path, dims, 5, 23, 10, &err);
+
+	if (rc < 0)
+		fprintf(stderr, "%s\n", err.msg);
+	return rc < 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_config_round_trip), cmocka_unit_test(test_config_errors), cmocka_unit_test(test_lr),
+		cmocka_unit_test(test_metrics_cut), cmocka_unit_test(test_metrics_add),
+	};
+
+	if (argc == 3 && !strcmp(argv[1], "make"))
+		return make(argv[2]);
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
