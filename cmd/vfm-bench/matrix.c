@@ -36,8 +36,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
-	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST]\n"
-		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] [--threads N]\n"
+	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
+		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] [--threads N] "
 		    "[--device cpu] [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,

@@ -35,9 +35,9 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench step",
-	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N]\n"
-		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16]\n"
-		    "[--recompute none|selective|full] [--steps N] [--seconds S] [--warmup N]\n"
+	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] "
+		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16] "
+		    "[--recompute none|selective|full] [--steps N] [--seconds S] [--warmup N] "
 		    "[--threads N] [--device cpu] [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step",
 	.opts = opts,

@@ -8,6 +8,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "train/device.h"
+#include "train/parity.h"
 #include "train/run.h"
 
 static volatile sig_atomic_t stop;
@@ -18,7 +19,7 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *device = "cpu";
+static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *device = "cpu", *parity;
 static struct vfm_strlist sets;
 enum { UNSET = INT32_MIN };
 static int64_t steps = UNSET, threads = UNSET;
@@ -35,15 +36,17 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
+	{VFM_OPT_STR, 0, "dump-parity", "DIR", "write down one step on made-up data, to check the arithmetic", &parity},
 	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
 	{0},
 };
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
-	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume auto|no|CKPT]\n"
+	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume auto|no|CKPT] "
 		    "[--device cpu] [--threads N] --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
+		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
 		    "--help-config",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
@@ -85,6 +88,17 @@ static int print_record(void *ctx, const json_t *record, struct vfm_err *err)
 		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write stdout");
 	if (rc == VFM_EPIPE)
 		clearerr(stdout); /* the run ends in its own way; this is not to be reported once more */
+	return rc;
+}
+
+static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
+{
+	struct vfm_device d;
+	int rc;
+
+	TRY(vfm_device_open(&d, device, err) < 0 ? vfm_err_context(err, "--device") : 0);
+	rc = vfm_parity_dump(c, d.stream, parity, err);
+	vfm_device_close(&d);
 	return rc;
 }
 
@@ -136,7 +150,7 @@ int main(int argc, char **argv)
 	if (rc == 0 && print_config) {
 		print_resolved(&c);
 	} else if (rc == 0) {
-		rc = train(&c, &err);
+		rc = parity ? dump_parity(&c, &err) : train(&c, &err);
 	}
 	vfm_strlist_release(&sets);
 	return vfm_cmd_exit(rc, &err);

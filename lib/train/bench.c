@@ -4,57 +4,18 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "train/madeup.h"
 
-/* A pack of `samples` equal samples with normal latents and text. */
+/* A pack of equal samples. */
 static void batch_make(struct vfm_batch *b, const struct vfm_bench_step *s, const struct vfm_model_spec *m)
 {
-	int64_t per = (int64_t)s->grid[0] * s->grid[1] * s->grid[2];
-	struct vfm_rng rng = vfm_rng_stream(1, 0, 0, VFM_RNG_TEST);
-	int64_t nx, nt;
+	struct vfm_madeup *all = vfm_calloc((size_t)s->samples, sizeof(*all));
 
-	*b = (struct vfm_batch){.n_samples = (int32_t)s->samples, .tokens = s->samples * per, .text_tokens = s->samples * s->text_len,
-		.patch_dim = (int32_t)vfm_model_patch_dim(m), .text_dim = (int32_t)m->text_dim};
+	for (int64_t i = 0; i < s->samples; i++)
+		all[i] = (struct vfm_madeup){{s->grid[0], s->grid[1], s->grid[2]}, (int32_t)s->text_len, (uint64_t)i + 1};
+	vfm_madeup_pack(b, all, (int)s->samples, m, 1);
 	b->step_tokens = b->tokens * s->packs;
-	b->id = vfm_calloc((size_t)s->samples, sizeof(*b->id));
-	b->cu_seqlens = vfm_calloc((size_t)s->samples + 1, sizeof(int32_t));
-	b->cu_text = vfm_calloc((size_t)s->samples + 1, sizeof(int32_t));
-	b->seg = vfm_calloc((size_t)b->tokens, sizeof(int32_t));
-	b->idx = vfm_calloc((size_t)b->tokens, sizeof(int32_t));
-	b->pos = vfm_calloc((size_t)b->tokens, sizeof(*b->pos));
-	nx = b->tokens * b->patch_dim;
-	nt = b->text_tokens * b->text_dim;
-	b->x0 = vfm_calloc((size_t)nx, sizeof(float));
-	b->text = vfm_calloc((size_t)nt + 1, sizeof(float));
-	for (int64_t i = 0; i < nx; i++)
-		b->x0[i] = 0.5f * vfm_rng_normal(&rng, (uint64_t)i);
-	for (int64_t i = 0; i < nt; i++)
-		b->text[i] = vfm_rng_normal(&rng, (uint64_t)(nx + i));
-	for (int64_t i = 0; i < s->samples; i++) {
-		b->id[i] = (uint64_t)i + 1;
-		b->cu_seqlens[i + 1] = (int32_t)((i + 1) * per);
-		b->cu_text[i + 1] = (int32_t)((i + 1) * s->text_len);
-	}
-	for (int64_t i = 0; i < b->tokens; i++) {
-		int64_t k = i % per;
-
-		b->seg[i] = (int32_t)(i / per);
-		b->idx[i] = (int32_t)k;
-		b->pos[i][0] = (int16_t)(k / (s->grid[1] * s->grid[2]));
-		b->pos[i][1] = (int16_t)(k / s->grid[2] % s->grid[1]);
-		b->pos[i][2] = (int16_t)(k % s->grid[2]);
-	}
-}
-
-static void batch_release(struct vfm_batch *b)
-{
-	free(b->id);
-	free(b->cu_seqlens);
-	free(b->cu_text);
-	free(b->seg);
-	free(b->idx);
-	free(b->pos);
-	free(b->x0);
-	free(b->text);
+	free(all);
 }
 
 void vfm_bench_grid(int64_t tokens, int32_t grid[3])
@@ -113,7 +74,7 @@ int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct
 		.tokens = stats.tokens, .mem_peak_bytes = s->dev->mem_peak, .loss = stats.loss};
 	rc = isfinite(stats.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 out:
-	batch_release(&batch);
+	vfm_madeup_release(&batch);
 	vfm_trainer_free(tr);
 	return rc;
 }

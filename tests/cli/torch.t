@@ -33,19 +33,19 @@ spoil step.safetensors pack.0.pred -1 "another prediction"
 spoil init.safetensors blocks.0.cross.q.bias -1 "another weight"
 
 # What the C program computes.
-if vfm-train -h 2>&1 | grep -q -e --dump-parity; then
-	for model in cross pooled lora; do
-		case $model in
-		cross) set -- ;;
-		pooled) set -- --set model.cross_attention=false --set diffusion.kind=flow ;;
-		lora) set -- --set model.adaln_lora_rank=8 ;;
-		esac
-		run vfm-train --set model.layers=2 --set model.hidden=48 --set model.heads=2 "$@" --dump-parity "dump-$model"
-		rc_is 0 "vfm-train dumps a step ($model)"
-		run "$PY" "$REF/check_torch.py" "dump-$model"
-		rc_is 0 "loss and gradients agree with PyTorch ($model)" || echo "$out" | sed 's/^/#   /'
-	done
-else
-	skip 6 "vfm-train has no --dump-parity"
-fi
+for model in cross pooled plain lora both full; do
+	case $model in
+	cross) set -- ;;
+	pooled) set -- --set model.cross_attention=false --set model.pooled_text=true --set diffusion.kind=flow ;;
+	plain) set -- --set model.cross_attention=false --set model.qk_norm=false --set model.pos=sincos ;;
+	lora) set -- --set model.adaln_lora=8 --set diffusion.kind=flow --set diffusion.shift=3 ;;
+	both) set -- --set model.pooled_text=true --set model.pos=both --set diffusion.text_drop=0.5 --set train.seed=5 ;;
+	full) set -- --set train.recompute=full --set model.ffn=80 ;;
+	esac
+	run vfm-train --set model.layers=2 --set model.hidden=48 --set model.heads=2 --set model.text_dim=40 --set model.channels=5 \
+		"$@" --dump-parity "dump-$model"
+	rc_is 0 "vfm-train dumps a step ($model)"
+	run "$PY" "$REF/check_torch.py" "dump-$model"
+	rc_is 0 "loss and gradients agree with PyTorch ($model)" || sed 's/^/#   /' <<<"$out"
+done
 done_testing

@@ -203,6 +203,10 @@ ok "--print-config is a fixed point" cmp resolved.json <(vfm-train -c resolved.j
 is "$(jq -c '[.diffusion.shift, .train.lr, .model.ffn]' resolved.json)" '[0.30000000000000004,1e-07,128]' "and loses no digit"
 is "$(jq -r 'to_entries[] | .key as $s | .value | keys[] | $s + "." + .' resolved.json | sort)" \
 	"$(vfm-train --help-config | awk '{ print $1 }' | sort)" "--help-config lists the same keys"
+# vfm-config(5) has each of them with its default, and no other.
+page=$(mandoc -Tascii -Owidth=200 "$TOP/man/vfm-config.5" | sed 's/.\x08//g' | grep -oE '^ +[a-z]+\.[a-z0-9_]+ = .*' | tr -d ' ')
+is "$(sort <<<"$page")" "$(vfm-train --help-config | sed -E 's/^([^ ]+) +(\[[^]]*\]|[^ ]+).*/\1=\2/; s/["  ]//g' | sort)" \
+	"vfm-config(5) has every key with its default"
 run vfm-train --model dit-xl --set model.layers=4 --print-config
 is "$(jq -c '[.model.layers, .model.hidden]' <<<"$out")" "[4,1152]" "--set refines --model"
 
@@ -268,6 +272,18 @@ run env SLURM_STEP_NUM_TASKS=4 "${train[@]}" -o nowhere
 complaint 2 "this step has 4 tasks, but this version runs as one rank: start it with srun -n1$" "several tasks"
 run env SLURM_STEP_NUM_TASKS=1 "${train[@]}" -o slurm --steps 1
 rc_is 0 "one task"
+
+# ---- a step for others to check (torch.t does) ----
+run vfm-train -c tiny.json --set model.adaln_lora=4 --dump-parity dump
+rc_is 0 "--dump-parity"
+is "$(ls dump | tr '\n' ' ')" "dump.json grads.safetensors init.safetensors step.safetensors " "--dump-parity: its files"
+is "$(jq -c '[.config.hidden, .config.adaln_lora_rank, .step, .loss > 0]' dump/dump.json)" "[32,4,3,true]" "--dump-parity: what it was"
+run vfm-ckpt stat -o jsonl dump/init.safetensors
+is "$(jq -r 'select(.min == 0 and .max == 0) | .name' <<<"$out")" "" "--dump-parity: no weight is zero"
+run vfm-ckpt stat -o jsonl dump/grads.safetensors
+is "$(jq -r 'select(.min == 0 and .max == 0) | .name' <<<"$out")" "" "--dump-parity: every weight has a gradient"
+run vfm-train -c tiny.json --dump-parity file
+complaint 3 ".*file" "--dump-parity into a file"
 
 # ---- TensorBoard ------------------------------------------------------------------------
 cat >events.py <<'END'

@@ -1,0 +1,237 @@
+#include "train/parity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "ckpt/safetensors.h"
+#include "train/madeup.h"
+#include "train/trainer.h"
+
+enum { PACKS = 2, SAMPLES = 3, STEP = 3 };
+
+/* An image, videos, a sample without text, an id that a signed number does not hold. */
+static const struct vfm_madeup samples[PACKS][SAMPLES] = {
+	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
+	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
+};
+
+/* ---- files ---- */
+
+struct dump { /* tensors of one file, whose data stay the caller's; names are the dump's */
+	struct vfm_st_tensor *t;
+	const void **data;
+	size_t n, cap, cap_data;
+	struct vfm_arena names;
+};
+
+static void add(struct dump *d, const char *name, enum vfm_dtype dt, const void *data, int ndim, const int64_t *shape)
+{
+	struct vfm_st_tensor t = {.name = vfm_arena_strdup(&d->names, name), .dtype = dt, .ndim = ndim};
+
+	memcpy(t.shape, shape, (size_t)ndim * sizeof(*shape));
+	vfm_grow(&d->t, &d->cap, d->n + 1, sizeof(*d->t));
+	vfm_grow(&d->data, &d->cap_data, d->n + 1, sizeof(*d->data));
+	d->t[d->n] = t;
+	d->data[d->n++] = data;
+}
+
+static const void *data_of(const struct dump *d, const struct vfm_st_tensor *before, const char *name)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (!strcmp(before[i].name, name))
+			return d->data[i];
+	return NULL;
+}
+
+static int dump_write(struct dump *d, const char *dir, const char *name, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", dir, name);
+	struct vfm_st_tensor *before = vfm_calloc(d->n + 1, sizeof(*before));
+	struct vfm_buf head = {0};
+	struct vfm_atomic a;
+	int rc;
+
+	memcpy(before, d->t, d->n * sizeof(*before));
+	vfm_st_layout(d->t, d->n, NULL, 0, &head);
+	TRY_OUT(vfm_atomic_open(&a, path, err));
+	fwrite(head.data, 1, head.len, a.f);
+	for (size_t i = 0; i < d->n; i++)
+		fwrite(data_of(d, before, d->t[i].name), 1, (size_t)(d->t[i].end - d->t[i].begin), a.f);
+	rc = vfm_atomic_commit(&a, err); /* which looks at what went wrong before */
+	vfm_atomic_abort(&a);
+out:
+	vfm_buf_release(&head);
+	free(before);
+	free(path);
+	free(d->t);
+	free(d->data);
+	vfm_arena_release(&d->names);
+	*d = (struct dump){0};
+	return rc;
+}
+
+/* All parameters, from a flat device array. */
+static int write_params(const struct vfm_params *ps, const float *flat, const char *dir, const char *name, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = ps->stream->dev->t;
+	size_t bytes = (size_t)ps->n_flat * sizeof(float);
+	float *host = vfm_big_alloc(bytes, "a copy of the parameters", err);
+	struct dump d = {0};
+	int rc;
+
+	if (!host)
+		return VFM_EENV;
+	TRY_OUT(t->to_host(ps->stream, host, flat, bytes, err));
+	TRY_OUT(t->stream_sync(ps->stream, err));
+	for (size_t i = 0; i < ps->n; i++)
+		add(&d, ps->p[i]->name, VFM_F32, host + ps->p[i]->off, ps->p[i]->d.ndim, ps->p[i]->d.shape);
+	rc = dump_write(&d, dir, name, err);
+out:
+	vfm_big_free(host, bytes);
+	return rc;
+}
+
+/* What the step draws for a sample, as the trainer draws it. */
+struct drawn {
+	float coef[SAMPLES][4], w[SAMPLES];
+	double t_cond[SAMPLES]; /* the float that the model gets, over VFM_TIME_SCALE */
+};
+
+static void draw(struct drawn *d, struct vfm_batch *b, const struct vfm_config *c)
+{
+	for (int i = 0; i < b->n_samples; i++) {
+		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, STEP, b->id[i]);
+		size_t row = (size_t)b->text_dim * sizeof(float);
+
+		memcpy(d->coef[i], r.coef, sizeof(r.coef));
+		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
+		d->w[i] = 1.0f / (float)b->step_tokens;
+		if (r.drop)
+			memset(b->text + (size_t)b->cu_text[i] * (size_t)b->text_dim, 0, (size_t)(b->cu_text[i + 1] - b->cu_text[i]) * row);
+	}
+}
+
+static void add_pack(struct dump *d, int k, const struct vfm_batch *b, const struct drawn *r)
+{
+	int64_t n = b->n_samples;
+	const struct {
+		const char *name;
+		enum vfm_dtype dt;
+		const void *data;
+		int ndim;
+		int64_t shape[2];
+	} all[] = {
+		{"x0", VFM_F32, b->x0, 2, {b->tokens, b->patch_dim}},
+		{"cu", VFM_I32, b->cu_seqlens, 1, {n + 1}},
+		{"grids", VFM_I32, b->grid, 2, {n, 3}},
+		{"ids", VFM_I64, b->id, 1, {n}},
+		{"text", VFM_F32, b->text, 2, {b->text_tokens, b->text_dim}},
+		{"cu_text", VFM_I32, b->cu_text, 1, {n + 1}},
+		{"coef", VFM_F32, r->coef, 2, {n, 4}},
+		{"t_cond", VFM_F64, r->t_cond, 1, {n}},
+		{"w", VFM_F32, r->w, 1, {n}},
+	};
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		snprintf(name, sizeof(name), "pack.%d.%s", k, all[i].name);
+		add(d, name, all[i].dt, all[i].data, all[i].ndim, all[i].shape);
+	}
+}
+
+static int write_step(struct vfm_batch *b, const struct vfm_config *c, const char *dir, struct vfm_err *err)
+{
+	struct drawn r[PACKS];
+	struct dump d = {0};
+
+	for (int k = 0; k < PACKS; k++) {
+		draw(&r[k], &b[k], c);
+		add_pack(&d, k, &b[k], &r[k]);
+	}
+	return dump_write(&d, dir, "step.safetensors", err);
+}
+
+static int write_info(const struct vfm_config *c, double loss, const char *dir, struct vfm_err *err)
+{
+	static const char *const pos[] = {[VFM_POS_ROPE] = "rope", [VFM_POS_SINCOS] = "sincos", [VFM_POS_BOTH] = "both"};
+	const struct vfm_model_spec *m = &c->model;
+	char *path = vfm_strfmt("%s/dump.json", dir);
+	json_t *o = json_pack("{s:{s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:b,s:s,s:I}, s:I, s:i, s:f}", "config", "hidden", (json_int_t)m->hidden,
+		"layers", (json_int_t)m->layers, "heads", (json_int_t)m->heads, "ffn", (json_int_t)m->ffn, "features",
+		(json_int_t)vfm_model_patch_dim(m), "text_dim", (json_int_t)m->text_dim, "cross_attention", m->cross_attention, "pooled_text",
+		m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "adaln_lora_rank", (json_int_t)m->adaln_lora, "seed",
+		(json_int_t)c->train.seed, "step", STEP, "loss", loss);
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, o, 2);
+	vfm_buf_adds(&b, "\n");
+	rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	json_decref(o);
+	free(path);
+	return rc;
+}
+
+/* ---- the step ---- */
+
+static int fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
+{
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct vfm_param *p = ps->p[i];
+		struct vfm_fill a = {.x = vfm_t1(ps->master + p->off, VFM_F32, p->n), .mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = 0.1f};
+
+		if (p->d.ndim == 2) /* outputs as large as inputs, or nearly */
+			a.std = (float)(0.7 / sqrt((double)p->d.shape[1]));
+		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_TEST);
+		TRY(vfm_op_fill(ps->stream, &a, err));
+	}
+	return vfm_params_refresh(ps, err);
+}
+
+static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_batch *b, const char *dir, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_step_stats stats;
+
+	TRY(vfm_mkdir_p(dir, err));
+	TRY(fill(ps, c->train.seed, err));
+	TRY(write_params(ps, ps->master, dir, "init.safetensors", err));
+	TRY(vfm_trainer_begin(tr, STEP, b[0].step_tokens, err));
+	for (int k = 0; k < PACKS; k++)
+		TRY(vfm_trainer_pack(tr, &b[k], err));
+	TRY(vfm_trainer_end(tr, 0, err)); /* at this learning rate the weights stay as they are */
+	TRY(vfm_trainer_stats(tr, &stats, err));
+	TRY(write_params(ps, ps->grad, dir, "grads.safetensors", err));
+	TRY(write_step(b, c, dir, err));
+	return write_info(c, stats.loss, dir, err);
+}
+
+int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char *dir, struct vfm_err *err)
+{
+	struct vfm_launch launch = {.size = 1, .local_size = 1};
+	struct vfm_parallel par = c->parallel;
+	struct vfm_batch b[PACKS];
+	struct vfm_trainer *tr;
+	struct vfm_mesh mesh;
+	int rc;
+
+	TRY(vfm_parallel_check(&par, launch.size, err));
+	TRY(vfm_mesh_init(&mesh, &par, &launch, err));
+	tr = vfm_trainer_new(c, &mesh, s, err);
+	if (!tr)
+		return err->code;
+	for (int k = 0; k < PACKS; k++)
+		vfm_madeup_pack(&b[k], samples[k], SAMPLES, &c->model, c->train.seed);
+	for (int k = 0; k < PACKS; k++)
+		b[k].step_tokens = b[0].tokens + b[1].tokens;
+	rc = step(tr, c, b, dir, err);
+	for (int k = 0; k < PACKS; k++)
+		vfm_madeup_release(&b[k]);
+	vfm_trainer_free(tr);
+	return rc;
+}
