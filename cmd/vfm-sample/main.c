@@ -1,6 +1,7 @@
 /* vfm-sample: checkpoint + prompts -> videos. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -51,10 +52,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-sample",
-	.synopsis = "[-q] [--part ema|model] [--frames N] [--size WxH] [--fps N[/D]] [--steps N]\n"
-		    "[--sampler auto|heun|euler] [--cfg X] [--seed N] [--sigma-max X] [--tokenizer SPEC]\n"
-		    "[--dtype fp32|bf16] [--context N] [--device cpu] [--threads N] --ckpt PATH\n"
-		    "(-p TEXT -o FILE | (-p TEXT ... | --prompts FILE) -d DIR [--format mp4|gif|png])",
+	.synopsis = "[OPTION ...] --ckpt PATH -p TEXT -o FILE\n"
+		    "[OPTION ...] --ckpt PATH [-p TEXT ...] [--prompts FILE] -d DIR",
 	.summary = "sample videos from a trained model",
 	.opts = opts,
 };
@@ -140,6 +139,13 @@ static int collect(struct job *j, struct vfm_err *err)
 	return 0;
 }
 
+static bool ends_with(const char *s, const char *ending)
+{
+	size_t n = strlen(s), m = strlen(ending);
+
+	return n > m && !strcasecmp(s + n - m, ending);
+}
+
 static int parse_pair(const char *text, char sep, int64_t max, int *a, int *b, int b_default, struct vfm_err *err)
 {
 	char buf[32], *second;
@@ -174,6 +180,8 @@ static int check_options(struct job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
 	if (!out_file == !out_dir)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of -o FILE and -d DIR");
+	if (out_file && !ends_with(out_file, ".mp4") && !ends_with(out_file, ".gif") && !ends_with(out_file, ".png"))
+		return vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif or .png", out_file);
 	if (strcmp(format, "mp4") != 0 && strcmp(format, "gif") != 0 && strcmp(format, "png") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif or png, got '%s'", format);
 	if (frames < 1 || frames > 65536)
@@ -241,7 +249,7 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 {
 	struct vfm_video_out_opts o = {.width = j->width, .height = j->height, .fps_num = j->fps_num, .fps_den = j->fps_den, .crf = 10};
 	size_t picture = (size_t)j->width * (size_t)j->height * 3;
-	int64_t n = strcmp(it->path + strlen(it->path) - 4, ".png") || strchr(it->path, '%') ? frames : 1;
+	int64_t n = !ends_with(it->path, ".png") || strchr(it->path, '%') ? frames : 1;
 	uint8_t *rgb = vfm_big_alloc(picture * (size_t)frames, "pictures", err);
 	struct vfm_video_out *v = NULL;
 	char rate[32];
