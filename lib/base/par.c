@@ -1,11 +1,15 @@
 #include "base/par.h"
 
+#include <linux/futex.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -63,6 +67,126 @@ void vfm_par_set_threads(int n)
 	pthread_mutex_unlock(&n_lock);
 }
 
+/* ---- the team ------------------------------------------------------------------ */
+
+/* One loop runs at a time.  Its owner publishes it, works on it as everybody does, closes it and waits for those
+ * who are still inside; a worker that the system has not scheduled is not waited for.  Workers
+ * watch for the next loop for some microseconds, then sleep: on a busy machine a waiting thread does not take the
+ * core that the working ones need. */
+enum { SPINS = 4000 };
+
+static struct {
+	pthread_mutex_t lock; /* held by the owner of the loop */
+	int n_workers, allowed; /* workers 0 .. allowed-1 take part */
+	void (*fn)(int64_t, int64_t, void *);
+	void *ctx;
+	int64_t n, grain, chunks;
+	_Atomic int64_t next;     /* chunk */
+	_Atomic int open;         /* workers may enter */
+	_Atomic int inside;       /* workers that have; futex of the owner */
+	_Atomic unsigned epoch;   /* loops published; futex of the workers */
+	_Atomic int sleepers;
+} team = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool use_openmp;
+
+void vfm_par_use_openmp(bool on)
+{
+	use_openmp = on;
+}
+
+static void futex_wait(void *word, unsigned value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(void *word, int n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
+static void run_chunks(void)
+{
+	int64_t c;
+
+	while ((c = team.next++) < team.chunks)
+		team.fn(c * team.grain, c == team.chunks - 1 ? team.n : (c + 1) * team.grain, team.ctx);
+}
+
+static void *team_worker(void *arg)
+{
+	int me = (int)(intptr_t)arg;
+	unsigned seen = 0;
+
+	in_worker = true;
+	for (;;) {
+		for (int i = 0; i < SPINS && team.epoch == seen; i++)
+			relax();
+		while (team.epoch == seen) {
+			team.sleepers++;
+			if (team.epoch == seen)
+				futex_wait(&team.epoch, seen);
+			team.sleepers--;
+		}
+		seen = team.epoch;
+		team.inside++;
+		if (team.open && me < team.allowed)
+			run_chunks();
+		if (--team.inside == 0 && !team.open)
+			futex_wake(&team.inside, 1);
+	}
+	return NULL;
+}
+
+/* Under team.lock.  Where threads cannot be had, fewer do the work. */
+static void team_grow(int workers)
+{
+	while (team.n_workers < workers) {
+		pthread_attr_t attr;
+		pthread_t id;
+		int rc;
+
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		rc = pthread_create(&id, &attr, team_worker, (void *)(intptr_t)team.n_workers);
+		pthread_attr_destroy(&attr);
+		if (rc != 0)
+			return;
+		team.n_workers++;
+	}
+}
+
+static void team_run(int64_t n, int64_t grain, int64_t chunks, void (*fn)(int64_t, int64_t, void *), void *ctx)
+{
+	int inside;
+
+	team.fn = fn;
+	team.ctx = ctx;
+	team.n = n;
+	team.grain = grain;
+	team.chunks = chunks;
+	team.next = 0;
+	team.open = 1;
+	team.epoch++;
+	if (team.sleepers > 0)
+		futex_wake(&team.epoch, team.sleepers);
+	in_worker = true; /* loops within are serial */
+	run_chunks();
+	in_worker = false;
+	team.open = 0;
+	for (int i = 0; i < SPINS && team.inside; i++)
+		relax();
+	while ((inside = team.inside) != 0)
+		futex_wait(&team.inside, (unsigned)inside);
+}
+
 void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx)
 {
 	int threads;
@@ -76,12 +200,20 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 	chunks = (n - 1) / grain + 1;
 	if (chunks < threads)
 		threads = (int)chunks;
-	if (threads == 1) {
+	if (threads > 1 && use_openmp) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
 		for (int64_t c = 0; c < chunks; c++)
 			fn(c * grain, c == chunks - 1 ? n : (c + 1) * grain, ctx);
 		return;
 	}
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+	/* Two threads that start loops at once do not get two teams. */
+	if (threads > 1 && pthread_mutex_trylock(&team.lock) == 0) {
+		team_grow(threads - 1);
+		team.allowed = threads - 1;
+		team_run(n, grain, chunks, fn, ctx);
+		pthread_mutex_unlock(&team.lock);
+		return;
+	}
 	for (int64_t c = 0; c < chunks; c++)
 		fn(c * grain, c == chunks - 1 ? n : (c + 1) * grain, ctx);
 }

@@ -276,6 +276,7 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	c->pool = vfm_calloc(1, sizeof(*c->pool));
 	c->use_dnnl = isa == VFM_ISA_AMX && !(gemm && strcmp(gemm, "own") == 0);
 	c->force_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
+	vfm_par_use_openmp(c->use_dnnl || c->force_dnnl);
 	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s, oneDNN %s", vfm_par_threads(), vfm_isa_name(isa),
 		vfm_dnnl_version());
 	return &c->dev;
