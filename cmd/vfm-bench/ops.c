@@ -1,7 +1,6 @@
 /* vfm-bench ops - how fast the device computes each op of the list of cases. */
 #include <fnmatch.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/opt.h"
@@ -34,14 +33,18 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-/* A pattern is a shell pattern for the whole name, or a part of it. */
+/* A pattern is a part of a name; * and ? stand for what they stand for in a shell. */
 static bool chosen(const struct vfm_case *c, char **patterns, int n)
 {
 	if (!(c->flags & VFM_CASE_BENCH) && !o.all)
 		return false;
-	for (int i = 0; i < n; i++)
-		if (strstr(c->name, patterns[i]) || fnmatch(patterns[i], c->name, 0) == 0)
+	for (int i = 0; i < n; i++) {
+		char any[256];
+
+		snprintf(any, sizeof(any), "*%s*", patterns[i]);
+		if (fnmatch(any, c->name, 0) == 0)
 			return true;
+	}
 	return n == 0;
 }
 

@@ -153,6 +153,7 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 
 				w[i] = r < rows ? row_units((const char *)m->p + ((r0 + r) * m->ld + k) * esize, k1 - k, how)
 						: _mm512_setzero_si512();
+				__builtin_prefetch((const char *)m->p + ((r0 + r) * m->ld + k) * esize + 512, 0, 3);
 			}
 			transpose16(w);
 			for (int64_t u = 0; u < units; u++) {
