@@ -15,8 +15,8 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 		return vfm_fail(err, VFM_EUSAGE, "steps: expected 1 to 100000, got %lld", (long long)s->steps);
 	if (s->kind == VFM_SAMPLER_HEUN && d->kind != VFM_EDM)
 		return vfm_fail(err, VFM_EUSAGE, "the heun sampler is for edm; this model was trained with flow (use euler)");
-	if (!(s->sigma_min > 0) || !(s->sigma_max > s->sigma_min) || !(s->rho > 0))
-		return vfm_fail(err, VFM_EUSAGE, "expected 0 < sigma_min < sigma_max and rho > 0");
+	if (!(s->sigma_min > 0) || !(s->sigma_max > s->sigma_min) || !isfinite(s->sigma_max) || !(s->rho > 0))
+		return vfm_fail(err, VFM_EUSAGE, "expected 0 < sigma_min (%g) < sigma_max and rho > 0, got sigma_max %g", s->sigma_min, s->sigma_max);
 	if (!isfinite(s->cfg))
 		return vfm_fail(err, VFM_EUSAGE, "cfg: expected a number");
 	return 0;

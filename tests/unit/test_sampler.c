@@ -1,0 +1,392 @@
+/* The samplers against closed solutions, in float64.
+ *
+ * A network whose last layer has no weights returns its bias: F = b, whatever x is.  Then
+ *   edm    dx/dsigma = x sigma/s^2 - b sd/s with s^2 = sigma^2 + sd^2, solved by
+ *          x(sigma) = s (x1/s1 + b (atan(sigma1/sd) - atan(sigma/sd)))
+ *   flow   dx/dt = b, so that x(0) = x(1) - b in any number of steps
+ * A network with weights is used where the answer is an identity: guidance, packs.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/par.h"
+#include "base/philox.h"
+#include "model/sampler.h"
+#include "train/device.h"
+
+enum { MAX_N = 4, TEXT_DIM = 8, F = 16, MAX_TOKENS = 256 };
+
+struct net {
+	struct vfm_device d;
+	struct vfm_model_spec m;
+	struct vfm_params ps;
+	struct vfm_dit *dit;
+};
+
+static struct vfm_err err;
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0)                                                                              \
+			fail_msg("%s", err.msg);                                                             \
+	} while (0)
+
+static double bias(int64_t f)
+{
+	return f == 0 ? 0 : 0.7 * sin((double)f);
+}
+
+/* Every parameter random; or, for a known answer, the weights of the last layer 0. */
+static void net_open(struct net *n, bool known)
+{
+	OK(vfm_device_open(&n->d, "cpu", &err));
+	vfm_model_defaults(&n->m);
+	n->m.layers = 2;
+	n->m.hidden = 32;
+	n->m.heads = 2;
+	n->m.channels = 4;
+	n->m.text_dim = TEXT_DIM;
+	OK(vfm_model_check(&n->m, &err));
+	assert_int_equal(vfm_model_patch_dim(&n->m), F);
+	vfm_params_init(&n->ps, n->d.stream);
+	n->dit = vfm_dit_new(&n->m, &n->ps);
+	OK(vfm_params_alloc(&n->ps, VFM_F32, false, &err));
+	for (size_t i = 0; i < n->ps.n; i++) {
+		struct vfm_param *p = n->ps.p[i];
+		struct vfm_rng rng = vfm_rng_stream(1, 0, i, VFM_RNG_TEST);
+		float *v = vfm_calloc((size_t)p->n, sizeof(*v));
+		bool last = !strncmp(p->name, "out.", 4);
+
+		for (int64_t k = 0; k < p->n; k++) {
+			double z = vfm_rng_normal(&rng, (uint64_t)k);
+
+			v[k] = (float)(p->init == VFM_INIT_ONE ? 1 + 0.1 * z : 0.2 * z);
+			if (known && last)
+				v[k] = (float)(p->d.ndim > 1 ? 0 : bias(k));
+		}
+		OK(vfm_param_set(&n->ps, p, v, &err));
+		free(v);
+	}
+	OK(vfm_params_refresh(&n->ps, &err));
+}
+
+static void net_close(struct net *n)
+{
+	vfm_dit_free(n->dit);
+	vfm_params_release(&n->ps);
+	vfm_device_close(&n->d);
+}
+
+/* Prompt i: grid (1 + i % 2) x 2 x (2 + i), i + 1 rows of text. */
+struct prompts {
+	int n;
+	uint64_t id[MAX_N];
+	int32_t grid[MAX_N][3], cu_text[MAX_N + 1];
+	float text[16 * TEXT_DIM];
+	int64_t first[MAX_N + 1]; /* token */
+};
+
+static void add_prompt(struct prompts *p, int i)
+{
+	int32_t row = p->cu_text[p->n];
+	struct vfm_rng rng = vfm_rng_stream(2, 0, (uint64_t)i, VFM_RNG_TEST);
+
+	p->id[p->n] = (uint64_t)i;
+	p->grid[p->n][0] = 1 + i % 2;
+	p->grid[p->n][1] = 2;
+	p->grid[p->n][2] = 2 + i;
+	for (int k = 0; k < (i + 1) * TEXT_DIM; k++)
+		p->text[row * TEXT_DIM + k] = (float)vfm_rng_normal(&rng, (uint64_t)k);
+	p->first[p->n + 1] = p->first[p->n] + p->grid[p->n][0] * 2 * p->grid[p->n][2];
+	p->n++;
+	p->cu_text[p->n] = row + i + 1;
+}
+
+/* -> tokens [p->first[p->n], F] */
+static void sample(const struct net *n, const struct vfm_sampler *s, const struct vfm_diffusion *d, const struct prompts *p, float *tokens)
+{
+	struct vfm_sample_job job = {&n->m, d, n->dit, n->d.stream, n->ps.dtype};
+	struct vfm_sample_request r = {.n = p->n, .id = p->id, .grid = (const int32_t (*)[3])p->grid, .text = p->text, .cu_text = p->cu_text};
+
+	assert_true(p->first[p->n] <= MAX_TOKENS);
+	OK(vfm_sampler_run(s, &job, &r, tokens, &err));
+}
+
+static double noise_of(const struct vfm_sampler *s, uint64_t id, int64_t i)
+{
+	struct vfm_rng rng = vfm_rng_stream(s->seed, 0, id, VFM_RNG_SAMPLE);
+
+	return vfm_rng_normal(&rng, (uint64_t)i);
+}
+
+/* ---- known answers ---- */
+
+/* The largest distance from the closed solution of edm. */
+static double edm_error(const struct net *n, int kind, int64_t steps, double sigma_max)
+{
+	static float tokens[MAX_TOKENS * F];
+	struct vfm_diffusion d;
+	struct vfm_sampler s;
+	struct prompts p = {0};
+	double worst = 0, s1;
+
+	vfm_diffusion_defaults(&d);
+	vfm_sampler_defaults(&s);
+	s.kind = kind;
+	s.steps = steps;
+	s.cfg = 1;
+	s.seed = 11;
+	s.sigma_min = 5e-4; /* the last step, to 0, is of first order: keep it short */
+	s.sigma_max = sigma_max;
+	add_prompt(&p, 0);
+	add_prompt(&p, 3);
+	sample(n, &s, &d, &p, tokens);
+	s1 = sqrt(sigma_max * sigma_max + d.sigma_data * d.sigma_data);
+	for (int q = 0; q < p.n; q++) {
+		for (int64_t i = 0; i < (p.first[q + 1] - p.first[q]) * F; i++) {
+			double want = d.sigma_data * (noise_of(&s, p.id[q], i) * sigma_max / s1 + bias(i % F) * atan(sigma_max / d.sigma_data));
+			double e = fabs(want - (double)tokens[p.first[q] * F + i]);
+
+			worst = e > worst ? e : worst;
+		}
+	}
+	return worst;
+}
+
+static void test_edm_order(void **state)
+{
+	static const struct {
+		int kind, intervals;
+		double order;
+	} cases[] = {{VFM_SAMPLER_EULER, 64, 1}, {VFM_SAMPLER_HEUN, 24, 2}};
+	struct net n;
+
+	(void)state;
+	net_open(&n, true);
+	for (size_t k = 0; k < 2; k++) {
+		/* N steps are N-1 intervals and the last one to 0. */
+		double e1 = edm_error(&n, cases[k].kind, cases[k].intervals + 1, 80);
+		double e2 = edm_error(&n, cases[k].kind, 2 * cases[k].intervals + 1, 80);
+		double e4 = edm_error(&n, cases[k].kind, 4 * cases[k].intervals + 1, 80);
+		double order1 = log2(e1 / e2), order2 = log2(e2 / e4);
+
+		print_message("order %.0f: errors %.2e %.2e %.2e, measured %.3f, %.3f\n", cases[k].order, e1, e2, e4, order1, order2);
+		assert_true(fabs(order1 - cases[k].order) < 0.25);
+		assert_true(fabs(order2 - cases[k].order) < 0.15);
+	}
+	/* auto is heun */
+	assert_true(edm_error(&n, VFM_SAMPLER_AUTO, 33, 80) == edm_error(&n, VFM_SAMPLER_HEUN, 33, 80));
+	/* and it is this solution; also from another start */
+	assert_true(edm_error(&n, VFM_SAMPLER_HEUN, 200, 80) < 1e-3);
+	assert_true(edm_error(&n, VFM_SAMPLER_HEUN, 200, 3) < 1e-3);
+	net_close(&n);
+}
+
+static void test_flow_known(void **state)
+{
+	static const struct {
+		int64_t steps;
+		double shift;
+	} cases[] = {{1, 1}, {7, 1}, {32, 3}};
+	static float tokens[MAX_TOKENS * F];
+	struct prompts p = {0};
+	struct net n;
+
+	(void)state;
+	net_open(&n, true);
+	add_prompt(&p, 2);
+	add_prompt(&p, 1);
+	for (size_t c = 0; c < 3; c++) {
+		struct vfm_diffusion d;
+		struct vfm_sampler s;
+
+		vfm_diffusion_defaults(&d);
+		d.kind = VFM_FLOW;
+		d.shift = cases[c].shift;
+		vfm_sampler_defaults(&s);
+		s.steps = cases[c].steps;
+		s.seed = 5;
+		sample(&n, &s, &d, &p, tokens); /* guided: the same, because the text plays no role */
+		for (int q = 0; q < p.n; q++)
+			for (int64_t i = 0; i < (p.first[q + 1] - p.first[q]) * F; i++) {
+				double got = (double)tokens[p.first[q] * F + i], noise = noise_of(&s, p.id[q], i);
+
+				if (i % F == 0 && fabs(got - noise) > 2e-6) /* F = 0: the noise as it was */
+					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got, noise);
+				if (fabs(got - (noise - bias(i % F))) > 5e-6)
+					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got, noise - bias(i % F));
+			}
+	}
+	net_close(&n);
+}
+
+/* ---- identities ---- */
+
+/* One step of flow: x(1) - F.  So F can be read, and guidance is F(no text) + cfg (F(text) - F(no text)). */
+static void test_guidance(void **state)
+{
+	static float none[MAX_TOKENS * F], text[MAX_TOKENS * F], guided[MAX_TOKENS * F];
+	struct vfm_diffusion d;
+	struct vfm_sampler s;
+	struct prompts p = {0};
+	double differ = 0;
+	struct net n;
+
+	(void)state;
+	net_open(&n, false);
+	add_prompt(&p, 1);
+	add_prompt(&p, 2);
+	vfm_diffusion_defaults(&d);
+	d.kind = VFM_FLOW;
+	vfm_sampler_defaults(&s);
+	s.steps = 1;
+	s.cfg = 1;
+	sample(&n, &s, &d, &p, text);
+	s.cfg = 0;
+	sample(&n, &s, &d, &p, none);
+	s.cfg = 4.5;
+	sample(&n, &s, &d, &p, guided);
+	for (int64_t i = 0; i < p.first[p.n] * F; i++) {
+		double want = (double)none[i] + 4.5 * ((double)text[i] - (double)none[i]);
+
+		differ = fmax(differ, fabs((double)text[i] - (double)none[i]));
+		if (fabs((double)guided[i] - want) > 2e-5)
+			fail_msg("%.9g, expected %.9g", (double)guided[i], want);
+	}
+	assert_true(differ > 0.01); /* the text matters */
+	net_close(&n);
+}
+
+/* A sample does not depend on what shares its pack, on its place there, or on the number of threads. */
+static void test_packs(void **state)
+{
+	static float alone[MAX_TOKENS * F], together[MAX_TOKENS * F];
+	static const int order[] = {2, 0, 3, 1};
+	struct vfm_sampler s;
+	struct net n;
+
+	(void)state;
+	net_open(&n, false);
+	vfm_sampler_defaults(&s);
+	s.steps = 4;
+	for (int kind = VFM_EDM; kind <= VFM_FLOW; kind++) {
+		struct vfm_diffusion d;
+		struct prompts all = {0};
+
+		vfm_diffusion_defaults(&d);
+		d.kind = kind;
+		for (int i = 0; i < MAX_N; i++)
+			add_prompt(&all, order[i]);
+		vfm_par_set_threads(2);
+		sample(&n, &s, &d, &all, together);
+		vfm_par_set_threads(1);
+		for (int i = 0; i < MAX_N; i++) {
+			struct prompts one = {0};
+
+			add_prompt(&one, order[i]);
+			sample(&n, &s, &d, &one, alone);
+			assert_memory_equal(alone, together + all.first[i] * F, (size_t)one.first[1] * F * sizeof(float));
+		}
+		s.seed++;
+		sample(&n, &s, &d, &all, alone);
+		assert_true(memcmp(alone, together, F * sizeof(float)) != 0);
+	}
+	net_close(&n);
+}
+
+/* ---- the frame ---- */
+
+struct count {
+	int64_t calls, total;
+	bool in_order;
+};
+
+static void on_progress(void *ctx, int64_t done, int64_t total)
+{
+	struct count *c = ctx;
+
+	c->in_order = c->in_order && done == c->calls;
+	c->calls++;
+	c->total = total;
+}
+
+static void test_evaluations(void **state)
+{
+	static const struct {
+		int kind, diffusion;
+		int64_t steps, evals;
+	} cases[] = {{VFM_SAMPLER_HEUN, VFM_EDM, 5, 9}, {VFM_SAMPLER_HEUN, VFM_EDM, 1, 1}, {VFM_SAMPLER_EULER, VFM_EDM, 5, 5},
+		{VFM_SAMPLER_AUTO, VFM_FLOW, 5, 5}};
+	static float tokens[MAX_TOKENS * F];
+	struct prompts p = {0};
+	struct net n;
+
+	(void)state;
+	net_open(&n, true);
+	add_prompt(&p, 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct count c = {.in_order = true};
+		struct vfm_diffusion d;
+		struct vfm_sampler s;
+
+		vfm_diffusion_defaults(&d);
+		d.kind = cases[i].diffusion;
+		vfm_sampler_defaults(&s);
+		s.kind = cases[i].kind;
+		s.steps = cases[i].steps;
+		s.progress = on_progress;
+		s.ctx = &c;
+		sample(&n, &s, &d, &p, tokens);
+		assert_true(c.in_order);
+		assert_int_equal(c.calls, cases[i].evals);
+		assert_int_equal(c.total, cases[i].evals);
+	}
+	net_close(&n);
+}
+
+static void test_check(void **state)
+{
+	struct vfm_diffusion edm, flow;
+	struct vfm_sampler good, s;
+
+	(void)state;
+	vfm_diffusion_defaults(&edm);
+	flow = edm;
+	flow.kind = VFM_FLOW;
+	vfm_sampler_defaults(&good);
+	assert_int_equal(vfm_sampler_check(&good, &edm, &err), 0);
+	assert_int_equal(vfm_sampler_check(&good, &flow, &err), 0);
+#define BAD(diffusion, change)                                                                               \
+	do {                                                                                                 \
+		s = good;                                                                                    \
+		change;                                                                                      \
+		assert_int_equal(vfm_sampler_check(&s, diffusion, &err), VFM_EUSAGE);                        \
+	} while (0)
+	BAD(&flow, s.kind = VFM_SAMPLER_HEUN);
+	BAD(&edm, s.steps = 0);
+	BAD(&edm, s.steps = 100001);
+	BAD(&edm, s.sigma_min = 0);
+	BAD(&edm, s.sigma_max = s.sigma_min);
+	BAD(&edm, s.sigma_max = (double)INFINITY);
+	BAD(&edm, s.sigma_max = (double)NAN);
+	BAD(&edm, s.rho = 0);
+	BAD(&edm, s.cfg = (double)NAN);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_edm_order),   cmocka_unit_test(test_flow_known), cmocka_unit_test(test_guidance),
+		cmocka_unit_test(test_packs),       cmocka_unit_test(test_evaluations), cmocka_unit_test(test_check),
+	};
+
+	vfm_par_set_threads(1); /* the networks are tiny */
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
