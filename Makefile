@@ -150,7 +150,7 @@ check-quick: layers check-unit
 # A binary a file.  Its output is shown when it fails, or with V=1; a skip is always shown.
 define run_tests
 	@bad=; for t in $(1); do \
-		timeout $(TEST_TIMEOUT) $$t >$$t.log 2>&1; rc=$$?; \
+		OMP_WAIT_POLICY=passive timeout $(TEST_TIMEOUT) $$t >$$t.log 2>&1; rc=$$?; \
 		if [ $$rc -ne 0 ] || [ -n "$(V)" ]; then cat $$t.log; else grep -a '^\[  SKIPPED \]\|^skip' $$t.log; fi; \
 		if [ $$rc -ne 0 ]; then echo "FAIL $${t##*/} (status $$rc)"; bad="$$bad $${t##*/}"; \
 		else echo "ok   $${t##*/}: $$(grep -ac '^\[       OK \]' $$t.log) tests"; fi; \

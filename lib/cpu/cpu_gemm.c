@@ -30,6 +30,7 @@ struct gemm {
 	int64_t b_groups;        /* groups of panels that are packed together */
 	float *sums;             /* [m] or NULL: row sums of A of this pass */
 	float *partial;          /* [m][n] sums so far, NULL if they stand in C */
+	int64_t m0;              /* the row of C that row 0 of partial belongs to */
 	int64_t mb, nb;          /* blocks of C */
 	int64_t m_panels, n_panels;
 };
@@ -222,7 +223,7 @@ static void epi_pass(int64_t i0, int64_t i1, void *ctx)
 			int64_t n = least(nr, g->n - j);
 
 			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
-			g->kern->epilogue(&g->epi, tile, i, j, 1, n);
+			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
 		}
 }
 
@@ -238,22 +239,37 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 				g->sums + i * mr);
 }
 
-/* oneDNN multiplies; what its post-ops cannot do is one pass of ours over an f32 result. */
+/* oneDNN multiplies; what its post-ops cannot do is a pass of ours over an f32 result, a few
+ * rows at a time, so that it comes from the cache. */
+static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	enum { ROWS = 1024 };
+
+	g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(least(ROWS, g->m) * g->n) * sizeof(float), err);
+	if (!g->partial)
+		return VFM_EENV;
+	for (g->m0 = 0; g->m0 < g->m; g->m0 += ROWS) {
+		int64_t rows = least(ROWS, g->m - g->m0);
+		struct vfm_tensor part = a->a, out = vfm_t2(g->partial, VFM_F32, rows, g->n);
+
+		part.shape[a->trans_a ? 1 : 0] = rows;
+		part.data = (char *)part.data + (size_t)(g->m0 * (a->trans_a ? 1 : part.stride[0])) *
+							 vfm_dtype_size(part.dtype);
+		TRY(vfm_dnnl_matmul(s, &part, a->trans_a, &a->b, a->trans_b, &out, NULL, false, err));
+		vfm_par_for(rows, 16, epi_pass, g);
+	}
+	return 0;
+}
+
 static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
-	struct vfm_tensor out = a->c;
-	bool direct = !a->act && !a->dact && (!g->epi.c_bf || g->a.bf); /* it cannot make bf16 of f32 */
+	/* it cannot make bf16 of f32 */
+	bool direct = !a->act && !a->dact && (!g->epi.c_bf || g->a.bf);
 
-	if (!direct) {
-		g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
-		if (!g->partial)
-			return VFM_EENV;
-		out = vfm_t2(g->partial, VFM_F32, g->m, g->n);
-	}
-	TRY(vfm_dnnl_matmul(s, &a->a, a->trans_a, &a->b, a->trans_b, &out, direct ? &a->bias : NULL,
-		direct && a->accumulate, err));
-	if (!direct)
-		vfm_par_for(g->m, 16, epi_pass, g);
+	if (direct)
+		TRY(vfm_dnnl_matmul(s, &a->a, a->trans_a, &a->b, a->trans_b, &a->c, &a->bias, a->accumulate, err));
+	else
+		TRY(dnnl_with_epilogue(s, g, a, err));
 	if (vfm_has(&a->a_rowsum)) {
 		int64_t panels = ceil_div(g->m, g->kern->mr);
 		float *rowsum = a->a_rowsum.data;

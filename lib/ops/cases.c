@@ -240,6 +240,12 @@ static void gemm_cases(struct vfm_cases *l)
 		c->args.gemm.aux = mat(types[t], 18, 4100, 7);
 		c = add_gemm(l, VFM_CASE_TEST, "plain", 18, 4100, k, false, false, types[t], types[t], 0);
 	}
+	/* more rows than oneDNN gets at a time when an epilogue follows */
+	for (int t = 0; t < 2; t++) {
+		c = add_gemm(l, VFM_CASE_TEST, "bwd-gelu", 1100, 33, 40, t, true, types[t], types[t], 4);
+		c->args.gemm.dact = VFM_ACT_GELU_TANH;
+		c->args.gemm.aux = mat(types[t], 1100, 33, 1);
+	}
 	/* empty sums, empty results */
 	gemm_epilogues(l, 9, 11, 0, VFM_F32, VFM_F32, 0);
 	add_gemm(l, VFM_CASE_TEST, "empty", 0, 40, 16, false, true, VFM_F32, VFM_F32, 0);
