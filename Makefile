@@ -221,7 +221,7 @@ $(FUZZERS:%=$(B)/tests/fuzz/%): %: %.o $(LIB)
 # ---- demo, install -------------------------------------------------------------
 demo:
 	@($(probe_build)) || $(SUB) deps
-	$(SUB) $(JOBS) all
+	$(SUB) $(JOBS) all $(TOOLS)
 	B=$(abspath $(B)) examples/demo.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
