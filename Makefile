@@ -56,7 +56,7 @@ TOOLS   := $(patsubst tests/tools/%.c,$(B)/tests/tools/%,$(wildcard tests/tools/
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli tests lint layers format \
+.PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-learn tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -67,6 +67,7 @@ help:
 	@echo "make            build the commands into $(B)/bin"
 	@echo "make demo       the whole pipeline on a CPU, end to end (VIDEOS=DIR for your own clips)"
 	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli run a part (V=1, T=tests/cli/one.t)"
+	@echo "make check-learn  train for minutes, then see whether samples show what was asked for"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
 	@echo "make fuzz       build the fuzz targets and run each for FUZZ_S seconds"
@@ -168,6 +169,10 @@ check-ops: $(OPTESTS)
 T ?= $(sort $(wildcard tests/cli/*.t))
 check-cli: all
 	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
+
+# Minutes of training; not a part of check.
+check-learn: all $(TOOLS)
+	B=$(abspath $(B)) tests/learn.sh
 
 layers:
 	@tests/layers.sh
