@@ -18,4 +18,9 @@ for i in {0..63}; do
 	echo "{\"caption\":\"a ${color[i / 3 % 4]} ${shape[i % 3]} moves ${direction[i / 12 % 4]}\"}"
 done >"$dir/prompts.jsonl"
 vfm-sample -q --ckpt "$dir/demo/run" --prompts "$dir/prompts.jsonl" -d "$dir/samples" --size 96x96 --steps 16 >"$dir/samples.jsonl"
-recognise --min 0.8 <"$dir/samples.jsonl" >"$dir/seen.jsonl" && echo "1 passed, 0 failed" || { echo "0 passed, 1 failed"; exit 1; }
+if recognise --min 0.8 <"$dir/samples.jsonl" >"$dir/seen.jsonl"; then
+	echo "1 passed, 0 failed"
+else
+	echo "0 passed, 1 failed"
+	exit 1
+fi

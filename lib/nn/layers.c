@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/par.h"
 
@@ -120,62 +122,81 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 
 /* ---- positions ---- */
 
+/* A row of a table is made of one piece per axis, which depends on the position along that axis alone: each
+ * piece is computed once for each position there is, then copied. */
 struct table {
 	float *out;
 	const int16_t (*pos)[3];
-	int64_t width;
-	double freq[3][512]; /* per axis: radians a position, of each pair */
-	int pairs[3];
+	int64_t width, piece[3]; /* features of a row; of an axis */
+	float *axis[3];          /* [positions, piece] */
 };
 
-static void rope_rows(int64_t i0, int64_t i1, void *arg)
+static void copy_rows(int64_t i0, int64_t i1, void *arg)
 {
 	const struct table *r = arg;
 
 	for (int64_t i = i0; i < i1; i++) {
 		float *o = r->out + i * r->width;
 
-		for (int axis = 0; axis < 3; axis++) {
-			for (int j = 0; j < r->pairs[axis]; j++) {
-				double angle = r->pos[i][axis] * r->freq[axis][j];
-
-				*o++ = (float)cos(angle);
-				*o++ = (float)sin(angle);
-			}
+		for (int a = 0; a < 3; a++) {
+			memcpy(o, r->axis[a] + r->pos[i][a] * r->piece[a], (size_t)r->piece[a] * sizeof(float));
+			o += r->piece[a];
 		}
+	}
+}
+
+/* fill writes the piece of one position: n features. */
+static void make_table(struct table *r, int64_t tokens, double theta, void (*fill)(float *out, int64_t n, double position, double theta))
+{
+	for (int a = 0; a < 3; a++) {
+		int64_t positions = 0;
+
+		for (int64_t i = 0; i < tokens; i++)
+			if (r->pos[i][a] >= positions)
+				positions = r->pos[i][a] + 1;
+		r->axis[a] = vfm_calloc((size_t)(positions * r->piece[a]) + 1, sizeof(float));
+		for (int64_t p = 0; p < positions; p++)
+			fill(r->axis[a] + p * r->piece[a], r->piece[a], (double)p, theta);
+	}
+	vfm_par_for(tokens, 1024, copy_rows, r);
+	for (int a = 0; a < 3; a++)
+		free(r->axis[a]);
+}
+
+static void rope_piece(float *out, int64_t n, double position, double theta)
+{
+	for (int64_t j = 0; j < n / 2; j++) {
+		double angle = position * pow(theta, -2.0 * (double)j / (double)n);
+
+		out[2 * j] = (float)cos(angle);
+		out[2 * j + 1] = (float)sin(angle);
 	}
 }
 
 void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta)
 {
-	struct table r = {.out = out, .pos = pos, .width = head_dim};
-	int64_t spatial = 2 * (head_dim / 6), dims[3] = {head_dim - 2 * spatial, spatial, spatial};
+	int64_t spatial = 2 * (head_dim / 6);
+	struct table r = {.out = out, .pos = pos, .width = head_dim, .piece = {head_dim - 2 * spatial, spatial, spatial}};
 
-	for (int axis = 0; axis < 3; axis++) {
-		r.pairs[axis] = (int)(dims[axis] / 2);
-		for (int j = 0; j < r.pairs[axis]; j++)
-			r.freq[axis][j] = pow(theta, -2.0 * j / (double)dims[axis]);
+	make_table(&r, tokens, theta, rope_piece);
+}
+
+static void sincos_piece(float *out, int64_t n, double position, double theta)
+{
+	int64_t half = n / 2;
+
+	for (int64_t j = 0; j < half; j++) {
+		double angle = position / pow(theta, (double)j / (double)half);
+
+		out[j] = (float)sin(angle);
+		out[half + j] = (float)cos(angle);
 	}
-	vfm_par_for(tokens, 256, rope_rows, &r);
 }
 
 void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t hidden)
 {
-	int64_t dt = hidden / 4, ds = (hidden - dt) / 2, dims[3] = {dt, ds, ds};
+	int64_t dt = hidden / 4, ds = (hidden - dt) / 2;
+	struct table r = {.out = out, .pos = pos, .width = hidden, .piece = {dt, ds, ds}};
 
-	for (int64_t i = 0; i < tokens; i++) {
-		float *o = out + i * hidden;
-
-		for (int axis = 0; axis < 3; axis++) {
-			int64_t half = dims[axis] / 2;
-
-			for (int64_t j = 0; j < half; j++) {
-				double angle = pos[i][axis] / pow(10000.0, (double)j / (double)half);
-
-				o[j] = (float)sin(angle);
-				o[half + j] = (float)cos(angle);
-			}
-			o += dims[axis];
-		}
-	}
+	make_table(&r, tokens, 10000.0, sincos_piece);
 }
