@@ -324,12 +324,27 @@ static int grad_complete(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *
 	return 0;
 }
 
+/* What no view covers will get no gradient: where that is so, all of it starts from zero. */
+static int grad_start(struct vfm_tape *t, struct vfm_var *p, struct vfm_err *err)
+{
+	int64_t covered = 0;
+
+	for (struct vfm_var *v = p->views; v; v = v->next_view)
+		covered += v->needs_grad ? vfm_numel(&v->v) : 0;
+	if (p->g_ready || covered == vfm_numel(&p->v))
+		return 0;
+	for (struct vfm_var *v = p->views; v; v = v->next_view)
+		v->g_ready = true;
+	return t->stream->dev->t->zero(t->stream, p->g.data, vfm_nbytes(&p->g), err);
+}
+
 int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, bool *accumulate, struct vfm_err *err)
 {
 	if (x->parent) {
 		struct vfm_var *p = x->parent;
 
 		TRY(grad_alloc(t, p, err));
+		TRY(grad_start(t, p, err));
 		/* A parent that got a whole gradient before has no unwritten views. */
 		p->g_ready = true;
 		x->g = grad_slice(x, p);
@@ -507,9 +522,14 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct v
 	bool recording = t->recording;
 	struct stash *outer = t->stash;
 	struct region *r;
+	struct vfm_err err = {0};
 	struct vfm_var *out;
 	struct vfm_node *n;
 
+	if (n_in > VFM_NODE_IN)
+		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: a region of %d inputs", n_in), &err);
+	if (t->rc < 0)
+		return &t->dead;
 	if (mode == VFM_RECOMPUTE_NONE || !recording) {
 		out = fn(t, ctx);
 		vfm_scope_end(t, mark, out);

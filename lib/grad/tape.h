@@ -78,7 +78,7 @@ void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
 
 /* A region: out = fn(t, ctx).  With recompute it runs again in the backward, from the
  * same inputs, parameters and counters; fn must be a pure function of them and make the same calls
- * each time.  `in` are the variables it reads (all that are not parameters; NULLs are skipped); ctx must
+ * each time.  `in` are the variables it reads (all that are not parameters, at most 6; NULLs are skipped); ctx must
  * stay alive until the backward has passed. */
 struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx),
 	void *ctx, struct vfm_var **in, int n_in);

@@ -1,0 +1,484 @@
+/* The tape itself: where gradients go, what lives how long, regions, errors; and that packs add up. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "grad/node.h"
+#include "nn/layers.h"
+#include "train/device.h"
+#include "train/madeup.h"
+#include "train/trainer.h"
+
+static struct vfm_err err;
+static struct vfm_device dev;
+static struct vfm_tape *t;
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0)                                                                              \
+			fail_msg("%s", err.msg);                                                             \
+	} while (0)
+
+static int setup(void **state)
+{
+	(void)state;
+	if (vfm_device_open(&dev, "cpu", &err) < 0)
+		return -1;
+	t = vfm_tape_new(dev.stream);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int64_t left;
+
+	(void)state;
+	vfm_tape_free(t);
+	left = dev.dev->mem_now;
+	vfm_device_close(&dev);
+	return left ? -1 : 0; /* whatever a test did, nothing stays */
+}
+
+/* A leaf whose value and gradient are the caller's arrays; like a parameter it needs a gradient. */
+static struct vfm_var *leaf(float *value, float *grad, int64_t rows, int64_t cols)
+{
+	struct vfm_var *x = vfm_input(t, vfm_t2(value, VFM_F32, rows, cols));
+
+	x->g = vfm_t2(grad, VFM_F32, rows, cols);
+	x->needs_grad = true;
+	return x;
+}
+
+/* d loss / d y = value everywhere, and back. */
+static int back_from(struct vfm_var *y, float value)
+{
+	struct vfm_tensor g;
+	bool accumulate;
+
+	TRY(vfm_grad_into(t, y, &g, &accumulate, &err));
+	assert_false(accumulate);
+	for (int64_t i = 0; i < vfm_numel(&g); i++)
+		((float *)g.data)[i] = value;
+	return vfm_tape_backward(t, &err);
+}
+
+/* ---- gradients ---- */
+
+static void test_used_twice(void **state)
+{
+	float v[6] = {1, 2, 3, 4, 5, 6}, g[6];
+	struct vfm_var *x = leaf(v, g, 2, 3), *y, *z;
+
+	(void)state;
+	memset(g, 0xff, sizeof(g)); /* NaN: must be overwritten, not added to */
+	y = vfm_g_add(t, x, x);
+	z = vfm_g_add(t, vfm_g_add(t, y, x), y);
+	for (int i = 0; i < 6; i++)
+		assert_true(((float *)z->v.data)[i] == 5 * v[i]);
+	OK(back_from(z, 2));
+	for (int i = 0; i < 6; i++)
+		assert_true(g[i] == 10);
+}
+
+/* z = f(x) with views of an op's output; which = which columns are read how often. */
+static void check_views(const int *which, int n, bool whole, const float want[3])
+{
+	float v[12], g[12], zero[12] = {0};
+	struct vfm_var *x, *base, *sum = NULL, *a[8];
+
+	for (int i = 0; i < 12; i++)
+		v[i] = (float)i;
+	memset(g, 0xff, sizeof(g));
+	x = leaf(v, g, 2, 6);
+	base = vfm_g_add(t, x, vfm_input(t, vfm_t2(zero, VFM_F32, 2, 6)));
+	for (int i = 0; i < n; i++) {
+		a[i] = vfm_view_cols(t, base, which[i], 2);
+		sum = sum ? vfm_g_add(t, sum, a[i]) : vfm_g_add(t, a[i], vfm_input(t, vfm_t2(zero, VFM_F32, 2, 2)));
+	}
+	for (int i = 1; i < n; i++)
+		assert_true((a[i] == a[0]) == (which[i] == which[0])); /* equal views are one variable */
+	if (whole) {
+		float weight[12], wg[12] = {0};
+		struct vfm_var *w = leaf(weight, wg, 2, 6);
+
+		for (int i = 0; i < 12; i++)
+			weight[i] = 3;
+		/* base W^T: each of its elements gets 2 outputs times 3 */
+		sum = vfm_g_add(t, sum, vfm_g_linear(t, base, w, NULL, VFM_ACT_NONE, VFM_F32));
+	}
+	OK(vfm_tape_status(t, &err));
+	OK(back_from(sum, 1));
+	for (int i = 0; i < 12; i++)
+		if (g[i] != want[i % 6 / 2])
+			fail_msg("views: column %d got %g, not %g", i % 6, (double)g[i], (double)want[i % 6 / 2]);
+	vfm_tape_reset(t);
+}
+
+static void test_views(void **state)
+{
+	(void)state;
+	check_views((int[]){0, 1, 2}, 3, false, (float[]){1, 1, 1});
+	check_views((int[]){2, 0, 2, 1, 2}, 5, false, (float[]){1, 1, 3});
+	/* What no view covers got no gradient: it is zero, not what the memory held before. */
+	check_views((int[]){0, 0}, 2, false, (float[]){2, 0, 0});
+	check_views((int[]){1}, 1, false, (float[]){0, 1, 0});
+	/* The whole is read beside its views. */
+	check_views((int[]){0, 1, 2}, 3, true, (float[]){7, 7, 7});
+	check_views((int[]){2, 2}, 2, true, (float[]){6, 6, 8});
+}
+
+/* A view that was made but not read. */
+static void test_unread_view(void **state)
+{
+	float v[8] = {0}, g[8], zero[8] = {0};
+	struct vfm_var *x = leaf(v, g, 2, 4), *base, *y;
+
+	(void)state;
+	memset(g, 0xff, sizeof(g));
+	base = vfm_g_add(t, x, vfm_input(t, vfm_t2(zero, VFM_F32, 2, 4)));
+	vfm_view_cols(t, base, 1, 2);
+	y = vfm_g_act(t, vfm_g_add(t, vfm_view_cols(t, base, 0, 2), vfm_input(t, vfm_t2(zero, VFM_F32, 2, 2))), VFM_ACT_SILU);
+	OK(back_from(y, 1));
+	for (int i = 0; i < 8; i++)
+		assert_true(g[i] == (i % 4 < 2 ? 0.5f : 0)); /* silu'(0) */
+}
+
+/* ---- errors ---- */
+
+static void test_sticky_errors(void **state)
+{
+	float v[6] = {0}, g[6] = {0}, u[4] = {0};
+	struct vfm_var *x = leaf(v, g, 2, 3), *bad, *y;
+	struct vfm_err first = {0}, second = {0};
+
+	(void)state;
+	bad = vfm_g_add(t, vfm_g_act(t, x, VFM_ACT_SILU), vfm_input(t, vfm_t2(u, VFM_F32, 2, 2)));
+	assert_true(vfm_tape_status(t, &first) < 0);
+	assert_true(strlen(first.msg) > 0);
+	/* Everything after it is harmless, whatever it is given, and the first message stays. */
+	y = vfm_g_add(t, vfm_view_cols(t, bad, 1, 99), x);
+	y = vfm_g_linear(t, y, x, NULL, VFM_ACT_GELU_TANH, VFM_F32);
+	y = vfm_g_cast(t, vfm_g_norm(t, y, VFM_NORM_RMS, 1e-6f, NULL, NULL, VFM_F32), VFM_BF16);
+	assert_non_null(y);
+	assert_int_equal(vfm_tape_status(t, &second), first.code);
+	assert_string_equal(first.msg, second.msg);
+	assert_int_equal(vfm_tape_backward(t, &second), first.code);
+	for (int i = 0; i < 6; i++)
+		assert_true(g[i] == 0);
+	vfm_tape_reset(t);
+	assert_int_equal(dev.dev->mem_now, 0);
+	/* And the tape is as new. */
+	assert_int_equal(vfm_tape_status(t, &err), 0);
+	x = leaf(v, g, 2, 3);
+	OK(back_from(vfm_g_add(t, x, x), 1));
+	assert_true(g[0] == 2 && g[5] == 2);
+}
+
+/* ---- lifetimes ---- */
+
+enum { ROWS = 64, COLS = 64, ONE = ROWS * COLS * 4 };
+
+static struct vfm_var *chain(struct vfm_var *x, int n)
+{
+	for (int i = 0; i < n; i++)
+		x = vfm_g_act(t, x, VFM_ACT_SILU);
+	return x;
+}
+
+static void test_scopes(void **state)
+{
+	float *v = vfm_calloc(ROWS * COLS, 4), *g = vfm_calloc(ROWS * COLS, 4);
+	struct vfm_var *x, *y;
+	int mark;
+
+	(void)state;
+	/* Nothing is recorded: a scope leaves what it is told to keep. */
+	vfm_tape_set_recording(t, false);
+	x = leaf(v, g, ROWS, COLS);
+	mark = vfm_scope_begin(t);
+	y = chain(x, 10);
+	assert_int_equal(dev.dev->mem_now, 10 * ONE);
+	vfm_scope_end(t, mark, y);
+	assert_int_equal(dev.dev->mem_now, ONE);
+	assert_true(y->v.data && ((float *)y->v.data)[0] == 0);
+	OK(vfm_tape_backward(t, &err)); /* which has nothing to do */
+	mark = vfm_scope_begin(t);
+	chain(y, 3);
+	vfm_scope_end(t, mark, NULL);
+	assert_int_equal(dev.dev->mem_now, ONE);
+	vfm_tape_reset(t);
+	assert_int_equal(dev.dev->mem_now, 0);
+
+	/* Recorded: what the backward reads stays until it has passed. */
+	vfm_tape_set_recording(t, true);
+	x = leaf(v, g, ROWS, COLS);
+	mark = vfm_scope_begin(t);
+	y = chain(x, 10);
+	vfm_scope_end(t, mark, y);
+	assert_int_equal(dev.dev->mem_now, 10 * ONE);
+	vfm_dev_peak_reset(dev.dev);
+	OK(back_from(y, 1));
+	/* Two gradients at a time, and what is freed makes room for them. */
+	assert_true(dev.dev->mem_peak <= 12 * ONE);
+	assert_true(dev.dev->mem_now <= 2 * ONE);
+	assert_true(fabs((double)g[0] - pow(0.5, 10)) < 1e-9);
+	vfm_tape_reset(t);
+	assert_int_equal(dev.dev->mem_now, 0);
+
+	/* A tape that is dropped in the middle frees all of it, too. */
+	chain(leaf(v, g, ROWS, COLS), 5);
+	vfm_tape_reset(t);
+	assert_int_equal(dev.dev->mem_now, 0);
+	free(v);
+	free(g);
+}
+
+/* ---- regions ---- */
+
+enum { D = 32, T = 24, S = 3, BLOCKS = 4 };
+
+struct block {
+	struct vfm_self_attn attn;
+	struct vfm_linear fc1, fc2;
+};
+
+struct net {
+	struct vfm_params ps;
+	struct vfm_linear in, mod;
+	struct block block[BLOCKS];
+	struct vfm_seqs seqs;
+	int32_t cu[S + 1], seg[T];
+	float x[T * D], c[S * D], target[T * D], w[S];
+	double loss;
+};
+
+struct block_ctx {
+	struct net *n;
+	struct block *b;
+	struct vfm_var *x, *mod; /* what the region reads */
+};
+
+static struct vfm_var *block_forward(struct vfm_tape *tape, void *p)
+{
+	struct block_ctx *k = p;
+	struct vfm_var *x = k->x, *h;
+
+	h = vfm_g_norm_mod(tape, x, VFM_NORM_LAYER, 1e-6f, vfm_view_cols(tape, k->mod, 0, D), vfm_view_cols(tape, k->mod, 1, D), &k->n->seqs,
+		VFM_F32);
+	h = vfm_self_attn(tape, &k->b->attn, h, &k->n->seqs, (struct vfm_tensor){0});
+	x = vfm_g_gate(tape, x, h, vfm_view_cols(tape, k->mod, 2, D), &k->n->seqs);
+	h = vfm_linear(tape, &k->b->fc2, vfm_linear(tape, &k->b->fc1, x, VFM_ACT_GELU_TANH, VFM_F32), VFM_ACT_NONE, VFM_F32);
+	return vfm_g_add(tape, x, h);
+}
+
+static void net_open(struct net *n)
+{
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+
+	memset(n, 0, sizeof(*n));
+	vfm_params_init(&n->ps, dev.stream);
+	vfm_linear_declare(&n->in, &n->ps, &(struct vfm_linear_desc){.in = D, .out = D}, "in");
+	vfm_linear_declare(&n->mod, &n->ps, &(struct vfm_linear_desc){.in = D, .out = 3 * D}, "mod");
+	for (int i = 0; i < BLOCKS; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "blocks.%d.attn", i);
+		vfm_self_attn_declare(&n->block[i].attn, &n->ps, i + 1, D, 4, true, 1e-6f, name);
+		vfm_linear_declare(&n->block[i].fc1, &n->ps, &(struct vfm_linear_desc){.unit = i + 1, .in = D, .out = 4 * D}, "blocks.%d.fc1", i);
+		vfm_linear_declare(&n->block[i].fc2, &n->ps, &(struct vfm_linear_desc){.unit = i + 1, .in = 4 * D, .out = D}, "blocks.%d.fc2", i);
+	}
+	OK(vfm_params_alloc(&n->ps, VFM_F32, true, &err));
+	OK(vfm_params_fill(&n->ps, 7, &err));
+	for (int i = 0; i < T * D; i++) {
+		n->x[i] = vfm_rng_normal(&rng, (uint64_t)i);
+		n->target[i] = vfm_rng_normal(&rng, (uint64_t)(i + T * D));
+		n->c[i % (S * D)] = n->x[i];
+	}
+	n->cu[1] = 5, n->cu[2] = 17, n->cu[3] = T;
+	for (int i = 0; i < T; i++)
+		n->seg[i] = i < 5 ? 0 : i < 17 ? 1 : 2;
+	for (int i = 0; i < S; i++)
+		n->w[i] = 1.0f / T;
+	n->seqs = (struct vfm_seqs){.n = S, .total = T, .max_len = 12, .cu = n->cu, .dev_cu = vfm_t1(n->cu, VFM_I32, S + 1),
+		.seg = vfm_t1(n->seg, VFM_I32, T)};
+}
+
+/* Forward and backward; returns the most memory in use, and *grad a copy of the gradients. */
+static int64_t net_run(struct net *n, enum vfm_recompute mode, float **grad)
+{
+	struct vfm_mse mse = {.target = vfm_t2(n->target, VFM_F32, T, D), .w = vfm_t1(n->w, VFM_F32, S), .seqs = &n->seqs,
+		.loss = vfm_t1(&n->loss, VFM_F64, 1)};
+	int64_t before = dev.dev->mem_now, peak;
+	struct vfm_var *x, *mod;
+
+	n->loss = 0;
+	vfm_dev_peak_reset(dev.dev);
+	OK(vfm_params_grad_begin(&n->ps, &err));
+	x = vfm_linear(t, &n->in, vfm_input(t, vfm_t2(n->x, VFM_F32, T, D)), VFM_ACT_NONE, VFM_F32);
+	mod = vfm_linear(t, &n->mod, vfm_input(t, vfm_t2(n->c, VFM_F32, S, D)), VFM_ACT_NONE, VFM_F32);
+	for (int i = 0; i < BLOCKS; i++) {
+		struct block_ctx *k = vfm_tape_alloc(t, sizeof(*k));
+
+		*k = (struct block_ctx){n, &n->block[i], x, mod};
+		x = vfm_region(t, mode, block_forward, k, (struct vfm_var *[]){x, NULL, mod}, 3);
+	}
+	OK(vfm_g_mse(t, x, &mse));
+	OK(vfm_tape_backward(t, &err));
+	OK(vfm_params_grad_end(&n->ps, &err));
+	peak = dev.dev->mem_peak - before;
+	vfm_tape_reset(t);
+	assert_int_equal(dev.dev->mem_now, before);
+	*grad = vfm_malloc((size_t)n->ps.n_flat * 4);
+	memcpy(*grad, n->ps.grad, (size_t)n->ps.n_flat * 4);
+	return peak;
+}
+
+static void test_regions(void **state)
+{
+	static struct net n;
+	float *grad[3];
+	int64_t peak[3];
+	double loss[3], norm = 0;
+
+	(void)state;
+	net_open(&n);
+	for (int mode = VFM_RECOMPUTE_NONE; mode <= VFM_RECOMPUTE_FULL; mode++) {
+		peak[mode] = net_run(&n, (enum vfm_recompute)mode, &grad[mode]);
+		loss[mode] = n.loss;
+	}
+	for (int64_t i = 0; i < n.ps.n_flat; i++)
+		norm += (double)grad[0][i] * (double)grad[0][i];
+	assert_true(norm > 1e-4 && isfinite(norm));
+	for (int mode = 1; mode < 3; mode++) {
+		assert_true(loss[mode] == loss[0]);
+		assert_memory_equal(grad[mode], grad[0], (size_t)n.ps.n_flat * 4);
+	}
+	if (peak[VFM_RECOMPUTE_FULL] >= peak[VFM_RECOMPUTE_SELECTIVE] || peak[VFM_RECOMPUTE_SELECTIVE] >= peak[VFM_RECOMPUTE_NONE])
+		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1], (long long)peak[2]);
+	for (int i = 0; i < 3; i++)
+		free(grad[i]);
+	vfm_params_release(&n.ps);
+}
+
+/* Dropped between the forward and the backward, in every mode. */
+static void test_region_dropped(void **state)
+{
+	static struct net n;
+
+	(void)state;
+	net_open(&n);
+	for (int mode = VFM_RECOMPUTE_NONE; mode <= VFM_RECOMPUTE_FULL; mode++) {
+		int64_t before = dev.dev->mem_now;
+		struct block_ctx k = {.n = &n, .b = &n.block[0]};
+
+		k.x = vfm_linear(t, &n.in, vfm_input(t, vfm_t2(n.x, VFM_F32, T, D)), VFM_ACT_NONE, VFM_F32);
+		k.mod = vfm_linear(t, &n.mod, vfm_input(t, vfm_t2(n.c, VFM_F32, S, D)), VFM_ACT_NONE, VFM_F32);
+		vfm_region(t, (enum vfm_recompute)mode, block_forward, &k, (struct vfm_var *[]){k.x, k.mod}, 2);
+		OK(vfm_tape_status(t, &err));
+		vfm_tape_reset(t);
+		assert_int_equal(dev.dev->mem_now, before);
+	}
+	vfm_params_release(&n.ps);
+}
+
+/* ---- packs ---- */
+
+/* The step on packs, each of the samples [first[k], first[k+1]); returns the loss and the gradients. */
+static double step_on(const struct vfm_config *c, const struct vfm_madeup *s, const int *first, int n_packs, float **grad)
+{
+	struct vfm_launch launch = {.size = 1, .local_size = 1};
+	struct vfm_parallel par = c->parallel;
+	struct vfm_batch b[4];
+	struct vfm_step_stats stats;
+	struct vfm_trainer *tr;
+	struct vfm_params *ps;
+	struct vfm_mesh mesh;
+	int64_t tokens = 0;
+
+	OK(vfm_parallel_check(&par, 1, &err));
+	OK(vfm_mesh_init(&mesh, &par, &launch, &err));
+	tr = vfm_trainer_new(c, &mesh, dev.stream, &err);
+	if (!tr)
+		fail_msg("%s", err.msg);
+	ps = vfm_trainer_params(tr);
+	for (size_t i = 0; i < ps->n; i++) { /* adaLN-Zero would hide most of the model */
+		struct vfm_fill a = {.x = vfm_t1(ps->master + ps->p[i]->off, VFM_F32, ps->p[i]->n), .std = 0.1f};
+
+		a.rng = vfm_rng_stream(3, 0, i, VFM_RNG_TEST);
+		OK(vfm_op_fill(dev.stream, &a, &err));
+	}
+	for (int k = 0; k < n_packs; k++) {
+		vfm_madeup_pack(&b[k], s + first[k], first[k + 1] - first[k], &c->model, 5);
+		tokens += b[k].tokens;
+	}
+	OK(vfm_trainer_begin(tr, 2, tokens, &err));
+	for (int k = 0; k < n_packs; k++) {
+		b[k].step_tokens = tokens;
+		OK(vfm_trainer_pack(tr, &b[k], &err));
+		vfm_madeup_release(&b[k]);
+	}
+	OK(vfm_trainer_end(tr, 0, &err));
+	OK(vfm_trainer_stats(tr, &stats, &err));
+	assert_int_equal(stats.tokens, tokens);
+	*grad = vfm_malloc((size_t)ps->n_flat * 4);
+	memcpy(*grad, ps->grad, (size_t)ps->n_flat * 4);
+	vfm_trainer_free(tr);
+	return stats.loss;
+}
+
+static void test_accumulation(void **state)
+{
+	static const struct vfm_madeup s[5] = {
+		{{1, 4, 4}, 3, 1}, {{2, 3, 5}, 0, 2}, {{3, 2, 2}, 6, 3}, {{1, 1, 1}, 1, 4}, {{2, 4, 4}, 2, 5}};
+	static const char *const sets[][4] = {
+		{"model.cross_attention=true", "model.pooled_text=true", "model.adaln_lora=4", "train.recompute=selective"},
+		{"model.cross_attention=false", "model.pooled_text=true", "model.adaln_lora=0", "diffusion.kind=flow"}};
+	static const int one[] = {0, 5}, three[] = {0, 1, 3, 5};
+	struct vfm_config c;
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		float *a, *b;
+		double la, lb, most = 0, off = 0;
+		size_t n = 0;
+
+		vfm_config_defaults(&c);
+		c.model.layers = 2, c.model.hidden = 32, c.model.heads = 2, c.model.channels = 3, c.model.text_dim = 8;
+		c.diffusion.text_drop = 0.4;
+		for (int i = 0; i < 4; i++)
+			OK(vfm_config_set(&c, sets[k][i], &err));
+		OK(vfm_config_check(&c, &err));
+		la = step_on(&c, s, one, 1, &a);
+		lb = step_on(&c, s, three, 3, &b);
+		n = (size_t)vfm_model_params(&c.model);
+		for (size_t i = 0; i < n; i++) {
+			most = fmax(most, fabs((double)a[i]));
+			off = fmax(off, fabs((double)a[i] - (double)b[i]));
+		}
+		if (fabs(la - lb) > 1e-6 * la || !(off <= 1e-6 * most) || !(most > 1e-4))
+			fail_msg("one pack %.9g, three %.9g; gradients are off by %g of %g", la, lb, off, most);
+		free(a);
+		free(b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_used_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_views, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unread_view, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_sticky_errors, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_scopes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_regions, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_region_dropped, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_accumulation, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
