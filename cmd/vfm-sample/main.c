@@ -58,6 +58,8 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
+enum { MAX_TOKENS = 1 << 24 }; /* of a video */
+
 /* What is sampled: one entry a prompt. */
 struct item {
 	json_t *rec;
@@ -176,6 +178,8 @@ static int check_options(struct job *j, struct vfm_err *err)
 	}
 	if (!known)
 		return vfm_fail(err, VFM_EUSAGE, "--sampler: expected auto, heun or euler, got '%s'", sampler);
+	if (strcmp(part, "ema") != 0 && strcmp(part, "model") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--part: expected ema or model, got '%s'", part);
 	if (!ckpt_path)
 		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
 	if (!out_file == !out_dir)
@@ -288,13 +292,16 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
 	int32_t (*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids)), *cu = vfm_calloc((size_t)n + 1, sizeof(*cu));
-	float *text, *tokens = vfm_calloc(per * (size_t)n, sizeof(float)), *latent = vfm_calloc(per, sizeof(float));
+	float *text, *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
+	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
 	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t (*)[3])grids, .cu_text = cu};
-	int rc;
+	int rc = VFM_EENV;
 
 	for (int i = 0; i < n; i++)
 		rows += (size_t)vfm_textbytes_rows(j->item[first + (size_t)i].caption);
-	text = vfm_calloc(rows * (size_t)m->text_dim, sizeof(float));
+	text = vfm_big_alloc(rows * (size_t)m->text_dim * sizeof(float), "the texts", err);
+	if (!text || !tokens || !latent)
+		goto out;
 	r.text = text;
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;
@@ -307,9 +314,9 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 		TRY_OUT(write_video(j, &j->item[first + (size_t)i], latent, err));
 	}
 out:
-	free(latent);
-	free(tokens);
-	free(text);
+	vfm_big_free(latent, per * sizeof(float));
+	vfm_big_free(tokens, per * (size_t)n * sizeof(float));
+	vfm_big_free(text, rows * (size_t)m->text_dim * sizeof(float));
 	free(cu);
 	free(grids);
 	free(id);
@@ -330,6 +337,8 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	tokens = vfm_patch_grid(dims, patch, grid, err);
 	if (tokens < 0)
 		return VFM_EUSAGE;
+	if (tokens > MAX_TOKENS)
+		return vfm_fail(err, VFM_EUSAGE, "a video of %lld tokens is too large; at most %d", (long long)tokens, MAX_TOKENS);
 	batch = context / (tokens * (sampling.cfg == 1 ? 1 : 2));
 	batch = batch < 1 ? 1 : batch;
 	evals = heun ? 2 * sampling.steps - 1 : sampling.steps;

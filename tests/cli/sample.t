@@ -1,0 +1,187 @@
+#!/bin/bash
+# vfm-sample: what a video depends on and what not, formats, parts, records, and clear words when it cannot.
+. "${0%/*}/lib.sh"
+
+[ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
+export OMP_NUM_THREADS=1 # the models are tiny
+
+# Two models, a few steps each, on a few clips.
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 |
+	vfm-curate shard -q -d data >records.jsonl || exit 1
+vfm-pack -q -c 64 --steps 20 data >plan.jsonl || exit 1
+cat >tiny.json <<'END'
+{"model": {"layers": 2, "hidden": 32, "heads": 2, "text_dim": 32, "pooled_text": true},
+ "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0.9}, "ckpt": {"every": 6, "keep": 2}}
+END
+vfm-train -q -c tiny.json --data plan.jsonl --steps 12 -o edm >log || exit 1
+vfm-train -q -c tiny.json --data plan.jsonl --steps 12 --set diffusion.kind=flow --set train.ema_decay=0 -o flow >log || exit 1
+
+small=(--size 32x32 --frames 8 --steps 4)
+s=(vfm-sample -q --ckpt edm "${small[@]}")
+# pictures FILE ...: a hash of what they show
+pictures() {
+	local f
+	for f; do ffmpeg -v error -i "$f" -f rawvideo -pix_fmt rgb24 - | sha256sum; done
+}
+# shape FILE: WIDTHxHEIGHT, frames a second, frames
+shape() {
+	ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,r_frame_rate,nb_read_frames -of csv=p=0 "$1"
+}
+# complaint STATUS REGEX DESC: of the last run: the status, one line on stderr that says it, nothing on stdout.
+complaint() {
+	is "$rc $(wc -l <"$SCRATCH/io/err") ${#out}" "$1 1 0" "$3: status $1, one line"
+	like "$err" "^vfm-sample: .*$2" "$3: which says it"
+}
+
+# ---- one video, and its record ---------------------------------------------------
+run "${s[@]}" -p "a red square moves left" -o one.mp4
+rc_is 0 "a video"
+is "$err" "" "-q is quiet"
+is "$(jq -c . <<<"$out")" \
+	'{"v":1,"id":"sample-000000","caption":"a red square moves left","src":"one.mp4","kind":"video","width":32,"height":32,"frames":8,"fps":"8/1","seed":0}' \
+	"its record"
+is "$(shape one.mp4)" "32,32,8/1,8" "its shape"
+run vfm-sample --ckpt edm "${small[@]}" -p "a red square moves left" -o noisy.mp4
+like "$err" "ema of edm/ckpt/step-00000012, step 12, [0-9]+ parameters" "without -q it says what it samples"
+ok "the same again" cmp one.mp4 noisy.mp4
+run "${s[@]}" -p "a red square moves left" -o seed.mp4 --seed 1
+is "$(jq .seed <<<"$out")" 1 "--seed: the record has it"
+not_ok "another seed, another video" cmp one.mp4 seed.mp4
+"${s[@]}" -p "a blue circle moves up" -o other.mp4 >log
+not_ok "another prompt, another video" cmp one.mp4 other.mp4
+"${s[@]}" -p "a red square moves left" -o plain.mp4 --cfg 1 >log
+not_ok "--cfg 1 is no guidance" cmp one.mp4 plain.mp4
+"${s[@]}" -p "" -o empty.mp4 --cfg 1 >log
+not_ok "and looks at the text" cmp plain.mp4 empty.mp4
+
+# ---- what a video does not depend on ------------------------------------------------
+prompts=(-p "a red square moves left" -p "a blue circle moves up" -p "" -p "a green triangle" -p "a yellow square moves down and on")
+run "${s[@]}" "${prompts[@]}" -d all
+rc_is 0 "several prompts"
+is "$(jq -r .src <<<"$out" | tr '\n' ' ')" "$(printf 'all/sample-00000%d.mp4 ' 0 1 2 3 4)" "records in their order"
+ok "the first of many is the one alone" cmp one.mp4 all/sample-000000.mp4
+want=$(sha256sum all/*.mp4 | cut -c -64)
+for context in 1 200 64K; do
+	"${s[@]}" "${prompts[@]}" -d "c$context" --context "$context" >log
+	is "$(sha256sum "c$context"/*.mp4 | cut -c -64)" "$want" "--context $context: the same videos"
+done
+"${s[@]}" "${prompts[@]}" -d threads --threads 2 >log
+is "$(sha256sum threads/*.mp4 | cut -c -64)" "$want" "--threads 2: the same videos"
+
+jq -c '{caption, key: .id, seed: 7}' records.jsonl | head -3 >captions.jsonl
+run "${s[@]}" -p first --prompts captions.jsonl -d file
+rc_is 0 "--prompts"
+is "$(jq -r .caption <<<"$out")" "first
+$(jq -r .caption captions.jsonl)" "they come after those of -p"
+is "$(jq -c '[.key, .seed]' <<<"$out" | tail -n +2)" "$(jq -c '[.key, 0]' captions.jsonl)" "keys are passed on, but for its own"
+run bash -c 'vfm-sample -q --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin <captions.jsonl'
+is "$rc $(wc -l <"$SCRATCH/io/out")" "0 3" "--prompts -"
+
+# ---- formats -----------------------------------------------------------------------
+run "${s[@]}" -p x -o x.gif --fps 10
+is "$rc $(shape x.gif)" "0 32,32,10/1,8" "gif"
+run "${s[@]}" -p x -o x.png
+is "$rc $(shape x.png | cut -d, -f 1,2,4)" "0 32,32,1" "png: the first picture"
+is "$(jq -c '[.kind, .frames]' <<<"$out")" '["image",1]' "and its record says so"
+run "${s[@]}" -p x -o 'x-%02d.png'
+is "$rc $(echo x-??.png | wc -w)" "0 8" "png with a number: a file a picture"
+is "$(pictures x-00.png)" "$(pictures x.png)" "of which the first is that picture"
+run "${s[@]}" -p x -p y -d pngs --format png --frames 1 --size 48x16
+is "$rc $(echo pngs/*) $(shape pngs/sample-000001.png | cut -d, -f 1,2)" "0 pngs/sample-000000.png pngs/sample-000001.png 48,16" "stills, --size 48x16"
+is "$(jq -c '[.kind, .width, .height, .frames]' <<<"$out" | sort -u)" '["image",48,16,1]' "and their records"
+run "${s[@]}" -p x -o ntsc.mp4 --fps 30000/1001 --frames 7
+is "$rc $(shape ntsc.mp4)" "0 32,32,30000/1001,7" "--fps 30000/1001, 7 frames"
+
+# ---- parts, samplers, checkpoints ----------------------------------------------------
+"${s[@]}" -p x -o ema.png >log
+run "${s[@]}" -p x -o last.png --part model
+rc_is 0 "--part model"
+not_ok "other weights, another picture" cmp ema.png last.png
+run vfm-sample --ckpt flow "${small[@]}" -p x -o flow.png
+is "$rc" 0 "flow, a run without an average"
+like "$err" "model of flow/" "says that these are the last weights"
+vfm-sample -q --ckpt flow "${small[@]}" --sampler euler -p x -o euler.png >log
+ok "flow: auto is euler" cmp flow.png euler.png
+"${s[@]}" --sampler heun -p x -o heun.png >log
+ok "edm: auto is heun" cmp ema.png heun.png
+run "${s[@]}" --sampler euler -p x -o euler.png
+rc_is 0 "edm with euler"
+not_ok "another picture" cmp heun.png euler.png
+run "${s[@]}" --sigma-max 20 -p x -o sigma.png
+rc_is 0 "--sigma-max"
+not_ok "another picture" cmp heun.png sigma.png
+run "${s[@]}" --dtype bf16 -p x -o bf16.png
+rc_is 0 "--dtype bf16"
+for c in edm/ckpt edm/ckpt/step-00000012; do
+	vfm-sample -q --ckpt $c "${small[@]}" -p x -o c.png >log
+	ok "--ckpt $c is the same" cmp ema.png c.png
+done
+vfm-sample -q --ckpt edm/ckpt/step-00000006 "${small[@]}" -p x -o c.png >log
+not_ok "an earlier checkpoint is not" cmp ema.png c.png
+
+# ---- complaints -------------------------------------------------------------------------
+bad() { # DESC REGEX ARG ...: bad usage, and no file
+	local desc=$1 regex=$2
+	shift 2
+	rm -rf bad.mp4
+	run vfm-sample -q "${small[@]}" "$@"
+	complaint 2 "$regex" "$desc"
+	not_ok "$desc: no file" test -e bad.mp4
+}
+bad "no such checkpoint" "nowhere" --ckpt nowhere -p x -o bad.mp4
+mkdir empty
+bad "a folder without checkpoints" "empty" --ckpt empty -p x -o bad.mp4
+bad "a plain safetensors file" "does not say which model" --ckpt edm/ckpt/step-00000012/ema-00000.safetensors -p x -o bad.mp4
+bad "no --ckpt" "--ckpt PATH is missing" -p x -o bad.mp4
+bad "heun for flow" "heun sampler is for edm" --ckpt flow --sampler heun -p x -o bad.mp4
+bad "an unknown sampler" "--sampler: expected auto, heun or euler, got 'dpm'" --ckpt edm --sampler dpm -p x -o bad.mp4
+bad "no steps" "steps: expected 1 to 100000, got 0" --ckpt edm --steps 0 -p x -o bad.mp4
+for size in 33x32 32x0 32 x 32x32x32 -32x32 32x99999999999; do
+	bad "--size $size" "--size" --ckpt edm --size=$size -p x -o bad.mp4
+done
+bad "a huge size" "too large" --ckpt edm --size 16384x16384 --frames 65536 -p x -o bad.mp4
+bad "a large size" "too large; at most 16777216" --ckpt edm --size 4096x4096 --frames 1200 -p x -o bad.mp4
+bad "no frames" "--frames: expected 1 to 65536, got 0" --ckpt edm --frames 0 -p x -o bad.mp4
+bad "--fps 0" "--fps" --ckpt edm --fps 0 -p x -o bad.mp4
+bad "-o with two prompts" "-o FILE is for a single prompt; there are 2" --ckpt edm -p x -p y -o bad.mp4
+bad "-o and -d" "expected one of -o FILE and -d DIR" --ckpt edm -p x -o bad.mp4 -d bad
+bad "neither" "expected one of -o FILE and -d DIR" --ckpt edm -p x
+bad "no prompt" "no prompt" --ckpt edm -o bad.mp4
+bad "an ending that it does not know" "should end in" --ckpt edm -p x -o bad.avi
+bad "a name of one letter" "should end in" --ckpt edm -p x -o b
+bad "an unknown format" "--format" --ckpt edm -p x -d bad --format webm
+bad "a prompt that is not UTF-8" "not UTF-8" --ckpt edm -p $'\xff' -o bad.mp4
+bad "a tokenizer of another width" "has 8 channels, the model 16" --ckpt edm --tokenizer wavelet:8 -p x -o bad.mp4
+bad "an unknown part" "--part: expected ema or model, got 'optim'" --ckpt edm --part optim -p x -o bad.mp4
+bad "an unknown device" "unknown device 'tpu'" --ckpt edm --device tpu -p x -o bad.mp4
+echo '{"caption": 5}' >five.jsonl
+bad "a caption that is a number" "five.jsonl:1" --ckpt edm --prompts five.jsonl -d bad
+bad "no file of prompts" "gone.jsonl" --ckpt edm --prompts gone.jsonl -d bad
+
+cp -r edm/ckpt/step-00000012 cut
+truncate -s -100 cut/ema-00000.safetensors
+run "${s[@]}" --ckpt cut -p x -o bad.mp4
+is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a truncated file is refused"
+like "$err" "^vfm-sample: .*ema-00000.safetensors" "and named"
+rm cut/ema-00000.safetensors
+run "${s[@]}" --ckpt cut -p x -o bad.mp4
+is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a missing file is refused"
+like "$err" "^vfm-sample: .*ema-00000.safetensors" "and named"
+echo '{' >cut/manifest.json
+run "${s[@]}" --ckpt cut -p x -o bad.mp4
+is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a broken manifest is refused"
+like "$err" "^vfm-sample: .*cut" "and named"
+
+# ---- the environment fails -----------------------------------------------------------------
+run bash -c "ulimit -f 1; ${s[*]} -p x -o full.mp4 --size 128x128"
+complaint 3 "cannot write 'full.mp4'.*File too large" "no space for the video"
+is "$(echo full*)" "full*" "nothing is left of it"
+run bash -c "ulimit -f 1; ${s[*]} -p x -o full.png --size 128x128"
+complaint 3 "full.png'.*File too large" "no space for the picture"
+is "$(echo full*)" "full*" "nothing is left of it"
+run bash -c "${s[*]} -p x -o record.mp4 >/dev/full"
+rc_is 3 "no space for the record"
+like "$err" "No space left on device" "says so"
+run "${s[@]}" -p x -o no/such/folder.mp4
+complaint 3 "no/such/folder.mp4" "no such folder"
+done_testing
