@@ -12,7 +12,8 @@
 #include "base/par.h"
 
 enum {
-	KC = 256,               /* units a chunk */
+	KC = 256,               /* units a chunk … */
+	KC_WHOLE = 400,         /* … but as many as this in one */
 	MC = 168,               /* rows of a block of C: a multiple of every mr */
 	NC = 768,               /* columns of a block: a multiple of every nr */
 	B_BYTES = 12 << 20,     /* packed B at a time … */
@@ -24,8 +25,9 @@ struct gemm {
 	struct vfm_mat a, b;
 	struct vfm_epi epi;      /* of the pass that completes the sums */
 	int64_t m, n, k;
-	int64_t k0, k1;          /* this pass; bounds are multiples of ku KC */
+	int64_t k0, k1;          /* this pass; bounds are multiples of ku kc */
 	bool first;
+	int64_t kc;              /* units a chunk */
 	float *packed;           /* B of this pass: [panel of nr][units][nr] */
 	int64_t b_groups;        /* groups of panels that are packed together */
 	float *sums;             /* [m] or NULL: row sums of A of this pass */
@@ -47,17 +49,17 @@ static int64_t least(int64_t a, int64_t b)
 
 enum { B_GROUP = 8 };
 
-/* Piece i: KC units of a group of panels. */
+/* Piece i: a chunk of a group of panels. */
 static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int nr = g->kern->nr;
-	int64_t units = ceil_div(g->k1 - g->k0, g->kern->ku), step = (int64_t)KC * g->kern->ku;
+	int64_t units = ceil_div(g->k1 - g->k0, g->kern->ku), step = g->kc * g->kern->ku;
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
 
-		g->kern->pack(g->packed + j * units * nr + c * KC * nr, nr, units * nr, &g->b, j * nr,
+		g->kern->pack(g->packed + j * units * nr + c * g->kc * nr, nr, units * nr, &g->b, j * nr,
 			least(B_GROUP * nr, g->n - j * nr), k, least(k + step, g->k1), NULL);
 	}
 }
@@ -83,7 +85,7 @@ static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, in
 /* Part i of n of the next chunk of A, k on, comes into the cache while this one is multiplied. */
 static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, int64_t i, int64_t n)
 {
-	int64_t esize = g->a.bf ? 2 : 4, ks = least((int64_t)KC * g->kern->ku, g->k1 - k);
+	int64_t esize = g->a.bf ? 2 : 4, ks = least(g->kc * g->kern->ku, g->k1 - k);
 	int64_t m0 = i0 * g->kern->mr, ms = least(i1 * g->kern->mr, g->m) - m0;
 	int64_t rows = g->a.kmajor ? ks : ms, bytes = (g->a.kmajor ? ms : ks) * esize;
 	const char *p = (const char *)g->a.p + (g->a.kmajor ? k * g->a.ld + m0 : m0 * g->a.ld + k) * esize;
@@ -99,27 +101,28 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, units = ceil_div(g->k1 - g->k0, kern->ku);
-	int64_t i0, i1, j0, j1, step = (int64_t)KC * kern->ku;
+	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = g->kc * mr + 16;
 	float *panels = scratch + (int64_t)MC * NC;
+	bool whole = g->k1 - g->k0 <= step; /* one chunk: a tile is complete at once */
 
 	share(g->m_panels, g->mb, bi, &i0, &i1);
 	share(g->n_panels, g->nb, bj, &j0, &j1);
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = least(k + step, g->k1), u = ceil_div(ke - k, kern->ku);
 
-		kern->pack(panels, (int)mr, KC * mr + 16, &g->a, i0 * mr, least((i1 - i0) * mr, g->m - i0 * mr), k, ke,
+		kern->pack(panels, (int)mr, a_stride, &g->a, i0 * mr, least((i1 - i0) * mr, g->m - i0 * mr), k, ke,
 			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
 		for (int64_t j = j0; j < j1; j++) {
 			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
 
 			for (int64_t i = i0; i < i1; i++) {
-				float *tile = scratch + ((j - j0) * (i1 - i0) + i - i0) * mr * nr;
+				float *tile = scratch + (whole ? 0 : ((j - j0) * (i1 - i0) + i - i0) * mr * nr);
 				int64_t tm = least(mr, g->m - i * mr), tn = least(nr, g->n - j * nr);
 				bool fresh = k == g->k0 && g->first;
 
 				if (k == g->k0 && !g->first)
 					reload(g, tile, i * mr, j * nr, tm, tn);
-				kern->tile(u, panels + (i - i0) * (KC * mr + 16), b, tile, fresh);
+				kern->tile(u, panels + (i - i0) * a_stride, b, tile, fresh);
 				prefetch_a(g, i0, i1, ke, (j - j0) * (i1 - i0) + i - i0, (j1 - j0) * (i1 - i0));
 				if (ke == g->k1)
 					kern->epilogue(&g->epi, tile, i * mr, j * nr, tm, tn);
@@ -131,7 +134,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 static void block_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	float *scratch = vfm_cpu_scratch((size_t)(MC * NC + MC * (KC + 16) + 64) * sizeof(float));
+	float *scratch = vfm_cpu_scratch((size_t)((int64_t)MC * NC + MC * (g->kc + 16) + 64) * sizeof(float));
 
 	for (int64_t i = i0; i < i1; i++)
 		block(g, i % g->mb, i / g->mb, scratch);
@@ -140,12 +143,12 @@ static void block_range(int64_t i0, int64_t i1, void *ctx)
 /* Blocks as large as the cache holds, but enough of them for the threads. */
 static void choose_blocks(struct gemm *g)
 {
-	int64_t want = (int64_t)vfm_par_threads() * 4;
+	int64_t threads = vfm_par_threads(), want = threads * 4;
 
 	g->m_panels = ceil_div(g->m, g->kern->mr);
 	g->n_panels = ceil_div(g->n, g->kern->nr);
 	g->mb = ceil_div(g->m_panels, MC / g->kern->mr);
-	g->nb = ceil_div(g->n_panels, NC / g->kern->nr);
+	g->nb = g->k <= g->kc * g->kern->ku ? 1 : ceil_div(g->n_panels, NC / g->kern->nr);
 	while (g->mb * g->nb < want && (g->n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
 		if (g->n_panels / g->nb > 4 && g->n_panels / g->nb >= g->m_panels / g->mb)
 			g->nb++;
@@ -154,14 +157,18 @@ static void choose_blocks(struct gemm *g)
 		else
 			g->nb++;
 	}
+	while (g->mb * g->nb % threads && g->mb * g->nb < 8 * threads * 4 && g->m_panels / g->mb > 4)
+		g->mb++;
 }
 
 static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
 {
 	const struct vfm_epi last = g->epi;
-	int64_t step = (int64_t)KC * g->kern->ku, width;
+	int64_t units = ceil_div(g->k, g->kern->ku), step, width;
 	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
 
+	g->kc = units <= KC_WHOLE ? units : KC;
+	step = g->kc * g->kern->ku;
 	choose_blocks(g);
 	width = (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
 	if (width < step)
