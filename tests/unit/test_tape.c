@@ -88,7 +88,7 @@ static void test_used_twice(void **state)
 /* z = f(x) with views of an op's output; which = which columns are read how often. */
 static void check_views(const int *which, int n, bool whole, const float want[3])
 {
-	float v[12], g[12], zero[12] = {0};
+	float v[12], g[12], zero[12] = {0}, weight[12], wg[12] = {0}; /* alive until the backward has passed */
 	struct vfm_var *x, *base, *sum = NULL, *a[8];
 
 	for (int i = 0; i < 12; i++)
@@ -103,7 +103,6 @@ static void check_views(const int *which, int n, bool whole, const float want[3]
 	for (int i = 1; i < n; i++)
 		assert_true((a[i] == a[0]) == (which[i] == which[0])); /* equal views are one variable */
 	if (whole) {
-		float weight[12], wg[12] = {0};
 		struct vfm_var *w = leaf(weight, wg, 2, 6);
 
 		for (int i = 0; i < 12; i++)
