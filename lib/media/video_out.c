@@ -448,9 +448,9 @@ static int finish(struct vfm_video_out *o, struct vfm_err *err)
 	if (o->n == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no frames were given", o->path);
 	avcodec_send_frame(o->enc, NULL);
+	TRY(drain(o, err)); /* an encoder with threads holds pictures back */
 	if (o->png)
-		return 0; /* every picture was whole when it was written */
-	TRY(drain(o, err));
+		return 0; /* each was whole when it was written */
 	rc = av_write_trailer(o->fmt);
 	if (rc < 0)
 		return enc_failed(o, rc, "index", err);
