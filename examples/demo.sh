@@ -5,15 +5,15 @@
 #	VIDEOS=DIR make demo         your own videos and images
 #
 # OUT=DIR      where everything goes (demo); an older demo there is replaced
-# N=2000       made-up clips
-# STEPS=N      training steps (default: what fits into about three minutes here)
-# TRAIN_S=180  seconds of training that the default of STEPS aims at
+# N=1500       made-up clips
+# STEPS=N      training steps (default: what fits into about four minutes here)
+# TRAIN_S=240  seconds of training that the default of STEPS aims at
 set -eu -o pipefail
 
 B=${B:-$PWD/build}
 OUT=${OUT:-demo}
-N=${N:-2000}
-TRAIN_S=${TRAIN_S:-180}
+N=${N:-1500}
+TRAIN_S=${TRAIN_S:-240}
 PATH=$B/bin:$PATH
 export PATH
 # bf16 where the CPU multiplies it faster than fp32.
