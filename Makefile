@@ -13,7 +13,7 @@ comma   := ,
 # The one list of Debian packages: needed to build and run; to check; to lint.
 DEPS       := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
-DEPS_CHECK := libcmocka-dev perl jq ffmpeg mandoc python3-minimal
+DEPS_CHECK := libcmocka-dev perl jq ffmpeg mandoc python3
 DEPS_LINT  := clang-tidy clang-format cppcheck shellcheck mandoc
 DEPS_FUZZ  := clang libclang-rt-14-dev libomp-14-dev
 

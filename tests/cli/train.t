@@ -288,7 +288,7 @@ complaint 3 ".*file" "--dump-parity into a file"
 # ---- TensorBoard ------------------------------------------------------------------------
 cat >events.py <<'END'
 # Reads an event file as TensorBoard does: TFRecord frames, masked crc32c, Event messages.
-import json, struct, sys
+import struct, sys
 table = []
 for i in range(256):
     for _ in range(8):
