@@ -32,7 +32,7 @@ int view_open(struct view *v, const char *operand, const char *part, struct vfm_
 	for (int i = 0; i < v->c->n; i++) {
 		const struct vfm_ckpt_tensor *t = &v->c->t[i];
 
-		if (!v->cut || (!strncmp(t->name, part, len) && t->name[len] == '/'))
+		if (!v->cut || !part || (!strncmp(t->name, part, len) && t->name[len] == '/'))
 			v->t[v->n++] = t;
 	}
 	if (v->cut && !v->n) {

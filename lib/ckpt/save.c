@@ -564,8 +564,10 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	vfm_ckpt_close(check);
 	vfm_sha256_of(text.data, text.len, hex);
 	vfm_buf_addf(&sums, "%s  %s\n", hex, CKPT_MANIFEST);
-	json_array_foreach(files, i, f)
+	for (i = 0; i < json_array_size(files); i++) {
+		f = json_array_get(files, i);
 		vfm_buf_addf(&sums, "%s  %s\n", json_string_value(json_object_get(f, "sha256")), json_string_value(json_object_get(f, "name")));
+	}
 	TRY_OUT(write_small(w, CKPT_MANIFEST, &text, err));
 	TRY_OUT(write_small(w, CKPT_SUMS, &sums, err));
 out:
@@ -641,9 +643,9 @@ static int put_in_place(struct vfm_ckpt_writer *w, struct vfm_err *err)
 static int commit_rank0(struct vfm_ckpt_writer *w, char **all, struct vfm_err *err)
 {
 	json_t **ranks = vfm_calloc((size_t)w->spec.size, sizeof(json_t *));
-	int rc = 0;
+	int n = w->spec.comm ? w->spec.size : 1, rc = 0;
 
-	for (int r = 0; r < w->spec.size && !rc; r++) {
+	for (int r = 0; r < n && !rc; r++) {
 		ranks[r] = vfm_json_parse(all[r], strlen(all[r]), "pieces of a rank", err);
 		if (!ranks[r])
 			rc = VFM_EENV;
@@ -677,7 +679,7 @@ static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	one[0] = text.data;
 	if (w->spec.comm)
 		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
-	TRY_OUT(agree(w, first ? commit_rank0(w, all ? all : one, err) : 0, err));
+	TRY_OUT(agree(w, first ? commit_rank0(w, w->spec.comm ? all : one, err) : 0, err));
 out:
 	if (rc < 0 && first)
 		vfm_rm_rf(w->tmp, NULL);

@@ -93,7 +93,8 @@ static void shuffle_packs(struct planner *pl, struct vfm_plan_pack *a, size_t n,
 	for (size_t i = 0; i < n; i++)
 		order[i] = (uint32_t)i;
 	vfm_shuffle(order, (int64_t)n, pl->o->seed, pl->round, id);
-	memcpy(copy, a, n * sizeof(*copy));
+	for (size_t i = 0; i < n; i++)
+		copy[i] = a[i];
 	for (size_t i = 0; i < n; i++)
 		a[i] = copy[order[i]];
 	free(order);
@@ -104,6 +105,8 @@ static void emit(struct planner *pl, const struct vfm_plan_pack *a, size_t n)
 {
 	struct vfm_plan *p = pl->p;
 
+	if (n == 0)
+		return;
 	vfm_grow(&p->packs, &p->cap_packs, (size_t)p->n_packs + n, sizeof(*p->packs));
 	memcpy(p->packs + p->n_packs, a, n * sizeof(*a));
 	p->n_packs += (int64_t)n;
@@ -117,6 +120,8 @@ static void emit_ready(struct planner *pl, bool all)
 	struct vfm_plan_pack *sorted;
 	uint32_t *order;
 
+	if (n == 0)
+		return;
 	shuffle_packs(pl, pl->ready, n, SHUFFLE_PACKS);
 	if (!pl->o->balance_cost || batch == 1) {
 		emit(pl, pl->ready, n);

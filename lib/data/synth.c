@@ -105,7 +105,7 @@ static double coverage(const struct vfm_synth *s, double cx, double cy, int px, 
 
 static uint8_t byte(double x)
 {
-	return x <= 0 ? 0 : x >= 255 ? 255 : (uint8_t)(x + 0.5);
+	return x <= 0 ? 0 : x >= 255 ? 255 : (uint8_t)lround(x);
 }
 
 void vfm_synth_frame(const struct vfm_synth *s, int frame, uint8_t *rgb)

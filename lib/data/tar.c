@@ -270,7 +270,8 @@ static int put_header(struct vfm_tar_writer *w, const char *prefix, size_t plen,
 	snprintf(h.size, sizeof(h.size), "%011" PRIo64, size);
 	memcpy(h.mtime, "00000000000", 12);
 	h.type = type;
-	memcpy(h.magic, "ustar\00000", 8);
+	memcpy(h.magic, "ustar", 6);
+	memcpy(h.version, "00", 2);
 	snprintf(h.chksum, sizeof(h.chksum), "%06o", checksum((const uint8_t *)&h));
 	h.chksum[7] = ' ';
 	return put(w, &h, sizeof(h), err);

@@ -180,7 +180,8 @@ static void add_position(float *row, int dim, int pos)
 	const double amp = 0.1 * sqrt(2);
 
 	for (int i = 0; i < dim; i++) {
-		double a = pos / pow(10000, (double)(i / 2 * 2) / dim);
+		int pair = i / 2;
+		double a = pos / pow(10000, 2.0 * pair / dim);
 
 		row[i] += (float)(amp * (i % 2 ? cos(a) : sin(a)));
 	}

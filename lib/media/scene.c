@@ -190,6 +190,12 @@ static void add_cut(struct vfm_scene *s, struct vfm_cut cut)
 	s->cuts[s->n_cuts++] = cut;
 }
 
+/* Of equal jumps the first is the higher one. */
+static bool higher(const struct point *a, int64_t ia, const struct point *b, int64_t ib)
+{
+	return a->jump > b->jump || (a->jump == b->jump && ia < ib);
+}
+
 static void find_hard(struct vfm_scene *s, double threshold)
 {
 	for (int64_t t = 1; t < s->n; t++) {
@@ -199,7 +205,7 @@ static void find_hard(struct vfm_scene *s, double threshold)
 		if (score < threshold)
 			continue;
 		for (int64_t u = t - ACROSS; u <= t + ACROSS && highest; u++)
-			highest = u < 1 || u >= s->n || u == t || s->p[u].jump < s->p[t].jump || (s->p[u].jump == s->p[t].jump && u > t);
+			highest = u < 1 || u >= s->n || !higher(&s->p[u], u, &s->p[t], t);
 		if (highest)
 			add_cut(s, (struct vfm_cut){.from = t, .frame = t, .kind = VFM_CUT_HARD, .score = score});
 	}

@@ -55,7 +55,8 @@ static int dump_write(struct dump *d, const char *dir, const char *name, struct 
 	struct vfm_atomic a;
 	int rc;
 
-	memcpy(before, d->t, d->n * sizeof(*before));
+	for (size_t i = 0; i < d->n; i++)
+		before[i] = d->t[i];
 	vfm_st_layout(d->t, d->n, NULL, 0, &head);
 	TRY_OUT(vfm_atomic_open(&a, path, err));
 	fwrite(head.data, 1, head.len, a.f);
