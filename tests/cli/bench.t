@@ -1,0 +1,32 @@
+#!/bin/bash
+# vfm-bench: the performance table, one step, and the curves of a run.
+. "${0%/*}/lib.sh"
+
+run vfm-bench --matrix -q --model dit-s --context 64,128 --dtype fp32 --steps 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl
+rc_is 0 "--matrix"
+is "$(jq -r '"\(.model) \(.context) \(.config) \(.how) \(.tok_s > 0) \(.tflops > 0)"' <<<"$out")" \
+	$'dit-s 64 fp32 measured true true\ndit-s 128 fp32 measured true true' "a row for each context, measured"
+run vfm-bench matrix -q --model dit-28b --context 16M --dtype fp32 -o jsonl
+is "$(jq -r .how <<<"$out")" "does not fit" "a model that does not fit is not tried"
+echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"train.recompute":"full"}}' >rows.jsonl
+run vfm-bench matrix -q --steps 1 --seconds 0 --warmup 0 --text-len 4 -o md rows.jsonl
+rc_is 0 "rows from a file"
+like "$out" 'dit-s .*model.layers=1 train.recompute=full' "a row says what was set"
+echo '{"model":"dit-s","context":64,"set":{"model.layrs":1}}' >rows.jsonl
+run vfm-bench matrix -q rows.jsonl
+rc_is 2 "a wrong key in a row is an error"
+like "$err" "rows.jsonl:1.*model.layers" "that names file, line and the key that was meant"
+run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 --steps 1 --seconds 0 --dtype bf16 -o json
+rc_is 0 "step"
+is "$(jq -r '.rows[0].tokens' <<<"$out")" 16 "tokens of the grid"
+run vfm-bench step --grid 1,4
+rc_is 2 "a grid of two numbers is refused"
+
+for i in {1..50}; do echo "{\"v\":1,\"step\":$i,\"loss\":$((100 - i)).5}"; done >metrics.jsonl
+run vfm-bench plot -o loss.png metrics.jsonl
+rc_is 0 "plot"
+is "$(head -c 4 loss.png | tail -c 3)" PNG "a picture"
+run vfm-bench plot -o none.png missing
+rc_is 2 "a run that is not there"
+not_ok "leaves no picture" test -e none.png
+done_testing
