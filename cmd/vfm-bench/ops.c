@@ -130,7 +130,7 @@ static int measure(const struct vfm_cases *l, enum vfm_table_format f, char **pa
 {
 	struct vfm_table *t = vfm_table_new();
 	struct vfm_dev *d = vfm_cpu_open(err);
-	struct vfm_stream *s = d ? d->t->stream_new(d, err) : NULL;
+	struct vfm_stream *s = d ? d->t->stream_new(d, false, err) : NULL;
 	int rc = VFM_EENV;
 
 	if (s) {

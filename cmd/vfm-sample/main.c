@@ -75,7 +75,7 @@ struct job {
 	struct vfm_config c;
 	struct vfm_device d;
 	struct vfm_params ps;
-	struct vfm_dit *dit;
+	struct vfm_model *net;
 	struct vfm_tokenizer tok;
 	struct vfm_textbytes *text;
 	struct vfm_progress progress;
@@ -219,8 +219,8 @@ static int load(struct job *j, struct vfm_err *err)
 	TRY_OUT(vfm_sampler_check(&sampling, &j->c.diffusion, err));
 	if (!strcmp(part, "ema") && j->c.train.ema_decay == 0)
 		part = "model";
-	vfm_params_init(&j->ps, j->d.stream);
-	j->dit = vfm_dit_new(&j->c.model, &j->ps);
+	vfm_params_init(&j->ps, j->d.stream, vfm_mesh_one());
+	j->net = vfm_model_new(&j->c.model, &j->ps);
 	TRY_OUT(vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err));
 	TRY_OUT(vfm_state_load_weights(&j->ps, c, part, err));
 	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, (long long)j->ps.n_values);
@@ -286,7 +286,7 @@ out:
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
-	struct vfm_sample_job sj = {m, &j->c.diffusion, j->dit, j->d.stream, j->ps.dtype};
+	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, vfm_mesh_one(), j->d.stream, j->ps.dtype};
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
 	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
@@ -381,7 +381,7 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = run(&j, &err);
 	vfm_textbytes_free(j.text);
-	vfm_dit_free(j.dit);
+	vfm_model_free(j.net);
 	vfm_params_release(&j.ps);
 	vfm_device_close(&j.d);
 	for (size_t i = 0; i < j.n; i++) {

@@ -1,32 +1,70 @@
 #include "comm/comm.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
 #include "ops/ops.h"
 
 /* ---- the group of one ---- */
 
-static int self_copy(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+static int self_copy(struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.alpha = 1, .x = in, .y = out};
-
-	(void)c;
-	return in.data == out.data ? 0 : vfm_op_axpby(s, &a, err);
+	if (in.data == out.data || vfm_numel(&in) == 0)
+		return 0;
+	if (!s) {
+		memmove(out.data, in.data, vfm_nbytes(&in));
+		return 0;
+	}
+	in = vfm_t1(in.data, in.dtype, vfm_numel(&in));
+	out = vfm_t1(out.data, out.dtype, vfm_numel(&out));
+	return vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .x = in, .y = out}, err);
 }
 
-static int self_in_place(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+static int self_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
 	(void)c, (void)s, (void)x, (void)err;
 	return 0;
 }
 
+static int self_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
+{
+	(void)c, (void)count;
+	return self_copy(s, in, out, err);
+}
+
+static int self_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
+	const int64_t *recv, struct vfm_err *err)
+{
+	(void)c, (void)send, (void)recv;
+	return self_copy(s, in, out, err);
+}
+
 static int self_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
 	(void)root;
-	return self_in_place(c, s, x, err);
+	return self_all_reduce(c, s, x, err);
+}
+
+static int self_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
+	struct vfm_err *err)
+{
+	(void)c, (void)to, (void)from;
+	return self_copy(s, out, in, err);
 }
 
 static int self_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
-	return self_in_place(c, s, (struct vfm_tensor){0}, err);
+	(void)c, (void)s, (void)err;
+	return 0;
+}
+
+static int self_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	(void)key, (void)name, (void)err;
+	*out = color < 0 ? NULL : c;
+	return 0;
 }
 
 static void self_free(struct vfm_comm *c)
@@ -36,65 +74,155 @@ static void self_free(struct vfm_comm *c)
 
 static const struct vfm_comm_table self_table = {
 	.name = "self",
-	.all_reduce = self_in_place,
-	.all_gather = self_copy,
-	.reduce_scatter = self_copy,
-	.all_to_all = self_copy,
+	.all_reduce = self_all_reduce,
+	.all_gather = self_gather,
+	.reduce_scatter = self_gather,
+	.all_to_all = self_all_to_all,
 	.broadcast = self_broadcast,
+	.exchange = self_exchange,
 	.barrier = self_barrier,
+	.split = self_split,
 	.free = self_free,
 };
 
 struct vfm_comm *vfm_comm_self(void)
 {
-	static struct vfm_comm self = {.t = &self_table, .size = 1};
+	static struct vfm_comm self = {.t = &self_table, .size = 1, .name = "self"};
 
 	return &self;
 }
 
 /* ---- what callers use: checks, then the filling ---- */
 
-static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big, struct vfm_err *err)
+static int64_t total(const struct vfm_comm *c, const int64_t *count, int64_t equal)
 {
-	if (small.dtype == big.dtype && vfm_numel(&small) * c->size == vfm_numel(&big) && vfm_contiguous(&small) && vfm_contiguous(&big))
+	int64_t n = 0;
+
+	if (!count)
+		return equal * c->size;
+	for (int i = 0; i < c->size; i++)
+		n += count[i];
+	return n;
+}
+
+/* small: this rank's share; big: all of it. */
+static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big, const int64_t *count,
+	struct vfm_err *err)
+{
+	int64_t mine = count ? count[c->rank] : vfm_numel(&small);
+
+	if (small.dtype == big.dtype && vfm_numel(&small) == mine && total(c, count, mine) == vfm_numel(&big) && vfm_contiguous(&small) &&
+		vfm_contiguous(&big))
 		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "%s over %d ranks: %lld elements do not go with %lld", what, c->size, (long long)vfm_numel(&small),
-		(long long)vfm_numel(&big));
+	return vfm_fail(err, VFM_EUSAGE, "internal: %s over %d ranks of '%s': %lld elements of %s do not go with %lld of %s", what, c->size,
+		c->name, (long long)vfm_numel(&small), vfm_dtype_name(small.dtype), (long long)vfm_numel(&big), vfm_dtype_name(big.dtype));
 }
 
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
+	if (!vfm_contiguous(&x) || (x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
+		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
 	return c->t->all_reduce(c, s, x, err);
 }
 
-int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
 {
-	TRY(check(c, "all_gather", in, out, err));
-	return c->t->all_gather(c, s, in, out, err);
+	TRY(check(c, "all_gather", in, out, count, err));
+	return c->t->all_gather(c, s, in, out, count, err);
 }
 
-int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
 {
-	TRY(check(c, "reduce_scatter", out, in, err));
-	return c->t->reduce_scatter(c, s, in, out, err);
+	TRY(check(c, "reduce_scatter", out, in, count, err));
+	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
+	return c->t->reduce_scatter(c, s, in, out, count, err);
 }
 
-int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
+	const int64_t *recv, struct vfm_err *err)
 {
-	if (vfm_numel(&in) != vfm_numel(&out) || vfm_numel(&in) % c->size)
-		return vfm_fail(err, VFM_EUSAGE, "all_to_all over %d ranks: %lld elements in, %lld out", c->size, (long long)vfm_numel(&in),
-			(long long)vfm_numel(&out));
-	return c->t->all_to_all(c, s, in, out, err);
+	int64_t n_in = vfm_numel(&in), n_out = vfm_numel(&out);
+
+	if (in.dtype != out.dtype || !vfm_contiguous(&in) || !vfm_contiguous(&out) || !send != !recv ||
+		(send ? total(c, send, 0) != n_in || total(c, recv, 0) != n_out : n_in != n_out || n_in % c->size))
+		return vfm_fail(err, VFM_EUSAGE, "internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
+			(long long)n_in, (long long)n_out);
+	return c->t->all_to_all(c, s, in, out, send, recv, err);
 }
 
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
-	if (root < 0 || root >= c->size)
-		return vfm_fail(err, VFM_EUSAGE, "broadcast: root %d of %d ranks", root, c->size);
+	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
+		return vfm_fail(err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
 	return c->t->broadcast(c, s, x, root, err);
+}
+
+int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from, struct vfm_err *err)
+{
+	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
+		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to, from, c->size);
+	return c->t->exchange(c, s, out, to, in, from, err);
+}
+
+int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err)
+{
+	return vfm_exchange(c, s, x, to, (struct vfm_tensor){0}, -1, err);
+}
+
+int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err)
+{
+	return vfm_exchange(c, s, (struct vfm_tensor){0}, -1, x, from, err);
 }
 
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
 	return c->t->barrier(c, s, err);
+}
+
+int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	return c->t->split(c, color, key, name, out, err);
+}
+
+void vfm_comm_free(struct vfm_comm *c)
+{
+	if (c)
+		c->t->free(c);
+}
+
+int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err)
+{
+	int64_t len = (int64_t)n, *count = vfm_calloc((size_t)c->size, sizeof(*count));
+	size_t *o = vfm_calloc((size_t)c->size + 1, sizeof(*o));
+	char *blob = NULL;
+	int rc;
+
+	TRY_OUT(vfm_all_gather(c, NULL, vfm_t1(&len, VFM_I64, 1), vfm_t1(count, VFM_I64, c->size), NULL, err));
+	for (int i = 0; i < c->size; i++)
+		o[i + 1] = o[i] + (size_t)count[i];
+	blob = vfm_malloc(o[c->size] + 1);
+	rc = vfm_all_gather(c, NULL, vfm_t1((void *)mine, VFM_U8, len), vfm_t1(blob, VFM_U8, (int64_t)o[c->size]), count, err);
+out:
+	free(count);
+	if (rc < 0) {
+		free(blob);
+		free(o);
+		return rc;
+	}
+	blob[o[c->size]] = '\0';
+	*all = blob;
+	*off = o;
+	return 0;
+}
+
+/* ---- what calls cost: counted by the fillings ---- */
+
+static struct vfm_comm_stats stats;
+
+struct vfm_comm_stats vfm_comm_stats(void)
+{
+	return stats;
 }

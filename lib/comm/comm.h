@@ -1,12 +1,18 @@
 /* comm.h - a group of ranks and what they do together.
  *
- * Every call here but rank and size is *collective*: all ranks of the group make it, in
- * the same order, with operands of the same shape.  Calls are put on a stream of the
- * device and return at once; the result is there when the stream has passed.  Sums of bf16
- * are made in f32; for a given group the order of a sum is fixed.
+ * Every call here but those marked (local) is *collective*: all ranks of the group make it,
+ * in the same order, with operands that go together.  Calls are put on a stream of the device and
+ * return at once; the result is there when the stream has passed (on the compute stream
+ * of a CPU: when the call returns).  A group is used on one stream at a time.
  *
- * Fillings are tables, as devices are.  Here: the group of one, in which each collective is a copy
- * (or nothing, in place).
+ * Sums of bf16 are made in f32.  For a given group the order of a sum is fixed, and all ranks get the same
+ * bits.  Tensors are contiguous.  Counts are in elements; NULL counts: equal shares.  A share may be empty.
+ *
+ * Every wait has a time-out.  When a rank died, hangs or is stopped, all ranks of the job fail with VFM_EENV and
+ * a sentence that names it: "rank 3 (node2) died; in all_reduce number 812 of 'tp' since 4.1 s, waiting for it".
+ *
+ * Fillings are tables, as devices are: the group of one; host (shared memory within a node, TCP between
+ * nodes, comm_host.h); NCCL.
  */
 #ifndef VFM_COMM_COMM_H
 #define VFM_COMM_COMM_H
@@ -17,13 +23,19 @@
 struct vfm_comm;
 
 struct vfm_comm_table {
-	const char *name; /* "self" */
+	const char *name; /* "self", "host" */
 	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
-	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err);
-	int (*reduce_scatter)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err);
-	int (*all_to_all)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err);
+	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+		struct vfm_err *err);
+	int (*reduce_scatter)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+		struct vfm_err *err);
+	int (*all_to_all)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
+		const int64_t *recv, struct vfm_err *err);
 	int (*broadcast)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err);
+	int (*exchange)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
+		struct vfm_err *err);
 	int (*barrier)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
+	int (*split)(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 	void (*free)(struct vfm_comm *c);
 };
 
@@ -31,20 +43,47 @@ struct vfm_comm_table {
 struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
+	char name[16];      /* "world", "tp": for messages */
 };
 
-/* The group of this rank alone.  Static; never freed. */
+/* The group of this rank alone (local).  Static; vfm_comm_free ignores it. */
 struct vfm_comm *vfm_comm_self(void);
 
-/* x [n] = sum over the ranks. */
+/* The ranks of c that gave the same color, in the order of key, then rank; a group of one gives vfm_comm_self().
+ * color < 0: takes part in the call, but gets no group (*out = NULL). */
+int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+void vfm_comm_free(struct vfm_comm *c); /* (local) NULL is fine; frees groups before what they were split from */
+
+/* x [n] = sum over the ranks; f32, bf16, f64, i64. */
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
-/* out [size * n] = the ranks' in [n], in the order of the ranks.  in may lie in its place in out. */
-int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err);
-/* out [n] = this rank's share of the sum of in [size * n]. */
-int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err);
-/* Block i of in [size * n] goes to rank i; block j of out came from rank j. */
-int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err);
+/* out = the ranks' in, in the order of the ranks; any dtype.  in may lie in its place in out.  count [size]: elements of each rank's share. */
+int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err);
+/* out = this rank's share of the sum of in; f32, bf16.  out may lie in its place in in (which is then undefined elsewhere). */
+int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err);
+/* in holds a block for each rank, out gets one from each, both in the order of the ranks; any dtype. send, recv [size]. */
+int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
+	const int64_t *recv, struct vfm_err *err);
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err);
+/* Sends `out` to rank `to` while it receives `in` from rank `from`; -1: leaves that part out.  Only the two ends of
+ * a message take part in it.  The sizes of both ends are the same; empty messages are no messages. */
+int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
+	struct vfm_err *err);
+int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err);
+int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err);
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
+
+/* Bytes of host memory, blocking, any length a rank: *all is malloc'ed, the blobs one after the other, off [size+1]
+ * malloc'ed.  For groups of the host filling (and of one). */
+int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err);
+
+/* Seconds this rank spent waiting for others in blocking calls, and bytes it sent, since the start (local). */
+struct vfm_comm_stats {
+	double wait_s;  /* of the thread of the compute stream: exposed */
+	double busy_s;  /* of all threads */
+	int64_t bytes, calls;
+};
+struct vfm_comm_stats vfm_comm_stats(void);
 
 #endif

@@ -169,11 +169,11 @@ static int cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_er
 	return cpu_copy(s, dst, NULL, bytes, err);
 }
 
-static struct vfm_stream *cpu_stream_new(struct vfm_dev *d, struct vfm_err *err)
+static struct vfm_stream *cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_calloc(1, sizeof(*s));
 
-	(void)err;
+	(void)async, (void)err;
 	s->dev = d;
 	return s;
 }
@@ -188,6 +188,12 @@ static int cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err)
 	(void)s;
 	(void)err;
 	return 0;
+}
+
+static int cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+{
+	(void)s, (void)bytes;
+	return fn((void *)arg, err);
 }
 
 struct vfm_event {
@@ -240,6 +246,7 @@ static const struct vfm_dev_table cpu_table = {
 	.stream_new = cpu_stream_new,
 	.stream_free = cpu_stream_free,
 	.stream_sync = cpu_stream_sync,
+	.host_call = cpu_host_call,
 	.event_new = cpu_event_new,
 	.event_free = cpu_event_free,
 	.event_record = cpu_event_nop,

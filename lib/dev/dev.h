@@ -4,8 +4,9 @@
  * (a plugin) and sim (counts, computes nothing).  Code above this line never asks
  * which one it has.  Work is put on a stream and runs in the order in which it was
  * put there; the host may run ahead, so device memory must stay alive until the
- * stream has passed its last use (freeing is stream-ordered, too).  A CPU stream runs
- * its work at once.
+ * stream has passed its last use (freeing is stream-ordered, too).  A CPU's compute stream
+ * runs its work at once; its asynchronous streams have a thread of their own each, on which
+ * only host_call, copies and events may be put.
  *
  * A device and its streams belong to one host thread.
  */
@@ -37,9 +38,13 @@ struct vfm_dev_table {
 	int (*to_host)(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
 
-	struct vfm_stream *(*stream_new)(struct vfm_dev *d, struct vfm_err *err);
+	/* async: beside the compute stream, for communication and copies. */
+	struct vfm_stream *(*stream_new)(struct vfm_dev *d, bool async, struct vfm_err *err);
 	void (*stream_free)(struct vfm_stream *s);
-	int (*stream_sync)(struct vfm_stream *s, struct vfm_err *err); /* the host waits */
+	int (*stream_sync)(struct vfm_stream *s, struct vfm_err *err); /* the host waits; a failure of work on it comes out here */
+	/* fn(arg) on the host when the stream gets there; arg is copied (at most 256 bytes).  At once where streams run at once.  A failure
+	 * makes the stream skip what follows and comes out of event_wait and stream_sync. */
+	int (*host_call)(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
 
 	struct vfm_event *(*event_new)(struct vfm_dev *d, struct vfm_err *err);
 	void (*event_free)(struct vfm_event *e);

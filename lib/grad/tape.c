@@ -16,6 +16,11 @@ struct stash { /* what one region keeps for its second run */
 	bool replay;
 };
 
+struct hook {
+	int (*fn)(void *ctx, struct vfm_err *err);
+	void *ctx;
+};
+
 struct vfm_tape {
 	struct vfm_stream *stream;
 	struct vfm_arena arena;
@@ -23,6 +28,8 @@ struct vfm_tape {
 	size_t n_node, cap_node;
 	struct vfm_var **held; /* variables whose value a scope holds */
 	size_t n_held, cap_held;
+	struct vfm_var **leaf; /* whose gradients stay until the reset */
+	size_t n_leaf, cap_leaf;
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool recording;
 	int rc;
@@ -87,6 +94,8 @@ void vfm_tape_reset(struct vfm_tape *t)
 {
 	while (t->n_node)
 		node_release(t->node[--t->n_node]);
+	while (t->n_leaf)
+		vfm_store_unref(t->leaf[--t->n_leaf]->gs);
 	vfm_scope_end(t, 0, NULL);
 	vfm_arena_release(&t->arena);
 	t->rc = 0;
@@ -99,6 +108,7 @@ void vfm_tape_free(struct vfm_tape *t)
 	vfm_tape_reset(t);
 	free(t->node);
 	free(t->held);
+	free(t->leaf);
 	free(t);
 }
 
@@ -179,6 +189,56 @@ struct vfm_var *vfm_input(struct vfm_tape *t, struct vfm_tensor value)
 
 	x->v = value;
 	return x;
+}
+
+struct vfm_var *vfm_leaf(struct vfm_tape *t, struct vfm_tensor value)
+{
+	struct vfm_var *x = vfm_input(t, value);
+
+	x->needs_grad = t->recording;
+	vfm_grow(&t->leaf, &t->cap_leaf, t->n_leaf + 1, sizeof(struct vfm_var *));
+	t->leaf[t->n_leaf++] = x;
+	return x;
+}
+
+struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x)
+{
+	return x->g_ready ? x->g : (struct vfm_tensor){0};
+}
+
+static int hook_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct hook *h = n->ctx;
+
+	(void)t;
+	return h->fn(h->ctx, err);
+}
+
+void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
+{
+	struct vfm_var *end;
+	struct vfm_node *n;
+	struct hook *h;
+
+	if (!t->recording || t->rc < 0)
+		return;
+	end = vfm_input(t, (struct vfm_tensor){0});
+	end->needs_grad = true;
+	n = vfm_record(t, hook_backward, end, NULL, 0);
+	h = n->ctx = vfm_tape_alloc(t, sizeof(*h));
+	*h = (struct hook){fn, ctx};
+	end->g_ready = true;
+}
+
+int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err)
+{
+	struct vfm_axpby a = {.alpha = 1, .x = g};
+	bool accumulate;
+
+	TRY(vfm_tape_status(t, err));
+	TRY(vfm_grad_into(t, x, &a.y, &accumulate, err));
+	a.beta = accumulate ? 1 : 0;
+	return vfm_op_axpby(t->stream, &a, err);
 }
 
 struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor value)

@@ -65,6 +65,9 @@ void *vfm_tape_alloc(struct vfm_tape *t, size_t size); /* zeroed, until the rese
 
 /* A leaf without gradient around memory that stays alive until the reset. */
 struct vfm_var *vfm_input(struct vfm_tape *t, struct vfm_tensor value);
+/* The same with a gradient, which vfm_leaf_grad gives until the reset once a backward has passed (no data: nothing came): the input of a pipeline stage. */
+struct vfm_var *vfm_leaf(struct vfm_tape *t, struct vfm_tensor value);
+struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x);
 /* A slice of a variable: `value` must lie inside x->v.  Views of one variable are disjoint or equal. */
 struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor value);
 /* Columns [i*n, (i+1)*n) of [rows, k*n]; head block i of [T, k*heads*d] as [T,heads,d]. */
@@ -82,6 +85,17 @@ void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
  * stay alive until the backward has passed. */
 struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx),
 	void *ctx, struct vfm_var **in, int n_in);
+
+/* fn(ctx) when the backward comes to this point.  Does nothing on a tape that does not record. */
+void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
+
+/* Where the backward starts, if not at a loss: adds d loss / d x.  The memory of g must stay until the backward has passed. */
+int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err);
+
+/* on: backwards leave out the gradients of the weights of linear layers; vfm_tape_weights makes them up, in the same order, and frees what they
+ * needed (zero-bubble pipelines).  Before the reset. */
+void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
+int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 
 /* d(loss)/d(loss) = 1 is implied by the loss op.  Adds into the gradients of the
  * parameters; frees everything else as it passes. */

@@ -22,25 +22,27 @@ static void *carve(struct carve *c, int64_t n, enum vfm_dtype dt)
 
 static void place(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, enum vfm_dtype dt, struct carve *c)
 {
-	int64_t f = vfm_model_patch_dim(m), hd = vfm_model_head_dim(m);
+	int64_t f = vfm_model_patch_dim(m), hd = vfm_model_head_dim(m), T = in->tok.rows, R = in->tok.rows_cp[in->tok.cp_i];
 
-	in->x = vfm_t2(carve(c, p->tokens * f, dt), dt, p->tokens, f);
+	in->x = vfm_t2(carve(c, T * f, dt), dt, T, f);
 	in->t_cond = vfm_t1(carve(c, p->n, VFM_F32), VFM_F32, p->n);
 	in->id = vfm_t1(carve(c, p->n, VFM_I64), VFM_I64, p->n);
-	in->idx = vfm_t1(carve(c, p->tokens, VFM_I32), VFM_I32, p->tokens);
-	in->seqs.seg = vfm_t1(carve(c, p->tokens, VFM_I32), VFM_I32, p->tokens);
+	in->idx = vfm_t1(carve(c, T, VFM_I32), VFM_I32, T);
+	in->seqs.seg = vfm_t1(carve(c, T, VFM_I32), VFM_I32, T);
 	in->seqs.dev_cu = vfm_t1(carve(c, p->n + 1, VFM_I32), VFM_I32, p->n + 1);
 	in->text_seqs.dev_cu = vfm_t1(carve(c, p->n + 1, VFM_I32), VFM_I32, p->n + 1);
 	in->text = vfm_t2(carve(c, p->text_tokens * m->text_dim, VFM_F32), VFM_F32, p->text_tokens, m->text_dim);
 	if (m->pooled_text)
 		in->text_mean = vfm_t2(carve(c, p->n * m->text_dim, VFM_F32), VFM_F32, p->n, m->text_dim);
-	if (m->pos != VFM_POS_SINCOS)
-		in->rope = vfm_t2(carve(c, p->tokens * hd, VFM_F32), VFM_F32, p->tokens, hd);
-	if (m->pos != VFM_POS_ROPE)
-		in->pos_embed = vfm_t2(carve(c, p->tokens * m->hidden, VFM_F32), VFM_F32, p->tokens, m->hidden);
+	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
+		in->rope = vfm_t2(carve(c, R * hd, VFM_F32), VFM_F32, R, hd);
+	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
+		in->pos_embed = vfm_t2(carve(c, T * m->hidden, VFM_F32), VFM_F32, T, m->hidden);
+	if (m->pos == VFM_POS_LEARNED)
+		in->pos = vfm_t2(carve(c, T * 3, VFM_I32), VFM_I32, T, 3);
 }
 
-static void seqs_fill(struct vfm_seqs *q, int n, int32_t *cu)
+static void seqs_fill(struct vfm_seqs *q, int n, const int32_t *cu)
 {
 	q->n = n;
 	q->cu = cu;
@@ -89,52 +91,105 @@ static int put_text(struct vfm_model_in *in, const struct vfm_model_spec *m, con
 	return put(in, &in->text_mean, host, err);
 }
 
+/* Rows of a host array [pack's tokens, width] of ints, in the order of this rank's rows. */
+static void pick_i32(int32_t *out, const int32_t *rows, int64_t n, const int32_t *src, int64_t width)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t j = 0; j < width; j++)
+			out[i * width + j] = src[rows[i] * width + j];
+}
+
+static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, float *host, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = in->stream->dev->t;
+	int64_t R = in->tok.rows_cp[in->tok.cp_i], T = in->tok.rows;
+	int16_t(*pos)[3] = vfm_calloc((size_t)R + 1, sizeof(*pos));
+	int rc = 0;
+
+	for (int64_t i = 0; i < R; i++)
+		memcpy(pos[i], p->pos[in->tok.pack_row[i]], sizeof(*pos));
+	if (vfm_has(&in->rope)) {
+		vfm_rope_table(host, (const int16_t(*)[3])pos, R, vfm_model_head_dim(m), m->rope_theta);
+		TRY_OUT(put(in, &in->rope, host, err));
+		TRY_OUT(t->stream_sync(in->stream, err)); /* host is used again */
+	}
+	if (vfm_has(&in->pos_embed)) {
+		vfm_sincos_table(host, (const int16_t(*)[3])pos + in->tok.first, T, m->hidden);
+		TRY_OUT(put(in, &in->pos_embed, host, err));
+		TRY_OUT(t->stream_sync(in->stream, err));
+	}
+	if (vfm_has(&in->pos)) {
+		int32_t *wide = (int32_t *)host;
+
+		for (int64_t i = 0; i < 3 * T; i++)
+			wide[i] = pos[in->tok.first + i / 3][i % 3];
+		TRY_OUT(put(in, &in->pos, wide, err));
+	}
+	rc = t->stream_sync(in->stream, err);
+out:
+	free(pos);
+	return rc;
+}
+
 static int upload(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, float *host,
 	struct vfm_err *err)
 {
-	TRY(put(in, &in->id, p->id, err));
-	TRY(put(in, &in->idx, p->idx, err));
-	TRY(put(in, &in->seqs.seg, p->seg, err));
-	TRY(put(in, &in->seqs.dev_cu, p->cu_seqlens, err));
-	TRY(put(in, &in->text_seqs.dev_cu, p->cu_text, err));
-	TRY(put_text(in, m, p, dropped, host, err));
-	if (vfm_has(&in->rope)) {
-		vfm_rope_table(host, p->pos, p->tokens, vfm_model_head_dim(m), m->rope_theta);
-		TRY(put(in, &in->rope, host, err));
-	}
-	if (vfm_has(&in->pos_embed)) {
-		TRY(in->stream->dev->t->stream_sync(in->stream, err)); /* host is used again */
-		vfm_sincos_table(host, p->pos, p->tokens, m->hidden);
-		TRY(put(in, &in->pos_embed, host, err));
-	}
-	return in->stream->dev->t->stream_sync(in->stream, err);
+	const int32_t *rows = vfm_model_in_rows(in);
+	int64_t T = in->tok.rows;
+	int32_t *wide = vfm_calloc((size_t)T * 2 + 1, sizeof(*wide));
+	int rc;
+
+	pick_i32(wide, rows, T, p->idx, 1);
+	pick_i32(wide + T, rows, T, p->seg, 1);
+	TRY_OUT(put(in, &in->id, p->id, err));
+	TRY_OUT(put(in, &in->idx, wide, err));
+	TRY_OUT(put(in, &in->seqs.seg, wide + T, err));
+	TRY_OUT(put(in, &in->seqs.dev_cu, in->tok.cu, err));
+	TRY_OUT(put(in, &in->text_seqs.dev_cu, p->cu_text, err));
+	TRY_OUT(put_text(in, m, p, dropped, host, err));
+	TRY_OUT(in->stream->dev->t->stream_sync(in->stream, err)); /* host and wide are used again */
+	rc = put_positions(in, m, p, host, err);
+out:
+	free(wide);
+	return rc;
 }
 
-int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_model_spec *m, const struct vfm_pack *p,
-	const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err)
+const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
+{
+	return in->tok.pack_row + in->tok.first;
+}
+
+int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
+	const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err)
 {
 	struct carve c = {0};
 	size_t host_n, cu = ((size_t)p->n + 1) * sizeof(int32_t);
-	float *host;
+	float *host = NULL;
 	int rc;
 
 	*in = (struct vfm_model_in){.stream = s};
+	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP], (int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP],
+		mesh->coord[VFM_AX_TP]);
 	place(in, m, p, dtype, &c);
 	in->bytes = c.used;
 	in->mem = vfm_dev_alloc(s, in->bytes, "a pack of samples", err);
-	if (!in->mem)
-		return VFM_EENV;
+	if (!in->mem) {
+		rc = VFM_EENV;
+		goto out;
+	}
 	c = (struct carve){.base = in->mem};
 	place(in, m, p, dtype, &c);
 
-	in->host_cu = vfm_malloc(cu);
 	in->host_cu_text = vfm_malloc(cu);
-	memcpy(in->host_cu, p->cu_seqlens, cu);
 	memcpy(in->host_cu_text, p->cu_text, cu);
-	seqs_fill(&in->seqs, p->n, in->host_cu);
+	if (p->grid) {
+		in->grid = vfm_malloc((size_t)p->n * 3 * sizeof(int32_t) + 1);
+		memcpy(in->grid, p->grid, (size_t)p->n * 3 * sizeof(int32_t));
+	}
+	seqs_fill(&in->seqs, p->n, in->tok.cu);
 	seqs_fill(&in->text_seqs, p->n, in->host_cu_text);
 
-	host_n = (size_t)(p->tokens * (m->hidden > 128 ? m->hidden : 128) + p->n * m->text_dim);
+	host_n = (size_t)(in->tok.rows_cp[in->tok.cp_i] * (m->hidden > 128 ? m->hidden : 128) + p->n * m->text_dim) + 1;
 	host = vfm_big_alloc(host_n * sizeof(float), "position tables", err);
 	if (!host) {
 		rc = VFM_EENV;
@@ -142,6 +197,8 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	}
 	rc = upload(in, m, p, dropped, host, err);
 	vfm_big_free(host, host_n * sizeof(float));
+	if (rc == 0)
+		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
 out:
 	if (rc < 0)
 		vfm_model_in_release(in);
@@ -150,9 +207,11 @@ out:
 
 void vfm_model_in_release(struct vfm_model_in *in)
 {
+	vfm_attn_layout_release(&in->attn);
 	if (in->stream)
 		vfm_dev_free(in->stream, in->mem, in->bytes);
-	free(in->host_cu);
+	vfm_tokens_release(&in->tok);
 	free(in->host_cu_text);
+	free(in->grid);
 	*in = (struct vfm_model_in){0};
 }

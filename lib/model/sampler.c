@@ -139,7 +139,7 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 
 		TRY(axpby(g, c_in, x, 0, &half, err));
 	}
-	out = vfm_dit_forward(g->job->dit, g->tape, &g->in, VFM_RECOMPUTE_NONE);
+	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, VFM_RECOMPUTE_NONE);
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0) {
 		struct vfm_tensor text = rows_of(&out->v, 0, T);
@@ -225,7 +225,7 @@ static int start(struct sampling *g, const struct pack_host *h, struct vfm_err *
 		f.rng = vfm_rng_stream(g->s->seed, 0, h->id[i], VFM_RNG_SAMPLE);
 		TRY(vfm_op_fill(j->stream, &f, err));
 	}
-	return vfm_model_in_make(&g->in, j->stream, j->model, &h->p, h->dropped, j->dtype, err);
+	return vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, &h->p, h->dropped, j->dtype, err);
 }
 
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r, float *tokens,

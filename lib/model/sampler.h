@@ -14,7 +14,7 @@
 #define VFM_MODEL_SAMPLER_H
 
 #include "model/diffusion.h"
-#include "model/dit.h"
+#include "model/model.h"
 
 enum vfm_sampler_kind { VFM_SAMPLER_AUTO, VFM_SAMPLER_HEUN, VFM_SAMPLER_EULER };
 
@@ -35,7 +35,8 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 struct vfm_sample_job {
 	const struct vfm_model_spec *model;
 	const struct vfm_diffusion *diffusion;
-	struct vfm_dit *dit;
+	struct vfm_model *net;
+	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
 	enum vfm_dtype dtype;  /* of the parameters the ops read */
 };

@@ -34,12 +34,13 @@ void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struc
 	if (d->split == VFM_SPLIT_COLUMN)
 		b.cut[VFM_AX_TP] = w.cut[VFM_AX_TP];
 	l->w = vfm_param_add(ps, d->unit, &w, d->zero ? VFM_INIT_ZERO : VFM_INIT_NORMAL, std, "%s.weight", name);
+	l->skip_bias = d->split == VFM_SPLIT_ROW && ps->mesh->coord[VFM_AX_TP] > 0;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
 struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
 {
-	return vfm_g_linear(t, x, &l->w->var, l->b ? &l->b->var : NULL, act, out);
+	return vfm_g_linear(t, x, &l->w->var, l->b && !l->skip_bias ? &l->b->var : NULL, act, out);
 }
 
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
@@ -56,68 +57,121 @@ struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n,
 
 /* ---- attention ---- */
 
-void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, int unit, int64_t hidden, int64_t heads, bool qk_norm, float eps,
-	const char *prefix)
+static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
 {
-	*a = (struct vfm_self_attn){.heads = heads, .head_dim = hidden / heads, .eps = eps};
-	vfm_linear_declare(&a->qkv, ps,
-		&(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = 3 * hidden, .split = VFM_SPLIT_COLUMN, .groups = 3}, "%s.qkv",
-		prefix);
-	if (qk_norm) {
-		a->qn = vfm_vector_declare(ps, unit, a->head_dim, VFM_INIT_ONE, "%s.qn.weight", prefix);
-		a->kn = vfm_vector_declare(ps, unit, a->head_dim, VFM_INIT_ONE, "%s.kn.weight", prefix);
-	}
-	vfm_linear_declare(&a->proj, ps, &(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = hidden, .split = VFM_SPLIT_ROW}, "%s.proj",
-		prefix);
+	*qn = *kn = NULL;
+	if (!d->qk_norm)
+		return;
+	*qn = vfm_vector_declare(ps, d->unit, d->hidden / d->heads, VFM_INIT_ONE, "%s.qn.weight", prefix);
+	*kn = vfm_vector_declare(ps, d->unit, d->hidden / d->heads, VFM_INIT_ONE, "%s.kn.weight", prefix);
 }
 
-struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_seqs *seqs,
+/* A projection of attention: column-split, `groups` blocks of outputs. */
+static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t out, int groups, const char *prefix,
+	const char *name)
+{
+	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = out, .split = VFM_SPLIT_COLUMN, .groups = groups, .no_bias = d->no_bias};
+
+	vfm_linear_declare(l, ps, &ld, "%s.%s", prefix, name);
+}
+
+static void proj_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, bool zero, const char *prefix)
+{
+	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = d->hidden, .split = VFM_SPLIT_ROW, .zero = zero, .no_bias = d->no_bias};
+
+	vfm_linear_declare(l, ps, &ld, "%s.proj", prefix);
+}
+
+void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
+{
+	int64_t tp = ps->mesh->size[VFM_AX_TP], hd = d->hidden / d->heads;
+
+	*a = (struct vfm_self_attn){.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
+	if (d->kv_heads == d->heads) {
+		column_declare(&a->qkv, ps, d, 3 * d->hidden, 3, prefix, "qkv");
+	} else {
+		column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
+		column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
+	}
+	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
+	proj_declare(&a->proj, ps, d, false, prefix);
+}
+
+static struct vfm_comm *tp_of(const struct vfm_attn_layout *l)
+{
+	return l->mesh->group[VFM_AX_TP];
+}
+
+struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
 	struct vfm_tensor rope)
 {
 	enum vfm_dtype dt = x->v.dtype;
-	struct vfm_var *qkv = vfm_linear(t, &a->qkv, x, VFM_ACT_NONE, dt); /* [T, 3 * heads * d] */
-	struct vfm_var *q = vfm_view_heads(t, qkv, 0, a->heads, a->head_dim);
-	struct vfm_var *k = vfm_view_heads(t, qkv, 1, a->heads, a->head_dim);
-	struct vfm_var *v = vfm_view_heads(t, qkv, 2, a->heads, a->head_dim);
-	struct vfm_var *o;
+	struct vfm_var *q, *k, *v, *o;
 
+	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
+	if (a->qkv.w) {
+		struct vfm_var *qkv = vfm_linear(t, &a->qkv, x, VFM_ACT_NONE, dt); /* [R, 3 * heads * d] */
+
+		q = vfm_view_heads(t, qkv, 0, a->heads, a->head_dim);
+		k = vfm_view_heads(t, qkv, 1, a->heads, a->head_dim);
+		v = vfm_view_heads(t, qkv, 2, a->heads, a->head_dim);
+	} else {
+		struct vfm_var *kv = vfm_linear(t, &a->kv, x, VFM_ACT_NONE, dt); /* [R, 2 * kv_heads * d] */
+
+		q = vfm_view_heads(t, vfm_linear(t, &a->q, x, VFM_ACT_NONE, dt), 0, a->heads, a->head_dim);
+		k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
+		v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
+	}
 	q = vfm_g_qk_norm_rope(t, q, a->qn ? &a->qn->var : NULL, rope, a->eps);
 	k = vfm_g_qk_norm_rope(t, k, a->kn ? &a->kn->var : NULL, rope, a->eps);
-	o = vfm_g_attn(t, q, k, v, seqs, seqs, 1.0f / sqrtf((float)a->head_dim));
-	return vfm_linear(t, &a->proj, o, VFM_ACT_NONE, dt);
+	o = vfm_m_attn(t, q, k, v, l, 1.0f / sqrtf((float)a->head_dim));
+	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &a->proj, o, VFM_ACT_NONE, dt), l->tok->rows_tp);
 }
 
-void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, int unit, int64_t hidden, int64_t heads, bool qk_norm, float eps,
-	const char *prefix)
+void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
 {
-	*a = (struct vfm_cross_attn){.heads = heads, .head_dim = hidden / heads, .eps = eps};
-	vfm_linear_declare(&a->q, ps, &(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = hidden, .split = VFM_SPLIT_COLUMN}, "%s.q", prefix);
-	vfm_linear_declare(&a->kv, ps,
-		&(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = 2 * hidden, .split = VFM_SPLIT_COLUMN, .groups = 2}, "%s.kv", prefix);
-	if (qk_norm) {
-		a->qn = vfm_vector_declare(ps, unit, a->head_dim, VFM_INIT_ONE, "%s.qn.weight", prefix);
-		a->kn = vfm_vector_declare(ps, unit, a->head_dim, VFM_INIT_ONE, "%s.kn.weight", prefix);
-	}
-	vfm_linear_declare(&a->proj, ps,
-		&(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = hidden, .split = VFM_SPLIT_ROW, .zero = true}, "%s.proj", prefix);
+	int64_t tp = ps->mesh->size[VFM_AX_TP], hd = d->hidden / d->heads;
+
+	*a = (struct vfm_cross_attn){.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
+	column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
+	column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
+	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
+	proj_declare(&a->proj, ps, d, true, prefix);
 }
 
 struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x, struct vfm_var *ctx,
-	const struct vfm_seqs *seqs, const struct vfm_seqs *text_seqs)
+	const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs)
 {
 	enum vfm_dtype dt = x->v.dtype;
 	struct vfm_tensor no_rope = {0};
-	struct vfm_var *q = vfm_linear(t, &a->q, x, VFM_ACT_NONE, dt);      /* [T, heads * d] */
-	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * heads * d] */
-	struct vfm_var *k = vfm_view_heads(t, kv, 0, a->heads, a->head_dim);
-	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->heads, a->head_dim);
+	struct vfm_var *q = vfm_linear(t, &a->q, vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp), VFM_ACT_NONE, dt); /* [R, heads * d] */
+	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
+	struct vfm_var *k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
+	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
 	struct vfm_var *o;
 
 	q = vfm_view_heads(t, q, 0, a->heads, a->head_dim);
 	q = vfm_g_qk_norm_rope(t, q, a->qn ? &a->qn->var : NULL, no_rope, a->eps);
 	k = vfm_g_qk_norm_rope(t, k, a->kn ? &a->kn->var : NULL, no_rope, a->eps);
-	o = vfm_g_attn(t, q, k, v, seqs, text_seqs, 1.0f / sqrtf((float)a->head_dim));
-	return vfm_linear(t, &a->proj, o, VFM_ACT_NONE, dt);
+	o = vfm_g_attn(t, q, k, v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
+	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &a->proj, o, VFM_ACT_NONE, dt), l->tok->rows_tp);
+}
+
+/* ---- MLP ---- */
+
+void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix)
+{
+	vfm_linear_declare(&m->fc1, ps, &(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = ffn, .split = VFM_SPLIT_COLUMN}, "%sfc1", prefix);
+	vfm_linear_declare(&m->fc2, ps, &(struct vfm_linear_desc){.unit = unit, .in = ffn, .out = hidden, .split = VFM_SPLIT_ROW}, "%sfc2", prefix);
+}
+
+struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l)
+{
+	enum vfm_dtype dt = x->v.dtype;
+
+	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
+	x = vfm_linear(t, &m->fc1, x, VFM_ACT_GELU_TANH, dt);
+	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &m->fc2, x, VFM_ACT_NONE, dt), l->tok->rows_tp);
 }
 
 /* ---- positions ---- */

@@ -4,12 +4,14 @@
 #ifndef VFM_NN_LAYERS_H
 #define VFM_NN_LAYERS_H
 
-#include "grad/gops.h"
+#include "mesh/mops.h"
 #include "nn/param.h"
 
-/* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero. */
+/* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its part.
+ * column: x has all rows, y this rank's outputs.  row: x has this rank's inputs, y is a partial sum to which tp rank 0 adds the bias. */
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
+	bool skip_bias;          /* row: another rank adds it */
 };
 enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp: by output, by input */
 struct vfm_linear_desc {
@@ -28,29 +30,43 @@ struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struc
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* Self-attention: fused qkv [3D, D], optional QK norm, RoPE. */
-struct vfm_self_attn {
-	struct vfm_linear qkv, proj;
-	struct vfm_param *qn, *kn; /* NULL: no norm */
-	int64_t heads, head_dim;
+/* Attention.  x and the result are this rank's piece of the residual stream [T,D]: rows are gathered over tp before the first projection and
+ * scattered after the last.  heads and kv_heads are global; with kv_heads = heads the three projections of self-attention are one,
+ * "qkv" [3D, D], else "q" [D, D] and "kv" [2 * kv_heads * d, D]. */
+struct vfm_attn_desc {
+	int unit;
+	int64_t hidden, heads, kv_heads;
+	bool qk_norm;
+	bool no_bias;
 	float eps;
 };
-void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, int unit, int64_t hidden, int64_t heads, bool qk_norm, float eps,
-	const char *prefix);
-struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_seqs *seqs,
+struct vfm_self_attn {
+	struct vfm_linear qkv, q, kv, proj;
+	struct vfm_param *qn, *kn;          /* NULL: no norm */
+	int64_t heads, kv_heads, head_dim;  /* of this tp rank */
+	float eps;
+};
+void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
+struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
 	struct vfm_tensor rope);
 
-/* Cross-attention to the text of the token's own sample; proj starts at zero. */
+/* Cross-attention to the text of the token's own sample; proj starts at zero.  ctx [text, D] is the same on all ranks. */
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, proj;
 	struct vfm_param *qn, *kn;
-	int64_t heads, head_dim;
+	int64_t heads, kv_heads, head_dim;
 	float eps;
 };
-void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, int unit, int64_t hidden, int64_t heads, bool qk_norm, float eps,
-	const char *prefix);
+void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
 struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x, struct vfm_var *ctx,
-	const struct vfm_seqs *seqs, const struct vfm_seqs *text_seqs);
+	const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs);
+
+/* y = fc2(gelu(fc1(x))), rows gathered and scattered over tp as above. */
+struct vfm_mlp {
+	struct vfm_linear fc1, fc2;
+};
+void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix); /* prefix "blocks.0." */
+struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l);
 
 /* ---- positions, computed on the host ---- */
 

@@ -9,9 +9,9 @@
 
 enum { ALIGN = 16 }; /* elements: 64 bytes of f32 */
 
-void vfm_params_init(struct vfm_params *ps, struct vfm_stream *s)
+void vfm_params_init(struct vfm_params *ps, struct vfm_stream *s, const struct vfm_mesh *mesh)
 {
-	*ps = (struct vfm_params){.stream = s};
+	*ps = (struct vfm_params){.stream = s, .mesh = mesh};
 }
 
 void vfm_params_release(struct vfm_params *ps)
@@ -23,8 +23,10 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_dev_free(ps->stream, ps->grad, n * 4);
 		vfm_dev_free(ps->stream, ps->copy, n * vfm_dtype_size(ps->dtype));
 	}
-	for (size_t i = 0; i < ps->n; i++)
+	for (size_t i = 0; i < ps->n; i++) {
+		vfm_part_release(&ps->p[i]->part);
 		free(ps->p[i]);
+	}
 	free(ps->p);
 	*ps = (struct vfm_params){0};
 }
@@ -43,13 +45,21 @@ struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vf
 	p->init = init;
 	p->std = std;
 	p->unit = unit;
-	p->n = vfm_shape_numel(p->d.ndim, p->d.shape);
+	p->all_stages = ps->all_stages;
+	if (vfm_part_of(&p->d, ps->mesh->coord, ps->mesh->size, &p->part, ps->bad.code ? NULL : &ps->bad) < 0)
+		vfm_part_full(&p->part, p->d.ndim, p->d.shape);
+	p->n = vfm_part_numel(&p->part);
 	p->var.needs_grad = true;
 	vfm_grow(&ps->p, &ps->cap, ps->n + 1, sizeof(struct vfm_param *));
 	ps->p[ps->n++] = p;
 	if (unit >= ps->units)
 		ps->units = unit + 1;
 	return p;
+}
+
+void vfm_params_all_stages(struct vfm_params *ps, bool on)
+{
+	ps->all_stages = on;
 }
 
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name)
@@ -115,13 +125,17 @@ static void lay_out(struct vfm_params *ps)
 
 static struct vfm_tensor shaped(const struct vfm_param *p, void *data, enum vfm_dtype dt)
 {
-	return is_matrix(p) ? vfm_t2(data, dt, p->d.shape[0], p->n / p->d.shape[0]) : vfm_t1(data, dt, p->n);
+	return is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
 }
 
 int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err)
 {
 	size_t n;
 
+	if (ps->bad.code) {
+		*err = ps->bad;
+		return err->code;
+	}
 	lay_out(ps);
 	n = (size_t)ps->n_flat;
 	ps->dtype = dtype;
@@ -156,16 +170,43 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 
 int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
 {
+	struct vfm_runs runs = {0};
+	int rc = 0;
+
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
-		struct vfm_fill a = {.x = vfm_t1(ps->master + p->off, VFM_F32, p->n)};
+		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = p->init == VFM_INIT_NORMAL ? p->std : 0};
 
 		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
-		a.mean = p->init == VFM_INIT_ONE ? 1 : 0;
-		a.std = p->init == VFM_INIT_NORMAL ? p->std : 0;
-		TRY(vfm_op_fill(ps->stream, &a, err));
+		vfm_runs_clear(&runs);
+		vfm_runs_add_part(&runs, &p->part, 0, p->n);
+		for (size_t r = 0; r < runs.n; r++) {
+			a.x = vfm_t1(ps->master + p->off + runs.v[r].loc, VFM_F32, runs.v[r].n);
+			a.first = runs.v[r].glob;
+			TRY_OUT(vfm_op_fill(ps->stream, &a, err));
+		}
 	}
-	return vfm_params_refresh(ps, err);
+	rc = vfm_params_refresh(ps, err);
+out:
+	vfm_runs_release(&runs);
+	return rc;
+}
+
+struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,
+	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
+{
+	(void)ps, (void)unit;
+	return vfm_region(t, mode, fn, ctx, in, n_in);
+}
+
+void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
+{
+	(void)t, (void)ps, (void)unit;
+}
+
+void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
+{
+	(void)t, (void)ps, (void)unit;
 }
 
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)

@@ -76,6 +76,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 			(long long)d);
 	if (m->pos != VFM_POS_ROPE && m->hidden % 16)
 		return vfm_fail(err, VFM_EUSAGE, "model.hidden: %lld must be a multiple of 16 for sincos positions", (long long)m->hidden);
+	if (m->kv_heads == 0)
+		m->kv_heads = m->heads;
 	if (m->ffn == 0)
 		m->ffn = 4 * m->hidden;
 	TRY(check_range("model.ffn", m->ffn, 8, 1 << 20, err));

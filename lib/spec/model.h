@@ -9,17 +9,26 @@
 
 #include "base/err.h"
 
-enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH };
+enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
+
+enum vfm_moe_router { VFM_MOE_EXPERT_CHOICE, VFM_MOE_TOKEN_CHOICE };
 
 struct vfm_model_spec {
-	char arch[16];          /* "dit" */
+	char arch[16];          /* "dit", "moviegen", "stdit", "moe" */
 	int64_t layers, hidden, heads;
+	int64_t kv_heads;       /* grouped queries; 0: heads */
 	int64_t ffn;            /* 0: 4 * hidden */
 	bool cross_attention;   /* text through cross-attention; false: the original DiT */
 	bool pooled_text;       /* the mean of the text is added to the conditioning */
 	bool qk_norm;           /* RMS norm per head on q and k */
 	int64_t adaln_lora;     /* rank of a block's modulation; 0: a full matrix a block */
 	int pos;                /* enum vfm_pos */
+	int64_t pos_max[3];     /* learned positions: rows of the tables of t, h, w */
+	/* mixture of experts */
+	int64_t experts, expert_ffn, shared_experts;
+	int moe_router;         /* enum vfm_moe_router */
+	double moe_capacity;    /* expert choice: experts a token gets on average; token choice: experts each token takes */
+	double moe_aux;         /* weight of the load-balance loss (token choice) */
 	int64_t channels;       /* of the latents */
 	int64_t patch[3];       /* t, h, w */
 	int64_t text_dim, text_len; /* features, and at most so many rows a sample */

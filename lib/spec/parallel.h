@@ -1,4 +1,13 @@
-/* parallel.h - how a job is cut over ranks: the degrees, and what they must satisfy. */
+/* parallel.h - how a job is cut over ranks: the degrees, what they must satisfy, and which
+ * coordinates a rank has.  No devices.
+ *
+ * world = pp * dp * cp * tp, tp fastest:  rank = ((pp_i * dp + dp_i) * cp + cp_i) * tp + tp_i.
+ * cp_i = ring_i * a2a + a2a_i (hybrid; ring: a2a = 1, a2a: ring = 1).
+ * ep divides dp * cp * tp, the ranks of a stage, among which tokens are always divided:
+ * ep_i = ((dp_i * cp + cp_i) * tp + tp_i) % ep.
+ *
+ * With tp > 1 the residual stream is cut along its tokens over tp (sequence parallelism), always.
+ */
 #ifndef VFM_SPEC_PARALLEL_H
 #define VFM_SPEC_PARALLEL_H
 
@@ -6,14 +15,32 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "spec/model.h"
+#include "spec/shard.h"
+
+enum vfm_cp_mode { VFM_CP_RING, VFM_CP_A2A, VFM_CP_HYBRID };
+enum vfm_pp_schedule { VFM_PP_1F1B, VFM_PP_ZB }; /* 1f1b is interleaved where vpp > 1 */
 
 struct vfm_parallel {
 	int64_t tp, cp, pp, ep;
-	int64_t dp; /* 0: world / (tp cp pp) */
+	int64_t dp;         /* 0: world / (tp cp pp) */
+	int64_t vpp;        /* chunks of layers a stage holds */
+	int cp_mode;        /* enum vfm_cp_mode */
+	int64_t cp_a2a;     /* hybrid: ranks of the inner all-to-all */
+	int schedule;       /* enum vfm_pp_schedule */
+	bool fsdp;          /* parameters, gradients and optimizer state sharded; weights gathered a unit at a time */
+	bool distopt;       /* optimizer state sharded (ZeRO-1) */
+	int64_t shard;      /* ranks over which these two shard (hybrid sharding); 0: all of dp * cp */
+	int64_t bucket_mib; /* gradients are reduced in buckets of about this size as the backward passes */
 };
 
 void vfm_parallel_defaults(struct vfm_parallel *p);
-/* Fills dp.  "parallel: tp 2 x cp 1 x pp 1 = 2 does not divide the number of ranks, 3". */
-int vfm_parallel_check(struct vfm_parallel *p, int world, struct vfm_err *err);
+/* Fills dp, shard and cp_a2a.  Every fault names the key and says what would fit:
+ * "parallel.tp: 4 does not divide model.heads 6; 1, 2, 3, 6 would fit". */
+int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err);
+
+/* p must have passed the check. */
+void vfm_parallel_coord(const struct vfm_parallel *p, int rank, int coord[VFM_AXES]);
+void vfm_parallel_size(const struct vfm_parallel *p, int size[VFM_AXES]);
 
 #endif

@@ -39,20 +39,15 @@ int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct
 	struct vfm_err *err)
 {
 	enum { MAX = 1000 };
-	struct vfm_launch launch = {.size = 1, .local_size = 1};
 	struct vfm_step_stats stats = {0};
-	struct vfm_parallel par = c->parallel;
 	struct vfm_trainer *tr = NULL;
 	struct vfm_batch batch = {0};
-	struct vfm_mesh mesh;
 	double t[MAX], total = 0;
 	int64_t n = 0;
 	int rc;
 
-	TRY(vfm_parallel_check(&par, launch.size, err));
-	TRY(vfm_mesh_init(&mesh, &par, &launch, err));
 	vfm_dev_peak_reset(s->dev);
-	tr = vfm_trainer_new(c, &mesh, s, err);
+	tr = vfm_trainer_new(c, vfm_mesh_one(), s, err);
 	if (!tr)
 		return err->code;
 	batch_make(&batch, b, &c->model);

@@ -12,7 +12,7 @@ int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 	d->dev = vfm_cpu_open(err);
 	if (!d->dev)
 		return VFM_EENV;
-	d->stream = d->dev->t->stream_new(d->dev, err);
+	d->stream = d->dev->t->stream_new(d->dev, false, err);
 	if (d->stream)
 		return 0;
 	vfm_device_close(d);

@@ -214,16 +214,11 @@ static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_b
 
 int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char *dir, struct vfm_err *err)
 {
-	struct vfm_launch launch = {.size = 1, .local_size = 1};
-	struct vfm_parallel par = c->parallel;
 	struct vfm_batch b[PACKS];
 	struct vfm_trainer *tr;
-	struct vfm_mesh mesh;
 	int rc;
 
-	TRY(vfm_parallel_check(&par, launch.size, err));
-	TRY(vfm_mesh_init(&mesh, &par, &launch, err));
-	tr = vfm_trainer_new(c, &mesh, s, err);
+	tr = vfm_trainer_new(c, vfm_mesh_one(), s, err);
 	if (!tr)
 		return err->code;
 	for (int k = 0; k < PACKS; k++)

@@ -324,9 +324,9 @@ int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_r
 	struct vfm_launch launch;
 	int rc;
 
-	TRY(vfm_launch_init(&launch, err));
-	TRY(vfm_parallel_check(&parallel, launch.size, err));
-	TRY(vfm_mesh_init(&mesh, &parallel, &launch, err));
+	TRY(vfm_launch_init(&launch, 0, err));
+	TRY(vfm_parallel_check(&parallel, &c->model, launch.size, err));
+	TRY(vfm_mesh_init(&mesh, &parallel, vfm_comm_self(), s->dev, err));
 	r.config = vfm_config_to_json(c);
 	r.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir);
 	rc = set_up(&r, err);

@@ -7,7 +7,7 @@ struct vfm_trainer {
 	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
 	struct vfm_params ps;
-	struct vfm_dit *dit;
+	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_tape *tape;
 	struct vfm_tensor loss; /* [1] f64, device */
@@ -34,8 +34,8 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	tr->mesh = mesh;
 	tr->stream = s;
 	tr->tape = vfm_tape_new(s);
-	vfm_params_init(&tr->ps, s);
-	tr->dit = vfm_dit_new(&c->model, &tr->ps);
+	vfm_params_init(&tr->ps, s, mesh);
+	tr->model = vfm_model_new(&c->model, &tr->ps);
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
 	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, c->train.ema_decay > 0, err));
@@ -56,7 +56,7 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 		return;
 	vfm_tape_free(tr->tape);
 	vfm_optim_release(&tr->optim);
-	vfm_dit_free(tr->dit);
+	vfm_model_free(tr->model);
 	vfm_params_release(&tr->ps);
 	vfm_dev_free(tr->stream, tr->loss.data, 64);
 	free(tr);
@@ -81,11 +81,27 @@ int vfm_trainer_begin(struct vfm_trainer *tr, int64_t step, int64_t step_tokens,
 	return vfm_params_grad_begin(&tr->ps, err);
 }
 
-static int target_make(struct target *g, struct vfm_trainer *tr, const struct vfm_batch *b, const float *coef, const float *w,
-	struct vfm_err *err)
+/* The latents of this rank's rows, where it does not have all of them in order. */
+static int put_rows(struct target *g, struct vfm_trainer *tr, const struct vfm_batch *b, const struct vfm_model_in *in, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
-	size_t x = (size_t)b->tokens * (size_t)b->patch_dim * 4, c = (size_t)b->n_samples * 16, n = (size_t)b->n_samples * 4;
+	const int32_t *rows = vfm_model_in_rows(in);
+	size_t row = (size_t)b->patch_dim * 4;
+
+	for (int64_t i = 0, n; i < in->tok.rows; i += n) {
+		for (n = 1; i + n < in->tok.rows && rows[i + n] == rows[i] + n; n++)
+			;
+		TRY(t->to_device(tr->stream, (char *)g->x0.data + (size_t)i * row, b->x0 + (size_t)rows[i] * (size_t)b->patch_dim, (size_t)n * row, err));
+	}
+	return 0;
+}
+
+static int target_make(struct target *g, struct vfm_trainer *tr, const struct vfm_batch *b, const struct vfm_model_in *in, const float *coef,
+	const float *w, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = tr->stream->dev->t;
+	int64_t rows = in->tok.rows;
+	size_t x = (size_t)rows * (size_t)b->patch_dim * 4, c = (size_t)b->n_samples * 16, n = (size_t)b->n_samples * 4;
 
 	x = (x + 63) / 64 * 64;
 	c = (c + 63) / 64 * 64;
@@ -93,11 +109,11 @@ static int target_make(struct target *g, struct vfm_trainer *tr, const struct vf
 	g->mem = vfm_dev_alloc(tr->stream, g->bytes, "the targets of a pack", err);
 	if (!g->mem)
 		return VFM_EENV;
-	g->x0 = vfm_t2(g->mem, VFM_F32, b->tokens, b->patch_dim);
-	g->target = vfm_t2((char *)g->mem + x, VFM_F32, b->tokens, b->patch_dim);
+	g->x0 = vfm_t2(g->mem, VFM_F32, rows, b->patch_dim);
+	g->target = vfm_t2((char *)g->mem + x, VFM_F32, rows, b->patch_dim);
 	g->coef = vfm_t2((char *)g->mem + 2 * x, VFM_F32, b->n_samples, 4);
 	g->w = vfm_t1((char *)g->mem + 2 * x + c, VFM_F32, b->n_samples);
-	TRY(t->to_device(tr->stream, g->x0.data, b->x0, vfm_nbytes(&g->x0), err));
+	TRY(put_rows(g, tr, b, in, err));
 	TRY(t->to_device(tr->stream, g->coef.data, coef, vfm_nbytes(&g->coef), err));
 	return t->to_device(tr->stream, g->w.data, w, vfm_nbytes(&g->w), err);
 }
@@ -111,7 +127,7 @@ static int forward_backward(struct vfm_trainer *tr, const struct vfm_model_in *i
 	struct vfm_var *pred;
 
 	TRY(vfm_op_diffuse(tr->stream, &noise, err));
-	pred = vfm_dit_forward(tr->dit, tr->tape, in, (enum vfm_recompute)tr->c.train.recompute);
+	pred = vfm_model_forward(tr->model, tr->tape, in, 0, NULL, (enum vfm_recompute)tr->c.train.recompute);
 	vfm_g_mse(tr->tape, pred, &mse);
 	return vfm_tape_backward(tr->tape, err);
 }
@@ -131,7 +147,7 @@ int vfm_trainer_pack(struct vfm_trainer *tr, const struct vfm_batch *b, struct v
 {
 	size_t n = (size_t)b->n_samples;
 	struct vfm_pack pack = {.n = b->n_samples, .tokens = b->tokens, .text_tokens = b->text_tokens, .id = b->id,
-		.cu_seqlens = b->cu_seqlens, .cu_text = b->cu_text, .seg = b->seg, .idx = b->idx, .pos = (const int16_t (*)[3])b->pos,
+		.cu_seqlens = b->cu_seqlens, .cu_text = b->cu_text, .grid = (const int32_t (*)[3])b->grid, .seg = b->seg, .idx = b->idx, .pos = (const int16_t (*)[3])b->pos,
 		.text = b->text};
 	struct vfm_model_in in = {0};
 	struct target g = {0};
@@ -148,9 +164,9 @@ int vfm_trainer_pack(struct vfm_trainer *tr, const struct vfm_batch *b, struct v
 		w[i] = 1.0f / (float)tr->step_tokens;
 		drop[i] = d.drop;
 	}
-	TRY_OUT(vfm_model_in_make(&in, tr->stream, &tr->c.model, &pack, drop, (enum vfm_dtype)tr->c.train.dtype, err));
+	TRY_OUT(vfm_model_in_make(&in, tr->stream, tr->mesh, &tr->c.model, &pack, drop, (enum vfm_dtype)tr->c.train.dtype, err));
 	TRY_OUT(tr->stream->dev->t->to_device(tr->stream, in.t_cond.data, t_cond, n * sizeof(float), err));
-	TRY_OUT(target_make(&g, tr, b, coef, w, err));
+	TRY_OUT(target_make(&g, tr, b, &in, coef, w, err));
 	TRY_OUT(forward_backward(tr, &in, &g, err));
 	count(tr, b);
 	/* Host arrays must stay until the device has read them. */

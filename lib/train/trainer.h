@@ -13,7 +13,7 @@
 
 #include "data/loader.h"
 #include "mesh/mesh.h"
-#include "model/dit.h"
+#include "model/model.h"
 #include "train/config.h"
 #include "train/optim.h"
 

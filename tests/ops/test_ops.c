@@ -57,7 +57,7 @@ static int open_levels(void **state)
 			fprintf(stderr, "%s\n", err.msg);
 			return -1;
 		}
-		l->s = l->dev->t->stream_new(l->dev, &err);
+		l->s = l->dev->t->stream_new(l->dev, false, &err);
 	}
 	vfm_cases_init(&cases);
 	return 0;

@@ -490,7 +490,7 @@ int main(void)
 	int rc;
 
 	dev = vfm_cpu_open(&err);
-	stream = dev ? dev->t->stream_new(dev, &err) : NULL;
+	stream = dev ? dev->t->stream_new(dev, false, &err) : NULL;
 	if (!stream) {
 		fprintf(stderr, "%s\n", err.msg);
 		return 1;

@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/par.h"
 #include "ckpt/ckpt.h"
-#include "model/dit.h"
+#include "model/model.h"
 #include "train/device.h"
 #include "train/optim.h"
 
@@ -39,7 +39,7 @@ struct gpack {
 struct model {
 	struct vfm_device d;
 	struct vfm_params ps;
-	struct vfm_dit *dit;
+	struct vfm_model *net;
 	struct vfm_optim optim;
 	struct vfm_tape *tape;
 	struct vfm_tensor loss;
@@ -153,8 +153,8 @@ static void model_open(struct golden *g, struct model *m, enum vfm_dtype dt)
 	json_t *params = json_object_get(g->j, "parameters");
 
 	OK(vfm_device_open(&m->d, "cpu", &err));
-	vfm_params_init(&m->ps, m->d.stream);
-	m->dit = vfm_dit_new(&g->m, &m->ps);
+	vfm_params_init(&m->ps, m->d.stream, vfm_mesh_one());
+	m->net = vfm_model_new(&g->m, &m->ps);
 	OK(vfm_params_alloc(&m->ps, dt, true, &err));
 	assert_int_equal(json_object_size(params), m->ps.n);
 	assert_int_equal(m->ps.n_values, vfm_model_params(&g->m));
@@ -181,7 +181,7 @@ static void model_close(struct model *m)
 	vfm_dev_free(m->d.stream, m->loss.data, 64);
 	vfm_tape_free(m->tape);
 	vfm_optim_release(&m->optim);
-	vfm_dit_free(m->dit);
+	vfm_model_free(m->net);
 	vfm_params_release(&m->ps);
 	assert_int_equal(m->d.dev->mem_now, 0); /* everything the tape made is freed */
 	vfm_device_close(&m->d);
@@ -211,7 +211,7 @@ static void run_pack(struct golden *g, struct model *m, struct gpack *q, int ste
 	struct vfm_tensor target = vfm_t2(vfm_dev_alloc(m->d.stream, (size_t)(q->p.tokens * F) * 4, "target", &err), VFM_F32, q->p.tokens, F);
 	struct vfm_var *out;
 
-	OK(vfm_model_in_make(&in, m->d.stream, &g->m, &q->p, NULL, m->ps.dtype, &err));
+	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p, NULL, m->ps.dtype, &err));
 	memcpy(in.t_cond.data, q->t_cond, (size_t)q->p.n * 4);
 	noise.x0 = vfm_t2(q->x0, VFM_F32, q->p.tokens, F);
 	noise.id = in.id;
@@ -221,7 +221,7 @@ static void run_pack(struct golden *g, struct model *m, struct gpack *q, int ste
 	noise.input = in.x;
 	noise.target = target;
 	OK(vfm_op_diffuse(m->d.stream, &noise, &err));
-	out = vfm_dit_forward(m->dit, m->tape, &in, rc);
+	out = vfm_model_forward(m->net, m->tape, &in, 0, NULL, rc);
 	OK(vfm_tape_status(m->tape, &err));
 	if (pred) {
 		double e = 0, scale = 0;

@@ -27,7 +27,7 @@ struct net {
 	struct vfm_device d;
 	struct vfm_model_spec m;
 	struct vfm_params ps;
-	struct vfm_dit *dit;
+	struct vfm_model *net;
 };
 
 static struct vfm_err err;
@@ -55,8 +55,8 @@ static void net_open(struct net *n, bool known)
 	n->m.text_dim = TEXT_DIM;
 	OK(vfm_model_check(&n->m, &err));
 	assert_int_equal(vfm_model_patch_dim(&n->m), F);
-	vfm_params_init(&n->ps, n->d.stream);
-	n->dit = vfm_dit_new(&n->m, &n->ps);
+	vfm_params_init(&n->ps, n->d.stream, vfm_mesh_one());
+	n->net = vfm_model_new(&n->m, &n->ps);
 	OK(vfm_params_alloc(&n->ps, VFM_F32, false, &err));
 	for (size_t i = 0; i < n->ps.n; i++) {
 		struct vfm_param *p = n->ps.p[i];
@@ -79,7 +79,7 @@ static void net_open(struct net *n, bool known)
 
 static void net_close(struct net *n)
 {
-	vfm_dit_free(n->dit);
+	vfm_model_free(n->net);
 	vfm_params_release(&n->ps);
 	vfm_device_close(&n->d);
 }
@@ -112,7 +112,7 @@ static void add_prompt(struct prompts *p, int i)
 /* -> tokens [p->first[p->n], F] */
 static void sample(const struct net *n, const struct vfm_sampler *s, const struct vfm_diffusion *d, const struct prompts *p, float *tokens)
 {
-	struct vfm_sample_job job = {&n->m, d, n->dit, n->d.stream, n->ps.dtype};
+	struct vfm_sample_job job = {&n->m, d, n->net, vfm_mesh_one(), n->d.stream, n->ps.dtype};
 	struct vfm_sample_request r = {.n = p->n, .id = p->id, .grid = (const int32_t (*)[3])p->grid, .text = p->text, .cu_text = p->cu_text};
 
 	assert_true(p->first[p->n] <= MAX_TOKENS);

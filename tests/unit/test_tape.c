@@ -251,6 +251,8 @@ struct net {
 	struct vfm_linear in, mod;
 	struct block block[BLOCKS];
 	struct vfm_seqs seqs;
+	struct vfm_tokens tok;
+	struct vfm_attn_layout layout;
 	int32_t cu[S + 1], seg[T];
 	float x[T * D], c[S * D], target[T * D], w[S];
 	double loss;
@@ -269,7 +271,7 @@ static struct vfm_var *block_forward(struct vfm_tape *tape, void *p)
 
 	h = vfm_g_norm_mod(tape, x, VFM_NORM_LAYER, 1e-6f, vfm_view_cols(tape, k->mod, 0, D), vfm_view_cols(tape, k->mod, 1, D), &k->n->seqs,
 		VFM_F32);
-	h = vfm_self_attn(tape, &k->b->attn, h, &k->n->seqs, (struct vfm_tensor){0});
+	h = vfm_self_attn(tape, &k->b->attn, h, &k->n->layout, (struct vfm_tensor){0});
 	x = vfm_g_gate(tape, x, h, vfm_view_cols(tape, k->mod, 2, D), &k->n->seqs);
 	h = vfm_linear(tape, &k->b->fc2, vfm_linear(tape, &k->b->fc1, x, VFM_ACT_GELU_TANH, VFM_F32), VFM_ACT_NONE, VFM_F32);
 	return vfm_g_add(tape, x, h);
@@ -280,14 +282,15 @@ static void net_open(struct net *n)
 	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
 
 	memset(n, 0, sizeof(*n));
-	vfm_params_init(&n->ps, dev.stream);
+	vfm_params_init(&n->ps, dev.stream, vfm_mesh_one());
 	vfm_linear_declare(&n->in, &n->ps, &(struct vfm_linear_desc){.in = D, .out = D}, "in");
 	vfm_linear_declare(&n->mod, &n->ps, &(struct vfm_linear_desc){.in = D, .out = 3 * D}, "mod");
 	for (int i = 0; i < BLOCKS; i++) {
 		char name[32];
 
 		snprintf(name, sizeof(name), "blocks.%d.attn", i);
-		vfm_self_attn_declare(&n->block[i].attn, &n->ps, i + 1, D, 4, true, 1e-6f, name);
+		vfm_self_attn_declare(&n->block[i].attn, &n->ps,
+			&(struct vfm_attn_desc){.unit = i + 1, .hidden = D, .heads = 4, .kv_heads = 4, .qk_norm = true, .eps = 1e-6f}, name);
 		vfm_linear_declare(&n->block[i].fc1, &n->ps, &(struct vfm_linear_desc){.unit = i + 1, .in = D, .out = 4 * D}, "blocks.%d.fc1", i);
 		vfm_linear_declare(&n->block[i].fc2, &n->ps, &(struct vfm_linear_desc){.unit = i + 1, .in = 4 * D, .out = D}, "blocks.%d.fc2", i);
 	}
@@ -305,6 +308,8 @@ static void net_open(struct net *n)
 		n->w[i] = 1.0f / T;
 	n->seqs = (struct vfm_seqs){.n = S, .total = T, .max_len = 12, .cu = n->cu, .dev_cu = vfm_t1(n->cu, VFM_I32, S + 1),
 		.seg = vfm_t1(n->seg, VFM_I32, T)};
+	vfm_tokens_make(&n->tok, S, n->cu, 1, 0, 1, 1, 0);
+	OK(vfm_attn_layout_make(&n->layout, vfm_mesh_one(), &n->tok, dev.stream, &err));
 }
 
 /* Forward and backward; returns the most memory in use, and *grad a copy of the gradients. */
@@ -361,6 +366,8 @@ static void test_regions(void **state)
 		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1], (long long)peak[2]);
 	for (int i = 0; i < 3; i++)
 		free(grad[i]);
+	vfm_attn_layout_release(&n.layout);
+	vfm_tokens_release(&n.tok);
 	vfm_params_release(&n.ps);
 }
 
@@ -382,6 +389,8 @@ static void test_region_dropped(void **state)
 		vfm_tape_reset(t);
 		assert_int_equal(dev.dev->mem_now, before);
 	}
+	vfm_attn_layout_release(&n.layout);
+	vfm_tokens_release(&n.tok);
 	vfm_params_release(&n.ps);
 }
 
@@ -390,18 +399,13 @@ static void test_region_dropped(void **state)
 /* The step on packs, each of the samples [first[k], first[k+1]); returns the loss and the gradients. */
 static double step_on(const struct vfm_config *c, const struct vfm_madeup *s, const int *first, int n_packs, float **grad)
 {
-	struct vfm_launch launch = {.size = 1, .local_size = 1};
-	struct vfm_parallel par = c->parallel;
 	struct vfm_batch b[4];
 	struct vfm_step_stats stats;
 	struct vfm_trainer *tr;
 	struct vfm_params *ps;
-	struct vfm_mesh mesh;
 	int64_t tokens = 0;
 
-	OK(vfm_parallel_check(&par, 1, &err));
-	OK(vfm_mesh_init(&mesh, &par, &launch, &err));
-	tr = vfm_trainer_new(c, &mesh, dev.stream, &err);
+	tr = vfm_trainer_new(c, vfm_mesh_one(), dev.stream, &err);
 	if (!tr)
 		fail_msg("%s", err.msg);
 	ps = vfm_trainer_params(tr);

@@ -1,0 +1,41 @@
+/* block.h - a kind of transformer block: what an architecture adds to the trunk. */
+#ifndef VFM_MODEL_BLOCK_H
+#define VFM_MODEL_BLOCK_H
+
+#include "model/input.h"
+#include "nn/layers.h"
+
+/* What every block of a forward reads; lives on the tape. */
+struct vfm_block_in {
+	const struct vfm_model_in *in;
+	struct vfm_var *h;      /* [T,D] f32, the residual stream */
+	struct vfm_var *sc;     /* [S,D] f32, silu of the conditioning */
+	struct vfm_var *ctx;    /* [text,D] in the compute dtype; NULL without cross-attention */
+	struct vfm_var *shared; /* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL without adaln_lora */
+	struct vfm_var *pos;    /* [T,D] f32, learned positions added in every block; NULL without */
+};
+
+struct vfm_block_kind {
+	const char *arch;
+	int n_mod;           /* modulation vectors a block: 6 for adaLN-Zero */
+	size_t size;         /* of its struct */
+	bool learned_pos;    /* the trunk makes `pos` */
+	enum vfm_norm_kind norm;
+	/* Parameters "blocks.I.…", all in `unit`. */
+	void (*declare)(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer);
+	/* Pure (it may be run again).  -> the new residual stream */
+	struct vfm_var *(*forward)(struct vfm_tape *t, const void *block, const struct vfm_block_in *in);
+};
+
+extern const struct vfm_block_kind vfm_block_dit;
+
+/* The modulation of a block: a matrix, or with adaln_lora two of rank r beside what all blocks share. */
+struct vfm_modulation {
+	struct vfm_linear ada, a, b;
+	int n_mod;
+};
+void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int n_mod, const char *prefix);
+/* out [n_mod]: each [S,D] f32 */
+void vfm_modulation(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
+
+#endif

@@ -1,0 +1,33 @@
+/* model.h - a network, or the part of it that a pipeline stage holds.
+ *
+ * Every architecture is a trunk (trunk.c: patches and positions, conditioning, text, head) and a kind of block
+ * (block.h); a new one costs a file.
+ *
+ *   h   = patch(x) [+ positions]                                       [T,D], f32
+ *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [S,D]
+ *   h   = block(h, silu(c), ctx_proj(text))                            for each layer
+ *   out = head(norm(h) * (1 + scale) + shift),  (shift, scale) = ada(silu(c))
+ *
+ * The conditioning is computed on every stage (its parameters are held by all of them), patches on the first, the head on the last.
+ */
+#ifndef VFM_MODEL_MODEL_H
+#define VFM_MODEL_MODEL_H
+
+#include "model/input.h"
+#include "nn/layers.h"
+
+struct vfm_model;
+
+/* Declares in ps the parameters of this rank's stage.  ps must outlive it. */
+struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps);
+void vfm_model_free(struct vfm_model *m);
+int vfm_model_chunks(const struct vfm_model *m); /* vpp */
+bool vfm_model_is_first(const struct vfm_model *m, int chunk); /* holds the patches */
+bool vfm_model_is_last(const struct vfm_model *m, int chunk);  /* holds the head */
+
+/* One chunk.  h: the residual stream [T,D] f32 that the part before gave; NULL on the first, which reads in->x.
+ * Gives the residual stream, or the prediction [T,F] f32 on the last.  `in` must stay until the backward has passed. Collective over cp x tp (and ep). */
+struct vfm_var *vfm_model_forward(struct vfm_model *m, struct vfm_tape *t, const struct vfm_model_in *in, int chunk, struct vfm_var *h,
+	enum vfm_recompute recompute);
+
+#endif

@@ -1,0 +1,227 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/block.h"
+#include "model/model.h"
+#include "spec/schedule.h"
+
+enum { TIME_FEATURES = 256 };
+enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* then the blocks, then the head */
+
+struct chunk {
+	int64_t first, end; /* layers */
+	bool is_first, is_last;
+};
+
+struct vfm_model {
+	struct vfm_model_spec m;
+	const struct vfm_block_kind *kind;
+	struct vfm_params *ps;
+	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
+	char *block;        /* [layers] of kind->size; declared are those of this stage */
+	struct chunk *chunk;
+	int chunks;
+};
+
+static const struct vfm_block_kind *const kinds[] = {&vfm_block_dit};
+
+static const struct vfm_block_kind *kind_of(const char *arch)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (!strcmp(kinds[i]->arch, arch))
+			return kinds[i];
+	abort(); /* vfm_model_check has seen the name */
+}
+
+static void *block_of(const struct vfm_model *d, int64_t i)
+{
+	return d->block + (size_t)i * d->kind->size;
+}
+
+static int unit_of(int64_t layer)
+{
+	return UNIT_BLOCKS + (int)layer;
+}
+
+static void declare_conditioning(struct vfm_model *d)
+{
+	const struct vfm_model_spec *m = &d->m;
+	int64_t h = m->hidden;
+
+	vfm_params_all_stages(d->ps, true);
+	vfm_linear_declare(&d->t0, d->ps, &(struct vfm_linear_desc){.in = TIME_FEATURES, .out = h}, "t_mlp.0");
+	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
+	if (m->cross_attention || m->pooled_text)
+		vfm_linear_declare(&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
+	if (m->adaln_lora)
+		vfm_linear_declare(&d->ada_shared, d->ps, &(struct vfm_linear_desc){.in = h, .out = d->kind->n_mod * h, .zero = true}, "ada_shared");
+	vfm_params_all_stages(d->ps, false);
+}
+
+struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps)
+{
+	const struct vfm_mesh *mesh = ps->mesh;
+	struct vfm_model *d = vfm_calloc(1, sizeof(*d));
+	int64_t h = m->hidden, f = vfm_model_patch_dim(m);
+	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP], head = unit_of(m->layers);
+
+	d->m = *m;
+	d->kind = kind_of(m->arch);
+	d->ps = ps;
+	d->chunks = (int)mesh->p.vpp;
+	d->chunk = vfm_calloc((size_t)d->chunks, sizeof(*d->chunk));
+	d->block = vfm_calloc((size_t)m->layers, d->kind->size);
+	for (int c = 0; c < d->chunks; c++) {
+		struct chunk *k = &d->chunk[c];
+
+		vfm_stage_layers(m, pp * d->chunks, c * pp + stage, &k->first, &k->end);
+		k->is_first = c == 0 && stage == 0;
+		k->is_last = c == d->chunks - 1 && stage == pp - 1;
+	}
+	declare_conditioning(d);
+	if (d->chunk[0].is_first)
+		vfm_linear_declare(&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
+	for (int c = 0; c < d->chunks; c++)
+		for (int64_t i = d->chunk[c].first; i < d->chunk[c].end; i++)
+			d->kind->declare(block_of(d, i), m, ps, unit_of(i), (int)i);
+	if (d->chunk[d->chunks - 1].is_last) {
+		vfm_linear_declare(&d->ada, ps, &(struct vfm_linear_desc){.unit = head, .in = h, .out = 2 * h, .zero = true}, "ada");
+		vfm_linear_declare(&d->out, ps, &(struct vfm_linear_desc){.unit = head, .in = h, .out = f, .zero = true}, "out");
+	}
+	return d;
+}
+
+void vfm_model_free(struct vfm_model *d)
+{
+	if (!d)
+		return;
+	free(d->block);
+	free(d->chunk);
+	free(d);
+}
+
+int vfm_model_chunks(const struct vfm_model *d)
+{
+	return d->chunks;
+}
+
+bool vfm_model_is_first(const struct vfm_model *d, int chunk)
+{
+	return d->chunk[chunk].is_first;
+}
+
+bool vfm_model_is_last(const struct vfm_model *d, int chunk)
+{
+	return d->chunk[chunk].is_last;
+}
+
+/* ---- modulation ---- */
+
+void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int n_mod, const char *prefix)
+{
+	int64_t h = m->hidden, out = n_mod * h;
+
+	*mod = (struct vfm_modulation){.n_mod = n_mod};
+	if (m->adaln_lora) {
+		vfm_linear_declare(&mod->a, ps, &(struct vfm_linear_desc){.unit = unit, .in = h, .out = m->adaln_lora, .no_bias = true}, "%sada_a", prefix);
+		vfm_linear_declare(&mod->b, ps, &(struct vfm_linear_desc){.unit = unit, .in = m->adaln_lora, .out = out, .zero = true}, "%sada_b", prefix);
+	} else {
+		vfm_linear_declare(&mod->ada, ps, &(struct vfm_linear_desc){.unit = unit, .in = h, .out = out, .zero = true}, "%sada", prefix);
+	}
+}
+
+void vfm_modulation(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out)
+{
+	enum vfm_dtype dt = in->in->x.dtype;
+	struct vfm_var *m;
+
+	if (in->shared)
+		m = vfm_g_add(t, vfm_linear(t, &mod->b, vfm_linear(t, &mod->a, in->sc, VFM_ACT_NONE, dt), VFM_ACT_NONE, VFM_F32), in->shared);
+	else
+		m = vfm_linear(t, &mod->ada, in->sc, VFM_ACT_NONE, VFM_F32);
+	for (int i = 0; i < mod->n_mod; i++)
+		out[i] = vfm_view_cols(t, m, i, in->h->v.shape[1]);
+}
+
+/* ---- forward ---- */
+
+/* One run of a block; lives on the tape until the backward has passed it. */
+struct block_run {
+	const struct vfm_model *d;
+	int64_t layer;
+	struct vfm_block_in in;
+};
+
+static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
+{
+	const struct block_run *r = arg;
+
+	return r->d->kind->forward(t, block_of(r->d, r->layer), &r->in);
+}
+
+/* silu of the conditioning: [S,D] */
+static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
+{
+	struct vfm_var *c = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32);
+
+	c = vfm_linear(t, &d->t0, c, VFM_ACT_SILU, VFM_F32);
+	c = vfm_linear(t, &d->t2, c, VFM_ACT_NONE, VFM_F32);
+	if (d->m.pooled_text)
+		c = vfm_g_add(t, c, vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text_mean), VFM_ACT_NONE, VFM_F32));
+	return vfm_g_act(t, c, VFM_ACT_SILU);
+}
+
+static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
+{
+	struct vfm_var *h;
+
+	vfm_unit_begin(t, d->ps, UNIT_PATCH);
+	h = vfm_linear(t, &d->patch, vfm_input(t, in->x), VFM_ACT_NONE, VFM_F32);
+	vfm_unit_end(t, d->ps, UNIT_PATCH);
+	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
+}
+
+static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h, struct vfm_var *sc)
+{
+	int64_t D = d->m.hidden;
+	struct vfm_var *m, *y;
+
+	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
+	m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
+	y = vfm_g_norm_mod(t, h, d->kind->norm, (float)d->m.norm_eps, vfm_view_cols(t, m, 0, D), vfm_view_cols(t, m, 1, D), &in->seqs, d->ps->dtype);
+	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
+	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
+	return y;
+}
+
+struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk, struct vfm_var *h,
+	enum vfm_recompute recompute)
+{
+	const struct chunk *k = &d->chunk[chunk];
+	int all = vfm_scope_begin(t), stream;
+	struct vfm_var *sc, *ctx = NULL, *shared = NULL, *pos = NULL;
+
+	vfm_unit_begin(t, d->ps, UNIT_COND);
+	sc = conditioning(d, t, in);
+	if (d->m.cross_attention)
+		ctx = vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text), VFM_ACT_NONE, d->ps->dtype);
+	if (d->m.adaln_lora)
+		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
+	vfm_unit_end(t, d->ps, UNIT_COND);
+
+	stream = vfm_scope_begin(t); /* of the residual stream: only its newest value is held */
+	if (k->is_first)
+		h = patches(d, t, in);
+	for (int64_t i = k->first; i < k->end; i++) {
+		struct vfm_var *read[] = {h, sc, ctx, shared, pos};
+		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
+
+		*r = (struct block_run){d, i, {in, h, sc, ctx, shared, pos}};
+		h = vfm_unit_region(t, d->ps, unit_of(i), recompute, run_block, r, read, 5);
+		vfm_scope_end(t, stream, h);
+	}
+	if (k->is_last)
+		h = head(d, t, in, h, sc);
+	vfm_scope_end(t, all, h);
+	return h;
+}
