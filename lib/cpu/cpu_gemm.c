@@ -207,12 +207,13 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 }
 
 /* K = 0: the sums are empty, the epilogue is not. */
-static void empty_sums(const struct gemm *g)
+static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 {
+	const struct gemm *g = ctx;
 	float tile[14 * 32] = {0};
 	int64_t mr = g->kern->mr, nr = g->kern->nr;
 
-	for (int64_t i = 0; i < g->m; i += mr)
+	for (int64_t i = i0 * mr; i < i1 * mr && i < g->m; i += mr)
 		for (int64_t j = 0; j < g->n; j += nr)
 			g->kern->epilogue(&g->epi, tile, i, j, least(mr, g->m - i), least(nr, g->n - j));
 }
@@ -246,6 +247,24 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 				g->sums + i * mr);
 }
 
+/* The row sums of A by themselves, where no product of ours brings them along. */
+static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	int64_t panels = ceil_div(g->m, g->kern->mr);
+	float *rowsum = a->a_rowsum.data;
+
+	if (!vfm_has(&a->a_rowsum) || !g->k)
+		return 0;
+	g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(panels * g->kern->mr) * sizeof(float), err);
+	if (!g->sums)
+		return VFM_EENV;
+	memset(g->sums, 0, (size_t)(panels * g->kern->mr) * sizeof(float));
+	vfm_par_for(panels, 1, rowsum_range, g);
+	for (int64_t i = 0; i < g->m; i++)
+		rowsum[i] += g->sums[i];
+	return 0;
+}
+
 /* oneDNN multiplies; what its post-ops cannot do is a pass of ours over an f32 result, a few
  * rows at a time, so that it comes from the cache. */
 static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
@@ -277,19 +296,7 @@ static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_g
 		TRY(vfm_dnnl_matmul(s, &a->a, a->trans_a, &a->b, a->trans_b, &a->c, &a->bias, a->accumulate, err));
 	else
 		TRY(dnnl_with_epilogue(s, g, a, err));
-	if (vfm_has(&a->a_rowsum)) {
-		int64_t panels = ceil_div(g->m, g->kern->mr);
-		float *rowsum = a->a_rowsum.data;
-
-		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(panels * g->kern->mr) * sizeof(float), err);
-		if (!g->sums)
-			return VFM_EENV;
-		memset(g->sums, 0, (size_t)(panels * g->kern->mr) * sizeof(float));
-		vfm_par_for(panels, 1, rowsum_range, g);
-		for (int64_t i = 0; i < g->m; i++)
-			rowsum[i] += g->sums[i];
-	}
-	return 0;
+	return add_rowsums(s, g, a, err);
 }
 
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
@@ -307,10 +314,13 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 		.m = a->c.shape[0], .n = a->c.shape[1], .k = a->a.shape[a->trans_a ? 0 : 1],
 	};
 
-	if (!g.m || !g.n)
+	if (!g.m)
 		return 0;
+	if (!g.n)
+		return add_rowsums(s, &g, a, err);
 	if (!g.k) {
-		empty_sums(&g);
+		if (!a->accumulate || g.epi.bias)
+			vfm_par_for(ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
 		return 0;
 	}
 	if (c->force_dnnl || (c->use_dnnl && bf))

@@ -28,8 +28,8 @@ struct vfm_dev_table {
 	const char *name; /* "cpu" */
 	const struct vfm_ops *ops;
 
-	/* 64-byte aligned device memory, contents undefined; `what` names it when it does
-	 * not fit.  free: stream-ordered with respect to s. */
+	/* 64-byte aligned device memory, contents undefined (of 0 bytes, too: an address of
+	 * its own); `what` names it when it does not fit.  free: stream-ordered with respect to s. */
 	void *(*alloc)(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 	void (*free)(struct vfm_stream *s, void *p, size_t bytes);
 

@@ -1,4 +1,4 @@
-#include "ops/cases.h"
+#include "ops/cases_int.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -6,92 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the ops and their operands ------------------------------------------------------- */
-
-#define IN(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_IN, VFM_C_##c}
-#define OUT(op, f) {#f, offsetof(struct vfm_##op, f), VFM_OUT, VFM_C_NORMAL}
-#define IO(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_INOUT, VFM_C_##c}
-
-/* Roles are those of the general case; an accumulating or in-place variant reads outputs, too,
- * which is why every output is filled. */
-static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMALL), IO(gemm, c, NORMAL),
-	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), {0}};
-static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
-	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
-static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
-	IN(norm_bwd, weight, POSITIVE), IN(norm_bwd, scale, SMALL), IN(norm_bwd, mean, SMALL),
-	IN(norm_bwd, rstd, POSITIVE), IO(norm_bwd, dx, NORMAL), IO(norm_bwd, dweight, NORMAL),
-	IO(norm_bwd, dbias, NORMAL), OUT(norm_bwd, dshift), OUT(norm_bwd, dscale), {0}};
-static const struct vfm_operand o_gate[] = {
-	IN(gate, x, NORMAL), IN(gate, h, NORMAL), IN(gate, gate, NORMAL), OUT(gate, y), {0}};
-static const struct vfm_operand o_gate_bwd[] = {IN(gate_bwd, dy, NORMAL), IN(gate_bwd, h, NORMAL),
-	IN(gate_bwd, gate, NORMAL), OUT(gate_bwd, dh), OUT(gate_bwd, dgate), {0}};
-static const struct vfm_operand o_qk_norm_rope[] = {IN(qk_norm_rope, x, NORMAL), OUT(qk_norm_rope, y),
-	IN(qk_norm_rope, weight, POSITIVE), IN(qk_norm_rope, rope, NORMAL), OUT(qk_norm_rope, rstd), {0}};
-static const struct vfm_operand o_qk_norm_rope_bwd[] = {IN(qk_norm_rope_bwd, x, NORMAL),
-	IN(qk_norm_rope_bwd, dy, NORMAL), IN(qk_norm_rope_bwd, weight, POSITIVE), IN(qk_norm_rope_bwd, rope, NORMAL),
-	IN(qk_norm_rope_bwd, rstd, POSITIVE), OUT(qk_norm_rope_bwd, dx), IO(qk_norm_rope_bwd, dweight, NORMAL), {0}};
-static const struct vfm_operand o_attn[] = {
-	IN(attn, q, NORMAL), IN(attn, k, NORMAL), IN(attn, v, NORMAL), OUT(attn, o), OUT(attn, lse), {0}};
-static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn_bwd, k, NORMAL),
-	IN(attn_bwd, v, NORMAL), IN(attn_bwd, o, NORMAL), IN(attn_bwd, lse, LSE), IN(attn_bwd, dout, NORMAL),
-	OUT(attn_bwd, dq), OUT(attn_bwd, dk), OUT(attn_bwd, dv), {0}};
-static const struct vfm_operand o_unary[] = {IN(unary, x, NORMAL), IN(unary, dy, NORMAL), OUT(unary, y), {0}};
-static const struct vfm_operand o_axpby[] = {IN(axpby, x, NORMAL), IO(axpby, y, NORMAL), {0}};
-static const struct vfm_operand o_timestep[] = {IN(timestep, t, TIME), OUT(timestep, out), {0}};
-static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffuse, id, ID), IN(diffuse, idx, IDX),
-	IN(diffuse, coef, NORMAL), OUT(diffuse, input), OUT(diffuse, target), {0}};
-static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
-	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
-static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
-	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), OUT(adamw, w), IO(adamw, ema, NORMAL), {0}};
-static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
-static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
-static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
-
-#define X(op)                                                                                                        \
-	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                               \
-	{                                                                                                            \
-		return vfm_op_##op(s, a, err);                                                                       \
-	}                                                                                                            \
-	static struct vfm_cost cost_##op(const void *a)                                                              \
-	{                                                                                                            \
-		return vfm_cost_##op(a);                                                                             \
-	}
-VFM_OP_LIST(X)
-#undef X
-
-#define INFO(op, ...) [VFM_OP_##op] = {#op, sizeof(struct vfm_##op), o_##op, {__VA_ARGS__}, call_##op, cost_##op}
-#define SEQS(op, f) offsetof(struct vfm_##op, f)
-const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
-	INFO(gemm, 0),
-	INFO(norm, SEQS(norm, seqs)),
-	INFO(norm_bwd, SEQS(norm_bwd, seqs)),
-	INFO(gate, SEQS(gate, seqs)),
-	INFO(gate_bwd, SEQS(gate_bwd, seqs)),
-	INFO(qk_norm_rope, 0),
-	INFO(qk_norm_rope_bwd, 0),
-	INFO(attn, SEQS(attn, seqs_q), SEQS(attn, seqs_k)),
-	INFO(attn_bwd, SEQS(attn_bwd, seqs_q), SEQS(attn_bwd, seqs_k)),
-	INFO(unary, 0),
-	INFO(axpby, 0),
-	INFO(timestep, 0),
-	INFO(diffuse, SEQS(diffuse, seqs)),
-	INFO(mse, SEQS(mse, seqs)),
-	INFO(adamw, 0),
-	INFO(sumsq, 0),
-	INFO(clip, 0),
-	INFO(fill, 0),
-};
-
 /* ---- building cases ---------------------------------------------------------------------- */
 
-static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
-static const struct vfm_tensor none; /* an operand left out */
-
-static struct vfm_case *add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static struct vfm_case *add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
+struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
 {
 	struct vfm_case *c = vfm_arena_alloc(&l->arena, sizeof(*c));
 	int n = snprintf(c->name, sizeof(c->name), "%s/", vfm_op_infos[op].name);
@@ -108,8 +25,7 @@ static struct vfm_case *add(struct vfm_cases *l, enum vfm_op_id op, unsigned fla
 	return c;
 }
 
-/* n samples of these lengths become seqs[which] of the case. */
-static void set_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len)
+void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len)
 {
 	struct vfm_seqs *q = &c->seqs[which];
 	int32_t *cu = vfm_arena_alloc(&l->arena, (size_t)(n + 1) * sizeof(*cu));
@@ -128,41 +44,10 @@ static void set_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, 
 	*at = q;
 }
 
-static int total(int n, const int *len)
-{
-	int t = 0;
-
-	for (int i = 0; i < n; i++)
-		t += len[i];
-	return t;
-}
-
-static struct vfm_tensor mat(enum vfm_dtype t, int64_t rows, int64_t cols, int64_t pad)
-{
-	struct vfm_tensor r = vfm_t2(NULL, t, rows, cols);
-
-	r.stride[0] = cols + pad;
-	return r;
-}
-
-static struct vfm_tensor vec(enum vfm_dtype t, int64_t n)
-{
-	return vfm_t1(NULL, t, n);
-}
-
-/* [rows, heads, d] within rows of heads * d + pad. */
-static struct vfm_tensor heads(enum vfm_dtype t, int64_t rows, int64_t h, int64_t d, int64_t pad)
-{
-	struct vfm_tensor r = vfm_t3(NULL, t, rows, h, d);
-
-	r.stride[0] = h * d + pad;
-	return r;
-}
-
 static struct vfm_case *add_gemm(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n, int64_t k,
 	bool ta, bool tb, enum vfm_dtype in, enum vfm_dtype out, int64_t pad)
 {
-	struct vfm_case *c = add(l, VFM_OP_gemm, flags, "%s/%s-%s/%c%c/%dx%dx%d%s", what, vfm_dtype_name(in),
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gemm, flags, "%s/%s-%s/%c%c/%dx%dx%d%s", what, vfm_dtype_name(in),
 		vfm_dtype_name(out), ta ? 't' : 'n', tb ? 't' : 'n', (int)m, (int)n, (int)k, pad ? "/strided" : "");
 
 	c->args.gemm = (struct vfm_gemm){
@@ -288,10 +173,6 @@ static void gemm_bench(struct vfm_cases *l)
 		}
 }
 
-/* Short samples, one that is empty, one of a single token. */
-static const int mixed[] = {37, 1, 0, 100, 5};
-enum { N_MIXED = 5 };
-
 enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
 
 static void add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
@@ -300,7 +181,7 @@ static void add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kin
 	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
 	int64_t t = total(n, len);
 	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
-	struct vfm_case *c = add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer", modes[mode],
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer", modes[mode],
 		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
 
 	c->args.norm = (struct vfm_norm){
@@ -311,9 +192,9 @@ static void add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kin
 		.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
 	};
 	if (mode == NORM_MOD)
-		set_seqs(l, c, 0, n, len);
+		vfm_case_seqs(l, c, 0, n, len);
 	for (int acc = 0; acc < 2; acc++) {
-		c = add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer", modes[mode],
+		c = vfm_case_add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer", modes[mode],
 			vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
 			acc ? "/accumulate" : "");
 		c->args.norm_bwd = (struct vfm_norm_bwd){
@@ -328,7 +209,7 @@ static void add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kin
 			.dscale = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
 		};
 		if (mode == NORM_MOD)
-			set_seqs(l, c, 0, n, len);
+			vfm_case_seqs(l, c, 0, n, len);
 	}
 }
 
@@ -356,17 +237,17 @@ static void add_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 	const int *len, int64_t d)
 {
 	int64_t t = total(n, len);
-	struct vfm_case *c = add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
 		vfm_dtype_name(gt), (int)t, (int)d);
 
 	c->args.gate = (struct vfm_gate){
 		.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0), .gate = mat(gt, n, d, 5 * d)};
-	set_seqs(l, c, 0, n, len);
-	c = add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), vfm_dtype_name(gt),
+	vfm_case_seqs(l, c, 0, n, len);
+	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), vfm_dtype_name(gt),
 		(int)t, (int)d);
 	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0), .h = mat(ht, t, d, 0),
 		.gate = mat(gt, n, d, 5 * d), .dh = mat(ht, t, d, 0), .dgate = mat(VFM_F32, n, d, 5 * d)};
-	set_seqs(l, c, 0, n, len);
+	vfm_case_seqs(l, c, 0, n, len);
 }
 
 static void gate_cases(struct vfm_cases *l)
@@ -380,7 +261,7 @@ static void gate_cases(struct vfm_cases *l)
 		add_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 128);
 		if (t >= 4)
 			continue;
-		c = add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
+		c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
 			vfm_dtype_name(types[t >> 1]));
 		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0), .y = mat(types[t & 1], 29, 50, 0),
 			.h = mat(types[t >> 1], 29, 50, 0)};
@@ -395,12 +276,12 @@ static void add_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_
 {
 	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, d);
 	struct vfm_tensor table = mat(VFM_F32, n, d, 0), rstd = mat(VFM_F32, n, h, 0);
-	struct vfm_case *c = add(l, VFM_OP_qk_norm_rope, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t),
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_qk_norm_rope, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t),
 		norm ? "/norm" : "", rope ? "/rope" : "", (int)n, (int)h, (int)d);
 
 	c->args.qk_norm_rope = (struct vfm_qk_norm_rope){.x = x, .y = y, .weight = norm ? w : none,
 		.rope = rope ? table : none, .rstd = norm ? rstd : none, .eps = 1e-6f};
-	c = add(l, VFM_OP_qk_norm_rope_bwd, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t), norm ? "/norm" : "",
+	c = vfm_case_add(l, VFM_OP_qk_norm_rope_bwd, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t), norm ? "/norm" : "",
 		rope ? "/rope" : "", (int)n, (int)h, (int)d);
 	c->args.qk_norm_rope_bwd = (struct vfm_qk_norm_rope_bwd){.x = norm ? x : none, .dy = y,
 		.weight = norm ? w : none, .rope = rope ? table : none, .rstd = norm ? rstd : none, .dx = x,
@@ -428,17 +309,17 @@ static void add_attn(struct vfm_cases *l, unsigned flags, const char *what, enum
 	struct vfm_case *c;
 	float scale = 1.0f / sqrtf((float)d);
 
-	c = add(l, VFM_OP_attn, flags, "%s/%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), (int)tq, (int)tk, (int)h,
+	c = vfm_case_add(l, VFM_OP_attn, flags, "%s/%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), (int)tq, (int)tk, (int)h,
 		(int)hkv, (int)d);
 	c->args.attn = (struct vfm_attn){.q = q, .k = k, .v = k, .o = o, .lse = lse, .scale = scale};
-	set_seqs(l, c, 0, n, lq);
-	set_seqs(l, c, 1, n, lk);
-	c = add(l, VFM_OP_attn_bwd, flags, "%s/%s-%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), vfm_dtype_name(gt),
+	vfm_case_seqs(l, c, 0, n, lq);
+	vfm_case_seqs(l, c, 1, n, lk);
+	c = vfm_case_add(l, VFM_OP_attn_bwd, flags, "%s/%s-%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), vfm_dtype_name(gt),
 		(int)tq, (int)tk, (int)h, (int)hkv, (int)d);
 	c->args.attn_bwd = (struct vfm_attn_bwd){
 		.q = q, .k = k, .v = k, .o = o, .lse = lse, .dout = o, .dq = dq, .dk = dk, .dv = dk, .scale = scale};
-	set_seqs(l, c, 0, n, lq);
-	set_seqs(l, c, 1, n, lk);
+	vfm_case_seqs(l, c, 0, n, lq);
+	vfm_case_seqs(l, c, 1, n, lk);
 	c->tol = 1e-4;
 }
 
@@ -460,7 +341,7 @@ static void attn_cases(struct vfm_cases *l)
 static void add_unary(struct vfm_cases *l, unsigned flags, enum vfm_act act, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n)
 {
 	for (int bwd = 0; bwd < 2; bwd++) {
-		struct vfm_case *c = add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act == VFM_ACT_SILU ? "silu" : "gelu",
+		struct vfm_case *c = vfm_case_add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act == VFM_ACT_SILU ? "silu" : "gelu",
 			bwd ? "bwd" : "fwd", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)n);
 
 		c->args.unary = (struct vfm_unary){
@@ -478,22 +359,22 @@ static void elementwise_cases(struct vfm_cases *l)
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 1003);
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, xt, yt, 70001);
 		for (int b = 0; b < 2; b++) {
-			c = add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){0.7f, (float)b * -1.3f, vec(xt, 70007), vec(yt, 70007)};
-			c = add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/strided", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/strided", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){1, (float)b, mat(xt, 53, 37, 4), mat(yt, 53, 37, 9)};
-			c = add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/heads", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/heads", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){-2, (float)b, heads(xt, 19, 3, 8, 24), heads(yt, 19, 3, 8, 0)};
 		}
 	}
 	for (int t = 0; t < 2; t++) {
-		c = add(l, VFM_OP_timestep, VFM_CASE_TEST, "%s/5x34", vfm_dtype_name(types[t]));
+		c = vfm_case_add(l, VFM_OP_timestep, VFM_CASE_TEST, "%s/5x34", vfm_dtype_name(types[t]));
 		c->args.timestep = (struct vfm_timestep){vec(VFM_F32, 5), mat(types[t], 5, 34, 0), 10000.0f};
 		c->tol = 1e-4; /* the argument is up to 1000 */
 		add_unary(l, VFM_CASE_BENCH, VFM_ACT_GELU_TANH, types[t], types[t], 2048 * 3072);
-		c = add(l, VFM_OP_axpby, VFM_CASE_BENCH, "add/%s/2048x768", vfm_dtype_name(types[t]));
+		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_BENCH, "add/%s/2048x768", vfm_dtype_name(types[t]));
 		c->args.axpby = (struct vfm_axpby){1, 1, mat(types[t], 2048, 768, 0), mat(types[t], 2048, 768, 0)};
-		c = add(l, VFM_OP_axpby, VFM_CASE_BENCH, "cast/%s-%s/16M", vfm_dtype_name(types[t]), vfm_dtype_name(types[!t]));
+		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_BENCH, "cast/%s-%s/16M", vfm_dtype_name(types[t]), vfm_dtype_name(types[!t]));
 		c->args.axpby = (struct vfm_axpby){1, 0, vec(types[t], 16 << 20), vec(types[!t], 16 << 20)};
 	}
 }
@@ -501,18 +382,18 @@ static void elementwise_cases(struct vfm_cases *l)
 static void add_loss(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n, const int *len, int64_t f, bool all)
 {
 	int64_t rows = total(n, len);
-	struct vfm_case *c = add(l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f,
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f,
 		all ? "" : "/input-only");
 
 	c->args.diffuse = (struct vfm_diffuse){.seed = 3, .step = 17, .x0 = mat(VFM_F32, rows, f, 0), .id = vec(VFM_I64, n),
 		.idx = vec(VFM_I32, rows), .coef = mat(VFM_F32, n, 4, 0), .input = mat(t, rows, f, 0),
 		.target = all ? mat(VFM_F32, rows, f, 0) : none};
-	set_seqs(l, c, 0, n, len);
-	c = add(l, VFM_OP_mse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/loss-only");
+	vfm_case_seqs(l, c, 0, n, len);
+	c = vfm_case_add(l, VFM_OP_mse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/loss-only");
 	c->args.mse = (struct vfm_mse){.pred = mat(t, rows, f, 0), .target = mat(VFM_F32, rows, f, 0),
 		.w = vec(VFM_F32, n), .loss = vec(VFM_F64, 1), .sample_loss = all ? vec(VFM_F32, n) : none,
 		.dpred = all ? mat(t, rows, f, 0) : none};
-	set_seqs(l, c, 0, n, len);
+	vfm_case_seqs(l, c, 0, n, len);
 }
 
 static void loss_cases(struct vfm_cases *l)
@@ -537,7 +418,7 @@ static void optimizer_cases(struct vfm_cases *l)
 			int64_t n = bench ? 8 << 20 : sizes[i % 3];
 			struct vfm_tensor x = vec(VFM_F32, n);
 
-			c = add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
+			c = vfm_case_add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
 				i & 1 ? "w" : "plain", i & 2 ? "-ema" : "", (int)n);
 			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
 				.wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f, .ema_decay = 0.99f, .p = x, .m = x, .v = x, .g = x,
@@ -547,19 +428,58 @@ static void optimizer_cases(struct vfm_cases *l)
 	for (int i = 0; i < 4; i++) {
 		int64_t n = i == 3 ? 16 << 20 : sizes[i] * 3;
 
-		c = add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%d", (int)n);
+		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%d", (int)n);
 		c->args.sumsq = (struct vfm_sumsq){vec(VFM_F32, n), vec(VFM_F64, 1)};
-		c = add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
+		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
 		c->args.clip = (struct vfm_clip){vec(VFM_F64, 1), vec(VFM_F32, 1), vec(VFM_F32, 1), 0.4f * (float)i};
 	}
 	for (int t = 0; t < 2; t++)
 		for (int i = 0; i < 4; i++) {
 			int64_t n = i == 3 ? 16 << 20 : sizes[i];
 
-			c = add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", vfm_dtype_name(types[t]), (int)n);
+			c = vfm_case_add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", vfm_dtype_name(types[t]), (int)n);
 			c->args.fill = (struct vfm_fill){.x = vec(types[t], n), .rng = vfm_rng_stream(1, 0, 99, VFM_RNG_TEST),
 				.first = i == 3 ? 0 : 3 + 4 * i, .mean = 0.5f, .std = i == 1 ? 0 : 0.02f};
 		}
+}
+
+/* A rank may hold none of a pack's tokens; it computes with all of its samples nevertheless. */
+static void zero_row_cases(struct vfm_cases *l)
+{
+	static const int lq[N_ABSENT] = {3, 0, 40}, one[1] = {0};
+	struct vfm_case *c;
+
+	for (int t = 0; t < 2; t++) {
+		for (int kind = 0; kind < 2; kind++)
+			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
+				add_norm(l, VFM_CASE_TEST, kind, mode, types[t], types[t], types[t], N_ABSENT, absent, 33);
+		add_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], N_ABSENT, absent, 33);
+		add_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], 0, absent, 33);
+		add_qk(l, VFM_CASE_TEST, types[t], 0, 3, 64, true, true);
+		add_attn(l, VFM_CASE_TEST, "nothing", types[t], types[t], N_ABSENT, absent, absent, 4, 2, 40);
+		add_attn(l, VFM_CASE_TEST, "no-samples", types[t], types[t], 0, absent, absent, 4, 2, 40);
+		add_attn(l, VFM_CASE_TEST, "one-empty", types[t], types[t], 1, one, one, 2, 2, 64);
+		/* an empty block of the ring, with gradients in f32 */
+		add_attn(l, VFM_CASE_TEST, "no-keys", types[t], VFM_F32, N_ABSENT, lq, absent, 4, 2, 64);
+		add_attn(l, VFM_CASE_TEST, "no-queries", types[t], VFM_F32, N_ABSENT, absent, lq, 4, 2, 64);
+		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, types[t], types[t], 0);
+		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "zero-rows/%s", vfm_dtype_name(types[t]));
+		c->args.axpby = (struct vfm_axpby){1, 1, mat(types[t], 0, 37, 4), mat(types[t], 0, 37, 9)};
+		add_loss(l, VFM_CASE_TEST, types[t], N_ABSENT, absent, 30, true);
+		c = vfm_case_add(l, VFM_OP_timestep, VFM_CASE_TEST, "%s/0x34", vfm_dtype_name(types[t]));
+		c->args.timestep = (struct vfm_timestep){vec(VFM_F32, 0), mat(types[t], 0, 34, 0), 10000.0f};
+		gemm_epilogues(l, 0, 75, 83, types[t], types[t], 5);
+		gemm_epilogues(l, 9, 0, 16, types[t], types[t], 0);
+		gemm_epilogues(l, 40, 50, 0, types[t], types[t], 5);
+		gemm_epilogues(l, 0, 75, 0, types[t], types[t], 0);
+		c = vfm_case_add(l, VFM_OP_fill, VFM_CASE_TEST, "%s/0", vfm_dtype_name(types[t]));
+		c->args.fill = (struct vfm_fill){.x = vec(types[t], 0), .std = 1, .rng = vfm_rng_stream(1, 0, 0, VFM_RNG_TEST)};
+	}
+	c = vfm_case_add(l, VFM_OP_sumsq, VFM_CASE_TEST, "0");
+	c->args.sumsq = (struct vfm_sumsq){vec(VFM_F32, 0), vec(VFM_F64, 1)};
+	c = vfm_case_add(l, VFM_OP_adamw, VFM_CASE_TEST, "0");
+	c->args.adamw = (struct vfm_adamw){.c1 = 1, .c2 = 1, .p = vec(VFM_F32, 0), .m = vec(VFM_F32, 0),
+		.v = vec(VFM_F32, 0), .g = vec(VFM_F32, 0)};
 }
 
 void vfm_cases_init(struct vfm_cases *l)
@@ -574,6 +494,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	elementwise_cases(l);
 	loss_cases(l);
 	optimizer_cases(l);
+	zero_row_cases(l);
 }
 
 void vfm_cases_release(struct vfm_cases *l)

@@ -11,6 +11,9 @@
  * `seqs` gives the same as boundaries.
  *
  * "+=" below: added to what is there.  "=": overwritten.
+ *
+ * Every dimension may be 0, since a rank may hold no row of a pack: results of no rows are nothing, sums over
+ * no rows are zeros where they are "=" and leave "+=" as it is.  S may then still be positive.
  */
 #ifndef VFM_OPS_OPS_H
 #define VFM_OPS_OPS_H

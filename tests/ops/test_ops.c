@@ -667,6 +667,14 @@ static void test_pool(void **state)
 	assert_int_equal(err.code, VFM_EENV);
 	assert_non_null(strstr(err.msg, "too much"));
 	vfm_dev_free(s, NULL, 5);
+	p = vfm_dev_alloc(s, 0, "nothing", &err); /* of a rank without tokens: an address like any other */
+	q = vfm_dev_alloc(s, 0, "nothing", &err);
+	assert_non_null(p);
+	assert_non_null(q);
+	assert_ptr_not_equal(p, q);
+	assert_int_equal(d->mem_now, 0);
+	vfm_dev_free(s, p, 0);
+	vfm_dev_free(s, q, 0);
 	assert_int_equal(d->mem_now, 0);
 }
 

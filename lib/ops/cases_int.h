@@ -1,0 +1,56 @@
+/* cases_int.h - for those who write cases: cases.c, cases_rows.c, cases_moe.c. */
+#ifndef VFM_OPS_CASES_INT_H
+#define VFM_OPS_CASES_INT_H
+
+#include "ops/cases.h"
+
+/* A new case at the end of the list; its name begins with the op's. */
+struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* n samples of these lengths become seqs[which] of the case. */
+void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len);
+
+void vfm_cases_rows(struct vfm_cases *l);
+
+static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
+static const struct vfm_tensor none; /* an operand left out */
+
+/* Short samples, one that is empty, one of a single token. */
+enum { N_MIXED = 5, T_MIXED = 143 };
+static const int mixed[N_MIXED] = {37, 1, 0, 100, 5};
+/* Samples of which this rank holds nothing. */
+enum { N_ABSENT = 3 };
+static const int absent[N_ABSENT] = {0, 0, 0};
+
+static inline int total(int n, const int *len)
+{
+	int t = 0;
+
+	for (int i = 0; i < n; i++)
+		t += len[i];
+	return t;
+}
+
+static inline struct vfm_tensor mat(enum vfm_dtype t, int64_t rows, int64_t cols, int64_t pad)
+{
+	struct vfm_tensor r = vfm_t2(NULL, t, rows, cols);
+
+	r.stride[0] = cols + pad;
+	return r;
+}
+
+static inline struct vfm_tensor vec(enum vfm_dtype t, int64_t n)
+{
+	return vfm_t1(NULL, t, n);
+}
+
+/* [rows, heads, d] within rows of heads * d + pad. */
+static inline struct vfm_tensor heads(enum vfm_dtype t, int64_t rows, int64_t h, int64_t d, int64_t pad)
+{
+	struct vfm_tensor r = vfm_t3(NULL, t, rows, h, d);
+
+	r.stride[0] = h * d + pad;
+	return r;
+}
+
+#endif

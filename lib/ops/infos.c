@@ -1,0 +1,80 @@
+/* infos.c - what every op's operands are. */
+#include "ops/cases.h"
+
+/* ---- the ops and their operands ------------------------------------------------------- */
+
+#define IN(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_IN, VFM_C_##c}
+#define OUT(op, f) {#f, offsetof(struct vfm_##op, f), VFM_OUT, VFM_C_NORMAL}
+#define IO(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_INOUT, VFM_C_##c}
+
+/* Roles are those of the general case; an accumulating or in-place variant reads outputs, too,
+ * which is why every output is filled. */
+static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMALL), IO(gemm, c, NORMAL),
+	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), {0}};
+static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
+	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
+static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
+	IN(norm_bwd, weight, POSITIVE), IN(norm_bwd, scale, SMALL), IN(norm_bwd, mean, SMALL),
+	IN(norm_bwd, rstd, POSITIVE), IO(norm_bwd, dx, NORMAL), IO(norm_bwd, dweight, NORMAL),
+	IO(norm_bwd, dbias, NORMAL), OUT(norm_bwd, dshift), OUT(norm_bwd, dscale), {0}};
+static const struct vfm_operand o_gate[] = {
+	IN(gate, x, NORMAL), IN(gate, h, NORMAL), IN(gate, gate, NORMAL), OUT(gate, y), {0}};
+static const struct vfm_operand o_gate_bwd[] = {IN(gate_bwd, dy, NORMAL), IN(gate_bwd, h, NORMAL),
+	IN(gate_bwd, gate, NORMAL), OUT(gate_bwd, dh), OUT(gate_bwd, dgate), {0}};
+static const struct vfm_operand o_qk_norm_rope[] = {IN(qk_norm_rope, x, NORMAL), OUT(qk_norm_rope, y),
+	IN(qk_norm_rope, weight, POSITIVE), IN(qk_norm_rope, rope, NORMAL), OUT(qk_norm_rope, rstd), {0}};
+static const struct vfm_operand o_qk_norm_rope_bwd[] = {IN(qk_norm_rope_bwd, x, NORMAL),
+	IN(qk_norm_rope_bwd, dy, NORMAL), IN(qk_norm_rope_bwd, weight, POSITIVE), IN(qk_norm_rope_bwd, rope, NORMAL),
+	IN(qk_norm_rope_bwd, rstd, POSITIVE), OUT(qk_norm_rope_bwd, dx), IO(qk_norm_rope_bwd, dweight, NORMAL), {0}};
+static const struct vfm_operand o_attn[] = {
+	IN(attn, q, NORMAL), IN(attn, k, NORMAL), IN(attn, v, NORMAL), OUT(attn, o), OUT(attn, lse), {0}};
+static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn_bwd, k, NORMAL),
+	IN(attn_bwd, v, NORMAL), IN(attn_bwd, o, NORMAL), IN(attn_bwd, lse, LSE), IN(attn_bwd, dout, NORMAL),
+	OUT(attn_bwd, dq), OUT(attn_bwd, dk), OUT(attn_bwd, dv), {0}};
+static const struct vfm_operand o_unary[] = {IN(unary, x, NORMAL), IN(unary, dy, NORMAL), OUT(unary, y), {0}};
+static const struct vfm_operand o_axpby[] = {IN(axpby, x, NORMAL), IO(axpby, y, NORMAL), {0}};
+static const struct vfm_operand o_timestep[] = {IN(timestep, t, TIME), OUT(timestep, out), {0}};
+static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffuse, id, ID), IN(diffuse, idx, IDX),
+	IN(diffuse, coef, NORMAL), OUT(diffuse, input), OUT(diffuse, target), {0}};
+static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
+	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
+static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
+	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), OUT(adamw, w), IO(adamw, ema, NORMAL), {0}};
+static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
+static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
+static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
+
+#define X(op)                                                                                                        \
+	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                               \
+	{                                                                                                            \
+		return vfm_op_##op(s, a, err);                                                                       \
+	}                                                                                                            \
+	static struct vfm_cost cost_##op(const void *a)                                                              \
+	{                                                                                                            \
+		return vfm_cost_##op(a);                                                                             \
+	}
+VFM_OP_LIST(X)
+#undef X
+
+#define INFO(op, ...) [VFM_OP_##op] = {#op, sizeof(struct vfm_##op), o_##op, {__VA_ARGS__}, call_##op, cost_##op}
+#define SEQS(op, f) offsetof(struct vfm_##op, f)
+const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
+	INFO(gemm, 0),
+	INFO(norm, SEQS(norm, seqs)),
+	INFO(norm_bwd, SEQS(norm_bwd, seqs)),
+	INFO(gate, SEQS(gate, seqs)),
+	INFO(gate_bwd, SEQS(gate_bwd, seqs)),
+	INFO(qk_norm_rope, 0),
+	INFO(qk_norm_rope_bwd, 0),
+	INFO(attn, SEQS(attn, seqs_q), SEQS(attn, seqs_k)),
+	INFO(attn_bwd, SEQS(attn_bwd, seqs_q), SEQS(attn_bwd, seqs_k)),
+	INFO(unary, 0),
+	INFO(axpby, 0),
+	INFO(timestep, 0),
+	INFO(diffuse, SEQS(diffuse, seqs)),
+	INFO(mse, SEQS(mse, seqs)),
+	INFO(adamw, 0),
+	INFO(sumsq, 0),
+	INFO(clip, 0),
+	INFO(fill, 0),
+};
