@@ -1,7 +1,247 @@
 #include "spec/schedule.h"
 
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+/* ---- which layers ---- */
+
+/* What a layer, the patches and the head cost, on a pack as training sees it: 8 samples, 8,192 tokens. */
+static void costs(const struct vfm_model_spec *m, double *layer, double *end)
+{
+	struct vfm_pack_sums p = {0};
+	struct vfm_model_spec one = *m, none = *m;
+
+	for (int i = 0; i < 8; i++)
+		vfm_pack_sums_add(&p, 1024, m->text_len);
+	one.layers = 1;
+	none.layers = 0;
+	*layer = vfm_model_flops(&one, &p) - vfm_model_flops(&none, &p);
+	*end = 2 * p.q * (double)vfm_model_patch_dim(m) * (double)m->hidden; /* a matrix [features, hidden] */
+}
+
 void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end)
 {
-	*first = m->layers * part / parts;
-	*end = m->layers * (part + 1) / parts;
+	int64_t *n = vfm_calloc((size_t)parts, sizeof(*n)), left = m->layers;
+	double *load = vfm_calloc((size_t)parts, sizeof(*load)), layer, ends;
+
+	costs(m, &layer, &ends);
+	load[0] += ends;
+	load[parts - 1] += ends;
+	for (int i = 0; i < parts && m->layers >= parts; i++, left--) {
+		n[i] = 1;
+		load[i] += layer;
+	}
+	/* Layers are alike, so giving each to the least loaded part is best; of equals to the last, because the first hold more activations. */
+	for (; left > 0; left--) {
+		int least = parts - 1;
+
+		for (int i = parts - 2; i >= 0; i--)
+			if (load[i] < load[least])
+				least = i;
+		n[least]++;
+		load[least] += layer;
+	}
+	*first = 0;
+	for (int i = 0; i < part; i++)
+		*first += n[i];
+	*end = *first + n[part];
+	free(n);
+	free(load);
+}
+
+/* ---- in which order ---- */
+
+/* Interleaving takes microbatches in groups of at least pp (all of them, if there are fewer): a group passes chunk 0, then
+ * chunk 1, and so on, by which time the first of them has come round from the last stage. */
+struct groups {
+	int64_t n, size, larger; /* the first `larger` groups have size + 1 */
+	int vpp;
+};
+
+static struct groups groups_of(int pp, int vpp, int64_t mb)
+{
+	struct groups g = {.n = mb / pp > 0 && vpp > 1 ? mb / pp : 1, .vpp = vpp};
+
+	g.size = mb / g.n;
+	g.larger = mb % g.n;
+	return g;
+}
+
+/* The k-th forward, or backward, of every stage. */
+static struct vfm_action nth(const struct groups *g, enum vfm_action_kind kind, int64_t k)
+{
+	int64_t big = g->larger * (g->size + 1), size = g->size + 1, first = 0, i;
+	struct vfm_action a = {.kind = kind};
+
+	if (k >= big * g->vpp) {
+		k -= big * g->vpp;
+		first = big;
+		size = g->size;
+	}
+	first += k / (size * g->vpp) * size;
+	i = k % (size * g->vpp);
+	a.chunk = (int)(i / size);
+	if (kind != VFM_DO_F)
+		a.chunk = g->vpp - 1 - a.chunk;
+	a.mb = first + i % size;
+	return a;
+}
+
+static void put(struct vfm_schedule *s, struct vfm_action a)
+{
+	vfm_grow(&s->a, &s->cap, s->n + 1, sizeof(*s->a));
+	s->a[s->n++] = a;
+}
+
+static int check(int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
+{
+	if (pp < 1 || vpp < 1 || stage < 0 || stage >= pp)
+		return vfm_fail(err, VFM_EUSAGE, "internal: stage %d of %d with %d chunks", stage, pp, vpp);
+	if (mb < 1 || mb > INT64_C(1) << 32)
+		return vfm_fail(err, VFM_EUSAGE, "a pipeline of %lld packs a step: expected at least 1", (long long)mb);
+	return 0;
+}
+
+int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
+{
+	struct groups g;
+	int64_t n = mb * vpp, warm = pp - stage - 1, f = 0, b = 0, w = 0, held = 0;
+	/* ZB-H1: W lags behind B by as many as a stage has fewer microbatches in flight than the first, which fills the end. */
+	int64_t lag = stage;
+	bool split = schedule == VFM_PP_ZB;
+
+	*s = (struct vfm_schedule){0};
+	TRY(check(pp, vpp, stage, mb, err));
+	g = groups_of(pp, vpp, mb);
+	if (vpp > 1)
+		warm = 2 * warm + (vpp - 1) * (g.size + (g.larger > 0));
+	while (f < n && f < warm)
+		put(s, nth(&g, VFM_DO_F, f++));
+	held = f;
+	s->in_flight = held;
+	while (b < n) {
+		if (f < n) {
+			put(s, nth(&g, VFM_DO_F, f++));
+			held++;
+		}
+		if (held > s->in_flight)
+			s->in_flight = held;
+		put(s, nth(&g, VFM_DO_B, b++));
+		if (!split)
+			held--;
+		for (; split && b - w > lag && w < b; held--)
+			put(s, nth(&g, VFM_DO_W, w++));
+	}
+	while (split && w < n)
+		put(s, nth(&g, VFM_DO_W, w++));
+	return 0;
+}
+
+void vfm_schedule_release(struct vfm_schedule *s)
+{
+	free(s->a);
+	*s = (struct vfm_schedule){0};
+}
+
+/* ---- how long ---- */
+
+struct run {
+	int pp, parts;
+	int64_t mb;
+	struct vfm_schedule *s; /* [pp] */
+	size_t *at;             /* [pp] next action */
+	double *now, *busy;     /* [pp] */
+	double *fwd, *bwd;      /* [parts * mb] when F and B of a part were done; < 0: not yet */
+};
+
+/* When what the action needs is there; negative: not yet. */
+static double ready(const struct run *r, int stage, const struct vfm_action *a, double send)
+{
+	int part = a->chunk * r->pp + stage;
+	double t, hop = r->pp > 1 ? send : 0;
+
+	if (a->kind == VFM_DO_W)
+		return r->bwd[part * r->mb + a->mb];
+	if (a->kind == VFM_DO_F) {
+		if (part == 0)
+			return 0;
+		t = r->fwd[(part - 1) * r->mb + a->mb];
+		return t < 0 ? t : t + hop;
+	}
+	if (part == r->parts - 1)
+		return r->fwd[part * r->mb + a->mb];
+	t = r->bwd[(part + 1) * r->mb + a->mb];
+	return t < 0 || r->fwd[part * r->mb + a->mb] < 0 ? -1 : t + hop;
+}
+
+/* Goes on until nothing moves; returns how many actions are left. */
+static size_t run_all(struct run *r, double f, double b, double w, double send)
+{
+	size_t left = 0;
+	bool moved = true;
+
+	for (int s = 0; s < r->pp; s++)
+		left += r->s[s].n;
+	while (moved) {
+		moved = false;
+		for (int s = 0; s < r->pp; s++) {
+			for (; r->at[s] < r->s[s].n; r->at[s]++, left--) {
+				const struct vfm_action *a = &r->s[s].a[r->at[s]];
+				double cost = a->kind == VFM_DO_F ? f : a->kind == VFM_DO_B ? b : w, t = ready(r, s, a, send);
+				int64_t slot = (a->chunk * r->pp + s) * r->mb + a->mb;
+
+				if (t < 0)
+					break;
+				r->now[s] = (t > r->now[s] ? t : r->now[s]) + cost;
+				r->busy[s] += cost;
+				if (a->kind == VFM_DO_F)
+					r->fwd[slot] = r->now[s];
+				else if (a->kind == VFM_DO_B)
+					r->bwd[slot] = r->now[s];
+				moved = true;
+			}
+		}
+	}
+	return left;
+}
+
+int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, double b, double w, double send, double *total, double *bubble,
+	struct vfm_err *err)
+{
+	struct run r = {.pp = pp, .parts = pp * vpp, .mb = mb};
+	size_t slots, left;
+	double busy = 0;
+	int rc;
+
+	TRY(check(pp, vpp, 0, mb, err));
+	if (mb > INT64_C(1) << 24)
+		return vfm_fail(err, VFM_EUSAGE, "a pipeline of %lld packs a step is too long to be simulated", (long long)mb);
+	slots = (size_t)r.parts * (size_t)mb;
+	r.s = vfm_calloc((size_t)pp, sizeof(*r.s));
+	r.at = vfm_calloc((size_t)pp, sizeof(*r.at));
+	r.now = vfm_calloc((size_t)pp * 2, sizeof(double));
+	r.busy = r.now + pp;
+	r.fwd = vfm_calloc(slots * 2, sizeof(double));
+	r.bwd = r.fwd + slots;
+	for (size_t i = 0; i < 2 * slots; i++)
+		r.fwd[i] = -1;
+	for (int s = 0; s < pp; s++)
+		TRY_OUT(vfm_schedule_make(&r.s[s], schedule, pp, vpp, s, mb, err));
+	left = run_all(&r, f, b, w, send);
+	*total = 0;
+	for (int s = 0; s < pp; s++) {
+		*total = r.now[s] > *total ? r.now[s] : *total;
+		busy += r.busy[s];
+	}
+	*bubble = *total > 0 ? 1 - busy / (*total * pp) : 0;
+	rc = left ? vfm_fail(err, VFM_EUSAGE, "a pipeline of %d stages, %d chunks a stage and %lld packs would hang", pp, vpp, (long long)mb) : 0;
+out:
+	for (int s = 0; s < pp; s++)
+		vfm_schedule_release(&r.s[s]);
+	free(r.s);
+	free(r.at);
+	free(r.now);
+	free(r.fwd);
+	return rc;
 }

@@ -13,7 +13,7 @@
 #include "spec/model.h"
 #include "spec/parallel.h"
 
-/* Layers [*first, *end) of part `part` of `parts`, balanced by FLOPs: the head and the embedders count. */
+/* Layers [*first, *end) of part `part` of `parts`, balanced by FLOPs: patches and head count.  Every part has a layer where there are as many. */
 void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end);
 
 enum vfm_action_kind { VFM_DO_F, VFM_DO_B, VFM_DO_W };
@@ -25,9 +25,10 @@ struct vfm_action {
 struct vfm_schedule {
 	struct vfm_action *a;
 	size_t n, cap;
-	int64_t in_flight; /* most microbatch-chunks whose activations are held at a time */
+	int64_t in_flight; /* most microbatch-chunks that are held at a time: F done, but not B (or W, where it is split) */
 };
-/* 1F1B (Narayanan et al. 2019), interleaved (2021) with vpp > 1, where mb must be a multiple of pp; ZB-H1 (Qi et al. 2023). */
+/* 1F1B (Narayanan et al. 2019); with vpp > 1 interleaved (2021), for any mb, best a multiple of pp; ZB-H1 (Qi et al. 2023): W lags behind B
+ * so that it fills the end, and with vpp > 1 the same over the interleaved order. VFM_EUSAGE: mb < 1. */
 int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err);
 void vfm_schedule_release(struct vfm_schedule *s);
 

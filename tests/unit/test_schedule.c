@@ -1,0 +1,226 @@
+/* Pipelines without devices: layers are shared out fairly, every action comes once and after what it needs, nothing
+ * hangs, and the bubbles are those of the papers. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "spec/schedule.h"
+
+static struct vfm_err err;
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0)                                                                              \
+			fail_msg("%s", err.msg);                                                             \
+	} while (0)
+
+static void test_layers(void **state)
+{
+	static const char *const preset[] = {"dit-s", "dit-xl", "dit-7b", "dit-28b"};
+	struct vfm_model_spec m;
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(preset) / sizeof(preset[0]); k++) {
+		OK(vfm_model_preset(preset[k], &m, &err));
+		OK(vfm_model_check(&m, &err));
+		for (int parts = 1; parts <= 64; parts++) {
+			int64_t next = 0, least = m.layers, most = 0;
+
+			for (int i = 0; i < parts; i++) {
+				int64_t first, end;
+
+				vfm_stage_layers(&m, parts, i, &first, &end);
+				assert_int_equal(first, next);
+				assert_true(end >= first);
+				if (end - first < least)
+					least = end - first;
+				if (end - first > most)
+					most = end - first;
+				next = end;
+			}
+			assert_int_equal(next, m.layers);
+			if (m.layers >= parts)
+				assert_true(least >= 1);
+			assert_true(most - least <= 1);
+		}
+	}
+}
+
+/* A head as large as several layers takes layers from its part. */
+static void test_layers_head(void **state)
+{
+	struct vfm_model_spec m;
+	int64_t first, end, mid;
+
+	(void)state;
+	vfm_model_defaults(&m);
+	OK(vfm_model_check(&m, &err));
+	m.channels = 1024;
+	m.hidden = 64;
+	m.heads = 1;
+	m.ffn = 256;
+	m.text_len = 8;
+	vfm_stage_layers(&m, 4, 0, &first, &end);
+	vfm_stage_layers(&m, 4, 1, &first, &mid);
+	assert_true(end >= 1 && end < mid - first);
+	vfm_stage_layers(&m, 4, 3, &first, &end);
+	assert_int_equal(end, m.layers);
+	assert_true(end - first >= 1 && end - first < 3);
+}
+
+/* Every F, B and W of a stage once; B after F, W after B; in_flight is what a walk finds. */
+static void check_once(const struct vfm_schedule *s, bool zb, int vpp, int64_t mb)
+{
+	char *seen = vfm_calloc((size_t)(mb * vpp), 1);
+	int64_t held = 0, most = 0;
+
+	assert_int_equal(s->n, mb * vpp * (zb ? 3 : 2));
+	for (size_t i = 0; i < s->n; i++) {
+		const struct vfm_action *a = &s->a[i];
+
+		assert_true(a->mb >= 0 && a->mb < mb && a->chunk >= 0 && a->chunk < vpp);
+		assert_int_equal(seen[a->chunk * mb + a->mb]++, (int)a->kind);
+		held += a->kind == VFM_DO_F;
+		held -= a->kind == (zb ? VFM_DO_W : VFM_DO_B);
+		if (held > most)
+			most = held;
+	}
+	assert_int_equal(held, 0);
+	assert_int_equal(most, s->in_flight);
+	free(seen);
+}
+
+/* The next action of the kind that has a neighbour part `by` away; its own part, or -1 at the end. */
+static int next_part(const struct vfm_schedule *s, size_t *i, int stage, int pp, int vpp, enum vfm_action_kind kind, int by, int64_t *mb)
+{
+	for (; *i < s->n; ++*i) {
+		int part = s->a[*i].chunk * pp + stage;
+
+		if (s->a[*i].kind == kind && part + by >= 0 && part + by < pp * vpp) {
+			*mb = s->a[(*i)++].mb;
+			return part;
+		}
+	}
+	return -1;
+}
+
+/* Messages between two stages are received in the order in which they were sent. */
+static void check_order(const struct vfm_schedule *from, int from_stage, const struct vfm_schedule *to, int to_stage, int pp, int vpp,
+	enum vfm_action_kind kind)
+{
+	int by = kind == VFM_DO_F ? 1 : -1, sent, got;
+	int64_t sent_mb = 0, got_mb = 0;
+	size_t i = 0, j = 0;
+
+	do {
+		sent = next_part(from, &i, from_stage, pp, vpp, kind, by, &sent_mb);
+		got = next_part(to, &j, to_stage, pp, vpp, kind, -by, &got_mb);
+		assert_int_equal(got, sent < 0 ? -1 : sent + by);
+		assert_int_equal(got_mb, sent_mb);
+	} while (sent >= 0);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void test_all(void **state)
+{
+	(void)state;
+	for (int pp = 1; pp <= 8; pp++)
+		for (int vpp = 1; vpp <= 4; vpp++)
+			for (int64_t mb = 1; mb <= 19; mb++)
+				for (int zb = 0; zb < 2; zb++) {
+					struct vfm_schedule all[8];
+					double total, bubble;
+
+					for (int stage = 0; stage < pp; stage++) {
+						OK(vfm_schedule_make(&all[stage], zb ? VFM_PP_ZB : VFM_PP_1F1B, pp, vpp, stage, mb, &err));
+						check_once(&all[stage], zb, vpp, mb);
+						if (vpp == 1)
+							assert_int_equal(all[stage].in_flight, least(zb ? pp : pp - stage, mb));
+					}
+					for (int stage = 0; stage < pp; stage++) {
+						check_order(&all[stage], stage, &all[(stage + 1) % pp], (stage + 1) % pp, pp, vpp, VFM_DO_F);
+						check_order(&all[stage], stage, &all[(stage + pp - 1) % pp], (stage + pp - 1) % pp, pp, vpp, VFM_DO_B);
+					}
+					for (int stage = 0; stage < pp; stage++)
+						vfm_schedule_release(&all[stage]);
+					/* With times that differ from action to action and slow messages, too, it must end. */
+					OK(vfm_schedule_time(zb, pp, vpp, mb, 1, 2, 1, 0, &total, &bubble, &err));
+					assert_true(total >= (double)mb * vpp * (zb ? 4 : 3) - 1e-9);
+					assert_true(bubble >= -1e-12 && bubble < 1);
+					OK(vfm_schedule_time(zb, pp, vpp, mb, 1, 1.7, 0.3, 9, &total, &bubble, &err));
+				}
+}
+
+static void near(double a, double b)
+{
+	if (!(fabs(a - b) < 1e-9))
+		fail_msg("%.12g is not %.12g", a, b);
+}
+
+static void test_bubbles(void **state)
+{
+	(void)state;
+	for (int p = 2; p <= 8; p++) {
+		for (int64_t k = 1; k <= 5; k++) {
+			int64_t m = k * p;
+			double total, one, zb, bubble;
+
+			/* 1F1B: (p-1)(f+b) idle, of m(f+b) + that */
+			OK(vfm_schedule_time(VFM_PP_1F1B, p, 1, m, 1, 2, 0, 0, &one, &bubble, &err));
+			near(one, 3.0 * (double)(m + p - 1));
+			near(bubble, (double)(p - 1) / (double)(m + p - 1));
+			/* interleaved: 1/v of the idle time */
+			for (int v = 2; v <= 4; v++) {
+				OK(vfm_schedule_time(VFM_PP_1F1B, p, v, m, 1, 2, 0, 0, &total, &bubble, &err));
+				near(total, 3.0 * (double)(m * v + p - 1));
+				near(bubble, (double)(p - 1) / (double)(m * v + p - 1));
+				/* and its W put off is better still */
+				OK(vfm_schedule_time(VFM_PP_ZB, p, v, m, 1, 1, 1, 0, &zb, &bubble, &err));
+				assert_true(zb < total);
+			}
+			/* ZB-H1: (p-1)(f+b-w) idle; a third where they are equal */
+			OK(vfm_schedule_time(VFM_PP_ZB, p, 1, m, 1, 1, 1, 0, &zb, &bubble, &err));
+			near(zb, 3.0 * (double)m + (double)(p - 1));
+			near(bubble, (double)(p - 1) / (3.0 * (double)m + (double)(p - 1)));
+			/* fewer microbatches than stages: still less than 1F1B */
+			for (int64_t few = 1; few < p; few++) {
+				OK(vfm_schedule_time(VFM_PP_1F1B, p, 1, few, 1, 2, 0, 0, &one, &bubble, &err));
+				OK(vfm_schedule_time(VFM_PP_ZB, p, 1, few, 1, 1, 1, 0, &zb, &bubble, &err));
+				assert_true(zb < one);
+			}
+		}
+	}
+}
+
+static void test_errors(void **state)
+{
+	struct vfm_schedule s;
+	double total, bubble;
+
+	(void)state;
+	assert_int_equal(vfm_schedule_make(&s, VFM_PP_1F1B, 2, 1, 0, 0, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_schedule_make(&s, VFM_PP_1F1B, 2, 1, 2, 4, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_schedule_make(&s, VFM_PP_1F1B, 2, 0, 0, 4, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_schedule_time(VFM_PP_1F1B, 2, 1, 0, 1, 1, 1, 0, &total, &bubble, &err), VFM_EUSAGE);
+	vfm_schedule_release(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_layers), cmocka_unit_test(test_layers_head), cmocka_unit_test(test_all),
+		cmocka_unit_test(test_bubbles), cmocka_unit_test(test_errors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
