@@ -95,6 +95,11 @@ void vfm_par_use_openmp(bool on)
 	use_openmp = on;
 }
 
+void vfm_par_serial(void)
+{
+	in_worker = true;
+}
+
 static void futex_wait(void *word, unsigned value)
 {
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);

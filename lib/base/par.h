@@ -27,6 +27,9 @@ void vfm_par_use_openmp(bool on);
  * forks must do so before its first loop: the team does not survive a fork. */
 void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx);
 
+/* Loops of the calling thread run serially from here on: for threads beside the one that computes. */
+void vfm_par_serial(void);
+
 /* A bounded queue with worker threads.  push blocks while the queue is full; work must not
  * push to its own pool.  wait and push may be called from several threads. */
 struct vfm_pool;

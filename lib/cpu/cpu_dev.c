@@ -135,91 +135,7 @@ void *vfm_cpu_scratch(size_t bytes)
 	return p;
 }
 
-/* ---- copies, streams, events ---------------------------------------------------------- */
-
-struct copy {
-	char *dst;
-	const char *src;
-};
-
-enum { COPY_GRAIN = 1 << 20 };
-
-static void copy_range(int64_t i0, int64_t i1, void *ctx)
-{
-	struct copy *c = ctx;
-
-	if (c->src)
-		memcpy(c->dst + i0, c->src + i0, (size_t)(i1 - i0));
-	else
-		memset(c->dst + i0, 0, (size_t)(i1 - i0));
-}
-
-static int cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err)
-{
-	struct copy c = {dst, src};
-
-	(void)s;
-	(void)err;
-	vfm_par_for((int64_t)bytes, COPY_GRAIN, copy_range, &c);
-	return 0;
-}
-
-static int cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
-{
-	return cpu_copy(s, dst, NULL, bytes, err);
-}
-
-static struct vfm_stream *cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
-{
-	struct vfm_stream *s = vfm_calloc(1, sizeof(*s));
-
-	(void)async, (void)err;
-	s->dev = d;
-	return s;
-}
-
-static void cpu_stream_free(struct vfm_stream *s)
-{
-	free(s);
-}
-
-static int cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err)
-{
-	(void)s;
-	(void)err;
-	return 0;
-}
-
-static int cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
-{
-	(void)s, (void)bytes;
-	return fn((void *)arg, err);
-}
-
-struct vfm_event {
-	char unused;
-};
-
-static struct vfm_event *cpu_event_new(struct vfm_dev *d, struct vfm_err *err)
-{
-	(void)d;
-	(void)err;
-	return vfm_calloc(1, sizeof(struct vfm_event));
-}
-
-static void cpu_event_free(struct vfm_event *e)
-{
-	free(e);
-}
-
-/* Work is done when the call that orders it returns, so there is never anything to wait for. */
-static int cpu_event_nop(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err)
-{
-	(void)e;
-	(void)s;
-	(void)err;
-	return 0;
-}
+/* ---- the device ---- */
 
 static void cpu_dev_free(struct vfm_dev *d)
 {
@@ -240,17 +156,17 @@ static const struct vfm_dev_table cpu_table = {
 	.ops = &vfm_cpu_ops,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
-	.to_device = cpu_copy,
-	.to_host = cpu_copy,
-	.zero = cpu_zero,
-	.stream_new = cpu_stream_new,
-	.stream_free = cpu_stream_free,
-	.stream_sync = cpu_stream_sync,
-	.host_call = cpu_host_call,
-	.event_new = cpu_event_new,
-	.event_free = cpu_event_free,
-	.event_record = cpu_event_nop,
-	.event_wait = cpu_event_nop,
+	.to_device = vfm_cpu_copy,
+	.to_host = vfm_cpu_copy,
+	.zero = vfm_cpu_zero,
+	.stream_new = vfm_cpu_stream_new,
+	.stream_free = vfm_cpu_stream_free,
+	.stream_sync = vfm_cpu_stream_sync,
+	.host_call = vfm_cpu_host_call,
+	.event_new = vfm_cpu_event_new,
+	.event_free = vfm_cpu_event_free,
+	.event_record = vfm_cpu_event_record,
+	.event_wait = vfm_cpu_event_wait,
 	.dev_free = cpu_dev_free,
 };
 

@@ -45,6 +45,18 @@ struct vfm_chunk {
 int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t total, int64_t grain,
 	struct vfm_chunk **out, struct vfm_err *err); /* their number; in VFM_WS_CHUNKS */
 
+/* cpu_stream.c: streams, events and copies as dev.h says. */
+struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
+void vfm_cpu_stream_free(struct vfm_stream *s);
+int vfm_cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err);
+int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
+int vfm_cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err);
+int vfm_cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
+struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err);
+void vfm_cpu_event_free(struct vfm_event *e);
+int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+
 extern const struct vfm_ops vfm_cpu_ops;
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
 

@@ -8,7 +8,9 @@
  * runs its work at once; its asynchronous streams have a thread of their own each, on which
  * only host_call, copies and events may be put.
  *
- * A device and its streams belong to one host thread.
+ * A device and its streams belong to one host thread, the one that computes: it alone allocates, frees, puts work on
+ * streams and waits.  Memory that an asynchronous stream uses may be freed when the host has waited for an event behind that use.
+ * Threads start with the first work on a stream, so a process may fork before.
  */
 #ifndef VFM_DEV_DEV_H
 #define VFM_DEV_DEV_H
@@ -40,7 +42,7 @@ struct vfm_dev_table {
 
 	/* async: beside the compute stream, for communication and copies. */
 	struct vfm_stream *(*stream_new)(struct vfm_dev *d, bool async, struct vfm_err *err);
-	void (*stream_free)(struct vfm_stream *s);
+	void (*stream_free)(struct vfm_stream *s); /* NULL is fine; when all work on it is done.  Nobody may wait for its events afterwards */
 	int (*stream_sync)(struct vfm_stream *s, struct vfm_err *err); /* the host waits; a failure of work on it comes out here */
 	/* fn(arg) on the host when the stream gets there; arg is copied (at most 256 bytes).  At once where streams run at once.  A failure
 	 * makes the stream skip what follows and comes out of event_wait and stream_sync. */
@@ -49,7 +51,9 @@ struct vfm_dev_table {
 	struct vfm_event *(*event_new)(struct vfm_dev *d, struct vfm_err *err);
 	void (*event_free)(struct vfm_event *e);
 	int (*event_record)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
-	int (*event_wait)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err); /* s waits, not the host */
+	/* s waits for what stood before the last record (never recorded: for nothing); the host does not, unless s runs its work at once.  A
+	 * failure of the stream that was waited for comes out here, or fails s. */
+	int (*event_wait)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 
 	void (*dev_free)(struct vfm_dev *d);
 };
@@ -58,6 +62,7 @@ struct vfm_dev_table {
 struct vfm_dev {
 	const struct vfm_dev_table *t;
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
+	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed communication */
 	char descr[128];           /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
 };
 struct vfm_stream {

@@ -1,0 +1,274 @@
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/par.h"
+#include "cpu/cpu_int.h"
+
+/* The compute stream has no queue: work is done when the call that puts it there returns.  An asynchronous stream is a
+ * queue and a thread, which starts with the first piece of work, so that a process may fork before.  Pieces are numbered; an
+ * event is the number of the last piece before it, so that it may be recorded again or freed while somebody waits. */
+
+enum { ARG_MAX_BYTES = 256 };
+
+struct piece {
+	int (*fn)(void *arg, struct vfm_err *err);
+	_Alignas(16) char arg[ARG_MAX_BYTES];
+};
+
+struct stream {
+	struct vfm_stream s; /* first */
+	bool async;
+	bool started;        /* the thread; known to the host thread alone */
+	bool stop;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t more, passed;
+	struct piece *ring;  /* [cap], a power of 2; piece i at i % cap */
+	uint64_t cap, put, done;
+	int rc;              /* of the first piece that failed: what follows is skipped */
+	struct vfm_err err;
+};
+
+struct vfm_event {
+	struct stream *s; /* NULL: nothing to wait for */
+	uint64_t at;      /* passed when s->done >= at */
+};
+
+static struct stream *stream_of(struct vfm_stream *s)
+{
+	return (struct stream *)s;
+}
+
+struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
+{
+	struct stream *s = vfm_calloc(1, sizeof(*s));
+
+	(void)err;
+	s->s.dev = d;
+	s->async = async;
+	if (async) {
+		pthread_mutex_init(&s->lock, NULL);
+		pthread_cond_init(&s->more, NULL);
+		pthread_cond_init(&s->passed, NULL);
+	}
+	return &s->s;
+}
+
+static void *work(void *arg)
+{
+	struct stream *s = arg;
+	struct vfm_err err = {0};
+	struct piece p;
+
+	vfm_par_serial();
+	pthread_mutex_lock(&s->lock);
+	for (;;) {
+		int rc = s->rc;
+
+		while (s->done == s->put && !s->stop)
+			pthread_cond_wait(&s->more, &s->lock);
+		if (s->done == s->put)
+			break;
+		p = s->ring[s->done % s->cap];
+		pthread_mutex_unlock(&s->lock);
+		if (rc == 0)
+			rc = p.fn(p.arg, &err);
+		pthread_mutex_lock(&s->lock);
+		if (rc < 0 && s->rc == 0) {
+			s->rc = rc;
+			s->err = err;
+		}
+		s->done++;
+		pthread_cond_broadcast(&s->passed);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+/* Under the lock. */
+static void make_room(struct stream *s)
+{
+	uint64_t cap = s->cap ? 2 * s->cap : 16;
+	struct piece *ring;
+
+	if (s->put - s->done < s->cap)
+		return;
+	ring = vfm_calloc(cap, sizeof(*ring));
+	for (uint64_t i = s->done; i < s->put; i++)
+		ring[i % cap] = s->ring[i % s->cap];
+	free(s->ring);
+	s->ring = ring;
+	s->cap = cap;
+}
+
+static int put(struct stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+{
+	struct piece *p;
+
+	if (bytes > ARG_MAX_BYTES)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a call of %zu bytes on a stream", bytes);
+	if (!s->started) {
+		if (pthread_create(&s->thread, NULL, work, s) != 0)
+			return vfm_fail(err, VFM_EENV, "cannot start the thread of a stream");
+		s->started = true;
+	}
+	pthread_mutex_lock(&s->lock);
+	make_room(s);
+	p = &s->ring[s->put % s->cap];
+	p->fn = fn;
+	if (bytes)
+		memcpy(p->arg, arg, bytes);
+	s->put++;
+	pthread_cond_signal(&s->more);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+/* Until s has passed `at`; the failure of s. */
+static int wait_until(struct stream *s, uint64_t at, struct vfm_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	while (s->done < at)
+		pthread_cond_wait(&s->passed, &s->lock);
+	rc = s->rc;
+	if (rc < 0 && err)
+		*err = s->err;
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static int host_wait(struct stream *s, uint64_t at, struct vfm_err *err)
+{
+	double t0 = vfm_now();
+	int rc = wait_until(s, at, err);
+
+	s->s.dev->wait_s += vfm_now() - t0;
+	return rc;
+}
+
+void vfm_cpu_stream_free(struct vfm_stream *stream)
+{
+	struct stream *s = stream_of(stream);
+
+	if (!s)
+		return;
+	if (s->async) {
+		pthread_mutex_lock(&s->lock);
+		s->stop = true;
+		pthread_cond_signal(&s->more);
+		pthread_mutex_unlock(&s->lock);
+		if (s->started)
+			pthread_join(s->thread, NULL);
+		pthread_mutex_destroy(&s->lock);
+		pthread_cond_destroy(&s->more);
+		pthread_cond_destroy(&s->passed);
+	}
+	free(s->ring);
+	free(s);
+}
+
+int vfm_cpu_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct stream *s = stream_of(stream);
+
+	return s->async ? host_wait(s, s->put, err) : 0;
+}
+
+int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+{
+	_Alignas(16) char copy[ARG_MAX_BYTES];
+
+	if (stream_of(s)->async)
+		return put(stream_of(s), fn, arg, bytes, err);
+	if (bytes > ARG_MAX_BYTES)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a call of %zu bytes on a stream", bytes);
+	if (bytes)
+		memcpy(copy, arg, bytes);
+	return fn(copy, err);
+}
+
+/* ---- copies ---- */
+
+struct copy {
+	char *dst;
+	const char *src; /* NULL: zero */
+	size_t bytes;
+};
+
+enum { COPY_GRAIN = 1 << 20 };
+
+static void copy_range(int64_t i0, int64_t i1, void *ctx)
+{
+	struct copy *c = ctx;
+
+	if (c->src)
+		memcpy(c->dst + i0, c->src + i0, (size_t)(i1 - i0));
+	else
+		memset(c->dst + i0, 0, (size_t)(i1 - i0));
+}
+
+static int copy_all(void *arg, struct vfm_err *err)
+{
+	struct copy *c = arg;
+
+	(void)err;
+	vfm_par_for((int64_t)c->bytes, COPY_GRAIN, copy_range, c);
+	return 0;
+}
+
+int vfm_cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err)
+{
+	struct copy c = {dst, src, bytes};
+
+	return stream_of(s)->async ? put(stream_of(s), copy_all, &c, sizeof(c), err) : copy_all(&c, err);
+}
+
+int vfm_cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
+{
+	return vfm_cpu_copy(s, dst, NULL, bytes, err);
+}
+
+/* ---- events ---- */
+
+struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err)
+{
+	(void)d, (void)err;
+	return vfm_calloc(1, sizeof(struct vfm_event));
+}
+
+void vfm_cpu_event_free(struct vfm_event *e)
+{
+	free(e);
+}
+
+int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct stream *s = stream_of(stream);
+
+	(void)err;
+	*e = (struct vfm_event){0};
+	if (s->async)
+		*e = (struct vfm_event){s, s->put};
+	return 0;
+}
+
+static int wait_piece(void *arg, struct vfm_err *err)
+{
+	struct vfm_event *e = arg;
+
+	return wait_until(e->s, e->at, err);
+}
+
+int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct stream *s = stream_of(stream);
+
+	if (!e->s || e->s == s)
+		return 0;
+	return s->async ? put(s, wait_piece, e, sizeof(*e), err) : host_wait(e->s, e->at, err);
+}
