@@ -230,6 +230,11 @@ void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), voi
 	end->g_ready = true;
 }
 
+void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
+{
+	vfm_hook(t, fn, ctx);
+}
+
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err)
 {
 	struct vfm_axpby a = {.alpha = 1, .x = g};

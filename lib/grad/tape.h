@@ -88,6 +88,8 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct v
 
 /* fn(ctx) when the backward comes to this point.  Does nothing on a tape that does not record. */
 void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
+/* The same, but where the gradients of weights are deferred it is vfm_tape_weights that calls it, in its place among them. */
+void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
 
 /* Where the backward starts, if not at a loss: adds d loss / d x.  The memory of g must stay until the backward has passed. */
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err);
