@@ -27,6 +27,7 @@ struct pack_host {
 	struct vfm_pack p;
 	uint64_t *id;
 	int32_t *cu_seqlens, *cu_text, *seg, *idx;
+	int32_t (*grid)[3];
 	int16_t (*pos)[3];
 	float *text;
 	bool *dropped;
@@ -39,6 +40,7 @@ static void pack_release(struct pack_host *h)
 	free(h->cu_text);
 	free(h->seg);
 	free(h->idx);
+	free(h->grid);
 	free(h->pos);
 	free(h->text);
 	free(h->dropped);
@@ -72,10 +74,12 @@ static void pack_make(struct pack_host *h, const struct vfm_sample_request *r, i
 	h->cu_seqlens = vfm_calloc((size_t)n + 1, sizeof(int32_t));
 	h->cu_text = vfm_calloc((size_t)n + 1, sizeof(int32_t));
 	h->dropped = vfm_calloc((size_t)n, sizeof(bool));
+	h->grid = vfm_calloc((size_t)n, sizeof(*h->grid));
 	for (int i = 0; i < n; i++) {
 		int s = i % r->n;
 
 		h->id[i] = r->id[s];
+		memcpy(h->grid[i], r->grid[s], sizeof(*h->grid));
 		h->cu_seqlens[i + 1] = h->cu_seqlens[i] + r->grid[s][0] * r->grid[s][1] * r->grid[s][2];
 		h->cu_text[i + 1] = h->cu_text[i] + r->cu_text[s + 1] - r->cu_text[s];
 		h->dropped[i] = i >= r->n;
@@ -90,7 +94,7 @@ static void pack_make(struct pack_host *h, const struct vfm_sample_request *r, i
 	for (int i = 0; i < n; i++)
 		fill_sample(h, i, r->grid[i % r->n]);
 	h->p = (struct vfm_pack){.n = n, .tokens = tokens, .text_tokens = rows * copies, .id = h->id, .cu_seqlens = h->cu_seqlens,
-		.cu_text = h->cu_text, .seg = h->seg, .idx = h->idx, .pos = (const int16_t (*)[3])h->pos, .text = h->text};
+		.cu_text = h->cu_text, .grid = (const int32_t (*)[3])h->grid, .seg = h->seg, .idx = h->idx, .pos = (const int16_t (*)[3])h->pos, .text = h->text};
 }
 
 /* A run under way.  x, f, d1 are [T,F] f32 on the device, T the tokens of the request (not of its copy). */

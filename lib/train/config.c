@@ -21,7 +21,8 @@ struct key {
 	const char *help;
 };
 
-static const char *const pos_names[] = {"rope", "sincos", "both", NULL};
+static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NULL};
+static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
@@ -32,16 +33,24 @@ static const int dtype_values[] = {VFM_F32, VFM_BF16};
 #define BIG 9e15
 
 static const struct key keys[] = {
-	{"model.arch", K_NAME, OFF(model.arch), 0, 0, NULL, NULL, "architecture: dit"},
+	{"model.arch", K_NAME, OFF(model.arch), 0, 0, NULL, NULL, "architecture: dit, moviegen, stdit or moe"},
 	{"model.layers", K_INT, OFF(model.layers), 1, 1024, NULL, NULL, "transformer blocks"},
 	{"model.hidden", K_INT, OFF(model.hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
 	{"model.heads", K_INT, OFF(model.heads), 1, 1024, NULL, NULL, "attention heads"},
+	{"model.kv_heads", K_INT, OFF(model.kv_heads), 0, 1024, NULL, NULL, "heads of keys and values (grouped queries); 0: as many as heads"},
 	{"model.ffn", K_INT, OFF(model.ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
 	{"model.cross_attention", K_BOOL, OFF(model.cross_attention), 0, 0, NULL, NULL, "text through cross-attention in every block"},
 	{"model.pooled_text", K_BOOL, OFF(model.pooled_text), 0, 0, NULL, NULL, "mean of the text added to the conditioning"},
 	{"model.qk_norm", K_BOOL, OFF(model.qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
 	{"model.adaln_lora", K_INT, OFF(model.adaln_lora), 0, 65536, NULL, NULL, "rank of a block's modulation; 0: a full matrix"},
-	{"model.pos", K_ENUM, OFF(model.pos), 0, 0, pos_names, NULL, "positions: rotary, sine-cosine added to the tokens, or both"},
+	{"model.pos", K_ENUM, OFF(model.pos), 0, 0, pos_names, NULL, "positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
+	{"model.pos_max", K_INT3, OFF(model.pos_max), 1, 32767, NULL, NULL, "learned positions: patches that a sample has at most in t, h, w"},
+	{"model.experts", K_INT, OFF(model.experts), 1, 4096, NULL, NULL, "moe: experts a block"},
+	{"model.expert_ffn", K_INT, OFF(model.expert_ffn), 1, 1 << 20, NULL, NULL, "moe: inner width of an expert"},
+	{"model.shared_experts", K_INT, OFF(model.shared_experts), 0, 1024, NULL, NULL, "moe: experts that every token visits"},
+	{"model.moe_router", K_ENUM, OFF(model.moe_router), 0, 0, router_names, NULL, "moe: who chooses whom"},
+	{"model.moe_capacity", K_NUM, OFF(model.moe_capacity), 0, 4096, NULL, NULL, "moe: experts that a token visits, on average or exactly"},
+	{"model.moe_aux", K_NUM, OFF(model.moe_aux), 0, 1e6, NULL, NULL, "moe: weight of the load-balance loss of token choice"},
 	{"model.channels", K_INT, OFF(model.channels), 1, 1024, NULL, NULL, "channels of the latents"},
 	{"model.patch", K_INT3, OFF(model.patch), 1, 16, NULL, NULL, "patch size t, h, w"},
 	{"model.text_dim", K_INT, OFF(model.text_dim), 1, 65536, NULL, NULL, "features of a text row"},

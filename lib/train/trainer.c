@@ -137,7 +137,7 @@ static void count(struct vfm_trainer *tr, const struct vfm_batch *b)
 	struct vfm_pack_sums sums = {0};
 
 	for (int i = 0; i < b->n_samples; i++)
-		vfm_pack_sums_add(&sums, b->cu_seqlens[i + 1] - b->cu_seqlens[i], b->cu_text[i + 1] - b->cu_text[i]);
+		vfm_pack_sums_grid(&sums, b->grid[i], b->cu_text[i + 1] - b->cu_text[i]);
 	tr->stats.flops += 3 * vfm_model_flops(&tr->c.model, &sums);
 	tr->stats.tokens += b->tokens;
 	tr->stats.samples += b->n_samples;
