@@ -1,4 +1,4 @@
-/* vfm-ckpt - look into, check and compare checkpoints. */
+/* vfm-ckpt - look into, check, compare and convert checkpoints. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@ static const struct vfm_verb verbs[] = {
 	{"hash", "a hash of the values, whatever their layout", verb_hash},
 	{"prune", "remove old checkpoints", verb_prune},
 	{"consolidate", "write a part as one safetensors file", verb_consolidate},
+	{"convert", "to safetensors files for other programs, and back", verb_convert},
+	{"reshard", "cut a checkpoint for other writers", verb_reshard},
 	{0},
 };
 
@@ -110,7 +112,7 @@ void bytes_text(int64_t bytes, char *buf, size_t len)
 
 int main(int argc, char **argv)
 {
-	struct vfm_verbs family = {.name = "vfm-ckpt", .word = "VERB", .summary = "look into, check and compare checkpoints", .list = verbs};
+	struct vfm_verbs family = {.name = "vfm-ckpt", .word = "VERB", .summary = "look into, check, compare and convert checkpoints", .list = verbs};
 	struct vfm_err err = {0};
 	int rc;
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "ckpt/convert.h"
 #include "ckpt_cmd.h"
 
 static void print_gone(void *ctx, int64_t step)

@@ -56,7 +56,7 @@ static void name_tensors(struct vfm_ckpt *c, int file, uint64_t lo, uint64_t hi,
 static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct vfm_err *err)
 {
 	const struct vfm_ckpt_file *f = &c->file[file];
-	char *path = c->plain ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, f->name), hex[VFM_SHA256_HEX];
+	char *path = f->name == c->path ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, f->name), hex[VFM_SHA256_HEX];
 	struct vfm_sha256 *all = vfm_sha256_new();
 	uint8_t *buf = vfm_malloc((size_t)f->chunk_bytes);
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0, bad = 0;
@@ -110,13 +110,14 @@ int vfm_ckpt_check(const char *path, void (*fn)(void *ctx, const char *what), vo
 	struct faults fl = {fn, ctx, 0};
 	struct vfm_ckpt *c = NULL;
 	struct vfm_err e = {0};
-	char *real = NULL;
+	char *real = NULL, *manifest;
 	struct stat st;
 	bool *bad = NULL;
 	int rc;
 
 	TRY(vfm_ckpt_resolve(path, &real, err));
-	if (stat(real, &st) == 0 && S_ISDIR(st.st_mode))
+	manifest = vfm_strfmt("%s/%s", real, CKPT_MANIFEST);
+	if (stat(manifest, &st) == 0)
 		rc = ckpt_load_manifest(&c, real, &e);
 	else
 		rc = vfm_ckpt_open(&c, real, &e);
@@ -139,77 +140,8 @@ int vfm_ckpt_check(const char *path, void (*fn)(void *ctx, const char *what), vo
 	if (c && !rc)
 		check_places(c, bad, &fl);
 	free(bad);
+	free(manifest);
 	free(real);
 	vfm_ckpt_close(c);
 	return rc < 0 ? rc : fl.n;
-}
-
-/* ---- one file of a part ---- */
-
-enum { BLOCK = 1 << 20 }; /* elements */
-
-static int write_tensors(struct vfm_ckpt *c, const struct vfm_st_tensor *t, size_t n, size_t cut, const char *part, FILE *f,
-	const char *out, struct vfm_err *err)
-{
-	uint8_t *buf = vfm_malloc((size_t)BLOCK * 8);
-	int rc = 0;
-
-	for (size_t i = 0; i < n && !rc; i++) {
-		char *name = cut ? vfm_strfmt("%s/%s", part, t[i].name) : vfm_strdup(t[i].name);
-		const struct vfm_ckpt_tensor *src = vfm_ckpt_find(c, name);
-
-		for (int64_t a = 0; a < src->numel && !rc; a += BLOCK) {
-			struct vfm_slice s = {.a = a, .b = a + BLOCK < src->numel ? a + BLOCK : src->numel};
-			size_t es = vfm_dtype_size(src->dtype);
-
-			rc = vfm_ckpt_read_tensor(c, src, &s, src->dtype, buf, err);
-			if (!rc && fwrite(buf, es, (size_t)(s.b - s.a), f) != (size_t)(s.b - s.a))
-				rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", out);
-		}
-		free(name);
-	}
-	free(buf);
-	return rc;
-}
-
-int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, struct vfm_err *err)
-{
-	struct vfm_st_tensor *t = vfm_calloc((size_t)c->n + 1, sizeof(*t));
-	size_t n = 0, cut = c->plain ? 0 : strlen(part) + 1;
-	struct vfm_atomic a = {0};
-	struct vfm_buf head = {0};
-	char step[32];
-	const char *meta[2][2] = {{"format", "pt"}, {"vfm.step", step}};
-	int rc = 0;
-
-	snprintf(step, sizeof(step), "%lld", (long long)c->step);
-	for (int i = 0; i < c->n; i++) {
-		const struct vfm_ckpt_tensor *s = &c->t[i];
-
-		if (cut && (strncmp(s->name, part, cut - 1) != 0 || s->name[cut - 1] != '/'))
-			continue;
-		t[n] = (struct vfm_st_tensor){.name = s->name + cut, .dtype = s->dtype, .ndim = s->ndim};
-		memcpy(t[n++].shape, s->shape, sizeof(s->shape));
-	}
-	if (!n) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", c->path, part);
-		goto out;
-	}
-	vfm_st_layout(t, n, meta, c->plain ? 1 : 2, &head);
-	if (head.len - 8 > VFM_ST_MAX_HEADER) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: too many tensors for one file", c->path);
-		goto out;
-	}
-	TRY_OUT(vfm_atomic_open(&a, out, err));
-	if (fwrite(head.data, 1, head.len, a.f) != head.len) {
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", out);
-		goto out;
-	}
-	TRY_OUT(write_tensors(c, t, n, cut, part, a.f, out, err));
-	rc = vfm_atomic_commit(&a, err);
-out:
-	vfm_atomic_abort(&a);
-	vfm_buf_release(&head);
-	free(t);
-	return rc;
 }

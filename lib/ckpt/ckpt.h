@@ -29,6 +29,9 @@ struct vfm_slice {
 
 /* ---- saving ---- */
 
+struct vfm_ckpt;
+struct vfm_ckpt_tensor;
+
 /* What many ranks need to commit together.  NULL in the spec: a single rank. */
 struct vfm_ckpt_comm {
 	void *ctx;
@@ -57,9 +60,14 @@ struct vfm_ckpt_writer *vfm_ckpt_begin(const struct vfm_ckpt_spec *spec);
  * slices are to be added by one rank only.  VFM_EUSAGE: bad name or slice; VFM_EENV: no memory. */
 int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err);
+/* A tensor whose values are read from another checkpoint, in small blocks, when the save writes them, converted to dtype. */
+int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, const struct vfm_slice *slice,
+	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err);
 /* Collective.  Frees w in any case.  After a failure the earlier checkpoints are as they were
  * and nothing is left of this one.  "cannot save checkpoint 'run/ckpt/step-00000123': No space left on device". */
 int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err);
+/* The same for the writers of all n ranks, held by one process: one after the other.  Local. */
+int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err);
 void vfm_ckpt_abandon(struct vfm_ckpt_writer *w); /* frees without saving; NULL is fine */
 
 /* The same in a thread of its own; takes w, whose data must be snapshots (or stay untouched). */
@@ -74,8 +82,8 @@ int vfm_ckpt_wait(struct vfm_ckpt_job *job, struct vfm_err *err); /* the save's 
  * also when dir does not exist.  VFM_EENV when it cannot be read. */
 int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err);
 char *vfm_ckpt_path(const char *dir, int64_t step); /* "dir/step-00000123", for the caller to free */
-/* From a checkpoint, a directory of checkpoints, a run (has ckpt/) or a .safetensors file to
- * the path of the checkpoint or file.  VFM_EUSAGE when there is none. */
+/* From a checkpoint, a directory of checkpoints, a run (has ckpt/), a .safetensors file or a directory with
+ * model.safetensors.index.json to the path of the checkpoint, file or directory.  VFM_EUSAGE when there is none. */
 int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err);
 /* Removes all but the newest keep_last and those at multiples of keep_every; never `spare` (-1: none).
  * `gone`, if not NULL, is called with each step; with dry nothing is removed.  keep_last < 1 keeps all. */
@@ -104,7 +112,7 @@ struct vfm_ckpt_tensor {
 struct vfm_ckpt_file;
 struct vfm_ckpt {                /* read only for the caller */
 	char *path;
-	bool plain;              /* a single .safetensors file: no hashes, no step, no config */
+	bool plain;              /* .safetensors files (one, or several with an index): no hashes, no step, no config */
 	int64_t step;            /* -1 when plain */
 	int world;
 	const json_t *config, *state; /* borrowed; may be NULL */
@@ -135,9 +143,5 @@ int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
 /* Reads every byte of every file and checks all there is to check; calls fault() for each
  * fault, goes on, and returns the number of faults, or VFM_EENV. */
 int vfm_ckpt_check(const char *path, void (*fault)(void *ctx, const char *what), void *ctx, struct vfm_err *err);
-
-/* Writes the tensors of one part as a single .safetensors file (atomically), the part's name left out.
- * For a plain file `part` is ignored. */
-int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, struct vfm_err *err);
 
 #endif

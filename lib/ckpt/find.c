@@ -104,7 +104,7 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 	*path = NULL;
 	if (stat(operand, &st) != 0) {
 		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", operand);
-	} else if (!S_ISDIR(st.st_mode) || has_file(operand, CKPT_MANIFEST)) {
+	} else if (!S_ISDIR(st.st_mode) || has_file(operand, CKPT_MANIFEST) || has_file(operand, CKPT_INDEX)) {
 		*path = vfm_strdup(bare);
 	} else {
 		rc = vfm_ckpt_latest(sub, &step, err);

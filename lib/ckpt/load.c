@@ -37,71 +37,9 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 	free(c);
 }
 
-/* ---- a plain .safetensors file, seen as a checkpoint ---- */
-
 static int tensor_cmp(const void *a, const void *b)
 {
 	return strcmp(((const struct vfm_ckpt_tensor *)a)->name, ((const struct vfm_ckpt_tensor *)b)->name);
-}
-
-static void plain_tensors(struct vfm_ckpt *c)
-{
-	struct ckpt_priv *pv = c->priv;
-	const struct vfm_st *st = &c->file[0].st;
-
-	c->t = vfm_calloc(st->n + 1, sizeof(*c->t));
-	for (size_t i = 0; i < st->n; i++) {
-		const struct vfm_st_tensor *s = &st->t[i];
-		struct vfm_ckpt_tensor *t = &c->t[c->n++];
-
-		*t = (struct vfm_ckpt_tensor){.name = s->name, .dtype = s->dtype, .ndim = s->ndim, .n_pieces = 1};
-		memcpy(t->shape, s->shape, sizeof(t->shape));
-		t->bytes = (int64_t)(s->end - s->begin);
-		t->numel = t->bytes / (int64_t)vfm_dtype_size(t->dtype);
-		t->piece = vfm_arena_alloc(&pv->arena, sizeof(*t->piece));
-		t->piece[0] = (struct vfm_ckpt_piece){.tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
-	}
-	qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
-}
-
-static int open_plain(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
-{
-	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
-	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
-	struct vfm_ckpt_file *f = vfm_calloc(1, sizeof(*f));
-	struct stat st;
-	int rc = 0;
-
-	c->priv = pv;
-	c->path = vfm_strdup(path);
-	c->plain = true;
-	c->step = -1;
-	c->world = 1;
-	c->file = f;
-	c->n_files = 1;
-	for (int i = 0; i < 4; i++)
-		pv->slot[i].file = -1;
-	f->name = c->path;
-	f->chunk_bytes = CKPT_CHUNK;
-	f->fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (f->fd < 0 || fstat(f->fd, &st) != 0) {
-		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", path);
-	} else if (!S_ISREG(st.st_mode)) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: neither a checkpoint nor a safetensors file", path);
-	} else {
-		f->bytes = (uint64_t)st.st_size;
-		c->bytes = st.st_size;
-		c->saved_at = (double)st.st_mtime;
-		rc = vfm_st_open(&f->st, f->fd, f->bytes, path, err);
-		f->have_st = rc == 0;
-	}
-	if (rc < 0) {
-		vfm_ckpt_close(c);
-		return rc;
-	}
-	plain_tensors(c);
-	*out = c;
-	return 0;
 }
 
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
@@ -113,14 +51,14 @@ int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
 
 	*out = NULL;
 	TRY(vfm_ckpt_resolve(path, &real, err));
-	if (stat(real, &st) == 0 && !S_ISDIR(st.st_mode)) {
-		rc = open_plain(out, real, err);
+	m = vfm_strfmt("%s/%s", real, CKPT_MANIFEST);
+	if (stat(real, &st) == 0 && (!S_ISDIR(st.st_mode) || access(m, F_OK) != 0)) {
+		rc = ckpt_open_plain(out, real, S_ISDIR(st.st_mode), err);
 		goto out;
 	}
 	TRY_OUT(ckpt_load_manifest(&c, real, err));
 	for (int i = 0; i < c->n_files; i++)
 		TRY_OUT(ckpt_file_stat(c, i, err));
-	m = vfm_strfmt("%s/%s", real, CKPT_MANIFEST);
 	if (stat(m, &st) == 0)
 		c->saved_at = (double)st.st_mtime;
 	*out = c;

@@ -389,3 +389,68 @@ out:
 	free(sp);
 	return rc;
 }
+
+/* ---- written ---- */
+
+static int by_json_name(const void *a, const void *b)
+{
+	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+
+	return strcmp(json_string_value(json_object_get(x, "name")), json_string_value(json_object_get(y, "name")));
+}
+
+/* The tensors of all ranks by name; what several ranks hold of one is put together. */
+json_t *ckpt_merge_tensors(json_t **ranks, int size)
+{
+	json_t *by_name = json_object(), *out = json_array(), **v;
+	const char *name;
+	json_t *t;
+	size_t n = 0, i;
+
+	for (int r = 0; r < size; r++) {
+		json_array_foreach(json_object_get(ranks[r], "tensors"), i, t) {
+			json_t *have;
+
+			name = json_string_value(json_object_get(t, "name"));
+			have = name ? json_object_get(by_name, name) : NULL;
+			if (have)
+				json_array_extend(json_object_get(have, "pieces"), json_object_get(t, "pieces"));
+			else if (name)
+				json_object_set(by_name, name, t);
+		}
+	}
+	v = vfm_calloc(json_object_size(by_name) + 1, sizeof(json_t *));
+	json_object_foreach(by_name, name, t)
+		v[n++] = t;
+	qsort(v, n, sizeof(json_t *), by_json_name);
+	for (i = 0; i < n; i++)
+		json_array_append(out, v[i]);
+	free(v);
+	json_decref(by_name);
+	return out;
+}
+
+/* A line a tensor and a line a file: large, but one can look at it and compare it. */
+void ckpt_manifest_text(const json_t *m, struct vfm_buf *b)
+{
+	const char *key;
+	const json_t *v, *x;
+	size_t i;
+	bool first = true;
+
+	vfm_buf_adds(b, "{");
+	json_object_foreach((json_t *)(uintptr_t)m, key, v) {
+		vfm_buf_addf(b, "%s\n\"%s\":", first ? "" : ",", key);
+		first = false;
+		if (!json_is_array(v)) {
+			vfm_json_text(b, v, 0);
+			continue;
+		}
+		json_array_foreach(v, i, x) {
+			vfm_buf_adds(b, i ? ",\n " : "[\n ");
+			vfm_json_text(b, x, 0);
+		}
+		vfm_buf_adds(b, json_array_size(v) ? "\n]" : "[]");
+	}
+	vfm_buf_adds(b, "\n}\n");
+}

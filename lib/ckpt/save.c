@@ -37,6 +37,8 @@ struct entry {
 	struct piece *p;
 	int n;
 	const void *data;
+	struct vfm_ckpt *src; /* instead of data: read from there when it is written */
+	const struct vfm_ckpt_tensor *src_t;
 	void *owned;
 	size_t owned_bytes;
 };
@@ -165,8 +167,8 @@ static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t
 	return 0;
 }
 
-int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
-	const struct vfm_slice *slice, const void *data, struct vfm_err *err)
+static int add_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
+	const struct vfm_slice *slice, struct entry **out, int64_t *n, struct vfm_err *err)
 {
 	struct entry *e;
 	size_t part_len;
@@ -177,7 +179,7 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': %d dimensions, at most %d", name, ndim, VFM_NDIM_MAX);
 	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
 	e = &w->e[w->n++];
-	*e = (struct entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim, .data = data};
+	*e = (struct entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim};
 	for (int d = 0; d < ndim; d++)
 		e->shape[d] = shape[d];
 	TRY(check_slice(e, slice, &a, &b, err));
@@ -185,14 +187,39 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 		add_part(e, slice->part, a, b);
 	else if (a < b || (a == 0 && b == 0))
 		add_range(e, a, b);
-	if (w->spec.snapshot && b > a) {
-		e->owned_bytes = (size_t)(b - a) * vfm_dtype_size(dtype);
+	*out = e;
+	*n = b - a;
+	return 0;
+}
+
+int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
+	const struct vfm_slice *slice, const void *data, struct vfm_err *err)
+{
+	struct entry *e;
+	int64_t n;
+
+	TRY(add_entry(w, name, dtype, ndim, shape, slice, &e, &n, err));
+	e->data = data;
+	if (w->spec.snapshot && n > 0) {
+		e->owned_bytes = (size_t)n * vfm_dtype_size(dtype);
 		e->owned = vfm_big_alloc(e->owned_bytes, name, err);
 		if (!e->owned)
 			return VFM_EENV;
 		memcpy(e->owned, data, e->owned_bytes);
 		e->data = e->owned;
 	}
+	return 0;
+}
+
+int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, const struct vfm_slice *slice,
+	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err)
+{
+	struct entry *e;
+	int64_t n;
+
+	TRY(add_entry(w, name, dtype, t->ndim, t->shape, slice, &e, &n, err));
+	e->src = src;
+	e->src_t = t;
 	return 0;
 }
 
@@ -332,6 +359,45 @@ static void name_pieces(struct vfm_ckpt_writer *w)
 	}
 }
 
+/* A piece of another checkpoint, block by block. */
+static int copy_piece(struct out *o, const struct piece *p, struct vfm_err *err)
+{
+	enum { BLOCK = 1 << 18 }; /* elements */
+	const struct entry *e = p->e;
+	size_t es = vfm_dtype_size(e->dtype);
+	struct vfm_box box = p->box, loc = p->box;
+	struct vfm_part part = {.ndim = e->ndim, .n = 1, .box = &box, .loc = &loc};
+	uint8_t *buf = vfm_malloc(BLOCK * es);
+	int rc = 0;
+
+	for (int d = 0; d < e->ndim; d++) {
+		part.global[d] = e->shape[d];
+		part.shape[d] = box.ext[d];
+		loc.off[d] = 0;
+	}
+	for (int64_t a = 0; a < p->numel && !rc; a += BLOCK) {
+		int64_t n = p->numel - a < BLOCK ? p->numel - a : BLOCK, at = p->is_range ? p->a + a : a;
+		struct vfm_slice s = {.part = p->is_range ? NULL : &part, .a = at, .b = at + n};
+
+		rc = vfm_ckpt_read_tensor(e->src, e->src_t, &s, e->dtype, buf, err);
+		if (!rc)
+			rc = out_add(o, buf, (size_t)n * es, err);
+	}
+	free(buf);
+	return rc;
+}
+
+static int write_piece(struct out *o, const struct piece *p, struct vfm_err *err)
+{
+	size_t es = vfm_dtype_size(p->e->dtype);
+
+	if (p->e->src)
+		return copy_piece(o, p, err);
+	for (size_t k = 0; k < p->src.n; k++)
+		TRY(out_add(o, (const char *)p->e->data + (size_t)p->src.v[k].glob * es, (size_t)p->src.v[k].n * es, err));
+	return 0;
+}
+
 static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err *err)
 {
 	struct vfm_st_tensor *sorted = vfm_calloc(f->n, sizeof(*sorted));
@@ -356,11 +422,8 @@ static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err
 	TRY_OUT(out_add(o, head.data, head.len, err));
 	for (size_t i = 0; i < f->n; i++) {
 		struct piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
-		struct piece *p = *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), name_cmp);
-		size_t es = vfm_dtype_size(sorted[i].dtype);
 
-		for (size_t k = 0; k < p->src.n; k++)
-			TRY_OUT(out_add(o, (const char *)p->e->data + (size_t)p->src.v[k].glob * es, (size_t)p->src.v[k].n * es, err));
+		TRY_OUT(write_piece(o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), name_cmp), err));
 	}
 	rc = out_flush(o, err);
 out:
@@ -459,69 +522,6 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 
 /* ---- the manifest ---- */
 
-static int by_json_name(const void *a, const void *b)
-{
-	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-
-	return strcmp(json_string_value(json_object_get(x, "name")), json_string_value(json_object_get(y, "name")));
-}
-
-/* The tensors of all ranks by name; what several ranks hold of one is put together. */
-static json_t *merge_tensors(json_t **ranks, int size)
-{
-	json_t *by_name = json_object(), *out = json_array(), **v;
-	const char *name;
-	json_t *t;
-	size_t n = 0, i;
-
-	for (int r = 0; r < size; r++) {
-		json_array_foreach(json_object_get(ranks[r], "tensors"), i, t) {
-			json_t *have;
-
-			name = json_string_value(json_object_get(t, "name"));
-			have = name ? json_object_get(by_name, name) : NULL;
-			if (have)
-				json_array_extend(json_object_get(have, "pieces"), json_object_get(t, "pieces"));
-			else if (name)
-				json_object_set(by_name, name, t);
-		}
-	}
-	v = vfm_calloc(json_object_size(by_name) + 1, sizeof(json_t *));
-	json_object_foreach(by_name, name, t)
-		v[n++] = t;
-	qsort(v, n, sizeof(json_t *), by_json_name);
-	for (i = 0; i < n; i++)
-		json_array_append(out, v[i]);
-	free(v);
-	json_decref(by_name);
-	return out;
-}
-
-/* A line a tensor and a line a file: large, but one can look at it and compare it. */
-static void manifest_text(const json_t *m, struct vfm_buf *b)
-{
-	const char *key;
-	const json_t *v, *x;
-	size_t i;
-	bool first = true;
-
-	vfm_buf_adds(b, "{");
-	json_object_foreach((json_t *)(uintptr_t)m, key, v) {
-		vfm_buf_addf(b, "%s\n\"%s\":", first ? "" : ",", key);
-		first = false;
-		if (!json_is_array(v)) {
-			vfm_json_text(b, v, 0);
-			continue;
-		}
-		json_array_foreach(v, i, x) {
-			vfm_buf_adds(b, i ? ",\n " : "[\n ");
-			vfm_json_text(b, x, 0);
-		}
-		vfm_buf_adds(b, json_array_size(v) ? "\n]" : "[]");
-	}
-	vfm_buf_adds(b, "\n}\n");
-}
-
 static int write_small(const struct vfm_ckpt_writer *w, const char *name, const struct vfm_buf *b, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", w->tmp, name);
@@ -552,9 +552,9 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	m = json_pack("{s:i, s:I, s:i}", "v", 1, "step", (json_int_t)w->spec.step, "world", w->spec.size);
 	json_object_set_new(m, "config", w->config ? json_incref(w->config) : json_object());
 	json_object_set_new(m, "state", w->state ? json_incref(w->state) : json_object());
-	json_object_set_new(m, "tensors", merge_tensors(ranks, w->spec.size));
+	json_object_set_new(m, "tensors", ckpt_merge_tensors(ranks, w->spec.size));
 	json_object_set_new(m, "files", files);
-	manifest_text(m, &text);
+	ckpt_manifest_text(m, &text);
 	/* Whatever could not be opened again must not be put in the place of what can. */
 	rc = vfm_ckpt_parse(&check, text.data, text.len, NULL, err);
 	if (rc < 0) {
@@ -640,10 +640,10 @@ static int put_in_place(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return sync_dir(w, w->dir, err);
 }
 
-static int commit_rank0(struct vfm_ckpt_writer *w, char **all, struct vfm_err *err)
+static int commit_rank0(struct vfm_ckpt_writer *w, char **all, int n, struct vfm_err *err)
 {
 	json_t **ranks = vfm_calloc((size_t)w->spec.size, sizeof(json_t *));
-	int n = w->spec.comm ? w->spec.size : 1, rc = 0;
+	int rc = 0;
 
 	for (int r = 0; r < n && !rc; r++) {
 		ranks[r] = vfm_json_parse(all[r], strlen(all[r]), "pieces of a rank", err);
@@ -679,7 +679,7 @@ static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	one[0] = text.data;
 	if (w->spec.comm)
 		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
-	TRY_OUT(agree(w, first ? commit_rank0(w, w->spec.comm ? all : one, err) : 0, err));
+	TRY_OUT(agree(w, first ? commit_rank0(w, w->spec.comm ? all : one, w->spec.comm ? w->spec.size : 1, err) : 0, err));
 out:
 	if (rc < 0 && first)
 		vfm_rm_rf(w->tmp, NULL);
@@ -700,6 +700,32 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 		vfm_ckpt_prune(w->dir, w->spec.keep_last, w->spec.keep_every, w->spec.step, false, NULL, NULL, &warn) < 0)
 		vfm_warn("%s", warn.msg); /* what was to be saved is saved */
 	vfm_ckpt_abandon(w);
+	return rc;
+}
+
+int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err)
+{
+	char **text = vfm_calloc((size_t)n, sizeof(char *));
+	int rc = make_tmp(w[0], err);
+
+	for (int r = 0; r < n && !rc; r++) {
+		struct vfm_buf b = {0};
+		json_t *mine = NULL;
+
+		rc = write_files(w[r], &mine, err);
+		vfm_json_text(&b, mine, 0);
+		text[r] = b.data;
+		json_decref(mine);
+	}
+	if (!rc)
+		rc = commit_rank0(w[0], text, n, err);
+	if (rc < 0)
+		vfm_rm_rf(w[0]->tmp, NULL);
+	for (int r = 0; r < n; r++) {
+		free(text[r]);
+		vfm_ckpt_abandon(w[r]);
+	}
+	free(text);
 	return rc;
 }
 

@@ -47,6 +47,80 @@ not_ok "and no file" test -e n.safetensors
 run vfm-ckpt consolidate -o /dev/full cut
 rc_is 3 "consolidate: disk full"
 
+# ---- reshard: other cuts, the same values
+run vfm-ckpt reshard -n 3 run r3
+rc_is 0 "reshard --files"
+is "$(vfm-ckpt info -o jsonl r3 | jq -r '"\(.step) \(.world)"')" "2 3" "reshard: three writers, the same step"
+is "$(vfm-ckpt hash run | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash r3 | awk 'NR == 2 { print $1 }')" "reshard: the same values in every part"
+ok "reshard: config and state stay" cmp <(jq '{config, state, step}' run/ckpt/step-00000002/manifest.json) <(jq '{config, state, step}' r3/step-00000002/manifest.json)
+ok "reshard: what it wrote is sound" vfm-ckpt check r3
+vfm-ckpt reshard -n 2 cut cut2
+is "$(vfm-ckpt ls -o jsonl cut2 | jq .pieces)" 2 "reshard: eight boxes become two"
+cp -r r3 place
+run vfm-ckpt reshard -n 1 place place
+rc_is 0 "reshard in place"
+is "$(vfm-ckpt info -o jsonl place | jq .files)" 3 "which leaves a file a part"
+ok "and sound" vfm-ckpt check place
+is "$(find place -name '*.tmp')" "" "and nothing else"
+run vfm-ckpt reshard -n 2 cut /proc/none
+rc_is 3 "reshard: no place to write"
+run vfm-ckpt reshard -n 2 m.safetensors x
+rc_is 2 "reshard: a plain file is no checkpoint"
+run vfm-ckpt reshard cut x
+rc_is 2 "reshard: neither files nor layout"
+run vfm-ckpt reshard -n 0 cut x
+rc_is 2 "reshard: no files at all"
+run vfm-ckpt reshard -l tp=2 cut x
+rc_is 2 "reshard --layout: a checkpoint without a configuration"
+like "$err" "has no configuration" "and says so"
+if [ -x "$B/tests/unit/test_train" ]; then
+	"$B/tests/unit/test_train" make data && vfm-pack -q -c 48 -b 2 --steps 2 data >plan.jsonl || exit 1
+	vfm-train -q --set model.layers=3 --set model.hidden=32 --set model.heads=4 --set model.channels=4 --set model.text_dim=8 \
+		--data plan.jsonl -o trained >log 2>&1 || { cat log; exit 1; }
+	run vfm-ckpt reshard -l tp=2,pp=2,dp=2,fsdp trained cut8
+	rc_is 0 "reshard --layout"
+	is "$(vfm-ckpt info -o jsonl cut8 | jq -r .world)" 8 "eight ranks"
+	ok "which are sound" vfm-ckpt check cut8
+	ok "and hold the same values" vfm-ckpt diff trained cut8
+	like "$(vfm-ckpt ls -o jsonl cut8 'model/*' | jq -r .pieces | sort -n | tail -1)" '^([4-9]|..+)$' "matrices lie in pieces"
+	run vfm-ckpt reshard -l tp=3 trained cut9
+	rc_is 2 "a layout that does not fit"
+	like "$err" "3" "says which number"
+	run vfm-ckpt reshard -l tq=3 trained cut9
+	like "$err" "tq" "an unknown key too"
+	vfm-ckpt reshard -l cp=4,distopt cut8 cut4
+	ok "from one layout to another" vfm-ckpt diff trained cut4
+else
+	skip 9 "build/tests/unit/test_train, which makes the data, is not built"
+fi
+
+# ---- convert: to safetensors and back
+run vfm-ckpt convert -t bf16 -p model run half.safetensors
+rc_is 0 "convert to a file of another type"
+is "$(vfm-ckpt ls -o jsonl half.safetensors | jq -r .dtype)" bf16 "which it has"
+ok "and the values, rounded" vfm-ckpt diff -p model --rtol 0.00391 --ignore-dtype run half.safetensors
+run vfm-ckpt convert --shard 100 run -p optim hf
+rc_is 0 "convert to a directory"
+is "$(find hf -type f | wc -l)" $(($(jq -r '.weight_map[]' hf/model.safetensors.index.json | sort -u | wc -l) + 1)) "files and an index of them"
+run vfm-ckpt diff -p optim run hf
+rc_is 0 "a directory with an index is read"
+run vfm-ckpt check hf
+rc_is 0 "and checked"
+run vfm-ckpt convert -p optim --step 7 hf back
+rc_is 0 "convert back"
+is "$(vfm-ckpt info -o jsonl back | jq -r '"\(.step) \(.parts)"')" "7 optim" "a checkpoint with step and part"
+ok "and the same values" vfm-ckpt diff -p optim run back
+sed -i 's/model-00001/model-00009/' hf/model.safetensors.index.json
+run vfm-ckpt info hf
+rc_is 2 "an index that names a file that is not there"
+like "$err" "model-00009" "and says which"
+run vfm-ckpt convert -t i32 run x.safetensors
+rc_is 2 "convert to integers"
+run vfm-ckpt convert cut /dev/full
+rc_is 3 "convert: no directory there"
+run vfm-ckpt convert -p nope cut x.safetensors
+rc_is 2 "convert: no such part"
+
 run vfm-ckpt prune -n -k 1 run
 is "$out" "run/ckpt/step-00000001" "prune -n names what would go"
 ok "and keeps it" test -d run/ckpt/step-00000001
@@ -94,7 +168,15 @@ s.save_file({"a": np.arange(6, dtype=np.float16).reshape(2, 3), "b": np.zeros((0
              "c": np.array(3, np.int64), "d": np.ones(3, bool)}, "py.safetensors", metadata={"x": "y"})'
 	run vfm-ckpt stat -o jsonl py.safetensors
 	is "$(jq -r '"\(.name)\(.max)"' <<<"$out" | tr '\n' ,)" "a5,bnull,c3,d1," "we read what the package writes"
+	vfm-ckpt convert --shard 1 cut whole-hf
+	vfm-ckpt convert -p ema r3 ema.safetensors
+	ok "the package reads each file of a directory" "${PYTHON:-python3}" -c '
+import json, safetensors.numpy as s, numpy as np
+i = json.load(open("whole-hf/model.safetensors.index.json"))
+t = {k: s.load_file("whole-hf/" + f)[k] for k, f in i["weight_map"].items()}
+assert (t["qkv"].ravel() == np.arange(480)).all() and i["metadata"]["total_size"] == 1920
+s.load_file("ema.safetensors")'
 else
-	skip 2 "the Python package safetensors is not installed (PYTHON=… names an interpreter that has it)"
+	skip 3 "the Python package safetensors is not installed (PYTHON=… names an interpreter that has it)"
 fi
 done_testing

@@ -1,0 +1,124 @@
+/* vfm-ckpt reshard, convert */
+#include "ckpt/convert.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "ckpt_cmd.h"
+#include "spec/dtype.h"
+#include "train/layout.h"
+
+/* The configuration that a checkpoint was trained with. */
+static int config_of(const struct vfm_ckpt *c, struct vfm_config *cfg, struct vfm_err *err)
+{
+	if (!json_object_size(c->config))
+		return vfm_fail(err, VFM_EUSAGE, "%s has no configuration, from which the cuts of a layout follow; use --files", c->path);
+	vfm_config_defaults(cfg);
+	return vfm_config_json(cfg, c->config, err) < 0 ? vfm_err_context(err, "%s: configuration", c->path) : 0;
+}
+
+static int reshard_layout(struct vfm_ckpt *c, const char *text, const char *dst, struct vfm_err *err)
+{
+	struct vfm_ckpt_cut cut = {.own = vfm_layout_own};
+	struct vfm_config cfg;
+	int ranks, rc;
+
+	TRY(config_of(c, &cfg, err));
+	if (vfm_layout_parse(&cfg, text, &ranks, err) < 0)
+		return vfm_err_context(err, "--layout");
+	cut.ctx = vfm_layout_new(&cfg, ranks);
+	rc = vfm_ckpt_reshard(c, dst, ranks, &cut, err);
+	vfm_layout_free(cut.ctx);
+	return rc;
+}
+
+int verb_reshard(int argc, char **argv, struct vfm_err *err)
+{
+	const char *layout = NULL;
+	int64_t files = 0;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "as the ranks of this layout would write it: tp=2,pp=2,dp=4,fsdp", &layout},
+		{VFM_OPT_INT, 'n', "files", "N", "N files a part, of about the same size", &files},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt reshard", .synopsis = "-l LAYOUT | -n N CKPT DIR", .summary = "cut a checkpoint for other writers", .opts = opts};
+	struct vfm_ckpt *c;
+	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
+
+	if (rc)
+		return rc;
+	if (!layout == !files)
+		return vfm_fail(err, VFM_EUSAGE, "one of --layout and --files is needed (%s -h)", cmd.name);
+	if (files < 0 || files > VFM_CKPT_FILES_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "--files: expected 1 to %d", VFM_CKPT_FILES_MAX);
+	TRY(vfm_ckpt_open(&c, argv[1], err));
+	rc = layout ? reshard_layout(c, layout, argv[2], err) : vfm_ckpt_reshard(c, argv[2], (int)files, NULL, err);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+/* ---- convert ---- */
+
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
+static int import(struct vfm_ckpt *c, const char *part, int dtype, const char *config, const char *dst, int64_t step, struct vfm_err *err)
+{
+	json_t *j = NULL;
+	int rc;
+
+	if (config) {
+		j = vfm_json_load(config, 1 << 20, err);
+		if (!j)
+			return VFM_EUSAGE;
+	}
+	rc = vfm_ckpt_import(c, part, dtype, j, dst, step, err);
+	json_decref(j);
+	return rc;
+}
+
+int verb_convert(int argc, char **argv, struct vfm_err *err)
+{
+	const char *part = "model", *dtype = NULL, *config = NULL;
+	int64_t shard = (int64_t)5 << 30, step = 0;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
+		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
+		{VFM_OPT_SIZE, 0, "shard", "SIZE", "at most so many bytes a file of a directory (default 5G)", &shard},
+		{VFM_OPT_STR, 'c', "config", "FILE", "to a checkpoint: its configuration", &config},
+		{VFM_OPT_INT, 0, "step", "N", "to a checkpoint: its step (default 0)", &step},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt convert", .synopsis = "[-p PART] [-t TYPE] [--shard SIZE] [-c FILE] [--step N] SRC DST",
+		.summary = "to safetensors files for other programs, and back", .opts = opts};
+	struct vfm_ckpt_export x = {.dtype = -1};
+	enum vfm_dtype dt;
+	struct vfm_ckpt *c;
+	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
+
+	if (rc)
+		return rc;
+	if (dtype) {
+		if (vfm_dtype_parse(dtype, &dt, err) < 0)
+			return vfm_err_context(err, "--dtype");
+		if (!vfm_dtype_is_float(dt))
+			return vfm_fail(err, VFM_EUSAGE, "--dtype: %s is no floating-point type", dtype);
+		x.dtype = (int)dt;
+	}
+	if (shard < 1 || step < 0 || step > (int64_t)1 << 50)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected a number >= %d", shard < 1 ? "--shard" : "--step", shard < 1);
+	TRY(vfm_ckpt_open(&c, argv[1], err));
+	x.part = part;
+	x.out = argv[2];
+	x.shard_bytes = ends_with(argv[2], ".safetensors") ? 0 : shard;
+	if (c->plain && x.shard_bytes)
+		rc = import(c, part, x.dtype, config, argv[2], step, err);
+	else
+		rc = vfm_ckpt_export(c, &x, err);
+	vfm_ckpt_close(c);
+	return rc;
+}

@@ -1,0 +1,180 @@
+/* safetensors files that are no checkpoint of ours, seen as one: a file, or a directory with an index
+ * (model.safetensors.index.json: {"weight_map": {TENSOR: FILE}}), as other programs write large models. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "ckpt/ckpt_impl.h"
+
+enum { MAX_FILES = 10000 };
+
+static int tensor_cmp(const void *a, const void *b)
+{
+	return strcmp(((const struct vfm_ckpt_tensor *)a)->name, ((const struct vfm_ckpt_tensor *)b)->name);
+}
+
+/* Opens file i of c at `path` and reads its header. */
+static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *path, struct vfm_err *err)
+{
+	struct vfm_ckpt_file *f = &c->file[i];
+	struct stat st;
+
+	*f = (struct vfm_ckpt_file){.name = name, .chunk_bytes = CKPT_CHUNK, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+	c->n_files = i + 1;
+	if (f->fd < 0 || fstat(f->fd, &st) != 0)
+		return vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", path);
+	if (!S_ISREG(st.st_mode))
+		return vfm_fail(err, VFM_EUSAGE, "%s: neither a checkpoint nor a safetensors file", path);
+	f->bytes = (uint64_t)st.st_size;
+	c->bytes += st.st_size;
+	if ((double)st.st_mtime > c->saved_at)
+		c->saved_at = (double)st.st_mtime;
+	TRY(vfm_st_open(&f->st, f->fd, f->bytes, path, err));
+	f->have_st = true;
+	return 0;
+}
+
+static void add_tensors(struct vfm_ckpt *c, int file)
+{
+	struct ckpt_priv *pv = c->priv;
+	const struct vfm_st *st = &c->file[file].st;
+
+	c->t = vfm_realloc(c->t, (size_t)c->n + st->n + 1, sizeof(*c->t));
+	for (size_t i = 0; i < st->n; i++) {
+		const struct vfm_st_tensor *s = &st->t[i];
+		struct vfm_ckpt_tensor *t = &c->t[c->n++];
+
+		*t = (struct vfm_ckpt_tensor){.name = s->name, .dtype = s->dtype, .ndim = s->ndim, .n_pieces = 1};
+		memcpy(t->shape, s->shape, sizeof(t->shape));
+		t->bytes = (int64_t)(s->end - s->begin);
+		t->numel = t->bytes / (int64_t)vfm_dtype_size(t->dtype);
+		t->piece = vfm_arena_alloc(&pv->arena, sizeof(*t->piece));
+		t->piece[0] = (struct vfm_ckpt_piece){.file = file, .tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
+	}
+}
+
+/* ---- an index ---- */
+
+static int name_cmp(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The files that the map names, each once. */
+static int list_files(const json_t *map, const char *what, const char ***out, int *n, struct vfm_err *err)
+{
+	const char **v = vfm_calloc(json_object_size(map) + 1, sizeof(*v)), *name;
+	size_t k = 0, m = 0;
+	json_t *file;
+	int rc = 0;
+
+	json_object_foreach((json_t *)(uintptr_t)map, name, file) {
+		const char *s = json_string_value(file);
+
+		if (!s || !s[0] || s[0] == '.' || strchr(s, '/') || strlen(s) > 255)
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: weight_map.%.200s: expected the name of a file", what, name);
+		v[k++] = s ? s : "";
+	}
+	qsort(v, k, sizeof(*v), name_cmp);
+	for (size_t i = 0; i < k; i++)
+		if (!m || strcmp(v[m - 1], v[i]) != 0)
+			v[m++] = v[i];
+	if (!rc && (!m || m > MAX_FILES))
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: %zu files, expected 1 to %d", what, m, MAX_FILES);
+	*out = v;
+	*n = (int)m;
+	return rc;
+}
+
+/* Index and headers name the same tensors in the same files. */
+static int compare_map(const struct vfm_ckpt *c, const json_t *map, const char *what, struct vfm_err *err)
+{
+	const char *name;
+	json_t *file;
+
+	for (int i = 0; i < c->n; i++) {
+		const char *in = c->file[c->t[i].piece->file].name, *said = json_string_value(json_object_get(map, c->t[i].name));
+
+		if (!said || strcmp(said, in) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' of %s %s", what, c->t[i].name, in, said ? "is said to be elsewhere" : "is not named");
+	}
+	json_object_foreach((json_t *)(uintptr_t)map, name, file)
+		if (!vfm_ckpt_find(c, name))
+			return vfm_fail(err, VFM_EUSAGE, "%s: no tensor '%.200s' in %s", what, name, json_string_value(file));
+	return 0;
+}
+
+static int open_index(struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	char *what = vfm_strfmt("%s/%s", c->path, CKPT_INDEX), *path = NULL;
+	const char **names = NULL;
+	const json_t *map;
+	int n = 0, rc = 0;
+
+	pv->root = vfm_json_load(what, CKPT_MAX_MANIFEST, err);
+	map = json_object_get(pv->root, "weight_map");
+	if (!pv->root)
+		rc = VFM_EUSAGE;
+	else if (!json_is_object(map))
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: weight_map: expected an object", what);
+	if (!rc)
+		rc = list_files(map, what, &names, &n, err);
+	if (rc < 0)
+		goto out;
+	c->file = vfm_calloc((size_t)n, sizeof(*c->file));
+	for (int i = 0; i < n; i++) {
+		free(path);
+		path = vfm_strfmt("%s/%s", c->path, names[i]);
+		TRY_OUT(open_one(c, i, names[i], path, err));
+		add_tensors(c, i);
+	}
+	qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
+	for (int i = 1; i < c->n; i++)
+		if (!strcmp(c->t[i - 1].name, c->t[i].name)) {
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' is in two files", what, c->t[i].name);
+			goto out;
+		}
+	rc = compare_map(c, map, what, err);
+out:
+	free(names);
+	free(path);
+	free(what);
+	return rc;
+}
+
+int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = vfm_calloc(1, sizeof(*c));
+	struct ckpt_priv *pv = vfm_calloc(1, sizeof(*pv));
+	int rc;
+
+	c->priv = pv;
+	c->path = vfm_strdup(path);
+	c->plain = true;
+	c->step = -1;
+	c->world = 1;
+	for (int i = 0; i < 4; i++)
+		pv->slot[i].file = -1;
+	if (index) {
+		rc = open_index(c, err);
+	} else {
+		c->file = vfm_calloc(1, sizeof(*c->file));
+		rc = open_one(c, 0, c->path, path, err);
+		if (!rc)
+			add_tensors(c, 0);
+		if (!rc)
+			qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
+	}
+	if (rc < 0) {
+		vfm_ckpt_close(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
