@@ -26,6 +26,8 @@ static const char *const router_names[] = {"expert_choice", "token_choice", NULL
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
+static const char *const pp_names[] = {"1f1b", "zb", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
 
@@ -72,6 +74,14 @@ static const struct key keys[] = {
 	{"parallel.pp", K_INT, OFF(parallel.pp), 1, 1024, NULL, NULL, "pipeline stages"},
 	{"parallel.ep", K_INT, OFF(parallel.ep), 1, 1024, NULL, NULL, "expert parallel degree"},
 	{"parallel.dp", K_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL, "data parallel degree; 0: what the other degrees leave"},
+	{"parallel.vpp", K_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL, "chunks of layers a pipeline stage holds, interleaved"},
+	{"parallel.schedule", K_ENUM, OFF(parallel.schedule), 0, 0, pp_names, NULL, "order of work of a pipeline"},
+	{"parallel.cp_mode", K_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL, "how context parallel attention sees all tokens"},
+	{"parallel.cp_a2a", K_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL, "hybrid: ranks of the inner all-to-all"},
+	{"parallel.fsdp", K_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL, "shard parameters, gradients and optimizer"},
+	{"parallel.distopt", K_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
+	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL, "ranks that fsdp and distopt shard over; 0: all of dp x cp"},
+	{"parallel.bucket_mib", K_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL, "size of the buckets in which gradients are reduced"},
 	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL, "optimizer steps; 0: as many as the manifest has"},
 	{"train.lr", K_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
 	{"train.min_lr", K_NUM, OFF(train.min_lr), 0, 10, NULL, NULL, "learning rate at the end of cosine and linear"},
