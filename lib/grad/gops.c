@@ -112,11 +112,31 @@ static int linear_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *d
 	return y->act == VFM_ACT_NONE || y->g_is_dz ? 0 : BACKWARD(unary, &a);
 }
 
+struct linear_wgrad {
+	struct vfm_tensor dz, x;
+	struct vfm_var *w, *b;
+};
+
+static int linear_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
+{
+	struct linear_wgrad *g = ctx;
+	struct vfm_gemm a = {.trans_a = true, .a = g->dz, .b = g->x};
+
+	if (vfm_wants_grad(g->b)) {
+		bool accumulate; /* biases are cleared at the start of a step: always += */
+
+		TRY(vfm_grad_into(t, g->b, &a.a_rowsum, &accumulate, err));
+	}
+	TRY(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
+	return BACKWARD(gemm, &a);
+}
+
 static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct linear_ctx *c = n->ctx;
 	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
-	struct vfm_gemm dgrad = {.b = w->v}, wgrad = {.trans_a = true, .b = c->x};
+	struct vfm_gemm dgrad = {.b = w->v};
+	struct linear_wgrad *wgrad;
 	struct vfm_store *cast = NULL;
 	struct vfm_tensor dz;
 	int rc;
@@ -141,14 +161,9 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 		}
 		TRY_OUT(BACKWARD(gemm, &dgrad));
 	}
-	wgrad.a = dz;
-	if (vfm_wants_grad(b)) {
-		bool accumulate; /* biases are cleared at the start of a step: always += */
-
-		TRY_OUT(vfm_grad_into(t, b, &wgrad.a_rowsum, &accumulate, err));
-	}
-	TRY_OUT(vfm_grad_into(t, w, &wgrad.c, &wgrad.accumulate, err));
-	rc = BACKWARD(gemm, &wgrad);
+	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
+	*wgrad = (struct linear_wgrad){dz, c->x, w, b};
+	rc = vfm_defer(t, linear_weights, wgrad, cast ? cast : n->out->gs, n->saved[0], err);
 out:
 	vfm_store_unref(cast);
 	return rc;

@@ -51,5 +51,9 @@ int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, stru
 /* Scratch memory for the time of one backward. */
 int vfm_scratch(struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err);
 void vfm_store_unref(struct vfm_store *s); /* NULL is fine */
+/* A part of a backward that only makes gradients of parameters: fn(t, ctx) at once or, where the tape puts it off, in vfm_tape_weights. ctx
+ * from vfm_tape_alloc; the stores (may be NULL) stay until it has run. */
+int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,
+	struct vfm_store *b, struct vfm_err *err);
 
 #endif

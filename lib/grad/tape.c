@@ -21,6 +21,12 @@ struct hook {
 	void *ctx;
 };
 
+struct deferred {
+	int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err);
+	void *ctx;
+	struct vfm_store *held[2];
+};
+
 struct vfm_tape {
 	struct vfm_stream *stream;
 	struct vfm_arena arena;
@@ -30,6 +36,9 @@ struct vfm_tape {
 	size_t n_held, cap_held;
 	struct vfm_var **leaf; /* whose gradients stay until the reset */
 	size_t n_leaf, cap_leaf;
+	struct deferred *deferred; /* by a backward, until vfm_tape_weights */
+	size_t n_deferred, cap_deferred;
+	bool defer;
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool recording;
 	int rc;
@@ -90,8 +99,17 @@ static void node_release(struct vfm_node *n)
 		n->drop(n);
 }
 
+static void deferred_drop(struct vfm_tape *t, size_t from)
+{
+	for (size_t i = from; i < t->n_deferred; i++)
+		for (int j = 0; j < 2; j++)
+			vfm_store_unref(t->deferred[i].held[j]);
+	t->n_deferred = 0;
+}
+
 void vfm_tape_reset(struct vfm_tape *t)
 {
+	deferred_drop(t, 0);
 	while (t->n_node)
 		node_release(t->node[--t->n_node]);
 	while (t->n_leaf)
@@ -109,6 +127,7 @@ void vfm_tape_free(struct vfm_tape *t)
 	free(t->node);
 	free(t->held);
 	free(t->leaf);
+	free(t->deferred);
 	free(t);
 }
 
@@ -206,15 +225,26 @@ struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x)
 	return x->g_ready ? x->g : (struct vfm_tensor){0};
 }
 
-static int hook_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int hook_call(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 {
-	struct hook *h = n->ctx;
+	struct hook *h = ctx;
 
 	(void)t;
 	return h->fn(h->ctx, err);
 }
 
-void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
+static int hook_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	return hook_call(t, n->ctx, err);
+}
+
+static int hook_weights_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	return vfm_defer(t, hook_call, n->ctx, NULL, NULL, err);
+}
+
+static void hook(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
+	int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
 {
 	struct vfm_var *end;
 	struct vfm_node *n;
@@ -224,15 +254,20 @@ void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), voi
 		return;
 	end = vfm_input(t, (struct vfm_tensor){0});
 	end->needs_grad = true;
-	n = vfm_record(t, hook_backward, end, NULL, 0);
+	n = vfm_record(t, backward, end, NULL, 0);
 	h = n->ctx = vfm_tape_alloc(t, sizeof(*h));
 	*h = (struct hook){fn, ctx};
 	end->g_ready = true;
 }
 
+void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
+{
+	hook(t, hook_backward, fn, ctx);
+}
+
 void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
 {
-	vfm_hook(t, fn, ctx);
+	hook(t, hook_weights_backward, fn, ctx);
 }
 
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err)
@@ -500,6 +535,39 @@ int vfm_tape_backward(struct vfm_tape *t, struct vfm_err *err)
 {
 	TRY(vfm_tape_status(t, err));
 	return backward_to(t, 0, err);
+}
+
+/* ---- what backwards put off ---- */
+
+void vfm_tape_defer_weights(struct vfm_tape *t, bool on)
+{
+	t->defer = on;
+}
+
+int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,
+	struct vfm_store *b, struct vfm_err *err)
+{
+	if (!t->defer)
+		return fn(t, ctx, err);
+	vfm_grow(&t->deferred, &t->cap_deferred, t->n_deferred + 1, sizeof(*t->deferred));
+	t->deferred[t->n_deferred++] = (struct deferred){fn, ctx, {store_ref(a), store_ref(b)}};
+	return 0;
+}
+
+int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err)
+{
+	int rc = vfm_tape_status(t, err);
+	size_t i;
+
+	for (i = 0; i < t->n_deferred && rc == 0; i++) {
+		struct deferred *d = &t->deferred[i];
+
+		rc = d->fn(t, d->ctx, err);
+		vfm_store_unref(d->held[0]);
+		vfm_store_unref(d->held[1]);
+	}
+	deferred_drop(t, i);
+	return rc;
 }
 
 /* ---- regions ---- */

@@ -94,8 +94,8 @@ void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *e
 /* Where the backward starts, if not at a loss: adds d loss / d x.  The memory of g must stay until the backward has passed. */
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err);
 
-/* on: backwards leave out the gradients of the weights of linear layers; vfm_tape_weights makes them up, in the same order, and frees what they
- * needed (zero-bubble pipelines).  Before the reset. */
+/* on: backwards leave out the gradients of the weights and biases of linear layers, and keep what those need; vfm_tape_weights makes them
+ * up in the same order, freeing as it goes (zero-bubble pipelines).  After the backward, before the reset; nothing left out: does nothing. */
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
 int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 

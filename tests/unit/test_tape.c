@@ -312,19 +312,42 @@ static void net_open(struct net *n)
 	OK(vfm_attn_layout_make(&n->layout, vfm_mesh_one(), &n->tok, dev.stream, &err));
 }
 
-/* Forward and backward; returns the most memory in use, and *grad a copy of the gradients. */
-static int64_t net_run(struct net *n, enum vfm_recompute mode, float **grad)
+static int hook_one(void *ctx, struct vfm_err *e)
+{
+	int *seen = ctx;
+
+	(void)e;
+	*seen = *seen * 10 + 1;
+	return 0;
+}
+
+static int hook_two(void *ctx, struct vfm_err *e)
+{
+	int *seen = ctx;
+
+	(void)e;
+	*seen = *seen * 10 + 2;
+	return 0;
+}
+
+/* Forward and backward; returns the most memory in use, and *grad a copy of the gradients.  The hooks stand so that the backward comes by the
+ * weights' one first: 21, or 12 where weights are put off. */
+static int64_t net_run(struct net *n, enum vfm_recompute mode, bool defer, float **grad)
 {
 	struct vfm_mse mse = {.target = vfm_t2(n->target, VFM_F32, T, D), .w = vfm_t1(n->w, VFM_F32, S), .seqs = &n->seqs,
 		.loss = vfm_t1(&n->loss, VFM_F64, 1)};
-	int64_t before = dev.dev->mem_now, peak;
+	int64_t before = dev.dev->mem_now, peak, held;
 	struct vfm_var *x, *mod;
+	int seen = 0;
 
 	n->loss = 0;
 	vfm_dev_peak_reset(dev.dev);
+	vfm_tape_defer_weights(t, defer);
 	OK(vfm_params_grad_begin(&n->ps, &err));
 	x = vfm_linear(t, &n->in, vfm_input(t, vfm_t2(n->x, VFM_F32, T, D)), VFM_ACT_NONE, VFM_F32);
 	mod = vfm_linear(t, &n->mod, vfm_input(t, vfm_t2(n->c, VFM_F32, S, D)), VFM_ACT_NONE, VFM_F32);
+	vfm_hook(t, hook_one, &seen);
+	vfm_hook_weights(t, hook_two, &seen);
 	for (int i = 0; i < BLOCKS; i++) {
 		struct block_ctx *k = vfm_tape_alloc(t, sizeof(*k));
 
@@ -333,6 +356,17 @@ static int64_t net_run(struct net *n, enum vfm_recompute mode, float **grad)
 	}
 	OK(vfm_g_mse(t, x, &mse));
 	OK(vfm_tape_backward(t, &err));
+	assert_int_equal(seen, defer ? 1 : 21);
+	assert_int_equal(n->block[1].fc1.w->var.g_ready, !defer);
+	held = dev.dev->mem_now;
+	OK(vfm_tape_weights(t, &err));
+	assert_int_equal(seen, defer ? 12 : 21);
+	assert_true(n->block[1].fc1.w->var.g_ready);
+	if (defer)
+		assert_true(dev.dev->mem_now < held - (int64_t)BLOCKS * T * D * 4 * 4);
+	else
+		assert_int_equal(dev.dev->mem_now, held);
+	OK(vfm_tape_weights(t, &err)); /* nothing is left */
 	OK(vfm_params_grad_end(&n->ps, &err));
 	peak = dev.dev->mem_peak - before;
 	vfm_tape_reset(t);
@@ -345,30 +379,85 @@ static int64_t net_run(struct net *n, enum vfm_recompute mode, float **grad)
 static void test_regions(void **state)
 {
 	static struct net n;
-	float *grad[3];
-	int64_t peak[3];
-	double loss[3], norm = 0;
+	float *grad[6];
+	int64_t peak[6];
+	double loss[6], norm = 0;
 
 	(void)state;
 	net_open(&n);
-	for (int mode = VFM_RECOMPUTE_NONE; mode <= VFM_RECOMPUTE_FULL; mode++) {
-		peak[mode] = net_run(&n, (enum vfm_recompute)mode, &grad[mode]);
-		loss[mode] = n.loss;
+	for (int k = 0; k < 6; k++) {
+		peak[k] = net_run(&n, (enum vfm_recompute)(k % 3), k >= 3, &grad[k]);
+		loss[k] = n.loss;
 	}
 	for (int64_t i = 0; i < n.ps.n_flat; i++)
 		norm += (double)grad[0][i] * (double)grad[0][i];
 	assert_true(norm > 1e-4 && isfinite(norm));
-	for (int mode = 1; mode < 3; mode++) {
-		assert_true(loss[mode] == loss[0]);
-		assert_memory_equal(grad[mode], grad[0], (size_t)n.ps.n_flat * 4);
+	for (int k = 1; k < 6; k++) {
+		assert_true(loss[k] == loss[0]);
+		assert_memory_equal(grad[k], grad[0], (size_t)n.ps.n_flat * 4);
 	}
 	if (peak[VFM_RECOMPUTE_FULL] >= peak[VFM_RECOMPUTE_SELECTIVE] || peak[VFM_RECOMPUTE_SELECTIVE] >= peak[VFM_RECOMPUTE_NONE])
 		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1], (long long)peak[2]);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 6; i++)
 		free(grad[i]);
 	vfm_attn_layout_release(&n.layout);
 	vfm_tokens_release(&n.tok);
 	vfm_params_release(&n.ps);
+}
+
+/* Reset between the backward and the weights that it left out. */
+static void test_weights_dropped(void **state)
+{
+	float x[4 * 3] = {1, 2, 3}, w[2 * 3] = {4, 5}, gw[2 * 3] = {0};
+
+	(void)state;
+	vfm_tape_defer_weights(t, true);
+	for (int k = 0; k < 2; k++) {
+		struct vfm_var *y = vfm_g_linear(t, vfm_input(t, vfm_t2(x, VFM_F32, 4, 3)), leaf(w, gw, 2, 3), NULL, VFM_ACT_NONE, VFM_F32);
+
+		OK(back_from(y, 1));
+		assert_true(dev.dev->mem_now > 0);
+		if (k == 1)
+			OK(vfm_tape_weights(t, &err));
+		assert_true((double)gw[0] == k * 1.0 && (double)gw[2] == k * 3.0);
+		vfm_tape_reset(t);
+		assert_int_equal(dev.dev->mem_now, 0);
+	}
+}
+
+/* The two halves of a chain on tapes of their own, joined as pipeline stages are, give what one tape gives. */
+static void test_stages(void **state)
+{
+	float x[2 * 3] = {1, -2, 3, 4, 5, -6}, w1[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w2[3] = {1, -1, 2}, g[2][9 + 3] = {{0}}, gy[2] = {1, 3};
+	struct vfm_tape *first = t, *second = vfm_tape_new(dev.stream);
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		struct vfm_var *h, *y, *in;
+		struct vfm_tensor dh;
+
+		h = vfm_g_linear(first, vfm_input(first, vfm_t2(x, VFM_F32, 2, 3)), leaf(w1, g[k], 3, 3), NULL, VFM_ACT_SILU, VFM_F32);
+		t = k ? second : first;
+		in = k ? vfm_leaf(second, h->v) : h;
+		y = vfm_g_linear(t, in, leaf(w2, g[k] + 9, 1, 3), NULL, VFM_ACT_NONE, VFM_F32);
+		OK(vfm_tape_seed(t, y, vfm_t2(gy, VFM_F32, 2, 1), &err));
+		OK(vfm_tape_backward(t, &err));
+		if (k) {
+			dh = vfm_leaf_grad(in);
+			assert_int_equal(dh.shape[0], 2);
+			OK(vfm_tape_seed(first, h, dh, &err));
+			OK(vfm_tape_backward(first, &err));
+			vfm_tape_reset(second);
+		} else {
+			assert_null(vfm_leaf_grad(vfm_leaf(t, h->v)).data);
+		}
+		vfm_tape_reset(first);
+		t = first;
+	}
+	for (int i = 0; i < 12; i++)
+		if (!(fabs((double)g[0][i] - (double)g[1][i]) <= 1e-5 * fabs((double)g[0][i])))
+			fail_msg("gradient %d: one tape %g, two %g", i, (double)g[0][i], (double)g[1][i]);
+	vfm_tape_free(second);
 }
 
 /* Dropped between the forward and the backward, in every mode. */
@@ -480,6 +569,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_scopes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_regions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_region_dropped, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_weights_dropped, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stages, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_accumulation, setup, teardown),
 	};
 
