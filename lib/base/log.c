@@ -78,7 +78,7 @@ static void say(const char *kind, const char *fmt, va_list ap)
 	if (msg)
 		blunt(msg);
 	if (rank >= 0)
-		snprintf(tag, sizeof(tag), "[rank %d] ", rank);
+		snprintf(tag, sizeof(tag), "rank %d: ", rank);
 	pthread_mutex_lock(&lock);
 	n = asprintf(&line, "%s%s: %s%s%s\n", bar_on_screen ? "\r\033[K" : "", program, tag, kind, msg ? msg : fmt);
 	if (n >= 0) {

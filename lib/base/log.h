@@ -1,4 +1,4 @@
-/* log.h - talk on stderr: "program: message", under srun "program: [rank 3] message".
+/* log.h - talk on stderr: "program: message", of several ranks "program: rank 3: message".
  *
  * stdout is never touched here.  All functions are thread-safe; a line is written
  * with one write(2).  Control characters, which file names may hold, are printed as '?'.

@@ -1,40 +1,138 @@
 #include "launch/launch.h"
 
-#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "launch/launch_impl.h"
+
+double vfm_launch_timeout(void)
+{
+	const char *s = getenv("VFM_COMM_TIMEOUT_S");
+	double t;
+
+	return s && vfm_parse_f64(s, &t, NULL) == 0 && t > 0 ? t : 600;
+}
+
+void vfm_launch_place(struct vfm_launch *l)
+{
+	int *first = vfm_calloc((size_t)l->size, sizeof(*first)); /* of each new number: the old one */
+	int nodes = 0;
+
+	l->local_rank = l->local_size = 0;
+	for (int r = 0; r < l->size; r++) {
+		int k = 0;
+
+		while (k < nodes && first[k] != l->node_of[r])
+			k++;
+		if (k == nodes)
+			first[nodes++] = l->node_of[r];
+		l->node_of[r] = k;
+	}
+	l->nodes = nodes;
+	l->node = l->node_of[l->rank];
+	for (int r = 0; r < l->size; r++)
+		if (l->node_of[r] == l->node) {
+			l->local_rank += r < l->rank;
+			l->local_size++;
+		}
+	free(first);
+}
+
+static bool number(const char **s, char end, int64_t min, int64_t *out)
+{
+	const char *p = *s;
+
+	for (*out = 0; *p >= '0' && *p <= '9' && *out < 1 << 30; p++)
+		*out = *out * 10 + (*p - '0');
+	if (p == *s || *p != end || *out < min)
+		return false;
+	*s = p + 1;
+	return true;
+}
+
+bool vfm_launch_mapping(const char *s, int size, int *node_of)
+{
+	static const char head[] = "(vector,";
+	int64_t first, nodes, each;
+	const char *p, *list = s + sizeof(head) - 1;
+	int r = 0;
+
+	if (strncmp(s, head, sizeof(head) - 1) != 0)
+		return false;
+	for (p = list; r < size;) {
+		if (*p++ != '(' || !number(&p, ',', 0, &first) || !number(&p, ',', 1, &nodes) || !number(&p, ')', 1, &each))
+			return false;
+		for (int64_t k = 0; k < nodes && r < size; k++)
+			for (int64_t i = 0; i < each && r < size; i++)
+				node_of[r++] = (int)(first + k);
+		if (*p == ',')
+			p++;
+		else if (*p == ')')
+			p = list;
+		else
+			return false;
+	}
+	return true;
+}
+
+/* Of the Slurm step, or of another starter that speaks PMI2. */
+static int64_t tasks(void)
+{
+	const char *step = getenv("SLURM_STEP_NUM_TASKS"), *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
+	int64_t n = 1;
+
+	if (step && vfm_parse_i64(step, 1, 1 << 30, &n, NULL) == 0)
+		return n;
+	return pmi && vfm_parse_i64(pmi, 1, 1 << 30, &n, NULL) == 0 ? n : 1;
+}
 
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 {
-	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
-	int64_t steps = 1;
+	int64_t n_tasks = tasks();
 
-	(void)n;
 	*l = (struct vfm_launch){.size = 1, .local_size = 1, .nodes = 1};
-	if (tasks && vfm_parse_i64(tasks, 1, 1 << 30, &steps, NULL) == 0 && steps > 1)
-		return vfm_fail(err, VFM_EUSAGE, "this step has %lld tasks, but this version runs as one rank: start it with srun -n1",
-			(long long)steps);
+	if (gethostname(l->host, sizeof(l->host) - 1) != 0 || !*l->host)
+		strcpy(l->host, "localhost");
+	if (n_tasks > 1 && n > 1)
+		return vfm_fail(err, VFM_EUSAGE, "-n %d within a step of %lld tasks: srun starts the ranks, leave out -n (or start one task)", n,
+			(long long)n_tasks);
+	if (n_tasks > 1 && !getenv("PMI_FD"))
+		return vfm_fail(err, VFM_EUSAGE, "this step has %lld tasks, but no PMI2: each of them would take itself for the only one; "
+			"start it with srun --mpi=pmi2", (long long)n_tasks);
+	if (n_tasks > 1)
+		return vfm_launch_pmi2(l, err);
+	if (n > 1)
+		return vfm_launch_fork(l, n, err);
+	snprintf(l->job, sizeof(l->job), "local-%ld", (long)getpid());
 	l->node_of = vfm_calloc(1, sizeof(int));
 	return 0;
 }
 
 int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
 {
-	(void)l, (void)err;
+	if (n > VFM_EXCHANGE_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "internal: an exchange of %zu bytes", n);
+	if (l->t)
+		return l->t->exchange(l, mine, n, all, err);
 	memcpy(all, mine, n);
 	return 0;
 }
 
 void vfm_launch_end(struct vfm_launch *l)
 {
+	if (l->t)
+		l->t->end(l);
 	free(l->node_of);
 	l->node_of = NULL;
+	l->t = NULL;
 }
 
 void vfm_launch_abort(struct vfm_launch *l, int status, const char *why)
 {
-	(void)l, (void)status, (void)why;
+	if (l->t)
+		l->t->abort(l, status, why);
 }

@@ -26,19 +26,25 @@ struct vfm_launch {
 	int *node_of;               /* [size] */
 	char host[64];              /* for messages */
 	char job[64];               /* the same on all ranks, and no other job's: "12345.0", "local-4711" */
-	int status;                 /* see below */
+	int status;                 /* of the parent of forks: see below */
+	char why[160];              /* likewise: the first rank that was killed, "rank 2 was killed by SIGKILL", for the caller to say; else empty */
 	void *priv;
 };
 
 /* n: local ranks to fork (0: not asked for).  Must come before the first thread and the first output.
  *   0  this process is a rank (of 1, of n forks, of a Slurm step)
- *   1  this process forked the ranks and they have all ended; l->status is what to exit with.  Signals
- *      that it got meanwhile were handed on; when a rank died, the others were told, then killed.
+ *   1  this process forked the ranks and they have all ended; l->status is what to exit with: their worst (75 if they
+ *      stopped early, 3 for one that was killed).  Signals that it got meanwhile were handed on; when a rank
+ *      died, the others got some seconds to notice and say so, then they were killed.  No rank outlives it.
+ * A rank's compute threads (base/par.h) are set here: its share of the processors; the ranks of forks are bound
+ * to theirs (unless VFM_BIND=none, or there are fewer processors).  Handlers of SIGTERM, SIGINT and SIGUSR1 should
+ * stand before.
  * VFM_EUSAGE: n within a Slurm step of several tasks; several tasks without PMI2 (srun --mpi=none: each
  * would take itself for rank 0). VFM_EENV: no libpmi2, PMI2 failed, fork failed. */
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
-/* Collective.  all [size * n] = every rank's mine [n], n <= VFM_EXCHANGE_MAX.  Fails when a rank does not come in time. */
+/* Collective.  all [size * n] = every rank's mine [n], n <= VFM_EXCHANGE_MAX.  Fails when a rank died
+ * or does not come in time (VFM_COMM_TIMEOUT_S, 600). */
 int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
 
 /* Before a rank ends in order (also with an error that all ranks have seen). */

@@ -245,7 +245,7 @@ static void log_lines(void **state)
 	captured(talk, buf, sizeof(buf));
 	vfm_log_set_rank(-1);
 	vfm_log_set_quiet(false);
-	assert_string_equal(buf, "vfm-x: one 1\nvfm-x: [rank 3] warning: two\nvfm-x: [rank 3] bad name 'a?b?[2J'\n");
+	assert_string_equal(buf, "vfm-x: one 1\nvfm-x: rank 3: warning: two\nvfm-x: rank 3: bad name 'a?b?[2J'\n");
 }
 
 int main(void)

@@ -1,0 +1,273 @@
+/* Ranks on this host: forks of one process, which stays as their parent and computes nothing. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "launch/launch_impl.h"
+
+enum { MAX_RANKS = 1024 };
+
+/* How long the others may go on when a rank died: its peers find out by themselves and say so.
+ * After an abort they know already. */
+static const double GRACE_S = 15, ABORT_GRACE_S = 3;
+
+struct rank_state {
+	_Atomic unsigned came;  /* exchanges that it came to */
+	_Atomic int ended;      /* it called vfm_launch_end */
+	_Atomic int gone;       /* the parent reaped it: its wait status + 1 */
+	char slot[2][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
+};
+
+/* In memory that all of them share. */
+struct shared {
+	_Atomic unsigned done;   /* exchanges that are complete; futex */
+	_Atomic unsigned arrived; /* at the current one */
+	_Atomic int aborted;
+	struct rank_state rank[];
+};
+
+static size_t shared_bytes(int n)
+{
+	return sizeof(struct shared) + (size_t)n * sizeof(struct rank_state);
+}
+
+static void wake_all(struct shared *s)
+{
+	syscall(SYS_futex, &s->done, FUTEX_WAKE, MAX_RANKS, NULL, NULL, 0);
+}
+
+/* "SIGKILL", "status 3" */
+static void describe(int wait_status, char *s, size_t size)
+{
+	const char *sig = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
+
+	if (sig)
+		snprintf(s, size, "SIG%s", sig);
+	else
+		snprintf(s, size, "%s %d", WIFSIGNALED(wait_status) ? "signal" : "status",
+			WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+}
+
+/* ---- the ranks' side ---- */
+
+static int who_is_missing(struct vfm_launch *l, unsigned round, double waited, struct vfm_err *err)
+{
+	struct shared *s = l->priv;
+	char how[32];
+
+	for (int r = 0; r < l->size; r++) {
+		int gone = s->rank[r].gone;
+
+		if (!gone || s->rank[r].came >= round)
+			continue;
+		describe(gone - 1, how, sizeof(how));
+		return vfm_fail(err, VFM_EENV, "rank %d ended (%s) before all ranks had found each other", r, how);
+	}
+	for (int r = 0; waited >= 0 && r < l->size; r++)
+		if (s->rank[r].came < round)
+			return vfm_fail(err, VFM_EENV, "rank %d did not come to the others within %.3g s", r, waited);
+	return 0;
+}
+
+static int fork_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+{
+	struct shared *s = l->priv;
+	struct rank_state *me = &s->rank[l->rank];
+	unsigned before = me->came, round = before + 1;
+	double t0 = vfm_now(), limit = vfm_launch_timeout();
+	struct timespec slice = {.tv_nsec = 200 * 1000 * 1000};
+
+	memcpy(me->slot[round & 1], mine, n);
+	me->came = round;
+	if (++s->arrived == (unsigned)l->size) {
+		s->arrived = 0;
+		s->done = round;
+		wake_all(s);
+	}
+	while (s->done == before) {
+		syscall(SYS_futex, &s->done, FUTEX_WAIT, before, &slice, NULL, 0);
+		if (s->done != before)
+			break;
+		TRY(who_is_missing(l, round, vfm_now() - t0 > limit ? limit : -1, err));
+	}
+	for (int r = 0; r < l->size; r++)
+		memcpy((char *)all + (size_t)r * n, s->rank[r].slot[round & 1], n);
+	return 0;
+}
+
+static void fork_end(struct vfm_launch *l)
+{
+	struct shared *s = l->priv;
+
+	s->rank[l->rank].ended = 1;
+	munmap(s, shared_bytes(l->size));
+	l->priv = NULL;
+}
+
+static void fork_abort(struct vfm_launch *l, int status, const char *why)
+{
+	struct shared *s = l->priv;
+
+	(void)status, (void)why; /* the caller says why and exits with the status */
+	s->aborted = 1;
+}
+
+static const struct vfm_launch_table fork_table = {.name = "fork", .exchange = fork_exchange, .end = fork_end, .abort = fork_abort};
+
+/* ---- the parent's side ---- */
+
+struct family {
+	struct vfm_launch *l;
+	struct shared *s;
+	pid_t *pid; /* 0: reaped */
+	int left;
+	double kill_at; /* 0: no reason to */
+	bool killed;
+};
+
+/* 0, then 75 (stopped early), then what is worse. */
+static int worse(int a, int b)
+{
+	int ra = a == 75 ? 1 : a ? a + 1 : 0, rb = b == 75 ? 1 : b ? b + 1 : 0;
+
+	return ra > rb ? a : b;
+}
+
+static void signal_all(struct family *f, int sig)
+{
+	for (int r = 0; r < f->l->size; r++)
+		if (f->pid[r] > 0)
+			kill(f->pid[r], sig);
+}
+
+static void one_ended(struct family *f, int r, int st)
+{
+	bool in_order = f->s->rank[r].ended && WIFEXITED(st);
+	char how[32];
+
+	f->pid[r] = 0;
+	f->left--;
+	f->s->rank[r].gone = st + 1;
+	wake_all(f->s);
+	f->l->status = worse(f->l->status, WIFSIGNALED(st) ? 3 : WEXITSTATUS(st));
+	if (WIFSIGNALED(st) && !f->killed && !*f->l->why) {
+		describe(st, how, sizeof(how));
+		snprintf(f->l->why, sizeof(f->l->why), "rank %d was killed by %s", r, how);
+	}
+	if (!in_order && !f->kill_at)
+		f->kill_at = vfm_now() + GRACE_S;
+	if (f->s->aborted && f->kill_at > vfm_now() + ABORT_GRACE_S)
+		f->kill_at = vfm_now() + ABORT_GRACE_S;
+}
+
+static void reap(struct family *f)
+{
+	for (int r = 0; r < f->l->size; r++) {
+		int st;
+
+		if (f->pid[r] > 0 && waitpid(f->pid[r], &st, WNOHANG) == f->pid[r])
+			one_ended(f, r, st);
+	}
+}
+
+static void handed_on(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
+	sigaddset(set, SIGUSR1);
+	sigaddset(set, SIGUSR2);
+	sigaddset(set, SIGCHLD);
+}
+
+static void supervise(struct family *f)
+{
+	sigset_t set;
+
+	handed_on(&set);
+	for (reap(f); f->left > 0; reap(f)) {
+		double wait = f->kill_at ? f->kill_at - vfm_now() : 1;
+		struct timespec ts = {.tv_sec = wait >= 1, .tv_nsec = wait >= 1 ? 0 : wait > 0 ? (long)(wait * 1e9) : 0};
+		siginfo_t info;
+		int sig;
+
+		if (f->kill_at && wait <= 0) {
+			f->killed = true;
+			signal_all(f, SIGKILL);
+			f->kill_at = vfm_now() + 1;
+			continue;
+		}
+		sig = sigtimedwait(&set, &info, &ts);
+		/* What a terminal sends went to the ranks, too. */
+		if (sig > 0 && sig != SIGCHLD && info.si_code != SI_KERNEL)
+			signal_all(f, sig);
+	}
+}
+
+static void become_rank(struct vfm_launch *l, struct shared *s, int r, pid_t parent, const sigset_t *mask)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives its parent */
+	if (getppid() != parent)
+		_exit(3);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	l->rank = r;
+	l->priv = s;
+	l->t = &fork_table;
+	l->node_of = vfm_calloc((size_t)l->size, sizeof(int));
+	vfm_launch_place(l);
+	vfm_launch_threads(l, vfm_launch_bind(l) ? 1 : l->local_size);
+}
+
+int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err)
+{
+	struct family f = {.l = l};
+	pid_t parent = getpid();
+	sigset_t set, before;
+	int rc = 1;
+
+	if (n > MAX_RANKS)
+		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 to %d, got %d", MAX_RANKS, n);
+	f.s = mmap(NULL, shared_bytes(n), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (f.s == MAP_FAILED)
+		return vfm_fail_errno(err, VFM_EENV, "cannot share memory between %d ranks", n);
+	f.pid = vfm_calloc((size_t)n, sizeof(*f.pid));
+	l->size = n;
+	snprintf(l->job, sizeof(l->job), "local-%ld", (long)parent);
+	handed_on(&set);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	for (int r = 0; r < n; r++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			free(f.pid);
+			become_rank(l, f.s, r, parent, &before);
+			return 0;
+		}
+		if (pid < 0) {
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot start rank %d of %d", r, n);
+			f.killed = true;
+			signal_all(&f, SIGKILL);
+			break;
+		}
+		f.pid[r] = pid;
+		f.left++;
+	}
+	supervise(&f);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	munmap(f.s, shared_bytes(n));
+	free(f.pid);
+	return rc;
+}

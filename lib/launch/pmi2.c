@@ -1,0 +1,253 @@
+/* Ranks of a Slurm step (or of another starter that speaks PMI2): libpmi2, opened at run time, so that nothing needs it elsewhere.
+ * The library is used by one thread at a time. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "launch/launch_impl.h"
+
+enum { ID_NULL = -1, VALUE_MAX = 1024, HEX_MAX = 2 * VFM_EXCHANGE_MAX };
+
+/* The part of Slurm's <slurm/pmi2.h> that is used; each returns 0 or a code of its own. */
+static struct pmi2 {
+	void *lib;
+	int (*Init)(int *spawned, int *size, int *rank, int *appnum);
+	int (*Finalize)(void);
+	int (*Abort)(int flag, const char *msg);
+	int (*Job_GetId)(char *id, int size);
+	int (*Info_GetJobAttr)(const char *name, char *value, int size, int *found);
+	int (*KVS_Put)(const char *key, const char *value);
+	int (*KVS_Fence)(void);
+	int (*KVS_Get)(const char *job, int rank, const char *key, char *value, int size, int *len);
+} pmi;
+
+static char job_id[256];
+static int rounds;  /* a key is never put twice */
+static bool stuck;  /* a thread hangs in the library */
+
+static int open_library(struct vfm_err *err)
+{
+	const struct {
+		const char *name;
+		void *fn;
+	} sym[] = {{"PMI2_Init", &pmi.Init}, {"PMI2_Finalize", &pmi.Finalize}, {"PMI2_Abort", &pmi.Abort}, {"PMI2_Job_GetId", &pmi.Job_GetId},
+		{"PMI2_Info_GetJobAttr", &pmi.Info_GetJobAttr}, {"PMI2_KVS_Put", &pmi.KVS_Put}, {"PMI2_KVS_Fence", &pmi.KVS_Fence},
+		{"PMI2_KVS_Get", &pmi.KVS_Get}};
+
+	pmi.lib = dlopen("libpmi2.so.0", RTLD_NOW | RTLD_LOCAL);
+	if (!pmi.lib)
+		return vfm_fail(err, VFM_EENV, "this step has several tasks, but libpmi2.so.0 cannot be opened (%s); it comes with Slurm", dlerror());
+	for (size_t i = 0; i < sizeof(sym) / sizeof(sym[0]); i++) {
+		void *p = dlsym(pmi.lib, sym[i].name);
+
+		if (!p)
+			return vfm_fail(err, VFM_EENV, "libpmi2.so.0 has no %s", sym[i].name);
+		memcpy(sym[i].fn, &p, sizeof(p));
+	}
+	return 0;
+}
+
+static int check(int rc, const char *what, struct vfm_err *err)
+{
+	return rc ? vfm_fail(err, VFM_EENV, "%s failed with code %d", what, rc) : 0;
+}
+
+/* ---- the fence: a thread waits in it, so that the caller need not wait for ever ---- */
+
+struct fence {
+	pthread_mutex_t lock;
+	pthread_cond_t passed;
+	bool done;
+	int rc;
+};
+
+static void *wait_in_fence(void *arg)
+{
+	struct fence *f = arg;
+	int rc = pmi.KVS_Fence();
+
+	pthread_mutex_lock(&f->lock);
+	f->rc = rc;
+	f->done = true;
+	pthread_cond_signal(&f->passed);
+	pthread_mutex_unlock(&f->lock);
+	return NULL;
+}
+
+static int fence(struct vfm_launch *l, struct vfm_err *err)
+{
+	struct fence *f = vfm_calloc(1, sizeof(*f)); /* stays when the thread does */
+	double limit = vfm_launch_timeout();
+	struct timespec until;
+	pthread_condattr_t attr;
+	pthread_t thread;
+	int rc = 0;
+
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&f->passed, &attr);
+	pthread_condattr_destroy(&attr);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)limit;
+	until.tv_nsec += (long)((limit - (double)(time_t)limit) * 1e9);
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	if (pthread_create(&thread, NULL, wait_in_fence, f) != 0) {
+		free(f);
+		return vfm_fail(err, VFM_EENV, "cannot start a thread");
+	}
+	pthread_mutex_lock(&f->lock);
+	while (!f->done && rc == 0)
+		rc = pthread_cond_timedwait(&f->passed, &f->lock, &until);
+	pthread_mutex_unlock(&f->lock);
+	if (!f->done) {
+		stuck = true;
+		pthread_detach(thread);
+		return vfm_fail(err, VFM_EENV, "rank %d (%s) waited %.3g s for all %d ranks to start: one of them died or hangs (srun -K ends "
+			"such a step at once)", l->rank, l->host, limit, l->size);
+	}
+	pthread_join(thread, NULL);
+	rc = check(f->rc, "PMI2_KVS_Fence", err);
+	free(f);
+	return rc;
+}
+
+/* ---- exchange: a put, a fence, gets ---- */
+
+static void to_hex(const unsigned char *p, size_t n, char *s)
+{
+	for (size_t i = 0; i < n; i++)
+		snprintf(s + 2 * i, 3, "%02x", p[i]);
+	s[2 * n] = '\0';
+}
+
+static bool from_hex(const char *s, size_t n, unsigned char *p)
+{
+	if (strlen(s) != 2 * n)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		unsigned v;
+
+		if (sscanf(s + 2 * i, "%2x", &v) != 1)
+			return false;
+		p[i] = (unsigned char)v;
+	}
+	return true;
+}
+
+static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+{
+	char key[64], value[VALUE_MAX + 1];
+	int round = rounds++, len;
+
+	if (stuck)
+		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
+	snprintf(key, sizeof(key), "vfm-%d-%d", round, l->rank);
+	to_hex(mine, n, value);
+	TRY(check(pmi.KVS_Put(key, value), "PMI2_KVS_Put", err));
+	TRY(fence(l, err));
+	for (int r = 0; r < l->size; r++) {
+		snprintf(key, sizeof(key), "vfm-%d-%d", round, r);
+		len = 0;
+		memset(value, 0, sizeof(value));
+		TRY(check(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
+		if (!from_hex(value, n, (unsigned char *)all + (size_t)r * n))
+			return vfm_fail(err, VFM_EENV, "what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", r);
+	}
+	return 0;
+}
+
+static void pmi2_end(struct vfm_launch *l)
+{
+	(void)l;
+	if (!stuck)
+		pmi.Finalize();
+}
+
+/* The library exits after an abort; a child does that in our place. */
+static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
+{
+	char msg[256];
+	pid_t pid;
+
+	(void)status;
+	snprintf(msg, sizeof(msg), "rank %d: %s", l->rank, why);
+	for (char *s = msg; *s; s++)
+		if (*s == ';' || *s == '=' || (unsigned char)*s < 0x20)
+			*s = ','; /* what separates the fields of a PMI2 message */
+	pid = fork();
+	if (pid == 0) {
+		pmi.Abort(1, msg);
+		_exit(0);
+	}
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+}
+
+static const struct vfm_launch_table pmi2_table = {.name = "pmi2", .exchange = pmi2_exchange, .end = pmi2_end, .abort = pmi2_abort};
+
+/* ---- who is where ---- */
+
+struct hello {
+	char host[64];
+	uint64_t mask;
+};
+
+/* From the mapping, else ranks of equal host names share a node.  One exchange in any case, for the masks. */
+static int meet(struct vfm_launch *l, struct vfm_err *err)
+{
+	struct hello me = {.mask = vfm_launch_mask_hash()}, *all = vfm_calloc((size_t)l->size, sizeof(*all));
+	char map[VALUE_MAX + 1] = "";
+	int rc, found = 0, sharers = 0;
+
+	memcpy(me.host, l->host, sizeof(me.host));
+	TRY_OUT(pmi2_exchange(l, &me, sizeof(me), all, err));
+	rc = pmi.Info_GetJobAttr("PMI_process_mapping", map, sizeof(map) - 1, &found);
+	if (rc != 0 || !found || strlen(map) >= VALUE_MAX - 1 || !vfm_launch_mapping(map, l->size, l->node_of))
+		for (int r = 0; r < l->size; r++) {
+			int k = 0;
+
+			while (strncmp(all[k].host, all[r].host, sizeof(all[k].host)) != 0)
+				k++;
+			l->node_of[r] = k;
+		}
+	rc = 0;
+	vfm_launch_place(l);
+	for (int r = 0; r < l->size; r++)
+		sharers += l->node_of[r] == l->node && all[r].mask == me.mask;
+	vfm_launch_threads(l, sharers);
+out:
+	free(all);
+	return rc;
+}
+
+int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
+{
+	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *restart = getenv("SLURM_RESTART_COUNT");
+	int spawned = 0, app = 0, rc;
+
+	TRY(open_library(err));
+	TRY(check(pmi.Init(&spawned, &l->size, &l->rank, &app), "PMI2_Init", err));
+	if (l->size < 1 || l->rank < 0 || l->rank >= l->size || (tasks && atoi(tasks) != l->size))
+		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this step has %s tasks", l->rank, l->size, tasks ? tasks : "other");
+	TRY(check(pmi.Job_GetId(job_id, sizeof(job_id)), "PMI2_Job_GetId", err));
+	/* A job that was started again has its number still. */
+	snprintf(l->job, sizeof(l->job), "%.40s%s%.10s", job_id, restart ? "r" : "", restart ? restart : "");
+	for (char *s = l->job; *s; s++)
+		if (*s == '/' || (unsigned char)*s <= ' ')
+			*s = '-';
+	l->node_of = vfm_calloc((size_t)l->size, sizeof(int));
+	l->t = &pmi2_table;
+	rc = meet(l, err);
+	if (rc < 0 && stuck)
+		pmi2_abort(l, -rc, err ? err->msg : "the ranks did not find each other");
+	return rc;
+}
