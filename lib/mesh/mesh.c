@@ -1,44 +1,175 @@
 #include "mesh/mesh.h"
 
-static void single(struct vfm_mesh *m)
-{
-	struct vfm_comm *self = vfm_comm_self();
+#include <stddef.h>
 
-	*m = (struct vfm_mesh){.world_size = 1, .world = self, .ring = self, .a2a = self, .seq = self, .data = self, .shard = self,
-		.replica = self, .edata = self, .eshard = self, .ereplica = self, .tp_side = self, .save = self};
-	vfm_parallel_defaults(&m->p);
-	m->p.dp = m->p.shard = m->p.cp_a2a = 1;
-	for (int i = 0; i < VFM_AXES; i++) {
-		m->size[i] = 1;
-		m->group[i] = self;
-	}
+/* Where the groups that parallel.h knows stand in the mesh. */
+static const struct {
+	enum vfm_group g;
+	size_t off;
+} places[] = {
+#define AXIS(a) {VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)}
+#define GROUP(a, field) {VFM_GR_##a, offsetof(struct vfm_mesh, field)}
+	AXIS(PP),
+	AXIS(DP),
+	AXIS(EP),
+	AXIS(CP),
+	AXIS(TP),
+	GROUP(RING, ring),
+	GROUP(A2A, a2a),
+	GROUP(SEQ, seq),
+	GROUP(DATA, data),
+	GROUP(SHARD, shard),
+	GROUP(REPLICA, replica),
+	GROUP(EDATA, edata),
+	GROUP(ESHARD, eshard),
+	GROUP(EREPLICA, ereplica),
+	{VFM_GR_TP, offsetof(struct vfm_mesh, tp_side)},
+#undef AXIS
+#undef GROUP
+};
+
+enum { N_PLACES = sizeof(places) / sizeof(places[0]) };
+
+static struct vfm_comm **place(struct vfm_mesh *m, int i)
+{
+	return (struct vfm_comm **)((char *)m + places[i].off);
+}
+
+static void start(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world)
+{
+	*m = (struct vfm_mesh){.p = *p, .rank = world->rank, .world_size = world->size, .world = world, .save = vfm_comm_self()};
+	for (int i = 0; i < N_PLACES; i++)
+		*place(m, i) = vfm_comm_self();
+	vfm_parallel_size(p, m->size);
+	vfm_parallel_coord(p, m->rank, m->coord);
 }
 
 const struct vfm_mesh *vfm_mesh_one(void)
 {
 	static struct vfm_mesh one;
+	struct vfm_parallel p;
 
-	if (!one.world)
-		single(&one);
+	if (!one.world) {
+		vfm_parallel_defaults(&p);
+		p.dp = p.shard = p.cp_a2a = 1;
+		start(&one, &p, vfm_comm_self());
+	}
 	return &one;
+}
+
+/* ---- groups ---- */
+
+static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
+{
+	for (int i = 0; i < N_PLACES; i++) {
+		struct vfm_place at = vfm_parallel_place(&m->p, m->rank, places[i].g);
+		const char *name = i == N_PLACES - 1 ? "tp_side" : vfm_group_name(places[i].g);
+
+		/* Groups of one need no call: all ranks know that they are. */
+		if (at.size > 1)
+			TRY(vfm_comm_split(m->world, at.color, at.key, name, place(m, i), err));
+	}
+	return vfm_comm_split(m->world, 0, m->rank, "save", &m->save, err);
+}
+
+/* Link i leads from stage i to the next (the last to the first) and back.  A rank has a part in two links, its own and the one before, which
+ * are therefore made one after the other: links with even numbers, with odd numbers, and, if their number is odd, the last. */
+static int make_links(struct vfm_mesh *m, struct vfm_err *err)
+{
+	int pp = m->size[VFM_AX_PP], stage = m->coord[VFM_AX_PP], inner = m->world_size / pp;
+	int own = stage, before = (stage + pp - 1) % pp;
+
+	for (int round = 0; pp > 1 && round < 2 + pp % 2; round++) {
+		bool odd_last = pp % 2 != 0;
+		int own_round = odd_last && own == pp - 1 ? 2 : own % 2;
+		int before_round = odd_last && before == pp - 1 ? 2 : before % 2;
+		int link = own_round == round ? own : before_round == round ? before : -1;
+		bool is_own = own_round == round;
+		int color = link < 0 ? -1 : link * inner + m->rank % inner;
+		struct vfm_comm *none = NULL;
+
+		TRY(vfm_comm_split(m->world, color, is_own ? 0 : 1, "forward", link < 0 ? &none : is_own ? &m->fwd_out : &m->fwd_in, err));
+		TRY(vfm_comm_split(m->world, color, is_own ? 1 : 0, "backward", link < 0 ? &none : is_own ? &m->bwd_in : &m->bwd_out, err));
+	}
+	return 0;
+}
+
+static int make_stream(struct vfm_dev *dev, bool wanted, struct vfm_stream **s, struct vfm_err *err)
+{
+	if (wanted) {
+		*s = dev->t->stream_new(dev, true, err);
+		if (!*s)
+			return VFM_EENV;
+	}
+	return 0;
 }
 
 int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev, struct vfm_err *err)
 {
-	(void)dev;
-	if (world->size != 1)
-		return vfm_fail(err, VFM_EUSAGE, "this version runs as one rank (job of %d)", world->size);
-	single(m);
-	m->p = *p;
+	bool side;
+	int rc;
+
+	start(m, p, world);
+	TRY_OUT(make_groups(m, err));
+	TRY_OUT(make_links(m, err));
+	side = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 || m->tp_side->size > 1;
+	TRY_OUT(make_stream(dev, side, &m->side, err));
+	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
+	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
 	return 0;
+out:
+	vfm_mesh_release(m);
+	return rc < 0 ? vfm_err_context(err, "cannot form the groups of the mesh") : rc;
 }
 
 void vfm_mesh_release(struct vfm_mesh *m)
 {
+	struct vfm_stream *stream[] = {m->side, m->ring_side, m->send_side};
+	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save};
+
+	/* Their threads first: they may be in a call of a group. */
+	for (size_t i = 0; i < sizeof(stream) / sizeof(stream[0]); i++)
+		if (stream[i])
+			stream[i]->dev->t->stream_free(stream[i]);
+	for (size_t i = 0; i < sizeof(link) / sizeof(link[0]); i++)
+		vfm_comm_free(link[i]);
+	for (int i = 0; i < N_PLACES && m->world; i++)
+		vfm_comm_free(*place(m, i));
 	*m = (struct vfm_mesh){0};
+}
+
+/* ---- --print-mesh ---- */
+
+static int digits(int64_t n)
+{
+	int d = 1;
+
+	while (n >= 10) {
+		n /= 10;
+		d++;
+	}
+	return d;
 }
 
 void vfm_mesh_print(struct vfm_buf *out, const struct vfm_parallel *p, const int *node_of)
 {
-	(void)out, (void)p, (void)node_of;
+	static const enum vfm_group shown[] = {VFM_GR_PP, VFM_GR_DP, VFM_GR_CP, VFM_GR_TP, VFM_GR_EP, VFM_GR_RING, VFM_GR_A2A, VFM_GR_SHARD, VFM_GR_REPLICA};
+	enum { N = sizeof(shown) / sizeof(shown[0]) };
+	int64_t world = p->pp * p->dp * p->cp * p->tp;
+	int w0 = digits(world - 1) < 4 ? 4 : digits(world - 1);
+
+	vfm_buf_addf(out, "%*s %4s", w0, "rank", "node");
+	for (int i = 0; i < N; i++)
+		vfm_buf_addf(out, " %7s", vfm_group_name(shown[i]));
+	vfm_buf_adds(out, "\n");
+	vfm_buf_addf(out, "%*s %4s", w0, "of", "");
+	for (int i = 0; i < N; i++)
+		vfm_buf_addf(out, " %7d", vfm_parallel_place(p, 0, shown[i]).size);
+	vfm_buf_adds(out, "\n");
+	for (int r = 0; r < world; r++) {
+		vfm_buf_addf(out, "%*d %4d", w0, r, node_of ? node_of[r] : 0);
+		for (int i = 0; i < N; i++)
+			vfm_buf_addf(out, " %7d", vfm_parallel_place(p, r, shown[i]).key);
+		vfm_buf_adds(out, "\n");
+	}
 }

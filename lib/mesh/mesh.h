@@ -47,7 +47,8 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 const struct vfm_mesh *vfm_mesh_one(void);
 void vfm_mesh_release(struct vfm_mesh *m);
 
-/* A line a rank: "rank node pp dp cp tp ep", and the groups' sizes; a header line first (--print-mesh). Local arithmetic; node_of may be NULL. */
+/* A table (--print-mesh): a header "rank node pp dp cp tp ep ring a2a shard replica", a line "of" with the sizes of these groups, then a line a
+ * rank with its place in each.  Local arithmetic; node_of may be NULL: all on node 0. */
 void vfm_mesh_print(struct vfm_buf *out, const struct vfm_parallel *p, const int *node_of);
 
 #endif

@@ -1,30 +1,161 @@
 #include "spec/parallel.h"
 
+#include "base/mem.h"
+
 void vfm_parallel_defaults(struct vfm_parallel *p)
 {
 	*p = (struct vfm_parallel){.tp = 1, .cp = 1, .pp = 1, .ep = 1, .vpp = 1, .bucket_mib = 32};
 }
 
-int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err)
-{
-	int64_t model = p->tp * p->cp * p->pp;
+/* ---- what must hold ---- */
 
-	(void)m;
-	if (world % model)
-		return vfm_fail(err, VFM_EUSAGE, "parallel: tp %lld x cp %lld x pp %lld = %lld does not divide the number of ranks, %d",
-			(long long)p->tp, (long long)p->cp, (long long)p->pp, (long long)model, world);
-	if (p->dp && p->dp * model != world)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: %lld x %lld (tp cp pp) is not the number of ranks, %d; dp 0 or %lld would fit",
-			(long long)p->dp, (long long)model, world, (long long)(world / model));
-	p->dp = world / model;
-	if (p->dp * p->cp * p->tp % p->ep)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.ep: %lld does not divide dp x cp x tp = %lld", (long long)p->ep,
-			(long long)(p->dp * p->cp * p->tp));
-	p->cp_a2a = p->cp_mode == VFM_CP_RING ? 1 : p->cp_mode == VFM_CP_A2A ? p->cp : p->cp_a2a;
-	if (!p->shard)
-		p->shard = p->dp * p->cp;
+typedef long long ll;
+
+static bool has_experts(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m) == VFM_ARCH_MOE;
+}
+
+/* What a degree must divide; those with of 0 do not matter. */
+struct multiple {
+	const char *what;
+	int64_t of;
+};
+
+static const struct multiple *misfit(const struct multiple *m, int n, int64_t degree)
+{
+	for (int i = 0; i < n; i++)
+		if (m[i].of % degree)
+			return &m[i];
+	return NULL;
+}
+
+/* "1, 2, 3, 6": the degrees that divide all of m. */
+static void fits(struct vfm_buf *b, const struct multiple *m, int n)
+{
+	int64_t most = 0;
+
+	for (int i = 0; i < n; i++)
+		if (m[i].of && (!most || m[i].of < most))
+			most = m[i].of;
+	for (int64_t d = 1; d <= most; d++)
+		if (!misfit(m, n, d))
+			vfm_buf_addf(b, "%s%lld", b->len ? ", " : "", (ll)d);
+}
+
+static int check_divides(const char *key, int64_t degree, const struct multiple *m, int n, struct vfm_err *err)
+{
+	const struct multiple *bad = misfit(m, n, degree);
+	struct vfm_buf b = {0};
+
+	if (!bad)
+		return 0;
+	fits(&b, m, n);
+	vfm_fail(err, VFM_EUSAGE, "%s: %lld does not divide %s %lld; %s would fit", key, (ll)degree, bad->what, (ll)bad->of, b.data);
+	vfm_buf_release(&b);
+	return VFM_EUSAGE;
+}
+
+static int check_range(const struct vfm_parallel *p, struct vfm_err *err)
+{
+	const struct {
+		const char *key;
+		int64_t value, min;
+	} k[] = {{"tp", p->tp, 1}, {"cp", p->cp, 1}, {"pp", p->pp, 1}, {"ep", p->ep, 1}, {"vpp", p->vpp, 1}, {"dp", p->dp, 0},
+		{"cp_a2a", p->cp_a2a, 0}, {"shard", p->shard, 0}, {"bucket_mib", p->bucket_mib, 0}};
+
+	for (size_t i = 0; i < sizeof(k) / sizeof(k[0]); i++)
+		if (k[i].value < k[i].min || k[i].value > 1 << 20)
+			return vfm_fail(err, VFM_EUSAGE, "parallel.%s: expected %lld to %d, got %lld", k[i].key, (ll)k[i].min, 1 << 20, (ll)k[i].value);
 	return 0;
 }
+
+static int check_world(struct vfm_parallel *p, int world, struct vfm_err *err)
+{
+	int64_t model = p->tp * p->cp, rest;
+
+	/* Each is at most 2^20. */
+	if (model <= world)
+		model *= p->pp;
+	if (model > world || world % model)
+		return vfm_fail(err, VFM_EUSAGE, "parallel: tp %lld x cp %lld x pp %lld does not divide the number of ranks, %d", (ll)p->tp, (ll)p->cp,
+			(ll)p->pp, world);
+	rest = world / model;
+	if (p->dp && p->dp != rest)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: tp %lld x cp %lld x pp %lld x dp %lld is not the number of ranks, %d; dp %lld (or 0) would fit",
+			(ll)p->tp, (ll)p->cp, (ll)p->pp, (ll)p->dp, world, (ll)rest);
+	p->dp = rest;
+	return 0;
+}
+
+static int check_cp(struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	int64_t kv = m->kv_heads ? m->kv_heads : m->heads;
+	struct multiple of[] = {{"the heads of a tp rank,", m->heads / p->tp}, {"the key and value heads of a tp rank,", kv / p->tp}, {"parallel.cp", p->cp}};
+
+	switch (p->cp_mode) {
+	case VFM_CP_RING:
+		p->cp_a2a = 1;
+		return 0;
+	case VFM_CP_A2A:
+		p->cp_a2a = p->cp;
+		return check_divides("parallel.cp (cp_mode a2a)", p->cp, of, 2, err);
+	default:
+		if (!p->cp_a2a)
+			for (p->cp_a2a = p->cp; misfit(of, 3, p->cp_a2a); p->cp_a2a--)
+				;
+		return check_divides("parallel.cp_a2a", p->cp_a2a, of, 3, err);
+	}
+}
+
+static int check_pp(const struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	if (p->pp * p->vpp > m->layers)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: pp %lld x vpp %lld is more than model.layers %lld; pp %lld or less would fit", (ll)p->pp,
+			(ll)p->vpp, (ll)m->layers, (ll)(p->vpp > m->layers ? 0 : m->layers / p->vpp));
+	if (p->vpp > 1 && p->pp == 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.vpp: %lld needs pp > 1; 1 would fit", (ll)p->vpp);
+	if (p->schedule != VFM_PP_ZB)
+		return 0;
+	if (p->vpp > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.schedule: zb needs vpp 1, not %lld; 1f1b would fit", (ll)p->vpp);
+	if (p->fsdp)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.schedule: zb does not go with fsdp, which drops the weights that it still needs; "
+						 "1f1b, or distopt instead of fsdp, would fit");
+	return 0;
+}
+
+static int check_ep(const struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	struct multiple of[] = {{"model.experts", has_experts(m) ? m->experts : 1}, {"dp x cp x tp =", p->dp * p->cp * p->tp}};
+
+	if (p->ep > 1 && !has_experts(m))
+		return vfm_fail(err, VFM_EUSAGE, "parallel.ep: %lld, but model.arch %s has no experts; 1 would fit", (ll)p->ep, m->arch);
+	return check_divides("parallel.ep", p->ep, of, 2, err);
+}
+
+int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err)
+{
+	struct multiple tp[] = {{"model.heads", m->heads}, {"model.kv_heads", m->kv_heads},
+		{"model.ffn", has_experts(m) ? 0 : m->ffn ? m->ffn : 4 * m->hidden},
+		{"model.shared_experts x model.expert_ffn =", has_experts(m) ? m->shared_experts * m->expert_ffn : 0}};
+	struct multiple shard[1];
+
+	TRY(check_range(p, err));
+	TRY(check_divides("parallel.tp", p->tp, tp, 4, err));
+	TRY(check_world(p, world, err));
+	TRY(check_cp(p, m, err));
+	TRY(check_pp(p, m, err));
+	TRY(check_ep(p, m, err));
+	if (p->fsdp && p->distopt)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit");
+	if (!p->shard)
+		p->shard = p->dp * p->cp;
+	shard[0] = (struct multiple){"dp x cp =", p->dp * p->cp};
+	return check_divides("parallel.shard", p->shard, shard, 1, err);
+}
+
+/* ---- who is where ---- */
 
 void vfm_parallel_coord(const struct vfm_parallel *p, int rank, int coord[VFM_AXES])
 {
@@ -42,4 +173,77 @@ void vfm_parallel_size(const struct vfm_parallel *p, int size[VFM_AXES])
 	size[VFM_AX_EP] = (int)p->ep;
 	size[VFM_AX_CP] = (int)p->cp;
 	size[VFM_AX_TP] = (int)p->tp;
+}
+
+const char *vfm_group_name(enum vfm_group g)
+{
+	static const char *const name[] = {
+		[VFM_GR_PP] = "pp", [VFM_GR_DP] = "dp", [VFM_GR_EP] = "ep", [VFM_GR_CP] = "cp", [VFM_GR_TP] = "tp", [VFM_GR_RING] = "ring",
+		[VFM_GR_A2A] = "a2a", [VFM_GR_SEQ] = "seq", [VFM_GR_DATA] = "data", [VFM_GR_SHARD] = "shard", [VFM_GR_REPLICA] = "replica",
+		[VFM_GR_EDATA] = "edata", [VFM_GR_ESHARD] = "eshard", [VFM_GR_EREPLICA] = "ereplica",
+	};
+
+	return name[g];
+}
+
+/* Rank `key` of the group `color` of groups of `size`, cut into `inner` neighbours each: the neighbours, or
+ * those at the same place among their neighbours. */
+static struct vfm_place neighbours(struct vfm_place g, int64_t inner)
+{
+	return (struct vfm_place){(int)inner, (int)(g.color * (g.size / inner) + g.key / inner), (int)(g.key % inner)};
+}
+
+static struct vfm_place counterparts(struct vfm_place g, int64_t inner)
+{
+	return (struct vfm_place){(int)(g.size / inner), (int)(g.color * inner + g.key % inner), (int)(g.key / inner)};
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+	return b ? gcd(b, a % b) : a;
+}
+
+struct vfm_place vfm_parallel_place(const struct vfm_parallel *p, int rank, enum vfm_group g)
+{
+	int64_t stage = p->dp * p->cp * p->tp, n_edata = stage / p->ep;
+	bool sharded = p->fsdp || p->distopt, all = p->shard == p->dp * p->cp;
+	int c[VFM_AXES];
+	struct vfm_place cp, data, edata;
+
+	vfm_parallel_coord(p, rank, c);
+	cp = (struct vfm_place){(int)p->cp, (int)(rank / (p->tp * p->cp) * p->tp + c[VFM_AX_TP]), c[VFM_AX_CP]};
+	data = (struct vfm_place){(int)(p->dp * p->cp), (int)(c[VFM_AX_PP] * p->tp + c[VFM_AX_TP]), (int)(c[VFM_AX_DP] * p->cp + c[VFM_AX_CP])};
+	edata = (struct vfm_place){(int)n_edata, (int)(c[VFM_AX_PP] * p->ep + c[VFM_AX_EP]), (int)(rank % stage / p->ep)};
+	switch (g) {
+	case VFM_GR_PP:
+		return (struct vfm_place){(int)p->pp, (int)(rank % stage), c[VFM_AX_PP]};
+	case VFM_GR_DP:
+		return counterparts(data, p->cp);
+	case VFM_GR_EP:
+		return (struct vfm_place){(int)p->ep, (int)(rank / p->ep), c[VFM_AX_EP]};
+	case VFM_GR_CP:
+		return cp;
+	case VFM_GR_TP:
+		return (struct vfm_place){(int)p->tp, (int)(rank / p->tp), c[VFM_AX_TP]};
+	case VFM_GR_RING:
+		return counterparts(cp, p->cp_a2a);
+	case VFM_GR_A2A:
+		return neighbours(cp, p->cp_a2a);
+	case VFM_GR_SEQ:
+		return (struct vfm_place){(int)(p->cp * p->tp), (int)(rank / (p->cp * p->tp)), (int)(rank % (p->cp * p->tp))};
+	case VFM_GR_DATA:
+		return data;
+	case VFM_GR_SHARD:
+		return neighbours(data, sharded ? p->shard : 1);
+	case VFM_GR_REPLICA:
+		return counterparts(data, sharded ? p->shard : 1);
+	case VFM_GR_EDATA:
+		return edata;
+	case VFM_GR_ESHARD:
+		return neighbours(edata, !sharded ? 1 : all ? n_edata : gcd(p->shard, n_edata));
+	case VFM_GR_EREPLICA:
+		return counterparts(edata, !sharded ? 1 : all ? n_edata : gcd(p->shard, n_edata));
+	default:
+		return (struct vfm_place){1, rank, 0};
+	}
 }
