@@ -1,33 +1,36 @@
 #include "nn/param.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "nn/param_impl.h"
 
-enum { ALIGN = 16 }; /* elements: 64 bytes of f32 */
+enum { ALIGN = 16, SHARD_ALIGN = 32 }; /* elements: 64 bytes of f32, of bf16 */
 
 void vfm_params_init(struct vfm_params *ps, struct vfm_stream *s, const struct vfm_mesh *mesh)
 {
-	*ps = (struct vfm_params){.stream = s, .mesh = mesh};
+	*ps = (struct vfm_params){.stream = s, .mesh = mesh, .pending = -1, .last_unit = -1};
 }
 
 void vfm_params_release(struct vfm_params *ps)
 {
-	size_t n = (size_t)ps->n_flat;
-
 	if (ps->stream) {
-		vfm_dev_free(ps->stream, ps->master, n * 4);
-		vfm_dev_free(ps->stream, ps->grad, n * 4);
-		vfm_dev_free(ps->stream, ps->copy, n * vfm_dtype_size(ps->dtype));
+		vfm_params_sync_release(ps);
+		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_own * 4);
+		vfm_dev_free(ps->stream, ps->grad, (size_t)ps->n_grad * 4);
+		vfm_dev_free(ps->stream, ps->copy, ps->copy_bytes);
 	}
 	for (size_t i = 0; i < ps->n; i++) {
 		vfm_part_release(&ps->p[i]->part);
 		free(ps->p[i]);
 	}
 	free(ps->p);
+	free(ps->sec);
+	free(ps->unit);
 	*ps = (struct vfm_params){0};
 }
 
@@ -70,182 +73,316 @@ struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name)
 	return NULL;
 }
 
-static bool is_matrix(const struct vfm_param *p)
+bool vfm_param_is_matrix(const struct vfm_param *p)
 {
 	return p->d.ndim > 1;
 }
 
-int vfm_params_ranges(const struct vfm_params *ps, struct vfm_param_range *out)
+enum vfm_dtype vfm_section_dtype(const struct vfm_params *ps, const struct vfm_section *s)
 {
-	int n = 0;
+	return s->matrix ? ps->dtype : VFM_F32;
+}
 
-	for (int u = 0; u < ps->units; u++) {
-		for (int matrix = 1; matrix >= 0; matrix--) {
-			int64_t lo = -1, hi = -1;
+struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_section *s, void *base, enum vfm_dtype dt)
+{
+	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
 
-			for (size_t i = 0; i < ps->n; i++) {
-				const struct vfm_param *p = ps->p[i];
+	return vfm_param_is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
+}
 
-				if (p->unit != u || is_matrix(p) != (bool)matrix)
-					continue;
-				if (lo < 0)
-					lo = p->off;
-				hi = p->off + p->n;
-			}
-			if (lo < 0)
+/* ---- layout ---- */
+
+static int64_t round_up(int64_t n, int64_t step)
+{
+	return (n + step - 1) / step * step;
+}
+
+/* What a section's parameters have in common; matrices first. */
+enum { KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1, KEYS = 16 };
+
+static int key_of(const struct vfm_params *ps, const struct vfm_param *p)
+{
+	bool expert = p->d.cut[VFM_AX_EP].groups > 0;
+	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
+
+	return (vfm_param_is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0);
+}
+
+static struct vfm_section section_of(const struct vfm_params *ps, int key)
+{
+	const struct vfm_mesh *m = ps->mesh;
+	struct vfm_section s = {.matrix = !(key & KEY_VECTOR), .expert = (key & KEY_EXPERT) != 0, .tp_sum = (key & KEY_TP_SUM) != 0,
+		.all_stages = (key & KEY_ALL_STAGES) != 0};
+
+	s.shard = s.expert ? m->eshard : m->shard;
+	s.replica = s.expert ? m->ereplica : m->replica;
+	s.hold = s.shard->size == 1 ? VFM_HOLD_OWN : m->p.fsdp && s.matrix ? VFM_HOLD_GATHER : VFM_HOLD_WHOLE;
+	s.counts = s.replica->rank == 0 && (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_stages || m->coord[VFM_AX_PP] == 0);
+	return s;
+}
+
+/* The section of the parameters with this key in units [first, last], where there are any. */
+static void add_section(struct vfm_params *ps, int first, int last, int key)
+{
+	struct vfm_section s = section_of(ps, key);
+	int unit = -1;
+
+	s.first_unit = first;
+	s.last_unit = last;
+	s.off = ps->n_flat;
+	for (int u = first; u <= last; u++) {
+		for (size_t i = 0; i < ps->n; i++) {
+			struct vfm_param *p = ps->p[i];
+
+			if (p->unit != u || key_of(ps, p) != key)
 				continue;
-			if (out)
-				out[n] = (struct vfm_param_range){lo, hi - lo, matrix};
-			n++;
+			p->section = ps->n_sec;
+			p->off = s.off + s.n;
+			s.n += round_up(p->n, ALIGN);
+			ps->n_values += p->n;
+			s.units += unit != u;
+			unit = u;
 		}
 	}
+	if (unit < 0)
+		return;
+	s.n = round_up(s.n, SHARD_ALIGN * s.shard->size);
+	s.own_n = s.n / s.shard->size;
+	s.own = s.own_n * s.shard->rank;
+	s.own_off = ps->n_own;
+	ps->n_flat += s.n;
+	ps->n_own += s.own_n;
+	ps->sec = vfm_realloc(ps->sec, (size_t)ps->n_sec + 1, sizeof(*ps->sec));
+	ps->sec[ps->n_sec++] = s;
+}
+
+static int64_t unit_bytes(const struct vfm_params *ps, int u)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < ps->n; i++)
+		n += ps->p[i]->unit == u ? ps->p[i]->n * 4 : 0;
 	return n;
 }
 
 static void lay_out(struct vfm_params *ps)
 {
-	int64_t off = 0;
+	int64_t bucket = (ps->mesh->p.bucket_mib > 0 ? ps->mesh->p.bucket_mib : 1) << 20, bytes = 0;
 
-	ps->n_values = 0;
-	for (int u = 0; u < ps->units; u++) {
-		for (int matrix = 1; matrix >= 0; matrix--) {
-			for (size_t i = 0; i < ps->n; i++) {
-				struct vfm_param *p = ps->p[i];
-
-				if (p->unit != u || is_matrix(p) != (bool)matrix)
-					continue;
-				p->off = off;
-				off += (p->n + ALIGN - 1) / ALIGN * ALIGN;
-				ps->n_values += p->n;
-			}
+	for (int first = 0, u = 0; u < ps->units; u++) {
+		bytes += unit_bytes(ps, u);
+		if (bytes < bucket && u + 1 < ps->units)
+			continue;
+		for (int key = 0; key < KEYS; key++) {
+			if (section_of(ps, key).hold != VFM_HOLD_GATHER)
+				add_section(ps, first, u, key);
+			else
+				for (int i = first; i <= u; i++)
+					add_section(ps, i, i, key);
 		}
+		first = u + 1;
+		bytes = 0;
 	}
-	ps->n_flat = off;
 }
 
-static struct vfm_tensor shaped(const struct vfm_param *p, void *data, enum vfm_dtype dt)
+static void make_units(struct vfm_params *ps)
 {
-	return is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
+	ps->unit = vfm_calloc((size_t)ps->units + 1, sizeof(*ps->unit));
+	for (int u = 0; u < ps->units; u++)
+		ps->unit[u] = (struct vfm_unit){.ps = ps, .id = u, .next = {-1, -1}, .passes = 1};
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_unit *x = &ps->unit[ps->p[i]->unit];
+
+		x->present = true;
+		if (ps->p[i]->all_stages)
+			x->passes = ps->mesh->p.vpp > 1 ? ps->mesh->p.vpp : 1;
+	}
+	for (int i = 0; i < ps->n_sec; i++) {
+		struct vfm_section *s = &ps->sec[i];
+		struct vfm_unit *x = &ps->unit[s->first_unit];
+
+		if (s->shard->size > 1 || s->replica->size > 1 || s->tp_sum)
+			ps->hooks = true;
+		if (s->hold != VFM_HOLD_GATHER)
+			continue;
+		x->gathers = true;
+		s->buf_off = x->n;
+		x->n += s->n;
+	}
+	/* A first guess at what comes next; what really did is remembered. */
+	for (int u = 0, last = -1; u < ps->units; u++) {
+		if (!ps->unit[u].gathers)
+			continue;
+		ps->unit[u].next[VFM_DIR_BACKWARD] = last;
+		if (last >= 0)
+			ps->unit[last].next[VFM_DIR_FORWARD] = u;
+		last = u;
+	}
 }
 
-int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err)
-{
-	size_t n;
+/* ---- memory ---- */
 
-	if (ps->bad.code) {
-		*err = ps->bad;
-		return err->code;
+static void *zeroed(struct vfm_params *ps, size_t bytes, const char *what, struct vfm_err *err)
+{
+	void *p = vfm_dev_alloc(ps->stream, bytes, what, err);
+
+	if (p && ps->stream->dev->t->zero(ps->stream, p, bytes, err) < 0) {
+		vfm_dev_free(ps->stream, p, bytes);
+		return NULL;
 	}
-	lay_out(ps);
-	n = (size_t)ps->n_flat;
-	ps->dtype = dtype;
-	ps->master = vfm_dev_alloc(ps->stream, n * 4, "parameters", err);
+	return p;
+}
+
+/* Bytes of a section's own memory for weights: none where ops read the masters. */
+static size_t weight_bytes(const struct vfm_params *ps, const struct vfm_section *s)
+{
+	enum vfm_dtype dt = vfm_section_dtype(ps, s);
+	int64_t n = s->hold == VFM_HOLD_WHOLE ? s->n : dt != VFM_F32 ? s->own_n : 0;
+
+	return ((size_t)n * vfm_dtype_size(dt) + 63) / 64 * 64;
+}
+
+static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
+{
+	size_t at = 0;
+
+	for (int i = 0; i < ps->n_sec; i++)
+		ps->copy_bytes += weight_bytes(ps, &ps->sec[i]);
+	ps->master = zeroed(ps, (size_t)ps->n_own * 4, "parameters", err);
 	if (!ps->master)
 		return VFM_EENV;
-	TRY(ps->stream->dev->t->zero(ps->stream, ps->master, n * 4, err)); /* the padding, too */
-	if (with_grad) {
-		ps->grad = vfm_dev_alloc(ps->stream, n * 4, "gradients", err);
-		if (!ps->grad)
-			return VFM_EENV;
-		TRY(ps->stream->dev->t->zero(ps->stream, ps->grad, n * 4, err));
-	}
-	if (dtype != VFM_F32) {
-		ps->copy = vfm_dev_alloc(ps->stream, n * vfm_dtype_size(dtype), "parameters in the compute dtype", err);
+	if (ps->copy_bytes) {
+		ps->copy = zeroed(ps, ps->copy_bytes, "parameters to compute with", err);
 		if (!ps->copy)
 			return VFM_EENV;
 	}
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-		bool copied = is_matrix(p) && ps->copy;
+	for (int i = 0; i < ps->n_sec; i++) {
+		struct vfm_section *s = &ps->sec[i];
+		size_t bytes = weight_bytes(ps, s);
+		enum vfm_dtype dt = vfm_section_dtype(ps, s);
+		char *mem = bytes ? ps->copy + at : NULL;
 
-		p->var.v = copied ? shaped(p, (char *)ps->copy + (size_t)p->off * vfm_dtype_size(dtype), dtype)
-				  : shaped(p, ps->master + p->off, VFM_F32);
-		if (with_grad)
-			p->var.g = shaped(p, ps->grad + p->off, VFM_F32);
-		else
-			p->var.needs_grad = false;
+		at += bytes;
+		if (s->hold != VFM_HOLD_GATHER)
+			s->full = mem ? mem : (char *)(ps->master + s->own_off);
+		if (dt != VFM_F32)
+			s->w = s->hold == VFM_HOLD_WHOLE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
 	}
 	return 0;
 }
 
-int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
+static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 {
+	int64_t at = 0;
+
+	for (int i = 0; i < ps->n_sec; i++)
+		ps->n_grad += ps->sec[i].hold == VFM_HOLD_GATHER ? ps->sec[i].own_n : ps->sec[i].n;
+	ps->grad = zeroed(ps, (size_t)ps->n_grad * 4, "gradients", err);
+	if (!ps->grad)
+		return VFM_EENV;
+	for (int i = 0; i < ps->n_sec; i++) {
+		struct vfm_section *s = &ps->sec[i];
+
+		if (s->hold == VFM_HOLD_GATHER) {
+			s->g = ps->grad + at;
+			at += s->own_n;
+		} else {
+			s->grad = ps->grad + at;
+			s->g = s->grad + s->own;
+			at += s->n;
+		}
+	}
+	return 0;
+}
+
+int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err)
+{
+	if (ps->bad.code) {
+		*err = ps->bad;
+		return err->code;
+	}
+	ps->dtype = dtype;
+	lay_out(ps);
+	make_units(ps);
+	TRY(alloc_weights(ps, err));
+	if (with_grad)
+		TRY(alloc_grads(ps, err));
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_param *p = ps->p[i];
+		const struct vfm_section *s = &ps->sec[p->section];
+
+		p->var.v = vfm_param_tensor(p, s, s->full, vfm_section_dtype(ps, s));
+		p->var.needs_grad = with_grad;
+		if (with_grad)
+			p->var.g = vfm_param_tensor(p, s, s->grad, VFM_F32);
+	}
+	return 0;
+}
+
+/* ---- values ---- */
+
+struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p)
+{
+	const struct vfm_section *s = &ps->sec[p->section];
+	int64_t lo = s->off + s->own, a = lo - p->off, b = a + s->own_n; /* the shard, counted from the parameter's first element */
+	struct vfm_owned o = {.a = a > 0 ? a : 0, .b = b < p->n ? b : p->n, .counts = s->counts};
+
+	if (o.b <= o.a)
+		return (struct vfm_owned){.counts = s->counts};
+	o.at = s->own_off + (o.a - a);
+	o.g = s->g ? s->g + (o.a - a) : NULL;
+	return o;
+}
+
+static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_fill *a, struct vfm_err *err)
+{
+	struct vfm_owned o = vfm_param_owned(ps, p);
 	struct vfm_runs runs = {0};
 	int rc = 0;
 
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = p->init == VFM_INIT_NORMAL ? p->std : 0};
-
-		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
-		vfm_runs_clear(&runs);
-		vfm_runs_add_part(&runs, &p->part, 0, p->n);
-		for (size_t r = 0; r < runs.n; r++) {
-			a.x = vfm_t1(ps->master + p->off + runs.v[r].loc, VFM_F32, runs.v[r].n);
-			a.first = runs.v[r].glob;
-			TRY_OUT(vfm_op_fill(ps->stream, &a, err));
-		}
+	if (o.b > o.a)
+		vfm_runs_add_part(&runs, &p->part, o.a, o.b);
+	for (size_t r = 0; r < runs.n; r++) {
+		a->x = vfm_t1(ps->master + o.at + runs.v[r].loc, VFM_F32, runs.v[r].n);
+		a->first = runs.v[r].glob;
+		TRY_OUT(vfm_op_fill(ps->stream, a, err));
 	}
-	rc = vfm_params_refresh(ps, err);
 out:
 	vfm_runs_release(&runs);
 	return rc;
 }
 
-struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,
-	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
-{
-	(void)ps, (void)unit;
-	return vfm_region(t, mode, fn, ctx, in, n_in);
-}
-
-void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
-{
-	(void)t, (void)ps, (void)unit;
-}
-
-void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
-{
-	(void)t, (void)ps, (void)unit;
-}
-
-int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
-{
-	for (size_t i = 0; ps->copy && i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-		struct vfm_axpby a = {.alpha = 1, .x = shaped(p, ps->master + p->off, VFM_F32), .y = p->var.v};
-
-		if (is_matrix(p))
-			TRY(vfm_op_axpby(ps->stream, &a, err));
-	}
-	return 0;
-}
-
-int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
-{
-	/* A matrix's first contribution overwrites; ops add to vectors, so those start from zero. */
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-
-		p->var.g_ready = false;
-		if (!is_matrix(p))
-			TRY(ps->stream->dev->t->zero(ps->stream, p->var.g.data, (size_t)p->n * 4, err));
-	}
-	return 0;
-}
-
-int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
+int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
 {
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
+		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = p->init == VFM_INIT_NORMAL ? p->std : 0};
 
-		if (!p->var.g_ready)
-			TRY(ps->stream->dev->t->zero(ps->stream, p->var.g.data, (size_t)p->n * 4, err));
+		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
+		TRY(fill_param(ps, p, &a, err));
 	}
-	return 0;
+	return vfm_params_refresh(ps, err);
+}
+
+int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
+{
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_param *p = ps->p[i];
+		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = 0.1f};
+
+		if (vfm_param_is_matrix(p))
+			a.std = (float)(0.7 / sqrt((double)p->d.shape[p->d.ndim - 1]));
+		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_TEST);
+		TRY(fill_param(ps, p, &a, err));
+	}
+	return vfm_params_refresh(ps, err);
 }
 
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err)
 {
-	return ps->stream->dev->t->to_device(ps->stream, ps->master + p->off, host, (size_t)p->n * 4, err);
+	struct vfm_owned o = vfm_param_owned(ps, p);
+
+	if (o.b == o.a)
+		return 0;
+	return ps->stream->dev->t->to_device(ps->stream, ps->master + o.at, host + o.a, (size_t)(o.b - o.a) * 4, err);
 }

@@ -1,5 +1,5 @@
 /* optim.h - AdamW with f32 masters, clipping by the global norm, and the moving average
- * of the weights.  States are flat arrays with the offsets of vfm_params.
+ * of the weights.  States are arrays of what this rank owns (nn/param.h).
  */
 #ifndef VFM_TRAIN_OPTIM_H
 #define VFM_TRAIN_OPTIM_H
@@ -12,11 +12,9 @@ struct vfm_adam {
 
 struct vfm_optim {
 	struct vfm_params *ps;
-	float *m, *v, *ema;   /* device [n_flat]; ema NULL: none */
+	float *m, *v, *ema;   /* device [ps->n_own]; ema NULL: none */
 	void *scalars;        /* device: sum f64, norm f32, scale f32 */
 	struct vfm_tensor sum, norm, scale; /* norm: of the last step's gradient, before clipping */
-	struct vfm_param_range *range;
-	int n_range;
 };
 
 /* States are zero, the average starts as the weights (vfm_optim_start). */
@@ -24,7 +22,7 @@ int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, bool with_ema, str
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
 
-/* One update from ps->grad; t = 1, 2, … is the number of this step. */
+/* One update from the owned gradients, clipped by the norm over the job; t = 1, 2, … is the number of this step.  Collective. */
 int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_err *err);
 
 #endif

@@ -1,12 +1,9 @@
 #include "train/parity.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
-#include "base/philox.h"
 #include "ckpt/safetensors.h"
 #include "train/madeup.h"
 #include "train/trainer.h"
@@ -180,27 +177,13 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 
 /* ---- the step ---- */
 
-static int fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
-{
-	for (size_t i = 0; i < ps->n; i++) {
-		const struct vfm_param *p = ps->p[i];
-		struct vfm_fill a = {.x = vfm_t1(ps->master + p->off, VFM_F32, p->n), .mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = 0.1f};
-
-		if (p->d.ndim == 2) /* outputs as large as inputs, or nearly */
-			a.std = (float)(0.7 / sqrt((double)p->d.shape[1]));
-		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_TEST);
-		TRY(vfm_op_fill(ps->stream, &a, err));
-	}
-	return vfm_params_refresh(ps, err);
-}
-
 static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_batch *b, const char *dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct vfm_step_stats stats;
 
 	TRY(vfm_mkdir_p(dir, err));
-	TRY(fill(ps, c->train.seed, err));
+	TRY(vfm_params_fill_dense(ps, c->train.seed, err));
 	TRY(write_params(ps, ps->master, dir, "init.safetensors", err));
 	TRY(vfm_trainer_begin(tr, STEP, b[0].step_tokens, err));
 	for (int k = 0; k < PACKS; k++)

@@ -185,12 +185,9 @@ int vfm_trainer_end(struct vfm_trainer *tr, double lr, struct vfm_err *err)
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
 
-	struct vfm_comm *dp = tr->mesh->group[VFM_AX_DP];
-
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	/* The loss has the tokens of the whole step below it, so gradients and losses of ranks add up. */
-	TRY(vfm_all_reduce(dp, tr->stream, vfm_t1(tr->ps.grad, VFM_F32, tr->ps.n_flat), err));
-	TRY(vfm_all_reduce(dp, tr->stream, tr->loss, err));
+	TRY(vfm_all_reduce(tr->mesh->world, tr->stream, tr->loss, err));
 	return vfm_optim_step(&tr->optim, &a, lr, tr->step + 1, err);
 }
 
