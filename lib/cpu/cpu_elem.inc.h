@@ -45,7 +45,12 @@ INLINE void axpby_rows(float alpha, const void *x, float beta, void *y, int64_t 
 {
 	vf a = v_set(alpha), b = v_set(beta);
 
-	if (beta == 0)
+	if (alpha == 0 && beta == 0) /* what stands there may be NaN */
+		memset(y, 0, (size_t)len * (yb ? 2 : 4));
+	else if (alpha == 0)
+		V_FOR (i, n, 0, len)
+			v_put(y, i, b * v_get(y, i, n, yb), n, yb);
+	else if (beta == 0)
 		V_FOR (i, n, 0, len)
 			v_put(y, i, a * v_get(x, i, n, xb), n, yb);
 	else
@@ -62,6 +67,88 @@ static void sum_into(float *dst, const float *src, int64_t len)
 {
 	V_FOR (i, n, 0, len)
 		v_put(dst, i, v_get(dst, i, n, false) + v_get(src, i, n, false), n, false);
+}
+
+INLINE float dot_rows(const void *x, const void *y, int64_t len, bool xb, bool yb)
+{
+	vf s0 = v_set(0), s1 = v_set(0);
+	int64_t k = 0;
+
+	for (; k + 2 * VW <= len; k += 2 * VW) {
+		s0 = v_fma(v_get(x, k, VW, xb), v_get(y, k, VW, yb), s0);
+		s1 = v_fma(v_get(x, k + VW, VW, xb), v_get(y, k + VW, VW, yb), s1);
+	}
+	V_FOR (i, n, k, len)
+		s0 = v_fma(v_get(x, i, n, xb), v_get(y, i, n, yb), s0);
+	return v_sum(s0 + s1);
+}
+
+static float dot(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n)
+{
+	float r = 0;
+
+	BF2(x_bf, y_bf, r = dot_rows(x, y, n, B0, B1));
+	return r;
+}
+
+INLINE void swiglu_rows(const struct vfm_swiglu *a, int64_t t0, int64_t t1, bool xb, bool yb)
+{
+	int64_t f = a->y.shape[1];
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = crow(&a->x, t);
+		void *y = row(&a->y, t);
+
+		V_FOR (i, n, 0, f)
+			v_put(y, i, v_silu(v_get(x, i, n, xb)) * v_get(x, f + i, n, xb), n, yb);
+	}
+}
+
+static void swiglu(const struct vfm_swiglu *a, int64_t t0, int64_t t1)
+{
+	BF2(is_bf(&a->x), is_bf(&a->y), swiglu_rows(a, t0, t1, B0, B1));
+}
+
+INLINE void swiglu_bwd_rows(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1, bool xb, bool yb)
+{
+	int64_t f = a->dy.shape[1];
+	bool db = is_bf(&a->dx);
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = crow(&a->x, t), *dy = crow(&a->dy, t);
+		void *dx = row(&a->dx, t);
+
+		V_FOR (i, n, 0, f) {
+			vf g = v_get(x, i, n, xb), d = v_get(dy, i, n, yb), b = v_get(x, f + i, n, xb);
+
+			v_put(dx, i, d * b * v_dsilu(g), n, db);
+			v_put(dx, f + i, d * v_silu(g), n, db);
+		}
+	}
+}
+
+static void swiglu_bwd(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1)
+{
+	BF2(is_bf(&a->x), is_bf(&a->dy), swiglu_bwd_rows(a, t0, t1, B0, B1));
+}
+
+INLINE void embed3_rows(const struct vfm_embed3 *a, int64_t t0, int64_t t1, bool tb, bool ob)
+{
+	const int32_t *pos = a->pos.data;
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = crow(&a->table_t, pos[3 * t]), *y = crow(&a->table_h, pos[3 * t + 1]);
+		const void *z = crow(&a->table_w, pos[3 * t + 2]);
+		void *out = row(&a->out, t);
+
+		V_FOR (i, n, 0, a->out.shape[1])
+			v_put(out, i, v_get(x, i, n, tb) + v_get(y, i, n, tb) + v_get(z, i, n, tb), n, ob);
+	}
+}
+
+static void embed3(const struct vfm_embed3 *a, int64_t t0, int64_t t1)
+{
+	BF2(is_bf(&a->table_t), is_bf(&a->out), embed3_rows(a, t0, t1, B0, B1));
 }
 
 static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)

@@ -59,6 +59,15 @@ int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err
 
 extern const struct vfm_ops vfm_cpu_ops;
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
+/* cpu_rows.c */
+int vfm_cpu_rows(struct vfm_stream *s, const struct vfm_rows *a, struct vfm_err *err);
+int vfm_cpu_rows_add(struct vfm_stream *s, const struct vfm_rows_add *a, struct vfm_err *err);
+int vfm_cpu_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *a, struct vfm_err *err);
+int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, struct vfm_err *err);
+int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_err *err);
+int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err);
+int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err);
+int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, struct vfm_err *err);
 
 /* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
 int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,

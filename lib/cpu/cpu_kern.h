@@ -64,6 +64,10 @@ struct vfm_cpu_kern {
 	/* out[i] = normal(rng, first + i) */
 	void (*normals)(const struct vfm_rng *rng, int64_t first, int64_t n, float *out);
 	void (*sum_into)(float *dst, const float *src, int64_t n); /* dst += src */
+	float (*dot)(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n);
+	void (*swiglu)(const struct vfm_swiglu *a, int64_t t0, int64_t t1);
+	void (*swiglu_bwd)(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1);
+	void (*embed3)(const struct vfm_embed3 *a, int64_t t0, int64_t t1);
 };
 
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;

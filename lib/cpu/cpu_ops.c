@@ -422,4 +422,12 @@ const struct vfm_ops vfm_cpu_ops = {
 	.sumsq = op_sumsq,
 	.clip = op_clip,
 	.fill = op_fill,
+	.rows = vfm_cpu_rows,
+	.rows_add = vfm_cpu_rows_add,
+	.rows_dot = vfm_cpu_rows_dot,
+	.attn_merge = vfm_cpu_attn_merge,
+	.swiglu = vfm_cpu_swiglu,
+	.swiglu_bwd = vfm_cpu_swiglu_bwd,
+	.embed3 = vfm_cpu_embed3,
+	.embed3_bwd = vfm_cpu_embed3_bwd,
 };

@@ -17,4 +17,8 @@
 		.diffuse = diffuse,                                                                                  \
 		.normals = normals,                                                                                  \
 		.sum_into = sum_into,                                                                                \
+		.dot = dot,                                                                                          \
+		.swiglu = swiglu,                                                                                    \
+		.swiglu_bwd = swiglu_bwd,                                                                            \
+		.embed3 = embed3,                                                                                    \
 	}

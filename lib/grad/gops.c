@@ -1,17 +1,4 @@
-#include "grad/gops.h"
-
-#include "grad/node.h"
-
-/* Runs an op of the forward; a failure sticks to the tape. */
-#define FORWARD(op, args)                                                                                    \
-	do {                                                                                                 \
-		struct vfm_err err_ = {0};                                                                   \
-		int rc_ = vfm_tape_failed(t) ? 0 : vfm_op_##op(vfm_tape_stream(t), args, &err_);             \
-		if (rc_ < 0)                                                                                 \
-			vfm_tape_fail(t, rc_, &err_);                                                        \
-	} while (0)
-
-#define BACKWARD(op, args) vfm_op_##op(vfm_tape_stream(t), args, err)
+#include "grad/gops_int.h"
 
 /* ---- cast, add, act ---- */
 
@@ -222,6 +209,9 @@ static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	struct vfm_grad_tmp tshift = {0}, tscale = {0};
 	bool accumulate;
 
+	/* Sharded weights may have been gathered to another place since the forward. */
+	if (weight)
+		a.weight = weight->v;
 	a.dy = n->out->g;
 	if (vfm_wants_grad(weight))
 		TRY(vfm_grad_into(t, weight, &a.dweight, &accumulate, err));
@@ -266,7 +256,7 @@ static struct vfm_var *norm(struct vfm_tape *t, struct vfm_norm *a, struct vfm_v
 	if (n) {
 		struct vfm_norm_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_norm_bwd){.kind = a->kind, .x = a->x, .weight = a->weight, .scale = a->scale, .seqs = a->seqs,
+		*c = (struct vfm_norm_bwd){.kind = a->kind, .x = a->x, .scale = a->scale, .seqs = a->seqs,
 			.mean = a->mean, .rstd = a->rstd};
 		vfm_save(n, x);
 		vfm_save(n, rstd);
@@ -347,6 +337,8 @@ static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e
 
 	a.dy = n->out->g;
 	if (n->in[1])
+		a.weight = n->in[1]->v; /* where it is now */
+	if (vfm_wants_grad(n->in[1]))
 		TRY(vfm_grad_into(t, n->in[1], &a.dweight, &accumulate, err));
 	TRY(vfm_grad_begin(t, n->in[0], &tx, err));
 	a.dx = tx.g;
@@ -375,7 +367,7 @@ struct vfm_var *vfm_g_qk_norm_rope(struct vfm_tape *t, struct vfm_var *x, struct
 	if (n) {
 		struct vfm_qk_norm_rope_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_qk_norm_rope_bwd){.x = a.x, .weight = a.weight, .rope = rope, .rstd = a.rstd};
+		*c = (struct vfm_qk_norm_rope_bwd){.x = a.x, .rope = rope, .rstd = a.rstd};
 		vfm_save(n, x);
 		if (rstd)
 			vfm_save(n, rstd);

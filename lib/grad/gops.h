@@ -1,5 +1,7 @@
 /* gops.h - the differentiable ops.  Each computes at once and records its adjoint.
- * Shapes as in ops.h.  Gradients of parameters are added in f32 to param->g.
+ * Shapes as in ops.h.  Gradients of parameters are added in f32 to param->g.  A parameter may stand
+ * at another address in the backward than in the forward: w->v is read in both.  Tensors that are no variables (indices,
+ * positions, seqs) must stay until the backward has passed.
  */
 #ifndef VFM_GRAD_GOPS_H
 #define VFM_GRAD_GOPS_H
@@ -30,6 +32,21 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* dtype of a */
 struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
+
+/* y[i] = x[index[i]], a permutation of the rows of x [N,D] or [N,H,d]; inverse[index[i]] = i. */
+struct vfm_var *vfm_g_rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse);
+/* The same for any index [N] i32 into x [M,D] or [M,H,d]: rows may be taken several times or never, negative gives zeros.
+ * Backward: rows_add. */
+struct vfm_var *vfm_g_take(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
+/* y [rows,D] f32: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL. */
+struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight, int64_t rows);
+
+/* x [T,2F] = [a | b] -> silu(a) b [T,F], dtype of x. */
+struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);
+
+/* table_t[pos[i,0]] + table_h[pos[i,1]] + table_w[pos[i,2]] -> [T,D].  Tables [n,D], of one dtype; pos [T,3] i32. */
+struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h, struct vfm_var *table_w,
+	struct vfm_tensor pos, enum vfm_dtype out);
 
 /* [S] f32 -> [S,dim]; no gradient. */
 struct vfm_var *vfm_g_timestep(struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out);

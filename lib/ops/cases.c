@@ -494,6 +494,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	elementwise_cases(l);
 	loss_cases(l);
 	optimizer_cases(l);
+	vfm_cases_rows(l);
 	zero_row_cases(l);
 }
 
@@ -532,6 +533,17 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 		while (c->seqs[0].cu[s + 1] <= i)
 			s++;
 		return (double)(i - c->seqs[0].cu[s]);
+	}
+	case VFM_C_INDEX_OR_NONE:
+		if (vfm_rng_uniform(rng, (uint64_t)i + (1u << 30)) < 0.125)
+			return -1;
+		/* fall through */
+	case VFM_C_INDEX:
+		return floor(vfm_rng_uniform(rng, (uint64_t)i) * (double)c->bound[i % 3]);
+	case VFM_C_LSE_OR_NONE: {
+		double u = vfm_rng_uniform(rng, (uint64_t)i);
+
+		return u < 0.25 ? -INFINITY : 8 * u - 5;
 	}
 	default: /* VFM_C_ID */
 		return floor(1e15 * vfm_rng_uniform(rng, (uint64_t)i));

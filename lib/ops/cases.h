@@ -30,6 +30,9 @@ enum vfm_content {       /* what an operand is filled with */
 	VFM_C_LSE,       /* log(100): for speed only, a test computes it */
 	VFM_C_IDX,       /* the token's place in its sample */
 	VFM_C_ID,        /* arbitrary 64-bit ids */
+	VFM_C_INDEX,     /* element i: whole numbers in [0, bound[i % 3]) */
+	VFM_C_INDEX_OR_NONE, /* the same, one in eight is -1 */
+	VFM_C_LSE_OR_NONE,   /* uniform in [-3, 3); one in four is -inf */
 };
 
 struct vfm_operand {
@@ -74,6 +77,7 @@ struct vfm_case {
 	double tol;    /* for f32 results, relative to |x| + rms(x); bf16 results have their rounding on top */
 	union vfm_op_args args;
 	struct vfm_seqs seqs[2]; /* args point here */
+	int64_t bound[3];        /* of indices */
 	size_t bytes[VFM_MAX_OPERANDS];
 };
 

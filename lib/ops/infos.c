@@ -44,6 +44,22 @@ static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum
 static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
 static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
 
+static const struct vfm_operand o_rows[] = {IN(rows, x, NORMAL), IN(rows, index, INDEX_OR_NONE),
+	IN(rows, weight, NORMAL), OUT(rows, y), {0}};
+static const struct vfm_operand o_rows_add[] = {IN(rows_add, x, NORMAL), IN(rows_add, index, INDEX_OR_NONE),
+	IN(rows_add, weight, NORMAL), IO(rows_add, y, NORMAL), {0}};
+static const struct vfm_operand o_rows_dot[] = {IN(rows_dot, x, NORMAL), IN(rows_dot, y, NORMAL),
+	IN(rows_dot, index, INDEX_OR_NONE), OUT(rows_dot, dot), {0}};
+static const struct vfm_operand o_attn_merge[] = {IO(attn_merge, o, NORMAL), IO(attn_merge, lse, LSE_OR_NONE),
+	IN(attn_merge, o_b, NORMAL), IN(attn_merge, lse_b, LSE_OR_NONE), {0}};
+static const struct vfm_operand o_swiglu[] = {IN(swiglu, x, NORMAL), OUT(swiglu, y), {0}};
+static const struct vfm_operand o_swiglu_bwd[] = {
+	IN(swiglu_bwd, x, NORMAL), IN(swiglu_bwd, dy, NORMAL), OUT(swiglu_bwd, dx), {0}};
+static const struct vfm_operand o_embed3[] = {IN(embed3, table_t, NORMAL), IN(embed3, table_h, NORMAL),
+	IN(embed3, table_w, NORMAL), IN(embed3, pos, INDEX), OUT(embed3, out), {0}};
+static const struct vfm_operand o_embed3_bwd[] = {IN(embed3_bwd, dy, NORMAL), IN(embed3_bwd, pos, INDEX),
+	IO(embed3_bwd, dtable_t, NORMAL), IO(embed3_bwd, dtable_h, NORMAL), IO(embed3_bwd, dtable_w, NORMAL), {0}};
+
 #define X(op)                                                                                                        \
 	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                               \
 	{                                                                                                            \
@@ -77,4 +93,12 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(sumsq, 0),
 	INFO(clip, 0),
 	INFO(fill, 0),
+	INFO(rows, 0),
+	INFO(rows_add, 0),
+	INFO(rows_dot, 0),
+	INFO(attn_merge, 0),
+	INFO(swiglu, 0),
+	INFO(swiglu_bwd, 0),
+	INFO(embed3, 0),
+	INFO(embed3_bwd, 0),
 };

@@ -1,19 +1,7 @@
-#include "ops/ops.h"
+#include "ops/check.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-
-/* What an operand may be; dtypes are bits of their enum. */
-enum {
-	F32 = 1u << VFM_F32,
-	BF16 = 1u << VFM_BF16,
-	F64 = 1u << VFM_F64,
-	I32 = 1u << VFM_I32,
-	I64 = 1u << VFM_I64,
-	ACT = F32 | BF16,
-	OPT = 1u << 30,     /* may be absent */
-	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
-};
 
 static void dims_str(char *buf, size_t len, int ndim, const int64_t *dims)
 {
@@ -48,7 +36,7 @@ static bool strides_ok(const struct vfm_tensor *t, bool strided)
 	return true;
 }
 
-static int check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
+int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
 	const int64_t *dims, struct vfm_err *err)
 {
 	char got[128], want[128];
@@ -75,17 +63,7 @@ static int check(const char *op, const char *name, const struct vfm_tensor *t, u
 	return 0;
 }
 
-/* CHECK(operand, what it may be, dimensions…); -1: any. */
-#define CHECK(opname, field, what, ...)                                                                              \
-	TRY(check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),        \
-		(const int64_t[]){__VA_ARGS__}, err))
-#define REQUIRE(opname, cond, text)                                                                                  \
-	do {                                                                                                         \
-		if (!(cond))                                                                                         \
-			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                    \
-	} while (0)
-
-static int check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
+int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
 	struct vfm_err *err)
 {
 	if (!q || !q->cu)
@@ -160,7 +138,7 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	REQUIRE("norm", !vfm_has(&a->scale) || !vfm_has(&a->weight), "scale and weight exclude each other");
 	REQUIRE("norm", !vfm_has(&a->bias) || vfm_has(&a->weight), "bias needs weight");
 	if (vfm_has(&a->scale))
-		TRY(check_seqs("norm", "seqs", a->seqs, t, s, err));
+		TRY(vfm_op_check_seqs("norm", "seqs", a->seqs, t, s, err));
 	CHECK("norm", mean, F32 | OPT, t);
 	CHECK("norm", rstd, F32 | OPT, t);
 	return 0;
@@ -198,7 +176,7 @@ static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
 		"dweight and dbias need weight");
 	REQUIRE("norm_bwd", mod || (!vfm_has(&a->dshift) && !vfm_has(&a->dscale)), "dshift and dscale need scale");
 	if (mod)
-		TRY(check_seqs("norm_bwd", "seqs", a->seqs, t, s, err));
+		TRY(vfm_op_check_seqs("norm_bwd", "seqs", a->seqs, t, s, err));
 	return 0;
 }
 
@@ -223,7 +201,7 @@ static int check_gate(const struct vfm_gate *a, struct vfm_err *err)
 	CHECK("gate", h, ACT, t, d);
 	CHECK("gate", gate, ACT | STRIDED | OPT, -1, d);
 	if (vfm_has(&a->gate))
-		TRY(check_seqs("gate", "seqs", a->seqs, t, a->gate.shape[0], err));
+		TRY(vfm_op_check_seqs("gate", "seqs", a->seqs, t, a->gate.shape[0], err));
 	return 0;
 }
 
@@ -244,7 +222,7 @@ static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 	s = a->gate.shape[0];
 	CHECK("gate_bwd", dh, 1u << a->h.dtype, t, d);
 	CHECK("gate_bwd", dgate, F32 | STRIDED, s, d);
-	return check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
+	return vfm_op_check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
 }
 
 struct vfm_cost vfm_cost_gate_bwd(const struct vfm_gate_bwd *a)
@@ -327,8 +305,8 @@ static int check_attn(const struct vfm_attn *a, struct vfm_err *err)
 	CHECK("attn", o, dt | STRIDED, a->q.shape[0], a->q.shape[1], d);
 	CHECK("attn", lse, F32, a->q.shape[0], a->q.shape[1]);
 	TRY(check_heads("attn", &a->q, &a->k, err));
-	TRY(check_seqs("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
-	return check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
+	TRY(vfm_op_check_seqs("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
+	return vfm_op_check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
 }
 
 /* Pairs of query and key that meet. */
@@ -367,8 +345,8 @@ static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 	CHECK("attn_bwd", dk, F32 | dt | STRIDED, tk, hkv, d);
 	CHECK("attn_bwd", dv, F32 | dt | STRIDED, tk, hkv, d);
 	TRY(check_heads("attn_bwd", &a->q, &a->k, err));
-	TRY(check_seqs("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
-	return check_seqs("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
+	TRY(vfm_op_check_seqs("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
+	return vfm_op_check_seqs("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
 }
 
 struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)
@@ -389,9 +367,9 @@ static int check_unary(const struct vfm_unary *a, struct vfm_err *err)
 	int n = a->x.ndim;
 
 	REQUIRE("unary", n > 0, "operand 'x' is missing");
-	TRY(check("unary", "x", &a->x, ACT, n, s, err));
-	TRY(check("unary", "dy", &a->dy, ACT | OPT, n, s, err));
-	return check("unary", "y", &a->y, ACT, n, s, err);
+	TRY(vfm_op_check("unary", "x", &a->x, ACT, n, s, err));
+	TRY(vfm_op_check("unary", "dy", &a->dy, ACT | OPT, n, s, err));
+	return vfm_op_check("unary", "y", &a->y, ACT, n, s, err);
 }
 
 struct vfm_cost vfm_cost_unary(const struct vfm_unary *a)
@@ -402,8 +380,8 @@ struct vfm_cost vfm_cost_unary(const struct vfm_unary *a)
 static int check_axpby(const struct vfm_axpby *a, struct vfm_err *err)
 {
 	REQUIRE("axpby", a->x.ndim > 0, "operand 'x' is missing");
-	TRY(check("axpby", "x", &a->x, ACT | STRIDED, a->x.ndim, a->x.shape, err));
-	return check("axpby", "y", &a->y, ACT | STRIDED, a->x.ndim, a->x.shape, err);
+	TRY(vfm_op_check("axpby", "x", &a->x, ACT | STRIDED, a->x.ndim, a->x.shape, err));
+	return vfm_op_check("axpby", "y", &a->y, ACT | STRIDED, a->x.ndim, a->x.shape, err);
 }
 
 struct vfm_cost vfm_cost_axpby(const struct vfm_axpby *a)
@@ -436,7 +414,7 @@ static int check_diffuse(const struct vfm_diffuse *a, struct vfm_err *err)
 	CHECK("diffuse", coef, F32, s, 4);
 	CHECK("diffuse", input, ACT, t, f);
 	CHECK("diffuse", target, F32 | OPT, t, f);
-	return check_seqs("diffuse", "seqs", a->seqs, t, s, err);
+	return vfm_op_check_seqs("diffuse", "seqs", a->seqs, t, s, err);
 }
 
 struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
@@ -458,7 +436,7 @@ static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
 	CHECK("mse", loss, F64, 1);
 	CHECK("mse", sample_loss, F32 | OPT, s);
 	CHECK("mse", dpred, (1u << a->pred.dtype) | OPT, t, f);
-	return check_seqs("mse", "seqs", a->seqs, t, s, err);
+	return vfm_op_check_seqs("mse", "seqs", a->seqs, t, s, err);
 }
 
 struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
@@ -527,14 +505,21 @@ struct vfm_cost vfm_cost_fill(const struct vfm_fill *a)
 
 /* ---- dispatch ---------------------------------------------------------------------- */
 
-#define X(op)                                                                                                      \
-	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                     \
-	{                                                                                                            \
-		const struct vfm_dev_table *t = s->dev->t;                                                           \
-		TRY(check_##op(a, err));                                                                           \
-		if (!t->ops->op)                                                                                   \
-			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);            \
-		return t->ops->op(s, a, err);                                                                      \
-	}
-VFM_OP_LIST(X)
-#undef X
+DISPATCH(gemm)
+DISPATCH(norm)
+DISPATCH(norm_bwd)
+DISPATCH(gate)
+DISPATCH(gate_bwd)
+DISPATCH(qk_norm_rope)
+DISPATCH(qk_norm_rope_bwd)
+DISPATCH(attn)
+DISPATCH(attn_bwd)
+DISPATCH(unary)
+DISPATCH(axpby)
+DISPATCH(timestep)
+DISPATCH(diffuse)
+DISPATCH(mse)
+DISPATCH(adamw)
+DISPATCH(sumsq)
+DISPATCH(clip)
+DISPATCH(fill)

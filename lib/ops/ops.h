@@ -210,6 +210,67 @@ struct vfm_fill {
 	float mean, std;
 };
 
+/* ---- rows by index ----
+ * index: i32 on the device, values in [0, M), which is the caller's to see to (the CPU refuses others);
+ * negative: no row.  Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
+
+/* y[i] = weight[i] x[index[i]]; zeros where there is no row.  Rows may be taken several times or never. */
+struct vfm_rows {
+	struct vfm_tensor x;      /* [M,D] or [M,H,d], f32 or bf16; rows may be strided */
+	struct vfm_tensor index;  /* [N] i32 */
+	struct vfm_tensor weight; /* optional [N] f32 */
+	struct vfm_tensor y;      /* [N,D] or [N,H,d], f32 or bf16; rows may be strided; may not overlap x */
+};
+/* y[m] (+)= sum over the i with index[i] == m, ascending, of weight[i] x[i], in f32. */
+struct vfm_rows_add {
+	struct vfm_tensor x;      /* [N,D] or [N,H,d], f32 or bf16; rows may be strided */
+	struct vfm_tensor index;  /* [N] i32 */
+	struct vfm_tensor weight; /* optional [N] f32 */
+	struct vfm_tensor y;      /* [M,D] or [M,H,d], f32 or bf16; rows may be strided */
+	bool accumulate;          /* y +=; else y = (rows that nothing goes to become zeros) */
+};
+/* dot[i] = sum over D of x[i] y[index[i]]; 0 where there is no row. */
+struct vfm_rows_dot {
+	struct vfm_tensor x;     /* [N,D], f32 or bf16; rows may be strided */
+	struct vfm_tensor y;     /* [M,D], f32 or bf16; rows may be strided */
+	struct vfm_tensor index; /* [N] i32 */
+	struct vfm_tensor dot;   /* [N] f32 */
+};
+
+/* Attention over two disjoint sets of keys becomes attention over both:  l = log(exp(lse) + exp(lse_b)),
+ * o = exp(lse - l) o + exp(lse_b - l) o_b, lse = l  (Liu, Zaharia & Abbeel, arXiv 2310.01889).
+ * lse = -inf is "no keys": where the running side has none (or `first`), o is not read and becomes o_b. */
+struct vfm_attn_merge {
+	struct vfm_tensor o;     /* [T,H,d] f32, in and out; rows may be strided */
+	struct vfm_tensor lse;   /* [T,H] f32, in and out */
+	struct vfm_tensor o_b;   /* [T,H,d] f32 or bf16; rows may be strided */
+	struct vfm_tensor lse_b; /* [T,H] f32 */
+	bool first;              /* o and lse hold nothing yet */
+};
+
+/* y = silu(a) * b, x = [a | b] (Shazeer, arXiv 2002.05202) */
+struct vfm_swiglu {
+	struct vfm_tensor x; /* [T,2F] f32 or bf16, rows may be strided */
+	struct vfm_tensor y; /* [T,F] f32 or bf16, rows may be strided */
+};
+struct vfm_swiglu_bwd {
+	struct vfm_tensor x;  /* [T,2F] */
+	struct vfm_tensor dy; /* [T,F] */
+	struct vfm_tensor dx; /* [T,2F] f32 or bf16, rows may be strided, = */
+};
+
+/* out[i] = table_t[pos[i,0]] + table_h[pos[i,1]] + table_w[pos[i,2]]; positions must lie within the tables. */
+struct vfm_embed3 {
+	struct vfm_tensor table_t, table_h, table_w; /* [n,D], each with its own n; f32 or bf16, all the same */
+	struct vfm_tensor pos;                       /* [T,3] i32 */
+	struct vfm_tensor out;                       /* [T,D] f32 or bf16 */
+};
+struct vfm_embed3_bwd {
+	struct vfm_tensor dy;                           /* [T,D] f32 or bf16 */
+	struct vfm_tensor pos;                          /* [T,3] i32 */
+	struct vfm_tensor dtable_t, dtable_h, dtable_w; /* optional [n,D] f32 += */
+};
+
 #define VFM_OP_LIST(X)                                                                                       \
 	X(gemm)                                                                                              \
 	X(norm)                                                                                              \
@@ -228,7 +289,15 @@ struct vfm_fill {
 	X(adamw)                                                                                             \
 	X(sumsq)                                                                                             \
 	X(clip)                                                                                              \
-	X(fill)
+	X(fill)                                                                                              \
+	X(rows)                                                                                              \
+	X(rows_add)                                                                                          \
+	X(rows_dot)                                                                                          \
+	X(attn_merge)                                                                                        \
+	X(swiglu)                                                                                            \
+	X(swiglu_bwd)                                                                                        \
+	X(embed3)                                                                                            \
+	X(embed3_bwd)
 
 /* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
 struct vfm_ops {

@@ -440,6 +440,116 @@ static void ref_fill(struct ref *r)
 		x[i] = (double)a->mean + (double)a->std * (double)vfm_rng_normal(&a->rng, (uint64_t)(a->first + i));
 }
 
+static void ref_rows(struct ref *r)
+{
+	const struct vfm_rows *a = r->args;
+	const double *x = V(rows, x), *index = V(rows, index), *w = V(rows, weight);
+	double *y = V(rows, y);
+	int64_t n = a->index.shape[0], d = n ? vfm_numel(&a->y) / n : 0;
+
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t k = 0; k < d; k++)
+			y[i * d + k] = index[i] < 0 ? 0 : (w ? w[i] : 1) * x[(int64_t)index[i] * d + k];
+}
+
+static void ref_rows_add(struct ref *r)
+{
+	const struct vfm_rows_add *a = r->args;
+	const double *x = V(rows_add, x), *index = V(rows_add, index), *w = V(rows_add, weight);
+	double *y = V(rows_add, y);
+	int64_t n = a->index.shape[0], d = n ? vfm_numel(&a->x) / n : 0;
+
+	if (!a->accumulate)
+		memset(y, 0, (size_t)vfm_numel(&a->y) * sizeof(*y));
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t k = 0; index[i] >= 0 && k < d; k++)
+			y[(int64_t)index[i] * d + k] += (w ? w[i] : 1) * x[i * d + k];
+}
+
+static void ref_rows_dot(struct ref *r)
+{
+	const struct vfm_rows_dot *a = r->args;
+	const double *x = V(rows_dot, x), *y = V(rows_dot, y), *index = V(rows_dot, index);
+	double *dot = V(rows_dot, dot);
+	int64_t d = a->x.shape[1];
+
+	for (int64_t i = 0; i < a->index.shape[0]; i++) {
+		dot[i] = 0;
+		for (int64_t k = 0; index[i] >= 0 && k < d; k++)
+			dot[i] += x[i * d + k] * y[(int64_t)index[i] * d + k];
+	}
+}
+
+static void ref_attn_merge(struct ref *r)
+{
+	const struct vfm_attn_merge *a = r->args;
+	const double *ob = V(attn_merge, o_b), *lb = V(attn_merge, lse_b);
+	double *o = V(attn_merge, o), *l = V(attn_merge, lse);
+	int64_t d = a->o.shape[2];
+
+	for (int64_t i = 0; i < vfm_numel(&a->lse); i++) {
+		double wa = a->first ? 0 : exp(l[i]), wb = exp(lb[i]), sum = wa + wb;
+
+		for (int64_t k = i * d; k < (i + 1) * d; k++)
+			o[k] = wa == 0 ? ob[k] : (wa * o[k] + wb * ob[k]) / sum;
+		l[i] = log(sum);
+	}
+}
+
+static void ref_swiglu(struct ref *r)
+{
+	const struct vfm_swiglu *a = r->args;
+	const double *x = V(swiglu, x);
+	double *y = V(swiglu, y);
+	int64_t f = a->y.shape[1];
+
+	for (int64_t t = 0; t < a->y.shape[0]; t++)
+		for (int64_t i = 0; i < f; i++)
+			y[t * f + i] = act_of(VFM_ACT_SILU, x[2 * t * f + i]) * x[2 * t * f + f + i];
+}
+
+static void ref_swiglu_bwd(struct ref *r)
+{
+	const struct vfm_swiglu_bwd *a = r->args;
+	const double *x = V(swiglu_bwd, x), *dy = V(swiglu_bwd, dy);
+	double *dx = V(swiglu_bwd, dx);
+	int64_t f = a->dy.shape[1];
+
+	for (int64_t t = 0; t < a->dy.shape[0]; t++)
+		for (int64_t i = 0; i < f; i++) {
+			int64_t g = 2 * t * f + i;
+
+			dx[g] = dy[t * f + i] * x[g + f] * dact_of(VFM_ACT_SILU, x[g]);
+			dx[g + f] = dy[t * f + i] * act_of(VFM_ACT_SILU, x[g]);
+		}
+}
+
+static void ref_embed3(struct ref *r)
+{
+	const struct vfm_embed3 *a = r->args;
+	const double *tt = V(embed3, table_t), *th = V(embed3, table_h), *tw = V(embed3, table_w), *p = V(embed3, pos);
+	double *out = V(embed3, out);
+	int64_t d = a->out.shape[1];
+
+	for (int64_t t = 0; t < a->out.shape[0]; t++)
+		for (int64_t i = 0; i < d; i++)
+			out[t * d + i] = tt[(int64_t)p[3 * t] * d + i] + th[(int64_t)p[3 * t + 1] * d + i] +
+					 tw[(int64_t)p[3 * t + 2] * d + i];
+}
+
+static void ref_embed3_bwd(struct ref *r)
+{
+	const struct vfm_embed3_bwd *a = r->args;
+	const double *dy = V(embed3_bwd, dy), *p = V(embed3_bwd, pos);
+	double *out[] = {V(embed3_bwd, dtable_t), V(embed3_bwd, dtable_h), V(embed3_bwd, dtable_w)};
+	int64_t d = a->dy.shape[1];
+
+	for (int64_t t = 0; t < a->dy.shape[0]; t++)
+		for (int k = 0; k < 3; k++)
+			for (int64_t i = 0; out[k] && i < d; i++)
+				out[k][(int64_t)p[3 * t + k] * d + i] += dy[t * d + i];
+}
+
 void ref_run(struct ref *r)
 {
 	static void (*const run[VFM_OP_N])(struct ref *) = {

@@ -178,6 +178,10 @@ static const struct rule rules[] = {
 		{{B(attn_bwd, dq), B(attn, q)}, {B(attn_bwd, dk), B(attn, k)}, {B(attn_bwd, dv), B(attn, v)}}, 3,
 		{{B(attn_bwd, o), B(attn, o)}, {B(attn_bwd, lse), B(attn, lse)}}, 2},
 	{VFM_OP_unary, VFM_OP_unary, B(unary, dy), B(unary, y), {{B(unary, y), B(unary, x)}}, 1, {{0}}, 0},
+	{VFM_OP_swiglu_bwd, VFM_OP_swiglu, B(swiglu_bwd, dy), B(swiglu, y), {{B(swiglu_bwd, dx), B(swiglu, x)}}, 1, {{0}}, 0},
+	{VFM_OP_embed3_bwd, VFM_OP_embed3, B(embed3_bwd, dy), B(embed3, out),
+		{{B(embed3_bwd, dtable_t), B(embed3, table_t)}, {B(embed3_bwd, dtable_h), B(embed3, table_h)},
+			{B(embed3_bwd, dtable_w), B(embed3, table_w)}}, 3, {{0}}, 0},
 	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0},
 };
 
@@ -221,6 +225,14 @@ static void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 
 		f->attn = (struct vfm_attn){.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse,
 			.seqs_q = a->seqs_q, .seqs_k = a->seqs_k, .scale = a->scale};
+	} else if (c->op == VFM_OP_swiglu_bwd) {
+		f->swiglu = (struct vfm_swiglu){.x = c->args.swiglu_bwd.x, .y = c->args.swiglu_bwd.dy};
+	} else if (c->op == VFM_OP_embed3_bwd) {
+		const struct vfm_embed3_bwd *a = &c->args.embed3_bwd;
+
+		f->embed3 = (struct vfm_embed3){.table_t = a->dtable_t, .table_h = a->dtable_h,
+			.table_w = vfm_has(&a->dtable_w) ? a->dtable_w : vfm_t2(NULL, VFM_F32, c->bound[2], a->dy.shape[1]),
+			.pos = a->pos, .out = a->dy};
 	} else {
 		*f = c->args;
 		if (c->op == VFM_OP_unary)
@@ -409,6 +421,8 @@ static bool adds(const struct vfm_case *c, const struct vfm_tensor *grad)
 
 	if (c->op == VFM_OP_norm_bwd)
 		return grad == &n->dweight || grad == &n->dbias || (grad == &n->dx && n->dx_accumulate);
+	if (c->op == VFM_OP_embed3_bwd)
+		return true;
 	return c->op == VFM_OP_qk_norm_rope_bwd && grad == &c->args.qk_norm_rope_bwd.dweight;
 }
 
@@ -638,6 +652,107 @@ static void test_checks(void **state)
 	assert_int_equal(n_bad, 0);
 }
 
+/* ---- what the list of cases cannot say ------------------------------------------------------------------ */
+
+/* Operands that are not to be read may hold anything. */
+static void test_unread(void **state)
+{
+	struct vfm_err err = {0};
+	float x[40], y[40];
+
+	(void)state;
+	for (int i = 0; i < n_levels - 1; i++)
+		for (int v = 0; v < 4; v++) {
+			float alpha = v & 1 ? 2 : 0, beta = v & 2 ? 3 : 0;
+			struct vfm_axpby a = {alpha, beta, vfm_t1(x, VFM_F32, 40), vfm_t1(y, VFM_F32, 40)};
+
+			for (int k = 0; k < 40; k++)
+				x[k] = alpha ? (float)k : NAN, y[k] = beta ? 7 : NAN;
+			assert_int_equal(vfm_op_axpby(levels[i].s, &a, &err), 0);
+			for (int k = 0; k < 40; k++)
+				assert_true(y[k] == alpha * (float)k + beta * 7);
+		}
+}
+
+enum { MQ = 37, MK = 90, MH = 2, MD = 40 };
+
+/* Attention in blocks of keys, merged, is attention over all of them; the running state starts undefined,
+ * a block may be empty, and so may all of them. */
+static void test_merged_blocks(void **state)
+{
+	static const int32_t cu_q[] = {0, 20, 30, MQ}, cuts[] = {0, 0, 30, 30, 71, MK};
+	static float q[MQ * MH * MD], k[MK * MH * MD], v[MK * MH * MD], o[MQ * MH * MD], lse[MQ * MH];
+	static float part[MQ * MH * MD], part_lse[MQ * MH], all[MQ * MH * MD], all_lse[MQ * MH];
+	int32_t cu_k[4] = {0, 50, 50, MK};
+	struct vfm_rng rng = vfm_rng_stream(4, 5, 6, VFM_RNG_TEST);
+	struct vfm_seqs sq = {.n = 3, .total = MQ, .max_len = 20, .cu = cu_q}, sk = {.n = 3, .total = MK, .max_len = 50, .cu = cu_k};
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < MK * MH * MD; i++) {
+		k[i] = 2 * vfm_rng_normal(&rng, (uint64_t)i);
+		v[i] = vfm_rng_normal(&rng, (uint64_t)i + (1 << 20));
+		if (i < MQ * MH * MD)
+			q[i] = vfm_rng_normal(&rng, (uint64_t)i + (2 << 20));
+	}
+	for (int l = 0; l < n_levels - 1; l++) {
+		struct vfm_attn a = {.q = vfm_t3(q, VFM_F32, MQ, MH, MD), .k = vfm_t3(k, VFM_F32, MK, MH, MD),
+			.v = vfm_t3(v, VFM_F32, MK, MH, MD), .o = vfm_t3(all, VFM_F32, MQ, MH, MD),
+			.lse = vfm_t2(all_lse, VFM_F32, MQ, MH), .seqs_q = &sq, .seqs_k = &sk, .scale = 0.16f};
+		struct vfm_attn_merge m = {.o = vfm_t3(o, VFM_F32, MQ, MH, MD), .lse = vfm_t2(lse, VFM_F32, MQ, MH),
+			.o_b = vfm_t3(part, VFM_F32, MQ, MH, MD), .lse_b = vfm_t2(part_lse, VFM_F32, MQ, MH)};
+
+		memset(o, 0xff, sizeof(o));
+		memset(lse, 0xff, sizeof(lse));
+		assert_int_equal(vfm_op_attn(levels[l].s, &a, &err), 0);
+		for (int b = 0; b < 5; b++) { /* keys [cuts[b], cuts[b + 1]): the first block and one more hold none */
+			int32_t n = cuts[b + 1] - cuts[b], cu[4];
+			struct vfm_seqs sb = {.n = 3, .total = n, .max_len = n, .cu = cu};
+			struct vfm_attn p = a;
+
+			for (int i = 0; i < 4; i++) {
+				cu[i] = cu_k[i] - cuts[b];
+				cu[i] = cu[i] < 0 ? 0 : cu[i] > n ? n : cu[i];
+			}
+			p.k = vfm_t3(k + cuts[b] * MH * MD, VFM_F32, n, MH, MD);
+			p.v = vfm_t3(v + cuts[b] * MH * MD, VFM_F32, n, MH, MD);
+			p.o = m.o_b, p.lse = m.lse_b, p.seqs_k = &sb;
+			m.first = b == 0;
+			assert_int_equal(vfm_op_attn(levels[l].s, &p, &err), 0);
+			assert_int_equal(vfm_op_attn_merge(levels[l].s, &m, &err), 0);
+		}
+		for (int i = 0; i < MQ * MH; i++) {
+			bool keys = i / MH < 20 || i / MH >= 30; /* the second sample has none */
+
+			if (keys ? !(fabsf(lse[i] - all_lse[i]) < 1e-5f) : lse[i] != -INFINITY)
+				fail_msg("%s: lse[%d] is %g, not %g", levels[l].name, i, (double)lse[i], (double)all_lse[i]);
+			for (int j = i * MD; j < (i + 1) * MD; j++)
+				if (!(fabsf(o[j] - all[j]) < 1e-5f))
+					fail_msg("%s: o[%d] is %g, not %g", levels[l].name, j, (double)o[j], (double)all[j]);
+		}
+	}
+}
+
+static void test_bad_indices(void **state)
+{
+	float x[12] = {0}, y[12] = {0};
+	int32_t index[3] = {0, 3, 1};
+	struct vfm_err err = {0};
+	struct vfm_rows r = {.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
+	struct vfm_rows_add a = {.x = r.x, .y = r.y, .index = r.index};
+	struct vfm_embed3 e = {.table_t = r.x, .table_h = r.x, .table_w = r.x, .pos = vfm_t2(index, VFM_I32, 1, 3),
+		.out = vfm_t2(y, VFM_F32, 1, 4)};
+
+	(void)state;
+	assert_int_equal(vfm_op_rows(levels[0].s, &r, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "index 1 is 3, but there are 3 rows"));
+	assert_int_equal(vfm_op_rows_add(levels[0].s, &a, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
+	index[1] = -1;
+	assert_int_equal(vfm_op_rows(levels[0].s, &r, &err), 0);
+	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
+}
+
 /* ---- the device -------------------------------------------------------------------------------------- */
 
 static void test_pool(void **state)
@@ -704,6 +819,9 @@ int main(void)
 		cmocka_unit_test(test_parity),
 		cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_merged_blocks),
+		cmocka_unit_test(test_bad_indices),
 		cmocka_unit_test(test_isa_names),
 	};
 

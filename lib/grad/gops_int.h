@@ -1,0 +1,24 @@
+/* gops_int.h - what the files of the differentiable ops share. */
+#ifndef VFM_GRAD_GOPS_INT_H
+#define VFM_GRAD_GOPS_INT_H
+
+#include "grad/gops.h"
+#include "grad/node.h"
+
+/* Runs an op of the forward; a failure sticks to the tape `t`. */
+#define FORWARD(op, args)                                                                                    \
+	do {                                                                                                 \
+		struct vfm_err err_ = {0};                                                                   \
+		int rc_ = vfm_tape_failed(t) ? 0 : vfm_op_##op(vfm_tape_stream(t), args, &err_);             \
+		if (rc_ < 0)                                                                                 \
+			vfm_tape_fail(t, rc_, &err_);                                                        \
+	} while (0)
+
+#define BACKWARD(op, args) vfm_op_##op(vfm_tape_stream(t), args, err)
+
+/* A new variable of this shape. */
+#define VAR_NEW(dt, ...)                                                                                     \
+	vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+					.shape = {__VA_ARGS__}}, dt))
+
+#endif

@@ -1,0 +1,47 @@
+/* check.h - how the checks of operands are written: ops*.c. */
+#ifndef VFM_OPS_CHECK_H
+#define VFM_OPS_CHECK_H
+
+#include "ops/ops.h"
+
+/* What an operand may be; dtypes are bits of their enum. */
+enum {
+	F32 = 1u << VFM_F32,
+	BF16 = 1u << VFM_BF16,
+	F64 = 1u << VFM_F64,
+	I32 = 1u << VFM_I32,
+	I64 = 1u << VFM_I64,
+	ACT = F32 | BF16,
+	OPT = 1u << 30,     /* may be absent */
+	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
+};
+
+int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
+	const int64_t *dims, struct vfm_err *err);
+/* samples < 0: any number */
+int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
+	struct vfm_err *err);
+
+/* CHECK(operand, what it may be, dimensions…); -1: any. */
+#define CHECK(opname, field, what, ...)                                                                              \
+	TRY(vfm_op_check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+		(const int64_t[]){__VA_ARGS__}, err))
+#define REQUIRE(opname, cond, text)                                                                                  \
+	do {                                                                                                         \
+		if (!(cond))                                                                                         \
+			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                    \
+	} while (0)
+
+/* vfm_op_X: its check, then the device. */
+#define DISPATCH(op)                                                                                                 \
+	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                         \
+	{                                                                                                            \
+		const struct vfm_dev_table *t = s->dev->t;                                                           \
+                                                                                                                     \
+		TRY(check_##op(a, err));                                                                             \
+		if (!t->ops->op)                                                                                     \
+			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);              \
+		return t->ops->op(s, a, err);                                                                        \
+	}
+
+#endif

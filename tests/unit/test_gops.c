@@ -1,0 +1,355 @@
+/* Differentiable ops through the tape: gradients along random directions, by differences. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "grad/node.h"
+#include "grad/gops.h"
+#include "train/device.h"
+
+static struct vfm_err err;
+static struct vfm_device dev;
+static struct vfm_tape *t;
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0)                                                                              \
+			fail_msg("%s", err.msg);                                                             \
+	} while (0)
+
+static int setup(void **state)
+{
+	(void)state;
+	if (vfm_device_open(&dev, "cpu", &err) < 0)
+		return -1;
+	t = vfm_tape_new(dev.stream);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int64_t left;
+
+	(void)state;
+	vfm_tape_free(t);
+	left = dev.dev->mem_now;
+	vfm_device_close(&dev);
+	return left ? -1 : 0;
+}
+
+/* ---- the harness ---- */
+
+enum { LEAVES = 4 };
+
+struct leaf {
+	struct vfm_tensor like; /* f32 */
+	float *v, *g, *keep;
+	struct vfm_var *x;
+};
+
+struct probe {
+	const char *name;
+	struct vfm_var *(*f)(struct probe *p, struct vfm_var **x);
+	struct leaf leaf[LEAVES];
+	int n;
+	float *r; /* L = sum r y */
+	int64_t n_y;
+	double mean; /* of the leaves' values */
+};
+
+static void fill(float *v, int64_t n, uint64_t seed, double mean)
+{
+	struct vfm_rng rng = vfm_rng_stream(seed, 1, 2, VFM_RNG_TEST);
+
+	for (int64_t i = 0; i < n; i++)
+		v[i] = (float)mean + vfm_rng_normal(&rng, (uint64_t)i);
+}
+
+static struct vfm_var *forward(struct probe *p)
+{
+	struct vfm_var *x[LEAVES], *y;
+
+	for (int i = 0; i < p->n; i++) {
+		struct leaf *l = &p->leaf[i];
+		struct vfm_tensor v = l->like, g = l->like;
+
+		v.data = l->v, g.data = l->g;
+		l->x = x[i] = vfm_input(t, v);
+		x[i]->g = g;
+		x[i]->needs_grad = true;
+	}
+	y = p->f(p, x);
+	OK(vfm_tape_status(t, &err));
+	return y;
+}
+
+static double loss(struct probe *p)
+{
+	struct vfm_var *y = forward(p);
+	double sum = 0;
+
+	for (int64_t i = 0; i < p->n_y; i++)
+		sum += (double)p->r[i] * (double)((float *)y->v.data)[i];
+	vfm_tape_reset(t);
+	return sum;
+}
+
+/* Weights gathered elsewhere: the leaves' values move between forward and backward. */
+static void move(struct leaf *l)
+{
+	int64_t n = vfm_numel(&l->like);
+	float *other = vfm_calloc((size_t)n + 1, 4);
+
+	memcpy(other, l->v, (size_t)n * 4);
+	memset(l->v, 0xff, (size_t)n * 4); /* NaN */
+	l->keep = l->v;
+	l->v = other;
+	l->x->v.data = other;
+}
+
+static void check_direction(struct probe *p, int i, uint64_t seed)
+{
+	const double h = 4e-3;
+	struct leaf *l = &p->leaf[i];
+	int64_t n = vfm_numel(&l->like);
+	float *d = vfm_calloc((size_t)n + 1, 4), *v = vfm_calloc((size_t)n + 1, 4);
+	double want, got = 0, size = 0, g2 = 0, d2 = 0;
+
+	fill(d, n, seed + 77, 0);
+	memcpy(v, l->v, (size_t)n * 4);
+	for (int64_t k = 0; k < n; k++) {
+		got += (double)d[k] * (double)l->g[k];
+		g2 += (double)l->g[k] * (double)l->g[k];
+		d2 += (double)d[k] * (double)d[k];
+		l->v[k] = v[k] + (float)h * d[k];
+	}
+	want = loss(p);
+	for (int64_t k = 0; k < n; k++)
+		l->v[k] = v[k] - (float)h * d[k];
+	want = (want - loss(p)) / (2 * h);
+	memcpy(l->v, v, (size_t)n * 4);
+	size = sqrt(g2 * d2);
+	if (!(fabs(want - got) <= 2e-3 * size + 1e-6) || (n && p->n_y && !(g2 > 0)))
+		fail_msg("%s, input %d: %g along a direction, by differences %g (size %g)", p->name, i, got, want, size);
+	free(d);
+	free(v);
+}
+
+/* pinned: leaf i keeps its address (a variable that is no parameter); the others move. */
+static void check_probe(struct probe *p, unsigned pinned)
+{
+	struct vfm_tensor seed;
+	struct vfm_var *y;
+
+	for (int i = 0; i < p->n; i++) {
+		struct leaf *l = &p->leaf[i];
+		size_t n = (size_t)vfm_numel(&l->like);
+
+		l->v = vfm_calloc(n + 1, 4);
+		l->g = vfm_calloc(n + 1, 4);
+		fill(l->v, (int64_t)n, (uint64_t)i, p->mean);
+		if (l->like.ndim > 1)
+			memset(l->g, 0xff, n * 4); /* a matrix's first contribution overwrites */
+	}
+	y = forward(p);
+	assert_int_equal(y->v.dtype, VFM_F32);
+	p->n_y = vfm_numel(&y->v);
+	p->r = vfm_calloc((size_t)p->n_y + 1, 4);
+	fill(p->r, p->n_y, 99, 0);
+	seed = y->v;
+	seed.data = p->r;
+	OK(vfm_tape_seed(t, y, seed, &err));
+	for (int i = 0; i < p->n; i++)
+		if (!(pinned & 1u << i))
+			move(&p->leaf[i]);
+	OK(vfm_tape_backward(t, &err));
+	vfm_tape_reset(t);
+	for (int i = 0; i < p->n; i++)
+		check_direction(p, i, (uint64_t)i);
+	for (int i = 0; i < p->n; i++) {
+		free(p->leaf[i].v);
+		free(p->leaf[i].g);
+		free(p->leaf[i].keep);
+	}
+	free(p->r);
+	assert_int_equal(dev.dev->mem_now, 0);
+}
+
+static struct vfm_tensor like(int64_t a, int64_t b)
+{
+	return b < 0 ? vfm_t1(NULL, VFM_F32, a) : vfm_t2(NULL, VFM_F32, a, b);
+}
+
+static struct vfm_tensor ints(int32_t *v, int64_t n)
+{
+	return vfm_t1(v, VFM_I32, n);
+}
+
+/* ---- parameters whose memory moves ---- */
+
+static struct vfm_var *f_norm(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_norm(t, vfm_g_add(t, x[0], x[0]), VFM_NORM_LAYER, 1e-6f, x[1], x[2], VFM_F32);
+}
+
+static struct vfm_var *f_qk(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU);
+
+	(void)p;
+	return vfm_g_qk_norm_rope(t, vfm_view_heads(t, y, 1, 2, 8), x[1], (struct vfm_tensor){0}, 1e-6f);
+}
+
+static struct vfm_var *f_linear(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_linear(t, vfm_g_act(t, x[0], VFM_ACT_SILU), x[1], x[2], VFM_ACT_GELU_TANH, VFM_F32);
+}
+
+static void test_moving_weights(void **state)
+{
+	(void)state;
+	for (int64_t rows = 0; rows < 14; rows += 13) {
+		struct probe norm = {.name = "norm", .f = f_norm, .n = 3, .leaf = {{like(rows, 24)}, {like(24, -1)}, {like(24, -1)}}};
+		struct probe qk = {.name = "qk", .f = f_qk, .n = 2, .leaf = {{like(rows, 48)}, {like(8, -1)}}};
+		struct probe linear = {.name = "linear", .f = f_linear, .n = 3,
+			.leaf = {{like(rows, 24)}, {like(20, 24)}, {like(20, -1)}}};
+
+		check_probe(&norm, 1);
+		check_probe(&qk, 1);
+		check_probe(&linear, 1);
+	}
+}
+
+/* ---- rows by index ---- */
+
+static int32_t perm[9] = {4, 0, 7, 1, 8, 2, 6, 3, 5}, inverse[9], pick[11] = {3, 0, 3, -1, 8, 2, 0, 3, 7, -1, 3};
+
+static struct vfm_var *f_rows(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU);
+
+	(void)p;
+	/* a view of heads, and the whole once more */
+	y = vfm_g_add(t, vfm_g_rows(t, y, ints(perm, 9), ints(inverse, 9)), y);
+	y = vfm_g_rows(t, vfm_view_heads(t, y, 1, 3, 8), ints(perm, 9), ints(inverse, 9));
+	return y;
+}
+
+static struct vfm_var *f_take(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU);
+
+	(void)p;
+	return vfm_g_take(t, vfm_g_add(t, vfm_g_take(t, y, ints(perm, 9)), y), ints(pick, 11));
+}
+
+static struct vfm_var *f_combine(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *w = vfm_g_act(t, x[1], VFM_ACT_SILU);
+
+	(void)p;
+	return vfm_g_rows_add(t, y, ints(pick, 11), w, 9);
+}
+
+static struct vfm_var *f_plain_combine(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_rows_add(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 11), NULL, 9);
+}
+
+static struct vfm_var *f_take_none(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_rows_add(t, vfm_g_take(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0), NULL, 3);
+}
+
+static void test_rows(void **state)
+{
+	struct probe rows = {.name = "rows", .f = f_rows, .n = 1, .leaf = {{like(9, 48)}}};
+	struct probe take = {.name = "take", .f = f_take, .n = 1, .leaf = {{like(9, 40)}}};
+	struct probe combine = {.name = "rows_add", .f = f_combine, .n = 2, .leaf = {{like(11, 40)}, {like(11, 1)}}};
+	struct probe plain = {.name = "rows_add, no weight", .f = f_plain_combine, .n = 1, .leaf = {{like(11, 40)}}};
+	struct probe nothing = {.name = "no rows", .f = f_take_none, .n = 1, .leaf = {{like(0, 40)}}};
+
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		inverse[perm[i]] = i;
+	check_probe(&rows, 1);
+	check_probe(&take, 1);
+	check_probe(&combine, 3);
+	check_probe(&plain, 1);
+	check_probe(&nothing, 1);
+}
+
+/* bf16 rows: sums of gradients are rounded once. */
+static void test_take_bf16(void **state)
+{
+	uint16_t v[4] = {vfm_f32_to_bf16(1), vfm_f32_to_bf16(2), vfm_f32_to_bf16(3), vfm_f32_to_bf16(4)}, g[4], dy[12];
+	int32_t index[6] = {1, 1, 1, 1, 1, 0};
+	struct vfm_var *x = vfm_input(t, vfm_t2(v, VFM_BF16, 2, 2)), *y;
+
+	(void)state;
+	x->g = vfm_t2(g, VFM_BF16, 2, 2);
+	x->needs_grad = true;
+	y = vfm_g_take(t, x, ints(index, 6));
+	OK(vfm_tape_status(t, &err));
+	assert_true(vfm_bf16_to_f32(((uint16_t *)y->v.data)[1]) == 4 && vfm_bf16_to_f32(((uint16_t *)y->v.data)[10]) == 1);
+	for (int i = 0; i < 12; i++) /* 256 + 4 * 0.5: each addition by itself would be lost */
+		dy[i] = vfm_f32_to_bf16(i < 2 ? 256 : 0.5f);
+	OK(vfm_tape_seed(t, y, vfm_t2(dy, VFM_BF16, 6, 2), &err));
+	OK(vfm_tape_backward(t, &err));
+	assert_true(vfm_bf16_to_f32(g[2]) == 258 && vfm_bf16_to_f32(g[0]) == 0.5f);
+	vfm_tape_reset(t);
+}
+
+/* ---- SwiGLU, embeddings ---- */
+
+static struct vfm_var *f_swiglu(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_swiglu(t, vfm_g_add(t, x[0], x[0]));
+}
+
+static int32_t where[7 * 3] = {0, 0, 0, 0, 1, 2, 1, 3, 0, 1, 3, 0, 0, 2, 2, 1, 0, 1, 0, 3, 0};
+
+static struct vfm_var *f_embed3(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_tensor pos = vfm_t2(where, VFM_I32, p->leaf[3].like.shape[0], 3);
+	struct vfm_var *e = vfm_g_embed3(t, x[0], x[1], x[2], pos, VFM_F32);
+
+	e = vfm_g_add(t, vfm_g_act(t, e, VFM_ACT_SILU), vfm_g_embed3(t, x[0], x[1], x[2], pos, VFM_F32)); /* added in every block */
+	return vfm_g_add(t, e, x[3]);
+}
+
+static void test_swiglu_embed(void **state)
+{
+	(void)state;
+	for (int64_t rows = 0; rows < 8; rows += 7) {
+		struct probe swiglu = {.name = "swiglu", .f = f_swiglu, .n = 1, .leaf = {{like(rows, 38)}}};
+		struct probe embed = {.name = "embed3", .f = f_embed3, .n = 4,
+			.leaf = {{like(2, 19)}, {like(4, 19)}, {like(3, 19)}, {like(rows, 19)}}};
+
+		check_probe(&swiglu, 1);
+		if (rows)
+			check_probe(&embed, 8);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_moving_weights),
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_take_bf16),
+		cmocka_unit_test(test_swiglu_embed),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
