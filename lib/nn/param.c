@@ -117,7 +117,8 @@ static struct vfm_section section_of(const struct vfm_params *ps, int key)
 	s.shard = s.expert ? m->eshard : m->shard;
 	s.replica = s.expert ? m->ereplica : m->replica;
 	s.hold = s.shard->size == 1 ? VFM_HOLD_OWN : m->p.fsdp && s.matrix ? VFM_HOLD_GATHER : VFM_HOLD_WHOLE;
-	s.counts = s.replica->rank == 0 && (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_stages || m->coord[VFM_AX_PP] == 0);
+	s.first = (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_stages || m->coord[VFM_AX_PP] == 0);
+	s.counts = s.first && s.replica->rank == 0;
 	return s;
 }
 
@@ -325,12 +326,14 @@ struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_p
 {
 	const struct vfm_section *s = &ps->sec[p->section];
 	int64_t lo = s->off + s->own, a = lo - p->off, b = a + s->own_n; /* the shard, counted from the parameter's first element */
-	struct vfm_owned o = {.a = a > 0 ? a : 0, .b = b < p->n ? b : p->n, .counts = s->counts};
+	struct vfm_owned o = {.a = a > 0 ? a : 0, .b = b < p->n ? b : p->n};
 
 	if (o.b <= o.a)
-		return (struct vfm_owned){.counts = s->counts};
+		return (struct vfm_owned){0};
 	o.at = s->own_off + (o.a - a);
 	o.g = s->g ? s->g + (o.a - a) : NULL;
+	/* Replicas hold the same arrays: each writes what begins in its part of them. */
+	o.writes = s->first && s->replica->rank == (int)(o.at * s->replica->size / ps->n_own);
 	return o;
 }
 

@@ -66,7 +66,8 @@ struct vfm_section {
 	int64_t off, n;       /* place in the local array, padding included */
 	int64_t own, own_n;   /* this rank's shard: elements [own, own + own_n) of the section */
 	int64_t own_off;      /* its place in the owned arrays */
-	bool counts;          /* of the ranks that hold this shard, the one that counts it (norm) and writes it (checkpoints) */
+	bool first;           /* of the tp ranks (summed over tp) and stages (held by all) with the same values, this is the first */
+	bool counts;          /* and the first replica: the one rank that counts this shard's norm */
 	float *g;             /* device [own_n]: the shard's gradient */
 	void *w;              /* device [own_n]: the shard in the compute dtype, where that is not the master's; NULL: nothing to write there */
 	/* private to param*.c */
@@ -152,11 +153,12 @@ void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs);
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err);
 
 /* What this rank owns of a parameter: elements [a, b) of the local tensor (a == b: none), which lie at [at, at + b - a) of the
- * owned arrays; g: their gradients, NULL without. */
+ * owned arrays; g: their gradients, NULL without.  writes: of the ranks with the same elements this one writes them to checkpoints, which
+ * the replicas share among themselves. */
 struct vfm_owned {
 	int64_t a, b, at;
 	float *g;
-	bool counts;
+	bool writes;
 };
 struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p);
 

@@ -1,13 +1,15 @@
 #include "train/state.h"
 
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 
 struct part {
 	const char *name;
-	float *flat; /* device [n_flat]; NULL: the trainer has none */
+	float *own; /* device [n_own]; NULL: the trainer has none */
 };
 
 enum { N_PARTS = 4 };
@@ -23,17 +25,97 @@ static void parts_of(struct vfm_trainer *tr, struct part p[N_PARTS])
 	p[3] = (struct part){"ema", o->ema};
 }
 
+/* ---- ranks together ---- */
+
+static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err *err)
+{
+	struct vfm_comm *c = ctx;
+	size_t *off;
+	char *blob;
+
+	*all = NULL;
+	TRY(vfm_comm_gather_bytes(c, mine, strlen(mine) + 1, &blob, &off, err));
+	if (c->rank == 0) {
+		*all = vfm_calloc((size_t)c->size, sizeof(char *));
+		for (int r = 0; r < c->size; r++)
+			(*all)[r] = vfm_strdup(blob + off[r]);
+	}
+	free(blob);
+	free(off);
+	return 0;
+}
+
+/* The worst of the codes, and the message of the first rank that has it. */
+static int agree(void *ctx, int rc, struct vfm_err *err)
+{
+	struct vfm_comm *c = ctx;
+	struct vfm_err mine = {0};
+	int worst = 0, who = 0, code = rc < 0 ? rc : 0;
+	size_t *off;
+	char *blob;
+
+	if (c->size == 1)
+		return code;
+	mine.code = code;
+	if (code && err)
+		snprintf(mine.msg, sizeof(mine.msg), "%s", err->msg);
+	TRY(vfm_comm_gather_bytes(c, &mine, offsetof(struct vfm_err, msg) + strlen(mine.msg) + 1, &blob, &off, err));
+	for (int r = 0; r < c->size; r++) {
+		int theirs;
+
+		memcpy(&theirs, blob + off[r], sizeof(theirs));
+		if (theirs < worst) {
+			worst = theirs;
+			who = r;
+		}
+	}
+	if (worst < 0)
+		vfm_fail(err, worst, "rank %d: %s", who, blob + off[who] + offsetof(struct vfm_err, msg));
+	free(blob);
+	free(off);
+	return worst;
+}
+
+static void fill_spec(struct vfm_ckpt_spec *spec, struct vfm_ckpt_comm *comm, const struct vfm_mesh *mesh)
+{
+	*comm = (struct vfm_ckpt_comm){.ctx = mesh->save, .gather = gather_texts, .agree = agree};
+	spec->rank = mesh->rank;
+	spec->size = mesh->world_size;
+	spec->comm = mesh->world_size > 1 ? comm : NULL;
+}
+
 /* ---- saving ---- */
 
-static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const char *part, const float *host, struct vfm_err *err)
+/* Elements of a part that this rank writes. */
+static int64_t count_part(const struct vfm_params *ps)
 {
+	int64_t n = 0;
+
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
+
+		n += o.writes ? o.b - o.a : 0;
+	}
+	return n;
+}
+
+/* These elements, by way of host memory, which has room for them.  own NULL: the gradients. */
+static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const char *part, const float *own, float *host, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = ps->stream->dev->t;
 	char name[160];
 
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct vfm_param *p = ps->p[i];
+		struct vfm_owned o = vfm_param_owned(ps, p);
+		struct vfm_slice slice = {&p->part, o.a, o.b};
 
+		if (!o.writes)
+			continue;
 		snprintf(name, sizeof(name), "%s/%s", part, p->name);
-		TRY(vfm_ckpt_add(w, name, VFM_F32, p->d.ndim, p->d.shape, NULL, host + p->off, err));
+		TRY(t->to_host(ps->stream, host, own ? own + o.at : o.g, (size_t)(o.b - o.a) * sizeof(float), err));
+		TRY(vfm_ckpt_add(w, name, VFM_F32, p->d.ndim, p->d.shape, &slice, host, err));
+		host += o.b - o.a;
 	}
 	return 0;
 }
@@ -41,22 +123,18 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, cons
 static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
-	const struct vfm_dev_table *t = ps->stream->dev->t;
-	size_t n = (size_t)ps->n_flat;
+	int64_t n = count_part(ps);
 	struct part part[N_PARTS];
 
-	s->bytes = N_PARTS * n * sizeof(float);
+	s->bytes = N_PARTS * (size_t)n * sizeof(float) + 64;
 	s->host = vfm_big_alloc(s->bytes, "the copy of the state that is saved", err);
 	if (!s->host)
 		return VFM_EENV;
 	parts_of(tr, part);
-	for (size_t i = 0; i < N_PARTS; i++) {
-		if (!part[i].flat)
-			continue;
-		TRY(t->to_host(ps->stream, s->host + i * n, part[i].flat, n * sizeof(float), err));
-		TRY(add_part(w, ps, part[i].name, s->host + i * n, err));
-	}
-	return t->stream_sync(ps->stream, err);
+	for (int i = 0; i < N_PARTS; i++)
+		if (part[i].own)
+			TRY(add_part(w, ps, part[i].name, part[i].own, s->host + i * n, err));
+	return ps->stream->dev->t->stream_sync(ps->stream, err);
 }
 
 static void drop_copy(struct vfm_saver *s)
@@ -65,14 +143,18 @@ static void drop_copy(struct vfm_saver *s)
 	s->host = NULL;
 }
 
-int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vfm_ckpt_spec *spec, struct vfm_err *err)
+int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vfm_ckpt_spec *given, struct vfm_err *err)
 {
+	const struct vfm_mesh *mesh = vfm_trainer_params(tr)->mesh;
+	struct vfm_ckpt_spec spec = *given;
 	struct vfm_ckpt_writer *w;
 	int rc;
 
 	TRY(vfm_saver_wait(s, err));
-	w = vfm_ckpt_begin(spec);
-	rc = copy_to_host(s, tr, w, err);
+	fill_spec(&spec, &s->comm, mesh);
+	w = vfm_ckpt_begin(&spec);
+	/* A rank that cannot take part must not leave the others waiting. */
+	rc = agree(mesh->save, copy_to_host(s, tr, w, err), err);
 	if (rc < 0)
 		vfm_ckpt_abandon(w);
 	else
@@ -96,54 +178,89 @@ int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err)
 	return rc;
 }
 
+int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, struct vfm_err *err)
+{
+	struct vfm_ckpt_spec spec = {.dir = dir, .step = step};
+	struct vfm_ckpt_comm comm;
+	struct vfm_ckpt_writer *w;
+	size_t bytes = (size_t)count_part(ps) * sizeof(float) + 64;
+	float *host = vfm_big_alloc(bytes, "a copy of the gradients", err);
+	int rc = VFM_EENV;
+
+	fill_spec(&spec, &comm, ps->mesh);
+	w = vfm_ckpt_begin(&spec);
+	if (host)
+		rc = add_part(w, ps, "grad", NULL, host, err);
+	if (rc == 0)
+		rc = ps->stream->dev->t->stream_sync(ps->stream, err);
+	rc = agree(ps->mesh->save, rc, err);
+	if (rc < 0)
+		vfm_ckpt_abandon(w);
+	else
+		rc = vfm_ckpt_save(w, err);
+	vfm_big_free(host, bytes);
+	return rc;
+}
+
 /* ---- loading ---- */
 
-static int load_part(const struct vfm_params *ps, struct vfm_ckpt *c, const char *part, float *flat, struct vfm_err *err)
+static int load_param(const struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part, float *own, float *host,
+	struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
+	struct vfm_owned o = vfm_param_owned(ps, p);
+	struct vfm_slice slice = {&p->part, o.a, o.b};
+	const struct vfm_ckpt_tensor *have;
+	char name[160];
+
+	if (o.a == o.b)
+		return 0;
+	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
+	have = vfm_ckpt_find(c, name);
+	if (!have || have->ndim != p->d.ndim || memcmp(have->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim) != 0)
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name, have ? "has another shape than the model's" : "is missing");
+	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
+	TRY(t->to_device(ps->stream, own + o.at, host, (size_t)(o.b - o.a) * sizeof(float), err));
+	return t->stream_sync(ps->stream, err);
+}
+
+static int load_part(const struct vfm_params *ps, struct vfm_ckpt *c, const char *part, float *own, struct vfm_err *err)
+{
 	int64_t most = 1;
 	float *host;
-	char name[160];
 	int rc = 0;
 
-	for (size_t i = 0; i < ps->n; i++)
-		if (ps->p[i]->n > most)
-			most = ps->p[i]->n;
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
+
+		if (o.b - o.a > most)
+			most = o.b - o.a;
+	}
 	host = vfm_big_alloc((size_t)most * sizeof(float), "a parameter", err);
 	if (!host)
 		return VFM_EENV;
-	for (size_t i = 0; i < ps->n; i++) {
-		const struct vfm_param *p = ps->p[i];
-		const struct vfm_ckpt_tensor *have;
-
-		snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
-		have = vfm_ckpt_find(c, name);
-		if (!have || have->ndim != p->d.ndim || memcmp(have->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim) != 0) {
-			rc = vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name, have ? "has another shape than the model's" : "is missing");
-			goto out;
-		}
-		TRY_OUT(vfm_ckpt_read_tensor(c, have, NULL, VFM_F32, host, err));
-		TRY_OUT(t->to_device(ps->stream, flat + p->off, host, (size_t)p->n * sizeof(float), err));
-		TRY_OUT(t->stream_sync(ps->stream, err));
-	}
-out:
+	for (size_t i = 0; i < ps->n && rc == 0; i++)
+		rc = load_param(ps, ps->p[i], c, part, own, host, err);
 	vfm_big_free(host, (size_t)most * sizeof(float));
 	return rc;
 }
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	TRY(load_part(ps, c, part, ps->master, err));
+	TRY(agree(ps->mesh->save, load_part(ps, c, part, ps->master, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err)
 {
+	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct part part[N_PARTS];
+	int rc = 0;
 
 	parts_of(tr, part);
-	for (int i = 0; i < N_PARTS; i++)
-		if (part[i].flat)
-			TRY(load_part(vfm_trainer_params(tr), c, part[i].name, part[i].flat, err));
-	return vfm_params_refresh(vfm_trainer_params(tr), err);
+	for (int i = 0; i < N_PARTS && rc == 0; i++)
+		if (part[i].own)
+			rc = load_part(ps, c, part[i].name, part[i].own, err);
+	TRY(agree(ps->mesh->save, rc, err));
+	return vfm_params_refresh(ps, err);
 }
