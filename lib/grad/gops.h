@@ -48,6 +48,22 @@ struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);
 struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h, struct vfm_var *table_w,
 	struct vfm_tensor pos, enum vfm_dtype out);
 
+/* ---- mixture of experts (ops.h says what each computes) ---- */
+
+/* x [T,E] f32 -> its softmax by rows. */
+struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);
+/* score [T,E] -> the weights [T,k] of the k best experts of each token, which go to *expert [T,k] i32: memory of the
+ * tape that lives as long as the open scope.  (Expert choice: call vfm_op_moe_topk_expert on the scores' values, then vfm_g_take on the
+ * scores seen as [T E, 1], index t E + e, for the weights of the choices.) */
+struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, int64_t k, struct vfm_tensor *expert);
+/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype (cast to that of w), w [G,out,in], b [G,out] f32 or NULL. */
+struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
+	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out);
+/* An end of the forward, like vfm_g_mse: loss (f64 [1], optional) +=, and in the backward the gradient of score.  count [S,E] f32 and
+ * coef [S] f32 as in vfm_moe_balance, without gradients.  Inside a region that runs again the loss counts once. */
+int vfm_g_moe_balance(struct vfm_tape *t, struct vfm_var *score, struct vfm_var *count, struct vfm_tensor coef,
+	const struct vfm_seqs *seqs, struct vfm_tensor loss);
+
 /* [S] f32 -> [S,dim]; no gradient. */
 struct vfm_var *vfm_g_timestep(struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out);
 

@@ -271,6 +271,92 @@ struct vfm_embed3_bwd {
 	struct vfm_tensor dtable_t, dtable_h, dtable_w; /* optional [n,D] f32 += */
 };
 
+/* ---- mixture of experts ----
+ * E experts.  Which token goes where is a device value; the host may read index lists and counts back (to_host and a
+ * sync), as the one exception to its rule, to know the sizes of messages.  grouped_gemm needs its groups on the host. */
+
+/* y = softmax of each row; dx = y (dy - sum of y dy) */
+struct vfm_softmax {
+	struct vfm_tensor x, y; /* [T,E] f32 */
+};
+struct vfm_softmax_bwd {
+	struct vfm_tensor y, dy, dx; /* [T,E] f32; dx = */
+};
+
+/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing: of a
+ * sample of n tokens each expert takes the vfm_moe_take(n, E, capacity) with the highest score; ties: the lower token. */
+struct vfm_moe_topk_expert {
+	double capacity;             /* experts a token, on average; > 0 */
+	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */
+	const struct vfm_seqs *seqs; /* of the whole pack */
+	struct vfm_tensor index;     /* [E,K] i32 =: each expert's tokens, ascending; K = vfm_moe_take_all */
+	struct vfm_tensor weight;    /* optional [E,K] f32 = score[index[e,i], e] */
+};
+int64_t vfm_moe_take(int64_t n, int64_t experts, double capacity); /* min(n, ceil(n capacity / E)) */
+int64_t vfm_moe_take_all(const struct vfm_seqs *seqs, int64_t experts, double capacity); /* the sum over the samples */
+
+/* Token choice, dropless: the k experts with the highest score, highest first; ties: the lower expert.
+ * weight[t,j] = score[t,expert[t,j]] / sum over the k of the same. */
+struct vfm_moe_topk_token {
+	struct vfm_tensor score;  /* [T,E] f32, positive */
+	struct vfm_tensor expert; /* [T,k] i32 = */
+	struct vfm_tensor weight; /* [T,k] f32 = */
+};
+/* dscore[t,expert[t,j]] = (dweight[t,j] - sum over i of weight[t,i] dweight[t,i]) / sum of the k scores; else 0 */
+struct vfm_moe_topk_token_bwd {
+	struct vfm_tensor score, expert, dweight;
+	struct vfm_tensor dscore; /* [T,E] f32 = */
+};
+
+/* Stable sort by a small key: order lists the places i of key, first those with key 0, ascending within each key.
+ * Negative keys go nowhere: they are not counted, and order ends with their places. */
+struct vfm_moe_sort {
+	int64_t buckets;           /* E */
+	int64_t div;               /* of source; >= 1 */
+	struct vfm_tensor key;     /* [N] i32 < E (the CPU refuses others) */
+	struct vfm_tensor order;   /* [N] i32 = */
+	struct vfm_tensor source;  /* optional [N] i32 = order[i] / div: the token, where key is [T,k] and div is k */
+	struct vfm_tensor inverse; /* optional [N] i32 =: order[inverse[i]] = i */
+	struct vfm_tensor count;   /* [E] i32 = */
+};
+
+/* count[s,e] = how often expert e stands in the rows of sample s */
+struct vfm_moe_count {
+	struct vfm_tensor expert;    /* [T,k] i32; negative: nobody */
+	const struct vfm_seqs *seqs;
+	struct vfm_tensor count;     /* [S,E] f32 = (whole numbers, so that ranks may sum theirs in any order) */
+};
+/* Load balance (Fedus, Zoph & Shazeer, arXiv 2101.03961) by sample: with count over all ranks that share the sample and
+ * coef[s] = w_s alpha E / (n_s^2 k) the sum over them is w_s alpha E sum_e f_e P_e, f_e the share of choices, P_e the mean score.
+ * loss += sum over t, e of coef[seg] count[seg,e] score[t,e];  dscore (+)= coef[seg] count[seg,e] */
+struct vfm_moe_balance {
+	struct vfm_tensor score;     /* [T,E] f32 */
+	struct vfm_tensor count;     /* [S,E] f32 */
+	struct vfm_tensor coef;      /* [S] f32 */
+	const struct vfm_seqs *seqs;
+	struct vfm_tensor loss;      /* optional [1] f64 += */
+	struct vfm_tensor dscore;    /* optional [T,E] f32 */
+	bool accumulate;             /* dscore += */
+};
+
+/* G products at once: the rows of A lie in G consecutive groups (any may be empty), each has a B of its own.
+ *   VFM_GROUPED_FWD    c[rows of g] = act(a b[g]^T + bias[g])      a [N,K], b [G,O,K], c [N,O]
+ *   VFM_GROUPED_DGRAD  c[rows of g] = (a b[g]) * dact'(aux)        a [N,O], b [G,O,K], c [N,K]
+ *   VFM_GROUPED_WGRAD  c[g] = a[rows of g]^T b[rows of g]          a [N,O], b [N,K],   c [G,O,K]   (empty group: zeros)
+ * Epilogues, dtypes and strides as in vfm_gemm. */
+enum vfm_grouped { VFM_GROUPED_FWD, VFM_GROUPED_DGRAD, VFM_GROUPED_WGRAD };
+struct vfm_grouped_gemm {
+	enum vfm_grouped what;
+	const struct vfm_seqs *groups; /* G and N; seg is not needed */
+	struct vfm_tensor a, b, c;     /* a, b: f32 or bf16, the same; c: f32 or bf16; outer strides as the shape asks, but for rows */
+	bool accumulate;               /* c += (without act) */
+	struct vfm_tensor bias;        /* optional, FWD: [G,O] f32 */
+	enum vfm_act act;              /* FWD */
+	enum vfm_act dact;             /* DGRAD */
+	struct vfm_tensor aux;         /* shape and dtype of c.  With act: optional output; with dact: input */
+	struct vfm_tensor a_colsum;    /* optional, WGRAD: [G,O] f32 += sum over the rows of g of a: the bias gradient */
+};
+
 #define VFM_OP_LIST(X)                                                                                       \
 	X(gemm)                                                                                              \
 	X(norm)                                                                                              \
