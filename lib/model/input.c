@@ -159,6 +159,18 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 	return in->tok.pack_row + in->tok.first;
 }
 
+static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+{
+	if (!p->grid)
+		return m->pos == VFM_POS_LEARNED ? vfm_fail(err, VFM_EUSAGE, "internal: a pack without grids") : 0;
+	for (int i = 0; i < p->n; i++)
+		for (int a = 0; a < 3; a++)
+			if (m->pos == VFM_POS_LEARNED && p->grid[i][a] > m->pos_max[a])
+				return vfm_fail(err, VFM_EUSAGE, "sample %llu has %d patches in %c, but model.pos_max holds positions for %lld",
+					(unsigned long long)p->id[i], (int)p->grid[i][a], "thw"[a], (long long)m->pos_max[a]);
+	return 0;
+}
+
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
 	const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err)
 {
@@ -168,6 +180,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	int rc;
 
 	*in = (struct vfm_model_in){.stream = s};
+	TRY(check_grids(m, p, err));
 	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP], (int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP],
 		mesh->coord[VFM_AX_TP]);
 	place(in, m, p, dtype, &c);

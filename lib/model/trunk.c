@@ -18,12 +18,13 @@ struct vfm_model {
 	const struct vfm_block_kind *kind;
 	struct vfm_params *ps;
 	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
+	struct vfm_param *pos[3]; /* tables of t, h, w; NULL without learned positions */
 	char *block;        /* [layers] of kind->size; declared are those of this stage */
 	struct chunk *chunk;
 	int chunks;
 };
 
-static const struct vfm_block_kind *const kinds[] = {&vfm_block_dit};
+static const struct vfm_block_kind *const kinds[] = {&vfm_block_dit, &vfm_block_moviegen};
 
 static const struct vfm_block_kind *kind_of(const char *arch)
 {
@@ -55,6 +56,11 @@ static void declare_conditioning(struct vfm_model *d)
 		vfm_linear_declare(&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
 	if (m->adaln_lora)
 		vfm_linear_declare(&d->ada_shared, d->ps, &(struct vfm_linear_desc){.in = h, .out = d->kind->n_mod * h, .zero = true}, "ada_shared");
+	for (int i = 0; d->kind->learned_pos && i < 3; i++) {
+		struct vfm_pdesc table = {.ndim = 2, .shape = {m->pos_max[i], h}};
+
+		d->pos[i] = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_NORMAL, 0.02f, "pos.%c", "thw"[i]);
+	}
 	vfm_params_all_stages(d->ps, false);
 }
 
@@ -207,6 +213,8 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 		ctx = vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text), VFM_ACT_NONE, d->ps->dtype);
 	if (d->m.adaln_lora)
 		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
+	if (d->kind->learned_pos)
+		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);
 	vfm_unit_end(t, d->ps, UNIT_COND);
 
 	stream = vfm_scope_begin(t); /* of the residual stream: only its newest value is held */

@@ -155,17 +155,35 @@ static int write_step(struct vfm_batch *b, const struct vfm_config *c, const cha
 
 static int write_info(const struct vfm_config *c, double loss, const char *dir, struct vfm_err *err)
 {
-	static const char *const pos[] = {[VFM_POS_ROPE] = "rope", [VFM_POS_SINCOS] = "sincos", [VFM_POS_BOTH] = "both"};
+	static const char *const pos[] = {"rope", "sincos", "both", "learned"}, *const router[] = {"expert_choice", "token_choice"};
 	const struct vfm_model_spec *m = &c->model;
 	char *path = vfm_strfmt("%s/dump.json", dir);
-	json_t *o = json_pack("{s:{s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b,s:b,s:s,s:I}, s:I, s:i, s:f}", "config", "hidden", (json_int_t)m->hidden,
-		"layers", (json_int_t)m->layers, "heads", (json_int_t)m->heads, "ffn", (json_int_t)m->ffn, "features",
-		(json_int_t)vfm_model_patch_dim(m), "text_dim", (json_int_t)m->text_dim, "cross_attention", m->cross_attention, "pooled_text",
-		m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "adaln_lora_rank", (json_int_t)m->adaln_lora, "seed",
-		(json_int_t)c->train.seed, "step", STEP, "loss", loss);
+	const struct {
+		const char *key;
+		int64_t v;
+	} ints[] = {
+		{"hidden", m->hidden},
+		{"layers", m->layers},
+		{"heads", m->heads},
+		{"kv_heads", m->kv_heads},
+		{"ffn", m->ffn},
+		{"features", vfm_model_patch_dim(m)},
+		{"text_dim", m->text_dim},
+		{"adaln_lora_rank", m->adaln_lora},
+		{"experts", m->experts},
+		{"expert_ffn", m->expert_ffn},
+		{"shared_experts", m->shared_experts},
+	};
+	json_t *k = json_pack("{s:s, s:b, s:b, s:b, s:s, s:[III], s:s, s:f, s:f}", "arch", m->arch, "cross_attention", m->cross_attention,
+		"pooled_text", m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "pos_max", (json_int_t)m->pos_max[0],
+		(json_int_t)m->pos_max[1], (json_int_t)m->pos_max[2], "moe_router", router[m->moe_router], "moe_capacity", m->moe_capacity,
+		"moe_aux", m->moe_aux);
+	json_t *o = json_pack("{s:o, s:I, s:i, s:f}", "config", k, "seed", (json_int_t)c->train.seed, "step", STEP, "loss", loss);
 	struct vfm_buf b = {0};
 	int rc;
 
+	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
+		json_object_set_new(k, ints[i].key, json_integer(ints[i].v));
 	vfm_json_text(&b, o, 2);
 	vfm_buf_adds(&b, "\n");
 	rc = vfm_write_file(path, b.data, b.len, err);

@@ -5,6 +5,9 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
   variant A   cross_attention: each block attends to the sample's text rows, projected by ctx_proj
   variant B   pooled_text: the original DiT (Peebles & Xie, 2023); the mean of the sample's text rows,
               projected by ctx_proj, is added to the conditioning vector
+  moviegen    RMS norms, SwiGLU, no biases in attention and MLP, grouped queries, learned tables of positions (Config.arch)
+  stdit       attention within each frame, then along time at each place, then over all, then as variant A
+  moe         variant A with experts in the place of the MLP
 
 A pack is a row of T tokens of S samples:
   x0, noise [T,F]   tokens in (t,h,w) order; features in (channel, pt, ph, pw) order
@@ -34,8 +37,17 @@ class Config:
     cross_attention: bool = True
     pooled_text: bool = False
     qk_norm: bool = True
-    pos: str = "rope"           # rope | sincos | both
+    pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
+    arch: str = "dit"           # dit | moviegen | stdit | moe
+    kv_heads: int = 0           # 0: heads
+    pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
+    experts: int = 0
+    expert_ffn: int = 0
+    shared_experts: int = 0
+    moe_router: str = "expert_choice"  # | token_choice
+    moe_capacity: float = 0.0
+    moe_aux: float = 0.0
 
     @staticmethod
     def of(d):
@@ -57,31 +69,54 @@ def parameter_shapes(cfg):
         if cfg.qk_norm:
             shapes[name + ".qn.weight"] = shapes[name + ".kn.weight"] = (d // cfg.heads,)
 
+    def attention_weights(name, fused, bias=True):
+        kv = (cfg.kv_heads or cfg.heads) * (d // cfg.heads)
+        if fused and kv == d:
+            linear(name + ".qkv", d, 3 * d, bias)
+        else:
+            linear(name + ".q", d, d, bias)
+            linear(name + ".kv", d, 2 * kv, bias)
+        head_norms(name)
+        linear(name + ".proj", d, d, bias)
+
+    llama, mods = cfg.arch == "moviegen", 12 if cfg.arch == "stdit" else 6
     linear("patch", cfg.features, d)
     linear("t_mlp.0", 256, d)
     linear("t_mlp.2", d, d)
     if cfg.cross_attention or cfg.pooled_text:
         linear("ctx_proj", cfg.text_dim, d)
     if cfg.adaln_lora_rank:
-        linear("ada_shared", d, 6 * d)
+        linear("ada_shared", d, mods * d)
+    if cfg.pos == "learned":
+        for axis, rows in zip("thw", cfg.pos_max):
+            shapes["pos." + axis] = (rows, d)
     for i in range(cfg.layers):
         b = f"blocks.{i}."
         if cfg.adaln_lora_rank:
             linear(b + "ada_a", d, cfg.adaln_lora_rank, bias=False)
-            linear(b + "ada_b", cfg.adaln_lora_rank, 6 * d)
+            linear(b + "ada_b", cfg.adaln_lora_rank, mods * d)
         else:
-            linear(b + "ada", d, 6 * d)
-        linear(b + "attn.qkv", d, 3 * d)
-        head_norms(b + "attn")
-        linear(b + "attn.proj", d, d)
+            linear(b + "ada", d, mods * d)
+        for name in ("attn_s", "attn_t", "attn") if cfg.arch == "stdit" else ("attn",):
+            attention_weights(b + name, True, not llama)
         if cfg.cross_attention:
-            shapes[b + "ln_c.weight"] = shapes[b + "ln_c.bias"] = (d,)
-            linear(b + "cross.q", d, d)
-            linear(b + "cross.kv", d, 2 * d)
-            head_norms(b + "cross")
-            linear(b + "cross.proj", d, d)
-        linear(b + "fc1", d, f)
-        linear(b + "fc2", f, d)
+            shapes[b + "ln_c.weight"] = (d,)
+            if not llama:
+                shapes[b + "ln_c.bias"] = (d,)
+            attention_weights(b + "cross", False, not llama)
+        if llama:
+            linear(b + "w13", d, 2 * f, bias=False)
+            linear(b + "w2", f, d, bias=False)
+        elif cfg.arch == "moe":
+            shapes[b + "moe.router.weight"] = (cfg.experts, d)
+            shapes[b + "moe.fc1.weight"] = (cfg.experts, cfg.expert_ffn, d)
+            shapes[b + "moe.fc2.weight"] = (cfg.experts, d, cfg.expert_ffn)
+            if cfg.shared_experts:
+                linear(b + "shared.fc1", d, cfg.shared_experts * cfg.expert_ffn)
+                linear(b + "shared.fc2", cfg.shared_experts * cfg.expert_ffn, d)
+        else:
+            linear(b + "fc1", d, f)
+            linear(b + "fc2", f, d)
     linear("ada", d, 2 * d)
     linear("out", d, cfg.features)
     return shapes
@@ -154,26 +189,36 @@ def timestep_embedding(t, dtype):
 
 
 def attention(q, k, v):
-    """q [N,H,d], k and v [M,H,d] -> [N, H*d]; no keys give zero."""
+    """q [N,H,d], k and v [M,Hkv,d] -> [N, H*d]; query head h reads key head h // (H / Hkv); no keys give zero."""
     if k.shape[0] == 0:
         return torch.zeros_like(q).flatten(1)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = torch.einsum("nhd,mhd->hnm", q, k) / math.sqrt(q.shape[-1])
     return torch.einsum("hnm,mhd->nhd", torch.softmax(scores, -1), v).flatten(1)
 
 
 def heads_of(x, cfg, parts):
-    return x.reshape(x.shape[0], parts, cfg.heads, cfg.hidden // cfg.heads).unbind(1)
+    return x.reshape(x.shape[0], parts, -1, cfg.hidden // cfg.heads).unbind(1)
 
 
 # ---- the model -------------------------------------------------------------------------------------------
 
-def self_attention(cfg, p, name, x, angles):
-    q, k, v = heads_of(linear(p, name + ".qkv", x), cfg, 3)
+def self_attention(cfg, p, name, x, angles, groups=None):
+    """groups: lists of rows that see only one another; None: all see all."""
+    if name + ".qkv.weight" in p:
+        q, k, v = heads_of(linear(p, name + ".qkv", x), cfg, 3)
+    else:
+        (q,) = heads_of(linear(p, name + ".q", x), cfg, 1)
+        k, v = heads_of(linear(p, name + ".kv", x), cfg, 2)
     if cfg.qk_norm:
         q, k = rms_norm(q, p[name + ".qn.weight"]), rms_norm(k, p[name + ".kn.weight"])
     if cfg.pos in ("rope", "both"):
         q, k = rope(q, angles), rope(k, angles)
-    return linear(p, name + ".proj", attention(q, k, v))
+    if groups is None:
+        y = attention(q, k, v)
+    else:
+        y = torch.cat([attention(q[g], k[g], v[g]) for g in groups])[torch.argsort(torch.cat(groups))]
+    return linear(p, name + ".proj", y)
 
 
 def cross_attention(cfg, p, name, x, text):
@@ -184,22 +229,93 @@ def cross_attention(cfg, p, name, x, text):
     return linear(p, name + ".proj", attention(q, k, v))
 
 
-def block(cfg, p, name, x, c, text, angles):
+def modulation(cfg, p, name, c, n):
     if cfg.adaln_lora_rank:
         mod = linear(p, "ada_shared", silu(c)) + linear(p, name + "ada_b", linear(p, name + "ada_a", silu(c)))
     else:
         mod = linear(p, name + "ada", silu(c))
-    shift1, scale1, gate1, shift2, scale2, gate2 = mod.chunk(6)
+    return mod.chunk(n)
+
+
+def dit_cross(cfg, p, name, x, text):
+    if not cfg.cross_attention:
+        return x
+    return x + cross_attention(cfg, p, name + "cross", layer_norm(x) * p[name + "ln_c.weight"] + p[name + "ln_c.bias"], text)
+
+
+def mlp(p, name, x):
+    return linear(p, name + "fc2", gelu_tanh(linear(p, name + "fc1", x)))
+
+
+def dit_block(cfg, p, name, x, c, text, angles, grid):
+    shift1, scale1, gate1, shift2, scale2, gate2 = modulation(cfg, p, name, c, 6)
     x = x + gate1 * self_attention(cfg, p, name + "attn", layer_norm(x) * (1 + scale1) + shift1, angles)
+    x = dit_cross(cfg, p, name, x, text)
+    h = layer_norm(x) * (1 + scale2) + shift2
+    if cfg.arch != "moe":
+        return x + gate2 * mlp(p, name, h), 0.0
+    y, aux = experts(cfg, p, name, h)
+    return x + gate2 * y, aux
+
+
+def moviegen_block(cfg, p, name, x, c, text, angles, grid):
+    shift1, scale1, gate1, shift2, scale2, gate2 = modulation(cfg, p, name, c, 6)
+    t, h, w = (axis.long() for axis in positions(grid))
+    one = torch.ones((), dtype=x.dtype)
+    x = x + p["pos.t"][t] + p["pos.h"][h] + p["pos.w"][w]
+    x = x + gate1 * self_attention(cfg, p, name + "attn", rms_norm(x, one) * (1 + scale1) + shift1, angles)
     if cfg.cross_attention:
-        h = layer_norm(x) * p[name + "ln_c.weight"] + p[name + "ln_c.bias"]
-        x = x + cross_attention(cfg, p, name + "cross", h, text)
-    h = linear(p, name + "fc1", layer_norm(x) * (1 + scale2) + shift2)
-    return x + gate2 * linear(p, name + "fc2", gelu_tanh(h))
+        x = x + cross_attention(cfg, p, name + "cross", rms_norm(x, p[name + "ln_c.weight"]), text)
+    a, b = linear(p, name + "w13", rms_norm(x, one) * (1 + scale2) + shift2).chunk(2, -1)
+    return x + gate2 * linear(p, name + "w2", silu(a) * b), 0.0
+
+
+def stdit_block(cfg, p, name, x, c, text, angles, grid):
+    mods = modulation(cfg, p, name, c, 12)
+    rows = torch.arange(x.shape[0]).reshape(int(grid[0]), -1)  # [t, h*w]
+    for i, (part, groups) in enumerate((("attn_s", list(rows)), ("attn_t", list(rows.T)), ("attn", None))):
+        shift, scale, gate = mods[3 * i:3 * i + 3]
+        x = x + gate * self_attention(cfg, p, name + part, layer_norm(x) * (1 + scale) + shift, angles, groups)
+    x = dit_cross(cfg, p, name, x, text)
+    shift, scale, gate = mods[9:]
+    return x + gate * mlp(p, name, layer_norm(x) * (1 + scale) + shift), 0.0
+
+
+def experts(cfg, p, name, x):
+    """Mixture of experts over one sample x [N,D] -> [N,D], the load-balance loss of the sample.
+
+    expert_choice  (Zhou et al., 2022) each expert takes the ceil(N capacity / E) tokens that like it best
+    token_choice   each token takes its `capacity` best experts; loss = aux E sum_e f_e P_e (Fedus et al., 2021), f_e the
+                   share of all choices that fell on e, P_e the mean probability
+    What an expert gives is weighted with the token's probability for it.
+    """
+    n, e = x.shape[0], cfg.experts
+    prob = torch.softmax(linear(p, name + "moe.router", x), -1)  # [N,E]
+    if cfg.moe_router == "expert_choice":
+        k = min(n, math.ceil(n * cfg.moe_capacity / e))
+        chosen = torch.zeros(n, e, dtype=torch.bool)
+        for i in range(e):
+            chosen[torch.topk(prob[:, i], k).indices, i] = True
+    else:
+        chosen = torch.zeros(n, e, dtype=torch.bool)
+        chosen.scatter_(1, torch.topk(prob, int(cfg.moe_capacity), -1).indices, True)
+    y = torch.zeros_like(x)
+    for i in range(e):
+        hidden = gelu_tanh(x @ p[name + "moe.fc1.weight"][i].T)
+        y = y + (chosen[:, i] * prob[:, i])[:, None] * (hidden @ p[name + "moe.fc2.weight"][i].T)
+    if cfg.shared_experts:
+        y = y + mlp(p, name + "shared.", x)
+    aux = 0.0
+    if cfg.moe_router == "token_choice":
+        aux = cfg.moe_aux * e * (chosen.to(x.dtype).mean(0) / cfg.moe_capacity * prob.mean(0)).sum()
+    return y, aux
+
+
+BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block}
 
 
 def forward_sample(cfg, p, x, grid, text, t_cond):
-    """x [N,F], text [L,E], t_cond a number -> prediction [N,F]."""
+    """x [N,F], text [L,E], t_cond a number -> prediction [N,F], the auxiliary loss of the sample."""
     angles = rope_angles(grid, cfg.hidden // cfg.heads)
     c = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype))))
     if cfg.pooled_text:
@@ -207,13 +323,15 @@ def forward_sample(cfg, p, x, grid, text, t_cond):
         c = c + linear(p, "ctx_proj", mean)
     if cfg.cross_attention:
         text = linear(p, "ctx_proj", text)
-    h = linear(p, "patch", x)
+    h, aux = linear(p, "patch", x), 0.0
     if cfg.pos in ("sincos", "both"):
         h = h + sincos_embedding(grid, cfg.hidden).to(x.dtype)
     for i in range(cfg.layers):
-        h = block(cfg, p, f"blocks.{i}.", h, c, text, angles)
+        h, a = BLOCKS[cfg.arch](cfg, p, f"blocks.{i}.", h, c, text, angles, grid)
+        aux = aux + a
     shift, scale = linear(p, "ada", silu(c)).chunk(2)
-    return linear(p, "out", layer_norm(h) * (1 + scale) + shift)
+    norm = rms_norm(h, torch.ones((), dtype=x.dtype)) if cfg.arch == "moviegen" else layer_norm(h)
+    return linear(p, "out", norm * (1 + scale) + shift), aux
 
 
 def pack_loss(cfg, p, pack, noise, dtype):
@@ -229,9 +347,9 @@ def pack_loss(cfg, p, pack, noise, dtype):
         words = slice(int(pack["cu_text"][s]), int(pack["cu_text"][s + 1]))
         assert rows.stop - rows.start == int(np.prod(pack["grids"][s])), "grid and cu disagree"
         a, b, c, e = coef[s]
-        pred = forward_sample(cfg, p, a * x0[rows] + b * n[rows], pack["grids"][s], text[words], t_cond[s])
+        pred, aux = forward_sample(cfg, p, a * x0[rows] + b * n[rows], pack["grids"][s], text[words], t_cond[s])
         target = c * x0[rows] + e * n[rows]
-        loss = loss + w[s] * ((pred - target) ** 2).mean(1).sum()
+        loss = loss + w[s] * (((pred - target) ** 2).mean(1).sum() + len(pred) * aux)
         preds.append(pred)
     return loss, torch.cat(preds)
 
@@ -294,7 +412,7 @@ def train(cfg, arrays, packs, opt, seed, first_step=0, dtype=torch.float64):
                 g = grads[k] * clip
                 m[k] = opt["beta1"] * m[k] + (1 - opt["beta1"]) * g
                 v[k] = opt["beta2"] * v[k] + (1 - opt["beta2"]) * g**2
-                if x.dim() == 2:
+                if x.dim() >= 2:
                     x -= lr * opt["wd"] * x
                 m_hat, v_hat = m[k] / (1 - opt["beta1"] ** (i + 1)), v[k] / (1 - opt["beta2"] ** (i + 1))
                 x -= lr * m_hat / (torch.sqrt(v_hat) + opt["eps"])

@@ -34,6 +34,11 @@ GOLDEN = {
     "pooled-edm": (dict(A, hidden=64, heads=4, ffn=128, cross_attention=False, pooled_text=True), "edm"),
     "pooled-flow-plain": (dict(A, hidden=64, heads=4, ffn=128, cross_attention=False, pooled_text=True, qk_norm=False,
                                pos="sincos"), "flow"),
+    "moviegen-flow": (dict(A, hidden=64, heads=4, kv_heads=2, ffn=96, arch="moviegen", pos="learned", pos_max=(4, 5, 6)), "flow"),
+    "stdit-edm": (dict(A, arch="stdit", ffn=96), "edm"),
+    "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
+    "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
+                       moe_aux=0.125), "edm"),
 }
 OPT = dict(lr=ref.warmup_cosine(1e-3, 4, STEPS), beta1=0.9, beta2=0.95, eps=1e-6, wd=0.05, clip=0.5, decay="matrices")
 # grids and text lengths of the samples of the two packs of a step
@@ -46,7 +51,7 @@ def init_rule(name, shape):
         return 1.0, 0.125
     if len(shape) == 1:
         return 0.0, 0.0625
-    return 0.0, 2.0 ** round(math.log2(shape[1] ** -0.5))
+    return 0.0, 2.0 ** round(math.log2(shape[-1] ** -0.5))
 
 
 def init_weights(cfg):
@@ -128,7 +133,7 @@ def check(folder):
         with open(f"{folder}/{name}.json") as f:
             old_info = json.load(f)
         worst = max([distance(out[k], old[k]) for k in out] + [distance(info["losses"], old_info["losses"])])
-        same = out.keys() == old.keys() and info["config"] == old_info["config"] and worst < 1e-6
+        same = out.keys() == old.keys() and json.loads(json.dumps(info["config"])) == old_info["config"] and worst < 1e-6
         print(f"{name}: {'same' if same else 'DIFFERS'}, largest relative difference {worst:.1e}")
         bad += not same
     return bad

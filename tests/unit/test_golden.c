@@ -98,7 +98,19 @@ static void golden_open(struct golden *g, const char *name)
 	g->m.qk_norm = json_is_true(json_object_get(c, "qk_norm"));
 	g->m.adaln_lora = json_integer_value(json_object_get(c, "adaln_lora_rank"));
 	pos = json_string_value(json_object_get(c, "pos"));
-	g->m.pos = !strcmp(pos, "rope") ? VFM_POS_ROPE : !strcmp(pos, "sincos") ? VFM_POS_SINCOS : VFM_POS_BOTH;
+	for (int i = 0; i < 4; i++)
+		if (!strcmp(pos, (const char *[]){"rope", "sincos", "both", "learned"}[i]))
+			g->m.pos = i;
+	snprintf(g->m.arch, sizeof(g->m.arch), "%s", json_string_value(json_object_get(c, "arch")));
+	g->m.kv_heads = json_integer_value(json_object_get(c, "kv_heads"));
+	for (size_t i = 0; i < 3; i++)
+		g->m.pos_max[i] = json_integer_value(json_array_get(json_object_get(c, "pos_max"), i));
+	g->m.experts = json_integer_value(json_object_get(c, "experts"));
+	g->m.expert_ffn = json_integer_value(json_object_get(c, "expert_ffn"));
+	g->m.shared_experts = json_integer_value(json_object_get(c, "shared_experts"));
+	g->m.moe_router = !strcmp(json_string_value(json_object_get(c, "moe_router")), "token_choice");
+	g->m.moe_capacity = json_number_value(json_object_get(c, "moe_capacity"));
+	g->m.moe_aux = json_number_value(json_object_get(c, "moe_aux"));
 	OK(vfm_model_check(&g->m, &err));
 }
 
@@ -137,7 +149,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 		}
 	}
 	q->p = (struct vfm_pack){.n = n, .tokens = q->cu[n], .text_tokens = q->cu_text[n], .id = q->id, .cu_seqlens = q->cu,
-		.cu_text = q->cu_text, .seg = q->seg, .idx = q->idx, .pos = (const int16_t (*)[3])q->pos, .text = q->text};
+		.cu_text = q->cu_text, .grid = (const int32_t (*)[3])q->grids, .seg = q->seg, .idx = q->idx, .pos = (const int16_t (*)[3])q->pos, .text = q->text};
 }
 
 static void pack_free(struct gpack *q)
@@ -334,44 +346,29 @@ static void parity(const char *name)
 	free(w);
 }
 
-static void test_cross_edm(void **s)
-{
-	(void)s;
-	parity("cross-edm");
-}
+#define GOLDEN_LIST(X)                                                                                       \
+	X(cross_edm, "cross-edm")                                                                            \
+	X(cross_flow_both, "cross-flow-both")                                                                \
+	X(lora_flow, "lora-flow")                                                                            \
+	X(pooled_edm, "pooled-edm")                                                                          \
+	X(pooled_flow_plain, "pooled-flow-plain")                                                            \
+	X(moviegen_flow, "moviegen-flow")
 
-static void test_cross_flow_both(void **s)
-{
-	(void)s;
-	parity("cross-flow-both");
-}
-
-static void test_lora_flow(void **s)
-{
-	(void)s;
-	parity("lora-flow");
-}
-
-static void test_pooled_edm(void **s)
-{
-	(void)s;
-	parity("pooled-edm");
-}
-
-static void test_pooled_flow_plain(void **s)
-{
-	(void)s;
-	parity("pooled-flow-plain");
-}
+#define X(id, name)                                                                                          \
+	static void test_##id(void **s)                                                                      \
+	{                                                                                                    \
+		(void)s;                                                                                     \
+		parity(name);                                                                                \
+	}
+GOLDEN_LIST(X)
+#undef X
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cross_edm),
-		cmocka_unit_test(test_cross_flow_both),
-		cmocka_unit_test(test_lora_flow),
-		cmocka_unit_test(test_pooled_edm),
-		cmocka_unit_test(test_pooled_flow_plain),
+#define X(id, name) cmocka_unit_test(test_##id),
+		GOLDEN_LIST(X)
+#undef X
 	};
 
 	vfm_par_set_threads(1); /* the models are tiny */

@@ -1,0 +1,89 @@
+/* Movie Gen (Polyak et al. 2024, arXiv 2410.13720): blocks of the Llama kind under adaLN modulation.
+ *
+ *   h += pos                                                          learned tables of t, h, w, the same in every block
+ *   h += gate1 * attn(RMS(h) * (1 + scale1) + shift1)                 grouped queries, QK-norm, no RoPE
+ *   h += cross(RMS_affine(h), text)                                   with cross_attention
+ *   h += gate2 * w2(silu(a) * b),  [a | b] = w13(RMS(h) * (1 + scale2) + shift2)
+ *
+ * The linear layers of attention and MLP have no biases.
+ */
+#include <stdio.h>
+
+#include "model/block.h"
+
+enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, N_MOD };
+
+struct block {
+	struct vfm_modulation mod;
+	struct vfm_self_attn attn;
+	struct vfm_param *ln_w; /* of the cross-attention; NULL: none */
+	struct vfm_cross_attn cross;
+	struct vfm_linear w13, w2;
+	float eps;
+};
+
+static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+{
+	struct block *b = block;
+	struct vfm_attn_desc attn = {.unit = unit, .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads, .qk_norm = m->qk_norm,
+		.no_bias = true, .eps = (float)m->norm_eps};
+	struct vfm_linear_desc w13 = {.unit = unit, .in = m->hidden, .out = 2 * m->ffn, .split = VFM_SPLIT_COLUMN, .groups = 2, .no_bias = true};
+	struct vfm_linear_desc w2 = {.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true};
+	char prefix[64];
+
+	b->eps = (float)m->norm_eps;
+	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
+	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
+	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
+	if (m->cross_attention) {
+		b->ln_w = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
+		snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
+		vfm_cross_attn_declare(&b->cross, ps, &attn, prefix);
+	}
+	vfm_linear_declare(&b->w13, ps, &w13, "blocks.%d.w13", layer);
+	vfm_linear_declare(&b->w2, ps, &w2, "blocks.%d.w2", layer);
+}
+
+static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_attn_layout *l)
+{
+	struct vfm_comm *tp = l->mesh->group[VFM_AX_TP];
+	enum vfm_dtype dt = x->v.dtype;
+
+	x = vfm_linear(t, &b->w13, vfm_m_gather_rows(t, tp, x, l->tok->rows_tp), VFM_ACT_NONE, dt);
+	x = vfm_linear(t, &b->w2, vfm_g_swiglu(t, x), VFM_ACT_NONE, dt);
+	return vfm_m_scatter_rows(t, tp, x, l->tok->rows_tp);
+}
+
+static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+{
+	const struct block *b = block;
+	const struct vfm_attn_layout *l = &r->in->attn;
+	const struct vfm_seqs *seqs = &r->in->seqs;
+	enum vfm_dtype dt = r->in->x.dtype;
+	struct vfm_var *mod[N_MOD], *h = vfm_g_gate(t, r->h, r->pos, NULL, NULL), *y;
+
+	vfm_modulation(t, &b->mod, r, mod);
+	y = vfm_g_norm_mod(t, h, VFM_NORM_RMS, b->eps, mod[SHIFT1], mod[SCALE1], seqs, dt);
+	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
+	h = vfm_g_gate(t, h, y, mod[GATE1], seqs);
+
+	if (b->ln_w) {
+		y = vfm_g_norm(t, h, VFM_NORM_RMS, b->eps, &b->ln_w->var, NULL, dt);
+		y = vfm_cross_attn(t, &b->cross, y, r->ctx, l, &r->in->text_seqs);
+		h = vfm_g_gate(t, h, y, NULL, NULL);
+	}
+
+	y = vfm_g_norm_mod(t, h, VFM_NORM_RMS, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
+	return vfm_g_gate(t, h, mlp(t, b, y, l), mod[GATE2], seqs);
+}
+
+const struct vfm_block_kind vfm_block_moviegen = {
+	.arch = "moviegen",
+	.n_mod = N_MOD,
+	.size = sizeof(struct block),
+	.learned_pos = true,
+	.norm = VFM_NORM_RMS,
+	.declare = declare,
+	.forward = forward,
+};

@@ -1,0 +1,147 @@
+#include "spec/division.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "spec/tokens.h"
+
+/* Where each row of the pack is. */
+struct map {
+	int64_t total;
+	int32_t *home, *home_row; /* [total] rank and row in the division of tokens.h */
+	int32_t *to, *to_row;     /* [total] in the new one */
+	void *mem;
+};
+
+static void map_home(struct map *m, int n, const int32_t *cu, int cp)
+{
+	int64_t *at = vfm_calloc((size_t)cp, sizeof(*at));
+
+	for (int s = 0; s < n; s++) {
+		for (int r = 0; r < cp; r++) {
+			int64_t a, b;
+
+			vfm_tokens_chunk(cu[s + 1] - cu[s], s, cp, r, &a, &b);
+			for (int64_t i = cu[s] + a; i < cu[s] + b; i++) {
+				m->home[i] = r;
+				m->home_row[i] = (int32_t)at[r]++;
+			}
+		}
+	}
+	free(at);
+}
+
+/* The units of a sample of t frames of `area` places: how many, how long, and the step from token to token. */
+static void units_of(enum vfm_division_kind kind, const int32_t *grid, int64_t *units, int64_t *len, int64_t *next_unit, int64_t *next)
+{
+	int64_t t = grid[0], area = (int64_t)grid[1] * grid[2];
+	bool frames = kind == VFM_DIV_FRAMES;
+
+	*units = frames ? t : area;
+	*len = frames ? area : t;
+	*next_unit = frames ? area : 1;
+	*next = frames ? 1 : area;
+}
+
+static void map_new(struct map *m, struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu, const int32_t (*grid)[3], int cp,
+	int cp_i)
+{
+	int64_t *at = vfm_calloc((size_t)cp, sizeof(*at)), units, len, next_unit, next, before = 0;
+
+	for (int s = 0; s < n; s++) {
+		units_of(kind, grid[s], &units, &len, &next_unit, &next);
+		for (int64_t u = 0; u < units && len > 0; u++, before += len) {
+			int r = (int)((2 * before + len) * cp / (2 * m->total));
+
+			for (int64_t i = 0; i < len; i++) {
+				int64_t row = cu[s] + u * next_unit + i * next;
+
+				m->to[row] = r;
+				m->to_row[row] = (int32_t)at[r]++;
+			}
+			if (r == cp_i)
+				d->cu[++d->units] = (int32_t)at[r];
+		}
+	}
+	d->rows = at[cp_i];
+	free(at);
+}
+
+static int32_t *piece(int32_t **p, int64_t n)
+{
+	int32_t *r = *p;
+
+	*p += n;
+	return r;
+}
+
+static void plan(struct vfm_division *d, const struct map *m, int cp, int cp_i)
+{
+	int64_t *out = vfm_calloc(2 * (size_t)cp, sizeof(*out)), *in = out + cp;
+	int32_t *p;
+
+	d->mem = p = vfm_calloc((size_t)(2 * d->home + 3 * d->rows) + 1, sizeof(int32_t));
+	d->gather = piece(&p, d->home);
+	d->gather_inv = piece(&p, d->home);
+	d->place = piece(&p, d->rows);
+	d->place_inv = piece(&p, d->rows);
+	d->pack_row = piece(&p, d->rows);
+	for (int r = 1; r < cp; r++) {
+		out[r] = out[r - 1] + d->send[r - 1];
+		in[r] = in[r - 1] + d->recv[r - 1];
+	}
+	/* At home the rows of a rank are in the order of the pack, so this is the order of both buffers. */
+	for (int64_t i = 0; i < m->total; i++) {
+		if (m->home[i] == cp_i) {
+			int64_t j = out[m->to[i]]++;
+
+			d->gather[j] = m->home_row[i];
+			d->gather_inv[m->home_row[i]] = (int32_t)j;
+		}
+		if (m->to[i] == cp_i) {
+			int64_t j = in[m->home[i]]++;
+
+			d->place[m->to_row[i]] = (int32_t)j;
+			d->place_inv[j] = m->to_row[i];
+			d->pack_row[m->to_row[i]] = (int32_t)i;
+		}
+	}
+	free(out);
+}
+
+void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu, const int32_t (*grid)[3], int cp, int cp_i)
+{
+	struct map m = {.total = cu[n]};
+	int64_t units = 0;
+	int32_t *p;
+
+	for (int s = 0; s < n; s++)
+		units += kind == VFM_DIV_FRAMES ? grid[s][0] : (int64_t)grid[s][1] * grid[s][2];
+	*d = (struct vfm_division){.send = vfm_calloc(2 * (size_t)cp, sizeof(int64_t)), .cu = vfm_calloc((size_t)units + 1, sizeof(int32_t))};
+	d->recv = d->send + cp;
+	m.mem = p = vfm_calloc(4 * (size_t)m.total + 1, sizeof(int32_t));
+	m.home = piece(&p, m.total);
+	m.home_row = piece(&p, m.total);
+	m.to = piece(&p, m.total);
+	m.to_row = piece(&p, m.total);
+	map_home(&m, n, cu, cp);
+	map_new(&m, d, kind, n, cu, grid, cp, cp_i);
+	for (int64_t i = 0; i < m.total; i++) {
+		if (m.home[i] == cp_i) {
+			d->send[m.to[i]]++;
+			d->home++;
+		}
+		if (m.to[i] == cp_i)
+			d->recv[m.home[i]]++;
+	}
+	plan(d, &m, cp, cp_i);
+	free(m.mem);
+}
+
+void vfm_division_release(struct vfm_division *d)
+{
+	free(d->send);
+	free(d->cu);
+	free(d->mem);
+	*d = (struct vfm_division){0};
+}
