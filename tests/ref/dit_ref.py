@@ -198,7 +198,8 @@ def attention(q, k, v):
 
 
 def heads_of(x, cfg, parts):
-    return x.reshape(x.shape[0], parts, -1, cfg.hidden // cfg.heads).unbind(1)
+    d = cfg.hidden // cfg.heads
+    return x.reshape(x.shape[0], parts, x.shape[1] // (parts * d), d).unbind(1)
 
 
 # ---- the model -------------------------------------------------------------------------------------------

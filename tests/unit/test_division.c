@@ -166,7 +166,7 @@ static void test_random(void **state)
 	}
 }
 
-/* One video on two ranks: the middle frame of three goes to the second; an image as a whole, too. */
+/* One video on two ranks: the middle frame of three goes to the first, an image to the second as a whole. */
 static void test_known(void **state)
 {
 	static const int32_t cu[] = {0, 12, 16}, grid[][3] = {{3, 2, 2}, {1, 2, 2}};
@@ -178,7 +178,7 @@ static void test_known(void **state)
 	assert_int_equal(d.units, 2);
 	assert_int_equal(d.rows, 8);
 	assert_memory_equal(d.pack_row, frames1, sizeof(frames1));
-	assert_true(d.send[0] == 0 && d.send[1] == 8 && d.recv[0] == 2 && d.recv[1] == 6);
+	assert_true(d.send[0] == 2 && d.send[1] == 6 && d.recv[0] == 2 && d.recv[1] == 6);
 	vfm_division_release(&d);
 	vfm_division_make(&d, VFM_DIV_COLUMNS, 2, cu, grid, 2, 0);
 	assert_int_equal(d.rows, 9);
