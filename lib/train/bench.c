@@ -42,6 +42,8 @@ int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct
 	struct vfm_step_stats stats = {0};
 	struct vfm_trainer *tr = NULL;
 	struct vfm_batch batch = {0};
+	struct vfm_pack_array packs = {&batch, 1, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	double t[MAX], total = 0;
 	int64_t n = 0;
 	int rc;
@@ -54,10 +56,7 @@ int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct
 	for (int64_t i = 0; n < MAX && (i < b->warmup || n < b->steps || total < b->min_s); i++) {
 		double t0 = vfm_now();
 
-		TRY_OUT(vfm_trainer_begin(tr, i, batch.step_tokens, err));
-		for (int64_t p = 0; p < b->packs; p++)
-			TRY_OUT(vfm_trainer_pack(tr, &batch, err));
-		TRY_OUT(vfm_trainer_end(tr, 1e-4, err));
+		TRY_OUT(vfm_trainer_step(tr, i, b->packs, &source, 1e-4, err));
 		TRY_OUT(vfm_trainer_stats(tr, &stats, err));
 		if (i < b->warmup)
 			continue;

@@ -10,13 +10,13 @@
 #include "spec/model.h"
 #include "spec/parallel.h"
 
-enum vfm_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_LINEAR };
+enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_LINEAR };
 
 struct vfm_train_config {
 	int64_t steps;        /* 0: as many as the manifest has */
 	double lr, min_lr;    /* min_lr: where cosine and linear end */
 	int64_t warmup_steps;
-	int schedule;         /* enum vfm_schedule */
+	int schedule;         /* enum vfm_lr_schedule */
 	double beta1, beta2, eps, weight_decay;
 	double clip_norm;     /* 0: no clipping */
 	double ema_decay;     /* 0: no EMA */

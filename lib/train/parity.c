@@ -198,15 +198,14 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_batch *b, const char *dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_pack_array packs = {b, PACKS, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
 
 	TRY(vfm_mkdir_p(dir, err));
 	TRY(vfm_params_fill_dense(ps, c->train.seed, err));
 	TRY(write_params(ps, ps->master, dir, "init.safetensors", err));
-	TRY(vfm_trainer_begin(tr, STEP, b[0].step_tokens, err));
-	for (int k = 0; k < PACKS; k++)
-		TRY(vfm_trainer_pack(tr, &b[k], err));
-	TRY(vfm_trainer_end(tr, 0, err)); /* at this learning rate the weights stay as they are */
+	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err)); /* at this learning rate the weights stay as they are */
 	TRY(vfm_trainer_stats(tr, &stats, err));
 	TRY(write_params(ps, ps->grad, dir, "grads.safetensors", err));
 	TRY(write_step(b, c, dir, err));

@@ -28,7 +28,6 @@ struct run {
 	json_t *config;
 	int lock;
 	int64_t first, last;  /* steps done before; steps to be done in all */
-	int64_t packs;        /* a step */
 	int64_t saved;        /* step of the newest checkpoint, -1: none */
 };
 
@@ -68,7 +67,6 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "%s has text of %d features, but model.text_dim is %lld", path, h->text_dim,
 			(long long)m->text_dim);
 	r->last = r->c->train.steps ? r->c->train.steps : h->steps;
-	r->packs = h->batch;
 	if (r->last > h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path, (long long)h->steps);
 	return 0;
@@ -221,28 +219,30 @@ static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 	return rc;
 }
 
+static int next_pack(void *ctx, struct vfm_batch **b, struct vfm_err *err)
+{
+	struct run *r = ctx;
+	int rc = vfm_loader_next(r->loader, b, err);
+
+	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last) : rc;
+}
+
+static void pack_done(void *ctx, struct vfm_batch *b)
+{
+	struct run *r = ctx;
+
+	vfm_batch_release(r->loader, b);
+}
+
 static int one_step(struct run *r, int64_t step, struct vfm_step_record *rec, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
-	struct vfm_batch *b;
+	struct vfm_pack_source packs = {next_pack, pack_done, r};
 	double t0 = vfm_now();
-	int rc;
 
 	rec->step = step + 1;
 	rec->lr = vfm_lr_at(&r->c->train, step, r->last);
-	for (int64_t p = 0; p < r->packs; p++) {
-		rc = vfm_loader_next(r->loader, &b, err);
-		if (rc == 0)
-			return vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)step);
-		TRY(rc);
-		if (p == 0)
-			rc = vfm_trainer_begin(r->tr, step, b->step_tokens, err);
-		if (rc >= 0)
-			rc = vfm_trainer_pack(r->tr, b, err);
-		vfm_batch_release(r->loader, b);
-		TRY(rc);
-	}
-	TRY(vfm_trainer_end(r->tr, rec->lr, err));
+	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, rec->lr, err));
 	TRY(vfm_trainer_stats(r->tr, &rec->s, err));
 	after = vfm_loader_stats(r->loader);
 	rec->data_wait_s = after.wait_s - before.wait_s;

@@ -1,9 +1,7 @@
-/* trainer.h - one rank's training step, from packs to updated weights.
+/* trainer.h - one rank's part of a training step, from packs to updated weights.
  *
- *	vfm_trainer_begin(tr, step, step_tokens, err);
- *	vfm_trainer_pack(tr, batch, err);       // forward and backward; once for each of the step's packs
- *	vfm_trainer_end(tr, lr, err);           // clip, update
- *	vfm_trainer_stats(tr, &stats, err);     // waits for the device
+ *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // forward, backward, clip, update
+ *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
  *
  * The loss is the mean over the tokens of the global step; its denominator comes from the
  * manifest, so packs, ranks and accumulation do not change it.
@@ -16,23 +14,36 @@
 #include "model/model.h"
 #include "train/config.h"
 #include "train/optim.h"
+#include "train/pipeline.h"
 
 struct vfm_trainer;
 
+/* Of the last step.  What it was is that of the global step, the same on every rank; how long it took is this rank's. */
 struct vfm_step_stats {
 	double loss, grad_norm;
 	double flops;           /* of the model: 3 x forward, recompute not counted */
 	int64_t tokens, samples;
+	double bubble_s;        /* waited for other pipeline stages: idle time that follows from the schedule */
+	double comm_s;          /* waited for other communication, which computing did not hide */
 };
 
-/* Builds the model on the device and fills its weights from the seed.  The mesh must outlive it. */
+/* Builds the model on the device and fills its weights from the seed (collective).  The mesh must outlive it. */
 struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err);
-void vfm_trainer_free(struct vfm_trainer *tr); /* NULL is fine */
+/* NULL is fine.  After a failed step it waits for messages to other ranks: where these may not receive any more, the world is to be told first
+ * (vfm_comm_host_abort). */
+void vfm_trainer_free(struct vfm_trainer *tr);
 
-int vfm_trainer_begin(struct vfm_trainer *tr, int64_t step, int64_t step_tokens, struct vfm_err *err);
-int vfm_trainer_pack(struct vfm_trainer *tr, const struct vfm_batch *b, struct vfm_err *err);
-int vfm_trainer_end(struct vfm_trainer *tr, double lr, struct vfm_err *err); /* collective */
-int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
+/* Collective.  n_packs: this rank's, the same on all ranks; those of a cp x tp group, and all stages, get the same packs.  After a failure the trainer
+ * can only be freed. */
+int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, double lr, struct vfm_err *err);
+int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err); /* local */
+
+/* Packs that lie in memory, over and over: the place goes on from call to call. */
+struct vfm_pack_array {
+	struct vfm_batch *b;
+	int64_t n, at;
+};
+struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);
 
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);
 struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr);

@@ -489,6 +489,8 @@ static void test_region_dropped(void **state)
 static double step_on(const struct vfm_config *c, const struct vfm_madeup *s, const int *first, int n_packs, float **grad)
 {
 	struct vfm_batch b[4];
+	struct vfm_pack_array packs = {b, n_packs, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
 	struct vfm_trainer *tr;
 	struct vfm_params *ps;
@@ -508,14 +510,12 @@ static double step_on(const struct vfm_config *c, const struct vfm_madeup *s, co
 		vfm_madeup_pack(&b[k], s + first[k], first[k + 1] - first[k], &c->model, 5);
 		tokens += b[k].tokens;
 	}
-	OK(vfm_trainer_begin(tr, 2, tokens, &err));
-	for (int k = 0; k < n_packs; k++) {
+	for (int k = 0; k < n_packs; k++)
 		b[k].step_tokens = tokens;
-		OK(vfm_trainer_pack(tr, &b[k], &err));
-		vfm_madeup_release(&b[k]);
-	}
-	OK(vfm_trainer_end(tr, 0, &err));
+	OK(vfm_trainer_step(tr, 2, n_packs, &source, 0, &err));
 	OK(vfm_trainer_stats(tr, &stats, &err));
+	for (int k = 0; k < n_packs; k++)
+		vfm_madeup_release(&b[k]);
 	assert_int_equal(stats.tokens, tokens);
 	*grad = vfm_malloc((size_t)ps->n_flat * 4);
 	memcpy(*grad, ps->grad, (size_t)ps->n_flat * 4);

@@ -1,0 +1,109 @@
+#include "train/micro.h"
+
+#include <stdlib.h>
+
+/* What the step draws for the samples, on the host. */
+struct drawn {
+	float *t_cond, *coef, *w; /* [n], [n,4], [n] */
+	bool *drop;               /* [n] */
+};
+
+static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_batch *b)
+{
+	size_t n = (size_t)b->n_samples;
+
+	d->t_cond = vfm_calloc(n, 6 * sizeof(float));
+	d->coef = d->t_cond + n;
+	d->w = d->t_cond + 5 * n;
+	d->drop = vfm_calloc(n, sizeof(bool));
+	for (size_t i = 0; i < n; i++) {
+		struct vfm_draw r = vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, b->id[i]);
+
+		d->t_cond[i] = r.t_cond;
+		for (int j = 0; j < 4; j++)
+			d->coef[4 * i + (size_t)j] = r.coef[j];
+		d->w[i] = 1.0f / (float)b->step_tokens;
+		d->drop[i] = r.drop;
+	}
+}
+
+/* The latents of this rank's rows, in runs that follow one another in the pack. */
+static int put_rows(struct vfm_micro *u, const struct vfm_batch *b, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = u->stream->dev->t;
+	const int32_t *rows = vfm_model_in_rows(&u->in);
+	size_t row = (size_t)b->patch_dim * 4;
+
+	for (int64_t i = 0, n; i < u->in.tok.rows; i += n) {
+		for (n = 1; i + n < u->in.tok.rows && rows[i + n] == rows[i] + n; n++)
+			;
+		TRY(t->to_device(u->stream, (char *)u->x0.data + (size_t)i * row, b->x0 + (size_t)rows[i] * (size_t)b->patch_dim, (size_t)n * row,
+			err));
+	}
+	return 0;
+}
+
+static size_t round64(size_t n)
+{
+	return (n + 63) / 64 * 64;
+}
+
+static int put_ends(struct vfm_micro *u, const struct vfm_batch *b, const struct drawn *d, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = u->stream->dev->t;
+	int64_t rows = u->in.tok.rows;
+	size_t x = round64((size_t)rows * (size_t)b->patch_dim * 4), c = round64((size_t)b->n_samples * 16);
+	char *at;
+
+	u->bytes = 2 * x + c + round64((size_t)b->n_samples * 4);
+	u->mem = at = vfm_dev_alloc(u->stream, u->bytes, "the targets of a pack", err);
+	if (!u->mem)
+		return VFM_EENV;
+	u->x0 = vfm_t2(at, VFM_F32, rows, b->patch_dim);
+	u->target = vfm_t2(at + x, VFM_F32, rows, b->patch_dim);
+	u->coef = vfm_t2(at + 2 * x, VFM_F32, b->n_samples, 4);
+	u->w = vfm_t1(at + 2 * x + c, VFM_F32, b->n_samples);
+	TRY(put_rows(u, b, err));
+	TRY(t->to_device(u->stream, u->coef.data, d->coef, vfm_nbytes(&u->coef), err));
+	return t->to_device(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
+}
+
+static int diffuse(struct vfm_micro *u, const struct vfm_micro_opts *o, struct vfm_err *err)
+{
+	struct vfm_diffuse a = {.seed = o->config->train.seed, .step = (uint64_t)o->step, .x0 = u->x0, .id = u->in.id, .idx = u->in.idx,
+		.coef = u->coef, .seqs = &u->in.seqs, .input = u->in.x, .target = u->target};
+
+	return vfm_op_diffuse(u->stream, &a, err);
+}
+
+int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = s->dev->t;
+	struct vfm_pack pack = {.n = b->n_samples, .tokens = b->tokens, .text_tokens = b->text_tokens, .id = b->id,
+		.cu_seqlens = b->cu_seqlens, .cu_text = b->cu_text, .grid = (const int32_t (*)[3])b->grid, .seg = b->seg, .idx = b->idx,
+		.pos = (const int16_t (*)[3])b->pos, .text = b->text};
+	struct drawn d;
+	int rc;
+
+	*u = (struct vfm_micro){.stream = s};
+	draw(&d, o, b);
+	TRY_OUT(vfm_model_in_make(&u->in, s, o->mesh, &o->config->model, &pack, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
+	TRY_OUT(t->to_device(s, u->in.t_cond.data, d.t_cond, vfm_nbytes(&u->in.t_cond), err));
+	if (o->ends) {
+		TRY_OUT(put_ends(u, b, &d, err));
+		TRY_OUT(diffuse(u, o, err));
+	}
+	rc = t->stream_sync(s, err); /* host arrays must stay until the device has read them */
+out:
+	free(d.t_cond);
+	free(d.drop);
+	return rc;
+}
+
+void vfm_micro_release(struct vfm_micro *u)
+{
+	if (u->stream)
+		vfm_dev_free(u->stream, u->mem, u->bytes);
+	vfm_model_in_release(&u->in);
+	*u = (struct vfm_micro){0};
+}

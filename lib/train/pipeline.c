@@ -1,0 +1,376 @@
+#include "train/pipeline.h"
+
+#include <stdlib.h>
+
+#include "spec/schedule.h"
+#include "train/micro.h"
+
+/* Gradients that may be on their way to the stage before without being received; a slot keeps their memory.  With 1 no schedule hangs
+ * (tests/unit/test_schedule.c), with 2 a stage need not wait for the next of its neighbour's actions. */
+enum { UNRECEIVED = 2 };
+
+enum slot_state { FREE, LIVE, SENDING };
+
+/* A pack on its way through a chunk. */
+struct slot {
+	enum slot_state state;
+	int64_t mb;
+	int chunk;
+	int64_t since;                 /* order in which slots came to SENDING */
+	struct vfm_tape *tape;
+	struct vfm_var *in, *out;      /* residual stream: what came (NULL on the first chunk), what goes (on all but the last) */
+	void *h;                       /* memory of in */
+	size_t h_bytes;
+	struct vfm_event *fwd, *bwd;   /* passed when out, and in's gradient, have been sent */
+};
+
+struct vfm_pipeline {
+	const struct vfm_config *c;
+	const struct vfm_mesh *mesh;
+	struct vfm_stream *stream, *fwd_side, *bwd_side; /* the sides NULL: one stage */
+	struct vfm_model *model;
+	struct vfm_event *ready;
+	struct slot **slot;
+	size_t n_slot, cap_slot;
+	int64_t sent;                  /* slots that came to SENDING */
+	double bubble_s;
+	/* of the step that runs */
+	int64_t step;
+	const struct vfm_pack_source *src;
+	struct vfm_tensor loss;
+	struct vfm_pipeline_sums *sums;
+	struct vfm_micro **micro;      /* [n_packs] NULL: not here yet, or gone */
+	int *left;                     /* [n_packs] chunks that it has still to pass */
+	int64_t n_packs;
+	bool split;                    /* W apart from B */
+};
+
+struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_model *m,
+	struct vfm_err *err)
+{
+	struct vfm_pipeline *p = vfm_calloc(1, sizeof(*p));
+
+	*p = (struct vfm_pipeline){.c = c, .mesh = mesh, .stream = s, .model = m, .fwd_side = mesh->send_side};
+	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
+	p->ready = s->dev->t->event_new(s->dev, err);
+	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
+	if (mesh->send_side)
+		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
+	if (p->ready && (p->bwd_side || !mesh->send_side))
+		return p;
+	vfm_pipeline_free(p);
+	return NULL;
+}
+
+double vfm_pipeline_bubble(const struct vfm_pipeline *p)
+{
+	return p->bubble_s;
+}
+
+/* ---- slots ---- */
+
+static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = p->stream->dev->t;
+
+	TRY(t->event_wait(s->fwd, p->stream, err));
+	TRY(t->event_wait(s->bwd, p->stream, err));
+	vfm_tape_reset(s->tape);
+	vfm_dev_free(p->stream, s->h, s->h_bytes);
+	s->h = NULL;
+	s->in = s->out = NULL;
+	s->state = FREE;
+	return 0;
+}
+
+/* Keeps at most `most` slots waiting for their sends. */
+static int slots_settle(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
+{
+	for (;;) {
+		struct slot *oldest = NULL;
+		size_t n = 0;
+
+		for (size_t i = 0; i < p->n_slot; i++) {
+			struct slot *s = p->slot[i];
+
+			if (s->state != SENDING)
+				continue;
+			n++;
+			if (!oldest || s->since < oldest->since)
+				oldest = s;
+		}
+		if (n <= most)
+			return 0;
+		TRY(slot_reset(p, oldest, err));
+	}
+}
+
+static struct slot *slot_new(struct vfm_pipeline *p, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = p->stream->dev->t;
+	struct slot *s = vfm_calloc(1, sizeof(*s));
+
+	s->tape = vfm_tape_new(p->stream);
+	vfm_tape_defer_weights(s->tape, p->split);
+	s->fwd = t->event_new(p->stream->dev, err);
+	s->bwd = t->event_new(p->stream->dev, err);
+	vfm_grow(&p->slot, &p->cap_slot, p->n_slot + 1, sizeof(struct slot *));
+	p->slot[p->n_slot++] = s;
+	return s->fwd && s->bwd ? s : NULL;
+}
+
+static struct slot *slot_take(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+{
+	struct slot *s = NULL;
+
+	for (size_t i = 0; i < p->n_slot && !s; i++)
+		if (p->slot[i]->state == FREE)
+			s = p->slot[i];
+	if (!s)
+		s = slot_new(p, err);
+	if (!s)
+		return NULL;
+	s->state = LIVE;
+	s->mb = a->mb;
+	s->chunk = a->chunk;
+	return s;
+}
+
+static struct slot *slot_of(const struct vfm_pipeline *p, const struct vfm_action *a)
+{
+	for (size_t i = 0; i < p->n_slot; i++)
+		if (p->slot[i]->state == LIVE && p->slot[i]->mb == a->mb && p->slot[i]->chunk == a->chunk)
+			return p->slot[i];
+	abort(); /* schedules are proved to do F first */
+}
+
+void vfm_pipeline_free(struct vfm_pipeline *p)
+{
+	const struct vfm_dev_table *t;
+
+	if (!p)
+		return;
+	t = p->stream->dev->t;
+	if (p->fwd_side)
+		t->stream_sync(p->fwd_side, NULL);
+	if (p->bwd_side)
+		t->stream_free(p->bwd_side);
+	for (size_t i = 0; i < p->n_slot; i++) {
+		struct slot *s = p->slot[i];
+
+		vfm_tape_free(s->tape);
+		vfm_dev_free(p->stream, s->h, s->h_bytes);
+		if (s->fwd)
+			t->event_free(s->fwd);
+		if (s->bwd)
+			t->event_free(s->bwd);
+		free(s);
+	}
+	if (p->ready)
+		t->event_free(p->ready);
+	free(p->slot);
+	free(p);
+}
+
+/* ---- messages ---- */
+
+/* On `side`, after what is on the compute stream; `sent` passes when x's memory may go. */
+static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *side, struct vfm_tensor x, struct vfm_event *sent,
+	struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = p->stream->dev->t;
+
+	if (vfm_numel(&x) == 0)
+		return 0;
+	TRY(t->event_record(p->ready, p->stream, err));
+	TRY(t->event_wait(p->ready, side, err));
+	TRY(vfm_send(c, side, x, 1, err));
+	return t->event_record(sent, side, err);
+}
+
+static int receive(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_tensor x, struct vfm_err *err)
+{
+	double before = vfm_comm_stats().wait_s;
+	int rc = vfm_numel(&x) > 0 ? vfm_recv(c, p->stream, x, 0, err) : 0;
+
+	p->bubble_s += vfm_comm_stats().wait_s - before;
+	return rc;
+}
+
+/* Memory for this rank's rows of the residual stream. */
+static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes, const char *what, struct vfm_err *err)
+{
+	*x = vfm_t2(NULL, VFM_F32, u->in.tok.rows, p->c->model.hidden);
+	*bytes = vfm_nbytes(x) ? vfm_nbytes(x) : 64;
+	x->data = vfm_dev_alloc(p->stream, *bytes, what, err);
+	return x->data ? 0 : VFM_EENV;
+}
+
+/* ---- packs ---- */
+
+static void count(struct vfm_pipeline *p, const struct vfm_batch *b)
+{
+	struct vfm_pack_sums sums = {0};
+
+	for (int i = 0; i < b->n_samples; i++)
+		vfm_pack_sums_add(&sums, b->cu_seqlens[i + 1] - b->cu_seqlens[i], b->cu_text[i + 1] - b->cu_text[i]);
+	p->sums->flops += 3 * vfm_model_flops(&p->c->model, &sums);
+	p->sums->tokens += b->tokens;
+	p->sums->samples += b->n_samples;
+}
+
+/* The pack of a microbatch, which every stage asks for in ascending order. */
+static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
+{
+	int chunks = vfm_model_chunks(p->model);
+	struct vfm_micro_opts o = {p->c, p->mesh, p->step, vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1)};
+	struct vfm_batch *b;
+	int rc;
+
+	if (p->micro[mb])
+		return 0;
+	TRY(p->src->next(p->src->ctx, &b, err));
+	count(p, b);
+	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
+	p->left[mb] = chunks;
+	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
+	p->src->release(p->src->ctx, b);
+	return rc;
+}
+
+static void micro_drop(struct vfm_pipeline *p, int64_t mb)
+{
+	if (p->micro[mb])
+		vfm_micro_release(p->micro[mb]);
+	free(p->micro[mb]);
+	p->micro[mb] = NULL;
+}
+
+/* ---- actions ---- */
+
+static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+{
+	bool first = vfm_model_is_first(p->model, a->chunk), last = vfm_model_is_last(p->model, a->chunk);
+	struct vfm_micro *u;
+	struct vfm_tensor h;
+	struct slot *s;
+
+	TRY(micro_get(p, a->mb, err));
+	u = p->micro[a->mb];
+	s = slot_take(p, a, err);
+	if (!s)
+		return VFM_EENV;
+	if (!first) {
+		TRY(residual(p, u, &h, &s->h_bytes, "the input of a pipeline stage", err));
+		s->h = h.data;
+		TRY(receive(p, p->mesh->fwd_in, h, err));
+		s->in = vfm_leaf(s->tape, h);
+	}
+	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, (enum vfm_recompute)p->c->train.recompute);
+	if (last)
+		vfm_g_mse(s->tape, s->out, &(struct vfm_mse){.target = u->target, .w = u->w, .seqs = &u->in.seqs, .loss = p->loss});
+	TRY(vfm_tape_status(s->tape, err));
+	return last ? 0 : send(p, p->mesh->fwd_out, p->fwd_side, s->out->v, s->fwd, err);
+}
+
+/* The chunk is done with the pack, but for what it has still to send. */
+static int finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+{
+	if (--p->left[s->mb] == 0)
+		micro_drop(p, s->mb);
+	if (!s->in)
+		return slot_reset(p, s, err);
+	s->state = SENDING;
+	s->since = p->sent++;
+	return slots_settle(p, UNRECEIVED, err);
+}
+
+/* Seeds the tape with the gradient that comes from the next stage. */
+static int backward_from_next(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+{
+	struct vfm_tensor g;
+	size_t bytes;
+	int rc;
+
+	TRY(residual(p, p->micro[s->mb], &g, &bytes, "the gradient of a pipeline stage", err));
+	TRY_OUT(receive(p, p->mesh->bwd_in, g, err));
+	TRY_OUT(vfm_tape_seed(s->tape, s->out, g, err));
+	rc = vfm_tape_backward(s->tape, err);
+out:
+	vfm_dev_free(p->stream, g.data, bytes);
+	return rc;
+}
+
+static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+{
+	struct slot *s = slot_of(p, a);
+
+	if (vfm_model_is_last(p->model, a->chunk))
+		TRY(vfm_tape_backward(s->tape, err));
+	else
+		TRY(backward_from_next(p, s, err));
+	if (s->in) {
+		struct vfm_tensor g = vfm_leaf_grad(s->in);
+
+		if (!vfm_has(&g))
+			return vfm_fail(err, VFM_EUSAGE, "internal: chunk %d gave its input no gradient", a->chunk);
+		TRY(send(p, p->mesh->bwd_out, p->bwd_side, g, s->bwd, err));
+	}
+	return p->split ? 0 : finish(p, s, err);
+}
+
+static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+{
+	struct slot *s;
+
+	switch (a->kind) {
+	case VFM_DO_F:
+		return forward(p, a, err);
+	case VFM_DO_B:
+		return backward(p, a, err);
+	case VFM_DO_W:
+		s = slot_of(p, a);
+		TRY(vfm_tape_weights(s->tape, err));
+		return finish(p, s, err);
+	}
+	return 0;
+}
+
+/* Time until the slowest stage is done is a bubble, too. */
+static int wait_for_stages(struct vfm_pipeline *p, struct vfm_err *err)
+{
+	double before = vfm_comm_stats().wait_s;
+	int rc = p->mesh->size[VFM_AX_PP] > 1 ? vfm_barrier(p->mesh->group[VFM_AX_PP], p->stream, err) : 0;
+
+	p->bubble_s += vfm_comm_stats().wait_s - before;
+	return rc;
+}
+
+int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, struct vfm_tensor loss,
+	struct vfm_pipeline_sums *sums, struct vfm_err *err)
+{
+	struct vfm_schedule s = {0};
+	int rc;
+
+	p->step = step;
+	p->n_packs = n_packs;
+	p->src = src;
+	p->loss = loss;
+	p->sums = sums;
+	*sums = (struct vfm_pipeline_sums){0};
+	TRY(vfm_schedule_make(&s, p->split ? VFM_PP_ZB : VFM_PP_1F1B, p->mesh->size[VFM_AX_PP], vfm_model_chunks(p->model),
+		p->mesh->coord[VFM_AX_PP], n_packs, err));
+	p->micro = vfm_calloc((size_t)n_packs, sizeof(struct vfm_micro *));
+	p->left = vfm_calloc((size_t)n_packs, sizeof(*p->left));
+	for (size_t i = 0; i < s.n; i++)
+		TRY_OUT(act(p, &s.a[i], err));
+	TRY_OUT(slots_settle(p, 0, err));
+	rc = wait_for_stages(p, err);
+out:
+	for (int64_t i = 0; i < n_packs; i++)
+		micro_drop(p, i);
+	free(p->micro);
+	free(p->left);
+	vfm_schedule_release(&s);
+	return rc;
+}
