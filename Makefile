@@ -54,9 +54,10 @@ CMD_SRC := $(wildcard cmd/*/*.c)
 UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(B)/tests/tools/%,$(wildcard tests/tools/*.c))
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
+MESH    := $(B)/tests/mesh/meshes
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-learn tests lint layers format \
+.PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-mesh check-learn tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -66,7 +67,7 @@ all: $(LIB) $(BINS)
 help:
 	@echo "make            build the commands into $(B)/bin"
 	@echo "make demo       the whole pipeline on a CPU, end to end (VIDEOS=DIR for your own clips)"
-	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli run a part (V=1, T=tests/cli/one.t)"
+	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli, check-mesh run a part (V=1, T=tests/cli/one.t)"
 	@echo "make check-learn  train for minutes, then see whether samples show what was asked for"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
@@ -109,7 +110,11 @@ $(UNIT) $(OPTESTS) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 
 $(OPTESTS): $(B)/tests/ops/ref.o
 
--include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d)
+$(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+
+-include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -144,7 +149,7 @@ check:
 	$(SUB) $(JOBS) all tests
 	$(SUB) layers check-unit check-ops check-cli
 
-tests: $(UNIT) $(OPTESTS)
+tests: $(UNIT) $(OPTESTS) $(MESH)
 
 check-quick: layers check-unit
 
@@ -169,6 +174,11 @@ check-ops: $(OPTESTS)
 T ?= $(sort $(wildcard tests/cli/*.t))
 check-cli: all
 	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
+
+# Every layout against a single process, then the faults that must be seen.
+check-mesh: $(MESH)
+	$(MESH) $(if $(V),,-q) tests/mesh/meshes.txt
+	$(MESH) $(if $(V),,-q) --faults tests/mesh/meshes.txt
 
 # Minutes of training; not a part of check.
 check-learn: all $(TOOLS)

@@ -97,12 +97,26 @@ static void pack_make(struct pack_host *h, const struct vfm_sample_request *r, i
 		.cu_text = h->cu_text, .grid = (const int32_t (*)[3])h->grid, .seg = h->seg, .idx = h->idx, .pos = (const int16_t (*)[3])h->pos, .text = h->text};
 }
 
+/* On a mesh every rank keeps the whole state, which is small beside what the network does; it gives its rows to the network,
+ * and the predictions of all are gathered and put into the order of the pack: every rank goes on with the same bits. */
+struct spread {
+	void *mem;
+	size_t bytes;
+	struct vfm_tensor take;  /* [rows of this rank] i32: row of the state of each row of the input */
+	struct vfm_tensor place; /* [copies * T] i32: row of `all` of each row of the pack */
+	struct vfm_tensor all;   /* [copies * T, F] f32: predictions as they come from the ranks */
+	struct vfm_tensor pred;  /* the same in the order of the pack */
+	int64_t *count;          /* [ranks] elements from each */
+	int32_t *host;
+};
+
 /* A run under way.  x, f, d1 are [T,F] f32 on the device, T the tokens of the request (not of its copy). */
 struct sampling {
 	const struct vfm_sampler *s;
 	const struct vfm_sample_job *job;
 	struct vfm_tape *tape;
 	struct vfm_model_in in;
+	struct spread spread;
 	struct vfm_tensor x, f, y, d1; /* state; network output; trial point; slope */
 	void *mem;
 	size_t bytes;
@@ -124,12 +138,104 @@ static struct vfm_tensor rows_of(const struct vfm_tensor *t, int64_t first, int6
 	return vfm_t2((char *)t->data + (size_t)first * row, t->dtype, n, t->shape[1]);
 }
 
+/* ---- many ranks ---- */
+
+static int spread_alloc(struct sampling *g, int64_t rows, int64_t total, int64_t F, struct vfm_err *err)
+{
+	struct spread *p = &g->spread;
+	size_t take = ((size_t)rows * 4 + 63) / 64 * 64, place = ((size_t)total * 4 + 63) / 64 * 64, x = ((size_t)(total * F) * 4 + 63) / 64 * 64;
+	char *m;
+
+	p->bytes = take + place + 2 * x;
+	p->mem = m = vfm_dev_alloc(g->job->stream, p->bytes, "predictions of all ranks", err);
+	if (!m)
+		return VFM_EENV;
+	p->take = vfm_t1(m, VFM_I32, rows);
+	p->place = vfm_t1(m + take, VFM_I32, total);
+	p->all = vfm_t2(m + take + place, VFM_F32, total, F);
+	p->pred = vfm_t2(m + take + place + x, VFM_F32, total, F);
+	p->host = vfm_calloc((size_t)(rows + total) + 1, sizeof(int32_t));
+	p->count = vfm_calloc((size_t)g->job->mesh->seq->size, sizeof(int64_t));
+	return 0;
+}
+
+/* Where each rank's rows lie in the pack: rank cp_i * tp + tp_i of `seq` holds a piece of the rows of cp rank cp_i. */
+static int spread_make(struct sampling *g, const struct pack_host *h, int64_t T, int64_t F, struct vfm_err *err)
+{
+	const struct vfm_tokens *own = &g->in.tok;
+	const struct vfm_dev_table *t = g->job->stream->dev->t;
+	struct spread *p = &g->spread;
+	const int32_t *rows = vfm_model_in_rows(&g->in);
+	int32_t at = 0, *place;
+
+	if (g->job->mesh->seq->size == 1)
+		return 0;
+	TRY(spread_alloc(g, own->rows, h->p.tokens, F, err));
+	place = p->host + own->rows;
+	for (int64_t i = 0; i < own->rows; i++)
+		p->host[i] = (int32_t)(rows[i] % T);
+	for (int c = 0; c < own->cp; c++) {
+		struct vfm_tokens tok;
+
+		vfm_tokens_make(&tok, h->p.n, h->cu_seqlens, own->cp, c, own->a2a, own->tp, 0);
+		for (int64_t i = 0; i < tok.rows_cp[c]; i++)
+			place[tok.pack_row[i]] = at++;
+		for (int k = 0; k < own->tp; k++)
+			p->count[c * own->tp + k] = tok.rows_tp[k] * F;
+		vfm_tokens_release(&tok);
+	}
+	TRY(t->to_device(g->job->stream, p->take.data, p->host, vfm_nbytes(&p->take), err));
+	return t->to_device(g->job->stream, p->place.data, place, vfm_nbytes(&p->place), err);
+}
+
+static void spread_release(struct sampling *g)
+{
+	vfm_dev_free(g->job->stream, g->spread.mem, g->spread.bytes);
+	free(g->spread.host);
+	free(g->spread.count);
+}
+
+/* The network's input: this rank's rows of c_in x, once or twice. */
+static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, struct vfm_err *err)
+{
+	struct vfm_tensor scaled = rows_of(&g->spread.pred, 0, x->shape[0]);
+	int64_t T = x->shape[0];
+
+	if (g->spread.mem) {
+		struct vfm_rows r = {.x = scaled, .index = g->spread.take, .y = g->in.x};
+
+		TRY(axpby(g, c_in, x, 0, &scaled, err));
+		return vfm_op_rows(g->job->stream, &r, err);
+	}
+	for (int c = 0; c < g->copies; c++) {
+		struct vfm_tensor half = rows_of(&g->in.x, c * T, T);
+
+		TRY(axpby(g, c_in, x, 0, &half, err));
+	}
+	return 0;
+}
+
+/* *out: the predictions for all rows of the pack, in its order. */
+static int gather(struct sampling *g, const struct vfm_tensor *own, struct vfm_tensor *out, struct vfm_err *err)
+{
+	struct spread *p = &g->spread;
+	struct vfm_rows r = {.x = p->all, .index = p->place, .y = p->pred};
+
+	*out = *own;
+	if (!p->mem)
+		return 0;
+	TRY(vfm_all_gather(g->job->mesh->seq, g->job->stream, *own, p->all, p->count, err));
+	*out = p->pred;
+	return vfm_op_rows(g->job->stream, &r, err);
+}
+
 /* f = the network's output at (x, noise), guided. */
 static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise, struct vfm_err *err)
 {
 	double c_in = vfm_diffusion_c_in(g->job->diffusion, noise);
 	struct vfm_draw at = vfm_diffusion_at(g->job->diffusion, noise);
 	struct vfm_fill time = {.x = g->in.t_cond, .mean = at.t_cond};
+	struct vfm_tensor pred;
 	struct vfm_var *out;
 	int64_t T = x->shape[0];
 	int rc;
@@ -138,19 +244,17 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 		g->s->progress(g->s->ctx, g->evals, g->total);
 	g->evals++;
 	TRY(vfm_op_fill(g->job->stream, &time, err));
-	for (int c = 0; c < g->copies; c++) {
-		struct vfm_tensor half = rows_of(&g->in.x, c * T, T);
-
-		TRY(axpby(g, c_in, x, 0, &half, err));
-	}
+	TRY(give(g, c_in, x, err));
 	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, VFM_RECOMPUTE_NONE);
 	rc = vfm_tape_status(g->tape, err);
+	if (rc == 0)
+		rc = gather(g, &out->v, &pred, err);
 	if (rc == 0) {
-		struct vfm_tensor text = rows_of(&out->v, 0, T);
+		struct vfm_tensor text = rows_of(&pred, 0, T);
 
 		rc = axpby(g, g->copies > 1 ? g->s->cfg : 1, &text, 0, &g->f, err);
 		if (rc == 0 && g->copies > 1) {
-			struct vfm_tensor none = rows_of(&out->v, T, T);
+			struct vfm_tensor none = rows_of(&pred, T, T);
 
 			rc = axpby(g, 1 - g->s->cfg, &none, 1, &g->f, err);
 		}
@@ -229,7 +333,8 @@ static int start(struct sampling *g, const struct pack_host *h, struct vfm_err *
 		f.rng = vfm_rng_stream(g->s->seed, 0, h->id[i], VFM_RNG_SAMPLE);
 		TRY(vfm_op_fill(j->stream, &f, err));
 	}
-	return vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, &h->p, h->dropped, j->dtype, err);
+	TRY(vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, &h->p, h->dropped, j->dtype, err));
+	return spread_make(g, h, T, F, err);
 }
 
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r, float *tokens,
@@ -251,6 +356,7 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	rc = t->stream_sync(job->stream, err);
 out:
 	vfm_tape_free(g.tape);
+	spread_release(&g);
 	vfm_model_in_release(&g.in);
 	vfm_dev_free(job->stream, g.mem, g.bytes);
 	pack_release(&h);

@@ -9,6 +9,9 @@
  * Classifier-free guidance: F = F(no text) + cfg (F(text) - F(no text)), both halves in one pack.
  * The noise of a sample is a function of (seed, sample id), so a sample does not depend on what shares
  * its pack.
+ *
+ * On a mesh (one pipeline stage) the ranks that share a pack compute it together, each its tokens; the noise is the same in
+ * every layout, and all of these ranks end with the same latents.
  */
 #ifndef VFM_MODEL_SAMPLER_H
 #define VFM_MODEL_SAMPLER_H
@@ -50,6 +53,7 @@ struct vfm_sample_request {
 	const float *text;     /* [cu_text[n], text_dim] */
 	const int32_t *cu_text;
 };
+/* Collective over job->mesh->seq (and ep), which all give the same request. */
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r, float *tokens,
 	struct vfm_err *err);
 
