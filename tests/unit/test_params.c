@@ -1,0 +1,804 @@
+/* Parameters over many ranks: every layout against plain loops on the host that know nothing of sections and shards.
+ *
+ * The model is made up: units of parameters with every kind of cut.  Its forward checks that the weights are those of this step; its
+ * backward contributes to each gradient a number that depends on (rank, pack, parameter, global element), so that the sum over the ranks that
+ * hold the element is known. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "comm/comm_host.h"
+#include "grad/node.h"
+#include "nn/param.h"
+#include "train/device.h"
+#include "train/optim.h"
+#include "train/state.h"
+
+enum { LAYERS = 8, PACKS = 2, STEPS = 3, MAX_PARAMS = 128, SEED = 5 };
+enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS, UNIT_HEAD = UNIT_BLOCKS + LAYERS };
+
+#define LR 0.01
+static const struct vfm_adam adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 30, .ema_decay = 0.8};
+
+/* ---- the descriptions ---- */
+
+struct what {
+	const char *name;
+	int ndim;
+	int64_t shape[3];
+	int tp_groups, tp_dim;
+	bool ep;
+	enum vfm_init init;
+};
+
+static const struct what cond[] = {{"cond.w", 2, {20, 12}, 0, 0, false, VFM_INIT_NORMAL}, {"cond.b", 1, {20}, 0, 0, false, VFM_INIT_ZERO}};
+static const struct what patch[] = {{"patch.w", 2, {13, 7}, 0, 0, false, VFM_INIT_NORMAL}};
+static const struct what head[] = {{"head.w", 2, {7, 13}, 0, 0, false, VFM_INIT_ZERO}, {"head.b", 1, {7}, 0, 0, false, VFM_INIT_ZERO}};
+static const struct what block[] = {
+	{"norm", 1, {19}, 0, 0, false, VFM_INIT_ONE},
+	{"col", 2, {36, 9}, 3, 0, false, VFM_INIT_NORMAL},
+	{"mod", 2, {11, 9}, 0, 0, false, VFM_INIT_NORMAL},
+	{"row", 2, {9, 12}, 1, 1, false, VFM_INIT_NORMAL},
+	{"col.b", 1, {36}, 3, 0, false, VFM_INIT_ZERO},
+	{"exp", 3, {4, 5, 6}, 0, 0, true, VFM_INIT_NORMAL},
+	{"exp.n", 1, {40}, 0, 0, true, VFM_INIT_ONE},
+};
+
+struct layout {
+	const char *name;
+	struct vfm_parallel p;
+	enum vfm_dtype dtype;
+};
+
+static int world_of(const struct vfm_parallel *p)
+{
+	return (int)(p->tp * p->cp * p->pp * p->dp);
+}
+
+static void declare(struct vfm_params *ps, int unit, const char *prefix, const struct what *w, size_t n, int scale)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct vfm_pdesc d = {.ndim = w[i].ndim};
+
+		memcpy(d.shape, w[i].shape, sizeof(w[i].shape));
+		d.shape[w[i].ndim - 1] *= w[i].ndim > 1 ? scale : 1; /* as in real models, next to all is in matrices */
+		if (w[i].tp_groups)
+			d.cut[VFM_AX_TP] = (struct vfm_cut){w[i].tp_groups, w[i].tp_dim};
+		if (w[i].ep)
+			d.cut[VFM_AX_EP] = (struct vfm_cut){1, 0};
+		vfm_param_add(ps, unit, &d, w[i].init, 0.5f, "%s%s", prefix, w[i].name);
+	}
+}
+
+#define DECLARE(unit, prefix, list, scale) declare(ps, unit, prefix, list, sizeof(list) / sizeof(list[0]), scale)
+
+static int chunk_of(const struct vfm_parallel *p, int layer, int *stage)
+{
+	int virt = layer / (int)(LAYERS / (p->pp * p->vpp));
+
+	*stage = virt % (int)p->pp;
+	return virt / (int)p->pp;
+}
+
+static void declare_all(struct vfm_params *ps, int scale)
+{
+	const struct vfm_mesh *m = ps->mesh;
+	char prefix[32];
+	int stage;
+
+	vfm_params_all_stages(ps, true);
+	DECLARE(UNIT_COND, "", cond, 1);
+	vfm_params_all_stages(ps, false);
+	if (m->coord[VFM_AX_PP] == 0)
+		DECLARE(UNIT_PATCH, "", patch, 1);
+	for (int i = 0; i < LAYERS; i++) {
+		chunk_of(&m->p, i, &stage);
+		snprintf(prefix, sizeof(prefix), "blocks.%d.", i);
+		if (stage == m->coord[VFM_AX_PP])
+			DECLARE(UNIT_BLOCKS + i, prefix, block, scale);
+	}
+	if (m->coord[VFM_AX_PP] == m->p.pp - 1)
+		DECLARE(UNIT_HEAD, "", head, 1);
+}
+
+/* ---- the reference, on the host ---- */
+
+static struct ref {
+	char name[96];
+	struct vfm_pdesc d;
+	bool all_stages, matrix;
+	int unit;
+	int64_t n;
+	double *g[STEPS], *w[STEPS + 1], *m, *v, *ema; /* [n] */
+} *ref;
+static int n_ref;
+static double ref_norm[STEPS];
+
+static double contribution(int rank, int step, int pack, const char *name, int64_t i)
+{
+	uint64_t x = vfm_fnv64(name, strlen(name)) + (uint64_t)i * 0x9E3779B97F4A7C15u + (uint64_t)(rank * 64 + step * 8 + pack + 1) * 0xD1342543DE82EF95u;
+
+	x ^= x >> 29;
+	x *= 0xBF58476D1CE4E5B9u;
+	x ^= x >> 32;
+	return (double)(float)((double)(x & 0xffffff) * 0x1p-24 - 0.4);
+}
+
+static double start_value(const struct vfm_param *p, int64_t i)
+{
+	struct vfm_rng rng = vfm_rng_stream(SEED, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
+
+	return p->init == VFM_INIT_ONE ? 1 : p->init == VFM_INIT_ZERO ? 0 : (double)p->std * (double)vfm_rng_normal(&rng, (uint64_t)i);
+}
+
+static const struct ref *ref_of(const char *name)
+{
+	for (int i = 0; i < n_ref; i++)
+		if (!strcmp(ref[i].name, name))
+			return &ref[i];
+	fail_msg("no parameter %s", name);
+	return NULL;
+}
+
+static void ref_free(void)
+{
+	for (int i = 0; i < n_ref; i++) {
+		for (int s = 0; s < STEPS; s++)
+			free(ref[i].g[s]);
+		for (int s = 0; s <= STEPS; s++)
+			free(ref[i].w[s]);
+		free(ref[i].m);
+		free(ref[i].v);
+		free(ref[i].ema);
+	}
+	free(ref);
+	n_ref = 0;
+}
+
+/* Every parameter, with its value at the start. */
+static void ref_begin(int scale)
+{
+	struct vfm_params ps;
+
+	vfm_params_init(&ps, NULL, vfm_mesh_one());
+	declare_all(&ps, scale);
+	ref = vfm_calloc(ps.n, sizeof(*ref));
+	n_ref = (int)ps.n;
+	for (int i = 0; i < n_ref; i++) {
+		const struct vfm_param *p = ps.p[i];
+		struct ref *r = &ref[i];
+
+		snprintf(r->name, sizeof(r->name), "%s", p->name);
+		r->d = p->d;
+		r->d.name = r->name;
+		r->all_stages = p->all_stages;
+		r->matrix = p->d.ndim > 1;
+		r->unit = p->unit;
+		r->n = p->n;
+		for (int s = 0; s < STEPS; s++)
+			r->g[s] = vfm_calloc((size_t)p->n, sizeof(double));
+		for (int s = 0; s <= STEPS; s++)
+			r->w[s] = vfm_calloc((size_t)p->n, sizeof(double));
+		r->m = vfm_calloc((size_t)p->n, sizeof(double));
+		r->v = vfm_calloc((size_t)p->n, sizeof(double));
+		r->ema = vfm_calloc((size_t)p->n, sizeof(double));
+		for (int64_t k = 0; k < p->n; k++)
+			r->ema[k] = r->w[0][k] = start_value(p, k);
+	}
+	vfm_params_release(&ps);
+}
+
+/* All ranks of the layout contribute what the model's backward will. */
+static void ref_gradients(const struct vfm_parallel *p)
+{
+	int coord[VFM_AXES], size[VFM_AXES];
+	struct vfm_runs runs = {0};
+	struct vfm_part part;
+	struct vfm_err err;
+
+	vfm_parallel_size(p, size);
+	for (int rank = 0; rank < world_of(p); rank++) {
+		vfm_parallel_coord(p, rank, coord);
+		for (int i = 0; i < n_ref; i++) {
+			struct ref *r = &ref[i];
+			int stage = r->unit == UNIT_HEAD ? (int)p->pp - 1 : 0;
+
+			if (r->unit >= UNIT_BLOCKS && r->unit < UNIT_HEAD)
+				chunk_of(p, r->unit - UNIT_BLOCKS, &stage);
+			if (!r->all_stages && stage != coord[VFM_AX_PP])
+				continue;
+			assert_int_equal(vfm_part_of(&r->d, coord, size, &part, &err), 0);
+			vfm_runs_clear(&runs);
+			vfm_runs_add_part(&runs, &part, 0, vfm_part_numel(&part));
+			for (size_t k = 0; k < runs.n; k++)
+				for (int64_t e = runs.v[k].glob; e < runs.v[k].glob + runs.v[k].n; e++)
+					for (int sp = 0; sp < STEPS * PACKS; sp++)
+						r->g[sp / PACKS][e] += contribution(rank, sp / PACKS, sp % PACKS, r->name, e) * (double)(r->all_stages ? p->vpp : 1);
+			vfm_part_release(&part);
+		}
+	}
+	vfm_runs_release(&runs);
+}
+
+static void ref_steps(void)
+{
+	for (int s = 0; s < STEPS; s++) {
+		double sum = 0, scale, c1 = 1 - pow(adam.beta1, s + 1), c2 = 1 - pow(adam.beta2, s + 1);
+
+		for (int i = 0; i < n_ref; i++)
+			for (int64_t k = 0; k < ref[i].n; k++)
+				sum += ref[i].g[s][k] * ref[i].g[s][k];
+		ref_norm[s] = sqrt(sum);
+		scale = ref_norm[s] > adam.clip_norm ? adam.clip_norm / ref_norm[s] : 1;
+		assert_true(scale < 1);
+		for (int i = 0; i < n_ref; i++) {
+			struct ref *r = &ref[i];
+
+			for (int64_t k = 0; k < r->n; k++) {
+				double g = r->g[s][k] * scale, w = r->w[s][k];
+
+				r->m[k] = adam.beta1 * r->m[k] + (1 - adam.beta1) * g;
+				r->v[k] = adam.beta2 * r->v[k] + (1 - adam.beta2) * g * g;
+				w -= r->matrix ? LR * adam.weight_decay * w : 0;
+				w -= LR * (r->m[k] / c1) / (sqrt(r->v[k] / c2) + adam.eps);
+				r->ema[k] = adam.ema_decay * r->ema[k] + (1 - adam.ema_decay) * w;
+				r->w[s + 1][k] = w;
+			}
+		}
+	}
+}
+
+/* ---- a rank ---- */
+
+static struct vfm_err err;
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0) {                                                                            \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, err.msg);                         \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+#define MUST(what, ...)                                                                                      \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                      \
+			fprintf(stderr, __VA_ARGS__);                                                        \
+			fputc('\n', stderr);                                                                 \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+
+struct rank {
+	const struct layout *l;
+	struct vfm_mesh mesh;
+	struct vfm_device d;
+	struct vfm_params ps;
+	struct vfm_optim optim;
+	struct vfm_tape *tape;
+	bool check;  /* values */
+	int step, pack;
+};
+
+static double value_at(const struct vfm_tensor *t, int64_t i)
+{
+	return t->dtype == VFM_F32 ? (double)((const float *)t->data)[i] : (double)vfm_bf16_to_f32(((const uint16_t *)t->data)[i]);
+}
+
+/* Elements [a, b) of a parameter's local tensor, the first at `at`, are `want`, a global array. */
+static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, int64_t b, struct vfm_tensor have, int64_t at, const double *want, double tol,
+	const char *what)
+{
+	struct vfm_runs runs = {0};
+
+	if (a == b)
+		return;
+	vfm_runs_add_part(&runs, &p->part, a, b);
+	for (size_t k = 0; k < runs.n; k++) {
+		for (int64_t i = 0; i < runs.v[k].n; i++) {
+			double x = value_at(&have, at + runs.v[k].loc + i), y = want[runs.v[k].glob + i];
+
+			MUST(fabs(x - y) <= tol * (1 + fabs(y)), "%s, rank %d, step %d: %s of %s[%lld] is %.9g, not %.9g", r->l->name, r->mesh.rank, r->step,
+				what, p->name, (long long)(runs.v[k].glob + i), x, y);
+		}
+	}
+	vfm_runs_release(&runs);
+}
+
+static void check_weights(struct rank *r, int unit)
+{
+	for (size_t i = 0; i < r->ps.n && r->check; i++) {
+		const struct vfm_param *p = r->ps.p[i];
+
+		if (p->unit == unit)
+			compare(r, p, 0, p->n, p->var.v, 0, ref_of(p->name)->w[r->step], p->var.v.dtype == VFM_F32 ? 2e-5 : 1.0 / 128, "weight");
+	}
+}
+
+struct probe {
+	struct rank *r;
+	int unit, pack;
+};
+
+static int probe_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e)
+{
+	const struct probe *b = n->ctx;
+	struct rank *r = b->r;
+
+	check_weights(r, b->unit);
+	for (size_t i = 0; i < r->ps.n; i++) {
+		struct vfm_param *p = r->ps.p[i];
+		struct vfm_runs runs = {0};
+		struct vfm_tensor g;
+		bool accumulate;
+
+		if (p->unit != b->unit)
+			continue;
+		TRY(vfm_grad_into(t, &p->var, &g, &accumulate, e));
+		vfm_runs_add_part(&runs, &p->part, 0, p->n);
+		for (size_t k = 0; k < runs.n; k++) {
+			for (int64_t j = 0; j < runs.v[k].n; j++) {
+				float *to = (float *)g.data + runs.v[k].loc + j;
+				float x = r->check ? (float)contribution(r->mesh.rank, r->step, b->pack, p->name, runs.v[k].glob + j) : 1;
+
+				*to = accumulate || p->d.ndim == 1 ? *to + x : x; /* as ops do: they add to vectors */
+			}
+		}
+		vfm_runs_release(&runs);
+	}
+	return vfm_grad_pass(t, n->out, n->in[0], e);
+}
+
+static struct vfm_var *probe(struct vfm_tape *t, void *ctx)
+{
+	const struct probe *b = ctx;
+	struct vfm_var *x = *(struct vfm_var **)(b + 1), *y = vfm_var_new(t, vfm_like(&x->v, VFM_F32));
+	struct vfm_node *n;
+
+	check_weights(b->r, b->unit);
+	memcpy(y->v.data, x->v.data, vfm_nbytes(&x->v));
+	n = vfm_record(t, probe_backward, y, &x, 1);
+	if (n)
+		n->ctx = ctx;
+	return y;
+}
+
+static struct vfm_var *run_unit(struct rank *r, int unit, struct vfm_var *x, enum vfm_recompute mode)
+{
+	struct probe *b = vfm_tape_alloc(r->tape, sizeof(*b) + sizeof(x));
+
+	*b = (struct probe){r, unit, r->pack};
+	*(struct vfm_var **)(b + 1) = x;
+	if (unit >= UNIT_BLOCKS && unit < UNIT_HEAD)
+		return vfm_unit_region(r->tape, &r->ps, unit, mode, probe, b, &x, 1);
+	vfm_unit_begin(r->tape, &r->ps, unit);
+	x = probe(r->tape, b);
+	vfm_unit_end(r->tape, &r->ps, unit);
+	return x;
+}
+
+static void run_chunk(struct rank *r, int chunk, enum vfm_recompute mode)
+{
+	static float x0[4], one[4] = {1, 1, 1, 1};
+	const struct vfm_parallel *p = &r->mesh.p;
+	struct vfm_var *x = vfm_leaf(r->tape, vfm_t2(x0, VFM_F32, 2, 2));
+	int stage;
+
+	x = run_unit(r, UNIT_COND, x, mode);
+	if (chunk == 0 && r->mesh.coord[VFM_AX_PP] == 0)
+		x = run_unit(r, UNIT_PATCH, x, mode);
+	for (int i = 0; i < LAYERS; i++)
+		if (chunk_of(p, i, &stage) == chunk && stage == r->mesh.coord[VFM_AX_PP])
+			x = run_unit(r, UNIT_BLOCKS + i, x, mode);
+	if (chunk == p->vpp - 1 && r->mesh.coord[VFM_AX_PP] == p->pp - 1)
+		x = run_unit(r, UNIT_HEAD, x, mode);
+	OK(vfm_tape_seed(r->tape, x, vfm_t2(one, VFM_F32, 2, 2), &err));
+	vfm_tape_defer_weights(r->tape, !p->fsdp && r->step == 0 && r->pack == 1);
+	OK(vfm_tape_backward(r->tape, &err));
+	OK(vfm_tape_weights(r->tape, &err));
+	vfm_tape_reset(r->tape);
+}
+
+static void check_owned(struct rank *r, const float *own, double tol, const char *what, double *(*of)(const struct ref *ref, int step))
+{
+	for (size_t i = 0; i < r->ps.n; i++) {
+		const struct vfm_param *p = r->ps.p[i];
+		struct vfm_owned o = vfm_param_owned(&r->ps, p);
+		double *want = of(ref_of(p->name), r->step);
+
+		if (own)
+			compare(r, p, o.a, o.b, vfm_t1((void *)(own + o.at), VFM_F32, o.b - o.a), 0, want, tol, what);
+		else
+			compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, want, tol, what);
+	}
+}
+
+static double *of_g(const struct ref *x, int step)
+{
+	return x->g[step];
+}
+
+static double *of_w(const struct ref *x, int step)
+{
+	return x->w[step];
+}
+
+static double *of_m(const struct ref *x, int step)
+{
+	(void)step;
+	return x->m;
+}
+
+static double *of_v(const struct ref *x, int step)
+{
+	(void)step;
+	return x->v;
+}
+
+static double *of_ema(const struct ref *x, int step)
+{
+	(void)step;
+	return x->ema;
+}
+
+static void rank_open(struct rank *r, struct vfm_launch *l, const struct layout *lay, int scale, struct vfm_comm **world)
+{
+	*r = (struct rank){.l = lay};
+	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, world, &err));
+	OK(vfm_device_open(&r->d, "cpu", &err));
+	OK(vfm_mesh_init(&r->mesh, &lay->p, *world, r->d.dev, &err));
+	vfm_params_init(&r->ps, r->d.stream, &r->mesh);
+	declare_all(&r->ps, scale);
+	OK(vfm_params_alloc(&r->ps, lay->dtype, true, &err));
+	OK(vfm_params_fill(&r->ps, SEED, &err));
+	OK(vfm_optim_new(&r->optim, &r->ps, true, &err));
+	OK(vfm_optim_start(&r->optim, &err));
+	r->tape = vfm_tape_new(r->d.stream);
+}
+
+static void rank_close(struct rank *r)
+{
+	vfm_tape_free(r->tape);
+	vfm_optim_release(&r->optim);
+	vfm_params_release(&r->ps);
+	MUST(r->d.dev->mem_now == 0, "%s: %lld bytes of the device are lost", r->l->name, (long long)r->d.dev->mem_now);
+	vfm_mesh_release(&r->mesh);
+	vfm_device_close(&r->d);
+}
+
+static void one_step(struct rank *r)
+{
+	OK(vfm_params_grad_begin(&r->ps, &err));
+	if (r->step != 1) /* that step is reduced at its end */
+		vfm_params_grad_packs(&r->ps, PACKS);
+	for (r->pack = 0; r->pack < PACKS; r->pack++)
+		for (int c = 0; c < r->mesh.p.vpp; c++)
+			run_chunk(r, c, r->step == 2 ? VFM_RECOMPUTE_FULL : VFM_RECOMPUTE_NONE);
+	OK(vfm_params_grad_end(&r->ps, &err));
+}
+
+static int train(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	struct vfm_comm *world;
+	static struct rank r;
+
+	rank_open(&r, l, lay, 1, &world);
+	r.check = true;
+	check_owned(&r, r.ps.master, 1e-6, "start", of_w);
+	for (r.step = 0; r.step < STEPS; r.step++) {
+		float norm;
+
+		one_step(&r);
+		MUST((r.ps.early > 0) == (r.mesh.side && r.step != 1), "%s: %d sections were reduced beside the backward", lay->name, r.ps.early);
+		check_owned(&r, NULL, 1e-5, "gradient", of_g);
+		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
+		memcpy(&norm, r.optim.norm.data, sizeof(norm));
+		MUST(fabs((double)norm / ref_norm[r.step] - 1) < 1e-6, "%s: norm %.9g, not %.9g", lay->name, (double)norm, ref_norm[r.step]);
+	}
+	check_owned(&r, r.ps.master, 2e-5, "master", of_w);
+	check_owned(&r, r.optim.m, 1e-5, "m", of_m);
+	check_owned(&r, r.optim.v, 1e-5, "v", of_v);
+	check_owned(&r, r.optim.ema, 2e-5, "average", of_ema);
+	rank_close(&r);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+	return 0;
+}
+
+/* Runs fn in the ranks of a layout. */
+static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, const void *arg))
+{
+	int n = world_of(&lay->p), st;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct vfm_launch l;
+		int rc = vfm_launch_init(&l, n > 1 ? n : 0, &err);
+
+		if (rc < 0)
+			fprintf(stderr, "%s\n", err.msg);
+		_exit(rc == 0 ? fn(&l, lay) : rc == 1 ? l.status : 1);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	if (st)
+		fail_msg("%s: the ranks ended with %d", lay->name, WIFEXITED(st) ? WEXITSTATUS(st) : -WTERMSIG(st));
+}
+
+/* tp, cp, pp, dp, ep, vpp, shard */
+#define P(t, c, s, d, e, v, sh, ...) {.tp = t, .cp = c, .pp = s, .dp = d, .ep = e, .vpp = v, .cp_a2a = 1, .shard = sh, __VA_ARGS__}
+
+static const struct layout layouts[] = {
+	{"one", P(1, 1, 1, 1, 1, 1, 1), VFM_F32},
+	{"one bf16", P(1, 1, 1, 1, 1, 1, 1), VFM_BF16},
+	{"dp2", P(1, 1, 1, 2, 1, 1, 2), VFM_F32},
+	{"dp2 bf16", P(1, 1, 1, 2, 1, 1, 2), VFM_BF16},
+	{"dp2 one bucket", P(1, 1, 1, 2, 1, 1, 2, .bucket_mib = 32), VFM_F32},
+	{"cp2 dp2", P(1, 2, 1, 2, 1, 1, 4), VFM_F32},
+	{"tp2", P(2, 1, 1, 1, 1, 1, 1), VFM_F32},
+	{"pp2", P(1, 1, 2, 1, 1, 1, 1), VFM_F32},
+	{"pp2 vpp2", P(1, 1, 2, 1, 1, 2, 1), VFM_F32},
+	{"distopt2", P(1, 1, 1, 2, 1, 1, 2, .distopt = true), VFM_F32},
+	{"distopt2 bf16 one bucket", P(1, 1, 1, 2, 1, 1, 2, .distopt = true, .bucket_mib = 1), VFM_BF16},
+	{"fsdp2", P(1, 1, 1, 2, 1, 1, 2, .fsdp = true), VFM_F32},
+	{"fsdp2 bf16", P(1, 1, 1, 2, 1, 1, 2, .fsdp = true), VFM_BF16},
+	{"fsdp3", P(1, 1, 1, 3, 1, 1, 3, .fsdp = true), VFM_F32},
+	{"fsdp4 hybrid 2", P(1, 1, 1, 4, 1, 1, 2, .fsdp = true), VFM_F32},
+	{"distopt4 hybrid 2", P(1, 1, 1, 4, 1, 1, 2, .distopt = true), VFM_F32},
+	{"ep2", P(1, 1, 1, 2, 2, 1, 2), VFM_F32},
+	{"ep2 of tp2 dp2 fsdp", P(2, 1, 1, 2, 2, 1, 2, .fsdp = true), VFM_F32},
+	{"ep2 of 4 distopt", P(1, 2, 1, 2, 2, 1, 4, .distopt = true), VFM_BF16},
+	{"cp2 tp2 pp2 distopt", P(2, 2, 2, 1, 1, 1, 2, .distopt = true), VFM_F32},
+	{"tp2 pp2 dp2 vpp2 fsdp bf16", P(2, 1, 2, 2, 1, 2, 2, .fsdp = true), VFM_BF16},
+	{"cp2 tp2 pp2 ep4 distopt", P(2, 2, 2, 1, 4, 1, 2, .distopt = true), VFM_F32},
+};
+
+static void test_layouts(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+		ref_begin(1);
+		ref_gradients(&layouts[i].p);
+		ref_steps();
+		in_ranks(&layouts[i], train);
+		ref_free();
+	}
+}
+
+/* ---- memory ---- */
+
+enum { SCALE = 64, FSDP = 4 };
+
+/* One rank's share of the state, whole vectors, and the matrices and gradients of two units. */
+static int fsdp_memory(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_comm *world;
+	static struct rank r;
+	int64_t matrix = 0, vector = 0, unit[UNIT_HEAD + 1] = {0}, most = 0, allowed;
+
+	rank_open(&r, l, arg, SCALE, &world);
+	for (size_t i = 0; i < r.ps.n; i++) {
+		const struct vfm_param *p = r.ps.p[i];
+
+		*(p->d.ndim > 1 ? &matrix : &vector) += p->n;
+		unit[p->unit] += p->d.ndim > 1 ? p->n : 0;
+		most = unit[p->unit] > most ? unit[p->unit] : most;
+	}
+	for (r.step = 0; r.step < STEPS; r.step++) {
+		one_step(&r);
+		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
+	}
+	allowed = 20 * matrix / FSDP + 24 * vector + 2 * (4 + 4) * most;
+	MUST(r.d.dev->mem_peak < allowed + allowed / 50 + (64 << 10), "fsdp: %lld bytes, expected %lld", (long long)r.d.dev->mem_peak, (long long)allowed);
+	MUST((double)r.d.dev->mem_peak < 20.0 * (double)(matrix + vector) * 0.4, "fsdp over %d: %lld bytes, one rank has %lld", FSDP,
+		(long long)r.d.dev->mem_peak, (long long)(20 * (matrix + vector)));
+	rank_close(&r);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+	return 0;
+}
+
+static void test_memory(void **state)
+{
+	static const struct layout l = {"fsdp4 memory", P(1, 1, 1, FSDP, 1, 1, FSDP, .fsdp = true, .bucket_mib = 1), VFM_F32};
+
+	(void)state;
+	in_ranks(&l, fsdp_memory);
+}
+
+/* ---- checkpoints ---- */
+
+static char dir[] = "/tmp/test_params-XXXXXX";
+static bool no_dir;
+
+static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device *d, const struct layout *lay, struct vfm_launch *l, struct vfm_comm **world)
+{
+	struct vfm_config c;
+	struct vfm_trainer *tr;
+
+	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, world, &err));
+	OK(vfm_device_open(d, "cpu", &err));
+	OK(vfm_mesh_init(mesh, &lay->p, *world, d->dev, &err));
+	vfm_config_defaults(&c);
+	c.model.layers = 4, c.model.hidden = 64, c.model.heads = 4, c.model.channels = 3, c.model.text_dim = 10;
+	c.model.adaln_lora = 5;
+	c.model.cross_attention = true;
+	OK(vfm_config_check(&c, &err));
+	c.parallel = lay->p;
+	tr = vfm_trainer_new(&c, mesh, d->stream, &err);
+	MUST(tr, "%s", err.msg);
+	return tr;
+}
+
+/* Writes or checks all parts of the state: a number for each (part, name, element). */
+static void walk(struct vfm_trainer *tr, bool write, const char *who)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_optim *o = vfm_trainer_optim(tr);
+	float *part[] = {ps->master, o->m, o->v, o->ema, NULL};
+
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct vfm_param *p = ps->p[i];
+		struct vfm_owned own = vfm_param_owned(ps, p);
+		struct vfm_runs runs = {0};
+
+		if (own.a < own.b)
+			vfm_runs_add_part(&runs, &p->part, own.a, own.b);
+		for (size_t k = 0; k < runs.n; k++) {
+			for (int64_t j = 0; j < 5 * runs.v[k].n; j++) {
+				int64_t e = j / 5;
+				float *at = (j % 5 == 4 ? own.g : part[j % 5] + own.at) + runs.v[k].loc + e;
+				float want = (float)contribution(0, 0, (int)(j % 5), p->name, runs.v[k].glob + e);
+
+				if (write)
+					*at = want;
+				else if (j % 5 < 4)
+					MUST(*at == want, "%s: part %d of %s[%lld] is %g, not %g", who, (int)(j % 5), p->name, (long long)(runs.v[k].glob + e),
+						(double)*at, (double)want);
+			}
+		}
+		vfm_runs_release(&runs);
+	}
+}
+
+static void trainer_close(struct vfm_trainer *tr, struct vfm_mesh *mesh, struct vfm_device *d, struct vfm_comm *world, struct vfm_launch *l)
+{
+	vfm_trainer_free(tr);
+	vfm_mesh_release(mesh);
+	vfm_device_close(d);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+}
+
+static int save(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_saver saver = {0};
+	struct vfm_ckpt_spec spec = {.dir = no_dir ? "/dev/null/ckpt" : dir, .step = 7};
+	struct vfm_mesh mesh;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_trainer *tr = trainer_open(&mesh, &d, arg, l, &world);
+	char *grads = vfm_strfmt("%s/grads", spec.dir);
+	int rc;
+
+	walk(tr, true, "");
+	OK(vfm_saver_start(&saver, tr, &spec, &err));
+	rc = vfm_saver_wait(&saver, &err);
+	if (no_dir) { /* rank 0 cannot; all know */
+		MUST(rc == VFM_EENV && strstr(err.msg, "/dev/null"), "saving in /dev/null: %d %s", rc, err.msg);
+		MUST(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err) == VFM_EENV, "saving gradients in /dev/null");
+	} else {
+		OK(rc);
+		OK(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err));
+	}
+	free(grads);
+	trainer_close(tr, &mesh, &d, world, l);
+	return 0;
+}
+
+static int load(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	struct vfm_mesh mesh;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_trainer *tr = trainer_open(&mesh, &d, lay, l, &world);
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_ckpt *c;
+
+	OK(vfm_ckpt_open(&c, dir, &err));
+	OK(vfm_state_load(tr, c, &err));
+	walk(tr, false, lay->name);
+	for (size_t i = 0; i < ps->n; i++) { /* what the ops read follows */
+		const struct vfm_param *p = ps->p[i];
+		struct vfm_runs runs = {0};
+
+		if (!p->var.v.data)
+			continue;
+		vfm_runs_add_part(&runs, &p->part, 0, p->n);
+		for (size_t k = 0; k < runs.n; k++)
+			for (int64_t j = 0; j < runs.v[k].n; j++)
+				MUST(value_at(&p->var.v, runs.v[k].loc + j) == contribution(0, 0, 0, p->name, runs.v[k].glob + j), "%s: weight of %s", lay->name,
+					p->name);
+		vfm_runs_release(&runs);
+	}
+	vfm_ckpt_close(c);
+	trainer_close(tr, &mesh, &d, world, l);
+	return 0;
+}
+
+/* Every tensor of the gradients' checkpoint, read as a whole. */
+static void check_saved_grads(const char *who)
+{
+	char *path = vfm_strfmt("%s/grads", dir);
+	struct vfm_ckpt *c;
+
+	if (vfm_ckpt_open(&c, path, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_true(c->n > 40);
+	for (int i = 0; i < c->n; i++) {
+		float *x = vfm_calloc((size_t)c->t[i].numel, sizeof(*x));
+
+		if (vfm_ckpt_read_tensor(c, &c->t[i], NULL, VFM_F32, x, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_memory_equal(c->t[i].name, "grad/", 5);
+		for (int64_t k = 0; k < c->t[i].numel; k++)
+			if (x[k] != (float)contribution(0, 0, 4, c->t[i].name + 5, k))
+				fail_msg("%s: %s[%lld] is %g", who, c->t[i].name, (long long)k, (double)x[k]);
+		free(x);
+	}
+	vfm_ckpt_close(c);
+	free(path);
+}
+
+static void test_checkpoints(void **state)
+{
+	static const struct layout chain[] = {
+		{"one", P(1, 1, 1, 1, 1, 1, 1), VFM_F32},
+		{"dp3", P(1, 1, 1, 3, 1, 1, 3), VFM_F32},
+		{"tp2 pp2", P(2, 1, 2, 1, 1, 1, 1), VFM_F32},
+		{"fsdp4", P(1, 2, 1, 2, 1, 1, 4, .fsdp = true), VFM_F32},
+		{"cp2 tp2 pp2 distopt", P(2, 2, 2, 1, 1, 1, 2, .distopt = true), VFM_F32},
+		{"fsdp4 hybrid", P(1, 1, 1, 4, 1, 1, 2, .fsdp = true), VFM_F32},
+	};
+	enum { N = sizeof(chain) / sizeof(chain[0]) };
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	for (int i = 0; i < N; i++) {
+		in_ranks(&chain[i], save);
+		check_saved_grads(chain[i].name);
+		in_ranks(&chain[(i + 1) % N], load);
+	}
+	no_dir = true;
+	in_ranks(&chain[0], save);
+	in_ranks(&chain[1], save);
+	vfm_rm_rf(dir, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_checkpoints),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
