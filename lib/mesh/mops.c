@@ -1,7 +1,5 @@
 #include "mesh/mops.h"
 
-#include <stdlib.h>
-
 #include "grad/node.h"
 
 /* ---- rows over a group ---- */
@@ -86,51 +84,74 @@ struct vfm_var *vfm_m_scatter_rows(struct vfm_tape *t, struct vfm_comm *c, struc
 	return move_rows(t, c, x, rows, false);
 }
 
-/* ---- attention ---- */
+/* ---- rows from one division to another ---- */
 
-static void seqs_of(struct vfm_seqs *q, int n, const int32_t *cu)
-{
-	*q = (struct vfm_seqs){.n = n, .total = cu[n], .cu = cu};
-	for (int i = 0; i < n; i++)
-		if (cu[i + 1] - cu[i] > q->max_len)
-			q->max_len = cu[i + 1] - cu[i];
-}
+struct redist_ctx {
+	struct vfm_comm *c;
+	const struct vfm_redist *r;
+	int64_t *send, *recv; /* elements */
+};
 
-int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok, struct vfm_stream *s,
+/* to = from in the other division.  sort: row of `from` at each place of what is sent; place: row of what came at each place of `to`. */
+static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor from, struct vfm_tensor to, bool forward,
 	struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = s->dev->t;
-	int64_t w = tok->n + 1, n;
-	char *at;
+	struct vfm_stream *s = vfm_tape_stream(t);
+	struct vfm_tensor sort = forward ? x->r->gather : x->r->place_inv, place = forward ? x->r->place : x->r->gather_inv;
+	struct vfm_tensor send = from, recv = to;
+	struct vfm_store *st[2] = {NULL, NULL};
+	int rc;
 
-	*l = (struct vfm_attn_layout){.mesh = m, .tok = tok, .n_ring = tok->cp / tok->a2a, .stream = s};
-	n = (w * 4 + 63) / 64 * 64;
-	l->bytes = (size_t)n * (size_t)(l->n_ring + 1);
-	l->mem = at = vfm_dev_alloc(s, l->bytes, "the layout of attention", err);
-	if (!l->mem)
-		return VFM_EENV;
-	l->block = vfm_calloc((size_t)l->n_ring, sizeof(*l->block));
-	for (int r = -1; r < l->n_ring; r++, at += n) {
-		struct vfm_seqs *q = r < 0 ? &l->own : &l->block[r];
-		const int32_t *cu = r < 0 ? tok->cu_cp + tok->cp_i * w : tok->cu_ring + r * w;
-
-		seqs_of(q, tok->n, cu);
-		q->dev_cu = vfm_t1(at, VFM_I32, w);
-		TRY(t->to_device(s, at, cu, (size_t)w * 4, err));
+	if (vfm_has(&sort)) {
+		TRY_OUT(vfm_scratch(t, vfm_like(&from, from.dtype), &send, &st[0], err));
+		TRY_OUT(vfm_op_rows(s, &(struct vfm_rows){.x = from, .index = sort, .y = send}, err));
 	}
-	return t->stream_sync(s, err);
+	if (vfm_has(&place))
+		TRY_OUT(vfm_scratch(t, vfm_like(&to, to.dtype), &recv, &st[1], err));
+	TRY_OUT(vfm_all_to_all(x->c, s, send, recv, forward ? x->send : x->recv, forward ? x->recv : x->send, err));
+	if (vfm_has(&place))
+		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = place, .y = to}, err);
+out:
+	vfm_store_unref(st[0]);
+	vfm_store_unref(st[1]);
+	return rc;
 }
 
-void vfm_attn_layout_release(struct vfm_attn_layout *l)
+static int redist_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	if (l->stream)
-		vfm_dev_free(l->stream, l->mem, l->bytes);
-	free(l->block);
-	*l = (struct vfm_attn_layout){0};
+	struct vfm_grad_tmp tmp;
+
+	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
+	TRY(redistribute(t, n->ctx, n->out->g, tmp.g, false, err));
+	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
-struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_attn_layout *l,
-	float scale)
+struct vfm_var *vfm_m_redist(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const struct vfm_redist *r)
 {
-	return vfm_g_attn(t, q, k, v, &l->own, &l->own, scale);
+	struct redist_ctx *ctx;
+	struct vfm_tensor like;
+	struct vfm_err err = {0};
+	struct vfm_node *n;
+	struct vfm_var *y;
+	int64_t rows;
+	int rc;
+
+	if (vfm_tape_failed(t) || (c->size == 1 && !vfm_has(&r->gather) && !vfm_has(&r->place)))
+		return x;
+	ctx = vfm_tape_alloc(t, sizeof(*ctx));
+	*ctx = (struct redist_ctx){.c = c, .r = r};
+	ctx->send = counts(t, c, r->send, x->v.shape[1], &rows);
+	ctx->recv = counts(t, c, r->recv, x->v.shape[1], &rows);
+	like = x->v;
+	like.shape[0] = r->n_recv;
+	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));
+	if (vfm_tape_failed(t))
+		return y;
+	rc = redistribute(t, ctx, vfm_read(x), y->v, true, &err);
+	if (rc < 0)
+		vfm_tape_fail(t, rc, &err);
+	n = vfm_record(t, redist_backward, y, &x, 1);
+	if (n)
+		n->ctx = ctx;
+	return y;
 }

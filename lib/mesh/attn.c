@@ -1,0 +1,565 @@
+/* attn.c - self-attention over the tokens of a cp group.
+ *
+ * cp = ring x a2a.  Within an a2a group heads are exchanged for rows, so that a rank has all rows of its ring position for its share of the heads
+ * (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a block, travel around the ring while the queries stay (Liu, Zaharia &
+ * Abbeel, arXiv 2310.01889): at step s the rank at position i has block i - s.
+ *
+ * Backward of the ring.  Probabilities follow from the lse of all keys, so that each block's gradients can be computed by itself; those of
+ * the queries add up in place, those of keys and values travel with their block and are home after n hops.
+ */
+#include <stdlib.h>
+
+#include "grad/node.h"
+#include "mesh/mops.h"
+
+/* ---- layout ---- */
+
+static void seqs_of(struct vfm_seqs *q, int n, const int32_t *cu)
+{
+	*q = (struct vfm_seqs){.n = n, .total = cu[n], .cu = cu};
+	for (int i = 0; i < n; i++)
+		if (cu[i + 1] - cu[i] > q->max_len)
+			q->max_len = cu[i + 1] - cu[i];
+}
+
+static int64_t padded(int64_t n)
+{
+	return (n + 15) / 16 * 16;
+}
+
+int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok, struct vfm_stream *s,
+	struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = s->dev->t;
+	int64_t w = tok->n + 1, rows, step = padded(w);
+	int ring_i = tok->cp_i / tok->a2a;
+	int32_t *at, *host;
+
+	*l = (struct vfm_attn_layout){.mesh = m, .tok = tok, .n_ring = tok->cp / tok->a2a, .stream = s};
+	rows = tok->a2a > 1 ? tok->cu_ring[ring_i * w + tok->n] : 0;
+	l->bytes = (size_t)(step * (l->n_ring + 1) + 2 * padded(rows)) * sizeof(int32_t);
+	l->host = host = vfm_calloc(1, l->bytes);
+	l->mem = at = vfm_dev_alloc(s, l->bytes, "the layout of attention", err);
+	if (!l->mem)
+		return VFM_EENV;
+	l->block = vfm_calloc((size_t)l->n_ring, sizeof(*l->block));
+	for (int r = -1; r < l->n_ring; r++, at += step, host += step) {
+		struct vfm_seqs *q = r < 0 ? &l->own : &l->block[r];
+		const int32_t *cu = r < 0 ? tok->cu_cp + tok->cp_i * w : tok->cu_ring + r * w;
+
+		seqs_of(q, tok->n, cu);
+		q->dev_cu = vfm_t1(at, VFM_I32, w);
+		for (int64_t i = 0; i < w; i++)
+			host[i] = cu[i];
+	}
+	/* One sample arrives in order. */
+	if (tok->a2a > 1 && tok->n > 1 && rows) {
+		int32_t *inverse = host + padded(rows);
+
+		vfm_tokens_ring_order(tok, ring_i, host);
+		for (int64_t i = 0; i < rows; i++)
+			inverse[host[i]] = (int32_t)i;
+		l->order = vfm_t1(at, VFM_I32, rows);
+		l->inverse = vfm_t1(at + padded(rows), VFM_I32, rows);
+	}
+	TRY(t->to_device(s, l->mem, l->host, l->bytes, err));
+	return t->stream_sync(s, err);
+}
+
+void vfm_attn_layout_release(struct vfm_attn_layout *l)
+{
+	if (l->stream)
+		vfm_dev_free(l->stream, l->mem, l->bytes);
+	free(l->block);
+	free(l->host);
+	*l = (struct vfm_attn_layout){0};
+}
+
+/* ---- scratch memory of one pass ---- */
+
+enum { SCRATCH = 8 };
+
+struct scratch {
+	struct vfm_tape *t;
+	struct vfm_store *st[SCRATCH];
+	int n;
+};
+
+static int take(struct scratch *m, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_err *err)
+{
+	TRY(vfm_scratch(m->t, like, out, &m->st[m->n], err));
+	m->n++;
+	return 0;
+}
+
+static void give_back(struct scratch *m)
+{
+	while (m->n)
+		vfm_store_unref(m->st[--m->n]);
+}
+
+/* y = alpha x + beta y of equal shapes. */
+static int add(struct vfm_stream *s, struct vfm_tensor x, float beta, struct vfm_tensor y, struct vfm_err *err)
+{
+	return vfm_numel(&x) ? vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .beta = beta, .x = x, .y = y}, err) : 0;
+}
+
+static char *at_elem(struct vfm_tensor x, int64_t i)
+{
+	return (char *)x.data + (size_t)i * vfm_dtype_size(x.dtype);
+}
+
+/* ---- heads for rows ---- */
+
+/* A rank of the a2a group has rows of its own for all heads (`mine`), and all rows of the ring position for its share of the heads
+ * (`all`).  Both are lists of [rows, heads, d]: in `mine` variables, in `all` the columns of one array of `width`. */
+struct heads {
+	const struct vfm_attn_layout *l;
+	struct vfm_comm *c;
+	int n;                   /* variables */
+	int64_t share[3];        /* columns of each that a rank gets */
+	int64_t width;           /* their sum */
+	int64_t rows, all_rows;  /* own; of the position */
+	enum vfm_dtype dt;
+	int64_t *mine, *theirs;  /* [size] elements that go to, come from each rank when `mine` becomes `all` */
+};
+
+static struct heads *heads_new(struct vfm_tape *t, const struct vfm_attn_layout *l, int n, const int64_t *columns, enum vfm_dtype dt)
+{
+	struct heads *h = vfm_tape_alloc(t, sizeof(*h));
+	int a2a = l->tok->a2a, first = l->tok->cp_i / a2a * a2a;
+
+	*h = (struct heads){.l = l, .c = l->mesh->a2a, .n = n, .dt = dt, .rows = l->own.total};
+	h->mine = vfm_tape_alloc(t, 2 * (size_t)a2a * sizeof(int64_t));
+	h->theirs = h->mine + a2a;
+	for (int i = 0; i < n; i++) {
+		h->share[i] = columns[i] / a2a;
+		h->width += h->share[i];
+	}
+	for (int i = 0; i < a2a; i++) {
+		int64_t rows = l->tok->rows_cp[first + i];
+
+		h->mine[i] = h->rows * h->width;
+		h->theirs[i] = rows * h->width;
+		h->all_rows += rows;
+	}
+	return h;
+}
+
+/* Copies between x[i] [rows, columns], the last columns contiguous, and the blocks for each rank. */
+static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *x, const float *beta, struct vfm_tensor blocks, bool out,
+	struct vfm_err *err)
+{
+	for (int r = 0; r < h->c->size; r++) {
+		int64_t at = r * h->rows * h->width;
+
+		for (int i = 0; i < h->n; i++) {
+			struct vfm_tensor b = vfm_t2(at_elem(blocks, at), h->dt, h->rows, h->width), a = b;
+
+			b = vfm_cols(&b, 0, h->share[i]);
+			a = b;
+			a.dtype = x[i].dtype;
+			a.data = at_elem(x[i], r * h->share[i]);
+			a.stride[0] = x[i].stride[0];
+			TRY(out ? add(s, a, 0, b, err) : add(s, b, beta[i], a, err));
+			at += h->share[i];
+		}
+	}
+	return 0;
+}
+
+/* all [all_rows, width] in the order of the samples = what the ranks have of x. */
+static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all, struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_tape_stream(t);
+	struct scratch m = {.t = t};
+	struct vfm_tensor send, recv = all;
+	int rc;
+
+	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &send, err));
+	TRY_OUT(pack(h, s, x, NULL, send, true, err));
+	if (vfm_has(&h->l->order))
+		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
+	TRY_OUT(vfm_all_to_all(h->c, s, send, recv, h->mine, h->theirs, err));
+	if (vfm_has(&h->l->order))
+		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = h->l->order, .y = all}, err);
+out:
+	give_back(&m);
+	return rc;
+}
+
+/* The way back: x = ..., or += where beta is 1. */
+static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x, const float *beta,
+	struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_tape_stream(t);
+	struct scratch m = {.t = t};
+	struct vfm_tensor send = all, recv;
+	int rc;
+
+	if (vfm_has(&h->l->order)) {
+		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &send, err));
+		TRY_OUT(vfm_op_rows(s, &(struct vfm_rows){.x = all, .index = h->l->inverse, .y = send}, err));
+	}
+	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &recv, err));
+	TRY_OUT(vfm_all_to_all(h->c, s, send, recv, h->theirs, h->mine, err));
+	rc = pack(h, s, x, beta, recv, false, err);
+out:
+	give_back(&m);
+	return rc;
+}
+
+static int to_all_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	const struct heads *h = n->ctx;
+	struct vfm_tensor g[3];
+	float beta[3];
+
+	for (int i = 0; i < h->n; i++) {
+		bool accumulate;
+
+		TRY(vfm_grad_into(t, n->in[i], &g[i], &accumulate, err));
+		beta[i] = accumulate ? 1 : 0;
+	}
+	return all_to_mine(t, h, n->out->g, g, beta, err);
+}
+
+static int to_mine_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	const struct heads *h = n->ctx;
+	struct vfm_grad_tmp tmp;
+	struct vfm_tensor g = n->out->g;
+
+	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
+	TRY(mine_to_all(t, h, &g, tmp.g, err));
+	return vfm_grad_end(t, n->in[0], &tmp, err);
+}
+
+/* x[0..n) [rows, heads_i, d] -> [all_rows, width] */
+static struct vfm_var *to_all(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var **x, int n)
+{
+	struct vfm_tensor v[3];
+	int64_t columns[3];
+	struct vfm_err err = {0};
+	struct vfm_node *node;
+	struct vfm_var *y;
+	struct heads *h;
+	int rc;
+
+	for (int i = 0; i < n; i++) {
+		v[i] = vfm_read(x[i]);
+		columns[i] = v[i].shape[1] * v[i].shape[2];
+	}
+	h = heads_new(t, l, n, columns, v[0].dtype);
+	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->all_rows, h->width));
+	if (vfm_tape_failed(t))
+		return y;
+	rc = mine_to_all(t, h, v, y->v, &err);
+	if (rc < 0)
+		vfm_tape_fail(t, rc, &err);
+	node = vfm_record(t, to_all_backward, y, x, n);
+	if (node)
+		node->ctx = h;
+	return y;
+}
+
+/* [all_rows, width] -> [rows, width * a2a] */
+static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x)
+{
+	struct vfm_err err = {0};
+	int64_t columns;
+	struct vfm_node *node;
+	struct vfm_var *y;
+	struct heads *h;
+	int rc;
+
+	if (vfm_tape_failed(t))
+		return x;
+	columns = x->v.shape[1] * l->tok->a2a;
+	h = heads_new(t, l, 1, &columns, x->v.dtype);
+	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->rows, columns));
+	if (vfm_tape_failed(t))
+		return y;
+	rc = all_to_mine(t, h, vfm_read(x), &y->v, (float[]){0}, &err);
+	if (rc < 0)
+		vfm_tape_fail(t, rc, &err);
+	node = vfm_record(t, to_mine_backward, y, &x, 1);
+	if (node)
+		node->ctx = h;
+	return y;
+}
+
+/* ---- the ring ---- */
+
+struct ring {
+	const struct vfm_attn_layout *l;
+	struct vfm_comm *c;
+	struct vfm_stream *compute, *side;
+	const struct vfm_dev_table *dev;
+	int n, me;
+	int64_t hkv, d, most;      /* most: rows of the longest block */
+	enum vfm_dtype dt;
+	struct vfm_event *ready;   /* of the compute stream: what goes out is there, where it comes in is free */
+	struct vfm_event *came[2]; /* of the side stream: the next block; its gradients */
+	struct vfm_tensor kv[2];   /* a block, in turns: keys, then values */
+	struct scratch m;
+};
+
+enum { CAME_BLOCK, CAME_GRAD };
+
+static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_layout *l, const struct vfm_tensor *k, struct vfm_err *err)
+{
+	*r = (struct ring){.l = l, .c = l->mesh->ring, .compute = vfm_tape_stream(t), .side = l->mesh->ring_side, .n = l->n_ring,
+		.me = l->tok->cp_i / l->tok->a2a, .hkv = k->shape[1], .d = k->shape[2], .dt = k->dtype, .m = {.t = t}};
+	r->dev = r->compute->dev->t;
+	if (!r->side)
+		r->side = r->compute;
+	for (int i = 0; i < r->n; i++)
+		if (l->block[i].total > r->most)
+			r->most = l->block[i].total;
+	r->ready = r->dev->event_new(r->compute->dev, err);
+	for (int i = 0; i < 2; i++) {
+		r->came[i] = r->dev->event_new(r->compute->dev, err);
+		TRY(take(&r->m, vfm_t1(NULL, r->dt, 2 * r->most * r->hkv * r->d), &r->kv[i], err));
+	}
+	return r->ready && r->came[0] && r->came[1] ? 0 : VFM_EENV;
+}
+
+static int ring_end(struct ring *r, int rc)
+{
+	/* After a failure the other stream may still be at work on the memory that goes now. */
+	if (rc < 0)
+		r->dev->stream_sync(r->side, NULL);
+	if (r->ready)
+		r->dev->event_free(r->ready);
+	for (int i = 0; i < 2; i++)
+		if (r->came[i])
+			r->dev->event_free(r->came[i]);
+	give_back(&r->m);
+	return rc;
+}
+
+/* The block that is here at step s, and the one of its arrays that buf holds. */
+static int block_at(const struct ring *r, int s)
+{
+	return (r->me - s + 2 * r->n) % r->n;
+}
+
+static int64_t rows_at(const struct ring *r, int s)
+{
+	return r->l->block[block_at(r, s)].total;
+}
+
+static struct vfm_tensor all_of(const struct ring *r, struct vfm_tensor buf, int s)
+{
+	return vfm_t1(buf.data, buf.dtype, 2 * rows_at(r, s) * r->hkv * r->d);
+}
+
+static struct vfm_tensor part_of(const struct ring *r, struct vfm_tensor buf, int s, int i)
+{
+	int64_t rows = rows_at(r, s);
+
+	return vfm_t3(at_elem(buf, i * rows * r->hkv * r->d), buf.dtype, rows, r->hkv, r->d);
+}
+
+/* `out` goes on to the next rank while `in` comes from the one before. */
+static int hop(struct ring *r, struct vfm_tensor out, struct vfm_tensor in, int what, struct vfm_err *err)
+{
+	int next = vfm_numel(&out) ? (r->me + 1) % r->n : -1, before = vfm_numel(&in) ? (r->me + r->n - 1) % r->n : -1;
+
+	TRY(r->dev->event_record(r->ready, r->compute, err));
+	TRY(r->dev->event_wait(r->ready, r->side, err));
+	TRY(vfm_exchange(r->c, r->side, out, next, in, before, err));
+	return r->dev->event_record(r->came[what], r->side, err);
+}
+
+/* Before the work of step s: the block of the next step sets out.  k and v become the block of this one. */
+static int next_block(struct ring *r, int s, struct vfm_tensor *k, struct vfm_tensor *v, struct vfm_err *err)
+{
+	struct vfm_tensor here = r->kv[s % 2];
+
+	if (s == 0) {
+		TRY(add(r->compute, *k, 0, part_of(r, here, 0, 0), err));
+		TRY(add(r->compute, *v, 0, part_of(r, here, 0, 1), err));
+	} else {
+		TRY(r->dev->event_wait(r->came[CAME_BLOCK], r->compute, err));
+		*k = part_of(r, here, s, 0);
+		*v = part_of(r, here, s, 1);
+	}
+	if (s < r->n - 1)
+		TRY(hop(r, all_of(r, here, s), all_of(r, r->kv[(s + 1) % 2], s + 1), CAME_BLOCK, err));
+	return 0;
+}
+
+/* a: q, k, v of this position; o and lse are the results. */
+static int ring_forward(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_attn a, struct vfm_err *err)
+{
+	struct vfm_tensor o = a.o, lse = a.lse, sum = a.o, part, part_lse;
+	struct ring r;
+	int rc;
+
+	TRY_OUT(ring_begin(&r, t, l, &a.k, err));
+	a.seqs_q = &l->block[r.me];
+	TRY_OUT(take(&r.m, vfm_like(&o, o.dtype), &part, err));
+	TRY_OUT(take(&r.m, vfm_like(&lse, VFM_F32), &part_lse, err));
+	if (o.dtype != VFM_F32)
+		TRY_OUT(take(&r.m, vfm_like(&o, VFM_F32), &sum, err));
+	for (int s = 0; s < r.n; s++) {
+		struct vfm_attn_merge merge = {.o = sum, .lse = lse, .o_b = part, .lse_b = part_lse};
+
+		TRY_OUT(next_block(&r, s, &a.k, &a.v, err));
+		if (rows_at(&r, 0) == 0 || rows_at(&r, s) == 0)
+			continue;
+		a.seqs_k = &l->block[block_at(&r, s)];
+		a.o = s == 0 && o.dtype == VFM_F32 ? o : part;
+		a.lse = s == 0 ? lse : part_lse;
+		TRY_OUT(vfm_op_attn(r.compute, &a, err));
+		if (s > 0)
+			TRY_OUT(vfm_op_attn_merge(r.compute, &merge, err));
+		else if (o.dtype != VFM_F32)
+			TRY_OUT(add(r.compute, part, 0, sum, err));
+	}
+	if (o.dtype != VFM_F32)
+		TRY_OUT(add(r.compute, sum, 0, o, err));
+out:
+	return ring_end(&r, rc);
+}
+
+/* After the work of step s: the gradients of its block, which are in g (what was computed here), go on with it. */
+static int next_grads(struct ring *r, int s, struct vfm_tensor g, struct vfm_tensor from, struct vfm_err *err)
+{
+	if (s > 0) {
+		TRY(r->dev->event_wait(r->came[CAME_GRAD], r->compute, err));
+		TRY(add(r->compute, all_of(r, from, s), 1, all_of(r, g, s), err));
+	}
+	return hop(r, all_of(r, g, s), all_of(r, from, s + 1), CAME_GRAD, err);
+}
+
+/* a: as recorded, with dout; dq [rows,H,d] f32 (=).  dkv receives this position's dk, dv, f32. */
+static int ring_steps(struct ring *r, struct vfm_attn_bwd *a, struct vfm_tensor dq, struct vfm_tensor *dkv, struct vfm_err *err)
+{
+	struct vfm_tensor g[2], part, like = vfm_t1(NULL, VFM_F32, 2 * r->most * r->hkv * r->d);
+
+	TRY(take(&r->m, like, &g[0], err));
+	TRY(take(&r->m, like, &g[1], err));
+	TRY(take(&r->m, like, dkv, err));
+	TRY(take(&r->m, vfm_like(&a->q, VFM_F32), &part, err));
+	a->seqs_q = &r->l->block[r->me];
+	for (int s = 0; s < r->n; s++) {
+		struct vfm_tensor here = g[s % 2];
+
+		TRY(next_block(r, s, &a->k, &a->v, err));
+		a->seqs_k = &r->l->block[block_at(r, s)];
+		a->dq = s ? part : dq;
+		a->dk = part_of(r, here, s, 0);
+		a->dv = part_of(r, here, s, 1);
+		if (rows_at(r, 0) == 0)
+			TRY(r->dev->zero(r->compute, here.data, (size_t)vfm_numel(&a->dk) * 8, err));
+		else if (rows_at(r, s) > 0)
+			TRY(vfm_op_attn_bwd(r->compute, a, err));
+		if (s > 0 && rows_at(r, s) > 0)
+			TRY(add(r->compute, part, 1, dq, err));
+		TRY(next_grads(r, s, here, *dkv, err));
+	}
+	return r->dev->event_wait(r->came[CAME_GRAD], r->compute, err);
+}
+
+static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	const struct vfm_attn_layout *l = ((void **)n->ctx)[1];
+	struct vfm_attn_bwd a = *(struct vfm_attn_bwd *)((void **)n->ctx)[0];
+	struct vfm_tensor to[3], dq, dkv;
+	bool accumulate[3];
+	struct ring r;
+	int rc;
+
+	TRY_OUT(ring_begin(&r, t, l, &a.k, err));
+	a.dout = a.o;
+	a.dout.data = n->out->g.data;
+	for (int i = 0; i < 3; i++)
+		TRY_OUT(vfm_grad_into(t, n->in[i], &to[i], &accumulate[i], err));
+	dq = to[0];
+	if (accumulate[0] || dq.dtype != VFM_F32)
+		TRY_OUT(take(&r.m, vfm_like(&a.q, VFM_F32), &dq, err));
+	TRY_OUT(ring_steps(&r, &a, dq, &dkv, err));
+	if (dq.data != to[0].data)
+		TRY_OUT(add(r.compute, dq, accumulate[0] ? 1 : 0, to[0], err));
+	for (int i = 0; i < 2; i++)
+		TRY_OUT(add(r.compute, part_of(&r, dkv, 0, i), accumulate[1 + i] ? 1 : 0, to[1 + i], err));
+out:
+	return ring_end(&r, rc);
+}
+
+static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_attn_layout *l,
+	float scale)
+{
+	struct vfm_attn a = {.scale = scale};
+	struct vfm_var *o, *lse, *in[] = {q, k, v};
+	struct vfm_err err = {0};
+	struct vfm_node *n;
+
+	a.q = vfm_read(q);
+	a.k = vfm_read(k);
+	a.v = vfm_read(v);
+	o = vfm_var_new(t, vfm_t2(NULL, a.q.dtype, a.q.shape[0], a.q.shape[1] * a.q.shape[2]));
+	lse = vfm_var_new(t, vfm_t2(NULL, VFM_F32, a.q.shape[0], a.q.shape[1]));
+	if (vfm_tape_failed(t))
+		return o;
+	if (!vfm_kept(t, (struct vfm_var *[]){o, lse}, 2)) {
+		int rc;
+
+		a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]);
+		a.lse = lse->v;
+		rc = ring_forward(t, l, a, &err);
+		if (rc < 0)
+			vfm_tape_fail(t, rc, &err);
+		vfm_keep(t, (struct vfm_var *[]){o, lse}, 2);
+	}
+	n = vfm_record(t, ring_backward, o, in, 3);
+	if (n) {
+		struct vfm_attn_bwd *c = vfm_tape_alloc(t, sizeof(*c));
+		const void **ctx = n->ctx = vfm_tape_alloc(t, 2 * sizeof(*ctx));
+
+		*c = (struct vfm_attn_bwd){.q = a.q, .k = a.k, .v = a.v, .o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]), .lse = lse->v,
+			.scale = scale};
+		ctx[0] = c;
+		ctx[1] = l;
+		for (int i = 0; i < 3; i++)
+			vfm_save(n, in[i]);
+		vfm_save(n, o);
+		vfm_save(n, lse);
+	}
+	return o;
+}
+
+/* ---- all of it ---- */
+
+/* Heads [first, first + heads) of x [rows, heads' * d]. */
+static struct vfm_var *heads_view(struct vfm_tape *t, struct vfm_var *x, int64_t first, int64_t heads, int64_t d)
+{
+	struct vfm_tensor v = vfm_cols(&x->v, first * d, heads * d);
+
+	return vfm_view(t, x, vfm_heads(&v, 0, heads, d));
+}
+
+struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_attn_layout *l,
+	float scale)
+{
+	int a2a = l->tok->a2a, me = l->tok->cp_i / a2a;
+	struct vfm_var *o;
+
+	if (vfm_tape_failed(t))
+		return q;
+	if (a2a > 1) {
+		int64_t d = q->v.shape[2], h = q->v.shape[1] / a2a, hkv = k->v.shape[1] / a2a;
+		struct vfm_var *all = to_all(t, l, (struct vfm_var *[]){q, k, v}, 3);
+
+		if (vfm_tape_failed(t))
+			return q;
+		q = heads_view(t, all, 0, h, d);
+		k = heads_view(t, all, h, hkv, d);
+		v = heads_view(t, all, h + hkv, hkv, d);
+	}
+	o = l->n_ring > 1 ? ring_attn(t, q, k, v, l, scale) : vfm_g_attn(t, q, k, v, &l->block[me], &l->block[me], scale);
+	return a2a > 1 ? to_mine(t, l, o) : o;
+}
