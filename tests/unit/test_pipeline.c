@@ -1,0 +1,287 @@
+/* Pipelines of forked ranks against one rank: two steps with the same packs, losses, every gradient and the counts. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/par.h"
+#include "comm/comm_host.h"
+#include "train/device.h"
+#include "train/madeup.h"
+#include "train/trainer.h"
+
+enum { PACKS = 8, LAYERS = 8, STEPS = 2 };
+
+struct layout {
+	int pp, vpp, schedule, dp;
+	int packs; /* of the global step */
+	int recompute; /* enum vfm_recompute */
+	enum vfm_dtype dtype;
+	bool fsdp, distopt;
+};
+
+/* Images and videos, one token, no text, one sample a pack and several. */
+static const struct vfm_madeup samples[] = {
+	{{1, 4, 4}, 3, 1}, {{2, 3, 5}, 0, 2}, {{3, 2, 2}, 6, 3}, {{1, 1, 1}, 1, 4}, {{2, 4, 4}, 2, 5}, {{1, 5, 3}, 9, 6}, {{1, 1, 2}, 0, 7},
+	{{4, 2, 2}, 4, 8}, {{1, 6, 6}, 5, 9}, {{1, 2, 2}, 2, 10}, {{2, 2, 2}, 1, 11}, {{1, 1, 1}, 0, 12},
+};
+static const int first[PACKS + 1] = {0, 1, 3, 4, 6, 8, 9, 11, 12};
+
+struct result {
+	double loss[STEPS];
+	int64_t tokens, samples;
+	double flops;
+	struct vfm_trainer *tr; /* with the gradients of the last step */
+};
+
+static struct vfm_err err;
+
+/* In a rank. */
+#define MUST(call)                                                                                           \
+	do {                                                                                                 \
+		if ((call) < 0) {                                                                            \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, err.msg);                         \
+			_exit(3);                                                                            \
+		}                                                                                            \
+	} while (0)
+#define CHECK(cond, ...)                                                                                     \
+	do {                                                                                                 \
+		if (!(cond)) {                                                                               \
+			fprintf(stderr, __VA_ARGS__);                                                        \
+			fputc('\n', stderr);                                                                 \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+
+static void configure(struct vfm_config *c, const struct layout *l)
+{
+	vfm_config_defaults(c);
+	c->model.layers = LAYERS;
+	c->model.hidden = 32;
+	c->model.heads = 2;
+	c->model.channels = 3;
+	c->model.text_dim = 8;
+	c->model.pooled_text = true;
+	c->model.adaln_lora = 4;
+	c->diffusion.text_drop = 0.4;
+	c->train.recompute = l->recompute;
+	c->train.dtype = l->dtype;
+	c->train.clip_norm = 1;
+	c->train.ema_decay = 0;
+	MUST(vfm_config_check(c, &err));
+	c->parallel.pp = l->pp;
+	c->parallel.vpp = l->vpp;
+	c->parallel.dp = l->dp;
+	c->parallel.schedule = l->schedule;
+	c->parallel.fsdp = l->fsdp;
+	c->parallel.distopt = l->distopt;
+}
+
+/* The steps, with pack p of the step for dp rank p % dp. */
+static void train(struct result *r, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, int n_packs)
+{
+	int dp = mesh->size[VFM_AX_DP], mine = n_packs / dp;
+	struct vfm_batch b[PACKS];
+	struct vfm_pack_array packs = {b, mine, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	struct vfm_step_stats stats;
+	int64_t tokens = 0;
+
+	for (int k = 0; k < n_packs; k++)
+		for (int i = first[k]; i < first[k + 1]; i++)
+			tokens += samples[i].grid[0] * samples[i].grid[1] * samples[i].grid[2];
+	for (int k = 0; k < mine; k++) {
+		int p = k * dp + mesh->coord[VFM_AX_DP];
+
+		vfm_madeup_pack(&b[k], samples + first[p], first[p + 1] - first[p], &c->model, 5);
+		b[k].step_tokens = tokens;
+	}
+	r->tr = vfm_trainer_new(c, mesh, s, &err);
+	MUST(r->tr ? 0 : -1);
+	MUST(vfm_params_fill_dense(vfm_trainer_params(r->tr), 3, &err));
+	for (int k = 0; k < STEPS; k++) {
+		MUST(vfm_trainer_step(r->tr, k, mine, &source, 1e-3, &err));
+		MUST(vfm_trainer_stats(r->tr, &stats, &err));
+		r->loss[k] = stats.loss;
+		CHECK(stats.bubble_s >= 0 && stats.comm_s > -1e-3, "waited %g s for stages and %g s for others", stats.bubble_s, stats.comm_s);
+		CHECK(stats.tokens == tokens, "%lld tokens instead of %lld", (long long)stats.tokens, (long long)tokens);
+	}
+	r->tokens = stats.tokens;
+	r->samples = stats.samples;
+	r->flops = stats.flops;
+	for (int k = 0; k < mine; k++)
+		vfm_madeup_release(&b[k]);
+}
+
+static void compare_gradients(const struct layout *l, const struct vfm_params *ps, const struct vfm_params *ref)
+{
+	double tol = l->dtype == VFM_F32 ? 3e-5 : 5e-2, all = 0;
+
+	for (int64_t i = 0; i < ref->n_flat; i++)
+		all = fmax(all, fabs((double)ref->grad[i]));
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct vfm_param *p = ps->p[i], *q = vfm_param_find(ref, p->name);
+		struct vfm_owned o = vfm_param_owned(ps, p);
+		double most = 0, off = 0;
+
+		CHECK(q && q->n == p->n, "%s: is not the reference's", p->name);
+		for (int64_t k = 0; k < q->n; k++)
+			most = fmax(most, fabs((double)ref->grad[q->off + k]));
+		for (int64_t k = o.a; k < o.b; k++)
+			off = fmax(off, fabs((double)o.g[k - o.a] - (double)ref->grad[q->off + k]));
+		CHECK(off <= tol * most + 1e-6 * all, "gradient of %s is off by %g of %g", p->name, off, most);
+	}
+}
+
+static void compare(const struct layout *l, const struct result *r, const struct result *ref)
+{
+	double tol = l->dtype == VFM_F32 ? 1e-5 : 2e-2;
+
+	for (int k = 0; k < STEPS; k++)
+		CHECK(fabs(r->loss[k] - ref->loss[k]) <= tol * ref->loss[k], "loss of step %d: %.9g instead of %.9g", k, r->loss[k], ref->loss[k]);
+	CHECK(r->tokens == ref->tokens && r->samples == ref->samples && fabs(r->flops - ref->flops) <= 1e-9 * ref->flops,
+		"%lld tokens, %lld samples", (long long)r->tokens, (long long)r->samples);
+	compare_gradients(l, vfm_trainer_params(r->tr), vfm_trainer_params(ref->tr));
+}
+
+static int rank_main(struct vfm_launch *launch, const struct layout *l)
+{
+	struct vfm_host_comm_opts opts = {.timeout_s = 20};
+	struct result r = {0}, ref = {0};
+	struct vfm_config c, one;
+	struct vfm_device d, d1;
+	struct vfm_comm *world;
+	struct vfm_mesh mesh;
+
+	configure(&c, l);
+	MUST(vfm_device_open(&d, "cpu", &err));
+	MUST(vfm_device_open(&d1, "cpu", &err));
+	one = c;
+	vfm_parallel_defaults(&one.parallel);
+	train(&ref, &one, vfm_mesh_one(), d1.stream, l->packs);
+
+	MUST(vfm_comm_host_new(launch, &opts, &world, &err));
+	MUST(vfm_parallel_check(&c.parallel, &c.model, launch->size, &err));
+	MUST(vfm_mesh_init(&mesh, &c.parallel, world, d.dev, &err));
+	train(&r, &c, &mesh, d.stream, l->packs);
+	compare(l, &r, &ref);
+
+	vfm_trainer_free(ref.tr);
+	vfm_trainer_free(r.tr);
+	CHECK(d.dev->mem_now == 0, "%lld bytes are still there", (long long)d.dev->mem_now);
+	vfm_mesh_release(&mesh);
+	vfm_comm_free(world);
+	vfm_device_close(&d);
+	vfm_device_close(&d1);
+	vfm_launch_end(launch);
+	return 0;
+}
+
+/* A job of its own, in a process of its own. */
+static void run(const struct layout *l)
+{
+	int st;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct vfm_launch launch;
+		int rc = vfm_launch_init(&launch, l->pp * l->dp, &err);
+
+		vfm_par_set_threads(1);
+		if (rc == 0)
+			_exit(rank_main(&launch, l));
+		_exit(rc == 1 ? launch.status : 100);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	if (!WIFEXITED(st) || WEXITSTATUS(st) != 0)
+		fail_msg("pp %d vpp %d %s dp %d, %d packs, recompute %d, %s%s%s: status %x", l->pp, l->vpp,
+			l->schedule == VFM_PP_ZB ? "zb" : "1f1b", l->dp, l->packs, l->recompute, vfm_dtype_name(l->dtype), l->fsdp ? " fsdp" : "",
+			l->distopt ? " distopt" : "", st);
+}
+
+static void run_all(const struct layout *l, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		run(&l[i]);
+}
+
+#define RUN_ALL(table) run_all(table, sizeof(table) / sizeof((table)[0]))
+
+enum { F1B = VFM_PP_1F1B, ZB = VFM_PP_ZB, NONE = VFM_RECOMPUTE_NONE, SEL = VFM_RECOMPUTE_SELECTIVE, FULL = VFM_RECOMPUTE_FULL };
+
+static void test_1f1b(void **state)
+{
+	static const struct layout l[] = {
+		{2, 1, F1B, 1, 1, NONE, VFM_F32, false, false}, {2, 1, F1B, 1, 2, SEL, VFM_F32, false, false},
+		{2, 1, F1B, 1, 8, FULL, VFM_F32, false, false}, {4, 1, F1B, 1, 3, NONE, VFM_F32, false, false},
+		{4, 1, F1B, 1, 8, SEL, VFM_F32, false, false},  {3, 1, F1B, 1, 5, FULL, VFM_F32, false, false},
+	};
+
+	(void)state;
+	RUN_ALL(l);
+}
+
+static void test_interleaved(void **state)
+{
+	static const struct layout l[] = {
+		{2, 2, F1B, 1, 1, NONE, VFM_F32, false, false}, {2, 2, F1B, 1, 4, SEL, VFM_F32, false, false},
+		{2, 4, F1B, 1, 5, NONE, VFM_F32, false, false}, {2, 3, F1B, 1, 7, FULL, VFM_F32, false, false},
+		{4, 2, F1B, 1, 8, NONE, VFM_F32, false, false}, {4, 2, F1B, 1, 7, SEL, VFM_F32, false, false},
+	};
+
+	(void)state;
+	RUN_ALL(l);
+}
+
+static void test_zero_bubble(void **state)
+{
+	static const struct layout l[] = {
+		{2, 1, ZB, 1, 1, NONE, VFM_F32, false, false}, {2, 1, ZB, 1, 3, FULL, VFM_F32, false, false},
+		{2, 1, ZB, 1, 8, SEL, VFM_F32, false, false},  {4, 1, ZB, 1, 2, NONE, VFM_F32, false, false},
+		{4, 1, ZB, 1, 8, FULL, VFM_F32, false, false}, {4, 1, ZB, 1, 6, SEL, VFM_F32, false, false},
+	};
+
+	(void)state;
+	RUN_ALL(l);
+}
+
+/* With data beside it, and with what is sharded over the data. */
+static void test_with_data(void **state)
+{
+	static const struct layout l[] = {
+		{2, 1, F1B, 2, 4, NONE, VFM_F32, false, false}, {2, 2, F1B, 2, 8, SEL, VFM_F32, false, true},
+		{2, 1, ZB, 2, 6, FULL, VFM_F32, false, true},   {2, 1, ZB, 2, 8, NONE, VFM_F32, true, false},
+		{2, 2, F1B, 2, 4, FULL, VFM_F32, true, false},
+	};
+
+	(void)state;
+	RUN_ALL(l);
+}
+
+static void test_bf16(void **state)
+{
+	static const struct layout l[] = {{2, 1, ZB, 1, 4, SEL, VFM_BF16, false, false}, {4, 2, F1B, 1, 4, NONE, VFM_BF16, false, false}};
+
+	(void)state;
+	RUN_ALL(l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_1f1b), cmocka_unit_test(test_interleaved), cmocka_unit_test(test_zero_bubble),
+		cmocka_unit_test(test_with_data), cmocka_unit_test(test_bf16),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
