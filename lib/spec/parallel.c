@@ -115,13 +115,6 @@ static int check_pp(const struct vfm_parallel *p, const struct vfm_model_spec *m
 			(ll)p->vpp, (ll)m->layers, (ll)(p->vpp > m->layers ? 0 : m->layers / p->vpp));
 	if (p->vpp > 1 && p->pp == 1)
 		return vfm_fail(err, VFM_EUSAGE, "parallel.vpp: %lld needs pp > 1; 1 would fit", (ll)p->vpp);
-	if (p->schedule != VFM_PP_ZB)
-		return 0;
-	if (p->vpp > 1)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.schedule: zb needs vpp 1, not %lld; 1f1b would fit", (ll)p->vpp);
-	if (p->fsdp)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.schedule: zb does not go with fsdp, which drops the weights that it still needs; "
-						 "1f1b, or distopt instead of fsdp, would fit");
 	return 0;
 }
 

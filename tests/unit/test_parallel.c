@@ -66,9 +66,6 @@ static void test_refused(void **state)
 	REFUSED("parallel.cp_a2a: 6 does not divide parallel.cp 4; 1, 2 would fit", 4, p->cp = 4; p->cp_mode = VFM_CP_HYBRID; p->cp_a2a = 6);
 	REFUSED("parallel.pp: pp 4 x vpp 4 is more than model.layers 12; pp 3 or less would fit", 4, p->pp = 4; p->vpp = 4);
 	REFUSED("parallel.vpp: 2 needs pp > 1; 1 would fit", 1, p->vpp = 2);
-	REFUSED("parallel.schedule: zb needs vpp 1, not 2; 1f1b would fit", 2, p->pp = 2; p->vpp = 2; p->schedule = VFM_PP_ZB);
-	REFUSED("parallel.schedule: zb does not go with fsdp, which drops the weights that it still needs; 1f1b, or distopt instead of fsdp, would fit",
-		4, p->pp = 2; p->fsdp = true; p->schedule = VFM_PP_ZB);
 	REFUSED("parallel.ep: 2, but model.arch dit has no experts; 1 would fit", 2, p->ep = 2);
 	REFUSED("parallel.ep: 3 does not divide model.experts 8; 1, 2, 4 would fit", 12, p->ep = 3; m.experts = 8; strcpy(m.arch, "moe"));
 	REFUSED("parallel.ep: 8 does not divide dp x cp x tp = 12; 1, 2, 4 would fit", 12, p->ep = 8; m.experts = 8; strcpy(m.arch, "moe"));

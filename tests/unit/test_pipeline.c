@@ -219,36 +219,42 @@ static void run_all(const struct layout *l, size_t n)
 
 enum { F1B = VFM_PP_1F1B, ZB = VFM_PP_ZB, NONE = VFM_RECOMPUTE_NONE, SEL = VFM_RECOMPUTE_SELECTIVE, FULL = VFM_RECOMPUTE_FULL };
 
+static void sweep(int schedule, int vpp)
+{
+	for (int pp = 2; pp <= 4; pp += 2)
+		for (int packs = 1; packs <= PACKS; packs++)
+			run(&(struct layout){.pp = pp, .vpp = vpp, .schedule = schedule, .dp = 1, .packs = packs, .recompute = packs % 3});
+}
+
 static void test_1f1b(void **state)
 {
-	static const struct layout l[] = {
-		{2, 1, F1B, 1, 1, NONE, VFM_F32, false, false}, {2, 1, F1B, 1, 2, SEL, VFM_F32, false, false},
-		{2, 1, F1B, 1, 8, FULL, VFM_F32, false, false}, {4, 1, F1B, 1, 3, NONE, VFM_F32, false, false},
-		{4, 1, F1B, 1, 8, SEL, VFM_F32, false, false},  {3, 1, F1B, 1, 5, FULL, VFM_F32, false, false},
-	};
-
 	(void)state;
-	RUN_ALL(l);
+	sweep(F1B, 1);
 }
 
 static void test_interleaved(void **state)
 {
-	static const struct layout l[] = {
-		{2, 2, F1B, 1, 1, NONE, VFM_F32, false, false}, {2, 2, F1B, 1, 4, SEL, VFM_F32, false, false},
-		{2, 4, F1B, 1, 5, NONE, VFM_F32, false, false}, {2, 3, F1B, 1, 7, FULL, VFM_F32, false, false},
-		{4, 2, F1B, 1, 8, NONE, VFM_F32, false, false}, {4, 2, F1B, 1, 7, SEL, VFM_F32, false, false},
-	};
-
 	(void)state;
-	RUN_ALL(l);
+	sweep(F1B, 2);
 }
 
 static void test_zero_bubble(void **state)
 {
+	(void)state;
+	sweep(ZB, 1);
+}
+
+static void test_zero_bubble_interleaved(void **state)
+{
+	(void)state;
+	sweep(ZB, 2);
+}
+
+static void test_other_depths(void **state)
+{
 	static const struct layout l[] = {
-		{2, 1, ZB, 1, 1, NONE, VFM_F32, false, false}, {2, 1, ZB, 1, 3, FULL, VFM_F32, false, false},
-		{2, 1, ZB, 1, 8, SEL, VFM_F32, false, false},  {4, 1, ZB, 1, 2, NONE, VFM_F32, false, false},
-		{4, 1, ZB, 1, 8, FULL, VFM_F32, false, false}, {4, 1, ZB, 1, 6, SEL, VFM_F32, false, false},
+		{3, 1, F1B, 1, 5, FULL, VFM_F32, false, false}, {2, 4, F1B, 1, 5, NONE, VFM_F32, false, false},
+		{2, 3, F1B, 1, 7, FULL, VFM_F32, false, false}, {3, 2, ZB, 1, 7, SEL, VFM_F32, false, false},
 	};
 
 	(void)state;
@@ -260,7 +266,7 @@ static void test_with_data(void **state)
 {
 	static const struct layout l[] = {
 		{2, 1, F1B, 2, 4, NONE, VFM_F32, false, false}, {2, 2, F1B, 2, 8, SEL, VFM_F32, false, true},
-		{2, 1, ZB, 2, 6, FULL, VFM_F32, false, true},   {2, 1, ZB, 2, 8, NONE, VFM_F32, true, false},
+		{2, 1, ZB, 2, 6, FULL, VFM_F32, false, true},   {2, 1, ZB, 2, 8, NONE, VFM_F32, true, false}, {2, 2, ZB, 2, 4, FULL, VFM_F32, true, false},
 		{2, 2, F1B, 2, 4, FULL, VFM_F32, true, false},
 	};
 
@@ -280,6 +286,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_1f1b), cmocka_unit_test(test_interleaved), cmocka_unit_test(test_zero_bubble),
+		cmocka_unit_test(test_zero_bubble_interleaved), cmocka_unit_test(test_other_depths),
 		cmocka_unit_test(test_with_data), cmocka_unit_test(test_bf16),
 	};
 

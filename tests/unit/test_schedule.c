@@ -126,6 +126,48 @@ static void check_order(const struct vfm_schedule *from, int from_stage, const s
 	} while (sent >= 0);
 }
 
+/* The executor keeps the memory of a gradient that it sends until it is received, and lets at most `most` such messages lie before it waits: whether
+ * all stages come to their ends.  got, sent: on the link from a stage to the one before. */
+static bool ends_with(const struct vfm_schedule *all, int pp, int vpp, int64_t mb, int most)
+{
+	int parts = pp * vpp, got[8] = {0}, sent[8] = {0};
+	bool moved = true, full[8] = {false}, ends = true;
+	char *f = vfm_calloc((size_t)(parts * mb), 2), *b = f + parts * mb;
+	size_t at[8] = {0};
+
+	while (moved) {
+		moved = false;
+		for (int i = 0; i < pp; i++) {
+			while (at[i] < all[i].n) {
+				const struct vfm_action *a = &all[i].a[at[i]];
+				int part = a->chunk * pp + i;
+
+				if (full[i]) {
+					if (sent[i] - got[i] > most)
+						break;
+				} else if (a->kind == VFM_DO_F) {
+					if (part > 0 && !f[(part - 1) * mb + a->mb])
+						break;
+					f[part * mb + a->mb] = 1;
+				} else if (a->kind == VFM_DO_B) {
+					if (part < parts - 1 && !b[(part + 1) * mb + a->mb])
+						break;
+					got[(i + 1) % pp] += part < parts - 1;
+					b[part * mb + a->mb] = 1;
+					sent[i] += part > 0;
+				}
+				moved = true;
+				full[i] = !full[i] && a->kind == VFM_DO_B && part > 0;
+				at[i] += !full[i];
+			}
+		}
+	}
+	for (int i = 0; i < pp; i++)
+		ends = ends && at[i] == all[i].n;
+	free(f);
+	return ends;
+}
+
 static int64_t least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -151,6 +193,10 @@ static void test_all(void **state)
 						check_order(&all[stage], stage, &all[(stage + 1) % pp], (stage + 1) % pp, pp, vpp, VFM_DO_F);
 						check_order(&all[stage], stage, &all[(stage + pp - 1) % pp], (stage + pp - 1) % pp, pp, vpp, VFM_DO_B);
 					}
+					if (pp > 1)
+						assert_true(ends_with(all, pp, vpp, mb, 1) && ends_with(all, pp, vpp, mb, 2));
+					if (pp == 2 && vpp == 2 && mb == 2)
+						assert_false(ends_with(all, pp, vpp, mb, 0));
 					for (int stage = 0; stage < pp; stage++)
 						vfm_schedule_release(&all[stage]);
 					/* With times that differ from action to action and slow messages, too, it must end. */
