@@ -162,7 +162,7 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	if (!p->grid)
-		return m->pos == VFM_POS_LEARNED ? vfm_fail(err, VFM_EUSAGE, "internal: a pack without grids") : 0;
+		return m->pos == VFM_POS_LEARNED || vfm_model_arch(m) == VFM_ARCH_STDIT ? vfm_fail(err, VFM_EUSAGE, "internal: a pack without grids") : 0;
 	for (int i = 0; i < p->n; i++)
 		for (int a = 0; a < 3; a++)
 			if (m->pos == VFM_POS_LEARNED && p->grid[i][a] > m->pos_max[a])
@@ -212,6 +212,10 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
+	if (rc == 0 && vfm_model_arch(m) == VFM_ARCH_STDIT) {
+		TRY_OUT(vfm_units_make(&in->frames, VFM_DIV_FRAMES, s, mesh, m, p, err));
+		rc = vfm_units_make(&in->columns, VFM_DIV_COLUMNS, s, mesh, m, p, err);
+	}
 out:
 	if (rc < 0)
 		vfm_model_in_release(in);
@@ -221,6 +225,8 @@ out:
 void vfm_model_in_release(struct vfm_model_in *in)
 {
 	vfm_attn_layout_release(&in->attn);
+	vfm_units_release(&in->frames);
+	vfm_units_release(&in->columns);
 	if (in->stream)
 		vfm_dev_free(in->stream, in->mem, in->bytes);
 	vfm_tokens_release(&in->tok);

@@ -5,6 +5,7 @@
 #define VFM_MODEL_INPUT_H
 
 #include "mesh/mops.h"
+#include "model/units.h"
 #include "spec/model.h"
 
 /* Host arrays, borrowed; letters as in ops.h, F = features a token. */
@@ -14,7 +15,7 @@ struct vfm_pack {
 	const uint64_t *id;          /* [n] */
 	const int32_t *cu_seqlens;   /* [n+1] */
 	const int32_t *cu_text;      /* [n+1] */
-	const int32_t (*grid)[3];    /* [n] t, h, w in patches */
+	const int32_t (*grid)[3];    /* [n] t, h, w in patches; NULL: not known (enough for dit) */
 	const int32_t *seg, *idx;    /* [tokens] sample of a token, its place within it */
 	const int16_t (*pos)[3];     /* [tokens] t, h, w */
 	const float *text;           /* [text_tokens, text_dim] */
@@ -39,6 +40,7 @@ struct vfm_model_in {
 	struct vfm_tensor text_mean; /* [S, text_dim] f32: mean of a sample's rows; absent without pooled_text */
 	struct vfm_tensor rope;      /* [R, head_dim] f32; absent without it */
 	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without it */
+	struct vfm_units frames, columns; /* stdit: where attention stays within a frame, and along time */
 	struct vfm_tensor pos;       /* [T,3] i32: t, h, w; where positions are learned */
 };
 

@@ -102,30 +102,51 @@ static struct vfm_comm *tp_of(const struct vfm_attn_layout *l)
 	return l->mesh->group[VFM_AX_TP];
 }
 
-struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
-	struct vfm_tensor rope)
+/* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned. */
+static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, struct vfm_tensor rope, struct vfm_var *qkv[3])
 {
 	enum vfm_dtype dt = x->v.dtype;
-	struct vfm_var *q, *k, *v, *o;
 
-	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
 	if (a->qkv.w) {
-		struct vfm_var *qkv = vfm_linear(t, &a->qkv, x, VFM_ACT_NONE, dt); /* [R, 3 * heads * d] */
+		struct vfm_var *y = vfm_linear(t, &a->qkv, x, VFM_ACT_NONE, dt); /* [R, 3 * heads * d] */
 
-		q = vfm_view_heads(t, qkv, 0, a->heads, a->head_dim);
-		k = vfm_view_heads(t, qkv, 1, a->heads, a->head_dim);
-		v = vfm_view_heads(t, qkv, 2, a->heads, a->head_dim);
+		for (int i = 0; i < 3; i++)
+			qkv[i] = vfm_view_heads(t, y, i, a->heads, a->head_dim);
 	} else {
 		struct vfm_var *kv = vfm_linear(t, &a->kv, x, VFM_ACT_NONE, dt); /* [R, 2 * kv_heads * d] */
 
-		q = vfm_view_heads(t, vfm_linear(t, &a->q, x, VFM_ACT_NONE, dt), 0, a->heads, a->head_dim);
-		k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
-		v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
+		qkv[0] = vfm_view_heads(t, vfm_linear(t, &a->q, x, VFM_ACT_NONE, dt), 0, a->heads, a->head_dim);
+		qkv[1] = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
+		qkv[2] = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
 	}
-	q = vfm_g_qk_norm_rope(t, q, a->qn ? &a->qn->var : NULL, rope, a->eps);
-	k = vfm_g_qk_norm_rope(t, k, a->kn ? &a->kn->var : NULL, rope, a->eps);
-	o = vfm_m_attn(t, q, k, v, l, 1.0f / sqrtf((float)a->head_dim));
-	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &a->proj, o, VFM_ACT_NONE, dt), l->tok->rows_tp);
+	qkv[0] = vfm_g_qk_norm_rope(t, qkv[0], a->qn ? &a->qn->var : NULL, rope, a->eps);
+	qkv[1] = vfm_g_qk_norm_rope(t, qkv[1], a->kn ? &a->kn->var : NULL, rope, a->eps);
+}
+
+static struct vfm_var *project_back(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *o, const struct vfm_attn_layout *l)
+{
+	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &a->proj, o, VFM_ACT_NONE, o->v.dtype), l->tok->rows_tp);
+}
+
+struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
+	struct vfm_tensor rope)
+{
+	struct vfm_var *qkv[3];
+
+	project(t, a, vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp), rope, qkv);
+	return project_back(t, a, vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l, 1.0f / sqrtf((float)a->head_dim)), l);
+}
+
+struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
+	const struct vfm_attn_units *u)
+{
+	struct vfm_comm *cp = l->mesh->group[VFM_AX_CP];
+	struct vfm_var *qkv[3], *o;
+
+	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
+	project(t, a, vfm_m_redist(t, cp, x, &u->there), u->rope, qkv);
+	o = vfm_g_attn(t, qkv[0], qkv[1], qkv[2], &u->seqs, &u->seqs, 1.0f / sqrtf((float)a->head_dim));
+	return project_back(t, a, vfm_m_redist(t, cp, o, &u->back), l);
 }
 
 void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)

@@ -50,6 +50,16 @@ void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, const
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
 	struct vfm_tensor rope);
 
+/* Self-attention within units (frames; columns in time) of another division of the tokens over cp (spec/division.h): rows are moved there after they
+ * were gathered over tp, and back before the last projection. */
+struct vfm_attn_units {
+	struct vfm_redist there, back;
+	struct vfm_seqs seqs;    /* the units of this cp rank, in its rows of that division */
+	struct vfm_tensor rope;  /* [its rows, head_dim] f32; absent: none */
+};
+struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
+	const struct vfm_attn_units *u);
+
 /* Cross-attention to the text of the token's own sample; proj starts at zero.  ctx [text, D] is the same on all ranks. */
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, proj;

@@ -33,7 +33,7 @@ spoil step.safetensors pack.0.pred -1 "another prediction"
 spoil init.safetensors blocks.0.cross.q.bias -1 "another weight"
 
 # What the C program computes.
-for model in cross pooled plain lora both full moviegen; do
+for model in cross pooled plain lora both full moviegen stdit; do
 	case $model in
 	cross) set -- ;;
 	pooled) set -- --set model.cross_attention=false --set model.pooled_text=true --set diffusion.kind=flow ;;
@@ -41,6 +41,7 @@ for model in cross pooled plain lora both full moviegen; do
 	lora) set -- --set model.adaln_lora=8 --set diffusion.kind=flow --set diffusion.shift=3 ;;
 	both) set -- --set model.pooled_text=true --set model.pos=both --set diffusion.text_drop=0.5 --set train.seed=5 ;;
 	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set 'model.pos_max=[5,6,7]' --set model.kv_heads=1 ;;
+	stdit) set -- --set model.arch=stdit ;;
 	full) set -- --set train.recompute=full --set model.ffn=80 ;;
 	esac
 	run vfm-train --set model.layers=2 --set model.hidden=48 --set model.heads=2 --set model.text_dim=40 --set model.channels=5 \

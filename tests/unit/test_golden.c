@@ -352,7 +352,8 @@ static void parity(const char *name)
 	X(lora_flow, "lora-flow")                                                                            \
 	X(pooled_edm, "pooled-edm")                                                                          \
 	X(pooled_flow_plain, "pooled-flow-plain")                                                            \
-	X(moviegen_flow, "moviegen-flow")
+	X(moviegen_flow, "moviegen-flow")                                                                    \
+	X(stdit_edm, "stdit-edm")
 
 #define X(id, name)                                                                                          \
 	static void test_##id(void **s)                                                                      \

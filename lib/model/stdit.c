@@ -1,0 +1,87 @@
+/* Spatio-temporal diffusion transformer: three self-attentions a block, each under its own modulation.
+ *
+ *   h += gate_s * attn_s(LN(h) * (1 + scale_s) + shift_s)      tokens of a frame
+ *   h += gate_t * attn_t(LN(h) * (1 + scale_t) + shift_t)      tokens of a place, along time
+ *   h += gate_f * attn(LN(h) * (1 + scale_f) + shift_f)        all tokens of the sample
+ *   h += cross(LN_affine(h), text)                             with cross_attention
+ *   h += gate_m * fc2(gelu(fc1(LN(h) * (1 + scale_m) + shift_m)))
+ *
+ * All three turn q and k by the same 3-D RoPE: only differences of positions count, so within a frame it is one of (h, w), and along
+ * time one of t.  Over cp, rows are exchanged (all-to-all) such that frames, then columns, lie whole on a rank; the full attention
+ * works on the chunks as they lie at home, by ring or all-to-all over heads.
+ */
+#include <stdio.h>
+
+#include "model/block.h"
+
+enum { SPATIAL, TEMPORAL, FULL, ATTNS };
+enum { SHIFT, SCALE, GATE, PER_PART, N_MOD = 4 * PER_PART };
+
+struct block {
+	struct vfm_modulation mod;
+	struct vfm_self_attn attn[ATTNS];
+	struct vfm_param *ln_w, *ln_b; /* of the cross-attention; NULL: none */
+	struct vfm_cross_attn cross;
+	struct vfm_mlp mlp;
+	float eps;
+};
+
+static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+{
+	static const char *const names[] = {"attn_s", "attn_t", "attn"};
+	struct block *b = block;
+	struct vfm_attn_desc attn = {.unit = unit, .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads, .qk_norm = m->qk_norm,
+		.eps = (float)m->norm_eps};
+	char prefix[64];
+
+	b->eps = (float)m->norm_eps;
+	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
+	for (int i = 0; i < ATTNS; i++) {
+		snprintf(prefix, sizeof(prefix), "blocks.%d.%s", layer, names[i]);
+		vfm_self_attn_declare(&b->attn[i], ps, &attn, prefix);
+	}
+	if (m->cross_attention) {
+		b->ln_w = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
+		b->ln_b = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
+		snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
+		vfm_cross_attn_declare(&b->cross, ps, &attn, prefix);
+	}
+	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
+}
+
+static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+{
+	const struct block *b = block;
+	const struct vfm_attn_layout *l = &r->in->attn;
+	const struct vfm_attn_units *units[] = {&r->in->frames.a, &r->in->columns.a};
+	const struct vfm_seqs *seqs = &r->in->seqs;
+	enum vfm_dtype dt = r->in->x.dtype;
+	struct vfm_var *mod[N_MOD], **part = mod, *h = r->h, *y;
+
+	vfm_modulation(t, &b->mod, r, mod);
+	for (int i = 0; i < ATTNS; i++, part += PER_PART) {
+		y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
+		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope) : vfm_self_attn_units(t, &b->attn[i], y, l, units[i]);
+		h = vfm_g_gate(t, h, y, part[GATE], seqs);
+	}
+
+	if (b->ln_w) {
+		y = vfm_g_norm(t, h, VFM_NORM_LAYER, b->eps, &b->ln_w->var, &b->ln_b->var, dt);
+		y = vfm_cross_attn(t, &b->cross, y, r->ctx, l, &r->in->text_seqs);
+		h = vfm_g_gate(t, h, y, NULL, NULL);
+	}
+
+	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
+	return vfm_g_gate(t, h, vfm_mlp(t, &b->mlp, y, l), part[GATE], seqs);
+}
+
+const struct vfm_block_kind vfm_block_stdit = {
+	.arch = "stdit",
+	.n_mod = N_MOD,
+	.size = sizeof(struct block),
+	.norm = VFM_NORM_LAYER,
+	.declare = declare,
+	.forward = forward,
+};

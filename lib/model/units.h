@@ -1,0 +1,24 @@
+/* units.h - a division of a pack into frames or columns (spec/division.h) on the device, made once a pack. */
+#ifndef VFM_MODEL_UNITS_H
+#define VFM_MODEL_UNITS_H
+
+#include "nn/layers.h"
+#include "spec/division.h"
+#include "spec/model.h"
+
+struct vfm_pack;
+
+struct vfm_units {
+	struct vfm_attn_units a;
+	struct vfm_division d;
+	struct vfm_stream *stream;
+	void *mem;
+	size_t bytes;
+};
+
+/* p must have grids.  The upload is done when it returns; on failure release it. */
+int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_stream *s, const struct vfm_mesh *mesh,
+	const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err);
+void vfm_units_release(struct vfm_units *u);
+
+#endif
