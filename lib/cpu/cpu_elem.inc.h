@@ -91,6 +91,25 @@ static float dot(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n)
 	return r;
 }
 
+static void softmax(const float *x, float *y, int64_t len)
+{
+	float most = x[0], sum = 0;
+	vf m, total = v_set(0);
+
+	for (int64_t i = 1; i < len; i++)
+		most = x[i] > most ? x[i] : most;
+	m = v_set(most);
+	V_FOR (i, n, 0, len) {
+		vf e = v_exp(v_get(x, i, n, false) - m);
+
+		v_put(y, i, e, n, false);
+		total += n == VW ? e : v_first(e, n);
+	}
+	sum = v_sum(total);
+	V_FOR (i, n, 0, len)
+		v_put(y, i, v_get(y, i, n, false) / v_set(sum), n, false);
+}
+
 INLINE void swiglu_rows(const struct vfm_swiglu *a, int64_t t0, int64_t t1, bool xb, bool yb)
 {
 	int64_t f = a->y.shape[1];

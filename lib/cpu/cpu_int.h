@@ -68,6 +68,16 @@ int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_
 int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err);
 int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err);
 int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, struct vfm_err *err);
+/* cpu_moe.c */
+int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err);
+int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err);
+int vfm_cpu_moe_topk_expert(struct vfm_stream *s, const struct vfm_moe_topk_expert *a, struct vfm_err *err);
+int vfm_cpu_moe_topk_token(struct vfm_stream *s, const struct vfm_moe_topk_token *a, struct vfm_err *err);
+int vfm_cpu_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err);
+int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct vfm_err *err);
+int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struct vfm_err *err);
+int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
+int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
 
 /* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
 int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,

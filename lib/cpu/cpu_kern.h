@@ -67,6 +67,7 @@ struct vfm_cpu_kern {
 	float (*dot)(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n);
 	void (*swiglu)(const struct vfm_swiglu *a, int64_t t0, int64_t t1);
 	void (*swiglu_bwd)(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t t1);
+	void (*softmax)(const float *x, float *y, int64_t n); /* n > 0; y may be x */
 	void (*embed3)(const struct vfm_embed3 *a, int64_t t0, int64_t t1);
 };
 

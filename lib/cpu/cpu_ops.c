@@ -430,4 +430,13 @@ const struct vfm_ops vfm_cpu_ops = {
 	.swiglu_bwd = vfm_cpu_swiglu_bwd,
 	.embed3 = vfm_cpu_embed3,
 	.embed3_bwd = vfm_cpu_embed3_bwd,
+	.softmax = vfm_cpu_softmax,
+	.softmax_bwd = vfm_cpu_softmax_bwd,
+	.moe_topk_expert = vfm_cpu_moe_topk_expert,
+	.moe_topk_token = vfm_cpu_moe_topk_token,
+	.moe_topk_token_bwd = vfm_cpu_moe_topk_token_bwd,
+	.moe_sort = vfm_cpu_moe_sort,
+	.moe_count = vfm_cpu_moe_count,
+	.moe_balance = vfm_cpu_moe_balance,
+	.grouped_gemm = vfm_cpu_grouped_gemm,
 };

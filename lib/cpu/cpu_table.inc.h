@@ -20,5 +20,6 @@
 		.dot = dot,                                                                                          \
 		.swiglu = swiglu,                                                                                    \
 		.swiglu_bwd = swiglu_bwd,                                                                            \
+		.softmax = softmax,                                                                                  \
 		.embed3 = embed3,                                                                                    \
 	}

@@ -90,13 +90,17 @@ struct linear_ctx {
 	enum vfm_act act;    /* of this layer's own output */
 };
 
-/* dz of an activated layer: either the reader's GEMM has multiplied by act'(z) already, or do it here. */
-static int linear_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *dz, struct vfm_err *err)
+int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *dz, struct vfm_err *err)
 {
 	struct vfm_unary a = {.act = y->act, .x = y->z, .dy = y->g, .y = y->g};
 
 	*dz = y->g;
 	return y->act == VFM_ACT_NONE || y->g_is_dz ? 0 : BACKWARD(unary, &a);
+}
+
+bool vfm_product_fuses(const struct vfm_var *x)
+{
+	return x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
 }
 
 struct linear_wgrad {
@@ -128,7 +132,7 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	struct vfm_tensor dz;
 	int rc;
 
-	TRY_OUT(linear_dz(t, n->out, &dz, err));
+	TRY_OUT(vfm_product_dz(t, n->out, &dz, err));
 	if (dz.dtype != w->v.dtype) {
 		struct vfm_axpby a = {.alpha = 1, .x = dz};
 
@@ -137,7 +141,7 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 		dz = a.y;
 	}
 	if (vfm_wants_grad(x)) {
-		bool fuse = x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
+		bool fuse = vfm_product_fuses(x);
 
 		dgrad.a = dz;
 		TRY_OUT(vfm_grad_into(t, x, &dgrad.c, &dgrad.accumulate, err));

@@ -21,4 +21,9 @@
 	vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
 					.shape = {__VA_ARGS__}}, dt))
 
+/* The gradient of an activated product's sum: either the reader's GEMM has multiplied by act'(z) already, or it is done here. */
+int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *dz, struct vfm_err *err);
+/* Whether the product that makes the gradient of x, of which there is none yet, may multiply by act' of x's own activation. */
+bool vfm_product_fuses(const struct vfm_var *x);
+
 #endif

@@ -33,6 +33,8 @@ void vfm_save(struct vfm_node *n, struct vfm_var *x); /* keep x's value until n'
  * filled from the first run, do not compute. Otherwise compute and call vfm_keep. */
 bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n);
 void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n);
+/* Whether this is the second run of a region: what adds to something outside (a loss) has done so in the first. */
+bool vfm_tape_again(const struct vfm_tape *t);
 
 /* ---- in the backward ---- */
 bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */

@@ -41,6 +41,7 @@ struct vfm_tape {
 	bool defer;
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool recording;
+	bool again; /* a region runs for the second time */
 	int rc;
 	struct vfm_err err;
 	struct vfm_var dead; /* what ops return after a failure */
@@ -578,6 +579,11 @@ struct region {
 	struct stash stash;
 };
 
+bool vfm_tape_again(const struct vfm_tape *t)
+{
+	return t->again;
+}
+
 bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n)
 {
 	struct stash *k = t->stash;
@@ -628,11 +634,14 @@ static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	size_t node_mark = t->n_node;
 	struct stash *outer = t->stash;
 	struct vfm_var *out;
+	bool again = t->again;
 	int rc;
 
 	r->stash.replay = true;
 	t->stash = r->stash.n ? &r->stash : NULL;
+	t->again = true;
 	out = r->fn(t, r->ctx);
+	t->again = again;
 	t->stash = outer;
 	rc = vfm_tape_status(t, err);
 	/* The nodes hold what they need; the rest of the second run is not kept. */

@@ -495,6 +495,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	loss_cases(l);
 	optimizer_cases(l);
 	vfm_cases_rows(l);
+	vfm_cases_moe(l);
 	zero_row_cases(l);
 }
 
@@ -540,6 +541,13 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 		/* fall through */
 	case VFM_C_INDEX:
 		return floor(vfm_rng_uniform(rng, (uint64_t)i) * (double)c->bound[i % 3]);
+	case VFM_C_DISTINCT: {
+		int64_t k = c->bound[1], first = (int64_t)(1e6 * vfm_rng_uniform(rng, (uint64_t)(i / k)));
+
+		return (double)((first + i % k) % c->bound[0]);
+	}
+	case VFM_C_COARSE:
+		return (1 + floor(8 * vfm_rng_uniform(rng, (uint64_t)i))) / 8;
 	case VFM_C_LSE_OR_NONE: {
 		double u = vfm_rng_uniform(rng, (uint64_t)i);
 

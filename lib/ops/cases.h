@@ -32,6 +32,8 @@ enum vfm_content {       /* what an operand is filled with */
 	VFM_C_ID,        /* arbitrary 64-bit ids */
 	VFM_C_INDEX,     /* element i: whole numbers in [0, bound[i % 3]) */
 	VFM_C_INDEX_OR_NONE, /* the same, one in eight is -1 */
+	VFM_C_DISTINCT,      /* rows of bound[1] different numbers in [0, bound[0]) */
+	VFM_C_COARSE,        /* 1/8, 2/8, … 8/8: many are equal */
 	VFM_C_LSE_OR_NONE,   /* uniform in [-3, 3); one in four is -inf */
 };
 

@@ -11,6 +11,7 @@ struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned f
 void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len);
 
 void vfm_cases_rows(struct vfm_cases *l);
+void vfm_cases_moe(struct vfm_cases *l);
 
 static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
 static const struct vfm_tensor none; /* an operand left out */

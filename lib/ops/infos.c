@@ -59,6 +59,23 @@ static const struct vfm_operand o_embed3[] = {IN(embed3, table_t, NORMAL), IN(em
 	IN(embed3, table_w, NORMAL), IN(embed3, pos, INDEX), OUT(embed3, out), {0}};
 static const struct vfm_operand o_embed3_bwd[] = {IN(embed3_bwd, dy, NORMAL), IN(embed3_bwd, pos, INDEX),
 	IO(embed3_bwd, dtable_t, NORMAL), IO(embed3_bwd, dtable_h, NORMAL), IO(embed3_bwd, dtable_w, NORMAL), {0}};
+static const struct vfm_operand o_softmax[] = {IN(softmax, x, NORMAL), OUT(softmax, y), {0}};
+static const struct vfm_operand o_softmax_bwd[] = {
+	IN(softmax_bwd, y, POSITIVE), IN(softmax_bwd, dy, NORMAL), OUT(softmax_bwd, dx), {0}};
+static const struct vfm_operand o_moe_topk_expert[] = {IN(moe_topk_expert, score, COARSE), OUT(moe_topk_expert, index),
+	OUT(moe_topk_expert, weight), {0}};
+static const struct vfm_operand o_moe_topk_token[] = {
+	IN(moe_topk_token, score, COARSE), OUT(moe_topk_token, expert), OUT(moe_topk_token, weight), {0}};
+static const struct vfm_operand o_moe_topk_token_bwd[] = {IN(moe_topk_token_bwd, score, POSITIVE),
+	IN(moe_topk_token_bwd, expert, DISTINCT), IN(moe_topk_token_bwd, dweight, NORMAL), OUT(moe_topk_token_bwd, dscore), {0}};
+static const struct vfm_operand o_moe_sort[] = {IN(moe_sort, key, INDEX_OR_NONE), OUT(moe_sort, order),
+	OUT(moe_sort, source), OUT(moe_sort, inverse), OUT(moe_sort, count), {0}};
+static const struct vfm_operand o_moe_count[] = {IN(moe_count, expert, INDEX_OR_NONE), OUT(moe_count, count), {0}};
+static const struct vfm_operand o_moe_balance[] = {IN(moe_balance, score, POSITIVE), IN(moe_balance, count, POSITIVE),
+	IN(moe_balance, coef, POSITIVE), IO(moe_balance, loss, POSITIVE), IO(moe_balance, dscore, NORMAL), {0}};
+static const struct vfm_operand o_grouped_gemm[] = {IN(grouped_gemm, a, NORMAL), IN(grouped_gemm, b, SMALL),
+	IO(grouped_gemm, c, NORMAL), IN(grouped_gemm, bias, NORMAL), IO(grouped_gemm, aux, NORMAL),
+	IO(grouped_gemm, a_colsum, NORMAL), {0}};
 
 #define X(op)                                                                                                        \
 	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                               \
@@ -101,4 +118,13 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(swiglu_bwd, 0),
 	INFO(embed3, 0),
 	INFO(embed3_bwd, 0),
+	INFO(softmax, 0),
+	INFO(softmax_bwd, 0),
+	INFO(moe_topk_expert, SEQS(moe_topk_expert, seqs)),
+	INFO(moe_topk_token, 0),
+	INFO(moe_topk_token_bwd, 0),
+	INFO(moe_sort, 0),
+	INFO(moe_count, SEQS(moe_count, seqs)),
+	INFO(moe_balance, SEQS(moe_balance, seqs)),
+	INFO(grouped_gemm, SEQS(grouped_gemm, groups)),
 };

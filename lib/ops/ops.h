@@ -383,7 +383,16 @@ struct vfm_grouped_gemm {
 	X(swiglu)                                                                                            \
 	X(swiglu_bwd)                                                                                        \
 	X(embed3)                                                                                            \
-	X(embed3_bwd)
+	X(embed3_bwd)                                                                                        \
+	X(softmax)                                                                                           \
+	X(softmax_bwd)                                                                                       \
+	X(moe_topk_expert)                                                                                   \
+	X(moe_topk_token)                                                                                    \
+	X(moe_topk_token_bwd)                                                                                \
+	X(moe_sort)                                                                                          \
+	X(moe_count)                                                                                         \
+	X(moe_balance)                                                                                       \
+	X(grouped_gemm)
 
 /* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
 struct vfm_ops {

@@ -550,6 +550,210 @@ static void ref_embed3_bwd(struct ref *r)
 				out[k][(int64_t)p[3 * t + k] * d + i] += dy[t * d + i];
 }
 
+static void ref_softmax(struct ref *r)
+{
+	const struct vfm_softmax *a = r->args;
+	const double *x = V(softmax, x);
+	double *y = V(softmax, y);
+	int64_t e = a->x.shape[1];
+
+	for (int64_t t = 0; t < a->x.shape[0]; t++) {
+		double sum = 0;
+
+		for (int64_t i = t * e; i < (t + 1) * e; i++)
+			sum += exp(x[i]);
+		for (int64_t i = t * e; i < (t + 1) * e; i++)
+			y[i] = exp(x[i]) / sum;
+	}
+}
+
+static void ref_softmax_bwd(struct ref *r)
+{
+	const struct vfm_softmax_bwd *a = r->args;
+	const double *y = V(softmax_bwd, y), *dy = V(softmax_bwd, dy);
+	double *dx = V(softmax_bwd, dx);
+	int64_t e = a->y.shape[1];
+
+	for (int64_t t = 0; t < a->y.shape[0]; t++)
+		for (int64_t i = 0; i < e; i++) {
+			double sum = 0;
+
+			for (int64_t k = 0; k < e; k++)
+				sum += dy[t * e + k] * y[t * e + k];
+			dx[t * e + i] = y[t * e + i] * (dy[t * e + i] - sum);
+		}
+}
+
+/* A token is taken if fewer than k of its sample are better: higher, or as high and before it. */
+static void ref_moe_topk_expert(struct ref *r)
+{
+	const struct vfm_moe_topk_expert *a = r->args;
+	const double *p = V(moe_topk_expert, score);
+	double *index = V(moe_topk_expert, index), *w = V(moe_topk_expert, weight);
+	int64_t ne = a->score.shape[1], at = 0;
+
+	for (int64_t e = 0; e < ne; e++)
+		for (int s = 0; s < a->seqs->n; s++) {
+			int64_t t0 = a->seqs->cu[s], t1 = a->seqs->cu[s + 1];
+			double k = fmin(ceil((double)(t1 - t0) * a->capacity / (double)ne - 1e-9), (double)(t1 - t0));
+
+			for (int64_t t = t0; t < t1; t++) {
+				int64_t better = 0;
+
+				for (int64_t u = t0; u < t1; u++)
+					better += p[u * ne + e] > p[t * ne + e] || (p[u * ne + e] == p[t * ne + e] && u < t);
+				if ((double)better >= k)
+					continue;
+				index[at] = (double)t;
+				if (w)
+					w[at] = p[t * ne + e];
+				at++;
+			}
+		}
+	if (at != vfm_numel(&a->index))
+		abort();
+}
+
+static void ref_moe_topk_token(struct ref *r)
+{
+	const struct vfm_moe_topk_token *a = r->args;
+	const double *p = V(moe_topk_token, score);
+	double *id = V(moe_topk_token, expert), *w = V(moe_topk_token, weight);
+	int64_t ne = a->score.shape[1], k = a->expert.shape[1];
+
+	for (int64_t t = 0; t < a->score.shape[0]; t++, p += ne, id += k, w += k) {
+		double sum = 0;
+
+		for (int64_t e = 0; e < ne; e++) {
+			int64_t better = 0;
+
+			for (int64_t f = 0; f < ne; f++)
+				better += p[f] > p[e] || (p[f] == p[e] && f < e);
+			if (better < k) {
+				id[better] = (double)e;
+				w[better] = p[e];
+				sum += p[e];
+			}
+		}
+		for (int64_t j = 0; j < k; j++)
+			w[j] /= sum;
+	}
+}
+
+static void ref_moe_topk_token_bwd(struct ref *r)
+{
+	const struct vfm_moe_topk_token_bwd *a = r->args;
+	const double *p = V(moe_topk_token_bwd, score), *id = V(moe_topk_token_bwd, expert), *dw = V(moe_topk_token_bwd, dweight);
+	double *dp = V(moe_topk_token_bwd, dscore);
+	int64_t ne = a->score.shape[1], k = a->expert.shape[1];
+
+	memset(dp, 0, (size_t)vfm_numel(&a->score) * sizeof(*dp));
+	for (int64_t t = 0; t < a->score.shape[0]; t++)
+		for (int64_t j = 0; j < k; j++) {
+			double sum = 0;
+
+			for (int64_t i = 0; i < k; i++)
+				sum += p[t * ne + (int64_t)id[t * k + i]];
+			for (int64_t i = 0; i < k; i++) /* d w_i / d p_j */
+				dp[t * ne + (int64_t)id[t * k + j]] +=
+					dw[t * k + i] * ((i == j) / sum - p[t * ne + (int64_t)id[t * k + i]] / (sum * sum));
+		}
+}
+
+static void ref_moe_sort(struct ref *r)
+{
+	const struct vfm_moe_sort *a = r->args;
+	const double *key = V(moe_sort, key);
+	double *order = V(moe_sort, order), *source = V(moe_sort, source), *inverse = V(moe_sort, inverse);
+	double *count = V(moe_sort, count);
+	int64_t n = a->key.shape[0], at = 0;
+
+	for (int64_t e = 0; e <= a->buckets; e++) { /* the last round: no key */
+		int64_t first = at;
+
+		for (int64_t i = 0; i < n; i++)
+			if (e < a->buckets ? key[i] == (double)e : key[i] < 0)
+				order[at++] = (double)i;
+		if (e < a->buckets)
+			count[e] = (double)(at - first);
+	}
+	for (int64_t i = 0; i < n; i++) {
+		if (source)
+			source[i] = floor(order[i] / (double)a->div);
+		if (inverse)
+			inverse[(int64_t)order[i]] = (double)i;
+	}
+}
+
+static void ref_moe_count(struct ref *r)
+{
+	const struct vfm_moe_count *a = r->args;
+	const double *id = V(moe_count, expert);
+	double *count = V(moe_count, count);
+	int64_t k = a->expert.shape[1], ne = a->count.shape[1];
+
+	memset(count, 0, (size_t)vfm_numel(&a->count) * sizeof(*count));
+	for (int64_t i = 0; i < vfm_numel(&a->expert); i++)
+		if (id[i] >= 0)
+			count[sample_of(a->seqs, i / k) * ne + (int64_t)id[i]]++;
+}
+
+static void ref_moe_balance(struct ref *r)
+{
+	const struct vfm_moe_balance *a = r->args;
+	const double *p = V(moe_balance, score), *n = V(moe_balance, count), *coef = V(moe_balance, coef);
+	double *loss = V(moe_balance, loss), *dp = V(moe_balance, dscore);
+	int64_t ne = a->score.shape[1];
+
+	for (int64_t t = 0; t < a->score.shape[0]; t++)
+		for (int64_t e = 0; e < ne; e++) {
+			int s = sample_of(a->seqs, t);
+
+			if (loss)
+				*loss += coef[s] * n[s * ne + e] * p[t * ne + e];
+			if (dp)
+				dp[t * ne + e] = coef[s] * n[s * ne + e] + (a->accumulate ? dp[t * ne + e] : 0);
+		}
+}
+
+static void ref_grouped_gemm(struct ref *r)
+{
+	const struct vfm_grouped_gemm *g = r->args;
+	const double *a = V(grouped_gemm, a), *b = V(grouped_gemm, b), *bias = V(grouped_gemm, bias);
+	double *c = V(grouped_gemm, c), *aux = V(grouped_gemm, aux), *sum = V(grouped_gemm, a_colsum);
+	int64_t n = g->a.shape[0], ka = g->a.shape[1], m = g->c.shape[g->c.ndim - 1];
+
+	if (g->what == VFM_GROUPED_WGRAD) {
+		for (int64_t i = 0; !g->accumulate && i < vfm_numel(&g->c); i++)
+			c[i] = 0;
+		for (int64_t t = 0; t < n; t++)
+			for (int64_t i = 0; i < ka; i++) {
+				int64_t at = sample_of(g->groups, t) * ka + i;
+
+				for (int64_t j = 0; j < m; j++)
+					c[at * m + j] += a[t * ka + i] * b[t * m + j];
+				if (sum)
+					sum[at] += a[t * ka + i];
+			}
+		return;
+	}
+	for (int64_t t = 0; t < n; t++)
+		for (int64_t j = 0; j < m; j++) {
+			int e = sample_of(g->groups, t);
+			const double *w = b + e * ka * m;
+			double z = bias ? bias[e * m + j] : 0;
+
+			for (int64_t k = 0; k < ka; k++)
+				z += a[t * ka + k] * (g->what == VFM_GROUPED_FWD ? w[j * ka + k] : w[k * m + j]);
+			if (g->act && aux)
+				aux[t * m + j] = z;
+			if (g->dact)
+				z *= dact_of(g->dact, aux[t * m + j]);
+			z = act_of(g->act, z);
+			c[t * m + j] = z + (g->accumulate ? c[t * m + j] : 0);
+		}
+}
+
 void ref_run(struct ref *r)
 {
 	static void (*const run[VFM_OP_N])(struct ref *) = {

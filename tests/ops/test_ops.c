@@ -182,6 +182,8 @@ static const struct rule rules[] = {
 	{VFM_OP_embed3_bwd, VFM_OP_embed3, B(embed3_bwd, dy), B(embed3, out),
 		{{B(embed3_bwd, dtable_t), B(embed3, table_t)}, {B(embed3_bwd, dtable_h), B(embed3, table_h)},
 			{B(embed3_bwd, dtable_w), B(embed3, table_w)}}, 3, {{0}}, 0},
+	{VFM_OP_softmax_bwd, VFM_OP_softmax, B(softmax_bwd, dy), B(softmax, y), {{B(softmax_bwd, dx), B(softmax, x)}}, 1,
+		{{B(softmax_bwd, y), B(softmax, y)}}, 1},
 	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0},
 };
 
@@ -225,6 +227,8 @@ static void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 
 		f->attn = (struct vfm_attn){.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse,
 			.seqs_q = a->seqs_q, .seqs_k = a->seqs_k, .scale = a->scale};
+	} else if (c->op == VFM_OP_softmax_bwd) {
+		f->softmax = (struct vfm_softmax){.x = c->args.softmax_bwd.dx, .y = c->args.softmax_bwd.y};
 	} else if (c->op == VFM_OP_swiglu_bwd) {
 		f->swiglu = (struct vfm_swiglu){.x = c->args.swiglu_bwd.x, .y = c->args.swiglu_bwd.dy};
 	} else if (c->op == VFM_OP_embed3_bwd) {
@@ -592,7 +596,8 @@ static void expect_refusal(struct vfm_stream *s, struct vfm_case *c, const struc
 static void spoil(struct vfm_stream *s, struct vfm_case *c, const struct vfm_operand *o)
 {
 	struct vfm_tensor *t = vfm_operand_of(&c->args, o), keep = *t;
-	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x);
+	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x) || c->op == VFM_OP_moe_count ||
+			(c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score);
 	int last = t->ndim - 1;
 
 	t->shape[last]++;

@@ -342,6 +342,143 @@ static void test_swiglu_embed(void **state)
 	}
 }
 
+/* ---- mixtures of experts ---- */
+
+static const int32_t group_cu[] = {0, 4, 4, 11};
+static const struct vfm_seqs groups = {.n = 3, .total = 11, .max_len = 7, .cu = group_cu};
+static const int32_t sample_cu[] = {0, 3, 9};
+static const struct vfm_seqs samples = {.n = 2, .total = 9, .max_len = 6, .cu = sample_cu};
+
+static struct vfm_var *f_softmax(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_softmax(t, vfm_g_add(t, x[0], x[0]));
+}
+
+/* An MLP of experts: the first layer's activation is undone in the second's data gradient. */
+static struct vfm_var *f_grouped(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *h = vfm_g_grouped_linear(t, vfm_g_act(t, x[0], VFM_ACT_SILU), x[1], x[2], &groups, VFM_ACT_GELU_TANH, VFM_F32);
+
+	(void)p;
+	return vfm_g_grouped_linear(t, h, x[3], NULL, &groups, VFM_ACT_NONE, VFM_F32);
+}
+
+/* Token choice from logits to combined outputs, as a layer does it. */
+static struct vfm_var *f_token_choice(struct probe *p, struct vfm_var **x)
+{
+	enum { T = 9, E = 3, K = 2 };
+	struct vfm_tensor expert;
+	struct vfm_var *prob = vfm_g_softmax(t, x[1]), *w = vfm_g_moe_topk_token(t, prob, K, &expert), *h;
+	struct vfm_var *order = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {T * K}}, VFM_I32));
+	struct vfm_var *token = vfm_var_new(t, order->v), *count = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {E}}, VFM_I32));
+	struct vfm_moe_sort sort = {.buckets = E, .div = K, .key = vfm_t1(expert.data, VFM_I32, T * K), .order = order->v,
+		.source = token->v, .count = count->v};
+	struct vfm_seqs *by_expert = vfm_tape_alloc(t, sizeof(*by_expert));
+	int32_t *cu = vfm_tape_alloc(t, (E + 1) * sizeof(*cu));
+
+	(void)p;
+	OK(vfm_op_moe_sort(dev.stream, &sort, &err));
+	for (int e = 0; e < E; e++)
+		cu[e + 1] = cu[e] + ((int32_t *)count->v.data)[e];
+	*by_expert = (struct vfm_seqs){.n = E, .total = T * K, .cu = cu};
+	h = vfm_g_take(t, x[0], token->v);
+	h = vfm_g_grouped_linear(t, h, x[2], NULL, by_expert, VFM_ACT_NONE, VFM_F32);
+	w = vfm_g_take(t, vfm_view(t, w, vfm_t2(w->v.data, VFM_F32, T * K, 1)), order->v);
+	return vfm_g_rows_add(t, h, token->v, w, T);
+}
+
+static void test_moe(void **state)
+{
+	struct probe softmax = {.name = "softmax", .f = f_softmax, .n = 1, .leaf = {{like(9, 5)}}};
+	struct probe grouped = {.name = "grouped_linear", .f = f_grouped, .n = 4,
+		.leaf = {{like(11, 10)}, {vfm_t3(NULL, VFM_F32, 3, 14, 10)}, {like(3, 14)}, {vfm_t3(NULL, VFM_F32, 3, 6, 14)}}};
+	struct probe choice = {.name = "token choice", .f = f_token_choice, .n = 3,
+		.leaf = {{like(9, 10)}, {like(9, 3)}, {vfm_t3(NULL, VFM_F32, 3, 6, 10)}}};
+
+	(void)state;
+	check_probe(&softmax, 1);
+	check_probe(&grouped, 1);
+	check_probe(&choice, 3);
+}
+
+struct balance_region {
+	struct vfm_var *logits;
+	double *loss;
+};
+
+static float balance_count[2 * 3] = {1, 0, 2, 3, 2, 1}, balance_coef[2] = {0.5f, 2};
+
+static struct vfm_var *balance_layer(struct vfm_tape *tape, void *ctx)
+{
+	struct balance_region *r = ctx;
+	struct vfm_var *p = vfm_g_softmax(tape, r->logits);
+
+	vfm_g_moe_balance(tape, p, vfm_input(tape, vfm_t2(balance_count, VFM_F32, 2, 3)), vfm_t1(balance_coef, VFM_F32, 2), &samples,
+		vfm_t1(r->loss, VFM_F64, 1));
+	return vfm_g_add(tape, p, p);
+}
+
+/* Loss and gradient of logits, by differences; the same with recompute, where the loss must not count twice. */
+static void test_balance(void **state)
+{
+	float v[9 * 3], g[2][9 * 3], zero[9 * 3] = {0};
+	double loss[2], h = 1e-2;
+
+	(void)state;
+	fill(v, 27, 5, 0);
+	for (int mode = 0; mode < 2; mode++) {
+		struct balance_region r = {vfm_input(t, vfm_t2(v, VFM_F32, 9, 3)), &loss[mode]};
+		struct vfm_var *y;
+
+		loss[mode] = 0;
+		memset(g[mode], 0xff, sizeof(g[mode]));
+		r.logits->g = vfm_t2(g[mode], VFM_F32, 9, 3);
+		r.logits->needs_grad = true;
+		y = vfm_region(t, mode ? VFM_RECOMPUTE_FULL : VFM_RECOMPUTE_NONE, balance_layer, &r, &r.logits, 1);
+		OK(vfm_tape_seed(t, y, vfm_t2(zero, VFM_F32, 9, 3), &err)); /* the rest of the network says nothing */
+		OK(vfm_tape_backward(t, &err));
+		vfm_tape_reset(t);
+	}
+	assert_true(loss[0] == loss[1] && loss[0] > 0);
+	assert_memory_equal(g[0], g[1], sizeof(g[0]));
+	vfm_tape_set_recording(t, false);
+	for (int i = 0; i < 27; i++) {
+		double l[2] = {0, 0};
+		float keep = v[i];
+
+		for (int k = 0; k < 2; k++) {
+			struct balance_region r = {vfm_input(t, vfm_t2(v, VFM_F32, 9, 3)), &l[k]};
+
+			v[i] = keep + (float)(k ? -h : h);
+			balance_layer(t, &r);
+			vfm_tape_reset(t);
+		}
+		v[i] = keep;
+		if (!(fabs((l[0] - l[1]) / (2 * h) - (double)g[0][i]) < 1e-3))
+			fail_msg("balance: logit %d has %g, by differences %g", i, (double)g[0][i], (l[0] - l[1]) / (2 * h));
+	}
+	vfm_tape_set_recording(t, true);
+	assert_int_equal(dev.dev->mem_now, 0);
+}
+
+static struct vfm_var *f_rms_mod(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU);
+
+	(void)p;
+	return vfm_g_norm_mod(t, vfm_g_add(t, x[0], x[0]), VFM_NORM_RMS, 1e-6f, vfm_view_cols(t, mod, 0, 12), vfm_view_cols(t, mod, 1, 12),
+		&samples, VFM_F32);
+}
+
+static void test_rms_modulation(void **state)
+{
+	struct probe mod = {.name = "RMS norm, modulated", .f = f_rms_mod, .n = 2, .leaf = {{like(9, 12)}, {like(2, 24)}}};
+
+	(void)state;
+	check_probe(&mod, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,6 +486,9 @@ int main(void)
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_take_bf16),
 		cmocka_unit_test(test_swiglu_embed),
+		cmocka_unit_test(test_rms_modulation),
+		cmocka_unit_test(test_moe),
+		cmocka_unit_test(test_balance),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
