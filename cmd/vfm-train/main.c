@@ -7,7 +7,9 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/par.h"
+#include "mesh/mesh.h"
 #include "train/device.h"
+#include "train/job.h"
 #include "train/parity.h"
 #include "train/run.h"
 
@@ -22,8 +24,8 @@ static void on_signal(int sig)
 static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *device = "cpu", *parity;
 static struct vfm_strlist sets;
 enum { UNSET = INT32_MIN };
-static int64_t steps = UNSET, threads = UNSET;
-static bool print_config, help_config;
+static int64_t steps = UNSET, threads = UNSET, ranks = UNSET;
+static bool print_config, print_mesh, help_config;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
@@ -33,9 +35,11 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "short for --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "go on from the newest complete checkpoint in RUN (auto)", &resume},
+	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
 	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
+	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print which rank is where in the mesh and exit", &print_mesh},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR", "write down one step on made-up data, to check the arithmetic", &parity},
 	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
 	{0},
@@ -44,8 +48,9 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
 	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume auto|no|CKPT] "
-		    "[--device cpu] [--threads N] --data MANIFEST -o RUN\n"
+		    "[-n N] [--device cpu] [--threads N] --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
+		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
 		    "--help-config",
 	.summary = "train a video diffusion transformer",
@@ -102,28 +107,71 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 	return rc;
 }
 
-static int train(const struct vfm_config *c, struct vfm_err *err)
+static int train(struct vfm_job *job, const struct vfm_config *c, struct vfm_err *err)
 {
-	struct vfm_run_opts o = {.manifest = manifest, .dir = out_dir, .resume = resume, .stop = &stop, .on_step = print_record};
-	struct sigaction sa = {.sa_handler = on_signal};
-	struct vfm_device d;
+	struct vfm_run_opts o = {.job = job, .manifest = manifest, .dir = out_dir, .resume = resume, .stop = &stop, .on_step = print_record};
+	struct vfm_device d = {0};
 	int rc;
 
-	if (!manifest || !out_dir)
-		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
-	if (threads != UNSET) {
-		if (threads < 1 || threads > 4096)
-			return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 4096, got %lld", (long long)threads);
+	if (threads != UNSET)
 		vfm_par_set_threads((int)threads);
-	}
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGUSR1, &sa, NULL);
-	sigaction(SIGINT, &sa, NULL);
-	TRY(vfm_device_open(&d, device, err) < 0 ? vfm_err_context(err, "--device") : 0);
+	rc = vfm_device_open(&d, device, err);
+	if (rc < 0)
+		vfm_err_context(err, "--device");
+	TRY(vfm_job_agree(job, rc, err));
 	vfm_info("%s: %s, %lld parameters", d.dev->t->name, d.dev->descr, (long long)vfm_model_params(&c->model));
 	rc = vfm_run(c, d.stream, &o, err);
 	vfm_device_close(&d);
 	return rc;
+}
+
+/* Of the ranks that -n or srun starts; else of as many as the configuration asks for. */
+static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, struct vfm_err *err)
+{
+	struct vfm_parallel p = c->parallel;
+	int64_t world = l->size > 1 ? l->size : ranks != UNSET ? ranks : p.tp * p.cp * p.pp * (p.dp ? p.dp : 1);
+	struct vfm_buf b = {0};
+
+	TRY(vfm_parallel_check(&p, &c->model, (int)world, err));
+	if (l->rank > 0)
+		return 0;
+	vfm_mesh_print(&b, &p, l->size > 1 ? l->node_of : NULL);
+	fputs(b.data, stdout);
+	vfm_buf_release(&b);
+	return 0;
+}
+
+static int check_options(struct vfm_err *err)
+{
+	if (!print_mesh && (!manifest || !out_dir))
+		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
+	if (threads != UNSET && (threads < 1 || threads > 4096))
+		return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 4096, got %lld", (long long)threads);
+	if (ranks != UNSET && (ranks < 1 || ranks > 1 << 20))
+		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);
+	return 0;
+}
+
+/* Everything that several ranks do, from their start to their end. */
+static int run_job(struct vfm_err *err)
+{
+	struct sigaction sa = {.sa_handler = on_signal};
+	struct vfm_config c;
+	struct vfm_job job;
+	int rc;
+
+	TRY(check_options(err) < 0 ? vfm_job_mute() ? (err->msg[0] = '\0', err->code) : err->code : 0);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGUSR1, &sa, NULL);
+	sigaction(SIGINT, &sa, NULL);
+	rc = vfm_job_start(&job, ranks == UNSET || print_mesh ? 0 : (int)ranks, out_dir, err);
+	if (rc == 1)
+		exit(job.launch.status);
+	TRY(rc);
+	rc = vfm_job_agree(&job, configure(&c, err), err);
+	if (rc == 0)
+		rc = print_mesh ? vfm_job_agree(&job, show_mesh(&c, &job.launch, err), err) : train(&job, &c, err);
+	return vfm_job_end(&job, rc, err);
 }
 
 int main(int argc, char **argv)
@@ -134,23 +182,28 @@ int main(int argc, char **argv)
 
 	vfm_cmd_init(argv[0]);
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (rc == 0 && n > 0)
+		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	if (rc < 0 && vfm_job_mute())
+		err.msg[0] = '\0';
 	if (rc != 0)
 		return vfm_cmd_exit(rc, &err);
-	if (n > 0)
-		return vfm_cmd_exit(vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]), &err);
 	if (help_config) {
 		struct vfm_buf b = {0};
 
 		vfm_config_describe(&b);
 		fputs(b.data, stdout);
 		vfm_buf_release(&b);
-		return vfm_cmd_exit(0, &err);
-	}
-	rc = configure(&c, &err);
-	if (rc == 0 && print_config) {
-		print_resolved(&c);
-	} else if (rc == 0) {
-		rc = parity ? dump_parity(&c, &err) : train(&c, &err);
+	} else if (print_config) {
+		rc = configure(&c, &err);
+		if (rc == 0)
+			print_resolved(&c);
+	} else if (parity) {
+		rc = configure(&c, &err);
+		if (rc == 0)
+			rc = dump_parity(&c, &err);
+	} else {
+		rc = run_job(&err);
 	}
 	vfm_strlist_release(&sets);
 	return vfm_cmd_exit(rc, &err);

@@ -8,9 +8,10 @@
 
 struct vfm_step_record {
 	int64_t step;            /* steps done, from 1 */
-	struct vfm_step_stats s;
-	double lr, step_s, data_wait_s;
-	int64_t mem_peak_bytes;
+	struct vfm_step_stats s; /* but flops of one rank, comm_s and bubble_s as the mean over the ranks */
+	double lr;
+	double step_s, data_wait_s; /* the most that a rank took */
+	int64_t mem_peak_bytes;     /* the most that a rank has */
 };
 json_t *vfm_step_json(const struct vfm_step_record *r); /* {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu, …} */
 

@@ -11,13 +11,15 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "mesh/mesh.h"
+#include "train/job.h"
 #include "train/metrics.h"
 #include "train/state.h"
 
 struct run {
 	const struct vfm_config *c;
 	const struct vfm_run_opts *o;
-	const struct vfm_mesh *mesh;
+	struct vfm_job *job;
+	struct vfm_mesh mesh;
 	struct vfm_stream *stream;
 	struct vfm_manifest *manifest;
 	struct vfm_loader *loader;
@@ -30,6 +32,11 @@ struct run {
 	int64_t first, last;  /* steps done before; steps to be done in all */
 	int64_t saved;        /* step of the newest checkpoint, -1: none */
 };
+
+static bool is_root(const struct run *r)
+{
+	return r->mesh.rank == 0;
+}
 
 /* ---- setting up ---- */
 
@@ -47,6 +54,22 @@ static int make_dir(struct run *r, struct vfm_err *err)
 	}
 	free(lock);
 	return rc;
+}
+
+/* Every rank has the same number of packs in each step. */
+static int divides(const struct run *r, int64_t packs, struct vfm_err *err)
+{
+	struct vfm_buf fit = {0};
+
+	if (packs % r->mesh.p.dp == 0)
+		return 0;
+	for (int64_t d = 1; d <= packs; d++)
+		if (packs % d == 0)
+			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
+	vfm_fail(err, VFM_EUSAGE, "%s has %lld packs a step, which parallel.dp = %lld does not divide; %s would fit", r->o->manifest,
+		(long long)packs, (long long)r->mesh.p.dp, fit.data);
+	vfm_buf_release(&fit);
+	return VFM_EUSAGE;
 }
 
 static int check_manifest(struct run *r, struct vfm_err *err)
@@ -69,7 +92,7 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 	r->last = r->c->train.steps ? r->c->train.steps : h->steps;
 	if (r->last > h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path, (long long)h->steps);
-	return 0;
+	return divides(r, h->batch, err);
 }
 
 /* The model of a run may not change under its checkpoints; all else may. */
@@ -95,26 +118,20 @@ static int check_same_model(struct run *r, const struct vfm_ckpt *c, struct vfm_
 	return 0;
 }
 
-static int load(struct run *r, struct vfm_ckpt *c, struct vfm_err *err)
+/* Collective. */
+static int load(struct run *r, const char *path, struct vfm_err *err)
 {
-	TRY(check_same_model(r, c, err));
-	TRY(vfm_state_load(r->tr, c, err));
+	struct vfm_ckpt *c = NULL;
+	int rc = vfm_ckpt_open(&c, path, err);
+
+	if (rc == 0)
+		rc = check_same_model(r, c, err);
+	TRY_OUT(vfm_job_agree(r->job, rc, err));
+	TRY_OUT(vfm_job_agree(r->job, vfm_state_load(r->tr, c, err), err));
 	r->first = c->step;
 	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
-	return 0;
-}
-
-static int resume_newest(struct run *r, struct vfm_err *err)
-{
-	char *path = vfm_ckpt_path(r->ckpt_dir, r->saved);
-	struct vfm_ckpt *c = NULL;
-	int rc;
-
-	TRY_OUT(vfm_ckpt_open(&c, path, err));
-	rc = load(r, c, err);
 out:
 	vfm_ckpt_close(c);
-	free(path);
 	return rc;
 }
 
@@ -130,7 +147,7 @@ static bool is_inside(const char *path, const char *dir)
 }
 
 /* From a given checkpoint, unless RUN has come further since: the same command may be given again. */
-static int resume_from(struct run *r, const char *path, struct vfm_err *err)
+static int choose_given(struct run *r, const char *path, char **from, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	int rc;
@@ -139,32 +156,50 @@ static int resume_from(struct run *r, const char *path, struct vfm_err *err)
 	if (c->plain)
 		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' is a file of weights, not a checkpoint", path);
 	else if (r->saved <= c->step)
-		rc = load(r, c, err);
+		*from = vfm_strdup(c->path);
 	else if (is_inside(c->path, r->ckpt_dir))
 		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' holds newer checkpoints, up to step %lld; remove them or use another RUN",
 			r->o->dir, (long long)r->saved);
 	else
-		rc = resume_newest(r, err);
+		*from = vfm_ckpt_path(r->ckpt_dir, r->saved);
 out:
 	vfm_ckpt_close(c);
 	return rc;
 }
 
-static int resume(struct run *r, struct vfm_err *err)
+/* Where to start: *from NULL: at the beginning. */
+static int choose(struct run *r, char **from, struct vfm_err *err)
 {
-	int64_t newest;
-
-	TRY(vfm_ckpt_latest(r->ckpt_dir, &newest, err));
-	r->saved = newest;
+	TRY(vfm_ckpt_latest(r->ckpt_dir, &r->saved, err));
 	if (!strcmp(r->o->resume, "no")) {
-		if (newest < 0)
+		if (r->saved < 0)
 			return 0;
 		return vfm_fail(err, VFM_EUSAGE, "--resume no, but '%s' holds the checkpoint of step %lld; use another RUN", r->o->dir,
-			(long long)newest);
+			(long long)r->saved);
 	}
 	if (strcmp(r->o->resume, "auto") != 0)
-		return resume_from(r, r->o->resume, err);
-	return newest < 0 ? 0 : resume_newest(r, err);
+		return choose_given(r, r->o->resume, from, err);
+	if (r->saved >= 0)
+		*from = vfm_ckpt_path(r->ckpt_dir, r->saved);
+	return 0;
+}
+
+/* What is on the disk may change while many look: one chooses. */
+static int resume(struct run *r, struct vfm_err *err)
+{
+	int64_t saved = -1;
+	char *from = NULL;
+	int rc;
+
+	TRY_OUT(vfm_job_agree(r->job, is_root(r) ? choose(r, &from, err) : 0, err));
+	saved = r->saved;
+	TRY_OUT(vfm_broadcast(r->job->world, NULL, vfm_t1(&saved, VFM_I64, 1), 0, err));
+	r->saved = saved;
+	TRY_OUT(vfm_job_broadcast(r->job, &from, err));
+	rc = from ? load(r, from, err) : 0;
+out:
+	free(from);
+	return rc;
 }
 
 static int save_config(struct run *r, struct vfm_err *err)
@@ -181,39 +216,61 @@ static int save_config(struct run *r, struct vfm_err *err)
 	return rc;
 }
 
-static int set_up(struct run *r, struct vfm_err *err)
+static int open_manifest(struct run *r, struct vfm_err *err)
 {
-	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch, .threads = (int32_t)r->c->data.threads};
-
-	/* What can be checked without touching RUN comes first. */
 	r->manifest = vfm_manifest_open(r->o->manifest, err);
-	if (!r->manifest)
-		return err->code;
-	TRY(check_manifest(r, err));
-	TRY(make_dir(r, err));
-	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
-	if (!r->tr)
-		return err->code;
-	TRY(resume(r, err));
-	lo.first_step = r->first;
-	if (r->first < r->last) {
-		r->loader = vfm_loader_open(r->manifest, &lo, err);
-		if (!r->loader)
-			return err->code;
-	}
+	return r->manifest ? check_manifest(r, err) : err->code;
+}
+
+static int open_trainer(struct run *r, struct vfm_err *err)
+{
+	r->tr = vfm_trainer_new(r->c, &r->mesh, r->stream, err);
+	return r->tr ? 0 : err->code;
+}
+
+static int open_loader(struct run *r, struct vfm_err *err)
+{
+	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch, .threads = (int32_t)r->c->data.threads, .first_step = r->first,
+		.rank = (int32_t)r->mesh.coord[VFM_AX_DP], .world = (int32_t)r->mesh.p.dp};
+
+	if (r->first >= r->last)
+		return 0;
+	r->loader = vfm_loader_open(r->manifest, &lo, err);
+	return r->loader ? 0 : err->code;
+}
+
+static int open_records(struct run *r, struct vfm_err *err)
+{
 	TRY(save_config(r, err));
 	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
 }
 
+static int set_up(struct run *r, struct vfm_err *err)
+{
+	/* What can be checked without touching RUN comes first. */
+	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
+	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
+	vfm_job_mark(r->job, r->o->dir);
+	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
+	TRY(resume(r, err));
+	TRY(vfm_job_agree(r->job, open_loader(r, err), err));
+	return vfm_job_agree(r->job, is_root(r) ? open_records(r, err) : 0, err);
+}
+
 /* ---- running ---- */
 
+/* The files are written beside the steps that follow. */
 static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 {
 	json_t *state = json_pack("{s:I, s:s}", "steps_done", (json_int_t)steps_done, "manifest", r->o->manifest);
 	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir, .step = steps_done, .config = r->config, .state = state,
 		.keep_last = (int)r->c->ckpt.keep, .keep_every = r->c->ckpt.keep_every};
-	int rc = vfm_saver_start(&r->saver, r->tr, &spec, err);
+	int rc;
 
+	/* A record must not be newer than what a resume would start from, nor older. */
+	rc = vfm_job_agree(r->job, is_root(r) ? vfm_metrics_flush(&r->metrics, err) : 0, err);
+	if (rc == 0)
+		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
 	r->saved = steps_done;
 	json_decref(state);
 	return rc;
@@ -234,6 +291,29 @@ static void pack_done(void *ctx, struct vfm_batch *b)
 	vfm_batch_release(r->loader, b);
 }
 
+/* Collective: from what this rank measured to the record of the step. */
+static int step_of_all(struct run *r, struct vfm_step_record *rec, struct vfm_err *err)
+{
+	enum { COMM, BUBBLE, DATA, MEM, STEP, N };
+	int size = r->mesh.world_size;
+	double mine[N] = {rec->s.comm_s, rec->s.bubble_s, rec->data_wait_s, (double)rec->mem_peak_bytes, rec->step_s}, sum[N] = {0},
+		most[N] = {0}, *all = vfm_calloc((size_t)size * N, sizeof(*all));
+	int rc = vfm_all_gather(r->job->world, NULL, vfm_t1(mine, VFM_F64, N), vfm_t1(all, VFM_F64, (int64_t)size * N), NULL, err);
+
+	for (int i = 0; i < size * N; i++) {
+		sum[i % N] += all[i];
+		most[i % N] = all[i] > most[i % N] ? all[i] : most[i % N];
+	}
+	free(all);
+	rec->s.flops /= size;
+	rec->s.comm_s = sum[COMM] / size;
+	rec->s.bubble_s = sum[BUBBLE] / size;
+	rec->data_wait_s = most[DATA];
+	rec->mem_peak_bytes = (int64_t)most[MEM];
+	rec->step_s = most[STEP];
+	return rc;
+}
+
 static int one_step(struct run *r, int64_t step, struct vfm_step_record *rec, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
@@ -248,7 +328,7 @@ static int one_step(struct run *r, int64_t step, struct vfm_step_record *rec, st
 	rec->data_wait_s = after.wait_s - before.wait_s;
 	rec->step_s = vfm_now() - t0;
 	rec->mem_peak_bytes = r->stream->dev->mem_peak;
-	return 0;
+	return step_of_all(r, rec, err);
 }
 
 static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
@@ -262,6 +342,25 @@ static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_e
 	return rc;
 }
 
+/* After each step: rank 0 reports it, and all ranks do the same next.  *stop: a signal, or (*piped) nobody reads any more. */
+static int after_step(struct run *r, const struct vfm_step_record *rec, bool *stop, bool *piped, struct vfm_err *err)
+{
+	int rc = is_root(r) ? report(r, rec, err) : 0;
+	int64_t flags[3] = {0}; /* stop, piped, failed */
+
+	flags[1] = rc == VFM_EPIPE; /* nobody reads any more: stop in good order, and quietly */
+	if (flags[1])
+		rc = 0;
+	if (rc == 0)
+		rc = vfm_saver_poll(&r->saver, err);
+	flags[0] = flags[1] || (r->o->stop && *r->o->stop);
+	flags[2] = rc < 0;
+	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(flags, VFM_I64, 3), err));
+	*stop = flags[0] > 0;
+	*piped = flags[1] > 0;
+	return flags[2] ? vfm_job_agree(r->job, rc, err) : 0;
+}
+
 static int loop(struct run *r, struct vfm_err *err)
 {
 	struct vfm_progress progress;
@@ -271,36 +370,29 @@ static int loop(struct run *r, struct vfm_err *err)
 
 	vfm_progress_start(&progress, "steps", r->last);
 	vfm_progress_step(&progress, r->first);
-	while (rc == 0 && step < r->last && !stop) {
+	while (step < r->last && !stop) {
 		struct vfm_step_record rec = {0};
 
 		TRY_OUT(one_step(r, step, &rec, err));
 		step++;
-		rc = report(r, &rec, err);
-		piped = rc == VFM_EPIPE; /* nobody reads any more: stop in good order, and quietly */
-		if (rc < 0 && !piped)
-			goto out;
+		TRY_OUT(after_step(r, &rec, &stop, &piped, err));
 		vfm_progress_step(&progress, 1);
-		stop = piped || (r->o->stop && *r->o->stop);
-		/* A record must not be newer than what a resume would start from, nor older. */
-		if (step == r->last || stop || (r->c->ckpt.every && step % r->c->ckpt.every == 0)) {
-			TRY_OUT(vfm_metrics_flush(&r->metrics, err));
+		if (step == r->last || stop || (r->c->ckpt.every && step % r->c->ckpt.every == 0))
 			TRY_OUT(save(r, step, err));
-		}
-		rc = vfm_saver_poll(&r->saver, err);
 	}
 out:
 	vfm_progress_end(&progress);
 	TRY(rc);
 	if (step == r->first && r->saved < step)
 		TRY(save(r, step, err)); /* a run of no steps still leaves its weights */
-	TRY(vfm_saver_wait(&r->saver, err));
-	if (step < r->last && piped)
+	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
+	if (step >= r->last)
+		return 0;
+	r->job->agreed = true;
+	if (piped)
 		return vfm_fail(err, VFM_ESIGNAL, "%s", "");
-	if (step < r->last)
-		return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there", (long long)step,
-			(long long)r->last);
-	return 0;
+	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there", (long long)step,
+		(long long)r->last);
 }
 
 static void tear_down(struct run *r)
@@ -312,26 +404,25 @@ static void tear_down(struct run *r)
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);
 	free(r->ckpt_dir);
+	vfm_mesh_release(&r->mesh);
 	if (r->lock >= 0)
 		close(r->lock);
 }
 
 int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_run_opts *o, struct vfm_err *err)
 {
-	struct vfm_mesh mesh;
-	struct run r = {.c = c, .o = o, .mesh = &mesh, .stream = s, .lock = -1, .saved = -1};
+	struct run r = {.c = c, .o = o, .job = o->job, .stream = s, .lock = -1, .saved = -1};
 	struct vfm_parallel parallel = c->parallel;
-	struct vfm_launch launch;
 	int rc;
 
-	TRY(vfm_launch_init(&launch, 0, err));
-	TRY(vfm_parallel_check(&parallel, &c->model, launch.size, err));
-	TRY(vfm_mesh_init(&mesh, &parallel, vfm_comm_self(), s->dev, err));
+	TRY(vfm_job_agree(o->job, vfm_parallel_check(&parallel, &c->model, o->job->world->size, err), err));
+	TRY(vfm_job_fail(o->job, vfm_mesh_init(&r.mesh, &parallel, o->job->world, s->dev, err), err));
 	r.config = vfm_config_to_json(c);
 	r.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir);
 	rc = set_up(&r, err);
 	if (rc == 0)
 		rc = loop(&r, err);
+	vfm_job_fail(o->job, rc, err);
 	tear_down(&r);
 	return rc;
 }

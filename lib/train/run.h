@@ -14,21 +14,24 @@
 #include "base/json.h"
 #include "dev/dev.h"
 #include "train/config.h"
+#include "train/job.h"
 
 struct vfm_run_opts {
+	struct vfm_job *job;   /* the ranks; rank 0 alone writes RUN (but for its checkpoints) and reports */
 	const char *manifest;
 	const char *dir;           /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts
 	 * until RUN has one of its own that is further. */
 	const char *resume;
-	volatile sig_atomic_t *stop; /* set by a signal handler: finish the step, save, return VFM_ESIGNAL */
+	volatile sig_atomic_t *stop; /* set by a signal handler, of any rank: finish the step, save, return VFM_ESIGNAL */
 	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run: VFM_EPIPE as a
 	 * signal would, but without a message. */
 	int (*on_step)(void *ctx, const json_t *record, struct vfm_err *err);
 	void *ctx;
 };
 
-/* 0: all steps are done and saved.  VFM_ESIGNAL: stopped early, saved.  Else an error; whatever
+/* Collective over the ranks of the job; on failure see vfm_job_end.
+ * 0: all steps are done and saved.  VFM_ESIGNAL: stopped early, saved.  Else an error; whatever
  * checkpoints were complete before still are. */
 int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_run_opts *o, struct vfm_err *err);
 

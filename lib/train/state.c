@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "train/job.h"
 
 struct part {
 	const char *name;
@@ -45,35 +46,9 @@ static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err
 	return 0;
 }
 
-/* The worst of the codes, and the message of the first rank that has it. */
 static int agree(void *ctx, int rc, struct vfm_err *err)
 {
-	struct vfm_comm *c = ctx;
-	struct vfm_err mine = {0};
-	int worst = 0, who = 0, code = rc < 0 ? rc : 0;
-	size_t *off;
-	char *blob;
-
-	if (c->size == 1)
-		return code;
-	mine.code = code;
-	if (code && err)
-		snprintf(mine.msg, sizeof(mine.msg), "%s", err->msg);
-	TRY(vfm_comm_gather_bytes(c, &mine, offsetof(struct vfm_err, msg) + strlen(mine.msg) + 1, &blob, &off, err));
-	for (int r = 0; r < c->size; r++) {
-		int theirs;
-
-		memcpy(&theirs, blob + off[r], sizeof(theirs));
-		if (theirs < worst) {
-			worst = theirs;
-			who = r;
-		}
-	}
-	if (worst < 0)
-		vfm_fail(err, worst, "rank %d: %s", who, blob + off[who] + offsetof(struct vfm_err, msg));
-	free(blob);
-	free(off);
-	return worst;
+	return vfm_agree(ctx, rc, err);
 }
 
 static void fill_spec(struct vfm_ckpt_spec *spec, struct vfm_ckpt_comm *comm, const struct vfm_mesh *mesh)
