@@ -395,6 +395,8 @@ static int grad_alloc(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err
 
 	if (vfm_has(&x->g) && x->g.data)
 		return 0;
+	if (x->want_grad)
+		return x->want_grad(x, err);
 	if (!vfm_contiguous(&x->v))
 		return vfm_fail(err, VFM_EUSAGE, "internal: gradient of a strided variable that is no view");
 	x->gs = store_new(t, vfm_nbytes(&g), err);

@@ -43,6 +43,8 @@ struct vfm_var {
 	enum vfm_act act;
 	struct vfm_tensor z;
 	bool g_is_dz;
+	/* Of a parameter whose gradient has memory for a while only: called when a contribution comes and x->g.data is NULL. */
+	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);
 };
 
 enum vfm_recompute {

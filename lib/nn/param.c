@@ -28,6 +28,8 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_part_release(&ps->p[i]->part);
 		free(ps->p[i]);
 	}
+	for (int i = 0; i < ps->n_sec; i++)
+		free(ps->sec[i].p);
 	free(ps->p);
 	free(ps->sec);
 	free(ps->unit);
@@ -48,6 +50,7 @@ struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vf
 	p->init = init;
 	p->std = std;
 	p->unit = unit;
+	p->ps = ps;
 	p->all_stages = ps->all_stages;
 	if (vfm_part_of(&p->d, ps->mesh->coord, ps->mesh->size, &p->part, ps->bad.code ? NULL : &ps->bad) < 0)
 		vfm_part_full(&p->part, p->d.ndim, p->d.shape);
@@ -137,6 +140,8 @@ static void add_section(struct vfm_params *ps, int first, int last, int key)
 
 			if (p->unit != u || key_of(ps, p) != key)
 				continue;
+			s.p = vfm_realloc(s.p, (size_t)s.n_p + 1, sizeof(*s.p));
+			s.p[s.n_p++] = p;
 			p->section = ps->n_sec;
 			p->off = s.off + s.n;
 			s.n += round_up(p->n, ALIGN);
@@ -314,8 +319,10 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 
 		p->var.v = vfm_param_tensor(p, s, s->full, vfm_section_dtype(ps, s));
 		p->var.needs_grad = with_grad;
-		if (with_grad)
+		if (with_grad) {
 			p->var.g = vfm_param_tensor(p, s, s->grad, VFM_F32);
+			p->var.want_grad = s->grad ? NULL : vfm_param_want_grad;
+		}
 	}
 	return 0;
 }

@@ -13,7 +13,7 @@
  * What ops read.  Matrices are computed with in `dtype` and decay; vectors (biases, norm weights) stay f32 and do not.  Where state is not sharded the
  * weights are the masters themselves, or a copy in the compute dtype; where it is, they are gathered from the shards, after an update (distopt, and all vectors) or
  * for the time of a unit (matrices with fsdp: outside of their unit they have no memory.  An op of the backward must therefore read p->var.v then, and
- * not keep it; views of a matrix are out).
+ * not keep it; views of a matrix are out.  Their gradient has memory from the first contribution of a backward to the end of the unit's part in it).
  *
  * Gradients are f32.  Every rank computes with data of its own (tp cuts the tokens of the residual stream, cp and dp the samples, pp the
  * layers), so what a rank has is a partial sum, and one rule is all there is: the gradient of a parameter is summed over every axis along which the parameter
@@ -50,6 +50,7 @@ struct vfm_param {
 	int section;
 	int64_t off, n;       /* place of the local tensor in the local array, elements */
 	struct vfm_var var;   /* what the ops read: the value in the compute dtype, the gradient f32 */
+	struct vfm_params *ps;
 };
 
 enum vfm_hold {
@@ -74,6 +75,8 @@ struct vfm_section {
 	char *full;           /* weights of the whole section; NULL: the masters, or a unit's buffer */
 	float *grad;          /* gradients of the whole section; NULL: a unit's buffer */
 	int64_t buf_off;      /* place in its unit's buffers, elements */
+	struct vfm_param **p; /* [n_p], in the order of their place */
+	int n_p;
 	int units, left;      /* with parameters here; of these, whose last backward of the step has not passed */
 	bool g_begun, reducing, fetching;
 	struct vfm_event *reduced, *fetched;

@@ -3,7 +3,7 @@
  * Collectives run on the side stream where there is one; `fork` lets it begin after what the compute stream has been given so far, and
  * an event for each result lets the compute stream wait for it.  All memory belongs to the compute stream: what the
  * side stream uses is freed after the compute stream has waited. */
-#include <stdlib.h>
+#include <stddef.h>
 
 #include "grad/node.h"
 #include "nn/param_impl.h"
@@ -103,67 +103,51 @@ static int zero(struct vfm_params *ps, float *p, int64_t n, struct vfm_err *err)
 }
 
 /* Padding is summed and counted with the rest: it must be zero.  base: of the section's gradients. */
-static int zero_gaps(struct vfm_params *ps, int sec, float *base, struct vfm_err *err)
+static int zero_gaps(struct vfm_params *ps, const struct vfm_section *s, float *base, struct vfm_err *err)
 {
-	const struct vfm_section *s = &ps->sec[sec];
 	int64_t at = 0;
 
-	while (at < s->n) {
-		const struct vfm_param *next = NULL;
+	for (int i = 0; i < s->n_p; i++) {
+		int64_t begin = s->p[i]->off - s->off;
 
-		for (size_t i = 0; i < ps->n; i++) {
-			const struct vfm_param *p = ps->p[i];
-
-			if (p->section == sec && p->off - s->off >= at && (!next || p->off < next->off))
-				next = p;
-		}
-		TRY(zero(ps, base + at, (next ? next->off - s->off : s->n) - at, err));
-		at = next ? next->off - s->off + next->n : s->n;
+		TRY(zero(ps, base + at, begin - at, err));
+		at = begin + s->p[i]->n;
 	}
-	return 0;
+	return zero(ps, base + at, s->n - at, err);
 }
 
 /* What nobody contributed to is zero. */
-static int complete(struct vfm_params *ps, int sec, struct vfm_err *err)
+static int complete(struct vfm_params *ps, const struct vfm_section *s, struct vfm_err *err)
 {
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
+	for (int i = 0; i < s->n_p; i++) {
+		struct vfm_var *x = &s->p[i]->var;
 
-		if (p->section != sec || p->var.g_ready)
-			continue;
-		TRY(zero(ps, p->var.g.data, p->n, err));
-		p->var.g_ready = true;
+		if (!x->g_ready)
+			TRY(zero(ps, x->g.data, s->p[i]->n, err));
+		x->g_ready = true;
 	}
 	return 0;
 }
 
 /* ---- weights ---- */
 
-/* Where ops find the parameters of a gathered section; NULL: as it is. */
-static void place(struct vfm_params *ps, const struct vfm_section *s, char *w, float *g)
+/* Where ops find the weights of a gathered section. */
+static void place_weights(struct vfm_params *ps, const struct vfm_section *s, char *w)
 {
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-
-		if (&ps->sec[p->section] != s)
-			continue;
-		if (w)
-			p->var.v = vfm_param_tensor(p, s, w, ps->dtype);
-		if (g)
-			p->var.g = vfm_param_tensor(p, s, g, VFM_F32);
-	}
+	for (int i = 0; i < s->n_p; i++)
+		s->p[i]->var.v = vfm_param_tensor(s->p[i], s, w, ps->dtype);
 }
 
 static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
+	struct vfm_section *s;
 
 	if (!x->w)
 		return 0;
 	TRY(join(ps, x->gathered, err));
-	for (size_t i = 0; i < ps->n; i++)
-		if (ps->p[i]->unit == x->id && ps->sec[ps->p[i]->section].hold == VFM_HOLD_GATHER)
-			ps->p[i]->var.v.data = NULL;
+	for (int i = -1; (s = next_gathered(x, &i));)
+		place_weights(ps, s, NULL);
 	vfm_dev_free(ps->stream, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
 	x->w = NULL;
 	return 0;
@@ -184,7 +168,7 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		char *full = x->w + (size_t)s->buf_off * es;
 		void *own = s->w ? s->w : ps->master + s->own_off;
 
-		place(ps, s, full, NULL);
+		place_weights(ps, s, full);
 		TRY(vfm_all_gather(s->shard, side(ps), vfm_t1(own, ps->dtype, s->own_n), vfm_t1(full, ps->dtype, s->n), NULL, err));
 	}
 	return mark(ps, &x->gathered, err);
@@ -274,27 +258,30 @@ int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
 
 /* ---- gradients ---- */
 
-/* Before the backward of a unit whose gradients have no memory between backwards. */
+/* Memory for the gradients of a unit that have none between backwards. */
 static int grads_in(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
 	struct vfm_section *s;
 
-	if (!x->gathers || x->g)
-		return 0;
 	x->g = vfm_dev_alloc(ps->stream, (size_t)x->n * 4, "the gradients of a unit", err);
 	if (!x->g)
 		return VFM_EENV;
 	for (int i = -1; (s = next_gathered(x, &i));) {
-		float *base = x->g + s->buf_off;
-
-		place(ps, s, NULL, base);
-		TRY(zero_gaps(ps, i, base, err));
-		for (size_t k = 0; k < ps->n; k++)
-			if (ps->p[k]->section == i)
-				ps->p[k]->var.g_ready = false;
+		TRY(zero_gaps(ps, s, x->g + s->buf_off, err));
+		for (int k = 0; k < s->n_p; k++) {
+			s->p[k]->var.g = vfm_param_tensor(s->p[k], s, x->g + s->buf_off, VFM_F32);
+			s->p[k]->var.g_ready = false;
+		}
 	}
 	return 0;
+}
+
+int vfm_param_want_grad(struct vfm_var *v, struct vfm_err *err)
+{
+	const struct vfm_param *p = (const struct vfm_param *)((char *)v - offsetof(struct vfm_param, var));
+
+	return grads_in(&p->ps->unit[p->unit], err);
 }
 
 /* The shard's gradient has all contributions of its shard group: the other ranks that hold it add theirs. */
@@ -308,11 +295,9 @@ static int reduce_shard(struct vfm_params *ps, struct vfm_section *s, struct vfm
 	return mark(ps, &s->reduced, err);
 }
 
-static int reduce_section(struct vfm_params *ps, int sec, struct vfm_err *err)
+static int reduce_section(struct vfm_params *ps, struct vfm_section *s, struct vfm_err *err)
 {
-	struct vfm_section *s = &ps->sec[sec];
-
-	TRY(complete(ps, sec, err));
+	TRY(complete(ps, s, err));
 	TRY(fork_side(ps, err));
 	if (s->hold == VFM_HOLD_WHOLE)
 		TRY(vfm_reduce_scatter(s->shard, side(ps), vfm_t1(s->grad, VFM_F32, s->n), own_grad(s), NULL, err));
@@ -349,31 +334,40 @@ static int flush_pending(struct vfm_params *ps, struct vfm_err *err)
 	return 0;
 }
 
-/* After the backward of such a unit. */
+/* After the backward of such a unit.  Also where nothing was contributed: the other ranks count on this one. */
 static int grads_out(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
 	struct vfm_section *s;
 
-	if (!x->g)
+	if (!x->gathers)
 		return 0;
+	if (!x->g)
+		TRY(grads_in(x, err));
 	TRY(flush_pending(ps, err));
 	for (int i = -1; (s = next_gathered(x, &i));)
-		TRY(complete(ps, i, err));
+		TRY(complete(ps, s, err));
 	TRY(fork_side(ps, err));
 	for (int i = -1; (s = next_gathered(x, &i));) {
 		float *full = x->g + s->buf_off;
 
 		TRY(vfm_reduce_scatter(s->shard, side(ps), vfm_t1(full, VFM_F32, s->n), vfm_t1(full + s->own, VFM_F32, s->own_n), NULL, err));
+		for (int k = 0; k < s->n_p; k++)
+			s->p[k]->var.g.data = NULL;
 	}
-	for (size_t i = 0; i < ps->n; i++)
-		if (ps->p[i]->unit == x->id && ps->sec[ps->p[i]->section].hold == VFM_HOLD_GATHER)
-			ps->p[i]->var.g.data = NULL;
 	TRY(mark(ps, &x->reduced, err));
 	x->g_reducing = x->g;
 	x->g = NULL;
 	ps->pending = x->id;
 	return 0;
+}
+
+static bool has_unit(const struct vfm_section *s, int unit)
+{
+	for (int i = 0; i < s->n_p; i++)
+		if (s->p[i]->unit == unit)
+			return true;
+	return false;
 }
 
 /* The backward has passed a unit: for the last time in this step? */
@@ -388,16 +382,11 @@ static int count_pass(struct vfm_unit *x, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "internal: unit %d has more backwards in this step than were announced", x->id);
 	for (int i = 0; i < ps->n_sec; i++) {
 		struct vfm_section *s = &ps->sec[i];
-		bool here = false;
 
-		if (s->hold == VFM_HOLD_GATHER || !in_unit(s, x->id))
-			continue;
-		for (size_t k = 0; k < ps->n && !here; k++)
-			here = ps->p[k]->section == i && ps->p[k]->unit == x->id;
-		if (!here || --s->left > 0)
+		if (s->hold == VFM_HOLD_GATHER || !has_unit(s, x->id) || --s->left > 0)
 			continue;
 		ps->early++;
-		TRY(reduce_section(ps, i, err));
+		TRY(reduce_section(ps, s, err));
 	}
 	return 0;
 }
@@ -419,7 +408,7 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 		if (!s->matrix)
 			TRY(zero(ps, s->grad, s->n, err));
 		else if (s->hold == VFM_HOLD_WHOLE) /* the reduction before has left its traces */
-			TRY(zero_gaps(ps, i, s->grad, err));
+			TRY(zero_gaps(ps, s, s->grad, err));
 	}
 	return 0;
 }
@@ -430,12 +419,10 @@ void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs)
 }
 
 /* A section whose reduction did not begin beside the backward. */
-static int reduce_late(struct vfm_params *ps, int sec, struct vfm_err *err)
+static int reduce_late(struct vfm_params *ps, struct vfm_section *s, struct vfm_err *err)
 {
-	struct vfm_section *s = &ps->sec[sec];
-
 	if (s->hold != VFM_HOLD_GATHER)
-		return reduce_section(ps, sec, err);
+		return reduce_section(ps, s, err);
 	if (!s->g_begun)
 		TRY(zero(ps, s->g, s->own_n, err));
 	TRY(fork_side(ps, err));
@@ -447,7 +434,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 	TRY(flush_pending(ps, err));
 	for (int i = 0; i < ps->n_sec; i++)
 		if (!ps->sec[i].reducing)
-			TRY(reduce_late(ps, i, err));
+			TRY(reduce_late(ps, &ps->sec[i], err));
 	for (int i = 0; i < ps->n_sec; i++)
 		TRY(join(ps, ps->sec[i].reduced, err));
 	for (int i = 0; i < ps->n_sec; i++)
@@ -460,10 +447,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 
 static int backward_in(void *ctx, struct vfm_err *err)
 {
-	struct vfm_unit *x = ctx;
-
-	TRY(weights_in(x, VFM_DIR_BACKWARD, err));
-	return grads_in(x, err);
+	return weights_in(ctx, VFM_DIR_BACKWARD, err);
 }
 
 static int backward_out(void *ctx, struct vfm_err *err)
@@ -473,11 +457,6 @@ static int backward_out(void *ctx, struct vfm_err *err)
 	(void)err;
 	x->running = false;
 	return 0;
-}
-
-static int weight_grads_in(void *ctx, struct vfm_err *err)
-{
-	return grads_in(ctx, err);
 }
 
 static int weight_grads_out(void *ctx, struct vfm_err *err)
@@ -515,10 +494,8 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
 	if (!x)
 		return;
 	x->running = false;
-	if (ps->grad) {
-		vfm_hook_weights(t, weight_grads_in, x);
+	if (ps->grad)
 		vfm_hook(t, backward_in, x);
-	}
 }
 
 struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,

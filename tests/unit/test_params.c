@@ -333,12 +333,12 @@ struct probe {
 	int unit, pack;
 };
 
-static int probe_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e)
+/* Also put off: then the weights may be gone. */
+static int probe_grads(struct vfm_tape *t, void *ctx, struct vfm_err *e)
 {
-	const struct probe *b = n->ctx;
+	const struct probe *b = ctx;
 	struct rank *r = b->r;
 
-	check_weights(r, b->unit);
 	for (size_t i = 0; i < r->ps.n; i++) {
 		struct vfm_param *p = r->ps.p[i];
 		struct vfm_runs runs = {0};
@@ -359,6 +359,15 @@ static int probe_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err
 		}
 		vfm_runs_release(&runs);
 	}
+	return 0;
+}
+
+static int probe_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e)
+{
+	const struct probe *b = n->ctx;
+
+	check_weights(b->r, b->unit);
+	TRY(vfm_defer(t, probe_grads, n->ctx, NULL, NULL, e));
 	return vfm_grad_pass(t, n->out, n->in[0], e);
 }
 
@@ -406,7 +415,7 @@ static void run_chunk(struct rank *r, int chunk, enum vfm_recompute mode)
 	if (chunk == p->vpp - 1 && r->mesh.coord[VFM_AX_PP] == p->pp - 1)
 		x = run_unit(r, UNIT_HEAD, x, mode);
 	OK(vfm_tape_seed(r->tape, x, vfm_t2(one, VFM_F32, 2, 2), &err));
-	vfm_tape_defer_weights(r->tape, !p->fsdp && r->step == 0 && r->pack == 1);
+	vfm_tape_defer_weights(r->tape, r->step == 0 && r->pack == 1);
 	OK(vfm_tape_backward(r->tape, &err));
 	OK(vfm_tape_weights(r->tape, &err));
 	vfm_tape_reset(r->tape);
