@@ -196,7 +196,7 @@ static int measure(const struct row *w, struct vfm_table *t, struct vfm_err *err
 	}
 	vfm_info("%s, %lld tokens, %s", w->model, (long long)w->context, w->label);
 	TRY(vfm_device_open(&d, device, err));
-	rc = vfm_bench_run(&c, d.stream, &b, &r, err);
+	rc = vfm_bench_run(&c, vfm_mesh_one(), d.stream, &b, &r, err);
 	vfm_device_close(&d);
 	TRY(rc);
 	vfm_table_f64(t, "tflops", r.flops / r.median_s / 1e12);

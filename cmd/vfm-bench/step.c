@@ -1,4 +1,5 @@
 /* vfm-bench step: one training step of one model on made-up samples. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -7,9 +8,11 @@
 #include "bench.h"
 #include "train/bench.h"
 #include "train/device.h"
+#include "train/job.h"
 
 static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *device = "cpu", *format = "text";
-static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2, threads;
+static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2, threads, ranks;
+static struct vfm_strlist sets;
 static double seconds = 3;
 
 static const struct vfm_opt opts[] = {
@@ -21,13 +24,15 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (77)", &text_len},
 	{VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &samples},
 	{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &grid},
-	{VFM_OPT_INT, 0, "packs", "N", "packs a step, whose gradients are accumulated (1)", &packs},
+	{VFM_OPT_INT, 0, "packs", "N", "packs a step, of all ranks together (1)", &packs},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_STR, 0, "recompute", "none|selective|full", "what the backward computes again (none)", &recompute},
 	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps (5)", &steps},
 	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (3)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (2)", &warmup},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
+	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated", &sets},
+	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
 	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -38,7 +43,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] "
 		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16] "
 		    "[--recompute none|selective|full] [--steps N] [--seconds S] [--warmup N] "
-		    "[--threads N] [--device cpu] [-o " VFM_TABLE_FORMATS "]",
+		    "[--set KEY=VALUE ...] [-n N] [--threads N] [--device cpu] [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step",
 	.opts = opts,
 };
@@ -77,12 +82,35 @@ static int configure(struct vfm_config *c, struct vfm_err *err)
 	TRY(vfm_config_set(c, set, err));
 	snprintf(set, sizeof(set), "train.recompute=%s", recompute);
 	TRY(vfm_config_set(c, set, err));
+	for (int i = 0; i < sets.n; i++)
+		TRY(vfm_config_set(c, sets.v[i], err));
 	return vfm_config_check(c, err);
 }
 
-static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r, enum vfm_table_format f,
-	struct vfm_err *err)
+/* "tp=2 cp=2 fsdp": what the ranks do */
+static void layout_text(const struct vfm_parallel *p, struct vfm_buf *b)
 {
+	static const char *const modes[] = {"ring", "a2a", "hybrid"};
+	const struct {
+		const char *name;
+		int64_t n;
+	} degree[] = {{"dp", p->dp}, {"tp", p->tp}, {"cp", p->cp}, {"pp", p->pp}, {"vpp", p->vpp}, {"ep", p->ep}};
+
+	for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++)
+		if (degree[i].n > 1)
+			vfm_buf_addf(b, "%s%s=%lld", b->len ? " " : "", degree[i].name, (long long)degree[i].n);
+	if (p->cp > 1)
+		vfm_buf_addf(b, " %s", modes[p->cp_mode]);
+	if (p->pp > 1 && p->schedule == VFM_PP_ZB)
+		vfm_buf_adds(b, " zb");
+	if (p->fsdp || p->distopt)
+		vfm_buf_adds(b, p->fsdp ? " fsdp" : " distopt");
+}
+
+static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r, int world,
+	enum vfm_table_format f, struct vfm_err *err)
+{
+	struct vfm_buf layout = {0};
 	struct vfm_table *t = vfm_table_new();
 	int rc;
 
@@ -99,7 +127,11 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_col(t, "gflops", "GFLOP/s", 0);
 	vfm_table_col(t, "tok_s", "token/s", 0);
 	vfm_table_col(t, "mem_gib", "GiB", 2);
+	vfm_table_col(t, "ranks", "ranks", 0);
 	vfm_table_col(t, "threads", "threads", 0);
+	vfm_table_col(t, "layout", "layout", 0);
+	vfm_table_col(t, "comm", "comm", 3);
+	vfm_table_col(t, "bubble", "bubble", 3);
 	vfm_table_row(t);
 	vfm_table_str(t, "model", preset);
 	vfm_table_i64(t, "hidden", c->model.hidden);
@@ -115,20 +147,51 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_f64(t, "tok_s", (double)r->tokens / r->median_s);
 	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
 	vfm_table_i64(t, "threads", vfm_par_threads());
+	vfm_table_i64(t, "ranks", world);
+	layout_text(&c->parallel, &layout);
+	vfm_table_str(t, "layout", layout.data);
+	vfm_table_f64(t, "comm", r->comm_s / r->median_s);
+	vfm_table_f64(t, "bubble", r->bubble_s / r->median_s);
+	vfm_buf_release(&layout);
 	bench_note_machine(t);
 	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
+	if (world > 1)
+		vfm_table_note(t, "of all ranks; threads and GiB of one; comm, bubble: shares of a step that a rank waited for communication, for other stages");
 	rc = vfm_table_print(t, f, stdout, err);
 	vfm_table_free(t);
+	return rc;
+}
+
+/* What a rank does. */
+static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_bench_step *b, enum vfm_table_format f, struct vfm_err *err)
+{
+	struct vfm_bench_result r;
+	struct vfm_mesh mesh = {0};
+	struct vfm_device d = {0};
+	int rc;
+
+	if (threads > 0)
+		vfm_par_set_threads((int)threads);
+	TRY(vfm_job_agree(job, vfm_parallel_check(&c->parallel, &c->model, job->world->size, err), err));
+	TRY(vfm_job_agree(job, vfm_device_open(&d, device, err), err));
+	rc = vfm_mesh_init(&mesh, &c->parallel, job->world, d.dev, err);
+	if (rc == 0) {
+		rc = vfm_bench_run(c, &mesh, d.stream, b, &r, err);
+		vfm_job_fail(job, rc, err); /* before the others are waited for */
+		if (rc == 0 && job->world->rank == 0)
+			rc = print(c, b, &r, job->world->size, f, err);
+		vfm_mesh_release(&mesh);
+	}
+	vfm_device_close(&d);
 	return rc;
 }
 
 int bench_step(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_bench_step b;
-	struct vfm_bench_result r;
 	enum vfm_table_format f;
-	struct vfm_device d;
 	struct vfm_config c;
+	struct vfm_job job;
 	int n, rc;
 
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
@@ -138,15 +201,16 @@ int bench_step(int argc, char **argv, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	TRY(vfm_table_format(format, &f, err));
 	TRY(configure(&c, err));
+	vfm_strlist_release(&sets);
 	b = (struct vfm_bench_step){.samples = samples, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
 	TRY(parse_grid(grid, b.grid, err));
 	if (samples < 1 || packs < 1 || steps < 1 || warmup < 0 || text_len < 1 || text_len > 65536 || samples > 1 << 20)
 		return vfm_fail(err, VFM_EUSAGE, "expected at least one sample, pack, step and text row");
-	if (threads > 0)
-		vfm_par_set_threads((int)threads);
-	TRY(vfm_device_open(&d, device, err));
-	rc = vfm_bench_run(&c, d.stream, &b, &r, err);
-	vfm_device_close(&d);
+	if (ranks < 0 || ranks > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);
+	rc = vfm_job_start(&job, (int)ranks, NULL, err);
+	if (rc == 1)
+		exit(job.launch.status);
 	TRY(rc);
-	return print(&c, &b, &r, f, err);
+	return vfm_job_end(&job, measure(&job, &c, &b, f, err), err);
 }

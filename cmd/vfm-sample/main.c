@@ -10,18 +10,20 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "base/par.h"
+#include "data/npy.h"
 #include "data/patch.h"
 #include "data/textbytes.h"
 #include "data/wavelet.h"
 #include "media/video_out.h"
 #include "model/sampler.h"
 #include "train/device.h"
+#include "train/job.h"
 #include "train/state.h"
 
 static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto", *fps = "8",
 		  *dtype = "fp32", *device = "cpu", *tokenizer, *format = "mp4";
-static struct vfm_strlist prompts;
-static int64_t frames = 16, context = 4096, threads;
+static struct vfm_strlist prompts, sets;
+static int64_t frames = 16, context = 4096, threads, ranks;
 static struct vfm_sampler sampling;
 
 static int64_t seed;
@@ -31,9 +33,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema, where there is one)", &part},
 	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated", &prompts},
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with the prompt as \"caption\"; - is stdin", &prompt_file},
-	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif or .png", &out_file},
+	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy", &out_file},
 	{VFM_OPT_STR, 'd', "dir", "DIR", "where the videos of many prompts go", &out_dir},
-	{VFM_OPT_STR, 0, "format", "mp4|gif|png", "of the files in DIR (mp4)", &format},
+	{VFM_OPT_STR, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &format},
 	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16)", &frames},
 	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of 16 (128x128)", &size},
 	{VFM_OPT_STR, 0, "fps", "N[/D]", "of the file (8)", &fps},
@@ -46,7 +48,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
 	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
+	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host, which compute together (under Slurm, srun starts them)", &ranks},
+	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "how they share the work: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
 	{0},
 };
 
@@ -73,6 +77,8 @@ struct job {
 	int width, height, fps_num, fps_den;
 	int64_t latent_frames;
 	struct vfm_config c;
+	struct vfm_job ranks;
+	struct vfm_mesh mesh;
 	struct vfm_device d;
 	struct vfm_params ps;
 	struct vfm_model *net;
@@ -141,6 +147,30 @@ static int collect(struct job *j, struct vfm_err *err)
 	return 0;
 }
 
+/* Rank 0 has read them (stdin can be read once); the others get them from it. */
+static int share_items(struct job *j, struct vfm_err *err)
+{
+	json_t *all = json_array(), *rec;
+	char *text = NULL;
+	size_t i;
+	int rc;
+
+	for (i = 0; i < j->n; i++)
+		json_array_append(all, j->item[i].rec);
+	if (j->ranks.world->rank == 0)
+		text = json_dumps(all, JSON_COMPACT);
+	json_decref(all);
+	rc = vfm_job_broadcast(&j->ranks, &text, err);
+	if (rc == 0 && j->ranks.world->rank != 0) {
+		all = json_loads(text ? text : "", 0, NULL);
+		json_array_foreach(all, i, rec)
+			item_add(j, json_incref(rec), json_string_value(json_object_get(rec, "caption")));
+		json_decref(all);
+	}
+	free(text);
+	return rc;
+}
+
 static bool ends_with(const char *s, const char *ending)
 {
 	size_t n = strlen(s), m = strlen(ending);
@@ -167,7 +197,7 @@ static int parse_pair(const char *text, char sep, int64_t max, int *a, int *b, i
 
 static int check_options(struct job *j, struct vfm_err *err)
 {
-	static const char *const kinds[] = {"auto", "heun", "euler"};
+	static const char *const kinds[] = {"auto", "heun", "euler"}, *const endings[] = {".mp4", ".gif", ".png", ".npy"};
 	bool known = false;
 
 	for (int i = 0; i < 3; i++) {
@@ -184,10 +214,16 @@ static int check_options(struct job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
 	if (!out_file == !out_dir)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of -o FILE and -d DIR");
-	if (out_file && !ends_with(out_file, ".mp4") && !ends_with(out_file, ".gif") && !ends_with(out_file, ".png"))
-		return vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif or .png", out_file);
-	if (strcmp(format, "mp4") != 0 && strcmp(format, "gif") != 0 && strcmp(format, "png") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif or png, got '%s'", format);
+	known = !out_file;
+	for (int i = 0; i < 4 && !known; i++)
+		known = ends_with(out_file, endings[i]);
+	if (!known)
+		return vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif, .png or .npy", out_file);
+	known = false;
+	for (int i = 0; i < 4; i++)
+		known = known || !strcmp(format, endings[i] + 1);
+	if (!known)
+		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif, png or npy, got '%s'", format);
 	if (frames < 1 || frames > 65536)
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)frames);
 	TRY(parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0 ? vfm_err_context(err, "--size") : 0);
@@ -200,7 +236,29 @@ static int check_options(struct job *j, struct vfm_err *err)
 
 /* ---- the model ---- */
 
-static int load(struct job *j, struct vfm_err *err)
+/* The layout that the model was trained in plays no role here. */
+static int configure_ranks(struct job *j, struct vfm_err *err)
+{
+	struct vfm_parallel *p = &j->c.parallel;
+	int world = j->ranks.world->size;
+
+	vfm_parallel_defaults(p);
+	p->cp = 0;
+	for (int i = 0; i < sets.n; i++) {
+		if (strncmp(sets.v[i], "parallel.", 9) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here", sets.v[i]);
+		TRY(vfm_config_set(&j->c, sets.v[i], err));
+	}
+	if (!p->cp)
+		p->cp = world % p->tp ? 1 : world / p->tp;
+	TRY(vfm_parallel_check(p, &j->c.model, world, err));
+	if (p->pp > 1 || p->dp > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel: %d ranks sample together with tp x cp = %d, and pp = 1", world, world);
+	return 0;
+}
+
+/* What each rank does by itself. */
+static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	char spec[32];
@@ -217,14 +275,10 @@ static int load(struct job *j, struct vfm_err *err)
 	TRY_OUT(vfm_config_set(&j->c, spec, err));
 	TRY_OUT(vfm_config_check(&j->c, err));
 	TRY_OUT(vfm_sampler_check(&sampling, &j->c.diffusion, err));
+	TRY_OUT(configure_ranks(j, err));
 	if (!strcmp(part, "ema") && j->c.train.ema_decay == 0)
 		part = "model";
-	vfm_params_init(&j->ps, j->d.stream, vfm_mesh_one());
-	j->net = vfm_model_new(&j->c.model, &j->ps);
-	TRY_OUT(vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err));
-	TRY_OUT(vfm_state_load_weights(&j->ps, c, part, err));
-	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, (long long)j->ps.n_values);
-
+	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, (long long)vfm_model_params(&j->c.model));
 	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
 	TRY_OUT(vfm_tokenizer_parse(&j->tok, tokenizer ? tokenizer : spec, err));
 	if (j->tok.channels != j->c.model.channels) {
@@ -235,6 +289,28 @@ static int load(struct job *j, struct vfm_err *err)
 	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
 	rc = vfm_textbytes_new(&j->text, spec, err);
 out:
+	if (rc < 0)
+		vfm_ckpt_close(c);
+	else
+		*ckpt = c;
+	return rc;
+}
+
+/* Collective. */
+static int load(struct job *j, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = NULL;
+	int rc = vfm_job_agree(&j->ranks, prepare(j, &c, err), err);
+
+	if (rc == 0)
+		rc = vfm_mesh_init(&j->mesh, &j->c.parallel, j->ranks.world, j->d.dev, err);
+	if (rc == 0) {
+		vfm_params_init(&j->ps, j->d.stream, &j->mesh);
+		j->net = vfm_model_new(&j->c.model, &j->ps);
+		rc = vfm_job_agree(&j->ranks, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
+	}
+	if (rc == 0)
+		rc = vfm_state_load_weights(&j->ps, c, part, err);
 	vfm_ckpt_close(c);
 	return rc;
 }
@@ -248,6 +324,19 @@ static void show_progress(void *ctx, int64_t done, int64_t total)
 }
 
 /* ---- one batch of prompts ---- */
+
+static int write_latent(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
+{
+	const int64_t shape[4] = {j->c.model.channels, j->latent_frames, j->height / 8, j->width / 8};
+
+	TRY(vfm_npy_save(it->path, VFM_NPY_F32, 4, shape, latent, err));
+	json_object_set_new(it->rec, "latent", json_string(it->path));
+	json_object_set_new(it->rec, "width", json_integer(j->width));
+	json_object_set_new(it->rec, "height", json_integer(j->height));
+	json_object_set_new(it->rec, "frames", json_integer(frames));
+	json_object_set_new(it->rec, "seed", json_integer(seed));
+	return vfm_jsonl_write(stdout, it->rec, err);
+}
 
 static int write_video(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
@@ -283,10 +372,11 @@ out:
 	return rc;
 }
 
+/* All ranks have the same latents; the first shows them. */
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
-	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, vfm_mesh_one(), j->d.stream, j->ps.dtype};
+	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, &j->mesh, j->d.stream, j->ps.dtype};
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
 	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
@@ -309,9 +399,12 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 		cu[i + 1] = cu[i] + vfm_textbytes_embed(j->text, j->item[first + (size_t)i].caption, text + (size_t)cu[i] * (size_t)m->text_dim);
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < n && j->ranks.world->rank == 0; i++) {
 		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, dims, patch, latent);
-		TRY_OUT(write_video(j, &j->item[first + (size_t)i], latent, err));
+		if (ends_with(j->item[first + (size_t)i].path, ".npy"))
+			TRY_OUT(write_latent(j, &j->item[first + (size_t)i], latent, err));
+		else
+			TRY_OUT(write_video(j, &j->item[first + (size_t)i], latent, err));
 	}
 out:
 	vfm_big_free(latent, per * sizeof(float));
@@ -348,23 +441,52 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	for (size_t i = 0; i < j->n; i += (size_t)batch) {
 		int64_t n = (int64_t)(j->n - i) < batch ? (int64_t)(j->n - i) : batch;
 
-		TRY(sample_batch(j, i, (int)n, grid, err));
+		/* What failed on one rank alone, as writing may, is then known to all. */
+		TRY(vfm_job_agree(&j->ranks, sample_batch(j, i, (int)n, grid, err), err));
 	}
 	vfm_progress_end(&j->progress);
 	return 0;
 }
 
-static int run(struct job *j, struct vfm_err *err)
+static int open_all(struct job *j, struct vfm_err *err)
 {
 	TRY(check_options(j, err));
-	TRY(collect(j, err));
+	if (j->ranks.world->rank == 0)
+		TRY(collect(j, err));
 	if (threads > 0)
 		vfm_par_set_threads((int)threads);
-	if (out_dir)
+	if (out_dir && j->ranks.world->rank == 0)
 		TRY(vfm_mkdir_p(out_dir, err));
-	TRY(vfm_device_open(&j->d, device, err));
+	return vfm_device_open(&j->d, device, err);
+}
+
+static int run(struct job *j, struct vfm_err *err)
+{
+	TRY(vfm_job_agree(&j->ranks, open_all(j, err), err));
+	TRY(share_items(j, err));
 	TRY(load(j, err));
 	return sample_all(j, err);
+}
+
+/* From the start of the ranks to their end. */
+static int run_job(struct job *j, struct vfm_err *err)
+{
+	int rc;
+
+	if (ranks < 0 || ranks > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);
+	rc = vfm_job_start(&j->ranks, (int)ranks, NULL, err);
+	if (rc == 1)
+		exit(j->ranks.launch.status);
+	TRY(rc);
+	rc = run(j, err);
+	vfm_job_fail(&j->ranks, rc, err);
+	vfm_textbytes_free(j->text);
+	vfm_model_free(j->net);
+	vfm_params_release(&j->ps);
+	vfm_mesh_release(&j->mesh);
+	vfm_device_close(&j->d);
+	return vfm_job_end(&j->ranks, rc, err);
 }
 
 int main(int argc, char **argv)
@@ -379,16 +501,15 @@ int main(int argc, char **argv)
 	if (rc == 0 && n > 0)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	if (rc == 0)
-		rc = run(&j, &err);
-	vfm_textbytes_free(j.text);
-	vfm_model_free(j.net);
-	vfm_params_release(&j.ps);
-	vfm_device_close(&j.d);
+		rc = run_job(&j, &err);
+	else if (rc < 0 && vfm_job_mute())
+		err.msg[0] = '\0';
 	for (size_t i = 0; i < j.n; i++) {
 		json_decref(j.item[i].rec);
 		free(j.item[i].path);
 	}
 	free(j.item);
 	vfm_strlist_release(&prompts);
+	vfm_strlist_release(&sets);
 	return vfm_cmd_exit(rc, &err);
 }

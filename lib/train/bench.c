@@ -35,8 +35,28 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_bench_step *b, struct vfm_bench_result *out,
-	struct vfm_err *err)
+/* One step by itself: begins when all ranks are there.  t: seconds, of which waited for communication, for stages; means over the ranks,
+ * so that all decide alike how long to go on. */
+static int timed_step(struct vfm_trainer *tr, const struct vfm_mesh *mesh, int64_t step, int64_t packs,
+	const struct vfm_pack_source *source, double t[3], struct vfm_step_stats *stats, struct vfm_err *err)
+{
+	double t0;
+
+	TRY(vfm_barrier(mesh->world, NULL, err));
+	t0 = vfm_now();
+	TRY(vfm_trainer_step(tr, step, packs, source, 1e-4, err));
+	TRY(vfm_trainer_stats(tr, stats, err));
+	t[0] = vfm_now() - t0;
+	t[1] = stats->comm_s;
+	t[2] = stats->bubble_s;
+	TRY(vfm_all_reduce(mesh->world, NULL, vfm_t1(t, VFM_F64, 3), err));
+	for (int i = 0; i < 3; i++)
+		t[i] /= mesh->world->size;
+	return 0;
+}
+
+int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, const struct vfm_bench_step *b,
+	struct vfm_bench_result *out, struct vfm_err *err)
 {
 	enum { MAX = 1000 };
 	struct vfm_step_stats stats = {0};
@@ -44,28 +64,31 @@ int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct
 	struct vfm_batch batch = {0};
 	struct vfm_pack_array packs = {&batch, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
-	double t[MAX], total = 0;
+	double t[MAX], total = 0, one[3];
 	int64_t n = 0;
-	int rc;
+	int dp = mesh->size[VFM_AX_DP], rc;
 
+	*out = (struct vfm_bench_result){0};
+	if (b->packs % dp)
+		return vfm_fail(err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %d", (long long)b->packs, dp);
 	vfm_dev_peak_reset(s->dev);
-	tr = vfm_trainer_new(c, vfm_mesh_one(), s, err);
+	tr = vfm_trainer_new(c, mesh, s, err);
 	if (!tr)
 		return err->code;
 	batch_make(&batch, b, &c->model);
 	for (int64_t i = 0; n < MAX && (i < b->warmup || n < b->steps || total < b->min_s); i++) {
-		double t0 = vfm_now();
-
-		TRY_OUT(vfm_trainer_step(tr, i, b->packs, &source, 1e-4, err));
-		TRY_OUT(vfm_trainer_stats(tr, &stats, err));
+		TRY_OUT(timed_step(tr, mesh, i, b->packs / dp, &source, one, &stats, err));
 		if (i < b->warmup)
 			continue;
-		t[n] = vfm_now() - t0;
-		total += t[n++];
+		t[n++] = one[0];
+		total += one[0];
+		out->comm_s += one[1];
+		out->bubble_s += one[2];
 	}
 	qsort(t, (size_t)n, sizeof(t[0]), by_value);
 	*out = (struct vfm_bench_result){.n = n, .median_s = t[n / 2], .min_s = t[0], .max_s = t[n - 1], .flops = stats.flops,
-		.tokens = stats.tokens, .mem_peak_bytes = s->dev->mem_peak, .loss = stats.loss};
+		.tokens = stats.tokens, .mem_peak_bytes = s->dev->mem_peak, .loss = stats.loss, .comm_s = out->comm_s / (double)n,
+		.bubble_s = out->bubble_s / (double)n};
 	rc = isfinite(stats.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 out:
 	vfm_madeup_release(&batch);

@@ -10,24 +10,26 @@ struct vfm_bench_step {
 	int64_t samples;       /* in a pack */
 	int32_t grid[3];       /* of a sample, in patches t, h, w */
 	int64_t text_len;      /* rows of a sample */
-	int64_t packs;         /* a step: gradients are accumulated over them */
+	int64_t packs;         /* a step, of all ranks: a multiple of dp */
 	int64_t warmup, steps; /* steps not counted, and at least so many that are */
 	double min_s;          /* go on until the counted steps took this long */
 };
 
 struct vfm_bench_result {
 	int64_t n;                          /* steps measured */
-	double median_s, min_s, max_s;      /* of a step */
+	double median_s, min_s, max_s;      /* of a step, mean over the ranks */
+	double comm_s, bubble_s;            /* of the mean step and rank: waited for communication; for other pipeline stages */
 	double flops;                       /* model FLOPs of a step (spec/model.h) */
-	int64_t tokens;
-	int64_t mem_peak_bytes;
+	int64_t tokens;                     /* of the global step */
+	int64_t mem_peak_bytes;             /* of this rank */
 	double loss;                        /* of the last step: must be finite */
 };
 
 /* Splits `tokens` into a grid t x h x w near a video's shape: square frames of at most 16 x 16 patches. */
 void vfm_bench_grid(int64_t tokens, int32_t grid[3]);
 
-int vfm_bench_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_bench_step *b, struct vfm_bench_result *out,
-	struct vfm_err *err);
+/* Collective over the mesh's world; every rank gets the result. */
+int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, const struct vfm_bench_step *b,
+	struct vfm_bench_result *out, struct vfm_err *err);
 
 #endif

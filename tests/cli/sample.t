@@ -77,6 +77,42 @@ is "$(jq -c '[.key, .seed]' <<<"$out" | tail -n +2)" "$(jq -c '[.key, 0]' captio
 run bash -c 'vfm-sample -q --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin <captions.jsonl'
 is "$rc $(wc -l <"$SCRATCH/io/out")" "0 3" "--prompts -"
 
+# ---- ranks ---------------------------------------------------------------------------
+# far A B: the largest difference of two .npy of float32, relative to the largest value
+far() {
+	python3 - "$@" <<-'END'
+		import struct, sys
+		def load(path):
+		    b = open(path, "rb").read()
+		    at = 10 + struct.unpack("<H", b[8:10])[0]
+		    return b[:at], struct.unpack("<%df" % ((len(b) - at) // 4), b[at:])
+		(ha, a), (hb, b) = load(sys.argv[1]), load(sys.argv[2])
+		assert ha == hb and len(a) == len(b) > 100
+		print("near" if max(abs(x - y) for x, y in zip(a, b)) < 1e-4 * max(map(abs, a)) else "far")
+	END
+}
+two=(-p "a red square moves left" -p "a green triangle")
+run "${s[@]}" "${two[@]}" -d r1 --format npy
+rc_is 0 "latents"
+is "$(jq -r '"\(.latent) \(.frames)"' <<<"$out" | tr '\n' ' ')" "r1/sample-000000.npy 8 r1/sample-000001.npy 8 " "and their records"
+is "$(far r1/sample-000000.npy r1/sample-000001.npy)" far "which differ"
+for how in "-n 2 --set parallel.tp=2"; do
+	# shellcheck disable=SC2086 # words
+	run "${s[@]}" $how "${two[@]}" -d ranks --format npy
+	is "$rc $(wc -l <<<"$out")" "0 2" "$how: each video once"
+	is "$(far r1/sample-000000.npy ranks/sample-000000.npy) $(far r1/sample-000001.npy ranks/sample-000001.npy)" "near near" "$how: the same latents"
+	rm -rf ranks
+done
+echo '{"caption":"a red square moves left","key":1}' >one.jsonl
+run bash -c 'vfm-sample -q -n 2 --set parallel.tp=2 --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin2 --format npy <one.jsonl'
+is "$rc $(jq .key <<<"$out") $(far r1/sample-000000.npy stdin2/sample-000000.npy)" "0 1 near" "standard input is read by one and known to all"
+run "${s[@]}" -n 2 --set parallel.tp=3 -p x -o x.npy
+complaint 2 "3" "a degree that does not fit"
+run "${s[@]}" -n 2 --set train.lr=1 -p x -o x.npy
+complaint 2 "section parallel" "--set of another section"
+run "${s[@]}" -n 2 -p x -o /nowhere/x.npy
+is "$rc $(wc -l <"$SCRATCH/io/err")" "3 1" "a file that cannot be written: all ranks end, and it is said once"
+
 # ---- formats -----------------------------------------------------------------------
 run "${s[@]}" -p x -o x.gif --fps 10
 is "$rc $(shape x.gif)" "0 32,32,10/1,8" "gif"
