@@ -27,7 +27,7 @@ struct vfm_block_kind {
 	struct vfm_var *(*forward)(struct vfm_tape *t, const void *block, const struct vfm_block_in *in);
 };
 
-extern const struct vfm_block_kind vfm_block_dit, vfm_block_moviegen, vfm_block_stdit;
+extern const struct vfm_block_kind vfm_block_dit, vfm_block_moviegen, vfm_block_stdit, vfm_block_moe;
 
 /* The modulation of a block: a matrix, or with adaln_lora two of rank r beside what all blocks share. */
 struct vfm_modulation {

@@ -2,7 +2,9 @@
  *
  *   h += gate1 * attn(LN(h) * (1 + scale1) + shift1)                  QK-norm, 3-D RoPE
  *   h += cross(LN_affine(h), text)                                    with cross_attention
- *   h += gate2 * fc2(gelu(fc1(LN(h) * (1 + scale2) + shift2)))
+ *   h += gate2 * mlp(LN(h) * (1 + scale2) + shift2)                   mlp(x) = fc2(gelu(fc1(x)))
+ *
+ * moe: mlp(x) is a mixture of experts (nn/moe.h), and one such MLP as wide as shared_experts experts that every token passes.
  */
 #include <stdio.h>
 
@@ -15,9 +17,28 @@ struct block {
 	struct vfm_self_attn attn;
 	struct vfm_param *ln_w, *ln_b; /* of the cross-attention; NULL: none */
 	struct vfm_cross_attn cross;
-	struct vfm_mlp mlp;
+	struct vfm_mlp mlp; /* moe: the shared experts, if there are any */
+	struct vfm_moe moe;
+	bool has_mlp, has_moe;
 	float eps;
 };
+
+static void declare_mlp(struct block *b, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+{
+	int64_t width = m->ffn;
+	char prefix[64];
+
+	b->has_moe = vfm_model_arch(m) == VFM_ARCH_MOE;
+	if (b->has_moe) {
+		snprintf(prefix, sizeof(prefix), "blocks.%d.moe", layer);
+		vfm_moe_declare(&b->moe, ps, unit, m, prefix);
+		width = m->shared_experts * m->expert_ffn;
+	}
+	b->has_mlp = width > 0;
+	snprintf(prefix, sizeof(prefix), b->has_moe ? "blocks.%d.shared." : "blocks.%d.", layer);
+	if (b->has_mlp)
+		vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, width, prefix);
+}
 
 static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
@@ -37,8 +58,16 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 		snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
 		vfm_cross_attn_declare(&b->cross, ps, &attn, prefix);
 	}
-	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
+	declare_mlp(b, m, ps, unit, layer);
+}
+
+static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_model_in *in)
+{
+	struct vfm_var *y = b->has_moe ? vfm_moe(t, &b->moe, x, &in->moe) : NULL;
+
+	if (!b->has_mlp)
+		return y;
+	return y ? vfm_g_add(t, y, vfm_mlp(t, &b->mlp, x, &in->attn)) : vfm_mlp(t, &b->mlp, x, &in->attn);
 }
 
 static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
@@ -61,11 +90,20 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 	}
 
 	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
-	return vfm_g_gate(t, h, vfm_mlp(t, &b->mlp, y, l), mod[GATE2], seqs);
+	return vfm_g_gate(t, h, mlp(t, b, y, r->in), mod[GATE2], seqs);
 }
 
 const struct vfm_block_kind vfm_block_dit = {
 	.arch = "dit",
+	.n_mod = N_MOD,
+	.size = sizeof(struct block),
+	.norm = VFM_NORM_LAYER,
+	.declare = declare,
+	.forward = forward,
+};
+
+const struct vfm_block_kind vfm_block_moe = {
+	.arch = "moe",
 	.n_mod = N_MOD,
 	.size = sizeof(struct block),
 	.norm = VFM_NORM_LAYER,

@@ -195,6 +195,8 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 
 	in->host_cu_text = vfm_malloc(cu);
 	memcpy(in->host_cu_text, p->cu_text, cu);
+	in->host_cu = vfm_malloc(cu);
+	memcpy(in->host_cu, p->cu_seqlens, cu);
 	if (p->grid) {
 		in->grid = vfm_malloc((size_t)p->n * 3 * sizeof(int32_t) + 1);
 		memcpy(in->grid, p->grid, (size_t)p->n * 3 * sizeof(int32_t));
@@ -212,6 +214,8 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
+	if (rc == 0 && vfm_model_arch(m) == VFM_ARCH_MOE)
+		rc = vfm_moe_in_make(&in->moe, s, mesh, m, &in->tok, &in->seqs, in->host_cu, p->step_tokens, err);
 	if (rc == 0 && vfm_model_arch(m) == VFM_ARCH_STDIT) {
 		TRY_OUT(vfm_units_make(&in->frames, VFM_DIV_FRAMES, s, mesh, m, p, err));
 		rc = vfm_units_make(&in->columns, VFM_DIV_COLUMNS, s, mesh, m, p, err);
@@ -227,10 +231,12 @@ void vfm_model_in_release(struct vfm_model_in *in)
 	vfm_attn_layout_release(&in->attn);
 	vfm_units_release(&in->frames);
 	vfm_units_release(&in->columns);
+	vfm_moe_in_release(&in->moe);
 	if (in->stream)
 		vfm_dev_free(in->stream, in->mem, in->bytes);
 	vfm_tokens_release(&in->tok);
 	free(in->host_cu_text);
+	free(in->host_cu);
 	free(in->grid);
 	*in = (struct vfm_model_in){0};
 }

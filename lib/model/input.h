@@ -6,6 +6,7 @@
 
 #include "mesh/mops.h"
 #include "model/units.h"
+#include "nn/moe.h"
 #include "spec/model.h"
 
 /* Host arrays, borrowed; letters as in ops.h, F = features a token. */
@@ -19,6 +20,7 @@ struct vfm_pack {
 	const int32_t *seg, *idx;    /* [tokens] sample of a token, its place within it */
 	const int16_t (*pos)[3];     /* [tokens] t, h, w */
 	const float *text;           /* [text_tokens, text_dim] */
+	double step_tokens;          /* of the global step, for the losses that a model adds; 0: none (sampling) */
 };
 
 /* What this rank needs of a pack.  T: the rows of its piece (spec/tokens.h); R: the rows of its cp rank. */
@@ -26,7 +28,7 @@ struct vfm_model_in {
 	struct vfm_stream *stream;
 	void *mem;                      /* one block that holds all below */
 	size_t bytes;
-	int32_t *host_cu_text;          /* a copy: text_seqs points at it */
+	int32_t *host_cu_text, *host_cu; /* copies of the pack's: text_seqs and moe point at them */
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs;        /* samples in the T rows */
@@ -41,6 +43,7 @@ struct vfm_model_in {
 	struct vfm_tensor rope;      /* [R, head_dim] f32; absent without it */
 	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without it */
 	struct vfm_units frames, columns; /* stdit: where attention stays within a frame, and along time */
+	struct vfm_moe_in moe;       /* moe; the caller may set moe.loss */
 	struct vfm_tensor pos;       /* [T,3] i32: t, h, w; where positions are learned */
 };
 

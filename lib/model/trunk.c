@@ -24,7 +24,7 @@ struct vfm_model {
 	int chunks;
 };
 
-static const struct vfm_block_kind *const kinds[] = {&vfm_block_dit, &vfm_block_moviegen, &vfm_block_stdit};
+static const struct vfm_block_kind *const kinds[] = {&vfm_block_dit, &vfm_block_moviegen, &vfm_block_stdit, &vfm_block_moe};
 
 static const struct vfm_block_kind *kind_of(const char *arch)
 {

@@ -90,6 +90,8 @@ struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_s
 {
 	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
 
+	if (p->part.ndim == 3)
+		return vfm_t3(data, dt, p->part.shape[0], p->part.shape[1], p->part.shape[2]);
 	return vfm_param_is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
 }
 

@@ -26,14 +26,21 @@ static int32_t *cu_row(int32_t *cu, int n, int r)
 	return cu + (int64_t)r * (n + 1);
 }
 
+int64_t vfm_tokens_rows(const struct vfm_tokens *t, int cp_i, int tp_i)
+{
+	int64_t rows = t->rows_cp[cp_i];
+
+	return rows / t->tp + (tp_i < rows % t->tp);
+}
+
 /* The pieces of tp and, of this rank's, the samples' boundaries. */
 static void cut_tp(struct vfm_tokens *t)
 {
 	const int32_t *cu = cu_row(t->cu_cp, t->n, t->cp_i);
-	int64_t rows = t->rows_cp[t->cp_i], at = 0;
+	int64_t at = 0;
 
 	for (int i = 0; i < t->tp; i++) {
-		t->rows_tp[i] = rows / t->tp + (i < rows % t->tp);
+		t->rows_tp[i] = vfm_tokens_rows(t, t->cp_i, i);
 		if (i == t->tp_i)
 			t->first = at;
 		at += t->rows_tp[i];
@@ -101,6 +108,23 @@ void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order)
 
 		for (int i = 0; i < t->a2a; i++) {
 			const int32_t *c = cu_row(t->cu_cp, t->n, r * t->a2a + i);
+
+			for (int32_t x = c[s]; x < c[s + 1]; x++)
+				order[at++] = (int32_t)(base + x);
+			base += c[t->n];
+		}
+	}
+}
+
+void vfm_tokens_pack_order(const struct vfm_tokens *t, int32_t *order)
+{
+	int64_t at = 0;
+
+	for (int s = 0; s < t->n; s++) {
+		int64_t base = 0;
+
+		for (int r = 0; r < t->cp; r++) {
+			const int32_t *c = cu_row(t->cu_cp, t->n, r);
 
 			for (int32_t x = c[s]; x < c[s + 1]; x++)
 				order[at++] = (int32_t)(base + x);

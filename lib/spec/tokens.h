@@ -38,4 +38,9 @@ void vfm_tokens_chunk(int64_t n_tokens, int sample, int cp, int i, int64_t *a, i
  * place p takes row order[p]. order [rows of the position]. */
 void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order);
 
+/* Rows of any rank's piece. */
+int64_t vfm_tokens_rows(const struct vfm_tokens *t, int cp_i, int tp_i);
+/* The rows of all cp ranks, one rank after the other, put into the order of the pack: place p takes row order[p].  order [total]. */
+void vfm_tokens_pack_order(const struct vfm_tokens *t, int32_t *order);
+
 #endif

@@ -81,7 +81,7 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
 	const struct vfm_dev_table *t = s->dev->t;
 	struct vfm_pack pack = {.n = b->n_samples, .tokens = b->tokens, .text_tokens = b->text_tokens, .id = b->id,
 		.cu_seqlens = b->cu_seqlens, .cu_text = b->cu_text, .grid = (const int32_t (*)[3])b->grid, .seg = b->seg, .idx = b->idx,
-		.pos = (const int16_t (*)[3])b->pos, .text = b->text};
+		.pos = (const int16_t (*)[3])b->pos, .text = b->text, .step_tokens = (double)b->step_tokens};
 	struct drawn d;
 	int rc;
 

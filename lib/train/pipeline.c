@@ -234,6 +234,7 @@ static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
 	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
+	p->micro[mb]->in.moe.loss = p->loss;
 	p->src->release(p->src->ctx, b);
 	return rc;
 }

@@ -33,7 +33,7 @@ spoil step.safetensors pack.0.pred -1 "another prediction"
 spoil init.safetensors blocks.0.cross.q.bias -1 "another weight"
 
 # What the C program computes.
-for model in cross pooled plain lora both full moviegen stdit; do
+for model in cross pooled plain lora both full moviegen stdit moe token; do
 	case $model in
 	cross) set -- ;;
 	pooled) set -- --set model.cross_attention=false --set model.pooled_text=true --set diffusion.kind=flow ;;
@@ -42,6 +42,9 @@ for model in cross pooled plain lora both full moviegen stdit; do
 	both) set -- --set model.pooled_text=true --set model.pos=both --set diffusion.text_drop=0.5 --set train.seed=5 ;;
 	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set 'model.pos_max=[5,6,7]' --set model.kv_heads=1 ;;
 	stdit) set -- --set model.arch=stdit ;;
+	moe) set -- --set model.arch=moe --set model.experts=8 --set model.moe_capacity=2 --set model.expert_ffn=24 --set model.kv_heads=1 ;;
+	token) set -- --set model.arch=moe --set model.experts=5 --set model.moe_capacity=2 --set model.expert_ffn=24 \
+		--set model.moe_router=token_choice --set model.shared_experts=0 --set train.recompute=selective ;;
 	full) set -- --set train.recompute=full --set model.ffn=80 ;;
 	esac
 	run vfm-train --set model.layers=2 --set model.hidden=48 --set model.heads=2 --set model.text_dim=40 --set model.channels=5 \

@@ -288,7 +288,7 @@ def experts(cfg, p, name, x):
     expert_choice  (Zhou et al., 2022) each expert takes the ceil(N capacity / E) tokens that like it best
     token_choice   each token takes its `capacity` best experts; loss = aux E sum_e f_e P_e (Fedus et al., 2021), f_e the
                    share of all choices that fell on e, P_e the mean probability
-    What an expert gives is weighted with the token's probability for it.
+    What an expert gives is weighted with the token's probability for it; with token_choice, with its share in those of the chosen.
     """
     n, e = x.shape[0], cfg.experts
     prob = torch.softmax(linear(p, name + "moe.router", x), -1)  # [N,E]
@@ -300,10 +300,13 @@ def experts(cfg, p, name, x):
     else:
         chosen = torch.zeros(n, e, dtype=torch.bool)
         chosen.scatter_(1, torch.topk(prob, int(cfg.moe_capacity), -1).indices, True)
+    weight = chosen * prob
+    if cfg.moe_router == "token_choice":
+        weight = weight / weight.sum(-1, keepdim=True)
     y = torch.zeros_like(x)
     for i in range(e):
         hidden = gelu_tanh(x @ p[name + "moe.fc1.weight"][i].T)
-        y = y + (chosen[:, i] * prob[:, i])[:, None] * (hidden @ p[name + "moe.fc2.weight"][i].T)
+        y = y + weight[:, i, None] * (hidden @ p[name + "moe.fc2.weight"][i].T)
     if cfg.shared_experts:
         y = y + mlp(p, name + "shared.", x)
     aux = 0.0

@@ -149,7 +149,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 		}
 	}
 	q->p = (struct vfm_pack){.n = n, .tokens = q->cu[n], .text_tokens = q->cu_text[n], .id = q->id, .cu_seqlens = q->cu,
-		.cu_text = q->cu_text, .grid = (const int32_t (*)[3])q->grids, .seg = q->seg, .idx = q->idx, .pos = (const int16_t (*)[3])q->pos, .text = q->text};
+		.cu_text = q->cu_text, .grid = (const int32_t (*)[3])q->grids, .seg = q->seg, .idx = q->idx, .pos = (const int16_t (*)[3])q->pos, .text = q->text, .step_tokens = 1 / (double)q->w[0]};
 }
 
 static void pack_free(struct gpack *q)
@@ -224,6 +224,7 @@ static void run_pack(struct golden *g, struct model *m, struct gpack *q, int ste
 	struct vfm_var *out;
 
 	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p, NULL, m->ps.dtype, &err));
+	in.moe.loss = m->loss;
 	memcpy(in.t_cond.data, q->t_cond, (size_t)q->p.n * 4);
 	noise.x0 = vfm_t2(q->x0, VFM_F32, q->p.tokens, F);
 	noise.id = in.id;
@@ -353,7 +354,9 @@ static void parity(const char *name)
 	X(pooled_edm, "pooled-edm")                                                                          \
 	X(pooled_flow_plain, "pooled-flow-plain")                                                            \
 	X(moviegen_flow, "moviegen-flow")                                                                    \
-	X(stdit_edm, "stdit-edm")
+	X(stdit_edm, "stdit-edm")                                                                            \
+	X(moe_expert, "moe-expert")                                                                          \
+	X(moe_token, "moe-token")
 
 #define X(id, name)                                                                                          \
 	static void test_##id(void **s)                                                                      \

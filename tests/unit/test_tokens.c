@@ -144,9 +144,40 @@ static void test_chunks(void **state)
 	assert_true(a == 0 && b == 0);
 }
 
+/* The rows of all ranks, sorted into the pack's order, are the pack. */
+static void test_pack_order(void **state)
+{
+	int32_t cu[7], all[256], order[256];
+
+	(void)state;
+	for (int k = 0; k < N_LENS; k++) {
+		boundaries(lens[k], 6, cu);
+		for (int cp = 1; cp <= 5; cp++) {
+			struct vfm_tokens t;
+			int64_t at = 0;
+
+			for (int i = 0; i < cp; i++) {
+				for (int j = 0; j < 3; j++) {
+					vfm_tokens_make(&t, 6, cu, cp, i, 1, 3, j);
+					assert_int_equal(vfm_tokens_rows(&t, i, j), t.rows);
+					memcpy(all + at, t.pack_row + t.first, (size_t)t.rows * 4);
+					at += t.rows;
+					if (i < cp - 1 || j < 2)
+						vfm_tokens_release(&t);
+				}
+			}
+			vfm_tokens_pack_order(&t, order);
+			for (int32_t p = 0; p < cu[6]; p++)
+				assert_int_equal(all[order[p]], p);
+			vfm_tokens_release(&t);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pack_order),
 		cmocka_unit_test(test_every_token_once),
 		cmocka_unit_test(test_ring_order),
 		cmocka_unit_test(test_chunks),

@@ -1,0 +1,388 @@
+#include "nn/moe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "grad/node.h"
+
+void vfm_moe_declare(struct vfm_moe *e, struct vfm_params *ps, int unit, const struct vfm_model_spec *m, const char *prefix)
+{
+	struct vfm_linear_desc router = {.unit = unit, .in = m->hidden, .out = m->experts, .no_bias = true};
+	struct vfm_pdesc fc1 = {.ndim = 3, .shape = {m->experts, m->expert_ffn, m->hidden}};
+	struct vfm_pdesc fc2 = {.ndim = 3, .shape = {m->experts, m->hidden, m->expert_ffn}};
+	float std = (float)sqrt(2.0 / (double)(m->hidden + m->expert_ffn));
+
+	*e = (struct vfm_moe){.experts = m->experts, .capacity = m->moe_capacity, .kind = m->moe_router};
+	fc1.cut[VFM_AX_EP] = fc2.cut[VFM_AX_EP] = (struct vfm_cut){.groups = 1};
+	vfm_linear_declare(&e->router, ps, &router, "%s.router", prefix);
+	e->fc1 = vfm_param_add(ps, unit, &fc1, VFM_INIT_NORMAL, std, "%s.fc1.weight", prefix);
+	e->fc2 = vfm_param_add(ps, unit, &fc2, VFM_INIT_NORMAL, std, "%s.fc2.weight", prefix);
+}
+
+/* ---- a pack ---- */
+
+static size_t round64(size_t n)
+{
+	return (n + 63) / 64 * 64;
+}
+
+static int put_all(struct vfm_moe_in *in, char *at, const struct vfm_tokens *tok, const int32_t *cu, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = in->stream->dev->t;
+	int32_t *order = vfm_calloc((size_t)tok->total + 1, sizeof(*order));
+	int rc;
+
+	in->all.dev_cu = vfm_t1(at, VFM_I32, tok->n + 1);
+	TRY_OUT(t->to_device(in->stream, at, cu, (size_t)(tok->n + 1) * 4, err));
+	in->all.cu = cu;
+	if (tok->cp > 1) {
+		vfm_tokens_pack_order(tok, order);
+		in->order = vfm_t1(at + round64((size_t)(tok->n + 1) * 4), VFM_I32, tok->total);
+		TRY_OUT(t->to_device(in->stream, in->order.data, order, (size_t)tok->total * 4, err));
+	}
+	rc = t->stream_sync(in->stream, err);
+out:
+	free(order);
+	return rc;
+}
+
+/* w alpha E / (n^2 k) with w = n / step_tokens */
+static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec *m, const int32_t *cu, int n, double step_tokens, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = in->stream->dev->t;
+	float *coef = vfm_calloc((size_t)n + 1, sizeof(*coef));
+	int rc;
+
+	for (int i = 0; i < n; i++)
+		if (cu[i + 1] > cu[i])
+			coef[i] = (float)(m->moe_aux * (double)m->experts / ((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
+	in->coef = vfm_t1(at, VFM_F32, n);
+	TRY_OUT(t->to_device(in->stream, at, coef, (size_t)n * 4, err));
+	rc = t->stream_sync(in->stream, err);
+out:
+	free(coef);
+	return rc;
+}
+
+int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
+	const struct vfm_tokens *tok, const struct vfm_seqs *seqs, const int32_t *cu, double step_tokens, struct vfm_err *err)
+{
+	*in = (struct vfm_moe_in){.mesh = mesh, .seqs = seqs, .stream = s};
+	in->bytes = round64((size_t)(tok->n + 1) * 4) + round64((size_t)tok->total * 4);
+	in->mem = vfm_dev_alloc(s, in->bytes, "the routing of a pack", err);
+	if (!in->mem)
+		return VFM_EENV;
+	if (m->moe_router == VFM_MOE_TOKEN_CHOICE)
+		return m->moe_aux > 0 && step_tokens > 0 ? put_coef(in, in->mem, m, cu, tok->n, step_tokens, err) : 0;
+
+	in->rows = vfm_calloc((size_t)tok->cp * (size_t)tok->tp, sizeof(*in->rows));
+	for (int i = 0; i < tok->cp * tok->tp; i++)
+		in->rows[i] = vfm_tokens_rows(tok, i / tok->tp, i % tok->tp);
+	in->own = vfm_calloc((size_t)tok->total + 1, sizeof(*in->own));
+	memset(in->own, -1, (size_t)tok->total * sizeof(*in->own));
+	for (int64_t i = 0; i < tok->rows; i++)
+		in->own[tok->pack_row[tok->first + i]] = (int32_t)i;
+	in->all = (struct vfm_seqs){.n = tok->n, .total = tok->total};
+	for (int i = 0; i < tok->n; i++)
+		if (cu[i + 1] - cu[i] > in->all.max_len)
+			in->all.max_len = cu[i + 1] - cu[i];
+	return put_all(in, in->mem, tok, cu, err);
+}
+
+void vfm_moe_in_release(struct vfm_moe_in *in)
+{
+	if (in->stream)
+		vfm_dev_free(in->stream, in->mem, in->bytes);
+	free(in->rows);
+	free(in->own);
+	*in = (struct vfm_moe_in){0};
+}
+
+/* ---- who goes where ---- */
+
+/* The visits of this rank's tokens, by expert, then by row. */
+struct visits {
+	int64_t n;
+	int32_t *token;          /* [n] row; malloc'ed */
+	int32_t *from;           /* [n] where among the weights its weight stands */
+	int64_t *count;          /* [E]; of the tape */
+	struct vfm_var *weights; /* [all weights, 1] f32 */
+};
+
+static int read_back(struct vfm_tape *t, struct vfm_tensor x, int32_t **host, struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_tape_stream(t);
+
+	*host = vfm_malloc(vfm_nbytes(&x) + 1);
+	TRY(s->dev->t->to_host(s, *host, x.data, vfm_nbytes(&x), err));
+	return s->dev->t->stream_sync(s, err);
+}
+
+/* The scores of all rows of the pack, in its order: without gradient, they only tell who is chosen. */
+static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const struct vfm_moe_in *in, struct vfm_tensor *all, struct vfm_err *err)
+{
+	struct vfm_comm *seq = in->mesh->seq;
+	int64_t E = score.shape[1], *count;
+	struct vfm_rows sort = {.index = in->order};
+	struct vfm_var *y;
+
+	*all = score;
+	if (seq->size == 1)
+		return 0;
+	count = vfm_tape_alloc(t, (size_t)seq->size * sizeof(*count));
+	for (int i = 0; i < seq->size; i++)
+		count[i] = in->rows[i] * E;
+	y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {in->all.total, E}}, VFM_F32));
+	TRY(vfm_tape_status(t, err));
+	TRY(vfm_all_gather(seq, vfm_tape_stream(t), score, y->v, count, err));
+	*all = y->v;
+	if (!vfm_has(&in->order))
+		return 0;
+	sort.x = y->v;
+	y = vfm_var_new(t, vfm_like(&sort.x, VFM_F32));
+	TRY(vfm_tape_status(t, err));
+	sort.y = *all = y->v;
+	return vfm_op_rows(vfm_tape_stream(t), &sort, err);
+}
+
+static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, const struct vfm_moe_in *in, struct visits *v,
+	struct vfm_err *err)
+{
+	int64_t E = e->experts, K = vfm_moe_take_all(&in->all, E, e->capacity), T = score->v.shape[0];
+	struct vfm_moe_topk_expert top = {.capacity = e->capacity, .seqs = &in->all};
+	int32_t *index = NULL;
+	struct vfm_var *y;
+	int rc;
+
+	TRY(gather_scores(t, score->v, in, &top.score, err));
+	y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {E, K}}, VFM_I32));
+	TRY(vfm_tape_status(t, err));
+	top.index = y->v;
+	TRY(vfm_op_moe_topk_expert(vfm_tape_stream(t), &top, err));
+	TRY_OUT(read_back(t, y->v, &index, err));
+	v->token = vfm_calloc((size_t)(E * K) + 1, sizeof(int32_t));
+	v->from = vfm_calloc((size_t)(E * K) + 1, sizeof(int32_t));
+	for (int64_t i = 0; i < E * K; i++) {
+		int32_t row = in->own[index[i]];
+
+		if (row < 0)
+			continue;
+		v->token[v->n] = row;
+		v->from[v->n++] = (int32_t)(row * E + i / K);
+		v->count[i / K]++;
+	}
+	v->weights = vfm_view(t, score, vfm_t2(score->v.data, VFM_F32, T * E, 1));
+	rc = 0;
+out:
+	free(index);
+	return rc;
+}
+
+static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor *chosen, struct visits *v,
+	struct vfm_err *err)
+{
+	int64_t T = score->v.shape[0], k = (int64_t)e->capacity, at = 0, *next = vfm_calloc((size_t)e->experts, sizeof(*next));
+	struct vfm_var *weight = vfm_g_moe_topk_token(t, score, k, chosen);
+	int32_t *index = NULL;
+	int rc;
+
+	TRY_OUT(vfm_tape_status(t, err));
+	TRY_OUT(read_back(t, *chosen, &index, err));
+	v->n = T * k;
+	v->token = vfm_calloc((size_t)v->n + 1, sizeof(int32_t));
+	v->from = vfm_calloc((size_t)v->n + 1, sizeof(int32_t));
+	for (int64_t i = 0; i < v->n; i++)
+		v->count[index[i]]++;
+	for (int64_t i = 0; i < e->experts; i++) {
+		next[i] = at;
+		at += v->count[i];
+	}
+	for (int64_t i = 0; i < v->n; i++) {
+		int64_t to = next[index[i]]++;
+
+		v->token[to] = (int32_t)(i / k);
+		v->from[to] = (int32_t)i;
+	}
+	v->weights = vfm_view(t, weight, vfm_t2(weight->v.data, VFM_F32, v->n, 1));
+	rc = 0;
+out:
+	free(next);
+	free(index);
+	return rc;
+}
+
+static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor chosen, const struct vfm_moe_in *in,
+	struct vfm_err *err)
+{
+	struct vfm_var *count = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {in->seqs->n, e->experts}}, VFM_F32));
+	struct vfm_moe_count a = {.expert = chosen, .seqs = in->seqs};
+
+	TRY(vfm_tape_status(t, err));
+	a.count = count->v;
+	TRY(vfm_op_moe_count(vfm_tape_stream(t), &a, err));
+	TRY(vfm_all_reduce(in->mesh->seq, vfm_tape_stream(t), vfm_t1(a.count.data, VFM_F32, vfm_numel(&a.count)), err));
+	return vfm_g_moe_balance(t, score, count, in->coef, in->seqs, in->loss);
+}
+
+/* ---- the way there and back ---- */
+
+/* Index lists on the device that the ops recorded after this read, also in the backward: a node without work keeps them until those are done. */
+static int lists_put(struct vfm_tape *t, struct vfm_var *x, const int32_t *a, const int32_t *b, int64_t n, struct vfm_tensor out[2], struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_tape_stream(t);
+	struct vfm_var *lists = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * n}}, VFM_I32)), *end;
+	struct vfm_node *hold;
+
+	TRY(vfm_tape_status(t, err));
+	out[0] = vfm_t1(lists->v.data, VFM_I32, n);
+	out[1] = vfm_t1((int32_t *)lists->v.data + n, VFM_I32, n);
+	TRY(s->dev->t->to_device(s, out[0].data, a, (size_t)n * 4, err));
+	TRY(s->dev->t->to_device(s, out[1].data, b, (size_t)n * 4, err));
+	end = vfm_input(t, (struct vfm_tensor){0});
+	hold = vfm_record(t, NULL, end, &x, 1); /* end never gets a gradient: the node is passed over and released */
+	if (hold)
+		vfm_save(hold, lists);
+	return s->dev->t->stream_sync(s, err);
+}
+
+/* How many visits each rank of ep brings to each of this rank's experts: got [ep, E / ep]. */
+static int exchange_counts(struct vfm_tape *t, struct vfm_comm *ep, const int64_t *count, int64_t E, int32_t **got, struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_tape_stream(t);
+	struct vfm_var *x = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * E}}, VFM_I32));
+	int32_t *host = vfm_calloc((size_t)E, sizeof(*host));
+	struct vfm_tensor out;
+	int rc;
+
+	TRY_OUT(vfm_tape_status(t, err));
+	for (int64_t i = 0; i < E; i++)
+		host[i] = (int32_t)count[i];
+	out = vfm_t1((int32_t *)x->v.data + E, VFM_I32, E);
+	TRY_OUT(s->dev->t->to_device(s, x->v.data, host, (size_t)E * 4, err));
+	TRY_OUT(vfm_all_to_all(ep, s, vfm_t1(x->v.data, VFM_I32, E), out, NULL, NULL, err));
+	rc = read_back(t, out, got, err);
+out:
+	free(host);
+	return rc;
+}
+
+struct route {
+	struct vfm_redist there, back;
+	struct vfm_seqs groups; /* the visits of each of this rank's experts; host side alone */
+};
+
+/* Rows come rank by rank, each rank's by expert: the experts need them by expert, then by rank. */
+static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *got, int ep, int64_t local, struct route *r, struct vfm_err *err)
+{
+	int64_t n = r->there.n_recv, first = 0, to = 0;
+	int32_t *place = vfm_calloc(2 * (size_t)n + 1, sizeof(*place)), *inverse = place + n;
+	int64_t *at = vfm_calloc((size_t)ep, sizeof(*at));
+	struct vfm_tensor lists[2];
+	int rc;
+
+	for (int i = 0; i < ep; i++) {
+		at[i] = first;
+		first += r->there.recv[i];
+	}
+	for (int64_t e = 0; e < local; e++) {
+		for (int i = 0; i < ep; i++) {
+			for (int32_t k = 0; k < got[i * local + e]; k++) {
+				place[to] = (int32_t)at[i];
+				inverse[at[i]++] = (int32_t)to++;
+			}
+		}
+	}
+	TRY_OUT(lists_put(t, x, place, inverse, n, lists, err));
+	r->there.place = r->back.gather_inv = lists[0];
+	r->there.place_inv = r->back.gather = lists[1];
+	rc = 0;
+out:
+	free(at);
+	free(place);
+	return rc;
+}
+
+static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x, const struct visits *v, int64_t E, struct route *r, struct vfm_err *err)
+{
+	int64_t local = E / ep->size, *send = vfm_tape_alloc(t, 2 * (size_t)ep->size * sizeof(*send)), *recv = send + ep->size;
+	int32_t *cu = vfm_tape_alloc(t, (size_t)(local + 1) * sizeof(*cu)), *got = NULL;
+	int rc = 0;
+
+	*r = (struct route){.there = {.send = send, .recv = recv, .n_send = v->n}, .groups = {.n = (int)local, .cu = cu}};
+	if (ep->size > 1)
+		TRY_OUT(exchange_counts(t, ep, v->count, E, &got, err));
+	for (int64_t i = 0; i < E; i++) {
+		int64_t here = got ? got[i] : v->count[i];
+
+		send[i / local] += v->count[i];
+		recv[i / local] += here;
+		cu[i % local + 1] += (int32_t)here;
+		r->there.n_recv += here;
+	}
+	for (int64_t i = 0; i < local; i++) {
+		if (cu[i + 1] > r->groups.max_len)
+			r->groups.max_len = cu[i + 1];
+		cu[i + 1] += cu[i];
+	}
+	r->groups.total = r->there.n_recv;
+	r->back = (struct vfm_redist){.send = recv, .recv = send, .n_send = r->there.n_recv, .n_recv = v->n};
+	if (got)
+		rc = sort_arrivals(t, x, got, ep->size, local, r, err);
+out:
+	free(got);
+	return rc;
+}
+
+/* ---- forward ---- */
+
+static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, struct visits *v, struct vfm_err *err)
+{
+	struct vfm_var *score = vfm_g_softmax(t, vfm_linear(t, &e->router, x, VFM_ACT_NONE, VFM_F32));
+	struct vfm_tensor chosen;
+
+	TRY(vfm_tape_status(t, err));
+	v->count = vfm_tape_alloc(t, (size_t)e->experts * sizeof(*v->count));
+	if (e->kind == VFM_MOE_EXPERT_CHOICE)
+		return choose_tokens(t, e, score, in, v, err);
+	TRY(choose_experts(t, e, score, &chosen, v, err));
+	return vfm_has(&in->coef) ? balance(t, e, score, chosen, in, err) : 0;
+}
+
+static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, const struct visits *v,
+	struct vfm_err *err)
+{
+	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
+	struct route *r = vfm_tape_alloc(t, sizeof(*r));
+	enum vfm_dtype dt = x->v.dtype;
+	struct vfm_tensor lists[2];
+	struct vfm_var *y, *w;
+
+	if (lists_put(t, x, v->token, v->from, v->n, lists, err) < 0 || route_make(t, ep, x, v, e->experts, r, err) < 0) {
+		vfm_tape_fail(t, err->code, err);
+		return x;
+	}
+	w = vfm_g_take(t, v->weights, lists[1]);
+	y = vfm_m_redist(t, ep, vfm_g_take(t, x, lists[0]), &r->there);
+	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
+	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
+	y = vfm_m_redist(t, ep, y, &r->back);
+	return vfm_g_rows_add(t, y, lists[0], w, x->v.shape[0]);
+}
+
+struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in)
+{
+	struct visits v = {0};
+	struct vfm_err err = {0};
+	struct vfm_var *y = x;
+
+	if (vfm_tape_failed(t))
+		return x;
+	if (choose(t, e, x, in, &v, &err) < 0)
+		vfm_tape_fail(t, err.code, &err);
+	else
+		y = visit(t, e, x, in, &v, &err);
+	free(v.token);
+	free(v.from);
+	return y;
+}
