@@ -96,7 +96,7 @@ run "${s[@]}" "${two[@]}" -d r1 --format npy
 rc_is 0 "latents"
 is "$(jq -r '"\(.latent) \(.frames)"' <<<"$out" | tr '\n' ' ')" "r1/sample-000000.npy 8 r1/sample-000001.npy 8 " "and their records"
 is "$(far r1/sample-000000.npy r1/sample-000001.npy)" far "which differ"
-for how in "-n 2 --set parallel.tp=2"; do
+for how in "-n 2" "-n 4" "-n 2 --set parallel.cp_mode=a2a" "-n 4 --set parallel.tp=2" "-n 2 --set parallel.tp=2"; do
 	# shellcheck disable=SC2086 # words
 	run "${s[@]}" $how "${two[@]}" -d ranks --format npy
 	is "$rc $(wc -l <<<"$out")" "0 2" "$how: each video once"
@@ -104,7 +104,7 @@ for how in "-n 2 --set parallel.tp=2"; do
 	rm -rf ranks
 done
 echo '{"caption":"a red square moves left","key":1}' >one.jsonl
-run bash -c 'vfm-sample -q -n 2 --set parallel.tp=2 --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin2 --format npy <one.jsonl'
+run bash -c 'vfm-sample -q -n 2 --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin2 --format npy <one.jsonl'
 is "$rc $(jq .key <<<"$out") $(far r1/sample-000000.npy stdin2/sample-000000.npy)" "0 1 near" "standard input is read by one and known to all"
 run "${s[@]}" -n 2 --set parallel.tp=3 -p x -o x.npy
 complaint 2 "3" "a degree that does not fit"
