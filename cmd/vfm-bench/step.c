@@ -177,7 +177,7 @@ static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_b
 	rc = vfm_mesh_init(&mesh, &c->parallel, job->world, d.dev, err);
 	if (rc == 0) {
 		rc = vfm_bench_run(c, &mesh, d.stream, b, &r, err);
-		vfm_job_fail(job, rc, err); /* before the others are waited for */
+		vfm_job_failed(job, rc, err); /* before the others are waited for */
 		if (rc == 0 && job->world->rank == 0)
 			rc = print(c, b, &r, job->world->size, f, err);
 		vfm_mesh_release(&mesh);

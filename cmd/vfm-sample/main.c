@@ -480,7 +480,7 @@ static int run_job(struct job *j, struct vfm_err *err)
 		exit(j->ranks.launch.status);
 	TRY(rc);
 	rc = run(j, err);
-	vfm_job_fail(&j->ranks, rc, err);
+	vfm_job_failed(&j->ranks, rc, err);
 	vfm_textbytes_free(j->text);
 	vfm_model_free(j->net);
 	vfm_params_release(&j->ps);

@@ -154,7 +154,7 @@ static bool be_first(struct vfm_job *j, const struct vfm_err *err)
 	return first;
 }
 
-int vfm_job_fail(struct vfm_job *j, int rc, struct vfm_err *err)
+int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err)
 {
 	if (rc >= 0 || j->agreed || j->failed || j->world->size == 1)
 		return rc;
@@ -167,7 +167,7 @@ int vfm_job_fail(struct vfm_job *j, int rc, struct vfm_err *err)
 int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err)
 {
 	if (j->world->size > 1) {
-		vfm_job_fail(j, rc, err);
+		vfm_job_failed(j, rc, err);
 		if (rc < 0 && (j->failed ? !j->first : j->world->rank != 0))
 			err->msg[0] = '\0';
 		if (!j->failed)

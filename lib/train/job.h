@@ -37,7 +37,7 @@ int vfm_job_broadcast(struct vfm_job *j, char **text, struct vfm_err *err);
 
 /* A failure that the other ranks do not know of (local): tells them.  To be called before anything
  * that waits for them.  Returns rc. */
-int vfm_job_fail(struct vfm_job *j, int rc, struct vfm_err *err);
+int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err);
 /* RUN/failure.txt is where the first of them leaves its words (local, once RUN is there; removes an old one). */
 void vfm_job_mark(struct vfm_job *j, const char *dir);
 
