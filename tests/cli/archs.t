@@ -1,0 +1,45 @@
+#!/bin/bash
+# Every architecture through the commands: training, a run in two halves, on two ranks, sampling; and samples that do not fit.
+. "${0%/*}/lib.sh"
+
+[ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
+export OMP_NUM_THREADS=1 # the models are tiny
+
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 |
+	vfm-curate shard -q -d data >records.jsonl || exit 1
+vfm-pack -q -c 64 --steps 8 data >plan.jsonl || exit 1
+cat >tiny.json <<'END2'
+{"model": {"layers": 2, "hidden": 32, "heads": 2, "ffn": 48, "text_dim": 32, "experts": 4, "expert_ffn": 24, "moe_capacity": 2, "pos_max": [4, 4, 4]},
+ "diffusion": {"kind": "flow"}, "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 4, "keep": 0}}
+END2
+losses() {
+	jq -c .loss "$1"/metrics.jsonl
+}
+for arch in moviegen stdit expert token; do
+	case $arch in
+	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set model.kv_heads=1 ;;
+	stdit) set -- --set model.arch=stdit ;;
+	expert) set -- --set model.arch=moe --set train.recompute=full ;;
+	token) set -- --set model.arch=moe --set model.moe_router=token_choice --set model.shared_experts=0 --set model.moe_aux=0.1 ;;
+	esac
+	train=(vfm-train -q -c tiny.json --data plan.jsonl "$@")
+	run "${train[@]}" --steps 8 -o "$arch"
+	rc_is 0 "$arch is trained"
+	ok "$arch: the loss falls" jq -se '(.[-1].loss < .[0].loss)' "$arch/metrics.jsonl"
+	"${train[@]}" --steps 4 -o "half-$arch" >log
+	"${train[@]}" --steps 8 -o "half-$arch" >log
+	is "$(losses "half-$arch")" "$(losses "$arch")" "$arch: in two halves, the same losses to the last bit"
+	run "${train[@]}" -n 2 --set parallel.cp=2 --steps 8 -o "cp-$arch"
+	rc_is 0 "$arch on two ranks"
+	ok "$arch: with the losses of one" jq -ne --slurpfile a "$arch/metrics.jsonl" --slurpfile b "cp-$arch/metrics.jsonl" \
+		'[range(8) | ($a[.].loss - $b[.].loss | fabs) < 1e-4 * $a[.].loss] | all'
+	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -p "a blue circle" -d "out-$arch"
+	rc_is 0 "$arch: samples"
+	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -d "alone-$arch"
+	ok "$arch: a sample does not depend on what shares its pack" cmp "out-$arch/sample-000000.mp4" "alone-$arch/sample-000000.mp4"
+done
+
+run vfm-sample -q --ckpt moviegen --size 96x96 --frames 8 --steps 3 -p "too large" -o big.mp4
+rc_is 2 "more patches than learned positions"
+like "$err" "has 6 patches in h, but model.pos_max holds positions for 4" "which it says"
+done_testing
