@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -590,6 +591,108 @@ static void test_layouts(void **state)
 	}
 }
 
+/* ---- the same bits ---- */
+
+static uint64_t *bits; /* [16] of each rank's state, shared */
+
+static int train_for_bits(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_comm *world;
+	static struct rank r;
+	const float *all[4];
+
+	rank_open(&r, l, arg, 3, &world);
+	r.check = true;
+	for (r.step = 0; r.step < STEPS; r.step++) {
+		one_step(&r);
+		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
+	}
+	all[0] = r.ps.master, all[1] = r.optim.m, all[2] = r.optim.v, all[3] = r.optim.ema;
+	bits[l->rank] = 1;
+	for (int i = 0; i < 4; i++)
+		bits[l->rank] = bits[l->rank] * 31 + vfm_fnv64(all[i], (size_t)r.ps.n_own * 4);
+	rank_close(&r);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+	return 0;
+}
+
+static void test_bits(void **state)
+{
+	static const struct layout l[] = {
+		{"dp3", P(1, 1, 1, 3, 1, 1, 3), VFM_F32},
+		{"tp2 pp2 dp2 distopt", P(2, 1, 2, 2, 1, 1, 2, .distopt = true), VFM_BF16},
+		{"fsdp4 hybrid", P(1, 1, 1, 4, 2, 1, 2, .fsdp = true), VFM_F32},
+	};
+	uint64_t first[16];
+
+	(void)state;
+	bits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(bits != MAP_FAILED);
+	for (size_t i = 0; i < sizeof(l) / sizeof(l[0]); i++) {
+		ref_begin(3); /* the weights are those of plain loops, as ever */
+		ref_gradients(&l[i].p);
+		ref_steps();
+		memset(bits, 0, sizeof(first));
+		in_ranks(&l[i], train_for_bits);
+		memcpy(first, bits, sizeof(first));
+		memset(bits, 0, sizeof(first));
+		in_ranks(&l[i], train_for_bits);
+		assert_memory_equal(bits, first, sizeof(first));
+		ref_free();
+		if (i == 0) /* replicas go together */
+			assert_true(bits[0] && bits[1] == bits[0] && bits[2] == bits[0]);
+	}
+	munmap(bits, 4096);
+}
+
+/* ---- weights alone ---- */
+
+/* Without gradients, as for sampling: units gather, nothing is left behind. */
+static int forward_only(struct vfm_launch *l, const void *arg)
+{
+	static struct rank r;
+	static float x0[4];
+	struct vfm_comm *world;
+
+	r = (struct rank){.l = arg, .check = true};
+	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, &world, &err));
+	OK(vfm_device_open(&r.d, "cpu", &err));
+	OK(vfm_mesh_init(&r.mesh, &r.l->p, world, r.d.dev, &err));
+	vfm_params_init(&r.ps, r.d.stream, &r.mesh);
+	declare_all(&r.ps, 1);
+	OK(vfm_params_alloc(&r.ps, r.l->dtype, false, &err));
+	OK(vfm_params_fill(&r.ps, SEED, &err));
+	r.tape = vfm_tape_new(r.d.stream);
+	vfm_tape_set_recording(r.tape, false);
+	for (r.pack = 0; r.pack < 3; r.pack++) {
+		struct vfm_var *x = vfm_input(r.tape, vfm_t2(x0, VFM_F32, 2, 2));
+
+		for (int u = 0; u <= UNIT_HEAD; u++)
+			x = run_unit(&r, u, x, VFM_RECOMPUTE_NONE);
+		OK(vfm_tape_status(r.tape, &err));
+		vfm_tape_reset(r.tape);
+	}
+	rank_close(&r);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+	return 0;
+}
+
+static void test_forward_only(void **state)
+{
+	static const struct layout l[] = {
+		{"fsdp3 forward", P(1, 1, 1, 3, 1, 1, 3, .fsdp = true), VFM_BF16},
+		{"distopt2 forward", P(1, 2, 1, 1, 1, 1, 2, .distopt = true), VFM_F32},
+	};
+
+	(void)state;
+	ref_begin(1);
+	for (int i = 0; i < 2; i++)
+		in_ranks(&l[i], forward_only);
+	ref_free();
+}
+
 /* ---- memory ---- */
 
 enum { SCALE = 64, FSDP = 4 };
@@ -805,6 +908,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_bits),
+		cmocka_unit_test(test_forward_only),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_checkpoints),
 	};
