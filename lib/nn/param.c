@@ -36,8 +36,8 @@ void vfm_params_release(struct vfm_params *ps)
 	*ps = (struct vfm_params){0};
 }
 
-struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut, enum vfm_init init, float std,
-	const char *name_fmt, ...)
+struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut,
+	enum vfm_init init, float std, const char *name_fmt, ...)
 {
 	struct vfm_param *p = vfm_calloc(1, sizeof(*p));
 	va_list ap;
@@ -86,13 +86,15 @@ enum vfm_dtype vfm_section_dtype(const struct vfm_params *ps, const struct vfm_s
 	return s->matrix ? ps->dtype : VFM_F32;
 }
 
-struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_section *s, void *base, enum vfm_dtype dt)
+struct vfm_tensor vfm_param_tensor(
+	const struct vfm_param *p, const struct vfm_section *s, void *base, enum vfm_dtype dt)
 {
 	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
 
 	if (p->part.ndim == 3)
 		return vfm_t3(data, dt, p->part.shape[0], p->part.shape[1], p->part.shape[2]);
-	return vfm_param_is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
+	return vfm_param_is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0])
+				      : vfm_t1(data, dt, p->n);
 }
 
 /* ---- layout ---- */
@@ -110,13 +112,16 @@ static int key_of(const struct vfm_params *ps, const struct vfm_param *p)
 	bool expert = p->d.cut[VFM_AX_EP].groups > 0;
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
 
-	return (vfm_param_is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0);
+	return (vfm_param_is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) |
+	       (p->all_stages ? KEY_ALL_STAGES : 0);
 }
 
 static struct vfm_section section_of(const struct vfm_params *ps, int key)
 {
 	const struct vfm_mesh *m = ps->mesh;
-	struct vfm_section s = {.matrix = !(key & KEY_VECTOR), .expert = (key & KEY_EXPERT) != 0, .tp_sum = (key & KEY_TP_SUM) != 0,
+	struct vfm_section s = {.matrix = !(key & KEY_VECTOR),
+		.expert = (key & KEY_EXPERT) != 0,
+		.tp_sum = (key & KEY_TP_SUM) != 0,
 		.all_stages = (key & KEY_ALL_STAGES) != 0};
 
 	s.shard = s.expert ? m->eshard : m->shard;
@@ -334,7 +339,8 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p)
 {
 	const struct vfm_section *s = &ps->sec[p->section];
-	int64_t lo = s->off + s->own, a = lo - p->off, b = a + s->own_n; /* the shard, counted from the parameter's first element */
+	int64_t lo = s->off + s->own, a = lo - p->off,
+		b = a + s->own_n; /* the shard, counted from the parameter's first element */
 	struct vfm_owned o = {.a = a > 0 ? a : 0, .b = b < p->n ? b : p->n};
 
 	if (o.b <= o.a)
@@ -368,7 +374,8 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
 {
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
-		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = p->init == VFM_INIT_NORMAL ? p->std : 0};
+		struct vfm_fill a = {
+			.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = p->init == VFM_INIT_NORMAL ? p->std : 0};
 
 		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
 		TRY(fill_param(ps, p, &a, err));

@@ -1,24 +1,29 @@
 /* param.h - the parameters of a model, each described once.
  *
- * A description (spec/shard.h: global name, global shape, cut per mesh axis) plus how it starts.  From it follow
+ * A description (spec/shard.h: global name, global shape, cut per mesh axis) plus how it starts. From it follow
  * initialisation, who reduces which gradient with whom, optimizer ranges, checkpoint slices and the memory count.
  *
- * The local array: what the tp and ep coordinates leave of every parameter, laid out one after the other.  It is made of *sections*, in each of
- * which all parameters are treated alike: matrices or vectors, dense or experts, summed over tp or not, held by one stage or by all.  A section
- * spans the units (embedders, each block, head) of a gradient bucket; with fsdp, matrices have a section for every unit.  It is padded so that its
- * shards over the section's shard group are equal and aligned.
+ * The local array: what the tp and ep coordinates leave of every parameter, laid out one after the other. It is
+ * made of *sections*, in each of which all parameters are treated alike: matrices or vectors, dense or experts,
+ * summed over tp or not, held by one stage or by all. A section spans the units (embedders, each block, head) of a
+ * gradient bucket; with fsdp, matrices have a section for every unit. It is padded so that its shards over the
+ * section's shard group are equal and aligned.
  *
- * Owned arrays (master, and the optimizer's m, v, ema) hold this rank's shards alone, one section after the other; without sharding that is the local array.
+ * Owned arrays (master, and the optimizer's m, v, ema) hold this rank's shards alone, one section after the other;
+ * without sharding that is the local array.
  *
- * What ops read.  Matrices are computed with in `dtype` and decay; vectors (biases, norm weights) stay f32 and do not.  Where state is not sharded the
- * weights are the masters themselves, or a copy in the compute dtype; where it is, they are gathered from the shards, after an update (distopt, and all vectors) or
- * for the time of a unit (matrices with fsdp: outside of their unit they have no memory.  An op of the backward must therefore read p->var.v then, and
- * not keep it; views of a matrix are out.  Their gradient has memory from the first contribution of a backward to the end of the unit's part in it).
+ * What ops read. Matrices are computed with in `dtype` and decay; vectors (biases, norm weights) stay f32 and do
+ * not. Where state is not sharded the weights are the masters themselves, or a copy in the compute dtype; where it
+ * is, they are gathered from the shards, after an update (distopt, and all vectors) or for the time of a unit
+ * (matrices with fsdp: outside of their unit they have no memory. An op of the backward must therefore read
+ * p->var.v then, and not keep it; views of a matrix are out. Their gradient has memory from the first contribution
+ * of a backward to the end of the unit's part in it).
  *
- * Gradients are f32.  Every rank computes with data of its own (tp cuts the tokens of the residual stream, cp and dp the samples, pp the
- * layers), so what a rank has is a partial sum, and one rule is all there is: the gradient of a parameter is summed over every axis along which the parameter
- * is not cut (over pp: if all stages hold it).  What would be counted twice must be computed by one rank alone: the bias of a row-split linear layer is
- * added by tp rank 0.  Sums are made on mesh->side beside the backward, over the shard group (reduce-scatter), then tp, then
+ * Gradients are f32. Every rank computes with data of its own (tp cuts the tokens of the residual stream, cp and
+ * dp the samples, pp the layers), so what a rank has is a partial sum, and one rule is all there is: the gradient
+ * of a parameter is summed over every axis along which the parameter is not cut (over pp: if all stages hold it).
+ * What would be counted twice must be computed by one rank alone: the bias of a row-split linear layer is added by
+ * tp rank 0. Sums are made on mesh->side beside the backward, over the shard group (reduce-scatter), then tp, then
  * the replicas, in a fixed order.
  *
  * A step:
@@ -28,7 +33,8 @@
  *	vfm_params_grad_end(ps, err);       // collective
  *	an update of the masters, vfm_params_publish(ps, false, err)
  *
- * "Collective" here: over the ranks of the stage (grad_end: of the job), which all make the same calls in the same order; so do the forwards and backwards.
+ * "Collective" here: over the ranks of the stage (grad_end: of the job), which all make the same calls in the same
+ * order; so do the forwards and backwards.
  */
 #ifndef VFM_NN_PARAM_H
 #define VFM_NN_PARAM_H
@@ -118,11 +124,12 @@ struct vfm_params {
 void vfm_params_init(struct vfm_params *ps, struct vfm_stream *s, const struct vfm_mesh *mesh);
 void vfm_params_release(struct vfm_params *ps);
 
-/* Declares a parameter of the global shape; the pointer stays valid.  Units must not go down.  A dimension that does not divide is remembered
- * and fails vfm_params_alloc. */
+/* Declares a parameter of the global shape; the pointer stays valid.  Units must not go down.  A dimension that does
+ * not divide is remembered and fails vfm_params_alloc. */
 struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut, enum vfm_init init, float std,
 	const char *name_fmt, ...) __attribute__((format(printf, 6, 7)));
-/* The parameters declared from here on: held by all stages? (default no)  Their unit is run once a chunk, all others once a pack. */
+/* The parameters declared from here on: held by all stages? (default no)  Their unit is run once a chunk, all others
+ * once a pack. */
 void vfm_params_all_stages(struct vfm_params *ps, bool on);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 
@@ -133,15 +140,15 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 /* For tests: nothing is zero and outputs are about as large as inputs, so that every gradient counts.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* The weights follow the masters; gathers run on mesh->side until their unit is entered.  cast false: shards in the compute dtype (vfm_section.w) have
- * been written already, by the optimizer.  Collective. */
+/* The weights follow the masters; gathers run on mesh->side until their unit is entered.  cast false: shards in the
+ * compute dtype (vfm_section.w) have been written already, by the optimizer.  Collective. */
 int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err);
 /* The same with the cast, and waits for the gathers.  Collective. */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
 
-/* A region of a model that uses the parameters of one unit (vfm_region): with fsdp, the unit's weights are gathered before it and
- * dropped after it, in the forward and in the backward, and its gradients are reduced when the backward has passed; without, its gradients join
- * a bucket that is reduced beside the backward of a step's last pack. */
+/* A region of a model that uses the parameters of one unit (vfm_region): with fsdp, the unit's weights are gathered
+ * before it and dropped after it, in the forward and in the backward, and its gradients are reduced when the backward
+ * has passed; without, its gradients join a bucket that is reduced beside the backward of a step's last pack. */
 struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
 /* The same for code between begin and end (the embedders, the head), which is never run again.  Units do not nest. */
@@ -150,9 +157,11 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
 /* Start of a step: no gradient yet (local). */
 int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err);
-/* This step has so many backwards of each chunk (local).  To be called before the last of them begins; without it nothing is reduced before the end. */
+/* This step has so many backwards of each chunk (local).  To be called before the last of them begins; without it
+ * nothing is reduced before the end. */
 void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs);
-/* After the last backward of a step: what nobody contributed to is zero, and owned gradients are the sums over the job.  Collective. */
+/* After the last backward of a step: what nobody contributed to is zero, and owned gradients are the sums over the
+ * job.  Collective. */
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err);
 
 /* What this rank owns of a parameter: elements [a, b) of the local tensor (a == b: none), which lie at [at, at + b - a) of the

@@ -56,7 +56,8 @@ void vfm_params_sync_release(struct vfm_params *ps)
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
 	if (ps->mesh && ps->mesh->side && ps->hooks)
-		t->stream_sync(ps->mesh->side, &(struct vfm_err){0}); /* its failures have been seen, or do not matter any more */
+		t->stream_sync(ps->mesh->side,
+			&(struct vfm_err){0}); /* its failures have been seen, or do not matter any more */
 	for (int u = 0; ps->unit && u < ps->units; u++) {
 		struct vfm_unit *x = &ps->unit[u];
 
@@ -169,7 +170,8 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		void *own = s->w ? s->w : ps->master + s->own_off;
 
 		place_weights(ps, s, full);
-		TRY(vfm_all_gather(s->shard, side(ps), vfm_t1(own, ps->dtype, s->own_n), vfm_t1(full, ps->dtype, s->n), NULL, err));
+		TRY(vfm_all_gather(s->shard, side(ps), vfm_t1(own, ps->dtype, s->own_n), vfm_t1(full, ps->dtype, s->n),
+			NULL, err));
 	}
 	return mark(ps, &x->gathered, err);
 }
@@ -241,8 +243,9 @@ int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err)
 
 		if (s->hold != VFM_HOLD_WHOLE)
 			continue;
-		TRY(vfm_all_gather(s->shard, side(ps), vfm_t1(s->full + (size_t)s->own * vfm_dtype_size(dt), dt, s->own_n),
-			vfm_t1(s->full, dt, s->n), NULL, err));
+		TRY(vfm_all_gather(s->shard, side(ps),
+			vfm_t1(s->full + (size_t)s->own * vfm_dtype_size(dt), dt, s->own_n), vfm_t1(s->full, dt, s->n),
+			NULL, err));
 		TRY(mark(ps, &s->fetched, err));
 		s->fetching = true;
 		ps->fetching++;
@@ -351,7 +354,8 @@ static int grads_out(struct vfm_unit *x, struct vfm_err *err)
 	for (int i = -1; (s = next_gathered(x, &i));) {
 		float *full = x->g + s->buf_off;
 
-		TRY(vfm_reduce_scatter(s->shard, side(ps), vfm_t1(full, VFM_F32, s->n), vfm_t1(full + s->own, VFM_F32, s->own_n), NULL, err));
+		TRY(vfm_reduce_scatter(s->shard, side(ps), vfm_t1(full, VFM_F32, s->n),
+			vfm_t1(full + s->own, VFM_F32, s->own_n), NULL, err));
 		for (int k = 0; k < s->n_p; k++)
 			s->p[k]->var.g.data = NULL;
 	}
@@ -379,7 +383,8 @@ static int count_pass(struct vfm_unit *x, struct vfm_err *err)
 	if (ps->packs == 0 || x->passed < ps->packs * x->passes)
 		return 0;
 	if (x->passed > ps->packs * x->passes)
-		return vfm_fail(err, VFM_EUSAGE, "internal: unit %d has more backwards in this step than were announced", x->id);
+		return vfm_fail(err, VFM_EUSAGE,
+			"internal: unit %d has more backwards in this step than were announced", x->id);
 	for (int i = 0; i < ps->n_sec; i++) {
 		struct vfm_section *s = &ps->sec[i];
 

@@ -23,7 +23,8 @@ int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, bool with_ema, str
 	o->v = o->m ? state_new(ps, "AdamW's second moments", err) : NULL;
 	if (o->v && with_ema)
 		o->ema = state_new(ps, "the moving average of the weights", err);
-	o->scalars = o->v && (o->ema || !with_ema) ? vfm_dev_alloc(ps->stream, SCALARS, "optimizer scalars", err) : NULL;
+	o->scalars =
+		o->v && (o->ema || !with_ema) ? vfm_dev_alloc(ps->stream, SCALARS, "optimizer scalars", err) : NULL;
 	if (!o->scalars) {
 		vfm_optim_release(o);
 		return VFM_EENV;
@@ -69,7 +70,8 @@ static int clip(struct vfm_optim *o, double max_norm, struct vfm_err *err)
 		const struct vfm_section *s = &ps->sec[i];
 
 		if (s->counts)
-			TRY(vfm_op_sumsq(ps->stream, &(struct vfm_sumsq){.x = vfm_t1(s->g, VFM_F32, s->own_n), .sum = o->sum}, err));
+			TRY(vfm_op_sumsq(ps->stream,
+				&(struct vfm_sumsq){.x = vfm_t1(s->g, VFM_F32, s->own_n), .sum = o->sum}, err));
 	}
 	TRY(vfm_all_reduce(ps->mesh->world, ps->stream, o->sum, err));
 	return vfm_op_clip(ps->stream, &c, err);
@@ -83,11 +85,19 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 	for (int i = 0; i < ps->n_sec; i++) {
 		const struct vfm_section *s = &ps->sec[i];
 		int64_t at = s->own_off, n = s->own_n;
-		struct vfm_adamw k = {.lr = (float)lr, .beta1 = (float)a->beta1, .beta2 = (float)a->beta2, .eps = (float)a->eps,
-			.wd = s->matrix ? (float)a->weight_decay : 0, .c1 = (float)(1 - pow(a->beta1, (double)t)),
-			.c2 = (float)(1 - pow(a->beta2, (double)t)), .ema_decay = (float)a->ema_decay,
-			.p = vfm_t1(ps->master + at, VFM_F32, n), .m = vfm_t1(o->m + at, VFM_F32, n),
-			.v = vfm_t1(o->v + at, VFM_F32, n), .g = vfm_t1(s->g, VFM_F32, n), .grad_scale = o->scale};
+		struct vfm_adamw k = {.lr = (float)lr,
+			.beta1 = (float)a->beta1,
+			.beta2 = (float)a->beta2,
+			.eps = (float)a->eps,
+			.wd = s->matrix ? (float)a->weight_decay : 0,
+			.c1 = (float)(1 - pow(a->beta1, (double)t)),
+			.c2 = (float)(1 - pow(a->beta2, (double)t)),
+			.ema_decay = (float)a->ema_decay,
+			.p = vfm_t1(ps->master + at, VFM_F32, n),
+			.m = vfm_t1(o->m + at, VFM_F32, n),
+			.v = vfm_t1(o->v + at, VFM_F32, n),
+			.g = vfm_t1(s->g, VFM_F32, n),
+			.grad_scale = o->scale};
 
 		if (s->w)
 			k.w = vfm_t1(s->w, ps->dtype, n);

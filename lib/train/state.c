@@ -75,7 +75,8 @@ static int64_t count_part(const struct vfm_params *ps)
 }
 
 /* These elements, by way of host memory, which has room for them.  own NULL: the gradients. */
-static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const char *part, const float *own, float *host, struct vfm_err *err)
+static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const char *part, const float *own,
+	float *host, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 	char name[160];
@@ -179,8 +180,8 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 
 /* ---- loading ---- */
 
-static int load_param(const struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part, float *own, float *host,
-	struct vfm_err *err)
+static int load_param(const struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
+	float *own, float *host, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 	struct vfm_owned o = vfm_param_owned(ps, p);
@@ -192,8 +193,10 @@ static int load_param(const struct vfm_params *ps, const struct vfm_param *p, st
 		return 0;
 	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
 	have = vfm_ckpt_find(c, name);
-	if (!have || have->ndim != p->d.ndim || memcmp(have->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim) != 0)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name, have ? "has another shape than the model's" : "is missing");
+	if (!have || have->ndim != p->d.ndim ||
+		memcmp(have->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim) != 0)
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name,
+			have ? "has another shape than the model's" : "is missing");
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
 	TRY(t->to_device(ps->stream, own + o.at, host, (size_t)(o.b - o.a) * sizeof(float), err));
 	return t->stream_sync(ps->stream, err);

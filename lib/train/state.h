@@ -1,9 +1,9 @@
 /* state.h - a trainer's state in checkpoints: "model/NAME" (f32 masters), "optim/m/NAME",
  * "optim/v/NAME", "ema/NAME".
  *
- * Each rank writes what it owns (nn/param.h), replicas share the work, and reads what it will own: the layouts of those that write and those
- * that read need not be the same.  All calls but poll are collective over the job; a failure of one rank is that of all.
- * They use mesh->save: one at a time, and nobody else may.
+ * Each rank writes what it owns (nn/param.h), replicas share the work, and reads what it will own: the layouts of
+ * those that write and those that read need not be the same.  All calls but poll are collective over the job; a failure
+ * of one rank is that of all.  They use mesh->save: one at a time, and nobody else may.
  */
 #ifndef VFM_TRAIN_STATE_H
 #define VFM_TRAIN_STATE_H

@@ -1,8 +1,9 @@
 /* Parameters over many ranks: every layout against plain loops on the host that know nothing of sections and shards.
  *
- * The model is made up: units of parameters with every kind of cut.  Its forward checks that the weights are those of this step; its
- * backward contributes to each gradient a number that depends on (rank, pack, parameter, global element), so that the sum over the ranks that
- * hold the element is known. */
+ * The model is made up: units of parameters with every kind of cut.  Its forward checks that the weights are those of
+ * this step; its backward contributes to each gradient a number that depends on (rank, pack, parameter, global element),
+ * so that the sum over the ranks that hold the element is known.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,8 @@ enum { LAYERS = 8, PACKS = 2, STEPS = 3, MAX_PARAMS = 128, SEED = 5 };
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS, UNIT_HEAD = UNIT_BLOCKS + LAYERS };
 
 #define LR 0.01
-static const struct vfm_adam adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 30, .ema_decay = 0.8};
+static const struct vfm_adam adam = {
+	.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 30, .ema_decay = 0.8};
 
 /* ---- the descriptions ---- */
 
@@ -45,9 +47,11 @@ struct what {
 	enum vfm_init init;
 };
 
-static const struct what cond[] = {{"cond.w", 2, {20, 12}, 0, 0, false, VFM_INIT_NORMAL}, {"cond.b", 1, {20}, 0, 0, false, VFM_INIT_ZERO}};
+static const struct what cond[] = {
+	{"cond.w", 2, {20, 12}, 0, 0, false, VFM_INIT_NORMAL}, {"cond.b", 1, {20}, 0, 0, false, VFM_INIT_ZERO}};
 static const struct what patch[] = {{"patch.w", 2, {13, 7}, 0, 0, false, VFM_INIT_NORMAL}};
-static const struct what head[] = {{"head.w", 2, {7, 13}, 0, 0, false, VFM_INIT_ZERO}, {"head.b", 1, {7}, 0, 0, false, VFM_INIT_ZERO}};
+static const struct what head[] = {
+	{"head.w", 2, {7, 13}, 0, 0, false, VFM_INIT_ZERO}, {"head.b", 1, {7}, 0, 0, false, VFM_INIT_ZERO}};
 static const struct what block[] = {
 	{"norm", 1, {19}, 0, 0, false, VFM_INIT_ONE},
 	{"col", 2, {36, 9}, 3, 0, false, VFM_INIT_NORMAL},
@@ -124,13 +128,14 @@ static struct ref {
 	int unit;
 	int64_t n;
 	double *g[STEPS], *w[STEPS + 1], *m, *v, *ema; /* [n] */
-} *ref;
+} * ref;
 static int n_ref;
 static double ref_norm[STEPS];
 
 static double contribution(int rank, int step, int pack, const char *name, int64_t i)
 {
-	uint64_t x = vfm_fnv64(name, strlen(name)) + (uint64_t)i * 0x9E3779B97F4A7C15u + (uint64_t)(rank * 64 + step * 8 + pack + 1) * 0xD1342543DE82EF95u;
+	uint64_t x = vfm_fnv64(name, strlen(name)) + (uint64_t)i * 0x9E3779B97F4A7C15u +
+		     (uint64_t)(rank * 64 + step * 8 + pack + 1) * 0xD1342543DE82EF95u;
 
 	x ^= x >> 29;
 	x *= 0xBF58476D1CE4E5B9u;
@@ -142,7 +147,9 @@ static double start_value(const struct vfm_param *p, int64_t i)
 {
 	struct vfm_rng rng = vfm_rng_stream(SEED, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
 
-	return p->init == VFM_INIT_ONE ? 1 : p->init == VFM_INIT_ZERO ? 0 : (double)p->std * (double)vfm_rng_normal(&rng, (uint64_t)i);
+	return p->init == VFM_INIT_ONE	  ? 1
+	       : p->init == VFM_INIT_ZERO ? 0
+					  : (double)p->std * (double)vfm_rng_normal(&rng, (uint64_t)i);
 }
 
 static const struct ref *ref_of(const char *name)
@@ -227,7 +234,9 @@ static void ref_gradients(const struct vfm_parallel *p)
 			for (size_t k = 0; k < runs.n; k++)
 				for (int64_t e = runs.v[k].glob; e < runs.v[k].glob + runs.v[k].n; e++)
 					for (int sp = 0; sp < STEPS * PACKS; sp++)
-						r->g[sp / PACKS][e] += contribution(rank, sp / PACKS, sp % PACKS, r->name, e) * (double)(r->all_stages ? p->vpp : 1);
+						r->g[sp / PACKS][e] +=
+							contribution(rank, sp / PACKS, sp % PACKS, r->name, e) *
+							(double)(r->all_stages ? p->vpp : 1);
 			vfm_part_release(&part);
 		}
 	}
@@ -266,21 +275,21 @@ static void ref_steps(void)
 
 static struct vfm_err err;
 
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0) {                                                                            \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, err.msg);                         \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0) {                                                                                      \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, err.msg);                                   \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
 	} while (0)
-#define MUST(what, ...)                                                                                      \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                      \
-			fprintf(stderr, __VA_ARGS__);                                                        \
-			fputc('\n', stderr);                                                                 \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define MUST(what, ...)                                                                                                \
+	do {                                                                                                           \
+		if (!(what)) {                                                                                         \
+			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                \
+			fprintf(stderr, __VA_ARGS__);                                                                  \
+			fputc('\n', stderr);                                                                           \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
 	} while (0)
 
 struct rank {
@@ -290,18 +299,19 @@ struct rank {
 	struct vfm_params ps;
 	struct vfm_optim optim;
 	struct vfm_tape *tape;
-	bool check;  /* values */
+	bool check; /* values */
 	int step, pack;
 };
 
 static double value_at(const struct vfm_tensor *t, int64_t i)
 {
-	return t->dtype == VFM_F32 ? (double)((const float *)t->data)[i] : (double)vfm_bf16_to_f32(((const uint16_t *)t->data)[i]);
+	return t->dtype == VFM_F32 ? (double)((const float *)t->data)[i]
+				   : (double)vfm_bf16_to_f32(((const uint16_t *)t->data)[i]);
 }
 
 /* Elements [a, b) of a parameter's local tensor, the first at `at`, are `want`, a global array. */
-static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, int64_t b, struct vfm_tensor have, int64_t at, const double *want, double tol,
-	const char *what)
+static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, int64_t b, struct vfm_tensor have,
+	int64_t at, const double *want, double tol, const char *what)
 {
 	struct vfm_runs runs = {0};
 
@@ -312,8 +322,9 @@ static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, 
 		for (int64_t i = 0; i < runs.v[k].n; i++) {
 			double x = value_at(&have, at + runs.v[k].loc + i), y = want[runs.v[k].glob + i];
 
-			MUST(fabs(x - y) <= tol * (1 + fabs(y)), "%s, rank %d, step %d: %s of %s[%lld] is %.9g, not %.9g", r->l->name, r->mesh.rank, r->step,
-				what, p->name, (long long)(runs.v[k].glob + i), x, y);
+			MUST(fabs(x - y) <= tol * (1 + fabs(y)),
+				"%s, rank %d, step %d: %s of %s[%lld] is %.9g, not %.9g", r->l->name, r->mesh.rank,
+				r->step, what, p->name, (long long)(runs.v[k].glob + i), x, y);
 		}
 	}
 	vfm_runs_release(&runs);
@@ -325,7 +336,8 @@ static void check_weights(struct rank *r, int unit)
 		const struct vfm_param *p = r->ps.p[i];
 
 		if (p->unit == unit)
-			compare(r, p, 0, p->n, p->var.v, 0, ref_of(p->name)->w[r->step], p->var.v.dtype == VFM_F32 ? 2e-5 : 1.0 / 128, "weight");
+			compare(r, p, 0, p->n, p->var.v, 0, ref_of(p->name)->w[r->step],
+				p->var.v.dtype == VFM_F32 ? 2e-5 : 1.0 / 128, "weight");
 	}
 }
 
@@ -353,7 +365,9 @@ static int probe_grads(struct vfm_tape *t, void *ctx, struct vfm_err *e)
 		for (size_t k = 0; k < runs.n; k++) {
 			for (int64_t j = 0; j < runs.v[k].n; j++) {
 				float *to = (float *)g.data + runs.v[k].loc + j;
-				float x = r->check ? (float)contribution(r->mesh.rank, r->step, b->pack, p->name, runs.v[k].glob + j) : 1;
+				float x = r->check ? (float)contribution(r->mesh.rank, r->step, b->pack, p->name,
+							     runs.v[k].glob + j)
+						   : 1;
 
 				*to = accumulate || p->d.ndim == 1 ? *to + x : x; /* as ops do: they add to vectors */
 			}
@@ -422,7 +436,8 @@ static void run_chunk(struct rank *r, int chunk, enum vfm_recompute mode)
 	vfm_tape_reset(r->tape);
 }
 
-static void check_owned(struct rank *r, const float *own, double tol, const char *what, double *(*of)(const struct ref *ref, int step))
+static void check_owned(
+	struct rank *r, const float *own, double tol, const char *what, double *(*of)(const struct ref *ref, int step))
 {
 	for (size_t i = 0; i < r->ps.n; i++) {
 		const struct vfm_param *p = r->ps.p[i];
@@ -464,7 +479,8 @@ static double *of_ema(const struct ref *x, int step)
 	return x->ema;
 }
 
-static void rank_open(struct rank *r, struct vfm_launch *l, const struct layout *lay, int scale, struct vfm_comm **world)
+static void rank_open(
+	struct rank *r, struct vfm_launch *l, const struct layout *lay, int scale, struct vfm_comm **world)
 {
 	*r = (struct rank){.l = lay};
 	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, world, &err));
@@ -513,11 +529,13 @@ static int train(struct vfm_launch *l, const void *arg)
 		float norm;
 
 		one_step(&r);
-		MUST((r.ps.early > 0) == (r.mesh.side && r.step != 1), "%s: %d sections were reduced beside the backward", lay->name, r.ps.early);
+		MUST((r.ps.early > 0) == (r.mesh.side && r.step != 1),
+			"%s: %d sections were reduced beside the backward", lay->name, r.ps.early);
 		check_owned(&r, NULL, 1e-5, "gradient", of_g);
 		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
 		memcpy(&norm, r.optim.norm.data, sizeof(norm));
-		MUST(fabs((double)norm / ref_norm[r.step] - 1) < 1e-6, "%s: norm %.9g, not %.9g", lay->name, (double)norm, ref_norm[r.step]);
+		MUST(fabs((double)norm / ref_norm[r.step] - 1) < 1e-6, "%s: norm %.9g, not %.9g", lay->name,
+			(double)norm, ref_norm[r.step]);
 	}
 	check_owned(&r, r.ps.master, 2e-5, "master", of_w);
 	check_owned(&r, r.optim.m, 1e-5, "m", of_m);
@@ -552,7 +570,10 @@ static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, c
 }
 
 /* tp, cp, pp, dp, ep, vpp, shard */
-#define P(t, c, s, d, e, v, sh, ...) {.tp = t, .cp = c, .pp = s, .dp = d, .ep = e, .vpp = v, .cp_a2a = 1, .shard = sh, __VA_ARGS__}
+#define P(t, c, s, d, e, v, sh, ...)                                                                                   \
+	{                                                                                                              \
+		.tp = t, .cp = c, .pp = s, .dp = d, .ep = e, .vpp = v, .cp_a2a = 1, .shard = sh, __VA_ARGS__           \
+	}
 
 static const struct layout layouts[] = {
 	{"one", P(1, 1, 1, 1, 1, 1, 1), VFM_F32},
@@ -717,9 +738,11 @@ static int fsdp_memory(struct vfm_launch *l, const void *arg)
 		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
 	}
 	allowed = 20 * matrix / FSDP + 24 * vector + 2 * (4 + 4) * most;
-	MUST(r.d.dev->mem_peak < allowed + allowed / 50 + (64 << 10), "fsdp: %lld bytes, expected %lld", (long long)r.d.dev->mem_peak, (long long)allowed);
-	MUST((double)r.d.dev->mem_peak < 20.0 * (double)(matrix + vector) * 0.4, "fsdp over %d: %lld bytes, one rank has %lld", FSDP,
-		(long long)r.d.dev->mem_peak, (long long)(20 * (matrix + vector)));
+	MUST(r.d.dev->mem_peak < allowed + allowed / 50 + (64 << 10), "fsdp: %lld bytes, expected %lld",
+		(long long)r.d.dev->mem_peak, (long long)allowed);
+	MUST((double)r.d.dev->mem_peak < 20.0 * (double)(matrix + vector) * 0.4,
+		"fsdp over %d: %lld bytes, one rank has %lld", FSDP, (long long)r.d.dev->mem_peak,
+		(long long)(20 * (matrix + vector)));
 	rank_close(&r);
 	vfm_comm_free(world);
 	vfm_launch_end(l);
@@ -728,7 +751,8 @@ static int fsdp_memory(struct vfm_launch *l, const void *arg)
 
 static void test_memory(void **state)
 {
-	static const struct layout l = {"fsdp4 memory", P(1, 1, 1, FSDP, 1, 1, FSDP, .fsdp = true, .bucket_mib = 1), VFM_F32};
+	static const struct layout l = {
+		"fsdp4 memory", P(1, 1, 1, FSDP, 1, 1, FSDP, .fsdp = true, .bucket_mib = 1), VFM_F32};
 
 	(void)state;
 	in_ranks(&l, fsdp_memory);
@@ -739,7 +763,8 @@ static void test_memory(void **state)
 static char dir[] = "/tmp/test_params-XXXXXX";
 static bool no_dir;
 
-static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device *d, const struct layout *lay, struct vfm_launch *l, struct vfm_comm **world)
+static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device *d, const struct layout *lay,
+	struct vfm_launch *l, struct vfm_comm **world)
 {
 	struct vfm_config c;
 	struct vfm_trainer *tr;
@@ -781,15 +806,16 @@ static void walk(struct vfm_trainer *tr, bool write, const char *who)
 				if (write)
 					*at = want;
 				else if (j % 5 < 4)
-					MUST(*at == want, "%s: part %d of %s[%lld] is %g, not %g", who, (int)(j % 5), p->name, (long long)(runs.v[k].glob + e),
-						(double)*at, (double)want);
+					MUST(*at == want, "%s: part %d of %s[%lld] is %g, not %g", who, (int)(j % 5),
+						p->name, (long long)(runs.v[k].glob + e), (double)*at, (double)want);
 			}
 		}
 		vfm_runs_release(&runs);
 	}
 }
 
-static void trainer_close(struct vfm_trainer *tr, struct vfm_mesh *mesh, struct vfm_device *d, struct vfm_comm *world, struct vfm_launch *l)
+static void trainer_close(struct vfm_trainer *tr, struct vfm_mesh *mesh, struct vfm_device *d, struct vfm_comm *world,
+	struct vfm_launch *l)
 {
 	vfm_trainer_free(tr);
 	vfm_mesh_release(mesh);
@@ -814,7 +840,8 @@ static int save(struct vfm_launch *l, const void *arg)
 	rc = vfm_saver_wait(&saver, &err);
 	if (no_dir) { /* rank 0 cannot; all know */
 		MUST(rc == VFM_EENV && strstr(err.msg, "/dev/null"), "saving in /dev/null: %d %s", rc, err.msg);
-		MUST(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err) == VFM_EENV, "saving gradients in /dev/null");
+		MUST(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err) == VFM_EENV,
+			"saving gradients in /dev/null");
 	} else {
 		OK(rc);
 		OK(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err));
@@ -846,8 +873,9 @@ static int load(struct vfm_launch *l, const void *arg)
 		vfm_runs_add_part(&runs, &p->part, 0, p->n);
 		for (size_t k = 0; k < runs.n; k++)
 			for (int64_t j = 0; j < runs.v[k].n; j++)
-				MUST(value_at(&p->var.v, runs.v[k].loc + j) == contribution(0, 0, 0, p->name, runs.v[k].glob + j), "%s: weight of %s", lay->name,
-					p->name);
+				MUST(value_at(&p->var.v, runs.v[k].loc + j) ==
+						contribution(0, 0, 0, p->name, runs.v[k].glob + j),
+					"%s: weight of %s", lay->name, p->name);
 		vfm_runs_release(&runs);
 	}
 	vfm_ckpt_close(c);
