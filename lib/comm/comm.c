@@ -1,9 +1,11 @@
 #include "comm/comm.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/comm_impl.h"
 #include "ops/ops.h"
 
 /* ---- the group of one ---- */
@@ -220,9 +222,25 @@ out:
 
 /* ---- what calls cost: counted by the fillings ---- */
 
+static pthread_mutex_t stats_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vfm_comm_stats stats;
+
+void vfm_comm_count(int64_t bytes, double busy_s, double wait_s)
+{
+	pthread_mutex_lock(&stats_lock);
+	stats.bytes += bytes;
+	stats.calls++;
+	stats.busy_s += busy_s;
+	stats.wait_s += wait_s;
+	pthread_mutex_unlock(&stats_lock);
+}
 
 struct vfm_comm_stats vfm_comm_stats(void)
 {
-	return stats;
+	struct vfm_comm_stats s;
+
+	pthread_mutex_lock(&stats_lock);
+	s = stats;
+	pthread_mutex_unlock(&stats_lock);
+	return s;
 }

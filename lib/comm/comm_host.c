@@ -1,346 +1,559 @@
+/* The host filling: making and freeing of groups, and the way of every call. */
 #include "comm/comm_host.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
+#include "base/num.h"
+#include "comm/comm_impl.h"
 
-enum { MAX = 64, SLOT = 128 << 10 };
+const char *const vfm_coll_name[VFM_C_KINDS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "barrier"};
 
-struct area { /* one a group */
-	_Atomic int count, round;
-	_Atomic int failed;
-	char pad[52];
-	char slot[];
-};
+/* ---- arithmetic of a call ---- */
 
-struct box { /* a message under way between two ranks */
-	_Atomic int full;
-	char pad[60];
-	char data[SLOT / 8];
-};
-
-struct host {
-	struct vfm_comm c;
-	struct area *a;
-	struct box *box; /* [size][size] */
-	size_t bytes;
-	int splits;
-	char key[128];
-};
-
-static int wait_for(struct host *h, _Atomic int *x, int not_this, struct vfm_err *err)
+size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i)
 {
-	double t0 = vfm_now();
+	int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->kind == VFM_C_REDUCE_SCATTER ? c->n_out : c->n_in / c->g->c.size;
 
-	for (int i = 0; atomic_load(x) == not_this; i++) {
-		if (i > 100)
-			sched_yield();
-		if ((i & 1023) == 1023 && vfm_now() - t0 > 60)
-			return vfm_fail(err, VFM_EENV, "rank %d of '%s' waited 60 s", h->c.rank, h->c.name);
-	}
-	return 0;
+	return (size_t)(count ? count[i] : n) * vfm_dtype_size(c->dtype);
 }
 
-static int meet(struct host *h, struct vfm_err *err)
+size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i)
 {
-	int round = atomic_load(&h->a->round);
+	size_t at = 0;
 
-	if (atomic_fetch_add(&h->a->count, 1) + 1 == h->c.size) {
-		atomic_store(&h->a->count, 0);
-		atomic_fetch_add(&h->a->round, 1);
+	if (!count)
+		return vfm_share(c, NULL, 0) * (size_t)i;
+	for (int k = 0; k < i; k++)
+		at += vfm_share(c, count, k);
+	return at;
+}
+
+struct vfm_sig vfm_coll_sig(const struct vfm_coll *c)
+{
+	struct vfm_sig s = {.number = c->number, .kind = c->kind, .dtype = c->dtype};
+	size_t es = vfm_dtype_size(c->dtype);
+
+	switch (c->kind) {
+	case VFM_C_ALL_GATHER:
+		s.bytes = (uint64_t)c->n_out * es;
+		break;
+	case VFM_C_REDUCE_SCATTER:
+		s.bytes = (uint64_t)c->n_in * es;
+		break;
+	case VFM_C_ALL_REDUCE:
+	case VFM_C_BROADCAST:
+		s.bytes = (uint64_t)c->n_out * es;
+		s.hash = (uint64_t)(c->from + 1);
+		break;
+	default:
+		break;
+	}
+	if (c->send && (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER))
+		s.hash = vfm_fnv64(c->send, (size_t)c->g->c.size * sizeof(*c->send));
+	else if (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER) {
+		int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->n_out, *even = vfm_malloc((size_t)c->g->c.size * sizeof(n));
+
+		for (int i = 0; i < c->g->c.size; i++)
+			even[i] = n;
+		s.hash = vfm_fnv64(even, (size_t)c->g->c.size * sizeof(n));
+		free(even);
+	}
+	return s;
+}
+
+/* What this rank has to send, whatever the algorithm. */
+static int64_t bytes_sent(const struct vfm_coll *c)
+{
+	int64_t n = c->g->c.size, es = (int64_t)vfm_dtype_size(c->dtype), own;
+
+	switch (c->kind) {
+	case VFM_C_ALL_REDUCE:
+		return 2 * c->n_out * es * (n - 1) / n;
+	case VFM_C_ALL_GATHER:
+		return c->n_in * es * (n - 1);
+	case VFM_C_REDUCE_SCATTER:
+		return (c->n_in - c->n_out) * es;
+	case VFM_C_ALL_TO_ALL:
+		own = (int64_t)vfm_share(c, c->send, c->g->c.rank);
+		return c->n_in * es - own;
+	case VFM_C_BROADCAST:
+		return c->from == c->g->c.rank ? c->n_out * es : 0;
+	case VFM_C_EXCHANGE:
+		return c->to >= 0 ? c->n_in * es : 0;
+	default:
 		return 0;
 	}
-	return wait_for(h, &h->a->round, round, err);
 }
 
-static char *slot(struct host *h, int r)
+char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
 {
-	return h->a->slot + (size_t)r * SLOT;
+	if (g->tmp_bytes < bytes) {
+		vfm_big_free(g->tmp, g->tmp_bytes);
+		g->tmp_bytes = 0;
+		g->tmp = vfm_big_alloc(bytes, "the buffers of a collective", err);
+		if (!g->tmp)
+			return NULL;
+		g->tmp_bytes = bytes;
+	}
+	return g->tmp;
 }
 
-struct call {
-	int kind;
-	struct host *h;
-	struct vfm_tensor in, out;
-	const int64_t *send, *recv;
-	int to, from;
-};
+/* ---- a call ---- */
 
-enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, EXCHANGE, BARRIER };
-
-static void add(void *dst, const void *src, int64_t n, enum vfm_dtype dt, float *acc, bool first)
+static void counts_release(struct vfm_coll *c)
 {
-	if (dt == VFM_F64)
-		for (int64_t i = 0; i < n; i++)
-			((double *)dst)[i] = (first ? 0 : ((double *)dst)[i]) + ((const double *)src)[i];
-	else if (dt == VFM_I64)
-		for (int64_t i = 0; i < n; i++)
-			((int64_t *)dst)[i] = (first ? 0 : ((int64_t *)dst)[i]) + ((const int64_t *)src)[i];
+	if (!c->counts)
+		return;
+	pthread_mutex_lock(&c->g->lock);
+	c->counts->used = false;
+	pthread_mutex_unlock(&c->g->lock);
+}
+
+/* The caller's counts may be gone when an asynchronous stream gets there.  Copies belong to the group, since a
+ * stream that failed drops calls. */
+static void counts_keep(struct vfm_coll *c)
+{
+	size_t n = (size_t)c->g->c.size;
+	struct vfm_counts *k;
+
+	if (!c->send)
+		return;
+	pthread_mutex_lock(&c->g->lock);
+	for (k = c->g->counts; k && k->used; k = k->next)
+		;
+	if (!k) {
+		k = vfm_calloc(1, sizeof(*k) + 2 * n * sizeof(k->v[0]));
+		k->next = c->g->counts;
+		c->g->counts = k;
+	}
+	k->used = true;
+	pthread_mutex_unlock(&c->g->lock);
+	memcpy(k->v, c->send, n * sizeof(k->v[0]));
+	c->send = k->v;
+	if (c->recv) {
+		memcpy(k->v + n, c->recv, n * sizeof(k->v[0]));
+		c->recv = k->v + n;
+	}
+	c->counts = k;
+}
+
+static void act_begin(struct vfm_coll *c)
+{
+	struct vfm_hcomm *g = c->g;
+	int64_t es = (int64_t)vfm_dtype_size(c->dtype);
+
+	if (c->kind == VFM_C_EXCHANGE)
+		c->number = 1 + (c->to >= 0 ? g->sent[c->to] : c->from >= 0 ? g->got[c->from] : 0);
 	else
-		for (int64_t i = 0; i < n; i++)
-			acc[i] = (first ? 0 : acc[i]) + (dt == VFM_F32 ? ((const float *)src)[i] : vfm_bf16_to_f32(((const uint16_t *)src)[i]));
-}
-
-/* dst [n] = the sum of what lies at offset off of all slots. */
-static void sum(struct host *h, void *dst, size_t off, int64_t n, enum vfm_dtype dt)
-{
-	float acc[1024];
-	size_t w = vfm_dtype_size(dt);
-
-	for (int64_t i = 0; i < n; i += 1024) {
-		int64_t m = n - i < 1024 ? n - i : 1024;
-
-		for (int r = 0; r < h->c.size; r++)
-			add((char *)dst + (size_t)i * w, slot(h, r) + off + (size_t)i * w, m, dt, acc, r == 0);
-		if (dt == VFM_F32)
-			memcpy((char *)dst + (size_t)i * w, acc, (size_t)m * 4);
-		else if (dt == VFM_BF16)
-			for (int64_t k = 0; k < m; k++)
-				((uint16_t *)dst)[i + k] = vfm_f32_to_bf16(acc[k]);
-	}
-}
-
-static int64_t share(const int64_t *count, int64_t equal, int r)
-{
-	return count ? count[r] : equal;
-}
-
-static int reduce(struct call *c, int64_t first, int64_t n, char *dst, struct vfm_err *err)
-{
-	size_t w = vfm_dtype_size(c->in.dtype);
-	int64_t most = SLOT / (int64_t)w, N = vfm_numel(&c->in);
-
-	for (int64_t i = 0; i < N; i += most) {
-		int64_t m = N - i < most ? N - i : most, a = i > first ? i : first, b = i + m < first + n ? i + m : first + n;
-
-		memcpy(slot(c->h, c->h->c.rank), (char *)c->in.data + (size_t)i * w, (size_t)m * w);
-		TRY(meet(c->h, err));
-		if (a < b)
-			sum(c->h, dst + (size_t)(a - first) * w, (size_t)(a - i) * w, b - a, c->in.dtype);
-		TRY(meet(c->h, err));
-	}
-	return 0;
-}
-
-static int send_box(struct host *h, int to, const char *p, size_t n, size_t *done)
-{
-	struct box *b = &h->box[h->c.rank * h->c.size + to];
-	size_t m = n - *done < sizeof(b->data) ? n - *done : sizeof(b->data);
-
-	if (*done == n || atomic_load(&b->full))
-		return 0;
-	memcpy(b->data, p + *done, m);
-	atomic_store(&b->full, 1);
-	*done += m;
-	return 1;
-}
-
-static int recv_box(struct host *h, int from, char *p, size_t n, size_t *done)
-{
-	struct box *b = &h->box[from * h->c.size + h->c.rank];
-	size_t m = n - *done < sizeof(b->data) ? n - *done : sizeof(b->data);
-
-	if (*done == n || !atomic_load(&b->full))
-		return 0;
-	memcpy(p + *done, b->data, m);
-	atomic_store(&b->full, 0);
-	*done += m;
-	return 1;
-}
-
-static int swap(struct host *h, const void *out, size_t n_out, int to, void *in, size_t n_in, int from, struct vfm_err *err)
-{
-	size_t sent = 0, got = 0;
-	double t0 = vfm_now();
-
-	if (to < 0)
-		n_out = 0;
-	if (from < 0)
-		n_in = 0;
-	while (sent < n_out || got < n_in) {
-		int any = send_box(h, to < 0 ? 0 : to, out, n_out, &sent) + recv_box(h, from < 0 ? 0 : from, in, n_in, &got);
-
-		if (any)
-			t0 = vfm_now();
-		else
-			sched_yield();
-		if (vfm_now() - t0 > 60)
-			return vfm_fail(err, VFM_EENV, "rank %d of '%s' waited 60 s in exchange", h->c.rank, h->c.name);
-	}
-	return 0;
+		c->number = ++g->number;
+	atomic_store(&g->act.kind, c->kind);
+	atomic_store(&g->act.number, c->number);
+	atomic_store(&g->act.bytes, (uint64_t)((c->n_in > c->n_out ? c->n_in : c->n_out) * es));
+	atomic_store(&g->act.peer, -1);
+	atomic_store(&g->act.since, vfm_now());
+	atomic_store(&g->act.busy, true);
 }
 
 static int run(void *arg, struct vfm_err *err)
 {
-	struct call *c = arg;
-	struct host *h = c->h;
-	size_t w = vfm_dtype_size(c->in.dtype);
-	int64_t first = 0;
-	int n = h->c.size, me = h->c.rank;
+	struct vfm_coll *c = arg;
+	struct vfm_hcomm *g = c->g;
+	struct vfm_job *j = g->job;
+	bool exposed = pthread_equal(pthread_self(), c->caller) && pthread_equal(pthread_self(), j->main);
+	double start = vfm_now(), took;
+	uint64_t which;
+	int rc = vfm_job_check(j, err);
 
-	switch (c->kind) {
-	case ALL_REDUCE:
-		return reduce(c, 0, vfm_numel(&c->in), c->in.data, err);
-	case REDUCE_SCATTER:
-		for (int r = 0; r < me; r++)
-			first += share(c->recv, vfm_numel(&c->out), r);
-		return reduce(c, first, vfm_numel(&c->out), c->out.data, err);
-	case ALL_GATHER:
-		for (int r = 0; r < me; r++)
-			first += share(c->recv, vfm_numel(&c->in), r);
-		memmove((char *)c->out.data + (size_t)first * w, c->in.data, vfm_nbytes(&c->in));
-		for (int d = 1; d < n; d++) {
-			int to = (me + d) % n, from = (me - d + n) % n;
-			int64_t at = 0;
-
-			for (int r = 0; r < from; r++)
-				at += share(c->recv, vfm_numel(&c->in), r);
-			TRY(swap(h, (char *)c->out.data + (size_t)first * w, vfm_nbytes(&c->in), to, (char *)c->out.data + (size_t)at * w,
-				(size_t)share(c->recv, vfm_numel(&c->in), from) * w, from, err));
-		}
-		return 0;
-	case ALL_TO_ALL:
-		for (int d = 0; d < n; d++) {
-			int to = (me + d) % n, from = (me - d + n) % n;
-			int64_t a = 0, b = 0, eq = vfm_numel(&c->in) / n;
-
-			for (int r = 0; r < to; r++)
-				a += share(c->send, eq, r);
-			for (int r = 0; r < from; r++)
-				b += share(c->recv, eq, r);
-			if (d == 0)
-				memcpy((char *)c->out.data + (size_t)b * w, (char *)c->in.data + (size_t)a * w, (size_t)share(c->send, eq, me) * w);
-			else
-				TRY(swap(h, (char *)c->in.data + (size_t)a * w, (size_t)share(c->send, eq, to) * w, to,
-					(char *)c->out.data + (size_t)b * w, (size_t)share(c->recv, eq, from) * w, from, err));
-		}
-		return 0;
-	case BROADCAST:
-		for (int r = 0; r < n; r++)
-			if (r != c->to && me == c->to)
-				TRY(swap(h, c->in.data, vfm_nbytes(&c->in), r, NULL, 0, -1, err));
-		return me == c->to ? 0 : swap(h, NULL, 0, -1, c->in.data, vfm_nbytes(&c->in), c->to, err);
-	case EXCHANGE:
-		return swap(h, c->in.data, vfm_nbytes(&c->in), c->to, c->out.data, vfm_nbytes(&c->out), c->from, err);
-	default:
-		return meet(h, err);
+	if (rc >= 0) {
+		act_begin(c);
+		which = vfm_record_begin(j, c, atomic_load(&g->act.bytes));
+		rc = g->shm.head ? vfm_shm_coll(c, err) : vfm_net_coll(c, err);
+		if (rc >= 0)
+			vfm_record_end(j, which);
+		vfm_wait_end(g);
+		atomic_store(&g->act.busy, false);
 	}
+	took = vfm_now() - start;
+	vfm_comm_count(bytes_sent(c), took, exposed ? took : 0);
+	counts_release(c);
+	return rc;
 }
 
-static int put(struct call c, struct vfm_stream *s, struct vfm_err *err)
+static int call(struct vfm_comm *comm, struct vfm_stream *s, struct vfm_coll c, struct vfm_err *err)
 {
+	c.g = (struct vfm_hcomm *)comm;
+	c.caller = pthread_self();
+	_Static_assert(sizeof(c) <= 256, "a call must fit a host_call");
+	counts_keep(&c);
 	return s ? s->dev->t->host_call(s, run, &c, sizeof(c), err) : run(&c, err);
 }
 
-static int all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+static int host_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
-	return put((struct call){ALL_REDUCE, (struct host *)c, x, x, NULL, NULL, 0, 0}, s, err);
-}
-static int all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count, struct vfm_err *err)
-{
-	return put((struct call){ALL_GATHER, (struct host *)c, in, out, NULL, count, 0, 0}, s, err);
-}
-static int reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count, struct vfm_err *err)
-{
-	return put((struct call){REDUCE_SCATTER, (struct host *)c, in, out, NULL, count, 0, 0}, s, err);
-}
-static int all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send, const int64_t *recv, struct vfm_err *err)
-{
-	return put((struct call){ALL_TO_ALL, (struct host *)c, in, out, send, recv, 0, 0}, s, err);
-}
-static int broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
-{
-	return put((struct call){BROADCAST, (struct host *)c, x, x, NULL, NULL, root, 0}, s, err);
-}
-static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from, struct vfm_err *err)
-{
-	return put((struct call){EXCHANGE, (struct host *)c, out, in, NULL, NULL, to, from}, s, err);
-}
-static int barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
-{
-	return put((struct call){.kind = BARRIER, .h = (struct host *)c}, s, err);
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_ALL_REDUCE, .dtype = x.dtype, .in = x.data, .out = x.data, .n_in = vfm_numel(&x),
+		.n_out = vfm_numel(&x), .to = -1, .from = -1}, err);
 }
 
-static int make(int rank, int size, const char *name, const char *key, struct vfm_comm **out, struct vfm_err *err);
-
-static int split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int host_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
 {
-	struct host *h = (struct host *)c;
-	int64_t mine[2] = {color, key}, all[2 * MAX];
-	int rank = 0, size = 0;
-	char k[160];
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_ALL_GATHER, .dtype = in.dtype, .in = in.data, .out = out.data, .n_in = vfm_numel(&in),
+		.n_out = vfm_numel(&out), .send = count, .to = -1, .from = -1}, err);
+}
 
-	TRY(vfm_all_gather(c, NULL, vfm_t1(mine, VFM_I64, 2), vfm_t1(all, VFM_I64, 2 * c->size), NULL, err));
-	h->splits++;
-	*out = NULL;
-	if (color < 0)
-		return 0;
+static int host_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
+{
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_REDUCE_SCATTER, .dtype = in.dtype, .in = in.data, .out = out.data,
+		.n_in = vfm_numel(&in), .n_out = vfm_numel(&out), .send = count, .to = -1, .from = -1}, err);
+}
+
+static int host_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
+	const int64_t *recv, struct vfm_err *err)
+{
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_ALL_TO_ALL, .dtype = in.dtype, .in = in.data, .out = out.data, .n_in = vfm_numel(&in),
+		.n_out = vfm_numel(&out), .send = send, .recv = recv, .to = -1, .from = -1}, err);
+}
+
+static int host_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+{
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_BROADCAST, .dtype = x.dtype, .in = x.data, .out = x.data, .n_in = vfm_numel(&x),
+		.n_out = vfm_numel(&x), .to = -1, .from = root}, err);
+}
+
+static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
+	struct vfm_err *err)
+{
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_EXCHANGE, .dtype = VFM_U8, .in = out.data, .out = in.data,
+		.n_in = to < 0 ? 0 : (int64_t)vfm_nbytes(&out), .n_out = from < 0 ? 0 : (int64_t)vfm_nbytes(&in), .to = to, .from = from}, err);
+}
+
+static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+{
+	return call(c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
+}
+
+/* ---- groups ---- */
+
+static int host_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static void host_free(struct vfm_comm *c);
+
+static const struct vfm_comm_table host_table = {
+	.name = "host",
+	.all_reduce = host_all_reduce,
+	.all_gather = host_all_gather,
+	.reduce_scatter = host_reduce_scatter,
+	.all_to_all = host_all_to_all,
+	.broadcast = host_broadcast,
+	.exchange = host_exchange,
+	.barrier = host_barrier,
+	.split = host_split,
+	.free = host_free,
+};
+
+/* world is taken. */
+static struct vfm_hcomm *group_new(struct vfm_job *j, uint64_t id, int rank, int size, int *world, const char *name)
+{
+	struct vfm_hcomm *g = vfm_calloc(1, sizeof(*g));
+
+	g->c = (struct vfm_comm){.t = &host_table, .rank = rank, .size = size};
+	snprintf(g->c.name, sizeof(g->c.name), "%s", name);
+	g->job = j;
+	g->id = id;
+	g->world = world;
+	g->sent = vfm_calloc((size_t)size, sizeof(*g->sent));
+	g->got = vfm_calloc((size_t)size, sizeof(*g->got));
+	g->fd = vfm_calloc((size_t)size, sizeof(*g->fd));
+	for (int i = 0; i < size; i++)
+		g->fd[i] = -1;
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_mutex_lock(&j->lock);
+	g->next = j->groups;
+	j->groups = g;
+	pthread_mutex_unlock(&j->lock);
+	return g;
+}
+
+static void group_free(struct vfm_hcomm *g)
+{
+	struct vfm_job *j = g->job;
+
+	pthread_mutex_lock(&j->lock);
+	for (struct vfm_hcomm **p = &j->groups; *p; p = &(*p)->next)
+		if (*p == g) {
+			*p = g->next;
+			break;
+		}
+	pthread_mutex_unlock(&j->lock);
+	vfm_shm_unmap(g);
+	for (int i = 0; i < g->c.size; i++)
+		if (g->fd[i] >= 0)
+			close(g->fd[i]);
+	while (g->counts) {
+		struct vfm_counts *k = g->counts;
+
+		g->counts = k->next;
+		free(k);
+	}
+	vfm_big_free(g->tmp, g->tmp_bytes);
+	pthread_mutex_destroy(&g->lock);
+	free(g->world);
+	free(g->sent);
+	free(g->got);
+	free(g->fd);
+	free(g);
+}
+
+static bool one_node(const struct vfm_job *j, const int *world, int n)
+{
+	for (int i = 1; i < n; i++)
+		if (j->node_of[world[i]] != j->node_of[world[0]])
+			return false;
+	return true;
+}
+
+struct wish { /* what a rank says in a split */
+	int64_t color, key;
+};
+
+/* The members of this rank's color in the order of key, then rank: their ranks in c. */
+static int members(const struct vfm_comm *c, const struct wish *all, int *who)
+{
+	int n = 0;
+
 	for (int r = 0; r < c->size; r++) {
-		if (all[2 * r] != color)
+		int at = n;
+
+		if (all[r].color != all[c->rank].color)
 			continue;
-		size++;
-		rank += all[2 * r + 1] < key || (all[2 * r + 1] == key && r < c->rank);
+		for (; at > 0 && all[who[at - 1]].key > all[r].key; at--)
+			who[at] = who[at - 1];
+		who[at] = r;
+		n++;
 	}
-	if (size == 1) {
-		*out = vfm_comm_self();
-		return 0;
+	return n;
+}
+
+static int gather_i64(struct vfm_comm *c, int64_t mine, int64_t *all, struct vfm_err *err)
+{
+	return vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, err);
+}
+
+static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *name, int *who, int64_t *word, struct vfm_hcomm **new,
+	struct vfm_err *err)
+{
+	struct vfm_job *j = g->job;
+	struct {
+		uint64_t id, number;
+		int64_t color;
+	} seed = {g->id, g->number, all[g->c.rank].color};
+	int n = seed.color < 0 ? 0 : members(&g->c, all, who), rank = 0, rc = 0, *world = vfm_calloc((size_t)n + 1, sizeof(*world));
+	bool local;
+
+	for (int i = 0; i < n; i++) {
+		world[i] = g->world[who[i]];
+		if (who[i] == g->c.rank)
+			rank = i;
 	}
-	snprintf(k, sizeof(k), "%.100s.%d.%d", h->key, h->splits, color);
-	return make(rank, size, name, k, out, err);
+	local = n > 1 && one_node(j, world, n);
+	if (n > 1)
+		*new = group_new(j, vfm_fnv64(&seed, sizeof(seed)), rank, n, world, name);
+	else
+		free(world);
+	/* all ranks of g take part in both rounds, whatever becomes of them */
+	TRY(gather_i64(&g->c, local && rank == 0 && n <= VFM_NODE_RANKS ? (int64_t)vfm_shm_reserve(j, n) : 0, word, err));
+	if (local && n > VFM_NODE_RANKS)
+		rc = vfm_fail(err, VFM_EENV, "a group of %d ranks on one node is more than %d", n, VFM_NODE_RANKS);
+	else if (local)
+		rc = vfm_shm_map(*new, (uint64_t)word[who[0]], err);
+	TRY(gather_i64(&g->c, rc, word, rc < 0 ? NULL : err));
+	for (int r = 0; rc >= 0 && r < g->c.size; r++)
+		if (word[r] < 0)
+			rc = vfm_fail(err, VFM_EENV, "rank %d could not make the group '%s'", g->world[r], name);
+	return rc;
+}
+
+static int host_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct vfm_hcomm *g = (struct vfm_hcomm *)c, *new = NULL;
+	struct wish mine = {color, key}, *all = vfm_calloc((size_t)c->size, sizeof(*all));
+	int *who = vfm_calloc((size_t)c->size, sizeof(*who)), rc;
+	int64_t *word = vfm_calloc((size_t)c->size, sizeof(*word));
+
+	*out = NULL;
+	TRY_OUT(vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 2), vfm_t1(all, VFM_I64, 2 * (int64_t)c->size), NULL, err));
+	rc = split_with(g, all, name, who, word, &new, err);
+	if (rc < 0) {
+		if (new)
+			group_free(new);
+		goto out;
+	}
+	*out = new ? &new->c : color < 0 ? NULL : vfm_comm_self();
+out:
+	free(all);
+	free(who);
+	free(word);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- the job ---- */
+
+static void job_free(struct vfm_job *j)
+{
+	while (j->groups) /* forgotten ones */
+		group_free(j->groups);
+	vfm_monitor_stop(j);
+	vfm_net_close(j);
+	vfm_arena_close(j);
+	while (j->pending) {
+		struct vfm_pending *p = j->pending;
+
+		j->pending = p->next;
+		close(p->fd);
+		free(p);
+	}
+	pthread_mutex_destroy(&j->lock);
+	pthread_mutex_destroy(&j->fail_lock);
+	pthread_mutex_destroy(&j->rec_lock);
+	pthread_cond_destroy(&j->came);
+	free(j->card);
+	free(j->recorder_dir);
+	free(j);
 }
 
 static void host_free(struct vfm_comm *c)
 {
-	struct host *h = (struct host *)c;
+	struct vfm_hcomm *g = (struct vfm_hcomm *)c;
+	struct vfm_job *j = g->job;
+	bool world = c->size == j->size && g->id == vfm_fnv64(j->card[0].token, 16);
 
-	munmap(h->a, h->bytes);
-	shm_unlink(h->key);
-	free(h);
+	group_free(g);
+	if (world)
+		job_free(j);
 }
 
-static const struct vfm_comm_table table = {"host", all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier, split, host_free};
-
-static int make(int rank, int size, const char *name, const char *key, struct vfm_comm **out, struct vfm_err *err)
+static double time_limit(const struct vfm_host_comm_opts *o)
 {
-	struct host *h = vfm_calloc(1, sizeof(*h));
-	int fd;
+	const char *s = getenv("VFM_COMM_TIMEOUT_S");
+	double t;
 
-	h->c = (struct vfm_comm){.t = &table, .rank = rank, .size = size};
-	snprintf(h->c.name, sizeof(h->c.name), "%s", name);
-	snprintf(h->key, sizeof(h->key), "%s", key);
-	h->bytes = sizeof(struct area) + (size_t)size * SLOT + (size_t)size * (size_t)size * sizeof(struct box);
-	fd = shm_open(h->key, O_RDWR | O_CREAT, 0600);
-	if (fd < 0 || ftruncate(fd, (off_t)h->bytes))
-		return vfm_fail_errno(err, VFM_EENV, "cannot make shared memory '%s'", key);
-	h->a = mmap(NULL, h->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	h->box = (struct box *)(h->a->slot + (size_t)size * SLOT);
-	*out = &h->c;
-	return meet(h, err);
+	if (o && o->timeout_s > 0)
+		return o->timeout_s;
+	return s && vfm_parse_f64(s, &t, NULL) == 0 && t > 0 ? t : 600;
+}
+
+static struct vfm_job *job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
+{
+	struct vfm_job *j = vfm_calloc(1, sizeof(*j));
+
+	j->l = l;
+	j->rank = l->rank;
+	j->size = l->size;
+	j->node_of = l->node_of;
+	j->timeout = time_limit(o);
+	j->beat_timeout = j->timeout < 30 ? j->timeout : 30;
+	if (j->beat_timeout < 2.6)
+		j->beat_timeout = 2.6; /* beats come once a second */
+	j->recorder_dir = o && o->recorder_dir ? vfm_strdup(o->recorder_dir) : NULL;
+	j->main = pthread_self();
+	j->spin = l->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
+	j->arena_fd = j->listen_unix = j->listen_tcp = j->wake = -1;
+	j->card = vfm_calloc((size_t)l->size, sizeof(*j->card));
+	pthread_mutex_init(&j->lock, NULL);
+	pthread_mutex_init(&j->fail_lock, NULL);
+	pthread_mutex_init(&j->rec_lock, NULL);
+	pthread_cond_init(&j->came, NULL);
+	return j;
+}
+
+/* The first rank of a node makes its memory, with room for the world in front; the others get it from there. */
+static int join_node(struct vfm_job *j, struct vfm_err *err)
+{
+	int first = 0, fd, box;
+
+	while (j->node_of[first] != j->node_of[j->rank])
+		first++;
+	if (first == j->rank)
+		return vfm_monitor_start(j, err);
+	TRY(vfm_monitor_start(j, err));
+	TRY(vfm_net_connect(j, first, VFM_HELLO_ARENA, 0, &box, err));
+	if (vfm_net_recv_fd(box, &fd) < 0) {
+		close(box);
+		return vfm_fail(err, VFM_EENV, "rank %d did not hand over the shared memory of the node", first);
+	}
+	close(box);
+	return vfm_arena_map(j, fd, err);
+}
+
+static int start(struct vfm_job *j, struct vfm_err *err)
+{
+	struct vfm_card mine;
+	bool alone = true, first = true;
+
+	for (int r = 0; r < j->size; r++)
+		if (r != j->rank && j->node_of[r] == j->node_of[j->rank]) {
+			alone = false;
+			first &= r > j->rank;
+		}
+	TRY(vfm_net_open(j, &mine, err));
+	_Static_assert(sizeof(mine) <= VFM_EXCHANGE_MAX, "a card must fit the launch's exchange");
+	TRY(vfm_launch_exchange(j->l, &mine, sizeof(mine), j->card, err));
+	for (int r = 0; r < j->size; r++)
+		j->card[r].host[sizeof(j->card[r].host) - 1] = '\0';
+	TRY(vfm_net_check(j, err));
+	if (first && !alone) {
+		TRY(vfm_arena_make(j, err));
+		vfm_shm_reserve(j, j->l->nodes == 1 ? j->size : 1);
+	}
+	TRY(alone ? vfm_monitor_start(j, err) : join_node(j, err));
+	return vfm_monitor_join(j, err);
 }
 
 int vfm_comm_host_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err)
 {
-	char key[128];
+	struct vfm_hcomm *g;
+	struct vfm_job *j;
+	int rc, *world;
 
-	(void)o;
 	*out = vfm_comm_self();
 	if (l->size == 1)
 		return 0;
-	snprintf(key, sizeof(key), "/vfm-%s", l->job);
-	return make(l->rank, l->size, "world", key, out, err);
+	j = job_new(l, o);
+	rc = start(j, err);
+	if (rc < 0) {
+		job_free(j);
+		return rc;
+	}
+	world = vfm_calloc((size_t)l->size, sizeof(*world));
+	for (int r = 0; r < l->size; r++)
+		world[r] = r;
+	g = group_new(j, vfm_fnv64(j->card[0].token, 16), l->rank, l->size, world, "world");
+	if (l->nodes == 1)
+		rc = l->size > VFM_NODE_RANKS ? vfm_fail(err, VFM_EENV, "%d ranks on one node are more than %d", l->size, VFM_NODE_RANKS)
+					      : vfm_shm_map(g, vfm_shm_first(), err);
+	if (rc >= 0)
+		rc = vfm_barrier(&g->c, NULL, err);
+	if (rc < 0) {
+		host_free(&g->c);
+		return rc;
+	}
+	*out = &g->c;
+	return 0;
 }
 
 void vfm_comm_host_abort(struct vfm_comm *world, const char *why)
 {
-	(void)world, (void)why;
+	struct vfm_hcomm *g = (struct vfm_hcomm *)world;
+	struct vfm_err err;
+	char who[96];
+
+	if (world->t != &host_table)
+		return;
+	vfm_job_fail(g->job, &err, "%s failed: %s", vfm_rank_str(g->job, g->job->rank, who, sizeof(who)), why);
 }

@@ -1,0 +1,468 @@
+/* Addresses, connections, and messages over sockets.
+ *
+ * Each rank listens on a local (abstract) socket and, where the job has several nodes, on a TCP port.  Whoever
+ * connects says hello with the job's token and is answered with one word; strangers are dropped.
+ */
+#include "comm/comm_impl.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+/* ---- listening, and what is published ---- */
+
+static socklen_t unix_address(struct sockaddr_un *a, const struct vfm_card *card)
+{
+	char *p = a->sun_path + 1;
+
+	memset(a, 0, sizeof(*a));
+	a->sun_family = AF_UNIX;
+	p += sprintf(p, "vfm-");
+	for (int i = 0; i < 16; i++)
+		p += sprintf(p, "%02x", card->token[i]);
+	return (socklen_t)(p - (char *)a);
+}
+
+static int listen_on(int family, const void *addr, socklen_t len, int *fd, struct vfm_err *err)
+{
+	int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (s < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot open a socket");
+	if (bind(s, addr, len) < 0 || listen(s, 1024) < 0) {
+		vfm_fail_errno(err, VFM_EENV, "cannot listen for other ranks");
+		close(s);
+		return VFM_EENV;
+	}
+	*fd = s;
+	return 0;
+}
+
+static int listen_tcp(struct vfm_job *j, struct vfm_card *card, struct vfm_err *err)
+{
+	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+	struct sockaddr_storage got;
+	socklen_t len = sizeof(got);
+	struct vfm_err none;
+
+	/* an IPv6 socket takes IPv4, too; hosts without IPv6 have only the other */
+	if (listen_on(AF_INET6, &a6, sizeof(a6), &j->listen_tcp, &none) < 0)
+		TRY(listen_on(AF_INET, &a4, sizeof(a4), &j->listen_tcp, err));
+	if (getsockname(j->listen_tcp, (struct sockaddr *)&got, &len) < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot read a socket's port");
+	card->port = ntohs(got.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&got)->sin6_port : ((struct sockaddr_in *)&got)->sin_port);
+	return 0;
+}
+
+static bool virtual_name(const char *name)
+{
+	static const char *const pattern[] = {"docker*", "virbr*", "veth*", "br-*", "cni*", "flannel*", "tun*", "tap*"};
+
+	for (size_t i = 0; i < sizeof(pattern) / sizeof(pattern[0]); i++)
+		if (fnmatch(pattern[i], name, 0) == 0)
+			return true;
+	return false;
+}
+
+static void add_address(struct vfm_card *card, const struct sockaddr *sa)
+{
+	int k = card->n_addr;
+
+	if (k >= VFM_HC_ADDRS)
+		return;
+	card->addr[k].family = (uint8_t)sa->sa_family;
+	if (sa->sa_family == AF_INET)
+		memcpy(card->addr[k].a, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	else
+		memcpy(card->addr[k].a, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	card->n_addr++;
+}
+
+/* What to take in this pass: IPv4 of real interfaces, IPv6 of those, then bridges and the like. */
+static bool takes(int pass, const struct ifaddrs *i, const char *only)
+{
+	int family = i->ifa_addr ? i->ifa_addr->sa_family : 0;
+
+	if ((family != AF_INET && family != AF_INET6) || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+		return false;
+	if (only && fnmatch(only, i->ifa_name, 0) != 0)
+		return false;
+	if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
+		return false;
+	return pass / 2 == (!only && virtual_name(i->ifa_name)) && pass % 2 == (family == AF_INET6);
+}
+
+/* A host name's look-up gives 127.0.0.1 on many systems: ask the interfaces. */
+static int addresses(struct vfm_card *card, struct vfm_err *err)
+{
+	const char *only = getenv("VFM_COMM_IFNAME");
+	struct sockaddr_in lo = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct ifaddrs *all;
+
+	if (only && !*only)
+		only = NULL;
+	if (getifaddrs(&all) < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot list the network interfaces");
+	for (int pass = 0; pass < 4; pass++)
+		for (struct ifaddrs *i = all; i; i = i->ifa_next)
+			if (takes(pass, i, only))
+				add_address(card, i->ifa_addr);
+	freeifaddrs(all);
+	if (!card->n_addr && only && strcmp(only, "lo") != 0)
+		return vfm_fail(err, VFM_EENV, "VFM_COMM_IFNAME: no interface '%s' that is up and has an address", only);
+	if (!card->n_addr) {
+		card->loopback = 1;
+		add_address(card, (struct sockaddr *)&lo);
+	}
+	return 0;
+}
+
+/* Of this boot and network namespace: ranks with the same one reach each other by 127.0.0.1. */
+static void net_identity(uint8_t id[16])
+{
+	char text[64] = {0};
+	struct stat st = {0};
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	uint64_t h, ino;
+
+	if (f) {
+		if (!fgets(text, sizeof(text), f))
+			text[0] = '\0';
+		fclose(f);
+	}
+	stat("/proc/self/ns/net", &st);
+	h = vfm_fnv64(text, strlen(text));
+	ino = st.st_ino;
+	memcpy(id, &h, 8);
+	memcpy(id + 8, &ino, 8);
+}
+
+int vfm_net_open(struct vfm_job *j, struct vfm_card *card, struct vfm_err *err)
+{
+	struct sockaddr_un a;
+	socklen_t len;
+
+	memset(card, 0, sizeof(*card));
+	if (getrandom(card->token, sizeof(card->token), 0) != sizeof(card->token))
+		return vfm_fail_errno(err, VFM_EENV, "no random numbers");
+	snprintf(card->host, sizeof(card->host), "%.*s", (int)sizeof(card->host) - 1, j->l->host[0] ? j->l->host : "?");
+	net_identity(card->net);
+	len = unix_address(&a, card);
+	TRY(listen_on(AF_UNIX, &a, len, &j->listen_unix, err));
+	if (j->l->nodes > 1) {
+		TRY(listen_tcp(j, card, err));
+		TRY(addresses(card, err));
+	}
+	return 0;
+}
+
+int vfm_net_check(struct vfm_job *j, struct vfm_err *err)
+{
+	for (int r = 0; r < j->size; r++) {
+		if (j->card[r].port == 0 && j->l->nodes > 1)
+			return vfm_fail(err, VFM_EENV, "rank %d takes all ranks to be on one node, this one does not", r);
+		for (int q = 0; j->card[r].loopback && q < j->size; q++)
+			if (memcmp(j->card[r].net, j->card[q].net, 16) != 0)
+				return vfm_fail(err, VFM_EENV,
+					"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on another host: see VFM_COMM_IFNAME", r,
+					j->card[r].host, q, j->card[q].host);
+	}
+	return 0;
+}
+
+void vfm_net_close(struct vfm_job *j)
+{
+	if (j->listen_unix >= 0)
+		close(j->listen_unix);
+	if (j->listen_tcp >= 0)
+		close(j->listen_tcp);
+	j->listen_unix = j->listen_tcp = -1;
+}
+
+/* ---- connecting ---- */
+
+static int wait_fd(int fd, short events, int ms)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+
+	return poll(&p, 1, ms);
+}
+
+static int connect_to(const struct sockaddr *sa, socklen_t len)
+{
+	int s = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, e = 0;
+	socklen_t size = sizeof(e);
+
+	if (s < 0)
+		return -1;
+	if (connect(s, sa, len) < 0 && errno != EINPROGRESS) {
+		close(s);
+		return -1;
+	}
+	if (wait_fd(s, POLLOUT, 3000) != 1 || getsockopt(s, SOL_SOCKET, SO_ERROR, &e, &size) < 0 || e) {
+		close(s);
+		return -1;
+	}
+	if (sa->sa_family != AF_UNIX)
+		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	return s;
+}
+
+static int dial(const struct vfm_job *j, int to, int k)
+{
+	const struct vfm_card *card = &j->card[to];
+
+	if (j->node_of[to] == j->node_of[j->rank]) {
+		struct sockaddr_un a;
+		socklen_t len = unix_address(&a, card);
+
+		return k == 0 ? connect_to((struct sockaddr *)&a, len) : -1;
+	}
+	if (card->addr[k].family == AF_INET) {
+		struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(card->port)};
+
+		memcpy(&a.sin_addr, card->addr[k].a, 4);
+		return connect_to((struct sockaddr *)&a, sizeof(a));
+	} else {
+		struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(card->port)};
+
+		memcpy(&a.sin6_addr, card->addr[k].a, 16);
+		return connect_to((struct sockaddr *)&a, sizeof(a));
+	}
+}
+
+static bool greeted(struct vfm_job *j, int s, int to, enum vfm_hello_kind kind, uint64_t group)
+{
+	struct vfm_hello h = {.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
+	uint32_t answer = 0;
+
+	memcpy(h.token, j->card[0].token, sizeof(h.token));
+	if (send(s, &h, sizeof(h), MSG_NOSIGNAL) != sizeof(h) || wait_fd(s, POLLIN, 5000) != 1)
+		return false;
+	return recv(s, &answer, sizeof(answer), 0) == sizeof(answer) && answer == VFM_HELLO_MAGIC;
+}
+
+int vfm_net_connect(struct vfm_job *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
+{
+	int n = j->node_of[to] == j->node_of[j->rank] ? 1 : j->card[to].n_addr;
+	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30);
+	char who[96];
+
+	do {
+		for (int k = 0; k < n && k < VFM_HC_ADDRS; k++) {
+			int s;
+
+			TRY(vfm_job_check(j, err));
+			s = dial(j, to, k);
+			if (s >= 0 && greeted(j, s, to, kind, group)) {
+				*fd = s;
+				return 0;
+			}
+			if (s >= 0)
+				close(s);
+		}
+		poll(NULL, 0, 50);
+	} while (vfm_now() < until);
+	return vfm_fail(err, VFM_EENV, "no connection to %s: %s", vfm_rank_str(j, to, who, sizeof(who)), strerror(errno));
+}
+
+int vfm_net_send_fd(int sock, int fd)
+{
+	union {
+		char buf[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	char x = 'f';
+	struct iovec iov = {&x, 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof(u.buf)};
+	struct cmsghdr *c;
+
+	memset(&u, 0, sizeof(u));
+	c = CMSG_FIRSTHDR(&m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	return sendmsg(sock, &m, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+int vfm_net_recv_fd(int sock, int *fd)
+{
+	union {
+		char buf[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} u;
+	char x;
+	struct iovec iov = {&x, 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof(u.buf)};
+	struct cmsghdr *c;
+
+	if (wait_fd(sock, POLLIN, 10000) != 1 || recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	c = CMSG_FIRSTHDR(&m);
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return -1;
+	memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+	return 0;
+}
+
+/* The socket of a pair of a group: made when first needed, by the lower rank. */
+static int take_pending(struct vfm_hcomm *g, int peer)
+{
+	struct vfm_job *j = g->job;
+	struct timespec t;
+	int fd = -1;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += VFM_NAP_MS * 1000000L;
+	if (t.tv_nsec >= 1000000000L)
+		t.tv_sec++, t.tv_nsec -= 1000000000L;
+	pthread_mutex_lock(&j->lock);
+	for (int round = 0; fd < 0 && round < 2; round++) {
+		for (struct vfm_pending **p = &j->pending; *p; p = &(*p)->next)
+			if ((*p)->group == g->id && (*p)->from == g->world[peer]) {
+				struct vfm_pending *it = *p;
+
+				*p = it->next;
+				fd = it->fd;
+				free(it);
+				break;
+			}
+		if (fd < 0 && round == 0)
+			pthread_cond_timedwait(&j->came, &j->lock, &t);
+	}
+	pthread_mutex_unlock(&j->lock);
+	return fd;
+}
+
+static int pair_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
+{
+	int rc = 0;
+
+	if (g->fd[peer] < 0 && g->c.rank < peer) {
+		TRY(vfm_net_connect(g->job, g->world[peer], VFM_HELLO_DATA, g->id, &g->fd[peer], err));
+	} else if (g->fd[peer] < 0) {
+		vfm_wait_begin(g, peer);
+		while (rc >= 0 && (g->fd[peer] = take_pending(g, peer)) < 0)
+			rc = vfm_wait_check(g, err);
+		vfm_wait_end(g);
+	}
+	*fd = g->fd[peer];
+	return rc;
+}
+
+/* ---- messages ---- */
+
+struct half {
+	int fd, peer;
+	struct vfm_msg m;
+	size_t head;                /* bytes of m that are through */
+	char *p;
+	size_t n, done;
+};
+
+static bool finished(const struct half *x)
+{
+	return x->fd < 0 || (x->head == sizeof(x->m) && x->done == x->n);
+}
+
+/* 1: something moved, 0: would block. */
+static int push(struct vfm_hcomm *g, struct half *x, struct vfm_err *err)
+{
+	struct iovec v[2] = {{(char *)&x->m + x->head, sizeof(x->m) - x->head}, {x->p + x->done, x->n - x->done}};
+	struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
+	ssize_t k = sendmsg(x->fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+	size_t a;
+
+	if (k < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : vfm_job_lost(g, x->peer, strerror(errno), err);
+	a = (size_t)k < v[0].iov_len ? (size_t)k : v[0].iov_len;
+	x->head += a;
+	x->done += (size_t)k - a;
+	return k > 0;
+}
+
+static int pull(struct vfm_hcomm *g, struct half *x, const struct vfm_sig *want, struct vfm_err *err)
+{
+	bool head = x->head < sizeof(x->m);
+	void *to = head ? (char *)&x->m + x->head : x->p + x->done;
+	ssize_t k = recv(x->fd, to, head ? sizeof(x->m) - x->head : x->n - x->done, MSG_DONTWAIT);
+
+	if (k == 0)
+		return vfm_job_lost(g, x->peer, "the connection was closed", err);
+	if (k < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : vfm_job_lost(g, x->peer, strerror(errno), err);
+	if (!head) {
+		x->done += (size_t)k;
+		return 1;
+	}
+	x->head += (size_t)k;
+	if (x->head == sizeof(x->m) && (memcmp(&x->m.sig, want, sizeof(*want)) != 0 || x->m.bytes != x->n)) {
+		struct vfm_sig mine = *want, theirs = x->m.sig;
+
+		if (memcmp(&mine, &theirs, sizeof(mine)) == 0)
+			mine.bytes = x->n, theirs.bytes = x->m.bytes;
+		return vfm_job_mismatch(g, x->peer, &mine, &theirs, err);
+	}
+	return 1;
+}
+
+static int wait_both(struct vfm_hcomm *g, const struct half *out, const struct half *in, struct vfm_err *err)
+{
+	struct pollfd p[2];
+	int n = 0;
+
+	if (!finished(in))
+		p[n++] = (struct pollfd){.fd = in->fd, .events = POLLIN};
+	if (!finished(out))
+		p[n++] = (struct pollfd){.fd = out->fd, .events = POLLOUT};
+	vfm_wait_begin(g, !finished(in) ? in->peer : out->peer);
+	if (poll(p, (nfds_t)n, VFM_NAP_MS) > 0)
+		return vfm_job_check(g->job, err);
+	return vfm_wait_check(g, err);
+}
+
+int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out, const struct vfm_sig *sig_in,
+	int from, void *in, size_t n_in, struct vfm_err *err)
+{
+	struct half x = {.fd = -1, .peer = to, .p = (char *)out, .n = n_out}, y = {.fd = -1, .peer = from, .p = in, .n = n_in};
+	int rc = 0;
+
+	if (to >= 0) {
+		x.m = (struct vfm_msg){.sig = *sig_out, .bytes = n_out};
+		TRY(pair_fd(g, to, &x.fd, err));
+	}
+	if (from >= 0)
+		TRY(pair_fd(g, from, &y.fd, err));
+	while (rc >= 0 && (!finished(&x) || !finished(&y))) {
+		int a = 0, b = 0;
+
+		if (!finished(&x))
+			rc = a = push(g, &x, err);
+		if (rc >= 0 && !finished(&y))
+			rc = b = pull(g, &y, sig_in, err);
+		if (rc >= 0 && (a > 0 || b > 0))
+			vfm_wait_end(g);
+		else if (rc >= 0)
+			rc = wait_both(g, &x, &y, err);
+	}
+	vfm_wait_end(g);
+	return rc < 0 ? rc : 0;
+}

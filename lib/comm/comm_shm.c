@@ -1,0 +1,410 @@
+/* The memory that the ranks of a node share.
+ *
+ * It is one anonymous file (memfd) a node, made by the node's first rank and handed to the others
+ * over a local socket: no name that could be left behind, no limit of /dev/shm.  The file is large and
+ * sparse; groups get pieces of it from a counter in its head.
+ */
+#include "comm/comm_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum {
+	PAGE = 4096,
+	MAIL = 128 << 10,           /* bytes of a mailbox */
+	SLOT_MIN = 32 << 10,
+	SLOT_MAX = 512 << 10,
+	SLOTS_ALL = 2 << 20,        /* of all ranks together, once: stays in cache */
+};
+static const uint64_t ARENA_BYTES = (uint64_t)1 << 40;
+
+struct arena_head {
+	_Atomic uint64_t next;      /* first offset that nobody has */
+};
+
+struct shm_cell {                   /* of one rank */
+	_Alignas(128) _Atomic uint64_t turn;
+	_Atomic uint32_t bell, asleep;
+};
+
+struct mailbox {                    /* from one rank to one other: a ring of bytes, in units of 64 */
+	_Alignas(128) _Atomic uint64_t head; /* written */
+	_Alignas(128) _Atomic uint64_t tail; /* read */
+	_Alignas(64) char data[MAIL];
+};
+
+struct shm_head {
+	_Atomic uint32_t refs;      /* mappings that there were; at 2n nobody is left */
+	_Alignas(128) _Atomic uint64_t arrived;
+	_Alignas(128) _Atomic uint32_t epoch, sleepers;
+	struct shm_cell cell[];     /* [n], then slots [2][n], then mailboxes [n][n] */
+};
+
+static int futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *t)
+{
+	return (int)syscall(SYS_futex, (uint32_t *)word, op, value, t, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+	futex(word, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	struct timespec t = {.tv_nsec = VFM_NAP_MS * 1000000L};
+
+	futex(word, FUTEX_WAIT, value, &t);
+}
+
+static inline void pause_cpu(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_pause();
+#endif
+}
+
+/* ---- the node's file ---- */
+
+int vfm_arena_make(struct vfm_job *j, struct vfm_err *err)
+{
+	int fd = memfd_create("vfm-comm", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot make shared memory");
+	if (ftruncate(fd, (off_t)ARENA_BYTES) < 0) {
+		vfm_fail_errno(err, VFM_EENV, "cannot size shared memory (a limit on file sizes?)");
+		close(fd);
+		return VFM_EENV;
+	}
+	TRY(vfm_arena_map(j, fd, err));
+	atomic_store(&j->arena->next, PAGE);
+	j->leads = true;
+	return 0;
+}
+
+int vfm_arena_map(struct vfm_job *j, int fd, struct vfm_err *err)
+{
+	void *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED) {
+		vfm_fail_errno(err, VFM_EENV, "cannot map shared memory");
+		close(fd);
+		return VFM_EENV;
+	}
+	j->arena_fd = fd;
+	j->arena = p;
+	return 0;
+}
+
+void vfm_arena_close(struct vfm_job *j)
+{
+	if (j->arena)
+		munmap(j->arena, PAGE);
+	if (j->arena_fd >= 0)
+		close(j->arena_fd);
+	j->arena = NULL;
+	j->arena_fd = -1;
+}
+
+/* ---- a group's segment ---- */
+
+static size_t up(size_t n, size_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+static size_t head_bytes(int n)
+{
+	return up(sizeof(struct shm_head) + (size_t)n * sizeof(struct shm_cell), PAGE);
+}
+
+static size_t meta_bytes(int n)
+{
+	return up(sizeof(struct shm_meta) + (size_t)n * 8, 64);
+}
+
+static size_t slot_bytes(int n)
+{
+	size_t s = SLOTS_ALL / (size_t)n / PAGE * PAGE;
+
+	s = s < SLOT_MIN ? SLOT_MIN : s > SLOT_MAX ? SLOT_MAX : s;
+	return s < (size_t)n * 64 ? up((size_t)n * 64, PAGE) : s;
+}
+
+static size_t shm_bytes(int n)
+{
+	size_t k = (size_t)n;
+
+	return up(head_bytes(n) + 2 * k * up(meta_bytes(n) + slot_bytes(n), PAGE) + k * k * sizeof(struct mailbox), PAGE);
+}
+
+uint64_t vfm_shm_first(void)
+{
+	return PAGE;
+}
+
+uint64_t vfm_shm_reserve(struct vfm_job *j, int n)
+{
+	return atomic_fetch_add(&j->arena->next, shm_bytes(n));
+}
+
+int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err)
+{
+	struct vfm_shm *s = &g->shm;
+	size_t bytes = shm_bytes(g->c.size);
+	void *p;
+
+	if (at + bytes > ARENA_BYTES)
+		return vfm_fail(err, VFM_EENV, "the shared memory for groups of ranks is used up");
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g->job->arena_fd, (off_t)at);
+	if (p == MAP_FAILED)
+		return vfm_fail_errno(err, VFM_EENV, "cannot map %zu bytes of shared memory for the group '%s'", bytes, g->c.name);
+	*s = (struct vfm_shm){.head = p, .bytes = bytes, .slot = slot_bytes(g->c.size), .at = at, .n = g->c.size, .me = g->c.rank};
+	atomic_fetch_add(&s->head->refs, 1);
+	return 0;
+}
+
+void vfm_shm_unmap(struct vfm_hcomm *g)
+{
+	struct vfm_shm *s = &g->shm;
+	bool last;
+
+	if (!s->head)
+		return;
+	last = atomic_fetch_add(&s->head->refs, 1) + 1 == 2 * (uint32_t)s->n;
+	munmap(s->head, s->bytes);
+	if (last)
+		fallocate(g->job->arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)s->at, (off_t)s->bytes);
+	s->head = NULL;
+}
+
+struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t turn, int rank)
+{
+	size_t stride = up(meta_bytes(s->n) + slot_bytes(s->n), PAGE);
+
+	return (struct shm_meta *)((char *)s->head + head_bytes(s->n) + ((turn & 1) * (size_t)s->n + (size_t)rank) * stride);
+}
+
+char *vfm_slot(struct vfm_shm *s, uint64_t turn, int rank)
+{
+	return (char *)vfm_slot_meta(s, turn, rank) + meta_bytes(s->n);
+}
+
+static struct mailbox *mailbox(struct vfm_shm *s, int from, int to)
+{
+	char *at = (char *)vfm_slot_meta(s, 0, 0) + 2 * (size_t)s->n * up(meta_bytes(s->n) + slot_bytes(s->n), PAGE);
+
+	return (struct mailbox *)at + (size_t)from * (size_t)s->n + (size_t)to;
+}
+
+/* ---- turns: all ranks meet ---- */
+
+static bool passed(struct shm_head *h, uint32_t turn)
+{
+	return (int32_t)(atomic_load(&h->epoch) - turn) >= 0;
+}
+
+static int missing(struct vfm_shm *s, uint64_t turn)
+{
+	for (int i = 0; i < s->n; i++)
+		if (atomic_load(&s->head->cell[i].turn) < turn)
+			return i;
+	return s->me;
+}
+
+int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err)
+{
+	struct vfm_shm *s = &g->shm;
+	struct shm_head *h = s->head;
+	uint64_t turn = ++s->turn;
+	int rc = 0;
+
+	atomic_store_explicit(&h->cell[s->me].turn, turn, memory_order_release);
+	if (atomic_fetch_add(&h->arrived, 1) + 1 == turn * (uint64_t)s->n) {
+		atomic_store(&h->epoch, (uint32_t)turn);
+		if (atomic_load(&h->sleepers))
+			futex_wake(&h->epoch);
+		return 0;
+	}
+	for (int i = 0; i < g->job->spin; i++) {
+		if (passed(h, (uint32_t)turn))
+			return 0;
+		pause_cpu();
+	}
+	atomic_fetch_add(&h->sleepers, 1);
+	while (!passed(h, (uint32_t)turn)) {
+		vfm_wait_begin(g, missing(s, turn));
+		futex_wait(&h->epoch, (uint32_t)turn - 1);
+		if (!passed(h, (uint32_t)turn) && (rc = vfm_wait_check(g, err)) < 0)
+			break;
+	}
+	atomic_fetch_sub(&h->sleepers, 1);
+	vfm_wait_end(g);
+	return rc;
+}
+
+/* ---- mailboxes: two ranks meet ---- */
+
+struct letter {                     /* in front of each message; 64 bytes */
+	_Alignas(64) struct vfm_sig sig;
+	uint64_t bytes;
+};
+
+struct half {                       /* one direction of an exchange */
+	struct mailbox *box;
+	int peer;
+	char *p;
+	size_t n, done;
+	bool begun;
+	struct vfm_sig sig;
+};
+
+static bool finished(const struct half *x)
+{
+	return !x->box || (x->begun && x->done == x->n);
+}
+
+static void ring(struct vfm_shm *s, int peer)
+{
+	struct shm_cell *c = &s->head->cell[peer];
+
+	atomic_fetch_add(&c->bell, 1);
+	if (atomic_load(&c->asleep))
+		futex_wake(&c->bell);
+}
+
+/* Copies between a message and the ring; `room` bytes are free or filled at `pos`. */
+static size_t move(struct half *x, uint64_t pos, size_t room, bool out)
+{
+	size_t m = x->n - x->done < room ? x->n - x->done : room, at = pos % MAIL, first = m < MAIL - at ? m : MAIL - at;
+
+	if (out) {
+		memcpy(x->box->data + at, x->p + x->done, first);
+		memcpy(x->box->data, x->p + x->done + first, m - first);
+	} else {
+		memcpy(x->p + x->done, x->box->data + at, first);
+		memcpy(x->p + x->done + first, x->box->data, m - first);
+	}
+	x->done += m;
+	return up(m, 64);
+}
+
+static bool push(struct half *x)
+{
+	uint64_t head = atomic_load_explicit(&x->box->head, memory_order_relaxed), was = head;
+	size_t room = MAIL - (size_t)(head - atomic_load_explicit(&x->box->tail, memory_order_acquire));
+
+	if (!x->begun && room >= sizeof(struct letter)) {
+		*(struct letter *)(x->box->data + head % MAIL) = (struct letter){.sig = x->sig, .bytes = x->n};
+		x->begun = true;
+		head += sizeof(struct letter);
+		room -= sizeof(struct letter);
+	}
+	if (x->begun && room)
+		head += move(x, head, room, true);
+	atomic_store_explicit(&x->box->head, head, memory_order_release);
+	return head != was;
+}
+
+static int pull(struct vfm_hcomm *g, struct half *x, bool *moved, struct vfm_err *err)
+{
+	uint64_t tail = atomic_load_explicit(&x->box->tail, memory_order_relaxed), was = tail;
+	size_t there = (size_t)(atomic_load_explicit(&x->box->head, memory_order_acquire) - tail);
+
+	if (!x->begun && there >= sizeof(struct letter)) {
+		struct letter l = *(struct letter *)(x->box->data + tail % MAIL);
+
+		if (memcmp(&l.sig, &x->sig, sizeof(l.sig)) != 0 || l.bytes != x->n) {
+			struct vfm_sig mine = x->sig, theirs = l.sig;
+
+			mine.bytes = x->n;
+			theirs.bytes = l.bytes;
+			return vfm_job_mismatch(g, x->peer, &mine, &theirs, err);
+		}
+		x->begun = true;
+		tail += sizeof(l);
+		there -= sizeof(l);
+	}
+	if (x->begun && there)
+		tail += move(x, tail, there, false);
+	atomic_store_explicit(&x->box->tail, tail, memory_order_release);
+	*moved = tail != was;
+	return 0;
+}
+
+static int step(struct vfm_hcomm *g, struct half *out, struct half *in, bool *moved, struct vfm_err *err)
+{
+	bool got = false;
+
+	*moved = false;
+	if (!finished(out) && push(out)) {
+		ring(&g->shm, out->peer);
+		*moved = true;
+	}
+	if (!finished(in)) {
+		TRY(pull(g, in, &got, err));
+		if (got) {
+			ring(&g->shm, in->peer);
+			*moved = true;
+		}
+	}
+	return 0;
+}
+
+static int wait_bell(struct vfm_hcomm *g, struct half *out, struct half *in, uint32_t bell, struct vfm_err *err)
+{
+	struct shm_cell *c = &g->shm.head->cell[g->shm.me];
+	int rc;
+
+	for (int i = 0; i < g->job->spin; i++) {
+		if (atomic_load_explicit(&c->bell, memory_order_acquire) != bell)
+			return 0;
+		pause_cpu();
+	}
+	vfm_wait_begin(g, !finished(in) ? in->peer : out->peer);
+	atomic_store(&c->asleep, 1);
+	futex_wait(&c->bell, bell);
+	atomic_store(&c->asleep, 0);
+	rc = vfm_wait_check(g, err);
+	return rc;
+}
+
+int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_hcomm *g = c->g;
+	struct vfm_shm *s = &g->shm;
+	size_t es = vfm_dtype_size(c->dtype);
+	struct half out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es}, in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
+	bool moved;
+	int rc = 0;
+
+	if (c->to >= 0 && out.n) {
+		out.box = mailbox(s, s->me, c->to);
+		out.sig = (struct vfm_sig){.number = ++g->sent[c->to], .kind = VFM_C_EXCHANGE};
+	}
+	if (c->from >= 0 && in.n) {
+		in.box = mailbox(s, c->from, s->me);
+		in.sig = (struct vfm_sig){.number = ++g->got[c->from], .kind = VFM_C_EXCHANGE};
+	}
+	while (rc >= 0 && (!finished(&out) || !finished(&in))) {
+		uint32_t bell = atomic_load(&s->head->cell[s->me].bell);
+
+		rc = step(g, &out, &in, &moved, err);
+		if (moved)
+			vfm_wait_end(g);
+		else if (rc >= 0)
+			rc = wait_bell(g, &out, &in, bell, err);
+	}
+	vfm_wait_end(g);
+	return rc;
+}

@@ -1,0 +1,231 @@
+/* Collectives of a group whose ranks are on several nodes, by messages between pairs.
+ *
+ * Reductions: every rank gets the others' pieces of its share and sums them in the order of the ranks, so that
+ * the bits are those of a group on one node; the bytes on the wire are those of a ring.
+ */
+#include "comm/comm_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum {
+	SMALL = 8192,
+	PIECE = 512 << 10,
+};
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static void copy(void *to, const void *from, size_t n)
+{
+	if (n && to != from)
+		memmove(to, from, n);
+}
+
+static int swap(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in, size_t n_in, struct vfm_err *err)
+{
+	struct vfm_sig sig = vfm_coll_sig(c);
+
+	return vfm_net_exchange(c->g, &sig, to, out, n_out, &sig, from, in, n_in, err);
+}
+
+/* Shares at off[0..n]: this rank's is in its place, the others' come.  A ring: only neighbours talk. */
+static int ring_gather(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank, next = (me + 1) % n, prev = (me + n - 1) % n;
+
+	for (int k = 0; k < n - 1; k++) {
+		int s = (me + n - k) % n, r = (me + n - k - 1) % n;
+
+		TRY(swap(c, next, all + off[s], off[s + 1] - off[s], prev, all + off[r], off[r + 1] - off[r], err));
+	}
+	return 0;
+}
+
+/* out = sum of the ranks' bytes [off[me], off[me + 1]) of in; out may be in + off[me]. */
+static int pair_reduce(const struct vfm_coll *c, const char *in, char *out, const size_t *off, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank;
+	size_t es = vfm_dtype_size(c->dtype), most = 0, piece = PIECE;
+	char *tmp = vfm_hc_tmp(c->g, piece * (size_t)n, err);
+	const void **x;
+	int rc = 0;
+
+	if (!tmp)
+		return err->code;
+	x = vfm_calloc((size_t)n, sizeof(*x));
+	for (int i = 0; i < n; i++)
+		if (off[i + 1] - off[i] > most)
+			most = off[i + 1] - off[i];
+	for (size_t at = 0; at < most; at += piece) {
+		size_t mine = off[me + 1] - off[me], m = at < mine ? least(piece, mine - at) : 0;
+
+		for (int k = 1; k < n; k++) {
+			int to = (me + k) % n, from = (me + n - k) % n;
+			size_t theirs = off[to + 1] - off[to], q = at < theirs ? least(piece, theirs - at) : 0;
+
+			TRY_OUT(swap(c, to, in + off[to] + at, q, from, tmp + (size_t)from * piece, m, err));
+		}
+		for (int i = 0; i < n; i++)
+			x[i] = i == me ? in + off[me] + at : tmp + (size_t)i * piece;
+		if (m)
+			vfm_comm_sum(c->dtype, out + at, x, n, m / es);
+	}
+out:
+	free(x);
+	return rc;
+}
+
+static size_t *offsets(const struct vfm_coll *c)
+{
+	int n = c->g->c.size;
+	size_t *off = vfm_calloc((size_t)n + 1, sizeof(*off));
+
+	for (int i = 0; i < n; i++)
+		off[i + 1] = off[i] + vfm_share(c, c->send, i);
+	return off;
+}
+
+static int reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_err *err)
+{
+	int n = c->g->c.size;
+	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
+	char *tmp = vfm_hc_tmp(c->g, bytes * (size_t)n, err);
+	const void **x;
+
+	if (!tmp)
+		return err->code;
+	for (int i = 0; i <= n; i++)
+		off[i] = bytes * (size_t)i;
+	copy(tmp + off[c->g->c.rank], c->in, bytes);
+	TRY(ring_gather(c, tmp, off, err));
+	x = vfm_calloc((size_t)n, sizeof(*x));
+	for (int i = 0; i < n; i++)
+		x[i] = tmp + off[i];
+	vfm_comm_sum(c->dtype, c->out, x, n, (size_t)c->n_out);
+	free(x);
+	return 0;
+}
+
+static int all_reduce(const struct vfm_coll *c, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank, rc;
+	size_t es = vfm_dtype_size(c->dtype), *off = vfm_calloc((size_t)n + 1, sizeof(*off));
+
+	if ((size_t)c->n_out * es <= SMALL) {
+		rc = reduce_small(c, off, err);
+		goto out;
+	}
+	for (int i = 0; i <= n; i++)
+		off[i] = (size_t)(c->n_out * i / n) * es;
+	TRY_OUT(pair_reduce(c, c->in, c->out + off[me], off, err));
+	rc = ring_gather(c, c->out, off, err);
+out:
+	free(off);
+	return rc;
+}
+
+static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
+{
+	size_t *off = offsets(c);
+	int me = c->g->c.rank, rc;
+
+	copy(c->out + off[me], c->in, off[me + 1] - off[me]);
+	rc = ring_gather(c, c->out, off, err);
+	free(off);
+	return rc;
+}
+
+static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
+{
+	size_t *off = offsets(c);
+	int rc = pair_reduce(c, c->in, c->out, off, err);
+
+	free(off);
+	return rc;
+}
+
+static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank;
+
+	copy(c->out + vfm_share_at(c, c->recv, me), c->in + vfm_share_at(c, c->send, me), vfm_share(c, c->send, me));
+	for (int k = 1; k < n; k++) {
+		int to = (me + k) % n, from = (me + n - k) % n;
+
+		TRY(swap(c, to, c->in + vfm_share_at(c, c->send, to), vfm_share(c, c->send, to), from, c->out + vfm_share_at(c, c->recv, from),
+			vfm_share(c, c->recv, from), err));
+	}
+	return 0;
+}
+
+/* A binomial tree, numbered from the root; in pieces, so that the levels overlap. */
+static int broadcast(const struct vfm_coll *c, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = (c->g->c.rank + n - c->from) % n, low = me ? me & -me : 1 << 30;
+	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
+
+	do {
+		size_t m = least(PIECE, bytes - at);
+
+		if (me)
+			TRY(swap(c, -1, NULL, 0, (me - low + c->from) % n, c->out + at, m, err));
+		for (int bit = 1; bit < n; bit <<= 1)
+			if (bit < low && me + bit < n)
+				TRY(swap(c, (me + bit + c->from) % n, c->out + at, m, -1, NULL, 0, err));
+		at += m;
+	} while (at < bytes);
+	return 0;
+}
+
+/* Dissemination: after round k everybody knows of 2^(k+1) ranks. */
+static int barrier(const struct vfm_coll *c, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank;
+
+	for (int k = 1; k < n; k <<= 1)
+		TRY(swap(c, (me + k) % n, NULL, 0, (me + n - k) % n, NULL, 0, err));
+	return 0;
+}
+
+static int exchange(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_hcomm *g = c->g;
+	size_t es = vfm_dtype_size(c->dtype), n_out = (size_t)c->n_in * es, n_in = (size_t)c->n_out * es;
+	int to = n_out ? c->to : -1, from = n_in ? c->from : -1;
+	struct vfm_sig a = {.kind = VFM_C_EXCHANGE}, b = a;
+
+	if (to == g->c.rank && from == to) { /* a message to oneself */
+		copy(c->out, c->in, n_in);
+		return 0;
+	}
+	if (to >= 0)
+		a.number = ++g->sent[to];
+	if (from >= 0)
+		b.number = ++g->got[from];
+	return vfm_net_exchange(g, &a, to, c->in, n_out, &b, from, c->out, n_in, err);
+}
+
+int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err)
+{
+	switch (c->kind) {
+	case VFM_C_ALL_REDUCE:
+		return all_reduce(c, err);
+	case VFM_C_ALL_GATHER:
+		return all_gather(c, err);
+	case VFM_C_REDUCE_SCATTER:
+		return reduce_scatter(c, err);
+	case VFM_C_ALL_TO_ALL:
+		return all_to_all(c, err);
+	case VFM_C_BROADCAST:
+		return broadcast(c, err);
+	case VFM_C_EXCHANGE:
+		return exchange(c, err);
+	default:
+		return barrier(c, err);
+	}
+}

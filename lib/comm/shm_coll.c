@@ -1,0 +1,262 @@
+/* Collectives of ranks on one node, in turns (comm_impl.h) through slots of shared memory. */
+#include "comm/comm_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { SMALL = 4096 };
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static void copy(void *to, const void *from, size_t n)
+{
+	if (n)
+		memcpy(to, from, n);
+}
+
+/* The slot of the coming turn; `first`: with the signature of the call. */
+static char *my_slot(const struct vfm_coll *c, bool first)
+{
+	struct vfm_shm *s = &c->g->shm;
+
+	if (first)
+		vfm_slot_meta(s, s->turn + 1, s->me)->sig = vfm_coll_sig(c);
+	return vfm_slot(s, s->turn + 1, s->me);
+}
+
+static const char *slot_of(const struct vfm_coll *c, int rank)
+{
+	return vfm_slot(&c->g->shm, c->g->shm.turn, rank);
+}
+
+static const struct shm_meta *meta_of(const struct vfm_coll *c, int rank)
+{
+	return vfm_slot_meta(&c->g->shm, c->g->shm.turn, rank);
+}
+
+/* The first turn of a call: all ranks must mean the same. */
+static int first_turn(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	struct vfm_sig mine = vfm_coll_sig(c);
+
+	TRY(vfm_turn(c->g, err));
+	for (int i = 0; i < s->n; i++)
+		if (memcmp(&meta_of(c, i)->sig, &mine, sizeof(mine)) != 0)
+			return vfm_job_mismatch(c->g, i, &mine, &meta_of(c, i)->sig, err);
+	return 0;
+}
+
+static int turn(const struct vfm_coll *c, bool first, struct vfm_err *err)
+{
+	return first ? first_turn(c, err) : vfm_turn(c->g, err);
+}
+
+static void sum_slots(const struct vfm_coll *c, void *out, size_t at, size_t n)
+{
+	struct vfm_shm *s = &c->g->shm;
+	const void *in[VFM_NODE_RANKS];
+
+	for (int i = 0; i < s->n; i++)
+		in[i] = slot_of(c, i) + at;
+	vfm_comm_sum(c->dtype, out, in, s->n, n);
+}
+
+/* The part of a piece of n elements that rank i sums: begins on a cache line of f32. */
+static size_t part_at(size_t n, int ranks, int i)
+{
+	size_t each = (n + (size_t)ranks - 1) / (size_t)ranks;
+
+	each = (each + 15) / 16 * 16;
+	return least(n, each * (size_t)i);
+}
+
+static int all_reduce(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	size_t es = vfm_dtype_size(c->dtype), n = (size_t)c->n_out, piece = s->slot / es;
+
+	if (n * es <= SMALL) {
+		copy(my_slot(c, true), c->in, n * es);
+		TRY(first_turn(c, err));
+		sum_slots(c, c->out, 0, n);
+		return 0;
+	}
+	for (size_t at = 0; at < n; at += piece) {
+		size_t m = least(piece, n - at), lo = part_at(m, s->n, s->me), hi = part_at(m, s->n, s->me + 1);
+
+		copy(my_slot(c, at == 0), c->in + at * es, m * es);
+		TRY(turn(c, at == 0, err));
+		sum_slots(c, my_slot(c, false) + lo * es, lo * es, hi - lo);
+		TRY(vfm_turn(c->g, err));
+		for (int k = 0; k < s->n; k++) {
+			lo = part_at(m, s->n, k), hi = part_at(m, s->n, k + 1);
+			copy(c->out + (at + lo) * es, slot_of(c, k) + lo * es, (hi - lo) * es);
+		}
+	}
+	return 0;
+}
+
+static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	size_t mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
+	char *own = c->out + vfm_share_at(c, c->send, s->me);
+
+	for (int i = 0; i < s->n; i++)
+		if (vfm_share(c, c->send, i) > most)
+			most = vfm_share(c, c->send, i);
+	do {
+		if (at < mine)
+			copy(my_slot(c, at == 0), c->in + at, least(s->slot, mine - at));
+		else
+			my_slot(c, at == 0);
+		TRY(turn(c, at == 0, err));
+		for (int i = 0; i < s->n; i++) {
+			size_t n = vfm_share(c, c->send, i);
+
+			if (i != s->me && at < n)
+				copy(c->out + vfm_share_at(c, c->send, i) + at, slot_of(c, i), least(s->slot, n - at));
+		}
+		at += s->slot;
+	} while (at < most);
+	if (mine && own != c->in)
+		memmove(own, c->in, mine);
+	return 0;
+}
+
+static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype), mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
+
+	for (int i = 0; i < s->n; i++)
+		if (vfm_share(c, c->send, i) > most)
+			most = vfm_share(c, c->send, i);
+	do {
+		char *slot = my_slot(c, at == 0);
+
+		for (int i = 0; i < s->n; i++) {
+			size_t n = vfm_share(c, c->send, i);
+
+			if (at < n)
+				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at, least(sub, n - at));
+		}
+		TRY(turn(c, at == 0, err));
+		if (at < mine)
+			sum_slots(c, c->out + at, (size_t)s->me * sub, least(sub, mine - at) / es);
+		at += sub;
+	} while (at < most);
+	return 0;
+}
+
+/* What each rank sends to each stands beside its slot; only the two ends know it beforehand. */
+static int a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+
+	TRY(first_turn(c, err));
+	for (int i = 0; i < s->n; i++) {
+		const struct shm_meta *m = meta_of(c, i);
+		uint64_t want = vfm_share(c, c->recv, i);
+
+		if (m->table[s->me] != want) {
+			struct vfm_sig mine = vfm_coll_sig(c), theirs = mine;
+
+			mine.bytes = want;
+			theirs.bytes = m->table[s->me];
+			return vfm_job_mismatch(c->g, i, &mine, &theirs, err);
+		}
+		if (m->max > *most)
+			*most = m->max;
+	}
+	return 0;
+}
+
+static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	size_t sub = s->slot / (size_t)s->n / 64 * 64, at = 0, most = 0;
+	struct shm_meta *m = vfm_slot_meta(s, s->turn + 1, s->me);
+
+	m->max = 0;
+	for (int i = 0; i < s->n; i++) {
+		m->table[i] = vfm_share(c, c->send, i);
+		if (m->table[i] > m->max)
+			m->max = m->table[i];
+	}
+	do {
+		char *slot = my_slot(c, at == 0);
+
+		for (int i = 0; i < s->n; i++) {
+			size_t n = vfm_share(c, c->send, i);
+
+			if (i != s->me && at < n)
+				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at, least(sub, n - at));
+		}
+		if (at == 0)
+			TRY(a2a_tables(c, &most, err));
+		else
+			TRY(vfm_turn(c->g, err));
+		for (int i = 0; i < s->n; i++) {
+			size_t n = vfm_share(c, c->recv, i);
+
+			if (i != s->me && at < n)
+				copy(c->out + vfm_share_at(c, c->recv, i) + at, slot_of(c, i) + (size_t)s->me * sub, least(sub, n - at));
+		}
+		at += sub;
+	} while (at < most);
+	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me), vfm_share(c, c->send, s->me));
+	return 0;
+}
+
+static int broadcast(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	size_t n = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
+
+	do {
+		size_t m = least(s->slot, n - at);
+		char *slot = my_slot(c, at == 0);
+
+		if (s->me == c->from)
+			copy(slot, c->in + at, m);
+		TRY(turn(c, at == 0, err));
+		if (s->me != c->from)
+			copy(c->out + at, slot_of(c, c->from), m);
+		at += s->slot;
+	} while (at < n);
+	return 0;
+}
+
+static int barrier(const struct vfm_coll *c, struct vfm_err *err)
+{
+	my_slot(c, true);
+	return first_turn(c, err);
+}
+
+int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err)
+{
+	switch (c->kind) {
+	case VFM_C_ALL_REDUCE:
+		return all_reduce(c, err);
+	case VFM_C_ALL_GATHER:
+		return all_gather(c, err);
+	case VFM_C_REDUCE_SCATTER:
+		return reduce_scatter(c, err);
+	case VFM_C_ALL_TO_ALL:
+		return all_to_all(c, err);
+	case VFM_C_BROADCAST:
+		return broadcast(c, err);
+	case VFM_C_EXCHANGE:
+		return vfm_shm_exchange(c, err);
+	default:
+		return barrier(c, err);
+	}
+}

@@ -1,0 +1,676 @@
+/* The host communicator over forked ranks: every collective against a local computation, many groups at once,
+ * one node and two (node_of is made up, so that the traffic goes over TCP); and what happens when a rank dies,
+ * stops, hangs, or does something else than the others. */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "comm/comm_host.h"
+#include "launch/launch_impl.h"
+#include "spec/dtype.h"
+
+enum { RANKS = 16 };
+
+/* ---- ranks: forks that exchange their cards through a shared mapping ---- */
+
+struct shared {
+	_Atomic int arrived;
+	char card[RANKS][VFM_EXCHANGE_MAX];
+	char said[RANKS][VFM_ERR_MAX]; /* the error that each rank ended with */
+	double at[RANKS];
+	_Atomic int word[RANKS];
+};
+static struct shared *sh;
+static struct vfm_err err;
+static int rank, size;
+
+static int exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *e)
+{
+	memcpy(sh->card[l->rank], mine, n);
+	sh->arrived++;
+	for (double until = vfm_now() + 20; sh->arrived < l->size;) {
+		if (vfm_now() > until)
+			return vfm_fail(e, VFM_EENV, "a rank did not come");
+		usleep(1000);
+	}
+	for (int r = 0; r < l->size; r++)
+		memcpy((char *)all + (size_t)r * n, sh->card[r], n);
+	return 0;
+}
+
+static const struct vfm_launch_table harness = {.exchange = exchange};
+
+#define MUST(call)                                                                                           \
+	do {                                                                                                 \
+		if ((call) < 0) {                                                                            \
+			fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, err.msg);                  \
+			snprintf(sh->said[rank], sizeof(sh->said[rank]), "%s", err.msg);                     \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+#define CHECK(cond)                                                                                          \
+	do {                                                                                                 \
+		if (!(cond)) {                                                                               \
+			fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #cond);                    \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+
+struct setup {
+	int n, per_node; /* per_node 0: all on one */
+	struct vfm_host_comm_opts o;
+};
+
+static struct vfm_launch l;
+
+static struct vfm_comm *join(const struct setup *s)
+{
+	struct vfm_comm *world;
+
+	l = (struct vfm_launch){.t = &harness, .rank = rank, .size = size};
+	l.node_of = vfm_calloc((size_t)size, sizeof(int));
+	for (int r = 0; r < size; r++)
+		l.node_of[r] = s->per_node ? r / s->per_node : 0;
+	vfm_launch_place(&l);
+	snprintf(l.host, sizeof(l.host), "node%d", l.node);
+	MUST(vfm_comm_host_new(&l, &s->o, &world, &err));
+	return world;
+}
+
+static void leave(struct vfm_comm *world)
+{
+	vfm_comm_free(world);
+	free(l.node_of);
+}
+
+static void start(const struct setup *s, pid_t *pid, void (*fn)(const struct setup *s))
+{
+	memset(sh, 0, sizeof(*sh));
+	size = s->n;
+	for (int r = 0; r < s->n; r++) {
+		pid[r] = fork();
+		assert_true(pid[r] >= 0);
+		if (pid[r] == 0) {
+			rank = r;
+			alarm(60);
+			fn(s);
+			exit(0); /* so that a leak is found */
+		}
+	}
+}
+
+static void all_well(const struct setup *s, void (*fn)(const struct setup *s))
+{
+	pid_t pid[RANKS];
+	int st, bad = 0;
+
+	start(s, pid, fn);
+	for (int r = 0; r < s->n; r++) {
+		waitpid(pid[r], &st, 0);
+		if (st) {
+			bad++;
+			print_message("%d ranks, %d a node: rank %d ended with %#x\n", s->n, s->per_node, r, st);
+		}
+	}
+	assert_int_equal(bad, 0);
+}
+
+/* ---- values: element i of what a rank holds in a round ---- */
+
+static double value(enum vfm_dtype dt, int64_t round, int r, int64_t i)
+{
+	uint64_t h = (uint64_t)round * 0x9E3779B97F4A7C15 + (uint64_t)r * 0xBF58476D1CE4E5B9 + (uint64_t)i * 0x94D049BB133111EB;
+	int64_t v = (int64_t)((h ^ h >> 31) % 15) - 7;
+
+	return dt == VFM_U8 ? (double)(v + 8) : (double)v; /* sums of 16 are exact in bf16 */
+}
+
+static void put(void *p, enum vfm_dtype dt, int64_t i, double v)
+{
+	vfm_dtype_convert(dt, (char *)p + (size_t)i * vfm_dtype_size(dt), VFM_F64, &v, 1);
+}
+
+static double get(const void *p, enum vfm_dtype dt, int64_t i)
+{
+	double v;
+
+	vfm_dtype_to_f64(&v, dt, (const char *)p + (size_t)i * vfm_dtype_size(dt), 1);
+	return v;
+}
+
+static struct vfm_tensor fresh(enum vfm_dtype dt, int64_t n)
+{
+	return vfm_t1(vfm_malloc((size_t)(n + 1) * vfm_dtype_size(dt)), dt, n);
+}
+
+static double total(enum vfm_dtype dt, int64_t round, int n, int64_t i)
+{
+	double t = 0;
+
+	for (int r = 0; r < n; r++)
+		t += value(dt, round, r, i);
+	return t;
+}
+
+/* ---- each collective, for a group; sizes from (round, group), known to all its ranks ---- */
+
+static int64_t pick(int64_t round, int64_t id, int64_t below)
+{
+	struct vfm_rng g = vfm_rng_stream(7, (uint64_t)round, (uint64_t)id, VFM_RNG_TEST);
+
+	return (int64_t)vfm_rng_below(&g, 0, (uint64_t)below);
+}
+
+static int64_t some_size(int64_t round, int64_t id)
+{
+	static const int64_t most[] = {2, 40, 3000, 200000, 700000};
+
+	return pick(round, id, most[pick(round, id + 1000, 5)]);
+}
+
+static void do_all_reduce(struct vfm_comm *c, int64_t round)
+{
+	static const enum vfm_dtype dts[] = {VFM_F32, VFM_BF16, VFM_F64, VFM_I64};
+	enum vfm_dtype dt = dts[round % 4];
+	struct vfm_tensor x = fresh(dt, some_size(round, 1));
+
+	for (int64_t i = 0; i < x.shape[0]; i++)
+		put(x.data, dt, i, value(dt, round, c->rank, i));
+	MUST(vfm_all_reduce(c, NULL, x, &err));
+	for (int64_t i = 0; i < x.shape[0]; i++)
+		CHECK(get(x.data, dt, i) == total(dt, round, c->size, i));
+	free(x.data);
+}
+
+/* Uneven shares, some of them empty; NULL every third round. */
+static int64_t shares(const struct vfm_comm *c, int64_t round, int64_t *count, int64_t *at)
+{
+	int64_t sum = 0;
+
+	for (int r = 0; r < c->size; r++) {
+		count[r] = round % 3 ? some_size(round, 10 + r) / c->size : some_size(round, 10) / c->size;
+		if (round % 3 && pick(round, 50 + r, 4) == 0)
+			count[r] = 0;
+		at[r] = sum;
+		sum += count[r];
+	}
+	return sum;
+}
+
+static void do_all_gather(struct vfm_comm *c, int64_t round)
+{
+	static const enum vfm_dtype dts[] = {VFM_F32, VFM_BF16, VFM_U8, VFM_I64};
+	enum vfm_dtype dt = dts[round % 4];
+	int64_t count[RANKS], at[RANKS], n = shares(c, round, count, at);
+	struct vfm_tensor out = fresh(dt, n), in;
+	bool in_place = round % 2;
+
+	in = in_place ? vfm_t1((char *)out.data + (size_t)at[c->rank] * vfm_dtype_size(dt), dt, count[c->rank]) : fresh(dt, count[c->rank]);
+	for (int64_t i = 0; i < count[c->rank]; i++)
+		put(in.data, dt, i, value(dt, round, c->rank, i));
+	MUST(vfm_all_gather(c, NULL, in, out, round % 3 ? count : NULL, &err));
+	for (int r = 0; r < c->size; r++)
+		for (int64_t i = 0; i < count[r]; i++)
+			CHECK(get(out.data, dt, at[r] + i) == value(dt, round, r, i));
+	if (!in_place)
+		free(in.data);
+	free(out.data);
+}
+
+static void do_reduce_scatter(struct vfm_comm *c, int64_t round)
+{
+	enum vfm_dtype dt = round % 2 ? VFM_F32 : VFM_BF16;
+	int64_t count[RANKS], at[RANKS], n = shares(c, round, count, at);
+	struct vfm_tensor in = fresh(dt, n), out;
+	bool in_place = round % 4 < 2;
+
+	out = in_place ? vfm_t1((char *)in.data + (size_t)at[c->rank] * vfm_dtype_size(dt), dt, count[c->rank]) : fresh(dt, count[c->rank]);
+	for (int64_t i = 0; i < n; i++)
+		put(in.data, dt, i, value(dt, round, c->rank, i));
+	MUST(vfm_reduce_scatter(c, NULL, in, out, round % 3 ? count : NULL, &err));
+	for (int64_t i = 0; i < count[c->rank]; i++)
+		CHECK(get(out.data, dt, i) == total(dt, round, c->size, at[c->rank] + i));
+	if (!in_place)
+		free(out.data);
+	free(in.data);
+}
+
+static int64_t pair_count(const struct vfm_comm *c, int64_t round, int from, int to)
+{
+	if (round % 3 == 0)
+		return some_size(round, 9) / c->size;
+	return pick(round, 300 + from * RANKS + to, 3) ? some_size(round, 400 + from * RANKS + to) / c->size : 0;
+}
+
+static void do_all_to_all(struct vfm_comm *c, int64_t round)
+{
+	static const enum vfm_dtype dts[] = {VFM_F32, VFM_BF16, VFM_U8};
+	enum vfm_dtype dt = dts[round % 3];
+	int64_t send[RANKS], recv[RANKS], n_in = 0, n_out = 0, at = 0;
+	struct vfm_tensor in, out;
+
+	for (int r = 0; r < c->size; r++) {
+		n_in += send[r] = pair_count(c, round, c->rank, r);
+		n_out += recv[r] = pair_count(c, round, r, c->rank);
+	}
+	in = fresh(dt, n_in), out = fresh(dt, n_out);
+	for (int r = 0; r < c->size; r++)
+		for (int64_t i = 0; i < send[r]; i++)
+			put(in.data, dt, at++, value(dt, round + r, c->rank, i));
+	MUST(vfm_all_to_all(c, NULL, in, out, round % 3 ? send : NULL, round % 3 ? recv : NULL, &err));
+	at = 0;
+	for (int r = 0; r < c->size; r++)
+		for (int64_t i = 0; i < recv[r]; i++)
+			CHECK(get(out.data, dt, at++) == value(dt, round + c->rank, r, i));
+	free(in.data);
+	free(out.data);
+}
+
+static void do_broadcast(struct vfm_comm *c, int64_t round)
+{
+	int root = (int)(round % c->size);
+	struct vfm_tensor x = fresh(VFM_I32, some_size(round, 2));
+
+	for (int64_t i = 0; i < x.shape[0]; i++)
+		put(x.data, VFM_I32, i, c->rank == root ? value(VFM_I32, round, root, i) : -99);
+	MUST(vfm_broadcast(c, NULL, x, root, &err));
+	for (int64_t i = 0; i < x.shape[0]; i++)
+		CHECK(get(x.data, VFM_I32, i) == value(VFM_I32, round, root, i));
+	free(x.data);
+}
+
+/* Around the ring in both directions, or one half only between neighbours of different parity. */
+static void do_exchange(struct vfm_comm *c, int64_t round)
+{
+	int n = c->size, step = 1 + (int)(round % n), to = (c->rank + step) % n, from = (c->rank + n - step % n) % n;
+	int64_t m = some_size(round, 3);
+	struct vfm_tensor out = fresh(VFM_F32, m), in = fresh(VFM_F32, m);
+
+	for (int64_t i = 0; i < m; i++) {
+		put(out.data, VFM_F32, i, value(VFM_F32, round, c->rank, i));
+		put(in.data, VFM_F32, i, -99);
+	}
+	MUST(vfm_exchange(c, NULL, out, to, in, from, &err));
+	for (int64_t i = 0; i < m; i++)
+		CHECK(get(in.data, VFM_F32, i) == value(VFM_F32, round, from, i));
+	if (c->rank % 2 == 0 && c->rank + 1 < n)
+		MUST(vfm_send(c, NULL, out, c->rank + 1, &err));
+	else if (c->rank % 2)
+		MUST(vfm_recv(c, NULL, in, c->rank - 1, &err));
+	for (int64_t i = 0; c->rank % 2 && i < m; i++)
+		CHECK(get(in.data, VFM_F32, i) == value(VFM_F32, round, c->rank - 1, i));
+	free(out.data);
+	free(in.data);
+}
+
+static void do_bytes(struct vfm_comm *c, int64_t round)
+{
+	char mine[64], want[64], *all;
+	size_t *off;
+	int n = snprintf(mine, sizeof(mine), "%.*s", (int)((round + c->rank) % 5), "abcdefgh");
+
+	MUST(vfm_comm_gather_bytes(c, mine, (size_t)n, &all, &off, &err));
+	for (int r = 0; r < c->size; r++) {
+		n = snprintf(want, sizeof(want), "%.*s", (int)((round + r) % 5), "abcdefgh");
+		CHECK(off[r + 1] - off[r] == (size_t)n && !memcmp(all + off[r], want, (size_t)n));
+	}
+	free(all);
+	free(off);
+}
+
+static void everything(struct vfm_comm *c, int64_t round)
+{
+	do_all_reduce(c, round);
+	do_all_gather(c, round);
+	do_reduce_scatter(c, round);
+	do_all_to_all(c, round);
+	do_broadcast(c, round);
+	do_exchange(c, round);
+	do_bytes(c, round);
+	MUST(vfm_barrier(c, NULL, &err));
+}
+
+static void rounds(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+
+	for (int64_t round = 0; round < 12; round++)
+		everything(w, round);
+	leave(w);
+}
+
+static void collectives(void **state)
+{
+	(void)state;
+	for (int n = 1; n <= 8; n++)
+		all_well(&(struct setup){.n = n}, rounds);
+}
+
+static void two_nodes(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 2, .per_node = 1}, rounds);
+	all_well(&(struct setup){.n = 4, .per_node = 2}, rounds);
+	all_well(&(struct setup){.n = 5, .per_node = 2}, rounds);
+}
+
+/* ---- groups ---- */
+
+static void splits(const struct setup *s)
+{
+	struct vfm_comm *w = join(s), *a, *b, *none, *one;
+
+	for (int64_t round = 0; round < 3; round++) {
+		MUST(vfm_comm_split(w, w->rank % 2, -w->rank, "odd", &a, &err)); /* backwards */
+		CHECK(a->size == (w->size + (w->rank % 2 == 0)) / 2);
+		CHECK(a->rank == a->size - 1 - w->rank / 2);
+		everything(a, round);
+		MUST(vfm_comm_split(a, a->rank < 2 ? 0 : 1, 0, "part", &b, &err));
+		everything(b, round + 1);
+		MUST(vfm_comm_split(w, w->rank == 0 ? -1 : 3, 0, "rest", &none, &err));
+		CHECK((w->rank == 0) == !none);
+		if (none)
+			everything(none, round + 2);
+		MUST(vfm_comm_split(w, w->rank, 0, "one", &one, &err));
+		CHECK(one == vfm_comm_self());
+		everything(w, round);
+		vfm_comm_free(one);
+		vfm_comm_free(none);
+		vfm_comm_free(b);
+		vfm_comm_free(a);
+	}
+	leave(w);
+}
+
+static void groups(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 4}, splits);
+	all_well(&(struct setup){.n = 7}, splits);
+	all_well(&(struct setup){.n = 6, .per_node = 3}, splits);
+}
+
+static void *in_thread(void *arg)
+{
+	struct vfm_comm *c = arg;
+
+	for (int64_t round = 0; round < 6; round++)
+		everything(c, round * 7 + c->name[0]);
+	return NULL;
+}
+
+static void threads(const struct setup *s)
+{
+	struct vfm_comm *w = join(s), *c[4];
+	pthread_t t[4];
+
+	for (int i = 0; i < 4; i++) {
+		char name[2] = {(char)('a' + i), 0};
+
+		MUST(vfm_comm_split(w, i == 3 ? w->rank % 2 : 0, 0, name, &c[i], &err));
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_create(&t[i], NULL, in_thread, c[(i + w->rank) % 4]);
+	in_thread(w);
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	for (int i = 0; i < 4; i++)
+		vfm_comm_free(c[i]);
+	leave(w);
+}
+
+static void at_once(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 4}, threads);
+	all_well(&(struct setup){.n = 4, .per_node = 2}, threads);
+}
+
+static void many(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+
+	for (int64_t round = 0; round < 200; round++)
+		MUST(vfm_barrier(w, NULL, &err));
+	everything(w, 5);
+	leave(w);
+}
+
+static void sixteen(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 16}, many);
+}
+
+/* Sums: the same bits on all ranks, whatever the values; bf16 in f32. */
+static void bits(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	const int64_t sizes[] = {100, 300000};
+
+	for (int k = 0; k < 4; k++) {
+		enum vfm_dtype dt = k / 2 ? VFM_BF16 : VFM_F32;
+		int64_t n = sizes[k % 2];
+		struct vfm_rng g = vfm_rng_stream(1, (uint64_t)k, (uint64_t)w->rank, VFM_RNG_TEST);
+		struct vfm_tensor x = fresh(dt, n), y = fresh(dt, n);
+
+		for (int64_t i = 0; i < n; i++)
+			put(x.data, dt, i, vfm_rng_normal(&g, (uint64_t)i));
+		MUST(vfm_all_reduce(w, NULL, x, &err));
+		memcpy(y.data, x.data, vfm_nbytes(&x));
+		MUST(vfm_broadcast(w, NULL, y, 0, &err));
+		CHECK(!memcmp(x.data, y.data, vfm_nbytes(&x)));
+		for (int64_t i = 0; i < n; i++) {
+			float sum = 0;
+
+			for (int r = 0; r < w->size; r++) {
+				struct vfm_rng h = vfm_rng_stream(1, (uint64_t)k, (uint64_t)r, VFM_RNG_TEST);
+				float v = vfm_rng_normal(&h, (uint64_t)i);
+
+				if (dt == VFM_BF16)
+					v = vfm_bf16_to_f32(vfm_f32_to_bf16(v));
+				sum = r ? sum + v : v;
+			}
+			if (dt == VFM_BF16)
+				sum = vfm_bf16_to_f32(vfm_f32_to_bf16(sum));
+			CHECK(get(x.data, dt, i) == (double)sum);
+		}
+		free(x.data);
+		free(y.data);
+	}
+	leave(w);
+}
+
+static void same_bits(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 3}, bits);
+	all_well(&(struct setup){.n = 3, .per_node = 2}, bits);
+}
+
+/* ---- failures ---- */
+
+static char folder[] = "/tmp/vfm-comm-XXXXXX";
+
+static void say_and_exit(double since)
+{
+	snprintf(sh->said[rank], sizeof(sh->said[rank]), "%s", err.msg);
+	sh->at[rank] = vfm_now() - since;
+	_exit(3);
+}
+
+/* Rank 2 does something else from round 5 on; what, is in word[0]: 'k' is killed, 's' is stopped, 'h' sleeps, 'm' calls
+ * another collective, 'b' another size, 'a' aborts, 'x' leaves. */
+static void until_it_breaks(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	float x[64] = {0};
+	double t = vfm_now();
+
+	alarm(25);
+	for (int round = 1;; round++) {
+		int rc;
+
+		t = vfm_now();
+		if (rank == 2 && round == 5)
+			switch ((int)sh->word[1]) {
+			case 'k':
+				kill(getpid(), SIGKILL);
+				break;
+			case 's':
+				kill(getpid(), SIGSTOP);
+				break;
+			case 'h':
+				sleep(20);
+				break;
+			case 'a':
+				vfm_comm_host_abort(w, "the disk is full");
+				break;
+			case 'x':
+				leave(w);
+				exit(0);
+			default:
+				break;
+			}
+		if (rank == 2 && round == 5 && sh->word[1] == 'm')
+			rc = vfm_barrier(w, NULL, &err);
+		else
+			rc = vfm_all_reduce(w, NULL, vfm_t1(x, VFM_F32, rank == 2 && round == 5 && sh->word[1] == 'b' ? 60 : 64), &err);
+		if (rc < 0)
+			say_and_exit(t);
+		usleep(1000);
+	}
+}
+
+static void breaks(struct setup s, int how, double within, const char *what)
+{
+	pid_t pid[RANKS];
+	int st;
+	char path[128];
+
+	s.o.recorder_dir = folder;
+	start(&s, pid, until_it_breaks);
+	sh->word[1] = how;
+	for (int r = 0; r < s.n; r++) {
+		if (r == 2 && strchr("shx", how))
+			continue;
+		waitpid(pid[r], &st, 0);
+		if (how == 'k' && r == 2)
+			continue;
+		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], what) || strcmp(sh->said[r], sh->said[0]) != 0)
+			fail_msg("'%c': rank %d: status %#x, said '%s'", how, r, st, sh->said[r]);
+		if (sh->at[r] > within)
+			fail_msg("'%c': rank %d needed %.2f s", how, r, sh->at[r]);
+		snprintf(path, sizeof(path), "%s/flight-%d.jsonl", folder, r);
+		if (access(path, R_OK) != 0)
+			fail_msg("no %s", path);
+		unlink(path);
+	}
+	print_message("%c: %s (after %.2f s)\n", how, sh->said[0], sh->at[0]);
+	if (strchr("shx", how)) {
+		kill(pid[2], SIGKILL);
+		waitpid(pid[2], &st, 0);
+	}
+	snprintf(path, sizeof(path), "%s/flight-2.jsonl", folder);
+	unlink(path);
+}
+
+static void failures(void **state)
+{
+	struct setup one = {.n = 4, .o.timeout_s = 2}, two = {.n = 4, .per_node = 2, .o.timeout_s = 2};
+
+	(void)state;
+	breaks(one, 'k', 1.5, "rank 2 (node0) died");
+	breaks(two, 'k', 1.5, "rank 2 (node1) died");
+	breaks(one, 's', 6, "rank 2 (node0) does not answer");
+	breaks(one, 'h', 6, "rank 2 (node0) hangs: it does not come to all_reduce number 6 of 'world'");
+	breaks(two, 'h', 6, "rank 2 (node1) hangs: it does not come to all_reduce");
+	breaks(one, 'm', 2, "in barrier number 6");
+	breaks(two, 'b', 2, "(240 bytes of f32)");
+	breaks(one, 'a', 2, "rank 2 (node0) failed: the disk is full");
+	breaks(one, 'x', 6, "rank 2 (node0) has ended in order, too early");
+}
+
+static void first_dies(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	double t = vfm_now();
+
+	if (rank == 0)
+		kill(getpid(), SIGKILL);
+	if (vfm_barrier(w, NULL, &err) < 0)
+		say_and_exit(t);
+	exit(0);
+}
+
+static void rank_zero(void **state)
+{
+	struct setup s = {.n = 3, .o.timeout_s = 3};
+	pid_t pid[RANKS];
+	int st;
+
+	(void)state;
+	start(&s, pid, first_dies);
+	for (int r = 0; r < s.n; r++) {
+		waitpid(pid[r], &st, 0);
+		if (r && (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 0 (node0) died") || sh->at[r] > 1.5))
+			fail_msg("rank %d: status %#x, said '%s' after %.2f s", r, st, sh->said[r], sh->at[r]);
+	}
+}
+
+/* Nothing to do, some sooner than others: no alarm. */
+static void slow_end(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+
+	MUST(vfm_barrier(w, NULL, &err));
+	usleep(rank == 0 ? 0 : (unsigned)(300000 * rank));
+	leave(w);
+}
+
+static void ends_in_order(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 4, .o.timeout_s = 3}, slow_end);
+}
+
+static int setup_all(void **state)
+{
+	(void)state;
+	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	signal(SIGPIPE, SIG_IGN);
+	return sh == MAP_FAILED || !mkdtemp(folder);
+}
+
+static int teardown_all(void **state)
+{
+	(void)state;
+	vfm_rm_rf(folder, &err);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes), cmocka_unit_test(groups),
+		cmocka_unit_test(at_once), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits), cmocka_unit_test(failures),
+		cmocka_unit_test(rank_zero), cmocka_unit_test(ends_in_order)};
+
+	return cmocka_run_group_tests(tests, setup_all, teardown_all);
+}
