@@ -164,11 +164,11 @@ static int run(void *arg, struct vfm_err *err)
 {
 	struct vfm_coll *c = arg;
 	struct vfm_hcomm *g = c->g;
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 	bool exposed = pthread_equal(pthread_self(), c->caller) && pthread_equal(pthread_self(), j->main);
 	double start = vfm_now(), took;
 	uint64_t which;
-	int rc = vfm_job_check(j, err);
+	int rc = vfm_hjob_check(j, err);
 
 	if (rc >= 0) {
 		act_begin(c);
@@ -258,7 +258,7 @@ static const struct vfm_comm_table host_table = {
 };
 
 /* world is taken. */
-static struct vfm_hcomm *group_new(struct vfm_job *j, uint64_t id, int rank, int size, int *world, const char *name)
+static struct vfm_hcomm *group_new(struct vfm_hjob *j, uint64_t id, int rank, int size, int *world, const char *name)
 {
 	struct vfm_hcomm *g = vfm_calloc(1, sizeof(*g));
 
@@ -282,7 +282,7 @@ static struct vfm_hcomm *group_new(struct vfm_job *j, uint64_t id, int rank, int
 
 static void group_free(struct vfm_hcomm *g)
 {
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 
 	pthread_mutex_lock(&j->lock);
 	for (struct vfm_hcomm **p = &j->groups; *p; p = &(*p)->next)
@@ -310,7 +310,7 @@ static void group_free(struct vfm_hcomm *g)
 	free(g);
 }
 
-static bool one_node(const struct vfm_job *j, const int *world, int n)
+static bool one_node(const struct vfm_hjob *j, const int *world, int n)
 {
 	for (int i = 1; i < n; i++)
 		if (j->node_of[world[i]] != j->node_of[world[0]])
@@ -348,7 +348,7 @@ static int gather_i64(struct vfm_comm *c, int64_t mine, int64_t *all, struct vfm
 static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *name, int *who, int64_t *word, struct vfm_hcomm **new,
 	struct vfm_err *err)
 {
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 	struct {
 		uint64_t id, number;
 		int64_t color;
@@ -404,7 +404,7 @@ out:
 
 /* ---- the job ---- */
 
-static void job_free(struct vfm_job *j)
+static void job_free(struct vfm_hjob *j)
 {
 	while (j->groups) /* forgotten ones */
 		group_free(j->groups);
@@ -430,7 +430,7 @@ static void job_free(struct vfm_job *j)
 static void host_free(struct vfm_comm *c)
 {
 	struct vfm_hcomm *g = (struct vfm_hcomm *)c;
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 	bool world = c->size == j->size && g->id == vfm_fnv64(j->card[0].token, 16);
 
 	group_free(g);
@@ -448,9 +448,9 @@ static double time_limit(const struct vfm_host_comm_opts *o)
 	return s && vfm_parse_f64(s, &t, NULL) == 0 && t > 0 ? t : 600;
 }
 
-static struct vfm_job *job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
+static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
 {
-	struct vfm_job *j = vfm_calloc(1, sizeof(*j));
+	struct vfm_hjob *j = vfm_calloc(1, sizeof(*j));
 
 	j->l = l;
 	j->rank = l->rank;
@@ -473,7 +473,7 @@ static struct vfm_job *job_new(struct vfm_launch *l, const struct vfm_host_comm_
 }
 
 /* The first rank of a node makes its memory, with room for the world in front; the others get it from there. */
-static int join_node(struct vfm_job *j, struct vfm_err *err)
+static int join_node(struct vfm_hjob *j, struct vfm_err *err)
 {
 	int first = 0, fd, box;
 
@@ -491,7 +491,7 @@ static int join_node(struct vfm_job *j, struct vfm_err *err)
 	return vfm_arena_map(j, fd, err);
 }
 
-static int start(struct vfm_job *j, struct vfm_err *err)
+static int start(struct vfm_hjob *j, struct vfm_err *err)
 {
 	struct vfm_card mine;
 	bool alone = true, first = true;
@@ -518,7 +518,7 @@ static int start(struct vfm_job *j, struct vfm_err *err)
 int vfm_comm_host_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *g;
-	struct vfm_job *j;
+	struct vfm_hjob *j;
 	int rc, *world;
 
 	*out = vfm_comm_self();
@@ -555,5 +555,5 @@ void vfm_comm_host_abort(struct vfm_comm *world, const char *why)
 
 	if (world->t != &host_table)
 		return;
-	vfm_job_fail(g->job, &err, "%s failed: %s", vfm_rank_str(g->job, g->job->rank, who, sizeof(who)), why);
+	vfm_hjob_fail(g->job, &err, "%s failed: %s", vfm_rank_str(g->job, g->job->rank, who, sizeof(who)), why);
 }

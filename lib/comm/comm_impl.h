@@ -98,7 +98,7 @@ struct vfm_counts {
 
 struct vfm_hcomm {
 	struct vfm_comm c;
-	struct vfm_job *job;
+	struct vfm_hjob *job;
 	struct vfm_hcomm *next;     /* job->groups */
 	uint64_t id;                /* the same on all ranks */
 	int *world;                 /* [size] world ranks */
@@ -133,7 +133,7 @@ struct vfm_record {
 	double start, end;          /* wall time; end 0: not yet */
 };
 
-struct vfm_job {
+struct vfm_hjob {
 	struct vfm_launch *l;
 	int rank, size, *node_of;
 	struct vfm_card *card;      /* [size] */
@@ -171,34 +171,34 @@ struct vfm_job {
 
 /* ---- failure (monitor.c) ---- */
 /* 0, or VFM_EENV with the job's sentence. */
-int vfm_job_check(struct vfm_job *j, struct vfm_err *err);
+int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err);
 /* Told to all ranks; returns VFM_EENV with the sentence that the job ends with (the first one wins). */
-int vfm_job_fail(struct vfm_job *j, struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* A peer's connection or message is not as it should be: gives the monitor a moment to find the cause. */
-int vfm_job_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err);
+int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err);
 /* The two ranks are not in the same call. */
-int vfm_job_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err);
+int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err);
 void vfm_wait_begin(struct vfm_hcomm *g, int peer); /* rank in the group */
 void vfm_wait_end(struct vfm_hcomm *g);
 /* Every so often in a wait: the job's state, and whether this rank waited too long though the monitor says nothing. */
 int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 
-int vfm_monitor_start(struct vfm_job *j, struct vfm_err *err);   /* accepts connections from here on */
-int vfm_monitor_join(struct vfm_job *j, struct vfm_err *err);    /* connects to rank 0's */
-void vfm_monitor_stop(struct vfm_job *j);                        /* says good-bye first */
-const char *vfm_rank_str(struct vfm_job *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
+int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);   /* accepts connections from here on */
+int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);    /* connects to rank 0's */
+void vfm_monitor_stop(struct vfm_hjob *j);                        /* says good-bye first */
+const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
 
 /* ---- recorder.c ---- */
-uint64_t vfm_record_begin(struct vfm_job *j, const struct vfm_coll *c, uint64_t bytes);
-void vfm_record_end(struct vfm_job *j, uint64_t which);
-void vfm_record_dump(struct vfm_job *j, const char *why);
+uint64_t vfm_record_begin(struct vfm_hjob *j, const struct vfm_coll *c, uint64_t bytes);
+void vfm_record_end(struct vfm_hjob *j, uint64_t which);
+void vfm_record_dump(struct vfm_hjob *j, const char *why);
 
 /* ---- comm_shm.c ---- */
-int vfm_arena_make(struct vfm_job *j, struct vfm_err *err);              /* the node's first rank */
-int vfm_arena_map(struct vfm_job *j, int fd, struct vfm_err *err);       /* takes fd */
-void vfm_arena_close(struct vfm_job *j);
+int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err);              /* the node's first rank */
+int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err);       /* takes fd */
+void vfm_arena_close(struct vfm_hjob *j);
 uint64_t vfm_shm_first(void);                                            /* the offset of the first segment of a node */
-uint64_t vfm_shm_reserve(struct vfm_job *j, int n);                      /* an offset for a new segment of n ranks */
+uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n);                      /* an offset for a new segment of n ranks */
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err);
 void vfm_shm_unmap(struct vfm_hcomm *g);
 
@@ -226,11 +226,11 @@ struct vfm_hello {
 };
 enum { VFM_HELLO_MAGIC = 0x76666d31 };
 
-int vfm_net_open(struct vfm_job *j, struct vfm_card *card, struct vfm_err *err); /* listens; fills the card */
-int vfm_net_check(struct vfm_job *j, struct vfm_err *err);                       /* once all cards are there */
-void vfm_net_close(struct vfm_job *j);
+int vfm_net_open(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err); /* listens; fills the card */
+int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err);                       /* once all cards are there */
+void vfm_net_close(struct vfm_hjob *j);
 /* A connection to world rank `to` that said hello and was answered; tries until the job's time is up. */
-int vfm_net_connect(struct vfm_job *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err);
+int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err);
 int vfm_net_recv_fd(int sock, int *fd);
 int vfm_net_send_fd(int sock, int fd);
 

@@ -54,7 +54,7 @@ static int listen_on(int family, const void *addr, socklen_t len, int *fd, struc
 	return 0;
 }
 
-static int listen_tcp(struct vfm_job *j, struct vfm_card *card, struct vfm_err *err)
+static int listen_tcp(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err)
 {
 	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
 	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
@@ -154,7 +154,7 @@ static void net_identity(uint8_t id[16])
 	memcpy(id + 8, &ino, 8);
 }
 
-int vfm_net_open(struct vfm_job *j, struct vfm_card *card, struct vfm_err *err)
+int vfm_net_open(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err)
 {
 	struct sockaddr_un a;
 	socklen_t len;
@@ -173,7 +173,7 @@ int vfm_net_open(struct vfm_job *j, struct vfm_card *card, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_net_check(struct vfm_job *j, struct vfm_err *err)
+int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	for (int r = 0; r < j->size; r++) {
 		if (j->card[r].port == 0 && j->l->nodes > 1)
@@ -187,7 +187,7 @@ int vfm_net_check(struct vfm_job *j, struct vfm_err *err)
 	return 0;
 }
 
-void vfm_net_close(struct vfm_job *j)
+void vfm_net_close(struct vfm_hjob *j)
 {
 	if (j->listen_unix >= 0)
 		close(j->listen_unix);
@@ -225,7 +225,7 @@ static int connect_to(const struct sockaddr *sa, socklen_t len)
 	return s;
 }
 
-static int dial(const struct vfm_job *j, int to, int k)
+static int dial(const struct vfm_hjob *j, int to, int k)
 {
 	const struct vfm_card *card = &j->card[to];
 
@@ -248,7 +248,7 @@ static int dial(const struct vfm_job *j, int to, int k)
 	}
 }
 
-static bool greeted(struct vfm_job *j, int s, int to, enum vfm_hello_kind kind, uint64_t group)
+static bool greeted(struct vfm_hjob *j, int s, int to, enum vfm_hello_kind kind, uint64_t group)
 {
 	struct vfm_hello h = {.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
 	uint32_t answer = 0;
@@ -259,7 +259,7 @@ static bool greeted(struct vfm_job *j, int s, int to, enum vfm_hello_kind kind, 
 	return recv(s, &answer, sizeof(answer), 0) == sizeof(answer) && answer == VFM_HELLO_MAGIC;
 }
 
-int vfm_net_connect(struct vfm_job *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
+int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
 {
 	int n = j->node_of[to] == j->node_of[j->rank] ? 1 : j->card[to].n_addr;
 	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30);
@@ -269,7 +269,7 @@ int vfm_net_connect(struct vfm_job *j, int to, enum vfm_hello_kind kind, uint64_
 		for (int k = 0; k < n && k < VFM_HC_ADDRS; k++) {
 			int s;
 
-			TRY(vfm_job_check(j, err));
+			TRY(vfm_hjob_check(j, err));
 			s = dial(j, to, k);
 			if (s >= 0 && greeted(j, s, to, kind, group)) {
 				*fd = s;
@@ -326,7 +326,7 @@ int vfm_net_recv_fd(int sock, int *fd)
 /* The socket of a pair of a group: made when first needed, by the lower rank. */
 static int take_pending(struct vfm_hcomm *g, int peer)
 {
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 	struct timespec t;
 	int fd = -1;
 
@@ -392,7 +392,7 @@ static int push(struct vfm_hcomm *g, struct half *x, struct vfm_err *err)
 	size_t a;
 
 	if (k < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : vfm_job_lost(g, x->peer, strerror(errno), err);
+		return errno == EAGAIN || errno == EINTR ? 0 : vfm_hjob_lost(g, x->peer, strerror(errno), err);
 	a = (size_t)k < v[0].iov_len ? (size_t)k : v[0].iov_len;
 	x->head += a;
 	x->done += (size_t)k - a;
@@ -406,9 +406,9 @@ static int pull(struct vfm_hcomm *g, struct half *x, const struct vfm_sig *want,
 	ssize_t k = recv(x->fd, to, head ? sizeof(x->m) - x->head : x->n - x->done, MSG_DONTWAIT);
 
 	if (k == 0)
-		return vfm_job_lost(g, x->peer, "the connection was closed", err);
+		return vfm_hjob_lost(g, x->peer, "the connection was closed", err);
 	if (k < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : vfm_job_lost(g, x->peer, strerror(errno), err);
+		return errno == EAGAIN || errno == EINTR ? 0 : vfm_hjob_lost(g, x->peer, strerror(errno), err);
 	if (!head) {
 		x->done += (size_t)k;
 		return 1;
@@ -419,7 +419,7 @@ static int pull(struct vfm_hcomm *g, struct half *x, const struct vfm_sig *want,
 
 		if (memcmp(&mine, &theirs, sizeof(mine)) == 0)
 			mine.bytes = x->n, theirs.bytes = x->m.bytes;
-		return vfm_job_mismatch(g, x->peer, &mine, &theirs, err);
+		return vfm_hjob_mismatch(g, x->peer, &mine, &theirs, err);
 	}
 	return 1;
 }
@@ -435,7 +435,7 @@ static int wait_both(struct vfm_hcomm *g, const struct half *out, const struct h
 		p[n++] = (struct pollfd){.fd = out->fd, .events = POLLOUT};
 	vfm_wait_begin(g, !finished(in) ? in->peer : out->peer);
 	if (poll(p, (nfds_t)n, VFM_NAP_MS) > 0)
-		return vfm_job_check(g->job, err);
+		return vfm_hjob_check(g->job, err);
 	return vfm_wait_check(g, err);
 }
 

@@ -75,7 +75,7 @@ static inline void pause_cpu(void)
 
 /* ---- the node's file ---- */
 
-int vfm_arena_make(struct vfm_job *j, struct vfm_err *err)
+int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err)
 {
 	int fd = memfd_create("vfm-comm", MFD_CLOEXEC);
 
@@ -92,7 +92,7 @@ int vfm_arena_make(struct vfm_job *j, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_arena_map(struct vfm_job *j, int fd, struct vfm_err *err)
+int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err)
 {
 	void *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -106,7 +106,7 @@ int vfm_arena_map(struct vfm_job *j, int fd, struct vfm_err *err)
 	return 0;
 }
 
-void vfm_arena_close(struct vfm_job *j)
+void vfm_arena_close(struct vfm_hjob *j)
 {
 	if (j->arena)
 		munmap(j->arena, PAGE);
@@ -153,7 +153,7 @@ uint64_t vfm_shm_first(void)
 	return PAGE;
 }
 
-uint64_t vfm_shm_reserve(struct vfm_job *j, int n)
+uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n)
 {
 	return atomic_fetch_add(&j->arena->next, shm_bytes(n));
 }
@@ -243,7 +243,10 @@ int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err)
 	}
 	atomic_fetch_add(&h->sleepers, 1);
 	while (!passed(h, (uint32_t)turn)) {
-		vfm_wait_begin(g, missing(s, turn));
+		int peer = missing(s, turn);
+
+		if (peer != s->me) /* else: the last one is about to say so */
+			vfm_wait_begin(g, peer);
 		futex_wait(&h->epoch, (uint32_t)turn - 1);
 		if (!passed(h, (uint32_t)turn) && (rc = vfm_wait_check(g, err)) < 0)
 			break;
@@ -329,7 +332,7 @@ static int pull(struct vfm_hcomm *g, struct half *x, bool *moved, struct vfm_err
 
 			mine.bytes = x->n;
 			theirs.bytes = l.bytes;
-			return vfm_job_mismatch(g, x->peer, &mine, &theirs, err);
+			return vfm_hjob_mismatch(g, x->peer, &mine, &theirs, err);
 		}
 		x->begun = true;
 		tail += sizeof(l);

@@ -72,20 +72,20 @@ struct vfm_mon {
 
 /* ---- the state of the job ---- */
 
-const char *vfm_rank_str(struct vfm_job *j, int rank, char *buf, size_t len)
+const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len)
 {
 	snprintf(buf, len, "rank %d (%s)", rank, j->card[rank].host);
 	return buf;
 }
 
-int vfm_job_check(struct vfm_job *j, struct vfm_err *err)
+int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	if (!atomic_load_explicit(&j->failed, memory_order_acquire))
 		return 0;
 	return vfm_fail(err, VFM_EENV, "%s", j->why);
 }
 
-static void set_failed(struct vfm_job *j, const char *why)
+static void set_failed(struct vfm_hjob *j, const char *why)
 {
 	pthread_mutex_lock(&j->fail_lock);
 	if (!atomic_load(&j->failed)) {
@@ -96,7 +96,7 @@ static void set_failed(struct vfm_job *j, const char *why)
 	pthread_mutex_unlock(&j->fail_lock);
 }
 
-static void wake(struct vfm_job *j)
+static void wake(struct vfm_hjob *j)
 {
 	uint64_t one = 1;
 
@@ -104,7 +104,7 @@ static void wake(struct vfm_job *j)
 		return; /* it is awake already */
 }
 
-int vfm_job_fail(struct vfm_job *j, struct vfm_err *err, const char *fmt, ...)
+int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 {
 	char why[VFM_WHY_MAX];
 	va_list ap;
@@ -114,7 +114,7 @@ int vfm_job_fail(struct vfm_job *j, struct vfm_err *err, const char *fmt, ...)
 	va_end(ap);
 	if (!j->monitor_runs) {
 		set_failed(j, why);
-		return vfm_job_check(j, err);
+		return vfm_hjob_check(j, err);
 	}
 	pthread_mutex_lock(&j->mon->lock);
 	if (!j->mon->report[0])
@@ -124,7 +124,7 @@ int vfm_job_fail(struct vfm_job *j, struct vfm_err *err, const char *fmt, ...)
 	for (double until = vfm_now() + 3; !atomic_load(&j->failed) && vfm_now() < until;)
 		poll(NULL, 0, 5);
 	set_failed(j, why);
-	return vfm_job_check(j, err);
+	return vfm_hjob_check(j, err);
 }
 
 static void sig_str(const struct vfm_sig *s, char *buf, size_t len)
@@ -140,7 +140,7 @@ static void sig_str(const struct vfm_sig *s, char *buf, size_t len)
 			s->dtype < VFM_DTYPE_N ? vfm_dtype_name((enum vfm_dtype)s->dtype) : "?");
 }
 
-int vfm_job_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err)
+int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err)
 {
 	char a[96], b[96], sa[128], sb[128];
 	const char *more = "";
@@ -149,19 +149,19 @@ int vfm_job_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, 
 	sig_str(theirs, sb, sizeof(sb));
 	if (!strcmp(sa, sb))
 		more = ", with other counts";
-	return vfm_job_fail(g->job, err, "the ranks of '%s' do not do the same: %s is in %s, %s in %s%s", g->c.name,
+	return vfm_hjob_fail(g->job, err, "the ranks of '%s' do not do the same: %s is in %s, %s in %s%s", g->c.name,
 		vfm_rank_str(g->job, g->world[g->c.rank], a, sizeof(a)), sa, vfm_rank_str(g->job, g->world[peer], b, sizeof(b)), sb, more);
 }
 
-int vfm_job_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err)
+int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err)
 {
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 	char a[96];
 
 	for (double until = vfm_now() + 2; !atomic_load(&j->failed) && vfm_now() < until;)
 		poll(NULL, 0, 10);
-	TRY(vfm_job_check(j, err));
-	return vfm_job_fail(j, err, "lost %s in %s number %llu of '%s': %s", vfm_rank_str(j, g->world[peer], a, sizeof(a)),
+	TRY(vfm_hjob_check(j, err));
+	return vfm_hjob_fail(j, err, "lost %s in %s number %llu of '%s': %s", vfm_rank_str(j, g->world[peer], a, sizeof(a)),
 		vfm_coll_name[atomic_load(&g->act.kind)], (unsigned long long)atomic_load(&g->act.number), g->c.name, what);
 }
 
@@ -182,21 +182,21 @@ void vfm_wait_end(struct vfm_hcomm *g)
 
 int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
 {
-	struct vfm_job *j = g->job;
+	struct vfm_hjob *j = g->job;
 	double t = vfm_now() - atomic_load(&g->act.wait_since);
 	char a[96], b[96];
 
-	TRY(vfm_job_check(j, err));
+	TRY(vfm_hjob_check(j, err));
 	if (!atomic_load(&g->act.waits) || t < 1.5 * j->timeout + 5)
 		return 0;
-	return vfm_job_fail(j, err, "%s waits for %s in %s number %llu of '%s' since %.1f s", vfm_rank_str(j, j->rank, a, sizeof(a)),
+	return vfm_hjob_fail(j, err, "%s waits for %s in %s number %llu of '%s' since %.1f s", vfm_rank_str(j, j->rank, a, sizeof(a)),
 		vfm_rank_str(j, atomic_load(&g->act.peer), b, sizeof(b)), vfm_coll_name[atomic_load(&g->act.kind)],
 		(unsigned long long)atomic_load(&g->act.number), g->c.name, t);
 }
 
 /* ---- messages ---- */
 
-static void fill_beat(struct vfm_job *j, struct mon_msg *m)
+static void fill_beat(struct vfm_hjob *j, struct mon_msg *m)
 {
 	double now = vfm_now();
 
@@ -251,20 +251,20 @@ static void post(struct mon_peer *p, const struct mon_msg *m)
 	flush(p->conn);
 }
 
-static void post_all(struct vfm_job *j, const struct mon_msg *m)
+static void post_all(struct vfm_hjob *j, const struct mon_msg *m)
 {
 	for (int r = 0; r < j->size; r++)
 		post(&j->mon->peer[r], m);
 }
 
-static void fail_msg(struct vfm_job *j, struct mon_msg *m, const char *why)
+static void fail_msg(struct vfm_hjob *j, struct mon_msg *m, const char *why)
 {
 	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = FAIL, .rank = j->rank};
 	snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
 /* The monitor thread's set_failed: the others first, since this process may end as soon as its threads know. */
-static void verdict(struct vfm_job *j, const char *why)
+static void verdict(struct vfm_hjob *j, const char *why)
 {
 	struct mon_msg m;
 
@@ -277,13 +277,13 @@ static void verdict(struct vfm_job *j, const char *why)
 
 /* ---- rank 0 judges ---- */
 
-static double silent(struct vfm_job *j, int r)
+static double silent(struct vfm_hjob *j, int r)
 {
 	return r == j->rank ? 0 : vfm_now() - j->mon->peer[r].heard;
 }
 
 /* The longest wait of any rank for r. */
-static const struct mon_act *waits_for(struct vfm_job *j, int r, int *who)
+static const struct mon_act *waits_for(struct vfm_hjob *j, int r, int *who)
 {
 	const struct mon_act *best = NULL;
 
@@ -299,7 +299,7 @@ static const struct mon_act *waits_for(struct vfm_job *j, int r, int *who)
 	return best;
 }
 
-static void what_it_did(struct vfm_job *j, int r, char *buf, size_t len)
+static void what_it_did(struct vfm_hjob *j, int r, char *buf, size_t len)
 {
 	const struct mon_msg *m = &j->mon->peer[r].last;
 
@@ -311,7 +311,7 @@ static void what_it_did(struct vfm_job *j, int r, char *buf, size_t len)
 }
 
 /* "rank 3 (node2) died (last heard in …); rank 0 (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s" */
-static void convict(struct vfm_job *j, int r, const char *crime)
+static void convict(struct vfm_hjob *j, int r, const char *crime)
 {
 	char who[96], waiter[96], did[160], why[VFM_WHY_MAX];
 	const struct mon_act *a;
@@ -345,7 +345,7 @@ static const struct mon_act *longest_wait(const struct mon_msg *m)
 	return best;
 }
 
-static bool gone(struct vfm_job *j, int r, char *crime, size_t len)
+static bool gone(struct vfm_hjob *j, int r, char *crime, size_t len)
 {
 	const struct mon_peer *p = &j->mon->peer[r];
 
@@ -355,7 +355,7 @@ static bool gone(struct vfm_job *j, int r, char *crime, size_t len)
 		snprintf(crime, len, "never came");
 	else if (p->bye)
 		snprintf(crime, len, "has ended in order, too early");
-	else if (silent(j, r) > 2.5)
+	else if (silent(j, r) > 2.5 || (j->mon->asked > 0 && p->heard < j->mon->asked))
 		snprintf(crime, len, "does not answer since %.1f s: it is stopped, or its node is gone", silent(j, r));
 	else
 		return false;
@@ -363,7 +363,7 @@ static bool gone(struct vfm_job *j, int r, char *crime, size_t len)
 }
 
 /* From a rank that waits too long to the one that everybody waits for in the end. */
-static void follow(struct vfm_job *j, const struct mon_act *a)
+static void follow(struct vfm_hjob *j, const struct mon_act *a)
 {
 	char *seen = vfm_calloc((size_t)j->size, 1), crime[200];
 	const struct mon_act *first = a;
@@ -401,7 +401,7 @@ static void follow(struct vfm_job *j, const struct mon_act *a)
 }
 
 /* All are asked for their state; true once they have answered or had their time. */
-static bool asked_all(struct vfm_job *j)
+static bool asked_all(struct vfm_hjob *j)
 {
 	struct mon_msg ask = {.magic = MSG_MAGIC, .type = ASK};
 	struct vfm_mon *m = j->mon;
@@ -415,10 +415,10 @@ static bool asked_all(struct vfm_job *j)
 	}
 	for (int r = 1; r < j->size; r++)
 		all &= m->peer[r].bye || m->peer[r].dead || !m->peer[r].joined || m->peer[r].heard > m->asked;
-	return all || now - m->asked > 0.3;
+	return all || now - m->asked > (m->dying >= 0 ? 0.3 : 1);
 }
 
-static void judge(struct vfm_job *j)
+static void judge(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	const struct mon_act *late = NULL;
@@ -446,7 +446,6 @@ static void judge(struct vfm_job *j)
 	if (!late)
 		m->asked = 0;
 	else if (asked_all(j)) {
-		m->asked = 0;
 		for (int r = 0; r < j->size; r++) { /* still, now that all have answered? */
 			const struct mon_act *a = longest_wait(&m->peer[r].last);
 
@@ -455,11 +454,12 @@ static void judge(struct vfm_job *j)
 				return;
 			}
 		}
+		m->asked = 0;
 	}
 }
 
 /* The others watch rank 0 only. */
-static void watch_zero(struct vfm_job *j)
+static void watch_zero(struct vfm_hjob *j)
 {
 	struct mon_peer *p = &j->mon->peer[0];
 	char crime[160];
@@ -470,7 +470,7 @@ static void watch_zero(struct vfm_job *j)
 
 /* ---- the thread ---- */
 
-static void take_msg(struct vfm_job *j, int r, const struct mon_msg *m)
+static void take_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
 {
 	struct mon_peer *p = &j->mon->peer[r];
 	struct mon_msg beat;
@@ -508,7 +508,7 @@ static void take_msg(struct vfm_job *j, int r, const struct mon_msg *m)
 	}
 }
 
-static void hang_up(struct vfm_job *j, int r)
+static void hang_up(struct vfm_hjob *j, int r)
 {
 	struct mon_peer *p = &j->mon->peer[r];
 
@@ -529,7 +529,7 @@ static void hang_up(struct vfm_job *j, int r)
 	}
 }
 
-static void read_conn(struct vfm_job *j, int r)
+static void read_conn(struct vfm_hjob *j, int r)
 {
 	struct mon_conn *c = j->mon->peer[r].conn;
 
@@ -554,7 +554,7 @@ static void read_conn(struct vfm_job *j, int r)
 	}
 }
 
-static void add_conn(struct vfm_job *j, int r, int fd)
+static void add_conn(struct vfm_hjob *j, int r, int fd)
 {
 	struct mon_peer *p = &j->mon->peer[r];
 	struct mon_msg beat;
@@ -573,7 +573,7 @@ static void add_conn(struct vfm_job *j, int r, int fd)
 	}
 }
 
-static void add_pending(struct vfm_job *j, const struct vfm_hello *h, int fd)
+static void add_pending(struct vfm_hjob *j, const struct vfm_hello *h, int fd)
 {
 	struct vfm_pending *p = vfm_calloc(1, sizeof(*p));
 
@@ -588,7 +588,7 @@ static void add_pending(struct vfm_job *j, const struct vfm_hello *h, int fd)
 }
 
 /* A hello has come in whole: who is it? */
-static void answer(struct vfm_job *j, struct mon_hello *x)
+static void answer(struct vfm_hjob *j, struct mon_hello *x)
 {
 	const struct vfm_hello *h = &x->h;
 	uint32_t yes = VFM_HELLO_MAGIC;
@@ -610,7 +610,7 @@ static void answer(struct vfm_job *j, struct mon_hello *x)
 }
 
 /* true: done with it */
-static bool read_hello(struct vfm_job *j, struct mon_hello *x)
+static bool read_hello(struct vfm_hjob *j, struct mon_hello *x)
 {
 	ssize_t k = recv(x->fd, (char *)&x->h + x->have, sizeof(x->h) - x->have, MSG_DONTWAIT);
 
@@ -631,7 +631,7 @@ static bool read_hello(struct vfm_job *j, struct mon_hello *x)
 	return true;
 }
 
-static void accept_all(struct vfm_job *j, int listener, bool local)
+static void accept_all(struct vfm_hjob *j, int listener, bool local)
 {
 	while (j->mon->n_hello < HELLOS) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), on = 1;
@@ -650,7 +650,7 @@ static void accept_all(struct vfm_job *j, int listener, bool local)
 	}
 }
 
-static int poll_set(struct vfm_job *j, struct pollfd *p, int *who)
+static int poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 {
 	struct vfm_mon *m = j->mon;
 	int n = 0, listeners[2] = {j->listen_unix, j->listen_tcp};
@@ -674,7 +674,7 @@ static int poll_set(struct vfm_job *j, struct pollfd *p, int *who)
 	return n;
 }
 
-static void serve(struct vfm_job *j, const struct pollfd *p, const int *who, int n)
+static void serve(struct vfm_hjob *j, const struct pollfd *p, const int *who, int n)
 {
 	struct vfm_mon *m = j->mon;
 	uint64_t x;
@@ -701,7 +701,7 @@ static void serve(struct vfm_job *j, const struct pollfd *p, const int *who, int
 }
 
 /* What other threads of this rank want of the monitor. */
-static void errands(struct vfm_job *j)
+static void errands(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	char why[VFM_WHY_MAX];
@@ -724,7 +724,7 @@ static void errands(struct vfm_job *j)
 	}
 }
 
-static void beats(struct vfm_job *j)
+static void beats(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
@@ -742,7 +742,7 @@ static void beats(struct vfm_job *j)
 }
 
 /* Rank 0's monitor is the last to go: the others may need it. */
-static bool may_end(struct vfm_job *j)
+static bool may_end(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
@@ -774,7 +774,7 @@ static bool may_end(struct vfm_job *j)
 
 static void *monitor(void *arg)
 {
-	struct vfm_job *j = arg;
+	struct vfm_hjob *j = arg;
 	struct vfm_mon *m = j->mon;
 	size_t most = (size_t)j->size + HELLOS + 8;
 	struct pollfd *p = vfm_calloc(most, sizeof(*p));
@@ -807,7 +807,7 @@ static void *monitor(void *arg)
 	return NULL;
 }
 
-int vfm_monitor_start(struct vfm_job *j, struct vfm_err *err)
+int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 {
 	struct vfm_mon *m = vfm_calloc(1, sizeof(*m));
 	sigset_t all, old;
@@ -830,7 +830,7 @@ int vfm_monitor_start(struct vfm_job *j, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_monitor_join(struct vfm_job *j, struct vfm_err *err)
+int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err)
 {
 	int fd;
 
@@ -844,7 +844,7 @@ int vfm_monitor_join(struct vfm_job *j, struct vfm_err *err)
 	return 0;
 }
 
-void vfm_monitor_stop(struct vfm_job *j)
+void vfm_monitor_stop(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-uint64_t vfm_record_begin(struct vfm_job *j, const struct vfm_coll *c, uint64_t bytes)
+uint64_t vfm_record_begin(struct vfm_hjob *j, const struct vfm_coll *c, uint64_t bytes)
 {
 	struct vfm_record r = {.number = c->number, .bytes = bytes, .kind = c->kind, .peer = -1, .start = vfm_wall_time()};
 	uint64_t which;
@@ -23,7 +23,7 @@ uint64_t vfm_record_begin(struct vfm_job *j, const struct vfm_coll *c, uint64_t 
 	return which;
 }
 
-void vfm_record_end(struct vfm_job *j, uint64_t which)
+void vfm_record_end(struct vfm_hjob *j, uint64_t which)
 {
 	double now = vfm_wall_time();
 
@@ -50,7 +50,7 @@ static json_t *as_json(const struct vfm_record *r)
 }
 
 /* What fails here fails in silence: the job is ending with a better reason. */
-void vfm_record_dump(struct vfm_job *j, const char *why)
+void vfm_record_dump(struct vfm_hjob *j, const char *why)
 {
 	struct vfm_record *rec;
 	struct vfm_atomic a;

@@ -49,7 +49,7 @@ static int first_turn(const struct vfm_coll *c, struct vfm_err *err)
 	TRY(vfm_turn(c->g, err));
 	for (int i = 0; i < s->n; i++)
 		if (memcmp(&meta_of(c, i)->sig, &mine, sizeof(mine)) != 0)
-			return vfm_job_mismatch(c->g, i, &mine, &meta_of(c, i)->sig, err);
+			return vfm_hjob_mismatch(c->g, i, &mine, &meta_of(c, i)->sig, err);
 	return 0;
 }
 
@@ -171,7 +171,7 @@ static int a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *er
 
 			mine.bytes = want;
 			theirs.bytes = m->table[s->me];
-			return vfm_job_mismatch(c->g, i, &mine, &theirs, err);
+			return vfm_hjob_mismatch(c->g, i, &mine, &theirs, err);
 		}
 		if (m->max > *most)
 			*most = m->max;
