@@ -10,6 +10,7 @@ int bench_step(int argc, char **argv, struct vfm_err *err);
 int bench_plot(int argc, char **argv, struct vfm_err *err);
 int bench_ops(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
+int bench_comm(int argc, char **argv, struct vfm_err *err);
 
 /* Adds the note that every report ends with: CPU model, threads, program version, measured. */
 void bench_note_machine(struct vfm_table *t);

@@ -12,6 +12,7 @@ static const struct vfm_verb benches[] = {
 	{"step", "one training step of one model", bench_step},
 	{"ops", "each operation of the device", bench_ops},
 	{"loader", "read the packs of a manifest as training would", bench_loader},
+	{"comm", "the collectives of several ranks", bench_comm},
 	{"plot", "draw the curves of one or more runs", bench_plot},
 	{0},
 };

@@ -22,6 +22,17 @@ is "$(jq -r '.rows[0].tokens' <<<"$out")" 16 "tokens of the grid"
 run vfm-bench step --grid 1,4
 rc_is 2 "a grid of two numbers is refused"
 
+run vfm-bench comm -q -n 3 -r 2 --seconds 0 --sizes 6K,300K --dtype bf16 -o jsonl \
+	--ops all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,exchange,barrier
+rc_is 0 "comm"
+is "$(jq -r '[.op, .bytes, .result, .ranks, .min_us > 0] | @csv' <<<"$out" | tr -d '"' | head -3)" \
+	$'all_reduce,6144,right,3,true\nall_reduce,307200,right,3,true\nall_gather,6144,right,3,true' "its rows"
+is "$(wc -l <<<"$out")" 13 "one for each op and size"
+is "$(jq -r 'select(.op == "all_reduce" and .bytes == 307200) | (.bus_gb_s / .alg_gb_s * 1000 | round)' <<<"$out")" 1333 \
+	"bus bandwidth"
+run vfm-bench comm --ops all_reduse
+rc_is 2 "an op that does not exist"
+
 for i in {1..50}; do echo "{\"v\":1,\"step\":$i,\"loss\":$((100 - i)).5}"; done >metrics.jsonl
 run vfm-bench plot -o loss.png metrics.jsonl
 rc_is 0 "plot"

@@ -1,0 +1,356 @@
+/* vfm-bench comm - the collectives of several ranks: time, bandwidth, and whether the result is right.
+ *
+ * As nccl-tests has it: the size S is that of the whole (the vector of all_reduce, what all_gather collects,
+ * what reduce_scatter and all_to_all are given); algorithm bandwidth S / t; bus bandwidth 2 (n-1)/n of that for
+ * all_reduce, (n-1)/n for the others, 1 for broadcast and exchange. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "bench.h"
+#include "train/job.h"
+
+static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32", *format = "text";
+static int64_t ranks, repeat = 10;
+static double seconds = 0.02;
+
+static const struct vfm_opt opts[] = {
+	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
+	{VFM_OPT_STR, 0, "ops", "LIST", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)", &ops},
+	{VFM_OPT_STR, 0, "sizes", "LIST", "bytes of the whole (64K,1M,16M,64M)", &sizes},
+	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
+	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)", &repeat},
+	{VFM_OPT_NUM, 0, "seconds", "S", "calls of a measurement take about so long (0.02)", &seconds},
+	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
+	{0},
+};
+
+static const struct vfm_cmd cmd = {
+	.name = "vfm-bench comm",
+	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [-r N] [--seconds S] [-o " VFM_TABLE_FORMATS "]",
+	.summary = "measure the collectives of several ranks",
+	.opts = opts,
+};
+
+struct work {
+	struct vfm_comm *c;
+	enum vfm_dtype dt;
+	int64_t n;                  /* elements of the whole, a multiple of the ranks */
+	char *a, *b;                /* [n] each */
+};
+
+static struct vfm_tensor whole(const struct work *w, char *p)
+{
+	return vfm_t1(p, w->dt, w->n);
+}
+
+static struct vfm_tensor part(const struct work *w, char *p)
+{
+	return vfm_t1(p, w->dt, w->n / w->c->size);
+}
+
+static int all_reduce(struct work *w, struct vfm_err *err)
+{
+	return vfm_all_reduce(w->c, NULL, whole(w, w->a), err);
+}
+
+static int all_gather(struct work *w, struct vfm_err *err)
+{
+	return vfm_all_gather(w->c, NULL, part(w, w->a), whole(w, w->b), NULL, err);
+}
+
+static int reduce_scatter(struct work *w, struct vfm_err *err)
+{
+	return vfm_reduce_scatter(w->c, NULL, whole(w, w->a), part(w, w->b), NULL, err);
+}
+
+static int all_to_all(struct work *w, struct vfm_err *err)
+{
+	return vfm_all_to_all(w->c, NULL, whole(w, w->a), whole(w, w->b), NULL, NULL, err);
+}
+
+static int broadcast(struct work *w, struct vfm_err *err)
+{
+	return vfm_broadcast(w->c, NULL, whole(w, w->a), 0, err);
+}
+
+static int exchange(struct work *w, struct vfm_err *err)
+{
+	int n = w->c->size, r = w->c->rank;
+
+	return vfm_exchange(w->c, NULL, whole(w, w->a), (r + 1) % n, whole(w, w->b), (r + n - 1) % n, err);
+}
+
+static int barrier(struct work *w, struct vfm_err *err)
+{
+	return vfm_barrier(w->c, NULL, err);
+}
+
+/* What element i of the result is when element i of rank r's operand is value(r, i): small whole numbers, so that sums are exact. */
+static int64_t value(int r, int64_t i)
+{
+	return (r * 5 + i * 3 + i / 7) % 13 - 6;
+}
+
+static int64_t sum(const struct work *w, int64_t i)
+{
+	int64_t s = 0;
+
+	for (int r = 0; r < w->c->size; r++)
+		s += value(r, i);
+	return s;
+}
+
+static int64_t want_reduce(const struct work *w, int64_t i)
+{
+	return sum(w, i);
+}
+
+static int64_t want_gather(const struct work *w, int64_t i)
+{
+	int64_t each = w->n / w->c->size;
+
+	return value((int)(i / each), i % each);
+}
+
+static int64_t want_scatter(const struct work *w, int64_t i)
+{
+	return sum(w, w->n / w->c->size * w->c->rank + i);
+}
+
+static int64_t want_a2a(const struct work *w, int64_t i)
+{
+	int64_t each = w->n / w->c->size;
+
+	return value((int)(i / each), each * w->c->rank + i % each);
+}
+
+static int64_t want_root(const struct work *w, int64_t i)
+{
+	(void)w;
+	return value(0, i);
+}
+
+static int64_t want_prev(const struct work *w, int64_t i)
+{
+	return value((w->c->rank + w->c->size - 1) % w->c->size, i);
+}
+
+static const struct op {
+	const char *name;
+	int (*run)(struct work *w, struct vfm_err *err);
+	int64_t (*want)(const struct work *w, int64_t i);
+	bool in_a, shares;          /* the result lies in a; is one share long */
+	double bus, per_rank;       /* bus bandwidth: factor, and whether times (n-1)/n */
+} table[] = {
+	{"all_reduce", all_reduce, want_reduce, true, false, 2, 1},
+	{"all_gather", all_gather, want_gather, false, false, 1, 1},
+	{"reduce_scatter", reduce_scatter, want_scatter, false, true, 1, 1},
+	{"all_to_all", all_to_all, want_a2a, false, false, 1, 1},
+	{"broadcast", broadcast, want_root, true, false, 1, 0},
+	{"exchange", exchange, want_prev, false, false, 1, 0},
+	{"barrier", barrier, NULL, false, false, 0, 0},
+};
+
+static void fill(const struct work *w)
+{
+	size_t es = vfm_dtype_size(w->dt);
+
+	for (int64_t i = 0; i < w->n; i++) {
+		int64_t v = value(w->c->rank, i);
+
+		vfm_dtype_convert(w->dt, w->a + (size_t)i * es, VFM_I64, &v, 1);
+	}
+}
+
+static int check(struct work *w, const struct op *op, struct vfm_err *err)
+{
+	int64_t n = op->shares ? w->n / w->c->size : w->n, wrong = 0;
+	size_t es = vfm_dtype_size(w->dt);
+	const char *p = op->in_a ? w->a : w->b;
+
+	fill(w);
+	TRY(op->run(w, err));
+	for (int64_t i = 0; op->want && i < n; i++) {
+		double x;
+
+		vfm_dtype_to_f64(&x, w->dt, p + (size_t)i * es, 1);
+		wrong += x != (double)op->want(w, i);
+	}
+	TRY(vfm_all_reduce(w->c, NULL, vfm_t1(&wrong, VFM_I64, 1), err));
+	if (wrong)
+		return vfm_fail(err, VFM_EENV, "%s of %lld %s: %lld elements are wrong", op->name, (long long)w->n, vfm_dtype_name(w->dt),
+			(long long)wrong);
+	return 0;
+}
+
+/* Seconds a call; the number of calls is the same on all ranks. */
+static int measure(struct work *w, const struct op *op, int64_t calls, double *t, struct vfm_err *err)
+{
+	double start;
+
+	TRY(vfm_barrier(w->c, NULL, err));
+	start = vfm_now();
+	for (int64_t i = 0; i < calls; i++)
+		TRY(op->run(w, err));
+	TRY(vfm_barrier(w->c, NULL, err));
+	*t = (vfm_now() - start) / (double)calls;
+	return 0;
+}
+
+static int run_op(struct work *w, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+{
+	double x[256], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1), bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
+	int64_t calls;
+
+	TRY(check(w, op, err));
+	memset(w->a, 0, (size_t)bytes);
+	TRY(measure(w, op, 2, &x[0], err));
+	calls = (int64_t)(seconds / x[0]) + 1;
+	calls = calls > 10000 ? 10000 : calls;
+	TRY(vfm_broadcast(w->c, NULL, vfm_t1(&calls, VFM_I64, 1), 0, err));
+	for (int64_t i = 0; i < repeat; i++)
+		TRY(measure(w, op, calls, &x[i], err));
+	if (w->c->rank != 0)
+		return 0;
+	vfm_table_row(t);
+	vfm_table_str(t, "op", op->name);
+	vfm_table_i64(t, "ranks", w->c->size);
+	vfm_table_str(t, "dtype", vfm_dtype_name(w->dt));
+	vfm_table_i64(t, "bytes", op->want ? (int64_t)bytes : 0);
+	vfm_table_i64(t, "calls", calls * repeat);
+	vfm_table_f64(t, "median_us", bench_median(x, (int)repeat) * 1e6);
+	vfm_table_f64(t, "min_us", x[0] * 1e6);
+	if (op->want) {
+		vfm_table_f64(t, "alg_gb_s", bytes / bench_median(x, (int)repeat) / 1e9);
+		vfm_table_f64(t, "bus_gb_s", bus * bytes / bench_median(x, (int)repeat) / 1e9);
+	}
+	vfm_table_str(t, "result", op->want ? "right" : NULL);
+	vfm_table_str(t, "kind", "measured");
+	return 0;
+}
+
+static int run_size(struct vfm_comm *c, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+{
+	struct work w = {.c = c};
+	size_t es, room;
+	int rc;
+
+	TRY(vfm_dtype_parse(dtype, &w.dt, err));
+	es = vfm_dtype_size(w.dt);
+	w.n = bytes / (int64_t)es / c->size * c->size;
+	room = (size_t)w.n * es;
+	w.a = vfm_big_alloc(room + 64, "the operand", err);
+	w.b = w.a ? vfm_big_alloc(room + 64, "the result", err) : NULL;
+	if (w.b)
+		memset(w.b, 0, room);
+	rc = vfm_agree(c, w.b ? 0 : VFM_EENV, err);
+	if (rc >= 0)
+		rc = run_op(&w, op, t, err);
+	vfm_big_free(w.a, room + 64);
+	vfm_big_free(w.b, room + 64);
+	return rc;
+}
+
+static const struct op *op_named(const char *name)
+{
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (!strcmp(table[i].name, name))
+			return &table[i];
+	return NULL;
+}
+
+enum { LIST_MAX = 64 };
+
+static int parse_lists(const struct op **op, int *n_op, int64_t *size, int *n_size, struct vfm_err *err)
+{
+	char *text = vfm_strdup(ops), *save = NULL, *p;
+	int rc = 0;
+
+	for (p = strtok_r(text, ",", &save); rc >= 0 && p && *n_op < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
+		op[*n_op] = op_named(p);
+		if (!op[(*n_op)++])
+			rc = vfm_fail(err, VFM_EUSAGE, "--ops: there is no '%s'", p);
+	}
+	free(text);
+	text = vfm_strdup(sizes);
+	for (p = strtok_r(text, ",", &save); rc >= 0 && p && *n_size < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
+		rc = vfm_parse_size(p, &size[*n_size], err);
+		if (rc < 0)
+			vfm_err_context(err, "--sizes");
+		else if (size[*n_size] < 1024 || size[*n_size] > (int64_t)1 << 36)
+			rc = vfm_fail(err, VFM_EUSAGE, "--sizes: expected 1K to 64G, got '%s'", p);
+		(*n_size)++;
+	}
+	free(text);
+	if (rc >= 0 && (!*n_op || !*n_size))
+		return vfm_fail(err, VFM_EUSAGE, "nothing to measure: --ops or --sizes is empty");
+	return rc;
+}
+
+static struct vfm_table *new_table(void)
+{
+	static const struct {
+		const char *key, *heading;
+		int digits;
+	} cols[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0}, {"bytes", "bytes", 0}, {"calls", "calls", 0},
+		{"median_us", "median us", 1}, {"min_us", "min us", 1}, {"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2},
+		{"result", "result", 0}, {"kind", "kind", 0}};
+	struct vfm_table *t = vfm_table_new();
+
+	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
+	return t;
+}
+
+static int measure_all(struct vfm_job *job, enum vfm_table_format f, const struct op **op, int n_op, const int64_t *size, int n_size,
+	struct vfm_err *err)
+{
+	struct vfm_table *t = new_table();
+	int rc = 0;
+
+	for (int i = 0; rc >= 0 && i < n_op; i++)
+		for (int k = 0; rc >= 0 && k < (op[i]->want ? n_size : 1); k++)
+			rc = run_size(job->world, op[i]->want ? size[k] : 1024, op[i], t, err);
+	if (rc >= 0 && job->world->rank == 0) {
+		vfm_table_note(t, "median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s", (long long)repeat,
+			job->world->size, job->launch.nodes, job->launch.nodes > 1 ? "s" : "");
+		bench_note_machine(t);
+		rc = vfm_table_print(t, f, stdout, err);
+	}
+	vfm_table_free(t);
+	return rc;
+}
+
+int bench_comm(int argc, char **argv, struct vfm_err *err)
+{
+	const struct op *op[LIST_MAX];
+	int64_t size[LIST_MAX];
+	int n_op = 0, n_size = 0, n = 0, rc;
+	enum vfm_table_format f;
+	enum vfm_dtype dt;
+	struct vfm_job job;
+
+	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
+	if (rc == VFM_OPT_DONE)
+		return rc;
+	if (n)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	if (vfm_table_format(format, &f, err) < 0)
+		return vfm_err_context(err, "--output");
+	if (vfm_dtype_parse(dtype, &dt, err) < 0 || (dt != VFM_F32 && dt != VFM_BF16))
+		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected f32 or bf16, got '%s'", dtype);
+	if (repeat < 1 || repeat > 256 || ranks < 0 || ranks > 1024)
+		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to 256, --ranks 1 to 1024");
+	TRY(parse_lists(op, &n_op, size, &n_size, err));
+	rc = vfm_job_start(&job, (int)ranks, NULL, err);
+	if (rc < 0)
+		return rc;
+	if (rc == 1)
+		exit(job.launch.status);
+	rc = measure_all(&job, f, op, n_op, size, n_size, err);
+	return vfm_job_end(&job, rc, err);
+}
