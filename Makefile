@@ -147,7 +147,7 @@ probe_check = $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have
 check:
 	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
 	$(SUB) $(JOBS) all tests
-	$(SUB) layers check-unit check-ops check-cli
+	$(SUB) layers check-unit check-ops check-cli check-mesh
 
 tests: $(UNIT) $(OPTESTS) $(MESH)
 

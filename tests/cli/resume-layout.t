@@ -37,7 +37,7 @@ leg() {
 	return "${PIPESTATUS[0]}"
 }
 
-for model in dit; do
+for model in dit moe; do
 	run vfm-train -q -c $model.json --data plan.jsonl -o $model-one
 	rc_is 0 "$model: one rank, uninterrupted"
 	for l in "6 4 tp=2 pp=2" "12 4 cp=4" "18 8 fsdp=true" "24 8 tp=2 cp=2 distopt=true pp=2" "99 1"; do
