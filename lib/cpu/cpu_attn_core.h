@@ -28,7 +28,7 @@ static inline int words(int n)
 
 static inline int vecs(int n)
 {
-	return (n + VL - 1) / VL;
+	return (n + VW - 1) / VW;
 }
 
 /* Addresses of n rows; row i is index first + i of the numbering in struct attn_call. */
@@ -48,14 +48,14 @@ static void row_ptrs(const struct attn_view *v, int64_t t0, int64_t nt, int64_t 
 	}
 }
 
-/* Words c..c+VL of a row of d elements, zeros behind its end. */
+/* Words c..c+VW of a row of d elements, zeros behind its end. */
 static inline vf load_words(const char *row, bool bf16, int c, int d)
 {
 #ifdef ATTN_PAIR
 	(void)bf16;
-	return v_load_words(row + 4 * c, d / 2 - c);
+	return v_read(row + 4 * c, false, d / 2 - c);
 #else
-	return v_load_n(row + (bf16 ? 2 : 4) * c, bf16, d - c);
+	return v_read(row + (bf16 ? 2 : 4) * c, bf16, d - c);
 #endif
 }
 
@@ -64,14 +64,14 @@ static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, b
 {
 	uint32_t sign = !neg ? 0 : PAIR ? 0x80008000u : 0x80000000u;
 
-	for (int r = 0; r < n; r += VL)
-		for (int c = 0; c < words(d); c += VL) {
-			vf x[VL];
+	for (int r = 0; r < n; r += VW)
+		for (int c = 0; c < words(d); c += VW) {
+			vf x[VW];
 
-			for (int i = 0; i < VL; i++)
-				x[i] = r + i < n ? load_words(rows[r + i], bf16, c, d) : v_set1(0);
+			for (int i = 0; i < VW; i++)
+				x[i] = r + i < n ? load_words(rows[r + i], bf16, c, d) : v_set(0);
 			v_transpose(x);
-			for (int i = 0; i < VL; i++)
+			for (int i = 0; i < VW; i++)
 				v_store(dst + (c + i) * ATTN_BQ + r, v_xor(x[i], sign));
 		}
 }
@@ -80,16 +80,16 @@ static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, b
 static void pack_rows(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 	for (int i = 0; i < n; i++)
-		for (int c = 0; c < words(d); c += VL)
+		for (int c = 0; c < words(d); c += VW)
 			v_store(dst + (int64_t)i * ATTN_LD + c, load_words(rows[i], bf16, c, d));
 }
 
 #ifdef ATTN_PAIR
-/* Columns c..c+VL of two rows, a word each; no second row: zeros */
+/* Columns c..c+VW of two rows, a word each; no second row: zeros */
 static inline vf zip_rows(const char *even, const char *odd, int c, int d)
 {
-	__m512i lo = _mm512_castps_si512(v_load_n(even + 2 * c, true, d - c));
-	__m512i hi = odd ? _mm512_castps_si512(v_load_n(odd + 2 * c, true, d - c)) : _mm512_setzero_si512();
+	__m512i lo = _mm512_castps_si512(v_read(even + 2 * c, true, d - c));
+	__m512i hi = odd ? _mm512_castps_si512(v_read(odd + 2 * c, true, d - c)) : _mm512_setzero_si512();
 
 	return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(lo, 16), hi));
 }
@@ -100,7 +100,7 @@ static void pack_steps(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 #ifdef ATTN_PAIR
 	for (int i = 0; i < n; i += 2)
-		for (int c = 0; c < d; c += VL)
+		for (int c = 0; c < d; c += VW)
 			v_store(dst + (int64_t)(i / 2) * ATTN_LD + c, zip_rows(rows[i], i + 1 < n ? rows[i + 1] : NULL, c, d));
 	(void)bf16;
 #else
@@ -113,17 +113,17 @@ static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 #ifdef ATTN_AMX
 	(void)bf16;
-	for (int i = 0; i < words(n); i += VL)
-		for (int c = 0; c < d; c += VL) {
-			vf x[VL];
+	for (int i = 0; i < words(n); i += VW)
+		for (int c = 0; c < d; c += VW) {
+			vf x[VW];
 
-			for (int j = 0; j < VL; j++) {
+			for (int j = 0; j < VW; j++) {
 				int r = 2 * (i + j);
 
-				x[j] = r < n ? zip_rows(rows[r], r + 1 < n ? rows[r + 1] : NULL, c, d) : v_set1(0);
+				x[j] = r < n ? zip_rows(rows[r], r + 1 < n ? rows[r + 1] : NULL, c, d) : v_set(0);
 			}
 			v_transpose(x);
-			for (int j = 0; j < VL; j++)
+			for (int j = 0; j < VW; j++)
 				v_store(dst + (c + j) * ATTN_LD + i, x[j]);
 		}
 #else
@@ -135,24 +135,24 @@ static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
 static void pad_steps(float *p, int n, int ld, int lanes)
 {
 	for (int i = n; i < (n + KWORDS - 1) / KWORDS * KWORDS; i++)
-		for (int j = 0; j < lanes; j += VL)
-			v_store(p + i * ld + j, v_set1(0));
+		for (int j = 0; j < lanes; j += VW)
+			v_store(p + i * ld + j, v_set(0));
 }
 
 /* rows[lane][0, d) = src[c][lane] * mul[lane] */
 static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float *src, const float *mul)
 {
-	for (int r = 0; r < n; r += VL) {
+	for (int r = 0; r < n; r += VW) {
 		vf m = v_load(mul + r);
 
-		for (int c = 0; c < d; c += VL) {
-			vf x[VL];
+		for (int c = 0; c < d; c += VW) {
+			vf x[VW];
 
-			for (int i = 0; i < VL; i++)
+			for (int i = 0; i < VW; i++)
 				x[i] = v_load(src + (c + i) * ATTN_BQ + r) * m;
 			v_transpose(x);
-			for (int i = 0; i < VL && r + i < n; i++)
-				v_store_n(rows[r + i] + (bf16 ? 2 : 4) * c, bf16, d - c, x[i]);
+			for (int i = 0; i < VW && r + i < n; i++)
+				v_write(rows[r + i] + (bf16 ? 2 : 4) * c, bf16, d - c, x[i]);
 		}
 	}
 }
@@ -194,11 +194,11 @@ struct fwd_scratch {
 /* P^T = 2^(scale2 S^T - m) as steps, for the new maximum m; O^T and l follow the maximum. */
 static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int nv, int d, float scale2, bool start)
 {
-	const vf sc = v_set1(scale2);
+	const vf sc = v_set(scale2);
 
 	for (int v = 0; v < nv; v++) {
-		float *s = x->s + v * VL;
-		vf old = v_load(b->m + v * VL), l = v_load(b->l + v * VL), mx = v_load(s), mx1 = mx;
+		float *s = x->s + v * VW;
+		vf old = v_load(b->m + v * VW), l = v_load(b->l + v * VW), mx = v_load(s), mx1 = mx;
 		int j = 0;
 
 		for (; j + 2 <= n; j += 2) {
@@ -215,28 +215,28 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 
 				l = l * alpha;
 				for (int c = 0; c < d; c++)
-					v_store(b->ot + c * ATTN_BQ + v * VL, v_load(b->ot + c * ATTN_BQ + v * VL) * alpha);
+					v_store(b->ot + c * ATTN_BQ + v * VW, v_load(b->ot + c * ATTN_BQ + v * VW) * alpha);
 			}
 		}
-		v_store(b->m + v * VL, mx);
+		v_store(b->m + v * VW, mx);
 
-		vf neg = v_set1(0) - mx, l1 = v_set1(0);
+		vf neg = v_set(0) - mx, l1 = v_set(0);
 		for (j = 0; j < n; j += 2) {
-			vf e0 = EXP2(v_fma(v_load(s + j * ATTN_BQ), sc, neg)), e1 = v_set1(0);
+			vf e0 = EXP2(v_fma(v_load(s + j * ATTN_BQ), sc, neg)), e1 = v_set(0);
 
 			if (j + 1 < n)
 				e1 = EXP2(v_fma(v_load(s + (j + 1) * ATTN_BQ), sc, neg));
 			l = l + e0;
 			l1 = l1 + e1;
 #ifdef ATTN_PAIR
-			v_store(x->p + j / 2 * ATTN_BQ + v * VL, v_zip_bf16(e0, e1));
+			v_store(x->p + j / 2 * ATTN_BQ + v * VW, v_zip_bf16(e0, e1));
 #else
 			v_store(s + j * ATTN_BQ, e0);
 			if (j + 1 < n)
 				v_store(s + (j + 1) * ATTN_BQ, e1);
 #endif
 		}
-		v_store(b->l + v * VL, l + l1);
+		v_store(b->l + v * VW, l + l1);
 	}
 }
 
@@ -246,7 +246,7 @@ static void fwd_finish(const struct attn_call *c, struct fwd_block *b, char *con
 
 	for (int i = 0; i < b->n; i++)
 		*lse[i] = (b->m[i] + log2f(b->l[i])) * (float)(1 / LOG2E);
-	for (int i = 0; i < vecs(b->n) * VL; i++)
+	for (int i = 0; i < vecs(b->n) * VW; i++)
 		inv[i] = 1 / b->l[i];
 	unpack_lanes(o_rows, c->o.bf16, b->n, c->d, b->ot, inv);
 }
@@ -300,7 +300,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 			product(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
 			softmax_step(x, b, n, nv, d, fabsf(c->scale) * (float)LOG2E, j == 0);
 			if (PAIR)
-				pad_steps(x->p, words(n), ATTN_BQ, nv * VL);
+				pad_steps(x->p, words(n), ATTN_BQ, nv * VW);
 			product(BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
 		}
 	}
@@ -337,46 +337,46 @@ static inline __attribute__((always_inline)) void dsoftmax_row(struct bwd_scratc
 	vf g[2])
 {
 	float *s = x->s + j * ATTN_LD, *ds = x->ds + j * ATTN_LD;
-	vf p0 = EXP2(v_fma(v_load(s + v * VL), sc, v_load(x->neg_lse2 + v * VL))), p1 = v_set1(0);
+	vf p0 = EXP2(v_fma(v_load(s + v * VW), sc, v_load(x->neg_lse2 + v * VW))), p1 = v_set(0);
 
-	g[0] = p0 * (v_load(ds + v * VL) - v_load(x->delta + v * VL));
+	g[0] = p0 * (v_load(ds + v * VW) - v_load(x->delta + v * VW));
 	if (two) {
-		p1 = EXP2(v_fma(v_load(s + (v + 1) * VL), sc, v_load(x->neg_lse2 + (v + 1) * VL)));
-		g[1] = p1 * (v_load(ds + (v + 1) * VL) - v_load(x->delta + (v + 1) * VL));
+		p1 = EXP2(v_fma(v_load(s + (v + 1) * VW), sc, v_load(x->neg_lse2 + (v + 1) * VW)));
+		g[1] = p1 * (v_load(ds + (v + 1) * VW) - v_load(x->delta + (v + 1) * VW));
 	}
-	v_store(s + v * VL / 2, v_cat_bf16(p0, p1));
-	v_store(ds + v * VL / 2, v_cat_bf16(g[0], g[1]));
+	v_store(s + v * VW / 2, v_cat_bf16(p0, p1));
+	v_store(ds + v * VW / 2, v_cat_bf16(g[0], g[1]));
 }
 #endif
 
 /* P = 2^(scale2 S - lse2), dS = P (dP - delta), in the forms that the products need. */
 static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 {
-	const vf sc = v_set1(scale2);
+	const vf sc = v_set(scale2);
 
 #ifdef ATTN_PAIR
 	for (int v = 0; v < nv; v += 2) {
 		const bool two = v + 1 < nv;
 
 		for (int j = 0; j < n; j += 2) {
-			vf g[2][2] = {{v_set1(0), v_set1(0)}, {v_set1(0), v_set1(0)}};
+			vf g[2][2] = {{v_set(0), v_set(0)}, {v_set(0), v_set(0)}};
 
 			dsoftmax_row(x, j, v, two, sc, g[0]);
 			if (j + 1 < n)
 				dsoftmax_row(x, j + 1, v, two, sc, g[1]);
-			v_store(x->dss + j / 2 * ATTN_BQ + v * VL, v_zip_bf16(g[0][0], g[1][0]));
+			v_store(x->dss + j / 2 * ATTN_BQ + v * VW, v_zip_bf16(g[0][0], g[1][0]));
 			if (two)
-				v_store(x->dss + j / 2 * ATTN_BQ + (v + 1) * VL, v_zip_bf16(g[0][1], g[1][1]));
+				v_store(x->dss + j / 2 * ATTN_BQ + (v + 1) * VW, v_zip_bf16(g[0][1], g[1][1]));
 		}
 	}
 #else
 	for (int j = 0; j < n; j++)
 		for (int v = 0; v < nv; v++) {
-			float *s = x->s + j * ATTN_LD + v * VL, *ds = x->ds + j * ATTN_LD + v * VL;
-			vf p = EXP2(v_fma(v_load(s), sc, v_load(x->neg_lse2 + v * VL)));
+			float *s = x->s + j * ATTN_LD + v * VW, *ds = x->ds + j * ATTN_LD + v * VW;
+			vf p = EXP2(v_fma(v_load(s), sc, v_load(x->neg_lse2 + v * VW)));
 
 			v_store(s, p);
-			v_store(ds, p * (v_load(ds) - v_load(x->delta + v * VL)));
+			v_store(ds, p * (v_load(ds) - v_load(x->delta + v * VW)));
 		}
 #endif
 }
@@ -387,7 +387,7 @@ static void load_queries(const struct attn_call *c, const struct attn_item *it, 
 {
 	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
 	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0, h0 = (int64_t)it->kvh * c->group;
-	const int d = c->d, lanes = vecs(n) * VL;
+	const int d = c->d, lanes = vecs(n) * VW;
 	char *q[ATTN_BQ], *g[ATTN_BQ], *o[ATTN_BQ], *l[ATTN_BQ];
 
 	row_ptrs(&c->q, q0, nq, h0, first, n, q);
@@ -399,18 +399,18 @@ static void load_queries(const struct attn_call *c, const struct attn_item *it, 
 	pack_steps(x->qs, q, c->q.bf16, n, d);
 	pack_steps(x->dos, g, c->dout.bf16, n, d);
 	for (int i = words(n); i < words(lanes); i++) /* P is 1 in the lanes past the end */
-		for (int j = 0; j < d; j += VL) {
-			v_store(x->qs + i * ATTN_LD + j, v_set1(0));
-			v_store(x->dos + i * ATTN_LD + j, v_set1(0));
+		for (int j = 0; j < d; j += VW) {
+			v_store(x->qs + i * ATTN_LD + j, v_set(0));
+			v_store(x->dos + i * ATTN_LD + j, v_set(0));
 		}
 	pad_steps(x->qs, words(lanes), ATTN_LD, d);
 	pad_steps(x->dos, words(lanes), ATTN_LD, d);
 	for (int i = 0; i < n; i++) {
-		vf sum = v_set1(0);
+		vf sum = v_set(0);
 
-		for (int j = 0; j < d; j += VL)
-			sum = v_fma(v_load_n(g[i] + (c->dout.bf16 ? 2 : 4) * j, c->dout.bf16, d - j),
-				v_load_n(o[i] + (c->o.bf16 ? 2 : 4) * j, c->o.bf16, d - j), sum);
+		for (int j = 0; j < d; j += VW)
+			sum = v_fma(v_read(g[i] + (c->dout.bf16 ? 2 : 4) * j, c->dout.bf16, d - j),
+				v_read(o[i] + (c->o.bf16 ? 2 : 4) * j, c->o.bf16, d - j), sum);
 		x->delta[i] = v_sum(sum);
 		x->neg_lse2[i] = *(const float *)l[i] * (float)-LOG2E;
 	}
@@ -456,8 +456,8 @@ static void put_rows(const struct attn_view *view, int64_t t0, int64_t head, int
 	for (int64_t i = 0; i < n; i++) {
 		char *row = view->p + (t0 + i) * view->tok + head * view->head;
 
-		for (int c = 0; c < d; c += VL)
-			v_store_n(row + (view->bf16 ? 2 : 4) * c, view->bf16, d - c, v_load(src + i * ld + c) * v_set1(mul));
+		for (int c = 0; c < d; c += VW)
+			v_write(row + (view->bf16 ? 2 : 4) * c, view->bf16, d - c, v_load(src + i * ld + c) * v_set(mul));
 	}
 }
 
@@ -476,7 +476,7 @@ static bool put_part(const struct attn_item *it, int ldd, struct bwd_scratch *x,
 	for (int p = 1; p < it->parts; p++) {
 		const float *dk = it->part + (size_t)p * 2 * size, *dv = dk + size;
 
-		for (size_t i = 0; i < size; i += VL) {
+		for (size_t i = 0; i < size; i += VW) {
 			v_store(x->dk + i, v_load(x->dk + i) + v_load(dk + i));
 			v_store(x->dv + i, v_load(x->dv + i) + v_load(dv + i));
 		}
@@ -519,10 +519,10 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			product(BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
 			product(BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
-			product(BY_ROW, n, dvec, words(nv * VL), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
-			product(BY_ROW, n, dvec, words(nv * VL), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
+			product(BY_ROW, n, dvec, words(nv * VW), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
+			product(BY_ROW, n, dvec, words(nv * VW), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
 			if (PAIR)
-				pad_steps(x->dss, words(n), ATTN_BQ, nv * VL);
+				pad_steps(x->dss, words(n), ATTN_BQ, nv * VW);
 			if (j == 0 && it->prev >= 0)
 				get_dq(c, it, first / ATTN_BQ, x, done);
 			product(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD, x->dqt,

@@ -25,7 +25,7 @@ static inline vf v_mac(vf acc, const float *a, vf b)
 #else
 static inline vf v_mac(vf acc, const float *a, vf b)
 {
-	return v_fma(v_set1(*a), b, acc);
+	return v_fma(v_set(*a), b, acc);
 }
 #endif
 
@@ -120,7 +120,7 @@ static void product(enum side side, int m, int nv, int k, const float *a, const 
 	(void)side;
 	for (int v = 0; v < nv; v += 2)
 		for (int i = 0; i < m; i += 32)
-			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VL, ldb, c + (size_t)i * (size_t)ldc + v * VL,
+			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VW, ldb, c + (size_t)i * (size_t)ldc + v * VW,
 				ldc, add);
 }
 
@@ -145,11 +145,11 @@ static inline __attribute__((always_inline)) void tile(int r, int nv, int sm, in
 	for (int i = 0; i < r; i++)
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			acc[i][j] = v_set1(0);
+			acc[i][j] = v_set(0);
 	for (int p = 0; p < k; p++, a += sk, b += ldb) {
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			bv[j] = v_load(b + j * VL);
+			bv[j] = v_load(b + j * VW);
 #pragma GCC unroll 12
 		for (int i = 0; i < r; i++)
 #pragma GCC unroll 4
@@ -161,12 +161,12 @@ static inline __attribute__((always_inline)) void tile(int r, int nv, int sm, in
 		for (int i = 0; i < r; i++)
 #pragma GCC unroll 4
 			for (int j = 0; j < nv; j++)
-				acc[i][j] = acc[i][j] + v_load(c + i * ldc + j * VL);
+				acc[i][j] = acc[i][j] + v_load(c + i * ldc + j * VW);
 #pragma GCC unroll 12
 	for (int i = 0; i < r; i++)
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			v_store(c + i * ldc + j * VL, acc[i][j]);
+			v_store(c + i * ldc + j * VW, acc[i][j]);
 }
 
 #define TILE(r, nv)                                                                                          \
@@ -208,8 +208,8 @@ static void product(enum side side, int m, int nv, int k, const float *a, const 
 		for (int y = 0, m0 = 0; y < rows; y++) {
 			int r = (m - m0 + rows - y - 1) / (rows - y);
 
-			tiles[v][r][side](k, a + m0 * (side == BY_ROW ? ATTN_LD : 1), b + v0 * VL, ldb,
-				c + (int64_t)m0 * ldc + v0 * VL, ldc, add);
+			tiles[v][r][side](k, a + m0 * (side == BY_ROW ? ATTN_LD : 1), b + v0 * VW, ldb,
+				c + (int64_t)m0 * ldc + v0 * VW, ldc, add);
 			m0 += r;
 		}
 		v0 += v;

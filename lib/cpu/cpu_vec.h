@@ -242,6 +242,7 @@ INLINE vf v_subadd(vf a, vf b, vf c)
 #else /* any CPU: what GCC and clang make of four floats */
 enum { VW = 4 };
 typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vmask __attribute__((vector_size(16)));
 INLINE vf v_set(float x)
 {
 	return (vf){x, x, x, x};
@@ -299,8 +300,9 @@ INLINE vf v_sqrt(vf x)
 }
 INLINE vf v_max(vf a, vf b)
 {
-	return (vf){a[0] > b[0] ? a[0] : b[0], a[1] > b[1] ? a[1] : b[1], a[2] > b[2] ? a[2] : b[2],
-		a[3] > b[3] ? a[3] : b[3]};
+	vmask m = a > b;
+
+	return (vf)(((vmask)a & m) | ((vmask)b & ~m));
 }
 INLINE vf v_min(vf a, vf b)
 {
@@ -316,7 +318,9 @@ INLINE vf v_round(vf x)
 }
 INLINE vf v_scale2(vf x, vf n)
 {
-	return (vf){ldexpf(x[0], (int)n[0]), ldexpf(x[1], (int)n[1]), ldexpf(x[2], (int)n[2]), ldexpf(x[3], (int)n[3])};
+	for (int i = 0; i < VW; i++)
+		x[i] = n[i] == n[i] ? ldexpf(x[i], (int)n[i]) : n[i];
+	return x;
 }
 INLINE vf v_dup_even(vf x)
 {
@@ -375,7 +379,7 @@ INLINE vf v_exp(vf x)
 {
 	vf n, r, p;
 
-	x = v_min(v_max(x, v_set(-87.33f)), v_set(88.0f));
+	x = v_min(v_set(88.0f), v_max(v_set(-87.33f), x)); /* x second: NaN stays */
 	n = v_round(x * v_set(1.44269504f));
 	r = v_fma(n, v_set(-0.693359375f), x);
 	r = v_fma(n, v_set(2.12194440e-4f), r);

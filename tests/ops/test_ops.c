@@ -680,6 +680,29 @@ static void test_unread(void **state)
 		}
 }
 
+/* A NaN must come out again, or a run that has diverged goes on unseen. */
+static void test_nan(void **state)
+{
+	struct vfm_err err = {0};
+	float x[40], y[40];
+
+	(void)state;
+	for (int i = 0; i < n_levels - 1; i++) {
+		struct vfm_unary silu = {.act = VFM_ACT_SILU, .x = vfm_t1(x, VFM_F32, 40), .y = vfm_t1(y, VFM_F32, 40)}, gelu = silu;
+		struct vfm_softmax soft = {vfm_t2(x, VFM_F32, 1, 40), vfm_t2(y, VFM_F32, 1, 40)};
+
+		for (int k = 0; k < 40; k++)
+			x[k] = k == 21 ? NAN : (float)k;
+		assert_int_equal(vfm_op_unary(levels[i].s, &silu, &err), 0);
+		assert_true(isnan(y[21]) && !isnan(y[20]));
+		gelu.act = VFM_ACT_GELU_TANH;
+		assert_int_equal(vfm_op_unary(levels[i].s, &gelu, &err), 0);
+		assert_true(isnan(y[21]) && !isnan(y[20]));
+		assert_int_equal(vfm_op_softmax(levels[i].s, &soft, &err), 0);
+		assert_true(isnan(y[0]) && isnan(y[21]));
+	}
+}
+
 enum { MQ = 37, MK = 90, MH = 2, MD = 40 };
 
 /* Attention in blocks of keys, merged, is attention over all of them; the running state starts undefined,
@@ -826,6 +849,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_merged_blocks),
 		cmocka_unit_test(test_bad_indices),
 		cmocka_unit_test(test_isa_names),
