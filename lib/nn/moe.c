@@ -378,6 +378,11 @@ struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_
 
 	if (vfm_tape_failed(t))
 		return x;
+	if (x->v.shape[0] > INT32_MAX / e->experts) { /* indices are 32 bits wide */
+		vfm_fail(&err, VFM_EUSAGE, "%lld rows a rank are too many for model.experts %lld", (long long)x->v.shape[0], (long long)e->experts);
+		vfm_tape_fail(t, err.code, &err);
+		return x;
+	}
 	if (choose(t, e, x, in, &v, &err) < 0)
 		vfm_tape_fail(t, err.code, &err);
 	else
