@@ -178,24 +178,42 @@ static int64_t unit_bytes(const struct vfm_params *ps, int u)
 	return n;
 }
 
+/* The first unit of the bucket that ends with `last`.  Buckets are filled from the last unit down, as the backward
+ * fills them: what is left over is the one that nothing can hide. */
+static int bucket_begin(const struct vfm_params *ps, int last)
+{
+	int64_t bytes = 0;
+
+	while (last >= 0) {
+		bytes += unit_bytes(ps, last);
+		if (bytes >= ps->mesh->p.bucket_mib << 20)
+			return last;
+		last--;
+	}
+	return 0;
+}
+
+static void lay_out_bucket(struct vfm_params *ps, int first, int last)
+{
+	for (int key = 0; key < KEYS; key++) {
+		bool gathered = section_of(ps, key).hold == VFM_HOLD_GATHER;
+
+		if (!gathered)
+			add_section(ps, first, last, key);
+		for (int u = first; gathered && u <= last; u++)
+			add_section(ps, u, u, key);
+	}
+}
+
 static void lay_out(struct vfm_params *ps)
 {
-	int64_t bucket = (ps->mesh->p.bucket_mib > 0 ? ps->mesh->p.bucket_mib : 1) << 20, bytes = 0;
+	int *first = vfm_calloc((size_t)ps->units + 1, sizeof(*first)), n = 0, last = ps->units - 1;
 
-	for (int first = 0, u = 0; u < ps->units; u++) {
-		bytes += unit_bytes(ps, u);
-		if (bytes < bucket && u + 1 < ps->units)
-			continue;
-		for (int key = 0; key < KEYS; key++) {
-			if (section_of(ps, key).hold != VFM_HOLD_GATHER)
-				add_section(ps, first, u, key);
-			else
-				for (int i = first; i <= u; i++)
-					add_section(ps, i, i, key);
-		}
-		first = u + 1;
-		bytes = 0;
-	}
+	for (; last >= 0; last = first[n++] - 1)
+		first[n] = bucket_begin(ps, last);
+	for (int i = n - 1; i >= 0; i--)
+		lay_out_bucket(ps, first[i], i ? first[i - 1] - 1 : ps->units - 1);
+	free(first);
 }
 
 static void make_units(struct vfm_params *ps)

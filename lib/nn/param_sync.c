@@ -231,6 +231,8 @@ static int cast_section(struct vfm_params *ps, const struct vfm_section *s, bool
 
 int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err)
 {
+	int next;
+
 	TRY(join_fetched(ps, -1, err));
 	for (int u = 0; u < ps->units; u++)
 		TRY(drop_weights(&ps->unit[u], err));
@@ -250,7 +252,9 @@ int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err)
 		s->fetching = true;
 		ps->fetching++;
 	}
-	return 0;
+	/* What ran last is followed by what began the step before. */
+	next = ps->last_unit >= 0 ? ps->unit[ps->last_unit].next[ps->last_dir] : -1;
+	return next >= 0 ? gather_unit(&ps->unit[next], err) : 0;
 }
 
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
