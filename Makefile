@@ -10,10 +10,11 @@ endif
 B       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 comma   := ,
 
-# The one list of Debian packages: needed to build and run; to check; to lint.
+# The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint.
 DEPS       := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
 DEPS_CHECK := libcmocka-dev perl jq ffmpeg mandoc python3
+DEPS_SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEPS_LINT  := clang-tidy clang-format cppcheck shellcheck mandoc
 DEPS_FUZZ  := clang libclang-rt-14-dev libomp-14-dev
 
@@ -57,7 +58,7 @@ OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*
 MESH    := $(B)/tests/mesh/meshes
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-mesh check-learn tests lint layers format \
+.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-mesh check-slurm check-learn tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -67,7 +68,7 @@ all: $(LIB) $(BINS)
 help:
 	@echo "make            build the commands into $(B)/bin"
 	@echo "make demo       the whole pipeline on a CPU, end to end (VIDEOS=DIR for your own clips)"
-	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli, check-mesh run a part (V=1, T=tests/cli/one.t)"
+	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli, check-mesh, check-slurm run a part (V=1, T=tests/cli/one.t)"
 	@echo "make check-learn  train for minutes, then see whether samples show what was asked for"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
@@ -123,6 +124,8 @@ deps:
 	$(call apt_install,$(DEPS))
 deps-check:
 	$(call apt_install,$(DEPS) $(DEPS_CHECK))
+deps-slurm:
+	$(call apt_install,$(DEPS_SLURM))
 deps-lint:
 	$(call apt_install,$(DEPS) $(DEPS_CHECK) $(DEPS_LINT))
 deps-fuzz:
@@ -144,10 +147,15 @@ probe_build = $(call have,$(firstword $(filter-out ccache,$(CC)))) $(call have,p
 probe_check = $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) \
 	pkg-config --exists cmocka || { echo "cmocka is missing"; exit 1; }
 
+# Slurm is asked for where its tests can run: as root.
+probe_slurm = [ "$$(id -u)" != 0 ] || { $(call have,slurmctld) $(call have,slurmd) $(call have,srun) $(call have,munged) $(call have,ip) \
+	$(call have,pgrep) true; }
+
 check:
 	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
+	@($(probe_slurm)) || $(SUB) deps-slurm
 	$(SUB) $(JOBS) all tests
-	$(SUB) layers check-unit check-ops check-cli check-mesh
+	$(SUB) layers check-unit check-ops check-cli check-mesh check-slurm
 
 tests: $(UNIT) $(OPTESTS) $(MESH)
 
@@ -175,6 +183,11 @@ T ?= $(sort $(wildcard tests/cli/*.t))
 check-cli: all
 	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
 
+# A Slurm of its own for each file (tests/slurm/README.md); as root, else skipped.
+SLURM_T = $(sort $(wildcard tests/slurm/*.t))
+check-slurm: all $(B)/tests/unit/test_train
+	B="$(abspath $(B))" prove $(if $(V),-v) -j2 $(SLURM_T)
+
 # Every layout against a single process, then the faults that must be seen.
 check-mesh: $(MESH)
 	$(MESH) $(if $(V),,-q) tests/mesh/meshes.txt
@@ -188,7 +201,7 @@ layers:
 	@tests/layers.sh
 
 # ---- lint ----------------------------------------------------------------------
-SHELL_SRC = $(wildcard tests/*.sh tests/cli/*.t tests/cli/*.sh tests/*/*.sh examples/*.sh bench/*.sh .ci/run share/bash-completion/*)
+SHELL_SRC = $(wildcard tests/*.sh tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/bash-completion/*)
 TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
 
 lint:

@@ -1,0 +1,116 @@
+#!/bin/bash
+# vfm-train as the tasks of job steps: the losses of a single process with every cut across nodes, what must be
+# refused, signals to a step, a rank that is killed, one that is stopped.
+. "${0%/*}/lib.sh"
+. "$TOP/tests/slurm/data.sh"
+
+step=(srun -N4 -n8 --ntasks-per-node=2 --mpi=pmi2)
+run "${train[@]}" -o one
+rc_is 0 "a single process"
+
+# ---- cuts across nodes ---------------------------------------------------------------
+i=0
+while read -r desc sets <&3; do
+	args=()
+	for s in $sets; do args+=(--set "parallel.$s"); done
+	i=$((i + 1))
+	run timeout 60 "${step[@]}" "${train[@]}" "${args[@]}" -o "m$i"
+	rc_is 0 "$desc"
+	is "$(grep -v '^srun: ' <<<"$err")" "" "$desc: quiet"
+	is "$(wc -l <<<"$out")" 20 "$desc: rank 0 alone reports"
+	close "m$i/metrics.jsonl" one/metrics.jsonl 20 "$desc: the losses of one process"
+	ok "$desc: the checkpoint is whole" vfm-ckpt check "m$i"
+done 3<<'END'
+dp8
+pp4-dp2 pp=4
+pp4-tp2 pp=4 tp=2
+zb-pp4 pp=4 schedule=zb
+cp8-ring cp=8
+cp4-hybrid cp=4 cp_mode=hybrid cp_a2a=2
+cp4-a2a-tp2 cp=4 cp_mode=a2a
+fsdp8 fsdp=true
+pp2-cp2-tp2-distopt pp=2 cp=2 tp=2 distopt=true
+END
+run timeout 60 srun -N2 -n4 -m arbitrary -w n1,n1,n1,n2 --mpi=pmi2 "${train[@]}" --set parallel.cp=4 -o uneven
+rc_is 0 "three tasks on a node, one on another"
+close uneven/metrics.jsonl one/metrics.jsonl 20 "three and one: the losses of one process"
+run timeout 60 srun -n1 --mpi=pmi2 "${train[@]}" -o alone
+is "$rc$err" 0 "a step of one task"
+run timeout 60 srun -N1 -n1 -c4 "${train[@]}" -n 2 -o forks
+is "$rc$err" 0 "-n within a step of one task"
+
+# ---- identity ----------------------------------------------------------------------------
+run timeout 60 "${step[@]}" vfm-train -c tiny.json --set parallel.pp=4 --print-mesh
+rc_is 0 "--print-mesh"
+is "$(awk '$1 ~ /^[0-7]$/ { printf "%s%s ", $1, $2 }' <<<"$out")" "00 10 21 31 42 52 63 73 " "--print-mesh: who is on which node"
+run env -u OMP_NUM_THREADS timeout 60 srun -N2 -n2 -c3 --mpi=pmi2 vfm-train -c tiny.json --data plan.jsonl --steps 1 -o threads
+like "$err" "vfm-train: (rank 0: )?cpu: 3 threads" "threads as --cpus-per-task"
+
+# ---- what must be refused ------------------------------------------------------------------
+run timeout 60 srun -N4 -n8 --mpi=none "${train[@]}" -o nowhere
+is "$rc $(grep -v '^srun: ' <<<"$err")" \
+	"2 vfm-train: this step has 8 tasks, but no PMI2: each of them would take itself for the only one; start it with srun --mpi=pmi2" \
+	"--mpi=none: said once"
+run timeout 60 "${step[@]}" "${train[@]}" -n 2 -o nowhere
+is "$rc $(grep -v '^srun: ' <<<"$err")" \
+	"2 vfm-train: -n 2 within a step of 8 tasks: srun starts the ranks, leave out -n (or start one task)" "-n within a step"
+run timeout 60 "${step[@]}" "${train[@]}" --set parallel.tp=3 -o nowhere
+like "$rc $(grep -v '^srun: ' <<<"$err")" "^2 vfm-train: parallel[^"$'\n'"]*$" "a wrong degree: said once"
+run timeout 60 "${step[@]}" "${train[@]}" --sett x -o nowhere
+like "$rc $(grep -v '^srun: ' <<<"$err")" "^2 vfm-train: unknown option '--sett'[^"$'\n'"]*$" "an unknown option: said once"
+not_ok "none of them made RUN" test -e nowhere
+
+# ---- signals, ranks that die or hang ---------------------------------------------------------
+vfm-pack -q -c 48 -b 8 --steps 100000 data >long.jsonl || exit 1
+# start RUN [ARG ...]: eight ranks without an end; returns when they are at work.  The step is $step_id.
+start() {
+	local dir=$1
+	shift
+	"${step[@]}" --job-name="$dir" vfm-train -q -c tiny.json --data long.jsonl -o "$dir" "$@" >/dev/null 2>"$dir.err" &
+	pid=$!
+	wait_for 30 has_lines "$dir/metrics.jsonl" 5 || { cat "$dir.err" >&2; exit 1; }
+	step_id=$(squeue -h -s -n "$dir" -o %i)
+}
+ended() { # DIR: waits for it; $status, $took
+	local t0=$SECONDS
+	wait $pid
+	status=$? took=$((SECONDS - t0))
+	err=$(grep -v '^srun: \|^slurmstepd' "$1.err")
+}
+
+start usr1
+scancel --signal=USR1 "$step_id"
+ended usr1
+is "$status" 75 "scancel --signal=USR1: status 75"
+last=$(tail -n 1 usr1/metrics.jsonl | jq .step)
+is "$err" "vfm-train: stopped after step $last of 100000; the same command goes on from there" "scancel --signal=USR1: said once"
+is "$(vfm-ckpt info -o jsonl usr1 | jq .step)" "$last" "scancel --signal=USR1: saved"
+
+start killed --set parallel.pp=4
+victim=$(node_pids 3 vfm-train | head -n 1)
+kill -KILL "$victim"
+ended killed
+ok "a killed rank: the step fails (status $status)" test $status -ge 3
+ok "a killed rank: soon ($took s)" test $took -le 8
+like "$err" "^vfm-train: rank [0-7]: rank 4 [^"$'\n'"]*n3[^"$'\n'"]*$" "a killed rank: named, once"
+like "$(cat killed/failure.txt)" "^job [0-9.]+, rank [0-7] \(n[1-4]\): rank 4 " "a killed rank: failure.txt"
+ok "a killed rank: the flight recorders" ls killed/flight-*.jsonl
+is "$(pgrep -x vfm-train)" "" "a killed rank: nobody is left"
+
+export VFM_COMM_TIMEOUT_S=3
+start stopped --set parallel.cp=4
+victim=$(node_pids 2 vfm-train | tail -n 1)
+kill -STOP "$victim"
+ended stopped
+ok "a stopped rank: the step fails (status $status)" test $status -ge 3
+ok "a stopped rank: within the time-out ($took s)" test $took -le 12
+like "$err" "^vfm-train: rank [0-7]: rank 3 [^"$'\n'"]*n2[^"$'\n'"]*$" "a stopped rank: named, once"
+is "$(pgrep -x vfm-train)" "" "a stopped rank: nobody is left"
+
+start cut --set parallel.cp=8
+node_cut 4
+ended cut
+ok "a node that is switched off: the step fails (status $status)" test $status -ge 3
+ok "a node that is switched off: within the time-out ($took s)" test $took -le 12
+like "$err" "^vfm-train: rank [0-7]: rank [67] [^"$'\n'"]*n4[^"$'\n'"]*$" "a node that is switched off: named, once"
+done_testing
