@@ -22,12 +22,11 @@ static struct vfm_err err;
 
 static void test_layers(void **state)
 {
-	static const char *const preset[] = {"dit-s", "dit-xl", "dit-7b", "dit-28b"};
 	struct vfm_model_spec m;
 
 	(void)state;
-	for (size_t k = 0; k < sizeof(preset) / sizeof(preset[0]); k++) {
-		OK(vfm_model_preset(preset[k], &m, &err));
+	for (int k = 0; vfm_model_presets[k]; k++) {
+		OK(vfm_model_preset(vfm_model_presets[k], &m, &err));
 		OK(vfm_model_check(&m, &err));
 		for (int parts = 1; parts <= 64; parts++) {
 			int64_t next = 0, least = m.layers, most = 0;
