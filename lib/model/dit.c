@@ -43,7 +43,11 @@ static void declare_mlp(struct block *b, const struct vfm_model_spec *m, struct 
 static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
-	struct vfm_attn_desc attn = {.unit = unit, .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads, .qk_norm = m->qk_norm,
+	struct vfm_attn_desc attn = {.unit = unit,
+		.hidden = m->hidden,
+		.heads = m->heads,
+		.kv_heads = m->kv_heads,
+		.qk_norm = m->qk_norm,
 		.eps = (float)m->norm_eps};
 	char prefix[64];
 

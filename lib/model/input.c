@@ -161,12 +161,15 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 
 static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
+	bool needed = m->pos == VFM_POS_LEARNED || vfm_model_arch(m) == VFM_ARCH_STDIT;
+
 	if (!p->grid)
-		return m->pos == VFM_POS_LEARNED || vfm_model_arch(m) == VFM_ARCH_STDIT ? vfm_fail(err, VFM_EUSAGE, "internal: a pack without grids") : 0;
+		return needed ? vfm_fail(err, VFM_EUSAGE, "internal: a pack without grids") : 0;
 	for (int i = 0; i < p->n; i++)
 		for (int a = 0; a < 3; a++)
 			if (m->pos == VFM_POS_LEARNED && p->grid[i][a] > m->pos_max[a])
-				return vfm_fail(err, VFM_EUSAGE, "sample %llu has %d patches in %c, but model.pos_max holds positions for %lld",
+				return vfm_fail(err, VFM_EUSAGE,
+					"sample %llu has %d patches in %c, but model.pos_max holds positions for %lld",
 					(unsigned long long)p->id[i], (int)p->grid[i][a], "thw"[a], (long long)m->pos_max[a]);
 	return 0;
 }

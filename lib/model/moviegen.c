@@ -25,10 +25,21 @@ struct block {
 static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
-	struct vfm_attn_desc attn = {.unit = unit, .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads, .qk_norm = m->qk_norm,
-		.no_bias = true, .eps = (float)m->norm_eps};
-	struct vfm_linear_desc w13 = {.unit = unit, .in = m->hidden, .out = 2 * m->ffn, .split = VFM_SPLIT_COLUMN, .groups = 2, .no_bias = true};
-	struct vfm_linear_desc w2 = {.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true};
+	struct vfm_attn_desc attn = {.unit = unit,
+		.hidden = m->hidden,
+		.heads = m->heads,
+		.kv_heads = m->kv_heads,
+		.qk_norm = m->qk_norm,
+		.no_bias = true,
+		.eps = (float)m->norm_eps};
+	struct vfm_linear_desc w13 = {.unit = unit,
+		.in = m->hidden,
+		.out = 2 * m->ffn,
+		.split = VFM_SPLIT_COLUMN,
+		.groups = 2,
+		.no_bias = true};
+	struct vfm_linear_desc w2 = {
+		.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true};
 	char prefix[64];
 
 	b->eps = (float)m->norm_eps;
@@ -45,7 +56,8 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 	vfm_linear_declare(&b->w2, ps, &w2, "blocks.%d.w2", layer);
 }
 
-static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_attn_layout *l)
+static struct vfm_var *mlp(
+	struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_attn_layout *l)
 {
 	struct vfm_comm *tp = l->mesh->group[VFM_AX_TP];
 	enum vfm_dtype dt = x->v.dtype;

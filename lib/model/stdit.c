@@ -30,7 +30,11 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 {
 	static const char *const names[] = {"attn_s", "attn_t", "attn"};
 	struct block *b = block;
-	struct vfm_attn_desc attn = {.unit = unit, .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads, .qk_norm = m->qk_norm,
+	struct vfm_attn_desc attn = {.unit = unit,
+		.hidden = m->hidden,
+		.heads = m->heads,
+		.kv_heads = m->kv_heads,
+		.qk_norm = m->qk_norm,
 		.eps = (float)m->norm_eps};
 	char prefix[64];
 
@@ -63,7 +67,8 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 	vfm_modulation(t, &b->mod, r, mod);
 	for (int i = 0; i < ATTNS; i++, part += PER_PART) {
 		y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
-		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope) : vfm_self_attn_units(t, &b->attn[i], y, l, units[i]);
+		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope)
+			      : vfm_self_attn_units(t, &b->attn[i], y, l, units[i]);
 		h = vfm_g_gate(t, h, y, part[GATE], seqs);
 	}
 

@@ -14,7 +14,8 @@ static bool is_identity(const int32_t *index, int64_t n)
 }
 
 /* Puts n ints at *at and moves on. */
-static int put(struct vfm_units *u, char **at, const int32_t *host, int64_t n, struct vfm_tensor *out, struct vfm_err *err)
+static int put(
+	struct vfm_units *u, char **at, const int32_t *host, int64_t n, struct vfm_tensor *out, struct vfm_err *err)
 {
 	*out = vfm_t1(*at, VFM_I32, n);
 	*at += ((size_t)n * 4 + 63) / 64 * 64;
@@ -22,7 +23,8 @@ static int put(struct vfm_units *u, char **at, const int32_t *host, int64_t n, s
 }
 
 /* The table of rotations of the rows in this division: what stands still within a unit cancels, so one table serves all kinds. */
-static int put_rope(struct vfm_units *u, char *at, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+static int put_rope(
+	struct vfm_units *u, char *at, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = u->stream->dev->t;
 	int64_t n = u->d.rows, hd = vfm_model_head_dim(m);
@@ -62,8 +64,14 @@ static int upload(struct vfm_units *u, char *at, struct vfm_err *err)
 		TRY(put(u, &at, d->place, d->rows, &r->place, err));
 		TRY(put(u, &at, d->place_inv, d->rows, &r->place_inv, err));
 	}
-	u->a.back = (struct vfm_redist){.send = d->recv, .recv = d->send, .n_send = d->rows, .n_recv = d->home, .gather = r->place_inv,
-		.place = r->gather_inv, .gather_inv = r->place, .place_inv = r->gather};
+	u->a.back = (struct vfm_redist){.send = d->recv,
+		.recv = d->send,
+		.n_send = d->rows,
+		.n_recv = d->home,
+		.gather = r->place_inv,
+		.place = r->gather_inv,
+		.gather_inv = r->place,
+		.place_inv = r->gather};
 	u->a.seqs = (struct vfm_seqs){.n = d->units, .total = d->rows, .cu = d->cu};
 	for (int i = 0; i < d->units; i++)
 		if (d->cu[i + 1] - d->cu[i] > u->a.seqs.max_len)

@@ -6,7 +6,8 @@
 
 #include "grad/node.h"
 
-void vfm_moe_declare(struct vfm_moe *e, struct vfm_params *ps, int unit, const struct vfm_model_spec *m, const char *prefix)
+void vfm_moe_declare(
+	struct vfm_moe *e, struct vfm_params *ps, int unit, const struct vfm_model_spec *m, const char *prefix)
 {
 	struct vfm_linear_desc router = {.unit = unit, .in = m->hidden, .out = m->experts, .no_bias = true};
 	struct vfm_pdesc fc1 = {.ndim = 3, .shape = {m->experts, m->expert_ffn, m->hidden}};
@@ -27,7 +28,8 @@ static size_t round64(size_t n)
 	return (n + 63) / 64 * 64;
 }
 
-static int put_all(struct vfm_moe_in *in, char *at, const struct vfm_tokens *tok, const int32_t *cu, struct vfm_err *err)
+static int put_all(
+	struct vfm_moe_in *in, char *at, const struct vfm_tokens *tok, const int32_t *cu, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = in->stream->dev->t;
 	int32_t *order = vfm_calloc((size_t)tok->total + 1, sizeof(*order));
@@ -48,7 +50,8 @@ out:
 }
 
 /* w alpha E / (n^2 k) with w = n / step_tokens */
-static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec *m, const int32_t *cu, int n, double step_tokens, struct vfm_err *err)
+static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec *m, const int32_t *cu, int n,
+	double step_tokens, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = in->stream->dev->t;
 	float *coef = vfm_calloc((size_t)n + 1, sizeof(*coef));
@@ -56,7 +59,8 @@ static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec
 
 	for (int i = 0; i < n; i++)
 		if (cu[i + 1] > cu[i])
-			coef[i] = (float)(m->moe_aux * (double)m->experts / ((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
+			coef[i] = (float)(m->moe_aux * (double)m->experts /
+					  ((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
 	in->coef = vfm_t1(at, VFM_F32, n);
 	TRY_OUT(t->to_device(in->stream, at, coef, (size_t)n * 4, err));
 	rc = t->stream_sync(in->stream, err);
@@ -65,8 +69,9 @@ out:
 	return rc;
 }
 
-int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
-	const struct vfm_tokens *tok, const struct vfm_seqs *seqs, const int32_t *cu, double step_tokens, struct vfm_err *err)
+int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
+	const struct vfm_model_spec *m, const struct vfm_tokens *tok, const struct vfm_seqs *seqs, const int32_t *cu,
+	double step_tokens, struct vfm_err *err)
 {
 	*in = (struct vfm_moe_in){.mesh = mesh, .seqs = seqs, .stream = s};
 	in->bytes = round64((size_t)(tok->n + 1) * 4) + round64((size_t)tok->total * 4);
@@ -104,9 +109,9 @@ void vfm_moe_in_release(struct vfm_moe_in *in)
 /* The visits of this rank's tokens, by expert, then by row. */
 struct visits {
 	int64_t n;
-	int32_t *token;          /* [n] row; malloc'ed */
-	int32_t *from;           /* [n] where among the weights its weight stands */
-	int64_t *count;          /* [E]; of the tape */
+	int32_t *token;		 /* [n] row; malloc'ed */
+	int32_t *from;		 /* [n] where among the weights its weight stands */
+	int64_t *count;		 /* [E]; of the tape */
 	struct vfm_var *weights; /* [all weights, 1] f32 */
 };
 
@@ -120,7 +125,8 @@ static int read_back(struct vfm_tape *t, struct vfm_tensor x, int32_t **host, st
 }
 
 /* The scores of all rows of the pack, in its order: without gradient, they only tell who is chosen. */
-static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const struct vfm_moe_in *in, struct vfm_tensor *all, struct vfm_err *err)
+static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const struct vfm_moe_in *in,
+	struct vfm_tensor *all, struct vfm_err *err)
 {
 	struct vfm_comm *seq = in->mesh->seq;
 	int64_t E = score.shape[1], *count;
@@ -146,8 +152,8 @@ static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const stru
 	return vfm_op_rows(vfm_tape_stream(t), &sort, err);
 }
 
-static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, const struct vfm_moe_in *in, struct visits *v,
-	struct vfm_err *err)
+static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score,
+	const struct vfm_moe_in *in, struct visits *v, struct vfm_err *err)
 {
 	int64_t E = e->experts, K = vfm_moe_take_all(&in->all, E, e->capacity), T = score->v.shape[0];
 	struct vfm_moe_topk_expert top = {.capacity = e->capacity, .seqs = &in->all};
@@ -179,10 +185,11 @@ out:
 	return rc;
 }
 
-static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor *chosen, struct visits *v,
-	struct vfm_err *err)
+static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor *chosen,
+	struct visits *v, struct vfm_err *err)
 {
-	int64_t T = score->v.shape[0], k = (int64_t)e->capacity, at = 0, *next = vfm_calloc((size_t)e->experts, sizeof(*next));
+	int64_t T = score->v.shape[0], k = (int64_t)e->capacity, at = 0,
+		*next = vfm_calloc((size_t)e->experts, sizeof(*next));
 	struct vfm_var *weight = vfm_g_moe_topk_token(t, score, k, chosen);
 	int32_t *index = NULL;
 	int rc;
@@ -212,10 +219,11 @@ out:
 	return rc;
 }
 
-static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor chosen, const struct vfm_moe_in *in,
-	struct vfm_err *err)
+static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor chosen,
+	const struct vfm_moe_in *in, struct vfm_err *err)
 {
-	struct vfm_var *count = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {in->seqs->n, e->experts}}, VFM_F32));
+	struct vfm_var *count =
+		vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {in->seqs->n, e->experts}}, VFM_F32));
 	struct vfm_moe_count a = {.expert = chosen, .seqs = in->seqs};
 
 	TRY(vfm_tape_status(t, err));
@@ -227,11 +235,14 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 
 /* ---- the way there and back ---- */
 
-/* Index lists on the device that the ops recorded after this read, also in the backward: a node without work keeps them until those are done. */
-static int lists_put(struct vfm_tape *t, struct vfm_var *x, const int32_t *a, const int32_t *b, int64_t n, struct vfm_tensor out[2], struct vfm_err *err)
+/* Index lists on the device that the ops recorded after this read, also in the backward: a node without work keeps them
+ * until those are done. */
+static int lists_put(struct vfm_tape *t, struct vfm_var *x, const int32_t *a, const int32_t *b, int64_t n,
+	struct vfm_tensor out[2], struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
-	struct vfm_var *lists = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * n}}, VFM_I32)), *end;
+	struct vfm_var *lists = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * n}}, VFM_I32)),
+		       *end;
 	struct vfm_node *hold;
 
 	TRY(vfm_tape_status(t, err));
@@ -247,7 +258,8 @@ static int lists_put(struct vfm_tape *t, struct vfm_var *x, const int32_t *a, co
 }
 
 /* How many visits each rank of ep brings to each of this rank's experts: got [ep, E / ep]. */
-static int exchange_counts(struct vfm_tape *t, struct vfm_comm *ep, const int64_t *count, int64_t E, int32_t **got, struct vfm_err *err)
+static int exchange_counts(
+	struct vfm_tape *t, struct vfm_comm *ep, const int64_t *count, int64_t E, int32_t **got, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct vfm_var *x = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * E}}, VFM_I32));
@@ -273,7 +285,8 @@ struct route {
 };
 
 /* Rows come rank by rank, each rank's by expert: the experts need them by expert, then by rank. */
-static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *got, int ep, int64_t local, struct route *r, struct vfm_err *err)
+static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *got, int ep, int64_t local,
+	struct route *r, struct vfm_err *err)
 {
 	int64_t n = r->there.n_recv, first = 0, to = 0;
 	int32_t *place = vfm_calloc(2 * (size_t)n + 1, sizeof(*place)), *inverse = place + n;
@@ -303,13 +316,16 @@ out:
 	return rc;
 }
 
-static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x, const struct visits *v, int64_t E, struct route *r, struct vfm_err *err)
+static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x, const struct visits *v, int64_t E,
+	struct route *r, struct vfm_err *err)
 {
-	int64_t local = E / ep->size, *send = vfm_tape_alloc(t, 2 * (size_t)ep->size * sizeof(*send)), *recv = send + ep->size;
+	int64_t local = E / ep->size, *send = vfm_tape_alloc(t, 2 * (size_t)ep->size * sizeof(*send)),
+		*recv = send + ep->size;
 	int32_t *cu = vfm_tape_alloc(t, (size_t)(local + 1) * sizeof(*cu)), *got = NULL;
 	int rc = 0;
 
-	*r = (struct route){.there = {.send = send, .recv = recv, .n_send = v->n}, .groups = {.n = (int)local, .cu = cu}};
+	*r = (struct route){
+		.there = {.send = send, .recv = recv, .n_send = v->n}, .groups = {.n = (int)local, .cu = cu}};
 	if (ep->size > 1)
 		TRY_OUT(exchange_counts(t, ep, v->count, E, &got, err));
 	for (int64_t i = 0; i < E; i++) {
@@ -336,7 +352,8 @@ out:
 
 /* ---- forward ---- */
 
-static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, struct visits *v, struct vfm_err *err)
+static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in,
+	struct visits *v, struct vfm_err *err)
 {
 	struct vfm_var *score = vfm_g_softmax(t, vfm_linear(t, &e->router, x, VFM_ACT_NONE, VFM_F32));
 	struct vfm_tensor chosen;
@@ -349,8 +366,8 @@ static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x
 	return vfm_has(&in->coef) ? balance(t, e, score, chosen, in, err) : 0;
 }
 
-static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, const struct visits *v,
-	struct vfm_err *err)
+static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
+	const struct vfm_moe_in *in, const struct visits *v, struct vfm_err *err)
 {
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
 	struct route *r = vfm_tape_alloc(t, sizeof(*r));
@@ -358,7 +375,8 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 	struct vfm_tensor lists[2];
 	struct vfm_var *y, *w;
 
-	if (lists_put(t, x, v->token, v->from, v->n, lists, err) < 0 || route_make(t, ep, x, v, e->experts, r, err) < 0) {
+	if (lists_put(t, x, v->token, v->from, v->n, lists, err) < 0 ||
+		route_make(t, ep, x, v, e->experts, r, err) < 0) {
 		vfm_tape_fail(t, err->code, err);
 		return x;
 	}
@@ -379,7 +397,8 @@ struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_
 	if (vfm_tape_failed(t))
 		return x;
 	if (x->v.shape[0] > INT32_MAX / e->experts) { /* indices are 32 bits wide */
-		vfm_fail(&err, VFM_EUSAGE, "%lld rows a rank are too many for model.experts %lld", (long long)x->v.shape[0], (long long)e->experts);
+		vfm_fail(&err, VFM_EUSAGE, "%lld rows a rank are too many for model.experts %lld",
+			(long long)x->v.shape[0], (long long)e->experts);
 		vfm_tape_fail(t, err.code, &err);
 		return x;
 	}

@@ -9,7 +9,7 @@
 struct map {
 	int64_t total;
 	int32_t *home, *home_row; /* [total] rank and row in the division of tokens.h */
-	int32_t *to, *to_row;     /* [total] in the new one */
+	int32_t *to, *to_row;	  /* [total] in the new one */
 	void *mem;
 };
 
@@ -32,7 +32,8 @@ static void map_home(struct map *m, int n, const int32_t *cu, int cp)
 }
 
 /* The units of a sample of t frames of `area` places: how many, how long, and the step from token to token. */
-static void units_of(enum vfm_division_kind kind, const int32_t *grid, int64_t *units, int64_t *len, int64_t *next_unit, int64_t *next)
+static void units_of(enum vfm_division_kind kind, const int32_t *grid, int64_t *units, int64_t *len, int64_t *next_unit,
+	int64_t *next)
 {
 	int64_t t = grid[0], area = (int64_t)grid[1] * grid[2];
 	bool frames = kind == VFM_DIV_FRAMES;
@@ -43,8 +44,8 @@ static void units_of(enum vfm_division_kind kind, const int32_t *grid, int64_t *
 	*next = frames ? 1 : area;
 }
 
-static void map_new(struct map *m, struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu, const int32_t (*grid)[3], int cp,
-	int cp_i)
+static void map_new(struct map *m, struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu,
+	const int32_t (*grid)[3], int cp, int cp_i)
 {
 	int64_t *at = vfm_calloc((size_t)cp, sizeof(*at)), units, len, next_unit, next, before = 0;
 
@@ -109,7 +110,8 @@ static void plan(struct vfm_division *d, const struct map *m, int cp, int cp_i)
 	free(out);
 }
 
-void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu, const int32_t (*grid)[3], int cp, int cp_i)
+void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu,
+	const int32_t (*grid)[3], int cp, int cp_i)
 {
 	struct map m = {.total = cu[n]};
 	int64_t units = 0;
@@ -117,7 +119,8 @@ void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int 
 
 	for (int s = 0; s < n; s++)
 		units += kind == VFM_DIV_FRAMES ? grid[s][0] : (int64_t)grid[s][1] * grid[s][2];
-	*d = (struct vfm_division){.send = vfm_calloc(2 * (size_t)cp, sizeof(int64_t)), .cu = vfm_calloc((size_t)units + 1, sizeof(int32_t))};
+	*d = (struct vfm_division){.send = vfm_calloc(2 * (size_t)cp, sizeof(int64_t)),
+		.cu = vfm_calloc((size_t)units + 1, sizeof(int32_t))};
 	d->recv = d->send + cp;
 	m.mem = p = vfm_calloc(4 * (size_t)m.total + 1, sizeof(int32_t));
 	m.home = piece(&p, m.total);

@@ -16,12 +16,12 @@
 enum vfm_division_kind { VFM_DIV_FRAMES, VFM_DIV_COLUMNS };
 
 struct vfm_division {
-	int units;               /* of this rank */
-	int64_t rows;            /* of this rank in this division */
-	int64_t home;            /* of this cp rank in the division of tokens.h */
-	int32_t *cu;             /* [units+1] boundaries of the units in the rows */
-	int32_t *pack_row;       /* [rows] the pack's row of each row */
-	int64_t *send, *recv;    /* [cp] rows to and from each rank, on the way from home */
+	int units;	      /* of this rank */
+	int64_t rows;	      /* of this rank in this division */
+	int64_t home;	      /* of this cp rank in the division of tokens.h */
+	int32_t *cu;	      /* [units+1] boundaries of the units in the rows */
+	int32_t *pack_row;    /* [rows] the pack's row of each row */
+	int64_t *send, *recv; /* [cp] rows to and from each rank, on the way from home */
 	/* On the way from home: place j of the send buffer (rank by rank, in the order at home) takes row gather[j]; row p takes place
 	 * place[p] of the receive buffer.  The way back: the inverses, place_inv first.  Both are permutations. */
 	int32_t *gather, *gather_inv; /* [home] */
@@ -30,7 +30,8 @@ struct vfm_division {
 };
 
 /* cu [n+1]: boundaries of the samples in the pack; grid [n]: their t, h, w in tokens. */
-void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu, const int32_t (*grid)[3], int cp, int cp_i);
+void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int n, const int32_t *cu,
+	const int32_t (*grid)[3], int cp, int cp_i);
 void vfm_division_release(struct vfm_division *d);
 
 #endif

@@ -27,14 +27,30 @@ static const struct preset presets[] = {
 
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
-const char *const vfm_model_presets[] = {"dit-s", "dit-b", "dit-l", "dit-xl", "dit-7b", "dit-28b", "moviegen-1b", "moviegen-5b", "moviegen-30b",
-	"stdit-xl", "moe-1b", NULL};
+const char *const vfm_model_presets[] = {"dit-s", "dit-b", "dit-l", "dit-xl", "dit-7b", "dit-28b", "moviegen-1b",
+	"moviegen-5b", "moviegen-30b", "stdit-xl", "moe-1b", NULL};
 
 void vfm_model_defaults(struct vfm_model_spec *m)
 {
-	*m = (struct vfm_model_spec){.arch = "dit", .layers = 12, .hidden = 384, .heads = 6, .cross_attention = true, .qk_norm = true,
-		.pos = VFM_POS_ROPE, .pos_max = {256, 256, 256}, .experts = 64, .expert_ffn = 1024, .shared_experts = 1, .moe_capacity = 8,
-		.moe_aux = 0.01, .channels = 16, .patch = {1, 2, 2}, .text_dim = 1024, .text_len = 512, .norm_eps = 1e-6, .rope_theta = 10000};
+	*m = (struct vfm_model_spec){.arch = "dit",
+		.layers = 12,
+		.hidden = 384,
+		.heads = 6,
+		.cross_attention = true,
+		.qk_norm = true,
+		.pos = VFM_POS_ROPE,
+		.pos_max = {256, 256, 256},
+		.experts = 64,
+		.expert_ffn = 1024,
+		.shared_experts = 1,
+		.moe_capacity = 8,
+		.moe_aux = 0.01,
+		.channels = 16,
+		.patch = {1, 2, 2},
+		.text_dim = 1024,
+		.text_len = 512,
+		.norm_eps = 1e-6,
+		.rope_theta = 10000};
 }
 
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err)
@@ -62,7 +78,8 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 		return 0;
 	}
 	return vfm_fail(err, VFM_EUSAGE,
-		"unknown model '%s' (there are dit-s, dit-b, dit-l, dit-xl, dit-7b, dit-28b, moviegen-1b, moviegen-5b, moviegen-30b, stdit-xl, moe-1b)",
+		"unknown model '%s' (there are dit-s, dit-b, dit-l, dit-xl, dit-7b, dit-28b, moviegen-1b, moviegen-5b, "
+		"moviegen-30b, stdit-xl, moe-1b)",
 		name);
 }
 
@@ -72,7 +89,8 @@ static int check_range(const char *key, int64_t v, int64_t lo, int64_t hi, struc
 {
 	if (v >= lo && v <= hi)
 		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", key, (long long)lo, (long long)hi, (long long)v);
+	return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", key, (long long)lo, (long long)hi,
+		(long long)v);
 }
 
 static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
@@ -80,28 +98,33 @@ static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
 	int64_t d;
 
 	if (m->hidden % m->heads)
-		return vfm_fail(err, VFM_EUSAGE, "model.heads: %lld does not divide model.hidden %lld", (long long)m->heads,
-			(long long)m->hidden);
+		return vfm_fail(err, VFM_EUSAGE, "model.heads: %lld does not divide model.hidden %lld",
+			(long long)m->heads, (long long)m->hidden);
 	d = m->hidden / m->heads;
 	if (d % 8 || d > 128)
-		return vfm_fail(err, VFM_EUSAGE, "model.heads: head dim %lld (hidden / heads) must be a multiple of 8, at most 128",
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.heads: head dim %lld (hidden / heads) must be a multiple of 8, at most 128",
 			(long long)d);
 	TRY(check_range("model.kv_heads", m->kv_heads, 0, m->heads, err));
 	if (m->kv_heads == 0)
 		m->kv_heads = m->heads;
 	if (m->heads % m->kv_heads)
-		return vfm_fail(err, VFM_EUSAGE, "model.kv_heads: %lld does not divide model.heads %lld", (long long)m->kv_heads, (long long)m->heads);
+		return vfm_fail(err, VFM_EUSAGE, "model.kv_heads: %lld does not divide model.heads %lld",
+			(long long)m->kv_heads, (long long)m->heads);
 	return 0;
 }
 
 static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 {
-	bool sincos = m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH, learned = vfm_model_arch(m) == VFM_ARCH_MOVIEGEN;
+	bool sincos = m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH,
+	     learned = vfm_model_arch(m) == VFM_ARCH_MOVIEGEN;
 
 	if (sincos && m->hidden % 16)
-		return vfm_fail(err, VFM_EUSAGE, "model.hidden: %lld must be a multiple of 16 for sincos positions", (long long)m->hidden);
+		return vfm_fail(err, VFM_EUSAGE, "model.hidden: %lld must be a multiple of 16 for sincos positions",
+			(long long)m->hidden);
 	if (learned != (m->pos == VFM_POS_LEARNED))
-		return vfm_fail(err, VFM_EUSAGE, "model.pos: model.arch '%s' %s 'learned'", m->arch, learned ? "has only" : "does not have");
+		return vfm_fail(err, VFM_EUSAGE, "model.pos: model.arch '%s' %s 'learned'", m->arch,
+			learned ? "has only" : "does not have");
 	for (int i = 0; learned && i < 3; i++)
 		TRY(check_range("model.pos_max", m->pos_max[i], 1, 32767, err));
 	return 0;
@@ -113,10 +136,13 @@ static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 	TRY(check_range("model.expert_ffn", m->expert_ffn, 1, 1 << 20, err));
 	TRY(check_range("model.shared_experts", m->shared_experts, 0, 1024, err));
 	if (!(m->moe_capacity > 0 && m->moe_capacity <= (double)m->experts))
-		return vfm_fail(err, VFM_EUSAGE, "model.moe_capacity: expected more than 0, at most model.experts %lld, got %g",
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.moe_capacity: expected more than 0, at most model.experts %lld, got %g",
 			(long long)m->experts, m->moe_capacity);
 	if (m->moe_router == VFM_MOE_TOKEN_CHOICE && m->moe_capacity != (double)(int64_t)m->moe_capacity)
-		return vfm_fail(err, VFM_EUSAGE, "model.moe_capacity: with token choice it is the experts of a token, an integer; got %g", m->moe_capacity);
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.moe_capacity: with token choice it is the experts of a token, an integer; got %g",
+			m->moe_capacity);
 	if (!(m->moe_aux >= 0))
 		return vfm_fail(err, VFM_EUSAGE, "model.moe_aux: expected 0 or more");
 	return 0;
@@ -129,7 +155,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 	while (archs[arch] && strcmp(m->arch, archs[arch]) != 0)
 		arch++;
 	if (!archs[arch])
-		return vfm_fail(err, VFM_EUSAGE, "model.arch: expected one of dit, moviegen, stdit, moe, got '%s'", m->arch);
+		return vfm_fail(
+			err, VFM_EUSAGE, "model.arch: expected one of dit, moviegen, stdit, moe, got '%s'", m->arch);
 	TRY(check_range("model.layers", m->layers, 1, 1024, err));
 	TRY(check_range("model.hidden", m->hidden, 8, 65536, err));
 	TRY(check_range("model.heads", m->heads, 1, 1024, err));
@@ -191,7 +218,8 @@ static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
 {
 	int64_t h = m->hidden;
 
-	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) + (m->qk_norm ? 2 * vfm_model_head_dim(m) : 0);
+	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) +
+	       (m->qk_norm ? 2 * vfm_model_head_dim(m) : 0);
 }
 
 /* Of one expert, and of all that stand in the place of the MLP. */
@@ -208,7 +236,8 @@ static int64_t mlp_params(const struct vfm_model_spec *m)
 	case VFM_ARCH_MOVIEGEN:
 		return 3 * h * m->ffn;
 	case VFM_ARCH_MOE:
-		return m->experts * h + m->experts * expert_params(m) + (shared ? lin(h, shared, true) + lin(shared, h, true) : 0);
+		return m->experts * h + m->experts * expert_params(m) +
+		       (shared ? lin(h, shared, true) + lin(shared, h, true) : 0);
 	default:
 		return lin(h, m->ffn, true) + lin(m->ffn, h, true);
 	}
@@ -279,7 +308,8 @@ static double mlp_flops(const struct vfm_model_spec *m, double q)
 	case VFM_ARCH_MOVIEGEN:
 		return 6 * q * h * f;
 	case VFM_ARCH_MOE:
-		return 2 * q * h * (double)m->experts + 4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
+		return 2 * q * h * (double)m->experts +
+		       4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
 	default:
 		return 4 * q * h * f;
 	}
@@ -287,7 +317,8 @@ static double mlp_flops(const struct vfm_model_spec *m, double q)
 
 double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
 {
-	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m), mods = vfm_model_mods(m) * h;
+	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
+	       mods = vfm_model_mods(m) * h;
 	double proj = 4 * p->q * h * h + 4 * p->q * h * kv; /* of one self-attention */
 	double layer = proj + 4 * p->Q * h + mlp_flops(m, p->q);
 	double once = 2 * p->q * (double)vfm_model_patch_dim(m) * h * 2 + p->n * 2 * (256 * h + h * h + 2 * h * h);

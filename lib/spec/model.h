@@ -20,37 +20,37 @@ enum vfm_arch { VFM_ARCH_DIT, VFM_ARCH_MOVIEGEN, VFM_ARCH_STDIT, VFM_ARCH_MOE };
 enum vfm_moe_router { VFM_MOE_EXPERT_CHOICE, VFM_MOE_TOKEN_CHOICE };
 
 struct vfm_model_spec {
-	char arch[16];          /* see vfm_model_arch */
+	char arch[16]; /* see vfm_model_arch */
 	int64_t layers, hidden, heads;
-	int64_t kv_heads;       /* grouped queries; 0: heads */
-	int64_t ffn;            /* 0: 4 * hidden; moe has none */
-	bool cross_attention;   /* text through cross-attention; false: the original DiT */
-	bool pooled_text;       /* the mean of the text is added to the conditioning */
-	bool qk_norm;           /* RMS norm per head on q and k */
-	int64_t adaln_lora;     /* rank of a block's modulation; 0: a full matrix a block */
-	int pos;                /* enum vfm_pos */
-	int64_t pos_max[3];     /* learned positions: rows of the tables of t, h, w; a sample has at most as many patches */
+	int64_t kv_heads;     /* grouped queries; 0: heads */
+	int64_t ffn;	      /* 0: 4 * hidden; moe has none */
+	bool cross_attention; /* text through cross-attention; false: the original DiT */
+	bool pooled_text;     /* the mean of the text is added to the conditioning */
+	bool qk_norm;	      /* RMS norm per head on q and k */
+	int64_t adaln_lora;   /* rank of a block's modulation; 0: a full matrix a block */
+	int pos;	      /* enum vfm_pos */
+	int64_t pos_max[3]; /* learned positions: rows of the tables of t, h, w; a sample has at most as many patches */
 	/* mixture of experts */
 	int64_t experts, expert_ffn, shared_experts;
-	int moe_router;         /* enum vfm_moe_router */
-	double moe_capacity;    /* expert choice: experts a token gets on average; token choice: experts each token takes */
-	double moe_aux;         /* weight of the load-balance loss (token choice) */
-	int64_t channels;       /* of the latents */
-	int64_t patch[3];       /* t, h, w */
+	int moe_router;	     /* enum vfm_moe_router */
+	double moe_capacity; /* expert choice: experts a token gets on average; token choice: experts each token takes */
+	double moe_aux;	     /* weight of the load-balance loss (token choice) */
+	int64_t channels;    /* of the latents */
+	int64_t patch[3];    /* t, h, w */
 	int64_t text_dim, text_len; /* features, and at most so many rows a sample */
 	double norm_eps, rope_theta;
 };
 
 /* VFM_EUSAGE lists the names. */
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err);
-extern const char *const vfm_model_presets[]; /* NULL-terminated */
+extern const char *const vfm_model_presets[];	   /* NULL-terminated */
 void vfm_model_defaults(struct vfm_model_spec *m); /* dit-s */
 /* Names the key ("model.heads: 7 does not divide model.hidden 384"). Fills ffn. */
 int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
 
 enum vfm_arch vfm_model_arch(const struct vfm_model_spec *m); /* of one that has passed the check */
-int vfm_model_mods(const struct vfm_model_spec *m); /* modulation vectors a block: 6, or 12 of stdit */
-int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features a token: channels * patch volume */
+int vfm_model_mods(const struct vfm_model_spec *m);	      /* modulation vectors a block: 6, or 12 of stdit */
+int64_t vfm_model_patch_dim(const struct vfm_model_spec *m);  /* features a token: channels * patch volume */
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 int64_t vfm_model_params(const struct vfm_model_spec *m);
 

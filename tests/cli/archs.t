@@ -12,12 +12,28 @@ cat >tiny.json <<'END2'
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "ffn": 48, "text_dim": 32, "experts": 4, "expert_ffn": 24, "moe_capacity": 2, "pos_max": [4, 4, 4]},
  "diffusion": {"kind": "flow"}, "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 4, "keep": 0}}
 END2
+# far A B: near, or far: whether two arrays agree to rounding
+far() {
+	python3 - "$1" "$2" <<'END3'
+import array, sys
+def load(path):
+    b = open(path, "rb").read()
+    n = 10 + int.from_bytes(b[8:10], "little")
+    assert b"'<f4'" in b[:n] or b"'<f2'" in b[:n]
+    if b"'<f4'" in b[:n]:
+        return array.array("f", b[n:])
+    import struct
+    return struct.unpack("<%de" % ((len(b) - n) // 2), b[n:])
+a, b = load(sys.argv[1]), load(sys.argv[2])
+print("near" if len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 2e-3 * max(map(abs, a)) else "far")
+END3
+}
 losses() {
 	jq -c .loss "$1"/metrics.jsonl
 }
 for arch in moviegen stdit expert token; do
 	case $arch in
-	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set model.kv_heads=1 ;;
+	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set model.heads=4 --set model.kv_heads=2 ;;
 	stdit) set -- --set model.arch=stdit ;;
 	expert) set -- --set model.arch=moe --set train.recompute=full ;;
 	token) set -- --set model.arch=moe --set model.moe_router=token_choice --set model.shared_experts=0 --set model.moe_aux=0.1 ;;
@@ -35,6 +51,13 @@ for arch in moviegen stdit expert token; do
 		'[range(8) | ($a[.].loss - $b[.].loss | fabs) < 1e-4 * $a[.].loss] | all'
 	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -p "a blue circle" -d "out-$arch"
 	rc_is 0 "$arch: samples"
+	vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" --format npy -d one >log
+	for how in "-n 2" "-n 4 --set parallel.tp=2"; do
+		# shellcheck disable=SC2086 # words
+		run vfm-sample -q $how --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" --format npy -d ranks
+		is "$rc $(far one/sample-000000.npy ranks/sample-000000.npy)" "0 near" "$arch: the same latents with $how"
+		rm -rf ranks
+	done
 	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -d "alone-$arch"
 	ok "$arch: a sample does not depend on what shares its pack" cmp "out-$arch/sample-000000.mp4" "alone-$arch/sample-000000.mp4"
 done

@@ -48,7 +48,8 @@ static int32_t *exchange(const struct world *w, int me, int32_t *const *sent, bo
 	int32_t *out = vfm_calloc((size_t)n + 1, sizeof(*out));
 
 	for (int r = 0; r < w->cp; r++) {
-		const int64_t *theirs = back ? w->d[r].recv : w->d[r].send, *mine = back ? w->d[me].send : w->d[me].recv;
+		const int64_t *theirs = back ? w->d[r].recv : w->d[r].send,
+			      *mine = back ? w->d[me].send : w->d[me].recv;
 		int64_t first = 0;
 
 		for (int i = 0; i < me; i++)
@@ -105,7 +106,9 @@ static void check_rank(const struct world *w, enum vfm_division_kind kind, int r
 	}
 	/* Balanced: within a unit of the share. */
 	for (int s = 0; s < w->n; s++)
-		longest = w->grid[s][0] * w->grid[s][1] * w->grid[s][2] > longest ? w->grid[s][0] * w->grid[s][1] * w->grid[s][2] : longest;
+		longest = w->grid[s][0] * w->grid[s][1] * w->grid[s][2] > longest
+				  ? w->grid[s][0] * w->grid[s][1] * w->grid[s][2]
+				  : longest;
 	assert_true(d->rows * w->cp <= w->cu[w->n] + longest * w->cp);
 }
 
@@ -116,7 +119,7 @@ static void check(struct world *w, enum vfm_division_kind kind)
 	int64_t last = -1;
 
 	for (int r = 0; r < w->cp; r++) {
-		vfm_division_make(&w->d[r], kind, w->n, w->cu, (const int32_t (*)[3])w->grid, w->cp, r);
+		vfm_division_make(&w->d[r], kind, w->n, w->cu, (const int32_t(*)[3])w->grid, w->cp, r);
 		vfm_tokens_make(&w->t[r], w->n, w->cu, w->cp, r, 1, 1, 0);
 		assert_int_equal(w->d[r].home, w->t[r].rows_cp[r]);
 		sent[r] = pick(w->t[r].pack_row, w->d[r].gather, w->d[r].home);

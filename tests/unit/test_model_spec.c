@@ -12,10 +12,10 @@
 
 static struct vfm_err err;
 
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0)                                                                                        \
+			fail_msg("%s", err.msg);                                                                       \
 	} while (0)
 
 static struct vfm_model_spec preset(const char *name)
@@ -38,9 +38,15 @@ static void test_presets(void **state)
 		const char *name;
 		double params, active;
 	} want[] = {
-		{"dit-s", 39.9, 39.9},         {"dit-b", 158.6, 158.6},       {"dit-xl", 823.1, 823.1},
-		{"dit-7b", 7879, 7879},        {"dit-28b", 29868, 29868},     {"moviegen-1b", 1560.5, 1560.5},
-		{"moviegen-5b", 5873.5, 5873.5}, {"moviegen-30b", 33950, 33950}, {"stdit-xl", 1343.3, 1343.3},
+		{"dit-s", 39.9, 39.9},
+		{"dit-b", 158.6, 158.6},
+		{"dit-xl", 823.1, 823.1},
+		{"dit-7b", 7879, 7879},
+		{"dit-28b", 29868, 29868},
+		{"moviegen-1b", 1560.5, 1560.5},
+		{"moviegen-5b", 5873.5, 5873.5},
+		{"moviegen-30b", 33950, 33950},
+		{"stdit-xl", 1343.3, 1343.3},
 		{"moe-1b", 5117.8, 1359.7},
 	};
 	int n = 0;
@@ -103,9 +109,12 @@ static void test_check(void **state)
 		{"dit-s", "model.pos: model.arch 'dit' does not have 'learned'", 0, 8, 1, VFM_POS_LEARNED, 0},
 		{"moviegen-1b", "model.pos: model.arch 'moviegen' has only 'learned'", 8, 8, 1, VFM_POS_ROPE, 0},
 		{"moe-1b", "model.experts: expected 1 to 4096, got 0", 8, 0, 1, VFM_POS_ROPE, 0},
-		{"moe-1b", "model.moe_capacity: expected more than 0, at most model.experts 8, got 9", 8, 8, 9, VFM_POS_ROPE, 0},
-		{"moe-1b", "model.moe_capacity: expected more than 0, at most model.experts 8, got 0", 8, 8, 0, VFM_POS_ROPE, 0},
-		{"moe-1b", "with token choice it is the experts of a token, an integer; got 1.5", 8, 8, 1.5, VFM_POS_ROPE, VFM_MOE_TOKEN_CHOICE},
+		{"moe-1b", "model.moe_capacity: expected more than 0, at most model.experts 8, got 9", 8, 8, 9,
+			VFM_POS_ROPE, 0},
+		{"moe-1b", "model.moe_capacity: expected more than 0, at most model.experts 8, got 0", 8, 8, 0,
+			VFM_POS_ROPE, 0},
+		{"moe-1b", "with token choice it is the experts of a token, an integer; got 1.5", 8, 8, 1.5,
+			VFM_POS_ROPE, VFM_MOE_TOKEN_CHOICE},
 	};
 	struct vfm_model_spec m;
 
