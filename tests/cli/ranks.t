@@ -61,6 +61,12 @@ start() {
 ranks_of() { # PID: its ranks, in their order
 	pgrep -P "$1" | sort -n
 }
+all_gone() { # PID ...: also when nobody reaped them
+	local p
+	for p; do
+		case "$(ps -o stat= -p "$p" 2>/dev/null)" in '' | Z*) ;; *) return 1 ;; esac
+	done
+}
 slow=(--set ckpt.every=0 --set model.layers=6 --set model.hidden=96)
 run "${train[@]}" "${slow[@]}" -o slow
 for to in parent rank; do
@@ -79,6 +85,40 @@ for to in parent rank; do
 done
 run bash -c 'vfm-train -q -n 2 -c tiny.json --data plan.jsonl -o pipe | head -n 1; exit ${PIPESTATUS[0]}'
 is "$rc $err" "75 " "a broken pipe ends the run quietly, with a checkpoint"
+
+# ---- a rank that dies or hangs --------------------------------------------------
+long=(--set train.steps=0 --set ckpt.every=0 --set model.layers=12 --set model.hidden=192)
+for n in 2 3; do
+	start "dead$n" "${long[@]}" -n $n
+	mapfile -t ranks < <(ranks_of $pid)
+	victim=$((n - 2)) # rank 0 and rank 1
+	kill -KILL "${ranks[$victim]}"
+	t0=$SECONDS
+	wait $pid
+	is "$?" 3 "rank $victim of $n killed: status 3"
+	ok "rank $victim of $n killed: soon" test $((SECONDS - t0)) -le 8
+	like "$(cat start.err)" "rank $victim .*died" "rank $victim of $n killed: the others name it"
+	like "$(cat start.err)" "vfm-train: rank $victim was killed by SIGKILL" "rank $victim of $n killed: and how it died"
+	is "$(wc -l <start.err)" 2 "rank $victim of $n killed: said once each"
+	ok "rank $victim of $n killed: nobody is left" all_gone "${ranks[@]}"
+	like "$(cat "dead$n/failure.txt")" "^job local-.*rank $victim" "rank $victim of $n killed: failure.txt"
+done
+export VFM_COMM_TIMEOUT_S=2
+start hung "${long[@]}" -n 3
+mapfile -t ranks < <(ranks_of $pid)
+kill -STOP "${ranks[1]}"
+t0=$SECONDS
+wait $pid
+is "$?" 3 "rank 1 stopped: status 3"
+ok "rank 1 stopped: within the time-out and the grace" test $((SECONDS - t0)) -le 12
+like "$(cat start.err)" "rank 1 " "rank 1 stopped: named"
+ok "rank 1 stopped: nobody is left" all_gone "${ranks[@]}"
+unset VFM_COMM_TIMEOUT_S
+start orphans "${long[@]}" -n 3
+mapfile -t ranks < <(ranks_of $pid)
+{ kill -KILL $pid && wait $pid; } 2>/dev/null
+sleep 0.3
+ok "the parent killed: nobody is left" all_gone "${ranks[@]}"
 
 # ---- faults, said once -----------------------------------------------------------
 run "${train[@]}" -n 4 -o nowhere
