@@ -191,8 +191,47 @@ static int rank_main(struct vfm_launch *launch, const struct layout *l)
 	return 0;
 }
 
+/* What is held at a time follows from the number of stages, not from that of the packs. */
+static int memory_main(struct vfm_launch *launch, const struct layout *l)
+{
+	struct vfm_host_comm_opts opts = {.timeout_s = 20};
+	int64_t peak[2], before;
+	struct vfm_trainer *tr;
+	struct vfm_config c;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_mesh mesh;
+	struct vfm_batch b;
+	struct vfm_pack_array packs = {&b, 1, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+
+	configure(&c, l);
+	MUST(vfm_device_open(&d, "cpu", &err));
+	MUST(vfm_comm_host_new(launch, &opts, &world, &err));
+	MUST(vfm_parallel_check(&c.parallel, &c.model, launch->size, &err));
+	MUST(vfm_mesh_init(&mesh, &c.parallel, world, d.dev, &err));
+	vfm_madeup_pack(&b, samples + 7, 4, &c.model, 5);
+	tr = vfm_trainer_new(&c, &mesh, d.stream, &err);
+	MUST(tr ? 0 : -1);
+	for (int k = 0; k < 2; k++) {
+		before = d.dev->mem_now;
+		vfm_dev_peak_reset(d.dev);
+		MUST(vfm_trainer_step(tr, k, k ? l->packs : 2 * l->pp, &source, 1e-3, &err));
+		peak[k] = d.dev->mem_peak - before;
+	}
+	CHECK(peak[0] > 0 && peak[1] <= peak[0] + peak[0] / 50, "rank %d: %lld bytes for %d packs, %lld for %d", launch->rank, (long long)peak[0],
+		2 * l->pp, (long long)peak[1], l->packs);
+	vfm_madeup_release(&b);
+	vfm_trainer_free(tr);
+	vfm_mesh_release(&mesh);
+	vfm_comm_free(world);
+	vfm_device_close(&d);
+	vfm_launch_end(launch);
+	return 0;
+}
+
 /* A job of its own, in a process of its own. */
-static void run(const struct layout *l)
+static void run_as(const struct layout *l, int (*rank)(struct vfm_launch *launch, const struct layout *l))
 {
 	int st;
 	pid_t pid;
@@ -206,7 +245,7 @@ static void run(const struct layout *l)
 
 		vfm_par_set_threads(1);
 		if (rc == 0)
-			exit(rank_main(&launch, l)); /* so that a leak checker sees the end */
+			exit(rank(&launch, l)); /* so that a leak checker sees the end */
 		_exit(rc == 1 ? launch.status : 100);
 	}
 	assert_int_equal(waitpid(pid, &st, 0), pid);
@@ -214,6 +253,11 @@ static void run(const struct layout *l)
 		fail_msg("pp %d vpp %d %s dp %d tp %d cp %d, %d packs, recompute %d, %s%s%s: status %x", l->pp, l->vpp,
 			l->schedule == VFM_PP_ZB ? "zb" : "1f1b", l->dp, l->tp, l->cp, l->packs, l->recompute, vfm_dtype_name(l->dtype), l->fsdp ? " fsdp" : "",
 			l->distopt ? " distopt" : "", st);
+}
+
+static void run(const struct layout *l)
+{
+	run_as(l, rank_main);
 }
 
 static void run_all(const struct layout *l, size_t n)
@@ -299,6 +343,14 @@ static void test_with_cut_packs(void **state)
 	RUN_ALL(l);
 }
 
+static void test_memory(void **state)
+{
+	(void)state;
+	run_as(&(struct layout){.pp = 2, .vpp = 1, .schedule = F1B, .dp = 1, .packs = 16}, memory_main);
+	run_as(&(struct layout){.pp = 2, .vpp = 2, .schedule = F1B, .dp = 1, .packs = 16, .recompute = FULL}, memory_main);
+	run_as(&(struct layout){.pp = 3, .vpp = 1, .schedule = ZB, .dp = 1, .packs = 18}, memory_main);
+}
+
 static void test_bf16(void **state)
 {
 	static const struct layout l[] = {
@@ -315,7 +367,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_1f1b), cmocka_unit_test(test_interleaved), cmocka_unit_test(test_zero_bubble),
 		cmocka_unit_test(test_zero_bubble_interleaved), cmocka_unit_test(test_other_depths),
-		cmocka_unit_test(test_with_data), cmocka_unit_test(test_with_cut_packs), cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_with_data), cmocka_unit_test(test_with_cut_packs), cmocka_unit_test(test_memory), cmocka_unit_test(test_bf16),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
