@@ -21,20 +21,20 @@ struct piece {
 struct stream {
 	struct vfm_stream s; /* first */
 	bool async;
-	bool started;        /* the thread; known to the host thread alone */
+	bool started; /* the thread; known to the host thread alone */
 	bool stop;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, passed;
-	struct piece *ring;  /* [cap], a power of 2; piece i at i % cap */
+	struct piece *ring; /* [cap], a power of 2; piece i at i % cap */
 	uint64_t cap, put, done;
-	int rc;              /* of the first piece that failed: what follows is skipped */
+	int rc; /* of the first piece that failed: what follows is skipped */
 	struct vfm_err err;
 };
 
 struct vfm_event {
 	struct stream *s; /* NULL: nothing to wait for */
-	uint64_t at;      /* passed when s->done >= at */
+	uint64_t at;	  /* passed when s->done >= at */
 };
 
 static struct stream *stream_of(struct vfm_stream *s)
@@ -50,6 +50,8 @@ struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_
 	s->s.dev = d;
 	s->async = async;
 	if (async) {
+		s->cap = 16;
+		s->ring = vfm_calloc(s->cap, sizeof(*s->ring));
 		pthread_mutex_init(&s->lock, NULL);
 		pthread_cond_init(&s->more, NULL);
 		pthread_cond_init(&s->passed, NULL);
@@ -91,7 +93,7 @@ static void *work(void *arg)
 /* Under the lock. */
 static void make_room(struct stream *s)
 {
-	uint64_t cap = s->cap ? 2 * s->cap : 16;
+	uint64_t cap = 2 * s->cap;
 	struct piece *ring;
 
 	if (s->put - s->done < s->cap)
@@ -104,7 +106,8 @@ static void make_room(struct stream *s)
 	s->cap = cap;
 }
 
-static int put(struct stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+static int put(
+	struct stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
 {
 	struct piece *p;
 
@@ -179,7 +182,8 @@ int vfm_cpu_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 	return s->async ? host_wait(s, s->put, err) : 0;
 }
 
-int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
+	struct vfm_err *err)
 {
 	_Alignas(16) char copy[ARG_MAX_BYTES];
 

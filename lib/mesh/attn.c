@@ -27,8 +27,8 @@ static int64_t padded(int64_t n)
 	return (n + 15) / 16 * 16;
 }
 
-int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok, struct vfm_stream *s,
-	struct vfm_err *err)
+int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok,
+	struct vfm_stream *s, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = s->dev->t;
 	int64_t w = tok->n + 1, rows, step = padded(w);
@@ -116,15 +116,16 @@ static char *at_elem(struct vfm_tensor x, int64_t i)
 struct heads {
 	const struct vfm_attn_layout *l;
 	struct vfm_comm *c;
-	int n;                   /* variables */
-	int64_t share[3];        /* columns of each that a rank gets */
-	int64_t width;           /* their sum */
-	int64_t rows, all_rows;  /* own; of the position */
+	int n;			/* variables */
+	int64_t share[3];	/* columns of each that a rank gets */
+	int64_t width;		/* their sum */
+	int64_t rows, all_rows; /* own; of the position */
 	enum vfm_dtype dt;
-	int64_t *mine, *theirs;  /* [size] elements that go to, come from each rank when `mine` becomes `all` */
+	int64_t *mine, *theirs; /* [size] elements that go to, come from each rank when `mine` becomes `all` */
 };
 
-static struct heads *heads_new(struct vfm_tape *t, const struct vfm_attn_layout *l, int n, const int64_t *columns, enum vfm_dtype dt)
+static struct heads *heads_new(
+	struct vfm_tape *t, const struct vfm_attn_layout *l, int n, const int64_t *columns, enum vfm_dtype dt)
 {
 	struct heads *h = vfm_tape_alloc(t, sizeof(*h));
 	int a2a = l->tok->a2a, first = l->tok->cp_i / a2a * a2a;
@@ -146,9 +147,9 @@ static struct heads *heads_new(struct vfm_tape *t, const struct vfm_attn_layout 
 	return h;
 }
 
-/* Copies between x[i] [rows, columns], the last columns contiguous, and the blocks for each rank. */
-static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *x, const float *beta, struct vfm_tensor blocks, bool out,
-	struct vfm_err *err)
+/* Copies x[i] [rows, columns] into the blocks for each rank (out), or the blocks into x = blocks + beta x. */
+static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *x, const float *beta,
+	struct vfm_tensor blocks, bool out, struct vfm_err *err)
 {
 	for (int r = 0; r < h->c->size; r++) {
 		int64_t at = r * h->rows * h->width;
@@ -169,7 +170,8 @@ static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *
 }
 
 /* all [all_rows, width] in the order of the samples = what the ranks have of x. */
-static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all, struct vfm_err *err)
+static int mine_to_all(
+	struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -177,7 +179,7 @@ static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 	int rc;
 
 	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &send, err));
-	TRY_OUT(pack(h, s, x, NULL, send, true, err));
+	TRY_OUT(pack(h, s, x, (const float[3]){0}, send, true, err));
 	if (vfm_has(&h->l->order))
 		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
 	TRY_OUT(vfm_all_to_all(h->c, s, send, recv, h->mine, h->theirs, err));
@@ -189,8 +191,8 @@ out:
 }
 
 /* The way back: x = ..., or += where beta is 1. */
-static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x, const float *beta,
-	struct vfm_err *err)
+static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x,
+	const float *beta, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -212,8 +214,8 @@ out:
 static int to_all_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	const struct heads *h = n->ctx;
-	struct vfm_tensor g[3];
-	float beta[3];
+	struct vfm_tensor g[3] = {0};
+	float beta[3] = {0};
 
 	for (int i = 0; i < h->n; i++) {
 		bool accumulate;
@@ -238,8 +240,8 @@ static int to_mine_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 /* x[0..n) [rows, heads_i, d] -> [all_rows, width] */
 static struct vfm_var *to_all(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var **x, int n)
 {
-	struct vfm_tensor v[3];
-	int64_t columns[3];
+	struct vfm_tensor v[3] = {0};
+	int64_t columns[3] = {0};
 	struct vfm_err err = {0};
 	struct vfm_node *node;
 	struct vfm_var *y;
@@ -280,7 +282,7 @@ static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout 
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->rows, columns));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = all_to_mine(t, h, vfm_read(x), &y->v, (float[]){0}, &err);
+	rc = all_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 	node = vfm_record(t, to_mine_backward, y, &x, 1);
@@ -297,7 +299,7 @@ struct ring {
 	struct vfm_stream *compute, *side;
 	const struct vfm_dev_table *dev;
 	int n, me;
-	int64_t hkv, d, most;      /* most: rows of the longest block */
+	int64_t hkv, d, most; /* most: rows of the longest block */
 	enum vfm_dtype dt;
 	struct vfm_event *ready;   /* of the compute stream: what goes out is there, where it comes in is free */
 	struct vfm_event *came[2]; /* of the side stream: the next block; its gradients */
@@ -307,10 +309,19 @@ struct ring {
 
 enum { CAME_BLOCK, CAME_GRAD };
 
-static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_layout *l, const struct vfm_tensor *k, struct vfm_err *err)
+static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_layout *l, const struct vfm_tensor *k,
+	struct vfm_err *err)
 {
-	*r = (struct ring){.l = l, .c = l->mesh->ring, .compute = vfm_tape_stream(t), .side = l->mesh->ring_side, .n = l->n_ring,
-		.me = l->tok->cp_i / l->tok->a2a, .hkv = k->shape[1], .d = k->shape[2], .dt = k->dtype, .m = {.t = t}};
+	*r = (struct ring){.l = l,
+		.c = l->mesh->ring,
+		.compute = vfm_tape_stream(t),
+		.side = l->mesh->ring_side,
+		.n = l->n_ring,
+		.me = l->tok->cp_i / l->tok->a2a,
+		.hkv = k->shape[1],
+		.d = k->shape[2],
+		.dt = k->dtype,
+		.m = {.t = t}};
 	r->dev = r->compute->dev->t;
 	if (!r->side)
 		r->side = r->compute;
@@ -436,7 +447,8 @@ static int next_grads(struct ring *r, int s, struct vfm_tensor g, struct vfm_ten
 }
 
 /* a: as recorded, with dout; dq [rows,H,d] f32 (=).  dkv receives this position's dk, dv, f32. */
-static int ring_steps(struct ring *r, struct vfm_attn_bwd *a, struct vfm_tensor dq, struct vfm_tensor *dkv, struct vfm_err *err)
+static int ring_steps(
+	struct ring *r, struct vfm_attn_bwd *a, struct vfm_tensor dq, struct vfm_tensor *dkv, struct vfm_err *err)
 {
 	struct vfm_tensor g[2], part, like = vfm_t1(NULL, VFM_F32, 2 * r->most * r->hkv * r->d);
 
@@ -490,8 +502,8 @@ out:
 	return ring_end(&r, rc);
 }
 
-static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_attn_layout *l,
-	float scale)
+static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
+	const struct vfm_attn_layout *l, float scale)
 {
 	struct vfm_attn a = {.scale = scale};
 	struct vfm_var *o, *lse, *in[] = {q, k, v};
@@ -520,7 +532,11 @@ static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct v
 		struct vfm_attn_bwd *c = vfm_tape_alloc(t, sizeof(*c));
 		const void **ctx = n->ctx = vfm_tape_alloc(t, 2 * sizeof(*ctx));
 
-		*c = (struct vfm_attn_bwd){.q = a.q, .k = a.k, .v = a.v, .o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]), .lse = lse->v,
+		*c = (struct vfm_attn_bwd){.q = a.q,
+			.k = a.k,
+			.v = a.v,
+			.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]),
+			.lse = lse->v,
 			.scale = scale};
 		ctx[0] = c;
 		ctx[1] = l;
@@ -542,8 +558,8 @@ static struct vfm_var *heads_view(struct vfm_tape *t, struct vfm_var *x, int64_t
 	return vfm_view(t, x, vfm_heads(&v, 0, heads, d));
 }
 
-struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_attn_layout *l,
-	float scale)
+struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
+	const struct vfm_attn_layout *l, float scale)
 {
 	int a2a = l->tok->a2a, me = l->tok->cp_i / a2a;
 	struct vfm_var *o;
@@ -560,6 +576,7 @@ struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 		k = heads_view(t, all, h, hkv, d);
 		v = heads_view(t, all, h + hkv, hkv, d);
 	}
-	o = l->n_ring > 1 ? ring_attn(t, q, k, v, l, scale) : vfm_g_attn(t, q, k, v, &l->block[me], &l->block[me], scale);
+	o = l->n_ring > 1 ? ring_attn(t, q, k, v, l, scale)
+			  : vfm_g_attn(t, q, k, v, &l->block[me], &l->block[me], scale);
 	return a2a > 1 ? to_mine(t, l, o) : o;
 }

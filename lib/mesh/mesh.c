@@ -7,22 +7,22 @@ static const struct {
 	enum vfm_group g;
 	size_t off;
 } places[] = {
-#define AXIS(a) {VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)}
-#define GROUP(a, field) {VFM_GR_##a, offsetof(struct vfm_mesh, field)}
-	AXIS(PP),
-	AXIS(DP),
-	AXIS(EP),
-	AXIS(CP),
-	AXIS(TP),
-	GROUP(RING, ring),
-	GROUP(A2A, a2a),
-	GROUP(SEQ, seq),
-	GROUP(DATA, data),
-	GROUP(SHARD, shard),
-	GROUP(REPLICA, replica),
-	GROUP(EDATA, edata),
-	GROUP(ESHARD, eshard),
-	GROUP(EREPLICA, ereplica),
+#define AXIS(a) VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)
+#define GROUP(a, field) VFM_GR_##a, offsetof(struct vfm_mesh, field)
+	{AXIS(PP)},
+	{AXIS(DP)},
+	{AXIS(EP)},
+	{AXIS(CP)},
+	{AXIS(TP)},
+	{GROUP(RING, ring)},
+	{GROUP(A2A, a2a)},
+	{GROUP(SEQ, seq)},
+	{GROUP(DATA, data)},
+	{GROUP(SHARD, shard)},
+	{GROUP(REPLICA, replica)},
+	{GROUP(EDATA, edata)},
+	{GROUP(ESHARD, eshard)},
+	{GROUP(EREPLICA, ereplica)},
 	{VFM_GR_TP, offsetof(struct vfm_mesh, tp_side)},
 #undef AXIS
 #undef GROUP
@@ -37,7 +37,8 @@ static struct vfm_comm **place(struct vfm_mesh *m, int i)
 
 static void start(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world)
 {
-	*m = (struct vfm_mesh){.p = *p, .rank = world->rank, .world_size = world->size, .world = world, .save = vfm_comm_self()};
+	*m = (struct vfm_mesh){
+		.p = *p, .rank = world->rank, .world_size = world->size, .world = world, .save = vfm_comm_self()};
 	for (int i = 0; i < N_PLACES; i++)
 		*place(m, i) = vfm_comm_self();
 	vfm_parallel_size(p, m->size);
@@ -86,10 +87,14 @@ static int make_links(struct vfm_mesh *m, struct vfm_err *err)
 		int link = own_round == round ? own : before_round == round ? before : -1;
 		bool is_own = own_round == round;
 		int color = link < 0 ? -1 : link * inner + m->rank % inner;
-		struct vfm_comm *none = NULL;
+		struct vfm_comm *none = NULL, **forward = &none, **backward = &none;
 
-		TRY(vfm_comm_split(m->world, color, is_own ? 0 : 1, "forward", link < 0 ? &none : is_own ? &m->fwd_out : &m->fwd_in, err));
-		TRY(vfm_comm_split(m->world, color, is_own ? 1 : 0, "backward", link < 0 ? &none : is_own ? &m->bwd_in : &m->bwd_out, err));
+		if (link >= 0) {
+			forward = is_own ? &m->fwd_out : &m->fwd_in;
+			backward = is_own ? &m->bwd_in : &m->bwd_out;
+		}
+		TRY(vfm_comm_split(m->world, color, is_own ? 0 : 1, "forward", forward, err));
+		TRY(vfm_comm_split(m->world, color, is_own ? 1 : 0, "backward", backward, err));
 	}
 	return 0;
 }
@@ -104,7 +109,8 @@ static int make_stream(struct vfm_dev *dev, bool wanted, struct vfm_stream **s, 
 	return 0;
 }
 
-int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev, struct vfm_err *err)
+int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev,
+	struct vfm_err *err)
 {
 	bool side;
 	int rc;
@@ -112,7 +118,8 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	start(m, p, world);
 	TRY_OUT(make_groups(m, err));
 	TRY_OUT(make_links(m, err));
-	side = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 || m->tp_side->size > 1;
+	side = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
+	       m->tp_side->size > 1;
 	TRY_OUT(make_stream(dev, side, &m->side, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
@@ -153,7 +160,8 @@ static int digits(int64_t n)
 
 void vfm_mesh_print(struct vfm_buf *out, const struct vfm_parallel *p, const int *node_of)
 {
-	static const enum vfm_group shown[] = {VFM_GR_PP, VFM_GR_DP, VFM_GR_CP, VFM_GR_TP, VFM_GR_EP, VFM_GR_RING, VFM_GR_A2A, VFM_GR_SHARD, VFM_GR_REPLICA};
+	static const enum vfm_group shown[] = {VFM_GR_PP, VFM_GR_DP, VFM_GR_CP, VFM_GR_TP, VFM_GR_EP, VFM_GR_RING,
+		VFM_GR_A2A, VFM_GR_SHARD, VFM_GR_REPLICA};
 	enum { N = sizeof(shown) / sizeof(shown[0]) };
 	int64_t world = p->pp * p->dp * p->cp * p->tp;
 	int w0 = digits(world - 1) < 4 ? 4 : digits(world - 1);

@@ -45,7 +45,8 @@ static int scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
-static struct vfm_var *move_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows, bool gather)
+static struct vfm_var *move_rows(
+	struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows, bool gather)
 {
 	struct vfm_tensor like = x->v;
 	struct vfm_err err = {0};
@@ -93,11 +94,12 @@ struct redist_ctx {
 };
 
 /* to = from in the other division.  sort: row of `from` at each place of what is sent; place: row of what came at each place of `to`. */
-static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor from, struct vfm_tensor to, bool forward,
-	struct vfm_err *err)
+static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor from, struct vfm_tensor to,
+	bool forward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
-	struct vfm_tensor sort = forward ? x->r->gather : x->r->place_inv, place = forward ? x->r->place : x->r->gather_inv;
+	struct vfm_tensor sort = forward ? x->r->gather : x->r->place_inv,
+			  place = forward ? x->r->place : x->r->gather_inv;
 	struct vfm_tensor send = from, recv = to;
 	struct vfm_store *st[2] = {NULL, NULL};
 	int rc;

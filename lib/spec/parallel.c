@@ -51,7 +51,8 @@ static int check_divides(const char *key, int64_t degree, const struct multiple 
 	if (!bad)
 		return 0;
 	fits(&b, m, n);
-	vfm_fail(err, VFM_EUSAGE, "%s: %lld does not divide %s %lld; %s would fit", key, (ll)degree, bad->what, (ll)bad->of, b.data);
+	vfm_fail(err, VFM_EUSAGE, "%s: %lld does not divide %s %lld; %s would fit", key, (ll)degree, bad->what,
+		(ll)bad->of, b.data);
 	vfm_buf_release(&b);
 	return VFM_EUSAGE;
 }
@@ -61,12 +62,13 @@ static int check_range(const struct vfm_parallel *p, struct vfm_err *err)
 	const struct {
 		const char *key;
 		int64_t value, min;
-	} k[] = {{"tp", p->tp, 1}, {"cp", p->cp, 1}, {"pp", p->pp, 1}, {"ep", p->ep, 1}, {"vpp", p->vpp, 1}, {"dp", p->dp, 0},
-		{"cp_a2a", p->cp_a2a, 0}, {"shard", p->shard, 0}, {"bucket_mib", p->bucket_mib, 0}};
+	} k[] = {{"tp", p->tp, 1}, {"cp", p->cp, 1}, {"pp", p->pp, 1}, {"ep", p->ep, 1}, {"vpp", p->vpp, 1},
+		{"dp", p->dp, 0}, {"cp_a2a", p->cp_a2a, 0}, {"shard", p->shard, 0}, {"bucket_mib", p->bucket_mib, 0}};
 
 	for (size_t i = 0; i < sizeof(k) / sizeof(k[0]); i++)
 		if (k[i].value < k[i].min || k[i].value > 1 << 20)
-			return vfm_fail(err, VFM_EUSAGE, "parallel.%s: expected %lld to %d, got %lld", k[i].key, (ll)k[i].min, 1 << 20, (ll)k[i].value);
+			return vfm_fail(err, VFM_EUSAGE, "parallel.%s: expected %lld to %d, got %lld", k[i].key,
+				(ll)k[i].min, 1 << 20, (ll)k[i].value);
 	return 0;
 }
 
@@ -78,11 +80,14 @@ static int check_world(struct vfm_parallel *p, int world, struct vfm_err *err)
 	if (model <= world)
 		model *= p->pp;
 	if (model > world || world % model)
-		return vfm_fail(err, VFM_EUSAGE, "parallel: tp %lld x cp %lld x pp %lld does not divide the number of ranks, %d", (ll)p->tp, (ll)p->cp,
-			(ll)p->pp, world);
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel: tp %lld x cp %lld x pp %lld does not divide the number of ranks, %d", (ll)p->tp,
+			(ll)p->cp, (ll)p->pp, world);
 	rest = world / model;
 	if (p->dp && p->dp != rest)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: tp %lld x cp %lld x pp %lld x dp %lld is not the number of ranks, %d; dp %lld (or 0) would fit",
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel.dp: tp %lld x cp %lld x pp %lld x dp %lld is not the number of ranks, %d; dp %lld "
+			"(or 0) would fit",
 			(ll)p->tp, (ll)p->cp, (ll)p->pp, (ll)p->dp, world, (ll)rest);
 	p->dp = rest;
 	return 0;
@@ -91,7 +96,8 @@ static int check_world(struct vfm_parallel *p, int world, struct vfm_err *err)
 static int check_cp(struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	int64_t kv = m->kv_heads ? m->kv_heads : m->heads;
-	struct multiple of[] = {{"the heads of a tp rank,", m->heads / p->tp}, {"the key and value heads of a tp rank,", kv / p->tp}, {"parallel.cp", p->cp}};
+	struct multiple of[] = {{"the heads of a tp rank,", m->heads / p->tp},
+		{"the key and value heads of a tp rank,", kv / p->tp}, {"parallel.cp", p->cp}};
 
 	switch (p->cp_mode) {
 	case VFM_CP_RING:
@@ -111,8 +117,9 @@ static int check_cp(struct vfm_parallel *p, const struct vfm_model_spec *m, stru
 static int check_pp(const struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	if (p->pp * p->vpp > m->layers)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: pp %lld x vpp %lld is more than model.layers %lld; pp %lld or less would fit", (ll)p->pp,
-			(ll)p->vpp, (ll)m->layers, (ll)(p->vpp > m->layers ? 0 : m->layers / p->vpp));
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel.pp: pp %lld x vpp %lld is more than model.layers %lld; pp %lld or less would fit",
+			(ll)p->pp, (ll)p->vpp, (ll)m->layers, (ll)(p->vpp > m->layers ? 0 : m->layers / p->vpp));
 	if (p->vpp > 1 && p->pp == 1)
 		return vfm_fail(err, VFM_EUSAGE, "parallel.vpp: %lld needs pp > 1; 1 would fit", (ll)p->vpp);
 	return 0;
@@ -120,17 +127,20 @@ static int check_pp(const struct vfm_parallel *p, const struct vfm_model_spec *m
 
 static int check_ep(const struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
 {
-	struct multiple of[] = {{"model.experts", has_experts(m) ? m->experts : 1}, {"dp x cp x tp =", p->dp * p->cp * p->tp}};
+	struct multiple of[] = {
+		{"model.experts", has_experts(m) ? m->experts : 1}, {"dp x cp x tp =", p->dp * p->cp * p->tp}};
 
 	if (p->ep > 1 && !has_experts(m))
-		return vfm_fail(err, VFM_EUSAGE, "parallel.ep: %lld, but model.arch %s has no experts; 1 would fit", (ll)p->ep, m->arch);
+		return vfm_fail(err, VFM_EUSAGE, "parallel.ep: %lld, but model.arch %s has no experts; 1 would fit",
+			(ll)p->ep, m->arch);
 	return check_divides("parallel.ep", p->ep, of, 2, err);
 }
 
 int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err)
 {
+	int64_t ffn = m->ffn ? m->ffn : 4 * m->hidden;
 	struct multiple tp[] = {{"model.heads", m->heads}, {"model.kv_heads", m->kv_heads},
-		{"model.ffn", has_experts(m) ? 0 : m->ffn ? m->ffn : 4 * m->hidden},
+		{"model.ffn", has_experts(m) ? 0 : ffn},
 		{"model.shared_experts x model.expert_ffn =", has_experts(m) ? m->shared_experts * m->expert_ffn : 0}};
 	struct multiple shard[1];
 
@@ -141,7 +151,8 @@ int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, i
 	TRY(check_pp(p, m, err));
 	TRY(check_ep(p, m, err));
 	if (p->fsdp && p->distopt)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit");
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit");
 	if (!p->shard)
 		p->shard = p->dp * p->cp;
 	shard[0] = (struct multiple){"dp x cp =", p->dp * p->cp};
@@ -171,9 +182,20 @@ void vfm_parallel_size(const struct vfm_parallel *p, int size[VFM_AXES])
 const char *vfm_group_name(enum vfm_group g)
 {
 	static const char *const name[] = {
-		[VFM_GR_PP] = "pp", [VFM_GR_DP] = "dp", [VFM_GR_EP] = "ep", [VFM_GR_CP] = "cp", [VFM_GR_TP] = "tp", [VFM_GR_RING] = "ring",
-		[VFM_GR_A2A] = "a2a", [VFM_GR_SEQ] = "seq", [VFM_GR_DATA] = "data", [VFM_GR_SHARD] = "shard", [VFM_GR_REPLICA] = "replica",
-		[VFM_GR_EDATA] = "edata", [VFM_GR_ESHARD] = "eshard", [VFM_GR_EREPLICA] = "ereplica",
+		[VFM_GR_PP] = "pp",
+		[VFM_GR_DP] = "dp",
+		[VFM_GR_EP] = "ep",
+		[VFM_GR_CP] = "cp",
+		[VFM_GR_TP] = "tp",
+		[VFM_GR_RING] = "ring",
+		[VFM_GR_A2A] = "a2a",
+		[VFM_GR_SEQ] = "seq",
+		[VFM_GR_DATA] = "data",
+		[VFM_GR_SHARD] = "shard",
+		[VFM_GR_REPLICA] = "replica",
+		[VFM_GR_EDATA] = "edata",
+		[VFM_GR_ESHARD] = "eshard",
+		[VFM_GR_EREPLICA] = "ereplica",
 	};
 
 	return name[g];
@@ -205,8 +227,10 @@ struct vfm_place vfm_parallel_place(const struct vfm_parallel *p, int rank, enum
 
 	vfm_parallel_coord(p, rank, c);
 	cp = (struct vfm_place){(int)p->cp, (int)(rank / (p->tp * p->cp) * p->tp + c[VFM_AX_TP]), c[VFM_AX_CP]};
-	data = (struct vfm_place){(int)(p->dp * p->cp), (int)(c[VFM_AX_PP] * p->tp + c[VFM_AX_TP]), (int)(c[VFM_AX_DP] * p->cp + c[VFM_AX_CP])};
-	edata = (struct vfm_place){(int)n_edata, (int)(c[VFM_AX_PP] * p->ep + c[VFM_AX_EP]), (int)(rank % stage / p->ep)};
+	data = (struct vfm_place){(int)(p->dp * p->cp), (int)(c[VFM_AX_PP] * p->tp + c[VFM_AX_TP]),
+		(int)(c[VFM_AX_DP] * p->cp + c[VFM_AX_CP])};
+	edata = (struct vfm_place){
+		(int)n_edata, (int)(c[VFM_AX_PP] * p->ep + c[VFM_AX_EP]), (int)(rank % stage / p->ep)};
 	switch (g) {
 	case VFM_GR_PP:
 		return (struct vfm_place){(int)p->pp, (int)(rank % stage), c[VFM_AX_PP]};
@@ -223,7 +247,8 @@ struct vfm_place vfm_parallel_place(const struct vfm_parallel *p, int rank, enum
 	case VFM_GR_A2A:
 		return neighbours(cp, p->cp_a2a);
 	case VFM_GR_SEQ:
-		return (struct vfm_place){(int)(p->cp * p->tp), (int)(rank / (p->cp * p->tp)), (int)(rank % (p->cp * p->tp))};
+		return (struct vfm_place){
+			(int)(p->cp * p->tp), (int)(rank / (p->cp * p->tp)), (int)(rank % (p->cp * p->tp))};
 	case VFM_GR_DATA:
 		return data;
 	case VFM_GR_SHARD:

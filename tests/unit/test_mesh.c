@@ -26,14 +26,14 @@ static struct vfm_err err;
 static struct vfm_tape *t;
 
 /* In a rank: says what is wrong and ends it, which fails the test in the parent. */
-#define MUST(condition, ...)                                                                                 \
-	do {                                                                                                 \
-		if (!(condition)) {                                                                          \
-			fprintf(stderr, "rank %d: %s:%d: ", world ? world->rank : -1, __FILE__, __LINE__);   \
-			fprintf(stderr, __VA_ARGS__);                                                        \
-			fputc('\n', stderr);                                                                 \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define MUST(condition, ...)                                                                                           \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "rank %d: %s:%d: ", world ? world->rank : -1, __FILE__, __LINE__);             \
+			fprintf(stderr, __VA_ARGS__);                                                                  \
+			fputc('\n', stderr);                                                                           \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
 	} while (0)
 #define OK(call) MUST((call) >= 0, "%s", err.msg)
 
@@ -112,7 +112,8 @@ static void check_links(const struct vfm_mesh *m)
 	OK(vfm_recv(m->bwd_in, dev.stream, vfm_t1(&next, VFM_I64, 1), 0, &err));
 	OK(vfm_recv(m->fwd_in, dev.stream, vfm_t1(&before, VFM_I64, 1), 0, &err));
 	OK(dev.dev->t->stream_sync(m->send_side, &err));
-	MUST(before == (me + n - inner) % n && next == (me + inner) % n, "between %lld and %lld", (long long)before, (long long)next);
+	MUST(before == (me + n - inner) % n && next == (me + inner) % n, "between %lld and %lld", (long long)before,
+		(long long)next);
 }
 
 static void check_mesh(struct vfm_parallel p)
@@ -216,16 +217,18 @@ static struct vfm_var *attend(struct vfm_tape *tape, void *arg)
 {
 	const struct attn_run *r = arg;
 
-	return vfm_m_attn(tape, part(r->qkv, 0, r->h), part(r->qkv, r->h, r->hkv), part(r->qkv, r->h + r->hkv, r->hkv), r->l, 0.7f);
+	return vfm_m_attn(tape, part(r->qkv, 0, r->h), part(r->qkv, r->h, r->hkv), part(r->qkv, r->h + r->hkv, r->hkv),
+		r->l, 0.7f);
 }
 
 /* o and the gradient of qkv of the rows `row` and the heads of tp rank i of n; the caller frees. */
-static void run_attn(const struct attn_case *c, const struct vfm_attn_layout *l, const int32_t *row, int64_t rows, int tp_i, int tp, float **o,
-	float **g)
+static void run_attn(const struct attn_case *c, const struct vfm_attn_layout *l, const int32_t *row, int64_t rows,
+	int tp_i, int tp, float **o, float **g)
 {
 	int64_t h = c->heads / tp, hkv = c->kv_heads / tp, w = (h + 2 * hkv) * D, all = c->heads + 2 * c->kv_heads;
-	int64_t head[64], n = 0;
-	struct vfm_tensor x = vfm_t2(calloc((size_t)(rows * w) + 1, 4), c->dt, rows, w), dout = vfm_t2(calloc((size_t)(rows * h * D) + 1, 4), c->dt, rows, h * D);
+	int64_t head[64] = {0}, n = 0;
+	struct vfm_tensor x = vfm_t2(calloc((size_t)(rows * w) + 1, 4), c->dt, rows, w),
+			  dout = vfm_t2(calloc((size_t)(rows * h * D) + 1, 4), c->dt, rows, h * D);
 	struct attn_run run = {.l = l, .h = h, .hkv = hkv};
 	struct vfm_var *y;
 
@@ -254,7 +257,8 @@ static void run_attn(const struct attn_case *c, const struct vfm_attn_layout *l,
 }
 
 /* The largest difference, as a share of the largest value. */
-static double differ(const struct attn_case *c, const float *mine, const float *all, const int32_t *row, int64_t rows, int tp_i, int groups)
+static double differ(const struct attn_case *c, const float *mine, const float *all, const int32_t *row, int64_t rows,
+	int tp_i, int groups)
 {
 	/* groups: 1: o; 3: q, k and v */
 	int64_t h = c->heads / c->tp, hkv = c->kv_heads / c->tp, w = (groups == 1 ? h : h + 2 * hkv) * D;
@@ -262,7 +266,9 @@ static double differ(const struct attn_case *c, const float *mine, const float *
 	double most = 1e-3, worst = 0;
 
 	for (int64_t i = 0; i < rows * w; i++) {
-		int64_t head = i % w / D, from = head < h ? tp_i * h + head : c->heads + (head - h) / hkv * c->kv_heads + tp_i * hkv + (head - h) % hkv;
+		int64_t head = i % w / D,
+			from = head < h ? tp_i * h + head
+					: c->heads + (head - h) / hkv * c->kv_heads + tp_i * hkv + (head - h) % hkv;
 		double ref = all[row[i / w] * all_w + from * D + i % D], e = fabs(mine[i] - ref);
 
 		MUST(!isnan(mine[i]), "not a number");
@@ -312,7 +318,8 @@ static void attn_one(const struct attn_case *c)
 {
 	static const struct {
 		int n, len[8];
-	} packs[] = {{1, {37}}, {3, {3, 1, 2}}, {5, {17, 33, 5, 64, 1}}, {1, {2}}, {2, {101, 302}}, {8, {1, 1, 1, 1, 1, 1, 1, 1}}};
+	} packs[] = {{1, {37}}, {3, {3, 1, 2}}, {5, {17, 33, 5, 64, 1}}, {1, {2}}, {2, {101, 302}},
+		{8, {1, 1, 1, 1, 1, 1, 1, 1}}};
 	struct vfm_model_spec spec = any_model();
 	double tol = c->dt == VFM_BF16 ? 2e-2 : 1e-5, worst = 0;
 	struct vfm_parallel p;
@@ -325,8 +332,10 @@ static void attn_one(const struct attn_case *c)
 		double e = attn_pack(c, &m, packs[i].n, packs[i].len);
 
 		worst = e > worst ? e : worst;
-		MUST(c->fault || e <= tol, "cp %d (%s, a2a %d) tp %d heads %d/%d %s recompute %d, pack %zu: off by %.3g", c->cp,
-			(const char *[]){"ring", "a2a", "hybrid"}[c->mode], c->a2a, c->tp, c->heads, c->kv_heads, vfm_dtype_name(c->dt), c->recompute, i, e);
+		MUST(c->fault || e <= tol,
+			"cp %d (%s, a2a %d) tp %d heads %d/%d %s recompute %d, pack %zu: off by %.3g", c->cp,
+			(const char *[]){"ring", "a2a", "hybrid"}[c->mode], c->a2a, c->tp, c->heads, c->kv_heads,
+			vfm_dtype_name(c->dt), c->recompute, i, e);
 	}
 	MUST(!c->fault || worst > 100 * tol, "a fault was not seen: off by %.3g", worst);
 	vfm_mesh_release(&m);
@@ -518,11 +527,13 @@ static void redist_over(const int64_t *rows)
 	y = vfm_m_redist(t, world, in, &r);
 	OK(vfm_tape_status(t, &err));
 	for (int64_t i = 0; i < r.n_recv * COLS; i++)
-		must_be(y->v, i, value((uint64_t)(((r.n_recv - 1 - i / COLS) * n + me) * COLS + i % COLS), 5), "redistributed");
+		must_be(y->v, i, value((uint64_t)(((r.n_recv - 1 - i / COLS) * n + me) * COLS + i % COLS), 5),
+			"redistributed");
 	OK(vfm_tape_seed(t, y, dy, &err));
 	OK(vfm_tape_backward(t, &err));
 	for (int64_t i = 0; i < rows[me] * COLS; i++)
-		must_be(vfm_leaf_grad(in), i, value((uint64_t)(first * COLS + i), 6), "gradient of what was redistributed");
+		must_be(vfm_leaf_grad(in), i, value((uint64_t)(first * COLS + i), 6),
+			"gradient of what was redistributed");
 	vfm_tape_reset(t);
 	free(x.data), free(dy.data);
 }

@@ -31,18 +31,18 @@ static struct vfm_parallel degrees(int64_t tp, int64_t cp, int64_t pp)
 	return p;
 }
 
-#define REFUSED(message, world, ...)                                                                         \
-	do {                                                                                                 \
-		struct vfm_parallel p_;                                                                      \
-		struct vfm_model_spec m = model();                                                           \
-		struct vfm_err err_ = {0};                                                                   \
-		vfm_parallel_defaults(&p_);                                                                  \
-		{                                                                                            \
-			struct vfm_parallel *p = &p_;                                                        \
-			__VA_ARGS__;                                                                         \
-		}                                                                                            \
-		assert_int_equal(vfm_parallel_check(&p_, &m, world, &err_), VFM_EUSAGE);                     \
-		assert_string_equal(err_.msg, message);                                                      \
+#define REFUSED(message, world, ...)                                                                                   \
+	do {                                                                                                           \
+		struct vfm_parallel p_;                                                                                \
+		struct vfm_model_spec m = model();                                                                     \
+		struct vfm_err err_ = {0};                                                                             \
+		vfm_parallel_defaults(&p_);                                                                            \
+		{                                                                                                      \
+			struct vfm_parallel *p = &p_;                                                                  \
+			__VA_ARGS__;                                                                                   \
+		}                                                                                                      \
+		assert_int_equal(vfm_parallel_check(&p_, &m, world, &err_), VFM_EUSAGE);                               \
+		assert_string_equal(err_.msg, message);                                                                \
 	} while (0)
 
 static void test_refused(void **state)
@@ -51,26 +51,40 @@ static void test_refused(void **state)
 	REFUSED("parallel.tp: 4 does not divide model.heads 6; 1, 2, 3, 6 would fit", 4, p->tp = 4);
 	REFUSED("parallel.tp: 3 does not divide model.kv_heads 2; 1, 2 would fit", 3, p->tp = 3; m.kv_heads = 2);
 	REFUSED("parallel.tp: 6 does not divide model.ffn 1000; 1, 2 would fit", 6, p->tp = 6; m.ffn = 1000);
-	REFUSED("parallel.tp: 2 does not divide model.shared_experts x model.expert_ffn = 99; 1, 3 would fit", 2, p->tp = 2; strcpy(m.arch, "moe");
-		m.shared_experts = 1; m.expert_ffn = 99);
+	REFUSED("parallel.tp: 2 does not divide model.shared_experts x model.expert_ffn = 99; 1, 3 would fit", 2,
+		p->tp = 2;
+		strcpy(m.arch, "moe"); m.shared_experts = 1; m.expert_ffn = 99);
 	REFUSED("parallel.cp: expected 1 to 1048576, got 0", 4, p->cp = 0);
 	REFUSED("parallel.dp: expected 0 to 1048576, got -1", 4, p->dp = -1);
 	REFUSED("parallel: tp 2 x cp 2 x pp 1 does not divide the number of ranks, 6", 6, p->tp = 2; p->cp = 2);
-	REFUSED("parallel: tp 2 x cp 1048576 x pp 1048576 does not divide the number of ranks, 8", 8, p->tp = 2; p->cp = p->pp = 1 << 20);
-	REFUSED("parallel.dp: tp 2 x cp 1 x pp 1 x dp 3 is not the number of ranks, 8; dp 4 (or 0) would fit", 8, p->tp = 2; p->dp = 3);
-	REFUSED("parallel.cp (cp_mode a2a): 4 does not divide the heads of a tp rank, 6; 1, 2, 3, 6 would fit", 4, p->cp = 4; p->cp_mode = VFM_CP_A2A);
-	REFUSED("parallel.cp (cp_mode a2a): 2 does not divide the heads of a tp rank, 3; 1, 3 would fit", 4, p->tp = p->cp = 2;
+	REFUSED("parallel: tp 2 x cp 1048576 x pp 1048576 does not divide the number of ranks, 8", 8, p->tp = 2;
+		p->cp = p->pp = 1 << 20);
+	REFUSED("parallel.dp: tp 2 x cp 1 x pp 1 x dp 3 is not the number of ranks, 8; dp 4 (or 0) would fit", 8,
+		p->tp = 2;
+		p->dp = 3);
+	REFUSED("parallel.cp (cp_mode a2a): 4 does not divide the heads of a tp rank, 6; 1, 2, 3, 6 would fit", 4,
+		p->cp = 4;
 		p->cp_mode = VFM_CP_A2A);
-	REFUSED("parallel.cp_a2a: 3 does not divide the key and value heads of a tp rank, 2; 1, 2 would fit", 12, p->cp = 12;
+	REFUSED("parallel.cp (cp_mode a2a): 2 does not divide the heads of a tp rank, 3; 1, 3 would fit", 4,
+		p->tp = p->cp = 2;
+		p->cp_mode = VFM_CP_A2A);
+	REFUSED("parallel.cp_a2a: 3 does not divide the key and value heads of a tp rank, 2; 1, 2 would fit", 12,
+		p->cp = 12;
 		p->cp_mode = VFM_CP_HYBRID; p->cp_a2a = 3; m.kv_heads = 2);
-	REFUSED("parallel.cp_a2a: 6 does not divide parallel.cp 4; 1, 2 would fit", 4, p->cp = 4; p->cp_mode = VFM_CP_HYBRID; p->cp_a2a = 6);
-	REFUSED("parallel.pp: pp 4 x vpp 4 is more than model.layers 12; pp 3 or less would fit", 4, p->pp = 4; p->vpp = 4);
+	REFUSED("parallel.cp_a2a: 6 does not divide parallel.cp 4; 1, 2 would fit", 4, p->cp = 4;
+		p->cp_mode = VFM_CP_HYBRID; p->cp_a2a = 6);
+	REFUSED("parallel.pp: pp 4 x vpp 4 is more than model.layers 12; pp 3 or less would fit", 4, p->pp = 4;
+		p->vpp = 4);
 	REFUSED("parallel.vpp: 2 needs pp > 1; 1 would fit", 1, p->vpp = 2);
 	REFUSED("parallel.ep: 2, but model.arch dit has no experts; 1 would fit", 2, p->ep = 2);
-	REFUSED("parallel.ep: 3 does not divide model.experts 8; 1, 2, 4 would fit", 12, p->ep = 3; m.experts = 8; strcpy(m.arch, "moe"));
-	REFUSED("parallel.ep: 8 does not divide dp x cp x tp = 12; 1, 2, 4 would fit", 12, p->ep = 8; m.experts = 8; strcpy(m.arch, "moe"));
-	REFUSED("parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit", 2, p->fsdp = p->distopt = true);
-	REFUSED("parallel.shard: 4 does not divide dp x cp = 6; 1, 2, 3, 6 would fit", 12, p->tp = 2; p->cp = 2; p->shard = 4; p->fsdp = true);
+	REFUSED("parallel.ep: 3 does not divide model.experts 8; 1, 2, 4 would fit", 12, p->ep = 3; m.experts = 8;
+		strcpy(m.arch, "moe"));
+	REFUSED("parallel.ep: 8 does not divide dp x cp x tp = 12; 1, 2, 4 would fit", 12, p->ep = 8; m.experts = 8;
+		strcpy(m.arch, "moe"));
+	REFUSED("parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit", 2,
+		p->fsdp = p->distopt = true);
+	REFUSED("parallel.shard: 4 does not divide dp x cp = 6; 1, 2, 3, 6 would fit", 12, p->tp = 2; p->cp = 2;
+		p->shard = 4; p->fsdp = true);
 }
 
 static void test_filled_in(void **state)
@@ -163,7 +177,12 @@ static int enumerate(const struct vfm_parallel *p, struct at *at)
 					for (int tp = 0; tp < p->tp; tp++, in_stage++) {
 						struct at *x = &at[rank++];
 
-						*x = (struct at){.pp = pp, .dp = dp, .tp = tp, .ring = ring, .a2a = a2a, .stage_rank = in_stage};
+						*x = (struct at){.pp = pp,
+							.dp = dp,
+							.tp = tp,
+							.ring = ring,
+							.a2a = a2a,
+							.stage_rank = in_stage};
 						x->cp = ring * (int)p->cp_a2a + a2a;
 						x->data = dp * (int)p->cp + x->cp;
 						x->shard = x->data % shard;
