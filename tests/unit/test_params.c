@@ -505,14 +505,38 @@ static void rank_close(struct rank *r)
 	vfm_device_close(&r->d);
 }
 
+/* Without the compute stream having waited for anything: what was reduced beside the backward is there when the side
+ * stream is done. */
+static void check_early(struct rank *r)
+{
+	if (!r->mesh.side)
+		return;
+	OK(r->d.dev->t->stream_sync(r->mesh.side, &err));
+	for (size_t i = 0; i < r->ps.n; i++) {
+		const struct vfm_param *p = r->ps.p[i];
+		const struct vfm_section *s = &r->ps.sec[p->section];
+		struct vfm_owned o = vfm_param_owned(&r->ps, p);
+
+		if (s->hold != VFM_HOLD_GATHER)
+			MUST(s->reducing, "%s: %s was not reduced beside the backward", r->l->name, p->name);
+		if (s->reducing && !s->all_stages)
+			compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, ref_of(p->name)->g[r->step], 1e-5,
+				"gradient before the end");
+	}
+}
+
 static void one_step(struct rank *r)
 {
+	bool late = r->step == 1; /* that step is reduced at its end */
+
 	OK(vfm_params_grad_begin(&r->ps, &err));
-	if (r->step != 1) /* that step is reduced at its end */
+	if (!late)
 		vfm_params_grad_packs(&r->ps, PACKS);
 	for (r->pack = 0; r->pack < PACKS; r->pack++)
 		for (int c = 0; c < r->mesh.p.vpp; c++)
 			run_chunk(r, c, r->step == 2 ? VFM_RECOMPUTE_FULL : VFM_RECOMPUTE_NONE);
+	if (!late && r->check)
+		check_early(r);
 	OK(vfm_params_grad_end(&r->ps, &err));
 }
 
@@ -547,8 +571,8 @@ static int train(struct vfm_launch *l, const void *arg)
 	return 0;
 }
 
-/* Runs fn in the ranks of a layout. */
-static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, const void *arg))
+/* Runs fn in the ranks of a layout; what they ended with. */
+static int status_of(const struct layout *lay, int (*fn)(struct vfm_launch *l, const void *arg))
 {
 	int n = world_of(&lay->p), st;
 	pid_t pid;
@@ -565,8 +589,15 @@ static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, c
 		_exit(rc == 0 ? fn(&l, lay) : rc == 1 ? l.status : 1);
 	}
 	assert_int_equal(waitpid(pid, &st, 0), pid);
+	return WIFEXITED(st) ? WEXITSTATUS(st) : -WTERMSIG(st);
+}
+
+static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, const void *arg))
+{
+	int st = status_of(lay, fn);
+
 	if (st)
-		fail_msg("%s: the ranks ended with %d", lay->name, WIFEXITED(st) ? WEXITSTATUS(st) : -WTERMSIG(st));
+		fail_msg("%s: the ranks ended with %d", lay->name, st);
 }
 
 /* tp, cp, pp, dp, ep, vpp, shard */
@@ -614,13 +645,14 @@ static void test_layouts(void **state)
 
 /* ---- the same bits ---- */
 
-static uint64_t *bits; /* [16] of each rank's state, shared */
+static void *shared; /* what ranks leave for the test */
 
 static int train_for_bits(struct vfm_launch *l, const void *arg)
 {
 	struct vfm_comm *world;
 	static struct rank r;
 	const float *all[4];
+	uint64_t *bits = shared;
 
 	rank_open(&r, l, arg, 3, &world);
 	r.check = true;
@@ -645,10 +677,10 @@ static void test_bits(void **state)
 		{"tp2 pp2 dp2 distopt", P(2, 1, 2, 2, 1, 1, 2, .distopt = true), VFM_BF16},
 		{"fsdp4 hybrid", P(1, 1, 1, 4, 2, 1, 2, .fsdp = true), VFM_F32},
 	};
-	uint64_t first[16];
+	uint64_t first[16], *bits;
 
 	(void)state;
-	bits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bits = shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(bits != MAP_FAILED);
 	for (size_t i = 0; i < sizeof(l) / sizeof(l[0]); i++) {
 		ref_begin(3); /* the weights are those of plain loops, as ever */
@@ -712,6 +744,71 @@ static void test_forward_only(void **state)
 	for (int i = 0; i < 2; i++)
 		in_ranks(&l[i], forward_only);
 	ref_free();
+}
+
+/* ---- a rank that dies ---- */
+
+struct end {
+	int rc;
+	char msg[VFM_ERR_MAX];
+};
+
+/* Rank 1 is gone in mid-step: the others hear of it from what they wait for, and can take everything down. */
+static int one_dies(struct vfm_launch *l, const void *arg)
+{
+	static struct rank r;
+	static float x0[4], one[4];
+	struct vfm_comm *world;
+	struct end *end = (struct end *)shared + l->rank;
+	int rc = 0;
+
+	rank_open(&r, l, arg, 1, &world);
+	for (r.step = 0; rc == 0 && r.step < 100; r.step++) {
+		struct vfm_var *x = vfm_leaf(r.tape, vfm_t2(x0, VFM_F32, 2, 2));
+
+		rc = vfm_params_grad_begin(&r.ps, &err);
+		vfm_params_grad_packs(&r.ps, 1);
+		for (int u = 0; u <= UNIT_HEAD; u++) {
+			x = run_unit(&r, u, x, VFM_RECOMPUTE_NONE);
+			if (r.step == 3 && u == 5 && l->rank == 1)
+				_exit(9);
+		}
+		rc = rc ? rc : vfm_tape_status(r.tape, &err);
+		rc = rc ? rc : vfm_tape_seed(r.tape, x, vfm_t2(one, VFM_F32, 2, 2), &err);
+		rc = rc ? rc : vfm_tape_backward(r.tape, &err);
+		rc = rc ? rc : vfm_params_grad_end(&r.ps, &err);
+		rc = rc ? rc : vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err);
+		vfm_tape_reset(r.tape);
+	}
+	rank_close(&r);
+	end->rc = rc;
+	snprintf(end->msg, sizeof(end->msg), "%s", err.msg);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+	return -rc;
+}
+
+static void test_death(void **state)
+{
+	static const struct layout l[] = {
+		{"dp3 death", P(1, 1, 1, 3, 1, 1, 3), VFM_F32},
+		{"distopt3 death", P(1, 1, 1, 3, 1, 1, 3, .distopt = true), VFM_F32},
+		{"fsdp3 death", P(1, 1, 1, 3, 1, 1, 3, .fsdp = true), VFM_F32},
+	};
+
+	(void)state;
+	shared = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(shared != MAP_FAILED);
+	for (int i = 0; i < 3; i++) {
+		struct end *end = (struct end *)shared;
+
+		memset(shared, 0, 16384);
+		assert_int_equal(status_of(&l[i], one_dies), 9);
+		for (int r = 0; r < 3; r += 2)
+			if (end[r].rc != VFM_EENV || !strstr(end[r].msg, "rank 1"))
+				fail_msg("%s: rank %d ended with %d: %s", l[i].name, r, end[r].rc, end[r].msg);
+	}
+	munmap(shared, 16384);
 }
 
 /* ---- memory ---- */
@@ -938,6 +1035,7 @@ int main(void)
 		cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_bits),
 		cmocka_unit_test(test_forward_only),
+		cmocka_unit_test(test_death),
 		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_checkpoints),
 	};
