@@ -162,6 +162,15 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	return rc;
 }
 
+static int check_ranks(struct vfm_config *c, const struct vfm_bench_step *b, int world, struct vfm_err *err)
+{
+	TRY(vfm_parallel_check(&c->parallel, &c->model, world, err));
+	if (b->packs % c->parallel.dp)
+		return vfm_fail(err, VFM_EUSAGE, "--packs: %lld packs a step cannot be divided among dp = %lld", (long long)b->packs,
+			(long long)c->parallel.dp);
+	return 0;
+}
+
 /* What a rank does. */
 static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_bench_step *b, enum vfm_table_format f, struct vfm_err *err)
 {
@@ -172,7 +181,7 @@ static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_b
 
 	if (threads > 0)
 		vfm_par_set_threads((int)threads);
-	TRY(vfm_job_agree(job, vfm_parallel_check(&c->parallel, &c->model, job->world->size, err), err));
+	TRY(vfm_job_agree(job, check_ranks(c, b, job->world->size, err), err));
 	TRY(vfm_job_agree(job, vfm_device_open(&d, device, err), err));
 	rc = vfm_mesh_init(&mesh, &c->parallel, job->world, d.dev, err);
 	if (rc == 0) {
