@@ -22,8 +22,8 @@ enum {
 	PAGE = 4096,
 	MAIL = 128 << 10,           /* bytes of a mailbox */
 	SLOT_MIN = 32 << 10,
-	SLOT_MAX = 512 << 10,
-	SLOTS_ALL = 2 << 20,        /* of all ranks together, once: stays in cache */
+	SLOT_MAX = 1 << 20,
+	SLOTS_ALL = 4 << 20,        /* of all ranks together, once: stays in cache */
 };
 static const uint64_t ARENA_BYTES = (uint64_t)1 << 40;
 

@@ -730,9 +730,14 @@ static void beats(struct vfm_hjob *j)
 	double now = vfm_now();
 	struct mon_msg msg;
 
-	if (now - m->looked > 2) /* this process was stopped itself: what it did not hear says nothing */
+	if (now - m->looked > 2) { /* this process was stopped itself (a suspended job): that time does not count */
 		for (int r = 0; r < j->size; r++)
 			m->peer[r].heard = now;
+		pthread_mutex_lock(&j->lock);
+		for (struct vfm_hcomm *g = j->groups; g; g = g->next)
+			atomic_store(&g->act.wait_since, atomic_load(&g->act.wait_since) + now - m->looked);
+		pthread_mutex_unlock(&j->lock);
+	}
 	m->looked = now;
 	if (now - m->beat < 1)
 		return;

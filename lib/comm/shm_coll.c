@@ -4,10 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 
 #include "base/mem.h"
 
-enum { SMALL = 4096 };
+enum {
+	SMALL = 4096,
+	STREAM = 8 << 20,           /* results from this size on do not fit the caches: they are written past them */
+};
 
 static size_t least(size_t a, size_t b)
 {
@@ -18,6 +24,34 @@ static void copy(void *to, const void *from, size_t n)
 {
 	if (n)
 		memcpy(to, from, n);
+}
+
+/* A piece of a result of `whole` bytes. */
+static void copy_out(void *to, const void *from, size_t n, size_t whole)
+{
+#ifdef __x86_64__
+	char *d = to;
+	const char *s = from;
+	size_t head = (size_t)(-(uintptr_t)d & 63);
+
+	if (whole >= STREAM && n >= 4096) {
+		memcpy(d, s, head);
+		for (d += head, s += head, n -= head; n >= 64; n -= 64, d += 64, s += 64) {
+			__m128i a = _mm_loadu_si128((const __m128i *)s), b = _mm_loadu_si128((const __m128i *)s + 1);
+			__m128i e = _mm_loadu_si128((const __m128i *)s + 2), f = _mm_loadu_si128((const __m128i *)s + 3);
+
+			_mm_stream_si128((__m128i *)d, a);
+			_mm_stream_si128((__m128i *)d + 1, b);
+			_mm_stream_si128((__m128i *)d + 2, e);
+			_mm_stream_si128((__m128i *)d + 3, f);
+		}
+		_mm_sfence();
+		copy(d, s, n);
+		return;
+	}
+#endif
+	(void)whole;
+	copy(to, from, n);
 }
 
 /* The slot of the coming turn; `first`: with the signature of the call. */
@@ -58,13 +92,14 @@ static int turn(const struct vfm_coll *c, bool first, struct vfm_err *err)
 	return first ? first_turn(c, err) : vfm_turn(c->g, err);
 }
 
-static void sum_slots(const struct vfm_coll *c, void *out, size_t at, size_t n)
+/* The slots' bytes from `at` on; this rank's own operand is where it always was. */
+static void sum_slots(const struct vfm_coll *c, void *out, const void *own, size_t at, size_t n)
 {
 	struct vfm_shm *s = &c->g->shm;
 	const void *in[VFM_NODE_RANKS];
 
 	for (int i = 0; i < s->n; i++)
-		in[i] = slot_of(c, i) + at;
+		in[i] = i == s->me ? own : slot_of(c, i) + at;
 	vfm_comm_sum(c->dtype, out, in, s->n, n);
 }
 
@@ -85,19 +120,25 @@ static int all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 	if (n * es <= SMALL) {
 		copy(my_slot(c, true), c->in, n * es);
 		TRY(first_turn(c, err));
-		sum_slots(c, c->out, 0, n);
+		sum_slots(c, c->out, c->in, 0, n);
 		return 0;
 	}
 	for (size_t at = 0; at < n; at += piece) {
 		size_t m = least(piece, n - at), lo = part_at(m, s->n, s->me), hi = part_at(m, s->n, s->me + 1);
 
-		copy(my_slot(c, at == 0), c->in + at * es, m * es);
+		char *slot = my_slot(c, at == 0);
+
+		copy(slot, c->in + at * es, lo * es);
+		copy(slot + hi * es, c->in + (at + hi) * es, (m - hi) * es);
 		TRY(turn(c, at == 0, err));
-		sum_slots(c, my_slot(c, false) + lo * es, lo * es, hi - lo);
+		slot = my_slot(c, false);
+		sum_slots(c, slot + lo * es, c->in + (at + lo) * es, lo * es, hi - lo);
+		copy(c->out + (at + lo) * es, slot + lo * es, (hi - lo) * es); /* just read: still in the cache */
 		TRY(vfm_turn(c->g, err));
 		for (int k = 0; k < s->n; k++) {
 			lo = part_at(m, s->n, k), hi = part_at(m, s->n, k + 1);
-			copy(c->out + (at + lo) * es, slot_of(c, k) + lo * es, (hi - lo) * es);
+			if (k != s->me)
+				copy(c->out + (at + lo) * es, slot_of(c, k) + lo * es, (hi - lo) * es);
 		}
 	}
 	return 0;
@@ -122,7 +163,8 @@ static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy(c->out + vfm_share_at(c, c->send, i) + at, slot_of(c, i), least(s->slot, n - at));
+				copy_out(c->out + vfm_share_at(c, c->send, i) + at, slot_of(c, i), least(s->slot, n - at),
+					(size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += s->slot;
 	} while (at < most);
@@ -135,6 +177,7 @@ static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype), mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
+	const char *own = c->in + vfm_share_at(c, c->send, s->me);
 
 	for (int i = 0; i < s->n; i++)
 		if (vfm_share(c, c->send, i) > most)
@@ -145,12 +188,12 @@ static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->send, i);
 
-			if (at < n)
+			if (i != s->me && at < n)
 				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at, least(sub, n - at));
 		}
 		TRY(turn(c, at == 0, err));
 		if (at < mine)
-			sum_slots(c, c->out + at, (size_t)s->me * sub, least(sub, mine - at) / es);
+			sum_slots(c, c->out + at, own + at, (size_t)s->me * sub, least(sub, mine - at) / es);
 		at += sub;
 	} while (at < most);
 	return 0;
@@ -208,7 +251,8 @@ static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->recv, i);
 
 			if (i != s->me && at < n)
-				copy(c->out + vfm_share_at(c, c->recv, i) + at, slot_of(c, i) + (size_t)s->me * sub, least(sub, n - at));
+				copy_out(c->out + vfm_share_at(c, c->recv, i) + at, slot_of(c, i) + (size_t)s->me * sub, least(sub, n - at),
+					(size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += sub;
 	} while (at < most);

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +25,8 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "comm/comm_host.h"
+#include "comm/comm_impl.h"
+#include "cpu/cpu.h"
 #include "launch/launch_impl.h"
 #include "spec/dtype.h"
 
@@ -443,6 +447,95 @@ static void at_once(void **state)
 	all_well(&(struct setup){.n = 4, .per_node = 2}, threads);
 }
 
+/* Calls on asynchronous streams run in the streams' threads, with counts that are gone by then, and are not exposed. */
+static void streams(const struct setup *s)
+{
+	struct vfm_comm *w = join(s), *c[3];
+	struct vfm_dev *d = vfm_cpu_open(&err);
+	struct vfm_stream *st[3];
+	enum { CALLS = 20 };
+	float *in[3], *out[3];
+	double exposed;
+
+	MUST(d ? 0 : -1);
+	for (int k = 0; k < 3; k++) {
+		MUST(vfm_comm_split(w, 0, 0, "stream", &c[k], &err));
+		MUST((st[k] = d->t->stream_new(d, true, &err)) ? 0 : -1);
+		in[k] = vfm_calloc(1000, sizeof(float));
+		out[k] = vfm_calloc((size_t)CALLS * 8000, sizeof(float));
+	}
+	exposed = vfm_comm_stats().wait_s;
+	for (int i = 0; i < CALLS; i++)
+		for (int k = 0; k < 3; k++) {
+			int64_t *count = vfm_calloc((size_t)size, sizeof(*count)), n = 0;
+
+			for (int r = 0; r < size; r++)
+				n += count[r] = 10 * i + r + k;
+			for (int e = 0; e < 1000; e++)
+				in[k][e] = (float)(rank * 3 + k);
+			MUST(vfm_all_gather(c[k], st[k], vfm_t1(in[k], VFM_F32, count[rank]), vfm_t1(out[k] + i * 8000, VFM_F32, n), count, &err));
+			memset(count, 0xff, (size_t)size * sizeof(*count));
+			free(count);
+		}
+	for (int k = 0; k < 3; k++) {
+		MUST(d->t->stream_sync(st[k], &err));
+		for (int i = 0; i < CALLS; i++)
+			for (int r = 0, at = i * 8000; r < size; r++)
+				for (int e = 0; e < 10 * i + r + k; e++)
+					CHECK(out[k][at++] == (float)(r * 3 + k));
+		d->t->stream_free(st[k]);
+		vfm_comm_free(c[k]);
+		free(in[k]);
+		free(out[k]);
+	}
+	CHECK(vfm_comm_stats().wait_s == exposed);
+	MUST(vfm_barrier(w, NULL, &err));
+	CHECK(vfm_comm_stats().wait_s > exposed && vfm_comm_stats().busy_s >= vfm_comm_stats().wait_s);
+	d->t->dev_free(d);
+	leave(w);
+}
+
+static void on_streams(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 4}, streams);
+	all_well(&(struct setup){.n = 3, .per_node = 2}, streams);
+}
+
+/* Whoever connects without the job's token is dropped; whoever says nothing disturbs nobody. */
+static void strangers(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	const struct vfm_card *card = &((struct vfm_hcomm *)w)->job->card[0];
+	struct vfm_hello hello = {.magic = VFM_HELLO_MAGIC, .kind = VFM_HELLO_MONITOR, .from = 1};
+	int fd[64];
+
+	for (int i = 0; i < 64; i++) {
+		struct sockaddr_un a = {.sun_family = AF_UNIX};
+		char *p = a.sun_path + 1;
+
+		p += sprintf(p, "vfm-");
+		for (int k = 0; k < 16; k++)
+			p += sprintf(p, "%02x", card->token[k]);
+		fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+		CHECK(connect(fd[i], (struct sockaddr *)&a, (socklen_t)(p - (char *)&a)) == 0);
+		if (i % 3)
+			CHECK(send(fd[i], &hello, i % 3 == 1 ? sizeof(hello) : 10, MSG_NOSIGNAL) > 0);
+	}
+	for (int64_t round = 0; round < 4; round++)
+		everything(w, round);
+	for (int i = 0; i < 64; i++)
+		close(fd[i]);
+	everything(w, 4);
+	leave(w);
+}
+
+static void with_strangers(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 3}, strangers);
+}
+
 static void many(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -559,6 +652,20 @@ static void until_it_breaks(const struct setup *s)
 	}
 }
 
+/* The recorder's file: why, then the calls up to the one that failed. */
+static void recorded(const char *path, const char *why, bool open)
+{
+	char *text, want[VFM_ERR_MAX + 32];
+	size_t n;
+
+	assert_int_equal(vfm_read_file(path, 1 << 20, &text, &n, &err), 0);
+	snprintf(want, sizeof(want), "\"why\":\"%.100s", why);
+	assert_non_null(strstr(text, want));
+	assert_non_null(strstr(text, "\"group\":\"world\",\"number\":5,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
+	assert_true(!open || strstr(text, "\"end_s\":null"));
+	free(text);
+}
+
 static void breaks(struct setup s, int how, double within, const char *what)
 {
 	pid_t pid[RANKS];
@@ -581,6 +688,7 @@ static void breaks(struct setup s, int how, double within, const char *what)
 		snprintf(path, sizeof(path), "%s/flight-%d.jsonl", folder, r);
 		if (access(path, R_OK) != 0)
 			fail_msg("no %s", path);
+		recorded(path, sh->said[r], how == 'h' || how == 's');
 		unlink(path);
 	}
 	print_message("%c: %s (after %.2f s)\n", how, sh->said[0], sh->at[0]);
@@ -635,6 +743,41 @@ static void rank_zero(void **state)
 	}
 }
 
+/* Rank 1 is lost after the cards were exchanged. */
+static void never_comes(const struct setup *s)
+{
+	char all[RANKS * VFM_EXCHANGE_MAX];
+	struct vfm_card card = {.host = "nowhere"};
+	double t = vfm_now();
+	struct vfm_comm *w;
+
+	l = (struct vfm_launch){.t = &harness, .rank = rank, .size = size};
+	l.node_of = vfm_calloc((size_t)size, sizeof(int));
+	vfm_launch_place(&l);
+	if (rank == 1) {
+		exchange(&l, &card, sizeof(card), all, &err);
+		_exit(0);
+	}
+	if (vfm_comm_host_new(&l, &s->o, &w, &err) < 0)
+		say_and_exit(t);
+	_exit(0);
+}
+
+static void one_is_missing(void **state)
+{
+	struct setup s = {.n = 3, .o.timeout_s = 2};
+	pid_t pid[RANKS];
+	int st;
+
+	(void)state;
+	start(&s, pid, never_comes);
+	for (int r = 0; r < s.n; r++) {
+		waitpid(pid[r], &st, 0);
+		if (r != 1 && (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 1 (nowhere) never came")))
+			fail_msg("rank %d: status %#x, said '%s'", r, st, sh->said[r]);
+	}
+}
+
 /* Nothing to do, some sooner than others: no alarm. */
 static void slow_end(const struct setup *s)
 {
@@ -669,8 +812,9 @@ static int teardown_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes), cmocka_unit_test(groups),
-		cmocka_unit_test(at_once), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits), cmocka_unit_test(failures),
-		cmocka_unit_test(rank_zero), cmocka_unit_test(ends_in_order)};
+		cmocka_unit_test(at_once), cmocka_unit_test(on_streams),
+		cmocka_unit_test(with_strangers), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits), cmocka_unit_test(failures),
+		cmocka_unit_test(rank_zero), cmocka_unit_test(one_is_missing), cmocka_unit_test(ends_in_order)};
 
 	return cmocka_run_group_tests(tests, setup_all, teardown_all);
 }
