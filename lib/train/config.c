@@ -77,7 +77,7 @@ static const struct key keys[] = {
 	{"parallel.vpp", K_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL, "chunks of layers a pipeline stage holds, interleaved"},
 	{"parallel.schedule", K_ENUM, OFF(parallel.schedule), 0, 0, pp_names, NULL, "order of work of a pipeline"},
 	{"parallel.cp_mode", K_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL, "how context parallel attention sees all tokens"},
-	{"parallel.cp_a2a", K_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL, "hybrid: ranks of the inner all-to-all"},
+	{"parallel.cp_a2a", K_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL, "hybrid: ranks of the inner all-to-all; 0: as many as the heads allow"},
 	{"parallel.fsdp", K_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL, "shard parameters, gradients and optimizer"},
 	{"parallel.distopt", K_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
 	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL, "ranks that fsdp and distopt shard over; 0: all of dp x cp"},

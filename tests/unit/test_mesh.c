@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/par.h"
 #include "comm/comm_host.h"
 #include "grad/node.h"
@@ -37,8 +38,8 @@ static struct vfm_tape *t;
 	} while (0)
 #define OK(call) MUST((call) >= 0, "%s", err.msg)
 
-/* Runs fn on n forked ranks, as if they were on `nodes` nodes. */
-static void on_ranks(int n, int nodes, void (*fn)(const void *arg), const void *arg)
+/* Runs fn on n forked ranks, as if they were on `nodes` nodes; they end with `status`. */
+static void ranks_end(int status, int n, int nodes, void (*fn)(const void *arg), const void *arg)
 {
 	struct vfm_host_comm_opts o = {.timeout_s = 20};
 	struct vfm_launch l;
@@ -47,7 +48,7 @@ static void on_ranks(int n, int nodes, void (*fn)(const void *arg), const void *
 	setenv("VFM_BIND", "none", 1);
 	rc = vfm_launch_init(&l, n, &err);
 	if (rc == 1) {
-		assert_int_equal(l.status, 0);
+		assert_int_equal(l.status, status);
 		return;
 	}
 	if (rc < 0)
@@ -66,6 +67,11 @@ static void on_ranks(int n, int nodes, void (*fn)(const void *arg), const void *
 	vfm_comm_free(world);
 	vfm_launch_end(&l);
 	_exit(0);
+}
+
+static void on_ranks(int n, int nodes, void (*fn)(const void *arg), const void *arg)
+{
+	ranks_end(0, n, nodes, fn, arg);
 }
 
 static struct vfm_model_spec any_model(void)
@@ -402,6 +408,53 @@ static void test_attention_on_nodes(void **state)
 	on_ranks(3, 3, attn_cases, three);
 }
 
+/* The last rank dies while the others are in the midst of attention: each says who it was, and soon; nothing stays behind. */
+static void one_dies(const void *arg)
+{
+	const struct attn_case *c = arg;
+	struct vfm_model_spec spec = any_model();
+	int32_t cu[] = {0, 50, 90};
+	double t0 = vfm_now();
+	struct vfm_parallel p;
+	struct vfm_mesh m;
+	struct vfm_tokens tok;
+	struct vfm_attn_layout l;
+	struct attn_run run = {.l = &l, .h = c->heads, .hkv = c->kv_heads};
+	struct vfm_tensor x;
+
+	vfm_parallel_defaults(&p);
+	p.cp = c->cp, p.cp_mode = c->mode, p.cp_a2a = c->a2a;
+	mesh_new(&m, &p, &spec);
+	vfm_tokens_make(&tok, 2, cu, c->cp, m.coord[VFM_AX_CP], (int)m.p.cp_a2a, 1, 0);
+	OK(vfm_attn_layout_make(&l, &m, &tok, dev.stream, &err));
+	x = vfm_t2(calloc((size_t)(l.own.total * (c->heads + 2 * c->kv_heads) * D), 4), VFM_F32, l.own.total,
+		(c->heads + 2 * c->kv_heads) * D);
+	run.qkv = vfm_leaf(t, x);
+	for (int i = 0; i < 1000 && !vfm_tape_failed(t); i++) {
+		if (i == 3 && world->rank == world->size - 1)
+			_exit(3);
+		attend(t, &run);
+	}
+	MUST(vfm_tape_status(t, &err) == VFM_EENV, "nobody missed the dead");
+	MUST(strstr(err.msg, "rank 3") || strstr(err.msg, "rank 2"), "%s", err.msg);
+	vfm_tape_reset(t);
+	vfm_attn_layout_release(&l);
+	vfm_tokens_release(&tok);
+	vfm_mesh_release(&m);
+	free(x.data);
+	MUST(vfm_now() - t0 < 10, "it took %.1f s", vfm_now() - t0);
+}
+
+static void test_death(void **state)
+{
+	static const struct attn_case ring = {4, RING, 1, 2, 2, VFM_F32, VFM_RECOMPUTE_NONE, false};
+	static const struct attn_case both = {4, HYBRID(2), 1, 4, 2, VFM_F32, VFM_RECOMPUTE_NONE, false};
+
+	(void)state;
+	ranks_end(3, 4, 1, one_dies, &ring);
+	ranks_end(3, 4, 2, one_dies, &both);
+}
+
 /* ---- rows ---- */
 
 enum { COLS = 24 };
@@ -562,6 +615,7 @@ int main(void)
 		cmocka_unit_test(test_redist),
 		cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_on_nodes),
+		cmocka_unit_test(test_death),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
