@@ -402,6 +402,31 @@ static void test_moe(void **state)
 	check_probe(&choice, 3);
 }
 
+/* A rank that holds no row of a pack computes with all its samples: gradients of what belongs to samples and of weights are zeros. */
+static const int32_t no_cu[] = {0, 0, 0};
+static const struct vfm_seqs no_tokens = {.n = 2, .total = 0, .max_len = 0, .cu = no_cu};
+
+static struct vfm_var *f_no_rows(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU), *h, *o;
+
+	(void)p;
+	h = vfm_g_norm_mod(t, x[0], VFM_NORM_LAYER, 1e-6f, vfm_view_cols(t, mod, 0, 16), vfm_view_cols(t, mod, 1, 16), &no_tokens, VFM_F32);
+	h = vfm_g_linear(t, h, x[2], NULL, VFM_ACT_GELU_TANH, VFM_F32);
+	o = vfm_g_attn(t, vfm_g_qk_norm_rope(t, vfm_view_heads(t, h, 0, 2, 8), x[3], (struct vfm_tensor){0}, 1e-6f), vfm_view_heads(t, h, 1, 2, 8),
+		vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
+	return vfm_g_gate(t, x[0], o, vfm_view_cols(t, mod, 2, 16), &no_tokens);
+}
+
+static void test_no_rows(void **state)
+{
+	struct probe p = {.name = "no rows at all", .f = f_no_rows, .n = 4,
+		.leaf = {{like(0, 16)}, {like(2, 48)}, {like(48, 16)}, {like(8, -1)}}};
+
+	(void)state;
+	check_probe(&p, 3);
+}
+
 struct balance_region {
 	struct vfm_var *logits;
 	double *loss;
@@ -488,6 +513,7 @@ int main(void)
 		cmocka_unit_test(test_swiglu_embed),
 		cmocka_unit_test(test_rms_modulation),
 		cmocka_unit_test(test_moe),
+		cmocka_unit_test(test_no_rows),
 		cmocka_unit_test(test_balance),
 	};
 
