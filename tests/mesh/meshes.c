@@ -4,7 +4,8 @@
  *
  * A list has lines of three kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
- *	NAME[,NAME ...] RANKS KEY=VALUE ...        a row for each model: a key without a section is one of `parallel`, or recompute, dtype
+ *	NAME[,NAME ...] RANKS KEY=VALUE ...        a row for each model: a key without a section is one of `parallel`, or recompute,
+ *	                                           dtype; nodes=N puts the ranks on N made-up nodes
  *	fault NAME OP GROUP CALL                   see fault.c; GROUP is the name that the mesh gives the group
  *	expect FAULT NAME RANKS KEY=VALUE ...      a row that must fail with this fault
  * Without --fault the rows are run; with --faults those that must fail.  Status 0 when all is as it should be.
@@ -63,9 +64,18 @@ static int parse_row(struct list *l, char **w, int n, int line, const char *text
 
 		if (l->n_rows == MAX_ROWS)
 			return -1;
-		*r = (struct row){.model = m, .ranks = (int)ranks, .text = text, .line = line};
-		for (int i = 2; i < n; i++)
-			r->key[r->n_keys++] = w[i];
+		*r = (struct row){.model = m, .ranks = (int)ranks, .nodes = 1, .text = text, .line = line};
+		for (int i = 2; i < n; i++) {
+			int64_t nodes;
+
+			if (strncmp(w[i], "nodes=", 6) != 0) {
+				r->key[r->n_keys++] = w[i];
+				continue;
+			}
+			if (vfm_parse_i64(w[i] + 6, 1, ranks, &nodes, NULL) < 0)
+				return -1;
+			r->nodes = (int)nodes;
+		}
 		l->expect[l->n_rows++] = expect;
 	}
 	return 0;
@@ -236,7 +246,7 @@ static void job(const struct list *l, const struct row *r, const struct fault *f
 	if (rc == 1)
 		_exit(launch.status);
 	if (rc == 0)
-		rc = run_rank(&c, &launch, f, ref, &found[launch.rank], &err);
+		rc = run_rank(&c, &launch, r->nodes, f, ref, &found[launch.rank], &err);
 	if (rc < 0)
 		snprintf(found[launch.rank].why, sizeof(found[launch.rank].why), "%s", err.msg);
 	else

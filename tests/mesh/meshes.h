@@ -14,7 +14,7 @@ enum { STEPS = 5, MAX_RANKS = 16, MAX_TENSORS = 1024, MAX_KEYS = 24, MAX_FLOATS 
 
 struct row {
 	const char *model;
-	int ranks;
+	int ranks, nodes;          /* nodes: key "nodes=2", made up, so that what goes between them goes over sockets */
 	const char *key[MAX_KEYS]; /* "tp=2", "fsdp", "recompute=full", … */
 	int n_keys;
 	const char *text;          /* the keys in one line */
@@ -61,6 +61,6 @@ int64_t fault_hits(void); /* faulty calls of this process */
 
 /* One process: fills ref.  A rank of a row: compares with ref. */
 int run_single(const struct vfm_config *c, struct ref *ref, struct vfm_err *err);
-int run_rank(const struct vfm_config *c, struct vfm_launch *l, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err);
+int run_rank(const struct vfm_config *c, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err);
 
 #endif

@@ -205,7 +205,19 @@ static int rank_steps(struct bench *x, const struct vfm_config *c, const struct 
 	return 0;
 }
 
-int run_rank(const struct vfm_config *c, struct vfm_launch *l, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err)
+static void make_up_nodes(struct vfm_launch *l, int nodes)
+{
+	int each = (l->size + nodes - 1) / nodes;
+
+	l->nodes = (l->size + each - 1) / each;
+	l->node = l->rank / each;
+	l->local_rank = l->rank % each;
+	l->local_size = l->node < l->nodes - 1 ? each : l->size - l->node * each;
+	for (int r = 0; r < l->size; r++)
+		l->node_of[r] = r / each;
+}
+
+int run_rank(const struct vfm_config *c, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 60};
 	struct vfm_comm *world = NULL;
@@ -214,6 +226,8 @@ int run_rank(const struct vfm_config *c, struct vfm_launch *l, const struct faul
 	int rc;
 
 	vfm_par_set_threads(1);
+	if (nodes > 1)
+		make_up_nodes(l, nodes);
 	TRY(vfm_comm_host_new(l, &opts, &world, err));
 	TRY_OUT(vfm_device_open(&x.dev, "cpu", err));
 	TRY_OUT(vfm_mesh_init(&m, &c->parallel, world, x.dev.dev, err));
