@@ -1,0 +1,212 @@
+/* Checkpoints of many ranks: what one layout saves, any other loads; gradients; failures that all ranks see. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "ranks.h"
+#include "train/device.h"
+#include "train/state.h"
+
+static char dir[] = "/tmp/test_state-XXXXXX";
+static bool no_dir, big;
+
+static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device *d, const struct layout *lay,
+	struct vfm_launch *l, struct vfm_comm **world)
+{
+	struct vfm_config c;
+	struct vfm_trainer *tr;
+
+	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, world, &err));
+	OK(vfm_device_open(d, "cpu", &err));
+	OK(vfm_mesh_init(mesh, &lay->p, *world, d->dev, &err));
+	vfm_config_defaults(&c);
+	c.model.layers = 4, c.model.hidden = 64, c.model.heads = 4, c.model.channels = 3, c.model.text_dim = 10;
+	c.model.hidden = big ? 256 : c.model.hidden;
+	c.model.adaln_lora = 5;
+	c.model.cross_attention = true;
+	OK(vfm_config_check(&c, &err));
+	c.parallel = lay->p;
+	tr = vfm_trainer_new(&c, mesh, d->stream, &err);
+	MUST(tr, "%s", err.msg);
+	return tr;
+}
+
+/* Writes or checks all parts of the state: a number for each (part, name, element). */
+static void walk(struct vfm_trainer *tr, bool write, const char *who)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_optim *o = vfm_trainer_optim(tr);
+	float *part[] = {ps->master, o->m, o->v, o->ema, NULL};
+
+	for (size_t i = 0; i < ps->n; i++) {
+		const struct vfm_param *p = ps->p[i];
+		struct vfm_owned own = vfm_param_owned(ps, p);
+		struct vfm_runs runs = {0};
+
+		if (own.a < own.b)
+			vfm_runs_add_part(&runs, &p->part, own.a, own.b);
+		for (size_t k = 0; k < runs.n; k++) {
+			for (int64_t j = 0; j < 5 * runs.v[k].n; j++) {
+				int64_t e = j / 5;
+				float *at = (j % 5 == 4 ? own.g : part[j % 5] + own.at) + runs.v[k].loc + e;
+				float want = (float)contribution(0, 0, (int)(j % 5), p->name, runs.v[k].glob + e);
+
+				if (write)
+					*at = want;
+				else if (j % 5 < 4)
+					MUST(*at == want, "%s: part %d of %s[%lld] is %g, not %g", who, (int)(j % 5),
+						p->name, (long long)(runs.v[k].glob + e), (double)*at, (double)want);
+			}
+		}
+		vfm_runs_release(&runs);
+	}
+}
+
+static void trainer_close(struct vfm_trainer *tr, struct vfm_mesh *mesh, struct vfm_device *d, struct vfm_comm *world,
+	struct vfm_launch *l)
+{
+	vfm_trainer_free(tr);
+	vfm_mesh_release(mesh);
+	vfm_device_close(d);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+}
+
+static int save(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_saver saver = {0};
+	struct vfm_ckpt_spec spec = {.dir = no_dir ? "/dev/null/ckpt" : dir, .step = 7};
+	struct vfm_mesh mesh;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_trainer *tr = trainer_open(&mesh, &d, arg, l, &world);
+	char *grads = vfm_strfmt("%s/grads", spec.dir);
+	int rc;
+
+	walk(tr, true, "");
+	OK(vfm_saver_start(&saver, tr, &spec, &err));
+	rc = vfm_saver_wait(&saver, &err);
+	if (no_dir) { /* rank 0 cannot; all know */
+		MUST(rc == VFM_EENV && strstr(err.msg, "/dev/null"), "saving in /dev/null: %d %s", rc, err.msg);
+		MUST(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err) == VFM_EENV,
+			"saving gradients in /dev/null");
+	} else {
+		OK(rc);
+		OK(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err));
+	}
+	free(grads);
+	trainer_close(tr, &mesh, &d, world, l);
+	return 0;
+}
+
+/* From files, by this process; 0 where the system does not tell. */
+static int64_t bytes_read(void)
+{
+	FILE *f = fopen("/proc/self/io", "r");
+	long long n = 0;
+
+	if (f && fscanf(f, "rchar: %lld", &n) != 1)
+		n = 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static int load(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	struct vfm_mesh mesh;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_trainer *tr = trainer_open(&mesh, &d, lay, l, &world);
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_ckpt *c;
+	int64_t before = bytes_read(), bytes;
+
+	OK(vfm_ckpt_open(&c, dir, &err));
+	OK(vfm_state_load(tr, c, &err));
+	bytes = bytes_read() - before;
+	MUST(!big || bytes < c->bytes / l->size + c->bytes / 20 + (1 << 20), "rank %d read %lld bytes of %lld", l->rank,
+		(long long)bytes, (long long)c->bytes);
+	walk(tr, false, lay->name);
+	for (size_t i = 0; i < ps->n; i++) { /* what the ops read follows */
+		const struct vfm_param *p = ps->p[i];
+		struct vfm_runs runs = {0};
+
+		if (!p->var.v.data)
+			continue;
+		vfm_runs_add_part(&runs, &p->part, 0, p->n);
+		for (size_t k = 0; k < runs.n; k++)
+			for (int64_t j = 0; j < runs.v[k].n; j++)
+				MUST(value_at(&p->var.v, runs.v[k].loc + j) ==
+						contribution(0, 0, 0, p->name, runs.v[k].glob + j),
+					"%s: weight of %s", lay->name, p->name);
+		vfm_runs_release(&runs);
+	}
+	vfm_ckpt_close(c);
+	trainer_close(tr, &mesh, &d, world, l);
+	return 0;
+}
+
+/* Every tensor of the gradients' checkpoint, read as a whole. */
+static void check_saved_grads(const char *who)
+{
+	char *path = vfm_strfmt("%s/grads", dir);
+	struct vfm_ckpt *c;
+
+	if (vfm_ckpt_open(&c, path, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_true(c->n > 40);
+	for (int i = 0; i < c->n; i++) {
+		float *x = vfm_calloc((size_t)c->t[i].numel, sizeof(*x));
+
+		if (vfm_ckpt_read_tensor(c, &c->t[i], NULL, VFM_F32, x, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_memory_equal(c->t[i].name, "grad/", 5);
+		for (int64_t k = 0; k < c->t[i].numel; k++)
+			if (x[k] != (float)contribution(0, 0, 4, c->t[i].name + 5, k))
+				fail_msg("%s: %s[%lld] is %g", who, c->t[i].name, (long long)k, (double)x[k]);
+		free(x);
+	}
+	vfm_ckpt_close(c);
+	free(path);
+}
+
+static void test_checkpoints(void **state)
+{
+	static const struct layout chain[] = {
+		{"one", P(1, 1, 1, 1, 1, 1, 1), VFM_F32},
+		{"dp3", P(1, 1, 1, 3, 1, 1, 3), VFM_F32},
+		{"tp2 pp2", P(2, 1, 2, 1, 1, 1, 1), VFM_F32},
+		{"fsdp4", P(1, 2, 1, 2, 1, 1, 4, .fsdp = true), VFM_F32},
+		{"cp2 tp2 pp2 distopt", P(2, 2, 2, 1, 1, 1, 2, .distopt = true), VFM_F32},
+		{"fsdp4 hybrid", P(1, 1, 1, 4, 1, 1, 2, .fsdp = true), VFM_F32},
+	};
+	enum { N = sizeof(chain) / sizeof(chain[0]) };
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	for (int i = 0; i < N; i++) {
+		in_ranks(&chain[i], save);
+		check_saved_grads(chain[i].name);
+		in_ranks(&chain[(i + 1) % N], load);
+	}
+	big = true; /* each rank reads its own */
+	in_ranks(&chain[3], save);
+	in_ranks(&chain[3], load);
+	big = false;
+	no_dir = true;
+	in_ranks(&chain[0], save);
+	in_ranks(&chain[1], save);
+	vfm_rm_rf(dir, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_checkpoints),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
