@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -406,8 +407,12 @@ out:
 
 static void job_free(struct vfm_hjob *j)
 {
-	while (j->groups) /* forgotten ones */
-		group_free(j->groups);
+	while (j->groups) { /* forgotten ones */
+		struct vfm_hcomm *g = j->groups;
+
+		j->groups = g->next;
+		group_free(g);
+	}
 	vfm_monitor_stop(j);
 	vfm_net_close(j);
 	vfm_arena_close(j);
@@ -472,6 +477,17 @@ static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm
 	return j;
 }
 
+/* Rank 0 has a connection of each rank, and groups that span nodes one a pair: more than a shell's usual limit in large jobs. */
+static void raise_fd_limit(int ranks)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < 1024 + 8 * (rlim_t)ranks && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max < 1024 + 8 * (rlim_t)ranks ? r.rlim_max : 1024 + 8 * (rlim_t)ranks;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
 /* The first rank of a node makes its memory, with room for the world in front; the others get it from there. */
 static int join_node(struct vfm_hjob *j, struct vfm_err *err)
 {
@@ -524,6 +540,7 @@ int vfm_comm_host_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o, 
 	*out = vfm_comm_self();
 	if (l->size == 1)
 		return 0;
+	raise_fd_limit(l->size);
 	j = job_new(l, o);
 	rc = start(j, err);
 	if (rc < 0) {

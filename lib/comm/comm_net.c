@@ -58,16 +58,20 @@ static int listen_tcp(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err 
 {
 	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
 	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-	struct sockaddr_storage got;
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} got = {.v6.sin6_family = AF_UNSPEC};
 	socklen_t len = sizeof(got);
 	struct vfm_err none;
 
 	/* an IPv6 socket takes IPv4, too; hosts without IPv6 have only the other */
 	if (listen_on(AF_INET6, &a6, sizeof(a6), &j->listen_tcp, &none) < 0)
 		TRY(listen_on(AF_INET, &a4, sizeof(a4), &j->listen_tcp, err));
-	if (getsockname(j->listen_tcp, (struct sockaddr *)&got, &len) < 0)
+	if (getsockname(j->listen_tcp, &got.any, &len) < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot read a socket's port");
-	card->port = ntohs(got.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&got)->sin6_port : ((struct sockaddr_in *)&got)->sin_port);
+	card->port = ntohs(got.any.sa_family == AF_INET6 ? got.v6.sin6_port : got.v4.sin_port);
 	return 0;
 }
 
@@ -156,7 +160,7 @@ static void net_identity(uint8_t id[16])
 
 int vfm_net_open(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err)
 {
-	struct sockaddr_un a;
+	struct sockaddr_un a = {0};
 	socklen_t len;
 
 	memset(card, 0, sizeof(*card));
@@ -230,7 +234,7 @@ static int dial(const struct vfm_hjob *j, int to, int k)
 	const struct vfm_card *card = &j->card[to];
 
 	if (j->node_of[to] == j->node_of[j->rank]) {
-		struct sockaddr_un a;
+		struct sockaddr_un a = {0};
 		socklen_t len = unix_address(&a, card);
 
 		return k == 0 ? connect_to((struct sockaddr *)&a, len) : -1;

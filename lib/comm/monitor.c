@@ -638,8 +638,11 @@ static void accept_all(struct vfm_hjob *j, int listener, bool local)
 		struct ucred who = {0};
 		socklen_t len = sizeof(who);
 
-		if (fd < 0)
+		if (fd < 0) {
+			if (errno != EAGAIN && errno != EINTR)
+				poll(NULL, 0, 20); /* no descriptors left: not to spin */
 			return;
+		}
 		if (local && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || who.uid != geteuid())) {
 			close(fd);
 			continue;
