@@ -136,12 +136,14 @@ static struct slot *slot_take(struct vfm_pipeline *p, const struct vfm_action *a
 	return s;
 }
 
-static struct slot *slot_of(const struct vfm_pipeline *p, const struct vfm_action *a)
+static int slot_of(const struct vfm_pipeline *p, const struct vfm_action *a, struct slot **s, struct vfm_err *err)
 {
-	for (size_t i = 0; i < p->n_slot; i++)
-		if (p->slot[i]->state == LIVE && p->slot[i]->mb == a->mb && p->slot[i]->chunk == a->chunk)
-			return p->slot[i];
-	abort(); /* schedules are proved to do F first */
+	for (size_t i = 0; i < p->n_slot; i++) {
+		*s = p->slot[i];
+		if ((*s)->state == LIVE && (*s)->mb == a->mb && (*s)->chunk == a->chunk)
+			return 0;
+	}
+	return vfm_fail(err, VFM_EUSAGE, "internal: the schedule goes back through chunk %d with pack %lld, which is not there", a->chunk, (long long)a->mb);
 }
 
 void vfm_pipeline_free(struct vfm_pipeline *p)
@@ -304,8 +306,9 @@ out:
 
 static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
-	struct slot *s = slot_of(p, a);
+	struct slot *s;
 
+	TRY(slot_of(p, a, &s, err));
 	if (vfm_model_is_last(p->model, a->chunk))
 		TRY(vfm_tape_backward(s->tape, err));
 	else
@@ -330,7 +333,7 @@ static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_er
 	case VFM_DO_B:
 		return backward(p, a, err);
 	case VFM_DO_W:
-		s = slot_of(p, a);
+		TRY(slot_of(p, a, &s, err));
 		TRY(vfm_tape_weights(s->tape, err));
 		return finish(p, s, err);
 	}
