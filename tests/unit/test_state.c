@@ -1,6 +1,7 @@
 /* Checkpoints of many ranks: what one layout saves, any other loads; gradients; failures that all ranks see. */
-#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -96,6 +97,27 @@ static int save(struct vfm_launch *l, const void *arg)
 		OK(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err));
 	}
 	free(grads);
+	trainer_close(tr, &mesh, &d, world, l);
+	return 0;
+}
+
+/* Rank 1 cannot write all it has: nobody has a checkpoint, and all know why. */
+static int save_with_full_disk(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_saver saver = {0};
+	struct vfm_ckpt_spec spec = {.dir = dir, .step = 8};
+	struct vfm_mesh mesh;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_trainer *tr = trainer_open(&mesh, &d, arg, l, &world);
+
+	signal(SIGXFSZ, SIG_IGN);
+	if (l->rank == 1)
+		MUST(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096}) == 0, "setrlimit");
+	OK(vfm_saver_start(&saver, tr, &spec, &err));
+	MUST(vfm_saver_wait(&saver, &err) == VFM_EENV && strstr(err.msg, "rank 1: cannot save") &&
+			strstr(err.msg, "File too large"),
+		"rank %d: '%s'", l->rank, err.msg);
 	trainer_close(tr, &mesh, &d, world, l);
 	return 0;
 }
@@ -196,6 +218,9 @@ static void test_checkpoints(void **state)
 	in_ranks(&chain[3], save);
 	in_ranks(&chain[3], load);
 	big = false;
+	in_ranks(&chain[4], save); /* in the place of the one of this step */
+	in_ranks(&chain[1], save_with_full_disk);
+	in_ranks(&chain[2], load); /* the one before is as it was */
 	no_dir = true;
 	in_ranks(&chain[0], save);
 	in_ranks(&chain[1], save);
