@@ -230,6 +230,51 @@ static int memory_main(struct vfm_launch *launch, const struct layout *l)
 	return 0;
 }
 
+static int third_is_bad(void *ctx, struct vfm_batch **b, struct vfm_err *e)
+{
+	struct vfm_pack_array *a = ctx;
+
+	*b = a->b;
+	return a->at++ == 2 ? vfm_fail(e, VFM_EUSAGE, "the third pack is damaged") : 0;
+}
+
+static void keep(void *ctx, struct vfm_batch *b)
+{
+	(void)ctx, (void)b;
+}
+
+/* A pack that the last stage cannot read ends the step of all, with messages still on their way. */
+static int failure_main(struct vfm_launch *launch, const struct layout *l)
+{
+	struct vfm_host_comm_opts opts = {.timeout_s = 20};
+	struct vfm_batch b;
+	struct vfm_pack_array packs = {&b, 1, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs), bad = {third_is_bad, keep, &packs};
+	struct vfm_trainer *tr;
+	struct vfm_config c;
+	struct vfm_device d;
+	struct vfm_comm *world;
+	struct vfm_mesh mesh;
+	bool last = launch->rank == l->pp - 1;
+	int rc;
+
+	configure(&c, l);
+	MUST(vfm_device_open(&d, "cpu", &err));
+	MUST(vfm_comm_host_new(launch, &opts, &world, &err));
+	MUST(vfm_parallel_check(&c.parallel, &c.model, launch->size, &err));
+	MUST(vfm_mesh_init(&mesh, &c.parallel, world, d.dev, &err));
+	vfm_madeup_pack(&b, samples + 7, 4, &c.model, 5);
+	tr = vfm_trainer_new(&c, &mesh, d.stream, &err);
+	MUST(tr ? 0 : -1);
+	rc = vfm_trainer_step(tr, 0, l->packs, last ? &bad : &source, 1e-3, &err);
+	CHECK(rc == (last ? VFM_EUSAGE : VFM_EENV) && strstr(err.msg, "the third pack is damaged"), "rank %d: %d, %s", launch->rank, rc, err.msg);
+	vfm_comm_host_abort(world, err.msg);
+	vfm_madeup_release(&b);
+	vfm_trainer_free(tr);
+	vfm_mesh_release(&mesh);
+	_exit(0); /* a failed world is not closed in order */
+}
+
 /* A job of its own, in a process of its own. */
 static void run_as(const struct layout *l, int (*rank)(struct vfm_launch *launch, const struct layout *l))
 {
@@ -351,6 +396,13 @@ static void test_memory(void **state)
 	run_as(&(struct layout){.pp = 3, .vpp = 1, .schedule = ZB, .dp = 1, .packs = 18}, memory_main);
 }
 
+static void test_failure(void **state)
+{
+	(void)state;
+	run_as(&(struct layout){.pp = 2, .vpp = 1, .schedule = F1B, .dp = 1, .packs = 8}, failure_main);
+	run_as(&(struct layout){.pp = 4, .vpp = 2, .schedule = ZB, .dp = 1, .packs = 8}, failure_main);
+}
+
 static void test_bf16(void **state)
 {
 	static const struct layout l[] = {
@@ -367,7 +419,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_1f1b), cmocka_unit_test(test_interleaved), cmocka_unit_test(test_zero_bubble),
 		cmocka_unit_test(test_zero_bubble_interleaved), cmocka_unit_test(test_other_depths),
-		cmocka_unit_test(test_with_data), cmocka_unit_test(test_with_cut_packs), cmocka_unit_test(test_memory), cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_with_data), cmocka_unit_test(test_with_cut_packs), cmocka_unit_test(test_memory), cmocka_unit_test(test_failure), cmocka_unit_test(test_bf16),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
