@@ -143,7 +143,7 @@ static void block_range(int64_t i0, int64_t i1, void *ctx)
 /* Blocks as large as the cache holds, but enough of them for the threads. */
 static void choose_blocks(struct gemm *g)
 {
-	int64_t threads = vfm_par_threads(), want = threads * 4;
+	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1;
 
 	g->m_panels = ceil_div(g->m, g->kern->mr);
 	g->n_panels = ceil_div(g->n, g->kern->nr);
