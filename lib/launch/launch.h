@@ -40,7 +40,8 @@ struct vfm_launch {
  * to theirs (unless VFM_BIND=none, or there are fewer processors).  Handlers of SIGTERM, SIGINT and SIGUSR1 should
  * stand before.
  * VFM_EUSAGE: n within a Slurm step of several tasks; several tasks without PMI2 (srun --mpi=none: each
- * would take itself for rank 0). VFM_EENV: no libpmi2, PMI2 failed, fork failed. */
+ * would take itself for rank 0). VFM_EENV: no libpmi2, PMI2 failed, fork failed, a
+ * rank did not come in time: vfm_launch_abort, when that was said, ends those who wait. */
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
 /* Collective.  all [size * n] = every rank's mine [n], n <= VFM_EXCHANGE_MAX.  Fails when a rank died

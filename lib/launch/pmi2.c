@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "base/mem.h"
 #include "launch/launch_impl.h"
 
+enum { ABORT_GRACE_MS = 2000 };
 enum { ID_NULL = -1, VALUE_MAX = 1024, HEX_MAX = 2 * VFM_EXCHANGE_MAX };
 
 /* The part of Slurm's <slurm/pmi2.h> that is used; each returns 0 or a code of its own. */
@@ -172,7 +174,13 @@ static void pmi2_end(struct vfm_launch *l)
 		pmi.Finalize();
 }
 
-/* The library exits after an abort; a child does that in our place. */
+static void leave(void)
+{
+	_exit(0);
+}
+
+/* The library exits after an abort; a child does that in our place.  It runs nothing of what was registered for our
+ * own end, which may need threads that a fork does not have. */
 static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 {
 	char msg[256];
@@ -183,13 +191,19 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 	for (char *s = msg; *s; s++)
 		if (*s == ';' || *s == '=' || (unsigned char)*s < 0x20)
 			*s = ','; /* what separates the fields of a PMI2 message */
+	if (!stuck)
+		usleep(ABORT_GRACE_MS * 1000); /* those who know already end by themselves, and say what they have to */
 	pid = fork();
 	if (pid == 0) {
+		atexit(leave); /* called first */
 		pmi.Abort(1, msg);
 		_exit(0);
 	}
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
+	for (int ms = 0; pid > 0 && waitpid(pid, NULL, WNOHANG) == 0; ms += 10) {
+		if (ms == ABORT_GRACE_MS)
+			kill(pid, SIGKILL);
+		usleep(10000);
+	}
 }
 
 static const struct vfm_launch_table pmi2_table = {.name = "pmi2", .exchange = pmi2_exchange, .end = pmi2_end, .abort = pmi2_abort};
@@ -232,7 +246,7 @@ out:
 int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *restart = getenv("SLURM_RESTART_COUNT");
-	int spawned = 0, app = 0, rc;
+	int spawned = 0, app = 0;
 
 	TRY(open_library(err));
 	TRY(check(pmi.Init(&spawned, &l->size, &l->rank, &app), "PMI2_Init", err));
@@ -246,8 +260,5 @@ int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
 			*s = '-';
 	l->node_of = vfm_calloc((size_t)l->size, sizeof(int));
 	l->t = &pmi2_table;
-	rc = meet(l, err);
-	if (rc < 0 && stuck)
-		pmi2_abort(l, -rc, err ? err->msg : "the ranks did not find each other");
-	return rc;
+	return meet(l, err);
 }

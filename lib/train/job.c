@@ -18,6 +18,19 @@ bool vfm_job_mute(void)
 	return tasks && rank && atoi(tasks) > 1 && atoi(rank) > 0;
 }
 
+/* Says why before the others are ended: that may end this one, too. */
+static int give_up(struct vfm_job *j, int rc, struct vfm_err *err)
+{
+	char why[sizeof(err->msg)];
+
+	if (err->msg[0])
+		vfm_error("%s", err->msg);
+	memcpy(why, err->msg, sizeof(why));
+	err->msg[0] = '\0';
+	vfm_launch_abort(&j->launch, -rc, why);
+	return rc;
+}
+
 int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm_err *err)
 {
 	struct vfm_host_comm_opts o = {.recorder_dir = recorder_dir};
@@ -29,15 +42,15 @@ int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm
 		vfm_error("%s", j->launch.why);
 	if (rc == VFM_EUSAGE && vfm_job_mute())
 		err->msg[0] = '\0';
+	if (rc < 0)
+		return give_up(j, rc, err);
 	if (rc != 0 || j->launch.size == 1)
 		return rc;
 	vfm_log_set_rank(j->launch.rank);
 	if (j->launch.rank > 0)
 		vfm_log_set_quiet(true);
 	rc = vfm_comm_host_new(&j->launch, &o, &j->world, err);
-	if (rc < 0)
-		vfm_launch_abort(&j->launch, -rc, err->msg);
-	return rc;
+	return rc < 0 ? give_up(j, rc, err) : 0;
 }
 
 /* ---- agreeing ---- */
@@ -173,7 +186,7 @@ int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err)
 		if (!j->failed)
 			vfm_log_set_rank(-1); /* these are the words of all */
 		if (j->failed && j->first)
-			vfm_launch_abort(&j->launch, -rc, err->msg);
+			give_up(j, rc, err);
 	}
 	if (!j->failed) {
 		vfm_comm_free(j->world);

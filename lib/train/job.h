@@ -41,7 +41,7 @@ int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err);
 /* RUN/failure.txt is where the first of them leaves its words (local, once RUN is there; removes an old one). */
 void vfm_job_mark(struct vfm_job *j, const char *dir);
 
-/* The last thing a rank does: leaves in err what it is to print.  Returns rc. */
+/* The last thing a rank does: leaves in err what it is to print (nothing, where that was said already).  Returns rc. */
 int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err);
 
 /* Slurm has started several of us that do not know each other yet, and another will say what is wrong. */

@@ -71,6 +71,9 @@ start() {
 	wait_for 30 has_lines "$dir/metrics.jsonl" 5 || { cat "$dir.err" >&2; exit 1; }
 	step_id=$(squeue -h -s -n "$dir" -o %i)
 }
+alive() { # what nobody has reaped yet is not
+	ps -C vfm-train -o stat=,pid=,args= | grep -v '^Z'
+}
 ended() { # DIR: waits for it; $status, $took
 	local t0=$SECONDS
 	wait $pid
@@ -95,9 +98,13 @@ ok "a killed rank: soon ($took s)" test $took -le 8
 like "$err" "^vfm-train: rank [0-7]: rank 4 [^"$'\n'"]*n3[^"$'\n'"]*$" "a killed rank: named, once"
 like "$(cat killed/failure.txt)" "^job [0-9.]+, rank [0-7] \(n[1-4]\): rank 4 " "a killed rank: failure.txt"
 ok "a killed rank: the flight recorders" ls killed/flight-*.jsonl
-is "$(pgrep -x vfm-train)" "" "a killed rank: nobody is left"
+is "$(alive)" "" "a killed rank: nobody is left"
 
 export VFM_COMM_TIMEOUT_S=3
+run timeout 60 srun -N2 -n2 --mpi=pmi2 bash -c '[ $SLURM_PROCID = 0 ] || exit 0; exec "$@"' x "${train[@]}" -o nowhere
+ok "a rank that never comes: the step fails (status $rc)" test "$rc" -ge 3
+like "$err" "vfm-train: rank 0 \(n1\) waited 3 s for all 2 ranks to start" "a rank that never comes: it says so"
+
 start stopped --set parallel.cp=4
 victim=$(node_pids 2 vfm-train | tail -n 1)
 kill -STOP "$victim"
@@ -105,7 +112,7 @@ ended stopped
 ok "a stopped rank: the step fails (status $status)" test $status -ge 3
 ok "a stopped rank: within the time-out ($took s)" test $took -le 12
 like "$err" "^vfm-train: rank [0-7]: rank 3 [^"$'\n'"]*n2[^"$'\n'"]*$" "a stopped rank: named, once"
-is "$(pgrep -x vfm-train)" "" "a stopped rank: nobody is left"
+is "$(alive)" "" "a stopped rank: nobody is left"
 
 start cut --set parallel.cp=8
 node_cut 4
