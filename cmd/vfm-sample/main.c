@@ -163,8 +163,9 @@ static int share_items(struct job *j, struct vfm_err *err)
 	rc = vfm_job_broadcast(&j->ranks, &text, err);
 	if (rc == 0 && j->ranks.world->rank != 0) {
 		all = json_loads(text ? text : "", 0, NULL);
-		json_array_foreach(all, i, rec)
+		json_array_foreach (all, i, rec) {
 			item_add(j, json_incref(rec), json_string_value(json_object_get(rec, "caption")));
+		}
 		json_decref(all);
 	}
 	free(text);
