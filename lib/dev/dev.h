@@ -35,7 +35,7 @@ struct vfm_dev_table {
 	void *(*alloc)(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 	void (*free)(struct vfm_stream *s, void *p, size_t bytes);
 
-	/* Asynchronous where the device allows it; host memory must stay until a sync. */
+	/* Asynchronous where the device allows it; host memory must stay until a sync.  Either end may be device memory. */
 	int (*to_device)(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
 	int (*to_host)(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);

@@ -99,7 +99,7 @@ static void check_members(const struct vfm_mesh *m, struct vfm_comm *c, enum vfm
 	int64_t all[64], me = m->rank;
 
 	MUST(c->size == at.size && c->rank == at.key, "%s: rank %d of %d", vfm_group_name(g), c->rank, c->size);
-	OK(vfm_all_gather(c, NULL, vfm_t1(&me, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, &err));
+	OK(vfm_all_gather(c, dev.stream, vfm_t1(&me, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, &err));
 	for (int i = 0; i < c->size; i++) {
 		struct vfm_place q = vfm_parallel_place(&m->p, (int)all[i], g);
 
