@@ -20,7 +20,7 @@
 
 enum {
 	PAGE = 4096,
-	MAIL = 128 << 10,           /* bytes of a mailbox */
+	MAIL = 512 << 10,           /* bytes of a mailbox */
 	SLOT_MIN = 32 << 10,
 	SLOT_MAX = 1 << 20,
 	SLOTS_ALL = 4 << 20,        /* of all ranks together, once: stays in cache */

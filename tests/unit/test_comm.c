@@ -462,6 +462,8 @@ static void streams(const struct setup *s)
 		MUST(vfm_comm_split(w, 0, 0, "stream", &c[k], &err));
 		MUST((st[k] = d->t->stream_new(d, true, &err)) ? 0 : -1);
 		in[k] = vfm_calloc(1000, sizeof(float));
+		for (int e = 0; e < 1000; e++)
+			in[k][e] = (float)(rank * 3 + k);
 		out[k] = vfm_calloc((size_t)CALLS * 8000, sizeof(float));
 	}
 	exposed = vfm_comm_stats().wait_s;
@@ -471,8 +473,6 @@ static void streams(const struct setup *s)
 
 			for (int r = 0; r < size; r++)
 				n += count[r] = 10 * i + r + k;
-			for (int e = 0; e < 1000; e++)
-				in[k][e] = (float)(rank * 3 + k);
 			MUST(vfm_all_gather(c[k], st[k], vfm_t1(in[k], VFM_F32, count[rank]), vfm_t1(out[k] + i * 8000, VFM_F32, n), count, &err));
 			memset(count, 0xff, (size_t)size * sizeof(*count));
 			free(count);
