@@ -1,9 +1,10 @@
 /* Collectives of ranks on one node, in turns (comm_impl.h) through slots of shared memory. */
 #include "comm/comm_impl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/uio.h>
 #ifdef __x86_64__
 #include <emmintrin.h>
 #endif
@@ -12,6 +13,7 @@
 
 enum {
 	SMALL = 4096,
+	DIRECT = 64 << 10,          /* shares from this size on are read from their owner's memory */
 	STREAM = 8 << 20,           /* results from this size on do not fit the caches: they are written past them */
 };
 
@@ -144,6 +146,50 @@ static int all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
+/* From the memory of another rank, which stays as it is until the next turn. */
+static int fetch(const struct vfm_coll *c, int peer, char *to, uint64_t addr, size_t n, struct vfm_err *err)
+{
+	pid_t pid = c->g->job->pid[c->g->world[peer]];
+
+	while (n) {
+		struct iovec here = {to, n}, there = {(void *)(uintptr_t)addr, n};
+		ssize_t k = process_vm_readv(pid, &here, 1, &there, 1, 0);
+
+		if (k <= 0)
+			return vfm_hjob_lost(c->g, peer, k < 0 ? strerror(errno) : "its memory cannot be read", err);
+		to += k;
+		addr += (size_t)k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+/* Not with more ranks than processors: there the turn that it takes at the end costs more than a copy in the cache. */
+static bool is_direct(const struct vfm_coll *c, size_t share)
+{
+	const struct vfm_hjob *j = c->g->job;
+
+	return j->pid && j->spin && share >= DIRECT;
+}
+
+static int all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+	char *own = c->out + vfm_share_at(c, c->send, s->me);
+
+	my_slot(c, true);
+	vfm_slot_meta(s, s->turn + 1, s->me)->addr = (uintptr_t)c->in;
+	TRY(first_turn(c, err));
+	for (int k = 1; k < s->n; k++) {
+		int i = (s->me + k) % s->n;
+
+		TRY(fetch(c, i, c->out + vfm_share_at(c, c->send, i), meta_of(c, i)->addr, vfm_share(c, c->send, i), err));
+	}
+	if (own != c->in)
+		copy(own, c->in, vfm_share(c, c->send, s->me));
+	return vfm_turn(c->g, err);
+}
+
 static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
@@ -153,6 +199,8 @@ static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 	for (int i = 0; i < s->n; i++)
 		if (vfm_share(c, c->send, i) > most)
 			most = vfm_share(c, c->send, i);
+	if (is_direct(c, most))
+		return all_gather_direct(c, err);
 	do {
 		if (at < mine)
 			copy(my_slot(c, at == 0), c->in + at, least(s->slot, mine - at));
@@ -222,31 +270,53 @@ static int a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *er
 	return 0;
 }
 
+static int all_to_all_direct(const struct vfm_coll *c, struct vfm_err *err)
+{
+	struct vfm_shm *s = &c->g->shm;
+
+	for (int k = 1; k < s->n; k++) {
+		int i = (s->me + k) % s->n;
+		const struct shm_meta *m = meta_of(c, i);
+		uint64_t addr = m->addr;
+
+		for (int q = 0; q < s->me; q++)
+			addr += m->table[q];
+		TRY(fetch(c, i, c->out + vfm_share_at(c, c->recv, i), addr, vfm_share(c, c->recv, i), err));
+	}
+	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me), vfm_share(c, c->send, s->me));
+	return vfm_turn(c->g, err);
+}
+
 static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t sub = s->slot / (size_t)s->n / 64 * 64, at = 0, most = 0;
 	struct shm_meta *m = vfm_slot_meta(s, s->turn + 1, s->me);
+	bool direct;
 
 	m->max = 0;
+	m->addr = (uintptr_t)c->in;
 	for (int i = 0; i < s->n; i++) {
 		m->table[i] = vfm_share(c, c->send, i);
 		if (m->table[i] > m->max)
 			m->max = m->table[i];
 	}
+	direct = is_direct(c, m->max); /* then all ranks will: nothing need be in the slot */
 	do {
 		char *slot = my_slot(c, at == 0);
 
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->send, i);
 
-			if (i != s->me && at < n)
+			if (i != s->me && at < n && !direct)
 				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at, least(sub, n - at));
 		}
 		if (at == 0)
 			TRY(a2a_tables(c, &most, err));
 		else
 			TRY(vfm_turn(c->g, err));
+		if (is_direct(c, most))
+			return all_to_all_direct(c, err);
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->recv, i);
 

@@ -182,11 +182,13 @@ static int64_t pick(int64_t round, int64_t id, int64_t below)
 	return (int64_t)vfm_rng_below(&g, 0, (uint64_t)below);
 }
 
+static int64_t always; /* this size instead */
+
 static int64_t some_size(int64_t round, int64_t id)
 {
 	static const int64_t most[] = {2, 40, 3000, 200000, 700000};
 
-	return pick(round, id, most[pick(round, id + 1000, 5)]);
+	return always ? always : pick(round, id, most[pick(round, id + 1000, 5)]);
 }
 
 static void do_all_reduce(struct vfm_comm *c, int64_t round)
@@ -373,6 +375,34 @@ static void two_nodes(void **state)
 	all_well(&(struct setup){.n = 2, .per_node = 1}, rounds);
 	all_well(&(struct setup){.n = 4, .per_node = 2}, rounds);
 	all_well(&(struct setup){.n = 5, .per_node = 2}, rounds);
+}
+
+/* Shares that are read from their owners' memory, and the same without. */
+static void large(const struct setup *s)
+{
+	struct vfm_comm *w;
+
+	if (s->o.timeout_s == 50)
+		setenv("VFM_COMM_DIRECT", "0", 1);
+	w = join(s);
+	if (s->o.timeout_s == 50)
+		CHECK(!((struct vfm_hcomm *)w)->job->pid);
+	always = 300000 * size;
+	for (int64_t round = 0; round < 4; round++) {
+		do_all_gather(w, round);
+		do_all_to_all(w, round);
+	}
+	always = 70000;
+	everything(w, 1);
+	leave(w);
+}
+
+static void large_shares(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 2}, large);
+	all_well(&(struct setup){.n = 3}, large);
+	all_well(&(struct setup){.n = 3, .o.timeout_s = 50}, large);
 }
 
 /* ---- groups ---- */
@@ -661,7 +691,7 @@ static void recorded(const char *path, const char *why, bool open)
 	assert_int_equal(vfm_read_file(path, 1 << 20, &text, &n, &err), 0);
 	snprintf(want, sizeof(want), "\"why\":\"%.100s", why);
 	assert_non_null(strstr(text, want));
-	assert_non_null(strstr(text, "\"group\":\"world\",\"number\":5,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
+	assert_non_null(strstr(text, "\"group\":\"world\",\"number\":7,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
 	assert_true(!open || strstr(text, "\"end_s\":null"));
 	free(text);
 }
@@ -708,9 +738,9 @@ static void failures(void **state)
 	breaks(one, 'k', 1.5, "rank 2 (node0) died");
 	breaks(two, 'k', 1.5, "rank 2 (node1) died");
 	breaks(one, 's', 6, "rank 2 (node0) does not answer");
-	breaks(one, 'h', 6, "rank 2 (node0) hangs: it does not come to all_reduce number 6 of 'world'");
+	breaks(one, 'h', 6, "rank 2 (node0) hangs: it does not come to all_reduce number 8 of 'world'");
 	breaks(two, 'h', 6, "rank 2 (node1) hangs: it does not come to all_reduce");
-	breaks(one, 'm', 2, "in barrier number 6");
+	breaks(one, 'm', 2, "in barrier number 8");
 	breaks(two, 'b', 2, "(240 bytes of f32)");
 	breaks(one, 'a', 2, "rank 2 (node0) failed: the disk is full");
 	breaks(one, 'x', 6, "rank 2 (node0) has ended in order, too early");
@@ -811,7 +841,7 @@ static int teardown_all(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes), cmocka_unit_test(groups),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes), cmocka_unit_test(large_shares), cmocka_unit_test(groups),
 		cmocka_unit_test(at_once), cmocka_unit_test(on_streams),
 		cmocka_unit_test(with_strangers), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits), cmocka_unit_test(failures),
 		cmocka_unit_test(rank_zero), cmocka_unit_test(one_is_missing), cmocka_unit_test(ends_in_order)};
