@@ -186,7 +186,7 @@ check-cli: all
 # A Slurm of its own for each file (tests/slurm/README.md); as root, else skipped.
 SLURM_T = $(sort $(wildcard tests/slurm/*.t))
 check-slurm: all $(B)/tests/unit/test_train
-	B="$(abspath $(B))" prove $(if $(V),-v) -j2 $(SLURM_T)
+	B="$(abspath $(B))" prove $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
 # Every layout against a single process, then the faults that must be seen.
 check-mesh: $(MESH)

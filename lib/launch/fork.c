@@ -245,7 +245,7 @@ int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err)
 		return vfm_fail_errno(err, VFM_EENV, "cannot share memory between %d ranks", n);
 	f.pid = vfm_calloc((size_t)n, sizeof(*f.pid));
 	l->size = n;
-	snprintf(l->job, sizeof(l->job), "local-%ld", (long)parent);
+	vfm_launch_local_job(l);
 	handed_on(&set);
 	sigprocmask(SIG_BLOCK, &set, &before);
 	for (int r = 0; r < n; r++) {

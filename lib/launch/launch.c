@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "launch/launch_impl.h"
@@ -79,6 +80,12 @@ bool vfm_launch_mapping(const char *s, int size, int *node_of)
 	return true;
 }
 
+/* Process numbers alone are not enough: containers that share /dev/shm have the same ones. */
+void vfm_launch_local_job(struct vfm_launch *l)
+{
+	snprintf(l->job, sizeof(l->job), "local-%ld-%llx", (long)getpid(), (unsigned long long)(vfm_wall_time() * 1e6));
+}
+
 /* Of the Slurm step, or of another starter that speaks PMI2. */
 static int64_t tasks(void)
 {
@@ -107,7 +114,7 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 		return vfm_launch_pmi2(l, err);
 	if (n > 1)
 		return vfm_launch_fork(l, n, err);
-	snprintf(l->job, sizeof(l->job), "local-%ld", (long)getpid());
+	vfm_launch_local_job(l);
 	l->node_of = vfm_calloc(1, sizeof(int));
 	return 0;
 }

@@ -25,7 +25,7 @@ struct vfm_launch {
 	int node, nodes;            /* this node's number in 0 .. nodes-1 */
 	int *node_of;               /* [size] */
 	char host[64];              /* for messages */
-	char job[64];               /* the same on all ranks, and no other job's: "12345.0", "local-4711" */
+	char job[64];               /* the same on all ranks, and no other job's: "12345.0", "local-4711-642e0f1b" */
 	int status;                 /* of the parent of forks: see below */
 	char why[160];              /* likewise: the first rank that was killed, "rank 2 was killed by SIGKILL", for the caller to say; else empty */
 	void *priv;

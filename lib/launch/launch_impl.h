@@ -25,6 +25,7 @@ void vfm_launch_place(struct vfm_launch *l);
  * ends before the ranks do.  false: it is malformed. */
 bool vfm_launch_mapping(const char *s, int size, int *node_of);
 
+void vfm_launch_local_job(struct vfm_launch *l); /* sets l->job */
 double vfm_launch_timeout(void); /* seconds: VFM_COMM_TIMEOUT_S, else 600 */
 
 /* ---- processors (bind.c) ---- */
