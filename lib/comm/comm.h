@@ -8,8 +8,9 @@
  * Sums of bf16 are made in f32.  For a given group the order of a sum is fixed, and all ranks get the same
  * bits.  Tensors are contiguous.  Counts are in elements; NULL counts: equal shares.  A share may be empty.
  *
- * Every wait has a time-out.  When a rank died, hangs or is stopped, all ranks of the job fail with VFM_EENV and
- * a sentence that names it: "rank 3 (node2) died; in all_reduce number 812 of 'tp' since 4.1 s, waiting for it".
+ * Every wait has a time-out.  When a rank died, hangs, is stopped or does something else than the others, all ranks of the job
+ * fail with VFM_EENV and the same sentence: "rank 3 (node2) died (last heard in all_reduce number 811 of 'tp'); rank 0
+ * (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s".  No call on the job's groups works after that.
  *
  * Fillings are tables, as devices are: the group of one; host (shared memory within a node, TCP between
  * nodes, comm_host.h); NCCL.

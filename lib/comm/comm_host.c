@@ -470,6 +470,7 @@ static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm
 	j->recorder_dir = o && o->recorder_dir ? vfm_strdup(o->recorder_dir) : NULL;
 	j->main = pthread_self();
 	j->spin = l->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
+	j->yields = j->spin ? 0 : 20;
 	j->arena_fd = j->listen_unix = j->listen_tcp = j->wake = -1;
 	j->card = vfm_calloc((size_t)l->size, sizeof(*j->card));
 	pthread_mutex_init(&j->lock, NULL);

@@ -141,6 +141,7 @@ struct vfm_hjob {
 	char *recorder_dir;
 	pthread_t main;             /* the thread that made it: its waits are exposed */
 	int spin;                   /* rounds of polling before sleep */
+	int yields;                 /* then rounds of leaving the processor to others */
 	int32_t *pid;               /* [size] of the ranks of this node; NULL: their memory cannot be read */
 
 	int arena_fd;               /* the node's memory */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -241,6 +242,11 @@ int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err)
 			return 0;
 		pause_cpu();
 	}
+	for (int i = 0; i < g->job->yields; i++) {
+		if (passed(h, (uint32_t)turn))
+			return 0;
+		sched_yield();
+	}
 	atomic_fetch_add(&h->sleepers, 1);
 	while (!passed(h, (uint32_t)turn)) {
 		int peer = missing(s, turn);
@@ -373,6 +379,11 @@ static int wait_bell(struct vfm_hcomm *g, struct half *out, struct half *in, uin
 		if (atomic_load_explicit(&c->bell, memory_order_acquire) != bell)
 			return 0;
 		pause_cpu();
+	}
+	for (int i = 0; i < g->job->yields; i++) {
+		if (atomic_load_explicit(&c->bell, memory_order_acquire) != bell)
+			return 0;
+		sched_yield();
 	}
 	vfm_wait_begin(g, !finished(in) ? in->peer : out->peer);
 	atomic_store(&c->asleep, 1);

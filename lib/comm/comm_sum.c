@@ -10,6 +10,22 @@ enum { BLOCK = 1024 };
 #define SUM_BODY(type, acc_type, load, store)                                                                \
 	do {                                                                                                 \
 		acc_type acc[BLOCK];                                                                         \
+		const type *p[4];                                                                            \
+		for (int k = 0; k < 4; k++)                                                                  \
+			p[k] = (const type *)in[k < n_in ? k : 0];                                           \
+		if (n_in == 2) {                                                                             \
+			_Pragma("GCC ivdep")                                                                 \
+			for (size_t i = 0; i < n; i++)                                                       \
+				((type *)out)[i] = store((acc_type)(load(p[0][i]) + load(p[1][i])));         \
+			break;                                                                               \
+		}                                                                                            \
+		if (n_in == 4) {                                                                             \
+			_Pragma("GCC ivdep")                                                                 \
+			for (size_t i = 0; i < n; i++)                                                       \
+				((type *)out)[i] = store((acc_type)(((load(p[0][i]) + load(p[1][i])) +       \
+					load(p[2][i])) + load(p[3][i])));                                    \
+			break;                                                                               \
+		}                                                                                            \
 		for (size_t at = 0; at < n; at += BLOCK) {                                                   \
 			size_t m = n - at < BLOCK ? n - at : BLOCK;                                          \
 			const type *x = (const type *)in[0] + at;                                            \
@@ -50,8 +66,8 @@ static inline __attribute__((always_inline)) uint16_t bf16_down(float f)
 	return (uint16_t)((x.u & 0x7fffffffu) > 0x7f800000u ? nan : round);
 }
 
-/* Alignment and aliasing: out may be in[k], element by element, hence no restrict; the blocks of accumulators keep
- * loads and stores apart. */
+/* out may be in[k], element by element: no restrict, but no element depends on another one.  The usual numbers of ranks
+ * have loops of their own; the others go by blocks of accumulators. */
 static inline __attribute__((always_inline)) void sum_any(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {
 	switch (dt) {
