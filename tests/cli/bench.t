@@ -19,7 +19,7 @@ like "$err" "rows.jsonl:1.*model.layers" "that names file, line and the key that
 run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 --steps 1 --seconds 0 --dtype bf16 -o json
 rc_is 0 "step"
 is "$(jq -r '.rows[0].tokens' <<<"$out")" 16 "tokens of the grid"
-step=(vfm-bench step -q --hidden 64 --layers 2 --heads 2 --grid 1,4,4 --packs 4 --steps 1 --warmup 0 --seconds 0 -o jsonl)
+step=(vfm-bench step -q --hidden 64 --layers 2 --heads 2 --grid "1,4,4" --packs 4 --steps 1 --warmup 0 --seconds 0 -o jsonl)
 run "${step[@]}" -n 2 --set parallel.pp=2 --set parallel.schedule=zb
 rc_is 0 "step on two ranks"
 is "$(jq -r '"\(.tokens) \(.ranks) \(.layout) \(.comm >= 0 and .comm < 1) \(.bubble > 0 and .bubble < 1)"' <<<"$out")" "64 2 pp=2 zb true true" \
