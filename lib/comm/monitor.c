@@ -750,14 +750,15 @@ static void beats(struct vfm_hjob *j)
 }
 
 /* Rank 0's monitor is the last to go: the others may need it. */
-static bool may_end(struct vfm_hjob *j)
+static bool may_end(struct vfm_hjob *j, bool said)
 {
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
 	char why[VFM_WHY_MAX], who[96];
 	int left = -1;
 
-	if (!atomic_load(&m->stop))
+	/* The stop may come between the good-bye's turn and this one: nobody leaves without having said it. */
+	if (!atomic_load(&m->stop) || (j->rank != 0 && !said))
 		return false;
 	if (m->stop_since <= 0)
 		m->stop_since = now;
@@ -791,7 +792,7 @@ static void *monitor(void *arg)
 	bool said = false;
 
 	m->looked = vfm_now();
-	while (!may_end(j)) {
+	while (!may_end(j, said)) {
 		n = poll_set(j, p, who);
 		poll(p, (nfds_t)n, m->dying >= 0 || m->asked > 0 || atomic_load(&m->stop) ? 20 : 250);
 		serve(j, p, who, n);
