@@ -43,13 +43,15 @@ void vfm_launch_place(struct vfm_launch *l)
 	free(first);
 }
 
+enum { MAX_NUMBER = 1 << 24 }; /* of a node or of ranks: sums of two are still an int */
+
 static bool number(const char **s, char end, int64_t min, int64_t *out)
 {
 	const char *p = *s;
 
-	for (*out = 0; *p >= '0' && *p <= '9' && *out < 1 << 30; p++)
+	for (*out = 0; *p >= '0' && *p <= '9' && *out <= MAX_NUMBER; p++)
 		*out = *out * 10 + (*p - '0');
-	if (p == *s || *p != end || *out < min)
+	if (p == *s || *p != end || *out < min || *out > MAX_NUMBER)
 		return false;
 	*s = p + 1;
 	return true;

@@ -341,6 +341,7 @@ static void test_mapping(void **state)
 		{"(vector,(1,1,2),(0,1,2))", "1100"},
 		{"(vector,(0,1,4),(1,2,1))", "000012"},
 		{"(vector,(0,1,8))", "000"},
+		{"(vector,(07777777777,1,1))", NULL},
 		{"(vector,(0,2))", NULL},
 		{"(vector,(0,2,0))", NULL},
 		{"(vector,(0,0,2))", NULL},
