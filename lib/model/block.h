@@ -38,4 +38,18 @@ void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_s
 /* out [n_mod]: each [S,D] f32 */
 void vfm_modulation(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
 
+/* The attention of a model, as its layers are declared. */
+struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
+
+/* Cross-attention to the text behind a norm with weights ("blocks.I.ln_c", "blocks.I.cross"), added to the residual stream; nothing in a model
+ * without cross-attention. */
+struct vfm_text_attn {
+	enum vfm_norm_kind norm;
+	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: there is none; ln_b NULL: an RMS norm */
+	struct vfm_cross_attn cross;
+};
+void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps, const struct vfm_attn_desc *d,
+	enum vfm_norm_kind norm, int layer);
+struct vfm_var *vfm_text_attn(struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h);
+
 #endif

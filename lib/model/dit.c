@@ -15,8 +15,7 @@ enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, N_MOD };
 struct block {
 	struct vfm_modulation mod;
 	struct vfm_self_attn attn;
-	struct vfm_param *ln_w, *ln_b; /* of the cross-attention; NULL: none */
-	struct vfm_cross_attn cross;
+	struct vfm_text_attn text;
 	struct vfm_mlp mlp; /* moe: the shared experts, if there are any */
 	struct vfm_moe moe;
 	bool has_mlp, has_moe;
@@ -43,12 +42,7 @@ static void declare_mlp(struct block *b, const struct vfm_model_spec *m, struct 
 static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
-	struct vfm_attn_desc attn = {.unit = unit,
-		.hidden = m->hidden,
-		.heads = m->heads,
-		.kv_heads = m->kv_heads,
-		.qk_norm = m->qk_norm,
-		.eps = (float)m->norm_eps};
+	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
 	char prefix[64];
 
 	b->eps = (float)m->norm_eps;
@@ -56,12 +50,7 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
 	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
-	if (m->cross_attention) {
-		b->ln_w = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
-		b->ln_b = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
-		snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
-		vfm_cross_attn_declare(&b->cross, ps, &attn, prefix);
-	}
+	vfm_text_attn_declare(&b->text, m, ps, &attn, VFM_NORM_LAYER, layer);
 	declare_mlp(b, m, ps, unit, layer);
 }
 
@@ -87,12 +76,7 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
 	h = vfm_g_gate(t, h, y, mod[GATE1], seqs);
 
-	if (b->ln_w) {
-		y = vfm_g_norm(t, h, VFM_NORM_LAYER, b->eps, &b->ln_w->var, &b->ln_b->var, dt);
-		y = vfm_cross_attn(t, &b->cross, y, r->ctx, l, &r->in->text_seqs);
-		h = vfm_g_gate(t, h, y, NULL, NULL);
-	}
-
+	h = vfm_text_attn(t, &b->text, r, h);
 	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
 	return vfm_g_gate(t, h, mlp(t, b, y, r->in), mod[GATE2], seqs);
 }

@@ -16,8 +16,7 @@ enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, N_MOD };
 struct block {
 	struct vfm_modulation mod;
 	struct vfm_self_attn attn;
-	struct vfm_param *ln_w; /* of the cross-attention; NULL: none */
-	struct vfm_cross_attn cross;
+	struct vfm_text_attn text;
 	struct vfm_linear w13, w2;
 	float eps;
 };
@@ -25,13 +24,7 @@ struct block {
 static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
-	struct vfm_attn_desc attn = {.unit = unit,
-		.hidden = m->hidden,
-		.heads = m->heads,
-		.kv_heads = m->kv_heads,
-		.qk_norm = m->qk_norm,
-		.no_bias = true,
-		.eps = (float)m->norm_eps};
+	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
 	struct vfm_linear_desc w13 = {.unit = unit,
 		.in = m->hidden,
 		.out = 2 * m->ffn,
@@ -42,16 +35,13 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 		.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true};
 	char prefix[64];
 
+	attn.no_bias = true;
 	b->eps = (float)m->norm_eps;
 	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
 	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
 	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
-	if (m->cross_attention) {
-		b->ln_w = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
-		snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
-		vfm_cross_attn_declare(&b->cross, ps, &attn, prefix);
-	}
+	vfm_text_attn_declare(&b->text, m, ps, &attn, VFM_NORM_RMS, layer);
 	vfm_linear_declare(&b->w13, ps, &w13, "blocks.%d.w13", layer);
 	vfm_linear_declare(&b->w2, ps, &w2, "blocks.%d.w2", layer);
 }
@@ -80,12 +70,7 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
 	h = vfm_g_gate(t, h, y, mod[GATE1], seqs);
 
-	if (b->ln_w) {
-		y = vfm_g_norm(t, h, VFM_NORM_RMS, b->eps, &b->ln_w->var, NULL, dt);
-		y = vfm_cross_attn(t, &b->cross, y, r->ctx, l, &r->in->text_seqs);
-		h = vfm_g_gate(t, h, y, NULL, NULL);
-	}
-
+	h = vfm_text_attn(t, &b->text, r, h);
 	y = vfm_g_norm_mod(t, h, VFM_NORM_RMS, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
 	return vfm_g_gate(t, h, mlp(t, b, y, l), mod[GATE2], seqs);
 }

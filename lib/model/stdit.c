@@ -20,8 +20,7 @@ enum { SHIFT, SCALE, GATE, PER_PART, N_MOD = 4 * PER_PART };
 struct block {
 	struct vfm_modulation mod;
 	struct vfm_self_attn attn[ATTNS];
-	struct vfm_param *ln_w, *ln_b; /* of the cross-attention; NULL: none */
-	struct vfm_cross_attn cross;
+	struct vfm_text_attn text;
 	struct vfm_mlp mlp;
 	float eps;
 };
@@ -30,12 +29,7 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 {
 	static const char *const names[] = {"attn_s", "attn_t", "attn"};
 	struct block *b = block;
-	struct vfm_attn_desc attn = {.unit = unit,
-		.hidden = m->hidden,
-		.heads = m->heads,
-		.kv_heads = m->kv_heads,
-		.qk_norm = m->qk_norm,
-		.eps = (float)m->norm_eps};
+	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
 	char prefix[64];
 
 	b->eps = (float)m->norm_eps;
@@ -45,12 +39,7 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 		snprintf(prefix, sizeof(prefix), "blocks.%d.%s", layer, names[i]);
 		vfm_self_attn_declare(&b->attn[i], ps, &attn, prefix);
 	}
-	if (m->cross_attention) {
-		b->ln_w = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
-		b->ln_b = vfm_vector_declare(ps, unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
-		snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
-		vfm_cross_attn_declare(&b->cross, ps, &attn, prefix);
-	}
+	vfm_text_attn_declare(&b->text, m, ps, &attn, VFM_NORM_LAYER, layer);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
 	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
 }
@@ -72,12 +61,7 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 		h = vfm_g_gate(t, h, y, part[GATE], seqs);
 	}
 
-	if (b->ln_w) {
-		y = vfm_g_norm(t, h, VFM_NORM_LAYER, b->eps, &b->ln_w->var, &b->ln_b->var, dt);
-		y = vfm_cross_attn(t, &b->cross, y, r->ctx, l, &r->in->text_seqs);
-		h = vfm_g_gate(t, h, y, NULL, NULL);
-	}
-
+	h = vfm_text_attn(t, &b->text, r, h);
 	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
 	return vfm_g_gate(t, h, vfm_mlp(t, &b->mlp, y, l), part[GATE], seqs);
 }

@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,44 @@ void vfm_modulation(struct vfm_tape *t, const struct vfm_modulation *mod, const 
 		m = vfm_linear(t, &mod->ada, in->sc, VFM_ACT_NONE, VFM_F32);
 	for (int i = 0; i < mod->n_mod; i++)
 		out[i] = vfm_view_cols(t, m, i, in->h->v.shape[1]);
+}
+
+/* ---- attention to the text ---- */
+
+struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit)
+{
+	return (struct vfm_attn_desc){.unit = unit,
+		.hidden = m->hidden,
+		.heads = m->heads,
+		.kv_heads = m->kv_heads,
+		.qk_norm = m->qk_norm,
+		.eps = (float)m->norm_eps};
+}
+
+void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps, const struct vfm_attn_desc *d,
+	enum vfm_norm_kind norm, int layer)
+{
+	char prefix[64];
+
+	*a = (struct vfm_text_attn){.norm = norm};
+	if (!m->cross_attention)
+		return;
+	a->ln_w = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
+	if (norm == VFM_NORM_LAYER)
+		a->ln_b = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
+	snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
+	vfm_cross_attn_declare(&a->cross, ps, d, prefix);
+}
+
+struct vfm_var *vfm_text_attn(struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h)
+{
+	struct vfm_var *y;
+
+	if (!a->ln_w)
+		return h;
+	y = vfm_g_norm(t, h, a->norm, a->cross.eps, &a->ln_w->var, a->ln_b ? &a->ln_b->var : NULL, in->in->x.dtype);
+	y = vfm_cross_attn(t, &a->cross, y, in->ctx, &in->in->attn, &in->in->text_seqs);
+	return vfm_g_gate(t, h, y, NULL, NULL);
 }
 
 /* ---- forward ---- */
