@@ -87,15 +87,52 @@ struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act ac
 
 struct linear_ctx {
 	struct vfm_tensor x; /* in the dtype of w */
-	enum vfm_act act;    /* of this layer's own output */
 };
 
-int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *dz, struct vfm_err *err)
+bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, enum vfm_dtype dtype, int64_t width, enum vfm_act act,
+	enum vfm_dtype out)
 {
-	struct vfm_unary a = {.act = y->act, .x = y->z, .dy = y->g, .y = y->g};
+	struct vfm_tensor like = {.ndim = 2, .shape = {x->v.shape[0], width}};
+
+	*p = (struct vfm_product){.x = x, .act = act};
+	if (x->v.dtype != dtype) {
+		struct vfm_axpby cast = {.alpha = 1, .x = x->v};
+
+		p->x = vfm_var_new(t, vfm_like(&x->v, dtype));
+		cast.y = p->x->v;
+		FORWARD(axpby, &cast);
+	}
+	vfm_read(x);
+	p->y = vfm_var_new(t, vfm_like(&like, out));
+	if (act != VFM_ACT_NONE)
+		p->z = vfm_var_new(t, vfm_like(&p->y->v, out));
+	return !vfm_tape_failed(t);
+}
+
+void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)
+{
+	vfm_save(n, p->x);
+	if (!p->z)
+		return;
+	p->y->act = p->act;
+	p->y->z = p->z->v;
+	vfm_save(n, p->z);
+}
+
+int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz, struct vfm_store **cast, struct vfm_err *err)
+{
+	struct vfm_unary back = {.act = y->act, .x = y->z, .dy = y->g, .y = y->g};
+	struct vfm_axpby a = {.alpha = 1, .x = y->g};
 
 	*dz = y->g;
-	return y->act == VFM_ACT_NONE || y->g_is_dz ? 0 : BACKWARD(unary, &a);
+	*cast = NULL;
+	if (y->act != VFM_ACT_NONE && !y->g_is_dz)
+		TRY(BACKWARD(unary, &back));
+	if (y->g.dtype == dtype)
+		return 0;
+	TRY(vfm_scratch(t, vfm_like(&y->g, dtype), &a.y, cast, err));
+	*dz = a.y;
+	return BACKWARD(axpby, &a);
 }
 
 bool vfm_product_fuses(const struct vfm_var *x)
@@ -132,14 +169,7 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	struct vfm_tensor dz;
 	int rc;
 
-	TRY_OUT(vfm_product_dz(t, n->out, &dz, err));
-	if (dz.dtype != w->v.dtype) {
-		struct vfm_axpby a = {.alpha = 1, .x = dz};
-
-		TRY_OUT(vfm_scratch(t, vfm_like(&dz, w->v.dtype), &a.y, &cast, err));
-		TRY_OUT(BACKWARD(axpby, &a));
-		dz = a.y;
-	}
+	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
 	if (vfm_wants_grad(x)) {
 		bool fuse = vfm_product_fuses(x);
 
@@ -162,46 +192,30 @@ out:
 
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)
 {
-	struct vfm_var *xc = x, *y, *z = NULL, *in[] = {x, w, b};
 	struct vfm_gemm a = {.trans_b = true, .b = w->v, .act = act};
+	struct vfm_var *in[] = {x, w, b};
+	struct vfm_product p;
 	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
 		return x;
-	if (x->v.dtype != w->v.dtype) {
-		struct vfm_axpby cast = {.alpha = 1, .x = x->v};
-
-		xc = vfm_var_new(t, vfm_like(&x->v, w->v.dtype));
-		cast.y = xc->v;
-		FORWARD(axpby, &cast);
-	}
-	vfm_read(x);
-	y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {x->v.shape[0], w->v.shape[0]}}, out));
-	if (act != VFM_ACT_NONE)
-		z = vfm_var_new(t, vfm_like(&y->v, out));
-	if (vfm_tape_failed(t))
-		return y;
-	a.a = xc->v;
-	a.c = y->v;
+	if (!vfm_product_open(t, &p, x, w->v.dtype, w->v.shape[0], act, out))
+		return p.y;
+	a.a = p.x->v;
+	a.c = p.y->v;
 	if (b)
 		a.bias = b->v;
-	if (z)
-		a.aux = z->v;
+	if (p.z)
+		a.aux = p.z->v;
 	FORWARD(gemm, &a);
-	n = vfm_record(t, linear_backward, y, in, 3);
+	n = vfm_record(t, linear_backward, p.y, in, 3);
 	if (n) {
 		struct linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		c->x = xc->v;
-		c->act = act;
-		vfm_save(n, xc);
-		if (z) {
-			y->act = act;
-			y->z = z->v;
-			vfm_save(n, z);
-		}
+		c->x = p.x->v;
+		vfm_product_save(n, &p);
 	}
-	return y;
+	return p.y;
 }
 
 /* ---- norm ---- */

@@ -21,8 +21,18 @@
 	vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
 					.shape = {__VA_ARGS__}}, dt))
 
-/* The gradient of an activated product's sum: either the reader's GEMM has multiplied by act'(z) already, or it is done here. */
-int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, struct vfm_tensor *dz, struct vfm_err *err);
+/* A linear layer, plain or in groups, around its product: x in the dtype of the weights (saved first), the result, and with an activation its input. */
+struct vfm_product {
+	struct vfm_var *x, *y, *z; /* z NULL: no activation */
+	enum vfm_act act;
+};
+/* Reads x and makes the variables; false: the tape has failed. */
+bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, enum vfm_dtype dtype, int64_t width, enum vfm_act act,
+	enum vfm_dtype out);
+void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
+/* The gradient of an activated product's sum, in the dtype of the weights: either the reader's GEMM has multiplied by act'(z) already, or it is
+ * done here.  *cast: the memory of a copy, for the caller to unref; NULL: none was needed. */
+int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz, struct vfm_store **cast, struct vfm_err *err);
 /* Whether the product that makes the gradient of x, of which there is none yet, may multiply by act' of x's own activation. */
 bool vfm_product_fuses(const struct vfm_var *x);
 

@@ -150,14 +150,7 @@ static int grouped_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	struct vfm_tensor dz;
 	int rc;
 
-	TRY_OUT(vfm_product_dz(t, n->out, &dz, err));
-	if (dz.dtype != w->v.dtype) {
-		struct vfm_axpby a = {.alpha = 1, .x = dz};
-
-		TRY_OUT(vfm_scratch(t, vfm_like(&dz, w->v.dtype), &a.y, &cast, err));
-		TRY_OUT(BACKWARD(axpby, &a));
-		dz = a.y;
-	}
+	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
 	if (vfm_wants_grad(x)) {
 		bool fuse = vfm_product_fuses(x);
 
@@ -181,43 +174,28 @@ out:
 struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
 	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out)
 {
-	struct vfm_var *xc = x, *y, *z = NULL, *in[] = {x, w, b};
 	struct vfm_grouped_gemm a = {.what = VFM_GROUPED_FWD, .groups = groups, .b = w->v, .act = act};
+	struct vfm_var *in[] = {x, w, b};
+	struct vfm_product p;
 	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
 		return x;
-	if (x->v.dtype != w->v.dtype) {
-		struct vfm_axpby cast = {.alpha = 1, .x = x->v};
-
-		xc = vfm_var_new(t, vfm_like(&x->v, w->v.dtype));
-		cast.y = xc->v;
-		FORWARD(axpby, &cast);
-	}
-	vfm_read(x);
-	y = VAR_NEW(out, x->v.shape[0], w->v.shape[1]);
-	if (act != VFM_ACT_NONE)
-		z = vfm_var_new(t, vfm_like(&y->v, out));
-	if (vfm_tape_failed(t))
-		return y;
-	a.a = xc->v;
-	a.c = y->v;
+	if (!vfm_product_open(t, &p, x, w->v.dtype, w->v.shape[1], act, out))
+		return p.y;
+	a.a = p.x->v;
+	a.c = p.y->v;
 	if (b)
 		a.bias = b->v;
-	if (z)
-		a.aux = z->v;
+	if (p.z)
+		a.aux = p.z->v;
 	FORWARD(grouped_gemm, &a);
-	n = vfm_record(t, grouped_backward, y, in, 3);
+	n = vfm_record(t, grouped_backward, p.y, in, 3);
 	if (n) {
 		struct grouped_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct grouped_ctx){xc->v, groups};
-		vfm_save(n, xc);
-		if (z) {
-			y->act = act;
-			y->z = z->v;
-			vfm_save(n, z);
-		}
+		*c = (struct grouped_ctx){p.x->v, groups};
+		vfm_product_save(n, &p);
 	}
-	return y;
+	return p.y;
 }
