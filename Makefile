@@ -13,7 +13,7 @@ comma   := ,
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint.
 DEPS       := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
-DEPS_CHECK := libcmocka-dev perl jq ffmpeg mandoc python3
+DEPS_CHECK := g++ libcmocka-dev perl jq ffmpeg mandoc python3
 DEPS_SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEPS_LINT  := clang-tidy clang-format cppcheck shellcheck mandoc
 DEPS_FUZZ  := clang libclang-rt-14-dev libomp-14-dev
@@ -25,7 +25,8 @@ WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict
 WARN    += $(if $(SAN),-Wno-format-truncation -Wno-format-overflow -Wno-maybe-uninitialized)
 OPT     ?= -O2 -g
 CFLAGS  ?= $(OPT)
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp -fno-math-errno -fno-trapping-math \
+# -fPIC: the CUDA plugin takes in parts of the library.
+ALL_CFLAGS = -std=c11 -fPIC -fno-semantic-interposition -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp -fno-math-errno -fno-trapping-math \
              -ffp-contract=off -MMD -MP $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS    = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ldnnl -lpthread -lm -ldl
@@ -46,7 +47,8 @@ isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 
 # ---- what there is ---------------------------------------------------------
-LIB_SRC := $(wildcard lib/*/*.c)
+CUDA_SRC := $(wildcard lib/cuda/*.c) lib/comm/comm_nccl.c
+LIB_SRC := $(filter-out $(CUDA_SRC),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 LIB     := $(B)/lib/libvfm.a
 CMDS    := $(notdir $(wildcard cmd/vfm-*))
@@ -85,7 +87,7 @@ say  = $(if $(V),,@printf '  %-3s %s\n' $(1) $(2))
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(call isa_flags,$<) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter $(CUDA_SRC),$<),-isystem $(CUDA_HOME)/include -fvisibility=hidden) $(call isa_flags,$<) -c -o $@ $<
 
 $(B)/lib/base/version.o: ALL_CFLAGS += -DVFM_VERSION='"$(VERSION)"' -DVFM_COMMIT='"$(COMMIT)"'
 COMMIT := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
@@ -98,6 +100,30 @@ $(LIB): $(LIB_OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
+# ---- the CUDA plugin: built where nvcc is -------------------------------------
+# Machine code for Ampere, Hopper and Blackwell, PTX for what comes after.  ptxas says what each kernel takes (tests/cuda/ptxas).
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc 2>/dev/null || echo /usr/local/cuda/bin/nvcc)))
+NVCC      ?= $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc)
+CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100a,code=sm_100a \
+             -gencode arch=compute_90,code=compute_90
+NVCC_FLAGS = -std=c++17 -Ilib -O3 -lineinfo $(CUDA_ARCH) -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+             $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror) --expt-relaxed-constexpr -Xptxas -v --compress-mode=size -MMD -MP
+CUDA_OBJ  := $(patsubst %.cu,$(B)/%.cu.o,$(wildcard lib/cuda/*.cu)) $(patsubst %.c,$(B)/%.o,$(wildcard $(CUDA_SRC)))
+CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcublasLt -lcudnn_graph -lnccl -lcudart_static -ldl -lrt -lpthread -lm
+CUDA_SO   := $(B)/lib/libvfm_cuda.so
+$(B)/lib/cuda/%.cu.o: lib/cuda/%.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,NV,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); exit 1; }
+# What of the library the plugin uses is copied into it, and nothing but vfm_plugin is seen from outside.
+$(CUDA_SO): $(CUDA_OBJ) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL \
+		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(CUDA_HOME)/lib64' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
+ifneq ($(and $(CUDA_HOME),$(wildcard lib/cuda/plugin.c)),)
+all: $(CUDA_SO)
+endif
+
 .SECONDEXPANSION:
 cmd_objs = $(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(1)/*.c))
 $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
@@ -105,17 +131,30 @@ $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 
+# Our CUDA kernels a second time, as C++ for the host (lib/cuda/emu.h).
+EMU_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -DVFM_EMU -Ilib -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+               -ffp-contract=off -MMD -MP $(OPT) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(wildcard lib/cuda/*.cu)) $(B)/emu/emu.o $(B)/tests/cuda/emu_dev.o
+$(B)/emu/%.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(EMU_CXXFLAGS) -x c++ -c -o $@ $<
+$(B)/emu/emu.o: tests/cuda/emu.cpp Makefile
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(EMU_CXXFLAGS) -c -o $@ $<
+
 $(UNIT) $(OPTESTS) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 
-$(OPTESTS): $(B)/tests/ops/ref.o
+$(OPTESTS): $(B)/tests/ops/ref.o $(EMU_OBJ)
 
 $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
--include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
+-include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)

@@ -135,6 +135,19 @@ void *vfm_cpu_scratch(size_t bytes)
 	return p;
 }
 
+/* All memory is the host's.  Any thread may come here: not from the pool. */
+static void *cpu_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err)
+{
+	(void)d;
+	return vfm_big_alloc(bytes, what, err);
+}
+
+static void cpu_free_host(struct vfm_dev *d, void *p, size_t bytes)
+{
+	(void)d;
+	vfm_big_free(p, bytes);
+}
+
 /* ---- the device ---- */
 
 static void cpu_dev_free(struct vfm_dev *d)
@@ -156,6 +169,8 @@ static const struct vfm_dev_table cpu_table = {
 	.ops = &vfm_cpu_ops,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
+	.alloc_host = cpu_alloc_host,
+	.free_host = cpu_free_host,
 	.to_device = vfm_cpu_copy,
 	.to_host = vfm_cpu_copy,
 	.zero = vfm_cpu_zero,
@@ -167,6 +182,8 @@ static const struct vfm_dev_table cpu_table = {
 	.event_free = vfm_cpu_event_free,
 	.event_record = vfm_cpu_event_record,
 	.event_wait = vfm_cpu_event_wait,
+	.event_sync = vfm_cpu_event_sync,
+	.event_passed = vfm_cpu_event_passed,
 	.dev_free = cpu_dev_free,
 };
 
@@ -200,6 +217,7 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	c->use_dnnl = isa == VFM_ISA_AMX && !(gemm && strcmp(gemm, "own") == 0);
 	c->force_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
 	vfm_par_use_openmp(c->use_dnnl || c->force_dnnl);
+	snprintf(c->dev.name, sizeof(c->dev.name), "cpu");
 	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s, oneDNN %s", vfm_par_threads(), vfm_isa_name(isa),
 		vfm_dnnl_version());
 	return &c->dev;

@@ -56,6 +56,8 @@ struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err);
 void vfm_cpu_event_free(struct vfm_event *e);
 int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err);
+bool vfm_cpu_event_passed(struct vfm_event *e);
 
 extern const struct vfm_ops vfm_cpu_ops;
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);

@@ -276,3 +276,20 @@ int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vf
 		return 0;
 	return s->async ? put(s, wait_piece, e, sizeof(*e), err) : host_wait(e->s, e->at, err);
 }
+
+int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err)
+{
+	return e->s ? host_wait(e->s, e->at, err) : 0;
+}
+
+bool vfm_cpu_event_passed(struct vfm_event *e)
+{
+	bool passed = true;
+
+	if (e->s) {
+		pthread_mutex_lock(&e->s->lock);
+		passed = e->s->done >= e->at;
+		pthread_mutex_unlock(&e->s->lock);
+	}
+	return passed;
+}

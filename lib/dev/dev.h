@@ -9,7 +9,8 @@
  * only host_call, copies and events may be put.
  *
  * A device and its streams belong to one host thread, the one that computes: it alone allocates, frees, puts work on
- * streams and waits.  Memory that an asynchronous stream uses may be freed when the host has waited for an event behind that use.
+ * streams and waits (but event_passed).  Memory is allocated and freed in the order of the compute stream: another stream that uses it waits
+ * for an event recorded after the allocation, and the compute stream waits for one behind that use before it is freed.
  * Threads start with the first work on a stream, so a process may fork before.
  */
 #ifndef VFM_DEV_DEV_H
@@ -35,7 +36,14 @@ struct vfm_dev_table {
 	void *(*alloc)(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 	void (*free)(struct vfm_stream *s, void *p, size_t bytes);
 
-	/* Asynchronous where the device allows it; host memory must stay until a sync.  Either end may be device memory. */
+	/* Host memory that is page-locked and that the device can address, too: copies from and to it do not hold the host, and
+	 * ops may work on it (slowly).  Any thread may use it; free_host when nothing on any stream uses it any more. */
+	void *(*alloc_host)(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err);
+	void (*free_host)(struct vfm_dev *d, void *p, size_t bytes);
+
+	/* to_device: on the compute stream `host` may be used again when the call returns (the device stages it); on others, and where it is
+	 * memory of alloc_host, it must stay until the stream has passed.  to_host: there when the stream has passed; into memory of alloc_host without holding the
+	 * host.  Either end may be device memory. */
 	int (*to_device)(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
 	int (*to_host)(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
@@ -55,6 +63,11 @@ struct vfm_dev_table {
 	 * failure of the stream that was waited for comes out here, or fails s. */
 	int (*event_wait)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 
+	/* The host waits for what stood before the last record; a failure comes out here. */
+	int (*event_sync)(struct vfm_event *e, struct vfm_err *err);
+	/* Whether that has passed, without waiting (a failed stream counts as passed).  From any thread, while nobody records or frees it. */
+	bool (*event_passed)(struct vfm_event *e);
+
 	void (*dev_free)(struct vfm_dev *d);
 };
 
@@ -63,6 +76,8 @@ struct vfm_dev {
 	const struct vfm_dev_table *t;
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
 	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed communication */
+	int64_t mem_total;         /* bytes there are; 0: not known */
+	char name[64];             /* "NVIDIA H200", "cpu": by it spec/hw.h knows the peak */
 	char descr[128];           /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
 };
 struct vfm_stream {

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "../cuda/emu_dev.h"
 #include "base/par.h"
 #include "cpu/cpu.h"
 #include "cpu/cpu_isa.h"
@@ -22,10 +23,18 @@ struct level {
 	struct vfm_dev *dev;
 	struct vfm_stream *s;
 };
-static struct level levels[VFM_ISA_N + 1];
-static int n_levels;
+static struct level levels[VFM_ISA_N + 2];
+static int n_levels, n_isa; /* instruction sets, our CUDA kernels, oneDNN */
 static struct vfm_cases cases;
 static int n_bad;
+
+/* oneDNN has products alone, the CUDA kernels (emulated) what no library of NVIDIA's does. */
+static bool has_op(int level, enum vfm_op_id op)
+{
+	if (level == n_levels - 1)
+		return op == VFM_OP_gemm;
+	return level != n_isa || vfm_emu_has(op);
+}
 
 static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...)
@@ -41,25 +50,30 @@ static void bad(const char *level, const struct vfm_case *c, const char *fmt, ..
 	fputc('\n', stderr);
 }
 
-static int open_levels(void **state)
+static int open_level(const char *name, struct vfm_dev *(*open)(struct vfm_err *err))
 {
+	struct level *l = &levels[n_levels++];
 	struct vfm_err err = {0};
 
-	(void)state;
-	for (int i = 0; i <= (int)vfm_isa_best() + 1; i++) {
-		struct level *l = &levels[n_levels++];
-		bool dnnl = i > (int)vfm_isa_best(); /* the last: the best kernels, oneDNN's products */
+	l->name = name;
+	l->dev = open(&err);
+	l->s = l->dev ? l->dev->t->stream_new(l->dev, false, &err) : NULL;
+	if (!l->s)
+		fprintf(stderr, "%s: %s\n", name, err.msg);
+	return l->s ? 0 : -1;
+}
 
-		l->name = dnnl ? "oneDNN" : vfm_isa_name((enum vfm_isa)i);
-		setenv("VFM_CPU_ISA", dnnl ? vfm_isa_name(vfm_isa_best()) : l->name, 1);
-		setenv("VFM_CPU_GEMM", dnnl ? "dnnl" : "", 1);
-		l->dev = vfm_cpu_open(&err);
-		if (!l->dev) {
-			fprintf(stderr, "%s\n", err.msg);
-			return -1;
-		}
-		l->s = l->dev->t->stream_new(l->dev, false, &err);
+static int open_levels(void **state)
+{
+	(void)state;
+	setenv("VFM_CPU_GEMM", "", 1);
+	for (n_isa = 0; n_isa <= (int)vfm_isa_best(); n_isa++) {
+		setenv("VFM_CPU_ISA", vfm_isa_name((enum vfm_isa)n_isa), 1);
+		TRY(open_level(vfm_isa_name((enum vfm_isa)n_isa), vfm_cpu_open));
 	}
+	TRY(open_level("CUDA, emulated", vfm_emu_open));
+	setenv("VFM_CPU_GEMM", "dnnl", 1);
+	TRY(open_level("oneDNN", vfm_cpu_open));
 	vfm_cases_init(&cases);
 	return 0;
 }
@@ -367,8 +381,8 @@ static void test_parity(void **state)
 		if (!(c->flags & VFM_CASE_TEST))
 			continue;
 		for (int i = 0; i < n_levels; i++) {
-			if (i == n_levels - 1 && c->op != VFM_OP_gemm)
-				continue; /* oneDNN */
+			if (!has_op(i, c->op))
+				continue;
 			assert_int_equal(vfm_case_alloc(c, levels[i].s, 1, &err), 0);
 			prepare(c);
 			if (i == 0) {
@@ -381,7 +395,7 @@ static void test_parity(void **state)
 		}
 		ref_release(&want);
 	}
-	print_message("%d runs of %zu cases on %d instruction sets\n", n, cases.n, n_levels - 1);
+	print_message("%d runs of %zu cases on %d instruction sets and as CUDA kernels\n", n, cases.n, n_isa);
 	assert_int_equal(n_bad, 0);
 }
 
@@ -543,7 +557,7 @@ static void test_same_bits(void **state)
 	n_bad = 0;
 	for (size_t k = 0; k < cases.n; k++) {
 		struct vfm_case *c = cases.v[k];
-		struct level *l = &levels[n_levels - 2]; /* the best kernels */
+		struct level *l = &levels[n_isa - 1]; /* the best kernels */
 		size_t len, len2;
 		char *first, *again;
 

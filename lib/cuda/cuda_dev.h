@@ -1,0 +1,40 @@
+/* cuda_dev.h - the CUDA device as its own .c files see it.  CUDA headers come in here. */
+#ifndef VFM_CUDA_CUDA_DEV_H
+#define VFM_CUDA_CUDA_DEV_H
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/cuda_int.h"
+
+struct vfm_cuda_gemm; /* gemm.c: cuBLASLt's handle, what it found out about shapes */
+struct vfm_cuda_attn; /* attn.c: cuDNN's handle, plans by shape */
+
+struct vfm_cuda {
+	struct vfm_dev dev;   /* first */
+	int ordinal;          /* of the CUDA runtime */
+	int sm;               /* 90: compute capability 9.0 */
+	int n_sm;             /* multiprocessors */
+	bool deterministic;
+	struct vfm_cuda_gemm *gemm; /* both NULL until their first use */
+	struct vfm_cuda_attn *attn;
+};
+
+static inline struct vfm_cuda *vfm_cuda_of(const struct vfm_stream *s)
+{
+	return (struct vfm_cuda *)s->dev;
+}
+
+cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
+/* 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
+int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
+
+void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g); /* NULL is fine */
+void vfm_cuda_attn_free(struct vfm_cuda_attn *a);
+
+/* Page-locked, staged and mapped memory, NVTX ranges (VFM_NVTX=1): cuda_dev.c.  "cache/gemm-….jsonl" of this user: $VFM_CACHE_DIR,
+ * $XDG_CACHE_HOME/vfm or ~/.cache/vfm; NULL where there is none. */
+char *vfm_cuda_cache_path(const char *file);
+void vfm_cuda_range_push(const char *name);
+void vfm_cuda_range_pop(void);
+
+#endif

@@ -1,0 +1,35 @@
+/* plugin.h - devices that live in a shared object of their own, so that a command starts where their libraries are not.
+ *
+ * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin.  It is looked for in $VFM_PLUGIN_DIR, else
+ * beside the command (DIR/../lib, DIR/../lib/vfm).  It carries its own copies of what it uses of this library.
+ */
+#ifndef VFM_DEV_PLUGIN_H
+#define VFM_DEV_PLUGIN_H
+
+#include "dev/dev.h"
+
+struct vfm_wire; /* comm/wire.h */
+
+/* Changes with any struct that both sides see (dev.h, ops.h, tensor.h, wire.h); the commit is compared, too. */
+enum { VFM_PLUGIN_ABI = 1 };
+
+struct vfm_plugin_opts {
+	int local_rank, local_size; /* of the ranks on this node: which of the node's devices is mine */
+	bool deterministic;         /* the same run gives the same bits, where that costs something */
+};
+
+struct vfm_plugin {
+	uint32_t abi;
+	const char *name;   /* "cuda" */
+	const char *commit; /* of the build */
+	/* NULL: VFM_EENV, "no CUDA device: no NVIDIA driver (libcuda.so.1)". */
+	struct vfm_dev *(*open)(const struct vfm_plugin_opts *o, struct vfm_err *err);
+	/* "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.9": works without a device. */
+	void (*versions)(char *buf, size_t len);
+	const struct vfm_wire *wire;
+};
+
+/* Opened once and kept.  NULL: VFM_EENV, saying where it was looked for, or what of it did not fit. */
+const struct vfm_plugin *vfm_plugin_load(const char *name, struct vfm_err *err);
+
+#endif
