@@ -1,7 +1,7 @@
 /* emu.h - enough of CUDA C++ to run our kernels on the host, so that their own source is proved where there is no GPU.
  *
  * The blocks of a grid run one after another, the threads of a block as fibers, which change places at barriers and shuffles
- * (tests/cuda/emu.cpp).  A barrier that not all threads of a block reach, and a shuffle that not all 32 lanes reach, ends
+ * (tests/ops/emu.cpp).  A barrier that not all threads of a block reach, and a shuffle that not all 32 lanes reach, ends
  * the process with a message.  Dynamic shared memory begins as 0xa5 bytes; static shared memory as it was left.
  *
  * Not shown: races between barriers, alignment faults, what the compiler does, speed.

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "../cuda/emu_dev.h"
 #include "base/par.h"
 #include "cpu/cpu.h"
 #include "cpu/cpu_isa.h"
+#include "emu_dev.h"
 #include "ref.h"
 
 struct level {

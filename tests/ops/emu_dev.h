@@ -1,6 +1,6 @@
 /* emu_dev.h - a device whose ops are our CUDA kernels, run on the host (lib/cuda/emu.h). */
-#ifndef TESTS_CUDA_EMU_DEV_H
-#define TESTS_CUDA_EMU_DEV_H
+#ifndef TESTS_OPS_EMU_DEV_H
+#define TESTS_OPS_EMU_DEV_H
 
 #include "ops/cases.h"
 
