@@ -334,6 +334,30 @@ static int op_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_
 	return 0;
 }
 
+static void master_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct vfm_master *a = ctx;
+	float *x = a->x.data;
+	uint16_t *hi = a->hi.data;
+	int16_t *lo = a->lo.data;
+
+	if (a->join)
+		for (int64_t i = i0; i < i1; i++)
+			x[i] = vfm_master_join(hi[i], lo[i]);
+	else
+		for (int64_t i = i0; i < i1; i++)
+			vfm_master_split(x[i], &hi[i], &lo[i]);
+}
+
+static int op_master(struct vfm_stream *s, const struct vfm_master *a, struct vfm_err *err)
+{
+	struct vfm_master job = *a;
+
+	(void)s, (void)err;
+	vfm_par_for(a->x.shape[0], ELEM_GRAIN, master_range, &job);
+	return 0;
+}
+
 static void sumsq_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct job *j = ctx;
@@ -419,6 +443,7 @@ const struct vfm_ops vfm_cpu_ops = {
 	.diffuse = op_diffuse,
 	.mse = op_mse,
 	.adamw = op_adamw,
+	.master = op_master,
 	.sumsq = op_sumsq,
 	.clip = op_clip,
 	.fill = op_fill,

@@ -425,6 +425,13 @@ static void optimizer_cases(struct vfm_cases *l)
 				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none, .w = i & 1 ? vec(VFM_BF16, n) : none,
 				.ema = i & 2 ? x : none};
 		}
+	for (int i = 0; i < 8; i++) {
+		int64_t n = i / 2 == 3 ? 16 << 20 : sizes[i / 2];
+
+		c = vfm_case_add(l, VFM_OP_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", i & 1 ? "join" : "split", (int)n);
+		c->args.master = (struct vfm_master){.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
+		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
+	}
 	for (int i = 0; i < 4; i++) {
 		int64_t n = i == 3 ? 16 << 20 : sizes[i] * 3;
 

@@ -11,6 +11,7 @@ enum {
 	F64 = 1u << VFM_F64,
 	I32 = 1u << VFM_I32,
 	I64 = 1u << VFM_I64,
+	I16 = 1u << VFM_I16,
 	ACT = F32 | BF16,
 	OPT = 1u << 30,     /* may be absent */
 	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */

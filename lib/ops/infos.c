@@ -40,6 +40,7 @@ static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target
 	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
 static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
 	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), OUT(adamw, w), IO(adamw, ema, NORMAL), {0}};
+static const struct vfm_operand o_master[] = {IO(master, x, NORMAL), IO(master, hi, NORMAL), IO(master, lo, INDEX), {0}};
 static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
 static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
 static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
@@ -107,6 +108,7 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(diffuse, SEQS(diffuse, seqs)),
 	INFO(mse, SEQS(mse, seqs)),
 	INFO(adamw, 0),
+	INFO(master, 0),
 	INFO(sumsq, 0),
 	INFO(clip, 0),
 	INFO(fill, 0),

@@ -465,6 +465,19 @@ struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
 		0, (double)(7 * vfm_nbytes(&a->p) + vfm_nbytes(&a->w) + 2 * vfm_nbytes(&a->ema))};
 }
 
+static int check_master(const struct vfm_master *a, struct vfm_err *err)
+{
+	CHECK("master", x, F32, -1);
+	CHECK("master", hi, BF16, a->x.shape[0]);
+	CHECK("master", lo, I16, a->x.shape[0]);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_master(const struct vfm_master *a)
+{
+	return (struct vfm_cost){0, (double)(2 * vfm_nbytes(&a->x))};
+}
+
 static int check_sumsq(const struct vfm_sumsq *a, struct vfm_err *err)
 {
 	CHECK("sumsq", x, F32, -1);
@@ -520,6 +533,7 @@ DISPATCH(timestep)
 DISPATCH(diffuse)
 DISPATCH(mse)
 DISPATCH(adamw)
+DISPATCH(master)
 DISPATCH(sumsq)
 DISPATCH(clip)
 DISPATCH(fill)

@@ -189,6 +189,14 @@ struct vfm_adamw {
 	struct vfm_tensor ema;        /* optional [n] f32 */
 };
 
+/* Master weights in two halves (vfm_master_split, spec/dtype.h): x -> (hi, lo), or with join (hi, lo) -> x. */
+struct vfm_master {
+	bool join;
+	struct vfm_tensor x;  /* [n] f32 */
+	struct vfm_tensor hi; /* [n] bf16 */
+	struct vfm_tensor lo; /* [n] i16 */
+};
+
 /* sum[0] += sum of x^2 */
 struct vfm_sumsq {
 	struct vfm_tensor x;   /* [n] f32 */
@@ -373,6 +381,7 @@ struct vfm_grouped_gemm {
 	X(diffuse)                                                                                           \
 	X(mse)                                                                                               \
 	X(adamw)                                                                                             \
+	X(master)                                                                                            \
 	X(sumsq)                                                                                             \
 	X(clip)                                                                                              \
 	X(fill)                                                                                              \

@@ -63,6 +63,28 @@ static inline uint16_t vfm_f32_to_bf16(float f)
 	return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
+/* A master weight in two halves: the bits of x are (hi << 16) + lo, exactly, for every x but NaN, which stays a NaN.  hi is x
+ * as bf16, to nearest, ties away from zero (so that what is left over always fits into lo). */
+static inline void vfm_master_split(float x, uint16_t *hi, int16_t *lo)
+{
+	uint32_t u;
+
+	memcpy(&u, &x, 4);
+	if ((u & 0x7fffffffu) > 0x7f800000u)
+		u = (u & 0xffff0000u) | 0x400000u;
+	*hi = (uint16_t)((u + 0x8000u) >> 16);
+	*lo = (int16_t)(uint16_t)u;
+}
+
+static inline float vfm_master_join(uint16_t hi, int16_t lo)
+{
+	uint32_t u = ((uint32_t)hi << 16) + (uint32_t)(int32_t)lo;
+	float x;
+
+	memcpy(&x, &u, 4);
+	return x;
+}
+
 static inline float vfm_f16_to_f32(uint16_t h)
 {
 	uint32_t s = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 0x3ff, u;

@@ -413,6 +413,26 @@ static void ref_adamw(struct ref *r)
 	}
 }
 
+static void ref_master(struct ref *r)
+{
+	const struct vfm_master *a = r->args;
+	double *x = V(master, x), *hi = V(master, hi), *lo = V(master, lo);
+
+	for (int64_t i = 0; i < a->x.shape[0]; i++) {
+		int e;
+
+		/* lo counts units in the last place of an f32 with the exponent of what it is part of. */
+		if (!a->join) {
+			frexp(x[i], &e);
+			hi[i] = ldexp(round(ldexp(x[i], 8 - e)), e - 8); /* away from zero */
+			lo[i] = ldexp(fabs(x[i]) - fabs(hi[i]), 24 - e);
+		} else {
+			frexp(hi[i], &e);
+			x[i] = hi[i] + copysign(ldexp(lo[i], e - 24), hi[i]);
+		}
+	}
+}
+
 static void ref_sumsq(struct ref *r)
 {
 	const struct vfm_sumsq *a = r->args;

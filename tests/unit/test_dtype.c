@@ -134,11 +134,35 @@ static void test_convert(void **st)
 	assert_int_equal(u8[1], 0);
 }
 
+/* Every value comes back with its bits; the upper half is the nearest bf16. */
+static void test_master(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 1ull << 32; i += 251) {
+		uint32_t u = (uint32_t)i, back;
+		uint16_t hi;
+		int16_t lo;
+		float x, y;
+
+		memcpy(&x, &u, 4);
+		vfm_master_split(x, &hi, &lo);
+		y = vfm_master_join(hi, lo);
+		memcpy(&back, &y, 4);
+		if ((u & 0x7fffffff) > 0x7f800000) {
+			assert_true(isnan(y) && isnan(vfm_bf16_to_f32(hi)));
+			continue;
+		}
+		assert_int_equal(back, u);
+		if ((u & 0xffff) != 0x8000)
+			assert_int_equal(hi, vfm_f32_to_bf16(x));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names), cmocka_unit_test(test_round_trip16), cmocka_unit_test(test_rounding),
-		cmocka_unit_test(test_f8), cmocka_unit_test(test_convert),
+		cmocka_unit_test(test_f8), cmocka_unit_test(test_convert), cmocka_unit_test(test_master),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
