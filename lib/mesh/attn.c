@@ -30,18 +30,17 @@ static int64_t padded(int64_t n)
 int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok,
 	struct vfm_stream *s, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = s->dev->t;
 	int64_t w = tok->n + 1, rows, step = padded(w);
-	int ring_i = tok->cp_i / tok->a2a;
-	int32_t *at, *host;
+	int ring_i = tok->cp_i / tok->a2a, rc;
+	int32_t *at, *host, *all;
 
 	*l = (struct vfm_attn_layout){.mesh = m, .tok = tok, .n_ring = tok->cp / tok->a2a, .stream = s};
 	rows = tok->a2a > 1 ? tok->cu_ring[ring_i * w + tok->n] : 0;
 	l->bytes = (size_t)(step * (l->n_ring + 1) + 2 * padded(rows)) * sizeof(int32_t);
-	l->host = host = vfm_calloc(1, l->bytes);
 	l->mem = at = vfm_dev_alloc(s, l->bytes, "the layout of attention", err);
 	if (!l->mem)
 		return VFM_EENV;
+	all = host = vfm_calloc(1, l->bytes);
 	l->block = vfm_calloc((size_t)l->n_ring, sizeof(*l->block));
 	for (int r = -1; r < l->n_ring; r++, at += step, host += step) {
 		struct vfm_seqs *q = r < 0 ? &l->own : &l->block[r];
@@ -62,8 +61,9 @@ int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, co
 		l->order = vfm_t1(at, VFM_I32, rows);
 		l->inverse = vfm_t1(at + padded(rows), VFM_I32, rows);
 	}
-	TRY(t->to_device(s, l->mem, l->host, l->bytes, err));
-	return t->stream_sync(s, err);
+	rc = s->dev->t->to_device(s, l->mem, all, l->bytes, err);
+	free(all);
+	return rc;
 }
 
 void vfm_attn_layout_release(struct vfm_attn_layout *l)
@@ -71,7 +71,6 @@ void vfm_attn_layout_release(struct vfm_attn_layout *l)
 	if (l->stream)
 		vfm_dev_free(l->stream, l->mem, l->bytes);
 	free(l->block);
-	free(l->host);
 	*l = (struct vfm_attn_layout){0};
 }
 

@@ -28,9 +28,8 @@ struct vfm_attn_layout {
 	struct vfm_stream *stream;
 	void *mem;
 	size_t bytes;
-	int32_t *host;
 };
-/* tok must outlive it.  The upload is done when it returns. */
+/* tok must outlive it. */
 int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok, struct vfm_stream *s,
 	struct vfm_err *err);
 void vfm_attn_layout_release(struct vfm_attn_layout *l);

@@ -101,7 +101,6 @@ static void pick_i32(int32_t *out, const int32_t *rows, int64_t n, const int32_t
 
 static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, float *host, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = in->stream->dev->t;
 	int64_t R = in->tok.rows_cp[in->tok.cp_i], T = in->tok.rows;
 	int16_t(*pos)[3] = vfm_calloc((size_t)R + 1, sizeof(*pos));
 	int rc = 0;
@@ -111,21 +110,18 @@ static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m
 	if (vfm_has(&in->rope)) {
 		vfm_rope_table(host, (const int16_t(*)[3])pos, R, vfm_model_head_dim(m), m->rope_theta);
 		TRY_OUT(put(in, &in->rope, host, err));
-		TRY_OUT(t->stream_sync(in->stream, err)); /* host is used again */
 	}
 	if (vfm_has(&in->pos_embed)) {
 		vfm_sincos_table(host, (const int16_t(*)[3])pos + in->tok.first, T, m->hidden);
 		TRY_OUT(put(in, &in->pos_embed, host, err));
-		TRY_OUT(t->stream_sync(in->stream, err));
 	}
 	if (vfm_has(&in->pos)) {
 		int32_t *wide = (int32_t *)host;
 
 		for (int64_t i = 0; i < 3 * T; i++)
 			wide[i] = pos[in->tok.first + i / 3][i % 3];
-		TRY_OUT(put(in, &in->pos, wide, err));
+		rc = put(in, &in->pos, wide, err);
 	}
-	rc = t->stream_sync(in->stream, err);
 out:
 	free(pos);
 	return rc;
@@ -147,7 +143,6 @@ static int upload(struct vfm_model_in *in, const struct vfm_model_spec *m, const
 	TRY_OUT(put(in, &in->seqs.dev_cu, in->tok.cu, err));
 	TRY_OUT(put(in, &in->text_seqs.dev_cu, p->cu_text, err));
 	TRY_OUT(put_text(in, m, p, dropped, host, err));
-	TRY_OUT(in->stream->dev->t->stream_sync(in->stream, err)); /* host and wide are used again */
 	rc = put_positions(in, m, p, host, err);
 out:
 	free(wide);

@@ -48,7 +48,7 @@ struct vfm_model_in {
 };
 
 /* Uploads all but x and t_cond.  `dropped` [n] (NULL: none): samples whose text is replaced by zeros.
- * The host arrays may be released after a sync of the stream.  The mesh must outlive it. */
+ * The host arrays may be released when it returns.  The mesh must outlive it. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
 	const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err);
 void vfm_model_in_release(struct vfm_model_in *in);

@@ -26,7 +26,6 @@ static int put(
 static int put_rope(
 	struct vfm_units *u, char *at, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = u->stream->dev->t;
 	int64_t n = u->d.rows, hd = vfm_model_head_dim(m);
 	int16_t(*pos)[3] = vfm_calloc((size_t)n + 1, sizeof(*pos));
 	size_t bytes = (size_t)(n * hd + 1) * sizeof(float);
@@ -39,8 +38,7 @@ static int put_rope(
 		memcpy(pos[i], p->pos[u->d.pack_row[i]], sizeof(*pos));
 	vfm_rope_table(host, (const int16_t(*)[3])pos, n, hd, m->rope_theta);
 	u->a.rope = vfm_t2(at, VFM_F32, n, hd);
-	TRY_OUT(t->to_device(u->stream, at, host, vfm_nbytes(&u->a.rope), err));
-	rc = t->stream_sync(u->stream, err);
+	rc = u->stream->dev->t->to_device(u->stream, at, host, vfm_nbytes(&u->a.rope), err);
 out:
 	vfm_big_free(host, bytes);
 	free(pos);
@@ -95,8 +93,7 @@ int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_
 		return VFM_EENV;
 	if (rope)
 		TRY(put_rope(u, u->mem, m, p, err));
-	TRY(upload(u, (char *)u->mem + table, err));
-	return s->dev->t->stream_sync(s, err);
+	return upload(u, (char *)u->mem + table, err);
 }
 
 void vfm_units_release(struct vfm_units *u)

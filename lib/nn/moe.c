@@ -36,15 +36,13 @@ static int put_all(
 	int rc;
 
 	in->all.dev_cu = vfm_t1(at, VFM_I32, tok->n + 1);
-	TRY_OUT(t->to_device(in->stream, at, cu, (size_t)(tok->n + 1) * 4, err));
+	rc = t->to_device(in->stream, at, cu, (size_t)(tok->n + 1) * 4, err);
 	in->all.cu = cu;
-	if (tok->cp > 1) {
+	if (rc == 0 && tok->cp > 1) {
 		vfm_tokens_pack_order(tok, order);
 		in->order = vfm_t1(at + round64((size_t)(tok->n + 1) * 4), VFM_I32, tok->total);
-		TRY_OUT(t->to_device(in->stream, in->order.data, order, (size_t)tok->total * 4, err));
+		rc = t->to_device(in->stream, in->order.data, order, (size_t)tok->total * 4, err);
 	}
-	rc = t->stream_sync(in->stream, err);
-out:
 	free(order);
 	return rc;
 }
@@ -53,7 +51,6 @@ out:
 static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec *m, const int32_t *cu, int n,
 	double step_tokens, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = in->stream->dev->t;
 	float *coef = vfm_calloc((size_t)n + 1, sizeof(*coef));
 	int rc;
 
@@ -62,9 +59,7 @@ static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec
 			coef[i] = (float)(m->moe_aux * (double)m->experts /
 					  ((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
 	in->coef = vfm_t1(at, VFM_F32, n);
-	TRY_OUT(t->to_device(in->stream, at, coef, (size_t)n * 4, err));
-	rc = t->stream_sync(in->stream, err);
-out:
+	rc = in->stream->dev->t->to_device(in->stream, at, coef, (size_t)n * 4, err);
 	free(coef);
 	return rc;
 }
@@ -254,7 +249,7 @@ static int lists_put(struct vfm_tape *t, struct vfm_var *x, const int32_t *a, co
 	hold = vfm_record(t, NULL, end, &x, 1); /* end never gets a gradient: the node is passed over and released */
 	if (hold)
 		vfm_save(hold, lists);
-	return s->dev->t->stream_sync(s, err);
+	return 0;
 }
 
 /* How many visits each rank of ep brings to each of this rank's experts: got [ep, E / ep]. */

@@ -46,7 +46,7 @@ struct vfm_moe_in {
 	void *mem;
 	size_t bytes;
 };
-/* cu [n+1]: the pack's boundaries, host; seqs and tok must outlive it.  step_tokens 0: no loss.  The upload is done when it returns. */
+/* cu [n+1]: the pack's boundaries, host; seqs and tok must outlive it.  step_tokens 0: no loss. */
 int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_tokens *tok, const struct vfm_seqs *seqs, const int32_t *cu,
 	double step_tokens, struct vfm_err *err);

@@ -91,9 +91,8 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
 	TRY_OUT(t->to_device(s, u->in.t_cond.data, d.t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (o->ends) {
 		TRY_OUT(put_ends(u, b, &d, err));
-		TRY_OUT(diffuse(u, o, err));
+		rc = diffuse(u, o, err);
 	}
-	rc = t->stream_sync(s, err); /* host arrays must stay until the device has read them */
 out:
 	free(d.t_cond);
 	free(d.drop);

@@ -183,7 +183,6 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 static int load_param(const struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
 	float *own, float *host, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = ps->stream->dev->t;
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	struct vfm_slice slice = {&p->part, o.a, o.b};
 	const struct vfm_ckpt_tensor *have;
@@ -198,8 +197,7 @@ static int load_param(const struct vfm_params *ps, const struct vfm_param *p, st
 		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name,
 			have ? "has another shape than the model's" : "is missing");
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
-	TRY(t->to_device(ps->stream, own + o.at, host, (size_t)(o.b - o.a) * sizeof(float), err));
-	return t->stream_sync(ps->stream, err);
+	return ps->stream->dev->t->to_device(ps->stream, own + o.at, host, (size_t)(o.b - o.a) * sizeof(float), err);
 }
 
 static int load_part(const struct vfm_params *ps, struct vfm_ckpt *c, const char *part, float *own, struct vfm_err *err)
