@@ -1,10 +1,12 @@
 /* emu.h - enough of CUDA C++ to run our kernels on the host, so that their own source is proved where there is no GPU.
  *
  * The blocks of a grid run one after another, the threads of a block as fibers, which change places at barriers and shuffles
- * (tests/ops/emu.cpp).  A barrier that not all threads of a block reach, and a shuffle that not all 32 lanes reach, ends
- * the process with a message.  Dynamic shared memory begins as 0xa5 bytes; static shared memory as it was left.
+ * (tests/ops/emu.cpp).  A barrier that not all threads of a block reach, a shuffle that not all 32 lanes reach, and a vector
+ * that does not lie at a multiple of its size end the process with a message.  Dynamic shared memory begins as 0xa5 bytes;
+ * static shared memory as it was left.  Run backwards (the last block, warp and lane first), a kernel must give the same
+ * bits: many a missing barrier and every sum that depends on the order of blocks shows there.
  *
- * Not shown: races between barriers, alignment faults, what the compiler does, speed.
+ * Not shown: all other races between barriers, what the compiler does, speed.
  */
 #ifndef VFM_CUDA_EMU_H
 #define VFM_CUDA_EMU_H
@@ -25,16 +27,16 @@
 #define __constant__ static
 #define __restrict__
 
-struct uint2 {
+struct alignas(8) uint2 {
 	unsigned x, y;
 };
 struct uint3 {
 	unsigned x, y, z;
 };
-struct uint4 {
+struct alignas(16) uint4 {
 	unsigned x, y, z, w;
 };
-struct float2 {
+struct alignas(8) float2 {
 	float x, y;
 };
 struct alignas(16) float4 {
@@ -59,6 +61,8 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 static const int warpSize = 32;
 
+extern "C" void vfm_emu_backwards(bool yes); /* from the next launch on */
+void vfm_emu_die(const char *why);
 void vfm_emu_run(dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx);
 void *vfm_emu_shared(void); /* the dynamic shared memory of the running block */
 void vfm_emu_barrier(void);
@@ -147,16 +151,23 @@ static inline int __all_sync(unsigned m, int p)
 
 /* ---- memory and atomics: one thread runs at a time ---- */
 
+static inline void vfm_emu_aligned(const void *p, size_t bytes)
+{
+	if ((uintptr_t)p % (bytes > 16 ? 16 : bytes))
+		vfm_emu_die("a vector that does not lie at a multiple of its size");
+}
 template <class T> static inline T __ldg(const T *p)
 {
+	vfm_emu_aligned(p, alignof(T));
 	return *p;
 }
 template <class T> static inline T __ldcs(const T *p)
 {
-	return *p;
+	return __ldg(p);
 }
 template <class T> static inline void __stcs(T *p, T x)
 {
+	vfm_emu_aligned(p, alignof(T));
 	*p = x;
 }
 template <class T> static inline T atomicAdd(T *p, T x)
@@ -213,6 +224,14 @@ static inline float rsqrtf(float x)
 #define __logf(x) logf(x)
 #define __sinf(x) sinf(x)
 #define __cosf(x) cosf(x)
+static inline float sinpif(float x)
+{
+	return (float)sin(3.14159265358979323846 * (double)x);
+}
+static inline float cospif(float x)
+{
+	return (float)cos(3.14159265358979323846 * (double)x);
+}
 static inline float __fdividef(float a, float b)
 {
 	return a / b;

@@ -88,8 +88,14 @@ template <int N> struct vec {
 template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) raw_vec {
 	T e[N];
 };
+#ifdef VFM_EMU
+#define VFM_ALIGNED(p, bytes) vfm_emu_aligned(p, bytes)
+#else
+#define VFM_ALIGNED(p, bytes) ((void)0)
+#endif
 template <int N, class T> __device__ static inline vec<N> ld_vec(const T *p)
 {
+	VFM_ALIGNED(p, sizeof(T) * N);
 	raw_vec<T, N> r = *reinterpret_cast<const raw_vec<T, N> *>(p);
 	vec<N> x;
 
@@ -102,6 +108,7 @@ template <int N> __device__ static inline void st_vec(float *p, const vec<N> &x)
 {
 	raw_vec<float, N> r;
 
+	VFM_ALIGNED(p, sizeof(float) * N);
 #pragma unroll
 	for (int i = 0; i < N; i++)
 		r.e[i] = x.v[i];
@@ -109,6 +116,7 @@ template <int N> __device__ static inline void st_vec(float *p, const vec<N> &x)
 }
 template <int N> __device__ static inline void st_vec(bf16 *p, const vec<N> &x)
 {
+	VFM_ALIGNED(p, sizeof(bf16) * N);
 	if (N == 1) {
 		st(p, x.v[0]);
 	} else {

@@ -1,49 +1,175 @@
-/* emu.cpp - the scheduler of cuda/emu.h: the threads of a block are fibers on one thread of the host. */
+/* emu.cpp - the scheduler of cuda/emu.h: the threads of a block are fibers on one thread of the host.
+ *
+ * A fiber runs one thread of the block after another until one of them has to wait; only then another fiber goes on with the
+ * rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as it can before the next one does.
+ */
 #include "cuda/emu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <ucontext.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-enum { MAX_THREADS = 1024, STACK = 64 << 10, MAX_SHARED = 232448 };
-enum state { READY, AT_BARRIER, AT_LANES, DONE };
+enum { MAX_THREADS = 1024, STACK = 256 << 10, GUARD = 4096, MAX_SHARED = 232448 };
+enum state { NEW, READY, AT_BARRIER, AT_LANES, DONE };
+
+/* ---- changing places ---- */
+
+#ifdef __x86_64__
+struct place {
+	void *sp;
+};
+extern "C" void vfm_emu_switch(struct place *from, const struct place *to);
+/* What a call must keep: six registers and the stack. */
+__asm__(".text\n"
+	".globl vfm_emu_switch\n"
+	".hidden vfm_emu_switch\n"
+	".type vfm_emu_switch, @function\n"
+	"vfm_emu_switch:\n"
+	"	pushq %rbp\n	pushq %rbx\n	pushq %r12\n	pushq %r13\n	pushq %r14\n	pushq %r15\n"
+	"	movq %rsp, (%rdi)\n"
+	"	movq (%rsi), %rsp\n"
+	"	popq %r15\n	popq %r14\n	popq %r13\n	popq %r12\n	popq %rbx\n	popq %rbp\n"
+	"	ret\n"
+	".size vfm_emu_switch, .-vfm_emu_switch\n");
+static void place_init(struct place *p, char *stack, size_t size, void (*entry)(void))
+{
+	void **top = (void **)(stack + size);
+
+	*--top = NULL; /* where entry would return to: it does not */
+	*--top = (void *)entry;
+	for (int i = 0; i < 6; i++)
+		*--top = NULL;
+	p->sp = top;
+}
+#else
+#include <ucontext.h>
+struct place {
+	ucontext_t ctx;
+};
+static void vfm_emu_switch(struct place *from, const struct place *to)
+{
+	swapcontext(&from->ctx, &to->ctx);
+}
+static void place_init(struct place *p, char *stack, size_t size, void (*entry)(void))
+{
+	getcontext(&p->ctx);
+	p->ctx.uc_stack.ss_sp = stack;
+	p->ctx.uc_stack.ss_size = size;
+	p->ctx.uc_link = NULL;
+	makecontext(&p->ctx, entry, 0);
+}
+#endif
 
 struct fiber {
-	ucontext_t ctx;
-	enum state state;
-	uint3 idx;
+	struct place place;
+	const void *stack; /* as a sanitizer wants to know it */
+	size_t size;
+	void *fake;
 };
 
-static struct fiber fibers[MAX_THREADS];
+static struct fiber scheduler, fibers[MAX_THREADS], *idle[MAX_THREADS], *running;
+static int n_fibers, n_idle;
+
+static void go(struct fiber *to)
+{
+	struct fiber *from = running;
+
+	running = to;
+#ifdef __SANITIZE_ADDRESS__
+	__sanitizer_start_switch_fiber(&from->fake, to->stack, to->size);
+#endif
+	vfm_emu_switch(&from->place, &to->place);
+#ifdef __SANITIZE_ADDRESS__
+	__sanitizer_finish_switch_fiber(from->fake, NULL, NULL);
+#endif
+}
+
+/* ---- the threads of a block ---- */
+
+static enum state state[MAX_THREADS];
+static struct fiber *on[MAX_THREADS]; /* of those who wait */
+static uint3 idx[MAX_THREADS];
 static uint64_t lane_in[MAX_THREADS], lane_out[MAX_THREADS];
-static char *stacks;
 alignas(16) static unsigned char shared[MAX_SHARED];
-static ucontext_t scheduler;
-static int me;
+static bool backwards;
+static int me, warp_from, warp_n, cursor; /* the running thread; the running warp and how far it is */
 static void (*body)(void *ctx);
 static void *body_ctx;
 
-static void die(const char *why)
+void vfm_emu_die(const char *why)
 {
-	fprintf(stderr, "emulated kernel: %s (block %u,%u,%u of %u,%u,%u; %u,%u,%u threads)\n", why, blockIdx.x, blockIdx.y, blockIdx.z, gridDim.x,
-		gridDim.y, gridDim.z, blockDim.x, blockDim.y, blockDim.z);
+	fprintf(stderr, "emulated kernel: %s (block %u,%u,%u of %u,%u,%u; thread %u,%u,%u of %u,%u,%u)\n", why, blockIdx.x, blockIdx.y,
+		blockIdx.z, gridDim.x, gridDim.y, gridDim.z, threadIdx.x, threadIdx.y, threadIdx.z, blockDim.x, blockDim.y, blockDim.z);
 	abort();
+}
+
+void vfm_emu_backwards(bool yes)
+{
+	backwards = yes;
+}
+
+static int lane_at(int k)
+{
+	return warp_from + (backwards ? warp_n - 1 - k : k);
+}
+
+static void become(int i)
+{
+	me = i;
+	threadIdx = idx[i];
 }
 
 static void fiber_main(void)
 {
-	body(body_ctx);
-	fibers[me].state = DONE;
+#ifdef __SANITIZE_ADDRESS__
+	__sanitizer_finish_switch_fiber(NULL, &scheduler.stack, &scheduler.size);
+#endif
+	for (;;) {
+		for (;;) {
+			body(body_ctx);
+			state[me] = DONE;
+			if (cursor + 1 >= warp_n || state[lane_at(cursor + 1)] != NEW)
+				break;
+			become(lane_at(++cursor));
+		}
+		idle[n_idle++] = running;
+		go(&scheduler);
+	}
+}
+
+static struct fiber *fiber_new(void)
+{
+	static char *stacks;
+	struct fiber *f = &fibers[n_fibers];
+
+	if (!stacks) {
+		stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (stacks == MAP_FAILED)
+			vfm_emu_die("no memory for the fibers");
+	}
+	f->stack = stacks + (size_t)n_fibers * STACK;
+	mprotect((void *)f->stack, GUARD, PROT_NONE);
+	/* Not all at the same place in their pages, or they would fight for the same lines of the cache. */
+	f->size = STACK - (size_t)(n_fibers % 32) * 576;
+	place_init(&f->place, (char *)f->stack, f->size, fiber_main);
+	n_fibers++;
+	return f;
 }
 
 static void yield(enum state why)
 {
-	fibers[me].state = why;
-	swapcontext(&fibers[me].ctx, &scheduler);
+	int i = me;
+
+	state[i] = why;
+	on[i] = running;
+	go(&scheduler);
 }
 
 void *vfm_emu_shared(void)
@@ -63,86 +189,76 @@ const uint64_t *vfm_emu_lanes(uint64_t mine)
 	return lane_out + me / 32 * 32;
 }
 
-static int count(int from, int to, enum state st)
+/* Until every thread of the warp is done or at the barrier. */
+static void run_warp(int from, int n)
 {
-	int n = 0;
+	int waiting;
 
-	for (int i = from; i < to; i++)
-		n += fibers[i].state == st;
-	return n;
-}
+	warp_from = from, warp_n = n;
+	do {
+		for (cursor = 0; cursor < n; cursor++) {
+			int i = lane_at(cursor);
 
-/* After all fibers have run as far as they can: lets go those who wait together.  False: all are done. */
-static bool release(int n)
-{
-	bool some = false;
-
-	for (int w = 0; w < n; w += 32) {
-		int to = w + 32 < n ? w + 32 : n, here = count(w, to, AT_LANES);
-
-		if (here == 0)
-			continue;
-		if (here != 32)
-			die("a shuffle, vote or __syncwarp that not all 32 lanes of a warp reached");
-		memcpy(lane_out + w, lane_in + w, 32 * sizeof(*lane_in));
-		for (int i = w; i < to; i++)
-			fibers[i].state = READY;
-		some = true;
-	}
-	if (some || count(0, n, DONE) == n)
-		return some;
-	if (count(0, n, AT_BARRIER) != n)
-		die("a __syncthreads that not all threads of the block reached");
-	for (int i = 0; i < n; i++)
-		fibers[i].state = READY;
-	return true;
+			if (state[i] != NEW && state[i] != READY)
+				continue;
+			become(i);
+			go(state[i] == READY ? on[i] : n_idle ? idle[--n_idle] : fiber_new());
+		}
+		waiting = 0;
+		for (int i = from; i < from + n; i++)
+			waiting += state[i] == AT_LANES;
+		if (waiting == 0)
+			return;
+		if (waiting != 32)
+			vfm_emu_die("a shuffle, vote or __syncwarp that not all 32 lanes of a warp reached");
+		memcpy(lane_out + from, lane_in + from, 32 * sizeof(*lane_in));
+		for (int i = from; i < from + 32; i++)
+			state[i] = READY;
+	} while (waiting);
 }
 
 static void run_block(int n)
 {
-	for (int i = 0; i < n; i++) {
-		struct fiber *f = &fibers[i];
+	int waiting;
 
-		getcontext(&f->ctx);
-		f->ctx.uc_stack.ss_sp = stacks + (size_t)i * STACK;
-		f->ctx.uc_stack.ss_size = STACK;
-		f->ctx.uc_link = &scheduler;
-		makecontext(&f->ctx, fiber_main, 0);
-		f->state = READY;
-		f->idx = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y, (unsigned)i / blockDim.x / blockDim.y};
-	}
+	for (int i = 0; i < n; i++)
+		state[i] = NEW;
 	do {
-		for (int i = 0; i < n; i++) {
-			if (fibers[i].state != READY)
-				continue;
-			me = i;
-			threadIdx = fibers[i].idx;
-			swapcontext(&scheduler, &fibers[i].ctx);
+		for (int w = 0; w < n; w += 32) {
+			int at = backwards ? (n - 1) / 32 * 32 - w : w;
+
+			run_warp(at, n - at < 32 ? n - at : 32);
 		}
-	} while (release(n));
+		waiting = 0;
+		for (int i = 0; i < n; i++)
+			waiting += state[i] == AT_BARRIER;
+		if (waiting && waiting != n)
+			vfm_emu_die("a __syncthreads that not all threads of the block reached");
+		for (int i = 0; waiting && i < n; i++)
+			state[i] = READY;
+	} while (waiting);
 }
 
 void vfm_emu_run(dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx)
 {
-	uint64_t n = (uint64_t)block.x * block.y * block.z;
+	uint64_t n = (uint64_t)block.x * block.y * block.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
 
 	gridDim = grid, blockDim = block;
-	blockIdx = {0, 0, 0};
+	blockIdx = threadIdx = {0, 0, 0};
 	if (n == 0 || n > MAX_THREADS || block.z > 64 || grid.y > 65535 || grid.z > 65535 || grid.x == 0 || grid.x > 0x7fffffff || grid.y == 0 ||
 		grid.z == 0)
-		die("invalid configuration argument");
+		vfm_emu_die("invalid configuration argument");
 	if (smem > MAX_SHARED)
-		die("too much dynamic shared memory");
-	if (!stacks) {
-		stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (stacks == MAP_FAILED)
-			die("no memory for the fibers");
-	}
+		vfm_emu_die("too much dynamic shared memory");
+	for (unsigned i = 0; i < n; i++)
+		idx[i] = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+	running = &scheduler;
 	body = thread, body_ctx = ctx;
-	for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
-		for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-			for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
-				memset(shared, 0xa5, smem);
-				run_block((int)n);
-			}
+	for (uint64_t i = 0; i < blocks; i++) {
+		uint64_t b = backwards ? blocks - 1 - i : i;
+
+		blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
+		memset(shared, 0xa5, smem);
+		run_block((int)n);
+	}
 }

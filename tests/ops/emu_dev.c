@@ -1,6 +1,8 @@
 #include "emu_dev.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cpu/cpu.h"
@@ -9,21 +11,37 @@
 static const struct vfm_dev_table *cpu;
 static struct vfm_dev_table table;
 static struct vfm_ops ops;
-static void *ws;
-static size_t ws_bytes;
+
+/* The scratch of the op that runs, and what stands behind it. */
+enum { WS_GUARD = 256 };
+static unsigned char *ws;
+static size_t ws_room, ws_bytes;
+static bool ws_taken;
+
+static void ws_die(const char *op, const char *why)
+{
+	fprintf(stderr, "emulated kernel: %s: %s\n", op, why);
+	abort();
+}
 
 void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err)
 {
+	size_t room = (bytes + 255) / 256 * 256 + WS_GUARD;
+
 	(void)s, (void)err;
-	if (bytes > ws_bytes) {
+	if (ws_taken)
+		ws_die("?", "asks for scratch a second time, or does not end with vfm_cuda_launched");
+	if (room > ws_room) {
 		free(ws);
-		ws_bytes = (bytes + 255) / 256 * 256;
-		ws = aligned_alloc(256, ws_bytes);
+		ws_room = room;
+		ws = aligned_alloc(256, ws_room);
 		if (!ws)
 			abort();
 	}
-	memset(ws, 0xa5, bytes); /* nobody relies on what stood there */
-	return ws ? ws : (void *)256;
+	ws_taken = true;
+	ws_bytes = bytes;
+	memset(ws, 0xa5, bytes + WS_GUARD); /* nobody relies on what stood there */
+	return ws;
 }
 
 int vfm_cuda_sms(struct vfm_stream *s)
@@ -34,7 +52,11 @@ int vfm_cuda_sms(struct vfm_stream *s)
 
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 {
-	(void)s, (void)op, (void)err;
+	(void)s, (void)err;
+	for (size_t i = 0; ws_taken && i < WS_GUARD; i++)
+		if (ws[ws_bytes + i] != 0xa5)
+			ws_die(op, "wrote behind its scratch");
+	ws_taken = false;
 	return 0; /* the emulation ends the process */
 }
 

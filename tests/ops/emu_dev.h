@@ -6,6 +6,7 @@
 
 /* The CPU device with the ops that have a kernel replaced; the others (GEMM, attention by cuDNN) are the CPU's own. */
 struct vfm_dev *vfm_emu_open(struct vfm_err *err);
+void vfm_emu_backwards(bool yes); /* emu.h: the last thread first */
 bool vfm_emu_has(enum vfm_op_id op);
 
 #endif

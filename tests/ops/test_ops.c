@@ -549,6 +549,27 @@ static char *bits_after(struct level *l, struct vfm_case *c, size_t *len)
 	return all;
 }
 
+/* The CUDA kernels: once more, and with the last block, warp and lane first. */
+static void same_bits_emulated(struct vfm_case *c)
+{
+	struct level *l = &levels[n_isa];
+	size_t len, len2;
+	char *first, *again;
+
+	if (!has_op(n_isa, c->op))
+		return;
+	first = bits_after(l, c, &len);
+	for (int back = 0; back < 2; back++) {
+		vfm_emu_backwards(back);
+		again = bits_after(l, c, &len2);
+		if (len != len2 || memcmp(first, again, len) != 0)
+			bad(l->name, c, "other bits %s", back ? "in another order of threads" : "the second time");
+		free(again);
+	}
+	vfm_emu_backwards(false);
+	free(first);
+}
+
 static void test_same_bits(void **state)
 {
 	int threads = vfm_par_threads();
@@ -573,6 +594,7 @@ static void test_same_bits(void **state)
 			free(again);
 		}
 		free(first);
+		same_bits_emulated(c);
 	}
 	vfm_par_set_threads(threads);
 	assert_int_equal(n_bad, 0);
