@@ -15,6 +15,15 @@
 #include "train/metrics.h"
 #include "train/state.h"
 
+/* A step under way. */
+struct turn {
+	struct vfm_step_record rec;
+	double t0; /* when the host began with it */
+	bool read;
+};
+
+enum { TURNS = VFM_TRAINER_UNREAD };
+
 struct run {
 	const struct vfm_config *c;
 	const struct vfm_run_opts *o;
@@ -31,6 +40,11 @@ struct run {
 	int lock;
 	int64_t first, last;  /* steps done before; steps to be done in all */
 	int64_t saved;        /* step of the newest checkpoint, -1: none */
+	struct turn turn[TURNS]; /* steps that were not reported yet, the oldest first: the same on all ranks */
+	int n_turn;
+	double t_done;        /* when the step before was seen to be done */
+	bool stopping, piped; /* a signal; nobody reads any more */
+	struct vfm_progress progress;
 };
 
 static bool is_root(const struct run *r)
@@ -291,44 +305,82 @@ static void pack_done(void *ctx, struct vfm_batch *b)
 	vfm_batch_release(r->loader, b);
 }
 
-/* Collective: from what this rank measured to the record of the step. */
-static int step_of_all(struct run *r, struct vfm_step_record *rec, struct vfm_err *err)
+/* Reads the oldest unread step, for which it may wait.  The device did one step after the other: this one took from the end of the one
+ * before, or from where the host began with it, to the moment the host sees its end. */
+static int read_step(struct run *r, struct turn *t, struct vfm_err *err)
 {
-	enum { COMM, BUBBLE, DATA, MEM, STEP, N };
-	int size = r->mesh.world_size;
-	double mine[N] = {rec->s.comm_s, rec->s.bubble_s, rec->data_wait_s, (double)rec->mem_peak_bytes, rec->step_s}, sum[N] = {0},
-		most[N] = {0}, *all = vfm_calloc((size_t)size * N, sizeof(*all));
-	int rc = vfm_all_gather(r->job->world, NULL, vfm_t1(mine, VFM_F64, N), vfm_t1(all, VFM_F64, (int64_t)size * N), NULL, err);
+	double now;
 
-	for (int i = 0; i < size * N; i++) {
-		sum[i % N] += all[i];
-		most[i % N] = all[i] > most[i % N] ? all[i] : most[i % N];
-	}
-	free(all);
-	rec->s.flops /= size;
-	rec->s.comm_s = sum[COMM] / size;
-	rec->s.bubble_s = sum[BUBBLE] / size;
-	rec->data_wait_s = most[DATA];
-	rec->mem_peak_bytes = (int64_t)most[MEM];
-	rec->step_s = most[STEP];
-	return rc;
+	if (t->read)
+		return 0;
+	TRY(vfm_trainer_stats(r->tr, &t->rec.s, err));
+	now = vfm_now();
+	t->rec.step_s = now - (t->t0 > r->t_done ? t->t0 : r->t_done);
+	r->t_done = now;
+	t->read = true;
+	return 0;
 }
 
-static int one_step(struct run *r, int64_t step, struct vfm_step_record *rec, struct vfm_err *err)
+/* Puts a step on the device; its turn is the newest. */
+static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
 	struct vfm_pack_source packs = {next_pack, pack_done, r};
-	double t0 = vfm_now();
+	struct turn *t = &r->turn[r->n_turn];
 
-	rec->step = step + 1;
-	rec->lr = vfm_lr_at(&r->c->train, step, r->last);
-	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, rec->lr, err));
-	TRY(vfm_trainer_stats(r->tr, &rec->s, err));
+	*t = (struct turn){.t0 = vfm_now(), .rec = {.step = step + 1, .lr = vfm_lr_at(&r->c->train, step, r->last)}};
+	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, t->rec.lr, err));
 	after = vfm_loader_stats(r->loader);
-	rec->data_wait_s = after.wait_s - before.wait_s;
-	rec->step_s = vfm_now() - t0;
-	rec->mem_peak_bytes = r->stream->dev->mem_peak;
-	return step_of_all(r, rec, err);
+	t->rec.data_wait_s = after.wait_s - before.wait_s;
+	t->rec.mem_peak_bytes = r->stream->dev->mem_peak;
+	r->n_turn++;
+	return 0;
+}
+
+/* Collective: from what each rank measured to the records of the steps under way.  *n: how many of them all ranks have read. */
+static int of_all(struct run *r, int *n, struct vfm_err *err)
+{
+	enum { COMM, BUBBLE, DATA, MEM, STEP, READ, N, ALL = TURNS * N };
+	int size = r->mesh.world_size, rc;
+	double mine[ALL] = {0}, *all = vfm_calloc((size_t)size * ALL, sizeof(*all));
+
+	for (int k = 0; k < r->n_turn; k++) {
+		const struct vfm_step_record *rec = &r->turn[k].rec;
+		double *x = mine + (ptrdiff_t)k * N;
+
+		x[COMM] = rec->s.comm_s;
+		x[BUBBLE] = rec->s.bubble_s;
+		x[DATA] = rec->data_wait_s;
+		x[MEM] = (double)rec->mem_peak_bytes;
+		x[STEP] = rec->step_s;
+		x[READ] = r->turn[k].read;
+	}
+	rc = vfm_all_gather(r->job->world, NULL, vfm_t1(mine, VFM_F64, ALL), vfm_t1(all, VFM_F64, (int64_t)size * ALL), NULL, err);
+	*n = 0;
+	for (int k = 0; k < r->n_turn && rc == 0; k++) {
+		struct vfm_step_record *rec = &r->turn[k].rec;
+		double sum[N] = {0}, most[N] = {0};
+
+		for (int i = 0; i < size; i++) {
+			const double *x = all + (ptrdiff_t)i * ALL + (ptrdiff_t)k * N;
+
+			for (int j = 0; j < N; j++) {
+				sum[j] += x[j];
+				most[j] = x[j] > most[j] ? x[j] : most[j];
+			}
+		}
+		if (sum[READ] < size)
+			break;
+		++*n;
+		rec->s.flops /= size;
+		rec->s.comm_s = sum[COMM] / size;
+		rec->s.bubble_s = sum[BUBBLE] / size;
+		rec->data_wait_s = most[DATA];
+		rec->mem_peak_bytes = (int64_t)most[MEM];
+		rec->step_s = most[STEP];
+	}
+	free(all);
+	return rc;
 }
 
 static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
@@ -342,12 +394,16 @@ static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_e
 	return rc;
 }
 
-/* After each step: rank 0 reports it, and all ranks do the same next.  *stop: a signal, or (*piped) nobody reads any more. */
-static int after_step(struct run *r, const struct vfm_step_record *rec, bool *stop, bool *piped, struct vfm_err *err)
+/* Rank 0 reports the first n steps under way, and all ranks do the same next. */
+static int report_all(struct run *r, int n, struct vfm_err *err)
 {
-	int rc = is_root(r) ? report(r, rec, err) : 0;
 	int64_t flags[3] = {0}; /* stop, piped, failed */
+	int rc = 0;
 
+	for (int k = 0; k < n && rc == 0 && is_root(r); k++)
+		rc = report(r, &r->turn[k].rec, err);
+	r->n_turn -= n;
+	memmove(r->turn, r->turn + n, (size_t)r->n_turn * sizeof(r->turn[0]));
 	flags[1] = rc == VFM_EPIPE; /* nobody reads any more: stop in good order, and quietly */
 	if (flags[1])
 		rc = 0;
@@ -356,32 +412,65 @@ static int after_step(struct run *r, const struct vfm_step_record *rec, bool *st
 	flags[0] = flags[1] || (r->o->stop && *r->o->stop);
 	flags[2] = rc < 0;
 	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(flags, VFM_I64, 3), err));
-	*stop = flags[0] > 0;
-	*piped = flags[1] > 0;
+	r->stopping = r->stopping || flags[0] > 0;
+	r->piped = r->piped || flags[1] > 0;
+	vfm_progress_step(&r->progress, n);
 	return flags[2] ? vfm_job_agree(r->job, rc, err) : 0;
+}
+
+/* Reads and reports the steps that are done.  The newest is waited for when `all`; else where the device, of any rank, is still at it, it is
+ * left until the next has been put there. */
+static int settle(struct run *r, bool all, struct vfm_err *err)
+{
+	int n;
+
+	for (int k = 0; k < r->n_turn; k++)
+		if (all || k < r->n_turn - 1 || vfm_trainer_done(r->tr))
+			TRY(read_step(r, &r->turn[k], err));
+	TRY(of_all(r, &n, err));
+	return report_all(r, n, err);
+}
+
+/* A step failed: those before it did not. */
+static void report_rest(struct run *r)
+{
+	for (int k = 0; k < r->n_turn && is_root(r) && (r->turn[k].read || vfm_trainer_done(r->tr)); k++) {
+		if (read_step(r, &r->turn[k], NULL) < 0)
+			return;
+		r->turn[k].rec.s.flops /= r->mesh.world_size;
+		if (report(r, &r->turn[k].rec, NULL) < 0)
+			return;
+	}
+}
+
+/* *step: of steps done. */
+static int steps(struct run *r, int64_t *step, struct vfm_err *err)
+{
+	while (*step < r->last && !r->stopping) {
+		bool due = *step + 1 == r->last || (r->c->ckpt.every && (*step + 1) % r->c->ckpt.every == 0);
+
+		TRY(one_step(r, *step, err));
+		++*step;
+		TRY(settle(r, due, err));
+		if (r->stopping && r->n_turn)
+			TRY(settle(r, true, err));
+		if (due || r->stopping)
+			TRY(save(r, *step, err));
+	}
+	return 0;
 }
 
 static int loop(struct run *r, struct vfm_err *err)
 {
-	struct vfm_progress progress;
 	int64_t step = r->first;
-	bool stop = false, piped = false;
-	int rc = 0;
+	int rc;
 
-	vfm_progress_start(&progress, "steps", r->last);
-	vfm_progress_step(&progress, r->first);
-	while (step < r->last && !stop) {
-		struct vfm_step_record rec = {0};
-
-		TRY_OUT(one_step(r, step, &rec, err));
-		step++;
-		TRY_OUT(after_step(r, &rec, &stop, &piped, err));
-		vfm_progress_step(&progress, 1);
-		if (step == r->last || stop || (r->c->ckpt.every && step % r->c->ckpt.every == 0))
-			TRY_OUT(save(r, step, err));
-	}
-out:
-	vfm_progress_end(&progress);
+	vfm_progress_start(&r->progress, "steps", r->last);
+	vfm_progress_step(&r->progress, r->first);
+	rc = steps(r, &step, err);
+	if (rc < 0)
+		report_rest(r);
+	vfm_progress_end(&r->progress);
 	TRY(rc);
 	if (step == r->first && r->saved < step)
 		TRY(save(r, step, err)); /* a run of no steps still leaves its weights */
@@ -389,7 +478,7 @@ out:
 	if (step >= r->last)
 		return 0;
 	r->job->agreed = true;
-	if (piped)
+	if (r->piped)
 		return vfm_fail(err, VFM_ESIGNAL, "%s", "");
 	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there", (long long)step,
 		(long long)r->last);

@@ -5,6 +5,19 @@
 /* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
 
+/* What the device leaves behind of a step, in page-locked memory. */
+struct left {
+	double sums[N_SUMS];
+	float norm;
+};
+
+/* A step that was put on the device. */
+struct unread {
+	struct vfm_event *done;
+	struct left *left;
+	double bubble_s, comm_s;
+};
+
 struct vfm_trainer {
 	struct vfm_config c;
 	const struct vfm_mesh *mesh;
@@ -14,9 +27,40 @@ struct vfm_trainer {
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
 	struct vfm_tensor sums;  /* [N_SUMS] f64, device */
-	double host[N_SUMS];
-	double wait0, bubble0;   /* when the step began */
+	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
+	int64_t put, read;       /* steps */
 };
+
+static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
+{
+	struct vfm_dev *d = tr->stream->dev;
+
+	for (int i = 0; i < VFM_TRAINER_UNREAD; i++) {
+		struct unread *u = &tr->unread[i];
+
+		u->done = d->t->event_new(d, err);
+		u->left = u->done ? d->t->alloc_host(d, sizeof(*u->left), "the loss of a step", err) : NULL;
+		if (!u->left)
+			return VFM_EENV;
+	}
+	return 0;
+}
+
+static void unread_free(struct vfm_trainer *tr)
+{
+	struct vfm_dev *d = tr->stream->dev;
+
+	for (int i = 0; i < VFM_TRAINER_UNREAD; i++) {
+		struct unread *u = &tr->unread[i];
+
+		if (u->left) {
+			d->t->event_sync(u->done, NULL);
+			d->t->free_host(d, u->left, sizeof(*u->left));
+		}
+		if (u->done)
+			d->t->event_free(u->done);
+	}
+}
 
 struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err)
 {
@@ -37,6 +81,8 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	sums = tr->pipe ? vfm_dev_alloc(s, N_SUMS * sizeof(double), "the loss", err) : NULL;
 	rc = sums ? 0 : VFM_EENV;
 	tr->sums = vfm_t1(sums, VFM_F64, N_SUMS);
+	TRY_OUT(rc);
+	rc = unread_new(tr, err);
 out:
 	if (rc == 0)
 		return tr;
@@ -49,6 +95,7 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 	if (!tr)
 		return;
 	vfm_pipeline_free(tr->pipe);
+	unread_free(tr);
 	vfm_optim_release(&tr->optim);
 	vfm_model_free(tr->model);
 	vfm_params_release(&tr->ps);
@@ -76,43 +123,69 @@ static int sum_over_world(struct vfm_trainer *tr, const struct vfm_pipeline_sums
 {
 	const struct vfm_mesh *m = tr->mesh;
 	bool counts = m->coord[VFM_AX_PP] == 0 && m->coord[VFM_AX_CP] == 0 && m->coord[VFM_AX_TP] == 0;
+	double x[N_SUMS] = {0};
 
-	tr->host[SUM_TOKENS] = counts ? (double)mine->tokens : 0;
-	tr->host[SUM_SAMPLES] = counts ? (double)mine->samples : 0;
-	tr->host[SUM_FLOPS] = counts ? mine->flops : 0;
-	TRY(tr->stream->dev->t->to_device(tr->stream, (double *)tr->sums.data + 1, tr->host + 1, (N_SUMS - 1) * sizeof(double), err));
+	if (counts) {
+		x[SUM_TOKENS] = (double)mine->tokens;
+		x[SUM_SAMPLES] = (double)mine->samples;
+		x[SUM_FLOPS] = mine->flops;
+	}
+	TRY(tr->stream->dev->t->to_device(tr->stream, (double *)tr->sums.data + 1, x + 1, (N_SUMS - 1) * sizeof(double), err));
 	return vfm_all_reduce(m->world, tr->stream, tr->sums, err);
+}
+
+/* Sets out for the host what is to be read of the step. */
+static int leave(struct vfm_trainer *tr, struct unread *u, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = tr->stream->dev->t;
+
+	TRY(t->to_host(tr->stream, u->left->sums, tr->sums.data, sizeof(u->left->sums), err));
+	TRY(t->to_host(tr->stream, &u->left->norm, tr->optim.norm.data, sizeof(u->left->norm), err));
+	return t->event_record(u->done, tr->stream, err);
 }
 
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, double lr, struct vfm_err *err)
 {
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
+	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
+	double wait0 = waited(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_sums sums;
 
-	tr->wait0 = waited(tr);
-	tr->bubble0 = vfm_pipeline_bubble(tr->pipe);
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_grad_packs(&tr->ps, n_packs);
 	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, src, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(sum_over_world(tr, &sums, err));
-	return vfm_optim_step(&tr->optim, &a, lr, step + 1, err);
+	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, err));
+	TRY(leave(tr, u, err));
+	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
+	u->comm_s = waited(tr) - wait0 - u->bubble_s;
+	tr->put++;
+	if (tr->put - tr->read > VFM_TRAINER_UNREAD)
+		tr->read++;
+	return 0;
+}
+
+bool vfm_trainer_done(const struct vfm_trainer *tr)
+{
+	const struct unread *u = &tr->unread[tr->read % VFM_TRAINER_UNREAD];
+
+	return tr->read < tr->put && tr->stream->dev->t->event_passed(u->done);
 }
 
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = tr->stream->dev->t;
-	float norm;
+	const struct unread *u = &tr->unread[tr->read % VFM_TRAINER_UNREAD];
+	const double *x = u->left->sums;
 
-	TRY(t->to_host(tr->stream, tr->host, tr->sums.data, sizeof(tr->host), err));
-	TRY(t->to_host(tr->stream, &norm, tr->optim.norm.data, sizeof(norm), err));
-	TRY(t->stream_sync(tr->stream, err));
-	*out = (struct vfm_step_stats){.loss = tr->host[SUM_LOSS], .grad_norm = norm, .flops = tr->host[SUM_FLOPS],
-		.tokens = (int64_t)tr->host[SUM_TOKENS], .samples = (int64_t)tr->host[SUM_SAMPLES]};
-	out->bubble_s = vfm_pipeline_bubble(tr->pipe) - tr->bubble0;
-	out->comm_s = waited(tr) - tr->wait0 - out->bubble_s;
+	if (tr->read == tr->put)
+		return vfm_fail(err, VFM_EUSAGE, "internal: all steps have been read");
+	TRY(tr->stream->dev->t->event_sync(u->done, err));
+	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS], .grad_norm = u->left->norm, .flops = x[SUM_FLOPS], .tokens = (int64_t)x[SUM_TOKENS],
+		.samples = (int64_t)x[SUM_SAMPLES], .bubble_s = u->bubble_s, .comm_s = u->comm_s};
+	tr->read++;
 	return 0;
 }
 

@@ -1,7 +1,10 @@
 /* trainer.h - one rank's part of a training step, from packs to updated weights.
  *
- *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // forward, backward, clip, update
+ *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // puts it on the device: forward, backward, clip, update
  *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
+ *
+ * Nothing in a step waits for the device (but experts that need the sizes of messages: nn/moe.h), so that the next step may be put on it before
+ * the last is read, one step late.  A device without a queue has done the step when the call returns.
  *
  * The loss is the mean over the tokens of the global step; its denominator comes from the
  * manifest, so packs, ranks and accumulation do not change it.
@@ -18,13 +21,13 @@
 
 struct vfm_trainer;
 
-/* Of the last step.  What it was is that of the global step, the same on every rank; how long it took is this rank's. */
+/* What the step was is that of the global step, the same on every rank; how long it took is this rank's. */
 struct vfm_step_stats {
 	double loss, grad_norm;
 	double flops;           /* of the model: 3 x forward, recompute not counted */
 	int64_t tokens, samples;
 	double bubble_s;        /* waited for other pipeline stages: idle time that follows from the schedule */
-	double comm_s;          /* waited for other communication, which computing did not hide */
+	double comm_s;          /* the host waited for other communication, which computing did not hide */
 };
 
 /* Builds the model on the device and fills its weights from the seed (collective).  The mesh must outlive it. */
@@ -36,7 +39,10 @@ void vfm_trainer_free(struct vfm_trainer *tr);
 /* Collective.  n_packs: this rank's, the same on all ranks; those of a cp x tp group, and all stages, get the same packs.  After a failure the trainer
  * can only be freed. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, double lr, struct vfm_err *err);
-int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err); /* local */
+/* Local: the oldest step that was not read yet; waits for it.  Of more than VFM_TRAINER_UNREAD the oldest are forgotten. */
+enum { VFM_TRAINER_UNREAD = 2 };
+int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
+bool vfm_trainer_done(const struct vfm_trainer *tr); /* whether stats would not wait (a failed device does not make it wait) */
 
 /* Packs that lie in memory, over and over: the place goes on from call to call. */
 struct vfm_pack_array {
