@@ -9,17 +9,23 @@ CC      := gcc
 endif
 B       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 comma   := ,
+space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint.
-DEPS       := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
+DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
-DEPS_CHECK := g++ libcmocka-dev perl jq ffmpeg mandoc python3
-DEPS_SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
-DEPS_LINT  := clang-tidy clang-format cppcheck shellcheck mandoc
-DEPS_FUZZ  := clang libclang-rt-14-dev libomp-14-dev
+DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3
+DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
+DEB_LINT   := clang-tidy clang-format cppcheck shellcheck mandoc
+DEB_FUZZ   := clang libclang-rt-14-dev libomp-14-dev
 
 # ---- flags ---------------------------------------------------------------
-PKGS    := jansson libavformat libavcodec libavutil libswscale sqlite3 zlib libcrypto
+# A build may leave out ffmpeg, sqlite (with the commands that read media) and dnnl: WITHOUT='ffmpeg sqlite dnnl', as `make gpu` does.
+# DEPS=DIR: jansson, zlib, libcrypto and cmocka are in DIR/include and DIR/lib, where tests/gpu/deps put them.
+WITHOUT ?=
+DEPS    ?=
+with     = $(if $(filter $(1),$(WITHOUT)),,$(2))
+PKGS    := jansson zlib libcrypto $(call with,ffmpeg,libavformat libavcodec libavutil libswscale) $(call with,sqlite,sqlite3)
 WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
 # The sanitizers' own checks make gcc see paths that do not exist.
 WARN    += $(if $(SAN),-Wno-format-truncation -Wno-format-overflow -Wno-maybe-uninitialized)
@@ -28,8 +34,11 @@ CFLAGS  ?= $(OPT)
 # -fPIC: the CUDA plugin takes in parts of the library.
 ALL_CFLAGS = -std=c11 -fPIC -fno-semantic-interposition -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp -fno-math-errno -fno-trapping-math \
              -ffp-contract=off -MMD -MP $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS    = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ldnnl -lpthread -lm -ldl
+PKG_CFLAGS := $(if $(DEPS),-isystem $(DEPS)/include,$(shell pkg-config --cflags $(PKGS) 2>/dev/null)) \
+	$(if $(call with,dnnl,1),,-DVFM_HAVE_DNNL=0)
+LIBS   := $(if $(DEPS),$(patsubst %,$(DEPS)/lib/lib%.a,jansson z crypto),$(or $(shell pkg-config --libs $(PKGS) 2>/dev/null),-ljansson -lz -lcrypto)) \
+	$(call with,dnnl,-ldnnl) -lpthread -lm -ldl
+CMOCKA  = $(if $(DEPS),-L$(DEPS)/lib -Wl$(comma)-rpath$(comma)$(abspath $(DEPS)/lib)) -lcmocka
 LDFLAGS ?=
 ALL_LDFLAGS = -fopenmp -Wl,--as-needed $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
 
@@ -48,16 +57,19 @@ KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 
 # ---- what there is ---------------------------------------------------------
 CUDA_SRC := $(wildcard lib/cuda/*.c) lib/comm/comm_nccl.c
-LIB_SRC := $(filter-out $(CUDA_SRC),$(wildcard lib/*/*.c))
+LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
+	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 LIB     := $(B)/lib/libvfm.a
-CMDS    := $(notdir $(wildcard cmd/vfm-*))
+CMDS    := $(filter-out $(if $(WITHOUT),vfm-curate vfm-sample),$(notdir $(wildcard cmd/vfm-*)))
 BINS    := $(CMDS:%=$(B)/bin/%)
 CMD_SRC := $(wildcard cmd/*/*.c)
 UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/test_*.c))
 TOOLS   := $(patsubst tests/tools/%.c,$(B)/tests/tools/%,$(wildcard tests/tools/*.c))
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
 MESH    := $(B)/tests/mesh/meshes
+GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.c))
+GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
 .PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-mesh check-slurm check-learn tests lint layers format \
@@ -76,6 +88,7 @@ help:
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
 	@echo "make fuzz       build the fuzz targets and run each for FUZZ_S seconds"
 	@echo "make format     clang-format over the .c files"
+	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu: without FFmpeg, sqlite and oneDNN; DEPS=DIR of tests/gpu/deps"
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
 
@@ -87,7 +100,7 @@ say  = $(if $(V),,@printf '  %-3s %s\n' $(1) $(2))
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter $(CUDA_SRC),$<),-isystem $(CUDA_HOME)/include -fvisibility=hidden) $(call isa_flags,$<) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(if $(filter lib/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter $(CUDA_SRC),$<),$(CUDA_INC:%=-isystem %) -fvisibility=hidden) $(call isa_flags,$<) -c -o $@ $<
 
 $(B)/lib/base/version.o: ALL_CFLAGS += -DVFM_VERSION='"$(VERSION)"' -DVFM_COMMIT='"$(COMMIT)"'
 COMMIT := $(shell git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
@@ -109,7 +122,12 @@ CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=
 NVCC_FLAGS = -std=c++17 -Ilib -O3 -lineinfo $(CUDA_ARCH) -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
              $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror) --expt-relaxed-constexpr -Xptxas -v --compress-mode=size -MMD -MP
 CUDA_OBJ  := $(patsubst %.cu,$(B)/%.cu.o,$(wildcard lib/cuda/*.cu)) $(patsubst %.c,$(B)/%.o,$(wildcard $(CUDA_SRC)))
-CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -lcublasLt -lcudnn_graph -lnccl -lcudart_static -ldl -lrt -lpthread -lm
+# Headers and libraries lie in folders of their own where they came as Python packages; the libraries there have no name without a number.
+CUDA_INC    ?= $(CUDA_HOME)/include
+CUDA_LIBDIR ?= $(CUDA_HOME)/lib64
+cuda_lib   = $(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/lib$(1).so) $(CUDA_LIBDIR:%=%/lib$(1).so.*))),-l$(1))
+CUDA_LIBS  = $(call cuda_lib,cublasLt) $(call cuda_lib,cudnn_graph) $(call cuda_lib,nccl) \
+	$(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/libcudart_static.a))),$(call cuda_lib,cudart)) -ldl -lrt -lpthread -lm
 CUDA_SO   := $(B)/lib/libvfm_cuda.so
 $(B)/lib/cuda/%.cu.o: lib/cuda/%.cu Makefile
 	@mkdir -p $(@D)
@@ -119,7 +137,7 @@ $(B)/lib/cuda/%.cu.o: lib/cuda/%.cu Makefile
 $(CUDA_SO): $(CUDA_OBJ) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL \
-		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(CUDA_HOME)/lib64' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
+		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(subst $(space),:,$(strip $(CUDA_LIBDIR)))' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
 ifneq ($(and $(CUDA_HOME),$(wildcard lib/cuda/plugin.c)),)
 all: $(CUDA_SO)
 endif
@@ -146,7 +164,7 @@ $(B)/emu/emu.o: tests/ops/emu.cpp Makefile
 
 $(UNIT) $(OPTESTS) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CMOCKA) $(LIBS)
 
 $(OPTESTS): $(B)/tests/ops/ref.o $(EMU_OBJ)
 
@@ -154,21 +172,37 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
--include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
+# What tests/gpu/run needs, on a machine that has nvcc and libraries of CUDA but none of the packages (tests/gpu/README.md).
+.PHONY: gpu gpu-build
+gpu:
+	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' B=$(B)/gpu gpu-build
+gpu-build: $(BINS) $(if $(wildcard lib/cuda/plugin.c),$(CUDA_SO)) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(GPU_CU)
+
+$(GPU): $(B)/tests/%: $(B)/tests/%.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
+# The ceilings of a device, by programs that know nothing of this library.
+$(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,NV,$<)
+	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_ARCH) $(CUDA_INC:%=-isystem %) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) -o $@ $< $(call cuda_lib,cublasLt) \
+		$(CUDA_LIBDIR:%=-Xlinker -rpath=%)
+
+-include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 apt_install = $(SUDO) env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get update -q && apt-get install -qy --no-install-recommends $(1)'
 deps:
-	$(call apt_install,$(DEPS))
+	$(call apt_install,$(DEB))
 deps-check:
-	$(call apt_install,$(DEPS) $(DEPS_CHECK))
+	$(call apt_install,$(DEB) $(DEB_CHECK))
 deps-slurm:
-	$(call apt_install,$(DEPS_SLURM))
+	$(call apt_install,$(DEB_SLURM))
 deps-lint:
-	$(call apt_install,$(DEPS) $(DEPS_CHECK) $(DEPS_LINT))
+	$(call apt_install,$(DEB) $(DEB_CHECK) $(DEB_LINT))
 deps-fuzz:
-	$(call apt_install,$(DEPS) $(DEPS_FUZZ))
+	$(call apt_install,$(DEB) $(DEB_FUZZ))
 
 clean:
 	rm -rf $(B)

@@ -160,7 +160,8 @@ static void cpu_dev_free(struct vfm_dev *d)
 	free(c->pool);
 	for (int i = 0; i < VFM_WS_N; i++)
 		vfm_big_free(c->ws[i].p, c->ws[i].size);
-	vfm_dnnl_free(c->dnnl);
+	if (VFM_HAVE_DNNL)
+		vfm_dnnl_free(c->dnnl);
 	free(c);
 }
 
@@ -209,16 +210,20 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 		vfm_fail(err, VFM_EUSAGE, "VFM_CPU_GEMM: expected own or dnnl, got '%s'", gemm);
 		return NULL;
 	}
+	if (!VFM_HAVE_DNNL && gemm && !strcmp(gemm, "dnnl")) {
+		vfm_fail(err, VFM_EUSAGE, "VFM_CPU_GEMM: this build has no oneDNN");
+		return NULL;
+	}
 	c = vfm_calloc(1, sizeof(*c));
 	c->dev.t = &cpu_table;
 	c->isa = isa;
 	c->kern = kernels[isa];
 	c->pool = vfm_calloc(1, sizeof(*c->pool));
-	c->use_dnnl = isa == VFM_ISA_AMX && !(gemm && strcmp(gemm, "own") == 0);
+	c->use_dnnl = VFM_HAVE_DNNL && isa == VFM_ISA_AMX && !(gemm && strcmp(gemm, "own") == 0);
 	c->force_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
 	vfm_par_use_openmp(c->use_dnnl || c->force_dnnl);
 	snprintf(c->dev.name, sizeof(c->dev.name), "cpu");
-	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s, oneDNN %s", vfm_par_threads(), vfm_isa_name(isa),
-		vfm_dnnl_version());
+	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s, %s%s", vfm_par_threads(), vfm_isa_name(isa),
+		VFM_HAVE_DNNL ? "oneDNN " : "no oneDNN", VFM_HAVE_DNNL ? vfm_dnnl_version() : "");
 	return &c->dev;
 }

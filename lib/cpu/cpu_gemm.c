@@ -323,7 +323,7 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 			vfm_par_for(ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
 		return 0;
 	}
-	if (c->force_dnnl || (c->use_dnnl && bf))
+	if (VFM_HAVE_DNNL && (c->force_dnnl || (c->use_dnnl && bf)))
 		return through_dnnl(s, &g, a, err);
 	return run(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
 }

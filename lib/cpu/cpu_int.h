@@ -81,6 +81,10 @@ int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struc
 int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
 int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
 
+/* A build may leave oneDNN out (make WITHOUT=dnnl): our own kernels then multiply everything. */
+#ifndef VFM_HAVE_DNNL
+#define VFM_HAVE_DNNL 1
+#endif
 /* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
 int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,
 	bool trans_b, const struct vfm_tensor *c, const struct vfm_tensor *bias, bool accumulate, struct vfm_err *err);

@@ -21,7 +21,7 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	json_object_set_new(o, "samples", json_integer(r->s.samples));
 	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / r->step_s));
 	json_object_set_new(o, "tflops", vfm_json_real(r->s.flops / r->step_s / 1e12));
-	json_object_set_new(o, "mfu", json_null()); /* the peak of a CPU is not known */
+	json_object_set_new(o, "mfu", r->peak_tflops > 0 ? vfm_json_real(r->s.flops / r->step_s / 1e12 / r->peak_tflops) : json_null());
 	json_object_set_new(o, "data_wait_ms", vfm_json_real(r->data_wait_s * 1e3));
 	json_object_set_new(o, "comm_ms", vfm_json_real(r->s.comm_s * 1e3));
 	json_object_set_new(o, "bubble_ms", vfm_json_real(r->s.bubble_s * 1e3));

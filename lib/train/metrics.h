@@ -12,6 +12,7 @@ struct vfm_step_record {
 	double lr;
 	double step_s, data_wait_s; /* the most that a rank took */
 	int64_t mem_peak_bytes;     /* the most that a rank has */
+	double peak_tflops;         /* of the device (spec/hw.h); 0: not known */
 };
 json_t *vfm_step_json(const struct vfm_step_record *r); /* {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu, …} */
 

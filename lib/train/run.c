@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "mesh/mesh.h"
+#include "spec/hw.h"
 #include "train/job.h"
 #include "train/metrics.h"
 #include "train/state.h"
@@ -333,6 +334,7 @@ static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 	after = vfm_loader_stats(r->loader);
 	t->rec.data_wait_s = after.wait_s - before.wait_s;
 	t->rec.mem_peak_bytes = r->stream->dev->mem_peak;
+	t->rec.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype);
 	r->n_turn++;
 	return 0;
 }
