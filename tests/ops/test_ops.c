@@ -15,8 +15,11 @@
 #include "base/par.h"
 #include "cpu/cpu.h"
 #include "cpu/cpu_isa.h"
+#include "cpu/cpu_int.h"
 #include "emu_dev.h"
+#include "mirror.h"
 #include "ref.h"
+#include "train/device.h"
 
 struct level {
 	const char *name;
@@ -24,14 +27,16 @@ struct level {
 	struct vfm_stream *s;
 };
 static struct level levels[VFM_ISA_N + 2];
-static int n_levels, n_isa; /* instruction sets, our CUDA kernels, oneDNN */
+/* Instruction sets, our CUDA kernels (emulated), oneDNN; with VFM_TEST_DEVICE=NAME that device instead of them all. */
+static int n_levels, n_isa, n_full; /* n_full: all but oneDNN */
+static const char *device;
 static struct vfm_cases cases;
 static int n_bad;
 
 /* oneDNN has products alone, the CUDA kernels (emulated) what no library of NVIDIA's does. */
 static bool has_op(int level, enum vfm_op_id op)
 {
-	if (level == n_levels - 1)
+	if (level == n_full)
 		return op == VFM_OP_gemm;
 	return level != n_isa || vfm_emu_has(op);
 }
@@ -63,17 +68,36 @@ static int open_level(const char *name, struct vfm_dev *(*open)(struct vfm_err *
 	return l->s ? 0 : -1;
 }
 
+static struct vfm_dev *open_mirror(struct vfm_err *err)
+{
+	struct vfm_device d;
+	struct vfm_dev *m;
+
+	if (vfm_device_open(&d, device, err) < 0)
+		return NULL;
+	fprintf(stderr, "%s: %s\n", d.dev->name, d.dev->descr);
+	m = vfm_mirror_open(d.dev, d.stream, err);
+	return m;
+}
+
 static int open_levels(void **state)
 {
 	(void)state;
+	if (device) {
+		n_isa = n_full = 1;
+		vfm_cases_init(&cases);
+		return open_level(device, open_mirror);
+	}
 	setenv("VFM_CPU_GEMM", "", 1);
 	for (n_isa = 0; n_isa <= (int)vfm_isa_best(); n_isa++) {
 		setenv("VFM_CPU_ISA", vfm_isa_name((enum vfm_isa)n_isa), 1);
 		TRY(open_level(vfm_isa_name((enum vfm_isa)n_isa), vfm_cpu_open));
 	}
 	TRY(open_level("CUDA, emulated", vfm_emu_open));
+	n_full = n_levels;
 	setenv("VFM_CPU_GEMM", "dnnl", 1);
-	TRY(open_level("oneDNN", vfm_cpu_open));
+	if (VFM_HAVE_DNNL)
+		TRY(open_level("oneDNN", vfm_cpu_open));
 	vfm_cases_init(&cases);
 	return 0;
 }
@@ -395,7 +419,7 @@ static void test_parity(void **state)
 		}
 		ref_release(&want);
 	}
-	print_message("%d runs of %zu cases on %d instruction sets and as CUDA kernels\n", n, cases.n, n_isa);
+	print_message("%d runs of %zu cases on %d levels\n", n, cases.n, n_levels);
 	assert_int_equal(n_bad, 0);
 }
 
@@ -504,7 +528,7 @@ static void test_gradients(void **state)
 
 		if (!(c->flags & VFM_CASE_TEST) || !rule || !all_f32(c))
 			continue;
-		for (int i = 0; i < n_levels - 1; i++) {
+		for (int i = 0; i < n_full; i++) {
 			struct ref before;
 
 			assert_int_equal(vfm_case_alloc(c, levels[i].s, 1, &err), 0);
@@ -556,7 +580,7 @@ static void same_bits_emulated(struct vfm_case *c)
 	size_t len, len2;
 	char *first, *again;
 
-	if (!has_op(n_isa, c->op))
+	if (device || !has_op(n_isa, c->op))
 		return;
 	first = bits_after(l, c, &len);
 	for (int back = 0; back < 2; back++) {
@@ -703,7 +727,7 @@ static void test_unread(void **state)
 	float x[40], y[40];
 
 	(void)state;
-	for (int i = 0; i < n_levels - 1; i++)
+	for (int i = 0; i < n_full; i++)
 		for (int v = 0; v < 4; v++) {
 			float alpha = v & 1 ? 2 : 0, beta = v & 2 ? 3 : 0;
 			struct vfm_axpby a = {alpha, beta, vfm_t1(x, VFM_F32, 40), vfm_t1(y, VFM_F32, 40)};
@@ -723,7 +747,7 @@ static void test_nan(void **state)
 	float x[40], y[40];
 
 	(void)state;
-	for (int i = 0; i < n_levels - 1; i++) {
+	for (int i = 0; i < n_full; i++) {
 		struct vfm_unary silu = {.act = VFM_ACT_SILU, .x = vfm_t1(x, VFM_F32, 40), .y = vfm_t1(y, VFM_F32, 40)}, gelu = silu;
 		struct vfm_softmax soft = {vfm_t2(x, VFM_F32, 1, 40), vfm_t2(y, VFM_F32, 1, 40)};
 
@@ -760,7 +784,7 @@ static void test_merged_blocks(void **state)
 		if (i < MQ * MH * MD)
 			q[i] = vfm_rng_normal(&rng, (uint64_t)i + (2 << 20));
 	}
-	for (int l = 0; l < n_levels - 1; l++) {
+	for (int l = 0; l < n_full; l++) {
 		struct vfm_attn a = {.q = vfm_t3(q, VFM_F32, MQ, MH, MD), .k = vfm_t3(k, VFM_F32, MK, MH, MD),
 			.v = vfm_t3(v, VFM_F32, MK, MH, MD), .o = vfm_t3(all, VFM_F32, MQ, MH, MD),
 			.lse = vfm_t2(all_lse, VFM_F32, MQ, MH), .seqs_q = &sq, .seqs_k = &sk, .scale = 0.16f};
@@ -890,10 +914,21 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_bad_indices),
 		cmocka_unit_test(test_isa_names),
 	};
+	const struct CMUnitTest of_device[] = {
+		cmocka_unit_test(test_parity),
+		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_nan),
+		cmocka_unit_test(test_merged_blocks),
+	};
 
 	(void)argc;
+	device = getenv("VFM_TEST_DEVICE");
 	/* oneDNN's team of threads would spin between its loops, and on a busy machine that is most of the time. */
 	if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
 		execv("/proc/self/exe", argv); /* which the library reads when it is loaded; without it, slower */
+	if (device)
+		return cmocka_run_group_tests(of_device, open_levels, close_levels);
 	return cmocka_run_group_tests(tests, open_levels, close_levels);
 }
