@@ -170,37 +170,89 @@ static void embed3(const struct vfm_embed3 *a, int64_t t0, int64_t t1)
 	BF2(is_bf(&a->table_t), is_bf(&a->out), embed3_rows(a, t0, t1, B0, B1));
 }
 
-static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)
+/* n floats from their upper halves and the bits below, and back. */
+INLINE vf v_join(const uint16_t *w, const int16_t *lo, int64_t i, int64_t n)
 {
-	float *p = a->p.data, *m = a->m.data, *v = a->v.data, *ema = fdata(&a->ema);
+	float x[VW] = {0};
+
+	for (int64_t k = 0; k < n; k++)
+		x[k] = vfm_master_join(w[i + k], lo[i + k]);
+	return v_load(x);
+}
+INLINE void v_split(uint16_t *w, int16_t *lo, int64_t i, vf x, int64_t n)
+{
+	float f[VW];
+
+	v_store(f, x);
+	for (int64_t k = 0; k < n; k++)
+		vfm_master_split(f[k], &w[i + k], &lo[i + k]);
+}
+
+INLINE void adamw_range(const struct vfm_adamw *a, int64_t i0, int64_t i1, bool split, bool mb, bool gb)
+{
+	float *p = a->p.data, *v = a->v.data, *ema = fdata(&a->ema);
 	uint16_t *w = a->w.ndim ? a->w.data : NULL;
-	const float *g = a->g.data;
+	int16_t *lo = a->lo.data;
+	void *m = a->m.data;
+	const void *g = a->g.data;
 	vf gs = v_set(a->grad_scale.ndim ? *(const float *)a->grad_scale.data : 1.0f);
 	vf b1 = v_set(a->beta1), b2 = v_set(a->beta2), d1 = v_set(1 - a->beta1), d2 = v_set(1 - a->beta2);
 	vf eps = v_set(a->eps), decay = v_set(1 - a->lr * a->wd), lr = v_set(a->lr / a->c1);
 	vf rc2 = v_set(1 / sqrtf(a->c2)), keep = v_set(a->ema_decay), take = v_set(1 - a->ema_decay);
 
 	V_FOR (i, n, i0, i1) {
-		vf gi = v_get(g, i, n, false) * gs;
-		vf mi = v_fma(b1, v_get(m, i, n, false), d1 * gi);
+		vf gi = v_get(g, i, n, gb) * gs;
+		vf mi = v_fma(b1, v_get(m, i, n, mb), d1 * gi);
 		vf vi = v_fma(b2, v_get(v, i, n, false), d2 * gi * gi);
-		vf pi = v_get(p, i, n, false) * decay - lr * mi / v_fma(v_sqrt(vi), rc2, eps);
+		vf old = split ? v_join(w, lo, i, n) : v_get(p, i, n, false);
+		vf pi = old * decay - lr * mi / v_fma(v_sqrt(vi), rc2, eps);
 
-		v_put(m, i, mi, n, false);
+		v_put(m, i, mi, n, mb);
 		v_put(v, i, vi, n, false);
-		v_put(p, i, pi, n, false);
-		if (w)
+		if (split)
+			v_split(w, lo, i, pi, n);
+		else
+			v_put(p, i, pi, n, false);
+		if (w && !split)
 			v_put(w, i, pi, n, true);
 		if (ema)
 			v_put(ema, i, v_fma(keep, v_get(ema, i, n, false), take * pi), n, false);
 	}
 }
 
+static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)
+{
+	if (a->lo.ndim)
+		BF2(is_bf(&a->m), is_bf(&a->g), adamw_range(a, i0, i1, true, B0, B1));
+	else
+		BF2(is_bf(&a->m), is_bf(&a->g), adamw_range(a, i0, i1, false, B0, B1));
+}
+
 /* In f32 over 1024 elements at most, in f64 beyond. */
-static double sumsq(const float *x, int64_t len)
+static double sumsq_bf(const uint16_t *x, int64_t len)
 {
 	double sum = 0;
 
+	for (int64_t j = 0; j < len; j += 1024) {
+		vf s = v_set(0);
+
+		V_FOR (k, n, j, j + 1024 < len ? j + 1024 : len) {
+			vf a = v_get(x, k, n, true);
+
+			s = v_fma(a, a, s);
+		}
+		sum += (double)v_sum(s);
+	}
+	return sum;
+}
+
+static double sumsq(const void *data, bool bf, int64_t len)
+{
+	const float *x = data;
+	double sum = 0;
+
+	if (bf)
+		return sumsq_bf(data, len);
 	for (int64_t j = 0; j < len; j += 1024) {
 		int64_t end = j + 1024 < len ? j + 1024 : len;
 		vf s0 = v_set(0), s1 = v_set(0), s2 = v_set(0), s3 = v_set(0);

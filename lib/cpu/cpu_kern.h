@@ -57,7 +57,7 @@ struct vfm_cpu_kern {
 	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
 	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
 	void (*adamw)(const struct vfm_adamw *a, int64_t i0, int64_t i1);
-	double (*sumsq)(const float *x, int64_t n);
+	double (*sumsq)(const void *x, bool bf, int64_t n);
 	/* returns the sum over tokens of mean_f (pred - target)^2 */
 	double (*mse)(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s);
 	void (*diffuse)(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp);

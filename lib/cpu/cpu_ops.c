@@ -330,7 +330,7 @@ static int op_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_
 	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
 	(void)err;
-	vfm_par_for(a->p.shape[0], ELEM_GRAIN / 4, adamw_range, &j);
+	vfm_par_for(a->v.shape[0], ELEM_GRAIN / 4, adamw_range, &j);
 	return 0;
 }
 
@@ -365,7 +365,7 @@ static void sumsq_range(int64_t i0, int64_t i1, void *ctx)
 	int64_t n = a->x.shape[0];
 
 	for (int64_t i = i0; i < i1; i++)
-		j->dpart[i] = j->kern->sumsq((const float *)a->x.data + i * SUM_GRAIN,
+		j->dpart[i] = j->kern->sumsq((const char *)a->x.data + (size_t)(i * SUM_GRAIN) * vfm_dtype_size(a->x.dtype), a->x.dtype == VFM_BF16,
 			n - i * SUM_GRAIN < SUM_GRAIN ? n - i * SUM_GRAIN : SUM_GRAIN);
 }
 

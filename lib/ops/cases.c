@@ -432,11 +432,23 @@ static void optimizer_cases(struct vfm_cases *l)
 		c->args.master = (struct vfm_master){.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
 		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
 	}
-	for (int i = 0; i < 4; i++) {
-		int64_t n = i == 3 ? 16 << 20 : sizes[i] * 3;
+	for (int i = 0; i < 6; i++) { /* bf16 moments and gradients, split master */
+		int64_t n = i == 5 ? 8 << 20 : i & 1 ? 1000 : 4003;
+		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
+		bool split = i >= 2, m16 = i != 1 && i != 2, g16 = i != 0 && i != 2;
 
-		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%d", (int)n);
-		c->args.sumsq = (struct vfm_sumsq){vec(VFM_F32, n), vec(VFM_F64, 1)};
+		c = vfm_case_add(l, VFM_OP_adamw, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s-m-%s-g-%s/%d", split ? "split" : "w",
+			vfm_dtype_name(types[m16]), vfm_dtype_name(types[g16]), (int)n);
+		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+			.wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f, .ema_decay = 0.99f, .p = split ? none : x, .m = m16 ? h : x, .v = x,
+			.g = g16 ? h : x, .grad_scale = i & 1 ? vec(VFM_F32, 1) : none, .w = h,
+			.lo = split ? vec(VFM_I16, n) : none, .ema = i == 3 ? x : none};
+	}
+	for (int i = 0; i < 5; i++) {
+		int64_t n = i == 3 ? 16 << 20 : sizes[i % 3] * 3;
+
+		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", vfm_dtype_name(types[i == 4]), (int)n);
+		c->args.sumsq = (struct vfm_sumsq){vec(types[i == 4], n), vec(VFM_F64, 1)};
 		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
 		c->args.clip = (struct vfm_clip){vec(VFM_F64, 1), vec(VFM_F32, 1), vec(VFM_F32, 1), 0.4f * (float)i};
 	}
@@ -560,6 +572,8 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 
 		return u < 0.25 ? -INFINITY : 8 * u - 5;
 	}
+	case VFM_C_LOW:
+		return floor(65536 * vfm_rng_uniform(rng, (uint64_t)i)) - 32768;
 	default: /* VFM_C_ID */
 		return floor(1e15 * vfm_rng_uniform(rng, (uint64_t)i));
 	}
@@ -607,11 +621,13 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 			uint16_t h = vfm_f32_to_bf16(f);
 			int32_t i4 = (int32_t)row[i];
 			int64_t i8 = (int64_t)row[i];
+			int16_t i2 = (int16_t)i4;
 
 			memcpy(at, t->dtype == VFM_BF16 ? (void *)&h
 				   : t->dtype == VFM_F32 ? (void *)&f
 				   : t->dtype == VFM_I32 ? (void *)&i4
 				   : t->dtype == VFM_I64 ? (void *)&i8
+				   : t->dtype == VFM_I16 ? (void *)&i2
 							 : (void *)&row[i],
 				size);
 		}

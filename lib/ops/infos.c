@@ -39,7 +39,7 @@ static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffu
 static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
 	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
 static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
-	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), OUT(adamw, w), IO(adamw, ema, NORMAL), {0}};
+	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), IO(adamw, w, NORMAL), IO(adamw, lo, LOW), IO(adamw, ema, NORMAL), {0}};
 static const struct vfm_operand o_master[] = {IO(master, x, NORMAL), IO(master, hi, NORMAL), IO(master, lo, INDEX), {0}};
 static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
 static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};

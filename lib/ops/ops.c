@@ -446,23 +446,28 @@ struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
 
 static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 {
+	bool split = vfm_has(&a->lo);
 	int64_t n;
 
-	CHECK("adamw", p, F32, -1);
-	n = a->p.shape[0];
-	CHECK("adamw", m, F32, n);
-	CHECK("adamw", v, F32, n);
-	CHECK("adamw", g, F32, n);
+	CHECK("adamw", v, F32, -1);
+	n = a->v.shape[0];
+	CHECK("adamw", p, F32 | (split ? OPT : 0), n);
+	CHECK("adamw", m, ACT, n);
+	CHECK("adamw", g, ACT, n);
 	CHECK("adamw", grad_scale, F32 | OPT, 1);
-	CHECK("adamw", w, BF16 | OPT, n);
+	CHECK("adamw", w, BF16 | (split ? 0 : OPT), n);
+	CHECK("adamw", lo, I16 | OPT, n);
 	CHECK("adamw", ema, F32 | OPT, n);
+	REQUIRE("adamw", !split || !vfm_has(&a->p), "p and lo exclude each other");
+	REQUIRE("adamw", a->m.dtype == VFM_F32 || a->beta1 <= 0.99f, "beta1 above 0.99 needs a first moment m in f32");
 	return 0;
 }
 
 struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
 {
 	return (struct vfm_cost){
-		0, (double)(7 * vfm_nbytes(&a->p) + vfm_nbytes(&a->w) + 2 * vfm_nbytes(&a->ema))};
+		0, (double)(2 * (vfm_nbytes(&a->p) + vfm_nbytes(&a->lo) + vfm_nbytes(&a->m) + vfm_nbytes(&a->v) + vfm_nbytes(&a->ema)) +
+			   (vfm_has(&a->lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
 }
 
 static int check_master(const struct vfm_master *a, struct vfm_err *err)
@@ -480,7 +485,7 @@ struct vfm_cost vfm_cost_master(const struct vfm_master *a)
 
 static int check_sumsq(const struct vfm_sumsq *a, struct vfm_err *err)
 {
-	CHECK("sumsq", x, F32, -1);
+	CHECK("sumsq", x, ACT, -1);
 	CHECK("sumsq", sum, F64, 1);
 	return 0;
 }

@@ -179,13 +179,22 @@ struct vfm_mse {
 /* Decoupled weight decay (Loshchilov & Hutter, 2019):
  * g' = g * grad_scale; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2
  * p -= lr * wd * p; p -= lr * (m / c1) / (sqrt(v / c2) + eps)    c_i = 1 - b_i^t
- * ema = decay ema + (1 - decay) p; w = p in the compute dtype */
+ * ema = decay ema + (1 - decay) p; w = p in the compute dtype
+ *
+ * Split master, 4 bytes a weight instead of 6: p is left out and is kept as w and the 16 bits `lo` below it, exactly
+ * (vfm_master_join in spec/dtype.h); w is then p rounded half away from zero.
+ * m may be bf16, rounded to nearest: a step changes it by the share 1 - beta1 of what it averages, far more than half
+ * a unit of bf16 (2^-9), so that nothing is lost but precision and stochastic rounding is not needed; beta1 > 0.99 is refused.
+ * v stays f32: 1 - beta2 lies below that unit. */
 struct vfm_adamw {
 	float lr, beta1, beta2, eps, wd, c1, c2, ema_decay;
-	struct vfm_tensor p, m, v;    /* [n] f32 */
-	struct vfm_tensor g;          /* [n] f32 */
+	struct vfm_tensor p;          /* [n] f32; absent: split master */
+	struct vfm_tensor m;          /* [n] f32 or bf16 */
+	struct vfm_tensor v;          /* [n] f32 */
+	struct vfm_tensor g;          /* [n] f32 or bf16 */
 	struct vfm_tensor grad_scale; /* optional [1] f32 */
-	struct vfm_tensor w;          /* optional [n] bf16 */
+	struct vfm_tensor w;          /* optional [n] bf16, written; with lo: read, too, and not optional */
+	struct vfm_tensor lo;         /* [n] i16, where p is absent */
 	struct vfm_tensor ema;        /* optional [n] f32 */
 };
 
@@ -199,7 +208,7 @@ struct vfm_master {
 
 /* sum[0] += sum of x^2 */
 struct vfm_sumsq {
-	struct vfm_tensor x;   /* [n] f32 */
+	struct vfm_tensor x;   /* [n] f32 or bf16 */
 	struct vfm_tensor sum; /* [1] f64 */
 };
 

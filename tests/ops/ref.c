@@ -392,16 +392,21 @@ static void ref_mse(struct ref *r)
 	}
 }
 
+/* With a split master, w takes all of it (test_ops.c compares what w and lo are together). */
 static void ref_adamw(struct ref *r)
 {
 	const struct vfm_adamw *a = r->args;
-	const double *g = V(adamw, g), *gs = V(adamw, grad_scale);
+	const double *g = V(adamw, g), *gs = V(adamw, grad_scale), *lo = V(adamw, lo);
 	double *p = V(adamw, p), *m = V(adamw, m), *v = V(adamw, v), *w = V(adamw, w), *ema = V(adamw, ema);
 	double b1 = (double)a->beta1, b2 = (double)a->beta2, lr = (double)a->lr;
 
-	for (int64_t i = 0; i < a->p.shape[0]; i++) {
+	if (lo)
+		p = w;
+	for (int64_t i = 0; i < a->v.shape[0]; i++) {
 		double gi = g[i] * (gs ? *gs : 1);
 
+		if (lo)
+			p[i] = (double)vfm_master_join(vfm_f32_to_bf16((float)w[i]), (int16_t)lo[i]);
 		m[i] = b1 * m[i] + (1 - b1) * gi;
 		v[i] = b2 * v[i] + (1 - b2) * gi * gi;
 		p[i] -= lr * (double)a->wd * p[i];
