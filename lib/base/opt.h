@@ -76,6 +76,8 @@ void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
 
 /* "0.1.0 (abc1234) cpu media …": what `--version` prints after the command's name. */
 const char *vfm_version(void);
+/* "abc1234": an array, so that its address is a constant. */
+extern const char vfm_commit[];
 
 /* The last thing a command does: if rc < 0 reports err (where it holds a message) on stderr,
  * checks that stdout closed well (a broken pipe is quiet), returns the exit status:

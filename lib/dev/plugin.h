@@ -31,5 +31,18 @@ struct vfm_plugin {
 
 /* Opened once and kept.  NULL: VFM_EENV, saying where it was looked for, or what of it did not fit. */
 const struct vfm_plugin *vfm_plugin_load(const char *name, struct vfm_err *err);
+/* Whether there is a file of that name where a plugin is looked for; it is not opened. */
+bool vfm_plugin_there(const char *name);
+
+/* Which of the devices that a process sees is its own: a number in 0 .. visible-1.  Each rank of a node has one to itself.
+ * VFM_EENV: there is none; VFM_EUSAGE: there are more ranks than devices. */
+struct vfm_plugin_choice {
+	const char *what;            /* "CUDA" */
+	int visible;
+	int local_rank, local_size;
+	bool bound;                  /* the launcher may have given each rank devices of its own */
+	bool share;                  /* ranks may share a device: for tests of correctness */
+};
+int vfm_plugin_choose(const struct vfm_plugin_choice *c, struct vfm_err *err);
 
 #endif

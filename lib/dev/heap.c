@@ -1,0 +1,293 @@
+#include "dev/heap.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+/* All ranges and holes below top stand in one chain, in the order of addresses; no two holes are neighbours and the last is a
+ * range.  Holes are in a treap as well, ordered by size and then by address, whose priorities are a hash of the node's number:
+ * nothing here depends on chance.  Ranges are found again by their offset through a hash table. */
+
+enum { NIL = 0 };
+
+struct node {
+	uint64_t at, size;
+	uint32_t prev, next; /* the chain */
+	uint32_t left, right; /* of a hole: the treap.  left: the list of unused nodes */
+	uint32_t tag;
+	bool hole;
+};
+
+struct vfm_heap {
+	uint64_t limit, grain, top, end, used;
+	struct node *node; /* [cap], [0] is the anchor of the chain */
+	uint32_t n, cap, unused, root;
+	uint32_t *table; /* [slots]: node of a range by its offset, linear probing; NIL: empty */
+	uint32_t slots;  /* a power of 2, at most half full */
+	size_t ranges, holes;
+};
+
+static uint32_t mix(uint64_t x)
+{
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdull;
+	x ^= x >> 33;
+	x *= 0xc4ceb9fe1a85ec53ull;
+	return (uint32_t)(x >> 32);
+}
+
+/* ---- the treap of holes ---- */
+
+static bool before(const struct vfm_heap *h, uint32_t a, uint32_t b)
+{
+	const struct node *x = &h->node[a], *y = &h->node[b];
+
+	return x->size != y->size ? x->size < y->size : x->at < y->at;
+}
+
+/* `t` into those before and those after `key`. */
+static void split(struct vfm_heap *h, uint32_t t, uint32_t key, uint32_t *lo, uint32_t *hi)
+{
+	while (t != NIL) {
+		if (before(h, t, key)) {
+			*lo = t;
+			lo = &h->node[t].right;
+			t = *lo;
+		} else {
+			*hi = t;
+			hi = &h->node[t].left;
+			t = *hi;
+		}
+	}
+	*lo = *hi = NIL;
+}
+
+static void hole_in(struct vfm_heap *h, uint32_t k)
+{
+	uint32_t *at = &h->root, lo = NIL, hi = NIL;
+
+	while (*at != NIL && mix(*at) >= mix(k))
+		at = before(h, *at, k) ? &h->node[*at].right : &h->node[*at].left;
+	split(h, *at, k, &lo, &hi);
+	h->node[k].left = lo;
+	h->node[k].right = hi;
+	h->node[k].hole = true;
+	*at = k;
+	h->holes++;
+}
+
+static void hole_out(struct vfm_heap *h, uint32_t k)
+{
+	uint32_t *at = &h->root, a, b;
+
+	while (*at != k)
+		at = before(h, *at, k) ? &h->node[*at].right : &h->node[*at].left;
+	a = h->node[k].left;
+	b = h->node[k].right;
+	while (a != NIL && b != NIL) {
+		if (mix(a) >= mix(b)) {
+			*at = a;
+			at = &h->node[a].right;
+			a = *at;
+		} else {
+			*at = b;
+			at = &h->node[b].left;
+			b = *at;
+		}
+	}
+	*at = a != NIL ? a : b;
+	h->node[k].hole = false;
+	h->holes--;
+}
+
+static uint32_t best_fit(const struct vfm_heap *h, uint64_t size)
+{
+	uint32_t best = NIL;
+
+	for (uint32_t t = h->root; t != NIL;) {
+		if (h->node[t].size >= size) {
+			best = t;
+			t = h->node[t].left;
+		} else {
+			t = h->node[t].right;
+		}
+	}
+	return best;
+}
+
+/* ---- ranges by their offset ---- */
+
+static uint32_t slot_of(const struct vfm_heap *h, uint64_t at)
+{
+	uint32_t i = mix(at / h->grain) & (h->slots - 1);
+
+	while (h->table[i] != NIL && h->node[h->table[i]].at != at)
+		i = (i + 1) & (h->slots - 1);
+	return i;
+}
+
+static void table_grow(struct vfm_heap *h)
+{
+	uint32_t *old = h->table, n = h->slots;
+
+	h->slots = n ? 2 * n : 1024;
+	h->table = vfm_calloc(h->slots, sizeof(*h->table));
+	for (uint32_t i = 0; i < n; i++)
+		if (old[i] != NIL)
+			h->table[slot_of(h, h->node[old[i]].at)] = old[i];
+	free(old);
+}
+
+static void table_remove(struct vfm_heap *h, uint32_t i)
+{
+	uint32_t mask = h->slots - 1;
+
+	/* What stands behind moves up, unless it stands at or before its own place already. */
+	for (uint32_t j = (i + 1) & mask; h->table[j] != NIL; j = (j + 1) & mask) {
+		uint32_t home = mix(h->node[h->table[j]].at / h->grain) & mask;
+
+		if (((j - home) & mask) >= ((j - i) & mask)) {
+			h->table[i] = h->table[j];
+			i = j;
+		}
+	}
+	h->table[i] = NIL;
+}
+
+/* ---- nodes and the chain ---- */
+
+static uint32_t node_new(struct vfm_heap *h, uint32_t prev, uint64_t at, uint64_t size)
+{
+	uint32_t k = h->unused;
+
+	if (k != NIL) {
+		h->unused = h->node[k].left;
+	} else {
+		if (h->n == h->cap) {
+			h->cap *= 2;
+			h->node = vfm_realloc(h->node, h->cap, sizeof(*h->node));
+		}
+		k = h->n++;
+	}
+	h->node[k] = (struct node){.at = at, .size = size, .prev = prev, .next = h->node[prev].next};
+	h->node[h->node[k].next].prev = k;
+	h->node[prev].next = k;
+	return k;
+}
+
+static void node_free(struct vfm_heap *h, uint32_t k)
+{
+	h->node[h->node[k].prev].next = h->node[k].next;
+	h->node[h->node[k].next].prev = h->node[k].prev;
+	h->node[k].left = h->unused;
+	h->unused = k;
+}
+
+struct vfm_heap *vfm_heap_new(uint64_t limit, uint64_t grain)
+{
+	struct vfm_heap *h = vfm_calloc(1, sizeof(*h));
+
+	h->grain = grain;
+	h->limit = limit & ~(grain - 1);
+	if (h->limit > INT64_MAX)
+		h->limit = INT64_MAX & ~(grain - 1);
+	h->cap = 256;
+	h->n = 1;
+	h->node = vfm_calloc(h->cap, sizeof(*h->node));
+	table_grow(h);
+	return h;
+}
+
+void vfm_heap_free(struct vfm_heap *h)
+{
+	if (!h)
+		return;
+	free(h->node);
+	free(h->table);
+	free(h);
+}
+
+int64_t vfm_heap_take(struct vfm_heap *h, uint64_t bytes, uint32_t tag)
+{
+	uint64_t size = bytes ? (bytes + h->grain - 1) & ~(h->grain - 1) : h->grain;
+	uint32_t k;
+
+	if (size < bytes || size > h->limit)
+		return -1;
+	k = best_fit(h, size);
+	if (k != NIL) {
+		hole_out(h, k);
+		if (h->node[k].size > size) {
+			hole_in(h, node_new(h, k, h->node[k].at + size, h->node[k].size - size));
+			h->node[k].size = size;
+		}
+	} else {
+		if (h->limit - h->top < size)
+			return -1;
+		k = node_new(h, h->node[0].prev, h->top, size);
+		h->top += size;
+		if (h->top > h->end)
+			h->end = h->top;
+	}
+	h->node[k].tag = tag;
+	h->used += size;
+	if (2 * ++h->ranges > h->slots)
+		table_grow(h);
+	h->table[slot_of(h, h->node[k].at)] = k;
+	return (int64_t)h->node[k].at;
+}
+
+uint64_t vfm_heap_give(struct vfm_heap *h, uint64_t at, uint32_t *tag)
+{
+	uint32_t i = slot_of(h, at), k = h->table[i], other;
+	uint64_t size;
+
+	if (k == NIL)
+		return 0;
+	table_remove(h, i);
+	size = h->node[k].size;
+	if (tag)
+		*tag = h->node[k].tag;
+	h->used -= size;
+	h->ranges--;
+	other = h->node[k].prev;
+	if (other != 0 && h->node[other].hole) {
+		hole_out(h, other);
+		h->node[other].size += h->node[k].size;
+		node_free(h, k);
+		k = other;
+	}
+	other = h->node[k].next;
+	if (other == 0) {
+		h->top = h->node[k].at;
+		node_free(h, k);
+		return size;
+	}
+	if (h->node[other].hole) {
+		hole_out(h, other);
+		h->node[k].size += h->node[other].size;
+		node_free(h, other);
+	}
+	hole_in(h, k);
+	return size;
+}
+
+void vfm_heap_stats(const struct vfm_heap *h, struct vfm_heap_stats *s)
+{
+	uint32_t t = h->root;
+
+	*s = (struct vfm_heap_stats){.used = h->used, .top = h->top, .end = h->end, .ranges = h->ranges, .holes = h->holes};
+	for (; t != NIL; t = h->node[t].right)
+		s->largest = h->node[t].size;
+}
+
+uint64_t vfm_heap_hole(const struct vfm_heap *h, uint64_t from, uint64_t *at)
+{
+	for (uint32_t k = h->node[0].next; k != 0; k = h->node[k].next)
+		if (h->node[k].hole && h->node[k].at >= from) {
+			*at = h->node[k].at;
+			return h->node[k].size;
+		}
+	return 0;
+}
