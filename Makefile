@@ -134,13 +134,13 @@ $(B)/lib/cuda/%.cu.o: lib/cuda/%.cu Makefile
 	$(call say,NV,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); exit 1; }
 # What of the library the plugin uses is copied into it, and nothing but vfm_plugin is seen from outside.
-$(CUDA_SO): $(CUDA_OBJ) $(LIB)
+$(CUDA_SO): $(CUDA_OBJ) $(LIB) lib/cuda/plugin.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL \
+	$(Q)$(CC) -shared -fopenmp -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/cuda/plugin.map \
 		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(subst $(space),:,$(strip $(CUDA_LIBDIR)))' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
-ifneq ($(and $(CUDA_HOME),$(wildcard lib/cuda/plugin.c)),)
-all: $(CUDA_SO)
-endif
+# Not under a sanitizer, which cannot look into CUDA.
+PLUGIN := $(if $(SAN),,$(if $(CUDA_HOME),$(CUDA_SO)))
+all: $(PLUGIN)
 
 .SECONDEXPANSION:
 cmd_objs = $(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(1)/*.c))

@@ -458,7 +458,7 @@ static int open_all(struct job *j, struct vfm_err *err)
 		vfm_par_set_threads((int)threads);
 	if (out_dir && j->ranks.world->rank == 0)
 		TRY(vfm_mkdir_p(out_dir, err));
-	return vfm_device_open(&j->d, device, err);
+	return vfm_device_open_rank(&j->d, device, j->ranks.launch.local_rank, j->ranks.launch.local_size, false, err);
 }
 
 static int run(struct job *j, struct vfm_err *err)

@@ -15,6 +15,8 @@ struct vfm_cuda {
 	int sm;               /* 90: compute capability 9.0 */
 	int n_sm;             /* multiprocessors */
 	bool deterministic;
+	bool sync;            /* VFM_CUDA_SYNC=1: the host waits behind every op, so that a fault names the op that made it */
+	struct vfm_cuda_sys *sys; /* cuda_sys.h */
 	struct vfm_cuda_gemm *gemm; /* both NULL until their first use */
 	struct vfm_cuda_attn *attn;
 };
@@ -28,12 +30,13 @@ cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 /* 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
 
-void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g); /* NULL is fine */
-void vfm_cuda_attn_free(struct vfm_cuda_attn *a);
+/* NULL is fine.  Called when nothing runs any more, while memory and streams are still there. */
+void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
+void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));
 
 /* Page-locked, staged and mapped memory, NVTX ranges (VFM_NVTX=1): cuda_dev.c.  "cache/gemm-….jsonl" of this user: $VFM_CACHE_DIR,
  * $XDG_CACHE_HOME/vfm or ~/.cache/vfm; NULL where there is none. */
-char *vfm_cuda_cache_path(const char *file);
+char *vfm_cuda_cache_path(const char *file); /* malloc'ed; the folder is there then */
 void vfm_cuda_range_push(const char *name);
 void vfm_cuda_range_pop(void);
 

@@ -16,6 +16,7 @@ enum { VFM_PLUGIN_ABI = 1 };
 struct vfm_plugin_opts {
 	int local_rank, local_size; /* of the ranks on this node: which of the node's devices is mine */
 	bool deterministic;         /* the same run gives the same bits, where that costs something */
+	void (*thread_start)(void); /* called first in every thread of the plugin that calls functions of the command; may be NULL */
 };
 
 struct vfm_plugin {

@@ -2,21 +2,53 @@
 
 #include <string.h>
 
+#include "base/par.h"
 #include "cpu/cpu.h"
 
-int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
+/* Plugins that there may be; "cpu" is built in. */
+static const char *const plugins[] = {"cuda"};
+
+static int open_plugin(struct vfm_device *d, const char *name, const struct vfm_plugin_opts *o, struct vfm_err *err)
 {
+	struct vfm_err why = {0};
+
+	d->plugin = vfm_plugin_load(name, &why);
+	d->dev = d->plugin ? d->plugin->open(o, &why) : NULL;
+	if (d->dev)
+		return 0;
 	*d = (struct vfm_device){0};
-	if (strcmp(name, "cpu") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "unknown device '%s' (this build has cpu)", name);
-	d->dev = vfm_cpu_open(err);
-	if (!d->dev)
-		return VFM_EENV;
+	if (err)
+		*err = why;
+	return why.code < 0 ? why.code : VFM_EENV;
+}
+
+int vfm_device_open_rank(struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err)
+{
+	struct vfm_plugin_opts o = {.local_rank = local_rank, .local_size = local_size, .deterministic = deterministic, .thread_start = vfm_par_serial};
+	bool known = false;
+
+	*d = (struct vfm_device){0};
+	for (size_t i = 0; i < sizeof(plugins) / sizeof(*plugins); i++)
+		known |= strcmp(name, plugins[i]) == 0;
+	if (known) {
+		TRY(open_plugin(d, name, &o, err));
+	} else if (strcmp(name, "cpu") == 0) {
+		d->dev = vfm_cpu_open(err);
+		if (!d->dev)
+			return VFM_EENV;
+	} else {
+		return vfm_fail(err, VFM_EUSAGE, "unknown device '%s' (expected cpu or cuda)", name);
+	}
 	d->stream = d->dev->t->stream_new(d->dev, false, err);
 	if (d->stream)
 		return 0;
 	vfm_device_close(d);
 	return VFM_EENV;
+}
+
+int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
+{
+	return vfm_device_open_rank(d, name, 0, 1, false, err);
 }
 
 void vfm_device_close(struct vfm_device *d)

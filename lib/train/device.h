@@ -3,13 +3,18 @@
 #define VFM_TRAIN_DEVICE_H
 
 #include "dev/dev.h"
+#include "dev/plugin.h"
 
 struct vfm_device {
 	struct vfm_dev *dev;
-	struct vfm_stream *stream; /* the compute stream */
+	struct vfm_stream *stream;       /* the compute stream */
+	const struct vfm_plugin *plugin; /* that it came from, with the communicator for it; NULL: it is built in */
 };
-/* "cpu".  VFM_EUSAGE for a name that there is not, VFM_EENV for a device that there is not. */
+/* "cpu", or "cuda" of a plugin (dev/plugin.h).  VFM_EUSAGE for a name that there is not, VFM_EENV for a device that there is not.  A process
+ * forks before, never after. */
 int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err);
+/* The same for one of several ranks on a node. */
+int vfm_device_open_rank(struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err);
 void vfm_device_close(struct vfm_device *d);
 
 #endif

@@ -1,0 +1,361 @@
+#include <errno.h>
+#include <nvtx3/nvToolsExt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cuda/cuda_sys.h"
+
+/* ---- errors ---- */
+
+/* The context is of the process, and so is what broke it: the first that met it, for all who meet it later. */
+static pthread_mutex_t broken_lock = PTHREAD_MUTEX_INITIALIZER;
+static char broken_by[64];
+static atomic_bool broken;
+
+bool vfm_cuda_broken(void)
+{
+	return atomic_load(&broken);
+}
+
+/* After these no call works any more. */
+static bool breaks(cudaError_t e)
+{
+	switch (e) {
+	case cudaErrorIllegalAddress:
+	case cudaErrorLaunchFailure:
+	case cudaErrorLaunchTimeout:
+	case cudaErrorAssert:
+	case cudaErrorHardwareStackError:
+	case cudaErrorIllegalInstruction:
+	case cudaErrorMisalignedAddress:
+	case cudaErrorInvalidAddressSpace:
+	case cudaErrorInvalidPc:
+	case cudaErrorECCUncorrectable:
+	case cudaErrorNvlinkUncorrectable:
+	case cudaErrorContextIsDestroyed:
+	case cudaErrorTensorMemoryLeak:
+	case cudaErrorUnknown:
+		return true;
+	default:
+		return false;
+	}
+}
+
+int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err)
+{
+	char first[sizeof(broken_by)];
+
+	if (e == cudaSuccess)
+		return 0;
+	cudaGetLastError(); /* said here; the next who looks shall not find it */
+	if (!breaks(e))
+		return vfm_fail(err, VFM_EENV, "%s: %s", what, cudaGetErrorString(e));
+	pthread_mutex_lock(&broken_lock);
+	if (!broken_by[0])
+		snprintf(broken_by, sizeof(broken_by), "%s", what);
+	atomic_store(&broken, true);
+	memcpy(first, broken_by, sizeof(first));
+	pthread_mutex_unlock(&broken_lock);
+	if (strcmp(first, what) == 0)
+		return vfm_fail(err, VFM_EENV, "%s: %s (or in what ran before it: VFM_CUDA_SYNC=1 tells)", what, cudaGetErrorString(e));
+	return vfm_fail(err, VFM_EENV, "%s: %s (%s has met it first; VFM_CUDA_SYNC=1 tells who caused it)", what, cudaGetErrorString(e), first);
+}
+
+int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct vfm_err *err)
+{
+	const char *s = NULL;
+
+	if (e == CUDA_SUCCESS)
+		return 0;
+	/* The runtime has the driver's numbers for the errors that break a context. */
+	if (breaks((cudaError_t)e))
+		return vfm_cuda_check((cudaError_t)e, what, err);
+	if (!c->sys->drv.error_string || c->sys->drv.error_string(e, &s) != CUDA_SUCCESS || !s)
+		s = "an unknown error of the driver";
+	return vfm_fail(err, VFM_EENV, "%s: %s", what, s);
+}
+
+int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
+{
+	TRY(vfm_cuda_check(cudaGetLastError(), op, err));
+	if (vfm_cuda_of(s)->sync)
+		return vfm_cuda_check(cudaStreamSynchronize(vfm_cuda_stream(s)), op, err);
+	return 0;
+}
+
+int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err)
+{
+	static _Thread_local int mine; /* 1 + the device that this thread has taken */
+
+	if (mine == c->ordinal + 1)
+		return 0;
+	TRY(vfm_cuda_check(cudaSetDevice(c->ordinal), "cannot use the CUDA device", err));
+	mine = c->ordinal + 1;
+	return 0;
+}
+
+/* ---- for ops ---- */
+
+/* It grows only.  What is given back belongs to the next allocation in the order of the compute stream; on another stream the host waits. */
+void *vfm_cuda_ws(struct vfm_stream *stream, size_t bytes, struct vfm_err *err)
+{
+	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
+	size_t want = bytes + bytes / 8 + 256;
+
+	if (s->ws && s->ws_bytes >= bytes)
+		return s->ws;
+	if (s->ws) {
+		if (s->async && vfm_cuda_check(cudaStreamSynchronize(s->st), "scratch", err) < 0)
+			return NULL;
+		vfm_dev_free(stream, s->ws, s->ws_bytes);
+		s->ws = NULL;
+		s->ws_bytes = 0;
+	}
+	s->ws = vfm_dev_alloc(stream, want, "scratch of an operation", err);
+	if (!s->ws && bytes)
+		s->ws = vfm_dev_alloc(stream, want = bytes, "scratch of an operation", err);
+	s->ws_bytes = s->ws ? want : 0;
+	return s->ws;
+}
+
+int vfm_cuda_sms(struct vfm_stream *s)
+{
+	return vfm_cuda_of(s)->n_sm;
+}
+
+/* ---- the user's folder, ranges for profilers ---- */
+
+/* Made, with what leads to it, where it is not there. */
+static bool private_dir(const char *dir)
+{
+	char *above = vfm_strdup(dir), *slash = strrchr(above, '/');
+	bool ok = true;
+
+	if (slash && slash != above) {
+		*slash = '\0';
+		ok = vfm_mkdir_p(above, NULL) == 0;
+	}
+	free(above);
+	return ok && (mkdir(dir, 0700) == 0 || (errno == EEXIST && access(dir, W_OK) == 0));
+}
+
+char *vfm_cuda_cache_path(const char *file)
+{
+	const char *own = getenv("VFM_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char *dir, *path;
+
+	if (own && *own)
+		dir = vfm_strdup(own);
+	else if (xdg && *xdg == '/')
+		dir = vfm_strfmt("%s/vfm", xdg);
+	else if (home && *home == '/')
+		dir = vfm_strfmt("%s/.cache/vfm", home);
+	else
+		return NULL;
+	path = private_dir(dir) ? vfm_strfmt("%s/%s", dir, file) : NULL;
+	free(dir);
+	return path;
+}
+
+static bool ranges;
+
+bool vfm_cuda_ranges_init(void)
+{
+	const char *v = getenv("VFM_NVTX");
+
+	ranges = v && strcmp(v, "1") == 0;
+	return ranges;
+}
+
+void vfm_cuda_range_push(const char *name)
+{
+	if (ranges)
+		nvtxRangePushA(name);
+}
+
+void vfm_cuda_range_pop(void)
+{
+	if (ranges)
+		nvtxRangePop();
+}
+
+/* ---- opening ---- */
+
+static void dev_free(struct vfm_dev *d)
+{
+	struct vfm_cuda *c = (struct vfm_cuda *)d;
+
+	if (!c)
+		return;
+	vfm_cuda_use(c, NULL);
+	cudaDeviceSynchronize();
+	if (c->gemm)
+		vfm_cuda_gemm_free(c->gemm);
+	if (c->attn)
+		vfm_cuda_attn_free(c->attn);
+	if (c->sys) {
+		vfm_cuda_mem_free(c->sys->mem);
+		vfm_ranges_release(&c->sys->host);
+		pthread_mutex_destroy(&c->sys->lock);
+		free(c->sys);
+	}
+	free(c);
+}
+
+static struct vfm_dev_table table = {
+	.name = "cuda",
+	.alloc = vfm_cuda_alloc,
+	.free = vfm_cuda_free,
+	.alloc_host = vfm_cuda_alloc_host,
+	.free_host = vfm_cuda_free_host,
+	.to_device = vfm_cuda_to_device,
+	.to_host = vfm_cuda_to_host,
+	.zero = vfm_cuda_zero,
+	.stream_new = vfm_cuda_stream_new,
+	.stream_free = vfm_cuda_stream_free,
+	.stream_sync = vfm_cuda_stream_sync,
+	.host_call = vfm_cuda_host_call,
+	.event_new = vfm_cuda_event_new,
+	.event_free = vfm_cuda_event_free,
+	.event_record = vfm_cuda_event_record,
+	.event_wait = vfm_cuda_event_wait,
+	.event_sync = vfm_cuda_event_sync,
+	.event_passed = vfm_cuda_event_passed,
+	.dev_free = dev_free,
+};
+
+/* How many devices this process sees, or in words why there is none. */
+static int count_devices(int *n, struct vfm_err *err)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	cudaError_t e;
+	int driver = 0;
+
+	*n = 0;
+	e = cudaGetDeviceCount(n);
+	cudaGetLastError();
+	if (e == cudaSuccess && *n > 0)
+		return 0;
+	if (e == cudaErrorInsufficientDriver) {
+		if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+			return vfm_fail(err, VFM_EENV, "no CUDA device: no NVIDIA driver (libcuda.so.1)");
+		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver is for CUDA %d.%d, this build needs %d.%d", driver / 1000,
+			driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+	}
+	if (e == cudaSuccess || e == cudaErrorNoDevice) {
+		if (visible)
+			return vfm_fail(err, VFM_EENV, "no CUDA device: none is visible (CUDA_VISIBLE_DEVICES is '%s')", visible);
+		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver knows of none");
+	}
+	return vfm_fail(err, VFM_EENV, "no CUDA device: %s", cudaGetErrorString(e));
+}
+
+static bool is_set(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && strcmp(v, "1") == 0;
+}
+
+static int choose(const struct vfm_plugin_opts *o, int *ordinal, struct vfm_err *err)
+{
+	struct vfm_plugin_choice c = {.what = "CUDA", .local_rank = o->local_rank, .local_size = o->local_size,
+		.bound = getenv("SLURM_PROCID") != NULL, .share = is_set("VFM_CUDA_SHARE")};
+	int rc;
+
+	TRY(count_devices(&c.visible, err));
+	rc = vfm_plugin_choose(&c, err);
+	if (rc >= 0)
+		*ordinal = rc;
+	return rc < 0 ? rc : 0;
+}
+
+/* NULL stays where the driver does not have it. */
+static void entry(const char *name, unsigned version, void *fn)
+{
+	enum cudaDriverEntryPointQueryResult found;
+	void *p = NULL;
+
+	if (cudaGetDriverEntryPointByVersion(name, &p, version, cudaEnableDefault, &found) != cudaSuccess)
+		cudaGetLastError();
+	else if (found == cudaDriverEntryPointSuccess)
+		memcpy(fn, &p, sizeof(p));
+}
+
+static int driver_init(struct vfm_cuda_driver *v, struct vfm_err *err)
+{
+	entry("cuGetErrorString", 6000, &v->error_string);
+	entry("cuDeviceGet", 2000, &v->device_get);
+	entry("cuDeviceGetAttribute", 2000, &v->attribute);
+	entry("cuStreamWriteValue32", 11070, &v->write_value);
+	entry("cuStreamWaitValue32", 11070, &v->wait_value);
+	entry("cuMemGetAllocationGranularity", 10020, &v->granularity);
+	entry("cuMemAddressReserve", 10020, &v->reserve);
+	entry("cuMemAddressFree", 10020, &v->unreserve);
+	entry("cuMemCreate", 10020, &v->create);
+	entry("cuMemRelease", 10020, &v->release);
+	entry("cuMemMap", 10020, &v->map);
+	entry("cuMemUnmap", 10020, &v->unmap);
+	entry("cuMemSetAccess", 10020, &v->access);
+	if (!v->device_get || !v->attribute || !v->write_value || !v->wait_value)
+		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver lacks functions of CUDA 11.7");
+	return 0;
+}
+
+static int describe(struct vfm_cuda *c, struct vfm_err *err)
+{
+	struct cudaDeviceProp p;
+	int driver = 0;
+
+	TRY(vfm_cuda_check(cudaGetDeviceProperties(&p, c->ordinal), "the properties of the CUDA device", err));
+	TRY(vfm_cuda_check(cudaDriverGetVersion(&driver), "the version of the driver", err));
+	c->sm = p.major * 10 + p.minor;
+	c->n_sm = p.multiProcessorCount;
+	c->dev.mem_total = (int64_t)p.totalGlobalMem;
+	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
+	snprintf(c->dev.descr, sizeof(c->dev.descr), "%.40s, %d SMs, %.1f GiB, at %04x:%02x:%02x, driver for CUDA %d.%d", p.name, c->n_sm,
+		(double)p.totalGlobalMem / (1 << 30), (unsigned)p.pciDomainID, (unsigned)p.pciBusID, (unsigned)p.pciDeviceID, driver / 1000,
+		driver % 1000 / 10);
+	if (c->sm < 80)
+		return vfm_fail(err, VFM_EENV, "no CUDA device: %s has compute capability %d.%d, 8.0 is needed", p.name, p.major, p.minor);
+	return 0;
+}
+
+/* Read by the driver when it starts: streams that wait for each other must not share a queue of the device. */
+static void queues(void)
+{
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *err)
+{
+	struct vfm_cuda *c = vfm_calloc(1, sizeof(*c));
+	struct vfm_cuda_sys *y = c->sys = vfm_calloc(1, sizeof(*y));
+	int rc;
+
+	queues();
+	c->dev.t = &table;
+	c->deterministic = o->deterministic;
+	c->sync = is_set("VFM_CUDA_SYNC");
+	table.ops = vfm_cuda_ops_table(vfm_cuda_ranges_init());
+	pthread_mutex_init(&y->lock, NULL);
+	y->thread_start = o->thread_start;
+	TRY_OUT(choose(o, &c->ordinal, err));
+	TRY_OUT(vfm_cuda_use(c, err));
+	TRY_OUT(describe(c, err));
+	TRY_OUT(driver_init(&y->drv, err));
+	y->mem = vfm_cuda_mem_new(c, err);
+	rc = y->mem ? 0 : VFM_EENV;
+out:
+	if (rc == 0)
+		return &c->dev;
+	pthread_mutex_destroy(&y->lock);
+	free(y);
+	free(c);
+	return NULL;
+}

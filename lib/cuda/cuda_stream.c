@@ -1,0 +1,477 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cuda/cuda_sys.h"
+
+/* Calls on the host.  cudaLaunchHostFunc is not for calls that wait for something: one thread of the driver may run those of all
+ * streams, so that two collectives could wait for each other.  Here each asynchronous stream has a thread of its own.
+ * The stream writes the number of the call to page-locked memory when it gets there, and then waits until the thread has written the same
+ * number back.  The thread makes no call to CUDA, therefore it goes on while the host thread stands in one (one that locks the
+ * context, or waits for the whole device). */
+
+enum { ARG_MAX_BYTES = 256 };
+
+struct call {
+	int (*fn)(void *arg, struct vfm_err *err);
+	_Alignas(16) char arg[ARG_MAX_BYTES];
+};
+
+struct flags {
+	_Atomic uint32_t arrived; /* the stream: at call .. */
+	char pad[124];            /* another line of the cache */
+	_Atomic uint32_t passed;  /* the thread: done with call .. */
+};
+
+struct vfm_cuda_calls {
+	struct vfm_cuda_stream *s;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct call *ring; /* [cap], a power of 2; call i at i % cap */
+	uint64_t cap, put, done;
+	bool stop;
+	atomic_bool abandon; /* the device is broken: the stream will never arrive */
+	struct flags *flags; /* page-locked */
+};
+
+struct vfm_event {
+	cudaEvent_t ev;
+	struct vfm_cuda *c;
+	bool recorded;
+	bool async; /* the stream it was recorded on: */
+	int slot;
+	uint32_t generation;
+};
+
+static struct vfm_cuda_sys *sys_of(const struct vfm_cuda_stream *s)
+{
+	return vfm_cuda_of(&s->s)->sys;
+}
+
+cudaStream_t vfm_cuda_stream(struct vfm_stream *s)
+{
+	return vfm_cuda_stream_of(s)->st;
+}
+
+/* ---- failures of calls on the host ---- */
+
+/* Of any of the streams in the mask: its code, with its words. */
+static int failure_of(struct vfm_cuda_sys *y, uint64_t mask, struct vfm_err *err)
+{
+	int rc = 0;
+
+	if (atomic_load(&y->failures) == 0)
+		return 0;
+	pthread_mutex_lock(&y->lock);
+	for (int i = 0; i < VFM_CUDA_STREAMS && rc == 0; i++)
+		if ((mask >> i & 1) && y->stream[i] && y->stream[i]->rc < 0) {
+			rc = y->stream[i]->rc;
+			if (err)
+				*err = y->stream[i]->err;
+		}
+	pthread_mutex_unlock(&y->lock);
+	return rc;
+}
+
+static uint64_t seen_by(struct vfm_cuda_stream *s)
+{
+	struct vfm_cuda_sys *y = sys_of(s);
+	uint64_t mask;
+
+	pthread_mutex_lock(&y->lock);
+	mask = s->deps | (uint64_t)1 << s->slot;
+	pthread_mutex_unlock(&y->lock);
+	return mask;
+}
+
+static int stream_failure(struct vfm_cuda_stream *s, struct vfm_err *err)
+{
+	struct vfm_cuda_sys *y = sys_of(s);
+
+	return atomic_load(&y->failures) ? failure_of(y, seen_by(s), err) : 0;
+}
+
+/* err may be NULL. */
+static void set_failure(struct vfm_cuda_stream *s, int rc, const struct vfm_err *err)
+{
+	struct vfm_cuda_sys *y = sys_of(s);
+
+	pthread_mutex_lock(&y->lock);
+	if (s->rc == 0) {
+		s->rc = rc;
+		if (err)
+			s->err = *err;
+		atomic_fetch_add(&y->failures, 1);
+	}
+	pthread_mutex_unlock(&y->lock);
+}
+
+/* ---- streams ---- */
+
+/* Communication goes before compute: its kernels are few and others wait for them. */
+static int create(struct vfm_cuda_stream *s, struct vfm_err *err)
+{
+	int least = 0, greatest = 0;
+
+	TRY(vfm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "the priorities of streams", err));
+	return vfm_cuda_check(cudaStreamCreateWithPriority(&s->st, cudaStreamNonBlocking, s->async ? greatest : least), "a new stream", err);
+}
+
+struct vfm_stream *vfm_cuda_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
+{
+	struct vfm_cuda *c = (struct vfm_cuda *)d;
+	struct vfm_cuda_sys *y = c->sys;
+	struct vfm_cuda_stream *s;
+	int slot = 0;
+
+	if (vfm_cuda_use(c, err) < 0)
+		return NULL;
+	s = vfm_calloc(1, sizeof(*s));
+	s->s.dev = d;
+	s->async = async;
+	if (create(s, err) < 0) {
+		free(s);
+		return NULL;
+	}
+	pthread_mutex_lock(&y->lock);
+	while (slot < VFM_CUDA_STREAMS && y->stream[slot])
+		slot++;
+	if (slot < VFM_CUDA_STREAMS) {
+		y->stream[slot] = s;
+		y->generation[slot]++;
+		s->slot = slot;
+	}
+	pthread_mutex_unlock(&y->lock);
+	if (slot == VFM_CUDA_STREAMS) {
+		cudaStreamDestroy(s->st);
+		free(s);
+		vfm_fail(err, VFM_EENV, "no more than %d streams on a device", VFM_CUDA_STREAMS);
+		return NULL;
+	}
+	return &s->s;
+}
+
+static void calls_free(struct vfm_cuda_calls *k, bool abandon)
+{
+	if (!k)
+		return;
+	atomic_store(&k->abandon, abandon);
+	pthread_mutex_lock(&k->lock);
+	k->stop = true;
+	pthread_cond_signal(&k->more);
+	pthread_mutex_unlock(&k->lock);
+	pthread_join(k->thread, NULL);
+	pthread_mutex_destroy(&k->lock);
+	pthread_cond_destroy(&k->more);
+	cudaFreeHost(k->flags);
+	free(k->ring);
+	free(k);
+}
+
+/* Its slot is another's soon: whoever waited for it takes over its failure. */
+static void leave_slot(struct vfm_cuda_sys *y, struct vfm_cuda_stream *s)
+{
+	uint64_t bit = (uint64_t)1 << s->slot;
+
+	pthread_mutex_lock(&y->lock);
+	y->stream[s->slot] = NULL;
+	for (int i = 0; i < VFM_CUDA_STREAMS; i++) {
+		struct vfm_cuda_stream *o = y->stream[i];
+
+		if (!o || !(o->deps & bit))
+			continue;
+		o->deps &= ~bit;
+		if (s->rc < 0 && o->rc == 0) {
+			o->rc = s->rc;
+			o->err = s->err;
+			atomic_fetch_add(&y->failures, 1);
+		}
+	}
+	if (s->rc < 0)
+		atomic_fetch_sub(&y->failures, 1);
+	pthread_mutex_unlock(&y->lock);
+}
+
+void vfm_cuda_stream_free(struct vfm_stream *stream)
+{
+	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
+	bool broken;
+
+	if (!s)
+		return;
+	broken = vfm_cuda_use(vfm_cuda_of(stream), NULL) < 0 || cudaStreamSynchronize(s->st) != cudaSuccess || vfm_cuda_broken();
+	calls_free(s->calls, broken);
+	vfm_cuda_staged_free(s->staged);
+	if (s->ws)
+		vfm_dev_free(stream, s->ws, s->ws_bytes);
+	leave_slot(sys_of(s), s);
+	cudaStreamDestroy(s->st);
+	free(s);
+}
+
+int vfm_cuda_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
+	double t0 = vfm_now();
+	cudaError_t e = cudaStreamSynchronize(s->st);
+
+	if (s->async)
+		stream->dev->wait_s += vfm_now() - t0;
+	TRY(vfm_cuda_check(e, "waiting for a stream", err));
+	return stream_failure(s, err);
+}
+
+/* ---- calls on the host ---- */
+
+/* Until the stream is at call n.  Short at first, because what is called is mostly communication. */
+static bool arrive(struct vfm_cuda_calls *k, uint32_t n)
+{
+	double t0 = vfm_now();
+	struct timespec nap = {0, 5000};
+
+	for (unsigned i = 0; (int32_t)(atomic_load_explicit(&k->flags->arrived, memory_order_acquire) - n) < 0; i++) {
+		if (atomic_load_explicit(&k->abandon, memory_order_relaxed))
+			return false;
+		if (i % 64 == 63 && vfm_now() - t0 > 20e-6) {
+			nanosleep(&nap, NULL);
+			if (nap.tv_nsec < 100000)
+				nap.tv_nsec += nap.tv_nsec / 4;
+		}
+	}
+	return true;
+}
+
+static void *work(void *arg)
+{
+	struct vfm_cuda_calls *k = arg;
+	struct vfm_err err = {0};
+	struct call p;
+
+	if (sys_of(k->s)->thread_start)
+		sys_of(k->s)->thread_start();
+	pthread_mutex_lock(&k->lock);
+	for (;;) {
+		uint32_t n = (uint32_t)(k->done + 1);
+		int rc;
+
+		while (k->done == k->put && !k->stop)
+			pthread_cond_wait(&k->more, &k->lock);
+		if (k->done == k->put)
+			break;
+		p = k->ring[k->done % k->cap];
+		pthread_mutex_unlock(&k->lock);
+		if (!arrive(k, n))
+			return NULL;
+		rc = stream_failure(k->s, &err);
+		if (rc == 0)
+			rc = p.fn(p.arg, &err);
+		if (rc < 0)
+			set_failure(k->s, rc, &err);
+		/* Before the number goes out: the host may free the stream when it has passed. */
+		pthread_mutex_lock(&k->lock);
+		k->done++;
+		atomic_store_explicit(&k->flags->passed, n, memory_order_release);
+	}
+	pthread_mutex_unlock(&k->lock);
+	return NULL;
+}
+
+static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
+{
+	struct vfm_cuda_calls *k = vfm_calloc(1, sizeof(*k));
+	void *flags = NULL;
+	int rc;
+
+	k->s = s;
+	k->cap = 16;
+	rc = vfm_cuda_check(cudaHostAlloc(&flags, sizeof(*k->flags), cudaHostAllocPortable | cudaHostAllocMapped), "page-locked memory", err);
+	if (rc < 0) {
+		free(k);
+		return rc;
+	}
+	memset(flags, 0, sizeof(*k->flags));
+	k->flags = flags;
+	k->ring = vfm_calloc(k->cap, sizeof(*k->ring));
+	pthread_mutex_init(&k->lock, NULL);
+	pthread_cond_init(&k->more, NULL);
+	if (pthread_create(&k->thread, NULL, work, k) == 0) {
+		s->calls = k;
+		return 0;
+	}
+	pthread_mutex_destroy(&k->lock);
+	pthread_cond_destroy(&k->more);
+	cudaFreeHost(flags);
+	free(k->ring);
+	free(k);
+	return vfm_fail(err, VFM_EENV, "cannot start the thread of a stream");
+}
+
+/* Under the lock. */
+static void make_room(struct vfm_cuda_calls *k)
+{
+	uint64_t cap = 2 * k->cap;
+	struct call *ring;
+
+	if (k->put - k->done < k->cap)
+		return;
+	ring = vfm_calloc(cap, sizeof(*ring));
+	for (uint64_t i = k->done; i < k->put; i++)
+		ring[i % cap] = k->ring[i % k->cap];
+	free(k->ring);
+	k->ring = ring;
+	k->cap = cap;
+}
+
+/* The stream says that it is there, and stays until it is told to go on. */
+static int stop_and_go(struct vfm_cuda_calls *k, uint32_t n, struct vfm_err *err)
+{
+	struct vfm_cuda *c = vfm_cuda_of(&k->s->s);
+	const struct vfm_cuda_driver *v = &c->sys->drv;
+	CUstream st = (CUstream)k->s->st;
+
+	/* The write comes behind a fence: what the stream copied to the host before is there. */
+	TRY(vfm_cuda_check_drv(c, v->write_value(st, (CUdeviceptr)(uintptr_t)&k->flags->arrived, n, CU_STREAM_WRITE_VALUE_DEFAULT),
+		"a call on the host", err));
+	return vfm_cuda_check_drv(c, v->wait_value(st, (CUdeviceptr)(uintptr_t)&k->flags->passed, n, CU_STREAM_WAIT_VALUE_GEQ),
+		"a call on the host", err);
+}
+
+int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+{
+	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
+	_Alignas(16) char copy[ARG_MAX_BYTES];
+	struct vfm_cuda_calls *k;
+	struct call *p;
+	uint32_t n;
+	int rc;
+
+	if (bytes > ARG_MAX_BYTES)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a call of %zu bytes on a stream", bytes);
+	if (!s->async) {
+		if (bytes)
+			memcpy(copy, arg, bytes);
+		TRY(vfm_cuda_stream_sync(stream, err));
+		return fn(copy, err);
+	}
+	if (!s->calls)
+		TRY(calls_new(s, err));
+	k = s->calls;
+	/* The thread looks at a call only when the stream is there, so one that cannot be enqueued must not stay. */
+	pthread_mutex_lock(&k->lock);
+	make_room(k);
+	n = (uint32_t)(k->put + 1);
+	p = &k->ring[k->put % k->cap];
+	p->fn = fn;
+	if (bytes)
+		memcpy(p->arg, arg, bytes);
+	pthread_mutex_unlock(&k->lock);
+	rc = stop_and_go(k, n, err);
+	if (rc < 0) {
+		set_failure(s, rc, err); /* half of it may be there: nothing may follow */
+		return rc;
+	}
+	pthread_mutex_lock(&k->lock);
+	k->put++;
+	pthread_cond_signal(&k->more);
+	pthread_mutex_unlock(&k->lock);
+	return 0;
+}
+
+/* ---- events ---- */
+
+struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err)
+{
+	struct vfm_cuda *c = (struct vfm_cuda *)d;
+	struct vfm_event *e;
+
+	if (vfm_cuda_use(c, err) < 0)
+		return NULL;
+	e = vfm_calloc(1, sizeof(*e));
+	e->c = c;
+	if (vfm_cuda_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), "a new event", err) == 0)
+		return e;
+	free(e);
+	return NULL;
+}
+
+void vfm_cuda_event_free(struct vfm_event *e)
+{
+	if (!e)
+		return;
+	cudaEventDestroy(e->ev);
+	free(e);
+}
+
+int vfm_cuda_event_record(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
+
+	TRY(vfm_cuda_check(cudaEventRecord(e->ev, s->st), "an event", err));
+	e->recorded = true;
+	e->async = s->async;
+	e->slot = s->slot;
+	e->generation = e->c->sys->generation[s->slot];
+	return 0;
+}
+
+/* The streams on whose calls the event depends; 0 where its stream is gone. */
+static uint64_t behind(const struct vfm_event *e)
+{
+	struct vfm_cuda_sys *y = e->c->sys;
+	uint64_t mask = 0;
+
+	pthread_mutex_lock(&y->lock);
+	if (e->recorded && y->stream[e->slot] && y->generation[e->slot] == e->generation)
+		mask = y->stream[e->slot]->deps | (uint64_t)1 << e->slot;
+	pthread_mutex_unlock(&y->lock);
+	return mask;
+}
+
+int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
+	struct vfm_cuda_sys *y = e->c->sys;
+	uint64_t mask = behind(e);
+
+	if (!e->recorded || mask == 0)
+		return e->recorded ? vfm_cuda_check(cudaStreamWaitEvent(s->st, e->ev, 0), "waiting for an event", err) : 0;
+	if (e->slot == s->slot)
+		return stream_failure(s, err);
+	TRY(vfm_cuda_check(cudaStreamWaitEvent(s->st, e->ev, 0), "waiting for an event", err));
+	pthread_mutex_lock(&y->lock);
+	s->deps |= mask & ~((uint64_t)1 << s->slot);
+	pthread_mutex_unlock(&y->lock);
+	return failure_of(y, mask, err);
+}
+
+int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err)
+{
+	double t0 = vfm_now();
+	cudaError_t code;
+
+	if (!e->recorded)
+		return 0;
+	code = cudaEventSynchronize(e->ev);
+	if (e->async)
+		e->c->dev.wait_s += vfm_now() - t0;
+	TRY(vfm_cuda_check(code, "waiting for an event", err));
+	return failure_of(e->c->sys, behind(e), err);
+}
+
+bool vfm_cuda_event_passed(struct vfm_event *e)
+{
+	cudaError_t code;
+
+	if (!e->recorded || vfm_cuda_use(e->c, NULL) < 0)
+		return true;
+	code = cudaEventQuery(e->ev);
+	if (code == cudaErrorNotReady) {
+		cudaGetLastError(); /* no failure: nobody else shall find it */
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,110 @@
+/* cuda_sys.h - what the files share that make up the device itself: cuda_dev.c, cuda_stream.c, cuda_copy.c, cuda_mem.c. */
+#ifndef VFM_CUDA_CUDA_SYS_H
+#define VFM_CUDA_CUDA_SYS_H
+
+#include <cudaTypedefs.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cuda/cuda_dev.h"
+#include "dev/heap.h"
+#include "dev/holders.h"
+#include "dev/plugin.h"
+#include "dev/staging.h"
+
+/* Functions of libcuda, which the plugin does not link, so that it can be loaded without a driver. */
+struct vfm_cuda_driver {
+	PFN_cuGetErrorString_v6000 error_string;
+	PFN_cuDeviceGet_v2000 device_get;
+	PFN_cuDeviceGetAttribute_v2000 attribute;
+	PFN_cuStreamWriteValue32_v11070 write_value;
+	PFN_cuStreamWaitValue32_v11070 wait_value;
+	PFN_cuMemGetAllocationGranularity_v10020 granularity;
+	PFN_cuMemAddressReserve_v10020 reserve;
+	PFN_cuMemAddressFree_v10020 unreserve;
+	PFN_cuMemCreate_v10020 create;
+	PFN_cuMemRelease_v10020 release;
+	PFN_cuMemMap_v10020 map;
+	PFN_cuMemUnmap_v10020 unmap;
+	PFN_cuMemSetAccess_v10020 access;
+};
+
+enum { VFM_CUDA_STREAMS = 64 }; /* at a time: bits of a mask */
+
+struct vfm_cuda_mem;
+struct vfm_cuda_stream;
+
+struct vfm_cuda_sys {
+	struct vfm_cuda_driver drv;
+	struct vfm_cuda_mem *mem;
+	void (*thread_start)(void);
+	/* What several threads reach, under the lock. */
+	pthread_mutex_t lock;
+	struct vfm_ranges host;                              /* memory of alloc_host */
+	struct vfm_cuda_stream *stream[VFM_CUDA_STREAMS];    /* by slot */
+	uint32_t generation[VFM_CUDA_STREAMS];               /* of the slot: how many streams it has had */
+	atomic_int failures;                                 /* streams that failed: 0 is the quick answer */
+};
+
+/* A call on the host goes on in cuda_stream.c; the others only read st, async and dev. */
+struct vfm_cuda_stream {
+	struct vfm_stream s; /* first */
+	cudaStream_t st;
+	bool async;
+	int slot;
+	uint64_t deps; /* slots of the streams that it has waited for, and theirs (under the lock) */
+	int rc;        /* of the first call on the host that failed (under the lock) */
+	struct vfm_err err;
+	struct vfm_cuda_calls *calls;    /* of an asynchronous stream, from its first call on */
+	struct vfm_cuda_staged *staged;  /* of a compute stream, from its first copy of ordinary memory on */
+	void *ws;
+	size_t ws_bytes;
+};
+
+static inline struct vfm_cuda_stream *vfm_cuda_stream_of(struct vfm_stream *s)
+{
+	return (struct vfm_cuda_stream *)s;
+}
+
+/* The calling thread works with this device from here on: a thread that does not say so would open device 0. */
+int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err);
+/* The same for codes of the driver. */
+int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct vfm_err *err);
+/* A failure of the context, after which nothing works any more, was met. */
+bool vfm_cuda_broken(void);
+
+/* cuda_stream.c */
+struct vfm_stream *vfm_cuda_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
+void vfm_cuda_stream_free(struct vfm_stream *s);
+int vfm_cuda_stream_sync(struct vfm_stream *s, struct vfm_err *err);
+int vfm_cuda_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
+struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err);
+void vfm_cuda_event_free(struct vfm_event *e);
+int vfm_cuda_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
+int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err);
+bool vfm_cuda_event_passed(struct vfm_event *e);
+
+/* cuda_copy.c */
+void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err);
+void vfm_cuda_free_host(struct vfm_dev *d, void *p, size_t bytes);
+int vfm_cuda_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
+int vfm_cuda_to_host(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
+int vfm_cuda_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
+void vfm_cuda_staged_free(struct vfm_cuda_staged *g);
+
+/* cuda_mem.c */
+struct vfm_cuda_mem *vfm_cuda_mem_new(struct vfm_cuda *c, struct vfm_err *err);
+void vfm_cuda_mem_free(struct vfm_cuda_mem *m); /* nothing may use the memory any more; NULL is fine */
+void *vfm_cuda_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
+void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes);
+bool vfm_cuda_mem_holds(const struct vfm_cuda_mem *m, const void *p);
+
+/* ops.c: the table, with a range of NVTX around each op where that is wanted. */
+const struct vfm_ops *vfm_cuda_ops_table(bool ranges);
+
+/* cuda_dev.c */
+struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *err);
+bool vfm_cuda_ranges_init(void); /* whether VFM_NVTX asks for them */
+
+#endif

@@ -1,0 +1,187 @@
+#include "dev/holders.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Runs of digits become one 'N'. */
+static uint32_t normalise(const char *what, char *name, size_t len)
+{
+	uint32_t hash = 2166136261u;
+	size_t n = 0;
+
+	for (; *what && n + 1 < len; what++) {
+		char c = *what;
+
+		if (isdigit((unsigned char)c)) {
+			if (n && name[n - 1] == 'N')
+				continue;
+			c = 'N';
+		}
+		name[n++] = c;
+		hash = (hash ^ (unsigned char)c) * 16777619u;
+	}
+	name[n] = '\0';
+	return hash;
+}
+
+static uint32_t hash_of(const char *name)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 16777619u;
+	return hash;
+}
+
+static uint32_t *slot(const struct vfm_holders *h, const char *name, uint32_t hash)
+{
+	uint32_t i = hash & (h->slots - 1);
+
+	while (h->table[i] && strcmp(h->v[h->table[i] - 1].name, name) != 0)
+		i = (i + 1) & (h->slots - 1);
+	return &h->table[i];
+}
+
+static void table_grow(struct vfm_holders *h)
+{
+	free(h->table);
+	h->slots = h->slots ? 2 * h->slots : 64;
+	h->table = vfm_calloc(h->slots, sizeof(*h->table));
+	for (size_t i = 0; i < h->n; i++)
+		*slot(h, h->v[i].name, hash_of(h->v[i].name)) = (uint32_t)i + 1;
+}
+
+uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes)
+{
+	char name[sizeof(h->v->name)];
+	uint32_t hash = normalise(what ? what : "", name, sizeof(name)), *at;
+
+	if (2 * (h->n + 1) > h->slots)
+		table_grow(h);
+	at = slot(h, name, hash);
+	if (!*at) {
+		vfm_grow(&h->v, &h->cap, h->n + 1, sizeof(*h->v));
+		memcpy(h->v[h->n].name, name, sizeof(name));
+		h->v[h->n++].bytes = 0;
+		*at = (uint32_t)h->n;
+	}
+	h->v[*at - 1].bytes += bytes;
+	return *at - 1;
+}
+
+void vfm_holders_sub(struct vfm_holders *h, uint32_t id, uint64_t bytes)
+{
+	h->v[id].bytes -= bytes;
+}
+
+void vfm_holders_release(struct vfm_holders *h)
+{
+	free(h->v);
+	free(h->table);
+	*h = (struct vfm_holders){0};
+}
+
+/* ---- what to say ---- */
+
+enum { SHOWN = 4 };
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static void add_size(struct vfm_buf *b, uint64_t bytes)
+{
+	if (bytes >= 10 << 20)
+		vfm_buf_addf(b, "%.2f GiB", (double)bytes / GIB);
+	else
+		vfm_buf_addf(b, "%llu bytes", (unsigned long long)bytes);
+}
+
+/* What a name stands for decides what helps: by the words in it. */
+enum kind { ACTIVATIONS, OPTIMIZER, PARAMETERS, GRADIENTS, OTHER, KINDS };
+
+static enum kind kind_of(const char *name)
+{
+	static const struct {
+		const char *word;
+		enum kind kind;
+	} words[] = {
+		{"optimizer", OPTIMIZER},
+		{"moment", OPTIMIZER},
+		{"moving average", OPTIMIZER},
+		{"pipeline stage", ACTIVATIONS},
+		{"gradient", GRADIENTS},
+		{"parameter", PARAMETERS},
+		{"weights", PARAMETERS},
+		{"activation", ACTIVATIONS},
+		{"scratch", ACTIVATIONS},
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (strstr(name, words[i].word))
+			return words[i].kind;
+	return OTHER;
+}
+
+static const char *const advice[KINDS] = {
+	[ACTIVATIONS] = "train.recompute=selective or full, a smaller context or parallel.cp",
+	[OPTIMIZER] = "parallel.distopt or parallel.fsdp over more ranks, or parallel.tp",
+	[PARAMETERS] = "parallel.fsdp over more ranks, parallel.tp or parallel.pp",
+	[GRADIENTS] = "parallel.fsdp over more ranks, parallel.tp or parallel.pp",
+	[OTHER] = "a smaller context or a smaller model",
+};
+
+void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
+{
+	const struct vfm_holders *h = o->holders;
+	uint64_t by_kind[KINDS] = {0};
+	const struct vfm_holder *top[SHOWN] = {NULL};
+	struct vfm_buf b = {0};
+	enum kind worst;
+	int n = 0;
+
+	for (size_t i = 0; h && i < h->n; i++) {
+		const struct vfm_holder *x = &h->v[i];
+
+		by_kind[kind_of(x->name)] += x->bytes;
+		if (!x->bytes)
+			continue;
+		for (int k = 0; k < SHOWN; k++)
+			if (!top[k] || x->bytes > top[k]->bytes) {
+				const struct vfm_holder *y = top[k];
+
+				top[k] = x;
+				x = y;
+				if (!x)
+					break;
+			}
+	}
+	by_kind[kind_of(o->what)] += o->bytes;
+	worst = OTHER;
+	for (int k = 0; k < KINDS; k++)
+		if (by_kind[k] > by_kind[worst])
+			worst = (enum kind)k;
+
+	vfm_buf_addf(&b, "out of memory on %s: ", o->device);
+	add_size(&b, o->bytes);
+	vfm_buf_addf(&b, " for %s do not fit beside the ", o->what);
+	add_size(&b, o->in_use);
+	vfm_buf_adds(&b, " in use, of ");
+	add_size(&b, o->total);
+	for (; n < SHOWN && top[n]; n++) {
+		vfm_buf_addf(&b, "%s%s ", n ? ", " : " (", top[n]->name);
+		add_size(&b, top[n]->bytes);
+	}
+	if (n)
+		vfm_buf_adds(&b, ")");
+	if (o->others > o->total / 20) {
+		vfm_buf_adds(&b, "; others hold ");
+		add_size(&b, o->others);
+		vfm_buf_adds(&b, " of the device");
+	}
+	vfm_buf_addf(&b, "; %s would make it fit", advice[worst]);
+	snprintf(buf, len, "%s", b.data);
+	vfm_buf_release(&b);
+}

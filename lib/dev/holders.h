@@ -1,0 +1,36 @@
+/* holders.h - who holds the memory of a device, by the `what` of vfm_dev_alloc, and what to say when it is full. */
+#ifndef VFM_DEV_HOLDERS_H
+#define VFM_DEV_HOLDERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* `= {0}` is empty.  Names that differ in digits only ("blocks.3.fc1") count as one.  Not thread-safe. */
+struct vfm_holders {
+	struct vfm_holder {
+		char name[56];
+		uint64_t bytes;
+	} *v; /* [n] */
+	size_t n, cap;
+	uint32_t *table; /* [slots]: 1 + place in v; 0: empty */
+	uint32_t slots;
+};
+/* Its number, for vfm_holders_sub. */
+uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes);
+void vfm_holders_sub(struct vfm_holders *h, uint32_t id, uint64_t bytes);
+void vfm_holders_release(struct vfm_holders *h);
+
+struct vfm_oom {
+	const char *device; /* "NVIDIA H200" */
+	const char *what;   /* "activations": for what it was asked */
+	uint64_t bytes;     /* how many */
+	uint64_t in_use;    /* given out before */
+	uint64_t total;     /* of the device */
+	uint64_t others;    /* held by others than this pool: libraries, other processes; 0: not known */
+	const struct vfm_holders *holders;
+};
+/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of 139.80 GiB: activations 61.00,
+ * parameters 42.00, gradients 21.00 GiB; train.recompute=selective or full, or a smaller context would make it fit". */
+void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
+
+#endif
