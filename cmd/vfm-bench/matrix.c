@@ -10,6 +10,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "spec/hw.h"
 #include "train/bench.h"
 #include "train/device.h"
 
@@ -174,14 +175,13 @@ static double need_bytes(const struct row *w)
 	return p * (elem == 2 ? 18 : 16) + (double)w->context * (double)m->layers * kept * elem;
 }
 
-static int measure(const struct row *w, struct vfm_table *t, struct vfm_err *err)
+static int measure(const struct row *w, const struct vfm_device *d, struct vfm_table *t, struct vfm_err *err)
 {
 	struct vfm_bench_step b = {.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
-	double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), need = need_bytes(w);
+	double have = d->dev->mem_total ? (double)d->dev->mem_total : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
+	       need = need_bytes(w), peak = vfm_hw_peak(d->dev->name, w->config.train.dtype);
 	struct vfm_config c = w->config;
 	struct vfm_bench_result r;
-	struct vfm_device d;
-	int rc;
 
 	TRY(vfm_config_check(&c, err));
 	vfm_bench_grid(w->context, b.grid);
@@ -195,11 +195,10 @@ static int measure(const struct row *w, struct vfm_table *t, struct vfm_err *err
 		return 0;
 	}
 	vfm_info("%s, %lld tokens, %s", w->model, (long long)w->context, w->label);
-	TRY(vfm_device_open(&d, device, err));
-	rc = vfm_bench_run(&c, vfm_mesh_one(), d.stream, &b, &r, err);
-	vfm_device_close(&d);
-	TRY(rc);
+	TRY(vfm_bench_run(&c, vfm_mesh_one(), d->stream, &b, &r, err));
 	vfm_table_f64(t, "tflops", r.flops / r.median_s / 1e12);
+	if (peak > 0)
+		vfm_table_f64(t, "mfu", r.flops / r.median_s / 1e12 / peak);
 	vfm_table_f64(t, "tok_s", (double)r.tokens / r.median_s);
 	vfm_table_f64(t, "step_ms", r.median_s * 1e3);
 	vfm_table_f64(t, "spread_pct", (r.max_s - r.min_s) / r.median_s * 100);
@@ -212,6 +211,7 @@ static int measure(const struct row *w, struct vfm_table *t, struct vfm_err *err
 int bench_matrix(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
+	struct vfm_device d = {0};
 	struct rows rows = {0};
 	enum vfm_table_format f;
 	int n, rc;
@@ -231,18 +231,22 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 	vfm_table_col(t, "context", "context", 0);
 	vfm_table_col(t, "config", "config", 0);
 	vfm_table_col(t, "tflops", "TFLOPS/s", 3);
+	vfm_table_col(t, "mfu", "MFU", 3);
 	vfm_table_col(t, "tok_s", "token/s", 0);
 	vfm_table_col(t, "step_ms", "step ms", 1);
 	vfm_table_col(t, "spread_pct", "spread %", 0);
 	vfm_table_col(t, "n", "n", 0);
 	vfm_table_col(t, "mem_gib", "GiB", 2);
 	vfm_table_col(t, "how", "how", 0);
+	TRY_OUT(vfm_device_open(&d, device, err));
 	for (size_t i = 0; i < rows.n; i++)
-		TRY_OUT(measure(&rows.v[i], t, err));
+		TRY_OUT(measure(&rows.v[i], &d, t, err));
+	vfm_table_note(t, "device %s: %s", d.dev->name, d.dev->descr);
 	bench_note_machine(t);
 	vfm_table_note(t, "a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); spread is (max - min) / median");
 	rc = vfm_table_print(t, f, stdout, err);
 out:
+	vfm_device_close(&d);
 	free(rows.v);
 	vfm_table_free(t);
 	return rc;

@@ -6,21 +6,23 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
-#include "cpu/cpu.h"
 #include "ops/cases.h"
+#include "train/device.h"
 
 enum { MAX_REPEAT = 1000 };
 
 static struct {
 	int64_t repeat, threads;
-	bool all, list;
-	const char *format;
-} o = {.repeat = 11, .format = "text"};
+	bool all, large, list;
+	const char *format, *device;
+} o = {.repeat = 11, .format = "text", .device = "cpu"};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat},
 	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
 	{VFM_OPT_FLAG, 'a', "all", NULL, "also the small cases of the tests", &o.all},
+	{VFM_OPT_FLAG, 'L', "large", NULL, "the cases of a GPU's training instead", &o.large},
+	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
 	{VFM_OPT_FLAG, 'l', "list", NULL, "only print the names of the cases", &o.list},
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
 	{0},
@@ -36,7 +38,7 @@ static const struct vfm_cmd cmd = {
 /* A pattern is a part of a name; * and ? stand for what they stand for in a shell. */
 static bool chosen(const struct vfm_case *c, char **patterns, int n)
 {
-	if (!(c->flags & VFM_CASE_BENCH) && !o.all)
+	if (o.large ? !(c->flags & VFM_CASE_LARGE) : !(c->flags & VFM_CASE_BENCH) && !(o.all && c->flags & VFM_CASE_TEST))
 		return false;
 	for (int i = 0; i < n; i++) {
 		char any[256];
@@ -62,7 +64,7 @@ static int time_calls(struct vfm_case *c, struct vfm_stream *s, int calls, doubl
 /* Seconds of one call; short ones are run several times between two looks at the clock. */
 static int time_case(struct vfm_case *c, struct vfm_stream *s, double *seconds, struct vfm_err *err)
 {
-	const double least = 1e-3;
+	const double least = 3e-3;
 	double t;
 	int calls;
 
@@ -129,24 +131,21 @@ static void columns(struct vfm_table *t)
 static int measure(const struct vfm_cases *l, enum vfm_table_format f, char **patterns, int n, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
-	struct vfm_dev *d = vfm_cpu_open(err);
-	struct vfm_stream *s = d ? d->t->stream_new(d, false, err) : NULL;
-	int rc = VFM_EENV;
+	struct vfm_device d;
+	int rc = vfm_device_open(&d, o.device, err);
 
-	if (s) {
+	if (rc == 0) {
 		columns(t);
-		rc = run_all(l, s, t, patterns, n, err);
-		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d->t->name, d->descr, (int)o.repeat);
+		rc = run_all(l, d.stream, t, patterns, n, err);
+		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, (int)o.repeat);
 		vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
 		bench_note_machine(t);
-		d->t->stream_free(s);
+		vfm_device_close(&d);
 	}
-	if (d)
-		d->t->dev_free(d);
 	if (rc == 0)
 		rc = vfm_table_print(t, f, stdout, err);
 	vfm_table_free(t);
-	return rc < 0 && !err->code ? VFM_EENV : rc;
+	return rc;
 }
 
 int bench_ops(int argc, char **argv, struct vfm_err *err)

@@ -6,6 +6,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "spec/hw.h"
 #include "train/bench.h"
 #include "train/device.h"
 #include "train/job.h"
@@ -107,9 +108,10 @@ static void layout_text(const struct vfm_parallel *p, struct vfm_buf *b)
 		vfm_buf_adds(b, p->fsdp ? " fsdp" : " distopt");
 }
 
-static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r, int world,
+static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r, const struct vfm_dev *dev, int world,
 	enum vfm_table_format f, struct vfm_err *err)
 {
+	double peak = vfm_hw_peak(dev->name, c->train.dtype);
 	struct vfm_buf layout = {0};
 	struct vfm_table *t = vfm_table_new();
 	int rc;
@@ -125,6 +127,7 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_col(t, "max_ms", "max", 1);
 	vfm_table_col(t, "n", "n", 0);
 	vfm_table_col(t, "gflops", "GFLOP/s", 0);
+	vfm_table_col(t, "mfu", "MFU", 3);
 	vfm_table_col(t, "tok_s", "token/s", 0);
 	vfm_table_col(t, "mem_gib", "GiB", 2);
 	vfm_table_col(t, "ranks", "ranks", 0);
@@ -144,6 +147,8 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_f64(t, "max_ms", r->max_s * 1e3);
 	vfm_table_i64(t, "n", r->n);
 	vfm_table_f64(t, "gflops", r->flops / r->median_s / 1e9);
+	if (peak > 0)
+		vfm_table_f64(t, "mfu", r->flops / r->median_s / 1e12 / peak / world);
 	vfm_table_f64(t, "tok_s", (double)r->tokens / r->median_s);
 	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
 	vfm_table_i64(t, "threads", vfm_par_threads());
@@ -153,6 +158,7 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_f64(t, "comm", r->comm_s / r->median_s);
 	vfm_table_f64(t, "bubble", r->bubble_s / r->median_s);
 	vfm_buf_release(&layout);
+	vfm_table_note(t, "device %s: %s", dev->name, dev->descr);
 	bench_note_machine(t);
 	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
 	if (world > 1)
@@ -188,7 +194,7 @@ static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_b
 		rc = vfm_bench_run(c, &mesh, d.stream, b, &r, err);
 		vfm_job_failed(job, rc, err); /* before the others are waited for */
 		if (rc == 0 && job->world->rank == 0)
-			rc = print(c, b, &r, job->world->size, f, err);
+			rc = print(c, b, &r, d.dev, job->world->size, f, err);
 		vfm_mesh_release(&mesh);
 	}
 	vfm_device_close(&d);

@@ -136,25 +136,25 @@ static void gemm_cases(struct vfm_cases *l)
 	add_gemm(l, VFM_CASE_TEST, "empty", 0, 40, 16, false, true, VFM_F32, VFM_F32, 0);
 }
 
-static void bench_linear(struct vfm_cases *l, const char *what, enum vfm_dtype t, int64_t rows, int64_t in, int64_t out,
+static void bench_linear(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, int64_t rows, int64_t in, int64_t out,
 	enum vfm_act act, enum vfm_act dact)
 {
 	struct vfm_case *c;
 	char name[48];
 
 	snprintf(name, sizeof(name), "%s-fwd", what);
-	c = add_gemm(l, VFM_CASE_BENCH, name, rows, out, in, false, true, t, t, 0);
+	c = add_gemm(l, flags, name, rows, out, in, false, true, t, t, 0);
 	c->args.gemm.bias = vec(VFM_F32, out);
 	c->args.gemm.act = act;
 	if (act)
 		c->args.gemm.aux = mat(t, rows, out, 0);
 	snprintf(name, sizeof(name), "%s-dgrad", what);
-	c = add_gemm(l, VFM_CASE_BENCH, name, rows, in, out, false, false, t, t, 0);
+	c = add_gemm(l, flags, name, rows, in, out, false, false, t, t, 0);
 	c->args.gemm.dact = dact;
 	if (dact)
 		c->args.gemm.aux = mat(t, rows, in, 0);
 	snprintf(name, sizeof(name), "%s-wgrad", what);
-	c = add_gemm(l, VFM_CASE_BENCH, name, out, in, rows, true, false, t, VFM_F32, 0);
+	c = add_gemm(l, flags, name, out, in, rows, true, false, t, VFM_F32, 0);
 	c->args.gemm.accumulate = true;
 	c->args.gemm.a_rowsum = vec(VFM_F32, out);
 }
@@ -165,11 +165,11 @@ static void gemm_bench(struct vfm_cases *l)
 		for (int64_t d = 384; d <= 768; d *= 2) {
 			int64_t rows = d == 384 ? 4096 : 2048;
 
-			bench_linear(l, "qkv", types[t], rows, d, 3 * d, VFM_ACT_NONE, VFM_ACT_NONE);
-			bench_linear(l, "proj", types[t], rows, d, d, VFM_ACT_NONE, VFM_ACT_NONE);
-			bench_linear(l, "fc1", types[t], rows, d, 4 * d, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
-			bench_linear(l, "fc2", types[t], rows, 4 * d, d, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
-			bench_linear(l, "adaln", types[t], 8, d, 6 * d, VFM_ACT_NONE, VFM_ACT_NONE);
+			bench_linear(l, VFM_CASE_BENCH, "qkv", types[t], rows, d, 3 * d, VFM_ACT_NONE, VFM_ACT_NONE);
+			bench_linear(l, VFM_CASE_BENCH, "proj", types[t], rows, d, d, VFM_ACT_NONE, VFM_ACT_NONE);
+			bench_linear(l, VFM_CASE_BENCH, "fc1", types[t], rows, d, 4 * d, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
+			bench_linear(l, VFM_CASE_BENCH, "fc2", types[t], rows, 4 * d, d, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
+			bench_linear(l, VFM_CASE_BENCH, "adaln", types[t], 8, d, 6 * d, VFM_ACT_NONE, VFM_ACT_NONE);
 		}
 }
 
@@ -501,6 +501,55 @@ static void zero_row_cases(struct vfm_cases *l)
 		.v = vec(VFM_F32, 0), .g = vec(VFM_F32, 0)};
 }
 
+/* One block of dit-7b at 8,192 tokens and what is around it; dit-xl on images of 256 tokens; attention at 65,536. */
+static void large_cases(struct vfm_cases *l)
+{
+	enum { L = VFM_CASE_LARGE };
+	const enum vfm_dtype BF = VFM_BF16;
+	static const int s8k[] = {8192}, s64k[] = {65536}, text[] = {512};
+	int images[32], texts[32];
+	struct vfm_case *c;
+
+	for (int i = 0; i < 32; i++)
+		images[i] = 256, texts[i] = 128;
+	bench_linear(l, L, "7b-qkv", BF, 8192, 4096, 12288, VFM_ACT_NONE, VFM_ACT_NONE);
+	bench_linear(l, L, "7b-proj", BF, 8192, 4096, 4096, VFM_ACT_NONE, VFM_ACT_NONE);
+	bench_linear(l, L, "7b-fc1", BF, 8192, 4096, 16384, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
+	bench_linear(l, L, "7b-fc2", BF, 8192, 16384, 4096, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
+	bench_linear(l, L, "7b-text-kv", BF, 512, 4096, 8192, VFM_ACT_NONE, VFM_ACT_NONE);
+	bench_linear(l, L, "xl-qkv", BF, 8192, 1152, 3456, VFM_ACT_NONE, VFM_ACT_NONE);
+	bench_linear(l, L, "xl-fc1", BF, 8192, 1152, 4608, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
+	bench_linear(l, L, "xl-fc2", BF, 8192, 4608, 1152, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
+	add_attn(l, L, "7b-self", BF, BF, 1, s8k, s8k, 32, 32, 128);
+	add_attn(l, L, "7b-cross", BF, BF, 1, s8k, text, 32, 32, 128);
+	add_attn(l, L, "7b-self", BF, BF, 1, s64k, s64k, 32, 32, 128);
+	add_attn(l, L, "xl-self", BF, BF, 32, images, images, 16, 16, 72);
+	add_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
+	add_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	add_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);
+	add_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	add_gate(l, L, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	add_gate(l, L, VFM_F32, BF, VFM_F32, 32, images, 1152);
+	add_qk(l, L, BF, 8192, 32, 128, true, true);
+	add_qk(l, L, BF, 8192, 16, 72, true, true);
+	add_loss(l, L, BF, 1, s64k, 64, true);
+	for (int i = 0; i < 2; i++) {
+		enum { N = 64 << 20 };
+		struct vfm_tensor x = vec(VFM_F32, N);
+
+		c = vfm_case_add(l, VFM_OP_axpby, L, "%s/64M", i ? "cast/f32-bf16" : "add/f32-f32");
+		c->args.axpby = (struct vfm_axpby){1, !i, x, i ? vec(BF, N) : x};
+		c = vfm_case_add(l, VFM_OP_adamw, L, "%s/64M", i ? "split" : "w");
+		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f,
+			.p = i ? none : x, .m = i ? vec(BF, N) : x, .v = x, .g = x, .w = vec(BF, N), .lo = i ? vec(VFM_I16, N) : none,
+			.grad_scale = vec(VFM_F32, 1)};
+		if (i)
+			c->bound[0] = c->bound[1] = c->bound[2] = 32768;
+	}
+	c = vfm_case_add(l, VFM_OP_sumsq, L, "64M");
+	c->args.sumsq = (struct vfm_sumsq){vec(VFM_F32, 64 << 20), vec(VFM_F64, 1)};
+}
+
 void vfm_cases_init(struct vfm_cases *l)
 {
 	*l = (struct vfm_cases){0};
@@ -516,6 +565,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	vfm_cases_rows(l);
 	vfm_cases_moe(l);
 	zero_row_cases(l);
+	large_cases(l);
 }
 
 void vfm_cases_release(struct vfm_cases *l)
@@ -598,23 +648,42 @@ static void elements(const struct vfm_case *c, enum vfm_content content, const s
 	}
 }
 
+/* Elements before row r, the rows being counted over all dimensions but the last. */
+static int64_t row_offset(const struct vfm_tensor *t, int64_t r)
+{
+	int64_t off = 0;
+
+	for (int i = t->ndim - 2; i >= 0; i--) {
+		off += r % t->shape[i] * t->stride[i];
+		r /= t->shape[i];
+	}
+	return off;
+}
+
 static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_content content, const struct vfm_rng *rng,
 	char *host)
 {
 	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
 	size_t size = vfm_dtype_size(t->dtype);
-	double *row = vfm_calloc((size_t)cols + 1, sizeof(*row));
+	/* Benchmarks need plausible numbers soon, not independent ones. */
+	bool again = c->flags & (VFM_CASE_BENCH | VFM_CASE_LARGE) && content < VFM_C_IDX;
+	struct vfm_tensor folded;
+	double *row;
 
+	if (again && t->ndim == 1 && n % (1 << 16) == 0) {
+		folded = vfm_t2(NULL, t->dtype, n >> 16, 1 << 16);
+		t = &folded;
+		cols = 1 << 16;
+	}
+	row = vfm_calloc((size_t)cols + 1, sizeof(*row));
 	for (int64_t r = 0; cols && r < n / cols; r++) {
-		int64_t off = 0, k = r;
+		int64_t off = row_offset(t, r);
 
-		for (int i = t->ndim - 2; i >= 0; i--) {
-			off += k % t->shape[i] * t->stride[i];
-			k /= t->shape[i];
+		if (again && r >= 64) {
+			memcpy(host + (size_t)off * size, host + (size_t)row_offset(t, r - 64) * size, (size_t)cols * size);
+			continue;
 		}
-		/* Benchmarks need plausible numbers soon, not independent ones. */
-		k = c->flags & VFM_CASE_BENCH && content < VFM_C_IDX ? r % 64 : r;
-		elements(c, content, rng, k * cols, cols, row);
+		elements(c, content, rng, r * cols, cols, row);
 		for (int64_t i = 0; i < cols; i++) {
 			char *at = host + (size_t)(off + i) * size;
 			float f = (float)row[i];

@@ -71,6 +71,7 @@ union vfm_op_args {
 enum {
 	VFM_CASE_BENCH = 1, /* a size of real training, for benchmarks; not for the slow reference */
 	VFM_CASE_TEST = 2,
+	VFM_CASE_LARGE = 4, /* of a GPU's training: dit-7b and dit-xl at 8,192 and 65,536 tokens, bf16 */
 };
 
 struct vfm_case {

@@ -91,8 +91,11 @@ static void grouped_cases(struct vfm_cases *l, int n, const int *len, int64_t in
 
 void vfm_cases_moe(struct vfm_cases *l)
 {
-	static const int one[] = {1}, long_[] = {3, 900, 0, 64}, pack[] = {1024, 1024}, experts[8] = {512, 400, 624, 512, 0, 1024, 480, 544};
+	static const int one[] = {1}, long_[] = {3, 900, 0, 64}, pack[] = {1024, 1024}, experts[8] = {512, 400, 624, 512, 0, 1024, 480, 544}, all[] = {8192};
+	int large[64];
 
+	for (int i = 0; i < 64; i++)
+		large[i] = 1024;
 	choice_cases(l, VFM_CASE_TEST, N_MIXED, mixed, 8, 2);
 	choice_cases(l, VFM_CASE_TEST, 4, long_, 5, 5);
 	choice_cases(l, VFM_CASE_TEST, 4, long_, 64, 8);
@@ -112,4 +115,9 @@ void vfm_cases_moe(struct vfm_cases *l)
 		add_grouped(l, VFM_CASE_BENCH, VFM_GROUPED_DGRAD, "dgrad", types[t], types[t], 8, experts, 768, 512, 0);
 		add_grouped(l, VFM_CASE_BENCH, VFM_GROUPED_WGRAD, "wgrad", types[t], VFM_F32, 8, experts, 768, 512, 0);
 	}
+	/* moe-1b: 64 experts of 1,024, capacity 8 */
+	choice_cases(l, VFM_CASE_LARGE, 1, all, 64, 8);
+	add_grouped(l, VFM_CASE_LARGE, VFM_GROUPED_FWD, "fwd", VFM_BF16, VFM_BF16, 64, large, 2048, 1024, 0);
+	add_grouped(l, VFM_CASE_LARGE, VFM_GROUPED_DGRAD, "dgrad", VFM_BF16, VFM_BF16, 64, large, 2048, 1024, 0);
+	add_grouped(l, VFM_CASE_LARGE, VFM_GROUPED_WGRAD, "wgrad", VFM_BF16, VFM_F32, 64, large, 2048, 1024, 0);
 }

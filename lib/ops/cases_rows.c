@@ -10,8 +10,8 @@ static void bounds(struct vfm_case *c, int64_t a, int64_t b, int64_t d)
 static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n, int64_t m,
 	int64_t h, int64_t d, bool weight)
 {
-	struct vfm_tensor one = h ? heads(xt, 1, h, d, 2 * h * d) : mat(xt, 1, d, flags & VFM_CASE_BENCH ? 0 : 3);
-	struct vfm_tensor two = h ? heads(yt, 1, h, d, 0) : mat(yt, 1, d, flags & VFM_CASE_BENCH ? 0 : 5);
+	struct vfm_tensor one = h ? heads(xt, 1, h, d, 2 * h * d) : mat(xt, 1, d, flags & VFM_CASE_TEST ? 3 : 0);
+	struct vfm_tensor two = h ? heads(yt, 1, h, d, 0) : mat(yt, 1, d, flags & VFM_CASE_TEST ? 5 : 0);
 	struct vfm_tensor w = weight ? vec(VFM_F32, n) : none, index = vec(VFM_I32, n);
 	const char *x = vfm_dtype_name(xt), *y = vfm_dtype_name(yt);
 	struct vfm_case *c;
@@ -120,4 +120,8 @@ void vfm_cases_rows(struct vfm_cases *l)
 		add_swiglu(l, VFM_CASE_BENCH, types[t], types[t], 2048, 2048, 0);
 		add_embed3(l, VFM_CASE_BENCH, VFM_F32, types[t], 2048, 768, 8, 16, 16);
 	}
+	add_rows(l, VFM_CASE_LARGE, VFM_BF16, VFM_BF16, 65536, 8192, 0, 2048, true);
+	add_merge(l, VFM_CASE_LARGE, VFM_BF16, 8192, 32, 128, false);
+	add_swiglu(l, VFM_CASE_LARGE, VFM_BF16, VFM_BF16, 8192, 8192, 0);
+	add_embed3(l, VFM_CASE_LARGE, VFM_F32, VFM_BF16, 8192, 2048, 32, 16, 16);
 }
