@@ -1,14 +1,7 @@
-#include "grad/node.h"
+#include "grad/tape_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct vfm_store {
-	struct vfm_stream *stream;
-	void *data;
-	size_t bytes;
-	int refs;
-};
 
 struct stash { /* what one region keeps for its second run */
 	struct vfm_store **store;
@@ -42,6 +35,8 @@ struct vfm_tape {
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool recording;
 	bool again; /* a region runs for the second time */
+	struct vfm_offload *offload;   /* NULL: what regions keep stays on the device */
+	struct region *last_region;    /* of those recorded that keep something on the host */
 	int rc;
 	struct vfm_err err;
 	struct vfm_var dead; /* what ops return after a failure */
@@ -57,7 +52,7 @@ static struct vfm_store *store_new(struct vfm_tape *t, size_t bytes, struct vfm_
 	if (!p)
 		return NULL;
 	s = vfm_malloc(sizeof(*s));
-	*s = (struct vfm_store){t->stream, p, bytes, 1};
+	*s = (struct vfm_store){.stream = t->stream, .data = p, .bytes = bytes, .refs = 1};
 	return s;
 }
 
@@ -72,6 +67,7 @@ void vfm_store_unref(struct vfm_store *s)
 {
 	if (!s || --s->refs > 0)
 		return;
+	vfm_store_away_drop(s);
 	vfm_dev_free(s->stream, s->data, s->bytes);
 	free(s);
 }
@@ -117,6 +113,7 @@ void vfm_tape_reset(struct vfm_tape *t)
 		vfm_store_unref(t->leaf[--t->n_leaf]->gs);
 	vfm_scope_end(t, 0, NULL);
 	vfm_arena_release(&t->arena);
+	t->last_region = NULL;
 	t->rc = 0;
 }
 
@@ -140,6 +137,11 @@ struct vfm_stream *vfm_tape_stream(struct vfm_tape *t)
 void vfm_tape_set_recording(struct vfm_tape *t, bool on)
 {
 	t->recording = on;
+}
+
+void vfm_tape_set_offload(struct vfm_tape *t, struct vfm_offload *o)
+{
+	t->offload = o;
 }
 
 int vfm_tape_status(struct vfm_tape *t, struct vfm_err *err)
@@ -579,6 +581,10 @@ struct region {
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx);
 	void *ctx;
 	struct stash stash;
+	/* What lies on the host until the backward comes: the store of the first input, if `x`, and the stash. */
+	struct vfm_var *x;
+	bool away;
+	struct region *before; /* the one that the backward will come to next */
 };
 
 bool vfm_tape_again(const struct vfm_tape *t)
@@ -629,6 +635,57 @@ static void region_drop(struct vfm_node *n)
 	stash_release(&r->stash);
 }
 
+/* The first input, where nothing but this region, and the scope that it was made in, holds its value. */
+static struct vfm_var *lone_input(struct vfm_var **in, int n_in)
+{
+	struct vfm_var *x = n_in > 0 ? in[0] : NULL;
+
+	if (!x || x->parent || !x->vs || x->vs->refs > 2)
+		return NULL;
+	for (const struct vfm_var *v = x->views; v; v = v->next_view)
+		if (v->needs_grad)
+			return NULL;
+	return x;
+}
+
+static int region_evict(struct vfm_tape *t, struct region *r, struct vfm_err *err)
+{
+	if (r->x) {
+		TRY(vfm_store_evict(t->offload, r->x->vs, err));
+		r->x->v.data = NULL; /* who reads it all the same is told so */
+	}
+	for (size_t i = 0; i < r->stash.n; i++)
+		TRY(vfm_store_evict(t->offload, r->stash.store[i], err));
+	r->away = true;
+	r->before = t->last_region;
+	t->last_region = r;
+	return 0;
+}
+
+static int region_fetch(struct vfm_tape *t, const struct region *r, struct vfm_err *err)
+{
+	if (r->x)
+		TRY(vfm_store_fetch(t->offload, r->x->vs, err));
+	for (size_t i = 0; i < r->stash.n; i++)
+		TRY(vfm_store_fetch(t->offload, r->stash.store[i], err));
+	return 0;
+}
+
+/* This region's are there, those of the next are on the way. */
+static int region_back(struct vfm_tape *t, struct region *r, struct vfm_err *err)
+{
+	TRY(region_fetch(t, r, err));
+	if (r->x) {
+		TRY(vfm_store_arrive(t->offload, r->x->vs, err));
+		r->x->v.data = r->x->vs->data;
+	}
+	for (size_t i = 0; i < r->stash.n; i++)
+		TRY(vfm_store_arrive(t->offload, r->stash.store[i], err));
+	r->away = false;
+	t->last_region = r->before;
+	return r->before ? region_fetch(t, r->before, err) : 0;
+}
+
 static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct region *r = n->ctx;
@@ -639,6 +696,8 @@ static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	bool again = t->again;
 	int rc;
 
+	if (r->away)
+		TRY(region_back(t, r, err));
 	r->stash.replay = true;
 	t->stash = r->stash.n ? &r->stash : NULL;
 	t->again = true;
@@ -697,5 +756,13 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct v
 	for (int i = 0; i < n_in; i++)
 		if (in[i])
 			vfm_save(n, in[i]);
+	if (t->offload) {
+		int rc;
+
+		r->x = lone_input(in, n_in);
+		rc = region_evict(t, r, &err);
+		if (rc < 0)
+			vfm_tape_fail(t, rc, &err);
+	}
 	return out;
 }

@@ -20,7 +20,8 @@ void vfm_params_release(struct vfm_params *ps)
 {
 	if (ps->stream) {
 		vfm_params_sync_release(ps);
-		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_own * 4);
+		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
+		vfm_dev_free(ps->stream, ps->lo, (size_t)ps->n_lo * 2);
 		vfm_dev_free(ps->stream, ps->grad, (size_t)ps->n_grad * 4);
 		vfm_dev_free(ps->stream, ps->copy, ps->copy_bytes);
 	}
@@ -132,6 +133,11 @@ static struct vfm_section section_of(const struct vfm_params *ps, int key)
 	return s;
 }
 
+static bool in_halves(const struct vfm_params *ps, const struct vfm_section *s)
+{
+	return ps->split && s->matrix;
+}
+
 /* The section of the parameters with this key in units [first, last], where there are any. */
 static void add_section(struct vfm_params *ps, int first, int last, int key)
 {
@@ -163,6 +169,8 @@ static void add_section(struct vfm_params *ps, int first, int last, int key)
 	s.own_n = s.n / s.shard->size;
 	s.own = s.own_n * s.shard->rank;
 	s.own_off = ps->n_own;
+	s.master_off = in_halves(ps, &s) ? ps->n_lo : ps->n_master;
+	*(in_halves(ps, &s) ? &ps->n_lo : &ps->n_master) += s.own_n;
 	ps->n_flat += s.n;
 	ps->n_own += s.own_n;
 	ps->sec = vfm_realloc(ps->sec, (size_t)ps->n_sec + 1, sizeof(*ps->sec));
@@ -279,9 +287,14 @@ static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
 
 	for (int i = 0; i < ps->n_sec; i++)
 		ps->copy_bytes += weight_bytes(ps, &ps->sec[i]);
-	ps->master = zeroed(ps, (size_t)ps->n_own * 4, "parameters", err);
+	ps->master = zeroed(ps, (size_t)ps->n_master * 4, "parameters", err);
 	if (!ps->master)
 		return VFM_EENV;
+	if (ps->split) {
+		ps->lo = zeroed(ps, (size_t)ps->n_lo * 2, "lower halves of parameters", err);
+		if (!ps->lo)
+			return VFM_EENV;
+	}
 	if (ps->copy_bytes) {
 		ps->copy = zeroed(ps, ps->copy_bytes, "parameters to compute with", err);
 		if (!ps->copy)
@@ -295,7 +308,7 @@ static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
 
 		at += bytes;
 		if (s->hold != VFM_HOLD_GATHER)
-			s->full = mem ? mem : (char *)(ps->master + s->own_off);
+			s->full = mem ? mem : (char *)(ps->master + s->master_off);
 		if (dt != VFM_F32)
 			s->w = s->hold == VFM_HOLD_WHOLE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
 	}
@@ -332,6 +345,8 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 		*err = ps->bad;
 		return err->code;
 	}
+	if (ps->split && dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "masters in two halves need weights in bf16");
 	ps->dtype = dtype;
 	lay_out(ps);
 	make_units(ps);
@@ -370,21 +385,107 @@ struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_p
 	return o;
 }
 
-static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_fill *a, struct vfm_err *err)
+/* Where the owned elements of a parameter lie. */
+struct place {
+	float *f32;      /* the value; NULL: in halves */
+	uint16_t *hi;
+	int16_t *lo;
+};
+
+static struct place master_of(const struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o)
+{
+	const struct vfm_section *s = &ps->sec[p->section];
+	int64_t at = o->at - s->own_off;
+
+	if (!in_halves(ps, s))
+		return (struct place){.f32 = ps->master + s->master_off + at};
+	return (struct place){.hi = (uint16_t *)s->w + at, .lo = ps->lo + s->master_off + at};
+}
+
+static int halves(const struct vfm_params *ps, const struct place *m, float *x, int64_t n, bool join, struct vfm_err *err)
+{
+	return vfm_op_master(ps->stream,
+		&(struct vfm_master){join, vfm_t1(x, VFM_F32, n), vfm_t1(m->hi, VFM_BF16, n), vfm_t1(m->lo, VFM_I16, n)}, err);
+}
+
+int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
+	int64_t n = o.b - o.a;
+	struct vfm_axpby cast = {.alpha = 1, .y = vfm_t1(x, VFM_F32, n)};
+	struct place m = {0};
+
+	if (n == 0)
+		return 0;
+	if (!a)
+		m = master_of(ps, p, &o);
+	else if (a->dtype == VFM_F32)
+		m.f32 = (float *)a->data + o.at;
+	if (m.f32)
+		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
+	if (m.hi)
+		return halves(ps, &m, x, n, true, err);
+	cast.x = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
+	return vfm_op_axpby(ps->stream, &cast, err);
+}
+
+int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x, struct vfm_err *err)
+{
+	struct vfm_owned o = vfm_param_owned(ps, p);
+	int64_t n = o.b - o.a;
+	struct vfm_axpby cast = {.alpha = 1, .x = vfm_t1((float *)x, VFM_F32, n)};
+	struct place m = {0};
+
+	if (n == 0)
+		return 0;
+	if (!a)
+		m = master_of(ps, p, &o);
+	else if (a->dtype == VFM_F32)
+		m.f32 = (float *)a->data + o.at;
+	if (m.f32)
+		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
+	if (m.hi)
+		return halves(ps, &m, (float *)x, n, false, err);
+	cast.y = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
+	return vfm_op_axpby(ps->stream, &cast, err);
+}
+
+static int fill_runs(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x, struct vfm_fill *a, struct vfm_err *err)
+{
 	struct vfm_runs runs = {0};
 	int rc = 0;
 
-	if (o.b > o.a)
-		vfm_runs_add_part(&runs, &p->part, o.a, o.b);
+	vfm_runs_add_part(&runs, &p->part, o->a, o->b);
 	for (size_t r = 0; r < runs.n; r++) {
-		a->x = vfm_t1(ps->master + o.at + runs.v[r].loc, VFM_F32, runs.v[r].n);
+		a->x = vfm_t1(x + runs.v[r].loc, VFM_F32, runs.v[r].n);
 		a->first = runs.v[r].glob;
 		TRY_OUT(vfm_op_fill(ps->stream, a, err));
 	}
 out:
 	vfm_runs_release(&runs);
+	return rc;
+}
+
+/* Values that are made by way of f32 where the masters are in halves. */
+static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_fill *a, struct vfm_err *err)
+{
+	struct vfm_owned o = vfm_param_owned(ps, p);
+	struct place m;
+	float *x;
+	int rc;
+
+	if (o.b == o.a)
+		return 0;
+	m = master_of(ps, p, &o);
+	if (m.f32)
+		return fill_runs(ps, p, &o, m.f32, a, err);
+	x = vfm_dev_alloc(ps->stream, (size_t)(o.b - o.a) * 4, "a parameter's first values", err);
+	if (!x)
+		return VFM_EENV;
+	rc = fill_runs(ps, p, &o, x, a, err);
+	if (rc == 0)
+		rc = halves(ps, &m, x, o.b - o.a, false, err);
+	vfm_dev_free(ps->stream, x, (size_t)(o.b - o.a) * 4);
 	return rc;
 }
 
@@ -418,8 +519,20 @@ int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
+	size_t bytes = (size_t)(o.b - o.a) * 4;
+	float *x;
+	int rc;
 
 	if (o.b == o.a)
 		return 0;
-	return ps->stream->dev->t->to_device(ps->stream, ps->master + o.at, host + o.a, (size_t)(o.b - o.a) * 4, err);
+	if (!in_halves(ps, &ps->sec[p->section]))
+		return vfm_param_put(ps, NULL, p, host + o.a, err);
+	x = vfm_dev_alloc(ps->stream, bytes, "a parameter's values", err);
+	if (!x)
+		return VFM_EENV;
+	rc = ps->stream->dev->t->to_device(ps->stream, x, host + o.a, bytes, err);
+	if (rc == 0)
+		rc = vfm_param_put(ps, NULL, p, x, err);
+	vfm_dev_free(ps->stream, x, bytes);
+	return rc;
 }

@@ -12,6 +12,9 @@
  * Owned arrays (master, and the optimizer's m, v, ema) hold this rank's shards alone, one section after the other;
  * without sharding that is the local array.
  *
+ * With `split` the masters of matrices are in two halves (vfm_master_split): the shard's weight in bf16, and 16 bits more in `lo`;
+ * `master` then holds vectors alone.  The values are the same, to the bit.
+ *
  * What ops read. Matrices are computed with in `dtype` and decay; vectors (biases, norm weights) stay f32 and do
  * not. Where state is not sharded the weights are the masters themselves, or a copy in the compute dtype; where it
  * is, they are gathered from the shards, after an update (distopt, and all vectors) or for the time of a unit
@@ -73,6 +76,7 @@ struct vfm_section {
 	int64_t off, n;       /* place in the local array, padding included */
 	int64_t own, own_n;   /* this rank's shard: elements [own, own + own_n) of the section */
 	int64_t own_off;      /* its place in the owned arrays */
+	int64_t master_off;   /* its place in params.master, or with split and matrices in params.lo */
 	bool first;           /* of the tp ranks (summed over tp) and stages (held by all) with the same values, this is the first */
 	bool counts;          /* and the first replica: the one rank that counts this shard's norm */
 	float *g;             /* device [own_n]: the shard's gradient */
@@ -104,7 +108,10 @@ struct vfm_params {
 	enum vfm_dtype dtype; /* of the matrices the ops read */
 	struct vfm_section *sec;
 	int n_sec;
-	float *master;        /* device [n_own] */
+	bool split;           /* to be set before vfm_params_alloc; dtype must be bf16 */
+	float *master;        /* device [n_master]; n_own without split */
+	int16_t *lo;          /* device [n_lo]: with split, the lower halves of the matrices' masters */
+	int64_t n_master, n_lo;
 	float *grad;          /* device: of all sections but those gathered, whole; then the shards of these.  NULL: none.  Where nothing is
 	                       * sharded: [n_flat], with the local array's offsets */
 	int early;            /* sections whose reduction began before the end of the step (for tests and reports) */
@@ -174,7 +181,18 @@ struct vfm_owned {
 };
 struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p);
 
-/* Host -> device: the owned elements of one parameter from its local tensor [p->n] f32 (local; publish follows). */
+/* An owned array: [n_own] f32 or bf16, in memory that the device can address. */
+struct vfm_array {
+	void *data;
+	enum vfm_dtype dtype;
+};
+/* This rank's elements [a, b) of a parameter (vfm_owned) in an owned array, as f32: x [b - a].  a NULL: the masters.  Local, in the order of the
+ * compute stream; after a put into the masters publish follows.  x: device memory or memory of alloc_host; where the array is f32, and not the masters in halves,
+ * any host memory will do. */
+int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
+int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x, struct vfm_err *err);
+
+/* The owned elements of the master of one parameter from its local tensor [p->n] f32 in host memory (local; publish follows). */
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err);
 
 #endif

@@ -167,7 +167,7 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 	TRY(fork_side(ps, err));
 	for (int i = -1; (s = next_gathered(x, &i));) {
 		char *full = x->w + (size_t)s->buf_off * es;
-		void *own = s->w ? s->w : ps->master + s->own_off;
+		void *own = s->w ? s->w : ps->master + s->master_off;
 
 		place_weights(ps, s, full);
 		TRY(vfm_all_gather(s->shard, side(ps), vfm_t1(own, ps->dtype, s->own_n), vfm_t1(full, ps->dtype, s->n),
@@ -218,8 +218,11 @@ static int weights_in(struct vfm_unit *x, int dir, struct vfm_err *err)
 
 static int cast_section(struct vfm_params *ps, const struct vfm_section *s, bool cast, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.alpha = 1, .x = vfm_t1(ps->master + s->own_off, VFM_F32, s->own_n)};
+	struct vfm_axpby a = {.alpha = 1};
 
+	if (ps->split && s->matrix)
+		return 0; /* the upper halves are the weights */
+	a.x = vfm_t1(ps->master + s->master_off, VFM_F32, s->own_n);
 	if (s->w && cast)
 		a.y = vfm_t1(s->w, ps->dtype, s->own_n);
 	else if (!s->w && s->hold == VFM_HOLD_WHOLE)

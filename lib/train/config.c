@@ -30,6 +30,8 @@ static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
+static const char *const master_names[] = {"fp32", "split", NULL};
+static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG 9e15
@@ -94,6 +96,9 @@ static const struct key keys[] = {
 	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL, "largest norm of the gradient; 0: no clipping"},
 	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL, "moving average of the weights; 0: none"},
 	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values, "of matrices and activations; masters are fp32"},
+	{"train.master", K_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
+	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
+	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL, "what lies in the host's memory instead of the device's"},
 	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL, "what the backward computes again"},
 	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
@@ -281,6 +286,12 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	TRY(vfm_model_check(&c->model, err));
 	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
 		c->diffusion.text_drop = 0; /* there is no text to drop */
+	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "train.master: split needs train.dtype=bf16");
+	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)
+		return vfm_fail(err, VFM_EUSAGE, "train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
+	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
+		return vfm_fail(err, VFM_EUSAGE, "train.offload: activations are what train.recompute=selective or full keeps of a block; it is none");
 	if (c->train.min_lr > c->train.lr)
 		return vfm_fail(err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);
 	return 0;

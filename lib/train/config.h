@@ -12,6 +12,9 @@
 
 enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_LINEAR };
 
+enum vfm_master_kind { VFM_MASTER_F32, VFM_MASTER_SPLIT };
+enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
+
 struct vfm_train_config {
 	int64_t steps;        /* 0: as many as the manifest has */
 	double lr, min_lr;    /* min_lr: where cosine and linear end */
@@ -21,7 +24,10 @@ struct vfm_train_config {
 	double clip_norm;     /* 0: no clipping */
 	double ema_decay;     /* 0: no EMA */
 	int dtype;            /* enum vfm_dtype: f32 or bf16 */
+	int master;           /* enum vfm_master_kind */
+	int moments;          /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
 	int recompute;        /* enum vfm_recompute */
+	int offload;          /* enum vfm_offload_kind */
 	uint64_t seed;
 };
 

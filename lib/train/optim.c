@@ -1,33 +1,61 @@
 #include "train/optim.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { SCALARS = 64 }; /* bytes */
 
-static float *state_new(struct vfm_params *ps, const char *what, struct vfm_err *err)
+static size_t array_bytes(const struct vfm_optim *o, const struct vfm_array *a)
 {
-	size_t bytes = (size_t)ps->n_own * 4;
-	float *p = vfm_dev_alloc(ps->stream, bytes, what, err);
-
-	if (p && ps->stream->dev->t->zero(ps->stream, p, bytes, err) < 0) {
-		vfm_dev_free(ps->stream, p, bytes);
-		return NULL;
-	}
-	return p;
+	return (size_t)o->ps->n_own * vfm_dtype_size(a->dtype);
 }
 
-int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, bool with_ema, struct vfm_err *err)
+static int array_new(struct vfm_optim *o, struct vfm_array *a, enum vfm_dtype dt, const char *what, struct vfm_err *err)
 {
-	*o = (struct vfm_optim){.ps = ps};
-	o->m = state_new(ps, "AdamW's first moments", err);
-	o->v = o->m ? state_new(ps, "AdamW's second moments", err) : NULL;
-	if (o->v && with_ema)
-		o->ema = state_new(ps, "the moving average of the weights", err);
-	o->scalars =
-		o->v && (o->ema || !with_ema) ? vfm_dev_alloc(ps->stream, SCALARS, "optimizer scalars", err) : NULL;
-	if (!o->scalars) {
-		vfm_optim_release(o);
+	struct vfm_stream *s = o->ps->stream;
+	size_t bytes;
+
+	a->dtype = dt;
+	bytes = array_bytes(o, a);
+	a->data = o->o.on_host ? s->dev->t->alloc_host(s->dev, bytes, what, err) : vfm_dev_alloc(s, bytes, what, err);
+	if (!a->data)
 		return VFM_EENV;
+	if (!o->o.on_host)
+		return s->dev->t->zero(s, a->data, bytes, err);
+	memset(a->data, 0, bytes);
+	return 0;
+}
+
+static void array_free(struct vfm_optim *o, struct vfm_array *a)
+{
+	struct vfm_stream *s = o->ps->stream;
+
+	if (a->data && o->o.on_host)
+		s->dev->t->free_host(s->dev, a->data, array_bytes(o, a));
+	else
+		vfm_dev_free(s, a->data, array_bytes(o, a));
+}
+
+static struct vfm_tensor array_at(const struct vfm_array *a, int64_t at, int64_t n)
+{
+	return vfm_t1((char *)a->data + (size_t)at * vfm_dtype_size(a->dtype), a->dtype, n);
+}
+
+int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_optim_opts *opts, struct vfm_err *err)
+{
+	int rc;
+
+	*o = (struct vfm_optim){.ps = ps, .o = *opts};
+	TRY_OUT(array_new(o, &o->m, opts->m_bf16 ? VFM_BF16 : VFM_F32, "AdamW's first moments", err));
+	TRY_OUT(array_new(o, &o->v, VFM_F32, "AdamW's second moments", err));
+	if (opts->ema)
+		TRY_OUT(array_new(o, &o->ema, VFM_F32, "the moving average of the weights", err));
+	o->scalars = vfm_dev_alloc(ps->stream, SCALARS, "optimizer scalars", err);
+	rc = o->scalars ? 0 : VFM_EENV;
+out:
+	if (rc < 0) {
+		vfm_optim_release(o);
+		return rc;
 	}
 	o->sum = vfm_t1(o->scalars, VFM_F64, 1);
 	o->norm = vfm_t1((char *)o->scalars + 8, VFM_F32, 1);
@@ -37,24 +65,25 @@ int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, bool with_ema, str
 
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err)
 {
-	struct vfm_axpby copy = {.alpha = 1, .x = vfm_t1(o->ps->master, VFM_F32, o->ps->n_own)};
+	struct vfm_params *ps = o->ps;
 
-	if (!o->ema)
-		return 0;
-	copy.y = vfm_t1(o->ema, VFM_F32, o->ps->n_own);
-	return vfm_op_axpby(o->ps->stream, &copy, err);
+	for (size_t i = 0; o->ema.data && i < ps->n; i++) {
+		const struct vfm_owned own = vfm_param_owned(ps, ps->p[i]);
+
+		TRY(vfm_param_get(ps, NULL, ps->p[i], (float *)o->ema.data + own.at, err));
+	}
+	return 0;
 }
 
 void vfm_optim_release(struct vfm_optim *o)
 {
-	size_t bytes;
-
 	if (!o->ps)
 		return;
-	bytes = (size_t)o->ps->n_own * 4;
-	vfm_dev_free(o->ps->stream, o->m, bytes);
-	vfm_dev_free(o->ps->stream, o->v, bytes);
-	vfm_dev_free(o->ps->stream, o->ema, bytes);
+	if (o->o.on_host && o->v.data)
+		o->ps->stream->dev->t->stream_sync(o->ps->stream, &(struct vfm_err){0}); /* nobody uses them any more */
+	array_free(o, &o->m);
+	array_free(o, &o->v);
+	array_free(o, &o->ema);
 	vfm_dev_free(o->ps->stream, o->scalars, SCALARS);
 	*o = (struct vfm_optim){0};
 }
@@ -93,16 +122,19 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 			.c1 = (float)(1 - pow(a->beta1, (double)t)),
 			.c2 = (float)(1 - pow(a->beta2, (double)t)),
 			.ema_decay = (float)a->ema_decay,
-			.p = vfm_t1(ps->master + at, VFM_F32, n),
-			.m = vfm_t1(o->m + at, VFM_F32, n),
-			.v = vfm_t1(o->v + at, VFM_F32, n),
+			.m = array_at(&o->m, at, n),
+			.v = array_at(&o->v, at, n),
 			.g = vfm_t1(s->g, VFM_F32, n),
 			.grad_scale = o->scale};
 
 		if (s->w)
 			k.w = vfm_t1(s->w, ps->dtype, n);
-		if (o->ema)
-			k.ema = vfm_t1(o->ema + at, VFM_F32, n);
+		if (ps->split && s->matrix)
+			k.lo = vfm_t1(ps->lo + s->master_off, VFM_I16, n);
+		else
+			k.p = vfm_t1(ps->master + s->master_off, VFM_F32, n);
+		if (o->ema.data)
+			k.ema = array_at(&o->ema, at, n);
 		TRY(vfm_op_adamw(ps->stream, &k, err));
 	}
 	return vfm_params_publish(ps, false, err);

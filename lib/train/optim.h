@@ -1,4 +1,4 @@
-/* optim.h - AdamW with f32 masters, clipping by the global norm, and the moving average
+/* optim.h - AdamW with f32 masters (in one piece or in two halves), clipping by the global norm, and the moving average
  * of the weights.  States are arrays of what this rank owns (nn/param.h).
  */
 #ifndef VFM_TRAIN_OPTIM_H
@@ -10,15 +10,22 @@ struct vfm_adam {
 	double beta1, beta2, eps, weight_decay, clip_norm, ema_decay;
 };
 
+struct vfm_optim_opts {
+	bool ema;
+	bool m_bf16;          /* first moments in bf16 */
+	bool on_host;         /* moments and average in page-locked memory of the host, where updates reach them over the bus */
+};
+
 struct vfm_optim {
 	struct vfm_params *ps;
-	float *m, *v, *ema;   /* device [ps->n_own]; ema NULL: none */
+	struct vfm_optim_opts o;
+	struct vfm_array m, v, ema; /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
 	void *scalars;        /* device: sum f64, norm f32, scale f32 */
 	struct vfm_tensor sum, norm, scale; /* norm: of the last step's gradient, before clipping */
 };
 
 /* States are zero, the average starts as the weights (vfm_optim_start). */
-int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, bool with_ema, struct vfm_err *err);
+int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_optim_opts *opts, struct vfm_err *err);
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
 

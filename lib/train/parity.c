@@ -72,24 +72,27 @@ out:
 	return rc;
 }
 
-/* All parameters, from a flat device array. */
-static int write_params(const struct vfm_params *ps, const float *flat, const char *dir, const char *name, struct vfm_err *err)
+/* All parameters, or their gradients. */
+static int write_params(const struct vfm_params *ps, bool grads, const char *dir, const char *name, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = ps->stream->dev->t;
+	struct vfm_dev *dev = ps->stream->dev;
 	size_t bytes = (size_t)ps->n_flat * sizeof(float);
-	float *host = vfm_big_alloc(bytes, "a copy of the parameters", err);
+	float *host = dev->t->alloc_host(dev, bytes, "a copy of the parameters", err);
 	struct dump d = {0};
-	int rc;
+	int rc = 0;
 
 	if (!host)
 		return VFM_EENV;
-	TRY_OUT(t->to_host(ps->stream, host, flat, bytes, err));
-	TRY_OUT(t->stream_sync(ps->stream, err));
+	if (grads)
+		TRY_OUT(dev->t->to_host(ps->stream, host, ps->grad, bytes, err));
+	for (size_t i = 0; i < ps->n && !grads; i++)
+		TRY_OUT(vfm_param_get(ps, NULL, ps->p[i], host + ps->p[i]->off, err));
+	TRY_OUT(dev->t->stream_sync(ps->stream, err));
 	for (size_t i = 0; i < ps->n; i++)
 		add(&d, ps->p[i]->name, VFM_F32, host + ps->p[i]->off, ps->p[i]->d.ndim, ps->p[i]->d.shape);
 	rc = dump_write(&d, dir, name, err);
 out:
-	vfm_big_free(host, bytes);
+	dev->t->free_host(dev, host, bytes);
 	return rc;
 }
 
@@ -204,10 +207,10 @@ static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_b
 
 	TRY(vfm_mkdir_p(dir, err));
 	TRY(vfm_params_fill_dense(ps, c->train.seed, err));
-	TRY(write_params(ps, ps->master, dir, "init.safetensors", err));
+	TRY(write_params(ps, false, dir, "init.safetensors", err));
 	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err)); /* at this learning rate the weights stay as they are */
 	TRY(vfm_trainer_stats(tr, &stats, err));
-	TRY(write_params(ps, ps->grad, dir, "grads.safetensors", err));
+	TRY(write_params(ps, true, dir, "grads.safetensors", err));
 	TRY(write_step(b, c, dir, err));
 	return write_info(c, stats.loss, dir, err);
 }

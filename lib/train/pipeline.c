@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "grad/offload.h"
 #include "spec/schedule.h"
 #include "train/micro.h"
 
@@ -30,6 +31,7 @@ struct vfm_pipeline {
 	struct vfm_stream *stream, *fwd_side, *bwd_side; /* the sides NULL: one stage */
 	struct vfm_model *model;
 	struct vfm_event *ready;
+	struct vfm_offload *offload;   /* NULL: activations stay on the device */
 	struct slot **slot;
 	size_t n_slot, cap_slot;
 	int64_t sent;                  /* slots that came to SENDING */
@@ -56,7 +58,9 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
 	if (mesh->send_side)
 		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
-	if (p->ready && (p->bwd_side || !mesh->send_side))
+	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
+		p->offload = vfm_offload_new(s, err);
+	if (p->ready && (p->bwd_side || !mesh->send_side) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
 		return p;
 	vfm_pipeline_free(p);
 	return NULL;
@@ -112,6 +116,7 @@ static struct slot *slot_new(struct vfm_pipeline *p, struct vfm_err *err)
 
 	s->tape = vfm_tape_new(p->stream);
 	vfm_tape_defer_weights(s->tape, p->split);
+	vfm_tape_set_offload(s->tape, p->offload);
 	s->fwd = t->event_new(p->stream->dev, err);
 	s->bwd = t->event_new(p->stream->dev, err);
 	vfm_grow(&p->slot, &p->cap_slot, p->n_slot + 1, sizeof(struct slot *));
@@ -168,6 +173,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 			t->event_free(s->bwd);
 		free(s);
 	}
+	vfm_offload_free(p->offload);
 	if (p->ready)
 		t->event_free(p->ready);
 	free(p->slot);

@@ -8,22 +8,24 @@
 #include "base/mem.h"
 #include "train/job.h"
 
+enum source { NONE, MASTERS, ARRAY, GRADIENTS };
+
 struct part {
 	const char *name;
-	float *own; /* device [n_own]; NULL: the trainer has none */
+	enum source from;
+	const struct vfm_array *own; /* of ARRAY */
 };
 
 enum { N_PARTS = 4 };
 
 static void parts_of(struct vfm_trainer *tr, struct part p[N_PARTS])
 {
-	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct vfm_optim *o = vfm_trainer_optim(tr);
 
-	p[0] = (struct part){"model", ps->master};
-	p[1] = (struct part){"optim/m", o->m};
-	p[2] = (struct part){"optim/v", o->v};
-	p[3] = (struct part){"ema", o->ema};
+	p[0] = (struct part){"model", MASTERS, NULL};
+	p[1] = (struct part){"optim/m", ARRAY, &o->m};
+	p[2] = (struct part){"optim/v", ARRAY, &o->v};
+	p[3] = (struct part){"ema", o->ema.data ? ARRAY : NONE, &o->ema};
 }
 
 /* ---- ranks together ---- */
@@ -74,9 +76,8 @@ static int64_t count_part(const struct vfm_params *ps)
 	return n;
 }
 
-/* These elements, by way of host memory, which has room for them.  own NULL: the gradients. */
-static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const char *part, const float *own,
-	float *host, struct vfm_err *err)
+/* These elements, by way of memory of alloc_host, which has room for them. */
+static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const struct part *part, float *host, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 	char name[160];
@@ -88,8 +89,11 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, cons
 
 		if (!o.writes)
 			continue;
-		snprintf(name, sizeof(name), "%s/%s", part, p->name);
-		TRY(t->to_host(ps->stream, host, own ? own + o.at : o.g, (size_t)(o.b - o.a) * sizeof(float), err));
+		snprintf(name, sizeof(name), "%s/%s", part->name, p->name);
+		if (part->from == GRADIENTS)
+			TRY(t->to_host(ps->stream, host, o.g, (size_t)(o.b - o.a) * sizeof(float), err));
+		else
+			TRY(vfm_param_get(ps, part->own, p, host, err));
 		TRY(vfm_ckpt_add(w, name, VFM_F32, p->d.ndim, p->d.shape, &slice, host, err));
 		host += o.b - o.a;
 	}
@@ -103,19 +107,21 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 	struct part part[N_PARTS];
 
 	s->bytes = N_PARTS * (size_t)n * sizeof(float) + 64;
-	s->host = vfm_big_alloc(s->bytes, "the copy of the state that is saved", err);
+	s->dev = ps->stream->dev;
+	s->host = s->dev->t->alloc_host(s->dev, s->bytes, "the copy of the state that is saved", err);
 	if (!s->host)
 		return VFM_EENV;
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS; i++)
-		if (part[i].own)
-			TRY(add_part(w, ps, part[i].name, part[i].own, s->host + i * n, err));
+		if (part[i].from != NONE)
+			TRY(add_part(w, ps, &part[i], s->host + i * n, err));
 	return ps->stream->dev->t->stream_sync(ps->stream, err);
 }
 
 static void drop_copy(struct vfm_saver *s)
 {
-	vfm_big_free(s->host, s->bytes);
+	if (s->host)
+		s->dev->t->free_host(s->dev, s->host, s->bytes);
 	s->host = NULL;
 }
 
@@ -160,13 +166,15 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 	struct vfm_ckpt_comm comm;
 	struct vfm_ckpt_writer *w;
 	size_t bytes = (size_t)count_part(ps) * sizeof(float) + 64;
-	float *host = vfm_big_alloc(bytes, "a copy of the gradients", err);
+	struct vfm_dev *dev = ps->stream->dev;
+	float *host = dev->t->alloc_host(dev, bytes, "a copy of the gradients", err);
+	struct part grads = {"grad", GRADIENTS, NULL};
 	int rc = VFM_EENV;
 
 	fill_spec(&spec, &comm, ps->mesh);
 	w = vfm_ckpt_begin(&spec);
 	if (host)
-		rc = add_part(w, ps, "grad", NULL, host, err);
+		rc = add_part(w, ps, &grads, host, err);
 	if (rc == 0)
 		rc = ps->stream->dev->t->stream_sync(ps->stream, err);
 	rc = agree(ps->mesh->save, rc, err);
@@ -174,14 +182,15 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 		vfm_ckpt_abandon(w);
 	else
 		rc = vfm_ckpt_save(w, err);
-	vfm_big_free(host, bytes);
+	if (host)
+		dev->t->free_host(dev, host, bytes);
 	return rc;
 }
 
 /* ---- loading ---- */
 
-static int load_param(const struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
-	float *own, float *host, struct vfm_err *err)
+static int load_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
+	const struct vfm_array *own, float *host, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	struct vfm_slice slice = {&p->part, o.a, o.b};
@@ -197,11 +206,13 @@ static int load_param(const struct vfm_params *ps, const struct vfm_param *p, st
 		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name,
 			have ? "has another shape than the model's" : "is missing");
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
-	return ps->stream->dev->t->to_device(ps->stream, own + o.at, host, (size_t)(o.b - o.a) * sizeof(float), err);
+	TRY(vfm_param_put(ps, own, p, host, err));
+	return ps->stream->dev->t->stream_sync(ps->stream, err); /* host is used again */
 }
 
-static int load_part(const struct vfm_params *ps, struct vfm_ckpt *c, const char *part, float *own, struct vfm_err *err)
+static int load_part(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, const struct vfm_array *own, struct vfm_err *err)
 {
+	struct vfm_dev *dev = ps->stream->dev;
 	int64_t most = 1;
 	float *host;
 	int rc = 0;
@@ -212,18 +223,18 @@ static int load_part(const struct vfm_params *ps, struct vfm_ckpt *c, const char
 		if (o.b - o.a > most)
 			most = o.b - o.a;
 	}
-	host = vfm_big_alloc((size_t)most * sizeof(float), "a parameter", err);
+	host = dev->t->alloc_host(dev, (size_t)most * sizeof(float), "a parameter", err);
 	if (!host)
 		return VFM_EENV;
 	for (size_t i = 0; i < ps->n && rc == 0; i++)
 		rc = load_param(ps, ps->p[i], c, part, own, host, err);
-	vfm_big_free(host, (size_t)most * sizeof(float));
+	dev->t->free_host(dev, host, (size_t)most * sizeof(float));
 	return rc;
 }
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	TRY(agree(ps->mesh->save, load_part(ps, c, part, ps->master, err), err));
+	TRY(agree(ps->mesh->save, load_part(ps, c, part, NULL, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
@@ -235,7 +246,7 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS && rc == 0; i++)
-		if (part[i].own)
+		if (part[i].from != NONE)
 			rc = load_part(ps, c, part[i].name, part[i].own, err);
 	TRY(agree(ps->mesh->save, rc, err));
 	return vfm_params_refresh(ps, err);

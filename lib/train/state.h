@@ -16,7 +16,8 @@
 struct vfm_saver {
 	struct vfm_ckpt_job *job;
 	struct vfm_ckpt_comm comm;
-	float *host;     /* the copy that is being written */
+	struct vfm_dev *dev;
+	float *host;     /* the copy that is being written: memory of alloc_host */
 	size_t bytes;
 };
 /* Waits for the save before, whose failure it returns.  rank, size and comm of the spec are filled in. */

@@ -64,6 +64,7 @@ static void unread_free(struct vfm_trainer *tr)
 
 struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err)
 {
+	struct vfm_optim_opts opts = {.ema = c->train.ema_decay > 0, .m_bf16 = c->train.moments == VFM_BF16, .on_host = c->train.offload & VFM_OFFLOAD_OPTIMIZER};
 	struct vfm_trainer *tr = vfm_calloc(1, sizeof(*tr));
 	void *sums;
 	int rc;
@@ -72,10 +73,11 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	tr->mesh = mesh;
 	tr->stream = s;
 	vfm_params_init(&tr->ps, s, mesh);
+	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
-	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, c->train.ema_decay > 0, err));
+	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, &opts, err));
 	TRY_OUT(vfm_optim_start(&tr->optim, err));
 	tr->pipe = vfm_pipeline_new(&tr->c, mesh, s, tr->model, err);
 	sums = tr->pipe ? vfm_dev_alloc(s, N_SUMS * sizeof(double), "the loss", err) : NULL;

@@ -183,7 +183,7 @@ static void model_open(struct golden *g, struct model *m, enum vfm_dtype dt)
 		OK(vfm_op_fill(m->d.stream, &a, &err));
 	}
 	OK(vfm_params_refresh(&m->ps, &err));
-	OK(vfm_optim_new(&m->optim, &m->ps, false, &err));
+	OK(vfm_optim_new(&m->optim, &m->ps, &(struct vfm_optim_opts){0}, &err));
 	m->tape = vfm_tape_new(m->d.stream);
 	m->loss = vfm_t1(vfm_dev_alloc(m->d.stream, 64, "loss", &err), VFM_F64, 1);
 }

@@ -38,7 +38,7 @@ static void walk(struct vfm_trainer *tr, bool write, const char *who)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct vfm_optim *o = vfm_trainer_optim(tr);
-	float *part[] = {ps->master, o->m, o->v, o->ema, NULL};
+	float *part[] = {ps->master, o->m.data, o->v.data, o->ema.data, NULL};
 
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct vfm_param *p = ps->p[i];
