@@ -14,6 +14,7 @@ struct vfm_cuda {
 	int ordinal;          /* of the CUDA runtime */
 	int sm;               /* 90: compute capability 9.0 */
 	int n_sm;             /* multiprocessors */
+	int local_size;       /* ranks on this node, as in vfm_plugin_opts */
 	bool deterministic;
 	bool sync;            /* VFM_CUDA_SYNC=1: the host waits behind every op, so that a fault names the op that made it */
 	struct vfm_cuda_sys *sys; /* cuda_sys.h */

@@ -44,7 +44,7 @@ struct vfm_gemm {
 	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
 	bool trans_a, trans_b;
 	bool accumulate;            /* C += instead of C = (without act) */
-	struct vfm_tensor bias;     /* optional [N] f32: added before the activation */
+	struct vfm_tensor bias;     /* optional [N] f32: added before the activation (a device may round it to the dtype of c first) */
 	enum vfm_act act;           /* C = act(z), z = op(A) op(B) + bias */
 	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux) */
 	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
