@@ -84,7 +84,7 @@ static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, c
 }
 
 /* A number for an element of a parameter, exact in f32; others for other ranks, steps and packs. */
-static double contribution(int rank, int step, int pack, const char *name, int64_t i)
+static inline double contribution(int rank, int step, int pack, const char *name, int64_t i)
 {
 	uint64_t x = vfm_fnv64(name, strlen(name)) + (uint64_t)i * 0x9E3779B97F4A7C15u +
 		     (uint64_t)(rank * 64 + step * 8 + pack + 1) * 0xD1342543DE82EF95u;
@@ -95,7 +95,7 @@ static double contribution(int rank, int step, int pack, const char *name, int64
 	return (double)(float)((double)(x & 0xffffff) * 0x1p-24 - 0.4);
 }
 
-static double value_at(const struct vfm_tensor *t, int64_t i)
+static inline double value_at(const struct vfm_tensor *t, int64_t i)
 {
 	return t->dtype == VFM_F32 ? (double)((const float *)t->data)[i]
 				   : (double)vfm_bf16_to_f32(((const uint16_t *)t->data)[i]);

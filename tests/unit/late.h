@@ -1,0 +1,448 @@
+/* late.h - a device for tests whose streams really are late: the CPU, but what a host does too early comes out.
+ *
+ *   compute stream   ops run at once (they read host arrays of their arguments when they are called); but to_host fills its destination with
+ *                    0xff, which is NaN, and delivers when the host waits, or a stream that waited for an event behind it comes by; memory of
+ *                    alloc_host that to_device read must still be the same then; event_passed says no the first few times
+ *   other streams    naps of random length before each piece of work
+ *   memory           new and freed memory is 0xff; with `guard` the host cannot touch device memory at all but through copies and ops (one
+ *                    process by itself: ranks of the CPU read each other's)
+ *
+ * A fault ends the process with a sentence.  One such device a process.
+ */
+#ifndef TESTS_UNIT_LATE_H
+#define TESTS_UNIT_LATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "cpu/cpu.h"
+#include "ops/ops.h"
+
+enum { LATE_ASKS = 3, LATE_BLOCKS = 1 << 16 };
+#define LATE_ARENA ((size_t)2 << 30)
+
+/* What the compute stream still owes: a delivery (copy), or a look at page-locked memory that was to stay as it was. */
+struct late_promise {
+	struct late_promise *next;
+	uint64_t seq, hash;
+	char *host;
+	char *copy; /* NULL: a look */
+	size_t bytes;
+};
+
+struct late_event {
+	struct vfm_event *cpu;
+	bool compute;   /* recorded there */
+	uint64_t seq;
+	atomic_int asks;
+};
+
+struct late_block {
+	char *p;
+	size_t size;
+};
+
+static struct {
+	const struct vfm_dev_table *cpu;
+	struct vfm_dev_table table;
+	struct vfm_ops ops;
+	struct vfm_stream *compute;
+	pthread_mutex_t lock;
+	struct late_promise *first, **end;
+	uint64_t put;       /* promises */
+	bool guard;
+	int open;           /* ops and copies that run now */
+	char *arena;
+	size_t used;
+	struct late_block idle[LATE_BLOCKS], pinned[64];
+	int n_idle, n_pinned;
+	int64_t late, naps; /* deliveries; how often a stream slept */
+} late = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void late_die(const char *why)
+{
+	fprintf(stderr, "late device: %s\n", why);
+	abort();
+}
+
+/* ---- memory ---- */
+
+static bool late_owns(const void *p)
+{
+	return (const char *)p >= late.arena && (const char *)p < late.arena + late.used;
+}
+
+static void late_protect(int how)
+{
+	if (late.guard && late.used && mprotect(late.arena, late.used, how) != 0)
+		late_die("mprotect");
+}
+
+static void late_enter(void)
+{
+	if (late.open++ == 0)
+		late_protect(PROT_READ | PROT_WRITE);
+}
+
+static void late_leave(void)
+{
+	if (--late.open == 0)
+		late_protect(PROT_NONE);
+}
+
+static void *late_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
+{
+	size_t size = (bytes + 4095) / 4096 * 4096 + 4096;
+	char *p = NULL;
+
+	(void)s;
+	for (int i = 0; i < late.n_idle && !p; i++)
+		if (late.idle[i].size == size) {
+			p = late.idle[i].p;
+			late.idle[i] = late.idle[--late.n_idle];
+		}
+	if (p)
+		return p;
+	if (size > LATE_ARENA - late.used) {
+		vfm_fail(err, VFM_EENV, "no memory for %s", what);
+		return NULL;
+	}
+	p = late.arena + late.used;
+	late.used += size;
+	late_enter();
+	memset(p, 0xff, size);
+	late_leave();
+	return p;
+}
+
+static void late_free(struct vfm_stream *s, void *p, size_t bytes)
+{
+	size_t size = (bytes + 4095) / 4096 * 4096 + 4096;
+
+	(void)s;
+	if (late.n_idle == LATE_BLOCKS)
+		late_die("too many blocks");
+	late_enter();
+	memset(p, 0xff, size);
+	late_leave();
+	late.idle[late.n_idle++] = (struct late_block){p, size};
+}
+
+static bool late_is_pinned(const void *p)
+{
+	for (int i = 0; i < late.n_pinned; i++)
+		if ((const char *)p >= late.pinned[i].p && (const char *)p < late.pinned[i].p + late.pinned[i].size)
+			return true;
+	return false;
+}
+
+static void *late_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err)
+{
+	void *p = late.cpu->alloc_host(d, bytes, what, err);
+
+	pthread_mutex_lock(&late.lock);
+	if (late.n_pinned == 64)
+		late_die("too much page-locked memory");
+	if (p)
+		late.pinned[late.n_pinned++] = (struct late_block){p, bytes};
+	pthread_mutex_unlock(&late.lock);
+	return p;
+}
+
+static void late_free_host(struct vfm_dev *d, void *p, size_t bytes)
+{
+	pthread_mutex_lock(&late.lock);
+	for (struct late_promise *x = late.first; x; x = x->next)
+		if (x->host >= (char *)p && x->host < (char *)p + bytes)
+			late_die("page-locked memory is freed before the device is done with it");
+	for (int i = 0; i < late.n_pinned; i++)
+		if (late.pinned[i].p == p)
+			late.pinned[i] = late.pinned[--late.n_pinned];
+	pthread_mutex_unlock(&late.lock);
+	late.cpu->free_host(d, p, bytes);
+}
+
+/* ---- promises ---- */
+
+static void late_promise(const void *host, size_t bytes, bool deliver)
+{
+	struct late_promise *x = vfm_calloc(1, sizeof(*x));
+
+	*x = (struct late_promise){.host = (char *)host, .bytes = bytes};
+	if (deliver) {
+		x->copy = vfm_malloc(bytes + 1);
+		memcpy(x->copy, host, bytes);
+	} else {
+		x->hash = vfm_fnv64(host, bytes);
+	}
+	pthread_mutex_lock(&late.lock);
+	x->seq = ++late.put;
+	*late.end = x;
+	late.end = &x->next;
+	pthread_mutex_unlock(&late.lock);
+}
+
+/* The compute stream has come to `seq`. */
+static void late_until(uint64_t seq)
+{
+	pthread_mutex_lock(&late.lock);
+	while (late.first && late.first->seq <= seq) {
+		struct late_promise *x = late.first;
+
+		if (x->copy)
+			memcpy(x->host, x->copy, x->bytes);
+		else if (vfm_fnv64(x->host, x->bytes) != x->hash)
+			late_die("page-locked memory was changed before the device had read it");
+		late.late++;
+		late.first = x->next;
+		if (!late.first)
+			late.end = &late.first;
+		free(x->copy);
+		free(x);
+	}
+	pthread_mutex_unlock(&late.lock);
+}
+
+static int late_until_piece(void *arg, struct vfm_err *err)
+{
+	(void)err;
+	late_until(*(uint64_t *)arg);
+	return 0;
+}
+
+/* ---- other streams ---- */
+
+static int late_nap(void *arg, struct vfm_err *err)
+{
+	static _Atomic uint64_t x = 88172645463325252u;
+	uint64_t y = atomic_load(&x);
+	struct timespec t = {0};
+
+	(void)arg, (void)err;
+	y ^= y << 13;
+	y ^= y >> 7;
+	y ^= y << 17;
+	atomic_store(&x, y);
+	t.tv_nsec = (long)(y % 4 ? y % 100000 : y % 1500000);
+	nanosleep(&t, NULL);
+	return 0;
+}
+
+static int late_sleep(struct vfm_stream *s, struct vfm_err *err)
+{
+	late.naps++;
+	return late.cpu->host_call(s, late_nap, NULL, 0, err);
+}
+
+static int late_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+{
+	if (s != late.compute)
+		TRY(late_sleep(s, err));
+	return late.cpu->host_call(s, fn, arg, bytes, err);
+}
+
+struct late_smear {
+	void *p;
+	size_t bytes;
+};
+
+static int late_smear(void *arg, struct vfm_err *err)
+{
+	struct late_smear *x = arg;
+
+	(void)err;
+	memset(x->p, 0xff, x->bytes);
+	return 0;
+}
+
+static int late_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err)
+{
+	int rc;
+
+	if (s != late.compute) {
+		TRY(late_sleep(s, err));
+		return late.cpu->to_device(s, dst, host, bytes, err);
+	}
+	late_enter();
+	rc = late.cpu->to_device(s, dst, host, bytes, err);
+	late_leave();
+	if (late_is_pinned(host))
+		late_promise(host, bytes, false);
+	return rc;
+}
+
+static int late_to_host(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err)
+{
+	int rc;
+
+	if (s != late.compute) {
+		TRY(late.cpu->host_call(s, late_smear, &(struct late_smear){host, bytes}, sizeof(struct late_smear), err));
+		TRY(late_sleep(s, err));
+		return late.cpu->to_host(s, host, src, bytes, err);
+	}
+	late_enter();
+	rc = late.cpu->to_host(s, host, src, bytes, err);
+	late_leave();
+	if (!late_owns(host)) {
+		late_promise(host, bytes, true);
+		memset(host, 0xff, bytes);
+	}
+	return rc;
+}
+
+static int late_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
+{
+	int rc;
+
+	if (s != late.compute) {
+		TRY(late_sleep(s, err));
+		return late.cpu->zero(s, dst, bytes, err);
+	}
+	late_enter();
+	rc = late.cpu->zero(s, dst, bytes, err);
+	late_leave();
+	return rc;
+}
+
+static struct vfm_stream *late_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
+{
+	struct vfm_stream *s = late.cpu->stream_new(d, async, err);
+
+	if (!async)
+		late.compute = s;
+	return s;
+}
+
+static int late_stream_sync(struct vfm_stream *s, struct vfm_err *err)
+{
+	if (s == late.compute)
+		late_until(late.put);
+	return late.cpu->stream_sync(s, err);
+}
+
+/* ---- events ---- */
+
+static struct late_event *late_event_of(struct vfm_event *e)
+{
+	return (struct late_event *)e;
+}
+
+static struct vfm_event *late_event_new(struct vfm_dev *d, struct vfm_err *err)
+{
+	struct late_event *e = vfm_calloc(1, sizeof(*e));
+
+	e->cpu = late.cpu->event_new(d, err);
+	return (struct vfm_event *)e;
+}
+
+static void late_event_free(struct vfm_event *ev)
+{
+	late.cpu->event_free(late_event_of(ev)->cpu);
+	free(ev);
+}
+
+static int late_event_record(struct vfm_event *ev, struct vfm_stream *s, struct vfm_err *err)
+{
+	struct late_event *e = late_event_of(ev);
+
+	e->compute = s == late.compute;
+	e->seq = late.put;
+	e->asks = 0;
+	return late.cpu->event_record(e->cpu, s, err);
+}
+
+static int late_event_wait(struct vfm_event *ev, struct vfm_stream *s, struct vfm_err *err)
+{
+	struct late_event *e = late_event_of(ev);
+
+	if (e->compute && s != late.compute)
+		TRY(late.cpu->host_call(s, late_until_piece, &e->seq, sizeof(e->seq), err));
+	return late.cpu->event_wait(e->cpu, s, err);
+}
+
+static int late_event_sync(struct vfm_event *ev, struct vfm_err *err)
+{
+	struct late_event *e = late_event_of(ev);
+
+	if (e->compute)
+		late_until(e->seq);
+	return late.cpu->event_sync(e->cpu, err);
+}
+
+static bool late_event_passed(struct vfm_event *ev)
+{
+	struct late_event *e = late_event_of(ev);
+
+	if (!e->compute)
+		return late.cpu->event_passed(e->cpu);
+	if (atomic_fetch_add(&e->asks, 1) < LATE_ASKS)
+		return false;
+	late_until(e->seq);
+	return true;
+}
+
+/* ---- the device ---- */
+
+#define X(name)                                                                                           \
+	static int late_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err) \
+	{                                                                                                 \
+		int rc;                                                                                   \
+                                                                                                          \
+		late_enter();                                                                             \
+		rc = late.cpu->ops->name(s, a, err);                                                      \
+		late_leave();                                                                             \
+		return rc;                                                                                \
+	}
+VFM_OP_LIST(X)
+#undef X
+
+/* To be closed by its dev_free. */
+static struct vfm_dev *late_open(bool guard, struct vfm_err *err)
+{
+	struct vfm_dev *d = vfm_cpu_open(err);
+
+	if (!d)
+		return NULL;
+	if (!late.arena)
+		late.arena = mmap(NULL, LATE_ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (late.arena == MAP_FAILED)
+		late_die("mmap");
+	late.cpu = d->t;
+	late.end = &late.first;
+	late_protect(PROT_READ | PROT_WRITE); /* of the device before */
+	late.guard = guard;
+	late_protect(PROT_NONE);
+	late.table = *d->t;
+	late.ops = *d->t->ops;
+#define X(name) late.ops.name = late_op_##name;
+	VFM_OP_LIST(X)
+#undef X
+	late.table.ops = &late.ops;
+	late.table.alloc = late_alloc;
+	late.table.free = late_free;
+	late.table.alloc_host = late_alloc_host;
+	late.table.free_host = late_free_host;
+	late.table.to_device = late_to_device;
+	late.table.to_host = late_to_host;
+	late.table.zero = late_zero;
+	late.table.stream_new = late_stream_new;
+	late.table.stream_sync = late_stream_sync;
+	late.table.host_call = late_host_call;
+	late.table.event_new = late_event_new;
+	late.table.event_free = late_event_free;
+	late.table.event_record = late_event_record;
+	late.table.event_wait = late_event_wait;
+	late.table.event_sync = late_event_sync;
+	late.table.event_passed = late_event_passed;
+	d->t = &late.table;
+	return d;
+}
+
+#endif

@@ -1,0 +1,404 @@
+/* On a device that works behind the host (late.h) a run gives the bits that it gives on the CPU: nobody reads a result, frees memory or
+ * uses host memory again before the device has come that far. */
+#include <signal.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/par.h"
+#include "ckpt/ckpt.h"
+#include "data/pack.h"
+#include "dataset.h"
+#include "late.h"
+#include "ranks.h"
+#include "train/madeup.h"
+#include "train/run.h"
+#include "train/trainer.h"
+
+enum { PACKS = 4, SAMPLES = 3, STEPS = 3 };
+
+/* ---- steps ---- */
+
+static const struct vfm_madeup samples[PACKS][SAMPLES] = {
+	{{{2, 4, 4}, 7, 11}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
+	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
+	{{{1, 1, 1}, 3, 31}, {{1, 1, 2}, 0, 32}, {{1, 5, 5}, 2, 33}},
+	{{{3, 5, 3}, 4, 41}, {{1, 2, 2}, 6, 42}, {{2, 3, 3}, 1, 43}},
+};
+
+#define SMALL "model.layers=3 model.hidden=32 model.heads=4 model.channels=4 model.text_dim=8 "
+#define MOE SMALL "model.arch=moe model.kv_heads=2 model.experts=4 model.expert_ffn=16 model.moe_capacity=2 "
+static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.adaln_lora=4",
+		  moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] diffusion.kind=flow model.ffn=48",
+		  stdit[] = SMALL "model.arch=stdit", moe[] = MOE "model.shared_experts=1",
+		  token[] = MOE "model.shared_experts=0 model.moe_router=token_choice model.moe_aux=0.5";
+
+struct outcome {
+	struct vfm_step_stats s[STEPS];
+	float *state; /* masters, moments, average */
+	size_t n;
+};
+
+static void configure(struct vfm_config *c, const char *sets, const struct vfm_parallel *p)
+{
+	char *text = vfm_strdup(sets), *at = text, *word;
+
+	vfm_config_defaults(c);
+	while ((word = strsep(&at, " ")))
+		if (*word)
+			OK(vfm_config_set(c, word, &err));
+	free(text);
+	c->train.ema_decay = 0.9;
+	OK(vfm_config_check(c, &err));
+	if (p)
+		c->parallel = *p;
+}
+
+static void copy_state(struct outcome *o, struct vfm_trainer *tr)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_optim *op = vfm_trainer_optim(tr);
+	const float *part[] = {ps->master, op->m, op->v, op->ema};
+	const struct vfm_dev_table *t = ps->stream->dev->t;
+
+	o->n = 4 * (size_t)ps->n_own;
+	o->state = vfm_malloc(o->n * sizeof(float) + 1);
+	for (size_t i = 0; i < 4; i++)
+		OK(t->to_host(ps->stream, o->state + i * (size_t)ps->n_own, part[i], (size_t)ps->n_own * sizeof(float), &err));
+	OK(t->stream_sync(ps->stream, &err));
+}
+
+/* Each step's numbers are read when the next is on the device. */
+static void train(struct outcome *o, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *d)
+{
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	int dp = mesh->size[VFM_AX_DP], mine = PACKS / dp;
+	struct vfm_batch b[PACKS];
+	struct vfm_pack_array packs = {b, mine, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	struct vfm_trainer *tr;
+	int64_t tokens = 0;
+
+	for (int k = 0; k < PACKS; k++)
+		for (int i = 0; i < SAMPLES; i++)
+			tokens += samples[k][i].grid[0] * samples[k][i].grid[1] * samples[k][i].grid[2];
+	for (int k = 0; k < mine; k++) {
+		vfm_madeup_pack(&b[k], samples[k * dp + mesh->coord[VFM_AX_DP]], SAMPLES, &c->model, 5);
+		b[k].step_tokens = tokens;
+	}
+	tr = vfm_trainer_new(c, mesh, s, &err);
+	OK(tr ? 0 : -1);
+	OK(vfm_params_fill_dense(vfm_trainer_params(tr), 3, &err));
+	for (int k = 0; k <= STEPS; k++) {
+		if (k < STEPS)
+			OK(vfm_trainer_step(tr, k, mine, &source, 1e-3, &err));
+		if (k > 0)
+			OK(vfm_trainer_stats(tr, &o->s[k - 1], &err));
+	}
+	copy_state(o, tr);
+	vfm_trainer_free(tr);
+	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
+	for (int k = 0; k < mine; k++)
+		vfm_madeup_release(&b[k]);
+	d->t->stream_free(s);
+}
+
+static void compare(const char *what, struct outcome *a, struct outcome *b)
+{
+	for (int k = 0; k < STEPS; k++)
+		MUST(a->s[k].loss == b->s[k].loss && a->s[k].grad_norm == b->s[k].grad_norm && a->s[k].tokens == b->s[k].tokens,
+			"%s: step %d: loss %.9g, norm %.9g instead of %.9g, %.9g", what, k, b->s[k].loss, b->s[k].grad_norm, a->s[k].loss,
+			a->s[k].grad_norm);
+	MUST(a->n == b->n && !memcmp(a->state, b->state, a->n * sizeof(float)), "%s: other weights", what);
+	free(a->state);
+	free(b->state);
+}
+
+/* In a process of its own: a fault ends it. */
+static int one_rank(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	struct outcome a = {0}, b = {0};
+	struct vfm_config c;
+	struct vfm_dev *d;
+
+	(void)l;
+	configure(&c, lay->name, NULL);
+	c.train.dtype = lay->dtype;
+	c.train.recompute = lay->p.vpp;
+	d = vfm_cpu_open(&err);
+	train(&a, &c, vfm_mesh_one(), d);
+	d->t->dev_free(d);
+	d = late_open(true, &err);
+	train(&b, &c, vfm_mesh_one(), d);
+	d->t->dev_free(d);
+	compare(lay->name, &a, &b);
+	MUST(late.late >= 2 * STEPS && !late.first, "the device was not late");
+	return 0;
+}
+
+static void one(const char *sets, enum vfm_dtype dt, enum vfm_recompute r)
+{
+	in_ranks(&(struct layout){.name = sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = r}, .dtype = dt}, one_rank);
+}
+
+static void test_one_rank(void **state)
+{
+	(void)state;
+	one(dit, VFM_F32, VFM_RECOMPUTE_NONE);
+	one(dit, VFM_BF16, VFM_RECOMPUTE_SELECTIVE);
+	one(moviegen, VFM_F32, VFM_RECOMPUTE_FULL);
+	one(stdit, VFM_F32, VFM_RECOMPUTE_NONE);
+	one(moe, VFM_F32, VFM_RECOMPUTE_NONE);
+	one(moe, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(token, VFM_F32, VFM_RECOMPUTE_SELECTIVE);
+}
+
+/* ---- ranks ---- */
+
+static void train_in(struct outcome *o, const struct vfm_config *c, struct vfm_comm *world, struct vfm_dev *d)
+{
+	struct vfm_mesh mesh;
+
+	OK(vfm_mesh_init(&mesh, &c->parallel, world, d, &err));
+	train(o, c, &mesh, d);
+	vfm_mesh_release(&mesh);
+	d->t->dev_free(d);
+}
+
+static int many_ranks(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	struct vfm_host_comm_opts opts = {.timeout_s = 20};
+	struct outcome a = {0}, b = {0};
+	struct vfm_config c;
+	struct vfm_comm *world;
+
+	vfm_par_set_threads(1);
+	configure(&c, lay->name, &lay->p);
+	c.train.dtype = lay->dtype;
+	OK(vfm_comm_host_new(l, &opts, &world, &err));
+	OK(vfm_parallel_check(&c.parallel, &c.model, l->size, &err));
+	train_in(&a, &c, world, vfm_cpu_open(&err));
+	train_in(&b, &c, world, late_open(false, &err));
+	compare(lay->name, &a, &b);
+	vfm_comm_free(world);
+	vfm_launch_end(l);
+	return 0;
+}
+
+static void test_ranks(void **state)
+{
+	static const struct layout lay[] = {
+		{dit, P(1, 2, 1, 1, 1, 1, 0, .bucket_mib = 0), VFM_F32},
+		{dit, P(1, 1, 1, 2, 1, 1, 0, .fsdp = true), VFM_BF16},
+		{moviegen, P(1, 1, 1, 2, 1, 1, 0, .distopt = true), VFM_BF16},
+		{dit, P(1, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_F32},
+		{stdit, P(1, 1, 3, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_F32},
+		{stdit, P(1, 3, 1, 1, 1, 1, 0, .bucket_mib = 0), VFM_F32},
+		{moe, P(1, 2, 1, 1, 1, 1, 0, .bucket_mib = 0), VFM_F32},
+		{moe, P(1, 1, 1, 2, 2, 1, 0, .distopt = true), VFM_F32},
+		{token, P(1, 1, 1, 2, 2, 1, 0, .fsdp = true), VFM_F32},
+		{dit, P(2, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_F32},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lay) / sizeof(lay[0]); i++)
+		in_ranks(&lay[i], many_ranks);
+}
+
+/* ---- a whole run ---- */
+
+static char dir[] = "/tmp/vfm_late_XXXXXX";
+static char *plan;
+
+static int setup(void **state)
+{
+	static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
+	struct vfm_blend_set set = {.name = "a"};
+	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
+	struct vfm_manifest_header h = {.context = 48, .batch = 2, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
+	struct vfm_plan_opts o = {.context = 48, .batch = 2, .epochs = 6, .algo = VFM_PACK_FFD, .seed = 3, .cost = vfm_pack_cost_default()};
+	struct vfm_plan p;
+	struct vfm_blend *b;
+	char *data;
+	FILE *f;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	data = vfm_strfmt("%s/data", dir);
+	plan = vfm_strfmt("%s/plan.jsonl", dir);
+	f = fopen(plan, "w");
+	set.dir = data;
+	assert_int_equal(dataset_make(data, dims, 5, 23, 10, &err), 0);
+	assert_int_equal(vfm_blend_scan(&set, h.patch, 48, &err), 0);
+	b = vfm_blend_new(&set, 1, 3, &err);
+	assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
+	h.steps = p.steps;
+	h.latent_channels = set.channels;
+	h.text_dim = set.text_dim;
+	ms.records = set.records;
+	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
+	assert_int_equal(vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, &err), 0);
+	fclose(f);
+	vfm_plan_release(&p);
+	vfm_blend_free(b);
+	vfm_blend_set_release(&set);
+	free(data);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	free(plan);
+	return vfm_rm_rf(dir, NULL);
+}
+
+/* What a run says, a line a step. */
+struct said {
+	struct vfm_buf text;
+	volatile sig_atomic_t *stop; /* after line stop_at */
+	int lines, stop_at;
+};
+
+static int on_step(void *ctx, const json_t *o, struct vfm_err *e)
+{
+	struct said *s = ctx;
+
+	(void)e;
+	vfm_buf_addf(&s->text, "%lld %.17g %.17g %lld\n", (long long)json_integer_value(json_object_get(o, "step")),
+		json_number_value(json_object_get(o, "loss")), json_number_value(json_object_get(o, "grad_norm")),
+		(long long)json_integer_value(json_object_get(o, "tokens")));
+	MUST(json_number_value(json_object_get(o, "step_ms")) > 0, "a step of no time");
+	if (++s->lines == s->stop_at)
+		*s->stop = 1;
+	return 0;
+}
+
+static int run_in(const char *name, struct vfm_dev *d, struct said *said, int stop_at)
+{
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	char *path = vfm_strfmt("%s/%s", dir, name);
+	volatile sig_atomic_t stop = 0;
+	struct vfm_job job = {.world = vfm_comm_self()};
+	struct vfm_run_opts o = {.job = &job, .manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
+	struct vfm_config c;
+	int rc;
+
+	configure(&c, "model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 ckpt.every=3 ckpt.keep=0 train.steps=10",
+		NULL);
+	said->stop = &stop;
+	said->stop_at = stop_at;
+	rc = vfm_run(&c, s, &o, &err);
+	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
+	free(job.mark);
+	free(path);
+	return rc;
+}
+
+static void same_checkpoint(const char *name, int step)
+{
+	struct vfm_ckpt *a, *b;
+	char *pa = vfm_strfmt("%s/cpu/ckpt/step-%08d", dir, step), *pb = vfm_strfmt("%s/%s/ckpt/step-%08d", dir, name, step);
+
+	OK(vfm_ckpt_open(&a, pa, &err));
+	OK(vfm_ckpt_open(&b, pb, &err));
+	MUST(a->n == b->n && a->n > 40, "%d tensors instead of %d", b->n, a->n);
+	for (int i = 0; i < a->n; i++) {
+		size_t n = (size_t)a->t[i].bytes;
+		char *x = vfm_malloc(2 * n);
+
+		OK(vfm_ckpt_read_tensor(a, &a->t[i], NULL, VFM_F32, x, &err));
+		OK(vfm_ckpt_read_tensor(b, &b->t[i], NULL, VFM_F32, x + n, &err));
+		MUST(!memcmp(x, x + n, n), "step %d: %s is another", step, a->t[i].name);
+		free(x);
+	}
+	vfm_ckpt_close(a);
+	vfm_ckpt_close(b);
+	free(pa);
+	free(pb);
+}
+
+/* Twice over: to the end; and stopped by a signal after a line, which on a late device is seen a step later. */
+static int whole_run(struct vfm_launch *l, const void *arg)
+{
+	struct said cpu = {0}, one = {0}, two = {0};
+
+	(void)l, (void)arg;
+	vfm_log_set_quiet(true);
+	OK(run_in("cpu", vfm_cpu_open(&err), &cpu, 0));
+	OK(run_in("late", late_open(true, &err), &one, 0));
+	MUST(!strcmp(cpu.text.data, one.text.data), "the late device says\n%sinstead of\n%s", one.text.data, cpu.text.data);
+	for (int step = 3; step <= 9; step += 3)
+		same_checkpoint("late", step);
+	same_checkpoint("late", 10);
+
+	MUST(run_in("stopped", late_open(true, &err), &two, 4) == VFM_ESIGNAL, "it was not stopped");
+	MUST(two.lines == 5 || two.lines == 6, "%d lines", two.lines); /* the fourth is read when the fifth step is on the device */
+	OK(run_in("stopped", late_open(true, &err), &two, 0));
+	MUST(!strcmp(cpu.text.data, two.text.data), "stopped and resumed, it says\n%sinstead of\n%s", two.text.data, cpu.text.data);
+	same_checkpoint("stopped", 10);
+	vfm_buf_release(&cpu.text);
+	vfm_buf_release(&one.text);
+	vfm_buf_release(&two.text);
+	return 0;
+}
+
+static void test_run(void **state)
+{
+	(void)state;
+	in_ranks(&(struct layout){.name = "a run", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, whole_run);
+}
+
+/* ---- the device itself ---- */
+
+static void caught(int sig)
+{
+	(void)sig;
+	_exit(9);
+}
+
+static int too_early(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_dev *d = late_open(true, &err);
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	struct vfm_event *e = d->t->event_new(d, &err);
+	float x = 3, *dev = vfm_dev_alloc(s, 4, "a number", &err), *host = d->t->alloc_host(d, 4, "a number", &err);
+
+	(void)l, (void)arg;
+	OK(d->t->to_device(s, dev, &x, 4, &err));
+	OK(d->t->to_host(s, host, dev, 4, &err));
+	OK(d->t->event_record(e, s, &err));
+	MUST(*host != 3, "it was there at once");
+	for (int i = 0; i < LATE_ASKS; i++)
+		MUST(!d->t->event_passed(e) && *host != 3, "it was there early");
+	MUST(d->t->event_passed(e) && *host == 3, "it was never there");
+	*host = 4;
+	OK(d->t->to_device(s, dev, host, 4, &err));
+	OK(d->t->to_host(s, &x, dev, 4, &err));
+	OK(d->t->event_record(e, s, &err));
+	OK(d->t->event_sync(e, &err));
+	MUST(x == 4, "%g instead of 4", (double)x);
+	signal(SIGSEGV, caught);
+	return *(volatile float *)dev == 4 ? 7 : 8; /* a host must not */
+}
+
+static void test_device(void **state)
+{
+	(void)state;
+	assert_int_equal(status_of(&(struct layout){.p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, too_early), 9);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_one_rank),
+		cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_run),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
