@@ -189,7 +189,9 @@ static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_b
 		vfm_par_set_threads((int)threads);
 	TRY(vfm_job_agree(job, check_ranks(c, b, job->world->size, err), err));
 	TRY(vfm_job_agree(job, vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, false, err), err));
-	rc = vfm_mesh_init(&mesh, &c->parallel, job->world, d.dev, err);
+	rc = vfm_device_join(&d, job, err);
+	if (rc == 0)
+		rc = vfm_job_failed(job, vfm_mesh_init(&mesh, &c->parallel, d.world, d.dev, err), err);
 	if (rc == 0) {
 		rc = vfm_bench_run(c, &mesh, d.stream, b, &r, err);
 		vfm_job_failed(job, rc, err); /* before the others are waited for */

@@ -304,7 +304,9 @@ static int load(struct job *j, struct vfm_err *err)
 	int rc = vfm_job_agree(&j->ranks, prepare(j, &c, err), err);
 
 	if (rc == 0)
-		rc = vfm_mesh_init(&j->mesh, &j->c.parallel, j->ranks.world, j->d.dev, err);
+		rc = vfm_device_join(&j->d, &j->ranks, err);
+	if (rc == 0)
+		rc = vfm_mesh_init(&j->mesh, &j->c.parallel, j->d.world, j->d.dev, err);
 	if (rc == 0) {
 		vfm_params_init(&j->ps, j->d.stream, &j->mesh);
 		j->net = vfm_model_new(&j->c.model, &j->ps);

@@ -120,7 +120,10 @@ static int train(struct vfm_job *job, const struct vfm_config *c, struct vfm_err
 		vfm_err_context(err, "--device");
 	TRY(vfm_job_agree(job, rc, err));
 	vfm_info("%s: %s, %lld parameters", d.dev->t->name, d.dev->descr, (long long)vfm_model_params(&c->model));
-	rc = vfm_run(c, d.stream, &o, err);
+	rc = vfm_device_join(&d, job, err);
+	o.world = d.world;
+	if (rc == 0)
+		rc = vfm_run(c, d.stream, &o, err);
 	vfm_device_close(&d);
 	return rc;
 }

@@ -94,6 +94,11 @@ struct vfm_comm *vfm_comm_self(void)
 
 /* ---- what callers use: checks, then the filling ---- */
 
+static struct vfm_comm *place(struct vfm_comm *c, const struct vfm_stream *s)
+{
+	return s ? c : vfm_comm_host(c);
+}
+
 static int64_t total(const struct vfm_comm *c, const int64_t *count, int64_t equal)
 {
 	int64_t n = 0;
@@ -122,6 +127,7 @@ int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x
 {
 	if (!vfm_contiguous(&x) || (x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
+	c = place(c, s);
 	return c->t->all_reduce(c, s, x, err);
 }
 
@@ -129,6 +135,7 @@ int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 	struct vfm_err *err)
 {
 	TRY(check(c, "all_gather", in, out, count, err));
+	c = place(c, s);
 	return c->t->all_gather(c, s, in, out, count, err);
 }
 
@@ -138,6 +145,7 @@ int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tens
 	TRY(check(c, "reduce_scatter", out, in, count, err));
 	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
+	c = place(c, s);
 	return c->t->reduce_scatter(c, s, in, out, count, err);
 }
 
@@ -150,6 +158,7 @@ int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 		(send ? total(c, send, 0) != n_in || total(c, recv, 0) != n_out : n_in != n_out || n_in % c->size))
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
 			(long long)n_in, (long long)n_out);
+	c = place(c, s);
 	return c->t->all_to_all(c, s, in, out, send, recv, err);
 }
 
@@ -157,6 +166,7 @@ int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x,
 {
 	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
 		return vfm_fail(err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
+	c = place(c, s);
 	return c->t->broadcast(c, s, x, root, err);
 }
 
@@ -164,6 +174,7 @@ int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out
 {
 	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
 		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to, from, c->size);
+	c = place(c, s);
 	return c->t->exchange(c, s, out, to, in, from, err);
 }
 
@@ -179,6 +190,7 @@ int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int 
 
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
+	c = place(c, s);
 	return c->t->barrier(c, s, err);
 }
 
@@ -191,6 +203,11 @@ void vfm_comm_free(struct vfm_comm *c)
 {
 	if (c)
 		c->t->free(c);
+}
+
+int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err)
+{
+	return c->t->register_memory ? c->t->register_memory(c, p, bytes, err) : 0;
 }
 
 int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err)

@@ -3,7 +3,8 @@
  * Every call here but those marked (local) is *collective*: all ranks of the group make it,
  * in the same order, with operands that go together.  Calls are put on a stream of the device and
  * return at once; the result is there when the stream has passed (on the compute stream
- * of a CPU: when the call returns).  A group is used on one stream at a time.
+ * of a CPU: when the call returns).  A group is used on one stream at a time.  Without a stream (NULL) operands are host
+ * memory and the call blocks, on groups for device memory, too.
  *
  * Sums of bf16 are made in f32.  For a given group the order of a sum is fixed, and all ranks get the same
  * bits.  Tensors are contiguous.  Counts are in elements; NULL counts: equal shares.  A share may be empty.
@@ -13,7 +14,7 @@
  * (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s".  No call on the job's groups works after that.
  *
  * Fillings are tables, as devices are: the group of one; host (shared memory within a node, TCP between
- * nodes, comm_host.h); NCCL.
+ * nodes, comm_host.h); for the memory of other devices wire (NCCL) and stage (comm_dev.h).
  */
 #ifndef VFM_COMM_COMM_H
 #define VFM_COMM_COMM_H
@@ -24,7 +25,7 @@
 struct vfm_comm;
 
 struct vfm_comm_table {
-	const char *name; /* "self", "host" */
+	const char *name; /* "self", "host", "nccl", "stage" */
 	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
 	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
 		struct vfm_err *err);
@@ -38,14 +39,23 @@ struct vfm_comm_table {
 	int (*barrier)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 	int (*split)(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 	void (*free)(struct vfm_comm *c);
+	/* may be NULL: nothing to do */
+	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err);
 };
 
 /* Fillings embed this as their first member. */
 struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
-	char name[16];      /* "world", "tp": for messages */
+	char name[16];          /* "world", "tp": for messages */
+	struct vfm_comm *host;  /* of a group for device memory (comm_dev.h): its pair for host memory; else NULL */
 };
+
+/* The group of the same ranks for host memory (local): c itself where it is one. */
+static inline struct vfm_comm *vfm_comm_host(struct vfm_comm *c)
+{
+	return c->host ? c->host : c;
+}
 
 /* The group of this rank alone (local).  Static; vfm_comm_free ignores it. */
 struct vfm_comm *vfm_comm_self(void);
@@ -75,8 +85,11 @@ int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int 
 int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err);
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 
+/* Device memory that will often be an operand and stays until c is freed: may make calls faster (local). */
+int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err);
+
 /* Bytes of host memory, blocking, any length a rank: *all is malloc'ed, the blobs one after the other, off [size+1]
- * malloc'ed.  For groups of the host filling (and of one). */
+ * malloc'ed. */
 int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err);
 
 /* Seconds this rank spent waiting for others in blocking calls, and bytes it sent, since the start (local). */

@@ -69,28 +69,32 @@ struct vfm_sig vfm_coll_sig(const struct vfm_coll *c)
 	return s;
 }
 
-/* What this rank has to send, whatever the algorithm. */
-static int64_t bytes_sent(const struct vfm_coll *c)
+int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender)
 {
-	int64_t n = c->g->c.size, es = (int64_t)vfm_dtype_size(c->dtype), own;
-
-	switch (c->kind) {
+	switch (kind) {
 	case VFM_C_ALL_REDUCE:
-		return 2 * c->n_out * es * (n - 1) / n;
+		return 2 * n_out * (size - 1) / size;
 	case VFM_C_ALL_GATHER:
-		return c->n_in * es * (n - 1);
+		return n_in * (size - 1);
 	case VFM_C_REDUCE_SCATTER:
-		return (c->n_in - c->n_out) * es;
+		return n_in - n_out;
 	case VFM_C_ALL_TO_ALL:
-		own = (int64_t)vfm_share(c, c->send, c->g->c.rank);
-		return c->n_in * es - own;
+		return n_in - own;
 	case VFM_C_BROADCAST:
-		return c->from == c->g->c.rank ? c->n_out * es : 0;
+		return sender ? n_out : 0;
 	case VFM_C_EXCHANGE:
-		return c->to >= 0 ? c->n_in * es : 0;
+		return sender ? n_in : 0;
 	default:
 		return 0;
 	}
+}
+
+static int64_t bytes_sent(const struct vfm_coll *c)
+{
+	int64_t es = (int64_t)vfm_dtype_size(c->dtype), own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_share(c, c->send, c->g->c.rank) / es : 0;
+
+	return es * vfm_coll_sends(c->kind, c->g->c.size, c->n_in, c->n_out, own,
+			    c->kind == VFM_C_BROADCAST ? c->from == c->g->c.rank : c->to >= 0);
 }
 
 char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
@@ -174,7 +178,8 @@ static int run(void *arg, struct vfm_err *err)
 
 	if (rc >= 0) {
 		act_begin(c);
-		which = vfm_record_begin(j, c, atomic_load(&g->act.bytes));
+		which = vfm_record_begin(j, g->c.name, c->kind, c->number, atomic_load(&g->act.bytes),
+			c->kind != VFM_C_EXCHANGE ? -1 : g->world[c->to >= 0 ? c->to : c->from >= 0 ? c->from : g->c.rank]);
 		rc = g->shm.head ? vfm_shm_coll(c, err) : vfm_net_coll(c, err);
 		if (rc >= 0)
 			vfm_record_end(j, which);
@@ -259,6 +264,11 @@ static const struct vfm_comm_table host_table = {
 	.free = host_free,
 };
 
+struct vfm_hcomm *vfm_hcomm_of(struct vfm_comm *c)
+{
+	return c->t == &host_table ? (struct vfm_hcomm *)c : NULL;
+}
+
 /* world is taken. */
 static struct vfm_hcomm *group_new(struct vfm_hjob *j, uint64_t id, int rank, int size, int *world, const char *name)
 {
@@ -279,6 +289,7 @@ static struct vfm_hcomm *group_new(struct vfm_hjob *j, uint64_t id, int rank, in
 	g->next = j->groups;
 	j->groups = g;
 	pthread_mutex_unlock(&j->lock);
+	vfm_doing_add(j, &g->act, g->c.name, id);
 	return g;
 }
 
@@ -286,6 +297,7 @@ static void group_free(struct vfm_hcomm *g)
 {
 	struct vfm_hjob *j = g->job;
 
+	vfm_doing_remove(j, &g->act);
 	pthread_mutex_lock(&j->lock);
 	for (struct vfm_hcomm **p = &j->groups; *p; p = &(*p)->next)
 		if (*p == g) {

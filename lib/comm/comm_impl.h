@@ -12,6 +12,7 @@
  *   comm_sum.c    sums
  *   monitor.c     who lives; what a failure is called
  *   recorder.c    the last collectives
+ * and, over these groups, those for devices (comm_dev.h): comm_dev.c, comm_wire.c, wire_watch.c, comm_stage.c
  */
 #ifndef VFM_COMM_COMM_IMPL_H
 #define VFM_COMM_COMM_IMPL_H
@@ -75,6 +76,9 @@ size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i);
 
 /* ---- what a group is doing: written by its thread, read by the monitor ---- */
 struct vfm_doing {
+	struct vfm_doing *next;     /* job->doing */
+	const char *name;           /* of the group */
+	uint64_t id;                /* the same on all ranks */
 	atomic_bool busy, waits;
 	atomic_int kind, peer;      /* peer: world rank that it waits for, -1 */
 	_Atomic uint64_t number, bytes;
@@ -153,9 +157,10 @@ struct vfm_hjob {
 	bool monitor_runs;
 	struct vfm_mon *mon;
 
-	pthread_mutex_t lock;       /* groups, pending */
+	pthread_mutex_t lock;       /* groups, doing, pending */
 	pthread_cond_t came;        /* something was added to pending */
 	struct vfm_hcomm *groups;
+	struct vfm_doing *doing;    /* of groups, and of those for devices */
 	struct vfm_pending {
 		struct vfm_pending *next;
 		uint64_t group;
@@ -185,13 +190,18 @@ void vfm_wait_end(struct vfm_hcomm *g);
 /* Every so often in a wait: the job's state, and whether this rank waited too long though the monitor says nothing. */
 int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 
+/* The monitor tells what a->name is doing, until it is taken away. */
+void vfm_doing_add(struct vfm_hjob *j, struct vfm_doing *a, const char *name, uint64_t id);
+void vfm_doing_remove(struct vfm_hjob *j, struct vfm_doing *a);
+
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);   /* accepts connections from here on */
 int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);    /* connects to rank 0's */
 void vfm_monitor_stop(struct vfm_hjob *j);                        /* says good-bye first */
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
 
 /* ---- recorder.c ---- */
-uint64_t vfm_record_begin(struct vfm_hjob *j, const struct vfm_coll *c, uint64_t bytes);
+/* peer: world rank, -1 */
+uint64_t vfm_record_begin(struct vfm_hjob *j, const char name[16], int kind, uint64_t number, uint64_t bytes, int peer);
 void vfm_record_end(struct vfm_hjob *j, uint64_t which);
 void vfm_record_dump(struct vfm_hjob *j, const char *why);
 
@@ -250,6 +260,11 @@ void vfm_comm_sum(enum vfm_dtype dt, void *out, const void *const *in, int n_in,
 
 /* ---- comm.c ---- */
 void vfm_comm_count(int64_t bytes, double busy_s, double wait_s);
+
+/* NULL: c is not of the host filling. */
+struct vfm_hcomm *vfm_hcomm_of(struct vfm_comm *c);
+/* Elements that this rank has to send, whatever the algorithm; own: of its own share. */
+int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t n_out, int64_t own, bool sender);
 
 /* At least `bytes` of scratch; NULL: err is set. */
 char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err);

@@ -202,21 +202,42 @@ static void fill_beat(struct vfm_hjob *j, struct mon_msg *m)
 
 	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = BEAT, .rank = j->rank};
 	pthread_mutex_lock(&j->lock);
-	for (struct vfm_hcomm *g = j->groups; g && m->n < ACTS; g = g->next) {
+	for (struct vfm_doing *d = j->doing; d && m->n < ACTS; d = d->next) {
 		struct mon_act *a = &m->act[m->n];
 
-		if (!atomic_load(&g->act.busy))
+		if (!atomic_load(&d->busy))
 			continue;
-		memcpy(a->name, g->c.name, sizeof(a->name));
-		a->group = g->id;
-		a->number = atomic_load(&g->act.number);
-		a->bytes = atomic_load(&g->act.bytes);
-		a->kind = atomic_load(&g->act.kind);
-		a->age = now - atomic_load(&g->act.since);
-		a->waits = atomic_load(&g->act.waits) ? now - atomic_load(&g->act.wait_since) : -1;
-		a->peer = atomic_load(&g->act.peer);
+		snprintf(a->name, sizeof(a->name), "%s", d->name);
+		a->group = d->id;
+		a->number = atomic_load(&d->number);
+		a->bytes = atomic_load(&d->bytes);
+		a->kind = atomic_load(&d->kind);
+		a->age = now - atomic_load(&d->since);
+		a->waits = atomic_load(&d->waits) ? now - atomic_load(&d->wait_since) : -1;
+		a->peer = atomic_load(&d->peer);
 		m->n++;
 	}
+	pthread_mutex_unlock(&j->lock);
+}
+
+void vfm_doing_add(struct vfm_hjob *j, struct vfm_doing *a, const char *name, uint64_t id)
+{
+	a->name = name;
+	a->id = id;
+	pthread_mutex_lock(&j->lock);
+	a->next = j->doing;
+	j->doing = a;
+	pthread_mutex_unlock(&j->lock);
+}
+
+void vfm_doing_remove(struct vfm_hjob *j, struct vfm_doing *a)
+{
+	pthread_mutex_lock(&j->lock);
+	for (struct vfm_doing **p = &j->doing; *p; p = &(*p)->next)
+		if (*p == a) {
+			*p = a->next;
+			break;
+		}
 	pthread_mutex_unlock(&j->lock);
 }
 
@@ -737,8 +758,8 @@ static void beats(struct vfm_hjob *j)
 		for (int r = 0; r < j->size; r++)
 			m->peer[r].heard = now;
 		pthread_mutex_lock(&j->lock);
-		for (struct vfm_hcomm *g = j->groups; g; g = g->next)
-			atomic_store(&g->act.wait_since, atomic_load(&g->act.wait_since) + now - m->looked);
+		for (struct vfm_doing *d = j->doing; d; d = d->next)
+			atomic_store(&d->wait_since, atomic_load(&d->wait_since) + now - m->looked);
 		pthread_mutex_unlock(&j->lock);
 	}
 	m->looked = now;

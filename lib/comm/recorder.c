@@ -8,14 +8,12 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-uint64_t vfm_record_begin(struct vfm_hjob *j, const struct vfm_coll *c, uint64_t bytes)
+uint64_t vfm_record_begin(struct vfm_hjob *j, const char name[16], int kind, uint64_t number, uint64_t bytes, int peer)
 {
-	struct vfm_record r = {.number = c->number, .bytes = bytes, .kind = c->kind, .peer = -1, .start = vfm_wall_time()};
+	struct vfm_record r = {.number = number, .bytes = bytes, .kind = kind, .peer = peer, .start = vfm_wall_time()};
 	uint64_t which;
 
-	memcpy(r.name, c->g->c.name, sizeof(r.name));
-	if (c->kind == VFM_C_EXCHANGE)
-		r.peer = c->g->world[c->to >= 0 ? c->to : c->from >= 0 ? c->from : c->g->c.rank];
+	memcpy(r.name, name, sizeof(r.name));
 	pthread_mutex_lock(&j->rec_lock);
 	which = j->n_rec++;
 	j->rec[which % VFM_RECORDS] = r;

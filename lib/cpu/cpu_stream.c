@@ -179,7 +179,8 @@ int vfm_cpu_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 {
 	struct stream *s = stream_of(stream);
 
-	return s->async ? host_wait(s, s->put, err) : 0;
+	TRY(s->async ? host_wait(s, s->put, err) : 0);
+	return vfm_dev_check(s->s.dev, err);
 }
 
 int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
@@ -279,7 +280,10 @@ int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vf
 
 int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err)
 {
-	return e->s ? host_wait(e->s, e->at, err) : 0;
+	if (!e->s)
+		return 0;
+	TRY(host_wait(e->s, e->at, err));
+	return vfm_dev_check(e->s->s.dev, err);
 }
 
 bool vfm_cpu_event_passed(struct vfm_event *e)

@@ -1,5 +1,9 @@
 #include "dev/dev.h"
 
+#include <stdlib.h>
+
+#include "base/mem.h"
+
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
 	struct vfm_dev *d = s->dev;
@@ -24,4 +28,21 @@ void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes)
 void vfm_dev_peak_reset(struct vfm_dev *d)
 {
 	d->mem_peak = d->mem_now;
+}
+
+/* The words are never freed: a thread may be reading them. */
+void vfm_dev_poison(struct vfm_dev *d, const char *why)
+{
+	const char *none = NULL;
+	char *copy = vfm_strdup(why);
+
+	if (!__atomic_compare_exchange_n(&d->poison, &none, (const char *)copy, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		free(copy);
+}
+
+int vfm_dev_check(const struct vfm_dev *d, struct vfm_err *err)
+{
+	const char *why = __atomic_load_n(&d->poison, __ATOMIC_ACQUIRE);
+
+	return why ? vfm_fail(err, VFM_EENV, "%s", why) : 0;
 }

@@ -75,6 +75,7 @@ struct vfm_dev_table {
 struct vfm_dev {
 	const struct vfm_dev_table *t;
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
+	const char *poison;        /* see vfm_dev_poison */
 	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed communication */
 	int64_t mem_total;         /* bytes there are; 0: not known */
 	int64_t mem_reserved;      /* bytes taken from the system, for use now or later; 0: not known */
@@ -89,5 +90,10 @@ struct vfm_stream {
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
 void vfm_dev_peak_reset(struct vfm_dev *d);
+
+/* What is on the streams has lost its meaning (a collective was given up): from here on stream_sync and event_sync fail with
+ * VFM_EENV and `why` once they have waited.  From any thread; the first one stays. */
+void vfm_dev_poison(struct vfm_dev *d, const char *why);
+int vfm_dev_check(const struct vfm_dev *d, struct vfm_err *err);
 
 #endif

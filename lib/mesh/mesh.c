@@ -70,7 +70,8 @@ static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 		if (at.size > 1)
 			TRY(vfm_comm_split(m->world, at.color, at.key, name, place(m, i), err));
 	}
-	return vfm_comm_split(m->world, 0, m->rank, "save", &m->save, err);
+	/* Checkpoints are host memory, whatever the device. */
+	return vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err);
 }
 
 /* Link i leads from stage i to the next (the last to the first) and back.  A rank has a part in two links, its own and the one before, which

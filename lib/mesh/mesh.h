@@ -33,7 +33,7 @@ struct vfm_mesh {
 	struct vfm_comm *bwd_out, *bwd_in; /* gradients: to the previous stage, from the next */
 
 	struct vfm_comm *tp_side; /* tp once more, for the gradients' stream */
-	struct vfm_comm *save;    /* the world once more, for the thread that writes checkpoints */
+	struct vfm_comm *save;    /* the world once more, for the thread that writes checkpoints: host memory */
 
 	/* Asynchronous streams, each NULL where nothing needs it (what it would do is then done on the compute stream). */
 	struct vfm_stream *side;       /* gradients and the weights of fsdp: shard, replica, eshard, ereplica, tp_side */
@@ -41,7 +41,8 @@ struct vfm_mesh {
 	struct vfm_stream *send_side;  /* what goes to other stages: fwd_out, bwd_out */
 };
 
-/* Collective.  p must have passed vfm_parallel_check for world's size.  world and dev stay the caller's and must outlive the mesh. */
+/* Collective.  p must have passed vfm_parallel_check for world's size.  world, a group that works on dev's memory (comm_dev.h), and dev stay the
+ * caller's and must outlive the mesh.  All groups but save are like it. */
 int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev, struct vfm_err *err);
 /* The mesh of one rank by itself (local).  Static. */
 const struct vfm_mesh *vfm_mesh_one(void);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "comm/comm_dev.h"
 #include "cpu/cpu.h"
 
 /* Plugins that there may be; "cpu" is built in. */
@@ -51,8 +52,21 @@ int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 	return vfm_device_open_rank(d, name, 0, 1, false, err);
 }
 
+int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err)
+{
+	struct vfm_comm_dev_opts o = {.compute = d->stream, .wire = d->plugin ? d->plugin->wire : NULL, .host_memory = !d->plugin};
+	int rc;
+
+	d->host = job->world;
+	rc = vfm_comm_dev_new(d->host, &o, &d->world, err);
+	/* What is wrong with the settings is seen by all alike. */
+	return rc == VFM_EUSAGE ? vfm_job_agree(job, rc, err) : vfm_job_failed(job, rc, err);
+}
+
 void vfm_device_close(struct vfm_device *d)
 {
+	if (d->world)
+		vfm_comm_dev_free(d->world, d->host);
 	if (d->stream)
 		d->dev->t->stream_free(d->stream);
 	if (d->dev)

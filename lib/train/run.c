@@ -507,7 +507,7 @@ int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_r
 	int rc;
 
 	TRY(vfm_job_agree(o->job, vfm_parallel_check(&parallel, &c->model, o->job->world->size, err), err));
-	TRY(vfm_job_failed(o->job, vfm_mesh_init(&r.mesh, &parallel, o->job->world, s->dev, err), err));
+	TRY(vfm_job_failed(o->job, vfm_mesh_init(&r.mesh, &parallel, o->world, s->dev, err), err));
 	r.config = vfm_config_to_json(c);
 	r.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir);
 	rc = set_up(&r, err);

@@ -18,6 +18,7 @@
 
 struct vfm_run_opts {
 	struct vfm_job *job;   /* the ranks; rank 0 alone writes RUN (but for its checkpoints) and reports */
+	struct vfm_comm *world; /* the same ranks for the device (vfm_device_join) */
 	const char *manifest;
 	const char *dir;           /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts

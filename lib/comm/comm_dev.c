@@ -1,0 +1,79 @@
+/* Which filling a device's groups have. */
+#include "comm/comm_dev.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+/* Two ranks with the same device: a is the first that has another's, b the other; -1: there are none.  Collective. */
+static int shared_device(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, int *a, int *b, struct vfm_err *err)
+{
+	char mine[VFM_WIRE_DEVICE] = {0}, *all = vfm_calloc((size_t)host->size, VFM_WIRE_DEVICE);
+	int rc;
+
+	*a = *b = -1;
+	/* A rank that cannot say takes part in the call, and fails behind it. */
+	rc = o->wire->device_id(o->compute->dev, mine, err);
+	if (rc >= 0)
+		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE),
+			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL, err));
+	else
+		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE), vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL,
+			NULL);
+	for (int i = 0; rc >= 0 && *a < 0 && i < host->size; i++)
+		for (int k = i + 1; *a < 0 && k < host->size; k++)
+			if (!memcmp(all + i * VFM_WIRE_DEVICE, all + k * VFM_WIRE_DEVICE, VFM_WIRE_DEVICE)) {
+				*a = i;
+				*b = k;
+			}
+out:
+	free(all);
+	return rc;
+}
+
+/* On the wire, if it can be: what NCCL itself would say of two ranks on one device comes too late, and from each rank. */
+static int by_wire(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, bool asked, struct vfm_comm **out, struct vfm_err *err)
+{
+	const char *share = getenv("VFM_CUDA_SHARE");
+	bool may_share = share && !strcmp(share, "1");
+	int a, b;
+
+	TRY(shared_device(host, o, &a, &b, err));
+	if (a >= 0 && !may_share && asked)
+		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM=%s: ranks %d and %d have the same device; start fewer ranks, or set VFM_COMM=stage or VFM_CUDA_SHARE=1",
+			o->wire->name, a, b);
+	if (a >= 0 && !may_share) {
+		vfm_info("ranks share a device: collectives go through the host");
+		return vfm_comm_stage_new(host, o->compute, out, err);
+	}
+	if (a >= 0)
+		TRY(o->wire->share(host->rank, err));
+	return vfm_comm_wire_new(host, o->wire, o->compute, out, err);
+}
+
+int vfm_comm_dev_new(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, struct vfm_comm **out, struct vfm_err *err)
+{
+	const char *want = getenv("VFM_COMM");
+	bool asked = want && *want;
+
+	*out = host;
+	if (asked && strcmp(want, "host") != 0 && strcmp(want, "stage") != 0 && !(o->wire && !strcmp(want, o->wire->name)))
+		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM: expected %s%s%sstage, got '%s'", o->host_memory ? "host, " : "", o->wire ? o->wire->name : "",
+			o->wire ? ", " : "", want);
+	if (asked && !strcmp(want, "host") && !o->host_memory)
+		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM=host: the host cannot work on this device's memory; set VFM_COMM=stage");
+	if (asked ? !strcmp(want, "host") : o->host_memory)
+		return 0;
+	if (asked ? !strcmp(want, "stage") : !o->wire)
+		return vfm_comm_stage_new(host, o->compute, out, err);
+	return host->size == 1 && !asked ? 0 : by_wire(host, o, asked, out, err);
+}
+
+void vfm_comm_dev_free(struct vfm_comm *c, struct vfm_comm *host)
+{
+	if (c != host)
+		vfm_comm_free(c);
+}

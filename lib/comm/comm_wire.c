@@ -1,0 +1,622 @@
+/* Groups for device memory over a wire: making, splitting and freeing them, and every call. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/wire_impl.h"
+#include "ops/ops.h"
+
+/* Waits until the library has done what it said it is still at. */
+static int settle(struct vfm_wjob *j, struct vfm_wire_comm *w, int rc, struct vfm_err *err)
+{
+	double start = vfm_now(), now;
+
+	while (rc == VFM_WIRE_BUSY) {
+		TRY(vfm_wjob_check(j, err));
+		rc = j->wire->state(w, err);
+		now = vfm_now();
+		if (rc == VFM_WIRE_BUSY && now - start > j->timeout)
+			return vfm_fail(err, VFM_EENV, "%s is not ready after %.1f s: a rank did not come", j->wire->name, now - start);
+		if (rc == VFM_WIRE_BUSY)
+			usleep(now - start < 0.001 ? 20 : 500);
+	}
+	return rc;
+}
+
+/* ---- a call: begin, what it puts on the stream, end ---- */
+
+static struct vfm_wcall *slot(struct vfm_wgroup *g, struct vfm_err *err)
+{
+	struct vfm_dev *d = g->job->compute->dev;
+	struct vfm_wcall *k;
+
+	pthread_mutex_lock(&g->job->lock);
+	vfm_wgroup_retire(g, 8);
+	if (g->put - g->done == g->cap) {
+		uint64_t cap = g->cap ? 2 * g->cap : 16;
+		struct vfm_wcall **ring = vfm_calloc(cap, sizeof(struct vfm_wcall *));
+
+		for (uint64_t i = g->done; i < g->put; i++)
+			ring[i % cap] = g->ring[i % g->cap];
+		free(g->ring);
+		g->ring = ring;
+		g->cap = cap;
+	}
+	k = g->ring[g->put % g->cap];
+	pthread_mutex_unlock(&g->job->lock);
+	if (k)
+		return k;
+	k = vfm_calloc(1, sizeof(*k));
+	k->begin = d->t->event_new(d, err);
+	k->end = k->begin ? d->t->event_new(d, err) : NULL;
+	g->ring[g->put % g->cap] = k; /* the watch thread does not look there yet */
+	return k->end ? k : NULL;
+}
+
+/* peer: rank in the group of a message; -1: all ranks, of which the next one stands for whoever is missing. */
+static int begin(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_coll_kind kind, int peer, uint64_t number, uint64_t bytes,
+	struct vfm_wcall **out, struct vfm_err *err)
+{
+	struct vfm_wjob *j = g->job;
+	struct vfm_wcall *k;
+
+	TRY(vfm_wjob_check(j, err));
+	k = slot(g, err);
+	if (!k)
+		return VFM_EENV;
+	TRY(j->compute->dev->t->event_record(k->begin, s, err));
+	pthread_mutex_lock(&j->lock);
+	k->state = VFM_WCALL_BEGUN;
+	k->kind = kind;
+	k->peer = g->world[peer >= 0 ? peer : (g->c.rank + 1) % g->c.size];
+	k->number = number;
+	k->bytes = bytes;
+	k->put = vfm_now();
+	k->seen = false;
+	k->record = j->hjob ? vfm_record_begin(j->hjob, g->c.name, (int)kind, number, bytes, kind == VFM_C_EXCHANGE ? k->peer : -1) : 0;
+	g->put++;
+	pthread_mutex_unlock(&j->lock);
+	*out = k;
+	return 0;
+}
+
+static int end(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_wcall *k, int rc, int64_t sent, struct vfm_err *err)
+{
+	struct vfm_wjob *j = g->job;
+	double took = vfm_now() - k->put;
+
+	if (rc >= 0)
+		rc = j->compute->dev->t->event_record(k->end, s, err);
+	pthread_mutex_lock(&j->lock);
+	k->state = rc < 0 ? VFM_WCALL_FAILED : VFM_WCALL_PUT;
+	pthread_mutex_unlock(&j->lock);
+	vfm_comm_count(sent, took, j->hjob && pthread_equal(pthread_self(), j->hjob->main) ? took : 0);
+	/* What the library says may be the echo of what the monitor knows better. */
+	for (double until = vfm_now() + 2; rc < 0 && g->lost && vfm_wjob_check(j, NULL) >= 0 && vfm_now() < until;)
+		usleep(10000);
+	if (rc < 0) {
+		TRY(vfm_wjob_check(j, err));
+		return vfm_err_context(err, "%s number %llu of '%s'", vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name);
+	}
+	return 0;
+}
+
+/* One call of the wire within a call. */
+static int did(struct vfm_wgroup *g, int rc, struct vfm_err *err)
+{
+	rc = settle(g->job, g->w, rc, err);
+	g->lost |= rc < 0;
+	return rc;
+}
+
+/* ---- scratch ---- */
+
+/* On the compute stream memory comes and goes in the stream's order; a stream beside it keeps what it once needed. */
+static int take(struct vfm_wgroup *g, struct vfm_stream *s, size_t bytes, void **p, struct vfm_err *err)
+{
+	struct vfm_stream *compute = g->job->compute;
+	const struct vfm_dev_table *t = compute->dev->t;
+
+	if (s == compute) {
+		*p = vfm_dev_alloc(s, bytes, "the parts of a sum over ranks", err);
+		return *p ? 0 : VFM_EENV;
+	}
+	if (g->scratch_bytes < bytes) {
+		if (g->scratch) {
+			TRY(t->event_record(g->fence, s, err));
+			TRY(t->event_wait(g->fence, compute, err));
+			vfm_dev_free(compute, g->scratch, g->scratch_bytes);
+			g->scratch_bytes = 0;
+		}
+		g->scratch = vfm_dev_alloc(compute, bytes, "the parts of a sum over ranks", err);
+		if (!g->scratch)
+			return VFM_EENV;
+		g->scratch_bytes = bytes;
+		TRY(t->event_record(g->fence, compute, err));
+		TRY(t->event_wait(g->fence, s, err));
+	}
+	*p = g->scratch;
+	return 0;
+}
+
+static void give(struct vfm_wgroup *g, struct vfm_stream *s, void *p, size_t bytes)
+{
+	if (s == g->job->compute)
+		vfm_dev_free(s, p, bytes);
+}
+
+/* ---- messages, to be put on the stream together ---- */
+
+static void message(struct vfm_wgroup *g, bool send, void *p, size_t bytes, int peer)
+{
+	if (bytes)
+		g->msg[g->n_msg++] = (struct vfm_wire_msg){p, bytes, peer, send};
+}
+
+static int flush(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_err *err)
+{
+	int n = g->n_msg;
+
+	g->n_msg = 0;
+	return n ? did(g, g->job->wire->messages(g->w, s, g->msg, n, err), err) : 0;
+}
+
+static int copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err)
+{
+	return dst == src || !bytes ? 0 : s->dev->t->to_device(s, dst, src, bytes, err);
+}
+
+static bool even(const struct vfm_wgroup *g, const int64_t *count)
+{
+	for (int i = 1; count && i < g->c.size; i++)
+		if (count[i] != count[0])
+			return false;
+	return true;
+}
+
+static int64_t sum_of(const int64_t *count, int n)
+{
+	int64_t sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += count[i];
+	return sum;
+}
+
+/* ---- sums of parts, in f32, in the order of the ranks ---- */
+
+/* part: the others', `each` bytes apart; own: this rank's.  acc [n] f32. */
+static int add_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, char *part, size_t each, char *own, int64_t n, void *acc,
+	void *out, struct vfm_err *err)
+{
+	for (int r = 0; r < g->c.size; r++) {
+		char *x = r == g->c.rank ? own : part + (size_t)(r < g->c.rank ? r : r - 1) * each;
+		struct vfm_axpby add = {.alpha = 1, .beta = r > 0 ? 1 : 0, .x = vfm_t1(x, dt, n), .y = vfm_t1(acc, VFM_F32, n)};
+
+		TRY(vfm_op_axpby(s, &add, err));
+	}
+	return vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .x = vfm_t1(acc, VFM_F32, n), .y = vfm_t1(out, dt, n)}, err);
+}
+
+/* out [count[rank]] = this rank's share of the sum of in; it may lie in in.  count [size]. */
+static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, char *in, char *out, const int64_t *count, struct vfm_err *err)
+{
+	int size = g->c.size, me = g->c.rank;
+	size_t es = vfm_dtype_size(dt), mine = (size_t)count[me] * es, each = (mine + 255) / 256 * 256, at = 0;
+	size_t bytes = each * (size_t)(size - 1) + (size_t)count[me] * 4;
+	char *tmp = NULL, *own = in + (size_t)sum_of(count, me) * es;
+	void *p = NULL;
+	int rc = 0;
+
+	if (bytes)
+		TRY(take(g, s, bytes, &p, err));
+	tmp = p;
+	for (int r = 0; r < size; r++) {
+		if (r != me) {
+			message(g, true, in + at, (size_t)count[r] * es, r);
+			message(g, false, tmp + each * (size_t)(r < me ? r : r - 1), mine, r);
+		}
+		at += (size_t)count[r] * es;
+	}
+	rc = flush(g, s, err);
+	if (rc >= 0 && bytes)
+		rc = add_parts(g, s, dt, tmp, each, own, count[me], tmp + each * (size_t)(size - 1), out, err);
+	if (p)
+		give(g, s, p, bytes);
+	return rc;
+}
+
+static int gather_parts(struct vfm_wgroup *g, struct vfm_stream *s, void *in, char *out, const int64_t *count, size_t es, struct vfm_err *err)
+{
+	size_t at = 0, mine = (size_t)count[g->c.rank] * es;
+
+	for (int r = 0; r < g->c.size; r++) {
+		if (r == g->c.rank) {
+			TRY(copy(s, out + at, in, mine, err));
+		} else {
+			message(g, true, in, mine, r);
+			message(g, false, out + at, (size_t)count[r] * es, r);
+		}
+		at += (size_t)count[r] * es;
+	}
+	return flush(g, s, err);
+}
+
+/* A reduce_scatter and an all_gather; shares at 16-byte boundaries. */
+static int all_reduce_parts(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+{
+	int64_t n = vfm_numel(&x), each = (n + g->c.size - 1) / g->c.size, left = n;
+	size_t es = vfm_dtype_size(x.dtype);
+	char *own;
+
+	each = (each + 7) / 8 * 8;
+	for (int r = 0; r < g->c.size; r++) {
+		g->count[r] = left < each ? left : each;
+		left -= g->count[r];
+	}
+	own = (char *)x.data + (size_t)sum_of(g->count, g->c.rank) * es;
+	TRY(sum_parts(g, s, x.dtype, x.data, own, g->count, err));
+	return gather_parts(g, s, own, x.data, g->count, es, err);
+}
+
+/* ---- the calls ---- */
+
+static int wire_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wcall *k;
+	int64_t n = vfm_numel(&x), es = (int64_t)vfm_dtype_size(x.dtype);
+	int rc = 0;
+
+	TRY(begin(g, s, VFM_C_ALL_REDUCE, -1, ++g->number, vfm_nbytes(&x), &k, err));
+	if (n && x.dtype == VFM_BF16 && !g->job->native_bf16)
+		rc = all_reduce_parts(g, s, x, err);
+	else if (n)
+		rc = did(g, g->job->wire->all_reduce(g->w, s, x.data, n, x.dtype, err), err);
+	return end(g, s, k, rc, es * vfm_coll_sends(VFM_C_ALL_REDUCE, c->size, n, n, 0, false), err);
+}
+
+static int wire_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wcall *k;
+	size_t es = vfm_dtype_size(in.dtype);
+	int rc = 0;
+
+	TRY(begin(g, s, VFM_C_ALL_GATHER, -1, ++g->number, vfm_nbytes(&out), &k, err));
+	if (!even(g, count))
+		rc = gather_parts(g, s, in.data, out.data, count, es, err);
+	else if (vfm_numel(&in))
+		rc = did(g, g->job->wire->all_gather(g->w, s, in.data, out.data, vfm_nbytes(&in), err), err);
+	return end(g, s, k, rc, (int64_t)es * vfm_coll_sends(VFM_C_ALL_GATHER, c->size, vfm_numel(&in), vfm_numel(&out), 0, false), err);
+}
+
+static int wire_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
+	struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wcall *k;
+	int64_t n = vfm_numel(&out), es = (int64_t)vfm_dtype_size(in.dtype);
+	int rc = 0;
+
+	TRY(begin(g, s, VFM_C_REDUCE_SCATTER, -1, ++g->number, vfm_nbytes(&in), &k, err));
+	if (!even(g, count) || (in.dtype == VFM_BF16 && !g->job->native_bf16)) {
+		for (int r = 0; r < c->size; r++)
+			g->count[r] = count ? count[r] : n;
+		rc = sum_parts(g, s, in.dtype, in.data, out.data, g->count, err);
+	} else if (n) {
+		rc = did(g, g->job->wire->reduce_scatter(g->w, s, in.data, out.data, n, in.dtype, err), err);
+	}
+	return end(g, s, k, rc, es * vfm_coll_sends(VFM_C_REDUCE_SCATTER, c->size, vfm_numel(&in), n, 0, false), err);
+}
+
+static int trade(struct vfm_wgroup *g, struct vfm_stream *s, char *in, char *out, const int64_t *send, const int64_t *recv, size_t es,
+	struct vfm_err *err)
+{
+	size_t si = 0, so = 0;
+
+	for (int r = 0; r < g->c.size; r++) {
+		size_t a = (size_t)send[r] * es, b = (size_t)recv[r] * es;
+
+		if (r == g->c.rank) {
+			TRY(copy(s, out + so, in + si, a, err));
+		} else {
+			message(g, true, in + si, a, r);
+			message(g, false, out + so, b, r);
+		}
+		si += a;
+		so += b;
+	}
+	return flush(g, s, err);
+}
+
+static int wire_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
+	const int64_t *recv, struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wcall *k;
+	int64_t n = vfm_numel(&in), own = send ? send[c->rank] : n / c->size;
+	size_t es = vfm_dtype_size(in.dtype);
+	int rc = 0;
+
+	TRY(begin(g, s, VFM_C_ALL_TO_ALL, -1, ++g->number, vfm_nbytes(n > vfm_numel(&out) ? &in : &out), &k, err));
+	/* Where ranks may have different counts, all must choose alike without knowing the others'. */
+	if (send)
+		rc = trade(g, s, in.data, out.data, send, recv, es, err);
+	else if (n)
+		rc = did(g, g->job->wire->all_to_all(g->w, s, in.data, out.data, vfm_nbytes(&in) / (size_t)c->size, err), err);
+	return end(g, s, k, rc, (int64_t)es * vfm_coll_sends(VFM_C_ALL_TO_ALL, c->size, n, vfm_numel(&out), own, false), err);
+}
+
+static int wire_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wcall *k;
+	int rc = 0;
+
+	TRY(begin(g, s, VFM_C_BROADCAST, -1, ++g->number, vfm_nbytes(&x), &k, err));
+	if (vfm_numel(&x))
+		rc = did(g, g->job->wire->broadcast(g->w, s, x.data, vfm_nbytes(&x), root, err), err);
+	return end(g, s, k, rc, c->rank == root ? (int64_t)vfm_nbytes(&x) : 0, err);
+}
+
+static int wire_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
+	struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	size_t n_out = to < 0 ? 0 : vfm_nbytes(&out), n_in = from < 0 ? 0 : vfm_nbytes(&in);
+	uint64_t number = 0;
+	struct vfm_wcall *k;
+	int rc;
+
+	if (!n_out && !n_in)
+		return vfm_wjob_check(g->job, err);
+	if (n_out)
+		number = ++g->sent[to];
+	if (n_in)
+		number = ++g->got[from];
+	TRY(begin(g, s, VFM_C_EXCHANGE, n_in ? from : to, number, n_in > n_out ? n_in : n_out, &k, err));
+	message(g, true, out.data, n_out, to);
+	message(g, false, in.data, n_in, from);
+	rc = flush(g, s, err);
+	return end(g, s, k, rc, (int64_t)n_out, err);
+}
+
+static int wire_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wcall *k;
+	int rc;
+
+	TRY(begin(g, s, VFM_C_BARRIER, -1, ++g->number, 0, &k, err));
+	rc = did(g, g->job->wire->all_reduce(g->w, s, g->word, 1, VFM_I64, err), err);
+	return end(g, s, k, rc, 0, err);
+}
+
+static int wire_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	void *handle = NULL;
+
+	if (!g->job->wire->register_memory || !bytes)
+		return 0;
+	TRY(vfm_wjob_check(g->job, err));
+	TRY(did(g, g->job->wire->register_memory(g->w, p, bytes, &handle, err), err));
+	if (handle) {
+		vfm_grow(&g->reg, &g->cap_reg, g->n_reg + 1, sizeof(void *));
+		g->reg[g->n_reg++] = handle;
+	}
+	return 0;
+}
+
+/* ---- groups ---- */
+
+static void job_release(struct vfm_wjob *j)
+{
+	if (--j->users > 0)
+		return;
+	vfm_wire_watch_stop(j);
+	pthread_mutex_destroy(&j->lock);
+	pthread_cond_destroy(&j->wake);
+	free(j);
+}
+
+static struct vfm_wjob *job_new(struct vfm_hjob *h, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_err *err)
+{
+	struct vfm_wjob *j = vfm_calloc(1, sizeof(*j));
+	const char *native = getenv("VFM_COMM_BF16");
+
+	*j = (struct vfm_wjob){.wire = w, .compute = compute, .hjob = h, .timeout = h ? h->timeout : 600,
+		.native_bf16 = native && !strcmp(native, "native")};
+	pthread_mutex_init(&j->lock, NULL);
+	pthread_cond_init(&j->wake, NULL);
+	if (vfm_wire_watch_start(j, err) < 0) {
+		pthread_mutex_destroy(&j->lock);
+		pthread_cond_destroy(&j->wake);
+		free(j);
+		return NULL;
+	}
+	return j;
+}
+
+static void unlist(struct vfm_wgroup *g)
+{
+	struct vfm_wjob *j = g->job;
+
+	pthread_mutex_lock(&j->lock);
+	for (struct vfm_wgroup **p = &j->groups; *p; p = &(*p)->next)
+		if (*p == g) {
+			*p = g->next;
+			break;
+		}
+	pthread_mutex_unlock(&j->lock);
+	if (j->hjob)
+		vfm_doing_remove(j->hjob, &g->act);
+}
+
+/* What it put on streams is done, or the job has failed. */
+static void wire_free(struct vfm_comm *c)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wjob *j = g->job;
+	const struct vfm_dev_table *t = j->compute->dev->t;
+
+	unlist(g);
+	if (g->w && !g->lost && vfm_wjob_check(j, NULL) >= 0) {
+		for (size_t i = 0; i < g->n_reg; i++)
+			j->wire->unregister_memory(g->w, g->reg[i]);
+		settle(j, g->w, j->wire->finish(g->w, NULL), NULL);
+	}
+	j->wire->free(g->w);
+	for (uint64_t i = 0; i < g->cap; i++)
+		if (g->ring[i]) {
+			if (g->ring[i]->begin)
+				t->event_free(g->ring[i]->begin);
+			if (g->ring[i]->end)
+				t->event_free(g->ring[i]->end);
+			free(g->ring[i]);
+		}
+	if (g->fence)
+		t->event_free(g->fence);
+	vfm_dev_free(j->compute, g->scratch, g->scratch_bytes);
+	vfm_dev_free(j->compute, g->word, 8);
+	if (g->owns_host)
+		vfm_comm_free(c->host);
+	free(g->ring);
+	free(g->msg);
+	free(g->count);
+	free(g->world);
+	free(g->sent);
+	free(g->got);
+	free(g->reg);
+	free(g);
+	job_release(j);
+}
+
+static int wire_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+
+static const struct vfm_comm_table wire_table = {
+	.name = "wire",
+	.all_reduce = wire_all_reduce,
+	.all_gather = wire_all_gather,
+	.reduce_scatter = wire_reduce_scatter,
+	.all_to_all = wire_all_to_all,
+	.broadcast = wire_broadcast,
+	.exchange = wire_exchange,
+	.barrier = wire_barrier,
+	.split = wire_split,
+	.free = wire_free,
+	.register_memory = wire_register,
+};
+
+/* Holds the job; is not listed yet, and has no wire. */
+static struct vfm_wgroup *group_new(struct vfm_wjob *j, struct vfm_comm *host)
+{
+	struct vfm_hcomm *h = vfm_hcomm_of(host);
+	struct vfm_wgroup *g = vfm_calloc(1, sizeof(*g));
+	size_t n = (size_t)host->size;
+
+	j->users++;
+	g->c = *host;
+	g->c.t = &wire_table;
+	g->c.host = host;
+	g->job = j;
+	g->msg = vfm_calloc(2 * n, sizeof(*g->msg));
+	g->count = vfm_calloc(n, sizeof(*g->count));
+	g->world = vfm_calloc(n, sizeof(*g->world));
+	g->sent = vfm_calloc(n, sizeof(*g->sent));
+	g->got = vfm_calloc(n, sizeof(*g->got));
+	for (int i = 0; h && i < host->size; i++)
+		g->world[i] = h->world[i];
+	return g;
+}
+
+/* The messages of two ranks need a connection, which is made with the first.  A rank that sends and goes on must not be held then by one that
+ * does not receive yet: so it is made now, while both are here. */
+static int connect_two(struct vfm_wgroup *g, struct vfm_err *err)
+{
+	struct vfm_stream *s = g->job->compute;
+	struct vfm_tensor a = vfm_t1(g->word, VFM_U8, 1), b = vfm_t1((char *)g->word + 4, VFM_U8, 1);
+
+	if (g->c.size != 2)
+		return 0;
+	TRY(wire_exchange(&g->c, s, a, 1 - g->c.rank, b, 1 - g->c.rank, err));
+	return s->dev->t->stream_sync(s, err);
+}
+
+/* The wire is there (rc: what it said); failing, the group is freed. */
+static int group_start(struct vfm_wgroup *g, int rc, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct vfm_wjob *j = g->job;
+	struct vfm_hcomm *h = vfm_hcomm_of(g->c.host);
+	struct vfm_stream *s = j->compute;
+
+	TRY_OUT(settle(j, g->w, rc, err));
+	pthread_mutex_lock(&j->lock);
+	g->next = j->groups;
+	j->groups = g;
+	pthread_mutex_unlock(&j->lock);
+	if (h)
+		vfm_doing_add(j->hjob, &g->act, g->c.name, h->id ^ 0x776972652d2d2d2dULL);
+	g->fence = s->dev->t->event_new(s->dev, err);
+	g->word = g->fence ? vfm_dev_alloc(s, 8, "a barrier", err) : NULL;
+	if (!g->word) {
+		rc = VFM_EENV;
+		goto out;
+	}
+	TRY_OUT(s->dev->t->zero(s, g->word, 8, err));
+	TRY_OUT(connect_two(g, err));
+	*out = &g->c;
+	return 0;
+out:
+	g->lost = true;
+	wire_free(&g->c);
+	return vfm_err_context(err, "cannot make a group of %s", j->wire->name);
+}
+
+int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct vfm_hcomm *h = vfm_hcomm_of(host);
+	unsigned char id[VFM_WIRE_ID] = {0};
+	struct vfm_wgroup *g;
+	struct vfm_wjob *j;
+
+	*out = NULL;
+	if (!h && host->size > 1)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a device group's pair must be of the host filling");
+	if (host->rank == 0)
+		TRY(w->unique_id(id, err));
+	TRY(vfm_broadcast(host, NULL, vfm_t1(id, VFM_U8, VFM_WIRE_ID), 0, err));
+	j = job_new(h ? h->job : NULL, w, compute, err);
+	if (!j)
+		return VFM_EENV;
+	g = group_new(j, host);
+	return group_start(g, w->init(&g->w, compute->dev, id, host->rank, host->size, g->c.name, err), out, err);
+}
+
+static int wire_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c, *new;
+	struct vfm_wire_comm *w = NULL;
+	struct vfm_comm *host;
+	bool mine;
+	int rc;
+
+	*out = NULL;
+	TRY(vfm_comm_split(c->host, color, key, name, &host, err));
+	mine = host && host->size > 1; /* the ranks of a color agree on that */
+	rc = g->job->wire->split(g->w, mine ? color : -1, key, name, &w, err);
+	rc = did(g, rc, err);
+	if (!mine) {
+		*out = rc < 0 ? NULL : host;
+		return rc;
+	}
+	new = group_new(g->job, host);
+	new->owns_host = true;
+	new->w = w;
+	return group_start(new, rc < 0 ? rc : VFM_WIRE_BUSY, out, err);
+}

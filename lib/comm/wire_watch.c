@@ -1,0 +1,197 @@
+/* The watch thread of device groups: what each waits for, whether the library or the job has failed, and the end of it all then. */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "comm/wire_impl.h"
+
+enum { GRACE_S = 2 }; /* for the monitor to find the cause of what the library says */
+
+int vfm_wjob_check(struct vfm_wjob *j, struct vfm_err *err)
+{
+	if (j->hjob)
+		return vfm_hjob_check(j->hjob, err);
+	return atomic_load_explicit(&j->failed, memory_order_acquire) ? vfm_fail(err, VFM_EENV, "%s", j->why) : 0;
+}
+
+int vfm_wjob_fail(struct vfm_wjob *j, struct vfm_err *err, const char *fmt, ...)
+{
+	char why[VFM_WHY_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	if (j->hjob)
+		return vfm_hjob_fail(j->hjob, err, "%s", why);
+	pthread_mutex_lock(&j->lock);
+	if (!atomic_load(&j->failed)) {
+		snprintf(j->why, sizeof(j->why), "%s", why);
+		atomic_store(&j->failed, true);
+	}
+	pthread_mutex_unlock(&j->lock);
+	return vfm_wjob_check(j, err);
+}
+
+static bool has_passed(const struct vfm_wgroup *g, struct vfm_event *e)
+{
+	return g->job->compute->dev->t->event_passed(e);
+}
+
+void vfm_wgroup_retire(struct vfm_wgroup *g, int most)
+{
+	for (; g->done < g->put && most > 0; most--) {
+		struct vfm_wcall *k = g->ring[g->done % g->cap];
+
+		if (k->state == VFM_WCALL_BEGUN || (k->state == VFM_WCALL_PUT && !has_passed(g, k->end)))
+			break;
+		if (k->state == VFM_WCALL_PUT && g->job->hjob)
+			vfm_record_end(g->job->hjob, k->record);
+		g->done++;
+	}
+	if (g->done == g->put) {
+		atomic_store(&g->act.waits, false);
+		atomic_store(&g->act.busy, false);
+	}
+}
+
+/* For the monitor: the oldest call, which waits once the stream has come to it. */
+static void show(struct vfm_wgroup *g)
+{
+	struct vfm_wcall *k;
+
+	vfm_wgroup_retire(g, INT32_MAX);
+	if (g->done == g->put)
+		return;
+	k = g->ring[g->done % g->cap];
+	if (!k->seen) {
+		k->seen = true;
+		atomic_store(&g->act.waits, false);
+		atomic_store(&g->act.kind, (int)k->kind);
+		atomic_store(&g->act.number, k->number);
+		atomic_store(&g->act.bytes, k->bytes);
+		atomic_store(&g->act.peer, k->peer);
+		atomic_store(&g->act.since, k->put);
+		atomic_store(&g->act.busy, true);
+	}
+	if (!atomic_load(&g->act.waits) && has_passed(g, k->begin)) {
+		atomic_store(&g->act.wait_since, vfm_now());
+		atomic_store(&g->act.waits, true);
+	}
+}
+
+static int call_str(const struct vfm_wgroup *g, char *buf, size_t len)
+{
+	const struct vfm_wcall *k = g->done < g->put ? g->ring[g->done % g->cap] : NULL;
+	char a[96];
+
+	if (g->job->hjob)
+		vfm_rank_str(g->job->hjob, g->world[g->c.rank], a, sizeof(a));
+	else
+		snprintf(a, sizeof(a), "rank %d", g->c.rank);
+	return k ? snprintf(buf, len, "%s in %s number %llu of '%s'", a, vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name)
+		 : snprintf(buf, len, "%s in '%s'", a, g->c.name);
+}
+
+/* What is wrong with a group, in words; a wait that the monitor has no verdict on has its limit here, too. */
+static bool in_trouble(struct vfm_wgroup *g, bool *library, char *why, size_t len)
+{
+	struct vfm_err err = {0};
+	char at[192];
+	double t;
+
+	*library = g->job->wire->state(g->w, &err) < 0;
+	call_str(g, at, sizeof(at));
+	if (*library) {
+		snprintf(why, len, "%s: %.300s", at, err.msg);
+		return true;
+	}
+	t = atomic_load(&g->act.busy) && atomic_load(&g->act.waits) ? vfm_now() - atomic_load(&g->act.wait_since) : 0;
+	snprintf(why, len, "%s waits for the other ranks since %.1f s", at, t);
+	return t > (g->job->hjob ? 1.5 * g->job->timeout + 5 : g->job->timeout);
+}
+
+static void abort_all(struct vfm_wjob *j)
+{
+	struct vfm_err err = {0};
+
+	vfm_wjob_check(j, &err);
+	/* first: whoever comes out of a wait because of the abort shall find it */
+	vfm_dev_poison(j->compute->dev, err.msg);
+	pthread_mutex_lock(&j->lock);
+	for (struct vfm_wgroup *g = j->groups; g; g = g->next)
+		j->wire->abort(g->w);
+	j->aborted = true;
+	pthread_mutex_unlock(&j->lock);
+}
+
+static void nap(struct vfm_wjob *j)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += VFM_NAP_MS * 1000000L;
+	t.tv_sec += t.tv_nsec / 1000000000L;
+	t.tv_nsec %= 1000000000L;
+	pthread_cond_timedwait(&j->wake, &j->lock, &t);
+}
+
+static void *watch(void *arg)
+{
+	struct vfm_wjob *j = arg;
+	double since = 0;
+
+	for (;;) {
+		char why[VFM_WHY_MAX];
+		bool trouble = false, library = false;
+
+		pthread_mutex_lock(&j->lock);
+		if (!j->stop)
+			nap(j);
+		if (j->stop)
+			break;
+		for (struct vfm_wgroup *g = j->groups; g && !j->aborted; g = g->next) {
+			show(g);
+			if (!trouble)
+				trouble = in_trouble(g, &library, why, sizeof(why));
+		}
+		pthread_mutex_unlock(&j->lock);
+		if (j->aborted)
+			continue;
+		if (!trouble)
+			since = 0;
+		else if (since <= 0)
+			since = vfm_now();
+		if (trouble && vfm_wjob_check(j, NULL) >= 0 && (!library || vfm_now() - since > GRACE_S))
+			vfm_wjob_fail(j, NULL, "%s", why);
+		if (vfm_wjob_check(j, NULL) < 0)
+			abort_all(j);
+	}
+	pthread_mutex_unlock(&j->lock);
+	return NULL;
+}
+
+int vfm_wire_watch_start(struct vfm_wjob *j, struct vfm_err *err)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the threads that compute */
+	rc = pthread_create(&j->watch, NULL, watch, j);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rc ? vfm_fail(err, VFM_EENV, "cannot start the watch thread: %s", strerror(rc)) : 0;
+}
+
+void vfm_wire_watch_stop(struct vfm_wjob *j)
+{
+	pthread_mutex_lock(&j->lock);
+	j->stop = true;
+	pthread_cond_signal(&j->wake);
+	pthread_mutex_unlock(&j->lock);
+	pthread_join(j->watch, NULL);
+}
