@@ -317,6 +317,7 @@ static int describe(struct vfm_cuda *c, struct vfm_err *err)
 	c->sm = p.major * 10 + p.minor;
 	c->n_sm = p.multiProcessorCount;
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
+	c->dev.runs_behind = true;
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
 	snprintf(c->dev.descr, sizeof(c->dev.descr), "%.40s, %d SMs, %.1f GiB, at %04x:%02x:%02x, driver for CUDA %d.%d", p.name, c->n_sm,
 		(double)p.totalGlobalMem / (1 << 30), (unsigned)p.pciDomainID, (unsigned)p.pciBusID, (unsigned)p.pciDeviceID, driver / 1000,

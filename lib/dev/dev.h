@@ -77,6 +77,7 @@ struct vfm_dev {
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
 	const char *poison;        /* see vfm_dev_poison */
 	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed communication */
+	bool runs_behind;          /* the host runs ahead, and streams run beside one another */
 	int64_t mem_total;         /* bytes there are; 0: not known */
 	int64_t mem_reserved;      /* bytes taken from the system, for use now or later; 0: not known */
 	char name[64];             /* "NVIDIA H200", "cpu": by it spec/hw.h knows the peak */

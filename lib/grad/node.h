@@ -53,6 +53,11 @@ int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, stru
 /* Scratch memory for the time of one backward. */
 int vfm_scratch(struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err);
 void vfm_store_unref(struct vfm_store *s); /* NULL is fine */
+/* Where a collective runs: on the stream that begin returns, after all that the compute stream has been given, which end lets go on when the
+ * collective is done.  In a backward, `hide` computes meanwhile what was put off. */
+struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err);
+int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err);
+
 /* A part of a backward that only makes gradients of parameters: fn(t, ctx) at once or, where the tape puts it off, in vfm_tape_weights. ctx
  * from vfm_tape_alloc; the stores (may be NULL) stay until it has run. */
 int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,

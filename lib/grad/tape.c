@@ -29,9 +29,11 @@ struct vfm_tape {
 	size_t n_held, cap_held;
 	struct vfm_var **leaf; /* whose gradients stay until the reset */
 	size_t n_leaf, cap_leaf;
-	struct deferred *deferred; /* by a backward, until vfm_tape_weights */
-	size_t n_deferred, cap_deferred;
+	struct deferred *deferred; /* by a backward, until vfm_tape_weights; those before first_deferred have run */
+	size_t n_deferred, cap_deferred, first_deferred;
 	bool defer;
+	struct vfm_stream *aside;  /* of collectives; NULL: the compute stream */
+	struct vfm_event *fork, *done;
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool recording;
 	bool again; /* a region runs for the second time */
@@ -96,17 +98,17 @@ static void node_release(struct vfm_node *n)
 		n->drop(n);
 }
 
-static void deferred_drop(struct vfm_tape *t, size_t from)
+static void deferred_drop(struct vfm_tape *t)
 {
-	for (size_t i = from; i < t->n_deferred; i++)
+	for (size_t i = t->first_deferred; i < t->n_deferred; i++)
 		for (int j = 0; j < 2; j++)
 			vfm_store_unref(t->deferred[i].held[j]);
-	t->n_deferred = 0;
+	t->n_deferred = t->first_deferred = 0;
 }
 
 void vfm_tape_reset(struct vfm_tape *t)
 {
-	deferred_drop(t, 0);
+	deferred_drop(t);
 	while (t->n_node)
 		node_release(t->node[--t->n_node]);
 	while (t->n_leaf)
@@ -122,6 +124,7 @@ void vfm_tape_free(struct vfm_tape *t)
 	if (!t)
 		return;
 	vfm_tape_reset(t);
+	vfm_tape_set_aside(t, NULL);
 	free(t->node);
 	free(t->held);
 	free(t->leaf);
@@ -539,40 +542,112 @@ static int backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err)
 int vfm_tape_backward(struct vfm_tape *t, struct vfm_err *err)
 {
 	TRY(vfm_tape_status(t, err));
-	return backward_to(t, 0, err);
+	TRY(backward_to(t, 0, err));
+	return t->defer ? 0 : vfm_tape_weights(t, err);
 }
 
 /* ---- what backwards put off ---- */
+
+enum { MOST_ASIDE = 2 }; /* weights whose gradients wait for a collective: each keeps an input and a gradient alive */
 
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on)
 {
 	t->defer = on;
 }
 
+/* The oldest. */
+static int deferred_run(struct vfm_tape *t, struct vfm_err *err)
+{
+	struct deferred *d = &t->deferred[t->first_deferred++];
+	int rc = d->fn(t, d->ctx, err);
+
+	vfm_store_unref(d->held[0]);
+	vfm_store_unref(d->held[1]);
+	if (t->first_deferred == t->n_deferred)
+		t->n_deferred = t->first_deferred = 0;
+	return rc;
+}
+
+/* The oldest gradient of weights, and the hooks that wait behind it. */
+static int deferred_run_one(struct vfm_tape *t, struct vfm_err *err)
+{
+	bool work = false;
+
+	while (t->first_deferred < t->n_deferred) {
+		bool hook = t->deferred[t->first_deferred].fn == hook_call;
+
+		if (work && !hook)
+			break;
+		work |= !hook;
+		TRY(deferred_run(t, err));
+	}
+	return 0;
+}
+
 int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,
 	struct vfm_store *b, struct vfm_err *err)
 {
-	if (!t->defer)
+	size_t waiting = 0;
+
+	if (!t->defer && !t->aside)
 		return fn(t, ctx, err);
 	vfm_grow(&t->deferred, &t->cap_deferred, t->n_deferred + 1, sizeof(*t->deferred));
 	t->deferred[t->n_deferred++] = (struct deferred){fn, ctx, {store_ref(a), store_ref(b)}};
-	return 0;
+	for (size_t i = t->first_deferred; i < t->n_deferred; i++)
+		waiting += t->deferred[i].fn != hook_call;
+	return t->defer || (waiting > 0 && waiting <= MOST_ASIDE) ? 0 : deferred_run_one(t, err);
 }
 
 int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err)
 {
 	int rc = vfm_tape_status(t, err);
-	size_t i;
 
-	for (i = 0; i < t->n_deferred && rc == 0; i++) {
-		struct deferred *d = &t->deferred[i];
-
-		rc = d->fn(t, d->ctx, err);
-		vfm_store_unref(d->held[0]);
-		vfm_store_unref(d->held[1]);
-	}
-	deferred_drop(t, i);
+	while (t->first_deferred < t->n_deferred && rc == 0)
+		rc = deferred_run(t, err);
+	deferred_drop(t);
 	return rc;
+}
+
+/* ---- collectives beside the compute stream ---- */
+
+void vfm_tape_set_aside(struct vfm_tape *t, struct vfm_stream *aside)
+{
+	const struct vfm_dev_table *d = t->stream->dev->t;
+
+	if (!aside && t->fork)
+		d->event_free(t->fork);
+	if (!aside && t->done)
+		d->event_free(t->done);
+	if (!aside)
+		t->fork = t->done = NULL;
+	t->aside = aside;
+}
+
+struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err)
+{
+	const struct vfm_dev_table *d = t->stream->dev->t;
+
+	if (!t->aside)
+		return t->stream;
+	if (!t->fork)
+		t->fork = d->event_new(t->stream->dev, err);
+	if (!t->done)
+		t->done = d->event_new(t->stream->dev, err);
+	if (!t->fork || !t->done || d->event_record(t->fork, t->stream, err) < 0 || d->event_wait(t->fork, t->aside, err) < 0)
+		return NULL;
+	return t->aside;
+}
+
+int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err)
+{
+	const struct vfm_dev_table *d = t->stream->dev->t;
+
+	if (!t->aside)
+		return 0;
+	TRY(d->event_record(t->done, t->aside, err));
+	if (hide && !t->defer)
+		TRY(deferred_run_one(t, err));
+	return d->event_wait(t->done, t->stream, err);
 }
 
 /* ---- regions ---- */

@@ -101,6 +101,11 @@ int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, st
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
 int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 
+/* A stream on which the collectives of the ops run (mops.h), beside the compute stream; NULL (the default): they run on that one.  With it a
+ * backward puts the gradients of the weights of a linear layer or two off, until a collective comes that they can be computed under;
+ * it has made up for all of them when it returns.  The same results. */
+void vfm_tape_set_aside(struct vfm_tape *t, struct vfm_stream *aside);
+
 /* d(loss)/d(loss) = 1 is implied by the loss op.  Adds into the gradients of the
  * parameters; frees everything else as it passes. */
 int vfm_tape_backward(struct vfm_tape *t, struct vfm_err *err);

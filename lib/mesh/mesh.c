@@ -113,7 +113,7 @@ static int make_stream(struct vfm_dev *dev, bool wanted, struct vfm_stream **s, 
 int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev,
 	struct vfm_err *err)
 {
-	bool side;
+	bool side, aside;
 	int rc;
 
 	start(m, p, world);
@@ -124,6 +124,8 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	TRY_OUT(make_stream(dev, side, &m->side, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
+	aside = p->tp_aside == VFM_TP_ASIDE_AUTO ? dev->runs_behind : p->tp_aside == VFM_TP_ASIDE_ON;
+	TRY_OUT(make_stream(dev, m->size[VFM_AX_TP] > 1 && aside, &m->rows_side, err));
 	return 0;
 out:
 	vfm_mesh_release(m);
@@ -132,7 +134,7 @@ out:
 
 void vfm_mesh_release(struct vfm_mesh *m)
 {
-	struct vfm_stream *stream[] = {m->side, m->ring_side, m->send_side};
+	struct vfm_stream *stream[] = {m->side, m->ring_side, m->send_side, m->rows_side};
 	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save};
 
 	/* Their threads first: they may be in a call of a group. */

@@ -7,6 +7,7 @@
 struct rows_ctx {
 	struct vfm_comm *c;
 	int64_t *count; /* [size] elements; of the tape */
+	bool gather;    /* in the forward; the backward does the other */
 };
 
 static int64_t *counts(struct vfm_tape *t, const struct vfm_comm *c, const int64_t *rows, int64_t width, int64_t *total)
@@ -21,27 +22,27 @@ static int64_t *counts(struct vfm_tape *t, const struct vfm_comm *c, const int64
 	return n;
 }
 
-static int gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+/* to = the rows of the group, or this rank's share of their sum. */
+static int collect(struct vfm_tape *t, const struct rows_ctx *x, bool gather, struct vfm_tensor from, struct vfm_tensor to, bool hide,
+	struct vfm_err *err)
 {
-	struct rows_ctx *x = n->ctx;
-	struct vfm_grad_tmp tmp;
+	struct vfm_stream *s = vfm_aside_begin(t, err);
 
-	if (!vfm_wants_grad(n->in[0]))
-		return 0;
-	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	TRY(vfm_reduce_scatter(x->c, vfm_tape_stream(t), n->out->g, tmp.g, x->count, err));
-	return vfm_grad_end(t, n->in[0], &tmp, err);
+	if (!s)
+		return VFM_EENV;
+	TRY(gather ? vfm_all_gather(x->c, s, from, to, x->count, err) : vfm_reduce_scatter(x->c, s, from, to, x->count, err));
+	return vfm_aside_end(t, hide, err);
 }
 
-static int scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int rows_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct rows_ctx *x = n->ctx;
+	const struct rows_ctx *x = n->ctx;
 	struct vfm_grad_tmp tmp;
 
 	if (!vfm_wants_grad(n->in[0]))
 		return 0;
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	TRY(vfm_all_gather(x->c, vfm_tape_stream(t), n->out->g, tmp.g, x->count, err));
+	TRY(collect(t, x, !x->gather, n->out->g, tmp.g, true, err));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
@@ -50,28 +51,26 @@ static struct vfm_var *move_rows(
 {
 	struct vfm_tensor like = x->v;
 	struct vfm_err err = {0};
-	int64_t total, *count;
+	struct rows_ctx *ctx;
 	struct vfm_node *n;
 	struct vfm_var *y;
+	int64_t total;
 	int rc;
 
 	if (vfm_tape_failed(t) || c->size == 1)
 		return x;
-	count = counts(t, c, rows, x->v.shape[1], &total);
+	ctx = vfm_tape_alloc(t, sizeof(*ctx));
+	*ctx = (struct rows_ctx){c, counts(t, c, rows, x->v.shape[1], &total), gather};
 	like.shape[0] = gather ? total : rows[c->rank];
 	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = gather ? vfm_all_gather(c, vfm_tape_stream(t), vfm_read(x), y->v, count, &err)
-		    : vfm_reduce_scatter(c, vfm_tape_stream(t), vfm_read(x), y->v, count, &err);
+	rc = collect(t, ctx, gather, vfm_read(x), y->v, false, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
-	n = vfm_record(t, gather ? gather_backward : scatter_backward, y, &x, 1);
-	if (n) {
-		struct rows_ctx *ctx = n->ctx = vfm_tape_alloc(t, sizeof(*ctx));
-
-		*ctx = (struct rows_ctx){c, count};
-	}
+	n = vfm_record(t, rows_backward, y, &x, 1);
+	if (n)
+		n->ctx = ctx;
 	return y;
 }
 

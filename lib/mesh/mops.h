@@ -2,7 +2,7 @@
  *
  * Rows of a variable are contiguous; shares of rows may differ from rank to rank and be empty; the numbers are known to all
  * ranks from the tokens' layout (spec/tokens.h), which must stay until the backward has passed.  Over a group of one each
- * returns its input.
+ * returns its input.  Rows are gathered and scattered on the tape's stream for that (vfm_tape_set_aside: mesh->rows_side), if it has one.
  */
 #ifndef VFM_MESH_MOPS_H
 #define VFM_MESH_MOPS_H
