@@ -1,76 +1,350 @@
-/* elem.cu - element by element: activations. */
-#include "cuda/kern.h"
+/* elem.cu - element by element: activations, sums and casts, SwiGLU, sinusoids.
+ *
+ * A thread has several 16-byte vectors on their way.  What is contiguous is one long row and its end needs no kernel of its own;
+ * other tensors go by rows.
+ */
+#include "cuda/act.h"
 
-/* tanh-GELU and SiLU as the CPU device computes them (Hendrycks & Gimpel, arXiv 1606.08415, and x sigmoid(x)). */
-__device__ static inline float act_of(enum vfm_act act, float x)
+enum { THREADS = 256, UNROLL = 2 };
+
+/* Vectors that a thread of a launch over n elements takes: its first, then one every THREADS.  Behind them one thread takes
+ * what is left of less than a vector. */
+static int64_t long_grid(int64_t n, int width)
 {
-	if (act == VFM_ACT_SILU)
-		return x / (1.0f + __expf(-x));
-	if (act == VFM_ACT_GELU_TANH)
-		return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+	return ceil_div(n, (int64_t)width * THREADS * UNROLL);
+}
+
+/* ---- activations ---- */
+
+struct unary_args {
+	const void *x, *dy; /* dy NULL: forward */
+	void *y;
+	int64_t n;
+	enum vfm_act act;
+	bool y_bf;
+};
+
+template <int N> __device__ static inline vec<N> unary_of(enum vfm_act act, vec<N> x, const vec<N> *dy)
+{
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		x.v[k] = dy ? dy->v[k] * dact_of(act, x.v[k]) : act_of(act, x.v[k]);
 	return x;
 }
 
-__device__ static inline float dact_of(enum vfm_act act, float x)
+template <int N, class X, class DY> __global__ static void __launch_bounds__(THREADS) unary(const struct unary_args a)
 {
-	if (act == VFM_ACT_SILU) {
-		float s = 1.0f / (1.0f + __expf(-x));
-
-		return s * (1.0f + x * (1.0f - s));
-	}
-	if (act == VFM_ACT_GELU_TANH) {
-		float u = 0.7978845608f * (x + 0.044715f * x * x * x), t = tanhf(u);
-
-		return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608f * (1.0f + 3.0f * 0.044715f * x * x);
-	}
-	return 1.0f;
-}
-
-template <int N, class X, class DY, class Y>
-__global__ static void unary(enum vfm_act act, const X *x, const DY *dy, Y *y, int64_t n)
-{
-	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N; i < n; i += (int64_t)gridDim.x * blockDim.x * N) {
-		vec<N> v = ld_vec<N>(x + i);
-
-		if (dy) {
-			vec<N> g = ld_vec<N>(dy + i);
+	const X *x = (const X *)a.x;
+	const DY *dy = (const DY *)a.dy;
+	int64_t first = ((int64_t)blockIdx.x * THREADS * UNROLL + threadIdx.x) * N, whole = a.n - a.n % N;
+	packed<X, N> in[UNROLL];
+	packed<DY, N> g[UNROLL];
 
 #pragma unroll
-			for (int k = 0; k < N; k++)
-				v.v[k] = g.v[k] * dact_of(act, v.v[k]);
-		} else {
-#pragma unroll
-			for (int k = 0; k < N; k++)
-				v.v[k] = act_of(act, v.v[k]);
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t i = first + (int64_t)u * THREADS * N;
+
+		if (i < whole) {
+			in[u] = ld_packed<N>(x + i);
+			if (dy)
+				g[u] = ld_packed<N>(dy + i);
 		}
-		st_vec<N>(y + i, v);
+	}
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t i = first + (int64_t)u * THREADS * N;
+
+		if (i < whole && dy) {
+			vec<N> d = widen(g[u]);
+
+			st_any<N>(a.y, a.y_bf, i, unary_of<N>(a.act, widen(in[u]), &d));
+		} else if (i < whole) {
+			st_any<N>(a.y, a.y_bf, i, unary_of<N>(a.act, widen(in[u]), nullptr));
+		}
+	}
+	if (blockIdx.x || threadIdx.x)
+		return;
+	for (int64_t i = whole; i < a.n; i++) {
+		vec<1> d = {{dy ? ld(dy + i) : 0.0f}};
+
+		st_any<1>(a.y, a.y_bf, i, unary_of<1>(a.act, vec<1>{{ld(x + i)}}, dy ? &d : nullptr));
 	}
 }
 
-template <int N, class X, class DY, class Y> static void launch_unary(struct vfm_stream *s, const struct vfm_unary *a, int64_t n)
+/* Whether the operands of an op on contiguous elements begin at 16 bytes. */
+static bool aligned(const struct vfm_tensor *t)
 {
-	int64_t blocks = ceil_div(n / N, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
-
-	VFM_LAUNCH(s, (unary<N, X, DY, Y>), blocks < most ? blocks : most, 256, 0, a->act, (const X *)a->x.data, (const DY *)a->dy.data,
-		(Y *)a->y.data, n);
+	return !vfm_has(t) || (uintptr_t)t->data % 16 == 0;
 }
 
-template <int N> static void unary_types(struct vfm_stream *s, const struct vfm_unary *a, int64_t n)
+template <int N> static void launch_unary(struct vfm_stream *s, const struct vfm_unary *u, const struct unary_args &a)
 {
-	VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(vfm_has(&a->dy) ? a->dy.dtype : a->x.dtype, DY,
-		VFM_ACT_TYPE(a->y.dtype, Y, (launch_unary<N, X, DY, Y>(s, a, n)))));
+	VFM_ACT_TYPE(u->x.dtype, X, VFM_ACT_TYPE(a.dy ? u->dy.dtype : u->x.dtype, DY,
+		VFM_LAUNCH(s, (unary<N, X, DY>), long_grid(a.n, N), THREADS, 0, a)));
 }
 
-extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *a, struct vfm_err *err)
+extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *u, struct vfm_err *err)
 {
-	int64_t n = vfm_numel(&a->x);
-	bool wide = n % 8 == 0 && ((uintptr_t)a->x.data | (uintptr_t)a->y.data | (uintptr_t)a->dy.data) % 16 == 0;
+	struct unary_args a = {u->x.data, vfm_has(&u->dy) ? u->dy.data : nullptr, u->y.data, vfm_numel(&u->x), u->act, is_bf(&u->y)};
 
-	if (n == 0)
+	if (!a.n)
 		return 0;
-	if (wide)
-		unary_types<8>(s, a, n);
+	if (aligned(&u->x) && aligned(&u->dy) && aligned(&u->y))
+		launch_unary<8>(s, u, a);
 	else
-		unary_types<1>(s, a, n);
+		launch_unary<1>(s, u, a);
 	return vfm_cuda_launched(s, "unary", err);
+}
+
+/* ---- alpha x + beta y ---- */
+
+struct axpby_args {
+	const void *x;
+	void *y;
+	float alpha, beta;
+	int64_t n, cols, slabs; /* n elements in rows of cols; blocks side by side */
+	int64_t shape[3], xs[3], ys[3]; /* of the dimensions around a row, outermost first, and where their rows stand */
+};
+
+template <int N, class X, class Y> __device__ static inline void axpby_at(const struct axpby_args &a, const X *x, Y *y)
+{
+	vec<N> v = {}, w = {};
+
+	if (a.alpha != 0) /* what is not used may be NaN */
+		v = ld_vec<N>(x);
+	if (a.beta != 0)
+		w = ld_vec<N>((const Y *)y);
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		v.v[k] = a.alpha * v.v[k] + (a.beta != 0 ? a.beta * w.v[k] : 0.0f);
+	st_vec<N>(y, v);
+}
+
+template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) axpby_long(const struct axpby_args a)
+{
+	const X *x = (const X *)a.x;
+	Y *y = (Y *)a.y;
+	int64_t first = ((int64_t)blockIdx.x * THREADS * UNROLL + threadIdx.x) * N, whole = a.n - a.n % N;
+	packed<X, N> v[UNROLL];
+	packed<Y, N> w[UNROLL];
+
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t i = first + (int64_t)u * THREADS * N;
+
+		v[u] = i < whole && a.alpha != 0 ? ld_packed<N>(x + i) : packed_zero<X, N>();
+		w[u] = i < whole && a.beta != 0 ? ld_packed<N>((const Y *)y + i) : packed_zero<Y, N>();
+	}
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t i = first + (int64_t)u * THREADS * N;
+		vec<N> p = widen(v[u]), q = widen(w[u]);
+
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			p.v[k] = a.alpha * p.v[k] + a.beta * q.v[k];
+		if (i < whole)
+			st_vec<N>(y + i, p);
+	}
+	if (blockIdx.x == 0 && threadIdx.x == 0)
+		for (int64_t i = whole; i < a.n; i++)
+			axpby_at<1>(a, x + i, y + i);
+}
+
+/* Block (threads along a row, rows). */
+template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) axpby_rows(const struct axpby_args a)
+{
+	int64_t c = (blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, r = blockIdx.x / a.slabs * blockDim.y + threadIdx.y, xo = 0, yo = 0;
+
+	if (c >= a.cols || r * a.cols >= a.n)
+		return;
+#pragma unroll
+	for (int i = 2; i >= 0; i--) {
+		xo += r % a.shape[i] * a.xs[i];
+		yo += r % a.shape[i] * a.ys[i];
+		r /= a.shape[i];
+	}
+	axpby_at<N>(a, (const X *)a.x + xo + c, (Y *)a.y + yo + c);
+}
+
+template <int N> static void launch_axpby(struct vfm_stream *s, const struct vfm_axpby *b, struct axpby_args &a)
+{
+	int threads = a.cols >= THREADS * N ? THREADS : in_warps(ceil_div(a.cols, N)), rows = THREADS / threads;
+
+	a.slabs = ceil_div(a.cols, (int64_t)threads * N);
+	if (a.cols == a.n)
+		VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
+			VFM_LAUNCH(s, (axpby_long<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
+	else
+		VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
+			VFM_LAUNCH(s, (axpby_rows<N, X, Y>), a.slabs * ceil_div(a.n / a.cols, rows), dim3(threads, rows), 0, a)));
+}
+
+extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, struct vfm_err *err)
+{
+	const struct vfm_tensor *x = &b->x, *y = &b->y;
+	struct axpby_args a = {x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+	int d = x->ndim - 2, k = 3;
+	bool wide = aligned(x) && aligned(y);
+
+	if (!a.n)
+		return 0;
+	a.cols = x->shape[d + 1];
+	/* Dimensions that lie behind each other in both become one row. */
+	while (d >= 0 && (x->shape[d] == 1 || (x->stride[d] == a.cols && y->stride[d] == a.cols)))
+		a.cols *= x->shape[d--];
+	for (; d >= 0; d--)
+		if (x->shape[d] > 1)
+			a.shape[--k] = x->shape[d], a.xs[k] = x->stride[d], a.ys[k] = y->stride[d];
+	for (int i = 0; i < 3 && a.cols < a.n; i++)
+		wide = wide && a.cols % 8 == 0 && a.xs[i] % 8 == 0 && a.ys[i] % 8 == 0;
+	if (wide)
+		launch_axpby<8>(s, b, a);
+	else
+		launch_axpby<1>(s, b, a);
+	return vfm_cuda_launched(s, "axpby", err);
+}
+
+/* ---- SwiGLU ---- */
+
+struct swiglu_args {
+	const void *x, *dy;
+	void *out; /* y, or dx */
+	int64_t rows, f, slabs, xs, dys, os;
+	bool dy_bf, out_bf;
+};
+
+/* Block (threads along a row, rows); every thread UNROLL rows, blockDim.y apart. */
+template <int N, class X> __global__ static void __launch_bounds__(THREADS) swiglu(const struct swiglu_args a)
+{
+	int64_t c = (blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, r = blockIdx.x / a.slabs * blockDim.y * UNROLL + threadIdx.y;
+	packed<X, N> g[UNROLL], b[UNROLL];
+
+	if (c >= a.f)
+		return;
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		const X *x = (const X *)a.x + (r + u * blockDim.y) * a.xs + c;
+
+		if (r + u * blockDim.y < a.rows)
+			g[u] = ld_packed<N>(x), b[u] = ld_packed<N>(x + a.f);
+	}
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		vec<N> p, q;
+
+		if (r + u * blockDim.y >= a.rows)
+			continue;
+		p = widen(g[u]), q = widen(b[u]);
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			p.v[k] = act_of(VFM_ACT_SILU, p.v[k]) * q.v[k];
+		st_any<N>(a.out, a.out_bf, (r + u * blockDim.y) * a.os + c, p);
+	}
+}
+
+template <int N, class X, class DY> __global__ static void __launch_bounds__(THREADS) swiglu_bwd(const struct swiglu_args a)
+{
+	int64_t c = (blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, r = blockIdx.x / a.slabs * blockDim.y * UNROLL + threadIdx.y;
+	packed<X, N> g[UNROLL], b[UNROLL];
+	packed<DY, N> d[UNROLL];
+
+	if (c >= a.f)
+		return;
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t row = r + u * blockDim.y;
+		const X *x = (const X *)a.x + row * a.xs + c;
+
+		if (row < a.rows)
+			g[u] = ld_packed<N>(x), b[u] = ld_packed<N>(x + a.f), d[u] = ld_packed<N>((const DY *)a.dy + row * a.dys + c);
+	}
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t row = r + u * blockDim.y;
+		vec<N> p, q, dy;
+
+		if (row >= a.rows)
+			continue;
+		p = widen(g[u]), q = widen(b[u]), dy = widen(d[u]);
+#pragma unroll
+		for (int k = 0; k < N; k++) {
+			float s = sigmoid(p.v[k]), silu = p.v[k] * s;
+
+			q.v[k] *= dy.v[k] * (s + silu * (1.0f - s));
+			p.v[k] = dy.v[k] * silu;
+		}
+		st_any<N>(a.out, a.out_bf, row * a.os + c, q);
+		st_any<N>(a.out, a.out_bf, row * a.os + a.f + c, p);
+	}
+}
+
+template <int N> static void launch_swiglu(struct vfm_stream *s, const struct vfm_tensor *x, struct swiglu_args &a)
+{
+	int threads = a.f >= THREADS * N ? THREADS : in_warps(ceil_div(a.f, N)), rows = THREADS / threads;
+	int64_t grid;
+
+	a.slabs = ceil_div(a.f, (int64_t)threads * N);
+	grid = a.slabs * ceil_div(a.rows, rows * UNROLL);
+	if (!a.dy)
+		VFM_ACT_TYPE(x->dtype, X, VFM_LAUNCH(s, (swiglu<N, X>), grid, dim3(threads, rows), 0, a));
+	else
+		VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(a.dy_bf ? VFM_BF16 : VFM_F32, DY,
+			VFM_LAUNCH(s, (swiglu_bwd<N, X, DY>), grid, dim3(threads, rows), 0, a)));
+}
+
+extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g, struct vfm_err *err)
+{
+	struct swiglu_args a = {g->x.data, nullptr, g->y.data, g->y.shape[0], g->y.shape[1], 0, g->x.stride[0], 0, g->y.stride[0], false, is_bf(&g->y)};
+
+	if (!a.rows || !a.f)
+		return 0;
+	if (a.f % 8 == 0 && vec_ok(&g->x, 8) && vec_ok(&g->y, 8))
+		launch_swiglu<8>(s, &g->x, a);
+	else
+		launch_swiglu<1>(s, &g->x, a);
+	return vfm_cuda_launched(s, "swiglu", err);
+}
+
+extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *g, struct vfm_err *err)
+{
+	struct swiglu_args a = {g->x.data, g->dy.data, g->dx.data, g->dy.shape[0], g->dy.shape[1], 0, g->x.stride[0], g->dy.stride[0], g->dx.stride[0],
+		is_bf(&g->dy), is_bf(&g->dx)};
+
+	if (!a.rows || !a.f)
+		return 0;
+	if (a.f % 8 == 0 && vec_ok(&g->x, 8) && vec_ok(&g->dy, 8) && vec_ok(&g->dx, 8))
+		launch_swiglu<8>(s, &g->x, a);
+	else
+		launch_swiglu<1>(s, &g->x, a);
+	return vfm_cuda_launched(s, "swiglu_bwd", err);
+}
+
+/* ---- sinusoids of a time ---- */
+
+/* The angle in turns and reduced in f64: it may be thousands of them.  A thread for each frequency of each sample. */
+__global__ static void __launch_bounds__(THREADS) timestep(const float *t, void *out, bool bf, int64_t n, int half, double log_period)
+{
+	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, s = i / half, at = s * 2 * half + i % half;
+	double f, turns;
+
+	if (i >= n)
+		return;
+	f = exp(-log_period * (double)(i % half) / (double)half);
+	turns = (double)t[s] * f * 0.15915494309189533577;
+	turns -= rint(turns);
+	st_one(out, bf, at, cospif(2.0f * (float)turns));
+	st_one(out, bf, at + half, sinpif(2.0f * (float)turns));
+}
+
+extern "C" int vfm_cuda_timestep(struct vfm_stream *s, const struct vfm_timestep *a, struct vfm_err *err)
+{
+	int half = (int)(a->out.shape[1] / 2);
+	int64_t n = a->t.shape[0] * half;
+
+	if (!n)
+		return 0;
+	VFM_LAUNCH(s, (timestep), ceil_div(n, THREADS), THREADS, 0, (const float *)a->t.data, a->out.data, is_bf(&a->out), n, half,
+		log((double)a->max_period));
+	return vfm_cuda_launched(s, "timestep", err);
 }

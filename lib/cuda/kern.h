@@ -93,16 +93,66 @@ template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N
 #else
 #define VFM_ALIGNED(p, bytes) ((void)0)
 #endif
-template <int N, class T> __device__ static inline vec<N> ld_vec(const T *p)
+/* As they lie in memory: two bf16 a register while several vectors are on their way.  fresh() makes the compiler forget what it
+ * knows of them: it widens them again instead of keeping floats over a barrier. */
+template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) packed {
+	T w[N];
+
+	__device__ inline float at(int i) const { return to_f(w[i]); }
+};
+template <int N> struct alignas(2 * N > 16 ? 16 : 2 * N) packed<bf16, N> {
+	uint32_t w[N / 2];
+
+	__device__ inline float at(int i) const { return __uint_as_float(i % 2 ? w[i / 2] & 0xffff0000u : w[i / 2] << 16); }
+};
+template <> struct alignas(2) packed<bf16, 1> {
+	bf16 w[1];
+
+	__device__ inline float at(int i) const { return to_f(w[i]); }
+};
+template <int N, class T> __device__ static inline packed<T, N> ld_packed(const T *p)
 {
 	VFM_ALIGNED(p, sizeof(T) * N);
-	raw_vec<T, N> r = *reinterpret_cast<const raw_vec<T, N> *>(p);
+	return *reinterpret_cast<const packed<T, N> *>(p);
+}
+template <class T, int N> __device__ static inline packed<T, N> packed_zero(void)
+{
+	packed<T, N> r;
+
+#pragma unroll
+	for (unsigned i = 0; i < sizeof(r.w) / sizeof(r.w[0]); i++)
+		r.w[i] = {};
+	return r;
+}
+__device__ static inline void fresh(uint32_t &x)
+{
+#ifdef __CUDA_ARCH__
+	asm volatile("" : "+r"(x));
+#else
+	(void)x;
+#endif
+}
+template <int N> __device__ static inline void fresh(packed<float, N> &)
+{
+}
+template <int N> __device__ static inline void fresh(packed<bf16, N> &r)
+{
+#pragma unroll
+	for (int i = 0; i < N / 2; i++)
+		fresh(r.w[i]);
+}
+template <class T, int N> __device__ static inline vec<N> widen(const packed<T, N> &r)
+{
 	vec<N> x;
 
 #pragma unroll
 	for (int i = 0; i < N; i++)
-		x.v[i] = to_f(r.e[i]);
+		x.v[i] = r.at(i);
 	return x;
+}
+template <int N, class T> __device__ static inline vec<N> ld_vec(const T *p)
+{
+	return widen(ld_packed<N>(p));
 }
 template <int N> __device__ static inline void st_vec(float *p, const vec<N> &x)
 {
@@ -127,6 +177,31 @@ template <int N> __device__ static inline void st_vec(bf16 *p, const vec<N> &x)
 			r.e[i] = pack_bf16(x.v[2 * i], x.v[2 * i + (N > 1)]);
 		*reinterpret_cast<raw_vec<uint32_t, (N + 1) / 2> *>(p) = r;
 	}
+}
+
+/* Element i and its neighbours of an operand whose dtype is only known at run time: for rows that are used again and again,
+ * for results, and where speed does not matter. */
+template <int N> __device__ static inline vec<N> ld_any(const void *p, bool bf, int64_t i)
+{
+	return bf ? ld_vec<N>((const bf16 *)p + i) : ld_vec<N>((const float *)p + i);
+}
+template <int N> __device__ static inline void st_any(void *p, bool bf, int64_t i, const vec<N> &x)
+{
+	if (bf)
+		st_vec<N>((bf16 *)p + i, x);
+	else
+		st_vec<N>((float *)p + i, x);
+}
+__device__ static inline float ld_one(const void *p, bool bf, int64_t i)
+{
+	return bf ? ld((const bf16 *)p + i) : ld((const float *)p + i);
+}
+__device__ static inline void st_one(void *p, bool bf, int64_t i, float x)
+{
+	if (bf)
+		st((bf16 *)p + i, x);
+	else
+		st((float *)p + i, x);
 }
 
 /* ---- sums ---- */
@@ -189,6 +264,17 @@ static inline bool vec_ok(const struct vfm_tensor *t, int n)
 	for (int i = 0; i < t->ndim - 1; i++)
 		ok = ok && t->stride[i] % n == 0;
 	return ok;
+}
+
+static inline bool is_bf(const struct vfm_tensor *t)
+{
+	return t->dtype == VFM_BF16;
+}
+
+/* Threads for n things side by side, in whole warps. */
+static inline int in_warps(int64_t n)
+{
+	return (int)((n + 31) / 32 * 32);
 }
 
 /* Calls f with T as the element type of an f32 or bf16 tensor:  VFM_ACT_TYPE(a->x.dtype, T, launch<T>(s, a)); */

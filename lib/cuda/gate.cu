@@ -1,0 +1,180 @@
+/* gate.cu - gated residuals. */
+#include "cuda/colsum.h"
+
+enum { THREADS = 256, ROWS = 4 };
+
+struct gate_args {
+	const void *x, *h, *gate; /* gate NULL: 1.  Backward: x is dy */
+	void *out;                /* y; dh */
+	float *part;              /* backward: [part_rows, d] */
+	int64_t gate_stride, slabs;
+	struct samples q;
+	int d;
+	bool gate_bf;
+};
+
+/* Blocks side by side along rows of n vectors, each of whole warps and at most `most` threads. */
+static int slabs_of(int64_t n, int most, int64_t *slabs)
+{
+	*slabs = ceil_div(n, most);
+	return in_warps(ceil_div(n, *slabs));
+}
+
+/* Block (threads along a row, rows); a thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one sample at a
+ * time.  y may be x. */
+template <int N, class X, class H> __global__ static void __launch_bounds__(THREADS) gate(const struct gate_args a)
+{
+	int c = (int)(blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, s = -1;
+	int64_t t = blockIdx.x / a.slabs * blockDim.y * ROWS + threadIdx.y;
+	packed<X, N> x[ROWS];
+	packed<H, N> h[ROWS];
+	vec<N> g;
+
+	if (c >= a.d)
+		return;
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		g.v[k] = 1.0f;
+#pragma unroll
+	for (int r = 0; r < ROWS; r++) {
+		int64_t at = (t + r * blockDim.y) * a.d + c;
+
+		if (t + r * blockDim.y < a.q.total)
+			x[r] = ld_packed<N>((const X *)a.x + at), h[r] = ld_packed<N>((const H *)a.h + at);
+	}
+#pragma unroll
+	for (int r = 0; r < ROWS; r++) {
+		int64_t row = t + r * blockDim.y;
+		vec<N> y, f;
+		int mine;
+
+		if (row >= a.q.total)
+			continue;
+		mine = a.gate ? sample_at(a.q, row) : s;
+		if (mine != s)
+			g = ld_any<N>(a.gate, a.gate_bf, mine * a.gate_stride + c);
+		s = mine;
+		y = widen(x[r]), f = widen(h[r]);
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			y.v[k] += g.v[k] * f.v[k];
+		st_vec<N>((X *)a.out + row * a.d + c, y);
+	}
+}
+
+/* The sums of the rows side by side, in the order of threadIdx.y, by those with threadIdx.y 0. */
+template <int N> __device__ static inline void sum_sides(vec<N> *sum)
+{
+	__shared__ float part[N][THREADS];
+	int i = threadIdx.y * blockDim.x + threadIdx.x;
+
+	if (blockDim.y == 1)
+		return;
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		part[k][i] = sum->v[k];
+	__syncthreads();
+	for (unsigned g = 1; g < blockDim.y && threadIdx.y == 0; g++)
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			sum->v[k] += part[k][g * blockDim.x + threadIdx.x];
+	__syncthreads();
+}
+
+/* Block (threads along a row, rows): a tile, a slab of columns. */
+template <int N, class DY, class H> __global__ static void __launch_bounds__(THREADS) gate_bwd(const struct gate_args a)
+{
+	int tile = (int)(blockIdx.x / a.slabs), c = (int)(blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
+	int t = tile * a.q.per, end = min(t + a.q.per, (int)a.q.total);
+	bool in = c < a.d;
+
+	while (t < end) {
+		int s = sample_at(a.q, t), to = min(end, (int)sample_end(a.q, s));
+		vec<N> g = {}, sum = {};
+
+		if (in)
+			g = ld_any<N>(a.gate, a.gate_bf, s * a.gate_stride + c);
+		for (int r0 = t + threadIdx.y; in && r0 < to; r0 += ROWS * step) {
+			packed<DY, N> dy[ROWS];
+			packed<H, N> h[ROWS];
+
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				int64_t at = (int64_t)(r0 + r * step) * a.d + c;
+
+				if (r0 + r * step < to)
+					dy[r] = ld_packed<N>((const DY *)a.x + at), h[r] = ld_packed<N>((const H *)a.h + at);
+			}
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				vec<N> y, f;
+
+				if (r0 + r * step >= to)
+					continue;
+				y = widen(dy[r]), f = widen(h[r]);
+#pragma unroll
+				for (int k = 0; k < N; k++) {
+					sum.v[k] += y.v[k] * f.v[k];
+					y.v[k] *= g.v[k];
+				}
+				st_vec<N>((H *)a.out + (int64_t)(r0 + r * step) * a.d + c, y);
+			}
+		}
+		sum_sides<N>(&sum);
+		if (in && threadIdx.y == 0)
+			st_vec<N>(a.part + (int64_t)(tile + s) * a.d + c, sum);
+		t = to;
+	}
+}
+
+template <int N> static void launch_gate(struct vfm_stream *s, const struct vfm_gate *g, struct gate_args &a)
+{
+	int threads = slabs_of(ceil_div(a.d, N), THREADS, &a.slabs), rows = THREADS / threads;
+	int64_t grid = a.slabs * ceil_div(a.q.total, rows * ROWS);
+
+	VFM_ACT_TYPE(g->x.dtype, X, VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate<N, X, H>), grid, dim3(threads, rows), 0, a)));
+}
+
+extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, struct vfm_err *err)
+{
+	bool has = vfm_has(&g->gate);
+	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr, has ? g->gate.stride[0] : 0, 0,
+		samples_of(has ? g->seqs : nullptr, g->x.shape[0], g->x.shape[1]), (int)g->x.shape[1], is_bf(&g->gate)};
+
+	if (!vfm_numel(&g->x))
+		return 0;
+	if (vec_ok(&g->x, 8) && vec_ok(&g->y, 8) && vec_ok(&g->h, 8) && (!has || vec_ok(&g->gate, 8)))
+		launch_gate<8>(s, g, a);
+	else
+		launch_gate<1>(s, g, a);
+	return vfm_cuda_launched(s, "gate", err);
+}
+
+template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct gate_args &a)
+{
+	int threads = slabs_of(ceil_div(a.d, N), THREADS / 2, &a.slabs), rows = THREADS / threads;
+	int64_t grid = a.slabs * tiles_of(a.q);
+
+	VFM_ACT_TYPE(g->dy.dtype, DY, VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));
+}
+
+extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct vfm_err *err)
+{
+	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, g->gate.stride[0], 0,
+		samples_of(g->seqs, g->dy.shape[0], g->dy.shape[1]), (int)g->dy.shape[1], is_bf(&g->gate)};
+	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)g->dgate.data, nullptr}, {g->dgate.stride[0], 0}, false};
+
+	if (!vfm_numel(&g->dgate))
+		return 0;
+	f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.d) * sizeof(float), err);
+	if (!a.part)
+		return VFM_EENV;
+	if (!a.q.total)
+		;
+	else if (vec_ok(&g->dy, 8) && vec_ok(&g->h, 8) && vec_ok(&g->dh, 8) && vec_ok(&g->gate, 8))
+		launch_gate_bwd<8>(s, g, a);
+	else
+		launch_gate_bwd<1>(s, g, a);
+	fold(s, f);
+	return vfm_cuda_launched(s, "gate_bwd", err);
+}
