@@ -408,19 +408,33 @@ static int halves(const struct vfm_params *ps, const struct place *m, float *x, 
 		&(struct vfm_master){join, vfm_t1(x, VFM_F32, n), vfm_t1(m->hi, VFM_BF16, n), vfm_t1(m->lo, VFM_I16, n)}, err);
 }
 
+static struct place place_of(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const struct vfm_owned *o)
+{
+	struct place m = {0};
+
+	if (!a)
+		m = master_of(ps, p, o);
+	else if (a->dtype == VFM_F32)
+		m.f32 = (float *)a->data + o->at;
+	return m;
+}
+
+const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p)
+{
+	struct vfm_owned o = vfm_param_owned(ps, p);
+
+	return place_of(ps, a, p, &o).f32;
+}
+
 int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
 	struct vfm_axpby cast = {.alpha = 1, .y = vfm_t1(x, VFM_F32, n)};
-	struct place m = {0};
+	struct place m = place_of(ps, a, p, &o);
 
 	if (n == 0)
 		return 0;
-	if (!a)
-		m = master_of(ps, p, &o);
-	else if (a->dtype == VFM_F32)
-		m.f32 = (float *)a->data + o.at;
 	if (m.f32)
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
 	if (m.hi)
@@ -434,14 +448,10 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
 	struct vfm_axpby cast = {.alpha = 1, .x = vfm_t1((float *)x, VFM_F32, n)};
-	struct place m = {0};
+	struct place m = place_of(ps, a, p, &o);
 
 	if (n == 0)
 		return 0;
-	if (!a)
-		m = master_of(ps, p, &o);
-	else if (a->dtype == VFM_F32)
-		m.f32 = (float *)a->data + o.at;
 	if (m.f32)
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
 	if (m.hi)

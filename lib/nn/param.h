@@ -191,6 +191,8 @@ struct vfm_array {
  * any host memory will do. */
 int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
 int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x, struct vfm_err *err);
+/* Where these elements lie as f32; NULL: in another form. */
+const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);
 
 /* The owned elements of the master of one parameter from its local tensor [p->n] f32 in host memory (local; publish follows). */
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err);

@@ -287,6 +287,9 @@ static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 	if (rc == 0)
 		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
 	r->saved = steps_done;
+	if (rc == 0)
+		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, held up training for %.1f ms", (long long)steps_done,
+			(double)r->saver.bytes / 0x1p30, r->saver.stall_s * 1e3);
 	json_decref(state);
 	return rc;
 }
@@ -488,7 +491,7 @@ static int loop(struct run *r, struct vfm_err *err)
 
 static void tear_down(struct run *r)
 {
-	vfm_saver_wait(&r->saver, NULL);
+	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
 	vfm_loader_close(r->loader);
 	vfm_manifest_close(r->manifest);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "train/job.h"
 
@@ -63,6 +64,23 @@ static void fill_spec(struct vfm_ckpt_spec *spec, struct vfm_ckpt_comm *comm, co
 
 /* ---- saving ---- */
 
+/* Through the first agreement of the save a copy that failed on one rank fails for all. */
+static int agree_copied(void *ctx, int rc, struct vfm_err *err)
+{
+	struct vfm_saver *s = ctx;
+
+	if (rc >= 0 && s->rc < 0) {
+		rc = s->rc;
+		*err = s->err;
+	}
+	return vfm_agree(s->c, rc, err);
+}
+
+static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err *err)
+{
+	return gather_texts(((struct vfm_saver *)ctx)->c, mine, all, err);
+}
+
 /* Elements of a part that this rank writes. */
 static int64_t count_part(const struct vfm_params *ps)
 {
@@ -76,22 +94,24 @@ static int64_t count_part(const struct vfm_params *ps)
 	return n;
 }
 
-/* These elements, by way of memory of alloc_host, which has room for them. */
-static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, const struct part *part, float *host, struct vfm_err *err)
+/* These elements, by way of memory of alloc_host, which has room for them.  What lies there as f32 is copied on `copies`. */
+static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, struct vfm_stream *copies, const struct part *part, float *host,
+	struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = ps->stream->dev->t;
 	char name[160];
 
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct vfm_param *p = ps->p[i];
 		struct vfm_owned o = vfm_param_owned(ps, p);
 		struct vfm_slice slice = {&p->part, o.a, o.b};
+		const float *at;
 
 		if (!o.writes)
 			continue;
 		snprintf(name, sizeof(name), "%s/%s", part->name, p->name);
-		if (part->from == GRADIENTS)
-			TRY(t->to_host(ps->stream, host, o.g, (size_t)(o.b - o.a) * sizeof(float), err));
+		at = part->from == GRADIENTS ? o.g : vfm_param_at(ps, part->own, p);
+		if (at)
+			TRY(copies->dev->t->to_host(copies, host, at, (size_t)(o.b - o.a) * sizeof(float), err));
 		else
 			TRY(vfm_param_get(ps, part->own, p, host, err));
 		TRY(vfm_ckpt_add(w, name, VFM_F32, p->d.ndim, p->d.shape, &slice, host, err));
@@ -100,64 +120,142 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, cons
 	return 0;
 }
 
+static int room(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm_err *err)
+{
+	s->dev = d;
+	if (!s->stream)
+		s->stream = d->t->stream_new(d, true, err);
+	if (!s->ready)
+		s->ready = d->t->event_new(d, err);
+	if (!s->copied)
+		s->copied = d->t->event_new(d, err);
+	if (!s->stream || !s->ready || !s->copied)
+		return VFM_EENV;
+	if (s->host && s->bytes == bytes)
+		return 0;
+	if (s->host)
+		d->t->free_host(d, s->host, s->bytes);
+	s->bytes = bytes;
+	s->host = d->t->alloc_host(d, bytes, "the copy of the state that is saved", err);
+	return s->host ? 0 : VFM_EENV;
+}
+
+/* The copies' stream goes on after what is on the compute stream. */
+static int fork_copies(struct vfm_saver *s, struct vfm_stream *compute, struct vfm_err *err)
+{
+	TRY(s->dev->t->event_record(s->ready, compute, err));
+	return s->dev->t->event_wait(s->ready, s->stream, err);
+}
+
+/* Copies on a stream of their own, beside the forward and backward that follow: only the next update waits for them.  What is not f32 on the
+ * device is made so by ops, on the compute stream. */
 static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	int64_t n = count_part(ps);
 	struct part part[N_PARTS];
+	size_t parts = 0;
+	float *host;
 
-	s->bytes = N_PARTS * (size_t)n * sizeof(float) + 64;
-	s->dev = ps->stream->dev;
-	s->host = s->dev->t->alloc_host(s->dev, s->bytes, "the copy of the state that is saved", err);
-	if (!s->host)
-		return VFM_EENV;
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS; i++)
-		if (part[i].from != NONE)
-			TRY(add_part(w, ps, &part[i], s->host + i * n, err));
-	return ps->stream->dev->t->stream_sync(ps->stream, err);
-}
-
-static void drop_copy(struct vfm_saver *s)
-{
-	if (s->host)
-		s->dev->t->free_host(s->dev, s->host, s->bytes);
-	s->host = NULL;
+		parts += part[i].from != NONE ? 1 : 0;
+	TRY(room(s, ps->stream->dev, parts * (size_t)n * sizeof(float) + 64, err));
+	TRY(fork_copies(s, ps->stream, err));
+	host = s->host;
+	for (int i = 0; i < N_PARTS; i++) {
+		if (part[i].from == NONE)
+			continue;
+		TRY(add_part(w, ps, s->stream, &part[i], host, err));
+		host += n;
+	}
+	TRY(fork_copies(s, ps->stream, err)); /* behind the ops, too */
+	TRY(s->dev->t->event_record(s->copied, s->stream, err));
+	vfm_trainer_hold(tr, s->copied);
+	return 0;
 }
 
 int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vfm_ckpt_spec *given, struct vfm_err *err)
 {
 	const struct vfm_mesh *mesh = vfm_trainer_params(tr)->mesh;
 	struct vfm_ckpt_spec spec = *given;
-	struct vfm_ckpt_writer *w;
 	int rc;
 
 	TRY(vfm_saver_wait(s, err));
-	fill_spec(&spec, &s->comm, mesh);
-	w = vfm_ckpt_begin(&spec);
+	s->t_start = vfm_now();
+	s->tr = tr;
+	s->c = mesh->save;
+	s->comm = (struct vfm_ckpt_comm){.ctx = s, .gather = gather_saved, .agree = agree_copied};
+	spec.rank = mesh->rank;
+	spec.size = mesh->world_size;
+	spec.comm = mesh->world_size > 1 ? &s->comm : NULL;
+	s->w = vfm_ckpt_begin(&spec);
 	/* A rank that cannot take part must not leave the others waiting. */
-	rc = agree(mesh->save, copy_to_host(s, tr, w, err), err);
-	if (rc < 0)
-		vfm_ckpt_abandon(w);
-	else
-		rc = vfm_ckpt_save_async(w, &s->job, err);
-	if (rc < 0)
-		drop_copy(s);
+	rc = vfm_agree(mesh->save, copy_to_host(s, tr, s->w, err), err);
+	if (rc < 0) {
+		vfm_ckpt_abandon(s->w);
+		s->w = NULL;
+		if (s->stream)
+			s->dev->t->stream_sync(s->stream, NULL); /* what was put there */
+		vfm_trainer_hold(tr, NULL);
+	}
+	s->stall_s = vfm_now() - s->t_start;
 	return rc;
+}
+
+/* The copy is there, or (s->rc) it is not: a thread writes the files.  All ranks come here, each in its own time. */
+static int begin_files(struct vfm_saver *s, struct vfm_err *err)
+{
+	struct vfm_ckpt_writer *w = s->w;
+
+	s->rc = s->dev->t->event_sync(s->copied, &s->err);
+	s->copy_s = vfm_now() - s->t_start;
+	vfm_trainer_hold(s->tr, NULL);
+	s->w = NULL;
+	if (s->rc == 0 || s->c->size > 1)
+		return vfm_ckpt_save_async(w, &s->job, err);
+	vfm_ckpt_abandon(w);
+	if (err)
+		*err = s->err;
+	return s->rc;
 }
 
 int vfm_saver_poll(struct vfm_saver *s, struct vfm_err *err)
 {
+	if (s->w && s->dev->t->event_passed(s->copied))
+		TRY(begin_files(s, err));
 	return s->job && vfm_ckpt_done(s->job) ? vfm_saver_wait(s, err) : 0;
 }
 
 int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err)
 {
-	int rc = vfm_ckpt_wait(s->job, err);
+	int rc;
 
+	if (s->w)
+		TRY(begin_files(s, err));
+	if (!s->job)
+		return 0;
+	rc = vfm_ckpt_wait(s->job, err);
 	s->job = NULL;
-	drop_copy(s);
 	return rc;
+}
+
+void vfm_saver_release(struct vfm_saver *s)
+{
+	const struct vfm_dev_table *t = s->dev ? s->dev->t : NULL;
+
+	vfm_saver_wait(s, NULL);
+	if (s->stream) {
+		t->stream_sync(s->stream, NULL);
+		t->stream_free(s->stream);
+	}
+	if (s->ready)
+		t->event_free(s->ready);
+	if (s->copied)
+		t->event_free(s->copied);
+	if (s->host)
+		t->free_host(s->dev, s->host, s->bytes);
+	*s = (struct vfm_saver){0};
 }
 
 int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, struct vfm_err *err)
@@ -174,7 +272,7 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 	fill_spec(&spec, &comm, ps->mesh);
 	w = vfm_ckpt_begin(&spec);
 	if (host)
-		rc = add_part(w, ps, &grads, host, err);
+		rc = add_part(w, ps, ps->stream, &grads, host, err);
 	if (rc == 0)
 		rc = ps->stream->dev->t->stream_sync(ps->stream, err);
 	rc = agree(ps->mesh->save, rc, err);

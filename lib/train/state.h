@@ -11,20 +11,32 @@
 #include "ckpt/ckpt.h"
 #include "train/trainer.h"
 
-/* Saves beside training: start copies the state to the host and returns; the files are written by
- * a thread.  One save is under way at a time. */
+/* Saves beside training: start puts a copy of the state into page-locked memory on a stream of its own and returns; the step that follows
+ * runs beside it up to its update of the weights.  When the copy is there (seen by poll, or wait) a thread writes the files.  One save is
+ * under way at a time; the memory is kept for the next.  Starts as {0}. */
 struct vfm_saver {
-	struct vfm_ckpt_job *job;
-	struct vfm_ckpt_comm comm;
 	struct vfm_dev *dev;
-	float *host;     /* the copy that is being written: memory of alloc_host */
+	struct vfm_trainer *tr;
+	struct vfm_comm *c;
+	struct vfm_stream *stream;
+	struct vfm_event *ready, *copied;
+	struct vfm_ckpt_writer *w; /* the copy is under way */
+	struct vfm_ckpt_job *job;  /* the files are */
+	struct vfm_ckpt_comm comm;
+	float *host;
 	size_t bytes;
+	int rc;                    /* of the copy */
+	struct vfm_err err;
+	double t_start;
+	double stall_s, copy_s;    /* of the last save: how long start took; until the copy was seen to be there */
 };
-/* Waits for the save before, whose failure it returns.  rank, size and comm of the spec are filled in. */
+/* Waits for the save before, whose failure it returns.  rank, size and comm of the spec are filled in.  While the save is under way the trainer
+ * may step, but not be freed or loaded. */
 int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vfm_ckpt_spec *spec, struct vfm_err *err);
 /* Returns the result of a save that is done; 0 while one is under way or none was. */
 int vfm_saver_poll(struct vfm_saver *s, struct vfm_err *err);
 int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err);
+void vfm_saver_release(struct vfm_saver *s); /* waits, too; before trainer and device go */
 
 /* Fills the trainer from a checkpoint; every tensor must be there in its shape. */
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);

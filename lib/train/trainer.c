@@ -29,6 +29,7 @@ struct vfm_trainer {
 	struct vfm_tensor sums;  /* [N_SUMS] f64, device */
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
 	int64_t put, read;       /* steps */
+	struct vfm_event *hold;  /* the next update waits for it */
 };
 
 static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
@@ -105,6 +106,11 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 	free(tr);
 }
 
+void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e)
+{
+	tr->hold = e;
+}
+
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr)
 {
 	return &tr->ps;
@@ -160,6 +166,9 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, src, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(sum_over_world(tr, &sums, err));
+	if (tr->hold)
+		TRY(tr->stream->dev->t->event_wait(tr->hold, tr->stream, err));
+	tr->hold = NULL;
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, err));
 	TRY(leave(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;

@@ -44,6 +44,9 @@ enum { VFM_TRAINER_UNREAD = 2 };
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
 bool vfm_trainer_done(const struct vfm_trainer *tr); /* whether stats would not wait (a failed device does not make it wait) */
 
+/* The next update of weights and moments is put behind the event (of a copy that reads them); NULL: behind none. */
+void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);
+
 /* Packs that lie in memory, over and over: the place goes on from call to call. */
 struct vfm_pack_array {
 	struct vfm_batch *b;

@@ -54,7 +54,7 @@ static struct {
 	struct vfm_dev_table table;
 	struct vfm_ops ops;
 	struct vfm_stream *compute;
-	pthread_mutex_t lock;
+	pthread_mutex_t lock, door; /* of promises and what is pinned; of open */
 	struct late_promise *first, **end;
 	uint64_t put;       /* promises */
 	bool guard;
@@ -64,7 +64,7 @@ static struct {
 	struct late_block idle[LATE_BLOCKS], pinned[64];
 	int n_idle, n_pinned;
 	int64_t late, naps; /* deliveries; how often a stream slept */
-} late = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} late = {.lock = PTHREAD_MUTEX_INITIALIZER, .door = PTHREAD_MUTEX_INITIALIZER};
 
 static void late_die(const char *why)
 {
@@ -87,14 +87,18 @@ static void late_protect(int how)
 
 static void late_enter(void)
 {
+	pthread_mutex_lock(&late.door);
 	if (late.open++ == 0)
 		late_protect(PROT_READ | PROT_WRITE);
+	pthread_mutex_unlock(&late.door);
 }
 
 static void late_leave(void)
 {
+	pthread_mutex_lock(&late.door);
 	if (--late.open == 0)
 		late_protect(PROT_NONE);
+	pthread_mutex_unlock(&late.door);
 }
 
 static void *late_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
@@ -248,28 +252,50 @@ static int late_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_
 	return late.cpu->host_call(s, fn, arg, bytes, err);
 }
 
-struct late_smear {
-	void *p;
+struct late_copy {
+	void *dst;
+	const void *src; /* NULL: zero */
 	size_t bytes;
+	bool smear;      /* until it is there */
 };
 
 static int late_smear(void *arg, struct vfm_err *err)
 {
-	struct late_smear *x = arg;
+	struct late_copy *x = arg;
 
 	(void)err;
-	memset(x->p, 0xff, x->bytes);
+	memset(x->dst, 0xff, x->bytes);
 	return 0;
+}
+
+static int late_copy_piece(void *arg, struct vfm_err *err)
+{
+	struct late_copy *x = arg;
+
+	(void)err;
+	late_enter();
+	if (x->src)
+		memcpy(x->dst, x->src, x->bytes);
+	else
+		memset(x->dst, 0, x->bytes);
+	late_leave();
+	return 0;
+}
+
+static int late_copy(struct vfm_stream *s, struct late_copy x, struct vfm_err *err)
+{
+	if (x.smear)
+		TRY(late.cpu->host_call(s, late_smear, &x, sizeof(x), err));
+	TRY(late_sleep(s, err));
+	return late.cpu->host_call(s, late_copy_piece, &x, sizeof(x), err);
 }
 
 static int late_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err)
 {
 	int rc;
 
-	if (s != late.compute) {
-		TRY(late_sleep(s, err));
-		return late.cpu->to_device(s, dst, host, bytes, err);
-	}
+	if (s != late.compute)
+		return late_copy(s, (struct late_copy){dst, host, bytes, false}, err);
 	late_enter();
 	rc = late.cpu->to_device(s, dst, host, bytes, err);
 	late_leave();
@@ -282,11 +308,8 @@ static int late_to_host(struct vfm_stream *s, void *host, const void *src, size_
 {
 	int rc;
 
-	if (s != late.compute) {
-		TRY(late.cpu->host_call(s, late_smear, &(struct late_smear){host, bytes}, sizeof(struct late_smear), err));
-		TRY(late_sleep(s, err));
-		return late.cpu->to_host(s, host, src, bytes, err);
-	}
+	if (s != late.compute)
+		return late_copy(s, (struct late_copy){host, src, bytes, !late_owns(host)}, err);
 	late_enter();
 	rc = late.cpu->to_host(s, host, src, bytes, err);
 	late_leave();
@@ -301,10 +324,8 @@ static int late_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_e
 {
 	int rc;
 
-	if (s != late.compute) {
-		TRY(late_sleep(s, err));
-		return late.cpu->zero(s, dst, bytes, err);
-	}
+	if (s != late.compute)
+		return late_copy(s, (struct late_copy){dst, NULL, bytes, false}, err);
 	late_enter();
 	rc = late.cpu->zero(s, dst, bytes, err);
 	late_leave();

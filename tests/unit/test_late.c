@@ -34,7 +34,8 @@ static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.ada
 
 struct outcome {
 	struct vfm_step_stats s[STEPS];
-	float *state; /* masters, moments, average */
+	float *state; /* masters, moments, average; of alloc_host */
+	struct vfm_dev *dev;
 	size_t n;
 };
 
@@ -57,14 +58,22 @@ static void copy_state(struct outcome *o, struct vfm_trainer *tr)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct vfm_optim *op = vfm_trainer_optim(tr);
-	const float *part[] = {ps->master, op->m, op->v, op->ema};
-	const struct vfm_dev_table *t = ps->stream->dev->t;
+	const struct vfm_array *part[] = {NULL, &op->m, &op->v, &op->ema};
+	struct vfm_dev *d = ps->stream->dev;
+	float *at;
 
 	o->n = 4 * (size_t)ps->n_own;
-	o->state = vfm_malloc(o->n * sizeof(float) + 1);
+	o->dev = d;
+	o->state = at = d->t->alloc_host(d, o->n * sizeof(float) + 64, "the state", &err);
+	memset(o->state, 0, o->n * sizeof(float));
 	for (size_t i = 0; i < 4; i++)
-		OK(t->to_host(ps->stream, o->state + i * (size_t)ps->n_own, part[i], (size_t)ps->n_own * sizeof(float), &err));
-	OK(t->stream_sync(ps->stream, &err));
+		for (size_t k = 0; k < ps->n; k++) {
+			struct vfm_owned own = vfm_param_owned(ps, ps->p[k]);
+
+			OK(vfm_param_get(ps, part[i], ps->p[k], at, &err));
+			at += own.b - own.a;
+		}
+	OK(d->t->stream_sync(ps->stream, &err));
 }
 
 /* Each step's numbers are read when the next is on the device. */
@@ -109,8 +118,10 @@ static void compare(const char *what, struct outcome *a, struct outcome *b)
 			"%s: step %d: loss %.9g, norm %.9g instead of %.9g, %.9g", what, k, b->s[k].loss, b->s[k].grad_norm, a->s[k].loss,
 			a->s[k].grad_norm);
 	MUST(a->n == b->n && !memcmp(a->state, b->state, a->n * sizeof(float)), "%s: other weights", what);
-	free(a->state);
-	free(b->state);
+	a->dev->t->free_host(a->dev, a->state, a->n * sizeof(float) + 64);
+	b->dev->t->free_host(b->dev, b->state, b->n * sizeof(float) + 64);
+	a->dev->t->dev_free(a->dev);
+	b->dev->t->dev_free(b->dev);
 }
 
 /* In a process of its own: a fault ends it. */
@@ -127,10 +138,8 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	c.train.recompute = lay->p.vpp;
 	d = vfm_cpu_open(&err);
 	train(&a, &c, vfm_mesh_one(), d);
-	d->t->dev_free(d);
 	d = late_open(true, &err);
 	train(&b, &c, vfm_mesh_one(), d);
-	d->t->dev_free(d);
 	compare(lay->name, &a, &b);
 	MUST(late.late >= 2 * STEPS && !late.first, "the device was not late");
 	return 0;
@@ -162,7 +171,6 @@ static void train_in(struct outcome *o, const struct vfm_config *c, struct vfm_c
 	OK(vfm_mesh_init(&mesh, &c->parallel, world, d, &err));
 	train(o, c, &mesh, d);
 	vfm_mesh_release(&mesh);
-	d->t->dev_free(d);
 }
 
 static int many_ranks(struct vfm_launch *l, const void *arg)

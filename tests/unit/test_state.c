@@ -97,6 +97,7 @@ static int save(struct vfm_launch *l, const void *arg)
 		OK(vfm_state_save_grads(vfm_trainer_params(tr), grads, 7, &err));
 	}
 	free(grads);
+	vfm_saver_release(&saver);
 	trainer_close(tr, &mesh, &d, world, l);
 	return 0;
 }
@@ -118,6 +119,7 @@ static int save_with_full_disk(struct vfm_launch *l, const void *arg)
 	MUST(vfm_saver_wait(&saver, &err) == VFM_EENV && strstr(err.msg, "rank 1: cannot save") &&
 			strstr(err.msg, "File too large"),
 		"rank %d: '%s'", l->rank, err.msg);
+	vfm_saver_release(&saver);
 	trainer_close(tr, &mesh, &d, world, l);
 	return 0;
 }
