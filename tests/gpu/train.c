@@ -1,0 +1,325 @@
+/* train - training on a device against training on the CPU, and against itself.
+ *
+ *	train [--quick] DEVICE [WORDS]    rows whose name has WORDS; a JSON line each on stdout
+ *
+ * Ten steps of dit-s and of every architecture: losses and gradient norms of each step.  Then, on the device alone: the same run twice,
+ * recompute, and a run in two halves with a checkpoint in between give the same bits.  Status 0 when all is as it should be, 1, or 3 for no device.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "train/device.h"
+#include "train/madeup.h"
+#include "train/state.h"
+
+enum { STEPS = 10, PACKS = 2, MAX_KEYS = 20 };
+
+static const char *dit_s[] = {"model.layers=12", "model.hidden=384", "model.heads=6", NULL};
+static const char *dit_2[] = {"model.layers=2", "model.hidden=384", "model.heads=6", "model.text_dim=64", NULL};
+static const char *pooled[] = {"model.layers=3", "model.hidden=288", "model.heads=4", "model.text_dim=64", "model.cross_attention=false",
+	"model.pooled_text=true", "model.pos=both", "model.qk_norm=false", NULL};
+static const char *lora[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "model.adaln_lora=16", "diffusion.kind=flow", NULL};
+static const char *moviegen[] = {"model.arch=moviegen", "model.layers=3", "model.hidden=256", "model.heads=4", "model.kv_heads=2", "model.ffn=384",
+	"model.text_dim=64", "model.pos=learned", "model.pos_max=[16,16,16]", NULL};
+static const char *stdit[] = {"model.arch=stdit", "model.layers=3", "model.hidden=288", "model.heads=4", "model.text_dim=64", NULL};
+static const char *expert[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.kv_heads=2", "model.experts=8",
+	"model.expert_ffn=96", "model.shared_experts=1", "model.moe_capacity=2", "model.text_dim=64", NULL};
+static const char *token[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.experts=8", "model.expert_ffn=96",
+	"model.shared_experts=0", "model.moe_capacity=2", "model.moe_router=token_choice", "model.moe_aux=0.1", "model.text_dim=64", NULL};
+/* Every expert takes every token: in bf16 a choice may fall the other way by rounding, which is no error. */
+static const char *all[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.experts=4", "model.expert_ffn=96",
+	"model.shared_experts=1", "model.moe_capacity=4", "model.text_dim=64", NULL};
+
+/* Relative differences that may be: f32 sums in another order, whose effect ten updates carry on; bf16 rounds every activation. */
+static const struct model {
+	const char *name, **keys, *dtype;
+	double loss_tol, norm_tol;
+} models[] = {
+	{"dit-s", dit_s, "fp32", 1e-4, 1e-3},
+	{"dit-s", dit_s, "bf16", 1e-2, 3e-2},
+	{"dit-pooled", pooled, "fp32", 1e-4, 1e-3},
+	{"dit-pooled", pooled, "bf16", 1e-2, 3e-2},
+	{"dit-lora", lora, "fp32", 1e-4, 1e-3},
+	{"dit-lora", lora, "bf16", 1e-2, 3e-2},
+	{"moviegen", moviegen, "fp32", 1e-4, 1e-3},
+	{"moviegen", moviegen, "bf16", 1e-2, 3e-2},
+	{"stdit", stdit, "fp32", 1e-4, 1e-3},
+	{"stdit", stdit, "bf16", 1e-2, 3e-2},
+	{"moe-expert", expert, "fp32", 1e-3, 1e-2},
+	{"moe-token", token, "fp32", 1e-3, 1e-2},
+	{"moe-all", all, "bf16", 1e-2, 3e-2},
+};
+
+static const struct vfm_madeup samples[PACKS][3] = {
+	{{{1, 16, 16}, 40, 11}, {{4, 8, 7}, 77, 12}, {{1, 1, 1}, 3, 13}},
+	{{{3, 10, 9}, 64, 21}, {{2, 4, 4}, 0, 22}, {{8, 8, 4}, 20, 23}},
+};
+
+struct result {
+	double loss[STEPS], norm[STEPS];
+	float *master; /* [n] after the last step */
+	int64_t n;
+};
+
+static const char *device;
+static bool quick;
+static int failed, done;
+
+/* ---- running ---- */
+
+static int configure(const struct model *m, struct vfm_config *c, struct vfm_err *err)
+{
+	char set[64];
+
+	vfm_config_defaults(c);
+	c->train.warmup_steps = 0;
+	c->train.lr = 1e-3;
+	c->train.seed = 7;
+	c->train.ema_decay = 0.9;
+	snprintf(set, sizeof(set), "train.dtype=%s", m->dtype);
+	TRY(vfm_config_set(c, set, err));
+	for (const char **k = quick && m->keys == dit_s ? dit_2 : m->keys; *k; k++)
+		TRY(vfm_config_set(c, *k, err));
+	return vfm_config_check(c, err);
+}
+
+static int steps(struct vfm_trainer *tr, const struct vfm_config *c, int from, int to, struct result *r, struct vfm_err *err)
+{
+	struct vfm_batch b[PACKS];
+	int64_t tokens = 0;
+	int rc = 0;
+
+	for (int k = 0; k < PACKS; k++) {
+		vfm_madeup_pack(&b[k], samples[k], 3, &c->model, c->train.seed);
+		b[k].pack = k;
+		tokens += b[k].tokens;
+	}
+	for (int k = 0; k < PACKS; k++)
+		b[k].step_tokens = tokens;
+	for (int s = from; s < to && rc == 0; s++) {
+		struct vfm_pack_array packs = {b, PACKS, 0};
+		struct vfm_pack_source source = vfm_pack_array_source(&packs);
+		struct vfm_step_stats st;
+
+		rc = vfm_trainer_step(tr, s, PACKS, &source, c->train.lr, err);
+		if (rc == 0)
+			rc = vfm_trainer_stats(tr, &st, err);
+		r->loss[s] = st.loss;
+		r->norm[s] = st.grad_norm;
+	}
+	for (int k = 0; k < PACKS; k++)
+		vfm_madeup_release(&b[k]);
+	return rc;
+}
+
+static int take_master(struct vfm_trainer *tr, struct result *r, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	const struct vfm_dev_table *t = ps->stream->dev->t;
+
+	r->n = ps->n_own;
+	r->master = vfm_calloc((size_t)r->n, sizeof(*r->master));
+	TRY(t->to_host(ps->stream, r->master, ps->master, (size_t)r->n * sizeof(*r->master), err));
+	return t->stream_sync(ps->stream, err);
+}
+
+static int load(struct vfm_trainer *tr, const char *dir, struct vfm_err *err)
+{
+	struct vfm_ckpt *c;
+	int rc;
+
+	TRY(vfm_ckpt_open(&c, dir, err));
+	rc = vfm_state_load(tr, c, err);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+static int save(struct vfm_trainer *tr, const char *dir, int step, struct vfm_err *err)
+{
+	struct vfm_saver saver = {0};
+	struct vfm_ckpt_spec spec = {.dir = dir, .step = step};
+
+	TRY(vfm_saver_start(&saver, tr, &spec, err));
+	return vfm_saver_wait(&saver, err);
+}
+
+/* Steps from..to on a device of its own; begins with the checkpoint in `dir` if from > 0, ends with one if to < STEPS. */
+static int run(const char *name, const struct vfm_config *c, int from, int to, const char *dir, struct result *r, struct vfm_err *err)
+{
+	struct vfm_trainer *tr = NULL;
+	struct vfm_device d = {0};
+	int rc;
+
+	TRY(vfm_device_open(&d, name, err));
+	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, err);
+	TRY_OUT(tr ? 0 : err->code);
+	/* Zero weights would hide most of the model (adaLN-Zero). */
+	if (from == 0) {
+		TRY_OUT(vfm_params_fill_dense(vfm_trainer_params(tr), c->train.seed, err));
+		TRY_OUT(vfm_params_refresh(vfm_trainer_params(tr), err));
+	} else {
+		TRY_OUT(load(tr, dir, err));
+	}
+	TRY_OUT(steps(tr, c, from, to, r, err));
+	if (to < STEPS)
+		TRY_OUT(save(tr, dir, to, err));
+	else
+		TRY_OUT(take_master(tr, r, err));
+out:
+	vfm_trainer_free(tr);
+	vfm_device_close(&d);
+	return rc;
+}
+
+/* ---- judging ---- */
+
+static void verdict(const char *check, const struct model *m, bool ok, const char *why, double loss, double norm, double s)
+{
+	char quoted[VFM_ERR_MAX];
+	size_t n = 0;
+
+	for (const char *p = why ? why : ""; *p && n + 2 < sizeof(quoted); p++)
+		quoted[n++] = *p == '"' || *p == '\\' || (unsigned char)*p < ' ' ? '\'' : *p;
+	quoted[n] = 0;
+	printf("{\"check\":\"%s\",\"model\":\"%s\",\"dtype\":\"%s\",\"ok\":%s,\"loss_diff\":%.3g,\"norm_diff\":%.3g,\"loss_tol\":%g,\"norm_tol\":%g,\"s\":%.2f,\"why\":\"%s\"}\n",
+		check, m->name, m->dtype, ok ? "true" : "false", isfinite(loss) ? loss : -1, isfinite(norm) ? norm : -1, m->loss_tol, m->norm_tol, s, quoted);
+	fflush(stdout);
+	done++;
+	failed += !ok;
+}
+
+/* The largest relative difference; infinite where anything is not a number. */
+static double apart(const double *a, const double *b)
+{
+	double most = 0;
+
+	for (int s = 0; s < STEPS; s++) {
+		double d = fabs(a[s] - b[s]) / fmax(1e-3, fabs(b[s]));
+
+		most = d <= most ? most : isnan(d) ? INFINITY : d;
+	}
+	return most;
+}
+
+static void against_cpu(const struct model *m)
+{
+	struct result want = {0}, got = {0}, other = {0};
+	struct vfm_err err = {0};
+	struct vfm_config c;
+	double t0 = vfm_now(), loss = INFINITY, norm = INFINITY;
+	int rc = configure(m, &c, &err);
+
+	if (rc == 0)
+		rc = run("cpu", &c, 0, STEPS, NULL, &want, &err);
+	if (rc == 0)
+		rc = run(device, &c, 0, STEPS, NULL, &got, &err);
+	if (rc == 0) {
+		loss = apart(got.loss, want.loss);
+		norm = apart(got.norm, want.norm);
+		if (!(want.loss[STEPS - 1] < want.loss[0]))
+			snprintf(err.msg, sizeof(err.msg), "nothing was learned: %g, %g", want.loss[0], want.loss[STEPS - 1]);
+	}
+	verdict("cpu", m, rc == 0 && !*err.msg && loss <= m->loss_tol && norm <= m->norm_tol, err.msg, loss, norm, vfm_now() - t0);
+	/* That the comparison can tell: another seed is far away. */
+	if (rc == 0 && m == &models[0]) {
+		c.train.seed++;
+		rc = run("cpu", &c, 0, STEPS, NULL, &other, &err);
+		loss = apart(other.loss, want.loss);
+		verdict("another seed is noticed", m, rc == 0 && loss > 10 * m->loss_tol, err.msg, loss, 0, 0);
+	}
+	free(want.master);
+	free(got.master);
+	free(other.master);
+}
+
+static bool same_bits(const struct result *a, const struct result *b, int from)
+{
+	for (int s = from; s < STEPS; s++)
+		if (a->loss[s] != b->loss[s] || a->norm[s] != b->norm[s])
+			return false;
+	return a->n == b->n && !memcmp(a->master, b->master, (size_t)a->n * sizeof(float));
+}
+
+static void compare_bits(const char *check, const struct model *m, const struct result *a, const struct result *b, int from, int rc, const struct vfm_err *err)
+{
+	bool same = rc == 0 && same_bits(a, b, from);
+
+	verdict(check, m, same, rc < 0 ? err->msg : same ? "" : "other bits", rc < 0 ? INFINITY : apart(a->loss, b->loss), 0, 0);
+}
+
+static void against_itself(const struct model *m)
+{
+	char dir[] = "/tmp/vfm-gpu-train.XXXXXX";
+	struct result first = {0}, again = {0};
+	struct vfm_err err = {0};
+	struct vfm_config c;
+	int rc = configure(m, &c, &err);
+
+	if (rc == 0)
+		rc = run(device, &c, 0, STEPS, NULL, &first, &err);
+	if (rc == 0)
+		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
+	compare_bits("the same run twice", m, &again, &first, 0, rc, &err);
+	for (int k = VFM_RECOMPUTE_NONE + 1; k <= VFM_RECOMPUTE_FULL && rc == 0; k++) {
+		free(again.master);
+		again = (struct result){0};
+		c.train.recompute = k;
+		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
+		compare_bits(k == VFM_RECOMPUTE_FULL ? "recompute=full" : "recompute=selective", m, &again, &first, 0, rc, &err);
+	}
+	c.train.recompute = VFM_RECOMPUTE_NONE;
+	if (rc == 0 && mkdtemp(dir)) {
+		char *cmd = vfm_strfmt("rm -rf %s", dir);
+
+		free(again.master);
+		again = (struct result){0};
+		rc = run(device, &c, 0, STEPS / 2, dir, &again, &err);
+		if (rc == 0)
+			rc = run(device, &c, STEPS / 2, STEPS, dir, &again, &err);
+		compare_bits("in two halves", m, &again, &first, 0, rc, &err);
+		if (system(cmd) != 0)
+			fprintf(stderr, "train: cannot remove %s\n", dir);
+		free(cmd);
+	}
+	free(first.master);
+	free(again.master);
+}
+
+int main(int argc, char **argv)
+{
+	const char *words;
+	struct vfm_device d;
+	struct vfm_err err = {0};
+
+	if (argc > 1 && !strcmp(argv[1], "--quick")) {
+		quick = true;
+		argv++, argc--;
+	}
+	if (argc < 2 || argc > 3) {
+		fprintf(stderr, "usage: train [--quick] DEVICE [WORDS]\n");
+		return 2;
+	}
+	device = argv[1];
+	words = argc > 2 ? argv[2] : "";
+	if (vfm_device_open(&d, device, &err) < 0) {
+		fprintf(stderr, "train: %s\n", err.msg);
+		return 3;
+	}
+	fprintf(stderr, "%s: %s\n", d.dev->name, d.dev->descr);
+	vfm_device_close(&d);
+	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+		char name[96];
+
+		snprintf(name, sizeof(name), "%s %s", models[i].name, models[i].dtype);
+		if (!strstr(name, words))
+			continue;
+		against_cpu(&models[i]);
+		if (!quick || i < 2)
+			against_itself(&models[i]);
+	}
+	return !done ? 2 : failed > 0;
+}
