@@ -177,7 +177,7 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 .PHONY: gpu gpu-build
 gpu:
 	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' B=$(B)/gpu gpu-build
-gpu-build: $(BINS) $(if $(wildcard lib/cuda/plugin.c),$(CUDA_SO)) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(GPU_CU)
+gpu-build: $(BINS) $(if $(wildcard lib/cuda/plugin.c),$(CUDA_SO)) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU))
 
 $(GPU): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)

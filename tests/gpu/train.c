@@ -39,19 +39,19 @@ static const struct model {
 	const char *name, **keys, *dtype;
 	double loss_tol, norm_tol;
 } models[] = {
-	{"dit-s", dit_s, "fp32", 1e-4, 1e-3},
-	{"dit-s", dit_s, "bf16", 1e-2, 3e-2},
-	{"dit-pooled", pooled, "fp32", 1e-4, 1e-3},
-	{"dit-pooled", pooled, "bf16", 1e-2, 3e-2},
-	{"dit-lora", lora, "fp32", 1e-4, 1e-3},
-	{"dit-lora", lora, "bf16", 1e-2, 3e-2},
-	{"moviegen", moviegen, "fp32", 1e-4, 1e-3},
-	{"moviegen", moviegen, "bf16", 1e-2, 3e-2},
-	{"stdit", stdit, "fp32", 1e-4, 1e-3},
-	{"stdit", stdit, "bf16", 1e-2, 3e-2},
-	{"moe-expert", expert, "fp32", 1e-3, 1e-2},
-	{"moe-token", token, "fp32", 1e-3, 1e-2},
-	{"moe-all", all, "bf16", 1e-2, 3e-2},
+	{"dit-s", dit_s, "fp32", 1e-5, 1e-4},
+	{"dit-s", dit_s, "bf16", 1e-3, 1e-2},
+	{"dit-pooled", pooled, "fp32", 1e-5, 1e-4},
+	{"dit-pooled", pooled, "bf16", 1e-3, 1e-2},
+	{"dit-lora", lora, "fp32", 1e-5, 1e-4},
+	{"dit-lora", lora, "bf16", 1e-3, 1e-2},
+	{"moviegen", moviegen, "fp32", 1e-5, 1e-4},
+	{"moviegen", moviegen, "bf16", 1e-3, 1e-2},
+	{"stdit", stdit, "fp32", 1e-5, 1e-4},
+	{"stdit", stdit, "bf16", 1e-3, 1e-2},
+	{"moe-expert", expert, "fp32", 1e-5, 1e-3},
+	{"moe-token", token, "fp32", 1e-5, 1e-3},
+	{"moe-all", all, "bf16", 1e-3, 1e-2},
 };
 
 static const struct vfm_madeup samples[PACKS][3] = {

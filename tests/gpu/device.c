@@ -1,0 +1,209 @@
+/* device DEVICE - the device table itself: memory, copies, streams, events, calls on the host, what is said when memory runs out.
+ * A JSON line each on stdout; status 0, 1, or 3 for no device. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "train/device.h"
+
+enum { MIB = 1 << 20, N = 64 * MIB };
+
+static struct vfm_device d;
+static const struct vfm_dev_table *t;
+static struct vfm_err err;
+static int failed;
+
+#define OK(call)                                                        \
+	do {                                                            \
+		if ((call) < 0) {                                       \
+			snprintf(why, len, "%s: %s", #call, err.msg);   \
+			return false;                                   \
+		}                                                       \
+	} while (0)
+#define MUST(cond)                                                      \
+	do {                                                            \
+		if (!(cond)) {                                          \
+			snprintf(why, len, "not so: %s", #cond);        \
+			return false;                                   \
+		}                                                       \
+	} while (0)
+
+static unsigned pattern(size_t i)
+{
+	return (unsigned)(i * 2654435761u) >> 7;
+}
+
+/* Pageable memory: to_device has taken it when it returns, also much more than is staged at once. */
+static bool copies(char *why, size_t len)
+{
+	unsigned *host = vfm_malloc(N), *back = vfm_malloc(N);
+	void *p = vfm_dev_alloc(d.stream, N, "copies", &err), *q = vfm_dev_alloc(d.stream, N, "copies", &err);
+
+	MUST(p && q);
+	for (size_t i = 0; i < N / 4; i++)
+		host[i] = pattern(i);
+	OK(t->to_device(d.stream, p, host, N, &err));
+	memset(host, 0xff, N);
+	OK(t->to_device(d.stream, q, p, N, &err)); /* on the device */
+	OK(t->zero(d.stream, (char *)q + 4096, 4096, &err));
+	OK(t->to_host(d.stream, back, q, N, &err));
+	OK(t->stream_sync(d.stream, &err));
+	for (size_t i = 0; i < N / 4; i++)
+		MUST(back[i] == (i >= 1024 && i < 2048 ? 0 : pattern(i)));
+	for (size_t odd = 1; odd < 4099; odd += 1021) { /* odd addresses, odd sizes, nothing */
+		OK(t->to_device(d.stream, (char *)p + odd, (char *)back + 3 * odd, odd, &err));
+		OK(t->to_host(d.stream, (char *)host + odd, (char *)p + odd, odd, &err));
+	}
+	OK(t->to_device(d.stream, p, NULL, 0, &err));
+	OK(t->stream_sync(d.stream, &err));
+	for (size_t odd = 1; odd < 4099; odd += 1021)
+		MUST(odd > 2000 || !memcmp((char *)host + odd, (char *)back + 3 * odd, odd));
+	vfm_dev_free(d.stream, p, N);
+	vfm_dev_free(d.stream, q, N);
+	free(host);
+	free(back);
+	return true;
+}
+
+static bool memory(char *why, size_t len)
+{
+	void *p[64], *big;
+	size_t sizes[64];
+
+	MUST(d.dev->mem_now == 0);
+	/* Many sizes, freed in another order, again and again: the memory is found again. */
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 64; i++) {
+			sizes[i] = (size_t)(pattern((size_t)(round * 64 + i)) % (4 * MIB));
+			p[i] = vfm_dev_alloc(d.stream, sizes[i], "pieces", &err);
+			MUST(p[i] && (size_t)p[i] % 64 == 0);
+			OK(t->zero(d.stream, p[i], sizes[i], &err));
+		}
+		for (int i = 0; i < 64; i++)
+			vfm_dev_free(d.stream, p[i * 37 % 64], sizes[i * 37 % 64]);
+	}
+	MUST(d.dev->mem_now == 0 && d.dev->mem_peak > 0);
+	p[0] = vfm_dev_alloc(d.stream, 0, "nothing", &err);
+	p[1] = vfm_dev_alloc(d.stream, 0, "nothing", &err);
+	MUST(p[0] && p[1] && p[0] != p[1]);
+	vfm_dev_free(d.stream, p[0], 0);
+	vfm_dev_free(d.stream, p[1], 0);
+	/* More than there is: said in words, and everything goes on. */
+	big = vfm_dev_alloc(d.stream, (size_t)1 << 50, "the moon", &err);
+	MUST(!big && err.code == VFM_EENV && strstr(err.msg, "the moon"));
+	err = (struct vfm_err){0};
+	p[0] = vfm_dev_alloc(d.stream, MIB, "after that", &err);
+	MUST(p[0]);
+	OK(t->zero(d.stream, p[0], MIB, &err));
+	vfm_dev_free(d.stream, p[0], MIB);
+	OK(t->stream_sync(d.stream, &err));
+	return true;
+}
+
+struct mark {
+	volatile int *at;
+	int value;
+};
+
+static int set_mark(void *arg, struct vfm_err *e)
+{
+	struct mark *m = arg;
+
+	(void)e;
+	usleep(20000);
+	*m->at = m->value;
+	return 0;
+}
+
+static int fail_mark(void *arg, struct vfm_err *e)
+{
+	(void)arg;
+	return vfm_fail(e, VFM_EENV, "this call was to fail");
+}
+
+/* A copy stream waits for the compute stream, a call on the host for the copy, the compute stream for the call. */
+static bool streams(char *why, size_t len)
+{
+	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
+	struct vfm_event *a = t->event_new(d.dev, &err), *b = t->event_new(d.dev, &err);
+	unsigned *host = t->alloc_host(d.dev, N, "page-locked", &err), *back = t->alloc_host(d.dev, N, "page-locked", &err);
+	void *p = vfm_dev_alloc(d.stream, N, "streams", &err);
+	volatile int at = 0;
+	struct mark m = {&at, 5};
+
+	MUST(side && a && b && host && back && p);
+	OK(t->event_sync(a, &err)); /* never recorded: for nothing */
+	MUST(t->event_passed(a));
+	for (size_t i = 0; i < N / 4; i++)
+		host[i] = pattern(i + 9);
+	OK(t->to_device(d.stream, p, host, N, &err));
+	OK(t->event_record(a, d.stream, &err));
+	OK(t->event_wait(a, side, &err));
+	OK(t->to_host(side, back, p, N, &err));
+	OK(t->host_call(side, set_mark, &m, sizeof(m), &err));
+	OK(t->event_record(b, side, &err));
+	OK(t->event_wait(b, d.stream, &err));
+	OK(t->event_sync(b, &err));
+	MUST(at == 5 && t->event_passed(b));
+	MUST(!memcmp(host, back, N));
+	OK(t->stream_sync(side, &err));
+	OK(t->stream_sync(d.stream, &err));
+	vfm_dev_free(d.stream, p, N);
+	t->free_host(d.dev, host, N);
+	t->free_host(d.dev, back, N);
+	t->event_free(a);
+	t->event_free(b);
+	t->stream_free(side);
+	return true;
+}
+
+static bool failures(char *why, size_t len)
+{
+	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
+
+	MUST(side);
+	OK(t->host_call(side, fail_mark, NULL, 0, &err));
+	MUST(t->stream_sync(side, &err) < 0 && strstr(err.msg, "this call was to fail"));
+	err = (struct vfm_err){0};
+	t->stream_free(side);
+	return true;
+}
+
+static void check(const char *name, bool (*fn)(char *why, size_t len))
+{
+	char why[VFM_ERR_MAX + 64] = "";
+	double t0 = vfm_now();
+	bool ok;
+
+	err = (struct vfm_err){0};
+	ok = fn(why, sizeof(why));
+	for (char *p = why; *p; p++)
+		if (*p == '"' || *p == '\\' || (unsigned char)*p < ' ')
+			*p = '\'';
+	printf("{\"check\":\"%s\",\"ok\":%s,\"s\":%.2f,\"why\":\"%s\"}\n", name, ok ? "true" : "false", vfm_now() - t0, why);
+	fflush(stdout);
+	failed += !ok;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fprintf(stderr, "usage: device DEVICE\n");
+		return 2;
+	}
+	if (vfm_device_open(&d, argv[1], &err) < 0) {
+		fprintf(stderr, "device: %s\n", err.msg);
+		return 3;
+	}
+	t = d.dev->t;
+	fprintf(stderr, "%s: %s, %.1f GiB\n", d.dev->name, d.dev->descr, (double)d.dev->mem_total / 0x1p30);
+	check("memory", memory);
+	check("copies", copies);
+	check("streams", streams);
+	check("failures", failures);
+	vfm_device_close(&d);
+	return failed > 0;
+}
