@@ -63,7 +63,8 @@ static int begin(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_coll_kind 
 	struct vfm_wjob *j = g->job;
 	struct vfm_wcall *k;
 
-	TRY(vfm_wjob_check(j, err));
+	if (vfm_wjob_check(j, err) < 0)
+		return vfm_wjob_failed(j, err);
 	k = slot(g, err);
 	if (!k)
 		return VFM_EENV;
@@ -87,6 +88,7 @@ static int end(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_wcall *k, 
 {
 	struct vfm_wjob *j = g->job;
 	double took = vfm_now() - k->put;
+	char who[96];
 
 	if (rc >= 0)
 		rc = j->compute->dev->t->event_record(k->end, s, err);
@@ -94,14 +96,19 @@ static int end(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_wcall *k, 
 	k->state = rc < 0 ? VFM_WCALL_FAILED : VFM_WCALL_PUT;
 	pthread_mutex_unlock(&j->lock);
 	vfm_comm_count(sent, took, j->hjob && pthread_equal(pthread_self(), j->hjob->main) ? took : 0);
+	if (rc >= 0)
+		return 0;
 	/* What the library says may be the echo of what the monitor knows better. */
-	for (double until = vfm_now() + 2; rc < 0 && g->lost && vfm_wjob_check(j, NULL) >= 0 && vfm_now() < until;)
+	for (double until = vfm_now() + 2; g->lost && vfm_wjob_check(j, NULL) >= 0 && vfm_now() < until;)
 		usleep(10000);
-	if (rc < 0) {
-		TRY(vfm_wjob_check(j, err));
-		return vfm_err_context(err, "%s number %llu of '%s'", vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name);
-	}
-	return 0;
+	if (vfm_wjob_check(j, NULL) < 0)
+		return vfm_wjob_failed(j, err);
+	vfm_err_context(err, "%s number %llu of '%s'", vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name);
+	if (g->lost && j->hjob)
+		vfm_wjob_fail(j, NULL, "%s in %s", vfm_rank_str(j->hjob, g->world[g->c.rank], who, sizeof(who)), err ? err->msg : "a collective");
+	else if (g->lost)
+		vfm_wjob_fail(j, NULL, "%s", err ? err->msg : "a collective failed");
+	return g->lost ? vfm_wjob_failed(j, err) : rc;
 }
 
 /* One call of the wire within a call. */

@@ -70,6 +70,8 @@ struct vfm_wjob {
 };
 
 int vfm_wjob_check(struct vfm_wjob *j, struct vfm_err *err);
+/* It has failed: so has the device; VFM_EENV. */
+int vfm_wjob_failed(struct vfm_wjob *j, struct vfm_err *err);
 /* As vfm_hjob_fail. */
 int vfm_wjob_fail(struct vfm_wjob *j, struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Under the lock: forgets calls that have passed, at most `most`. */

@@ -18,6 +18,15 @@ int vfm_wjob_check(struct vfm_wjob *j, struct vfm_err *err)
 	return atomic_load_explicit(&j->failed, memory_order_acquire) ? vfm_fail(err, VFM_EENV, "%s", j->why) : 0;
 }
 
+int vfm_wjob_failed(struct vfm_wjob *j, struct vfm_err *err)
+{
+	struct vfm_err why = {0};
+
+	vfm_wjob_check(j, &why);
+	vfm_dev_poison(j->compute->dev, why.msg);
+	return vfm_wjob_check(j, err);
+}
+
 int vfm_wjob_fail(struct vfm_wjob *j, struct vfm_err *err, const char *fmt, ...)
 {
 	char why[VFM_WHY_MAX];
@@ -117,11 +126,8 @@ static bool in_trouble(struct vfm_wgroup *g, bool *library, char *why, size_t le
 
 static void abort_all(struct vfm_wjob *j)
 {
-	struct vfm_err err = {0};
-
-	vfm_wjob_check(j, &err);
-	/* first: whoever comes out of a wait because of the abort shall find it */
-	vfm_dev_poison(j->compute->dev, err.msg);
+	/* the device first: whoever comes out of a wait because of the abort shall find it */
+	vfm_wjob_failed(j, NULL);
 	pthread_mutex_lock(&j->lock);
 	for (struct vfm_wgroup *g = j->groups; g; g = g->next)
 		j->wire->abort(g->w);

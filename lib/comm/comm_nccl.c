@@ -1,0 +1,286 @@
+/* The wire of CUDA devices: NCCL.  Communicators are non-blocking, so that one that waits for a rank can be given up.
+ *
+ * The channels, protocols and algorithms are NCCL's choice (its own environment variables work).  VFM_NCCL_CTAS=N: at most N blocks a communicator,
+ * to leave the others to compute.  A deterministic device does without sums in the switch (NVLS), whose order NCCL does not promise. */
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "comm/wire.h"
+#include "cuda/cuda_dev.h"
+
+_Static_assert(sizeof(ncclUniqueId) == VFM_WIRE_ID, "an id of NCCL");
+
+struct vfm_wire_comm {
+	pthread_mutex_t lock;   /* a call into NCCL: c may not be freed meanwhile */
+	ncclComm_t c;           /* NULL: aborted */
+	atomic_bool gone;
+};
+
+extern const struct vfm_wire vfm_nccl_wire; /* plugin.c */
+
+static int failed(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
+{
+	const char *more = ncclGetLastError(c);
+
+	return vfm_fail(err, VFM_EENV, "NCCL: %s: %s%s%s", what, ncclGetErrorString(r), more && *more ? ": " : "", more ? more : "");
+}
+
+static int result(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
+{
+	return r == ncclSuccess ? 0 : r == ncclInProgress ? VFM_WIRE_BUSY : failed(r, c, what, err);
+}
+
+/* ---- communicators ---- */
+
+static struct vfm_wire_comm *comm_new(void)
+{
+	struct vfm_wire_comm *w = vfm_calloc(1, sizeof(*w));
+
+	pthread_mutex_init(&w->lock, NULL);
+	return w;
+}
+
+static void configure(ncclConfig_t *cfg, const char *name)
+{
+	const char *ctas = getenv("VFM_NCCL_CTAS");
+	int64_t n;
+
+	cfg->blocking = 0;
+	cfg->commName = name;
+	if (ctas && vfm_parse_i64(ctas, 1, 64, &n, NULL) == 0) {
+		cfg->minCTAs = 1;
+		cfg->maxCTAs = (int)n;
+	}
+}
+
+static int nccl_device_id(struct vfm_dev *d, char id[VFM_WIRE_DEVICE], struct vfm_err *err)
+{
+	struct cudaDeviceProp p;
+	size_t n;
+
+	TRY(vfm_cuda_check(cudaGetDeviceProperties(&p, ((struct vfm_cuda *)d)->ordinal), "the device's properties", err));
+	memset(id, 0, VFM_WIRE_DEVICE);
+	n = (size_t)snprintf(id, VFM_WIRE_DEVICE, "%04x:%02x ", (unsigned)p.pciDomainID, (unsigned)p.pciBusID);
+	for (size_t i = 0; i < sizeof(p.uuid.bytes); i++)
+		n += (size_t)snprintf(id + n, VFM_WIRE_DEVICE - n, "%02x", (unsigned char)p.uuid.bytes[i]);
+	return 0;
+}
+
+/* NCCL refuses two ranks of one host on one device; ranks that seem to be on different hosts talk over sockets.  Unsupported by NVIDIA, and slow.
+ * NCCL reads these when it is first called. */
+static int nccl_share(int rank, struct vfm_err *err)
+{
+	char host[32];
+	const char *const fixed[][2] = {
+		{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}, {"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_MAX_NCHANNELS", "2"}};
+
+	(void)err;
+	snprintf(host, sizeof(host), "vfm-rank-%d", rank);
+	setenv("NCCL_HOSTID", host, 1);
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+		setenv(fixed[i][0], fixed[i][1], 0);
+	return 0;
+}
+
+static int nccl_unique_id(unsigned char id[VFM_WIRE_ID], struct vfm_err *err)
+{
+	ncclUniqueId u;
+	ncclResult_t r = ncclGetUniqueId(&u);
+
+	if (r != ncclSuccess)
+		return failed(r, NULL, "a communicator's id", err);
+	memcpy(id, &u, sizeof(u));
+	return 0;
+}
+
+static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
+	struct vfm_err *err)
+{
+	struct vfm_wire_comm *w = *out = comm_new();
+	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId u;
+
+	TRY(vfm_cuda_check(cudaSetDevice(((struct vfm_cuda *)d)->ordinal), "NCCL", err));
+	if (((struct vfm_cuda *)d)->deterministic)
+		setenv("NCCL_NVLS_ENABLE", "0", 0);
+	memcpy(&u, id, sizeof(u));
+	configure(&cfg, name);
+	return result(ncclCommInitRankConfig(&w->c, size, u, rank, &cfg), w->c, "making a communicator", err);
+}
+
+/* 0 with the lock held, or why there can be no call. */
+static int enter(struct vfm_wire_comm *w, struct vfm_err *err)
+{
+	pthread_mutex_lock(&w->lock);
+	if (w->c && !atomic_load(&w->gone))
+		return 0;
+	pthread_mutex_unlock(&w->lock);
+	return vfm_fail(err, VFM_EENV, "NCCL: the communicator was aborted");
+}
+
+static int leave(struct vfm_wire_comm *w, ncclResult_t r, const char *what, struct vfm_err *err)
+{
+	int rc = result(r, w->c, what, err);
+
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+static int nccl_split(struct vfm_wire_comm *w, int color, int key, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
+{
+	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
+	ncclComm_t none = NULL;
+
+	*out = NULL;
+	configure(&cfg, name);
+	TRY(enter(w, err));
+	if (color >= 0)
+		*out = comm_new();
+	return leave(w, ncclCommSplit(w->c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, *out ? &(*out)->c : &none, &cfg), "splitting a communicator",
+		err);
+}
+
+/* Whoever holds the lock is in a call of NCCL: it is at it. */
+static int nccl_state(struct vfm_wire_comm *w, struct vfm_err *err)
+{
+	ncclResult_t now = ncclSuccess, r;
+
+	if (pthread_mutex_trylock(&w->lock) != 0)
+		return VFM_WIRE_BUSY;
+	if (!w->c || atomic_load(&w->gone)) {
+		pthread_mutex_unlock(&w->lock);
+		return vfm_fail(err, VFM_EENV, "NCCL: the communicator was aborted");
+	}
+	r = ncclCommGetAsyncError(w->c, &now);
+	return leave(w, r != ncclSuccess ? r : now, "in the background", err);
+}
+
+/* A thread that hangs inside NCCL (the device's queue is full, and what fills it waits for this abort) keeps the lock: then it goes without. */
+static void nccl_abort(struct vfm_wire_comm *w)
+{
+	struct timespec until;
+	bool locked;
+
+	if (atomic_exchange(&w->gone, true))
+		return;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 2;
+	locked = pthread_mutex_timedlock(&w->lock, &until) == 0;
+	if (w->c)
+		ncclCommAbort(w->c);
+	if (!locked)
+		return;
+	w->c = NULL;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int nccl_finish(struct vfm_wire_comm *w, struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclCommFinalize(w->c), "ending a communicator", err);
+}
+
+static void nccl_free(struct vfm_wire_comm *w)
+{
+	ncclResult_t now = ncclInProgress;
+
+	if (!w)
+		return;
+	if (w->c && !atomic_load(&w->gone) && ncclCommGetAsyncError(w->c, &now) == ncclSuccess && now == ncclSuccess)
+		ncclCommDestroy(w->c);
+	else
+		nccl_abort(w);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+/* ---- calls ---- */
+
+static const ncclDataType_t types[VFM_DTYPE_N] = {
+	[VFM_F32] = ncclFloat32, [VFM_BF16] = ncclBfloat16, [VFM_F64] = ncclFloat64, [VFM_I64] = ncclInt64};
+
+static int nccl_all_reduce(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclAllReduce(x, x, (size_t)n, types[dt], ncclSum, w->c, vfm_cuda_stream(s)), "all_reduce", err);
+}
+
+static int nccl_all_gather(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each, struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclAllGather(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_gather", err);
+}
+
+static int nccl_reduce_scatter(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n_each, enum vfm_dtype dt,
+	struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclReduceScatter(in, out, (size_t)n_each, types[dt], ncclSum, w->c, vfm_cuda_stream(s)), "reduce_scatter", err);
+}
+
+static int nccl_broadcast(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclBroadcast(x, x, bytes, ncclUint8, root, w->c, vfm_cuda_stream(s)), "broadcast", err);
+}
+
+/* Begun together: else two ranks that both send first would wait for each other. */
+static int nccl_messages(struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err)
+{
+	ncclResult_t r, e;
+
+	TRY(enter(w, err));
+	r = ncclGroupStart();
+	for (int i = 0; i < n && r == ncclSuccess; i++)
+		r = m[i].send ? ncclSend(m[i].p, m[i].bytes, ncclUint8, m[i].peer, w->c, vfm_cuda_stream(s))
+			      : ncclRecv(m[i].p, m[i].bytes, ncclUint8, m[i].peer, w->c, vfm_cuda_stream(s));
+	e = ncclGroupEnd();
+	return leave(w, r != ncclSuccess && r != ncclInProgress ? r : e, "messages", err);
+}
+
+static int nccl_all_to_all(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each, struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclAlltoAll(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_to_all", err);
+}
+
+static int nccl_register(struct vfm_wire_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
+{
+	TRY(enter(w, err));
+	return leave(w, ncclCommRegister(w->c, p, bytes, handle), "registering memory", err);
+}
+
+static void nccl_unregister(struct vfm_wire_comm *w, void *handle)
+{
+	if (enter(w, NULL) == 0)
+		leave(w, ncclCommDeregister(w->c, handle), "memory", NULL);
+}
+
+const struct vfm_wire vfm_nccl_wire = {
+	.name = "nccl",
+	.device_id = nccl_device_id,
+	.share = nccl_share,
+	.unique_id = nccl_unique_id,
+	.init = nccl_init,
+	.split = nccl_split,
+	.state = nccl_state,
+	.abort = nccl_abort,
+	.finish = nccl_finish,
+	.free = nccl_free,
+	.all_reduce = nccl_all_reduce,
+	.all_gather = nccl_all_gather,
+	.reduce_scatter = nccl_reduce_scatter,
+	.all_to_all = nccl_all_to_all,
+	.broadcast = nccl_broadcast,
+	.messages = nccl_messages,
+	.register_memory = nccl_register,
+	.unregister_memory = nccl_unregister,
+};
