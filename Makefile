@@ -167,6 +167,17 @@ $(UNIT) $(OPTESTS) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CMOCKA) $(LIBS)
 
+# Plugins, whole and faulty, for test_plugin.
+FAKES := good abi commit symbol name
+FAKE_abi    := -DFAKE_ABI=4711
+FAKE_commit := -DFAKE_COMMIT='"0123456789"'
+FAKE_symbol := -DFAKE_SYMBOL=other
+$(FAKES:%=$(B)/tests/plugin/libvfm_%.so): $(B)/tests/plugin/libvfm_%.so: tests/plugin/fake.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -DFAKE_NAME='"$(if $(filter name,$*),other,$*)"' $(FAKE_$*) -shared -o $@ $< $(LIB) $(LDFLAGS)
+$(B)/tests/unit/test_plugin: $(FAKES:%=$(B)/tests/plugin/libvfm_%.so)
+
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
 
 $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)

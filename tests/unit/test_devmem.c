@@ -1,0 +1,155 @@
+/* What a device's memory needs that is no device: staging of copies, ranges, holders, the words when it is full. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dev/holders.h"
+#include "dev/staging.h"
+
+/* The ring as a device sees it: a segment is written to only when all copies out of it have run, and those run when somebody waits for an
+ * event behind them. */
+static void test_staging(void **state)
+{
+	enum { SEG = 4096, N = 5, COPIES = 20000 };
+	struct vfm_staging s = {.segment = SEG, .n = N};
+	uint64_t event[N] = {0}, passed = 0, done = 0; /* copies; an event is the number of copies before it */
+	static uint64_t last[N * SEG];                 /* the copy that reads this byte last */
+	uint64_t seed = 1, waits = 0;
+	(void)state;
+
+	for (int c = 0; c < COPIES; c++) {
+		size_t want;
+
+		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+		want = 1 + (seed >> 40) % (c % 10 ? 300 : 3 * SEG);
+		while (want) {
+			struct vfm_staging_piece p = vfm_staging_next(&s, want);
+
+			assert_true(p.bytes > 0 && p.bytes <= want);
+			assert_int_equal(p.at % 64, 0);
+			assert_int_equal(p.at / SEG, (p.at + p.bytes - 1) / SEG); /* within one segment */
+			assert_true(p.at + p.bytes <= N * SEG);
+			assert_true((p.leave < 0) == (p.enter < 0));
+			if (p.leave >= 0)
+				event[p.leave] = done;
+			if (p.enter >= 0) {
+				assert_int_equal(p.enter, p.at / SEG);
+				waits += event[p.enter] > passed;
+				passed = event[p.enter] > passed ? event[p.enter] : passed;
+			}
+			done++;
+			for (size_t i = p.at; i < p.at + p.bytes; i++) {
+				assert_true(last[i] <= passed); /* nobody reads it any more */
+				last[i] = done;
+			}
+			want -= p.bytes;
+		}
+	}
+	assert_true(waits > 100);
+}
+
+static void test_ranges(void **state)
+{
+	static char mem[1000];
+	struct vfm_ranges r = {0};
+	(void)state;
+
+	assert_false(vfm_ranges_hold(&r, mem, 1));
+	for (int i = 9; i >= 0; i -= 2)
+		vfm_ranges_add(&r, mem + i * 100, 100);
+	for (int i = 0; i < 10; i += 2)
+		vfm_ranges_add(&r, mem + i * 100, 50);
+	for (int i = 0; i < 10; i++) {
+		assert_true(vfm_ranges_hold(&r, mem + i * 100 + 10, 40));
+		assert_int_equal(vfm_ranges_hold(&r, mem + i * 100 + 10, 41), i % 2);
+		assert_int_equal(vfm_ranges_hold(&r, mem + i * 100 + 60, 1), i % 2);
+		assert_false(vfm_ranges_hold(&r, mem + i * 100 + 99, SIZE_MAX));
+	}
+	assert_false(vfm_ranges_remove(&r, mem + 1));
+	assert_true(vfm_ranges_remove(&r, mem + 300));
+	assert_false(vfm_ranges_hold(&r, mem + 310, 1));
+	assert_true(vfm_ranges_hold(&r, mem + 210, 1) && vfm_ranges_hold(&r, mem + 500, 100));
+	assert_false(vfm_ranges_remove(&r, mem + 300));
+	vfm_ranges_release(&r);
+}
+
+static void test_holders(void **state)
+{
+	struct vfm_holders h = {0};
+	char name[80];
+	uint32_t a, b;
+	(void)state;
+
+	a = vfm_holders_add(&h, "blocks.3.fc1", 10);
+	b = vfm_holders_add(&h, "blocks.17.fc1", 5);
+	assert_int_equal(a, b);
+	assert_string_equal(h.v[a].name, "blocks.N.fcN");
+	assert_int_equal(h.v[a].bytes, 15);
+	vfm_holders_sub(&h, a, 10);
+	assert_int_equal(h.v[a].bytes, 5);
+	for (int i = 0; i < 500; i++) { /* names enough for the table to grow, and longer than a name is kept */
+		snprintf(name, sizeof(name), "%c%c a name that is quite a bit longer than what is kept of it", 'a' + i / 26 % 26, 'a' + i % 26);
+		assert_int_equal(vfm_holders_add(&h, name, 1), 1 + i);
+	}
+	assert_int_equal(vfm_holders_add(&h, "blocks.0.fc2", 1), a);
+	vfm_holders_release(&h);
+}
+
+static const uint64_t GIB = 1ull << 30;
+
+static void says(const struct vfm_oom *o, const char *text)
+{
+	char buf[1024];
+
+	vfm_oom_sentence(o, buf, sizeof(buf));
+	assert_string_equal(buf, text);
+}
+
+static void test_oom(void **state)
+{
+	struct vfm_holders h = {0};
+	struct vfm_oom o = {.device = "NVIDIA H200", .what = "activations", .bytes = 3 * GIB / 2, .in_use = 139 * GIB, .total = 140 * GIB, .holders = &h};
+	char cut[40];
+	(void)state;
+
+	vfm_holders_add(&h, "the loss", 8);
+	vfm_holders_add(&h, "parameters", 26 * GIB);
+	vfm_holders_add(&h, "activations", 61 * GIB);
+	vfm_holders_add(&h, "gradients", 13 * GIB);
+	vfm_holders_add(&h, "optimizer state", 39 * GIB);
+	says(&o, "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of 140.00 GiB (activations 61.00 GiB, "
+		 "optimizer state 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); train.recompute=selective or full, a smaller context or parallel.cp "
+		 "would make it fit");
+	vfm_holders_sub(&h, 2, 61 * GIB);
+	o.others = 60 * GIB;
+	o.what = "the moving average of the weights";
+	o.bytes = 26 * GIB;
+	says(&o, "out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit beside the 139.00 GiB in use, of 140.00 GiB "
+		 "(optimizer state 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); others hold 60.00 GiB of the device; "
+		 "parallel.distopt or parallel.fsdp over more ranks, or parallel.tp would make it fit");
+	/* The first allocation of all. */
+	vfm_holders_release(&h);
+	o = (struct vfm_oom){.device = "x", .what = "a test operand", .bytes = 7, .total = 5};
+	says(&o, "out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; a smaller context or a smaller model would "
+		 "make it fit");
+	vfm_oom_sentence(&o, cut, sizeof(cut));
+	assert_int_equal(strlen(cut), sizeof(cut) - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_staging),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_holders),
+		cmocka_unit_test(test_oom),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
