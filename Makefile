@@ -341,6 +341,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/vfm $(SHARE)/bash-completion/completions
 	$(if $(BINS),install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin)
+	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/vfm && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/vfm)
 	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
 	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
 	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done

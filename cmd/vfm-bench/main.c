@@ -6,6 +6,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
+#include "train/device.h"
 
 static const struct vfm_verb benches[] = {
 	{"matrix", "the table of models, contexts and configurations", bench_matrix},
@@ -60,6 +61,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	vfm_cmd_init(argv[0]);
+	vfm_version_more = vfm_device_features;
 	if (argc > 1 && !strcmp(argv[1], "--matrix"))
 		argv[1] = matrix;
 	rc = vfm_verbs_run(&family, argc, argv, &err);

@@ -30,7 +30,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (2)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (1)", &warmup},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
-	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
@@ -39,7 +39,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
 		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] [--threads N] "
-		    "[--device cpu] [-o " VFM_TABLE_FORMATS "] [FILE]",
+		    "[--device cpu|cuda] [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };

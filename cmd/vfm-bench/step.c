@@ -34,7 +34,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated", &sets},
 	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
-	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
@@ -44,7 +44,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] "
 		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16] "
 		    "[--recompute none|selective|full] [--steps N] [--seconds S] [--warmup N] "
-		    "[--set KEY=VALUE ...] [-n N] [--threads N] [--device cpu] [-o " VFM_TABLE_FORMATS "]",
+		    "[--set KEY=VALUE ...] [-n N] [--threads N] [--device cpu|cuda] [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step",
 	.opts = opts,
 };

@@ -47,7 +47,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)", &tokenizer},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
-	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
 	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host, which compute together (under Slurm, srun starts them)", &ranks},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "how they share the work: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
@@ -499,6 +499,7 @@ int main(int argc, char **argv)
 	int rc, n;
 
 	vfm_cmd_init(argv[0]);
+	vfm_version_more = vfm_device_features;
 	vfm_sampler_defaults(&sampling);
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
 	if (rc == 0 && n > 0)

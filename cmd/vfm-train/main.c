@@ -36,7 +36,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "steps", "N", "short for --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "go on from the newest complete checkpoint in RUN (auto)", &resume},
 	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
-	{VFM_OPT_STR, 0, "device", "cpu", "where to compute", &device},
+	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
 	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print which rank is where in the mesh and exit", &print_mesh},
@@ -48,7 +48,7 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
 	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume auto|no|CKPT] "
-		    "[-n N] [--device cpu] [--threads N] --data MANIFEST -o RUN\n"
+		    "[-n N] [--device cpu|cuda] [--threads N] --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
@@ -184,6 +184,7 @@ int main(int argc, char **argv)
 	int rc, n;
 
 	vfm_cmd_init(argv[0]);
+	vfm_version_more = vfm_device_features;
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
 	if (rc == 0 && n > 0)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);

@@ -87,7 +87,7 @@ static void spelled(const struct vfm_opt *o, bool as_letter, char *s, size_t siz
 
 static void print_version(const char *name)
 {
-	printf("%.*s %s\n", (int)strcspn(name, " "), name, vfm_version());
+	printf("%.*s %s%s\n", (int)strcspn(name, " "), name, vfm_version(), vfm_version_more ? vfm_version_more() : "");
 }
 
 static int set_flag(struct parse *p, const struct vfm_opt *o)

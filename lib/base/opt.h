@@ -76,6 +76,8 @@ void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
 
 /* "0.1.0 (abc1234) cpu media …": what `--version` prints after the command's name. */
 const char *vfm_version(void);
+/* What a command knows of itself beyond that (NULL: nothing): more words behind those, "" or " cuda".  Set first in main. */
+extern const char *(*vfm_version_more)(void);
 /* "abc1234": an array, so that its address is a constant. */
 extern const char vfm_commit[];
 

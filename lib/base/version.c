@@ -9,4 +9,5 @@ const char *vfm_version(void)
 	return VFM_VERSION " (" VFM_COMMIT ") " VFM_FEATURES;
 }
 
+const char *(*vfm_version_more)(void);
 const char vfm_commit[] = VFM_COMMIT;

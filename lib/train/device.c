@@ -63,6 +63,11 @@ int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *e
 	return rc == VFM_EUSAGE ? vfm_job_agree(job, rc, err) : vfm_job_failed(job, rc, err);
 }
 
+const char *vfm_device_features(void)
+{
+	return vfm_plugin_there("cuda") ? " cuda" : "";
+}
+
 void vfm_device_close(struct vfm_device *d)
 {
 	if (d->world)

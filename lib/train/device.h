@@ -18,6 +18,8 @@ int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 int vfm_device_open_rank(struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err);
 /* Collective: d->world (comm_dev.h).  A failure is known to all ranks. */
 int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err);
+/* For vfm_version_more: " cuda" where that plugin is found; it is not loaded, which takes far longer than a command's start. */
+const char *vfm_device_features(void);
 /* Frees world, too: meshes made of it go before. */
 void vfm_device_close(struct vfm_device *d);
 

@@ -10,6 +10,12 @@ for bin in "$B"/bin/vfm-*; do
 	ok "$c is there and the same" cmp "$bin" "root/usr/bin/$c"
 	ok "$c has its completion" test -s "root/usr/share/bash-completion/completions/$c"
 done
+plugin=$B/lib/libvfm_cuda.so
+if [ -f "$plugin" ]; then
+	ok "the plugin is there and the same" cmp "$plugin" root/usr/lib/vfm/libvfm_cuda.so
+	run env -u VFM_PLUGIN_DIR root/usr/bin/vfm-train --version
+	like "$out" ' cuda$' "and the command finds it"
+fi
 for m in "$TOP"/man/*.[1-9]; do
 	[ -f "$m" ] || continue
 	ok "${m##*/}" cmp "$m" "root/usr/share/man/man${m##*.}/${m##*/}"
