@@ -1,0 +1,45 @@
+/* cudnn_attn.h - attention, forward and backward, as graphs of cuDNN (cudnn_graph.h).
+ *
+ * A plan is for a shape: b samples of at most sq queries and sk keys.  Packed samples are given by ragged offsets and lengths,
+ * which are device values, so that one plan serves every pack that is not larger (attn.c rounds up); without them all b
+ * samples have exactly sq queries and sk keys, one behind the other.
+ */
+#ifndef VFM_CUDA_CUDNN_ATTN_H
+#define VFM_CUDA_CUDNN_ATTN_H
+
+#include "cuda/cudnn_graph.h"
+#include "spec/dtype.h"
+
+/* The tensors [rows, heads, d] that have rows, and with them offsets, of their own. */
+enum vfm_dnn_rows { VFM_DNN_Q, VFM_DNN_K, VFM_DNN_V, VFM_DNN_O, VFM_DNN_DOUT, VFM_DNN_DQ, VFM_DNN_DK, VFM_DNN_DV, VFM_DNN_ROWS };
+
+/* Plain data, compared as bytes: zero it before it is filled. */
+struct vfm_dnn_attn_key {
+	int64_t b, h, hkv, sq, sk, d;
+	int64_t row[VFM_DNN_ROWS]; /* elements from a row to the next */
+	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
+	bool bwd, ragged, deterministic;
+	bool apart; /* ragged backward: the scratch has room for b samples of sq queries (else it is packed like the queries) */
+};
+
+struct vfm_dnn_attn {
+	struct vfm_dnn_attn_key key;
+	struct vfm_dnn_graph *g;
+	vfm_dnn_t x[VFM_DNN_ROWS], offset[VFM_DNN_ROWS];
+	vfm_dnn_t lse, len_q, len_k, lse_offset; /* lse: rows of h numbers */
+	vfm_dnn_t scale, none, one;             /* numbers in host memory: the scale, -inf, 1 */
+	vfm_dnn_t dsum, dq_sum;                 /* scratch of the backward */
+	vfm_dnn_t dk_all, dv_all;               /* the same: dk and dv of each query head, where several share one */
+};
+
+/* NULL: cuDNN has no plan for it (VFM_EENV), for instance a head dimension that no engine takes. */
+struct vfm_dnn_attn *vfm_dnn_attn_new(const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err);
+void vfm_dnn_attn_free(struct vfm_dnn_attn *a); /* NULL is fine */
+
+/* Bytes of each kind of scratch for tq and tk rows in all; contents need not be set. */
+struct vfm_dnn_attn_scratch {
+	size_t dsum, dq_sum, dkv_all /* each of two */, workspace;
+};
+struct vfm_dnn_attn_scratch vfm_dnn_attn_scratch(const struct vfm_dnn_attn *a, int64_t tq, int64_t tk);
+
+#endif
