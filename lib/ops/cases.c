@@ -327,9 +327,19 @@ static void attn_cases(struct vfm_cases *l)
 {
 	static const int lq[] = {65, 1, 0, 130, 17}, lk[] = {3, 9, 4, 0, 64};
 	static const int s1[] = {1024, 1024}, s2[] = {2048}, s8[] = {256, 256, 256, 256, 256, 256, 256, 256};
+	static const int equal[] = {128, 128}, one[] = {256}, odd[] = {72, 72, 72};
+	static const int shorts[24] = {5, 1, 8, 13, 2, 7, 16, 3, 9, 1, 4, 11, 6, 2, 8, 8, 15, 1, 3, 10, 5, 7, 2, 12};
+	static const int spread[20] = {300, 3, 1, 7, 0, 2, 5, 3, 4, 1, 6, 2, 9, 3, 1, 2, 8, 4, 3, 150};
 
 	for (int t = 0; t < 2; t++) {
 		add_attn(l, VFM_CASE_TEST, "self", types[t], types[t], N_MIXED, mixed, mixed, 3, 3, 64);
+		add_attn(l, VFM_CASE_TEST, "equal", types[t], types[t], 2, equal, equal, 2, 2, 64);
+		add_attn(l, VFM_CASE_TEST, "one", types[t], VFM_F32, 1, one, one, 2, 1, 128);
+		add_attn(l, VFM_CASE_TEST, "equal", types[t], types[t], 3, odd, odd, 2, 2, 72);
+		add_attn(l, VFM_CASE_TEST, "shorts", types[t], types[t], 24, shorts, shorts, 2, 2, 80);
+		add_attn(l, VFM_CASE_TEST, "spread", types[t], VFM_F32, 20, spread, spread, 1, 1, 96);
+		add_attn(l, VFM_CASE_TEST, "spread-gqa", types[t], VFM_F32, 20, spread, spread, 4, 2, 64);
+		add_attn(l, VFM_CASE_TEST, "text", types[t], types[t], 5, mixed, shorts, 6, 2, 72);
 		add_attn(l, VFM_CASE_TEST, "cross", types[t], VFM_F32, N_MIXED, lq, lk, 2, 2, 40);
 		add_attn(l, VFM_CASE_TEST, "gqa", types[t], types[t], N_MIXED, lq, mixed, 4, 2, 128);
 		add_attn(l, VFM_CASE_BENCH, "self", types[t], types[t], 2, s1, s1, 12, 12, 64);

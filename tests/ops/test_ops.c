@@ -356,7 +356,7 @@ static void compare(const char *level, const struct vfm_case *c, const struct vf
 			room += fabs(want[i]) * 0x1p-8;
 		/* bf16 attention rounds probabilities, too */
 		if ((c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16)
-			room += 0.03 * rms;
+			room += 0.04 * rms;
 		e = x == want[i] ? 0 : fabs(x - want[i]) / room;
 		if (!(e <= most))
 			most = isnan(e) ? INFINITY : e, worst = i;
@@ -783,12 +783,13 @@ enum { MQ = 37, MK = 90, MH = 2, MD = 40 };
  * a block may be empty, and so may all of them. */
 static void test_merged_blocks(void **state)
 {
-	static const int32_t cu_q[] = {0, 20, 30, MQ}, cuts[] = {0, 0, 30, 30, 71, MK};
+	static const int32_t cuts[] = {0, 0, 30, 30, 71, MK};
 	static float q[MQ * MH * MD], k[MK * MH * MD], v[MK * MH * MD], o[MQ * MH * MD], lse[MQ * MH];
 	static float part[MQ * MH * MD], part_lse[MQ * MH], all[MQ * MH * MD], all_lse[MQ * MH];
-	int32_t cu_k[4] = {0, 50, 50, MK};
+	int32_t cu_q[] = {0, 20, 30, MQ}, cu_k[4] = {0, 50, 50, MK};
 	struct vfm_rng rng = vfm_rng_stream(4, 5, 6, VFM_RNG_TEST);
-	struct vfm_seqs sq = {.n = 3, .total = MQ, .max_len = 20, .cu = cu_q}, sk = {.n = 3, .total = MK, .max_len = 50, .cu = cu_k};
+	struct vfm_seqs sq = {.n = 3, .total = MQ, .max_len = 20, .cu = cu_q, .dev_cu = vfm_t1(cu_q, VFM_I32, 4)};
+	struct vfm_seqs sk = {.n = 3, .total = MK, .max_len = 50, .cu = cu_k, .dev_cu = vfm_t1(cu_k, VFM_I32, 4)};
 	struct vfm_err err = {0};
 
 	(void)state;
@@ -810,7 +811,7 @@ static void test_merged_blocks(void **state)
 		assert_int_equal(vfm_op_attn(levels[l].s, &a, &err), 0);
 		for (int b = 0; b < 5; b++) { /* keys [cuts[b], cuts[b + 1]): the first block and one more hold none */
 			int32_t n = cuts[b + 1] - cuts[b], cu[4];
-			struct vfm_seqs sb = {.n = 3, .total = n, .max_len = n, .cu = cu};
+			struct vfm_seqs sb = {.n = 3, .total = n, .max_len = n, .cu = cu, .dev_cu = vfm_t1(cu, VFM_I32, 4)};
 			struct vfm_attn p = a;
 
 			for (int i = 0; i < 4; i++) {

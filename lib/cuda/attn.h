@@ -1,0 +1,18 @@
+/* attn.h - the parts of the two attention ops, beside cuDNN's (cudnn_attn.h).  C and C++. */
+#ifndef VFM_CUDA_ATTN_H
+#define VFM_CUDA_ATTN_H
+
+#include "cuda/cuda_int.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Our own kernels (attn_own.cu): all that the ops allow, in f32 arithmetic, with the same bits each time. */
+int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
+int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
