@@ -1,6 +1,6 @@
 /* meshes - results do not depend on the layout: every row of a list of meshes against a single process.
  *
- *	meshes [-k WORDS] [--fault NAME] [-o FORMAT] LIST
+ *	meshes [-k WORDS] [--fault NAME] [--device NAME] [-o FORMAT] LIST
  *
  * A list has lines of three kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
@@ -8,7 +8,7 @@
  *	                                           dtype; nodes=N puts the ranks on N made-up nodes
  *	fault NAME OP GROUP CALL                   see fault.c; GROUP is the name that the mesh gives the group
  *	expect FAULT NAME RANKS KEY=VALUE ...      a row that must fail with this fault
- * Without --fault the rows are run; with --faults those that must fail.  Status 0 when all is as it should be.
+ * The single process computes on the CPU.  Without --fault the rows are run; with --faults those that must fail.  Status 0 when all is as it should be.
  */
 #include <math.h>
 #include <signal.h>
@@ -29,6 +29,7 @@
 
 enum { MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
 
+static const char *device = "cpu";
 static const double loss_tol = 1e-5, grad_tol = 1e-4, bf16_tol = 2e-2;
 
 struct model {
@@ -246,7 +247,7 @@ static void job(const struct list *l, const struct row *r, const struct fault *f
 	if (rc == 1)
 		_exit(launch.status);
 	if (rc == 0)
-		rc = run_rank(&c, &launch, r->nodes, f, ref, &found[launch.rank], &err);
+		rc = run_rank(&c, device, &launch, r->nodes, f, ref, &found[launch.rank], &err);
 	if (rc < 0)
 		snprintf(found[launch.rank].why, sizeof(found[launch.rank].why), "%s", err.msg);
 	else
@@ -411,7 +412,7 @@ static struct vfm_table *columns(bool faults)
 }
 
 /* Runs what is wanted.  With a fault, a row is good when it ran to its end and its numbers are wrong. */
-static int run_list(const struct list *l, const char *words, bool faults, const char *one_fault, struct vfm_table *t, struct vfm_err *err)
+static int run_list(const struct list *l, const char *words, int64_t max_ranks, bool faults, const char *one_fault, struct vfm_table *t, struct vfm_err *err)
 {
 	struct cache *cache = vfm_calloc((size_t)l->n_models * 2 + 3, sizeof(*cache));
 	int bad = 0, n = 0, rc = 0;
@@ -425,7 +426,7 @@ static int run_list(const struct list *l, const char *words, bool faults, const 
 		struct verdict v = {0};
 		bool good;
 
-		if ((!one_fault && faults != (l->expect[i] != NULL)) || !wanted(r, words))
+		if ((!one_fault && faults != (l->expect[i] != NULL)) || r->ranks > max_ranks || !wanted(r, words))
 			continue;
 		if (name && !f)
 			rc = vfm_fail(err, VFM_EUSAGE, "line %d: no fault '%s'", r->line, name);
@@ -455,15 +456,18 @@ static int run_list(const struct list *l, const char *words, bool faults, const 
 int main(int argc, char **argv)
 {
 	const char *words = "", *format = "text", *fault = NULL;
+	int64_t max_ranks = MAX_RANKS;
 	bool faults = false;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'k', "words", "WORDS", "only rows that contain all of these", &words},
 		{VFM_OPT_FLAG, 0, "faults", NULL, "the rows that must fail", &faults},
 		{VFM_OPT_STR, 0, "fault", "NAME", "put this fault into all rows, which must then fail", &fault},
+		{VFM_OPT_STR, 0, "device", "NAME", "where the ranks compute (cpu)", &device},
+		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
 		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &format},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "meshes", .synopsis = "[-k WORDS] [--faults | --fault NAME] [-o FORMAT] LIST",
+	struct vfm_cmd cmd = {.name = "meshes", .synopsis = "[-k WORDS] [--faults | --fault NAME] [--device NAME] [--max-ranks N] [-o FORMAT] LIST",
 		.summary = "results do not depend on the layout", .opts = opts};
 	enum vfm_table_format fmt = VFM_TABLE_TEXT;
 	struct list *l = vfm_calloc(1, sizeof(*l));
@@ -483,7 +487,7 @@ int main(int argc, char **argv)
 	TRY_OUT(vfm_table_format(format, &fmt, &err));
 	TRY_OUT(read_list(l, argv[1], &err));
 	t = columns(faults || fault);
-	rc = run_list(l, words, faults, fault, t, &err);
+	rc = run_list(l, words, max_ranks, faults, fault, t, &err);
 	if (rc == 0 || rc == VFM_EINPUT) {
 		int printed = vfm_table_print(t, fmt, stdout, &err);
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/par.h"
+#include "comm/comm_dev.h"
 #include "comm/comm_host.h"
 #include "meshes.h"
 #include "train/device.h"
@@ -217,10 +218,11 @@ static void make_up_nodes(struct vfm_launch *l, int nodes)
 		l->node_of[r] = r / each;
 }
 
-int run_rank(const struct vfm_config *c, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err)
+int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 60};
-	struct vfm_comm *world = NULL;
+	struct vfm_comm *host = NULL, *world = NULL;
+	struct vfm_comm_dev_opts on = {0};
 	struct vfm_mesh m = {0};
 	struct bench x = {0};
 	int rc;
@@ -228,8 +230,10 @@ int run_rank(const struct vfm_config *c, struct vfm_launch *l, int nodes, const 
 	vfm_par_set_threads(1);
 	if (nodes > 1)
 		make_up_nodes(l, nodes);
-	TRY(vfm_comm_host_new(l, &opts, &world, err));
-	TRY_OUT(vfm_device_open(&x.dev, "cpu", err));
+	TRY(vfm_comm_host_new(l, &opts, &host, err));
+	TRY_OUT(vfm_device_open_rank(&x.dev, device, l->local_rank, l->local_size, false, err));
+	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream, .wire = x.dev.plugin ? x.dev.plugin->wire : NULL, .host_memory = !x.dev.plugin};
+	TRY_OUT(vfm_comm_dev_new(host, &on, &world, err));
 	TRY_OUT(vfm_mesh_init(&m, &c->parallel, world, x.dev.dev, err));
 	TRY_OUT(bench_open(&x, c, &m, fault, err));
 	fault_arm(fault, &m);
@@ -237,11 +241,13 @@ int run_rank(const struct vfm_config *c, struct vfm_launch *l, int nodes, const 
 	if (fault && !fault_hits() && strcmp(fault->op, "slice") != 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name, fault->op, fault->group);
 out:
-	if (rc < 0 && world && world->size > 1)
-		vfm_comm_host_abort(world, err->msg);
+	if (rc < 0 && host->size > 1)
+		vfm_comm_host_abort(host, err->msg);
 	bench_close(&x);
 	vfm_mesh_release(&m);
+	if (world)
+		vfm_comm_dev_free(world, host);
 	vfm_device_close(&x.dev);
-	vfm_comm_free(world);
+	vfm_comm_free(host);
 	return rc;
 }
