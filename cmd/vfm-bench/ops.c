@@ -76,7 +76,33 @@ static int time_case(struct vfm_case *c, struct vfm_stream *s, double *seconds, 
 	return 0;
 }
 
-static void add_row(struct vfm_table *t, const struct vfm_case *c, double *seconds)
+/* Bytes a second, read and written, of a copy within the device's memory: what an op without products is held against. */
+static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err)
+{
+	const struct vfm_dev *d = s->dev;
+	/* Far more than any cache, and a small part of the memory. */
+	size_t n = d->mem_total > (int64_t)16 << 30 ? (size_t)1 << 30 : (size_t)128 << 20;
+	char *p = vfm_dev_alloc(s, 2 * n, "what is copied to see how fast", err);
+	double seconds[7], start;
+	int rc = p ? d->t->zero(s, p, 2 * n, err) : VFM_EENV;
+
+	for (int i = -1; i < 7 && rc == 0; i++) { /* one to warm up */
+		rc = d->t->stream_sync(s, err);
+		start = vfm_now();
+		if (rc == 0)
+			rc = d->t->to_device(s, p + n, p, n, err);
+		if (rc == 0)
+			rc = d->t->stream_sync(s, err);
+		seconds[i < 0 ? 0 : i] = vfm_now() - start;
+	}
+	if (p)
+		vfm_dev_free(s, p, 2 * n);
+	if (rc == 0)
+		*bytes_s = 2 * (double)n / bench_median(seconds, 7);
+	return rc;
+}
+
+static void add_row(struct vfm_table *t, const struct vfm_case *c, double *seconds, double copy)
 {
 	struct vfm_cost cost = vfm_case_cost(c);
 	int n = (int)o.repeat;
@@ -90,11 +116,13 @@ static void add_row(struct vfm_table *t, const struct vfm_case *c, double *secon
 	if (cost.flops > 0)
 		vfm_table_f64(t, "gflop_s", cost.flops / s / 1e9);
 	vfm_table_f64(t, "gb_s", cost.bytes / s / 1e9);
+	if (cost.flops <= 0)
+		vfm_table_f64(t, "of_copy", cost.bytes / s / copy);
 	vfm_table_str(t, "kind", "measured");
 }
 
 static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_table *t, char **patterns, int n,
-	struct vfm_err *err)
+	double copy, struct vfm_err *err)
 {
 	double seconds[MAX_REPEAT];
 	int rows = 0;
@@ -111,7 +139,7 @@ static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_t
 		vfm_case_free(c, s);
 		if (rc < 0)
 			return vfm_err_context(err, "%s", c->name);
-		add_row(t, c, seconds);
+		add_row(t, c, seconds, copy);
 		rows++;
 	}
 	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case has such a name (--list prints them)");
@@ -125,6 +153,7 @@ static void columns(struct vfm_table *t)
 	vfm_table_col(t, "ms_max", "max ms", 3);
 	vfm_table_col(t, "gflop_s", "GFLOP/s", 1);
 	vfm_table_col(t, "gb_s", "GB/s", 1);
+	vfm_table_col(t, "of_copy", "of copy", 2);
 	vfm_table_col(t, "kind", "kind", 0);
 }
 
@@ -132,12 +161,16 @@ static int measure(const struct vfm_cases *l, enum vfm_table_format f, char **pa
 {
 	struct vfm_table *t = vfm_table_new();
 	struct vfm_device d;
+	double copy = 0;
 	int rc = vfm_device_open(&d, o.device, err);
 
 	if (rc == 0) {
 		columns(t);
-		rc = run_all(l, d.stream, t, patterns, n, err);
+		rc = copy_speed(d.stream, &copy, err);
+		if (rc == 0)
+			rc = run_all(l, d.stream, t, patterns, n, copy, err);
 		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, (int)o.repeat);
+		vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it", copy / 1e9);
 		vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
 		bench_note_machine(t);
 		vfm_device_close(&d);

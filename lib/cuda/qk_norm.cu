@@ -1,0 +1,353 @@
+/* qk_norm.cu - RMS norm of every head, and rotary positions.
+ *
+ * A head lies across a power of two of lanes, a 16-byte vector each; a warp has several heads of one token in hand.  Other head
+ * dims go through plain loops, a warp a head.
+ */
+#include "cuda/colsum.h"
+
+enum { WARPS = 8, THREADS = 32 * WARPS };
+
+struct head_strides {
+	int64_t token, head;
+};
+
+struct qk_args {
+	const void *x;
+	void *y;            /* backward: dx */
+	const void *dy;     /* backward */
+	const float *weight, *rope; /* or NULL */
+	float *rstd;        /* out; backward: in */
+	float *part;        /* backward: [part_rows, d], or NULL */
+	struct head_strides xs, ys, dys;
+	struct samples q;   /* of all tokens; its tiles are for the backward */
+	float eps;
+	int heads, d, lanes, groups; /* lanes of a head; warps of work for a token */
+	bool x_bf, y_bf, dy_bf;
+};
+
+__device__ static inline float sum_of(float x, int lanes)
+{
+	for (int d = lanes / 2; d > 0; d /= 2)
+		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
+	return x;
+}
+
+/* Pairs (a, b) by (cos, sin): forward (a c - b s, a s + b c); back with -s. */
+template <int N> __device__ static inline void rotate(vec<N> *v, const vec<N> &cs, float dir)
+{
+#pragma unroll
+	for (int k = 0; k < N; k += 2) {
+		float a = v->v[k], b = v->v[k + 1], c = cs.v[k], s = dir * cs.v[k + 1];
+
+		v->v[k] = a * c - b * s;
+		v->v[k + 1] = a * s + b * c;
+	}
+}
+
+/* ---- forward ---- */
+
+/* A warp takes U heads at a time for each group of lanes: heads first, first + step, … of token t. */
+template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_vec(const struct qk_args a)
+{
+	int64_t work = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = work / a.groups;
+	int lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8, first = (int)(work % a.groups) * U * step + lane / a.lanes;
+	bool in = t < a.q.total && c < a.d;
+	packed<X, 8> x[U];
+	vec<8> w, cs;
+
+#pragma unroll
+	for (int u = 0; u < U; u++) {
+		int h = first + u * step;
+
+		x[u] = in && h < a.heads ? ld_packed<8>((const X *)a.x + t * a.xs.token + h * a.xs.head + c) : packed_zero<X, 8>();
+	}
+	if (in && a.weight)
+		w = ld_vec<8>(a.weight + c);
+	if (in && a.rope)
+		cs = ld_vec<8>(a.rope + t * a.d + c);
+#pragma unroll
+	for (int u = 0; u < U; u++) {
+		int h = first + u * step;
+		vec<8> v = widen(x[u]);
+		float sum = 0, r;
+
+		if (a.weight) {
+#pragma unroll
+			for (int k = 0; k < 8; k++)
+				sum += v.v[k] * v.v[k];
+			r = 1.0f / sqrtf(sum_of(sum, a.lanes) / (float)a.d + a.eps);
+#pragma unroll
+			for (int k = 0; k < 8; k++)
+				v.v[k] *= r * w.v[k];
+			if (in && h < a.heads && c == 0)
+				a.rstd[t * a.heads + h] = r;
+		}
+		if (a.rope)
+			rotate<8>(&v, cs, 1.0f);
+		if (in && h < a.heads)
+			st_vec<8>((X *)a.y + t * a.ys.token + h * a.ys.head + c, v);
+	}
+}
+
+/* Elements i and i + 1 of a head; behind its end 0. */
+__device__ static inline vec<2> pair_of(const void *p, bool bf, int64_t at, int i, int d)
+{
+	return {{ld_one(p, bf, at + i), i + 1 < d ? ld_one(p, bf, at + i + 1) : 0.0f}};
+}
+__device__ static inline void put_pair(void *p, bool bf, int64_t at, int i, int d, const vec<2> &v)
+{
+	st_one(p, bf, at + i, v.v[0]);
+	if (i + 1 < d)
+		st_one(p, bf, at + i + 1, v.v[1]);
+}
+
+__global__ static void __launch_bounds__(THREADS) qk_any(const struct qk_args a)
+{
+	int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = row / a.heads, h = row % a.heads;
+	int64_t from = t * a.xs.token + h * a.xs.head, to = t * a.ys.token + h * a.ys.head;
+	int lane = threadIdx.x % 32, d = t < a.q.total ? a.d : 0;
+	float sum = 0, r = 1.0f;
+
+	for (int i = lane; i < d && a.weight; i += 32)
+		sum += ld_one(a.x, a.x_bf, from + i) * ld_one(a.x, a.x_bf, from + i);
+	sum = warp_sum(sum);
+	if (a.weight)
+		r = 1.0f / sqrtf(sum / (float)a.d + a.eps);
+	if (a.weight && d && lane == 0)
+		a.rstd[row] = r;
+	for (int i = 2 * lane; i < d; i += 64) {
+		vec<2> v = pair_of(a.x, a.x_bf, from, i, d), w = {{1, 1}};
+
+		if (a.weight)
+			w = pair_of(a.weight, false, 0, i, d);
+		v.v[0] *= r * w.v[0], v.v[1] *= r * w.v[1];
+		if (a.rope)
+			rotate<2>(&v, pair_of(a.rope, false, t * a.d, i, d), 1.0f);
+		put_pair(a.y, a.y_bf, to, i, d, v);
+	}
+}
+
+/* Lanes of a head of d: a power of two. */
+static int lanes_for(int d)
+{
+	int lanes = 1;
+
+	while (lanes * 8 < d)
+		lanes *= 2;
+	return lanes;
+}
+
+static int warps_a_token(const struct qk_args &a, int u)
+{
+	return (int)ceil_div(a.heads, u * (32 / a.lanes));
+}
+
+static const float *f32_or_null(const struct vfm_tensor *t)
+{
+	return vfm_has(t) ? (const float *)t->data : nullptr;
+}
+
+static bool wide(const struct vfm_tensor *t)
+{
+	return !vfm_has(t) || vec_ok(t, 8);
+}
+
+template <class X> static void launch_qk(struct vfm_stream *s, struct qk_args &a)
+{
+	bool many = a.heads > 2 * (32 / a.lanes);
+
+	a.groups = warps_a_token(a, many ? 4 : 2);
+	if (many)
+		VFM_LAUNCH(s, (qk_vec<X, 4>), ceil_div(a.q.total * a.groups, WARPS), THREADS, 0, a);
+	else
+		VFM_LAUNCH(s, (qk_vec<X, 2>), ceil_div(a.q.total * a.groups, WARPS), THREADS, 0, a);
+}
+
+extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *b, struct vfm_err *err)
+{
+	const struct vfm_tensor *x = &b->x, *y = &b->y;
+	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data, nullptr,
+		{x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0}, samples_of(nullptr, x->shape[0], x->shape[2]), b->eps,
+		(int)x->shape[1], (int)x->shape[2], lanes_for((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
+
+	if (!vfm_numel(x))
+		return 0;
+	if (wide(x) && wide(y) && wide(&b->weight) && wide(&b->rope) && a.d <= 256)
+		VFM_ACT_TYPE(x->dtype, X, launch_qk<X>(s, a));
+	else
+		VFM_LAUNCH(s, (qk_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
+	return vfm_cuda_launched(s, "qk_norm_rope", err);
+}
+
+/* ---- backward ---- */
+
+/* The gradient of the weight: each warp's sums, in the order of the warps, become a row of part. */
+__device__ static inline void qk_flush(const struct qk_args &a, int64_t tile, int c, vec<8> sum)
+{
+	__shared__ float sums[WARPS][256];
+	int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int k = 0; k < 8; k++)
+		for (int d = a.lanes; d < 32; d *= 2)
+			sum.v[k] += __shfl_xor_sync(VFM_ALL_LANES, sum.v[k], d);
+#pragma unroll
+	for (int k = 0; k < 8; k++)
+		if (lane < a.lanes && c + k < a.d)
+			sums[threadIdx.x / 32][c + k] = sum.v[k];
+	__syncthreads();
+	for (int i = threadIdx.x; i < a.d; i += THREADS) {
+		float all = 0;
+
+		for (int w = 0; w < WARPS; w++)
+			all += sums[w][i];
+		a.part[tile * a.d + i] = all;
+	}
+}
+
+/* A block takes a tile of tokens, its warps take turns at what the forward gives to one. */
+template <class X, class DY, int U> __global__ static void __launch_bounds__(THREADS, 2) qk_bwd_vec(const struct qk_args a)
+{
+	int tile = (int)blockIdx.x, lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8;
+	int64_t from = (int64_t)tile * a.q.per, end = min(from + a.q.per, a.q.total);
+	int todo = (int)(end - from) * a.groups;
+	vec<8> w, sum = {};
+
+#pragma unroll
+	for (int k = 0; k < 8; k++)
+		w.v[k] = 1.0f;
+	if (a.weight && c < a.d)
+		w = ld_vec<8>(a.weight + c);
+	for (int i = threadIdx.x / 32; i < todo; i += WARPS) {
+		int64_t t = from + i / a.groups;
+		int first = i % a.groups * U * step + lane / a.lanes;
+		packed<DY, 8> dy[U];
+		packed<X, 8> x[U];
+		float rstd[U];
+		vec<8> cs;
+
+#pragma unroll
+		for (int u = 0; u < U; u++) {
+			int h = first + u * step;
+			bool in = c < a.d && h < a.heads;
+
+			dy[u] = in ? ld_packed<8>((const DY *)a.dy + t * a.dys.token + h * a.dys.head + c) : packed_zero<DY, 8>();
+			x[u] = in && a.weight ? ld_packed<8>((const X *)a.x + t * a.xs.token + h * a.xs.head + c) : packed_zero<X, 8>();
+			rstd[u] = in && a.weight ? a.rstd[t * a.heads + h] : 1.0f;
+		}
+		if (a.rope && c < a.d)
+			cs = ld_vec<8>(a.rope + t * a.d + c);
+#pragma unroll
+		for (int u = 0; u < U; u++) {
+			int h = first + u * step;
+			vec<8> v = widen(dy[u]), xh = widen(x[u]);
+			float s = 0;
+
+			if (a.rope)
+				rotate<8>(&v, cs, -1.0f);
+			if (a.weight) {
+#pragma unroll
+				for (int k = 0; k < 8; k++) {
+					xh.v[k] *= rstd[u];
+					sum.v[k] += v.v[k] * xh.v[k];
+					v.v[k] *= w.v[k];
+					s += v.v[k] * xh.v[k];
+				}
+				s = sum_of(s, a.lanes) / (float)a.d;
+#pragma unroll
+				for (int k = 0; k < 8; k++)
+					v.v[k] = rstd[u] * (v.v[k] - xh.v[k] * s);
+			}
+			if (c < a.d && h < a.heads)
+				st_any<8>(a.y, a.y_bf, t * a.ys.token + h * a.ys.head + c, v);
+		}
+	}
+	if (a.part)
+		qk_flush(a, tile, c, sum);
+}
+
+/* Any head: dx alone. */
+__global__ static void __launch_bounds__(THREADS) qk_bwd_any(const struct qk_args a)
+{
+	int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = row / a.heads, h = row % a.heads;
+	int64_t at = t * a.dys.token + h * a.dys.head, from = t * a.xs.token + h * a.xs.head, to = t * a.ys.token + h * a.ys.head;
+	int lane = threadIdx.x % 32, d = t < a.q.total ? a.d : 0;
+	float s = 0, r = a.weight && d ? a.rstd[row] : 1.0f;
+
+	for (int pass = a.weight ? 0 : 1; pass < 2; pass++) {
+		for (int i = 2 * lane; i < d; i += 64) {
+			vec<2> v = pair_of(a.dy, a.dy_bf, at, i, d), w, x;
+
+			if (a.rope)
+				rotate<2>(&v, pair_of(a.rope, false, t * a.d, i, d), -1.0f);
+			if (a.weight) {
+				w = pair_of(a.weight, false, 0, i, d), x = pair_of(a.x, a.x_bf, from, i, d);
+				for (int k = 0; k < 2; k++) {
+					v.v[k] *= w.v[k], x.v[k] *= r;
+					if (pass)
+						v.v[k] = r * (v.v[k] - x.v[k] * s);
+					else
+						s += v.v[k] * x.v[k];
+				}
+			}
+			if (pass)
+				put_pair(a.y, a.y_bf, to, i, d, v);
+		}
+		if (!pass)
+			s = warp_sum(s) / (float)a.d;
+	}
+}
+
+/* Any head: the sums of a thread's column.  Grid: tiles x column blocks. */
+__global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_args a)
+{
+	int64_t blocks = (a.d + THREADS - 1) / THREADS, tile = blockIdx.x / blocks, end = min((tile + 1) * a.q.per, a.q.total);
+	int i = (int)(blockIdx.x % blocks) * THREADS + threadIdx.x, even = i & ~1;
+	float sum = 0;
+
+	if (i >= a.d)
+		return;
+	for (int64_t t = tile * a.q.per; t < end; t++)
+		for (int h = 0; h < a.heads; h++) {
+			vec<2> v = pair_of(a.dy, a.dy_bf, t * a.dys.token + h * a.dys.head, even, a.d);
+
+			if (a.rope)
+				rotate<2>(&v, pair_of(a.rope, false, t * a.d, even, a.d), -1.0f);
+			sum += (i == even ? v.v[0] : v.v[1]) * ld_one(a.x, a.x_bf, t * a.xs.token + h * a.xs.head + i) * a.rstd[t * a.heads + h];
+		}
+	a.part[tile * a.d + i] = sum;
+}
+
+template <class X, class DY> static void launch_qk_bwd(struct vfm_stream *s, struct qk_args &a)
+{
+	a.groups = warps_a_token(a, 2);
+	VFM_LAUNCH(s, (qk_bwd_vec<X, DY, 2>), tiles_of(a.q), THREADS, 0, a);
+}
+
+extern "C" int vfm_cuda_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *b, struct vfm_err *err)
+{
+	const struct vfm_tensor *x = vfm_has(&b->weight) ? &b->x : &b->dy, *dx = &b->dx, *dy = &b->dy; /* without weight, x is not read */
+	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data, nullptr,
+		{x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]}, {dy->stride[0], dy->stride[1]},
+		samples_of(nullptr, dy->shape[0], dy->shape[2]), 0, (int)dy->shape[1], (int)dy->shape[2], lanes_for((int)dy->shape[2]), 0,
+		is_bf(x), is_bf(dx), is_bf(dy)};
+	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)b->dweight.data, nullptr}, {0, 0}, true};
+
+	if (!vfm_numel(dy))
+		return 0;
+	if (vfm_has(&b->dweight)) {
+		f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.d) * sizeof(float), err);
+		if (!a.part)
+			return VFM_EENV;
+	}
+	if (wide(x) && wide(dx) && wide(dy) && wide(&b->weight) && wide(&b->rope) && a.d <= 256) {
+		VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(dy->dtype, DY, (launch_qk_bwd<X, DY>(s, a))));
+	} else {
+		VFM_LAUNCH(s, (qk_bwd_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
+		if (a.part)
+			VFM_LAUNCH(s, (qk_bwd_cols), tiles_of(a.q) * ceil_div(a.d, THREADS), THREADS, 0, a);
+	}
+	if (a.part)
+		fold(s, f);
+	return vfm_cuda_launched(s, "qk_norm_rope_bwd", err);
+}
