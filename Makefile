@@ -73,7 +73,7 @@ GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.c))
 GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cli check-mesh check-slurm check-learn tests lint layers format \
+.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cuda check-cli check-mesh check-slurm check-learn tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -83,7 +83,7 @@ all: $(LIB) $(BINS)
 help:
 	@echo "make            build the commands into $(B)/bin"
 	@echo "make demo       the whole pipeline on a CPU, end to end (VIDEOS=DIR for your own clips)"
-	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cli, check-mesh, check-slurm run a part (V=1, T=tests/cli/one.t)"
+	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cuda, check-cli, check-mesh, check-slurm run a part (V=1, T=tests/cli/one.t)"
 	@echo "make check-learn  train for minutes, then see whether samples show what was asked for"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
@@ -240,7 +240,7 @@ check:
 	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
 	@($(probe_slurm)) || $(SUB) deps-slurm
 	$(SUB) $(JOBS) all tests
-	$(SUB) layers check-unit check-ops check-cli check-mesh check-slurm
+	$(SUB) layers check-unit check-ops check-cuda check-cli check-mesh check-slurm
 
 tests: $(UNIT) $(OPTESTS) $(MESH)
 
@@ -273,6 +273,10 @@ SLURM_T = $(sort $(wildcard tests/slurm/*.t))
 check-slurm: all $(B)/tests/unit/test_train
 	B="$(abspath $(B))" prove $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
+# What the kernels take on the chip.
+check-cuda: $(PLUGIN)
+	@$(if $(PLUGIN),tests/cuda/ptxas $(patsubst %.cu,$(B)/%.cu.ptxas,$(wildcard lib/cuda/*.cu)),echo "skip: the CUDA plugin is not compiled$(if $(SAN), for a sanitizer,: no nvcc)")
+
 # Every layout against a single process, then the faults that must be seen.
 check-mesh: $(MESH)
 	$(MESH) $(if $(V),,-q) tests/mesh/meshes.txt
@@ -286,7 +290,7 @@ layers:
 	@tests/layers.sh
 
 # ---- lint ----------------------------------------------------------------------
-SHELL_SRC = $(wildcard tests/*.sh tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/bash-completion/*)
+SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/bash-completion/*)
 TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
 
 lint:
