@@ -188,7 +188,7 @@ static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_b
 	if (threads > 0)
 		vfm_par_set_threads((int)threads);
 	TRY(vfm_job_agree(job, check_ranks(c, b, job->world->size, err), err));
-	TRY(vfm_job_agree(job, vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, false, err), err));
+	TRY(vfm_job_agree(job, vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err), err));
 	rc = vfm_device_join(&d, job, err);
 	if (rc == 0)
 		rc = vfm_job_failed(job, vfm_mesh_init(&mesh, &c->parallel, d.world, d.dev, err), err);

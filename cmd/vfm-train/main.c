@@ -115,7 +115,7 @@ static int train(struct vfm_job *job, const struct vfm_config *c, struct vfm_err
 
 	if (threads != UNSET)
 		vfm_par_set_threads((int)threads);
-	rc = vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, false, err);
+	rc = vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err);
 	if (rc < 0)
 		vfm_err_context(err, "--device");
 	TRY(vfm_job_agree(job, rc, err));

@@ -31,7 +31,7 @@ cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 /* 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
 
-/* NULL is fine.  Called when nothing runs any more, while memory and streams are still there. */
+/* Called when nothing runs any more and the streams of others are gone, while memory is still there. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
 void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));
 

@@ -126,9 +126,9 @@ static enum kind kind_of(const char *name)
 }
 
 static const char *const advice[KINDS] = {
-	[ACTIVATIONS] = "train.recompute=selective or full, a smaller context or parallel.cp",
-	[OPTIMIZER] = "parallel.distopt or parallel.fsdp over more ranks, or parallel.tp",
-	[PARAMETERS] = "parallel.fsdp over more ranks, parallel.tp or parallel.pp",
+	[ACTIVATIONS] = "train.recompute=selective or full, train.offload=activations, a smaller context or parallel.cp",
+	[OPTIMIZER] = "train.moments=bf16, train.offload=optimizer, or parallel.distopt or parallel.fsdp over more ranks",
+	[PARAMETERS] = "train.master=split, parallel.fsdp over more ranks, parallel.tp or parallel.pp",
 	[GRADIENTS] = "parallel.fsdp over more ranks, parallel.tp or parallel.pp",
 	[OTHER] = "a smaller context or a smaller model",
 };
@@ -181,7 +181,7 @@ void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
 		add_size(&b, o->others);
 		vfm_buf_adds(&b, " of the device");
 	}
-	vfm_buf_addf(&b, "; %s would make it fit", advice[worst]);
+	vfm_buf_addf(&b, "; to make room: %s", advice[worst]);
 	snprintf(buf, len, "%s", b.data);
 	vfm_buf_release(&b);
 }

@@ -29,8 +29,8 @@ struct vfm_oom {
 	uint64_t others;    /* held by others than this pool: libraries, other processes; 0: not known */
 	const struct vfm_holders *holders;
 };
-/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of 139.80 GiB: activations 61.00,
- * parameters 42.00, gradients 21.00 GiB; train.recompute=selective or full, or a smaller context would make it fit". */
+/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of 139.80 GiB (activations 61.00 GiB,
+ * parameters 42.00 GiB, gradients 21.00 GiB); to make room: train.recompute=selective or full, ...". */
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
 
 #endif

@@ -102,6 +102,7 @@ static const struct key keys[] = {
 	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
 	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL, "what lies in the host's memory instead of the device's"},
 	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL, "what the backward computes again"},
+	{"train.deterministic", K_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL, "the same bits from every run, whatever is faster"},
 	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
 	{"ckpt.keep", K_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},

@@ -122,22 +122,20 @@ static void test_oom(void **state)
 	vfm_holders_add(&h, "parameters", 26 * GIB);
 	vfm_holders_add(&h, "activations", 61 * GIB);
 	vfm_holders_add(&h, "gradients", 13 * GIB);
-	vfm_holders_add(&h, "optimizer state", 39 * GIB);
+	vfm_holders_add(&h, "AdamW's first moments", 39 * GIB);
 	says(&o, "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of 140.00 GiB (activations 61.00 GiB, "
-		 "optimizer state 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); train.recompute=selective or full, a smaller context or parallel.cp "
-		 "would make it fit");
+		 "AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: train.recompute=selective or full, train.offload=activations, a smaller context or parallel.cp");
 	vfm_holders_sub(&h, 2, 61 * GIB);
 	o.others = 60 * GIB;
 	o.what = "the moving average of the weights";
 	o.bytes = 26 * GIB;
 	says(&o, "out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit beside the 139.00 GiB in use, of 140.00 GiB "
-		 "(optimizer state 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); others hold 60.00 GiB of the device; "
-		 "parallel.distopt or parallel.fsdp over more ranks, or parallel.tp would make it fit");
+		 "(AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); others hold 60.00 GiB of the device; to make room: "
+		 "train.moments=bf16, train.offload=optimizer, or parallel.distopt or parallel.fsdp over more ranks");
 	/* The first allocation of all. */
 	vfm_holders_release(&h);
 	o = (struct vfm_oom){.device = "x", .what = "a test operand", .bytes = 7, .total = 5};
-	says(&o, "out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; a smaller context or a smaller model would "
-		 "make it fit");
+	says(&o, "out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; to make room: a smaller context or a smaller model");
 	vfm_oom_sentence(&o, cut, sizeof(cut));
 	assert_int_equal(strlen(cut), sizeof(cut) - 1);
 }
