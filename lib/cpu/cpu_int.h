@@ -74,6 +74,7 @@ int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, str
 int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err);
 int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err);
 int vfm_cpu_moe_topk_expert(struct vfm_stream *s, const struct vfm_moe_topk_expert *a, struct vfm_err *err);
+int vfm_cpu_moe_own(struct vfm_stream *s, const struct vfm_moe_own *a, struct vfm_err *err);
 int vfm_cpu_moe_topk_token(struct vfm_stream *s, const struct vfm_moe_topk_token *a, struct vfm_err *err);
 int vfm_cpu_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err);
 int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct vfm_err *err);

@@ -238,6 +238,35 @@ int vfm_cpu_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_t
 
 /* ---- sorting and counting ------------------------------------------------------------------------ */
 
+int vfm_cpu_moe_own(struct vfm_stream *s, const struct vfm_moe_own *a, struct vfm_err *err)
+{
+	int64_t ne = a->index.shape[0], k = a->index.shape[1], n = 0;
+	const int32_t *index = a->index.data, *own = vfm_has(&a->own) ? a->own.data : NULL;
+	int32_t *row = a->row.data, *place = a->place.data, *count = a->count.data;
+
+	(void)s;
+	for (int64_t i = 0; own && i < ne * k; i++)
+		if (index[i] < 0 || index[i] >= a->own.shape[0])
+			return vfm_fail(err, VFM_EUSAGE, "moe_own: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " tokens", i, index[i],
+				a->own.shape[0]);
+	for (int64_t e = 0; e < ne; e++) {
+		int64_t before = n;
+
+		for (int64_t i = e * k; i < (e + 1) * k; i++) {
+			int32_t r = own ? own[index[i]] : index[i];
+
+			if (r < 0)
+				continue;
+			row[n] = r;
+			place[n++] = (int32_t)(r * ne + e);
+		}
+		count[e] = (int32_t)(n - before);
+	}
+	for (; n < ne * k; n++)
+		row[n] = place[n] = -1;
+	return 0;
+}
+
 int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct vfm_err *err)
 {
 	int64_t n = a->key.shape[0], e = a->buckets;

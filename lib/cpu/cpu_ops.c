@@ -460,6 +460,7 @@ const struct vfm_ops vfm_cpu_ops = {
 	.moe_topk_expert = vfm_cpu_moe_topk_expert,
 	.moe_topk_token = vfm_cpu_moe_topk_token,
 	.moe_topk_token_bwd = vfm_cpu_moe_topk_token_bwd,
+	.moe_own = vfm_cpu_moe_own,
 	.moe_sort = vfm_cpu_moe_sort,
 	.moe_count = vfm_cpu_moe_count,
 	.moe_balance = vfm_cpu_moe_balance,

@@ -259,6 +259,73 @@ extern "C" int vfm_cuda_moe_topk_token_bwd(struct vfm_stream *s, const struct vf
 	return vfm_cuda_launched(s, "moe_topk_token_bwd", err);
 }
 
+/* ---- a rank's own choices -------------------------------------------------------------------------- */
+
+struct own_choice {
+	const int32_t *index, *own; /* own may be NULL */
+	int32_t *row, *place, *count;
+	int64_t tokens, experts, taken;
+
+	__device__ inline int32_t of(int64_t i) const
+	{
+		int32_t t = index[i];
+
+		return !own ? t : t < 0 || t >= tokens ? -1 : own[t];
+	}
+};
+
+__global__ __launch_bounds__(256) static void own_count(const own_choice a)
+{
+	const int64_t e = blockIdx.x;
+	int32_t n = 0, all;
+
+	for (int64_t i = threadIdx.x; i < a.taken; i += 256)
+		n += a.of(e * a.taken + i) >= 0;
+	scan_block<8>(n, &all);
+	if (threadIdx.x == 0)
+		a.count[e] = all;
+}
+
+/* A block for each expert: it begins where those before it end.  All of them fill what is left. */
+__global__ __launch_bounds__(256) static void own_lists(const own_choice a)
+{
+	const int64_t e = blockIdx.x;
+	int32_t before = 0, n = 0, base, total, all;
+
+	for (int64_t i = threadIdx.x; i < a.experts; i += 256) {
+		before += i < e ? a.count[i] : 0;
+		n += a.count[i];
+	}
+	scan_block<8>(before, &base);
+	scan_block<8>(n, &total);
+	for (int64_t i0 = 0; i0 < a.taken; i0 += 256) {
+		int64_t i = i0 + threadIdx.x;
+		int32_t r = i < a.taken ? a.of(e * a.taken + i) : -1, at = base + scan_block<8>(r >= 0, &all);
+
+		if (r >= 0) {
+			a.row[at] = r;
+			a.place[at] = (int32_t)(r * a.experts + e);
+		}
+		base += all;
+	}
+	for (int64_t i = total + e * 256 + threadIdx.x; i < a.experts * a.taken; i += a.experts * 256)
+		a.row[i] = a.place[i] = -1;
+}
+
+extern "C" int vfm_cuda_moe_own(struct vfm_stream *s, const struct vfm_moe_own *o, struct vfm_err *err)
+{
+	own_choice a = {(const int32_t *)o->index.data, vfm_has(&o->own) ? (const int32_t *)o->own.data : NULL, (int32_t *)o->row.data,
+		(int32_t *)o->place.data, (int32_t *)o->count.data, vfm_has(&o->own) ? o->own.shape[0] : 0, o->index.shape[0], o->index.shape[1]};
+
+	if (a.experts == 0)
+		return 0;
+	if (a.experts * a.taken >= INT32_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "moe_own: %lld are too many", (long long)(a.experts * a.taken));
+	VFM_LAUNCH(s, (own_count), a.experts, 256, 0, a);
+	VFM_LAUNCH(s, (own_lists), a.experts, 256, 0, a);
+	return vfm_cuda_launched(s, "moe_own", err);
+}
+
 /* ---- sorting and counting ------------------------------------------------------------------------- */
 
 struct sorted {

@@ -38,10 +38,19 @@ static int put_all(
 	in->all.dev_cu = vfm_t1(at, VFM_I32, tok->n + 1);
 	rc = t->to_device(in->stream, at, cu, (size_t)(tok->n + 1) * 4, err);
 	in->all.cu = cu;
+	at += round64((size_t)(tok->n + 1) * 4);
 	if (rc == 0 && tok->cp > 1) {
 		vfm_tokens_pack_order(tok, order);
-		in->order = vfm_t1(at + round64((size_t)(tok->n + 1) * 4), VFM_I32, tok->total);
-		rc = t->to_device(in->stream, in->order.data, order, (size_t)tok->total * 4, err);
+		in->order = vfm_t1(at, VFM_I32, tok->total);
+		rc = t->to_device(in->stream, at, order, (size_t)tok->total * 4, err);
+	}
+	at += round64((size_t)tok->total * 4);
+	if (rc == 0 && tok->cp * tok->tp > 1) {
+		memset(order, -1, (size_t)tok->total * sizeof(*order));
+		for (int64_t i = 0; i < tok->rows; i++)
+			order[tok->pack_row[tok->first + i]] = (int32_t)i;
+		in->own = vfm_t1(at, VFM_I32, tok->total);
+		rc = t->to_device(in->stream, at, order, (size_t)tok->total * 4, err);
 	}
 	free(order);
 	return rc;
@@ -69,7 +78,7 @@ int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vf
 	double step_tokens, struct vfm_err *err)
 {
 	*in = (struct vfm_moe_in){.mesh = mesh, .seqs = seqs, .stream = s};
-	in->bytes = round64((size_t)(tok->n + 1) * 4) + round64((size_t)tok->total * 4);
+	in->bytes = round64((size_t)(tok->n + 1) * 4) + 2 * round64((size_t)tok->total * 4);
 	in->mem = vfm_dev_alloc(s, in->bytes, "the routing of a pack", err);
 	if (!in->mem)
 		return VFM_EENV;
@@ -79,10 +88,6 @@ int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vf
 	in->rows = vfm_calloc((size_t)tok->cp * (size_t)tok->tp, sizeof(*in->rows));
 	for (int i = 0; i < tok->cp * tok->tp; i++)
 		in->rows[i] = vfm_tokens_rows(tok, i / tok->tp, i % tok->tp);
-	in->own = vfm_calloc((size_t)tok->total + 1, sizeof(*in->own));
-	memset(in->own, -1, (size_t)tok->total * sizeof(*in->own));
-	for (int64_t i = 0; i < tok->rows; i++)
-		in->own[tok->pack_row[tok->first + i]] = (int32_t)i;
 	in->all = (struct vfm_seqs){.n = tok->n, .total = tok->total};
 	for (int i = 0; i < tok->n; i++)
 		if (cu[i + 1] - cu[i] > in->all.max_len)
@@ -95,7 +100,6 @@ void vfm_moe_in_release(struct vfm_moe_in *in)
 	if (in->stream)
 		vfm_dev_free(in->stream, in->mem, in->bytes);
 	free(in->rows);
-	free(in->own);
 	*in = (struct vfm_moe_in){0};
 }
 
@@ -104,19 +108,46 @@ void vfm_moe_in_release(struct vfm_moe_in *in)
 /* The visits of this rank's tokens, by expert, then by row. */
 struct visits {
 	int64_t n;
-	int32_t *token;		 /* [n] row; malloc'ed */
-	int32_t *from;		 /* [n] where among the weights its weight stands */
-	int64_t *count;		 /* [E]; of the tape */
+	struct vfm_var *lists;   /* holds row and place */
+	struct vfm_tensor row;   /* [n] i32 */
+	struct vfm_tensor place; /* [n] i32: where among the weights its weight stands */
+	int64_t *count;          /* [E], on the host; of the tape */
 	struct vfm_var *weights; /* [all weights, 1] f32 */
 };
 
-static int read_back(struct vfm_tape *t, struct vfm_tensor x, int32_t **host, struct vfm_err *err)
+static int ints(struct vfm_tape *t, int64_t n, struct vfm_var **x, struct vfm_err *err)
+{
+	*x = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {n}}, VFM_I32));
+	return vfm_tape_status(t, err);
+}
+
+static struct vfm_tensor ints_of(const struct vfm_var *x, int64_t first, int64_t n)
+{
+	return vfm_t1((int32_t *)x->v.data + first, VFM_I32, n);
+}
+
+/* The host waits for the device: nowhere else in a step. */
+static int read_back(struct vfm_tape *t, struct vfm_tensor x, int32_t *host, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 
-	*host = vfm_malloc(vfm_nbytes(&x) + 1);
-	TRY(s->dev->t->to_host(s, *host, x.data, vfm_nbytes(&x), err));
+	TRY(s->dev->t->to_host(s, host, x.data, vfm_nbytes(&x), err));
 	return s->dev->t->stream_sync(s, err);
+}
+
+/* How many visits each expert gets from this rank. */
+static int read_counts(struct vfm_tape *t, struct vfm_tensor count, struct visits *v, struct vfm_err *err)
+{
+	int64_t E = vfm_numel(&count);
+	int32_t *host = vfm_calloc((size_t)E + 1, sizeof(*host));
+	int rc = read_back(t, count, host, err);
+
+	for (int64_t e = 0; e < E; e++) {
+		v->count[e] = host[e];
+		v->n += host[e];
+	}
+	free(host);
+	return rc;
 }
 
 /* The scores of all rows of the pack, in its order: without gradient, they only tell who is chosen. */
@@ -147,71 +178,53 @@ static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const stru
 	return vfm_op_rows(vfm_tape_stream(t), &sort, err);
 }
 
+/* Of a pack that this rank has alone the counts follow from the lengths of its samples. */
 static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score,
 	const struct vfm_moe_in *in, struct visits *v, struct vfm_err *err)
 {
 	int64_t E = e->experts, K = vfm_moe_take_all(&in->all, E, e->capacity), T = score->v.shape[0];
 	struct vfm_moe_topk_expert top = {.capacity = e->capacity, .seqs = &in->all};
-	int32_t *index = NULL;
-	struct vfm_var *y;
-	int rc;
+	struct vfm_moe_own own = {.own = in->own};
+	struct vfm_var *x;
 
 	TRY(gather_scores(t, score->v, in, &top.score, err));
-	y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {E, K}}, VFM_I32));
-	TRY(vfm_tape_status(t, err));
-	top.index = y->v;
+	TRY(ints(t, E * K, &x, err));
+	top.index = own.index = vfm_t2(x->v.data, VFM_I32, E, K);
+	TRY(ints(t, 2 * E * K + E, &v->lists, err));
+	own.row = ints_of(v->lists, 0, E * K);
+	own.place = ints_of(v->lists, E * K, E * K);
+	own.count = ints_of(v->lists, 2 * E * K, E);
 	TRY(vfm_op_moe_topk_expert(vfm_tape_stream(t), &top, err));
-	TRY_OUT(read_back(t, y->v, &index, err));
-	v->token = vfm_calloc((size_t)(E * K) + 1, sizeof(int32_t));
-	v->from = vfm_calloc((size_t)(E * K) + 1, sizeof(int32_t));
-	for (int64_t i = 0; i < E * K; i++) {
-		int32_t row = in->own[index[i]];
-
-		if (row < 0)
-			continue;
-		v->token[v->n] = row;
-		v->from[v->n++] = (int32_t)(row * E + i / K);
-		v->count[i / K]++;
-	}
+	TRY(vfm_op_moe_own(vfm_tape_stream(t), &own, err));
+	if (in->mesh->seq->size > 1)
+		TRY(read_counts(t, own.count, v, err));
+	else
+		v->n = E * K;
+	for (int64_t i = 0; i < E && in->mesh->seq->size == 1; i++)
+		v->count[i] = K;
+	v->row = ints_of(v->lists, 0, v->n);
+	v->place = ints_of(v->lists, E * K, v->n);
 	v->weights = vfm_view(t, score, vfm_t2(score->v.data, VFM_F32, T * E, 1));
-	rc = 0;
-out:
-	free(index);
-	return rc;
+	return 0;
 }
 
 static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor *chosen,
 	struct visits *v, struct vfm_err *err)
 {
-	int64_t T = score->v.shape[0], k = (int64_t)e->capacity, at = 0,
-		*next = vfm_calloc((size_t)e->experts, sizeof(*next));
+	int64_t E = e->experts, k = (int64_t)e->capacity, n = score->v.shape[0] * k;
 	struct vfm_var *weight = vfm_g_moe_topk_token(t, score, k, chosen);
-	int32_t *index = NULL;
-	int rc;
+	struct vfm_moe_sort sort = {.buckets = E, .div = k};
 
-	TRY_OUT(vfm_tape_status(t, err));
-	TRY_OUT(read_back(t, *chosen, &index, err));
-	v->n = T * k;
-	v->token = vfm_calloc((size_t)v->n + 1, sizeof(int32_t));
-	v->from = vfm_calloc((size_t)v->n + 1, sizeof(int32_t));
-	for (int64_t i = 0; i < v->n; i++)
-		v->count[index[i]]++;
-	for (int64_t i = 0; i < e->experts; i++) {
-		next[i] = at;
-		at += v->count[i];
-	}
-	for (int64_t i = 0; i < v->n; i++) {
-		int64_t to = next[index[i]]++;
-
-		v->token[to] = (int32_t)(i / k);
-		v->from[to] = (int32_t)i;
-	}
-	v->weights = vfm_view(t, weight, vfm_t2(weight->v.data, VFM_F32, v->n, 1));
-	rc = 0;
-out:
-	free(next);
-	free(index);
-	return rc;
+	TRY(vfm_tape_status(t, err));
+	TRY(ints(t, 2 * n + E, &v->lists, err));
+	sort.key = vfm_t1(chosen->data, VFM_I32, n);
+	sort.source = v->row = ints_of(v->lists, 0, n);
+	sort.order = v->place = ints_of(v->lists, n, n);
+	sort.count = ints_of(v->lists, 2 * n, E);
+	TRY(vfm_op_moe_sort(vfm_tape_stream(t), &sort, err));
+	TRY(read_counts(t, sort.count, v, err));
+	v->weights = vfm_view(t, weight, vfm_t2(weight->v.data, VFM_F32, n, 1));
+	return 0;
 }
 
 static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor chosen,
@@ -230,48 +243,30 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 
 /* ---- the way there and back ---- */
 
-/* Index lists on the device that the ops recorded after this read, also in the backward: a node without work keeps them
+/* Index lists on the device, which the ops recorded after this read also in the backward: a node without work keeps them
  * until those are done. */
-static int lists_put(struct vfm_tape *t, struct vfm_var *x, const int32_t *a, const int32_t *b, int64_t n,
-	struct vfm_tensor out[2], struct vfm_err *err)
+static void hold_lists(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *lists)
 {
-	struct vfm_stream *s = vfm_tape_stream(t);
-	struct vfm_var *lists = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * n}}, VFM_I32)),
-		       *end;
-	struct vfm_node *hold;
+	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});
+	struct vfm_node *hold = vfm_record(t, NULL, end, &x, 1); /* end never gets a gradient: the node is passed over and released */
 
-	TRY(vfm_tape_status(t, err));
-	out[0] = vfm_t1(lists->v.data, VFM_I32, n);
-	out[1] = vfm_t1((int32_t *)lists->v.data + n, VFM_I32, n);
-	TRY(s->dev->t->to_device(s, out[0].data, a, (size_t)n * 4, err));
-	TRY(s->dev->t->to_device(s, out[1].data, b, (size_t)n * 4, err));
-	end = vfm_input(t, (struct vfm_tensor){0});
-	hold = vfm_record(t, NULL, end, &x, 1); /* end never gets a gradient: the node is passed over and released */
 	if (hold)
 		vfm_save(hold, lists);
-	return 0;
 }
 
 /* How many visits each rank of ep brings to each of this rank's experts: got [ep, E / ep]. */
 static int exchange_counts(
-	struct vfm_tape *t, struct vfm_comm *ep, const int64_t *count, int64_t E, int32_t **got, struct vfm_err *err)
+	struct vfm_tape *t, struct vfm_comm *ep, const int64_t *count, int64_t E, int32_t *got, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
-	struct vfm_var *x = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {2 * E}}, VFM_I32));
-	int32_t *host = vfm_calloc((size_t)E, sizeof(*host));
-	struct vfm_tensor out;
-	int rc;
+	struct vfm_var *x;
 
-	TRY_OUT(vfm_tape_status(t, err));
+	TRY(ints(t, 2 * E, &x, err));
 	for (int64_t i = 0; i < E; i++)
-		host[i] = (int32_t)count[i];
-	out = vfm_t1((int32_t *)x->v.data + E, VFM_I32, E);
-	TRY_OUT(s->dev->t->to_device(s, x->v.data, host, (size_t)E * 4, err));
-	TRY_OUT(vfm_all_to_all(ep, s, vfm_t1(x->v.data, VFM_I32, E), out, NULL, NULL, err));
-	rc = read_back(t, out, got, err);
-out:
-	free(host);
-	return rc;
+		got[i] = (int32_t)count[i];
+	TRY(s->dev->t->to_device(s, x->v.data, got, (size_t)E * 4, err));
+	TRY(vfm_all_to_all(ep, s, ints_of(x, 0, E), ints_of(x, E, E), NULL, NULL, err));
+	return read_back(t, ints_of(x, E, E), got, err);
 }
 
 struct route {
@@ -284,11 +279,13 @@ static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *g
 	struct route *r, struct vfm_err *err)
 {
 	int64_t n = r->there.n_recv, first = 0, to = 0;
+	struct vfm_stream *s = vfm_tape_stream(t);
 	int32_t *place = vfm_calloc(2 * (size_t)n + 1, sizeof(*place)), *inverse = place + n;
 	int64_t *at = vfm_calloc((size_t)ep, sizeof(*at));
-	struct vfm_tensor lists[2];
+	struct vfm_var *lists;
 	int rc;
 
+	TRY_OUT(ints(t, 2 * n, &lists, err));
 	for (int i = 0; i < ep; i++) {
 		at[i] = first;
 		first += r->there.recv[i];
@@ -301,10 +298,10 @@ static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *g
 			}
 		}
 	}
-	TRY_OUT(lists_put(t, x, place, inverse, n, lists, err));
-	r->there.place = r->back.gather_inv = lists[0];
-	r->there.place_inv = r->back.gather = lists[1];
-	rc = 0;
+	rc = s->dev->t->to_device(s, lists->v.data, place, 2 * (size_t)n * 4, err);
+	r->there.place = r->back.gather_inv = ints_of(lists, 0, n);
+	r->there.place_inv = r->back.gather = ints_of(lists, n, n);
+	hold_lists(t, x, lists);
 out:
 	free(at);
 	free(place);
@@ -321,8 +318,10 @@ static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x
 
 	*r = (struct route){
 		.there = {.send = send, .recv = recv, .n_send = v->n}, .groups = {.n = (int)local, .cu = cu}};
-	if (ep->size > 1)
-		TRY_OUT(exchange_counts(t, ep, v->count, E, &got, err));
+	if (ep->size > 1) {
+		got = vfm_calloc((size_t)E, sizeof(*got));
+		TRY_OUT(exchange_counts(t, ep, v->count, E, got, err));
+	}
 	for (int64_t i = 0; i < E; i++) {
 		int64_t here = got ? got[i] : v->count[i];
 
@@ -367,20 +366,19 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
 	struct route *r = vfm_tape_alloc(t, sizeof(*r));
 	enum vfm_dtype dt = x->v.dtype;
-	struct vfm_tensor lists[2];
 	struct vfm_var *y, *w;
 
-	if (lists_put(t, x, v->token, v->from, v->n, lists, err) < 0 ||
-		route_make(t, ep, x, v, e->experts, r, err) < 0) {
+	hold_lists(t, x, v->lists);
+	if (route_make(t, ep, x, v, e->experts, r, err) < 0) {
 		vfm_tape_fail(t, err->code, err);
 		return x;
 	}
-	w = vfm_g_take(t, v->weights, lists[1]);
-	y = vfm_m_redist(t, ep, vfm_g_take(t, x, lists[0]), &r->there);
+	w = vfm_g_take(t, v->weights, v->place);
+	y = vfm_m_redist(t, ep, vfm_g_take(t, x, v->row), &r->there);
 	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
 	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
 	y = vfm_m_redist(t, ep, y, &r->back);
-	return vfm_g_rows_add(t, y, lists[0], w, x->v.shape[0]);
+	return vfm_g_rows_add(t, y, v->row, w, x->v.shape[0]);
 }
 
 struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in)
@@ -401,7 +399,5 @@ struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_
 		vfm_tape_fail(t, err.code, &err);
 	else
 		y = visit(t, e, x, in, &v, &err);
-	free(v.token);
-	free(v.from);
 	return y;
 }

@@ -10,8 +10,8 @@
  * counts by its tokens, as in the loss itself.
  *
  * Experts are cut over ep and computed by grouped GEMM; tokens travel to them by all-to-all, each rank those of its own
- * rows.  Who goes where is read back by the host, to know the sizes of messages: the one place where it waits within a
- * step.  The router's weights have the compute dtype, as all matrices; its products are summed, and scores kept, in f32.
+ * rows.  Who goes where stays on the device.  How many go to each expert the host reads back, to know the sizes of messages and of products: the one
+ * place where it waits within a step; not for expert choice where a rank has its packs and the experts alone, which follows from lengths.  The router's weights have the compute dtype, as all matrices; its products are summed, and scores kept, in f32.
  */
 #ifndef VFM_NN_MOE_H
 #define VFM_NN_MOE_H
@@ -38,7 +38,7 @@ struct vfm_moe_in {
 	struct vfm_tensor
 		order; /* [pack] i32: place of each of its rows among those gathered from the ranks; absent: the same */
 	int64_t *rows; /* [cp * tp] rows of each rank */
-	int32_t *own;  /* [pack] row of this rank; -1: another's */
+	struct vfm_tensor own; /* [pack] i32: row of this rank; -1: another's; absent: the same */
 	/* token choice */
 	struct vfm_tensor coef; /* [S] f32, of vfm_moe_balance; absent: no loss */
 	struct vfm_tensor loss; /* [1] f64 +=; the caller sets it, or has no interest in the number */

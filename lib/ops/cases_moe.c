@@ -20,6 +20,13 @@ static void choice_cases(struct vfm_cases *l, unsigned flags, int n, const int *
 	c->args.moe_topk_expert.index = mat(VFM_I32, e, all, 0);
 	c->args.moe_topk_expert.weight = k == 1 ? none : mat(VFM_F32, e, all, 0);
 
+	for (int part = 0; part < 2; part++) {
+		c = vfm_case_add(l, VFM_OP_moe_own, flags, "%dx%d/%d/%s", (int)t, (int)e, (int)k, part ? "part" : "all");
+		c->args.moe_own = (struct vfm_moe_own){.index = mat(VFM_I32, e, t ? all : 0, 0), .own = part && t ? vec(VFM_I32, t) : none,
+			.row = vec(VFM_I32, e * (t ? all : 0)), .place = vec(VFM_I32, e * (t ? all : 0)), .count = vec(VFM_I32, e)};
+		c->bound[0] = c->bound[1] = c->bound[2] = t ? t : 1;
+	}
+
 	c = vfm_case_add(l, VFM_OP_moe_topk_token, flags, "%dx%d/%d", (int)t, (int)e, (int)k);
 	c->args.moe_topk_token = (struct vfm_moe_topk_token){.score = p, .expert = ids, .weight = w};
 	c = vfm_case_add(l, VFM_OP_moe_topk_token_bwd, flags, "%dx%d/%d", (int)t, (int)e, (int)k);

@@ -65,6 +65,8 @@ static const struct vfm_operand o_softmax_bwd[] = {
 	IN(softmax_bwd, y, POSITIVE), IN(softmax_bwd, dy, NORMAL), OUT(softmax_bwd, dx), {0}};
 static const struct vfm_operand o_moe_topk_expert[] = {IN(moe_topk_expert, score, COARSE), OUT(moe_topk_expert, index),
 	OUT(moe_topk_expert, weight), {0}};
+static const struct vfm_operand o_moe_own[] = {IN(moe_own, index, INDEX), IN(moe_own, own, INDEX_OR_NONE), OUT(moe_own, row),
+	OUT(moe_own, place), OUT(moe_own, count), {0}};
 static const struct vfm_operand o_moe_topk_token[] = {
 	IN(moe_topk_token, score, COARSE), OUT(moe_topk_token, expert), OUT(moe_topk_token, weight), {0}};
 static const struct vfm_operand o_moe_topk_token_bwd[] = {IN(moe_topk_token_bwd, score, POSITIVE),
@@ -123,6 +125,7 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(softmax, 0),
 	INFO(softmax_bwd, 0),
 	INFO(moe_topk_expert, SEQS(moe_topk_expert, seqs)),
+	INFO(moe_own, 0),
 	INFO(moe_topk_token, 0),
 	INFO(moe_topk_token_bwd, 0),
 	INFO(moe_sort, 0),

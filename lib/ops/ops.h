@@ -312,6 +312,15 @@ struct vfm_moe_topk_expert {
 int64_t vfm_moe_take(int64_t n, int64_t experts, double capacity); /* min(n, ceil(n capacity / E)) */
 int64_t vfm_moe_take_all(const struct vfm_seqs *seqs, int64_t experts, double capacity); /* the sum over the samples */
 
+/* The choices that fell on this rank's part of the pack: by expert, then in the order of index. */
+struct vfm_moe_own {
+	struct vfm_tensor index; /* [E,K] i32, of moe_topk_expert */
+	struct vfm_tensor own;   /* optional [pack] i32: this rank's row of each token; negative: another's.  Absent: they are the same */
+	struct vfm_tensor row;   /* [E*K] i32 =: the rows; behind the last of them -1 */
+	struct vfm_tensor place; /* [E*K] i32 = row E + expert: where the score stands among those of this rank; -1 likewise */
+	struct vfm_tensor count; /* [E] i32 =: of each expert */
+};
+
 /* Token choice, dropless: the k experts with the highest score, highest first; ties: the lower expert.
  * weight[t,j] = score[t,expert[t,j]] / sum over the k of the same. */
 struct vfm_moe_topk_token {
@@ -405,6 +414,7 @@ struct vfm_grouped_gemm {
 	X(softmax)                                                                                           \
 	X(softmax_bwd)                                                                                       \
 	X(moe_topk_expert)                                                                                   \
+	X(moe_own)                                                                                           \
 	X(moe_topk_token)                                                                                    \
 	X(moe_topk_token_bwd)                                                                                \
 	X(moe_sort)                                                                                          \

@@ -77,6 +77,25 @@ struct vfm_cost vfm_cost_moe_topk_expert(const struct vfm_moe_topk_expert *a)
 	return (struct vfm_cost){0, nb(&a->score) + nb(&a->index) + nb(&a->weight)};
 }
 
+static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
+{
+	int64_t e, k;
+
+	CHECK("moe_own", index, I32, -1, -1);
+	e = a->index.shape[0];
+	k = a->index.shape[1];
+	CHECK("moe_own", own, I32 | OPT, -1);
+	CHECK("moe_own", row, I32, e * k);
+	CHECK("moe_own", place, I32, e * k);
+	CHECK("moe_own", count, I32, e);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_moe_own(const struct vfm_moe_own *a)
+{
+	return (struct vfm_cost){0, nb(&a->index) * (vfm_has(&a->own) ? 3 : 1) + nb(&a->row) + nb(&a->place) + nb(&a->count)};
+}
+
 static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_err *err)
 {
 	int64_t t;
@@ -208,6 +227,7 @@ struct vfm_cost vfm_cost_grouped_gemm(const struct vfm_grouped_gemm *a)
 DISPATCH(softmax)
 DISPATCH(softmax_bwd)
 DISPATCH(moe_topk_expert)
+DISPATCH(moe_own)
 DISPATCH(moe_topk_token)
 DISPATCH(moe_topk_token_bwd)
 DISPATCH(moe_sort)

@@ -685,6 +685,28 @@ static void ref_moe_topk_token_bwd(struct ref *r)
 		}
 }
 
+static void ref_moe_own(struct ref *r)
+{
+	const struct vfm_moe_own *a = r->args;
+	const double *index = V(moe_own, index), *own = V(moe_own, own);
+	double *row = V(moe_own, row), *place = V(moe_own, place), *count = V(moe_own, count);
+	int64_t e = a->index.shape[0], k = a->index.shape[1], n = 0;
+
+	for (int64_t i = 0; i < e; i++)
+		count[i] = 0;
+	for (int64_t i = 0; i < e * k; i++) {
+		double x = own ? own[(int64_t)index[i]] : index[i];
+
+		if (x < 0)
+			continue;
+		row[n] = x;
+		place[n++] = x * (double)e + (double)(i / k);
+		count[i / k]++;
+	}
+	for (; n < e * k; n++)
+		row[n] = place[n] = -1;
+}
+
 static void ref_moe_sort(struct ref *r)
 {
 	const struct vfm_moe_sort *a = r->args;

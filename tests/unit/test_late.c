@@ -289,7 +289,7 @@ static int run_in(const char *name, struct vfm_dev *d, struct said *said, int st
 	char *path = vfm_strfmt("%s/%s", dir, name);
 	volatile sig_atomic_t stop = 0;
 	struct vfm_job job = {.world = vfm_comm_self()};
-	struct vfm_run_opts o = {.job = &job, .manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
+	struct vfm_run_opts o = {.job = &job, .world = job.world, .manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
 	struct vfm_config c;
 	int rc;
 
