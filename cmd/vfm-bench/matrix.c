@@ -23,7 +23,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "LIST", "presets (dit-s,dit-b)", &models},
 	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &contexts},
 	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &dtypes},
-	{VFM_OPT_STR, 0, "recompute", "LIST", "none, selective, full (none)", &recomputes},
+	{VFM_OPT_STR, 0, "recompute", "LIST", "none, light, selective, full (none)", &recomputes},
 	{VFM_OPT_INT, 0, "packs", "N", "packs a step (1)", &packs},
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (128)", &text_len},
 	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps a row (3)", &steps},

@@ -109,6 +109,31 @@ bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var 
 	return !vfm_tape_failed(t);
 }
 
+/* Of an activated product its input is kept, as it is for the backward. */
+static struct vfm_var **kept_of(struct vfm_product *p)
+{
+	return p->z ? &p->z : &p->y;
+}
+
+bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p)
+{
+	struct vfm_unary again = {.act = p->act};
+
+	if (!vfm_kept_product(t, kept_of(p), 1))
+		return false;
+	if (p->z) {
+		again.x = p->z->v;
+		again.y = p->y->v;
+		FORWARD(unary, &again);
+	}
+	return true;
+}
+
+void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p)
+{
+	vfm_keep_product(t, kept_of(p), 1);
+}
+
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)
 {
 	vfm_save(n, p->x);
@@ -207,7 +232,10 @@ struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_v
 		a.bias = b->v;
 	if (p.z)
 		a.aux = p.z->v;
-	FORWARD(gemm, &a);
+	if (!vfm_product_kept(t, &p)) {
+		FORWARD(gemm, &a);
+		vfm_product_keep(t, &p);
+	}
 	n = vfm_record(t, linear_backward, p.y, in, 3);
 	if (n) {
 		struct linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));

@@ -29,6 +29,9 @@ struct vfm_product {
 /* Reads x and makes the variables; false: the tape has failed. */
 bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, enum vfm_dtype dtype, int64_t width, enum vfm_act act,
 	enum vfm_dtype out);
+/* Around the product: light recompute has what it gave (true: nothing is to be computed), or is given it. */
+bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
+void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
 /* The gradient of an activated product's sum, in the dtype of the weights: either the reader's GEMM has multiplied by act'(z) already, or it is
  * done here.  *cast: the memory of a copy, for the caller to unref; NULL: none was needed. */

@@ -189,7 +189,10 @@ struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, stru
 		a.bias = b->v;
 	if (p.z)
 		a.aux = p.z->v;
-	FORWARD(grouped_gemm, &a);
+	if (!vfm_product_kept(t, &p)) {
+		FORWARD(grouped_gemm, &a);
+		vfm_product_keep(t, &p);
+	}
 	n = vfm_record(t, grouped_backward, p.y, in, 3);
 	if (n) {
 		struct grouped_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));

@@ -33,6 +33,12 @@ void vfm_save(struct vfm_node *n, struct vfm_var *x); /* keep x's value until n'
  * filled from the first run, do not compute. Otherwise compute and call vfm_keep. */
 bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n);
 void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n);
+/* The same for the result of a product, or of a collective behind one, which light recompute alone keeps. */
+bool vfm_kept_product(struct vfm_tape *t, struct vfm_var **out, int n);
+void vfm_keep_product(struct vfm_tape *t, struct vfm_var **out, int n);
+/* on: nobody needs the products that follow but an op whose own result is kept (the scatter behind a row-split layer): light recompute does
+ * not keep them, and leaves them undefined in the second run. */
+void vfm_tape_passing(struct vfm_tape *t, bool on);
 /* Whether this is the second run of a region: what adds to something outside (a loss) has done so in the first. */
 bool vfm_tape_again(const struct vfm_tape *t);
 

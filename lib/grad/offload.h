@@ -1,6 +1,6 @@
 /* offload.h - what recomputed regions keep for the backward lies in the host's memory meanwhile.
  *
- * With it, a region of a tape that is run again (vfm_region) puts its first input and, in selective recompute, the results that are kept into
+ * With it, a region of a tape that is run again (vfm_region) puts its first input and, the results that it keeps, if any, into
  * page-locked memory when it has run, and the backward brings them back one region ahead of their use.  Copies run on streams
  * of their own; at most the values of two regions are on the device beside those in use.
  *

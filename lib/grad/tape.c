@@ -6,7 +6,7 @@
 struct stash { /* what one region keeps for its second run */
 	struct vfm_store **store;
 	size_t n, cap, next;
-	bool replay;
+	bool replay, light;
 };
 
 struct hook {
@@ -35,6 +35,7 @@ struct vfm_tape {
 	struct vfm_stream *aside;  /* of collectives; NULL: the compute stream */
 	struct vfm_event *fork, *done;
 	struct stash *stash; /* of the region that runs now; NULL: none */
+	bool passing;        /* vfm_tape_passing */
 	bool recording;
 	bool again; /* a region runs for the second time */
 	struct vfm_offload *offload;   /* NULL: what regions keep stays on the device */
@@ -693,6 +694,26 @@ void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n)
 		k->store[k->n++] = store_ref(out[i]->vs);
 }
 
+void vfm_tape_passing(struct vfm_tape *t, bool on)
+{
+	t->passing = on;
+}
+
+bool vfm_kept_product(struct vfm_tape *t, struct vfm_var **out, int n)
+{
+	const struct stash *k = t->stash;
+
+	if (!k || !k->light)
+		return false;
+	return t->passing ? k->replay && t->rc == 0 : vfm_kept(t, out, n);
+}
+
+void vfm_keep_product(struct vfm_tape *t, struct vfm_var **out, int n)
+{
+	if (t->stash && t->stash->light && !t->passing)
+		vfm_keep(t, out, n);
+}
+
 static void stash_release(struct stash *k)
 {
 	for (size_t i = k->next; i < k->n; i++)
@@ -816,7 +837,8 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct v
 	r = vfm_tape_alloc(t, sizeof(*r));
 	*r = (struct region){.fn = fn, .ctx = ctx};
 	t->recording = false;
-	t->stash = mode == VFM_RECOMPUTE_SELECTIVE ? &r->stash : NULL;
+	r->stash.light = mode == VFM_RECOMPUTE_LIGHT;
+	t->stash = mode == VFM_RECOMPUTE_SELECTIVE || mode == VFM_RECOMPUTE_LIGHT ? &r->stash : NULL;
 	out = fn(t, ctx);
 	t->recording = recording;
 	t->stash = outer;

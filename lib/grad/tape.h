@@ -51,6 +51,7 @@ enum vfm_recompute {
 	VFM_RECOMPUTE_NONE,      /* keep what the backward reads */
 	VFM_RECOMPUTE_SELECTIVE, /* run regions again, but keep the output and lse of attention */
 	VFM_RECOMPUTE_FULL,      /* run regions again, keep their inputs alone */
+	VFM_RECOMPUTE_LIGHT,     /* run regions again, but keep the results of products, too: what is cheap alone is done twice */
 };
 
 struct vfm_tape *vfm_tape_new(struct vfm_stream *s);

@@ -65,9 +65,14 @@ static struct vfm_var *move_rows(
 	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = collect(t, ctx, gather, vfm_read(x), y->v, false, &err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
+	vfm_read(x);
+	if (gather || !vfm_kept_product(t, &y, 1)) {
+		rc = collect(t, ctx, gather, x->v, y->v, false, &err);
+		if (rc < 0)
+			vfm_tape_fail(t, rc, &err);
+		if (!gather)
+			vfm_keep_product(t, &y, 1);
+	}
 	n = vfm_record(t, rows_backward, y, &x, 1);
 	if (n)
 		n->ctx = ctx;

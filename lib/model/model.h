@@ -18,6 +18,11 @@
 
 struct vfm_model;
 
+struct vfm_recompute_how {
+	enum vfm_recompute mode; /* of `blocks` of the model's blocks, spread evenly; the others keep all */
+	int64_t blocks;          /* 0: all */
+};
+
 /* Declares in ps the parameters of this rank's stage.  ps must outlive it. */
 struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps);
 void vfm_model_free(struct vfm_model *m);
@@ -28,6 +33,6 @@ bool vfm_model_is_last(const struct vfm_model *m, int chunk);  /* holds the head
 /* One chunk.  h: the residual stream [T,D] f32 that the part before gave; NULL on the first, which reads in->x.
  * Gives the residual stream, or the prediction [T,F] f32 on the last.  `in` must stay until the backward has passed. Collective over cp x tp (and ep). */
 struct vfm_var *vfm_model_forward(struct vfm_model *m, struct vfm_tape *t, const struct vfm_model_in *in, int chunk, struct vfm_var *h,
-	enum vfm_recompute recompute);
+	struct vfm_recompute_how how);
 
 #endif

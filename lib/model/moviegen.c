@@ -53,8 +53,7 @@ static struct vfm_var *mlp(
 	enum vfm_dtype dt = x->v.dtype;
 
 	x = vfm_linear(t, &b->w13, vfm_m_gather_rows(t, tp, x, l->tok->rows_tp), VFM_ACT_NONE, dt);
-	x = vfm_linear(t, &b->w2, vfm_g_swiglu(t, x), VFM_ACT_NONE, dt);
-	return vfm_m_scatter_rows(t, tp, x, l->tok->rows_tp);
+	return vfm_linear_scatter(t, &b->w2, vfm_g_swiglu(t, x), dt, l);
 }
 
 static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)

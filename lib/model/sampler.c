@@ -245,7 +245,7 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	g->evals++;
 	TRY(vfm_op_fill(g->job->stream, &time, err));
 	TRY(give(g, c_in, x, err));
-	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, VFM_RECOMPUTE_NONE);
+	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, (struct vfm_recompute_how){VFM_RECOMPUTE_NONE, 0});
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0)
 		rc = gather(g, &out->v, &pred, err);

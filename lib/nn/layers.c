@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/par.h"
+#include "grad/node.h"
 
 static struct vfm_cut tp_cut(enum vfm_split split, int groups)
 {
@@ -102,6 +103,15 @@ static struct vfm_comm *tp_of(const struct vfm_attn_layout *l)
 	return l->mesh->group[VFM_AX_TP];
 }
 
+struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype dt,
+	const struct vfm_attn_layout *lay)
+{
+	vfm_tape_passing(t, tp_of(lay)->size > 1);
+	x = vfm_linear(t, l, x, VFM_ACT_NONE, dt);
+	vfm_tape_passing(t, false);
+	return vfm_m_scatter_rows(t, tp_of(lay), x, lay->tok->rows_tp);
+}
+
 /* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned. */
 static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, struct vfm_tensor rope, struct vfm_var *qkv[3])
 {
@@ -125,7 +135,7 @@ static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vf
 
 static struct vfm_var *project_back(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *o, const struct vfm_attn_layout *l)
 {
-	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &a->proj, o, VFM_ACT_NONE, o->v.dtype), l->tok->rows_tp);
+	return vfm_linear_scatter(t, &a->proj, o, o->v.dtype, l);
 }
 
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
@@ -175,7 +185,7 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 	q = vfm_g_qk_norm_rope(t, q, a->qn ? &a->qn->var : NULL, no_rope, a->eps);
 	k = vfm_g_qk_norm_rope(t, k, a->kn ? &a->kn->var : NULL, no_rope, a->eps);
 	o = vfm_g_attn(t, q, k, v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
-	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &a->proj, o, VFM_ACT_NONE, dt), l->tok->rows_tp);
+	return vfm_linear_scatter(t, &a->proj, o, dt, l);
 }
 
 /* ---- MLP ---- */
@@ -192,7 +202,7 @@ struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_
 
 	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
 	x = vfm_linear(t, &m->fc1, x, VFM_ACT_GELU_TANH, dt);
-	return vfm_m_scatter_rows(t, tp_of(l), vfm_linear(t, &m->fc2, x, VFM_ACT_NONE, dt), l->tok->rows_tp);
+	return vfm_linear_scatter(t, &m->fc2, x, dt, l);
 }
 
 /* ---- positions ---- */

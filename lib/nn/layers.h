@@ -25,6 +25,9 @@ struct vfm_linear_desc {
 void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
+/* A row-split layer and the sum over tp, of which every rank gets its rows. */
+struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
+	const struct vfm_attn_layout *lay);
 
 /* A vector parameter of n elements that starts at one (norm weights) or zero. */
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)

@@ -25,7 +25,7 @@ static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NUL
 static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
-static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+static const char *const recompute_names[] = {"none", "selective", "full", "light", NULL}; /* in the order of enum vfm_recompute */
 static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
 static const char *const aside_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
@@ -102,6 +102,7 @@ static const struct key keys[] = {
 	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
 	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL, "what lies in the host's memory instead of the device's"},
 	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL, "what the backward computes again"},
+	{"train.recompute_blocks", K_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL, "blocks of the model that this goes for, spread evenly; 0: all"},
 	{"train.deterministic", K_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL, "the same bits from every run, whatever is faster"},
 	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
@@ -294,7 +295,7 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)
 		return vfm_fail(err, VFM_EUSAGE, "train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
 	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
-		return vfm_fail(err, VFM_EUSAGE, "train.offload: activations are what train.recompute=selective or full keeps of a block; it is none");
+		return vfm_fail(err, VFM_EUSAGE, "train.offload: activations are what train.recompute=light, selective or full keeps of a block; it is none");
 	if (c->train.min_lr > c->train.lr)
 		return vfm_fail(err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);
 	return 0;

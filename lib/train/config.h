@@ -27,6 +27,7 @@ struct vfm_train_config {
 	int master;           /* enum vfm_master_kind */
 	int moments;          /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
 	int recompute;        /* enum vfm_recompute */
+	int64_t recompute_blocks; /* of the model's, spread evenly; 0: all */
 	bool deterministic;   /* nothing is chosen by timing: see vfm_plugin_opts */
 	int offload;          /* enum vfm_offload_kind */
 	uint64_t seed;

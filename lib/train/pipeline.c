@@ -261,6 +261,7 @@ static void micro_drop(struct vfm_pipeline *p, int64_t mb)
 static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
 	bool first = vfm_model_is_first(p->model, a->chunk), last = vfm_model_is_last(p->model, a->chunk);
+	struct vfm_recompute_how how = {(enum vfm_recompute)p->c->train.recompute, p->c->train.recompute_blocks};
 	struct vfm_micro *u;
 	struct vfm_tensor h;
 	struct slot *s;
@@ -276,7 +277,7 @@ static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 		TRY(receive(p, p->mesh->fwd_in, h, err));
 		s->in = vfm_leaf(s->tape, h);
 	}
-	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, (enum vfm_recompute)p->c->train.recompute);
+	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, how);
 	if (last)
 		vfm_g_mse(s->tape, s->out, &(struct vfm_mse){.target = u->target, .w = u->w, .seqs = &u->in.seqs, .loss = p->loss});
 	TRY(vfm_tape_status(s->tape, err));

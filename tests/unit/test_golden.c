@@ -234,7 +234,7 @@ static void run_pack(struct golden *g, struct model *m, struct gpack *q, int ste
 	noise.input = in.x;
 	noise.target = target;
 	OK(vfm_op_diffuse(m->d.stream, &noise, &err));
-	out = vfm_model_forward(m->net, m->tape, &in, 0, NULL, rc);
+	out = vfm_model_forward(m->net, m->tape, &in, 0, NULL, (struct vfm_recompute_how){rc, 0});
 	OK(vfm_tape_status(m->tape, &err));
 	if (pred) {
 		double e = 0, scale = 0;

@@ -405,6 +405,21 @@ static void test_regions(void **state)
 	}
 	if (peak[VFM_RECOMPUTE_FULL] >= peak[VFM_RECOMPUTE_SELECTIVE] || peak[VFM_RECOMPUTE_SELECTIVE] >= peak[VFM_RECOMPUTE_NONE])
 		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1], (long long)peak[2]);
+	/* Light: another way around, to rounding. */
+	for (int k = 0; k < 2; k++) {
+		int64_t most;
+		float *g;
+
+		vfm_tape_set_offload(t, k ? off : NULL);
+		most = net_run(&n, VFM_RECOMPUTE_LIGHT, k, &g);
+		assert_true(n.loss == loss[0]);
+		for (int64_t i = 0; i < n.ps.n_flat; i++)
+			assert_true(fabs((double)g[i] - (double)grad[0][i]) <= 1e-5 * (fabs((double)grad[0][i]) + sqrt(norm / (double)n.ps.n_flat)));
+		if (most >= peak[VFM_RECOMPUTE_NONE] || (most <= peak[VFM_RECOMPUTE_FULL] && !k))
+			fail_msg("most memory: none %lld, light %lld, full %lld", (long long)peak[0], (long long)most, (long long)peak[2]);
+		free(g);
+	}
+	vfm_tape_set_offload(t, NULL);
 	/* On the host instead: selective then needs what full does and what is on its way for one block; the host has the rest. */
 	if (peak[6 + 1] > peak[2] + T * (2 * D + 4) * 4 || peak[6 + 1] >= peak[1] || peak[6 + 2] > peak[2] || peak[6] != peak[0])
 		fail_msg("most memory: full %lld, offloaded %lld, selective %lld", (long long)peak[2], (long long)peak[8], (long long)peak[7]);
