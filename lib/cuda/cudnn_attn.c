@@ -36,8 +36,10 @@ static vfm_dnn_t stats(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 
-	return vfm_dnn_tensor(a->g, CUDNN_DATA_FLOAT, (int64_t[4]){k->b, k->h, k->sq, 1}, (int64_t[4]){k->sq * k->h, 1, k->h, 1}, VFM_DNN_DEVICE,
-		a->lse_offset);
+	if (k->apart)
+		return vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
+	return vfm_dnn_tensor(a->g, CUDNN_DATA_FLOAT, (int64_t[4]){k->b, k->h, k->sq, 1}, (int64_t[4]){k->sq * k->lse_row, 1, k->lse_row, 1},
+		VFM_DNN_DEVICE, a->lse_offset);
 }
 
 static void operands(struct vfm_dnn_attn *a)
@@ -49,7 +51,8 @@ static void operands(struct vfm_dnn_attn *a)
 		a->none = vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
 		a->len_q = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT32, k->b, 1, 1, 1, VFM_DNN_DEVICE);
 		a->len_k = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT32, k->b, 1, 1, 1, VFM_DNN_DEVICE);
-		a->lse_offset = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
+		if (!k->apart)
+			a->lse_offset = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
 	}
 	rows(a, VFM_DNN_Q, false);
 	rows(a, VFM_DNN_K, true);
@@ -157,7 +160,7 @@ static void backward(struct vfm_dnn_attn *a)
 	for (int i = VFM_DNN_DQ; i <= VFM_DNN_DV; i++)
 		rows(a, (enum vfm_dnn_rows)i, false);
 	a->one = vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
-	a->dsum = k->ragged && !k->apart ? stats(a) : vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
+	a->dsum = k->ragged ? stats(a) : vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
 	ds = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_O], 0);
 	vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, ds, 0), a->one, a->dsum);
 	p = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, scores(a), a->lse, 0), 0, 0);
@@ -201,7 +204,7 @@ struct vfm_dnn_attn_scratch vfm_dnn_attn_scratch(const struct vfm_dnn_attn *a, i
 	size_t rows_q = (size_t)(packed ? tq : k->b * k->sq);
 
 	return (struct vfm_dnn_attn_scratch){
-		.dsum = a->dsum ? rows_q * (size_t)k->h * 4 : 0,
+		.dsum = a->dsum ? rows_q * (size_t)(packed ? k->lse_row : k->h) * 4 : 0,
 		.dq_sum = a->dq_sum ? rows_q * (size_t)(packed ? k->row[VFM_DNN_DQ] : k->h * k->d) * 4 : 0,
 		.dkv_all = a->dk_all ? (size_t)tk * (size_t)(k->row[VFM_DNN_DK] > k->row[VFM_DNN_DV] ? k->row[VFM_DNN_DK] : k->row[VFM_DNN_DV]) *
 					       (size_t)(k->h / k->hkv) * 2

@@ -17,16 +17,17 @@ enum vfm_dnn_rows { VFM_DNN_Q, VFM_DNN_K, VFM_DNN_V, VFM_DNN_O, VFM_DNN_DOUT, VF
 struct vfm_dnn_attn_key {
 	int64_t b, h, hkv, sq, sk, d;
 	int64_t row[VFM_DNN_ROWS]; /* elements from a row to the next */
+	int64_t lse_row;           /* the same for lse, whose heads lie side by side */
 	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
 	bool bwd, ragged, deterministic;
-	bool apart; /* ragged backward: the scratch has room for b samples of sq queries (else it is packed like the queries) */
+	bool apart; /* ragged backward: lse and scratch are [b, h, sq] (else packed like the queries) */
 };
 
 struct vfm_dnn_attn {
 	struct vfm_dnn_attn_key key;
 	struct vfm_dnn_graph *g;
 	vfm_dnn_t x[VFM_DNN_ROWS], offset[VFM_DNN_ROWS];
-	vfm_dnn_t lse, len_q, len_k, lse_offset; /* lse: rows of h numbers */
+	vfm_dnn_t lse, len_q, len_k, lse_offset;
 	vfm_dnn_t scale, none, one;             /* numbers in host memory: the scale, -inf, 1 */
 	vfm_dnn_t dsum, dq_sum;                 /* scratch of the backward */
 	vfm_dnn_t dk_all, dv_all;               /* the same: dk and dv of each query head, where several share one */

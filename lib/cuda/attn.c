@@ -1,0 +1,421 @@
+/* attn.c - attention: cuDNN where it can, else our own kernels.
+ *
+ * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples are alike.
+ *
+ * cuDNN does not know samples that have queries but no keys, or the other way around (before 9.25 it gives NaN): they are left out
+ * and their rows set afterwards.
+ */
+#include "cuda/attn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cuda/attn_pack.h"
+#include "cuda/cuda_dev.h"
+#include "cuda/cudnn_attn.h"
+
+enum mode { AUTO, OWN, CUDNN };
+
+struct plan {
+	struct vfm_dnn_attn_key key;
+	struct vfm_dnn_attn *a; /* NULL: there is none */
+	struct vfm_err err;     /* why */
+};
+
+struct vfm_cuda_attn {
+	struct vfm_dnn_on on;
+	enum mode mode;
+	bool never_fixed;
+	int sm;
+	struct plan **plan;
+	size_t n, cap;
+};
+
+/* ---- plans ---- */
+
+static int mode_of_env(struct vfm_cuda_attn *c, struct vfm_err *err)
+{
+	const char *e = getenv("VFM_CUDA_ATTN");
+
+	if (!e || !*e)
+		return 0;
+	c->never_fixed = strcmp(e, "cudnn-packed") == 0;
+	c->mode = strcmp(e, "own") == 0 ? OWN : strcmp(e, "cudnn") == 0 || c->never_fixed ? CUDNN : AUTO;
+	if (c->mode == AUTO)
+		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_ATTN is '%s': own, cudnn or cudnn-packed", e);
+	return 0;
+}
+
+/* NULL: err is set. */
+static struct vfm_cuda_attn *context(struct vfm_stream *s, struct vfm_err *err)
+{
+	struct vfm_cuda *dev = vfm_cuda_of(s);
+	struct vfm_cuda_attn *c = dev->attn;
+	int rc;
+
+	if (c)
+		return c;
+	c = vfm_calloc(1, sizeof(*c));
+	c->sm = dev->sm;
+	TRY_OUT(mode_of_env(c, err));
+	if (c->mode != OWN)
+		TRY_OUT(vfm_dnn_check(cudnnCreate(&c->on.handle), "opening it", err));
+	dev->attn = c;
+	return c;
+out:
+	vfm_cuda_attn_free(c);
+	return NULL;
+}
+
+void vfm_cuda_attn_free(struct vfm_cuda_attn *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n; i++) {
+		vfm_dnn_attn_free(c->plan[i]->a);
+		free(c->plan[i]);
+	}
+	free(c->plan);
+	if (c->on.handle)
+		cudnnDestroy(c->on.handle);
+	free(c);
+}
+
+/* The plan of this shape, or NULL; shapes without one are remembered, too. */
+static struct vfm_dnn_attn *plan_of(struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key, struct vfm_err *err)
+{
+	struct plan *p;
+
+	for (size_t i = 0; i < c->n; i++) {
+		p = c->plan[i];
+		if (memcmp(&p->key, key, sizeof(*key)) == 0) {
+			if (!p->a)
+				vfm_fail(err, VFM_EENV, "%s", p->err.msg);
+			return p->a;
+		}
+	}
+	p = vfm_calloc(1, sizeof(*p));
+	memcpy(&p->key, key, sizeof(*key));
+	p->a = vfm_dnn_attn_new(&c->on, key, &p->err);
+	vfm_grow(&c->plan, &c->cap, c->n + 1, sizeof(*c->plan));
+	c->plan[c->n++] = p;
+	if (!p->a)
+		vfm_fail(err, VFM_EENV, "%s", p->err.msg);
+	return p->a;
+}
+
+/* ---- one op ---- */
+
+/* Forward and backward alike; tensors by enum vfm_dnn_rows, those that there are not are absent. */
+struct job {
+	struct vfm_cuda_attn *c;
+	struct vfm_stream *s;
+	struct vfm_tensor x[VFM_DNN_ROWS], lse; /* as cuDNN gets them: gradients may lie in scratch */
+	struct vfm_tensor to[VFM_DNN_ROWS];     /* where such gradients go then; else absent */
+	const struct vfm_seqs *q, *k;
+	float scale;
+	bool bwd, deterministic;
+	struct vfm_attn_piece *piece;
+	struct vfm_dnn_attn **plan; /* of each piece */
+	int n;
+};
+
+static bool aligned(const struct vfm_tensor *t)
+{
+	return (uintptr_t)t->data % 16 == 0 && t->stride[1] == t->shape[2] && t->stride[0] % 8 == 0;
+}
+
+static bool fits(const struct job *j)
+{
+	for (int i = VFM_DNN_Q; i <= VFM_DNN_DOUT; i++)
+		if (vfm_has(&j->x[i]) && (j->x[i].dtype != VFM_BF16 || !aligned(&j->x[i])))
+			return false;
+	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
+}
+
+/* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end refuses them, too). */
+static bool apart(const struct job *j)
+{
+	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
+}
+
+/* Gradients that no plan writes as they are asked for go to contiguous scratch first.  It begins as a tensor without memory. */
+static void detour(struct job *j, bool ragged)
+{
+	bool shared = j->x[VFM_DNN_Q].shape[1] != j->x[VFM_DNN_K].shape[1];
+
+	for (int i = VFM_DNN_DQ; i <= VFM_DNN_DV; i++) {
+		struct vfm_tensor *x = &j->x[i];
+		bool sum = shared && i != VFM_DNN_DQ; /* over heads */
+		bool no_f32 = x->dtype == VFM_F32 && (j->c->sm >= 100 || sum);
+		/* Packed scratch has the strides of what it is for: those of a slice would make it several times as large. */
+		bool gaps = ragged && x->stride[0] != x->shape[1] * x->shape[2] && (i == VFM_DNN_DQ || sum);
+
+		if (aligned(x) && !no_f32 && !gaps)
+			continue;
+		j->to[i] = *x;
+		*x = vfm_t3(NULL, no_f32 ? VFM_BF16 : x->dtype, x->shape[0], x->shape[1], x->shape[2]);
+	}
+	/* dk and dv are of one type */
+	if (j->x[VFM_DNN_DK].dtype != j->x[VFM_DNN_DV].dtype)
+		for (int i = VFM_DNN_DK; i <= VFM_DNN_DV; i++) {
+			if (!vfm_has(&j->to[i]))
+				j->to[i] = j->x[i];
+			j->x[i] = vfm_t3(NULL, VFM_BF16, j->x[i].shape[0], j->x[i].shape[1], j->x[i].shape[2]);
+		}
+}
+
+static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct vfm_dnn_attn_key *key)
+{
+	int64_t group = j->x[VFM_DNN_Q].shape[1] / j->x[VFM_DNN_K].shape[1];
+
+	memset(key, 0, sizeof(*key)); /* it is compared as bytes */
+	key->b = p->b, key->sq = p->sq, key->sk = p->sk;
+	key->h = p->heads * group, key->hkv = p->heads, key->d = j->x[VFM_DNN_Q].shape[2];
+	key->lse_row = j->lse.shape[1];
+	for (int i = 0; i < VFM_DNN_ROWS; i++)
+		if (vfm_has(&j->x[i]))
+			key->row[i] = j->x[i].stride[0];
+	key->bwd = j->bwd;
+	key->ragged = !p->fixed;
+	key->dq_type = j->bwd ? j->x[VFM_DNN_DQ].dtype : VFM_BF16;
+	key->dkv_type = j->bwd ? j->x[VFM_DNN_DK].dtype : VFM_BF16;
+	key->deterministic = j->deterministic;
+	key->apart = key->ragged && apart(j);
+}
+
+/* Deterministic, cuDNN keeps dS of a whole piece: 2 bytes for each pair of a query and a key. */
+enum { PAIRS = 1 << 30, MOST_PAIRS_GIB = 24 };
+
+/* Pieces and their plans.  VFM_EENV: cuDNN cannot do it. */
+static int prepare(struct job *j, struct vfm_err *err)
+{
+	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
+	struct vfm_attn_limits lim = {.hkv = hkv, .group = group, .never_fixed = j->c->never_fixed, .pairs = j->deterministic ? PAIRS : 0};
+
+	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
+	if (j->bwd)
+		detour(j, j->n > 0 && !j->piece[0].fixed);
+	j->plan = vfm_calloc((size_t)j->n + 1, sizeof(*j->plan));
+	for (int i = 0; i < j->n; i++) {
+		const struct vfm_attn_piece *p = &j->piece[i];
+		struct vfm_dnn_attn_key key;
+
+		if (j->deterministic && (double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_PAIRS_GIB * 0x1p29)
+			return vfm_fail(err, VFM_EENV, "attn_bwd: too many tokens for cuDNN's deterministic backward");
+		key_of(j, p, &key);
+		j->plan[i] = plan_of(j->c, &key, err);
+		if (!j->plan[i])
+			return VFM_EENV;
+	}
+	return 0;
+}
+
+/* ---- memory ---- */
+
+/* Places in the op's scratch; first counted, then given out. */
+struct arena {
+	char *base;
+	size_t used;
+};
+
+static void *take(struct arena *m, size_t bytes)
+{
+	char *p = m->base ? m->base + m->used : NULL;
+
+	m->used += (bytes + 255) / 256 * 256;
+	return bytes ? p : NULL;
+}
+
+struct scratch {
+	struct vfm_attn_lists lists;
+	int64_t *first; /* with lse_padded: rows at which the samples begin */
+	float *lse_padded, *dsum, *dq_sum;
+	void *dk_all, *dv_all, *workspace;
+};
+
+static void add_offset(struct arena *m, struct vfm_attn_lists *l, int64_t b, int64_t row, bool of_keys)
+{
+	l->offset[l->n].at = take(m, (size_t)(b + 1) * sizeof(int64_t));
+	l->offset[l->n].row = row;
+	l->offset[l->n++].of_keys = of_keys;
+}
+
+static bool of_keys(int i)
+{
+	return i == VFM_DNN_K || i == VFM_DNN_V || i == VFM_DNN_DK || i == VFM_DNN_DV;
+}
+
+/* What a piece needs.  Pieces run one after another: all begin at the same place.  lists.offset: those of the plan's tensors in
+ * the order of enum vfm_dnn_rows, then that of lse or `first`. */
+static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a, struct arena *m)
+{
+	const struct vfm_dnn_attn_key *k = &a->key;
+	struct vfm_dnn_attn_scratch need = vfm_dnn_attn_scratch(a, j->q->total, j->k->total);
+	struct scratch w = {0};
+
+	if (k->ragged) {
+		w.lists.len_q = take(m, (size_t)k->b * sizeof(int32_t));
+		w.lists.len_k = take(m, (size_t)k->b * sizeof(int32_t));
+		for (int i = 0; i < VFM_DNN_ROWS; i++)
+			if (a->offset[i])
+				add_offset(m, &w.lists, k->b, k->row[i], of_keys(i));
+		add_offset(m, &w.lists, k->b, k->apart ? 1 : k->lse_row, false);
+		w.first = w.lists.offset[w.lists.n - 1].at;
+	}
+	if (k->apart)
+		w.lse_padded = take(m, (size_t)(k->b * k->h * k->sq) * sizeof(float));
+	w.dsum = take(m, need.dsum);
+	w.dq_sum = take(m, need.dq_sum);
+	w.dk_all = take(m, need.dkv_all);
+	w.dv_all = take(m, need.dkv_all);
+	w.workspace = take(m, need.workspace);
+	return w;
+}
+
+/* The gradients that take a detour, then the most that a piece needs. */
+static int memory(struct job *j, struct arena *m, struct vfm_err *err)
+{
+	struct arena count = {0};
+	size_t most = 0;
+
+	for (int i = 0; i < VFM_DNN_ROWS; i++)
+		if (vfm_has(&j->to[i]))
+			take(&count, vfm_nbytes(&j->x[i]));
+	for (int i = 0; i < j->n; i++) {
+		struct arena piece = {0};
+
+		lay_out(j, j->plan[i], &piece);
+		if (piece.used > most)
+			most = piece.used;
+	}
+	*m = (struct arena){vfm_cuda_ws(j->s, count.used + most + 256, err), 0};
+	if (!m->base)
+		return VFM_EENV;
+	for (int i = 0; i < VFM_DNN_ROWS; i++)
+		if (vfm_has(&j->to[i]))
+			j->x[i].data = take(m, vfm_nbytes(&j->x[i]));
+	return 0;
+}
+
+/* ---- running ---- */
+
+/* Head `h` of x. */
+static void *at_head(const struct vfm_tensor *x, int64_t h)
+{
+	return (char *)x->data + (size_t)(h * x->shape[2]) * vfm_dtype_size(x->dtype);
+}
+
+static int run_piece(struct job *j, int n, struct arena m, struct vfm_err *err)
+{
+	const struct vfm_attn_piece *p = &j->piece[n];
+	const struct vfm_dnn_attn *a = j->plan[n];
+	struct scratch w = lay_out(j, a, &m);
+	int64_t head = p->head * (a->key.h / a->key.hkv); /* of queries */
+	struct vfm_dnn_bind b[2 * VFM_DNN_ROWS + 16];
+	float none = -INFINITY, one = 1, scale = j->scale;
+	float *lse = (float *)j->lse.data + head;
+	int k = 0, o = 0;
+
+	if (a->key.ragged)
+		vfm_cuda_attn_lists(j->s, j->q, j->k, p, &w.lists);
+	if (w.lse_padded) {
+		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
+		lse = w.lse_padded;
+	}
+	for (int i = 0; i < VFM_DNN_ROWS; i++)
+		if (a->x[i])
+			b[k++] = (struct vfm_dnn_bind){a->x[i], at_head(&j->x[i], of_keys(i) ? p->head : head)};
+	for (int i = 0; i < VFM_DNN_ROWS; i++)
+		if (a->offset[i])
+			b[k++] = (struct vfm_dnn_bind){a->offset[i], w.lists.offset[o++].at};
+	b[k++] = (struct vfm_dnn_bind){a->lse, lse};
+	b[k++] = (struct vfm_dnn_bind){a->lse_offset, w.first};
+	b[k++] = (struct vfm_dnn_bind){a->len_q, w.lists.len_q};
+	b[k++] = (struct vfm_dnn_bind){a->len_k, w.lists.len_k};
+	b[k++] = (struct vfm_dnn_bind){a->scale, &scale};
+	b[k++] = (struct vfm_dnn_bind){a->none, &none};
+	b[k++] = (struct vfm_dnn_bind){a->one, &one};
+	b[k++] = (struct vfm_dnn_bind){a->dsum, w.dsum};
+	b[k++] = (struct vfm_dnn_bind){a->dq_sum, w.dq_sum};
+	b[k++] = (struct vfm_dnn_bind){a->dk_all, w.dk_all};
+	b[k++] = (struct vfm_dnn_bind){a->dv_all, w.dv_all};
+	return vfm_dnn_run(a->g, vfm_cuda_stream(j->s), b, k, w.workspace, err);
+}
+
+/* Gradients to where they belong, and the rows of samples that had no part in anything. */
+static void finish(struct job *j)
+{
+	bool no_keys, no_queries;
+
+	for (int i = VFM_DNN_DQ; i <= VFM_DNN_DV; i++)
+		if (vfm_has(&j->to[i])) {
+			vfm_cuda_attn_copy(j->s, &j->x[i], &j->to[i]);
+			j->x[i] = j->to[i];
+		}
+	vfm_attn_halves(j->q, j->k, &no_keys, &no_queries);
+	if (no_keys)
+		vfm_cuda_attn_no_keys(j->s, j->q, j->k, &j->x[j->bwd ? VFM_DNN_DQ : VFM_DNN_O], j->bwd ? NULL : j->lse.data);
+	for (int i = VFM_DNN_DK; j->bwd && no_queries && i <= VFM_DNN_DV; i++)
+		vfm_cuda_attn_no_queries(j->s, j->q, j->k, &j->x[i]);
+}
+
+/* *done: cuDNN did it; else nothing was put on the stream. */
+static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
+{
+	struct arena m;
+	int rc;
+
+	*done = false;
+	if (j->c->mode == OWN)
+		return 0;
+	if (!fits(j))
+		return j->c->mode == AUTO ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not take these operands", op);
+	rc = prepare(j, err);
+	if (rc == 0) {
+		*done = true;
+		TRY_OUT(memory(j, &m, err));
+		for (int i = 0; i < j->n; i++)
+			TRY_OUT(run_piece(j, i, m, err));
+		finish(j);
+		rc = vfm_cuda_launched(j->s, op, err);
+	} else if (j->c->mode == AUTO) {
+		rc = 0; /* no plan: our own kernels */
+	}
+out:
+	free(j->piece);
+	free(j->plan);
+	return rc < 0 ? vfm_err_context(err, "%s", op) : 0;
+}
+
+int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
+{
+	struct job j = {.c = context(s, err), .s = s, .lse = a->lse, .q = a->seqs_q, .k = a->seqs_k, .scale = a->scale};
+	bool done;
+
+	if (!j.c)
+		return err ? err->code : VFM_EENV;
+	if (vfm_numel(&a->q) == 0)
+		return 0;
+	j.x[VFM_DNN_Q] = a->q, j.x[VFM_DNN_K] = a->k, j.x[VFM_DNN_V] = a->v, j.x[VFM_DNN_O] = a->o;
+	TRY(by_cudnn(&j, "attn", &done, err));
+	return done ? 0 : vfm_cuda_attn_own(s, a, err);
+}
+
+int vfm_cuda_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
+{
+	struct job j = {.c = context(s, err), .s = s, .lse = a->lse, .q = a->seqs_q, .k = a->seqs_k, .scale = a->scale, .bwd = true,
+		.deterministic = vfm_cuda_of(s)->deterministic};
+	bool done;
+
+	if (!j.c)
+		return err ? err->code : VFM_EENV;
+	if (vfm_numel(&a->q) == 0 && vfm_numel(&a->k) == 0)
+		return 0;
+	j.x[VFM_DNN_Q] = a->q, j.x[VFM_DNN_K] = a->k, j.x[VFM_DNN_V] = a->v, j.x[VFM_DNN_O] = a->o, j.x[VFM_DNN_DOUT] = a->dout;
+	j.x[VFM_DNN_DQ] = a->dq, j.x[VFM_DNN_DK] = a->dk, j.x[VFM_DNN_DV] = a->dv;
+	TRY(by_cudnn(&j, "attn_bwd", &done, err));
+	return done ? 0 : vfm_cuda_attn_bwd_own(s, a, err);
+}

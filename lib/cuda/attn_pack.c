@@ -1,0 +1,126 @@
+#include "cuda/attn_pack.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+int64_t vfm_attn_round_len(int64_t n)
+{
+	int64_t step = 128;
+
+	while (n > 8 * step)
+		step *= 2;
+	return n < 1 ? step : (n + step - 1) / step * step;
+}
+
+int64_t vfm_attn_round_batch(int64_t n)
+{
+	int64_t b = 1;
+
+	while (b < n)
+		b *= 2;
+	return b;
+}
+
+static int64_t len(const struct vfm_seqs *q, int i)
+{
+	return (int64_t)q->cu[i + 1] - q->cu[i];
+}
+
+void vfm_attn_halves(const struct vfm_seqs *q, const struct vfm_seqs *k, bool *no_keys, bool *no_queries)
+{
+	*no_keys = *no_queries = false;
+	for (int i = 0; i < q->n; i++) {
+		*no_keys = *no_keys || (len(q, i) > 0 && len(k, i) == 0);
+		*no_queries = *no_queries || (len(q, i) == 0 && len(k, i) > 0);
+	}
+}
+
+/* ---- classes of samples ---- */
+
+struct class {
+	int32_t lo, hi;
+	int64_t n, rows, max_q, max_k;
+};
+
+/* Of the samples with more than lo and at most hi queries, and keys. */
+static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, int32_t lo, int32_t hi)
+{
+	struct class c = {.lo = lo, .hi = hi};
+
+	for (int i = 0; i < q->n; i++) {
+		int64_t nq = len(q, i), nk = len(k, i);
+
+		if (nq <= lo || nq > hi || nk == 0)
+			continue;
+		c.n++;
+		c.rows += nq;
+		if (nq > c.max_q)
+			c.max_q = nq;
+		if (nk > c.max_k)
+			c.max_k = nk;
+	}
+	return c;
+}
+
+static bool alike(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct class *c)
+{
+	return c->n == q->n && c->rows == c->n * c->max_q && k->cu[k->n] == c->n * c->max_k;
+}
+
+struct list {
+	struct vfm_attn_piece *v;
+	size_t cap;
+	int n;
+};
+
+/* The pieces of a class: as many samples, then as many heads, as the limit allows. */
+static void cut(struct list *l, const struct class *c, const struct vfm_attn_limits *lim)
+{
+	int64_t sq = vfm_attn_round_len(c->max_q), sk = vfm_attn_round_len(c->max_k), b = vfm_attn_round_batch(c->n), heads = lim->hkv;
+
+	if (b > VFM_ATTN_MOST_SAMPLES)
+		b = VFM_ATTN_MOST_SAMPLES;
+	while (lim->pairs && b > 1 && b * heads * lim->group > lim->pairs / sq / sk)
+		b /= 2;
+	while (lim->pairs && heads > 1 && b * heads * lim->group > lim->pairs / sq / sk)
+		heads = (heads + 1) / 2;
+	for (int64_t first = 0; first < c->n; first += b)
+		for (int64_t head = 0; head < lim->hkv; head += heads) {
+			vfm_grow(&l->v, &l->cap, (size_t)l->n + 1, sizeof(*l->v));
+			l->v[l->n++] = (struct vfm_attn_piece){.lo = c->lo,
+				.hi = c->hi,
+				.first = (int32_t)first,
+				.n = (int32_t)(c->n - first < b ? c->n - first : b),
+				.b = b,
+				.sq = sq,
+				.sk = sk,
+				.head = head,
+				.heads = lim->hkv - head < heads ? lim->hkv - head : heads};
+		}
+}
+
+int vfm_attn_pieces(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim, struct vfm_attn_piece **v)
+{
+	struct class all = survey(q, k, 0, INT32_MAX);
+	int64_t shape = vfm_attn_round_batch(all.n) * vfm_attn_round_len(all.max_q);
+	struct list l = {0};
+
+	*v = NULL;
+	if (all.n == 0)
+		return 0;
+	if (all.n == 1 || shape <= 4 * all.rows + 4096) {
+		cut(&l, &all, lim);
+		l.v[0].fixed = !lim->never_fixed && l.n == 1 && alike(q, k, &all) && l.v[0].b == all.n && l.v[0].sq == all.max_q &&
+			       l.v[0].sk == all.max_k;
+	} else {
+		for (int64_t lo = 0, hi = 128; lo < all.max_q; lo = hi, hi *= 2) {
+			struct class c = survey(q, k, (int32_t)lo, hi > INT32_MAX ? INT32_MAX : (int32_t)hi);
+
+			if (c.n)
+				cut(&l, &c, lim);
+		}
+	}
+	*v = l.v;
+	return l.n;
+}

@@ -1,0 +1,144 @@
+/* attn_pack.cu - what stands around cuDNN's kernels: lists of the samples of a piece, what it leaves out, other layouts. */
+#include "cuda/attn_pack.h"
+#include "cuda/kern.h"
+
+enum { THREADS = 256, WARPS = THREADS / 32 };
+
+/* ---- lists ---- */
+
+struct choice {
+	const int32_t *cu_q, *cu_k;
+	int samples;
+	int32_t lo, hi;
+	int64_t first, n, b;
+};
+
+/* One block: entries of the piece in the order of the samples. */
+__global__ static void lists(choice c, vfm_attn_lists l)
+{
+	__shared__ int count[WARPS];
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	int64_t before = 0;
+
+	for (int64_t i = threadIdx.x; i <= c.b; i += THREADS) {
+		if (i < c.b)
+			l.len_q[i] = l.len_k[i] = 0;
+		for (int o = 0; o < l.n; o++)
+			l.offset[o].at[i] = l.offset[o].row * (l.offset[o].of_keys ? c.cu_k[c.samples] : c.cu_q[c.samples]);
+	}
+	__syncthreads();
+	for (int from = 0; from < c.samples; from += THREADS) {
+		int i = from + (int)threadIdx.x, here = 0, in_warp;
+		int32_t nq = i < c.samples ? c.cu_q[i + 1] - c.cu_q[i] : 0, nk = i < c.samples ? c.cu_k[i + 1] - c.cu_k[i] : 0;
+		bool in = nq > c.lo && nq <= c.hi && nk > 0;
+		unsigned vote = __ballot_sync(VFM_ALL_LANES, in);
+		int64_t at;
+
+		in_warp = __popc(vote & ((1u << lane) - 1));
+		if (lane == 0)
+			count[warp] = __popc(vote);
+		__syncthreads();
+		at = before - c.first + in_warp;
+		for (int w = 0; w < WARPS; w++) {
+			at += w < warp ? count[w] : 0;
+			here += count[w];
+		}
+		if (in && at >= 0 && at < c.n) {
+			l.len_q[at] = nq;
+			l.len_k[at] = nk;
+			for (int o = 0; o < l.n; o++)
+				l.offset[o].at[at] = l.offset[o].row * (l.offset[o].of_keys ? c.cu_k[i] : c.cu_q[i]);
+		}
+		before += here;
+		__syncthreads();
+	}
+}
+
+extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_piece *p,
+	const struct vfm_attn_lists *l)
+{
+	choice c = {(const int32_t *)q->dev_cu.data, (const int32_t *)k->dev_cu.data, q->n, p->lo, p->hi, p->first, p->n, p->b};
+
+	VFM_LAUNCH(s, (lists), 1, THREADS, 0, c, *l);
+}
+
+/* ---- lse in rows of a sample each ---- */
+
+__global__ static void spread(const float *lse, int64_t heads_all, int64_t head, const int32_t *len, const int64_t *first, int64_t sq, float *padded)
+{
+	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, b = blockIdx.z, h = blockIdx.y;
+
+	if (i < sq)
+		padded[(b * gridDim.y + h) * sq + i] = i < len[b] ? lse[(first[b] + i) * heads_all + head + h] : 0.0f;
+}
+
+extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse, int64_t head,
+	int64_t heads, const int32_t *len_q, const int64_t *first, float *padded)
+{
+	VFM_LAUNCH(s, (spread), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (const float *)lse->data, lse->shape[1], head, len_q, first,
+		p->sq, padded);
+}
+
+/* ---- samples without keys, or without queries ---- */
+
+template <class T> __global__ static void blank(const int32_t *cu, const int32_t *other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
+{
+	int64_t from = cu[blockIdx.x], to = cu[blockIdx.x + 1];
+
+	if (other[blockIdx.x] != other[blockIdx.x + 1])
+		return;
+	for (int64_t r = from + blockIdx.y; r < to; r += gridDim.y) {
+		for (int i = threadIdx.x; i < heads * d; i += THREADS)
+			st(x + r * row + i / d * head + i % d, 0.0f);
+		for (int h = threadIdx.x; lse && h < heads; h += THREADS)
+			lse[r * heads + h] = -INFINITY;
+	}
+}
+
+static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
+{
+	const int32_t *cu = (const int32_t *)of->dev_cu.data, *cu2 = (const int32_t *)other->dev_cu.data;
+
+	if (of->n == 0 || vfm_numel(x) == 0)
+		return;
+	VFM_ACT_TYPE(x->dtype, T, VFM_LAUNCH(s, (blank<T>), dim3(of->n, 32), THREADS, 0, cu, cu2, (T *)x->data, x->stride[0], x->stride[1],
+		(int)x->shape[1], (int)x->shape[2], lse));
+}
+
+extern "C" void vfm_cuda_attn_no_keys(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_tensor *x, float *lse)
+{
+	launch_blank(s, q, k, x, lse);
+}
+
+extern "C" void vfm_cuda_attn_no_queries(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_tensor *x)
+{
+	launch_blank(s, k, q, x, NULL);
+}
+
+/* ---- copies ---- */
+
+template <int N, class X, class Y> __global__ static void copy(const X *x, int64_t x_row, Y *y, int64_t y_row, int64_t n, int64_t cols)
+{
+	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += (int64_t)gridDim.x * THREADS * N)
+		st_vec<N>(y + i / cols * y_row + i % cols, ld_vec<N>(x + i / cols * x_row + i % cols));
+}
+
+template <class X, class Y> static void launch_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
+{
+	int64_t n = vfm_numel(x), cols = x->shape[1] * x->shape[2], most = (int64_t)vfm_cuda_sms(s) * 16, blocks;
+	bool wide = vec_ok(x, 8) && vec_ok(y, 8);
+
+	blocks = ceil_div(n, (int64_t)THREADS * (wide ? 8 : 1));
+	blocks = blocks < most ? blocks : most;
+	if (n == 0)
+		return;
+	if (wide)
+		VFM_LAUNCH(s, (copy<8, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
+	else
+		VFM_LAUNCH(s, (copy<1, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
+}
+
+extern "C" void vfm_cuda_attn_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
+{
+	VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(y->dtype, Y, (launch_copy<X, Y>(s, x, y))));
+}
