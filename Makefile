@@ -281,6 +281,8 @@ check-cuda: $(PLUGIN)
 check-mesh: $(MESH)
 	$(MESH) $(if $(V),,-q) tests/mesh/meshes.txt
 	$(MESH) $(if $(V),,-q) --faults tests/mesh/meshes.txt
+	$(MESH) $(if $(V),,-q) --comm shm -k "dit 4" tests/mesh/meshes.txt
+	$(MESH) $(if $(V),,-q) --comm stage -k "moe 4" tests/mesh/meshes.txt
 
 # Minutes of training; not a part of check.
 check-learn: all $(TOOLS)

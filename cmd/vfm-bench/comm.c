@@ -11,9 +11,10 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "bench.h"
+#include "train/device.h"
 #include "train/job.h"
 
-static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32", *format = "text";
+static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32", *device = "cpu", *format = "text";
 static int64_t ranks, repeat = 10;
 static double seconds = 0.02;
 
@@ -22,6 +23,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "ops", "LIST", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)", &ops},
 	{VFM_OPT_STR, 0, "sizes", "LIST", "bytes of the whole (64K,1M,16M,64M)", &sizes},
 	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
+	{VFM_OPT_STR, 0, "device", "NAME", "where the operands are: cpu, cuda (cpu)", &device},
 	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "calls of a measurement take about so long (0.02)", &seconds},
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
@@ -30,16 +32,18 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench comm",
-	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [-r N] [--seconds S] [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--device NAME] [-r N] [--seconds S] [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure the collectives of several ranks",
 	.opts = opts,
 };
 
 struct work {
-	struct vfm_comm *c;
+	struct vfm_comm *c;         /* of the device */
+	struct vfm_stream *s;       /* compute stream */
 	enum vfm_dtype dt;
 	int64_t n;                  /* elements of the whole, a multiple of the ranks */
-	char *a, *b;                /* [n] each */
+	char *a, *b;                /* [n] each, device */
+	char *host;                 /* [n] */
 };
 
 static struct vfm_tensor whole(const struct work *w, char *p)
@@ -54,39 +58,39 @@ static struct vfm_tensor part(const struct work *w, char *p)
 
 static int all_reduce(struct work *w, struct vfm_err *err)
 {
-	return vfm_all_reduce(w->c, NULL, whole(w, w->a), err);
+	return vfm_all_reduce(w->c, w->s, whole(w, w->a), err);
 }
 
 static int all_gather(struct work *w, struct vfm_err *err)
 {
-	return vfm_all_gather(w->c, NULL, part(w, w->a), whole(w, w->b), NULL, err);
+	return vfm_all_gather(w->c, w->s, part(w, w->a), whole(w, w->b), NULL, err);
 }
 
 static int reduce_scatter(struct work *w, struct vfm_err *err)
 {
-	return vfm_reduce_scatter(w->c, NULL, whole(w, w->a), part(w, w->b), NULL, err);
+	return vfm_reduce_scatter(w->c, w->s, whole(w, w->a), part(w, w->b), NULL, err);
 }
 
 static int all_to_all(struct work *w, struct vfm_err *err)
 {
-	return vfm_all_to_all(w->c, NULL, whole(w, w->a), whole(w, w->b), NULL, NULL, err);
+	return vfm_all_to_all(w->c, w->s, whole(w, w->a), whole(w, w->b), NULL, NULL, err);
 }
 
 static int broadcast(struct work *w, struct vfm_err *err)
 {
-	return vfm_broadcast(w->c, NULL, whole(w, w->a), 0, err);
+	return vfm_broadcast(w->c, w->s, whole(w, w->a), 0, err);
 }
 
 static int exchange(struct work *w, struct vfm_err *err)
 {
 	int n = w->c->size, r = w->c->rank;
 
-	return vfm_exchange(w->c, NULL, whole(w, w->a), (r + 1) % n, whole(w, w->b), (r + n - 1) % n, err);
+	return vfm_exchange(w->c, w->s, whole(w, w->a), (r + 1) % n, whole(w, w->b), (r + n - 1) % n, err);
 }
 
 static int barrier(struct work *w, struct vfm_err *err)
 {
-	return vfm_barrier(w->c, NULL, err);
+	return vfm_barrier(w->c, w->s, err);
 }
 
 /* What element i of the result is when element i of rank r's operand is value(r, i): small whole numbers, so that sums are exact. */
@@ -155,25 +159,33 @@ static const struct op {
 	{"barrier", barrier, NULL, false, false, 0, 0},
 };
 
-static void fill(const struct work *w)
+static int fill(const struct work *w, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(w->dt);
 
 	for (int64_t i = 0; i < w->n; i++) {
 		int64_t v = value(w->c->rank, i);
 
-		vfm_dtype_convert(w->dt, w->a + (size_t)i * es, VFM_I64, &v, 1);
+		vfm_dtype_convert(w->dt, w->host + (size_t)i * es, VFM_I64, &v, 1);
 	}
+	return w->s->dev->t->to_device(w->s, w->a, w->host, (size_t)w->n * es, err);
+}
+
+static int sync(const struct work *w, struct vfm_err *err)
+{
+	return w->s->dev->t->stream_sync(w->s, err);
 }
 
 static int check(struct work *w, const struct op *op, struct vfm_err *err)
 {
 	int64_t n = op->shares ? w->n / w->c->size : w->n, wrong = 0;
 	size_t es = vfm_dtype_size(w->dt);
-	const char *p = op->in_a ? w->a : w->b;
+	const char *p = w->host;
 
-	fill(w);
+	TRY(fill(w, err));
 	TRY(op->run(w, err));
+	TRY(w->s->dev->t->to_host(w->s, w->host, op->in_a ? w->a : w->b, (size_t)n * es, err));
+	TRY(sync(w, err));
 	for (int64_t i = 0; op->want && i < n; i++) {
 		double x;
 
@@ -196,6 +208,7 @@ static int measure(struct work *w, const struct op *op, int64_t calls, double *t
 	start = vfm_now();
 	for (int64_t i = 0; i < calls; i++)
 		TRY(op->run(w, err));
+	TRY(sync(w, err));
 	TRY(vfm_barrier(w->c, NULL, err));
 	*t = (vfm_now() - start) / (double)calls;
 	return 0;
@@ -207,7 +220,8 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 	int64_t calls;
 
 	TRY(check(w, op, err));
-	memset(w->a, 0, (size_t)bytes);
+	TRY(w->s->dev->t->zero(w->s, w->a, (size_t)bytes, err));
+	TRY(sync(w, err));
 	TRY(measure(w, op, 2, &x[0], err));
 	calls = (int64_t)(seconds / x[0]) + 1;
 	calls = calls > 10000 ? 10000 : calls;
@@ -233,25 +247,25 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 	return 0;
 }
 
-static int run_size(struct vfm_comm *c, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
-	struct work w = {.c = c};
+	struct work w = {.c = d->world, .s = d->stream};
 	size_t es, room;
-	int rc;
+	int rc = 0;
 
 	TRY(vfm_dtype_parse(dtype, &w.dt, err));
 	es = vfm_dtype_size(w.dt);
-	w.n = bytes / (int64_t)es / c->size * c->size;
+	w.n = bytes / (int64_t)es / w.c->size * w.c->size;
 	room = (size_t)w.n * es;
-	w.a = vfm_big_alloc(room + 64, "the operand", err);
-	w.b = w.a ? vfm_big_alloc(room + 64, "the result", err) : NULL;
-	if (w.b)
-		memset(w.b, 0, room);
-	rc = vfm_agree(c, w.b ? 0 : VFM_EENV, err);
+	w.host = vfm_big_alloc(room + 64, "a copy of the operand", err);
+	w.a = w.host ? vfm_dev_alloc(w.s, room + 64, "the operand", err) : NULL;
+	w.b = w.a ? vfm_dev_alloc(w.s, room + 64, "the result", err) : NULL;
+	rc = vfm_job_agree(job, w.b ? w.s->dev->t->zero(w.s, w.b, room, err) : VFM_EENV, err);
 	if (rc >= 0)
-		rc = run_op(&w, op, t, err);
-	vfm_big_free(w.a, room + 64);
-	vfm_big_free(w.b, room + 64);
+		rc = vfm_job_failed(job, run_op(&w, op, t, err), err);
+	vfm_big_free(w.host, room + 64);
+	vfm_dev_free(w.s, w.a, room + 64);
+	vfm_dev_free(w.s, w.b, room + 64);
 	return rc;
 }
 
@@ -306,7 +320,7 @@ static struct vfm_table *new_table(void)
 	return t;
 }
 
-static int measure_all(struct vfm_job *job, enum vfm_table_format f, const struct op **op, int n_op, const int64_t *size, int n_size,
+static int measure_all(struct vfm_job *job, const struct vfm_device *d, enum vfm_table_format f, const struct op **op, int n_op, const int64_t *size, int n_size,
 	struct vfm_err *err)
 {
 	struct vfm_table *t = new_table();
@@ -314,10 +328,11 @@ static int measure_all(struct vfm_job *job, enum vfm_table_format f, const struc
 
 	for (int i = 0; rc >= 0 && i < n_op; i++)
 		for (int k = 0; rc >= 0 && k < (op[i]->want ? n_size : 1); k++)
-			rc = run_size(job->world, op[i]->want ? size[k] : 1024, op[i], t, err);
+			rc = run_size(job, d, op[i]->want ? size[k] : 1024, op[i], t, err);
 	if (rc >= 0 && job->world->rank == 0) {
 		vfm_table_note(t, "median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s", (long long)repeat,
 			job->world->size, job->launch.nodes, job->launch.nodes > 1 ? "s" : "");
+		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_filling(d->world));
 		bench_note_machine(t);
 		rc = vfm_table_print(t, f, stdout, err);
 	}
@@ -332,6 +347,7 @@ int bench_comm(int argc, char **argv, struct vfm_err *err)
 	int n_op = 0, n_size = 0, n = 0, rc;
 	enum vfm_table_format f;
 	enum vfm_dtype dt;
+	struct vfm_device d = {0};
 	struct vfm_job job;
 
 	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
@@ -351,6 +367,12 @@ int bench_comm(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (rc == 1)
 		exit(job.launch.status);
-	rc = measure_all(&job, f, op, n_op, size, n_size, err);
+	rc = vfm_job_agree(&job, vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, err), err);
+	if (rc == 0)
+		rc = vfm_device_join(&d, &job, err);
+	if (rc == 0)
+		rc = measure_all(&job, &d, f, op, n_op, size, n_size, err);
+	vfm_job_failed(&job, rc, err);
+	vfm_device_close(&d);
 	return vfm_job_end(&job, rc, err);
 }

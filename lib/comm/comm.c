@@ -205,6 +205,11 @@ void vfm_comm_free(struct vfm_comm *c)
 		c->t->free(c);
 }
 
+const char *vfm_comm_filling(const struct vfm_comm *c)
+{
+	return c->t->carrier ? c->t->carrier(c) : c->t->name;
+}
+
 int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err)
 {
 	return c->t->register_memory ? c->t->register_memory(c, p, bytes, err) : 0;

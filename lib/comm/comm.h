@@ -25,7 +25,7 @@
 struct vfm_comm;
 
 struct vfm_comm_table {
-	const char *name; /* "self", "host", "nccl", "stage" */
+	const char *name; /* "self", "host", "wire", "stage" */
 	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
 	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
 		struct vfm_err *err);
@@ -41,6 +41,7 @@ struct vfm_comm_table {
 	void (*free)(struct vfm_comm *c);
 	/* may be NULL: nothing to do */
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err);
+	const char *(*carrier)(const struct vfm_comm *c); /* what name stands for */
 };
 
 /* Fillings embed this as their first member. */
@@ -84,6 +85,9 @@ int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out
 int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err);
 int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err);
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
+
+/* "host", "stage", or what carries the group ("nccl"): for reports (local). */
+const char *vfm_comm_filling(const struct vfm_comm *c);
 
 /* Device memory that will often be an operand and stays until c is freed: may make calls faster (local). */
 int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err);

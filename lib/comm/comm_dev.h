@@ -9,7 +9,7 @@
  *   stage   over the host filling through page-locked memory: where several ranks share a device, or there is no such library.  On the compute
  *           stream a call holds the host; on an asynchronous one it runs there.
  *
- * Sums.  f32, f64 and i64 with equal shares are the library's own, in its fixed order.  Of bf16, and with uneven shares, the parts travel and are summed
+ * Sums.  f32, f64 and i64 are the library's own, in its fixed order; uneven shares are padded.  The parts of a sum of bf16 travel and are summed
  * in f32 in the order of the ranks, which moves as many bytes as a ring would: this takes ops, so a stream that runs ops.
  * VFM_COMM_BF16=native: the library's sums, which may round at every rank on the way.
  *

@@ -236,6 +236,31 @@ static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype 
 	return rc;
 }
 
+/* Shares of one size, the largest; what is behind a share is summed, too, and dropped. */
+static int sum_padded(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, const char *in, char *out, const int64_t *count,
+	struct vfm_err *err)
+{
+	size_t es = vfm_dtype_size(dt), each = 0, at = 0, bytes;
+	void *p;
+	int rc = 0;
+
+	for (int r = 0; r < g->c.size; r++)
+		each = (size_t)count[r] * es > each ? (size_t)count[r] * es : each;
+	each = (each + 15) / 16 * 16;
+	bytes = each * (size_t)g->c.size;
+	TRY(take(g, s, bytes, &p, err));
+	for (int r = 0; r < g->c.size && rc >= 0; r++) {
+		rc = copy(s, (char *)p + each * (size_t)r, in + at, (size_t)count[r] * es, err);
+		at += (size_t)count[r] * es;
+	}
+	if (rc >= 0)
+		rc = did(g, g->job->wire->reduce_scatter(g->w, s, p, (char *)p + each * (size_t)g->c.rank, (int64_t)(each / es), dt, err), err);
+	if (rc >= 0)
+		rc = copy(s, out, (char *)p + each * (size_t)g->c.rank, (size_t)count[g->c.rank] * es, err);
+	give(g, s, p, bytes);
+	return rc;
+}
+
 static int gather_parts(struct vfm_wgroup *g, struct vfm_stream *s, void *in, char *out, const int64_t *count, size_t es, struct vfm_err *err)
 {
 	size_t at = 0, mine = (size_t)count[g->c.rank] * es;
@@ -311,10 +336,12 @@ static int wire_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct 
 	int rc = 0;
 
 	TRY(begin(g, s, VFM_C_REDUCE_SCATTER, -1, ++g->number, vfm_nbytes(&in), &k, err));
-	if (!even(g, count) || (in.dtype == VFM_BF16 && !g->job->native_bf16)) {
+	if (in.dtype == VFM_BF16 && !g->job->native_bf16) {
 		for (int r = 0; r < c->size; r++)
 			g->count[r] = count ? count[r] : n;
 		rc = sum_parts(g, s, in.dtype, in.data, out.data, g->count, err);
+	} else if (!even(g, count)) {
+		rc = sum_padded(g, s, in.dtype, in.data, out.data, count, err);
 	} else if (n) {
 		rc = did(g, g->job->wire->reduce_scatter(g->w, s, in.data, out.data, n, in.dtype, err), err);
 	}
@@ -420,6 +447,11 @@ static int wire_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_e
 	return 0;
 }
 
+static const char *wire_carrier(const struct vfm_comm *c)
+{
+	return ((const struct vfm_wgroup *)c)->job->wire->name;
+}
+
 /* ---- groups ---- */
 
 static void job_release(struct vfm_wjob *j)
@@ -518,6 +550,7 @@ static const struct vfm_comm_table wire_table = {
 	.split = wire_split,
 	.free = wire_free,
 	.register_memory = wire_register,
+	.carrier = wire_carrier,
 };
 
 /* Holds the job; is not listed yet, and has no wire. */

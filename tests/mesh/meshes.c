@@ -1,6 +1,6 @@
 /* meshes - results do not depend on the layout: every row of a list of meshes against a single process.
  *
- *	meshes [-k WORDS] [--fault NAME] [--device NAME] [-o FORMAT] LIST
+ *	meshes [-k WORDS] [--fault NAME] [--device NAME] [--comm NAME] [-o FORMAT] LIST
  *
  * A list has lines of three kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
@@ -311,6 +311,7 @@ static void run_row(const struct list *l, const struct row *r, const struct faul
 	*v = (struct verdict){0};
 	if (!found)
 		return;
+	comm_prepare();
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0) {
@@ -464,10 +465,11 @@ int main(int argc, char **argv)
 		{VFM_OPT_STR, 0, "fault", "NAME", "put this fault into all rows, which must then fail", &fault},
 		{VFM_OPT_STR, 0, "device", "NAME", "where the ranks compute (cpu)", &device},
 		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
+		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, stage, nccl, shm (as VFM_COMM)", &mesh_comm},
 		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &format},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "meshes", .synopsis = "[-k WORDS] [--faults | --fault NAME] [--device NAME] [--max-ranks N] [-o FORMAT] LIST",
+	struct vfm_cmd cmd = {.name = "meshes", .synopsis = "[-k WORDS] [--faults | --fault NAME] [--device NAME] [--comm NAME] [--max-ranks N] [-o FORMAT] LIST",
 		.summary = "results do not depend on the layout", .opts = opts};
 	enum vfm_table_format fmt = VFM_TABLE_TEXT;
 	struct list *l = vfm_calloc(1, sizeof(*l));

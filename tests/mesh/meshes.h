@@ -59,6 +59,11 @@ void fault_arm(const struct fault *f, struct vfm_mesh *m);
 int fault_slice(const struct fault *f, struct vfm_params *ps, struct vfm_err *err);
 int64_t fault_hits(void); /* faulty calls of this process */
 
+/* What carries the groups of the mesh: "shm" (tests/unit/shmwire.h, on a CPU), or as VFM_COMM; NULL: as without it. */
+extern const char *mesh_comm;
+/* Before the ranks of a row are forked. */
+void comm_prepare(void);
+
 /* One process, on the CPU: fills ref.  A rank of a row, on this device: compares with ref. */
 int run_single(const struct vfm_config *c, struct ref *ref, struct vfm_err *err);
 int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../unit/shmwire.h"
 #include "base/clock.h"
 #include "base/par.h"
 #include "comm/comm_dev.h"
@@ -218,6 +219,14 @@ static void make_up_nodes(struct vfm_launch *l, int nodes)
 		l->node_of[r] = r / each;
 }
 
+const char *mesh_comm;
+
+void comm_prepare(void)
+{
+	if (mesh_comm && !strcmp(mesh_comm, "shm"))
+		sw_make();
+}
+
 int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 60};
@@ -230,9 +239,11 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	vfm_par_set_threads(1);
 	if (nodes > 1)
 		make_up_nodes(l, nodes);
+	if (mesh_comm)
+		setenv("VFM_COMM", mesh_comm, 1);
 	TRY(vfm_comm_host_new(l, &opts, &host, err));
 	TRY_OUT(vfm_device_open_rank(&x.dev, device, l->local_rank, l->local_size, false, err));
-	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream, .wire = x.dev.plugin ? x.dev.plugin->wire : NULL, .host_memory = !x.dev.plugin};
+	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream, .wire = x.dev.plugin ? x.dev.plugin->wire : &shmwire, .host_memory = !x.dev.plugin};
 	TRY_OUT(vfm_comm_dev_new(host, &on, &world, err));
 	TRY_OUT(vfm_mesh_init(&m, &c->parallel, world, x.dev.dev, err));
 	TRY_OUT(bench_open(&x, c, &m, fault, err));

@@ -48,7 +48,7 @@ static void beside_compute(struct vfm_comm *c, int64_t round)
 	} else {
 		do_all_reduce(c, round * 4);         /* f32 */
 		do_all_reduce(c, round * 4 + 2);     /* f64 */
-		do_reduce_scatter(c, round * 6 + 3); /* f32, equal shares */
+		do_reduce_scatter(c, round * 2 + 1); /* f32 */
 		do_all_gather(c, round);
 		do_all_to_all(c, round);
 		do_broadcast(c, round);
