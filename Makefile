@@ -153,7 +153,7 @@ $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 # Our CUDA kernels a second time, as C++ for the host (lib/cuda/emu.h).
 EMU_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -DVFM_EMU -Ilib -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
                -fno-strict-aliasing -ffp-contract=off -MMD -MP $(OPT) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(wildcard lib/cuda/*.cu)) $(B)/emu/emu.o $(B)/tests/ops/emu_dev.o $(B)/tests/ops/emu_attn.o
+EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(wildcard lib/cuda/*.cu tests/ops/*.cu)) $(B)/emu/emu.o $(B)/tests/ops/emu_dev.o $(B)/tests/ops/emu_attn.o
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)

@@ -98,7 +98,8 @@ static void grouped_cases(struct vfm_cases *l, int n, const int *len, int64_t in
 
 void vfm_cases_moe(struct vfm_cases *l)
 {
-	static const int one[] = {1}, long_[] = {3, 900, 0, 64}, pack[] = {1024, 1024}, experts[8] = {512, 400, 624, 512, 0, 1024, 480, 544}, all[] = {8192};
+	struct vfm_case *c;
+	static const int one[] = {1}, many[] = {2500, 70}, long_[] = {3, 900, 0, 64}, pack[] = {1024, 1024}, experts[8] = {512, 400, 624, 512, 0, 1024, 480, 544}, all[] = {8192};
 	int large[64];
 
 	for (int i = 0; i < 64; i++)
@@ -110,6 +111,16 @@ void vfm_cases_moe(struct vfm_cases *l)
 	choice_cases(l, VFM_CASE_TEST, N_MIXED, mixed, 1, 1);
 	choice_cases(l, VFM_CASE_TEST, N_ABSENT, absent, 16, 2);
 	choice_cases(l, VFM_CASE_TEST, 0, absent, 16, 2);
+	c = vfm_case_add(l, VFM_OP_moe_sort, VFM_CASE_TEST, "70001x300"); /* two digits, long chunks */
+	c->args.moe_sort = (struct vfm_moe_sort){.buckets = 300, .div = 7, .key = vec(VFM_I32, 70001), .order = vec(VFM_I32, 70001),
+		.source = vec(VFM_I32, 70001), .inverse = vec(VFM_I32, 70001), .count = vec(VFM_I32, 300)};
+	c->bound[0] = c->bound[1] = c->bound[2] = 300;
+	c = vfm_case_add(l, VFM_OP_moe_topk_expert, VFM_CASE_TEST, "long/%dx3", many[0] + many[1]);
+	vfm_case_seqs(l, c, 0, 2, many);
+	c->args.moe_topk_expert.capacity = 1;
+	c->args.moe_topk_expert.score = mat(VFM_F32, many[0] + many[1], 3, 0);
+	c->args.moe_topk_expert.index = mat(VFM_I32, 3, vfm_moe_take_all(&c->seqs[0], 3, 1), 0);
+	c->args.moe_topk_expert.weight = mat(VFM_F32, 3, vfm_moe_take_all(&c->seqs[0], 3, 1), 0);
 	choice_cases(l, VFM_CASE_BENCH, 2, pack, 64, 8);
 	for (int t = 0; t < 4; t++) {
 		grouped_cases(l, N_MIXED, mixed, 33, 50, types[t & 1], types[t >> 1], 0);

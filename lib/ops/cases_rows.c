@@ -50,6 +50,8 @@ static void rows_cases(struct vfm_cases *l)
 		add_rows(l, VFM_CASE_TEST, x, y, 50, 7, 3, 40, !(t & 1));
 		add_rows(l, VFM_CASE_TEST, x, y, 700, 3, 0, 1100, true);
 		add_rows(l, VFM_CASE_TEST, x, y, 300, 200, 0, 1, false);
+		add_rows(l, VFM_CASE_TEST, x, y, 450, 600, 2, 24, t & 1); /* more rows than a digit of the sort has values */
+		add_rows(l, VFM_CASE_TEST, x, y, 900, 5, 1, 72, !(t & 1));
 		add_rows(l, VFM_CASE_TEST, x, y, 0, 5, 0, 33, true);
 		add_rows(l, VFM_CASE_TEST, x, y, 0, 0, 2, 8, false);
 		add_rows(l, VFM_CASE_TEST, x, y, 6, 4, 0, 0, true);

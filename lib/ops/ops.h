@@ -228,8 +228,8 @@ struct vfm_fill {
 };
 
 /* ---- rows by index ----
- * index: i32 on the device, values in [0, M), which is the caller's to see to (the CPU refuses others);
- * negative: no row.  Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
+ * index: i32 on the device, values in [0, M), which is the caller's to see to; negative: no row.  The CPU refuses others (as it does
+ * expert numbers, keys and positions below); a GPU, which cannot say so in time, takes them for none, and touches nothing.  Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
 
 /* y[i] = weight[i] x[index[i]]; zeros where there is no row.  Rows may be taken several times or never. */
 struct vfm_rows {

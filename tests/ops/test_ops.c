@@ -837,6 +837,78 @@ static void test_merged_blocks(void **state)
 	}
 }
 
+/* The generator of the kernels: the integers of base/philox.h bit for bit, its normals to rounding, also where the
+ * logarithm is of a number next to 0 or 1. */
+static void test_philox(void **state)
+{
+	static const uint64_t at[] = {0, 1, 0xfffffff0u, 0x123456789abcdef0u, UINT64_MAX - 300};
+	uint32_t w[4 * 256], x[256];
+	float z[4 * 256], want[4], l[256];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(at) / sizeof(at[0]); k++) {
+		struct vfm_rng r = vfm_rng_stream(k * 0x9e3779b97f4a7c15u, k, ~k << 31, VFM_RNG_TEST);
+
+		vfm_emu_philox(&r, at[k], 256, w, z);
+		for (uint64_t i = 0; i < 256; i++) {
+			uint32_t out[4];
+
+			vfm_rng_block(&r, at[k] + i, out);
+			assert_memory_equal(out, w + 4 * i, sizeof(out));
+			vfm_rng_normal4(&r, at[k] + i, want);
+			for (int j = 0; j < 4; j++) /* of the pair's length: a sine next to 0 has the rounding of its angle */
+				assert_true(fabsf(z[4 * i + (uint64_t)j] - want[j]) <= 6e-7f * hypotf(want[j & 2], want[(j & 2) + 1]));
+		}
+	}
+	for (uint32_t i = 0; i < 256; i++) /* the ends, powers of two, where the two ways meet */
+		x[i] = i < 64 ? i : i < 128 ? UINT32_MAX - (i - 64) : i < 192 ? 0xb504f334u - 32 + (i - 128) : 1u << (i % 32);
+	vfm_emu_neg_log(x, 256, l);
+	for (int i = 0; i < 256; i++) {
+		double u = (x[i] + 0.5) * 0x1p-32, log_u = x[i] >> 31 ? log1p(-(UINT32_MAX - x[i] + 0.5) * 0x1p-32) : log(u);
+
+		assert_true(fabs((double)l[i] + log_u) <= 3e-7 * fabs(log_u));
+	}
+}
+
+/* The CPU refuses an index outside the tensor.  Kernels cannot report in time: it is no row, and nothing else is touched. */
+static void test_bad_indices_of_kernels(void **state)
+{
+	float x[12], y[16], sum[12], dot[3], out[8], score[6] = {0.5f, 0.25f, 0.25f, 0.1f, 0.2f, 0.7f}, ds[6];
+	int32_t index[3] = {0, 3, 1}, order[3], count[2], expert[4] = {0, 7, -5, 2};
+	float dw[4] = {1, 2, 3, 4};
+	struct vfm_stream *s = levels[n_isa].s;
+	struct vfm_err err = {0};
+	struct vfm_rows r = {.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
+	struct vfm_rows_add a = {.x = r.x, .y = vfm_t2(sum, VFM_F32, 3, 4), .index = r.index};
+	struct vfm_rows_dot d = {.x = r.x, .y = r.x, .index = r.index, .dot = vfm_t1(dot, VFM_F32, 3)};
+	struct vfm_embed3 e = {.table_t = r.x, .table_h = r.x, .table_w = r.x, .pos = vfm_t2(index, VFM_I32, 1, 3), .out = vfm_t2(out, VFM_F32, 1, 4)};
+	struct vfm_embed3_bwd eb = {.dy = vfm_t2(out, VFM_F32, 1, 4), .pos = e.pos, .dtable_h = a.y};
+	struct vfm_moe_sort ms = {.buckets = 2, .div = 1, .key = r.index, .order = vfm_t1(order, VFM_I32, 3), .count = vfm_t1(count, VFM_I32, 2)};
+	struct vfm_moe_topk_token_bwd tb = {.score = vfm_t2(score, VFM_F32, 2, 3), .expert = vfm_t2(expert, VFM_I32, 2, 2),
+		.dweight = vfm_t2(dw, VFM_F32, 2, 2), .dscore = vfm_t2(ds, VFM_F32, 2, 3)};
+
+	(void)state;
+	for (int i = 0; i < 12; i++)
+		x[i] = (float)(i + 1);
+	assert_int_equal(vfm_op_rows(s, &r, &err), 0);
+	assert_int_equal(vfm_op_rows_add(s, &a, &err), 0);
+	assert_int_equal(vfm_op_rows_dot(s, &d, &err), 0);
+	assert_int_equal(vfm_op_embed3(s, &e, &err), 0);
+	for (int i = 0; i < 4; i++) {
+		assert_true(y[i] == x[i] && y[4 + i] == 0 && y[8 + i] == x[4 + i]);
+		assert_true(sum[i] == x[i] && sum[4 + i] == x[8 + i] && sum[8 + i] == 0);
+		assert_true(out[i] == x[i] + x[4 + i]);
+	}
+	assert_true(dot[0] == 30 && dot[1] == 0 && dot[2] == 9 * 5 + 10 * 6 + 11 * 7 + 12 * 8);
+	assert_int_equal(vfm_op_embed3_bwd(s, &eb, &err), 0);
+	for (int i = 0; i < 4; i++)
+		assert_true(sum[i] == x[i] && sum[4 + i] == x[8 + i] && sum[8 + i] == 0);
+	assert_int_equal(vfm_op_moe_sort(s, &ms, &err), 0);
+	assert_true(order[0] == 0 && order[1] == 2 && order[2] == 1 && count[0] == 1 && count[1] == 1);
+	assert_int_equal(vfm_op_moe_topk_token_bwd(s, &tb, &err), 0);
+	assert_true(ds[0] == 0 && ds[1] == 0 && ds[2] == 0 && ds[3] == 0 && ds[4] == 0 && ds[5] == 0);
+}
+
 static void test_bad_indices(void **state)
 {
 	float x[12] = {0}, y[12] = {0};
@@ -927,6 +999,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_merged_blocks),
 		cmocka_unit_test(test_bad_indices),
+		cmocka_unit_test(test_bad_indices_of_kernels),
+		cmocka_unit_test(test_philox),
 		cmocka_unit_test(test_isa_names),
 	};
 	const struct CMUnitTest of_device[] = {
