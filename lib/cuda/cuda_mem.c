@@ -1,36 +1,32 @@
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
 /* The pool.  Memory is given out in the order of the compute stream, so what is freed may be given out again at once.
+ * It is mapped below addresses of which there are twice as many as the device has memory (dev/mapped.h).  Small ranges live in a
+ * zone of their own, lest one of them cut a large hole in two.
  *
- * Addresses and memory are two things.  A heap (dev/heap.h) rules over a range of addresses twice as large as the device's memory; memory
- * is mapped below it in chunks when a range is given out that has none yet.  When the device has no more, chunks that lie in holes are
- * unmapped and mapped where they are needed: so holes cost addresses, of which there are plenty, and never memory.
- * Small ranges live in a zone of their own, lest one of them cut a large hole in two.
- *
- * Where mapping is not supported, each chunk is a zone of its own, from cudaMalloc. */
+ * Where mapping is not supported, it is a list of large pieces from cudaMalloc. */
 
-enum { SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_ZONES = 512 };
-static const uint64_t LARGE_CHUNK = 32 << 20, PLAIN_CHUNK = 1ull << 30;
+enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_PIECES = 512 };
+static const uint64_t LARGE_CHUNK = 32 << 20, PIECE = 1ull << 30;
 
-struct zone {
-	CUdeviceptr base;
-	uint64_t size, chunk; /* of the addresses; chunk 0: all of it is memory from cudaMalloc */
+struct piece {
+	char *base;
+	uint64_t size;
 	struct vfm_heap *heap;
-	bool *mapped;    /* [size / chunk] */
-	uint64_t n_mapped; /* chunks */
 };
 
 struct vfm_cuda_mem {
 	struct vfm_cuda *c;
-	bool vmm;
+	struct vfm_stream *stream; /* of the allocation that goes on */
 	CUmemAllocationProp prop;
-	struct zone zone[MAX_ZONES]; /* vmm: small, large */
-	int zones;
+	struct vfm_mapped mapped;
+	CUdeviceptr base[ZONES]; /* of the addresses; 0: nothing can be mapped */
+	struct piece piece[MAX_PIECES];
+	int pieces;
 	struct vfm_holders holders;
 	uint64_t used;
 };
@@ -40,151 +36,82 @@ static const struct vfm_cuda_driver *drv(const struct vfm_cuda_mem *m)
 	return &m->c->sys->drv;
 }
 
-/* ---- zones ---- */
+/* ---- memory below addresses ---- */
 
-static int zone_reserve(struct vfm_cuda_mem *m, uint64_t size, uint64_t chunk, uint64_t grain, struct vfm_err *err)
+static int map(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 {
-	struct zone *z = &m->zone[m->zones];
+	struct vfm_cuda_mem *m = ctx;
+	CUmemAccessDesc rw = {.location = m->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	uint64_t chunk = m->mapped.zone[zone].chunk;
+	CUdeviceptr at = m->base[zone] + i * chunk;
+	CUmemGenericAllocationHandle h;
+	CUresult e = drv(m)->create(&h, chunk, &m->prop, 0);
 
+	if (e == CUDA_SUCCESS) {
+		e = drv(m)->map(at, chunk, 0, h, 0);
+		drv(m)->release(h); /* the mapping keeps it */
+		if (e == CUDA_SUCCESS) {
+			e = drv(m)->access(at, chunk, &rw, 1);
+			if (e != CUDA_SUCCESS)
+				drv(m)->unmap(at, chunk);
+		}
+	}
+	if (e == CUDA_ERROR_OUT_OF_MEMORY)
+		return VFM_MAPPED_FULL;
+	return vfm_cuda_check_drv(m->c, e, "device memory", err);
+}
+
+static int unmap(void *ctx, int zone, uint64_t i)
+{
+	struct vfm_cuda_mem *m = ctx;
+	uint64_t chunk = m->mapped.zone[zone].chunk;
+
+	return drv(m)->unmap(m->base[zone] + i * chunk, chunk) == CUDA_SUCCESS ? 0 : VFM_EENV;
+}
+
+/* Work on what was freed may still run; other streams have been waited for by the compute stream before. */
+static int settle(void *ctx)
+{
+	struct vfm_cuda_mem *m = ctx;
+	cudaError_t e = !m->stream || vfm_cuda_stream_of(m->stream)->async ? cudaDeviceSynchronize() : cudaStreamSynchronize(vfm_cuda_stream(m->stream));
+
+	return e == cudaSuccess ? 0 : VFM_EENV;
+}
+
+static const struct vfm_mapped_table mapping = {map, unmap, settle};
+
+static int zone_new(struct vfm_cuda_mem *m, uint64_t size, uint64_t chunk, uint64_t grain, struct vfm_err *err)
+{
 	size = (size + chunk - 1) / chunk * chunk;
-	TRY(vfm_cuda_check_drv(m->c, drv(m)->reserve(&z->base, size, chunk, 0, 0), "addresses for device memory", err));
-	z->size = size;
-	z->chunk = chunk;
-	z->heap = vfm_heap_new(size, grain);
-	z->mapped = vfm_calloc(size / chunk, sizeof(*z->mapped));
-	m->zones++;
+	TRY(vfm_cuda_check_drv(m->c, drv(m)->reserve(&m->base[m->mapped.zones], size, chunk, 0, 0), "addresses for device memory", err));
+	vfm_mapped_zone(&m->mapped, size, chunk, grain);
 	return 0;
 }
 
-/* A zone of memory from cudaMalloc that holds `bytes` at least; of just that when more cannot be had. */
-static int zone_plain(struct vfm_cuda_mem *m, uint64_t bytes, struct vfm_err *err)
+/* ---- pieces of cudaMalloc ---- */
+
+/* One that holds `bytes` at least; of just that when more cannot be had.  0, FULL, or negative. */
+static int piece_new(struct vfm_cuda_mem *m, uint64_t bytes, struct vfm_err *err)
 {
-	struct zone *z = &m->zone[m->zones];
-	uint64_t size = bytes > PLAIN_CHUNK ? bytes : PLAIN_CHUNK;
+	uint64_t want = (bytes + 512) / 512 * 512, size = want > PIECE ? want : PIECE;
 	void *p = NULL;
 	cudaError_t e;
 
-	if (m->zones == MAX_ZONES)
-		return VFM_EENV;
-	bytes = (bytes + 511) / 512 * 512;
-	size = (size + 511) / 512 * 512;
+	if (m->pieces == MAX_PIECES)
+		return VFM_MAPPED_FULL;
 	e = cudaMalloc(&p, size);
-	if (e == cudaErrorMemoryAllocation && size > bytes) {
+	if (e == cudaErrorMemoryAllocation && size > want) {
 		cudaGetLastError();
-		size = bytes;
+		size = want;
 		e = cudaMalloc(&p, size);
 	}
 	if (e == cudaErrorMemoryAllocation) {
 		cudaGetLastError();
-		return VFM_EENV;
+		return VFM_MAPPED_FULL;
 	}
 	TRY(vfm_cuda_check(e, "device memory", err));
-	*z = (struct zone){.base = (CUdeviceptr)(uintptr_t)p, .size = size, .heap = vfm_heap_new(size, 512)};
-	m->zones++;
+	m->piece[m->pieces++] = (struct piece){p, size, vfm_heap_new(size, 512)};
 	m->c->dev.mem_reserved += (int64_t)size;
-	return 0;
-}
-
-static void zone_release(struct vfm_cuda_mem *m, struct zone *z)
-{
-	if (!z->chunk) {
-		cudaFree((void *)(uintptr_t)z->base);
-	} else {
-		for (uint64_t i = 0; i < z->size / z->chunk; i++)
-			if (z->mapped[i])
-				drv(m)->unmap(z->base + i * z->chunk, z->chunk);
-		drv(m)->unreserve(z->base, z->size);
-	}
-	vfm_heap_free(z->heap);
-	free(z->mapped);
-}
-
-/* ---- memory below addresses ---- */
-
-static CUresult map_chunk(struct vfm_cuda_mem *m, struct zone *z, uint64_t i)
-{
-	CUmemAccessDesc rw = {.location = m->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUdeviceptr at = z->base + i * z->chunk;
-	CUmemGenericAllocationHandle h;
-	CUresult e = drv(m)->create(&h, z->chunk, &m->prop, 0);
-
-	if (e != CUDA_SUCCESS)
-		return e;
-	e = drv(m)->map(at, z->chunk, 0, h, 0);
-	drv(m)->release(h); /* the mapping keeps it */
-	if (e != CUDA_SUCCESS)
-		return e;
-	e = drv(m)->access(at, z->chunk, &rw, 1);
-	if (e != CUDA_SUCCESS) {
-		drv(m)->unmap(at, z->chunk);
-		return e;
-	}
-	z->mapped[i] = true;
-	z->n_mapped++;
-	m->c->dev.mem_reserved += (int64_t)z->chunk;
-	return CUDA_SUCCESS;
-}
-
-/* Unmaps the chunks of [from, to) that lie in it as a whole, until `want` bytes are free; how many were. */
-static uint64_t unmap_within(struct vfm_cuda_mem *m, struct zone *z, uint64_t from, uint64_t to, uint64_t want)
-{
-	uint64_t got = 0;
-
-	for (uint64_t i = (from + z->chunk - 1) / z->chunk; got < want && (i + 1) * z->chunk <= to; i++)
-		if (z->mapped[i] && drv(m)->unmap(z->base + i * z->chunk, z->chunk) == CUDA_SUCCESS) {
-			z->mapped[i] = false;
-			z->n_mapped--;
-			m->c->dev.mem_reserved -= (int64_t)z->chunk;
-			got += z->chunk;
-		}
-	return got;
-}
-
-/* Takes chunks out of holes.  Work that uses what was freed may still run: the host waits for the stream, which nothing but this case
- * needs. */
-static uint64_t reclaim(struct vfm_cuda_mem *m, struct vfm_stream *s, uint64_t want)
-{
-	struct vfm_heap_stats st;
-	uint64_t got = 0;
-
-	if (vfm_cuda_stream_of(s)->async ? cudaDeviceSynchronize() != cudaSuccess : cudaStreamSynchronize(vfm_cuda_stream(s)) != cudaSuccess)
-		return 0;
-	for (int k = m->zones - 1; k >= 0 && got < want; k--) {
-		struct zone *z = &m->zone[k];
-		uint64_t at = 0, size;
-
-		vfm_heap_stats(z->heap, &st);
-		got += unmap_within(m, z, st.top, z->size, want - got);
-		for (; got < want && (size = vfm_heap_hole(z->heap, at, &at)) != 0; at += size)
-			got += unmap_within(m, z, at, at + size, want - got);
-	}
-	return got;
-}
-
-/* Memory below [at, at + bytes) of the zone.  VFM_EENV with err empty: there is no more. */
-static int back(struct vfm_cuda_mem *m, struct vfm_stream *s, struct zone *z, uint64_t at, uint64_t bytes, struct vfm_err *err)
-{
-	uint64_t first = at / z->chunk, end = (at + bytes + z->chunk - 1) / z->chunk, missing = 0;
-	bool again = true;
-
-	for (uint64_t i = first; i < end; i++)
-		missing += !z->mapped[i];
-	for (uint64_t i = first; i < end && missing; i++) {
-		CUresult e;
-
-		if (z->mapped[i])
-			continue;
-		e = map_chunk(m, z, i);
-		if (e == CUDA_ERROR_OUT_OF_MEMORY && again) {
-			again = false;
-			reclaim(m, s, missing * z->chunk);
-			e = map_chunk(m, z, i);
-		}
-		if (e == CUDA_ERROR_OUT_OF_MEMORY)
-			return VFM_EENV;
-		TRY(vfm_cuda_check_drv(m->c, e, "device memory", err));
-		missing--;
-	}
 	return 0;
 }
 
@@ -206,91 +133,90 @@ static int out_of_memory(struct vfm_cuda_mem *m, size_t bytes, const char *what,
 
 /* ---- the pool ---- */
 
-static void *given(struct vfm_cuda_mem *m, struct zone *z, uint64_t at, size_t bytes)
+static int take_mapped(struct vfm_cuda_mem *m, struct vfm_stream *s, size_t bytes, uint32_t tag, void **p, struct vfm_err *err)
 {
-	m->used += bytes;
-	return (void *)(uintptr_t)(z->base + at);
+	int zone = bytes >= SMALL_BELOW ? LARGE : SMALL, rc;
+	uint64_t at;
+
+	m->stream = s;
+	rc = vfm_mapped_take(&m->mapped, zone, bytes, tag, &at, err);
+	m->c->dev.mem_reserved = (int64_t)m->mapped.bytes;
+	if (rc == 0)
+		*p = (void *)(uintptr_t)(m->base[zone] + at);
+	return rc;
 }
 
-static void *alloc_mapped(struct vfm_cuda_mem *m, struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
+static int take_piece(struct vfm_cuda_mem *m, size_t bytes, uint32_t tag, void **p, struct vfm_err *err)
 {
-	struct zone *z = &m->zone[bytes >= SMALL_BELOW];
-	struct vfm_err why = {0};
-	uint32_t tag = vfm_holders_add(&m->holders, what, 0);
-	int64_t at = vfm_heap_take(z->heap, bytes, tag);
-	int rc = at < 0 ? VFM_EENV : back(m, s, z, (uint64_t)at, bytes ? bytes : 1, &why);
+	for (int k = 0;; k++) {
+		int64_t at;
 
-	if (rc == 0) {
-		vfm_holders_add(&m->holders, what, bytes);
-		return given(m, z, (uint64_t)at, bytes);
-	}
-	if (at >= 0)
-		vfm_heap_give(z->heap, (uint64_t)at, NULL);
-	if (!why.msg[0])
-		out_of_memory(m, bytes, what, err);
-	else if (err)
-		*err = why;
-	return NULL;
-}
+		if (k == m->pieces) {
+			int rc = piece_new(m, bytes, err);
 
-static void *alloc_plain(struct vfm_cuda_mem *m, size_t bytes, const char *what, struct vfm_err *err)
-{
-	uint32_t tag = vfm_holders_add(&m->holders, what, 0);
-	struct vfm_err why = {0};
-	int64_t at = -1;
-	int k = 0;
-
-	for (; k < m->zones && at < 0; k++)
-		at = vfm_heap_take(m->zone[k].heap, bytes, tag);
-	if (at < 0) {
-		if (zone_plain(m, bytes, &why) < 0) {
-			if (!why.msg[0])
-				out_of_memory(m, bytes, what, err);
-			else if (err)
-				*err = why;
-			return NULL;
+			if (rc != 0)
+				return rc;
 		}
-		k = m->zones;
-		at = vfm_heap_take(m->zone[k - 1].heap, bytes, tag);
+		at = vfm_heap_take(m->piece[k].heap, bytes, tag);
+		if (at >= 0) {
+			*p = m->piece[k].base + at;
+			return 0;
+		}
 	}
-	vfm_holders_add(&m->holders, what, bytes);
-	return given(m, &m->zone[k - 1], (uint64_t)at, bytes);
 }
 
 void *vfm_cuda_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
 	struct vfm_cuda_mem *m = vfm_cuda_of(s)->sys->mem;
+	uint32_t tag = vfm_holders_add(&m->holders, what, 0);
+	void *p = NULL;
+	int rc = bytes > (size_t)INT64_MAX / 2 ? VFM_MAPPED_FULL : m->base[LARGE] ? take_mapped(m, s, bytes, tag, &p, err) : take_piece(m, bytes, tag, &p, err);
 
-	if (bytes > (size_t)INT64_MAX / 2) {
-		vfm_fail(err, VFM_EENV, "no memory for %s (%zu bytes)", what, bytes);
+	if (rc == VFM_MAPPED_FULL)
+		out_of_memory(m, bytes, what, err);
+	if (rc != 0)
 		return NULL;
-	}
-	return m->vmm ? alloc_mapped(m, s, bytes, what, err) : alloc_plain(m, bytes, what, err);
+	m->holders.v[tag].bytes += bytes;
+	m->used += bytes;
+	return p;
 }
 
-static struct zone *zone_of(const struct vfm_cuda_mem *m, const void *p)
+/* The zone or piece that p lies in; -1: not of this pool. */
+static int place_of(const struct vfm_cuda_mem *m, const void *ptr, uint64_t *at)
 {
-	CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
+	CUdeviceptr p = (CUdeviceptr)(uintptr_t)ptr;
 
-	for (int k = 0; k < m->zones; k++)
-		if (at >= m->zone[k].base && at - m->zone[k].base < m->zone[k].size)
-			return (struct zone *)&m->zone[k];
-	return NULL;
+	for (int k = 0; k < m->mapped.zones; k++) {
+		*at = p - m->base[k];
+		if (p >= m->base[k] && *at < m->mapped.zone[k].size)
+			return k;
+	}
+	for (int k = 0; k < m->pieces; k++) {
+		*at = p - (CUdeviceptr)(uintptr_t)m->piece[k].base;
+		if (p >= (CUdeviceptr)(uintptr_t)m->piece[k].base && *at < m->piece[k].size)
+			return k;
+	}
+	return -1;
 }
 
 bool vfm_cuda_mem_holds(const struct vfm_cuda_mem *m, const void *p)
 {
-	return zone_of(m, p) != NULL;
+	uint64_t at;
+
+	return place_of(m, p, &at) >= 0;
 }
 
 void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 {
 	struct vfm_cuda_mem *m = vfm_cuda_of(s)->sys->mem;
-	struct zone *z = zone_of(m, p);
+	uint64_t at, size = 0;
+	int k = place_of(m, p, &at);
 	uint32_t tag;
 
-	if (!z || !vfm_heap_give(z->heap, (CUdeviceptr)(uintptr_t)p - z->base, &tag)) {
-		fprintf(stderr, "device memory %p is freed that was not allocated\n", p);
+	if (k >= 0)
+		size = m->mapped.zones ? vfm_mapped_give(&m->mapped, k, at, &tag) : vfm_heap_give(m->piece[k].heap, at, &tag);
+	if (!size || bytes > size) {
+		fprintf(stderr, "device memory %p (%zu bytes) is freed that was not allocated\n", p, bytes);
 		abort();
 	}
 	vfm_holders_sub(&m->holders, tag, bytes);
@@ -329,11 +255,11 @@ struct vfm_cuda_mem *vfm_cuda_mem_new(struct vfm_cuda *c, struct vfm_err *err)
 	uint64_t total = (uint64_t)c->dev.mem_total, g = 0;
 
 	m->c = c;
-	m->vmm = can_map(m, &g);
-	if (!m->vmm)
+	vfm_mapped_init(&m->mapped, &mapping, m);
+	if (!can_map(m, &g))
 		return m;
-	if (zone_reserve(m, total, g > SMALL_CHUNK ? g : SMALL_CHUNK, 512, err) == 0 &&
-		zone_reserve(m, 2 * total, g > LARGE_CHUNK ? g : LARGE_CHUNK, 64 << 10, err) == 0)
+	if (zone_new(m, total, g > SMALL_CHUNK ? g : SMALL_CHUNK, 512, err) == 0 &&
+		zone_new(m, 2 * total, g > LARGE_CHUNK ? g : LARGE_CHUNK, 64 << 10, err) == 0)
 		return m;
 	vfm_cuda_mem_free(m);
 	return NULL;
@@ -341,10 +267,20 @@ struct vfm_cuda_mem *vfm_cuda_mem_new(struct vfm_cuda *c, struct vfm_err *err)
 
 void vfm_cuda_mem_free(struct vfm_cuda_mem *m)
 {
+	uint64_t size[ZONES] = {0};
+
 	if (!m)
 		return;
-	for (int k = 0; k < m->zones; k++)
-		zone_release(m, &m->zone[k]);
+	for (int k = 0; k < m->mapped.zones; k++)
+		size[k] = m->mapped.zone[k].size;
+	vfm_mapped_release(&m->mapped);
+	for (int k = 0; k < ZONES; k++)
+		if (size[k])
+			drv(m)->unreserve(m->base[k], size[k]);
+	for (int k = 0; k < m->pieces; k++) {
+		cudaFree(m->piece[k].base);
+		vfm_heap_free(m->piece[k].heap);
+	}
 	vfm_holders_release(&m->holders);
 	free(m);
 }

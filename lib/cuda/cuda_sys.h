@@ -9,6 +9,7 @@
 #include "cuda/cuda_dev.h"
 #include "dev/heap.h"
 #include "dev/holders.h"
+#include "dev/mapped.h"
 #include "dev/plugin.h"
 #include "dev/staging.h"
 
