@@ -19,14 +19,14 @@ struct samples {
 	int per; /* tokens of a tile */
 };
 
-/* d: width of a row.  Some hundred tiles fill the device, the more the shorter their rows; longer ones leave fewer partial sums. */
-static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total, int64_t d)
+/* Some hundred tiles fill the device with big blocks, `cut` times as many with small ones; longer ones leave fewer partial sums. */
+static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total, int cut)
 {
-	int64_t per = ceil_div(total, d < 2048 ? 4096 : 2048) * 8, most = total <= 32768 ? 32 : 128;
+	int64_t per = ceil_div(total, 2048) * 8;
 
 	if (total > 8192)
 		per = total <= 32768 ? 32 : ceil_div(total, 8192) * 8;
-	per = per < 8 ? 8 : per > most ? most : per;
+	per = ceil_div(per < 8 ? 8 : per > 128 ? 128 : per, cut);
 	return {q ? (const int32_t *)q->dev_cu.data : nullptr, q && vfm_has(&q->seg) ? (const int32_t *)q->seg.data : nullptr,
 		q ? q->n : 1, total, (int)per};
 }

@@ -139,7 +139,7 @@ extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, str
 {
 	bool has = vfm_has(&g->gate);
 	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr, has ? g->gate.stride[0] : 0, 0,
-		samples_of(has ? g->seqs : nullptr, g->x.shape[0], g->x.shape[1]), (int)g->x.shape[1], is_bf(&g->gate)};
+		samples_of(has ? g->seqs : nullptr, g->x.shape[0], 1), (int)g->x.shape[1], is_bf(&g->gate)};
 
 	if (!vfm_numel(&g->x))
 		return 0;
@@ -161,7 +161,7 @@ template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct 
 extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct vfm_err *err)
 {
 	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, g->gate.stride[0], 0,
-		samples_of(g->seqs, g->dy.shape[0], g->dy.shape[1]), (int)g->dy.shape[1], is_bf(&g->gate)};
+		samples_of(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
 	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)g->dgate.data, nullptr}, {g->dgate.stride[0], 0}, false};
 
 	if (!vfm_numel(&g->dgate))

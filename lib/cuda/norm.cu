@@ -1,7 +1,7 @@
 /* norm.cu - layer norm and RMS norm, with modulation or weights.
  *
  * Forward: a row lies in the registers of one or more warps between its statistics and its output.  Backward: a block takes a
- * tile of tokens (colsum.h), has the next row on its way while it works on one, and keeps the sums of its columns.
+ * tile of tokens (colsum.h), row by row, and keeps the sums of its columns.
  * Rows that are not made of 16-byte vectors, or too long, go through plain loops.
  */
 #include "cuda/colsum.h"
@@ -183,7 +183,7 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 	bool mod = vfm_has(&a->scale);
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *add = mod ? &a->shift : &a->bias;
 	struct norm_args p = {a->x.data, a->y.data, mul->data, add->data, mod ? mul->stride[0] : 0, mod ? add->stride[0] : 0,
-		mod ? 1.0f : 0.0f, (float *)a->mean.data, (float *)a->rstd.data, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], a->x.shape[1]), a->eps,
+		mod ? 1.0f : 0.0f, (float *)a->mean.data, (float *)a->rstd.data, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1), a->eps,
 		(int)a->x.shape[1], a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add)};
 	int any = p.d <= 512 ? 32 : 256;
 
@@ -224,7 +224,7 @@ template <class X, class DY, int V> struct bwd_row {
 template <class X, class DY, int V>
 __device__ static inline void bwd_load(const struct bwd_args &p, int t, bool there, struct bwd_row<X, DY, V> *r)
 {
-	int64_t at = (int64_t)t * p.d;
+	unsigned at = (unsigned)t * p.d; /* launch_bwd sees to it that 32 bits are enough */
 
 	r->mean = there && p.layer ? p.mean[t] : 0.0f;
 	r->rstd = there ? p.rstd[t] : 0.0f;
@@ -233,8 +233,8 @@ __device__ static inline void bwd_load(const struct bwd_args &p, int t, bool the
 		int c = (v * blockDim.x + threadIdx.x) * 8;
 		bool in = there && c < p.d;
 
-		r->x[v] = in ? ld_packed<8>((const X *)p.x + at + c) : packed_zero<X, 8>();
-		r->dy[v] = in ? ld_packed<8>((const DY *)p.dy + at + c) : packed_zero<DY, 8>();
+		r->x[v] = in ? ld_packed<8>((const X *)p.x + (at + c)) : packed_zero<X, 8>();
+		r->dy[v] = in ? ld_packed<8>((const DY *)p.dy + (at + c)) : packed_zero<DY, 8>();
 	}
 }
 
@@ -255,32 +255,62 @@ __device__ static inline float2 row_sums(float a, float b, float2 *part)
 	return sum;
 }
 
-template <class X, class DY, int V>
-__device__ static inline void bwd_store(const struct bwd_args &p, int t, const struct bwd_row<X, DY, V> &r, const packed<X, 8> *kept,
-	const float (*mul)[8], float c1, float c2)
+/* The factors of a row lie in shared memory, two halves of 16 bytes for each vector: registers are short. */
+__device__ static inline vec<8> bwd_mul(const float *mul, int v)
 {
-	int64_t at = (int64_t)t * p.d;
+	vec<4> lo = ld_vec<4>(mul + ((2 * v) * blockDim.x + threadIdx.x) * 4), hi = ld_vec<4>(mul + ((2 * v + 1) * blockDim.x + threadIdx.x) * 4);
+	vec<8> m;
+
+#pragma unroll
+	for (int k = 0; k < 4; k++)
+		m.v[k] = lo.v[k], m.v[k + 4] = hi.v[k];
+	return m;
+}
+
+template <int V> __device__ static inline void bwd_factors(const struct bwd_args &p, int s, float *mul)
+{
+	__syncthreads();
+#pragma unroll
+	for (int v = 0; v < V && threadIdx.y == 0; v++) {
+		int c = (v * blockDim.x + threadIdx.x) * 8;
+		vec<8> m = {};
+		vec<4> half;
+
+		if (p.mul && c < p.d)
+			m = ld_any<8>(p.mul, p.mul_bf, s * p.mul_stride + c);
+#pragma unroll
+		for (int k = 0; k < 8; k++) {
+			half.v[k % 4] = p.mul ? m.v[k] + p.one : 1.0f;
+			if (k % 4 == 3)
+				st_vec<4>(mul + ((2 * v + k / 4) * blockDim.x + threadIdx.x) * 4, half);
+		}
+	}
+	__syncthreads();
+}
+
+template <class X, class DY, int V>
+__device__ static inline void bwd_store(const struct bwd_args &p, int t, const struct bwd_row<X, DY, V> &r, const packed<X, 8> *kept, const float *mul,
+	float c1, float c2)
+{
+	unsigned at = (unsigned)t * p.d;
 
 #pragma unroll
 	for (int v = 0; v < V; v++) {
 		int c = (v * blockDim.x + threadIdx.x) * 8;
-		vec<8> x = widen(r.x[v]), dy = widen(r.dy[v]), old = widen(kept[v]);
+		vec<8> x = widen(r.x[v]), dy = widen(r.dy[v]), old = widen(kept[v]), m = bwd_mul(mul, v);
 
 		if (c >= p.d)
 			continue;
-		if (p.acc && p.dx_bf != (sizeof(X) == 2))
-			old = ld_any<8>(p.dx, p.dx_bf, at + c);
 #pragma unroll
 		for (int k = 0; k < 8; k++)
-			x.v[k] = r.rstd * (dy.v[k] * mul[v][k] - c1 - (x.v[k] - r.mean) * r.rstd * c2) + old.v[k];
+			x.v[k] = r.rstd * (dy.v[k] * m.v[k] - c1 - (x.v[k] - r.mean) * r.rstd * c2) + old.v[k];
 		st_any<8>(p.dx, p.dx_bf, at + c, x);
 	}
 }
 
 /* The column sums of the block's rows side by side go to one row of part, in the order of threadIdx.y. */
-template <int V> __device__ static inline void bwd_flush(const struct bwd_args &p, int64_t at, float (*sx)[8], float (*sy)[8])
+template <int V> __device__ static inline void bwd_flush(const struct bwd_args &p, int64_t at, float (*sx)[8], float (*sy)[8], float *sums)
 {
-	VFM_DYN_SHARED(float, sums);
 	float *to = p.part + at * 2 * p.d;
 
 	for (unsigned g = 0; g < blockDim.y; g++) {
@@ -310,56 +340,38 @@ template <int V> __device__ static inline void bwd_flush(const struct bwd_args &
 	}
 }
 
-/* Threads of a block at most, so that a thread has 128 registers, or 168 where it needs them. */
-template <class X, class DY, int V> struct BWD_THREADS {
-	enum { most = V == 2 && sizeof(X) + sizeof(DY) > 4 ? 384 : 512 };
+/* Threads of a block at most.  Short rows leave room for two such blocks, one of which computes while the other waits for its row. */
+template <class X, class DY, int V> struct bwd_threads {
+	enum { most = V == 1 ? 512 : 384, blocks = V == 1 && sizeof(X) + sizeof(DY) < 8 ? 2 : 1 };
 };
 
 /* Block (threads of a row, rows side by side), a tile for each block. */
-template <class X, class DY, int V> __global__ static void __launch_bounds__(BWD_THREADS<X, DY, V>::most) norm_bwd_vec(const struct bwd_args p)
+template <class X, class DY, int V>
+__global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_threads<X, DY, V>::blocks) norm_bwd_vec(const struct bwd_args p)
 {
+	VFM_DYN_SHARED(float, mul);
 	__shared__ float2 part[2][16];
 	int tile = (int)blockIdx.x, t = tile * p.q.per, end = min(t + p.q.per, (int)p.q.total), turn = 0;
-	struct bwd_row<X, DY, V> row, next;
 
-	for (; t < end;) {
-		int s = sample_at(p.q, t);
-		int to = min(end, (int)sample_end(p.q, s));
-		float mul[V][8], sx[V][8], sy[V][8];
+	while (t < end) {
+		int s = sample_at(p.q, t), to = min(end, (int)sample_end(p.q, s));
+		float sx[V][8] = {}, sy[V][8] = {};
 
-#pragma unroll
-		for (int v = 0; v < V; v++) {
-			int c = (v * blockDim.x + threadIdx.x) * 8;
-			vec<8> m;
-
-			if (p.mul && c < p.d)
-				m = ld_any<8>(p.mul, p.mul_bf, s * p.mul_stride + c);
-#pragma unroll
-			for (int k = 0; k < 8; k++)
-				mul[v][k] = p.mul && c < p.d ? m.v[k] + p.one : 1.0f, sx[v][k] = sy[v][k] = 0;
-		}
-		bwd_load<X, DY, V>(p, t + threadIdx.y, t + (int)threadIdx.y < to, &row);
-		for (; t < to; t += blockDim.y) {
-			int mine = t + threadIdx.y, then = mine + blockDim.y;
+		bwd_factors<V>(p, s, mul);
+		for (; t < to; t += blockDim.y, turn ^= 1) {
+			struct bwd_row<X, DY, V> row;
+			packed<X, 8> old[V]; /* of dx, which then has the dtype of x */
 			float s1 = 0, s2 = 0;
-			packed<X, 8> old[V]; /* of dx, where it has the dtype of x */
 			float2 sum;
 
+			bwd_load<X, DY, V>(p, t + threadIdx.y, t + (int)threadIdx.y < to, &row);
 #pragma unroll
 			for (int v = 0; v < V; v++) {
-				int c = (v * blockDim.x + threadIdx.x) * 8;
-				bool load = p.acc && p.dx_bf == (sizeof(X) == 2) && mine < to && c < p.d;
-
-				old[v] = load ? ld_packed<8>((const X *)p.dx + (int64_t)mine * p.d + c) : packed_zero<X, 8>();
-			}
-			bwd_load<X, DY, V>(p, then, then < to, &next);
-#pragma unroll
-			for (int v = 0; v < V; v++) {
-				vec<8> x = widen(row.x[v]), dy = widen(row.dy[v]);
+				vec<8> x = widen(row.x[v]), dy = widen(row.dy[v]), m = bwd_mul(mul, v);
 
 #pragma unroll
 				for (int k = 0; k < 8; k++) {
-					float xh = (x.v[k] - row.mean) * row.rstd, g = dy.v[k] * mul[v][k];
+					float xh = (x.v[k] - row.mean) * row.rstd, g = dy.v[k] * m.v[k];
 
 					s1 += g;
 					s2 += g * xh;
@@ -367,18 +379,21 @@ template <class X, class DY, int V> __global__ static void __launch_bounds__(BWD
 					sy[v][k] += dy.v[k];
 				}
 			}
-			sum = row_sums(s1, s2, part[turn]);
-			turn ^= 1;
 #pragma unroll
-			for (int v = 0; v < V; v++)
+			for (int v = 0; v < V; v++) { /* on their way while the others come with their sums */
+				int c = (v * blockDim.x + threadIdx.x) * 8;
+
 				fresh(row.x[v]), fresh(row.dy[v]);
-			if (mine < to)
-				bwd_store<X, DY, V>(p, mine, row, old, mul, p.layer ? sum.x / (float)p.d : 0.0f, sum.y / (float)p.d);
-			row = next;
+				old[v] = p.acc && t + (int)threadIdx.y < to && c < p.d
+					? ld_packed<8>((const X *)p.dx + ((unsigned)(t + threadIdx.y) * p.d + c)) : packed_zero<X, 8>();
+			}
+			sum = row_sums(s1, s2, part[turn]);
+			if (t + (int)threadIdx.y < to)
+				bwd_store<X, DY, V>(p, t + threadIdx.y, row, old, mul, p.layer ? sum.x / (float)p.d : 0.0f, sum.y / (float)p.d);
 		}
 		t = to;
 		if (p.part)
-			bwd_flush<V>(p, tile + s, sx, sy);
+			bwd_flush<V>(p, tile + s, sx, sy, mul + 8 * V * blockDim.x);
 	}
 }
 
@@ -434,25 +449,24 @@ __global__ static void __launch_bounds__(128) norm_bwd_cols(const struct bwd_arg
 
 template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
-	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = 256 / threads;
-	dim3 block(threads, rows < 1 ? 1 : rows);
-	size_t smem = block.y > 1 && p.part ? (size_t)threads * V * 16 * sizeof(float) : 0;
+	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V>::most / threads;
+	dim3 block(threads, rows > 4 ? 4 : rows);
+	size_t smem = (size_t)threads * V * (block.y > 1 && p.part ? 24 : 8) * sizeof(float); /* factors; sums of the rows side by side */
 
 	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V>), tiles_of(p.q), block, smem, p);
 }
 
-/* False: the rows are too long. */
+/* False: the rows are too long, or dx has another dtype than x and is added to. */
 template <class X, class DY> static bool launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
-	const bool small = sizeof(X) + sizeof(DY) == 4;
-	const int longest = sizeof(X) + sizeof(DY) == 8 ? 512 * 8 : BWD_THREADS<X, DY, 2>::most * 16;
-
-	if (p.d > longest)
+	if ((p.acc && p.dx_bf != p.x_bf) || p.q.total * p.d > UINT32_MAX)
 		return false;
-	if (p.d <= (small ? 192 : 512) * 8)
+	if (p.d <= bwd_threads<X, DY, 1>::most * 8)
 		launch_bwd<X, DY, 1>(s, p);
+	else if (p.d <= bwd_threads<X, DY, 2>::most * 16)
+		launch_bwd<X, DY, 2>(s, p);
 	else
-		launch_bwd<X, DY, sizeof(X) + sizeof(DY) == 8 ? 1 : 2>(s, p);
+		return false;
 	return true;
 }
 
@@ -461,7 +475,7 @@ extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd
 	bool mod = vfm_has(&a->scale);
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *out[2] = {mod ? &a->dscale : &a->dweight, mod ? &a->dshift : &a->dbias};
 	struct bwd_args p = {a->x.data, a->dy.data, a->dx.data, vfm_has(mul) ? mul->data : nullptr, mod ? mul->stride[0] : 0, mod ? 1.0f : 0.0f,
-		(const float *)a->mean.data, (const float *)a->rstd.data, nullptr, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], a->x.shape[1]),
+		(const float *)a->mean.data, (const float *)a->rstd.data, nullptr, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1),
 		(int)a->x.shape[1], a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul)};
 	struct fold_args f = {p.q, nullptr, 2 * (int64_t)p.d, p.d, {}, {}, !mod};
 	int any = p.d <= 512 ? 32 : 256, rows = any == 32 ? 4 : 1;

@@ -167,7 +167,7 @@ extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_n
 {
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
 	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data, nullptr,
-		{x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0}, samples_of(nullptr, x->shape[0], x->shape[2]), b->eps,
+		{x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0}, samples_of(nullptr, x->shape[0], 4), b->eps,
 		(int)x->shape[1], (int)x->shape[2], lanes_for((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
 
 	if (!vfm_numel(x))
@@ -206,7 +206,7 @@ __device__ static inline void qk_flush(const struct qk_args &a, int64_t tile, in
 }
 
 /* A block takes a tile of tokens, its warps take turns at what the forward gives to one. */
-template <class X, class DY, int U> __global__ static void __launch_bounds__(THREADS, 2) qk_bwd_vec(const struct qk_args a)
+template <class X, class DY, int U> __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 3 : 2) qk_bwd_vec(const struct qk_args a)
 {
 	int tile = (int)blockIdx.x, lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8;
 	int64_t from = (int64_t)tile * a.q.per, end = min(from + a.q.per, a.q.total);
@@ -329,7 +329,7 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_
 	const struct vfm_tensor *x = vfm_has(&b->weight) ? &b->x : &b->dy, *dx = &b->dx, *dy = &b->dy; /* without weight, x is not read */
 	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data, nullptr,
 		{x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]}, {dy->stride[0], dy->stride[1]},
-		samples_of(nullptr, dy->shape[0], dy->shape[2]), 0, (int)dy->shape[1], (int)dy->shape[2], lanes_for((int)dy->shape[2]), 0,
+		samples_of(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1], (int)dy->shape[2], lanes_for((int)dy->shape[2]), 0,
 		is_bf(x), is_bf(dx), is_bf(dy)};
 	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)b->dweight.data, nullptr}, {0, 0}, true};
 

@@ -173,133 +173,6 @@ static void gemm_bench(struct vfm_cases *l)
 		}
 }
 
-enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
-
-static void add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
-	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
-{
-	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
-	int64_t t = total(n, len);
-	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer", modes[mode],
-		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
-
-	c->args.norm = (struct vfm_norm){
-		.kind = kind, .eps = 1e-6f, .x = mat(xt, t, d, 0), .y = mat(yt, t, d, 0),
-		.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
-		.bias = mode == NORM_WEIGHT_BIAS ? w : none,
-		.shift = mode == NORM_MOD ? mod : none, .scale = mode == NORM_MOD ? mod : none,
-		.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
-	};
-	if (mode == NORM_MOD)
-		vfm_case_seqs(l, c, 0, n, len);
-	for (int acc = 0; acc < 2; acc++) {
-		c = vfm_case_add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer", modes[mode],
-			vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
-			acc ? "/accumulate" : "");
-		c->args.norm_bwd = (struct vfm_norm_bwd){
-			.kind = kind, .x = mat(xt, t, d, 0), .dy = mat(yt, t, d, 0),
-			.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
-			.scale = mode == NORM_MOD ? mod : none,
-			.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
-			.dx = mat(acc ? xt : yt, t, d, 0), .dx_accumulate = acc,
-			.dweight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
-			.dbias = mode == NORM_WEIGHT_BIAS ? w : none,
-			.dshift = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
-			.dscale = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
-		};
-		if (mode == NORM_MOD)
-			vfm_case_seqs(l, c, 0, n, len);
-	}
-}
-
-static void norm_cases(struct vfm_cases *l)
-{
-	static const int s[] = {512, 1024, 256, 256};
-	static const int widths[] = {64, 77, 384, 3};
-
-	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
-		for (int kind = 0; kind < 2; kind++)
-			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
-				for (int t = 0; t < 8; t++)
-					if (widths[i] == 77 || t == 0 || t == 7)
-						add_norm(l, VFM_CASE_TEST, kind, mode, types[t & 1], types[t >> 1 & 1],
-							types[t >> 2], N_MIXED, mixed, widths[i]);
-	for (int t = 0; t < 2; t++) {
-		add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 384);
-		add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 768);
-	}
-	add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
-	add_norm(l, VFM_CASE_BENCH, VFM_NORM_RMS, NORM_WEIGHT, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
-}
-
-static void add_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
-	const int *len, int64_t d)
-{
-	int64_t t = total(n, len);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
-		vfm_dtype_name(gt), (int)t, (int)d);
-
-	c->args.gate = (struct vfm_gate){
-		.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0), .gate = mat(gt, n, d, 5 * d)};
-	vfm_case_seqs(l, c, 0, n, len);
-	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), vfm_dtype_name(gt),
-		(int)t, (int)d);
-	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0), .h = mat(ht, t, d, 0),
-		.gate = mat(gt, n, d, 5 * d), .dh = mat(ht, t, d, 0), .dgate = mat(VFM_F32, n, d, 5 * d)};
-	vfm_case_seqs(l, c, 0, n, len);
-}
-
-static void gate_cases(struct vfm_cases *l)
-{
-	static const int s[] = {512, 1024, 256, 256};
-
-	for (int t = 0; t < 8; t++) {
-		struct vfm_case *c;
-
-		add_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 77);
-		add_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 128);
-		if (t >= 4)
-			continue;
-		c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
-			vfm_dtype_name(types[t >> 1]));
-		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0), .y = mat(types[t & 1], 29, 50, 0),
-			.h = mat(types[t >> 1], 29, 50, 0)};
-	}
-	add_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
-	add_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
-	add_gate(l, VFM_CASE_BENCH, VFM_BF16, VFM_BF16, VFM_BF16, 4, s, 768);
-}
-
-static void add_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm,
-	bool rope)
-{
-	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, d);
-	struct vfm_tensor table = mat(VFM_F32, n, d, 0), rstd = mat(VFM_F32, n, h, 0);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_qk_norm_rope, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t),
-		norm ? "/norm" : "", rope ? "/rope" : "", (int)n, (int)h, (int)d);
-
-	c->args.qk_norm_rope = (struct vfm_qk_norm_rope){.x = x, .y = y, .weight = norm ? w : none,
-		.rope = rope ? table : none, .rstd = norm ? rstd : none, .eps = 1e-6f};
-	c = vfm_case_add(l, VFM_OP_qk_norm_rope_bwd, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t), norm ? "/norm" : "",
-		rope ? "/rope" : "", (int)n, (int)h, (int)d);
-	c->args.qk_norm_rope_bwd = (struct vfm_qk_norm_rope_bwd){.x = norm ? x : none, .dy = y,
-		.weight = norm ? w : none, .rope = rope ? table : none, .rstd = norm ? rstd : none, .dx = x,
-		.dweight = norm ? w : none};
-}
-
-static void qk_cases(struct vfm_cases *l)
-{
-	for (int t = 0; t < 2; t++) {
-		for (int v = 0; v < 4; v++) {
-			add_qk(l, VFM_CASE_TEST, types[t], 45, 3, 64, v & 1, v & 2);
-			add_qk(l, VFM_CASE_TEST, types[t], 70, 2, 22, v & 1, v & 2);
-			add_qk(l, VFM_CASE_TEST, types[t], 3, 5, 128, v & 1, v & 2);
-		}
-		add_qk(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, true, true);
-	}
-}
-
 static void add_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, int n,
 	const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d)
 {
@@ -368,11 +241,14 @@ static void elementwise_cases(struct vfm_cases *l)
 
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 1003);
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, xt, yt, 70001);
+		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 5);
 		for (int b = 0; b < 2; b++) {
 			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){0.7f, (float)b * -1.3f, vec(xt, 70007), vec(yt, 70007)};
 			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/strided", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){1, (float)b, mat(xt, 53, 37, 4), mat(yt, 53, 37, 9)};
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/wide", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c->args.axpby = (struct vfm_axpby){1, (float)b, mat(xt, 7, 2568, 8), mat(yt, 7, 2568, 16)};
 			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/heads", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){-2, (float)b, heads(xt, 19, 3, 8, 24), heads(yt, 19, 3, 8, 0)};
 		}
@@ -481,10 +357,10 @@ static void zero_row_cases(struct vfm_cases *l)
 	for (int t = 0; t < 2; t++) {
 		for (int kind = 0; kind < 2; kind++)
 			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
-				add_norm(l, VFM_CASE_TEST, kind, mode, types[t], types[t], types[t], N_ABSENT, absent, 33);
-		add_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], N_ABSENT, absent, 33);
-		add_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], 0, absent, 33);
-		add_qk(l, VFM_CASE_TEST, types[t], 0, 3, 64, true, true);
+				vfm_case_norm(l, VFM_CASE_TEST, kind, mode, types[t], types[t], types[t], N_ABSENT, absent, 33);
+		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], N_ABSENT, absent, 33);
+		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], 0, absent, 33);
+		vfm_case_qk(l, VFM_CASE_TEST, types[t], 0, 3, 64, true, true);
 		add_attn(l, VFM_CASE_TEST, "nothing", types[t], types[t], N_ABSENT, absent, absent, 4, 2, 40);
 		add_attn(l, VFM_CASE_TEST, "no-samples", types[t], types[t], 0, absent, absent, 4, 2, 40);
 		add_attn(l, VFM_CASE_TEST, "one-empty", types[t], types[t], 1, one, one, 2, 2, 64);
@@ -535,13 +411,13 @@ static void large_cases(struct vfm_cases *l)
 	add_attn(l, L, "7b-self", BF, BF, 1, s64k, s64k, 32, 32, 128);
 	add_attn(l, L, "xl-self", BF, BF, 32, images, images, 16, 16, 72);
 	add_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
-	add_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
-	add_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);
-	add_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
-	add_gate(l, L, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
-	add_gate(l, L, VFM_F32, BF, VFM_F32, 32, images, 1152);
-	add_qk(l, L, BF, 8192, 32, 128, true, true);
-	add_qk(l, L, BF, 8192, 16, 72, true, true);
+	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);
+	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 32, images, 1152);
+	vfm_case_qk(l, L, BF, 8192, 32, 128, true, true);
+	vfm_case_qk(l, L, BF, 8192, 16, 72, true, true);
 	add_loss(l, L, BF, 1, s64k, 64, true);
 	for (int i = 0; i < 2; i++) {
 		enum { N = 64 << 20 };
@@ -565,9 +441,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	*l = (struct vfm_cases){0};
 	gemm_cases(l);
 	gemm_bench(l);
-	norm_cases(l);
-	gate_cases(l);
-	qk_cases(l);
+	vfm_cases_norm(l);
 	attn_cases(l);
 	elementwise_cases(l);
 	loss_cases(l);

@@ -10,6 +10,17 @@ struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned f
 /* n samples of these lengths become seqs[which] of the case. */
 void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len);
 
+/* Both directions of an op; lengths of samples (n of them), width d. */
+enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
+void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
+	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d);
+void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
+	const int *len, int64_t d);
+/* n tokens of h heads */
+void vfm_case_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm,
+	bool rope);
+
+void vfm_cases_norm(struct vfm_cases *l);
 void vfm_cases_rows(struct vfm_cases *l);
 void vfm_cases_moe(struct vfm_cases *l);
 

@@ -109,6 +109,8 @@ void vfm_cases_rows(struct vfm_cases *l)
 
 		add_swiglu(l, VFM_CASE_TEST, x, y, 29, 77, 3);
 		add_swiglu(l, VFM_CASE_TEST, x, y, 70, 64, 0);
+		add_swiglu(l, VFM_CASE_TEST, x, y, 70, 64, 3);
+		add_swiglu(l, VFM_CASE_TEST, x, y, 9, 2600, 8);
 		add_swiglu(l, VFM_CASE_TEST, x, y, 0, 64, 4);
 		add_embed3(l, VFM_CASE_TEST, x, y, 57, 77, 1, 9, 5);
 		add_embed3(l, VFM_CASE_TEST, x, y, 500, 640, 3, 4, 40);

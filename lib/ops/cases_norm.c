@@ -1,0 +1,191 @@
+/* cases_norm.c - norms, gated residuals, heads. */
+#include "ops/cases_int.h"
+
+void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
+	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
+{
+	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
+	int64_t t = total(n, len);
+	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer", modes[mode],
+		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
+
+	c->args.norm = (struct vfm_norm){
+		.kind = kind, .eps = 1e-6f, .x = mat(xt, t, d, 0), .y = mat(yt, t, d, 0),
+		.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
+		.bias = mode == NORM_WEIGHT_BIAS ? w : none,
+		.shift = mode == NORM_MOD ? mod : none, .scale = mode == NORM_MOD ? mod : none,
+		.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
+	};
+	if (mode == NORM_MOD)
+		vfm_case_seqs(l, c, 0, n, len);
+	for (int acc = 0; acc < 2; acc++) {
+		c = vfm_case_add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer", modes[mode],
+			vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
+			acc ? "/accumulate" : "");
+		c->args.norm_bwd = (struct vfm_norm_bwd){
+			.kind = kind, .x = mat(xt, t, d, 0), .dy = mat(yt, t, d, 0),
+			.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
+			.scale = mode == NORM_MOD ? mod : none,
+			.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
+			.dx = mat(acc ? xt : yt, t, d, 0), .dx_accumulate = acc,
+			.dweight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
+			.dbias = mode == NORM_WEIGHT_BIAS ? w : none,
+			.dshift = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
+			.dscale = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
+		};
+		if (mode == NORM_MOD)
+			vfm_case_seqs(l, c, 0, n, len);
+	}
+}
+
+static void norm_cases(struct vfm_cases *l)
+{
+	static const int s[] = {512, 1024, 256, 256};
+	static const int widths[] = {64, 77, 384, 3};
+
+	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+		for (int kind = 0; kind < 2; kind++)
+			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
+				for (int t = 0; t < 8; t++)
+					if (widths[i] == 77 || t == 0 || t == 7)
+						vfm_case_norm(l, VFM_CASE_TEST, kind, mode, types[t & 1], types[t >> 1 & 1],
+							types[t >> 2], N_MIXED, mixed, widths[i]);
+	for (int t = 0; t < 2; t++) {
+		vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 384);
+		vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 768);
+	}
+	vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
+	vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_RMS, NORM_WEIGHT, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
+}
+
+void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
+	const int *len, int64_t d)
+{
+	int64_t t = total(n, len);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
+		vfm_dtype_name(gt), (int)t, (int)d);
+
+	c->args.gate = (struct vfm_gate){
+		.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0), .gate = mat(gt, n, d, 5 * d)};
+	vfm_case_seqs(l, c, 0, n, len);
+	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), vfm_dtype_name(gt),
+		(int)t, (int)d);
+	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0), .h = mat(ht, t, d, 0),
+		.gate = mat(gt, n, d, 5 * d), .dh = mat(ht, t, d, 0), .dgate = mat(VFM_F32, n, d, 5 * d)};
+	vfm_case_seqs(l, c, 0, n, len);
+}
+
+static void gate_cases(struct vfm_cases *l)
+{
+	static const int s[] = {512, 1024, 256, 256};
+
+	for (int t = 0; t < 8; t++) {
+		struct vfm_case *c;
+
+		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 77);
+		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 128);
+		if (t >= 4)
+			continue;
+		c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
+			vfm_dtype_name(types[t >> 1]));
+		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0), .y = mat(types[t & 1], 29, 50, 0),
+			.h = mat(types[t >> 1], 29, 50, 0)};
+	}
+	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
+	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
+	vfm_case_gate(l, VFM_CASE_BENCH, VFM_BF16, VFM_BF16, VFM_BF16, 4, s, 768);
+}
+
+void vfm_case_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm,
+	bool rope)
+{
+	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, d);
+	struct vfm_tensor table = mat(VFM_F32, n, d, 0), rstd = mat(VFM_F32, n, h, 0);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_qk_norm_rope, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t),
+		norm ? "/norm" : "", rope ? "/rope" : "", (int)n, (int)h, (int)d);
+
+	c->args.qk_norm_rope = (struct vfm_qk_norm_rope){.x = x, .y = y, .weight = norm ? w : none,
+		.rope = rope ? table : none, .rstd = norm ? rstd : none, .eps = 1e-6f};
+	c = vfm_case_add(l, VFM_OP_qk_norm_rope_bwd, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t), norm ? "/norm" : "",
+		rope ? "/rope" : "", (int)n, (int)h, (int)d);
+	c->args.qk_norm_rope_bwd = (struct vfm_qk_norm_rope_bwd){.x = norm ? x : none, .dy = y,
+		.weight = norm ? w : none, .rope = rope ? table : none, .rstd = norm ? rstd : none, .dx = x,
+		.dweight = norm ? w : none};
+}
+
+static void qk_cases(struct vfm_cases *l)
+{
+	for (int t = 0; t < 2; t++) {
+		for (int v = 0; v < 4; v++) {
+			vfm_case_qk(l, VFM_CASE_TEST, types[t], 45, 3, 64, v & 1, v & 2);
+			vfm_case_qk(l, VFM_CASE_TEST, types[t], 70, 2, 22, v & 1, v & 2);
+			vfm_case_qk(l, VFM_CASE_TEST, types[t], 3, 5, 128, v & 1, v & 2);
+		}
+		vfm_case_qk(l, VFM_CASE_BENCH, types[t], 2048, 12, 64, true, true);
+	}
+}
+
+/* Where kernels with vectors take other ways: several warps a row and several rows a block, rows too long for registers, columns in
+ * slabs, heads that are no power of two of vectors, rows that only seem to be aligned, many samples of which some are empty. */
+enum { N_MANY = 40 };
+static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8, 1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
+static const int few[] = {2, 0, 3};
+
+static void wide_norm_cases(struct vfm_cases *l)
+{
+	static const int widths[] = {264, 768, 1152, 2048, 4096, 4104, 6144}, long_sample[] = {700};
+	struct vfm_case *c;
+
+	for (int t = 0; t < 4; t++) { /* x f32 and y bf16 is what training has */
+		enum vfm_dtype xt = types[t & 1], yt = types[t >> 1];
+
+		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+			if (widths[i] < 2048 || i % 2 == 0 || t == 1)
+				vfm_case_norm(l, VFM_CASE_TEST, i % 2 ? VFM_NORM_RMS : VFM_NORM_LAYER, i % 3 ? NORM_MOD : NORM_WEIGHT_BIAS, xt, yt,
+					types[i / 2 % 2], 3, few, widths[i]);
+		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, VFM_F32, N_MANY, many, 64);
+		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, xt, N_MANY, many, 200);
+		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, xt, yt, VFM_F32, 1, long_sample, 40);
+		/* rows of scale and shift that do not begin at 16 bytes */
+		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, xt, N_MIXED, mixed, 72);
+		for (size_t k = l->n - 3; k < l->n; k++) {
+			c = l->v[k];
+			if (c->op == VFM_OP_norm)
+				c->args.norm.scale.stride[0]++, c->args.norm.shift.stride[0]++;
+			else
+				c->args.norm_bwd.scale.stride[0]++;
+		}
+	}
+	vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, VFM_F32, VFM_F32, 3, few, 16392);
+}
+
+static void wide_head_cases(struct vfm_cases *l)
+{
+	static const struct {
+		int t, h, d;
+	} shapes[] = {{19, 16, 72}, {40, 6, 64}, {9, 33, 128}, {7, 3, 256}, {5, 2, 264}, {300, 1, 8}};
+
+	for (int t = 0; t < 2; t++) {
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+			vfm_case_qk(l, VFM_CASE_TEST, types[t], shapes[i].t, shapes[i].h, shapes[i].d, true, i != 3);
+		vfm_case_qk(l, VFM_CASE_TEST, types[t], 11, 5, 33, true, false);
+		vfm_case_qk(l, VFM_CASE_TEST, types[t], 11, 3, 48, true, true);
+		l->v[l->n - 2]->args.qk_norm_rope.x.stride[0] += 3;
+		l->v[l->n - 1]->args.qk_norm_rope_bwd.x.stride[0] += 4;
+	}
+}
+
+void vfm_cases_norm(struct vfm_cases *l)
+{
+	norm_cases(l);
+	gate_cases(l);
+	qk_cases(l);
+	wide_norm_cases(l);
+	for (int t = 0; t < 4; t++) {
+		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1], types[t & 1], N_MANY, many, 96);
+		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1], VFM_F32, 3, few, 301);
+		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1], VFM_F32, 3, few, 1152);
+	}
+	wide_head_cases(l);
+}
