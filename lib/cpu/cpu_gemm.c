@@ -314,6 +314,8 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 		.m = a->c.shape[0], .n = a->c.shape[1], .k = a->a.shape[a->trans_a ? 0 : 1],
 	};
 
+	if (vfm_has(&a->scale_a))
+		return vfm_cpu_gemm8(s, a, err);
 	if (!g.m)
 		return 0;
 	if (!g.n)

@@ -8,7 +8,7 @@
 #include "ops/ops.h"
 
 /* Workspaces live as long as the device and grow as needed. */
-enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_N };
+enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_N };
 
 struct vfm_cpu_pool;
 struct vfm_dnnl; /* cpu_gemm_dnnl.c */
@@ -81,6 +81,10 @@ int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct 
 int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struct vfm_err *err);
 int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
 int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
+
+/* cpu_fp8.c; gemm8: vfm_cpu_gemm comes here with fp8 */
+int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);
+int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
 
 /* A build may leave oneDNN out (make WITHOUT=dnnl): our own kernels then multiply everything. */
 #ifndef VFM_HAVE_DNNL

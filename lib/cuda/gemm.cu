@@ -4,6 +4,7 @@
  * Rows are summed over K in parts whose number depends on shapes and the device alone.
  */
 #include "cuda/act.h"
+#include "cuda/f8.h"
 #include "cuda/gemm_lt.h"
 
 /* ---- kernels ----------------------------------------------------------------------------------- */
@@ -17,6 +18,7 @@ __global__ static void __launch_bounds__(256) product(const A *a, int64_t lda, b
 	int64_t i0 = (int64_t)blockIdx.y * 32 + threadIdx.x / 32 * 4, j0 = (int64_t)blockIdx.x * 128 + threadIdx.x % 32;
 	float sum[4][4] = {};
 
+#pragma unroll 1
 	for (int64_t l = 0; l < k; l++) {
 		float x[4], y[4];
 
@@ -277,12 +279,19 @@ template <class A, class B> static void own_product_of(struct vfm_stream *s, con
 	dim3 grid(ceil_div(dim_n(g), 128), ceil_div(dim_m(g), 32));
 
 	VFM_LAUNCH(s, (product<A, B>), grid, 256, 0, (const A *)g->a.data, g->a.stride[0], g->trans_a, (const B *)g->b.data, g->b.stride[0],
-		g->trans_b, p, dim_m(g), dim_n(g), dim_k(g), (const float *)NULL, (const float *)NULL);
+		g->trans_b, p, dim_m(g), dim_n(g), dim_k(g), (const float *)g->scale_a.data, (const float *)g->scale_b.data);
 }
 
 static void own_product(struct vfm_stream *s, const struct vfm_gemm *g, float *p)
 {
-	VFM_ACT_TYPE(g->a.dtype, A, (own_product_of<A, A>(s, g, p)));
+	if (!vfm_has(&g->scale_a))
+		VFM_ACT_TYPE(g->a.dtype, A, (own_product_of<A, A>(s, g, p)));
+	else if (g->a.dtype == VFM_F8E5M2)
+		own_product_of<f8e5m2, f8e4m3>(s, g, p);
+	else if (g->b.dtype == VFM_F8E5M2)
+		own_product_of<f8e4m3, f8e5m2>(s, g, p);
+	else
+		own_product_of<f8e4m3, f8e4m3>(s, g, p);
 }
 
 template <int N, class C> static void launch_finish(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
@@ -334,9 +343,11 @@ static int f32_product(struct vfm_stream *s, const struct job *j, const struct v
 
 	if (vfm_lt_find) {
 		plain.a = g->a, plain.b = g->b, plain.trans_a = g->trans_a, plain.trans_b = g->trans_b;
+		plain.scale_a = g->scale_a, plain.scale_b = g->scale_b;
 		plain.c = vfm_t2(p, VFM_F32, dim_m(g), dim_n(g));
 		q = vfm_lt_problem_of(&plain, &one, 0);
 		x.a = g->b.data, x.b = g->a.data, x.c = p;
+		x.scale_a = (const float *)g->scale_b.data, x.scale_b = (const float *)g->scale_a.data;
 		x.ws = j->ws, x.ws_bytes = j->ws_lt;
 		rc = vfm_lt_find(s, &q, &x, j->tune, &us, err);
 		if (rc > 0)
@@ -370,6 +381,7 @@ static struct vfm_lt_args args_of(const struct job *j, const struct vfm_lt_probl
 	const struct vfm_gemm *g = &j->g;
 
 	x.a = g->b.data, x.b = g->a.data, x.c = g->c.data;
+	x.scale_a = (const float *)g->scale_b.data, x.scale_b = (const float *)g->scale_a.data;
 	x.aux = p->epi & (VFM_LT_AUX | VFM_LT_DGELU) ? g->aux.data : NULL;
 	if (p->epi & VFM_LT_BGRADB || vfm_lt_bias_bf16(p))
 		x.bias = j->ws ? j->ws + j->ws_lt : NULL;

@@ -64,6 +64,8 @@ struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm *a, const struct v
 	p.ta = a->trans_b, p.tb = a->trans_a;
 	p.beta = a->accumulate;
 	p.epi = epi;
+	p.scaled = vfm_has(&a->scale_a);
+	p.fast8 = a->a.dtype == VFM_F8E4M3 && a->b.dtype == VFM_F8E4M3; /* forward: what is added to gradients keeps its bits */
 	p.bias = f8(p.a) && p.c == VFM_F32 ? VFM_BF16 : p.c;
 	p.m = a->c.shape[1], p.n = a->c.shape[0], p.k = a->a.shape[a->trans_a ? 0 : 1];
 	p.lda = a->b.stride[0], p.ldb = a->a.stride[0], p.ldc = a->c.stride[0];

@@ -348,6 +348,72 @@ static void optimizer_cases(struct vfm_cases *l)
 		}
 }
 
+static void add_quant(struct vfm_cases *l, unsigned flags, enum vfm_dtype in, enum vfm_dtype out, int64_t t, int64_t d, int v)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_quant, flags, "%s-%s/%dx%d/%s%s%s", vfm_dtype_name(in), vfm_dtype_name(out), (int)t, (int)d,
+		v & 1 ? "plain" : "", v & 2 ? "transposed" : "", v & 4 ? "/delayed" : "");
+
+	c->args.quant = (struct vfm_quant){.x = mat(in, t, d, flags & VFM_CASE_TEST && v & 1 && t % 2 ? 3 : 0), .amax = vec(VFM_F32, 1), .inv = vec(VFM_F32, 1)};
+	if (v & 1)
+		c->args.quant.y = mat(out, t, d, 0);
+	if (v & 2)
+		c->args.quant.yt = mat(out, d, (t + 15) / 16 * 16, 0);
+	if (v & 4)
+		c->args.quant.history = vec(VFM_F32, 5);
+	if (v != 1)
+		c->args.quant.colsum = vec(VFM_F32, d);
+}
+
+static struct vfm_case *add_gemm8(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+	enum vfm_dtype a, enum vfm_dtype b, enum vfm_dtype out, int64_t pad)
+{
+	char name[48];
+	struct vfm_case *c;
+
+	snprintf(name, sizeof(name), "%s-x-%s", what, vfm_dtype_name(b));
+	c = add_gemm(l, flags, name, m, n, k, ta, tb, a, out, pad);
+	c->args.gemm.b.dtype = b;
+	c->args.gemm.scale_a = c->args.gemm.scale_b = vec(VFM_F32, 1);
+	return c;
+}
+
+static void fp8_cases(struct vfm_cases *l)
+{
+	static const int shapes[][2] = {{1, 1}, {7, 33}, {64, 64}, {128, 96}, {143, 200}, {65, 130}, {300, 16}, {0, 40}, {40, 0}};
+	const enum vfm_dtype A = VFM_F8E4M3, B = VFM_F8E5M2, BF = VFM_BF16;
+	struct vfm_case *c;
+
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		for (int v = 1; v < 8; v++)
+			if (v != 4)
+				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0], shapes[i][1], v);
+	for (int v = 0; v < 4; v++) {
+		add_gemm8(l, VFM_CASE_TEST, "plain", 35, 50, 83, v & 1, v & 2, A, v & 1 ? A : B, types[v >> 1], v == 2 ? 3 : 0);
+		c = add_gemm8(l, VFM_CASE_TEST, "fwd-gelu-aux", 64, 48, 96, false, true, v & 1 ? A : B, A, types[v & 1], 0);
+		c->args.gemm.act = VFM_ACT_GELU_TANH;
+		c->args.gemm.bias = vec(VFM_F32, 48);
+		c->args.gemm.aux = mat(types[v & 1], 64, 48, 0);
+		c = add_gemm8(l, VFM_CASE_TEST, "bwd-gelu", 64, 48, 96, false, true, B, A, types[v & 1], 0);
+		c->args.gemm.dact = v & 2 ? VFM_ACT_SILU : VFM_ACT_GELU_TANH;
+		c->args.gemm.aux = mat(types[v & 1], 64, 48, 0);
+		c = add_gemm8(l, VFM_CASE_TEST, "wgrad", 48, 64, 112, false, true, B, A, VFM_F32, 0);
+		c->args.gemm.accumulate = v & 1;
+	}
+	add_gemm8(l, VFM_CASE_TEST, "empty", 0, 16, 32, false, true, A, A, BF, 0);
+	add_gemm8(l, VFM_CASE_TEST, "no-sums", 9, 16, 0, false, true, A, A, BF, 0);
+	/* a feed-forward layer of dit-7b */
+	add_quant(l, VFM_CASE_LARGE, BF, A, 8192, 4096, 3);
+	add_quant(l, VFM_CASE_LARGE, BF, B, 8192, 16384, 3);
+	add_quant(l, VFM_CASE_LARGE, BF, B, 8192, 16384, 7);
+	c = add_gemm8(l, VFM_CASE_LARGE, "7b-fc1-fwd", 8192, 16384, 4096, false, true, A, A, BF, 0);
+	c->args.gemm.bias = vec(VFM_F32, 16384);
+	c->args.gemm.act = VFM_ACT_GELU_TANH;
+	c->args.gemm.aux = mat(BF, 8192, 16384, 0);
+	add_gemm8(l, VFM_CASE_LARGE, "7b-fc1-dgrad", 8192, 4096, 16384, false, true, B, A, BF, 0);
+	c = add_gemm8(l, VFM_CASE_LARGE, "7b-fc1-wgrad", 16384, 4096, 8192, false, true, B, A, VFM_F32, 0);
+	c->args.gemm.accumulate = true;
+}
+
 /* A rank may hold none of a pack's tokens; it computes with all of its samples nevertheless. */
 static void zero_row_cases(struct vfm_cases *l)
 {
@@ -448,6 +514,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	optimizer_cases(l);
 	vfm_cases_rows(l);
 	vfm_cases_moe(l);
+	fp8_cases(l);
 	zero_row_cases(l);
 	large_cases(l);
 }
@@ -508,6 +575,8 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 	}
 	case VFM_C_LOW:
 		return floor(65536 * vfm_rng_uniform(rng, (uint64_t)i)) - 32768;
+	case VFM_C_POWER:
+		return ldexp(1, (int)(4 * vfm_rng_uniform(rng, (uint64_t)i)) - 2);
 	default: /* VFM_C_ID */
 		return floor(1e15 * vfm_rng_uniform(rng, (uint64_t)i));
 	}
@@ -575,12 +644,14 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 			int32_t i4 = (int32_t)row[i];
 			int64_t i8 = (int64_t)row[i];
 			int16_t i2 = (int16_t)i4;
+			uint8_t i1 = vfm_f32_to_f8(f, t->dtype);
 
 			memcpy(at, t->dtype == VFM_BF16 ? (void *)&h
 				   : t->dtype == VFM_F32 ? (void *)&f
 				   : t->dtype == VFM_I32 ? (void *)&i4
 				   : t->dtype == VFM_I64 ? (void *)&i8
 				   : t->dtype == VFM_I16 ? (void *)&i2
+				   : size == 1           ? (void *)&i1
 							 : (void *)&row[i],
 				size);
 		}

@@ -36,6 +36,7 @@ enum vfm_content {       /* what an operand is filled with */
 	VFM_C_COARSE,        /* 1/8, 2/8, … 8/8: many are equal */
 	VFM_C_LSE_OR_NONE,   /* uniform in [-3, 3); one in four is -inf */
 	VFM_C_LOW,           /* whole numbers in [-32768, 32768) */
+	VFM_C_POWER,         /* 1/4, 1/2, 1 or 2 */
 };
 
 struct vfm_operand {

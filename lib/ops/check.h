@@ -13,6 +13,7 @@ enum {
 	I64 = 1u << VFM_I64,
 	I16 = 1u << VFM_I16,
 	ACT = F32 | BF16,
+	F8 = 1u << VFM_F8E4M3 | 1u << VFM_F8E5M2,
 	OPT = 1u << 30,     /* may be absent */
 	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
 };

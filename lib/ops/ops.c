@@ -90,17 +90,27 @@ static int64_t dim(const struct vfm_tensor *t, int i)
 static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
 {
 	int64_t m, n, k;
+	bool f8;
 
-	CHECK("gemm", a, ACT | STRIDED, -1, -1);
+	CHECK("gemm", a, ACT | F8 | STRIDED, -1, -1);
+	f8 = 1u << a->a.dtype & F8;
 	m = a->a.shape[a->trans_a ? 1 : 0];
 	k = a->a.shape[a->trans_a ? 0 : 1];
-	CHECK("gemm", b, ACT | STRIDED, a->trans_b ? -1 : k, a->trans_b ? k : -1);
+	CHECK("gemm", b, ACT | F8 | STRIDED, a->trans_b ? -1 : k, a->trans_b ? k : -1);
 	n = a->b.shape[a->trans_b ? 0 : 1];
 	CHECK("gemm", c, ACT | STRIDED, m, n);
 	CHECK("gemm", bias, F32 | OPT, n);
 	CHECK("gemm", aux, (1u << a->c.dtype) | STRIDED | OPT, m, n);
 	CHECK("gemm", a_rowsum, F32 | OPT, m);
-	REQUIRE("gemm", a->a.dtype == a->b.dtype, "a and b differ in dtype");
+	CHECK("gemm", scale_a, F32 | OPT, 1);
+	CHECK("gemm", scale_b, F32 | OPT, 1);
+	REQUIRE("gemm", vfm_has(&a->scale_a) == f8 && vfm_has(&a->scale_b) == f8, "fp8 operands, and no others, need scale_a and scale_b");
+	if (f8) {
+		REQUIRE("gemm", 1u << a->b.dtype & F8 && !(a->a.dtype == VFM_F8E5M2 && a->b.dtype == VFM_F8E5M2),
+			"fp8 is e4m3 times e4m3 or e5m2");
+		REQUIRE("gemm", !vfm_has(&a->a_rowsum), "fp8 excludes a_rowsum");
+	}
+	REQUIRE("gemm", f8 || a->a.dtype == a->b.dtype, "a and b differ in dtype");
 	REQUIRE("gemm", !a->act || !a->dact, "act and dact exclude each other");
 	REQUIRE("gemm", !a->accumulate || (!a->act && !a->dact), "accumulate excludes act and dact");
 	REQUIRE("gemm", !a->dact || vfm_has(&a->aux), "dact needs aux");
@@ -117,6 +127,29 @@ struct vfm_cost vfm_cost_gemm(const struct vfm_gemm *a)
 		(double)(vfm_nbytes(&a->a) + vfm_nbytes(&a->b) + vfm_nbytes(&a->c) * (a->accumulate ? 2 : 1) +
 			vfm_nbytes(&a->bias) + vfm_nbytes(&a->aux) + 2 * vfm_nbytes(&a->a_rowsum)),
 	};
+}
+
+static int check_quant(const struct vfm_quant *a, struct vfm_err *err)
+{
+	int64_t t, d;
+
+	CHECK("quant", x, ACT | STRIDED, -1, -1);
+	t = a->x.shape[0], d = a->x.shape[1];
+	CHECK("quant", y, F8 | OPT, t, d);
+	CHECK("quant", yt, F8 | OPT, d, (t + 15) / 16 * 16);
+	CHECK("quant", history, F32 | OPT, -1);
+	CHECK("quant", amax, F32, 1);
+	CHECK("quant", inv, F32, 1);
+	CHECK("quant", colsum, F32 | OPT, d);
+	REQUIRE("quant", vfm_has(&a->y) || vfm_has(&a->yt), "neither y nor yt is there");
+	REQUIRE("quant", !vfm_has(&a->y) || !vfm_has(&a->yt) || a->y.dtype == a->yt.dtype, "y and yt differ in dtype");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) * (vfm_has(&a->history) ? 1 : 2) + vfm_nbytes(&a->y) + vfm_nbytes(&a->yt) +
+					    2 * vfm_nbytes(&a->colsum))};
 }
 
 /* ---- norm ---------------------------------------------------------------------- */
@@ -542,3 +575,4 @@ DISPATCH(master)
 DISPATCH(sumsq)
 DISPATCH(clip)
 DISPATCH(fill)
+DISPATCH(quant)

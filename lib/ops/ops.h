@@ -39,8 +39,8 @@ enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU };
  * Forward of a linear layer: a = x [T,in], b = weight [out,in] with trans_b.
  * Data gradient: a = dy [T,out], b = weight.  Weight gradient: a = dy [T,out] with trans_a, b = x. */
 struct vfm_gemm {
-	struct vfm_tensor a; /* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided */
-	struct vfm_tensor b; /* [K,N], or [N,K] with trans_b; dtype of a */
+	struct vfm_tensor a; /* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  Or fp8: then C is of scale_a scale_b op(A) op(B) */
+	struct vfm_tensor b; /* [K,N], or [N,K] with trans_b; dtype of a.  fp8: e4m3 or e5m2, not both e5m2; without a_rowsum */
 	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
 	bool trans_a, trans_b;
 	bool accumulate;            /* C += instead of C = (without act) */
@@ -49,6 +49,19 @@ struct vfm_gemm {
 	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux) */
 	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
 	struct vfm_tensor a_rowsum; /* optional [M] f32 += sum over K of op(A): the bias gradient */
+	struct vfm_tensor scale_a, scale_b; /* [1] f32 on the device, powers of two (vfm_quant.inv): only, and always, with fp8 */
+};
+
+/* x as 8-bit floats for vfm_gemm, and what makes numbers of them again: y = x * scale to nearest even, finite numbers saturate, others become NaN;
+ * scale = 2^vfm_f8_exponent(amax), of this x or of what stands in history.  Products of fp8 want both operands with K along the rows: yt. */
+struct vfm_quant {
+	struct vfm_tensor x;       /* [T,D] f32 or bf16; rows may be strided */
+	struct vfm_tensor y;       /* optional [T,D] f8_e4m3 or f8_e5m2 */
+	struct vfm_tensor yt;      /* optional [D,T'], T' the next multiple of 16, dtype of y: its transpose, zeros behind T.  One of both there is */
+	struct vfm_tensor history; /* optional [h] f32: largest |x| of earlier times; their maximum gives the scale */
+	struct vfm_tensor amax;    /* [1] f32 = the largest finite |x| */
+	struct vfm_tensor inv;     /* [1] f32 = 1 / scale */
+	struct vfm_tensor colsum;  /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
 enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
@@ -420,7 +433,8 @@ struct vfm_grouped_gemm {
 	X(moe_sort)                                                                                          \
 	X(moe_count)                                                                                         \
 	X(moe_balance)                                                                                       \
-	X(grouped_gemm)
+	X(grouped_gemm)                                                                                      \
+	X(quant)
 
 /* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
 struct vfm_ops {

@@ -127,4 +127,72 @@ static inline uint16_t vfm_f32_to_f16(float f)
 	return (uint16_t)(s | ((m + (1u << (sh - 1)) - 1 + ((m >> sh) & 1)) >> sh));
 }
 
+/* 8-bit floats as products take them: finite numbers beyond the largest become the largest, others NaN; to nearest even. */
+static inline uint8_t vfm_f32_to_f8(float f, enum vfm_dtype t)
+{
+	const uint32_t m = t == VFM_F8E4M3 ? 3 : 2, bias = t == VFM_F8E4M3 ? 7 : 15;
+	const uint32_t most = t == VFM_F8E4M3 ? 0x43e00000u : 0x47600000u; /* 448, 57344 */
+	uint32_t u, a, s;
+
+	memcpy(&u, &f, 4);
+	a = u & 0x7fffffffu;
+	s = u >> 24 & 0x80;
+	if (a >= 0x7f800000u)
+		return (uint8_t)(s | 0x7f);
+	if (a > most)
+		a = most;
+	if (a >= (128 - bias) << 23) { /* normal */
+		a += (1u << (22 - m)) - 1 + (a >> (23 - m) & 1);
+		return (uint8_t)(s | ((a >> (23 - m)) - ((127 - bias) << m)));
+	}
+	/* the sum's last place is that of the subnormals */
+	u = (127 + 23 + 1 - bias - m) << 23;
+	memcpy(&f, &a, 4);
+	{
+		float magic;
+
+		memcpy(&magic, &u, 4);
+		f += magic;
+	}
+	memcpy(&a, &f, 4);
+	return (uint8_t)(s | (a - u));
+}
+
+static inline float vfm_f8_to_f32(uint8_t v, enum vfm_dtype t)
+{
+	const uint32_t m = t == VFM_F8E4M3 ? 3 : 2, bias = t == VFM_F8E4M3 ? 7 : 15;
+	uint32_t s = (uint32_t)(v & 0x80) << 24, a = v & 0x7f, u = s | ((a << (23 - m)) + ((127 - bias) << 23));
+	float f, low = (float)a;
+
+	if (t == VFM_F8E4M3 ? a == 0x7f : a > 0x7c)
+		u = s | 0x7fc00000u;
+	else if (t == VFM_F8E5M2 && a == 0x7c)
+		u = s | 0x7f800000u;
+	else if (a < 1u << m) { /* subnormal: exact */
+		uint32_t last = (128 - bias - m) << 23;
+
+		memcpy(&f, &last, 4);
+		f *= low;
+		memcpy(&u, &f, 4);
+		u |= s;
+	}
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+/* The e for which amax * 2^e just fits the 8-bit float: the scale of a tensor is a power of two, so that scaling rounds nothing and tensors
+ * whose largest elements differ a little are rounded alike.  0 where amax is 0. */
+static inline int vfm_f8_exponent(float amax, enum vfm_dtype t)
+{
+	uint32_t u;
+	int e;
+
+	memcpy(&u, &amax, 4);
+	if (u == 0 || u >= 0x7f800000u)
+		return 0;
+	/* amax = m 2^x with m in [1/2, 1); the largest numbers are 7/8 2^9 and 7/8 2^16 */
+	e = (t == VFM_F8E4M3 ? 9 : 16) - ((int)(u >> 23) - 126) - ((u & 0x7fffffu) > 0x600000u);
+	return e > 100 ? 100 : e;
+}
+
 #endif

@@ -58,6 +58,8 @@ static void ref_gemm(struct ref *r)
 	const struct vfm_gemm *g = r->args;
 	const double *a = V(gemm, a), *b = V(gemm, b), *bias = V(gemm, bias);
 	double *c = V(gemm, c), *aux = V(gemm, aux), *sum = V(gemm, a_rowsum);
+	const double *sa = V(gemm, scale_a), *sb = V(gemm, scale_b);
+	double f = sa ? *sa * *sb : 1;
 	int64_t m = g->c.shape[0], n = g->c.shape[1], k = g->a.shape[g->trans_a ? 0 : 1];
 
 	for (int64_t i = 0; i < m; i++) {
@@ -65,7 +67,7 @@ static void ref_gemm(struct ref *r)
 			double z = bias ? bias[j] : 0;
 
 			for (int64_t q = 0; q < k; q++)
-				z += a[g->trans_a ? q * m + i : i * k + q] * b[g->trans_b ? j * k + q : q * n + j];
+				z += f * a[g->trans_a ? q * m + i : i * k + q] * b[g->trans_b ? j * k + q : q * n + j];
 			if (g->act && aux)
 				aux[i * n + j] = z;
 			if (g->dact)
@@ -76,6 +78,55 @@ static void ref_gemm(struct ref *r)
 		for (int64_t q = 0; sum && q < k; q++)
 			sum[i] += a[g->trans_a ? q * m + i : i * k + q];
 	}
+}
+
+/* The number next to x that the 8-bit float has; what is halfway goes to the even one. */
+static double to_f8(double x, int mantissa, int low, double most)
+{
+	double a = fabs(x), last;
+	int e;
+
+	if (!isfinite(x))
+		return NAN;
+	(void)frexp(a, &e);
+	last = ldexp(1, (e - 1 < low ? low : e - 1) - mantissa);
+	a = rint(a / last) * last;
+	return copysign(a > most ? most : a, x);
+}
+
+static void ref_quant(struct ref *r)
+{
+	const struct vfm_quant *a = r->args;
+	const double *x = V(quant, x), *history = V(quant, history);
+	double *y = V(quant, y), *yt = V(quant, yt), *sum = V(quant, colsum), amax = 0, top = 0, scale = 1;
+	int64_t t = a->x.shape[0], d = a->x.shape[1], w = yt ? a->yt.shape[1] : 0;
+	bool wide = (y ? a->y.dtype : a->yt.dtype) == VFM_F8E5M2;
+	double most = wide ? 57344 : 448;
+
+	for (int64_t i = 0; i < t * d; i++)
+		amax = isfinite(x[i]) && fabs(x[i]) > amax ? fabs(x[i]) : amax;
+	for (int64_t i = 0; history && i < a->history.shape[0]; i++)
+		top = fmax(top, history[i]);
+	top = history ? top : amax;
+	while (top > 0 && top * scale > most)
+		scale /= 2;
+	while (top > 0 && top * scale * 2 <= most && scale < 0x1p100)
+		scale *= 2;
+	for (int64_t i = 0; yt && i < d * w; i++)
+		yt[i] = 0;
+	for (int64_t i = 0; i < t; i++)
+		for (int64_t j = 0; j < d; j++) {
+			double v = to_f8(x[i * d + j] * scale, wide ? 2 : 3, wide ? -14 : -6, most);
+
+			if (y)
+				y[i * d + j] = v;
+			if (yt)
+				yt[j * w + i] = v;
+			if (sum)
+				sum[j] += x[i * d + j];
+		}
+	*V(quant, amax) = amax;
+	*V(quant, inv) = 1 / scale;
 }
 
 static void ref_norm(struct ref *r)

@@ -672,7 +672,8 @@ static void spoil(struct vfm_stream *s, struct vfm_case *c, const struct vfm_ope
 {
 	struct vfm_tensor *t = vfm_operand_of(&c->args, o), keep = *t;
 	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x) || c->op == VFM_OP_moe_count ||
-			(c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) || (c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
+			(c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) || (c->op == VFM_OP_quant && t == &c->args.quant.history) ||
+			(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
 	int last = t->ndim - 1;
 
 	t->shape[last]++;

@@ -1,0 +1,150 @@
+/* cpu_fp8.c - 8-bit floats: the reference.  A product of them is one of bf16, which holds their numbers and, scaled by powers of two, loses none. */
+#include "cpu/cpu_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/par.h"
+
+enum { ROWS = 64, GRAIN = 1 << 14 };
+
+static float get(const struct vfm_tensor *t, int64_t at)
+{
+	return t->dtype == VFM_F32 ? ((const float *)t->data)[at] : vfm_bf16_to_f32(((const uint16_t *)t->data)[at]);
+}
+
+static float power(int e)
+{
+	return ldexpf(1, e);
+}
+
+/* ---- quant -------------------------------------------------------------------------------------------- */
+
+struct quant {
+	const struct vfm_quant *a;
+	float *part; /* [blocks]: the largest of each; then [blocks, D]: sums of columns */
+	float scale, most;
+	enum vfm_dtype to;
+};
+
+static void amax_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct quant *q = ctx;
+	const struct vfm_tensor *x = &q->a->x;
+	int64_t t = x->shape[0], d = x->shape[1];
+
+	for (int64_t i = i0; i < i1; i++) {
+		float most = 0;
+
+		for (int64_t r = i * ROWS; r < t && r < (i + 1) * ROWS; r++)
+			for (int64_t j = 0; j < d; j++) {
+				float v = fabsf(get(x, r * x->stride[0] + j));
+
+				most = v > most && v <= 3.4028235e38f ? v : most;
+			}
+		q->part[i] = most;
+	}
+}
+
+/* A block of rows; with yt also what follows the last row. */
+static void quant_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct quant *q = ctx;
+	const struct vfm_tensor *x = &q->a->x;
+	int64_t t = x->shape[0], d = x->shape[1], w = vfm_has(&q->a->yt) ? q->a->yt.shape[1] : t;
+	uint8_t *y = vfm_has(&q->a->y) ? q->a->y.data : NULL, *yt = vfm_has(&q->a->yt) ? q->a->yt.data : NULL;
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int64_t j = 0; j < d; j++) {
+			double sum = 0;
+
+			for (int64_t r = i * ROWS; r < w && r < (i + 1) * ROWS; r++) {
+				float v = r < t ? get(x, r * x->stride[0] + j) : 0, s = v * q->scale;
+				uint8_t c;
+
+				sum += (double)v;
+				if (fabsf(v) <= 3.4028235e38f)
+					s = s > q->most ? q->most : s < -q->most ? -q->most : s;
+				c = vfm_f32_to_f8(s, q->to);
+				if (y && r < t)
+					y[r * d + j] = c;
+				if (yt)
+					yt[j * w + r] = c;
+			}
+			q->part[i * d + j] = (float)sum;
+		}
+}
+
+int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err)
+{
+	int64_t t = a->x.shape[0], d = a->x.shape[1], rows = vfm_has(&a->yt) ? a->yt.shape[1] : t, blocks = (rows + ROWS - 1) / ROWS;
+	struct quant q = {.a = a, .to = vfm_has(&a->y) ? a->y.dtype : a->yt.dtype};
+	float amax = 0, top = 0;
+	int e;
+
+	q.part = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(blocks * (d > 1 ? d : 1) + 1) * sizeof(float), err);
+	if (!q.part)
+		return VFM_EENV;
+	vfm_par_for(blocks, 1, amax_range, &q);
+	for (int64_t i = 0; i < blocks; i++)
+		amax = q.part[i] > amax ? q.part[i] : amax;
+	for (int64_t i = 0; vfm_has(&a->history) && i < a->history.shape[0]; i++)
+		top = fmaxf(top, ((const float *)a->history.data)[i]);
+	e = vfm_f8_exponent(vfm_has(&a->history) ? top : amax, q.to);
+	q.scale = power(e);
+	q.most = q.to == VFM_F8E4M3 ? 448.0f : 57344.0f;
+	vfm_par_for(blocks, 1, quant_range, &q);
+	for (int64_t j = 0; vfm_has(&a->colsum) && j < d; j++) {
+		double sum = 0;
+
+		for (int64_t i = 0; i < blocks; i++)
+			sum += (double)q.part[i * d + j];
+		((float *)a->colsum.data)[j] += (float)sum;
+	}
+	*(float *)a->amax.data = amax;
+	*(float *)a->inv.data = power(-e);
+	return 0;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
+
+struct widen {
+	const struct vfm_tensor *from;
+	uint16_t *to;
+	uint16_t of[256];
+};
+
+static void widen_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct widen *w = ctx;
+	int64_t cols = w->from->shape[1];
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int64_t j = 0; j < cols; j++)
+			w->to[i * cols + j] = w->of[((const uint8_t *)w->from->data)[i * w->from->stride[0] + j]];
+}
+
+static struct vfm_tensor widened(const struct vfm_tensor *t, const struct vfm_tensor *scale, uint16_t *to)
+{
+	struct widen w = {.from = t, .to = to};
+	int64_t cols = t->shape[1] ? t->shape[1] : 1;
+
+	for (int i = 0; i < 256; i++)
+		w.of[i] = vfm_f32_to_bf16(vfm_f8_to_f32((uint8_t)i, t->dtype) * *(const float *)scale->data);
+	vfm_par_for(t->shape[0], (GRAIN + cols - 1) / cols, widen_range, &w);
+	return vfm_t2(to, VFM_BF16, t->shape[0], t->shape[1]);
+}
+
+int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	struct vfm_gemm wide = *a;
+	int64_t na = vfm_numel(&a->a), nb = vfm_numel(&a->b);
+	uint16_t *mem = vfm_cpu_ws(s, VFM_WS_FP8, (size_t)(na + nb + 1) * sizeof(*mem), err);
+
+	if (!mem)
+		return VFM_EENV;
+	wide.a = widened(&a->a, &a->scale_a, mem);
+	wide.b = widened(&a->b, &a->scale_b, mem + na);
+	wide.scale_a = wide.scale_b = (struct vfm_tensor){0};
+	return vfm_cpu_gemm(s, &wide, err);
+}

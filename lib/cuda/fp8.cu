@@ -1,0 +1,251 @@
+/* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose.
+ *
+ * One pass over x for the largest element (none with a history), one that reads it in tiles of 128 x 128 and writes both results: a thread turns
+ * 8 x 8 elements, rows go out as they come, columns by way of shared memory, in which 8-byte pieces change places so that no two of a
+ * half-warp meet in a bank.
+ */
+#include "cuda/f8.h"
+
+enum { TILE = 128 };
+
+/* part[block] = the largest finite |x| of its rows */
+template <int N, class X> __global__ static void __launch_bounds__(256) amax_rows(const X *x, int64_t ld_x, int64_t rows, int64_t cols, float *part)
+{
+	__shared__ float most[8];
+	float m = 0;
+
+	for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+#pragma unroll 2
+		for (int64_t c = (int64_t)threadIdx.x * N; c < cols; c += 256 * N) {
+			vec<N> v = ld_vec<N>(x + r * ld_x + c);
+
+#pragma unroll
+			for (int i = 0; i < N; i++) {
+				float a = fabsf(v.v[i]);
+
+				m = a <= FLT_MAX ? fmaxf(m, a) : m;
+			}
+		}
+	}
+	m = warp_max(m);
+	if (threadIdx.x % 32 == 0)
+		most[threadIdx.x / 32] = m;
+	__syncthreads();
+	if (threadIdx.x < 8)
+		m = most[threadIdx.x];
+	if (threadIdx.x == 0) {
+		for (int i = 1; i < 8; i++)
+			m = fmaxf(m, most[i]);
+		part[blockIdx.x] = m;
+	}
+}
+
+/* From the parts' maximum, or that of a history: *amax (may be NULL) and *inv (may be NULL).  One block. */
+template <class F>
+__global__ static void __launch_bounds__(256) conclude(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
+{
+	__shared__ float most[2][8];
+	float m = 0, h = 0;
+
+	for (int64_t i = threadIdx.x; i < n; i += 256)
+		m = fmaxf(m, part[i]);
+	for (int64_t i = threadIdx.x; i < n_history; i += 256)
+		h = fmaxf(h, history[i]);
+	m = warp_max(m);
+	h = warp_max(h);
+	if (threadIdx.x % 32 == 0) {
+		most[0][threadIdx.x / 32] = m;
+		most[1][threadIdx.x / 32] = h;
+	}
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		for (int i = 0; i < 8; i++) {
+			m = fmaxf(m, most[0][i]);
+			h = fmaxf(h, most[1][i]);
+		}
+		if (amax)
+			*amax = m;
+		if (inv) {
+			int e = f8_exponent<F>(history ? h : m);
+
+			*inv = __uint_as_float((uint32_t)(127 - e) << 23);
+		}
+	}
+}
+
+struct tiles {
+	int64_t ld_x, rows, cols, width; /* width: of a row of yt; 0: none */
+	uint8_t *y, *yt;
+	const float *inv;
+	float *amax; /* [tiles] or NULL */
+	float *sums; /* [tiles down, cols] or NULL */
+};
+
+/* 8 bytes of column c, rows 8 i to 8 i + 7 of the tile. */
+__device__ static inline int slot_of(int c, int i)
+{
+	return c * 16 + (i ^ ((c >> 3) & 15));
+}
+
+/* WIDE: 8 columns, and 16 columns of yt, are vectors.  Grid: tiles across, tiles down. */
+template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(256) turn(const X *x, struct tiles a)
+{
+	__shared__ uint64_t piece[TILE * 16];
+	__shared__ float sums[8][TILE];
+	__shared__ float most[8];
+	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE, c = c0 + tx * 8;
+	float scale = 1.0f / a.inv[0], m = 0;
+	uint64_t down[8] = {};
+	vec<8> v[8], sum = {};
+
+#pragma unroll
+	for (int i = 0; i < 8; i++) {
+		int64_t r = r0 + ty * 8 + i;
+
+		v[i] = {};
+		if (WIDE) {
+			if (r < a.rows && c < a.cols)
+				v[i] = ld_vec<8>(x + r * a.ld_x + c);
+		} else {
+#pragma unroll
+			for (int j = 0; j < 8; j++)
+				if (r < a.rows && c + j < a.cols)
+					v[i].v[j] = ld(x + r * a.ld_x + c + j);
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < 8; i++) {
+		int64_t r = r0 + ty * 8 + i;
+		uint32_t code[4];
+
+#pragma unroll
+		for (int j = 0; j < 8; j++) {
+			float f = fabsf(v[i].v[j]);
+
+			sum.v[j] += v[i].v[j];
+			m = f <= FLT_MAX ? fmaxf(m, f) : m;
+		}
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			code[j] = f8_pack2<F>(f8_fit<F>(v[i].v[2 * j], scale), f8_fit<F>(v[i].v[2 * j + 1], scale));
+			down[2 * j] |= (uint64_t)(code[j] & 0xff) << (8 * i);
+			down[2 * j + 1] |= (uint64_t)(code[j] >> 8) << (8 * i);
+		}
+		if (a.y && r < a.rows) {
+			if (WIDE) {
+				if (c < a.cols)
+					*reinterpret_cast<uint2 *>(a.y + r * a.cols + c) = {code[0] | code[1] << 16, code[2] | code[3] << 16};
+			} else {
+#pragma unroll
+				for (int j = 0; j < 8; j++)
+					if (c + j < a.cols)
+						a.y[r * a.cols + c + j] = (uint8_t)(code[j / 2] >> (8 * (j % 2)));
+			}
+		}
+	}
+	if (a.width) {
+#pragma unroll
+		for (int j = 0; j < 8; j++)
+			piece[slot_of(tx * 8 + j, ty)] = down[j];
+	}
+	/* the two halves of a warp hold the same columns */
+#pragma unroll
+	for (int j = 0; j < 8; j++) {
+		sum.v[j] += __shfl_xor_sync(VFM_ALL_LANES, sum.v[j], 16);
+		if (threadIdx.x % 32 < 16)
+			sums[threadIdx.x / 32][tx * 8 + j] = sum.v[j];
+	}
+	m = warp_max(m);
+	if (threadIdx.x % 32 == 0)
+		most[threadIdx.x / 32] = m;
+	__syncthreads();
+	if (a.amax && threadIdx.x == 0) {
+		for (int i = 0; i < 8; i++)
+			m = fmaxf(m, most[i]);
+		a.amax[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = m;
+	}
+	if (a.sums && threadIdx.x < TILE && c0 + threadIdx.x < a.cols) {
+		float t = 0;
+
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			t += sums[i][threadIdx.x];
+		a.sums[(int64_t)blockIdx.y * a.cols + c0 + threadIdx.x] = t;
+	}
+	for (int i = threadIdx.x; a.width && i < TILE * 8; i += 256) {
+		int col = i / 8, q = i % 8;
+		uint64_t lo = piece[slot_of(col, 2 * q)], hi = piece[slot_of(col, 2 * q + 1)];
+		uint8_t *to = a.yt + (c0 + col) * a.width + r0 + 16 * q;
+
+		if (c0 + col >= a.cols)
+			continue;
+		if (WIDE) {
+			if (r0 + 16 * q < a.width)
+				*reinterpret_cast<uint4 *>(to) = {(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)};
+		} else {
+			for (int k = 0; k < 16 && r0 + 16 * q + k < a.width; k++)
+				to[k] = (uint8_t)((k < 8 ? lo : hi) >> (8 * (k % 8)));
+		}
+	}
+}
+
+__global__ static void __launch_bounds__(256) add_sums(const float *part, int64_t parts, int64_t n, float *out)
+{
+	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	float t = 0;
+
+	if (i >= n)
+		return;
+#pragma unroll 8
+	for (int64_t y = 0; y < parts; y++)
+		t += part[y * n + i];
+	out[i] += t;
+}
+
+template <class F, class X> static int quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err)
+{
+	const X *x = (const X *)a->x.data;
+	int64_t rows = a->x.shape[0], cols = a->x.shape[1], width = vfm_has(&a->yt) ? a->yt.shape[1] : 0;
+	int64_t across = ceil_div(cols, TILE), down = ceil_div(width > rows ? width : rows, TILE), most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t blocks = rows < most ? rows : most, parts = vfm_has(&a->history) ? across * down : cols ? blocks : 0;
+	const float *history = vfm_has(&a->history) ? (const float *)a->history.data : NULL;
+	int64_t n_history = history ? a->history.shape[0] : 0;
+	float *amax = (float *)a->amax.data, *inv = (float *)a->inv.data;
+	float *part = (float *)vfm_cuda_ws(s, (size_t)(parts + (vfm_has(&a->colsum) ? down * cols : 0) + 1) * 4, err);
+	struct tiles t = {a->x.stride[0], rows, cols, width, (uint8_t *)(vfm_has(&a->y) ? a->y.data : NULL),
+		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? part : NULL, vfm_has(&a->colsum) ? part + parts : NULL};
+	bool wide = vec_ok(&a->x, 8) && width % 16 == 0 && ((uintptr_t)t.y | (uintptr_t)t.yt) % 16 == 0;
+
+	if (!part)
+		return VFM_EENV;
+	if (history) {
+		VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, (int64_t)0, history, n_history, (float *)NULL, inv);
+	} else {
+		if (parts && wide)
+			VFM_LAUNCH(s, (amax_rows<8, X>), blocks, 256, 0, x, t.ld_x, rows, cols, part);
+		else if (parts)
+			VFM_LAUNCH(s, (amax_rows<1, X>), blocks, 256, 0, x, t.ld_x, rows, cols, part);
+		VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, parts, history, n_history, amax, inv);
+	}
+	if (across && down) {
+		if (wide)
+			VFM_LAUNCH(s, (turn<F, true, X>), dim3(across, down), 256, 0, x, t);
+		else
+			VFM_LAUNCH(s, (turn<F, false, X>), dim3(across, down), 256, 0, x, t);
+		if (t.sums)
+			VFM_LAUNCH(s, (add_sums), ceil_div(cols, 256), 256, 0, t.sums, down, cols, (float *)a->colsum.data);
+	}
+	if (history)
+		VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, parts, (const float *)NULL, (int64_t)0, amax, (float *)NULL);
+	return vfm_cuda_launched(s, "quant", err);
+}
+
+extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err)
+{
+	enum vfm_dtype to = vfm_has(&a->y) ? a->y.dtype : a->yt.dtype;
+	int rc;
+
+	VFM_ACT_TYPE(a->x.dtype, X, rc = to == VFM_F8E4M3 ? (quant<f8e4m3, X>(s, a, err)) : (quant<f8e5m2, X>(s, a, err)));
+	return rc;
+}

@@ -1,0 +1,161 @@
+/* gops_fp8.c - linear layers whose three products are of 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3 for activations and weights,
+ * e5m2 for gradients, one scale a tensor from its own largest element.  What is differentiated is the layer without rounding.
+ *
+ * The products want both operands with the summed dimension along the rows, so an operand of two products is kept in two orders.  What the backward
+ * needs of x is kept as 8-bit floats alone; weights are made into them again, since they may have moved.
+ */
+#include "grad/gops_int.h"
+
+enum { SCALARS = 16 }; /* bytes behind a transposed operand: its amax and inv */
+
+static int64_t up16(int64_t n)
+{
+	return (n + 15) / 16 * 16;
+}
+
+static struct vfm_tensor scalar(const struct vfm_tensor *t, int i)
+{
+	return vfm_t1((char *)t->data + vfm_numel(t) - SCALARS + 4 * i, VFM_F32, 1);
+}
+
+/* A transposed operand [rows, cols] in front of its scalars. */
+static struct vfm_tensor matrix(const struct vfm_tensor *t, int64_t rows, int64_t cols)
+{
+	return vfm_t2(t->data, t->dtype, rows, cols);
+}
+
+static struct vfm_tensor bytes(enum vfm_dtype dt, int64_t n)
+{
+	return vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {n + SCALARS}}, dt);
+}
+
+struct fp8_ctx {
+	struct vfm_tensor xt; /* bytes: [in, T'], scalars */
+};
+
+struct fp8_wgrad {
+	struct vfm_tensor dzt, xt;
+	struct vfm_var *w;
+};
+
+static int fp8_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
+{
+	struct fp8_wgrad *g = ctx;
+	int64_t out = g->w->v.shape[0], in = g->w->v.shape[1], k = (vfm_numel(&g->xt) - SCALARS) / in;
+	struct vfm_gemm a = {.trans_b = true, .a = matrix(&g->dzt, out, k), .b = matrix(&g->xt, in, k), .scale_a = scalar(&g->dzt, 1),
+		.scale_b = scalar(&g->xt, 1)};
+
+	TRY(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
+	return BACKWARD(gemm, &a);
+}
+
+/* dx = dz w */
+static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *dz, const struct vfm_tensor *dz_inv,
+	struct vfm_err *err)
+{
+	int64_t out = w->v.shape[0], in = w->v.shape[1];
+	struct vfm_quant q = {.x = w->v};
+	struct vfm_gemm a = {.trans_b = true, .a = *dz, .scale_a = *dz_inv};
+	bool fuse = vfm_product_fuses(x);
+	struct vfm_store *mem;
+	struct vfm_tensor wt;
+	int rc;
+
+	TRY(vfm_scratch(t, bytes(VFM_F8E4M3, in * out), &wt, &mem, err));
+	q.yt = a.b = matrix(&wt, in, out);
+	q.amax = scalar(&wt, 0);
+	q.inv = a.scale_b = scalar(&wt, 1);
+	TRY_OUT(BACKWARD(quant, &q));
+	TRY_OUT(vfm_grad_into(t, x, &a.c, &a.accumulate, err));
+	if (fuse) {
+		a.dact = x->act;
+		a.aux = x->z;
+		x->g_is_dz = true;
+	}
+	TRY_OUT(BACKWARD(gemm, &a));
+out:
+	vfm_store_unref(mem);
+	return rc;
+}
+
+static int fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct fp8_ctx *c = n->ctx;
+	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
+	struct vfm_store *cast = NULL, *mem = NULL, *mem_t = NULL;
+	struct vfm_tensor dz, d8, dzt;
+	struct fp8_wgrad *wgrad;
+	struct vfm_quant q = {0};
+	bool accumulate;
+	int64_t rows, out = w->v.shape[0];
+	int rc;
+
+	TRY_OUT(vfm_product_dz(t, n->out, n->out->g.dtype, &dz, &cast, err));
+	rows = dz.shape[0];
+	TRY_OUT(vfm_scratch(t, bytes(VFM_F8E5M2, up16(rows) * out), &dzt, &mem_t, err));
+	q.x = dz;
+	q.yt = matrix(&dzt, out, up16(rows));
+	q.amax = scalar(&dzt, 0);
+	q.inv = scalar(&dzt, 1);
+	if (vfm_wants_grad(x)) {
+		TRY_OUT(vfm_scratch(t, vfm_like(&dz, VFM_F8E5M2), &d8, &mem, err));
+		q.y = d8;
+	}
+	if (vfm_wants_grad(b))
+		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err)); /* cleared at the start of a step: always += */
+	TRY_OUT(BACKWARD(quant, &q));
+	if (vfm_wants_grad(x))
+		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, err));
+	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
+	*wgrad = (struct fp8_wgrad){dzt, c->xt, w};
+	rc = vfm_defer(t, fp8_weights, wgrad, mem_t, n->saved[0], err);
+out:
+	vfm_store_unref(cast);
+	vfm_store_unref(mem);
+	vfm_store_unref(mem_t);
+	return rc;
+}
+
+struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)
+{
+	struct vfm_gemm a = {.trans_b = true, .act = act};
+	struct vfm_var *in[] = {x, w, b}, *x8, *xt, *w8;
+	int64_t rows = x->v.shape[0], width = x->v.shape[1];
+	struct vfm_quant q = {.x = x->v}, qw = {.x = w->v};
+	struct vfm_product p;
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t))
+		return x;
+	if (!vfm_product_open(t, &p, x, x->v.dtype, w->v.shape[0], act, out))
+		return p.y;
+	x8 = VAR_NEW(VFM_F8E4M3, rows, width);
+	xt = vfm_var_new(t, bytes(VFM_F8E4M3, up16(rows) * width));
+	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(&w->v)));
+	if (vfm_tape_failed(t))
+		return p.y;
+	q.y = a.a = x8->v;
+	q.yt = matrix(&xt->v, width, up16(rows));
+	q.amax = scalar(&xt->v, 0);
+	q.inv = a.scale_a = scalar(&xt->v, 1);
+	qw.y = a.b = matrix(&w8->v, w->v.shape[0], width);
+	qw.amax = scalar(&w8->v, 0);
+	qw.inv = a.scale_b = scalar(&w8->v, 1);
+	FORWARD(quant, &q);
+	FORWARD(quant, &qw);
+	a.c = p.y->v;
+	if (b)
+		a.bias = b->v;
+	if (p.z)
+		a.aux = p.z->v;
+	FORWARD(gemm, &a);
+	n = vfm_record(t, fp8_backward, p.y, in, 3);
+	if (n) {
+		struct fp8_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		c->xt = xt->v;
+		p.x = xt;
+		vfm_product_save(n, &p);
+	}
+	return p.y;
+}
