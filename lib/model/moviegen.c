@@ -30,9 +30,10 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 		.out = 2 * m->ffn,
 		.split = VFM_SPLIT_COLUMN,
 		.groups = 2,
-		.no_bias = true};
+		.no_bias = true,
+		.fp8 = true};
 	struct vfm_linear_desc w2 = {
-		.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true};
+		.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true, .fp8 = true};
 	char prefix[64];
 
 	attn.no_bias = true;

@@ -36,12 +36,16 @@ void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struc
 		b.cut[VFM_AX_TP] = w.cut[VFM_AX_TP];
 	l->w = vfm_param_add(ps, d->unit, &w, d->zero ? VFM_INIT_ZERO : VFM_INIT_NORMAL, std, "%s.weight", name);
 	l->skip_bias = d->split == VFM_SPLIT_ROW && ps->mesh->coord[VFM_AX_TP] > 0;
+	l->fp8 = d->fp8;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
 struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
 {
-	return vfm_g_linear(t, x, &l->w->var, l->b && !l->skip_bias ? &l->b->var : NULL, act, out);
+	struct vfm_var *w = &l->w->var, *b = l->b && !l->skip_bias ? &l->b->var : NULL;
+	bool fp8 = l->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0;
+
+	return fp8 ? vfm_g_linear_fp8(t, x, w, b, act, out) : vfm_g_linear(t, x, w, b, act, out);
 }
 
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
@@ -71,14 +75,14 @@ static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct
 static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t out, int groups, const char *prefix,
 	const char *name)
 {
-	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = out, .split = VFM_SPLIT_COLUMN, .groups = groups, .no_bias = d->no_bias};
+	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = out, .split = VFM_SPLIT_COLUMN, .groups = groups, .no_bias = d->no_bias, .fp8 = true};
 
 	vfm_linear_declare(l, ps, &ld, "%s.%s", prefix, name);
 }
 
 static void proj_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, bool zero, const char *prefix)
 {
-	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = d->hidden, .split = VFM_SPLIT_ROW, .zero = zero, .no_bias = d->no_bias};
+	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = d->hidden, .split = VFM_SPLIT_ROW, .zero = zero, .no_bias = d->no_bias, .fp8 = true};
 
 	vfm_linear_declare(l, ps, &ld, "%s.proj", prefix);
 }
@@ -192,8 +196,8 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 
 void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix)
 {
-	vfm_linear_declare(&m->fc1, ps, &(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = ffn, .split = VFM_SPLIT_COLUMN}, "%sfc1", prefix);
-	vfm_linear_declare(&m->fc2, ps, &(struct vfm_linear_desc){.unit = unit, .in = ffn, .out = hidden, .split = VFM_SPLIT_ROW}, "%sfc2", prefix);
+	vfm_linear_declare(&m->fc1, ps, &(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = ffn, .split = VFM_SPLIT_COLUMN, .fp8 = true}, "%sfc1", prefix);
+	vfm_linear_declare(&m->fc2, ps, &(struct vfm_linear_desc){.unit = unit, .in = ffn, .out = hidden, .split = VFM_SPLIT_ROW, .fp8 = true}, "%sfc2", prefix);
 }
 
 struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l)

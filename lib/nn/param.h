@@ -108,6 +108,7 @@ struct vfm_params {
 	enum vfm_dtype dtype; /* of the matrices the ops read */
 	struct vfm_section *sec;
 	int n_sec;
+	bool fp8;             /* linear layers of blocks multiply in fp8; may be set at any time between steps */
 	bool split;           /* to be set before vfm_params_alloc; dtype must be bf16 */
 	float *master;        /* device [n_master]; n_own without split */
 	int16_t *lo;          /* device [n_lo]: with split, the lower halves of the matrices' masters */

@@ -31,6 +31,7 @@ static const char *const aside_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
+static const char *const fp8_names[] = {"none", "current", NULL};
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
@@ -98,6 +99,7 @@ static const struct key keys[] = {
 	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL, "largest norm of the gradient; 0: no clipping"},
 	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL, "moving average of the weights; 0: none"},
 	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values, "of matrices and activations; masters are fp32"},
+	{"train.fp8", K_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL, "scaling of the linear layers of blocks, which then multiply in fp8; none: they do not"},
 	{"train.master", K_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
 	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
 	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL, "what lies in the host's memory instead of the device's"},
@@ -290,6 +292,8 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	TRY(vfm_model_check(&c->model, err));
 	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
 		c->diffusion.text_drop = 0; /* there is no text to drop */
+	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.master: split needs train.dtype=bf16");
 	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)

@@ -74,6 +74,7 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	tr->mesh = mesh;
 	tr->stream = s;
 	vfm_params_init(&tr->ps, s, mesh);
+	tr->ps.fp8 = c->train.fp8 != VFM_FP8_NONE;
 	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));

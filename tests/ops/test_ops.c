@@ -765,6 +765,10 @@ static void test_nan(void **state)
 	for (int i = 0; i < n_full; i++) {
 		struct vfm_unary silu = {.act = VFM_ACT_SILU, .x = vfm_t1(x, VFM_F32, 40), .y = vfm_t1(y, VFM_F32, 40)}, gelu = silu;
 		struct vfm_softmax soft = {vfm_t2(x, VFM_F32, 1, 40), vfm_t2(y, VFM_F32, 1, 40)};
+		uint8_t codes[40];
+		float amax, inv;
+		struct vfm_quant quant = {.x = vfm_t2(x, VFM_F32, 1, 40), .y = vfm_t2(codes, VFM_F8E4M3, 1, 40), .amax = vfm_t1(&amax, VFM_F32, 1),
+			.inv = vfm_t1(&inv, VFM_F32, 1)};
 
 		for (int k = 0; k < 40; k++)
 			x[k] = k == 21 ? NAN : (float)k;
@@ -775,6 +779,9 @@ static void test_nan(void **state)
 		assert_true(isnan(y[21]) && !isnan(y[20]));
 		assert_int_equal(vfm_op_softmax(levels[i].s, &soft, &err), 0);
 		assert_true(isnan(y[0]) && isnan(y[21]));
+		x[22] = -INFINITY;
+		assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
+		assert_true(amax == 39 && inv == 0.125f && (codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f && codes[23] == vfm_f32_to_f8(184, VFM_F8E4M3));
 	}
 }
 

@@ -158,11 +158,56 @@ static void test_master(void **state)
 	}
 }
 
+/* The conversion of products: that of files, but that finite numbers saturate and others are NaN. */
+static void test_f8_saturating(void **state)
+{
+	static const enum vfm_dtype types[] = {VFM_F8E4M3, VFM_F8E5M2};
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		float most = k ? 57344.0f : 448.0f;
+		uint32_t u = 0;
+
+		for (int i = 0; i < 256; i++) {
+			uint8_t c = (uint8_t)i;
+			float a = vfm_f8_to_f32(c, types[k]), b;
+
+			vfm_dtype_convert(VFM_F32, &b, types[k], &c, 1);
+			assert_true(isnan(a) ? isnan(b) : a == b && signbit(a) == signbit(b));
+			if (isfinite(a))
+				assert_int_equal(vfm_f32_to_f8(a, types[k]), c);
+		}
+		do { /* every 40961st number there is */
+			float f;
+			uint8_t want, got;
+
+			memcpy(&f, &u, 4);
+			got = vfm_f32_to_f8(f, types[k]);
+			vfm_dtype_convert(types[k], &want, VFM_F32, &f, 1);
+			if (!isfinite(f))
+				assert_int_equal(got & 0x7f, 0x7f);
+			else if (fabsf(f) >= most)
+				assert_true(vfm_f8_to_f32(got, types[k]) == copysignf(most, f));
+			else
+				assert_int_equal(got, want);
+			u += 40961;
+		} while (u > 40961);
+		assert_int_equal(vfm_f8_exponent(0, types[k]), 0);
+		assert_int_equal(vfm_f8_exponent(INFINITY, types[k]), 0);
+		assert_int_equal(vfm_f8_exponent(most, types[k]), 0);
+		assert_int_equal(vfm_f8_exponent(nextafterf(most, INFINITY), types[k]), -1);
+		assert_int_equal(vfm_f8_exponent(most / 2, types[k]), 1);
+		assert_int_equal(vfm_f8_exponent(0x1p-149f, types[k]), 100);
+		assert_int_equal(vfm_f8_exponent(3e38f, types[k]), k ? -113 : -120);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names), cmocka_unit_test(test_round_trip16), cmocka_unit_test(test_rounding),
 		cmocka_unit_test(test_f8), cmocka_unit_test(test_convert), cmocka_unit_test(test_master),
+		cmocka_unit_test(test_f8_saturating),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
