@@ -122,6 +122,7 @@ struct sampling {
 	size_t bytes;
 	int n, copies;
 	int64_t evals, total;
+	struct vfm_event *done[2]; /* of the evaluations before; only where somebody watches */
 };
 
 static int axpby(struct sampling *g, double alpha, const struct vfm_tensor *x, double beta, const struct vfm_tensor *y, struct vfm_err *err)
@@ -229,6 +230,18 @@ static int gather(struct sampling *g, const struct vfm_tensor *own, struct vfm_t
 	return vfm_op_rows(g->job->stream, &r, err);
 }
 
+/* Who watches sees what the device does: the host stays one evaluation ahead of it. */
+static int pace(struct sampling *g, struct vfm_err *err)
+{
+	struct vfm_event *before = g->done[g->evals % 2];
+
+	if (!g->s->progress)
+		return 0;
+	TRY(g->job->stream->dev->t->event_sync(before, err));
+	g->s->progress(g->s->ctx, g->evals, g->total);
+	return 0;
+}
+
 /* f = the network's output at (x, noise), guided. */
 static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise, struct vfm_err *err)
 {
@@ -240,9 +253,7 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	int64_t T = x->shape[0];
 	int rc;
 
-	if (g->s->progress)
-		g->s->progress(g->s->ctx, g->evals, g->total);
-	g->evals++;
+	TRY(pace(g, err));
 	TRY(vfm_op_fill(g->job->stream, &time, err));
 	TRY(give(g, c_in, x, err));
 	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, (struct vfm_recompute_how){VFM_RECOMPUTE_NONE, 0});
@@ -260,6 +271,9 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 		}
 	}
 	vfm_tape_reset(g->tape);
+	if (rc == 0 && g->s->progress)
+		rc = g->job->stream->dev->t->event_record(g->done[g->evals % 2], g->job->stream, err);
+	g->evals++;
 	return rc;
 }
 
@@ -350,11 +364,19 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	pack_make(&h, r, g.copies, job->model->text_dim);
 	g.tape = vfm_tape_new(job->stream);
 	vfm_tape_set_recording(g.tape, false);
+	for (int i = 0; i < 2 && s->progress; i++) {
+		g.done[i] = t->event_new(job->stream->dev, err);
+		rc = g.done[i] ? 0 : VFM_EENV;
+		TRY_OUT(rc);
+	}
 	TRY_OUT(start(&g, &h, err));
 	TRY_OUT(integrate(&g, heun, err));
 	TRY_OUT(t->to_host(job->stream, tokens, g.x.data, vfm_nbytes(&g.x), err));
 	rc = t->stream_sync(job->stream, err);
 out:
+	for (int i = 0; i < 2; i++)
+		if (g.done[i])
+			t->event_free(g.done[i]);
 	vfm_tape_free(g.tape);
 	spread_release(&g);
 	vfm_model_in_release(&g.in);

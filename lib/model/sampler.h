@@ -27,7 +27,7 @@ struct vfm_sampler {
 	double cfg;            /* 1: no guidance */
 	uint64_t seed;
 	double sigma_min, sigma_max, rho; /* edm */
-	/* Called before each evaluation of the network; may be NULL. */
+	/* Called before each evaluation of the network is put on the device, which is at most one behind then; may be NULL. */
 	void (*progress)(void *ctx, int64_t done, int64_t total);
 	void *ctx;
 };

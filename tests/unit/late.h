@@ -25,7 +25,7 @@
 #include "cpu/cpu.h"
 #include "ops/ops.h"
 
-enum { LATE_ASKS = 3, LATE_BLOCKS = 1 << 16 };
+enum { LATE_ASKS = 3, LATE_BLOCKS = 1 << 16, LATE_PINNED = 4096 };
 #define LATE_ARENA ((size_t)2 << 30)
 
 /* What the compute stream still owes: a delivery (copy), or a look at page-locked memory that was to stay as it was. */
@@ -61,7 +61,7 @@ static struct {
 	int open;           /* ops and copies that run now */
 	char *arena;
 	size_t used;
-	struct late_block idle[LATE_BLOCKS], pinned[64];
+	struct late_block idle[LATE_BLOCKS], pinned[LATE_PINNED];
 	int n_idle, n_pinned;
 	int64_t late, naps; /* deliveries; how often a stream slept */
 } late = {.lock = PTHREAD_MUTEX_INITIALIZER, .door = PTHREAD_MUTEX_INITIALIZER};
@@ -152,7 +152,7 @@ static void *late_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, 
 	void *p = late.cpu->alloc_host(d, bytes, what, err);
 
 	pthread_mutex_lock(&late.lock);
-	if (late.n_pinned == 64)
+	if (late.n_pinned == LATE_PINNED)
 		late_die("too much page-locked memory");
 	if (p)
 		late.pinned[late.n_pinned++] = (struct late_block){p, bytes};
@@ -463,6 +463,7 @@ static struct vfm_dev *late_open(bool guard, struct vfm_err *err)
 	late.table.event_sync = late_event_sync;
 	late.table.event_passed = late_event_passed;
 	d->t = &late.table;
+	d->runs_behind = true;
 	return d;
 }
 

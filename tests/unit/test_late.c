@@ -10,6 +10,7 @@
 #include "dataset.h"
 #include "late.h"
 #include "ranks.h"
+#include "model/sampler.h"
 #include "train/madeup.h"
 #include "train/run.h"
 #include "train/trainer.h"
@@ -30,6 +31,7 @@ static const struct vfm_madeup samples[PACKS][SAMPLES] = {
 static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.adaln_lora=4",
 		  moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] diffusion.kind=flow model.ffn=48",
 		  stdit[] = SMALL "model.arch=stdit", moe[] = MOE "model.shared_experts=1",
+		  lean[] = SMALL "train.master=split train.moments=bf16 train.offload=both train.recompute=selective",
 		  token[] = MOE "model.shared_experts=0 model.moe_router=token_choice model.moe_aux=0.5";
 
 struct outcome {
@@ -39,7 +41,7 @@ struct outcome {
 	size_t n;
 };
 
-static void configure(struct vfm_config *c, const char *sets, const struct vfm_parallel *p)
+static void configure(struct vfm_config *c, const char *sets, enum vfm_dtype dt, const struct vfm_parallel *p)
 {
 	char *text = vfm_strdup(sets), *at = text, *word;
 
@@ -49,6 +51,7 @@ static void configure(struct vfm_config *c, const char *sets, const struct vfm_p
 			OK(vfm_config_set(c, word, &err));
 	free(text);
 	c->train.ema_decay = 0.9;
+	c->train.dtype = dt;
 	OK(vfm_config_check(c, &err));
 	if (p)
 		c->parallel = *p;
@@ -133,8 +136,7 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	struct vfm_dev *d;
 
 	(void)l;
-	configure(&c, lay->name, NULL);
-	c.train.dtype = lay->dtype;
+	configure(&c, lay->name, lay->dtype, NULL);
 	c.train.recompute = lay->p.vpp;
 	d = vfm_cpu_open(&err);
 	train(&a, &c, vfm_mesh_one(), d);
@@ -160,6 +162,8 @@ static void test_one_rank(void **state)
 	one(moe, VFM_F32, VFM_RECOMPUTE_NONE);
 	one(moe, VFM_BF16, VFM_RECOMPUTE_FULL);
 	one(token, VFM_F32, VFM_RECOMPUTE_SELECTIVE);
+	one(lean, VFM_BF16, VFM_RECOMPUTE_SELECTIVE);
+	one(lean, VFM_BF16, VFM_RECOMPUTE_FULL);
 }
 
 /* ---- ranks ---- */
@@ -182,8 +186,7 @@ static int many_ranks(struct vfm_launch *l, const void *arg)
 	struct vfm_comm *world;
 
 	vfm_par_set_threads(1);
-	configure(&c, lay->name, &lay->p);
-	c.train.dtype = lay->dtype;
+	configure(&c, lay->name, lay->dtype, &lay->p);
 	OK(vfm_comm_host_new(l, &opts, &world, &err));
 	OK(vfm_parallel_check(&c.parallel, &c.model, l->size, &err));
 	train_in(&a, &c, world, vfm_cpu_open(&err));
@@ -207,6 +210,9 @@ static void test_ranks(void **state)
 		{moe, P(1, 1, 1, 2, 2, 1, 0, .distopt = true), VFM_F32},
 		{token, P(1, 1, 1, 2, 2, 1, 0, .fsdp = true), VFM_F32},
 		{dit, P(2, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_F32},
+		{dit, P(2, 1, 1, 1, 1, 1, 0, .tp_aside = VFM_TP_ASIDE_ON, .bucket_mib = 0), VFM_BF16},
+		{moviegen, P(2, 2, 1, 1, 1, 1, 0, .tp_aside = VFM_TP_ASIDE_ON, .fsdp = true), VFM_F32},
+		{lean, P(1, 1, 1, 2, 1, 1, 0, .distopt = true), VFM_BF16},
 	};
 
 	(void)state;
@@ -294,7 +300,7 @@ static int run_in(const char *name, struct vfm_dev *d, struct said *said, int st
 	int rc;
 
 	configure(&c, "model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 ckpt.every=3 ckpt.keep=0 train.steps=10",
-		NULL);
+		VFM_F32, NULL);
 	said->stop = &stop;
 	said->stop_at = stop_at;
 	rc = vfm_run(&c, s, &o, &err);
@@ -360,6 +366,64 @@ static void test_run(void **state)
 	in_ranks(&(struct layout){.name = "a run", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, whole_run);
 }
 
+/* ---- sampling ---- */
+
+enum { TOKENS = 2 * 3 * 4 + 4 * 4, WIDTH = 16, EVALS = 5 };
+
+static void watch(void *ctx, int64_t done, int64_t total)
+{
+	int64_t *next = ctx;
+
+	MUST(done == (*next)++ && total == 2 * EVALS - 1, "evaluation %lld of %lld", (long long)done, (long long)total);
+}
+
+static void sample_on(struct vfm_dev *d, const struct vfm_config *c, float *tokens)
+{
+	static const int32_t grid[2][3] = {{2, 3, 4}, {1, 4, 4}}, cu_text[3] = {0, 2, 5};
+	static const uint64_t id[2] = {3, 4};
+	static const float text[5 * 8] = {1, -2, 3, [9] = 0.5f, [17] = 2, [30] = -1};
+	int64_t next = 0;
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	struct vfm_sample_request r = {.n = 2, .id = id, .grid = grid, .text = text, .cu_text = cu_text};
+	struct vfm_sample_job job = {.model = &c->model, .diffusion = &c->diffusion, .mesh = vfm_mesh_one(), .stream = s, .dtype = VFM_F32};
+	struct vfm_sampler how;
+	struct vfm_params ps;
+
+	vfm_sampler_defaults(&how);
+	how.steps = EVALS;
+	how.progress = watch;
+	how.ctx = &next;
+	vfm_params_init(&ps, s, vfm_mesh_one());
+	job.net = vfm_model_new(&c->model, &ps);
+	OK(vfm_params_alloc(&ps, VFM_F32, false, &err));
+	OK(vfm_params_fill_dense(&ps, 3, &err));
+	OK(vfm_sampler_run(&how, &job, &r, tokens, &err));
+	MUST(next == 2 * EVALS - 1, "%lld evaluations", (long long)next);
+	vfm_model_free(job.net);
+	vfm_params_release(&ps);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
+}
+
+static int sampling(struct vfm_launch *l, const void *arg)
+{
+	static float a[TOKENS * WIDTH], b[TOKENS * WIDTH];
+	struct vfm_config c;
+
+	(void)l, (void)arg;
+	configure(&c, dit, VFM_F32, NULL);
+	sample_on(vfm_cpu_open(&err), &c, a);
+	sample_on(late_open(true, &err), &c, b);
+	MUST(!memcmp(a, b, sizeof(a)) && a[0] == a[0], "other samples");
+	return 0;
+}
+
+static void test_sampling(void **state)
+{
+	(void)state;
+	in_ranks(&(struct layout){.name = "sampling", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, sampling);
+}
+
 /* ---- the device itself ---- */
 
 static void caught(int sig)
@@ -406,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_one_rank),
 		cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_run),
+		cmocka_unit_test(test_sampling),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
