@@ -1,0 +1,335 @@
+/* comm [-n RANKS] [--fault] DEVICE - the collectives of several ranks on a device's memory, against values computed here.
+ *
+ * VFM_COMM chooses what carries them (vfm-parallel(7)): with one GPU, "VFM_COMM=nccl comm -n 1 cuda" is NCCL with one rank, "VFM_CUDA_SHARE=1 VFM_COMM=nccl
+ * comm -n 2 cuda" two ranks of it on one GPU over sockets, "comm -n 2 cuda" through the host.
+ * --fault: the last rank does not come to a collective; the others must say so, all alike, and end.
+ * A JSON line each on stdout; status 0, 1, or 3 for no device. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "spec/dtype.h"
+#include "train/device.h"
+
+enum { MOST = 1 << 20, MAX_RANKS = 8 };
+
+static struct vfm_device d;
+static const struct vfm_dev_table *t;
+static struct vfm_job job;
+static struct vfm_err err;
+static struct vfm_stream *beside;
+static char *dev_a, *dev_b, *host; /* [8 MOST] bytes each */
+
+#define OK(call)                                                                                             \
+	do {                                                                                                 \
+		if ((call) < 0) {                                                                            \
+			snprintf(why, len, "rank %d: %.200s: %.600s", job.launch.rank, #call, err.msg);              \
+			return false;                                                                        \
+		}                                                                                            \
+	} while (0)
+
+static double value(int r, int64_t i)
+{
+	return (double)((r * 5 + i * 3 + i / 7) % 13 - 6); /* sums of 8 are exact in bf16 */
+}
+
+static double sum(int n, int64_t i)
+{
+	double s = 0;
+
+	for (int r = 0; r < n; r++)
+		s += value(r, i);
+	return s;
+}
+
+/* dev[n] = value(rank, first + i) */
+static int fill(char *dev, enum vfm_dtype dt, int64_t n, int rank, int64_t first)
+{
+	size_t es = vfm_dtype_size(dt);
+
+	for (int64_t i = 0; i < n; i++) {
+		double v = value(rank, first + i);
+
+		vfm_dtype_convert(dt, host + (size_t)i * es, VFM_F64, &v, 1);
+	}
+	TRY(t->to_device(d.stream, dev, host, (size_t)n * es, &err));
+	return t->stream_sync(d.stream, &err); /* before another stream reads it */
+}
+
+static int fetch(struct vfm_stream *s, const char *dev, enum vfm_dtype dt, int64_t n)
+{
+	TRY(t->to_host(s, host, dev, (size_t)n * vfm_dtype_size(dt), &err));
+	return t->stream_sync(s, &err);
+}
+
+static double at(enum vfm_dtype dt, int64_t i)
+{
+	double v;
+
+	vfm_dtype_to_f64(&v, dt, host + (size_t)i * vfm_dtype_size(dt), 1);
+	return v;
+}
+
+#define SAME(i, want)                                                                                                              \
+	do {                                                                                                                       \
+		if (at(dt, i) != (want)) {                                                                                         \
+			snprintf(why, len, "rank %d of '%s', %s, element %lld of %lld: %g, expected %g", c->rank, c->name, vfm_dtype_name(dt), \
+				(long long)(i), (long long)n, at(dt, i), (double)(want));                                          \
+			return false;                                                                                              \
+		}                                                                                                                  \
+	} while (0)
+
+static bool all_reduce(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t n, char *why, size_t len)
+{
+	OK(fill(dev_a, dt, n, c->rank, 0));
+	OK(vfm_all_reduce(c, s, vfm_t1(dev_a, dt, n), &err));
+	OK(fetch(s, dev_a, dt, n));
+	for (int64_t i = 0; i < n; i++)
+		SAME(i, sum(c->size, i));
+	return true;
+}
+
+/* how 0: equal; 1: uneven; 2: the first has none */
+static int64_t shares(int size, int how, int64_t n, int64_t *count, int64_t *from)
+{
+	int64_t total = 0;
+
+	for (int r = 0; r < size; r++) {
+		count[r] = how == 0 ? n / size : how == 2 && r == 0 && size > 1 ? 0 : n / size - r;
+		count[r] = count[r] < 0 ? 0 : count[r];
+		from[r] = total;
+		total += count[r];
+	}
+	return total;
+}
+
+static bool all_gather(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, bool in_place, char *why, size_t len)
+{
+	int64_t count[MAX_RANKS], from[MAX_RANKS], n = shares(c->size, how, most, count, from), mine = count[c->rank];
+	char *in = in_place ? dev_b + (size_t)from[c->rank] * vfm_dtype_size(dt) : dev_a;
+
+	OK(fill(in, dt, mine, c->rank, 0));
+	OK(vfm_all_gather(c, s, vfm_t1(in, dt, mine), vfm_t1(dev_b, dt, n), how ? count : NULL, &err));
+	OK(fetch(s, dev_b, dt, n));
+	for (int r = 0; r < c->size; r++)
+		for (int64_t i = 0; i < count[r]; i++)
+			SAME(from[r] + i, value(r, i));
+	return true;
+}
+
+static bool reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, bool in_place, char *why, size_t len)
+{
+	int64_t count[MAX_RANKS], from[MAX_RANKS], n = shares(c->size, how, most, count, from), mine = count[c->rank];
+	char *out = in_place ? dev_a + (size_t)from[c->rank] * vfm_dtype_size(dt) : dev_b;
+
+	OK(fill(dev_a, dt, n, c->rank, 0));
+	OK(vfm_reduce_scatter(c, s, vfm_t1(dev_a, dt, n), vfm_t1(out, dt, mine), how ? count : NULL, &err));
+	OK(fetch(s, out, dt, mine));
+	for (int64_t i = 0; i < mine; i++)
+		SAME(i, sum(c->size, from[c->rank] + i));
+	return true;
+}
+
+/* Rank r sends n / size (+ r + k, uneven) elements to rank k. */
+static bool all_to_all(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, char *why, size_t len)
+{
+	int64_t send[MAX_RANKS], recv[MAX_RANKS], n = 0, n_in = 0, k = 0;
+
+	for (int r = 0; r < c->size; r++) {
+		send[r] = recv[r] = most / c->size + (how ? r + c->rank : 0);
+		if (how == 2 && (r + c->rank) % 3 == 1)
+			send[r] = recv[r] = 0;
+		n_in += send[r];
+	}
+	n = n_in;
+	OK(fill(dev_a, dt, n_in, c->rank, 0));
+	OK(vfm_all_to_all(c, s, vfm_t1(dev_a, dt, n_in), vfm_t1(dev_b, dt, n), how ? send : NULL, how ? recv : NULL, &err));
+	OK(fetch(s, dev_b, dt, n));
+	for (int r = 0; r < c->size; r++) {
+		int64_t first = 0;
+
+		for (int q = 0; q < c->rank; q++) /* what r sent before mine */
+			first += how == 2 && (q + r) % 3 == 1 ? 0 : most / c->size + (how ? q + r : 0);
+		for (int64_t i = 0; i < recv[r]; i++, k++)
+			SAME(k, value(r, first + i));
+	}
+	return true;
+}
+
+static bool rest(struct vfm_comm *c, struct vfm_stream *s, int64_t n, char *why, size_t len)
+{
+	int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size, root = c->size - 1;
+	enum vfm_dtype dt = VFM_I32;
+
+	OK(fill(dev_a, dt, n, c->rank, 0));
+	OK(vfm_broadcast(c, s, vfm_t1(dev_a, dt, n), root, &err));
+	OK(fetch(s, dev_a, dt, n));
+	for (int64_t i = 0; i < n; i++)
+		SAME(i, value(root, i));
+	OK(fill(dev_a, dt, n, c->rank, 0));
+	OK(vfm_exchange(c, s, vfm_t1(dev_a, dt, n), next, vfm_t1(dev_b, dt, n), before, &err));
+	OK(fetch(s, dev_b, dt, n));
+	for (int64_t i = 0; i < n; i++)
+		SAME(i, value(before, i));
+	if (c->rank % 2 == 0 && c->rank + 1 < c->size)
+		OK(vfm_send(c, s, vfm_t1(dev_a, dt, n), c->rank + 1, &err));
+	else if (c->rank % 2)
+		OK(vfm_recv(c, s, vfm_t1(dev_b, dt, n), c->rank - 1, &err));
+	OK(fetch(s, dev_b, dt, n));
+	for (int64_t i = 0; c->rank % 2 && i < n; i++)
+		SAME(i, value(c->rank - 1, i));
+	OK(vfm_barrier(c, s, &err));
+	OK(t->stream_sync(s, &err));
+	return true;
+}
+
+static bool everything(struct vfm_comm *c, struct vfm_stream *s, char *why, size_t len)
+{
+	static const int64_t sizes[] = {8, 1003, MOST};
+	static const enum vfm_dtype sums[] = {VFM_F32, VFM_BF16, VFM_F64, VFM_I64};
+	bool ops = s == d.stream || d.plugin; /* a CPU's asynchronous streams run none, which sums of bf16 may need */
+
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		int64_t n = sizes[k];
+
+		for (size_t i = 0; i < 4; i++)
+			if ((ops || sums[i] != VFM_BF16) && !all_reduce(c, s, sums[i], n, why, len))
+				return false;
+		for (int how = 0; how < 3; how++)
+			if (!all_gather(c, s, VFM_BF16, n, how, how == 1, why, len) || !all_gather(c, s, VFM_F32, n, how, how != 1, why, len) ||
+				!reduce_scatter(c, s, VFM_F32, n, how, how == 1, why, len) ||
+				(ops && !reduce_scatter(c, s, VFM_BF16, n, how, how != 1, why, len)) || !all_to_all(c, s, VFM_F32, n, how, why, len))
+				return false;
+		if (!rest(c, s, n, why, len))
+			return false;
+	}
+	return true;
+}
+
+/* Rank 0 says what the ranks found; false on all if it was wrong on one. */
+static bool report(const char *name, bool good, const char *why, double since)
+{
+	double now = vfm_now();
+	struct vfm_err e = {0};
+	int rc = good ? 0 : vfm_fail(&e, VFM_EENV, "%s", why);
+
+	rc = vfm_job_agree(&job, rc, &e);
+	if (job.launch.rank == 0)
+		printf("{\"check\": \"comm\", \"name\": \"%s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, \"ok\": %s, \"s\": %.2f%s%s%s}\n", name,
+			d.dev->name, vfm_comm_filling(d.world), job.world->size, rc < 0 ? "false" : "true", now - since, rc < 0 ? ", \"why\": \"" : "",
+			rc < 0 ? e.msg : "", rc < 0 ? "\"" : "");
+	fflush(stdout);
+	return rc >= 0;
+}
+
+static bool check(const char *name, struct vfm_comm *c, struct vfm_stream *s)
+{
+	char why[VFM_ERR_MAX] = "";
+	double since = vfm_now();
+	bool good = !c || everything(c, s, why, sizeof(why));
+
+	return report(name, good, why, since);
+}
+
+static bool check_groups(void)
+{
+	struct vfm_comm *part = NULL;
+	bool good;
+
+	if (vfm_comm_split(d.world, d.world->rank % 2, -d.world->rank, "part", &part, &err) < 0)
+		return report("split", false, err.msg, vfm_now());
+	good = check("groups", part, d.stream);
+	vfm_comm_free(part);
+	return good;
+}
+
+/* The last rank stays away; the others come out of their waits, with the same sentence. */
+static int fault(void)
+{
+	char want[64];
+	double since = vfm_now();
+	int rc;
+
+	snprintf(want, sizeof(want), "rank %d (", d.world->size - 1);
+	if (d.world->rank == d.world->size - 1) {
+		sleep(8);
+		_exit(vfm_barrier(job.world, NULL, &err) == VFM_EENV ? 0 : 1); /* it hears of it, too */
+	}
+	rc = vfm_all_reduce(d.world, beside, vfm_t1(dev_a, VFM_F32, MOST), &err);
+	if (rc >= 0)
+		rc = t->stream_sync(beside, &err);
+	if (d.world->rank == 0)
+		printf("{\"check\": \"comm\", \"name\": \"fault\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, \"ok\": %s, \"s\": %.2f, \"said\": \"%s\"}\n",
+			d.dev->name, vfm_comm_filling(d.world), d.world->size, rc == VFM_EENV && strstr(err.msg, want) ? "true" : "false",
+			vfm_now() - since, rc < 0 ? err.msg : "");
+	fflush(stdout);
+	_exit(rc == VFM_EENV && strstr(err.msg, want) ? 0 : 1);
+}
+
+static int run(const char *device, bool with_fault)
+{
+	bool good;
+
+	if (vfm_job_agree(&job, vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, &err), &err) < 0)
+		return 3;
+	t = d.dev->t;
+	if (vfm_device_join(&d, &job, &err) < 0)
+		return 1;
+	beside = t->stream_new(d.dev, true, &err);
+	dev_a = vfm_dev_alloc(d.stream, (size_t)MOST * 8 + 4096, "an operand", &err);
+	dev_b = vfm_dev_alloc(d.stream, (size_t)MOST * 8 + 4096, "a result", &err);
+	host = vfm_malloc((size_t)MOST * 8 + 4096);
+	if (!beside || !dev_a || !dev_b)
+		return 1;
+	if (with_fault)
+		return fault();
+	good = check("compute stream", d.world, d.stream);
+	good = good && check("beside", d.world, beside);
+	good = good && check_groups();
+	t->stream_free(beside);
+	vfm_dev_free(d.stream, dev_a, (size_t)MOST * 8 + 4096);
+	vfm_dev_free(d.stream, dev_b, (size_t)MOST * 8 + 4096);
+	free(host);
+	vfm_device_close(&d);
+	return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	int64_t ranks = 2;
+	bool with_fault = false;
+	struct vfm_opt opts[] = {
+		{VFM_OPT_INT, 'n', "ranks", "N", "ranks, at most 8 (2)", &ranks},
+		{VFM_OPT_FLAG, 0, "fault", NULL, "the last rank does not come to a collective", &with_fault},
+		{0},
+	};
+	struct vfm_cmd cmd = {.name = "comm", .synopsis = "[-n N] [--fault] DEVICE", .summary = "the collectives of a device", .opts = opts};
+	int n, rc;
+
+	vfm_cmd_init(argv[0]);
+	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	if (rc == 0 && (n != 1 || ranks < 1 || ranks > MAX_RANKS))
+		rc = vfm_fail(&err, VFM_EUSAGE, "expected a device, and 1 to 8 ranks (comm -h)");
+	if (rc != 0)
+		return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
+	if (with_fault)
+		setenv("VFM_COMM_TIMEOUT_S", "4", 0);
+	rc = vfm_job_start(&job, ranks > 1 ? (int)ranks : 0, NULL, &err);
+	if (rc == 1)
+		return job.launch.status;
+	if (rc < 0)
+		return vfm_cmd_exit(rc, &err);
+	rc = run(argv[1], with_fault);
+	if (rc) {
+		if (err.msg[0])
+			fprintf(stderr, "comm: rank %d: %s\n", job.launch.rank, err.msg);
+		vfm_job_failed(&job, VFM_EENV, &err);
+		_exit(rc);
+	}
+	vfm_job_end(&job, 0, &err);
+	return 0;
+}
