@@ -160,15 +160,222 @@ static bool streams(char *why, size_t len)
 	return true;
 }
 
+/* A failure goes with events to whoever waits, and what comes behind it is not called. */
 static bool failures(char *why, size_t len)
 {
-	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
+	struct vfm_stream *side = t->stream_new(d.dev, true, &err), *third = t->stream_new(d.dev, true, &err), *after = t->stream_new(d.dev, false, &err);
+	struct vfm_event *a = t->event_new(d.dev, &err), *b = t->event_new(d.dev, &err);
+	volatile int at = 0;
+	struct mark m = {&at, 5};
 
-	MUST(side);
+	MUST(side && third && after && a && b);
 	OK(t->host_call(side, fail_mark, NULL, 0, &err));
+	OK(t->host_call(side, set_mark, &m, sizeof(m), &err));
+	OK(t->event_record(a, side, &err));
+	if (t->event_wait(a, third, &err) == 0)
+		OK(t->host_call(third, set_mark, &m, sizeof(m), &err));
+	OK(t->event_record(b, third, &err));
+	err = (struct vfm_err){0};
+	MUST(t->event_wait(b, after, &err) < 0 || t->stream_sync(after, &err) < 0);
+	MUST(strstr(err.msg, "this call was to fail"));
+	err = (struct vfm_err){0};
+	MUST(t->event_sync(a, &err) < 0 && t->event_passed(a) && at == 0);
 	MUST(t->stream_sync(side, &err) < 0 && strstr(err.msg, "this call was to fail"));
 	err = (struct vfm_err){0};
 	t->stream_free(side);
+	t->stream_free(third);
+	t->stream_free(after);
+	t->event_free(a);
+	t->event_free(b);
+	OK(t->stream_sync(d.stream, &err)); /* which has not waited for them */
+	return true;
+}
+
+static int wait_mark(void *arg, struct vfm_err *e)
+{
+	struct mark *m = arg;
+	double t0 = vfm_now();
+
+	while (*m->at != m->value)
+		if (vfm_now() - t0 > 10)
+			return vfm_fail(e, VFM_EENV, "nobody came in 10 s");
+	return 0;
+}
+
+struct order {
+	int *at, from;
+};
+
+static int next_in_order(void *arg, struct vfm_err *e)
+{
+	struct order *o = arg;
+
+	return (*o->at)++ == o->from ? 0 : vfm_fail(e, VFM_EENV, "call %d comes as number %d", o->from, *o->at - 1);
+}
+
+/* Calls of different streams may wait for each other, as collectives do; the host is held by none of them; many of them keep their order. */
+static bool calls(char *why, size_t len)
+{
+	enum { CALLS = 3000 };
+	struct vfm_stream *x = t->stream_new(d.dev, true, &err), *y = t->stream_new(d.dev, true, &err);
+	struct vfm_event *e = t->event_new(d.dev, &err);
+	char *host = t->alloc_host(d.dev, N, "page-locked", &err), *heap = vfm_calloc(N, 1);
+	void *p = vfm_dev_alloc(d.stream, N, "calls", &err);
+	volatile int at = 0;
+	struct mark m = {&at, 1};
+	double t0 = vfm_now(), enqueued;
+	int n = 0;
+
+	MUST(x && y && e && host && p);
+	OK(t->host_call(x, wait_mark, &m, sizeof(m), &err));
+	OK(t->to_host(x, host, p, N, &err));
+	OK(t->event_record(e, x, &err));
+	MUST(!t->event_passed(e));
+	/* Beside it. */
+	OK(t->to_device(d.stream, p, heap, N, &err));
+	OK(t->stream_sync(d.stream, &err));
+	enqueued = vfm_now() - t0;
+	usleep(100000);
+	MUST(!t->event_passed(e));
+	OK(t->host_call(y, set_mark, &m, sizeof(m), &err));
+	OK(t->event_sync(e, &err));
+	MUST(enqueued < 5 && at == 1);
+	for (int i = 0; i < CALLS; i++) {
+		struct order o = {&n, i};
+
+		OK(t->host_call(i % 2 ? x : y, next_in_order, &o, sizeof(o), &err));
+		OK(t->event_record(e, i % 2 ? x : y, &err));
+		OK(t->event_wait(e, i % 2 ? y : x, &err));
+	}
+	OK(t->stream_sync(x, &err));
+	OK(t->stream_sync(y, &err));
+	MUST(n == CALLS);
+	vfm_dev_free(d.stream, p, N);
+	t->free_host(d.dev, host, N);
+	t->event_free(e);
+	t->stream_free(x);
+	t->stream_free(y);
+	free(heap);
+	return true;
+}
+
+/* What is freed may be given out again at once, in the order of the stream. */
+static bool reuse(char *why, size_t len)
+{
+	unsigned *host = vfm_malloc(N), *back = t->alloc_host(d.dev, 4 * MIB, "page-locked", &err);
+	int again = 0;
+	void *last = NULL;
+
+	MUST(back);
+	for (int i = 0; i < 16; i++) {
+		void *p = vfm_dev_alloc(d.stream, 4 * MIB, "reuse", &err);
+
+		MUST(p);
+		again += p == last;
+		for (int k = 0; k < MIB; k++)
+			host[k] = pattern((size_t)k + (size_t)i);
+		OK(t->to_device(d.stream, p, host, 4 * MIB, &err));
+		if (i == 15)
+			OK(t->to_host(d.stream, back, p, 4 * MIB, &err));
+		vfm_dev_free(d.stream, p, 4 * MIB);
+		last = p;
+	}
+	OK(t->stream_sync(d.stream, &err));
+	for (int k = 0; k < MIB; k++)
+		MUST(back[k] == pattern((size_t)k + 15));
+	MUST(again == 15);
+	t->free_host(d.dev, back, 4 * MIB);
+	free(host);
+	return true;
+}
+
+/* All of it in pieces; then half of it, in holes that are all too small, as one. */
+static bool full(char *why, size_t len)
+{
+	enum { PIECES = 4096 };
+	static void *p[PIECES];
+	size_t piece, big;
+	unsigned got[2] = {1, 1};
+	char *q;
+	int n = 0;
+
+	if (!d.dev->mem_total)
+		return true; /* it would be the host's */
+	piece = (size_t)d.dev->mem_total / 97;
+	while (n < PIECES && (p[n] = vfm_dev_alloc(d.stream, piece, "blocks.7.pieces", &err)))
+		n++;
+	MUST(n > 4 && n < PIECES && err.code == VFM_EENV);
+	MUST(strstr(err.msg, "out of memory on") && strstr(err.msg, "for blocks.7.pieces do not fit") && strstr(err.msg, "(blocks.N.pieces "));
+	err = (struct vfm_err){0};
+	for (int i = 0; i < n; i += 2)
+		vfm_dev_free(d.stream, p[i], piece);
+	big = piece * (size_t)(n / 2 - 2);
+	q = vfm_dev_alloc(d.stream, big, "one of half of the memory", &err);
+	if (!q)
+		OK(err.code);
+	OK(t->zero(d.stream, q, big, &err));
+	OK(t->to_host(d.stream, &got[0], q, 4, &err));
+	OK(t->to_host(d.stream, &got[1], q + big / 4 * 4 - 4, 4, &err));
+	OK(t->stream_sync(d.stream, &err));
+	MUST(got[0] == 0 && got[1] == 0);
+	vfm_dev_free(d.stream, q, big);
+	for (int i = 1; i < n; i += 2)
+		vfm_dev_free(d.stream, p[i], piece);
+	MUST(d.dev->mem_now == 0);
+	return true;
+}
+
+static void figure(const char *name, double value)
+{
+	printf("{\"figure\":\"%s\",\"value\":%.3f}\n", name, value);
+}
+
+/* Nothing is demanded of these. */
+static bool figures(char *why, size_t len)
+{
+	enum { R = 8, CALLS = 200, ALLOCS = 20000 };
+	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
+	char *heap = vfm_calloc(N, 1), *host = t->alloc_host(d.dev, N, "page-locked", &err);
+	void *p = vfm_dev_alloc(d.stream, N, "figures", &err);
+	int n = 0;
+	double t0 = 0;
+
+	MUST(side && host && p);
+	memset(host, 1, N);
+	for (int what = 0; what < 3; what++) {
+		const char *const names[] = {"to_device_staged_gb_s", "to_device_locked_gb_s", "to_host_locked_gb_s"};
+
+		for (int r = -1; r < R; r++) {
+			if (r == 0) {
+				OK(t->stream_sync(d.stream, &err));
+				t0 = vfm_now();
+			}
+			OK(what == 2 ? t->to_host(d.stream, host, p, N, &err) : t->to_device(d.stream, p, what ? host : heap, N, &err));
+		}
+		OK(t->stream_sync(d.stream, &err));
+		figure(names[what], (double)R * N / (vfm_now() - t0) / 1e9);
+	}
+	OK(t->host_call(side, next_in_order, &(struct order){&n, 0}, sizeof(struct order), &err));
+	OK(t->stream_sync(side, &err));
+	t0 = vfm_now();
+	for (int i = 0; i < CALLS; i++) {
+		OK(t->host_call(side, next_in_order, &(struct order){&n, i + 1}, sizeof(struct order), &err));
+		OK(t->stream_sync(side, &err));
+	}
+	figure("host_call_and_sync_us", (vfm_now() - t0) / CALLS * 1e6);
+	t0 = vfm_now();
+	for (int i = 0; i < ALLOCS; i++) {
+		size_t bytes = pattern((size_t)i) % N;
+		void *q = vfm_dev_alloc(d.stream, bytes, "figures", &err);
+
+		MUST(q);
+		vfm_dev_free(d.stream, q, bytes);
+	}
+	figure("alloc_and_free_us", (vfm_now() - t0) / ALLOCS * 1e6);
+	vfm_dev_free(d.stream, p, N);
+	t->free_host(d.dev, host, N);
+	t->stream_free(side);
+	free(heap);
 	return true;
 }
 
@@ -204,6 +411,10 @@ int main(int argc, char **argv)
 	check("copies", copies);
 	check("streams", streams);
 	check("failures", failures);
+	check("calls", calls);
+	check("reuse", reuse);
+	check("full", full);
+	check("figures", figures);
 	vfm_device_close(&d);
 	return failed > 0;
 }
