@@ -405,9 +405,44 @@ static void check_case(struct level *l, struct vfm_case *c, struct ref *want)
 	}
 }
 
+/* The operands of a case as they were filled.  All levels compute in the same host memory, that of the first one. */
+struct image {
+	char *bytes[VFM_MAX_OPERANDS];
+};
+
+/* Filled, and with `saved` what a forward would have left. */
+static void image_take(struct image *m, struct vfm_case *c, bool saved)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	struct vfm_err err = {0};
+
+	*m = (struct image){0};
+	assert_int_equal(vfm_case_alloc(c, levels[0].s, 1, &err), 0);
+	if (saved)
+		prepare(c);
+	for (int i = 0; o[i].name; i++)
+		if (vfm_has(vfm_operand_of(&c->args, &o[i]))) {
+			m->bytes[i] = vfm_malloc(c->bytes[i]);
+			memcpy(m->bytes[i], vfm_operand_of(&c->args, &o[i])->data, c->bytes[i]);
+		}
+}
+
+static void image_put(const struct image *m, struct vfm_case *c)
+{
+	for (int i = 0; i < VFM_MAX_OPERANDS; i++)
+		if (m->bytes[i])
+			memcpy(vfm_operand_of(&c->args, &vfm_op_infos[c->op].operands[i])->data, m->bytes[i], c->bytes[i]);
+}
+
+static void image_release(struct image *m, struct vfm_case *c)
+{
+	for (int i = 0; i < VFM_MAX_OPERANDS; i++)
+		free(m->bytes[i]);
+	vfm_case_free(c, levels[0].s);
+}
+
 static void test_parity(void **state)
 {
-	struct vfm_err err = {0};
 	int n = 0;
 
 	(void)state;
@@ -415,22 +450,21 @@ static void test_parity(void **state)
 	for (size_t k = 0; k < cases.n; k++) {
 		struct vfm_case *c = cases.v[k];
 		struct ref want = {0};
+		struct image m;
 
 		if (!(c->flags & VFM_CASE_TEST))
 			continue;
+		image_take(&m, c, true);
+		ref_take(&want, c);
+		ref_run(&want);
 		for (int i = 0; i < n_levels; i++) {
 			if (!has_op(i, c->op))
 				continue;
-			assert_int_equal(vfm_case_alloc(c, levels[i].s, 1, &err), 0);
-			prepare(c);
-			if (i == 0) {
-				ref_take(&want, c);
-				ref_run(&want);
-			}
+			image_put(&m, c);
 			check_case(&levels[i], c, &want);
-			vfm_case_free(c, levels[i].s);
 			n++;
 		}
+		image_release(&m, c);
 		ref_release(&want);
 	}
 	print_message("%d runs of %zu cases on %d levels\n", n, cases.n, n_levels);
@@ -539,23 +573,23 @@ static void test_gradients(void **state)
 	for (size_t k = 0; k < cases.n; k++) {
 		struct vfm_case *c = cases.v[k];
 		const struct rule *rule = rule_of(c);
+		struct ref before;
+		struct image m;
 
 		if (!(c->flags & VFM_CASE_TEST) || !rule || !all_f32(c))
 			continue;
+		image_take(&m, c, true);
+		ref_take(&before, c);
 		for (int i = 0; i < n_full; i++) {
-			struct ref before;
-
-			assert_int_equal(vfm_case_alloc(c, levels[i].s, 1, &err), 0);
-			prepare(c);
-			ref_take(&before, c);
+			image_put(&m, c);
 			if (vfm_case_run(c, levels[i].s, &err) < 0)
 				bad(levels[i].name, c, "%s", err.msg);
 			for (int g = 0; g < rule->n_grads; g++)
 				check_gradient(&levels[i], c, rule, &before, g);
-			ref_release(&before);
-			vfm_case_free(c, levels[i].s);
 			n++;
 		}
+		ref_release(&before);
+		image_release(&m, c);
 	}
 	print_message("%d gradients\n", n);
 	assert_true(n > 0);
@@ -565,14 +599,14 @@ static void test_gradients(void **state)
 /* ---- determinism ------------------------------------------------------------------------------ */
 
 /* All operands after the run, as bytes. */
-static char *bits_after(struct level *l, struct vfm_case *c, size_t *len)
+static char *bits_after(struct level *l, struct vfm_case *c, const struct image *m, size_t *len)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
 	struct vfm_err err = {0};
 	char *all = NULL;
 
 	*len = 0;
-	assert_int_equal(vfm_case_alloc(c, l->s, 1, &err), 0);
+	image_put(m, c);
 	assert_int_equal(vfm_case_run(c, l->s, &err), 0);
 	for (int i = 0; o[i].name; i++) {
 		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
@@ -583,12 +617,11 @@ static char *bits_after(struct level *l, struct vfm_case *c, size_t *len)
 		memcpy(all + *len, t->data, c->bytes[i]);
 		*len += c->bytes[i];
 	}
-	vfm_case_free(c, l->s);
 	return all;
 }
 
 /* The CUDA kernels: once more, and with the last block, warp and lane first. */
-static void same_bits_emulated(struct vfm_case *c)
+static void same_bits_emulated(struct vfm_case *c, const struct image *m)
 {
 	struct level *l = &levels[n_isa];
 	size_t len, len2;
@@ -596,10 +629,10 @@ static void same_bits_emulated(struct vfm_case *c)
 
 	if (device || !has_op(n_isa, c->op))
 		return;
-	first = bits_after(l, c, &len);
+	first = bits_after(l, c, m, &len);
 	for (int back = 0; back < 2; back++) {
 		vfm_emu_backwards(back);
-		again = bits_after(l, c, &len2);
+		again = bits_after(l, c, m, &len2);
 		if (len != len2 || memcmp(first, again, len) != 0)
 			bad(l->name, c, "other bits %s", back ? "in another order of threads" : "the second time");
 		free(again);
@@ -619,20 +652,23 @@ static void test_same_bits(void **state)
 		struct level *l = &levels[n_isa - 1]; /* the best kernels */
 		size_t len, len2;
 		char *first, *again;
+		struct image m;
 
 		if (!(c->flags & VFM_CASE_TEST))
 			continue;
+		image_take(&m, c, false);
 		vfm_par_set_threads(2);
-		first = bits_after(l, c, &len);
+		first = bits_after(l, c, &m, &len);
 		for (int n = 1; n <= 2; n++) {
 			vfm_par_set_threads(n);
-			again = bits_after(l, c, &len2);
+			again = bits_after(l, c, &m, &len2);
 			if (len != len2 || memcmp(first, again, len) != 0)
 				bad(l->name, c, "other bits with %d threads than with 2", n);
 			free(again);
 		}
 		free(first);
-		same_bits_emulated(c);
+		same_bits_emulated(c, &m);
+		image_release(&m, c);
 	}
 	vfm_par_set_threads(threads);
 	assert_int_equal(n_bad, 0);
