@@ -124,6 +124,7 @@ static void compare(const char *what, const char *const *set, double tol)
 	struct vfm_config c;
 	double grad, weight;
 
+	assert_true(vfm_emu_has(VFM_OP_norm_bwd) && vfm_emu_has(VFM_OP_adamw) && vfm_emu_has(VFM_OP_mse) && vfm_emu_has(VFM_OP_moe_sort));
 	configure(&c, set);
 	train(vfm_cpu_open, &c, &cpu);
 	train(vfm_emu_open, &c, &gpu);

@@ -931,7 +931,7 @@ static void test_bad_indices_of_kernels(void **state)
 	float x[12], y[16], sum[12], dot[3], out[8], score[6] = {0.5f, 0.25f, 0.25f, 0.1f, 0.2f, 0.7f}, ds[6];
 	int32_t index[3] = {0, 3, 1}, order[3], count[2], expert[4] = {0, 7, -5, 2};
 	float dw[4] = {1, 2, 3, 4};
-	struct vfm_stream *s = levels[n_isa].s;
+	struct vfm_stream *s = levels[device ? 0 : n_isa].s;
 	struct vfm_err err = {0};
 	struct vfm_rows r = {.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
 	struct vfm_rows_add a = {.x = r.x, .y = vfm_t2(sum, VFM_F32, 3, 4), .index = r.index};
@@ -1065,6 +1065,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_unread),
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_merged_blocks),
+		cmocka_unit_test(test_bad_indices_of_kernels),
 	};
 
 	(void)argc;
