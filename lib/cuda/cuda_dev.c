@@ -310,6 +310,7 @@ static int driver_init(struct vfm_cuda_driver *v, struct vfm_err *err)
 static int describe(struct vfm_cuda *c, struct vfm_err *err)
 {
 	struct cudaDeviceProp p;
+	char libs[64], all[512];
 	int driver = 0;
 
 	TRY(vfm_cuda_check(cudaGetDeviceProperties(&p, c->ordinal), "the properties of the CUDA device", err));
@@ -319,9 +320,10 @@ static int describe(struct vfm_cuda *c, struct vfm_err *err)
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
 	c->dev.runs_behind = true;
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
-	snprintf(c->dev.descr, sizeof(c->dev.descr), "%.40s, %d SMs, %.1f GiB, at %04x:%02x:%02x, driver for CUDA %d.%d", p.name, c->n_sm,
-		(double)p.totalGlobalMem / (1 << 30), (unsigned)p.pciDomainID, (unsigned)p.pciBusID, (unsigned)p.pciDeviceID, driver / 1000,
-		driver % 1000 / 10);
+	vfm_cuda_versions(libs, sizeof(libs));
+	snprintf(all, sizeof(all), "%.24s %02x:%02x, %d SMs, %.0f GiB, driver %d.%d, %s", p.name, (unsigned)p.pciBusID & 0xff,
+		(unsigned)p.pciDeviceID & 0xff, c->n_sm, (double)p.totalGlobalMem / (1 << 30), driver / 1000, driver % 1000 / 10, libs);
+	snprintf(c->dev.descr, sizeof(c->dev.descr), "%.127s", all);
 	if (c->sm < 80)
 		return vfm_fail(err, VFM_EENV, "no CUDA device: %s has compute capability %d.%d, 8.0 is needed", p.name, p.major, p.minor);
 	return 0;

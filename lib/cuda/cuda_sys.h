@@ -104,6 +104,9 @@ bool vfm_cuda_mem_holds(const struct vfm_cuda_mem *m, const void *p);
 /* ops.c: the table, with a range of NVTX around each op where that is wanted. */
 const struct vfm_ops *vfm_cuda_ops_table(bool ranges);
 
+/* plugin.c: as plugin.h has it */
+void vfm_cuda_versions(char *buf, size_t len);
+
 /* cuda_dev.c */
 struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *err);
 bool vfm_cuda_ranges_init(void); /* whether VFM_NVTX asks for them */

@@ -13,7 +13,7 @@ size_t cudnnGetVersion(void); /* as cudnn.h has it, which brings much else */
 /* comm/comm_nccl.c, where the plugin has it. */
 extern const struct vfm_wire vfm_nccl_wire __attribute__((weak));
 
-static void versions(char *buf, size_t len)
+void vfm_cuda_versions(char *buf, size_t len)
 {
 	unsigned lt = (unsigned)cublasLtGetVersion(), dnn = (unsigned)cudnnGetVersion();
 	int cuda = 0, nccl = 0;
@@ -30,6 +30,6 @@ __attribute__((visibility("default"))) const struct vfm_plugin vfm_plugin = {
 	.name = "cuda",
 	.commit = vfm_commit,
 	.open = vfm_cuda_open,
-	.versions = versions,
+	.versions = vfm_cuda_versions,
 	.wire = &vfm_nccl_wire,
 };

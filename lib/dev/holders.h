@@ -30,7 +30,7 @@ struct vfm_oom {
 	const struct vfm_holders *holders;
 };
 /* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of 139.80 GiB (activations 61.00 GiB,
- * parameters 42.00 GiB, gradients 21.00 GiB); to make room: train.recompute=selective or full, ...". */
+ * parameters 42.00 GiB, gradients 21.00 GiB); to make room: train.recompute=light, selective or full, ...". */
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
 
 #endif
