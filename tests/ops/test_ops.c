@@ -30,6 +30,8 @@ static struct level levels[VFM_ISA_N + 2];
 /* Instruction sets, our CUDA kernels (emulated), oneDNN; with VFM_TEST_DEVICE=NAME that device instead of them all. */
 static int n_levels, n_isa, n_full; /* n_full: all but oneDNN */
 static const char *device;
+/* VFM_TEST_CASES=norm,gate: only cases whose names begin so; -gemm,-attn: all but these.  VFM_TEST_ONLY=test_parity: one test. */
+static const char *case_words;
 static struct vfm_cases cases;
 static int n_bad;
 
@@ -39,6 +41,27 @@ static bool has_op(int level, enum vfm_op_id op)
 	if (level == n_full)
 		return op == VFM_OP_gemm;
 	return level != n_isa || vfm_emu_has(op);
+}
+
+static bool wanted(const struct vfm_case *c)
+{
+	bool any = false, yes = false;
+
+	if (!(c->flags & VFM_CASE_TEST))
+		return false;
+	for (const char *w = case_words; w && *w;) {
+		size_t n = strcspn(w, ","), minus = *w == '-';
+
+		if (!minus)
+			any = true;
+		if (!strncmp(c->name, w + minus, n - minus)) {
+			if (minus)
+				return false;
+			yes = true;
+		}
+		w += n + (w[n] == ',');
+	}
+	return yes || !any;
 }
 
 static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -463,7 +486,7 @@ static void test_parity(void **state)
 		struct ref want = {0};
 		struct image m;
 
-		if (!(c->flags & VFM_CASE_TEST))
+		if (!wanted(c))
 			continue;
 		image_take(&m, c, true);
 		ref_take(&want, c);
@@ -479,6 +502,7 @@ static void test_parity(void **state)
 		ref_release(&want);
 	}
 	print_message("%d runs of %zu cases on %d levels\n", n, cases.n, n_levels);
+	assert_true(n > 0);
 	assert_int_equal(n_bad, 0);
 }
 
@@ -587,7 +611,7 @@ static void test_gradients(void **state)
 		struct ref before;
 		struct image m;
 
-		if (!(c->flags & VFM_CASE_TEST) || !rule || !all_f32(c))
+		if (!wanted(c) || !rule || !all_f32(c))
 			continue;
 		image_take(&m, c, true);
 		ref_take(&before, c);
@@ -665,7 +689,7 @@ static void test_same_bits(void **state)
 		char *first, *again;
 		struct image m;
 
-		if (!(c->flags & VFM_CASE_TEST))
+		if (!wanted(c))
 			continue;
 		image_take(&m, c, false);
 		vfm_par_set_threads(2);
@@ -1070,6 +1094,9 @@ int main(int argc, char **argv)
 
 	(void)argc;
 	device = getenv("VFM_TEST_DEVICE");
+	case_words = getenv("VFM_TEST_CASES");
+	if (getenv("VFM_TEST_ONLY"))
+		cmocka_set_test_filter(getenv("VFM_TEST_ONLY"));
 	/* oneDNN's team of threads would spin between its loops, and on a busy machine that is most of the time. */
 	if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
 		execv("/proc/self/exe", argv); /* which the library reads when it is loaded; without it, slower */

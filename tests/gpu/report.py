@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""report.py FOLDER DEVICE [JSON] - what the parts of tests/gpu/run left, as one JSON and as tables for a person.
+
+Parts that were not run keep what an older JSON of the same device has.  Exit status: 1 if a check failed, 3 for no device.
+"""
+import glob
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+
+PARTS = ["build", "device", "ops", "sanitize", "train", "nccl", "kernels", "step", "torch"]
+GOALS = {"dit-7b-8k": 620, "dit-7b-64k": 520}  # TFLOP/s
+XL_SHARE, COPY_SHARE, TORCH_RATIO = 0.45, 0.85, 1.15
+# Ops that do nothing but move memory, whose goal is a share of the copy bandwidth.
+BY_MEMORY = re.compile(r"^(norm|gate|qk_norm_rope|adamw|sumsq|axpby|diffuse|mse|rows|swiglu|embed3|attn_merge|unary)(_bwd|_add|_dot)?/")
+
+
+def lines(path):
+    out = []
+    try:
+        with open(path, errors="replace") as f:
+            for line in f:
+                try:
+                    out.append(json.loads(line))
+                except ValueError:
+                    if line.strip():
+                        out.append({"error": "not JSON: " + line.strip()[:200]})
+    except OSError:
+        pass
+    return out
+
+
+def said(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return done.stdout.strip().splitlines() if done.returncode == 0 else []
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+
+
+def first_line(path, pattern):
+    try:
+        with open(path, errors="replace") as f:
+            for line in f:
+                m = re.search(pattern, line)
+                if m:
+                    return m[1]
+    except OSError:
+        pass
+    return None
+
+
+def machine(folder, device):
+    smi = said(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"])
+    part = [x.strip() for x in smi[0].split(",")] if smi else []
+    found = first_line(os.path.join(folder, "device.log"), r"^(\S.*?: .*GiB)$")
+    return {
+        "device": part[0] if part else found.split(":")[0] if found else device,
+        "driver": part[1] if len(part) > 1 else None,
+        "memory": part[2] if len(part) > 2 else None,
+        "described": found,
+        "torch": first_line(os.path.join(folder, "torch.log"), r"^(\d+\.\d+\.\S+)$"),
+        "cpus": os.cpu_count(), "kernel": platform.release(),
+        "commit": (said(["git", "rev-parse", "HEAD"]) or [None])[0] or first_line(os.path.join(folder, "build.log"), r"\(([0-9a-f]{10})\)"),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def judge_kernels(records, tell):
+    top = next((r for r in records if "copy_gb_s" in r), None)
+    if top:
+        tell(f"ceilings: copy {top['copy_gb_s']:.0f} GB/s, bf16 product 8192^3 {top['gemm_tflops']:.0f} TFLOP/s, "
+             f"fc1 of dit-7b {top['gemm_7b_fc1_tflops']:.0f}, of dit-xl {top['gemm_xl_fc1_tflops']:.0f}")
+    low = []
+    tell(f"{'case':66} {'ms':>9} {'TFLOP/s':>8} {'GB/s':>7} {'share':>6}")
+    for r in records:
+        if "case" not in r:
+            continue
+        if "error" in r:
+            tell(f"{r['case']:66} {r['error']}")
+            continue
+        rate = (r.get("gflop_s") or 0) / 1e3
+        share = None
+        if top:
+            r["of_copy"] = r["gb_s"] / top["copy_gb_s"]
+            r["of_gemm"] = rate / top["gemm_tflops"] if rate else None
+            share = r["of_copy"] if BY_MEMORY.match(r["case"]) else r["of_gemm"]
+            if BY_MEMORY.match(r["case"]) and r["of_copy"] < COPY_SHARE:
+                low.append(r["case"])
+        tell(f"{r['case'][:66]:66} {r['ms']:9.3f} {rate or float('nan'):8.1f} {r['gb_s']:7.0f} " + (f"{share:6.2f}" if share is not None else "     -"))
+    if low:
+        tell(f"below {COPY_SHARE:.0%} of the copy bandwidth: {len(low)} cases")
+
+
+def judge_steps(parts, tell):
+    top = next((r for r in parts.get("kernels", {}).get("records", []) if "copy_gb_s" in r), {})
+    rows = {}
+    for side in ("step", "torch"):
+        for r in parts.get(side, {}).get("records", []):
+            if "row" in r:
+                rows.setdefault(r["row"], {})[r["side"]] = r
+    if not rows:
+        return []
+    tell(f"{'step':14} {'vfm ms':>9} {'TFLOP/s':>8} {'MFU':>6} {'token/s':>9} {'GiB':>6} {'torch ms':>9} {'ratio':>6}  goal")
+    out = []
+    for name, side in rows.items():
+        v, t = side.get("vfm", {}), side.get("torch", {})
+        rate = v["gflops"] / 1e3 if v.get("gflops") else None
+        goal = GOALS.get(name) or (XL_SHARE * top["gemm_tflops"] if name.startswith("dit-xl") and top else None)
+        ratio = t["step_ms"] / v["step_ms"] if v.get("step_ms") and t.get("step_ms") else None
+        out.append({"row": name, "tflops": rate, "goal_tflops": goal, "met": rate >= goal if rate and goal else None, "ratio": ratio,
+                    "ratio_goal": TORCH_RATIO, "of_gemm": rate / top["gemm_tflops"] if rate and top else None})
+
+        def num(x, form):
+            return format(x, form) if x is not None else "-"
+        tell(f"{name:14} {num(v.get('step_ms'), '.1f'):>9} {num(rate, '.1f'):>8} {num(v.get('mfu'), '.3f'):>6} {num(v.get('tok_s'), '.0f'):>9} "
+             f"{num(v.get('mem_gib'), '.1f'):>6} {num(t.get('step_ms'), '.1f'):>9} {num(ratio, '.2f'):>6}  "
+             + (f"{goal:.0f}: {'met' if rate and rate >= goal else 'not met'}" if goal else "")
+             + "".join(f"  {n}: {s['error']}" for n, s in side.items() if s.get("error")))
+    return out
+
+
+def main():
+    folder, device = sys.argv[1], sys.argv[2]
+    info = machine(folder, device)
+    path = sys.argv[3] if len(sys.argv) > 3 and sys.argv[3] else \
+        os.path.join("bench" if device != "cpu" else folder, "results" if device != "cpu" else "",
+                     f"gpu-{re.sub(r'[^a-z0-9]+', '-', info['device'].lower()).strip('-')}.json")
+    try:
+        with open(path) as f:
+            old = json.load(f)
+            parts = old.get("parts", {}) if old.get("machine", {}).get("device") == info["device"] else {}
+    except (OSError, ValueError):
+        parts = {}
+    ran = []
+    for status in glob.glob(os.path.join(folder, "*.status")):
+        st = lines(status)
+        name = os.path.basename(status)[:-7]
+        if st and name in PARTS:
+            parts[name] = {**st[0], "date": info["date"], "commit": info["commit"], "records": lines(os.path.join(folder, name + ".jsonl"))}
+            ran.append(name)
+    bad = []
+    for name in PARTS:
+        if name not in parts:
+            continue
+        p = parts[name]
+        checks = [r for r in p["records"] if "ok" in r]
+        wrong = [r for r in checks if r["ok"] is False] + [r for r in p["records"] if r.get("error")]
+        state = "ok" if p["rc"] == 0 and not wrong else "FAILED"
+        print(f"{name:9} {state:7} {p.get('s', '-'):>4} s  {len(checks)} checks, {len(wrong)} wrong" + ("" if p["rc"] == 0 else f", status {p['rc']}")
+              + (f", {p['why']}" if p.get("why") else "") + ("" if name in ran else f"  (of {p['date']})"))
+        for r in wrong[:15]:
+            what = " ".join(str(r[k]) for k in ("check", "ranks", "model", "mesh", "dtype", "case", "row") if r.get(k) not in (None, ""))
+            print(f"    {what}: {r.get('why') or r.get('error') or ''} {'loss %.2g norm %.2g' % (r['loss_diff'], r['norm_diff']) if 'loss_diff' in r else ''}")
+        if state != "ok":
+            bad.append(name)
+    print()
+    if "kernels" in parts:
+        judge_kernels(parts["kernels"]["records"], print)
+        print()
+    steps = judge_steps(parts, print)
+    with open(path + ".tmp", "w") as f:
+        json.dump({"v": 1, "kind": "measured", "machine": info, "failed": bad, "goals": steps, "parts": parts}, f, indent=1)
+        f.write("\n")
+    os.replace(path + ".tmp", path)
+    print(f"\n{info['described'] or info['device']}; driver {info['driver']}; {path}")
+    sys.exit(3 if parts.get("device", {}).get("rc") == 3 else 1 if bad else 0)
+
+
+main()
