@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""The peer of `vfm-bench step --device cuda`: a whole training step of the cross-attention DiT in PyTorch on a GPU.
+
+Microbatches of equal samples, noise drawn on the device, flow-matching loss, backward, gradients summed over the microbatches, clipped by their
+norm, fused AdamW.  What a careful user would write: blocks through torch.compile, scaled_dot_product_attention with the backend that is fastest
+for the shape (measured first, forced and reported), and
+
+  --weights master   fp32 weights and moments under bf16 autocast, the residual stream in fp32: the arithmetic of vfm
+  --weights bf16     everything in bf16, also the moments: less memory and less work than vfm does, with less accuracy; where master does not fit
+
+`auto` takes master if 18 bytes a parameter leave a third of the memory free.  The mathematics is that of tests/ref/dit_ref.py, which --check
+compares with.  Prints one JSON object; options are those of vfm-bench step.
+"""
+import argparse
+import contextlib
+import json
+import math
+import os
+import statistics
+import sys
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PRESETS = {  # layers, hidden, heads, adaLN-LoRA
+    "dit-s": (12, 384, 6, 0), "dit-b": (12, 768, 12, 0), "dit-l": (24, 1024, 16, 0), "dit-xl": (28, 1152, 16, 0),
+    "dit-7b": (28, 4096, 32, 256),
+}
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--model", choices=sorted(PRESETS), default="dit-s")
+    for name in ("layers", "hidden", "heads"):
+        p.add_argument("--" + name, type=int)
+    p.add_argument("--adaln-lora", type=int)
+    p.add_argument("--samples", type=int, default=1, help="in a microbatch")
+    p.add_argument("--grid", default="4,16,16", help="tokens of a sample: t,h,w")
+    p.add_argument("--features", type=int, default=64)
+    p.add_argument("--text-len", type=int, default=77)
+    p.add_argument("--text-dim", type=int, default=1024)
+    p.add_argument("--packs", type=int, default=1, help="microbatches a step")
+    p.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    p.add_argument("--recompute", choices=["none", "full"], default="none")
+    p.add_argument("--steps", type=int, default=5)
+    p.add_argument("--warmup", type=int, default=2)
+    p.add_argument("--seconds", type=float, default=0)
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--weights", choices=["auto", "master", "bf16"], default="auto")
+    p.add_argument("--attention", choices=["auto", "cudnn", "flash", "efficient", "math"], default="auto")
+    p.add_argument("--compile", choices=["auto", "yes", "no"], default="auto", help="auto: on a GPU")
+    p.add_argument("--check", action="store_true", help="compare with tests/ref/dit_ref.py on small models, then end")
+    a = p.parse_args()
+    for name, value in zip(("layers", "hidden", "heads", "adaln_lora"), PRESETS[a.model]):
+        if getattr(a, name) is None:
+            setattr(a, name, value)
+    return a
+
+
+def build(a, torch):
+    nn, F = torch.nn, torch.nn.functional
+    D, H = a.hidden, a.heads
+    hd = D // H
+    grid = [int(v) for v in a.grid.split(",")]
+
+    def rotations():
+        """cos, sin [1, N, 1, hd/2] of the rotation of each pair of each token."""
+        side = 2 * (hd // 6)
+        axes = torch.meshgrid(*[torch.arange(n, dtype=torch.float64) for n in grid], indexing="ij")
+        angles = [pos.reshape(-1, 1) * 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+                  for pos, dim in zip(axes, (hd - 2 * side, side, side))]
+        angle = torch.cat(angles, 1)[None, :, None, :]
+        return torch.stack([angle.cos(), angle.sin()]).float()
+
+    def head_norm(x, weight):
+        x = x.float()
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight.float()
+
+    def rotate(x, rot):
+        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack([even * rot[0] - odd * rot[1], even * rot[1] + odd * rot[0]], -1).flatten(-2)
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).flatten(2)
+
+    class HeadNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(hd))
+
+    class SelfAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.proj, self.qn, self.kn = nn.Linear(D, 3 * D), nn.Linear(D, D), HeadNorm(), HeadNorm()
+
+        def forward(self, x, rot):
+            q, k, v = self.qkv(x).unflatten(-1, (3, H, hd)).unbind(2)
+            q = rotate(head_norm(q, self.qn.weight), rot).to(v.dtype)
+            k = rotate(head_norm(k, self.kn.weight), rot).to(v.dtype)
+            return self.proj(attend(q, k, v))
+
+    class CrossAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.kv, self.proj, self.qn, self.kn = nn.Linear(D, D), nn.Linear(D, 2 * D), nn.Linear(D, D), HeadNorm(), HeadNorm()
+
+        def forward(self, x, text):
+            q = self.q(x).unflatten(-1, (H, hd))
+            k, v = self.kv(text).unflatten(-1, (2, H, hd)).unbind(2)
+            return self.proj(attend(head_norm(q, self.qn.weight).to(v.dtype), head_norm(k, self.kn.weight).to(v.dtype), v))
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            if a.adaln_lora:
+                self.ada_a, self.ada_b = nn.Linear(D, a.adaln_lora, bias=False), nn.Linear(a.adaln_lora, 6 * D)
+            else:
+                self.ada = nn.Linear(D, 6 * D)
+            self.attn, self.ln_c, self.cross = SelfAttention(), nn.LayerNorm(D, eps=1e-6), CrossAttention()
+            self.fc1, self.fc2 = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
+
+        def forward(self, x, c, shared, text, rot):
+            mod = shared + self.ada_b(self.ada_a(c)) if a.adaln_lora else self.ada(c)
+            shift1, scale1, gate1, shift2, scale2, gate2 = mod[:, None].chunk(6, -1)
+            x = x + gate1 * self.attn(F.layer_norm(x, (D,), eps=1e-6) * (1 + scale1) + shift1, rot)
+            x = x + self.cross(self.ln_c(x), text)
+            h = F.layer_norm(x, (D,), eps=1e-6) * (1 + scale2) + shift2
+            return x + gate2 * self.fc2(F.gelu(self.fc1(h), approximate="tanh"))
+
+    class Dit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patch = nn.Linear(a.features, D)
+            self.t_mlp = nn.Sequential(nn.Linear(256, D), nn.SiLU(), nn.Linear(D, D))
+            self.ctx_proj = nn.Linear(a.text_dim, D)
+            if a.adaln_lora:
+                self.ada_shared = nn.Linear(D, 6 * D)
+            self.blocks = nn.ModuleList([Block() for _ in range(a.layers)])
+            self.ada, self.out = nn.Linear(D, 2 * D), nn.Linear(D, a.features)
+
+        def constants(self, device):
+            """Not parameters, and in fp32 whatever the weights are."""
+            self.rot, self.freq = rotations().to(device), (10000.0 ** (-torch.arange(128) / 128)).to(device)
+
+        def forward(self, x, t, text):
+            dtype = self.patch.weight.dtype
+            e = 1000 * t[:, None] * self.freq
+            c = F.silu(self.t_mlp(torch.cat([e.cos(), e.sin()], 1).to(dtype)))
+            text, shared = self.ctx_proj(text), self.ada_shared(c) if a.adaln_lora else None
+            x = self.patch(x).to(dtype)
+            for b in self.blocks:
+                if a.recompute == "full":
+                    x = torch.utils.checkpoint.checkpoint(b, x, c, shared, text, self.rot, use_reentrant=False)
+                else:
+                    x = b(x, c, shared, text, self.rot)
+            shift, scale = self.ada(c)[:, None].chunk(2, -1)
+            return self.out(F.layer_norm(x, (D,), eps=1e-6) * (1 + scale) + shift)
+
+    return Dit
+
+
+def generic(model, torch):
+    """Weights that are nowhere zero: zeros have their own speed."""
+    for m in model.modules():
+        if isinstance(m, torch.nn.Linear):
+            torch.nn.init.normal_(m.weight, std=0.02)
+            if m.bias is not None:
+                torch.nn.init.zeros_(m.bias)
+
+
+def backends(torch):
+    kind = torch.nn.attention.SDPBackend
+    return {"cudnn": kind.CUDNN_ATTENTION, "flash": kind.FLASH_ATTENTION, "efficient": kind.EFFICIENT_ATTENTION, "math": kind.MATH}
+
+
+def choose_attention(a, torch, tokens, dtype):
+    """Seconds of forward and backward by backend, of those that take the shape."""
+    found = {}
+    for name, kind in backends(torch).items():
+        if name == "math":
+            continue
+        try:
+            q, k, v = (torch.randn(a.samples, a.heads, tokens, a.hidden // a.heads, device=a.device, dtype=dtype).requires_grad_() for _ in range(3))
+            with torch.nn.attention.sdpa_kernel([kind]):
+                runs = []
+                for _ in range(4):
+                    torch.cuda.synchronize()
+                    t0 = time.perf_counter()
+                    o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+                    o.backward(o.detach())
+                    torch.cuda.synchronize()
+                    runs.append(time.perf_counter() - t0)
+                found[name] = min(runs[1:])
+        except RuntimeError as e:
+            print(f"torch_dit: {name}: {str(e).splitlines()[0]}", file=sys.stderr)
+    torch.cuda.empty_cache()
+    return found
+
+
+def step_flops(a, tokens):
+    """Matrix products of a step, 3 x forward, as lib/spec counts them."""
+    n, s, c, h = tokens * a.samples, a.samples, a.samples * a.text_len, a.hidden
+    block = 8 * n + 16 * n + 4 * n + 4 * c
+    ada = 2 * s * (a.adaln_lora * h + a.adaln_lora * 6 * h) if a.adaln_lora else 12 * s * h * h
+    ends = 4 * n * a.features * h + 2 * c * a.text_dim * h + s * (2 * 256 * h + 6 * h * h) + (12 * s * h * h if a.adaln_lora else 0)
+    return 3 * a.packs * (a.layers * (block * h * h + 4 * n * tokens * h + 4 * n * a.text_len * h + ada) + ends)
+
+
+def check(torch):
+    """The model is that of the reference: prediction and every gradient, in float32 on the CPU."""
+    sys.path.insert(0, os.path.join(TOP, "tests", "ref"))
+    sys.dont_write_bytecode = True
+    import dit_ref as ref
+    worst = 0.0
+    for lora, recompute in ((0, "none"), (8, "none"), (8, "full")):
+        a = argparse.Namespace(layers=2, hidden=48, heads=2, adaln_lora=lora, samples=2, grid="2,3,4", features=20, text_dim=24, text_len=5,
+                               recompute=recompute)
+        cfg = ref.Config(hidden=48, layers=2, heads=2, text_dim=24, features=20, adaln_lora_rank=lora)
+        gen = torch.Generator().manual_seed(3 + lora)
+        p = {k: (0.3 * torch.randn(shape, generator=gen)).requires_grad_() for k, shape in ref.parameter_shapes(cfg).items()}
+        model = build(a, torch)()
+        model.constants("cpu")
+        model.load_state_dict({k: v.detach() for k, v in p.items()}, strict=True)
+        x, t, text = torch.randn(2, 24, 20, generator=gen), torch.rand(2, generator=gen), torch.randn(2, 5, 24, generator=gen)
+        want = torch.stack([ref.forward_sample(cfg, p, x[s], (2, 3, 4), text[s], t[s])[0] for s in range(2)])
+        got = model(x, t, text)
+        want.square().sum().backward()
+        got.square().sum().backward()
+        pairs = [("prediction", got, want)] + [(k, v.grad, p[k].grad) for k, v in model.named_parameters()]
+        for name, x1, x2 in pairs:
+            d = ((x1 - x2).abs().max() / x2.abs().max().clamp_min(1e-6)).item()
+            worst = max(worst, d)
+            if not d < 1e-3:
+                print(json.dumps({"check": "torch_dit", "ok": False, "why": f"{name} differs by {d:.2g}"}))
+                return 1
+    print(json.dumps({"check": "torch_dit", "ok": True, "worst": worst}))
+    return 0
+
+
+def main():
+    a = arguments()
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    import torch
+    import torch.nn.attention
+    import torch.utils.checkpoint
+    if a.check:
+        return check(torch)
+    gpu = a.device.startswith("cuda")
+    if gpu and not torch.cuda.is_available():
+        print("torch_dit: no GPU", file=sys.stderr)
+        return 3
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    tokens = math.prod(int(v) for v in a.grid.split(","))
+    with torch.device("meta"):
+        params = sum(p.numel() for p in build(a, torch)().parameters())
+    memory = torch.cuda.get_device_properties(0).total_memory if gpu else 1 << 62
+    if a.weights == "auto":
+        a.weights = "master" if a.dtype == "fp32" or 18 * params < 2 / 3 * memory else "bf16"
+    compute = torch.bfloat16 if a.dtype == "bf16" else torch.float32
+    with torch.device(a.device):
+        torch.set_default_dtype(torch.bfloat16 if a.weights == "bf16" else torch.float32)
+        model = build(a, torch)()
+        torch.set_default_dtype(torch.float32)
+    model.constants(a.device)
+    generic(model, torch)
+    times = choose_attention(a, torch, tokens, compute) if gpu and a.attention == "auto" and a.dtype == "bf16" else {}
+    attention = min(times, key=times.get) if times else a.attention if a.attention != "auto" else None
+    force = torch.nn.attention.sdpa_kernel([backends(torch)[attention]]) if attention else contextlib.nullcontext()
+    compiled = a.compile == "yes" or (a.compile == "auto" and gpu)
+    if compiled:
+        for b in model.blocks:
+            b.compile(dynamic=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    data = compute if a.weights == "bf16" else torch.float32
+    x0 = [torch.randn(a.samples, tokens, a.features, device=a.device) * 0.5 for _ in range(a.packs)]
+    text = [torch.randn(a.samples, a.text_len, a.text_dim, device=a.device, dtype=data) for _ in range(a.packs)]
+    autocast = torch.autocast("cuda" if gpu else "cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16" and a.weights == "master")
+    wait = torch.cuda.synchronize if gpu else lambda: None
+
+    def step():
+        total = torch.zeros((), device=a.device)
+        for i in range(a.packs):
+            noise, t = torch.randn_like(x0[i]), torch.sigmoid(torch.randn(a.samples, device=a.device))
+            with autocast:
+                pred = model(torch.lerp(x0[i], noise, t[:, None, None]).to(data), t, text[i])
+            loss = torch.nn.functional.mse_loss(pred.float(), noise - x0[i]) / a.packs
+            loss.backward()
+            total += loss.detach()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return total
+
+    times_s = []
+    with force:
+        for i in range(a.warmup + 1000):
+            wait()
+            t0 = time.perf_counter()
+            loss = step()
+            wait()
+            if i >= a.warmup:
+                times_s.append(time.perf_counter() - t0)
+                if len(times_s) >= a.steps and sum(times_s) >= a.seconds:
+                    break
+    s = statistics.median(times_s)
+    flops = step_flops(a, tokens)
+    print(json.dumps({
+        "torch": torch.__version__, "model": a.model, "hidden": a.hidden, "layers": a.layers, "params": params, "dtype": a.dtype,
+        "weights": a.weights, "attention": attention, "attention_ms": {k: round(1e3 * v, 3) for k, v in times.items()}, "compile": compiled,
+        "recompute": a.recompute, "tokens": tokens * a.samples * a.packs, "samples": a.samples * a.packs, "packs": a.packs,
+        "step_ms": 1e3 * s, "min_ms": 1e3 * min(times_s), "max_ms": 1e3 * max(times_s), "n": len(times_s), "gflops": flops / s / 1e9,
+        "tok_s": tokens * a.samples * a.packs / s, "mem_gib": torch.cuda.max_memory_allocated() / 2**30 if gpu else None, "loss": loss.item()}))
+    return 0
+
+
+sys.exit(main())
