@@ -188,7 +188,7 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 .PHONY: gpu gpu-build
 gpu:
 	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' B=$(B)/gpu gpu-build
-gpu-build: $(BINS) $(if $(wildcard lib/cuda/plugin.c),$(CUDA_SO)) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU))
+gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU))
 
 $(GPU): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
@@ -242,7 +242,7 @@ check:
 	$(SUB) $(JOBS) all tests
 	$(SUB) layers check-unit check-ops check-cuda check-cli check-mesh check-slurm
 
-tests: $(UNIT) $(OPTESTS) $(MESH)
+tests: $(UNIT) $(OPTESTS) $(MESH) $(GPU)
 
 check-quick: layers check-unit
 
@@ -274,7 +274,7 @@ check-slurm: all $(B)/tests/unit/test_train
 	B="$(abspath $(B))" prove $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
 # What the kernels take on the chip.
-check-cuda: $(PLUGIN)
+check-cuda: $(PLUGIN) $(if $(PLUGIN),$(GPU_CU))
 	@$(if $(PLUGIN),tests/cuda/ptxas $(patsubst %.cu,$(B)/%.cu.ptxas,$(wildcard lib/cuda/*.cu)),echo "skip: the CUDA plugin is not compiled$(if $(SAN), for a sanitizer,: no nvcc)")
 
 # Every layout against a single process, then the faults that must be seen.

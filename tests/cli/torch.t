@@ -10,6 +10,9 @@ export PYTHONDONTWRITEBYTECODE=1
 run "$PY" "$REF/make_golden.py" --check
 rc_is 0 "the golden files are what the reference computes"
 
+run "$PY" "$TOP/bench/torch_dit.py" --check
+rc_is 0 "the model that is measured beside ours is that of the reference"
+
 # The comparison itself: it accepts a good dump, and notices each kind of fault.
 "$PY" "$REF/make_golden.py" --dump good cross-edm || exit 1
 run "$PY" "$REF/check_torch.py" good

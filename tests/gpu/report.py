@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""report.py FOLDER DEVICE [JSON] - what the parts of tests/gpu/run left, as one JSON and as tables for a person.
+"""report.py FOLDER DEVICE JSON [PART ...] - what the parts of tests/gpu/run left, as one JSON and as tables for a person.
 
-Parts that were not run keep what an older JSON of the same device has.  Exit status: 1 if a check failed, 3 for no device.
+JSON may be empty: bench/results/gpu-NAME.json.  Parts other than those named keep what an older JSON of the same device has.  Exit status: 1 if a check failed, 3 for no device.
 """
-import glob
 import json
 import os
 import platform
@@ -65,7 +64,7 @@ def machine(folder, device):
         "described": found,
         "torch": first_line(os.path.join(folder, "torch.log"), r"^(\d+\.\d+\.\S+)$"),
         "cpus": os.cpu_count(), "kernel": platform.release(),
-        "commit": (said(["git", "rev-parse", "HEAD"]) or [None])[0] or first_line(os.path.join(folder, "build.log"), r"\(([0-9a-f]{10})\)"),
+        "commit": os.environ.get("VFM_GPU_COMMIT") or (said(["git", "rev-parse", "HEAD"]) or [None])[0] or first_line(os.path.join(folder, "build.log"), r"\(([0-9a-f]{10})\)"),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -127,7 +126,7 @@ def judge_steps(parts, tell):
 def main():
     folder, device = sys.argv[1], sys.argv[2]
     info = machine(folder, device)
-    path = sys.argv[3] if len(sys.argv) > 3 and sys.argv[3] else \
+    path = sys.argv[3] or \
         os.path.join("bench" if device != "cpu" else folder, "results" if device != "cpu" else "",
                      f"gpu-{re.sub(r'[^a-z0-9]+', '-', info['device'].lower()).strip('-')}.json")
     try:
@@ -137,10 +136,9 @@ def main():
     except (OSError, ValueError):
         parts = {}
     ran = []
-    for status in glob.glob(os.path.join(folder, "*.status")):
-        st = lines(status)
-        name = os.path.basename(status)[:-7]
-        if st and name in PARTS:
+    for name in sys.argv[4:]:
+        st = lines(os.path.join(folder, name + ".status"))
+        if st:
             parts[name] = {**st[0], "date": info["date"], "commit": info["commit"], "records": lines(os.path.join(folder, name + ".jsonl"))}
             ran.append(name)
     bad = []
