@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
@@ -223,15 +224,40 @@ void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 	m->used -= bytes;
 }
 
+/* One chunk for real: in a container the device may have what the system refuses. */
+static bool maps(struct vfm_cuda_mem *m, size_t bytes)
+{
+	const struct vfm_cuda_driver *v = drv(m);
+	CUmemAccessDesc rw = {.location = m->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle h;
+	CUdeviceptr at = 0;
+	bool ok = false;
+
+	if (v->reserve(&at, bytes, bytes, 0, 0) != CUDA_SUCCESS)
+		return false;
+	if (v->create(&h, bytes, &m->prop, 0) == CUDA_SUCCESS) {
+		if (v->map(at, bytes, 0, h, 0) == CUDA_SUCCESS) {
+			ok = v->access(at, bytes, &rw, 1) == CUDA_SUCCESS;
+			v->unmap(at, bytes);
+		}
+		v->release(h);
+	}
+	v->unreserve(at, bytes);
+	return ok;
+}
+
 /* Whether there is all that mapping needs.  Exportable and reachable by network cards where the device has it: then NCCL can use it as
  * it is. */
 static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 {
 	const struct vfm_cuda_driver *v = drv(m);
+	const char *wanted = getenv("VFM_CUDA_MAP");
 	size_t g = 0;
 	CUdevice dev;
 	int yes = 0;
 
+	if (wanted && strcmp(wanted, "0") == 0)
+		return false;
 	if (!v->reserve || !v->unreserve || !v->create || !v->release || !v->map || !v->unmap || !v->access || !v->granularity)
 		return false;
 	if (v->device_get(&dev, m->c->ordinal) != CUDA_SUCCESS ||
@@ -246,7 +272,11 @@ static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 	if (v->granularity(&g, &m->prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS || g == 0 || (g & (g - 1)))
 		return false;
 	*grain = g;
-	return true;
+	if (maps(m, g))
+		return true;
+	m->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+	m->prop.allocFlags.gpuDirectRDMACapable = 0;
+	return maps(m, g);
 }
 
 struct vfm_cuda_mem *vfm_cuda_mem_new(struct vfm_cuda *c, struct vfm_err *err)
