@@ -16,6 +16,7 @@
 
 static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32", *device = "cpu", *format = "text";
 static int64_t ranks, repeat = 10;
+static bool registered;
 static double seconds = 0.02;
 
 static const struct vfm_opt opts[] = {
@@ -24,6 +25,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "sizes", "LIST", "bytes of the whole (64K,1M,16M,64M)", &sizes},
 	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
 	{VFM_OPT_STR, 0, "device", "NAME", "where the operands are: cpu, cuda (cpu)", &device},
+	{VFM_OPT_FLAG, 0, "register", NULL, "make the operands known to the library that carries them, where it wants that", &registered},
 	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "calls of a measurement take about so long (0.02)", &seconds},
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
@@ -32,7 +34,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench comm",
-	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--device NAME] [-r N] [--seconds S] [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--device NAME] [--register] [-r N] [--seconds S] [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure the collectives of several ranks",
 	.opts = opts,
 };
@@ -250,6 +252,7 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
 	struct work w = {.c = d->world, .s = d->stream};
+	void *known[2] = {NULL, NULL};
 	size_t es, room;
 	int rc = 0;
 
@@ -261,8 +264,15 @@ static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t byt
 	w.a = w.host ? vfm_dev_alloc(w.s, room + 64, "the operand", err) : NULL;
 	w.b = w.a ? vfm_dev_alloc(w.s, room + 64, "the result", err) : NULL;
 	rc = vfm_job_agree(job, w.b ? w.s->dev->t->zero(w.s, w.b, room, err) : VFM_EENV, err);
+	if (rc >= 0 && registered)
+		rc = vfm_comm_register(w.c, w.a, room + 64, &known[0], err);
+	if (rc >= 0 && registered)
+		rc = vfm_comm_register(w.c, w.b, room + 64, &known[1], err);
 	if (rc >= 0)
-		rc = vfm_job_failed(job, run_op(&w, op, t, err), err);
+		rc = run_op(&w, op, t, err);
+	vfm_job_failed(job, rc, err);
+	vfm_comm_unregister(w.c, known[0]);
+	vfm_comm_unregister(w.c, known[1]);
 	vfm_big_free(w.host, room + 64);
 	vfm_dev_free(w.s, w.a, room + 64);
 	vfm_dev_free(w.s, w.b, room + 64);

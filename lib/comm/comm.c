@@ -210,9 +210,16 @@ const char *vfm_comm_filling(const struct vfm_comm *c)
 	return c->t->carrier ? c->t->carrier(c) : c->t->name;
 }
 
-int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err)
+int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
-	return c->t->register_memory ? c->t->register_memory(c, p, bytes, err) : 0;
+	*handle = NULL;
+	return c->t->register_memory && bytes ? c->t->register_memory(c, p, bytes, handle, err) : 0;
+}
+
+void vfm_comm_unregister(struct vfm_comm *c, void *handle)
+{
+	if (handle)
+		c->t->unregister_memory(c, handle);
 }
 
 int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err)

@@ -40,7 +40,8 @@ struct vfm_comm_table {
 	int (*split)(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 	void (*free)(struct vfm_comm *c);
 	/* may be NULL: nothing to do */
-	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err);
+	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
+	void (*unregister_memory)(struct vfm_comm *c, void *handle);
 	const char *(*carrier)(const struct vfm_comm *c); /* what name stands for */
 };
 
@@ -89,8 +90,10 @@ int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 /* "host", "stage", or what carries the group ("nccl"): for reports (local). */
 const char *vfm_comm_filling(const struct vfm_comm *c);
 
-/* Device memory that will often be an operand and stays until c is freed: may make calls faster (local). */
-int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err);
+/* Device memory that will often be an operand: may make calls faster (local, but all ranks should do it).  *handle is for vfm_comm_unregister, which must
+ * come before p or c is freed, when no call on p is under way; NULL: nothing was done. */
+int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
+void vfm_comm_unregister(struct vfm_comm *c, void *handle);
 
 /* Bytes of host memory, blocking, any length a rank: *all is malloc'ed, the blobs one after the other, off [size+1]
  * malloc'ed. */

@@ -22,6 +22,7 @@ struct vfm_wire_comm {
 	pthread_mutex_t lock;   /* a call into NCCL: c may not be freed meanwhile */
 	ncclComm_t c;           /* NULL: aborted */
 	atomic_bool gone;
+	char name[32];          /* NCCL may keep the address */
 };
 
 extern const struct vfm_wire vfm_nccl_wire; /* plugin.c */
@@ -40,10 +41,11 @@ static int result(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err
 
 /* ---- communicators ---- */
 
-static struct vfm_wire_comm *comm_new(void)
+static struct vfm_wire_comm *comm_new(const char *name)
 {
 	struct vfm_wire_comm *w = vfm_calloc(1, sizeof(*w));
 
+	snprintf(w->name, sizeof(w->name), "%s", name);
 	pthread_mutex_init(&w->lock, NULL);
 	return w;
 }
@@ -54,7 +56,8 @@ static void configure(ncclConfig_t *cfg, const char *name)
 	int64_t n;
 
 	cfg->blocking = 0;
-	cfg->commName = name;
+	if (name)
+		cfg->commName = name;
 	if (ctas && vfm_parse_i64(ctas, 1, 64, &n, NULL) == 0) {
 		cfg->minCTAs = 1;
 		cfg->maxCTAs = (int)n;
@@ -104,7 +107,7 @@ static int nccl_unique_id(unsigned char id[VFM_WIRE_ID], struct vfm_err *err)
 static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
 	struct vfm_err *err)
 {
-	struct vfm_wire_comm *w = *out = comm_new();
+	struct vfm_wire_comm *w = *out = comm_new(name);
 	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId u;
 
@@ -112,7 +115,7 @@ static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsign
 	if (((struct vfm_cuda *)d)->deterministic)
 		setenv("NCCL_NVLS_ENABLE", "0", 0);
 	memcpy(&u, id, sizeof(u));
-	configure(&cfg, name);
+	configure(&cfg, w->name);
 	return result(ncclCommInitRankConfig(&w->c, size, u, rank, &cfg), w->c, "making a communicator", err);
 }
 
@@ -140,10 +143,10 @@ static int nccl_split(struct vfm_wire_comm *w, int color, int key, const char *n
 	ncclComm_t none = NULL;
 
 	*out = NULL;
-	configure(&cfg, name);
 	TRY(enter(w, err));
 	if (color >= 0)
-		*out = comm_new();
+		*out = comm_new(name);
+	configure(&cfg, *out ? (*out)->name : NULL);
 	return leave(w, ncclCommSplit(w->c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, *out ? &(*out)->c : &none, &cfg), "splitting a communicator",
 		err);
 }

@@ -431,20 +431,21 @@ static int wire_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err
 	return end(g, s, k, rc, 0, err);
 }
 
-static int wire_register(struct vfm_comm *c, void *p, size_t bytes, struct vfm_err *err)
+static int wire_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
-	void *handle = NULL;
 
-	if (!g->job->wire->register_memory || !bytes)
+	if (!g->job->wire->register_memory)
 		return 0;
 	TRY(vfm_wjob_check(g->job, err));
-	TRY(did(g, g->job->wire->register_memory(g->w, p, bytes, &handle, err), err));
-	if (handle) {
-		vfm_grow(&g->reg, &g->cap_reg, g->n_reg + 1, sizeof(void *));
-		g->reg[g->n_reg++] = handle;
-	}
-	return 0;
+	return did(g, g->job->wire->register_memory(g->w, p, bytes, handle, err), err);
+}
+
+static void wire_unregister(struct vfm_comm *c, void *handle)
+{
+	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+
+	g->job->wire->unregister_memory(g->w, handle);
 }
 
 static const char *wire_carrier(const struct vfm_comm *c)
@@ -505,11 +506,8 @@ static void wire_free(struct vfm_comm *c)
 	const struct vfm_dev_table *t = j->compute->dev->t;
 
 	unlist(g);
-	if (g->w && !g->lost && vfm_wjob_check(j, NULL) >= 0) {
-		for (size_t i = 0; i < g->n_reg; i++)
-			j->wire->unregister_memory(g->w, g->reg[i]);
+	if (g->w && !g->lost && vfm_wjob_check(j, NULL) >= 0)
 		settle(j, g->w, j->wire->finish(g->w, NULL), NULL);
-	}
 	j->wire->free(g->w);
 	for (uint64_t i = 0; i < g->cap; i++)
 		if (g->ring[i]) {
@@ -531,7 +529,6 @@ static void wire_free(struct vfm_comm *c)
 	free(g->world);
 	free(g->sent);
 	free(g->got);
-	free(g->reg);
 	free(g);
 	job_release(j);
 }
@@ -550,6 +547,7 @@ static const struct vfm_comm_table wire_table = {
 	.split = wire_split,
 	.free = wire_free,
 	.register_memory = wire_register,
+	.unregister_memory = wire_unregister,
 	.carrier = wire_carrier,
 };
 

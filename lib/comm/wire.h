@@ -30,7 +30,7 @@ struct vfm_wire {
 	int (*share)(int rank, struct vfm_err *err);
 
 	int (*unique_id)(unsigned char id[VFM_WIRE_ID], struct vfm_err *err);
-	/* Collective.  name is kept.  *w is there at once, also when BUSY; to be freed when it failed, too. */
+	/* Collective.  *w is there at once, also when BUSY; to be freed when it failed, too. */
 	int (*init)(struct vfm_wire_comm **w, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
 		struct vfm_err *err);
 	/* Collective over w.  color < 0: *out stays NULL.  The state of both is to be asked. */

@@ -47,8 +47,6 @@ struct vfm_wgroup {
 	struct vfm_stream *scratch_of;  /* the stream that used scratch last; NULL: none */
 	void *scratch, *word;           /* scratch: on streams beside the compute stream; word: 8 bytes for barriers */
 	size_t scratch_bytes;
-	void **reg;                     /* handles of registered memory */
-	size_t n_reg, cap_reg;
 };
 
 struct vfm_wjob {
