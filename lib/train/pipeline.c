@@ -161,8 +161,10 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 	t = p->stream->dev->t;
 	if (p->fwd_side)
 		t->stream_sync(p->fwd_side, NULL);
-	if (p->bwd_side)
+	if (p->bwd_side) {
+		t->stream_sync(p->bwd_side, NULL); /* it may still read what is freed below */
 		t->stream_free(p->bwd_side);
+	}
 	for (size_t i = 0; i < p->n_slot; i++) {
 		struct slot *s = p->slot[i];
 
