@@ -102,8 +102,9 @@ struct axpby_args {
 	const void *x;
 	void *y;
 	float alpha, beta;
-	int64_t n, cols, slabs; /* n elements in rows of cols; blocks side by side */
-	int64_t shape[3], xs[3], ys[3]; /* of the dimensions around a row, outermost first, and where their rows stand */
+	int64_t n, cols; /* n elements in rows of cols */
+	int slabs, outer; /* blocks side by side; the outermost of the dimensions around a row: shape[outer] to shape[2] */
+	int64_t shape[3], xs[3], ys[3];
 };
 
 template <int N, class X, class Y> __device__ static inline void axpby_at(const struct axpby_args &a, const X *x, Y *y)
@@ -154,15 +155,21 @@ template <int N, class X, class Y> __global__ static void __launch_bounds__(THRE
 /* Block (threads along a row, rows). */
 template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) axpby_rows(const struct axpby_args a)
 {
-	int64_t c = (blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, r = blockIdx.x / a.slabs * blockDim.y + threadIdx.y, xo = 0, yo = 0;
+	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N, xo = 0, yo = 0;
+	int64_t r = blockIdx.x / (unsigned)a.slabs * (int64_t)blockDim.y + threadIdx.y;
 
 	if (c >= a.cols || r * a.cols >= a.n)
 		return;
 #pragma unroll
 	for (int i = 2; i >= 0; i--) {
-		xo += r % a.shape[i] * a.xs[i];
-		yo += r % a.shape[i] * a.ys[i];
-		r /= a.shape[i];
+		int64_t at = i > a.outer ? r % a.shape[i] : r;
+
+		if (i < a.outer)
+			continue;
+		xo += at * a.xs[i];
+		yo += at * a.ys[i];
+		if (i > a.outer)
+			r /= a.shape[i];
 	}
 	axpby_at<N>(a, (const X *)a.x + xo + c, (Y *)a.y + yo + c);
 }
@@ -171,7 +178,7 @@ template <int N> static void launch_axpby(struct vfm_stream *s, const struct vfm
 {
 	int threads = a.cols >= THREADS * N ? THREADS : in_warps(ceil_div(a.cols, N)), rows = THREADS / threads;
 
-	a.slabs = ceil_div(a.cols, (int64_t)threads * N);
+	a.slabs = (int)ceil_div(a.cols, (int64_t)threads * N);
 	if (a.cols == a.n)
 		VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
 			VFM_LAUNCH(s, (axpby_long<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
@@ -183,7 +190,7 @@ template <int N> static void launch_axpby(struct vfm_stream *s, const struct vfm
 extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, struct vfm_err *err)
 {
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
-	struct axpby_args a = {x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+	struct axpby_args a = {x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, 2, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
 	int d = x->ndim - 2, k = 3;
 	bool wide = aligned(x) && aligned(y);
 
@@ -195,7 +202,7 @@ extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, s
 		a.cols *= x->shape[d--];
 	for (; d >= 0; d--)
 		if (x->shape[d] > 1)
-			a.shape[--k] = x->shape[d], a.xs[k] = x->stride[d], a.ys[k] = y->stride[d];
+			a.shape[--k] = x->shape[d], a.xs[k] = x->stride[d], a.ys[k] = y->stride[d], a.outer = k;
 	for (int i = 0; i < 3 && a.cols < a.n; i++)
 		wide = wide && a.cols % 8 == 0 && a.xs[i] % 8 == 0 && a.ys[i] % 8 == 0;
 	if (wide)
@@ -210,14 +217,16 @@ extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, s
 struct swiglu_args {
 	const void *x, *dy;
 	void *out; /* y, or dx */
-	int64_t rows, f, slabs, xs, dys, os;
+	int64_t rows, f, xs, dys, os;
+	int slabs; /* blocks side by side */
 	bool dy_bf, out_bf;
 };
 
 /* Block (threads along a row, rows); every thread UNROLL rows, blockDim.y apart. */
 template <int N, class X> __global__ static void __launch_bounds__(THREADS) swiglu(const struct swiglu_args a)
 {
-	int64_t c = (blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, r = blockIdx.x / a.slabs * blockDim.y * UNROLL + threadIdx.y;
+	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N;
+	int64_t r = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * UNROLL) + threadIdx.y;
 	packed<X, N> g[UNROLL], b[UNROLL];
 
 	if (c >= a.f)
@@ -245,7 +254,8 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) swig
 
 template <int N, class X, class DY> __global__ static void __launch_bounds__(THREADS) swiglu_bwd(const struct swiglu_args a)
 {
-	int64_t c = (blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, r = blockIdx.x / a.slabs * blockDim.y * UNROLL + threadIdx.y;
+	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N;
+	int64_t r = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * UNROLL) + threadIdx.y;
 	packed<X, N> g[UNROLL], b[UNROLL];
 	packed<DY, N> d[UNROLL];
 
@@ -284,7 +294,7 @@ template <int N> static void launch_swiglu(struct vfm_stream *s, const struct vf
 	int threads = a.f >= THREADS * N ? THREADS : in_warps(ceil_div(a.f, N)), rows = THREADS / threads;
 	int64_t grid;
 
-	a.slabs = ceil_div(a.f, (int64_t)threads * N);
+	a.slabs = (int)ceil_div(a.f, (int64_t)threads * N);
 	grid = a.slabs * ceil_div(a.rows, rows * UNROLL);
 	if (!a.dy)
 		VFM_ACT_TYPE(x->dtype, X, VFM_LAUNCH(s, (swiglu<N, X>), grid, dim3(threads, rows), 0, a));
@@ -295,7 +305,7 @@ template <int N> static void launch_swiglu(struct vfm_stream *s, const struct vf
 
 extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g, struct vfm_err *err)
 {
-	struct swiglu_args a = {g->x.data, nullptr, g->y.data, g->y.shape[0], g->y.shape[1], 0, g->x.stride[0], 0, g->y.stride[0], false, is_bf(&g->y)};
+	struct swiglu_args a = {g->x.data, nullptr, g->y.data, g->y.shape[0], g->y.shape[1], g->x.stride[0], 0, g->y.stride[0], 0, false, is_bf(&g->y)};
 
 	if (!a.rows || !a.f)
 		return 0;
@@ -308,7 +318,7 @@ extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g,
 
 extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *g, struct vfm_err *err)
 {
-	struct swiglu_args a = {g->x.data, g->dy.data, g->dx.data, g->dy.shape[0], g->dy.shape[1], 0, g->x.stride[0], g->dy.stride[0], g->dx.stride[0],
+	struct swiglu_args a = {g->x.data, g->dy.data, g->dx.data, g->dy.shape[0], g->dy.shape[1], g->x.stride[0], g->dy.stride[0], g->dx.stride[0], 0,
 		is_bf(&g->dy), is_bf(&g->dx)};
 
 	if (!a.rows || !a.f)

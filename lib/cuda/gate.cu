@@ -7,16 +7,17 @@ struct gate_args {
 	const void *x, *h, *gate; /* gate NULL: 1.  Backward: x is dy */
 	void *out;                /* y; dh */
 	float *part;              /* backward: [part_rows, d] */
-	int64_t gate_stride, slabs;
+	int64_t gate_stride;
+	int slabs; /* blocks side by side */
 	struct samples q;
 	int d;
 	bool gate_bf;
 };
 
 /* Blocks side by side along rows of n vectors, each of whole warps and at most `most` threads. */
-static int slabs_of(int64_t n, int most, int64_t *slabs)
+static int slabs_of(int64_t n, int most, int *slabs)
 {
-	*slabs = ceil_div(n, most);
+	*slabs = (int)ceil_div(n, most);
 	return in_warps(ceil_div(n, *slabs));
 }
 
@@ -24,8 +25,8 @@ static int slabs_of(int64_t n, int most, int64_t *slabs)
  * time.  y may be x. */
 template <int N, class X, class H> __global__ static void __launch_bounds__(THREADS) gate(const struct gate_args a)
 {
-	int c = (int)(blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, s = -1;
-	int64_t t = blockIdx.x / a.slabs * blockDim.y * ROWS + threadIdx.y;
+	int c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, s = -1;
+	int64_t t = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * ROWS) + threadIdx.y;
 	packed<X, N> x[ROWS];
 	packed<H, N> h[ROWS];
 	vec<N> g;
@@ -84,7 +85,7 @@ template <int N> __device__ static inline void sum_sides(vec<N> *sum)
 /* Block (threads along a row, rows): a tile, a slab of columns. */
 template <int N, class DY, class H> __global__ static void __launch_bounds__(THREADS) gate_bwd(const struct gate_args a)
 {
-	int tile = (int)(blockIdx.x / a.slabs), c = (int)(blockIdx.x % a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
+	int tile = (int)(blockIdx.x / (unsigned)a.slabs), c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
 	int t = tile * a.q.per, end = min(t + a.q.per, (int)a.q.total);
 	bool in = c < a.d;
 
@@ -130,7 +131,7 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 template <int N> static void launch_gate(struct vfm_stream *s, const struct vfm_gate *g, struct gate_args &a)
 {
 	int threads = slabs_of(ceil_div(a.d, N), THREADS, &a.slabs), rows = THREADS / threads;
-	int64_t grid = a.slabs * ceil_div(a.q.total, rows * ROWS);
+	int64_t grid = (int64_t)a.slabs * ceil_div(a.q.total, rows * ROWS);
 
 	VFM_ACT_TYPE(g->x.dtype, X, VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate<N, X, H>), grid, dim3(threads, rows), 0, a)));
 }
@@ -153,7 +154,7 @@ extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, str
 template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct gate_args &a)
 {
 	int threads = slabs_of(ceil_div(a.d, N), THREADS / 2, &a.slabs), rows = THREADS / threads;
-	int64_t grid = a.slabs * tiles_of(a.q);
+	int64_t grid = (int64_t)a.slabs * tiles_of(a.q);
 
 	VFM_ACT_TYPE(g->dy.dtype, DY, VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));
 }
