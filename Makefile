@@ -180,6 +180,21 @@ $(B)/tests/unit/test_plugin: $(FAKES:%=$(B)/tests/plugin/libvfm_%.so)
 
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
 
+# Attention through cuDNN: its graphs computed on the host, and its plans built for devices that are not there.
+CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(if $(PLUGIN),$(B)/tests/cuda/cudnn_plans))
+$(B)/tests/cuda/%.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/cuda/attn_pack.o lib/cuda/cudnn_attn.o) \
+		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
+$(B)/tests/cuda/cudnn_plans: $(B)/tests/cuda/cudnn_plans.o $(filter-out %/attn.o,$(CUDA_OBJ)) $(LIB) | $(B)/tests/cuda/libcuda.so.1
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -Wl,-rpath,$(CUDA_HOME)/lib64 -lcmocka $(CUDA_LIBS) $(LIBS)
+$(B)/tests/cuda/libcuda.so.1: tests/cuda/driver.c Makefile
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=c11 $(WARN) -shared -fPIC -o $@ $<
+
 $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
@@ -200,7 +215,7 @@ $(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu Makefile
 	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_ARCH) $(CUDA_INC:%=-isystem %) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) -o $@ $< $(call cuda_lib,cublasLt) \
 		$(CUDA_LIBDIR:%=-Xlinker -rpath=%)
 
--include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
+-include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -274,8 +289,10 @@ check-slurm: all $(B)/tests/unit/test_train
 	B="$(abspath $(B))" prove $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
 # What the kernels take on the chip.
-check-cuda: $(PLUGIN) $(if $(PLUGIN),$(GPU_CU))
+check-cuda: export LD_LIBRARY_PATH := $(abspath $(B)/tests/cuda):$(LD_LIBRARY_PATH)
+check-cuda: $(PLUGIN) $(if $(PLUGIN),$(GPU_CU)) $(CUDA_TESTS)
 	@$(if $(PLUGIN),tests/cuda/ptxas $(patsubst %.cu,$(B)/%.cu.ptxas,$(wildcard lib/cuda/*.cu)),echo "skip: the CUDA plugin is not compiled$(if $(SAN), for a sanitizer,: no nvcc)")
+	$(call run_tests,$(CUDA_TESTS))
 
 # Every layout against a single process, then the faults that must be seen.
 check-mesh: $(MESH)

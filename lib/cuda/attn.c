@@ -18,6 +18,11 @@
 
 enum mode { AUTO, OWN, CUDNN };
 
+/* Deterministic, cuDNN keeps dS of a whole piece, 2 bytes for each pair of a query and a key: 2 GiB, where one sample and head do not need more. */
+enum { PAIRS = 1 << 30, MOST_GIB = 24 };
+/* Rows of scratch that is not packed, of a piece: of many short samples most of it is empty. */
+enum { APART_ROWS = 1 << 17 };
+
 struct plan {
 	struct vfm_dnn_attn_key key;
 	struct vfm_dnn_attn *a; /* NULL: there is none */
@@ -29,6 +34,7 @@ struct vfm_cuda_attn {
 	enum mode mode;
 	bool never_fixed;
 	int sm;
+	int64_t pairs; /* deterministic: of a query and a key in a piece, at most (attn_pack.h) */
 	struct plan **plan;
 	size_t n, cap;
 };
@@ -59,6 +65,7 @@ static struct vfm_cuda_attn *context(struct vfm_stream *s, struct vfm_err *err)
 		return c;
 	c = vfm_calloc(1, sizeof(*c));
 	c->sm = dev->sm;
+	c->pairs = PAIRS;
 	TRY_OUT(mode_of_env(c, err));
 	if (c->mode != OWN)
 		TRY_OUT(vfm_dnn_check(cudnnCreate(&c->on.handle), "opening it", err));
@@ -186,14 +193,12 @@ static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct v
 	key->apart = key->ragged && apart(j);
 }
 
-/* Deterministic, cuDNN keeps dS of a whole piece: 2 bytes for each pair of a query and a key. */
-enum { PAIRS = 1 << 30, MOST_PAIRS_GIB = 24 };
-
 /* Pieces and their plans.  VFM_EENV: cuDNN cannot do it. */
 static int prepare(struct job *j, struct vfm_err *err)
 {
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
-	struct vfm_attn_limits lim = {.hkv = hkv, .group = group, .never_fixed = j->c->never_fixed, .pairs = j->deterministic ? PAIRS : 0};
+	struct vfm_attn_limits lim = {.hkv = hkv, .group = group, .never_fixed = j->c->never_fixed, .pairs = j->deterministic ? j->c->pairs : 0,
+		.rows = apart(j) ? APART_ROWS : 0};
 
 	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
 	if (j->bwd)
@@ -203,7 +208,7 @@ static int prepare(struct job *j, struct vfm_err *err)
 		const struct vfm_attn_piece *p = &j->piece[i];
 		struct vfm_dnn_attn_key key;
 
-		if (j->deterministic && (double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_PAIRS_GIB * 0x1p29)
+		if (j->deterministic && (double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_GIB * 0x1p29)
 			return vfm_fail(err, VFM_EENV, "attn_bwd: too many tokens for cuDNN's deterministic backward");
 		key_of(j, p, &key);
 		j->plan[i] = plan_of(j->c, &key, err);

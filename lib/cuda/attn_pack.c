@@ -74,13 +74,27 @@ struct list {
 	int n;
 };
 
+/* Classes are octaves already, and many shapes of them would only be more plans: whole octaves. */
+static int64_t round_up(const struct class *c, int64_t n)
+{
+	int64_t r = 128;
+
+	if (c->lo == 0 && c->hi == INT32_MAX)
+		return vfm_attn_round_len(n);
+	while (r < n)
+		r *= 2;
+	return r;
+}
+
 /* The pieces of a class: as many samples, then as many heads, as the limit allows. */
 static void cut(struct list *l, const struct class *c, const struct vfm_attn_limits *lim)
 {
-	int64_t sq = vfm_attn_round_len(c->max_q), sk = vfm_attn_round_len(c->max_k), b = vfm_attn_round_batch(c->n), heads = lim->hkv;
+	int64_t sq = round_up(c, c->max_q), sk = round_up(c, c->max_k), b = vfm_attn_round_batch(c->n), heads = lim->hkv;
 
 	if (b > VFM_ATTN_MOST_SAMPLES)
 		b = VFM_ATTN_MOST_SAMPLES;
+	while (lim->rows && b > 1 && b * sq > lim->rows)
+		b /= 2;
 	while (lim->pairs && b > 1 && b * heads * lim->group > lim->pairs / sq / sk)
 		b /= 2;
 	while (lim->pairs && heads > 1 && b * heads * lim->group > lim->pairs / sq / sk)

@@ -28,6 +28,7 @@ struct vfm_attn_limits {
 	int64_t hkv, group;    /* heads of keys, heads of queries for each */
 	bool never_fixed;
 	int64_t pairs;         /* most b * heads of queries * sq * sk of a piece; 0: any.  A piece of one sample and one head of keys may have more */
+	int64_t rows;          /* most b * sq of a piece; 0: any.  A piece of one sample may have more */
 };
 
 enum { VFM_ATTN_MOST_SAMPLES = 16384 }; /* of a piece */

@@ -1,0 +1,296 @@
+/* Attention as the CUDA device does it through cuDNN, without either: attn.c, cudnn_attn.c and attn_pack.c as they are, our kernels
+ * emulated, and the graphs computed on the host (dnn_ref.c).  Every case of the list in bf16 against the CPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "cuda/attn.c" /* for its limits */
+
+#include "cpu/cpu.h"
+#include "ops/cases.h"
+#include "../ops/emu_dev.h"
+
+static struct vfm_dev *cpu, *emu;
+static struct vfm_stream *cpu_s;
+static struct vfm_cases cases;
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *h)
+{
+	static int it;
+
+	*h = (cudnnHandle_t)(void *)&it;
+	return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
+{
+	(void)h;
+	return CUDNN_STATUS_SUCCESS;
+}
+
+cudaStream_t vfm_cuda_stream(struct vfm_stream *s)
+{
+	(void)s;
+	return NULL;
+}
+
+static int start(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	cpu = vfm_cpu_open(&err);
+	emu = vfm_emu_open(&err);
+	cpu_s = cpu ? cpu->t->stream_new(cpu, false, &err) : NULL;
+	vfm_cases_init(&cases);
+	return cpu_s && emu ? 0 : -1;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	vfm_cases_release(&cases);
+	cpu->t->stream_free(cpu_s);
+	cpu->t->dev_free(cpu);
+	emu->t->dev_free(emu);
+	return 0;
+}
+
+static double at(const char *mem, enum vfm_dtype t, int64_t i)
+{
+	return t == VFM_F32 ? (double)((const float *)(const void *)mem)[i] : (double)vfm_bf16_to_f32(((const uint16_t *)(const void *)mem)[i]);
+}
+
+/* All bytes of an operand, gaps and guard included: equal, or numbers that are near. */
+static void compare(const struct vfm_case *c, int o, const struct vfm_tensor *t, const char *want, const char *got)
+{
+	size_t size = vfm_dtype_size(t->dtype), n = c->bytes[o] / size;
+	double rms = 0;
+
+	for (int64_t i = 0; i < vfm_numel(t); i++) {
+		int64_t cols = t->shape[1] * (t->ndim == 3 ? t->shape[2] : 1);
+		double x = at(want, t->dtype, i / cols * t->stride[0] + i % cols);
+
+		rms += isfinite(x) ? x * x / (double)vfm_numel(t) : 0;
+	}
+	rms = sqrt(rms);
+	for (size_t i = 0; i < n; i++) {
+		double x = at(want, t->dtype, (int64_t)i), y = at(got, t->dtype, (int64_t)i);
+
+		if (memcmp(want + i * size, got + i * size, size) != 0 && !(fabs(x - y) <= 0.05 * rms + 0.01 * fabs(x)))
+			fail_msg("%s: %s: element %zu is %g, not %g (rms %g)", c->name, vfm_op_infos[c->op].operands[o].name, i, y, x, rms);
+	}
+}
+
+static void check(struct vfm_case *c, struct vfm_cuda *dev)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	char *want[VFM_MAX_OPERANDS] = {0};
+	struct vfm_stream s = {&dev->dev};
+	struct vfm_err err = {0};
+	int rc;
+
+	assert_int_equal(vfm_case_alloc(c, cpu_s, 1, &err), 0);
+	assert_int_equal(vfm_case_run(c, cpu_s, &err), 0);
+	for (int i = 0; o[i].name; i++) {
+		want[i] = vfm_malloc(c->bytes[i]);
+		memcpy(want[i], vfm_operand_of(&c->args, &o[i])->data, c->bytes[i]);
+	}
+	vfm_case_free(c, cpu_s);
+	assert_int_equal(vfm_case_alloc(c, cpu_s, 1, &err), 0);
+	rc = c->op == VFM_OP_attn ? vfm_cuda_attn(&s, &c->args.attn, &err) : vfm_cuda_attn_bwd(&s, &c->args.attn_bwd, &err);
+	if (rc < 0)
+		fail_msg("%s: %s", c->name, err.msg);
+	for (int i = 0; o[i].name; i++) {
+		compare(c, i, vfm_operand_of(&c->args, &o[i]), want[i], vfm_operand_of(&c->args, &o[i])->data);
+		free(want[i]);
+	}
+	vfm_case_free(c, cpu_s);
+}
+
+/* Every case in bf16, on a device of this kind. */
+static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
+{
+	struct vfm_cuda dev = {.sm = sm, .deterministic = deterministic};
+	struct vfm_err err = {0};
+	struct vfm_stream s = {&dev.dev};
+	int n = 0;
+
+	setenv("VFM_CUDA_ATTN", mode, 1);
+	assert_non_null(context(&s, &err));
+	if (pairs)
+		dev.attn->pairs = pairs;
+	for (size_t i = 0; i < cases.n; i++) {
+		struct vfm_case *c = cases.v[i];
+
+		if ((c->op != VFM_OP_attn && c->op != VFM_OP_attn_bwd) || !(c->flags & VFM_CASE_TEST) || c->args.attn.q.dtype != VFM_BF16)
+			continue;
+		if (sm != 90 && c->op == VFM_OP_attn)
+			continue; /* the same as there */
+		check(c, &dev);
+		n++;
+	}
+	print_message("%d cases with %zu plans\n", n, dev.attn->n);
+	assert_true(n > 10);
+	vfm_cuda_attn_free(dev.attn);
+}
+
+static void test_hopper(void **state)
+{
+	(void)state;
+	all(90, false, "cudnn", 0);
+}
+
+static void test_packed(void **state)
+{
+	(void)state;
+	all(90, false, "cudnn-packed", 0);
+}
+
+static void test_ampere(void **state)
+{
+	(void)state;
+	all(80, false, "cudnn", 0);
+}
+
+static void test_blackwell(void **state)
+{
+	(void)state;
+	all(100, false, "cudnn", 0);
+}
+
+/* With so little room that samples and heads are cut apart. */
+static void test_deterministic(void **state)
+{
+	(void)state;
+	all(90, true, "cudnn", 2 * 128 * 128);
+}
+
+/* ---- pieces ---- */
+
+static void test_rounding(void **state)
+{
+	(void)state;
+	assert_int_equal(vfm_attn_round_len(1), 128);
+	assert_int_equal(vfm_attn_round_len(128), 128);
+	assert_int_equal(vfm_attn_round_len(129), 256);
+	assert_int_equal(vfm_attn_round_len(1024), 1024);
+	assert_int_equal(vfm_attn_round_len(1025), 1280);
+	assert_int_equal(vfm_attn_round_len(65536), 65536);
+	assert_int_equal(vfm_attn_round_len(65537), 81920);
+	assert_int_equal(vfm_attn_round_batch(1), 1);
+	assert_int_equal(vfm_attn_round_batch(5), 8);
+	for (int64_t n = 1; n < 200000; n += 7) {
+		int64_t r = vfm_attn_round_len(n);
+
+		assert_true(r >= n && r % 128 == 0 && (r == 128 || r <= n + n / 4 + 128) && vfm_attn_round_len(r) == r);
+	}
+}
+
+/* Every sample that has both queries and keys is in one piece for each head, and fits. */
+static void test_pieces(void **state)
+{
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+	int32_t cq[301] = {0}, ck[301] = {0};
+
+	(void)state;
+	for (int round = 0; round < 200; round++) {
+		int n = 1 + (int)(300 * vfm_rng_uniform(&rng, (uint64_t)round * 1000)), seen[300] = {0}, count;
+		struct vfm_attn_limits lim = {.hkv = 1 + round % 5, .group = 1 + round % 3, .pairs = round % 4 ? 0 : 1 << (16 + round % 12),
+			.rows = round % 3 ? 0 : 4096};
+		struct vfm_seqs q = {.n = n, .cu = cq}, k = {.n = n, .cu = ck};
+		struct vfm_attn_piece *v;
+
+		for (int i = 0; i < n; i++) {
+			double u = vfm_rng_uniform(&rng, (uint64_t)(round * 1000 + i * 2 + 1));
+			double w = vfm_rng_uniform(&rng, (uint64_t)(round * 1000 + i * 2 + 2));
+
+			cq[i + 1] = cq[i] + (u < 0.1 ? 0 : (int32_t)exp(9 * w));
+			ck[i + 1] = ck[i] + (u > 0.9 ? 0 : (int32_t)exp(7 * w * u));
+		}
+		count = vfm_attn_pieces(&q, &k, &lim, &v);
+		for (int p = 0; p < count; p++) {
+			int in = 0;
+
+			assert_true(v[p].n > 0 && v[p].n <= v[p].b && v[p].heads > 0 && v[p].head + v[p].heads <= lim.hkv);
+			assert_true(!lim.rows || v[p].b == 1 || v[p].b * v[p].sq <= lim.rows);
+			if (lim.pairs && (v[p].b > 1 || v[p].heads > 1))
+				assert_true(v[p].b * v[p].heads * lim.group * v[p].sq * v[p].sk <= lim.pairs);
+			for (int i = 0; i < n; i++) {
+				int32_t nq = cq[i + 1] - cq[i], nk = ck[i + 1] - ck[i];
+
+				if (!v[p].fixed && (nq <= v[p].lo || nq > v[p].hi || nk == 0))
+					continue;
+				if (in >= v[p].first && in < v[p].first + v[p].n) {
+					assert_true(nq <= v[p].sq && nk <= v[p].sk);
+					seen[i] += (int)v[p].heads;
+				}
+				in++;
+			}
+		}
+		for (int i = 0; i < n; i++)
+			assert_int_equal(seen[i], cq[i + 1] > cq[i] && ck[i + 1] > ck[i] ? lim.hkv : 0);
+		free(v);
+	}
+}
+
+/* Packs that differ from step to step use few plans: the reason for the rounding. */
+static void test_few_shapes(void **state)
+{
+	struct vfm_rng rng = vfm_rng_stream(5, 2, 3, VFM_RNG_TEST);
+	struct vfm_attn_limits lim = {.hkv = 8, .group = 1};
+	int64_t shapes[256][3];
+	int n_shapes = 0;
+
+	(void)state;
+	for (int round = 0; round < 1000; round++) {
+		int32_t cu[200] = {0};
+		int n = 0, count;
+		struct vfm_attn_piece *v;
+		struct vfm_seqs q;
+
+		while (n < 199) { /* a pack of 64k tokens of clips of 1k to 16k */
+			int32_t len = (int32_t)(1024 * exp(2.77 * vfm_rng_uniform(&rng, (uint64_t)(round * 1000 + n))));
+
+			if (cu[n] + len > 65536)
+				break;
+			cu[n + 1] = cu[n] + len;
+			n++;
+		}
+		q = (struct vfm_seqs){.n = n, .cu = cu};
+		count = vfm_attn_pieces(&q, &q, &lim, &v);
+		for (int p = 0; p < count; p++) {
+			int i = 0;
+
+			while (i < n_shapes && (shapes[i][0] != v[p].b || shapes[i][1] != v[p].sq || shapes[i][2] != v[p].sk))
+				i++;
+			if (i == n_shapes) {
+				assert_true(n_shapes < 256);
+				shapes[n_shapes][0] = v[p].b, shapes[n_shapes][1] = v[p].sq, shapes[n_shapes++][2] = v[p].sk;
+			}
+		}
+		free(v);
+	}
+	print_message("1000 packs: %d shapes\n", n_shapes);
+	assert_true(n_shapes <= 32);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rounding),
+		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_few_shapes),
+		cmocka_unit_test(test_hopper),
+		cmocka_unit_test(test_packed),
+		cmocka_unit_test(test_ampere),
+		cmocka_unit_test(test_blackwell),
+		cmocka_unit_test(test_deterministic),
+	};
+
+	return cmocka_run_group_tests(tests, start, end);
+}
