@@ -182,14 +182,14 @@ $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
 
 # Attention through cuDNN: its graphs computed on the host, and its plans built for devices that are not there.
 CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(if $(PLUGIN),$(B)/tests/cuda/cudnn_plans))
-$(B)/tests/cuda/%.o: ALL_CFLAGS += -isystem $(CUDA_HOME)/include
+$(B)/tests/cuda/%.o: ALL_CFLAGS += $(CUDA_INC:%=-isystem %)
 $(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/cuda/attn_pack.o lib/cuda/cudnn_attn.o) \
 		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 $(B)/tests/cuda/cudnn_plans: $(B)/tests/cuda/cudnn_plans.o $(filter-out %/attn.o,$(CUDA_OBJ)) $(LIB) | $(B)/tests/cuda/libcuda.so.1
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -Wl,-rpath,$(CUDA_HOME)/lib64 -lcmocka $(CUDA_LIBS) $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CUDA_LIBDIR:%=-Wl,-rpath,%) -lcmocka $(CUDA_LIBS) $(LIBS)
 $(B)/tests/cuda/libcuda.so.1: tests/cuda/driver.c Makefile
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -196,7 +196,7 @@ template <int B> __device__ static inline void soften(float *s, float *alpha, fl
 }
 
 template <class T, int DT>
-__global__ static void __launch_bounds__(THREADS, 1) forward(shape s, mat<const T> q, mat<const T> k, mat<const T> v, mat<T> o, float *lse)
+__global__ static void __launch_bounds__(THREADS, 1) attn_forward(shape s, mat<const T> q, mat<const T> k, mat<const T> v, mat<T> o, float *lse)
 {
 	constexpr int B = 64, R = B / SIDE, LD = DT + 4;
 	VFM_DYN_SHARED(float, tq);
@@ -247,7 +247,7 @@ __global__ static void __launch_bounds__(THREADS, 1) forward(shape s, mat<const 
 /* ---- backward ---- */
 
 /* A warp a row and head. */
-template <class T> __global__ static void row_delta(shape s, int64_t rows, mat<const T> o, mat<const T> dout, float *delta)
+template <class T> __global__ static void attn_delta(shape s, int64_t rows, mat<const T> o, mat<const T> dout, float *delta)
 {
 	int64_t warps = (int64_t)gridDim.x * (THREADS / 32);
 
@@ -303,7 +303,7 @@ template <class T> struct bwd_args {
 	const float *lse, *delta;
 };
 
-template <class T, class G, int DT, int B> __global__ static void __launch_bounds__(THREADS, 1) backward_q(bwd_args<T> a, mat<G> dq)
+template <class T, class G, int DT, int B> __global__ static void __launch_bounds__(THREADS, 1) attn_backward_q(bwd_args<T> a, mat<G> dq)
 {
 	constexpr int R = B / SIDE, LD = DT + 4;
 	VFM_DYN_SHARED(float, tq);
@@ -333,7 +333,7 @@ template <class T, class G, int DT, int B> __global__ static void __launch_bound
 	out.store(dq, p.q + p.first, h, p.nq - p.first, a.s.d, (const float *)NULL);
 }
 
-template <class T, class G, int DT, int B> __global__ static void __launch_bounds__(THREADS, 1) backward_k(bwd_args<T> a, mat<G> dk, mat<G> dv)
+template <class T, class G, int DT, int B> __global__ static void __launch_bounds__(THREADS, 1) attn_backward_k(bwd_args<T> a, mat<G> dk, mat<G> dv)
 {
 	constexpr int R = B / SIDE, LD = DT + 4;
 	VFM_DYN_SHARED(float, tq);
@@ -411,8 +411,8 @@ template <class T, int DT> static void launch_forward(struct vfm_stream *st, con
 	s.tiles = tiles_of(a->seqs_q, B);
 	if (s.tiles == 0 || s.heads == 0)
 		return;
-	VFM_ALLOW_SHARED((forward<T, DT>), smem);
-	VFM_LAUNCH(st, (forward<T, DT>), dim3(s.tiles * a->seqs_q->n, s.heads), THREADS, smem, s, mat_of<const T>(&a->q), mat_of<const T>(&a->k),
+	VFM_ALLOW_SHARED((attn_forward<T, DT>), smem);
+	VFM_LAUNCH(st, (attn_forward<T, DT>), dim3(s.tiles * a->seqs_q->n, s.heads), THREADS, smem, s, mat_of<const T>(&a->q), mat_of<const T>(&a->k),
 		mat_of<const T>(&a->v), mat_of<T>(&a->o), (float *)a->lse.data);
 }
 
@@ -430,8 +430,8 @@ template <class T, class G, int DT, int B> static void launch_q(struct vfm_strea
 	b.s.tiles = tiles_of(a->seqs_q, B);
 	if (b.s.tiles == 0 || b.s.heads == 0)
 		return;
-	VFM_ALLOW_SHARED((backward_q<T, G, DT, B>), smem);
-	VFM_LAUNCH(st, (backward_q<T, G, DT, B>), dim3(b.s.tiles * a->seqs_q->n, b.s.heads), THREADS, smem, b, mat_of<G>(&a->dq));
+	VFM_ALLOW_SHARED((attn_backward_q<T, G, DT, B>), smem);
+	VFM_LAUNCH(st, (attn_backward_q<T, G, DT, B>), dim3(b.s.tiles * a->seqs_q->n, b.s.heads), THREADS, smem, b, mat_of<G>(&a->dq));
 }
 
 template <class T, class G, int DT, int B> static void launch_k(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_args<T> b, int smem)
@@ -441,8 +441,8 @@ template <class T, class G, int DT, int B> static void launch_k(struct vfm_strea
 	b.s.tiles = tiles_of(a->seqs_k, B);
 	if (b.s.tiles == 0 || a->k.shape[1] == 0)
 		return;
-	VFM_ALLOW_SHARED((backward_k<T, G, DT, B>), smem);
-	VFM_LAUNCH(st, (backward_k<T, G, DT, B>), dim3(b.s.tiles * a->seqs_k->n, a->k.shape[1]), THREADS, smem, b, mat_of<G>(&a->dk), mat_of<G>(&dv));
+	VFM_ALLOW_SHARED((attn_backward_k<T, G, DT, B>), smem);
+	VFM_LAUNCH(st, (attn_backward_k<T, G, DT, B>), dim3(b.s.tiles * a->seqs_k->n, a->k.shape[1]), THREADS, smem, b, mat_of<G>(&a->dk), mat_of<G>(&dv));
 }
 
 template <class T, int DT, int B> static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a, float *delta)
@@ -454,7 +454,7 @@ template <class T, int DT, int B> static void launch_backward(struct vfm_stream 
 
 	b.s.wide = wide(&a->q) && wide(&a->k) && wide(&a->v) && wide(&a->dout);
 	if (blocks)
-		VFM_LAUNCH(st, (row_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows, mat_of<const T>(&a->o),
+		VFM_LAUNCH(st, (attn_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows, mat_of<const T>(&a->o),
 			mat_of<const T>(&a->dout), delta);
 	VFM_ACT_TYPE(a->dq.dtype, G, (launch_q<T, G, DT, B>(st, a, b, smem)));
 	VFM_ACT_TYPE(a->dk.dtype, G, (launch_k<T, G, DT, B>(st, a, b, smem)));

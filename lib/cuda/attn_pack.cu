@@ -14,7 +14,7 @@ struct choice {
 };
 
 /* One block: entries of the piece in the order of the samples. */
-__global__ static void lists(choice c, vfm_attn_lists l)
+__global__ static void attn_lists(choice c, vfm_attn_lists l)
 {
 	__shared__ int count[WARPS];
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -59,12 +59,12 @@ extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs 
 {
 	choice c = {(const int32_t *)q->dev_cu.data, (const int32_t *)k->dev_cu.data, q->n, p->lo, p->hi, p->first, p->n, p->b};
 
-	VFM_LAUNCH(s, (lists), 1, THREADS, 0, c, *l);
+	VFM_LAUNCH(s, (attn_lists), 1, THREADS, 0, c, *l);
 }
 
 /* ---- lse in rows of a sample each ---- */
 
-__global__ static void spread(const float *lse, int64_t heads_all, int64_t head, const int32_t *len, const int64_t *first, int64_t sq, float *padded)
+__global__ static void attn_spread(const float *lse, int64_t heads_all, int64_t head, const int32_t *len, const int64_t *first, int64_t sq, float *padded)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, b = blockIdx.z, h = blockIdx.y;
 
@@ -75,13 +75,13 @@ __global__ static void spread(const float *lse, int64_t heads_all, int64_t head,
 extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse, int64_t head,
 	int64_t heads, const int32_t *len_q, const int64_t *first, float *padded)
 {
-	VFM_LAUNCH(s, (spread), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (const float *)lse->data, lse->shape[1], head, len_q, first,
+	VFM_LAUNCH(s, (attn_spread), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (const float *)lse->data, lse->shape[1], head, len_q, first,
 		p->sq, padded);
 }
 
 /* ---- samples without keys, or without queries ---- */
 
-template <class T> __global__ static void blank(const int32_t *cu, const int32_t *other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
+template <class T> __global__ static void attn_blank(const int32_t *cu, const int32_t *other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
 {
 	int64_t from = cu[blockIdx.x], to = cu[blockIdx.x + 1];
 
@@ -101,7 +101,7 @@ static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const 
 
 	if (of->n == 0 || vfm_numel(x) == 0)
 		return;
-	VFM_ACT_TYPE(x->dtype, T, VFM_LAUNCH(s, (blank<T>), dim3(of->n, 32), THREADS, 0, cu, cu2, (T *)x->data, x->stride[0], x->stride[1],
+	VFM_ACT_TYPE(x->dtype, T, VFM_LAUNCH(s, (attn_blank<T>), dim3(of->n, 32), THREADS, 0, cu, cu2, (T *)x->data, x->stride[0], x->stride[1],
 		(int)x->shape[1], (int)x->shape[2], lse));
 }
 
@@ -117,7 +117,7 @@ extern "C" void vfm_cuda_attn_no_queries(struct vfm_stream *s, const struct vfm_
 
 /* ---- copies ---- */
 
-template <int N, class X, class Y> __global__ static void copy(const X *x, int64_t x_row, Y *y, int64_t y_row, int64_t n, int64_t cols)
+template <int N, class X, class Y> __global__ static void attn_copy(const X *x, int64_t x_row, Y *y, int64_t y_row, int64_t n, int64_t cols)
 {
 	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += (int64_t)gridDim.x * THREADS * N)
 		st_vec<N>(y + i / cols * y_row + i % cols, ld_vec<N>(x + i / cols * x_row + i % cols));
@@ -133,9 +133,9 @@ template <class X, class Y> static void launch_copy(struct vfm_stream *s, const 
 	if (n == 0)
 		return;
 	if (wide)
-		VFM_LAUNCH(s, (copy<8, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
+		VFM_LAUNCH(s, (attn_copy<8, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
 	else
-		VFM_LAUNCH(s, (copy<1, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
+		VFM_LAUNCH(s, (attn_copy<1, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
 }
 
 extern "C" void vfm_cuda_attn_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
