@@ -95,6 +95,7 @@ bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var 
 	struct vfm_tensor like = {.ndim = 2, .shape = {x->v.shape[0], width}};
 
 	*p = (struct vfm_product){.x = x, .act = act};
+	vfm_read(x);
 	if (x->v.dtype != dtype) {
 		struct vfm_axpby cast = {.alpha = 1, .x = x->v};
 
@@ -102,7 +103,6 @@ bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var 
 		cast.y = p->x->v;
 		FORWARD(axpby, &cast);
 	}
-	vfm_read(x);
 	p->y = vfm_var_new(t, vfm_like(&like, out));
 	if (act != VFM_ACT_NONE)
 		p->z = vfm_var_new(t, vfm_like(&p->y->v, out));
@@ -215,15 +215,49 @@ out:
 	return rc;
 }
 
+/* Rows [first, first + n) of the product. */
+static void linear_rows(struct vfm_tape *t, const struct vfm_gemm *all, struct vfm_tensor x, int64_t first, int64_t n)
+{
+	struct vfm_gemm a = *all;
+
+	if (n == 0)
+		return;
+	a.a = x;
+	a.c = vfm_row_slice(&all->c, first, n);
+	if (vfm_has(&all->aux))
+		a.aux = vfm_row_slice(&all->aux, first, n);
+	FORWARD(gemm, &a);
+}
+
+/* Rows that are there are multiplied while the others are on their way. */
+static void linear_product(struct vfm_tape *t, const struct vfm_gemm *a, struct vfm_tensor early, int64_t first)
+{
+	int64_t n = vfm_has(&early) ? early.shape[0] : 0, all = a->c.shape[0];
+
+	if (n == 0) {
+		vfm_arrive(t);
+		FORWARD(gemm, a);
+		return;
+	}
+	linear_rows(t, a, early, first, n);
+	vfm_arrive(t);
+	linear_rows(t, a, vfm_row_slice(&a->a, 0, first), 0, first);
+	linear_rows(t, a, vfm_row_slice(&a->a, first + n, all - first - n), first + n, all - first - n);
+}
+
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_gemm a = {.trans_b = true, .b = w->v, .act = act};
 	struct vfm_var *in[] = {x, w, b};
+	struct vfm_tensor early = {0};
 	struct vfm_product p;
 	struct vfm_node *n;
+	int64_t first = 0;
 
 	if (vfm_tape_failed(t))
 		return x;
+	if (x->v.dtype == w->v.dtype)
+		early = vfm_early_rows(x, &first);
 	if (!vfm_product_open(t, &p, x, w->v.dtype, w->v.shape[0], act, out))
 		return p.y;
 	a.a = p.x->v;
@@ -233,9 +267,10 @@ struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_v
 	if (p.z)
 		a.aux = p.z->v;
 	if (!vfm_product_kept(t, &p)) {
-		FORWARD(gemm, &a);
+		linear_product(t, &a, early, first);
 		vfm_product_keep(t, &p);
 	}
+	vfm_arrive(t);
 	n = vfm_record(t, linear_backward, p.y, in, 3);
 	if (n) {
 		struct linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));

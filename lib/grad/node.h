@@ -64,6 +64,13 @@ void vfm_store_unref(struct vfm_store *s); /* NULL is fine */
 struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err);
 int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err);
 
+/* In a forward: ends without waiting, x->v being what the collective fills, rows [first, first + own.shape[0]) of which lie in `own` already; the next
+ * vfm_read or vfm_view of x waits, as does the next begin. */
+int vfm_aside_leave(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor own, int64_t first, struct vfm_err *err);
+/* The rows of x that may be read before the rest (absent: none, or x is all there); takes over the waiting, which vfm_arrive does. */
+struct vfm_tensor vfm_early_rows(struct vfm_var *x, int64_t *first);
+void vfm_arrive(struct vfm_tape *t); /* nothing is on its way: does nothing.  A failure sticks to the tape */
+
 /* A part of a backward that only makes gradients of parameters: fn(t, ctx) at once or, where the tape puts it off, in vfm_tape_weights. ctx
  * from vfm_tape_alloc; the stores (may be NULL) stay until it has run. */
 int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,

@@ -34,6 +34,10 @@ struct vfm_tape {
 	bool defer;
 	struct vfm_stream *aside;  /* of collectives; NULL: the compute stream */
 	struct vfm_event *fork, *done;
+	struct vfm_var *on_its_way;     /* what a collective on it fills; NULL: nothing, or it is only waited for */
+	bool away;                      /* `done` has not been waited for */
+	struct vfm_tensor early;        /* rows of on_its_way … */
+	int64_t early_first;            /* … from this one on */
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool passing;        /* vfm_tape_passing */
 	bool recording;
@@ -109,6 +113,7 @@ static void deferred_drop(struct vfm_tape *t)
 
 void vfm_tape_reset(struct vfm_tape *t)
 {
+	vfm_arrive(t); /* its memory is about to go */
 	deferred_drop(t);
 	while (t->n_node)
 		node_release(t->node[--t->n_node]);
@@ -292,6 +297,8 @@ struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tenso
 {
 	struct vfm_var *y;
 
+	if (x->arriving)
+		vfm_arrive(x->arriving);
 	if (t->rc < 0)
 		return &t->dead;
 	/* Equal views share one gradient; those of a run that recorded nothing stay out of it. */
@@ -320,6 +327,8 @@ struct vfm_var *vfm_view_heads(struct vfm_tape *t, struct vfm_var *x, int64_t i,
 
 struct vfm_tensor vfm_read(struct vfm_var *x)
 {
+	if (x->arriving)
+		vfm_arrive(x->arriving);
 	x->uses++;
 	return x->v;
 }
@@ -335,6 +344,7 @@ void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep)
 {
 	bool kept = false;
 
+	vfm_arrive(t); /* what nobody has read may be freed here */
 	while (t->n_held > (size_t)mark) {
 		struct vfm_var *x = t->held[--t->n_held];
 
@@ -630,6 +640,7 @@ struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err)
 
 	if (!t->aside)
 		return t->stream;
+	vfm_arrive(t);
 	if (!t->fork)
 		t->fork = d->event_new(t->stream->dev, err);
 	if (!t->done)
@@ -637,6 +648,47 @@ struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err)
 	if (!t->fork || !t->done || d->event_record(t->fork, t->stream, err) < 0 || d->event_wait(t->fork, t->aside, err) < 0)
 		return NULL;
 	return t->aside;
+}
+
+int vfm_aside_leave(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor own, int64_t first, struct vfm_err *err)
+{
+	if (!t->aside)
+		return 0;
+	TRY(t->stream->dev->t->event_record(t->done, t->aside, err));
+	t->away = true;
+	t->on_its_way = x;
+	t->early = own;
+	t->early_first = first;
+	x->arriving = t;
+	return 0;
+}
+
+struct vfm_tensor vfm_early_rows(struct vfm_var *x, int64_t *first)
+{
+	struct vfm_tape *t = x->arriving;
+
+	if (!t)
+		return (struct vfm_tensor){0};
+	x->arriving = NULL;
+	t->on_its_way = NULL;
+	*first = t->early_first;
+	return t->early;
+}
+
+void vfm_arrive(struct vfm_tape *t)
+{
+	struct vfm_err err = {0};
+	int rc;
+
+	if (t->on_its_way)
+		t->on_its_way->arriving = NULL;
+	t->on_its_way = NULL;
+	if (!t->away)
+		return;
+	t->away = false;
+	rc = t->stream->dev->t->event_wait(t->done, t->stream, &err);
+	if (rc < 0)
+		vfm_tape_fail(t, rc, &err);
 }
 
 int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err)

@@ -46,6 +46,21 @@ static int rows_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
+/* Whoever reads y waits; x is a part of it that is there. */
+static int gather_ahead(struct vfm_tape *t, const struct rows_ctx *ctx, struct vfm_tensor x, struct vfm_var *y, const int64_t *rows,
+	struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_aside_begin(t, err);
+	int64_t first = 0;
+
+	if (!s)
+		return VFM_EENV;
+	for (int i = 0; i < ctx->c->rank; i++)
+		first += rows[i];
+	TRY(vfm_all_gather(ctx->c, s, x, y->v, ctx->count, err));
+	return vfm_aside_leave(t, y, x, first, err);
+}
+
 static struct vfm_var *move_rows(
 	struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows, bool gather)
 {
@@ -66,13 +81,14 @@ static struct vfm_var *move_rows(
 	if (vfm_tape_failed(t))
 		return y;
 	vfm_read(x);
-	if (gather || !vfm_kept_product(t, &y, 1)) {
-		rc = collect(t, ctx, gather, x->v, y->v, false, &err);
-		if (rc < 0)
-			vfm_tape_fail(t, rc, &err);
-		if (!gather)
-			vfm_keep_product(t, &y, 1);
-	}
+	if (gather)
+		rc = gather_ahead(t, ctx, x->v, y, rows, &err);
+	else
+		rc = vfm_kept_product(t, &y, 1) ? 0 : collect(t, ctx, false, x->v, y->v, false, &err);
+	if (rc < 0)
+		vfm_tape_fail(t, rc, &err);
+	else if (!gather)
+		vfm_keep_product(t, &y, 1);
 	n = vfm_record(t, rows_backward, y, &x, 1);
 	if (n)
 		n->ctx = ctx;

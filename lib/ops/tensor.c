@@ -52,6 +52,15 @@ struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n)
 	return r;
 }
 
+struct vfm_tensor vfm_row_slice(const struct vfm_tensor *t, int64_t first, int64_t n)
+{
+	struct vfm_tensor r = *t;
+
+	r.data = (char *)t->data + (size_t)(first * t->stride[0]) * vfm_dtype_size(t->dtype);
+	r.shape[0] = n;
+	return r;
+}
+
 struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads, int64_t hd)
 {
 	struct vfm_tensor r = {.dtype = t->dtype, .ndim = 3};

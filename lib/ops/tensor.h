@@ -51,6 +51,8 @@ struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, in
 
 /* [rows, cols] -> columns [first, first + n): the same rows, the old row stride. */
 struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n);
+/* Rows [first, first + n): a slice along the first dimension. */
+struct vfm_tensor vfm_row_slice(const struct vfm_tensor *t, int64_t first, int64_t n);
 /* [T, n * heads * hd] -> [T, heads, hd], part i of n (q, k or v of a fused projection). */
 struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads, int64_t hd);
 /* A contiguous tensor seen as [rows, last dimension]. */
