@@ -131,6 +131,9 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 	av_opt_set(o->enc->priv_data, "crf", text, 0);
 	if (!strcmp(c->name, "libx264") || !strcmp(c->name, "libx265"))
 		av_opt_set(o->enc->priv_data, "preset", "veryfast", 0);
+	/* Its macroblock tree reads memory that it has not written: the same pictures would give now and then another file. */
+	if (!strcmp(c->name, "libx264"))
+		av_opt_set(o->enc->priv_data, "mbtree", "0", 0);
 	if (!strcmp(c->name, "libx265"))
 		av_opt_set(o->enc->priv_data, "x265-params", "log-level=none:pools=none:frame-threads=1", 0);
 	if (!strcmp(c->name, "libvpx-vp9"))
