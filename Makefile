@@ -244,7 +244,7 @@ have = command -v $(1) >/dev/null || { echo "$(1) is missing"; exit 1; };
 probe_build = $(call have,$(firstword $(filter-out ccache,$(CC)))) $(call have,pkg-config) \
 	pkg-config --print-errors --exists $(PKGS) && echo '\#include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 || \
 	{ echo "a library is missing"; exit 1; }
-probe_check = $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) \
+probe_check = $(call have,$(firstword $(filter-out ccache,$(CXX)))) $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) \
 	pkg-config --exists cmocka || { echo "cmocka is missing"; exit 1; }
 
 # Slurm is asked for where its tests can run: as root.

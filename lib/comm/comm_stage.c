@@ -61,8 +61,12 @@ static int put(struct vfm_stream *s, struct vfm_tensor x, struct vfm_tensor copy
 /* The stream that the host filling is given: on the compute stream the host itself makes the call, when the copies are there. */
 static int settle(struct sgroup *g, struct vfm_stream *s, struct vfm_stream **on, struct vfm_err *err)
 {
-	*on = s == g->compute ? NULL : s;
-	return *on ? 0 : s->dev->t->stream_sync(s, err);
+	if (s != g->compute) {
+		*on = s;
+		return 0;
+	}
+	*on = NULL;
+	return s->dev->t->stream_sync(s, err);
 }
 
 static int stage_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)

@@ -35,11 +35,11 @@ static struct vfm_wcall *slot(struct vfm_wgroup *g, struct vfm_err *err)
 
 	pthread_mutex_lock(&g->job->lock);
 	vfm_wgroup_retire(g, 8);
-	if (g->put - g->done == g->cap) {
+	if (g->cap == 0 || g->put - g->done == g->cap) {
 		uint64_t cap = g->cap ? 2 * g->cap : 16;
 		struct vfm_wcall **ring = vfm_calloc(cap, sizeof(struct vfm_wcall *));
 
-		for (uint64_t i = g->done; i < g->put; i++)
+		for (uint64_t i = g->done; g->cap && i < g->put; i++)
 			ring[i % cap] = g->ring[i % g->cap];
 		free(g->ring);
 		g->ring = ring;
@@ -63,8 +63,10 @@ static int begin(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_coll_kind 
 	struct vfm_wjob *j = g->job;
 	struct vfm_wcall *k;
 
-	if (vfm_wjob_check(j, err) < 0)
-		return vfm_wjob_failed(j, err);
+	if (vfm_wjob_check(j, err) < 0) {
+		vfm_wjob_failed(j, err);
+		return VFM_EENV;
+	}
 	k = slot(g, err);
 	if (!k)
 		return VFM_EENV;
@@ -592,6 +594,7 @@ static int group_start(struct vfm_wgroup *g, int rc, struct vfm_comm **out, stru
 	struct vfm_wjob *j = g->job;
 	struct vfm_hcomm *h = vfm_hcomm_of(g->c.host);
 	struct vfm_stream *s = j->compute;
+	const char *name = j->wire->name; /* the job goes with its last group */
 
 	TRY_OUT(settle(j, g->w, rc, err));
 	pthread_mutex_lock(&j->lock);
@@ -613,7 +616,7 @@ static int group_start(struct vfm_wgroup *g, int rc, struct vfm_comm **out, stru
 out:
 	g->lost = true;
 	wire_free(&g->c);
-	return vfm_err_context(err, "cannot make a group of %s", j->wire->name);
+	return vfm_err_context(err, "cannot make a group of %s", name);
 }
 
 int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)

@@ -138,10 +138,10 @@ const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const
 
 static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_lt_entry *e)
 {
-	struct vfm_lt_entry **at = slot_of(c, e->key);
+	struct vfm_lt_entry **at = slot_of(c, e->key), *have = *at;
 
-	if (*at)
-		return *at; /* the first counts */
+	if (have)
+		return have; /* the first counts */
 	*at = vfm_malloc(sizeof(**at));
 	**at = *e;
 	(*at)->next = NULL;

@@ -437,7 +437,7 @@ int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const 
 		return 0;
 	if (m.f32)
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
-	if (m.hi)
+	if (m.hi || !a)
 		return halves(ps, &m, x, n, true, err);
 	cast.x = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
@@ -454,7 +454,7 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 		return 0;
 	if (m.f32)
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
-	if (m.hi)
+	if (m.hi || !a)
 		return halves(ps, &m, (float *)x, n, false, err);
 	cast.y = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
 	return vfm_op_axpby(ps->stream, &cast, err);

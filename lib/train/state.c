@@ -242,8 +242,11 @@ int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err)
 
 void vfm_saver_release(struct vfm_saver *s)
 {
-	const struct vfm_dev_table *t = s->dev ? s->dev->t : NULL;
+	const struct vfm_dev_table *t;
 
+	if (!s->dev)
+		return; /* nothing was ever saved */
+	t = s->dev->t;
 	vfm_saver_wait(s, NULL);
 	if (s->stream) {
 		t->stream_sync(s->stream, NULL);
