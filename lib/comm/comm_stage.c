@@ -69,6 +69,15 @@ static int settle(struct sgroup *g, struct vfm_stream *s, struct vfm_stream **on
 	return s->dev->t->stream_sync(s, err);
 }
 
+/* Of a call with an operand that is read and one that is written. */
+static int open_both(struct sgroup *g, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_tensor *host_in,
+	struct vfm_tensor *host_out, struct vfm_stream **on, struct vfm_err *err)
+{
+	TRY(fetch(g, s, IN, in, true, host_in, err));
+	TRY(fetch(g, s, OUT, out, false, host_out, err));
+	return settle(g, s, on, err);
+}
+
 static int stage_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
 	struct sgroup *g = (struct sgroup *)c;
@@ -88,9 +97,7 @@ static int stage_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm
 	struct vfm_tensor hi, ho;
 	struct vfm_stream *on;
 
-	TRY(fetch(g, s, IN, in, true, &hi, err));
-	TRY(fetch(g, s, OUT, out, false, &ho, err));
-	TRY(settle(g, s, &on, err));
+	TRY(open_both(g, s, in, out, &hi, &ho, &on, err));
 	TRY(vfm_all_gather(g->data, on, hi, ho, count, err));
 	return put(s, out, ho, err);
 }
@@ -102,9 +109,7 @@ static int stage_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct
 	struct vfm_tensor hi, ho;
 	struct vfm_stream *on;
 
-	TRY(fetch(g, s, IN, in, true, &hi, err));
-	TRY(fetch(g, s, OUT, out, false, &ho, err));
-	TRY(settle(g, s, &on, err));
+	TRY(open_both(g, s, in, out, &hi, &ho, &on, err));
 	TRY(vfm_reduce_scatter(g->data, on, hi, ho, count, err));
 	return put(s, out, ho, err);
 }
@@ -116,9 +121,7 @@ static int stage_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm
 	struct vfm_tensor hi, ho;
 	struct vfm_stream *on;
 
-	TRY(fetch(g, s, IN, in, true, &hi, err));
-	TRY(fetch(g, s, OUT, out, false, &ho, err));
-	TRY(settle(g, s, &on, err));
+	TRY(open_both(g, s, in, out, &hi, &ho, &on, err));
 	TRY(vfm_all_to_all(g->data, on, hi, ho, send, recv, err));
 	return put(s, out, ho, err);
 }

@@ -6,41 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 /* Runs of digits become one 'N'. */
-static uint32_t normalise(const char *what, char *name, size_t len)
+static void normalise(const char *what, char *name, size_t len)
 {
-	uint32_t hash = 2166136261u;
 	size_t n = 0;
 
 	for (; *what && n + 1 < len; what++) {
-		char c = *what;
+		bool digit = isdigit((unsigned char)*what);
 
-		if (isdigit((unsigned char)c)) {
-			if (n && name[n - 1] == 'N')
-				continue;
-			c = 'N';
-		}
-		name[n++] = c;
-		hash = (hash ^ (unsigned char)c) * 16777619u;
+		if (!digit || n == 0 || name[n - 1] != 'N')
+			name[n++] = digit ? 'N' : *what;
 	}
 	name[n] = '\0';
-	return hash;
 }
 
-static uint32_t hash_of(const char *name)
+static uint32_t *slot(const struct vfm_holders *h, const char *name)
 {
-	uint32_t hash = 2166136261u;
-
-	for (; *name; name++)
-		hash = (hash ^ (unsigned char)*name) * 16777619u;
-	return hash;
-}
-
-static uint32_t *slot(const struct vfm_holders *h, const char *name, uint32_t hash)
-{
-	uint32_t i = hash & (h->slots - 1);
+	uint32_t i = (uint32_t)vfm_fnv64(name, strlen(name)) & (h->slots - 1);
 
 	while (h->table[i] && strcmp(h->v[h->table[i] - 1].name, name) != 0)
 		i = (i + 1) & (h->slots - 1);
@@ -53,17 +38,18 @@ static void table_grow(struct vfm_holders *h)
 	h->slots = h->slots ? 2 * h->slots : 64;
 	h->table = vfm_calloc(h->slots, sizeof(*h->table));
 	for (size_t i = 0; i < h->n; i++)
-		*slot(h, h->v[i].name, hash_of(h->v[i].name)) = (uint32_t)i + 1;
+		*slot(h, h->v[i].name) = (uint32_t)i + 1;
 }
 
 uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes)
 {
 	char name[sizeof(h->v->name)];
-	uint32_t hash = normalise(what ? what : "", name, sizeof(name)), *at;
+	uint32_t *at;
 
+	normalise(what ? what : "", name, sizeof(name));
 	if (2 * (h->n + 1) > h->slots)
 		table_grow(h);
-	at = slot(h, name, hash);
+	at = slot(h, name);
 	if (!*at) {
 		vfm_grow(&h->v, &h->cap, h->n + 1, sizeof(*h->v));
 		memcpy(h->v[h->n].name, name, sizeof(name));
