@@ -10,7 +10,8 @@
  *   comm_net.c    addresses, connections, messages over sockets
  *   net_coll.c    collectives of a group on several nodes
  *   comm_sum.c    sums
- *   monitor.c     who lives; what a failure is called
+ *   monitor.c     the thread that tells the others what this rank does; what a failure is called
+ *   judge.c       who died, hangs or is stopped
  *   recorder.c    the last collectives
  * and, over these groups, those for devices (comm_dev.h): comm_dev.c, comm_wire.c, wire_watch.c, comm_stage.c
  */

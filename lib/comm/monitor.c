@@ -1,8 +1,6 @@
 /* The monitor: one thread a rank.  It answers whoever connects, tells rank 0 once a second what this rank is
- * doing, and hears how the job fares.  Rank 0's decides: a connection that ends without a good-bye is a
- * death; beats that cease, a stop; a wait beyond the time-out is followed from rank to rank to the one that
- * waits for nobody. */
-#include "comm/comm_impl.h"
+ * doing, and hears how the job fares, which rank 0's decides (judge.c). */
+#include "comm/monitor.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,60 +13,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
-
-enum { BEAT = 1, ASK, FAIL, BYE };
-enum { ACTS = 12, HELLOS = 512, MSG_MAGIC = 0x76666d32 };
-
-struct mon_act {
-	char name[16];
-	uint64_t group, number, bytes;
-	int32_t kind, peer;
-	double age, waits;          /* seconds; waits < 0: does not wait */
-};
-
-struct mon_msg {
-	uint32_t magic, type;
-	int32_t rank;
-	uint32_t n;
-	struct mon_act act[ACTS];
-	char why[VFM_WHY_MAX];
-};
-
-struct mon_conn {
-	int fd, rank;
-	size_t have;                /* bytes of in */
-	struct mon_msg in;
-	struct vfm_buf out;
-};
-
-struct mon_hello {
-	int fd;
-	double until;
-	size_t have;
-	struct vfm_hello h;
-};
-
-struct mon_peer {               /* what rank 0 knows; the others: of rank 0 */
-	struct mon_conn *conn;
-	bool joined, bye, dead;
-	double heard;               /* vfm_now of the last message */
-	struct mon_msg last;
-};
-
-struct vfm_mon {
-	struct mon_peer *peer;      /* [size] */
-	struct mon_hello hello[HELLOS];
-	int n_hello;
-	double beat, looked;        /* last beat sent; last pass of the loop */
-	double asked;               /* rank 0: when all were asked for their state; 0: not */
-	int dying;                  /* rank 0: who died, while the others are asked; -1 */
-	atomic_bool stop;
-	double stop_since;
-	pthread_mutex_t lock;       /* report, joining */
-	char report[VFM_WHY_MAX];   /* for rank 0 */
-	int joining;                /* a connection to rank 0 that the thread takes over; -1 */
-};
 
 /* ---- the state of the job ---- */
 
@@ -196,7 +140,7 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
 
 /* ---- messages ---- */
 
-static void fill_beat(struct vfm_hjob *j, struct mon_msg *m)
+void vfm_mon_beat(struct vfm_hjob *j, struct mon_msg *m)
 {
 	double now = vfm_now();
 
@@ -272,7 +216,7 @@ static void post(struct mon_peer *p, const struct mon_msg *m)
 	flush(p->conn);
 }
 
-static void post_all(struct vfm_hjob *j, const struct mon_msg *m)
+void vfm_mon_post(struct vfm_hjob *j, const struct mon_msg *m)
 {
 	for (int r = 0; r < j->size; r++)
 		post(&j->mon->peer[r], m);
@@ -284,209 +228,15 @@ static void fail_msg(struct vfm_hjob *j, struct mon_msg *m, const char *why)
 	snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
-/* The monitor thread's set_failed: the others first, since this process may end as soon as its threads know. */
-static void verdict(struct vfm_hjob *j, const char *why)
+void vfm_mon_verdict(struct vfm_hjob *j, const char *why)
 {
 	struct mon_msg m;
 
 	if (j->rank == 0 && !atomic_load(&j->failed)) {
 		fail_msg(j, &m, why);
-		post_all(j, &m);
+		vfm_mon_post(j, &m);
 	}
 	set_failed(j, why);
-}
-
-/* ---- rank 0 judges ---- */
-
-static double silent(struct vfm_hjob *j, int r)
-{
-	return r == j->rank ? 0 : vfm_now() - j->mon->peer[r].heard;
-}
-
-/* The longest wait of any rank for r. */
-static const struct mon_act *waits_for(struct vfm_hjob *j, int r, int *who)
-{
-	const struct mon_act *best = NULL;
-
-	for (int q = 0; q < j->size; q++)
-		for (uint32_t i = 0; q != r && i < j->mon->peer[q].last.n; i++) {
-			const struct mon_act *a = &j->mon->peer[q].last.act[i];
-
-			if (a->waits >= 0 && a->peer == r && (!best || a->waits > best->waits)) {
-				best = a;
-				*who = q;
-			}
-		}
-	return best;
-}
-
-static void what_it_did(struct vfm_hjob *j, int r, char *buf, size_t len)
-{
-	const struct mon_msg *m = &j->mon->peer[r].last;
-
-	if (!m->n)
-		snprintf(buf, len, "in no collective when last heard");
-	else
-		snprintf(buf, len, "last heard in %s number %llu of '%s'", vfm_coll_name[m->act[0].kind], (unsigned long long)m->act[0].number,
-			m->act[0].name);
-}
-
-/* "rank 3 (node2) died (last heard in …); rank 0 (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s" */
-static void convict(struct vfm_hjob *j, int r, const char *crime)
-{
-	char who[96], waiter[96], did[160], why[VFM_WHY_MAX];
-	const struct mon_act *a;
-	int q = 0, n;
-
-	fill_beat(j, &j->mon->peer[j->rank].last);
-	a = waits_for(j, r, &q);
-	what_it_did(j, r, did, sizeof(did));
-	n = snprintf(why, sizeof(why), "%s %s (%s)", vfm_rank_str(j, r, who, sizeof(who)), crime, did);
-	if (a && n > 0 && (size_t)n < sizeof(why))
-		snprintf(why + n, sizeof(why) - (size_t)n, "; %s waits for it in %s number %llu of '%s' since %.1f s",
-			vfm_rank_str(j, q, waiter, sizeof(waiter)), vfm_coll_name[a->kind], (unsigned long long)a->number, a->name, a->waits);
-	verdict(j, why);
-}
-
-static const struct mon_act *act_in(const struct mon_msg *m, uint64_t group)
-{
-	for (uint32_t i = 0; i < m->n; i++)
-		if (m->act[i].group == group)
-			return &m->act[i];
-	return NULL;
-}
-
-static const struct mon_act *longest_wait(const struct mon_msg *m)
-{
-	const struct mon_act *best = NULL;
-
-	for (uint32_t i = 0; i < m->n; i++)
-		if (m->act[i].waits >= 0 && (!best || m->act[i].waits > best->waits))
-			best = &m->act[i];
-	return best;
-}
-
-static bool gone(struct vfm_hjob *j, int r, char *crime, size_t len)
-{
-	const struct mon_peer *p = &j->mon->peer[r];
-
-	if (r == j->rank)
-		return false;
-	if (!p->joined)
-		snprintf(crime, len, "never came");
-	else if (p->bye)
-		snprintf(crime, len, "has ended in order, too early");
-	else if (silent(j, r) > 2.5 || (j->mon->asked > 0 && p->heard < j->mon->asked))
-		snprintf(crime, len, "does not answer since %.1f s: it is stopped, or its node is gone", silent(j, r));
-	else
-		return false;
-	return true;
-}
-
-/* From a rank that waits too long to the one that everybody waits for in the end. */
-static void follow(struct vfm_hjob *j, const struct mon_act *a)
-{
-	char *seen = vfm_calloc((size_t)j->size, 1), crime[200];
-	const struct mon_act *first = a;
-	int r = a->peer;
-
-	for (;;) {
-		const struct mon_act *b, *at = a;
-
-		if (r < 0 || r >= j->size || gone(j, r, crime, sizeof(crime)))
-			break;
-		if (seen[r]) {
-			snprintf(crime, sizeof(crime), "waits in a circle: it waits for %d, which waits for it", a->peer);
-			break;
-		}
-		seen[r] = 1;
-		b = act_in(&j->mon->peer[r].last, a->group);
-		if (b && b->waits < 0 && b->number == at->number) {
-			snprintf(crime, sizeof(crime), "does not get on, though it is in the same call since %.1f s", b->age);
-			break;
-		}
-		if (!b || b->waits < 0)
-			b = longest_wait(&j->mon->peer[r].last);
-		if (!b || (b->group != at->group && b->waits < j->timeout / 4)) {
-			snprintf(crime, sizeof(crime), "hangs: it does not come to %s number %llu of '%s'", vfm_coll_name[at->kind],
-				(unsigned long long)at->number, at->name);
-			break;
-		}
-		a = b;
-		r = b->peer;
-	}
-	if (r < 0 || r >= j->size)
-		r = first->peer;
-	free(seen);
-	convict(j, r, crime);
-}
-
-/* All are asked for their state; true once they have answered or had their time. */
-static bool asked_all(struct vfm_hjob *j)
-{
-	struct mon_msg ask = {.magic = MSG_MAGIC, .type = ASK};
-	struct vfm_mon *m = j->mon;
-	double now = vfm_now();
-	bool all = true;
-
-	if (m->asked <= 0) {
-		m->asked = now;
-		post_all(j, &ask);
-		return false;
-	}
-	for (int r = 1; r < j->size; r++)
-		all &= m->peer[r].bye || m->peer[r].dead || !m->peer[r].joined || m->peer[r].heard > m->asked;
-	return all || now - m->asked > (m->dying >= 0 ? 0.3 : 1);
-}
-
-static void judge(struct vfm_hjob *j)
-{
-	struct vfm_mon *m = j->mon;
-	const struct mon_act *late = NULL;
-	char crime[160];
-
-	if (m->dying >= 0) {
-		if (asked_all(j))
-			convict(j, m->dying, "died");
-		return;
-	}
-	for (int r = 1; r < j->size; r++)
-		if (m->peer[r].joined && !m->peer[r].bye && silent(j, r) > j->beat_timeout && gone(j, r, crime, sizeof(crime))) {
-			convict(j, r, crime);
-			return;
-		}
-	fill_beat(j, &m->peer[0].last);
-	for (int r = 0; r < j->size && !late; r++)
-		for (uint32_t i = 0; i < m->peer[r].last.n && !late; i++) {
-			const struct mon_act *a = &m->peer[r].last.act[i];
-			bool left = a->peer >= 0 && a->peer < j->size && m->peer[a->peer].bye;
-
-			if (a->waits > (left && j->timeout > 2 ? 2 : j->timeout))
-				late = a;
-		}
-	if (!late)
-		m->asked = 0;
-	else if (asked_all(j)) {
-		for (int r = 0; r < j->size; r++) { /* still, now that all have answered? */
-			const struct mon_act *a = longest_wait(&m->peer[r].last);
-
-			if (a && a->waits > (a->peer >= 0 && a->peer < j->size && m->peer[a->peer].bye && j->timeout > 2 ? 2 : j->timeout)) {
-				follow(j, a);
-				return;
-			}
-		}
-		m->asked = 0;
-	}
-}
-
-/* The others watch rank 0 only. */
-static void watch_zero(struct vfm_hjob *j)
-{
-	struct mon_peer *p = &j->mon->peer[0];
-	char crime[160];
-
-	if (p->joined && !p->bye && silent(j, 0) > j->beat_timeout + 0.5 && gone(j, 0, crime, sizeof(crime)))
-		convict(j, 0, crime);
 }
 
 /* ---- the thread ---- */
@@ -509,7 +259,7 @@ static void take_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
 		}
 		break;
 	case ASK:
-		fill_beat(j, &beat);
+		vfm_mon_beat(j, &beat);
 		post(p, &beat);
 		break;
 	case FAIL: {
@@ -517,7 +267,7 @@ static void take_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
 
 		memcpy(why, m->why, sizeof(why));
 		why[sizeof(why) - 1] = '\0';
-		verdict(j, why);
+		vfm_mon_verdict(j, why);
 		break;
 	}
 	case BYE:
@@ -546,7 +296,7 @@ static void hang_up(struct vfm_hjob *j, int r)
 			j->mon->asked = 0;
 		}
 	} else if (!atomic_load(&j->mon->stop)) {
-		convict(j, 0, "died");
+		vfm_mon_convict(j, 0, "died");
 	}
 }
 
@@ -586,7 +336,7 @@ static void add_conn(struct vfm_hjob *j, int r, int fd)
 	p->conn->rank = r;
 	p->joined = true;
 	p->heard = vfm_now();
-	fill_beat(j, &beat);
+	vfm_mon_beat(j, &beat);
 	post(p, &beat);
 	if (atomic_load(&j->failed)) {
 		fail_msg(j, &beat, j->why);
@@ -741,7 +491,7 @@ static void errands(struct vfm_hjob *j)
 	if (fd >= 0)
 		add_conn(j, 0, fd);
 	if (why[0] && j->rank == 0) {
-		verdict(j, why);
+		vfm_mon_verdict(j, why);
 	} else if (why[0]) {
 		fail_msg(j, &msg, why);
 		post(&m->peer[0], &msg);
@@ -766,8 +516,8 @@ static void beats(struct vfm_hjob *j)
 	if (now - m->beat < 1)
 		return;
 	m->beat = now;
-	fill_beat(j, &msg);
-	post_all(j, &msg);
+	vfm_mon_beat(j, &msg);
+	vfm_mon_post(j, &msg);
 }
 
 /* Rank 0's monitor is the last to go: the others may need it. */
@@ -797,7 +547,7 @@ static bool may_end(struct vfm_hjob *j, bool said)
 		return now - m->stop_since > 1;
 	if (now - m->stop_since > j->timeout) {
 		snprintf(why, sizeof(why), "%s has not ended, %.1f s after rank 0", vfm_rank_str(j, left, who, sizeof(who)), now - m->stop_since);
-		verdict(j, why);
+		vfm_mon_verdict(j, why);
 	}
 	return false;
 }
@@ -826,9 +576,9 @@ static void *monitor(void *arg)
 		}
 		if (!atomic_load(&j->failed)) {
 			if (j->rank == 0)
-				judge(j);
+				vfm_mon_judge(j);
 			else if (!said)
-				watch_zero(j);
+				vfm_mon_watch_zero(j);
 			errands(j);
 		}
 	}
