@@ -63,6 +63,29 @@ static void axpby(float alpha, const void *x, bool x_bf, float beta, void *y, bo
 	BF2(x_bf, y_bf, axpby_rows(alpha, x, beta, y, n, B0, B1));
 }
 
+INLINE const void *part_of(const struct vfm_sum_parts *a, int64_t r)
+{
+	return a->own.ndim && r == a->at ? a->own.data : crow(&a->x, r);
+}
+
+INLINE void sum_parts_range(const struct vfm_sum_parts *a, int64_t i0, int64_t i1, bool xb, bool yb)
+{
+	int64_t parts = a->x.shape[0];
+
+	V_FOR (i, n, i0, i1) {
+		vf sum = parts ? v_get(part_of(a, 0), i, n, xb) : v_set(0);
+
+		for (int64_t r = 1; r < parts; r++)
+			sum += v_get(part_of(a, r), i, n, xb);
+		v_put(a->y.data, i, sum, n, yb);
+	}
+}
+
+static void sum_parts(const struct vfm_sum_parts *a, int64_t i0, int64_t i1)
+{
+	BF2(is_bf(&a->x), is_bf(&a->y), sum_parts_range(a, i0, i1, B0, B1));
+}
+
 static void sum_into(float *dst, const float *src, int64_t len)
 {
 	V_FOR (i, n, 0, len)

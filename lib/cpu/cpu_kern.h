@@ -56,6 +56,7 @@ struct vfm_cpu_kern {
 		const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
 	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
 	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
+	void (*sum_parts)(const struct vfm_sum_parts *a, int64_t i0, int64_t i1);
 	void (*adamw)(const struct vfm_adamw *a, int64_t i0, int64_t i1);
 	double (*sumsq)(const void *x, bool bf, int64_t n);
 	/* returns the sum over tokens of mean_f (pred - target)^2 */

@@ -292,6 +292,22 @@ static int op_axpby(struct vfm_stream *s, const struct vfm_axpby *a, struct vfm_
 	return 0;
 }
 
+static void sum_parts_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct job *j = ctx;
+
+	j->kern->sum_parts(j->args, i0, i1);
+}
+
+static int op_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *a, struct vfm_err *err)
+{
+	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+
+	(void)err;
+	vfm_par_for(a->y.shape[0], ELEM_GRAIN, sum_parts_range, &j);
+	return 0;
+}
+
 static int op_timestep(struct vfm_stream *s, const struct vfm_timestep *a, struct vfm_err *err)
 {
 	int64_t half = a->out.shape[1] / 2;
@@ -439,6 +455,7 @@ const struct vfm_ops vfm_cpu_ops = {
 	.attn_bwd = vfm_cpu_attn_bwd,
 	.unary = op_unary,
 	.axpby = op_axpby,
+	.sum_parts = op_sum_parts,
 	.timestep = op_timestep,
 	.diffuse = op_diffuse,
 	.mse = op_mse,

@@ -11,6 +11,7 @@
 		.qk_norm_rope_bwd = qk_norm_rope_bwd,                                                                \
 		.unary = unary,                                                                                      \
 		.axpby = axpby,                                                                                      \
+		.sum_parts = sum_parts,                                                                              \
 		.adamw = adamw,                                                                                      \
 		.sumsq = sumsq,                                                                                      \
 		.mse = mse,                                                                                          \

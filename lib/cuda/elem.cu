@@ -1,4 +1,4 @@
-/* elem.cu - element by element: activations, sums and casts, SwiGLU, sinusoids.
+/* elem.cu - element by element: activations, sums of parts, sums and casts, SwiGLU, sinusoids.
  *
  * A thread has several 16-byte vectors on their way.  What is contiguous is one long row and its end needs no kernel of its own;
  * other tensors go by rows.
@@ -94,6 +94,91 @@ extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *u, s
 	else
 		launch_unary<1>(s, u, a);
 	return vfm_cuda_launched(s, "unary", err);
+}
+
+/* ---- sums of parts ---- */
+
+struct parts_args {
+	const void *x, *own; /* own NULL: all parts lie in x */
+	void *y;
+	int64_t n, stride; /* elements of a part; from one to the next */
+	int parts, at;
+};
+
+template <class X> __device__ static inline const X *part_of(const struct parts_args &a, int r)
+{
+	return a.own && r == a.at ? (const X *)a.own : (const X *)a.x + r * a.stride;
+}
+
+/* Several parts are on their way at a time. */
+template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_args a)
+{
+	enum { BATCH = 8 / sizeof(X) };
+	int64_t first = ((int64_t)blockIdx.x * THREADS * UNROLL + threadIdx.x) * N, whole = a.n - a.n % N;
+	Y *y = (Y *)a.y;
+	vec<N> sum[UNROLL] = {};
+
+	for (int r0 = 0; r0 < a.parts; r0 += BATCH) {
+		packed<X, N> in[BATCH][UNROLL];
+
+#pragma unroll
+		for (int r = 0; r < BATCH; r++)
+#pragma unroll
+			for (int u = 0; u < UNROLL; u++) {
+				int64_t i = first + (int64_t)u * THREADS * N;
+
+				if (r0 + r < a.parts && i < whole)
+					in[r][u] = ld_packed<N>(part_of<X>(a, r0 + r) + i);
+				else
+					in[r][u] = packed_zero<X, N>();
+			}
+#pragma unroll
+		for (int r = 0; r < BATCH; r++)
+#pragma unroll
+			for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+				for (int k = 0; k < N; k++)
+					if (r0 + r == 0)
+						sum[u].v[k] = in[r][u].at(k); /* a sum of -0 alone is -0 */
+					else if (r0 + r < a.parts)
+						sum[u].v[k] += in[r][u].at(k);
+	}
+#pragma unroll
+	for (int u = 0; u < UNROLL; u++) {
+		int64_t i = first + (int64_t)u * THREADS * N;
+
+		if (i < whole)
+			st_vec<N>(y + i, sum[u]);
+	}
+	if (blockIdx.x || threadIdx.x)
+		return;
+	for (int64_t i = whole; i < a.n; i++) {
+		float s = a.parts ? ld(part_of<X>(a, 0) + i) : 0.0f;
+
+		for (int r = 1; r < a.parts; r++)
+			s += ld(part_of<X>(a, r) + i);
+		st(y + i, s);
+	}
+}
+
+template <int N> static void launch_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, const struct parts_args &a)
+{
+	VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
+		VFM_LAUNCH(s, (sum_parts<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
+}
+
+extern "C" int vfm_cuda_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, struct vfm_err *err)
+{
+	struct parts_args a = {b->x.data, vfm_has(&b->own) ? b->own.data : nullptr, b->y.data, b->y.shape[0], b->x.stride[0],
+		(int)b->x.shape[0], b->at};
+
+	if (!a.n)
+		return 0;
+	if (aligned(&b->x) && aligned(&b->own) && aligned(&b->y) && (a.parts < 2 || a.stride % 8 == 0))
+		launch_sum_parts<8>(s, b, a);
+	else
+		launch_sum_parts<1>(s, b, a);
+	return vfm_cuda_launched(s, "sum_parts", err);
 }
 
 /* ---- alpha x + beta y ---- */

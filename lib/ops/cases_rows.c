@@ -1,4 +1,4 @@
-/* cases_rows.c - rows by index, merged attention, SwiGLU, table embeddings. */
+/* cases_rows.c - rows by index, sums of parts, merged attention, SwiGLU, table embeddings. */
 #include "ops/cases_int.h"
 
 static void bounds(struct vfm_case *c, int64_t a, int64_t b, int64_t d)
@@ -101,9 +101,40 @@ static void add_embed3(struct vfm_cases *l, unsigned flags, enum vfm_dtype tt, e
 	bounds(c, nt, nh, nw);
 }
 
+/* own: the part that lies elsewhere; negative: none. */
+static void add_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts, int64_t n, int64_t pad, int own)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_sum_parts, flags, "%s-%s/%dx%d%s%s", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)parts, (int)n,
+		pad ? "/strided" : "", own >= 0 ? "/own" : "");
+
+	c->args.sum_parts = (struct vfm_sum_parts){.x = mat(xt, parts, n, pad), .own = own >= 0 ? vec(xt, n) : none, .at = own, .y = vec(yt, n)};
+}
+
+static void sum_parts_cases(struct vfm_cases *l)
+{
+	for (int t = 0; t < 4; t++) {
+		enum vfm_dtype x = types[t & 1], y = types[t >> 1];
+
+		add_parts(l, VFM_CASE_TEST, x, y, 2, 70003, 0, -1); /* rows that are not aligned */
+		add_parts(l, VFM_CASE_TEST, x, y, 4, 70003, 5, 2);
+		add_parts(l, VFM_CASE_TEST, x, y, 8, 20000, 0, 7);
+		add_parts(l, VFM_CASE_TEST, x, y, 7, 9001, 0, 0);
+		add_parts(l, VFM_CASE_TEST, x, y, 3, 1, 0, -1);
+		add_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, -1);
+		add_parts(l, VFM_CASE_TEST, x, y, 0, 77, 0, -1);
+		add_parts(l, VFM_CASE_TEST, x, y, 5, 0, 0, 3);
+	}
+	for (int t = 0; t < 2; t++)
+		add_parts(l, VFM_CASE_BENCH, types[t], types[t], 4, 1 << 20, 0, -1);
+	for (int parts = 2; parts <= 8; parts *= 2) /* the rows of 8,192 tokens that one of so many ranks keeps */
+		add_parts(l, VFM_CASE_LARGE, VFM_BF16, VFM_BF16, parts, (int64_t)8192 / parts * 4096, 0, -1);
+	add_parts(l, VFM_CASE_LARGE, VFM_F32, VFM_F32, 4, 8 << 20, 0, -1);
+}
+
 void vfm_cases_rows(struct vfm_cases *l)
 {
 	rows_cases(l);
+	sum_parts_cases(l);
 	for (int t = 0; t < 4; t++) {
 		enum vfm_dtype x = types[t & 1], y = types[t >> 1];
 

@@ -35,6 +35,7 @@ static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn
 	OUT(attn_bwd, dq), OUT(attn_bwd, dk), OUT(attn_bwd, dv), {0}};
 static const struct vfm_operand o_unary[] = {IN(unary, x, NORMAL), IN(unary, dy, NORMAL), OUT(unary, y), {0}};
 static const struct vfm_operand o_axpby[] = {IN(axpby, x, NORMAL), IO(axpby, y, NORMAL), {0}};
+static const struct vfm_operand o_sum_parts[] = {IN(sum_parts, x, NORMAL), IN(sum_parts, own, NORMAL), OUT(sum_parts, y), {0}};
 static const struct vfm_operand o_timestep[] = {IN(timestep, t, TIME), OUT(timestep, out), {0}};
 static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffuse, id, ID), IN(diffuse, idx, IDX),
 	IN(diffuse, coef, NORMAL), OUT(diffuse, input), OUT(diffuse, target), {0}};
@@ -108,6 +109,7 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(attn_bwd, SEQS(attn_bwd, seqs_q), SEQS(attn_bwd, seqs_k)),
 	INFO(unary, 0),
 	INFO(axpby, 0),
+	INFO(sum_parts, 0),
 	INFO(timestep, 0),
 	INFO(diffuse, SEQS(diffuse, seqs)),
 	INFO(mse, SEQS(mse, seqs)),

@@ -422,6 +422,20 @@ struct vfm_cost vfm_cost_axpby(const struct vfm_axpby *a)
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) * (a->beta != 0 ? 2 : 1))};
 }
 
+static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
+{
+	CHECK("sum_parts", x, ACT | STRIDED, -1, -1);
+	CHECK("sum_parts", own, 1u << a->x.dtype | OPT, a->x.shape[1]);
+	CHECK("sum_parts", y, ACT, a->x.shape[1]);
+	REQUIRE("sum_parts", !vfm_has(&a->own) || (a->at >= 0 && a->at < a->x.shape[0]), "'own' stands for no row of 'x'");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_sum_parts(const struct vfm_sum_parts *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y))};
+}
+
 static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)
 {
 	CHECK("timestep", t, F32, -1);
@@ -567,6 +581,7 @@ DISPATCH(attn)
 DISPATCH(attn_bwd)
 DISPATCH(unary)
 DISPATCH(axpby)
+DISPATCH(sum_parts)
 DISPATCH(timestep)
 DISPATCH(diffuse)
 DISPATCH(mse)

@@ -156,6 +156,14 @@ struct vfm_axpby {
 	struct vfm_tensor x, y; /* the same shape, f32 or bf16, rows may be strided */
 };
 
+/* y = x[0] + x[1] + …, in f32 and in this order: what a reduce-scatter does with the parts of its ranks. */
+struct vfm_sum_parts {
+	struct vfm_tensor x;   /* [n,L] f32 or bf16; rows may be strided */
+	struct vfm_tensor own; /* optional [L], dtype of x: x[at], which then is not read */
+	int at;
+	struct vfm_tensor y;   /* [L] f32 or bf16; may be a row of x, or own, where the dtypes are the same */
+};
+
 /* out[s] = [cos(t f_0) ... | sin(t f_0) ...], f_i = max_period^(-i / (F/2)) */
 struct vfm_timestep {
 	struct vfm_tensor t;   /* [S] f32 */
@@ -408,6 +416,7 @@ struct vfm_grouped_gemm {
 	X(attn_bwd)                                                                                          \
 	X(unary)                                                                                             \
 	X(axpby)                                                                                             \
+	X(sum_parts)                                                                                         \
 	X(timestep)                                                                                          \
 	X(diffuse)                                                                                           \
 	X(mse)                                                                                               \

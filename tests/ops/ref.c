@@ -381,6 +381,20 @@ static void ref_axpby(struct ref *r)
 		y[i] = (double)a->alpha * x[i] + (double)a->beta * y[i];
 }
 
+static void ref_sum_parts(struct ref *r)
+{
+	const struct vfm_sum_parts *a = r->args;
+	const double *x = V(sum_parts, x), *own = V(sum_parts, own);
+	double *y = V(sum_parts, y);
+	int64_t n = a->x.shape[1];
+
+	for (int64_t i = 0; i < n; i++) {
+		y[i] = 0;
+		for (int64_t k = 0; k < a->x.shape[0]; k++)
+			y[i] += own && k == a->at ? own[i] : x[k * n + i];
+	}
+}
+
 static void ref_timestep(struct ref *r)
 {
 	const struct vfm_timestep *a = r->args;

@@ -856,6 +856,42 @@ static void test_nan(void **state)
 	}
 }
 
+/* Parts are summed in their order, element by element, wherever the result and this rank's part lie. */
+static void test_sum_in_place(void **state)
+{
+	enum { PARTS = 5, N = 4099, ROW = 4104 };
+	static _Alignas(64) float x[PARTS * ROW + 1], keep[PARTS * ROW + 1], own[N], want[N];
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < PARTS * ROW + 1; i++)
+		keep[i] = vfm_rng_normal(&rng, (uint64_t)i) * (i / ROW % 2 ? 3e7f : 1);
+	for (int l = 0; l < n_full; l++)
+		for (int way = 0; way < 6; way++) { /* into a row of x, into `own`, into a row that `own` stands for; aligned or not */
+			int at = way < 3 ? 1 : 4, off = way % 2;
+			struct vfm_sum_parts a = {.x = vfm_t2(x + off, VFM_F32, PARTS, N), .at = at, .y = vfm_t1(x + off + at * ROW, VFM_F32, N)};
+
+			a.x.stride[0] = ROW;
+			memcpy(x, keep, sizeof(x));
+			memcpy(own, x + off + at * ROW, sizeof(own));
+			for (int i = 0; i < N; i++) {
+				x[off + i] = keep[off + i] = i % 7 ? keep[off + i] : -0.0f;
+				want[i] = x[off + i];
+				for (int r = 1; r < PARTS; r++)
+					want[i] += x[off + r * ROW + i];
+			}
+			if (way / 2 > 0) {
+				memset(x + off + at * ROW, 0xff, sizeof(own));
+				a.own = vfm_t1(own, VFM_F32, N);
+			}
+			if (way / 2 == 1)
+				a.y = a.own;
+			assert_int_equal(vfm_op_sum_parts(levels[l].s, &a, &err), 0);
+			assert_memory_equal(a.y.data, want, sizeof(want));
+		}
+}
+
 enum { MQ = 37, MK = 90, MH = 2, MD = 40 };
 
 /* Attention in blocks of keys, merged, is attention over all of them; the running state starts undefined,
@@ -1078,6 +1114,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_unread),
 		cmocka_unit_test(test_nan),
+		cmocka_unit_test(test_sum_in_place),
 		cmocka_unit_test(test_merged_blocks),
 		cmocka_unit_test(test_bad_indices),
 		cmocka_unit_test(test_bad_indices_of_kernels),
@@ -1090,6 +1127,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_unread),
 		cmocka_unit_test(test_nan),
+		cmocka_unit_test(test_sum_in_place),
 		cmocka_unit_test(test_merged_blocks),
 		cmocka_unit_test(test_bad_indices_of_kernels),
 	};
