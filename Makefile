@@ -285,7 +285,7 @@ check-cli: all
 
 # A Slurm of its own for each file (tests/slurm/README.md); as root, else skipped.
 SLURM_T = $(sort $(wildcard tests/slurm/*.t))
-check-slurm: all $(B)/tests/unit/test_train
+check-slurm: all $(B)/tests/unit/test_train $(B)/tests/unit/test_launch
 	B="$(abspath $(B))" prove $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
 # What the kernels take on the chip.

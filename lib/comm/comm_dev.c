@@ -23,6 +23,9 @@ static int shared_device(struct vfm_comm *host, const struct vfm_comm_dev_opts *
 	else
 		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE), vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL,
 			NULL);
+	for (int i = 0; rc >= 0 && i < host->size; i++)
+		if (!all[i * VFM_WIRE_DEVICE])
+			rc = vfm_fail(err, VFM_EENV, "rank %d cannot tell its device", i);
 	for (int i = 0; rc >= 0 && *a < 0 && i < host->size; i++)
 		for (int k = i + 1; *a < 0 && k < host->size; k++)
 			if (!memcmp(all + i * VFM_WIRE_DEVICE, all + k * VFM_WIRE_DEVICE, VFM_WIRE_DEVICE)) {

@@ -13,6 +13,9 @@
  * in f32 in the order of the ranks, which moves as many bytes as a ring would: this takes ops, so a stream that runs ops.
  * VFM_COMM_BF16=native: the library's sums, which may round at every rank on the way.
  *
+ * The library's id of the world's communicator goes from rank 0 to all through the launch (vfm_launch_share: under PMI2 a value in hex); all other
+ * groups are split from it.  What rank 0's environment says of them holds for all.
+ *
  * A two-rank group is connected when it is made; larger ones with their first call, in which the host then waits for the other ranks.
  */
 #ifndef VFM_COMM_COMM_DEV_H

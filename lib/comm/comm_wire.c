@@ -470,10 +470,8 @@ static void job_release(struct vfm_wjob *j)
 static struct vfm_wjob *job_new(struct vfm_hjob *h, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_err *err)
 {
 	struct vfm_wjob *j = vfm_calloc(1, sizeof(*j));
-	const char *native = getenv("VFM_COMM_BF16");
 
-	*j = (struct vfm_wjob){.wire = w, .compute = compute, .hjob = h, .timeout = h ? h->timeout : 600,
-		.native_bf16 = native && !strcmp(native, "native")};
+	*j = (struct vfm_wjob){.wire = w, .compute = compute, .hjob = h, .timeout = h ? h->timeout : 600};
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_cond_init(&j->wake, NULL);
 	if (vfm_wire_watch_start(j, err) < 0) {
@@ -619,24 +617,50 @@ out:
 	return vfm_err_context(err, "cannot make a group of %s", name);
 }
 
+/* What rank 0 tells all others of a first group: it must be the same everywhere. */
+struct first {
+	bool made, native_bf16;
+	unsigned char id[VFM_WIRE_ID];
+	char why[320]; /* not made */
+};
+
+/* Over the world through the launch's own key-value space, over fewer ranks through their group.  A failure of rank 0 is told, too. */
+static int first_of(struct vfm_comm *host, const struct vfm_wire *w, struct first *f, struct vfm_err *err)
+{
+	const char *native = getenv("VFM_COMM_BF16");
+	struct vfm_hcomm *h = vfm_hcomm_of(host);
+	struct vfm_err why = {0};
+
+	*f = (struct first){.native_bf16 = native && !strcmp(native, "native")};
+	if (host->rank == 0) {
+		f->made = w->unique_id(f->id, &why) >= 0;
+		snprintf(f->why, sizeof(f->why), "%.300s", why.msg);
+	}
+	_Static_assert(sizeof(*f) <= VFM_EXCHANGE_MAX, "it must fit what the launch shares");
+	if (h && host->size == h->job->size)
+		TRY(vfm_launch_share(h->job->l, f, sizeof(*f), err));
+	else
+		TRY(vfm_broadcast(host, NULL, vfm_t1(f, VFM_U8, sizeof(*f)), 0, err));
+	return f->made ? 0 : vfm_fail(err, VFM_EENV, "%s", f->why);
+}
+
 int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *h = vfm_hcomm_of(host);
-	unsigned char id[VFM_WIRE_ID] = {0};
 	struct vfm_wgroup *g;
 	struct vfm_wjob *j;
+	struct first f;
 
 	*out = NULL;
 	if (!h && host->size > 1)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a device group's pair must be of the host filling");
-	if (host->rank == 0)
-		TRY(w->unique_id(id, err));
-	TRY(vfm_broadcast(host, NULL, vfm_t1(id, VFM_U8, VFM_WIRE_ID), 0, err));
+	TRY(first_of(host, w, &f, err));
 	j = job_new(h ? h->job : NULL, w, compute, err);
 	if (!j)
 		return VFM_EENV;
+	j->native_bf16 = f.native_bf16;
 	g = group_new(j, host);
-	return group_start(g, w->init(&g->w, compute->dev, id, host->rank, host->size, g->c.name, err), out, err);
+	return group_start(g, w->init(&g->w, compute->dev, f.id, host->rank, host->size, g->c.name, err), out, err);
 }
 
 static int wire_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)

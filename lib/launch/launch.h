@@ -2,8 +2,8 @@
  * find each other.
  *
  * Fillings: a plain start (one rank), `-n N` (N forks of this process on this host), Slurm's PMI2
- * (libpmi2, opened at run time).  All that they are used for is identity and one exchange
- * of a few bytes; everything else goes over comm.h.
+ * (libpmi2, opened at run time).  All that they are used for is identity, an exchange of a few bytes, and the
+ * id of the first communicator of a device's library; everything else goes over comm.h.
  *
  * One launch a process; its functions are called by one thread.
  */
@@ -47,6 +47,8 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 /* Collective.  all [size * n] = every rank's mine [n], n <= VFM_EXCHANGE_MAX.  Fails when a rank died
  * or does not come in time (VFM_COMM_TIMEOUT_S, 600). */
 int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
+/* Collective.  x [n] of rank 0 on all ranks, n <= VFM_EXCHANGE_MAX: one value, where the exchange has one of each rank.  Fails as that does. */
+int vfm_launch_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err);
 
 /* Before a rank ends in order (also with an error that all ranks have seen). */
 void vfm_launch_end(struct vfm_launch *l);

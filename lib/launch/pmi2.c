@@ -122,7 +122,7 @@ static int fence(struct vfm_launch *l, struct vfm_err *err)
 	return rc;
 }
 
-/* ---- exchange: a put, a fence, gets ---- */
+/* ---- exchange and share: puts, a fence, gets ---- */
 
 static void to_hex(const unsigned char *p, size_t n, char *s)
 {
@@ -145,26 +145,52 @@ static bool from_hex(const char *s, size_t n, unsigned char *p)
 	return true;
 }
 
-static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+/* key "vfm-ROUND-RANK" */
+static int put(int round, int rank, const void *p, size_t n, struct vfm_err *err)
 {
 	char key[64], value[VALUE_MAX + 1];
-	int round = rounds++, len;
+
+	snprintf(key, sizeof(key), "vfm-%d-%d", round, rank);
+	to_hex(p, n, value);
+	return check(pmi.KVS_Put(key, value), "PMI2_KVS_Put", err);
+}
+
+static int get(int round, int rank, void *p, size_t n, struct vfm_err *err)
+{
+	char key[64], value[VALUE_MAX + 1] = "";
+	int len = 0;
+
+	snprintf(key, sizeof(key), "vfm-%d-%d", round, rank);
+	TRY(check(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
+	if (!from_hex(value, n, p))
+		return vfm_fail(err, VFM_EENV, "what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", rank);
+	return 0;
+}
+
+static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+{
+	int round = rounds++;
 
 	if (stuck)
 		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
-	snprintf(key, sizeof(key), "vfm-%d-%d", round, l->rank);
-	to_hex(mine, n, value);
-	TRY(check(pmi.KVS_Put(key, value), "PMI2_KVS_Put", err));
+	TRY(put(round, l->rank, mine, n, err));
 	TRY(fence(l, err));
-	for (int r = 0; r < l->size; r++) {
-		snprintf(key, sizeof(key), "vfm-%d-%d", round, r);
-		len = 0;
-		memset(value, 0, sizeof(value));
-		TRY(check(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
-		if (!from_hex(value, n, (unsigned char *)all + (size_t)r * n))
-			return vfm_fail(err, VFM_EENV, "what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", r);
-	}
+	for (int r = 0; r < l->size; r++)
+		TRY(get(round, r, (char *)all + (size_t)r * n, n, err));
 	return 0;
+}
+
+/* One value in the space, and one look-up a rank. */
+static int pmi2_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err)
+{
+	int round = rounds++;
+
+	if (stuck)
+		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
+	if (l->rank == 0)
+		TRY(put(round, 0, x, n, err));
+	TRY(fence(l, err));
+	return l->rank == 0 ? 0 : get(round, 0, x, n, err);
 }
 
 static void pmi2_end(struct vfm_launch *l)
@@ -206,7 +232,8 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 	}
 }
 
-static const struct vfm_launch_table pmi2_table = {.name = "pmi2", .exchange = pmi2_exchange, .end = pmi2_end, .abort = pmi2_abort};
+static const struct vfm_launch_table pmi2_table = {.name = "pmi2", .exchange = pmi2_exchange, .share = pmi2_share, .end = pmi2_end,
+	.abort = pmi2_abort};
 
 /* ---- who is where ---- */
 

@@ -38,7 +38,7 @@ struct sw_arena {
 
 static struct sw_arena *sw;
 static atomic_bool sw_broken; /* this rank's library reports an error */
-static bool sw_same_device;
+static bool sw_same_device, sw_no_id;
 
 struct vfm_wire_comm {
 	int comm, rank, size, splits; /* comm -1: not known yet */
@@ -74,6 +74,8 @@ static int sw_unique_id(unsigned char id[VFM_WIRE_ID], struct vfm_err *err)
 {
 	int n = sw->comms++;
 
+	if (sw_no_id)
+		return vfm_fail(err, VFM_EENV, "shm: no plug");
 	if (n >= SW_COMMS)
 		return vfm_fail(err, VFM_EENV, "too many communicators");
 	memcpy(id, &n, sizeof(n));

@@ -223,6 +223,10 @@ static void choosing(const struct setup *s)
 	CHECK(!strcmp(w->t->name, "wire"));
 	vfm_comm_dev_free(w, host);
 
+	sw_no_id = true;
+	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EENV && !strcmp(err.msg, "shm: no plug")); /* of rank 0, and known to all */
+	sw_no_id = false;
+
 	sw_same_device = true;
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
 	CHECK(!strcmp(w->t->name, "stage"));
