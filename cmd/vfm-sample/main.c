@@ -274,6 +274,11 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 	TRY_OUT(vfm_config_json(&j->c, c->config, err));
 	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
 	TRY_OUT(vfm_config_set(&j->c, spec, err));
+	/* How the model was trained plays no role, but for what its activations are rounded to where they are rounded at all. */
+	j->c.train.fp8 = VFM_FP8_NONE;
+	j->c.train.master = VFM_MASTER_F32;
+	if (j->c.train.dtype != VFM_BF16)
+		j->c.train.residual = VFM_F32;
 	TRY_OUT(vfm_config_check(&j->c, err));
 	TRY_OUT(vfm_sampler_check(&sampling, &j->c.diffusion, err));
 	TRY_OUT(configure_ranks(j, err));
@@ -310,6 +315,7 @@ static int load(struct job *j, struct vfm_err *err)
 	if (rc == 0) {
 		vfm_params_init(&j->ps, j->d.stream, &j->mesh);
 		j->net = vfm_model_new(&j->c.model, &j->ps);
+		vfm_model_set_residual(j->net, (enum vfm_dtype)j->c.train.residual);
 		rc = vfm_job_agree(&j->ranks, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
 	}
 	if (rc == 0)

@@ -8,7 +8,7 @@
 /* What every block of a forward reads; lives on the tape. */
 struct vfm_block_in {
 	const struct vfm_model_in *in;
-	struct vfm_var *h;      /* [T,D] f32, the residual stream */
+	struct vfm_var *h;      /* [T,D] f32 or bf16, the residual stream */
 	struct vfm_var *sc;     /* [S,D] f32, silu of the conditioning */
 	struct vfm_var *ctx;    /* [text,D] in the compute dtype; NULL without cross-attention */
 	struct vfm_var *shared; /* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL without adaln_lora */

@@ -18,6 +18,7 @@ struct vfm_model {
 	struct vfm_model_spec m;
 	const struct vfm_block_kind *kind;
 	struct vfm_params *ps;
+	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
 	struct vfm_param *pos[3]; /* tables of t, h, w; NULL without learned positions */
 	char *block;        /* [layers] of kind->size; declared are those of this stage */
@@ -75,6 +76,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	d->m = *m;
 	d->kind = kind_of(m->arch);
 	d->ps = ps;
+	d->residual = VFM_F32;
 	d->chunks = (int)mesh->p.vpp;
 	d->chunk = vfm_calloc((size_t)d->chunks, sizeof(*d->chunk));
 	d->block = vfm_calloc((size_t)m->layers, d->kind->size);
@@ -105,6 +107,16 @@ void vfm_model_free(struct vfm_model *d)
 	free(d->block);
 	free(d->chunk);
 	free(d);
+}
+
+void vfm_model_set_residual(struct vfm_model *d, enum vfm_dtype dtype)
+{
+	d->residual = dtype;
+}
+
+enum vfm_dtype vfm_model_residual(const struct vfm_model *d)
+{
+	return d->residual;
 }
 
 int vfm_model_chunks(const struct vfm_model *d)
@@ -221,7 +233,7 @@ static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const st
 	struct vfm_var *h;
 
 	vfm_unit_begin(t, d->ps, UNIT_PATCH);
-	h = vfm_linear(t, &d->patch, vfm_input(t, in->x), VFM_ACT_NONE, VFM_F32);
+	h = vfm_linear(t, &d->patch, vfm_input(t, in->x), VFM_ACT_NONE, d->residual);
 	vfm_unit_end(t, d->ps, UNIT_PATCH);
 	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
 }

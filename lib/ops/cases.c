@@ -481,6 +481,10 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
+	/* A residual stream in bf16. */
+	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, BF, BF, VFM_F32, 1, s8k, 4096);
+	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, BF, BF, VFM_F32, 1, s8k, 4096);
+	vfm_case_gate(l, L, BF, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 32, images, 1152);
 	vfm_case_qk(l, L, BF, 8192, 32, 128, true, true);
 	vfm_case_qk(l, L, BF, 8192, 16, 72, true, true);

@@ -132,6 +132,24 @@ enum { N_MANY = 40 };
 static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8, 1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
 static const int few[] = {2, 0, 3};
 
+/* The first gradient of a residual stream: dx of the dtype of x where dy has another, "=". */
+static void first_dx(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype yt, int64_t t, int64_t d)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm_bwd, VFM_CASE_TEST, "rms-weight/%s-%s/dx-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(yt),
+		vfm_dtype_name(xt), (int)t, (int)d);
+
+	c->args.norm_bwd = (struct vfm_norm_bwd){.kind = VFM_NORM_RMS, .x = mat(xt, t, d, 0), .dy = mat(yt, t, d, 0), .weight = vec(VFM_F32, d),
+		.rstd = vec(VFM_F32, t), .dx = mat(xt, t, d, 0), .dweight = vec(VFM_F32, d)};
+}
+
+/* A residual without a gate, in whole vectors. */
+static void plain_gate(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype ht, int64_t t, int64_t d)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), (int)t, (int)d);
+
+	c->args.gate = (struct vfm_gate){.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0)};
+}
+
 static void wide_norm_cases(struct vfm_cases *l)
 {
 	static const int widths[] = {264, 768, 1152, 2048, 4096, 4104, 6144}, long_sample[] = {700};
@@ -144,6 +162,9 @@ static void wide_norm_cases(struct vfm_cases *l)
 			if (widths[i] < 2048 || i % 2 == 0 || t == 1)
 				vfm_case_norm(l, VFM_CASE_TEST, i % 2 ? VFM_NORM_RMS : VFM_NORM_LAYER, i % 3 ? NORM_MOD : NORM_WEIGHT_BIAS, xt, yt,
 					types[i / 2 % 2], 3, few, widths[i]);
+		first_dx(l, xt, yt, 37, 77);
+		first_dx(l, xt, yt, 9, 1152);
+		plain_gate(l, xt, yt, 11, 384);
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, VFM_F32, N_MANY, many, 64);
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, xt, N_MANY, many, 200);
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, xt, yt, VFM_F32, 1, long_sample, 40);

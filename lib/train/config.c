@@ -99,6 +99,7 @@ static const struct key keys[] = {
 	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL, "largest norm of the gradient; 0: no clipping"},
 	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL, "moving average of the weights; 0: none"},
 	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values, "of matrices and activations; masters are fp32"},
+	{"train.residual", K_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values, "of the residual stream and its gradient"},
 	{"train.fp8", K_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL, "scaling of the linear layers of blocks, which then multiply in fp8; none: they do not"},
 	{"train.master", K_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
 	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
@@ -296,6 +297,8 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.master: split needs train.dtype=bf16");
+	if (c->train.residual == VFM_BF16 && c->train.dtype != VFM_BF16)
+		return vfm_fail(err, VFM_EUSAGE, "train.residual: bf16 needs train.dtype=bf16");
 	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)
 		return vfm_fail(err, VFM_EUSAGE, "train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
 	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)

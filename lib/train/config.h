@@ -28,6 +28,7 @@ struct vfm_train_config {
 	int fp8;              /* enum vfm_fp8_kind */
 	int master;           /* enum vfm_master_kind */
 	int moments;          /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
+	int residual;         /* enum vfm_dtype of the residual stream: f32 or bf16 */
 	int recompute;        /* enum vfm_recompute */
 	int64_t recompute_blocks; /* of the model's, spread evenly; 0: all */
 	bool deterministic;   /* nothing is chosen by timing: see vfm_plugin_opts */

@@ -211,7 +211,7 @@ static int receive(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_tensor
 /* Memory for this rank's rows of the residual stream. */
 static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes, const char *what, struct vfm_err *err)
 {
-	*x = vfm_t2(NULL, VFM_F32, u->in.tok.rows, p->c->model.hidden);
+	*x = vfm_t2(NULL, vfm_model_residual(p->model), u->in.tok.rows, p->c->model.hidden);
 	*bytes = vfm_nbytes(x) ? vfm_nbytes(x) : 64;
 	x->data = vfm_dev_alloc(p->stream, *bytes, what, err);
 	return x->data ? 0 : VFM_EENV;

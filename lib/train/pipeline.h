@@ -1,7 +1,7 @@
 /* pipeline.h - forward and backward of a step's packs on one rank, in the order that spec/schedule.h gives; one stage is the simplest pipeline.
  *
  * A pack on the way through a chunk has a tape of its own; its input is made once a stage, from host arrays that are handed back at once.
- * Between stages the residual stream travels ([rows of the rank's piece, hidden] f32, the number of rows is known on both sides), and back
+ * Between stages the residual stream travels ([rows of the rank's piece, hidden] in its dtype, the number of rows is known on both sides), and back
  * its gradient; a rank that holds no rows of a pack sends nothing.  Noise and targets come from counters, where they are needed.
  * Sends run on streams of their own, one a direction, so that no stage waits for another to receive.
  */

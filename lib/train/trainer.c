@@ -77,6 +77,7 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	tr->ps.fp8 = c->train.fp8 != VFM_FP8_NONE;
 	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
+	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
 	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, &opts, err));

@@ -337,24 +337,31 @@ static void run_row(const struct list *l, const struct row *r, const struct faul
 
 struct cache { /* a reference for each model and type */
 	const char *model;
-	bool bf16;
+	bool bf16, residual;
 	struct ref *ref;
 };
 
-static bool is_bf16(const struct row *r)
+static bool has_key(const struct row *r, const char *key)
 {
 	for (int i = 0; i < r->n_keys; i++)
-		if (!strcmp(r->key[i], "dtype=bf16"))
+		if (!strcmp(r->key[i], key))
 			return true;
 	return false;
 }
 
+static bool is_bf16(const struct row *r)
+{
+	return has_key(r, "dtype=bf16");
+}
+
 static const struct ref *ref_of(struct cache *c, const struct list *l, const struct row *r)
 {
+	bool residual = has_key(r, "train.residual=bf16");
+
 	for (; c->ref; c++)
-		if (!strcmp(c->model, r->model) && c->bf16 == is_bf16(r))
+		if (!strcmp(c->model, r->model) && c->bf16 == is_bf16(r) && c->residual == residual)
 			return c->ref;
-	*c = (struct cache){r->model, is_bf16(r), make_ref(l, r)};
+	*c = (struct cache){r->model, is_bf16(r), residual, make_ref(l, r)};
 	return c->ref;
 }
 
@@ -415,7 +422,7 @@ static struct vfm_table *columns(bool faults)
 /* Runs what is wanted.  With a fault, a row is good when it ran to its end and its numbers are wrong. */
 static int run_list(const struct list *l, const char *words, int64_t max_ranks, bool faults, const char *one_fault, struct vfm_table *t, struct vfm_err *err)
 {
-	struct cache *cache = vfm_calloc((size_t)l->n_models * 2 + 3, sizeof(*cache));
+	struct cache *cache = vfm_calloc((size_t)l->n_models * 3 + 3, sizeof(*cache));
 	int bad = 0, n = 0, rc = 0;
 	double t0 = vfm_now();
 

@@ -32,6 +32,8 @@ static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.ada
 		  moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] diffusion.kind=flow model.ffn=48",
 		  stdit[] = SMALL "model.arch=stdit", moe[] = MOE "model.shared_experts=1",
 		  lean[] = SMALL "train.master=split train.moments=bf16 train.offload=both train.recompute=selective",
+		  half[] = SMALL "train.residual=bf16 model.pos=both ",
+		  half_moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] model.ffn=48 train.residual=bf16 train.offload=activations train.recompute=light",
 		  token[] = MOE "model.shared_experts=0 model.moe_router=token_choice model.moe_aux=0.5";
 
 struct outcome {
@@ -164,6 +166,8 @@ static void test_one_rank(void **state)
 	one(token, VFM_F32, VFM_RECOMPUTE_SELECTIVE);
 	one(lean, VFM_BF16, VFM_RECOMPUTE_SELECTIVE);
 	one(lean, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(half, VFM_BF16, VFM_RECOMPUTE_NONE);
+	one(half_moviegen, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 }
 
 /* ---- ranks ---- */
@@ -213,6 +217,8 @@ static void test_ranks(void **state)
 		{dit, P(2, 1, 1, 1, 1, 1, 0, .tp_aside = VFM_TP_ASIDE_ON, .bucket_mib = 0), VFM_BF16},
 		{moviegen, P(2, 2, 1, 1, 1, 1, 0, .tp_aside = VFM_TP_ASIDE_ON, .fsdp = true), VFM_F32},
 		{lean, P(1, 1, 1, 2, 1, 1, 0, .distopt = true), VFM_BF16},
+		{half, P(1, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_BF16},
+		{half_moviegen, P(2, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_BF16},
 	};
 
 	(void)state;
