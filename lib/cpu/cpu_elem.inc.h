@@ -65,12 +65,12 @@ static void axpby(float alpha, const void *x, bool x_bf, float beta, void *y, bo
 
 INLINE const void *part_of(const struct vfm_sum_parts *a, int64_t r)
 {
-	return a->own.ndim && r == a->at ? a->own.data : crow(&a->x, r);
+	return a->own.ndim && r == a->at ? a->own.data : crow(&a->x, a->own.ndim && r > a->at ? r - 1 : r);
 }
 
 INLINE void sum_parts_range(const struct vfm_sum_parts *a, int64_t i0, int64_t i1, bool xb, bool yb)
 {
-	int64_t parts = a->x.shape[0];
+	int64_t parts = a->x.shape[0] + (a->own.ndim > 0);
 
 	V_FOR (i, n, i0, i1) {
 		vf sum = parts ? v_get(part_of(a, 0), i, n, xb) : v_set(0);

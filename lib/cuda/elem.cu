@@ -107,7 +107,7 @@ struct parts_args {
 
 template <class X> __device__ static inline const X *part_of(const struct parts_args &a, int r)
 {
-	return a.own && r == a.at ? (const X *)a.own : (const X *)a.x + r * a.stride;
+	return a.own && r == a.at ? (const X *)a.own : (const X *)a.x + (a.own && r > a.at ? r - 1 : r) * a.stride;
 }
 
 /* Several parts are on their way at a time. */
@@ -170,11 +170,11 @@ template <int N> static void launch_sum_parts(struct vfm_stream *s, const struct
 extern "C" int vfm_cuda_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, struct vfm_err *err)
 {
 	struct parts_args a = {b->x.data, vfm_has(&b->own) ? b->own.data : nullptr, b->y.data, b->y.shape[0], b->x.stride[0],
-		(int)b->x.shape[0], b->at};
+		(int)b->x.shape[0] + vfm_has(&b->own), b->at};
 
 	if (!a.n)
 		return 0;
-	if (aligned(&b->x) && aligned(&b->own) && aligned(&b->y) && (a.parts < 2 || a.stride % 8 == 0))
+	if (aligned(&b->x) && aligned(&b->own) && aligned(&b->y) && (b->x.shape[0] < 2 || a.stride % 8 == 0))
 		launch_sum_parts<8>(s, b, a);
 	else
 		launch_sum_parts<1>(s, b, a);

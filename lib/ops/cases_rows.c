@@ -101,7 +101,7 @@ static void add_embed3(struct vfm_cases *l, unsigned flags, enum vfm_dtype tt, e
 	bounds(c, nt, nh, nw);
 }
 
-/* own: the part that lies elsewhere; negative: none. */
+/* own: the place of the part that lies elsewhere; negative: none. */
 static void add_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts, int64_t n, int64_t pad, int own)
 {
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_sum_parts, flags, "%s-%s/%dx%d%s%s", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)parts, (int)n,
@@ -121,7 +121,9 @@ static void sum_parts_cases(struct vfm_cases *l)
 		add_parts(l, VFM_CASE_TEST, x, y, 7, 9001, 0, 0);
 		add_parts(l, VFM_CASE_TEST, x, y, 3, 1, 0, -1);
 		add_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, -1);
+		add_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, 1);
 		add_parts(l, VFM_CASE_TEST, x, y, 0, 77, 0, -1);
+		add_parts(l, VFM_CASE_TEST, x, y, 0, 770, 0, 0);
 		add_parts(l, VFM_CASE_TEST, x, y, 5, 0, 0, 3);
 	}
 	for (int t = 0; t < 2; t++)

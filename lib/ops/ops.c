@@ -427,13 +427,13 @@ static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 	CHECK("sum_parts", x, ACT | STRIDED, -1, -1);
 	CHECK("sum_parts", own, 1u << a->x.dtype | OPT, a->x.shape[1]);
 	CHECK("sum_parts", y, ACT, a->x.shape[1]);
-	REQUIRE("sum_parts", !vfm_has(&a->own) || (a->at >= 0 && a->at < a->x.shape[0]), "'own' stands for no row of 'x'");
+	REQUIRE("sum_parts", !vfm_has(&a->own) || (a->at >= 0 && a->at <= a->x.shape[0]), "'at' is no place among the rows of 'x'");
 	return 0;
 }
 
 struct vfm_cost vfm_cost_sum_parts(const struct vfm_sum_parts *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y))};
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->own) + vfm_nbytes(&a->y))};
 }
 
 static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)

@@ -159,8 +159,8 @@ struct vfm_axpby {
 /* y = x[0] + x[1] + …, in f32 and in this order: what a reduce-scatter does with the parts of its ranks. */
 struct vfm_sum_parts {
 	struct vfm_tensor x;   /* [n,L] f32 or bf16; rows may be strided */
-	struct vfm_tensor own; /* optional [L], dtype of x: x[at], which then is not read */
-	int at;
+	struct vfm_tensor own; /* optional [L], dtype of x: one part more, in front of x[at] */
+	int at;                /* of own: 0 to n */
 	struct vfm_tensor y;   /* [L] f32 or bf16; may be a row of x, or own, where the dtypes are the same */
 };
 

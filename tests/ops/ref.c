@@ -391,7 +391,8 @@ static void ref_sum_parts(struct ref *r)
 	for (int64_t i = 0; i < n; i++) {
 		y[i] = 0;
 		for (int64_t k = 0; k < a->x.shape[0]; k++)
-			y[i] += own && k == a->at ? own[i] : x[k * n + i];
+			y[i] += x[k * n + i];
+		y[i] += own ? own[i] : 0;
 	}
 }
 

@@ -866,26 +866,26 @@ static void test_sum_in_place(void **state)
 
 	(void)state;
 	for (int i = 0; i < PARTS * ROW + 1; i++)
-		keep[i] = vfm_rng_normal(&rng, (uint64_t)i) * (i / ROW % 2 ? 3e7f : 1);
+		keep[i] = i % 7 ? vfm_rng_normal(&rng, (uint64_t)i) * (i / ROW % 2 ? 3e7f : 1) : -0.0f;
 	for (int l = 0; l < n_full; l++)
-		for (int way = 0; way < 6; way++) { /* into a row of x, into `own`, into a row that `own` stands for; aligned or not */
-			int at = way < 3 ? 1 : 4, off = way % 2;
-			struct vfm_sum_parts a = {.x = vfm_t2(x + off, VFM_F32, PARTS, N), .at = at, .y = vfm_t1(x + off + at * ROW, VFM_F32, N)};
+		for (int way = 0; way < 6; way++) { /* into a row of x; the last part elsewhere and summed as the third, into a row or in place; aligned or not */
+			int off = way % 2, n = way < 2 ? PARTS : PARTS - 1;
+			struct vfm_sum_parts a = {.x = vfm_t2(x + off, VFM_F32, n, N), .y = vfm_t1(x + off + ROW, VFM_F32, N)};
 
 			a.x.stride[0] = ROW;
 			memcpy(x, keep, sizeof(x));
-			memcpy(own, x + off + at * ROW, sizeof(own));
+			memcpy(own, x + off + (PARTS - 1) * ROW, sizeof(own));
 			for (int i = 0; i < N; i++) {
-				x[off + i] = keep[off + i] = i % 7 ? keep[off + i] : -0.0f;
-				want[i] = x[off + i];
-				for (int r = 1; r < PARTS; r++)
-					want[i] += x[off + r * ROW + i];
+				const float *p = x + off + i;
+
+				want[i] = way < 2 ? (((p[0] + p[ROW]) + p[2 * ROW]) + p[3 * ROW]) + p[4 * ROW] :
+						    (((p[0] + p[ROW]) + own[i]) + p[2 * ROW]) + p[3 * ROW];
 			}
-			if (way / 2 > 0) {
-				memset(x + off + at * ROW, 0xff, sizeof(own));
+			if (way >= 2) {
 				a.own = vfm_t1(own, VFM_F32, N);
+				a.at = 2;
 			}
-			if (way / 2 == 1)
+			if (way >= 4)
 				a.y = a.own;
 			assert_int_equal(vfm_op_sum_parts(levels[l].s, &a, &err), 0);
 			assert_memory_equal(a.y.data, want, sizeof(want));
