@@ -56,8 +56,8 @@ isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 
 # ---- what there is ---------------------------------------------------------
-# (gemm_plan.c needs no header of CUDA: it stands in the library, where tests see it.)
-CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
+# (gemm_plan.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
+CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)

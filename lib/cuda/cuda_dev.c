@@ -83,9 +83,10 @@ int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct 
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 {
 	TRY(vfm_cuda_check(cudaGetLastError(), op, err));
-	if (vfm_cuda_of(s)->sync)
-		return vfm_cuda_check(cudaStreamSynchronize(vfm_cuda_stream(s)), op, err);
-	return 0;
+	if (!vfm_cuda_of(s)->sync)
+		return 0;
+	TRY(vfm_cuda_check(cudaStreamSynchronize(vfm_cuda_stream(s)), op, err));
+	return vfm_faults_check(vfm_cuda_of(s)->sys->faults, err);
 }
 
 int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err)
@@ -126,6 +127,20 @@ void *vfm_cuda_ws(struct vfm_stream *stream, size_t bytes, struct vfm_err *err)
 int vfm_cuda_sms(struct vfm_stream *s)
 {
 	return vfm_cuda_of(s)->n_sm;
+}
+
+uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op)
+{
+	return vfm_cuda_of(s)->sys->faults + op;
+}
+
+static int faults_new(struct vfm_cuda_sys *y, struct vfm_err *err)
+{
+	void *p = NULL;
+
+	TRY(vfm_cuda_check(cudaHostAlloc(&p, VFM_OP_N * sizeof(*y->faults), cudaHostAllocPortable | cudaHostAllocMapped), "page-locked memory", err));
+	y->faults = memset(p, 0, VFM_OP_N * sizeof(*y->faults));
+	return 0;
 }
 
 /* ---- the user's folder, ranges for profilers ---- */
@@ -201,6 +216,7 @@ static void dev_free(struct vfm_dev *d)
 	if (c->sys) {
 		vfm_cuda_mem_free(c->sys->mem);
 		vfm_ranges_release(&c->sys->host);
+		cudaFreeHost(c->sys->faults);
 		pthread_mutex_destroy(&c->sys->lock);
 		free(c->sys);
 	}
@@ -353,11 +369,14 @@ struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *e
 	TRY_OUT(vfm_cuda_use(c, err));
 	TRY_OUT(describe(c, err));
 	TRY_OUT(driver_init(&y->drv, err));
+	TRY_OUT(faults_new(y, err));
 	y->mem = vfm_cuda_mem_new(c, err);
 	rc = y->mem ? 0 : VFM_EENV;
 out:
 	if (rc == 0)
 		return &c->dev;
+	if (y->faults)
+		cudaFreeHost(y->faults);
 	pthread_mutex_destroy(&y->lock);
 	free(y);
 	free(c);

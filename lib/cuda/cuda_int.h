@@ -26,6 +26,8 @@ extern "C" {
 void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err);
 /* Multiprocessors, to size persistent grids and partial sums.  The emulation has few, so that loops over a grid are gone through. */
 int vfm_cuda_sms(struct vfm_stream *s);
+/* Where kernels of this op write that an index is none: row_of in kern.h, fault.h. */
+uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* After launches: VFM_EENV, "norm: invalid configuration argument", if one was refused. */
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);
 

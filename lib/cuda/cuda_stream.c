@@ -223,6 +223,7 @@ int vfm_cuda_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 		stream->dev->wait_s += vfm_now() - t0;
 	TRY(vfm_cuda_check(e, "waiting for a stream", err));
 	TRY(vfm_dev_check(stream->dev, err));
+	TRY(vfm_faults_check(sys_of(s)->faults, err));
 	return stream_failure(s, err);
 }
 
@@ -461,6 +462,7 @@ int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err)
 		e->c->dev.wait_s += vfm_now() - t0;
 	TRY(vfm_cuda_check(code, "waiting for an event", err));
 	TRY(vfm_dev_check(&e->c->dev, err));
+	TRY(vfm_faults_check(e->c->sys->faults, err));
 	return failure_of(e->c->sys, behind(e), err);
 }
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "cuda/cuda_dev.h"
+#include "cuda/fault.h"
 #include "dev/heap.h"
 #include "dev/holders.h"
 #include "dev/mapped.h"
@@ -39,6 +40,7 @@ struct vfm_cuda_sys {
 	struct vfm_cuda_driver drv;
 	struct vfm_cuda_mem *mem;
 	void (*thread_start)(void);
+	uint64_t *faults; /* [VFM_OP_N], page-locked: fault.h */
 	/* What several threads reach, under the lock. */
 	pthread_mutex_t lock;
 	struct vfm_ranges host;                              /* memory of alloc_host */

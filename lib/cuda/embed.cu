@@ -1,10 +1,11 @@
-/* embed.cu - learned embeddings of a token's place in time, height and width.  A place outside its table adds nothing. */
+/* embed.cu - learned embeddings of a token's place in time, height and width.  A place outside its table adds nothing, and is said (fault.h). */
 #include "cuda/rows.h"
 
 struct embed_args {
 	const int32_t *pos; /* [T,3] */
 	int64_t rows, d, size[3];
 	int share; /* threads that share a row */
+	uint64_t *fault;
 };
 
 template <int N, class T, class Y> __global__ __launch_bounds__(256, 4) static void embed3(const embed_args a, const T *tt, const T *th, const T *tw, Y *out)
@@ -17,7 +18,7 @@ template <int N, class T, class Y> __global__ __launch_bounds__(256, 4) static v
 
 #pragma unroll
 		for (int k = 0; k < 3; k++) {
-			bool is = pos[k] >= 0 && pos[k] < a.size[k];
+			bool is = row_of(pos[k], a.size[k], 0, a.fault);
 
 			row[k] = is ? (k == 0 ? tt : k == 1 ? th : tw) + pos[k] * a.d : NULL;
 		}
@@ -52,7 +53,7 @@ template <int N> static void launch_embed3(struct vfm_stream *s, const struct vf
 extern "C" int vfm_cuda_embed3(struct vfm_stream *s, const struct vfm_embed3 *o, struct vfm_err *err)
 {
 	embed_args a = {(const int32_t *)o->pos.data, o->out.shape[0], o->out.shape[1],
-		{o->table_t.shape[0], o->table_h.shape[0], o->table_w.shape[0]}, 0};
+		{o->table_t.shape[0], o->table_h.shape[0], o->table_w.shape[0]}, 0, vfm_cuda_fault(s, VFM_OP_embed3)};
 
 	if (a.rows * a.d == 0)
 		return 0;
@@ -83,7 +84,7 @@ extern "C" int vfm_cuda_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3
 	for (int i = 0; n && i < 3; i++)
 		if (vfm_has(table[i])) {
 			struct row_sums a = {o->dy.data, table[i]->data, d, d, o->dy.dtype == VFM_BF16, false, true, (const int32_t *)o->pos.data + i, 3,
-				NULL, n, table[i]->shape[0], d};
+				NULL, n, table[i]->shape[0], d, 0, vfm_cuda_fault(s, VFM_OP_embed3_bwd)};
 
 			vfm_row_sums(s, &a, ws);
 		}

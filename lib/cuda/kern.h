@@ -204,6 +204,19 @@ __device__ static inline void st_one(void *p, bool bf, int64_t i, float x)
 		st((float *)p + i, x);
 }
 
+/* ---- indices ---- */
+
+/* Whether i is one of n rows.  What is below `least` (0, or INT32_MIN where negative means no row) or not below n is said in the op's word, for the
+ * host to find (fault.h); it is no row either. */
+__device__ static inline bool row_of(int32_t i, int64_t n, int32_t least, uint64_t *fault)
+{
+	bool is = i >= 0 && i < n;
+
+	if (!is && (i >= 0 || i < least))
+		*(volatile uint64_t *)fault = (uint64_t)(uint32_t)(n < INT32_MAX ? n + 1 : INT32_MAX) << 32 | (uint32_t)i;
+	return is;
+}
+
 /* ---- sums ---- */
 
 /* Over the 32 lanes; every lane gets the same bits. */

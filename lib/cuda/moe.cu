@@ -217,7 +217,7 @@ extern "C" int vfm_cuda_moe_topk_token(struct vfm_stream *s, const struct vfm_mo
 
 /* Warp: one token. */
 __global__ __launch_bounds__(256) static void best_experts_bwd(const float *score, const int32_t *expert, const float *dweight, float *dscore,
-	int64_t rows, int64_t experts, int64_t k)
+	int64_t rows, int64_t experts, int64_t k, uint64_t *fault)
 {
 	int lane = (int)threadIdx.x % 32;
 
@@ -242,7 +242,7 @@ __global__ __launch_bounds__(256) static void best_experts_bwd(const float *scor
 		for (int64_t j = lane; j < k; j += 32) {
 			int32_t e = expert[t * k + j];
 
-			if (e >= 0 && e < experts)
+			if (row_of(e, experts, 0, fault))
 				dscore[t * experts + e] = (dweight[t * k + j] - dot) / sum; /* exactly 0 where k is 1 */
 		}
 	}
@@ -255,7 +255,8 @@ extern "C" int vfm_cuda_moe_topk_token_bwd(struct vfm_stream *s, const struct vf
 	if (rows == 0)
 		return 0;
 	VFM_LAUNCH(s, (best_experts_bwd), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data, (const int32_t *)o->expert.data,
-		(const float *)o->dweight.data, (float *)o->dscore.data, rows, o->score.shape[1], o->expert.shape[1]);
+		(const float *)o->dweight.data, (float *)o->dscore.data, rows, o->score.shape[1], o->expert.shape[1],
+		vfm_cuda_fault(s, VFM_OP_moe_topk_token_bwd));
 	return vfm_cuda_launched(s, "moe_topk_token_bwd", err);
 }
 
@@ -265,12 +266,13 @@ struct own_choice {
 	const int32_t *index, *own; /* own may be NULL */
 	int32_t *row, *place, *count;
 	int64_t tokens, experts, taken;
+	uint64_t *fault;
 
 	__device__ inline int32_t of(int64_t i) const
 	{
 		int32_t t = index[i];
 
-		return !own ? t : t < 0 || t >= tokens ? -1 : own[t];
+		return !own ? t : row_of(t, tokens, 0, fault) ? own[t] : -1;
 	}
 };
 
@@ -315,7 +317,8 @@ __global__ __launch_bounds__(256) static void own_lists(const own_choice a)
 extern "C" int vfm_cuda_moe_own(struct vfm_stream *s, const struct vfm_moe_own *o, struct vfm_err *err)
 {
 	own_choice a = {(const int32_t *)o->index.data, vfm_has(&o->own) ? (const int32_t *)o->own.data : NULL, (int32_t *)o->row.data,
-		(int32_t *)o->place.data, (int32_t *)o->count.data, vfm_has(&o->own) ? o->own.shape[0] : 0, o->index.shape[0], o->index.shape[1]};
+		(int32_t *)o->place.data, (int32_t *)o->count.data, vfm_has(&o->own) ? o->own.shape[0] : 0, o->index.shape[0], o->index.shape[1],
+		vfm_cuda_fault(s, VFM_OP_moe_own)};
 
 	if (a.experts == 0)
 		return 0;
@@ -356,7 +359,8 @@ extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort
 {
 	int64_t n = o->key.shape[0], work = n > o->buckets ? n : o->buckets, blocks = ceil_div(work, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
 	struct sort_plan plan;
-	sorted a = {{(const int32_t *)o->key.data, 1, (int32_t)o->buckets}, (const int32_t *)o->order.data,
+	sorted a = {{(const int32_t *)o->key.data, 1, (int32_t)o->buckets, INT32_MIN, vfm_cuda_fault(s, VFM_OP_moe_sort)},
+		(const int32_t *)o->order.data,
 		vfm_has(&o->source) ? (int32_t *)o->source.data : NULL, vfm_has(&o->inverse) ? (int32_t *)o->inverse.data : NULL,
 		(int32_t *)o->count.data, n, o->div};
 	void *ws;
@@ -377,14 +381,15 @@ extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort
 /* Counts are formed as integers, which may be added in any order, and turned into floats where they stand. */
 enum { COUNT_ZERO, COUNT_ADD, COUNT_FLOAT };
 
-__global__ __launch_bounds__(256) static void count_step(int what, const int32_t *expert, const int32_t *seg, int32_t *count, int64_t n, int64_t k, int64_t experts)
+__global__ __launch_bounds__(256) static void count_step(int what, const int32_t *expert, const int32_t *seg, int32_t *count, int64_t n, int64_t k, int64_t experts,
+	uint64_t *fault)
 {
 	for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
 		if (what == COUNT_ZERO)
 			count[i] = 0;
 		else if (what == COUNT_FLOAT)
 			((float *)count)[i] = (float)count[i];
-		else if (expert[i] >= 0 && expert[i] < experts)
+		else if (row_of(expert[i], experts, INT32_MIN, fault))
 			atomicAdd(&count[seg[i / k] * experts + expert[i]], 1);
 	}
 }
@@ -398,7 +403,7 @@ extern "C" int vfm_cuda_moe_count(struct vfm_stream *s, const struct vfm_moe_cou
 
 		if (blocks)
 			VFM_LAUNCH(s, (count_step), blocks < most ? blocks : most, 256, 0, what, (const int32_t *)o->expert.data,
-				(const int32_t *)o->seqs->seg.data, (int32_t *)o->count.data, n[what], o->expert.shape[1], o->count.shape[1]);
+				(const int32_t *)o->seqs->seg.data, (int32_t *)o->count.data, n[what], o->expert.shape[1], o->count.shape[1], vfm_cuda_fault(s, VFM_OP_moe_count));
 	}
 	return vfm_cuda_launched(s, "moe_count", err);
 }

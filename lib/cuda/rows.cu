@@ -1,6 +1,6 @@
 /* rows.cu - rows by index, sums of rows by index, merged attention.
  *
- * An index outside the tensor is no row: a GPU cannot refuse it in time, and must not touch what lies there.
+ * An index outside the tensor is no row: a GPU cannot refuse it in time, and must not touch what lies there.  It is said to the host (fault.h).
  */
 #include "cuda/fold.h"
 #include "cuda/rows.h"
@@ -42,6 +42,7 @@ struct gather_args {
 	const float *weight; /* may be NULL */
 	int64_t n, m, d;
 	int share; /* threads that share a row */
+	uint64_t *fault;
 };
 
 enum { GATHER = 4 }; /* vectors of a row on their way at a time */
@@ -50,14 +51,14 @@ template <int N, class X, class Y> __global__ __launch_bounds__(256) static void
 {
 	int64_t here = 256 / a.share, step = (int64_t)a.share * N;
 
-	for (int64_t i = (int64_t)blockIdx.x * here + threadIdx.x / a.share; i < a.n; i += (int64_t)gridDim.x * here) {
+	for (int64_t i = (int64_t)blockIdx.x * here + (int)threadIdx.x / a.share; i < a.n; i += (int64_t)gridDim.x * here) {
 		int32_t from = a.index[i];
-		bool is = from >= 0 && from < a.m;
+		bool is = row_of(from, a.m, INT32_MIN, a.fault);
 		float w = a.weight && is ? a.weight[i] : 1.0f;
 		const X *src = x.at(is ? from : 0);
 		Y *dst = y.at(i);
 
-		for (int64_t c = (int64_t)(threadIdx.x % a.share) * N; c < a.d; c += GATHER * step) {
+		for (int64_t c = (int)threadIdx.x % a.share * N; c < a.d; c += GATHER * step) {
 			vec<N> v[GATHER] = {};
 
 #pragma unroll
@@ -90,7 +91,7 @@ template <int N, class X, class Y> static void launch_gather(struct vfm_stream *
 extern "C" int vfm_cuda_rows(struct vfm_stream *s, const struct vfm_rows *o, struct vfm_err *err)
 {
 	gather_args a = {(const int32_t *)o->index.data, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0],
-		o->x.shape[0], width(&o->x), 0};
+		o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_rows)};
 
 	if (a.n * a.d == 0)
 		return 0;
@@ -109,7 +110,7 @@ template <int N, class X, class Y> __global__ __launch_bounds__(256) static void
 
 	for (int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32; i < a.n; i += (int64_t)gridDim.x * 8) {
 		int32_t to = a.index[i];
-		bool is = to >= 0 && to < a.m;
+		bool is = row_of(to, a.m, INT32_MIN, a.fault);
 		const X *p = x.at(i);
 		const Y *q = y.at(is ? to : 0);
 		float sum[2] = {0, 0};
@@ -139,7 +140,8 @@ template <int N, class X, class Y> static void launch_dots(struct vfm_stream *s,
 
 extern "C" int vfm_cuda_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *o, struct vfm_err *err)
 {
-	gather_args a = {(const int32_t *)o->index.data, NULL, o->index.shape[0], o->y.shape[0], o->x.shape[1], 0};
+	gather_args a = {(const int32_t *)o->index.data, NULL, o->index.shape[0], o->y.shape[0], o->x.shape[1], 0,
+		vfm_cuda_fault(s, VFM_OP_rows_dot)};
 
 	if (a.n == 0)
 		return 0;
@@ -361,13 +363,15 @@ void vfm_row_sums(struct vfm_stream *s, const struct row_sums *o, void *ws)
 	struct sort_plan plan = sort_plan(o->n, o->m);
 	char *at = (char *)ws;
 	int32_t *order = (int32_t *)(at + w.order);
-	lists a = {{o->index, o->step, (int32_t)o->m}, order, (int32_t *)(at + w.first), (int32_t *)(at + w.piece), (float *)(at + w.part),
+	lists a = {{o->index, o->step, (int32_t)o->m, o->least, o->fault}, order, (int32_t *)(at + w.first), (int32_t *)(at + w.piece), (float *)(at + w.part),
 		o->weight, o->n, o->m, o->d, 0, o->accumulate};
 	int64_t blocks = ceil_div(o->m + 1, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
 
-	if (o->m * o->d == 0)
+	if (o->d == 0)
 		return;
 	sort_run(s, &plan, a.k, order, ws);
+	if (o->m == 0)
+		return;
 	VFM_LAUNCH(s, (list_bounds), blocks < most ? blocks : most, 256, 0, a);
 	if (rows_wide(o->x, o->x_stride, o->d) && rows_wide(o->y, o->y_stride, o->d))
 		sum_types<8>(s, o, a);
@@ -379,7 +383,7 @@ extern "C" int vfm_cuda_rows_add(struct vfm_stream *s, const struct vfm_rows_add
 {
 	struct row_sums a = {o->x.data, o->y.data, o->x.stride[0], o->y.stride[0], o->x.dtype == VFM_BF16, o->y.dtype == VFM_BF16, o->accumulate,
 		(const int32_t *)o->index.data, 1, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0], o->y.shape[0],
-		width(&o->y)};
+		width(&o->y), INT32_MIN, vfm_cuda_fault(s, VFM_OP_rows_add)};
 	void *ws;
 
 	TRY(vfm_row_sums_fit("rows_add", a.n, a.m, err));

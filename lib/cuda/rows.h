@@ -14,6 +14,8 @@ struct row_sums {
 	int64_t step;
 	const float *weight; /* may be NULL */
 	int64_t n, m, d;
+	int32_t least;   /* INT32_MIN: negative is no row; 0: it is a fault */
+	uint64_t *fault; /* of the op */
 };
 
 size_t vfm_row_sums_ws(int64_t n, int64_t m, int64_t d);

@@ -4,7 +4,7 @@
  * counts its digits, (2) a block for each digit sums over the chunks before, (3) each chunk puts its places, 32 at a time,
  * where (2) and the counts so far say.  Three launches a pass; keys below 256 take one pass.
  *
- * Keys outside [0, keys) count as `keys`: they come last.
+ * Keys outside [0, keys) count as `keys`: they come last.  Those that row_of (kern.h) does not allow are said.
  */
 #ifndef VFM_CUDA_SORT_H
 #define VFM_CUDA_SORT_H
@@ -16,7 +16,8 @@ enum { SORT_WARPS = 8, SORT_DIGITS = 256, SORT_CHUNKS = 1024 };
 struct sort_keys {
 	const int32_t *key;
 	int64_t step; /* between keys */
-	int32_t keys;
+	int32_t keys, least;
+	uint64_t *fault;
 
 	__device__ inline int32_t of(int32_t i) const
 	{
@@ -24,6 +25,7 @@ struct sort_keys {
 
 		return k < 0 || k >= keys ? keys : k;
 	}
+	__device__ inline void look(int32_t i) const { row_of(key[i * step], keys, least, fault); }
 };
 
 struct sort_pass {
@@ -48,8 +50,13 @@ __global__ __launch_bounds__(SORT_WARPS * 32) static void sort_count(const sort_
 	for (int d = lane; d < digits; d += 32)
 		count[warp][d] = 0;
 	__syncwarp();
-	for (p += lane; p < end; p += 32)
-		atomicAdd(&count[warp][a.digit(a.at(p))], 1);
+	for (p += lane; p < end; p += 32) {
+		int32_t i = a.at(p);
+
+		if (a.shift == 0)
+			a.k.look(i);
+		atomicAdd(&count[warp][a.digit(i)], 1);
+	}
 	__syncwarp();
 	for (int d = lane; d < digits && c < a.chunks; d += 32)
 		a.table[(int64_t)d * a.chunks + c] = count[warp][d];

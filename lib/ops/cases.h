@@ -13,13 +13,6 @@
 #include "base/mem.h"
 #include "ops/ops.h"
 
-enum vfm_op_id {
-#define X(name) VFM_OP_##name,
-	VFM_OP_LIST(X)
-#undef X
-	VFM_OP_N
-};
-
 enum vfm_role { VFM_IN, VFM_OUT, VFM_INOUT };
 
 enum vfm_content {       /* what an operand is filled with */

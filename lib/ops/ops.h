@@ -250,7 +250,8 @@ struct vfm_fill {
 
 /* ---- rows by index ----
  * index: i32 on the device, values in [0, M), which is the caller's to see to; negative: no row.  The CPU refuses others (as it does
- * expert numbers, keys and positions below); a GPU, which cannot say so in time, takes them for none, and touches nothing.  Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
+ * expert numbers, keys and positions below); a GPU, which cannot say so in time, takes them for none, touches nothing, and fails with VFM_EUSAGE
+ * wherever the host next waits for it (stream_sync, event_sync).  Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
 
 /* y[i] = weight[i] x[index[i]]; zeros where there is no row.  Rows may be taken several times or never. */
 struct vfm_rows {
@@ -444,6 +445,13 @@ struct vfm_grouped_gemm {
 	X(moe_balance)                                                                                       \
 	X(grouped_gemm)                                                                                      \
 	X(quant)
+
+enum vfm_op_id {
+#define X(name) VFM_OP_##name,
+	VFM_OP_LIST(X)
+#undef X
+	VFM_OP_N
+};
 
 /* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
 struct vfm_ops {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "ops/ops.h"
 #include "train/device.h"
 
 enum { MIB = 1 << 20, N = 64 * MIB };
@@ -379,6 +380,43 @@ static bool figures(char *why, size_t len)
 	return true;
 }
 
+/* An index outside the tensor: no row, nothing is broken, and everybody who waits from then on hears of it.  The last check, therefore. */
+static bool bad_indices(char *why, size_t len)
+{
+	enum { M = 1000, D = 64, BAD = 123 };
+	struct vfm_event *e = t->event_new(d.dev, &err);
+	float *x = t->alloc_host(d.dev, 2 * M * D * 4, "page-locked", &err), *back = x + M * D;
+	int32_t *index = t->alloc_host(d.dev, M * 4, "page-locked", &err);
+	char *p = vfm_dev_alloc(d.stream, (2 * M * D + M) * 4, "rows", &err);
+	struct vfm_rows r;
+	int rc;
+
+	MUST(e && x && index && p);
+	for (int i = 0; i < M * D; i++)
+		x[i] = (float)i;
+	for (int i = 0; i < M; i++)
+		index[i] = i == BAD ? 1 << 30 : M - 1 - i;
+	r = (struct vfm_rows){.x = vfm_t2(p, VFM_F32, M, D), .y = vfm_t2(p + M * D * 4, VFM_F32, M, D), .index = vfm_t1(p + 2 * M * D * 4, VFM_I32, M)};
+	OK(t->to_device(d.stream, r.x.data, x, M * D * 4, &err));
+	OK(t->to_device(d.stream, r.index.data, index, M * 4, &err));
+	rc = vfm_op_rows(d.stream, &r, &err);
+	if (d.dev->runs_behind && !getenv("VFM_CUDA_SYNC")) {
+		OK(rc);
+		OK(t->to_host(d.stream, back, r.y.data, M * D * 4, &err));
+		OK(t->event_record(e, d.stream, &err));
+		rc = t->event_sync(e, &err);
+		for (int i = 0; i < M * D; i++)
+			MUST(back[i] == (i / D == BAD ? 0.0f : x[(M - 1 - i / D) * D + i % D]));
+		MUST(t->stream_sync(d.stream, &err) == VFM_EUSAGE);
+	}
+	MUST(rc == VFM_EUSAGE && strstr(err.msg, "rows: ") && strstr(err.msg, "1073741824, but there are 1000 rows"));
+	vfm_dev_free(d.stream, p, (2 * M * D + M) * 4);
+	t->event_free(e);
+	t->free_host(d.dev, x, 2 * M * D * 4);
+	t->free_host(d.dev, index, M * 4);
+	return true;
+}
+
 static void check(const char *name, bool (*fn)(char *why, size_t len))
 {
 	char why[VFM_ERR_MAX + 64] = "";
@@ -415,6 +453,7 @@ int main(int argc, char **argv)
 	check("reuse", reuse);
 	check("full", full);
 	check("figures", figures);
+	check("bad indices", bad_indices);
 	vfm_device_close(&d);
 	return failed > 0;
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cpu/cpu.h"
 #include "cuda/cuda_int.h"
+#include "cuda/fault.h"
 
 static const struct vfm_dev_table *cpu;
 static struct vfm_dev_table table;
@@ -60,6 +61,31 @@ int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 	return 0; /* the emulation ends the process */
 }
 
+static uint64_t faults[VFM_OP_N];
+
+uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op)
+{
+	(void)s;
+	return faults + op;
+}
+
+void vfm_emu_forget_faults(void)
+{
+	memset(faults, 0, sizeof(faults));
+}
+
+static int stream_sync(struct vfm_stream *s, struct vfm_err *err)
+{
+	TRY(cpu->stream_sync(s, err));
+	return vfm_faults_check(faults, err);
+}
+
+static int event_sync(struct vfm_event *e, struct vfm_err *err)
+{
+	TRY(cpu->event_sync(e, err));
+	return vfm_faults_check(faults, err);
+}
+
 struct vfm_dev *vfm_emu_open(struct vfm_err *err)
 {
 	struct vfm_dev *d = vfm_cpu_open(err);
@@ -75,6 +101,8 @@ struct vfm_dev *vfm_emu_open(struct vfm_err *err)
 	VFM_OP_LIST(X)
 #undef X
 	table.ops = &ops;
+	table.stream_sync = stream_sync;
+	table.event_sync = event_sync;
 	d->t = &table;
 	return d;
 }

@@ -78,6 +78,12 @@ static void merge(struct regions *r)
 	r->n = n;
 }
 
+/* A bad index that a kernel met (VFM_EUSAGE) is said from then on; results come all the same. */
+static int settled(struct mirror *m, struct vfm_err *err)
+{
+	return m->real->t->stream_sync(m->rs, err);
+}
+
 static int upload(struct mirror *m, struct regions *r, struct vfm_err *err)
 {
 	for (int i = 0; i < r->n; i++) {
@@ -86,15 +92,18 @@ static int upload(struct mirror *m, struct regions *r, struct vfm_err *err)
 			return VFM_EENV;
 		TRY(m->real->t->to_device(m->rs, r->v[i].dev, r->v[i].host, r->v[i].bytes, err));
 	}
-	return m->real->t->stream_sync(m->rs, err);
+	return settled(m, err) == VFM_EENV ? VFM_EENV : 0;
 }
 
 static int download(struct mirror *m, struct regions *r, struct vfm_err *err)
 {
-	TRY(m->real->t->stream_sync(m->rs, err));
+	int rc = settled(m, err);
+
+	if (rc == VFM_EENV)
+		return rc;
 	for (int i = 0; i < r->n; i++)
 		TRY(m->real->t->to_host(m->rs, r->v[i].host, r->v[i].dev, r->v[i].bytes, err));
-	return m->real->t->stream_sync(m->rs, err);
+	return settled(m, err);
 }
 
 static void translate(const struct regions *r, struct vfm_tensor *t)
