@@ -5,8 +5,9 @@ Microbatches of equal samples, noise drawn on the device, flow-matching loss, ba
 norm, fused AdamW.  What a careful user would write: blocks through torch.compile, scaled_dot_product_attention with the backend that is fastest
 for the shape (measured first, forced and reported), and
 
-  --weights master   fp32 weights and moments under bf16 autocast, the residual stream in fp32: the arithmetic of vfm
-  --weights bf16     everything in bf16, also the moments: less memory and less work than vfm does, with less accuracy; where master does not fit
+  --weights master   fp32 weights and moments under bf16 autocast: the arithmetic of vfm
+  --weights bf16     weights, gradients and moments in bf16: less memory and less work than vfm does, with less accuracy; where master does not fit
+  --residual fp32|bf16   of the residual stream and its gradient: vfm's train.residual
 
 `auto` takes master if 18 bytes a parameter leave a third of the memory free.  The mathematics is that of tests/ref/dit_ref.py, which --check
 compares with.  Prints one JSON object; options are those of vfm-bench step.
@@ -40,6 +41,7 @@ def arguments():
     p.add_argument("--text-dim", type=int, default=1024)
     p.add_argument("--packs", type=int, default=1, help="microbatches a step")
     p.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    p.add_argument("--residual", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--recompute", choices=["none", "full"], default="none")
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--warmup", type=int, default=2)
@@ -61,6 +63,7 @@ def build(a, torch):
     D, H = a.hidden, a.heads
     hd = D // H
     grid = [int(v) for v in a.grid.split(",")]
+    stream = torch.bfloat16 if a.residual == "bf16" else torch.float32
 
     def rotations():
         """cos, sin [1, N, 1, hd/2] of the rotation of each pair of each token."""
@@ -81,6 +84,9 @@ def build(a, torch):
 
     def attend(q, k, v):
         return F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).flatten(2)
+
+    def norm(x, weight=None, bias=None):
+        return F.layer_norm(x, (D,), weight, bias, eps=1e-6)
 
     class HeadNorm(nn.Module):
         def __init__(self):
@@ -119,12 +125,16 @@ def build(a, torch):
             self.fc1, self.fc2 = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
 
         def forward(self, x, c, shared, text, rot):
+            """x in the dtype of the stream; what a product reads is cast to that of the weights, which autocast does again."""
+            dtype, affine = self.fc1.weight.dtype, (self.ln_c.weight, self.ln_c.bias)
             mod = shared + self.ada_b(self.ada_a(c)) if a.adaln_lora else self.ada(c)
             shift1, scale1, gate1, shift2, scale2, gate2 = mod[:, None].chunk(6, -1)
-            x = x + gate1 * self.attn(F.layer_norm(x, (D,), eps=1e-6) * (1 + scale1) + shift1, rot)
-            x = x + self.cross(self.ln_c(x), text)
-            h = F.layer_norm(x, (D,), eps=1e-6) * (1 + scale2) + shift2
-            return x + gate2 * self.fc2(F.gelu(self.fc1(h), approximate="tanh"))
+            h = (norm(x) * (1 + scale1) + shift1).to(dtype)
+            x = (x + gate1 * self.attn(h, rot)).to(stream)
+            h = norm(x, *[p.float() if stream == torch.float32 else p for p in affine]).to(dtype)
+            x = (x + self.cross(h, text)).to(stream)
+            h = (norm(x) * (1 + scale2) + shift2).to(dtype)
+            return (x + gate2 * self.fc2(F.gelu(self.fc1(h), approximate="tanh"))).to(stream)
 
     class Dit(nn.Module):
         def __init__(self):
@@ -146,14 +156,14 @@ def build(a, torch):
             e = 1000 * t[:, None] * self.freq
             c = F.silu(self.t_mlp(torch.cat([e.cos(), e.sin()], 1).to(dtype)))
             text, shared = self.ctx_proj(text), self.ada_shared(c) if a.adaln_lora else None
-            x = self.patch(x).to(dtype)
+            x = self.patch(x).to(stream)
             for b in self.blocks:
                 if a.recompute == "full":
                     x = torch.utils.checkpoint.checkpoint(b, x, c, shared, text, self.rot, use_reentrant=False)
                 else:
                     x = b(x, c, shared, text, self.rot)
             shift, scale = self.ada(c)[:, None].chunk(2, -1)
-            return self.out(F.layer_norm(x, (D,), eps=1e-6) * (1 + scale) + shift)
+            return self.out((norm(x) * (1 + scale) + shift).to(dtype))
 
     return Dit
 
@@ -213,7 +223,7 @@ def check(torch):
     worst = 0.0
     for lora, recompute in ((0, "none"), (8, "none"), (8, "full")):
         a = argparse.Namespace(layers=2, hidden=48, heads=2, adaln_lora=lora, samples=2, grid="2,3,4", features=20, text_dim=24, text_len=5,
-                               recompute=recompute)
+                               recompute=recompute, residual="fp32")
         cfg = ref.Config(hidden=48, layers=2, heads=2, text_dim=24, features=20, adaln_lora_rank=lora)
         gen = torch.Generator().manual_seed(3 + lora)
         p = {k: (0.3 * torch.randn(shape, generator=gen)).requires_grad_() for k, shape in ref.parameter_shapes(cfg).items()}
@@ -248,6 +258,9 @@ def main():
     if gpu and not torch.cuda.is_available():
         print("torch_dit: no GPU", file=sys.stderr)
         return 3
+    if a.dtype == "fp32" and a.residual == "bf16":
+        print("torch_dit: --residual bf16 needs --dtype bf16", file=sys.stderr)
+        return 2
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     tokens = math.prod(int(v) for v in a.grid.split(","))
@@ -306,7 +319,7 @@ def main():
     flops = step_flops(a, tokens)
     print(json.dumps({
         "torch": torch.__version__, "model": a.model, "hidden": a.hidden, "layers": a.layers, "params": params, "dtype": a.dtype,
-        "weights": a.weights, "attention": attention, "attention_ms": {k: round(1e3 * v, 3) for k, v in times.items()}, "compile": compiled,
+        "weights": a.weights, "residual": a.residual, "attention": attention, "attention_ms": {k: round(1e3 * v, 3) for k, v in times.items()}, "compile": compiled,
         "recompute": a.recompute, "tokens": tokens * a.samples * a.packs, "samples": a.samples * a.packs, "packs": a.packs,
         "step_ms": 1e3 * s, "min_ms": 1e3 * min(times_s), "max_ms": 1e3 * max(times_s), "n": len(times_s), "gflops": flops / s / 1e9,
         "tok_s": tokens * a.samples * a.packs / s, "mem_gib": torch.cuda.max_memory_allocated() / 2**30 if gpu else None, "loss": loss.item()}))

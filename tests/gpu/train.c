@@ -38,6 +38,11 @@ static const char *all[] = {"model.arch=moe", "model.layers=3", "model.hidden=25
 static const char *small[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "train.master=split", "train.moments=bf16",
 	"train.offload=both", "train.recompute=selective", NULL};
 
+/* The residual stream in bf16. */
+static const char *half[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "model.pos=both", "train.residual=bf16", NULL};
+static const char *half_moviegen[] = {"model.arch=moviegen", "model.layers=3", "model.hidden=256", "model.heads=4", "model.kv_heads=2", "model.ffn=384",
+	"model.text_dim=64", "model.pos=learned", "model.pos_max=[16,16,16]", "train.residual=bf16", NULL};
+
 /* Relative differences that may be: f32 sums in another order, whose effect ten updates carry on; bf16 rounds every activation. */
 static const struct model {
 	const char *name, **keys, *dtype;
@@ -57,6 +62,8 @@ static const struct model {
 	{"moe-token", token, "fp32", 1e-5, 1e-3},
 	{"dit-small-state", small, "bf16", 1e-3, 1e-2},
 	{"moe-all", all, "bf16", 1e-3, 1e-2},
+	{"dit-half", half, "bf16", 1e-3, 1e-2},
+	{"moviegen-half", half_moviegen, "bf16", 1e-3, 1e-2},
 };
 
 static const struct vfm_madeup samples[PACKS][3] = {
