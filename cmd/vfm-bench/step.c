@@ -135,6 +135,9 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_col(t, "layout", "layout", 0);
 	vfm_table_col(t, "comm", "comm", 3);
 	vfm_table_col(t, "bubble", "bubble", 3);
+	vfm_table_col(t, "copy", "copy", 3);
+	vfm_table_col(t, "host_ms", "host ms", 1);
+	vfm_table_col(t, "ahead_ms", "ahead", 1);
 	vfm_table_row(t);
 	vfm_table_str(t, "model", preset);
 	vfm_table_i64(t, "hidden", c->model.hidden);
@@ -157,6 +160,9 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_str(t, "layout", layout.data);
 	vfm_table_f64(t, "comm", r->comm_s / r->median_s);
 	vfm_table_f64(t, "bubble", r->bubble_s / r->median_s);
+	vfm_table_f64(t, "copy", r->copy_s / r->median_s);
+	vfm_table_f64(t, "host_ms", r->host_s * 1e3);
+	vfm_table_f64(t, "ahead_ms", r->ahead_s * 1e3);
 	vfm_buf_release(&layout);
 	vfm_table_note(t, "device %s: %s", dev->name, dev->descr);
 	bench_note_machine(t);

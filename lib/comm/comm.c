@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "comm/comm_impl.h"
+#include "dev/stall.h"
 
 /* ---- the group of one ---- */
 
@@ -123,12 +124,27 @@ static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor s
 		c->name, (long long)vfm_numel(&small), vfm_dtype_name(small.dtype), (long long)vfm_numel(&big), vfm_dtype_name(big.dtype));
 }
 
+/* On the compute stream nothing hides a call: it stands still as long as that takes. */
+static void stand(const struct vfm_comm *c, struct vfm_stream *s)
+{
+	if (s && c->size > 1)
+		vfm_stall_begin(s, VFM_STALL_COMM);
+}
+
+static int go_on(const struct vfm_comm *c, struct vfm_stream *s, int rc)
+{
+	if (s && c->size > 1)
+		vfm_stall_end(s);
+	return rc;
+}
+
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
 	if (!vfm_contiguous(&x) || (x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
 	c = place(c, s);
-	return c->t->all_reduce(c, s, x, err);
+	stand(c, s);
+	return go_on(c, s, c->t->all_reduce(c, s, x, err));
 }
 
 int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
@@ -136,7 +152,8 @@ int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 {
 	TRY(check(c, "all_gather", in, out, count, err));
 	c = place(c, s);
-	return c->t->all_gather(c, s, in, out, count, err);
+	stand(c, s);
+	return go_on(c, s, c->t->all_gather(c, s, in, out, count, err));
 }
 
 int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
@@ -146,7 +163,8 @@ int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tens
 	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
 	c = place(c, s);
-	return c->t->reduce_scatter(c, s, in, out, count, err);
+	stand(c, s);
+	return go_on(c, s, c->t->reduce_scatter(c, s, in, out, count, err));
 }
 
 int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
@@ -159,7 +177,8 @@ int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
 			(long long)n_in, (long long)n_out);
 	c = place(c, s);
-	return c->t->all_to_all(c, s, in, out, send, recv, err);
+	stand(c, s);
+	return go_on(c, s, c->t->all_to_all(c, s, in, out, send, recv, err));
 }
 
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
@@ -167,7 +186,8 @@ int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x,
 	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
 		return vfm_fail(err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
 	c = place(c, s);
-	return c->t->broadcast(c, s, x, root, err);
+	stand(c, s);
+	return go_on(c, s, c->t->broadcast(c, s, x, root, err));
 }
 
 int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from, struct vfm_err *err)
@@ -175,7 +195,8 @@ int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out
 	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
 		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to, from, c->size);
 	c = place(c, s);
-	return c->t->exchange(c, s, out, to, in, from, err);
+	stand(c, s);
+	return go_on(c, s, c->t->exchange(c, s, out, to, in, from, err));
 }
 
 int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err)
@@ -191,7 +212,8 @@ int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int 
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
 	c = place(c, s);
-	return c->t->barrier(c, s, err);
+	stand(c, s);
+	return go_on(c, s, c->t->barrier(c, s, err));
 }
 
 int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)

@@ -180,11 +180,13 @@ static const struct vfm_dev_table cpu_table = {
 	.stream_sync = vfm_cpu_stream_sync,
 	.host_call = vfm_cpu_host_call,
 	.event_new = vfm_cpu_event_new,
+	.event_new_timed = vfm_cpu_event_new_timed,
 	.event_free = vfm_cpu_event_free,
 	.event_record = vfm_cpu_event_record,
 	.event_wait = vfm_cpu_event_wait,
 	.event_sync = vfm_cpu_event_sync,
 	.event_passed = vfm_cpu_event_passed,
+	.event_elapsed = vfm_cpu_event_elapsed,
 	.dev_free = cpu_dev_free,
 };
 

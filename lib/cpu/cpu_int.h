@@ -57,6 +57,8 @@ void vfm_cpu_event_free(struct vfm_event *e);
 int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err);
+int vfm_cpu_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
+struct vfm_event *vfm_cpu_event_new_timed(struct vfm_dev *d, struct vfm_err *err);
 bool vfm_cpu_event_passed(struct vfm_event *e);
 
 extern const struct vfm_ops vfm_cpu_ops;

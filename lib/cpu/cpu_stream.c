@@ -35,6 +35,8 @@ struct stream {
 struct vfm_event {
 	struct stream *s; /* NULL: nothing to wait for */
 	uint64_t at;	  /* passed when s->done >= at */
+	bool timed;
+	double t; /* of timed: when it passed */
 };
 
 static struct stream *stream_of(struct vfm_stream *s)
@@ -246,19 +248,41 @@ struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err)
 	return vfm_calloc(1, sizeof(struct vfm_event));
 }
 
+struct vfm_event *vfm_cpu_event_new_timed(struct vfm_dev *d, struct vfm_err *err)
+{
+	struct vfm_event *e = vfm_cpu_event_new(d, err);
+
+	e->timed = true;
+	return e;
+}
+
 void vfm_cpu_event_free(struct vfm_event *e)
 {
 	free(e);
+}
+
+static int stamp(void *arg, struct vfm_err *err)
+{
+	struct vfm_event *e = *(struct vfm_event **)arg;
+
+	(void)err;
+	e->t = vfm_now();
+	return 0;
 }
 
 int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
 {
 	struct stream *s = stream_of(stream);
 
-	(void)err;
-	*e = (struct vfm_event){0};
-	if (s->async)
-		*e = (struct vfm_event){s, s->put};
+	*e = (struct vfm_event){.timed = e->timed};
+	if (e->timed && s->async)
+		TRY(put(s, stamp, &e, sizeof(e), err));
+	else if (e->timed)
+		e->t = vfm_now();
+	if (s->async) {
+		e->s = s;
+		e->at = s->put;
+	}
 	return 0;
 }
 
@@ -296,4 +320,12 @@ bool vfm_cpu_event_passed(struct vfm_event *e)
 		pthread_mutex_unlock(&e->s->lock);
 	}
 	return passed;
+}
+
+int vfm_cpu_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
+{
+	if (!a->timed || !b->timed)
+		return vfm_fail(err, VFM_EUSAGE, "internal: the time of an event without one");
+	*s = b->t - a->t;
+	return 0;
 }

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
@@ -99,8 +100,12 @@ static int copy_staged(struct vfm_cuda_stream *s, char *dst, const char *host, s
 
 		if (p.leave >= 0)
 			TRY(vfm_cuda_check(cudaEventRecord(g->ev[p.leave], s->st), "a copy to the device", err));
-		if (p.enter >= 0)
+		if (p.enter >= 0) {
+			double t0 = vfm_now();
+
 			TRY(vfm_cuda_check(cudaEventSynchronize(g->ev[p.enter]), "a copy to the device", err));
+			s->s.dev->behind_s += vfm_now() - t0;
+		}
 		memcpy(g->ring + p.at, host, p.bytes);
 		TRY(vfm_cuda_check(cudaMemcpyAsync(dst, g->ring + p.at, p.bytes, cudaMemcpyHostToDevice, s->st), "a copy to the device", err));
 		dst += p.bytes;

@@ -237,11 +237,13 @@ static struct vfm_dev_table table = {
 	.stream_sync = vfm_cuda_stream_sync,
 	.host_call = vfm_cuda_host_call,
 	.event_new = vfm_cuda_event_new,
+	.event_new_timed = vfm_cuda_event_new_timed,
 	.event_free = vfm_cuda_event_free,
 	.event_record = vfm_cuda_event_record,
 	.event_wait = vfm_cuda_event_wait,
 	.event_sync = vfm_cuda_event_sync,
 	.event_passed = vfm_cuda_event_passed,
+	.event_elapsed = vfm_cuda_event_elapsed,
 	.dev_free = dev_free,
 };
 

@@ -219,8 +219,7 @@ int vfm_cuda_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 	double t0 = vfm_now();
 	cudaError_t e = cudaStreamSynchronize(s->st);
 
-	if (s->async)
-		stream->dev->wait_s += vfm_now() - t0;
+	*(s->async ? &stream->dev->wait_s : &stream->dev->behind_s) += vfm_now() - t0;
 	TRY(vfm_cuda_check(e, "waiting for a stream", err));
 	TRY(vfm_dev_check(stream->dev, err));
 	TRY(vfm_faults_check(sys_of(s)->faults, err));
@@ -385,7 +384,7 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 
 /* ---- events ---- */
 
-struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err)
+static struct vfm_event *event_new(struct vfm_dev *d, unsigned flags, struct vfm_err *err)
 {
 	struct vfm_cuda *c = (struct vfm_cuda *)d;
 	struct vfm_event *e;
@@ -394,10 +393,20 @@ struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err)
 		return NULL;
 	e = vfm_calloc(1, sizeof(*e));
 	e->c = c;
-	if (vfm_cuda_check(cudaEventCreateWithFlags(&e->ev, cudaEventDisableTiming), "a new event", err) == 0)
+	if (vfm_cuda_check(cudaEventCreateWithFlags(&e->ev, flags), "a new event", err) == 0)
 		return e;
 	free(e);
 	return NULL;
+}
+
+struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err)
+{
+	return event_new(d, cudaEventDisableTiming, err);
+}
+
+struct vfm_event *vfm_cuda_event_new_timed(struct vfm_dev *d, struct vfm_err *err)
+{
+	return event_new(d, cudaEventDefault, err);
 }
 
 void vfm_cuda_event_free(struct vfm_event *e)
@@ -458,8 +467,7 @@ int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err)
 	if (!e->recorded)
 		return 0;
 	code = cudaEventSynchronize(e->ev);
-	if (e->async)
-		e->c->dev.wait_s += vfm_now() - t0;
+	*(e->async ? &e->c->dev.wait_s : &e->c->dev.behind_s) += vfm_now() - t0;
 	TRY(vfm_cuda_check(code, "waiting for an event", err));
 	TRY(vfm_dev_check(&e->c->dev, err));
 	TRY(vfm_faults_check(e->c->sys->faults, err));
@@ -478,4 +486,13 @@ bool vfm_cuda_event_passed(struct vfm_event *e)
 		return false;
 	}
 	return true;
+}
+
+int vfm_cuda_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
+{
+	float ms = 0;
+
+	TRY(vfm_cuda_check(cudaEventElapsedTime(&ms, a->ev, b->ev), "the time between two events", err));
+	*s = (double)ms / 1e3;
+	return 0;
 }

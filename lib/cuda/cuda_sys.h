@@ -82,11 +82,13 @@ void vfm_cuda_stream_free(struct vfm_stream *s);
 int vfm_cuda_stream_sync(struct vfm_stream *s, struct vfm_err *err);
 int vfm_cuda_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
 struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err);
+struct vfm_event *vfm_cuda_event_new_timed(struct vfm_dev *d, struct vfm_err *err);
 void vfm_cuda_event_free(struct vfm_event *e);
 int vfm_cuda_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err);
 bool vfm_cuda_event_passed(struct vfm_event *e);
+int vfm_cuda_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
 
 /* cuda_copy.c */
 void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err);

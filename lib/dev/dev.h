@@ -26,6 +26,7 @@ struct vfm_ops; /* ops/ops.h */
 struct vfm_dev;
 struct vfm_stream;
 struct vfm_event;
+struct vfm_stalls;
 
 struct vfm_dev_table {
 	const char *name; /* "cpu" */
@@ -57,6 +58,8 @@ struct vfm_dev_table {
 	int (*host_call)(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
 
 	struct vfm_event *(*event_new)(struct vfm_dev *d, struct vfm_err *err);
+	/* An event that also tells when it passed; else like any other.  It must have passed before it is freed. */
+	struct vfm_event *(*event_new_timed)(struct vfm_dev *d, struct vfm_err *err);
 	void (*event_free)(struct vfm_event *e);
 	int (*event_record)(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
 	/* s waits for what stood before the last record (never recorded: for nothing); the host does not, unless s runs its work at once.  A
@@ -67,6 +70,8 @@ struct vfm_dev_table {
 	int (*event_sync)(struct vfm_event *e, struct vfm_err *err);
 	/* Whether that has passed, without waiting (a failed stream counts as passed).  From any thread, while nobody records or frees it. */
 	bool (*event_passed)(struct vfm_event *e);
+	/* Seconds from a to b; both timed, recorded and passed. */
+	int (*event_elapsed)(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
 
 	void (*dev_free)(struct vfm_dev *d);
 };
@@ -76,7 +81,9 @@ struct vfm_dev {
 	const struct vfm_dev_table *t;
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
 	const char *poison;        /* see vfm_dev_poison */
-	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed communication */
+	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed where work is done at once (stall.h) */
+	double behind_s;           /* seconds that the host, running ahead, stood waiting for the compute stream */
+	struct vfm_stalls *stalls; /* what measures how long the compute stream stands still (stall.h); NULL: nobody asks */
 	bool runs_behind;          /* the host runs ahead, and streams run beside one another */
 	int64_t mem_total;         /* bytes there are; 0: not known */
 	int64_t mem_reserved;      /* bytes taken from the system, for use now or later; 0: not known */

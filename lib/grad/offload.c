@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "dev/stall.h"
 #include "grad/tape_impl.h"
 
 /* Order of things.  `out` copies to the host what the compute stream has made (event `made`); the compute stream waits for that copy before
@@ -155,7 +156,7 @@ static int settle(struct vfm_offload *o, struct vfm_err *err)
 	o->leaving = NULL;
 	if (!s)
 		return 0;
-	TRY(o->compute->dev->t->event_wait(s->away->moved, o->compute, err));
+	TRY(vfm_stall_wait(s->away->moved, o->compute, VFM_STALL_COPY, err));
 	vfm_dev_free(s->stream, s->data, s->bytes);
 	s->data = NULL;
 	s->away->state = GONE;
@@ -209,7 +210,7 @@ int vfm_store_arrive(struct vfm_offload *o, struct vfm_store *s, struct vfm_err 
 	if (o->leaving == s)
 		o->leaving = NULL;
 	/* Leaving: it never went, but nobody may write to it before it has been copied. */
-	TRY(o->compute->dev->t->event_wait(s->away->moved, o->compute, err));
+	TRY(vfm_stall_wait(s->away->moved, o->compute, VFM_STALL_COPY, err));
 	away_give(s->away);
 	s->away = NULL;
 	return 0;
@@ -225,7 +226,7 @@ void vfm_store_away_drop(struct vfm_store *s)
 		a->o->leaving = NULL;
 	/* A failure shows at the next use of these streams. */
 	if (a->state != GONE)
-		(void)a->o->compute->dev->t->event_wait(a->moved, a->o->compute, &(struct vfm_err){0});
+		(void)vfm_stall_wait(a->moved, a->o->compute, VFM_STALL_COPY, &(struct vfm_err){0});
 	away_give(a);
 	s->away = NULL;
 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/stall.h"
+
 struct stash { /* what one region keeps for its second run */
 	struct vfm_store **store;
 	size_t n, cap, next;
@@ -686,7 +688,7 @@ void vfm_arrive(struct vfm_tape *t)
 	if (!t->away)
 		return;
 	t->away = false;
-	rc = t->stream->dev->t->event_wait(t->done, t->stream, &err);
+	rc = vfm_stall_wait(t->done, t->stream, VFM_STALL_COMM, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 }
@@ -700,7 +702,7 @@ int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err)
 	TRY(d->event_record(t->done, t->aside, err));
 	if (hide && !t->defer)
 		TRY(deferred_run_one(t, err));
-	return d->event_wait(t->done, t->stream, err);
+	return vfm_stall_wait(t->done, t->stream, VFM_STALL_COMM, err);
 }
 
 /* ---- regions ---- */

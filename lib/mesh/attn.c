@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 
+#include "dev/stall.h"
 #include "grad/node.h"
 #include "mesh/mops.h"
 
@@ -392,7 +393,7 @@ static int next_block(struct ring *r, int s, struct vfm_tensor *k, struct vfm_te
 		TRY(add(r->compute, *k, 0, part_of(r, here, 0, 0), err));
 		TRY(add(r->compute, *v, 0, part_of(r, here, 0, 1), err));
 	} else {
-		TRY(r->dev->event_wait(r->came[CAME_BLOCK], r->compute, err));
+		TRY(vfm_stall_wait(r->came[CAME_BLOCK], r->compute, VFM_STALL_COMM, err));
 		*k = part_of(r, here, s, 0);
 		*v = part_of(r, here, s, 1);
 	}
@@ -439,7 +440,7 @@ out:
 static int next_grads(struct ring *r, int s, struct vfm_tensor g, struct vfm_tensor from, struct vfm_err *err)
 {
 	if (s > 0) {
-		TRY(r->dev->event_wait(r->came[CAME_GRAD], r->compute, err));
+		TRY(vfm_stall_wait(r->came[CAME_GRAD], r->compute, VFM_STALL_COMM, err));
 		TRY(add(r->compute, all_of(r, from, s), 1, all_of(r, g, s), err));
 	}
 	return hop(r, all_of(r, g, s), all_of(r, from, s + 1), CAME_GRAD, err);
@@ -472,7 +473,7 @@ static int ring_steps(
 			TRY(add(r->compute, part, 1, dq, err));
 		TRY(next_grads(r, s, here, *dkv, err));
 	}
-	return r->dev->event_wait(r->came[CAME_GRAD], r->compute, err);
+	return vfm_stall_wait(r->came[CAME_GRAD], r->compute, VFM_STALL_COMM, err);
 }
 
 static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)

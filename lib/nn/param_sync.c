@@ -5,6 +5,7 @@
  * side stream uses is freed after the compute stream has waited. */
 #include <stddef.h>
 
+#include "dev/stall.h"
 #include "grad/node.h"
 #include "nn/param_impl.h"
 
@@ -41,7 +42,7 @@ static int mark(struct vfm_params *ps, struct vfm_event **e, struct vfm_err *err
 /* The compute stream goes on after the mark. */
 static int join(struct vfm_params *ps, struct vfm_event *e, struct vfm_err *err)
 {
-	return ps->mesh->side && e ? ps->stream->dev->t->event_wait(e, ps->stream, err) : 0;
+	return ps->mesh->side && e ? vfm_stall_wait(e, ps->stream, VFM_STALL_COMM, err) : 0;
 }
 
 static void event_drop(const struct vfm_params *ps, struct vfm_event **e)

@@ -35,22 +35,28 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* One step by itself: begins when all ranks are there.  t: seconds, of which waited for communication, for stages; means over the ranks,
- * so that all decide alike how long to go on. */
+/* Seconds of a step; means over the ranks, so that all decide alike how long to go on. */
+enum { STEP, COMM, BUBBLE, COPY, HOST, AHEAD, TIMES };
+
+/* One step by itself: begins when all ranks are there. */
 static int timed_step(struct vfm_trainer *tr, const struct vfm_mesh *mesh, int64_t step, int64_t packs,
-	const struct vfm_pack_source *source, double t[3], struct vfm_step_stats *stats, struct vfm_err *err)
+	const struct vfm_pack_source *source, double t[TIMES], struct vfm_step_stats *stats, struct vfm_err *err)
 {
-	double t0;
+	double t0, put;
 
 	TRY(vfm_barrier(mesh->world, NULL, err));
 	t0 = vfm_now();
 	TRY(vfm_trainer_step(tr, step, packs, source, 1e-4, err));
+	put = vfm_now();
 	TRY(vfm_trainer_stats(tr, stats, err));
-	t[0] = vfm_now() - t0;
-	t[1] = stats->comm_s;
-	t[2] = stats->bubble_s;
-	TRY(vfm_all_reduce(mesh->world, NULL, vfm_t1(t, VFM_F64, 3), err));
-	for (int i = 0; i < 3; i++)
+	t[STEP] = vfm_now() - t0;
+	t[COMM] = stats->comm_s;
+	t[BUBBLE] = stats->bubble_s;
+	t[COPY] = stats->copy_s;
+	t[HOST] = stats->host_s;
+	t[AHEAD] = t0 + t[STEP] - put;
+	TRY(vfm_all_reduce(mesh->world, NULL, vfm_t1(t, VFM_F64, TIMES), err));
+	for (int i = 0; i < TIMES; i++)
 		t[i] /= mesh->world->size;
 	return 0;
 }
@@ -64,7 +70,7 @@ int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struc
 	struct vfm_batch batch = {0};
 	struct vfm_pack_array packs = {&batch, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
-	double t[MAX], total = 0, one[3];
+	double t[MAX], total[TIMES] = {0}, one[TIMES];
 	int64_t n = 0;
 	int dp = mesh->size[VFM_AX_DP], rc;
 
@@ -76,19 +82,20 @@ int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struc
 	if (!tr)
 		return err->code;
 	batch_make(&batch, b, &c->model);
-	for (int64_t i = 0; n < MAX && (i < b->warmup || n < b->steps || total < b->min_s); i++) {
+	for (int64_t i = 0; n < MAX && (i < b->warmup || n < b->steps || total[STEP] < b->min_s); i++) {
 		TRY_OUT(timed_step(tr, mesh, i, b->packs / dp, &source, one, &stats, err));
 		if (i < b->warmup)
 			continue;
-		t[n++] = one[0];
-		total += one[0];
-		out->comm_s += one[1];
-		out->bubble_s += one[2];
+		t[n++] = one[STEP];
+		for (int k = 0; k < TIMES; k++)
+			total[k] += one[k];
 	}
 	qsort(t, (size_t)n, sizeof(t[0]), by_value);
+	for (int k = 0; k < TIMES; k++)
+		total[k] /= (double)n;
 	*out = (struct vfm_bench_result){.n = n, .median_s = t[n / 2], .min_s = t[0], .max_s = t[n - 1], .flops = stats.flops,
-		.tokens = stats.tokens, .mem_peak_bytes = s->dev->mem_peak, .loss = stats.loss, .comm_s = out->comm_s / (double)n,
-		.bubble_s = out->bubble_s / (double)n};
+		.tokens = stats.tokens, .mem_peak_bytes = s->dev->mem_peak, .loss = stats.loss, .comm_s = total[COMM], .bubble_s = total[BUBBLE],
+		.copy_s = total[COPY], .host_s = total[HOST], .ahead_s = total[AHEAD]};
 	rc = isfinite(stats.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 out:
 	vfm_madeup_release(&batch);

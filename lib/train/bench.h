@@ -18,7 +18,10 @@ struct vfm_bench_step {
 struct vfm_bench_result {
 	int64_t n;                          /* steps measured */
 	double median_s, min_s, max_s;      /* of a step, mean over the ranks */
-	double comm_s, bubble_s;            /* of the mean step and rank: waited for communication; for other pipeline stages */
+	/* of the mean step and rank: */
+	double comm_s, bubble_s, copy_s;    /* the compute stream stood still for communication; other pipeline stages; copies to and from the host */
+	double host_s;                      /* the host put the step on the device (trainer.h) */
+	double ahead_s;                     /* and was then so far ahead of it: near 0, the device waits for the host */
 	double flops;                       /* model FLOPs of a step (spec/model.h) */
 	int64_t tokens;                     /* of the global step */
 	int64_t mem_peak_bytes;             /* of this rank */

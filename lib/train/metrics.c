@@ -25,6 +25,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	json_object_set_new(o, "data_wait_ms", vfm_json_real(r->data_wait_s * 1e3));
 	json_object_set_new(o, "comm_ms", vfm_json_real(r->s.comm_s * 1e3));
 	json_object_set_new(o, "bubble_ms", vfm_json_real(r->s.bubble_s * 1e3));
+	json_object_set_new(o, "copy_ms", vfm_json_real(r->s.copy_s * 1e3));
+	json_object_set_new(o, "host_ms", vfm_json_real(r->s.host_s * 1e3));
 	json_object_set_new(o, "step_ms", vfm_json_real(r->step_s * 1e3));
 	json_object_set_new(o, "mem_gib", vfm_json_real((double)r->mem_peak_bytes / 0x1p30));
 	return o;
@@ -77,7 +79,8 @@ out:
 
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
-	static const char *const tags[] = {"loss", "grad_norm", "lr", "tok_s", "tflops", "data_wait_ms", "comm_ms", "bubble_ms", "step_ms"};
+	static const char *const tags[] = {"loss", "grad_norm", "lr", "tok_s", "tflops", "data_wait_ms", "comm_ms", "bubble_ms", "copy_ms", "host_ms",
+		"step_ms"};
 
 	TRY(vfm_jsonl_write(m->f, record, err));
 	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++)

@@ -8,7 +8,7 @@
 
 struct vfm_step_record {
 	int64_t step;            /* steps done, from 1 */
-	struct vfm_step_stats s; /* but flops of one rank, comm_s and bubble_s as the mean over the ranks */
+	struct vfm_step_stats s; /* but flops of one rank; comm_s, bubble_s and copy_s as the mean over the ranks, host_s the most that one took */
 	double lr;
 	double step_s, data_wait_s; /* the most that a rank took */
 	int64_t mem_peak_bytes;     /* the most that a rank has */

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "dev/stall.h"
 #include "grad/offload.h"
 #include "spec/schedule.h"
 #include "train/micro.h"
@@ -35,7 +37,7 @@ struct vfm_pipeline {
 	struct slot **slot;
 	size_t n_slot, cap_slot;
 	int64_t sent;                  /* slots that came to SENDING */
-	double bubble_s;
+	double bubble_s, pack_s;       /* the host waited for other stages; for packs */
 	/* of the step that runs */
 	int64_t step;
 	const struct vfm_pack_source *src;
@@ -71,14 +73,19 @@ double vfm_pipeline_bubble(const struct vfm_pipeline *p)
 	return p->bubble_s;
 }
 
+double vfm_pipeline_pack_wait(const struct vfm_pipeline *p)
+{
+	return p->pack_s;
+}
+
 /* ---- slots ---- */
 
 static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = p->stream->dev->t;
-
-	TRY(t->event_wait(s->fwd, p->stream, err));
-	TRY(t->event_wait(s->bwd, p->stream, err));
+	if (p->fwd_side) {
+		TRY(vfm_stall_wait(s->fwd, p->stream, VFM_STALL_COMM, err));
+		TRY(vfm_stall_wait(s->bwd, p->stream, VFM_STALL_COMM, err));
+	}
 	vfm_tape_reset(s->tape);
 	vfm_dev_free(p->stream, s->h, s->h_bytes);
 	s->h = NULL;
@@ -202,8 +209,13 @@ static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *s
 static int receive(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_tensor x, struct vfm_err *err)
 {
 	double before = vfm_comm_stats().wait_s;
-	int rc = vfm_numel(&x) > 0 ? vfm_recv(c, p->stream, x, 0, err) : 0;
+	int rc;
 
+	if (vfm_numel(&x) == 0)
+		return 0;
+	vfm_stall_begin(p->stream, VFM_STALL_BUBBLE);
+	rc = vfm_recv(c, p->stream, x, 0, err);
+	vfm_stall_end(p->stream);
 	p->bubble_s += vfm_comm_stats().wait_s - before;
 	return rc;
 }
@@ -235,12 +247,14 @@ static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(p->model);
 	struct vfm_micro_opts o = {p->c, p->mesh, p->step, vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1)};
+	double before = vfm_now();
 	struct vfm_batch *b;
 	int rc;
 
 	if (p->micro[mb])
 		return 0;
 	TRY(p->src->next(p->src->ctx, &b, err));
+	p->pack_s += vfm_now() - before;
 	count(p, b);
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
@@ -354,8 +368,13 @@ static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_er
 static int wait_for_stages(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	double before = vfm_comm_stats().wait_s;
-	int rc = p->mesh->size[VFM_AX_PP] > 1 ? vfm_barrier(p->mesh->group[VFM_AX_PP], p->stream, err) : 0;
+	int rc;
 
+	if (p->mesh->size[VFM_AX_PP] == 1)
+		return 0;
+	vfm_stall_begin(p->stream, VFM_STALL_BUBBLE);
+	rc = vfm_barrier(p->mesh->group[VFM_AX_PP], p->stream, err);
+	vfm_stall_end(p->stream);
 	p->bubble_s += vfm_comm_stats().wait_s - before;
 	return rc;
 }

@@ -36,7 +36,8 @@ void vfm_pipeline_free(struct vfm_pipeline *p); /* NULL is fine; waits for what 
  * the ranks of a cp x tp group with the same packs. */
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, struct vfm_tensor loss,
 	struct vfm_pipeline_sums *sums, struct vfm_err *err);
-/* Seconds that this rank has waited for other stages, since the start. */
+/* Seconds that this rank's host has waited for other stages, for packs, since the start. */
 double vfm_pipeline_bubble(const struct vfm_pipeline *p);
+double vfm_pipeline_pack_wait(const struct vfm_pipeline *p);
 
 #endif

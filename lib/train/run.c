@@ -345,7 +345,7 @@ static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 /* Collective: from what each rank measured to the records of the steps under way.  *n: how many of them all ranks have read. */
 static int of_all(struct run *r, int *n, struct vfm_err *err)
 {
-	enum { COMM, BUBBLE, DATA, MEM, STEP, READ, N, ALL = TURNS * N };
+	enum { COMM, BUBBLE, COPY, HOST, DATA, MEM, STEP, READ, N, ALL = TURNS * N };
 	int size = r->mesh.world_size, rc;
 	double mine[ALL] = {0}, *all = vfm_calloc((size_t)size * ALL, sizeof(*all));
 
@@ -355,6 +355,8 @@ static int of_all(struct run *r, int *n, struct vfm_err *err)
 
 		x[COMM] = rec->s.comm_s;
 		x[BUBBLE] = rec->s.bubble_s;
+		x[COPY] = rec->s.copy_s;
+		x[HOST] = rec->s.host_s;
 		x[DATA] = rec->data_wait_s;
 		x[MEM] = (double)rec->mem_peak_bytes;
 		x[STEP] = rec->step_s;
@@ -380,6 +382,8 @@ static int of_all(struct run *r, int *n, struct vfm_err *err)
 		rec->s.flops /= size;
 		rec->s.comm_s = sum[COMM] / size;
 		rec->s.bubble_s = sum[BUBBLE] / size;
+		rec->s.copy_s = sum[COPY] / size;
+		rec->s.host_s = most[HOST];
 		rec->data_wait_s = most[DATA];
 		rec->mem_peak_bytes = (int64_t)most[MEM];
 		rec->step_s = most[STEP];

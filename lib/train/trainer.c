@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "dev/stall.h"
+
 /* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
 
@@ -15,7 +18,8 @@ struct left {
 struct unread {
 	struct vfm_event *done;
 	struct left *left;
-	double bubble_s, comm_s;
+	double bubble_s, comm_s, host_s; /* as the host saw it */
+	int64_t from, to;                /* what the stream stood still for (dev/stall.h) */
 };
 
 struct vfm_trainer {
@@ -30,6 +34,7 @@ struct vfm_trainer {
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
 	int64_t put, read;       /* steps */
 	struct vfm_event *hold;  /* the next update waits for it */
+	struct vfm_stalls *stalls;
 };
 
 static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
@@ -87,7 +92,8 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	rc = sums ? 0 : VFM_EENV;
 	tr->sums = vfm_t1(sums, VFM_F64, N_SUMS);
 	TRY_OUT(rc);
-	rc = unread_new(tr, err);
+	TRY_OUT(unread_new(tr, err));
+	tr->stalls = vfm_stalls_new(s);
 out:
 	if (rc == 0)
 		return tr;
@@ -101,6 +107,7 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 		return;
 	vfm_pipeline_free(tr->pipe);
 	unread_free(tr);
+	vfm_stalls_free(tr->stalls);
 	vfm_optim_release(&tr->optim);
 	vfm_model_free(tr->model);
 	vfm_params_release(&tr->ps);
@@ -126,6 +133,12 @@ struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr)
 static double waited(const struct vfm_trainer *tr)
 {
 	return vfm_comm_stats().wait_s + tr->stream->dev->wait_s;
+}
+
+/* All that the host has waited for within steps. */
+static double stood(const struct vfm_trainer *tr)
+{
+	return waited(tr) + tr->stream->dev->behind_s + vfm_pipeline_pack_wait(tr->pipe);
 }
 
 /* The loss: shares of all ranks of the last stage.  The counts: one rank of each group that reads the same packs. */
@@ -159,9 +172,10 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
 	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
-	double wait0 = waited(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
+	double t0 = vfm_now(), wait0 = waited(tr), stood0 = stood(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_sums sums;
 
+	u->from = vfm_stalls_mark(tr->stalls);
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_grad_packs(&tr->ps, n_packs);
@@ -169,12 +183,14 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(sum_over_world(tr, &sums, err));
 	if (tr->hold)
-		TRY(tr->stream->dev->t->event_wait(tr->hold, tr->stream, err));
+		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, err));
 	TRY(leave(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
 	u->comm_s = waited(tr) - wait0 - u->bubble_s;
+	u->host_s = vfm_now() - t0 - (stood(tr) - stood0);
+	u->to = vfm_stalls_mark(tr->stalls);
 	tr->put++;
 	if (tr->put - tr->read > VFM_TRAINER_UNREAD)
 		tr->read++;
@@ -188,6 +204,19 @@ bool vfm_trainer_done(const struct vfm_trainer *tr)
 	return tr->read < tr->put && tr->stream->dev->t->event_passed(u->done);
 }
 
+/* On a device that does its work at once what the host waited for is all there was; copies are among it. */
+static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vfm_step_stats *out)
+{
+	bool behind = tr->stream->dev->runs_behind;
+	double s[VFM_STALLS];
+
+	vfm_stalls_between(tr->stalls, u->from, u->to, s);
+	out->bubble_s = behind ? s[VFM_STALL_BUBBLE] : u->bubble_s;
+	out->comm_s = behind ? s[VFM_STALL_COMM] : u->comm_s - s[VFM_STALL_COPY];
+	out->copy_s = s[VFM_STALL_COPY];
+	out->host_s = u->host_s;
+}
+
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err)
 {
 	const struct unread *u = &tr->unread[tr->read % VFM_TRAINER_UNREAD];
@@ -197,7 +226,8 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 		return vfm_fail(err, VFM_EUSAGE, "internal: all steps have been read");
 	TRY(tr->stream->dev->t->event_sync(u->done, err));
 	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS], .grad_norm = u->left->norm, .flops = x[SUM_FLOPS], .tokens = (int64_t)x[SUM_TOKENS],
-		.samples = (int64_t)x[SUM_SAMPLES], .bubble_s = u->bubble_s, .comm_s = u->comm_s};
+		.samples = (int64_t)x[SUM_SAMPLES]};
+	add_stalls(tr, u, out);
 	tr->read++;
 	return 0;
 }

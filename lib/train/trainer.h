@@ -26,8 +26,11 @@ struct vfm_step_stats {
 	double loss, grad_norm;
 	double flops;           /* of the model: 3 x forward, recompute not counted */
 	int64_t tokens, samples;
-	double bubble_s;        /* waited for other pipeline stages: idle time that follows from the schedule */
-	double comm_s;          /* the host waited for other communication, which computing did not hide */
+	/* The compute stream stood still (dev/stall.h): */
+	double bubble_s;        /* for other pipeline stages: idle time that follows from the schedule */
+	double comm_s;          /* for other communication, which computing did not hide */
+	double copy_s;          /* for copies between the device and the host: offload, checkpoints */
+	double host_s;          /* that the host took to put the step on the device, without what it waited for: packs, others, the device itself */
 };
 
 /* Builds the model on the device and fills its weights from the seed (collective).  The mesh must outlive it. */

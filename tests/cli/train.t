@@ -46,7 +46,7 @@ ref_hash=$(hash_of ref)
 is "$(jq -s 'length' <<<"$out")" 120 "a line a step"
 is "$(ls ref/ckpt | tr '\n' ' ')" "step-00000116 step-00000120 " "the newest checkpoints are kept"
 is "$(jq -c 'keys' <<<"${out%%$'\n'*}")" \
-	'["bubble_ms","comm_ms","data_wait_ms","grad_norm","loss","lr","mem_gib","mfu","samples","step","step_ms","tflops","tok_s","tokens","v"]' "keys of a line"
+	'["bubble_ms","comm_ms","copy_ms","data_wait_ms","grad_norm","host_ms","loss","lr","mem_gib","mfu","samples","step","step_ms","tflops","tok_s","tokens","v"]' "keys of a line"
 is "$(jq -s '(.[:10] | map(.loss) | add) > 1.5 * (.[-10:] | map(.loss) | add)' <<<"$out")" true "it learns"
 ok "the checkpoint is whole" vfm-ckpt check ref
 ok "config.json is the resolved configuration" cmp ref/config.json <(vfm-train -c tiny.json --print-config)
@@ -337,7 +337,7 @@ rc_is 0 "the event file is well formed"
 printf '%s\n' "$out" >events.txt
 is "$(head -n 1 events.txt)" "start 1" "it begins with step 1"
 is "$(awk 'NR > 1 { print $2 }' events.txt | sort | uniq -c | awk '{ printf "%s %s,", $2, $1 }')" \
-	"bubble_ms 120,comm_ms 120,data_wait_ms 120,grad_norm 120,loss 120,lr 120,step_ms 120,tflops 120,tok_s 120," "it holds every scalar of every step"
+	"bubble_ms 120,comm_ms 120,copy_ms 120,data_wait_ms 120,grad_norm 120,host_ms 120,loss 120,lr 120,step_ms 120,tflops 120,tok_s 120," "it holds every scalar of every step"
 is "$(awk '$2 == "loss" { printf "%d %.4f\n", $1, $3 }' events.txt)" \
 	"$(jq -r '"\(.step) \(.loss)"' ref/metrics.jsonl | awk '{ printf "%d %.4f\n", $1, $2 }')" "the losses are those of metrics.jsonl"
 run python3 events.py "$(ls other/events.out.tfevents.* | head -n 1)"

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "dev/stall.h"
 #include "ops/ops.h"
 #include "train/device.h"
 
@@ -260,6 +261,54 @@ static bool calls(char *why, size_t len)
 	return true;
 }
 
+static void figure(const char *name, double value)
+{
+	printf("{\"figure\":\"%s\",\"value\":%.3f}\n", name, value);
+}
+
+static int nap(void *arg, struct vfm_err *e)
+{
+	(void)e;
+	return usleep(*(unsigned *)arg);
+}
+
+/* How long the compute stream stands still is found out without holding the host; what that costs. */
+static bool stalls(char *why, size_t len)
+{
+	enum { PLACES = 1000 };
+	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
+	struct vfm_event *e = t->event_new(d.dev, &err), *done = t->event_new(d.dev, &err);
+	struct vfm_stalls *st = vfm_stalls_new(d.stream);
+	unsigned us = 50000;
+	double x[VFM_STALLS], t0 = vfm_now(), put;
+
+	MUST(side && e && done);
+	OK(t->host_call(side, nap, &us, sizeof(us), &err));
+	OK(t->event_record(e, side, &err));
+	OK(vfm_stall_wait(e, d.stream, VFM_STALL_COPY, &err));
+	put = vfm_now() - t0;
+	OK(t->event_record(done, d.stream, &err));
+	OK(t->event_sync(done, &err));
+	vfm_stalls_between(st, 0, vfm_stalls_mark(st), x);
+	MUST(x[VFM_STALL_COPY] > 0.045 && x[VFM_STALL_COPY] < 5 && x[VFM_STALL_COMM] == 0);
+	MUST(!d.dev->runs_behind || put < 0.045);
+	for (int round = 0; round < 2; round++) { /* events are made in the first */
+		t0 = vfm_now();
+		for (int i = 0; i < PLACES; i++)
+			OK(vfm_stall_wait(done, d.stream, VFM_STALL_COMM, &err));
+		put = vfm_now() - t0;
+		OK(t->stream_sync(d.stream, &err));
+		vfm_stalls_between(st, 0, vfm_stalls_mark(st), x);
+	}
+	figure("stall_put_us", put / PLACES * 1e6);
+	figure("stall_of_nothing_us", x[VFM_STALL_COMM] / PLACES * 1e6);
+	vfm_stalls_free(st);
+	t->event_free(e);
+	t->event_free(done);
+	t->stream_free(side);
+	return true;
+}
+
 /* What is freed may be given out again at once, in the order of the stream. */
 static bool reuse(char *why, size_t len)
 {
@@ -324,11 +373,6 @@ static bool full(char *why, size_t len)
 		vfm_dev_free(d.stream, p[i], piece);
 	MUST(d.dev->mem_now == 0);
 	return true;
-}
-
-static void figure(const char *name, double value)
-{
-	printf("{\"figure\":\"%s\",\"value\":%.3f}\n", name, value);
 }
 
 /* Nothing is demanded of these. */
@@ -450,6 +494,7 @@ int main(int argc, char **argv)
 	check("streams", streams);
 	check("failures", failures);
 	check("calls", calls);
+	check("stalls", stalls);
 	check("reuse", reuse);
 	check("full", full);
 	check("figures", figures);

@@ -56,7 +56,7 @@ static struct {
 	struct vfm_stream *compute;
 	pthread_mutex_t lock, door; /* of promises and what is pinned; of open */
 	struct late_promise *first, **end;
-	uint64_t put;       /* promises */
+	uint64_t put, seen; /* promises; the host knows that the stream has come that far */
 	bool guard;
 	int open;           /* ops and copies that run now */
 	char *arena;
@@ -64,6 +64,7 @@ static struct {
 	struct late_block idle[LATE_BLOCKS], pinned[LATE_PINNED];
 	int n_idle, n_pinned;
 	int64_t late, naps; /* deliveries; how often a stream slept */
+	int64_t timed;      /* events with a time that were made */
 } late = {.lock = PTHREAD_MUTEX_INITIALIZER, .door = PTHREAD_MUTEX_INITIALIZER};
 
 static void late_die(const char *why)
@@ -197,6 +198,7 @@ static void late_promise(const void *host, size_t bytes, bool deliver)
 static void late_until(uint64_t seq)
 {
 	pthread_mutex_lock(&late.lock);
+	late.seen = seq > late.seen ? seq : late.seen;
 	while (late.first && late.first->seq <= seq) {
 		struct late_promise *x = late.first;
 
@@ -363,6 +365,15 @@ static struct vfm_event *late_event_new(struct vfm_dev *d, struct vfm_err *err)
 	return (struct vfm_event *)e;
 }
 
+static struct vfm_event *late_event_new_timed(struct vfm_dev *d, struct vfm_err *err)
+{
+	struct late_event *e = vfm_calloc(1, sizeof(*e));
+
+	late.timed++;
+	e->cpu = late.cpu->event_new_timed(d, err);
+	return (struct vfm_event *)e;
+}
+
 static void late_event_free(struct vfm_event *ev)
 {
 	late.cpu->event_free(late_event_of(ev)->cpu);
@@ -407,6 +418,13 @@ static bool late_event_passed(struct vfm_event *ev)
 		return false;
 	late_until(e->seq);
 	return true;
+}
+
+static int late_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
+{
+	if (!late_event_of(a)->compute || !late_event_of(b)->compute || late_event_of(b)->seq > late.seen)
+		late_die("the time of an event that has not passed");
+	return late.cpu->event_elapsed(late_event_of(a)->cpu, late_event_of(b)->cpu, s, err);
 }
 
 /* ---- the device ---- */
@@ -457,11 +475,13 @@ static struct vfm_dev *late_open(bool guard, struct vfm_err *err)
 	late.table.stream_sync = late_stream_sync;
 	late.table.host_call = late_host_call;
 	late.table.event_new = late_event_new;
+	late.table.event_new_timed = late_event_new_timed;
 	late.table.event_free = late_event_free;
 	late.table.event_record = late_event_record;
 	late.table.event_wait = late_event_wait;
 	late.table.event_sync = late_event_sync;
 	late.table.event_passed = late_event_passed;
+	late.table.event_elapsed = late_event_elapsed;
 	d->t = &late.table;
 	d->runs_behind = true;
 	return d;

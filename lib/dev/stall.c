@@ -1,0 +1,153 @@
+#include "dev/stall.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Places that were not read yet; beyond so many they are not measured. */
+enum { FIRST = 64, MOST = 1 << 15 };
+
+struct place {
+	struct vfm_event *from, *to; /* on a device that runs behind */
+	double s;                    /* on another */
+	enum vfm_stall why;
+};
+
+struct vfm_stalls {
+	struct vfm_stream *stream;
+	struct place *ring; /* [cap], a power of 2; place i at i % cap */
+	int64_t cap, put, read;
+	int depth;
+	bool open;  /* the outermost place is measured */
+	double wait0;
+};
+
+struct vfm_stalls *vfm_stalls_new(struct vfm_stream *s)
+{
+	struct vfm_stalls *st = vfm_calloc(1, sizeof(*st));
+
+	st->stream = s;
+	s->dev->stalls = st;
+	return st;
+}
+
+void vfm_stalls_free(struct vfm_stalls *st)
+{
+	struct vfm_dev *d;
+
+	if (!st)
+		return;
+	d = st->stream->dev;
+	for (int64_t i = 0; i < st->cap; i++) {
+		if (st->ring[i].from)
+			d->t->event_free(st->ring[i].from);
+		if (st->ring[i].to)
+			d->t->event_free(st->ring[i].to);
+	}
+	if (d->stalls == st)
+		d->stalls = NULL;
+	free(st->ring);
+	free(st);
+}
+
+/* Room for one more: places keep their events. */
+static bool room(struct vfm_stalls *st)
+{
+	int64_t cap = st->cap ? 2 * st->cap : FIRST;
+	struct place *ring;
+
+	if (st->put - st->read < st->cap)
+		return true;
+	if (cap > MOST)
+		return false;
+	ring = vfm_calloc((size_t)cap, sizeof(*ring));
+	for (int64_t i = st->read; i < st->put; i++)
+		ring[i % cap] = st->ring[i % st->cap];
+	free(st->ring);
+	st->ring = ring;
+	st->cap = cap;
+	return true;
+}
+
+/* A measurement that fails is none: whoever uses the stream next will hear of it. */
+static bool mark(struct vfm_stalls *st, struct vfm_event **e)
+{
+	struct vfm_dev *d = st->stream->dev;
+
+	if (!*e)
+		*e = d->t->event_new_timed(d, NULL);
+	return *e && d->t->event_record(*e, st->stream, NULL) == 0;
+}
+
+static struct vfm_stalls *of(const struct vfm_stream *s)
+{
+	return s->dev->stalls && s->dev->stalls->stream == s ? s->dev->stalls : NULL;
+}
+
+void vfm_stall_begin(struct vfm_stream *s, enum vfm_stall why)
+{
+	struct vfm_stalls *st = of(s);
+	struct place *p;
+
+	if (!st || st->depth++ > 0)
+		return;
+	st->open = room(st);
+	if (!st->open)
+		return;
+	p = &st->ring[st->put % st->cap];
+	p->why = why;
+	if (s->dev->runs_behind)
+		st->open = mark(st, &p->from);
+	else
+		st->wait0 = s->dev->wait_s;
+}
+
+void vfm_stall_end(struct vfm_stream *s)
+{
+	struct vfm_stalls *st = of(s);
+	struct place *p;
+
+	if (!st || st->depth == 0 || --st->depth > 0 || !st->open)
+		return;
+	st->open = false;
+	p = &st->ring[st->put % st->cap];
+	if (!s->dev->runs_behind)
+		p->s = s->dev->wait_s - st->wait0;
+	else if (!mark(st, &p->to))
+		return;
+	st->put++;
+}
+
+int vfm_stall_wait(struct vfm_event *e, struct vfm_stream *s, enum vfm_stall why, struct vfm_err *err)
+{
+	int rc;
+
+	vfm_stall_begin(s, why);
+	rc = s->dev->t->event_wait(e, s, err);
+	vfm_stall_end(s);
+	return rc;
+}
+
+int64_t vfm_stalls_mark(const struct vfm_stalls *st)
+{
+	return st->put;
+}
+
+void vfm_stalls_between(struct vfm_stalls *st, int64_t a, int64_t b, double s[VFM_STALLS])
+{
+	struct vfm_dev *d = st->stream->dev;
+	double one;
+
+	memset(s, 0, VFM_STALLS * sizeof(*s));
+	for (; st->read < b; st->read++) {
+		const struct place *p = &st->ring[st->read % st->cap];
+
+		if (st->read < a)
+			continue;
+		one = p->s;
+		if (d->runs_behind && d->t->event_elapsed(p->from, p->to, &one, NULL) < 0)
+			continue;
+		s[p->why] += one;
+	}
+}
