@@ -252,7 +252,8 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
 	struct work w = {.c = d->world, .s = d->stream};
-	void *known[2] = {NULL, NULL};
+	struct vfm_comm_mem a = {0}, b = {0};
+	struct vfm_comm *kind = registered ? w.c : vfm_comm_self();
 	size_t es, room;
 	int rc = 0;
 
@@ -261,21 +262,22 @@ static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t byt
 	w.n = bytes / (int64_t)es / w.c->size * w.c->size;
 	room = (size_t)w.n * es;
 	w.host = vfm_big_alloc(room + 64, "a copy of the operand", err);
-	w.a = w.host ? vfm_dev_alloc(w.s, room + 64, "the operand", err) : NULL;
-	w.b = w.a ? vfm_dev_alloc(w.s, room + 64, "the result", err) : NULL;
-	rc = vfm_job_agree(job, w.b ? w.s->dev->t->zero(w.s, w.b, room, err) : VFM_EENV, err);
+	rc = w.host ? vfm_comm_mem_new(&a, kind, w.s, room + 64, "the operand", err) : VFM_EENV;
+	if (rc >= 0)
+		rc = vfm_comm_mem_new(&b, kind, w.s, room + 64, "the result", err);
+	w.a = a.p;
+	w.b = b.p;
+	rc = vfm_job_agree(job, rc >= 0 ? w.s->dev->t->zero(w.s, w.b, room, err) : rc, err);
 	if (rc >= 0 && registered)
-		rc = vfm_comm_register(w.c, w.a, room + 64, &known[0], err);
+		rc = vfm_comm_mem_register(&a, w.c, err);
 	if (rc >= 0 && registered)
-		rc = vfm_comm_register(w.c, w.b, room + 64, &known[1], err);
+		rc = vfm_comm_mem_register(&b, w.c, err);
 	if (rc >= 0)
 		rc = run_op(&w, op, t, err);
 	vfm_job_failed(job, rc, err);
-	vfm_comm_unregister(w.c, known[0]);
-	vfm_comm_unregister(w.c, known[1]);
 	vfm_big_free(w.host, room + 64);
-	vfm_dev_free(w.s, w.a, room + 64);
-	vfm_dev_free(w.s, w.b, room + 64);
+	vfm_comm_mem_release(&b);
+	vfm_comm_mem_release(&a);
 	return rc;
 }
 

@@ -232,16 +232,47 @@ const char *vfm_comm_filling(const struct vfm_comm *c)
 	return c->t->carrier ? c->t->carrier(c) : c->t->name;
 }
 
-int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err)
+int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
-	*handle = NULL;
-	return c->t->register_memory && bytes ? c->t->register_memory(c, p, bytes, handle, err) : 0;
+	*m = (struct vfm_comm_mem){.s = s, .bytes = bytes, .what = what};
+	if (c->t->mem_alloc && bytes)
+		TRY(c->t->mem_alloc(c, s, bytes, what, &m->p, err));
+	if (m->p) {
+		m->of = c;
+		vfm_dev_count(s->dev, (int64_t)bytes);
+	} else {
+		m->p = vfm_dev_alloc(s, bytes, what, err);
+	}
+	return m->p ? 0 : VFM_EENV;
 }
 
-void vfm_comm_unregister(struct vfm_comm *c, void *handle)
+int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err)
 {
-	if (handle)
-		c->t->unregister_memory(c, handle);
+	struct vfm_comm_known *k = &m->known[m->n_known];
+
+	if (!c->t->register_memory)
+		return 0;
+	if (m->n_known == VFM_COMM_KNOWN)
+		return vfm_fail(err, VFM_EUSAGE, "internal: memory that more than %d groups are to know", VFM_COMM_KNOWN);
+	*k = (struct vfm_comm_known){.c = c};
+	TRY(c->t->register_memory(c, m->of ? m->p : NULL, m->bytes, &k->handle, err));
+	m->n_known += k->handle != NULL;
+	return 0;
+}
+
+void vfm_comm_mem_release(struct vfm_comm_mem *m)
+{
+	if (m->p && m->of) {
+		/* The library's memory knows no streams.  A failure has been seen, or does not matter any more. */
+		m->s->dev->t->stream_sync(m->s, &(struct vfm_err){0});
+		while (m->n_known-- > 0)
+			m->known[m->n_known].c->t->unregister_memory(m->known[m->n_known].c, m->known[m->n_known].handle);
+		m->of->t->mem_free(m->of, m->s, m->p, m->bytes, m->what);
+		vfm_dev_count(m->s->dev, -(int64_t)m->bytes);
+	} else if (m->p) {
+		vfm_dev_free(m->s, m->p, m->bytes);
+	}
+	*m = (struct vfm_comm_mem){0};
 }
 
 int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err)

@@ -39,7 +39,9 @@ struct vfm_comm_table {
 	int (*barrier)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 	int (*split)(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 	void (*free)(struct vfm_comm *c);
-	/* may be NULL: nothing to do */
+	/* struct vfm_comm_mem; all NULL where there is nothing to do.  mem_alloc: *p NULL: the device's own will do. */
+	int (*mem_alloc)(struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err);
+	void (*mem_free)(struct vfm_comm *c, struct vfm_stream *s, void *p, size_t bytes, const char *what);
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*unregister_memory)(struct vfm_comm *c, void *handle);
 	const char *(*carrier)(const struct vfm_comm *c); /* what name stands for */
@@ -90,10 +92,34 @@ int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 /* "host", "stage", or what carries the group ("nccl"): for reports (local). */
 const char *vfm_comm_filling(const struct vfm_comm *c);
 
-/* Device memory that will often be an operand: may make calls faster (local, but all ranks should do it).  *handle is for vfm_comm_unregister, which must
- * come before p or c is freed, when no call on p is under way; NULL: nothing was done. */
-int vfm_comm_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
-void vfm_comm_unregister(struct vfm_comm *c, void *handle);
+/* Device memory that lives long and is often an operand: vfm_dev_alloc's, or, where the library that carries c has memory that it
+ * moves without copies of its own, of that kind (comm_dev.h).  `= {0}` is none.  The groups must outlive it. */
+enum { VFM_COMM_KNOWN = 8 };
+struct vfm_comm_mem {
+	void *p; /* 64-byte aligned; NULL: none */
+	size_t bytes;
+	/* private to comm.c */
+	struct vfm_stream *s;
+	struct vfm_comm *of; /* whose library's it is; NULL: the device's own */
+	const char *what;
+	int n_known;
+	struct vfm_comm_known {
+		struct vfm_comm *c;
+		void *handle;
+	} known[VFM_COMM_KNOWN];
+};
+/* s: the compute stream; what: as for vfm_dev_alloc, and stays valid.  Counted as that is.  (local) */
+int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
+/* Whether it is of the library's kind (local). */
+static inline bool vfm_comm_mem_special(const struct vfm_comm_mem *m)
+{
+	return m->of != NULL;
+}
+/* From here on calls of c know it.  Its operands in it should lie at the same place on all ranks, but for shares.  Collective, blocking; m may
+ * be of none, too.  All ranks know it or none does, since NCCL forbids to mix: that it cannot be known is no failure. */
+int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err);
+/* No group knows it any more, and it is freed, in the order of the compute stream (local).  Waits for that stream where it is the library's. */
+void vfm_comm_mem_release(struct vfm_comm_mem *m);
 
 /* Bytes of host memory, blocking, any length a rank: *all is malloc'ed, the blobs one after the other, off [size+1]
  * malloc'ed. */

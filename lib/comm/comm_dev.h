@@ -16,6 +16,10 @@
  * The library's id of the world's communicator goes from rank 0 to all through the launch (vfm_launch_share: under PMI2 a value in hex); all other
  * groups are split from it.  What rank 0's environment says of them holds for all.
  *
+ * Memory that groups know (struct vfm_comm_mem): on the wire it comes from the library (mem_alloc), since that takes only what is one piece of the system's
+ * memory; where it has none left, from the device.  Which groups know it the ranks agree on over their pair.  VFM_COMM_REGISTER=0: none does, and all comes
+ * from the device.
+ *
  * A two-rank group is connected when it is made; larger ones with their first call, in which the host then waits for the other ranks.
  */
 #ifndef VFM_COMM_COMM_DEV_H

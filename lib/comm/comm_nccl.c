@@ -255,6 +255,29 @@ static int nccl_all_to_all(struct vfm_wire_comm *w, struct vfm_stream *s, const 
 	return leave(w, ncclAlltoAll(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_to_all", err);
 }
 
+/* One piece of the system's memory each, in the kind and the grain that every path of NCCL wants; the pool's ranges are put together from several, of which
+ * NCCL would take the first for the whole. */
+static int nccl_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
+{
+	ncclResult_t r;
+
+	*p = NULL;
+	TRY(vfm_cuda_check(cudaSetDevice(vfm_cuda_of(s)->ordinal), "NCCL", err));
+	r = ncclMemAlloc(p, bytes);
+	if (r != ncclSuccess) {
+		cudaGetLastError();
+		return failed(r, NULL, what, err);
+	}
+	vfm_cuda_mem_lent(s, what, (int64_t)bytes);
+	return 0;
+}
+
+static void nccl_mem_free(struct vfm_stream *s, void *p, size_t bytes, const char *what)
+{
+	ncclMemFree(p);
+	vfm_cuda_mem_lent(s, what, -(int64_t)bytes);
+}
+
 static int nccl_register(struct vfm_wire_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
 	TRY(enter(w, err));
@@ -284,6 +307,8 @@ const struct vfm_wire vfm_nccl_wire = {
 	.all_to_all = nccl_all_to_all,
 	.broadcast = nccl_broadcast,
 	.messages = nccl_messages,
+	.mem_alloc = nccl_mem_alloc,
+	.mem_free = nccl_mem_free,
 	.register_memory = nccl_register,
 	.unregister_memory = nccl_unregister,
 };

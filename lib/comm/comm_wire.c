@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/wire_impl.h"
 #include "ops/ops.h"
@@ -433,14 +434,51 @@ static int wire_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err
 	return end(g, s, k, rc, 0, err);
 }
 
+static int wire_mem_alloc(struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
+{
+	struct vfm_wjob *j = ((struct vfm_wgroup *)c)->job;
+	struct vfm_err why = {0};
+
+	*p = NULL;
+	TRY(vfm_wjob_check(j, err));
+	if (j->registers && j->wire->mem_alloc && j->wire->mem_alloc(s, bytes, what, p, &why) < 0)
+		*p = NULL; /* the device's pool can make room, and knows what to say when it cannot */
+	return 0;
+}
+
+static void wire_mem_free(struct vfm_comm *c, struct vfm_stream *s, void *p, size_t bytes, const char *what)
+{
+	((struct vfm_wgroup *)c)->job->wire->mem_free(s, p, bytes, what);
+}
+
+/* All ranks or none.  p NULL: not here. */
 static int wire_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
+	struct vfm_wjob *j = g->job;
+	struct vfm_err why = {0};
+	int64_t all;
+	int rc = 0;
 
-	if (!g->job->wire->register_memory)
+	*handle = NULL;
+	if (!j->registers || !j->wire->register_memory)
 		return 0;
-	TRY(vfm_wjob_check(g->job, err));
-	return did(g, g->job->wire->register_memory(g->w, p, bytes, handle, err), err);
+	TRY(vfm_wjob_check(j, err));
+	if (p)
+		rc = settle(j, g->w, j->wire->register_memory(g->w, p, bytes, handle, &why), &why);
+	if (rc < 0 && !j->told) {
+		vfm_info("%s moves memory that it does not know: %s", j->wire->name, why.msg);
+		j->told = true;
+	}
+	if (rc < 0)
+		*handle = NULL;
+	all = *handle != NULL;
+	rc = vfm_all_reduce(c->host, NULL, vfm_t1(&all, VFM_I64, 1), err);
+	if (*handle && (rc < 0 || all < c->size)) {
+		j->wire->unregister_memory(g->w, *handle);
+		*handle = NULL;
+	}
+	return rc;
 }
 
 static void wire_unregister(struct vfm_comm *c, void *handle)
@@ -546,6 +584,8 @@ static const struct vfm_comm_table wire_table = {
 	.barrier = wire_barrier,
 	.split = wire_split,
 	.free = wire_free,
+	.mem_alloc = wire_mem_alloc,
+	.mem_free = wire_mem_free,
 	.register_memory = wire_register,
 	.unregister_memory = wire_unregister,
 	.carrier = wire_carrier,
@@ -619,7 +659,7 @@ out:
 
 /* What rank 0 tells all others of a first group: it must be the same everywhere. */
 struct first {
-	bool made, native_bf16;
+	bool made, native_bf16, registers;
 	unsigned char id[VFM_WIRE_ID];
 	char why[320]; /* not made */
 };
@@ -627,11 +667,11 @@ struct first {
 /* Over the world through the launch's own key-value space, over fewer ranks through their group.  A failure of rank 0 is told, too. */
 static int first_of(struct vfm_comm *host, const struct vfm_wire *w, struct first *f, struct vfm_err *err)
 {
-	const char *native = getenv("VFM_COMM_BF16");
+	const char *native = getenv("VFM_COMM_BF16"), *registers = getenv("VFM_COMM_REGISTER");
 	struct vfm_hcomm *h = vfm_hcomm_of(host);
 	struct vfm_err why = {0};
 
-	*f = (struct first){.native_bf16 = native && !strcmp(native, "native")};
+	*f = (struct first){.native_bf16 = native && !strcmp(native, "native"), .registers = !(registers && !strcmp(registers, "0"))};
 	if (host->rank == 0) {
 		f->made = w->unique_id(f->id, &why) >= 0;
 		snprintf(f->why, sizeof(f->why), "%.300s", why.msg);
@@ -659,6 +699,7 @@ int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vf
 	if (!j)
 		return VFM_EENV;
 	j->native_bf16 = f.native_bf16;
+	j->registers = f.registers;
 	g = group_new(j, host);
 	return group_start(g, w->init(&g->w, compute->dev, f.id, host->rank, host->size, g->c.name, err), out, err);
 }

@@ -52,8 +52,11 @@ struct vfm_wire {
 	int (*broadcast)(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err);
 	int (*messages)(struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err);
 
-	/* Device memory that will be an operand often: the library may move it without a copy.  *handle may become NULL (it will not).
-	 * Local; unregister before it is freed. */
+	/* Device memory of the kind that register_memory takes, counted for the device's reports (vfm_oom) as `what`; both block.  NULL: there is none. */
+	int (*mem_alloc)(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err);
+	void (*mem_free)(struct vfm_stream *s, void *p, size_t bytes, const char *what); /* nothing uses it any more */
+	/* That memory will be an operand often, on all ranks of w: the library may move it without a copy.  *handle may stay NULL (it will not).  A
+	 * failure leaves w as it was.  Local; unregister before it is freed, also when w was aborted. */
 	int (*register_memory)(struct vfm_wire_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*unregister_memory)(struct vfm_wire_comm *w, void *handle);
 };

@@ -54,8 +54,9 @@ struct vfm_wjob {
 	struct vfm_stream *compute;
 	struct vfm_hjob *hjob;          /* NULL: one rank */
 	double timeout;
-	bool native_bf16;
+	bool native_bf16, registers;    /* what rank 0 wants */
 	int users;                      /* groups; known to the host thread */
+	bool told;                      /* that memory cannot be registered; likewise */
 
 	pthread_mutex_t lock;           /* groups, their rings, stop */
 	pthread_cond_t wake;

@@ -27,6 +27,9 @@ static inline struct vfm_cuda *vfm_cuda_of(const struct vfm_stream *s)
 	return (struct vfm_cuda *)s->dev;
 }
 
+/* A library took so many bytes from the system for `what`, or gave them back: they stand beside the pool's in what is said when memory is out. */
+void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes);
+
 cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 /* 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);

@@ -30,6 +30,7 @@ struct vfm_cuda_mem {
 	int pieces;
 	struct vfm_holders holders;
 	uint64_t used;
+	int64_t lent; /* vfm_cuda_mem_lent; in used, too */
 };
 
 static const struct vfm_cuda_driver *drv(const struct vfm_cuda_mem *m)
@@ -141,7 +142,7 @@ static int take_mapped(struct vfm_cuda_mem *m, struct vfm_stream *s, size_t byte
 
 	m->stream = s;
 	rc = vfm_mapped_take(&m->mapped, zone, bytes, tag, &at, err);
-	m->c->dev.mem_reserved = (int64_t)m->mapped.bytes;
+	m->c->dev.mem_reserved = (int64_t)m->mapped.bytes + m->lent;
 	if (rc == 0)
 		*p = (void *)(uintptr_t)(m->base[zone] + at);
 	return rc;
@@ -180,6 +181,17 @@ void *vfm_cuda_alloc(struct vfm_stream *s, size_t bytes, const char *what, struc
 	m->holders.v[tag].bytes += bytes;
 	m->used += bytes;
 	return p;
+}
+
+void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes)
+{
+	struct vfm_cuda_mem *m = vfm_cuda_of(s)->sys->mem;
+	uint32_t tag = vfm_holders_add(&m->holders, what, 0);
+
+	m->holders.v[tag].bytes += (uint64_t)bytes;
+	m->used += (uint64_t)bytes;
+	m->lent += bytes;
+	m->c->dev.mem_reserved += bytes;
 }
 
 /* The zone or piece that p lies in; -1: not of this pool. */

@@ -9,12 +9,16 @@ void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct
 	struct vfm_dev *d = s->dev;
 	void *p = d->t->alloc(s, bytes, what, err);
 
-	if (p) {
-		d->mem_now += (int64_t)bytes;
-		if (d->mem_now > d->mem_peak)
-			d->mem_peak = d->mem_now;
-	}
+	if (p)
+		vfm_dev_count(d, (int64_t)bytes);
 	return p;
+}
+
+void vfm_dev_count(struct vfm_dev *d, int64_t bytes)
+{
+	d->mem_now += bytes;
+	if (d->mem_now > d->mem_peak)
+		d->mem_peak = d->mem_now;
 }
 
 void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes)

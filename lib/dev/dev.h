@@ -97,6 +97,8 @@ struct vfm_stream {
 /* Thin callers that keep the memory counts; nothing else may call t->alloc and t->free. */
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
+/* Memory of this device that came from elsewhere, or goes back there: in the counts only. */
+void vfm_dev_count(struct vfm_dev *d, int64_t bytes);
 void vfm_dev_peak_reset(struct vfm_dev *d);
 
 /* What is on the streams has lost its meaning (a collective was given up): from here on stream_sync and event_sync fail with

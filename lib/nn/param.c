@@ -22,8 +22,12 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_params_sync_release(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
 		vfm_dev_free(ps->stream, ps->lo, (size_t)ps->n_lo * 2);
-		vfm_dev_free(ps->stream, ps->grad, (size_t)ps->n_grad * 4);
-		vfm_dev_free(ps->stream, ps->copy, ps->copy_bytes);
+		vfm_comm_mem_release(&ps->grad_mem);
+		vfm_comm_mem_release(&ps->copy_mem);
+		for (int k = 0; k < 2; k++) {
+			vfm_comm_mem_release(&ps->w_buf[k].mem);
+			vfm_comm_mem_release(&ps->g_buf[k].mem);
+		}
 	}
 	for (size_t i = 0; i < ps->n; i++) {
 		vfm_part_release(&ps->p[i]->part);
@@ -272,6 +276,85 @@ static void *zeroed(struct vfm_params *ps, size_t bytes, const char *what, struc
 	return p;
 }
 
+/* A group that works on these arrays: its library's memory they are; that of one rank where none does. */
+static struct vfm_comm *carrier(const struct vfm_params *ps)
+{
+	for (int i = 0; i < ps->n_sec; i++) {
+		const struct vfm_section *s = &ps->sec[i];
+
+		if (s->shard->size > 1 || s->replica->size > 1)
+			return s->shard->size > 1 ? s->shard : s->replica;
+		if (s->tp_sum)
+			return ps->mesh->tp_side;
+	}
+	return vfm_comm_self();
+}
+
+static void *zeroed_operand(struct vfm_params *ps, struct vfm_comm_mem *m, size_t bytes, const char *what, struct vfm_err *err)
+{
+	if (vfm_comm_mem_new(m, carrier(ps), ps->stream, bytes, what, err) < 0)
+		return NULL;
+	return ps->stream->dev->t->zero(ps->stream, m->p, bytes, err) < 0 ? NULL : m->p;
+}
+
+/* Buffers of units that stay, where their groups can know them. */
+static int alloc_unit_bufs(struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t size, const char *what, struct vfm_err *err)
+{
+	int64_t most = 0;
+
+	for (int u = 0; u < ps->units; u++)
+		most = ps->unit[u].n > most ? ps->unit[u].n : most;
+	for (int k = 0; most && k < 2; k++) {
+		TRY(vfm_comm_mem_new(&buf[k].mem, carrier(ps), ps->stream, (size_t)most * size, what, err));
+		if (!vfm_comm_mem_special(&buf[k].mem))
+			vfm_comm_mem_release(&buf[k].mem);
+	}
+	return 0;
+}
+
+static bool moves(const struct vfm_section *s, struct vfm_comm *c)
+{
+	return s->shard == c || s->replica == c;
+}
+
+static int known_to(struct vfm_params *ps, struct vfm_comm *c, bool shards, struct vfm_err *err)
+{
+	struct vfm_unit_buf *buf[] = {&ps->w_buf[0], &ps->w_buf[1], &ps->g_buf[0], &ps->g_buf[1]};
+	bool used = false, units = false;
+
+	for (int i = 0; i < ps->n_sec; i++) {
+		used |= moves(&ps->sec[i], c) || (ps->sec[i].tp_sum && c == ps->mesh->tp_side);
+		units |= shards && ps->sec[i].shard == c && ps->sec[i].hold == VFM_HOLD_GATHER;
+	}
+	if (!used || c->size == 1)
+		return 0;
+	if (ps->grad)
+		TRY(vfm_comm_mem_register(&ps->grad_mem, c, err));
+	if (shards)
+		TRY(vfm_comm_mem_register(&ps->copy_mem, c, err));
+	for (int k = 0; units && k < (ps->grad ? 4 : 2); k++)
+		TRY(vfm_comm_mem_register(&buf[k]->mem, c, err));
+	return 0;
+}
+
+int vfm_params_known(struct vfm_params *ps, struct vfm_err *err)
+{
+	const struct vfm_mesh *m = ps->mesh;
+
+	if (ps->known)
+		return 0;
+	TRY(known_to(ps, m->shard, true, err));
+	TRY(known_to(ps, m->replica, false, err));
+	if (m->eshard != m->shard)
+		TRY(known_to(ps, m->eshard, true, err));
+	if (m->ereplica != m->replica)
+		TRY(known_to(ps, m->ereplica, false, err));
+	if (m->tp_side)
+		TRY(known_to(ps, m->tp_side, false, err));
+	ps->known = true;
+	return 0;
+}
+
 /* Bytes of a section's own memory for weights: none where ops read the masters. */
 static size_t weight_bytes(const struct vfm_params *ps, const struct vfm_section *s)
 {
@@ -296,7 +379,7 @@ static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
 			return VFM_EENV;
 	}
 	if (ps->copy_bytes) {
-		ps->copy = zeroed(ps, ps->copy_bytes, "parameters to compute with", err);
+		ps->copy = zeroed_operand(ps, &ps->copy_mem, ps->copy_bytes, "parameters to compute with", err);
 		if (!ps->copy)
 			return VFM_EENV;
 	}
@@ -321,7 +404,7 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 
 	for (int i = 0; i < ps->n_sec; i++)
 		ps->n_grad += ps->sec[i].hold == VFM_HOLD_GATHER ? ps->sec[i].own_n : ps->sec[i].n;
-	ps->grad = zeroed(ps, (size_t)ps->n_grad * 4, "gradients", err);
+	ps->grad = zeroed_operand(ps, &ps->grad_mem, (size_t)ps->n_grad * 4, "gradients", err);
 	if (!ps->grad)
 		return VFM_EENV;
 	for (int i = 0; i < ps->n_sec; i++) {
@@ -351,8 +434,11 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	lay_out(ps);
 	make_units(ps);
 	TRY(alloc_weights(ps, err));
+	TRY(alloc_unit_bufs(ps, ps->w_buf, vfm_dtype_size(dtype), "the weights of a unit", err));
 	if (with_grad)
 		TRY(alloc_grads(ps, err));
+	if (with_grad)
+		TRY(alloc_unit_bufs(ps, ps->g_buf, 4, "the gradients of a unit", err));
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
 		const struct vfm_section *s = &ps->sec[p->section];

@@ -29,6 +29,12 @@
  * tp rank 0. Sums are made on mesh->side beside the backward, over the shard group (reduce-scatter), then tp, then
  * the replicas, in a fixed order.
  *
+ * What collectives work on all the time is memory of their library's kind where it has one, and known to the groups (vfm_comm_mem): the weights
+ * that ops read where they are not the masters, gradients, and with fsdp the buffers of units.  Of these two stand for weights and two for gradients, as large
+ * as the largest unit's: that many are in use at a time (but for deferred weight gradients, which find more in the pool), so they cost no more than
+ * buffers that come and go, except beside the first unit of a backward.  Groups of pp are left out: the stages' arrays differ, and NCCL wants an operand at the same
+ * place everywhere.
+ *
  * A step:
  *	vfm_params_grad_begin(ps, err);
  *	vfm_params_grad_packs(ps, n);       // optional: lets reductions begin before the end
@@ -120,6 +126,12 @@ struct vfm_params {
 	int64_t n_grad;
 	char *copy;
 	size_t copy_bytes;
+	struct vfm_comm_mem copy_mem, grad_mem; /* of copy, grad */
+	struct vfm_unit_buf {
+		struct vfm_comm_mem mem;
+		bool used;
+	} w_buf[2], g_buf[2];                   /* of units; none where the library has no memory of its own */
+	bool known;                             /* the groups know them */
 	struct vfm_unit *unit;
 	struct vfm_event *fork;
 	int pending, last_unit, last_dir; /* -1: none */

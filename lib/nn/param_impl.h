@@ -24,6 +24,8 @@ bool vfm_param_is_matrix(const struct vfm_param *p);
 enum vfm_dtype vfm_section_dtype(const struct vfm_params *ps, const struct vfm_section *s);
 /* Element 0 of p at base + (p->off - s->off). */
 struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_section *s, void *base, enum vfm_dtype dt);
+/* The groups that work on the arrays learn of them, once.  Collective. */
+int vfm_params_known(struct vfm_params *ps, struct vfm_err *err);
 /* vfm_var.want_grad of matrices that are gathered. */
 int vfm_param_want_grad(struct vfm_var *x, struct vfm_err *err);
 /* Drops what hangs on units and events. */

@@ -52,6 +52,28 @@ static void event_drop(const struct vfm_params *ps, struct vfm_event **e)
 	*e = NULL;
 }
 
+/* ---- buffers of units: one of those that stay, if it is free, else from the pool.  All ranks of a group choose alike. ---- */
+
+static void *buf_take(struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t bytes, const char *what, struct vfm_err *err)
+{
+	for (int k = 0; k < 2; k++)
+		if (buf[k].mem.p && !buf[k].used) {
+			buf[k].used = true;
+			return buf[k].mem.p;
+		}
+	return vfm_dev_alloc(ps->stream, bytes, what, err);
+}
+
+static void buf_give(struct vfm_params *ps, struct vfm_unit_buf buf[2], void *p, size_t bytes)
+{
+	for (int k = 0; p && k < 2; k++)
+		if (buf[k].mem.p == p) {
+			buf[k].used = false;
+			return;
+		}
+	vfm_dev_free(ps->stream, p, bytes);
+}
+
 void vfm_params_sync_release(struct vfm_params *ps)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
@@ -62,9 +84,9 @@ void vfm_params_sync_release(struct vfm_params *ps)
 	for (int u = 0; ps->unit && u < ps->units; u++) {
 		struct vfm_unit *x = &ps->unit[u];
 
-		vfm_dev_free(ps->stream, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
-		vfm_dev_free(ps->stream, x->g, (size_t)x->n * 4);
-		vfm_dev_free(ps->stream, x->g_reducing, (size_t)x->n * 4);
+		buf_give(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
+		buf_give(ps, ps->g_buf, x->g, (size_t)x->n * 4);
+		buf_give(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
 		event_drop(ps, &x->gathered);
 		event_drop(ps, &x->reduced);
 	}
@@ -150,7 +172,7 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 	TRY(join(ps, x->gathered, err));
 	for (int i = -1; (s = next_gathered(x, &i));)
 		place_weights(ps, s, NULL);
-	vfm_dev_free(ps->stream, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
+	buf_give(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
 	x->w = NULL;
 	return 0;
 }
@@ -161,7 +183,7 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 	size_t es = vfm_dtype_size(ps->dtype);
 	struct vfm_section *s;
 
-	x->w = vfm_dev_alloc(ps->stream, (size_t)x->n * es, "the weights of a unit", err);
+	x->w = buf_take(ps, ps->w_buf, (size_t)x->n * es, "the weights of a unit", err);
 	if (!x->w)
 		return VFM_EENV;
 	x->joined = false;
@@ -237,6 +259,7 @@ int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err)
 {
 	int next;
 
+	TRY(vfm_params_known(ps, err));
 	TRY(join_fetched(ps, -1, err));
 	for (int u = 0; u < ps->units; u++)
 		TRY(drop_weights(&ps->unit[u], err));
@@ -275,7 +298,7 @@ static int grads_in(struct vfm_unit *x, struct vfm_err *err)
 	struct vfm_params *ps = x->ps;
 	struct vfm_section *s;
 
-	x->g = vfm_dev_alloc(ps->stream, (size_t)x->n * 4, "the gradients of a unit", err);
+	x->g = buf_take(ps, ps->g_buf, (size_t)x->n * 4, "the gradients of a unit", err);
 	if (!x->g)
 		return VFM_EENV;
 	for (int i = -1; (s = next_gathered(x, &i));) {
@@ -335,7 +358,7 @@ static int flush_pending(struct vfm_params *ps, struct vfm_err *err)
 		TRY(vfm_op_axpby(ps->stream, &add, err));
 		s->g_begun = true;
 	}
-	vfm_dev_free(ps->stream, x->g_reducing, (size_t)x->n * 4);
+	buf_give(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
 	x->g_reducing = NULL;
 	if (!last)
 		return 0;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "spec/dtype.h"
@@ -247,6 +248,103 @@ static bool check_groups(void)
 	return good;
 }
 
+/* ---- memory that groups know, beside memory that they do not: the same bits, and what each took ---- */
+
+enum { N_BIG = 64 << 20, N_SMALL = 1 << 18, TIMES = 5 };
+static const char *const big_name[] = {"all_reduce", "reduce_scatter", "all_gather"};
+
+/* As in training: gradients in f32 in place, weights in bf16 in their place. */
+static int big_call(int op, char *p, int64_t n)
+{
+	int64_t each = n / d.world->size, at = each * d.world->rank;
+
+	if (op == 0)
+		return vfm_all_reduce(d.world, beside, vfm_t1(p, VFM_F32, n), &err);
+	if (op == 1)
+		return vfm_reduce_scatter(d.world, beside, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
+	return vfm_all_gather(d.world, beside, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
+}
+
+/* Median seconds of a call, and the bits of the first; x: [n] f32 on the host. */
+static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double *took)
+{
+	int64_t from = op == 1 ? n / d.world->size * d.world->rank : 0, m = op == 1 ? n / d.world->size : n, es = op == 2 ? 2 : 4;
+	double s[TIMES];
+
+	for (int64_t i = 0; i < n; i++)
+		if (op == 2)
+			((uint16_t *)x)[i] = vfm_f32_to_bf16((float)value(d.world->rank, i));
+		else
+			x[i] = (float)value(d.world->rank, i);
+	TRY(t->to_device(d.stream, p, x, (size_t)(n * es), &err));
+	TRY(t->stream_sync(d.stream, &err));
+	TRY(big_call(op, p, n));
+	TRY(t->stream_sync(beside, &err));
+	TRY(t->to_host(d.stream, x, p + from * es, (size_t)(m * es), &err));
+	TRY(t->stream_sync(d.stream, &err));
+	*bits = vfm_fnv64(x, (size_t)(m * es));
+	for (int i = 0; i < TIMES; i++) {
+		double since;
+
+		TRY(vfm_barrier(d.world, NULL, &err));
+		since = vfm_now();
+		TRY(big_call(op, p, n));
+		TRY(t->stream_sync(beside, &err));
+		s[i] = vfm_now() - since;
+	}
+	for (int i = 1; i < TIMES; i++)
+		for (int k = i; k > 0 && s[k] < s[k - 1]; k--) {
+			double y = s[k];
+
+			s[k] = s[k - 1];
+			s[k - 1] = y;
+		}
+	*took = s[TIMES / 2];
+	return 0;
+}
+
+static int big_memory(struct vfm_comm_mem *m, struct vfm_comm *kind, int64_t n)
+{
+	TRY(vfm_comm_mem_new(m, kind, d.stream, (size_t)n * 4, "gradients", &err));
+	return vfm_comm_mem_register(m, d.world, &err);
+}
+
+static bool check_known(void)
+{
+	int64_t n = (d.plugin ? N_BIG : N_SMALL) / (16 * d.world->size) * 16 * d.world->size;
+	struct vfm_comm_mem plain = {0}, known = {0};
+	float *x = vfm_malloc((size_t)n * 4);
+	bool good = true;
+	int rc;
+
+	rc = big_memory(&plain, vfm_comm_self(), n);
+	if (rc >= 0)
+		rc = big_memory(&known, d.world, n);
+	for (int op = 0; op < 3 && good; op++) {
+		double took[2] = {0};
+		uint64_t bits[2] = {0};
+
+		if (rc >= 0)
+			rc = big_run(op, plain.p, n, x, &bits[0], &took[0]);
+		if (rc >= 0)
+			rc = big_run(op, known.p, n, x, &bits[1], &took[1]);
+		if (rc >= 0 && bits[0] != bits[1])
+			rc = vfm_fail(&err, VFM_EENV, "other bits in memory that the group knows");
+		good = vfm_job_agree(&job, rc, &err) >= 0;
+		if (job.launch.rank == 0)
+			printf("{\"check\": \"comm\", \"name\": \"registered %s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, \"ok\": %s, "
+			       "\"bytes\": %lld, \"registered\": %s, \"plain_ms\": %.3f, \"registered_ms\": %.3f%s%s%s}\n",
+				big_name[op], d.dev->name, vfm_comm_filling(d.world), d.world->size, good ? "true" : "false",
+				(long long)n * (op == 2 ? 2 : 4), known.n_known ? "true" : "false", took[0] * 1e3, took[1] * 1e3,
+				good ? "" : ", \"why\": \"", good ? "" : err.msg, good ? "" : "\"");
+		fflush(stdout);
+	}
+	vfm_comm_mem_release(&known);
+	vfm_comm_mem_release(&plain);
+	free(x);
+	return good;
+}
+
 /* The last rank stays away; the others come out of their waits, with the same sentence. */
 static int fault(void)
 {
@@ -290,6 +388,7 @@ static int run(const char *device, bool with_fault)
 	good = check("compute stream", d.world, d.stream);
 	good = good && check("beside", d.world, beside);
 	good = good && check_groups();
+	good = good && check_known();
 	t->stream_free(beside);
 	vfm_dev_free(d.stream, dev_a, (size_t)MOST * 8 + 4096);
 	vfm_dev_free(d.stream, dev_b, (size_t)MOST * 8 + 4096);

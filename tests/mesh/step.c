@@ -234,6 +234,7 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	struct vfm_comm_dev_opts on = {0};
 	struct vfm_mesh m = {0};
 	struct bench x = {0};
+	bool off = getenv("VFM_COMM_REGISTER") != NULL; /* for comparisons */
 	int rc;
 
 	vfm_par_set_threads(1);
@@ -249,12 +250,16 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	TRY_OUT(bench_open(&x, c, &m, fault, err));
 	fault_arm(fault, &m);
 	TRY_OUT(rank_steps(&x, c, &m, ref, out, err));
+	if (mesh_comm && !strcmp(mesh_comm, "shm") && m.shard->size * m.replica->size > 1 && (sw_known_calls == 0) != off)
+		rc = vfm_fail(err, VFM_EUSAGE, "calls of groups that knew their operands: %d", sw_known_calls);
 	if (fault && !fault_hits() && strcmp(fault->op, "slice") != 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name, fault->op, fault->group);
 out:
 	if (rc < 0 && host->size > 1)
 		vfm_comm_host_abort(host, err->msg);
 	bench_close(&x);
+	if (rc >= 0 && sw_known_now + sw_mem_now)
+		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are known still, %d pieces of memory not freed", sw_known_now, sw_mem_now);
 	vfm_mesh_release(&m);
 	if (world)
 		vfm_comm_dev_free(world, host);

@@ -93,6 +93,7 @@ static struct vfm_stream *on;
 
 struct setup {
 	int n, per_node; /* per_node 0: all on one */
+	int word;        /* the test's own */
 	struct vfm_host_comm_opts o;
 };
 

@@ -177,9 +177,113 @@ static int sw_finish(struct vfm_wire_comm *w, struct vfm_err *err)
 	return 0;
 }
 
+static int sw_known_of(const struct vfm_wire_comm *w);
+
 static void sw_free(struct vfm_wire_comm *w)
 {
+	if (w && sw_known_of(w)) {
+		fprintf(stderr, "shm: a group is freed that knows memory\n");
+		abort();
+	}
 	free(w);
+}
+
+/* ---- memory of this library: nothing is known that does not lie in it, and nothing freed that is known ---- */
+
+struct sw_range {
+	struct vfm_wire_comm *w; /* NULL: an allocation */
+	char *p;
+	size_t bytes;
+};
+static struct sw_range sw_range[256];
+static int sw_mem_now, sw_known_now, sw_known_ever, sw_known_calls; /* calls: with operands that their group knows */
+static bool sw_no_mem, sw_no_register;                             /* it has none left; it refuses */
+
+static struct sw_range *sw_find(struct vfm_wire_comm *w, const void *p, size_t bytes)
+{
+	for (size_t i = 0; i < sizeof(sw_range) / sizeof(sw_range[0]); i++) {
+		struct sw_range *r = &sw_range[i];
+
+		if (r->p && r->w == w && (const char *)p >= r->p && (const char *)p + bytes <= r->p + r->bytes)
+			return r;
+	}
+	return NULL;
+}
+
+static void sw_wrong(const char *what)
+{
+	fprintf(stderr, "shm: %s\n", what);
+	abort();
+}
+
+static void sw_keep(struct vfm_wire_comm *w, void *p, size_t bytes)
+{
+	struct sw_range *r = sw_range;
+
+	while (r->p)
+		if (++r == sw_range + sizeof(sw_range) / sizeof(sw_range[0]))
+			sw_wrong("too many ranges");
+	*r = (struct sw_range){w, p, bytes};
+}
+
+static int sw_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
+{
+	(void)s;
+	if (sw_no_mem)
+		return vfm_fail(err, VFM_EENV, "shm: no memory for %s", what);
+	*p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+	sw_keep(NULL, *p, bytes);
+	sw_mem_now++;
+	return 0;
+}
+
+static void sw_mem_free(struct vfm_stream *s, void *p, size_t bytes, const char *what)
+{
+	struct sw_range *r = sw_find(NULL, p, bytes);
+
+	(void)s, (void)what;
+	if (!r || r->p != p || r->bytes != bytes)
+		sw_wrong("memory is freed that was not allocated");
+	for (size_t i = 0; i < sizeof(sw_range) / sizeof(sw_range[0]); i++)
+		if (sw_range[i].w && sw_range[i].p >= (char *)p && sw_range[i].p < (char *)p + bytes)
+			sw_wrong("memory is freed that a group knows");
+	r->p = NULL;
+	sw_mem_now--;
+	free(p);
+}
+
+static int sw_register(struct vfm_wire_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
+{
+	if (sw_no_register)
+		return vfm_fail(err, VFM_EENV, "shm: this memory is strange");
+	if (!sw_find(NULL, p, bytes))
+		sw_wrong("memory is registered that is not the library's");
+	if (sw_find(w, p, bytes))
+		sw_wrong("memory is registered twice");
+	sw_keep(w, p, bytes);
+	*handle = sw_find(w, p, bytes);
+	sw_known_now++;
+	sw_known_ever++;
+	return VFM_WIRE_BUSY;
+}
+
+static int sw_known_of(const struct vfm_wire_comm *w)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < sizeof(sw_range) / sizeof(sw_range[0]); i++)
+		n += sw_range[i].p && sw_range[i].w == w;
+	return n;
+}
+
+static void sw_unregister(struct vfm_wire_comm *w, void *handle)
+{
+	struct sw_range *r = handle;
+
+	if (!r->p || r->w != w)
+		sw_wrong("what is not registered is unregistered");
+	*r = (struct sw_range){0};
+	sw_known_now--;
 }
 
 /* ---- what runs on the stream ---- */
@@ -261,6 +365,11 @@ static void sw_add(struct sw_job *k, bool send, const void *p, size_t bytes, int
 
 static int sw_put(struct vfm_stream *s, struct sw_job *k, struct vfm_err *err)
 {
+	bool known = k->n > 0;
+
+	for (int i = 0; i < k->n; i++)
+		known = known && ((k->tmp && !k->m[i].send) || sw_find(k->w, k->m[i].p, k->m[i].bytes));
+	sw_known_calls += known;
 	if (atomic_load(&k->w->aborted) || atomic_load(&sw_broken)) {
 		int rc = sw_state(k->w, err);
 
@@ -368,6 +477,10 @@ static const struct vfm_wire shmwire = {
 	.all_to_all = sw_all_to_all,
 	.broadcast = sw_broadcast,
 	.messages = sw_messages,
+	.mem_alloc = sw_mem_alloc,
+	.mem_free = sw_mem_free,
+	.register_memory = sw_register,
+	.unregister_memory = sw_unregister,
 };
 
 #endif

@@ -209,6 +209,78 @@ static void groups(void **state)
 	}
 }
 
+/* ---- memory that groups know ---- */
+
+/* All ranks know it or none; whatever happens it comes to an end. */
+static void known_memory(const struct setup *s)
+{
+	struct vfm_comm *host, *w, *c;
+	struct vfm_comm_mem m = {0}, one = {0}, empty = {0};
+	int how = s->word, calls;
+	bool special;
+
+	if (how == 'o' && rank == 0) /* rank 0's word holds */
+		setenv("VFM_COMM_REGISTER", "0", 1);
+	w = join_dev(s, &host);
+	sw_no_mem = how == 'm' && rank == 1;
+	sw_no_register = how == 'r' && rank == 1;
+	special = !strcmp(filling, "shm") && how != 'o' && !sw_no_mem;
+	MUST(vfm_comm_split(w, rank % 2, 0, "half", &c, &err));
+	MUST(vfm_comm_mem_new(&m, w, compute, 100003, "operands", &err));
+	MUST(vfm_comm_mem_new(&one, vfm_comm_self(), compute, 64, "nobody's", &err));
+	CHECK(m.p && (uintptr_t)m.p % 64 == 0 && vfm_comm_mem_special(&m) == special && !vfm_comm_mem_special(&one));
+	CHECK(dev->mem_now >= 100003 + 64 && dev->mem_peak >= dev->mem_now);
+	MUST(vfm_comm_mem_register(&m, w, &err));
+	MUST(vfm_comm_mem_register(&m, c, &err));
+	MUST(vfm_comm_mem_register(&one, w, &err));
+	MUST(vfm_comm_mem_register(&empty, c, &err));
+	MUST(vfm_comm_mem_register(&m, vfm_comm_self(), &err));
+	if (!strcmp(filling, "shm") && how == 'w')
+		CHECK(sw_known_now == 1 + (c->size > 1));
+	else if (how == 'r' || how == 'm') /* of the other half nobody was refused */
+		CHECK(sw_known_now == (size == 1) + (rank % 2 == 0 && c->size > 1));
+	else
+		CHECK(sw_known_now == 0);
+	calls = sw_known_calls;
+	memset(m.p, 0, m.bytes);
+	for (int i = 0; i < 1000; i++)
+		((float *)m.p)[i] = (float)value(VFM_F32, 1, rank, i);
+	MUST(vfm_all_reduce(w, compute, vfm_t1(m.p, VFM_F32, 1000), &err));
+	for (int i = 0; i < 1000; i++) {
+		float sum = 0;
+
+		for (int r = 0; r < size; r++)
+			sum += (float)value(VFM_F32, 1, r, i);
+		CHECK(((float *)m.p)[i] == sum);
+	}
+	CHECK((sw_known_calls > calls) == (special && how == 'w' && size > 1));
+	if (how == 'w' && !strcmp(filling, "shm") && rank == 1) /* ranks end alone, too */
+		vfm_comm_host_abort(host, "the disk is full");
+	vfm_comm_mem_release(&m);
+	vfm_comm_mem_release(&m);
+	vfm_comm_mem_release(&one);
+	CHECK(!m.p && sw_known_now == 0 && sw_mem_now == 0);
+	vfm_comm_free(c);
+	leave_dev(w, host);
+}
+
+static void memory(void **state)
+{
+	static const char hows[] = "wrmo";
+
+	(void)state;
+	for (int k = 0; hows[k]; k++)
+		for (int n = 1; n <= 5; n += 2) {
+			struct setup s = {.n = n, .word = hows[k]};
+
+			filling = "shm";
+			sw_make();
+			all_well(&s, known_memory);
+		}
+	filling = "stage";
+	all_well(&(struct setup){.n = 3, .word = 'w'}, known_memory);
+}
+
 /* ---- which filling ---- */
 
 static void choosing(const struct setup *s)
@@ -410,6 +482,7 @@ int main(void)
 		cmocka_unit_test(sums),
 		cmocka_unit_test(run_ahead),
 		cmocka_unit_test(groups),
+		cmocka_unit_test(memory),
 		cmocka_unit_test(choice),
 		cmocka_unit_test(failures),
 	};
