@@ -22,7 +22,8 @@ static float power(int e)
 
 struct quant {
 	const struct vfm_quant *a;
-	float *part; /* [blocks]: the largest of each; then [blocks, D]: sums of columns */
+	float *largest; /* [blocks] */
+	float *sums;    /* [blocks, D] of columns */
 	float scale, most;
 	enum vfm_dtype to;
 };
@@ -42,7 +43,7 @@ static void amax_range(int64_t i0, int64_t i1, void *ctx)
 
 				most = v > most && v <= 3.4028235e38f ? v : most;
 			}
-		q->part[i] = most;
+		q->largest[i] = most;
 	}
 }
 
@@ -54,7 +55,9 @@ static void quant_range(int64_t i0, int64_t i1, void *ctx)
 	int64_t t = x->shape[0], d = x->shape[1], w = vfm_has(&q->a->yt) ? q->a->yt.shape[1] : t;
 	uint8_t *y = vfm_has(&q->a->y) ? q->a->y.data : NULL, *yt = vfm_has(&q->a->yt) ? q->a->yt.data : NULL;
 
-	for (int64_t i = i0; i < i1; i++)
+	for (int64_t i = i0; i < i1; i++) {
+		float most = 0;
+
 		for (int64_t j = 0; j < d; j++) {
 			double sum = 0;
 
@@ -63,34 +66,47 @@ static void quant_range(int64_t i0, int64_t i1, void *ctx)
 				uint8_t c;
 
 				sum += (double)v;
-				if (fabsf(v) <= 3.4028235e38f)
+				if (fabsf(v) <= 3.4028235e38f) {
+					most = fabsf(v) > most ? fabsf(v) : most;
 					s = s > q->most ? q->most : s < -q->most ? -q->most : s;
+				}
 				c = vfm_f32_to_f8(s, q->to);
 				if (y && r < t)
 					y[r * d + j] = c;
 				if (yt)
 					yt[j * w + r] = c;
 			}
-			q->part[i * d + j] = (float)sum;
+			q->sums[i * d + j] = (float)sum;
 		}
+		q->largest[i] = most;
+	}
+}
+
+static float largest(const float *x, int64_t n)
+{
+	float most = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		most = x[i] > most ? x[i] : most;
+	return most;
 }
 
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err)
 {
 	int64_t t = a->x.shape[0], d = a->x.shape[1], rows = vfm_has(&a->yt) ? a->yt.shape[1] : t, blocks = (rows + ROWS - 1) / ROWS;
 	struct quant q = {.a = a, .to = vfm_has(&a->y) ? a->y.dtype : a->yt.dtype};
-	float amax = 0, top = 0;
+	float *amax = a->amax.data, top = vfm_has(&a->history) ? largest(a->history.data, a->history.shape[0]) : 0;
 	int e;
 
-	q.part = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(blocks * (d > 1 ? d : 1) + 1) * sizeof(float), err);
-	if (!q.part)
+	q.largest = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(blocks * (d + 1) + 1) * sizeof(float), err);
+	if (!q.largest)
 		return VFM_EENV;
-	vfm_par_for(blocks, 1, amax_range, &q);
-	for (int64_t i = 0; i < blocks; i++)
-		amax = q.part[i] > amax ? q.part[i] : amax;
-	for (int64_t i = 0; vfm_has(&a->history) && i < a->history.shape[0]; i++)
-		top = fmaxf(top, ((const float *)a->history.data)[i]);
-	e = vfm_f8_exponent(vfm_has(&a->history) ? top : amax, q.to);
+	q.sums = q.largest + blocks;
+	if (top == 0) {
+		vfm_par_for(blocks, 1, amax_range, &q);
+		top = largest(q.largest, blocks);
+	}
+	e = vfm_f8_exponent(top, q.to);
 	q.scale = power(e);
 	q.most = q.to == VFM_F8E4M3 ? 448.0f : 57344.0f;
 	vfm_par_for(blocks, 1, quant_range, &q);
@@ -98,11 +114,28 @@ int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_er
 		double sum = 0;
 
 		for (int64_t i = 0; i < blocks; i++)
-			sum += (double)q.part[i * d + j];
+			sum += (double)q.sums[i * d + j];
 		((float *)a->colsum.data)[j] += (float)sum;
 	}
-	*(float *)a->amax.data = amax;
+	top = largest(q.largest, blocks);
+	*amax = vfm_has(&a->history) && *amax > top ? *amax : top;
 	*(float *)a->inv.data = power(-e);
+	return 0;
+}
+
+int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err)
+{
+	int64_t n = a->past.shape[0], h = a->past.shape[1];
+
+	(void)s, (void)err;
+	for (int64_t i = 0; i < n; i++) {
+		float *past = (float *)a->past.data + i * h, most = 0;
+
+		for (int64_t k = 0; k < a->parts.shape[0]; k++)
+			most = fmaxf(most, ((const float *)a->parts.data)[k * a->parts.stride[0] + i]);
+		memmove(past, past + 1, (size_t)(h - 1) * sizeof(*past));
+		past[h - 1] = most;
+	}
 	return 0;
 }
 

@@ -86,6 +86,7 @@ int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a,
 
 /* cpu_fp8.c; gemm8: vfm_cpu_gemm comes here with fp8 */
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);
+int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err);
 int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
 
 /* A build may leave oneDNN out (make WITHOUT=dnnl): our own kernels then multiply everything. */

@@ -483,4 +483,5 @@ const struct vfm_ops vfm_cpu_ops = {
 	.moe_balance = vfm_cpu_moe_balance,
 	.grouped_gemm = vfm_cpu_grouped_gemm,
 	.quant = vfm_cpu_quant,
+	.amax_push = vfm_cpu_amax_push,
 };

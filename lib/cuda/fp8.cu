@@ -1,6 +1,6 @@
-/* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose.
+/* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose; amax_push: the histories that scales come from.
  *
- * One pass over x for the largest element (none with a history), one that reads it in tiles of 128 x 128 and writes both results: a thread turns
+ * One pass over x for the largest element (none where a history has one: the kernel looks and ends), one that reads it in tiles of 128 x 128 and writes both results: a thread turns
  * 8 x 8 elements, rows go out as they come, columns by way of shared memory, in which 8-byte pieces change places so that no two of a
  * half-warp meet in a bank.
  */
@@ -8,12 +8,25 @@
 
 enum { TILE = 128 };
 
-/* part[block] = the largest finite |x| of its rows */
-template <int N, class X> __global__ static void __launch_bounds__(256) amax_rows(const X *x, int64_t ld_x, int64_t rows, int64_t cols, float *part)
+/* The largest of a history, 0 without one: for every thread of a warp. */
+__device__ static inline float past_max(const float *history, int64_t n)
+{
+	float m = 0;
+
+	for (int64_t i = threadIdx.x % 32; i < n; i += 32)
+		m = fmaxf(m, history[i]);
+	return warp_max(m);
+}
+
+/* part[block] = the largest finite |x| of its rows; nothing where the history has one. */
+template <int N, class X>
+__global__ static void __launch_bounds__(256) amax_rows(const X *x, int64_t ld_x, int64_t rows, int64_t cols, const float *history, int64_t n_history, float *part)
 {
 	__shared__ float most[8];
 	float m = 0;
 
+	if (past_max(history, n_history) > 0)
+		return;
 	for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
 #pragma unroll 2
 		for (int64_t c = (int64_t)threadIdx.x * N; c < cols; c += 256 * N) {
@@ -40,36 +53,25 @@ template <int N, class X> __global__ static void __launch_bounds__(256) amax_row
 	}
 }
 
-/* From the parts' maximum, or that of a history: *amax (may be NULL) and *inv (may be NULL).  One block. */
+/* *inv, from the history or else the parts; *amax (may be NULL) of the parts.  One block. */
 template <class F>
 __global__ static void __launch_bounds__(256) conclude(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
 {
-	__shared__ float most[2][8];
-	float m = 0, h = 0;
+	__shared__ float most[8];
+	float past = past_max(history, n_history), m = past;
 
-	for (int64_t i = threadIdx.x; i < n; i += 256)
+	for (int64_t i = threadIdx.x; i < n && !(past > 0); i += 256)
 		m = fmaxf(m, part[i]);
-	for (int64_t i = threadIdx.x; i < n_history; i += 256)
-		h = fmaxf(h, history[i]);
 	m = warp_max(m);
-	h = warp_max(h);
-	if (threadIdx.x % 32 == 0) {
-		most[0][threadIdx.x / 32] = m;
-		most[1][threadIdx.x / 32] = h;
-	}
+	if (threadIdx.x % 32 == 0)
+		most[threadIdx.x / 32] = m;
 	__syncthreads();
 	if (threadIdx.x == 0) {
-		for (int i = 0; i < 8; i++) {
-			m = fmaxf(m, most[0][i]);
-			h = fmaxf(h, most[1][i]);
-		}
+		for (int i = 1; i < 8; i++)
+			m = fmaxf(m, most[i]);
 		if (amax)
 			*amax = m;
-		if (inv) {
-			int e = f8_exponent<F>(history ? h : m);
-
-			*inv = __uint_as_float((uint32_t)(127 - e) << 23);
-		}
+		*inv = __uint_as_float((uint32_t)(127 - f8_exponent<F>(m)) << 23);
 	}
 }
 
@@ -77,7 +79,7 @@ struct tiles {
 	int64_t ld_x, rows, cols, width; /* width: of a row of yt; 0: none */
 	uint8_t *y, *yt;
 	const float *inv;
-	float *amax; /* [tiles] or NULL */
+	float *amax; /* becomes the larger of what it is and the largest here; or NULL */
 	float *sums; /* [tiles down, cols] or NULL */
 };
 
@@ -163,7 +165,8 @@ template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(
 	if (a.amax && threadIdx.x == 0) {
 		for (int i = 0; i < 8; i++)
 			m = fmaxf(m, most[i]);
-		a.amax[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = m;
+		if (m > *(volatile const float *)a.amax) /* numbers >= 0 are in the order of their bits, and a maximum is the same in any */
+			atomicMax((unsigned *)a.amax, __float_as_uint(m));
 	}
 	if (a.sums && threadIdx.x < TILE && c0 + threadIdx.x < a.cols) {
 		float t = 0;
@@ -208,26 +211,22 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 	const X *x = (const X *)a->x.data;
 	int64_t rows = a->x.shape[0], cols = a->x.shape[1], width = vfm_has(&a->yt) ? a->yt.shape[1] : 0;
 	int64_t across = ceil_div(cols, TILE), down = ceil_div(width > rows ? width : rows, TILE), most = (int64_t)vfm_cuda_sms(s) * 8;
-	int64_t blocks = rows < most ? rows : most, parts = vfm_has(&a->history) ? across * down : cols ? blocks : 0;
+	int64_t blocks = rows < most ? rows : most, parts = cols ? blocks : 0;
 	const float *history = vfm_has(&a->history) ? (const float *)a->history.data : NULL;
 	int64_t n_history = history ? a->history.shape[0] : 0;
 	float *amax = (float *)a->amax.data, *inv = (float *)a->inv.data;
 	float *part = (float *)vfm_cuda_ws(s, (size_t)(parts + (vfm_has(&a->colsum) ? down * cols : 0) + 1) * 4, err);
 	struct tiles t = {a->x.stride[0], rows, cols, width, (uint8_t *)(vfm_has(&a->y) ? a->y.data : NULL),
-		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? part : NULL, vfm_has(&a->colsum) ? part + parts : NULL};
+		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? amax : NULL, vfm_has(&a->colsum) ? part + parts : NULL};
 	bool wide = vec_ok(&a->x, 8) && width % 16 == 0 && ((uintptr_t)t.y | (uintptr_t)t.yt) % 16 == 0;
 
 	if (!part)
 		return VFM_EENV;
-	if (history) {
-		VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, (int64_t)0, history, n_history, (float *)NULL, inv);
-	} else {
-		if (parts && wide)
-			VFM_LAUNCH(s, (amax_rows<8, X>), blocks, 256, 0, x, t.ld_x, rows, cols, part);
-		else if (parts)
-			VFM_LAUNCH(s, (amax_rows<1, X>), blocks, 256, 0, x, t.ld_x, rows, cols, part);
-		VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, parts, history, n_history, amax, inv);
-	}
+	if (parts && wide)
+		VFM_LAUNCH(s, (amax_rows<8, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part);
+	else if (parts)
+		VFM_LAUNCH(s, (amax_rows<1, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part);
+	VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, parts, history, n_history, history ? (float *)NULL : amax, inv);
 	if (across && down) {
 		if (wide)
 			VFM_LAUNCH(s, (turn<F, true, X>), dim3(across, down), 256, 0, x, t);
@@ -236,8 +235,6 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 		if (t.sums)
 			VFM_LAUNCH(s, (add_sums), ceil_div(cols, 256), 256, 0, t.sums, down, cols, (float *)a->colsum.data);
 	}
-	if (history)
-		VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, parts, (const float *)NULL, (int64_t)0, amax, (float *)NULL);
 	return vfm_cuda_launched(s, "quant", err);
 }
 
@@ -248,4 +245,40 @@ extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, s
 
 	VFM_ACT_TYPE(a->x.dtype, X, rc = to == VFM_F8E4M3 ? (quant<f8e4m3, X>(s, a, err)) : (quant<f8e5m2, X>(s, a, err)));
 	return rc;
+}
+
+/* ---- histories -------------------------------------------------------------------------------- */
+
+/* A warp a history: what it writes of 32 places it has read before. */
+__global__ static void __launch_bounds__(256) push(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h)
+{
+	int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
+	int lane = threadIdx.x % 32;
+	float m = 0;
+
+	if (i >= n)
+		return;
+	for (int64_t r = lane; r < ranks; r += 32)
+		m = fmaxf(m, parts[r * ld + i]);
+	m = warp_max(m);
+	past += i * h;
+	for (int64_t k0 = 0; k0 < h; k0 += 32) {
+		int64_t k = k0 + lane;
+		float next = k + 1 < h ? past[k + 1] : m;
+
+		__syncwarp();
+		if (k < h)
+			past[k] = next;
+		__syncwarp();
+	}
+}
+
+extern "C" int vfm_cuda_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err)
+{
+	int64_t n = a->past.shape[0];
+
+	if (n)
+		VFM_LAUNCH(s, (push), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0], a->parts.shape[0], n,
+			(float *)a->past.data, a->past.shape[1]);
+	return vfm_cuda_launched(s, "amax_push", err);
 }

@@ -1,5 +1,6 @@
 /* gops_fp8.c - linear layers whose three products are of 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3 for activations and weights,
- * e5m2 for gradients, one scale a tensor from its own largest element.  What is differentiated is the layer without rounding.
+ * e5m2 for gradients, one scale a tensor: from its own largest element, or from those of steps before.  What is differentiated is the layer without
+ * rounding.  A maximum does not mind being taken twice: a region that runs again adds nothing to a history.
  *
  * The products want both operands with the summed dimension along the rows, so an operand of two products is kept in two orders.  What the backward
  * needs of x is kept as 8-bit floats alone; weights are made into them again, since they may have moved.
@@ -31,7 +32,19 @@ static struct vfm_tensor bytes(enum vfm_dtype dt, int64_t n)
 
 struct fp8_ctx {
 	struct vfm_tensor xt; /* bytes: [in, T'], scalars */
+	const struct vfm_fp8_past *past;
 };
+
+/* Where the scale comes from and goes to; `mem` holds the operand and its scalars. */
+static void scaling(struct vfm_quant *q, const struct vfm_fp8_past *past, enum vfm_fp8_tensor which, const struct vfm_tensor *mem)
+{
+	q->amax = scalar(mem, 0);
+	q->inv = scalar(mem, 1);
+	if (past) {
+		q->history = past->history[which];
+		q->amax = past->amax[which];
+	}
+}
 
 struct fp8_wgrad {
 	struct vfm_tensor dzt, xt;
@@ -51,7 +64,7 @@ static int fp8_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 
 /* dx = dz w */
 static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *dz, const struct vfm_tensor *dz_inv,
-	struct vfm_err *err)
+	const struct vfm_fp8_past *past, struct vfm_err *err)
 {
 	int64_t out = w->v.shape[0], in = w->v.shape[1];
 	struct vfm_quant q = {.x = w->v};
@@ -63,8 +76,8 @@ static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_va
 
 	TRY(vfm_scratch(t, bytes(VFM_F8E4M3, in * out), &wt, &mem, err));
 	q.yt = a.b = matrix(&wt, in, out);
-	q.amax = scalar(&wt, 0);
-	q.inv = a.scale_b = scalar(&wt, 1);
+	scaling(&q, past, VFM_FP8_W, &wt);
+	a.scale_b = q.inv;
 	TRY_OUT(BACKWARD(quant, &q));
 	TRY_OUT(vfm_grad_into(t, x, &a.c, &a.accumulate, err));
 	if (fuse) {
@@ -95,8 +108,7 @@ static int fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 	TRY_OUT(vfm_scratch(t, bytes(VFM_F8E5M2, up16(rows) * out), &dzt, &mem_t, err));
 	q.x = dz;
 	q.yt = matrix(&dzt, out, up16(rows));
-	q.amax = scalar(&dzt, 0);
-	q.inv = scalar(&dzt, 1);
+	scaling(&q, c->past, VFM_FP8_DY, &dzt);
 	if (vfm_wants_grad(x)) {
 		TRY_OUT(vfm_scratch(t, vfm_like(&dz, VFM_F8E5M2), &d8, &mem, err));
 		q.y = d8;
@@ -105,7 +117,7 @@ static int fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err)); /* cleared at the start of a step: always += */
 	TRY_OUT(BACKWARD(quant, &q));
 	if (vfm_wants_grad(x))
-		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, err));
+		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c->past, err));
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
 	*wgrad = (struct fp8_wgrad){dzt, c->xt, w};
 	rc = vfm_defer(t, fp8_weights, wgrad, mem_t, n->saved[0], err);
@@ -116,12 +128,43 @@ out:
 	return rc;
 }
 
-struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)
+/* x in the order of its second product and, unless light recompute has the result, the first product.  xt: its memory. */
+static void fp8_product(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, struct vfm_var *xt,
+	const struct vfm_fp8_past *past)
 {
-	struct vfm_gemm a = {.trans_b = true, .act = act};
-	struct vfm_var *in[] = {x, w, b}, *x8, *xt, *w8;
 	int64_t rows = x->v.shape[0], width = x->v.shape[1];
-	struct vfm_quant q = {.x = x->v}, qw = {.x = w->v};
+	struct vfm_gemm a = {.trans_b = true, .act = p->act, .c = p->y->v};
+	struct vfm_quant q = {.x = x->v, .yt = matrix(&xt->v, width, up16(rows))}, qw = {.x = w->v};
+	struct vfm_var *x8, *w8;
+
+	scaling(&q, past, VFM_FP8_X, &xt->v);
+	if (vfm_product_kept(t, p)) {
+		FORWARD(quant, &q);
+		return;
+	}
+	x8 = VAR_NEW(VFM_F8E4M3, rows, width);
+	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(&w->v)));
+	if (vfm_tape_failed(t))
+		return;
+	q.y = a.a = x8->v;
+	qw.y = a.b = matrix(&w8->v, w->v.shape[0], width);
+	scaling(&qw, past, VFM_FP8_W, &w8->v);
+	a.scale_a = q.inv;
+	a.scale_b = qw.inv;
+	FORWARD(quant, &q);
+	FORWARD(quant, &qw);
+	if (b)
+		a.bias = b->v;
+	if (p->z)
+		a.aux = p->z->v;
+	FORWARD(gemm, &a);
+	vfm_product_keep(t, p);
+}
+
+struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out,
+	const struct vfm_fp8_past *past)
+{
+	struct vfm_var *in[] = {x, w, b}, *xt;
 	struct vfm_product p;
 	struct vfm_node *n;
 
@@ -129,31 +172,16 @@ struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct v
 		return x;
 	if (!vfm_product_open(t, &p, x, x->v.dtype, w->v.shape[0], act, out))
 		return p.y;
-	x8 = VAR_NEW(VFM_F8E4M3, rows, width);
-	xt = vfm_var_new(t, bytes(VFM_F8E4M3, up16(rows) * width));
-	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(&w->v)));
+	xt = vfm_var_new(t, bytes(VFM_F8E4M3, up16(x->v.shape[0]) * x->v.shape[1]));
 	if (vfm_tape_failed(t))
 		return p.y;
-	q.y = a.a = x8->v;
-	q.yt = matrix(&xt->v, width, up16(rows));
-	q.amax = scalar(&xt->v, 0);
-	q.inv = a.scale_a = scalar(&xt->v, 1);
-	qw.y = a.b = matrix(&w8->v, w->v.shape[0], width);
-	qw.amax = scalar(&w8->v, 0);
-	qw.inv = a.scale_b = scalar(&w8->v, 1);
-	FORWARD(quant, &q);
-	FORWARD(quant, &qw);
-	a.c = p.y->v;
-	if (b)
-		a.bias = b->v;
-	if (p.z)
-		a.aux = p.z->v;
-	FORWARD(gemm, &a);
+	fp8_product(t, &p, x, w, b, xt, past);
 	n = vfm_record(t, fp8_backward, p.y, in, 3);
 	if (n) {
 		struct fp8_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
 		c->xt = xt->v;
+		c->past = past;
 		p.x = xt;
 		vfm_product_save(n, &p);
 	}

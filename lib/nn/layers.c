@@ -36,16 +36,16 @@ void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struc
 		b.cut[VFM_AX_TP] = w.cut[VFM_AX_TP];
 	l->w = vfm_param_add(ps, d->unit, &w, d->zero ? VFM_INIT_ZERO : VFM_INIT_NORMAL, std, "%s.weight", name);
 	l->skip_bias = d->split == VFM_SPLIT_ROW && ps->mesh->coord[VFM_AX_TP] > 0;
-	l->fp8 = d->fp8;
+	l->w->fp8 = d->fp8;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
 struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_var *w = &l->w->var, *b = l->b && !l->skip_bias ? &l->b->var : NULL;
-	bool fp8 = l->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0;
+	bool fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0;
 
-	return fp8 ? vfm_g_linear_fp8(t, x, w, b, act, out) : vfm_g_linear(t, x, w, b, act, out);
+	return fp8 ? vfm_g_linear_fp8(t, x, w, b, act, out, l->w->past) : vfm_g_linear(t, x, w, b, act, out);
 }
 
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)

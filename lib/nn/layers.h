@@ -12,7 +12,6 @@
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row: another rank adds it */
-	bool fp8;                /* in fp8 where the parameters are (vfm_params.fp8) and its local dimensions are multiples of 16 */
 };
 enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp: by output, by input */
 struct vfm_linear_desc {
@@ -22,7 +21,7 @@ struct vfm_linear_desc {
 	int groups;    /* equal blocks of outputs, each split by itself: 3 for a fused qkv; 0 is 1 */
 	bool zero;     /* starts at zero (adaLN-Zero) */
 	bool no_bias;
-	bool fp8;      /* a layer of a block that may be in fp8 */
+	bool fp8;      /* a layer of a block: in fp8 where the parameters are (vfm_params.fp8) and its local dimensions are multiples of 16 */
 };
 void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
 	__attribute__((format(printf, 4, 5)));

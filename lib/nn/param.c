@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "nn/param_impl.h"
+#include "nn/scales.h"
 
 enum { ALIGN = 16, SHARD_ALIGN = 32 }; /* elements: 64 bytes of f32, of bf16 */
 
@@ -20,6 +21,7 @@ void vfm_params_release(struct vfm_params *ps)
 {
 	if (ps->stream) {
 		vfm_params_sync_release(ps);
+		vfm_scales_free(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
 		vfm_dev_free(ps->stream, ps->lo, (size_t)ps->n_lo * 2);
 		vfm_comm_mem_release(&ps->grad_mem);

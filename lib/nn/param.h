@@ -65,6 +65,8 @@ struct vfm_param {
 	int section;
 	int64_t off, n;       /* place of the local tensor in the local array, elements */
 	struct vfm_var var;   /* what the ops read: the value in the compute dtype, the gradient f32 */
+	bool fp8;             /* the weight of a linear layer that may be in fp8 */
+	const struct vfm_fp8_past *past; /* of such a layer with delayed scaling (scales.h), or NULL */
 	struct vfm_params *ps;
 };
 
@@ -99,6 +101,7 @@ struct vfm_section {
 };
 
 struct vfm_unit;
+struct vfm_scales;
 
 struct vfm_params {
 	struct vfm_stream *stream;
@@ -115,6 +118,7 @@ struct vfm_params {
 	struct vfm_section *sec;
 	int n_sec;
 	bool fp8;             /* linear layers of blocks multiply in fp8; may be set at any time between steps */
+	struct vfm_scales *scales; /* delayed scaling (scales.h); NULL: each tensor's own */
 	bool split;           /* to be set before vfm_params_alloc; dtype must be bf16 */
 	float *master;        /* device [n_master]; n_own without split */
 	int16_t *lo;          /* device [n_lo]: with split, the lower halves of the matrices' masters */

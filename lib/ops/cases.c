@@ -351,7 +351,7 @@ static void optimizer_cases(struct vfm_cases *l)
 static void add_quant(struct vfm_cases *l, unsigned flags, enum vfm_dtype in, enum vfm_dtype out, int64_t t, int64_t d, int v)
 {
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_quant, flags, "%s-%s/%dx%d/%s%s%s", vfm_dtype_name(in), vfm_dtype_name(out), (int)t, (int)d,
-		v & 1 ? "plain" : "", v & 2 ? "transposed" : "", v & 4 ? "/delayed" : "");
+		v & 1 ? "plain" : "", v & 2 ? "transposed" : "", v & 8 ? "/first" : v & 4 ? "/delayed" : "");
 
 	c->args.quant = (struct vfm_quant){.x = mat(in, t, d, flags & VFM_CASE_TEST && v & 1 && t % 2 ? 3 : 0), .amax = vec(VFM_F32, 1), .inv = vec(VFM_F32, 1)};
 	if (v & 1)
@@ -359,9 +359,17 @@ static void add_quant(struct vfm_cases *l, unsigned flags, enum vfm_dtype in, en
 	if (v & 2)
 		c->args.quant.yt = mat(out, d, (t + 15) / 16 * 16, 0);
 	if (v & 4)
-		c->args.quant.history = vec(VFM_F32, 5);
+		c->args.quant.history = vec(VFM_F32, flags & VFM_CASE_TEST ? t % 3 * 20 + 1 : 16);
+	c->bound[0] = v & 8;
 	if (v != 1)
 		c->args.quant.colsum = vec(VFM_F32, d);
+}
+
+static void add_amax_push(struct vfm_cases *l, unsigned flags, int ranks, int64_t n, int64_t h, int64_t pad)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_amax_push, flags, "%d/%dx%d", ranks, (int)n, (int)h);
+
+	c->args.amax_push = (struct vfm_amax_push){mat(VFM_F32, ranks, n, pad), mat(VFM_F32, n, h, 0)};
 }
 
 static struct vfm_case *add_gemm8(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
@@ -384,9 +392,11 @@ static void fp8_cases(struct vfm_cases *l)
 	struct vfm_case *c;
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-		for (int v = 1; v < 8; v++)
-			if (v != 4)
+		for (int v = 1; v < 16; v++)
+			if (v % 4 && v / 4 != 2) /* empty histories are histories */
 				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0], shapes[i][1], v);
+	for (int v = 0; v < 6; v++)
+		add_amax_push(l, VFM_CASE_TEST, v == 4 ? 0 : 1 + 39 * (v & 1), v == 5 ? 0 : 3 + 37 * (v & 2), v & 2 ? 100 : 1 + v * 15, v & 1 ? 5 : 0);
 	for (int v = 0; v < 4; v++) {
 		add_gemm8(l, VFM_CASE_TEST, "plain", 35, 50, 83, v & 1, v & 2, A, v & 1 ? A : B, types[v >> 1], v == 2 ? 3 : 0);
 		c = add_gemm8(l, VFM_CASE_TEST, "fwd-gelu-aux", 64, 48, 96, false, true, v & 1 ? A : B, A, types[v & 1], 0);
@@ -404,7 +414,10 @@ static void fp8_cases(struct vfm_cases *l)
 	/* a feed-forward layer of dit-7b */
 	add_quant(l, VFM_CASE_LARGE, BF, A, 8192, 4096, 3);
 	add_quant(l, VFM_CASE_LARGE, BF, B, 8192, 16384, 3);
+	add_quant(l, VFM_CASE_LARGE, BF, A, 8192, 4096, 7);
 	add_quant(l, VFM_CASE_LARGE, BF, B, 8192, 16384, 7);
+	add_quant(l, VFM_CASE_LARGE, BF, A, 16384, 4096, 1); /* its weight */
+	add_quant(l, VFM_CASE_LARGE, BF, A, 16384, 4096, 5);
 	c = add_gemm8(l, VFM_CASE_LARGE, "7b-fc1-fwd", 8192, 16384, 4096, false, true, A, A, BF, 0);
 	c->args.gemm.bias = vec(VFM_F32, 16384);
 	c->args.gemm.act = VFM_ACT_GELU_TANH;
@@ -548,6 +561,8 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 	switch (content) {
 	case VFM_C_POSITIVE:
 		return 0.5 + vfm_rng_uniform(rng, (uint64_t)i);
+	case VFM_C_PAST:
+		return c->bound[0] ? 0 : 0.5 + vfm_rng_uniform(rng, (uint64_t)i);
 	case VFM_C_TIME:
 		return 1000 * vfm_rng_uniform(rng, (uint64_t)i);
 	case VFM_C_LSE:

@@ -11,8 +11,9 @@
  * which is why every output is filled. */
 static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMALL), IO(gemm, c, NORMAL),
 	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), IN(gemm, scale_a, POWER), IN(gemm, scale_b, POWER), {0}};
-static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y), OUT(quant, yt), IN(quant, history, POSITIVE), OUT(quant, amax),
+static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y), OUT(quant, yt), IN(quant, history, PAST), IO(quant, amax, POSITIVE),
 	OUT(quant, inv), IO(quant, colsum, NORMAL), {0}};
+static const struct vfm_operand o_amax_push[] = {IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), {0}};
 static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
 	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
 static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
@@ -137,4 +138,5 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(moe_balance, SEQS(moe_balance, seqs)),
 	INFO(grouped_gemm, SEQS(grouped_gemm, groups)),
 	INFO(quant, 0),
+	INFO(amax_push, 0),
 };

@@ -152,6 +152,22 @@ struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
 					    2 * vfm_nbytes(&a->colsum))};
 }
 
+static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
+{
+	int64_t n;
+
+	CHECK("amax_push", past, F32, -1, -1);
+	n = a->past.shape[0];
+	CHECK("amax_push", parts, F32 | STRIDED, -1, n);
+	REQUIRE("amax_push", a->past.shape[1] > 0, "operand 'past' has no columns");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_amax_push(const struct vfm_amax_push *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->parts) + 2 * vfm_nbytes(&a->past))};
+}
+
 /* ---- norm ---------------------------------------------------------------------- */
 
 static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
@@ -591,3 +607,4 @@ DISPATCH(sumsq)
 DISPATCH(clip)
 DISPATCH(fill)
 DISPATCH(quant)
+DISPATCH(amax_push)

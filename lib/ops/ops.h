@@ -53,15 +53,22 @@ struct vfm_gemm {
 };
 
 /* x as 8-bit floats for vfm_gemm, and what makes numbers of them again: y = x * scale to nearest even, finite numbers saturate, others become NaN;
- * scale = 2^vfm_f8_exponent(amax), of this x or of what stands in history.  Products of fp8 want both operands with K along the rows: yt. */
+ * scale = 2^vfm_f8_exponent of the largest |x|, of this x or, one pass less, of what stands in history (current and delayed scaling: Micikevicius et
+ * al., arXiv 2209.05433, section 3.2).  Products of fp8 want both operands with K along the rows: yt. */
 struct vfm_quant {
 	struct vfm_tensor x;       /* [T,D] f32 or bf16; rows may be strided */
 	struct vfm_tensor y;       /* optional [T,D] f8_e4m3 or f8_e5m2 */
 	struct vfm_tensor yt;      /* optional [D,T'], T' the next multiple of 16, dtype of y: its transpose, zeros behind T.  One of both there is */
-	struct vfm_tensor history; /* optional [h] f32: largest |x| of earlier times; their maximum gives the scale */
-	struct vfm_tensor amax;    /* [1] f32 = the largest finite |x| */
+	struct vfm_tensor history; /* optional [h] f32 >= 0: largest |x| of earlier times; their maximum gives the scale, where it is 0 this x does */
+	struct vfm_tensor amax;    /* [1] f32 = the largest finite |x|.  With history: the larger of that and what is there (>= 0) */
 	struct vfm_tensor inv;     /* [1] f32 = 1 / scale */
 	struct vfm_tensor colsum;  /* optional [D] f32 += sum over T of x: the bias gradient */
+};
+
+/* A step of n such histories: past[i] = past[i][1:], the largest of parts[:,i] */
+struct vfm_amax_push {
+	struct vfm_tensor parts; /* [R,n] f32 >= 0; rows may be strided */
+	struct vfm_tensor past;  /* [n,h] f32, the oldest first */
 };
 
 enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
@@ -444,7 +451,8 @@ struct vfm_grouped_gemm {
 	X(moe_count)                                                                                         \
 	X(moe_balance)                                                                                       \
 	X(grouped_gemm)                                                                                      \
-	X(quant)
+	X(quant)                                                                                             \
+	X(amax_push)
 
 enum vfm_op_id {
 #define X(name) VFM_OP_##name,

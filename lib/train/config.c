@@ -31,7 +31,7 @@ static const char *const aside_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
-static const char *const fp8_names[] = {"none", "current", NULL};
+static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
@@ -101,6 +101,7 @@ static const struct key keys[] = {
 	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values, "of matrices and activations; masters are fp32"},
 	{"train.residual", K_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values, "of the residual stream and its gradient"},
 	{"train.fp8", K_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL, "scaling of the linear layers of blocks, which then multiply in fp8; none: they do not"},
+	{"train.fp8_history", K_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL, "steps whose largest elements give the scales of train.fp8=delayed"},
 	{"train.master", K_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
 	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
 	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL, "what lies in the host's memory instead of the device's"},
@@ -122,7 +123,7 @@ void vfm_config_defaults(struct vfm_config *c)
 	vfm_diffusion_defaults(&c->diffusion);
 	vfm_parallel_defaults(&c->parallel);
 	c->train = (struct vfm_train_config){.lr = 1e-4, .min_lr = 0, .warmup_steps = 100, .schedule = VFM_SCHEDULE_CONSTANT, .beta1 = 0.9,
-		.beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1.0, .ema_decay = 0.9999, .dtype = VFM_F32};
+		.beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1.0, .ema_decay = 0.9999, .dtype = VFM_F32, .fp8_history = 16};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
 	c->ckpt.every = 1000;

@@ -12,7 +12,7 @@
 
 enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_LINEAR };
 
-enum vfm_fp8_kind { VFM_FP8_NONE, VFM_FP8_CURRENT };
+enum vfm_fp8_kind { VFM_FP8_NONE, VFM_FP8_CURRENT, VFM_FP8_DELAYED };
 enum vfm_master_kind { VFM_MASTER_F32, VFM_MASTER_SPLIT };
 enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
 
@@ -26,6 +26,7 @@ struct vfm_train_config {
 	double ema_decay;     /* 0: no EMA */
 	int dtype;            /* enum vfm_dtype: f32 or bf16 */
 	int fp8;              /* enum vfm_fp8_kind */
+	int64_t fp8_history;  /* steps that delayed scaling goes by */
 	int master;           /* enum vfm_master_kind */
 	int moments;          /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
 	int residual;         /* enum vfm_dtype of the residual stream: f32 or bf16 */

@@ -109,6 +109,12 @@ static int copies(const struct vfm_mesh *m, const struct vfm_param *p, int *n)
 	return data;
 }
 
+/* Histories of fp8 are whole, and the same on all ranks of a stage: the first writes them. */
+static bool is_history(const struct vfm_ckpt_tensor *t)
+{
+	return !strncmp(t->name, "fp8/", 4);
+}
+
 int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct vfm_slice *out, struct vfm_err *err)
 {
 	struct vfm_layout *l = ctx;
@@ -127,6 +133,11 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 			if (param_of(&rank_of(l, r)->ps, t))
 				return 0;
 		return 1;
+	}
+	if (is_history(t)) {
+		const int *at = k->mesh.coord;
+
+		return at[VFM_AX_TP] == 0 && at[VFM_AX_CP] == 0 && at[VFM_AX_DP] == 0;
 	}
 	if (p->d.ndim != t->ndim || memcmp(p->d.shape, t->shape, sizeof(int64_t) * (size_t)t->ndim) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "tensor '%s' has another shape than the model of its configuration", t->name);

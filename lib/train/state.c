@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "nn/scales.h"
 #include "train/job.h"
 
 enum source { NONE, MASTERS, ARRAY, GRADIENTS };
@@ -120,6 +122,20 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, stru
 	return 0;
 }
 
+/* The histories of fp8, by way of n_past elements of host memory. */
+static int add_scales(struct vfm_ckpt_writer *w, const struct vfm_scales *s, struct vfm_stream *copies, float *host, struct vfm_err *err)
+{
+	int64_t shape[2] = {VFM_FP8_TENSORS, s->window};
+	char name[160];
+
+	TRY(copies->dev->t->to_host(copies, host, s->past, (size_t)s->n_past * sizeof(float), err));
+	for (int64_t i = 0; i < s->n; i++) {
+		snprintf(name, sizeof(name), "fp8/%s", s->p[i]->name);
+		TRY(vfm_ckpt_add(w, name, VFM_F32, 2, shape, NULL, host + i * VFM_FP8_TENSORS * s->window, err));
+	}
+	return 0;
+}
+
 static int room(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm_err *err)
 {
 	s->dev = d;
@@ -153,6 +169,7 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	int64_t n = count_part(ps);
+	const struct vfm_scales *scales = ps->scales && ps->scales->writes && ps->scales->n ? ps->scales : NULL;
 	struct part part[N_PARTS];
 	size_t parts = 0;
 	float *host;
@@ -160,7 +177,7 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS; i++)
 		parts += part[i].from != NONE ? 1 : 0;
-	TRY(room(s, ps->stream->dev, parts * (size_t)n * sizeof(float) + 64, err));
+	TRY(room(s, ps->stream->dev, (parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
 	TRY(fork_copies(s, ps->stream, err));
 	host = s->host;
 	for (int i = 0; i < N_PARTS; i++) {
@@ -169,6 +186,8 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 		TRY(add_part(w, ps, s->stream, &part[i], host, err));
 		host += n;
 	}
+	if (scales)
+		TRY(add_scales(w, scales, s->stream, host, err));
 	TRY(fork_copies(s, ps->stream, err)); /* behind the ops, too */
 	TRY(s->dev->t->event_record(s->copied, s->stream, err));
 	vfm_trainer_hold(tr, s->copied);
@@ -333,6 +352,60 @@ static int load_part(struct vfm_params *ps, struct vfm_ckpt *c, const char *part
 	return rc;
 }
 
+/* The newest steps of a layer's histories; 0: there are none, 1: there are. */
+static int load_history(struct vfm_ckpt *c, const struct vfm_param *p, int64_t window, float *past, struct vfm_err *err)
+{
+	const struct vfm_ckpt_tensor *have;
+	char name[160];
+	int64_t had, n;
+	float *x;
+	int rc;
+
+	snprintf(name, sizeof(name), "fp8/%s", p->name);
+	have = vfm_ckpt_find(c, name);
+	if (!have)
+		return 0;
+	if (have->ndim != 2 || have->shape[0] != VFM_FP8_TENSORS || have->shape[1] < 1 || have->shape[1] > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' is no history of %d tensors", c->path, name, VFM_FP8_TENSORS);
+	had = have->shape[1];
+	n = had < window ? had : window;
+	x = vfm_calloc((size_t)(VFM_FP8_TENSORS * had), sizeof(*x));
+	rc = vfm_ckpt_read_tensor(c, have, NULL, VFM_F32, x, err);
+	for (int k = 0; k < VFM_FP8_TENSORS && rc == 0; k++)
+		memcpy(past + (k + 1) * window - n, x + (k + 1) * had - n, (size_t)n * sizeof(*x));
+	free(x);
+	return rc < 0 ? rc : 1;
+}
+
+static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err *err)
+{
+	const struct vfm_scales *s = ps->scales;
+	int64_t found = 0;
+	float *past;
+	int rc = 0;
+
+	for (int i = 0; i < c->n && !s; i++)
+		if (!strncmp(c->t[i].name, "fp8/", 4)) {
+			vfm_info("%s has histories of train.fp8=delayed, of which this run makes no use", c->path);
+			return 0;
+		}
+	if (!s || s->n == 0)
+		return 0;
+	past = vfm_calloc((size_t)s->n_past, sizeof(*past));
+	for (int64_t i = 0; i < s->n && rc >= 0; i++) {
+		rc = load_history(c, s->p[i], s->window, past + i * VFM_FP8_TENSORS * s->window, err);
+		found += rc > 0;
+	}
+	if (rc >= 0 && found < s->n)
+		vfm_info("%s has no histories of train.fp8=delayed%s: scales begin anew", c->path, found ? " for some layers" : "");
+	if (rc >= 0)
+		rc = ps->stream->dev->t->to_device(ps->stream, s->past, past, (size_t)s->n_past * sizeof(*past), err);
+	if (rc == 0)
+		rc = ps->stream->dev->t->stream_sync(ps->stream, err);
+	free(past);
+	return rc;
+}
+
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
 	TRY(agree(ps->mesh->save, load_part(ps, c, part, NULL, err), err));
@@ -349,6 +422,8 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 	for (int i = 0; i < N_PARTS && rc == 0; i++)
 		if (part[i].from != NONE)
 			rc = load_part(ps, c, part[i].name, part[i].own, err);
+	if (rc == 0)
+		rc = load_scales(ps, c, err);
 	TRY(agree(ps->mesh->save, rc, err));
 	return vfm_params_refresh(ps, err);
 }

@@ -1,5 +1,5 @@
 /* state.h - a trainer's state in checkpoints: "model/NAME" (f32 masters), "optim/m/NAME",
- * "optim/v/NAME", "ema/NAME".
+ * "optim/v/NAME", "ema/NAME"; with train.fp8=delayed "fp8/NAME" [3, steps] f32 of each layer, NAME being its weight's (nn/scales.h).
  *
  * Each rank writes what it owns (nn/param.h), replicas share the work, and reads what it will own: the layouts of
  * those that write and those that read need not be the same.  All calls but poll are collective over the job; a failure
@@ -38,7 +38,8 @@ int vfm_saver_poll(struct vfm_saver *s, struct vfm_err *err);
 int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err);
 void vfm_saver_release(struct vfm_saver *s); /* waits, too; before trainer and device go */
 
-/* Fills the trainer from a checkpoint; every tensor must be there in its shape. */
+/* Fills the trainer from a checkpoint; every tensor must be there in its shape.  But for histories of fp8: those that are missing begin anew, of
+ * longer ones the newest steps are taken, and what a run cannot use it leaves, which the log says. */
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);
 /* Weights alone, from "model" or "ema"; a plain .safetensors file has no parts. */
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "dev/stall.h"
+#include "nn/scales.h"
 
 /* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
@@ -84,6 +85,8 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
+	if (c->train.fp8 == VFM_FP8_DELAYED)
+		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
 	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, &opts, err));
 	TRY_OUT(vfm_optim_start(&tr->optim, err));
@@ -185,6 +188,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	if (tr->hold)
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
+	TRY(vfm_scales_step(&tr->ps, err));
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, err));
 	TRY(leave(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;

@@ -107,7 +107,7 @@ static void ref_quant(struct ref *r)
 		amax = isfinite(x[i]) && fabs(x[i]) > amax ? fabs(x[i]) : amax;
 	for (int64_t i = 0; history && i < a->history.shape[0]; i++)
 		top = fmax(top, history[i]);
-	top = history ? top : amax;
+	top = top > 0 ? top : amax;
 	while (top > 0 && top * scale > most)
 		scale /= 2;
 	while (top > 0 && top * scale * 2 <= most && scale < 0x1p100)
@@ -125,8 +125,23 @@ static void ref_quant(struct ref *r)
 			if (sum)
 				sum[j] += x[i * d + j];
 		}
-	*V(quant, amax) = amax;
+	*V(quant, amax) = history ? fmax(*V(quant, amax), amax) : amax;
 	*V(quant, inv) = 1 / scale;
+}
+
+static void ref_amax_push(struct ref *r)
+{
+	const struct vfm_amax_push *a = r->args;
+	const double *parts = V(amax_push, parts);
+	int64_t n = a->past.shape[0], h = a->past.shape[1];
+	double *past = V(amax_push, past);
+
+	for (int64_t i = 0; i < n; i++) {
+		for (int64_t k = 0; k < h; k++)
+			past[i * h + k] = k < h - 1 ? past[i * h + k + 1] : 0;
+		for (int64_t k = 0; k < a->parts.shape[0]; k++)
+			past[i * h + h - 1] = fmax(past[i * h + h - 1], parts[k * n + i]);
+	}
 }
 
 static void ref_norm(struct ref *r)

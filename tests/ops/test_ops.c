@@ -743,7 +743,7 @@ static void spoil(struct vfm_stream *s, struct vfm_case *c, const struct vfm_ope
 {
 	struct vfm_tensor *t = vfm_operand_of(&c->args, o), keep = *t;
 	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x) || c->op == VFM_OP_moe_count ||
-			(c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) || (c->op == VFM_OP_quant && t == &c->args.quant.history) ||
+			(c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) || (c->op == VFM_OP_quant && t == &c->args.quant.history) || (c->op == VFM_OP_amax_push && t == &c->args.amax_push.past) ||
 			(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
 	int last = t->ndim - 1;
 
@@ -853,6 +853,16 @@ static void test_nan(void **state)
 		x[22] = -INFINITY;
 		assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
 		assert_true(amax == 39 && inv == 0.125f && (codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f && codes[23] == vfm_f32_to_f8(184, VFM_F8E4M3));
+		/* with a history: finite numbers saturate, the largest of several tensors is kept; where it is empty the tensor's own decides */
+		for (int k = 0; k < 3; k++) {
+			float past[3] = {0, k ? 20 : 0, k ? 3 : 0};
+
+			amax = k == 2 ? 50 : 7;
+			quant.history = vfm_t1(past, VFM_F32, 3);
+			assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
+			assert_true(amax == (k == 2 ? 50 : 39) && inv == (k ? 0.0625f : 0.125f));
+			assert_true((codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f && codes[39] == vfm_f32_to_f8(k ? 448 : 312, VFM_F8E4M3));
+		}
 	}
 }
 

@@ -159,8 +159,8 @@ static void test_two_layers(void **state)
 	w2 = leaf(t, OUT, MID, 4, 0.002, 2);
 	b2 = leaf(t, 1, OUT, 5, 0.01, 1);
 	dy = leaf(NULL, T, OUT, 6, 1e-4, 2);
-	h = vfm_g_linear_fp8(t, x.x, w1.x, b1.x, VFM_ACT_GELU_TANH, VFM_F32);
-	y = vfm_g_linear_fp8(t, h, w2.x, b2.x, VFM_ACT_NONE, VFM_F32);
+	h = vfm_g_linear_fp8(t, x.x, w1.x, b1.x, VFM_ACT_GELU_TANH, VFM_F32, NULL);
+	y = vfm_g_linear_fp8(t, h, w2.x, b2.x, VFM_ACT_NONE, VFM_F32, NULL);
 	OK(vfm_tape_status(t, &err));
 
 	z = times(e4m3(x.m), e4m3(w1.m));

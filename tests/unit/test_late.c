@@ -31,6 +31,7 @@ static const struct vfm_madeup samples[PACKS][SAMPLES] = {
 static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.adaln_lora=4",
 		  moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] diffusion.kind=flow model.ffn=48",
 		  stdit[] = SMALL "model.arch=stdit", moe[] = MOE "model.shared_experts=1",
+		  fp8[] = SMALL "train.dtype=bf16 train.fp8=delayed train.fp8_history=2 train.recompute=full",
 		  lean[] = SMALL "train.master=split train.moments=bf16 train.offload=both train.recompute=selective",
 		  half[] = SMALL "train.residual=bf16 model.pos=both ",
 		  half_moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] model.ffn=48 train.residual=bf16 train.offload=activations train.recompute=light",
@@ -168,6 +169,8 @@ static void test_one_rank(void **state)
 	one(lean, VFM_BF16, VFM_RECOMPUTE_FULL);
 	one(half, VFM_BF16, VFM_RECOMPUTE_NONE);
 	one(half_moviegen, VFM_BF16, VFM_RECOMPUTE_LIGHT);
+	one(fp8, VFM_BF16, VFM_RECOMPUTE_NONE);
+	one(fp8, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 }
 
 /* ---- ranks ---- */
@@ -219,6 +222,8 @@ static void test_ranks(void **state)
 		{lean, P(1, 1, 1, 2, 1, 1, 0, .distopt = true), VFM_BF16},
 		{half, P(1, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_BF16},
 		{half_moviegen, P(2, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_BF16},
+		{fp8, P(2, 1, 1, 2, 1, 1, 0, .tp_aside = VFM_TP_ASIDE_ON, .fsdp = true), VFM_BF16},
+		{fp8, P(1, 1, 3, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_BF16},
 	};
 
 	(void)state;
@@ -295,18 +300,21 @@ static int on_step(void *ctx, const json_t *o, struct vfm_err *e)
 	return 0;
 }
 
+static const struct layout *sort; /* of run: its name are settings; only that and dtype matter */
+
 static int run_in(const char *name, struct vfm_dev *d, struct said *said, int stop_at)
 {
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
-	char *path = vfm_strfmt("%s/%s", dir, name);
+	char *path = vfm_strfmt("%s/%s/%s", dir, vfm_dtype_name(sort->dtype), name);
+	char *sets = vfm_strfmt("model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 ckpt.every=3 ckpt.keep=0 train.steps=10 %s",
+		sort->name);
 	volatile sig_atomic_t stop = 0;
 	struct vfm_job job = {.world = vfm_comm_self()};
 	struct vfm_run_opts o = {.job = &job, .world = job.world, .manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
 	struct vfm_config c;
 	int rc;
 
-	configure(&c, "model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 ckpt.every=3 ckpt.keep=0 train.steps=10",
-		VFM_F32, NULL);
+	configure(&c, sets, sort->dtype, NULL);
 	said->stop = &stop;
 	said->stop_at = stop_at;
 	rc = vfm_run(&c, s, &o, &err);
@@ -315,13 +323,15 @@ static int run_in(const char *name, struct vfm_dev *d, struct said *said, int st
 	d->t->dev_free(d);
 	free(job.mark);
 	free(path);
+	free(sets);
 	return rc;
 }
 
 static void same_checkpoint(const char *name, int step)
 {
 	struct vfm_ckpt *a, *b;
-	char *pa = vfm_strfmt("%s/cpu/ckpt/step-%08d", dir, step), *pb = vfm_strfmt("%s/%s/ckpt/step-%08d", dir, name, step);
+	const char *dt = vfm_dtype_name(sort->dtype);
+	char *pa = vfm_strfmt("%s/%s/cpu/ckpt/step-%08d", dir, dt, step), *pb = vfm_strfmt("%s/%s/%s/ckpt/step-%08d", dir, dt, name, step);
 
 	OK(vfm_ckpt_open(&a, pa, &err));
 	OK(vfm_ckpt_open(&b, pb, &err));
@@ -346,7 +356,8 @@ static int whole_run(struct vfm_launch *l, const void *arg)
 {
 	struct said cpu = {0}, one = {0}, two = {0};
 
-	(void)l, (void)arg;
+	(void)l;
+	sort = arg;
 	vfm_log_set_quiet(true);
 	OK(run_in("cpu", vfm_cpu_open(&err), &cpu, 0));
 	OK(run_in("late", late_open(true, &err), &one, 0));
@@ -369,7 +380,8 @@ static int whole_run(struct vfm_launch *l, const void *arg)
 static void test_run(void **state)
 {
 	(void)state;
-	in_ranks(&(struct layout){.name = "a run", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, whole_run);
+	in_ranks(&(struct layout){.name = "", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}, .dtype = VFM_F32}, whole_run);
+	in_ranks(&(struct layout){.name = "train.fp8=delayed train.fp8_history=3", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}, .dtype = VFM_BF16}, whole_run);
 }
 
 /* ---- sampling ---- */

@@ -1,16 +1,20 @@
 /* Checkpoints of many ranks: what one layout saves, any other loads; gradients; failures that all ranks see. */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "nn/scales.h"
 #include "ranks.h"
 #include "train/device.h"
 #include "train/state.h"
 
 static char dir[] = "/tmp/test_state-XXXXXX";
 static bool no_dir, big;
+static int window, window_saved; /* of fp8's histories: of this trainer, and of the checkpoint; 0: none */
 
 static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device *d, const struct layout *lay,
 	struct vfm_launch *l, struct vfm_comm **world)
@@ -21,6 +25,7 @@ static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device
 	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, world, &err));
 	OK(vfm_device_open(d, "cpu", &err));
 	OK(vfm_mesh_init(mesh, &lay->p, *world, d->dev, &err));
+	vfm_log_set_quiet(true);
 	vfm_config_defaults(&c);
 	c.model.layers = 4, c.model.hidden = 64, c.model.heads = 4, c.model.channels = 3, c.model.text_dim = 10;
 	c.model.hidden = big ? 256 : c.model.hidden;
@@ -28,6 +33,8 @@ static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device
 	c.model.cross_attention = true;
 	OK(vfm_config_check(&c, &err));
 	c.parallel = lay->p;
+	c.train.fp8 = window ? VFM_FP8_DELAYED : VFM_FP8_NONE;
+	c.train.fp8_history = window;
 	tr = vfm_trainer_new(&c, mesh, d->stream, &err);
 	MUST(tr, "%s", err.msg);
 	return tr;
@@ -64,6 +71,26 @@ static void walk(struct vfm_trainer *tr, bool write, const char *who)
 	}
 }
 
+/* The same for histories: a number for each (layer, tensor, steps ago), zeros where the checkpoint had none. */
+static void walk_histories(struct vfm_trainer *tr, bool write, const char *who)
+{
+	struct vfm_scales *s = vfm_trainer_params(tr)->scales;
+
+	MUST(!s == !window && (!s || s->n > 0), "%s: histories", who);
+	for (int64_t i = 0; s && i < s->n; i++)
+		for (int k = 0; k < VFM_FP8_TENSORS; k++)
+			for (int64_t ago = 0; ago < s->window; ago++) {
+				float *at = (float *)s->p[i]->past->history[k].data + s->window - 1 - ago;
+				float want = write || ago < window_saved ? (float)fabs(contribution(0, 1, k, s->p[i]->name, ago)) : 0;
+
+				if (write)
+					*at = want;
+				else
+					MUST(*at == want, "%s: tensor %d of %s, %lld steps ago: %g, not %g", who, k, s->p[i]->name, (long long)ago,
+						(double)*at, (double)want);
+			}
+}
+
 static void trainer_close(struct vfm_trainer *tr, struct vfm_mesh *mesh, struct vfm_device *d, struct vfm_comm *world,
 	struct vfm_launch *l)
 {
@@ -86,6 +113,7 @@ static int save(struct vfm_launch *l, const void *arg)
 	int rc;
 
 	walk(tr, true, "");
+	walk_histories(tr, true, "");
 	OK(vfm_saver_start(&saver, tr, &spec, &err));
 	rc = vfm_saver_wait(&saver, &err);
 	if (no_dir) { /* rank 0 cannot; all know */
@@ -154,6 +182,7 @@ static int load(struct vfm_launch *l, const void *arg)
 	MUST(!big || bytes < c->bytes / l->size + c->bytes / 20 + (1 << 20), "rank %d read %lld bytes of %lld", l->rank,
 		(long long)bytes, (long long)c->bytes);
 	walk(tr, false, lay->name);
+	walk_histories(tr, false, lay->name);
 	for (size_t i = 0; i < ps->n; i++) { /* what the ops read follows */
 		const struct vfm_param *p = ps->p[i];
 		struct vfm_runs runs = {0};
@@ -212,10 +241,13 @@ static void test_checkpoints(void **state)
 	(void)state;
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < N; i++) {
+		window = window_saved = i == 1 ? 0 : 3 + i;
 		in_ranks(&chain[i], save);
 		check_saved_grads(chain[i].name);
+		window = i == 3 ? 0 : 5;
 		in_ranks(&chain[(i + 1) % N], load);
 	}
+	window = window_saved = 0;
 	big = true; /* each rank reads its own */
 	in_ranks(&chain[3], save);
 	in_ranks(&chain[3], load);
