@@ -1,5 +1,6 @@
 #include "cpu/cpu_attn.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,11 +72,6 @@ static int64_t ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-static int64_t seq_len(const int32_t *cu, int i)
-{
-	return (int64_t)cu[i + 1] - cu[i];
-}
-
 struct by_cost {
 	int64_t cost;
 	int32_t sample;
@@ -97,7 +93,7 @@ static struct by_cost *samples_by_cost(const struct attn_call *c, int n)
 
 	for (int i = 0; i < n; i++) {
 		o[i].sample = i;
-		o[i].cost = seq_len(c->cu_q, i) * seq_len(c->cu_k, i);
+		o[i].cost = attn_nq(c, i) * attn_nk(c, i);
 	}
 	qsort(o, (size_t)n, sizeof *o, by_cost_cmp);
 	return o;
@@ -109,13 +105,13 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 	int64_t blocks = 0, per_item;
 
 	for (int i = 0; i < samples; i++)
-		blocks += c->kv_heads * ceil_div(seq_len(c->cu_q, i) * c->group, ATTN_BQ);
+		blocks += c->kv_heads * ceil_div(attn_nq(c, i) * c->group, ATTN_BQ);
 	/* a block's result does not depend on its item: cut as finely as the threads need */
 	per_item = blocks / (4 * (int64_t)vfm_par_threads());
 	per_item = per_item < 1 ? 1 : per_item > ATTN_NQB ? ATTN_NQB : per_item;
 	for (int i = 0; i < samples; i++) {
 		int32_t s = order[i].sample;
-		int64_t nq = seq_len(c->cu_q, s) * c->group, step = per_item * ATTN_BQ;
+		int64_t nq = attn_nq(c, s) * c->group, step = per_item * ATTN_BQ;
 
 		for (int h = 0; h < c->kv_heads; h++)
 			for (int64_t first = 0; first < nq; first += step) {
@@ -190,7 +186,7 @@ static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, 
 	w->n = 0;
 	for (int i = 0; i < samples; i++) {
 		int32_t s = order[i].sample;
-		int64_t nq = seq_len(c->cu_q, s) * c->group, nk = seq_len(c->cu_k, s);
+		int64_t nq = attn_nq(c, s) * c->group, nk = attn_nk(c, s);
 		float *at = mem ? mem + used : NULL;
 
 		if (nk > 0 && nk <= ATTN_KS && nq >= 2 * ATTN_QS)
@@ -212,6 +208,22 @@ static struct attn_view view(const struct vfm_tensor *t)
 	return (struct attn_view){t->data, t->stride[0] * size, t->stride[1] * size, bf16};
 }
 
+/* Padding rows of a result become 0, those of lse (may be NULL) -inf. */
+static void blank_padding(const struct vfm_seqs *q, const struct vfm_tensor *x, float *lse)
+{
+	const struct attn_view v = view(x);
+	int64_t heads = x->shape[1];
+	size_t bytes = (size_t)x->shape[2] * (v.bf16 ? 2 : 4);
+
+	for (int i = 0; q->len && i < q->n; i++)
+		for (int64_t t = q->cu[i] + q->len[i]; t < q->cu[i + 1]; t++)
+			for (int64_t h = 0; h < heads; h++) {
+				memset(v.p + t * v.tok + h * v.head, 0, bytes);
+				if (lse)
+					lse[t * heads + h] = -INFINITY;
+			}
+}
+
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
 	struct attn_call c = {
@@ -227,6 +239,8 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 		.scale = a->scale,
 		.cu_q = a->seqs_q->cu,
 		.cu_k = a->seqs_k->cu,
+		.len_q = a->seqs_q->len,
+		.len_k = a->seqs_k->len,
 	};
 	struct work w = {.isa = isa, .call = &c};
 	int rc;
@@ -234,6 +248,7 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 	plan_fwd(&w, &c, a->seqs_q->n);
 	rc = work_run(&w, s, err);
 	free(w.items);
+	blank_padding(a->seqs_q, &a->o, a->lse.data);
 	return rc;
 }
 
@@ -257,6 +272,8 @@ int vfm_attn_bwd_isa(
 		.scale = a->scale,
 		.cu_q = a->seqs_q->cu,
 		.cu_k = a->seqs_k->cu,
+		.len_q = a->seqs_q->len,
+		.len_k = a->seqs_k->len,
 	};
 	struct work w = {.isa = isa, .call = &c};
 	int64_t blocks = ATTN_KS / ATTN_BK;
@@ -279,6 +296,9 @@ int vfm_attn_bwd_isa(
 	w.done = vfm_calloc((size_t)w.n + 1, sizeof *w.done);
 	rc = work_run(&w, s, err);
 	vfm_dev_free(s, mem, bytes);
+	blank_padding(a->seqs_q, &a->dq, NULL);
+	blank_padding(a->seqs_k, &a->dk, NULL);
+	blank_padding(a->seqs_k, &a->dv, NULL);
 out:
 	free((void *)w.done);
 	free(w.items);

@@ -253,7 +253,7 @@ static void fwd_finish(const struct attn_call *c, struct fwd_block *b, char *con
 
 static void fwd_no_keys(const struct attn_call *c, const struct attn_item *it)
 {
-	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0;
+	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample);
 
 	for (int64_t i = it->q_first; i < it->q_first + it->q_n; i++) {
 		int64_t h = (int64_t)it->kvh * c->group + i / nq, t = q0 + i % nq;
@@ -267,8 +267,8 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 {
 	struct fwd_scratch *x = scratch;
 	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
-	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0;
-	const int64_t k0 = c->cu_k[it->sample], nk = c->cu_k[it->sample + 1] - k0, h0 = (int64_t)it->kvh * c->group;
+	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample);
+	const int64_t k0 = c->cu_k[it->sample], nk = attn_nk(c, it->sample), h0 = (int64_t)it->kvh * c->group;
 	const int nb = (int)((it->q_n + ATTN_BQ - 1) / ATTN_BQ), bk = (int)attn_key_block(nk), d = c->d;
 	char *rows[ATTN_BK];
 
@@ -386,7 +386,7 @@ static void load_queries(const struct attn_call *c, const struct attn_item *it, 
 	struct bwd_scratch *x)
 {
 	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
-	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0, h0 = (int64_t)it->kvh * c->group;
+	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample), h0 = (int64_t)it->kvh * c->group;
 	const int d = c->d, lanes = vecs(n) * VW;
 	char *q[ATTN_BQ], *g[ATTN_BQ], *o[ATTN_BQ], *l[ATTN_BQ];
 
@@ -434,7 +434,7 @@ static void get_dq(const struct attn_call *c, const struct attn_item *it, int64_
 static void put_dq(const struct attn_call *c, const struct attn_item *it, int64_t b, int n, struct bwd_scratch *x,
 	_Atomic int64_t *done)
 {
-	const int64_t q0 = c->cu_q[it->sample], nq = c->cu_q[it->sample + 1] - q0, h0 = (int64_t)it->kvh * c->group;
+	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample), h0 = (int64_t)it->kvh * c->group;
 	const size_t size = (size_t)c->d * ATTN_BQ;
 	float mul[ATTN_BQ];
 	char *rows[ATTN_BQ];
@@ -489,7 +489,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	struct bwd_scratch *x = scratch;
 	const int64_t k0 = c->cu_k[it->sample] + it->k_first, nk = it->k_n;
 	const int d = c->d, dvec = vecs(d), ldd = (d + 15) / 16 * 16;
-	const int bk = (int)attn_key_block(c->cu_k[it->sample + 1] - c->cu_k[it->sample]);
+	const int bk = (int)attn_key_block(attn_nk(c, it->sample));
 	char *rows[ATTN_KS] = {0};
 
 	row_ptrs(&c->k, k0, nk, it->kvh, 0, (int)nk, rows);

@@ -1,6 +1,7 @@
 /* attn.c - attention: cuDNN where it can, else our own kernels.
  *
- * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples are alike.
+ * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples are alike or
+ * equally far apart.
  *
  * cuDNN does not know samples that have queries but no keys, or the other way around (before 9.25 it gives NaN): they are left out
  * and their rows set afterwards.
@@ -32,7 +33,7 @@ struct plan {
 struct vfm_cuda_attn {
 	struct vfm_dnn_on on;
 	enum mode mode;
-	bool never_fixed;
+	bool only_packed;
 	int sm;
 	int64_t pairs; /* deterministic: of a query and a key in a piece, at most (attn_pack.h) */
 	struct plan **plan;
@@ -47,8 +48,8 @@ static int mode_of_env(struct vfm_cuda_attn *c, struct vfm_err *err)
 
 	if (!e || !*e)
 		return 0;
-	c->never_fixed = strcmp(e, "cudnn-packed") == 0;
-	c->mode = strcmp(e, "own") == 0 ? OWN : strcmp(e, "cudnn") == 0 || c->never_fixed ? CUDNN : AUTO;
+	c->only_packed = strcmp(e, "cudnn-packed") == 0;
+	c->mode = strcmp(e, "own") == 0 ? OWN : strcmp(e, "cudnn") == 0 || c->only_packed ? CUDNN : AUTO;
 	if (c->mode == AUTO)
 		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_ATTN is '%s': own, cudnn or cudnn-packed", e);
 	return 0;
@@ -142,7 +143,8 @@ static bool fits(const struct job *j)
 	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
 }
 
-/* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end refuses them, too). */
+/* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end refuses them, too).
+ * A padded one takes them apart on any device: lse has zeros for padding then, not -inf, from which exp(-inf - lse) would make NaN. */
 static bool apart(const struct job *j)
 {
 	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
@@ -186,23 +188,24 @@ static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct v
 		if (vfm_has(&j->x[i]))
 			key->row[i] = j->x[i].stride[0];
 	key->bwd = j->bwd;
-	key->ragged = !p->fixed;
+	key->masked = p->kind != VFM_ATTN_FIXED;
+	key->ragged = p->kind == VFM_ATTN_PACKED;
 	key->dq_type = j->bwd ? j->x[VFM_DNN_DQ].dtype : VFM_BF16;
 	key->dkv_type = j->bwd ? j->x[VFM_DNN_DK].dtype : VFM_BF16;
 	key->deterministic = j->deterministic;
-	key->apart = key->ragged && apart(j);
+	key->apart = key->masked && j->bwd && (!key->ragged || apart(j));
 }
 
 /* Pieces and their plans.  VFM_EENV: cuDNN cannot do it. */
 static int prepare(struct job *j, struct vfm_err *err)
 {
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
-	struct vfm_attn_limits lim = {.hkv = hkv, .group = group, .never_fixed = j->c->never_fixed, .pairs = j->deterministic ? j->c->pairs : 0,
+	struct vfm_attn_limits lim = {.hkv = hkv, .group = group, .only_packed = j->c->only_packed, .pairs = j->deterministic ? j->c->pairs : 0,
 		.rows = apart(j) ? APART_ROWS : 0};
 
 	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
 	if (j->bwd)
-		detour(j, j->n > 0 && !j->piece[0].fixed);
+		detour(j, j->n > 0 && j->piece[0].kind == VFM_ATTN_PACKED);
 	j->plan = vfm_calloc((size_t)j->n + 1, sizeof(*j->plan));
 	for (int i = 0; i < j->n; i++) {
 		const struct vfm_attn_piece *p = &j->piece[i];
@@ -261,14 +264,16 @@ static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a,
 	struct vfm_dnn_attn_scratch need = vfm_dnn_attn_scratch(a, j->q->total, j->k->total);
 	struct scratch w = {0};
 
-	if (k->ragged) {
+	if (k->masked) {
 		w.lists.len_q = take(m, (size_t)k->b * sizeof(int32_t));
 		w.lists.len_k = take(m, (size_t)k->b * sizeof(int32_t));
 		for (int i = 0; i < VFM_DNN_ROWS; i++)
 			if (a->offset[i])
 				add_offset(m, &w.lists, k->b, k->row[i], of_keys(i));
-		add_offset(m, &w.lists, k->b, k->apart ? 1 : k->lse_row, false);
-		w.first = w.lists.offset[w.lists.n - 1].at;
+		if (k->ragged || k->apart) {
+			add_offset(m, &w.lists, k->b, k->apart ? 1 : k->lse_row, false);
+			w.first = w.lists.offset[w.lists.n - 1].at;
+		}
 	}
 	if (k->apart)
 		w.lse_padded = take(m, (size_t)(k->b * k->h * k->sq) * sizeof(float));
@@ -324,7 +329,7 @@ static int run_piece(struct job *j, int n, struct arena m, struct vfm_err *err)
 	float *lse = (float *)j->lse.data + head;
 	int k = 0, o = 0;
 
-	if (a->key.ragged)
+	if (a->key.masked)
 		vfm_cuda_attn_lists(j->s, j->q, j->k, p, &w.lists);
 	if (w.lse_padded) {
 		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
@@ -350,21 +355,21 @@ static int run_piece(struct job *j, int n, struct arena m, struct vfm_err *err)
 	return vfm_dnn_run(a->g, vfm_cuda_stream(j->s), b, k, w.workspace, err);
 }
 
-/* Gradients to where they belong, and the rows of samples that had no part in anything. */
+/* Gradients to where they belong, and the rows that had no part in anything. */
 static void finish(struct job *j)
 {
-	bool no_keys, no_queries;
+	bool queries, keys;
 
 	for (int i = VFM_DNN_DQ; i <= VFM_DNN_DV; i++)
 		if (vfm_has(&j->to[i])) {
 			vfm_cuda_attn_copy(j->s, &j->x[i], &j->to[i]);
 			j->x[i] = j->to[i];
 		}
-	vfm_attn_halves(j->q, j->k, &no_keys, &no_queries);
-	if (no_keys)
-		vfm_cuda_attn_no_keys(j->s, j->q, j->k, &j->x[j->bwd ? VFM_DNN_DQ : VFM_DNN_O], j->bwd ? NULL : j->lse.data);
-	for (int i = VFM_DNN_DK; j->bwd && no_queries && i <= VFM_DNN_DV; i++)
-		vfm_cuda_attn_no_queries(j->s, j->q, j->k, &j->x[i]);
+	vfm_attn_left_out(j->q, j->k, &queries, &keys);
+	if (queries)
+		vfm_cuda_attn_blank(j->s, j->q, j->k, &j->x[j->bwd ? VFM_DNN_DQ : VFM_DNN_O], j->bwd ? NULL : j->lse.data);
+	for (int i = VFM_DNN_DK; j->bwd && keys && i <= VFM_DNN_DV; i++)
+		vfm_cuda_attn_blank(j->s, j->k, j->q, &j->x[i], NULL);
 }
 
 /* *done: cuDNN did it; else nothing was put on the stream. */

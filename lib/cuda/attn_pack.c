@@ -22,17 +22,15 @@ int64_t vfm_attn_round_batch(int64_t n)
 	return b;
 }
 
-static int64_t len(const struct vfm_seqs *q, int i)
+void vfm_attn_left_out(const struct vfm_seqs *q, const struct vfm_seqs *k, bool *queries, bool *keys)
 {
-	return (int64_t)q->cu[i + 1] - q->cu[i];
-}
-
-void vfm_attn_halves(const struct vfm_seqs *q, const struct vfm_seqs *k, bool *no_keys, bool *no_queries)
-{
-	*no_keys = *no_queries = false;
+	*queries = q->len;
+	*keys = k->len;
 	for (int i = 0; i < q->n; i++) {
-		*no_keys = *no_keys || (len(q, i) > 0 && len(k, i) == 0);
-		*no_queries = *no_queries || (len(q, i) == 0 && len(k, i) > 0);
+		int64_t nq = vfm_seqs_len(q, i), nk = vfm_seqs_len(k, i);
+
+		*queries = *queries || (nq > 0 && nk == 0);
+		*keys = *keys || (nq == 0 && nk > 0);
 	}
 }
 
@@ -40,7 +38,7 @@ void vfm_attn_halves(const struct vfm_seqs *q, const struct vfm_seqs *k, bool *n
 
 struct class {
 	int32_t lo, hi;
-	int64_t n, rows, max_q, max_k;
+	int64_t n, rows, keys, max_q, max_k;
 };
 
 /* Of the samples with more than lo and at most hi queries, and keys. */
@@ -49,12 +47,13 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 	struct class c = {.lo = lo, .hi = hi};
 
 	for (int i = 0; i < q->n; i++) {
-		int64_t nq = len(q, i), nk = len(k, i);
+		int64_t nq = vfm_seqs_len(q, i), nk = vfm_seqs_len(k, i);
 
 		if (nq <= lo || nq > hi || nk == 0)
 			continue;
 		c.n++;
 		c.rows += nq;
+		c.keys += nk;
 		if (nq > c.max_q)
 			c.max_q = nq;
 		if (nk > c.max_k)
@@ -63,9 +62,34 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 	return c;
 }
 
+/* All samples have the same rows, and nothing lies between them. */
 static bool alike(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct class *c)
 {
-	return c->n == q->n && c->rows == c->n * c->max_q && k->cu[k->n] == c->n * c->max_k;
+	return c->n == q->n && c->rows == c->n * c->max_q && c->keys == c->n * c->max_k && q->cu[q->n] == c->rows && k->cu[k->n] == c->keys;
+}
+
+/* Rows from a sample to the next where these are the same everywhere, else 0. */
+static int64_t spacing(const struct vfm_seqs *q)
+{
+	for (int i = 1; i <= q->n; i++)
+		if (q->cu[i] != (int64_t)i * q->cu[1])
+			return 0;
+	return q->n ? q->cu[1] : 0;
+}
+
+/* Whether all samples together are a piece that needs no offsets. */
+static bool whole(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim, const struct class *all,
+	struct vfm_attn_piece *p)
+{
+	*p = (struct vfm_attn_piece){.kind = VFM_ATTN_PADDED, .hi = INT32_MAX, .n = q->n, .b = q->n, .sq = spacing(q), .sk = spacing(k),
+		.heads = lim->hkv};
+	if (lim->only_packed || p->b > VFM_ATTN_MOST_SAMPLES || p->sq == 0 || p->sk == 0)
+		return false;
+	if (lim->pairs && (p->b > 1 || p->heads > 1) && p->b * p->heads * lim->group > lim->pairs / p->sq / p->sk)
+		return false;
+	if (alike(q, k, all) && vfm_attn_round_batch(p->b) == p->b && vfm_attn_round_len(p->sq) == p->sq && vfm_attn_round_len(p->sk) == p->sk)
+		p->kind = VFM_ATTN_FIXED;
+	return p->kind == VFM_ATTN_FIXED || q->len || k->len;
 }
 
 struct list {
@@ -119,14 +143,16 @@ int vfm_attn_pieces(const struct vfm_seqs *q, const struct vfm_seqs *k, const st
 	struct class all = survey(q, k, 0, INT32_MAX);
 	int64_t shape = vfm_attn_round_batch(all.n) * vfm_attn_round_len(all.max_q);
 	struct list l = {0};
+	struct vfm_attn_piece one;
 
 	*v = NULL;
 	if (all.n == 0)
 		return 0;
-	if (all.n == 1 || shape <= 4 * all.rows + 4096) {
+	if (whole(q, k, lim, &all, &one)) {
+		vfm_grow(&l.v, &l.cap, 1, sizeof(*l.v));
+		l.v[l.n++] = one;
+	} else if (all.n == 1 || shape <= 4 * all.rows + 4096) {
 		cut(&l, &all, lim);
-		l.v[0].fixed = !lim->never_fixed && l.n == 1 && alike(q, k, &all) && l.v[0].b == all.n && l.v[0].sq == all.max_q &&
-			       l.v[0].sk == all.max_k;
 	} else {
 		for (int64_t lo = 0, hi = 128; lo < all.max_q; lo = hi, hi *= 2) {
 			struct class c = survey(q, k, (int32_t)lo, hi > INT32_MAX ? INT32_MAX : (int32_t)hi);

@@ -6,10 +6,24 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 
 /* ---- lists ---- */
 
+/* Samples on the device: of one side, queries or keys. */
+struct side {
+	const int32_t *cu, *len; /* len: NULL without padding */
+};
+static side side_of(const struct vfm_seqs *q)
+{
+	return {(const int32_t *)q->dev_cu.data, q->len ? (const int32_t *)q->dev_len.data : NULL};
+}
+__device__ static inline int32_t rows_of(const side &s, int64_t i)
+{
+	return s.len ? s.len[i] : s.cu[i + 1] - s.cu[i];
+}
+
 struct choice {
-	const int32_t *cu_q, *cu_k;
+	side q, k;
 	int samples;
 	int32_t lo, hi;
+	bool in_place; /* entry i is sample i, be it empty */
 	int64_t first, n, b;
 };
 
@@ -24,13 +38,13 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 		if (i < c.b)
 			l.len_q[i] = l.len_k[i] = 0;
 		for (int o = 0; o < l.n; o++)
-			l.offset[o].at[i] = l.offset[o].row * (l.offset[o].of_keys ? c.cu_k[c.samples] : c.cu_q[c.samples]);
+			l.offset[o].at[i] = l.offset[o].row * (l.offset[o].of_keys ? c.k.cu[c.samples] : c.q.cu[c.samples]);
 	}
 	__syncthreads();
 	for (int from = 0; from < c.samples; from += THREADS) {
 		int i = from + (int)threadIdx.x, here = 0, in_warp;
-		int32_t nq = i < c.samples ? c.cu_q[i + 1] - c.cu_q[i] : 0, nk = i < c.samples ? c.cu_k[i + 1] - c.cu_k[i] : 0;
-		bool in = nq > c.lo && nq <= c.hi && nk > 0;
+		int32_t nq = i < c.samples ? rows_of(c.q, i) : 0, nk = i < c.samples ? rows_of(c.k, i) : 0;
+		bool work = nq > c.lo && nq <= c.hi && nk > 0, in = c.in_place ? i < c.samples : work;
 		unsigned vote = __ballot_sync(VFM_ALL_LANES, in);
 		int64_t at;
 
@@ -44,10 +58,10 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 			here += count[w];
 		}
 		if (in && at >= 0 && at < c.n) {
-			l.len_q[at] = nq;
-			l.len_k[at] = nk;
+			l.len_q[at] = work ? nq : 0;
+			l.len_k[at] = work ? nk : 0;
 			for (int o = 0; o < l.n; o++)
-				l.offset[o].at[at] = l.offset[o].row * (l.offset[o].of_keys ? c.cu_k[i] : c.cu_q[i]);
+				l.offset[o].at[at] = l.offset[o].row * (l.offset[o].of_keys ? c.k.cu[i] : c.q.cu[i]);
 		}
 		before += here;
 		__syncthreads();
@@ -57,7 +71,7 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_piece *p,
 	const struct vfm_attn_lists *l)
 {
-	choice c = {(const int32_t *)q->dev_cu.data, (const int32_t *)k->dev_cu.data, q->n, p->lo, p->hi, p->first, p->n, p->b};
+	choice c = {side_of(q), side_of(k), q->n, p->lo, p->hi, p->kind == VFM_ATTN_PADDED, p->first, p->n, p->b};
 
 	VFM_LAUNCH(s, (attn_lists), 1, THREADS, 0, c, *l);
 }
@@ -79,14 +93,12 @@ extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn
 		p->sq, padded);
 }
 
-/* ---- samples without keys, or without queries ---- */
+/* ---- rows that nothing is computed for ---- */
 
-template <class T> __global__ static void attn_blank(const int32_t *cu, const int32_t *other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
+template <class T> __global__ static void attn_blank(side of, side other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
 {
-	int64_t from = cu[blockIdx.x], to = cu[blockIdx.x + 1];
+	int64_t from = of.cu[blockIdx.x] + (rows_of(other, blockIdx.x) ? rows_of(of, blockIdx.x) : 0), to = of.cu[blockIdx.x + 1];
 
-	if (other[blockIdx.x] != other[blockIdx.x + 1])
-		return;
 	for (int64_t r = from + blockIdx.y; r < to; r += gridDim.y) {
 		for (int i = threadIdx.x; i < heads * d; i += THREADS)
 			st(x + r * row + i / d * head + i % d, 0.0f);
@@ -95,24 +107,12 @@ template <class T> __global__ static void attn_blank(const int32_t *cu, const in
 	}
 }
 
-static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
+extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
 {
-	const int32_t *cu = (const int32_t *)of->dev_cu.data, *cu2 = (const int32_t *)other->dev_cu.data;
-
 	if (of->n == 0 || vfm_numel(x) == 0)
 		return;
-	VFM_ACT_TYPE(x->dtype, T, VFM_LAUNCH(s, (attn_blank<T>), dim3(of->n, 32), THREADS, 0, cu, cu2, (T *)x->data, x->stride[0], x->stride[1],
-		(int)x->shape[1], (int)x->shape[2], lse));
-}
-
-extern "C" void vfm_cuda_attn_no_keys(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_tensor *x, float *lse)
-{
-	launch_blank(s, q, k, x, lse);
-}
-
-extern "C" void vfm_cuda_attn_no_queries(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_tensor *x)
-{
-	launch_blank(s, k, q, x, NULL);
+	VFM_ACT_TYPE(x->dtype, T, VFM_LAUNCH(s, (attn_blank<T>), dim3(of->n, 32), THREADS, 0, side_of(of), side_of(other), (T *)x->data, x->stride[0],
+		x->stride[1], (int)x->shape[1], (int)x->shape[2], lse));
 }
 
 /* ---- copies ---- */

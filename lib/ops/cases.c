@@ -173,54 +173,6 @@ static void gemm_bench(struct vfm_cases *l)
 		}
 }
 
-static void add_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, int n,
-	const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d)
-{
-	int64_t tq = total(n, lq), tk = total(n, lk);
-	struct vfm_tensor q = heads(t, tq, h, d, 2 * h * d), k = heads(t, tk, hkv, d, h * d), o = heads(t, tq, h, d, 0);
-	struct vfm_tensor dq = heads(gt, tq, h, d, h * d), dk = heads(gt, tk, hkv, d, 0), lse = mat(VFM_F32, tq, h, 0);
-	struct vfm_case *c;
-	float scale = 1.0f / sqrtf((float)d);
-
-	c = vfm_case_add(l, VFM_OP_attn, flags, "%s/%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), (int)tq, (int)tk, (int)h,
-		(int)hkv, (int)d);
-	c->args.attn = (struct vfm_attn){.q = q, .k = k, .v = k, .o = o, .lse = lse, .scale = scale};
-	vfm_case_seqs(l, c, 0, n, lq);
-	vfm_case_seqs(l, c, 1, n, lk);
-	c = vfm_case_add(l, VFM_OP_attn_bwd, flags, "%s/%s-%s/%dx%d/h%d-%d/d%d", what, vfm_dtype_name(t), vfm_dtype_name(gt),
-		(int)tq, (int)tk, (int)h, (int)hkv, (int)d);
-	c->args.attn_bwd = (struct vfm_attn_bwd){
-		.q = q, .k = k, .v = k, .o = o, .lse = lse, .dout = o, .dq = dq, .dk = dk, .dv = dk, .scale = scale};
-	vfm_case_seqs(l, c, 0, n, lq);
-	vfm_case_seqs(l, c, 1, n, lk);
-	c->tol = 1e-4;
-}
-
-static void attn_cases(struct vfm_cases *l)
-{
-	static const int lq[] = {65, 1, 0, 130, 17}, lk[] = {3, 9, 4, 0, 64};
-	static const int s1[] = {1024, 1024}, s2[] = {2048}, s8[] = {256, 256, 256, 256, 256, 256, 256, 256};
-	static const int equal[] = {128, 128}, one[] = {256}, odd[] = {72, 72, 72};
-	static const int shorts[24] = {5, 1, 8, 13, 2, 7, 16, 3, 9, 1, 4, 11, 6, 2, 8, 8, 15, 1, 3, 10, 5, 7, 2, 12};
-	static const int spread[20] = {300, 3, 1, 7, 0, 2, 5, 3, 4, 1, 6, 2, 9, 3, 1, 2, 8, 4, 3, 150};
-
-	for (int t = 0; t < 2; t++) {
-		add_attn(l, VFM_CASE_TEST, "self", types[t], types[t], N_MIXED, mixed, mixed, 3, 3, 64);
-		add_attn(l, VFM_CASE_TEST, "equal", types[t], types[t], 2, equal, equal, 2, 2, 64);
-		add_attn(l, VFM_CASE_TEST, "one", types[t], VFM_F32, 1, one, one, 2, 1, 128);
-		add_attn(l, VFM_CASE_TEST, "equal", types[t], types[t], 3, odd, odd, 2, 2, 72);
-		add_attn(l, VFM_CASE_TEST, "shorts", types[t], types[t], 24, shorts, shorts, 2, 2, 80);
-		add_attn(l, VFM_CASE_TEST, "spread", types[t], VFM_F32, 20, spread, spread, 1, 1, 96);
-		add_attn(l, VFM_CASE_TEST, "spread-gqa", types[t], VFM_F32, 20, spread, spread, 4, 2, 64);
-		add_attn(l, VFM_CASE_TEST, "text", types[t], types[t], 5, mixed, shorts, 6, 2, 72);
-		add_attn(l, VFM_CASE_TEST, "cross", types[t], VFM_F32, N_MIXED, lq, lk, 2, 2, 40);
-		add_attn(l, VFM_CASE_TEST, "gqa", types[t], types[t], N_MIXED, lq, mixed, 4, 2, 128);
-		add_attn(l, VFM_CASE_BENCH, "self", types[t], types[t], 2, s1, s1, 12, 12, 64);
-		add_attn(l, VFM_CASE_BENCH, "self", types[t], types[t], 1, s2, s2, 12, 12, 64);
-		add_attn(l, VFM_CASE_BENCH, "self-short", types[t], types[t], 8, s8, s8, 12, 12, 64);
-	}
-}
-
 static void add_unary(struct vfm_cases *l, unsigned flags, enum vfm_act act, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n)
 {
 	for (int bwd = 0; bwd < 2; bwd++) {
@@ -440,12 +392,12 @@ static void zero_row_cases(struct vfm_cases *l)
 		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], N_ABSENT, absent, 33);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], 0, absent, 33);
 		vfm_case_qk(l, VFM_CASE_TEST, types[t], 0, 3, 64, true, true);
-		add_attn(l, VFM_CASE_TEST, "nothing", types[t], types[t], N_ABSENT, absent, absent, 4, 2, 40);
-		add_attn(l, VFM_CASE_TEST, "no-samples", types[t], types[t], 0, absent, absent, 4, 2, 40);
-		add_attn(l, VFM_CASE_TEST, "one-empty", types[t], types[t], 1, one, one, 2, 2, 64);
+		vfm_case_attn(l, VFM_CASE_TEST, "nothing", types[t], types[t], N_ABSENT, absent, absent, 4, 2, 40);
+		vfm_case_attn(l, VFM_CASE_TEST, "no-samples", types[t], types[t], 0, absent, absent, 4, 2, 40);
+		vfm_case_attn(l, VFM_CASE_TEST, "one-empty", types[t], types[t], 1, one, one, 2, 2, 64);
 		/* an empty block of the ring, with gradients in f32 */
-		add_attn(l, VFM_CASE_TEST, "no-keys", types[t], VFM_F32, N_ABSENT, lq, absent, 4, 2, 64);
-		add_attn(l, VFM_CASE_TEST, "no-queries", types[t], VFM_F32, N_ABSENT, absent, lq, 4, 2, 64);
+		vfm_case_attn(l, VFM_CASE_TEST, "no-keys", types[t], VFM_F32, N_ABSENT, lq, absent, 4, 2, 64);
+		vfm_case_attn(l, VFM_CASE_TEST, "no-queries", types[t], VFM_F32, N_ABSENT, absent, lq, 4, 2, 64);
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, types[t], types[t], 0);
 		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "zero-rows/%s", vfm_dtype_name(types[t]));
 		c->args.axpby = (struct vfm_axpby){1, 1, mat(types[t], 0, 37, 4), mat(types[t], 0, 37, 9)};
@@ -485,11 +437,11 @@ static void large_cases(struct vfm_cases *l)
 	bench_linear(l, L, "xl-qkv", BF, 8192, 1152, 3456, VFM_ACT_NONE, VFM_ACT_NONE);
 	bench_linear(l, L, "xl-fc1", BF, 8192, 1152, 4608, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
 	bench_linear(l, L, "xl-fc2", BF, 8192, 4608, 1152, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
-	add_attn(l, L, "7b-self", BF, BF, 1, s8k, s8k, 32, 32, 128);
-	add_attn(l, L, "7b-cross", BF, BF, 1, s8k, text, 32, 32, 128);
-	add_attn(l, L, "7b-self", BF, BF, 1, s64k, s64k, 32, 32, 128);
-	add_attn(l, L, "xl-self", BF, BF, 32, images, images, 16, 16, 72);
-	add_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
+	vfm_case_attn(l, L, "7b-self", BF, BF, 1, s8k, s8k, 32, 32, 128);
+	vfm_case_attn(l, L, "7b-cross", BF, BF, 1, s8k, text, 32, 32, 128);
+	vfm_case_attn(l, L, "7b-self", BF, BF, 1, s64k, s64k, 32, 32, 128);
+	vfm_case_attn(l, L, "xl-self", BF, BF, 32, images, images, 16, 16, 72);
+	vfm_case_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
@@ -525,7 +477,7 @@ void vfm_cases_init(struct vfm_cases *l)
 	gemm_cases(l);
 	gemm_bench(l);
 	vfm_cases_norm(l);
-	attn_cases(l);
+	vfm_cases_attn(l);
 	elementwise_cases(l);
 	loss_cases(l);
 	optimizer_cases(l);
@@ -701,7 +653,8 @@ static int seqs_alloc(struct vfm_seqs *q, struct vfm_stream *s, struct vfm_err *
 			seg[t] = i;
 	rc = to_device(s, &q->seg, (size_t)(q->total + 1) * sizeof(*seg), seg, err);
 	free(seg);
-	return rc;
+	TRY(rc);
+	return q->len ? to_device(s, &q->dev_len, (size_t)q->n * sizeof(int32_t), q->len, err) : 0;
 }
 
 int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, struct vfm_err *err)
@@ -743,7 +696,8 @@ void vfm_case_free(struct vfm_case *c, struct vfm_stream *s)
 
 		vfm_dev_free(s, q->dev_cu.data, (size_t)(q->n + 1) * sizeof(int32_t));
 		vfm_dev_free(s, q->seg.data, (size_t)(q->total + 1) * sizeof(int32_t));
-		q->dev_cu.data = q->seg.data = NULL;
+		vfm_dev_free(s, q->dev_len.data, (size_t)q->n * sizeof(int32_t));
+		q->dev_cu.data = q->seg.data = q->dev_len.data = NULL;
 	}
 }
 

@@ -67,6 +67,7 @@ enum {
 	VFM_CASE_BENCH = 1, /* a size of real training, for benchmarks; not for the slow reference */
 	VFM_CASE_TEST = 2,
 	VFM_CASE_LARGE = 4, /* of a GPU's training: dit-7b and dit-xl at 8,192 and 65,536 tokens, bf16 */
+	VFM_CASE_AS_FILLED = 8, /* a backward whose saved operands are not those of its forward: the ring's, of more keys than there are here */
 };
 
 struct vfm_case {

@@ -1,4 +1,4 @@
-/* cases_int.h - for those who write cases: cases.c, cases_rows.c, cases_moe.c. */
+/* cases_int.h - for those who write cases: cases.c and cases_*.c. */
 #ifndef VFM_OPS_CASES_INT_H
 #define VFM_OPS_CASES_INT_H
 
@@ -20,7 +20,12 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 void vfm_case_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm,
 	bool rope);
 
+/* n samples of lq queries and lk keys, not padded; gt: the dtype of the gradients */
+void vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, int n,
+	const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d);
+
 void vfm_cases_norm(struct vfm_cases *l);
+void vfm_cases_attn(struct vfm_cases *l);
 void vfm_cases_rows(struct vfm_cases *l);
 void vfm_cases_moe(struct vfm_cases *l);
 

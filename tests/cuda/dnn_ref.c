@@ -1,7 +1,7 @@
 /* dnn_ref.c - cudnn_graph.h, computed on the host: what a graph of operations means, one operation after another, without cuDNN.
  *
  * Memory that cuDNN may not rely on gives NaN: rows beyond the length of a sample, and scratch before it is written.  Rows beyond
- * the length are never written.
+ * the length are never written where there are offsets, for they are of other samples; without offsets they become NaN.
  */
 #include "cuda/cudnn_graph.h"
 
@@ -226,11 +226,13 @@ static void put(const struct vfm_dnn_graph *g, vfm_dnn_t t, const int64_t i[4], 
 {
 	const struct tensor *x = &g->t[t];
 
+	if (x->kind != VFM_DNN_VIRTUAL && !inside(g, x, i))
+		v = NAN;
 	if (x->dt == CUDNN_DATA_BFLOAT16 && x->kind == VFM_DNN_VIRTUAL)
 		v = vfm_bf16_to_f32(vfm_f32_to_bf16(v));
 	if (x->kind == VFM_DNN_VIRTUAL)
 		x->v[flat(x, i)] = v;
-	else if (!inside(g, x, i))
+	else if (!inside(g, x, i) && x->ragged)
 		return;
 	else if (x->dt == CUDNN_DATA_FLOAT)
 		((float *)(void *)x->p)[place(g, x, i)] = v;
@@ -281,21 +283,43 @@ static float reduce(const struct vfm_dnn_graph *g, const struct op *o, const int
 	return (float)s;
 }
 
-static float product(const struct vfm_dnn_graph *g, const struct op *o, const int64_t i[4])
+/* The factors of a product, each element read once: a [b, h, m, k], b [b, h, n, k]. */
+struct factors {
+	float *a, *b;
+	int64_t k;
+};
+
+static struct factors factors(const struct vfm_dnn_graph *g, const struct op *o)
 {
-	const struct tensor *a = &g->t[o->a];
-	int64_t n = o->len.k ? number(g, o->len.k, i[0]) : a->dim[3];
+	const int64_t *n = g->t[o->y].dim;
+	struct factors f = {.k = g->t[o->a].dim[3]};
+
+	f.a = vfm_malloc((size_t)(n[0] * n[1] * n[2] * f.k) * sizeof(float));
+	f.b = vfm_malloc((size_t)(n[0] * n[1] * n[3] * f.k) * sizeof(float));
+	for (int64_t r = 0; r < n[0] * n[1]; r++) {
+		for (int64_t i = 0; i < n[2] * f.k; i++)
+			f.a[r * n[2] * f.k + i] = get(g, o->a, (int64_t[4]){r / n[1], r % n[1], i / f.k, i % f.k}, n[1]);
+		for (int64_t i = 0; i < n[3] * f.k; i++)
+			f.b[r * n[3] * f.k + i] = get(g, o->b, (int64_t[4]){r / n[1], r % n[1], i % f.k, i / f.k}, n[1]);
+	}
+	return f;
+}
+
+static float product(const struct vfm_dnn_graph *g, const struct op *o, const struct factors *f, const int64_t i[4])
+{
+	const int64_t *dim = g->t[o->y].dim;
+	const float *a = f->a + ((i[0] * dim[1] + i[1]) * dim[2] + i[2]) * f->k, *b = f->b + ((i[0] * dim[1] + i[1]) * dim[3] + i[3]) * f->k;
+	int64_t n = o->len.k ? number(g, o->len.k, i[0]) : f->k;
 	double s = 0;
 
 	if ((o->len.m && i[2] >= number(g, o->len.m, i[0])) || (o->len.n && i[3] >= number(g, o->len.n, i[0])))
 		return NAN;
 	for (int64_t k = 0; k < n; k++)
-		s += (double)get(g, o->a, (int64_t[4]){i[0], i[1], i[2], k}, a->dim[1]) *
-		     (double)get(g, o->b, (int64_t[4]){i[0], i[1], k, i[3]}, a->dim[1]);
+		s += (double)a[k] * (double)b[k];
 	return (float)s;
 }
 
-static float value(const struct vfm_dnn_graph *g, const struct op *o, const int64_t i[4])
+static float value(const struct vfm_dnn_graph *g, const struct op *o, const struct factors *f, const int64_t i[4])
 {
 	int64_t heads = g->t[o->y].dim[1];
 
@@ -309,7 +333,7 @@ static float value(const struct vfm_dnn_graph *g, const struct op *o, const int6
 	case RESHAPE:
 		return get(g, o->a, (int64_t[4]){i[0], i[1], i[3], i[2]}, heads);
 	case MATMUL:
-		return product(g, o, i);
+		return product(g, o, f, i);
 	default:
 		return by_element(o->mode, get(g, o->a, i, heads), o->b ? get(g, o->b, i, heads) : 0);
 	}
@@ -318,14 +342,18 @@ static float value(const struct vfm_dnn_graph *g, const struct op *o, const int6
 static void run_op(const struct vfm_dnn_graph *g, const struct op *o)
 {
 	const int64_t *n = g->t[o->y].dim;
+	struct factors f = {0};
 
-#pragma omp parallel for
+	if (o->kind == MATMUL)
+		f = factors(g, o);
 	for (int64_t r = 0; r < n[0] * n[1] * n[2]; r++) {
 		int64_t i[4] = {r / n[2] / n[1], r / n[2] % n[1], r % n[2], 0};
 
 		for (; i[3] < n[3]; i[3]++)
-			put(g, o->y, i, value(g, o, i));
+			put(g, o->y, i, value(g, o, &f, i));
 	}
+	free(f.a);
+	free(f.b);
 }
 
 int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace, struct vfm_err *err)

@@ -6,7 +6,7 @@
 
 #include "ops/cases.h"
 
-enum { MAX_REGIONS = VFM_MAX_OPERANDS + 4 };
+enum { MAX_REGIONS = VFM_MAX_OPERANDS + 6 };
 
 struct block {
 	struct block *next;
@@ -156,6 +156,7 @@ static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, st
 		complete(&seqs[i], &made[i]);
 		add(m, &r, &seqs[i].dev_cu);
 		add(m, &r, &seqs[i].seg);
+		add(m, &r, &seqs[i].dev_len);
 	}
 	merge(&r);
 	TRY_OUT(upload(m, &r, err));
@@ -165,6 +166,7 @@ static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, st
 		if (*(const struct vfm_seqs **)((char *)&a + info->seqs[i])) {
 			translate(&r, &seqs[i].dev_cu);
 			translate(&r, &seqs[i].seg);
+			translate(&r, &seqs[i].dev_len);
 		}
 	TRY_OUT(info->call(m->rs, &a, err));
 	rc = download(m, &r, err);
