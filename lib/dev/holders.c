@@ -112,7 +112,7 @@ static enum kind kind_of(const char *name)
 }
 
 static const char *const advice[KINDS] = {
-	[ACTIVATIONS] = "train.recompute=light, selective or full, train.offload=activations, a smaller context or parallel.cp",
+	[ACTIVATIONS] = "train.recompute=light, selective or full, train.offload=activations, train.residual=bf16, a smaller context or parallel.cp",
 	[OPTIMIZER] = "train.moments=bf16, train.offload=optimizer, or parallel.distopt or parallel.fsdp over more ranks",
 	[PARAMETERS] = "train.master=split, parallel.fsdp over more ranks, parallel.tp or parallel.pp",
 	[GRADIENTS] = "parallel.fsdp over more ranks, parallel.tp or parallel.pp",
