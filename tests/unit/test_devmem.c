@@ -124,7 +124,7 @@ static void test_oom(void **state)
 	vfm_holders_add(&h, "gradients", 13 * GIB);
 	vfm_holders_add(&h, "AdamW's first moments", 39 * GIB);
 	says(&o, "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of 140.00 GiB (activations 61.00 GiB, "
-		 "AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: train.recompute=light, selective or full, train.offload=activations, a smaller context or parallel.cp");
+		 "AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: train.recompute=light, selective or full, train.offload=activations, train.residual=bf16, a smaller context or parallel.cp");
 	vfm_holders_sub(&h, 2, 61 * GIB);
 	o.others = 60 * GIB;
 	o.what = "the moving average of the weights";
