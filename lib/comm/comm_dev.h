@@ -10,7 +10,7 @@
  *           stream a call holds the host; on an asynchronous one it runs there.
  *
  * Sums.  f32, f64 and i64 are the library's own, in its fixed order; uneven shares are padded.  The parts of a sum of bf16 travel and are summed
- * in f32 in the order of the ranks, which moves as many bytes as a ring would: this takes ops, so a stream that runs ops.
+ * in f32 in the order of the ranks, which moves as many bytes as a ring would (where the stream runs no ops, its thread of the host sums).
  * VFM_COMM_BF16=native: the library's sums, which may round at every rank on the way.
  *
  * The library's id of the world's communicator goes from rank 0 to all through the launch (vfm_launch_share: under PMI2 a value in hex); all other

@@ -198,17 +198,39 @@ static int64_t sum_of(const int64_t *count, int n)
 
 /* ---- sums of parts, in f32, in the order of the ranks ---- */
 
-/* part: the others', `each` bytes apart; own: this rank's.  acc [n] f32. */
-static int add_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, char *part, size_t each, char *own, int64_t n, void *acc,
-	void *out, struct vfm_err *err)
-{
-	for (int r = 0; r < g->c.size; r++) {
-		char *x = r == g->c.rank ? own : part + (size_t)(r < g->c.rank ? r : r - 1) * each;
-		struct vfm_axpby add = {.alpha = 1, .beta = r > 0 ? 1 : 0, .x = vfm_t1(x, dt, n), .y = vfm_t1(acc, VFM_F32, n)};
+struct part_sum {
+	enum vfm_dtype dt;
+	char *part;  /* [size - 1] the others', `each` bytes apart */
+	size_t each;
+	char *own;   /* of rank `me` */
+	int me, size;
+	int64_t n;   /* elements of a part */
+	void *out;   /* [n]; may be own */
+};
 
-		TRY(vfm_op_axpby(s, &add, err));
-	}
-	return vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .x = vfm_t1(acc, VFM_F32, n), .y = vfm_t1(out, dt, n)}, err);
+static int add_on_host(void *arg, struct vfm_err *err)
+{
+	struct part_sum *a = arg;
+	const void **in = vfm_calloc((size_t)a->size, sizeof(*in));
+
+	(void)err;
+	for (int r = 0; r < a->size; r++)
+		in[r] = r == a->me ? a->own : a->part + (size_t)(r < a->me ? r : r - 1) * a->each;
+	vfm_comm_sum(a->dt, a->out, in, a->size, (size_t)a->n);
+	free(in);
+	return 0;
+}
+
+/* One pass over the parts. */
+static int add_parts(struct vfm_stream *s, const struct part_sum *a, struct vfm_err *err)
+{
+	struct vfm_sum_parts sum = {.x = vfm_t2(a->part, a->dt, a->size - 1, a->n), .own = vfm_t1(a->own, a->dt, a->n), .at = a->me};
+
+	if (s->host_only)
+		return s->dev->t->host_call(s, add_on_host, a, sizeof(*a), err);
+	sum.x.stride[0] = (int64_t)(a->each / vfm_dtype_size(a->dt));
+	sum.y = vfm_t1(a->out, a->dt, a->n);
+	return vfm_op_sum_parts(s, &sum, err);
 }
 
 /* out [count[rank]] = this rank's share of the sum of in; it may lie in in.  count [size]. */
@@ -216,11 +238,13 @@ static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype 
 {
 	int size = g->c.size, me = g->c.rank;
 	size_t es = vfm_dtype_size(dt), mine = (size_t)count[me] * es, each = (mine + 255) / 256 * 256, at = 0;
-	size_t bytes = each * (size_t)(size - 1) + (size_t)count[me] * 4;
+	size_t bytes = each * (size_t)(size - 1);
 	char *tmp = NULL, *own = in + (size_t)sum_of(count, me) * es;
 	void *p = NULL;
 	int rc = 0;
 
+	if (size == 1)
+		return copy(s, out, own, mine, err);
 	if (bytes)
 		TRY(take(g, s, bytes, &p, err));
 	tmp = p;
@@ -233,7 +257,7 @@ static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype 
 	}
 	rc = flush(g, s, err);
 	if (rc >= 0 && bytes)
-		rc = add_parts(g, s, dt, tmp, each, own, count[me], tmp + each * (size_t)(size - 1), out, err);
+		rc = add_parts(s, &(struct part_sum){dt, tmp, each, own, me, size, count[me], out}, err);
 	if (p)
 		give(g, s, p, bytes);
 	return rc;

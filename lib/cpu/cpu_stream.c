@@ -50,7 +50,7 @@ struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_
 
 	(void)err;
 	s->s.dev = d;
-	s->async = async;
+	s->async = s->s.host_only = async;
 	if (async) {
 		s->cap = 16;
 		s->ring = vfm_calloc(s->cap, sizeof(*s->ring));

@@ -92,6 +92,7 @@ struct vfm_dev {
 };
 struct vfm_stream {
 	struct vfm_dev *dev;
+	bool host_only; /* it is a thread of the host's, which can address all memory of the device: host_call, copies, events, and no ops */
 };
 
 /* Thin callers that keep the memory counts; nothing else may call t->alloc and t->free. */

@@ -43,6 +43,8 @@ int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q
 		const struct vfm_dev_table *t = s->dev->t;                                                           \
                                                                                                                      \
 		TRY(check_##op(a, err));                                                                             \
+		if (s->host_only)                                                                                    \
+			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' is put on a stream that runs no ops"); \
 		if (!t->ops->op)                                                                                     \
 			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);              \
 		return t->ops->op(s, a, err);                                                                        \

@@ -192,18 +192,17 @@ static bool everything(struct vfm_comm *c, struct vfm_stream *s, char *why, size
 {
 	static const int64_t sizes[] = {8, 1003, MOST};
 	static const enum vfm_dtype sums[] = {VFM_F32, VFM_BF16, VFM_F64, VFM_I64};
-	bool ops = s == d.stream || d.plugin; /* a CPU's asynchronous streams run none, which sums of bf16 may need */
 
 	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
 		int64_t n = sizes[k];
 
 		for (size_t i = 0; i < 4; i++)
-			if ((ops || sums[i] != VFM_BF16) && !all_reduce(c, s, sums[i], n, why, len))
+			if (!all_reduce(c, s, sums[i], n, why, len))
 				return false;
 		for (int how = 0; how < 3; how++)
 			if (!all_gather(c, s, VFM_BF16, n, how, how == 1, why, len) || !all_gather(c, s, VFM_F32, n, how, how != 1, why, len) ||
 				!reduce_scatter(c, s, VFM_F32, n, how, how == 1, why, len) ||
-				(ops && !reduce_scatter(c, s, VFM_BF16, n, how, how != 1, why, len)) || !all_to_all(c, s, VFM_F32, n, how, why, len))
+				!reduce_scatter(c, s, VFM_BF16, n, how, how != 1, why, len) || !all_to_all(c, s, VFM_F32, n, how, why, len))
 				return false;
 		if (!rest(c, s, n, why, len))
 			return false;
