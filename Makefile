@@ -69,7 +69,7 @@ UNIT    := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(wildcard tests/unit/tes
 TOOLS   := $(patsubst tests/tools/%.c,$(B)/tests/tools/%,$(wildcard tests/tools/*.c))
 OPTESTS := $(patsubst tests/ops/%.c,$(B)/tests/ops/%,$(wildcard tests/ops/test_*.c))
 MESH    := $(B)/tests/mesh/meshes
-GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.c))
+GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(filter-out tests/gpu/gaps.c,$(wildcard tests/gpu/*.c)))
 GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
@@ -203,11 +203,18 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 .PHONY: gpu gpu-build
 gpu:
 	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' B=$(B)/gpu gpu-build
-gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU))
+gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU)) $(GAPS)
 
 $(GPU): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
+# What a device does while a command runs, where there is CUPTI's header; the library is opened when it runs.
+CUPTI_INC ?= $(patsubst %/cupti.h,%,$(firstword $(wildcard $(CUDA_INC:%=%/cupti.h) $(CUDA_HOME)/extras/CUPTI/include/cupti.h)))
+GAPS := $(if $(CUDA_HOME),$(if $(CUPTI_INC),$(B)/tests/gpu/gaps.so))
+$(B)/tests/gpu/gaps.so: tests/gpu/gaps.c
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 -O2 $(WARN) $(CUDA_INC:%=-isystem %) $(CUPTI_INC:%=-isystem %) -shared -fPIC -o $@ $< -ldl
 # The ceilings of a device, by programs that know nothing of this library.
 $(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu Makefile
 	@mkdir -p $(@D)

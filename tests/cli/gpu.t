@@ -7,13 +7,35 @@ for f in ops/test_ops mesh/meshes gpu/device gpu/train; do
 done
 export VFM_GPU_DEVICE=cpu VFM_GPU_BUILD=$B VFM_GPU_WORK=$SCRATCH/gpu OUT=$SCRATCH OMP_NUM_THREADS=1
 unset VFM_GPU_DEPS
-run "$TOP/tests/gpu/run" device ops train nccl kernels step
+run "$TOP/tests/gpu/run" device ops train nccl kernels step profile
 rc_is 0 "all parts on the CPU" || sed 's/^/# /' "$SCRATCH"/gpu/*.log
 is "$(jq -c '[.parts[].rc] | unique' "$SCRATCH/gpu.json")" "[0]" "no part failed"
 is "$(jq -c '[.parts[].records[] | select(has("ok")) | .ok] | unique' "$SCRATCH/gpu.json")" "[true]" "no check failed"
-ok "there is something of every part" jq -e '[.parts[].records | length > 0] | length == 6 and all' "$SCRATCH/gpu.json"
+ok "there is something of every part" jq -e '[.parts[].records | length > 0] | length == 7 and all' "$SCRATCH/gpu.json"
 is "$(jq -c '[.parts.step.records[] | .row + (.gflops > 0 | tostring)]' "$SCRATCH/gpu.json")" '["tinytrue","tiny-loratrue","tiny-halftrue"]' "steps are measured"
 like "$out" "device +ok" "a table for people"
+
+# The figures of a profile, of steps that are made up: two kernels, a gap of 4 us, one of them and another beside each other, the norm's copy.
+for s in 0 1 2; do
+	t=$((1000000 + s * 200000))
+	echo "k $t $((t + 10000)) 7 $((s * 10)) 0 64 1024 132,1,1 256,1,1 _ZN3vfm4normILi8EEEvPKfPfi"
+	echo "a $((t - 20000)) $((t - 15000)) $((s * 10)) cudaLaunchKernel_v7000"
+	echo "k $((t + 14000)) $((t + 34000)) 7 $((s * 10 + 1)) 5 168 200000 132,1,1 384,1,1 nvjet_tst_256x128"
+	echo "k $((t + 20000)) $((t + 36000)) 9 $((s * 10 + 2)) 0 32 0 1,1,1 32,1,1 ncclDevKernel_AllReduce(int)"
+	echo "c $((t + 36500)) $((t + 37000)) 7 $((s * 10 + 3)) 0 2 4"
+done | sort -R >"$SCRATCH/gaps.txt"
+echo "k 12 3" >>"$SCRATCH/gaps.txt"
+run "$TOP/tests/gpu/gaps.py" --warmup 1 "$SCRATCH/gaps.txt"
+rc_is 0 "a profile"
+is "$(jq -c '[.steps, .wall_ms, .start_ms, .busy_ms, .idle_ms, .launched, .in_graphs, .streams, .lost]' <<<"$out")" \
+	'[2,0.2,0.163,0.0325,0.0045,4,1,2,1]' "what overlaps counts once, and gaps are what lies between"
+is "$(jq -c '[.kernels[] | [.name, .n, .ms, .us[0]]]' <<<"$out")" \
+	'[["nvjet_tst_256x128",1,0.02,20],["ncclDevKernel_AllReduce",1,0.016,16],["vfm::norm<8>",1,0.01,10],["copy to the host",1,0.0005,0.5]]' "kernels by time"
+is "$(jq -c '[.gaps.between[] | [.after, .before, .ms]], .calls.lead_us[1]' <<<"$out" | paste -sd' ')" \
+	'[["vfm::norm<8>","nvjet_tst_256x128",0.004],["ncclDevKernel_AllReduce","copy to the host",0.0005]] 20' "who waits behind whom, and how far ahead the calls are"
+echo '! no CUPTI: it is away' >"$SCRATCH/gaps.txt"
+run "$TOP/tests/gpu/gaps.py" "$SCRATCH/gaps.txt"
+is "$(jq -c . <<<"$out")" '{"none":"no CUPTI: it is away"}' "without CUPTI it is no failure"
 
 # What fails is seen and does not stop the rest; other parts keep their records.
 printf '#!/bin/sh\necho "{\\"check\\":\\"x\\",\\"ok\\":false,\\"why\\":\\"broken\\"}"\nexit 1\n' >"$SCRATCH/bad"

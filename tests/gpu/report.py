@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-PARTS = ["build", "device", "ops", "sanitize", "train", "nccl", "kernels", "step", "torch"]
+PARTS = ["build", "device", "ops", "sanitize", "train", "nccl", "kernels", "step", "torch", "profile"]
 GOALS = {"dit-7b-8k": 620, "dit-7b-8k-half": 620, "dit-7b-64k": 520, "dit-7b-64k-selective": 520}  # TFLOP/s
 XL_SHARE, COPY_SHARE, TORCH_RATIO = 0.45, 0.85, 1.15
 # Ops that do nothing but move memory, whose goal is a share of the copy bandwidth.
@@ -123,6 +123,19 @@ def judge_steps(parts, tell):
     return out
 
 
+def judge_profile(records, tell):
+    for r in records:
+        if "none" in r or "wall_ms" not in r:
+            tell(f"profile {r.get('row', '')}: {r.get('none') or r.get('error')}")
+            continue
+        tell(f"profile {r['row']}, {r['how']}: {r['wall_ms'] - r['start_ms']:.2f} ms a step, busy {r['busy_ms']:.2f}, idle {r['idle']:.1%} between {r['launched']:.0f} launches; "
+             + ", ".join(f"{g['group']} {g['share']:.1%}" for g in r["groups"]) + (f"; lead {r['calls']['lead_us'][1]:.0f} us" if (r.get("calls") or {}).get("lead_us") else ""))
+        for k in r["kernels"][:12] if r["how"] == "kernels" else []:
+            tell(f"    {k['share']:6.1%} {k['ms']:9.3f} ms {k['n']:7.1f} x {k['us'][0]:9.2f} us  {k['name'][:110]}")
+        for b in r["gaps"]["between"][:4] if r["idle"] > 0.02 else []:
+            tell(f"    idle {b['ms']:.3f} ms in {b['n']:g} gaps after {b['after'][:60]} before {b['before'][:60]}")
+
+
 def main():
     folder, device = sys.argv[1], sys.argv[2]
     info = machine(folder, device)
@@ -161,6 +174,9 @@ def main():
         judge_kernels(parts["kernels"]["records"], print)
         print()
     steps = judge_steps(parts, print)
+    if "profile" in parts:
+        print()
+        judge_profile(parts["profile"]["records"], print)
     with open(path + ".tmp", "w") as f:
         json.dump({"v": 1, "kind": "measured", "machine": info, "failed": bad, "goals": steps, "parts": parts}, f, indent=1)
         f.write("\n")
