@@ -164,15 +164,23 @@ static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
 	return rc < 0 ? VFM_EUSAGE : 0;
 }
 
-/* Bytes that a step needs at least: masters, gradients, two moments, the bf16 copy, and a
+/* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and a
  * lower bound of the activations that the backward reads. */
 static double need_bytes(const struct row *w)
 {
 	const struct vfm_model_spec *m = &w->config.model;
-	double p = (double)vfm_model_params(m), elem = w->config.train.dtype == VFM_BF16 ? 2 : 4;
-	double kept = w->config.train.recompute == VFM_RECOMPUTE_NONE ? 12.0 * (double)m->hidden + 2.0 * (double)m->ffn : (double)m->hidden;
+	const struct vfm_train_config *t = &w->config.train;
+	double p = (double)vfm_model_params(m), elem = (double)vfm_dtype_size((enum vfm_dtype)t->dtype);
+	double kept = t->recompute == VFM_RECOMPUTE_NONE ? elem * (12.0 * (double)m->hidden + 2.0 * (double)m->ffn)
+							 : (double)vfm_dtype_size((enum vfm_dtype)t->residual) * (double)m->hidden;
 
-	return p * (elem == 2 ? 18 : 16) + (double)w->context * (double)m->layers * kept * elem;
+	double state = (elem == 2 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0), moments = t->moments == VFM_BF16 ? 6 : 8;
+
+	if (t->offload & VFM_OFFLOAD_OPTIMIZER)
+		moments = 0;
+	if (t->offload & VFM_OFFLOAD_ACTIVATIONS)
+		kept = 0;
+	return p * (state + moments) + (double)w->context * (double)m->layers * kept;
 }
 
 static int measure(const struct row *w, const struct vfm_device *d, struct vfm_table *t, struct vfm_err *err)
