@@ -30,7 +30,7 @@
 enum { MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
 
 static const char *device = "cpu";
-static const double loss_tol = 1e-5, grad_tol = 1e-4, bf16_tol = 2e-2;
+static const double loss_tol = 1e-5, grad_tol = 1e-4, bf16_tol = 2e-2, fp8_tol = 0.15;
 
 struct model {
 	const char *name, *key[MAX_KEYS];
@@ -264,10 +264,20 @@ struct verdict {
 	const char *worst;
 };
 
-/* bf16 rounds every value to 1/256: a single element says little, the norm of a gradient does. */
-static void judge(const struct row *r, const struct ref *ref, const struct found *f, bool bf16, struct verdict *v)
+static bool has_key(const struct row *r, const char *key)
 {
-	double l_tol = bf16 ? bf16_tol : loss_tol, g_tol = bf16 ? bf16_tol : grad_tol;
+	for (int i = 0; i < r->n_keys; i++)
+		if (!strcmp(r->key[i], key))
+			return true;
+	return false;
+}
+
+/* bf16 rounds every value to 1/256: a single element says little, the norm of a gradient does.  e5m2 rounds to 1/8: where sums that differ in their last
+ * bit (over tp, over cp) are made into it, some elements fall the other way, which adds up on the way back. */
+static void judge(const struct row *r, const struct ref *ref, const struct found *f, struct verdict *v)
+{
+	bool bf16 = has_key(r, "dtype=bf16");
+	double l_tol = bf16 ? bf16_tol : loss_tol, g_tol = !bf16 ? grad_tol : has_key(r, "train.fp8=delayed") || has_key(r, "train.fp8=current") ? fp8_tol : bf16_tol;
 
 	for (int s = 0; s < STEPS; s++)
 		for (int k = 0; k < r->ranks; k++) {
@@ -301,7 +311,7 @@ static void judge(const struct row *r, const struct ref *ref, const struct found
 		snprintf(v->why, sizeof(v->why), "beyond %g (loss), %g (gradients)", l_tol, g_tol);
 }
 
-static void run_row(const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, bool bf16, struct verdict *v)
+static void run_row(const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, struct verdict *v)
 {
 	struct found *found = shared((size_t)r->ranks * sizeof(*found));
 	double t0 = vfm_now();
@@ -327,7 +337,7 @@ static void run_row(const struct list *l, const struct row *r, const struct faul
 			snprintf(v->why, sizeof(v->why), "rank %d: %s", k, found[k].why);
 	}
 	if (v->ran)
-		judge(r, ref, found, bf16, v);
+		judge(r, ref, found, v);
 	else if (!v->why[0])
 		snprintf(v->why, sizeof(v->why), status == -1 ? "hangs" : "died (status 0x%x)", status);
 	munmap(found, (size_t)r->ranks * sizeof(*found));
@@ -337,31 +347,23 @@ static void run_row(const struct list *l, const struct row *r, const struct faul
 
 struct cache { /* a reference for each model and type */
 	const char *model;
-	bool bf16, residual;
+	int sort; /* of the computing: what a reference must have in common with the row */
 	struct ref *ref;
 };
 
-static bool has_key(const struct row *r, const char *key)
-{
-	for (int i = 0; i < r->n_keys; i++)
-		if (!strcmp(r->key[i], key))
-			return true;
-	return false;
-}
-
-static bool is_bf16(const struct row *r)
-{
-	return has_key(r, "dtype=bf16");
-}
+enum { N_SORTS = 5 };
 
 static const struct ref *ref_of(struct cache *c, const struct list *l, const struct row *r)
 {
-	bool residual = has_key(r, "train.residual=bf16");
+	static const char *const sorts[] = {"dtype=bf16", "train.residual=bf16", "train.fp8=current", "train.fp8=delayed", "train.fp8_history=2"};
+	int sort = 0;
 
+	for (int i = 0; i < N_SORTS; i++)
+		sort |= has_key(r, sorts[i]) << i;
 	for (; c->ref; c++)
-		if (!strcmp(c->model, r->model) && c->bf16 == is_bf16(r) && c->residual == residual)
+		if (!strcmp(c->model, r->model) && c->sort == sort)
 			return c->ref;
-	*c = (struct cache){r->model, is_bf16(r), residual, make_ref(l, r)};
+	*c = (struct cache){r->model, sort, make_ref(l, r)};
 	return c->ref;
 }
 
@@ -422,7 +424,7 @@ static struct vfm_table *columns(bool faults)
 /* Runs what is wanted.  With a fault, a row is good when it ran to its end and its numbers are wrong. */
 static int run_list(const struct list *l, const char *words, int64_t max_ranks, bool faults, const char *one_fault, struct vfm_table *t, struct vfm_err *err)
 {
-	struct cache *cache = vfm_calloc((size_t)l->n_models * 3 + 3, sizeof(*cache));
+	struct cache *cache = vfm_calloc(((size_t)l->n_models << N_SORTS) + 1, sizeof(*cache));
 	int bad = 0, n = 0, rc = 0;
 	double t0 = vfm_now();
 
@@ -442,7 +444,7 @@ static int run_list(const struct list *l, const char *words, int64_t max_ranks, 
 		if (!ref)
 			break;
 		if (ref->ok)
-			run_row(l, r, f, ref, is_bf16(r), &v);
+			run_row(l, r, f, ref, &v);
 		else
 			snprintf(v.why, sizeof(v.why), "the single process: %s", ref->why);
 		good = f ? v.ran && !v.ok : v.ok;
