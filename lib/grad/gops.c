@@ -229,6 +229,28 @@ static void linear_rows(struct vfm_tape *t, const struct vfm_gemm *all, struct v
 	FORWARD(gemm, &a);
 }
 
+static struct vfm_tensor rows_of_x(const struct vfm_gemm *a, int64_t first, int64_t n)
+{
+	return vfm_row_slice(&a->a, first, n);
+}
+
+void vfm_product_gemm(struct vfm_tape *t, const struct vfm_gemm *a)
+{
+	const struct vfm_pieces *p = vfm_take_pieces(t);
+	struct vfm_err err = {0};
+
+	if (!p)
+		FORWARD(gemm, a);
+	for (int i = 0; p && i < p->n && !vfm_tape_failed(t); i++) {
+		int rc;
+
+		linear_rows(t, a, rows_of_x(a, p->first[i], p->rows[i]), p->first[i], p->rows[i]);
+		rc = vfm_tape_failed(t) ? 0 : p->made(p->ctx, i, vfm_row_slice(&a->c, p->first[i], p->rows[i]), &err);
+		if (rc < 0)
+			vfm_tape_fail(t, rc, &err);
+	}
+}
+
 /* Rows that are there are multiplied while the others are on their way. */
 static void linear_product(struct vfm_tape *t, const struct vfm_gemm *a, struct vfm_tensor early, int64_t first)
 {
@@ -236,13 +258,13 @@ static void linear_product(struct vfm_tape *t, const struct vfm_gemm *a, struct 
 
 	if (n == 0) {
 		vfm_arrive(t);
-		FORWARD(gemm, a);
+		vfm_product_gemm(t, a);
 		return;
 	}
 	linear_rows(t, a, early, first, n);
 	vfm_arrive(t);
-	linear_rows(t, a, vfm_row_slice(&a->a, 0, first), 0, first);
-	linear_rows(t, a, vfm_row_slice(&a->a, first + n, all - first - n), first + n, all - first - n);
+	linear_rows(t, a, rows_of_x(a, 0, first), 0, first);
+	linear_rows(t, a, rows_of_x(a, first + n, all - first - n), first + n, all - first - n);
 }
 
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)

@@ -157,7 +157,7 @@ static void fp8_product(struct vfm_tape *t, struct vfm_product *p, struct vfm_va
 		a.bias = b->v;
 	if (p->z)
 		a.aux = p->z->v;
-	FORWARD(gemm, &a);
+	vfm_product_gemm(t, &a);
 	vfm_product_keep(t, p);
 }
 

@@ -32,6 +32,8 @@ bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var 
 /* Around the product: light recompute has what it gave (true: nothing is to be computed), or is given it. */
 bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
+/* The product: all at once, or in the pieces that the tape has been given. */
+void vfm_product_gemm(struct vfm_tape *t, const struct vfm_gemm *a);
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
 /* The gradient of an activated product's sum, in the dtype of the weights: either the reader's GEMM has multiplied by act'(z) already, or it is
  * done here.  *cast: the memory of a copy, for the caller to unref; NULL: none was needed. */

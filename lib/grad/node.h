@@ -71,6 +71,20 @@ int vfm_aside_leave(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor own
 struct vfm_tensor vfm_early_rows(struct vfm_var *x, int64_t *first);
 void vfm_arrive(struct vfm_tape *t); /* nothing is on its way: does nothing.  A failure sticks to the tape */
 
+/* Whether collectives have a stream of their own. */
+bool vfm_tape_has_aside(const struct vfm_tape *t);
+/* A product that is wanted piece by piece: rows [first[i], first[i] + rows[i]) in the order of i, which together are all.  When the work of piece i has
+ * been put on the stream, made(ctx, i, its rows) is called; a failure sticks to the tape. */
+struct vfm_pieces {
+	int n;
+	const int64_t *first, *rows;
+	int (*made)(void *ctx, int i, struct vfm_tensor y, struct vfm_err *err);
+	void *ctx;
+};
+/* For the next product of a linear layer, which takes them (NULL: none); NULL takes back what nobody took.  One that cannot may leave them out. */
+void vfm_tape_set_pieces(struct vfm_tape *t, const struct vfm_pieces *p);
+const struct vfm_pieces *vfm_take_pieces(struct vfm_tape *t);
+
 /* A part of a backward that only makes gradients of parameters: fn(t, ctx) at once or, where the tape puts it off, in vfm_tape_weights. ctx
  * from vfm_tape_alloc; the stores (may be NULL) stay until it has run. */
 int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,

@@ -37,11 +37,13 @@ struct vfm_tape {
 	struct vfm_stream *aside;  /* of collectives; NULL: the compute stream */
 	struct vfm_event *fork, *done;
 	struct vfm_var *on_its_way;     /* what a collective on it fills; NULL: nothing, or it is only waited for */
+	bool hides;                     /* a backward has had a collective to compute under */
 	bool away;                      /* `done` has not been waited for */
 	struct vfm_tensor early;        /* rows of on_its_way … */
 	int64_t early_first;            /* … from this one on */
 	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool passing;        /* vfm_tape_passing */
+	const struct vfm_pieces *pieces; /* of the next product */
 	bool recording;
 	bool again; /* a region runs for the second time */
 	struct vfm_offload *offload;   /* NULL: what regions keep stays on the device */
@@ -602,7 +604,7 @@ int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struc
 {
 	size_t waiting = 0;
 
-	if (!t->defer && !t->aside)
+	if (!t->defer && !(t->aside && t->hides))
 		return fn(t, ctx, err);
 	vfm_grow(&t->deferred, &t->cap_deferred, t->n_deferred + 1, sizeof(*t->deferred));
 	t->deferred[t->n_deferred++] = (struct deferred){fn, ctx, {store_ref(a), store_ref(b)}};
@@ -634,6 +636,24 @@ void vfm_tape_set_aside(struct vfm_tape *t, struct vfm_stream *aside)
 	if (!aside)
 		t->fork = t->done = NULL;
 	t->aside = aside;
+}
+
+bool vfm_tape_has_aside(const struct vfm_tape *t)
+{
+	return t->aside;
+}
+
+void vfm_tape_set_pieces(struct vfm_tape *t, const struct vfm_pieces *p)
+{
+	t->pieces = p;
+}
+
+const struct vfm_pieces *vfm_take_pieces(struct vfm_tape *t)
+{
+	const struct vfm_pieces *p = t->pieces;
+
+	t->pieces = NULL;
+	return p;
 }
 
 struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err)
@@ -700,6 +720,7 @@ int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err)
 	if (!t->aside)
 		return 0;
 	TRY(d->event_record(t->done, t->aside, err));
+	t->hides |= hide;
 	if (hide && !t->defer)
 		TRY(deferred_run_one(t, err));
 	return vfm_stall_wait(t->done, t->stream, VFM_STALL_COMM, err);

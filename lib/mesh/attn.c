@@ -169,9 +169,19 @@ static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *
 	return 0;
 }
 
+/* forward: `mine` becomes `all`.  In a backward (hide) gradients of weights are computed meanwhile. */
+static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor send, struct vfm_tensor recv, bool forward, bool hide, struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_aside_begin(t, err);
+
+	if (!s)
+		return VFM_EENV;
+	TRY(vfm_all_to_all(h->c, s, send, recv, forward ? h->mine : h->theirs, forward ? h->theirs : h->mine, err));
+	return vfm_aside_end(t, hide, err);
+}
+
 /* all [all_rows, width] in the order of the samples = what the ranks have of x. */
-static int mine_to_all(
-	struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all, struct vfm_err *err)
+static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all, bool hide, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -182,7 +192,7 @@ static int mine_to_all(
 	TRY_OUT(pack(h, s, x, (const float[3]){0}, send, true, err));
 	if (vfm_has(&h->l->order))
 		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
-	TRY_OUT(vfm_all_to_all(h->c, s, send, recv, h->mine, h->theirs, err));
+	TRY_OUT(exchange(t, h, send, recv, true, hide, err));
 	if (vfm_has(&h->l->order))
 		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = h->l->order, .y = all}, err);
 out:
@@ -191,8 +201,8 @@ out:
 }
 
 /* The way back: x = ..., or += where beta is 1. */
-static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x,
-	const float *beta, struct vfm_err *err)
+static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x, const float *beta, bool hide,
+	struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -204,7 +214,7 @@ static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 		TRY_OUT(vfm_op_rows(s, &(struct vfm_rows){.x = all, .index = h->l->inverse, .y = send}, err));
 	}
 	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &recv, err));
-	TRY_OUT(vfm_all_to_all(h->c, s, send, recv, h->theirs, h->mine, err));
+	TRY_OUT(exchange(t, h, send, recv, false, hide, err));
 	rc = pack(h, s, x, beta, recv, false, err);
 out:
 	give_back(&m);
@@ -223,7 +233,7 @@ static int to_all_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 		TRY(vfm_grad_into(t, n->in[i], &g[i], &accumulate, err));
 		beta[i] = accumulate ? 1 : 0;
 	}
-	return all_to_mine(t, h, n->out->g, g, beta, err);
+	return all_to_mine(t, h, n->out->g, g, beta, true, err);
 }
 
 static int to_mine_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
@@ -233,7 +243,7 @@ static int to_mine_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	struct vfm_tensor g = n->out->g;
 
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	TRY(mine_to_all(t, h, &g, tmp.g, err));
+	TRY(mine_to_all(t, h, &g, tmp.g, true, err));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
@@ -256,7 +266,7 @@ static struct vfm_var *to_all(struct vfm_tape *t, const struct vfm_attn_layout *
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->all_rows, h->width));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = mine_to_all(t, h, v, y->v, &err);
+	rc = mine_to_all(t, h, v, y->v, false, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 	node = vfm_record(t, to_all_backward, y, x, n);
@@ -282,7 +292,7 @@ static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout 
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->rows, columns));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = all_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, &err);
+	rc = all_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, false, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 	node = vfm_record(t, to_mine_backward, y, &x, 1);

@@ -124,8 +124,9 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	TRY_OUT(make_stream(dev, side, &m->side, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
-	aside = p->tp_aside == VFM_TP_ASIDE_AUTO ? dev->runs_behind : p->tp_aside == VFM_TP_ASIDE_ON;
-	TRY_OUT(make_stream(dev, m->size[VFM_AX_TP] > 1 && aside, &m->rows_side, err));
+	aside = p->aside == VFM_ASIDE_AUTO ? dev->runs_behind : p->aside == VFM_ASIDE_ON;
+	aside = aside && (m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1 || m->size[VFM_AX_EP] > 1);
+	TRY_OUT(make_stream(dev, aside, &m->rows_side, err));
 	return 0;
 out:
 	vfm_mesh_release(m);

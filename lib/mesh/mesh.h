@@ -38,7 +38,7 @@ struct vfm_mesh {
 	/* Asynchronous streams, each NULL where nothing needs it (what it would do is then done on the compute stream). */
 	struct vfm_stream *side;       /* gradients and the weights of fsdp: shard, replica, eshard, ereplica, tp_side */
 	struct vfm_stream *ring_side;  /* the blocks of ring attention: ring */
-	struct vfm_stream *rows_side;  /* rows of the residual stream: tp */
+	struct vfm_stream *rows_side;  /* rows within the layers of a pack: tp, cp, a2a, ep (whose counts go on the compute stream) */
 	struct vfm_stream *send_side;  /* what goes to other stages: fwd_out, bwd_out */
 };
 

@@ -1,7 +1,5 @@
 #include "mesh/mops.h"
 
-#include "grad/node.h"
-
 /* ---- rows over a group ---- */
 
 struct rows_ctx {
@@ -61,34 +59,20 @@ static int gather_ahead(struct vfm_tape *t, const struct rows_ctx *ctx, struct v
 	return vfm_aside_leave(t, y, x, first, err);
 }
 
-static struct vfm_var *move_rows(
-	struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows, bool gather)
+static struct rows_ctx *rows_ctx(struct vfm_tape *t, struct vfm_comm *c, const int64_t *rows, int64_t width, bool gather, int64_t *total)
 {
-	struct vfm_tensor like = x->v;
-	struct vfm_err err = {0};
-	struct rows_ctx *ctx;
-	struct vfm_node *n;
-	struct vfm_var *y;
-	int64_t total;
-	int rc;
+	struct rows_ctx *ctx = vfm_tape_alloc(t, sizeof(*ctx));
 
-	if (vfm_tape_failed(t) || c->size == 1)
-		return x;
-	ctx = vfm_tape_alloc(t, sizeof(*ctx));
-	*ctx = (struct rows_ctx){c, counts(t, c, rows, x->v.shape[1], &total), gather};
-	like.shape[0] = gather ? total : rows[c->rank];
-	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));
-	if (vfm_tape_failed(t))
-		return y;
-	vfm_read(x);
-	if (gather)
-		rc = gather_ahead(t, ctx, x->v, y, rows, &err);
-	else
-		rc = vfm_kept_product(t, &y, 1) ? 0 : collect(t, ctx, false, x->v, y->v, false, &err);
+	*ctx = (struct rows_ctx){c, counts(t, c, rows, width, total), gather};
+	return ctx;
+}
+
+static struct vfm_var *rows_done(struct vfm_tape *t, struct rows_ctx *ctx, struct vfm_var *x, struct vfm_var *y, int rc, const struct vfm_err *err)
+{
+	struct vfm_node *n;
+
 	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
-	else if (!gather)
-		vfm_keep_product(t, &y, 1);
+		vfm_tape_fail(t, rc, err);
 	n = vfm_record(t, rows_backward, y, &x, 1);
 	if (n)
 		n->ctx = ctx;
@@ -97,12 +81,152 @@ static struct vfm_var *move_rows(
 
 struct vfm_var *vfm_m_gather_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows)
 {
-	return move_rows(t, c, x, rows, true);
+	struct vfm_tensor like = x->v;
+	struct vfm_err err = {0};
+	struct rows_ctx *ctx;
+	struct vfm_var *y;
+
+	if (vfm_tape_failed(t) || c->size == 1)
+		return x;
+	ctx = rows_ctx(t, c, rows, x->v.shape[1], true, &like.shape[0]);
+	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));
+	if (vfm_tape_failed(t))
+		return y;
+	vfm_read(x);
+	return rows_done(t, ctx, x, y, gather_ahead(t, ctx, x->v, y, rows, &err), &err);
+}
+
+/* ---- the sum of products, scattered ---- */
+
+/* Elements of a piece of a product, at least: 128 multiprocessors with a tile of 128 x 256 each.  Smaller ones leave a large GPU idle, and what they
+ * would hide is short. */
+enum { PIECE = 4 << 20 };
+
+/* Piece i has been put on the compute stream: its rows go to their ranks, whose rows of this rank come. */
+static int send_piece(void *ctx, int i, struct vfm_tensor y, struct vfm_err *err)
+{
+	struct vfm_scatter *s = ctx;
+	int me = s->c->rank, size = s->c->size;
+	int64_t at = 0;
+
+	while (s->sent < s->last[i]) {
+		int k = ++s->sent, to = (me + k) % size, from = (me + size - k) % size;
+		struct vfm_tensor out = vfm_row_slice(&y, at, s->rows[to]), in = vfm_row_slice(&s->parts, from < me ? from : from - 1, 1);
+		struct vfm_stream *aside = vfm_aside_begin(s->t, err);
+
+		if (!aside)
+			return VFM_EENV;
+		at += s->rows[to];
+		out = vfm_t1(out.data, out.dtype, vfm_numel(&out));
+		in = vfm_t1(in.data, in.dtype, in.shape[1]);
+		if (vfm_numel(&out) || vfm_numel(&in))
+			TRY(vfm_exchange(s->c, aside, out, vfm_numel(&out) ? to : -1, in, vfm_numel(&in) ? from : -1, err));
+	}
+	return 0;
+}
+
+/* The rows of the ranks behind this one, then its own, each as many neighbours at a time as make `least` rows. */
+static void cut_pieces(struct vfm_tape *t, struct vfm_scatter *s, int64_t least)
+{
+	int me = s->c->rank, size = s->c->size, n = 0;
+	int64_t *row = vfm_tape_alloc(t, 3 * (size_t)size * sizeof(*row)), *first = row + size, *rows = first + size;
+
+	s->last = vfm_tape_alloc(t, (size_t)size * sizeof(*s->last));
+	for (int r = 1; r < size; r++)
+		row[r] = row[r - 1] + s->rows[r - 1];
+	for (int k = 1; k <= size; k++) {
+		int r = (me + k) % size;
+
+		if (n == 0 || r == 0 || k == size || rows[n - 1] >= least)
+			first[n++] = row[r];
+		rows[n - 1] += s->rows[r];
+		s->last[n - 1] = k < size ? k : size - 1;
+	}
+	s->pieces = (struct vfm_pieces){n, first, rows, send_piece, s};
+}
+
+void vfm_m_scatter_begin(struct vfm_tape *t, struct vfm_scatter *s)
+{
+	int64_t total = 0, least = s->small ? 1 : PIECE;
+	struct vfm_err err = {0};
+	int rc;
+
+	s->t = t;
+	vfm_tape_passing(t, s->c->size > 1);
+	if (vfm_tape_failed(t) || s->c->size == 1 || !vfm_tape_has_aside(t) || vfm_kept_product(t, NULL, 0))
+		return;
+	for (int r = 0; r < s->c->size; r++)
+		total += s->rows[r];
+	if (total * s->width < 2 * least)
+		return;
+	cut_pieces(t, s, (least + s->width - 1) / s->width);
+	rc = vfm_scratch(t, vfm_t2(NULL, s->dtype, s->c->size - 1, s->rows[s->c->rank] * s->width), &s->parts, &s->mem, &err);
+	if (rc < 0)
+		vfm_tape_fail(t, rc, &err);
+	else
+		vfm_tape_set_pieces(t, &s->pieces);
+}
+
+/* All pieces have been sent: y = the sum of this rank's rows. */
+static int sum_pieces(struct vfm_scatter *s, struct vfm_tensor product, struct vfm_tensor y, struct vfm_err *err)
+{
+	struct vfm_sum_parts sum = {.x = s->parts, .at = s->c->rank, .y = vfm_t1(y.data, y.dtype, vfm_numel(&y))};
+	int64_t first = 0;
+
+	for (int r = 0; r < s->c->rank; r++)
+		first += s->rows[r];
+	product = vfm_row_slice(&product, first, s->rows[s->c->rank]);
+	sum.own = vfm_t1(product.data, product.dtype, vfm_numel(&product));
+	return vfm_op_sum_parts(vfm_tape_stream(s->t), &sum, err);
+}
+
+static struct vfm_var *scatter(struct vfm_scatter *s, struct vfm_var *x)
+{
+	struct vfm_tensor like = x->v;
+	struct vfm_err err = {0};
+	struct rows_ctx *ctx;
+	struct vfm_var *y;
+	int64_t total;
+	int rc = 0;
+
+	ctx = rows_ctx(s->t, s->c, s->rows, x->v.shape[1], false, &total);
+	like.shape[0] = s->rows[s->c->rank];
+	y = vfm_var_new(s->t, vfm_like(&like, x->v.dtype));
+	if (vfm_tape_failed(s->t))
+		return y;
+	vfm_read(x);
+	if (s->sent > 0)
+		rc = sum_pieces(s, x->v, y->v, &err);
+	else if (!vfm_kept_product(s->t, &y, 1))
+		rc = collect(s->t, ctx, false, x->v, y->v, false, &err);
+	if (rc == 0)
+		vfm_keep_product(s->t, &y, 1);
+	return rows_done(s->t, ctx, x, y, rc, &err);
+}
+
+struct vfm_var *vfm_m_scatter_end(struct vfm_scatter *s, struct vfm_var *x)
+{
+	struct vfm_err err = {0};
+	int rc;
+
+	vfm_tape_passing(s->t, false);
+	vfm_tape_set_pieces(s->t, NULL);
+	if (s->sent > 0) { /* after a failure, too: memory must not go while messages are on their way */
+		rc = vfm_aside_end(s->t, false, &err);
+		if (rc < 0)
+			vfm_tape_fail(s->t, rc, &err);
+	}
+	if (!vfm_tape_failed(s->t) && s->c->size > 1)
+		x = scatter(s, x);
+	vfm_store_unref(s->mem);
+	return x;
 }
 
 struct vfm_var *vfm_m_scatter_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows)
 {
-	return move_rows(t, c, x, rows, false);
+	struct vfm_scatter s = {.c = c, .rows = rows, .t = t};
+
+	return vfm_m_scatter_end(&s, x);
 }
 
 /* ---- rows from one division to another ---- */
@@ -117,7 +241,7 @@ struct redist_ctx {
 static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor from, struct vfm_tensor to,
 	bool forward, struct vfm_err *err)
 {
-	struct vfm_stream *s = vfm_tape_stream(t);
+	struct vfm_stream *s = vfm_tape_stream(t), *aside;
 	struct vfm_tensor sort = forward ? x->r->gather : x->r->place_inv,
 			  place = forward ? x->r->place : x->r->gather_inv;
 	struct vfm_tensor send = from, recv = to;
@@ -130,7 +254,11 @@ static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct v
 	}
 	if (vfm_has(&place))
 		TRY_OUT(vfm_scratch(t, vfm_like(&to, to.dtype), &recv, &st[1], err));
-	TRY_OUT(vfm_all_to_all(x->c, s, send, recv, forward ? x->send : x->recv, forward ? x->recv : x->send, err));
+	aside = x->c->size > 1 ? vfm_aside_begin(t, err) : s;
+	TRY_OUT(aside ? 0 : VFM_EENV);
+	TRY_OUT(vfm_all_to_all(x->c, aside, send, recv, forward ? x->send : x->recv, forward ? x->recv : x->send, err));
+	if (x->c->size > 1)
+		TRY_OUT(vfm_aside_end(t, !forward, err));
 	if (vfm_has(&place))
 		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = place, .y = to}, err);
 out:

@@ -2,12 +2,13 @@
  *
  * Rows of a variable are contiguous; shares of rows may differ from rank to rank and be empty; the numbers are known to all
  * ranks from the tokens' layout (spec/tokens.h), which must stay until the backward has passed.  Over a group of one each
- * returns its input.  Rows are gathered and scattered on the tape's stream for that (vfm_tape_set_aside: mesh->rows_side), if it has one.
+ * returns its input.  All of them run on the tape's stream for that (vfm_tape_set_aside: mesh->rows_side), if it has one; the ring has its own.
  */
 #ifndef VFM_MESH_MOPS_H
 #define VFM_MESH_MOPS_H
 
 #include "grad/gops.h"
+#include "grad/node.h"
 #include "mesh/mesh.h"
 #include "spec/tokens.h"
 
@@ -15,6 +16,26 @@
 struct vfm_var *vfm_m_gather_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows);
 /* x [sum of rows, D], a partial sum -> this rank's rows of the sum; backward: all-gather. */
 struct vfm_var *vfm_m_scatter_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows);
+
+/* The same of a product x = a w^T, which one linear layer makes between begin and end, x being what it gave.  Where the tape has a stream for collectives,
+ * the product is computed in pieces, the rows of other ranks first, and each is on its way to its rank while the next is computed; y is then summed
+ * here, in f32 in the order of the ranks: the bits of vfm_reduce_scatter on groups that sum so, too (all but NCCL's own sums of f32).
+ * The second run of light recompute may leave x undefined. */
+struct vfm_scatter {
+	struct vfm_comm *c;
+	const int64_t *rows;   /* [size] */
+	int64_t width;
+	enum vfm_dtype dtype;  /* of x */
+	bool small;            /* pieces of any size; else a product that is too small for them is made at once (PIECE in mops.c) */
+	/* private */
+	struct vfm_tape *t;
+	struct vfm_pieces pieces;
+	int sent, *last;       /* ranks behind this one that have their rows; those that have them after each piece */
+	struct vfm_tensor parts; /* [size - 1, rows * width]: this rank's rows, from the others */
+	struct vfm_store *mem;
+};
+void vfm_m_scatter_begin(struct vfm_tape *t, struct vfm_scatter *s);
+struct vfm_var *vfm_m_scatter_end(struct vfm_scatter *s, struct vfm_var *x);
 
 /* What attention over the tokens of a cp group needs to know, made once a pack on the host and the device. */
 struct vfm_attn_layout {

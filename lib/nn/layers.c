@@ -110,10 +110,11 @@ static struct vfm_comm *tp_of(const struct vfm_attn_layout *l)
 struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype dt,
 	const struct vfm_attn_layout *lay)
 {
-	vfm_tape_passing(t, tp_of(lay)->size > 1);
-	x = vfm_linear(t, l, x, VFM_ACT_NONE, dt);
-	vfm_tape_passing(t, false);
-	return vfm_m_scatter_rows(t, tp_of(lay), x, lay->tok->rows_tp);
+	struct vfm_scatter s = {.c = tp_of(lay), .rows = lay->tok->rows_tp, .width = l->w->var.v.shape[0], .dtype = dt,
+		.small = lay->mesh->p.aside == VFM_ASIDE_ON};
+
+	vfm_m_scatter_begin(t, &s);
+	return vfm_m_scatter_end(&s, vfm_linear(t, l, x, VFM_ACT_NONE, dt));
 }
 
 /* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned. */

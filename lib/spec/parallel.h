@@ -21,8 +21,8 @@
 enum vfm_cp_mode { VFM_CP_RING, VFM_CP_A2A, VFM_CP_HYBRID };
 enum vfm_pp_schedule { VFM_PP_1F1B, VFM_PP_ZB }; /* 1f1b is interleaved where vpp > 1 */
 
-/* Whether the collectives of tp run beside the compute stream. */
-enum vfm_tp_aside { VFM_TP_ASIDE_AUTO, VFM_TP_ASIDE_ON, VFM_TP_ASIDE_OFF }; /* auto: where the device runs behind the host */
+/* Whether the collectives within the layers (tp, cp, ep) run beside the compute stream. */
+enum vfm_aside { VFM_ASIDE_AUTO, VFM_ASIDE_ON, VFM_ASIDE_OFF }; /* auto: where the device runs behind the host */
 
 struct vfm_parallel {
 	int64_t tp, cp, pp, ep;
@@ -34,7 +34,7 @@ struct vfm_parallel {
 	bool fsdp;          /* parameters, gradients and optimizer state sharded; weights gathered a unit at a time */
 	bool distopt;       /* optimizer state sharded (ZeRO-1) */
 	int64_t shard;      /* ranks over which these two shard (hybrid sharding); 0: all of dp * cp */
-	int tp_aside;       /* enum vfm_tp_aside */
+	int aside;          /* enum vfm_aside */
 	int64_t bucket_mib; /* gradients are reduced in buckets of about this size as the backward passes */
 };
 

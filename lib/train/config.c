@@ -85,7 +85,7 @@ static const struct key keys[] = {
 	{"parallel.fsdp", K_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL, "shard parameters, gradients and optimizer"},
 	{"parallel.distopt", K_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
 	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL, "ranks that fsdp and distopt shard over; 0: all of dp x cp"},
-	{"parallel.tp_aside", K_ENUM, OFF(parallel.tp_aside), 0, 0, aside_names, NULL, "collectives of tp beside the computing"},
+	{"parallel.aside", K_ENUM, OFF(parallel.aside), 0, 0, aside_names, NULL, "collectives within layers beside the computing"},
 	{"parallel.bucket_mib", K_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL, "size of the buckets in which gradients are reduced"},
 	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL, "optimizer steps; 0: as many as the manifest has"},
 	{"train.lr", K_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
