@@ -1,4 +1,5 @@
 /* vfm-bench - performance tables. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,12 @@ void bench_note_machine(struct vfm_table *t)
 	if (f)
 		fclose(f);
 	vfm_table_note(t, "measured on %s, %d threads; vfm %s", cpu, vfm_par_threads(), vfm_version());
+}
+
+void bench_note_attn(struct vfm_table *t, const struct vfm_dev *d)
+{
+	if (d->slow_attn)
+		vfm_table_note(t, "%" PRId64 " calls of bf16 attention were computed by our own kernels, which are slow", d->slow_attn);
 }
 
 static int up(const void *a, const void *b)

@@ -172,6 +172,7 @@ static int measure(const struct vfm_cases *l, enum vfm_table_format f, char **pa
 		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, (int)o.repeat);
 		vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it", copy / 1e9);
 		vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
+		bench_note_attn(t, d.dev);
 		bench_note_machine(t);
 		vfm_device_close(&d);
 	}

@@ -3,11 +3,15 @@
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples are alike or
  * equally far apart.
  *
+ * Of bf16 that cuDNN would have been expected to take (f32 it never does) the fallback is counted in the device, and told once for
+ * each class of shapes.
+ *
  * cuDNN does not know samples that have queries but no keys, or the other way around (before 9.25 it gives NaN): they are left out
  * and their rows set afterwards.
  */
 #include "cuda/attn.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +34,13 @@ struct plan {
 	struct vfm_err err;     /* why */
 };
 
+/* Shapes that are refused alike, as far as anyone cares to hear. */
+struct refused {
+	int64_t h, hkv, d;
+	int kind; /* enum vfm_attn_kind, or -1 */
+	bool bwd;
+};
+
 struct vfm_cuda_attn {
 	struct vfm_dnn_on on;
 	enum mode mode;
@@ -38,6 +49,8 @@ struct vfm_cuda_attn {
 	int64_t pairs; /* deterministic: of a query and a key in a piece, at most (attn_pack.h) */
 	struct plan **plan;
 	size_t n, cap;
+	struct refused *refused; /* told */
+	size_t n_refused, cap_refused;
 };
 
 /* ---- plans ---- */
@@ -86,6 +99,7 @@ void vfm_cuda_attn_free(struct vfm_cuda_attn *c)
 		free(c->plan[i]);
 	}
 	free(c->plan);
+	free(c->refused);
 	if (c->on.handle)
 		cudnnDestroy(c->on.handle);
 	free(c);
@@ -372,18 +386,48 @@ static void finish(struct job *j)
 		vfm_cuda_attn_blank(j->s, j->k, j->q, &j->x[i], NULL);
 }
 
+/* Our own kernels have to do it. */
+static void left_to_us(struct job *j, const char *op, const char *why)
+{
+	struct vfm_cuda *dev = vfm_cuda_of(j->s);
+	struct vfm_cuda_attn *c = j->c;
+	const int64_t *q = j->x[VFM_DNN_Q].shape, *k = j->x[VFM_DNN_K].shape;
+	struct refused r = {.h = q[1], .hkv = k[1], .d = q[2], .kind = j->n ? (int)j->piece[0].kind : -1, .bwd = j->bwd};
+
+	if (j->x[VFM_DNN_Q].dtype != VFM_BF16)
+		return; /* as documented */
+	dev->dev.slow_attn++;
+	for (size_t i = 0; i < c->n_refused; i++) {
+		const struct refused *o = &c->refused[i];
+
+		if (o->h == r.h && o->hkv == r.hkv && o->d == r.d && o->kind == r.kind && o->bwd == r.bwd)
+			return;
+	}
+	vfm_grow(&c->refused, &c->cap_refused, c->n_refused + 1, sizeof(*c->refused));
+	c->refused[c->n_refused++] = r;
+	if (dev->warn)
+		dev->warn("%s of bf16, %d samples%s, %" PRId64 " queries x %" PRId64 " heads, %" PRId64 " keys x %" PRId64
+			  " heads, of %" PRId64 ": done by our own kernels, which are slow (%s)", op, j->q->n,
+			r.kind < 0 ? "" : (const char *[]){", packed", ", padded", ""}[r.kind], q[0], q[1], k[0], k[1], q[2], why);
+}
+
 /* *done: cuDNN did it; else nothing was put on the stream. */
 static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
 {
+	struct vfm_err why = {0};
 	struct arena m;
 	int rc;
 
 	*done = false;
 	if (j->c->mode == OWN)
 		return 0;
-	if (!fits(j))
-		return j->c->mode == AUTO ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not take these operands", op);
-	rc = prepare(j, err);
+	if (!fits(j)) {
+		if (j->c->mode != AUTO)
+			return vfm_fail(err, VFM_EUSAGE, "%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not take these operands", op);
+		left_to_us(j, op, "rows that do not begin at multiples of 16 bytes");
+		return 0;
+	}
+	rc = prepare(j, &why);
 	if (rc == 0) {
 		*done = true;
 		TRY_OUT(memory(j, &m, err));
@@ -392,7 +436,10 @@ static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *e
 		finish(j);
 		rc = vfm_cuda_launched(j->s, op, err);
 	} else if (j->c->mode == AUTO) {
-		rc = 0; /* no plan: our own kernels */
+		left_to_us(j, op, why.msg);
+		rc = 0;
+	} else if (err) {
+		*err = why;
 	}
 out:
 	free(j->piece);

@@ -363,6 +363,7 @@ struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *e
 	c->dev.t = &table;
 	c->deterministic = o->deterministic;
 	c->local_size = o->local_size;
+	c->warn = o->warn;
 	c->sync = is_set("VFM_CUDA_SYNC");
 	table.ops = vfm_cuda_ops_table(vfm_cuda_ranges_init());
 	pthread_mutex_init(&y->lock, NULL);

@@ -18,6 +18,7 @@ struct vfm_cuda {
 	bool deterministic;
 	bool sync;            /* VFM_CUDA_SYNC=1: the host waits behind every op, so that a fault names the op that made it */
 	struct vfm_cuda_sys *sys; /* cuda_sys.h */
+	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* NULL: nobody listens */
 	struct vfm_cuda_gemm *gemm; /* both NULL until their first use */
 	struct vfm_cuda_attn *attn;
 };

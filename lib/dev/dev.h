@@ -85,6 +85,7 @@ struct vfm_dev {
 	double behind_s;           /* seconds that the host, running ahead, stood waiting for the compute stream */
 	struct vfm_stalls *stalls; /* what measures how long the compute stream stands still (stall.h); NULL: nobody asks */
 	bool runs_behind;          /* the host runs ahead, and streams run beside one another */
+	int64_t slow_attn;         /* calls of attention that the device's own library had to leave to slower kernels of ours */
 	int64_t mem_total;         /* bytes there are; 0: not known */
 	int64_t mem_reserved;      /* bytes taken from the system, for use now or later; 0: not known */
 	char name[64];             /* "NVIDIA H200", "cpu": by it spec/hw.h knows the peak */

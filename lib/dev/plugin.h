@@ -11,12 +11,13 @@
 struct vfm_wire; /* comm/wire.h */
 
 /* Changes with any struct that both sides see (dev.h, ops.h, tensor.h, wire.h); the commit is compared, too. */
-enum { VFM_PLUGIN_ABI = 1 };
+enum { VFM_PLUGIN_ABI = 2 };
 
 struct vfm_plugin_opts {
 	int local_rank, local_size; /* of the ranks on this node: which of the node's devices is mine */
 	bool deterministic;         /* the same run gives the same bits, where that costs something */
 	void (*thread_start)(void); /* called first in every thread of the plugin that calls functions of the command; may be NULL */
+	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* the command's vfm_warn (base/log.h); may be NULL */
 };
 
 struct vfm_plugin {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/par.h"
 #include "comm/comm_dev.h"
 #include "cpu/cpu.h"
@@ -25,7 +26,8 @@ static int open_plugin(struct vfm_device *d, const char *name, const struct vfm_
 
 int vfm_device_open_rank(struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err)
 {
-	struct vfm_plugin_opts o = {.local_rank = local_rank, .local_size = local_size, .deterministic = deterministic, .thread_start = vfm_par_serial};
+	struct vfm_plugin_opts o = {.local_rank = local_rank, .local_size = local_size, .deterministic = deterministic, .thread_start = vfm_par_serial,
+		.warn = local_rank == 0 ? vfm_warn : NULL}; /* what one rank of a node says holds for the others */
 	bool known = false;
 
 	*d = (struct vfm_device){0};

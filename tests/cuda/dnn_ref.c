@@ -3,7 +3,7 @@
  * Memory that cuDNN may not rely on gives NaN: rows beyond the length of a sample, and scratch before it is written.  Rows beyond
  * the length are never written where there are offsets, for they are of other samples; without offsets they become NaN.
  */
-#include "cuda/cudnn_graph.h"
+#include "dnn_ref.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +11,8 @@
 
 #include "base/mem.h"
 #include "spec/dtype.h"
+
+bool dnn_ref_no_plans;
 
 enum { MOST = 96 };
 enum op_kind { PW, INDEX, LOGIC, SELECT, REDUCE, RESHAPE, MATMUL };
@@ -137,7 +139,9 @@ static void rows(struct vfm_dnn_graph *g, vfm_dnn_t t, vfm_dnn_t len, bool turne
 /* Which lengths the rows of each tensor have: a product says it, and operations by element hand it on. */
 int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *err)
 {
-	(void)deterministic, (void)err;
+	(void)deterministic;
+	if (dnn_ref_no_plans)
+		return vfm_fail(err, VFM_EENV, "no engine takes it");
 	for (int again = 0; again < g->n_op; again++)
 		for (int i = 0; i < g->n_op; i++) {
 			const struct op *o = &g->op[i];

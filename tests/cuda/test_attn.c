@@ -10,6 +10,8 @@
 
 #include "cuda/attn.c" /* for its limits */
 
+#include "dnn_ref.h"
+
 #include "cpu/cpu.h"
 #include "ops/cases.h"
 #include "../ops/emu_dev.h"
@@ -185,6 +187,55 @@ static void test_deterministic(void **state)
 	all(90, true, "cudnn", 2 * 128 * 128);
 }
 
+static int n_warned;
+static char warned[512];
+
+static void warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	n_warned++;
+	va_start(ap, fmt);
+	vsnprintf(warned, sizeof(warned), fmt, ap);
+	va_end(ap);
+}
+
+/* Without a plan our own kernels do it, and it is said: once for shapes that are alike, of bf16 alone; whoever forces cuDNN is refused. */
+static void test_no_plan(void **state)
+{
+	struct vfm_cuda dev = {.sm = 90, .warn = warn};
+	struct vfm_stream s = {&dev.dev};
+	struct vfm_err err = {0};
+	int64_t n = 0;
+
+	(void)state;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	dnn_ref_no_plans = true;
+	for (int again = 0; again < 2; again++)
+		for (size_t i = 0; i < cases.n; i++)
+			if (strstr(cases.v[i]->name, "/padded-cross/") || strstr(cases.v[i]->name, "/packed-mixed/")) {
+				check(cases.v[i], &dev);
+				n += cases.v[i]->args.attn.q.dtype == VFM_BF16;
+			}
+	assert_true(n == 8 && dev.dev.slow_attn == n);
+	assert_int_equal(n_warned, 4); /* of two cases, forward and backward */
+	if (!strstr(warned, "attn_bwd of bf16, 5 samples, packed, 143 queries x 3 heads, 143 keys x 3 heads, of 64: ") || !strstr(warned, "no engine takes it"))
+		fail_msg("%s", warned);
+	vfm_cuda_attn_free(dev.attn);
+	dev.attn = NULL;
+	setenv("VFM_CUDA_ATTN", "cudnn", 1);
+	for (size_t i = 0; i < cases.n; i++)
+		if (strstr(cases.v[i]->name, "attn/packed-mixed/bf16")) {
+			assert_int_equal(vfm_case_alloc(cases.v[i], cpu_s, 1, &err), 0);
+			assert_int_equal(vfm_cuda_attn(&s, &cases.v[i]->args.attn, &err), VFM_EENV);
+			assert_non_null(strstr(err.msg, "no engine takes it"));
+			vfm_case_free(cases.v[i], cpu_s);
+		}
+	vfm_cuda_attn_free(dev.attn);
+	dnn_ref_no_plans = false;
+}
+
 /* ---- pieces ---- */
 
 static void test_rounding(void **state)
@@ -305,6 +356,7 @@ int main(void)
 		cmocka_unit_test(test_ampere),
 		cmocka_unit_test(test_blackwell),
 		cmocka_unit_test(test_deterministic),
+		cmocka_unit_test(test_no_plan),
 	};
 
 	return cmocka_run_group_tests(tests, start, end);
