@@ -166,32 +166,32 @@ static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
 
 /* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and a
  * lower bound of the activations that the backward reads. */
-static double need_bytes(const struct row *w)
+static double need_bytes(const struct vfm_config *c, int64_t context)
 {
-	const struct vfm_model_spec *m = &w->config.model;
-	const struct vfm_train_config *t = &w->config.train;
+	const struct vfm_model_spec *m = &c->model;
+	const struct vfm_train_config *t = &c->train;
 	double p = (double)vfm_model_params(m), elem = (double)vfm_dtype_size((enum vfm_dtype)t->dtype);
 	double kept = t->recompute == VFM_RECOMPUTE_NONE ? elem * (12.0 * (double)m->hidden + 2.0 * (double)m->ffn)
 							 : (double)vfm_dtype_size((enum vfm_dtype)t->residual) * (double)m->hidden;
-
 	double state = (elem == 2 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0), moments = t->moments == VFM_BF16 ? 6 : 8;
 
 	if (t->offload & VFM_OFFLOAD_OPTIMIZER)
 		moments = 0;
 	if (t->offload & VFM_OFFLOAD_ACTIVATIONS)
 		kept = 0;
-	return p * (state + moments) + (double)w->context * (double)m->layers * kept;
+	return p * (state + moments) + (double)context * (double)m->layers * kept;
 }
 
 static int measure(const struct row *w, const struct vfm_device *d, struct vfm_table *t, struct vfm_err *err)
 {
 	struct vfm_bench_step b = {.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
 	double have = d->dev->mem_total ? (double)d->dev->mem_total : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
-	       need = need_bytes(w), peak = vfm_hw_peak(d->dev->name, w->config.train.dtype);
+	       need, peak = vfm_hw_peak(d->dev->name, w->config.train.dtype);
 	struct vfm_config c = w->config;
 	struct vfm_bench_result r;
 
-	TRY(vfm_config_check(&c, err));
+	TRY(vfm_config_check(&c, err)); /* which makes up dimensions that follow from others */
+	need = need_bytes(&c, w->context);
 	vfm_bench_grid(w->context, b.grid);
 	vfm_table_row(t);
 	vfm_table_str(t, "model", w->model);
