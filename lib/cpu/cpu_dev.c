@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/par.h"
 #include "cpu/cpu_int.h"
+#include "dev/holders.h"
 
 /* ---- memory: freed blocks are kept, because fresh pages cost as much as the work on them ---- */
 
@@ -56,6 +57,18 @@ static void pool_trim(struct vfm_cpu_pool *p, size_t keep)
 	}
 }
 
+static void say_what_helps(const struct vfm_dev *d, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+
+	if (!err || !d->advice.savings)
+		return;
+	vfm_buf_adds(&b, err->msg);
+	vfm_oom_advice(&d->advice, 0, &b);
+	vfm_fail(err, err->code, "%s", b.data);
+	vfm_buf_release(&b);
+}
+
 static void *cpu_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
 	struct vfm_cpu_pool *p = vfm_cpu_of(s)->pool;
@@ -82,8 +95,10 @@ static void *cpu_alloc(struct vfm_stream *s, size_t bytes, const char *what, str
 			pool_trim(p, 0);
 			r = vfm_big_alloc(size, what, err);
 		}
-		if (!r)
+		if (!r) {
+			say_what_helps(s->dev, err);
 			return NULL;
+		}
 	}
 	p->live += size;
 	if (p->live > p->peak)

@@ -128,7 +128,7 @@ static int out_of_memory(struct vfm_cuda_mem *m, size_t bytes, const char *what,
 		others = total - free_bytes - (size_t)c->dev.mem_reserved;
 	cudaGetLastError();
 	vfm_oom_sentence(&(struct vfm_oom){.device = c->dev.name, .what = what, .bytes = bytes, .in_use = m->used,
-				 .total = (uint64_t)c->dev.mem_total, .others = others, .holders = &m->holders},
+				 .total = (uint64_t)c->dev.mem_total, .others = others, .holders = &m->holders, .advice = &c->dev.advice},
 		text, sizeof(text));
 	return vfm_fail(err, VFM_EENV, "%s", text);
 }

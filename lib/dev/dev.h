@@ -76,6 +76,18 @@ struct vfm_dev_table {
 	void (*dev_free)(struct vfm_dev *d);
 };
 
+/* What would make room and is not done: as a setting in words, and about how many bytes. */
+struct vfm_dev_saving {
+	char how[64];
+	int64_t bytes;
+	bool more_ranks; /* with twice as many */
+};
+/* Asked when memory has run out, within an allocation: writes at most n, in any order, and says how many. */
+struct vfm_dev_advice {
+	int (*savings)(void *ctx, struct vfm_dev_saving *v, int n); /* NULL: nobody knows */
+	void *ctx;
+};
+
 /* Fillings embed these as their first member. */
 struct vfm_dev {
 	const struct vfm_dev_table *t;
@@ -86,6 +98,7 @@ struct vfm_dev {
 	struct vfm_stalls *stalls; /* what measures how long the compute stream stands still (stall.h); NULL: nobody asks */
 	bool runs_behind;          /* the host runs ahead, and streams run beside one another */
 	int64_t slow_attn;         /* calls of attention that the device's own library had to leave to slower kernels of ours */
+	struct vfm_dev_advice advice; /* set and cleared by whoever fills the memory */
 	int64_t mem_total;         /* bytes there are; 0: not known */
 	int64_t mem_reserved;      /* bytes taken from the system, for use now or later; 0: not known */
 	char name[64];             /* "NVIDIA H200", "cpu": by it spec/hw.h knows the peak */

@@ -85,53 +85,50 @@ static void add_size(struct vfm_buf *b, uint64_t bytes)
 		vfm_buf_addf(b, "%llu bytes", (unsigned long long)bytes);
 }
 
-/* What a name stands for decides what helps: by the words in it. */
-enum kind { ACTIVATIONS, OPTIMIZER, PARAMETERS, GRADIENTS, OTHER, KINDS };
-
-static enum kind kind_of(const char *name)
+/* Most first; what asks for more ranks comes behind all others. */
+static int by_bytes(const void *a, const void *b)
 {
-	static const struct {
-		const char *word;
-		enum kind kind;
-	} words[] = {
-		{"optimizer", OPTIMIZER},
-		{"moment", OPTIMIZER},
-		{"moving average", OPTIMIZER},
-		{"pipeline stage", ACTIVATIONS},
-		{"gradient", GRADIENTS},
-		{"parameter", PARAMETERS},
-		{"weights", PARAMETERS},
-		{"activation", ACTIVATIONS},
-		{"scratch", ACTIVATIONS},
-	};
+	const struct vfm_dev_saving *x = a, *y = b;
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-		if (strstr(name, words[i].word))
-			return words[i].kind;
-	return OTHER;
+	if (x->more_ranks != y->more_ranks)
+		return x->more_ranks ? 1 : -1;
+	return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->how, y->how);
 }
 
-static const char *const advice[KINDS] = {
-	[ACTIVATIONS] = "train.recompute=light, selective or full, train.offload=activations, train.residual=bf16, a smaller context or parallel.cp",
-	[OPTIMIZER] = "train.moments=bf16, train.offload=optimizer, or parallel.distopt or parallel.fsdp over more ranks",
-	[PARAMETERS] = "train.master=split, parallel.fsdp over more ranks, parallel.tp or parallel.pp",
-	[GRADIENTS] = "parallel.fsdp over more ranks, parallel.tp or parallel.pp",
-	[OTHER] = "a smaller context or a smaller model",
-};
+enum { SAVINGS = 24, NAMED = 8 };
+
+void vfm_oom_advice(const struct vfm_dev_advice *a, uint64_t total, struct vfm_buf *b)
+{
+	struct vfm_dev_saving v[SAVINGS];
+	int n = a && a->savings ? a->savings(a->ctx, v, SAVINGS) : 0, named[2] = {0, 0};
+	static const char *const begin[2] = {"; about so much room would be made by", "; with twice the ranks by"};
+
+	if (n > 1)
+		qsort(v, (size_t)n, sizeof(*v), by_bytes);
+	for (int i = 0; i < n; i++) {
+		int *k = &named[v[i].more_ranks];
+
+		if (v[i].bytes <= 0 || (uint64_t)v[i].bytes < total / 200 || *k == NAMED)
+			continue;
+		vfm_buf_addf(b, "%s %s (", *k ? "," : begin[v[i].more_ranks], v[i].how);
+		add_size(b, (uint64_t)v[i].bytes);
+		vfm_buf_adds(b, ")");
+		++*k;
+	}
+	if (named[0] + named[1] == 0)
+		vfm_buf_adds(b, "; to make room: smaller packs or a smaller model");
+}
 
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
 {
 	const struct vfm_holders *h = o->holders;
-	uint64_t by_kind[KINDS] = {0};
 	const struct vfm_holder *top[SHOWN] = {NULL};
 	struct vfm_buf b = {0};
-	enum kind worst;
 	int n = 0;
 
 	for (size_t i = 0; h && i < h->n; i++) {
 		const struct vfm_holder *x = &h->v[i];
 
-		by_kind[kind_of(x->name)] += x->bytes;
 		if (!x->bytes)
 			continue;
 		for (int k = 0; k < SHOWN; k++)
@@ -144,12 +141,6 @@ void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
 					break;
 			}
 	}
-	by_kind[kind_of(o->what)] += o->bytes;
-	worst = OTHER;
-	for (int k = 0; k < KINDS; k++)
-		if (by_kind[k] > by_kind[worst])
-			worst = (enum kind)k;
-
 	vfm_buf_addf(&b, "out of memory on %s: ", o->device);
 	add_size(&b, o->bytes);
 	vfm_buf_addf(&b, " for %s do not fit beside the ", o->what);
@@ -167,7 +158,7 @@ void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
 		add_size(&b, o->others);
 		vfm_buf_adds(&b, " of the device");
 	}
-	vfm_buf_addf(&b, "; to make room: %s", advice[worst]);
+	vfm_oom_advice(o->advice, o->total, &b);
 	snprintf(buf, len, "%s", b.data);
 	vfm_buf_release(&b);
 }

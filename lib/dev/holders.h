@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
+#include "dev/dev.h"
+
 /* `= {0}` is empty.  Names that differ in digits only ("blocks.3.fc1") count as one.  Not thread-safe. */
 struct vfm_holders {
 	struct vfm_holder {
@@ -28,9 +31,14 @@ struct vfm_oom {
 	uint64_t total;     /* of the device */
 	uint64_t others;    /* held by others than this pool: libraries, other processes; 0: not known */
 	const struct vfm_holders *holders;
+	const struct vfm_dev_advice *advice; /* of the device */
 };
 /* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of 139.80 GiB (activations 61.00 GiB,
- * parameters 42.00 GiB, gradients 21.00 GiB); to make room: train.recompute=light, selective or full, ...". */
+ * parameters 42.00 GiB, gradients 21.00 GiB); about so much room would be made by train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)".
+ * What saves less than a two-hundredth of the device is left out. */
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
+
+/* The last part of it: "; about so much ...". */
+void vfm_oom_advice(const struct vfm_dev_advice *a, uint64_t total, struct vfm_buf *b);
 
 #endif

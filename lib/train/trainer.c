@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "dev/stall.h"
 #include "nn/scales.h"
+#include "train/advice.h"
 
 /* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
@@ -31,6 +32,7 @@ struct vfm_trainer {
 	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
+	struct vfm_advice advice; /* for when the device's memory runs out */
 	struct vfm_tensor sums;  /* [N_SUMS] f64, device */
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
 	int64_t put, read;       /* steps */
@@ -84,6 +86,8 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
+	tr->advice = (struct vfm_advice){&tr->c, mesh, &tr->ps, 0, 0};
+	s->dev->advice = (struct vfm_dev_advice){vfm_advice_savings, &tr->advice};
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
@@ -108,6 +112,8 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 {
 	if (!tr)
 		return;
+	if (tr->stream->dev->advice.ctx == &tr->advice)
+		tr->stream->dev->advice = (struct vfm_dev_advice){0};
 	vfm_pipeline_free(tr->pipe);
 	unread_free(tr);
 	vfm_stalls_free(tr->stalls);
@@ -170,6 +176,29 @@ static int leave(struct vfm_trainer *tr, struct unread *u, struct vfm_err *err)
 	return t->event_record(u->done, tr->stream, err);
 }
 
+/* The packs of a step, seen on their way to the pipeline. */
+struct seen {
+	const struct vfm_pack_source *src;
+	struct vfm_advice *advice;
+};
+
+static int next_seen(void *ctx, struct vfm_batch **b, struct vfm_err *err)
+{
+	struct seen *s = ctx;
+
+	TRY(s->src->next(s->src->ctx, b, err));
+	if ((*b)->tokens > s->advice->tokens)
+		s->advice->tokens = (*b)->tokens;
+	return 0;
+}
+
+static void release_seen(void *ctx, struct vfm_batch *b)
+{
+	struct seen *s = ctx;
+
+	s->src->release(s->src->ctx, b);
+}
+
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, double lr, struct vfm_err *err)
 {
 	const struct vfm_train_config *c = &tr->c.train;
@@ -177,12 +206,15 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
 	double t0 = vfm_now(), wait0 = waited(tr), stood0 = stood(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_sums sums;
+	struct seen seen = {src, &tr->advice};
+	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
 
 	u->from = vfm_stalls_mark(tr->stalls);
+	tr->advice.packs = n_packs;
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_grad_packs(&tr->ps, n_packs);
-	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, src, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
+	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(sum_over_world(tr, &sums, err));
 	if (tr->hold)

@@ -111,10 +111,24 @@ static void says(const struct vfm_oom *o, const char *text)
 	assert_string_equal(buf, text);
 }
 
+/* Too little to be worth a word; nothing. */
+static int savings(void *ctx, struct vfm_dev_saving *v, int n)
+{
+	(void)ctx;
+	assert_true(n >= 5);
+	v[0] = (struct vfm_dev_saving){"a", (int64_t)GIB, false};
+	v[1] = (struct vfm_dev_saving){"b", 9 * (int64_t)GIB, true};
+	v[2] = (struct vfm_dev_saving){"c", 7 * (int64_t)GIB, false};
+	v[3] = (struct vfm_dev_saving){"little", (int64_t)GIB / 2, false};
+	v[4] = (struct vfm_dev_saving){"nothing", 0, true};
+	return 5;
+}
+
 static void test_oom(void **state)
 {
 	struct vfm_holders h = {0};
 	struct vfm_oom o = {.device = "NVIDIA H200", .what = "activations", .bytes = 3 * GIB / 2, .in_use = 139 * GIB, .total = 140 * GIB, .holders = &h};
+	struct vfm_dev_advice advice = {savings, NULL};
 	char cut[40];
 	(void)state;
 
@@ -124,18 +138,19 @@ static void test_oom(void **state)
 	vfm_holders_add(&h, "gradients", 13 * GIB);
 	vfm_holders_add(&h, "AdamW's first moments", 39 * GIB);
 	says(&o, "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of 140.00 GiB (activations 61.00 GiB, "
-		 "AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: train.recompute=light, selective or full, train.offload=activations, train.residual=bf16, a smaller context or parallel.cp");
+		 "AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: smaller packs or a smaller model");
 	vfm_holders_sub(&h, 2, 61 * GIB);
 	o.others = 60 * GIB;
+	o.advice = &advice;
 	o.what = "the moving average of the weights";
 	o.bytes = 26 * GIB;
 	says(&o, "out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit beside the 139.00 GiB in use, of 140.00 GiB "
-		 "(AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); others hold 60.00 GiB of the device; to make room: "
-		 "train.moments=bf16, train.offload=optimizer, or parallel.distopt or parallel.fsdp over more ranks");
+		 "(AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); others hold 60.00 GiB of the device; "
+		 "about so much room would be made by c (7.00 GiB), a (1.00 GiB); with twice the ranks by b (9.00 GiB)");
 	/* The first allocation of all. */
 	vfm_holders_release(&h);
 	o = (struct vfm_oom){.device = "x", .what = "a test operand", .bytes = 7, .total = 5};
-	says(&o, "out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; to make room: a smaller context or a smaller model");
+	says(&o, "out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; to make room: smaller packs or a smaller model");
 	vfm_oom_sentence(&o, cut, sizeof(cut));
 	assert_int_equal(strlen(cut), sizeof(cut) - 1);
 }

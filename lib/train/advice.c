@@ -1,0 +1,188 @@
+#include "train/advice.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* What a block keeps, in widths a token: projections, norms and results of attention by what kind there are of them; a hidden layer of the MLP
+ * once before and once behind its activation.  tests/unit/test_advice.c holds it against the device's count. */
+double vfm_advice_kept(const struct vfm_model_spec *m, int mode, const struct vfm_train_config *t)
+{
+	enum vfm_arch arch = vfm_model_arch(m);
+	bool gated = arch == VFM_ARCH_MOVIEGEN;
+	double e = (double)vfm_dtype_size((enum vfm_dtype)t->dtype), stream = (double)vfm_dtype_size((enum vfm_dtype)t->residual), h = (double)m->hidden;
+	double self = arch == VFM_ARCH_STDIT ? 3 : 1, cross = m->cross_attention ? 1 : 0;
+	double f = (double)m->ffn, copies = 0, lse = 4 * (double)m->heads * (self + cross);
+
+	if (arch == VFM_ARCH_MOE) {
+		f = (m->moe_capacity + (double)m->shared_experts) * (double)m->expert_ffn;
+		copies = 2 * m->moe_capacity;
+	}
+	switch (mode) {
+	case VFM_RECOMPUTE_FULL:
+		return h * stream;
+	case VFM_RECOMPUTE_SELECTIVE:
+		return h * stream + (self + cross) * h * e + lse;
+	case VFM_RECOMPUTE_LIGHT:
+		return h * stream + (5 * self + 3 * cross + 1 + copies / 2) * h * e + (gated ? 2 : 1) * f * e + lse;
+	case VFM_RECOMPUTE_NONE:
+		break;
+	}
+	return h * stream * (1 + self + cross) + (8 * self + 4 * cross + 2 + copies) * h * e + (gated ? 3 : 2) * f * e + lse;
+}
+
+/* ---- this rank's share ---- */
+
+struct share {
+	const struct vfm_advice *a;
+	double rows;       /* of the residual stream, of all packs that are in flight at a time */
+	double blocks;     /* on this stage */
+	double remade;     /* of them, blocks that recompute goes for */
+	double matrices;   /* elements that this rank owns of the state: those with a copy in the compute dtype */
+	double own;        /* and all */
+};
+
+static struct share share_of(const struct vfm_advice *a)
+{
+	const struct vfm_train_config *t = &a->c->train;
+	const struct vfm_mesh *m = a->mesh;
+	double pp = m->size[VFM_AX_PP], flight = pp - m->coord[VFM_AX_PP];
+	struct share s = {.a = a, .blocks = (double)a->c->model.layers / pp, .own = (double)a->ps->n_own};
+
+	if (a->packs > 0 && flight > (double)a->packs)
+		flight = (double)a->packs;
+	s.rows = (double)a->tokens * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
+	if (t->recompute != VFM_RECOMPUTE_NONE)
+		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
+	for (int i = 0; i < a->ps->n_sec; i++)
+		s.matrices += a->ps->sec[i].matrix ? (double)a->ps->sec[i].own_n : 0;
+	return s;
+}
+
+/* Activations of a step in this mode for `remade` of the blocks; a block that is run again has all of its own for that time. */
+static double activations(const struct share *s, const struct vfm_train_config *t, double remade)
+{
+	const struct vfm_model_spec *m = &s->a->c->model;
+	double all = vfm_advice_kept(m, VFM_RECOMPUTE_NONE, t);
+
+	return s->rows * ((s->blocks - remade + (remade > 0)) * all + remade * vfm_advice_kept(m, t->recompute, t));
+}
+
+static double now(const struct share *s)
+{
+	return activations(s, &s->a->c->train, s->remade);
+}
+
+/* Bytes of moments and average, wherever they lie. */
+static double moments(const struct share *s)
+{
+	const struct vfm_train_config *t = &s->a->c->train;
+
+	return s->own * ((t->moments == VFM_BF16 ? 2 : 4) + 4 + (t->ema_decay > 0 ? 4 : 0));
+}
+
+static double masters(const struct share *s)
+{
+	return 4 * (double)s->a->ps->n_master + 2 * (double)s->a->ps->n_lo;
+}
+
+/* ---- the list ---- */
+
+struct list {
+	struct vfm_dev_saving *v;
+	int n, cap;
+};
+
+static void add(struct list *l, double bytes, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add(struct list *l, double bytes, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (l->n == l->cap || bytes < 1)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(l->v[l->n].how, sizeof(l->v[l->n].how), fmt, ap);
+	va_end(ap);
+	l->v[l->n].more_ranks = false;
+	l->v[l->n++].bytes = (int64_t)bytes;
+}
+
+static void add_activations(struct list *l, const struct share *s)
+{
+	static const struct {
+		int mode;
+		const char *name;
+	} modes[] = {{VFM_RECOMPUTE_LIGHT, "light"}, {VFM_RECOMPUTE_SELECTIVE, "selective"}, {VFM_RECOMPUTE_FULL, "full"}};
+	const struct vfm_train_config *t = &s->a->c->train;
+	struct vfm_train_config other;
+	double is = now(s), remade = s->remade > 0 ? s->remade : s->blocks;
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
+		other = *t;
+		other.recompute = modes[i].mode;
+		if (other.recompute != t->recompute)
+			add(l, is - activations(s, &other, remade), "train.recompute=%s", modes[i].name);
+	}
+	if (s->remade > 0 && s->remade < s->blocks)
+		add(l, is - activations(s, t, s->blocks), "train.recompute_blocks=0");
+	if (s->remade > 2 && !(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* two blocks' stay */
+		add(l, s->rows * (s->remade - 2) * vfm_advice_kept(&s->a->c->model, t->recompute, t), "train.offload=%s",
+			t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
+	other = *t;
+	other.dtype = other.residual = VFM_BF16;
+	if (t->dtype != VFM_BF16) {
+		other.residual = t->residual;
+		add(l, is - activations(s, &other, s->remade) - 2 * s->matrices, "train.dtype=bf16");
+	} else if (t->residual != VFM_BF16) {
+		add(l, is - activations(s, &other, s->remade), "train.residual=bf16");
+	}
+	add(l, is / 2, "packs of half as many tokens");
+}
+
+static void add_state(struct list *l, const struct share *s)
+{
+	const struct vfm_train_config *t = &s->a->c->train;
+	bool away = t->offload & VFM_OFFLOAD_OPTIMIZER;
+
+	if (t->master == VFM_MASTER_F32 && t->dtype == VFM_BF16)
+		add(l, 2 * s->matrices, "train.master=split");
+	if (t->moments == VFM_F32 && t->beta1 <= 0.99 && !away)
+		add(l, 2 * s->own, "train.moments=bf16");
+	if (!away)
+		add(l, moments(s), "train.offload=%s", t->offload & VFM_OFFLOAD_ACTIVATIONS ? "both" : "optimizer");
+}
+
+/* What ranks could share that now each has. */
+static void add_ranks(struct list *l, const struct share *s)
+{
+	const struct vfm_parallel *p = &s->a->mesh->p;
+	const struct vfm_mesh *m = s->a->mesh;
+	bool away = s->a->c->train.offload & VFM_OFFLOAD_OPTIMIZER, sharded = p->fsdp || p->distopt;
+	double data = m->size[VFM_AX_DP] * m->size[VFM_AX_CP], part = 1 - 1 / data;
+	int from;
+	double update = masters(s) + (away ? 0 : moments(s)), all = update + (double)s->a->ps->copy_bytes + 4 * (double)s->a->ps->n_grad;
+
+	if (data > 1 && !p->fsdp)
+		add(l, part * (all - (p->distopt ? update : 0)), "parallel.fsdp=true");
+	if (data > 1 && !sharded)
+		add(l, part * update, "parallel.distopt=true");
+	if (data > 1 && sharded && (double)p->shard < data)
+		add(l, (p->fsdp ? all : update) * (1 - (double)p->shard / data), "parallel.shard=0");
+	from = l->n;
+	add(l, all / 2, "parallel.fsdp=true");
+	add(l, now(s) / 2, "parallel.cp=%d", 2 * m->size[VFM_AX_CP]);
+	if (s->a->c->model.heads % (2 * m->size[VFM_AX_TP]) == 0)
+		add(l, (all + now(s)) / 2, "parallel.tp=%d", 2 * m->size[VFM_AX_TP]);
+	for (; from < l->n; from++)
+		l->v[from].more_ranks = true;
+}
+
+int vfm_advice_savings(void *ctx, struct vfm_dev_saving *v, int n)
+{
+	struct share s = share_of(ctx);
+	struct list l = {v, 0, n};
+
+	add_activations(&l, &s);
+	add_state(&l, &s);
+	add_ranks(&l, &s);
+	return l.n;
+}
