@@ -92,7 +92,7 @@ static void check(struct vfm_case *c, struct vfm_cuda *dev)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
 	char *want[VFM_MAX_OPERANDS] = {0};
-	struct vfm_stream s = {&dev->dev};
+	struct vfm_stream s = {.dev = &dev->dev};
 	struct vfm_err err = {0};
 	int rc;
 
@@ -133,7 +133,7 @@ static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 {
 	struct vfm_cuda dev = {.sm = sm, .deterministic = deterministic};
 	struct vfm_err err = {0};
-	struct vfm_stream s = {&dev.dev};
+	struct vfm_stream s = {.dev = &dev.dev};
 	int n = 0;
 
 	setenv("VFM_CUDA_ATTN", mode, 1);
@@ -205,7 +205,7 @@ static void warn(const char *fmt, ...)
 static void test_no_plan(void **state)
 {
 	struct vfm_cuda dev = {.sm = 90, .warn = warn};
-	struct vfm_stream s = {&dev.dev};
+	struct vfm_stream s = {.dev = &dev.dev};
 	struct vfm_err err = {0};
 	int64_t n = 0;
 
