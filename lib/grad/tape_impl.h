@@ -1,9 +1,17 @@
-/* tape_impl.h - the memory of values: what tape.c and offload.c share. */
+/* tape_impl.h - what the files of the tape share.  Not for ops, which have node.h.
+ *
+ *   tape.c      variables, gradients, recording, the way back
+ *   region.c    regions, which run again
+ *   aside.c     hooks, what is put off, collectives beside the compute stream
+ *   offload.c   values that lie on the host until the backward comes
+ */
 #ifndef VFM_GRAD_TAPE_IMPL_H
 #define VFM_GRAD_TAPE_IMPL_H
 
 #include "grad/node.h"
 #include "grad/offload.h"
+
+/* ---- the memory of values ---- */
 
 struct vfm_away; /* where a value is while it is not on the device: offload.c */
 
@@ -23,5 +31,57 @@ int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 int vfm_store_arrive(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
 /* The value is not wanted any more. */
 void vfm_store_away_drop(struct vfm_store *s);
+
+struct vfm_store *vfm_store_ref(struct vfm_store *s); /* NULL is fine */
+
+/* ---- the tape ---- */
+
+struct stash { /* what one region keeps for its second run */
+	struct vfm_store **store;
+	size_t n, cap, next;
+	bool replay, light;
+};
+
+struct deferred {
+	int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err);
+	void *ctx;
+	struct vfm_store *held[2];
+};
+
+struct vfm_tape {
+	struct vfm_stream *stream;
+	struct vfm_arena arena;
+	struct vfm_node **node;
+	size_t n_node, cap_node;
+	struct vfm_var **held; /* variables whose value a scope holds */
+	size_t n_held, cap_held;
+	struct vfm_var **leaf; /* whose gradients stay until the reset */
+	size_t n_leaf, cap_leaf;
+	struct deferred *deferred; /* by a backward, until vfm_tape_weights; those before first_deferred have run */
+	size_t n_deferred, cap_deferred, first_deferred;
+	bool defer;
+	struct vfm_stream *aside;  /* of collectives; NULL: the compute stream */
+	struct vfm_event *fork, *done;
+	struct vfm_var *on_its_way;     /* what a collective on it fills; NULL: nothing, or it is only waited for */
+	bool hides;                     /* a backward has had a collective to compute under */
+	bool away;                      /* `done` has not been waited for */
+	struct vfm_tensor early;        /* rows of on_its_way … */
+	int64_t early_first;            /* … from this one on */
+	struct stash *stash; /* of the region that runs now; NULL: none */
+	bool passing;        /* vfm_tape_passing */
+	const struct vfm_pieces *pieces; /* of the next product */
+	bool recording;
+	bool again; /* a region runs for the second time */
+	struct vfm_offload *offload;   /* NULL: what regions keep stays on the device */
+	struct region *last_region;    /* of those recorded that keep something on the host */
+	int rc;
+	struct vfm_err err;
+	struct vfm_var dead; /* what ops return after a failure */
+};
+
+/* The nodes behind the first `mark` have their backward, the last first, and are dropped; after a failure they are dropped alone. */
+int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err);
+void vfm_node_release(struct vfm_node *n);
+void vfm_deferred_drop(struct vfm_tape *t); /* what was put off is not done */
 
 #endif
