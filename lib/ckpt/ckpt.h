@@ -2,7 +2,7 @@
  *
  * A checkpoint is a directory step-00000123/ of safetensors files and a manifest.json
  * (format: vfm-checkpoint(5)).  Tensors are named "PART/NAME": "model/blocks.0.fc1.weight" (fp32 master),
- * "optim/m/…", "optim/v/…", "ema/…"; each part has files of its own, in which the part's name is left
+ * "optim/m/…", "optim/v/…", "ema/…", "fp8/…"; each part has files of its own, in which the part's name is left
  * out, so that model-00000.safetensors can be read by anybody.  A directory counts only under
  * its final name: what is being written is called step-….tmp.
  *

@@ -61,6 +61,8 @@ for kind in current delayed; do
 done
 
 less 0.00001 "$(apart current delayed)" "current and delayed scaling are not the same"
+less "$(level delayed)" "1.005 * $(level current)" "but they come as far"
+less "$(level current)" "1.005 * $(level delayed)" "both ways"
 
 # Histories in checkpoints, whatever the layout.  The first step after a resume shows what was loaded, its checkpoint what was seen.
 from=delayed.stopped/ckpt/step-00000023
