@@ -30,7 +30,7 @@
 enum { MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
 
 static const char *device = "cpu";
-static const double loss_tol = 1e-5, grad_tol = 1e-4, bf16_tol = 2e-2, fp8_tol = 0.15;
+static const double loss_tol = 1e-5, grad_tol = 1e-4, bf16_tol = 2e-2, residual_tol = 4e-2, fp8_tol = 0.15;
 
 struct model {
 	const char *name, *key[MAX_KEYS];
@@ -272,12 +272,19 @@ static bool has_key(const struct row *r, const char *key)
 	return false;
 }
 
+static double bf16_tol_of(const struct row *r)
+{
+	if (has_key(r, "train.fp8=delayed") || has_key(r, "train.fp8=current"))
+		return fp8_tol;
+	return has_key(r, "train.residual=bf16") ? residual_tol : bf16_tol;
+}
+
 /* bf16 rounds every value to 1/256: a single element says little, the norm of a gradient does.  e5m2 rounds to 1/8: where sums that differ in their last
  * bit (over tp, over cp) are made into it, some elements fall the other way, which adds up on the way back. */
 static void judge(const struct row *r, const struct ref *ref, const struct found *f, struct verdict *v)
 {
 	bool bf16 = has_key(r, "dtype=bf16");
-	double l_tol = bf16 ? bf16_tol : loss_tol, g_tol = !bf16 ? grad_tol : has_key(r, "train.fp8=delayed") || has_key(r, "train.fp8=current") ? fp8_tol : bf16_tol;
+	double l_tol = bf16 ? bf16_tol : loss_tol, g_tol = bf16 ? bf16_tol_of(r) : grad_tol;
 
 	for (int s = 0; s < STEPS; s++)
 		for (int k = 0; k < r->ranks; k++) {
