@@ -309,13 +309,76 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 
 /* ---- loading ---- */
 
-static int load_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
-	const struct vfm_array *own, float *host, struct vfm_err *err)
+/* Two pieces of page-locked memory in turn: while one travels to the device, the other is filled from the disk, so that the host waits once a
+ * piece, and mostly for nothing. */
+struct stage {
+	struct vfm_params *ps;
+	float *host;    /* [2 * n] */
+	int64_t n, at;  /* elements of a piece; of the one that is being filled, so many are taken */
+	int now;
+	struct vfm_event *gone[2];
+};
+
+enum { STAGE = 8 << 20 }; /* elements of a piece, where no parameter has more */
+
+static void stage_release(struct stage *g)
 {
-	struct vfm_owned o = vfm_param_owned(ps, p);
+	const struct vfm_dev_table *t = g->ps->stream->dev->t;
+
+	for (int i = 0; i < 2; i++)
+		if (g->gone[i])
+			t->event_free(g->gone[i]);
+	if (g->host)
+		t->free_host(g->ps->stream->dev, g->host, 2 * (size_t)g->n * sizeof(float));
+}
+
+static int stage_init(struct stage *g, struct vfm_params *ps, struct vfm_err *err)
+{
+	struct vfm_dev *dev = ps->stream->dev;
+	int64_t most = 1, all = 0;
+
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
+
+		all += o.b - o.a;
+		if (o.b - o.a > most)
+			most = o.b - o.a;
+	}
+	*g = (struct stage){.ps = ps, .n = all < STAGE ? all : STAGE};
+	if (g->n < most)
+		g->n = most;
+	g->host = dev->t->alloc_host(dev, 2 * (size_t)g->n * sizeof(float), "parameters on their way to the device", err);
+	for (int i = 0; i < 2 && g->host; i++)
+		g->gone[i] = dev->t->event_new(dev, err);
+	if (g->gone[0] && g->gone[1])
+		return 0;
+	stage_release(g);
+	return VFM_EENV;
+}
+
+/* Room for n elements, at most those of a piece. */
+static int stage_room(struct stage *g, int64_t n, float **at, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = g->ps->stream->dev->t;
+
+	if (g->at + n > g->n) {
+		TRY(t->event_record(g->gone[g->now], g->ps->stream, err));
+		g->now = !g->now;
+		TRY(t->event_sync(g->gone[g->now], err));
+		g->at = 0;
+	}
+	*at = g->host + g->now * g->n + g->at;
+	g->at += n;
+	return 0;
+}
+
+static int load_param(struct stage *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part, const struct vfm_array *own, struct vfm_err *err)
+{
+	struct vfm_owned o = vfm_param_owned(g->ps, p);
 	struct vfm_slice slice = {&p->part, o.a, o.b};
 	const struct vfm_ckpt_tensor *have;
 	char name[160];
+	float *host;
 
 	if (o.a == o.b)
 		return 0;
@@ -325,31 +388,24 @@ static int load_param(struct vfm_params *ps, const struct vfm_param *p, struct v
 		memcmp(have->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name,
 			have ? "has another shape than the model's" : "is missing");
+	TRY(stage_room(g, o.b - o.a, &host, err));
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
-	TRY(vfm_param_put(ps, own, p, host, err));
-	return ps->stream->dev->t->stream_sync(ps->stream, err); /* host is used again */
+	return vfm_param_put(g->ps, own, p, host, err);
 }
 
-static int load_part(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, const struct vfm_array *own, struct vfm_err *err)
+static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, int n, struct vfm_err *err)
 {
-	struct vfm_dev *dev = ps->stream->dev;
-	int64_t most = 1;
-	float *host;
-	int rc = 0;
+	struct stage g;
+	int rc, synced;
 
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_owned o = vfm_param_owned(ps, ps->p[i]);
-
-		if (o.b - o.a > most)
-			most = o.b - o.a;
-	}
-	host = dev->t->alloc_host(dev, (size_t)most * sizeof(float), "a parameter", err);
-	if (!host)
-		return VFM_EENV;
-	for (size_t i = 0; i < ps->n && rc == 0; i++)
-		rc = load_param(ps, ps->p[i], c, part, own, host, err);
-	dev->t->free_host(dev, host, (size_t)most * sizeof(float));
-	return rc;
+	TRY(stage_init(&g, ps, err));
+	rc = 0;
+	for (int k = 0; k < n; k++)
+		for (size_t i = 0; i < ps->n && rc == 0 && part[k].from != NONE; i++)
+			rc = load_param(&g, ps->p[i], c, part[k].name, part[k].own, err);
+	synced = ps->stream->dev->t->stream_sync(ps->stream, rc < 0 ? NULL : err);
+	stage_release(&g);
+	return rc < 0 ? rc : synced;
 }
 
 /* The newest steps of a layer's histories; 0: there are none, 1: there are. */
@@ -408,7 +464,9 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	TRY(agree(ps->mesh->save, load_part(ps, c, part, NULL, err), err));
+	struct part one = {part, MASTERS, NULL};
+
+	TRY(agree(ps->mesh->save, load_parts(ps, c, &one, 1, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
@@ -416,12 +474,10 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct part part[N_PARTS];
-	int rc = 0;
+	int rc;
 
 	parts_of(tr, part);
-	for (int i = 0; i < N_PARTS && rc == 0; i++)
-		if (part[i].from != NONE)
-			rc = load_part(ps, c, part[i].name, part[i].own, err);
+	rc = load_parts(ps, c, part, N_PARTS, err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);
 	TRY(agree(ps->mesh->save, rc, err));

@@ -165,8 +165,25 @@ static int64_t bytes_read(void)
 	return n;
 }
 
+/* How often the host stands waiting for the device. */
+static const struct vfm_dev_table *uncounted;
+static int waits;
+
+static int count_stream(struct vfm_stream *s, struct vfm_err *e)
+{
+	waits++;
+	return uncounted->stream_sync(s, e);
+}
+
+static int count_event(struct vfm_event *ev, struct vfm_err *e)
+{
+	waits++;
+	return uncounted->event_sync(ev, e);
+}
+
 static int load(struct vfm_launch *l, const void *arg)
 {
+	static struct vfm_dev_table counted;
 	const struct layout *lay = arg;
 	struct vfm_mesh mesh;
 	struct vfm_device d;
@@ -177,7 +194,14 @@ static int load(struct vfm_launch *l, const void *arg)
 	int64_t before = bytes_read(), bytes;
 
 	OK(vfm_ckpt_open(&c, dir, &err));
+	uncounted = d.dev->t;
+	counted = *uncounted;
+	counted.stream_sync = count_stream;
+	counted.event_sync = count_event;
+	d.dev->t = &counted;
 	OK(vfm_state_load(tr, c, &err));
+	d.dev->t = uncounted;
+	MUST(waits < 8, "%s: %d waits for %zu parameters", lay->name, waits, ps->n);
 	bytes = bytes_read() - before;
 	MUST(!big || bytes < c->bytes / l->size + c->bytes / 20 + (1 << 20), "rank %d read %lld bytes of %lld", l->rank,
 		(long long)bytes, (long long)c->bytes);
