@@ -136,12 +136,33 @@ const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const
 	return *slot_of(c, key);
 }
 
+/* Buckets as many as entries, about, however long the file has grown. */
+static void spread(struct vfm_lt_cache *c)
+{
+	struct vfm_lt_cache wide = {.n_buckets = 4 * c->n_buckets};
+
+	wide.bucket = vfm_calloc(wide.n_buckets, sizeof(struct vfm_lt_entry *));
+	for (size_t i = 0; i < c->n_buckets; i++)
+		for (struct vfm_lt_entry *e = c->bucket[i], *next; e; e = next) {
+			next = e->next;
+			e->next = NULL;
+			*slot_of(&wide, e->key) = e;
+		}
+	free(c->bucket);
+	c->bucket = wide.bucket;
+	c->n_buckets = wide.n_buckets;
+}
+
 static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_lt_entry *e)
 {
 	struct vfm_lt_entry **at = slot_of(c, e->key), *have = *at;
 
 	if (have)
 		return have; /* the first counts */
+	if (c->n >= 2 * c->n_buckets) {
+		spread(c);
+		at = slot_of(c, e->key);
+	}
 	*at = vfm_malloc(sizeof(**at));
 	**at = *e;
 	(*at)->next = NULL;
@@ -179,19 +200,25 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 	return ok;
 }
 
-/* What has been added since the last time, as far as lines are whole. */
+/* A file that is larger is none: it is not ours, or has run wild. */
+enum { MOST = 64 << 20 };
+
+/* What has been added since the last time, as far as lines are whole; all of it again where the file has become shorter. */
 static void read_on(struct vfm_lt_cache *c)
 {
-	enum { MOST = 64 << 20 };
 	struct vfm_lt_entry e;
 	struct stat st;
 	char *text;
 	ssize_t got;
-	int fd = c->path ? open(c->path, O_RDONLY | O_CLOEXEC) : -1;
+	int fd = c->path ? open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1; /* nor waits for who writes to a pipe */
 
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size <= c->read || st.st_size - c->read > MOST) {
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > MOST)
+		st.st_size = 0;
+	else if (st.st_size < c->read)
+		c->read = 0;
+	if (st.st_size <= c->read) {
 		close(fd);
 		return;
 	}
@@ -244,10 +271,14 @@ static bool append(const char *path, const struct vfm_lt_entry *e)
 		(void)vfm_mkdir_p(dir, NULL);
 	}
 	free(dir);
-	fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+	fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
 	if (fd < 0)
 		return false;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 && pread(fd, &last, 1, st.st_size - 1) != 1)
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > MOST - 4096) {
+		close(fd);
+		return false;
+	}
+	if (st.st_size > 0 && pread(fd, &last, 1, st.st_size - 1) != 1)
 		last = '\n';
 	vfm_buf_addf(&line, "%s{\"v\":1,\"key\":\"%s\",\"algo\":\"", last == '\n' ? "" : "\n", e->key);
 	for (int i = 0; i < VFM_LT_ALGO; i++)
@@ -265,6 +296,10 @@ const struct vfm_lt_entry *vfm_lt_cache_add(struct vfm_lt_cache *c, const struct
 
 	if (c->path && append(c->path, e)) {
 		read_on(c);
+		if (!vfm_lt_cache_find(c, e->key)) { /* it is not the file that was read */
+			c->read = 0;
+			read_on(c);
+		}
 		found = vfm_lt_cache_find(c, e->key);
 		if (found)
 			return found;

@@ -66,7 +66,8 @@ void vfm_lt_rowsum_key(const struct vfm_gemm *a, char key[VFM_LT_KEY]);
 
 /* ---- what was found out, by key ----
  * JSON Lines {"v":1,"key":…,"algo":<hex>,"ws":bytes,"us":microseconds}.  Lines are appended in one write; of several with one key the first counts, so
- * that ranks which read after they have written agree.  Lines that are broken, or of another version, are passed over. */
+ * that ranks which read after they have written agree.  Lines that are broken, or of another version, are passed over.  What is no file, or one of
+ * more than 64 MiB, is neither read nor written. */
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {
 	char key[VFM_LT_KEY];

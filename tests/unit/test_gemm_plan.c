@@ -1,4 +1,5 @@
 /* The part of the CUDA GEMM that needs no device: the way from row-major operands to the library's problem, names, and the file of algorithms. */
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -334,6 +335,85 @@ static void test_no_file(void **state)
 	}
 }
 
+/* A pipe, a folder, a file of another kind: nobody waits, nothing is written. */
+static void test_no_regular_file(void **state)
+{
+	char *pipe_ = vfm_strfmt("%s/pipe", dir), *big = vfm_strfmt("%s/big", dir);
+	struct vfm_lt_entry a = entry("a", 7, 1);
+	struct vfm_lt_cache c;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(mkfifo(pipe_, 0600), 0);
+	assert_int_equal(close(open(big, O_CREAT | O_WRONLY, 0600)), 0);
+	assert_int_equal(truncate(big, (off_t)1 << 40), 0);
+	for (int i = 0; i < 3; i++) {
+		vfm_lt_cache_open(&c, i == 0 ? pipe_ : i == 1 ? dir : big);
+		assert_null(vfm_lt_cache_add(&c, &a, false));
+		assert_non_null(vfm_lt_cache_add(&c, &a, true));
+		vfm_lt_cache_close(&c);
+	}
+	assert_true(stat(big, &st) == 0 && st.st_size == (off_t)1 << 40);
+	free(pipe_);
+	free(big);
+}
+
+/* A file that others make shorter, or leave open in the middle of a line, while it is in use. */
+static void test_cut(void **state)
+{
+	char *path = vfm_strfmt("%s/cut.jsonl", dir), key[16];
+	struct vfm_lt_entry e;
+	struct vfm_lt_cache c;
+	struct stat st;
+
+	(void)state;
+	vfm_lt_cache_open(&c, path);
+	for (int i = 0; i < 20; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		e = entry(key, i, i);
+		assert_non_null(vfm_lt_cache_add(&c, &e, false));
+		assert_int_equal(stat(path, &st), 0);
+		if (i % 3 == 2)
+			assert_int_equal(truncate(path, i % 2 ? 0 : st.st_size * 2 / 3), 0);
+	}
+	for (int i = 0; i < 20; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		assert_non_null(vfm_lt_cache_find(&c, key));
+		assert_int_equal(vfm_lt_cache_find(&c, key)->algo[9], i);
+	}
+	vfm_lt_cache_close(&c);
+	free(path);
+}
+
+/* Many lines, most of them good for nothing. */
+static void test_long_file(void **state)
+{
+	enum { LINES = 1000000, GOOD = 20000 };
+	char *path = vfm_strfmt("%s/long.jsonl", dir), key[16], algo[2 * VFM_LT_ALGO + 1];
+	struct vfm_lt_cache c;
+	FILE *f = fopen(path, "w");
+
+	(void)state;
+	assert_non_null(f);
+	memset(algo, 'a', sizeof(algo) - 1);
+	algo[sizeof(algo) - 1] = 0;
+	for (int i = 0; i < LINES; i++)
+		if (i % (LINES / GOOD) == 0)
+			fprintf(f, "{\"v\":1,\"key\":\"g%d\",\"algo\":\"%s\",\"ws\":0,\"us\":1}\n", i, algo);
+		else
+			fputs(i % 2 ? "{\"v\":\n" : "\n", f);
+	assert_int_equal(fclose(f), 0);
+	vfm_lt_cache_open(&c, path);
+	assert_int_equal(c.n, GOOD);
+	assert_true(c.n_buckets > GOOD / 4);
+	for (int i = 0; i < LINES; i += LINES / GOOD) {
+		snprintf(key, sizeof(key), "g%d", i);
+		assert_non_null(vfm_lt_cache_find(&c, key));
+	}
+	vfm_lt_cache_close(&c);
+	free(path);
+}
+
 enum { RANKS = 8, KEYS = 60 };
 
 /* Ranks that find out different things at the same time agree: each prints what counts for it. */
@@ -418,6 +498,9 @@ int main(void)
 		cmocka_unit_test(test_paths),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test_setup_teardown(test_cache, in_dir, out_dir),
+		cmocka_unit_test_setup_teardown(test_no_regular_file, in_dir, out_dir),
+		cmocka_unit_test_setup_teardown(test_cut, in_dir, out_dir),
+		cmocka_unit_test_setup_teardown(test_long_file, in_dir, out_dir),
 		cmocka_unit_test(test_no_file),
 		cmocka_unit_test_setup_teardown(test_ranks, in_dir, out_dir),
 		cmocka_unit_test(test_name),

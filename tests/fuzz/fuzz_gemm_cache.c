@@ -1,0 +1,74 @@
+/* The file of algorithms of the CUDA GEMM: any bytes.  What is kept is well-formed and the first of its key; what is added counts from then on, for who
+ * adds it, for one who has the file open, and for one who opens it. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/gemm_plan.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(int ok)
+{
+	if (!ok)
+		abort();
+}
+
+static void check(const struct vfm_lt_cache *c)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->n_buckets; i++)
+		for (const struct vfm_lt_entry *e = c->bucket[i]; e; e = e->next, n++)
+			must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 && vfm_lt_cache_find(c, e->key) == e);
+	must(n == c->n);
+}
+
+/* Everything in a is in b, equal. */
+static void within(const struct vfm_lt_cache *a, const struct vfm_lt_cache *b)
+{
+	for (size_t i = 0; i < a->n_buckets; i++)
+		for (const struct vfm_lt_entry *e = a->bucket[i]; e; e = e->next) {
+			const struct vfm_lt_entry *f = vfm_lt_cache_find(b, e->key);
+
+			must(f && memcmp(f->algo, e->algo, sizeof(e->algo)) == 0 && f->ws == e->ws);
+		}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static char path[64];
+	struct vfm_lt_entry mine = {.key = "fuzz", .ws = 1, .us = 0.5}, other = {.key = "another", .ws = 2, .us = 3};
+	const struct vfm_lt_entry *e;
+	struct vfm_lt_cache a, b, again;
+	FILE *f;
+
+	if (!path[0])
+		snprintf(path, sizeof(path), "/tmp/fuzz-gemm-%ld", (long)getpid());
+	memset(mine.algo, 0x5a, sizeof(mine.algo));
+	f = fopen(path, "w");
+	must(f && fwrite(data, 1, size, f) == size && fclose(f) == 0);
+	vfm_lt_cache_open(&a, path);
+	vfm_lt_cache_open(&b, path);
+	check(&a);
+	e = vfm_lt_cache_add(&a, &mine, false);
+	must(e && strcmp(e->key, "fuzz") == 0);
+	must(vfm_lt_cache_add(&b, &other, false) != NULL);
+	must(vfm_lt_cache_add(&b, &mine, false) != NULL);
+	must(memcmp(vfm_lt_cache_find(&b, "fuzz")->algo, e->algo, sizeof(e->algo)) == 0);
+	check(&a);
+	check(&b);
+	vfm_lt_cache_open(&again, path);
+	check(&again);
+	within(&a, &again);
+	within(&b, &again);
+	within(&again, &b);
+	vfm_lt_cache_close(&a);
+	vfm_lt_cache_close(&b);
+	vfm_lt_cache_close(&again);
+	unlink(path);
+	return 0;
+}
