@@ -11,6 +11,7 @@
 #include "base/par.h"
 #include "bench.h"
 #include "spec/hw.h"
+#include "train/advice.h"
 #include "train/bench.h"
 #include "train/device.h"
 
@@ -164,22 +165,21 @@ static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
 	return rc < 0 ? VFM_EUSAGE : 0;
 }
 
-/* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and a
- * lower bound of the activations that the backward reads. */
+/* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and what blocks keep for the backward. */
 static double need_bytes(const struct vfm_config *c, int64_t context)
 {
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_train_config *t = &c->train;
-	double p = (double)vfm_model_params(m), elem = (double)vfm_dtype_size((enum vfm_dtype)t->dtype);
-	double kept = t->recompute == VFM_RECOMPUTE_NONE ? elem * (12.0 * (double)m->hidden + 2.0 * (double)m->ffn)
-							 : (double)vfm_dtype_size((enum vfm_dtype)t->residual) * (double)m->hidden;
-	double state = (elem == 2 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0), moments = t->moments == VFM_BF16 ? 6 : 8;
+	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* that recompute goes for */
+	double state = (t->dtype == VFM_BF16 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0), moments = t->moments == VFM_BF16 ? 6 : 8;
+	double kept = (double)blocks * vfm_advice_kept(m, t->recompute, t);
 
 	if (t->offload & VFM_OFFLOAD_OPTIMIZER)
 		moments = 0;
 	if (t->offload & VFM_OFFLOAD_ACTIVATIONS)
 		kept = 0;
-	return p * (state + moments) + (double)context * (double)m->layers * kept;
+	kept += (double)(m->layers - blocks) * vfm_advice_kept(m, VFM_RECOMPUTE_NONE, t);
+	return (double)vfm_model_params(m) * (state + moments) + (double)context * kept;
 }
 
 static int measure(const struct row *w, const struct vfm_device *d, struct vfm_table *t, struct vfm_err *err)
