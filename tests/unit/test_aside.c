@@ -8,7 +8,7 @@
 #include "mesh/mops.h"
 #include "ranks.h"
 
-enum { IN = 16, WIDTH = 24, RANKS = 4 };
+enum { IN = 16, WIDTH = 32, RANKS = 4 };
 
 /* G: a product.  X: an exchange, R: a reduce-scatter, A: an all-gather, T: an all-to-all; in small letters on the compute stream.  '/': the backward begins. */
 static struct {
@@ -99,22 +99,25 @@ static void same(const char *what, const struct result *want, struct result *got
 struct layer {
 	struct vfm_scatter s;
 	struct vfm_var *x, *w;
+	bool fp8;
 };
 
 static struct vfm_var *layer_forward(struct vfm_tape *t, void *ctx)
 {
 	struct layer *l = ctx;
 	struct vfm_scatter s = l->s;
+	struct vfm_var *y;
 
 	vfm_m_scatter_begin(t, &s);
-	return vfm_m_scatter_end(&s, vfm_g_linear(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype));
+	y = l->fp8 ? vfm_g_linear_fp8(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype, NULL) : vfm_g_linear(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype);
+	return vfm_m_scatter_end(&s, y);
 }
 
-static struct result layer_run(struct vfm_scatter how, struct vfm_stream *aside, enum vfm_recompute mode)
+static struct result layer_run(struct vfm_scatter how, bool fp8, struct vfm_stream *aside, enum vfm_recompute mode)
 {
 	struct vfm_tape *t = vfm_tape_new(did.compute);
 	struct vfm_tensor x, w = filled(how.dtype, WIDTH, IN, 20 + how.c->rank), dy = filled(how.dtype, how.rows[how.c->rank], WIDTH, 40 + how.c->rank);
-	struct layer l = {.s = how};
+	struct layer l = {.s = how, .fp8 = fp8};
 	struct result r = {0};
 	struct vfm_var *y;
 	int64_t all = 0;
@@ -172,28 +175,28 @@ static void must_do(const char *what, const struct result *r, const char *want)
 	MUST(!strcmp(r->text, want), "%s did '%s', not '%s'", what, r->text, want);
 }
 
-static void layer_over(struct vfm_comm *c, const int64_t *rows, enum vfm_dtype dt)
+static void layer_over(struct vfm_comm *c, const int64_t *rows, enum vfm_dtype dt, bool fp8)
 {
 	struct vfm_scatter how = {.c = c, .rows = rows, .width = WIDTH, .dtype = dt, .small = true}, large = how;
-	struct result plain = layer_run(how, NULL, VFM_RECOMPUTE_NONE), r;
+	struct result plain = layer_run(how, fp8, NULL, VFM_RECOMPUTE_NONE), r;
 	bool any = rows[0] + rows[1] + rows[2] + rows[3] > 0, equal = rows[0] > 0 && rows[0] == rows[1] && rows[1] == rows[2] && rows[2] == rows[3];
 
 	large.small = false;
 	MUST(!any || count(plain.text, 'r') == 1, "without a stream for it: '%s'", plain.text);
-	r = layer_run(large, did.aside, VFM_RECOMPUTE_NONE); /* far too small */
+	r = layer_run(large, fp8, did.aside, VFM_RECOMPUTE_NONE); /* far too small */
 	MUST(count(r.text, 'R') == 1 && count(r.text, 'X') == 0, "a small product: '%s'", r.text);
 	same("a small product", &plain, &r);
-	r = layer_run(how, did.aside, VFM_RECOMPUTE_NONE);
+	r = layer_run(how, fp8, did.aside, VFM_RECOMPUTE_NONE);
 	if (any)
 		must_overlap(r.text, &how);
 	if (equal)
 		must_do("a layer", &r, "GXGXGXG/AGG");
 	same("in pieces", &plain, &r);
-	r = layer_run(how, did.aside, VFM_RECOMPUTE_LIGHT);
+	r = layer_run(how, fp8, did.aside, VFM_RECOMPUTE_LIGHT);
 	if (equal)
 		must_do("light recompute", &r, "GXGXGXG/AGG");
 	same("light recompute", &plain, &r);
-	r = layer_run(how, did.aside, VFM_RECOMPUTE_FULL);
+	r = layer_run(how, fp8, did.aside, VFM_RECOMPUTE_FULL);
 	if (equal)
 		must_do("full recompute", &r, "GXGXGXG/GXGXGXGAGG");
 	same("full recompute", &plain, &r);
@@ -209,7 +212,7 @@ static void layer_fails(struct vfm_comm *c)
 		struct result r;
 
 		did.fails = k;
-		r = layer_run((struct vfm_scatter){.c = c, .rows = rows, .width = WIDTH, .dtype = VFM_F32, .small = true}, did.aside, VFM_RECOMPUTE_NONE);
+		r = layer_run((struct vfm_scatter){.c = c, .rows = rows, .width = WIDTH, .dtype = VFM_F32, .small = true}, false, did.aside, VFM_RECOMPUTE_NONE);
 		MUST(r.rc == VFM_EENV && !strcmp(err.msg, "no way"), "exchange %d: %d, '%s'", k, r.rc, err.msg);
 	}
 	did.fails = 0;
@@ -290,8 +293,8 @@ static int ranks(struct vfm_launch *l, const void *arg)
 	did.compute = table.stream_new(d, false, &err);
 	did.aside = table.stream_new(d, true, &err);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		for (int bf = 0; bf < 2; bf++)
-			layer_over(world, rows[i], bf ? VFM_BF16 : VFM_F32);
+		for (int k = 0; k < 3; k++)
+			layer_over(world, rows[i], k ? VFM_BF16 : VFM_F32, k == 2);
 	redist_hides(world);
 	layer_fails(world);
 	table.stream_free(did.aside);

@@ -181,6 +181,8 @@ static void train_in(struct outcome *o, const struct vfm_config *c, struct vfm_c
 	struct vfm_mesh mesh;
 
 	OK(vfm_mesh_init(&mesh, &c->parallel, world, d, &err));
+	MUST(!mesh.rows_side == !(c->parallel.aside != VFM_ASIDE_OFF && c->parallel.tp * c->parallel.cp * c->parallel.ep > 1),
+		"a stream for collectives within layers where there is none, or the other way round");
 	train(o, c, &mesh, d);
 	vfm_mesh_release(&mesh);
 }
