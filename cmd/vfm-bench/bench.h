@@ -4,11 +4,13 @@
 
 #include "base/err.h"
 #include "base/table.h"
+#include "ops/cases.h"
 
 int bench_matrix(int argc, char **argv, struct vfm_err *err);
 int bench_step(int argc, char **argv, struct vfm_err *err);
 int bench_plot(int argc, char **argv, struct vfm_err *err);
 int bench_ops(int argc, char **argv, struct vfm_err *err);
+int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);
 
@@ -16,8 +18,10 @@ int bench_comm(int argc, char **argv, struct vfm_err *err);
 void bench_note_machine(struct vfm_table *t);
 
 /* Adds a note where the device's library left calls of attention to slower kernels. */
-struct vfm_dev;
 void bench_note_attn(struct vfm_table *t, const struct vfm_dev *d);
+
+/* seconds[repeat]: of one call of a case that has its memory; short ones are run several times between two looks at the clock. */
+int bench_time_case(struct vfm_case *c, struct vfm_stream *s, int repeat, double *seconds, struct vfm_err *err);
 
 /* Sorts x[n]; the median. */
 double bench_median(double *x, int n);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/opt.h"
 #include "base/par.h"
 #include "bench.h"
@@ -13,6 +14,7 @@ static const struct vfm_verb benches[] = {
 	{"matrix", "the table of models, contexts and configurations", bench_matrix},
 	{"step", "one training step of one model", bench_step},
 	{"ops", "each operation of the device", bench_ops},
+	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
 	{"loader", "read the packs of a manifest as training would", bench_loader},
 	{"comm", "the collectives of several ranks", bench_comm},
 	{"plot", "draw the curves of one or more runs", bench_plot},
@@ -59,6 +61,31 @@ double bench_median(double *x, int n)
 {
 	qsort(x, (size_t)n, sizeof(*x), up);
 	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+static int time_calls(struct vfm_case *c, struct vfm_stream *s, int calls, double *seconds, struct vfm_err *err)
+{
+	double start = vfm_now();
+
+	for (int k = 0; k < calls; k++)
+		TRY(vfm_case_run(c, s, err));
+	TRY(s->dev->t->stream_sync(s, err));
+	*seconds = (vfm_now() - start) / calls;
+	return 0;
+}
+
+int bench_time_case(struct vfm_case *c, struct vfm_stream *s, int repeat, double *seconds, struct vfm_err *err)
+{
+	const double least = 3e-3;
+	double t;
+	int calls;
+
+	TRY(time_calls(c, s, 1, &t, err)); /* first touch, primitives, threads */
+	TRY(time_calls(c, s, 1, &t, err));
+	calls = t >= least ? 1 : t > least / 1e4 ? (int)(least / t) + 1 : 10000;
+	for (int i = 0; i < repeat; i++)
+		TRY(time_calls(c, s, calls, &seconds[i], err));
+	return 0;
 }
 
 int main(int argc, char **argv)

@@ -50,32 +50,6 @@ static bool chosen(const struct vfm_case *c, char **patterns, int n)
 	return n == 0;
 }
 
-static int time_calls(struct vfm_case *c, struct vfm_stream *s, int calls, double *seconds, struct vfm_err *err)
-{
-	double start = vfm_now();
-
-	for (int k = 0; k < calls; k++)
-		TRY(vfm_case_run(c, s, err));
-	TRY(s->dev->t->stream_sync(s, err));
-	*seconds = (vfm_now() - start) / calls;
-	return 0;
-}
-
-/* Seconds of one call; short ones are run several times between two looks at the clock. */
-static int time_case(struct vfm_case *c, struct vfm_stream *s, double *seconds, struct vfm_err *err)
-{
-	const double least = 3e-3;
-	double t;
-	int calls;
-
-	TRY(time_calls(c, s, 1, &t, err)); /* first touch, primitives, threads */
-	TRY(time_calls(c, s, 1, &t, err));
-	calls = t >= least ? 1 : t > least / 1e4 ? (int)(least / t) + 1 : 10000;
-	for (int i = 0; i < o.repeat; i++)
-		TRY(time_calls(c, s, calls, &seconds[i], err));
-	return 0;
-}
-
 /* Bytes a second, read and written, of a copy within the device's memory: what an op without products is held against. */
 static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err)
 {
@@ -135,7 +109,7 @@ static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_t
 			continue;
 		rc = vfm_case_alloc(c, s, 1, err);
 		if (rc == 0)
-			rc = time_case(c, s, seconds, err);
+			rc = bench_time_case(c, s, (int)o.repeat, seconds, err);
 		vfm_case_free(c, s);
 		if (rc < 0)
 			return vfm_err_context(err, "%s", c->name);

@@ -16,16 +16,10 @@ static void slots(struct vfm_cases *l, struct vfm_case *c, int which, int n, con
 	q->dev_len = vfm_t1(NULL, VFM_I32, n);
 }
 
-/* Lengths of n samples; with `at` they are padded. */
-struct lens {
-	int n;
-	const int *len, *at;
-};
-
-static void attn_seqs(struct vfm_cases *l, struct vfm_case *c, const struct lens *q, const struct lens *k)
+static void attn_seqs(struct vfm_cases *l, struct vfm_case *c, const struct vfm_case_lens *q, const struct vfm_case_lens *k)
 {
 	for (int i = 0; i < 2; i++) {
-		const struct lens *x = i ? k : q;
+		const struct vfm_case_lens *x = i ? k : q;
 
 		if (x->at)
 			slots(l, c, i, x->n, x->len, x->at);
@@ -34,9 +28,8 @@ static void attn_seqs(struct vfm_cases *l, struct vfm_case *c, const struct lens
 	}
 }
 
-/* Returns the backward. */
-static struct vfm_case *add_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, struct lens lq, struct lens lk,
-	int64_t h, int64_t hkv, int64_t d)
+struct vfm_case *vfm_case_slots(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt,
+	struct vfm_case_lens lq, struct vfm_case_lens lk, int64_t h, int64_t hkv, int64_t d)
 {
 	int64_t tq = total(lq.n, lq.at ? lq.at : lq.len), tk = total(lk.n, lk.at ? lk.at : lk.len);
 	struct vfm_tensor q = heads(t, tq, h, d, 2 * h * d), k = heads(t, tk, hkv, d, h * d), o = heads(t, tq, h, d, 0);
@@ -62,7 +55,7 @@ static struct vfm_case *add_attn(struct vfm_cases *l, unsigned flags, const char
 void vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, int n,
 	const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d)
 {
-	add_attn(l, flags, what, t, gt, (struct lens){n, lq, NULL}, (struct lens){n, lk, NULL}, h, hkv, d);
+	vfm_case_slots(l, flags, what, t, gt, (struct vfm_case_lens){n, lq, NULL}, (struct vfm_case_lens){n, lk, NULL}, h, hkv, d);
 }
 
 /* The kinds of plans that cuDNN has for attention (cuda/attn_pack.h), each under its name, at every head dimension. */
@@ -73,23 +66,24 @@ static void attn_kinds(struct vfm_cases *l, enum vfm_dtype t)
 	static const int at_q[N] = {100, 100, 100, 100}, at_k[N] = {104, 104, 104, 104}, uneven[N] = {40, 8, 120, 1};
 	static const int64_t dims[] = {64, 72, 80, 96, 128};
 	const unsigned ring = VFM_CASE_TEST | VFM_CASE_AS_FILLED;
-	struct lens fix = {2, fixed, NULL}, pack_q = {N, len_q, NULL}, pack_k = {N, len_k, NULL}, pad_q = {N, len_q, at_q}, pad_k = {N, len_k, at_k};
+	const struct vfm_case_lens fix = {2, fixed, NULL}, pack_q = {N, len_q, NULL}, pack_k = {N, len_k, NULL}, pad_q = {N, len_q, at_q},
+		pad_k = {N, len_k, at_k}, even = {N, full, NULL}, all = {3, full, full}, ragged = {N, len_q, uneven};
 
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
 		int64_t d = dims[i], group = 1 + (int64_t)i % 2;
 
-		add_attn(l, VFM_CASE_TEST, "fixed", t, t, fix, fix, 2, 2 / group, d);
-		add_attn(l, VFM_CASE_TEST, "padded", t, t, pad_q, pad_q, 2 * group, 2, d);
-		add_attn(l, VFM_CASE_TEST, "packed", t, t, pack_q, pack_q, 2, 2 / group, d);
+		vfm_case_slots(l, VFM_CASE_TEST, "fixed", t, t, fix, fix, 2, 2 / group, d);
+		vfm_case_slots(l, VFM_CASE_TEST, "padded", t, t, pad_q, pad_q, 2 * group, 2, d);
+		vfm_case_slots(l, VFM_CASE_TEST, "packed", t, t, pack_q, pack_q, 2, 2 / group, d);
 	}
-	add_attn(l, VFM_CASE_TEST, "padded-cross", t, VFM_F32, pad_q, pad_k, 2, 2, 64);
-	add_attn(l, VFM_CASE_TEST, "padded-text", t, t, (struct lens){N, full, NULL}, pad_k, 4, 2, 128);
-	add_attn(l, VFM_CASE_TEST, "padded-full", t, t, (struct lens){3, full, full}, (struct lens){3, full, full}, 2, 2, 72);
-	add_attn(l, VFM_CASE_TEST, "padded-uneven", t, t, (struct lens){N, len_q, uneven}, pad_k, 2, 2, 80);
+	vfm_case_slots(l, VFM_CASE_TEST, "padded-cross", t, VFM_F32, pad_q, pad_k, 2, 2, 64);
+	vfm_case_slots(l, VFM_CASE_TEST, "padded-text", t, t, even, pad_k, 4, 2, 128);
+	vfm_case_slots(l, VFM_CASE_TEST, "padded-full", t, t, all, all, 2, 2, 72);
+	vfm_case_slots(l, VFM_CASE_TEST, "padded-uneven", t, t, ragged, pad_k, 2, 2, 80);
 	for (int64_t d = 64; d <= 128; d += 64) {
-		add_attn(l, ring, "fixed-ring", t, VFM_F32, fix, fix, 2, 2, d);
-		add_attn(l, ring, "padded-ring", t, VFM_F32, pad_q, pad_k, 2, 2, d);
-		add_attn(l, ring, "packed-ring", t, VFM_F32, pack_q, pack_k, 4, 2, d);
+		vfm_case_slots(l, ring, "fixed-ring", t, VFM_F32, fix, fix, 2, 2, d);
+		vfm_case_slots(l, ring, "padded-ring", t, VFM_F32, pad_q, pad_k, 2, 2, d);
+		vfm_case_slots(l, ring, "packed-ring", t, VFM_F32, pack_q, pack_k, 4, 2, d);
 	}
 }
 
@@ -98,15 +92,17 @@ static void attn_odd(struct vfm_cases *l, enum vfm_dtype t)
 {
 	enum { N = 6, ROUNDS = 4 };
 	static const int nothing[N] = {0}, slots_of[N] = {17, 17, 17, 17, 17, 17}, last[N] = {0, 0, 0, 0, 0, 3}, few[N] = {1, 2, 1, 2, 1, 2};
-	struct lens of[] = {{N, nothing, slots_of}, {N, last, slots_of}, {N, few, slots_of}, {N, few, NULL}, {N, last, last}, {1, last + N - 1, slots_of}};
+	struct vfm_case_lens of[] = {{N, nothing, slots_of}, {N, last, slots_of}, {N, few, slots_of}, {N, few, NULL}, {N, last, last}, {1, last + N - 1, slots_of}};
 
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
-		add_attn(l, VFM_CASE_TEST, of[i].at ? "padded-odd" : "packed-odd", t, t, of[i], of[i], 2, 1, 64)->seqs[0].max_len = i % 2 ? 0 : 1 << 30;
-	add_attn(l, VFM_CASE_TEST, "padded-no-keys", t, t, of[1], of[0], 2, 2, 64);
-	add_attn(l, VFM_CASE_TEST, "padded-no-queries", t, t, of[0], of[1], 2, 2, 64);
+		vfm_case_slots(l, VFM_CASE_TEST, of[i].at ? "padded-odd" : "packed-odd", t, t, of[i], of[i], 2, 1, 64)->seqs[0].max_len =
+			i % 2 ? 0 : 1 << 30;
+	vfm_case_slots(l, VFM_CASE_TEST, "padded-no-keys", t, t, of[1], of[0], 2, 2, 64);
+	vfm_case_slots(l, VFM_CASE_TEST, "padded-no-queries", t, t, of[0], of[1], 2, 2, 64);
 	for (int round = 0; round < ROUNDS; round++) {
 		struct vfm_rng rng = vfm_rng_stream(round, 7, 7, VFM_RNG_TEST);
 		int len[2][N], at[2][N];
+		struct vfm_case_lens q = {N, len[0], at[0]}, k = {N, len[1], at[1]};
 
 		for (int i = 0; i < 2 * N; i++) {
 			double u = vfm_rng_uniform(&rng, (uint64_t)(2 * i)), v = vfm_rng_uniform(&rng, (uint64_t)(2 * i + 1));
@@ -114,7 +110,7 @@ static void attn_odd(struct vfm_cases *l, enum vfm_dtype t)
 			at[i / N][i % N] = round % 2 ? 40 : u < 0.2 ? 0 : (int)(60 * u);
 			len[i / N][i % N] = v < 0.2 ? 0 : (int)(v * (1 + at[i / N][i % N]));
 		}
-		add_attn(l, VFM_CASE_TEST, "padded-any", t, t, (struct lens){N, len[0], at[0]}, (struct lens){N, len[1], at[1]}, 3, 1, 8 << round);
+		vfm_case_slots(l, VFM_CASE_TEST, "padded-any", t, t, q, k, 3, 1, 8 << round);
 	}
 }
 
