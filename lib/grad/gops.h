@@ -46,8 +46,9 @@ struct vfm_var *vfm_g_rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_ten
 /* The same for any index [N] i32 into x [M,D] or [M,H,d]: rows may be taken several times or never, negative gives zeros.
  * Backward: rows_add. */
 struct vfm_var *vfm_g_take(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
-/* y [rows,D] f32: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL. */
-struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight, int64_t rows);
+/* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.  Sums are f32, whatever `out`. */
+struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight, int64_t rows,
+	enum vfm_dtype out);
 
 /* x [T,2F] = [a | b] -> silu(a) b [T,F], dtype of x. */
 struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);

@@ -86,7 +86,7 @@ static int rows_add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_
 }
 
 struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
-	int64_t rows)
+	int64_t rows, enum vfm_dtype out)
 {
 	struct vfm_rows_add a = {.index = index};
 	struct vfm_var *y, *in[] = {x, weight};
@@ -100,7 +100,7 @@ struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm
 
 		a.weight = vfm_t1(w.data, w.dtype, vfm_numel(&w));
 	}
-	y = VAR_NEW(VFM_F32, rows, x->v.shape[1]);
+	y = VAR_NEW(out, rows, x->v.shape[1]);
 	a.y = y->v;
 	FORWARD(rows_add, &a);
 	n = vfm_record(t, rows_add_backward, y, in, 2);

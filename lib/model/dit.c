@@ -54,13 +54,14 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 	declare_mlp(b, m, ps, unit, layer);
 }
 
-static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_model_in *in)
+/* The sum over experts has the dtype of the residual stream. */
+static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_model_in *in, enum vfm_dtype stream)
 {
-	struct vfm_var *y = b->has_moe ? vfm_moe(t, &b->moe, x, &in->moe) : NULL;
+	struct vfm_var *y = b->has_moe ? vfm_moe(t, &b->moe, x, &in->moe, stream) : NULL;
 
 	if (!b->has_mlp)
 		return y;
-	return y ? vfm_g_add(t, y, vfm_mlp(t, &b->mlp, x, &in->attn)) : vfm_mlp(t, &b->mlp, x, &in->attn);
+	return y ? vfm_g_gate(t, y, vfm_mlp(t, &b->mlp, x, &in->attn), NULL, NULL) : vfm_mlp(t, &b->mlp, x, &in->attn);
 }
 
 static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
@@ -78,7 +79,7 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 
 	h = vfm_text_attn(t, &b->text, r, h);
 	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
-	return vfm_g_gate(t, h, mlp(t, b, y, r->in), mod[GATE2], seqs);
+	return vfm_g_gate(t, h, mlp(t, b, y, r->in, h->v.dtype), mod[GATE2], seqs);
 }
 
 const struct vfm_block_kind vfm_block_dit = {

@@ -361,7 +361,7 @@ static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x
 }
 
 static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
-	const struct vfm_moe_in *in, const struct visits *v, struct vfm_err *err)
+	const struct vfm_moe_in *in, const struct visits *v, enum vfm_dtype out, struct vfm_err *err)
 {
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
 	struct route *r = vfm_tape_alloc(t, sizeof(*r));
@@ -378,10 +378,10 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
 	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
 	y = vfm_m_redist(t, ep, y, &r->back);
-	return vfm_g_rows_add(t, y, v->row, w, x->v.shape[0]);
+	return vfm_g_rows_add(t, y, v->row, w, x->v.shape[0], out);
 }
 
-struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in)
+struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, enum vfm_dtype out)
 {
 	struct visits v = {0};
 	struct vfm_err err = {0};
@@ -398,6 +398,6 @@ struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_
 	if (choose(t, e, x, in, &v, &err) < 0)
 		vfm_tape_fail(t, err.code, &err);
 	else
-		y = visit(t, e, x, in, &v, &err);
+		y = visit(t, e, x, in, &v, out, &err);
 	return y;
 }

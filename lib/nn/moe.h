@@ -52,7 +52,8 @@ int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vf
 	double step_tokens, struct vfm_err *err);
 void vfm_moe_in_release(struct vfm_moe_in *in);
 
-/* x [T,D], this rank's rows -> [T,D] f32.  Collective over cp x tp and over ep. */
-struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in);
+/* x [T,D], this rank's rows -> [T,D] of dtype out.  Collective over cp x tp and over ep. */
+struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in,
+	enum vfm_dtype out);
 
 #endif

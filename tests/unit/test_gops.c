@@ -255,19 +255,19 @@ static struct vfm_var *f_combine(struct probe *p, struct vfm_var **x)
 	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *w = vfm_g_act(t, x[1], VFM_ACT_SILU);
 
 	(void)p;
-	return vfm_g_rows_add(t, y, ints(pick, 11), w, 9);
+	return vfm_g_rows_add(t, y, ints(pick, 11), w, 9, VFM_F32);
 }
 
 static struct vfm_var *f_plain_combine(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_rows_add(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 11), NULL, 9);
+	return vfm_g_rows_add(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 11), NULL, 9, VFM_F32);
 }
 
 static struct vfm_var *f_take_none(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_rows_add(t, vfm_g_take(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0), NULL, 3);
+	return vfm_g_rows_add(t, vfm_g_take(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0), NULL, 3, VFM_F32);
 }
 
 static void test_rows(void **state)
@@ -385,7 +385,7 @@ static struct vfm_var *f_token_choice(struct probe *p, struct vfm_var **x)
 	h = vfm_g_take(t, x[0], token->v);
 	h = vfm_g_grouped_linear(t, h, x[2], NULL, by_expert, VFM_ACT_NONE, VFM_F32);
 	w = vfm_g_take(t, vfm_view(t, w, vfm_t2(w->v.data, VFM_F32, T * K, 1)), order->v);
-	return vfm_g_rows_add(t, h, token->v, w, T);
+	return vfm_g_rows_add(t, h, token->v, w, T, VFM_F32);
 }
 
 static void test_moe(void **state)
