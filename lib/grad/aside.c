@@ -217,13 +217,16 @@ void vfm_arrive(struct vfm_tape *t)
 
 int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err)
 {
-	const struct vfm_dev_table *d = t->stream->dev->t;
+	struct vfm_err second;
+	int rc = 0, waited;
 
 	if (!t->aside)
 		return 0;
-	TRY(d->event_record(t->done, t->aside, err));
+	TRY(t->stream->dev->t->event_record(t->done, t->aside, err));
 	t->hides |= hide;
 	if (hide && !t->defer)
-		TRY(deferred_run_one(t, err));
-	return vfm_stall_wait(t->done, t->stream, VFM_STALL_COMM, err);
+		rc = deferred_run_one(t, err);
+	/* After a failure, too: memory must not go while the collective is at it. */
+	waited = vfm_stall_wait(t->done, t->stream, VFM_STALL_COMM, rc < 0 ? &second : err);
+	return rc < 0 ? rc : waited;
 }

@@ -106,7 +106,8 @@ int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 /* A stream on which the collectives of the ops run (mops.h), beside the compute stream; NULL (the default): they run on that one.  With it a
  * backward, once it has seen that there are some, puts the gradients of the weights of a linear layer or two off, until a collective comes that
  * they can be computed under; it has made up for all of them when it returns.  In the forward, a linear layer behind a gather begins with the
- * rows that are this rank's own, and one before a scatter ends with them.  The same results. */
+ * rows that are this rank's own, and one before a scatter ends with them.  The same results, where a
+ * product of some rows has the bits that they have in the product of all. */
 void vfm_tape_set_aside(struct vfm_tape *t, struct vfm_stream *aside);
 
 /* d(loss)/d(loss) = 1 is implied by the loss op.  Adds into the gradients of the
