@@ -368,4 +368,31 @@ static void everything(struct vfm_comm *c, int64_t round)
 	DO(vfm_barrier(c, on, &err));
 }
 
+/* Groups of groups, backwards ones, of one rank, and of none. */
+static inline void splits_of(struct vfm_comm *w)
+{
+	struct vfm_comm *a, *b, *none, *one;
+
+	for (int64_t round = 0; round < 3; round++) {
+		MUST(vfm_comm_split(w, w->rank % 2, -w->rank, "odd", &a, &err)); /* backwards */
+		CHECK(a->size == (w->size + (w->rank % 2 == 0)) / 2);
+		CHECK(a->rank == a->size - 1 - w->rank / 2);
+		CHECK(a->size == 1 || (!strcmp(a->name, "odd") && vfm_comm_host(a)->rank == a->rank));
+		everything(a, round);
+		MUST(vfm_comm_split(a, a->rank < 2 ? 0 : 1, 0, "part", &b, &err));
+		everything(b, round + 1);
+		MUST(vfm_comm_split(w, w->rank == 0 ? -1 : 3, 0, "rest", &none, &err));
+		CHECK((w->rank == 0) == !none);
+		if (none)
+			everything(none, round + 2);
+		MUST(vfm_comm_split(w, w->rank, 0, "one", &one, &err));
+		CHECK(one == vfm_comm_self());
+		everything(w, round);
+		vfm_comm_free(one);
+		vfm_comm_free(none);
+		vfm_comm_free(b);
+		vfm_comm_free(a);
+	}
+}
+
 #endif

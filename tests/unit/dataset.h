@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "data/index.h"
+#include "data/pack.h"
 
 #define DATASET_C 4
 #define DATASET_TEXT_DIM 8
@@ -105,6 +106,37 @@ static inline int dataset_make(const char *dir, const struct dataset_dims *dims,
 	rc = vfm_index_writer_commit(w, "wavelet:4", "bytes:8", err);
 out:
 	free(path);
+	return rc;
+}
+
+/* A manifest over the data in `dir`, patches of 1 x 2 x 2, packed as o says. */
+static inline int dataset_plan(const char *path, const char *dir, const struct vfm_plan_opts *o, struct vfm_err *err)
+{
+	struct vfm_blend_set set = {.name = "a", .dir = dir};
+	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
+	struct vfm_manifest_header h = {.context = o->context, .batch = o->batch, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
+	struct vfm_plan p = {0};
+	struct vfm_blend *b;
+	FILE *f;
+	int rc;
+
+	TRY(vfm_blend_scan(&set, h.patch, o->context, err));
+	b = vfm_blend_new(&set, 1, 3, err);
+	rc = b ? vfm_plan_make(&p, b, o, err) : err->code;
+	if (rc < 0)
+		return rc;
+	h.steps = p.steps;
+	h.latent_channels = set.channels;
+	h.text_dim = set.text_dim;
+	ms.records = set.records;
+	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
+	f = fopen(path, "w");
+	rc = f ? vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, err) : vfm_fail_errno(err, VFM_EENV, "%s", path);
+	if (f && fclose(f) != 0)
+		rc = VFM_EENV;
+	vfm_plan_release(&p);
+	vfm_blend_free(b);
+	vfm_blend_set_release(&set);
 	return rc;
 }
 

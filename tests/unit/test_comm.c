@@ -59,27 +59,9 @@ static void large_shares(void **state)
 
 static void splits(const struct setup *s)
 {
-	struct vfm_comm *w = join(s), *a, *b, *none, *one;
+	struct vfm_comm *w = join(s);
 
-	for (int64_t round = 0; round < 3; round++) {
-		MUST(vfm_comm_split(w, w->rank % 2, -w->rank, "odd", &a, &err)); /* backwards */
-		CHECK(a->size == (w->size + (w->rank % 2 == 0)) / 2);
-		CHECK(a->rank == a->size - 1 - w->rank / 2);
-		everything(a, round);
-		MUST(vfm_comm_split(a, a->rank < 2 ? 0 : 1, 0, "part", &b, &err));
-		everything(b, round + 1);
-		MUST(vfm_comm_split(w, w->rank == 0 ? -1 : 3, 0, "rest", &none, &err));
-		CHECK((w->rank == 0) == !none);
-		if (none)
-			everything(none, round + 2);
-		MUST(vfm_comm_split(w, w->rank, 0, "one", &one, &err));
-		CHECK(one == vfm_comm_self());
-		everything(w, round);
-		vfm_comm_free(one);
-		vfm_comm_free(none);
-		vfm_comm_free(b);
-		vfm_comm_free(a);
-	}
+	splits_of(w);
 	leave(w);
 }
 

@@ -165,28 +165,10 @@ static void run_ahead(void **state)
 
 static void splits(const struct setup *s)
 {
-	struct vfm_comm *host, *w = join_dev(s, &host), *a, *b, *none, *one;
+	struct vfm_comm *host, *w = join_dev(s, &host);
 
 	on = compute;
-	for (int64_t round = 0; round < 2; round++) {
-		MUST(vfm_comm_split(w, w->rank % 2, -w->rank, "odd", &a, &err)); /* backwards */
-		CHECK(a->size == (w->size + (w->rank % 2 == 0)) / 2);
-		CHECK(a->rank == a->size - 1 - w->rank / 2 && !strcmp(a->name, "odd") && (a->size == 1 || a->host->rank == a->rank));
-		everything(a, round);
-		MUST(vfm_comm_split(a, a->rank < 2 ? 0 : 1, 0, "part", &b, &err));
-		everything(b, round + 1);
-		MUST(vfm_comm_split(w, w->rank == 0 ? -1 : 3, 0, "rest", &none, &err));
-		CHECK((w->rank == 0) == !none);
-		if (none)
-			everything(none, round + 2);
-		MUST(vfm_comm_split(w, w->rank, 0, "one", &one, &err));
-		CHECK(one == vfm_comm_self());
-		everything(w, round);
-		vfm_comm_free(one);
-		vfm_comm_free(none);
-		vfm_comm_free(b);
-		vfm_comm_free(a);
-	}
+	splits_of(w);
 	on = NULL;
 	leave_dev(w, host);
 }

@@ -14,6 +14,7 @@
 #include "base/par.h"
 #include "ckpt/ckpt.h"
 #include "model/model.h"
+#include "ok.h"
 #include "train/device.h"
 #include "train/optim.h"
 
@@ -60,14 +61,6 @@ struct model {
 	struct vfm_tape *tape;
 	struct vfm_tensor loss;
 };
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
 
 static void *read_all(struct golden *g, enum vfm_dtype dt, const char *fmt, ...)
 {

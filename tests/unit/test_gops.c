@@ -10,37 +10,7 @@
 
 #include "grad/node.h"
 #include "grad/gops.h"
-#include "train/device.h"
-
-static struct vfm_err err;
-static struct vfm_device dev;
-static struct vfm_tape *t;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
-
-static int setup(void **state)
-{
-	(void)state;
-	if (vfm_device_open(&dev, "cpu", &err) < 0)
-		return -1;
-	t = vfm_tape_new(dev.stream);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	int64_t left;
-
-	(void)state;
-	vfm_tape_free(t);
-	left = dev.dev->mem_now;
-	vfm_device_close(&dev);
-	return left ? -1 : 0;
-}
+#include "taped.h"
 
 /* ---- the harness ---- */
 

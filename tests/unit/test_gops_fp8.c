@@ -11,17 +11,10 @@
 
 #include "base/mem.h"
 #include "grad/gops.h"
+#include "ok.h"
 #include "train/device.h"
 
 enum { T = 37, IN = 48, MID = 64, OUT = 32 };
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
 
 struct matrix {
 	int rows, cols;

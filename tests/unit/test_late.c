@@ -249,35 +249,15 @@ static char *plan;
 static int setup(void **state)
 {
 	static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
-	struct vfm_blend_set set = {.name = "a"};
-	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
-	struct vfm_manifest_header h = {.context = 48, .batch = 2, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
 	struct vfm_plan_opts o = {.context = 48, .batch = 2, .epochs = 6, .algo = VFM_PACK_FFD, .seed = 3, .cost = vfm_pack_cost_default()};
-	struct vfm_plan p;
-	struct vfm_blend *b;
 	char *data;
-	FILE *f;
 
 	(void)state;
 	assert_non_null(mkdtemp(dir));
 	data = vfm_strfmt("%s/data", dir);
 	plan = vfm_strfmt("%s/plan.jsonl", dir);
-	f = fopen(plan, "w");
-	set.dir = data;
 	assert_int_equal(dataset_make(data, dims, 5, 23, 10, &err), 0);
-	assert_int_equal(vfm_blend_scan(&set, h.patch, 48, &err), 0);
-	b = vfm_blend_new(&set, 1, 3, &err);
-	assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
-	h.steps = p.steps;
-	h.latent_channels = set.channels;
-	h.text_dim = set.text_dim;
-	ms.records = set.records;
-	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
-	assert_int_equal(vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, &err), 0);
-	fclose(f);
-	vfm_plan_release(&p);
-	vfm_blend_free(b);
-	vfm_blend_set_release(&set);
+	assert_int_equal(dataset_plan(plan, data, &o, &err), 0);
 	free(data);
 	return 0;
 }

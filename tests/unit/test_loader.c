@@ -20,34 +20,14 @@
 
 static char dir[] = "/tmp/vfm_loader_XXXXXX", plan_path[64], data_dir[64];
 static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {3, 6, 4, 5}, {2, 2, 8, 0}, {5, 8, 8, 2}};
-static const int32_t patch[3] = {1, 2, 2};
 
 static void make_manifest(void)
 {
-	struct vfm_blend_set set = {.name = "a", .dir = data_dir};
-	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
-	struct vfm_manifest_header h = {.context = 100, .batch = BATCH, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
 	struct vfm_plan_opts o = {.context = 100, .batch = BATCH, .epochs = 2, .algo = VFM_PACK_FFD, .seed = 3,
 		.cost = vfm_pack_cost_default()};
 	struct vfm_err err = {0};
-	struct vfm_plan p;
-	struct vfm_blend *b;
-	FILE *f = fopen(plan_path, "w");
 
-	assert_int_equal(vfm_blend_scan(&set, patch, 100, &err), 0);
-	assert_int_equal(set.n, N_A);
-	b = vfm_blend_new(&set, 1, 3, &err);
-	assert_int_equal(vfm_plan_make(&p, b, &o, &err), 0);
-	h.steps = p.steps;
-	h.latent_channels = set.channels;
-	h.text_dim = set.text_dim;
-	ms.records = set.records;
-	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
-	assert_int_equal(vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, &err), 0);
-	fclose(f);
-	vfm_plan_release(&p);
-	vfm_blend_free(b);
-	vfm_blend_set_release(&set);
+	assert_int_equal(dataset_plan(plan_path, data_dir, &o, &err), 0);
 }
 
 static int setup(void **state)

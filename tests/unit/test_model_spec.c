@@ -8,15 +8,8 @@
 
 #include <cmocka.h>
 
+#include "ok.h"
 #include "spec/model.h"
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                                       \
-	do {                                                                                                           \
-		if ((call) < 0)                                                                                        \
-			fail_msg("%s", err.msg);                                                                       \
-	} while (0)
 
 static struct vfm_model_spec preset(const char *name)
 {

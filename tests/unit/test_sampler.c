@@ -19,6 +19,7 @@
 #include "base/par.h"
 #include "base/philox.h"
 #include "model/sampler.h"
+#include "ok.h"
 #include "train/device.h"
 
 enum { MAX_N = 4, TEXT_DIM = 8, F = 16, MAX_TOKENS = 256 };
@@ -29,14 +30,6 @@ struct net {
 	struct vfm_params ps;
 	struct vfm_model *net;
 };
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
 
 static double bias(int64_t f)
 {

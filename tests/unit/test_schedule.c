@@ -10,15 +10,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "ok.h"
 #include "spec/schedule.h"
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
 
 static void test_layers(void **state)
 {

@@ -11,39 +11,9 @@
 #include "grad/node.h"
 #include "grad/offload.h"
 #include "nn/layers.h"
-#include "train/device.h"
+#include "taped.h"
 #include "train/madeup.h"
 #include "train/trainer.h"
-
-static struct vfm_err err;
-static struct vfm_device dev;
-static struct vfm_tape *t;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
-
-static int setup(void **state)
-{
-	(void)state;
-	if (vfm_device_open(&dev, "cpu", &err) < 0)
-		return -1;
-	t = vfm_tape_new(dev.stream);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	int64_t left;
-
-	(void)state;
-	vfm_tape_free(t);
-	left = dev.dev->mem_now;
-	vfm_device_close(&dev);
-	return left ? -1 : 0; /* whatever a test did, nothing stays */
-}
 
 /* A leaf whose value and gradient are the caller's arrays; like a parameter it needs a gradient. */
 static struct vfm_var *leaf(float *value, float *grad, int64_t rows, int64_t cols)

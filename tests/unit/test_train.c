@@ -13,17 +13,11 @@
 
 #define DATASET_SCALE 0x1p-10f /* 0 to 2: what a training run can learn */
 #include "dataset.h"
+#include "ok.h"
 #include "train/config.h"
 #include "train/metrics.h"
 
-static struct vfm_err err;
 static char *dir;
-
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
-	} while (0)
 
 /* ---- configuration ---- */
 
