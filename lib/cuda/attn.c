@@ -106,7 +106,7 @@ void vfm_cuda_attn_free(struct vfm_cuda_attn *c)
 }
 
 /* The plan of this shape, or NULL; shapes without one are remembered, too. */
-static struct vfm_dnn_attn *plan_of(struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key, struct vfm_err *err)
+static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key, bool *refused, struct vfm_err *err)
 {
 	struct plan *p;
 
@@ -118,6 +118,10 @@ static struct vfm_dnn_attn *plan_of(struct vfm_cuda_attn *c, const struct vfm_dn
 			return p->a;
 		}
 	}
+	/* It loads kernels. */
+	*refused = vfm_cuda_refuse(vfm_cuda_of(s), vfm_cuda_stream(s), "attention of a new shape", true, err) < 0;
+	if (*refused)
+		return NULL;
 	p = vfm_calloc(1, sizeof(*p));
 	memcpy(&p->key, key, sizeof(*key));
 	p->a = vfm_dnn_attn_new(&c->on, key, &p->err);
@@ -139,6 +143,7 @@ struct job {
 	const struct vfm_seqs *q, *k;
 	float scale;
 	bool bwd, deterministic;
+	bool refused; /* by a graph: not for want of a plan */
 	struct vfm_attn_piece *piece;
 	struct vfm_dnn_attn **plan; /* of each piece */
 	int n;
@@ -228,7 +233,7 @@ static int prepare(struct job *j, struct vfm_err *err)
 		if (j->deterministic && (double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_GIB * 0x1p29)
 			return vfm_fail(err, VFM_EENV, "attn_bwd: too many tokens for cuDNN's deterministic backward");
 		key_of(j, p, &key);
-		j->plan[i] = plan_of(j->c, &key, err);
+		j->plan[i] = plan_of(j->s, j->c, &key, &j->refused, err);
 		if (!j->plan[i])
 			return VFM_EENV;
 	}
@@ -435,7 +440,7 @@ static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *e
 			TRY_OUT(run_piece(j, i, m, err));
 		finish(j);
 		rc = vfm_cuda_launched(j->s, op, err);
-	} else if (j->c->mode == AUTO) {
+	} else if (j->c->mode == AUTO && !j->refused) {
 		left_to_us(j, op, why.msg);
 		rc = 0;
 	} else if (err) {

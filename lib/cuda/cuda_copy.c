@@ -90,6 +90,7 @@ static int copy_staged(struct vfm_cuda_stream *s, char *dst, const char *host, s
 {
 	struct vfm_cuda_staged *g;
 
+	TRY(vfm_cuda_refuse(vfm_cuda_of(&s->s), s->st, "a copy of ordinary memory", false, err));
 	if (!s->staged)
 		s->staged = staged_new(err);
 	g = s->staged;
@@ -152,6 +153,8 @@ int vfm_cuda_to_host(struct vfm_stream *stream, void *host, const void *src, siz
 {
 	if (!bytes)
 		return 0;
+	if (vfm_cuda_of(stream)->sys->capturing && ordinary(vfm_cuda_of(stream), host, bytes))
+		TRY(vfm_cuda_refuse(vfm_cuda_of(stream), vfm_cuda_stream(stream), "a copy to ordinary memory", false, err));
 	return vfm_cuda_check(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDefault, vfm_cuda_stream(stream)), "a copy to the host", err);
 }
 

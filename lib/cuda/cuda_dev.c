@@ -111,6 +111,8 @@ void *vfm_cuda_ws(struct vfm_stream *stream, size_t bytes, struct vfm_err *err)
 	if (s->ws && s->ws_bytes >= bytes)
 		return s->ws;
 	if (s->ws) {
+		if (s->async && vfm_cuda_refuse(vfm_cuda_of(stream), s->st, "more scratch", true, err) < 0)
+			return NULL;
 		if (s->async && vfm_cuda_check(cudaStreamSynchronize(s->st), "scratch", err) < 0)
 			return NULL;
 		vfm_dev_free(stream, s->ws, s->ws_bytes);
@@ -214,6 +216,7 @@ static void dev_free(struct vfm_dev *d)
 	if (c->attn)
 		vfm_cuda_attn_free(c->attn);
 	if (c->sys) {
+		vfm_cuda_graphs_free(c->sys->graphs);
 		vfm_cuda_mem_free(c->sys->mem);
 		vfm_ranges_release(&c->sys->host);
 		cudaFreeHost(c->sys->faults);
@@ -244,6 +247,8 @@ static struct vfm_dev_table table = {
 	.event_sync = vfm_cuda_event_sync,
 	.event_passed = vfm_cuda_event_passed,
 	.event_elapsed = vfm_cuda_event_elapsed,
+	.graph_begin = vfm_cuda_graph_begin,
+	.graph_end = vfm_cuda_graph_end,
 	.dev_free = dev_free,
 };
 

@@ -35,6 +35,11 @@ cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 /* 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
 
+/* Whether what is put on the stream now is written down for a graph; and refuses what has no place there: 0 outside of graphs, else VFM_EENV.  first: it
+ * would have one if it had been done before, outside. */
+bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st);
+int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool first, struct vfm_err *err);
+
 /* Called when nothing runs any more and the streams of others are gone, while memory is still there. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
 void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));

@@ -2,6 +2,7 @@
  *
  *   plugin.c        the exported symbol, versions, opening a device
  *   cuda_dev.c      streams, events, copies, page-locked memory, calls on the host
+ *   cuda_graph.c    work written down and launched as one
  *   cuda_mem.c      the pool (dev/heap.h) on mapped memory; what to say when it is full
  *   gemm.c …        cuBLASLt; attn.c …: cuDNN; *.cu: our own kernels
  *

@@ -75,7 +75,13 @@ static int unmap(void *ctx, int zone, uint64_t i)
 static int settle(void *ctx)
 {
 	struct vfm_cuda_mem *m = ctx;
-	cudaError_t e = !m->stream || vfm_cuda_stream_of(m->stream)->async ? cudaDeviceSynchronize() : cudaStreamSynchronize(vfm_cuda_stream(m->stream));
+	cudaError_t e;
+
+	if (m->c->sys->capturing) { /* what is said is that memory is full; outside it may not be */
+		m->c->dev.graph_first = true;
+		return VFM_EENV;
+	}
+	e = !m->stream || vfm_cuda_stream_of(m->stream)->async ? cudaDeviceSynchronize() : cudaStreamSynchronize(vfm_cuda_stream(m->stream));
 
 	return e == cudaSuccess ? 0 : VFM_EENV;
 }

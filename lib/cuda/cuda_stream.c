@@ -42,6 +42,7 @@ struct vfm_event {
 	cudaEvent_t ev;
 	struct vfm_cuda *c;
 	bool recorded;
+	uint64_t graph; /* recorded within this one; 0: outside */
 	bool async; /* the stream it was recorded on: */
 	int slot;
 	uint32_t generation;
@@ -217,8 +218,10 @@ int vfm_cuda_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 {
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
 	double t0 = vfm_now();
-	cudaError_t e = cudaStreamSynchronize(s->st);
+	cudaError_t e;
 
+	TRY(vfm_cuda_refuse(vfm_cuda_of(stream), s->st, "waiting for a stream", false, err));
+	e = cudaStreamSynchronize(s->st);
 	*(s->async ? &stream->dev->wait_s : &stream->dev->behind_s) += vfm_now() - t0;
 	TRY(vfm_cuda_check(e, "waiting for a stream", err));
 	TRY(vfm_dev_check(stream->dev, err));
@@ -358,6 +361,7 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 		TRY(vfm_cuda_stream_sync(stream, err));
 		return fn(copy, err);
 	}
+	TRY(vfm_cuda_refuse(vfm_cuda_of(stream), s->st, "a call on the host", false, err));
 	if (!s->calls)
 		TRY(calls_new(s, err));
 	k = s->calls;
@@ -422,6 +426,7 @@ int vfm_cuda_event_record(struct vfm_event *e, struct vfm_stream *stream, struct
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
 
 	TRY(vfm_cuda_check(cudaEventRecord(e->ev, s->st), "an event", err));
+	e->graph = vfm_cuda_captured(e->c, s->st) ? e->c->sys->graph_number : 0;
 	e->recorded = true;
 	e->async = s->async;
 	e->slot = s->slot;
@@ -442,12 +447,29 @@ static uint64_t behind(const struct vfm_event *e)
 	return mask;
 }
 
+/* An event of a graph has no meaning outside of it, and only one that has passed can be waited for within.  1: it has; 0: it is to be waited for. */
+static int across(struct vfm_event *e, struct vfm_cuda_stream *s, struct vfm_err *err)
+{
+	struct vfm_cuda_sys *y = e->c->sys;
+
+	if (e->graph && !(y->capturing && e->graph == y->graph_number))
+		return vfm_fail(err, VFM_EUSAGE, "internal: an event of a graph is waited for outside of it");
+	if (!e->recorded || e->graph || !vfm_cuda_captured(e->c, s->st))
+		return 0;
+	if (vfm_cuda_event_passed(e))
+		return 1;
+	return vfm_cuda_refuse(e->c, s->st, "waiting for what is outside", false, err);
+}
+
 int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vfm_err *err)
 {
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
 	struct vfm_cuda_sys *y = e->c->sys;
 	uint64_t mask = behind(e);
+	int rc = across(e, s, err);
 
+	if (rc != 0)
+		return rc < 0 ? rc : failure_of(y, mask, err);
 	if (!e->recorded || mask == 0)
 		return e->recorded ? vfm_cuda_check(cudaStreamWaitEvent(s->st, e->ev, 0), "waiting for an event", err) : 0;
 	if (e->slot == s->slot)
@@ -466,6 +488,8 @@ int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err)
 
 	if (!e->recorded)
 		return 0;
+	if (e->graph)
+		return vfm_fail(err, VFM_EENV, "waiting for an event: not in a graph, nor for one of a graph");
 	code = cudaEventSynchronize(e->ev);
 	*(e->async ? &e->c->dev.wait_s : &e->c->dev.behind_s) += vfm_now() - t0;
 	TRY(vfm_cuda_check(code, "waiting for an event", err));
@@ -478,8 +502,8 @@ bool vfm_cuda_event_passed(struct vfm_event *e)
 {
 	cudaError_t code;
 
-	if (!e->recorded || vfm_cuda_use(e->c, NULL) < 0)
-		return true;
+	if (!e->recorded || e->graph || vfm_cuda_use(e->c, NULL) < 0)
+		return !e->graph;
 	code = cudaEventQuery(e->ev);
 	if (code == cudaErrorNotReady) {
 		cudaGetLastError(); /* no failure: nobody else shall find it */

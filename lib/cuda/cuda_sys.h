@@ -33,12 +33,16 @@ struct vfm_cuda_driver {
 
 enum { VFM_CUDA_STREAMS = 64 }; /* at a time: bits of a mask */
 
+struct vfm_cuda_graphs;
 struct vfm_cuda_mem;
 struct vfm_cuda_stream;
 
 struct vfm_cuda_sys {
 	struct vfm_cuda_driver drv;
 	struct vfm_cuda_mem *mem;
+	struct vfm_cuda_graphs *graphs; /* NULL: there has been none */
+	bool capturing;                 /* one is being written down; */
+	uint64_t graph_number;          /* its number */
 	void (*thread_start)(void);
 	uint64_t *faults; /* [VFM_OP_N], page-locked: fault.h */
 	/* What several threads reach, under the lock. */
@@ -89,6 +93,11 @@ int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_er
 int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err);
 bool vfm_cuda_event_passed(struct vfm_event *e);
 int vfm_cuda_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
+
+/* cuda_graph.c */
+int vfm_cuda_graph_begin(struct vfm_stream *s, struct vfm_err *err);
+int vfm_cuda_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err);
+void vfm_cuda_graphs_free(struct vfm_cuda_graphs *g);
 
 /* cuda_copy.c */
 void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err);

@@ -294,12 +294,25 @@ static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct v
 	return 0;
 }
 
-static bool may_time(struct vfm_cuda_gemm *g, struct vfm_stream *s)
+/* 1: yes.  Within a graph a size that was never timed is refused, so that what is chosen does not depend on where it came first. */
+static int may_time(struct vfm_cuda_gemm *g, struct vfm_stream *s, struct vfm_err *err)
 {
-	enum cudaStreamCaptureStatus cap = cudaStreamCaptureStatusNone;
+	if (!g->tune || g->c->deterministic)
+		return 0;
+	TRY(vfm_cuda_refuse(g->c, vfm_cuda_stream(s), "gemm: timing a size for the first time", true, err));
+	return 1;
+}
 
-	return g->tune && !g->c->deterministic && cudaStreamIsCapturing(vfm_cuda_stream(s), &cap) == cudaSuccess &&
-	       cap == cudaStreamCaptureStatusNone;
+/* Bytes of the C that stands in for one that is added to. */
+static size_t stand_in_c(const struct vfm_lt_problem *p)
+{
+	return p->beta ? (size_t)((p->batch - 1) * p->stride_c + (p->n - 1) * p->ldc + p->m) * vfm_dtype_size(p->c) : 0;
+}
+
+/* Repeating the product neither changes its operands nor takes too much memory. */
+static bool timeable(const struct vfm_lt_problem *p, const struct vfm_lt_args *x)
+{
+	return stand_in_c(p) <= MOST_SCRATCH && !(p->epi & VFM_LT_DGELU && x->aux == x->c);
 }
 
 /* Memory for attempts: the library's scratch, what stands for a bias, and for C where C is added to.  NULL: no timing. */
@@ -307,12 +320,10 @@ static void *stand_in(struct attempt *a)
 {
 	const struct vfm_lt_problem *p = a->p;
 	size_t vector = (size_t)(p->batch * (p->m > p->n ? p->m : p->n)) * 4;
-	size_t c = p->beta ? (size_t)((p->batch - 1) * p->stride_c + (p->n - 1) * p->ldc + p->m) * vfm_dtype_size(p->c) : 0;
+	size_t c = stand_in_c(p);
 	size_t at = (a->x.ws_bytes + vector + 255) / 256 * 256;
 	void *mem;
 
-	if (c > MOST_SCRATCH || (p->epi & VFM_LT_DGELU && a->x.aux == a->x.c))
-		return NULL;
 	if (cudaMalloc(&mem, at + c) != cudaSuccess) {
 		(void)cudaGetLastError();
 		return NULL;
@@ -417,7 +428,10 @@ static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vf
 	n = candidates(g, p, &t, x->ws_bytes, CANDIDATES, list);
 	if (!n)
 		return 0;
-	if (!e && tune && may_time(g, s)) {
+	rc = !e && tune && timeable(p, x) ? may_time(g, s, err) : 0;
+	if (rc < 0)
+		return rc;
+	if (rc) {
 		struct attempt a = {.g = g, .s = s, .p = p, .x = *x};
 
 		rc = fastest(&a, list, n, &found, err);
@@ -500,7 +514,10 @@ int vfm_lt_measure(struct vfm_stream *s, const struct vfm_lt_timed *what, bool t
 		return VFM_EENV;
 	*us = -1;
 	e = vfm_lt_cache_find(&g->cache, what->key);
-	if (!e && tune && may_time(g, s)) {
+	rc = !e && tune ? may_time(g, s, err) : 0;
+	if (rc < 0)
+		return rc;
+	if (rc) {
 		if (cudaMalloc(&scratch, what->scratch + 1) != cudaSuccess) {
 			(void)cudaGetLastError();
 			return 0;

@@ -73,6 +73,16 @@ struct vfm_dev_table {
 	/* Seconds from a to b; both timed, recorded and passed. */
 	int (*event_elapsed)(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
 
+	/* Optional, both or neither (NULL: there are no graphs).  What is put on the compute stream s between the two, and on streams that come to wait
+	 * for it there and that it waits for again, does not run but is written down; graph_end launches it as one, in its place on s.  With `run` false it is
+	 * dropped, and nothing of it ever runs; the same where graph_end fails.  Arguments count as they are when they are put there, so nothing of a
+	 * graph outlives the two calls but what makes the next one cheap.
+	 * Between them memory may be allocated and freed as ever.  What would make the host wait for s, call the host from s, or copy from or to ordinary
+	 * memory fails; so does waiting for an event from outside that has not passed.  Events recorded there mean nothing outside.  After such a failure the
+	 * work is to be put on s again, outside.  vfm_dev.graph_first then tells that only the first time was at fault. */
+	int (*graph_begin)(struct vfm_stream *s, struct vfm_err *err);
+	int (*graph_end)(struct vfm_stream *s, bool run, struct vfm_err *err);
+
 	void (*dev_free)(struct vfm_dev *d);
 };
 
@@ -96,6 +106,7 @@ struct vfm_dev {
 	double wait_s;             /* seconds that the host stood waiting for asynchronous streams: exposed where work is done at once (stall.h) */
 	double behind_s;           /* seconds that the host, running ahead, stood waiting for the compute stream */
 	struct vfm_stalls *stalls; /* what measures how long the compute stream stands still (stall.h); NULL: nobody asks */
+	bool graph_first;          /* set by a failure within a graph: what was done there for the first time works in one once it was done outside */
 	bool runs_behind;          /* the host runs ahead, and streams run beside one another */
 	int64_t slow_attn;         /* calls of attention that the device's own library had to leave to slower kernels of ours */
 	struct vfm_dev_advice advice; /* set and cleared by whoever fills the memory */

@@ -184,6 +184,10 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err);
 /* This step has so many backwards of each chunk (local).  To be called before the last of them begins; without it
  * nothing is reduced before the end. */
 void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs);
+/* For a pack whose forward and backward are put on the device a second time, since nothing of the first ran: note [ps->n] before it and go back to that.  Only
+ * where all gradients stay with this rank (local). */
+void vfm_params_note(const struct vfm_params *ps, bool *has_grad);
+void vfm_params_go_back(struct vfm_params *ps, const bool *has_grad);
 /* After the last backward of a step: what nobody contributed to is zero, and owned gradients are the sums over the
  * job.  Collective. */
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err);

@@ -454,6 +454,18 @@ void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs)
 	ps->packs = packs;
 }
 
+void vfm_params_note(const struct vfm_params *ps, bool *has_grad)
+{
+	for (size_t i = 0; i < ps->n; i++)
+		has_grad[i] = ps->p[i]->var.g_ready;
+}
+
+void vfm_params_go_back(struct vfm_params *ps, const bool *has_grad)
+{
+	for (size_t i = 0; i < ps->n; i++)
+		ps->p[i]->var.g_ready = has_grad[i];
+}
+
 /* A section whose reduction did not begin beside the backward. */
 static int reduce_late(struct vfm_params *ps, struct vfm_section *s, struct vfm_err *err)
 {

@@ -35,6 +35,8 @@ static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
+static const char *const graphs_names[] = {"off", "on", NULL};
+
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG 9e15
 
@@ -108,6 +110,7 @@ static const struct key keys[] = {
 	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL, "what the backward computes again"},
 	{"train.recompute_blocks", K_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL, "blocks of the model that this goes for, spread evenly; 0: all"},
 	{"train.deterministic", K_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL, "the same bits from every run, whatever is faster"},
+	{"train.graphs", K_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL, "forward and backward of a pack launched as one graph, where the device can"},
 	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
 	{"ckpt.keep", K_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},

@@ -34,6 +34,7 @@ struct vfm_train_config {
 	int64_t recompute_blocks; /* of the model's, spread evenly; 0: all */
 	bool deterministic;   /* nothing is chosen by timing: see vfm_plugin_opts */
 	int offload;          /* enum vfm_offload_kind */
+	int graphs;           /* whether a pack is put on the device as one graph, where that can be */
 	uint64_t seed;
 };
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "dev/stall.h"
 #include "grad/offload.h"
 #include "spec/schedule.h"
@@ -11,6 +12,9 @@
 /* Gradients that may be on their way to the stage before without being received; a slot keeps their memory.  With 1 no schedule hangs
  * (tests/unit/test_schedule.c), with 2 a stage need not wait for the next of its neighbour's actions. */
 enum { UNRECEIVED = 2 };
+
+/* Packs that are put on the device plainly before the first graph; graphs that may fail in a row, each for something that was done for the first time. */
+enum { PLAIN_FIRST = 2, MOST_REFUSED = 8 };
 
 enum slot_state { FREE, LIVE, SENDING };
 
@@ -38,6 +42,12 @@ struct vfm_pipeline {
 	size_t n_slot, cap_slot;
 	int64_t sent;                  /* slots that came to SENDING */
 	double bubble_s, pack_s;       /* the host waited for other stages; for packs */
+	struct vfm_params *ps;
+	bool graphs;                   /* packs are launched as graphs, after .. */
+	int plain;                     /* .. the first have loaded what there is to load */
+	int refused;                   /* graphs one after another that were none */
+	int64_t n_graphs;
+	bool *has_grad;                /* [ps->n] before the graph that is written down; NULL: train.graphs is off */
 	/* of the step that runs */
 	int64_t step;
 	const struct vfm_pack_source *src;
@@ -49,12 +59,41 @@ struct vfm_pipeline {
 	bool split;                    /* W apart from B */
 };
 
+/* Why a pack cannot be a graph here; NULL: nothing is known against it. */
+static const char *no_graphs(const struct vfm_pipeline *p)
+{
+	const struct vfm_model_spec *m = &p->c->model;
+
+	if (!p->stream->dev->t->graph_begin)
+		return "the device has none";
+	if (p->mesh->world_size > 1 || vfm_model_chunks(p->model) > 1)
+		return "packs of several ranks communicate";
+	if (p->c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
+		return "activations go to the host and come back";
+	if (vfm_model_arch(m) == VFM_ARCH_MOE && m->moe_router == VFM_MOE_TOKEN_CHOICE)
+		return "token choice needs the host to count visits";
+	return NULL;
+}
+
+static void graphs_begin(struct vfm_pipeline *p)
+{
+	const char *why = no_graphs(p);
+
+	if (!p->c->train.graphs)
+		return;
+	p->graphs = !why;
+	p->has_grad = vfm_calloc(p->ps->n + 1, sizeof(*p->has_grad));
+	if (why && p->mesh->rank == 0)
+		vfm_info("train.graphs: without graphs: %s", why);
+}
+
 struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_model *m,
-	struct vfm_err *err)
+	struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_pipeline *p = vfm_calloc(1, sizeof(*p));
 
-	*p = (struct vfm_pipeline){.c = c, .mesh = mesh, .stream = s, .model = m, .fwd_side = mesh->send_side};
+	*p = (struct vfm_pipeline){.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_side};
+	graphs_begin(p);
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	p->ready = s->dev->t->event_new(s->dev, err);
 	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
@@ -187,6 +226,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 	if (p->ready)
 		t->event_free(p->ready);
 	free(p->slot);
+	free(p->has_grad);
 	free(p);
 }
 
@@ -328,11 +368,13 @@ out:
 	return rc;
 }
 
-static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+/* *out: the slot, which is still to be finished. */
+static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct slot **out, struct vfm_err *err)
 {
 	struct slot *s;
 
 	TRY(slot_of(p, a, &s, err));
+	*out = s;
 	if (vfm_model_is_last(p->model, a->chunk))
 		TRY(vfm_tape_backward(s->tape, err));
 	else
@@ -344,7 +386,7 @@ static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct v
 			return vfm_fail(err, VFM_EUSAGE, "internal: chunk %d gave its input no gradient", a->chunk);
 		TRY(send(p, p->mesh->bwd_out, p->bwd_side, g, s->bwd, err));
 	}
-	return p->split ? 0 : finish(p, s, err);
+	return 0;
 }
 
 static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
@@ -355,13 +397,84 @@ static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_er
 	case VFM_DO_F:
 		return forward(p, a, err);
 	case VFM_DO_B:
-		return backward(p, a, err);
+		TRY(backward(p, a, &s, err));
+		return p->split ? 0 : finish(p, s, err);
 	case VFM_DO_W:
 		TRY(slot_of(p, a, &s, err));
 		TRY(vfm_tape_weights(s->tape, err));
 		return finish(p, s, err);
 	}
 	return 0;
+}
+
+/* ---- graphs ---- */
+
+/* Nothing of it has run: host and device are taken back to where they were. */
+static void take_back(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_err *why)
+{
+	struct slot *s;
+
+	if (slot_of(p, f, &s, NULL) == 0) {
+		vfm_tape_reset(s->tape);
+		s->in = s->out = NULL;
+		s->state = FREE;
+	}
+	vfm_params_go_back(p->ps, p->has_grad);
+	p->refused++;
+	if (p->stream->dev->graph_first && p->refused < MOST_REFUSED)
+		return;
+	p->graphs = false;
+	vfm_info("train.graphs: from here on without graphs: %s", why->msg);
+}
+
+/* Forward and backward of a pack that is on the device already, as one graph.  1: it is on its way; 0: nothing was done. */
+static int graph(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, struct slot **s)
+{
+	const struct vfm_dev_table *t = p->stream->dev->t;
+	struct vfm_err why = {0}, end = {0};
+	int rc;
+
+	p->stream->dev->graph_first = false;
+	vfm_params_note(p->ps, p->has_grad);
+	rc = t->graph_begin(p->stream, &why);
+	if (rc == 0) {
+		rc = forward(p, f, &why);
+		if (rc == 0)
+			rc = backward(p, b, s, &why);
+		if (t->graph_end(p->stream, rc == 0, &end) < 0 && rc == 0) {
+			rc = VFM_EENV;
+			why = end;
+		}
+	}
+	if (rc < 0) {
+		take_back(p, f, &why);
+		return 0;
+	}
+	p->refused = 0;
+	p->n_graphs++;
+	return 1;
+}
+
+/* The two actions of a pack where they follow one another; *done: false: they are still to be done. */
+static int both(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
+{
+	struct slot *s = NULL;
+
+	*done = false;
+	if (!p->graphs || f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
+		return 0;
+	if (p->plain < PLAIN_FIRST) {
+		p->plain++;
+		return 0;
+	}
+	TRY(micro_get(p, f->mb, err));
+	*done = graph(p, f, b, &s) == 1;
+	return *done ? finish(p, s, err) : 0;
+}
+
+int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)
+{
+	return p->n_graphs;
 }
 
 /* Time until the slowest stage is done is a bubble, too. */
@@ -395,8 +508,15 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 		p->mesh->coord[VFM_AX_PP], n_packs, err));
 	p->micro = vfm_calloc((size_t)n_packs, sizeof(struct vfm_micro *));
 	p->left = vfm_calloc((size_t)n_packs, sizeof(*p->left));
-	for (size_t i = 0; i < s.n; i++)
-		TRY_OUT(act(p, &s.a[i], err));
+	for (size_t i = 0; i < s.n; i++) {
+		bool done = false;
+
+		if (i + 1 < s.n)
+			TRY_OUT(both(p, &s.a[i], &s.a[i + 1], &done, err));
+		if (!done)
+			TRY_OUT(act(p, &s.a[i], err));
+		i += done;
+	}
 	TRY_OUT(slots_settle(p, 0, err));
 	rc = wait_for_stages(p, err);
 out:

@@ -3,6 +3,8 @@
  * A pack on the way through a chunk has a tape of its own; its input is made once a stage, from host arrays that are handed back at once.
  * Between stages the residual stream travels ([rows of the rank's piece, hidden] in its dtype, the number of rows is known on both sides), and back
  * its gradient; a rank that holds no rows of a pack sends nothing.  Noise and targets come from counters, where they are needed.
+ * With train.graphs a pack's forward and backward are one graph of the device (dev.h), where nothing in them communicates or needs the host; one that the
+ * device refuses is put on it again as ever.
  * Sends run on streams of their own, one a direction, so that no stage waits for another to receive.
  */
 #ifndef VFM_TRAIN_PIPELINE_H
@@ -27,9 +29,9 @@ struct vfm_pipeline_sums {
 	int64_t tokens, samples;
 };
 
-/* c, mesh and m must outlive it.  NULL on failure. */
+/* c, mesh, m and its parameters must outlive it.  NULL on failure. */
 struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_model *m,
-	struct vfm_err *err);
+	struct vfm_params *ps, struct vfm_err *err);
 void vfm_pipeline_free(struct vfm_pipeline *p); /* NULL is fine; waits for what is still being sent */
 
 /* Gradients are added to the parameters', the losses of the packs to *loss (f64 [1], device) on the last stage.  Collective: all stages with the same n_packs,
@@ -39,5 +41,7 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 /* Seconds that this rank's host has waited for other stages, for packs, since the start. */
 double vfm_pipeline_bubble(const struct vfm_pipeline *p);
 double vfm_pipeline_pack_wait(const struct vfm_pipeline *p);
+/* Packs that were launched as a graph, since the start. */
+int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p);
 
 #endif

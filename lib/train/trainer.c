@@ -94,7 +94,7 @@ struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
 	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, &opts, err));
 	TRY_OUT(vfm_optim_start(&tr->optim, err));
-	tr->pipe = vfm_pipeline_new(&tr->c, mesh, s, tr->model, err);
+	tr->pipe = vfm_pipeline_new(&tr->c, mesh, s, tr->model, &tr->ps, err);
 	sums = tr->pipe ? vfm_dev_alloc(s, N_SUMS * sizeof(double), "the loss", err) : NULL;
 	rc = sums ? 0 : VFM_EENV;
 	tr->sums = vfm_t1(sums, VFM_F64, N_SUMS);
@@ -127,6 +127,11 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e)
 {
 	tr->hold = e;
+}
+
+int64_t vfm_trainer_graphs(const struct vfm_trainer *tr)
+{
+	return vfm_pipeline_graphs(tr->pipe);
 }
 
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr)

@@ -57,6 +57,7 @@ struct vfm_pack_array {
 };
 struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);
 
+int64_t vfm_trainer_graphs(const struct vfm_trainer *tr); /* packs that were launched as a graph (train.graphs), since the start */
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);
 struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr);
 

@@ -12,7 +12,7 @@ rc_is 0 "all parts on the CPU" || sed 's/^/# /' "$SCRATCH"/gpu/*.log
 is "$(jq -c '[.parts[].rc] | unique' "$SCRATCH/gpu.json")" "[0]" "no part failed"
 is "$(jq -c '[.parts[].records[] | select(has("ok")) | .ok] | unique' "$SCRATCH/gpu.json")" "[true]" "no check failed"
 ok "there is something of every part" jq -e '[.parts[].records | length > 0] | length == 7 and all' "$SCRATCH/gpu.json"
-is "$(jq -c '[.parts.step.records[] | .row + (.gflops > 0 | tostring)]' "$SCRATCH/gpu.json")" '["tinytrue","tiny-loratrue","tiny-fp8true","tiny-halftrue"]' "steps are measured"
+is "$(jq -c '[.parts.step.records[] | .row + (.gflops > 0 | tostring)]' "$SCRATCH/gpu.json")" '["tinytrue","tiny-loratrue","tiny-fp8true","tiny-graphstrue","tiny-halftrue"]' "steps are measured"
 like "$out" "device +ok" "a table for people"
 
 # The figures of a profile, of steps that are made up: two kernels, a gap of 4 us, one of them and another beside each other, the norm's copy.

@@ -309,6 +309,74 @@ static bool stalls(char *why, size_t len)
 	return true;
 }
 
+/* x += a, n times, on [1024] f32. */
+static int add_up(void *p, float a, int n, struct vfm_err *e)
+{
+	struct vfm_tensor x = vfm_t1(p, VFM_F32, 1024), one = vfm_t1((float *)p + 1024, VFM_F32, 1024);
+	struct vfm_axpby add = {.alpha = a, .beta = 1, .x = one, .y = x};
+
+	for (int i = 0; i < n; i++)
+		TRY(vfm_op_axpby(d.stream, &add, e));
+	return 0;
+}
+
+/* What is written down runs once, with its own arguments, in its place; what is dropped never; what has no place there is refused. */
+static bool graphs(char *why, size_t len)
+{
+	enum { OPS = 400, ROUNDS = 20 };
+	float *host = t->alloc_host(d.dev, 8192, "graphs", &err), got, want = 0;
+	char *p = vfm_dev_alloc(d.stream, 8192, "graphs", &err);
+	double t0, put[2], all[2];
+	struct vfm_err no;
+
+	if (!t->graph_begin) {
+		vfm_dev_free(d.stream, p, 8192);
+		t->free_host(d.dev, host, 8192);
+		return true;
+	}
+	MUST(host && p);
+	for (int i = 0; i < 2048; i++)
+		host[i] = i < 1024 ? 0 : 1;
+	OK(t->to_device(d.stream, p, host, 8192, &err));
+	OK(add_up(p, 1, 1, &err)); /* kernels are loaded */
+	want += 1;
+	for (int k = 0; k < 6; k++) {
+		int n = k == 3 ? 7 : 5; /* another graph in between */
+
+		OK(t->graph_begin(d.stream, &err));
+		OK(add_up(p, (float)(k + 1), n, &err));
+		MUST(t->stream_sync(d.stream, &no) < 0 && t->to_host(d.stream, &got, p, 4, &no) < 0);
+		OK(t->graph_end(d.stream, k != 4, &err));
+		want += k != 4 ? (float)(n * (k + 1)) : 0;
+		OK(add_up(p, 0.5f, 1, &err));
+		want += 0.5f;
+	}
+	OK(t->to_host(d.stream, host, p, 4096, &err));
+	OK(t->stream_sync(d.stream, &err));
+	for (int i = 0; i < 1024; i++)
+		MUST(host[i] == want);
+	for (int as = 0; as < 2; as++) {
+		t0 = vfm_now();
+		for (int r = 0; r < ROUNDS; r++) {
+			if (as)
+				OK(t->graph_begin(d.stream, &err));
+			OK(add_up(p, 1, OPS, &err));
+			if (as)
+				OK(t->graph_end(d.stream, true, &err));
+		}
+		put[as] = vfm_now() - t0;
+		OK(t->stream_sync(d.stream, &err));
+		all[as] = vfm_now() - t0;
+	}
+	figure("launch_put_us", put[0] / ROUNDS / OPS * 1e6);
+	figure("launch_us", all[0] / ROUNDS / OPS * 1e6);
+	figure("launch_in_graph_put_us", put[1] / ROUNDS / OPS * 1e6);
+	figure("launch_in_graph_us", all[1] / ROUNDS / OPS * 1e6);
+	vfm_dev_free(d.stream, p, 8192);
+	t->free_host(d.dev, host, 8192);
+	return true;
+}
+
 /* What is freed may be given out again at once, in the order of the stream. */
 static bool reuse(char *why, size_t len)
 {
@@ -495,6 +563,7 @@ int main(int argc, char **argv)
 	check("failures", failures);
 	check("calls", calls);
 	check("stalls", stalls);
+	check("graphs", graphs);
 	check("reuse", reuse);
 	check("full", full);
 	check("figures", figures);

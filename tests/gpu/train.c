@@ -81,6 +81,7 @@ struct result {
 	double loss[STEPS], norm[STEPS];
 	float *master; /* [n] after the last step */
 	int64_t n;
+	int64_t graphs; /* packs that were launched as one */
 };
 
 static const char *device;
@@ -202,6 +203,7 @@ static int run(const char *name, const struct vfm_config *c, int from, int to, c
 		TRY_OUT(save(tr, dir, to, err));
 	else
 		TRY_OUT(take_master(tr, r, err));
+	r->graphs = vfm_trainer_graphs(tr);
 out:
 	vfm_trainer_free(tr);
 	vfm_device_close(&d);
@@ -284,6 +286,13 @@ static void compare_bits(const char *check, const struct model *m, const struct 
 	verdict(check, m, same, rc < 0 ? err->msg : same ? "" : "other bits", rc < 0 ? INFINITY : apart(a->loss, b->loss), 0, 0);
 }
 
+/* Whether packs can be graphs there: on a device that has any. */
+static bool graphs_expected(const struct vfm_config *c)
+{
+	return strcmp(device, "cpu") != 0 && !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) &&
+	       !(vfm_model_arch(&c->model) == VFM_ARCH_MOE && c->model.moe_router == VFM_MOE_TOKEN_CHOICE);
+}
+
 static void against_itself(const struct model *m)
 {
 	char dir[] = "/tmp/vfm-gpu-train.XXXXXX";
@@ -326,6 +335,16 @@ static void against_itself(const struct model *m)
 		if (system(cmd) != 0)
 			fprintf(stderr, "train: cannot remove %s\n", dir);
 		free(cmd);
+	}
+	if (rc == 0) {
+		free(again.master);
+		again = (struct result){0};
+		c.train.graphs = true;
+		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
+		if (rc == 0 && !graphs_expected(&c) == (again.graphs > 0))
+			rc = vfm_fail(&err, VFM_EENV, "%lld packs were launched as graphs", (long long)again.graphs);
+		compare_bits("graphs", m, &again, &first, 0, rc, &err);
+		c.train.graphs = false;
 	}
 	free(first.master);
 	free(again.master);

@@ -4,6 +4,8 @@
  *                    0xff, which is NaN, and delivers when the host waits, or a stream that waited for an event behind it comes by; memory of
  *                    alloc_host that to_device read must still be the same then; event_passed says no the first few times
  *   other streams    naps of random length before each piece of work
+ *   graphs           what is put there runs at once all the same, but what a graph refuses is refused, an event of one means nothing outside, and one
+ *                    that is dropped takes memory back to what it was; `drop_each` and `break_at` make them fail
  *   memory           new and freed memory is 0xff; with `guard` the host cannot touch device memory at all but through copies and ops (one
  *                    process by itself: ranks of the CPU read each other's)
  *
@@ -40,6 +42,7 @@ struct late_promise {
 struct late_event {
 	struct vfm_event *cpu;
 	bool compute;   /* recorded there */
+	uint64_t graph; /* recorded within this one; 0: outside */
 	uint64_t seq;
 	atomic_int asks;
 };
@@ -65,12 +68,29 @@ static struct {
 	int n_idle, n_pinned;
 	int64_t late, naps; /* deliveries; how often a stream slept */
 	int64_t timed;      /* events with a time that were made */
+	bool graph;         /* one is being written down */
+	uint64_t graphs;    /* begun */
+	int64_t launched, dropped, refused; /* of these; things that were refused within one */
+	int drop_each;      /* every so many graphs the end fails; 0: none */
+	int64_t break_at, n_ops; /* the op with this number within a graph fails, if it is not 0; ops within this graph so far */
+	bool break_again;   /* that is said to be so for ever, and not for the first time */
+	char *before;       /* the arena as it was before the graph */
+	size_t before_used;
 } late = {.lock = PTHREAD_MUTEX_INITIALIZER, .door = PTHREAD_MUTEX_INITIALIZER};
 
 static void late_die(const char *why)
 {
 	fprintf(stderr, "late device: %s\n", why);
 	abort();
+}
+
+/* Within a graph it is not done. */
+static int late_refuse(const char *what, struct vfm_err *err)
+{
+	if (!late.graph)
+		return 0;
+	late.refused++;
+	return vfm_fail(err, VFM_EENV, "%s: not in a graph", what);
 }
 
 /* ---- memory ---- */
@@ -251,6 +271,8 @@ static int late_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_
 {
 	if (s != late.compute)
 		TRY(late_sleep(s, err));
+	else
+		TRY(late_refuse("a call on the host", err));
 	return late.cpu->host_call(s, fn, arg, bytes, err);
 }
 
@@ -298,6 +320,8 @@ static int late_to_device(struct vfm_stream *s, void *dst, const void *host, siz
 
 	if (s != late.compute)
 		return late_copy(s, (struct late_copy){dst, host, bytes, false}, err);
+	if (!late_is_pinned(host) && !late_owns(host))
+		TRY(late_refuse("a copy of ordinary memory", err));
 	late_enter();
 	rc = late.cpu->to_device(s, dst, host, bytes, err);
 	late_leave();
@@ -312,6 +336,8 @@ static int late_to_host(struct vfm_stream *s, void *host, const void *src, size_
 
 	if (s != late.compute)
 		return late_copy(s, (struct late_copy){host, src, bytes, !late_owns(host)}, err);
+	if (!late_owns(host))
+		TRY(late_refuse("a copy to the host", err));
 	late_enter();
 	rc = late.cpu->to_host(s, host, src, bytes, err);
 	late_leave();
@@ -345,8 +371,10 @@ static struct vfm_stream *late_stream_new(struct vfm_dev *d, bool async, struct 
 
 static int late_stream_sync(struct vfm_stream *s, struct vfm_err *err)
 {
-	if (s == late.compute)
+	if (s == late.compute) {
+		TRY(late_refuse("waiting for the stream", err));
 		late_until(late.put);
+	}
 	return late.cpu->stream_sync(s, err);
 }
 
@@ -385,15 +413,26 @@ static int late_event_record(struct vfm_event *ev, struct vfm_stream *s, struct 
 	struct late_event *e = late_event_of(ev);
 
 	e->compute = s == late.compute;
+	e->graph = late.graph && e->compute ? late.graphs : 0;
 	e->seq = late.put;
 	e->asks = 0;
 	return late.cpu->event_record(e->cpu, s, err);
+}
+
+/* An event of a graph is one of its own alone. */
+static void late_same_graph(const struct late_event *e)
+{
+	if (e->graph && (!late.graph || e->graph != late.graphs))
+		late_die("an event of a graph is waited for outside");
 }
 
 static int late_event_wait(struct vfm_event *ev, struct vfm_stream *s, struct vfm_err *err)
 {
 	struct late_event *e = late_event_of(ev);
 
+	late_same_graph(e);
+	if (late.graph && s == late.compute && !e->compute && !late.cpu->event_passed(e->cpu))
+		TRY(late_refuse("waiting for an event from outside", err));
 	if (e->compute && s != late.compute)
 		TRY(late.cpu->host_call(s, late_until_piece, &e->seq, sizeof(e->seq), err));
 	return late.cpu->event_wait(e->cpu, s, err);
@@ -403,6 +442,8 @@ static int late_event_sync(struct vfm_event *ev, struct vfm_err *err)
 {
 	struct late_event *e = late_event_of(ev);
 
+	late_same_graph(e);
+	TRY(late_refuse("waiting for an event", err));
 	if (e->compute)
 		late_until(e->seq);
 	return late.cpu->event_sync(e->cpu, err);
@@ -412,6 +453,7 @@ static bool late_event_passed(struct vfm_event *ev)
 {
 	struct late_event *e = late_event_of(ev);
 
+	late_same_graph(e);
 	if (!e->compute)
 		return late.cpu->event_passed(e->cpu);
 	if (atomic_fetch_add(&e->asks, 1) < LATE_ASKS)
@@ -427,13 +469,61 @@ static int late_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *
 	return late.cpu->event_elapsed(late_event_of(a)->cpu, late_event_of(b)->cpu, s, err);
 }
 
+/* ---- graphs ---- */
+
+static int late_graph_begin(struct vfm_stream *s, struct vfm_err *err)
+{
+	if (s != late.compute || late.graph)
+		return vfm_fail(err, VFM_EUSAGE, "a graph of no compute stream, or within another");
+	late_enter();
+	late.before_used = late.used;
+	late.before = vfm_malloc(late.used + 1);
+	memcpy(late.before, late.arena, late.used);
+	late_leave();
+	late.graph = true;
+	late.graphs++;
+	late.n_ops = 0;
+	return 0;
+}
+
+static int late_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err)
+{
+	bool fails = run && late.drop_each && late.graphs % (uint64_t)late.drop_each == 0;
+
+	if (s != late.compute || !late.graph)
+		return vfm_fail(err, VFM_EUSAGE, "the end of no graph");
+	late.graph = false;
+	if (!run || fails) {
+		late_enter();
+		memcpy(late.arena, late.before, late.before_used);
+		late_leave();
+	}
+	free(late.before);
+	late.before = NULL;
+	late.launched += run && !fails;
+	late.dropped += !run || fails;
+	s->dev->graph_first |= fails;
+	return fails ? vfm_fail(err, VFM_EENV, "the graph cannot be launched") : 0;
+}
+
+/* An op is put on the stream. */
+static int late_op_begins(struct vfm_stream *s, struct vfm_err *err)
+{
+	if (!late.graph || s != late.compute || ++late.n_ops != late.break_at)
+		return 0;
+	s->dev->graph_first = !late.break_again;
+	return vfm_fail(err, VFM_EENV, "an op that is not in a graph");
+}
+
 /* ---- the device ---- */
 
 #define X(name)                                                                                           \
 	static int late_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err) \
 	{                                                                                                 \
-		int rc;                                                                                   \
+		int rc = late_op_begins(s, err);                                                          \
                                                                                                           \
+		if (rc < 0)                                                                               \
+			return rc;                                                                        \
 		late_enter();                                                                             \
 		rc = late.cpu->ops->name(s, a, err);                                                      \
 		late_leave();                                                                             \
@@ -482,6 +572,8 @@ static struct vfm_dev *late_open(bool guard, struct vfm_err *err)
 	late.table.event_sync = late_event_sync;
 	late.table.event_passed = late_event_passed;
 	late.table.event_elapsed = late_event_elapsed;
+	late.table.graph_begin = late_graph_begin;
+	late.table.graph_end = late_graph_end;
 	d->t = &late.table;
 	d->runs_behind = true;
 	return d;

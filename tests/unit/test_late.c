@@ -43,6 +43,7 @@ struct outcome {
 	float *state; /* masters, moments, average; of alloc_host */
 	struct vfm_dev *dev;
 	size_t n;
+	int64_t graphs;
 };
 
 static void configure(struct vfm_config *c, const char *sets, enum vfm_dtype dt, const struct vfm_parallel *p)
@@ -111,6 +112,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 			OK(vfm_trainer_stats(tr, &o->s[k - 1], &err));
 	}
 	copy_state(o, tr);
+	o->graphs = vfm_trainer_graphs(tr);
 	vfm_trainer_free(tr);
 	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
 	for (int k = 0; k < mine; k++)
@@ -172,6 +174,70 @@ static void test_one_rank(void **state)
 	one(half_moviegen, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 	one(fp8, VFM_BF16, VFM_RECOMPUTE_NONE);
 	one(fp8, VFM_BF16, VFM_RECOMPUTE_LIGHT);
+}
+
+/* ---- graphs ---- */
+
+/* How a graph fails, and how many of the packs of a run, PLAIN of which come before the first graph, are launched as one. */
+enum { PLAIN = 2, ALL = STEPS * PACKS };
+struct refusal {
+	const char *sets;
+	int64_t launched, dropped, refused;
+	int drop_each;
+	int64_t break_at;
+	bool break_again;
+};
+static const struct refusal *refusal; /* of the process that is forked next */
+
+static int graphs(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	const struct refusal *r = refusal;
+	struct outcome a = {0}, b = {0};
+	struct vfm_config c;
+
+	(void)l;
+	vfm_log_set_quiet(true);
+	configure(&c, r->sets, lay->dtype, NULL);
+	c.train.recompute = lay->p.vpp;
+	train(&a, &c, vfm_mesh_one(), vfm_cpu_open(&err));
+	c.train.graphs = true;
+	late.drop_each = r->drop_each;
+	late.break_at = r->break_at;
+	late.break_again = r->break_again;
+	train(&b, &c, vfm_mesh_one(), late_open(true, &err));
+	compare(r->sets, &a, &b);
+	MUST(a.graphs == 0 && b.graphs == r->launched && late.launched == r->launched, "%lld graphs were launched, %lld of them said", (long long)late.launched,
+		(long long)b.graphs);
+	MUST(late.dropped == r->dropped && late.refused == r->refused, "%lld dropped, %lld refused", (long long)late.dropped, (long long)late.refused);
+	return 0;
+}
+
+/* The bits of the CPU, and nothing within a graph that is not to be there; whatever fails, no pack is lost or counts twice. */
+static void test_graphs(void **state)
+{
+	static const struct refusal plain[] = {
+		{dit, ALL - PLAIN, 0, 0, 0, 0, false},
+		{moviegen, ALL - PLAIN, 0, 0, 0, 0, false},
+		{stdit, ALL - PLAIN, 0, 0, 0, 0, false},
+		{moe, ALL - PLAIN, 0, 0, 0, 0, false},
+		/* The end fails each time, every third time; an op in the middle, the first time ever or for ever. */
+		{dit, 0, 8, 0, 1, 0, false},
+		{moe, ALL - PLAIN - 3, 3, 0, 3, 0, false},
+		{dit, 0, 8, 0, 0, 40, false},
+		{stdit, 0, 8, 0, 0, 200, false},
+		{dit, 0, 1, 0, 0, 7, true},
+		/* Where it is known beforehand that it cannot be. */
+		{token, 0, 0, 0, 0, 0, false},
+		{lean, 0, 0, 0, 0, 0, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+		refusal = &plain[i];
+		in_ranks(&(struct layout){.name = plain[i].sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = (int64_t)(i % 4)},
+			.dtype = plain[i].sets == lean || i % 2 ? VFM_BF16 : VFM_F32}, graphs);
+	}
 }
 
 /* ---- ranks ---- */
@@ -476,6 +542,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_one_rank),
+		cmocka_unit_test(test_graphs),
 		cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_run),
 		cmocka_unit_test(test_sampling),
