@@ -163,7 +163,8 @@ void vfm_m_scatter_begin(struct vfm_tape *t, struct vfm_scatter *s)
 	rc = vfm_scratch(t, vfm_t2(NULL, s->dtype, s->c->size - 1, s->rows[s->c->rank] * s->width), &s->parts, &s->mem, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
-	else
+	vfm_arrive(t); /* rows that are there before the rest are for those who begin with them: all ranks go by pieces, or none */
+	if (rc == 0)
 		vfm_tape_set_pieces(t, &s->pieces);
 }
 
