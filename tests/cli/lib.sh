@@ -131,6 +131,28 @@ skip_all() {
 	exit 0
 }
 
+# tiny_data BATCH STEPS [CONTEXT]: what a test of vfm-train learns from, packed into plan.jsonl.  One thread a rank: the machine may be busy.
+tiny_data() {
+	[ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
+	[ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
+	export OMP_NUM_THREADS=1
+	"$B/tests/unit/test_train" make data || exit 1
+	vfm-pack -q -c "${3-48}" -b "$1" --steps "$2" data >plan.jsonl || exit 1
+}
+
+# level RUN: the mean loss of its last 20 steps.  apart A B: the largest relative distance of the losses of two runs.
+level() {
+	jq -s '.[-20:] | map(.loss) | add / length' "$1/metrics.jsonl"
+}
+apart() {
+	jq -sn --slurpfile a "$1/metrics.jsonl" --slurpfile b "$2/metrics.jsonl" \
+		'[range($a | length) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max'
+}
+# less A B DESC: two numbers, or sums that jq can do.
+less() {
+	ok "$3 ($1 < $2)" jq -en "$1 < $2"
+}
+
 need_media() {
 	[ -d "$MEDIA" ] || skip_all "no test media at $MEDIA (set VFM_MEDIA)"
 }

@@ -3,12 +3,7 @@
 # sampled from as it was trained.
 . "${0%/*}/lib.sh"
 
-[ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
-[ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
-export OMP_NUM_THREADS=1
-
-"$B/tests/unit/test_train" make data || exit 1
-vfm-pack -q -c 48 -b 2 --steps 60 data >plan.jsonl || exit 1
+tiny_data 2 60
 cat >tiny.json <<'END2'
 {"model": {"layers": 4, "hidden": 32, "heads": 2, "channels": 4, "text_dim": 8},
  "train": {"lr": 0.003, "warmup_steps": 5, "schedule": "constant", "ema_decay": 0, "dtype": "bf16"}}
@@ -17,18 +12,6 @@ train=(vfm-train -q -c tiny.json --data plan.jsonl)
 half=("${train[@]}" --set train.residual=bf16)
 losses() {
 	jq -c '[.step, .loss, .grad_norm]' "$1/metrics.jsonl"
-}
-# Mean loss of the last 20 steps
-level() {
-	jq -s '.[-20:] | map(.loss) | add / length' "$1/metrics.jsonl"
-}
-# The largest relative distance of the losses of two runs
-apart() {
-	jq -sn --slurpfile a "$1/metrics.jsonl" --slurpfile b "$2/metrics.jsonl" \
-		'[range($a | length) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max'
-}
-less() { # A B DESC
-	ok "$3 ($1 < $2)" jq -en "$1 < $2"
 }
 
 run "${train[@]}" -o whole

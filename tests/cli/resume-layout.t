@@ -2,12 +2,7 @@
 # A run saved under one layout goes on under another, with the losses that an uninterrupted run on one rank has.
 . "${0%/*}/lib.sh"
 
-[ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
-[ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
-export OMP_NUM_THREADS=1 # the machine may be busy
-
-"$B/tests/unit/test_train" make data || exit 1
-vfm-pack -q -c 64 -b 8 --steps 30 data >plan.jsonl || exit 1
+tiny_data 8 30 64
 cat >dit.json <<'END'
 {"model": {"layers": 4, "hidden": 32, "heads": 4, "channels": 4, "text_dim": 8},
  "train": {"lr": 0.002, "warmup_steps": 3, "schedule": "cosine", "ema_decay": 0.9, "clip_norm": 0.5},

@@ -3,12 +3,7 @@
 # wrong configurations.
 . "${0%/*}/lib.sh"
 
-[ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
-[ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
-export OMP_NUM_THREADS=1 # the machine may be busy
-
-"$B/tests/unit/test_train" make data || exit 1
-vfm-pack -q -c 48 -b 2 --steps 120 data >plan.jsonl || exit 1
+tiny_data 2 120
 cat >tiny.json <<'END'
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "channels": 4, "text_dim": 8},
  "train": {"lr": 0.003, "warmup_steps": 5, "schedule": "cosine", "ema_decay": 0.9},
