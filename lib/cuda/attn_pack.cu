@@ -95,24 +95,37 @@ extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn
 
 /* ---- rows that nothing is computed for ---- */
 
-template <class T> __global__ static void attn_blank(side of, side other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
+template <int N, class T> __global__ static void attn_blank(side of, side other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
 {
 	int64_t from = of.cu[blockIdx.x] + (rows_of(other, blockIdx.x) ? rows_of(of, blockIdx.x) : 0), to = of.cu[blockIdx.x + 1];
+	vec<N> zeros;
 
+#pragma unroll
+	for (int k = 0; k < N; k++)
+		zeros.v[k] = 0;
 	for (int64_t r = from + blockIdx.y; r < to; r += gridDim.y) {
-		for (int i = threadIdx.x; i < heads * d; i += THREADS)
-			st(x + r * row + i / d * head + i % d, 0.0f);
+		for (int i = threadIdx.x * N; i < heads * d; i += THREADS * N)
+			st_vec<N>(x + r * row + i / d * head + i % d, zeros);
 		for (int h = threadIdx.x; lse && h < heads; h += THREADS)
 			lse[r * heads + h] = -INFINITY;
 	}
+}
+
+template <int N, class T>
+static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
+{
+	VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0, side_of(of), side_of(other), (T *)x->data, x->stride[0], x->stride[1],
+		(int)x->shape[1], (int)x->shape[2], lse);
 }
 
 extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
 {
 	if (of->n == 0 || vfm_numel(x) == 0)
 		return;
-	VFM_ACT_TYPE(x->dtype, T, VFM_LAUNCH(s, (attn_blank<T>), dim3(of->n, 32), THREADS, 0, side_of(of), side_of(other), (T *)x->data, x->stride[0],
-		x->stride[1], (int)x->shape[1], (int)x->shape[2], lse));
+	if (vec_ok(x, 8))
+		VFM_ACT_TYPE(x->dtype, T, (launch_blank<8, T>(s, of, other, x, lse)));
+	else
+		VFM_ACT_TYPE(x->dtype, T, (launch_blank<1, T>(s, of, other, x, lse)));
 }
 
 /* ---- copies ---- */
