@@ -140,7 +140,9 @@ static void *late_alloc(struct vfm_stream *s, size_t bytes, const char *what, st
 		return NULL;
 	}
 	p = late.arena + late.used;
+	pthread_mutex_lock(&late.door); /* streams protect what is used */
 	late.used += size;
+	pthread_mutex_unlock(&late.door);
 	late_enter();
 	memset(p, 0xff, size);
 	late_leave();
@@ -464,7 +466,12 @@ static bool late_event_passed(struct vfm_event *ev)
 
 static int late_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
 {
-	if (!late_event_of(a)->compute || !late_event_of(b)->compute || late_event_of(b)->seq > late.seen)
+	bool passed;
+
+	pthread_mutex_lock(&late.lock);
+	passed = late_event_of(b)->seq <= late.seen;
+	pthread_mutex_unlock(&late.lock);
+	if (!late_event_of(a)->compute || !late_event_of(b)->compute || !passed)
 		late_die("the time of an event that has not passed");
 	return late.cpu->event_elapsed(late_event_of(a)->cpu, late_event_of(b)->cpu, s, err);
 }
