@@ -221,6 +221,18 @@ int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, str
 	return c->t->split(c, color, key, name, out, err);
 }
 
+int vfm_comm_split_links(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+{
+	int rc;
+
+	if (c == vfm_comm_self())
+		return vfm_comm_split(c, color, key, name, out, err); /* it is shared, and has nobody to send to */
+	c->links = true;
+	rc = vfm_comm_split(c, color, key, name, out, err);
+	c->links = false;
+	return rc;
+}
+
 void vfm_comm_free(struct vfm_comm *c)
 {
 	if (c)

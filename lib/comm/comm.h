@@ -52,6 +52,7 @@ struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
 	char name[16];          /* "world", "tp": for messages */
+	bool links;             /* what is split from it now are such (vfm_comm_split_links) */
 	struct vfm_comm *host;  /* of a group for device memory (comm_dev.h): its pair for host memory; else NULL */
 };
 
@@ -67,6 +68,8 @@ struct vfm_comm *vfm_comm_self(void);
 /* The ranks of c that gave the same color, in the order of key, then rank; a group of one gives vfm_comm_self().
  * color < 0: takes part in the call, but gets no group (*out = NULL). */
 int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+/* The same for groups that send messages beside the computing and are not in a hurry: they may take little of the device. */
+int vfm_comm_split_links(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 void vfm_comm_free(struct vfm_comm *c); /* (local) NULL is fine; frees groups before what they were split from */
 
 /* x [n] = sum over the ranks; f32, bf16, f64, i64. */

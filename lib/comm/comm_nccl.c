@@ -50,7 +50,11 @@ static struct vfm_wire_comm *comm_new(const char *name)
 	return w;
 }
 
-static void configure(ncclConfig_t *cfg, const char *name)
+/* Of links between stages: two that send and one that receives may wait beside the collectives and the computing of a stage, and all of them must find room
+ * on the device at once, each block a multiprocessor. */
+enum { LINK_CTAS = 8 };
+
+static void configure(ncclConfig_t *cfg, bool links, const char *name)
 {
 	const char *ctas = getenv("VFM_NCCL_CTAS");
 	int64_t n;
@@ -58,7 +62,9 @@ static void configure(ncclConfig_t *cfg, const char *name)
 	cfg->blocking = 0;
 	if (name)
 		cfg->commName = name;
-	if (ctas && vfm_parse_i64(ctas, 1, 64, &n, NULL) == 0) {
+	if (!ctas || vfm_parse_i64(ctas, 1, 64, &n, NULL) < 0)
+		n = links ? LINK_CTAS : 0;
+	if (n) {
 		cfg->minCTAs = 1;
 		cfg->maxCTAs = (int)n;
 	}
@@ -115,7 +121,7 @@ static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsign
 	if (((struct vfm_cuda *)d)->deterministic)
 		setenv("NCCL_NVLS_ENABLE", "0", 0);
 	memcpy(&u, id, sizeof(u));
-	configure(&cfg, w->name);
+	configure(&cfg, false, w->name);
 	return result(ncclCommInitRankConfig(&w->c, size, u, rank, &cfg), w->c, "making a communicator", err);
 }
 
@@ -137,7 +143,7 @@ static int leave(struct vfm_wire_comm *w, ncclResult_t r, const char *what, stru
 	return rc;
 }
 
-static int nccl_split(struct vfm_wire_comm *w, int color, int key, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
+static int nccl_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
 {
 	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
 	ncclComm_t none = NULL;
@@ -146,7 +152,7 @@ static int nccl_split(struct vfm_wire_comm *w, int color, int key, const char *n
 	TRY(enter(w, err));
 	if (color >= 0)
 		*out = comm_new(name);
-	configure(&cfg, *out ? (*out)->name : NULL);
+	configure(&cfg, links, *out ? (*out)->name : NULL);
 	return leave(w, ncclCommSplit(w->c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, *out ? &(*out)->c : &none, &cfg), "splitting a communicator",
 		err);
 }

@@ -626,6 +626,7 @@ static struct vfm_wgroup *group_new(struct vfm_wjob *j, struct vfm_comm *host)
 	g->c = *host;
 	g->c.t = &wire_table;
 	g->c.host = host;
+	g->c.links = false;
 	g->job = j;
 	g->msg = vfm_calloc(2 * n, sizeof(*g->msg));
 	g->count = vfm_calloc(n, sizeof(*g->count));
@@ -739,7 +740,7 @@ static int wire_split(struct vfm_comm *c, int color, int key, const char *name, 
 	*out = NULL;
 	TRY(vfm_comm_split(c->host, color, key, name, &host, err));
 	mine = host && host->size > 1; /* the ranks of a color agree on that */
-	rc = g->job->wire->split(g->w, mine ? color : -1, key, name, &w, err);
+	rc = g->job->wire->split(g->w, mine ? color : -1, key, c->links, name, &w, err);
 	rc = did(g, rc, err);
 	if (!mine) {
 		*out = rc < 0 ? NULL : host;

@@ -33,8 +33,9 @@ struct vfm_wire {
 	/* Collective.  *w is there at once, also when BUSY; to be freed when it failed, too. */
 	int (*init)(struct vfm_wire_comm **w, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
 		struct vfm_err *err);
-	/* Collective over w.  color < 0: *out stays NULL.  The state of both is to be asked. */
-	int (*split)(struct vfm_wire_comm *w, int color, int key, const char *name, struct vfm_wire_comm **out, struct vfm_err *err);
+	/* Collective over w.  color < 0: *out stays NULL.  The state of both is to be asked.  links: for messages that wait beside the computing;
+	 * it should take little of the device. */
+	int (*split)(struct vfm_wire_comm *w, int color, int key, bool links, const char *name, struct vfm_wire_comm **out, struct vfm_err *err);
 
 	int (*state)(struct vfm_wire_comm *w, struct vfm_err *err); /* 0, BUSY, or what went wrong in the background */
 	/* What is on the streams ends, the results undefined; every call of w fails from here on.  Does not free it. */

@@ -1,6 +1,7 @@
 #include "train/pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,6 +18,14 @@ enum { UNRECEIVED = 2 };
 enum { PLAIN_FIRST = 2, MOST_REFUSED = 8 };
 
 enum slot_state { FREE, LIVE, SENDING };
+
+/* The residual stream or its gradient from another stage. */
+struct incoming {
+	const struct vfm_action *a;    /* what it is for; NULL: nothing is posted */
+	struct vfm_tensor x;
+	size_t bytes;
+	struct vfm_event *here;
+};
 
 /* A pack on its way through a chunk. */
 struct slot {
@@ -35,6 +44,8 @@ struct vfm_pipeline {
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream, *fwd_side, *bwd_side; /* the sides NULL: one stage */
+	struct vfm_stream *recv_side;  /* NULL: messages are received on the compute stream, where they are needed */
+	struct incoming in[2];         /* of the action that runs and the next that receives */
 	struct vfm_model *model;
 	struct vfm_event *ready;
 	struct vfm_offload *offload;   /* NULL: activations stay on the device */
@@ -87,6 +98,26 @@ static void graphs_begin(struct vfm_pipeline *p)
 		vfm_info("train.graphs: without graphs: %s", why);
 }
 
+static bool receives_early(const struct vfm_pipeline *p)
+{
+	const char *s = getenv("VFM_PP_EARLY");
+
+	return p->mesh->send_side && (s && *s ? !strcmp(s, "1") : p->stream->dev->runs_behind);
+}
+
+static bool early_new(struct vfm_pipeline *p, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = p->stream->dev->t;
+
+	p->recv_side = t->stream_new(p->stream->dev, true, err);
+	for (int i = 0; p->recv_side && i < 2; i++) {
+		p->in[i].here = t->event_new(p->stream->dev, err);
+		if (!p->in[i].here)
+			return false;
+	}
+	return p->recv_side != NULL;
+}
+
 struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_model *m,
 	struct vfm_params *ps, struct vfm_err *err)
 {
@@ -99,6 +130,10 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
 	if (mesh->send_side)
 		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
+	if (receives_early(p) && !early_new(p, err)) {
+		vfm_pipeline_free(p);
+		return NULL;
+	}
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		p->offload = vfm_offload_new(s, err);
 	if (p->ready && (p->bwd_side || !mesh->send_side) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
@@ -211,6 +246,16 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 		t->stream_sync(p->bwd_side, NULL); /* it may still read what is freed below */
 		t->stream_free(p->bwd_side);
 	}
+	if (p->recv_side) {
+		t->stream_sync(p->recv_side, NULL);
+		t->stream_free(p->recv_side);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (p->in[i].a) /* a step that failed */
+			vfm_dev_free(p->stream, p->in[i].x.data, p->in[i].bytes);
+		if (p->in[i].here)
+			t->event_free(p->in[i].here);
+	}
 	for (size_t i = 0; i < p->n_slot; i++) {
 		struct slot *s = p->slot[i];
 
@@ -244,20 +289,6 @@ static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *s
 	TRY(t->event_wait(p->ready, side, err));
 	TRY(vfm_send(c, side, x, 1, err));
 	return t->event_record(sent, side, err);
-}
-
-static int receive(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_tensor x, struct vfm_err *err)
-{
-	double before = vfm_comm_stats().wait_s;
-	int rc;
-
-	if (vfm_numel(&x) == 0)
-		return 0;
-	vfm_stall_begin(p->stream, VFM_STALL_BUBBLE);
-	rc = vfm_recv(c, p->stream, x, 0, err);
-	vfm_stall_end(p->stream);
-	p->bubble_s += vfm_comm_stats().wait_s - before;
-	return rc;
 }
 
 /* Memory for this rank's rows of the residual stream. */
@@ -312,6 +343,76 @@ static void micro_drop(struct vfm_pipeline *p, int64_t mb)
 	p->micro[mb] = NULL;
 }
 
+/* ---- what comes from other stages ---- */
+
+static bool comes(const struct vfm_pipeline *p, const struct vfm_action *a)
+{
+	return a->kind == VFM_DO_F ? !vfm_model_is_first(p->model, a->chunk) : a->kind == VFM_DO_B && !vfm_model_is_last(p->model, a->chunk);
+}
+
+static struct vfm_comm *comes_from(const struct vfm_pipeline *p, const struct vfm_action *a)
+{
+	return a->kind == VFM_DO_F ? p->mesh->fwd_in : p->mesh->bwd_in;
+}
+
+static int incoming_alloc(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
+{
+	return residual(p, p->micro[a->mb], x, bytes, a->kind == VFM_DO_F ? "the input of a pipeline stage" : "the gradient of a pipeline stage", err);
+}
+
+/* Beside the compute stream, in memory that is free there by now. */
+static int post(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = p->stream->dev->t;
+	struct incoming *in = p->in[0].a ? &p->in[1] : &p->in[0];
+
+	TRY(micro_get(p, a->mb, err));
+	TRY(incoming_alloc(p, a, &in->x, &in->bytes, err));
+	in->a = a;
+	if (vfm_numel(&in->x) == 0)
+		return 0;
+	TRY(t->event_record(p->ready, p->stream, err));
+	TRY(t->event_wait(p->ready, p->recv_side, err));
+	TRY(vfm_recv(comes_from(p, a), p->recv_side, in->x, 0, err));
+	return t->event_record(in->here, p->recv_side, err);
+}
+
+/* Before action i: its message and that of the next are asked for.  A receive then waits for nothing but the receives before it and what stood on the compute stream
+ * before action i, so for less than one in its place on the compute stream would: what cannot hang there cannot hang so. */
+static int post_ahead(struct vfm_pipeline *p, const struct vfm_schedule *s, size_t i, struct vfm_err *err)
+{
+	for (size_t k = i; p->recv_side && k < s->n && k < i + 2; k++) {
+		const struct vfm_action *a = &s->a[k];
+
+		if (comes(p, a) && p->in[0].a != a && p->in[1].a != a)
+			TRY(post(p, a, err));
+	}
+	return 0;
+}
+
+/* The message of an action, with its memory. */
+static int receive(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
+{
+	double before = vfm_comm_stats().wait_s;
+	int rc;
+
+	for (int i = 0; i < 2; i++)
+		if (p->in[i].a == a) {
+			p->in[i].a = NULL;
+			*x = p->in[i].x;
+			*bytes = p->in[i].bytes;
+			return vfm_numel(x) ? vfm_stall_wait(p->in[i].here, p->stream, VFM_STALL_BUBBLE, err) : 0;
+		}
+	TRY(incoming_alloc(p, a, x, bytes, err));
+	if (vfm_numel(x) == 0)
+		return 0;
+	vfm_stall_begin(p->stream, VFM_STALL_BUBBLE);
+	rc = vfm_recv(comes_from(p, a), p->stream, *x, 0, err);
+	vfm_stall_end(p->stream);
+	p->bubble_s += vfm_comm_stats().wait_s - before;
+	return rc;
+}
+
 /* ---- actions ---- */
 
 static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
@@ -321,6 +422,7 @@ static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 	struct vfm_micro *u;
 	struct vfm_tensor h;
 	struct slot *s;
+	int rc;
 
 	TRY(micro_get(p, a->mb, err));
 	u = p->micro[a->mb];
@@ -328,9 +430,11 @@ static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 	if (!s)
 		return VFM_EENV;
 	if (!first) {
-		TRY(residual(p, u, &h, &s->h_bytes, "the input of a pipeline stage", err));
+		h.data = NULL;
+		rc = receive(p, a, &h, &s->h_bytes, err);
 		s->h = h.data;
-		TRY(receive(p, p->mesh->fwd_in, h, err));
+		if (rc < 0)
+			return rc;
 		s->in = vfm_leaf(s->tape, h);
 	}
 	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, how);
@@ -353,14 +457,13 @@ static int finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
 }
 
 /* Seeds the tape with the gradient that comes from the next stage. */
-static int backward_from_next(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+static int backward_from_next(struct vfm_pipeline *p, const struct vfm_action *a, struct slot *s, struct vfm_err *err)
 {
-	struct vfm_tensor g;
+	struct vfm_tensor g = {0};
 	size_t bytes;
 	int rc;
 
-	TRY(residual(p, p->micro[s->mb], &g, &bytes, "the gradient of a pipeline stage", err));
-	TRY_OUT(receive(p, p->mesh->bwd_in, g, err));
+	TRY_OUT(receive(p, a, &g, &bytes, err));
 	TRY_OUT(vfm_tape_seed(s->tape, s->out, g, err));
 	rc = vfm_tape_backward(s->tape, err);
 out:
@@ -378,7 +481,7 @@ static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct s
 	if (vfm_model_is_last(p->model, a->chunk))
 		TRY(vfm_tape_backward(s->tape, err));
 	else
-		TRY(backward_from_next(p, s, err));
+		TRY(backward_from_next(p, a, s, err));
 	if (s->in) {
 		struct vfm_tensor g = vfm_leaf_grad(s->in);
 
@@ -511,6 +614,7 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 	for (size_t i = 0; i < s.n; i++) {
 		bool done = false;
 
+		TRY_OUT(post_ahead(p, &s, i, err));
 		if (i + 1 < s.n)
 			TRY_OUT(both(p, &s.a[i], &s.a[i + 1], &done, err));
 		if (!done)

@@ -5,7 +5,9 @@
  * its gradient; a rank that holds no rows of a pack sends nothing.  Noise and targets come from counters, where they are needed.
  * With train.graphs a pack's forward and backward are one graph of the device (dev.h), where nothing in them communicates or needs the host; one that the
  * device refuses is put on it again as ever.
- * Sends run on streams of their own, one a direction, so that no stage waits for another to receive.
+ * Sends run on streams of their own, one a direction, so that no stage waits for another to receive.  On a device that runs behind its host messages are
+ * received on a stream of their own, too, asked for one action before the one that needs them, so that they come while that one computes (VFM_PP_EARLY=0:
+ * on the compute stream, where they are needed; 1: so on all devices).
  */
 #ifndef VFM_TRAIN_PIPELINE_H
 #define VFM_TRAIN_PIPELINE_H

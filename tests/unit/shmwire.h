@@ -132,12 +132,12 @@ static int sw_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned
 	return VFM_WIRE_BUSY;
 }
 
-static int sw_split(struct vfm_wire_comm *w, int color, int key, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
+static int sw_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
 {
 	struct sw_split *p = NULL;
 	int i;
 
-	(void)name;
+	(void)name, (void)links;
 	while (atomic_exchange(&sw->lock, 1))
 		sched_yield();
 	for (i = 0; i < sw->splits && !p; i++)
