@@ -6,14 +6,14 @@
 /* Graphs: work that is written down by capturing the stream, and launched as one.
  *
  * It is captured every time, so arguments are always right; what stays from time to time is the executable graph, which takes over the arguments
- * of the new one as long as both have the same nodes in the same places.  A few are kept, by their number of nodes.  One that still runs
- * may be updated and destroyed: the driver keeps what it needs.
+ * of the new one as long as both have the same nodes in the same places.  A few are kept, by their number of nodes, and two of a kind take turns, so that
+ * one is not updated while it still runs.  (It might be, and destroyed, too: the driver keeps what it needs.)
  *
  * The mode of capturing is relaxed: this thread and others go on calling what is not of the captured streams, such as mapping memory or
  * asking for events of copies.  Whatever would end the capture badly is refused before it is called (vfm_cuda_refuse), and what still breaks it comes out
  * of the end. */
 
-enum { KEPT = 4 };
+enum { KEPT = 8, TWINS = 2 };
 
 struct exec {
 	cudaGraphExec_t e;
@@ -64,18 +64,23 @@ int vfm_cuda_graph_begin(struct vfm_stream *stream, struct vfm_err *err)
 	return 0;
 }
 
-/* The one that fits, else an empty place, else the one that was used the longest ago. */
+/* Of those that fit the one that was used the longest ago, once there are as many as take turns; else an empty place, else the oldest of all. */
 static struct exec *place(struct vfm_cuda_graphs *g, size_t nodes)
 {
-	struct exec *at = &g->exec[0];
+	struct exec *fits = NULL, *at = &g->exec[0];
+	int n = 0;
 
-	for (int i = 0; i < KEPT; i++)
-		if (g->exec[i].e && g->exec[i].nodes == nodes)
-			return &g->exec[i];
-	for (int i = 1; i < KEPT && at->e; i++)
-		if (!g->exec[i].e || g->exec[i].used < at->used)
-			at = &g->exec[i];
-	return at;
+	for (int i = 0; i < KEPT; i++) {
+		struct exec *x = &g->exec[i];
+
+		if (x->e && x->nodes == nodes) {
+			n++;
+			fits = !fits || x->used < fits->used ? x : fits;
+		}
+		if (at->e && (!x->e || x->used < at->used))
+			at = x;
+	}
+	return n >= TWINS ? fits : at;
 }
 
 static void drop(struct exec *x)
