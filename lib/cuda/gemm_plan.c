@@ -192,7 +192,7 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 		int hi = hex_digit(algo[2 * i]), lo = hex_digit(algo[2 * i + 1]);
 
 		ok = hi >= 0 && lo >= 0;
-		e->algo[i] = (uint8_t)(hi << 4 | lo);
+		e->algo[i] = ok ? (uint8_t)(hi << 4 | lo) : 0;
 	}
 	if (ok)
 		memcpy(e->key, key, strlen(key) + 1);
