@@ -59,7 +59,7 @@ static void configure(struct vfm_config *c, const char *const *set)
 /* The most that a step of it takes; 0: it does not fit, err says so. */
 static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 {
-	static const struct vfm_madeup sample = {{2, 16, 16}, 4, 1};
+	static const struct vfm_madeup sample = {{2, 8, 8}, 4, 1};
 	struct vfm_batch b;
 	struct vfm_pack_array packs = {&b, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
@@ -85,7 +85,7 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 static int64_t promised(const struct vfm_config *c, const char *how)
 {
 	struct vfm_dev_saving v[32];
-	struct vfm_advice a = {c, vfm_mesh_one(), NULL, 512, 1};
+	struct vfm_advice a = {c, vfm_mesh_one(), NULL, 128, 1};
 	struct vfm_trainer *tr;
 	struct vfm_device d;
 	int64_t bytes = -1;
