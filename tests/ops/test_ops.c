@@ -1072,6 +1072,81 @@ static void test_merged_blocks(void **state)
 	}
 }
 
+enum { LT = 256, LH = 2, LD = 64, LN = LT * LH * LD };
+struct low {
+	uint16_t q[LN], k[LN], v[LN], dout[LN], o[LN], dq[LN], dk[LN], dv[LN];
+	float lse[LT * LH];
+};
+
+/* One sample; the first column of q is 1, that of k `first`. */
+static void low_run(struct level *l, struct low *x, int nq, int nk, int slot, float first)
+{
+	int32_t cu_q[2] = {0, slot ? slot : nq}, cu_k[2] = {0, slot ? slot : nk}, len_q = nq, len_k = nk;
+	struct vfm_seqs sq = {.n = 1, .total = cu_q[1], .max_len = nq, .cu = cu_q, .dev_cu = vfm_t1(cu_q, VFM_I32, 2), .len = slot ? &len_q : NULL,
+		.dev_len = vfm_t1(&len_q, VFM_I32, 1)};
+	struct vfm_seqs sk = {.n = 1, .total = cu_k[1], .max_len = nk, .cu = cu_k, .dev_cu = vfm_t1(cu_k, VFM_I32, 2), .len = slot ? &len_k : NULL,
+		.dev_len = vfm_t1(&len_k, VFM_I32, 1)};
+	struct vfm_tensor q = vfm_t3(x->q, VFM_BF16, cu_q[1], LH, LD), k = vfm_t3(x->k, VFM_BF16, cu_k[1], LH, LD);
+	struct vfm_attn f = {.q = q, .k = k, .v = k, .o = q, .lse = vfm_t2(x->lse, VFM_F32, cu_q[1], LH), .seqs_q = &sq, .seqs_k = &sk, .scale = 0.125f};
+	struct vfm_attn_bwd b = {.q = q, .k = k, .v = k, .o = q, .lse = f.lse, .dout = q, .dq = q, .dk = k, .dv = k, .seqs_q = &sq, .seqs_k = &sk,
+		.scale = 0.125f};
+	struct vfm_rng rng = vfm_rng_stream(4, 5, 7, VFM_RNG_TEST);
+	struct vfm_err err = {0};
+
+	for (uint64_t i = 0; i < LN; i++) {
+		x->q[i] = vfm_f32_to_bf16(i % LD ? vfm_rng_normal(&rng, i) : 1);
+		x->k[i] = vfm_f32_to_bf16(i % LD ? vfm_rng_normal(&rng, i + LN) : first);
+		x->v[i] = vfm_f32_to_bf16(vfm_rng_normal(&rng, i + 2 * LN));
+		x->dout[i] = vfm_f32_to_bf16(vfm_rng_normal(&rng, i + 3 * LN));
+	}
+	f.v.data = b.v.data = x->v;
+	f.o.data = b.o.data = x->o;
+	b.dout.data = x->dout, b.dq.data = x->dq, b.dk.data = x->dk, b.dv.data = x->dv;
+	assert_int_equal(vfm_op_attn(l->s, &f, &err), 0);
+	assert_int_equal(vfm_op_attn_bwd(l->s, &b, &err), 0);
+}
+
+static void low_compare(const struct level *l, const char *what, const uint16_t *want, const uint16_t *got, int rows)
+{
+	double rms = 0;
+
+	for (int i = 0; i < rows * LH * LD; i++)
+		rms += pow((double)vfm_bf16_to_f32(want[i]), 2) / (rows * LH * LD);
+	rms = sqrt(rms);
+	for (int i = 0; i < rows * LH * LD; i++) {
+		double x = (double)vfm_bf16_to_f32(want[i]), y = (double)vfm_bf16_to_f32(got[i]);
+
+		if (what[1] == 'q' && i % LD == 0)
+			continue; /* a sum of roundings times the first column */
+		if (!(fabs(x - y) <= 0.06 * rms + 0.02 * fabs(x)))
+			fail_msg("%s: %s[%d] of %d rows is %g, not %g", l->name, what, i, rows, y, x);
+	}
+}
+
+/* Scores that are all far below 0, where exp(0 - lse) of a key that is not there would overflow: all 120 lower, they give the same.  Keys that do
+ * not fill a tile of 128, a single query, whole tiles, padding. */
+static void test_low_scores(void **state)
+{
+	static const int shapes[][3] = {{192, 192, 0}, {1, 128, 0}, {100, 65, 0}, {256, 256, 0}, {192, 200, 256}};
+	static struct low a, b;
+
+	(void)state;
+	for (int l = 0; l < n_full; l++)
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+			int nq = shapes[i][0], nk = shapes[i][1];
+
+			low_run(&levels[l], &a, nq, nk, shapes[i][2], 0);
+			low_run(&levels[l], &b, nq, nk, shapes[i][2], -960);
+			for (int r = 0; r < nq * LH; r++)
+				if (!(fabsf(a.lse[r] - b.lse[r] - 120) < 0.02f))
+					fail_msg("%s: lse[%d] of %dx%d is %g, not %g", levels[l].name, r, nq, nk, (double)b.lse[r], (double)a.lse[r] - 120);
+			low_compare(&levels[l], "o", a.o, b.o, nq);
+			low_compare(&levels[l], "dq", a.dq, b.dq, nq);
+			low_compare(&levels[l], "dk", a.dk, b.dk, nk);
+			low_compare(&levels[l], "dv", a.dv, b.dv, nk);
+		}
+}
+
 /* The generator of the kernels: the integers of base/philox.h bit for bit, its normals to rounding, also where the
  * logarithm is of a number next to 0 or 1. */
 static void test_philox(void **state)
@@ -1310,6 +1385,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_sum_in_place),
 		cmocka_unit_test(test_merged_blocks),
+		cmocka_unit_test(test_low_scores),
 		cmocka_unit_test(test_bad_indices),
 		cmocka_unit_test(test_bad_indices_of_kernels),
 		cmocka_unit_test(test_philox),
@@ -1324,6 +1400,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_sum_in_place),
 		cmocka_unit_test(test_merged_blocks),
+		cmocka_unit_test(test_low_scores),
 		cmocka_unit_test(test_bad_indices_of_kernels),
 	};
 
