@@ -118,6 +118,7 @@ def judge_steps(parts, tell):
             return format(x, form) if x is not None else "-"
         tell(f"{name:14} {num(v.get('step_ms'), '.1f'):>9} {num(rate, '.1f'):>8} {num(v.get('mfu'), '.3f'):>6} {num(v.get('tok_s'), '.0f'):>9} "
              f"{num(v.get('mem_gib'), '.1f'):>6} {num(t.get('step_ms'), '.1f'):>9} {num(ratio, '.2f'):>6}  "
+             + (f"host {v['host_ms']:.1f} ms, ahead {v['ahead_ms']:.1f}; " if v.get("host_ms") else "")
              + (f"{goal:.0f}: {'met' if rate and rate >= goal else 'not met'}" if goal else "")
              + "".join(f"  {n}: {s['error']}" for n, s in side.items() if s.get("error")))
     return out
