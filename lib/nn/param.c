@@ -299,7 +299,8 @@ static void *zeroed_operand(struct vfm_params *ps, struct vfm_comm_mem *m, size_
 	return ps->stream->dev->t->zero(ps->stream, m->p, bytes, err) < 0 ? NULL : m->p;
 }
 
-/* Buffers of units that stay, where their groups can know them. */
+/* Buffers of units that stay, where their groups can know them.  A rank that got none for the first has no second: who takes the one that is free
+ * (param_sync.c) would take the second, which all know, for the first, which none does. */
 static int alloc_unit_bufs(struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t size, const char *what, struct vfm_err *err)
 {
 	int64_t most = 0;
@@ -308,8 +309,10 @@ static int alloc_unit_bufs(struct vfm_params *ps, struct vfm_unit_buf buf[2], si
 		most = ps->unit[u].n > most ? ps->unit[u].n : most;
 	for (int k = 0; most && k < 2; k++) {
 		TRY(vfm_comm_mem_new(&buf[k].mem, carrier(ps), ps->stream, (size_t)most * size, what, err));
-		if (!vfm_comm_mem_special(&buf[k].mem))
+		if (!vfm_comm_mem_special(&buf[k].mem)) {
 			vfm_comm_mem_release(&buf[k].mem);
+			break;
+		}
 	}
 	return 0;
 }

@@ -235,9 +235,12 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	struct vfm_mesh m = {0};
 	struct bench x = {0};
 	bool off = getenv("VFM_COMM_REGISTER") != NULL; /* for comparisons */
+	const char *no_mem = getenv("MESH_NO_MEM");     /* shm: so many pieces of the library's memory the last rank gets, but the next not */
 	int rc;
 
 	vfm_par_set_threads(1);
+	if (no_mem && l->rank == l->size - 1)
+		sw_no_mem_at = 1 + atoi(no_mem);
 	if (nodes > 1)
 		make_up_nodes(l, nodes);
 	if (mesh_comm)

@@ -20,6 +20,7 @@ enum { SW_RANKS = 16, SW_CHUNK = 8192, SW_COMMS = 512, SW_SPLITS = 2048 };
 
 struct sw_box {
 	_Atomic uint64_t wrote, read;
+	bool known; /* the sender's group knows its operands */
 	char data[SW_CHUNK];
 };
 
@@ -198,6 +199,7 @@ struct sw_range {
 static struct sw_range sw_range[256];
 static int sw_mem_now, sw_known_now, sw_known_ever, sw_known_calls; /* calls: with operands that their group knows */
 static bool sw_no_mem, sw_no_register;                             /* it has none left; it refuses */
+static int sw_asked, sw_no_mem_at;                                 /* how often memory was wanted; the time that there is none, 0: never */
 
 static struct sw_range *sw_find(struct vfm_wire_comm *w, const void *p, size_t bytes)
 {
@@ -229,7 +231,7 @@ static void sw_keep(struct vfm_wire_comm *w, void *p, size_t bytes)
 static int sw_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	(void)s;
-	if (sw_no_mem)
+	if (sw_no_mem || ++sw_asked == sw_no_mem_at)
 		return vfm_fail(err, VFM_EENV, "shm: no memory for %s", what);
 	*p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
 	sw_keep(NULL, *p, bytes);
@@ -297,17 +299,23 @@ struct sw_job {
 	size_t bytes;
 	enum vfm_dtype dt;
 	char *tmp;
+	bool alone, known;          /* messages, of which each rank has its own; whether all operands are known */
 	struct vfm_wire_msg m[];
 };
 
-static bool sw_step(struct vfm_wire_comm *w, struct vfm_wire_msg *m)
+static bool sw_step(const struct sw_job *k, struct vfm_wire_msg *m)
 {
+	struct vfm_wire_comm *w = k->w;
 	struct sw_box *b = m->send ? &sw->comm[w->comm].box[w->rank][m->peer] : &sw->comm[w->comm].box[m->peer][w->rank];
 	size_t n = m->bytes < SW_CHUNK ? m->bytes : SW_CHUNK;
 	uint64_t wrote = b->wrote, read = b->read;
 
 	if (m->send ? wrote != read : wrote == read)
 		return false;
+	if (m->send)
+		b->known = k->known;
+	else if (b->known != k->known && !k->alone)
+		sw_wrong("some ranks know the operands of a collective, others do not");
 	memcpy(m->send ? (void *)b->data : m->p, m->send ? m->p : (void *)b->data, n);
 	m->p = (char *)m->p + n;
 	m->bytes -= n;
@@ -328,7 +336,7 @@ static int sw_run(void *arg, struct vfm_err *err)
 		bool moved = false;
 
 		for (int i = 0; i < k->n; i++)
-			if (k->m[i].bytes && sw_step(w, &k->m[i])) {
+			if (k->m[i].bytes && sw_step(k, &k->m[i])) {
 				moved = true;
 				left -= k->m[i].bytes == 0;
 			}
@@ -370,6 +378,7 @@ static int sw_put(struct vfm_stream *s, struct sw_job *k, struct vfm_err *err)
 	for (int i = 0; i < k->n; i++)
 		known = known && ((k->tmp && !k->m[i].send) || sw_find(k->w, k->m[i].p, k->m[i].bytes));
 	sw_known_calls += known;
+	k->known = known;
 	if (atomic_load(&k->w->aborted) || atomic_load(&sw_broken)) {
 		int rc = sw_state(k->w, err);
 
@@ -455,6 +464,7 @@ static int sw_messages(struct vfm_wire_comm *w, struct vfm_stream *s, const stru
 {
 	struct sw_job *k = sw_new(w);
 
+	k->alone = true;
 	for (int i = 0; i < n; i++)
 		sw_add(k, m[i].send, m[i].p, m[i].bytes, m[i].peer);
 	return sw_put(s, k, err);
