@@ -28,14 +28,14 @@ static float value(int s, int i, int k)
 static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *shape, int n, int s, int i, uint16_t *head)
 {
 	float f[512];
+	uint16_t half[512];
 
 	*head = (uint16_t)vfm_npy_header(p, t, ndim, shape);
 	for (int k = 0; k < n; k++)
 		f[k] = value(s, i, k);
 	if (t == VFM_NPY_F16)
-		vfm_f16s_from_f32((uint16_t *)(p + *head), f, (size_t)n);
-	else
-		memcpy(p + *head, f, (size_t)n * 4);
+		vfm_f16s_from_f32(half, f, (size_t)n);
+	memcpy(p + *head, t == VFM_NPY_F16 ? (void *)half : f, (size_t)n * (t == VFM_NPY_F16 ? 2 : 4)); /* at any address */
 	return *head + (uint32_t)n * (uint32_t)vfm_npy_type_size(t);
 }
 

@@ -335,7 +335,8 @@ static struct vfm_var *probe(struct vfm_tape *t, void *ctx)
 	struct vfm_node *n;
 
 	check_weights(b->r, b->unit);
-	memcpy(y->v.data, x->v.data, vfm_nbytes(&x->v));
+	if (vfm_tape_status(t, NULL) == 0) /* else there is no memory behind it */
+		memcpy(y->v.data, x->v.data, vfm_nbytes(&x->v));
 	n = vfm_record(t, probe_backward, y, &x, 1);
 	if (n)
 		n->ctx = ctx;
