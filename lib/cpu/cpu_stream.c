@@ -23,6 +23,8 @@ struct stream {
 	bool async;
 	bool started; /* the thread; known to the host thread alone */
 	bool stop;
+	int events;   /* that were recorded here last, whom another thread may ask: it stays until they are gone.  Known to the host thread alone */
+	bool freed;   /* likewise */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, passed;
@@ -156,6 +158,28 @@ static int host_wait(struct stream *s, uint64_t at, struct vfm_err *err)
 	return rc;
 }
 
+static void stream_gone(struct stream *s)
+{
+	if (!s->freed || s->events > 0)
+		return;
+	if (s->async) {
+		pthread_mutex_destroy(&s->lock);
+		pthread_cond_destroy(&s->more);
+		pthread_cond_destroy(&s->passed);
+	}
+	free(s->ring);
+	free(s);
+}
+
+static void leave_stream(struct vfm_event *e)
+{
+	if (!e || !e->s)
+		return;
+	e->s->events--;
+	stream_gone(e->s);
+	e->s = NULL;
+}
+
 void vfm_cpu_stream_free(struct vfm_stream *stream)
 {
 	struct stream *s = stream_of(stream);
@@ -169,12 +193,9 @@ void vfm_cpu_stream_free(struct vfm_stream *stream)
 		pthread_mutex_unlock(&s->lock);
 		if (s->started)
 			pthread_join(s->thread, NULL);
-		pthread_mutex_destroy(&s->lock);
-		pthread_cond_destroy(&s->more);
-		pthread_cond_destroy(&s->passed);
 	}
-	free(s->ring);
-	free(s);
+	s->freed = true;
+	stream_gone(s);
 }
 
 int vfm_cpu_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
@@ -258,6 +279,7 @@ struct vfm_event *vfm_cpu_event_new_timed(struct vfm_dev *d, struct vfm_err *err
 
 void vfm_cpu_event_free(struct vfm_event *e)
 {
+	leave_stream(e);
 	free(e);
 }
 
@@ -274,6 +296,7 @@ int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *stream, struct 
 {
 	struct stream *s = stream_of(stream);
 
+	leave_stream(e);
 	*e = (struct vfm_event){.timed = e->timed};
 	if (e->timed && s->async)
 		TRY(put(s, stamp, &e, sizeof(e), err));
@@ -281,6 +304,7 @@ int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *stream, struct 
 		e->t = vfm_now();
 	if (s->async) {
 		e->s = s;
+		s->events++;
 		e->at = s->put;
 	}
 	return 0;

@@ -51,7 +51,7 @@ struct vfm_dev_table {
 
 	/* async: beside the compute stream, for communication and copies. */
 	struct vfm_stream *(*stream_new)(struct vfm_dev *d, bool async, struct vfm_err *err);
-	void (*stream_free)(struct vfm_stream *s); /* NULL is fine; when all work on it is done.  Nobody may wait for its events afterwards */
+	void (*stream_free)(struct vfm_stream *s); /* NULL is fine; when all work on it is done.  Nobody may wait for its events afterwards, but event_passed says that they have */
 	int (*stream_sync)(struct vfm_stream *s, struct vfm_err *err); /* the host waits; a failure of work on it comes out here */
 	/* fn(arg) on the host when the stream gets there; arg is copied (at most 256 bytes).  At once where streams run at once.  A failure
 	 * makes the stream skip what follows and comes out of event_wait and stream_sync. */

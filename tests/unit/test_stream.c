@@ -119,6 +119,30 @@ static void test_events(void **state)
 	t->stream_free(b);
 }
 
+/* Whoever watches from another thread may ask for events whose stream is gone. */
+static void test_outlived(void **state)
+{
+	struct vfm_stream *a = t->stream_new(dev, true, &err), *b = t->stream_new(dev, true, &err);
+	struct vfm_event *e = t->event_new(dev, &err), *f = t->event_new(dev, &err);
+	struct log log = {0};
+
+	(void)state;
+	call(a, (struct entry){&log, 1, 3000, 0});
+	t->event_record(e, a, &err);
+	t->event_record(f, a, &err);
+	t->stream_free(a);
+	assert_true(t->event_passed(e) && t->event_passed(f));
+	call(b, (struct entry){&log, 2, 20000, 0});
+	t->event_record(e, b, &err); /* the last but one that a has */
+	assert_false(t->event_passed(e));
+	t->event_free(f);
+	t->stream_free(b);
+	assert_true(t->event_passed(e));
+	t->event_record(e, compute, &err);
+	assert_true(t->event_passed(e));
+	t->event_free(e);
+}
+
 static void test_failure(void **state)
 {
 	struct vfm_stream *a = t->stream_new(dev, true, &err), *b = t->stream_new(dev, true, &err);
@@ -218,6 +242,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_events),
+		cmocka_unit_test(test_outlived),
 		cmocka_unit_test(test_failure),
 		cmocka_unit_test(test_copies),
 		cmocka_unit_test(test_serial_loops_and_forks),
