@@ -393,7 +393,7 @@ static int post_ahead(struct vfm_pipeline *p, const struct vfm_schedule *s, size
 /* The message of an action, with its memory. */
 static int receive(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
 {
-	double before = vfm_comm_stats().wait_s;
+	double before = vfm_comm_stats().wait_s, held = p->stream->dev->wait_s;
 	int rc;
 
 	for (int i = 0; i < 2; i++)
@@ -401,7 +401,9 @@ static int receive(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 			p->in[i].a = NULL;
 			*x = p->in[i].x;
 			*bytes = p->in[i].bytes;
-			return vfm_numel(x) ? vfm_stall_wait(p->in[i].here, p->stream, VFM_STALL_BUBBLE, err) : 0;
+			rc = vfm_numel(x) ? vfm_stall_wait(p->in[i].here, p->stream, VFM_STALL_BUBBLE, err) : 0;
+			p->bubble_s += p->stream->dev->wait_s - held; /* where the host is what waits */
+			return rc;
 		}
 	TRY(incoming_alloc(p, a, x, bytes, err));
 	if (vfm_numel(x) == 0)
