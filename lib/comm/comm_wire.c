@@ -498,6 +498,11 @@ static int wire_register(struct vfm_comm *c, void *p, size_t bytes, void **handl
 		*handle = NULL;
 	all = *handle != NULL;
 	rc = vfm_all_reduce(c->host, NULL, vfm_t1(&all, VFM_I64, 1), err);
+	if (rc >= 0 && all > 0 && all < c->size && c->rank == 0 && !j->told) { /* where none can, that is how it is */
+		vfm_warn("only %lld of the %d ranks of '%s' have memory that %s can know: it is copied on all of them", (long long)all, c->size, c->name,
+			j->wire->name);
+		j->told = true;
+	}
 	if (*handle && (rc < 0 || all < c->size)) {
 		j->wire->unregister_memory(g->w, *handle);
 		*handle = NULL;
