@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "cuda/cuda_sys.h"
 
 /* Samples of a pack: n of `len` rows, each shorter by `less` than the one before; padded: in slots of `at` rows. */
 struct pack {
@@ -83,11 +84,21 @@ static struct vfm_tensor rows(enum vfm_dtype t, int64_t n, int64_t h, int64_t d,
 	return x;
 }
 
+/* A stream of no device, on which no graph is written down. */
+static struct vfm_stream *no_stream(void)
+{
+	static struct vfm_cuda_sys sys;
+	static struct vfm_cuda cuda = {.sys = &sys};
+	static struct vfm_cuda_stream st = {.s = {.dev = &cuda.dev}};
+
+	return &st.s;
+}
+
 static void job_of(struct job *j, const struct problem *p, struct vfm_cuda_attn *c, const struct vfm_seqs *q, const struct vfm_seqs *k, bool bwd)
 {
 	int64_t fused = (int64_t)(p->h + 2 * p->hkv) * p->d, hq = (int64_t)p->h * p->d, hk = (int64_t)p->hkv * p->d, d = p->d;
 
-	*j = (struct job){.c = c, .q = q, .k = k, .bwd = bwd, .lse = vfm_t2(NULL, VFM_F32, q->total, p->h)};
+	*j = (struct job){.c = c, .s = no_stream(), .q = q, .k = k, .bwd = bwd, .lse = vfm_t2(NULL, VFM_F32, q->total, p->h)};
 	j->x[VFM_DNN_Q] = rows(VFM_BF16, q->total, p->h, d, p->fused ? fused : hq);
 	j->x[VFM_DNN_K] = rows(VFM_BF16, k->total, p->hkv, d, p->fused ? fused : hk);
 	j->x[VFM_DNN_V] = rows(VFM_BF16, k->total, p->hkv, d, fused);
