@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 
-/* Places that were not read yet; beyond so many they are not measured. */
-enum { FIRST = 64, MOST = 1 << 15 };
+/* Places that were not read yet; beyond so many they are not measured.  A block under tp and fsdp has some twenty a pack, and two steps may be unread. */
+enum { FIRST = 64, MOST = 1 << 18 };
 
 struct place {
 	struct vfm_event *from, *to; /* on a device that runs behind */

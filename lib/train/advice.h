@@ -19,7 +19,8 @@ struct vfm_advice {
 /* As savings of struct vfm_dev_advice; ctx: struct vfm_advice. */
 int vfm_advice_savings(void *ctx, struct vfm_dev_saving *v, int n);
 
-/* Bytes a token that a block keeps from the forward to the backward with this mode of recompute (enum vfm_recompute): of t, only the dtypes count.  Experts and grouped queries: about. */
+/* Bytes a token that a block keeps from the forward to the backward with this mode of recompute (enum vfm_recompute): of t, only the dtypes count.  Experts
+ * and grouped queries: about. */
 double vfm_advice_kept(const struct vfm_model_spec *m, int mode, const struct vfm_train_config *t);
 
 #endif

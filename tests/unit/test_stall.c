@@ -91,7 +91,7 @@ static void test_late(void **state)
 /* The ring grows to what is unread, its events are used again, and what does not fit is not measured. */
 static void test_ring(void **state)
 {
-	enum { MANY = 300, MOST = 1 << 15 };
+	enum { MANY = 300, MOST = 1 << 18 };
 	struct vfm_dev *d = late_open(false, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	struct vfm_stalls *st = vfm_stalls_new(s);
