@@ -1,8 +1,8 @@
 /* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose; amax_push: the histories that scales come from.
  *
- * One pass over x for the largest element (none where a history has one: the kernel looks and ends), one that reads it in tiles of 128 x 128 and writes both results: a thread turns
- * 8 x 8 elements, rows go out as they come, columns by way of shared memory, in which 8-byte pieces change places so that no two of a
- * half-warp meet in a bank.
+ * One pass over x for the largest element (none where a history has one: the kernel looks and ends), one that reads it in tiles of 128 x 128 and
+ * writes both results: a thread turns 8 x 8 elements, rows go out as they come, columns by way of shared memory, in which 8-byte pieces change
+ * places so that no two of a half-warp meet in a bank.
  */
 #include "cuda/f8.h"
 

@@ -2,7 +2,8 @@
  *
  * On a device that runs behind its host nothing holds the host, so its clock cannot tell.  There each such place is put between two timed events
  * from a ring, which are read when the step has passed.  It costs two records on the stream and no memory once the ring is as long
- * as a few steps need (of more than a quarter of a million places that nobody read, the later ones are not counted).  On a device that does its work at once it is the host's waits for asynchronous streams that are counted.
+ * as a few steps need (of more than a quarter of a million places that nobody read, the later ones are not counted).  On a device that does its
+ * work at once it is the host's waits for asynchronous streams that are counted.
  *
  * One measures at a time, on a device's compute stream; whoever marks a place need not know whether anybody does.  All calls by the thread of
  * the compute stream.
