@@ -80,7 +80,7 @@ static int lengths(struct mix *m, char **words, int n, struct vfm_err *err)
 			return vfm_err_context(err, "%s", n ? words[i] : some[i]);
 	if (!o.slot)
 		o.slot = m->longest;
-	if (m->longest == 0 || o.slot < m->longest || o.slot > MAX_ROWS / m->n)
+	if (m->n == 0 || m->longest == 0 || o.slot < m->longest || o.slot > MAX_ROWS / m->n)
 		return vfm_fail(err, VFM_EUSAGE, "%d samples of at most %" PRId64 " rows do not fit into slots of %" PRId64 " (--slot; at most %d rows in all)",
 			m->n, m->longest, o.slot, MAX_ROWS);
 	for (int i = 0; i < m->n; i++)

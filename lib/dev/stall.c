@@ -51,23 +51,23 @@ void vfm_stalls_free(struct vfm_stalls *st)
 	free(st);
 }
 
-/* Room for one more: places keep their events. */
-static bool room(struct vfm_stalls *st)
+/* The place of the next, or NULL: there is no room.  Places keep their events. */
+static struct place *room(struct vfm_stalls *st)
 {
 	int64_t cap = st->cap ? 2 * st->cap : FIRST;
 	struct place *ring;
 
-	if (st->put - st->read < st->cap)
-		return true;
+	if (st->cap > 0 && st->put - st->read < st->cap)
+		return &st->ring[st->put % st->cap];
 	if (cap > MOST)
-		return false;
+		return NULL;
 	ring = vfm_calloc((size_t)cap, sizeof(*ring));
-	for (int64_t i = st->read; i < st->put; i++)
+	for (int64_t i = st->read; st->cap > 0 && i < st->put; i++)
 		ring[i % cap] = st->ring[i % st->cap];
 	free(st->ring);
 	st->ring = ring;
 	st->cap = cap;
-	return true;
+	return &ring[st->put % cap];
 }
 
 /* A measurement that fails is none: whoever uses the stream next will hear of it. */
@@ -92,10 +92,10 @@ void vfm_stall_begin(struct vfm_stream *s, enum vfm_stall why)
 
 	if (!st || st->depth++ > 0)
 		return;
-	st->open = room(st);
-	if (!st->open)
+	p = room(st);
+	st->open = p != NULL;
+	if (!p)
 		return;
-	p = &st->ring[st->put % st->cap];
 	p->why = why;
 	if (s->dev->runs_behind)
 		st->open = mark(st, &p->from);

@@ -106,9 +106,10 @@ static void attn_odd(struct vfm_cases *l, enum vfm_dtype t)
 
 		for (int i = 0; i < 2 * N; i++) {
 			double u = vfm_rng_uniform(&rng, (uint64_t)(2 * i)), v = vfm_rng_uniform(&rng, (uint64_t)(2 * i + 1));
+			int which = i / N, room = round % 2 ? 40 : u < 0.2 ? 0 : (int)(60 * u);
 
-			at[i / N][i % N] = round % 2 ? 40 : u < 0.2 ? 0 : (int)(60 * u);
-			len[i / N][i % N] = v < 0.2 ? 0 : (int)(v * (1 + at[i / N][i % N]));
+			at[which][i % N] = room;
+			len[which][i % N] = v < 0.2 ? 0 : (int)(v * (1 + room));
 		}
 		vfm_case_slots(l, VFM_CASE_TEST, "padded-any", t, t, q, k, 3, 1, 8 << round);
 	}

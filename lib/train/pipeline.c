@@ -532,11 +532,12 @@ static void take_back(struct vfm_pipeline *p, const struct vfm_action *f, const 
 	vfm_info("train.graphs: from here on without graphs: %s", why->msg);
 }
 
-/* Forward and backward of a pack that is on the device already, as one graph.  1: it is on its way; 0: nothing was done. */
-static int graph(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, struct slot **s)
+/* Forward and backward of a pack that is on the device already, as one graph.  Its slot, still to be finished; NULL: nothing was done. */
+static struct slot *graph(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
 	struct vfm_err why = {0}, end = {0};
+	struct slot *s = NULL;
 	int rc;
 
 	p->stream->dev->graph_first = false;
@@ -545,7 +546,7 @@ static int graph(struct vfm_pipeline *p, const struct vfm_action *f, const struc
 	if (rc == 0) {
 		rc = forward(p, f, &why);
 		if (rc == 0)
-			rc = backward(p, b, s, &why);
+			rc = backward(p, b, &s, &why);
 		if (t->graph_end(p->stream, rc == 0, &end) < 0 && rc == 0) {
 			rc = VFM_EENV;
 			why = end;
@@ -553,17 +554,17 @@ static int graph(struct vfm_pipeline *p, const struct vfm_action *f, const struc
 	}
 	if (rc < 0) {
 		take_back(p, f, &why);
-		return 0;
+		return NULL;
 	}
 	p->refused = 0;
 	p->n_graphs++;
-	return 1;
+	return s;
 }
 
 /* The two actions of a pack where they follow one another; *done: false: they are still to be done. */
 static int both(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
 {
-	struct slot *s = NULL;
+	struct slot *s;
 
 	*done = false;
 	if (!p->graphs || f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
@@ -573,8 +574,9 @@ static int both(struct vfm_pipeline *p, const struct vfm_action *f, const struct
 		return 0;
 	}
 	TRY(micro_get(p, f->mb, err));
-	*done = graph(p, f, b, &s) == 1;
-	return *done ? finish(p, s, err) : 0;
+	s = graph(p, f, b);
+	*done = s != NULL;
+	return s ? finish(p, s, err) : 0;
 }
 
 int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)
