@@ -10,7 +10,6 @@
 #include "base/par.h"
 #include "bench.h"
 #include "ops/cases_int.h"
-#include "train/device.h"
 
 enum { MAX_REPEAT = 1000, MAX_SAMPLES = 65536, MAX_ROWS = 1 << 22 };
 
@@ -163,28 +162,23 @@ static void columns(struct vfm_table *t)
 	vfm_table_col(t, "kind", "kind", 0);
 }
 
-static int measure(const struct mix *m, enum vfm_dtype dt, enum vfm_table_format f, struct vfm_err *err)
-{
-	struct vfm_table *t = vfm_table_new();
-	struct vfm_device d;
-	int rc = vfm_device_open(&d, o.device, err);
+struct asked {
+	const struct mix *m;
+	enum vfm_dtype dt;
+};
 
-	if (rc == 0) {
-		columns(t);
-		rc = run_all(m, d.stream, dt, t, err);
-		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, (int)o.repeat);
-		vfm_table_note(t, "%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64 ", %s; slots of %" PRId64 " rows", m->n,
-			m->rows, o.heads, o.kv_heads, o.dim, o.dtype, o.slot);
-		vfm_table_note(t, "GFLOP/s and token/s: of what is not padding; of packed: time against the packed samples'");
-		vfm_table_note(t, "the other operations of a layer go over all rows, padding or not");
-		bench_note_attn(t, d.dev);
-		bench_note_machine(t);
-		vfm_device_close(&d);
-	}
-	if (rc == 0)
-		rc = vfm_table_print(t, f, stdout, err);
-	vfm_table_free(t);
-	return rc;
+static int fill(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
+{
+	const struct asked *a = ctx;
+	const struct mix *m = a->m;
+
+	columns(t);
+	TRY(run_all(m, s, a->dt, t, err));
+	vfm_table_note(t, "%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64 ", %s; slots of %" PRId64 " rows", m->n,
+		m->rows, o.heads, o.kv_heads, o.dim, o.dtype, o.slot);
+	vfm_table_note(t, "GFLOP/s and token/s: of what is not padding; of packed: time against the packed samples'");
+	vfm_table_note(t, "the other operations of a layer go over all rows, padding or not");
+	return 0;
 }
 
 int bench_attn(int argc, char **argv, struct vfm_err *err)
@@ -212,7 +206,7 @@ int bench_attn(int argc, char **argv, struct vfm_err *err)
 		vfm_par_set_threads((int)o.threads);
 	rc = lengths(&m, argv + 1, n, err);
 	if (rc == 0)
-		rc = measure(&m, bf16 ? VFM_BF16 : VFM_F32, f, err);
+		rc = bench_on_device(o.device, (int)o.repeat, f, fill, &(struct asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
 	free(m.len);
 	free(m.at);
 	return rc;

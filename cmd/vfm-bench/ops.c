@@ -7,7 +7,6 @@
 #include "base/par.h"
 #include "bench.h"
 #include "ops/cases.h"
-#include "train/device.h"
 
 enum { MAX_REPEAT = 1000 };
 
@@ -131,29 +130,23 @@ static void columns(struct vfm_table *t)
 	vfm_table_col(t, "kind", "kind", 0);
 }
 
-static int measure(const struct vfm_cases *l, enum vfm_table_format f, char **patterns, int n, struct vfm_err *err)
-{
-	struct vfm_table *t = vfm_table_new();
-	struct vfm_device d;
-	double copy = 0;
-	int rc = vfm_device_open(&d, o.device, err);
+struct asked {
+	const struct vfm_cases *l;
+	char **patterns;
+	int n;
+};
 
-	if (rc == 0) {
-		columns(t);
-		rc = copy_speed(d.stream, &copy, err);
-		if (rc == 0)
-			rc = run_all(l, d.stream, t, patterns, n, copy, err);
-		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, (int)o.repeat);
-		vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it", copy / 1e9);
-		vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
-		bench_note_attn(t, d.dev);
-		bench_note_machine(t);
-		vfm_device_close(&d);
-	}
-	if (rc == 0)
-		rc = vfm_table_print(t, f, stdout, err);
-	vfm_table_free(t);
-	return rc;
+static int fill(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
+{
+	const struct asked *a = ctx;
+	double copy = 0;
+
+	columns(t);
+	TRY(copy_speed(s, &copy, err));
+	TRY(run_all(a->l, s, t, a->patterns, a->n, copy, err));
+	vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it", copy / 1e9);
+	vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
+	return 0;
 }
 
 int bench_ops(int argc, char **argv, struct vfm_err *err)
@@ -178,7 +171,7 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 				puts(l.v[i]->name);
 		}
 	else
-		rc = measure(&l, f, argv + 1, n, err);
+		rc = bench_on_device(o.device, (int)o.repeat, f, fill, &(struct asked){&l, argv + 1, n}, err);
 	vfm_cases_release(&l);
 	return rc;
 }
