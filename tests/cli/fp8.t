@@ -8,9 +8,6 @@ cat >tiny.json <<'END2'
  "train": {"lr": 0.003, "warmup_steps": 5, "schedule": "constant", "ema_decay": 0, "dtype": "bf16"}}
 END2
 train=(vfm-train -q -c tiny.json --data plan.jsonl)
-losses() {
-	jq -c '[.step, .loss, .grad_norm]' "$1/metrics.jsonl"
-}
 
 run "${train[@]}" -o bf16
 rc_is 0 "a run in bf16"
@@ -25,14 +22,14 @@ for kind in current delayed; do
 	is "$(jq -s '(.[:10] | map(.loss) | add) > 1.2 * (.[-10:] | map(.loss) | add)' $kind/metrics.jsonl)" true "it learns"
 
 	run "${fp8[@]}" -o $kind.again --threads 2
-	ok "again, on two threads: the same bits" cmp <(losses $kind) <(losses $kind.again)
+	ok "again, on two threads: the same bits" cmp <(curve $kind) <(curve $kind.again)
 	run "${fp8[@]}" -o $kind.stopped --steps 23
 	run "${fp8[@]}" -o $kind.stopped
 	rc_is 0 "stopped after 23 steps, it goes on"
-	ok "with the same bits" cmp <(losses $kind) <(losses $kind.stopped)
+	ok "with the same bits" cmp <(curve $kind) <(curve $kind.stopped)
 	for how in selective full; do
 		run "${fp8[@]}" -o $kind.$how --set train.recompute=$how
-		ok "recompute $how: the same bits" cmp <(losses $kind) <(losses $kind.$how)
+		ok "recompute $how: the same bits" cmp <(curve $kind) <(curve $kind.$how)
 	done
 
 	run "${fp8[@]}" -o $kind.tp2 -n 2 --set parallel.tp=2

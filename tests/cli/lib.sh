@@ -140,6 +140,10 @@ tiny_data() {
 	vfm-pack -q -c "${3-48}" -b "$1" --steps "$2" data >plan.jsonl || exit 1
 }
 
+# curve RUN: step, loss and norm of the gradient, to be the same to the bit.
+curve() {
+	jq -c '[.step, .loss, .grad_norm]' "$1/metrics.jsonl"
+}
 # level RUN: the mean loss of its last 20 steps.  apart A B: the largest relative distance of the losses of two runs.
 level() {
 	jq -s '.[-20:] | map(.loss) | add / length' "$1/metrics.jsonl"

@@ -10,9 +10,6 @@ cat >tiny.json <<'END2'
 END2
 train=(vfm-train -q -c tiny.json --data plan.jsonl)
 half=("${train[@]}" --set train.residual=bf16)
-losses() {
-	jq -c '[.step, .loss, .grad_norm]' "$1/metrics.jsonl"
-}
 
 run "${train[@]}" -o whole
 rc_is 0 "a run with the residual stream in fp32"
@@ -24,17 +21,17 @@ less "$(level half)" "1.002 * $(level whole)" "it learns as well"
 is "$(jq -r .train.residual half/config.json)" bf16 "the run says so"
 
 run "${half[@]}" -o again --threads 2
-ok "again, on two threads: the same bits" cmp <(losses half) <(losses again)
+ok "again, on two threads: the same bits" cmp <(curve half) <(curve again)
 run "${half[@]}" -o stopped --steps 23
 run "${half[@]}" -o stopped
 rc_is 0 "stopped after 23 steps, it goes on"
-ok "with the same bits" cmp <(losses half) <(losses stopped)
+ok "with the same bits" cmp <(curve half) <(curve stopped)
 for how in selective full; do
 	run "${half[@]}" -o $how --set train.recompute=$how
-	ok "recompute=$how: the same bits" cmp <(losses half) <(losses $how)
+	ok "recompute=$how: the same bits" cmp <(curve half) <(curve $how)
 done
 run "${half[@]}" -o offload --set train.recompute=full --set train.offload=both
-ok "activations on the host: the same bits" cmp <(losses half) <(losses offload)
+ok "activations on the host: the same bits" cmp <(curve half) <(curve offload)
 run "${half[@]}" -o light --set train.recompute=light
 less "$(apart half light)" 0.005 "recompute=light: to rounding"
 
