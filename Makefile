@@ -14,9 +14,9 @@ space   := $(subst ,, )
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint.
 DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
-DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3
+DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
-DEB_LINT   := clang-tidy clang-format cppcheck shellcheck mandoc
+DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
 DEB_FUZZ   := clang libclang-rt-14-dev libomp-14-dev
 
 # ---- flags ---------------------------------------------------------------
@@ -73,7 +73,7 @@ GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(filter-out tests/gpu/gaps
 GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cuda check-cli check-mesh check-slurm check-learn tests lint layers format \
+.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cuda check-cli check-mesh check-slurm check-learn check-format tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -88,7 +88,7 @@ help:
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
 	@echo "make fuzz       build the fuzz targets and run each for FUZZ_S seconds"
-	@echo "make format     clang-format over the .c files"
+	@echo "make format     clang-format over all sources; check-format only looks"
 	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu: without FFmpeg, sqlite and oneDNN; DEPS=DIR of tests/gpu/deps"
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
@@ -254,7 +254,7 @@ have = command -v $(1) >/dev/null || { echo "$(1) is missing"; exit 1; };
 probe_build = $(call have,$(firstword $(filter-out ccache,$(CC)))) $(call have,pkg-config) \
 	pkg-config --print-errors --exists $(PKGS) && echo '\#include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 || \
 	{ echo "a library is missing"; exit 1; }
-probe_check = $(call have,$(firstword $(filter-out ccache,$(CXX)))) $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) \
+probe_check = $(call have,$(firstword $(filter-out ccache,$(CXX)))) $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) $(call have,clang-format) \
 	pkg-config --exists cmocka || { echo "cmocka is missing"; exit 1; }
 
 # Slurm is asked for where its tests can run: as root.
@@ -265,7 +265,7 @@ check:
 	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
 	@($(probe_slurm)) || $(SUB) deps-slurm
 	$(SUB) $(JOBS) all tests
-	$(SUB) layers check-unit check-ops check-cuda check-cli check-mesh check-slurm
+	$(SUB) layers check-format check-unit check-ops check-cuda check-cli check-mesh check-slurm
 
 tests: $(UNIT) $(OPTESTS) $(MESH) $(GPU)
 
@@ -341,9 +341,12 @@ tidy/%: FORCE
 		{ $(if $(V),cat,grep -E '(error|warning):') $(B)/tidy/$(subst /,-,$*).log; exit 1; }
 FORCE:
 
-# Rewrites the .c files only: headers align their comments by hand.
+# Sources are as clang-format leaves them; `make check` asks for that.
+FORMAT_SRC = $(wildcard lib/*/*.[ch] lib/*/*.cu cmd/*/*.[ch] tests/*/*.[ch] tests/*/*.cu tests/*/*.cpp bench/*.c)
 format:
-	clang-format -i $(filter-out %_table.c,$(LIB_SRC) $(CMD_SRC) $(wildcard tests/*/*.c))
+	clang-format -i $(FORMAT_SRC)
+check-format:
+	clang-format --dry-run -Werror $(FORMAT_SRC)
 
 # ---- fuzz ----------------------------------------------------------------------
 # Everything is built a second time by clang, with coverage and sanitizers.

@@ -62,7 +62,8 @@ static void row(const char *op, size_t bytes, int repeat, double seconds)
 		t[i] = measure(op, n, calls);
 	qsort(t, (size_t)repeat, sizeof(*t), up);
 	if (rank == 0) {
-		printf("{\"op\":\"%s\",\"bytes\":%zu,\"min_us\":%.2f,\"median_us\":%.2f}\n", op, bytes, t[0] * 1e6, t[repeat / 2] * 1e6);
+		printf("{\"op\":\"%s\",\"bytes\":%zu,\"min_us\":%.2f,\"median_us\":%.2f}\n", op, bytes, t[0] * 1e6,
+			t[repeat / 2] * 1e6);
 		fflush(stdout);
 	}
 	free(a);

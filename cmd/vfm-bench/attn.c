@@ -1,5 +1,5 @@
-/* vfm-bench attn - attention of samples of different lengths: packed one behind the other, padded to slots of the same size with a
- * length each, and padded without lengths, where padding is computed like anything else. */
+/* vfm-bench attn - attention of samples of different lengths: packed one behind the other, padded to slots of the same
+ * size with a length each, and padded without lengths, where padding is computed like anything else. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,9 @@ static int lengths(struct mix *m, char **words, int n, struct vfm_err *err)
 	if (!o.slot)
 		o.slot = m->longest;
 	if (m->n == 0 || m->longest == 0 || o.slot < m->longest || o.slot > MAX_ROWS / m->n)
-		return vfm_fail(err, VFM_EUSAGE, "%d samples of at most %" PRId64 " rows do not fit into slots of %" PRId64 " (--slot; at most %d rows in all)",
+		return vfm_fail(err, VFM_EUSAGE,
+			"%d samples of at most %" PRId64 " rows do not fit into slots of %" PRId64
+			" (--slot; at most %d rows in all)",
 			m->n, m->longest, o.slot, MAX_ROWS);
 	for (int i = 0; i < m->n; i++)
 		m->at[i] = (int)o.slot;
@@ -98,7 +100,8 @@ static void cases_of(struct vfm_cases *l, const struct mix *m, enum how how, enu
 	vfm_case_slots(l, VFM_CASE_BENCH, names[how], t, t, x, x, o.heads, o.kv_heads, o.dim);
 }
 
-static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_case *c, enum how how, double flops, double packed_s, double *seconds)
+static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_case *c, enum how how, double flops,
+	double packed_s, double *seconds)
 {
 	int n = (int)o.repeat;
 	double s = bench_median(seconds, n);
@@ -117,7 +120,8 @@ static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_c
 	vfm_table_str(t, "kind", "measured");
 }
 
-static int run_all(const struct mix *m, struct vfm_stream *s, enum vfm_dtype dt, struct vfm_table *t, struct vfm_err *err)
+static int run_all(
+	const struct mix *m, struct vfm_stream *s, enum vfm_dtype dt, struct vfm_table *t, struct vfm_err *err)
 {
 	double seconds[MAX_REPEAT], flops[2] = {0}, packed[2] = {0};
 	struct vfm_cases l = {0};
@@ -174,8 +178,10 @@ static int fill(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm
 
 	columns(t);
 	TRY(run_all(m, s, a->dt, t, err));
-	vfm_table_note(t, "%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64 ", %s; slots of %" PRId64 " rows", m->n,
-		m->rows, o.heads, o.kv_heads, o.dim, o.dtype, o.slot);
+	vfm_table_note(t,
+		"%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64
+		", %s; slots of %" PRId64 " rows",
+		m->n, m->rows, o.heads, o.kv_heads, o.dim, o.dtype, o.slot);
 	vfm_table_note(t, "GFLOP/s and token/s: of what is not padding; of packed: time against the packed samples'");
 	vfm_table_note(t, "the other operations of a layer go over all rows, padding or not");
 	return 0;
@@ -198,15 +204,19 @@ int bench_attn(int argc, char **argv, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected fp32 or bf16, got '%s'", o.dtype);
 	if (!o.kv_heads)
 		o.kv_heads = o.heads;
-	if (o.heads < 1 || o.heads > 1024 || o.kv_heads < 1 || o.heads % o.kv_heads || o.dim < 8 || o.dim > 128 || o.dim % 8)
-		return vfm_fail(err, VFM_EUSAGE, "expected --heads 1 to 1024, a multiple of --kv-heads, and --dim 8 to 128, a multiple of 8");
+	if (o.heads < 1 || o.heads > 1024 || o.kv_heads < 1 || o.heads % o.kv_heads || o.dim < 8 || o.dim > 128 ||
+		o.dim % 8)
+		return vfm_fail(err, VFM_EUSAGE,
+			"expected --heads 1 to 1024, a multiple of --kv-heads, and --dim 8 to 128, a multiple of 8");
 	if (o.repeat < 1 || o.repeat > MAX_REPEAT || o.threads < 0 || o.threads > 4096 || o.slot < 0)
-		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096, --slot of at least one row", MAX_REPEAT);
+		return vfm_fail(err, VFM_EUSAGE,
+			"expected --repeat 1 to %d, --threads 1 to 4096, --slot of at least one row", MAX_REPEAT);
 	if (o.threads)
 		vfm_par_set_threads((int)o.threads);
 	rc = lengths(&m, argv + 1, n, err);
 	if (rc == 0)
-		rc = bench_on_device(o.device, (int)o.repeat, f, fill, &(struct asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
+		rc = bench_on_device(
+			o.device, (int)o.repeat, f, fill, &(struct asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
 	free(m.len);
 	free(m.at);
 	return rc;

@@ -17,12 +17,14 @@ int bench_comm(int argc, char **argv, struct vfm_err *err);
 /* Adds the note that every report ends with: CPU model, threads, program version, measured. */
 void bench_note_machine(struct vfm_table *t);
 
-/* Prints the table that `fill` makes on an opened device, with notes on the device, on attention that its library left to slower kernels, and on the
- * machine around those of fill. */
+/* Prints the table that `fill` makes on an opened device, with notes on the device, on attention that its library left
+ * to slower kernels, and on the machine around those of fill. */
 typedef int (*bench_fill)(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err);
-int bench_on_device(const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err);
+int bench_on_device(
+	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err);
 
-/* seconds[repeat]: of one call of a case that has its memory; short ones are run several times between two looks at the clock. */
+/* seconds[repeat]: of one call of a case that has its memory; short ones are run several times between two looks at the
+ * clock. */
 int bench_time_case(struct vfm_case *c, struct vfm_stream *s, int repeat, double *seconds, struct vfm_err *err);
 
 /* Sorts x[n]; the median. */

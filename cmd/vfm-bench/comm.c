@@ -14,19 +14,24 @@
 #include "train/device.h"
 #include "train/job.h"
 
-static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32", *device = "cpu", *format = "text";
+static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32",
+		  *device = "cpu", *format = "text";
 static int64_t ranks, repeat = 10;
 static bool registered;
 static double seconds = 0.02;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
-	{VFM_OPT_STR, 0, "ops", "LIST", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)", &ops},
+	{VFM_OPT_STR, 0, "ops", "LIST",
+		"all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)",
+		&ops},
 	{VFM_OPT_STR, 0, "sizes", "LIST", "bytes of the whole (64K,1M,16M,64M)", &sizes},
 	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
 	{VFM_OPT_STR, 0, "device", "NAME", "where the operands are: cpu, cuda (cpu)", &device},
-	{VFM_OPT_FLAG, 0, "register", NULL, "make the operands known to the library that carries them, where it wants that", &registered},
-	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)", &repeat},
+	{VFM_OPT_FLAG, 0, "register", NULL,
+		"make the operands known to the library that carries them, where it wants that", &registered},
+	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)",
+		&repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "calls of a measurement take about so long (0.02)", &seconds},
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
 	{0},
@@ -34,18 +39,19 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench comm",
-	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--device NAME] [--register] [-r N] [--seconds S] [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--device NAME] [--register] [-r N] "
+		    "[--seconds S] [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure the collectives of several ranks",
 	.opts = opts,
 };
 
 struct work {
-	struct vfm_comm *c;         /* of the device */
-	struct vfm_stream *s;       /* compute stream */
+	struct vfm_comm *c;   /* of the device */
+	struct vfm_stream *s; /* compute stream */
 	enum vfm_dtype dt;
-	int64_t n;                  /* elements of the whole, a multiple of the ranks */
-	char *a, *b;                /* [n] each, device */
-	char *host;                 /* [n] */
+	int64_t n;   /* elements of the whole, a multiple of the ranks */
+	char *a, *b; /* [n] each, device */
+	char *host;  /* [n] */
 };
 
 static struct vfm_tensor whole(const struct work *w, char *p)
@@ -95,7 +101,8 @@ static int barrier(struct work *w, struct vfm_err *err)
 	return vfm_barrier(w->c, w->s, err);
 }
 
-/* What element i of the result is when element i of rank r's operand is value(r, i): small whole numbers, so that sums are exact. */
+/* What element i of the result is when element i of rank r's operand is value(r, i): small whole numbers, so that sums
+ * are exact. */
 static int64_t value(int r, int64_t i)
 {
 	return (r * 5 + i * 3 + i / 7) % 13 - 6;
@@ -149,8 +156,8 @@ static const struct op {
 	const char *name;
 	int (*run)(struct work *w, struct vfm_err *err);
 	int64_t (*want)(const struct work *w, int64_t i);
-	bool in_a, shares;          /* the result lies in a; is one share long */
-	double bus, per_rank;       /* bus bandwidth: factor, and whether times (n-1)/n */
+	bool in_a, shares;    /* the result lies in a; is one share long */
+	double bus, per_rank; /* bus bandwidth: factor, and whether times (n-1)/n */
 } table[] = {
 	{"all_reduce", all_reduce, want_reduce, true, false, 2, 1},
 	{"all_gather", all_gather, want_gather, false, false, 1, 1},
@@ -196,8 +203,8 @@ static int check(struct work *w, const struct op *op, struct vfm_err *err)
 	}
 	TRY(vfm_all_reduce(w->c, NULL, vfm_t1(&wrong, VFM_I64, 1), err));
 	if (wrong)
-		return vfm_fail(err, VFM_EENV, "%s of %lld %s: %lld elements are wrong", op->name, (long long)w->n, vfm_dtype_name(w->dt),
-			(long long)wrong);
+		return vfm_fail(err, VFM_EENV, "%s of %lld %s: %lld elements are wrong", op->name, (long long)w->n,
+			vfm_dtype_name(w->dt), (long long)wrong);
 	return 0;
 }
 
@@ -218,7 +225,8 @@ static int measure(struct work *w, const struct op *op, int64_t calls, double *t
 
 static int run_op(struct work *w, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
-	double x[256], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1), bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
+	double x[256], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1),
+		       bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
 	int64_t calls;
 
 	TRY(check(w, op, err));
@@ -249,7 +257,8 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 	return 0;
 }
 
-static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
+static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t bytes, const struct op *op,
+	struct vfm_table *t, struct vfm_err *err)
 {
 	struct work w = {.c = d->world, .s = d->stream};
 	struct vfm_comm_mem a = {0}, b = {0};
@@ -322,9 +331,10 @@ static struct vfm_table *new_table(void)
 	static const struct {
 		const char *key, *heading;
 		int digits;
-	} cols[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0}, {"bytes", "bytes", 0}, {"calls", "calls", 0},
-		{"median_us", "median us", 1}, {"min_us", "min us", 1}, {"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2},
-		{"result", "result", 0}, {"kind", "kind", 0}};
+	} cols[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0}, {"bytes", "bytes", 0},
+		{"calls", "calls", 0}, {"median_us", "median us", 1}, {"min_us", "min us", 1},
+		{"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0},
+		{"kind", "kind", 0}};
 	struct vfm_table *t = vfm_table_new();
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
@@ -332,8 +342,8 @@ static struct vfm_table *new_table(void)
 	return t;
 }
 
-static int measure_all(struct vfm_job *job, const struct vfm_device *d, enum vfm_table_format f, const struct op **op, int n_op, const int64_t *size, int n_size,
-	struct vfm_err *err)
+static int measure_all(struct vfm_job *job, const struct vfm_device *d, enum vfm_table_format f, const struct op **op,
+	int n_op, const int64_t *size, int n_size, struct vfm_err *err)
 {
 	struct vfm_table *t = new_table();
 	int rc = 0;
@@ -342,8 +352,9 @@ static int measure_all(struct vfm_job *job, const struct vfm_device *d, enum vfm
 		for (int k = 0; rc >= 0 && k < (op[i]->want ? n_size : 1); k++)
 			rc = run_size(job, d, op[i]->want ? size[k] : 1024, op[i], t, err);
 	if (rc >= 0 && job->world->rank == 0) {
-		vfm_table_note(t, "median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s", (long long)repeat,
-			job->world->size, job->launch.nodes, job->launch.nodes > 1 ? "s" : "");
+		vfm_table_note(t,
+			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s",
+			(long long)repeat, job->world->size, job->launch.nodes, job->launch.nodes > 1 ? "s" : "");
 		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_filling(d->world));
 		bench_note_machine(t);
 		rc = vfm_table_print(t, f, stdout, err);
@@ -379,7 +390,8 @@ int bench_comm(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (rc == 1)
 		exit(job.launch.status);
-	rc = vfm_job_agree(&job, vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, err), err);
+	rc = vfm_job_agree(
+		&job, vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, err), err);
 	if (rc == 0)
 		rc = vfm_device_join(&d, &job, err);
 	if (rc == 0)

@@ -34,7 +34,8 @@ struct run {
 
 static int run_once(const struct vfm_manifest *m, bool skip_hash, struct run *r, struct vfm_err *err)
 {
-	struct vfm_loader_opts lo = {.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .skip_hash = skip_hash};
+	struct vfm_loader_opts lo = {
+		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .skip_hash = skip_hash};
 	double start = vfm_now();
 	struct vfm_loader *l = vfm_loader_open(m, &lo, err);
 	struct vfm_batch *b;
@@ -102,7 +103,8 @@ static int report(const struct run *runs, int n, struct vfm_err *err)
 	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
 	print_rows(t, runs, n);
-	vfm_table_note(t, "median of %d runs; GB/s counts latents and texts as float32 in memory; files from the page cache", n);
+	vfm_table_note(t,
+		"median of %d runs; GB/s counts latents and texts as float32 in memory; files from the page cache", n);
 	bench_note_machine(t);
 	rc = vfm_table_print(t, f, stdout, err);
 	vfm_table_free(t);
@@ -124,7 +126,8 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 	if (vfm_table_format(o.format, &f, err) < 0)
 		return vfm_err_context(err, "--output");
 	if (o.repeat < 1 || o.repeat > 256 || o.threads < 1 || o.threads > 1024 || o.prefetch < 1 || o.prefetch > 4096)
-		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to 256, --threads 1 to 1024, --prefetch 1 to 4096");
+		return vfm_fail(
+			err, VFM_EUSAGE, "expected --repeat 1 to 256, --threads 1 to 1024, --prefetch 1 to 4096");
 	m = vfm_manifest_open(argv[1], err);
 	if (!m)
 		return err->code;

@@ -44,17 +44,21 @@ void bench_note_machine(struct vfm_table *t)
 	vfm_table_note(t, "measured on %s, %d threads; vfm %s", cpu, vfm_par_threads(), vfm_version());
 }
 
-int bench_on_device(const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err)
+int bench_on_device(
+	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
 	struct vfm_device d;
 	int rc = vfm_device_open(&d, device, err);
 
 	if (rc == 0) {
-		vfm_table_note(t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, repeat);
+		vfm_table_note(
+			t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, repeat);
 		rc = fill(t, d.stream, ctx, err);
 		if (d.dev->slow_attn)
-			vfm_table_note(t, "%" PRId64 " calls of bf16 attention were computed by our own kernels, which are slow", d.dev->slow_attn);
+			vfm_table_note(t,
+				"%" PRId64 " calls of bf16 attention were computed by our own kernels, which are slow",
+				d.dev->slow_attn);
 		bench_note_machine(t);
 		vfm_device_close(&d);
 	}

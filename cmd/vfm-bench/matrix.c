@@ -15,8 +15,8 @@
 #include "train/bench.h"
 #include "train/device.h"
 
-static const char *models = "dit-s,dit-b", *contexts = "1024,4096", *dtypes = "fp32,bf16", *recomputes = "none", *device = "cpu",
-		  *format = "text";
+static const char *models = "dit-s,dit-b", *contexts = "1024,4096", *dtypes = "fp32,bf16", *recomputes = "none",
+		  *device = "cpu", *format = "text";
 static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1, threads;
 static double seconds = 2;
 
@@ -48,7 +48,7 @@ static const struct vfm_cmd cmd = {
 struct row {
 	char model[32];
 	int64_t context;
-	char label[256];         /* what is set beyond the preset */
+	char label[256]; /* what is set beyond the preset */
 	struct vfm_config config;
 };
 
@@ -81,7 +81,8 @@ static int row_set(struct row *w, const char *key, const char *value, struct vfm
 
 	snprintf(set, sizeof(set), "%s=%s", key, value);
 	TRY(vfm_config_set(&w->config, set, err));
-	snprintf(w->label + used, sizeof(w->label) - used, "%s%s", used ? " " : "", !strcmp(key, "train.dtype") ? value : set);
+	snprintf(w->label + used, sizeof(w->label) - used, "%s%s", used ? " " : "",
+		!strcmp(key, "train.dtype") ? value : set);
 	return 0;
 }
 
@@ -136,7 +137,8 @@ static int row_from_json(struct rows *r, const json_t *o, struct vfm_err *err)
 	w = row_new(r, model, context, err);
 	if (!w)
 		return err->code;
-	json_object_foreach (set, key, v) {
+	json_object_foreach(set, key, v)
+	{
 		char *text = json_is_string(v) ? vfm_strdup(json_string_value(v)) : json_dumps(v, JSON_ENCODE_ANY);
 		int rc = row_set(w, key, text, err);
 
@@ -165,13 +167,15 @@ static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
 	return rc < 0 ? VFM_EUSAGE : 0;
 }
 
-/* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and what blocks keep for the backward. */
+/* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and what blocks keep
+ * for the backward. */
 static double need_bytes(const struct vfm_config *c, int64_t context)
 {
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_train_config *t = &c->train;
 	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* that recompute goes for */
-	double state = (t->dtype == VFM_BF16 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0), moments = t->moments == VFM_BF16 ? 6 : 8;
+	double state = (t->dtype == VFM_BF16 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0),
+	       moments = t->moments == VFM_BF16 ? 6 : 8;
 	double kept = (double)blocks * vfm_advice_kept(m, t->recompute, t);
 
 	if (t->offload & VFM_OFFLOAD_OPTIMIZER)
@@ -184,8 +188,10 @@ static double need_bytes(const struct vfm_config *c, int64_t context)
 
 static int measure(const struct row *w, const struct vfm_device *d, struct vfm_table *t, struct vfm_err *err)
 {
-	struct vfm_bench_step b = {.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
-	double have = d->dev->mem_total ? (double)d->dev->mem_total : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
+	struct vfm_bench_step b = {
+		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+	double have = d->dev->mem_total ? (double)d->dev->mem_total
+					: (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
 	       need, peak = vfm_hw_peak(d->dev->name, w->config.train.dtype);
 	struct vfm_config c = w->config;
 	struct vfm_bench_result r;
@@ -229,7 +235,9 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 		goto out;
 	TRY_OUT(vfm_table_format(format, &f, err));
 	if (n > 1 || steps < 1 || packs < 1 || text_len < 1 || warmup < 0) {
-		rc = vfm_fail(err, VFM_EUSAGE, n > 1 ? "unexpected operand '%s'" : "%s: expected at least one step, pack and text row", argv[n > 1 ? 2 : 0]);
+		rc = vfm_fail(err, VFM_EUSAGE,
+			n > 1 ? "unexpected operand '%s'" : "%s: expected at least one step, pack and text row",
+			argv[n > 1 ? 2 : 0]);
 		goto out;
 	}
 	if (threads > 0)
@@ -251,7 +259,9 @@ int bench_matrix(int argc, char **argv, struct vfm_err *err)
 		TRY_OUT(measure(&rows.v[i], &d, t, err));
 	vfm_table_note(t, "device %s: %s", d.dev->name, d.dev->descr);
 	bench_note_machine(t);
-	vfm_table_note(t, "a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); spread is (max - min) / median");
+	vfm_table_note(t,
+		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
+		"spread is (max - min) / median");
 	rc = vfm_table_print(t, f, stdout, err);
 out:
 	vfm_device_close(&d);

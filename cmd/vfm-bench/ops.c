@@ -37,7 +37,8 @@ static const struct vfm_cmd cmd = {
 /* A pattern is a part of a name; * and ? stand for what they stand for in a shell. */
 static bool chosen(const struct vfm_case *c, char **patterns, int n)
 {
-	if (o.large ? !(c->flags & VFM_CASE_LARGE) : !(c->flags & VFM_CASE_BENCH) && !(o.all && c->flags & VFM_CASE_TEST))
+	if (o.large ? !(c->flags & VFM_CASE_LARGE)
+		    : !(c->flags & VFM_CASE_BENCH) && !(o.all && c->flags & VFM_CASE_TEST))
 		return false;
 	for (int i = 0; i < n; i++) {
 		char any[256];
@@ -49,7 +50,8 @@ static bool chosen(const struct vfm_case *c, char **patterns, int n)
 	return n == 0;
 }
 
-/* Bytes a second, read and written, of a copy within the device's memory: what an op without products is held against. */
+/* Bytes a second, read and written, of a copy within the device's memory: what an op without products is held against.
+ */
 static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err)
 {
 	const struct vfm_dev *d = s->dev;
@@ -144,7 +146,8 @@ static int fill(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm
 	columns(t);
 	TRY(copy_speed(s, &copy, err));
 	TRY(run_all(a->l, s, t, a->patterns, a->n, copy, err));
-	vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it", copy / 1e9);
+	vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it",
+		copy / 1e9);
 	vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
 	return 0;
 }

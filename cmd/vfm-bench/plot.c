@@ -114,9 +114,13 @@ int bench_plot(int argc, char **argv, struct vfm_err *err)
 
 		TRY_OUT(curve_read(&c[i], argv[1 + i], err));
 		running_mean(&c[i], window > 0 ? (size_t)window : c[i].n / 40 + 1);
-		series[plot.n_series++] = (struct vfm_series){.x = c[i].x, .y = c[i].y, .n = (int64_t)c[i].n, .colour = colour, .faint = true};
-		series[plot.n_series++] = (struct vfm_series){.name = short_name(argv[1 + i]), .x = c[i].x, .y = c[i].mean,
-			.n = (int64_t)c[i].n, .colour = colour};
+		series[plot.n_series++] = (struct vfm_series){
+			.x = c[i].x, .y = c[i].y, .n = (int64_t)c[i].n, .colour = colour, .faint = true};
+		series[plot.n_series++] = (struct vfm_series){.name = short_name(argv[1 + i]),
+			.x = c[i].x,
+			.y = c[i].mean,
+			.n = (int64_t)c[i].n,
+			.colour = colour};
 	}
 	heading = vfm_strdup(title ? title : key);
 	plot.title = heading;

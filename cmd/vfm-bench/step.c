@@ -11,8 +11,10 @@
 #include "train/device.h"
 #include "train/job.h"
 
-static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *device = "cpu", *format = "text";
-static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2, threads, ranks;
+static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *device = "cpu",
+		  *format = "text";
+static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2, threads,
+						ranks;
 static struct vfm_strlist sets;
 static double seconds = 3;
 
@@ -27,11 +29,13 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &grid},
 	{VFM_OPT_INT, 0, "packs", "N", "packs a step, of all ranks together (1)", &packs},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
-	{VFM_OPT_STR, 0, "recompute", "none|light|selective|full", "what the backward computes again (none)", &recompute},
+	{VFM_OPT_STR, 0, "recompute", "none|light|selective|full", "what the backward computes again (none)",
+		&recompute},
 	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps (5)", &steps},
 	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (3)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (2)", &warmup},
-	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated", &sets},
+	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
+		"a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated", &sets},
 	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
 	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
@@ -108,8 +112,8 @@ static void layout_text(const struct vfm_parallel *p, struct vfm_buf *b)
 		vfm_buf_adds(b, p->fsdp ? " fsdp" : " distopt");
 }
 
-static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r, const struct vfm_dev *dev, int world,
-	enum vfm_table_format f, struct vfm_err *err)
+static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r,
+	const struct vfm_dev *dev, int world, enum vfm_table_format f, struct vfm_err *err)
 {
 	double peak = vfm_hw_peak(dev->name, c->train.dtype);
 	struct vfm_buf layout = {0};
@@ -168,7 +172,9 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	bench_note_machine(t);
 	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
 	if (world > 1)
-		vfm_table_note(t, "of all ranks; threads and GiB of one; comm, bubble: shares of a step that a rank waited for communication, for other stages");
+		vfm_table_note(t,
+			"of all ranks; threads and GiB of one; comm, bubble: shares of a step that a rank waited for "
+			"communication, for other stages");
 	rc = vfm_table_print(t, f, stdout, err);
 	vfm_table_free(t);
 	return rc;
@@ -178,13 +184,14 @@ static int check_ranks(struct vfm_config *c, const struct vfm_bench_step *b, int
 {
 	TRY(vfm_parallel_check(&c->parallel, &c->model, world, err));
 	if (b->packs % c->parallel.dp)
-		return vfm_fail(err, VFM_EUSAGE, "--packs: %lld packs a step cannot be divided among dp = %lld", (long long)b->packs,
-			(long long)c->parallel.dp);
+		return vfm_fail(err, VFM_EUSAGE, "--packs: %lld packs a step cannot be divided among dp = %lld",
+			(long long)b->packs, (long long)c->parallel.dp);
 	return 0;
 }
 
 /* What a rank does. */
-static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_bench_step *b, enum vfm_table_format f, struct vfm_err *err)
+static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_bench_step *b, enum vfm_table_format f,
+	struct vfm_err *err)
 {
 	struct vfm_bench_result r;
 	struct vfm_mesh mesh = {0};
@@ -194,7 +201,10 @@ static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_b
 	if (threads > 0)
 		vfm_par_set_threads((int)threads);
 	TRY(vfm_job_agree(job, check_ranks(c, b, job->world->size, err), err));
-	TRY(vfm_job_agree(job, vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err), err));
+	TRY(vfm_job_agree(job,
+		vfm_device_open_rank(
+			&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err),
+		err));
 	rc = vfm_device_join(&d, job, err);
 	if (rc == 0)
 		rc = vfm_job_failed(job, vfm_mesh_init(&mesh, &c->parallel, d.world, d.dev, err), err);
@@ -225,9 +235,15 @@ int bench_step(int argc, char **argv, struct vfm_err *err)
 	TRY(vfm_table_format(format, &f, err));
 	TRY(configure(&c, err));
 	vfm_strlist_release(&sets);
-	b = (struct vfm_bench_step){.samples = samples, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+	b = (struct vfm_bench_step){.samples = samples,
+		.text_len = text_len,
+		.packs = packs,
+		.warmup = warmup,
+		.steps = steps,
+		.min_s = seconds};
 	TRY(parse_grid(grid, b.grid, err));
-	if (samples < 1 || packs < 1 || steps < 1 || warmup < 0 || text_len < 1 || text_len > 65536 || samples > 1 << 20)
+	if (samples < 1 || packs < 1 || steps < 1 || warmup < 0 || text_len < 1 || text_len > 65536 ||
+		samples > 1 << 20)
 		return vfm_fail(err, VFM_EUSAGE, "expected at least one sample, pack, step and text row");
 	if (ranks < 0 || ranks > 1 << 20)
 		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);

@@ -13,7 +13,10 @@ static void print_fault(void *ctx, const char *what)
 int verb_check(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_opt opts[] = {{0}};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt check", .synopsis = "CKPT ...", .summary = "read and verify every byte", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt check",
+		.synopsis = "CKPT ...",
+		.summary = "read and verify every byte",
+		.opts = opts};
 	int n, bad = 0, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
 
 	if (rc)

@@ -10,14 +10,17 @@
 #include "base/table.h"
 #include "ckpt/ckpt.h"
 
-#define OPT_FORMAT(dst) {VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, dst}
+#define OPT_FORMAT(dst)                                                                                                \
+	{                                                                                                              \
+		VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, dst                               \
+	}
 
 /* A checkpoint, its tensors of one part (or all) under the names they are shown by. */
 struct view {
 	struct vfm_ckpt *c;
 	const struct vfm_ckpt_tensor **t; /* [n] by name */
 	int n;
-	size_t cut;                       /* letters to leave out at the start of each name */
+	size_t cut; /* letters to leave out at the start of each name */
 };
 /* part: NULL = all; a plain file is always taken whole.  No tensors in the part: VFM_EUSAGE. */
 int view_open(struct view *v, const char *operand, const char *part, struct vfm_err *err);
@@ -26,7 +29,7 @@ void view_close(struct view *v);
 /* Parses the options; 0, VFM_OPT_DONE or VFM_EUSAGE, also when the operands are not min … max. */
 int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err);
 int verb_print(struct vfm_table *t, const char *format, struct vfm_err *err); /* frees t */
-bool glob_any(const char *name, char **globs, int n); /* n == 0: true */
+bool glob_any(const char *name, char **globs, int n);                         /* n == 0: true */
 void shape_text(const struct vfm_ckpt_tensor *t, char *buf, size_t len);
 void bytes_text(int64_t bytes, char *buf, size_t len);
 

@@ -12,7 +12,8 @@
 static int config_of(const struct vfm_ckpt *c, struct vfm_config *cfg, struct vfm_err *err)
 {
 	if (!json_object_size(c->config))
-		return vfm_fail(err, VFM_EUSAGE, "%s has no configuration, from which the cuts of a layout follow; use --files", c->path);
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s has no configuration, from which the cuts of a layout follow; use --files", c->path);
 	vfm_config_defaults(cfg);
 	return vfm_config_json(cfg, c->config, err) < 0 ? vfm_err_context(err, "%s: configuration", c->path) : 0;
 }
@@ -37,11 +38,15 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 	const char *layout = NULL;
 	int64_t files = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "as the ranks of this layout would write it: tp=2,pp=2,dp=4,fsdp", &layout},
+		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
+			"as the ranks of this layout would write it: tp=2,pp=2,dp=4,fsdp", &layout},
 		{VFM_OPT_INT, 'n', "files", "N", "N files a part, of about the same size", &files},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt reshard", .synopsis = "-l LAYOUT | -n N CKPT DIR", .summary = "cut a checkpoint for other writers", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt reshard",
+		.synopsis = "-l LAYOUT | -n N CKPT DIR",
+		.summary = "cut a checkpoint for other writers",
+		.opts = opts};
 	struct vfm_ckpt *c;
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
 
@@ -66,7 +71,8 @@ static bool ends_with(const char *s, const char *end)
 	return n >= m && !strcmp(s + n - m, end);
 }
 
-static int import(struct vfm_ckpt *c, const char *part, int dtype, const char *config, const char *dst, int64_t step, struct vfm_err *err)
+static int import(struct vfm_ckpt *c, const char *part, int dtype, const char *config, const char *dst, int64_t step,
+	struct vfm_err *err)
 {
 	json_t *j = NULL;
 	int rc;
@@ -93,8 +99,10 @@ int verb_convert(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_INT, 0, "step", "N", "to a checkpoint: its step (default 0)", &step},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt convert", .synopsis = "[-p PART] [-t TYPE] [--shard SIZE] [-c FILE] [--step N] SRC DST",
-		.summary = "to safetensors files for other programs, and back", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt convert",
+		.synopsis = "[-p PART] [-t TYPE] [--shard SIZE] [-c FILE] [--step N] SRC DST",
+		.summary = "to safetensors files for other programs, and back",
+		.opts = opts};
 	struct vfm_ckpt_export x = {.dtype = -1};
 	enum vfm_dtype dt;
 	struct vfm_ckpt *c;
@@ -110,7 +118,8 @@ int verb_convert(int argc, char **argv, struct vfm_err *err)
 		x.dtype = (int)dt;
 	}
 	if (shard < 1 || step < 0 || step > (int64_t)1 << 50)
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected a number >= %d", shard < 1 ? "--shard" : "--step", shard < 1);
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: expected a number >= %d", shard < 1 ? "--shard" : "--step", shard < 1);
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = part;
 	x.out = argv[2];

@@ -12,8 +12,8 @@ struct diff {
 	int64_t differ;
 };
 
-static void row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b,
-	const struct vfm_tensor_diff *r)
+static void row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a,
+	const struct vfm_ckpt_tensor *b, const struct vfm_tensor_diff *r)
 {
 	char sa[VFM_NDIM_MAX * 21 + 16], sb[VFM_NDIM_MAX * 21 + 16];
 
@@ -38,7 +38,8 @@ static void row(struct diff *d, const char *name, const char *state, const struc
 	vfm_table_f64(d->t, "max_rel", r->max_rel);
 }
 
-static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b, struct vfm_err *err)
+static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b,
+	struct vfm_err *err)
 {
 	struct vfm_tensor_diff r;
 	bool shape = a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof(*a->shape) * (size_t)a->ndim);
@@ -58,7 +59,8 @@ static int walk(struct diff *d, struct vfm_err *err)
 	int i = 0, k = 0;
 
 	while (i < d->v[0].n || k < d->v[1].n) {
-		const struct vfm_ckpt_tensor *a = i < d->v[0].n ? d->v[0].t[i] : NULL, *b = k < d->v[1].n ? d->v[1].t[k] : NULL;
+		const struct vfm_ckpt_tensor *a = i < d->v[0].n ? d->v[0].t[i] : NULL,
+					     *b = k < d->v[1].n ? d->v[1].t[k] : NULL;
 		const char *na = a ? a->name + d->v[0].cut : NULL, *nb = b ? b->name + d->v[1].cut : NULL;
 		int order = !a ? 1 : !b ? -1 : strcmp(na, nb);
 
@@ -90,8 +92,9 @@ static int open_both(struct diff *d, char **argv, const char *part, struct vfm_e
 
 static void columns(struct vfm_table *t)
 {
-	static const char *const cols[][2] = {{"name", "tensor"}, {"state", "state"}, {"shape_a", "shape A"}, {"shape_b", "shape B"},
-		{"dtype_a", "dtype A"}, {"dtype_b", "dtype B"}, {"differ", "elements"}, {"max_abs", "max abs"}, {"max_rel", "max rel"}};
+	static const char *const cols[][2] = {{"name", "tensor"}, {"state", "state"}, {"shape_a", "shape A"},
+		{"shape_b", "shape B"}, {"dtype_a", "dtype A"}, {"dtype_b", "dtype B"}, {"differ", "elements"},
+		{"max_abs", "max abs"}, {"max_rel", "max rel"}};
 
 	for (size_t i = 0; i < sizeof(cols) / sizeof(*cols); i++)
 		vfm_table_col(t, cols[i][0], cols[i][1], -4);
@@ -110,8 +113,10 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		OPT_FORMAT(&format),
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt diff", .synopsis = "[-a] [-p PART] [--atol X] [--rtol X] [--ignore-dtype] [-o FORMAT] A B",
-		.summary = "compare the tensors of two checkpoints", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt diff",
+		.synopsis = "[-a] [-p PART] [--atol X] [--rtol X] [--ignore-dtype] [-o FORMAT] A B",
+		.summary = "compare the tensors of two checkpoints",
+		.opts = opts};
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
 
 	if (rc)

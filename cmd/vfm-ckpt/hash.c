@@ -39,13 +39,16 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 	const char *format = "text", *part = NULL;
 	bool each = false;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'p', "part", "PART", "only this part of checkpoints (model, ema, optim), without its name", &part},
+		{VFM_OPT_STR, 'p', "part", "PART",
+			"only this part of checkpoints (model, ema, optim), without its name", &part},
 		{VFM_OPT_FLAG, 'e', "each", NULL, "a line a tensor", &each},
 		OPT_FORMAT(&format),
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt hash", .synopsis = "[-e] [-p PART] [-o FORMAT] CKPT ...",
-		.summary = "a hash of the values, whatever their layout", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt hash",
+		.synopsis = "[-e] [-p PART] [-o FORMAT] CKPT ...",
+		.summary = "a hash of the values, whatever their layout",
+		.opts = opts};
 	struct vfm_table *t;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
 

@@ -61,11 +61,15 @@ static void info_row(struct vfm_table *t, const struct vfm_ckpt *c)
 
 int verb_info(int argc, char **argv, struct vfm_err *err)
 {
-	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"}, {"params", "parameters"},
-		{"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"}, {"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}};
+	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"},
+		{"params", "parameters"}, {"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"},
+		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}};
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt info", .synopsis = "[-o FORMAT] CKPT ...", .summary = "step, model, size of checkpoints", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt info",
+		.synopsis = "[-o FORMAT] CKPT ...",
+		.summary = "step, model, size of checkpoints",
+		.opts = opts};
 	struct vfm_table *t;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
 

@@ -9,7 +9,10 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 {
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt ls", .synopsis = "[-o FORMAT] CKPT [GLOB ...]", .summary = "list tensors", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt ls",
+		.synopsis = "[-o FORMAT] CKPT [GLOB ...]",
+		.summary = "list tensors",
+		.opts = opts};
 	struct vfm_table *t;
 	struct view v;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
@@ -87,8 +90,12 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 {
 	const char *format = "text";
 	int64_t depth = 3;
-	struct vfm_opt opts[] = {{VFM_OPT_INT, 'd', "depth", "N", "levels to show (default 3)", &depth}, OPT_FORMAT(&format), {0}};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt tree", .synopsis = "[-d N] [-o FORMAT] CKPT", .summary = "tensors grouped by prefix, with sums", .opts = opts};
+	struct vfm_opt opts[] = {
+		{VFM_OPT_INT, 'd', "depth", "N", "levels to show (default 3)", &depth}, OPT_FORMAT(&format), {0}};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt tree",
+		.synopsis = "[-d N] [-o FORMAT] CKPT",
+		.summary = "tensors grouped by prefix, with sums",
+		.opts = opts};
 	struct vfm_table *t;
 	struct view v;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);

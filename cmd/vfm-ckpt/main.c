@@ -112,7 +112,10 @@ void bytes_text(int64_t bytes, char *buf, size_t len)
 
 int main(int argc, char **argv)
 {
-	struct vfm_verbs family = {.name = "vfm-ckpt", .word = "VERB", .summary = "look into, check, compare and convert checkpoints", .list = verbs};
+	struct vfm_verbs family = {.name = "vfm-ckpt",
+		.word = "VERB",
+		.summary = "look into, check, compare and convert checkpoints",
+		.list = verbs};
 	struct vfm_err err = {0};
 	int rc;
 

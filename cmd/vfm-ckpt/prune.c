@@ -25,7 +25,10 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_FLAG, 'n', "dry-run", NULL, "print what would be removed, remove nothing", &dry},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt prune", .synopsis = "-k N [--keep-every N] [-n] RUN", .summary = "remove old checkpoints", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt prune",
+		.synopsis = "-k N [--keep-every N] [-n] RUN",
+		.summary = "remove old checkpoints",
+		.opts = opts};
 	struct stat st;
 	char *dir;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
@@ -55,7 +58,10 @@ int verb_consolidate(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt consolidate", .synopsis = "-o FILE [-p PART] CKPT", .summary = "write a part as one safetensors file", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt consolidate",
+		.synopsis = "-o FILE [-p PART] CKPT",
+		.summary = "write a part as one safetensors file",
+		.opts = opts};
 	struct vfm_ckpt *c;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
 

@@ -7,8 +7,10 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 	static const char *const cols[] = {"min", "max", "mean", "std", "norm"};
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt stat", .synopsis = "[-o FORMAT] CKPT [GLOB ...]",
-		.summary = "minimum, maximum, mean, norm and NaNs of each tensor", .opts = opts};
+	struct vfm_cmd cmd = {.name = "vfm-ckpt stat",
+		.synopsis = "[-o FORMAT] CKPT [GLOB ...]",
+		.summary = "minimum, maximum, mean, norm and NaNs of each tensor",
+		.opts = opts};
 	struct vfm_table *t;
 	struct view v;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);

@@ -42,8 +42,10 @@ static void move_key(json_t *from, json_t *to, const char *key)
 /* Where the clip came from goes to "origin"; the record then speaks of the new file. */
 static void set_origin(json_t *rec)
 {
-	static const char *const keys[] = {"start_frame", "end_frame", "start_s", "end_s", "start_pts", "width", "height", "fps", "codec"};
-	static const char *const gone[] = {"sar", "mirrored", "vfr", "bad_times", "resized", "frames_claimed", "pix_fmt"};
+	static const char *const keys[] = {
+		"start_frame", "end_frame", "start_s", "end_s", "start_pts", "width", "height", "fps", "codec"};
+	static const char *const gone[] = {
+		"sar", "mirrored", "vfr", "bad_times", "resized", "frames_claimed", "pix_fmt"};
 	json_t *origin = json_object();
 
 	json_object_set(origin, "src", json_object_get(rec, "src"));
@@ -68,8 +70,8 @@ static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_r
 	if (image)
 		return;
 	json_object_set_new(rec, "fps", json_sprintf("%d/%d", r->fps_num, r->fps_den));
-	json_object_set_new(rec, "duration_s",
-		vfm_json_real(round((double)r->frames * r->fps_den / r->fps_num * 1e6) / 1e6));
+	json_object_set_new(
+		rec, "duration_s", vfm_json_real(round((double)r->frames * r->fps_den / r->fps_num * 1e6) / 1e6));
 }
 
 /* An image that is to stay as it is: the same bytes. */
@@ -155,7 +157,8 @@ static int check(struct clip *c, const char *size, int64_t w, int64_t h, int64_t
 	for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
 		known |= !strcmp(codecs[i], c->cut.codec);
 	if (!known)
-		return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'", c->cut.codec);
+		return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'",
+			c->cut.codec);
 	c->cut.width = (int)w;
 	c->cut.height = (int)h;
 	c->cut.crf = (int)crf;
@@ -177,14 +180,16 @@ int curate_clip(int argc, char **argv)
 		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps},
 		{VFM_OPT_INT, 0, "frames", "N", "write at most N frames of a clip", &c.cut.max_frames},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &c.cut.video.deadline_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
+			&c.cut.video.deadline_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate clip",
-		.synopsis = "-d DIR [--codec NAME] [--crf N] [--size WxH] [--width W] [--height H] [--fps X] [--frames N] "
-			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis =
+			"-d DIR [--codec NAME] [--crf N] [--size WxH] [--width W] [--height H] [--fps X] [--frames N] "
+			"[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "cut each clip out to its own file",
 		.opts = opts,
 	};

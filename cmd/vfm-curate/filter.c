@@ -30,7 +30,8 @@ static int add_limits(struct filter *f, const struct vfm_strlist *list, bool is_
 			return vfm_fail(err, VFM_EUSAGE, "--%s: expected KEY=NUMBER, got '%s'", is_max ? "max" : "min",
 				list->v[i]);
 		if (vfm_parse_f64(eq + 1, &m->value, err) < 0)
-			return vfm_err_context(err, "--%s %.*s", is_max ? "max" : "min", (int)(eq - list->v[i]), list->v[i]);
+			return vfm_err_context(
+				err, "--%s %.*s", is_max ? "max" : "min", (int)(eq - list->v[i]), list->v[i]);
 		m->path = vfm_strfmt("%.*s", (int)(eq - list->v[i]), list->v[i]);
 		m->is_max = is_max;
 		f->n++;
@@ -65,8 +66,10 @@ int curate_filter(int argc, char **argv)
 	struct vfm_strlist min = {0}, max = {0};
 	struct filter f = {0};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_LIST, 0, "min", "KEY=X", "drop records whose KEY is below X or missing; may be repeated", &min},
-		{VFM_OPT_LIST, 0, "max", "KEY=X", "drop records whose KEY is above X or missing; may be repeated", &max},
+		{VFM_OPT_LIST, 0, "min", "KEY=X", "drop records whose KEY is below X or missing; may be repeated",
+			&min},
+		{VFM_OPT_LIST, 0, "max", "KEY=X", "drop records whose KEY is above X or missing; may be repeated",
+			&max},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};

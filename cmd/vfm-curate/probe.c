@@ -140,7 +140,8 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 			return rc;
 		rc = next_operand(p, err);
 		if (rc == 0 && p->left_out)
-			vfm_info("%lld files in folders do not look like video or image by their names and were left out "
+			vfm_info("%lld files in folders do not look like video or image by their names and were left "
+				 "out "
 				 "(--all)",
 				(long long)p->left_out);
 		if (rc <= 0)
@@ -171,7 +172,8 @@ void curate_set_facts(json_t *rec, const struct vfm_probe *p)
 		json_object_set_new(rec, "fps", json_string(fps));
 	}
 	set_int(rec, "frames", p->frames);
-	json_object_set_new(rec, "duration_s", p->duration_s < 0 ? json_null() : vfm_json_real(round(p->duration_s * 1e6) / 1e6));
+	json_object_set_new(
+		rec, "duration_s", p->duration_s < 0 ? json_null() : vfm_json_real(round(p->duration_s * 1e6) / 1e6));
 	set_int(rec, "rotation", i->rotation);
 	if (i->mirrored)
 		json_object_set_new(rec, "mirrored", json_true());
@@ -218,9 +220,11 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 int curate_probe(int argc, char **argv)
 {
 	struct probe p = {.timeout_s = 600};
-	struct vfm_stage stage = {.name = "probe", .fn = probe_record, .ctx = &p, .next = next_name, .source = &p, .key = "src"};
+	struct vfm_stage stage = {
+		.name = "probe", .fn = probe_record, .ctx = &p, .next = next_name, .source = &p, .key = "src"};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_FLAG, 0, "fast", NULL, "believe the container about frames and duration; do not decode", &p.fast},
+		{VFM_OPT_FLAG, 0, "fast", NULL, "believe the container about frames and duration; do not decode",
+			&p.fast},
 		{VFM_OPT_FLAG, 0, "all", NULL, "in folders, look into files of every name", &p.all},
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &p.nul},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 600)", &p.timeout_s},

@@ -62,7 +62,8 @@ int curate_score(int argc, char **argv)
 	struct vfm_score_opts opts_score = {.video = {.deadline_s = 3600}};
 	struct vfm_stage stage = {.name = "score", .fn = score_record, .ctx = &opts_score};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &opts_score.video.deadline_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
+			&opts_score.video.deadline_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};

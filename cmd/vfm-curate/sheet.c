@@ -22,7 +22,8 @@ static void add_scores(struct vfm_buf *b, const json_t *score)
 	json_t *v;
 	int n = 0;
 
-	json_object_foreach ((json_t *)(uintptr_t)score, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)score, key, v)
+	{
 		if (!json_is_number(v))
 			continue;
 		/* Four a line: what fits under three frames. */
@@ -36,7 +37,8 @@ static void add_scores(struct vfm_buf *b, const json_t *score)
 static char *words_for(const json_t *rec)
 {
 	struct vfm_buf b = {0};
-	const char *caption = vfm_rec_str(rec, "caption", NULL), *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL));
+	const char *caption = vfm_rec_str(rec, "caption", NULL),
+		   *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL));
 	double w = 0, h = 0, s = 0;
 
 	vfm_buf_addf(&b, "%s", vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?")));
@@ -85,7 +87,8 @@ static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 int curate_sheet(int argc, char **argv)
 {
 	struct sheet s = {.max = 48};
-	struct vfm_stage stage = {.name = "sheet", .fn = sheet_record, .ctx = &s, .serial = true, .silent = true, .sees_all = true};
+	struct vfm_stage stage = {
+		.name = "sheet", .fn = sheet_record, .ctx = &s, .serial = true, .silent = true, .sees_all = true};
 	struct vfm_sheet_opts so = {.video = {.deadline_s = 600}};
 	int64_t columns = 3, frames = 3, width = 160;
 	const char *path = NULL, *title = NULL;
@@ -102,8 +105,8 @@ int curate_sheet(int argc, char **argv)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate sheet",
-		.synopsis = "-o FILE [-n N] [--columns N] [--frames N] [--width PIXELS] [--title TEXT] [--all] " VFM_STAGE_SYNOPSIS
-			    " [FILE ...]",
+		.synopsis = "-o FILE [-n N] [--columns N] [--frames N] [--width PIXELS] [--title TEXT] "
+			    "[--all] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "draw a contact sheet of clips with their scores and captions",
 		.opts = opts,
 	};
@@ -114,9 +117,11 @@ int curate_sheet(int argc, char **argv)
 		return vfm_cmd_exit(0, &err);
 	if (rc == 0 && !path)
 		rc = vfm_fail(&err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
-	if (rc == 0 && (s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 || width > 1024 ||
-			columns * frames * width > 30000))
-		rc = vfm_fail(&err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
+	if (rc == 0 &&
+		(s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 ||
+			width > 1024 || columns * frames * width > 30000))
+		rc = vfm_fail(
+			&err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
 	if (rc == 0) {
 		so.columns = (int)columns;
 		so.frames = (int)frames;

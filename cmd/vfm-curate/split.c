@@ -81,12 +81,16 @@ int curate_split(int argc, char **argv)
 	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
 	const char *detector = "content";
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)", &detector},
+		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)",
+			&detector},
 		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s},
-		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)", &sp.shots.max_s},
-		{VFM_OPT_NUM, 0, "threshold", "X", "how unlike two shots are; lower cuts more (default 1.05)", &sp.shots.threshold},
+		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)",
+			&sp.shots.max_s},
+		{VFM_OPT_NUM, 0, "threshold", "X", "how unlike two shots are; lower cuts more (default 1.05)",
+			&sp.shots.threshold},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)", &sp.shots.video.deadline_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)",
+			&sp.shots.video.deadline_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -104,7 +108,8 @@ int curate_split(int argc, char **argv)
 		return vfm_cmd_exit(0, &err);
 	if (rc == 0 && strcmp(detector, "content") && strcmp(detector, "stride"))
 		rc = vfm_fail(&err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", detector);
-	if (rc == 0 && (sp.shots.min_s < 0 || sp.shots.max_s < 0 || (sp.shots.max_s > 0 && sp.shots.max_s < sp.shots.min_s)))
+	if (rc == 0 &&
+		(sp.shots.min_s < 0 || sp.shots.max_s < 0 || (sp.shots.max_s > 0 && sp.shots.max_s < sp.shots.min_s)))
 		rc = vfm_fail(&err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
 	if (rc == 0 && !strcmp(detector, "stride") && sp.shots.max_s == 0)
 		rc = vfm_fail(&err, VFM_EUSAGE, "--detector stride: --max-s says how long the pieces are");

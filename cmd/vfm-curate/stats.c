@@ -17,7 +17,8 @@ static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 int curate_stats(int argc, char **argv)
 {
 	struct vfm_tally *tally = vfm_tally_new();
-	struct vfm_stage stage = {.name = "stats", .fn = stats_record, .ctx = tally, .serial = true, .silent = true, .sees_all = true};
+	struct vfm_stage stage = {
+		.name = "stats", .fn = stats_record, .ctx = tally, .serial = true, .silent = true, .sees_all = true};
 	const char *format = "text";
 	int64_t bins = 20;
 	struct vfm_opt opts[] = {

@@ -19,8 +19,15 @@ static struct {
 	double epochs;
 	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check;
 	struct vfm_strlist blend;
-} o = {.context = 8192, .batch = 1, .algo = "ffd", .balance = "tokens", .format = "jsonl", .last = "fill",
-	.long_ = "error", .ragged = "error", .patch = "1x2x2"};
+} o = {.context = 8192,
+	.batch = 1,
+	.algo = "ffd",
+	.balance = "tokens",
+	.format = "jsonl",
+	.last = "fill",
+	.long_ = "error",
+	.ragged = "error",
+	.patch = "1x2x2"};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack (8192)", &o.context},
@@ -35,7 +42,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "cost", "FILE", "coefficients of the cost of a pack", &o.cost},
 	{VFM_OPT_STR, 0, "long", "WHAT", "samples longer than the context: error or drop (error)", &o.long_},
 	{VFM_OPT_STR, 0, "ragged", "WHAT", "samples that the patch does not divide: error or drop (error)", &o.ragged},
-	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)", &o.last},
+	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)",
+		&o.last},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
 	{VFM_OPT_STR, 0, "check", "FILE", "read a manifest through, every record of it, and write nothing", &o.check},
@@ -62,8 +70,8 @@ static int choose(const char *opt, const char *s, const char *a, const char *b, 
 static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vfm_err *err)
 {
 	if (x < min || x > max)
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min, (long long)max,
-			(long long)x);
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min,
+			(long long)max, (long long)x);
 	return 0;
 }
 
@@ -80,7 +88,8 @@ static int parse_patch(const char *s, int32_t patch[3], struct vfm_err *err)
 /* NAME=WEIGHT:DIR */
 static int parse_blend(const char *arg, struct vfm_blend_set *set, struct vfm_arena *mem, struct vfm_err *err)
 {
-	char *name = vfm_arena_strdup(mem, arg), *weight = strchr(name, '='), *dir = weight ? strchr(weight, ':') : NULL;
+	char *name = vfm_arena_strdup(mem, arg), *weight = strchr(name, '='),
+	     *dir = weight ? strchr(weight, ':') : NULL;
 
 	if (!dir || weight == name || !dir[1])
 		return vfm_fail(err, VFM_EUSAGE, "--blend: expected NAME=WEIGHT:DIR, got '%s'", arg);
@@ -111,7 +120,8 @@ static int parse_sets(int n, char **dirs, struct vfm_blend_set *sets, struct vfm
 	double sum = 0;
 
 	if (!!n == !!o.blend.n)
-		return vfm_fail(err, VFM_EUSAGE, n ? "give either folders or --blend, not both" : "a folder is missing");
+		return vfm_fail(
+			err, VFM_EUSAGE, n ? "give either folders or --blend, not both" : "a folder is missing");
 	if (n > VFM_MANIFEST_MAX_SETS || o.blend.n > VFM_MANIFEST_MAX_SETS)
 		return vfm_fail(err, VFM_EUSAGE, "more than %d sets", VFM_MANIFEST_MAX_SETS);
 	for (int i = 0; i < n; i++) {
@@ -142,9 +152,15 @@ static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
 	TRY(choose("last", o.last, "fill", "drop", &drop_last, err));
 	TRY(choose("balance", o.balance, "tokens", "cost", &cost, err));
-	*p = (struct vfm_plan_opts){.context = (int32_t)o.context, .batch = (int32_t)o.batch, .steps = o.steps,
-		.epochs = o.epochs > 0 ? o.epochs : 1, .drop_last = drop_last, .balance_cost = cost,
-		.seed = (uint64_t)o.seed, .window = o.window, .cost = vfm_pack_cost_default()};
+	*p = (struct vfm_plan_opts){.context = (int32_t)o.context,
+		.batch = (int32_t)o.batch,
+		.steps = o.steps,
+		.epochs = o.epochs > 0 ? o.epochs : 1,
+		.drop_last = drop_last,
+		.balance_cost = cost,
+		.seed = (uint64_t)o.seed,
+		.window = o.window,
+		.cost = vfm_pack_cost_default()};
 	if (vfm_pack_algo(o.algo, &p->algo, err) < 0)
 		return vfm_err_context(err, "--algo");
 	if (o.cost)
@@ -155,7 +171,8 @@ static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
 /* ---- sets ---- */
 
 /* Complains about samples that were left out, unless that was asked for. */
-static int check_left_out(const struct vfm_blend_set *sets, int n, bool drop_long, bool drop_ragged, struct vfm_err *err)
+static int check_left_out(
+	const struct vfm_blend_set *sets, int n, bool drop_long, bool drop_ragged, struct vfm_err *err)
 {
 	int64_t n_long = 0, n_ragged = 0, records = 0;
 
@@ -181,11 +198,11 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 		const struct vfm_blend_set *s = &sets[i], *a = &sets[0];
 
 		if (s->channels != a->channels)
-			return vfm_fail(err, VFM_EUSAGE, "set '%s' has %d latent channels, set '%s' has %d", s->name, s->channels,
-				a->name, a->channels);
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has %d latent channels, set '%s' has %d", s->name,
+				s->channels, a->name, a->channels);
 		if (s->text_dim && h->text_dim && s->text_dim != h->text_dim)
-			return vfm_fail(err, VFM_EUSAGE, "set '%s' has texts of width %d, others have %d", s->name, s->text_dim,
-				h->text_dim);
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has texts of width %d, others have %d", s->name,
+				s->text_dim, h->text_dim);
 		h->text_dim = s->text_dim ? s->text_dim : h->text_dim;
 	}
 	h->latent_channels = sets[0].channels;
@@ -265,8 +282,8 @@ static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend,
 			(long long)samples[i], (double)samples[i] / (double)sets[i].n,
 			100.0 * (double)tokens[i] / (double)all, 100 * h->sets[i].weight);
 		if (sets[i].n_long || sets[i].n_ragged)
-			vfm_info("set %s: %lld samples left out: %lld too long, %lld not divisible by the patch", sets[i].name,
-				(long long)(sets[i].n_long + sets[i].n_ragged), (long long)sets[i].n_long,
+			vfm_info("set %s: %lld samples left out: %lld too long, %lld not divisible by the patch",
+				sets[i].name, (long long)(sets[i].n_long + sets[i].n_ragged), (long long)sets[i].n_long,
 				(long long)sets[i].n_ragged);
 	}
 	free(tokens);
@@ -275,8 +292,9 @@ static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend,
 
 static void report(const struct vfm_plan *p, double seconds)
 {
-	vfm_info("%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a step over the mean: tokens %.3f, "
-		 "cost %.3f; %.2f s",
+	vfm_info(
+		"%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a step over the mean: tokens %.3f, "
+		"cost %.3f; %.2f s",
 		(long long)p->steps, (long long)p->n_packs, (long long)p->n_samples, 100 * p->fill, p->imbalance_tokens,
 		p->imbalance_cost, seconds);
 	if (p->filled_packs)

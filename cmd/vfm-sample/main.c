@@ -20,8 +20,8 @@
 #include "train/job.h"
 #include "train/state.h"
 
-static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto", *fps = "8",
-		  *dtype = "fp32", *device = "cpu", *tokenizer, *format = "mp4";
+static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto",
+			      *fps = "8", *dtype = "fp32", *device = "cpu", *tokenizer, *format = "mp4";
 static struct vfm_strlist prompts, sets;
 static int64_t frames = 16, context = 4096, threads, ranks;
 static struct vfm_sampler sampling;
@@ -33,7 +33,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema, where there is one)", &part},
 	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated", &prompts},
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with the prompt as \"caption\"; - is stdin", &prompt_file},
-	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy", &out_file},
+	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy",
+		&out_file},
 	{VFM_OPT_STR, 'd', "dir", "DIR", "where the videos of many prompts go", &out_dir},
 	{VFM_OPT_STR, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &format},
 	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16)", &frames},
@@ -48,8 +49,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
 	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
-	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host, which compute together (under Slurm, srun starts them)", &ranks},
-	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "how they share the work: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
+	{VFM_OPT_INT, 'n', "ranks", "N",
+		"start N ranks on this host, which compute together (under Slurm, srun starts them)", &ranks},
+	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
+		"how they share the work: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
 	{0},
 };
@@ -163,7 +166,8 @@ static int share_items(struct job *j, struct vfm_err *err)
 	rc = vfm_job_broadcast(&j->ranks, &text, err);
 	if (rc == 0 && j->ranks.world->rank != 0) {
 		all = json_loads(text ? text : "", 0, NULL);
-		json_array_foreach (all, i, rec) {
+		json_array_foreach(all, i, rec)
+		{
 			item_add(j, json_incref(rec), json_string_value(json_object_get(rec, "caption")));
 		}
 		json_decref(all);
@@ -198,7 +202,8 @@ static int parse_pair(const char *text, char sep, int64_t max, int *a, int *b, i
 
 static int check_options(struct job *j, struct vfm_err *err)
 {
-	static const char *const kinds[] = {"auto", "heun", "euler"}, *const endings[] = {".mp4", ".gif", ".png", ".npy"};
+	static const char *const kinds[] = {"auto", "heun", "euler"},
+				 *const endings[] = {".mp4", ".gif", ".png", ".npy"};
 	bool known = false;
 
 	for (int i = 0; i < 3; i++) {
@@ -247,14 +252,16 @@ static int configure_ranks(struct job *j, struct vfm_err *err)
 	p->cp = 0;
 	for (int i = 0; i < sets.n; i++) {
 		if (strncmp(sets.v[i], "parallel.", 9) != 0)
-			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here", sets.v[i]);
+			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here",
+				sets.v[i]);
 		TRY(vfm_config_set(&j->c, sets.v[i], err));
 	}
 	if (!p->cp)
 		p->cp = world % p->tp ? 1 : world / p->tp;
 	TRY(vfm_parallel_check(p, &j->c.model, world, err));
 	if (p->pp > 1 || p->dp > 1)
-		return vfm_fail(err, VFM_EUSAGE, "parallel: %d ranks sample together with tp x cp = %d, and pp = 1", world, world);
+		return vfm_fail(err, VFM_EUSAGE, "parallel: %d ranks sample together with tp x cp = %d, and pp = 1",
+			world, world);
 	return 0;
 }
 
@@ -267,14 +274,16 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 
 	TRY_OUT(vfm_ckpt_open(&c, ckpt_path, err));
 	if (!c->config) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s' does not say which model it is of; give a checkpoint directory or a run", ckpt_path);
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"'%s' does not say which model it is of; give a checkpoint directory or a run", ckpt_path);
 		goto out;
 	}
 	vfm_config_defaults(&j->c);
 	TRY_OUT(vfm_config_json(&j->c, c->config, err));
 	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
 	TRY_OUT(vfm_config_set(&j->c, spec, err));
-	/* How the model was trained plays no role, but for what its activations are rounded to where they are rounded at all. */
+	/* How the model was trained plays no role, but for what its activations are rounded to where they are rounded
+	 * at all. */
 	j->c.train.fp8 = VFM_FP8_NONE;
 	j->c.train.master = VFM_MASTER_F32;
 	if (j->c.train.dtype != VFM_BF16)
@@ -284,12 +293,13 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 	TRY_OUT(configure_ranks(j, err));
 	if (!strcmp(part, "ema") && j->c.train.ema_decay == 0)
 		part = "model";
-	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, (long long)vfm_model_params(&j->c.model));
+	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step,
+		(long long)vfm_model_params(&j->c.model));
 	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
 	TRY_OUT(vfm_tokenizer_parse(&j->tok, tokenizer ? tokenizer : spec, err));
 	if (j->tok.channels != j->c.model.channels) {
-		rc = vfm_fail(err, VFM_EUSAGE, "--tokenizer %s has %d channels, the model %lld", tokenizer, j->tok.channels,
-			(long long)j->c.model.channels);
+		rc = vfm_fail(err, VFM_EUSAGE, "--tokenizer %s has %d channels, the model %lld", tokenizer,
+			j->tok.channels, (long long)j->c.model.channels);
 		goto out;
 	}
 	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
@@ -316,7 +326,8 @@ static int load(struct job *j, struct vfm_err *err)
 		vfm_params_init(&j->ps, j->d.stream, &j->mesh);
 		j->net = vfm_model_new(&j->c.model, &j->ps);
 		vfm_model_set_residual(j->net, (enum vfm_dtype)j->c.train.residual);
-		rc = vfm_job_agree(&j->ranks, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
+		rc = vfm_job_agree(
+			&j->ranks, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
 	}
 	if (rc == 0)
 		rc = vfm_state_load_weights(&j->ps, c, part, err);
@@ -349,7 +360,8 @@ static int write_latent(struct job *j, struct item *it, const float *latent, str
 
 static int write_video(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
-	struct vfm_video_out_opts o = {.width = j->width, .height = j->height, .fps_num = j->fps_num, .fps_den = j->fps_den, .crf = 10};
+	struct vfm_video_out_opts o = {
+		.width = j->width, .height = j->height, .fps_num = j->fps_num, .fps_den = j->fps_den, .crf = 10};
 	size_t picture = (size_t)j->width * (size_t)j->height * 3;
 	int64_t n = !ends_with(it->path, ".png") || strchr(it->path, '%') ? frames : 1;
 	uint8_t *rgb = vfm_big_alloc(picture * (size_t)frames, "pictures", err);
@@ -390,10 +402,10 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
-	int32_t (*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids)), *cu = vfm_calloc((size_t)n + 1, sizeof(*cu));
+	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids)), *cu = vfm_calloc((size_t)n + 1, sizeof(*cu));
 	float *text, *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
 	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
-	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t (*)[3])grids, .cu_text = cu};
+	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t(*)[3])grids, .cu_text = cu};
 	int rc = VFM_EENV;
 
 	for (int i = 0; i < n; i++)
@@ -405,7 +417,9 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;
 		memcpy(grids[i], grid, sizeof(grids[i]));
-		cu[i + 1] = cu[i] + vfm_textbytes_embed(j->text, j->item[first + (size_t)i].caption, text + (size_t)cu[i] * (size_t)m->text_dim);
+		cu[i + 1] = cu[i] +
+			vfm_textbytes_embed(j->text, j->item[first + (size_t)i].caption,
+				text + (size_t)cu[i] * (size_t)m->text_dim);
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
 	for (int i = 0; i < n && j->ranks.world->rank == 0; i++) {
@@ -430,7 +444,8 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	const struct vfm_model_spec *m = &j->c.model;
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, dims[3], grid[3];
 	int64_t tokens, batch, evals;
-	bool heun = sampling.kind == VFM_SAMPLER_HEUN || (sampling.kind == VFM_SAMPLER_AUTO && j->c.diffusion.kind == VFM_EDM);
+	bool heun = sampling.kind == VFM_SAMPLER_HEUN ||
+		(sampling.kind == VFM_SAMPLER_AUTO && j->c.diffusion.kind == VFM_EDM);
 
 	j->latent_frames = vfm_tokenizer_latent_frames(frames);
 	dims[0] = (int32_t)j->latent_frames;
@@ -440,7 +455,8 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	if (tokens < 0)
 		return VFM_EUSAGE;
 	if (tokens > MAX_TOKENS)
-		return vfm_fail(err, VFM_EUSAGE, "a video of %lld tokens is too large; at most %d", (long long)tokens, MAX_TOKENS);
+		return vfm_fail(err, VFM_EUSAGE, "a video of %lld tokens is too large; at most %d", (long long)tokens,
+			MAX_TOKENS);
 	batch = context / (tokens * (sampling.cfg == 1 ? 1 : 2));
 	batch = batch < 1 ? 1 : batch;
 	evals = heun ? 2 * sampling.steps - 1 : sampling.steps;

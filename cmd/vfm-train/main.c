@@ -29,7 +29,8 @@ static bool print_config, print_mesh, help_config;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
-	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset: dit-s, b, l, xl, 7b, 28b, moviegen-1b, 5b, 30b, stdit-xl, moe-1b", &preset},
+	{VFM_OPT_STR, 0, "model", "PRESET",
+		"start from a preset: dit-s, b, l, xl, 7b, 28b, moviegen-1b, 5b, 30b, stdit-xl, moe-1b", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "override one key of the configuration; may be repeated", &sets},
 	{VFM_OPT_STR, 0, "data", "MANIFEST", "what to train on, from vfm-pack(1)", &manifest},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},
@@ -109,13 +110,19 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 
 static int train(struct vfm_job *job, const struct vfm_config *c, struct vfm_err *err)
 {
-	struct vfm_run_opts o = {.job = job, .manifest = manifest, .dir = out_dir, .resume = resume, .stop = &stop, .on_step = print_record};
+	struct vfm_run_opts o = {.job = job,
+		.manifest = manifest,
+		.dir = out_dir,
+		.resume = resume,
+		.stop = &stop,
+		.on_step = print_record};
 	struct vfm_device d = {0};
 	int rc;
 
 	if (threads != UNSET)
 		vfm_par_set_threads((int)threads);
-	rc = vfm_device_open_rank(&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err);
+	rc = vfm_device_open_rank(
+		&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err);
 	if (rc < 0)
 		vfm_err_context(err, "--device");
 	TRY(vfm_job_agree(job, rc, err));
@@ -147,7 +154,8 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, str
 static int check_options(struct vfm_err *err)
 {
 	if (!print_mesh && (!manifest || !out_dir))
-		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
 	if (threads != UNSET && (threads < 1 || threads > 4096))
 		return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 4096, got %lld", (long long)threads);
 	if (ranks != UNSET && (ranks < 1 || ranks > 1 << 20))

@@ -26,7 +26,7 @@ static void put(struct vfm_err *err, const char *fmt, va_list ap)
 		mark_cut(err->msg);
 }
 
-int (vfm_fail)(struct vfm_err *err, int code, const char *fmt, ...)
+int(vfm_fail)(struct vfm_err *err, int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -39,7 +39,7 @@ int (vfm_fail)(struct vfm_err *err, int code, const char *fmt, ...)
 	return code;
 }
 
-int (vfm_fail_errno)(struct vfm_err *err, int code, const char *fmt, ...)
+int(vfm_fail_errno)(struct vfm_err *err, int code, const char *fmt, ...)
 {
 	int saved = errno;
 	const char *why;

@@ -41,24 +41,24 @@ static inline int vfm_code_of_(int rc, int code)
 	(void)rc;
 	return code;
 }
-#define vfm_fail(err, code, ...) vfm_code_of_(vfm_fail(err, code, __VA_ARGS__), code)
+#define vfm_fail(err, code, ...)       vfm_code_of_(vfm_fail(err, code, __VA_ARGS__), code)
 #define vfm_fail_errno(err, code, ...) vfm_code_of_(vfm_fail_errno(err, code, __VA_ARGS__), code)
 
 /* Puts "context: " in front of the message that stands there.  Returns err->code. */
 int vfm_err_context(struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* TRY returns the code of a failed call; TRY_OUT stores it in `rc` and goes to `out`. */
-#define TRY(call)                                                                                            \
-	do {                                                                                                 \
-		int try_rc_ = (call);                                                                        \
-		if (try_rc_ < 0)                                                                             \
-			return try_rc_;                                                                      \
+#define TRY(call)                                                                                                      \
+	do {                                                                                                           \
+		int try_rc_ = (call);                                                                                  \
+		if (try_rc_ < 0)                                                                                       \
+			return try_rc_;                                                                                \
 	} while (0)
-#define TRY_OUT(call)                                                                                        \
-	do {                                                                                                 \
-		rc = (call);                                                                                 \
-		if (rc < 0)                                                                                  \
-			goto out;                                                                            \
+#define TRY_OUT(call)                                                                                                  \
+	do {                                                                                                           \
+		rc = (call);                                                                                           \
+		if (rc < 0)                                                                                            \
+			goto out;                                                                                      \
 	} while (0)
 
 #endif

@@ -307,8 +307,9 @@ int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name
 		if (n < 0)
 			return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", name);
 		if (n == 0)
-			return vfm_fail(err, VFM_EINPUT, "'%s' is truncated: it ends at byte %llu, %zu more were expected",
-				name, (unsigned long long)off, len);
+			return vfm_fail(err, VFM_EINPUT,
+				"'%s' is truncated: it ends at byte %llu, %zu more were expected", name,
+				(unsigned long long)off, len);
 		p += n;
 		off += (uint64_t)n;
 		len -= (size_t)n;

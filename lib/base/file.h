@@ -14,12 +14,12 @@
  * directly.  Errors: VFM_EENV.  Every open needs a commit or an abort; abort is allowed after
  * both a good and a failed commit. */
 struct vfm_atomic {
-	FILE *f;     /* write here */
-	char *path, *tmp;  /* tmp NULL: written directly */
+	FILE *f;          /* write here */
+	char *path, *tmp; /* tmp NULL: written directly */
 };
 int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err);
 int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err);
-void vfm_atomic_abort(struct vfm_atomic *a);  /* also after commit: does nothing then */
+void vfm_atomic_abort(struct vfm_atomic *a); /* also after commit: does nothing then */
 
 int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err); /* atomic */
 /* Errors of reading are VFM_EINPUT, of writing VFM_EENV. */
@@ -37,8 +37,9 @@ void vfm_map_close(struct vfm_map *m);
 
 int vfm_mkdir_p(const char *path, struct vfm_err *err);
 int vfm_fsync_dir(const char *path, struct vfm_err *err);
-int vfm_rm_rf(const char *path, struct vfm_err *err);    /* does not follow links; absent is fine */
-int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct vfm_err *err); /* short = error "truncated" */
+int vfm_rm_rf(const char *path, struct vfm_err *err); /* does not follow links; absent is fine */
+int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
+	struct vfm_err *err); /* short = error "truncated" */
 int vfm_full_write(int fd, const void *buf, size_t len, const char *name, struct vfm_err *err);
 
 #endif

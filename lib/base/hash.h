@@ -9,14 +9,14 @@
 
 #define VFM_SHA256_HEX 65
 
-struct vfm_sha256;  /* incremental */
+struct vfm_sha256; /* incremental */
 struct vfm_sha256 *vfm_sha256_new(void);
 void vfm_sha256_add(struct vfm_sha256 *s, const void *data, size_t len);
-void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX]);  /* frees s */
+void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX]); /* frees s */
 void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX]);
 int vfm_sha256_file(const char *path, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
-uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len);  /* start with 0 */
+uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len);       /* start with 0 */
 uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len); /* the one without hardware */
 uint64_t vfm_fnv64(const void *data, size_t len);
 

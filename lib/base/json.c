@@ -18,7 +18,8 @@ json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vf
 	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
 
 	if (!v)
-		vfm_fail(err, VFM_EUSAGE, "%s:%d:%d: %s", what, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1, e.text);
+		vfm_fail(err, VFM_EUSAGE, "%s:%d:%d: %s", what, e.line > 0 ? e.line : 1, e.column > 0 ? e.column : 1,
+			e.text);
 	return v;
 }
 
@@ -109,10 +110,12 @@ int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool req
 	}
 	if (n < min || n > max) {
 		if (max == INT64_MAX)
-			return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected an integer of at least %" PRId64 ", got %" PRId64,
-				where, DOT(where), key, min, n);
-		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected an integer from %" PRId64 " to %" PRId64 ", got %" PRId64,
-			where, DOT(where), key, min, max, n);
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s%s%s: expected an integer of at least %" PRId64 ", got %" PRId64, where, DOT(where),
+				key, min, n);
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s%s%s: expected an integer from %" PRId64 " to %" PRId64 ", got %" PRId64, where, DOT(where),
+			key, min, max, n);
 	}
 	*out = n;
 	return 0;
@@ -144,8 +147,8 @@ int vfm_json_bool(const json_t *obj, const char *where, const char *key, bool re
 	return 0;
 }
 
-int vfm_json_str(const json_t *obj, const char *where, const char *key, bool required, const char **out,
-	struct vfm_err *err)
+int vfm_json_str(
+	const json_t *obj, const char *where, const char *key, bool required, const char **out, struct vfm_err *err)
 {
 	const json_t *v;
 	int rc = find(obj, where, key, required, "a string", &v, err);
@@ -166,7 +169,8 @@ int vfm_json_only_keys(const json_t *obj, const char *where, const char *const *
 	if (!json_is_object(obj))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object, got %s", *where ? where : "top level",
 			obj ? type_name(obj) : "nothing");
-	json_object_foreach ((json_t *)(uintptr_t)obj, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)obj, key, v)
+	{
 		int i = 0;
 
 		while (keys[i] && strcmp(keys[i], key) != 0)
@@ -175,7 +179,8 @@ int vfm_json_only_keys(const json_t *obj, const char *where, const char *const *
 			continue;
 		near = vfm_near(key, keys);
 		if (near)
-			return vfm_fail(err, VFM_EUSAGE, "%s%s%s: unknown key (did you mean '%s'?)", where, DOT(where), key, near);
+			return vfm_fail(err, VFM_EUSAGE, "%s%s%s: unknown key (did you mean '%s'?)", where, DOT(where),
+				key, near);
 		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: unknown key", where, DOT(where), key);
 	}
 	return 0;
@@ -242,7 +247,8 @@ static void put_value(struct vfm_buf *b, const json_t *v, int indent, int depth)
 	switch (json_typeof(v)) {
 	case JSON_OBJECT:
 		vfm_buf_adds(b, "{");
-		json_object_foreach ((json_t *)(uintptr_t)v, key, x) {
+		json_object_foreach((json_t *)(uintptr_t)v, key, x)
+		{
 			if (n++)
 				vfm_buf_adds(b, ",");
 			new_line(b, indent, depth + 1);
@@ -256,7 +262,8 @@ static void put_value(struct vfm_buf *b, const json_t *v, int indent, int depth)
 		break;
 	case JSON_ARRAY:
 		vfm_buf_adds(b, "[");
-		json_array_foreach (v, i, x) {
+		json_array_foreach(v, i, x)
+		{
 			if (i)
 				vfm_buf_adds(b, indent > 0 ? ", " : ",");
 			put_value(b, x, indent, depth + 1);

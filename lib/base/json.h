@@ -20,11 +20,14 @@ json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err);
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err);
 
 /* `where` is the path of `obj` itself ("" at the top). */
-int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max, int64_t *out, struct vfm_err *err);
+int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max,
+	int64_t *out, struct vfm_err *err);
 /* (An integral number that is written as 4.0 or 1e6 counts as an integer.) */
-int vfm_json_f64(const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err);
+int vfm_json_f64(
+	const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err);
 int vfm_json_bool(const json_t *obj, const char *where, const char *key, bool required, bool *out, struct vfm_err *err);
-int vfm_json_str(const json_t *obj, const char *where, const char *key, bool required, const char **out, struct vfm_err *err); /* borrowed */
+int vfm_json_str(const json_t *obj, const char *where, const char *key, bool required, const char **out,
+	struct vfm_err *err); /* borrowed */
 
 /* Every key of obj must be in the NULL-terminated list, else "<path>: unknown key (did you mean 'x'?)". */
 int vfm_json_only_keys(const json_t *obj, const char *where, const char *const *keys, struct vfm_err *err);
@@ -38,13 +41,13 @@ struct vfm_buf;
 void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
 
 /* ---- JSON Lines ---- */
-struct vfm_jsonl {           /* a reader; `= {0}` before open */
+struct vfm_jsonl { /* a reader; `= {0}` before open */
 	FILE *f;
-	const char *name;    /* for errors; "<stdin>" */
-	int64_t line;        /* of the record last returned, from 1 */
+	const char *name; /* for errors; "<stdin>" */
+	int64_t line;     /* of the record last returned, from 1 */
 	char *buf;
 	size_t cap;
-	size_t max_line;     /* default 16 MiB: longer lines are an error for that record, and skipped */
+	size_t max_line; /* default 16 MiB: longer lines are an error for that record, and skipped */
 	bool owns_file;
 };
 int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err); /* "-": stdin */

@@ -159,8 +159,8 @@ static void render(const struct vfm_progress *p, double now, bool bar, char *s, 
 		fill = (int)((double)width * (double)p->done / (double)p->total);
 		fill = fill < 0 ? 0 : fill > width ? width : fill;
 		if (width > 4)
-			snprintf(gauge, sizeof(gauge), " [%.*s%*s]", fill, "========================================",
-				width - fill, "");
+			snprintf(gauge, sizeof(gauge), " [%.*s%*s]", fill,
+				"========================================", width - fill, "");
 	}
 	duration(left, sizeof(left), rate > 0 ? (double)(p->total - p->done) / rate : 0);
 	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %.1f/s, %s left", p->what, (long long)p->done, (long long)p->total,

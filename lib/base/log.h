@@ -9,20 +9,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-void vfm_log_init(const char *program);  /* keeps the pointer; argv[0] is cut to its last part */
+void vfm_log_init(const char *program); /* keeps the pointer; argv[0] is cut to its last part */
 const char *vfm_log_program(void);
-void vfm_log_set_rank(int rank);         /* < 0: no rank in front (the default) */
-void vfm_log_set_quiet(bool quiet);      /* -q: vfm_info and progress are silent */
+void vfm_log_set_rank(int rank);    /* < 0: no rank in front (the default) */
+void vfm_log_set_quiet(bool quiet); /* -q: vfm_info and progress are silent */
 bool vfm_log_quiet(void);
 
-void vfm_info(const char *fmt, ...) __attribute__((format(printf, 1, 2)));  /* silent with -q */
-void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));  /* "warning: …" */
+void vfm_info(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* silent with -q */
+void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "warning: …" */
 void vfm_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Progress: a bar rewritten in place when stderr is a terminal, else a line every
  * 10 seconds; nothing with -q.  total 0 = unknown.  step may be called from any thread. */
 struct vfm_progress {
-	const char *what;      /* "clips" */
+	const char *what; /* "clips" */
 	int64_t total, done;
 	double t_start, t_shown;
 	bool tty, shown;

@@ -95,7 +95,7 @@ void vfm_big_free(void *p, size_t size)
 	free(p);
 }
 
-void (vfm_grow)(void *arr, size_t *cap, size_t n, size_t elem)
+void(vfm_grow)(void *arr, size_t *cap, size_t n, size_t elem)
 {
 	size_t want = *cap;
 	void *p;

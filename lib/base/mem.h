@@ -23,18 +23,18 @@ void vfm_big_free(void *p, size_t size);
 /* Grows `*arr` (element size `elem`) so that it holds at least n elements (and, for n 0 too, is not NULL). */
 void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);
 /* So that compilers and analysers know that *arr is not NULL afterwards. */
-#define vfm_grow(arr, cap, n, elem)                                                                          \
-	do {                                                                                                 \
-		(vfm_grow)(arr, cap, n, elem);                                                               \
-		if (!*(arr))                                                                                 \
-			__builtin_unreachable();                                                             \
+#define vfm_grow(arr, cap, n, elem)                                                                                    \
+	do {                                                                                                           \
+		(vfm_grow)(arr, cap, n, elem);                                                                         \
+		if (!*(arr))                                                                                           \
+			__builtin_unreachable();                                                                       \
 	} while (0)
 
 /* Arena: many small objects, freed together.  Not thread-safe. */
 struct vfm_arena {
 	struct vfm_arena_chunk *head;
 };
-void *vfm_arena_alloc(struct vfm_arena *a, size_t size);  /* 16-byte aligned, zeroed */
+void *vfm_arena_alloc(struct vfm_arena *a, size_t size); /* 16-byte aligned, zeroed */
 char *vfm_arena_strdup(struct vfm_arena *a, const char *s);
 void vfm_arena_release(struct vfm_arena *a);
 

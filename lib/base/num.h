@@ -11,7 +11,7 @@
 #include "base/err.h"
 
 int vfm_parse_i64(const char *s, int64_t min, int64_t max, int64_t *out, struct vfm_err *err);
-int vfm_parse_size(const char *s, int64_t *out, struct vfm_err *err);  /* >= 0; suffix K, M, G, T (powers of 1024) */
-int vfm_parse_f64(const char *s, double *out, struct vfm_err *err);    /* finite */
+int vfm_parse_size(const char *s, int64_t *out, struct vfm_err *err); /* >= 0; suffix K, M, G, T (powers of 1024) */
+int vfm_parse_f64(const char *s, double *out, struct vfm_err *err);   /* finite */
 
 #endif

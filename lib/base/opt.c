@@ -49,7 +49,8 @@ static const struct vfm_opt *find(const struct vfm_cmd *cmd, char letter, const 
 		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++) {
 			if (o->type == VFM_OPT_GROUP)
 				continue;
-			if (letter ? o->letter == letter : o->name && strlen(o->name) == len && !memcmp(o->name, name, len))
+			if (letter ? o->letter == letter
+				   : o->name && strlen(o->name) == len && !memcmp(o->name, name, len))
 				return o;
 		}
 	return NULL;
@@ -147,8 +148,9 @@ static int take(struct parse *p, const struct vfm_opt *o, bool as_letter, const 
 		value = p->argv[++p->at];
 		/* "--out --seed 1" is a forgotten argument far more often than a file named "--seed". */
 		if (value[0] == '-' && value[1] == '-')
-			return vfm_fail(p->err, VFM_EUSAGE, "option '%s' needs %s, got '%s' (write %s%s%s if that is meant)",
-				opt, arg, value, opt, as_letter ? "" : "=", value);
+			return vfm_fail(p->err, VFM_EUSAGE,
+				"option '%s' needs %s, got '%s' (write %s%s%s if that is meant)", opt, arg, value, opt,
+				as_letter ? "" : "=", value);
 	}
 	return set_value(p, o, opt, value);
 }
@@ -174,7 +176,8 @@ static int letters(struct parse *p, const char *word)
 		const struct vfm_opt *o = find(p->cmd, *s, NULL, 0);
 
 		if (!o)
-			return vfm_fail(p->err, VFM_EUSAGE, "unknown option '-%c' (%s -h lists them)", *s, p->cmd->name);
+			return vfm_fail(
+				p->err, VFM_EUSAGE, "unknown option '-%c' (%s -h lists them)", *s, p->cmd->name);
 		if (o->type != VFM_OPT_FLAG)
 			return take(p, o, true, s[1] ? s + 1 : NULL);
 		TRY(set_flag(p, o));

@@ -34,21 +34,21 @@ void vfm_strlist_release(struct vfm_strlist *l);
 
 struct vfm_opt {
 	enum vfm_opt_type type;
-	char letter;       /* 0: none */
-	const char *name;  /* long name without "--"; NULL: none */
-	const char *arg;   /* "FILE", as printed; NULL for flags */
-	const char *help;  /* one line */
+	char letter;      /* 0: none */
+	const char *name; /* long name without "--"; NULL: none */
+	const char *arg;  /* "FILE", as printed; NULL for flags */
+	const char *help; /* one line */
 	void *dst;
 };
 
 struct vfm_cmd {
-	const char *name;      /* "vfm-pack" or "vfm-curate split" */
-	const char *synopsis;  /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
-	const char *summary;   /* one sentence: the .Nd of the manual page */
+	const char *name;     /* "vfm-pack" or "vfm-curate split" */
+	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
+	const char *summary;  /* one sentence: the .Nd of the manual page */
 	const struct vfm_opt *opts;
 };
 
-enum { VFM_OPT_DONE = 1 };  /* -h or --version was printed to stdout: exit 0 */
+enum { VFM_OPT_DONE = 1 }; /* -h or --version was printed to stdout: exit 0 */
 
 /* Parses argv[1..]; operands are moved to argv[1..*n_operands] in their order.
  * Returns 0, VFM_OPT_DONE, or VFM_EUSAGE. */
@@ -57,15 +57,15 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out);
 
 /* ---- commands that are a family of verbs: "vfm-curate split", "vfm-ckpt ls" ---- */
 struct vfm_verb {
-	const char *name;     /* "split" */
-	const char *summary;  /* one short sentence for the list in the family's -h */
+	const char *name;                                       /* "split" */
+	const char *summary;                                    /* one short sentence for the list in the family's -h */
 	int (*run)(int argc, char **argv, struct vfm_err *err); /* argv[0] is the verb; parses its own options */
 };
 
 struct vfm_verbs {
-	const char *name;     /* "vfm-curate" */
-	const char *word;     /* what a verb is called here: "STAGE", "VERB" */
-	const char *summary;  /* the .Nd of the manual page */
+	const char *name;            /* "vfm-curate" */
+	const char *word;            /* what a verb is called here: "STAGE", "VERB" */
+	const char *summary;         /* the .Nd of the manual page */
 	const struct vfm_verb *list; /* ends with name NULL */
 };
 
@@ -76,7 +76,8 @@ void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
 
 /* "0.1.0 (abc1234) cpu media …": what `--version` prints after the command's name. */
 const char *vfm_version(void);
-/* What a command knows of itself beyond that (NULL: nothing): more words behind those, "" or " cuda".  Set first in main. */
+/* What a command knows of itself beyond that (NULL: nothing): more words behind those, "" or " cuda".  Set first in
+ * main. */
 extern const char *(*vfm_version_more)(void);
 /* "abc1234": an array, so that its address is a constant. */
 extern const char vfm_commit[];

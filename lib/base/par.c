@@ -76,15 +76,15 @@ void vfm_par_set_threads(int n)
 enum { SPINS = 4000 };
 
 static struct {
-	pthread_mutex_t lock; /* held by the owner of the loop */
+	pthread_mutex_t lock;   /* held by the owner of the loop */
 	int n_workers, allowed; /* workers 0 .. allowed-1 take part */
 	void (*fn)(int64_t, int64_t, void *);
 	void *ctx;
 	int64_t n, grain, chunks;
-	_Atomic int64_t next;     /* chunk */
-	_Atomic int open;         /* workers may enter */
-	_Atomic int inside;       /* workers that have; futex of the owner */
-	_Atomic unsigned epoch;   /* loops published; futex of the workers */
+	_Atomic int64_t next;   /* chunk */
+	_Atomic int open;       /* workers may enter */
+	_Atomic int inside;     /* workers that have; futex of the owner */
+	_Atomic unsigned epoch; /* loops published; futex of the workers */
 	_Atomic int sleepers;
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -14,8 +14,8 @@
 
 #include "base/err.h"
 
-int vfm_par_threads(void);        /* default: OMP_NUM_THREADS, else SLURM_CPUS_PER_TASK, else the CPUs of the affinity mask */
-void vfm_par_set_threads(int n);  /* before the first loop */
+int vfm_par_threads(void); /* default: OMP_NUM_THREADS, else SLURM_CPUS_PER_TASK, else the CPUs of the affinity mask */
+void vfm_par_set_threads(int n); /* before the first loop */
 
 /* Loops run on OpenMP's team instead.  For where oneDNN computes, which brings that team: two teams on
  * one set of cores would fight.  Before the first loop. */
@@ -35,7 +35,7 @@ void vfm_par_serial(void);
 struct vfm_pool;
 struct vfm_pool *vfm_pool_new(int n_threads, int queue_len);
 void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg);
-void vfm_pool_wait(struct vfm_pool *p);  /* until all pushed work is done */
-void vfm_pool_free(struct vfm_pool *p);  /* waits; NULL is fine */
+void vfm_pool_wait(struct vfm_pool *p); /* until all pushed work is done */
+void vfm_pool_free(struct vfm_pool *p); /* waits; NULL is fine */
 
 #endif

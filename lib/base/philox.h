@@ -21,7 +21,7 @@ enum vfm_purpose {          /* which decision a stream serves; values are part o
 	VFM_RNG_TEST = 15,
 };
 
-struct vfm_rng {            /* a stream; plain data */
+struct vfm_rng { /* a stream; plain data */
 	uint32_t key[2];
 	uint32_t ctr_hi[2]; /* the upper half of the counter; the lower half is the block number */
 };
@@ -68,8 +68,8 @@ static inline double vfm_u01(uint32_t x)
 /* Box-Muller on words (a, b) = (0,1) and (2,3) of a block, in double: r = sqrt(-2 ln u01(a)),
  * out = r cos(2 pi u01(b)), r sin(2 pi u01(b)); 4 normals a block. */
 void vfm_rng_normal4(const struct vfm_rng *r, uint64_t block, float out[4]);
-double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i);            /* element i: word i%4 of block i/4 */
-float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);              /* element i: normal i%4 of block i/4 */
+double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i); /* element i: word i%4 of block i/4 */
+float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);   /* element i: normal i%4 of block i/4 */
 /* In [0, n): the upper 64 bits of x * n, where x is the 64-bit word i%2 of block i/2 (low word
  * first).  The bias is below n / 2^64.  n 0 gives 0. */
 uint64_t vfm_rng_below(const struct vfm_rng *r, uint64_t i, uint64_t n);

@@ -73,8 +73,8 @@ void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, in
 		abort();
 	}
 	vfm_grow(&t->cols, &t->cap_cols, t->n_cols + 1, sizeof(*t->cols));
-	t->cols[t->n_cols++] = (struct column){
-		vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
+	t->cols[t->n_cols++] =
+		(struct column){vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
 }
 
 void vfm_table_row(struct vfm_table *t)
@@ -141,7 +141,8 @@ static char *cell_text(const struct cell *c, int digits)
 	case I64:
 		return vfm_strfmt("%" PRId64, c->u.i);
 	case F64:
-		return isfinite(c->u.f) ? vfm_strfmt(digits < 0 ? "%.*g" : "%.*f", abs(digits), c->u.f) : vfm_strdup("-");
+		return isfinite(c->u.f) ? vfm_strfmt(digits < 0 ? "%.*g" : "%.*f", abs(digits), c->u.f)
+					: vfm_strdup("-");
 	case BOOL:
 		return vfm_strdup(c->u.b ? "yes" : "no");
 	default:

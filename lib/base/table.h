@@ -8,8 +8,8 @@
  *	vfm_table_free(t);
  *
  * Strings are copied.  Numbers keep their full precision in csv, json and jsonl; `digits` (after the point)
- * rules text and md only; negative: so many significant digits (%g).  NaN and infinities are null in JSON, empty in CSV, "-" in text.
- * Not thread-safe.  An unknown key is a programming error and aborts.
+ * rules text and md only; negative: so many significant digits (%g).  NaN and infinities are null in JSON, empty in
+ * CSV, "-" in text. Not thread-safe.  An unknown key is a programming error and aborts.
  */
 #ifndef VFM_BASE_TABLE_H
 #define VFM_BASE_TABLE_H

@@ -56,7 +56,8 @@ static void name_tensors(struct vfm_ckpt *c, int file, uint64_t lo, uint64_t hi,
 static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct vfm_err *err)
 {
 	const struct vfm_ckpt_file *f = &c->file[file];
-	char *path = f->name == c->path ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, f->name), hex[VFM_SHA256_HEX];
+	char *path = f->name == c->path ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, f->name),
+	     hex[VFM_SHA256_HEX];
 	struct vfm_sha256 *all = vfm_sha256_new();
 	uint8_t *buf = vfm_malloc((size_t)f->chunk_bytes);
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0, bad = 0;
@@ -64,7 +65,8 @@ static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct v
 	if (fd < 0)
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);
 	for (uint64_t off = 0; off < f->bytes && !rc; off += (uint64_t)f->chunk_bytes) {
-		size_t len = (size_t)(f->bytes - off < (uint64_t)f->chunk_bytes ? f->bytes - off : (uint64_t)f->chunk_bytes);
+		size_t len =
+			(size_t)(f->bytes - off < (uint64_t)f->chunk_bytes ? f->bytes - off : (uint64_t)f->chunk_bytes);
 		struct vfm_buf text = {0};
 
 		rc = vfm_full_pread(fd, buf, len, off, path, err);
@@ -72,10 +74,12 @@ static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct v
 			continue;
 		vfm_sha256_add(all, buf, len);
 		vfm_sha256_of(buf, len, hex);
-		if (!strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)(off / (uint64_t)f->chunk_bytes)))))
+		if (!strcmp(hex,
+			    json_string_value(json_array_get(f->chunks, (size_t)(off / (uint64_t)f->chunk_bytes)))))
 			continue;
 		bad++;
-		vfm_buf_addf(&text, "%s: bytes %llu to %llu do not have their sha256", path, (unsigned long long)off, (unsigned long long)(off + len));
+		vfm_buf_addf(&text, "%s: bytes %llu to %llu do not have their sha256", path, (unsigned long long)off,
+			(unsigned long long)(off + len));
 		name_tensors(c, file, off, off + len, &text);
 		fault(fl, text.data);
 		vfm_buf_release(&text);
@@ -101,7 +105,8 @@ static void check_places(struct vfm_ckpt *c, const bool *file_bad, struct faults
 
 	for (int i = 0; i < c->n; i++)
 		for (int k = 0; k < c->t[i].n_pieces; k++)
-			if (!file_bad[c->t[i].piece[k].file] && ckpt_piece_place(c, &c->t[i], &c->t[i].piece[k], &off, &e) < 0)
+			if (!file_bad[c->t[i].piece[k].file] &&
+				ckpt_piece_place(c, &c->t[i], &c->t[i].piece[k], &off, &e) < 0)
 				fault(fl, e.msg);
 }
 

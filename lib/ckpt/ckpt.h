@@ -42,14 +42,14 @@ struct vfm_ckpt_comm {
 };
 
 struct vfm_ckpt_spec {
-	const char *dir;        /* the directory of checkpoints, "run/ckpt"; made when missing */
+	const char *dir; /* the directory of checkpoints, "run/ckpt"; made when missing */
 	int64_t step;
-	int rank, size;         /* size 0 means 1 */
-	const json_t *config;   /* copied; may be NULL */
-	const json_t *state;    /* copied; seed, samples seen, … ; may be NULL */
-	bool snapshot;          /* add() copies the data, so that the caller may go on changing it */
-	int keep_last;          /* after success keep this many newest (0: all) … */
-	int64_t keep_every;     /* … and every step divisible by this (0: none) */
+	int rank, size;       /* size 0 means 1 */
+	const json_t *config; /* copied; may be NULL */
+	const json_t *state;  /* copied; seed, samples seen, … ; may be NULL */
+	bool snapshot;        /* add() copies the data, so that the caller may go on changing it */
+	int keep_last;        /* after success keep this many newest (0: all) … */
+	int64_t keep_every;   /* … and every step divisible by this (0: none) */
 	const struct vfm_ckpt_comm *comm;
 };
 
@@ -60,7 +60,8 @@ struct vfm_ckpt_writer *vfm_ckpt_begin(const struct vfm_ckpt_spec *spec);
  * slices are to be added by one rank only.  VFM_EUSAGE: bad name or slice; VFM_EENV: no memory. */
 int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err);
-/* A tensor whose values are read from another checkpoint, in small blocks, when the save writes them, converted to dtype. */
+/* A tensor whose values are read from another checkpoint, in small blocks, when the save writes them, converted to
+ * dtype. */
 int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, const struct vfm_slice *slice,
 	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err);
 /* Collective.  Frees w in any case.  After a failure the earlier checkpoints are as they were
@@ -73,7 +74,7 @@ void vfm_ckpt_abandon(struct vfm_ckpt_writer *w); /* frees without saving; NULL 
 /* The same in a thread of its own; takes w, whose data must be snapshots (or stay untouched). */
 struct vfm_ckpt_job;
 int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, struct vfm_err *err);
-bool vfm_ckpt_done(struct vfm_ckpt_job *job);                  /* does not wait */
+bool vfm_ckpt_done(struct vfm_ckpt_job *job);                     /* does not wait */
 int vfm_ckpt_wait(struct vfm_ckpt_job *job, struct vfm_err *err); /* the save's result; frees job; NULL: 0 */
 
 /* ---- finding ---- */
@@ -93,9 +94,9 @@ int vfm_ckpt_prune(const char *dir, int keep_last, int64_t keep_every, int64_t s
 /* ---- reading ---- */
 
 struct vfm_ckpt_piece {
-	int file;            /* index into files */
-	const char *tensor;  /* its name there */
-	bool is_range;       /* else the box */
+	int file;           /* index into files */
+	const char *tensor; /* its name there */
+	bool is_range;      /* else the box */
 	struct vfm_box box;
 	int64_t a, b;
 	int64_t numel;
@@ -110,18 +111,18 @@ struct vfm_ckpt_tensor {
 	int n_pieces;
 };
 struct vfm_ckpt_file;
-struct vfm_ckpt {                /* read only for the caller */
+struct vfm_ckpt { /* read only for the caller */
 	char *path;
-	bool plain;              /* .safetensors files (one, or several with an index): no hashes, no step, no config */
-	int64_t step;            /* -1 when plain */
+	bool plain;   /* .safetensors files (one, or several with an index): no hashes, no step, no config */
+	int64_t step; /* -1 when plain */
 	int world;
 	const json_t *config, *state; /* borrowed; may be NULL */
 	struct vfm_ckpt_tensor *t;    /* sorted by name */
 	int n;
 	struct vfm_ckpt_file *file;
 	int n_files;
-	int64_t bytes;           /* of all data files */
-	double saved_at;         /* seconds since 1970; 0 unknown */
+	int64_t bytes;   /* of all data files */
+	double saved_at; /* seconds since 1970; 0 unknown */
 	void *priv;
 };
 
@@ -136,9 +137,10 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 /* Fills dst with a slice (NULL: all) of a tensor, converted to `dtype`.  Reads only the 4 MiB
  * chunks that it needs and checks the sha256 of each before a byte of it is used.
  * One thread at a time per vfm_ckpt.  VFM_EUSAGE: no such tensor, wrong slice, damaged data. */
-int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst, struct vfm_err *err);
-int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice, enum vfm_dtype dtype,
-	void *dst, struct vfm_err *err);
+int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst,
+	struct vfm_err *err);
+int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 
 /* Reads every byte of every file and checks all there is to check; calls fault() for each
  * fault, goes on, and returns the number of faults, or VFM_EENV. */

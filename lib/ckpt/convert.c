@@ -69,7 +69,8 @@ static int even_own(void *ctx, int writer, const struct vfm_ckpt_tensor *t, stru
 	return lo < hi;
 }
 
-static int fill_writer(struct vfm_ckpt_writer *w, int r, struct vfm_ckpt *c, const struct vfm_ckpt_cut *cut, struct vfm_err *err)
+static int fill_writer(
+	struct vfm_ckpt_writer *w, int r, struct vfm_ckpt *c, const struct vfm_ckpt_cut *cut, struct vfm_err *err)
 {
 	for (int i = 0; i < c->n; i++) {
 		const struct vfm_ckpt_tensor *t = &c->t[i];
@@ -83,9 +84,11 @@ static int fill_writer(struct vfm_ckpt_writer *w, int r, struct vfm_ckpt *c, con
 	return 0;
 }
 
-int vfm_ckpt_reshard(struct vfm_ckpt *c, const char *dir, int writers, const struct vfm_ckpt_cut *cut, struct vfm_err *err)
+int vfm_ckpt_reshard(
+	struct vfm_ckpt *c, const char *dir, int writers, const struct vfm_ckpt_cut *cut, struct vfm_err *err)
 {
-	struct vfm_ckpt_spec spec = {.dir = dir, .step = c->step, .size = writers, .config = c->config, .state = c->state};
+	struct vfm_ckpt_spec spec = {
+		.dir = dir, .step = c->step, .size = writers, .config = c->config, .state = c->state};
 	struct vfm_ckpt_cut by_size;
 	struct vfm_ckpt_writer **w;
 	struct even even = {0};
@@ -130,7 +133,8 @@ struct job {
 	size_t n;
 };
 
-static int write_tensors(const struct job *j, const struct vfm_st_tensor *t, size_t n, FILE *f, const char *path, struct vfm_err *err)
+static int write_tensors(
+	const struct job *j, const struct vfm_st_tensor *t, size_t n, FILE *f, const char *path, struct vfm_err *err)
 {
 	uint8_t *buf = vfm_malloc((size_t)BLOCK * 8);
 	int rc = 0;
@@ -248,7 +252,8 @@ int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct 
 
 		if (j.cut && (strncmp(s->name, x->part, j.cut - 1) != 0 || s->name[j.cut - 1] != '/'))
 			continue;
-		j.t[j.n] = (struct vfm_st_tensor){.name = s->name + j.cut, .dtype = out_dtype(s, x->dtype), .ndim = s->ndim};
+		j.t[j.n] = (struct vfm_st_tensor){
+			.name = s->name + j.cut, .dtype = out_dtype(s, x->dtype), .ndim = s->ndim};
 		memcpy(j.t[j.n++].shape, s->shape, sizeof(s->shape));
 	}
 	if (!j.n)
@@ -268,7 +273,8 @@ int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, 
 
 /* ---- import ---- */
 
-int vfm_ckpt_import(struct vfm_ckpt *c, const char *part, int dtype, const json_t *config, const char *dir, int64_t step, struct vfm_err *err)
+int vfm_ckpt_import(struct vfm_ckpt *c, const char *part, int dtype, const json_t *config, const char *dir,
+	int64_t step, struct vfm_err *err)
 {
 	struct vfm_ckpt_spec spec = {.dir = dir, .step = step, .config = config};
 	struct vfm_ckpt_writer *w;

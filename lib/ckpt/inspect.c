@@ -70,7 +70,8 @@ int vfm_ckpt_stat(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, struct vf
 	struct stat_ctx x = {.c = c, .t = t, .s = out};
 	int rc;
 
-	*out = (struct vfm_tensor_stat){.n = t->numel, .min = (double)NAN, .max = (double)NAN, .mean = (double)NAN, .std = (double)NAN};
+	*out = (struct vfm_tensor_stat){
+		.n = t->numel, .min = (double)NAN, .max = (double)NAN, .mean = (double)NAN, .std = (double)NAN};
 	x.buf = vfm_malloc(BLOCK * sizeof(double));
 	rc = each_block(t, stat_block, &x, err);
 	free(x.buf);
@@ -112,8 +113,8 @@ static int diff_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_ckpt_diff(struct vfm_ckpt *a, const struct vfm_ckpt_tensor *ta, struct vfm_ckpt *b, const struct vfm_ckpt_tensor *tb,
-	double atol, double rtol, struct vfm_tensor_diff *out, struct vfm_err *err)
+int vfm_ckpt_diff(struct vfm_ckpt *a, const struct vfm_ckpt_tensor *ta, struct vfm_ckpt *b,
+	const struct vfm_ckpt_tensor *tb, double atol, double rtol, struct vfm_tensor_diff *out, struct vfm_err *err)
 {
 	struct diff_ctx x = {.c = {a, b}, .t = {ta, tb}, .atol = atol, .rtol = rtol, .d = out};
 	int rc;
@@ -146,7 +147,8 @@ static int hash_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_ckpt_tensor_hash(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+int vfm_ckpt_tensor_hash(
+	struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	struct hash_ctx x = {.c = c, .t = t, .h = vfm_sha256_new()};
 	int rc;

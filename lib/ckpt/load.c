@@ -124,7 +124,8 @@ static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct c
 	if (f->chunks) {
 		vfm_sha256_of(s->buf, len, hex);
 		if (strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)chunk))) != 0)
-			return vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: bytes %llu to %llu do not have their sha256", c->path, f->name,
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s/%s is damaged: bytes %llu to %llu do not have their sha256", c->path, f->name,
 				(unsigned long long)off, (unsigned long long)(off + len));
 	}
 	s->file = file;
@@ -181,7 +182,8 @@ int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
 	return rc;
 }
 
-int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off, struct vfm_err *err)
+int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off,
+	struct vfm_err *err)
 {
 	const struct vfm_ckpt_file *f = &c->file[p->file];
 	const struct vfm_st_tensor *s;
@@ -190,20 +192,22 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 	TRY(ckpt_file_header(c, p->file, err));
 	s = vfm_st_find(&f->st, p->tensor);
 	if (!s)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: no tensor '%.200s', which the manifest names", c->path, f->name, p->tensor);
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: no tensor '%.200s', which the manifest names", c->path,
+			f->name, p->tensor);
 	ok = s->dtype == t->dtype && s->ndim == (p->is_range ? 1 : t->ndim);
 	for (int d = 0; ok && d < s->ndim; d++)
 		ok = s->shape[d] == (p->is_range ? p->numel : p->box.ext[d]);
 	if (!ok)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: tensor '%.200s' has not the type and shape of the manifest", c->path, f->name, p->tensor);
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: tensor '%.200s' has not the type and shape of the manifest",
+			c->path, f->name, p->tensor);
 	*off = f->st.data + s->begin;
 	return 0;
 }
 
 /* ---- reading ---- */
 
-static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int file, uint64_t at, int64_t n, enum vfm_dtype dtype,
-	uint8_t *dst, struct vfm_err *err)
+static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int file, uint64_t at, int64_t n,
+	enum vfm_dtype dtype, uint8_t *dst, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
 	size_t ss = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
@@ -224,15 +228,18 @@ static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int fil
 	return 0;
 }
 
-static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s, struct vfm_runs *r, struct vfm_err *err)
+static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s,
+	struct vfm_runs *r, struct vfm_err *err)
 {
 	int64_t n = s && s->part ? vfm_part_numel(s->part) : t->numel, a = s ? s->a : 0, b = s && s->b ? s->b : n;
 	bool ok = a >= 0 && a <= b && b <= n;
 
 	if (s && s->part)
-		ok = ok && s->part->ndim == t->ndim && !memcmp(s->part->global, t->shape, sizeof(*t->shape) * (size_t)t->ndim);
+		ok = ok && s->part->ndim == t->ndim &&
+			!memcmp(s->part->global, t->shape, sizeof(*t->shape) * (size_t)t->ndim);
 	if (!ok)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': what is asked for is not a part of its shape", c->path, t->name);
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': what is asked for is not a part of its shape",
+			c->path, t->name);
 	if (s && s->part)
 		vfm_runs_add_part(r, s->part, a, b);
 	else
@@ -240,8 +247,8 @@ static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, c
 	return 0;
 }
 
-int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice, enum vfm_dtype dtype,
-	void *dst, struct vfm_err *err)
+int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
+	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
 	struct vfm_runs want = {0}, have = {0};
 	struct vfm_copies plan = {0};
@@ -263,7 +270,8 @@ int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
 			continue;
 		rc = ckpt_piece_place(c, t, p, &off, err);
 		for (size_t k = 0; k < plan.n && !rc; k++)
-			rc = copy_run(c, t, p->file, off + (uint64_t)plan.v[k].src * es, plan.v[k].n, dtype, (uint8_t *)dst + (size_t)plan.v[k].dst * ds, err);
+			rc = copy_run(c, t, p->file, off + (uint64_t)plan.v[k].src * es, plan.v[k].n, dtype,
+				(uint8_t *)dst + (size_t)plan.v[k].dst * ds, err);
 	}
 	if (rc < 0)
 		vfm_err_context(err, "tensor '%.200s'", t->name);
@@ -273,7 +281,8 @@ int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
 	return rc;
 }
 
-int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst, struct vfm_err *err)
+int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst,
+	struct vfm_err *err)
 {
 	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(c, name);
 

@@ -12,7 +12,8 @@
 
 /* ---- small getters; `what` names the place ---- */
 
-static int get_ints(const json_t *obj, const char *what, const char *key, int max, int64_t *out, int *n, struct vfm_err *err)
+static int get_ints(
+	const json_t *obj, const char *what, const char *key, int max, int64_t *out, int *n, struct vfm_err *err)
 {
 	const json_t *a = json_object_get(obj, key);
 
@@ -55,11 +56,12 @@ static int parse_file(struct vfm_ckpt_file *f, const json_t *j, const char *what
 	f->chunks = json_object_get(j, "chunks");
 	if (!is_sha256(f->sha256))
 		return vfm_fail(err, VFM_EUSAGE, "%s: sha256: expected 64 hex digits", what);
-	if (!json_is_array(f->chunks) || (int64_t)json_array_size(f->chunks) != (bytes + f->chunk_bytes - 1) / f->chunk_bytes)
-		return vfm_fail(err, VFM_EUSAGE, "%s: chunks: expected one sha256 for each %lld bytes", what, (long long)f->chunk_bytes);
-	json_array_foreach(f->chunks, i, x)
-		if (!is_sha256(json_string_value(x)))
-			return vfm_fail(err, VFM_EUSAGE, "%s: chunks[%zu]: expected 64 hex digits", what, i);
+	if (!json_is_array(f->chunks) ||
+		(int64_t)json_array_size(f->chunks) != (bytes + f->chunk_bytes - 1) / f->chunk_bytes)
+		return vfm_fail(err, VFM_EUSAGE, "%s: chunks: expected one sha256 for each %lld bytes", what,
+			(long long)f->chunk_bytes);
+	json_array_foreach(f->chunks, i, x) if (!is_sha256(json_string_value(x))) return vfm_fail(
+		err, VFM_EUSAGE, "%s: chunks[%zu]: expected 64 hex digits", what, i);
 	return 0;
 }
 
@@ -100,8 +102,8 @@ static int parse_files(struct vfm_ckpt *c, const json_t *arr, struct name_ix **i
 
 /* ---- tensors ---- */
 
-static int parse_piece(const struct vfm_ckpt *c, const struct name_ix *files, const struct vfm_ckpt_tensor *t, struct vfm_ckpt_piece *p,
-	const json_t *j, const char *what, struct vfm_err *err)
+static int parse_piece(const struct vfm_ckpt *c, const struct name_ix *files, const struct vfm_ckpt_tensor *t,
+	struct vfm_ckpt_piece *p, const json_t *j, const char *what, struct vfm_err *err)
 {
 	struct name_ix key, *hit;
 	const json_t *box = json_object_get(j, "box");
@@ -164,7 +166,8 @@ static void hull(const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p
 	}
 }
 
-static int piece_boxes(const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, struct vfm_box out[2 * VFM_NDIM_MAX])
+static int piece_boxes(
+	const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, struct vfm_box out[2 * VFM_NDIM_MAX])
 {
 	if (p->is_range)
 		return vfm_range_boxes(t->ndim, t->shape, p->a, p->b, out);
@@ -201,8 +204,8 @@ static int check_cover(const struct vfm_ckpt_tensor *t, int64_t *budget, struct 
 			total = INT64_MAX;
 	}
 	if (total != t->numel)
-		rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': its pieces hold %lld elements, its shape %lld", t->name, (long long)total,
-			(long long)t->numel);
+		rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': its pieces hold %lld elements, its shape %lld",
+			t->name, (long long)total, (long long)t->numel);
 	if (n)
 		qsort(e, (size_t)n, sizeof(*e), extent_cmp);
 	for (int i = 0; i < n && !rc; i++) {
@@ -210,15 +213,16 @@ static int check_cover(const struct vfm_ckpt_tensor *t, int64_t *budget, struct 
 			if (--*budget < 0)
 				rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': too many interleaved pieces", t->name);
 			else if (pieces_meet(t, &t->piece[e[i].piece], &t->piece[e[k].piece]))
-				rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': pieces %d and %d overlap", t->name, e[i].piece, e[k].piece);
+				rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': pieces %d and %d overlap", t->name,
+					e[i].piece, e[k].piece);
 		}
 	}
 	free(e);
 	return rc;
 }
 
-static int parse_tensor(struct vfm_ckpt *c, const struct name_ix *files, struct vfm_ckpt_tensor *t, const json_t *j, size_t index,
-	int64_t *budget, struct vfm_err *err)
+static int parse_tensor(struct vfm_ckpt *c, const struct name_ix *files, struct vfm_ckpt_tensor *t, const json_t *j,
+	size_t index, int64_t *budget, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
 	const json_t *pieces = json_object_get(j, "pieces");
@@ -268,7 +272,8 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 		return vfm_fail(err, VFM_EUSAGE, "expected an object");
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT64_MAX, &v, err));
 	if (v != 1)
-		return vfm_fail(err, VFM_EUSAGE, "v: format %lld is newer than this program, which knows 1", (long long)v);
+		return vfm_fail(
+			err, VFM_EUSAGE, "v: format %lld is newer than this program, which knows 1", (long long)v);
 	TRY(vfm_json_i64(root, "", "step", true, 0, INT64_MAX, &c->step, err));
 	TRY(vfm_json_i64(root, "", "world", true, 1, 1 << 24, &world, err));
 	c->world = (int)world;
@@ -328,7 +333,8 @@ int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err)
 	if (stat(p, &st) != 0)
 		rc = vfm_fail_errno(err, errno == ENOENT ? VFM_EUSAGE : VFM_EENV, "cannot open '%s'", p);
 	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes, the manifest says %llu", p, (long long)st.st_size, (unsigned long long)f->bytes);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes, the manifest says %llu", p, (long long)st.st_size,
+			(unsigned long long)f->bytes);
 	free(p);
 	return rc;
 }
@@ -345,12 +351,14 @@ static int check_sums(const struct vfm_ckpt *c, const char *sums, const char *ma
 	vfm_sha256_of(manifest, len, hex);
 	vfm_buf_addf(&want, "%s  %s\n", hex, CKPT_MANIFEST);
 	if (!eol || (size_t)(eol + 1 - sums) != want.len || memcmp(sums, want.data, want.len) != 0) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: its sha256 is not the one in %s", c->path, CKPT_MANIFEST, CKPT_SUMS);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: its sha256 is not the one in %s", c->path,
+			CKPT_MANIFEST, CKPT_SUMS);
 	} else {
 		for (int i = 0; i < c->n_files; i++)
 			vfm_buf_addf(&want, "%s  %s\n", c->file[i].sha256, c->file[i].name);
 		if (strcmp(sums, want.data) != 0)
-			rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: it does not agree with %s", c->path, CKPT_SUMS, CKPT_MANIFEST);
+			rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: it does not agree with %s", c->path,
+				CKPT_SUMS, CKPT_MANIFEST);
 	}
 	vfm_buf_release(&want);
 	return rc;
@@ -408,7 +416,8 @@ json_t *ckpt_merge_tensors(json_t **ranks, int size)
 	size_t n = 0, i;
 
 	for (int r = 0; r < size; r++) {
-		json_array_foreach(json_object_get(ranks[r], "tensors"), i, t) {
+		json_array_foreach(json_object_get(ranks[r], "tensors"), i, t)
+		{
 			json_t *have;
 
 			name = json_string_value(json_object_get(t, "name"));
@@ -420,8 +429,7 @@ json_t *ckpt_merge_tensors(json_t **ranks, int size)
 		}
 	}
 	v = vfm_calloc(json_object_size(by_name) + 1, sizeof(json_t *));
-	json_object_foreach(by_name, name, t)
-		v[n++] = t;
+	json_object_foreach(by_name, name, t) v[n++] = t;
 	qsort(v, n, sizeof(json_t *), by_json_name);
 	for (i = 0; i < n; i++)
 		json_array_append(out, v[i]);
@@ -439,14 +447,16 @@ void ckpt_manifest_text(const json_t *m, struct vfm_buf *b)
 	bool first = true;
 
 	vfm_buf_adds(b, "{");
-	json_object_foreach((json_t *)(uintptr_t)m, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)m, key, v)
+	{
 		vfm_buf_addf(b, "%s\n\"%s\":", first ? "" : ",", key);
 		first = false;
 		if (!json_is_array(v)) {
 			vfm_json_text(b, v, 0);
 			continue;
 		}
-		json_array_foreach(v, i, x) {
+		json_array_foreach(v, i, x)
+		{
 			vfm_buf_adds(b, i ? ",\n " : "[\n ");
 			vfm_json_text(b, x, 0);
 		}

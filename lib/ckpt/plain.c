@@ -54,7 +54,8 @@ static void add_tensors(struct vfm_ckpt *c, int file)
 		t->bytes = (int64_t)(s->end - s->begin);
 		t->numel = t->bytes / (int64_t)vfm_dtype_size(t->dtype);
 		t->piece = vfm_arena_alloc(&pv->arena, sizeof(*t->piece));
-		t->piece[0] = (struct vfm_ckpt_piece){.file = file, .tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
+		t->piece[0] = (struct vfm_ckpt_piece){
+			.file = file, .tensor = s->name, .box = vfm_box_full(t->ndim, t->shape), .numel = t->numel};
 	}
 }
 
@@ -73,11 +74,13 @@ static int list_files(const json_t *map, const char *what, const char ***out, in
 	json_t *file;
 	int rc = 0;
 
-	json_object_foreach((json_t *)(uintptr_t)map, name, file) {
+	json_object_foreach((json_t *)(uintptr_t)map, name, file)
+	{
 		const char *s = json_string_value(file);
 
 		if (!s || !s[0] || s[0] == '.' || strchr(s, '/') || strlen(s) > 255)
-			rc = vfm_fail(err, VFM_EUSAGE, "%s: weight_map.%.200s: expected the name of a file", what, name);
+			rc = vfm_fail(
+				err, VFM_EUSAGE, "%s: weight_map.%.200s: expected the name of a file", what, name);
 		v[k++] = s ? s : "";
 	}
 	qsort(v, k, sizeof(*v), name_cmp);
@@ -98,14 +101,15 @@ static int compare_map(const struct vfm_ckpt *c, const json_t *map, const char *
 	json_t *file;
 
 	for (int i = 0; i < c->n; i++) {
-		const char *in = c->file[c->t[i].piece->file].name, *said = json_string_value(json_object_get(map, c->t[i].name));
+		const char *in = c->file[c->t[i].piece->file].name,
+			   *said = json_string_value(json_object_get(map, c->t[i].name));
 
 		if (!said || strcmp(said, in) != 0)
-			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' of %s %s", what, c->t[i].name, in, said ? "is said to be elsewhere" : "is not named");
+			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' of %s %s", what, c->t[i].name, in,
+				said ? "is said to be elsewhere" : "is not named");
 	}
-	json_object_foreach((json_t *)(uintptr_t)map, name, file)
-		if (!vfm_ckpt_find(c, name))
-			return vfm_fail(err, VFM_EUSAGE, "%s: no tensor '%.200s' in %s", what, name, json_string_value(file));
+	json_object_foreach((json_t *)(uintptr_t)map, name, file) if (!vfm_ckpt_find(c, name)) return vfm_fail(
+		err, VFM_EUSAGE, "%s: no tensor '%.200s' in %s", what, name, json_string_value(file));
 	return 0;
 }
 

@@ -22,7 +22,8 @@ static int parse_tensor(struct vfm_st_tensor *t, const json_t *v, uint64_t bytes
 	int64_t lo, hi, n;
 
 	if (!json_is_object(v) || !dtype || !json_is_array(shape) || json_array_size(offs) != 2)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': expected dtype, shape and data_offsets", file, t->name);
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: tensor '%.200s': expected dtype, shape and data_offsets", file, t->name);
 	if (vfm_dtype_parse(dtype, &t->dtype, NULL) < 0 || strcmp(vfm_dtype_st_name(t->dtype), dtype) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': unknown dtype '%.32s'", file, t->name, dtype);
 	if (json_array_size(shape) > VFM_NDIM_MAX)
@@ -40,11 +41,12 @@ static int parse_tensor(struct vfm_st_tensor *t, const json_t *v, uint64_t bytes
 	lo = json_is_integer(json_array_get(offs, 0)) ? json_integer_value(json_array_get(offs, 0)) : -1;
 	hi = json_is_integer(json_array_get(offs, 1)) ? json_integer_value(json_array_get(offs, 1)) : -1;
 	if (lo < 0 || hi < lo || (uint64_t)hi > bytes)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': data offsets [%lld, %lld] beyond the data of %llu bytes", file,
-			t->name, (long long)lo, (long long)hi, (unsigned long long)bytes);
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s: tensor '%.200s': data offsets [%lld, %lld] beyond the data of %llu bytes", file, t->name,
+			(long long)lo, (long long)hi, (unsigned long long)bytes);
 	if ((uint64_t)(hi - lo) != (uint64_t)n * vfm_dtype_size(t->dtype)) /* n <= 2^60 */
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': %lld bytes of data, the shape needs %llu", file, t->name,
-			(long long)(hi - lo), (unsigned long long)n * vfm_dtype_size(t->dtype));
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': %lld bytes of data, the shape needs %llu", file,
+			t->name, (long long)(hi - lo), (unsigned long long)n * vfm_dtype_size(t->dtype));
 	t->begin = (uint64_t)lo;
 	t->end = (uint64_t)hi;
 	return 0;
@@ -58,7 +60,8 @@ static int parse_meta(struct vfm_st *st, const json_t *meta, const char *file, s
 	if (!json_is_object(meta))
 		return vfm_fail(err, VFM_EUSAGE, "%s: __metadata__: expected an object", file);
 	st->meta = vfm_calloc(json_object_size(meta) + 1, sizeof(*st->meta));
-	json_object_foreach((json_t *)(uintptr_t)meta, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)meta, key, v)
+	{
 		if (!json_is_string(v))
 			return vfm_fail(err, VFM_EUSAGE, "%s: __metadata__.%.100s: expected a string", file, key);
 		st->meta[st->n_meta].key = vfm_arena_strdup(&st->arena, key);
@@ -92,7 +95,8 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 	if (!json_is_object(root))
 		return vfm_fail(err, VFM_EUSAGE, "%s: header: expected an object", file);
 	st->t = vfm_calloc(json_object_size(root) + 1, sizeof(*st->t));
-	json_object_foreach((json_t *)(uintptr_t)root, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)root, key, v)
+	{
 		if (!strcmp(key, "__metadata__")) {
 			TRY(parse_meta(st, v, file, err));
 			continue;
@@ -109,7 +113,8 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 		at = st->t[i].end;
 	}
 	if (at != st->bytes)
-		return vfm_fail(err, VFM_EUSAGE, "%s: %llu bytes after the last tensor", file, (unsigned long long)(st->bytes - at));
+		return vfm_fail(err, VFM_EUSAGE, "%s: %llu bytes after the last tensor", file,
+			(unsigned long long)(st->bytes - at));
 	st->by_name = vfm_calloc(st->n + 1, sizeof(struct vfm_st_tensor *));
 	for (size_t i = 0; i < st->n; i++)
 		st->by_name[i] = &st->t[i];
@@ -118,7 +123,8 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 	return 0;
 }
 
-int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need, struct vfm_err *err)
+int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need,
+	struct vfm_err *err)
 {
 	uint64_t n;
 	char *what;
@@ -128,21 +134,24 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 	*st = (struct vfm_st){0};
 	*need = 0;
 	if (file_bytes < 10)
-		return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file: %llu bytes", name, (unsigned long long)file_bytes);
+		return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file: %llu bytes", name,
+			(unsigned long long)file_bytes);
 	if (len < 8) {
 		*need = 8;
 		return VFM_EUSAGE;
 	}
 	n = get_u64(head);
 	if (n < 2 || n > VFM_ST_MAX_HEADER || n > file_bytes - 8)
-		return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file, or cut off: a header of %llu bytes in a file of %llu", name,
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s: not a safetensors file, or cut off: a header of %llu bytes in a file of %llu", name,
 			(unsigned long long)n, (unsigned long long)file_bytes);
 	if (len < 8 + n) {
 		*need = 8 + n;
 		return VFM_EUSAGE;
 	}
 	if (((const char *)head)[8] != '{')
-		return vfm_fail(err, VFM_EUSAGE, "%s: not a safetensors file: the header does not begin with '{'", name);
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: not a safetensors file: the header does not begin with '{'", name);
 	st->data = 8 + n;
 	st->bytes = file_bytes - st->data;
 	what = vfm_strfmt("%s: header", name);
@@ -236,7 +245,8 @@ void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[
 		vfm_buf_addf(out, ":{\"dtype\":\"%s\",\"shape\":[", vfm_dtype_st_name(t[i].dtype));
 		for (int d = 0; d < t[i].ndim; d++)
 			vfm_buf_addf(out, "%s%lld", d ? "," : "", (long long)t[i].shape[d]);
-		vfm_buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[i].begin, (unsigned long long)t[i].end);
+		vfm_buf_addf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[i].begin,
+			(unsigned long long)t[i].end);
 	}
 	vfm_buf_adds(out, "}");
 	while ((out->len - start) % 64)

@@ -21,7 +21,7 @@
 #define VFM_ST_MAX_HEADER 100000000
 
 struct vfm_st_tensor {
-	const char *name;    /* owned by the arena */
+	const char *name; /* owned by the arena */
 	enum vfm_dtype dtype;
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
@@ -31,20 +31,22 @@ struct vfm_st {
 	struct vfm_st_tensor *t; /* by offset */
 	size_t n;
 	struct vfm_st_tensor **by_name; /* the same, sorted */
-	uint64_t data;           /* where the data begins in the file */
-	uint64_t bytes;          /* of the data */
+	uint64_t data;                  /* where the data begins in the file */
+	uint64_t bytes;                 /* of the data */
 	struct {
 		const char *key, *value;
-	} *meta;                 /* "__metadata__", as written */
+	} * meta; /* "__metadata__", as written */
 	size_t n_meta;
 	struct vfm_arena arena;
 };
 
 /* `head` is the first `len` bytes of a file of file_bytes; when they do not reach to the
- * end of the header, *need says how many must be there (VFM_EUSAGE is returned with *need set and *err untouched; 0 otherwise).
- * `name` names the file in errors.  VFM_EUSAGE. */
-int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need, struct vfm_err *err);
-int vfm_st_open(struct vfm_st *st, int fd, uint64_t file_bytes, const char *name, struct vfm_err *err); /* the same, by pread */
+ * end of the header, *need says how many must be there (VFM_EUSAGE is returned with *need set and *err untouched; 0
+ * otherwise). `name` names the file in errors.  VFM_EUSAGE. */
+int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need,
+	struct vfm_err *err);
+int vfm_st_open(
+	struct vfm_st *st, int fd, uint64_t file_bytes, const char *name, struct vfm_err *err); /* the same, by pread */
 const struct vfm_st_tensor *vfm_st_find(const struct vfm_st *st, const char *name);
 void vfm_st_release(struct vfm_st *st);
 

@@ -21,15 +21,15 @@
 struct entry;
 struct piece {
 	const struct entry *e;
-	char *file_name;      /* its tensor's name in the file */
+	char *file_name; /* its tensor's name in the file */
 	bool is_range;
 	struct vfm_box box;
 	int64_t a, b;
-	struct vfm_runs src;  /* glob: element of data; loc: element of the piece */
+	struct vfm_runs src; /* glob: element of data; loc: element of the piece */
 	int64_t numel;
 };
 struct entry {
-	char *name;           /* "PART/NAME" */
+	char *name; /* "PART/NAME" */
 	size_t part_len;
 	enum vfm_dtype dtype;
 	int ndim;
@@ -161,7 +161,8 @@ static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t
 	*a = s ? s->a : 0;
 	*b = s && s->b ? s->b : n;
 	if (ok && s && s->part)
-		ok = s->part->ndim == e->ndim && !memcmp(s->part->global, e->shape, sizeof(*e->shape) * (size_t)e->ndim);
+		ok = s->part->ndim == e->ndim &&
+			!memcmp(s->part->global, e->shape, sizeof(*e->shape) * (size_t)e->ndim);
 	if (!ok || *a < 0 || *b < *a || *b > n)
 		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': bad shape or slice", e->name);
 	return 0;
@@ -176,7 +177,8 @@ static int add_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype
 
 	TRY(check_name(name, &part_len, err));
 	if (ndim < 0 || ndim > VFM_NDIM_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': %d dimensions, at most %d", name, ndim, VFM_NDIM_MAX);
+		return vfm_fail(err, VFM_EUSAGE, "checkpoint: tensor '%s': %d dimensions, at most %d", name, ndim,
+			VFM_NDIM_MAX);
 	vfm_grow(&w->e, &w->cap, w->n + 1, sizeof(*w->e));
 	e = &w->e[w->n++];
 	*e = (struct entry){.name = vfm_strdup(name), .part_len = part_len, .dtype = dtype, .ndim = ndim};
@@ -230,7 +232,7 @@ static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return vfm_fail_errno(err, VFM_EENV, "cannot save checkpoint '%s'", w->final);
 }
 
-struct out {                  /* a file that is hashed as it is written, chunk by chunk */
+struct out { /* a file that is hashed as it is written, chunk by chunk */
 	const struct vfm_ckpt_writer *w;
 	int fd;
 	uint8_t *chunk;
@@ -301,7 +303,7 @@ static int close_synced(const struct vfm_ckpt_writer *w, int fd, struct vfm_err 
 	return save_fail(w, err);
 }
 
-struct file_plan {            /* one file: the pieces of one part */
+struct file_plan { /* one file: the pieces of one part */
 	char *name;
 	struct vfm_st_tensor *t;
 	struct piece **p;
@@ -327,7 +329,8 @@ static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct 
 			struct piece *p = &e->p[k];
 			struct vfm_st_tensor *t = &f->t[f->n];
 
-			*t = (struct vfm_st_tensor){.name = p->file_name, .dtype = e->dtype, .ndim = p->is_range ? 1 : e->ndim};
+			*t = (struct vfm_st_tensor){
+				.name = p->file_name, .dtype = e->dtype, .ndim = p->is_range ? 1 : e->ndim};
 			for (int d = 0; d < t->ndim; d++)
 				t->shape[d] = p->is_range ? p->numel : p->box.ext[d];
 			f->p[f->n++] = p;
@@ -394,7 +397,8 @@ static int write_piece(struct out *o, const struct piece *p, struct vfm_err *err
 	if (p->e->src)
 		return copy_piece(o, p, err);
 	for (size_t k = 0; k < p->src.n; k++)
-		TRY(out_add(o, (const char *)p->e->data + (size_t)p->src.v[k].glob * es, (size_t)p->src.v[k].n * es, err));
+		TRY(out_add(
+			o, (const char *)p->e->data + (size_t)p->src.v[k].glob * es, (size_t)p->src.v[k].n * es, err));
 	return 0;
 }
 
@@ -414,8 +418,8 @@ static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err
 	qsort(by_name, f->n, sizeof(struct piece *), name_cmp);
 	for (size_t i = 1; i < f->n && !rc; i++)
 		if (!name_cmp(&by_name[i - 1], &by_name[i]))
-			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice", o->w->final,
-				by_name[i]->file_name);
+			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
+				o->w->final, by_name[i]->file_name);
 	if (rc)
 		goto out;
 	vfm_st_layout(sorted, f->n, meta, 3, &head);
@@ -423,7 +427,8 @@ static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err
 	for (size_t i = 0; i < f->n; i++) {
 		struct piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
 
-		TRY_OUT(write_piece(o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), name_cmp), err));
+		TRY_OUT(write_piece(
+			o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), name_cmp), err));
 	}
 	rc = out_flush(o, err);
 out:
@@ -456,8 +461,9 @@ static int write_file(struct vfm_ckpt_writer *w, const struct file_plan *f, json
 		json_decref(o.chunks);
 		return rc;
 	}
-	json_array_append_new(files, json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)o.bytes, "sha256", hex,
-		"chunk_bytes", CKPT_CHUNK, "chunks", o.chunks));
+	json_array_append_new(files,
+		json_pack("{s:s, s:I, s:s, s:i, s:o}", "name", f->name, "bytes", (json_int_t)o.bytes, "sha256", hex,
+			"chunk_bytes", CKPT_CHUNK, "chunks", o.chunks));
 	return 0;
 }
 
@@ -477,8 +483,9 @@ static json_t *piece_json(const struct entry *e, const struct piece *p, const ch
 	if (p->is_range)
 		json_object_set_new(j, "range", json_pack("[I,I]", (json_int_t)p->a, (json_int_t)p->b));
 	else
-		json_object_set_new(j, "box", json_pack("{s:o, s:o}", "offset", int_array(p->box.off, e->ndim), "extent",
-			int_array(p->box.ext, e->ndim)));
+		json_object_set_new(j, "box",
+			json_pack("{s:o, s:o}", "offset", int_array(p->box.off, e->ndim), "extent",
+				int_array(p->box.ext, e->ndim)));
 	return j;
 }
 
@@ -512,8 +519,9 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 
 		for (int k = 0; k < e->n; k++)
 			json_array_append_new(pieces, piece_json(e, &e->p[k], file));
-		json_array_append_new(tensors, json_pack("{s:s, s:s, s:o, s:o}", "name", e->name, "dtype", vfm_dtype_name(e->dtype), "shape",
-			int_array(e->shape, e->ndim), "pieces", pieces));
+		json_array_append_new(tensors,
+			json_pack("{s:s, s:s, s:o, s:o}", "name", e->name, "dtype", vfm_dtype_name(e->dtype), "shape",
+				int_array(e->shape, e->ndim), "pieces", pieces));
 		free(file);
 	}
 	*mine = json_pack("{s:o, s:o}", "tensors", tensors, "files", files);
@@ -566,7 +574,8 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	vfm_buf_addf(&sums, "%s  %s\n", hex, CKPT_MANIFEST);
 	for (i = 0; i < json_array_size(files); i++) {
 		f = json_array_get(files, i);
-		vfm_buf_addf(&sums, "%s  %s\n", json_string_value(json_object_get(f, "sha256")), json_string_value(json_object_get(f, "name")));
+		vfm_buf_addf(&sums, "%s  %s\n", json_string_value(json_object_get(f, "sha256")),
+			json_string_value(json_object_get(f, "name")));
 	}
 	TRY_OUT(write_small(w, CKPT_MANIFEST, &text, err));
 	TRY_OUT(write_small(w, CKPT_SUMS, &sums, err));
@@ -679,7 +688,8 @@ static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	one[0] = text.data;
 	if (w->spec.comm)
 		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
-	TRY_OUT(agree(w, first ? commit_rank0(w, w->spec.comm ? all : one, w->spec.comm ? w->spec.size : 1, err) : 0, err));
+	TRY_OUT(agree(
+		w, first ? commit_rank0(w, w->spec.comm ? all : one, w->spec.comm ? w->spec.size : 1, err) : 0, err));
 out:
 	if (rc < 0 && first)
 		vfm_rm_rf(w->tmp, NULL);
@@ -697,7 +707,8 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	int rc = save_steps(w, err ? err : &mine);
 
 	if (!rc && w->spec.rank == 0 && w->spec.keep_last > 0 &&
-		vfm_ckpt_prune(w->dir, w->spec.keep_last, w->spec.keep_every, w->spec.step, false, NULL, NULL, &warn) < 0)
+		vfm_ckpt_prune(w->dir, w->spec.keep_last, w->spec.keep_every, w->spec.step, false, NULL, NULL, &warn) <
+			0)
 		vfm_warn("%s", warn.msg); /* what was to be saved is saved */
 	vfm_ckpt_abandon(w);
 	return rc;
@@ -758,7 +769,8 @@ int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, st
 	rc = pthread_create(&j->thread, NULL, job_main, j);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		vfm_fail(err, VFM_EENV, "cannot save checkpoint '%s': cannot start a thread: %s", w->final, strerror(rc));
+		vfm_fail(err, VFM_EENV, "cannot save checkpoint '%s': cannot start a thread: %s", w->final,
+			strerror(rc));
 		vfm_ckpt_abandon(w);
 		free(j);
 		return VFM_EENV;

@@ -28,15 +28,15 @@ static int self_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 	return 0;
 }
 
-static int self_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int self_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	(void)c, (void)count;
 	return self_copy(s, in, out, err);
 }
 
-static int self_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *err)
+static int self_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	(void)c, (void)send, (void)recv;
 	return self_copy(s, in, out, err);
@@ -48,8 +48,8 @@ static int self_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 	return self_all_reduce(c, s, x, err);
 }
 
-static int self_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
-	struct vfm_err *err)
+static int self_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
 {
 	(void)c, (void)to, (void)from;
 	return self_copy(s, out, in, err);
@@ -61,7 +61,8 @@ static int self_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err
 	return 0;
 }
 
-static int self_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int self_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	(void)key, (void)name, (void)err;
 	*out = color < 0 ? NULL : c;
@@ -112,16 +113,18 @@ static int64_t total(const struct vfm_comm *c, const int64_t *count, int64_t equ
 }
 
 /* small: this rank's share; big: all of it. */
-static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big, const int64_t *count,
-	struct vfm_err *err)
+static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
+	const int64_t *count, struct vfm_err *err)
 {
 	int64_t mine = count ? count[c->rank] : vfm_numel(&small);
 
-	if (small.dtype == big.dtype && vfm_numel(&small) == mine && total(c, count, mine) == vfm_numel(&big) && vfm_contiguous(&small) &&
-		vfm_contiguous(&big))
+	if (small.dtype == big.dtype && vfm_numel(&small) == mine && total(c, count, mine) == vfm_numel(&big) &&
+		vfm_contiguous(&small) && vfm_contiguous(&big))
 		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "internal: %s over %d ranks of '%s': %lld elements of %s do not go with %lld of %s", what, c->size,
-		c->name, (long long)vfm_numel(&small), vfm_dtype_name(small.dtype), (long long)vfm_numel(&big), vfm_dtype_name(big.dtype));
+	return vfm_fail(err, VFM_EUSAGE,
+		"internal: %s over %d ranks of '%s': %lld elements of %s do not go with %lld of %s", what, c->size,
+		c->name, (long long)vfm_numel(&small), vfm_dtype_name(small.dtype), (long long)vfm_numel(&big),
+		vfm_dtype_name(big.dtype));
 }
 
 /* On the compute stream nothing hides a call: it stands still as long as that takes. */
@@ -140,15 +143,16 @@ static int go_on(const struct vfm_comm *c, struct vfm_stream *s, int rc)
 
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
-	if (!vfm_contiguous(&x) || (x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
+	if (!vfm_contiguous(&x) ||
+		(x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
 	c = place(c, s);
 	stand(c, s);
 	return go_on(c, s, c->t->all_reduce(c, s, x, err));
 }
 
-int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	TRY(check(c, "all_gather", in, out, count, err));
 	c = place(c, s);
@@ -156,8 +160,8 @@ int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 	return go_on(c, s, c->t->all_gather(c, s, in, out, count, err));
 }
 
-int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	TRY(check(c, "reduce_scatter", out, in, count, err));
 	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
@@ -167,14 +171,15 @@ int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tens
 	return go_on(c, s, c->t->reduce_scatter(c, s, in, out, count, err));
 }
 
-int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *err)
+int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	int64_t n_in = vfm_numel(&in), n_out = vfm_numel(&out);
 
 	if (in.dtype != out.dtype || !vfm_contiguous(&in) || !vfm_contiguous(&out) || !send != !recv ||
 		(send ? total(c, send, 0) != n_in || total(c, recv, 0) != n_out : n_in != n_out || n_in % c->size))
-		return vfm_fail(err, VFM_EUSAGE, "internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
+		return vfm_fail(err, VFM_EUSAGE,
+			"internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
 			(long long)n_in, (long long)n_out);
 	c = place(c, s);
 	stand(c, s);
@@ -184,16 +189,19 @@ int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
 	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
-		return vfm_fail(err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
+		return vfm_fail(
+			err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
 	c = place(c, s);
 	stand(c, s);
 	return go_on(c, s, c->t->broadcast(c, s, x, root, err));
 }
 
-int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from, struct vfm_err *err)
+int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
 {
 	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
-		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to, from, c->size);
+		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to,
+			from, c->size);
 	c = place(c, s);
 	stand(c, s);
 	return go_on(c, s, c->t->exchange(c, s, out, to, in, from, err));
@@ -221,7 +229,8 @@ int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, str
 	return c->t->split(c, color, key, name, out, err);
 }
 
-int vfm_comm_split_links(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+int vfm_comm_split_links(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	int rc;
 
@@ -244,7 +253,8 @@ const char *vfm_comm_filling(const struct vfm_comm *c)
 	return c->t->carrier ? c->t->carrier(c) : c->t->name;
 }
 
-int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
+int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what,
+	struct vfm_err *err)
 {
 	*m = (struct vfm_comm_mem){.s = s, .bytes = bytes, .what = what};
 	if (c->t->mem_alloc && bytes)
@@ -265,7 +275,8 @@ int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm
 	if (!c->t->register_memory)
 		return 0;
 	if (m->n_known == VFM_COMM_KNOWN)
-		return vfm_fail(err, VFM_EUSAGE, "internal: memory that more than %d groups are to know", VFM_COMM_KNOWN);
+		return vfm_fail(
+			err, VFM_EUSAGE, "internal: memory that more than %d groups are to know", VFM_COMM_KNOWN);
 	*k = (struct vfm_comm_known){.c = c};
 	TRY(c->t->register_memory(c, m->of ? m->p : NULL, m->bytes, &k->handle, err));
 	m->n_known += k->handle != NULL;
@@ -278,7 +289,8 @@ void vfm_comm_mem_release(struct vfm_comm_mem *m)
 		/* The library's memory knows no streams.  A failure has been seen, or does not matter any more. */
 		m->s->dev->t->stream_sync(m->s, &(struct vfm_err){0});
 		while (m->n_known-- > 0)
-			m->known[m->n_known].c->t->unregister_memory(m->known[m->n_known].c, m->known[m->n_known].handle);
+			m->known[m->n_known].c->t->unregister_memory(
+				m->known[m->n_known].c, m->known[m->n_known].handle);
 		m->of->t->mem_free(m->of, m->s, m->p, m->bytes, m->what);
 		vfm_dev_count(m->s->dev, -(int64_t)m->bytes);
 	} else if (m->p) {
@@ -298,7 +310,8 @@ int vfm_comm_gather_bytes(struct vfm_comm *c, const void *mine, size_t n, char *
 	for (int i = 0; i < c->size; i++)
 		o[i + 1] = o[i] + (size_t)count[i];
 	blob = vfm_malloc(o[c->size] + 1);
-	rc = vfm_all_gather(c, NULL, vfm_t1((void *)mine, VFM_U8, len), vfm_t1(blob, VFM_U8, (int64_t)o[c->size]), count, err);
+	rc = vfm_all_gather(
+		c, NULL, vfm_t1((void *)mine, VFM_U8, len), vfm_t1(blob, VFM_U8, (int64_t)o[c->size]), count, err);
 out:
 	free(count);
 	if (rc < 0) {

@@ -21,8 +21,8 @@ static int shared_device(struct vfm_comm *host, const struct vfm_comm_dev_opts *
 		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE),
 			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL, err));
 	else
-		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE), vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL,
-			NULL);
+		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE),
+			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL, NULL);
 	for (int i = 0; rc >= 0 && i < host->size; i++)
 		if (!all[i * VFM_WIRE_DEVICE])
 			rc = vfm_fail(err, VFM_EENV, "rank %d cannot tell its device", i);
@@ -37,8 +37,10 @@ out:
 	return rc;
 }
 
-/* On the wire, if it can be: what NCCL itself would say of two ranks on one device comes too late, and from each rank. */
-static int by_wire(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, bool asked, struct vfm_comm **out, struct vfm_err *err)
+/* On the wire, if it can be: what NCCL itself would say of two ranks on one device comes too late, and from each rank.
+ */
+static int by_wire(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, bool asked, struct vfm_comm **out,
+	struct vfm_err *err)
 {
 	const char *share = getenv("VFM_CUDA_SHARE");
 	bool may_share = share && !strcmp(share, "1");
@@ -46,7 +48,9 @@ static int by_wire(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, boo
 
 	TRY(shared_device(host, o, &a, &b, err));
 	if (a >= 0 && !may_share && asked)
-		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM=%s: ranks %d and %d have the same device; start fewer ranks, or set VFM_COMM=stage or VFM_CUDA_SHARE=1",
+		return vfm_fail(err, VFM_EUSAGE,
+			"VFM_COMM=%s: ranks %d and %d have the same device; start fewer ranks, or set VFM_COMM=stage "
+			"or VFM_CUDA_SHARE=1",
 			o->wire->name, a, b);
 	if (a >= 0 && !may_share) {
 		vfm_info("ranks share a device: collectives go through the host");
@@ -57,17 +61,20 @@ static int by_wire(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, boo
 	return vfm_comm_wire_new(host, o->wire, o->compute, out, err);
 }
 
-int vfm_comm_dev_new(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, struct vfm_comm **out, struct vfm_err *err)
+int vfm_comm_dev_new(
+	struct vfm_comm *host, const struct vfm_comm_dev_opts *o, struct vfm_comm **out, struct vfm_err *err)
 {
 	const char *want = getenv("VFM_COMM");
 	bool asked = want && *want;
 
 	*out = host;
-	if (asked && strcmp(want, "host") != 0 && strcmp(want, "stage") != 0 && !(o->wire && !strcmp(want, o->wire->name)))
-		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM: expected %s%s%sstage, got '%s'", o->host_memory ? "host, " : "", o->wire ? o->wire->name : "",
-			o->wire ? ", " : "", want);
+	if (asked && strcmp(want, "host") != 0 && strcmp(want, "stage") != 0 &&
+		!(o->wire && !strcmp(want, o->wire->name)))
+		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM: expected %s%s%sstage, got '%s'",
+			o->host_memory ? "host, " : "", o->wire ? o->wire->name : "", o->wire ? ", " : "", want);
 	if (asked && !strcmp(want, "host") && !o->host_memory)
-		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM=host: the host cannot work on this device's memory; set VFM_COMM=stage");
+		return vfm_fail(err, VFM_EUSAGE,
+			"VFM_COMM=host: the host cannot work on this device's memory; set VFM_COMM=stage");
 	if (asked ? !strcmp(want, "host") : o->host_memory)
 		return 0;
 	if (asked ? !strcmp(want, "stage") : !o->wire)

@@ -14,13 +14,16 @@
 #include "base/num.h"
 #include "comm/comm_impl.h"
 
-const char *const vfm_coll_name[VFM_C_KINDS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "barrier"};
+const char *const vfm_coll_name[VFM_C_KINDS] = {
+	"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "barrier"};
 
 /* ---- arithmetic of a call ---- */
 
 size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i)
 {
-	int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->kind == VFM_C_REDUCE_SCATTER ? c->n_out : c->n_in / c->g->c.size;
+	int64_t n = c->kind == VFM_C_ALL_GATHER   ? c->n_in
+		: c->kind == VFM_C_REDUCE_SCATTER ? c->n_out
+						  : c->n_in / c->g->c.size;
 
 	return (size_t)(count ? count[i] : n) * vfm_dtype_size(c->dtype);
 }
@@ -59,7 +62,8 @@ struct vfm_sig vfm_coll_sig(const struct vfm_coll *c)
 	if (c->send && (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER))
 		s.hash = vfm_fnv64(c->send, (size_t)c->g->c.size * sizeof(*c->send));
 	else if (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER) {
-		int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->n_out, *even = vfm_malloc((size_t)c->g->c.size * sizeof(n));
+		int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->n_out,
+			*even = vfm_malloc((size_t)c->g->c.size * sizeof(n));
 
 		for (int i = 0; i < c->g->c.size; i++)
 			even[i] = n;
@@ -91,10 +95,12 @@ int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t 
 
 static int64_t bytes_sent(const struct vfm_coll *c)
 {
-	int64_t es = (int64_t)vfm_dtype_size(c->dtype), own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_share(c, c->send, c->g->c.rank) / es : 0;
+	int64_t es = (int64_t)vfm_dtype_size(c->dtype),
+		own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_share(c, c->send, c->g->c.rank) / es : 0;
 
-	return es * vfm_coll_sends(c->kind, c->g->c.size, c->n_in, c->n_out, own,
-			    c->kind == VFM_C_BROADCAST ? c->from == c->g->c.rank : c->to >= 0);
+	return es *
+		vfm_coll_sends(c->kind, c->g->c.size, c->n_in, c->n_out, own,
+			c->kind == VFM_C_BROADCAST ? c->from == c->g->c.rank : c->to >= 0);
 }
 
 char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
@@ -179,7 +185,10 @@ static int run(void *arg, struct vfm_err *err)
 	if (rc >= 0) {
 		act_begin(c);
 		which = vfm_record_begin(j, g->c.name, c->kind, c->number, atomic_load(&g->act.bytes),
-			c->kind != VFM_C_EXCHANGE ? -1 : g->world[c->to >= 0 ? c->to : c->from >= 0 ? c->from : g->c.rank]);
+			c->kind != VFM_C_EXCHANGE ? -1
+						  : g->world[c->to >= 0            ? c->to
+								    : c->from >= 0 ? c->from
+										   : g->c.rank]);
 		rc = g->shm.head ? vfm_shm_coll(c, err) : vfm_net_coll(c, err);
 		if (rc >= 0)
 			vfm_record_end(j, which);
@@ -203,42 +212,94 @@ static int call(struct vfm_comm *comm, struct vfm_stream *s, struct vfm_coll c, 
 
 static int host_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_ALL_REDUCE, .dtype = x.dtype, .in = x.data, .out = x.data, .n_in = vfm_numel(&x),
-		.n_out = vfm_numel(&x), .to = -1, .from = -1}, err);
+	return call(c, s,
+		(struct vfm_coll){.kind = VFM_C_ALL_REDUCE,
+			.dtype = x.dtype,
+			.in = x.data,
+			.out = x.data,
+			.n_in = vfm_numel(&x),
+			.n_out = vfm_numel(&x),
+			.to = -1,
+			.from = -1},
+		err);
 }
 
-static int host_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int host_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_ALL_GATHER, .dtype = in.dtype, .in = in.data, .out = out.data, .n_in = vfm_numel(&in),
-		.n_out = vfm_numel(&out), .send = count, .to = -1, .from = -1}, err);
+	return call(c, s,
+		(struct vfm_coll){.kind = VFM_C_ALL_GATHER,
+			.dtype = in.dtype,
+			.in = in.data,
+			.out = out.data,
+			.n_in = vfm_numel(&in),
+			.n_out = vfm_numel(&out),
+			.send = count,
+			.to = -1,
+			.from = -1},
+		err);
 }
 
-static int host_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int host_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_REDUCE_SCATTER, .dtype = in.dtype, .in = in.data, .out = out.data,
-		.n_in = vfm_numel(&in), .n_out = vfm_numel(&out), .send = count, .to = -1, .from = -1}, err);
+	return call(c, s,
+		(struct vfm_coll){.kind = VFM_C_REDUCE_SCATTER,
+			.dtype = in.dtype,
+			.in = in.data,
+			.out = out.data,
+			.n_in = vfm_numel(&in),
+			.n_out = vfm_numel(&out),
+			.send = count,
+			.to = -1,
+			.from = -1},
+		err);
 }
 
-static int host_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *err)
+static int host_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_ALL_TO_ALL, .dtype = in.dtype, .in = in.data, .out = out.data, .n_in = vfm_numel(&in),
-		.n_out = vfm_numel(&out), .send = send, .recv = recv, .to = -1, .from = -1}, err);
+	return call(c, s,
+		(struct vfm_coll){.kind = VFM_C_ALL_TO_ALL,
+			.dtype = in.dtype,
+			.in = in.data,
+			.out = out.data,
+			.n_in = vfm_numel(&in),
+			.n_out = vfm_numel(&out),
+			.send = send,
+			.recv = recv,
+			.to = -1,
+			.from = -1},
+		err);
 }
 
 static int host_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_BROADCAST, .dtype = x.dtype, .in = x.data, .out = x.data, .n_in = vfm_numel(&x),
-		.n_out = vfm_numel(&x), .to = -1, .from = root}, err);
+	return call(c, s,
+		(struct vfm_coll){.kind = VFM_C_BROADCAST,
+			.dtype = x.dtype,
+			.in = x.data,
+			.out = x.data,
+			.n_in = vfm_numel(&x),
+			.n_out = vfm_numel(&x),
+			.to = -1,
+			.from = root},
+		err);
 }
 
-static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
-	struct vfm_err *err)
+static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_EXCHANGE, .dtype = VFM_U8, .in = out.data, .out = in.data,
-		.n_in = to < 0 ? 0 : (int64_t)vfm_nbytes(&out), .n_out = from < 0 ? 0 : (int64_t)vfm_nbytes(&in), .to = to, .from = from}, err);
+	return call(c, s,
+		(struct vfm_coll){.kind = VFM_C_EXCHANGE,
+			.dtype = VFM_U8,
+			.in = out.data,
+			.out = in.data,
+			.n_in = to < 0 ? 0 : (int64_t)vfm_nbytes(&out),
+			.n_out = from < 0 ? 0 : (int64_t)vfm_nbytes(&in),
+			.to = to,
+			.from = from},
+		err);
 }
 
 static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
@@ -248,7 +309,8 @@ static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err
 
 /* ---- groups ---- */
 
-static int host_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static int host_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 static void host_free(struct vfm_comm *c);
 
 static const struct vfm_comm_table host_table = {
@@ -359,15 +421,16 @@ static int gather_i64(struct vfm_comm *c, int64_t mine, int64_t *all, struct vfm
 	return vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, err);
 }
 
-static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *name, int *who, int64_t *word, struct vfm_hcomm **new,
-	struct vfm_err *err)
+static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *name, int *who, int64_t *word,
+	struct vfm_hcomm **new, struct vfm_err *err)
 {
 	struct vfm_hjob *j = g->job;
 	struct {
 		uint64_t id, number;
 		int64_t color;
 	} seed = {g->id, g->number, all[g->c.rank].color};
-	int n = seed.color < 0 ? 0 : members(&g->c, all, who), rank = 0, rc = 0, *world = vfm_calloc((size_t)n + 1, sizeof(*world));
+	int n = seed.color < 0 ? 0 : members(&g->c, all, who), rank = 0, rc = 0,
+	    *world = vfm_calloc((size_t)n + 1, sizeof(*world));
 	bool local;
 
 	for (int i = 0; i < n; i++) {
@@ -381,7 +444,8 @@ static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *n
 	else
 		free(world);
 	/* all ranks of g take part in both rounds, whatever becomes of them */
-	TRY(gather_i64(&g->c, local && rank == 0 && n <= VFM_NODE_RANKS ? (int64_t)vfm_shm_reserve(j, n) : 0, word, err));
+	TRY(gather_i64(
+		&g->c, local && rank == 0 && n <= VFM_NODE_RANKS ? (int64_t)vfm_shm_reserve(j, n) : 0, word, err));
 	if (local && n > VFM_NODE_RANKS)
 		rc = vfm_fail(err, VFM_EENV, "a group of %d ranks on one node is more than %d", n, VFM_NODE_RANKS);
 	else if (local)
@@ -393,7 +457,8 @@ static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *n
 	return rc;
 }
 
-static int host_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int host_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *g = (struct vfm_hcomm *)c, *new = NULL;
 	struct wish mine = {color, key}, *all = vfm_calloc((size_t)c->size, sizeof(*all));
@@ -401,7 +466,8 @@ static int host_split(struct vfm_comm *c, int color, int key, const char *name, 
 	int64_t *word = vfm_calloc((size_t)c->size, sizeof(*word));
 
 	*out = NULL;
-	TRY_OUT(vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 2), vfm_t1(all, VFM_I64, 2 * (int64_t)c->size), NULL, err));
+	TRY_OUT(vfm_all_gather(
+		c, NULL, vfm_t1(&mine, VFM_I64, 2), vfm_t1(all, VFM_I64, 2 * (int64_t)c->size), NULL, err));
 	rc = split_with(g, all, name, who, word, &new, err);
 	if (rc < 0) {
 		if (new)
@@ -492,7 +558,8 @@ static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm
 	return j;
 }
 
-/* Rank 0 has a connection of each rank, and groups that span nodes one a pair: more than a shell's usual limit in large jobs. */
+/* Rank 0 has a connection of each rank, and groups that span nodes one a pair: more than a shell's usual limit in large
+ * jobs. */
 static void raise_fd_limit(int ranks)
 {
 	struct rlimit r;
@@ -579,7 +646,8 @@ out:
 	return rc;
 }
 
-int vfm_comm_host_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err)
+int vfm_comm_host_new(
+	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *g;
 	struct vfm_hjob *j;
@@ -600,8 +668,9 @@ int vfm_comm_host_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o, 
 		world[r] = r;
 	g = group_new(j, vfm_fnv64(j->card[0].token, 16), l->rank, l->size, world, "world");
 	if (l->nodes == 1)
-		rc = l->size > VFM_NODE_RANKS ? vfm_fail(err, VFM_EENV, "%d ranks on one node are more than %d", l->size, VFM_NODE_RANKS)
-					      : vfm_shm_map(g, vfm_shm_first(), err);
+		rc = l->size > VFM_NODE_RANKS
+			? vfm_fail(err, VFM_EENV, "%d ranks on one node are more than %d", l->size, VFM_NODE_RANKS)
+			: vfm_shm_map(g, vfm_shm_first(), err);
 	if (rc >= 0)
 		rc = vfm_barrier(&g->c, NULL, err);
 	if (rc >= 0)

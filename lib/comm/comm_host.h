@@ -22,9 +22,10 @@ struct vfm_host_comm_opts {
 /* Collective over the launch; the world's group.  The launch must outlive it.  One rank: vfm_comm_self().
  * Environment: VFM_COMM_TIMEOUT_S, VFM_COMM_IFNAME, VFM_COMM_DIRECT (vfm-slurm(7)).
  *
- * vfm_comm_free of the world is how a rank ends in order; one that exits without is reported as dead.  Rank 0 waits there
- * for all others, since its monitor is what they would hear of a failure by. */
-int vfm_comm_host_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
+ * vfm_comm_free of the world is how a rank ends in order; one that exits without is reported as dead.  Rank 0 waits
+ * there for all others, since its monitor is what they would hear of a failure by. */
+int vfm_comm_host_new(
+	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
 /* Tells all ranks that this one cannot go on and why (local).  Their waits fail with that sentence. */
 void vfm_comm_host_abort(struct vfm_comm *world, const char *why);
 

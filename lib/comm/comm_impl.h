@@ -37,11 +37,11 @@ enum vfm_coll_kind {
 extern const char *const vfm_coll_name[VFM_C_KINDS];
 
 enum {
-	VFM_NAP_MS = 100,         /* no wait is longer without a look at the job's state */
+	VFM_NAP_MS = 100, /* no wait is longer without a look at the job's state */
 	VFM_RECORDS = 256,
 	VFM_WHY_MAX = 512,
 	VFM_HC_ADDRS = 6,
-	VFM_NODE_RANKS = 1024,    /* at most, on one node */
+	VFM_NODE_RANKS = 1024, /* at most, on one node */
 };
 
 struct vfm_hcomm;
@@ -57,7 +57,7 @@ struct vfm_coll {
 	int64_t n_in, n_out;
 	const int64_t *send, *recv; /* counts; all_gather and reduce_scatter: send; NULL: equal */
 	int to, from;
-	struct vfm_counts *counts;  /* the copy that send and recv lie in */
+	struct vfm_counts *counts; /* the copy that send and recv lie in */
 	pthread_t caller;
 	uint64_t number;
 };
@@ -77,21 +77,21 @@ size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i);
 
 /* ---- what a group is doing: written by its thread, read by the monitor ---- */
 struct vfm_doing {
-	struct vfm_doing *next;     /* job->doing */
-	const char *name;           /* of the group */
-	uint64_t id;                /* the same on all ranks */
+	struct vfm_doing *next; /* job->doing */
+	const char *name;       /* of the group */
+	uint64_t id;            /* the same on all ranks */
 	atomic_bool busy, waits;
-	atomic_int kind, peer;      /* peer: world rank that it waits for, -1 */
+	atomic_int kind, peer; /* peer: world rank that it waits for, -1 */
 	_Atomic uint64_t number, bytes;
 	_Atomic double since, wait_since; /* vfm_now */
 };
 
 /* ---- shared memory of a group ---- */
 struct vfm_shm {
-	struct shm_head *head;      /* NULL: this group spans nodes */
-	size_t bytes, slot;         /* of the mapping; of a slot's data */
-	uint64_t at;                /* offset in the node's file */
-	uint64_t turn;              /* turns passed */
+	struct shm_head *head; /* NULL: this group spans nodes */
+	size_t bytes, slot;    /* of the mapping; of a slot's data */
+	uint64_t at;           /* offset in the node's file */
+	uint64_t turn;         /* turns passed */
 	int n, me;
 };
 
@@ -104,27 +104,27 @@ struct vfm_counts {
 struct vfm_hcomm {
 	struct vfm_comm c;
 	struct vfm_hjob *job;
-	struct vfm_hcomm *next;     /* job->groups */
-	uint64_t id;                /* the same on all ranks */
-	int *world;                 /* [size] world ranks */
-	uint64_t number;            /* of the last collective */
-	uint64_t *sent, *got;       /* [size] messages of exchange, for each peer */
+	struct vfm_hcomm *next; /* job->groups */
+	uint64_t id;            /* the same on all ranks */
+	int *world;             /* [size] world ranks */
+	uint64_t number;        /* of the last collective */
+	uint64_t *sent, *got;   /* [size] messages of exchange, for each peer */
 	struct vfm_shm shm;
-	int *fd;                    /* [size] sockets, -1 */
-	char *tmp;                  /* scratch of the collectives */
+	int *fd;   /* [size] sockets, -1 */
+	char *tmp; /* scratch of the collectives */
 	size_t tmp_bytes;
 	struct vfm_doing act;
-	pthread_mutex_t lock;       /* counts */
+	pthread_mutex_t lock; /* counts */
 	struct vfm_counts *counts;
 };
 
 /* What a rank publishes of itself. */
 struct vfm_card {
-	uint8_t token[16];          /* rank 0's is the job's */
-	uint8_t net[16];            /* of this network namespace and boot: equal = one host */
+	uint8_t token[16]; /* rank 0's is the job's */
+	uint8_t net[16];   /* of this network namespace and boot: equal = one host */
 	char host[32];
 	uint16_t port;
-	uint8_t n_addr, loopback;   /* loopback: has no other address */
+	uint8_t n_addr, loopback; /* loopback: has no other address */
 	struct {
 		uint8_t family, pad[3];
 		uint8_t a[16];
@@ -135,38 +135,38 @@ struct vfm_record {
 	char name[16];
 	uint64_t number, bytes;
 	int kind, peer;
-	double start, end;          /* wall time; end 0: not yet */
+	double start, end; /* wall time; end 0: not yet */
 };
 
 struct vfm_hjob {
 	struct vfm_launch *l;
 	int rank, size, *node_of;
-	struct vfm_card *card;      /* [size] */
+	struct vfm_card *card; /* [size] */
 	double timeout, beat_timeout;
 	char *recorder_dir;
-	pthread_t main;             /* the thread that made it: its waits are exposed */
-	int spin;                   /* rounds of polling before sleep */
-	int yields;                 /* then rounds of leaving the processor to others */
-	int32_t *pid;               /* [size] of the ranks of this node; NULL: their memory cannot be read */
+	pthread_t main; /* the thread that made it: its waits are exposed */
+	int spin;       /* rounds of polling before sleep */
+	int yields;     /* then rounds of leaving the processor to others */
+	int32_t *pid;   /* [size] of the ranks of this node; NULL: their memory cannot be read */
 
-	int arena_fd;               /* the node's memory */
+	int arena_fd; /* the node's memory */
 	struct arena_head *arena;
-	bool leads;                 /* first rank of its node: made the arena */
+	bool leads; /* first rank of its node: made the arena */
 
 	int listen_unix, listen_tcp, wake;
 	pthread_t monitor;
 	bool monitor_runs;
 	struct vfm_mon *mon;
 
-	pthread_mutex_t lock;       /* groups, doing, pending */
-	pthread_cond_t came;        /* something was added to pending */
+	pthread_mutex_t lock; /* groups, doing, pending */
+	pthread_cond_t came;  /* something was added to pending */
 	struct vfm_hcomm *groups;
-	struct vfm_doing *doing;    /* of groups, and of those for devices */
+	struct vfm_doing *doing; /* of groups, and of those for devices */
 	struct vfm_pending {
 		struct vfm_pending *next;
 		uint64_t group;
 		int from, fd;
-	} *pending;                 /* connections that nobody has taken yet */
+	} * pending; /* connections that nobody has taken yet */
 
 	atomic_bool failed;
 	pthread_mutex_t fail_lock;
@@ -185,7 +185,8 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 /* A peer's connection or message is not as it should be: gives the monitor a moment to find the cause. */
 int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err);
 /* The two ranks are not in the same call. */
-int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err);
+int vfm_hjob_mismatch(
+	struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err);
 void vfm_wait_begin(struct vfm_hcomm *g, int peer); /* rank in the group */
 void vfm_wait_end(struct vfm_hcomm *g);
 /* Every so often in a wait: the job's state, and whether this rank waited too long though the monitor says nothing. */
@@ -195,9 +196,9 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 void vfm_doing_add(struct vfm_hjob *j, struct vfm_doing *a, const char *name, uint64_t id);
 void vfm_doing_remove(struct vfm_hjob *j, struct vfm_doing *a);
 
-int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);   /* accepts connections from here on */
-int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);    /* connects to rank 0's */
-void vfm_monitor_stop(struct vfm_hjob *j);                        /* says good-bye first */
+int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);                /* accepts connections from here on */
+int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);                 /* connects to rank 0's */
+void vfm_monitor_stop(struct vfm_hjob *j);                                     /* says good-bye first */
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
 
 /* ---- recorder.c ---- */
@@ -207,21 +208,22 @@ void vfm_record_end(struct vfm_hjob *j, uint64_t which);
 void vfm_record_dump(struct vfm_hjob *j, const char *why);
 
 /* ---- comm_shm.c ---- */
-int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err);              /* the node's first rank */
-int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err);       /* takes fd */
+int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err);        /* the node's first rank */
+int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err); /* takes fd */
 void vfm_arena_close(struct vfm_hjob *j);
-uint64_t vfm_shm_first(void);                                            /* the offset of the first segment of a node */
-uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n);                      /* an offset for a new segment of n ranks */
+uint64_t vfm_shm_first(void);                        /* the offset of the first segment of a node */
+uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n); /* an offset for a new segment of n ranks */
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err);
 void vfm_shm_unmap(struct vfm_hcomm *g);
 
-/* A turn: write to your slot, pass, read the others' slots.  Slots stay as they are until the next turn but one begins. */
+/* A turn: write to your slot, pass, read the others' slots.  Slots stay as they are until the next turn but one begins.
+ */
 struct shm_meta {
 	struct vfm_sig sig;
-	uint64_t addr;              /* of an operand in its owner */
+	uint64_t addr; /* of an operand in its owner */
 	int32_t pid, pad;
 	uint64_t max;
-	uint64_t table[];           /* [n] all_to_all: bytes for each rank */
+	uint64_t table[]; /* [n] all_to_all: bytes for each rank */
 };
 struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t turn, int rank);
 char *vfm_slot(struct vfm_shm *s, uint64_t turn, int rank);
@@ -252,8 +254,8 @@ struct vfm_msg {
 	uint64_t bytes;
 };
 /* Sends and receives at the same time; to or from -1: not.  Both ends give the same sizes. */
-int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out, const struct vfm_sig *sig_in,
-	int from, void *in, size_t n_in, struct vfm_err *err);
+int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
+	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);
 int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err);
 
 /* ---- comm_sum.c: out[n] = in[0] + in[1] + ..., in that order; bf16 in f32.  out may be one of in. ---- */

@@ -1,7 +1,8 @@
 /* The wire of CUDA devices: NCCL.  Communicators are non-blocking, so that one that waits for a rank can be given up.
  *
- * The channels, protocols and algorithms are NCCL's choice (its own environment variables work).  VFM_NCCL_CTAS=N: at most N blocks a communicator,
- * to leave the others to compute.  A deterministic device does without sums in the switch (NVLS), whose order NCCL does not promise. */
+ * The channels, protocols and algorithms are NCCL's choice (its own environment variables work).  VFM_NCCL_CTAS=N: at
+ * most N blocks a communicator, to leave the others to compute.  A deterministic device does without sums in the switch
+ * (NVLS), whose order NCCL does not promise. */
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,10 +20,10 @@
 _Static_assert(sizeof(ncclUniqueId) == VFM_WIRE_ID, "an id of NCCL");
 
 struct vfm_wire_comm {
-	pthread_mutex_t lock;   /* a call into NCCL: c may not be freed meanwhile */
-	ncclComm_t c;           /* NULL: aborted */
+	pthread_mutex_t lock; /* a call into NCCL: c may not be freed meanwhile */
+	ncclComm_t c;         /* NULL: aborted */
 	atomic_bool gone;
-	char name[32];          /* NCCL may keep the address */
+	char name[32]; /* NCCL may keep the address */
 };
 
 extern const struct vfm_wire vfm_nccl_wire; /* plugin.c */
@@ -31,7 +32,8 @@ static int failed(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err
 {
 	const char *more = ncclGetLastError(c);
 
-	return vfm_fail(err, VFM_EENV, "NCCL: %s: %s%s%s", what, ncclGetErrorString(r), more && *more ? ": " : "", more ? more : "");
+	return vfm_fail(err, VFM_EENV, "NCCL: %s: %s%s%s", what, ncclGetErrorString(r), more && *more ? ": " : "",
+		more ? more : "");
 }
 
 static int result(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
@@ -50,8 +52,8 @@ static struct vfm_wire_comm *comm_new(const char *name)
 	return w;
 }
 
-/* Of links between stages: two that send and one that receives may wait beside the collectives and the computing of a stage, and all of them must find room
- * on the device at once, each block a multiprocessor. */
+/* Of links between stages: two that send and one that receives may wait beside the collectives and the computing of a
+ * stage, and all of them must find room on the device at once, each block a multiprocessor. */
 enum { LINK_CTAS = 8 };
 
 static void configure(ncclConfig_t *cfg, bool links, const char *name)
@@ -75,7 +77,8 @@ static int nccl_device_id(struct vfm_dev *d, char id[VFM_WIRE_DEVICE], struct vf
 	struct cudaDeviceProp p;
 	size_t n;
 
-	TRY(vfm_cuda_check(cudaGetDeviceProperties(&p, ((struct vfm_cuda *)d)->ordinal), "the device's properties", err));
+	TRY(vfm_cuda_check(
+		cudaGetDeviceProperties(&p, ((struct vfm_cuda *)d)->ordinal), "the device's properties", err));
 	memset(id, 0, VFM_WIRE_DEVICE);
 	n = (size_t)snprintf(id, VFM_WIRE_DEVICE, "%04x:%02x ", (unsigned)p.pciDomainID, (unsigned)p.pciBusID);
 	for (size_t i = 0; i < sizeof(p.uuid.bytes); i++)
@@ -83,13 +86,13 @@ static int nccl_device_id(struct vfm_dev *d, char id[VFM_WIRE_DEVICE], struct vf
 	return 0;
 }
 
-/* NCCL refuses two ranks of one host on one device; ranks that seem to be on different hosts talk over sockets.  Unsupported by NVIDIA, and slow.
- * NCCL reads these when it is first called. */
+/* NCCL refuses two ranks of one host on one device; ranks that seem to be on different hosts talk over sockets.
+ * Unsupported by NVIDIA, and slow. NCCL reads these when it is first called. */
 static int nccl_share(int rank, struct vfm_err *err)
 {
 	char host[32];
-	const char *const fixed[][2] = {
-		{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}, {"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_MAX_NCHANNELS", "2"}};
+	const char *const fixed[][2] = {{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"},
+		{"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_MAX_NCHANNELS", "2"}};
 
 	(void)err;
 	snprintf(host, sizeof(host), "vfm-rank-%d", rank);
@@ -110,8 +113,8 @@ static int nccl_unique_id(unsigned char id[VFM_WIRE_ID], struct vfm_err *err)
 	return 0;
 }
 
-static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
-	struct vfm_err *err)
+static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank,
+	int size, const char *name, struct vfm_err *err)
 {
 	struct vfm_wire_comm *w = *out = comm_new(name);
 	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
@@ -143,7 +146,8 @@ static int leave(struct vfm_wire_comm *w, ncclResult_t r, const char *what, stru
 	return rc;
 }
 
-static int nccl_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
+static int nccl_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name,
+	struct vfm_wire_comm **out, struct vfm_err *err)
 {
 	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
 	ncclComm_t none = NULL;
@@ -153,8 +157,9 @@ static int nccl_split(struct vfm_wire_comm *w, int color, int key, bool links, c
 	if (color >= 0)
 		*out = comm_new(name);
 	configure(&cfg, links, *out ? (*out)->name : NULL);
-	return leave(w, ncclCommSplit(w->c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, *out ? &(*out)->c : &none, &cfg), "splitting a communicator",
-		err);
+	return leave(w,
+		ncclCommSplit(w->c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, *out ? &(*out)->c : &none, &cfg),
+		"splitting a communicator", err);
 }
 
 /* Whoever holds the lock is in a call of NCCL: it is at it. */
@@ -172,7 +177,8 @@ static int nccl_state(struct vfm_wire_comm *w, struct vfm_err *err)
 	return leave(w, r != ncclSuccess ? r : now, "in the background", err);
 }
 
-/* A thread that hangs inside NCCL (the device's queue is full, and what fills it waits for this abort) keeps the lock: then it goes without. */
+/* A thread that hangs inside NCCL (the device's queue is full, and what fills it waits for this abort) keeps the lock:
+ * then it goes without. */
 static void nccl_abort(struct vfm_wire_comm *w)
 {
 	struct timespec until;
@@ -216,33 +222,39 @@ static void nccl_free(struct vfm_wire_comm *w)
 static const ncclDataType_t types[VFM_DTYPE_N] = {
 	[VFM_F32] = ncclFloat32, [VFM_BF16] = ncclBfloat16, [VFM_F64] = ncclFloat64, [VFM_I64] = ncclInt64};
 
-static int nccl_all_reduce(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
+static int nccl_all_reduce(
+	struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
 {
 	TRY(enter(w, err));
-	return leave(w, ncclAllReduce(x, x, (size_t)n, types[dt], ncclSum, w->c, vfm_cuda_stream(s)), "all_reduce", err);
+	return leave(
+		w, ncclAllReduce(x, x, (size_t)n, types[dt], ncclSum, w->c, vfm_cuda_stream(s)), "all_reduce", err);
 }
 
-static int nccl_all_gather(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each, struct vfm_err *err)
+static int nccl_all_gather(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each,
+	struct vfm_err *err)
 {
 	TRY(enter(w, err));
 	return leave(w, ncclAllGather(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_gather", err);
 }
 
-static int nccl_reduce_scatter(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n_each, enum vfm_dtype dt,
-	struct vfm_err *err)
+static int nccl_reduce_scatter(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n_each,
+	enum vfm_dtype dt, struct vfm_err *err)
 {
 	TRY(enter(w, err));
-	return leave(w, ncclReduceScatter(in, out, (size_t)n_each, types[dt], ncclSum, w->c, vfm_cuda_stream(s)), "reduce_scatter", err);
+	return leave(w, ncclReduceScatter(in, out, (size_t)n_each, types[dt], ncclSum, w->c, vfm_cuda_stream(s)),
+		"reduce_scatter", err);
 }
 
-static int nccl_broadcast(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
+static int nccl_broadcast(
+	struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
 {
 	TRY(enter(w, err));
 	return leave(w, ncclBroadcast(x, x, bytes, ncclUint8, root, w->c, vfm_cuda_stream(s)), "broadcast", err);
 }
 
 /* Begun together: else two ranks that both send first would wait for each other. */
-static int nccl_messages(struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err)
+static int nccl_messages(
+	struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err)
 {
 	ncclResult_t r, e;
 
@@ -255,14 +267,15 @@ static int nccl_messages(struct vfm_wire_comm *w, struct vfm_stream *s, const st
 	return leave(w, r != ncclSuccess && r != ncclInProgress ? r : e, "messages", err);
 }
 
-static int nccl_all_to_all(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each, struct vfm_err *err)
+static int nccl_all_to_all(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each,
+	struct vfm_err *err)
 {
 	TRY(enter(w, err));
 	return leave(w, ncclAlltoAll(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_to_all", err);
 }
 
-/* One piece of the system's memory each, in the kind and the grain that every path of NCCL wants; the pool's ranges are put together from several, of which
- * NCCL would take the first for the whole. */
+/* One piece of the system's memory each, in the kind and the grain that every path of NCCL wants; the pool's ranges are
+ * put together from several, of which NCCL would take the first for the whole. */
 static int nccl_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	ncclResult_t r;

@@ -130,7 +130,8 @@ static int addresses(struct vfm_card *card, struct vfm_err *err)
 				add_address(card, i->ifa_addr);
 	freeifaddrs(all);
 	if (!card->n_addr && only && strcmp(only, "lo") != 0)
-		return vfm_fail(err, VFM_EENV, "VFM_COMM_IFNAME: no interface '%s' that is up and has an address", only);
+		return vfm_fail(
+			err, VFM_EENV, "VFM_COMM_IFNAME: no interface '%s' that is up and has an address", only);
 	if (!card->n_addr) {
 		card->loopback = 1;
 		add_address(card, (struct sockaddr *)&lo);
@@ -181,12 +182,14 @@ int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	for (int r = 0; r < j->size; r++) {
 		if (j->card[r].port == 0 && j->l->nodes > 1)
-			return vfm_fail(err, VFM_EENV, "rank %d takes all ranks to be on one node, this one does not", r);
+			return vfm_fail(
+				err, VFM_EENV, "rank %d takes all ranks to be on one node, this one does not", r);
 		for (int q = 0; j->card[r].loopback && q < j->size; q++)
 			if (memcmp(j->card[r].net, j->card[q].net, 16) != 0)
 				return vfm_fail(err, VFM_EENV,
-					"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on another host: see VFM_COMM_IFNAME", r,
-					j->card[r].host, q, j->card[q].host);
+					"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on "
+					"another host: see VFM_COMM_IFNAME",
+					r, j->card[r].host, q, j->card[q].host);
 	}
 	return 0;
 }
@@ -284,7 +287,8 @@ int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64
 		}
 		poll(NULL, 0, 50);
 	} while (vfm_now() < until);
-	return vfm_fail(err, VFM_EENV, "no connection to %s: %s", vfm_rank_str(j, to, who, sizeof(who)), strerror(errno));
+	return vfm_fail(
+		err, VFM_EENV, "no connection to %s: %s", vfm_rank_str(j, to, who, sizeof(who)), strerror(errno));
 }
 
 int vfm_net_send_fd(int sock, int fd)
@@ -377,7 +381,7 @@ static int pair_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
 struct half {
 	int fd, peer;
 	struct vfm_msg m;
-	size_t head;                /* bytes of m that are through */
+	size_t head; /* bytes of m that are through */
 	char *p;
 	size_t n, done;
 };
@@ -443,10 +447,11 @@ static int wait_both(struct vfm_hcomm *g, const struct half *out, const struct h
 	return vfm_wait_check(g, err);
 }
 
-int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out, const struct vfm_sig *sig_in,
-	int from, void *in, size_t n_in, struct vfm_err *err)
+int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
+	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err)
 {
-	struct half x = {.fd = -1, .peer = to, .p = (char *)out, .n = n_out}, y = {.fd = -1, .peer = from, .p = in, .n = n_in};
+	struct half x = {.fd = -1, .peer = to, .p = (char *)out, .n = n_out},
+		    y = {.fd = -1, .peer = from, .p = in, .n = n_in};
 	int rc = 0;
 
 	if (to >= 0) {

@@ -21,33 +21,33 @@
 
 enum {
 	PAGE = 4096,
-	MAIL = 512 << 10,           /* bytes of a mailbox */
+	MAIL = 512 << 10, /* bytes of a mailbox */
 	SLOT_MIN = 32 << 10,
 	SLOT_MAX = 1 << 20,
-	SLOTS_ALL = 4 << 20,        /* of all ranks together, once: stays in cache */
+	SLOTS_ALL = 4 << 20, /* of all ranks together, once: stays in cache */
 };
 static const uint64_t ARENA_BYTES = (uint64_t)1 << 40;
 
 struct arena_head {
-	_Atomic uint64_t next;      /* first offset that nobody has */
+	_Atomic uint64_t next; /* first offset that nobody has */
 };
 
-struct shm_cell {                   /* of one rank */
+struct shm_cell { /* of one rank */
 	_Alignas(128) _Atomic uint64_t turn;
 	_Atomic uint32_t bell, asleep;
 };
 
-struct mailbox {                    /* from one rank to one other: a ring of bytes, in units of 64 */
+struct mailbox {                             /* from one rank to one other: a ring of bytes, in units of 64 */
 	_Alignas(128) _Atomic uint64_t head; /* written */
 	_Alignas(128) _Atomic uint64_t tail; /* read */
 	_Alignas(64) char data[MAIL];
 };
 
 struct shm_head {
-	_Atomic uint32_t refs;      /* mappings that there were; at 2n nobody is left */
+	_Atomic uint32_t refs; /* mappings that there were; at 2n nobody is left */
 	_Alignas(128) _Atomic uint64_t arrived;
 	_Alignas(128) _Atomic uint32_t epoch, sleepers;
-	struct shm_cell cell[];     /* [n], then slots [2][n], then mailboxes [n][n] */
+	struct shm_cell cell[]; /* [n], then slots [2][n], then mailboxes [n][n] */
 };
 
 static int futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *t)
@@ -146,7 +146,8 @@ static size_t shm_bytes(int n)
 {
 	size_t k = (size_t)n;
 
-	return up(head_bytes(n) + 2 * k * up(meta_bytes(n) + slot_bytes(n), PAGE) + k * k * sizeof(struct mailbox), PAGE);
+	return up(
+		head_bytes(n) + 2 * k * up(meta_bytes(n) + slot_bytes(n), PAGE) + k * k * sizeof(struct mailbox), PAGE);
 }
 
 uint64_t vfm_shm_first(void)
@@ -169,8 +170,10 @@ int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err)
 		return vfm_fail(err, VFM_EENV, "the shared memory for groups of ranks is used up");
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g->job->arena_fd, (off_t)at);
 	if (p == MAP_FAILED)
-		return vfm_fail_errno(err, VFM_EENV, "cannot map %zu bytes of shared memory for the group '%s'", bytes, g->c.name);
-	*s = (struct vfm_shm){.head = p, .bytes = bytes, .slot = slot_bytes(g->c.size), .at = at, .n = g->c.size, .me = g->c.rank};
+		return vfm_fail_errno(
+			err, VFM_EENV, "cannot map %zu bytes of shared memory for the group '%s'", bytes, g->c.name);
+	*s = (struct vfm_shm){
+		.head = p, .bytes = bytes, .slot = slot_bytes(g->c.size), .at = at, .n = g->c.size, .me = g->c.rank};
 	atomic_fetch_add(&s->head->refs, 1);
 	return 0;
 }
@@ -193,7 +196,8 @@ struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t turn, int rank)
 {
 	size_t stride = up(meta_bytes(s->n) + slot_bytes(s->n), PAGE);
 
-	return (struct shm_meta *)((char *)s->head + head_bytes(s->n) + ((turn & 1) * (size_t)s->n + (size_t)rank) * stride);
+	return (struct shm_meta *)((char *)s->head + head_bytes(s->n) +
+		((turn & 1) * (size_t)s->n + (size_t)rank) * stride);
 }
 
 char *vfm_slot(struct vfm_shm *s, uint64_t turn, int rank)
@@ -264,12 +268,12 @@ int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err)
 
 /* ---- mailboxes: two ranks meet ---- */
 
-struct letter {                     /* in front of each message; 64 bytes */
+struct letter { /* in front of each message; 64 bytes */
 	_Alignas(64) struct vfm_sig sig;
 	uint64_t bytes;
 };
 
-struct half {                       /* one direction of an exchange */
+struct half { /* one direction of an exchange */
 	struct mailbox *box;
 	int peer;
 	char *p;
@@ -295,7 +299,8 @@ static void ring(struct vfm_shm *s, int peer)
 /* Copies between a message and the ring; `room` bytes are free or filled at `pos`. */
 static size_t move(struct half *x, uint64_t pos, size_t room, bool out)
 {
-	size_t m = x->n - x->done < room ? x->n - x->done : room, at = pos % MAIL, first = m < MAIL - at ? m : MAIL - at;
+	size_t m = x->n - x->done < room ? x->n - x->done : room, at = pos % MAIL,
+	       first = m < MAIL - at ? m : MAIL - at;
 
 	if (out) {
 		memcpy(x->box->data + at, x->p + x->done, first);
@@ -398,7 +403,8 @@ int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err)
 	struct vfm_hcomm *g = c->g;
 	struct vfm_shm *s = &g->shm;
 	size_t es = vfm_dtype_size(c->dtype);
-	struct half out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es}, in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
+	struct half out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es},
+		    in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
 	bool moved;
 	int rc = 0;
 

@@ -1,6 +1,7 @@
 /* Groups for device memory over the host filling: operands go through page-locked memory.
  *
- * `host` is the pair, for calls without a stream; `data` are the same ranks once more, since the thread of an asynchronous stream may be in a call of it. */
+ * `host` is the pair, for calls without a stream; `data` are the same ranks once more, since the thread of an
+ * asynchronous stream may be in a call of it. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -19,7 +20,8 @@ struct sgroup {
 	struct vfm_comm c;
 	struct vfm_comm *data;
 	struct vfm_stream *compute;
-	struct buf *buf[BUFS];  /* the first is in use; those that became too small are kept, since a stream may still be at them */
+	/* the first is in use; those that became too small are kept, since a stream may still be at them */
+	struct buf *buf[BUFS];
 };
 
 /* Stays as it is until the next call of the group has passed. */
@@ -30,7 +32,9 @@ static int room(struct sgroup *g, int which, size_t bytes, char **p, struct vfm_
 
 	if (!b || b->bytes < bytes) {
 		b = vfm_calloc(1, sizeof(*b));
-		b->bytes = g->buf[which] && bytes < 2 * g->buf[which]->bytes ? 2 * g->buf[which]->bytes : bytes < 4096 ? 4096 : bytes;
+		b->bytes = g->buf[which] && bytes < 2 * g->buf[which]->bytes ? 2 * g->buf[which]->bytes
+			: bytes < 4096                                       ? 4096
+									     : bytes;
 		b->p = d->t->alloc_host(d, b->bytes, "the staging of a collective", err);
 		if (!b->p) {
 			free(b);
@@ -44,7 +48,8 @@ static int room(struct sgroup *g, int which, size_t bytes, char **p, struct vfm_
 }
 
 /* The operand's copy in host memory, filled once the stream has passed. */
-static int fetch(struct sgroup *g, struct vfm_stream *s, int which, struct vfm_tensor x, bool fill, struct vfm_tensor *copy, struct vfm_err *err)
+static int fetch(struct sgroup *g, struct vfm_stream *s, int which, struct vfm_tensor x, bool fill,
+	struct vfm_tensor *copy, struct vfm_err *err)
 {
 	char *p;
 
@@ -58,7 +63,8 @@ static int put(struct vfm_stream *s, struct vfm_tensor x, struct vfm_tensor copy
 	return vfm_numel(&x) ? s->dev->t->to_device(s, x.data, copy.data, vfm_nbytes(&x), err) : 0;
 }
 
-/* The stream that the host filling is given: on the compute stream the host itself makes the call, when the copies are there. */
+/* The stream that the host filling is given: on the compute stream the host itself makes the call, when the copies are
+ * there. */
 static int settle(struct sgroup *g, struct vfm_stream *s, struct vfm_stream **on, struct vfm_err *err)
 {
 	if (s != g->compute) {
@@ -70,8 +76,8 @@ static int settle(struct sgroup *g, struct vfm_stream *s, struct vfm_stream **on
 }
 
 /* Of a call with an operand that is read and one that is written. */
-static int open_both(struct sgroup *g, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_tensor *host_in,
-	struct vfm_tensor *host_out, struct vfm_stream **on, struct vfm_err *err)
+static int open_both(struct sgroup *g, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	struct vfm_tensor *host_in, struct vfm_tensor *host_out, struct vfm_stream **on, struct vfm_err *err)
 {
 	TRY(fetch(g, s, IN, in, true, host_in, err));
 	TRY(fetch(g, s, OUT, out, false, host_out, err));
@@ -90,8 +96,8 @@ static int stage_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm
 	return put(s, x, h, err);
 }
 
-static int stage_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int stage_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	struct sgroup *g = (struct sgroup *)c;
 	struct vfm_tensor hi, ho;
@@ -102,8 +108,8 @@ static int stage_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm
 	return put(s, out, ho, err);
 }
 
-static int stage_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int stage_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	struct sgroup *g = (struct sgroup *)c;
 	struct vfm_tensor hi, ho;
@@ -114,8 +120,8 @@ static int stage_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct
 	return put(s, out, ho, err);
 }
 
-static int stage_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *err)
+static int stage_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	struct sgroup *g = (struct sgroup *)c;
 	struct vfm_tensor hi, ho;
@@ -138,8 +144,8 @@ static int stage_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 	return c->rank == root ? 0 : put(s, x, h, err);
 }
 
-static int stage_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
-	struct vfm_err *err)
+static int stage_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
 {
 	struct sgroup *g = (struct sgroup *)c;
 	struct vfm_tensor ho = {0}, hi = {0};
@@ -184,7 +190,8 @@ static void stage_free(struct vfm_comm *c)
 	free(g);
 }
 
-static int stage_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static int stage_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 
 static void stage_free_pair(struct vfm_comm *c)
 {
@@ -194,12 +201,14 @@ static void stage_free_pair(struct vfm_comm *c)
 	vfm_comm_free(host);
 }
 
-#define CALLS                                                                                                \
-	.name = "stage", .all_reduce = stage_all_reduce, .all_gather = stage_all_gather, .reduce_scatter = stage_reduce_scatter, \
-	.all_to_all = stage_all_to_all, .broadcast = stage_broadcast, .exchange = stage_exchange, .barrier = stage_barrier, .split = stage_split
+#define CALLS                                                                                                          \
+	.name = "stage", .all_reduce = stage_all_reduce, .all_gather = stage_all_gather,                               \
+	.reduce_scatter = stage_reduce_scatter, .all_to_all = stage_all_to_all, .broadcast = stage_broadcast,          \
+	.exchange = stage_exchange, .barrier = stage_barrier, .split = stage_split
 
 /* The first group's pair is its maker's; a part's is its own. */
-static const struct vfm_comm_table stage_table = {CALLS, .free = stage_free}, part_table = {CALLS, .free = stage_free_pair};
+static const struct vfm_comm_table stage_table = {CALLS, .free = stage_free},
+				   part_table = {CALLS, .free = stage_free_pair};
 
 int vfm_comm_stage_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
 {
@@ -220,7 +229,8 @@ int vfm_comm_stage_new(struct vfm_comm *host, struct vfm_stream *compute, struct
 	return 0;
 }
 
-static int stage_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int stage_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_comm *host;
 	int rc;

@@ -7,39 +7,36 @@
 
 enum { BLOCK = 1024 };
 
-#define SUM_BODY(type, acc_type, load, store)                                                                \
-	do {                                                                                                 \
-		acc_type acc[BLOCK];                                                                         \
-		const type *p[4];                                                                            \
-		for (int k = 0; k < 4; k++)                                                                  \
-			p[k] = (const type *)in[k < n_in ? k : 0];                                           \
-		if (n_in == 2) {                                                                             \
-			_Pragma("GCC ivdep")                                                                 \
-			for (size_t i = 0; i < n; i++)                                                       \
-				((type *)out)[i] = store((acc_type)(load(p[0][i]) + load(p[1][i])));         \
-			break;                                                                               \
-		}                                                                                            \
-		if (n_in == 4) {                                                                             \
-			_Pragma("GCC ivdep")                                                                 \
-			for (size_t i = 0; i < n; i++)                                                       \
-				((type *)out)[i] = store((acc_type)(((load(p[0][i]) + load(p[1][i])) +       \
-					load(p[2][i])) + load(p[3][i])));                                    \
-			break;                                                                               \
-		}                                                                                            \
-		for (size_t at = 0; at < n; at += BLOCK) {                                                   \
-			size_t m = n - at < BLOCK ? n - at : BLOCK;                                          \
-			const type *x = (const type *)in[0] + at;                                            \
-			type *y = (type *)out + at;                                                          \
-			for (size_t i = 0; i < m; i++)                                                       \
-				acc[i] = load(x[i]);                                                         \
-			for (int k = 1; k < n_in; k++) {                                                     \
-				x = (const type *)in[k] + at;                                                \
-				for (size_t i = 0; i < m; i++)                                               \
-					acc[i] += load(x[i]);                                                \
-			}                                                                                    \
-			for (size_t i = 0; i < m; i++)                                                       \
-				y[i] = store(acc[i]);                                                        \
-		}                                                                                            \
+#define SUM_BODY(type, acc_type, load, store)                                                                          \
+	do {                                                                                                           \
+		acc_type acc[BLOCK];                                                                                   \
+		const type *p[4];                                                                                      \
+		for (int k = 0; k < 4; k++)                                                                            \
+			p[k] = (const type *)in[k < n_in ? k : 0];                                                     \
+		if (n_in == 2) {                                                                                       \
+			_Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)((type *)out)[i] =                          \
+				store((acc_type)(load(p[0][i]) + load(p[1][i])));                                      \
+			break;                                                                                         \
+		}                                                                                                      \
+		if (n_in == 4) {                                                                                       \
+			_Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)((type *)out)[i] =                          \
+				store((acc_type)(((load(p[0][i]) + load(p[1][i])) + load(p[2][i])) + load(p[3][i])));  \
+			break;                                                                                         \
+		}                                                                                                      \
+		for (size_t at = 0; at < n; at += BLOCK) {                                                             \
+			size_t m = n - at < BLOCK ? n - at : BLOCK;                                                    \
+			const type *x = (const type *)in[0] + at;                                                      \
+			type *y = (type *)out + at;                                                                    \
+			for (size_t i = 0; i < m; i++)                                                                 \
+				acc[i] = load(x[i]);                                                                   \
+			for (int k = 1; k < n_in; k++) {                                                               \
+				x = (const type *)in[k] + at;                                                          \
+				for (size_t i = 0; i < m; i++)                                                         \
+					acc[i] += load(x[i]);                                                          \
+			}                                                                                              \
+			for (size_t i = 0; i < m; i++)                                                                 \
+				y[i] = store(acc[i]);                                                                  \
+		}                                                                                                      \
 	} while (0)
 
 #define SAME(x) (x)
@@ -68,7 +65,8 @@ static inline __attribute__((always_inline)) uint16_t bf16_down(float f)
 
 /* out may be in[k], element by element: no restrict, but no element depends on another one.  The usual numbers of ranks
  * have loops of their own; the others go by blocks of accumulators. */
-static inline __attribute__((always_inline)) void sum_any(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
+static inline __attribute__((always_inline)) void sum_any(
+	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {
 	switch (dt) {
 	case VFM_F32:
@@ -96,13 +94,14 @@ FAST static void sum_base(enum vfm_dtype dt, void *out, const void *const *in, i
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) FAST static void sum_avx2(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
+__attribute__((target("avx2"))) FAST static void sum_avx2(
+	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {
 	sum_any(dt, out, in, n_in, n);
 }
 
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) FAST static void sum_avx512(enum vfm_dtype dt, void *out,
-	const void *const *in, int n_in, size_t n)
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) FAST static void sum_avx512(
+	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {
 	sum_any(dt, out, in, n_in, n);
 }
@@ -111,7 +110,8 @@ __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=51
 void vfm_comm_sum(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {
 #ifdef __x86_64__
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+		__builtin_cpu_supports("avx512vl")) {
 		sum_avx512(dt, out, in, n_in, n);
 		return;
 	}

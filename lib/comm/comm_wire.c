@@ -20,7 +20,8 @@ static int settle(struct vfm_wjob *j, struct vfm_wire_comm *w, int rc, struct vf
 		rc = j->wire->state(w, err);
 		now = vfm_now();
 		if (rc == VFM_WIRE_BUSY && now - start > j->timeout)
-			return vfm_fail(err, VFM_EENV, "%s is not ready after %.1f s: a rank did not come", j->wire->name, now - start);
+			return vfm_fail(err, VFM_EENV, "%s is not ready after %.1f s: a rank did not come",
+				j->wire->name, now - start);
 		if (rc == VFM_WIRE_BUSY)
 			usleep(now - start < 0.001 ? 20 : 500);
 	}
@@ -58,8 +59,8 @@ static struct vfm_wcall *slot(struct vfm_wgroup *g, struct vfm_err *err)
 }
 
 /* peer: rank in the group of a message; -1: all ranks, of which the next one stands for whoever is missing. */
-static int begin(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_coll_kind kind, int peer, uint64_t number, uint64_t bytes,
-	struct vfm_wcall **out, struct vfm_err *err)
+static int begin(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_coll_kind kind, int peer, uint64_t number,
+	uint64_t bytes, struct vfm_wcall **out, struct vfm_err *err)
 {
 	struct vfm_wjob *j = g->job;
 	struct vfm_wcall *k;
@@ -80,14 +81,17 @@ static int begin(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_coll_kind 
 	k->bytes = bytes;
 	k->put = vfm_now();
 	k->seen = false;
-	k->record = j->hjob ? vfm_record_begin(j->hjob, g->c.name, (int)kind, number, bytes, kind == VFM_C_EXCHANGE ? k->peer : -1) : 0;
+	k->record = j->hjob
+		? vfm_record_begin(j->hjob, g->c.name, (int)kind, number, bytes, kind == VFM_C_EXCHANGE ? k->peer : -1)
+		: 0;
 	g->put++;
 	pthread_mutex_unlock(&j->lock);
 	*out = k;
 	return 0;
 }
 
-static int end(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_wcall *k, int rc, int64_t sent, struct vfm_err *err)
+static int end(
+	struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_wcall *k, int rc, int64_t sent, struct vfm_err *err)
 {
 	struct vfm_wjob *j = g->job;
 	double took = vfm_now() - k->put;
@@ -106,9 +110,11 @@ static int end(struct vfm_wgroup *g, struct vfm_stream *s, struct vfm_wcall *k, 
 		usleep(10000);
 	if (vfm_wjob_check(j, NULL) < 0)
 		return vfm_wjob_failed(j, err);
-	vfm_err_context(err, "%s number %llu of '%s'", vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name);
+	vfm_err_context(
+		err, "%s number %llu of '%s'", vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name);
 	if (g->lost && j->hjob)
-		vfm_wjob_fail(j, NULL, "%s in %s", vfm_rank_str(j->hjob, g->world[g->c.rank], who, sizeof(who)), err ? err->msg : "a collective");
+		vfm_wjob_fail(j, NULL, "%s in %s", vfm_rank_str(j->hjob, g->world[g->c.rank], who, sizeof(who)),
+			err ? err->msg : "a collective");
 	else if (g->lost)
 		vfm_wjob_fail(j, NULL, "%s", err ? err->msg : "a collective failed");
 	return g->lost ? vfm_wjob_failed(j, err) : rc;
@@ -200,12 +206,12 @@ static int64_t sum_of(const int64_t *count, int n)
 
 struct part_sum {
 	enum vfm_dtype dt;
-	char *part;  /* [size - 1] the others', `each` bytes apart */
+	char *part; /* [size - 1] the others', `each` bytes apart */
 	size_t each;
-	char *own;   /* of rank `me` */
+	char *own; /* of rank `me` */
 	int me, size;
-	int64_t n;   /* elements of a part */
-	void *out;   /* [n]; may be own */
+	int64_t n; /* elements of a part */
+	void *out; /* [n]; may be own */
 };
 
 static int add_on_host(void *arg, struct vfm_err *err)
@@ -224,7 +230,8 @@ static int add_on_host(void *arg, struct vfm_err *err)
 /* One pass over the parts. */
 static int add_parts(struct vfm_stream *s, const struct part_sum *a, struct vfm_err *err)
 {
-	struct vfm_sum_parts sum = {.x = vfm_t2(a->part, a->dt, a->size - 1, a->n), .own = vfm_t1(a->own, a->dt, a->n), .at = a->me};
+	struct vfm_sum_parts sum = {
+		.x = vfm_t2(a->part, a->dt, a->size - 1, a->n), .own = vfm_t1(a->own, a->dt, a->n), .at = a->me};
 
 	if (s->host_only)
 		return s->dev->t->host_call(s, add_on_host, a, sizeof(*a), err);
@@ -234,7 +241,8 @@ static int add_parts(struct vfm_stream *s, const struct part_sum *a, struct vfm_
 }
 
 /* out [count[rank]] = this rank's share of the sum of in; it may lie in in.  count [size]. */
-static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, char *in, char *out, const int64_t *count, struct vfm_err *err)
+static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, char *in, char *out,
+	const int64_t *count, struct vfm_err *err)
 {
 	int size = g->c.size, me = g->c.rank;
 	size_t es = vfm_dtype_size(dt), mine = (size_t)count[me] * es, each = (mine + 255) / 256 * 256, at = 0;
@@ -264,8 +272,8 @@ static int sum_parts(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype 
 }
 
 /* Shares of one size, the largest; what is behind a share is summed, too, and dropped. */
-static int sum_padded(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, const char *in, char *out, const int64_t *count,
-	struct vfm_err *err)
+static int sum_padded(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype dt, const char *in, char *out,
+	const int64_t *count, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(dt), each = 0, at = 0, bytes;
 	void *p;
@@ -281,14 +289,18 @@ static int sum_padded(struct vfm_wgroup *g, struct vfm_stream *s, enum vfm_dtype
 		at += (size_t)count[r] * es;
 	}
 	if (rc >= 0)
-		rc = did(g, g->job->wire->reduce_scatter(g->w, s, p, (char *)p + each * (size_t)g->c.rank, (int64_t)(each / es), dt, err), err);
+		rc = did(g,
+			g->job->wire->reduce_scatter(
+				g->w, s, p, (char *)p + each * (size_t)g->c.rank, (int64_t)(each / es), dt, err),
+			err);
 	if (rc >= 0)
 		rc = copy(s, out, (char *)p + each * (size_t)g->c.rank, (size_t)count[g->c.rank] * es, err);
 	give(g, s, p, bytes);
 	return rc;
 }
 
-static int gather_parts(struct vfm_wgroup *g, struct vfm_stream *s, void *in, char *out, const int64_t *count, size_t es, struct vfm_err *err)
+static int gather_parts(struct vfm_wgroup *g, struct vfm_stream *s, void *in, char *out, const int64_t *count,
+	size_t es, struct vfm_err *err)
 {
 	size_t at = 0, mine = (size_t)count[g->c.rank] * es;
 
@@ -338,8 +350,8 @@ static int wire_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 	return end(g, s, k, rc, es * vfm_coll_sends(VFM_C_ALL_REDUCE, c->size, n, n, 0, false), err);
 }
 
-static int wire_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int wire_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
 	struct vfm_wcall *k;
@@ -351,11 +363,13 @@ static int wire_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 		rc = gather_parts(g, s, in.data, out.data, count, es, err);
 	else if (vfm_numel(&in))
 		rc = did(g, g->job->wire->all_gather(g->w, s, in.data, out.data, vfm_nbytes(&in), err), err);
-	return end(g, s, k, rc, (int64_t)es * vfm_coll_sends(VFM_C_ALL_GATHER, c->size, vfm_numel(&in), vfm_numel(&out), 0, false), err);
+	return end(g, s, k, rc,
+		(int64_t)es * vfm_coll_sends(VFM_C_ALL_GATHER, c->size, vfm_numel(&in), vfm_numel(&out), 0, false),
+		err);
 }
 
-static int wire_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int wire_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
 	struct vfm_wcall *k;
@@ -375,8 +389,8 @@ static int wire_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct 
 	return end(g, s, k, rc, es * vfm_coll_sends(VFM_C_REDUCE_SCATTER, c->size, vfm_numel(&in), n, 0, false), err);
 }
 
-static int trade(struct vfm_wgroup *g, struct vfm_stream *s, char *in, char *out, const int64_t *send, const int64_t *recv, size_t es,
-	struct vfm_err *err)
+static int trade(struct vfm_wgroup *g, struct vfm_stream *s, char *in, char *out, const int64_t *send,
+	const int64_t *recv, size_t es, struct vfm_err *err)
 {
 	size_t si = 0, so = 0;
 
@@ -395,8 +409,8 @@ static int trade(struct vfm_wgroup *g, struct vfm_stream *s, char *in, char *out
 	return flush(g, s, err);
 }
 
-static int wire_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *err)
+static int wire_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
 	struct vfm_wcall *k;
@@ -409,8 +423,11 @@ static int wire_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 	if (send)
 		rc = trade(g, s, in.data, out.data, send, recv, es, err);
 	else if (n)
-		rc = did(g, g->job->wire->all_to_all(g->w, s, in.data, out.data, vfm_nbytes(&in) / (size_t)c->size, err), err);
-	return end(g, s, k, rc, (int64_t)es * vfm_coll_sends(VFM_C_ALL_TO_ALL, c->size, n, vfm_numel(&out), own, false), err);
+		rc = did(g,
+			g->job->wire->all_to_all(g->w, s, in.data, out.data, vfm_nbytes(&in) / (size_t)c->size, err),
+			err);
+	return end(g, s, k, rc, (int64_t)es * vfm_coll_sends(VFM_C_ALL_TO_ALL, c->size, n, vfm_numel(&out), own, false),
+		err);
 }
 
 static int wire_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
@@ -425,8 +442,8 @@ static int wire_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 	return end(g, s, k, rc, c->rank == root ? (int64_t)vfm_nbytes(&x) : 0, err);
 }
 
-static int wire_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from,
-	struct vfm_err *err)
+static int wire_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c;
 	size_t n_out = to < 0 ? 0 : vfm_nbytes(&out), n_in = from < 0 ? 0 : vfm_nbytes(&in);
@@ -458,7 +475,8 @@ static int wire_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err
 	return end(g, s, k, rc, 0, err);
 }
 
-static int wire_mem_alloc(struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
+static int wire_mem_alloc(
+	struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	struct vfm_wjob *j = ((struct vfm_wgroup *)c)->job;
 	struct vfm_err why = {0};
@@ -499,8 +517,8 @@ static int wire_register(struct vfm_comm *c, void *p, size_t bytes, void **handl
 	all = *handle != NULL;
 	rc = vfm_all_reduce(c->host, NULL, vfm_t1(&all, VFM_I64, 1), err);
 	if (rc >= 0 && all > 0 && all < c->size && c->rank == 0 && !j->told) { /* where none can, that is how it is */
-		vfm_warn("only %lld of the %d ranks of '%s' have memory that %s can know: it is copied on all of them", (long long)all, c->size, c->name,
-			j->wire->name);
+		vfm_warn("only %lld of the %d ranks of '%s' have memory that %s can know: it is copied on all of them",
+			(long long)all, c->size, c->name, j->wire->name);
 		j->told = true;
 	}
 	if (*handle && (rc < 0 || all < c->size)) {
@@ -534,7 +552,8 @@ static void job_release(struct vfm_wjob *j)
 	free(j);
 }
 
-static struct vfm_wjob *job_new(struct vfm_hjob *h, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_err *err)
+static struct vfm_wjob *job_new(
+	struct vfm_hjob *h, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_err *err)
 {
 	struct vfm_wjob *j = vfm_calloc(1, sizeof(*j));
 
@@ -600,7 +619,8 @@ static void wire_free(struct vfm_comm *c)
 	job_release(j);
 }
 
-static int wire_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
+static int wire_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 
 static const struct vfm_comm_table wire_table = {
 	.name = "wire",
@@ -643,8 +663,8 @@ static struct vfm_wgroup *group_new(struct vfm_wjob *j, struct vfm_comm *host)
 	return g;
 }
 
-/* The messages of two ranks need a connection, which is made with the first.  A rank that sends and goes on must not be held then by one that
- * does not receive yet: so it is made now, while both are here. */
+/* The messages of two ranks need a connection, which is made with the first.  A rank that sends and goes on must not be
+ * held then by one that does not receive yet: so it is made now, while both are here. */
 static int connect_two(struct vfm_wgroup *g, struct vfm_err *err)
 {
 	struct vfm_stream *s = g->job->compute;
@@ -694,14 +714,16 @@ struct first {
 	char why[320]; /* not made */
 };
 
-/* Over the world through the launch's own key-value space, over fewer ranks through their group.  A failure of rank 0 is told, too. */
+/* Over the world through the launch's own key-value space, over fewer ranks through their group.  A failure of rank 0
+ * is told, too. */
 static int first_of(struct vfm_comm *host, const struct vfm_wire *w, struct first *f, struct vfm_err *err)
 {
 	const char *native = getenv("VFM_COMM_BF16"), *registers = getenv("VFM_COMM_REGISTER");
 	struct vfm_hcomm *h = vfm_hcomm_of(host);
 	struct vfm_err why = {0};
 
-	*f = (struct first){.native_bf16 = native && !strcmp(native, "native"), .registers = !(registers && !strcmp(registers, "0"))};
+	*f = (struct first){.native_bf16 = native && !strcmp(native, "native"),
+		.registers = !(registers && !strcmp(registers, "0"))};
 	if (host->rank == 0) {
 		f->made = w->unique_id(f->id, &why) >= 0;
 		snprintf(f->why, sizeof(f->why), "%.300s", why.msg);
@@ -714,7 +736,8 @@ static int first_of(struct vfm_comm *host, const struct vfm_wire *w, struct firs
 	return f->made ? 0 : vfm_fail(err, VFM_EENV, "%s", f->why);
 }
 
-int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
+int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vfm_stream *compute,
+	struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *h = vfm_hcomm_of(host);
 	struct vfm_wgroup *g;
@@ -734,7 +757,8 @@ int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vf
 	return group_start(g, w->init(&g->w, compute->dev, f.id, host->rank, host->size, g->c.name, err), out, err);
 }
 
-static int wire_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
+static int wire_split(
+	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_wgroup *g = (struct vfm_wgroup *)c, *new;
 	struct vfm_wire_comm *w = NULL;

@@ -36,8 +36,8 @@ static void what_it_did(struct vfm_hjob *j, int r, char *buf, size_t len)
 	if (!m->n)
 		snprintf(buf, len, "in no collective when last heard");
 	else
-		snprintf(buf, len, "last heard in %s number %llu of '%s'", vfm_coll_name[m->act[0].kind], (unsigned long long)m->act[0].number,
-			m->act[0].name);
+		snprintf(buf, len, "last heard in %s number %llu of '%s'", vfm_coll_name[m->act[0].kind],
+			(unsigned long long)m->act[0].number, m->act[0].name);
 }
 
 /* "rank 3 (node2) died (last heard in …); rank 0 (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s" */
@@ -53,7 +53,8 @@ void vfm_mon_convict(struct vfm_hjob *j, int r, const char *crime)
 	n = snprintf(why, sizeof(why), "%s %s (%s)", vfm_rank_str(j, r, who, sizeof(who)), crime, did);
 	if (a && n > 0 && (size_t)n < sizeof(why))
 		snprintf(why + n, sizeof(why) - (size_t)n, "; %s waits for it in %s number %llu of '%s' since %.1f s",
-			vfm_rank_str(j, q, waiter, sizeof(waiter)), vfm_coll_name[a->kind], (unsigned long long)a->number, a->name, a->waits);
+			vfm_rank_str(j, q, waiter, sizeof(waiter)), vfm_coll_name[a->kind],
+			(unsigned long long)a->number, a->name, a->waits);
 	vfm_mon_verdict(j, why);
 }
 
@@ -105,20 +106,22 @@ static void follow(struct vfm_hjob *j, const struct mon_act *a)
 		if (r < 0 || r >= j->size || gone(j, r, crime, sizeof(crime)))
 			break;
 		if (seen[r]) {
-			snprintf(crime, sizeof(crime), "waits in a circle: it waits for %d, which waits for it", a->peer);
+			snprintf(crime, sizeof(crime), "waits in a circle: it waits for %d, which waits for it",
+				a->peer);
 			break;
 		}
 		seen[r] = 1;
 		b = act_in(&j->mon->peer[r].last, a->group);
 		if (b && b->waits < 0 && b->number == at->number) {
-			snprintf(crime, sizeof(crime), "does not get on, though it is in the same call since %.1f s", b->age);
+			snprintf(crime, sizeof(crime), "does not get on, though it is in the same call since %.1f s",
+				b->age);
 			break;
 		}
 		if (!b || b->waits < 0)
 			b = longest_wait(&j->mon->peer[r].last);
 		if (!b || (b->group != at->group && b->waits < j->timeout / 4)) {
-			snprintf(crime, sizeof(crime), "hangs: it does not come to %s number %llu of '%s'", vfm_coll_name[at->kind],
-				(unsigned long long)at->number, at->name);
+			snprintf(crime, sizeof(crime), "hangs: it does not come to %s number %llu of '%s'",
+				vfm_coll_name[at->kind], (unsigned long long)at->number, at->name);
 			break;
 		}
 		a = b;
@@ -160,7 +163,8 @@ void vfm_mon_judge(struct vfm_hjob *j)
 		return;
 	}
 	for (int r = 1; r < j->size; r++)
-		if (m->peer[r].joined && !m->peer[r].bye && silent(j, r) > j->beat_timeout && gone(j, r, crime, sizeof(crime))) {
+		if (m->peer[r].joined && !m->peer[r].bye && silent(j, r) > j->beat_timeout &&
+			gone(j, r, crime, sizeof(crime))) {
 			vfm_mon_convict(j, r, crime);
 			return;
 		}
@@ -179,7 +183,10 @@ void vfm_mon_judge(struct vfm_hjob *j)
 		for (int r = 0; r < j->size; r++) { /* still, now that all have answered? */
 			const struct mon_act *a = longest_wait(&m->peer[r].last);
 
-			if (a && a->waits > (a->peer >= 0 && a->peer < j->size && m->peer[a->peer].bye && j->timeout > 2 ? 2 : j->timeout)) {
+			if (a &&
+				a->waits > (a->peer >= 0 && a->peer < j->size && m->peer[a->peer].bye && j->timeout > 2
+							   ? 2
+							   : j->timeout)) {
 				follow(j, a);
 				return;
 			}

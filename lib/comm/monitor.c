@@ -78,13 +78,16 @@ static void sig_str(const struct vfm_sig *s, char *buf, size_t len)
 	if (s->kind == VFM_C_BARRIER)
 		snprintf(buf, len, "%s number %llu", kind, (unsigned long long)s->number);
 	else if (s->kind == VFM_C_EXCHANGE)
-		snprintf(buf, len, "message number %llu of %llu bytes", (unsigned long long)s->number, (unsigned long long)s->bytes);
+		snprintf(buf, len, "message number %llu of %llu bytes", (unsigned long long)s->number,
+			(unsigned long long)s->bytes);
 	else
-		snprintf(buf, len, "%s number %llu (%llu bytes of %s)", kind, (unsigned long long)s->number, (unsigned long long)s->bytes,
+		snprintf(buf, len, "%s number %llu (%llu bytes of %s)", kind, (unsigned long long)s->number,
+			(unsigned long long)s->bytes,
 			s->dtype < VFM_DTYPE_N ? vfm_dtype_name((enum vfm_dtype)s->dtype) : "?");
 }
 
-int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err)
+int vfm_hjob_mismatch(
+	struct vfm_hcomm *g, int peer, const struct vfm_sig *mine, const struct vfm_sig *theirs, struct vfm_err *err)
 {
 	char a[96], b[96], sa[128], sb[128];
 	const char *more = "";
@@ -94,7 +97,8 @@ int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_sig *mine,
 	if (!strcmp(sa, sb))
 		more = ", with other counts";
 	return vfm_hjob_fail(g->job, err, "the ranks of '%s' do not do the same: %s is in %s, %s in %s%s", g->c.name,
-		vfm_rank_str(g->job, g->world[g->c.rank], a, sizeof(a)), sa, vfm_rank_str(g->job, g->world[peer], b, sizeof(b)), sb, more);
+		vfm_rank_str(g->job, g->world[g->c.rank], a, sizeof(a)), sa,
+		vfm_rank_str(g->job, g->world[peer], b, sizeof(b)), sb, more);
 }
 
 int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_err *err)
@@ -105,8 +109,9 @@ int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_er
 	for (double until = vfm_now() + 2; !atomic_load(&j->failed) && vfm_now() < until;)
 		poll(NULL, 0, 10);
 	TRY(vfm_hjob_check(j, err));
-	return vfm_hjob_fail(j, err, "lost %s in %s number %llu of '%s': %s", vfm_rank_str(j, g->world[peer], a, sizeof(a)),
-		vfm_coll_name[atomic_load(&g->act.kind)], (unsigned long long)atomic_load(&g->act.number), g->c.name, what);
+	return vfm_hjob_fail(j, err, "lost %s in %s number %llu of '%s': %s",
+		vfm_rank_str(j, g->world[peer], a, sizeof(a)), vfm_coll_name[atomic_load(&g->act.kind)],
+		(unsigned long long)atomic_load(&g->act.number), g->c.name, what);
 }
 
 void vfm_wait_begin(struct vfm_hcomm *g, int peer)
@@ -133,9 +138,10 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
 	TRY(vfm_hjob_check(j, err));
 	if (!atomic_load(&g->act.waits) || t < 1.5 * j->timeout + 5)
 		return 0;
-	return vfm_hjob_fail(j, err, "%s waits for %s in %s number %llu of '%s' since %.1f s", vfm_rank_str(j, j->rank, a, sizeof(a)),
-		vfm_rank_str(j, atomic_load(&g->act.peer), b, sizeof(b)), vfm_coll_name[atomic_load(&g->act.kind)],
-		(unsigned long long)atomic_load(&g->act.number), g->c.name, t);
+	return vfm_hjob_fail(j, err, "%s waits for %s in %s number %llu of '%s' since %.1f s",
+		vfm_rank_str(j, j->rank, a, sizeof(a)), vfm_rank_str(j, atomic_load(&g->act.peer), b, sizeof(b)),
+		vfm_coll_name[atomic_load(&g->act.kind)], (unsigned long long)atomic_load(&g->act.number), g->c.name,
+		t);
 }
 
 /* ---- messages ---- */
@@ -364,7 +370,8 @@ static void answer(struct vfm_hjob *j, struct mon_hello *x)
 	const struct vfm_hello *h = &x->h;
 	uint32_t yes = VFM_HELLO_MAGIC;
 
-	if (h->magic != VFM_HELLO_MAGIC || memcmp(h->token, j->card[0].token, 16) != 0 || h->to != j->rank || h->from < 0 || h->from >= j->size ||
+	if (h->magic != VFM_HELLO_MAGIC || memcmp(h->token, j->card[0].token, 16) != 0 || h->to != j->rank ||
+		h->from < 0 || h->from >= j->size ||
 		send(x->fd, &yes, sizeof(yes), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(yes)) {
 		close(x->fd);
 		return;
@@ -442,7 +449,8 @@ static int poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 	}
 	for (int r = 0; r < j->size; r++)
 		if (m->peer[r].conn) {
-			p[n] = (struct pollfd){.fd = m->peer[r].conn->fd, .events = (short)(POLLIN | (m->peer[r].conn->out.len ? POLLOUT : 0))};
+			p[n] = (struct pollfd){.fd = m->peer[r].conn->fd,
+				.events = (short)(POLLIN | (m->peer[r].conn->out.len ? POLLOUT : 0))};
 			who[n++] = r;
 		}
 	return n;
@@ -546,7 +554,8 @@ static bool may_end(struct vfm_hjob *j, bool said)
 	if (atomic_load(&j->failed))
 		return now - m->stop_since > 1;
 	if (now - m->stop_since > j->timeout) {
-		snprintf(why, sizeof(why), "%s has not ended, %.1f s after rank 0", vfm_rank_str(j, left, who, sizeof(who)), now - m->stop_since);
+		snprintf(why, sizeof(why), "%s has not ended, %.1f s after rank 0",
+			vfm_rank_str(j, left, who, sizeof(who)), now - m->stop_since);
 		vfm_mon_verdict(j, why);
 	}
 	return false;

@@ -13,7 +13,7 @@ struct mon_act {
 	char name[16];
 	uint64_t group, number, bytes;
 	int32_t kind, peer;
-	double age, waits;          /* seconds; waits < 0: does not wait */
+	double age, waits; /* seconds; waits < 0: does not wait */
 };
 
 struct mon_msg {
@@ -26,7 +26,7 @@ struct mon_msg {
 
 struct mon_conn {
 	int fd, rank;
-	size_t have;                /* bytes of in */
+	size_t have; /* bytes of in */
 	struct mon_msg in;
 	struct vfm_buf out;
 };
@@ -38,25 +38,25 @@ struct mon_hello {
 	struct vfm_hello h;
 };
 
-struct mon_peer {               /* what rank 0 knows; the others: of rank 0 */
+struct mon_peer { /* what rank 0 knows; the others: of rank 0 */
 	struct mon_conn *conn;
 	bool joined, bye, dead;
-	double heard;               /* vfm_now of the last message */
+	double heard; /* vfm_now of the last message */
 	struct mon_msg last;
 };
 
 struct vfm_mon {
-	struct mon_peer *peer;      /* [size] */
+	struct mon_peer *peer; /* [size] */
 	struct mon_hello hello[HELLOS];
 	int n_hello;
-	double beat, looked;        /* last beat sent; last pass of the loop */
-	double asked;               /* rank 0: when all were asked for their state; 0: not */
-	int dying;                  /* rank 0: who died, while the others are asked; -1 */
+	double beat, looked; /* last beat sent; last pass of the loop */
+	double asked;        /* rank 0: when all were asked for their state; 0: not */
+	int dying;           /* rank 0: who died, while the others are asked; -1 */
 	atomic_bool stop;
 	double stop_since;
-	pthread_mutex_t lock;       /* report, joining */
-	char report[VFM_WHY_MAX];   /* for rank 0 */
-	int joining;                /* a connection to rank 0 that the thread takes over; -1 */
+	pthread_mutex_t lock;     /* report, joining */
+	char report[VFM_WHY_MAX]; /* for rank 0 */
+	int joining;              /* a connection to rank 0 that the thread takes over; -1 */
 };
 
 /* ---- monitor.c ---- */

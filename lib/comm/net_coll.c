@@ -26,7 +26,8 @@ static void copy(void *to, const void *from, size_t n)
 		memmove(to, from, n);
 }
 
-static int swap(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in, size_t n_in, struct vfm_err *err)
+static int swap(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in, size_t n_in,
+	struct vfm_err *err)
 {
 	struct vfm_sig sig = vfm_coll_sig(c);
 
@@ -157,8 +158,8 @@ static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 	for (int k = 1; k < n; k++) {
 		int to = (me + k) % n, from = (me + n - k) % n;
 
-		TRY(swap(c, to, c->in + vfm_share_at(c, c->send, to), vfm_share(c, c->send, to), from, c->out + vfm_share_at(c, c->recv, from),
-			vfm_share(c, c->recv, from), err));
+		TRY(swap(c, to, c->in + vfm_share_at(c, c->send, to), vfm_share(c, c->send, to), from,
+			c->out + vfm_share_at(c, c->recv, from), vfm_share(c, c->recv, from), err));
 	}
 	return 0;
 }

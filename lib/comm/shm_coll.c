@@ -13,8 +13,8 @@
 
 enum {
 	SMALL = 4096,
-	DIRECT = 64 << 10,          /* shares from this size on are read from their owner's memory */
-	STREAM = 8 << 20,           /* results from this size on do not fit the caches: they are written past them */
+	DIRECT = 64 << 10, /* shares from this size on are read from their owner's memory */
+	STREAM = 8 << 20,  /* results from this size on do not fit the caches: they are written past them */
 };
 
 static size_t least(size_t a, size_t b)
@@ -40,7 +40,8 @@ static void copy_out(void *to, const void *from, size_t n, size_t whole)
 		memcpy(d, s, head);
 		for (d += head, s += head, n -= head; n >= 64; n -= 64, d += 64, s += 64) {
 			__m128i a = _mm_loadu_si128((const __m128i *)s), b = _mm_loadu_si128((const __m128i *)s + 1);
-			__m128i e = _mm_loadu_si128((const __m128i *)s + 2), f = _mm_loadu_si128((const __m128i *)s + 3);
+			__m128i e = _mm_loadu_si128((const __m128i *)s + 2),
+				f = _mm_loadu_si128((const __m128i *)s + 3);
 
 			_mm_stream_si128((__m128i *)d, a);
 			_mm_stream_si128((__m128i *)d + 1, b);
@@ -183,7 +184,8 @@ static int all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)
 	for (int k = 1; k < s->n; k++) {
 		int i = (s->me + k) % s->n;
 
-		TRY(fetch(c, i, c->out + vfm_share_at(c, c->send, i), meta_of(c, i)->addr, vfm_share(c, c->send, i), err));
+		TRY(fetch(c, i, c->out + vfm_share_at(c, c->send, i), meta_of(c, i)->addr, vfm_share(c, c->send, i),
+			err));
 	}
 	if (own != c->in)
 		copy(own, c->in, vfm_share(c, c->send, s->me));
@@ -211,8 +213,8 @@ static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy_out(c->out + vfm_share_at(c, c->send, i) + at, slot_of(c, i), least(s->slot, n - at),
-					(size_t)c->n_out * vfm_dtype_size(c->dtype));
+				copy_out(c->out + vfm_share_at(c, c->send, i) + at, slot_of(c, i),
+					least(s->slot, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += s->slot;
 	} while (at < most);
@@ -224,7 +226,8 @@ static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
-	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype), mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
+	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype),
+	       mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
 	const char *own = c->in + vfm_share_at(c, c->send, s->me);
 
 	for (int i = 0; i < s->n; i++)
@@ -237,7 +240,8 @@ static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at, least(sub, n - at));
+				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
+					least(sub, n - at));
 		}
 		TRY(turn(c, at == 0, err));
 		if (at < mine)
@@ -283,7 +287,8 @@ static int all_to_all_direct(const struct vfm_coll *c, struct vfm_err *err)
 			addr += m->table[q];
 		TRY(fetch(c, i, c->out + vfm_share_at(c, c->recv, i), addr, vfm_share(c, c->recv, i), err));
 	}
-	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me), vfm_share(c, c->send, s->me));
+	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
+		vfm_share(c, c->send, s->me));
 	return vfm_turn(c->g, err);
 }
 
@@ -309,7 +314,8 @@ static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n && !direct)
-				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at, least(sub, n - at));
+				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
+					least(sub, n - at));
 		}
 		if (at == 0)
 			TRY(a2a_tables(c, &most, err));
@@ -321,12 +327,13 @@ static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 			size_t n = vfm_share(c, c->recv, i);
 
 			if (i != s->me && at < n)
-				copy_out(c->out + vfm_share_at(c, c->recv, i) + at, slot_of(c, i) + (size_t)s->me * sub, least(sub, n - at),
-					(size_t)c->n_out * vfm_dtype_size(c->dtype));
+				copy_out(c->out + vfm_share_at(c, c->recv, i) + at, slot_of(c, i) + (size_t)s->me * sub,
+					least(sub, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += sub;
 	} while (at < most);
-	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me), vfm_share(c, c->send, s->me));
+	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
+		vfm_share(c, c->send, s->me));
 	return 0;
 }
 

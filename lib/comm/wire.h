@@ -1,8 +1,10 @@
-/* wire.h - what carries the collectives of a device's memory: a table that a plugin fills (NCCL) and comm_wire.c builds groups on.
+/* wire.h - what carries the collectives of a device's memory: a table that a plugin fills (NCCL) and comm_wire.c builds
+ * groups on.
  *
- * Calls put work on a stream of the device and return: 0, or VFM_WIRE_BUSY when the library is still at it (it connects): then nothing
- * else may be put on that stream before `state` says 0; negative: err is set.  One thread makes the calls; `state` and `abort` may come from another
- * at any time.  Counts are equal on all ranks; sums are of f32, bf16, f64, i64, all else is bytes.
+ * Calls put work on a stream of the device and return: 0, or VFM_WIRE_BUSY when the library is still at it (it
+ * connects): then nothing else may be put on that stream before `state` says 0; negative: err is set.  One thread makes
+ * the calls; `state` and `abort` may come from another at any time.  Counts are equal on all ranks; sums are of f32,
+ * bf16, f64, i64, all else is bytes.
  */
 #ifndef VFM_COMM_WIRE_H
 #define VFM_COMM_WIRE_H
@@ -31,33 +33,42 @@ struct vfm_wire {
 
 	int (*unique_id)(unsigned char id[VFM_WIRE_ID], struct vfm_err *err);
 	/* Collective.  *w is there at once, also when BUSY; to be freed when it failed, too. */
-	int (*init)(struct vfm_wire_comm **w, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
-		struct vfm_err *err);
-	/* Collective over w.  color < 0: *out stays NULL.  The state of both is to be asked.  links: for messages that wait beside the computing;
-	 * it should take little of the device. */
-	int (*split)(struct vfm_wire_comm *w, int color, int key, bool links, const char *name, struct vfm_wire_comm **out, struct vfm_err *err);
+	int (*init)(struct vfm_wire_comm **w, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank,
+		int size, const char *name, struct vfm_err *err);
+	/* Collective over w.  color < 0: *out stays NULL.  The state of both is to be asked.  links: for messages that
+	 * wait beside the computing; it should take little of the device. */
+	int (*split)(struct vfm_wire_comm *w, int color, int key, bool links, const char *name,
+		struct vfm_wire_comm **out, struct vfm_err *err);
 
 	int (*state)(struct vfm_wire_comm *w, struct vfm_err *err); /* 0, BUSY, or what went wrong in the background */
 	/* What is on the streams ends, the results undefined; every call of w fails from here on.  Does not free it. */
 	void (*abort)(struct vfm_wire_comm *w);
-	int (*finish)(struct vfm_wire_comm *w, struct vfm_err *err); /* collective: the end in order; then `state` until 0, then free */
-	void (*free)(struct vfm_wire_comm *w);                       /* NULL is fine; aborts what has not finished */
+	/* collective: the end in order; then `state` until 0, then free */
+	int (*finish)(struct vfm_wire_comm *w, struct vfm_err *err);
+	void (*free)(struct vfm_wire_comm *w); /* NULL is fine; aborts what has not finished */
 
-	int (*all_reduce)(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err);
-	/* in may lie in its place in out */
-	int (*all_gather)(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each, struct vfm_err *err);
-	/* out may lie in its place in in */
-	int (*reduce_scatter)(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n_each, enum vfm_dtype dt,
+	int (*all_reduce)(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt,
 		struct vfm_err *err);
-	int (*all_to_all)(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each, struct vfm_err *err);
-	int (*broadcast)(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err);
-	int (*messages)(struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err);
+	/* in may lie in its place in out */
+	int (*all_gather)(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each,
+		struct vfm_err *err);
+	/* out may lie in its place in in */
+	int (*reduce_scatter)(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n_each,
+		enum vfm_dtype dt, struct vfm_err *err);
+	int (*all_to_all)(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each,
+		struct vfm_err *err);
+	int (*broadcast)(
+		struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err);
+	int (*messages)(struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n,
+		struct vfm_err *err);
 
-	/* Device memory of the kind that register_memory takes, counted for the device's reports (vfm_oom) as `what`; both block.  NULL: there is none. */
+	/* Device memory of the kind that register_memory takes, counted for the device's reports (vfm_oom) as `what`;
+	 * both block.  NULL: there is none. */
 	int (*mem_alloc)(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err);
 	void (*mem_free)(struct vfm_stream *s, void *p, size_t bytes, const char *what); /* nothing uses it any more */
-	/* That memory will be an operand often, on all ranks of w: the library may move it without a copy.  *handle may stay NULL (it will not).  A
-	 * failure leaves w as it was.  Local; unregister before it is freed, also when w was aborted. */
+	/* That memory will be an operand often, on all ranks of w: the library may move it without a copy.  *handle may
+	 * stay NULL (it will not).  A failure leaves w as it was.  Local; unregister before it is freed, also when w
+	 * was aborted. */
 	int (*register_memory)(struct vfm_wire_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*unregister_memory)(struct vfm_wire_comm *w, void *handle);
 };

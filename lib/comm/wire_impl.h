@@ -1,7 +1,8 @@
 /* wire_impl.h - what comm_wire.c and wire_watch.c share.  Not for callers.
  *
- * A call leaves a record in its group's ring: an event before and one behind what it put on the stream.  The host thread adds, the watch
- * thread (or the host thread with its next call) takes away what has passed; `lock` of the job guards the rings and the list of groups.
+ * A call leaves a record in its group's ring: an event before and one behind what it put on the stream.  The host
+ * thread adds, the watch thread (or the host thread with its next call) takes away what has passed; `lock` of the job
+ * guards the rings and the list of groups.
  */
 #ifndef VFM_COMM_WIRE_IMPL_H
 #define VFM_COMM_WIRE_IMPL_H
@@ -18,53 +19,53 @@ enum vfm_wcall_state {
 struct vfm_wcall {
 	enum vfm_wcall_state state;
 	enum vfm_coll_kind kind;
-	int peer;                       /* world rank that it will wait for */
+	int peer; /* world rank that it will wait for */
 	uint64_t number, bytes, record;
-	double put;                     /* vfm_now */
-	bool seen;                      /* the watch thread: act shows it */
+	double put; /* vfm_now */
+	bool seen;  /* the watch thread: act shows it */
 	struct vfm_event *begin, *end;
 };
 
 struct vfm_wgroup {
-	struct vfm_comm c;              /* c.host: the pair */
+	struct vfm_comm c; /* c.host: the pair */
 	bool owns_host;
 	struct vfm_wjob *job;
-	struct vfm_wgroup *next;        /* job->groups */
+	struct vfm_wgroup *next; /* job->groups */
 	struct vfm_wire_comm *w;
-	int *world;                     /* [size] world ranks */
+	int *world; /* [size] world ranks */
 	struct vfm_doing act;
-	uint64_t number, *sent, *got;   /* as in struct vfm_hcomm */
+	uint64_t number, *sent, *got; /* as in struct vfm_hcomm */
 
-	struct vfm_wcall **ring;        /* [cap], a power of 2; call i at i % cap */
+	struct vfm_wcall **ring; /* [cap], a power of 2; call i at i % cap */
 	uint64_t cap, put, done;
 
 	/* of the host thread */
-	struct vfm_wire_msg *msg;       /* [2 size] */
+	struct vfm_wire_msg *msg; /* [2 size] */
 	int n_msg;
-	int64_t *count;                 /* [size] */
-	bool lost;                      /* the wire said that it failed */
+	int64_t *count; /* [size] */
+	bool lost;      /* the wire said that it failed */
 	struct vfm_event *fence;
-	struct vfm_stream *scratch_of;  /* the stream that used scratch last; NULL: none */
-	void *scratch, *word;           /* scratch: on streams beside the compute stream; word: 8 bytes for barriers */
+	struct vfm_stream *scratch_of; /* the stream that used scratch last; NULL: none */
+	void *scratch, *word;          /* scratch: on streams beside the compute stream; word: 8 bytes for barriers */
 	size_t scratch_bytes;
 };
 
 struct vfm_wjob {
 	const struct vfm_wire *wire;
 	struct vfm_stream *compute;
-	struct vfm_hjob *hjob;          /* NULL: one rank */
+	struct vfm_hjob *hjob; /* NULL: one rank */
 	double timeout;
-	bool native_bf16, registers;    /* what rank 0 wants */
-	int users;                      /* groups; known to the host thread */
-	bool told;                      /* that memory cannot be registered; likewise */
+	bool native_bf16, registers; /* what rank 0 wants */
+	int users;                   /* groups; known to the host thread */
+	bool told;                   /* that memory cannot be registered; likewise */
 
-	pthread_mutex_t lock;           /* groups, their rings, stop */
+	pthread_mutex_t lock; /* groups, their rings, stop */
 	pthread_cond_t wake;
 	pthread_t watch;
 	bool stop, aborted;
 	struct vfm_wgroup *groups;
 
-	atomic_bool failed;             /* without hjob: why */
+	atomic_bool failed; /* without hjob: why */
 	char why[VFM_WHY_MAX];
 };
 

@@ -1,4 +1,5 @@
-/* The watch thread of device groups: what each waits for, whether the library or the job has failed, and the end of it all then. */
+/* The watch thread of device groups: what each waits for, whether the library or the job has failed, and the end of it
+ * all then. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -102,7 +103,8 @@ static int call_str(const struct vfm_wgroup *g, char *buf, size_t len)
 		vfm_rank_str(g->job->hjob, g->world[g->c.rank], a, sizeof(a));
 	else
 		snprintf(a, sizeof(a), "rank %d", g->c.rank);
-	return k ? snprintf(buf, len, "%s in %s number %llu of '%s'", a, vfm_coll_name[k->kind], (unsigned long long)k->number, g->c.name)
+	return k ? snprintf(buf, len, "%s in %s number %llu of '%s'", a, vfm_coll_name[k->kind],
+			   (unsigned long long)k->number, g->c.name)
 		 : snprintf(buf, len, "%s in '%s'", a, g->c.name);
 }
 

@@ -18,7 +18,7 @@ struct work {
 	int64_t n, cap;
 	_Atomic int64_t next;
 	_Atomic int64_t *done; /* backward: [n] */
-	char *scratch;	       /* [slots][isa->scratch] */
+	char *scratch;         /* [slots][isa->scratch] */
 };
 
 /* Index i is a slot, that is, a scratch: it takes items until none is left.  Items start in their order,

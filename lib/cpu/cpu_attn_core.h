@@ -1,8 +1,9 @@
 /* cpu_attn_core.h - an item of the forward and of the backward, written once for all instruction sets.
  *
  * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR (with
- * AMX tiles, also ATTN_AMX), then includes this.  Queries are the lanes of all tiles, so that softmax needs no sums across lanes and a
- * number of keys that is no multiple of anything costs nothing.  Lanes past the last query hold zeros.
+ * AMX tiles, also ATTN_AMX), then includes this.  Queries are the lanes of all tiles, so that softmax needs no sums
+ * across lanes and a number of keys that is no multiple of anything costs nothing.  Lanes past the last query hold
+ * zeros.
  *
  * "steps" below: an operand packed so that consecutive tokens are the steps of k in a product.
  */
@@ -32,7 +33,8 @@ static inline int vecs(int n)
 }
 
 /* Addresses of n rows; row i is index first + i of the numbering in struct attn_call. */
-static void row_ptrs(const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
+static void row_ptrs(
+	const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
 {
 	// cppcheck-suppress zerodivcond ; nobody asks for rows of nothing
 	int64_t h, t;
@@ -101,7 +103,8 @@ static void pack_steps(float *dst, char *const *rows, bool bf16, int n, int d)
 #ifdef ATTN_PAIR
 	for (int i = 0; i < n; i += 2)
 		for (int c = 0; c < d; c += VW)
-			v_store(dst + (int64_t)(i / 2) * ATTN_LD + c, zip_rows(rows[i], i + 1 < n ? rows[i + 1] : NULL, c, d));
+			v_store(dst + (int64_t)(i / 2) * ATTN_LD + c,
+				zip_rows(rows[i], i + 1 < n ? rows[i + 1] : NULL, c, d));
 	(void)bf16;
 #else
 	pack_rows(dst, rows, bf16, n, d);
@@ -161,8 +164,8 @@ static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float
 /* bf16 of a (even places) and b (odd places) */
 static inline vf v_zip_bf16(vf a, vf b)
 {
-	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-		5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+		21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
 
 	return _mm512_castsi512_ps(_mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
 }
@@ -215,7 +218,8 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 
 				l = l * alpha;
 				for (int c = 0; c < d; c++)
-					v_store(b->ot + c * ATTN_BQ + v * VW, v_load(b->ot + c * ATTN_BQ + v * VW) * alpha);
+					v_store(b->ot + c * ATTN_BQ + v * VW,
+						v_load(b->ot + c * ATTN_BQ + v * VW) * alpha);
 			}
 		}
 		v_store(b->m + v * VW, mx);
@@ -317,14 +321,14 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 /* ---- backward --------------------------------------------------------------- */
 
 struct bwd_scratch {
-	float k[ATTN_KS * ATTN_LD]; /* rows */
-	float v[ATTN_KS * ATTN_LD]; /* rows */
+	float k[ATTN_KS * ATTN_LD];             /* rows */
+	float v[ATTN_KS * ATTN_LD];             /* rows */
 	float ks[PAIR ? ATTN_KS * ATTN_LD : 1]; /* [key block][BK][LD]: k as operand BY_COL */
 	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];
-	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
-	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
-	float dss[PAIR ? ATTN_BK / 2 * ATTN_BQ : 1]; /* dS^T as steps */
-	float qt[ATTN_D * ATTN_BQ], dot[ATTN_D * ATTN_BQ]; /* Q^T, dO^T: lanes */
+	float s[ATTN_BK * ATTN_LD];                          /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
+	float ds[ATTN_BK * ATTN_LD];                         /* dP^T, then dS^T; with pairs rows of bf16 */
+	float dss[PAIR ? ATTN_BK / 2 * ATTN_BQ : 1];         /* dS^T as steps */
+	float qt[ATTN_D * ATTN_BQ], dot[ATTN_D * ATTN_BQ];   /* Q^T, dO^T: lanes */
 	float qs[ATTN_BQ * ATTN_LD], dos[ATTN_BQ * ATTN_LD]; /* Q, dO as steps */
 	float dqt[ATTN_D * ATTN_BQ];
 	float neg_lse2[ATTN_BQ], delta[ATTN_BQ]; /* -lse log2(e); sum over d of dO O */
@@ -333,8 +337,8 @@ struct bwd_scratch {
 #ifdef ATTN_PAIR
 /* Vectors v and v + 1 of key j: P and dS as rows of bf16, in place (half as long, they overwrite only what
  * has been read); dS is returned, too. */
-static inline __attribute__((always_inline)) void dsoftmax_row(struct bwd_scratch *x, int j, int v, bool two, vf sc,
-	vf g[2])
+static inline __attribute__((always_inline)) void dsoftmax_row(
+	struct bwd_scratch *x, int j, int v, bool two, vf sc, vf g[2])
 {
 	float *s = x->s + j * ATTN_LD, *ds = x->ds + j * ATTN_LD;
 	vf p0 = EXP2(v_fma(v_load(s + v * VW), sc, v_load(x->neg_lse2 + v * VW))), p1 = v_set(0);
@@ -382,8 +386,8 @@ static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 }
 
 /* Everything of a block of queries that does not depend on the keys. */
-static void load_queries(const struct attn_call *c, const struct attn_item *it, int64_t first, int n,
-	struct bwd_scratch *x)
+static void load_queries(
+	const struct attn_call *c, const struct attn_item *it, int64_t first, int n, struct bwd_scratch *x)
 {
 	const struct attn_view lse = {(char *)c->lse, c->lse_tok * 4, 4, false};
 	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample), h0 = (int64_t)it->kvh * c->group;
@@ -419,8 +423,8 @@ static void load_queries(const struct attn_call *c, const struct attn_item *it, 
 }
 
 /* dq of block b so far, once the predecessor has added to it. */
-static void get_dq(const struct attn_call *c, const struct attn_item *it, int64_t b, struct bwd_scratch *x,
-	_Atomic int64_t *done)
+static void get_dq(
+	const struct attn_call *c, const struct attn_item *it, int64_t b, struct bwd_scratch *x, _Atomic int64_t *done)
 {
 	const size_t size = (size_t)c->d * ATTN_BQ;
 
@@ -450,14 +454,15 @@ static void put_dq(const struct attn_call *c, const struct attn_item *it, int64_
 	atomic_store_explicit(&done[it->self], b + 1, memory_order_release);
 }
 
-static void put_rows(const struct attn_view *view, int64_t t0, int64_t head, int64_t n, int d, const float *src, int ld,
-	float mul)
+static void put_rows(
+	const struct attn_view *view, int64_t t0, int64_t head, int64_t n, int d, const float *src, int ld, float mul)
 {
 	for (int64_t i = 0; i < n; i++) {
 		char *row = view->p + (t0 + i) * view->tok + head * view->head;
 
 		for (int c = 0; c < d; c += VW)
-			v_write(row + (view->bf16 ? 2 : 4) * c, view->bf16, d - c, v_load(src + i * ld + c) * v_set(mul));
+			v_write(row + (view->bf16 ? 2 : 4) * c, view->bf16, d - c,
+				v_load(src + i * ld + c) * v_set(mul));
 	}
 }
 
@@ -496,7 +501,8 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	pack_rows(x->k, rows, c->k.bf16, (int)nk, d);
 	if (PAIR)
 		for (int j = 0; j < nk; j += bk)
-			pack_cols(x->ks + j / bk * ATTN_BK * ATTN_LD, rows + j, c->k.bf16, (int)(nk - j < bk ? nk - j : bk), d);
+			pack_cols(x->ks + j / bk * ATTN_BK * ATTN_LD, rows + j, c->k.bf16,
+				(int)(nk - j < bk ? nk - j : bk), d);
 	row_ptrs(&c->v, k0, nk, it->kvh, 0, (int)nk, rows);
 	pack_rows(x->v, rows, c->v.bf16, (int)nk, d);
 	if (it->q_n == 0) {

@@ -10,13 +10,13 @@
 #include "cpu/cpu_isa.h"
 
 enum {
-	ATTN_D = 128,  /* the largest head dim */
-	ATTN_BQ = 64,  /* queries of a tile: they are the vector lanes */
-	ATTN_BK = 128, /* keys of a tile */
-	ATTN_NQB = 8,  /* query blocks of a forward item: they share the packed keys */
-	ATTN_KS = 512, /* keys of a backward item, at most: they share the packed queries */
+	ATTN_D = 128,   /* the largest head dim */
+	ATTN_BQ = 64,   /* queries of a tile: they are the vector lanes */
+	ATTN_BK = 128,  /* keys of a tile */
+	ATTN_NQB = 8,   /* query blocks of a forward item: they share the packed keys */
+	ATTN_KS = 512,  /* keys of a backward item, at most: they share the packed queries */
 	ATTN_QS = 1024, /* queries of a backward item where several share the keys, about */
-	ATTN_LD = 144, /* words between rows of a packed operand: 9 cache lines, so that rows spread over the sets */
+	ATTN_LD = 144,  /* words between rows of a packed operand: 9 cache lines, so that rows spread over the sets */
 };
 
 /* [tokens, heads, d] seen as bytes. */
@@ -54,7 +54,8 @@ struct attn_item {
 	/* The rest is for the backward: `self` is the item's index, and its counter in `done`. */
 	int64_t self;
 	/* Items that share queries, each with other keys: block b of dq, [d][BQ], goes from item to item, each adding
-	 * to it.  An item raises its counter to b + 1 once it has; prev < 0: it starts the sum; last: it writes it out. */
+	 * to it.  An item raises its counter to b + 1 once it has; prev < 0: it starts the sum; last: it writes it out.
+	 */
 	float *dq;
 	int64_t prev;
 	bool last;
@@ -75,7 +76,7 @@ static inline int64_t attn_key_block(int64_t n)
 
 struct attn_isa {
 	enum vfm_isa isa; /* what the CPU must have */
-	size_t scratch; /* bytes a thread */
+	size_t scratch;   /* bytes a thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
 	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);
 };
@@ -86,7 +87,8 @@ struct vfm_attn_bwd;
 struct vfm_err;
 /* With a chosen set of kernels, whatever the CPU prefers: for tests and the callers in cpu_attn.c. */
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
-int vfm_attn_bwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
+int vfm_attn_bwd_isa(
+	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 
 extern const struct attn_isa vfm_attn_base;       /* any CPU; computes in f32 */
 extern const struct attn_isa vfm_attn_avx2;       /* computes in f32 */

@@ -20,7 +20,8 @@
 #ifdef ATTN_PAIR
 static inline vf v_mac(vf acc, const float *a, vf b)
 {
-	return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(_mm512_set1_ps(*a)), (__m512bh)_mm512_castps_si512(b));
+	return _mm512_dpbf16_ps(
+		acc, (__m512bh)_mm512_castps_si512(_mm512_set1_ps(*a)), (__m512bh)_mm512_castps_si512(b));
 }
 #else
 static inline vf v_mac(vf acc, const float *a, vf b)
@@ -36,12 +37,12 @@ enum side {
 
 #ifdef ATTN_AMX
 #ifndef AMX_ZERO
-#define AMX_CONFIG(c) _tile_loadconfig(c)
-#define AMX_RELEASE() _tile_release()
-#define AMX_ZERO(t) _tile_zero(t)
-#define AMX_LOAD(t, p, stride) _tile_loadd(t, p, stride)
+#define AMX_CONFIG(c)           _tile_loadconfig(c)
+#define AMX_RELEASE()           _tile_release()
+#define AMX_ZERO(t)             _tile_zero(t)
+#define AMX_LOAD(t, p, stride)  _tile_loadd(t, p, stride)
 #define AMX_STORE(t, p, stride) _tile_stored(t, p, stride)
-#define AMX_MAC(c, a, b) _tile_dpbf16ps(c, a, b)
+#define AMX_MAC(c, a, b)        _tile_dpbf16ps(c, a, b)
 #endif
 
 /* Words of k are taken 16 at a time: operands are zero up to there. */
@@ -68,8 +69,8 @@ static void product_end(void)
 }
 
 /* Up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
-static inline void tile_2x2(bool rows2, bool cols2, int k, const float *a, const float *b, int ldb, float *c, int ldc,
-	bool add)
+static inline void tile_2x2(
+	bool rows2, bool cols2, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
 	const size_t sa = ATTN_LD * 4, sb = (size_t)ldb * 4, sc = (size_t)ldc * 4;
 	float *c1 = c + 16 * ldc;
@@ -114,14 +115,14 @@ static inline void tile_2x2(bool rows2, bool cols2, int k, const float *a, const
 		AMX_STORE(3, c1 + 16, sc);
 }
 
-static void product(enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc,
-	bool add)
+static void product(
+	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
 	(void)side;
 	for (int v = 0; v < nv; v += 2)
 		for (int i = 0; i < m; i += 32)
-			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VW, ldb, c + (size_t)i * (size_t)ldc + v * VW,
-				ldc, add);
+			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VW, ldb,
+				c + (size_t)i * (size_t)ldc + v * VW, ldc, add);
 }
 
 #else
@@ -136,8 +137,8 @@ static void product_end(void)
 typedef void tile_fn(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add);
 
 /* sm, sk: words between neighbours in m and in k of A; all of r, nv, sm, sk are constants where this is used. */
-static inline __attribute__((always_inline)) void tile(int r, int nv, int sm, int sk, int k, const float *a,
-	const float *b, int ldb, float *c, int ldc, bool add)
+static inline __attribute__((always_inline)) void tile(
+	int r, int nv, int sm, int sk, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
 	vf acc[12][4], bv[4];
 
@@ -169,18 +170,18 @@ static inline __attribute__((always_inline)) void tile(int r, int nv, int sm, in
 			v_store(c + i * ldc + j * VW, acc[i][j]);
 }
 
-#define TILE(r, nv)                                                                                          \
-	static void tile_row_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add) \
-	{                                                                                                    \
-		tile(r, nv, ATTN_LD, 1, k, a, b, ldb, c, ldc, add);                                          \
-	}                                                                                                    \
-	static void tile_col_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add) \
-	{                                                                                                    \
-		tile(r, nv, 1, ATTN_LD, k, a, b, ldb, c, ldc, add);                                          \
+#define TILE(r, nv)                                                                                                    \
+	static void tile_row_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)   \
+	{                                                                                                              \
+		tile(r, nv, ATTN_LD, 1, k, a, b, ldb, c, ldc, add);                                                    \
+	}                                                                                                              \
+	static void tile_col_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)   \
+	{                                                                                                              \
+		tile(r, nv, 1, ATTN_LD, k, a, b, ldb, c, ldc, add);                                                    \
 	}
-#define TILES_4(M, nv) M(1, nv) M(2, nv) M(3, nv) M(4, nv)
-#define TILES_6(M, nv) TILES_4(M, nv) M(5, nv) M(6, nv)
-#define TILES_8(M, nv) TILES_6(M, nv) M(7, nv) M(8, nv)
+#define TILES_4(M, nv)  M(1, nv) M(2, nv) M(3, nv) M(4, nv)
+#define TILES_6(M, nv)  TILES_4(M, nv) M(5, nv) M(6, nv)
+#define TILES_8(M, nv)  TILES_6(M, nv) M(7, nv) M(8, nv)
 #define TILES_10(M, nv) TILES_8(M, nv) M(9, nv) M(10, nv)
 #define TILES_12(M, nv) TILES_10(M, nv) M(11, nv) M(12, nv)
 #if defined(__AVX512F__)
@@ -195,10 +196,9 @@ TILES(TILE)
 #define TILE_ENTRY(r, nv) [nv][r] = {tile_row_##r##_##nv, tile_col_##r##_##nv},
 static tile_fn *const tiles[NVMAX + 1][13][2] = {TILES(TILE_ENTRY)};
 
-
 /* m >= 1, lanes in vectors, k in words.  Rows are shared out evenly over tiles, lanes too. */
-static void product(enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc,
-	bool add)
+static void product(
+	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
 	int parts = (nv + NVMAX - 1) / NVMAX;
 

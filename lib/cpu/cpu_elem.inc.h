@@ -12,25 +12,25 @@ INLINE vf act_bwd(enum vfm_act act, vf x)
 
 INLINE void unary_fwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
 {
-	V_FOR (i, n, i0, i1)
-		v_put(a->y.data, i, act_fwd(act, v_get(a->x.data, i, n, xb)), n, yb);
+	V_FOR(i, n, i0, i1)
+	v_put(a->y.data, i, act_fwd(act, v_get(a->x.data, i, n, xb)), n, yb);
 }
 INLINE void unary_bwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
 {
 	bool db = is_bf(&a->dy);
 
-	V_FOR (i, n, i0, i1)
-		v_put(a->y.data, i, v_get(a->dy.data, i, n, db) * act_bwd(act, v_get(a->x.data, i, n, xb)), n, yb);
+	V_FOR(i, n, i0, i1)
+	v_put(a->y.data, i, v_get(a->dy.data, i, n, db) * act_bwd(act, v_get(a->x.data, i, n, xb)), n, yb);
 }
 
-#define UNARY(f)                                                                                                     \
-	do {                                                                                                         \
-		if (a->act == VFM_ACT_GELU_TANH)                                                                     \
-			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_GELU_TANH, B0, B1));                    \
-		else if (a->act == VFM_ACT_SILU)                                                                     \
-			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_SILU, B0, B1));                         \
-		else                                                                                                 \
-			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_NONE, B0, B1));                         \
+#define UNARY(f)                                                                                                       \
+	do {                                                                                                           \
+		if (a->act == VFM_ACT_GELU_TANH)                                                                       \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_GELU_TANH, B0, B1));                      \
+		else if (a->act == VFM_ACT_SILU)                                                                       \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_SILU, B0, B1));                           \
+		else                                                                                                   \
+			BF2(is_bf(&a->x), is_bf(&a->y), f(a, i0, i1, VFM_ACT_NONE, B0, B1));                           \
 	} while (0)
 
 static void unary(const struct vfm_unary *a, int64_t i0, int64_t i1)
@@ -48,14 +48,10 @@ INLINE void axpby_rows(float alpha, const void *x, float beta, void *y, int64_t 
 	if (alpha == 0 && beta == 0) /* what stands there may be NaN */
 		memset(y, 0, (size_t)len * (yb ? 2 : 4));
 	else if (alpha == 0)
-		V_FOR (i, n, 0, len)
-			v_put(y, i, b * v_get(y, i, n, yb), n, yb);
-	else if (beta == 0)
-		V_FOR (i, n, 0, len)
-			v_put(y, i, a * v_get(x, i, n, xb), n, yb);
-	else
-		V_FOR (i, n, 0, len)
-			v_put(y, i, v_fma(a, v_get(x, i, n, xb), b * v_get(y, i, n, yb)), n, yb);
+		V_FOR(i, n, 0, len)
+	v_put(y, i, b * v_get(y, i, n, yb), n, yb);
+	else if (beta == 0) V_FOR(i, n, 0, len) v_put(y, i, a * v_get(x, i, n, xb), n, yb);
+	else V_FOR(i, n, 0, len) v_put(y, i, v_fma(a, v_get(x, i, n, xb), b * v_get(y, i, n, yb)), n, yb);
 }
 
 static void axpby(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n)
@@ -72,7 +68,8 @@ INLINE void sum_parts_range(const struct vfm_sum_parts *a, int64_t i0, int64_t i
 {
 	int64_t parts = a->x.shape[0] + (a->own.ndim > 0);
 
-	V_FOR (i, n, i0, i1) {
+	V_FOR(i, n, i0, i1)
+	{
 		vf sum = parts ? v_get(part_of(a, 0), i, n, xb) : v_set(0);
 
 		for (int64_t r = 1; r < parts; r++)
@@ -88,8 +85,8 @@ static void sum_parts(const struct vfm_sum_parts *a, int64_t i0, int64_t i1)
 
 static void sum_into(float *dst, const float *src, int64_t len)
 {
-	V_FOR (i, n, 0, len)
-		v_put(dst, i, v_get(dst, i, n, false) + v_get(src, i, n, false), n, false);
+	V_FOR(i, n, 0, len)
+	v_put(dst, i, v_get(dst, i, n, false) + v_get(src, i, n, false), n, false);
 }
 
 INLINE float dot_rows(const void *x, const void *y, int64_t len, bool xb, bool yb)
@@ -101,8 +98,8 @@ INLINE float dot_rows(const void *x, const void *y, int64_t len, bool xb, bool y
 		s0 = v_fma(v_get(x, k, VW, xb), v_get(y, k, VW, yb), s0);
 		s1 = v_fma(v_get(x, k + VW, VW, xb), v_get(y, k + VW, VW, yb), s1);
 	}
-	V_FOR (i, n, k, len)
-		s0 = v_fma(v_get(x, i, n, xb), v_get(y, i, n, yb), s0);
+	V_FOR(i, n, k, len)
+	s0 = v_fma(v_get(x, i, n, xb), v_get(y, i, n, yb), s0);
 	return v_sum(s0 + s1);
 }
 
@@ -122,15 +119,16 @@ static void softmax(const float *x, float *y, int64_t len)
 	for (int64_t i = 1; i < len; i++)
 		most = x[i] > most ? x[i] : most;
 	m = v_set(most);
-	V_FOR (i, n, 0, len) {
+	V_FOR(i, n, 0, len)
+	{
 		vf e = v_exp(v_get(x, i, n, false) - m);
 
 		v_put(y, i, e, n, false);
 		total += n == VW ? e : v_first(e, n);
 	}
 	sum = v_sum(total);
-	V_FOR (i, n, 0, len)
-		v_put(y, i, v_get(y, i, n, false) / v_set(sum), n, false);
+	V_FOR(i, n, 0, len)
+	v_put(y, i, v_get(y, i, n, false) / v_set(sum), n, false);
 }
 
 INLINE void swiglu_rows(const struct vfm_swiglu *a, int64_t t0, int64_t t1, bool xb, bool yb)
@@ -141,8 +139,8 @@ INLINE void swiglu_rows(const struct vfm_swiglu *a, int64_t t0, int64_t t1, bool
 		const void *x = crow(&a->x, t);
 		void *y = row(&a->y, t);
 
-		V_FOR (i, n, 0, f)
-			v_put(y, i, v_silu(v_get(x, i, n, xb)) * v_get(x, f + i, n, xb), n, yb);
+		V_FOR(i, n, 0, f)
+		v_put(y, i, v_silu(v_get(x, i, n, xb)) * v_get(x, f + i, n, xb), n, yb);
 	}
 }
 
@@ -160,7 +158,8 @@ INLINE void swiglu_bwd_rows(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t 
 		const void *x = crow(&a->x, t), *dy = crow(&a->dy, t);
 		void *dx = row(&a->dx, t);
 
-		V_FOR (i, n, 0, f) {
+		V_FOR(i, n, 0, f)
+		{
 			vf g = v_get(x, i, n, xb), d = v_get(dy, i, n, yb), b = v_get(x, f + i, n, xb);
 
 			v_put(dx, i, d * b * v_dsilu(g), n, db);
@@ -183,8 +182,8 @@ INLINE void embed3_rows(const struct vfm_embed3 *a, int64_t t0, int64_t t1, bool
 		const void *z = crow(&a->table_w, pos[3 * t + 2]);
 		void *out = row(&a->out, t);
 
-		V_FOR (i, n, 0, a->out.shape[1])
-			v_put(out, i, v_get(x, i, n, tb) + v_get(y, i, n, tb) + v_get(z, i, n, tb), n, ob);
+		V_FOR(i, n, 0, a->out.shape[1])
+		v_put(out, i, v_get(x, i, n, tb) + v_get(y, i, n, tb) + v_get(z, i, n, tb), n, ob);
 	}
 }
 
@@ -223,7 +222,8 @@ INLINE void adamw_range(const struct vfm_adamw *a, int64_t i0, int64_t i1, bool 
 	vf eps = v_set(a->eps), decay = v_set(1 - a->lr * a->wd), lr = v_set(a->lr / a->c1);
 	vf rc2 = v_set(1 / sqrtf(a->c2)), keep = v_set(a->ema_decay), take = v_set(1 - a->ema_decay);
 
-	V_FOR (i, n, i0, i1) {
+	V_FOR(i, n, i0, i1)
+	{
 		vf gi = v_get(g, i, n, gb) * gs;
 		vf mi = v_fma(b1, v_get(m, i, n, mb), d1 * gi);
 		vf vi = v_fma(b2, v_get(v, i, n, false), d2 * gi * gi);
@@ -259,7 +259,8 @@ static double sumsq_bf(const uint16_t *x, int64_t len)
 	for (int64_t j = 0; j < len; j += 1024) {
 		vf s = v_set(0);
 
-		V_FOR (k, n, j, j + 1024 < len ? j + 1024 : len) {
+		V_FOR(k, n, j, j + 1024 < len ? j + 1024 : len)
+		{
 			vf a = v_get(x, k, n, true);
 
 			s = v_fma(a, a, s);
@@ -291,7 +292,8 @@ static double sumsq(const void *data, bool bf, int64_t len)
 				s3 = v_fma(d, d, s3);
 			}
 		}
-		V_FOR (k, n, j, end) {
+		V_FOR(k, n, j, end)
+		{
 			vf a = v_get(x, k, n, false);
 
 			s0 = v_fma(a, a, s0);
@@ -313,7 +315,8 @@ INLINE double mse_rows(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t 
 		const float *y = (const float *)a->target.data + t * f;
 		vf acc = v_set(0);
 
-		V_FOR (i, n, 0, f) {
+		V_FOR(i, n, 0, f)
+		{
 			vf d = v_get(p, i, n, bf) - v_get(y, i, n, false);
 
 			acc = v_fma(d, d, acc);
@@ -401,7 +404,7 @@ INLINE void box_muller(const uint32_t *a, const uint32_t *b, float *c, float *s)
 		float z = t * t;
 		float sn = t + t * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
 		float cs = 1.0f - 0.5f * z +
-			   z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+			z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
 		float cc = q & 1 ? sn : cs, ss = q & 1 ? cs : sn;
 
 		c[i] = rad * ((q + 1) & 2 ? -cc : cc);
@@ -457,7 +460,8 @@ INLINE void diffuse_rows(const struct vfm_diffuse *a, int64_t t0, int64_t t1, in
 		float *y = a->target.ndim ? (float *)a->target.data + t * f : NULL;
 
 		normals(&rng, idx[t] * f, f, noise);
-		V_FOR (i, n, 0, f) {
+		V_FOR(i, n, 0, f)
+		{
 			vf x0 = v_get(x, i, n, false), ns = v_get(noise, i, n, false);
 
 			v_put(in, i, v_fma(va, x0, vb * ns), n, bf);

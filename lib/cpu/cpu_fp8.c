@@ -1,4 +1,5 @@
-/* cpu_fp8.c - 8-bit floats: the reference.  A product of them is one of bf16, which holds their numbers and, scaled by powers of two, loses none. */
+/* cpu_fp8.c - 8-bit floats: the reference.  A product of them is one of bf16, which holds their numbers and, scaled by
+ * powers of two, loses none. */
 #include "cpu/cpu_int.h"
 
 #include <math.h>
@@ -93,7 +94,8 @@ static float largest(const float *x, int64_t n)
 
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err)
 {
-	int64_t t = a->x.shape[0], d = a->x.shape[1], rows = vfm_has(&a->yt) ? a->yt.shape[1] : t, blocks = (rows + ROWS - 1) / ROWS;
+	int64_t t = a->x.shape[0], d = a->x.shape[1], rows = vfm_has(&a->yt) ? a->yt.shape[1] : t,
+		blocks = (rows + ROWS - 1) / ROWS;
 	struct quant q = {.a = a, .to = vfm_has(&a->y) ? a->y.dtype : a->yt.dtype};
 	float *amax = a->amax.data, top = vfm_has(&a->history) ? largest(a->history.data, a->history.shape[0]) : 0;
 	int e;

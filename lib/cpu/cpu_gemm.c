@@ -12,28 +12,28 @@
 #include "base/par.h"
 
 enum {
-	KC = 256,               /* units a chunk … */
-	KC_WHOLE = 400,         /* … but as many as this in one */
-	MC = 168,               /* rows of a block of C: a multiple of every mr */
-	NC = 768,               /* columns of a block: a multiple of every nr */
-	B_BYTES = 12 << 20,     /* packed B at a time … */
+	KC = 256,                /* units a chunk … */
+	KC_WHOLE = 400,          /* … but as many as this in one */
+	MC = 168,                /* rows of a block of C: a multiple of every mr */
+	NC = 768,                /* columns of a block: a multiple of every nr */
+	B_BYTES = 12 << 20,      /* packed B at a time … */
 	B_BYTES_PLAIN = 4 << 20, /* … where C itself can hold the sums between passes */
 };
 
 struct gemm {
 	const struct vfm_gemm_kern *kern;
 	struct vfm_mat a, b;
-	struct vfm_epi epi;      /* of the pass that completes the sums */
+	struct vfm_epi epi; /* of the pass that completes the sums */
 	int64_t m, n, k;
-	int64_t k0, k1;          /* this pass; bounds are multiples of ku kc */
+	int64_t k0, k1; /* this pass; bounds are multiples of ku kc */
 	bool first;
-	int64_t kc;              /* units a chunk */
-	float *packed;           /* B of this pass: [panel of nr][units][nr] */
-	int64_t b_groups;        /* groups of panels that are packed together */
-	float *sums;             /* [m] or NULL: row sums of A of this pass */
-	float *partial;          /* [m][n] sums so far, NULL if they stand in C */
-	int64_t m0;              /* the row of C that row 0 of partial belongs to */
-	int64_t mb, nb;          /* blocks of C */
+	int64_t kc;       /* units a chunk */
+	float *packed;    /* B of this pass: [panel of nr][units][nr] */
+	int64_t b_groups; /* groups of panels that are packed together */
+	float *sums;      /* [m] or NULL: row sums of A of this pass */
+	float *partial;   /* [m][n] sums so far, NULL if they stand in C */
+	int64_t m0;       /* the row of C that row 0 of partial belongs to */
+	int64_t mb, nb;   /* blocks of C */
 	int64_t m_panels, n_panels;
 };
 
@@ -243,8 +243,8 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t k = 0; k < g->k; k += step)
-			g->kern->pack(panel, (int)mr, 0, &g->a, i * mr, least(mr, g->m - i * mr), k, least(k + step, g->k),
-				g->sums + i * mr);
+			g->kern->pack(panel, (int)mr, 0, &g->a, i * mr, least(mr, g->m - i * mr), k,
+				least(k + step, g->k), g->sums + i * mr);
 }
 
 /* The row sums of A by themselves, where no product of ours brings them along. */
@@ -279,8 +279,8 @@ static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct
 		struct vfm_tensor part = a->a, out = vfm_t2(g->partial, VFM_F32, rows, g->n);
 
 		part.shape[a->trans_a ? 1 : 0] = rows;
-		part.data = (char *)part.data + (size_t)(g->m0 * (a->trans_a ? 1 : part.stride[0])) *
-							 vfm_dtype_size(part.dtype);
+		part.data = (char *)part.data +
+			(size_t)(g->m0 * (a->trans_a ? 1 : part.stride[0])) * vfm_dtype_size(part.dtype);
 		TRY(vfm_dnnl_matmul(s, &part, a->trans_a, &a->b, a->trans_b, &out, NULL, false, err));
 		vfm_par_for(rows, 16, epi_pass, g);
 	}
@@ -307,11 +307,18 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 		.kern = bf ? &c->kern->gemm_bf16 : &c->kern->gemm_f32,
 		.a = {a->a.data, a->a.stride[0], bf, a->trans_a},
 		.b = {a->b.data, a->b.stride[0], bf, !a->trans_b},
-		.epi = {.c = a->c.data, .ldc = a->c.stride[0], .c_bf = a->c.dtype == VFM_BF16,
-			.accumulate = a->accumulate, .bias = vfm_has(&a->bias) ? a->bias.data : NULL,
-			.act = a->act, .dact = a->dact, .aux = vfm_has(&a->aux) ? a->aux.data : NULL,
+		.epi = {.c = a->c.data,
+			.ldc = a->c.stride[0],
+			.c_bf = a->c.dtype == VFM_BF16,
+			.accumulate = a->accumulate,
+			.bias = vfm_has(&a->bias) ? a->bias.data : NULL,
+			.act = a->act,
+			.dact = a->dact,
+			.aux = vfm_has(&a->aux) ? a->aux.data : NULL,
 			.ld_aux = vfm_has(&a->aux) ? a->aux.stride[0] : 0},
-		.m = a->c.shape[0], .n = a->c.shape[1], .k = a->a.shape[a->trans_a ? 0 : 1],
+		.m = a->c.shape[0],
+		.n = a->c.shape[1],
+		.k = a->a.shape[a->trans_a ? 0 : 1],
 	};
 
 	if (vfm_has(&a->scale_a))

@@ -96,7 +96,7 @@ INLINE vf unit_sum(__m512i u, enum unit how)
 	if (how != UNIT_PAIR)
 		return _mm512_castsi512_ps(u);
 	return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16)) +
-	       _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
+		_mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
 }
 
 /* Up to 16 units of one row, from element k; `left` elements remain. */
@@ -105,8 +105,7 @@ INLINE __m512i row_units(const void *p, int64_t left, enum unit how)
 	if (how == UNIT_PAIR) {
 		int64_t n = left < 32 ? left : 32;
 
-		return n == 32 ? _mm512_loadu_si512(p)
-			       : _mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), p);
+		return n == 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), p);
 	}
 	return _mm512_castps_si512(v_get(p, 0, left < VW ? left : VW, how == UNIT_WIDEN));
 }
@@ -151,8 +150,9 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 			for (int i = 0; i < 16; i++) {
 				int64_t r = g * 16 + i;
 
-				w[i] = r < rows ? row_units((const char *)m->p + ((r0 + r) * m->ld + k) * esize, k1 - k, how)
-						: _mm512_setzero_si512();
+				w[i] = r < rows
+					? row_units((const char *)m->p + ((r0 + r) * m->ld + k) * esize, k1 - k, how)
+					: _mm512_setzero_si512();
 				__builtin_prefetch((const char *)m->p + ((r0 + r) * m->ld + k) * esize + 512, 0, 3);
 			}
 			transpose16(w);
@@ -181,8 +181,9 @@ INLINE void pack_cols(float *dst, int width, const struct vfm_mat *m, int64_t r0
 
 		for (int g = 0; g * 16 < width; g++) {
 			int64_t left = rows - g * 16, most = width - g * 16;
-			__m512i u = left > 0 ? col_units(p + g * 16 * esize, m->ld, left < most ? left : most, k + 1 < k1, how)
-					     : _mm512_setzero_si512();
+			__m512i u = left > 0
+				? col_units(p + g * 16 * esize, m->ld, left < most ? left : most, k + 1 < k1, how)
+				: _mm512_setzero_si512();
 
 			_mm512_storeu_si512(dst + g * 16, u);
 			if (sum)
@@ -200,7 +201,8 @@ INLINE void pack_as(float *dst, int width, int64_t stride, const struct vfm_mat 
 
 	if (!m->kmajor) {
 		for (int64_t r = 0; r < n; r += width, dst += stride)
-			pack_rows(dst, width, m, r0 + r, n - r < width ? n - r : width, k0, k1, sum ? sum + r : NULL, how);
+			pack_rows(dst, width, m, r0 + r, n - r < width ? n - r : width, k0, k1, sum ? sum + r : NULL,
+				how);
 		return;
 	}
 	/* A few rows at a time across all panels: that is the order in which they lie in memory.  The
@@ -232,8 +234,8 @@ INLINE float elem(const struct vfm_mat *m, int64_t r, int64_t k, bool bf)
 	return bf ? vfm_bf16_to_f32(((const uint16_t *)m->p)[i]) : ((const float *)m->p)[i];
 }
 
-INLINE void pack_any(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1,
-	bool bf)
+INLINE void pack_any(
+	float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1, bool bf)
 {
 	if (m->kmajor)
 		for (int64_t k = k0; k < k1; k++, dst += width) {
@@ -295,8 +297,8 @@ static void pack_bf16(float *dst, int width, int64_t stride, const struct vfm_ma
 
 /* ---- epilogue ----------------------------------------------------------------------------- */
 
-INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n0, int64_t mr, int64_t nr, bool bf,
-	enum vfm_act act, enum vfm_act dact)
+INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n0, int64_t mr, int64_t nr,
+	bool bf, enum vfm_act act, enum vfm_act dact)
 {
 	int esize = bf ? 2 : 4;
 
@@ -304,7 +306,8 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, i
 		char *c = (char *)e->c + ((m + i) * e->ldc + n0) * esize;
 		char *aux = e->aux ? (char *)e->aux + ((m + i) * e->ld_aux + n0) * esize : NULL;
 
-		V_FOR (j, n, 0, nr) {
+		V_FOR(j, n, 0, nr)
+		{
 			vf z = v_load(tile + j);
 
 			if (e->bias)
@@ -325,18 +328,18 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, i
 
 static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr)
 {
-#define EPI(bf)                                                                                                      \
-	do {                                                                                                         \
-		if (e->act == VFM_ACT_GELU_TANH)                                                                     \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_GELU_TANH, VFM_ACT_NONE);                     \
-		else if (e->act == VFM_ACT_SILU)                                                                     \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_SILU, VFM_ACT_NONE);                          \
-		else if (e->dact == VFM_ACT_GELU_TANH)                                                               \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_GELU_TANH);                     \
-		else if (e->dact == VFM_ACT_SILU)                                                                    \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_SILU);                          \
-		else                                                                                                 \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_NONE);                          \
+#define EPI(bf)                                                                                                        \
+	do {                                                                                                           \
+		if (e->act == VFM_ACT_GELU_TANH)                                                                       \
+			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_GELU_TANH, VFM_ACT_NONE);                       \
+		else if (e->act == VFM_ACT_SILU)                                                                       \
+			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_SILU, VFM_ACT_NONE);                            \
+		else if (e->dact == VFM_ACT_GELU_TANH)                                                                 \
+			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_GELU_TANH);                       \
+		else if (e->dact == VFM_ACT_SILU)                                                                      \
+			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_SILU);                            \
+		else                                                                                                   \
+			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_NONE);                            \
 	} while (0)
 	if (e->c_bf)
 		EPI(true);
@@ -345,14 +348,14 @@ static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int6
 #undef EPI
 }
 
-#define GEMM_F32                                                                                                     \
-	{                                                                                                            \
-		.mr = MR, .nr = NR, .ku = 1, .pack = pack_f32, .tile = tile_f32, .epilogue = epilogue                \
+#define GEMM_F32                                                                                                       \
+	{                                                                                                              \
+		.mr = MR, .nr = NR, .ku = 1, .pack = pack_f32, .tile = tile_f32, .epilogue = epilogue                  \
 	}
 #ifdef __AVX512BF16__
-#define GEMM_BF16                                                                                                    \
-	{                                                                                                            \
-		.mr = MR, .nr = NR, .ku = 2, .pack = pack_bf16, .tile = tile_bf16, .epilogue = epilogue              \
+#define GEMM_BF16                                                                                                      \
+	{                                                                                                              \
+		.mr = MR, .nr = NR, .ku = 2, .pack = pack_bf16, .tile = tile_bf16, .epilogue = epilogue                \
 	}
 #else
 #define GEMM_BF16 GEMM_F32

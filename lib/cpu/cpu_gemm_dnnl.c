@@ -53,13 +53,13 @@ static int failed(dnnl_status_t st, const char *what, struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "oneDNN: %s failed (status %d)", what, (int)st);
 }
 
-#define CK(call, what)                                                                                               \
-	do {                                                                                                         \
-		dnnl_status_t st_ = (call);                                                                          \
-		if (st_ != dnnl_success) {                                                                           \
-			rc = failed(st_, what, err);                                                                 \
-			goto out;                                                                                    \
-		}                                                                                                    \
+#define CK(call, what)                                                                                                 \
+	do {                                                                                                           \
+		dnnl_status_t st_ = (call);                                                                            \
+		if (st_ != dnnl_success) {                                                                             \
+			rc = failed(st_, what, err);                                                                   \
+			goto out;                                                                                      \
+		}                                                                                                      \
 	} while (0)
 
 static dnnl_data_type_t type(enum vfm_dtype t)
@@ -218,10 +218,18 @@ int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans
 	struct vfm_cpu *cpu = vfm_cpu_of(s);
 	bool with_bias = bias && vfm_has(bias);
 	struct key k = {
-		.m = c->shape[0], .n = c->shape[1], .k = a->shape[trans_a ? 0 : 1],
-		.lda = a->stride[0], .ldb = b->stride[0], .ldc = c->stride[0],
-		.dtype = a->dtype, .c_dtype = c->dtype,
-		.trans_a = trans_a, .trans_b = trans_b, .bias = with_bias, .accumulate = accumulate,
+		.m = c->shape[0],
+		.n = c->shape[1],
+		.k = a->shape[trans_a ? 0 : 1],
+		.lda = a->stride[0],
+		.ldb = b->stride[0],
+		.ldc = c->stride[0],
+		.dtype = a->dtype,
+		.c_dtype = c->dtype,
+		.trans_a = trans_a,
+		.trans_b = trans_b,
+		.bias = with_bias,
+		.accumulate = accumulate,
 	};
 	dnnl_exec_arg_t args[4];
 	struct entry *e;

@@ -49,7 +49,8 @@ int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t 
 struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
 void vfm_cpu_stream_free(struct vfm_stream *s);
 int vfm_cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err);
-int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
+int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
+	struct vfm_err *err);
 int vfm_cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err);
 int vfm_cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
 struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err);

@@ -64,5 +64,6 @@ int vfm_isa_choose(enum vfm_isa *isa, struct vfm_err *err)
 		*isa = (enum vfm_isa)i;
 		return 0;
 	}
-	return vfm_fail(err, VFM_EUSAGE, "VFM_CPU_ISA: expected base, avx2, avx512, avx512_bf16 or amx, got '%s'", want);
+	return vfm_fail(
+		err, VFM_EUSAGE, "VFM_CPU_ISA: expected base, avx2, avx512, avx512_bf16 or amx, got '%s'", want);
 }

@@ -6,11 +6,11 @@
 
 /* Each level includes those before it. */
 enum vfm_isa {
-	VFM_ISA_BASE,    /* what the compiler targets by default; no assumption */
-	VFM_ISA_AVX2,    /* with FMA and F16C */
-	VFM_ISA_AVX512,  /* F, BW, DQ, VL */
+	VFM_ISA_BASE,   /* what the compiler targets by default; no assumption */
+	VFM_ISA_AVX2,   /* with FMA and F16C */
+	VFM_ISA_AVX512, /* F, BW, DQ, VL */
 	VFM_ISA_AVX512_BF16,
-	VFM_ISA_AMX,     /* AMX tiles with bf16, and leave from the kernel to use them */
+	VFM_ISA_AMX, /* AMX tiles with bf16, and leave from the kernel to use them */
 	VFM_ISA_N
 };
 

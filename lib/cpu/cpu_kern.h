@@ -52,8 +52,7 @@ struct vfm_cpu_kern {
 	void (*gate_bwd)(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	void (*qk_norm_rope)(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp);
 	/* part: [d] = the sum of dweight */
-	void (*qk_norm_rope_bwd)(
-		const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
+	void (*qk_norm_rope_bwd)(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);
 	void (*unary)(const struct vfm_unary *a, int64_t i0, int64_t i1);
 	void (*axpby)(float alpha, const void *x, bool x_bf, float beta, void *y, bool y_bf, int64_t n);
 	void (*sum_parts)(const struct vfm_sum_parts *a, int64_t i0, int64_t i1);

@@ -223,8 +223,9 @@ static int keys_ok(const char *op, const int32_t *key, int64_t n, int64_t m, int
 {
 	for (int64_t i = 0; i < n; i++)
 		if (key[i] >= m || key[i] < least)
-			return vfm_fail(err, VFM_EUSAGE, "%s: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " experts", op,
-				i, key[i], m);
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " experts", op, i,
+				key[i], m);
 	return 0;
 }
 
@@ -247,8 +248,9 @@ int vfm_cpu_moe_own(struct vfm_stream *s, const struct vfm_moe_own *a, struct vf
 	(void)s;
 	for (int64_t i = 0; own && i < ne * k; i++)
 		if (index[i] < 0 || index[i] >= a->own.shape[0])
-			return vfm_fail(err, VFM_EUSAGE, "moe_own: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " tokens", i, index[i],
-				a->own.shape[0]);
+			return vfm_fail(err, VFM_EUSAGE,
+				"moe_own: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " tokens", i,
+				index[i], a->own.shape[0]);
 	for (int64_t e = 0; e < ne; e++) {
 		int64_t before = n;
 
@@ -272,7 +274,8 @@ int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct 
 	int64_t n = a->key.shape[0], e = a->buckets;
 	const int32_t *key = a->key.data;
 	int32_t *order = a->order.data, *count = a->count.data, *at;
-	int32_t *source = vfm_has(&a->source) ? a->source.data : NULL, *inverse = vfm_has(&a->inverse) ? a->inverse.data : NULL;
+	int32_t *source = vfm_has(&a->source) ? a->source.data : NULL,
+		*inverse = vfm_has(&a->inverse) ? a->inverse.data : NULL;
 
 	TRY(keys_ok("moe_sort", key, n, e, INT32_MIN, err));
 	at = vfm_cpu_ws(s, VFM_WS_CHUNKS, (size_t)(e + 1) * sizeof(*at), err);
@@ -339,9 +342,11 @@ static void balance_range(int64_t i0, int64_t i1, void *ctx)
 		j->part[i] = 0;
 		for (int64_t t = c->t0; t < c->t1; t++) {
 			if (vfm_has(&a->loss))
-				j->part[i] += (double)j->kern->dot(count, false, (const float *)a->score.data + t * e, false, e);
+				j->part[i] += (double)j->kern->dot(
+					count, false, (const float *)a->score.data + t * e, false, e);
 			if (vfm_has(&a->dscore))
-				j->kern->axpby(coef, count, false, a->accumulate ? 1 : 0, (float *)a->dscore.data + t * e, false, e);
+				j->kern->axpby(coef, count, false, a->accumulate ? 1 : 0,
+					(float *)a->dscore.data + t * e, false, e);
 		}
 		j->part[i] *= (double)coef;
 	}

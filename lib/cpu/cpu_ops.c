@@ -8,8 +8,8 @@
 #include "base/par.h"
 
 enum {
-	ROW_GRAIN = 32,           /* tokens a piece */
-	ELEM_GRAIN = 64 * 1024,   /* elements a piece */
+	ROW_GRAIN = 32,         /* tokens a piece */
+	ELEM_GRAIN = 64 * 1024, /* elements a piece */
 	SUM_GRAIN = 64 * 1024,
 };
 
@@ -37,26 +37,26 @@ struct job {
 	const void *args;
 	const struct vfm_chunk *chunks;
 	int64_t n_chunks;
-	int64_t d;        /* scratch: 2 d floats */
-	float *part;      /* [chunk][part_len], or NULL */
+	int64_t d;   /* scratch: 2 d floats */
+	float *part; /* [chunk][part_len], or NULL */
 	int64_t part_len;
-	double *dpart;    /* [chunk] */
+	double *dpart; /* [chunk] */
 };
 
-#define ROW_RANGE(name, call)                                                                                        \
-	static void name##_range(int64_t c0, int64_t c1, void *ctx)                                                  \
-	{                                                                                                            \
-		const struct job *j = ctx;                                                                           \
-		const struct vfm_##name *a = j->args;                                                                \
-		float *tmp = vfm_cpu_scratch((size_t)j->d * 2 * sizeof(float) + 64);                                 \
-                                                                                                                     \
-		for (int64_t i = c0; i < c1; i++) {                                                                  \
-			const struct vfm_chunk *c = &j->chunks[i];                                                   \
-			float *part = j->part ? j->part + i * j->part_len : NULL;                                    \
-                                                                                                                     \
-			(void)part, (void)tmp;                                                                       \
-			call;                                                                                        \
-		}                                                                                                    \
+#define ROW_RANGE(name, call)                                                                                          \
+	static void name##_range(int64_t c0, int64_t c1, void *ctx)                                                    \
+	{                                                                                                              \
+		const struct job *j = ctx;                                                                             \
+		const struct vfm_##name *a = j->args;                                                                  \
+		float *tmp = vfm_cpu_scratch((size_t)j->d * 2 * sizeof(float) + 64);                                   \
+                                                                                                                       \
+		for (int64_t i = c0; i < c1; i++) {                                                                    \
+			const struct vfm_chunk *c = &j->chunks[i];                                                     \
+			float *part = j->part ? j->part + i * j->part_len : NULL;                                      \
+                                                                                                                       \
+			(void)part, (void)tmp;                                                                         \
+			call;                                                                                          \
+		}                                                                                                      \
 	}
 ROW_RANGE(norm, j->kern->norm(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(norm_bwd, j->kern->norm_bwd(a, c->t0, c->t1, c->s, tmp, part))
@@ -207,8 +207,8 @@ static int op_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err 
 	const float *w = a->w.data;
 	int64_t c = 0;
 
-	j.dpart = vfm_cpu_ws(s, VFM_WS_PART,
-		(size_t)(a->pred.shape[0] / ROW_GRAIN + a->seqs->n + 1) * sizeof(*j.dpart), err);
+	j.dpart = vfm_cpu_ws(
+		s, VFM_WS_PART, (size_t)(a->pred.shape[0] / ROW_GRAIN + a->seqs->n + 1) * sizeof(*j.dpart), err);
 	if (!j.dpart)
 		return VFM_EENV;
 	TRY(run_rows(s, &j, a->seqs, a->pred.shape[0], ROW_GRAIN, mse_range, err));
@@ -381,8 +381,9 @@ static void sumsq_range(int64_t i0, int64_t i1, void *ctx)
 	int64_t n = a->x.shape[0];
 
 	for (int64_t i = i0; i < i1; i++)
-		j->dpart[i] = j->kern->sumsq((const char *)a->x.data + (size_t)(i * SUM_GRAIN) * vfm_dtype_size(a->x.dtype), a->x.dtype == VFM_BF16,
-			n - i * SUM_GRAIN < SUM_GRAIN ? n - i * SUM_GRAIN : SUM_GRAIN);
+		j->dpart[i] =
+			j->kern->sumsq((const char *)a->x.data + (size_t)(i * SUM_GRAIN) * vfm_dtype_size(a->x.dtype),
+				a->x.dtype == VFM_BF16, n - i * SUM_GRAIN < SUM_GRAIN ? n - i * SUM_GRAIN : SUM_GRAIN);
 }
 
 static int op_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_err *err)

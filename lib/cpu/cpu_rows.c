@@ -13,8 +13,9 @@
 
 enum {
 	ELEMS = 32 * 1024, /* a piece, about */
-	RUN = 64,          /* rows that are summed before they are added to the rest: errors grow with the square root */
-	COLS = 512,        /* columns that one thread sums */
+	/* rows that are summed before they are added to the rest: errors grow with the square root */
+	RUN = 64,
+	COLS = 512, /* columns that one thread sums */
 };
 
 /* [n,D] or [n,H,d] as rows. */
@@ -29,8 +30,8 @@ static struct rows_of rows_of(const struct vfm_tensor *t)
 {
 	int64_t size = t->dtype == VFM_BF16 ? 2 : 4;
 
-	return (struct rows_of){t->data, t->stride[0] * size, t->shape[1] * (t->ndim == 3 ? t->shape[2] : 1),
-		t->dtype == VFM_BF16};
+	return (struct rows_of){
+		t->data, t->stride[0] * size, t->shape[1] * (t->ndim == 3 ? t->shape[2] : 1), t->dtype == VFM_BF16};
 }
 
 static char *row_at(const struct rows_of *r, int64_t i)
@@ -43,13 +44,14 @@ static int64_t grain(int64_t d)
 	return d > ELEMS ? 1 : ELEMS / (d + 1) + 1;
 }
 
-static int index_ok(const char *op, const int32_t *index, int64_t step, int64_t n, int64_t m, int64_t least,
-	struct vfm_err *err)
+static int index_ok(
+	const char *op, const int32_t *index, int64_t step, int64_t n, int64_t m, int64_t least, struct vfm_err *err)
 {
 	for (int64_t i = 0; i < n; i++)
 		if (index[i * step] >= m || index[i * step] < least)
-			return vfm_fail(err, VFM_EUSAGE, "%s: index %" PRId64 " is %" PRId32 ", but there are %" PRId64 " rows",
-				op, i, index[i * step], m);
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s: index %" PRId64 " is %" PRId32 ", but there are %" PRId64 " rows", op, i,
+				index[i * step], m);
 	return 0;
 }
 
@@ -83,7 +85,10 @@ static void gather_range(int64_t i0, int64_t i1, void *ctx)
 
 int vfm_cpu_rows(struct vfm_stream *s, const struct vfm_rows *a, struct vfm_err *err)
 {
-	struct gather g = {.kern = vfm_cpu_of(s)->kern, .x = rows_of(&a->x), .y = rows_of(&a->y), .index = a->index.data,
+	struct gather g = {.kern = vfm_cpu_of(s)->kern,
+		.x = rows_of(&a->x),
+		.y = rows_of(&a->y),
+		.index = a->index.data,
 		.weight = vfm_has(&a->weight) ? a->weight.data : NULL};
 
 	TRY(index_ok("rows", g.index, 1, a->index.shape[0], a->x.shape[0], INT32_MIN, err));
@@ -97,13 +102,17 @@ static void dot_range(int64_t i0, int64_t i1, void *ctx)
 	const struct gather *g = ctx;
 
 	for (int64_t i = i0; i < i1; i++)
-		g->dot[i] = g->index[i] < 0 ? 0
-					    : g->kern->dot(row_at(&g->x, i), g->x.bf, row_at(&g->y, g->index[i]), g->y.bf, g->x.d);
+		g->dot[i] = g->index[i] < 0
+			? 0
+			: g->kern->dot(row_at(&g->x, i), g->x.bf, row_at(&g->y, g->index[i]), g->y.bf, g->x.d);
 }
 
 int vfm_cpu_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *a, struct vfm_err *err)
 {
-	struct gather g = {.kern = vfm_cpu_of(s)->kern, .x = rows_of(&a->x), .y = rows_of(&a->y), .index = a->index.data,
+	struct gather g = {.kern = vfm_cpu_of(s)->kern,
+		.x = rows_of(&a->x),
+		.y = rows_of(&a->y),
+		.index = a->index.data,
 		.dot = a->dot.data};
 
 	TRY(index_ok("rows_dot", g.index, 1, a->index.shape[0], a->y.shape[0], INT32_MIN, err));
@@ -193,8 +202,11 @@ static void scatter(struct scatter *g, int64_t m)
 
 int vfm_cpu_rows_add(struct vfm_stream *s, const struct vfm_rows_add *a, struct vfm_err *err)
 {
-	struct scatter g = {.kern = vfm_cpu_of(s)->kern, .x = rows_of(&a->x), .y = rows_of(&a->y),
-		.weight = vfm_has(&a->weight) ? a->weight.data : NULL, .accumulate = a->accumulate};
+	struct scatter g = {.kern = vfm_cpu_of(s)->kern,
+		.x = rows_of(&a->x),
+		.y = rows_of(&a->y),
+		.weight = vfm_has(&a->weight) ? a->weight.data : NULL,
+		.accumulate = a->accumulate};
 	int64_t n = a->index.shape[0], m = a->y.shape[0];
 
 	TRY(index_ok("rows_add", a->index.data, 1, n, m, INT32_MIN, err));
@@ -238,8 +250,10 @@ static void merge_range(int64_t t0, int64_t t1, void *ctx)
 
 	for (int64_t t = t0; t < t1; t++)
 		for (int64_t h = 0; h < nh; h++)
-			merge_head(m, (float *)o->data + t * o->stride[0] + h * o->stride[1], (float *)m->a->lse.data + t * nh + h,
-				(const char *)b->data + (t * b->stride[0] + h * b->stride[1]) * (b->dtype == VFM_BF16 ? 2 : 4),
+			merge_head(m, (float *)o->data + t * o->stride[0] + h * o->stride[1],
+				(float *)m->a->lse.data + t * nh + h,
+				(const char *)b->data +
+					(t * b->stride[0] + h * b->stride[1]) * (b->dtype == VFM_BF16 ? 2 : 4),
 				((const float *)m->a->lse_b.data)[t * nh + h]);
 }
 
@@ -304,7 +318,8 @@ int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_
 	struct job j = {vfm_cpu_of(s)->kern, a};
 
 	for (int i = 0; i < 3; i++)
-		TRY(index_ok("embed3", (const int32_t *)a->pos.data + i, 3, a->out.shape[0], table[i]->shape[0], 0, err));
+		TRY(index_ok(
+			"embed3", (const int32_t *)a->pos.data + i, 3, a->out.shape[0], table[i]->shape[0], 0, err));
 	vfm_par_for(a->out.shape[0], grain(a->out.shape[1]), embed3_range, &j);
 	return 0;
 }

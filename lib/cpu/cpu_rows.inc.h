@@ -2,30 +2,30 @@
  * Included by cpu_kern_<isa>.c after cpu_vec.h. */
 
 /* BF2(a, b, f(…)): the call with both dtype flags known to the compiler; it sees them as B0 and B1. */
-#define BF2(b0, b1, call)                                                                                            \
-	do {                                                                                                         \
-		switch ((b0) * 2 + (b1)) {                                                                           \
-		case 0: {                                                                                            \
-			enum { B0 = 0, B1 = 0 };                                                                     \
-			call;                                                                                        \
-			break;                                                                                       \
-		}                                                                                                    \
-		case 1: {                                                                                            \
-			enum { B0 = 0, B1 = 1 };                                                                     \
-			call;                                                                                        \
-			break;                                                                                       \
-		}                                                                                                    \
-		case 2: {                                                                                            \
-			enum { B0 = 1, B1 = 0 };                                                                     \
-			call;                                                                                        \
-			break;                                                                                       \
-		}                                                                                                    \
-		default: {                                                                                           \
-			enum { B0 = 1, B1 = 1 };                                                                     \
-			call;                                                                                        \
-			break;                                                                                       \
-		}                                                                                                    \
-		}                                                                                                    \
+#define BF2(b0, b1, call)                                                                                              \
+	do {                                                                                                           \
+		switch ((b0)*2 + (b1)) {                                                                               \
+		case 0: {                                                                                              \
+			enum { B0 = 0, B1 = 0 };                                                                       \
+			call;                                                                                          \
+			break;                                                                                         \
+		}                                                                                                      \
+		case 1: {                                                                                              \
+			enum { B0 = 0, B1 = 1 };                                                                       \
+			call;                                                                                          \
+			break;                                                                                         \
+		}                                                                                                      \
+		case 2: {                                                                                              \
+			enum { B0 = 1, B1 = 0 };                                                                       \
+			call;                                                                                          \
+			break;                                                                                         \
+		}                                                                                                      \
+		default: {                                                                                             \
+			enum { B0 = 1, B1 = 1 };                                                                       \
+			call;                                                                                          \
+			break;                                                                                         \
+		}                                                                                                      \
+		}                                                                                                      \
 	} while (0)
 
 INLINE bool is_bf(const struct vfm_tensor *t)
@@ -51,11 +51,9 @@ INLINE void load_row(float *dst, const struct vfm_tensor *t, int64_t i, int64_t 
 	const void *p = crow(t, i);
 
 	if (is_bf(t))
-		V_FOR (k, n, 0, d)
-			v_put(dst, k, v_get(p, k, n, true) + v_set(offset), n, false);
-	else
-		V_FOR (k, n, 0, d)
-			v_put(dst, k, v_get(p, k, n, false) + v_set(offset), n, false);
+		V_FOR(k, n, 0, d)
+	v_put(dst, k, v_get(p, k, n, true) + v_set(offset), n, false);
+	else V_FOR(k, n, 0, d) v_put(dst, k, v_get(p, k, n, false) + v_set(offset), n, false);
 }
 
 /* ---- norm ------------------------------------------------------------------------- */
@@ -80,8 +78,8 @@ INLINE float row_sum(const void *x, int64_t d, bool bf)
 		s0 += v_get(x, k, VW, bf);
 		s1 += v_get(x, k + VW, VW, bf);
 	}
-	V_FOR (i, n, k, d)
-		s0 += v_get(x, i, n, bf);
+	V_FOR(i, n, k, d)
+	s0 += v_get(x, i, n, bf);
 	return v_sum(s0 + s1);
 }
 
@@ -122,17 +120,12 @@ INLINE void norm_rows(
 		vf vr = v_set(r), vm = v_set(mu);
 
 		if (mul && add)
-			V_FOR (k, n, 0, d)
-				v_put(y, k,
-					v_fma((v_get(x, k, n, xb) - vm) * vr, v_get(mul, k, n, false),
-						v_get(add, k, n, false)),
-					n, yb);
-		else if (mul)
-			V_FOR (k, n, 0, d)
-				v_put(y, k, (v_get(x, k, n, xb) - vm) * vr * v_get(mul, k, n, false), n, yb);
-		else
-			V_FOR (k, n, 0, d)
-				v_put(y, k, (v_get(x, k, n, xb) - vm) * vr, n, yb);
+			V_FOR(k, n, 0, d)
+		v_put(y, k, v_fma((v_get(x, k, n, xb) - vm) * vr, v_get(mul, k, n, false), v_get(add, k, n, false)), n,
+			yb);
+		else if (mul) V_FOR(k, n, 0, d)
+			v_put(y, k, (v_get(x, k, n, xb) - vm) * vr * v_get(mul, k, n, false), n, yb);
+		else V_FOR(k, n, 0, d) v_put(y, k, (v_get(x, k, n, xb) - vm) * vr, n, yb);
 		if (mean)
 			mean[t] = mu;
 		if (rstd)
@@ -154,8 +147,8 @@ static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, fl
 
 /* Two passes over a row: the sums that dx needs (with the column sums that dscale and
  * dshift need), then dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul. */
-INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, float *part,
-	bool xb, bool yb)
+INLINE void norm_bwd_rows(
+	const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, float *part, bool xb, bool yb)
 {
 	int64_t d = a->x.shape[1];
 	const float *mean = fdata(&a->mean), *rstd = fdata(&a->rstd);
@@ -169,7 +162,8 @@ INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, 
 		vf vr = v_set(r), vm = v_set(mu), s1 = v_set(0), s2 = v_set(0);
 
 		if (part)
-			V_FOR (k, n, 0, d) {
+			V_FOR(k, n, 0, d)
+			{
 				vf xh = (v_get(x, k, n, xb) - vm) * vr, y = v_get(dy, k, n, yb);
 				vf g = y * v_get(mul, k, n, false);
 
@@ -179,7 +173,8 @@ INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, 
 				v_put(part, d + k, y + v_get(part, d + k, n, false), n, false);
 			}
 		else
-			V_FOR (k, n, 0, d) {
+			V_FOR(k, n, 0, d)
+			{
 				vf xh = (v_get(x, k, n, xb) - vm) * vr, y = v_get(dy, k, n, yb);
 				vf g = y * v_get(mul, k, n, false);
 
@@ -189,7 +184,8 @@ INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, 
 		c1 = layer ? v_sum(s1) / (float)d : 0;
 		c2 = v_sum(s2) / (float)d;
 		s1 = v_set(c1), s2 = v_set(-c2);
-		V_FOR (k, n, 0, d) {
+		V_FOR(k, n, 0, d)
+		{
 			vf xh = (v_get(x, k, n, xb) - vm) * vr, g = v_get(dy, k, n, yb) * v_get(mul, k, n, false);
 			vf o = v_fma(xh, s2, g - s1) * vr;
 
@@ -206,8 +202,8 @@ static void norm_bwd(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64
 	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp);
 
 	if (!mul) {
-		V_FOR (k, n, 0, d)
-			v_put(tmp, k, v_set(1), n, false);
+		V_FOR(k, n, 0, d)
+		v_put(tmp, k, v_set(1), n, false);
 		mul = tmp;
 	}
 	if (part)
@@ -227,12 +223,9 @@ INLINE void gate_rows(const struct vfm_gate *a, int64_t t0, int64_t t1, const fl
 		void *y = (char *)a->y.data + t * d * (xb ? 2 : 4);
 
 		if (g)
-			V_FOR (k, n, 0, d)
-				v_put(y, k, v_fma(v_get(g, k, n, false), v_get(h, k, n, hb), v_get(x, k, n, xb)), n,
-					xb);
-		else
-			V_FOR (k, n, 0, d)
-				v_put(y, k, v_get(h, k, n, hb) + v_get(x, k, n, xb), n, xb);
+			V_FOR(k, n, 0, d)
+		v_put(y, k, v_fma(v_get(g, k, n, false), v_get(h, k, n, hb), v_get(x, k, n, xb)), n, xb);
+		else V_FOR(k, n, 0, d) v_put(y, k, v_get(h, k, n, hb) + v_get(x, k, n, xb), n, xb);
 	}
 }
 
@@ -257,7 +250,8 @@ INLINE void gate_bwd_rows(
 		const void *h = (const char *)a->h.data + t * d * (hb ? 2 : 4);
 		void *dh = (char *)a->dh.data + t * d * (hb ? 2 : 4);
 
-		V_FOR (k, n, 0, d) {
+		V_FOR(k, n, 0, d)
+		{
 			vf y = v_get(dy, k, n, yb);
 
 			v_put(part, k, v_fma(y, v_get(h, k, n, hb), v_get(part, k, n, false)), n, false);
@@ -299,7 +293,8 @@ INLINE void qk_rows(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, bo
 				r = 1.0f / sqrtf(row_sumsq(x, d, 0, bf) / (float)d + a->eps);
 				((float *)a->rstd.data)[t * nh + h] = r;
 			}
-			V_FOR (k, n, 0, d) {
+			V_FOR(k, n, 0, d)
+			{
 				vf v = v_get(x, k, n, bf) * v_set(r);
 
 				if (w)
@@ -340,7 +335,8 @@ INLINE void qk_bwd_rows(
 			float r = w ? rstd[t * nh + h] : 1;
 			vf s = v_set(0), vr = v_set(r);
 
-			V_FOR (k, n, 0, d) {
+			V_FOR(k, n, 0, d)
+			{
 				vf v = v_get(dy, k, n, yb);
 
 				if (cs) {
@@ -362,8 +358,8 @@ INLINE void qk_bwd_rows(
 			if (!w)
 				continue;
 			s = v_set(-v_sum(s) / (float)d * r * r);
-			V_FOR (k, n, 0, d)
-				v_put(dx, k, v_fma(v_get(g, k, n, false), vr, v_get(x, k, n, xb) * s), n, db);
+			V_FOR(k, n, 0, d)
+			v_put(dx, k, v_fma(v_get(g, k, n, false), vr, v_get(x, k, n, xb) * s), n, db);
 		}
 	}
 }

@@ -8,8 +8,9 @@
 #include "cpu/cpu_int.h"
 
 /* The compute stream has no queue: work is done when the call that puts it there returns.  An asynchronous stream is a
- * queue and a thread, which starts with the first piece of work, so that a process may fork before.  Pieces are numbered; an
- * event is the number of the last piece before it, so that it may be recorded again or freed while somebody waits. */
+ * queue and a thread, which starts with the first piece of work, so that a process may fork before.  Pieces are
+ * numbered; an event is the number of the last piece before it, so that it may be recorded again or freed while
+ * somebody waits. */
 
 enum { ARG_MAX_BYTES = 256 };
 
@@ -23,8 +24,10 @@ struct stream {
 	bool async;
 	bool started; /* the thread; known to the host thread alone */
 	bool stop;
-	int events;   /* that were recorded here last, whom another thread may ask: it stays until they are gone.  Known to the host thread alone */
-	bool freed;   /* likewise */
+	/* that were recorded here last, whom another thread may ask: it stays until they are gone.  Known to the host
+	 * thread alone */
+	int events;
+	bool freed; /* likewise */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, passed;
@@ -36,7 +39,7 @@ struct stream {
 
 struct vfm_event {
 	struct stream *s; /* NULL: nothing to wait for */
-	uint64_t at;	  /* passed when s->done >= at */
+	uint64_t at;      /* passed when s->done >= at */
 	bool timed;
 	double t; /* of timed: when it passed */
 };

@@ -1,26 +1,26 @@
 /* cpu_table.inc.h - the table of one instruction set's kernels: KERN_TABLE(name). */
-#define KERN_TABLE(name)                                                                                             \
-	const struct vfm_cpu_kern name = {                                                                           \
-		.gemm_f32 = GEMM_F32,                                                                                \
-		.gemm_bf16 = GEMM_BF16,                                                                              \
-		.norm = norm,                                                                                        \
-		.norm_bwd = norm_bwd,                                                                                \
-		.gate = gate,                                                                                        \
-		.gate_bwd = gate_bwd,                                                                                \
-		.qk_norm_rope = qk_norm_rope,                                                                        \
-		.qk_norm_rope_bwd = qk_norm_rope_bwd,                                                                \
-		.unary = unary,                                                                                      \
-		.axpby = axpby,                                                                                      \
-		.sum_parts = sum_parts,                                                                              \
-		.adamw = adamw,                                                                                      \
-		.sumsq = sumsq,                                                                                      \
-		.mse = mse,                                                                                          \
-		.diffuse = diffuse,                                                                                  \
-		.normals = normals,                                                                                  \
-		.sum_into = sum_into,                                                                                \
-		.dot = dot,                                                                                          \
-		.swiglu = swiglu,                                                                                    \
-		.swiglu_bwd = swiglu_bwd,                                                                            \
-		.softmax = softmax,                                                                                  \
-		.embed3 = embed3,                                                                                    \
+#define KERN_TABLE(name)                                                                                               \
+	const struct vfm_cpu_kern name = {                                                                             \
+		.gemm_f32 = GEMM_F32,                                                                                  \
+		.gemm_bf16 = GEMM_BF16,                                                                                \
+		.norm = norm,                                                                                          \
+		.norm_bwd = norm_bwd,                                                                                  \
+		.gate = gate,                                                                                          \
+		.gate_bwd = gate_bwd,                                                                                  \
+		.qk_norm_rope = qk_norm_rope,                                                                          \
+		.qk_norm_rope_bwd = qk_norm_rope_bwd,                                                                  \
+		.unary = unary,                                                                                        \
+		.axpby = axpby,                                                                                        \
+		.sum_parts = sum_parts,                                                                                \
+		.adamw = adamw,                                                                                        \
+		.sumsq = sumsq,                                                                                        \
+		.mse = mse,                                                                                            \
+		.diffuse = diffuse,                                                                                    \
+		.normals = normals,                                                                                    \
+		.sum_into = sum_into,                                                                                  \
+		.dot = dot,                                                                                            \
+		.swiglu = swiglu,                                                                                      \
+		.swiglu_bwd = swiglu_bwd,                                                                              \
+		.softmax = softmax,                                                                                    \
+		.embed3 = embed3,                                                                                      \
 	}

@@ -53,8 +53,7 @@ INLINE __m256i v_to_bf(vf x)
 	return (__m256i)_mm512_cvtneps_pbh(x);
 #else
 	__m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-	__m512i r = _mm512_srli_epi32(
-		_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
+	__m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
 	__mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 
 	return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, r, _mm512_set1_epi32(0x7fc0)));
@@ -157,8 +156,7 @@ INLINE void v_store_n(float *p, vf x, int64_t n)
 }
 INLINE vf v_loadb(const uint16_t *p)
 {
-	return _mm256_castsi256_ps(
-		_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
 {
@@ -170,8 +168,7 @@ INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
 INLINE void v_storeb(uint16_t *p, vf x)
 {
 	__m256i u = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-	__m256i r = _mm256_srli_epi32(
-		_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+	__m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
 	__m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 
 	r = _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fc0), nan);
@@ -371,8 +368,7 @@ INLINE vf v_first(vf x, int64_t n)
 	return v_load_n(t, n);
 }
 /* for (i, n) over [i0, i1) in steps of VW; n is VW but for the last. */
-#define V_FOR(i, n, i0, i1)                                                                                          \
-	for (int64_t i = (i0), n; i < (i1) && (n = (i1) - i < VW ? (i1) - i : VW, true); i += VW)
+#define V_FOR(i, n, i0, i1) for (int64_t i = (i0), n; i < (i1) && (n = (i1)-i < VW ? (i1)-i : VW, true); i += VW)
 
 /* e^x to 1 ulp or so; 0 below -87.3, at most e^88. */
 INLINE vf v_exp(vf x)

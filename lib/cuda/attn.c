@@ -1,13 +1,13 @@
 /* attn.c - attention: cuDNN where it can, else our own kernels.
  *
- * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples are alike or
- * equally far apart.
+ * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples
+ * are alike or equally far apart.
  *
- * Of bf16 that cuDNN would have been expected to take (f32 it never does) the fallback is counted in the device, and told once for
- * each class of shapes.
+ * Of bf16 that cuDNN would have been expected to take (f32 it never does) the fallback is counted in the device, and
+ * told once for each class of shapes.
  *
- * cuDNN does not know samples that have queries but no keys, or the other way around (before 9.25 it gives NaN): they are left out
- * and their rows set afterwards.
+ * cuDNN does not know samples that have queries but no keys, or the other way around (before 9.25 it gives NaN): they
+ * are left out and their rows set afterwards.
  */
 #include "cuda/attn.h"
 
@@ -23,7 +23,8 @@
 
 enum mode { AUTO, OWN, CUDNN };
 
-/* Deterministic, cuDNN keeps dS of a whole piece, 2 bytes for each pair of a query and a key: 2 GiB, where one sample and head do not need more. */
+/* Deterministic, cuDNN keeps dS of a whole piece, 2 bytes for each pair of a query and a key: 2 GiB, where one sample
+ * and head do not need more. */
 enum { PAIRS = 1 << 30, MOST_GIB = 24 };
 /* Rows of scratch that is not packed, of a piece: of many short samples most of it is empty. */
 enum { APART_ROWS = 1 << 17 };
@@ -106,7 +107,8 @@ void vfm_cuda_attn_free(struct vfm_cuda_attn *c)
 }
 
 /* The plan of this shape, or NULL; shapes without one are remembered, too. */
-static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key, bool *refused, struct vfm_err *err)
+static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key,
+	bool *refused, struct vfm_err *err)
 {
 	struct plan *p;
 
@@ -162,14 +164,16 @@ static bool fits(const struct job *j)
 	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
 }
 
-/* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end refuses them, too).
- * A padded one takes them apart on any device: lse has zeros for padding then, not -inf, from which exp(-inf - lse) would make NaN. */
+/* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end
+ * refuses them, too). A padded one takes them apart on any device: lse has zeros for padding then, not -inf, from which
+ * exp(-inf - lse) would make NaN. */
 static bool apart(const struct job *j)
 {
 	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
 }
 
-/* Gradients that no plan writes as they are asked for go to contiguous scratch first.  It begins as a tensor without memory. */
+/* Gradients that no plan writes as they are asked for go to contiguous scratch first.  It begins as a tensor without
+ * memory. */
 static void detour(struct job *j, bool ragged)
 {
 	bool shared = j->x[VFM_DNN_Q].shape[1] != j->x[VFM_DNN_K].shape[1];
@@ -178,7 +182,8 @@ static void detour(struct job *j, bool ragged)
 		struct vfm_tensor *x = &j->x[i];
 		bool sum = shared && i != VFM_DNN_DQ; /* over heads */
 		bool no_f32 = x->dtype == VFM_F32 && (j->c->sm >= 100 || sum);
-		/* Packed scratch has the strides of what it is for: those of a slice would make it several times as large. */
+		/* Packed scratch has the strides of what it is for: those of a slice would make it several times as
+		 * large. */
 		bool gaps = ragged && x->stride[0] != x->shape[1] * x->shape[2] && (i == VFM_DNN_DQ || sum);
 
 		if (aligned(x) && !no_f32 && !gaps)
@@ -219,7 +224,10 @@ static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct v
 static int prepare(struct job *j, struct vfm_err *err)
 {
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
-	struct vfm_attn_limits lim = {.hkv = hkv, .group = group, .only_packed = j->c->only_packed, .pairs = j->deterministic ? j->c->pairs : 0,
+	struct vfm_attn_limits lim = {.hkv = hkv,
+		.group = group,
+		.only_packed = j->c->only_packed,
+		.pairs = j->deterministic ? j->c->pairs : 0,
 		.rows = apart(j) ? APART_ROWS : 0};
 
 	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
@@ -230,7 +238,8 @@ static int prepare(struct job *j, struct vfm_err *err)
 		const struct vfm_attn_piece *p = &j->piece[i];
 		struct vfm_dnn_attn_key key;
 
-		if (j->deterministic && (double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_GIB * 0x1p29)
+		if (j->deterministic &&
+			(double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_GIB * 0x1p29)
 			return vfm_fail(err, VFM_EENV, "attn_bwd: too many tokens for cuDNN's deterministic backward");
 		key_of(j, p, &key);
 		j->plan[i] = plan_of(j->s, j->c, &key, &j->refused, err);
@@ -275,8 +284,8 @@ static bool of_keys(int i)
 	return i == VFM_DNN_K || i == VFM_DNN_V || i == VFM_DNN_DK || i == VFM_DNN_DV;
 }
 
-/* What a piece needs.  Pieces run one after another: all begin at the same place.  lists.offset: those of the plan's tensors in
- * the order of enum vfm_dnn_rows, then that of lse or `first`. */
+/* What a piece needs.  Pieces run one after another: all begin at the same place.  lists.offset: those of the plan's
+ * tensors in the order of enum vfm_dnn_rows, then that of lse or `first`. */
 static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a, struct arena *m)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
@@ -386,7 +395,8 @@ static void finish(struct job *j)
 		}
 	vfm_attn_left_out(j->q, j->k, &queries, &keys);
 	if (queries)
-		vfm_cuda_attn_blank(j->s, j->q, j->k, &j->x[j->bwd ? VFM_DNN_DQ : VFM_DNN_O], j->bwd ? NULL : j->lse.data);
+		vfm_cuda_attn_blank(
+			j->s, j->q, j->k, &j->x[j->bwd ? VFM_DNN_DQ : VFM_DNN_O], j->bwd ? NULL : j->lse.data);
 	for (int i = VFM_DNN_DK; j->bwd && keys && i <= VFM_DNN_DV; i++)
 		vfm_cuda_attn_blank(j->s, j->k, j->q, &j->x[i], NULL);
 }
@@ -397,7 +407,8 @@ static void left_to_us(struct job *j, const char *op, const char *why)
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);
 	struct vfm_cuda_attn *c = j->c;
 	const int64_t *q = j->x[VFM_DNN_Q].shape, *k = j->x[VFM_DNN_K].shape;
-	struct refused r = {.h = q[1], .hkv = k[1], .d = q[2], .kind = j->n ? (int)j->piece[0].kind : -1, .bwd = j->bwd};
+	struct refused r = {
+		.h = q[1], .hkv = k[1], .d = q[2], .kind = j->n ? (int)j->piece[0].kind : -1, .bwd = j->bwd};
 
 	if (j->x[VFM_DNN_Q].dtype != VFM_BF16)
 		return; /* as documented */
@@ -411,9 +422,10 @@ static void left_to_us(struct job *j, const char *op, const char *why)
 	vfm_grow(&c->refused, &c->cap_refused, c->n_refused + 1, sizeof(*c->refused));
 	c->refused[c->n_refused++] = r;
 	if (dev->warn)
-		dev->warn("%s of bf16, %d samples%s, %" PRId64 " queries x %" PRId64 " heads, %" PRId64 " keys x %" PRId64
-			  " heads, of %" PRId64 ": done by our own kernels, which are slow (%s)", op, j->q->n,
-			r.kind < 0 ? "" : (const char *[]){", packed", ", padded", ""}[r.kind], q[0], q[1], k[0], k[1], q[2], why);
+		dev->warn("%s of bf16, %d samples%s, %" PRId64 " queries x %" PRId64 " heads, %" PRId64
+			  " keys x %" PRId64 " heads, of %" PRId64 ": done by our own kernels, which are slow (%s)",
+			op, j->q->n, r.kind < 0 ? "" : (const char *[]){", packed", ", padded", ""}[r.kind], q[0], q[1],
+			k[0], k[1], q[2], why);
 }
 
 /* *done: cuDNN did it; else nothing was put on the stream. */
@@ -428,7 +440,8 @@ static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *e
 		return 0;
 	if (!fits(j)) {
 		if (j->c->mode != AUTO)
-			return vfm_fail(err, VFM_EUSAGE, "%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not take these operands", op);
+			return vfm_fail(
+				err, VFM_EUSAGE, "%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not take these operands", op);
 		left_to_us(j, op, "rows that do not begin at multiples of 16 bytes");
 		return 0;
 	}
@@ -468,7 +481,13 @@ int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err
 
 int vfm_cuda_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
-	struct job j = {.c = context(s, err), .s = s, .lse = a->lse, .q = a->seqs_q, .k = a->seqs_k, .scale = a->scale, .bwd = true,
+	struct job j = {.c = context(s, err),
+		.s = s,
+		.lse = a->lse,
+		.q = a->seqs_q,
+		.k = a->seqs_k,
+		.scale = a->scale,
+		.bwd = true,
 		.deterministic = vfm_cuda_of(s)->deterministic};
 	bool done;
 
@@ -476,7 +495,8 @@ int vfm_cuda_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct
 		return err ? err->code : VFM_EENV;
 	if (vfm_numel(&a->q) == 0 && vfm_numel(&a->k) == 0)
 		return 0;
-	j.x[VFM_DNN_Q] = a->q, j.x[VFM_DNN_K] = a->k, j.x[VFM_DNN_V] = a->v, j.x[VFM_DNN_O] = a->o, j.x[VFM_DNN_DOUT] = a->dout;
+	j.x[VFM_DNN_Q] = a->q, j.x[VFM_DNN_K] = a->k, j.x[VFM_DNN_V] = a->v, j.x[VFM_DNN_O] = a->o,
+	j.x[VFM_DNN_DOUT] = a->dout;
 	j.x[VFM_DNN_DQ] = a->dq, j.x[VFM_DNN_DK] = a->dk, j.x[VFM_DNN_DV] = a->dv;
 	TRY(by_cudnn(&j, "attn_bwd", &done, err));
 	return done ? 0 : vfm_cuda_attn_bwd_own(s, a, err);

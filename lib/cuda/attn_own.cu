@@ -1,8 +1,9 @@
 /* attn_own.cu - attention by kernels of our own, for what cuDNN does not do: f32, and the same bits each time.
  *
- * Forward: a block has BQ queries of a head and goes over the keys of their sample, a tile at a time, with a running maximum and sum
- * (Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).  Backward in three kernels, none of which adds to what
- * another block wrote: delta = rowsum(dO O); dq by blocks of queries; dk and dv by blocks of keys, over all heads that share them.
+ * Forward: a block has BQ queries of a head and goes over the keys of their sample, a tile at a time, with a running
+ * maximum and sum (Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).  Backward in three kernels,
+ * none of which adds to what another block wrote: delta = rowsum(dO O); dq by blocks of queries; dk and dv by blocks of
+ * keys, over all heads that share them.
  *
  * A block has 16 x 16 threads.  Thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a product of two tiles, and
  * rows ty + 16 i, columns 2 tx + 32 j, + 1 of a sum of d columns.
@@ -21,14 +22,15 @@ template <class T> struct mat {
 
 struct shape {
 	const int32_t *cu_q, *cu_k, *len_q, *len_k; /* len: NULL without padding */
-	int64_t tiles; /* of the longest sample */
-	int d, group;  /* query heads to one of keys */
-	int heads;     /* of queries: rows of lse and delta */
+	int64_t tiles;                              /* of the longest sample */
+	int d, group;                               /* query heads to one of keys */
+	int heads;                                  /* of queries: rows of lse and delta */
 	float scale;
 	bool wide; /* 8 elements at a time */
 };
 
-template <int N, int B, int LD, class T> __device__ static inline void load_n(float *tile, const T *x, int64_t row, int64_t n, int d)
+template <int N, int B, int LD, class T>
+__device__ static inline void load_n(float *tile, const T *x, int64_t row, int64_t n, int d)
 {
 	for (int i = threadIdx.x * N; i < B * d; i += THREADS * N) {
 		int r = i / d, c = i % d;
@@ -46,7 +48,8 @@ template <int N, int B, int LD, class T> __device__ static inline void load_n(fl
 }
 
 /* B rows, of which n are there, the others zeros. */
-template <int B, int LD, class T> __device__ static inline void load(float *tile, const mat<T> &m, int64_t first, int h, int64_t n, const shape &s)
+template <int B, int LD, class T>
+__device__ static inline void load(float *tile, const mat<T> &m, int64_t first, int h, int64_t n, const shape &s)
 {
 	const T *x = m.p + first * m.row + h * m.head;
 
@@ -57,7 +60,8 @@ template <int B, int LD, class T> __device__ static inline void load(float *tile
 }
 
 /* acc[i][j] = row ty + 16 i of a times row tx + 16 j of b */
-template <int R, int LD> __device__ static inline void product(float (&acc)[R][R], const float *a, const float *b, int d)
+template <int R, int LD>
+__device__ static inline void product(float (&acc)[R][R], const float *a, const float *b, int d)
 {
 	const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
 
@@ -127,7 +131,8 @@ template <int R, int DT> struct sum {
 		}
 	}
 	/* n rows are there; each is multiplied by f[its number], where f is not NULL. */
-	template <class T> __device__ inline void store(const mat<T> &m, int64_t first, int h, int64_t n, int d, const float *f)
+	template <class T>
+	__device__ inline void store(const mat<T> &m, int64_t first, int h, int64_t n, int d, const float *f)
 	{
 		const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
 
@@ -170,8 +175,8 @@ template <int B> __device__ static inline place place_of(const shape &s)
 
 /* ---- forward ---- */
 
-/* In s: scores of a tile, of which n columns are there -> exp(score - running maximum); alpha: what has to become of older sums.  Four
- * threads a row; each keeps its row's maximum and sum. */
+/* In s: scores of a tile, of which n columns are there -> exp(score - running maximum); alpha: what has to become of
+ * older sums.  Four threads a row; each keeps its row's maximum and sum. */
 template <int B> __device__ static inline void soften(float *s, float *alpha, float &max, float &sum, int64_t n)
 {
 	const int r = threadIdx.x / 4, q = threadIdx.x % 4;
@@ -197,7 +202,8 @@ template <int B> __device__ static inline void soften(float *s, float *alpha, fl
 }
 
 template <class T, int DT>
-__global__ static void __launch_bounds__(THREADS, 1) attn_forward(shape s, mat<const T> q, mat<const T> k, mat<const T> v, mat<T> o, float *lse)
+__global__ static void __launch_bounds__(THREADS, 1)
+	attn_forward(shape s, mat<const T> q, mat<const T> k, mat<const T> v, mat<T> o, float *lse)
 {
 	constexpr int B = 64, R = B / SIDE, LD = DT + 4;
 	VFM_DYN_SHARED(float, tq);
@@ -248,7 +254,8 @@ __global__ static void __launch_bounds__(THREADS, 1) attn_forward(shape s, mat<c
 /* ---- backward ---- */
 
 /* A warp a row and head. */
-template <class T> __global__ static void attn_delta(shape s, int64_t rows, mat<const T> o, mat<const T> dout, float *delta)
+template <class T>
+__global__ static void attn_delta(shape s, int64_t rows, mat<const T> o, mat<const T> dout, float *delta)
 {
 	int64_t warps = (int64_t)gridDim.x * (THREADS / 32);
 
@@ -265,10 +272,11 @@ template <class T> __global__ static void attn_delta(shape s, int64_t rows, mat<
 	}
 }
 
-/* P = exp(scale q k - lse) and dS = scale P (dout v - delta) of rows of queries and columns of keys; zeros outside of the sample. */
+/* P = exp(scale q k - lse) and dS = scale P (dout v - delta) of rows of queries and columns of keys; zeros outside of
+ * the sample. */
 template <int R>
-__device__ static inline void probabilities(float (&p)[R][R], float (&ds)[R][R], const shape &s, const place &at, int64_t q0, int64_t k0, int h,
-	const float *lse, const float *delta)
+__device__ static inline void probabilities(float (&p)[R][R], float (&ds)[R][R], const shape &s, const place &at,
+	int64_t q0, int64_t k0, int h, const float *lse, const float *delta)
 {
 	const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
 
@@ -304,7 +312,8 @@ template <class T> struct bwd_args {
 	const float *lse, *delta;
 };
 
-template <class T, class G, int DT, int B> __global__ static void __launch_bounds__(THREADS, 1) attn_backward_q(bwd_args<T> a, mat<G> dq)
+template <class T, class G, int DT, int B>
+__global__ static void __launch_bounds__(THREADS, 1) attn_backward_q(bwd_args<T> a, mat<G> dq)
 {
 	constexpr int R = B / SIDE, LD = DT + 4;
 	VFM_DYN_SHARED(float, tq);
@@ -334,7 +343,8 @@ template <class T, class G, int DT, int B> __global__ static void __launch_bound
 	out.store(dq, p.q + p.first, h, p.nq - p.first, a.s.d, (const float *)NULL);
 }
 
-template <class T, class G, int DT, int B> __global__ static void __launch_bounds__(THREADS, 1) attn_backward_k(bwd_args<T> a, mat<G> dk, mat<G> dv)
+template <class T, class G, int DT, int B>
+__global__ static void __launch_bounds__(THREADS, 1) attn_backward_k(bwd_args<T> a, mat<G> dk, mat<G> dv)
 {
 	constexpr int R = B / SIDE, LD = DT + 4;
 	VFM_DYN_SHARED(float, tq);
@@ -384,11 +394,13 @@ static bool wide(const struct vfm_tensor *t)
 	return vec_ok(t, 8);
 }
 
-static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor *k, const struct vfm_seqs *sq, const struct vfm_seqs *sk, float scale)
+static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor *k, const struct vfm_seqs *sq,
+	const struct vfm_seqs *sk, float scale)
 {
-	struct shape s = {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data, sq->len ? (const int32_t *)sq->dev_len.data : NULL,
-		sk->len ? (const int32_t *)sk->dev_len.data : NULL, 0, (int)q->shape[2],
-		k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale, false};
+	struct shape s = {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data,
+		sq->len ? (const int32_t *)sq->dev_len.data : NULL, sk->len ? (const int32_t *)sk->dev_len.data : NULL,
+		0, (int)q->shape[2], k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale,
+		false};
 
 	return s;
 }
@@ -414,8 +426,9 @@ template <class T, int DT> static void launch_forward(struct vfm_stream *st, con
 	if (s.tiles == 0 || s.heads == 0)
 		return;
 	VFM_ALLOW_SHARED((attn_forward<T, DT>), smem);
-	VFM_LAUNCH(st, (attn_forward<T, DT>), dim3(s.tiles * a->seqs_q->n, s.heads), THREADS, smem, s, mat_of<const T>(&a->q), mat_of<const T>(&a->k),
-		mat_of<const T>(&a->v), mat_of<T>(&a->o), (float *)a->lse.data);
+	VFM_LAUNCH(st, (attn_forward<T, DT>), dim3(s.tiles * a->seqs_q->n, s.heads), THREADS, smem, s,
+		mat_of<const T>(&a->q), mat_of<const T>(&a->k), mat_of<const T>(&a->v), mat_of<T>(&a->o),
+		(float *)a->lse.data);
 }
 
 extern "C" int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
@@ -429,16 +442,19 @@ extern "C" int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a,
 	return vfm_cuda_launched(s, "attn", err);
 }
 
-template <class T, class G, int DT, int B> static void launch_q(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_args<T> b, int smem)
+template <class T, class G, int DT, int B>
+static void launch_q(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_args<T> b, int smem)
 {
 	b.s.tiles = tiles_of(a->seqs_q, B);
 	if (b.s.tiles == 0 || b.s.heads == 0)
 		return;
 	VFM_ALLOW_SHARED((attn_backward_q<T, G, DT, B>), smem);
-	VFM_LAUNCH(st, (attn_backward_q<T, G, DT, B>), dim3(b.s.tiles * a->seqs_q->n, b.s.heads), THREADS, smem, b, mat_of<G>(&a->dq));
+	VFM_LAUNCH(st, (attn_backward_q<T, G, DT, B>), dim3(b.s.tiles * a->seqs_q->n, b.s.heads), THREADS, smem, b,
+		mat_of<G>(&a->dq));
 }
 
-template <class T, class G, int DT, int B> static void launch_k(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_args<T> b, int smem)
+template <class T, class G, int DT, int B>
+static void launch_k(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_args<T> b, int smem)
 {
 	struct vfm_tensor dv = a->dv;
 
@@ -446,20 +462,24 @@ template <class T, class G, int DT, int B> static void launch_k(struct vfm_strea
 	if (b.s.tiles == 0 || a->k.shape[1] == 0)
 		return;
 	VFM_ALLOW_SHARED((attn_backward_k<T, G, DT, B>), smem);
-	VFM_LAUNCH(st, (attn_backward_k<T, G, DT, B>), dim3(b.s.tiles * a->seqs_k->n, a->k.shape[1]), THREADS, smem, b, mat_of<G>(&a->dk), mat_of<G>(&dv));
+	VFM_LAUNCH(st, (attn_backward_k<T, G, DT, B>), dim3(b.s.tiles * a->seqs_k->n, a->k.shape[1]), THREADS, smem, b,
+		mat_of<G>(&a->dk), mat_of<G>(&dv));
 }
 
-template <class T, int DT, int B> static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a, float *delta)
+template <class T, int DT, int B>
+static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a, float *delta)
 {
 	constexpr int smem = (4 * B * (DT + 4) + B * (B + 4)) * (int)sizeof(float);
-	bwd_args<T> b = {shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale), mat_of<const T>(&a->q), mat_of<const T>(&a->k),
-		mat_of<const T>(&a->v), mat_of<const T>(&a->dout), (const float *)a->lse.data, delta};
-	int64_t rows = a->q.shape[0], blocks = ceil_div(rows * b.s.heads, THREADS / 32), most = (int64_t)vfm_cuda_sms(st) * 16;
+	bwd_args<T> b = {shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale), mat_of<const T>(&a->q),
+		mat_of<const T>(&a->k), mat_of<const T>(&a->v), mat_of<const T>(&a->dout), (const float *)a->lse.data,
+		delta};
+	int64_t rows = a->q.shape[0], blocks = ceil_div(rows * b.s.heads, THREADS / 32),
+		most = (int64_t)vfm_cuda_sms(st) * 16;
 
 	b.s.wide = wide(&a->q) && wide(&a->k) && wide(&a->v) && wide(&a->dout);
 	if (blocks)
-		VFM_LAUNCH(st, (attn_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows, mat_of<const T>(&a->o),
-			mat_of<const T>(&a->dout), delta);
+		VFM_LAUNCH(st, (attn_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows,
+			mat_of<const T>(&a->o), mat_of<const T>(&a->dout), delta);
 	VFM_ACT_TYPE(a->dq.dtype, G, (launch_q<T, G, DT, B>(st, a, b, smem)));
 	VFM_ACT_TYPE(a->dk.dtype, G, (launch_k<T, G, DT, B>(st, a, b, smem)));
 }

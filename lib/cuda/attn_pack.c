@@ -36,7 +36,8 @@ void vfm_attn_left_out(const struct vfm_seqs *q, const struct vfm_seqs *k, bool 
 
 /* ---- classes of samples ---- */
 
-struct class {
+struct class
+{
 	int32_t lo, hi;
 	int64_t n, rows, keys, max_q, max_k;
 };
@@ -65,7 +66,8 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 /* All samples have the same rows, and nothing lies between them. */
 static bool alike(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct class *c)
 {
-	return c->n == q->n && c->rows == c->n * c->max_q && c->keys == c->n * c->max_k && q->cu[q->n] == c->rows && k->cu[k->n] == c->keys;
+	return c->n == q->n && c->rows == c->n * c->max_q && c->keys == c->n * c->max_k && q->cu[q->n] == c->rows &&
+		k->cu[k->n] == c->keys;
 }
 
 /* Rows from a sample to the next where these are the same everywhere, else 0. */
@@ -78,16 +80,22 @@ static int64_t spacing(const struct vfm_seqs *q)
 }
 
 /* Whether all samples together are a piece that needs no offsets. */
-static bool whole(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim, const struct class *all,
-	struct vfm_attn_piece *p)
+static bool whole(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim,
+	const struct class *all, struct vfm_attn_piece *p)
 {
-	*p = (struct vfm_attn_piece){.kind = VFM_ATTN_PADDED, .hi = INT32_MAX, .n = q->n, .b = q->n, .sq = spacing(q), .sk = spacing(k),
+	*p = (struct vfm_attn_piece){.kind = VFM_ATTN_PADDED,
+		.hi = INT32_MAX,
+		.n = q->n,
+		.b = q->n,
+		.sq = spacing(q),
+		.sk = spacing(k),
 		.heads = lim->hkv};
 	if (lim->only_packed || p->b > VFM_ATTN_MOST_SAMPLES || p->sq == 0 || p->sk == 0)
 		return false;
 	if (lim->pairs && (p->b > 1 || p->heads > 1) && p->b * p->heads * lim->group > lim->pairs / p->sq / p->sk)
 		return false;
-	if (alike(q, k, all) && vfm_attn_round_batch(p->b) == p->b && vfm_attn_round_len(p->sq) == p->sq && vfm_attn_round_len(p->sk) == p->sk)
+	if (alike(q, k, all) && vfm_attn_round_batch(p->b) == p->b && vfm_attn_round_len(p->sq) == p->sq &&
+		vfm_attn_round_len(p->sk) == p->sk)
 		p->kind = VFM_ATTN_FIXED;
 	return p->kind == VFM_ATTN_FIXED || q->len || k->len;
 }
@@ -113,7 +121,8 @@ static int64_t round_up(const struct class *c, int64_t n)
 /* The pieces of a class: as many samples, then as many heads, as the limit allows. */
 static void cut(struct list *l, const struct class *c, const struct vfm_attn_limits *lim)
 {
-	int64_t sq = round_up(c, c->max_q), sk = round_up(c, c->max_k), b = vfm_attn_round_batch(c->n), heads = lim->hkv;
+	int64_t sq = round_up(c, c->max_q), sk = round_up(c, c->max_k), b = vfm_attn_round_batch(c->n),
+		heads = lim->hkv;
 
 	if (b > VFM_ATTN_MOST_SAMPLES)
 		b = VFM_ATTN_MOST_SAMPLES;
@@ -138,7 +147,8 @@ static void cut(struct list *l, const struct class *c, const struct vfm_attn_lim
 		}
 }
 
-int vfm_attn_pieces(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim, struct vfm_attn_piece **v)
+int vfm_attn_pieces(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim,
+	struct vfm_attn_piece **v)
 {
 	struct class all = survey(q, k, 0, INT32_MAX);
 	int64_t shape = vfm_attn_round_batch(all.n) * vfm_attn_round_len(all.max_q);

@@ -1,4 +1,5 @@
-/* attn_pack.cu - what stands around cuDNN's kernels: lists of the samples of a piece, what it leaves out, other layouts. */
+/* attn_pack.cu - what stands around cuDNN's kernels: lists of the samples of a piece, what it leaves out, other
+ * layouts. */
 #include "cuda/attn_pack.h"
 #include "cuda/kern.h"
 
@@ -38,7 +39,8 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 		if (i < c.b)
 			l.len_q[i] = l.len_k[i] = 0;
 		for (int o = 0; o < l.n; o++)
-			l.offset[o].at[i] = l.offset[o].row * (l.offset[o].of_keys ? c.k.cu[c.samples] : c.q.cu[c.samples]);
+			l.offset[o].at[i] =
+				l.offset[o].row * (l.offset[o].of_keys ? c.k.cu[c.samples] : c.q.cu[c.samples]);
 	}
 	__syncthreads();
 	for (int from = 0; from < c.samples; from += THREADS) {
@@ -68,8 +70,8 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 	}
 }
 
-extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_piece *p,
-	const struct vfm_attn_lists *l)
+extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k,
+	const struct vfm_attn_piece *p, const struct vfm_attn_lists *l)
 {
 	choice c = {side_of(q), side_of(k), q->n, p->lo, p->hi, p->kind == VFM_ATTN_PADDED, p->first, p->n, p->b};
 
@@ -78,7 +80,8 @@ extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs 
 
 /* ---- lse in rows of a sample each ---- */
 
-__global__ static void attn_spread(const float *lse, int64_t heads_all, int64_t head, const int32_t *len, const int64_t *first, int64_t sq, float *padded)
+__global__ static void attn_spread(const float *lse, int64_t heads_all, int64_t head, const int32_t *len,
+	const int64_t *first, int64_t sq, float *padded)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, b = blockIdx.z, h = blockIdx.y;
 
@@ -86,18 +89,20 @@ __global__ static void attn_spread(const float *lse, int64_t heads_all, int64_t 
 		padded[(b * gridDim.y + h) * sq + i] = i < len[b] ? lse[(first[b] + i) * heads_all + head + h] : 0.0f;
 }
 
-extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse, int64_t head,
-	int64_t heads, const int32_t *len_q, const int64_t *first, float *padded)
+extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
+	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded)
 {
-	VFM_LAUNCH(s, (attn_spread), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (const float *)lse->data, lse->shape[1], head, len_q, first,
-		p->sq, padded);
+	VFM_LAUNCH(s, (attn_spread), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (const float *)lse->data,
+		lse->shape[1], head, len_q, first, p->sq, padded);
 }
 
 /* ---- rows that nothing is computed for ---- */
 
-template <int N, class T> __global__ static void attn_blank(side of, side other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
+template <int N, class T>
+__global__ static void attn_blank(side of, side other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
 {
-	int64_t from = of.cu[blockIdx.x] + (rows_of(other, blockIdx.x) ? rows_of(of, blockIdx.x) : 0), to = of.cu[blockIdx.x + 1];
+	int64_t from = of.cu[blockIdx.x] + (rows_of(other, blockIdx.x) ? rows_of(of, blockIdx.x) : 0),
+		to = of.cu[blockIdx.x + 1];
 	vec<N> zeros;
 
 #pragma unroll
@@ -112,13 +117,15 @@ template <int N, class T> __global__ static void attn_blank(side of, side other,
 }
 
 template <int N, class T>
-static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
+static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
+	const struct vfm_tensor *x, float *lse)
 {
-	VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0, side_of(of), side_of(other), (T *)x->data, x->stride[0], x->stride[1],
-		(int)x->shape[1], (int)x->shape[2], lse);
+	VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0, side_of(of), side_of(other), (T *)x->data,
+		x->stride[0], x->stride[1], (int)x->shape[1], (int)x->shape[2], lse);
 }
 
-extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other, const struct vfm_tensor *x, float *lse)
+extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
+	const struct vfm_tensor *x, float *lse)
 {
 	if (of->n == 0 || vfm_numel(x) == 0)
 		return;
@@ -130,13 +137,16 @@ extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs 
 
 /* ---- copies ---- */
 
-template <int N, class X, class Y> __global__ static void attn_copy(const X *x, int64_t x_row, Y *y, int64_t y_row, int64_t n, int64_t cols)
+template <int N, class X, class Y>
+__global__ static void attn_copy(const X *x, int64_t x_row, Y *y, int64_t y_row, int64_t n, int64_t cols)
 {
-	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += (int64_t)gridDim.x * THREADS * N)
+	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n;
+		i += (int64_t)gridDim.x * THREADS * N)
 		st_vec<N>(y + i / cols * y_row + i % cols, ld_vec<N>(x + i / cols * x_row + i % cols));
 }
 
-template <class X, class Y> static void launch_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
+template <class X, class Y>
+static void launch_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)
 {
 	int64_t n = vfm_numel(x), cols = x->shape[1] * x->shape[2], most = (int64_t)vfm_cuda_sms(s) * 16, blocks;
 	bool wide = vec_ok(x, 8) && vec_ok(y, 8);
@@ -146,9 +156,11 @@ template <class X, class Y> static void launch_copy(struct vfm_stream *s, const 
 	if (n == 0)
 		return;
 	if (wide)
-		VFM_LAUNCH(s, (attn_copy<8, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
+		VFM_LAUNCH(s, (attn_copy<8, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data,
+			y->stride[0], n, cols);
 	else
-		VFM_LAUNCH(s, (attn_copy<1, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data, y->stride[0], n, cols);
+		VFM_LAUNCH(s, (attn_copy<1, X, Y>), blocks, THREADS, 0, (const X *)x->data, x->stride[0], (Y *)y->data,
+			y->stride[0], n, cols);
 }
 
 extern "C" void vfm_cuda_attn_copy(struct vfm_stream *s, const struct vfm_tensor *x, const struct vfm_tensor *y)

@@ -1,9 +1,9 @@
 /* colsum.h - sums over the tokens of each sample, or of all, column by column.
  *
- * In two stages and a fixed order.  The tokens of a pack are cut into tiles of `per`, whatever the samples are.  A block takes a
- * tile and sums what a sample has in it; that is row (tile + sample) of the partial sums: along the pack either the tile or the
- * sample rises from one such row to the next, so every row has one writer and no table is needed.  The fold then adds up the
- * rows of each sample.  The tiles depend on the number of tokens alone.
+ * In two stages and a fixed order.  The tokens of a pack are cut into tiles of `per`, whatever the samples are.  A
+ * block takes a tile and sums what a sample has in it; that is row (tile + sample) of the partial sums: along the pack
+ * either the tile or the sample rises from one such row to the next, so every row has one writer and no table is
+ * needed.  The fold then adds up the rows of each sample.  The tiles depend on the number of tokens alone.
  */
 #ifndef VFM_CUDA_COLSUM_H
 #define VFM_CUDA_COLSUM_H
@@ -19,7 +19,8 @@ struct samples {
 	int per; /* tokens of a tile */
 };
 
-/* Some hundred tiles fill the device with big blocks, `cut` times as many with small ones; longer ones leave fewer partial sums. */
+/* Some hundred tiles fill the device with big blocks, `cut` times as many with small ones; longer ones leave fewer
+ * partial sums. */
 static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total, int cut)
 {
 	int64_t per = ceil_div(total, 2048) * 8;
@@ -27,8 +28,8 @@ static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total,
 	if (total > 8192)
 		per = total <= 32768 ? 32 : ceil_div(total, 8192) * 8;
 	per = ceil_div(per < 8 ? 8 : per > 128 ? 128 : per, cut);
-	return {q ? (const int32_t *)q->dev_cu.data : nullptr, q && vfm_has(&q->seg) ? (const int32_t *)q->seg.data : nullptr,
-		q ? q->n : 1, total, (int)per};
+	return {q ? (const int32_t *)q->dev_cu.data : nullptr,
+		q && vfm_has(&q->seg) ? (const int32_t *)q->seg.data : nullptr, q ? q->n : 1, total, (int)per};
 }
 
 static inline int64_t tiles_of(const struct samples &q)
@@ -80,7 +81,8 @@ __global__ static void fold_columns(const struct fold_args a)
 	__shared__ float sums[32][32];
 	int64_t blocks = (a.width + 31) / 32, c = blockIdx.x % blocks * 32 + threadIdx.x, at;
 	int s = (int)(blockIdx.x / blocks);
-	int64_t t0 = a.q.cu ? a.q.cu[s] : 0, t1 = sample_end(a.q, s), from = t0 / a.q.per, to = t1 > t0 ? (t1 - 1) / a.q.per + 1 : from;
+	int64_t t0 = a.q.cu ? a.q.cu[s] : 0, t1 = sample_end(a.q, s), from = t0 / a.q.per,
+		to = t1 > t0 ? (t1 - 1) / a.q.per + 1 : from;
 	float sum = 0, *out;
 	bool to_second;
 

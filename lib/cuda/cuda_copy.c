@@ -20,7 +20,8 @@ void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, str
 	e = cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
 	if (e == cudaErrorMemoryAllocation) {
 		cudaGetLastError();
-		vfm_fail(err, VFM_EENV, "no page-locked memory on the host for %s (%.2f GiB)", what, (double)bytes / (1 << 30));
+		vfm_fail(err, VFM_EENV, "no page-locked memory on the host for %s (%.2f GiB)", what,
+			(double)bytes / (1 << 30));
 		return NULL;
 	}
 	if (vfm_cuda_check(e, what, err) < 0)
@@ -74,10 +75,12 @@ static struct vfm_cuda_staged *staged_new(struct vfm_err *err)
 	int rc;
 
 	g->at = (struct vfm_staging){.segment = SEGMENT, .n = SEGMENTS};
-	rc = vfm_cuda_check(cudaHostAlloc(&ring, (size_t)SEGMENTS * SEGMENT, cudaHostAllocPortable), "page-locked memory for copies", err);
+	rc = vfm_cuda_check(cudaHostAlloc(&ring, (size_t)SEGMENTS * SEGMENT, cudaHostAllocPortable),
+		"page-locked memory for copies", err);
 	g->ring = ring;
 	while (rc == 0 && g->n_ev < SEGMENTS) {
-		rc = vfm_cuda_check(cudaEventCreateWithFlags(&g->ev[g->n_ev], cudaEventDisableTiming), "an event for copies", err);
+		rc = vfm_cuda_check(
+			cudaEventCreateWithFlags(&g->ev[g->n_ev], cudaEventDisableTiming), "an event for copies", err);
 		g->n_ev += rc == 0;
 	}
 	if (rc == 0)
@@ -108,7 +111,8 @@ static int copy_staged(struct vfm_cuda_stream *s, char *dst, const char *host, s
 			s->s.dev->behind_s += vfm_now() - t0;
 		}
 		memcpy(g->ring + p.at, host, p.bytes);
-		TRY(vfm_cuda_check(cudaMemcpyAsync(dst, g->ring + p.at, p.bytes, cudaMemcpyHostToDevice, s->st), "a copy to the device", err));
+		TRY(vfm_cuda_check(cudaMemcpyAsync(dst, g->ring + p.at, p.bytes, cudaMemcpyHostToDevice, s->st),
+			"a copy to the device", err));
 		dst += p.bytes;
 		host += p.bytes;
 		bytes -= p.bytes;
@@ -129,7 +133,8 @@ static bool ordinary(struct vfm_cuda *c, const void *p, size_t bytes)
 	pthread_mutex_unlock(&c->sys->lock);
 	if (locked)
 		return false;
-	/* What libraries have allocated.  Memory that others have page-locked may be changed by its owner at once: it counts as ordinary. */
+	/* What libraries have allocated.  Memory that others have page-locked may be changed by its owner at once: it
+	 * counts as ordinary. */
 	if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
 		cudaGetLastError();
 		return true;
@@ -154,8 +159,10 @@ int vfm_cuda_to_host(struct vfm_stream *stream, void *host, const void *src, siz
 	if (!bytes)
 		return 0;
 	if (vfm_cuda_of(stream)->sys->capturing && ordinary(vfm_cuda_of(stream), host, bytes))
-		TRY(vfm_cuda_refuse(vfm_cuda_of(stream), vfm_cuda_stream(stream), "a copy to ordinary memory", false, err));
-	return vfm_cuda_check(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDefault, vfm_cuda_stream(stream)), "a copy to the host", err);
+		TRY(vfm_cuda_refuse(
+			vfm_cuda_of(stream), vfm_cuda_stream(stream), "a copy to ordinary memory", false, err));
+	return vfm_cuda_check(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDefault, vfm_cuda_stream(stream)),
+		"a copy to the host", err);
 }
 
 int vfm_cuda_zero(struct vfm_stream *stream, void *dst, size_t bytes, struct vfm_err *err)

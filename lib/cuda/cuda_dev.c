@@ -62,8 +62,10 @@ int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err)
 	memcpy(first, broken_by, sizeof(first));
 	pthread_mutex_unlock(&broken_lock);
 	if (strcmp(first, what) == 0)
-		return vfm_fail(err, VFM_EENV, "%s: %s (or in what ran before it: VFM_CUDA_SYNC=1 tells)", what, cudaGetErrorString(e));
-	return vfm_fail(err, VFM_EENV, "%s: %s (%s has met it first; VFM_CUDA_SYNC=1 tells who caused it)", what, cudaGetErrorString(e), first);
+		return vfm_fail(err, VFM_EENV, "%s: %s (or in what ran before it: VFM_CUDA_SYNC=1 tells)", what,
+			cudaGetErrorString(e));
+	return vfm_fail(err, VFM_EENV, "%s: %s (%s has met it first; VFM_CUDA_SYNC=1 tells who caused it)", what,
+		cudaGetErrorString(e), first);
 }
 
 int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct vfm_err *err)
@@ -102,7 +104,8 @@ int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err)
 
 /* ---- for ops ---- */
 
-/* It grows only.  What is given back belongs to the next allocation in the order of the compute stream; on another stream the host waits. */
+/* It grows only.  What is given back belongs to the next allocation in the order of the compute stream; on another
+ * stream the host waits. */
 void *vfm_cuda_ws(struct vfm_stream *stream, size_t bytes, struct vfm_err *err)
 {
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
@@ -140,7 +143,9 @@ static int faults_new(struct vfm_cuda_sys *y, struct vfm_err *err)
 {
 	void *p = NULL;
 
-	TRY(vfm_cuda_check(cudaHostAlloc(&p, VFM_OP_N * sizeof(*y->faults), cudaHostAllocPortable | cudaHostAllocMapped), "page-locked memory", err));
+	TRY(vfm_cuda_check(
+		cudaHostAlloc(&p, VFM_OP_N * sizeof(*y->faults), cudaHostAllocPortable | cudaHostAllocMapped),
+		"page-locked memory", err));
 	y->faults = memset(p, 0, VFM_OP_N * sizeof(*y->faults));
 	return 0;
 }
@@ -267,12 +272,13 @@ static int count_devices(int *n, struct vfm_err *err)
 	if (e == cudaErrorInsufficientDriver) {
 		if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
 			return vfm_fail(err, VFM_EENV, "no CUDA device: no NVIDIA driver (libcuda.so.1)");
-		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver is for CUDA %d.%d, this build needs %d.%d", driver / 1000,
-			driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver is for CUDA %d.%d, this build needs %d.%d",
+			driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 	}
 	if (e == cudaSuccess || e == cudaErrorNoDevice) {
 		if (visible)
-			return vfm_fail(err, VFM_EENV, "no CUDA device: none is visible (CUDA_VISIBLE_DEVICES is '%s')", visible);
+			return vfm_fail(err, VFM_EENV, "no CUDA device: none is visible (CUDA_VISIBLE_DEVICES is '%s')",
+				visible);
 		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver knows of none");
 	}
 	return vfm_fail(err, VFM_EENV, "no CUDA device: %s", cudaGetErrorString(e));
@@ -287,8 +293,11 @@ static bool is_set(const char *name)
 
 static int choose(const struct vfm_plugin_opts *o, int *ordinal, struct vfm_err *err)
 {
-	struct vfm_plugin_choice c = {.what = "CUDA", .local_rank = o->local_rank, .local_size = o->local_size,
-		.bound = getenv("SLURM_PROCID") != NULL, .share = is_set("VFM_CUDA_SHARE")};
+	struct vfm_plugin_choice c = {.what = "CUDA",
+		.local_rank = o->local_rank,
+		.local_size = o->local_size,
+		.bound = getenv("SLURM_PROCID") != NULL,
+		.share = is_set("VFM_CUDA_SHARE")};
 	int rc;
 
 	TRY(count_devices(&c.visible, err));
@@ -344,11 +353,13 @@ static int describe(struct vfm_cuda *c, struct vfm_err *err)
 	c->dev.runs_behind = true;
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
 	vfm_cuda_versions(libs, sizeof(libs));
-	snprintf(all, sizeof(all), "%.24s %02x:%02x, %d SMs, %.0f GiB, driver %d.%d, %s", p.name, (unsigned)p.pciBusID & 0xff,
-		(unsigned)p.pciDeviceID & 0xff, c->n_sm, (double)p.totalGlobalMem / (1 << 30), driver / 1000, driver % 1000 / 10, libs);
+	snprintf(all, sizeof(all), "%.24s %02x:%02x, %d SMs, %.0f GiB, driver %d.%d, %s", p.name,
+		(unsigned)p.pciBusID & 0xff, (unsigned)p.pciDeviceID & 0xff, c->n_sm,
+		(double)p.totalGlobalMem / (1 << 30), driver / 1000, driver % 1000 / 10, libs);
 	snprintf(c->dev.descr, sizeof(c->dev.descr), "%.127s", all);
 	if (c->sm < 80)
-		return vfm_fail(err, VFM_EENV, "no CUDA device: %s has compute capability %d.%d, 8.0 is needed", p.name, p.major, p.minor);
+		return vfm_fail(err, VFM_EENV, "no CUDA device: %s has compute capability %d.%d, 8.0 is needed", p.name,
+			p.major, p.minor);
 	return 0;
 }
 

@@ -5,13 +5,14 @@
 
 /* Graphs: work that is written down by capturing the stream, and launched as one.
  *
- * It is captured every time, so arguments are always right; what stays from time to time is the executable graph, which takes over the arguments
- * of the new one as long as both have the same nodes in the same places.  A few are kept, by their number of nodes, and two of a kind take turns, so that
- * one is not updated while it still runs.  (It might be, and destroyed, too: the driver keeps what it needs.)
+ * It is captured every time, so arguments are always right; what stays from time to time is the executable graph, which
+ * takes over the arguments of the new one as long as both have the same nodes in the same places.  A few are kept, by
+ * their number of nodes, and two of a kind take turns, so that one is not updated while it still runs.  (It might be,
+ * and destroyed, too: the driver keeps what it needs.)
  *
- * The mode of capturing is relaxed: this thread and others go on calling what is not of the captured streams, such as mapping memory or
- * asking for events of copies.  Whatever would end the capture badly is refused before it is called (vfm_cuda_refuse), and what still breaks it comes out
- * of the end. */
+ * The mode of capturing is relaxed: this thread and others go on calling what is not of the captured streams, such as
+ * mapping memory or asking for events of copies.  Whatever would end the capture badly is refused before it is called
+ * (vfm_cuda_refuse), and what still breaks it comes out of the end. */
 
 enum { KEPT = 8, TWINS = 2 };
 
@@ -64,7 +65,8 @@ int vfm_cuda_graph_begin(struct vfm_stream *stream, struct vfm_err *err)
 	return 0;
 }
 
-/* Of those that fit the one that was used the longest ago, once there are as many as take turns; else an empty place, else the oldest of all. */
+/* Of those that fit the one that was used the longest ago, once there are as many as take turns; else an empty place,
+ * else the oldest of all. */
 static struct exec *place(struct vfm_cuda_graphs *g, size_t nodes)
 {
 	struct exec *fits = NULL, *at = &g->exec[0];

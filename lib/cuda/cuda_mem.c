@@ -6,8 +6,8 @@
 #include "cuda/cuda_sys.h"
 
 /* The pool.  Memory is given out in the order of the compute stream, so what is freed may be given out again at once.
- * It is mapped below addresses of which there are twice as many as the device has memory (dev/mapped.h).  Small ranges live in a
- * zone of their own, lest one of them cut a large hole in two.
+ * It is mapped below addresses of which there are twice as many as the device has memory (dev/mapped.h).  Small ranges
+ * live in a zone of their own, lest one of them cut a large hole in two.
  *
  * Where mapping is not supported, it is a list of large pieces from cudaMalloc. */
 
@@ -81,7 +81,8 @@ static int settle(void *ctx)
 		m->c->dev.graph_first = true;
 		return VFM_EENV;
 	}
-	e = !m->stream || vfm_cuda_stream_of(m->stream)->async ? cudaDeviceSynchronize() : cudaStreamSynchronize(vfm_cuda_stream(m->stream));
+	e = !m->stream || vfm_cuda_stream_of(m->stream)->async ? cudaDeviceSynchronize()
+							       : cudaStreamSynchronize(vfm_cuda_stream(m->stream));
 
 	return e == cudaSuccess ? 0 : VFM_EENV;
 }
@@ -91,7 +92,8 @@ static const struct vfm_mapped_table mapping = {map, unmap, settle};
 static int zone_new(struct vfm_cuda_mem *m, uint64_t size, uint64_t chunk, uint64_t grain, struct vfm_err *err)
 {
 	size = (size + chunk - 1) / chunk * chunk;
-	TRY(vfm_cuda_check_drv(m->c, drv(m)->reserve(&m->base[m->mapped.zones], size, chunk, 0, 0), "addresses for device memory", err));
+	TRY(vfm_cuda_check_drv(m->c, drv(m)->reserve(&m->base[m->mapped.zones], size, chunk, 0, 0),
+		"addresses for device memory", err));
 	vfm_mapped_zone(&m->mapped, size, chunk, grain);
 	return 0;
 }
@@ -133,15 +135,22 @@ static int out_of_memory(struct vfm_cuda_mem *m, size_t bytes, const char *what,
 	if (cudaMemGetInfo(&free_bytes, &total) == cudaSuccess && total - free_bytes > (size_t)c->dev.mem_reserved)
 		others = total - free_bytes - (size_t)c->dev.mem_reserved;
 	cudaGetLastError();
-	vfm_oom_sentence(&(struct vfm_oom){.device = c->dev.name, .what = what, .bytes = bytes, .in_use = m->used,
-				 .total = (uint64_t)c->dev.mem_total, .others = others, .holders = &m->holders, .advice = &c->dev.advice},
+	vfm_oom_sentence(&(struct vfm_oom){.device = c->dev.name,
+				 .what = what,
+				 .bytes = bytes,
+				 .in_use = m->used,
+				 .total = (uint64_t)c->dev.mem_total,
+				 .others = others,
+				 .holders = &m->holders,
+				 .advice = &c->dev.advice},
 		text, sizeof(text));
 	return vfm_fail(err, VFM_EENV, "%s", text);
 }
 
 /* ---- the pool ---- */
 
-static int take_mapped(struct vfm_cuda_mem *m, struct vfm_stream *s, size_t bytes, uint32_t tag, void **p, struct vfm_err *err)
+static int take_mapped(
+	struct vfm_cuda_mem *m, struct vfm_stream *s, size_t bytes, uint32_t tag, void **p, struct vfm_err *err)
 {
 	int zone = bytes >= SMALL_BELOW ? LARGE : SMALL, rc;
 	uint64_t at;
@@ -178,7 +187,9 @@ void *vfm_cuda_alloc(struct vfm_stream *s, size_t bytes, const char *what, struc
 	struct vfm_cuda_mem *m = vfm_cuda_of(s)->sys->mem;
 	uint32_t tag = vfm_holders_add(&m->holders, what, 0);
 	void *p = NULL;
-	int rc = bytes > (size_t)INT64_MAX / 2 ? VFM_MAPPED_FULL : m->base[LARGE] ? take_mapped(m, s, bytes, tag, &p, err) : take_piece(m, bytes, tag, &p, err);
+	int rc = bytes > (size_t)INT64_MAX / 2 ? VFM_MAPPED_FULL
+		: m->base[LARGE]               ? take_mapped(m, s, bytes, tag, &p, err)
+					       : take_piece(m, bytes, tag, &p, err);
 
 	if (rc == VFM_MAPPED_FULL)
 		out_of_memory(m, bytes, what, err);
@@ -233,7 +244,8 @@ void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 	uint32_t tag;
 
 	if (k >= 0)
-		size = m->mapped.zones ? vfm_mapped_give(&m->mapped, k, at, &tag) : vfm_heap_give(m->piece[k].heap, at, &tag);
+		size = m->mapped.zones ? vfm_mapped_give(&m->mapped, k, at, &tag)
+				       : vfm_heap_give(m->piece[k].heap, at, &tag);
 	if (!size || bytes > size) {
 		fprintf(stderr, "device memory %p (%zu bytes) is freed that was not allocated\n", p, bytes);
 		abort();
@@ -264,8 +276,8 @@ static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 	return ok;
 }
 
-/* Whether there is all that mapping needs.  Exportable and reachable by network cards where the device has it: then NCCL can use it as
- * it is. */
+/* Whether there is all that mapping needs.  Exportable and reachable by network cards where the device has it: then
+ * NCCL can use it as it is. */
 static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 {
 	const struct vfm_cuda_driver *v = drv(m);
@@ -276,18 +288,23 @@ static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 
 	if (wanted && strcmp(wanted, "0") == 0)
 		return false;
-	if (!v->reserve || !v->unreserve || !v->create || !v->release || !v->map || !v->unmap || !v->access || !v->granularity)
+	if (!v->reserve || !v->unreserve || !v->create || !v->release || !v->map || !v->unmap || !v->access ||
+		!v->granularity)
 		return false;
 	if (v->device_get(&dev, m->c->ordinal) != CUDA_SUCCESS ||
-		v->attribute(&yes, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, dev) != CUDA_SUCCESS || !yes)
+		v->attribute(&yes, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, dev) != CUDA_SUCCESS ||
+		!yes)
 		return false;
-	m->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	m->prop = (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	m->prop.location.id = m->c->ordinal;
-	if (v->attribute(&yes, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, dev) == CUDA_SUCCESS && yes)
+	if (v->attribute(&yes, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, dev) == CUDA_SUCCESS &&
+		yes)
 		m->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	if (v->attribute(&yes, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, dev) == CUDA_SUCCESS && yes)
 		m->prop.allocFlags.gpuDirectRDMACapable = 1;
-	if (v->granularity(&g, &m->prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS || g == 0 || (g & (g - 1)))
+	if (v->granularity(&g, &m->prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS || g == 0 ||
+		(g & (g - 1)))
 		return false;
 	*grain = g;
 	if (maps(m, g))

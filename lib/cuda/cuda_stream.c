@@ -7,11 +7,11 @@
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
-/* Calls on the host.  cudaLaunchHostFunc is not for calls that wait for something: one thread of the driver may run those of all
- * streams, so that two collectives could wait for each other.  Here each asynchronous stream has a thread of its own.
- * The stream writes the number of the call to page-locked memory when it gets there, and then waits until the thread has written the same
- * number back.  The thread makes no call to CUDA, therefore it goes on while the host thread stands in one (one that locks the
- * context, or waits for the whole device). */
+/* Calls on the host.  cudaLaunchHostFunc is not for calls that wait for something: one thread of the driver may run
+ * those of all streams, so that two collectives could wait for each other.  Here each asynchronous stream has a thread
+ * of its own. The stream writes the number of the call to page-locked memory when it gets there, and then waits until
+ * the thread has written the same number back.  The thread makes no call to CUDA, therefore it goes on while the host
+ * thread stands in one (one that locks the context, or waits for the whole device). */
 
 enum { ARG_MAX_BYTES = 256 };
 
@@ -43,7 +43,7 @@ struct vfm_event {
 	struct vfm_cuda *c;
 	bool recorded;
 	uint64_t graph; /* recorded within this one; 0: outside */
-	bool async; /* the stream it was recorded on: */
+	bool async;     /* the stream it was recorded on: */
 	int slot;
 	uint32_t generation;
 };
@@ -119,7 +119,8 @@ static int create(struct vfm_cuda_stream *s, struct vfm_err *err)
 	int least = 0, greatest = 0;
 
 	TRY(vfm_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "the priorities of streams", err));
-	return vfm_cuda_check(cudaStreamCreateWithPriority(&s->st, cudaStreamNonBlocking, s->async ? greatest : least), "a new stream", err);
+	return vfm_cuda_check(cudaStreamCreateWithPriority(&s->st, cudaStreamNonBlocking, s->async ? greatest : least),
+		"a new stream", err);
 }
 
 struct vfm_stream *vfm_cuda_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err)
@@ -204,7 +205,8 @@ void vfm_cuda_stream_free(struct vfm_stream *stream)
 
 	if (!s)
 		return;
-	broken = vfm_cuda_use(vfm_cuda_of(stream), NULL) < 0 || cudaStreamSynchronize(s->st) != cudaSuccess || vfm_cuda_broken();
+	broken = vfm_cuda_use(vfm_cuda_of(stream), NULL) < 0 || cudaStreamSynchronize(s->st) != cudaSuccess ||
+		vfm_cuda_broken();
 	calls_free(s->calls, broken);
 	vfm_cuda_staged_free(s->staged);
 	if (s->ws)
@@ -292,7 +294,8 @@ static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
 
 	k->s = s;
 	k->cap = 16;
-	rc = vfm_cuda_check(cudaHostAlloc(&flags, sizeof(*k->flags), cudaHostAllocPortable | cudaHostAllocMapped), "page-locked memory", err);
+	rc = vfm_cuda_check(cudaHostAlloc(&flags, sizeof(*k->flags), cudaHostAllocPortable | cudaHostAllocMapped),
+		"page-locked memory", err);
 	if (rc < 0) {
 		free(k);
 		return rc;
@@ -338,13 +341,16 @@ static int stop_and_go(struct vfm_cuda_calls *k, uint32_t n, struct vfm_err *err
 	CUstream st = (CUstream)k->s->st;
 
 	/* The write comes behind a fence: what the stream copied to the host before is there. */
-	TRY(vfm_cuda_check_drv(c, v->write_value(st, (CUdeviceptr)(uintptr_t)&k->flags->arrived, n, CU_STREAM_WRITE_VALUE_DEFAULT),
+	TRY(vfm_cuda_check_drv(c,
+		v->write_value(st, (CUdeviceptr)(uintptr_t)&k->flags->arrived, n, CU_STREAM_WRITE_VALUE_DEFAULT),
 		"a call on the host", err));
-	return vfm_cuda_check_drv(c, v->wait_value(st, (CUdeviceptr)(uintptr_t)&k->flags->passed, n, CU_STREAM_WAIT_VALUE_GEQ),
+	return vfm_cuda_check_drv(c,
+		v->wait_value(st, (CUdeviceptr)(uintptr_t)&k->flags->passed, n, CU_STREAM_WAIT_VALUE_GEQ),
 		"a call on the host", err);
 }
 
-int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vfm_err *err), const void *arg,
+	size_t bytes, struct vfm_err *err)
 {
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
 	_Alignas(16) char copy[ARG_MAX_BYTES];
@@ -447,7 +453,8 @@ static uint64_t behind(const struct vfm_event *e)
 	return mask;
 }
 
-/* An event of a graph has no meaning outside of it, and only one that has passed can be waited for within.  1: it has; 0: it is to be waited for. */
+/* An event of a graph has no meaning outside of it, and only one that has passed can be waited for within.  1: it has;
+ * 0: it is to be waited for. */
 static int across(struct vfm_event *e, struct vfm_cuda_stream *s, struct vfm_err *err)
 {
 	struct vfm_cuda_sys *y = e->c->sys;
@@ -471,7 +478,8 @@ int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct v
 	if (rc != 0)
 		return rc < 0 ? rc : failure_of(y, mask, err);
 	if (!e->recorded || mask == 0)
-		return e->recorded ? vfm_cuda_check(cudaStreamWaitEvent(s->st, e->ev, 0), "waiting for an event", err) : 0;
+		return e->recorded ? vfm_cuda_check(cudaStreamWaitEvent(s->st, e->ev, 0), "waiting for an event", err)
+				   : 0;
 	if (e->slot == s->slot)
 		return stream_failure(s, err);
 	TRY(vfm_cuda_check(cudaStreamWaitEvent(s->st, e->ev, 0), "waiting for an event", err));

@@ -1,4 +1,5 @@
-/* cuda_sys.h - what the files share that make up the device itself: cuda_dev.c, cuda_stream.c, cuda_copy.c, cuda_mem.c. */
+/* cuda_sys.h - what the files share that make up the device itself: cuda_dev.c, cuda_stream.c, cuda_copy.c, cuda_mem.c.
+ */
 #ifndef VFM_CUDA_CUDA_SYS_H
 #define VFM_CUDA_CUDA_SYS_H
 
@@ -47,10 +48,10 @@ struct vfm_cuda_sys {
 	uint64_t *faults; /* [VFM_OP_N], page-locked: fault.h */
 	/* What several threads reach, under the lock. */
 	pthread_mutex_t lock;
-	struct vfm_ranges host;                              /* memory of alloc_host */
-	struct vfm_cuda_stream *stream[VFM_CUDA_STREAMS];    /* by slot */
-	uint32_t generation[VFM_CUDA_STREAMS];               /* of the slot: how many streams it has had */
-	atomic_int failures;                                 /* streams that failed: 0 is the quick answer */
+	struct vfm_ranges host;                           /* memory of alloc_host */
+	struct vfm_cuda_stream *stream[VFM_CUDA_STREAMS]; /* by slot */
+	uint32_t generation[VFM_CUDA_STREAMS];            /* of the slot: how many streams it has had */
+	atomic_int failures;                              /* streams that failed: 0 is the quick answer */
 };
 
 /* A call on the host goes on in cuda_stream.c; the others only read st, async and dev. */
@@ -62,8 +63,8 @@ struct vfm_cuda_stream {
 	uint64_t deps; /* slots of the streams that it has waited for, and theirs (under the lock) */
 	int rc;        /* of the first call on the host that failed (under the lock) */
 	struct vfm_err err;
-	struct vfm_cuda_calls *calls;    /* of an asynchronous stream, from its first call on */
-	struct vfm_cuda_staged *staged;  /* of a compute stream, from its first copy of ordinary memory on */
+	struct vfm_cuda_calls *calls;   /* of an asynchronous stream, from its first call on */
+	struct vfm_cuda_staged *staged; /* of a compute stream, from its first copy of ordinary memory on */
 	void *ws;
 	size_t ws_bytes;
 };
@@ -84,7 +85,8 @@ bool vfm_cuda_broken(void);
 struct vfm_stream *vfm_cuda_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
 void vfm_cuda_stream_free(struct vfm_stream *s);
 int vfm_cuda_stream_sync(struct vfm_stream *s, struct vfm_err *err);
-int vfm_cuda_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err);
+int vfm_cuda_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
+	struct vfm_err *err);
 struct vfm_event *vfm_cuda_event_new(struct vfm_dev *d, struct vfm_err *err);
 struct vfm_event *vfm_cuda_event_new_timed(struct vfm_dev *d, struct vfm_err *err);
 void vfm_cuda_event_free(struct vfm_event *e);

@@ -25,10 +25,10 @@ static void rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
 
 	if (k->ragged)
 		a->offset[i] = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
-	a->x[i] = transposed ? vfm_dnn_tensor(a->g, t, (int64_t[4]){k->b, h, k->d, s}, (int64_t[4]){s * k->row[i], k->d, 1, k->row[i]},
-				       VFM_DNN_DEVICE, a->offset[i])
-			     : vfm_dnn_tensor(a->g, t, (int64_t[4]){k->b, h, s, k->d}, (int64_t[4]){s * k->row[i], k->d, k->row[i], 1},
-				       VFM_DNN_DEVICE, a->offset[i]);
+	a->x[i] = transposed ? vfm_dnn_tensor(a->g, t, (int64_t[4]){k->b, h, k->d, s},
+				       (int64_t[4]){s * k->row[i], k->d, 1, k->row[i]}, VFM_DNN_DEVICE, a->offset[i])
+			     : vfm_dnn_tensor(a->g, t, (int64_t[4]){k->b, h, s, k->d},
+				       (int64_t[4]){s * k->row[i], k->d, k->row[i], 1}, VFM_DNN_DEVICE, a->offset[i]);
 }
 
 /* One number a query and head, as lse lies in memory. */
@@ -38,8 +38,8 @@ static vfm_dnn_t stats(struct vfm_dnn_attn *a)
 
 	if (k->apart)
 		return vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
-	return vfm_dnn_tensor(a->g, CUDNN_DATA_FLOAT, (int64_t[4]){k->b, k->h, k->sq, 1}, (int64_t[4]){k->sq * k->lse_row, 1, k->lse_row, 1},
-		VFM_DNN_DEVICE, a->lse_offset);
+	return vfm_dnn_tensor(a->g, CUDNN_DATA_FLOAT, (int64_t[4]){k->b, k->h, k->sq, 1},
+		(int64_t[4]){k->sq * k->lse_row, 1, k->lse_row, 1}, VFM_DNN_DEVICE, a->lse_offset);
 }
 
 static void operands(struct vfm_dnn_attn *a)
@@ -85,7 +85,8 @@ static void forward(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	struct vfm_dnn_graph *g = a->g;
-	vfm_dnn_t p = vfm_dnn_tensor4(g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sq, k->sk, VFM_DNN_VIRTUAL), s, max, e, sum;
+	vfm_dnn_t p = vfm_dnn_tensor4(g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sq, k->sk, VFM_DNN_VIRTUAL), s, max, e,
+		  sum;
 
 	s = scores(a);
 	max = vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, 0);
@@ -118,9 +119,10 @@ static void key_grad(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, vfm_dnn_t x, v
 		return;
 	}
 	/* cuDNN takes the offsets of the sum times `share` for these */
-	*all = k->ragged && !k->apart ? vfm_dnn_tensor(a->g, CUDNN_DATA_BFLOAT16, (int64_t[4]){k->b, k->h, k->sk, k->d},
-						(int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_DEVICE, a->offset[i])
-				      : vfm_dnn_tensor4(a->g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sk, k->d, VFM_DNN_VIRTUAL);
+	*all = k->ragged && !k->apart
+		? vfm_dnn_tensor(a->g, CUDNN_DATA_BFLOAT16, (int64_t[4]){k->b, k->h, k->sk, k->d},
+			  (int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_DEVICE, a->offset[i])
+		: vfm_dnn_tensor4(a->g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sk, k->d, VFM_DNN_VIRTUAL);
 	vfm_dnn_matmul(a->g, transposed(a, x), y, len, *all);
 	vfm_dnn_reduce(a->g, CUDNN_REDUCE_TENSOR_ADD, *all, a->x[i]);
 	if (!k->ragged || k->apart)
@@ -133,8 +135,8 @@ static void query_grad(struct vfm_dnn_attn *a, vfm_dnn_t ds)
 	const struct vfm_dnn_attn_key *k = &a->key;
 	int64_t row = k->row[VFM_DNN_K];
 	struct vfm_dnn_mnk len = {.m = a->len_q, .k = a->len_k};
-	vfm_dnn_t keys = vfm_dnn_tensor(a->g, CUDNN_DATA_BFLOAT16, (int64_t[4]){k->b, k->hkv, k->sk, k->d}, (int64_t[4]){k->sk * row, k->d, row, 1},
-		VFM_DNN_VIRTUAL, a->offset[VFM_DNN_K]);
+	vfm_dnn_t keys = vfm_dnn_tensor(a->g, CUDNN_DATA_BFLOAT16, (int64_t[4]){k->b, k->hkv, k->sk, k->d},
+		(int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_VIRTUAL, a->offset[VFM_DNN_K]);
 
 	vfm_dnn_reshape(a->g, a->x[VFM_DNN_K], keys);
 	if (k->deterministic) { /* without a sum in memory that several blocks add to */
@@ -142,9 +144,10 @@ static void query_grad(struct vfm_dnn_attn *a, vfm_dnn_t ds)
 		return;
 	}
 	row = k->row[VFM_DNN_DQ];
-	a->dq_sum = k->ragged && !k->apart ? vfm_dnn_tensor(a->g, CUDNN_DATA_FLOAT, (int64_t[4]){k->b, k->h, k->sq, k->d},
-						     (int64_t[4]){k->sq * row, k->d, row, 1}, VFM_DNN_DEVICE, a->offset[VFM_DNN_DQ])
-					   : vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, k->d, VFM_DNN_DEVICE);
+	a->dq_sum = k->ragged && !k->apart
+		? vfm_dnn_tensor(a->g, CUDNN_DATA_FLOAT, (int64_t[4]){k->b, k->h, k->sq, k->d},
+			  (int64_t[4]){k->sq * row, k->d, row, 1}, VFM_DNN_DEVICE, a->offset[VFM_DNN_DQ])
+		: vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, k->d, VFM_DNN_DEVICE);
 	vfm_dnn_matmul(a->g, ds, keys, len, a->dq_sum);
 	vfm_dnn_pw(a->g, CUDNN_POINTWISE_IDENTITY, a->dq_sum, 0, a->x[VFM_DNN_DQ]);
 }
@@ -165,14 +168,16 @@ static void backward(struct vfm_dnn_attn *a)
 	vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, ds, 0), a->one, a->dsum);
 	p = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, scores(a), a->lse, 0), 0, 0);
 	key_grad(a, VFM_DNN_DV, p, a->x[VFM_DNN_DOUT], &a->dv_all);
-	ds = vfm_dnn_matmul(g, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_V], (struct vfm_dnn_mnk){.m = a->len_q, .n = a->len_k}, 0);
+	ds = vfm_dnn_matmul(
+		g, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_V], (struct vfm_dnn_mnk){.m = a->len_q, .n = a->len_k}, 0);
 	ds = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, ds, a->dsum, 0), p, 0);
 	ds = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, ds, a->scale, 0);
 	key_grad(a, VFM_DNN_DK, ds, a->x[VFM_DNN_Q], &a->dk_all);
 	query_grad(a, ds);
 }
 
-struct vfm_dnn_attn *vfm_dnn_attn_new(const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err)
+struct vfm_dnn_attn *vfm_dnn_attn_new(
+	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err)
 {
 	struct vfm_dnn_attn *a = vfm_calloc(1, sizeof(*a));
 
@@ -206,8 +211,10 @@ struct vfm_dnn_attn_scratch vfm_dnn_attn_scratch(const struct vfm_dnn_attn *a, i
 	return (struct vfm_dnn_attn_scratch){
 		.dsum = a->dsum ? rows_q * (size_t)(packed ? k->lse_row : k->h) * 4 : 0,
 		.dq_sum = a->dq_sum ? rows_q * (size_t)(packed ? k->row[VFM_DNN_DQ] : k->h * k->d) * 4 : 0,
-		.dkv_all = a->dk_all ? (size_t)tk * (size_t)(k->row[VFM_DNN_DK] > k->row[VFM_DNN_DV] ? k->row[VFM_DNN_DK] : k->row[VFM_DNN_DV]) *
-					       (size_t)(k->h / k->hkv) * 2
+		.dkv_all = a->dk_all ? (size_t)tk *
+				(size_t)(k->row[VFM_DNN_DK] > k->row[VFM_DNN_DV] ? k->row[VFM_DNN_DK]
+										 : k->row[VFM_DNN_DV]) *
+				(size_t)(k->h / k->hkv) * 2
 				     : 0,
 		.workspace = (size_t)vfm_dnn_facts(a->g).workspace,
 	};

@@ -1,8 +1,8 @@
 /* cudnn_attn.h - attention, forward and backward, as graphs of cuDNN (cudnn_graph.h).
  *
- * A plan is for a shape: b samples of at most sq queries and sk keys.  Packed samples are given by ragged offsets and lengths,
- * which are device values, so that one plan serves every pack that is not larger (attn.c rounds up); without offsets a sample begins
- * sq queries and sk keys behind the one before, and without lengths either it has as many.
+ * A plan is for a shape: b samples of at most sq queries and sk keys.  Packed samples are given by ragged offsets and
+ * lengths, which are device values, so that one plan serves every pack that is not larger (attn.c rounds up); without
+ * offsets a sample begins sq queries and sk keys behind the one before, and without lengths either it has as many.
  */
 #ifndef VFM_CUDA_CUDNN_ATTN_H
 #define VFM_CUDA_CUDNN_ATTN_H
@@ -11,18 +11,29 @@
 #include "spec/dtype.h"
 
 /* The tensors [rows, heads, d] that have rows, and with them offsets, of their own. */
-enum vfm_dnn_rows { VFM_DNN_Q, VFM_DNN_K, VFM_DNN_V, VFM_DNN_O, VFM_DNN_DOUT, VFM_DNN_DQ, VFM_DNN_DK, VFM_DNN_DV, VFM_DNN_ROWS };
+enum vfm_dnn_rows {
+	VFM_DNN_Q,
+	VFM_DNN_K,
+	VFM_DNN_V,
+	VFM_DNN_O,
+	VFM_DNN_DOUT,
+	VFM_DNN_DQ,
+	VFM_DNN_DK,
+	VFM_DNN_DV,
+	VFM_DNN_ROWS
+};
 
 /* Plain data, compared as bytes: zero it before it is filled. */
 struct vfm_dnn_attn_key {
 	int64_t b, h, hkv, sq, sk, d;
-	int64_t row[VFM_DNN_ROWS]; /* elements from a row to the next */
-	int64_t lse_row;           /* the same for lse, whose heads lie side by side */
+	int64_t row[VFM_DNN_ROWS];        /* elements from a row to the next */
+	int64_t lse_row;                  /* the same for lse, whose heads lie side by side */
 	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
 	bool bwd, deterministic;
 	bool masked; /* there are lengths */
 	bool ragged; /* there are offsets, too */
-	bool apart;  /* masked backward: lse and scratch are [b, h, sq] (else packed like the queries); always so without offsets */
+	/* masked backward: lse and scratch are [b, h, sq] (else packed like the queries); always so without offsets */
+	bool apart;
 };
 
 struct vfm_dnn_attn {
@@ -30,13 +41,14 @@ struct vfm_dnn_attn {
 	struct vfm_dnn_graph *g;
 	vfm_dnn_t x[VFM_DNN_ROWS], offset[VFM_DNN_ROWS];
 	vfm_dnn_t lse, len_q, len_k, lse_offset;
-	vfm_dnn_t scale, none, one;             /* numbers in host memory: the scale, -inf, 1 */
-	vfm_dnn_t dsum, dq_sum;                 /* scratch of the backward */
-	vfm_dnn_t dk_all, dv_all;               /* the same: dk and dv of each query head, where several share one */
+	vfm_dnn_t scale, none, one; /* numbers in host memory: the scale, -inf, 1 */
+	vfm_dnn_t dsum, dq_sum;     /* scratch of the backward */
+	vfm_dnn_t dk_all, dv_all;   /* the same: dk and dv of each query head, where several share one */
 };
 
 /* NULL: cuDNN has no plan for it (VFM_EENV), for instance a head dimension that no engine takes. */
-struct vfm_dnn_attn *vfm_dnn_attn_new(const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err);
+struct vfm_dnn_attn *vfm_dnn_attn_new(
+	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err);
 void vfm_dnn_attn_free(struct vfm_dnn_attn *a); /* NULL is fine */
 
 /* Bytes of each kind of scratch for tq and tk rows in all; contents need not be set. */

@@ -42,9 +42,10 @@ int vfm_dnn_on_devprop(struct vfm_dnn_on *on, const char *json, size_t len, stru
 	*on = (struct vfm_dnn_on){0};
 	while (len && strchr(" \n\r\t", json[len - 1]))
 		len--;
-	TRY(vfm_dnn_check(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &on->devprop), "device properties", err));
-	TRY(vfm_dnn_check(
-		cudnnBackendSetAttribute(on->devprop, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)len, json),
+	TRY(vfm_dnn_check(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &on->devprop),
+		"device properties", err));
+	TRY(vfm_dnn_check(cudnnBackendSetAttribute(on->devprop, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+				  CUDNN_TYPE_CHAR, (int64_t)len, json),
 		"device properties", err));
 	return vfm_dnn_check(cudnnBackendFinalize(on->devprop), "device properties", err);
 }
@@ -96,8 +97,8 @@ static desc make(struct vfm_dnn_graph *g, cudnnBackendDescriptorType_t type, con
 	return d;
 }
 
-static void set(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, cudnnBackendAttributeType_t type, int64_t n, const void *v,
-	const char *what)
+static void set(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, cudnnBackendAttributeType_t type,
+	int64_t n, const void *v, const char *what)
 {
 	if (g->rc == 0)
 		ok(g, cudnnBackendSetAttribute(d, a, type, n, v), what);
@@ -108,7 +109,8 @@ static void set_desc(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_
 	set(g, d, a, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v, what);
 }
 
-static void set_type(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, cudnnDataType_t t, const char *what)
+static void set_type(
+	struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, cudnnDataType_t t, const char *what)
 {
 	set(g, d, a, CUDNN_TYPE_DATA_TYPE, 1, &t, what);
 }
@@ -141,8 +143,8 @@ static void set_tensor(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeNam
 		set_desc(g, d, a, tensor(g, t)->d, what);
 }
 
-vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4], enum vfm_dnn_kind kind,
-	vfm_dnn_t ragged)
+vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4],
+	enum vfm_dnn_kind kind, vfm_dnn_t ragged)
 {
 	static const char what[] = "tensor";
 	int64_t align = dt == CUDNN_DATA_BFLOAT16 ? 16 : dt == CUDNN_DATA_INT64 ? 8 : 4, uid = (int64_t)g->n_t + 1;
@@ -168,7 +170,8 @@ vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int6
 	return (vfm_dnn_t)uid;
 }
 
-vfm_dnn_t vfm_dnn_tensor4(struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d, enum vfm_dnn_kind kind)
+vfm_dnn_t vfm_dnn_tensor4(
+	struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d, enum vfm_dnn_kind kind)
 {
 	return vfm_dnn_tensor(g, dt, (int64_t[4]){a, b, c, d}, (int64_t[4]){b * c * d, c * d, d, 1}, kind, 0);
 }
@@ -302,8 +305,8 @@ static bool varies(desc engine)
 	cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
 	int64_t n = 0;
 
-	if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n,
-		    notes) != CUDNN_STATUS_SUCCESS)
+	if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+		    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes) != CUDNN_STATUS_SUCCESS)
 		return true;
 	for (int64_t i = 0; i < n; i++)
 		if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
@@ -314,27 +317,33 @@ static bool varies(desc engine)
 /* 0: g->plan is finished; otherwise err says why this configuration does not do. */
 static int try_config(struct vfm_dnn_graph *g, desc config, bool deterministic, struct vfm_err *err)
 {
-	desc engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"), plan = make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan");
+	desc engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"),
+	     plan = make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan");
 	int64_t one;
 
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
-	TRY(vfm_dnn_check(
-		cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &one, &engine), "an engine", err));
+	TRY(vfm_dnn_check(cudnnBackendGetAttribute(
+				  config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &one, &engine),
+		"an engine", err));
 	cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &one, &g->facts.engine);
 	if (deterministic && varies(engine))
 		return vfm_fail(err, VFM_EENV, "cuDNN: engine %d is not deterministic", (int)g->facts.engine);
 	if (g->on.handle)
-		TRY(vfm_dnn_check(cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle), "a plan", err));
-	else
-		TRY(vfm_dnn_check(
-			cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->on.devprop),
+		TRY(vfm_dnn_check(cudnnBackendSetAttribute(
+					  plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle),
 			"a plan", err));
-	TRY(vfm_dnn_check(
-		cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config), "a plan", err));
+	else
+		TRY(vfm_dnn_check(cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+					  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->on.devprop),
+			"a plan", err));
+	TRY(vfm_dnn_check(cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+				  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config),
+		"a plan", err));
 	TRY(vfm_dnn_check(cudnnBackendFinalize(plan), "a plan", err));
-	TRY(vfm_dnn_check(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one,
-				  &g->facts.workspace), "a plan", err));
+	TRY(vfm_dnn_check(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+				  &one, &g->facts.workspace),
+		"a plan", err));
 	g->plan = plan;
 	return 0;
 }
@@ -355,7 +364,9 @@ static int try_mode(struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, bool d
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
 	TRY(vfm_dnn_check(cudnnBackendFinalize(heur), what, err));
-	TRY(vfm_dnn_check(cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 16, &n, config), what, err));
+	TRY(vfm_dnn_check(cudnnBackendGetAttribute(
+				  heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 16, &n, config),
+		what, err));
 	if (n == 0)
 		return vfm_fail(err, VFM_EENV, "cuDNN: no engine for this graph of operations");
 	if (n > 16)
@@ -394,7 +405,8 @@ struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g)
 	return g->facts;
 }
 
-int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace, struct vfm_err *err)
+int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
+	struct vfm_err *err)
 {
 	enum { MOST = 32 };
 	int64_t uid[MOST], k = 0;
@@ -416,7 +428,8 @@ int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bi
 	if (!st)
 		st = cudnnBackendSetAttribute(vp, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, k, ptr);
 	if (!st)
-		st = cudnnBackendSetAttribute(vp, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+		st = cudnnBackendSetAttribute(
+			vp, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
 	if (!st)
 		st = cudnnBackendFinalize(vp);
 	if (!st)

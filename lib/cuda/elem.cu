@@ -1,14 +1,14 @@
 /* elem.cu - element by element: activations, sums of parts, sums and casts, SwiGLU, sinusoids.
  *
- * A thread has several 16-byte vectors on their way.  What is contiguous is one long row and its end needs no kernel of its own;
- * other tensors go by rows.
+ * A thread has several 16-byte vectors on their way.  What is contiguous is one long row and its end needs no kernel of
+ * its own; other tensors go by rows.
  */
 #include "cuda/act.h"
 
 enum { THREADS = 256, UNROLL = 2 };
 
-/* Vectors that a thread of a launch over n elements takes: its first, then one every THREADS.  Behind them one thread takes
- * what is left of less than a vector. */
+/* Vectors that a thread of a launch over n elements takes: its first, then one every THREADS.  Behind them one thread
+ * takes what is left of less than a vector. */
 static int64_t long_grid(int64_t n, int width)
 {
 	return ceil_div(n, (int64_t)width * THREADS * UNROLL);
@@ -79,13 +79,15 @@ static bool aligned(const struct vfm_tensor *t)
 
 template <int N> static void launch_unary(struct vfm_stream *s, const struct vfm_unary *u, const struct unary_args &a)
 {
-	VFM_ACT_TYPE(u->x.dtype, X, VFM_ACT_TYPE(a.dy ? u->dy.dtype : u->x.dtype, DY,
-		VFM_LAUNCH(s, (unary<N, X, DY>), long_grid(a.n, N), THREADS, 0, a)));
+	VFM_ACT_TYPE(u->x.dtype, X,
+		VFM_ACT_TYPE(a.dy ? u->dy.dtype : u->x.dtype, DY,
+			VFM_LAUNCH(s, (unary<N, X, DY>), long_grid(a.n, N), THREADS, 0, a)));
 }
 
 extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *u, struct vfm_err *err)
 {
-	struct unary_args a = {u->x.data, vfm_has(&u->dy) ? u->dy.data : nullptr, u->y.data, vfm_numel(&u->x), u->act, is_bf(&u->y)};
+	struct unary_args a = {
+		u->x.data, vfm_has(&u->dy) ? u->dy.data : nullptr, u->y.data, vfm_numel(&u->x), u->act, is_bf(&u->y)};
 
 	if (!a.n)
 		return 0;
@@ -111,7 +113,8 @@ template <class X> __device__ static inline const X *part_of(const struct parts_
 }
 
 /* Several parts are on their way at a time. */
-template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_args a)
+template <int N, class X, class Y>
+__global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_args a)
 {
 	enum { BATCH = 8 / sizeof(X) };
 	int64_t first = ((int64_t)blockIdx.x * THREADS * UNROLL + threadIdx.x) * N, whole = a.n - a.n % N;
@@ -161,16 +164,17 @@ template <int N, class X, class Y> __global__ static void __launch_bounds__(THRE
 	}
 }
 
-template <int N> static void launch_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, const struct parts_args &a)
+template <int N>
+static void launch_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, const struct parts_args &a)
 {
-	VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
-		VFM_LAUNCH(s, (sum_parts<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
+	VFM_ACT_TYPE(b->x.dtype, X,
+		VFM_ACT_TYPE(b->y.dtype, Y, VFM_LAUNCH(s, (sum_parts<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
 }
 
 extern "C" int vfm_cuda_sum_parts(struct vfm_stream *s, const struct vfm_sum_parts *b, struct vfm_err *err)
 {
-	struct parts_args a = {b->x.data, vfm_has(&b->own) ? b->own.data : nullptr, b->y.data, b->y.shape[0], b->x.stride[0],
-		(int)b->x.shape[0] + vfm_has(&b->own), b->at};
+	struct parts_args a = {b->x.data, vfm_has(&b->own) ? b->own.data : nullptr, b->y.data, b->y.shape[0],
+		b->x.stride[0], (int)b->x.shape[0] + vfm_has(&b->own), b->at};
 
 	if (!a.n)
 		return 0;
@@ -188,7 +192,8 @@ struct axpby_args {
 	void *y;
 	float alpha, beta;
 	int64_t n, cols; /* n elements in rows of cols */
-	int slabs, outer; /* blocks side by side; the outermost of the dimensions around a row: shape[outer] to shape[2] */
+	/* blocks side by side; the outermost of the dimensions around a row: shape[outer] to shape[2] */
+	int slabs, outer;
 	int64_t shape[3], xs[3], ys[3];
 };
 
@@ -206,7 +211,8 @@ template <int N, class X, class Y> __device__ static inline void axpby_at(const 
 	st_vec<N>(y, v);
 }
 
-template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) axpby_long(const struct axpby_args a)
+template <int N, class X, class Y>
+__global__ static void __launch_bounds__(THREADS) axpby_long(const struct axpby_args a)
 {
 	const X *x = (const X *)a.x;
 	Y *y = (Y *)a.y;
@@ -238,7 +244,8 @@ template <int N, class X, class Y> __global__ static void __launch_bounds__(THRE
 }
 
 /* Block (threads along a row, rows). */
-template <int N, class X, class Y> __global__ static void __launch_bounds__(THREADS) axpby_rows(const struct axpby_args a)
+template <int N, class X, class Y>
+__global__ static void __launch_bounds__(THREADS) axpby_rows(const struct axpby_args a)
 {
 	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N, xo = 0, yo = 0;
 	int64_t r = blockIdx.x / (unsigned)a.slabs * (int64_t)blockDim.y + threadIdx.y;
@@ -265,17 +272,21 @@ template <int N> static void launch_axpby(struct vfm_stream *s, const struct vfm
 
 	a.slabs = (int)ceil_div(a.cols, (int64_t)threads * N);
 	if (a.cols == a.n)
-		VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
-			VFM_LAUNCH(s, (axpby_long<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
+		VFM_ACT_TYPE(b->x.dtype, X,
+			VFM_ACT_TYPE(
+				b->y.dtype, Y, VFM_LAUNCH(s, (axpby_long<N, X, Y>), long_grid(a.n, N), THREADS, 0, a)));
 	else
-		VFM_ACT_TYPE(b->x.dtype, X, VFM_ACT_TYPE(b->y.dtype, Y,
-			VFM_LAUNCH(s, (axpby_rows<N, X, Y>), a.slabs * ceil_div(a.n / a.cols, rows), dim3(threads, rows), 0, a)));
+		VFM_ACT_TYPE(b->x.dtype, X,
+			VFM_ACT_TYPE(b->y.dtype, Y,
+				VFM_LAUNCH(s, (axpby_rows<N, X, Y>), a.slabs * ceil_div(a.n / a.cols, rows),
+					dim3(threads, rows), 0, a)));
 }
 
 extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, struct vfm_err *err)
 {
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
-	struct axpby_args a = {x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, 2, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+	struct axpby_args a = {
+		x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, 2, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
 	int d = x->ndim - 2, k = 3;
 	bool wide = aligned(x) && aligned(y);
 
@@ -337,7 +348,8 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) swig
 	}
 }
 
-template <int N, class X, class DY> __global__ static void __launch_bounds__(THREADS) swiglu_bwd(const struct swiglu_args a)
+template <int N, class X, class DY>
+__global__ static void __launch_bounds__(THREADS) swiglu_bwd(const struct swiglu_args a)
 {
 	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N;
 	int64_t r = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * UNROLL) + threadIdx.y;
@@ -352,7 +364,8 @@ template <int N, class X, class DY> __global__ static void __launch_bounds__(THR
 		const X *x = (const X *)a.x + row * a.xs + c;
 
 		if (row < a.rows)
-			g[u] = ld_packed<N>(x), b[u] = ld_packed<N>(x + a.f), d[u] = ld_packed<N>((const DY *)a.dy + row * a.dys + c);
+			g[u] = ld_packed<N>(x), b[u] = ld_packed<N>(x + a.f),
+			d[u] = ld_packed<N>((const DY *)a.dy + row * a.dys + c);
 	}
 #pragma unroll
 	for (int u = 0; u < UNROLL; u++) {
@@ -384,13 +397,15 @@ template <int N> static void launch_swiglu(struct vfm_stream *s, const struct vf
 	if (!a.dy)
 		VFM_ACT_TYPE(x->dtype, X, VFM_LAUNCH(s, (swiglu<N, X>), grid, dim3(threads, rows), 0, a));
 	else
-		VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(a.dy_bf ? VFM_BF16 : VFM_F32, DY,
-			VFM_LAUNCH(s, (swiglu_bwd<N, X, DY>), grid, dim3(threads, rows), 0, a)));
+		VFM_ACT_TYPE(x->dtype, X,
+			VFM_ACT_TYPE(a.dy_bf ? VFM_BF16 : VFM_F32, DY,
+				VFM_LAUNCH(s, (swiglu_bwd<N, X, DY>), grid, dim3(threads, rows), 0, a)));
 }
 
 extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g, struct vfm_err *err)
 {
-	struct swiglu_args a = {g->x.data, nullptr, g->y.data, g->y.shape[0], g->y.shape[1], g->x.stride[0], 0, g->y.stride[0], 0, false, is_bf(&g->y)};
+	struct swiglu_args a = {g->x.data, nullptr, g->y.data, g->y.shape[0], g->y.shape[1], g->x.stride[0], 0,
+		g->y.stride[0], 0, false, is_bf(&g->y)};
 
 	if (!a.rows || !a.f)
 		return 0;
@@ -403,8 +418,8 @@ extern "C" int vfm_cuda_swiglu(struct vfm_stream *s, const struct vfm_swiglu *g,
 
 extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *g, struct vfm_err *err)
 {
-	struct swiglu_args a = {g->x.data, g->dy.data, g->dx.data, g->dy.shape[0], g->dy.shape[1], g->x.stride[0], g->dy.stride[0], g->dx.stride[0], 0,
-		is_bf(&g->dy), is_bf(&g->dx)};
+	struct swiglu_args a = {g->x.data, g->dy.data, g->dx.data, g->dy.shape[0], g->dy.shape[1], g->x.stride[0],
+		g->dy.stride[0], g->dx.stride[0], 0, is_bf(&g->dy), is_bf(&g->dx)};
 
 	if (!a.rows || !a.f)
 		return 0;
@@ -418,7 +433,8 @@ extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu
 /* ---- sinusoids of a time ---- */
 
 /* The angle in turns and reduced in f64: it may be thousands of them.  A thread for each frequency of each sample. */
-__global__ static void __launch_bounds__(THREADS) timestep(const float *t, void *out, bool bf, int64_t n, int half, double log_period)
+__global__ static void __launch_bounds__(THREADS)
+	timestep(const float *t, void *out, bool bf, int64_t n, int half, double log_period)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, s = i / half, at = s * 2 * half + i % half;
 	double f, turns;
@@ -439,7 +455,7 @@ extern "C" int vfm_cuda_timestep(struct vfm_stream *s, const struct vfm_timestep
 
 	if (!n)
 		return 0;
-	VFM_LAUNCH(s, (timestep), ceil_div(n, THREADS), THREADS, 0, (const float *)a->t.data, a->out.data, is_bf(&a->out), n, half,
-		log((double)a->max_period));
+	VFM_LAUNCH(s, (timestep), ceil_div(n, THREADS), THREADS, 0, (const float *)a->t.data, a->out.data,
+		is_bf(&a->out), n, half, log((double)a->max_period));
 	return vfm_cuda_launched(s, "timestep", err);
 }

@@ -1,4 +1,5 @@
-/* embed.cu - learned embeddings of a token's place in time, height and width.  A place outside its table adds nothing, and is said (fault.h). */
+/* embed.cu - learned embeddings of a token's place in time, height and width.  A place outside its table adds nothing,
+ * and is said (fault.h). */
 #include "cuda/rows.h"
 
 struct embed_args {
@@ -8,11 +9,14 @@ struct embed_args {
 	uint64_t *fault;
 };
 
-template <int N, class T, class Y> __global__ __launch_bounds__(256, 4) static void embed3(const embed_args a, const T *tt, const T *th, const T *tw, Y *out)
+template <int N, class T, class Y>
+__global__ __launch_bounds__(256, 4) static void embed3(
+	const embed_args a, const T *tt, const T *th, const T *tw, Y *out)
 {
 	int64_t here = 256 / a.share;
 
-	for (int64_t t = (int64_t)blockIdx.x * here + threadIdx.x / a.share; t < a.rows; t += (int64_t)gridDim.x * here) {
+	for (int64_t t = (int64_t)blockIdx.x * here + threadIdx.x / a.share; t < a.rows;
+		t += (int64_t)gridDim.x * here) {
 		const int32_t *pos = a.pos + 3 * t;
 		const T *row[3];
 
@@ -46,8 +50,11 @@ template <int N> static void launch_embed3(struct vfm_stream *s, const struct vf
 	while (a.share < 256 && a.share < a.d / N)
 		a.share *= 2;
 	blocks = ceil_div(a.rows, 256 / a.share);
-	VFM_ACT_TYPE(o->table_t.dtype, T, VFM_ACT_TYPE(o->out.dtype, Y, VFM_LAUNCH(s, (embed3<N, T, Y>), blocks < most ? blocks : most, 256, 0, a,
-		(const T *)o->table_t.data, (const T *)o->table_h.data, (const T *)o->table_w.data, (Y *)o->out.data)));
+	VFM_ACT_TYPE(o->table_t.dtype, T,
+		VFM_ACT_TYPE(o->out.dtype, Y,
+			VFM_LAUNCH(s, (embed3<N, T, Y>), blocks < most ? blocks : most, 256, 0, a,
+				(const T *)o->table_t.data, (const T *)o->table_h.data, (const T *)o->table_w.data,
+				(Y *)o->out.data)));
 }
 
 extern "C" int vfm_cuda_embed3(struct vfm_stream *s, const struct vfm_embed3 *o, struct vfm_err *err)
@@ -83,8 +90,9 @@ extern "C" int vfm_cuda_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3
 		return VFM_EENV;
 	for (int i = 0; n && i < 3; i++)
 		if (vfm_has(table[i])) {
-			struct row_sums a = {o->dy.data, table[i]->data, d, d, o->dy.dtype == VFM_BF16, false, true, (const int32_t *)o->pos.data + i, 3,
-				NULL, n, table[i]->shape[0], d, 0, vfm_cuda_fault(s, VFM_OP_embed3_bwd)};
+			struct row_sums a = {o->dy.data, table[i]->data, d, d, o->dy.dtype == VFM_BF16, false, true,
+				(const int32_t *)o->pos.data + i, 3, NULL, n, table[i]->shape[0], d, 0,
+				vfm_cuda_fault(s, VFM_OP_embed3_bwd)};
 
 			vfm_row_sums(s, &a, ws);
 		}

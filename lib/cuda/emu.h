@@ -1,10 +1,11 @@
 /* emu.h - enough of CUDA C++ to run our kernels on the host, so that their own source is proved where there is no GPU.
  *
- * The blocks of a grid run one after another, the threads of a block as fibers, which change places at barriers and shuffles
- * (tests/ops/emu.cpp).  A barrier that not all threads of a block reach, a shuffle that not all 32 lanes reach, and a vector
- * that does not lie at a multiple of its size end the process with a message.  Dynamic shared memory begins as 0xa5 bytes;
- * static shared memory as it was left.  Run backwards (the last block, warp and lane first), a kernel must give the same
- * bits: many a missing barrier and every sum that depends on the order of blocks shows there.
+ * The blocks of a grid run one after another, the threads of a block as fibers, which change places at barriers and
+ * shuffles (tests/ops/emu.cpp).  A barrier that not all threads of a block reach, a shuffle that not all 32 lanes
+ * reach, and a vector that does not lie at a multiple of its size end the process with a message.  Dynamic shared
+ * memory begins as 0xa5 bytes; static shared memory as it was left.  Run backwards (the last block, warp and lane
+ * first), a kernel must give the same bits: many a missing barrier and every sum that depends on the order of blocks
+ * shows there.
  *
  * Not shown: all other races between barriers, what the compiler does, speed.
  */
@@ -23,7 +24,7 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
-#define __shared__ static
+#define __shared__   static
 #define __constant__ static
 #define __restrict__
 
@@ -52,7 +53,9 @@ static inline float4 make_float4(float x, float y, float z, float w)
 }
 struct dim3 {
 	unsigned x, y, z;
-	dim3(long x_ = 1, long y_ = 1, long z_ = 1) : x((unsigned)x_), y((unsigned)y_), z((unsigned)z_) {}
+	dim3(long x_ = 1, long y_ = 1, long z_ = 1) : x((unsigned)x_), y((unsigned)y_), z((unsigned)z_)
+	{
+	}
 };
 
 /* ---- the scheduler ---- */
@@ -71,20 +74,25 @@ const uint64_t *vfm_emu_lanes(uint64_t mine);
 
 template <class F> static inline void vfm_emu_launch(dim3 grid, dim3 block, size_t smem, F f)
 {
-	vfm_emu_run(grid, block, smem, [](void *ctx) { (*(F *)ctx)(); }, &f);
+	vfm_emu_run(
+		grid, block, smem, [](void *ctx) { (*(F *)ctx)(); }, &f);
 }
 #define VFM_UNPACK(...) __VA_ARGS__
-#define VFM_LAUNCH(s, kernel, grid, block, smem, ...) \
+#define VFM_LAUNCH(s, kernel, grid, block, smem, ...)                                                                  \
 	((void)(s), vfm_emu_launch(dim3(grid), dim3(block), (smem), [=]() { VFM_UNPACK kernel(__VA_ARGS__); }))
-#define VFM_DYN_SHARED(T, name) T *name = reinterpret_cast<T *>(vfm_emu_shared())
+#define VFM_DYN_SHARED(T, name)         T *name = reinterpret_cast<T *>(vfm_emu_shared())
 #define VFM_ALLOW_SHARED(kernel, bytes) ((void)(bytes))
 
 static inline void __syncthreads(void)
 {
 	vfm_emu_barrier();
 }
-static inline void __threadfence(void) {}
-static inline void __threadfence_block(void) {}
+static inline void __threadfence(void)
+{
+}
+static inline void __threadfence_block(void)
+{
+}
 
 /* ---- lanes ---- */
 

@@ -39,8 +39,9 @@ int vfm_faults_check(const volatile uint64_t *words, struct vfm_err *err)
 			continue;
 		of = things((enum vfm_op_id)op, &what);
 		if (len < sizeof(text))
-			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s: %s is %d, but there are %u %s", len ? "; " : "", names[op], what,
-				(int)(int32_t)(uint32_t)w, (unsigned)(w >> 32) - 1, of);
+			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s: %s is %d, but there are %u %s",
+				len ? "; " : "", names[op], what, (int)(int32_t)(uint32_t)w, (unsigned)(w >> 32) - 1,
+				of);
 	}
 	return len ? vfm_fail(err, VFM_EUSAGE, "%s", text) : 0;
 }

@@ -7,7 +7,8 @@
 enum { FOLD_THREADS = 256 };
 
 /* Sample s is block s: part[s] = w[s] * sum over its rows of row[t]; each[s] (may be NULL) = the sum itself. */
-__global__ __launch_bounds__(FOLD_THREADS) static void fold_samples(const double *row, const int32_t *cu, const float *w, double *part, float *each)
+__global__ __launch_bounds__(FOLD_THREADS) static void fold_samples(
+	const double *row, const int32_t *cu, const float *w, double *part, float *each)
 {
 	int64_t s = blockIdx.x, t = cu[s] + (int64_t)threadIdx.x, end = cu[s + 1];
 	double sum[4] = {0, 0, 0, 0}, all;
@@ -43,7 +44,8 @@ static inline size_t fold_ws(int64_t rows, const struct vfm_seqs *q)
 	return (size_t)(rows + q->n) * sizeof(double);
 }
 
-static inline void fold(struct vfm_stream *s, double *ws, int64_t rows, const struct vfm_seqs *q, const float *w, double *loss, float *each)
+static inline void fold(struct vfm_stream *s, double *ws, int64_t rows, const struct vfm_seqs *q, const float *w,
+	double *loss, float *each)
 {
 	if (q->n == 0)
 		return;

@@ -1,8 +1,9 @@
-/* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose; amax_push: the histories that scales come from.
+/* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose; amax_push: the histories that scales come
+ * from.
  *
- * One pass over x for the largest element (none where a history has one: the kernel looks and ends), one that reads it in tiles of 128 x 128 and
- * writes both results: a thread turns 8 x 8 elements, rows go out as they come, columns by way of shared memory, in which 8-byte pieces change
- * places so that no two of a half-warp meet in a bank.
+ * One pass over x for the largest element (none where a history has one: the kernel looks and ends), one that reads it
+ * in tiles of 128 x 128 and writes both results: a thread turns 8 x 8 elements, rows go out as they come, columns by
+ * way of shared memory, in which 8-byte pieces change places so that no two of a half-warp meet in a bank.
  */
 #include "cuda/f8.h"
 
@@ -20,7 +21,8 @@ __device__ static inline float past_max(const float *history, int64_t n)
 
 /* part[block] = the largest finite |x| of its rows; nothing where the history has one. */
 template <int N, class X>
-__global__ static void __launch_bounds__(256) amax_rows(const X *x, int64_t ld_x, int64_t rows, int64_t cols, const float *history, int64_t n_history, float *part)
+__global__ static void __launch_bounds__(256) amax_rows(
+	const X *x, int64_t ld_x, int64_t rows, int64_t cols, const float *history, int64_t n_history, float *part)
 {
 	__shared__ float most[8];
 	float m = 0;
@@ -55,7 +57,8 @@ __global__ static void __launch_bounds__(256) amax_rows(const X *x, int64_t ld_x
 
 /* *inv, from the history or else the parts; *amax (may be NULL) of the parts.  One block. */
 template <class F>
-__global__ static void __launch_bounds__(256) conclude(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
+__global__ static void __launch_bounds__(256)
+	conclude(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
 {
 	__shared__ float most[8];
 	float past = past_max(history, n_history), m = past;
@@ -137,7 +140,8 @@ template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(
 		if (a.y && r < a.rows) {
 			if (WIDE) {
 				if (c < a.cols)
-					*reinterpret_cast<uint2 *>(a.y + r * a.cols + c) = {code[0] | code[1] << 16, code[2] | code[3] << 16};
+					*reinterpret_cast<uint2 *>(a.y + r * a.cols + c) = {
+						code[0] | code[1] << 16, code[2] | code[3] << 16};
 			} else {
 #pragma unroll
 				for (int j = 0; j < 8; j++)
@@ -165,7 +169,8 @@ template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(
 	if (a.amax && threadIdx.x == 0) {
 		for (int i = 0; i < 8; i++)
 			m = fmaxf(m, most[i]);
-		if (m > *(volatile const float *)a.amax) /* numbers >= 0 are in the order of their bits, and a maximum is the same in any */
+		/* numbers >= 0 are in the order of their bits, and a maximum is the same in any */
+		if (m > *(volatile const float *)a.amax)
 			atomicMax((unsigned *)a.amax, __float_as_uint(m));
 	}
 	if (a.sums && threadIdx.x < TILE && c0 + threadIdx.x < a.cols) {
@@ -185,7 +190,8 @@ template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(
 			continue;
 		if (WIDE) {
 			if (r0 + 16 * q < a.width)
-				*reinterpret_cast<uint4 *>(to) = {(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)};
+				*reinterpret_cast<uint4 *>(to) = {
+					(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)};
 		} else {
 			for (int k = 0; k < 16 && r0 + 16 * q + k < a.width; k++)
 				to[k] = (uint8_t)((k < 8 ? lo : hi) >> (8 * (k % 8)));
@@ -210,14 +216,16 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 {
 	const X *x = (const X *)a->x.data;
 	int64_t rows = a->x.shape[0], cols = a->x.shape[1], width = vfm_has(&a->yt) ? a->yt.shape[1] : 0;
-	int64_t across = ceil_div(cols, TILE), down = ceil_div(width > rows ? width : rows, TILE), most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t across = ceil_div(cols, TILE), down = ceil_div(width > rows ? width : rows, TILE),
+		most = (int64_t)vfm_cuda_sms(s) * 8;
 	int64_t blocks = rows < most ? rows : most, parts = cols ? blocks : 0;
 	const float *history = vfm_has(&a->history) ? (const float *)a->history.data : NULL;
 	int64_t n_history = history ? a->history.shape[0] : 0;
 	float *amax = (float *)a->amax.data, *inv = (float *)a->inv.data;
 	float *part = (float *)vfm_cuda_ws(s, (size_t)(parts + (vfm_has(&a->colsum) ? down * cols : 0) + 1) * 4, err);
 	struct tiles t = {a->x.stride[0], rows, cols, width, (uint8_t *)(vfm_has(&a->y) ? a->y.data : NULL),
-		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? amax : NULL, vfm_has(&a->colsum) ? part + parts : NULL};
+		(uint8_t *)(width ? a->yt.data : NULL), inv, history ? amax : NULL,
+		vfm_has(&a->colsum) ? part + parts : NULL};
 	bool wide = vec_ok(&a->x, 8) && width % 16 == 0 && ((uintptr_t)t.y | (uintptr_t)t.yt) % 16 == 0;
 
 	if (!part)
@@ -233,7 +241,8 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 		else
 			VFM_LAUNCH(s, (turn<F, false, X>), dim3(across, down), 256, 0, x, t);
 		if (t.sums)
-			VFM_LAUNCH(s, (add_sums), ceil_div(cols, 256), 256, 0, t.sums, down, cols, (float *)a->colsum.data);
+			VFM_LAUNCH(s, (add_sums), ceil_div(cols, 256), 256, 0, t.sums, down, cols,
+				(float *)a->colsum.data);
 	}
 	return vfm_cuda_launched(s, "quant", err);
 }
@@ -243,14 +252,16 @@ extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, s
 	enum vfm_dtype to = vfm_has(&a->y) ? a->y.dtype : a->yt.dtype;
 	int rc;
 
-	VFM_ACT_TYPE(a->x.dtype, X, rc = to == VFM_F8E4M3 ? (quant<f8e4m3, X>(s, a, err)) : (quant<f8e5m2, X>(s, a, err)));
+	VFM_ACT_TYPE(
+		a->x.dtype, X, rc = to == VFM_F8E4M3 ? (quant<f8e4m3, X>(s, a, err)) : (quant<f8e5m2, X>(s, a, err)));
 	return rc;
 }
 
 /* ---- histories -------------------------------------------------------------------------------- */
 
 /* A warp a history: what it writes of 32 places it has read before. */
-__global__ static void __launch_bounds__(256) push(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h)
+__global__ static void __launch_bounds__(256)
+	push(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h)
 {
 	int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
 	int lane = threadIdx.x % 32;
@@ -278,7 +289,7 @@ extern "C" int vfm_cuda_amax_push(struct vfm_stream *s, const struct vfm_amax_pu
 	int64_t n = a->past.shape[0];
 
 	if (n)
-		VFM_LAUNCH(s, (push), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0], a->parts.shape[0], n,
-			(float *)a->past.data, a->past.shape[1]);
+		VFM_LAUNCH(s, (push), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0],
+			a->parts.shape[0], n, (float *)a->past.data, a->past.shape[1]);
 	return vfm_cuda_launched(s, "amax_push", err);
 }

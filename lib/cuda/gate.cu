@@ -21,8 +21,8 @@ static int slabs_of(int64_t n, int most, int *slabs)
 	return in_warps(ceil_div(n, *slabs));
 }
 
-/* Block (threads along a row, rows); a thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one sample at a
- * time.  y may be x. */
+/* Block (threads along a row, rows); a thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one
+ * sample at a time.  y may be x. */
 template <int N, class X, class H> __global__ static void __launch_bounds__(THREADS) gate(const struct gate_args a)
 {
 	int c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, s = -1;
@@ -85,7 +85,8 @@ template <int N> __device__ static inline void sum_sides(vec<N> *sum)
 /* Block (threads along a row, rows): a tile, a slab of columns. */
 template <int N, class DY, class H> __global__ static void __launch_bounds__(THREADS) gate_bwd(const struct gate_args a)
 {
-	int tile = (int)(blockIdx.x / (unsigned)a.slabs), c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
+	int tile = (int)(blockIdx.x / (unsigned)a.slabs),
+	    c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
 	int t = tile * a.q.per, end = min(t + a.q.per, (int)a.q.total);
 	bool in = c < a.d;
 
@@ -104,7 +105,8 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 				int64_t at = (int64_t)(r0 + r * step) * a.d + c;
 
 				if (r0 + r * step < to)
-					dy[r] = ld_packed<N>((const DY *)a.x + at), h[r] = ld_packed<N>((const H *)a.h + at);
+					dy[r] = ld_packed<N>((const DY *)a.x + at),
+					h[r] = ld_packed<N>((const H *)a.h + at);
 			}
 #pragma unroll
 			for (int r = 0; r < ROWS; r++) {
@@ -133,14 +135,16 @@ template <int N> static void launch_gate(struct vfm_stream *s, const struct vfm_
 	int threads = slabs_of(ceil_div(a.d, N), THREADS, &a.slabs), rows = THREADS / threads;
 	int64_t grid = (int64_t)a.slabs * ceil_div(a.q.total, rows * ROWS);
 
-	VFM_ACT_TYPE(g->x.dtype, X, VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate<N, X, H>), grid, dim3(threads, rows), 0, a)));
+	VFM_ACT_TYPE(g->x.dtype, X,
+		VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate<N, X, H>), grid, dim3(threads, rows), 0, a)));
 }
 
 extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, struct vfm_err *err)
 {
 	bool has = vfm_has(&g->gate);
-	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr, has ? g->gate.stride[0] : 0, 0,
-		samples_of(has ? g->seqs : nullptr, g->x.shape[0], 1), (int)g->x.shape[1], is_bf(&g->gate)};
+	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr,
+		has ? g->gate.stride[0] : 0, 0, samples_of(has ? g->seqs : nullptr, g->x.shape[0], 1),
+		(int)g->x.shape[1], is_bf(&g->gate)};
 
 	if (!vfm_numel(&g->x))
 		return 0;
@@ -156,14 +160,16 @@ template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct 
 	int threads = slabs_of(ceil_div(a.d, N), THREADS / 2, &a.slabs), rows = THREADS / threads;
 	int64_t grid = (int64_t)a.slabs * tiles_of(a.q);
 
-	VFM_ACT_TYPE(g->dy.dtype, DY, VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));
+	VFM_ACT_TYPE(g->dy.dtype, DY,
+		VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));
 }
 
 extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct vfm_err *err)
 {
 	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, g->gate.stride[0], 0,
 		samples_of(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
-	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)g->dgate.data, nullptr}, {g->dgate.stride[0], 0}, false};
+	struct fold_args f = {
+		a.q, nullptr, a.d, a.d, {(float *)g->dgate.data, nullptr}, {g->dgate.stride[0], 0}, false};
 
 	if (!vfm_numel(&g->dgate))
 		return 0;

@@ -1,5 +1,5 @@
-/* gemm.cu - gemm and grouped_gemm: which way to go (gemm_plan.h), the library's products (gemm_lt.h), and kernels for what it does not do:
- * other epilogues, sums of rows, products that it refuses.
+/* gemm.cu - gemm and grouped_gemm: which way to go (gemm_plan.h), the library's products (gemm_lt.h), and kernels for
+ * what it does not do: other epilogues, sums of rows, products that it refuses.
  *
  * Rows are summed over K in parts whose number depends on shapes and the device alone.
  */
@@ -9,11 +9,11 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------- */
 
-/* P[m,n] = sum over k of op(A)[m,k] op(B)[k,n] in f32: the product for what the library refuses.  A thread makes 4 x 4 elements of C, without
- * shared memory: neighbours read the same rows of A and neighbouring columns of B. */
+/* P[m,n] = sum over k of op(A)[m,k] op(B)[k,n] in f32: the product for what the library refuses.  A thread makes 4 x 4
+ * elements of C, without shared memory: neighbours read the same rows of A and neighbouring columns of B. */
 template <class A, class B>
-__global__ static void __launch_bounds__(256) product(const A *a, int64_t lda, bool ta, const B *b, int64_t ldb, bool tb, float *p, int64_t m,
-	int64_t n, int64_t k, const float *scale_a, const float *scale_b)
+__global__ static void __launch_bounds__(256) product(const A *a, int64_t lda, bool ta, const B *b, int64_t ldb,
+	bool tb, float *p, int64_t m, int64_t n, int64_t k, const float *scale_a, const float *scale_b)
 {
 	int64_t i0 = (int64_t)blockIdx.y * 32 + threadIdx.x / 32 * 4, j0 = (int64_t)blockIdx.x * 128 + threadIdx.x % 32;
 	float sum[4][4] = {};
@@ -27,7 +27,8 @@ __global__ static void __launch_bounds__(256) product(const A *a, int64_t lda, b
 			x[i] = i0 + i < m ? ld(ta ? a + l * lda + i0 + i : a + (i0 + i) * lda + l) : 0.0f;
 #pragma unroll
 		for (int j = 0; j < 4; j++)
-			y[j] = j0 + 32 * j < n ? ld(tb ? b + (j0 + 32 * j) * ldb + l : b + l * ldb + j0 + 32 * j) : 0.0f;
+			y[j] = j0 + 32 * j < n ? ld(tb ? b + (j0 + 32 * j) * ldb + l : b + l * ldb + j0 + 32 * j)
+					       : 0.0f;
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -93,9 +94,11 @@ template <int N, class C> __global__ static void __launch_bounds__(256) finish(s
 	}
 }
 
-/* part[z][y][m] = sum over the rows k of slice y of a[k][m], batch z.  A block: 32 threads across, each with N neighbours, 8 slices of rows. */
+/* part[z][y][m] = sum over the rows k of slice y of a[k][m], batch z.  A block: 32 threads across, each with N
+ * neighbours, 8 slices of rows. */
 template <int N, class A>
-__global__ static void __launch_bounds__(256) column_sums(const A *a, int64_t lda, int64_t batch_a, int64_t m, int64_t k, float *part)
+__global__ static void __launch_bounds__(256)
+	column_sums(const A *a, int64_t lda, int64_t batch_a, int64_t m, int64_t k, float *part)
 {
 	__shared__ float sums[8][32 * N + 1];
 	int64_t col = ((int64_t)blockIdx.x * 32 + threadIdx.x % 32) * N;
@@ -130,7 +133,8 @@ __global__ static void __launch_bounds__(256) column_sums(const A *a, int64_t ld
 }
 
 /* out[z][m] += the sum of its parts */
-__global__ static void __launch_bounds__(256) add_parts(const float *part, int parts, int64_t m, float *out, int64_t batch_out)
+__global__ static void __launch_bounds__(256)
+	add_parts(const float *part, int parts, int64_t m, float *out, int64_t batch_out)
 {
 	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 	float t = 0;
@@ -143,7 +147,8 @@ __global__ static void __launch_bounds__(256) add_parts(const float *part, int p
 }
 
 /* out[m] += sum over k of a[m][k]: a warp a row */
-template <class A> __global__ static void __launch_bounds__(256) row_sums(const A *a, int64_t lda, int64_t m, int64_t k, float *out)
+template <class A>
+__global__ static void __launch_bounds__(256) row_sums(const A *a, int64_t lda, int64_t m, int64_t k, float *out)
 {
 	int64_t row = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
 	float t = 0;
@@ -174,9 +179,9 @@ struct job {
 	struct vfm_gemm g;
 	struct vfm_gemm_batch batch;
 	bool tune;
-	size_t ws_lt;  /* bytes for the library, in front … */
-	size_t small;  /* … of those for vectors … */
-	char *ws;      /* … in here */
+	size_t ws_lt; /* bytes for the library, in front … */
+	size_t small; /* … of those for vectors … */
+	char *ws;     /* … in here */
 };
 
 static int64_t dim_m(const struct vfm_gemm *g)
@@ -233,7 +238,8 @@ template <class A> static void sum_rows_of(struct vfm_stream *s, const struct jo
 	int64_t across, slices;
 
 	if (!g->trans_a) { /* one product: groups have their rows as columns of op(A) */
-		VFM_LAUNCH(s, (row_sums<A>), ceil_div(m, 8), 256, 0, a, g->a.stride[0], m, k, (float *)g->a_rowsum.data);
+		VFM_LAUNCH(
+			s, (row_sums<A>), ceil_div(m, 8), 256, 0, a, g->a.stride[0], m, k, (float *)g->a_rowsum.data);
 		return;
 	}
 	across = ceil_div(m, 32 * (vectors ? wide : 1));
@@ -242,12 +248,13 @@ template <class A> static void sum_rows_of(struct vfm_stream *s, const struct jo
 		slices = PARTS;
 	slices = slices > ceil_div(k, 64) ? ceil_div(k, 64) : slices;
 	if (vectors)
-		VFM_LAUNCH(s, (column_sums<16 / sizeof(A), A>), dim3(across, slices, j->batch.count), 256, 0, a, g->a.stride[0], j->batch.a, m,
-			k, part);
+		VFM_LAUNCH(s, (column_sums<16 / sizeof(A), A>), dim3(across, slices, j->batch.count), 256, 0, a,
+			g->a.stride[0], j->batch.a, m, k, part);
 	else
-		VFM_LAUNCH(s, (column_sums<1, A>), dim3(across, slices, j->batch.count), 256, 0, a, g->a.stride[0], j->batch.a, m, k, part);
-	VFM_LAUNCH(s, (add_parts), dim3(ceil_div(per, 256), 1, j->batch.count), 256, 0, part, (int)slices, m, (float *)g->a_rowsum.data,
-		j->batch.rowsum);
+		VFM_LAUNCH(s, (column_sums<1, A>), dim3(across, slices, j->batch.count), 256, 0, a, g->a.stride[0],
+			j->batch.a, m, k, part);
+	VFM_LAUNCH(s, (add_parts), dim3(ceil_div(per, 256), 1, j->batch.count), 256, 0, part, (int)slices, m,
+		(float *)g->a_rowsum.data, j->batch.rowsum);
 }
 
 static void sum_rows(struct vfm_stream *s, const struct job *j)
@@ -278,8 +285,9 @@ template <class A, class B> static void own_product_of(struct vfm_stream *s, con
 {
 	dim3 grid(ceil_div(dim_n(g), 128), ceil_div(dim_m(g), 32));
 
-	VFM_LAUNCH(s, (product<A, B>), grid, 256, 0, (const A *)g->a.data, g->a.stride[0], g->trans_a, (const B *)g->b.data, g->b.stride[0],
-		g->trans_b, p, dim_m(g), dim_n(g), dim_k(g), (const float *)g->scale_a.data, (const float *)g->scale_b.data);
+	VFM_LAUNCH(s, (product<A, B>), grid, 256, 0, (const A *)g->a.data, g->a.stride[0], g->trans_a,
+		(const B *)g->b.data, g->b.stride[0], g->trans_b, p, dim_m(g), dim_n(g), dim_k(g),
+		(const float *)g->scale_a.data, (const float *)g->scale_b.data);
 }
 
 static void own_product(struct vfm_stream *s, const struct vfm_gemm *g, float *p)
@@ -294,18 +302,21 @@ static void own_product(struct vfm_stream *s, const struct vfm_gemm *g, float *p
 		own_product_of<f8e4m3, f8e4m3>(s, g, p);
 }
 
-template <int N, class C> static void launch_finish(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
+template <int N, class C>
+static void launch_finish(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
 {
 	int64_t blocks = ceil_div(e->rows * (e->cols / N), 256), most = (int64_t)vfm_cuda_sms(s) * 8;
 
-	VFM_LAUNCH(s, (finish<N, C>), blocks < most ? blocks : most, 256, 0, *e, (C *)g->c.data, (C *)(vfm_has(&g->aux) ? g->aux.data : NULL));
+	VFM_LAUNCH(s, (finish<N, C>), blocks < most ? blocks : most, 256, 0, *e, (C *)g->c.data,
+		(C *)(vfm_has(&g->aux) ? g->aux.data : NULL));
 }
 
 static void own_epilogue(struct vfm_stream *s, const struct vfm_gemm *g, const float *p)
 {
-	struct epilogue e = {p, vfm_has(&g->bias) ? (const float *)g->bias.data : NULL, dim_m(g), dim_n(g), g->c.stride[0],
-		vfm_has(&g->aux) ? g->aux.stride[0] : 0, g->act, g->dact, g->accumulate};
-	bool wide = vec_ok(&g->c, 8) && (!vfm_has(&g->aux) || vec_ok(&g->aux, 8)) && (uintptr_t)e.bias % 16 == 0 && (uintptr_t)p % 16 == 0;
+	struct epilogue e = {p, vfm_has(&g->bias) ? (const float *)g->bias.data : NULL, dim_m(g), dim_n(g),
+		g->c.stride[0], vfm_has(&g->aux) ? g->aux.stride[0] : 0, g->act, g->dact, g->accumulate};
+	bool wide = vec_ok(&g->c, 8) && (!vfm_has(&g->aux) || vec_ok(&g->aux, 8)) && (uintptr_t)e.bias % 16 == 0 &&
+		(uintptr_t)p % 16 == 0;
 
 	VFM_ACT_TYPE(g->c.dtype, C, if (wide) launch_finish<8, C>(s, g, &e); else launch_finish<1, C>(s, g, &e));
 }
@@ -332,7 +343,8 @@ static struct vfm_gemm rows_of(const struct vfm_gemm *g, int64_t first, int64_t 
 }
 
 /* P = op(A) op(B), by the library if it can. */
-static int f32_product(struct vfm_stream *s, const struct job *j, const struct vfm_gemm *g, float *p, struct vfm_err *err)
+static int f32_product(
+	struct vfm_stream *s, const struct job *j, const struct vfm_gemm *g, float *p, struct vfm_err *err)
 {
 	static const struct vfm_gemm_batch one = {1, 0, 0, 0, 0, 0, 0};
 	struct vfm_gemm plain = {};
@@ -400,12 +412,14 @@ static int by_library(struct vfm_stream *s, const struct job *j, const struct vf
 		VFM_LAUNCH(s, (round_bias), ceil_div(n, 256), 256, 0, (const float *)j->g.bias.data, (bf16 *)x.bias, n);
 	TRY(vfm_lt_run(s, p, &x, err));
 	if (p->epi & VFM_LT_BGRADB)
-		VFM_LAUNCH(s, (add_parts), dim3(ceil_div(m, 256)), 256, 0, (const float *)x.bias, 1, m, (float *)j->g.a_rowsum.data, (int64_t)0);
+		VFM_LAUNCH(s, (add_parts), dim3(ceil_div(m, 256)), 256, 0, (const float *)x.bias, 1, m,
+			(float *)j->g.a_rowsum.data, (int64_t)0);
 	return 0;
 }
 
 /* Whether the library's sum of rows is worth its while: it costs less than the plain product and ours together. */
-static int sums_pay(struct vfm_stream *s, const struct job *j, double with, double plain, bool *yes, struct vfm_err *err)
+static int sums_pay(
+	struct vfm_stream *s, const struct job *j, double with, double plain, bool *yes, struct vfm_err *err)
 {
 	struct try_sums t = {s, j};
 	char key[VFM_LT_KEY];
@@ -422,7 +436,8 @@ static int sums_pay(struct vfm_stream *s, const struct job *j, double with, doub
 }
 
 /* Looks for the first of the library's ways that it knows.  1: *p and *rowsum (ours is needed) are set; 0: none. */
-static int find_way(struct vfm_stream *s, const struct job *j, struct vfm_lt_problem *p, bool *rowsum, struct vfm_err *err)
+static int find_way(
+	struct vfm_stream *s, const struct job *j, struct vfm_lt_problem *p, bool *rowsum, struct vfm_err *err)
 {
 	struct vfm_gemm_path path[VFM_GEMM_PATHS];
 	struct vfm_lt_problem bgrad = {};
@@ -586,7 +601,8 @@ static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, 
 	return rc < 0 ? rc : rc == 0;
 }
 
-/* One after another; products of the library change places on a few streams, since each alone leaves most of the device idle. */
+/* One after another; products of the library change places on a few streams, since each alone leaves most of the device
+ * idle. */
 static int uneven_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err)
 {
 	struct vfm_stream *const *sides = NULL;

@@ -11,7 +11,7 @@
 enum {
 	N_ID = 25,
 	N_BUCKETS = 4096,
-	MOST_CHOICES = 32768,  /* groups of experts never stop having new sizes */
+	MOST_CHOICES = 32768, /* groups of experts never stop having new sizes */
 	CANDIDATES = 16,
 	RUNS = 4,
 	MOST_SCRATCH = 1 << 30, /* bytes of a C that stands in for one that must not change */
@@ -47,7 +47,8 @@ _Static_assert(sizeof(cublasLtMatmulAlgo_t) == VFM_LT_ALGO, "the file keeps whol
 
 static int lt_check(cublasStatus_t st, const char *what, struct vfm_err *err)
 {
-	return st == CUBLAS_STATUS_SUCCESS ? 0 : vfm_fail(err, VFM_EENV, "gemm: %s: %s", what, cublasLtGetStatusString(st));
+	return st == CUBLAS_STATUS_SUCCESS ? 0
+					   : vfm_fail(err, VFM_EENV, "gemm: %s: %s", what, cublasLtGetStatusString(st));
 }
 
 static bool asked(const char *env, bool def)
@@ -160,18 +161,19 @@ static void set(struct terms *t, bool *ok, cublasLtMatmulDescAttributes_t what, 
 }
 #define SET(what, value) set(t, &ok, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value))
 
-static bool layout(cublasLtMatrixLayoutOpaque_t *l, enum vfm_dtype dt, bool trans, int64_t rows, int64_t cols, int64_t ld, int64_t batch,
-	int64_t stride)
+static bool layout(cublasLtMatrixLayoutOpaque_t *l, enum vfm_dtype dt, bool trans, int64_t rows, int64_t cols,
+	int64_t ld, int64_t batch, int64_t stride)
 {
 	int32_t count = (int32_t)batch;
 
-	if (cublasLtMatrixLayoutInit(l, type_of(dt), (uint64_t)(trans ? cols : rows), (uint64_t)(trans ? rows : cols), ld) !=
-		CUBLAS_STATUS_SUCCESS)
+	if (cublasLtMatrixLayoutInit(l, type_of(dt), (uint64_t)(trans ? cols : rows), (uint64_t)(trans ? rows : cols),
+		    ld) != CUBLAS_STATUS_SUCCESS)
 		return false;
-	return batch == 1 || (cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)) ==
-					CUBLAS_STATUS_SUCCESS &&
-				     cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-					     sizeof(stride)) == CUBLAS_STATUS_SUCCESS);
+	return batch == 1 ||
+		(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)) ==
+				CUBLAS_STATUS_SUCCESS &&
+			cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+				sizeof(stride)) == CUBLAS_STATUS_SUCCESS);
 }
 
 static bool terms_of(struct terms *t, const struct vfm_lt_problem *p, const struct vfm_lt_args *x)
@@ -180,8 +182,8 @@ static bool terms_of(struct terms *t, const struct vfm_lt_problem *p, const stru
 	cublasLtEpilogue_t epi = epilogue_of(p->epi);
 	int32_t bias_type = (int32_t)type_of(p->bias), aux_type = (int32_t)type_of(p->c);
 	int8_t fast = 1;
-	bool ok = cublasLtMatmulDescInit(&t->op, p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
-		  CUBLAS_STATUS_SUCCESS;
+	bool ok = cublasLtMatmulDescInit(&t->op, p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+			  CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
 
 	SET(TRANSA, ta);
 	SET(TRANSB, tb);
@@ -206,20 +208,20 @@ static bool terms_of(struct terms *t, const struct vfm_lt_problem *p, const stru
 	if (p->fast8)
 		SET(FAST_ACCUM, fast);
 	return ok && layout(&t->a, p->a, p->ta, p->m, p->k, p->lda, p->batch, p->stride_a) &&
-	       layout(&t->b, p->b, p->tb, p->k, p->n, p->ldb, p->batch, p->stride_b) &&
-	       layout(&t->c, p->c, false, p->m, p->n, p->ldc, p->batch, p->stride_c);
+		layout(&t->b, p->b, p->tb, p->k, p->n, p->ldb, p->batch, p->stride_b) &&
+		layout(&t->c, p->c, false, p->m, p->n, p->ldc, p->batch, p->stride_c);
 }
 
-static cublasStatus_t matmul(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p, const struct vfm_lt_args *x,
-	const cublasLtMatmulAlgo_t *algo)
+static cublasStatus_t matmul(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p,
+	const struct vfm_lt_args *x, const cublasLtMatmulAlgo_t *algo)
 {
 	const float alpha = 1, beta = p->beta ? 1 : 0;
 	struct terms t;
 
 	if (!terms_of(&t, p, x))
 		return CUBLAS_STATUS_NOT_SUPPORTED;
-	return cublasLtMatmul(g->lt, &t.op, &alpha, x->a, &t.a, x->b, &t.b, &beta, x->c, &t.c, x->c, &t.c, algo, x->ws, x->ws_bytes,
-		vfm_cuda_stream(s));
+	return cublasLtMatmul(g->lt, &t.op, &alpha, x->a, &t.a, x->b, &t.b, &beta, x->c, &t.c, x->c, &t.c, algo, x->ws,
+		x->ws_bytes, vfm_cuda_stream(s));
 }
 
 /* ---- candidates --------------------------------------------------------------------------------------------- */
@@ -230,13 +232,15 @@ static int candidates(struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p, s
 	cublasLtMatmulPreferenceOpaque_t pref;
 	cublasLtMatmulHeuristicResult_t found[CANDIDATES];
 	/* Partial sums in f32 alone, added in a fixed order. */
-	uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align[3] = {(uint32_t)p->align_a, (uint32_t)p->align_b, (uint32_t)p->align_c};
+	uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+		 align[3] = {(uint32_t)p->align_a, (uint32_t)p->align_b, (uint32_t)p->align_c};
 	uint64_t bytes = ws;
 	int got = 0, n = 0;
 
 	if (cublasLtMatmulPreferenceInit(&pref) != CUBLAS_STATUS_SUCCESS)
 		return 0;
-#define PREF(what, value) (void)cublasLtMatmulPreferenceSetAttribute(&pref, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
+#define PREF(what, value)                                                                                              \
+	(void)cublasLtMatmulPreferenceSetAttribute(&pref, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
 	PREF(MAX_WORKSPACE_BYTES, bytes);
 	PREF(REDUCTION_SCHEME_MASK, sums);
 	PREF(MIN_ALIGNMENT_A_BYTES, align[0]);
@@ -244,7 +248,8 @@ static int candidates(struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p, s
 	PREF(MIN_ALIGNMENT_C_BYTES, align[2]);
 	PREF(MIN_ALIGNMENT_D_BYTES, align[2]);
 #undef PREF
-	if (cublasLtMatmulAlgoGetHeuristic(g->lt, &t->op, &t->a, &t->b, &t->c, &t->c, &pref, CANDIDATES, found, &got) != CUBLAS_STATUS_SUCCESS)
+	if (cublasLtMatmulAlgoGetHeuristic(g->lt, &t->op, &t->a, &t->b, &t->c, &t->c, &pref, CANDIDATES, found, &got) !=
+		CUBLAS_STATUS_SUCCESS)
 		return 0;
 	for (int i = 0; i < got && n < most; i++)
 		if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= ws)
@@ -270,10 +275,10 @@ static int attempt(void *ctx, void *scratch, struct vfm_err *err)
 	return lt_check(matmul(a->g, a->s, a->p, &a->x, a->algo), "cublasLtMatmul", err);
 }
 
-/* Microseconds of it on the stream: the least of a few runs behind one that does not count; one that is far behind `best` is not repeated.
- * The host waits. */
-static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_timed *what, void *scratch, double best,
-	double *us, struct vfm_err *err)
+/* Microseconds of it on the stream: the least of a few runs behind one that does not count; one that is far behind
+ * `best` is not repeated. The host waits. */
+static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_timed *what, void *scratch,
+	double best, double *us, struct vfm_err *err)
 {
 	cudaStream_t st = vfm_cuda_stream(s);
 	float ms;
@@ -294,7 +299,8 @@ static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct v
 	return 0;
 }
 
-/* 1: yes.  Within a graph a size that was never timed is refused, so that what is chosen does not depend on where it came first. */
+/* 1: yes.  Within a graph a size that was never timed is refused, so that what is chosen does not depend on where it
+ * came first. */
 static int may_time(struct vfm_cuda_gemm *g, struct vfm_stream *s, struct vfm_err *err)
 {
 	if (!g->tune || g->c->deterministic)
@@ -315,7 +321,8 @@ static bool timeable(const struct vfm_lt_problem *p, const struct vfm_lt_args *x
 	return stand_in_c(p) <= MOST_SCRATCH && !(p->epi & VFM_LT_DGELU && x->aux == x->c);
 }
 
-/* Memory for attempts: the library's scratch, what stands for a bias, and for C where C is added to.  NULL: no timing. */
+/* Memory for attempts: the library's scratch, what stands for a bias, and for C where C is added to.  NULL: no timing.
+ */
 static void *stand_in(struct attempt *a)
 {
 	const struct vfm_lt_problem *p = a->p;
@@ -337,7 +344,8 @@ static void *stand_in(struct attempt *a)
 }
 
 /* The fastest of n candidates.  1: *best is set; 0: none could be timed. */
-static int fastest(struct attempt *a, const cublasLtMatmulHeuristicResult_t *list, int n, struct vfm_lt_entry *best, struct vfm_err *err)
+static int fastest(struct attempt *a, const cublasLtMatmulHeuristicResult_t *list, int n, struct vfm_lt_entry *best,
+	struct vfm_err *err)
 {
 	const struct vfm_lt_timed what = {.fn = attempt, .ctx = a};
 	void *mem = stand_in(a);
@@ -368,10 +376,12 @@ static int fastest(struct attempt *a, const cublasLtMatmulHeuristicResult_t *lis
 
 static void id_of(const struct vfm_lt_problem *p, int64_t id[N_ID])
 {
-	const int64_t all[N_ID] = {p->a, p->b, p->c, p->bias, p->ta, p->tb, p->beta, p->tf32, p->fast8, p->scaled, p->epi, p->m, p->n, p->k,
-		p->lda, p->ldb, p->ldc, p->ld_aux, p->batch, p->stride_a, p->stride_b, p->stride_c,
-		(int64_t)p->align_a | (int64_t)p->align_b << 16 | (int64_t)p->align_c << 32 | (int64_t)p->align_aux << 48, p->stride_bias,
-		p->stride_aux};
+	const int64_t all[N_ID] = {p->a, p->b, p->c, p->bias, p->ta, p->tb, p->beta, p->tf32, p->fast8, p->scaled,
+		p->epi, p->m, p->n, p->k, p->lda, p->ldb, p->ldc, p->ld_aux, p->batch, p->stride_a, p->stride_b,
+		p->stride_c,
+		(int64_t)p->align_a | (int64_t)p->align_b << 16 | (int64_t)p->align_c << 32 |
+			(int64_t)p->align_aux << 48,
+		p->stride_bias, p->stride_aux};
 
 	memcpy(id, all, sizeof(all));
 }
@@ -404,8 +414,8 @@ static bool fits(struct vfm_cuda_gemm *g, struct terms *t, const struct vfm_lt_e
 	return true;
 }
 
-static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p, const struct vfm_lt_args *x, bool tune,
-	struct choice *c, struct vfm_err *err)
+static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p,
+	const struct vfm_lt_args *x, bool tune, struct choice *c, struct vfm_err *err)
 {
 	cublasLtMatmulHeuristicResult_t list[CANDIDATES];
 	struct vfm_lt_entry found = {.us = -1};
@@ -457,7 +467,8 @@ static struct vfm_lt_problem as_asked(const struct vfm_cuda_gemm *g, const struc
 	return q;
 }
 
-int vfm_lt_find(struct vfm_stream *s, const struct vfm_lt_problem *p0, const struct vfm_lt_args *x, bool tune, double *us, struct vfm_err *err)
+int vfm_lt_find(struct vfm_stream *s, const struct vfm_lt_problem *p0, const struct vfm_lt_args *x, bool tune,
+	double *us, struct vfm_err *err)
 {
 	struct vfm_cuda_gemm *g = gemm_of(s, err);
 	struct vfm_lt_problem p;
@@ -533,7 +544,8 @@ int vfm_lt_measure(struct vfm_stream *s, const struct vfm_lt_timed *what, bool t
 	return 0;
 }
 
-/* ---- side by side --------------------------------------------------------------------------------------------------- */
+/* ---- side by side ---------------------------------------------------------------------------------------------------
+ */
 
 int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err)
 {

@@ -26,16 +26,18 @@ static bool aux_fits(const struct vfm_tensor *aux, const struct vfm_gemm_batch *
 	return !vfm_has(aux) || (aux->stride[0] % 8 == 0 && (uintptr_t)aux->data % 16 == 0 && batch->aux % 8 == 0);
 }
 
-int vfm_gemm_paths(const struct vfm_gemm *a, const struct vfm_gemm_batch *batch, struct vfm_gemm_path out[VFM_GEMM_PATHS])
+int vfm_gemm_paths(
+	const struct vfm_gemm *a, const struct vfm_gemm_batch *batch, struct vfm_gemm_path out[VFM_GEMM_PATHS])
 {
 	bool rowsum = vfm_has(&a->a_rowsum), gelu = a->act == VFM_ACT_GELU_TANH, dgelu = a->dact == VFM_ACT_GELU_TANH;
 	unsigned epi = (vfm_has(&a->bias) ? VFM_LT_BIAS : 0u) | (gelu ? VFM_LT_GELU : 0u) |
-		       (gelu && vfm_has(&a->aux) ? VFM_LT_AUX : 0u) | (dgelu ? VFM_LT_DGELU : 0u);
+		(gelu && vfm_has(&a->aux) ? VFM_LT_AUX : 0u) | (dgelu ? VFM_LT_DGELU : 0u);
 	int n = 0;
 
 	if (!epi && !a->act && !a->dact && rowsum && a->c.dtype == VFM_F32 && !f8(a->a.dtype) && batch->count == 1)
 		out[n++] = (struct vfm_gemm_path){.epi = VFM_LT_BGRADB};
-	if (a->act != VFM_ACT_SILU && a->dact != VFM_ACT_SILU && aux_fits(&a->aux, batch) && !(epi & VFM_LT_DGELU && epi & VFM_LT_BIAS))
+	if (a->act != VFM_ACT_SILU && a->dact != VFM_ACT_SILU && aux_fits(&a->aux, batch) &&
+		!(epi & VFM_LT_DGELU && epi & VFM_LT_BIAS))
 		out[n++] = (struct vfm_gemm_path){.epi = epi, .own_rowsum = rowsum};
 	if (epi || a->act || a->dact || a->accumulate)
 		out[n++] = (struct vfm_gemm_path){.own_epi = true, .own_rowsum = rowsum};
@@ -65,7 +67,8 @@ struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm *a, const struct v
 	p.beta = a->accumulate;
 	p.epi = epi;
 	p.scaled = vfm_has(&a->scale_a);
-	p.fast8 = a->a.dtype == VFM_F8E4M3 && a->b.dtype == VFM_F8E4M3; /* forward: what is added to gradients keeps its bits */
+	/* forward: what is added to gradients keeps its bits */
+	p.fast8 = a->a.dtype == VFM_F8E4M3 && a->b.dtype == VFM_F8E4M3;
 	p.bias = f8(p.a) && p.c == VFM_F32 ? VFM_BF16 : p.c;
 	p.m = a->c.shape[1], p.n = a->c.shape[0], p.k = a->a.shape[a->trans_a ? 0 : 1];
 	p.lda = a->b.stride[0], p.ldb = a->a.stride[0], p.ldc = a->c.stride[0];
@@ -106,11 +109,12 @@ void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY])
 {
 	size_t sa = vfm_dtype_size(p->a), sb = vfm_dtype_size(p->b), sc = vfm_dtype_size(p->c);
 
-	snprintf(key, VFM_LT_KEY, "%s-%s-%s %c%c %ldx%ldx%ld x%ld ld%d,%d,%d,%d align%d,%d,%d,%d epi%u%s%s%s%s", vfm_dtype_name(p->a),
-		vfm_dtype_name(p->b), vfm_dtype_name(p->c), p->ta ? 't' : 'n', p->tb ? 't' : 'n', (long)vfm_lt_round(p->m),
-		(long)vfm_lt_round(p->n), (long)vfm_lt_round(p->k), (long)vfm_lt_round(p->batch), align_of(NULL, p->lda, sa),
-		align_of(NULL, p->ldb, sb), align_of(NULL, p->ldc, sc), p->ld_aux ? align_of(NULL, p->ld_aux, sc) : 0, p->align_a,
-		p->align_b, p->align_c, p->align_aux, p->epi, p->beta ? " add" : "", p->tf32 ? " tf32" : "",
+	snprintf(key, VFM_LT_KEY, "%s-%s-%s %c%c %ldx%ldx%ld x%ld ld%d,%d,%d,%d align%d,%d,%d,%d epi%u%s%s%s%s",
+		vfm_dtype_name(p->a), vfm_dtype_name(p->b), vfm_dtype_name(p->c), p->ta ? 't' : 'n', p->tb ? 't' : 'n',
+		(long)vfm_lt_round(p->m), (long)vfm_lt_round(p->n), (long)vfm_lt_round(p->k),
+		(long)vfm_lt_round(p->batch), align_of(NULL, p->lda, sa), align_of(NULL, p->ldb, sb),
+		align_of(NULL, p->ldc, sc), p->ld_aux ? align_of(NULL, p->ld_aux, sc) : 0, p->align_a, p->align_b,
+		p->align_c, p->align_aux, p->epi, p->beta ? " add" : "", p->tf32 ? " tf32" : "",
 		p->fast8 ? " fast" : "", p->scaled ? " scaled" : "");
 }
 
@@ -184,10 +188,10 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 
 	memset(e, 0, sizeof(*e));
 	ok = o && json_is_object(o) && vfm_json_i64(o, "", "v", true, 1, 1, &v, NULL) == 0 &&
-	     vfm_json_str(o, "", "key", true, &key, NULL) == 0 && strlen(key) < VFM_LT_KEY &&
-	     vfm_json_str(o, "", "algo", true, &algo, NULL) == 0 && strlen(algo) == 2 * VFM_LT_ALGO &&
-	     vfm_json_i64(o, "", "ws", true, 0, INT64_C(1) << 40, &e->ws, NULL) == 0 &&
-	     vfm_json_f64(o, "", "us", true, &e->us, NULL) == 0 && e->us >= 0;
+		vfm_json_str(o, "", "key", true, &key, NULL) == 0 && strlen(key) < VFM_LT_KEY &&
+		vfm_json_str(o, "", "algo", true, &algo, NULL) == 0 && strlen(algo) == 2 * VFM_LT_ALGO &&
+		vfm_json_i64(o, "", "ws", true, 0, INT64_C(1) << 40, &e->ws, NULL) == 0 &&
+		vfm_json_f64(o, "", "us", true, &e->us, NULL) == 0 && e->us >= 0;
 	for (int i = 0; ok && i < VFM_LT_ALGO; i++) {
 		int hi = hex_digit(algo[2 * i]), lo = hex_digit(algo[2 * i + 1]);
 
@@ -203,14 +207,16 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 /* A file that is larger is none: it is not ours, or has run wild. */
 enum { MOST = 64 << 20 };
 
-/* What has been added since the last time, as far as lines are whole; all of it again where the file has become shorter. */
+/* What has been added since the last time, as far as lines are whole; all of it again where the file has become
+ * shorter. */
 static void read_on(struct vfm_lt_cache *c)
 {
 	struct vfm_lt_entry e;
 	struct stat st;
 	char *text;
 	ssize_t got;
-	int fd = c->path ? open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1; /* nor waits for who writes to a pipe */
+	/* nor waits for who writes to a pipe */
+	int fd = c->path ? open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
 
 	if (fd < 0)
 		return;

@@ -1,10 +1,10 @@
 /* kern.h - the dialect that our kernels are written in: CUDA C++ as nvcc knows it, or as emu.h runs it on the host.
  *
- * Launch:          VFM_LAUNCH(s, (kernel<T, 4>), grid, block, dynamic shared bytes, args…)     grid, block: dim3 or numbers
- * Shared memory:   __shared__ float x[32];     VFM_DYN_SHARED(float, x);
- * Lanes:           a kernel that shuffles or votes does so in full warps: __shfl_*_sync(VFM_ALL_LANES, …)
- * Elements:        float and bf16 are loaded as float, one or a 16-byte vector at a time: ld, st, vec
- * Sums:            in an order that depends on shapes alone; no float atomics
+ * Launch:          VFM_LAUNCH(s, (kernel<T, 4>), grid, block, dynamic shared bytes, args…)     grid, block: dim3 or
+ * numbers Shared memory:   __shared__ float x[32];     VFM_DYN_SHARED(float, x); Lanes:           a kernel that
+ * shuffles or votes does so in full warps: __shfl_*_sync(VFM_ALL_LANES, …) Elements:        float and bf16 are loaded
+ * as float, one or a 16-byte vector at a time: ld, st, vec Sums:            in an order that depends on shapes alone;
+ * no float atomics
  *
  * No standard library of C++, no exceptions, no static constructors: the objects are linked by a C linker.
  */
@@ -20,13 +20,15 @@
 #include <stdint.h>
 extern "C" cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 #define VFM_UNPACK(...) __VA_ARGS__
-#define VFM_LAUNCH(s, kernel, grid, block, smem, ...) VFM_UNPACK kernel<<<(grid), (block), (smem), vfm_cuda_stream(s)>>>(__VA_ARGS__)
-#define VFM_DYN_SHARED(T, name)                                    \
-	extern __shared__ __align__(16) unsigned char vfm_dyn_[]; \
+#define VFM_LAUNCH(s, kernel, grid, block, smem, ...)                                                                  \
+	VFM_UNPACK kernel<<<(grid), (block), (smem), vfm_cuda_stream(s)>>>(__VA_ARGS__)
+#define VFM_DYN_SHARED(T, name)                                                                                        \
+	extern __shared__ __align__(16) unsigned char vfm_dyn_[];                                                      \
 	T *name = reinterpret_cast<T *>(vfm_dyn_)
 /* More than 48 KiB of dynamic shared memory must be asked for once. */
-#define VFM_ALLOW_SHARED(kernel, bytes) \
-	((void)cudaFuncSetAttribute((const void *)(VFM_UNPACK kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
+#define VFM_ALLOW_SHARED(kernel, bytes)                                                                                \
+	((void)cudaFuncSetAttribute(                                                                                   \
+		(const void *)(VFM_UNPACK kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
 #endif
 
 #include "cuda/cuda_int.h"
@@ -61,7 +63,10 @@ __device__ static inline uint32_t pack_bf16(float lo, float hi)
 }
 template <class T> struct element; /* from float */
 template <> struct element<float> {
-	__device__ static inline float of(float x) { return x; }
+	__device__ static inline float of(float x)
+	{
+		return x;
+	}
 };
 template <> struct element<bf16> {
 	__device__ static inline bf16 of(float x)
@@ -93,22 +98,31 @@ template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N
 #else
 #define VFM_ALIGNED(p, bytes) ((void)0)
 #endif
-/* As they lie in memory: two bf16 a register while several vectors are on their way.  fresh() makes the compiler forget what it
- * knows of them: it widens them again instead of keeping floats over a barrier. */
+/* As they lie in memory: two bf16 a register while several vectors are on their way.  fresh() makes the compiler forget
+ * what it knows of them: it widens them again instead of keeping floats over a barrier. */
 template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) packed {
 	T w[N];
 
-	__device__ inline float at(int i) const { return to_f(w[i]); }
+	__device__ inline float at(int i) const
+	{
+		return to_f(w[i]);
+	}
 };
 template <int N> struct alignas(2 * N > 16 ? 16 : 2 * N) packed<bf16, N> {
 	uint32_t w[N / 2];
 
-	__device__ inline float at(int i) const { return __uint_as_float(i % 2 ? w[i / 2] & 0xffff0000u : w[i / 2] << 16); }
+	__device__ inline float at(int i) const
+	{
+		return __uint_as_float(i % 2 ? w[i / 2] & 0xffff0000u : w[i / 2] << 16);
+	}
 };
 template <> struct alignas(2) packed<bf16, 1> {
 	bf16 w[1];
 
-	__device__ inline float at(int i) const { return to_f(w[i]); }
+	__device__ inline float at(int i) const
+	{
+		return to_f(w[i]);
+	}
 };
 template <int N, class T> __device__ static inline packed<T, N> ld_packed(const T *p)
 {
@@ -179,8 +193,8 @@ template <int N> __device__ static inline void st_vec(bf16 *p, const vec<N> &x)
 	}
 }
 
-/* Element i and its neighbours of an operand whose dtype is only known at run time: for rows that are used again and again,
- * for results, and where speed does not matter. */
+/* Element i and its neighbours of an operand whose dtype is only known at run time: for rows that are used again and
+ * again, for results, and where speed does not matter. */
 template <int N> __device__ static inline vec<N> ld_any(const void *p, bool bf, int64_t i)
 {
 	return bf ? ld_vec<N>((const bf16 *)p + i) : ld_vec<N>((const float *)p + i);
@@ -206,14 +220,15 @@ __device__ static inline void st_one(void *p, bool bf, int64_t i, float x)
 
 /* ---- indices ---- */
 
-/* Whether i is one of n rows.  What is below `least` (0, or INT32_MIN where negative means no row) or not below n is said in the op's word, for the
- * host to find (fault.h); it is no row either. */
+/* Whether i is one of n rows.  What is below `least` (0, or INT32_MIN where negative means no row) or not below n is
+ * said in the op's word, for the host to find (fault.h); it is no row either. */
 __device__ static inline bool row_of(int32_t i, int64_t n, int32_t least, uint64_t *fault)
 {
 	bool is = i >= 0 && i < n;
 
 	if (!is && (i >= 0 || i < least))
-		*(volatile uint64_t *)fault = (uint64_t)(uint32_t)(n < INT32_MAX ? n + 1 : INT32_MAX) << 32 | (uint32_t)i;
+		*(volatile uint64_t *)fault =
+			(uint64_t)(uint32_t)(n < INT32_MAX ? n + 1 : INT32_MAX) << 32 | (uint32_t)i;
 	return is;
 }
 
@@ -241,7 +256,8 @@ __device__ static inline float warp_max(float x)
 		x = fmaxf(x, __shfl_xor_sync(VFM_ALL_LANES, x, d));
 	return x;
 }
-/* Over a block of WARPS full warps (threadIdx.x alone); every thread gets the sum.  Two barriers; may be called again at once. */
+/* Over a block of WARPS full warps (threadIdx.x alone); every thread gets the sum.  Two barriers; may be called again
+ * at once. */
 template <int WARPS, class T> __device__ static inline T block_sum(T x)
 {
 	__shared__ T part[WARPS];
@@ -291,15 +307,15 @@ static inline int in_warps(int64_t n)
 }
 
 /* Calls f with T as the element type of an f32 or bf16 tensor:  VFM_ACT_TYPE(a->x.dtype, T, launch<T>(s, a)); */
-#define VFM_ACT_TYPE(dt, T, ...)                    \
-	do {                                        \
-		if ((dt) == VFM_F32) {              \
-			using T = float;            \
-			__VA_ARGS__;                \
-		} else {                            \
-			using T = bf16;             \
-			__VA_ARGS__;                \
-		}                                   \
+#define VFM_ACT_TYPE(dt, T, ...)                                                                                       \
+	do {                                                                                                           \
+		if ((dt) == VFM_F32) {                                                                                 \
+			using T = float;                                                                               \
+			__VA_ARGS__;                                                                                   \
+		} else {                                                                                               \
+			using T = bf16;                                                                                \
+			__VA_ARGS__;                                                                                   \
+		}                                                                                                      \
 	} while (0)
 
 #endif

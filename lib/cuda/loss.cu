@@ -44,14 +44,17 @@ template <int N> static void launch_mse(struct vfm_stream *s, const struct vfm_m
 
 	a.lanes = lanes_for(a.f / N);
 	blocks = ceil_div(a.rows, 256 / a.lanes);
-	VFM_ACT_TYPE(o->pred.dtype, T, VFM_LAUNCH(s, (mse<N, T>), blocks < most ? blocks : most, 256, 0, a, (const T *)o->pred.data, vfm_has(&o->dpred) ? (T *)o->dpred.data : (T *)NULL));
+	VFM_ACT_TYPE(o->pred.dtype, T,
+		VFM_LAUNCH(s, (mse<N, T>), blocks < most ? blocks : most, 256, 0, a, (const T *)o->pred.data,
+			vfm_has(&o->dpred) ? (T *)o->dpred.data : (T *)NULL));
 }
 
 extern "C" int vfm_cuda_mse(struct vfm_stream *s, const struct vfm_mse *o, struct vfm_err *err)
 {
 	int64_t rows = o->pred.shape[0], f = o->pred.shape[1];
 	double *ws = (double *)vfm_cuda_ws(s, fold_ws(rows, o->seqs), err);
-	mse_args a = {(const float *)o->target.data, (const float *)o->w.data, (const int32_t *)o->seqs->seg.data, ws, rows, f, 0, 1.0f / (float)f};
+	mse_args a = {(const float *)o->target.data, (const float *)o->w.data, (const int32_t *)o->seqs->seg.data, ws,
+		rows, f, 0, 1.0f / (float)f};
 
 	if (!ws)
 		return VFM_EENV;
@@ -59,6 +62,7 @@ extern "C" int vfm_cuda_mse(struct vfm_stream *s, const struct vfm_mse *o, struc
 		launch_mse<8>(s, o, a);
 	else if (rows)
 		launch_mse<1>(s, o, a);
-	fold(s, ws, rows, o->seqs, a.w, (double *)o->loss.data, vfm_has(&o->sample_loss) ? (float *)o->sample_loss.data : NULL);
+	fold(s, ws, rows, o->seqs, a.w, (double *)o->loss.data,
+		vfm_has(&o->sample_loss) ? (float *)o->sample_loss.data : NULL);
 	return vfm_cuda_launched(s, "mse", err);
 }

@@ -10,7 +10,8 @@ struct halves {
 
 __global__ static void split(const float *x, uint16_t *hi, int16_t *lo, int64_t n)
 {
-	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += (int64_t)gridDim.x * THREADS * N) {
+	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n;
+		i += (int64_t)gridDim.x * THREADS * N) {
 		if (i + N <= n) {
 			vec<N> v = ld_vec<N>(x + i);
 			halves h;
@@ -37,7 +38,8 @@ __global__ static void split(const float *x, uint16_t *hi, int16_t *lo, int64_t 
 
 __global__ static void join(float *x, const uint16_t *hi, const int16_t *lo, int64_t n)
 {
-	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n; i += (int64_t)gridDim.x * THREADS * N) {
+	for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N; i < n;
+		i += (int64_t)gridDim.x * THREADS * N) {
 		if (i + N <= n) {
 			raw_vec<uint16_t, N> h = *reinterpret_cast<const raw_vec<uint16_t, N> *>(hi + i);
 			raw_vec<int16_t, N> l = *reinterpret_cast<const raw_vec<int16_t, N> *>(lo + i);

@@ -1,7 +1,7 @@
 /* moe.cu - mixtures of experts: who takes which token, sorting by expert, counting, the balance loss.
  *
- * Scores are compared as integers: larger for a higher score (-0 is 0; a NaN is above infinity), so that every choice is
- * well-defined and no index is ever invalid.
+ * Scores are compared as integers: larger for a higher score (-0 is 0; a NaN is above infinity), so that every choice
+ * is well-defined and no index is ever invalid.
  */
 #include "cuda/fold.h"
 #include "cuda/sort.h"
@@ -76,8 +76,10 @@ __global__ __launch_bounds__(256) static void choice_keys(const choice a)
 	}
 }
 
-/* The k-th largest of key[n], by digits of 8 bits from above; *equal: how many of those that equal it are among the k. */
-template <int WARPS> __device__ static inline uint32_t kth_largest(const uint32_t *key, int32_t n, int32_t k, int32_t *equal)
+/* The k-th largest of key[n], by digits of 8 bits from above; *equal: how many of those that equal it are among the k.
+ */
+template <int WARPS>
+__device__ static inline uint32_t kth_largest(const uint32_t *key, int32_t n, int32_t k, int32_t *equal)
 {
 	__shared__ int32_t count[256], found[2];
 	uint32_t prefix = 0, mask = 0;
@@ -128,7 +130,8 @@ template <int WARPS> __global__ __launch_bounds__(WARPS * 32) static void choose
 
 		before = scan_block<WARPS>((up ? 1 : 0) + (eq ? 1 << 16 : 0), &all);
 		if (up || (eq && same + (before >> 16) < equal)) {
-			int32_t eqs = same + (before >> 16), p = higher + (before & 0xffff) + (eqs < equal ? eqs : equal);
+			int32_t eqs = same + (before >> 16),
+				p = higher + (before & 0xffff) + (eqs < equal ? eqs : equal);
 
 			a.index[to + p] = (int32_t)t0 + i;
 			if (a.weight)
@@ -143,14 +146,16 @@ extern "C" int vfm_cuda_moe_topk_expert(struct vfm_stream *s, const struct vfm_m
 {
 	int64_t tokens = o->score.shape[0], experts = o->score.shape[1];
 	size_t keys = sort_pad((size_t)(tokens * experts) * 4);
-	choice a = {(const float *)o->score.data, (const int32_t *)o->seqs->dev_cu.data, NULL, NULL, (int32_t *)o->index.data,
-		vfm_has(&o->weight) ? (float *)o->weight.data : NULL, o->capacity, tokens, experts, o->index.shape[1], o->seqs->n};
+	choice a = {(const float *)o->score.data, (const int32_t *)o->seqs->dev_cu.data, NULL, NULL,
+		(int32_t *)o->index.data, vfm_has(&o->weight) ? (float *)o->weight.data : NULL, o->capacity, tokens,
+		experts, o->index.shape[1], o->seqs->n};
 	char *ws;
 
 	if (a.taken == 0)
 		return 0;
 	if ((int64_t)a.samples * experts >= INT32_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "moe_topk_expert: %d samples of %d experts are too many", a.samples, (int)experts);
+		return vfm_fail(err, VFM_EUSAGE, "moe_topk_expert: %d samples of %d experts are too many", a.samples,
+			(int)experts);
 	ws = (char *)vfm_cuda_ws(s, keys + (size_t)(a.samples + 1) * 4, err);
 	if (!ws)
 		return VFM_EENV;
@@ -168,7 +173,8 @@ extern "C" int vfm_cuda_moe_topk_expert(struct vfm_stream *s, const struct vfm_m
 /* ---- token choice ---------------------------------------------------------------------------------- */
 
 /* Warp: one token.  Round by round the best that is worse than the one before; by expert where scores are equal. */
-__global__ __launch_bounds__(256) static void best_experts(const float *score, int32_t *expert, float *weight, int64_t rows, int64_t experts, int64_t k)
+__global__ __launch_bounds__(256) static void best_experts(
+	const float *score, int32_t *expert, float *weight, int64_t rows, int64_t experts, int64_t k)
 {
 	int lane = (int)threadIdx.x % 32;
 
@@ -181,7 +187,7 @@ __global__ __launch_bounds__(256) static void best_experts(const float *score, i
 			uint64_t best = 0;
 
 			for (int64_t e = lane; e < experts; e += 32) {
-				uint64_t r = (uint64_t)rank_bits(x[e]) << 32 | (uint32_t)~(uint32_t)e;
+				uint64_t r = (uint64_t)rank_bits(x[e]) << 32 | (uint32_t) ~(uint32_t)e;
 
 				best = r < last && r > best ? r : best;
 			}
@@ -193,7 +199,7 @@ __global__ __launch_bounds__(256) static void best_experts(const float *score, i
 			}
 			sum += of_rank((uint32_t)(best >> 32));
 			if (lane == 0) {
-				expert[t * k + j] = (int32_t)~(uint32_t)best;
+				expert[t * k + j] = (int32_t) ~(uint32_t)best;
 				weight[t * k + j] = of_rank((uint32_t)(best >> 32));
 			}
 			last = best;
@@ -210,14 +216,14 @@ extern "C" int vfm_cuda_moe_topk_token(struct vfm_stream *s, const struct vfm_mo
 
 	if (rows == 0)
 		return 0;
-	VFM_LAUNCH(s, (best_experts), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data, (int32_t *)o->expert.data,
-		(float *)o->weight.data, rows, o->score.shape[1], o->expert.shape[1]);
+	VFM_LAUNCH(s, (best_experts), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data,
+		(int32_t *)o->expert.data, (float *)o->weight.data, rows, o->score.shape[1], o->expert.shape[1]);
 	return vfm_cuda_launched(s, "moe_topk_token", err);
 }
 
 /* Warp: one token. */
-__global__ __launch_bounds__(256) static void best_experts_bwd(const float *score, const int32_t *expert, const float *dweight, float *dscore,
-	int64_t rows, int64_t experts, int64_t k, uint64_t *fault)
+__global__ __launch_bounds__(256) static void best_experts_bwd(const float *score, const int32_t *expert,
+	const float *dweight, float *dscore, int64_t rows, int64_t experts, int64_t k, uint64_t *fault)
 {
 	int lane = (int)threadIdx.x % 32;
 
@@ -248,15 +254,16 @@ __global__ __launch_bounds__(256) static void best_experts_bwd(const float *scor
 	}
 }
 
-extern "C" int vfm_cuda_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *o, struct vfm_err *err)
+extern "C" int vfm_cuda_moe_topk_token_bwd(
+	struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *o, struct vfm_err *err)
 {
 	int64_t rows = o->score.shape[0], blocks = ceil_div(rows, 8), most = (int64_t)vfm_cuda_sms(s) * 32;
 
 	if (rows == 0)
 		return 0;
-	VFM_LAUNCH(s, (best_experts_bwd), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data, (const int32_t *)o->expert.data,
-		(const float *)o->dweight.data, (float *)o->dscore.data, rows, o->score.shape[1], o->expert.shape[1],
-		vfm_cuda_fault(s, VFM_OP_moe_topk_token_bwd));
+	VFM_LAUNCH(s, (best_experts_bwd), blocks < most ? blocks : most, 256, 0, (const float *)o->score.data,
+		(const int32_t *)o->expert.data, (const float *)o->dweight.data, (float *)o->dscore.data, rows,
+		o->score.shape[1], o->expert.shape[1], vfm_cuda_fault(s, VFM_OP_moe_topk_token_bwd));
 	return vfm_cuda_launched(s, "moe_topk_token_bwd", err);
 }
 
@@ -316,8 +323,9 @@ __global__ __launch_bounds__(256) static void own_lists(const own_choice a)
 
 extern "C" int vfm_cuda_moe_own(struct vfm_stream *s, const struct vfm_moe_own *o, struct vfm_err *err)
 {
-	own_choice a = {(const int32_t *)o->index.data, vfm_has(&o->own) ? (const int32_t *)o->own.data : NULL, (int32_t *)o->row.data,
-		(int32_t *)o->place.data, (int32_t *)o->count.data, vfm_has(&o->own) ? o->own.shape[0] : 0, o->index.shape[0], o->index.shape[1],
+	own_choice a = {(const int32_t *)o->index.data, vfm_has(&o->own) ? (const int32_t *)o->own.data : NULL,
+		(int32_t *)o->row.data, (int32_t *)o->place.data, (int32_t *)o->count.data,
+		vfm_has(&o->own) ? o->own.shape[0] : 0, o->index.shape[0], o->index.shape[1],
 		vfm_cuda_fault(s, VFM_OP_moe_own)};
 
 	if (a.experts == 0)
@@ -357,12 +365,13 @@ __global__ __launch_bounds__(256) static void sorted_lists(const sorted a)
 
 extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *o, struct vfm_err *err)
 {
-	int64_t n = o->key.shape[0], work = n > o->buckets ? n : o->buckets, blocks = ceil_div(work, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t n = o->key.shape[0], work = n > o->buckets ? n : o->buckets, blocks = ceil_div(work, 256),
+		most = (int64_t)vfm_cuda_sms(s) * 8;
 	struct sort_plan plan;
-	sorted a = {{(const int32_t *)o->key.data, 1, (int32_t)o->buckets, INT32_MIN, vfm_cuda_fault(s, VFM_OP_moe_sort)},
-		(const int32_t *)o->order.data,
-		vfm_has(&o->source) ? (int32_t *)o->source.data : NULL, vfm_has(&o->inverse) ? (int32_t *)o->inverse.data : NULL,
-		(int32_t *)o->count.data, n, o->div};
+	sorted a = {
+		{(const int32_t *)o->key.data, 1, (int32_t)o->buckets, INT32_MIN, vfm_cuda_fault(s, VFM_OP_moe_sort)},
+		(const int32_t *)o->order.data, vfm_has(&o->source) ? (int32_t *)o->source.data : NULL,
+		vfm_has(&o->inverse) ? (int32_t *)o->inverse.data : NULL, (int32_t *)o->count.data, n, o->div};
 	void *ws;
 
 	if (work == 0)
@@ -381,8 +390,8 @@ extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort
 /* Counts are formed as integers, which may be added in any order, and turned into floats where they stand. */
 enum { COUNT_ZERO, COUNT_ADD, COUNT_FLOAT };
 
-__global__ __launch_bounds__(256) static void count_step(int what, const int32_t *expert, const int32_t *seg, int32_t *count, int64_t n, int64_t k, int64_t experts,
-	uint64_t *fault)
+__global__ __launch_bounds__(256) static void count_step(int what, const int32_t *expert, const int32_t *seg,
+	int32_t *count, int64_t n, int64_t k, int64_t experts, uint64_t *fault)
 {
 	for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256) {
 		if (what == COUNT_ZERO)
@@ -396,14 +405,17 @@ __global__ __launch_bounds__(256) static void count_step(int what, const int32_t
 
 extern "C" int vfm_cuda_moe_count(struct vfm_stream *s, const struct vfm_moe_count *o, struct vfm_err *err)
 {
-	int64_t n[] = {vfm_numel(&o->count), vfm_numel(&o->expert), vfm_numel(&o->count)}, most = (int64_t)vfm_cuda_sms(s) * 8;
+	int64_t n[] = {vfm_numel(&o->count), vfm_numel(&o->expert), vfm_numel(&o->count)},
+		most = (int64_t)vfm_cuda_sms(s) * 8;
 
 	for (int what = COUNT_ZERO; n[0] && what <= COUNT_FLOAT; what++) {
 		int64_t blocks = ceil_div(n[what], 256);
 
 		if (blocks)
-			VFM_LAUNCH(s, (count_step), blocks < most ? blocks : most, 256, 0, what, (const int32_t *)o->expert.data,
-				(const int32_t *)o->seqs->seg.data, (int32_t *)o->count.data, n[what], o->expert.shape[1], o->count.shape[1], vfm_cuda_fault(s, VFM_OP_moe_count));
+			VFM_LAUNCH(s, (count_step), blocks < most ? blocks : most, 256, 0, what,
+				(const int32_t *)o->expert.data, (const int32_t *)o->seqs->seg.data,
+				(int32_t *)o->count.data, n[what], o->expert.shape[1], o->count.shape[1],
+				vfm_cuda_fault(s, VFM_OP_moe_count));
 	}
 	return vfm_cuda_launched(s, "moe_count", err);
 }
@@ -455,8 +467,9 @@ template <int N> __global__ __launch_bounds__(256) static void balance(const bal
 
 extern "C" int vfm_cuda_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *o, struct vfm_err *err)
 {
-	balance_args a = {(const float *)o->score.data, (const float *)o->count.data, (const float *)o->coef.data, (const int32_t *)o->seqs->seg.data,
-		vfm_has(&o->dscore) ? (float *)o->dscore.data : NULL, NULL, o->score.shape[0], o->score.shape[1], 0, o->accumulate};
+	balance_args a = {(const float *)o->score.data, (const float *)o->count.data, (const float *)o->coef.data,
+		(const int32_t *)o->seqs->seg.data, vfm_has(&o->dscore) ? (float *)o->dscore.data : NULL, NULL,
+		o->score.shape[0], o->score.shape[1], 0, o->accumulate};
 	bool wide = vec_ok(&o->score, 4) && vec_ok(&o->count, 4) && (!a.dscore || vec_ok(&o->dscore, 4));
 	int64_t blocks, most = (int64_t)vfm_cuda_sms(s) * 8;
 

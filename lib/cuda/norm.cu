@@ -1,18 +1,18 @@
 /* norm.cu - layer norm and RMS norm, with modulation or weights.
  *
- * Forward: a row lies in the registers of one or more warps between its statistics and its output.  Backward: a block takes a
- * tile of tokens (colsum.h), row by row, and keeps the sums of its columns.
- * Rows that are not made of 16-byte vectors, or too long, go through plain loops.
+ * Forward: a row lies in the registers of one or more warps between its statistics and its output.  Backward: a block
+ * takes a tile of tokens (colsum.h), row by row, and keeps the sums of its columns. Rows that are not made of 16-byte
+ * vectors, or too long, go through plain loops.
  */
 #include "cuda/colsum.h"
 
 struct norm_args {
 	const void *x;
 	void *y;
-	const void *mul, *add;           /* rows for each sample, or NULL */
+	const void *mul, *add; /* rows for each sample, or NULL */
 	int64_t mul_stride, add_stride;
-	float one;                       /* 1 where mul is a scale */
-	float *mean, *rstd;              /* or NULL */
+	float one;          /* 1 where mul is a scale */
+	float *mean, *rstd; /* or NULL */
 	struct samples q;
 	float eps;
 	int d;
@@ -182,19 +182,22 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 {
 	bool mod = vfm_has(&a->scale);
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *add = mod ? &a->shift : &a->bias;
-	struct norm_args p = {a->x.data, a->y.data, mul->data, add->data, mod ? mul->stride[0] : 0, mod ? add->stride[0] : 0,
-		mod ? 1.0f : 0.0f, (float *)a->mean.data, (float *)a->rstd.data, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1), a->eps,
-		(int)a->x.shape[1], a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add)};
+	struct norm_args p = {a->x.data, a->y.data, mul->data, add->data, mod ? mul->stride[0] : 0,
+		mod ? add->stride[0] : 0, mod ? 1.0f : 0.0f, (float *)a->mean.data, (float *)a->rstd.data,
+		samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1), a->eps, (int)a->x.shape[1],
+		a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add)};
 	int any = p.d <= 512 ? 32 : 256;
 
 	p.mul = vfm_has(mul) ? mul->data : nullptr, p.add = vfm_has(add) ? add->data : nullptr;
 	p.mean = vfm_has(&a->mean) ? p.mean : nullptr, p.rstd = vfm_has(&a->rstd) ? p.rstd : nullptr;
 	if (!p.q.total)
 		return 0;
-	if (wide(&a->x) && wide(&a->y) && wide(mul) && wide(add) && (!p.add || p.mul_bf == p.add_bf) && p.d <= 512 * 4 * 8)
+	if (wide(&a->x) && wide(&a->y) && wide(mul) && wide(add) && (!p.add || p.mul_bf == p.add_bf) &&
+		p.d <= 512 * 4 * 8)
 		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(p.mul ? mul->dtype : VFM_F32, M, (launch_norm<X, M>(s, p))));
 	else
-		VFM_LAUNCH(s, (norm_any), ceil_div(p.q.total, 128 / any > 1 ? 128 / any : 1), dim3(any, 128 / any > 1 ? 128 / any : 1), 0, p);
+		VFM_LAUNCH(s, (norm_any), ceil_div(p.q.total, 128 / any > 1 ? 128 / any : 1),
+			dim3(any, 128 / any > 1 ? 128 / any : 1), 0, p);
 	return vfm_cuda_launched(s, "norm", err);
 }
 
@@ -258,7 +261,8 @@ __device__ static inline float2 row_sums(float a, float b, float2 *part)
 /* The factors of a row lie in shared memory, two halves of 16 bytes for each vector: registers are short. */
 __device__ static inline vec<8> bwd_mul(const float *mul, int v)
 {
-	vec<4> lo = ld_vec<4>(mul + ((2 * v) * blockDim.x + threadIdx.x) * 4), hi = ld_vec<4>(mul + ((2 * v + 1) * blockDim.x + threadIdx.x) * 4);
+	vec<4> lo = ld_vec<4>(mul + ((2 * v) * blockDim.x + threadIdx.x) * 4),
+	       hi = ld_vec<4>(mul + ((2 * v + 1) * blockDim.x + threadIdx.x) * 4);
 	vec<8> m;
 
 #pragma unroll
@@ -289,8 +293,8 @@ template <int V> __device__ static inline void bwd_factors(const struct bwd_args
 }
 
 template <class X, class DY, int V>
-__device__ static inline void bwd_store(const struct bwd_args &p, int t, const struct bwd_row<X, DY, V> &r, const packed<X, 8> *kept, const float *mul,
-	float c1, float c2)
+__device__ static inline void bwd_store(const struct bwd_args &p, int t, const struct bwd_row<X, DY, V> &r,
+	const packed<X, 8> *kept, const float *mul, float c1, float c2)
 {
 	unsigned at = (unsigned)t * p.d;
 
@@ -309,7 +313,9 @@ __device__ static inline void bwd_store(const struct bwd_args &p, int t, const s
 }
 
 /* The column sums of the block's rows side by side go to one row of part, in the order of threadIdx.y. */
-template <int V> __device__ static inline void bwd_flush(const struct bwd_args &p, int64_t at, float (*sx)[8], float (*sy)[8], float *sums)
+template <int V>
+__device__ static inline void bwd_flush(
+	const struct bwd_args &p, int64_t at, float (*sx)[8], float (*sy)[8], float *sums)
 {
 	float *to = p.part + at * 2 * p.d;
 
@@ -340,14 +346,16 @@ template <int V> __device__ static inline void bwd_flush(const struct bwd_args &
 	}
 }
 
-/* Threads of a block at most.  Short rows leave room for two such blocks, one of which computes while the other waits for its row. */
+/* Threads of a block at most.  Short rows leave room for two such blocks, one of which computes while the other waits
+ * for its row. */
 template <class X, class DY, int V> struct bwd_threads {
 	enum { most = V == 1 ? 512 : 384, blocks = V == 1 && sizeof(X) + sizeof(DY) < 8 ? 2 : 1 };
 };
 
 /* Block (threads of a row, rows side by side), a tile for each block. */
 template <class X, class DY, int V>
-__global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_threads<X, DY, V>::blocks) norm_bwd_vec(const struct bwd_args p)
+__global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_threads<X, DY, V>::blocks)
+	norm_bwd_vec(const struct bwd_args p)
 {
 	VFM_DYN_SHARED(float, mul);
 	__shared__ float2 part[2][16];
@@ -385,11 +393,13 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_thread
 
 				fresh(row.x[v]), fresh(row.dy[v]);
 				old[v] = p.acc && t + (int)threadIdx.y < to && c < p.d
-					? ld_packed<8>((const X *)p.dx + ((unsigned)(t + threadIdx.y) * p.d + c)) : packed_zero<X, 8>();
+					? ld_packed<8>((const X *)p.dx + ((unsigned)(t + threadIdx.y) * p.d + c))
+					: packed_zero<X, 8>();
 			}
 			sum = row_sums(s1, s2, part[turn]);
 			if (t + (int)threadIdx.y < to)
-				bwd_store<X, DY, V>(p, t + threadIdx.y, row, old, mul, p.layer ? sum.x / (float)p.d : 0.0f, sum.y / (float)p.d);
+				bwd_store<X, DY, V>(p, t + threadIdx.y, row, old, mul,
+					p.layer ? sum.x / (float)p.d : 0.0f, sum.y / (float)p.d);
 		}
 		t = to;
 		if (p.part)
@@ -419,7 +429,8 @@ __global__ static void __launch_bounds__(256) norm_bwd_any(const struct bwd_args
 	sum.x = p.layer ? sum.x / (float)p.d : 0.0f, sum.y /= (float)p.d;
 	for (int c = threadIdx.x; c < p.d; c += blockDim.x) {
 		float g = ld_one(p.dy, p.dy_bf, row + c) * (p.mul ? ld_one(p.mul, p.mul_bf, m + c) + p.one : 1.0f);
-		float x = (ld_one(p.x, p.x_bf, row + c) - mean) * rstd, old = p.acc ? ld_one(p.dx, p.dx_bf, row + c) : 0.0f;
+		float x = (ld_one(p.x, p.x_bf, row + c) - mean) * rstd,
+		      old = p.acc ? ld_one(p.dx, p.dx_bf, row + c) : 0.0f;
 
 		st_one(p.dx, p.dx_bf, row + c, rstd * (g - sum.x - x * sum.y) + old);
 	}
@@ -451,7 +462,8 @@ template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s,
 {
 	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V>::most / threads;
 	dim3 block(threads, rows > 4 ? 4 : rows);
-	size_t smem = (size_t)threads * V * (block.y > 1 && p.part ? 24 : 8) * sizeof(float); /* factors; sums of the rows side by side */
+	/* factors; sums of the rows side by side */
+	size_t smem = (size_t)threads * V * (block.y > 1 && p.part ? 24 : 8) * sizeof(float);
 
 	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V>), tiles_of(p.q), block, smem, p);
 }
@@ -473,10 +485,12 @@ template <class X, class DY> static bool launch_bwd(struct vfm_stream *s, const 
 extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struct vfm_err *err)
 {
 	bool mod = vfm_has(&a->scale);
-	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *out[2] = {mod ? &a->dscale : &a->dweight, mod ? &a->dshift : &a->dbias};
-	struct bwd_args p = {a->x.data, a->dy.data, a->dx.data, vfm_has(mul) ? mul->data : nullptr, mod ? mul->stride[0] : 0, mod ? 1.0f : 0.0f,
-		(const float *)a->mean.data, (const float *)a->rstd.data, nullptr, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1),
-		(int)a->x.shape[1], a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul)};
+	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight,
+				*out[2] = {mod ? &a->dscale : &a->dweight, mod ? &a->dshift : &a->dbias};
+	struct bwd_args p = {a->x.data, a->dy.data, a->dx.data, vfm_has(mul) ? mul->data : nullptr,
+		mod ? mul->stride[0] : 0, mod ? 1.0f : 0.0f, (const float *)a->mean.data, (const float *)a->rstd.data,
+		nullptr, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1), (int)a->x.shape[1],
+		a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul)};
 	struct fold_args f = {p.q, nullptr, 2 * (int64_t)p.d, p.d, {}, {}, !mod};
 	int any = p.d <= 512 ? 32 : 256, rows = any == 32 ? 4 : 1;
 	bool done = !p.q.total;

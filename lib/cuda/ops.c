@@ -7,15 +7,15 @@ static const struct vfm_ops ops = {
 #undef X
 };
 
-#define X(name)                                                                                                      \
-	static int range_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)               \
-	{                                                                                                            \
-		int rc;                                                                                              \
-                                                                                                                     \
-		vfm_cuda_range_push(#name);                                                                          \
-		rc = vfm_cuda_##name(s, a, err);                                                                     \
-		vfm_cuda_range_pop();                                                                                \
-		return rc;                                                                                           \
+#define X(name)                                                                                                        \
+	static int range_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)                 \
+	{                                                                                                              \
+		int rc;                                                                                                \
+                                                                                                                       \
+		vfm_cuda_range_push(#name);                                                                            \
+		rc = vfm_cuda_##name(s, a, err);                                                                       \
+		vfm_cuda_range_pop();                                                                                  \
+		return rc;                                                                                             \
 	}
 VFM_OP_LIST(X)
 #undef X

@@ -3,7 +3,12 @@
 
 /* ---- sum of squares ----------------------------------------------------------------------- */
 
-enum { SQ_THREADS = 256, SQ_VEC = 8, SQ_UNROLL = 2, SQ_BLOCKS = 1056 }; /* eight blocks on each of 132 multiprocessors, whatever the device has */
+enum {
+	SQ_THREADS = 256,
+	SQ_VEC = 8,
+	SQ_UNROLL = 2,
+	SQ_BLOCKS = 1056
+}; /* eight blocks on each of 132 multiprocessors, whatever the device has */
 
 /* Squares of a vector in f32, in pairs, then f64: an error of a few 2^-24 of the sum at any length. */
 template <int N> __device__ static inline float squares(const vec<N> &x)
@@ -22,7 +27,8 @@ template <int N> __device__ static inline float squares(const vec<N> &x)
 }
 
 /* part[block] = sum over the vectors of the block; the elements behind the last whole vector go to block 0. */
-template <int N, class T> __global__ __launch_bounds__(SQ_THREADS) static void sumsq_part(const T *x, int64_t n, double *part)
+template <int N, class T>
+__global__ __launch_bounds__(SQ_THREADS) static void sumsq_part(const T *x, int64_t n, double *part)
 {
 	int64_t nv = n / N, step = (int64_t)gridDim.x * SQ_THREADS, i = (int64_t)blockIdx.x * SQ_THREADS + threadIdx.x;
 	double sum = 0;
@@ -74,9 +80,11 @@ extern "C" int vfm_cuda_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, s
 	if (!part)
 		return VFM_EENV;
 	if (wide)
-		VFM_ACT_TYPE(a->x.dtype, T, VFM_LAUNCH(s, (sumsq_part<SQ_VEC, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
+		VFM_ACT_TYPE(a->x.dtype, T,
+			VFM_LAUNCH(s, (sumsq_part<SQ_VEC, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
 	else
-		VFM_ACT_TYPE(a->x.dtype, T, VFM_LAUNCH(s, (sumsq_part<1, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
+		VFM_ACT_TYPE(a->x.dtype, T,
+			VFM_LAUNCH(s, (sumsq_part<1, T>), blocks, SQ_THREADS, 0, (const T *)a->x.data, n, part));
 	VFM_LAUNCH(s, (sumsq_add), 1, SQ_THREADS, 0, part, (int)blocks, (double *)a->sum.data);
 	return vfm_cuda_launched(s, "sumsq", err);
 }
@@ -93,7 +101,8 @@ __global__ static void clip(const double *sum, float max_norm, float *norm, floa
 
 extern "C" int vfm_cuda_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
 {
-	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data, a->max_norm, (float *)a->norm.data, (float *)a->scale.data);
+	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data, a->max_norm, (float *)a->norm.data,
+		(float *)a->scale.data);
 	return vfm_cuda_launched(s, "clip", err);
 }
 
@@ -101,7 +110,7 @@ extern "C" int vfm_cuda_clip(struct vfm_stream *s, const struct vfm_clip *a, str
 
 struct adam {
 	float b1, b2, d1, d2, eps, decay, lr, rc2, keep, take;
-	const float *gs; /* may be NULL */
+	const float *gs;    /* may be NULL */
 	float *p, *v, *ema; /* p NULL: split; ema may be NULL */
 	void *m;
 	const void *g;
@@ -147,9 +156,11 @@ template <bool SPLIT, int N> __device__ static inline void put_master(const adam
 }
 
 /* One pass over all there is of N neighbours. */
-template <int N, bool SPLIT, class M, class G> __device__ static inline void adam_step(const adam &a, float gs, int64_t i)
+template <int N, bool SPLIT, class M, class G>
+__device__ static inline void adam_step(const adam &a, float gs, int64_t i)
 {
-	vec<N> g = ld_vec<N>((const G *)a.g + i), m = ld_vec<N>((const M *)a.m + i), v = ld_vec<N>(a.v + i), p = master<SPLIT, N>(a, i), e = {};
+	vec<N> g = ld_vec<N>((const G *)a.g + i), m = ld_vec<N>((const M *)a.m + i), v = ld_vec<N>(a.v + i),
+	       p = master<SPLIT, N>(a, i), e = {};
 
 	if (a.ema)
 		e = ld_vec<N>(a.ema + i);
@@ -170,7 +181,8 @@ template <int N, bool SPLIT, class M, class G> __device__ static inline void ada
 }
 
 /* VEC neighbours at a time; what is left over behind the last vector, one each.  Without vectors: all one by one. */
-template <int N, bool SPLIT, class M, class G> __global__ __launch_bounds__(256) static void adamw(const adam a, int64_t n)
+template <int N, bool SPLIT, class M, class G>
+__global__ __launch_bounds__(256) static void adamw(const adam a, int64_t n)
 {
 	int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x, nv = n / N;
 	float gs = a.gs ? *a.gs : 1.0f;
@@ -200,10 +212,12 @@ template <int N> static void adamw_types(struct vfm_stream *s, const struct vfm_
 
 extern "C" int vfm_cuda_adamw(struct vfm_stream *s, const struct vfm_adamw *o, struct vfm_err *err)
 {
-	adam a = {o->beta1, o->beta2, 1 - o->beta1, 1 - o->beta2, o->eps, 1 - o->lr * o->wd, o->lr / o->c1, 1 / sqrtf(o->c2), o->ema_decay,
-		1 - o->ema_decay, (const float *)o->grad_scale.data, (float *)o->p.data, (float *)o->v.data, (float *)o->ema.data, o->m.data,
-		o->g.data, (bf16 *)o->w.data, (int16_t *)o->lo.data};
-	uintptr_t all = (uintptr_t)a.p | (uintptr_t)a.v | (uintptr_t)a.ema | (uintptr_t)a.m | (uintptr_t)a.g | (uintptr_t)a.w | (uintptr_t)a.lo;
+	adam a = {o->beta1, o->beta2, 1 - o->beta1, 1 - o->beta2, o->eps, 1 - o->lr * o->wd, o->lr / o->c1,
+		1 / sqrtf(o->c2), o->ema_decay, 1 - o->ema_decay, (const float *)o->grad_scale.data, (float *)o->p.data,
+		(float *)o->v.data, (float *)o->ema.data, o->m.data, o->g.data, (bf16 *)o->w.data,
+		(int16_t *)o->lo.data};
+	uintptr_t all = (uintptr_t)a.p | (uintptr_t)a.v | (uintptr_t)a.ema | (uintptr_t)a.m | (uintptr_t)a.g |
+		(uintptr_t)a.w | (uintptr_t)a.lo;
 
 	if (o->v.shape[0] == 0)
 		return 0;

@@ -21,8 +21,9 @@ void vfm_cuda_versions(char *buf, size_t len)
 	if (cudaRuntimeGetVersion(&cuda) != cudaSuccess)
 		cuda = CUDART_VERSION;
 	ncclGetVersion(&nccl);
-	snprintf(buf, len, "CUDA %d.%d, cuBLASLt %u.%u.%u, cuDNN %u.%u.%u, NCCL %d.%d.%d", cuda / 1000, cuda % 1000 / 10, lt / 10000,
-		lt / 100 % 100, lt % 100, dnn / 10000, dnn / 100 % 100, dnn % 100, nccl / 10000, nccl / 100 % 100, nccl % 100);
+	snprintf(buf, len, "CUDA %d.%d, cuBLASLt %u.%u.%u, cuDNN %u.%u.%u, NCCL %d.%d.%d", cuda / 1000,
+		cuda % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100, dnn / 10000, dnn / 100 % 100, dnn % 100,
+		nccl / 10000, nccl / 100 % 100, nccl % 100);
 }
 
 __attribute__((visibility("default"))) const struct vfm_plugin vfm_plugin = {

@@ -1,7 +1,7 @@
 /* qk_norm.cu - RMS norm of every head, and rotary positions.
  *
- * A head lies across a power of two of lanes, a 16-byte vector each; a warp has several heads of one token in hand.  Other head
- * dims go through plain loops, a warp a head.
+ * A head lies across a power of two of lanes, a 16-byte vector each; a warp has several heads of one token in hand.
+ * Other head dims go through plain loops, a warp a head.
  */
 #include "cuda/colsum.h"
 
@@ -13,13 +13,13 @@ struct head_strides {
 
 struct qk_args {
 	const void *x;
-	void *y;            /* backward: dx */
-	const void *dy;     /* backward */
+	void *y;                    /* backward: dx */
+	const void *dy;             /* backward */
 	const float *weight, *rope; /* or NULL */
-	float *rstd;        /* out; backward: in */
-	float *part;        /* backward: [part_rows, d], or NULL */
+	float *rstd;                /* out; backward: in */
+	float *part;                /* backward: [part_rows, d], or NULL */
 	struct head_strides xs, ys, dys;
-	struct samples q;   /* of all tokens; its tiles are for the backward */
+	struct samples q; /* of all tokens; its tiles are for the backward */
 	float eps;
 	int heads, d, lanes, groups; /* lanes of a head; warps of work for a token */
 	bool x_bf, y_bf, dy_bf;
@@ -50,7 +50,8 @@ template <int N> __device__ static inline void rotate(vec<N> *v, const vec<N> &c
 template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_vec(const struct qk_args a)
 {
 	int64_t work = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = work / a.groups;
-	int lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8, first = (int)(work % a.groups) * U * step + lane / a.lanes;
+	int lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8,
+	    first = (int)(work % a.groups) * U * step + lane / a.lanes;
 	bool in = t < a.q.total && c < a.d;
 	packed<X, 8> x[U];
 	vec<8> w, cs;
@@ -59,7 +60,8 @@ template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_v
 	for (int u = 0; u < U; u++) {
 		int h = first + u * step;
 
-		x[u] = in && h < a.heads ? ld_packed<8>((const X *)a.x + t * a.xs.token + h * a.xs.head + c) : packed_zero<X, 8>();
+		x[u] = in && h < a.heads ? ld_packed<8>((const X *)a.x + t * a.xs.token + h * a.xs.head + c)
+					 : packed_zero<X, 8>();
 	}
 	if (in && a.weight)
 		w = ld_vec<8>(a.weight + c);
@@ -166,9 +168,10 @@ template <class X> static void launch_qk(struct vfm_stream *s, struct qk_args &a
 extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *b, struct vfm_err *err)
 {
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
-	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data, nullptr,
-		{x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0}, samples_of(nullptr, x->shape[0], 4), b->eps,
-		(int)x->shape[1], (int)x->shape[2], lanes_for((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
+	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope),
+		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
+		samples_of(nullptr, x->shape[0], 4), b->eps, (int)x->shape[1], (int)x->shape[2],
+		lanes_for((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
 
 	if (!vfm_numel(x))
 		return 0;
@@ -206,7 +209,9 @@ __device__ static inline void qk_flush(const struct qk_args &a, int64_t tile, in
 }
 
 /* A block takes a tile of tokens, its warps take turns at what the forward gives to one. */
-template <class X, class DY, int U> __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 3 : 2) qk_bwd_vec(const struct qk_args a)
+template <class X, class DY, int U>
+__global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 3 : 2)
+	qk_bwd_vec(const struct qk_args a)
 {
 	int tile = (int)blockIdx.x, lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8;
 	int64_t from = (int64_t)tile * a.q.per, end = min(from + a.q.per, a.q.total);
@@ -231,8 +236,10 @@ template <class X, class DY, int U> __global__ static void __launch_bounds__(THR
 			int h = first + u * step;
 			bool in = c < a.d && h < a.heads;
 
-			dy[u] = in ? ld_packed<8>((const DY *)a.dy + t * a.dys.token + h * a.dys.head + c) : packed_zero<DY, 8>();
-			x[u] = in && a.weight ? ld_packed<8>((const X *)a.x + t * a.xs.token + h * a.xs.head + c) : packed_zero<X, 8>();
+			dy[u] = in ? ld_packed<8>((const DY *)a.dy + t * a.dys.token + h * a.dys.head + c)
+				   : packed_zero<DY, 8>();
+			x[u] = in && a.weight ? ld_packed<8>((const X *)a.x + t * a.xs.token + h * a.xs.head + c)
+					      : packed_zero<X, 8>();
 			rstd[u] = in && a.weight ? a.rstd[t * a.heads + h] : 1.0f;
 		}
 		if (a.rope && c < a.d)
@@ -270,7 +277,8 @@ template <class X, class DY, int U> __global__ static void __launch_bounds__(THR
 __global__ static void __launch_bounds__(THREADS) qk_bwd_any(const struct qk_args a)
 {
 	int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = row / a.heads, h = row % a.heads;
-	int64_t at = t * a.dys.token + h * a.dys.head, from = t * a.xs.token + h * a.xs.head, to = t * a.ys.token + h * a.ys.head;
+	int64_t at = t * a.dys.token + h * a.dys.head, from = t * a.xs.token + h * a.xs.head,
+		to = t * a.ys.token + h * a.ys.head;
 	int lane = threadIdx.x % 32, d = t < a.q.total ? a.d : 0;
 	float s = 0, r = a.weight && d ? a.rstd[row] : 1.0f;
 
@@ -301,7 +309,8 @@ __global__ static void __launch_bounds__(THREADS) qk_bwd_any(const struct qk_arg
 /* Any head: the sums of a thread's column.  Grid: tiles x column blocks. */
 __global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_args a)
 {
-	int64_t blocks = (a.d + THREADS - 1) / THREADS, tile = blockIdx.x / blocks, end = min((tile + 1) * a.q.per, a.q.total);
+	int64_t blocks = (a.d + THREADS - 1) / THREADS, tile = blockIdx.x / blocks,
+		end = min((tile + 1) * a.q.per, a.q.total);
 	int i = (int)(blockIdx.x % blocks) * THREADS + threadIdx.x, even = i & ~1;
 	float sum = 0;
 
@@ -313,7 +322,8 @@ __global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_ar
 
 			if (a.rope)
 				rotate<2>(&v, pair_of(a.rope, false, t * a.d, even, a.d), -1.0f);
-			sum += (i == even ? v.v[0] : v.v[1]) * ld_one(a.x, a.x_bf, t * a.xs.token + h * a.xs.head + i) * a.rstd[t * a.heads + h];
+			sum += (i == even ? v.v[0] : v.v[1]) * ld_one(a.x, a.x_bf, t * a.xs.token + h * a.xs.head + i) *
+				a.rstd[t * a.heads + h];
 		}
 	a.part[tile * a.d + i] = sum;
 }
@@ -324,13 +334,15 @@ template <class X, class DY> static void launch_qk_bwd(struct vfm_stream *s, str
 	VFM_LAUNCH(s, (qk_bwd_vec<X, DY, 2>), tiles_of(a.q), THREADS, 0, a);
 }
 
-extern "C" int vfm_cuda_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *b, struct vfm_err *err)
+extern "C" int vfm_cuda_qk_norm_rope_bwd(
+	struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *b, struct vfm_err *err)
 {
-	const struct vfm_tensor *x = vfm_has(&b->weight) ? &b->x : &b->dy, *dx = &b->dx, *dy = &b->dy; /* without weight, x is not read */
-	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data, nullptr,
-		{x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]}, {dy->stride[0], dy->stride[1]},
-		samples_of(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1], (int)dy->shape[2], lanes_for((int)dy->shape[2]), 0,
-		is_bf(x), is_bf(dx), is_bf(dy)};
+	/* without weight, x is not read */
+	const struct vfm_tensor *x = vfm_has(&b->weight) ? &b->x : &b->dy, *dx = &b->dx, *dy = &b->dy;
+	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope),
+		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]},
+		{dy->stride[0], dy->stride[1]}, samples_of(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1],
+		(int)dy->shape[2], lanes_for((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
 	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)b->dweight.data, nullptr}, {0, 0}, true};
 
 	if (!vfm_numel(dy))

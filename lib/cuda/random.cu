@@ -4,11 +4,14 @@
 #include "base/philox.h"
 
 /* One thread, one block of four normals: elements 4 b - first … of x. */
-template <class T> __global__ __launch_bounds__(256) static void fill(T *x, int64_t n, const struct vfm_rng rng, int64_t first, float mean, float std, bool wide)
+template <class T>
+__global__ __launch_bounds__(256) static void fill(
+	T *x, int64_t n, const struct vfm_rng rng, int64_t first, float mean, float std, bool wide)
 {
 	int64_t end = (first + n + 3) / 4;
 
-	for (int64_t b = first / 4 + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; b < end; b += (int64_t)gridDim.x * blockDim.x) {
+	for (int64_t b = first / 4 + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; b < end;
+		b += (int64_t)gridDim.x * blockDim.x) {
 		int64_t i = 4 * b - first;
 		vec<4> v = {};
 
@@ -35,7 +38,9 @@ extern "C" int vfm_cuda_fill(struct vfm_stream *s, const struct vfm_fill *a, str
 
 	if (n == 0)
 		return 0;
-	VFM_ACT_TYPE(a->x.dtype, T, VFM_LAUNCH(s, (fill<T>), blocks < most ? blocks : most, 256, 0, (T *)a->x.data, n, a->rng, a->first, a->mean, a->std, wide));
+	VFM_ACT_TYPE(a->x.dtype, T,
+		VFM_LAUNCH(s, (fill<T>), blocks < most ? blocks : most, 256, 0, (T *)a->x.data, n, a->rng, a->first,
+			a->mean, a->std, wide));
 	return vfm_cuda_launched(s, "fill", err);
 }
 
@@ -81,14 +86,16 @@ template <int N> static void launch_diffuse(struct vfm_stream *s, const struct v
 {
 	int64_t blocks = ceil_div(a.rows * a.f / N, 256), most = (int64_t)vfm_cuda_sms(s) * 16;
 
-	VFM_ACT_TYPE(o->input.dtype, T, VFM_LAUNCH(s, (diffuse<N, T>), blocks < most ? blocks : most, 256, 0, a, (T *)o->input.data));
+	VFM_ACT_TYPE(o->input.dtype, T,
+		VFM_LAUNCH(s, (diffuse<N, T>), blocks < most ? blocks : most, 256, 0, a, (T *)o->input.data));
 }
 
 extern "C" int vfm_cuda_diffuse(struct vfm_stream *s, const struct vfm_diffuse *o, struct vfm_err *err)
 {
 	struct vfm_rng rng = vfm_rng_stream(o->seed, o->step, 0, VFM_RNG_NOISE);
-	diffuse_args a = {(const float *)o->x0.data, (const float *)o->coef.data, (const int64_t *)o->id.data, (const int32_t *)o->idx.data,
-		(const int32_t *)o->seqs->seg.data, vfm_has(&o->target) ? (float *)o->target.data : NULL, o->x0.shape[0], o->x0.shape[1],
+	diffuse_args a = {(const float *)o->x0.data, (const float *)o->coef.data, (const int64_t *)o->id.data,
+		(const int32_t *)o->idx.data, (const int32_t *)o->seqs->seg.data,
+		vfm_has(&o->target) ? (float *)o->target.data : NULL, o->x0.shape[0], o->x0.shape[1],
 		{rng.key[0], rng.key[1]}};
 
 	if (a.rows * a.f == 0)

@@ -6,7 +6,8 @@
 
 __device__ static inline void philox(const struct vfm_rng &r, uint64_t block, uint32_t (&w)[4])
 {
-	uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = r.ctr_hi[0], c3 = r.ctr_hi[1], k0 = r.key[0], k1 = r.key[1];
+	uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = r.ctr_hi[0], c3 = r.ctr_hi[1], k0 = r.key[0],
+		 k1 = r.key[1];
 
 #pragma unroll
 	for (int n = 0; n < 10; n++) {
@@ -22,9 +23,10 @@ __device__ static inline void philox(const struct vfm_rng &r, uint64_t block, ui
 	w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
 }
 
-/* -ln((x + 1/2) / 2^32) to a few units of the last place of float, all in float (the double units of consumer chips are few).
- * The logarithm of a number next to 1 lives on the number's distance from 1; there that distance is formed from the
- * integer, where it is exact but for one rounding.  Below: u = 2^ex m, m in [sqrt 1/2, sqrt 2), and ln 2 in two parts. */
+/* -ln((x + 1/2) / 2^32) to a few units of the last place of float, all in float (the double units of consumer chips are
+ * few). The logarithm of a number next to 1 lives on the number's distance from 1; there that distance is formed from
+ * the integer, where it is exact but for one rounding.  Below: u = 2^ex m, m in [sqrt 1/2, sqrt 2), and ln 2 in two
+ * parts. */
 __device__ static inline float neg_log_u(uint32_t x)
 {
 	float u = (float)x + 0.5f, f, e, z, p;
@@ -56,11 +58,12 @@ __device__ static inline float neg_log_u(uint32_t x)
 __device__ static inline void box_muller(uint32_t a, uint32_t b, float &c, float &s)
 {
 	float rad = sqrtf(2.0f * neg_log_u(a));
-	uint32_t q = (b + 0x20000000u) >> 30; /* quarter turns, rounded */
+	uint32_t q = (b + 0x20000000u) >> 30;                                         /* quarter turns, rounded */
 	float t = ((float)(int32_t)(b - (q << 30)) + 0.5f) * 1.46291807926715968e-9f; /* 2 pi / 2^32 */
 	float z = t * t;
 	float sn = t + t * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
-	float cs = 1.0f - 0.5f * z + z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+	float cs = 1.0f - 0.5f * z +
+		z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
 	float cc = q & 1 ? sn : cs, ss = q & 1 ? cs : sn;
 
 	c = rad * ((q + 1) & 2 ? -cc : cc);

@@ -1,6 +1,7 @@
 /* rows.cu - rows by index, sums of rows by index, merged attention.
  *
- * An index outside the tensor is no row: a GPU cannot refuse it in time, and must not touch what lies there.  It is said to the host (fault.h).
+ * An index outside the tensor is no row: a GPU cannot refuse it in time, and must not touch what lies there.  It is
+ * said to the host (fault.h).
  */
 #include "cuda/fold.h"
 #include "cuda/rows.h"
@@ -11,7 +12,10 @@ template <class T> struct rows_of {
 	T *p;
 	int64_t stride;
 
-	__device__ inline T *at(int64_t i) const { return p + i * stride; }
+	__device__ inline T *at(int64_t i) const
+	{
+		return p + i * stride;
+	}
 };
 
 static int64_t width(const struct vfm_tensor *t)
@@ -47,11 +51,13 @@ struct gather_args {
 
 enum { GATHER = 4 }; /* vectors of a row on their way at a time */
 
-template <int N, class X, class Y> __global__ __launch_bounds__(256) static void gather(const gather_args a, const rows_of<const X> x, const rows_of<Y> y)
+template <int N, class X, class Y>
+__global__ __launch_bounds__(256) static void gather(const gather_args a, const rows_of<const X> x, const rows_of<Y> y)
 {
 	int64_t here = 256 / a.share, step = (int64_t)a.share * N;
 
-	for (int64_t i = (int64_t)blockIdx.x * here + (int)threadIdx.x / a.share; i < a.n; i += (int64_t)gridDim.x * here) {
+	for (int64_t i = (int64_t)blockIdx.x * here + (int)threadIdx.x / a.share; i < a.n;
+		i += (int64_t)gridDim.x * here) {
 		int32_t from = a.index[i];
 		bool is = row_of(from, a.m, INT32_MIN, a.fault);
 		float w = a.weight && is ? a.weight[i] : 1.0f;
@@ -77,7 +83,8 @@ template <int N, class X, class Y> __global__ __launch_bounds__(256) static void
 	}
 }
 
-template <int N, class X, class Y> static void launch_gather(struct vfm_stream *s, const struct vfm_rows *o, gather_args a)
+template <int N, class X, class Y>
+static void launch_gather(struct vfm_stream *s, const struct vfm_rows *o, gather_args a)
 {
 	rows_of<const X> x = {(const X *)o->x.data, o->x.stride[0]};
 	rows_of<Y> y = {(Y *)o->y.data, o->y.stride[0]};
@@ -90,8 +97,8 @@ template <int N, class X, class Y> static void launch_gather(struct vfm_stream *
 
 extern "C" int vfm_cuda_rows(struct vfm_stream *s, const struct vfm_rows *o, struct vfm_err *err)
 {
-	gather_args a = {(const int32_t *)o->index.data, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0],
-		o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_rows)};
+	gather_args a = {(const int32_t *)o->index.data, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL,
+		o->index.shape[0], o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_rows)};
 
 	if (a.n * a.d == 0)
 		return 0;
@@ -104,7 +111,9 @@ extern "C" int vfm_cuda_rows(struct vfm_stream *s, const struct vfm_rows *o, str
 
 /* ---- products of rows --------------------------------------------------------------------------- */
 
-template <int N, class X, class Y> __global__ __launch_bounds__(256) static void dots(const gather_args a, const rows_of<const X> x, const rows_of<const Y> y, float *dot)
+template <int N, class X, class Y>
+__global__ __launch_bounds__(256) static void dots(
+	const gather_args a, const rows_of<const X> x, const rows_of<const Y> y, float *dot)
 {
 	int lane = (int)threadIdx.x % 32;
 
@@ -129,7 +138,8 @@ template <int N, class X, class Y> __global__ __launch_bounds__(256) static void
 	}
 }
 
-template <int N, class X, class Y> static void launch_dots(struct vfm_stream *s, const struct vfm_rows_dot *o, const gather_args &a)
+template <int N, class X, class Y>
+static void launch_dots(struct vfm_stream *s, const struct vfm_rows_dot *o, const gather_args &a)
 {
 	rows_of<const X> x = {(const X *)o->x.data, o->x.stride[0]};
 	rows_of<const Y> y = {(const Y *)o->y.data, o->y.stride[0]};
@@ -153,9 +163,9 @@ extern "C" int vfm_cuda_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot
 }
 
 /* ---- sums of rows by index ------------------------------------------------------------------------ *
- * The rows are sorted by where they go; each sum then walks its list.  Where lists are long (few destinations: tables of
- * positions), pieces of RUN rows are summed side by side, and then these sums.  Which way is taken, and with it the order, is
- * decided by n and m. */
+ * The rows are sorted by where they go; each sum then walks its list.  Where lists are long (few destinations: tables
+ * of positions), pieces of RUN rows are summed side by side, and then these sums.  Which way is taken, and with it the
+ * order, is decided by n and m. */
 
 enum { RUN = 64, AHEAD = 4 };
 
@@ -193,7 +203,9 @@ __global__ __launch_bounds__(256) static void list_pieces(const lists a)
 }
 
 /* sum += the rows order[p] … order[end - 1], N columns from c on. */
-template <int N, class X> __device__ static inline void walk(const lists &a, const rows_of<const X> &x, int32_t p, int32_t end, int64_t c, vec<N> &sum)
+template <int N, class X>
+__device__ static inline void walk(
+	const lists &a, const rows_of<const X> &x, int32_t p, int32_t end, int64_t c, vec<N> &sum)
 {
 	for (; p < end; p += AHEAD) {
 		vec<N> v[AHEAD] = {};
@@ -216,7 +228,8 @@ template <int N, class X> __device__ static inline void walk(const lists &a, con
 	}
 }
 
-template <int N, class X, class Y> __global__ __launch_bounds__(256, 3) static void add_lists(const lists a, const rows_of<const X> x, const rows_of<Y> y)
+template <int N, class X, class Y>
+__global__ __launch_bounds__(256, 3) static void add_lists(const lists a, const rows_of<const X> x, const rows_of<Y> y)
 {
 	int64_t here = 256 / a.share;
 
@@ -249,7 +262,8 @@ template <int N, class X, class Y> __global__ __launch_bounds__(256, 3) static v
 }
 
 /* A block: one piece, `share` * N columns. */
-template <int N, class X> __global__ __launch_bounds__(256) static void add_pieces(const lists a, const rows_of<const X> x)
+template <int N, class X>
+__global__ __launch_bounds__(256) static void add_pieces(const lists a, const rows_of<const X> x)
 {
 	int64_t c = ((int64_t)blockIdx.y * a.share + threadIdx.x) * N;
 	int32_t lo = 0, hi = (int32_t)a.m, b = (int32_t)blockIdx.x, p, end;
@@ -257,7 +271,8 @@ template <int N, class X> __global__ __launch_bounds__(256) static void add_piec
 
 	if (b >= a.piece[a.m] || c >= a.d)
 		return;
-	while (hi - lo > 1) { /* the last destination whose pieces begin at b or before: not an empty one, since the next begins behind b */
+	/* the last destination whose pieces begin at b or before: not an empty one, since the next begins behind b */
+	while (hi - lo > 1) {
 		int32_t mid = lo + (hi - lo) / 2;
 
 		if (a.piece[mid] <= b)
@@ -332,8 +347,9 @@ template <int N, class X> static void sum_pieces(struct vfm_stream *s, const str
 		a.share = 32;
 	VFM_LAUNCH(s, (list_pieces), 1, 256, 0, a);
 	VFM_LAUNCH(s, (add_pieces<N, X>), dim3(pieces, ceil_div(units, a.share)), a.share, 0, a, x);
-	VFM_ACT_TYPE(o->y_bf ? VFM_BF16 : VFM_F32, Y, VFM_LAUNCH(s, (fold_pieces<Y>), dim3(a.m < 65536 ? a.m : 65536, ceil_div(a.d, 256)), 256, 0, a,
-		(rows_of<Y>{(Y *)o->y, o->y_stride})));
+	VFM_ACT_TYPE(o->y_bf ? VFM_BF16 : VFM_F32, Y,
+		VFM_LAUNCH(s, (fold_pieces<Y>), dim3(a.m < 65536 ? a.m : 65536, ceil_div(a.d, 256)), 256, 0, a,
+			(rows_of<Y>{(Y *)o->y, o->y_stride})));
 }
 
 template <int N, class X, class Y> static void sum_lists(struct vfm_stream *s, const struct row_sums *o, lists a)
@@ -363,8 +379,8 @@ void vfm_row_sums(struct vfm_stream *s, const struct row_sums *o, void *ws)
 	struct sort_plan plan = sort_plan(o->n, o->m);
 	char *at = (char *)ws;
 	int32_t *order = (int32_t *)(at + w.order);
-	lists a = {{o->index, o->step, (int32_t)o->m, o->least, o->fault}, order, (int32_t *)(at + w.first), (int32_t *)(at + w.piece), (float *)(at + w.part),
-		o->weight, o->n, o->m, o->d, 0, o->accumulate};
+	lists a = {{o->index, o->step, (int32_t)o->m, o->least, o->fault}, order, (int32_t *)(at + w.first),
+		(int32_t *)(at + w.piece), (float *)(at + w.part), o->weight, o->n, o->m, o->d, 0, o->accumulate};
 	int64_t blocks = ceil_div(o->m + 1, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
 
 	if (o->d == 0)
@@ -381,8 +397,9 @@ void vfm_row_sums(struct vfm_stream *s, const struct row_sums *o, void *ws)
 
 extern "C" int vfm_cuda_rows_add(struct vfm_stream *s, const struct vfm_rows_add *o, struct vfm_err *err)
 {
-	struct row_sums a = {o->x.data, o->y.data, o->x.stride[0], o->y.stride[0], o->x.dtype == VFM_BF16, o->y.dtype == VFM_BF16, o->accumulate,
-		(const int32_t *)o->index.data, 1, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0], o->y.shape[0],
+	struct row_sums a = {o->x.data, o->y.data, o->x.stride[0], o->y.stride[0], o->x.dtype == VFM_BF16,
+		o->y.dtype == VFM_BF16, o->accumulate, (const int32_t *)o->index.data, 1,
+		vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0], o->y.shape[0],
 		width(&o->y), INT32_MIN, vfm_cuda_fault(s, VFM_OP_rows_add)};
 	void *ws;
 
@@ -413,7 +430,8 @@ template <int N, class B> __global__ __launch_bounds__(256) static void merge(co
 		int64_t i = i0 + (int)threadIdx.x / a.lanes, t = i / a.heads, h = i - t * a.heads;
 		bool on = i < a.n;
 		float l = on && !a.first ? a.lse[i] : -INFINITY, lb = on ? a.lse_b[i] : -INFINITY, most = fmaxf(l, lb);
-		float wa = l == -INFINITY ? 0.0f : expf(l - most), wb = lb == -INFINITY ? 0.0f : expf(lb - most), sum = wa + wb;
+		float wa = l == -INFINITY ? 0.0f : expf(l - most), wb = lb == -INFINITY ? 0.0f : expf(lb - most),
+		      sum = wa + wb;
 		bool take = l == -INFINITY; /* o is not read */
 
 		__syncwarp(); /* all lanes of a head have its lse */
@@ -443,13 +461,15 @@ template <int N> static void launch_merge(struct vfm_stream *s, const struct vfm
 
 	a.lanes = lanes_for(ceil_div(a.d, N));
 	blocks = ceil_div(a.n, 256 / a.lanes);
-	VFM_ACT_TYPE(o->o_b.dtype, B, VFM_LAUNCH(s, (merge<N, B>), blocks < most ? blocks : most, 256, 0, a, (const B *)o->o_b.data));
+	VFM_ACT_TYPE(o->o_b.dtype, B,
+		VFM_LAUNCH(s, (merge<N, B>), blocks < most ? blocks : most, 256, 0, a, (const B *)o->o_b.data));
 }
 
 extern "C" int vfm_cuda_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *o, struct vfm_err *err)
 {
-	merge_args a = {(float *)o->o.data, (float *)o->lse.data, (const float *)o->lse_b.data, o->o.stride[0], o->o.stride[1], o->o_b.stride[0],
-		o->o_b.stride[1], vfm_numel(&o->lse), o->o.shape[1], o->o.shape[2], 0, o->first};
+	merge_args a = {(float *)o->o.data, (float *)o->lse.data, (const float *)o->lse_b.data, o->o.stride[0],
+		o->o.stride[1], o->o_b.stride[0], o->o_b.stride[1], vfm_numel(&o->lse), o->o.shape[1], o->o.shape[2], 0,
+		o->first};
 
 	if (a.n == 0)
 		return 0;

@@ -35,7 +35,8 @@ __global__ static void __launch_bounds__(THREADS) softmax(const float *x, float 
 		y[i] = __expf(x[i] - most) / sum;
 }
 
-__global__ static void __launch_bounds__(THREADS) softmax_bwd(const float *y, const float *dy, float *dx, int64_t rows, int e, int lanes)
+__global__ static void __launch_bounds__(THREADS)
+	softmax_bwd(const float *y, const float *dy, float *dx, int64_t rows, int e, int lanes)
 {
 	int64_t r = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / lanes;
 	int lane = threadIdx.x % lanes, n = r < rows ? e : 0;
@@ -65,7 +66,8 @@ extern "C" int vfm_cuda_softmax(struct vfm_stream *s, const struct vfm_softmax *
 
 	if (!vfm_numel(&a->x))
 		return 0;
-	VFM_LAUNCH(s, (softmax), ceil_div(rows * lanes, THREADS), THREADS, 0, (const float *)a->x.data, (float *)a->y.data, rows, (int)e, lanes);
+	VFM_LAUNCH(s, (softmax), ceil_div(rows * lanes, THREADS), THREADS, 0, (const float *)a->x.data,
+		(float *)a->y.data, rows, (int)e, lanes);
 	return vfm_cuda_launched(s, "softmax", err);
 }
 
@@ -76,7 +78,7 @@ extern "C" int vfm_cuda_softmax_bwd(struct vfm_stream *s, const struct vfm_softm
 
 	if (!vfm_numel(&a->y))
 		return 0;
-	VFM_LAUNCH(s, (softmax_bwd), ceil_div(rows * lanes, THREADS), THREADS, 0, (const float *)a->y.data, (const float *)a->dy.data,
-		(float *)a->dx.data, rows, (int)e, lanes);
+	VFM_LAUNCH(s, (softmax_bwd), ceil_div(rows * lanes, THREADS), THREADS, 0, (const float *)a->y.data,
+		(const float *)a->dy.data, (float *)a->dx.data, rows, (int)e, lanes);
 	return vfm_cuda_launched(s, "softmax_bwd", err);
 }

@@ -1,8 +1,8 @@
 /* sort.h - the order of numbers i = 0 … n-1 by a small key, stable, without atomics on what decides the order.
  *
- * A counting sort by digits of at most 8 bits, the lowest first.  A pass cuts the places into chunks, one a warp: (1) each chunk
- * counts its digits, (2) a block for each digit sums over the chunks before, (3) each chunk puts its places, 32 at a time,
- * where (2) and the counts so far say.  Three launches a pass; keys below 256 take one pass.
+ * A counting sort by digits of at most 8 bits, the lowest first.  A pass cuts the places into chunks, one a warp: (1)
+ * each chunk counts its digits, (2) a block for each digit sums over the chunks before, (3) each chunk puts its places,
+ * 32 at a time, where (2) and the counts so far say.  Three launches a pass; keys below 256 take one pass.
  *
  * Keys outside [0, keys) count as `keys`: they come last.  Those that row_of (kern.h) does not allow are said.
  */
@@ -25,7 +25,10 @@ struct sort_keys {
 
 		return k < 0 || k >= keys ? keys : k;
 	}
-	__device__ inline void look(int32_t i) const { row_of(key[i * step], keys, least, fault); }
+	__device__ inline void look(int32_t i) const
+	{
+		row_of(key[i * step], keys, least, fault);
+	}
 };
 
 struct sort_pass {
@@ -37,15 +40,22 @@ struct sort_pass {
 	int64_t n;
 	int32_t per_chunk, chunks, shift, bits;
 
-	__device__ inline int32_t at(int64_t p) const { return from ? from[p] : (int32_t)p; }
-	__device__ inline int32_t digit(int32_t i) const { return k.of(i) >> shift & ((1 << bits) - 1); }
+	__device__ inline int32_t at(int64_t p) const
+	{
+		return from ? from[p] : (int32_t)p;
+	}
+	__device__ inline int32_t digit(int32_t i) const
+	{
+		return k.of(i) >> shift & ((1 << bits) - 1);
+	}
 };
 
 __global__ __launch_bounds__(SORT_WARPS * 32) static void sort_count(const sort_pass a)
 {
 	__shared__ int32_t count[SORT_WARPS][SORT_DIGITS];
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, digits = 1 << a.bits;
-	int64_t c = (int64_t)blockIdx.x * SORT_WARPS + warp, p = c * a.per_chunk, end = p + a.per_chunk < a.n ? p + a.per_chunk : a.n;
+	int64_t c = (int64_t)blockIdx.x * SORT_WARPS + warp, p = c * a.per_chunk,
+		end = p + a.per_chunk < a.n ? p + a.per_chunk : a.n;
 
 	for (int d = lane; d < digits; d += 32)
 		count[warp][d] = 0;
@@ -109,7 +119,8 @@ __global__ __launch_bounds__(SORT_WARPS * 32) static void sort_place(const sort_
 {
 	__shared__ int32_t next[SORT_WARPS][SORT_DIGITS], first[SORT_DIGITS];
 	int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, digits = 1 << a.bits;
-	int64_t c = (int64_t)blockIdx.x * SORT_WARPS + warp, p = c * a.per_chunk, end = p + a.per_chunk < a.n ? p + a.per_chunk : a.n;
+	int64_t c = (int64_t)blockIdx.x * SORT_WARPS + warp, p = c * a.per_chunk,
+		end = p + a.per_chunk < a.n ? p + a.per_chunk : a.n;
 	int32_t all;
 
 	all = scan_block<SORT_WARPS>((int)threadIdx.x < digits ? a.total[threadIdx.x] : 0, &all);
@@ -176,9 +187,11 @@ static inline size_t sort_ws(const struct sort_plan *p)
 }
 
 /* order [n]; ws: of sort_ws bytes. */
-static inline void sort_run(struct vfm_stream *s, const struct sort_plan *p, struct sort_keys k, int32_t *order, void *ws)
+static inline void sort_run(
+	struct vfm_stream *s, const struct sort_plan *p, struct sort_keys k, int32_t *order, void *ws)
 {
-	int32_t *other = (int32_t *)ws, *total = (int32_t *)((char *)ws + (p->passes > 1 ? sort_pad((size_t)p->n * 4) : 0));
+	int32_t *other = (int32_t *)ws,
+		*total = (int32_t *)((char *)ws + (p->passes > 1 ? sort_pad((size_t)p->n * 4) : 0));
 	sort_pass a = {k, NULL, NULL, total + SORT_DIGITS, total, p->n, p->per_chunk, p->chunks, 0, p->bits};
 
 	for (int i = 0; p->n && i < p->passes; i++) {

@@ -16,11 +16,11 @@ static int same_width(struct vfm_blend_set *set, const struct vfm_record *r, uin
 	if (!set->text_dim)
 		set->text_dim = r->text_dim;
 	if (r->c != set->channels)
-		return vfm_fail(err, VFM_EUSAGE, "sample %llu has %d latent channels, others have %d", (unsigned long long)n,
-			r->c, set->channels);
+		return vfm_fail(err, VFM_EUSAGE, "sample %llu has %d latent channels, others have %d",
+			(unsigned long long)n, r->c, set->channels);
 	if (r->text_dim && r->text_dim != set->text_dim)
-		return vfm_fail(err, VFM_EUSAGE, "sample %llu has texts of width %d, others have %d", (unsigned long long)n,
-			r->text_dim, set->text_dim);
+		return vfm_fail(err, VFM_EUSAGE, "sample %llu has texts of width %d, others have %d",
+			(unsigned long long)n, r->text_dim, set->text_dim);
 	return 0;
 }
 

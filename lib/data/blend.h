@@ -21,10 +21,10 @@ struct vfm_blend_set {
 	double weight;          /* share asked for; 0 in all sets: none was */
 	struct vfm_index *ix;
 	char sha256[VFM_SHA256_HEX];
-	int64_t records;        /* in the index */
-	int64_t n;              /* of them usable */
-	uint32_t *record;       /* [n] number in the index */
-	int32_t *tokens;        /* [n] */
+	int64_t records;  /* in the index */
+	int64_t n;        /* of them usable */
+	uint32_t *record; /* [n] number in the index */
+	int32_t *tokens;  /* [n] */
 	int64_t total_tokens, n_long, n_ragged;
 	int32_t channels, text_dim;
 };

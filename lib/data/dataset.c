@@ -24,10 +24,10 @@
 #include "data/stage.h"
 #include "data/tar.h"
 
-#define MAX_NPY ((uint64_t)1 << 31)
+#define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
 
-struct known {	     /* a sample that has its place */
+struct known {       /* a sample that has its place */
 	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
 	uint32_t shard, index;
 	bool before; /* of an earlier run, and not asked for yet */
@@ -36,7 +36,7 @@ struct known {	     /* a sample that has its place */
 struct vfm_dataset {
 	struct vfm_dataset_opts o;
 	char *dir, *index_path;
-	int lock;	     /* of the folder: one run at a time */
+	int lock;            /* of the folder: one run at a time */
 	struct known *table; /* open addressing, a power of two */
 	size_t n_known, n_slots;
 	/* the shard under way */
@@ -168,7 +168,7 @@ static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 			last = k > last ? k : last;
 		} else if ((strlen(e->d_name) > 15 && isdigit((unsigned char)e->d_name[0]) &&
 				   memcmp(e->d_name + 6, ".tar.tmp.", 9) == 0) ||
-			   strncmp(e->d_name, VFM_INDEX_NAME ".tmp.", sizeof(VFM_INDEX_NAME ".tmp.") - 1) == 0) {
+			strncmp(e->d_name, VFM_INDEX_NAME ".tmp.", sizeof(VFM_INDEX_NAME ".tmp.") - 1) == 0) {
 			unlinkat(dirfd(dir), e->d_name, 0);
 		}
 	}
@@ -392,7 +392,7 @@ static int add_media(struct vfm_dataset *d, const struct sample *s, struct vfm_e
 static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vfm_err *err)
 {
 	uint64_t bytes = member_bytes(s->latent.len) + member_bytes(s->text.len) + member_bytes(s->json.len) +
-			 member_bytes(s->media_bytes);
+		member_bytes(s->media_bytes);
 
 	if (d->open && d->n_in_shard &&
 		(d->tar.pos + bytes + 1024 > (uint64_t)d->o.max_bytes ||

@@ -15,7 +15,7 @@
 #define MAX_GROUP_BYTES ((uint64_t)1 << 30)
 
 struct entry {
-	uint64_t hash;             /* 0 = empty */
+	uint64_t hash; /* 0 = empty */
 	uint64_t offset, bytes;
 	uint32_t lines, siblings;
 };
@@ -24,7 +24,7 @@ struct vfm_done {
 	char *path, *key;
 	int fd;
 	struct entry *table;
-	size_t n, cap;             /* cap is a power of two */
+	size_t n, cap; /* cap is a power of two */
 };
 
 static uint64_t hash_of(const char *key)
@@ -138,8 +138,8 @@ int vfm_done_open(struct vfm_done **out, const char *path, const char *key, stru
 	return 0;
 }
 
-int vfm_done_copy(struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped,
-	struct vfm_err *err)
+int vfm_done_copy(
+	struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped, struct vfm_err *err)
 {
 	struct entry e = *find(d, hash_of(key));
 	const char *newline, *found;

@@ -21,8 +21,8 @@ struct vfm_done;
 int vfm_done_open(struct vfm_done **d, const char *path, const char *key, struct vfm_err *err);
 
 /* Appends the lines of `key` to `text`; *lines = 0 when it is not finished. */
-int vfm_done_copy(struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped,
-	struct vfm_err *err);
+int vfm_done_copy(
+	struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped, struct vfm_err *err);
 
 void vfm_done_close(struct vfm_done *d); /* NULL is fine */
 

@@ -11,7 +11,7 @@
 #include "data/stage.h"
 #include "media/video_in.h"
 
-#define CROP 16			     /* 8 x 8 cells a block in 2 x 2 patches */
+#define CROP       16                /* 8 x 8 cells a block in 2 x 2 patches */
 #define MAX_LATENT ((size_t)1 << 30) /* bytes of float32 that one record may ask for */
 
 int vfm_key_check(const char *key, struct vfm_err *err)
@@ -39,8 +39,8 @@ struct enc {
 	const struct vfm_encode *e;
 	struct vfm_video *video;
 	int width, height, h, w; /* of the pictures; of the latents */
-	uint8_t *rgb;		 /* [4, height, width, 3] */
-	float *latent;		 /* [T, C, h, w] */
+	uint8_t *rgb;            /* [4, height, width, 3] */
+	float *latent;           /* [T, C, h, w] */
 	size_t latent_cap;
 	int64_t frames, latent_frames;
 };

@@ -15,12 +15,12 @@
 
 struct vfm_encode { /* a specification */
 	struct vfm_tokenizer tokenizer;
-	const char *dir;    /* where the files go: DIR/ID.latent.npy, DIR/ID.text.npy */
-	int width, height;  /* multiples of 16; 0, 0: the source's, each cut down to a multiple of 16 */
-	int64_t frames;     /* at most so many, from the start; 0: all */
-	double fps;         /* pictures a second; 0: every frame of the source */
-	double timeout_s;   /* 0: 3600 */
-	int threads;        /* of the decoder */
+	const char *dir;   /* where the files go: DIR/ID.latent.npy, DIR/ID.text.npy */
+	int width, height; /* multiples of 16; 0, 0: the source's, each cut down to a multiple of 16 */
+	int64_t frames;    /* at most so many, from the start; 0: all */
+	double fps;        /* pictures a second; 0: every frame of the source */
+	double timeout_s;  /* 0: 3600 */
+	int threads;       /* of the decoder */
 };
 
 /* A sample's key: 1 to 200 bytes, letters, digits, "-" and "_" and what is >= 0x80 (so neither "." nor "/", as

@@ -251,9 +251,9 @@ static bool row_is(sqlite3_stmt *q, const struct vfm_scan_sample *s, const struc
 	const char *key = (const char *)sqlite3_column_text(q, 0), *part = (const char *)sqlite3_column_text(q, 3);
 
 	return key && part && strcmp(key, s->key) == 0 && strcmp(part, p->name) == 0 &&
-	       (uint64_t)sqlite3_column_int64(q, 1) == s->rec.sample_offset &&
-	       (uint64_t)sqlite3_column_int64(q, 2) == s->rec.sample_bytes &&
-	       (uint64_t)sqlite3_column_int64(q, 4) == p->offset && (uint64_t)sqlite3_column_int64(q, 5) == p->bytes;
+		(uint64_t)sqlite3_column_int64(q, 1) == s->rec.sample_offset &&
+		(uint64_t)sqlite3_column_int64(q, 2) == s->rec.sample_bytes &&
+		(uint64_t)sqlite3_column_int64(q, 4) == p->offset && (uint64_t)sqlite3_column_int64(q, 5) == p->bytes;
 }
 
 static int check_rows(sqlite3 *db, const char *path, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err)

@@ -15,17 +15,18 @@
 struct vfm_energon;
 
 int vfm_energon_open(struct vfm_energon **e, const char *dir, struct vfm_err *err);
-/* Shards in sorted order of their names.  Writes NAME.tar.idx (NAME ends in ".tar") at once.  VFM_EINPUT: a sample key that an
- * earlier shard has. */
+/* Shards in sorted order of their names.  Writes NAME.tar.idx (NAME ends in ".tar") at once.  VFM_EINPUT: a sample key
+ * that an earlier shard has. */
 int vfm_energon_add(struct vfm_energon *e, const char *name, const struct vfm_scan *s, struct vfm_err *err);
-/* `uuid_hex`: 32 hex digits or more from which index.uuid is made: the same dataset, the same uuid.  Frees e in any case. */
+/* `uuid_hex`: 32 hex digits or more from which index.uuid is made: the same dataset, the same uuid.  Frees e in any
+ * case. */
 int vfm_energon_commit(struct vfm_energon *e, const char *uuid_hex, struct vfm_err *err);
 void vfm_energon_abort(struct vfm_energon *e); /* NULL is fine */
 
 /* 0 if NAME.tar.idx holds exactly the offsets of s; VFM_EINPUT with the reason if not. */
 int vfm_energon_check_idx(const char *dir, const char *name, const struct vfm_scan *s, struct vfm_err *err);
 /* 0 if database and .info.json know shard number `shard` as s has it; VFM_EINPUT with the first difference. */
-int vfm_energon_check_meta(const char *dir, const char *name, uint32_t shard, const struct vfm_scan *s,
-	struct vfm_err *err);
+int vfm_energon_check_meta(
+	const char *dir, const char *name, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err);
 
 #endif

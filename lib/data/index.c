@@ -197,7 +197,7 @@ static bool array_ok(uint64_t count, uint8_t dtype, uint16_t header, uint32_t by
 
 	/* count < 2^64 by its u16 factors, but count * size may not be */
 	return size && count > 0 && count <= UINT32_MAX && header >= 10 && header <= VFM_NPY_HEADER_MAX &&
-	       count * size + header == bytes;
+		count * size + header == bytes;
 }
 
 const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s)

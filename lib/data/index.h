@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "data/npy.h"
 
-#define VFM_INDEX_NAME "index.vfmi"
+#define VFM_INDEX_NAME    "index.vfmi"
 #define VFM_INDEX_VERSION 1
 
 enum {
@@ -32,13 +32,13 @@ enum {
 /* 128 bytes, as they stand in the file.  Offsets count from the start of the shard's tar;
  * a payload is the content of a tar member (for .npy: with its npy header). */
 struct vfm_record {
-	uint64_t id;    /* vfm_sample_id(key): the sample's name in everything random */
-	uint32_t shard; /* number in the shard table */
-	uint32_t index; /* number in the shard, from 0 */
+	uint64_t id;            /* vfm_sample_id(key): the sample's name in everything random */
+	uint32_t shard;         /* number in the shard table */
+	uint32_t index;         /* number in the shard, from 0 */
 	uint64_t sample_offset; /* of the sample's first tar header */
 	uint64_t sample_bytes;  /* headers, payloads and padding of all its members */
 	uint64_t latent_offset, text_offset, json_offset;
-	uint64_t media_offset, media_bytes; /* 0, 0 without VFM_REC_MEDIA */
+	uint64_t media_offset, media_bytes;            /* 0, 0 without VFM_REC_MEDIA */
 	uint32_t latent_bytes, text_bytes, json_bytes; /* payload lengths; text_bytes 0: no text member */
 	uint32_t latent_crc, text_crc, json_crc;       /* crc32c of the payloads */
 	uint16_t c, t, h, w;                           /* latent [c, t, h, w], each >= 1 */
@@ -51,11 +51,11 @@ struct vfm_record {
 	uint32_t crc;                                  /* crc32c of the 124 bytes before it */
 };
 
-struct vfm_index_shard { /* 64 bytes, as they stand in the file */
-	char name[32];   /* relative to the index's folder, NUL-padded; no '/', does not start with '.' */
-	uint64_t bytes;  /* of the tar */
-	uint64_t first;  /* record number of its first sample */
-	uint32_t count;  /* samples */
+struct vfm_index_shard {      /* 64 bytes, as they stand in the file */
+	char name[32];        /* relative to the index's folder, NUL-padded; no '/', does not start with '.' */
+	uint64_t bytes;       /* of the tar */
+	uint64_t first;       /* record number of its first sample */
+	uint32_t count;       /* samples */
 	uint32_t reserved[2]; /* 0 */
 	uint32_t crc;         /* crc32c of the 60 bytes before it */
 };
@@ -114,8 +114,8 @@ int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct 
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
 int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, struct vfm_err *err);
 /* Frees w in any case.  tokenizer, embedder: NULL when unknown; cut to 23 bytes. */
-int vfm_index_writer_commit(struct vfm_index_writer *w, const char *tokenizer, const char *embedder,
-	struct vfm_err *err);
+int vfm_index_writer_commit(
+	struct vfm_index_writer *w, const char *tokenizer, const char *embedder, struct vfm_err *err);
 void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */
 
 #endif

@@ -26,7 +26,7 @@ struct slot {
 	struct vfm_err err;
 	struct vfm_record *rec; /* [cap_rec] of the samples */
 	size_t cap_rec;
-	float *latent;          /* one sample before it is patchified */
+	float *latent; /* one sample before it is patchified */
 	size_t latent_size;
 };
 
@@ -76,7 +76,7 @@ static struct cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 			e = c;
 	}
 	if (!e)
-		abort(); /* there are more entries than threads, so that one is free */
+		abort();             /* there are more entries than threads, so that one is free */
 	if (before && before != e) { /* it knows where this step begins */
 		e->s.step = before->s.step;
 		e->s.n_packs = before->s.n_packs;
@@ -128,21 +128,23 @@ static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sa
 
 	TRY(tokens);
 	if (tokens != s->tokens)
-		return vfm_fail(err, VFM_EUSAGE, "the manifest says %d tokens, the index %lld", s->tokens,
-			(long long)tokens);
+		return vfm_fail(
+			err, VFM_EUSAGE, "the manifest says %d tokens, the index %lld", s->tokens, (long long)tokens);
 	if (grid[0] > INT16_MAX || grid[1] > INT16_MAX || grid[2] > INT16_MAX)
 		return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d is too large", dims[0], dims[1], dims[2]);
 	if (r->c != l->h->latent_channels)
-		return vfm_fail(err, VFM_EUSAGE, "%d latent channels, the manifest says %d", r->c, l->h->latent_channels);
+		return vfm_fail(
+			err, VFM_EUSAGE, "%d latent channels, the manifest says %d", r->c, l->h->latent_channels);
 	if (r->text_len && r->text_dim != l->h->text_dim)
-		return vfm_fail(err, VFM_EUSAGE, "texts of width %d, the manifest says %d", r->text_dim, l->h->text_dim);
+		return vfm_fail(
+			err, VFM_EUSAGE, "texts of width %d, the manifest says %d", r->text_dim, l->h->text_dim);
 	return 0;
 }
 
 static int sample_context(const struct vfm_loader *l, const struct vfm_manifest_sample *s, struct vfm_err *err)
 {
-	return vfm_err_context(err, "set '%s', shard %d, index %lld", l->h->sets[s->set].name, s->shard,
-		(long long)s->index);
+	return vfm_err_context(
+		err, "set '%s', shard %d, index %lld", l->h->sets[s->set].name, s->shard, (long long)s->index);
 }
 
 /* Looks the samples up; counts tokens, texts and the largest latent. */
@@ -159,8 +161,9 @@ static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manif
 	for (int32_t i = 0; i < p->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &p->samples[i];
 		struct vfm_record *r = &sl->rec[i];
-		int rc = s->index > UINT32_MAX ? vfm_fail(err, VFM_EUSAGE, "not in the index")
-					       : vfm_index_get(l->ix[s->set], (uint32_t)s->shard, (uint32_t)s->index, r, err);
+		int rc = s->index > UINT32_MAX
+			? vfm_fail(err, VFM_EUSAGE, "not in the index")
+			: vfm_index_get(l->ix[s->set], (uint32_t)s->shard, (uint32_t)s->index, r, err);
 
 		if (rc >= 0)
 			rc = check_record(l, s, r, err);
@@ -313,7 +316,8 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
 	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)
-		return vfm_fail(err, VFM_EUSAGE, "the index has %llu records, the manifest was made for %lld: pack again",
+		return vfm_fail(err, VFM_EUSAGE,
+			"the index has %llu records, the manifest was made for %lld: pack again",
 			(unsigned long long)vfm_index_n_records(l->ix[i]), (long long)s->records);
 	if (!l->o.skip_hash) {
 		char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, s->dir);
@@ -322,7 +326,8 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 		free(path);
 		TRY(rc);
 		if (strcmp(sha, s->index_sha256))
-			return vfm_fail(err, VFM_EUSAGE, "the index has changed since the manifest was made: pack again");
+			return vfm_fail(
+				err, VFM_EUSAGE, "the index has changed since the manifest was made: pack again");
 	}
 	return 0;
 }
@@ -344,7 +349,8 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_loader *vfm_loader_open(const struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
+struct vfm_loader *vfm_loader_open(
+	const struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
 {
 	struct vfm_loader *l = vfm_calloc(1, sizeof(*l));
 	const int32_t *patch;
@@ -432,7 +438,8 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_batch **out, struct vfm_err
 	l->stats.batches++;
 	l->stats.samples += sl->b.n_samples;
 	l->stats.tokens += sl->b.tokens;
-	l->stats.bytes += (sl->b.tokens * sl->b.patch_dim + sl->b.text_tokens * sl->b.text_dim) * (int64_t)sizeof(float);
+	l->stats.bytes +=
+		(sl->b.tokens * sl->b.patch_dim + sl->b.text_tokens * sl->b.text_dim) * (int64_t)sizeof(float);
 	*out = &sl->b;
 	return 1;
 }

@@ -10,8 +10,8 @@
 
 /* ---- header ---- */
 
-static int parse_set(struct vfm_manifest *m, const json_t *o, const char *where, struct vfm_manifest_set *s,
-	struct vfm_err *err)
+static int parse_set(
+	struct vfm_manifest *m, const json_t *o, const char *where, struct vfm_manifest_set *s, struct vfm_err *err)
 {
 	const char *name, *dir, *sha, *slash = strrchr(m->path, '/');
 
@@ -290,8 +290,8 @@ static int read_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 	TRY_OUT(line_key(m, o, &key, err));
 	if (key != want) {
 		rc = vfm_fail(err, VFM_EUSAGE, "expected step %lld, pack %lld, got step %lld, pack %lld",
-			(long long)(want / m->h.batch), (long long)(want % m->h.batch),
-			(long long)(key / m->h.batch), (long long)(key % m->h.batch));
+			(long long)(want / m->h.batch), (long long)(want % m->h.batch), (long long)(key / m->h.batch),
+			(long long)(key % m->h.batch));
 		goto out;
 	}
 	TRY_OUT(parse_pack(m, o, out, n_used, p, err));
@@ -382,7 +382,8 @@ static int jsonl_open(struct vfm_manifest *m, struct vfm_err *err)
 	TRY(line_key_at(m, &l, &key, err));
 	last = m->h.steps * m->h.batch - 1;
 	if (key != last)
-		return vfm_fail(err, VFM_EUSAGE, "truncated: it ends with step %lld, pack %lld of %lld steps of %d packs",
+		return vfm_fail(err, VFM_EUSAGE,
+			"truncated: it ends with step %lld, pack %lld of %lld steps of %d packs",
 			(long long)(key / m->h.batch), (long long)(key % m->h.batch), (long long)m->h.steps,
 			m->h.batch);
 	return 0;

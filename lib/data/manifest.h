@@ -24,10 +24,10 @@
 #include "base/err.h"
 #include "base/hash.h"
 
-#define VFM_MANIFEST_VERSION 1
-#define VFM_MANIFEST_MAX_SETS 4096
+#define VFM_MANIFEST_VERSION     1
+#define VFM_MANIFEST_MAX_SETS    4096
 #define VFM_MANIFEST_MAX_CONTEXT (1 << 24) /* tokens a pack */
-#define VFM_MANIFEST_MAX_BATCH (1 << 22)   /* packs a step */
+#define VFM_MANIFEST_MAX_BATCH   (1 << 22) /* packs a step */
 
 struct vfm_manifest_set {
 	const char *name;
@@ -39,43 +39,45 @@ struct vfm_manifest_set {
 };
 
 struct vfm_manifest_header {
-	int32_t context;         /* most tokens in a pack */
-	int32_t batch;           /* packs a step */
+	int32_t context; /* most tokens in a pack */
+	int32_t batch;   /* packs a step */
 	int64_t steps;
 	uint64_t seed;
-	int32_t patch[3];        /* t, h, w */
+	int32_t patch[3]; /* t, h, w */
 	int32_t latent_channels;
-	int32_t text_dim;        /* 0: no sample has text */
+	int32_t text_dim; /* 0: no sample has text */
 	int32_t n_sets;
 	struct vfm_manifest_set *sets; /* [n_sets] */
 };
 
 struct vfm_manifest_sample {
-	int32_t set;     /* index into header.sets */
+	int32_t set; /* index into header.sets */
 	int32_t shard;
-	int64_t index;   /* within the shard */
+	int64_t index; /* within the shard */
 	int32_t tokens;
 };
 
 struct vfm_manifest_pack {
 	int64_t step;
-	int32_t pack;    /* within the step: 0 .. batch-1 */
+	int32_t pack; /* within the step: 0 .. batch-1 */
 	int32_t n_samples;
-	int64_t tokens;  /* the sum over the samples, <= context */
-	double cost;     /* what the packer balanced by; its unit is the cost file's */
+	int64_t tokens;                            /* the sum over the samples, <= context */
+	double cost;                               /* what the packer balanced by; its unit is the cost file's */
 	const struct vfm_manifest_sample *samples; /* [n_samples] */
 };
 
 /* The packs of one step.  Reused from call to call; `= {0}` before the first. */
 struct vfm_manifest_step {
 	int64_t step;
-	int64_t tokens;  /* the sum over all packs of the step: the denominator of the loss */
-	int32_t n_packs; /* == batch */
+	int64_t tokens;                  /* the sum over all packs of the step: the denominator of the loss */
+	int32_t n_packs;                 /* == batch */
 	struct vfm_manifest_pack *packs; /* [n_packs], owned; valid until the next read or release */
 	/* private */
 	struct vfm_manifest_sample *samples;
 	size_t cap_packs, cap_samples;
-	uint64_t next_off; /* where the following step begins, in the manifest opened as number `serial`, so that reading on needs no search */
+	/* where the following step begins, in the manifest opened as number `serial`, so that reading on needs no
+	 * search */
+	uint64_t next_off;
 	uint64_t serial;
 };
 
@@ -83,7 +85,7 @@ struct vfm_manifest;
 
 /* Opens and checks the header and the last record (a truncated file is found here). NULL on failure. */
 struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err);
-void vfm_manifest_close(struct vfm_manifest *m); /* NULL is fine */
+void vfm_manifest_close(struct vfm_manifest *m);                                     /* NULL is fine */
 const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m); /* owned by m */
 const char *vfm_manifest_path(const struct vfm_manifest *m);
 bool vfm_manifest_is_bin(const struct vfm_manifest *m);

@@ -91,7 +91,8 @@ static int read_pack(const struct vfm_manifest *m, uint64_t k, struct vfm_manife
 	return 0;
 }
 
-int vfm_manifest_bin_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err)
+int vfm_manifest_bin_step(
+	const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err)
 {
 	size_t used = 0;
 

@@ -38,16 +38,18 @@ static int out(struct vfm_manifest_writer *w, const void *data, size_t len, stru
 
 static void header_text(struct vfm_buf *b, const struct vfm_manifest_header *h)
 {
-	json_t *sets = json_array(), *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v",
-		VFM_MANIFEST_VERSION, "type", MANIFEST_TYPE, "context", h->context, "batch", h->batch, "seed",
-		(json_int_t)h->seed, "steps", (json_int_t)h->steps, "patch", h->patch[0], h->patch[1], h->patch[2],
-		"latent_channels", h->latent_channels, "text_dim", h->text_dim);
+	json_t *sets = json_array(),
+	       *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v", VFM_MANIFEST_VERSION, "type",
+		       MANIFEST_TYPE, "context", h->context, "batch", h->batch, "seed", (json_int_t)h->seed, "steps",
+		       (json_int_t)h->steps, "patch", h->patch[0], h->patch[1], h->patch[2], "latent_channels",
+		       h->latent_channels, "text_dim", h->text_dim);
 
 	for (int32_t i = 0; i < h->n_sets; i++) {
 		const struct vfm_manifest_set *s = &h->sets[i];
 
-		json_array_append_new(sets, json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given,
-			"records", (json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight));
+		json_array_append_new(sets,
+			json_pack("{s:s,s:s,s:I,s:s,s:f}", "name", s->name, "dir", s->dir_given, "records",
+				(json_int_t)s->records, "index_sha256", s->index_sha256, "weight", s->weight));
 	}
 	json_object_set_new(o, "sets", sets);
 	vfm_json_text(b, o, 0);
@@ -132,7 +134,8 @@ static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pac
 		const struct vfm_manifest_sample *s = &p->samples[i];
 
 		if (s->index > UINT32_MAX)
-			return vfm_fail(err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary manifest", s->index);
+			return vfm_fail(
+				err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary manifest", s->index);
 		put32(rec, (uint32_t)s->set);
 		put32(rec + 4, (uint32_t)s->shard);
 		put32(rec + 8, (uint32_t)s->index);
@@ -152,7 +155,8 @@ static int pack_bin(struct vfm_manifest_writer *w, const struct vfm_manifest_pac
 int vfm_manifest_writer_pack(struct vfm_manifest_writer *w, const struct vfm_manifest_pack *p, struct vfm_err *err)
 {
 	if (p->step * w->h.batch + p->pack != w->next || p->step >= w->h.steps || p->n_samples < 1)
-		return vfm_fail(err, VFM_EUSAGE, "step %" PRId64 ", pack %d is out of order or empty", p->step, p->pack);
+		return vfm_fail(
+			err, VFM_EUSAGE, "step %" PRId64 ", pack %d is out of order or empty", p->step, p->pack);
 	vfm_buf_clear(&w->text);
 	if (w->format == VFM_MANIFEST_BIN)
 		TRY(pack_bin(w, p, err));
@@ -169,10 +173,11 @@ int vfm_manifest_writer_end(struct vfm_manifest_writer *w, struct vfm_err *err)
 	int rc = 0;
 
 	if (w->next != n_packs)
-		rc = vfm_fail(err, VFM_EUSAGE, "%" PRId64 " packs were written, %" PRId64 " promised", w->next, n_packs);
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "%" PRId64 " packs were written, %" PRId64 " promised", w->next, n_packs);
 	else if (w->format == VFM_MANIFEST_BIN && w->samples_done != w->n_samples)
-		rc = vfm_fail(err, VFM_EUSAGE, "%" PRId64 " samples were written, %" PRId64 " promised", w->samples_done,
-			w->n_samples);
+		rc = vfm_fail(err, VFM_EUSAGE, "%" PRId64 " samples were written, %" PRId64 " promised",
+			w->samples_done, w->n_samples);
 	else if (w->format == VFM_MANIFEST_BIN)
 		rc = out(w, w->packs, (size_t)n_packs * BIN_PACK, err);
 	if (rc == 0 && fflush(w->f))

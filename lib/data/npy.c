@@ -361,7 +361,7 @@ static bool has_f16c(void)
 	return false;
 }
 #define from_f32_f16c(d, s, n) ((void)0)
-#define to_f32_f16c(d, s, n) ((void)0)
+#define to_f32_f16c(d, s, n)   ((void)0)
 #endif
 
 void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n)

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-#define VFM_NPY_DIMS 8
+#define VFM_NPY_DIMS       8
 #define VFM_NPY_HEADER_MAX 4096
 
 /* The numbers stand in index.vfmi (index.h): never renumber. */
@@ -45,8 +45,8 @@ uint64_t vfm_npy_count(const struct vfm_npy *n);
 
 /* Reads the header from the first `len` bytes (more than the header is fine) of a payload of `total`
  * bytes.  VFM_EINPUT names `what` and what is wrong; *n is then unchanged. */
-int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what,
-	struct vfm_err *err);
+int vfm_npy_parse(
+	struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err);
 
 /* Writes the version 1.0 header that numpy itself would write (a multiple of 64 bytes) into buf
  * [VFM_NPY_HEADER_MAX] and returns its length.  ndim <= VFM_NPY_DIMS. */

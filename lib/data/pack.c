@@ -9,9 +9,9 @@
 #include "base/mem.h"
 
 #define DEFAULT_WINDOW 65536
-#define DENSE 0.98               /* a pack at least so full goes out; others wait for the next window's samples */
-#define MAX_PACKS ((int64_t)1 << 40)
-#define SHUFFLE_PACKS (1ull << 40) /* stream ids above those of the sets */
+#define DENSE          0.98 /* a pack at least so full goes out; others wait for the next window's samples */
+#define MAX_PACKS      ((int64_t)1 << 40)
+#define SHUFFLE_PACKS  (1ull << 40) /* stream ids above those of the sets */
 
 struct vfm_pack_cost vfm_pack_cost_default(void)
 {
@@ -52,8 +52,8 @@ struct planner {
 	struct vfm_plan *p;
 	struct vfm_blend *blend;
 	const struct vfm_plan_opts *o;
-	int64_t window, want_packs;  /* want_packs 0: until the samples are drawn */
-	uint32_t *heap;              /* samples to be packed: those left over, then new ones */
+	int64_t window, want_packs; /* want_packs 0: until the samples are drawn */
+	uint32_t *heap;             /* samples to be packed: those left over, then new ones */
 	size_t n_heap, cap_heap;
 	struct vfm_plan_pack *ready; /* packs that wait to make up steps (balance_cost) */
 	size_t n_ready, cap_ready;
@@ -66,7 +66,7 @@ static bool draw(struct planner *pl, double *budget, bool in_tokens)
 {
 	bool ends = false;
 
-	while (!ends && (int64_t)pl->n_heap < pl->window && *budget > 0) {
+	while (!ends && (int64_t)pl->n_heap<pl->window && * budget> 0) {
 		uint32_t s = vfm_blend_next(pl->blend, &ends);
 
 		vfm_grow(&pl->heap, &pl->cap_heap, pl->n_heap + 1, sizeof(*pl->heap));
@@ -327,8 +327,12 @@ static int write_pack(struct vfm_manifest_writer *w, const struct vfm_plan *p, i
 	struct vfm_err *err)
 {
 	const struct vfm_plan_pack *in = &p->packs[k];
-	struct vfm_manifest_pack out = {.step = k / batch, .pack = (int32_t)(k % batch), .n_samples = in->n,
-		.tokens = in->tokens, .cost = in->cost, .samples = buf};
+	struct vfm_manifest_pack out = {.step = k / batch,
+		.pack = (int32_t)(k % batch),
+		.n_samples = in->n,
+		.tokens = in->tokens,
+		.cost = in->cost,
+		.samples = buf};
 
 	for (int32_t i = 0; i < in->n; i++) {
 		struct vfm_record r;

@@ -16,10 +16,11 @@
 #include "data/manifest.h"
 
 enum vfm_pack_algo {
-	VFM_PACK_NONE,  /* one sample a pack */
-	VFM_PACK_FFD,   /* first fit decreasing, O(n log n): at most 11/9 OPT + 6/9 packs (Dosa 2007) */
-	VFM_PACK_LPFHP, /* longest pack first histogram packing (Krell et al., arXiv 2107.02027): best fit decreasing
-	                 * on the histogram of lengths; O(distinct lengths x shapes of packs), nearly independent of n */
+	VFM_PACK_NONE, /* one sample a pack */
+	VFM_PACK_FFD,  /* first fit decreasing, O(n log n): at most 11/9 OPT + 6/9 packs (Dosa 2007) */
+	/* longest pack first histogram packing (Krell et al., arXiv 2107.02027): best fit decreasing on the histogram
+	   of lengths; O(distinct lengths x shapes of packs), nearly independent of n */
+	VFM_PACK_LPFHP,
 };
 
 /* VFM_EUSAGE: "expected ffd|lpfhp|none, got 'x'" */
@@ -49,30 +50,30 @@ int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_
 
 struct vfm_plan_opts {
 	int32_t context, batch;
-	int64_t steps;             /* > 0: that many, however many passes it takes; else: */
-	double epochs;             /* so many passes over all samples (with weights: so many times their tokens) */
-	bool drop_last;            /* an incomplete last step is left out; else filled with the next pass's samples */
-	bool balance_cost;         /* a step's packs are of similar cost */
+	int64_t steps;     /* > 0: that many, however many passes it takes; else: */
+	double epochs;     /* so many passes over all samples (with weights: so many times their tokens) */
+	bool drop_last;    /* an incomplete last step is left out; else filled with the next pass's samples */
+	bool balance_cost; /* a step's packs are of similar cost */
 	enum vfm_pack_algo algo;
 	uint64_t seed;
-	int64_t window;            /* samples packed together; 0: 65536 */
+	int64_t window; /* samples packed together; 0: 65536 */
 	struct vfm_pack_cost cost;
 };
 
 struct vfm_plan_pack {
-	int64_t first;   /* into samples */
+	int64_t first; /* into samples */
 	int32_t n, tokens;
 	double cost;
 };
 
 struct vfm_plan {
-	int64_t steps, n_packs;      /* n_packs == steps x batch */
-	struct vfm_plan_pack *packs; /* in the order of (step, pack) */
-	uint32_t *samples;           /* of the blend */
-	int64_t n_samples;           /* in the packs of the plan */
-	int64_t dropped_packs, dropped_samples; /* of an incomplete last step */
-	int64_t filled_packs;        /* packs of the last step that came from the next pass */
-	double fill;                 /* tokens / (packs x context) */
+	int64_t steps, n_packs;                  /* n_packs == steps x batch */
+	struct vfm_plan_pack *packs;             /* in the order of (step, pack) */
+	uint32_t *samples;                       /* of the blend */
+	int64_t n_samples;                       /* in the packs of the plan */
+	int64_t dropped_packs, dropped_samples;  /* of an incomplete last step */
+	int64_t filled_packs;                    /* packs of the last step that came from the next pass */
+	double fill;                             /* tokens / (packs x context) */
 	double imbalance_tokens, imbalance_cost; /* mean over steps of the largest pack / the mean pack; 1 is best */
 	size_t cap_packs, cap_samples;
 };

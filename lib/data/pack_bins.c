@@ -31,7 +31,7 @@ static uint64_t *sorted_keys(const int32_t *tokens, int64_t n)
 	uint64_t *keys = vfm_calloc((size_t)n, sizeof(*keys));
 
 	for (int64_t i = 0; i < n; i++)
-		keys[i] = (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)~(uint32_t)i;
+		keys[i] = (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t) ~(uint32_t)i;
 	qsort(keys, (size_t)n, sizeof(*keys), by_key_down);
 	return keys;
 }
@@ -263,8 +263,8 @@ int vfm_bins_pack(struct vfm_bins *b, enum vfm_pack_algo algo, const int32_t *to
 		return vfm_fail(err, VFM_EUSAGE, "%lld samples to pack", (long long)n);
 	for (int64_t i = 0; i < n; i++)
 		if (tokens[i] < 1 || tokens[i] > context)
-			return vfm_fail(err, VFM_EUSAGE, "a sample of %d tokens does not fit a context of %d", tokens[i],
-				context);
+			return vfm_fail(err, VFM_EUSAGE, "a sample of %d tokens does not fit a context of %d",
+				tokens[i], context);
 	if (algo == VFM_PACK_FFD)
 		ffd(b, tokens, n, context);
 	else if (algo == VFM_PACK_LPFHP)

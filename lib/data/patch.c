@@ -9,32 +9,33 @@ int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t gr
 		if (dims[i] < 1 || patch[i] < 1)
 			return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d", dims[0], dims[1], dims[2]);
 		if (dims[i] % patch[i])
-			return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d is not divisible by the patch %dx%dx%d", dims[0],
-				dims[1], dims[2], patch[0], patch[1], patch[2]);
+			return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d is not divisible by the patch %dx%dx%d",
+				dims[0], dims[1], dims[2], patch[0], patch[1], patch[2]);
 		grid[i] = dims[i] / patch[i];
 		n *= grid[i];
 		if (n > INT32_MAX)
-			return vfm_fail(err, VFM_EINPUT, "a latent of %dx%dx%d is too large", dims[0], dims[1], dims[2]);
+			return vfm_fail(
+				err, VFM_EINPUT, "a latent of %dx%dx%d is too large", dims[0], dims[1], dims[2]);
 	}
 	return n;
 }
 
 /* One walk in latent order serves both directions: `body` sees rows of pw values that are contiguous on both
  * sides, at latent[src] and tokens[dst]. */
-#define FOR_ROWS(body)                                                                                                \
-	do {                                                                                                          \
-		const int32_t pt = patch[0], ph = patch[1], pw = patch[2];                                            \
-		const int64_t gw = dims[2] / pw, gh = dims[1] / ph, width = (int64_t)channels * pt * ph * pw;         \
-		int64_t src = 0;                                                                                      \
-		for (int32_t c = 0; c < channels; c++)                                                                \
-			for (int32_t t = 0; t < dims[0]; t++)                                                         \
-				for (int32_t h = 0; h < dims[1]; h++) {                                               \
-					int64_t token = ((int64_t)(t / pt) * gh + h / ph) * gw;                       \
-					int64_t feature = (((int64_t)c * pt + t % pt) * ph + h % ph) * pw;            \
-					int64_t dst = token * width + feature;                                        \
-					for (int64_t w = 0; w < gw; w++, src += pw, dst += width)                     \
-						body;                                                                 \
-				}                                                                                     \
+#define FOR_ROWS(body)                                                                                                 \
+	do {                                                                                                           \
+		const int32_t pt = patch[0], ph = patch[1], pw = patch[2];                                             \
+		const int64_t gw = dims[2] / pw, gh = dims[1] / ph, width = (int64_t)channels * pt * ph * pw;          \
+		int64_t src = 0;                                                                                       \
+		for (int32_t c = 0; c < channels; c++)                                                                 \
+			for (int32_t t = 0; t < dims[0]; t++)                                                          \
+				for (int32_t h = 0; h < dims[1]; h++) {                                                \
+					int64_t token = ((int64_t)(t / pt) * gh + h / ph) * gw;                        \
+					int64_t feature = (((int64_t)c * pt + t % pt) * ph + h % ph) * pw;             \
+					int64_t dst = token * width + feature;                                         \
+					for (int64_t w = 0; w < gw; w++, src += pw, dst += width)                      \
+						body;                                                                  \
+				}                                                                                      \
 	} while (0)
 
 void vfm_patchify(const float *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *tokens)

@@ -19,6 +19,7 @@ int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t gr
 /* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw] */
 void vfm_patchify(const float *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *tokens);
 /* the inverse */
-void vfm_unpatchify(const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);
+void vfm_unpatchify(
+	const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);
 
 #endif

@@ -14,7 +14,7 @@
 #include "data/tar.h"
 
 #define MAX_PARTS 64
-#define MAX_JSON (16u << 20)
+#define MAX_JSON  (16u << 20)
 
 static void set_fault(struct vfm_scan *s, struct vfm_scan_sample *m, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -18,9 +18,9 @@ struct vfm_scan_part {
 
 struct vfm_scan_sample {
 	const char *key;
-	const char *fault; /* NULL, or why it cannot be an index record */
+	const char *fault;                /* NULL, or why it cannot be an index record */
 	const char *tokenizer, *embedder; /* "" = not told */
-	struct vfm_record rec; /* shard and index are 0; valid without fault */
+	struct vfm_record rec;            /* shard and index are 0; valid without fault */
 	struct vfm_scan_part *parts;
 	int n_parts;
 };
@@ -28,8 +28,8 @@ struct vfm_scan_sample {
 struct vfm_scan { /* `= {0}` before; release in any case */
 	struct vfm_scan_sample *samples;
 	size_t n, cap;
-	uint64_t bytes; /* of the file */
-	uint64_t end;   /* offset of the first zero block */
+	uint64_t bytes;         /* of the file */
+	uint64_t end;           /* offset of the first zero block */
 	struct vfm_arena arena; /* holds all strings and parts */
 };
 

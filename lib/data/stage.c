@@ -16,7 +16,7 @@
 #include "data/done.h"
 #include "data/stage.h"
 
-#define MAX_JOBS 256
+#define MAX_JOBS      256
 #define SLOTS_PER_JOB 4
 
 struct vfm_stage_out {
@@ -29,9 +29,9 @@ enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 struct slot {
 	enum slot_state state;
 	json_t *rec;
-	struct vfm_buf text;             /* the lines that it became */
+	struct vfm_buf text; /* the lines that it became */
 	struct vfm_stage_counts counts;
-	int rc;                          /* < VFM_EINPUT: the loop must stop here */
+	int rc; /* < VFM_EINPUT: the loop must stop here */
 	struct vfm_err err;
 };
 
@@ -40,11 +40,11 @@ struct loop {
 	FILE *out;
 	struct vfm_done *done;
 	int64_t part, n_parts;
-	char mark[48];                   /* "I/N" */
-	struct vfm_jsonl lines;          /* the built-in source */
+	char mark[48];          /* "I/N" */
+	struct vfm_jsonl lines; /* the built-in source */
 	int file;
-	struct vfm_stage_counts counts;        /* of the writing thread */
-	int64_t bad_lines, other_parts;        /* of the reading thread */
+	struct vfm_stage_counts counts; /* of the writing thread */
+	int64_t bad_lines, other_parts; /* of the reading thread */
 	struct vfm_progress progress;
 
 	pthread_mutex_t lock;
@@ -112,8 +112,8 @@ int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *er
 		vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err) < 0)
 		return VFM_EINPUT;
 	if (end >= 0 && end <= start)
-		return vfm_fail(err, VFM_EINPUT, "end_frame: expected more than start_frame %lld, got %lld", (long long)start,
-			(long long)end);
+		return vfm_fail(err, VFM_EINPUT, "end_frame: expected more than start_frame %lld, got %lld",
+			(long long)start, (long long)end);
 	m->start_frame = start;
 	m->end_frame = end;
 	m->start_pts = pts;

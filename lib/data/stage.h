@@ -41,7 +41,9 @@ struct vfm_stage_opts {
 		{VFM_OPT_INT, 'j', "jobs", "N", "work on N records at once", &(o)->jobs},                              \
 		{VFM_OPT_STR, 0, "part", "I/N", "do only the I-th of N parts, I from 0 (default: from Slurm)",         \
 			&(o)->part},                                                                                   \
-		{VFM_OPT_STR, 0, "done", "FILE", "copy the finished records of an earlier run from FILE", &(o)->done}
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "done", "FILE", "copy the finished records of an earlier run from FILE", &(o)->done    \
+	}
 
 /* The words that stand for them in a synopsis. */
 #define VFM_STAGE_SYNOPSIS "[-q] [-j N] [--part I/N] [--done FILE]"
@@ -72,33 +74,34 @@ typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, i
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
 
 struct vfm_stage {
-	const char *name;             /* "score" */
+	const char *name; /* "score" */
 	vfm_stage_fn fn;
 	void *ctx;
 	struct vfm_stage_opts opts;
 
-	int n_files;                  /* JSON Lines to read; none = stdin; "-" = stdin */
+	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
 	char **files;
-	vfm_stage_next_fn next;       /* or: another source */
+	vfm_stage_next_fn next; /* or: another source */
 	void *source;
 
-	const char *key;              /* what names a record for --part and --done; NULL = "id" (else "src" when it has none) */
-	bool one_to_many;             /* outputs name their input in "parent" and how many they are in "siblings":
-	                                 --done copies them only when all are there */
-	bool serial;                  /* fn is called by one thread, in input order */
-	bool sees_all;                /* fn is called for records with "error" or "drop" too (and must leave them so) */
-	bool silent;                  /* writes no records: the stage prints something else (stats) */
-	FILE *out;                    /* NULL = stdout */
+	/* what names a record for --part and --done; NULL = "id" (else "src" when it has none) */
+	const char *key;
+	bool one_to_many; /* outputs name their input in "parent" and how many they are in "siblings":
+			     --done copies them only when all are there */
+	bool serial;      /* fn is called by one thread, in input order */
+	bool sees_all;    /* fn is called for records with "error" or "drop" too (and must leave them so) */
+	bool silent;      /* writes no records: the stage prints something else (stats) */
+	FILE *out;        /* NULL = stdout */
 };
 
 struct vfm_stage_counts {
-	int64_t in;         /* records of this part */
-	int64_t out;        /* of them: neither dropped nor failed */
-	int64_t dropped;    /* carry "drop", from here or from before */
-	int64_t failed;     /* carry "error", from here or from before */
+	int64_t in;      /* records of this part */
+	int64_t out;     /* of them: neither dropped nor failed */
+	int64_t dropped; /* carry "drop", from here or from before */
+	int64_t failed;  /* carry "error", from here or from before */
 	int64_t failed_here;
-	int64_t copied;     /* taken from --done; counted in one of the above too */
-	int64_t written;    /* lines */
+	int64_t copied;  /* taken from --done; counted in one of the above too */
+	int64_t written; /* lines */
 	int64_t other_parts;
 };
 
@@ -116,10 +119,10 @@ const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwis
 bool vfm_rec_num(const json_t *rec, const char *path, double *out);
 /* The frames that a record stands for: all of `src`, or after split, before clip, a range of it. */
 struct vfm_rec_media {
-	const char *src;                 /* belongs to the record */
+	const char *src; /* belongs to the record */
 	bool is_image;
-	int64_t start_frame, end_frame;  /* end exclusive; -1: to the end */
-	int64_t start_pts;               /* for vfm_video_seek; INT64_MIN: unknown */
+	int64_t start_frame, end_frame; /* end exclusive; -1: to the end */
+	int64_t start_pts;              /* for vfm_video_seek; INT64_MIN: unknown */
 };
 int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
 /* Does it carry "error" or "drop"? */

@@ -7,7 +7,7 @@
 
 #include "base/philox.h"
 
-#define SUB 4 /* samples a pixel along each side */
+#define SUB      4 /* samples a pixel along each side */
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 static const char *const shapes[] = {"square", "circle", "triangle"};

@@ -20,15 +20,15 @@ struct vfm_synth { /* plain data */
 	const char *color;     /* "red", "green", "blue", "yellow" */
 	const char *direction; /* "left", "right", "up", "down" */
 	char caption[64];
-	double size;           /* of the box around the shape, in pixels */
-	double x, y, dx, dy;   /* its centre in the first frame; how far it moves until the last */
-	double rgb[3];         /* of the shape, 0 to 255 */
-	double back, slope;    /* grey of the background at the top; and how much brighter the bottom is */
+	double size;         /* of the box around the shape, in pixels */
+	double x, y, dx, dy; /* its centre in the first frame; how far it moves until the last */
+	double rgb[3];       /* of the shape, 0 to 255 */
+	double back, slope;  /* grey of the background at the top; and how much brighter the bottom is */
 };
 
 /* VFM_EUSAGE: sides outside of 32..4096 or odd, or frames outside of 2..10000. */
-int vfm_synth_init(struct vfm_synth *s, int width, int height, int frames, uint64_t seed, uint64_t number,
-	struct vfm_err *err);
+int vfm_synth_init(
+	struct vfm_synth *s, int width, int height, int frames, uint64_t seed, uint64_t number, struct vfm_err *err);
 /* Frame `frame` as rgb [height, width, 3], antialiased. */
 void vfm_synth_frame(const struct vfm_synth *s, int frame, uint8_t *rgb);
 

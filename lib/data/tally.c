@@ -10,10 +10,10 @@
 #include "data/stage.h"
 #include "data/tally.h"
 
-#define MAX_KEYS 256
+#define MAX_KEYS   256
 #define MAX_VALUES 65536
-#define MAX_WORDS 64
-#define BAR 40
+#define MAX_WORDS  64
+#define BAR        40
 
 struct number {
 	char *key;
@@ -26,7 +26,7 @@ struct number {
 
 struct words {
 	char *key;
-	json_t *counts;     /* word -> integer */
+	json_t *counts; /* word -> integer */
 };
 
 struct vfm_tally {
@@ -147,7 +147,8 @@ static void add_object(struct vfm_tally *t, const json_t *obj, const char *prefi
 	const char *key;
 	json_t *v;
 
-	json_object_foreach ((json_t *)(uintptr_t)obj, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)obj, key, v)
+	{
 		bool skip = false;
 
 		for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
@@ -213,7 +214,8 @@ static void print_counts(const char *title, const json_t *counts, FILE *out)
 	if (!json_object_size(counts))
 		return;
 	fprintf(out, "%s\n", title);
-	json_object_foreach ((json_t *)(uintptr_t)counts, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)counts, key, v)
+	{
 		fprintf(out, "  %8lld  %s\n", (long long)json_integer_value(v), key);
 	}
 }
@@ -225,8 +227,9 @@ static void print_number(struct number *x, int bins, FILE *out)
 	fill_bins(x, bins, count);
 	for (int i = 0; i < bins; i++)
 		most = count[i] > most ? count[i] : most;
-	fprintf(out, "%s  n %lld  min %.6g  p5 %.6g  median %.6g  mean %.6g  p95 %.6g  max %.6g\n", x->key, (long long)x->n, x->min,
-		quantile(x, 0.05), quantile(x, 0.5), x->sum / (double)x->n, quantile(x, 0.95), x->max);
+	fprintf(out, "%s  n %lld  min %.6g  p5 %.6g  median %.6g  mean %.6g  p95 %.6g  max %.6g\n", x->key,
+		(long long)x->n, x->min, quantile(x, 0.05), quantile(x, 0.5), x->sum / (double)x->n, quantile(x, 0.95),
+		x->max);
 	if (x->max <= x->min)
 		return;
 	for (int i = 0; i < bins; i++) {
@@ -239,7 +242,8 @@ static void print_number(struct number *x, int bins, FILE *out)
 
 void vfm_tally_print(struct vfm_tally *t, int bins, FILE *out)
 {
-	fprintf(out, "%lld records, %lld dropped, %lld failed\n", (long long)t->records, (long long)t->dropped, (long long)t->failed);
+	fprintf(out, "%lld records, %lld dropped, %lld failed\n", (long long)t->records, (long long)t->dropped,
+		(long long)t->failed);
 	print_counts("reasons", t->reasons, out);
 	for (int i = 0; i < 4; i++)
 		print_counts(t->words[i].key, t->words[i].counts, out);

@@ -15,7 +15,8 @@ void vfm_tally_free(struct vfm_tally *t);
 void vfm_tally_add(struct vfm_tally *t, const json_t *rec);
 
 void vfm_tally_print(struct vfm_tally *t, int bins, FILE *out);
-/* {"records","dropped","failed","reasons":{…},"words":{key:{…}},"numbers":{key:{count,min,p5,p50,mean,p95,max,bins:[…]}}} */
+/* {"records","dropped","failed","reasons":{…},"words":{key:{…}},"numbers":{key:{count,min,p5,p50,mean,p95,max,bins:[…]}}}
+ */
 int vfm_tally_json(struct vfm_tally *t, int bins, FILE *out, struct vfm_err *err);
 
 #endif

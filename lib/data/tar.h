@@ -17,7 +17,7 @@
 
 #include "base/err.h"
 
-#define VFM_TAR_BLOCK 512
+#define VFM_TAR_BLOCK    512
 #define VFM_TAR_NAME_MAX 4096
 
 /* ---- reading: over memory, usually a vfm_map ---- */
@@ -60,12 +60,12 @@ struct vfm_tar_writer { /* plain data; borrows f and what */
 void vfm_tar_writer_init(struct vfm_tar_writer *w, FILE *f, const char *what);
 /* begin, write … until size bytes are there, end.  VFM_EINPUT: a name that no tar can hold;
  * VFM_EENV: cannot write.  *data_offset may be NULL. */
-int vfm_tar_begin(struct vfm_tar_writer *w, const char *name, uint64_t size, uint64_t *data_offset,
-	struct vfm_err *err);
+int vfm_tar_begin(
+	struct vfm_tar_writer *w, const char *name, uint64_t size, uint64_t *data_offset, struct vfm_err *err);
 int vfm_tar_write(struct vfm_tar_writer *w, const void *data, size_t len, struct vfm_err *err);
 int vfm_tar_end(struct vfm_tar_writer *w, struct vfm_err *err);
 int vfm_tar_add(struct vfm_tar_writer *w, const char *name, const void *data, size_t len, uint64_t *data_offset,
-	struct vfm_err *err); /* the three in one */
+	struct vfm_err *err);                                      /* the three in one */
 int vfm_tar_finish(struct vfm_tar_writer *w, struct vfm_err *err); /* the two zero blocks */
 
 #endif

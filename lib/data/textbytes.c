@@ -12,8 +12,8 @@
 #include "base/philox.h"
 
 #define CACHE_SLOTS 1024 /* direct-mapped; captions use few words again and again */
-#define WORD_KEPT 64	 /* longer words are computed each time */
-#define GRAM_BYTES 64	 /* bounds the work that one hostile word can ask for */
+#define WORD_KEPT   64   /* longer words are computed each time */
+#define GRAM_BYTES  64   /* bounds the work that one hostile word can ask for */
 
 struct slot {
 	char *word; /* NULL: free */

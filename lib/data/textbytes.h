@@ -1,8 +1,8 @@
 /* textbytes.h - a text embedder without weights: hashed byte n-grams.
  *
  * A caption is cut into words: maximal runs of letters, digits and bytes >= 0x80 (so UTF-8 stays whole); every
- * ASCII punctuation mark is a word of its own; white space and control bytes separate.  A-Z become a-z.  One row per word, at most
- * VFM_TEXT_ROWS (the rest is cut off); an empty caption has one row, that of the empty word.
+ * ASCII punctuation mark is a word of its own; white space and control bytes separate.  A-Z become a-z.  One row per
+ * word, at most VFM_TEXT_ROWS (the rest is cut off); an empty caption has one row, that of the empty word.
  *
  * The row of word w at position p, with G(s) = a vector of D standard normals from the Philox stream
  * (seed 0, step 0, id fnv64(s), purpose VFM_RNG_TEXT):
@@ -10,7 +10,8 @@
  *     a = sum of G(g) over the n-grams g of "<w>", n = 3, 4, 5      b = G("=" w)
  *         (of a word of more than 64 bytes only the first 64 give n-grams)
  *     u = a / rms(a) + b / rms(b)       (u = b when there is no n-gram)
- *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i)),  r_i = 10000^(2*floor(i/2)/D)
+ *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i)),  r_i =
+ * 10000^(2*floor(i/2)/D)
  *
  * so that words which share letters are near each other, different words are almost orthogonal, every
  * component has a variance of about 1 and the order of the words shows.
@@ -20,8 +21,8 @@
 
 #include "base/err.h"
 
-#define VFM_TEXT_ROWS 512
-#define VFM_TEXT_DIM 1024     /* default */
+#define VFM_TEXT_ROWS    512
+#define VFM_TEXT_DIM     1024 /* default */
 #define VFM_TEXT_DIM_MAX 8192
 
 struct vfm_textbytes; /* opaque: keeps the rows of words it has seen.  One thread at a time. */

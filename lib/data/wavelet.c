@@ -56,7 +56,8 @@ static int by_order(const void *a, const void *b)
 /* ---- the constants ----
  *
  * Standard deviations of the coefficients by component and levels [lt][ly][lx]: geometric means over 34 real
- * clips of many kinds at 256 x 256 and 8 frames a second, and over synthetic ones (synth.h).  A channel is scaled to 0.7. */
+ * clips of many kinds at 256 x 256 and 8 frames a second, and over synthetic ones (synth.h).  A channel is scaled to
+ * 0.7. */
 static const float deviation[3][3][4][4] = {
 	{{{2.853f, 0.375f, 0.171f, 0.077f}, {0.389f, 0.122f, 0.063f, 0.030f}, {0.183f, 0.061f, 0.034f, 0.020f},
 		 {0.082f, 0.029f, 0.018f, 0.012f}},
@@ -183,8 +184,8 @@ static void row_release(struct row *r)
 static float *cell(const struct row *r, int comp, int t, int y, int x)
 {
 	return r->v +
-	       ((((size_t)comp * (size_t)r->nt + (size_t)t) * (size_t)r->ns + (size_t)y) * (size_t)r->ns + (size_t)x) *
-		       (size_t)r->blocks;
+		((((size_t)comp * (size_t)r->nt + (size_t)t) * (size_t)r->ns + (size_t)y) * (size_t)r->ns + (size_t)x) *
+		(size_t)r->blocks;
 }
 
 /* Place in the Hadamard (natural) order of the Walsh function with k sign changes, of 2^log: bit-reversed Gray code. */

@@ -29,10 +29,10 @@
 
 #include "base/err.h"
 
-#define VFM_WAVELET_SPACE 8
-#define VFM_WAVELET_TIME 4
+#define VFM_WAVELET_SPACE    8
+#define VFM_WAVELET_TIME     4
 #define VFM_WAVELET_CHANNELS 16 /* default */
-#define VFM_WAVELET_MAX 768
+#define VFM_WAVELET_MAX      768
 
 struct vfm_tokenizer { /* plain data: made by parse, may be copied */
 	int channels;  /* C, 1..VFM_WAVELET_MAX */

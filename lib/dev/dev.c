@@ -40,7 +40,8 @@ void vfm_dev_poison(struct vfm_dev *d, const char *why)
 	const char *none = NULL;
 	char *copy = vfm_strdup(why);
 
-	if (!__atomic_compare_exchange_n(&d->poison, &none, (const char *)copy, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	if (!__atomic_compare_exchange_n(
+		    &d->poison, &none, (const char *)copy, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		free(copy);
 }
 

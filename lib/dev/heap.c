@@ -5,15 +5,15 @@
 
 #include "base/mem.h"
 
-/* All ranges and holes below top stand in one chain, in the order of addresses; no two holes are neighbours and the last is a
- * range.  Holes are in a treap as well, ordered by size and then by address, whose priorities are a hash of the node's number:
- * nothing here depends on chance.  Ranges are found again by their offset through a hash table. */
+/* All ranges and holes below top stand in one chain, in the order of addresses; no two holes are neighbours and the
+ * last is a range.  Holes are in a treap as well, ordered by size and then by address, whose priorities are a hash of
+ * the node's number: nothing here depends on chance.  Ranges are found again by their offset through a hash table. */
 
 enum { NIL = 0 };
 
 struct node {
 	uint64_t at, size;
-	uint32_t prev, next; /* the chain */
+	uint32_t prev, next;  /* the chain */
 	uint32_t left, right; /* of a hole: the treap.  left: the list of unused nodes */
 	uint32_t tag;
 	bool hole;
@@ -277,7 +277,8 @@ void vfm_heap_stats(const struct vfm_heap *h, struct vfm_heap_stats *s)
 {
 	uint32_t t = h->root;
 
-	*s = (struct vfm_heap_stats){.used = h->used, .top = h->top, .end = h->end, .ranges = h->ranges, .holes = h->holes};
+	*s = (struct vfm_heap_stats){
+		.used = h->used, .top = h->top, .end = h->end, .ranges = h->ranges, .holes = h->holes};
 	for (; t != NIL; t = h->node[t].right)
 		s->largest = h->node[t].size;
 }

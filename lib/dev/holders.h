@@ -13,7 +13,7 @@ struct vfm_holders {
 	struct vfm_holder {
 		char name[56];
 		uint64_t bytes;
-	} *v; /* [n] */
+	} * v; /* [n] */
 	size_t n, cap;
 	uint32_t *table; /* [slots]: 1 + place in v; 0: empty */
 	uint32_t slots;
@@ -33,9 +33,10 @@ struct vfm_oom {
 	const struct vfm_holders *holders;
 	const struct vfm_dev_advice *advice; /* of the device */
 };
-/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of 139.80 GiB (activations 61.00 GiB,
- * parameters 42.00 GiB, gradients 21.00 GiB); about so much room would be made by train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)".
- * What saves less than a two-hundredth of the device is left out. */
+/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of
+ * 139.80 GiB (activations 61.00 GiB, parameters 42.00 GiB, gradients 21.00 GiB); about so much room would be made by
+ * train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)". What saves less than a two-hundredth of the
+ * device is left out. */
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
 
 /* The last part of it: "; about so much ...". */

@@ -1,8 +1,9 @@
 /* mapped.h - a pool for which addresses and memory are two things.
  *
- * Zones are ranges of addresses, ruled by heaps (heap.h) and cut into chunks.  Memory is mapped below a chunk when a range is given out that
- * lies in it.  When there is no more, chunks that lie in holes lose theirs: so holes cost addresses, which should be plenty, and
- * never memory.  What maps is the device's (lib/cuda/cuda_mem.c).  Not thread-safe.
+ * Zones are ranges of addresses, ruled by heaps (heap.h) and cut into chunks.  Memory is mapped below a chunk when a
+ * range is given out that lies in it.  When there is no more, chunks that lie in holes lose theirs: so holes cost
+ * addresses, which should be plenty, and never memory.  What maps is the device's (lib/cuda/cuda_mem.c).  Not
+ * thread-safe.
  */
 #ifndef VFM_DEV_MAPPED_H
 #define VFM_DEV_MAPPED_H

@@ -53,9 +53,13 @@ static char *find(const char *name, struct vfm_err *err)
 		}
 	}
 	if (!path && !dir[0])
-		vfm_fail(err, VFM_EENV, "no plugin libvfm_%s.so: /proc/self/exe does not say where this command lies (set VFM_PLUGIN_DIR)", name);
+		vfm_fail(err, VFM_EENV,
+			"no plugin libvfm_%s.so: /proc/self/exe does not say where this command lies (set "
+			"VFM_PLUGIN_DIR)",
+			name);
 	else if (!path)
-		vfm_fail(err, VFM_EENV, "no plugin libvfm_%s.so in %s%s%s", name, dir[0], dir[1] ? " or " : "", dir[1] ? dir[1] : "");
+		vfm_fail(err, VFM_EENV, "no plugin libvfm_%s.so in %s%s%s", name, dir[0], dir[1] ? " or " : "",
+			dir[1] ? dir[1] : "");
 	free(dir[0]);
 	free(dir[1]);
 	return path;
@@ -74,12 +78,15 @@ static int check(const struct vfm_plugin *p, const char *name, const char *path,
 {
 	/* Nothing else of the struct can be read before this. */
 	if (p->abi != VFM_PLUGIN_ABI)
-		return vfm_fail(err, VFM_EENV, "plugin '%s' speaks version %u of the interface, this command version %d: they are not of one build",
+		return vfm_fail(err, VFM_EENV,
+			"plugin '%s' speaks version %u of the interface, this command version %d: they are not of one "
+			"build",
 			path, (unsigned)p->abi, VFM_PLUGIN_ABI);
 	if (strcmp(p->name, name) != 0)
 		return vfm_fail(err, VFM_EENV, "plugin '%s' calls itself '%s'", path, p->name);
 	if (strcmp(p->commit, vfm_commit) != 0)
-		return vfm_fail(err, VFM_EENV, "plugin '%s' was built from commit %s, this command from %s", path, p->commit, vfm_commit);
+		return vfm_fail(err, VFM_EENV, "plugin '%s' was built from commit %s, this command from %s", path,
+			p->commit, vfm_commit);
 	return 0;
 }
 
@@ -141,6 +148,7 @@ int vfm_plugin_choose(const struct vfm_plugin_choice *c, struct vfm_err *err)
 		return 0;
 	if (c->share)
 		return c->local_rank % c->visible;
-	return vfm_fail(err, VFM_EUSAGE, "%d ranks on this node, but %d %s device%s (VFM_CUDA_SHARE=1 lets ranks share one, to test)",
+	return vfm_fail(err, VFM_EUSAGE,
+		"%d ranks on this node, but %d %s device%s (VFM_CUDA_SHARE=1 lets ranks share one, to test)",
 		c->local_size, c->visible, c->what, c->visible == 1 ? "" : "s");
 }

@@ -16,8 +16,10 @@ enum { VFM_PLUGIN_ABI = 2 };
 struct vfm_plugin_opts {
 	int local_rank, local_size; /* of the ranks on this node: which of the node's devices is mine */
 	bool deterministic;         /* the same run gives the same bits, where that costs something */
-	void (*thread_start)(void); /* called first in every thread of the plugin that calls functions of the command; may be NULL */
-	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* the command's vfm_warn (base/log.h); may be NULL */
+	/* called first in every thread of the plugin that calls functions of the command; may be NULL */
+	void (*thread_start)(void);
+	/* the command's vfm_warn (base/log.h); may be NULL */
+	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 };
 
 struct vfm_plugin {
@@ -36,14 +38,14 @@ const struct vfm_plugin *vfm_plugin_load(const char *name, struct vfm_err *err);
 /* Whether there is a file of that name where a plugin is looked for; it is not opened. */
 bool vfm_plugin_there(const char *name);
 
-/* Which of the devices that a process sees is its own: a number in 0 .. visible-1.  Each rank of a node has one to itself.
- * VFM_EENV: there is none; VFM_EUSAGE: there are more ranks than devices. */
+/* Which of the devices that a process sees is its own: a number in 0 .. visible-1.  Each rank of a node has one to
+ * itself. VFM_EENV: there is none; VFM_EUSAGE: there are more ranks than devices. */
 struct vfm_plugin_choice {
-	const char *what;            /* "CUDA" */
+	const char *what; /* "CUDA" */
 	int visible;
 	int local_rank, local_size;
-	bool bound;                  /* the launcher may have given each rank devices of its own */
-	bool share;                  /* ranks may share a device: for tests of correctness */
+	bool bound; /* the launcher may have given each rank devices of its own */
+	bool share; /* ranks may share a device: for tests of correctness */
 };
 int vfm_plugin_choose(const struct vfm_plugin_choice *c, struct vfm_err *err);
 

@@ -5,7 +5,8 @@
 
 #include "base/mem.h"
 
-/* Places that were not read yet; beyond so many they are not measured.  A block under tp and fsdp has some twenty a pack, and two steps may be unread. */
+/* Places that were not read yet; beyond so many they are not measured.  A block under tp and fsdp has some twenty a
+ * pack, and two steps may be unread. */
 enum { FIRST = 64, MOST = 1 << 18 };
 
 struct place {
@@ -19,7 +20,7 @@ struct vfm_stalls {
 	struct place *ring; /* [cap], a power of 2; place i at i % cap */
 	int64_t cap, put, read;
 	int depth;
-	bool open;  /* the outermost place is measured */
+	bool open; /* the outermost place is measured */
 	double wait0;
 };
 

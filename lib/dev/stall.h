@@ -1,12 +1,14 @@
-/* stall.h - how long the compute stream stands still for others: communication, other pipeline stages, copies between host and device.
+/* stall.h - how long the compute stream stands still for others: communication, other pipeline stages, copies between
+ * host and device.
  *
- * On a device that runs behind its host nothing holds the host, so its clock cannot tell.  There each such place is put between two timed events
- * from a ring, which are read when the step has passed.  It costs two records on the stream and no memory once the ring is as long
- * as a few steps need (of more than a quarter of a million places that nobody read, the later ones are not counted).  On a device that does its
- * work at once it is the host's waits for asynchronous streams that are counted.
+ * On a device that runs behind its host nothing holds the host, so its clock cannot tell.  There each such place is put
+ * between two timed events from a ring, which are read when the step has passed.  It costs two records on the stream
+ * and no memory once the ring is as long as a few steps need (of more than a quarter of a million places that nobody
+ * read, the later ones are not counted).  On a device that does its work at once it is the host's waits for
+ * asynchronous streams that are counted.
  *
- * One measures at a time, on a device's compute stream; whoever marks a place need not know whether anybody does.  All calls by the thread of
- * the compute stream.
+ * One measures at a time, on a device's compute stream; whoever marks a place need not know whether anybody does.  All
+ * calls by the thread of the compute stream.
  */
 #ifndef VFM_DEV_STALL_H
 #define VFM_DEV_STALL_H
@@ -20,8 +22,8 @@ enum vfm_stall {
 	VFM_STALLS
 };
 
-/* From here to the end s stands still for that reason.  Within another such place nothing is counted: the outermost says why.  Does nothing on other streams
- * than the one that is measured. */
+/* From here to the end s stands still for that reason.  Within another such place nothing is counted: the outermost
+ * says why.  Does nothing on other streams than the one that is measured. */
 void vfm_stall_begin(struct vfm_stream *s, enum vfm_stall why);
 void vfm_stall_end(struct vfm_stream *s);
 /* event_wait between the two. */

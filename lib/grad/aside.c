@@ -101,8 +101,8 @@ static int deferred_run_one(struct vfm_tape *t, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx, struct vfm_store *a,
-	struct vfm_store *b, struct vfm_err *err)
+int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx,
+	struct vfm_store *a, struct vfm_store *b, struct vfm_err *err)
 {
 	size_t waiting = 0;
 
@@ -169,7 +169,8 @@ struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err)
 		t->fork = d->event_new(t->stream->dev, err);
 	if (!t->done)
 		t->done = d->event_new(t->stream->dev, err);
-	if (!t->fork || !t->done || d->event_record(t->fork, t->stream, err) < 0 || d->event_wait(t->fork, t->aside, err) < 0)
+	if (!t->fork || !t->done || d->event_record(t->fork, t->stream, err) < 0 ||
+		d->event_wait(t->fork, t->aside, err) < 0)
 		return NULL;
 	return t->aside;
 }

@@ -89,8 +89,8 @@ struct linear_ctx {
 	struct vfm_tensor x; /* in the dtype of w */
 };
 
-bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, enum vfm_dtype dtype, int64_t width, enum vfm_act act,
-	enum vfm_dtype out)
+bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, enum vfm_dtype dtype, int64_t width,
+	enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_tensor like = {.ndim = 2, .shape = {x->v.shape[0], width}};
 
@@ -144,7 +144,8 @@ void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)
 	vfm_save(n, p->z);
 }
 
-int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz, struct vfm_store **cast, struct vfm_err *err)
+int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz,
+	struct vfm_store **cast, struct vfm_err *err)
 {
 	struct vfm_unary back = {.act = y->act, .x = y->z, .dy = y->g, .y = y->g};
 	struct vfm_axpby a = {.alpha = 1, .x = y->g};
@@ -267,7 +268,8 @@ static void linear_product(struct vfm_tape *t, const struct vfm_gemm *a, struct 
 	linear_rows(t, a, rows_of_x(a, first + n, all - first - n), first + n, all - first - n);
 }
 
-struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out)
+struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
+	enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_gemm a = {.trans_b = true, .b = w->v, .act = act};
 	struct vfm_var *in[] = {x, w, b};
@@ -359,8 +361,12 @@ static struct vfm_var *norm(struct vfm_tape *t, struct vfm_norm *a, struct vfm_v
 	if (n) {
 		struct vfm_norm_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_norm_bwd){.kind = a->kind, .x = a->x, .scale = a->scale, .seqs = a->seqs,
-			.mean = a->mean, .rstd = a->rstd};
+		*c = (struct vfm_norm_bwd){.kind = a->kind,
+			.x = a->x,
+			.scale = a->scale,
+			.seqs = a->seqs,
+			.mean = a->mean,
+			.rstd = a->rstd};
 		vfm_save(n, x);
 		vfm_save(n, rstd);
 		if (mean)
@@ -371,8 +377,8 @@ static struct vfm_var *norm(struct vfm_tape *t, struct vfm_norm *a, struct vfm_v
 	return y;
 }
 
-struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *weight,
-	struct vfm_var *bias, enum vfm_dtype out)
+struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
+	struct vfm_var *weight, struct vfm_var *bias, enum vfm_dtype out)
 {
 	struct vfm_norm a = {.kind = kind, .eps = eps};
 
@@ -383,10 +389,11 @@ struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_
 	return norm(t, &a, (struct vfm_var *[]){x, weight, bias, NULL, NULL}, out);
 }
 
-struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *shift,
-	struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out)
+struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
+	struct vfm_var *shift, struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out)
 {
-	struct vfm_norm a = {.kind = kind, .eps = eps, .shift = vfm_read(shift), .scale = vfm_read(scale), .seqs = seqs};
+	struct vfm_norm a = {
+		.kind = kind, .eps = eps, .shift = vfm_read(shift), .scale = vfm_read(scale), .seqs = seqs};
 
 	return norm(t, &a, (struct vfm_var *[]){x, NULL, NULL, shift, scale}, out);
 }
@@ -410,7 +417,8 @@ static int gate_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	return vfm_wants_grad(x) ? vfm_grad_pass(t, n->out, x, err) : 0;
 }
 
-struct vfm_var *vfm_g_gate(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs)
+struct vfm_var *vfm_g_gate(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs)
 {
 	struct vfm_var *y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, h, gate};
 	struct vfm_gate a = {.x = vfm_read(x), .y = y->v, .h = vfm_read(h), .seqs = gate ? seqs : NULL};
@@ -449,7 +457,8 @@ static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e
 	return vfm_grad_end(t, n->in[0], &tx, err);
 }
 
-struct vfm_var *vfm_g_qk_norm_rope(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps)
+struct vfm_var *vfm_g_qk_norm_rope(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps)
 {
 	struct vfm_qk_norm_rope a = {.rope = rope, .eps = eps};
 	struct vfm_var *y, *rstd = NULL, *in[] = {x, weight};
@@ -461,7 +470,8 @@ struct vfm_var *vfm_g_qk_norm_rope(struct vfm_tape *t, struct vfm_var *x, struct
 	y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype));
 	a.y = y->v;
 	if (weight) {
-		rstd = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {x->v.shape[0], x->v.shape[1]}}, VFM_F32));
+		rstd = vfm_var_new(
+			t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {x->v.shape[0], x->v.shape[1]}}, VFM_F32));
 		a.weight = weight->v;
 		a.rstd = rstd->v;
 	}
@@ -498,8 +508,8 @@ static int attn_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	return 0;
 }
 
-struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_seqs *seqs_q,
-	const struct vfm_seqs *seqs_k, float scale)
+struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
+	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale)
 {
 	struct vfm_attn a = {.seqs_q = seqs_q, .seqs_k = seqs_k, .scale = scale};
 	struct vfm_var *o, *lse, *in[] = {q, k, v};
@@ -510,7 +520,9 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 	a.q = vfm_read(q);
 	a.k = vfm_read(k);
 	a.v = vfm_read(v);
-	o = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1] * a.q.shape[2]}}, a.q.dtype));
+	o = vfm_var_new(t,
+		vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1] * a.q.shape[2]}},
+			a.q.dtype));
 	lse = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1]}}, VFM_F32));
 	if (vfm_tape_failed(t))
 		return o;
@@ -524,8 +536,14 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 	if (n) {
 		struct vfm_attn_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_attn_bwd){.q = a.q, .k = a.k, .v = a.v, .o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]), .lse = lse->v,
-			.seqs_q = seqs_q, .seqs_k = seqs_k, .scale = scale};
+		*c = (struct vfm_attn_bwd){.q = a.q,
+			.k = a.k,
+			.v = a.v,
+			.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]),
+			.lse = lse->v,
+			.seqs_q = seqs_q,
+			.seqs_k = seqs_k,
+			.scale = scale};
 		for (int i = 0; i < 3; i++)
 			vfm_save(n, in[i]);
 		vfm_save(n, o);
@@ -536,7 +554,8 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 
 /* ---- timestep, loss ---- */
 
-struct vfm_var *vfm_g_timestep(struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out)
+struct vfm_var *vfm_g_timestep(
+	struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out)
 {
 	struct vfm_var *y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {ts.shape[0], dim}}, out));
 	struct vfm_timestep a = {.t = ts, .out = y->v, .max_period = max_period};

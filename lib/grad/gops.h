@@ -1,7 +1,7 @@
 /* gops.h - the differentiable ops.  Each computes at once and records its adjoint.
  * Shapes as in ops.h.  Gradients of parameters are added in f32 to param->g.  A parameter may stand
- * at another address in the backward than in the forward: w->v is read in both.  Tensors that are no variables (indices,
- * positions, seqs) must stay until the backward has passed.
+ * at another address in the backward than in the forward: w->v is read in both.  Tensors that are no variables
+ * (indices, positions, seqs) must stay until the backward has passed.
  */
 #ifndef VFM_GRAD_GOPS_H
 #define VFM_GRAD_GOPS_H
@@ -9,33 +9,37 @@
 #include "grad/tape.h"
 
 /* y = act(x W^T + b).  x [T,in] of any dtype (cast to that of w), w [out,in], b [out] f32 or NULL. */
-struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out);
+struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
+	enum vfm_act act, enum vfm_dtype out);
 
-/* The same with the products in fp8 (gops_fp8.c); in and out are multiples of 16.  past: delayed scaling, to stay until the backward; NULL: current. */
+/* The same with the products in fp8 (gops_fp8.c); in and out are multiples of 16.  past: delayed scaling, to stay until
+ * the backward; NULL: current. */
 enum vfm_fp8_tensor { VFM_FP8_X, VFM_FP8_W, VFM_FP8_DY, VFM_FP8_TENSORS };
 struct vfm_fp8_past {
 	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* vfm_quant's, of each of the three */
 };
-struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out,
-	const struct vfm_fp8_past *past);
+struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
+	enum vfm_act act, enum vfm_dtype out, const struct vfm_fp8_past *past);
 
 /* y = n(x) * weight + bias (either may be NULL). */
-struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *weight,
-	struct vfm_var *bias, enum vfm_dtype out);
+struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
+	struct vfm_var *weight, struct vfm_var *bias, enum vfm_dtype out);
 
 /* y = n(x) * (1 + scale[seg]) + shift[seg];  shift, scale [S,D], often views of one modulation. */
-struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps, struct vfm_var *shift,
-	struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out);
+struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
+	struct vfm_var *shift, struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out);
 
 /* y = x + gate[seg] * h;  gate NULL: x + h. */
-struct vfm_var *vfm_g_gate(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs);
+struct vfm_var *vfm_g_gate(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs);
 
 /* Per head RMS norm (weight [d] or NULL) and rotation (rope [T,d] f32, absent: none) of x [T,H,d]. */
-struct vfm_var *vfm_g_qk_norm_rope(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);
+struct vfm_var *vfm_g_qk_norm_rope(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);
 
 /* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  Its output and lse survive selective recompute. */
-struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v, const struct vfm_seqs *seqs_q,
-	const struct vfm_seqs *seqs_k, float scale);
+struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
+	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale);
 
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* dtype of a */
@@ -43,38 +47,42 @@ struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype
 
 /* y[i] = x[index[i]], a permutation of the rows of x [N,D] or [N,H,d]; inverse[index[i]] = i. */
 struct vfm_var *vfm_g_rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse);
-/* The same for any index [N] i32 into x [M,D] or [M,H,d]: rows may be taken several times or never, negative gives zeros.
- * Backward: rows_add. */
+/* The same for any index [N] i32 into x [M,D] or [M,H,d]: rows may be taken several times or never, negative gives
+ * zeros. Backward: rows_add. */
 struct vfm_var *vfm_g_take(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
-/* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.  Sums are f32, whatever `out`. */
-struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight, int64_t rows,
-	enum vfm_dtype out);
+/* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.
+ * Sums are f32, whatever `out`. */
+struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
+	int64_t rows, enum vfm_dtype out);
 
 /* x [T,2F] = [a | b] -> silu(a) b [T,F], dtype of x. */
 struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);
 
 /* table_t[pos[i,0]] + table_h[pos[i,1]] + table_w[pos[i,2]] -> [T,D].  Tables [n,D], of one dtype; pos [T,3] i32. */
-struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h, struct vfm_var *table_w,
-	struct vfm_tensor pos, enum vfm_dtype out);
+struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h,
+	struct vfm_var *table_w, struct vfm_tensor pos, enum vfm_dtype out);
 
 /* ---- mixture of experts (ops.h says what each computes) ---- */
 
 /* x [T,E] f32 -> its softmax by rows. */
 struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);
 /* score [T,E] -> the weights [T,k] of the k best experts of each token, which go to *expert [T,k] i32: memory of the
- * tape that lives as long as the open scope.  (Expert choice: call vfm_op_moe_topk_expert on the scores' values, then vfm_g_take on the
- * scores seen as [T E, 1], index t E + e, for the weights of the choices.) */
+ * tape that lives as long as the open scope.  (Expert choice: call vfm_op_moe_topk_expert on the scores' values, then
+ * vfm_g_take on the scores seen as [T E, 1], index t E + e, for the weights of the choices.) */
 struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, int64_t k, struct vfm_tensor *expert);
-/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype (cast to that of w), w [G,out,in], b [G,out] f32 or NULL. */
+/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype (cast to that of w), w [G,out,in], b [G,out] f32 or NULL.
+ */
 struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
 	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out);
-/* An end of the forward, like vfm_g_mse: loss (f64 [1], optional) +=, and in the backward the gradient of score.  count [S,E] f32 and
- * coef [S] f32 as in vfm_moe_balance, without gradients.  Inside a region that runs again the loss counts once. */
+/* An end of the forward, like vfm_g_mse: loss (f64 [1], optional) +=, and in the backward the gradient of score.  count
+ * [S,E] f32 and coef [S] f32 as in vfm_moe_balance, without gradients.  Inside a region that runs again the loss counts
+ * once. */
 int vfm_g_moe_balance(struct vfm_tape *t, struct vfm_var *score, struct vfm_var *count, struct vfm_tensor coef,
 	const struct vfm_seqs *seqs, struct vfm_tensor loss);
 
 /* [S] f32 -> [S,dim]; no gradient. */
-struct vfm_var *vfm_g_timestep(struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out);
+struct vfm_var *vfm_g_timestep(
+	struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out);
 
 /* The end of a forward: loss (f64 [1]) += and, in the backward, d loss / d pred. */
 int vfm_g_mse(struct vfm_tape *t, struct vfm_var *pred, const struct vfm_mse *args);

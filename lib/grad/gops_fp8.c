@@ -1,9 +1,11 @@
-/* gops_fp8.c - linear layers whose three products are of 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3 for activations and weights,
- * e5m2 for gradients, one scale a tensor: from its own largest element, or from those of steps before.  What is differentiated is the layer without
- * rounding.  A maximum does not mind being taken twice: a region that runs again adds nothing to a history.
+/* gops_fp8.c - linear layers whose three products are of 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3 for
+ * activations and weights, e5m2 for gradients, one scale a tensor: from its own largest element, or from those of steps
+ * before.  What is differentiated is the layer without rounding.  A maximum does not mind being taken twice: a region
+ * that runs again adds nothing to a history.
  *
- * The products want both operands with the summed dimension along the rows, so an operand of two products is kept in two orders.  What the backward
- * needs of x is kept as 8-bit floats alone; weights are made into them again, since they may have moved.
+ * The products want both operands with the summed dimension along the rows, so an operand of two products is kept in
+ * two orders.  What the backward needs of x is kept as 8-bit floats alone; weights are made into them again, since they
+ * may have moved.
  */
 #include "grad/gops_int.h"
 
@@ -36,7 +38,8 @@ struct fp8_ctx {
 };
 
 /* Where the scale comes from and goes to; `mem` holds the operand and its scalars. */
-static void scaling(struct vfm_quant *q, const struct vfm_fp8_past *past, enum vfm_fp8_tensor which, const struct vfm_tensor *mem)
+static void scaling(
+	struct vfm_quant *q, const struct vfm_fp8_past *past, enum vfm_fp8_tensor which, const struct vfm_tensor *mem)
 {
 	q->amax = scalar(mem, 0);
 	q->inv = scalar(mem, 1);
@@ -55,7 +58,10 @@ static int fp8_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 {
 	struct fp8_wgrad *g = ctx;
 	int64_t out = g->w->v.shape[0], in = g->w->v.shape[1], k = (vfm_numel(&g->xt) - SCALARS) / in;
-	struct vfm_gemm a = {.trans_b = true, .a = matrix(&g->dzt, out, k), .b = matrix(&g->xt, in, k), .scale_a = scalar(&g->dzt, 1),
+	struct vfm_gemm a = {.trans_b = true,
+		.a = matrix(&g->dzt, out, k),
+		.b = matrix(&g->xt, in, k),
+		.scale_a = scalar(&g->dzt, 1),
 		.scale_b = scalar(&g->xt, 1)};
 
 	TRY(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
@@ -63,8 +69,8 @@ static int fp8_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 }
 
 /* dx = dz w */
-static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *dz, const struct vfm_tensor *dz_inv,
-	const struct vfm_fp8_past *past, struct vfm_err *err)
+static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_var *w, const struct vfm_tensor *dz,
+	const struct vfm_tensor *dz_inv, const struct vfm_fp8_past *past, struct vfm_err *err)
 {
 	int64_t out = w->v.shape[0], in = w->v.shape[1];
 	struct vfm_quant q = {.x = w->v};
@@ -114,7 +120,8 @@ static int fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 		q.y = d8;
 	}
 	if (vfm_wants_grad(b))
-		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err)); /* cleared at the start of a step: always += */
+		/* cleared at the start of a step: always += */
+		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err));
 	TRY_OUT(BACKWARD(quant, &q));
 	if (vfm_wants_grad(x))
 		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c->past, err));
@@ -128,9 +135,10 @@ out:
 	return rc;
 }
 
-/* x in the order of its second product and, unless light recompute has the result, the first product.  xt: its memory. */
-static void fp8_product(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, struct vfm_var *xt,
-	const struct vfm_fp8_past *past)
+/* x in the order of its second product and, unless light recompute has the result, the first product.  xt: its memory.
+ */
+static void fp8_product(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, struct vfm_var *w,
+	struct vfm_var *b, struct vfm_var *xt, const struct vfm_fp8_past *past)
 {
 	int64_t rows = x->v.shape[0], width = x->v.shape[1];
 	struct vfm_gemm a = {.trans_b = true, .act = p->act, .c = p->y->v};
@@ -161,8 +169,8 @@ static void fp8_product(struct vfm_tape *t, struct vfm_product *p, struct vfm_va
 	vfm_product_keep(t, p);
 }
 
-struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b, enum vfm_act act, enum vfm_dtype out,
-	const struct vfm_fp8_past *past)
+struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
+	enum vfm_act act, enum vfm_dtype out, const struct vfm_fp8_past *past)
 {
 	struct vfm_var *in[] = {x, w, b}, *xt;
 	struct vfm_product p;

@@ -173,8 +173,8 @@ static int embed3_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	return BACKWARD(embed3_bwd, &a);
 }
 
-struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h, struct vfm_var *table_w,
-	struct vfm_tensor pos, enum vfm_dtype out)
+struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h,
+	struct vfm_var *table_w, struct vfm_tensor pos, enum vfm_dtype out)
 {
 	struct vfm_var *y, *in[] = {table_t, table_h, table_w};
 	struct vfm_embed3 a;
@@ -183,7 +183,8 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 	if (vfm_tape_failed(t))
 		return table_t;
 	y = VAR_NEW(out, pos.shape[0], table_t->v.shape[1]);
-	a = (struct vfm_embed3){.table_t = table_t->v, .table_h = table_h->v, .table_w = table_w->v, .pos = pos, .out = y->v};
+	a = (struct vfm_embed3){
+		.table_t = table_t->v, .table_h = table_h->v, .table_w = table_w->v, .pos = pos, .out = y->v};
 	FORWARD(embed3, &a);
 	n = vfm_record(t, embed3_backward, y, in, 3);
 	if (n) {

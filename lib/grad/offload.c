@@ -5,10 +5,11 @@
 #include "dev/stall.h"
 #include "grad/tape_impl.h"
 
-/* Order of things.  `out` copies to the host what the compute stream has made (event `made`); the compute stream waits for that copy before
- * the memory is freed, which is put off until the next value leaves, so that it never waits in fact.  `in` copies to memory that the
- * compute stream has allocated; the compute stream waits for it before the value is used.  A block of host memory is used
- * again by `out` after the compute stream has waited for `in`: reads come before writes. */
+/* Order of things.  `out` copies to the host what the compute stream has made (event `made`); the compute stream waits
+ * for that copy before the memory is freed, which is put off until the next value leaves, so that it never waits in
+ * fact.  `in` copies to memory that the compute stream has allocated; the compute stream waits for it before the value
+ * is used.  A block of host memory is used again by `out` after the compute stream has waited for `in`: reads come
+ * before writes. */
 
 struct block { /* of the host */
 	struct block *next;

@@ -164,8 +164,8 @@ static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	return rc;
 }
 
-struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx),
-	void *ctx, struct vfm_var **in, int n_in)
+struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
+	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
 {
 	int mark = vfm_scope_begin(t);
 	bool recording = t->recording;

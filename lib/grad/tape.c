@@ -299,7 +299,8 @@ bool vfm_wants_grad(const struct vfm_var *x)
 static struct vfm_tensor grad_slice(const struct vfm_var *view, const struct vfm_var *parent)
 {
 	struct vfm_tensor g = view->v;
-	size_t off = (size_t)((const char *)view->v.data - (const char *)parent->v.data) / vfm_dtype_size(parent->v.dtype);
+	size_t off =
+		(size_t)((const char *)view->v.data - (const char *)parent->v.data) / vfm_dtype_size(parent->v.dtype);
 
 	g.dtype = parent->g.dtype;
 	g.data = (char *)parent->g.data + off * vfm_dtype_size(g.dtype);
@@ -381,7 +382,8 @@ int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, b
 	return 0;
 }
 
-int vfm_scratch(struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err)
+int vfm_scratch(
+	struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err)
 {
 	*st = store_new(t, vfm_nbytes(&like), err);
 	if (!*st)

@@ -44,7 +44,8 @@ struct vfm_var {
 	struct vfm_tensor z;
 	bool g_is_dz;
 	struct vfm_tape *arriving; /* a collective on the tape's aside stream still fills v */
-	/* Of a parameter whose gradient has memory for a while only: called when a contribution comes and x->g.data is NULL. */
+	/* Of a parameter whose gradient has memory for a while only: called when a contribution comes and x->g.data is
+	 * NULL. */
 	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);
 };
 
@@ -52,11 +53,12 @@ enum vfm_recompute {
 	VFM_RECOMPUTE_NONE,      /* keep what the backward reads */
 	VFM_RECOMPUTE_SELECTIVE, /* run regions again, but keep the output and lse of attention */
 	VFM_RECOMPUTE_FULL,      /* run regions again, keep their inputs alone */
-	VFM_RECOMPUTE_LIGHT,     /* run regions again, but keep the results of products, too: what is cheap alone is done twice */
+	/* run regions again, but keep the results of products, too: what is cheap alone is done twice */
+	VFM_RECOMPUTE_LIGHT,
 };
 
 struct vfm_tape *vfm_tape_new(struct vfm_stream *s);
-void vfm_tape_free(struct vfm_tape *t); /* NULL is fine */
+void vfm_tape_free(struct vfm_tape *t);  /* NULL is fine */
 void vfm_tape_reset(struct vfm_tape *t); /* frees all variables and nodes, forgets the error */
 
 struct vfm_stream *vfm_tape_stream(struct vfm_tape *t);
@@ -69,7 +71,8 @@ void *vfm_tape_alloc(struct vfm_tape *t, size_t size); /* zeroed, until the rese
 
 /* A leaf without gradient around memory that stays alive until the reset. */
 struct vfm_var *vfm_input(struct vfm_tape *t, struct vfm_tensor value);
-/* The same with a gradient, which vfm_leaf_grad gives until the reset once a backward has passed (no data: nothing came): the input of a pipeline stage. */
+/* The same with a gradient, which vfm_leaf_grad gives until the reset once a backward has passed (no data: nothing
+ * came): the input of a pipeline stage. */
 struct vfm_var *vfm_leaf(struct vfm_tape *t, struct vfm_tensor value);
 struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x);
 /* A slice of a variable: `value` must lie inside x->v.  Views of one variable are disjoint or equal. */
@@ -87,27 +90,31 @@ void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
  * same inputs, parameters and counters; fn must be a pure function of them and make the same calls
  * each time.  `in` are the variables it reads (all that are not parameters, at most 6; NULLs are skipped); ctx must
  * stay alive until the backward has passed. */
-struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode, struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx),
-	void *ctx, struct vfm_var **in, int n_in);
+struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
+	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
 
 /* fn(ctx) when the backward comes to this point.  Does nothing on a tape that does not record. */
 void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
-/* The same, but where the gradients of weights are deferred it is vfm_tape_weights that calls it, in its place among them. */
+/* The same, but where the gradients of weights are deferred it is vfm_tape_weights that calls it, in its place among
+ * them. */
 void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
 
-/* Where the backward starts, if not at a loss: adds d loss / d x.  The memory of g must stay until the backward has passed. */
+/* Where the backward starts, if not at a loss: adds d loss / d x.  The memory of g must stay until the backward has
+ * passed. */
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err);
 
-/* on: backwards leave out the gradients of the weights and biases of linear layers, and keep what those need; vfm_tape_weights makes them
- * up in the same order, freeing as it goes (zero-bubble pipelines).  After the backward, before the reset; nothing left out: does nothing. */
+/* on: backwards leave out the gradients of the weights and biases of linear layers, and keep what those need;
+ * vfm_tape_weights makes them up in the same order, freeing as it goes (zero-bubble pipelines).  After the backward,
+ * before the reset; nothing left out: does nothing. */
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
 int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 
-/* A stream on which the collectives of the ops run (mops.h), beside the compute stream; NULL (the default): they run on that one.  With it a
- * backward, once it has seen that there are some, puts the gradients of the weights of a linear layer or two off, until a collective comes that
- * they can be computed under; it has made up for all of them when it returns.  In the forward, a linear layer behind a gather begins with the
- * rows that are this rank's own, and one before a scatter ends with them.  The same results, where a
- * product of some rows has the bits that they have in the product of all. */
+/* A stream on which the collectives of the ops run (mops.h), beside the compute stream; NULL (the default): they run on
+ * that one.  With it a backward, once it has seen that there are some, puts the gradients of the weights of a linear
+ * layer or two off, until a collective comes that they can be computed under; it has made up for all of them when it
+ * returns.  In the forward, a linear layer behind a gather begins with the rows that are this rank's own, and one
+ * before a scatter ends with them.  The same results, where a product of some rows has the bits that they have in the
+ * product of all. */
 void vfm_tape_set_aside(struct vfm_tape *t, struct vfm_stream *aside);
 
 /* d(loss)/d(loss) = 1 is implied by the loss op.  Adds into the gradients of the

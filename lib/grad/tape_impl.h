@@ -17,13 +17,14 @@ struct vfm_away; /* where a value is while it is not on the device: offload.c */
 
 struct vfm_store {
 	struct vfm_stream *stream;
-	void *data;            /* NULL: on the host */
+	void *data; /* NULL: on the host */
 	size_t bytes;
 	int refs;
 	struct vfm_away *away;
 };
 
-/* Begins to copy the value to the host; its memory is given back when the next one is evicted (or it is called back before). */
+/* Begins to copy the value to the host; its memory is given back when the next one is evicted (or it is called back
+ * before). */
 int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
 /* Begins to bring it back; does nothing where it is on the device. */
 int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
@@ -60,26 +61,27 @@ struct vfm_tape {
 	struct deferred *deferred; /* by a backward, until vfm_tape_weights; those before first_deferred have run */
 	size_t n_deferred, cap_deferred, first_deferred;
 	bool defer;
-	struct vfm_stream *aside;  /* of collectives; NULL: the compute stream */
+	struct vfm_stream *aside; /* of collectives; NULL: the compute stream */
 	struct vfm_event *fork, *done;
-	struct vfm_var *on_its_way;     /* what a collective on it fills; NULL: nothing, or it is only waited for */
-	bool hides;                     /* a backward has had a collective to compute under */
-	bool away;                      /* `done` has not been waited for */
-	struct vfm_tensor early;        /* rows of on_its_way … */
-	int64_t early_first;            /* … from this one on */
-	struct stash *stash; /* of the region that runs now; NULL: none */
-	bool passing;        /* vfm_tape_passing */
+	struct vfm_var *on_its_way;      /* what a collective on it fills; NULL: nothing, or it is only waited for */
+	bool hides;                      /* a backward has had a collective to compute under */
+	bool away;                       /* `done` has not been waited for */
+	struct vfm_tensor early;         /* rows of on_its_way … */
+	int64_t early_first;             /* … from this one on */
+	struct stash *stash;             /* of the region that runs now; NULL: none */
+	bool passing;                    /* vfm_tape_passing */
 	const struct vfm_pieces *pieces; /* of the next product */
 	bool recording;
-	bool again; /* a region runs for the second time */
-	struct vfm_offload *offload;   /* NULL: what regions keep stays on the device */
-	struct region *last_region;    /* of those recorded that keep something on the host */
+	bool again;                  /* a region runs for the second time */
+	struct vfm_offload *offload; /* NULL: what regions keep stays on the device */
+	struct region *last_region;  /* of those recorded that keep something on the host */
 	int rc;
 	struct vfm_err err;
 	struct vfm_var dead; /* what ops return after a failure */
 };
 
-/* The nodes behind the first `mark` have their backward, the last first, and are dropped; after a failure they are dropped alone. */
+/* The nodes behind the first `mark` have their backward, the last first, and are dropped; after a failure they are
+ * dropped alone. */
 int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err);
 void vfm_node_release(struct vfm_node *n);
 void vfm_deferred_drop(struct vfm_tape *t); /* what was put off is not done */

@@ -24,15 +24,15 @@ enum { MAX_RANKS = 1024 };
 static const double GRACE_S = 15, ABORT_GRACE_S = 3;
 
 struct rank_state {
-	_Atomic unsigned came;  /* exchanges that it came to */
-	_Atomic int ended;      /* it called vfm_launch_end */
-	_Atomic int gone;       /* the parent reaped it: its wait status + 1 */
+	_Atomic unsigned came;          /* exchanges that it came to */
+	_Atomic int ended;              /* it called vfm_launch_end */
+	_Atomic int gone;               /* the parent reaped it: its wait status + 1 */
 	char slot[2][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
 };
 
 /* In memory that all of them share. */
 struct shared {
-	_Atomic unsigned done;   /* exchanges that are complete; futex */
+	_Atomic unsigned done;    /* exchanges that are complete; futex */
 	_Atomic unsigned arrived; /* at the current one */
 	_Atomic int aborted;
 	struct rank_state rank[];
@@ -124,7 +124,8 @@ static void fork_abort(struct vfm_launch *l, int status, const char *why)
 	s->aborted = 1;
 }
 
-static const struct vfm_launch_table fork_table = {.name = "fork", .exchange = fork_exchange, .end = fork_end, .abort = fork_abort};
+static const struct vfm_launch_table fork_table = {
+	.name = "fork", .exchange = fork_exchange, .end = fork_end, .abort = fork_abort};
 
 /* ---- the parent's side ---- */
 
@@ -200,7 +201,10 @@ static void supervise(struct family *f)
 	handed_on(&set);
 	for (reap(f); f->left > 0; reap(f)) {
 		double wait = f->kill_at ? f->kill_at - vfm_now() : 1;
-		struct timespec ts = {.tv_sec = wait >= 1, .tv_nsec = wait >= 1 ? 0 : wait > 0 ? (long)(wait * 1e9) : 0};
+		struct timespec ts = {.tv_sec = wait >= 1,
+			.tv_nsec = wait >= 1 ? 0
+				: wait > 0   ? (long)(wait * 1e9)
+					     : 0};
 		siginfo_t info;
 		int sig;
 

@@ -67,7 +67,8 @@ bool vfm_launch_mapping(const char *s, int size, int *node_of)
 	if (strncmp(s, head, sizeof(head) - 1) != 0)
 		return false;
 	for (p = list; r < size;) {
-		if (*p++ != '(' || !number(&p, ',', 0, &first) || !number(&p, ',', 1, &nodes) || !number(&p, ')', 1, &each))
+		if (*p++ != '(' || !number(&p, ',', 0, &first) || !number(&p, ',', 1, &nodes) ||
+			!number(&p, ')', 1, &each))
 			return false;
 		for (int64_t k = 0; k < nodes && r < size; k++)
 			for (int64_t i = 0; i < each && r < size; i++)
@@ -107,11 +108,14 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 	if (gethostname(l->host, sizeof(l->host) - 1) != 0 || !*l->host)
 		strcpy(l->host, "localhost");
 	if (n_tasks > 1 && n > 1)
-		return vfm_fail(err, VFM_EUSAGE, "-n %d within a step of %lld tasks: srun starts the ranks, leave out -n (or start one task)", n,
+		return vfm_fail(err, VFM_EUSAGE,
+			"-n %d within a step of %lld tasks: srun starts the ranks, leave out -n (or start one task)", n,
 			(long long)n_tasks);
 	if (n_tasks > 1 && !getenv("PMI_FD"))
-		return vfm_fail(err, VFM_EUSAGE, "this step has %lld tasks, but no PMI2: each of them would take itself for the only one; "
-			"start it with srun --mpi=pmi2", (long long)n_tasks);
+		return vfm_fail(err, VFM_EUSAGE,
+			"this step has %lld tasks, but no PMI2: each of them would take itself for the only one; "
+			"start it with srun --mpi=pmi2",
+			(long long)n_tasks);
 	if (n_tasks > 1)
 		return vfm_launch_pmi2(l, err);
 	if (n > 1)

@@ -27,7 +27,9 @@ struct vfm_launch {
 	char host[64];              /* for messages */
 	char job[64];               /* the same on all ranks, and no other job's: "12345.0", "local-4711-642e0f1b" */
 	int status;                 /* of the parent of forks: see below */
-	char why[160];              /* likewise: the first rank that was killed, "rank 2 was killed by SIGKILL", for the caller to say; else empty */
+	/* likewise: the first rank that was killed, "rank 2 was killed by SIGKILL", for the caller to say; else empty
+	 */
+	char why[160];
 	void *priv;
 };
 
@@ -47,7 +49,8 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 /* Collective.  all [size * n] = every rank's mine [n], n <= VFM_EXCHANGE_MAX.  Fails when a rank died
  * or does not come in time (VFM_COMM_TIMEOUT_S, 600). */
 int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
-/* Collective.  x [n] of rank 0 on all ranks, n <= VFM_EXCHANGE_MAX: one value, where the exchange has one of each rank.  Fails as that does. */
+/* Collective.  x [n] of rank 0 on all ranks, n <= VFM_EXCHANGE_MAX: one value, where the exchange has one of each rank.
+ * Fails as that does. */
 int vfm_launch_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err);
 
 /* Before a rank ends in order (also with an error that all ranks have seen). */

@@ -1,5 +1,5 @@
-/* Ranks of a Slurm step (or of another starter that speaks PMI2): libpmi2, opened at run time, so that nothing needs it elsewhere.
- * The library is used by one thread at a time. */
+/* Ranks of a Slurm step (or of another starter that speaks PMI2): libpmi2, opened at run time, so that nothing needs it
+ * elsewhere. The library is used by one thread at a time. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -31,21 +31,23 @@ static struct pmi2 {
 } pmi;
 
 static char job_id[256];
-static int rounds;  /* a key is never put twice */
-static bool stuck;  /* a thread hangs in the library */
+static int rounds; /* a key is never put twice */
+static bool stuck; /* a thread hangs in the library */
 
 static int open_library(struct vfm_err *err)
 {
 	const struct {
 		const char *name;
 		void *fn;
-	} sym[] = {{"PMI2_Init", &pmi.Init}, {"PMI2_Finalize", &pmi.Finalize}, {"PMI2_Abort", &pmi.Abort}, {"PMI2_Job_GetId", &pmi.Job_GetId},
-		{"PMI2_Info_GetJobAttr", &pmi.Info_GetJobAttr}, {"PMI2_KVS_Put", &pmi.KVS_Put}, {"PMI2_KVS_Fence", &pmi.KVS_Fence},
-		{"PMI2_KVS_Get", &pmi.KVS_Get}};
+	} sym[] = {{"PMI2_Init", &pmi.Init}, {"PMI2_Finalize", &pmi.Finalize}, {"PMI2_Abort", &pmi.Abort},
+		{"PMI2_Job_GetId", &pmi.Job_GetId}, {"PMI2_Info_GetJobAttr", &pmi.Info_GetJobAttr},
+		{"PMI2_KVS_Put", &pmi.KVS_Put}, {"PMI2_KVS_Fence", &pmi.KVS_Fence}, {"PMI2_KVS_Get", &pmi.KVS_Get}};
 
 	pmi.lib = dlopen("libpmi2.so.0", RTLD_NOW | RTLD_LOCAL);
 	if (!pmi.lib)
-		return vfm_fail(err, VFM_EENV, "this step has several tasks, but libpmi2.so.0 cannot be opened (%s); it comes with Slurm", dlerror());
+		return vfm_fail(err, VFM_EENV,
+			"this step has several tasks, but libpmi2.so.0 cannot be opened (%s); it comes with Slurm",
+			dlerror());
 	for (size_t i = 0; i < sizeof(sym) / sizeof(sym[0]); i++) {
 		void *p = dlsym(pmi.lib, sym[i].name);
 
@@ -113,8 +115,10 @@ static int fence(struct vfm_launch *l, struct vfm_err *err)
 	if (!f->done) {
 		stuck = true;
 		pthread_detach(thread);
-		return vfm_fail(err, VFM_EENV, "rank %d (%s) waited %.3g s for all %d ranks to start: one of them died or hangs (srun -K ends "
-			"such a step at once)", l->rank, l->host, limit, l->size);
+		return vfm_fail(err, VFM_EENV,
+			"rank %d (%s) waited %.3g s for all %d ranks to start: one of them died or hangs (srun -K ends "
+			"such a step at once)",
+			l->rank, l->host, limit, l->size);
 	}
 	pthread_join(thread, NULL);
 	rc = check(f->rc, "PMI2_KVS_Fence", err);
@@ -163,7 +167,8 @@ static int get(int round, int rank, void *p, size_t n, struct vfm_err *err)
 	snprintf(key, sizeof(key), "vfm-%d-%d", round, rank);
 	TRY(check(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
 	if (!from_hex(value, n, p))
-		return vfm_fail(err, VFM_EENV, "what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", rank);
+		return vfm_fail(err, VFM_EENV,
+			"what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", rank);
 	return 0;
 }
 
@@ -232,8 +237,8 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 	}
 }
 
-static const struct vfm_launch_table pmi2_table = {.name = "pmi2", .exchange = pmi2_exchange, .share = pmi2_share, .end = pmi2_end,
-	.abort = pmi2_abort};
+static const struct vfm_launch_table pmi2_table = {
+	.name = "pmi2", .exchange = pmi2_exchange, .share = pmi2_share, .end = pmi2_end, .abort = pmi2_abort};
 
 /* ---- who is where ---- */
 
@@ -278,7 +283,8 @@ int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
 	TRY(open_library(err));
 	TRY(check(pmi.Init(&spawned, &l->size, &l->rank, &app), "PMI2_Init", err));
 	if (l->size < 1 || l->rank < 0 || l->rank >= l->size || (tasks && atoi(tasks) != l->size))
-		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this step has %s tasks", l->rank, l->size, tasks ? tasks : "other");
+		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this step has %s tasks", l->rank, l->size,
+			tasks ? tasks : "other");
 	TRY(check(pmi.Job_GetId(job_id, sizeof(job_id)), "PMI2_Job_GetId", err));
 	/* A job that was started again has its number still. */
 	snprintf(l->job, sizeof(l->job), "%.40s%s%.10s", job_id, restart ? "r" : "", restart ? restart : "");

@@ -47,10 +47,10 @@ void vfm_pixels_free(struct vfm_pixels *p);
 struct vfm_pixels_job {
 	const AVFrame *frame;
 	struct vfm_orient orient;
-	int shown_w, shown_h;   /* of the whole frame, upright and with square pixels */
-	int width, height;      /* wanted */
-	bool cover;             /* keep the shape, crop the middle */
-	bool luma;              /* one byte a pixel, else three */
+	int shown_w, shown_h; /* of the whole frame, upright and with square pixels */
+	int width, height;    /* wanted */
+	bool cover;           /* keep the shape, crop the middle */
+	bool luma;            /* one byte a pixel, else three */
 	uint8_t *dst;
 };
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err);

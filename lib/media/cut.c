@@ -8,8 +8,8 @@
 #include "media/cut.h"
 #include "media/video_out.h"
 
-#define MAX_SIDE 16384
-#define MAX_PAUSE_S 10   /* a longer gap in the times of a file is not filled with copies */
+#define MAX_SIDE    16384
+#define MAX_PAUSE_S 10 /* a longer gap in the times of a file is not filled with copies */
 
 struct cutting {
 	const struct vfm_cut_opts *o;
@@ -18,10 +18,10 @@ struct cutting {
 	struct vfm_video_out *out;
 	uint8_t *rgb;
 	size_t size;
-	double rate;             /* of the source */
-	double clock, last_s;    /* time in the clip, repaired */
+	double rate;          /* of the source */
+	double clock, last_s; /* time in the clip, repaired */
 	int64_t n_in;
-	bool have;               /* rgb holds a frame */
+	bool have; /* rgb holds a frame */
 };
 
 static int rounded(double x, bool even)
@@ -87,8 +87,8 @@ static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
 	if (c->o->new_fps > 0)
 		TRY(fill_until(c, c->clock + 1 / c->rate, err));
 	if (c->n_in == 0 || (c->o->end >= 0 && c->n_in < want && !is_full(c)))
-		return vfm_fail(err, VFM_EINPUT, "'%s': %lld frames of %lld to %lld can be decoded", src, (long long)c->n_in,
-			(long long)c->o->start, (long long)c->o->end);
+		return vfm_fail(err, VFM_EINPUT, "'%s': %lld frames of %lld to %lld can be decoded", src,
+			(long long)c->n_in, (long long)c->o->start, (long long)c->o->end);
 	return 0;
 }
 

@@ -67,7 +67,8 @@ void vfm_image_blit(struct vfm_image *im, int x, int y, const uint8_t *src, int 
 
 	for (int j = 0; j < sh && i1 > i0; j++)
 		if (y + j >= 0 && y + j < im->height)
-			memcpy(pixel(im, x + i0, y + j), src + ((size_t)j * (size_t)sw + (size_t)i0) * 3, (size_t)(i1 - i0) * 3);
+			memcpy(pixel(im, x + i0, y + j), src + ((size_t)j * (size_t)sw + (size_t)i0) * 3,
+				(size_t)(i1 - i0) * 3);
 }
 
 /* Weights of the source pixels of one destination pixel along one side: the overlap when it

@@ -9,9 +9,9 @@
 
 #include "base/err.h"
 
-struct vfm_image {       /* `= {0}` before init */
+struct vfm_image { /* `= {0}` before init */
 	int width, height;
-	uint8_t *rgb;    /* [height, width, 3] */
+	uint8_t *rgb; /* [height, width, 3] */
 };
 
 int vfm_image_init(struct vfm_image *im, int width, int height, uint32_t colour, struct vfm_err *err);
@@ -24,8 +24,8 @@ void vfm_image_blit(struct vfm_image *im, int x, int y, const uint8_t *src, int 
 /* Scales src [sh, sw, 3] into dst [dh, dw, 3]: box filter when it shrinks, bilinear when it grows. */
 void vfm_image_scale(const uint8_t *src, int sw, int sh, uint8_t *dst, int dw, int dh);
 /* An antialiased line of `thickness` pixels. */
-void vfm_image_line(struct vfm_image *im, double x0, double y0, double x1, double y1, double thickness,
-	uint32_t colour);
+void vfm_image_line(
+	struct vfm_image *im, double x0, double y0, double x1, double y1, double thickness, uint32_t colour);
 
 /* Text in a built-in 5x7 font in cells of 6x8 pixels times `scale`; ASCII, other bytes of
  * UTF-8 show as one box a character.  (x, y) is the upper left corner. */
@@ -42,15 +42,15 @@ int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, s
 /* ---- line charts ---- */
 
 struct vfm_series {
-	const char *name;      /* for the legend; NULL: none */
-	const double *x, *y;   /* [n]; NaN breaks the line */
+	const char *name;    /* for the legend; NULL: none */
+	const double *x, *y; /* [n]; NaN breaks the line */
 	int64_t n;
-	uint32_t colour;       /* 0 = one of a palette, by its place */
-	bool faint;            /* thin and pale: raw values behind a smoothed line */
+	uint32_t colour; /* 0 = one of a palette, by its place */
+	bool faint;      /* thin and pale: raw values behind a smoothed line */
 };
 
 struct vfm_plot {
-	int width, height;     /* 0 = 900 x 500 */
+	int width, height; /* 0 = 900 x 500 */
 	const char *title, *x_label, *y_label;
 	bool log_y;
 	const struct vfm_series *series;

@@ -5,17 +5,17 @@
 #include "base/mem.h"
 #include "media/palette.h"
 
-#define BINS 32768      /* 5 bits a channel */
+#define BINS 32768 /* 5 bits a channel */
 
 struct bin {
 	uint16_t key;
 	uint32_t n;
-	uint64_t sum[3];    /* of the true 8-bit values, for the mean */
+	uint64_t sum[3]; /* of the true 8-bit values, for the mean */
 };
 
 struct box {
-	int first, n;       /* a run of bins */
-	int axis, spread;   /* its longest side */
+	int first, n;     /* a run of bins */
+	int axis, spread; /* its longest side */
 };
 
 static int channel(const struct bin *b, int axis)

@@ -12,7 +12,7 @@
 #include "media/av.h"
 
 #define N_CONTEXTS 4
-#define MAX_SIDE 32768
+#define MAX_SIDE   32768
 
 struct context {
 	struct SwsContext *sws;
@@ -25,7 +25,7 @@ struct vfm_pixels {
 	struct context ctx[N_CONTEXTS];
 	int next;
 	AVFrame *crop;
-	uint8_t *buf;     /* what swscale writes: rows padded, before turning */
+	uint8_t *buf; /* what swscale writes: rows padded, before turning */
 	size_t buf_size;
 };
 
@@ -209,12 +209,15 @@ static int need_buf(struct vfm_pixels *p, size_t size, struct vfm_err *err)
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err)
 {
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(job->frame->format);
-	bool alpha = desc && (desc->flags & AV_PIX_FMT_FLAG_ALPHA || job->frame->format == AV_PIX_FMT_PAL8) && !job->luma;
+	bool alpha =
+		desc && (desc->flags & AV_PIX_FMT_FLAG_ALPHA || job->frame->format == AV_PIX_FMT_PAL8) && !job->luma;
 	int bytes = job->luma ? 1 : alpha ? 4 : 3;
 	struct context want = {
 		.dw = job->orient.a ? job->width : job->height,
 		.dh = job->orient.a ? job->height : job->width,
-		.df = job->luma ? AV_PIX_FMT_GRAY8 : alpha ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24,
+		.df = job->luma ? AV_PIX_FMT_GRAY8
+			: alpha ? AV_PIX_FMT_RGBA
+				: AV_PIX_FMT_RGB24,
 		.range = job->frame->color_range == AVCOL_RANGE_JPEG,
 		.space = colour_space(job->frame),
 	};

@@ -7,18 +7,18 @@
 #include "base/mem.h"
 #include "media/image.h"
 
-#define SS 2              /* supersampling */
-#define TEXT 3            /* font scale before shrinking: letters of 7.5 x 10.5 pixels */
-#define TITLE 4
+#define SS        2 /* supersampling */
+#define TEXT      3 /* font scale before shrinking: letters of 7.5 x 10.5 pixels */
+#define TITLE     4
 #define MAX_TICKS 24
 
 static const uint32_t palette[] = {0x1F6FB4, 0xD9541E, 0x2E9B57, 0x8B4FB0, 0xB8860B, 0xC23B6B, 0x1C9AA0, 0x6B6B6B};
-#define INK 0x222222
+#define INK  0x222222
 #define GRID 0xE4E4E4
 #define AXIS 0x888888
 
 struct scale {
-	double lo, hi;      /* of the data, or of its logarithm to 10 */
+	double lo, hi; /* of the data, or of its logarithm to 10 */
 	bool log;
 	double tick[MAX_TICKS];
 	int n_ticks;
@@ -59,7 +59,8 @@ static void set_linear_ticks(struct scale *s, int about)
 	double raw = (s->hi - s->lo) / about, mag = pow(10, floor(log10(raw))), f = raw / mag;
 
 	s->step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
-	for (double t = ceil(s->lo / s->step - 1e-9) * s->step; t <= s->hi + 1e-9 * s->step && s->n_ticks < MAX_TICKS; t += s->step)
+	for (double t = ceil(s->lo / s->step - 1e-9) * s->step; t <= s->hi + 1e-9 * s->step && s->n_ticks < MAX_TICKS;
+		t += s->step)
 		s->tick[s->n_ticks++] = fabs(t) < 1e-9 * s->step ? 0 : t;
 }
 
@@ -211,12 +212,14 @@ static void draw_words(struct chart *c)
 	int middle = (c->top + c->bottom) / 2;
 
 	if (p->title)
-		vfm_image_text(&c->im, (c->left + c->right - vfm_text_width(p->title, TITLE)) / 2, 12 * SS, TITLE, INK, p->title);
+		vfm_image_text(&c->im, (c->left + c->right - vfm_text_width(p->title, TITLE)) / 2, 12 * SS, TITLE, INK,
+			p->title);
 	if (p->x_label)
-		vfm_image_text(&c->im, (c->left + c->right - vfm_text_width(p->x_label, TEXT)) / 2, c->bottom + 30 * SS, TEXT, INK,
-			p->x_label);
+		vfm_image_text(&c->im, (c->left + c->right - vfm_text_width(p->x_label, TEXT)) / 2, c->bottom + 30 * SS,
+			TEXT, INK, p->x_label);
 	if (p->y_label)
-		vfm_image_text_up(&c->im, 10 * SS, middle + vfm_text_width(p->y_label, TEXT) / 2, TEXT, INK, p->y_label);
+		vfm_image_text_up(
+			&c->im, 10 * SS, middle + vfm_text_width(p->y_label, TEXT) / 2, TEXT, INK, p->y_label);
 }
 
 static void draw_legend(struct chart *c)
@@ -278,7 +281,9 @@ static int shrink_and_write(const struct vfm_image *big, const char *path, struc
 
 int vfm_plot_png(const struct vfm_plot *p, const char *path, struct vfm_err *err)
 {
-	struct chart c = {.p = p, .x = {.lo = INFINITY, .hi = -INFINITY}, .y = {.lo = INFINITY, .hi = -INFINITY, .log = p->log_y}};
+	struct chart c = {.p = p,
+		.x = {.lo = INFINITY, .hi = -INFINITY},
+		.y = {.lo = INFINITY, .hi = -INFINITY, .log = p->log_y}};
 	int w = p->width ? p->width : 900, h = p->height ? p->height : 500, rc;
 
 	if (w < 200 || h < 120 || w > 8192 || h > 8192)

@@ -6,11 +6,11 @@
 
 #include "media/probe.h"
 
-#define REGULAR 0.9      /* the rate is constant when so many of the gaps are that of the rate (the rest: lost frames) */
-#define MAX_GAP_S 60     /* a longer pause between two frames is a fault of the file */
+#define REGULAR   0.9 /* the rate is constant when so many of the gaps are that of the rate (the rest: lost frames) */
+#define MAX_GAP_S 60  /* a longer pause between two frames is a fault of the file */
 
 struct times {
-	double expected;  /* gap */
+	double expected; /* gap */
 	int64_t n, regular;
 	double last;
 	bool bad;
@@ -73,7 +73,8 @@ static int count_frames(struct vfm_probe *p, struct vfm_video *v, struct vfm_err
 	return 0;
 }
 
-int vfm_probe_file(struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err)
+int vfm_probe_file(
+	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err)
 {
 	struct vfm_video_opts draft = opts ? *opts : (struct vfm_video_opts){0};
 	struct vfm_video *v;
@@ -101,10 +102,57 @@ int vfm_probe_file(struct vfm_probe *p, const char *path, const struct vfm_video
 bool vfm_media_name(const char *name)
 {
 	static const char *const endings[] = {
-		"mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "m2v", "vob", "ogv", "ogg",
-		"flv", "wmv", "asf", "mxf", "3gp", "3g2", "h264", "264", "h265", "265", "hevc", "ivf", "obu", "y4m", "gif",
-		"rm", "rmvb", "dv", "nut", "jpg", "jpeg", "jpe", "png", "apng", "webp", "bmp", "tif", "tiff", "avif", "heic", "ppm",
-		"pgm", "pam", "jxl", "jp2", "m4a",
+		"mp4",
+		"m4v",
+		"mov",
+		"mkv",
+		"webm",
+		"avi",
+		"ts",
+		"m2ts",
+		"mts",
+		"mpg",
+		"mpeg",
+		"m2v",
+		"vob",
+		"ogv",
+		"ogg",
+		"flv",
+		"wmv",
+		"asf",
+		"mxf",
+		"3gp",
+		"3g2",
+		"h264",
+		"264",
+		"h265",
+		"265",
+		"hevc",
+		"ivf",
+		"obu",
+		"y4m",
+		"gif",
+		"rm",
+		"rmvb",
+		"dv",
+		"nut",
+		"jpg",
+		"jpeg",
+		"jpe",
+		"png",
+		"apng",
+		"webp",
+		"bmp",
+		"tif",
+		"tiff",
+		"avif",
+		"heic",
+		"ppm",
+		"pgm",
+		"pam",
+		"jxl",
+		"jp2",
+		"m4a",
 	};
 	const char *dot = strrchr(name, '.');
 

@@ -11,17 +11,18 @@
 
 struct vfm_probe {
 	struct vfm_video_info info;
-	int fps_num, fps_den;     /* the container's; where the rate varies, the average that was measured */
-	int64_t frames;           /* decoded; with `fast` as the container claims, -1 unknown */
-	double duration_s;        /* frames shown; with `fast` as the container claims, < 0 unknown; 0 for an image */
+	int fps_num, fps_den; /* the container's; where the rate varies, the average that was measured */
+	int64_t frames;       /* decoded; with `fast` as the container claims, -1 unknown */
+	double duration_s;    /* frames shown; with `fast` as the container claims, < 0 unknown; 0 for an image */
 	int64_t decode_errors;
-	bool vfr;                 /* the rate varies */
-	bool bad_times;           /* timestamps stand still, go back or leap: times were made from the rate */
-	bool resized;             /* the size changes in mid-stream */
+	bool vfr;       /* the rate varies */
+	bool bad_times; /* timestamps stand still, go back or leap: times were made from the rate */
+	bool resized;   /* the size changes in mid-stream */
 };
 
 /* fast: decodes one frame and believes the container for the rest. */
-int vfm_probe_file(struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err);
+int vfm_probe_file(
+	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err);
 
 /* The ending of a name says video or image (for walking folders; a file that is named
  * is looked into whatever its name). */

@@ -7,34 +7,34 @@
 #include "base/mem.h"
 #include "media/scene.h"
 
-#define RING 40
-#define ACROSS 4           /* a flash lasts less */
-#define AROUND 6           /* neighbours on either side, for the local rate of change */
+#define RING         40
+#define ACROSS       4 /* a flash lasts less */
+#define AROUND       6 /* neighbours on either side, for the local rate of change */
 #define LOCAL_WEIGHT 0.6
-#define SEARCH 4
-#define N_PIX (VFM_SIG_W * VFM_SIG_H)
+#define SEARCH       4
+#define N_PIX        (VFM_SIG_W * VFM_SIG_H)
 
 static const int halves[] = {4, 6, 8, 12, 16};
 #define N_HALVES ((int)(sizeof(halves) / sizeof(halves[0])))
 
 /* A mixture: shares near 1/4, 1/2, 3/4, and little that the two ends do not explain. */
-#define SHARE_TOLERANCE 0.13f
-#define MIX_LEFT 0.37f
-#define MIX_MIN_DIFF 20.0f
-#define DIFFERENT_MOVED 0.5f
+#define SHARE_TOLERANCE  0.13f
+#define MIX_LEFT         0.37f
+#define MIX_MIN_DIFF     20.0f
+#define DIFFERENT_MOVED  0.5f
 #define DIFFERENT_BLOCKS 0.45f
-#define DIFFERENT_HIST 0.2f
-#define PLAIN_STD 12.0f    /* contrast below which a frame is nearly one colour */
-#define BLACK_MEAN 20.0f
-#define BLACK_RUN 12       /* frames of black that part two shots whatever they show */
+#define DIFFERENT_HIST   0.2f
+#define PLAIN_STD        12.0f /* contrast below which a frame is nearly one colour */
+#define BLACK_MEAN       20.0f
+#define BLACK_RUN        12 /* frames of black that part two shots whatever they show */
 
 struct point {
-	float jump;            /* the least of the differences across this place */
-	float change;          /* to the frame before */
+	float jump;   /* the least of the differences across this place */
+	float change; /* to the frame before */
 	float mean, std;
-	float mix_energy;      /* how unlike the ends of the widest mixture centred here are; 0 = none */
+	float mix_energy; /* how unlike the ends of the widest mixture centred here are; 0 = none */
 	float mix_from, mix_to;
-	bool other_side;       /* what stands 8 to 16 frames before and after differs */
+	bool other_side; /* what stands 8 to 16 frames before and after differs */
 };
 
 struct vfm_scene {
@@ -72,7 +72,8 @@ static float unlike(const struct vfm_sig_diff *d)
 }
 
 /* How far x stands on the way from a to b (least squares), and what that leaves, over |b - a|. */
-static float share_of(const struct vfm_sig *a, const struct vfm_sig *b, const struct vfm_sig *x, float energy, float *left)
+static float share_of(
+	const struct vfm_sig *a, const struct vfm_sig *b, const struct vfm_sig *x, float energy, float *left)
 {
 	int64_t dot = 0, norm = 0;
 	float share;
@@ -231,14 +232,17 @@ static void find_dissolves(struct vfm_scene *s)
 			t++;
 			continue;
 		}
-		while (end < s->n && end - t < RING && (s->p[end].mix_energy > 0 || (end + 1 < s->n && s->p[end + 1].mix_energy > 0))) {
+		while (end < s->n && end - t < RING &&
+			(s->p[end].mix_energy > 0 || (end + 1 < s->n && s->p[end + 1].mix_energy > 0))) {
 			if (s->p[end].mix_energy > s->p[best].mix_energy)
 				best = end;
 			end++;
 		}
 		if (!has_hard(s, n_hard, (int64_t)s->p[best].mix_from - 1, (int64_t)s->p[best].mix_to + 1))
-			add_cut(s, (struct vfm_cut){.from = (int64_t)floorf(s->p[best].mix_from) + 1,
-						   .frame = (int64_t)floorf(s->p[best].mix_to), .kind = VFM_CUT_DISSOLVE});
+			add_cut(s,
+				(struct vfm_cut){.from = (int64_t)floorf(s->p[best].mix_from) + 1,
+					.frame = (int64_t)floorf(s->p[best].mix_to),
+					.kind = VFM_CUT_DISSOLVE});
 		t = end;
 	}
 }
@@ -267,9 +271,10 @@ static void find_fades(struct vfm_scene *s)
 		}
 		/* A long plain shot is a shot; its ends are hard cuts. */
 		if (black ? apart || last - first >= BLACK_RUN : apart && last - first < BLACK_RUN)
-			add_cut(s, (struct vfm_cut){.from = first ? slope_end(s, first, -1) + 1 : 0,
-						   .frame = last < s->n ? slope_end(s, last - 1, 1) : s->n,
-						   .kind = VFM_CUT_FADE});
+			add_cut(s,
+				(struct vfm_cut){.from = first ? slope_end(s, first, -1) + 1 : 0,
+					.frame = last < s->n ? slope_end(s, last - 1, 1) : s->n,
+					.kind = VFM_CUT_FADE});
 		t = last;
 	}
 }

@@ -22,10 +22,10 @@
 enum vfm_cut_kind { VFM_CUT_HARD, VFM_CUT_DISSOLVE, VFM_CUT_FADE };
 
 struct vfm_cut {
-	int64_t from;    /* first frame that is no longer the old shot alone; == frame for a hard cut */
-	int64_t frame;   /* first frame of the new shot alone */
+	int64_t from;  /* first frame that is no longer the old shot alone; == frame for a hard cut */
+	int64_t frame; /* first frame of the new shot alone */
 	enum vfm_cut_kind kind;
-	double score;    /* hard: against the threshold; else 0 */
+	double score; /* hard: against the threshold; else 0 */
 };
 
 struct vfm_scene;
@@ -40,13 +40,13 @@ void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
 /* ---- clips ---- */
 
 struct vfm_span {
-	int64_t start, end;   /* frames, end exclusive */
-	bool is_short;        /* less than the minimum: given, so that it can be said, but of no use */
+	int64_t start, end; /* frames, end exclusive */
+	bool is_short;      /* less than the minimum: given, so that it can be said, but of no use */
 };
 
 struct vfm_clip_rule {
-	int64_t min, max;     /* frames; shorter ones are marked, longer ones cut into equal parts; max 0 = any */
-	int64_t stride;       /* > 0: no cuts, every so many frames (the last may be shorter) */
+	int64_t min, max; /* frames; shorter ones are marked, longer ones cut into equal parts; max 0 = any */
+	int64_t stride;   /* > 0: no cuts, every so many frames (the last may be shorter) */
 };
 
 /* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.

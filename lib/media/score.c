@@ -7,31 +7,31 @@
 #include "base/mem.h"
 #include "media/score.h"
 
-#define PAIR_S 0.1
+#define PAIR_S     0.1
 #define MAX_FRAMES 300
 
 /* motion */
-#define MW 128
-#define MH 96
-#define BLOCK 8
+#define MW       128
+#define MH       96
+#define BLOCK    8
 #define N_BLOCKS ((double)(MW * MH) / (BLOCK * BLOCK))
-#define REACH 12
-#define FLAT 3.0           /* mean absolute deviation of a block below which it shows nothing */
-#define NOISE 1.5          /* mean absolute difference that noise and coding make */
-#define STILL 0.6          /* … over a whole frame */
+#define REACH    12
+#define FLAT     3.0 /* mean absolute deviation of a block below which it shows nothing */
+#define NOISE    1.5 /* mean absolute difference that noise and coding make */
+#define STILL    0.6 /* … over a whole frame */
 
 /* the rest */
-#define CW 256
-#define SW 512
-#define MAX_H 1024
-#define BLACK 32
+#define CW       256
+#define SW       512
+#define MAX_H    1024
+#define BLACK    32
 #define BAR_MEAN 24
-#define BAR_MAX 48         /* subtitles and logos are brighter */
+#define BAR_MAX  48 /* subtitles and logos are brighter */
 
 struct work {
 	struct vfm_score *s;
 	uint8_t motion[2][MW * MH];
-	uint8_t *rgb, *sharp;      /* [ch, CW, 3], [sh, SW] */
+	uint8_t *rgb, *sharp; /* [ch, CW, 3], [sh, SW] */
 	int ch, sh;
 	int64_t pair_step, every;
 	double pair_s;
@@ -39,8 +39,8 @@ struct work {
 	double moved, prev_luma, prev2_luma;
 	int64_t n_flicker;
 	double flicker;
-	uint8_t *row_max, *col_max;   /* brightest mean and … */
-	float *row_mean, *col_mean;   /* … brightest pixel of each row and column in any frame */
+	uint8_t *row_max, *col_max; /* brightest mean and … */
+	float *row_mean, *col_mean; /* … brightest pixel of each row and column in any frame */
 };
 
 /* ---- motion ---- */
@@ -105,10 +105,12 @@ static double block_motion(const uint8_t *then, const uint8_t *now, int x, int y
 	fx = bx;
 	fy = by;
 	if (x + bx > 0 && x + bx + BLOCK < MW)
-		fx += vertex(sad(then + (y + by) * MW + x + bx - 1, b, 1 << 30), sad(then + (y + by) * MW + x + bx, b, 1 << 30),
+		fx += vertex(sad(then + (y + by) * MW + x + bx - 1, b, 1 << 30),
+			sad(then + (y + by) * MW + x + bx, b, 1 << 30),
 			sad(then + (y + by) * MW + x + bx + 1, b, 1 << 30));
 	if (y + by > 0 && y + by + BLOCK < MH)
-		fy += vertex(sad(then + (y + by - 1) * MW + x + bx, b, 1 << 30), sad(then + (y + by) * MW + x + bx, b, 1 << 30),
+		fy += vertex(sad(then + (y + by - 1) * MW + x + bx, b, 1 << 30),
+			sad(then + (y + by) * MW + x + bx, b, 1 << 30),
 			sad(then + (y + by + 1) * MW + x + bx, b, 1 << 30));
 	/* The grid is 128 x 96 whatever the shape: both ways in shares of a side. */
 	return hypot(fx / MW, fy / MH) * 100;

@@ -29,14 +29,14 @@
 struct vfm_score {
 	double motion, luma, contrast, sharpness, colorfulness, static_ratio, black_ratio, flicker;
 	double letterbox[4];
-	int64_t frames;  /* looked at */
+	int64_t frames; /* looked at */
 };
 
 struct vfm_score_opts {
 	struct vfm_video_opts video;
-	int64_t start, end;   /* frames of the file, end exclusive; -1 = to the end */
-	int64_t start_pts;    /* for seeking; INT64_MIN unknown */
-	int64_t about;        /* how many frames there are, for an even choice; 0 = unknown */
+	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
+	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
+	int64_t about;      /* how many frames there are, for an even choice; 0 = unknown */
 };
 
 int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *opts, struct vfm_err *err);

@@ -9,17 +9,17 @@
 #include "media/video_out.h"
 
 #define MAX_LINES 8
-#define PAD 8
-#define LINE 11
-#define PAPER 0xF4F4F2
-#define CARD 0xFFFFFF
-#define INK 0x222222
-#define DIM 0x666666
-#define RED 0xC8321E
-#define EMPTY 0x2B2B2B
+#define PAD       8
+#define LINE      11
+#define PAPER     0xF4F4F2
+#define CARD      0xFFFFFF
+#define INK       0x222222
+#define DIM       0x666666
+#define RED       0xC8321E
+#define EMPTY     0x2B2B2B
 
 struct cell {
-	uint8_t *frames;      /* [n, height, width, 3] */
+	uint8_t *frames; /* [n, height, width, 3] */
 	char *text;
 	bool marked;
 };
@@ -65,7 +65,8 @@ int64_t vfm_sheet_count(const struct vfm_sheet *s)
 }
 
 /* The frame that was decoded last, fitted into a box with dark borders. */
-static int grab(const struct vfm_sheet *s, struct vfm_video *v, const struct vfm_frame *f, uint8_t *box, struct vfm_err *err)
+static int grab(
+	const struct vfm_sheet *s, struct vfm_video *v, const struct vfm_frame *f, uint8_t *box, struct vfm_err *err)
 {
 	double scale = fmin((double)s->o.width / f->width, (double)s->o.height / f->height);
 	int w = (int)fmax(1, lrint(f->width * scale)), h = (int)fmax(1, lrint(f->height * scale));
@@ -85,10 +86,12 @@ static int grab(const struct vfm_sheet *s, struct vfm_video *v, const struct vfm
 }
 
 /* Frames at the middles of equal parts.  How many there are may turn out to be fewer: the last stands in. */
-static int grab_all(const struct vfm_sheet *s, struct vfm_video *v, const struct vfm_sheet_clip *clip, uint8_t *frames, struct vfm_err *err)
+static int grab_all(const struct vfm_sheet *s, struct vfm_video *v, const struct vfm_sheet_clip *clip, uint8_t *frames,
+	struct vfm_err *err)
 {
 	size_t size = (size_t)s->o.width * (size_t)s->o.height * 3;
-	int64_t claimed = vfm_video_info(v)->frames, n = clip->end >= 0 ? clip->end - clip->start : claimed - clip->start, at = 0;
+	int64_t claimed = vfm_video_info(v)->frames,
+		n = clip->end >= 0 ? clip->end - clip->start : claimed - clip->start, at = 0;
 	struct vfm_frame f = {0};
 	int rc = 1, have = 0;
 
@@ -175,17 +178,21 @@ int vfm_sheet_write(struct vfm_sheet *s, const char *path, const char *title, st
 	if (s->n == 0)
 		return vfm_fail(err, VFM_EINPUT, "no clips for the sheet '%s'", path);
 	if (rows * (cell_h + 2 * PAD) + head + PAD > 32768)
-		return vfm_fail(err, VFM_EUSAGE, "%lld clips make too tall a sheet; take fewer or more columns", (long long)s->n);
-	TRY(vfm_image_init(&im, columns * (cell_w + 2 * PAD) + PAD, (int)rows * (cell_h + 2 * PAD) + head + PAD, PAPER, err));
+		return vfm_fail(err, VFM_EUSAGE, "%lld clips make too tall a sheet; take fewer or more columns",
+			(long long)s->n);
+	TRY(vfm_image_init(
+		&im, columns * (cell_w + 2 * PAD) + PAD, (int)rows * (cell_h + 2 * PAD) + head + PAD, PAPER, err));
 	if (title)
 		vfm_image_text(&im, PAD + PAD / 2, PAD + 2, 2, INK, title);
 	for (int64_t i = 0; i < s->n; i++) {
 		const struct cell *c = &s->cells[i];
-		int x = PAD + PAD / 2 + (int)(i % columns) * (cell_w + 2 * PAD), y = head + PAD + PAD / 2 + (int)(i / columns) * (cell_h + 2 * PAD);
+		int x = PAD + PAD / 2 + (int)(i % columns) * (cell_w + 2 * PAD),
+		    y = head + PAD + PAD / 2 + (int)(i / columns) * (cell_h + 2 * PAD);
 
 		vfm_image_fill(&im, x - 4, y - 4, cell_w + 8, cell_h + 8, CARD);
 		for (int k = 0; k < s->o.frames; k++)
-			vfm_image_blit(&im, x + k * (s->o.width + 2), y, c->frames + (size_t)k * size, s->o.width, s->o.height);
+			vfm_image_blit(&im, x + k * (s->o.width + 2), y, c->frames + (size_t)k * size, s->o.width,
+				s->o.height);
 		if (c->text)
 			draw_lines(&im, x, y + s->o.height + 5, cell_w, c->text);
 		for (int k = 0; k < 2 && c->marked; k++)

@@ -10,9 +10,9 @@
 
 struct vfm_sheet_opts {
 	struct vfm_video_opts video;
-	int columns;          /* clips in a row; 0 = 3 */
-	int frames;           /* of a clip; 0 = 3 */
-	int width, height;    /* box of a frame, in which it is fitted; 0 = 160 x 120 */
+	int columns;       /* clips in a row; 0 = 3 */
+	int frames;        /* of a clip; 0 = 3 */
+	int width, height; /* box of a frame, in which it is fitted; 0 = 160 x 120 */
 };
 
 struct vfm_sheet;
@@ -20,10 +20,10 @@ struct vfm_sheet *vfm_sheet_new(const struct vfm_sheet_opts *opts);
 
 struct vfm_sheet_clip {
 	const char *path;
-	int64_t start, end;   /* frames, end exclusive; -1 = to the end */
-	int64_t start_pts;    /* INT64_MIN unknown */
-	const char *text;     /* lines, cut at the width of the cell; NULL none */
-	bool marked;          /* a red frame: dropped or failed */
+	int64_t start, end; /* frames, end exclusive; -1 = to the end */
+	int64_t start_pts;  /* INT64_MIN unknown */
+	const char *text;   /* lines, cut at the width of the cell; NULL none */
+	bool marked;        /* a red frame: dropped or failed */
 };
 int vfm_sheet_add(struct vfm_sheet *s, const struct vfm_sheet_clip *clip, struct vfm_err *err);
 int64_t vfm_sheet_count(const struct vfm_sheet *s);

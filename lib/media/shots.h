@@ -11,19 +11,20 @@
 
 struct vfm_shots_opts {
 	struct vfm_video_opts video;
-	bool stride;             /* pieces of max_s, whatever they show */
-	double min_s, max_s;     /* max_s 0 = any length */
-	double threshold;        /* 0 = VFM_SCENE_THRESHOLD */
-	bool hard_only;          /* no dissolves and fades */
-	double fps;              /* for seconds into frames; 0 = the file's */
+	bool stride;         /* pieces of max_s, whatever they show */
+	double min_s, max_s; /* max_s 0 = any length */
+	double threshold;    /* 0 = VFM_SCENE_THRESHOLD */
+	bool hard_only;      /* no dissolves and fades */
+	double fps;          /* for seconds into frames; 0 = the file's */
 };
 
 struct vfm_shots {
-	struct vfm_span *spans;  /* [n] */
+	struct vfm_span *spans; /* [n] */
 	int64_t n, frames;
-	double *time_s;          /* [frames + 1] the last is the end; made from the rate where the file's times are bad */
-	int64_t *pts;            /* [frames]; NULL when they do not name frames (missing, repeated, going back) */
-	int32_t *damaged;        /* [frames + 1] damaged frames before this one */
+	/* [frames + 1] the last is the end; made from the rate where the file's times are bad */
+	double *time_s;
+	int64_t *pts;     /* [frames]; NULL when they do not name frames (missing, repeated, going back) */
+	int32_t *damaged; /* [frames + 1] damaged frames before this one */
 	double fps;
 };
 

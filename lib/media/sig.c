@@ -5,11 +5,11 @@
 
 #include "media/sig.h"
 
-#define W VFM_SIG_W
-#define H VFM_SIG_H
-#define B VFM_SIG_BLOCK
-#define N_PIX ((float)(W * H))
-#define FLAT 2.0f      /* a block whose luma varies less (mean absolute deviation) holds nothing to match */
+#define W           VFM_SIG_W
+#define H           VFM_SIG_H
+#define B           VFM_SIG_BLOCK
+#define N_PIX       ((float)(W * H))
+#define FLAT        2.0f /* a block whose luma varies less (mean absolute deviation) holds nothing to match */
 #define UNEXPLAINED 0.55f
 
 void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
@@ -32,7 +32,8 @@ void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
 			const uint8_t *p = rgb + 3 * (2 * j * W + 2 * i), *q = p + 3 * W;
 			int r = p[0] + p[3] + q[0] + q[3], g = p[1] + p[4] + q[1] + q[4], b = p[2] + p[5] + q[2] + q[5];
 			int y = (77 * r + 150 * g + 29 * b) >> 10;
-			int cb = 128 + ((-43 * r - 85 * g + 128 * b) >> 10), cr = 128 + ((128 * r - 107 * g - 21 * b) >> 10);
+			int cb = 128 + ((-43 * r - 85 * g + 128 * b) >> 10),
+			    cr = 128 + ((128 * r - 107 * g - 21 * b) >> 10);
 
 			s->cb[j * W / 2 + i] = (uint8_t)(cb < 0 ? 0 : cb > 255 ? 255 : cb);
 			s->cr[j * W / 2 + i] = (uint8_t)(cr < 0 ? 0 : cr > 255 ? 255 : cr);

@@ -5,26 +5,26 @@
 
 #include <stdint.h>
 
-#define VFM_SIG_W 64
-#define VFM_SIG_H 48
-#define VFM_SIG_HIST 128  /* 8 luma x 4 x 4 chroma */
+#define VFM_SIG_W     64
+#define VFM_SIG_H     48
+#define VFM_SIG_HIST  128 /* 8 luma x 4 x 4 chroma */
 #define VFM_SIG_BLOCK 8
 
 struct vfm_sig {
 	uint8_t y[VFM_SIG_H * VFM_SIG_W];
 	uint8_t cb[VFM_SIG_H * VFM_SIG_W / 4], cr[VFM_SIG_H * VFM_SIG_W / 4]; /* half size */
-	uint16_t hist[VFM_SIG_HIST];  /* of 768 half-size pixels */
-	float mean, std;              /* of luma */
+	uint16_t hist[VFM_SIG_HIST];                                          /* of 768 half-size pixels */
+	float mean, std;                                                      /* of luma */
 };
 
 /* From the frame scaled (not cropped) to rgb [48, 64, 3]. */
 void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb);
 
 struct vfm_sig_diff {
-	float pixel;   /* mean absolute difference of luma and chroma, 0..255 */
-	float hist;    /* 1 - overlap of the colour histograms, 0..1 */
-	float moved;   /* what block matching leaves, over what there is: 0 the same moved, ~1 unrelated */
-	float blocks;  /* share of blocks that matching does not explain, 0..1 */
+	float pixel;  /* mean absolute difference of luma and chroma, 0..255 */
+	float hist;   /* 1 - overlap of the colour histograms, 0..1 */
+	float moved;  /* what block matching leaves, over what there is: 0 the same moved, ~1 unrelated */
+	float blocks; /* share of blocks that matching does not explain, 0..1 */
 };
 
 /* b is the later one.  `search`: how far blocks may have moved, in pixels of 64 x 48. */

@@ -17,19 +17,20 @@
 #include "media/av.h"
 #include "media/video_in.h"
 
-#define MAX_PIXELS ((int64_t)1 << 27)
-#define DEADLINE_S 3600
-#define IO_BUFFER 65536
-#define MAX_IDLE_PACKETS 4096  /* packets without a frame before the rest counts as lost */
-#define MAX_READ_ERRORS 32
-#define MAX_SAR 8              /* a pixel's shape beyond 8:1 is taken for a fault of the file */
+#define MAX_PIXELS       ((int64_t)1 << 27)
+#define DEADLINE_S       3600
+#define IO_BUFFER        65536
+#define MAX_IDLE_PACKETS 4096 /* packets without a frame before the rest counts as lost */
+#define MAX_READ_ERRORS  32
+#define MAX_SAR          8 /* a pixel's shape beyond 8:1 is taken for a fault of the file */
 
 /* Containers that hold their media themselves: no playlists, no devices, no text as pictures. */
 #define FORMATS                                                                                                        \
-	"mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,obu,av1,ivf,ogg,flv,live_flv,asf,mxf,yuv4mpegpipe,rm," \
+	"mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,obu,av1,ivf,ogg,flv,live_flv,asf,mxf,yuv4mpegpipe," \
+	"rm,"                                                                                                          \
 	"wtv,dv,nut,vc1,h263,h261,mjpeg,apng,gif,"                                                                     \
 	"jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,tiff_pipe,pam_pipe,pbm_pipe,pgm_pipe,ppm_pipe,jpegxl_pipe,j2k_pipe,"    \
-	"jpegls_pipe,exr_pipe,dpx_pipe,qoi_pipe,sgi_pipe,psd_pipe,"                                                     \
+	"jpegls_pipe,exr_pipe,dpx_pipe,qoi_pipe,sgi_pipe,psd_pipe,"                                                    \
 	"mp3,aac,wav,flac,ac3,amr,caf,aiff"
 
 struct vfm_video {
@@ -45,11 +46,11 @@ struct vfm_video {
 	AVStream *stream;
 	AVCodecContext *dec;
 	AVPacket *packet;
-	AVFrame *frame, *ahead;      /* `ahead`: decoded, not yet handed out */
+	AVFrame *frame, *ahead; /* `ahead`: decoded, not yet handed out */
 	bool has_ahead, draining, at_end;
 	int64_t next_index;
 	int64_t idle_packets, read_errors;
-	int64_t first_pts, flagged;  /* flagged: frames marked as damaged, packets refused */
+	int64_t first_pts, flagged; /* flagged: frames marked as damaged, packets refused */
 	double last_time_s;
 	struct vfm_orient orient;
 	struct vfm_av_errors errors;
@@ -135,7 +136,8 @@ static int av_failed(struct vfm_video *v, int rc, const char *what, struct vfm_e
 		return vfm_fail(err, VFM_EINPUT, "'%s': %s: a format that is not supported", v->path, what);
 	if (is_late(v))
 		return vfm_fail(err, VFM_EINPUT, "'%s': gave up after %.0f s", v->path, v->opts.deadline_s);
-	return vfm_fail(err, VFM_EINPUT, "'%s': %s: %s%s%s", v->path, what, vfm_av_strerror(rc, buf), *line ? ": " : "", line);
+	return vfm_fail(
+		err, VFM_EINPUT, "'%s': %s: %s%s%s", v->path, what, vfm_av_strerror(rc, buf), *line ? ": " : "", line);
 }
 
 static int open_container(struct vfm_video *v, struct vfm_err *err)
@@ -189,14 +191,15 @@ static int choose_stream(struct vfm_video *v, struct vfm_err *err)
 			continue;
 		}
 		is_default = s->disposition & AV_DISPOSITION_DEFAULT;
-		if (!v->stream || (is_default && !has_default)) { /* as players do: the first that is marked, or the first */
+		/* as players do: the first that is marked, or the first */
+		if (!v->stream || (is_default && !has_default)) {
 			has_default = is_default;
 			v->stream = s;
 		}
 	}
 	if (!v->stream)
-		return vfm_fail(err, VFM_EINPUT, cover ? "'%s': no video stream, only a cover picture" : "'%s': no video stream",
-			v->path);
+		return vfm_fail(err, VFM_EINPUT,
+			cover ? "'%s': no video stream, only a cover picture" : "'%s': no video stream", v->path);
 	v->stream->discard = AVDISCARD_DEFAULT;
 	if (v->stream->codecpar->codec_tag == MKTAG('e', 'n', 'c', 'v') ||
 		av_stream_get_side_data(v->stream, AV_PKT_DATA_ENCRYPTION_INIT_INFO, NULL))
@@ -256,7 +259,9 @@ static bool is_image(const struct vfm_video *v)
 
 	if (n > 5 && !strcmp(name + n - 5, "_pipe"))
 		return true;
-	if (brand && (!strncmp(brand->value, "avif", 4) || !strncmp(brand->value, "mif1", 4) || !strncmp(brand->value, "heic", 4)))
+	if (brand &&
+		(!strncmp(brand->value, "avif", 4) || !strncmp(brand->value, "mif1", 4) ||
+			!strncmp(brand->value, "heic", 4)))
 		return v->stream->nb_frames <= 1;
 	return false;
 }
@@ -308,7 +313,8 @@ static void gather_info(struct vfm_video *v)
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
 
 	i->image = is_image(v);
-	snprintf(i->container, sizeof(i->container), "%.*s", (int)strcspn(v->fmt->iformat->name, ","), v->fmt->iformat->name);
+	snprintf(i->container, sizeof(i->container), "%.*s", (int)strcspn(v->fmt->iformat->name, ","),
+		v->fmt->iformat->name);
 	snprintf(i->codec, sizeof(i->codec), "%s", avcodec_get_name(v->stream->codecpar->codec_id));
 	snprintf(i->pix_fmt, sizeof(i->pix_fmt), "%s", desc ? desc->name : "?");
 	find_orientation(v, f);
@@ -554,7 +560,8 @@ static int skip_to(struct vfm_video *v, int64_t index, struct vfm_err *err)
 		}
 		TRY(rc);
 		if (rc == 0)
-			return vfm_fail(err, VFM_EINPUT, "'%s': frame %lld is beyond the end", v->path, (long long)index);
+			return vfm_fail(
+				err, VFM_EINPUT, "'%s': frame %lld is beyond the end", v->path, (long long)index);
 		v->next_index++;
 	}
 	return 0;
@@ -615,7 +622,8 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 
 /* ---- pixels ---- */
 
-static int convert(struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, uint8_t *dst, struct vfm_err *err)
+static int convert(
+	struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, uint8_t *dst, struct vfm_err *err)
 {
 	struct vfm_pixels_job job = {
 		.frame = v->frame,

@@ -24,32 +24,32 @@
 struct vfm_video;
 
 struct vfm_video_opts {
-	int threads;          /* of the decoder; 0 = 1 */
-	int64_t max_pixels;   /* of a frame; 0 = 2^27 (16384 x 8192) */
-	double deadline_s;    /* give up (VFM_EINPUT) after so many seconds since the opening; 0 = 3600 */
-	bool draft;           /* only count and look: skip the loop filter (pixels are a little wrong) */
+	int threads;        /* of the decoder; 0 = 1 */
+	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
+	double deadline_s;  /* give up (VFM_EINPUT) after so many seconds since the opening; 0 = 3600 */
+	bool draft;         /* only count and look: skip the loop filter (pixels are a little wrong) */
 };
 
 struct vfm_video_info {
-	bool image;                /* a still image; else a video, even of one frame */
+	bool image; /* a still image; else a video, even of one frame */
 	char container[64], codec[32], pix_fmt[32];
-	int width, height;         /* as shown: upright, square pixels */
+	int width, height; /* as shown: upright, square pixels */
 	int coded_width, coded_height;
-	int rotation;              /* degrees clockwise that the file asks for: 0, 90, 180, 270 */
-	bool mirrored;             /* … after a mirroring left to right */
-	int sar_num, sar_den;      /* shape of a pixel; 1/1 = square */
-	int fps_num, fps_den;      /* average rate; 0/1 for an image */
-	int64_t frames;            /* as the container claims; -1 unknown */
-	double duration_s;         /* as the container claims; < 0 unknown */
+	int rotation;         /* degrees clockwise that the file asks for: 0, 90, 180, 270 */
+	bool mirrored;        /* … after a mirroring left to right */
+	int sar_num, sar_den; /* shape of a pixel; 1/1 = square */
+	int fps_num, fps_den; /* average rate; 0/1 for an image */
+	int64_t frames;       /* as the container claims; -1 unknown */
+	double duration_s;    /* as the container claims; < 0 unknown */
 	bool has_audio, has_alpha;
 };
 
 struct vfm_frame {
-	int64_t index;             /* from 0 */
-	int64_t pts;               /* in units of the stream's time base; INT64_MIN when there is none */
-	double time_s;             /* since the first frame; from the rate when there is no pts */
-	int width, height;         /* as shown; may change in mid-stream */
-	bool damaged;              /* the decoder says so */
+	int64_t index;     /* from 0 */
+	int64_t pts;       /* in units of the stream's time base; INT64_MIN when there is none */
+	double time_s;     /* since the first frame; from the rate when there is no pts */
+	int width, height; /* as shown; may change in mid-stream */
+	bool damaged;      /* the decoder says so */
 };
 
 /* Opens `path` (any regular file; names are not interpreted).  VFM_EINPUT: not a video or an

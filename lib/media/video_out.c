@@ -24,7 +24,7 @@ struct vfm_video_out {
 	char *path, *tmp;
 	struct vfm_video_out_opts opts;
 	bool png, numbered;
-	int width, height;          /* encoded: may be padded */
+	int width, height; /* encoded: may be padded */
 	int64_t n;
 	AVFormatContext *fmt;
 	AVStream *stream;
@@ -32,7 +32,7 @@ struct vfm_video_out {
 	AVFrame *frame;
 	AVPacket *packet;
 	struct SwsContext *sws;
-	uint8_t *padded;            /* [height, width, 3] when the size had to be padded */
+	uint8_t *padded; /* [height, width, 3] when the size had to be padded */
 };
 
 /* ---- names ---- */
@@ -47,7 +47,12 @@ static bool ends_with(const char *s, const char *ending)
 static const char *muxer_of(const char *path)
 {
 	static const char *const names[][2] = {
-		{".mp4", "mp4"}, {".m4v", "mp4"}, {".mov", "mov"}, {".mkv", "matroska"}, {".webm", "webm"}, {".gif", "gif"},
+		{".mp4", "mp4"},
+		{".m4v", "mp4"},
+		{".mov", "mov"},
+		{".mkv", "matroska"},
+		{".webm", "webm"},
+		{".gif", "gif"},
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -131,7 +136,8 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 	av_opt_set(o->enc->priv_data, "crf", text, 0);
 	if (!strcmp(c->name, "libx264") || !strcmp(c->name, "libx265"))
 		av_opt_set(o->enc->priv_data, "preset", "veryfast", 0);
-	/* Its macroblock tree reads memory that it has not written: the same pictures would give now and then another file. */
+	/* Its macroblock tree reads memory that it has not written: the same pictures would give now and then another
+	 * file. */
 	if (!strcmp(c->name, "libx264"))
 		av_opt_set(o->enc->priv_data, "mbtree", "0", 0);
 	if (!strcmp(c->name, "libx265"))
@@ -144,9 +150,10 @@ static int enc_failed(struct vfm_video_out *o, int rc, const char *what, struct 
 {
 	char buf[128];
 	bool env = rc == AVERROR(ENOSPC) || rc == AVERROR(EIO) || rc == AVERROR(EDQUOT) || rc == AVERROR(EFBIG) ||
-		   rc == AVERROR(ENOMEM) || rc == AVERROR(EROFS) || rc == AVERROR(EACCES);
+		rc == AVERROR(ENOMEM) || rc == AVERROR(EROFS) || rc == AVERROR(EACCES);
 
-	return vfm_fail(err, env ? VFM_EENV : VFM_EINPUT, "cannot write '%s': %s: %s", o->path, what, vfm_av_strerror(rc, buf));
+	return vfm_fail(
+		err, env ? VFM_EENV : VFM_EINPUT, "cannot write '%s': %s: %s", o->path, what, vfm_av_strerror(rc, buf));
 }
 
 static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
@@ -156,7 +163,10 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 	int rc;
 
 	if (!name)
-		name = o->png ? "png" : ends_with(o->path, ".gif") ? "gif" : ends_with(o->path, ".webm") ? "vp9" : "h264";
+		name = o->png                         ? "png"
+			: ends_with(o->path, ".gif")  ? "gif"
+			: ends_with(o->path, ".webm") ? "vp9"
+						      : "h264";
 	c = encoder_of(name);
 	if (!c)
 		return vfm_fail(err, VFM_EUSAGE, "no encoder for codec '%s'", name);
@@ -211,7 +221,8 @@ static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 		SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP, NULL, NULL, NULL);
 	if (!o->sws)
 		return vfm_fail(err, VFM_EINPUT, "cannot convert pictures of %dx%d", o->width, o->height);
-	sws_setColorspaceDetails(o->sws, sws_getCoefficients(space), 1, sws_getCoefficients(space), 0, 0, 1 << 16, 1 << 16);
+	sws_setColorspaceDetails(
+		o->sws, sws_getCoefficients(space), 1, sws_getCoefficients(space), 0, 0, 1 << 16, 1 << 16);
 	return 0;
 }
 
@@ -259,13 +270,15 @@ static int check_opts(struct vfm_video_out *o, struct vfm_err *err)
 		o->opts.fps_den = 1;
 	}
 	if (o->opts.fps_num < 1 || o->opts.fps_den < 1)
-		return vfm_fail(err, VFM_EUSAGE, "a frame rate of %d/%d makes no sense", o->opts.fps_num, o->opts.fps_den);
+		return vfm_fail(
+			err, VFM_EUSAGE, "a frame rate of %d/%d makes no sense", o->opts.fps_num, o->opts.fps_den);
 	if (o->opts.crf > 51)
 		return vfm_fail(err, VFM_EUSAGE, "crf: expected 0 to 51, got %d", o->opts.crf);
 	return 0;
 }
 
-int vfm_video_out_open(struct vfm_video_out **out, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err)
+int vfm_video_out_open(
+	struct vfm_video_out **out, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err)
 {
 	struct vfm_video_out *o = vfm_calloc(1, sizeof(*o));
 	static atomic_int counter;
@@ -281,7 +294,8 @@ int vfm_video_out_open(struct vfm_video_out **out, const char *path, const struc
 	muxer = o->png ? NULL : muxer_of(path);
 	TRY_OUT(check_opts(o, err));
 	if (!o->png && !muxer) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s': the name should end in .mp4, .mov, .mkv, .webm, .gif or .png", path);
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "'%s': the name should end in .mp4, .mov, .mkv, .webm, .gif or .png", path);
 		goto out;
 	}
 	if (!o->png) {
@@ -331,8 +345,8 @@ static void fill_frame(struct vfm_video_out *o, const uint8_t *rgb)
 			(uint32_t *)(void *)o->frame->data[1]);
 	} else {
 		for (int y = 0; y < o->height; y++)
-			memcpy(o->frame->data[0] + (ptrdiff_t)y * o->frame->linesize[0], planes[0] + (size_t)y * (size_t)strides[0],
-				(size_t)strides[0]);
+			memcpy(o->frame->data[0] + (ptrdiff_t)y * o->frame->linesize[0],
+				planes[0] + (size_t)y * (size_t)strides[0], (size_t)strides[0]);
 	}
 }
 
@@ -344,7 +358,8 @@ static int write_png(struct vfm_video_out *o, struct vfm_err *err)
 	int digits = 0, rc;
 
 	at = o->numbered ? find_number(o->path, &len, &digits) : NULL;
-	name = at ? vfm_strfmt("%.*s%0*lld%s", (int)(at - o->path), o->path, digits, (long long)o->n, at + len) : vfm_strdup(o->path);
+	name = at ? vfm_strfmt("%.*s%0*lld%s", (int)(at - o->path), o->path, digits, (long long)o->n, at + len)
+		  : vfm_strdup(o->path);
 	rc = vfm_write_file(name, o->packet->data, (size_t)o->packet->size, err);
 	free(name);
 	return rc;
@@ -378,7 +393,8 @@ int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb, struct vfm_
 	int rc;
 
 	if (o->png && !o->numbered && o->n > 0)
-		return vfm_fail(err, VFM_EUSAGE, "'%s' takes one picture; a series needs a number in the name, as in x%%04d.png", o->path);
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s' takes one picture; a series needs a number in the name, as in x%%04d.png", o->path);
 	rc = av_frame_make_writable(o->frame);
 	if (rc < 0)
 		return enc_failed(o, rc, "frame", err);

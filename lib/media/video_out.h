@@ -13,17 +13,18 @@
 struct vfm_video_out;
 
 struct vfm_video_out_opts {
-	int width, height;     /* of the frames given; odd sizes are padded to even where the codec wants that */
-	int fps_num, fps_den;  /* 0/0 = 25 */
-	const char *codec;     /* "h264" (libx264, else mpeg4), "hevc", "mpeg4", "ffv1"; NULL = by the name: .mp4 .mov .mkv .gif .png */
-	int crf;               /* quality of h264 and hevc, 0 (lossless) to 51; < 0 = 18 */
-	int threads;           /* of the encoder; 0 = 1 */
+	int width, height;    /* of the frames given; odd sizes are padded to even where the codec wants that */
+	int fps_num, fps_den; /* 0/0 = 25 */
+	/* "h264" (libx264, else mpeg4), "hevc", "mpeg4", "ffv1"; NULL = by the name: .mp4 .mov .mkv .gif .png */
+	const char *codec;
+	int crf;     /* quality of h264 and hevc, 0 (lossless) to 51; < 0 = 18 */
+	int threads; /* of the encoder; 0 = 1 */
 };
 
 /* The ending of `path` chooses the format.  A .png takes one frame, or, when its name holds
  * one "%d" or "%0Nd", a file a frame, numbered from 0. */
-int vfm_video_out_open(struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts,
-	struct vfm_err *err);
+int vfm_video_out_open(
+	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err);
 int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, width, 3] */, struct vfm_err *err);
 /* Completes and frees.  After a failure nothing is left of the file. */
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err);

@@ -1,11 +1,13 @@
 /* attn.c - self-attention over the tokens of a cp group.
  *
- * cp = ring x a2a.  Within an a2a group heads are exchanged for rows, so that a rank has all rows of its ring position for its share of the heads
- * (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a block, travel around the ring while the queries stay (Liu, Zaharia &
- * Abbeel, arXiv 2310.01889): at step s the rank at position i has block i - s.
+ * cp = ring x a2a.  Within an a2a group heads are exchanged for rows, so that a rank has all rows of its ring position
+ * for its share of the heads (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a block,
+ * travel around the ring while the queries stay (Liu, Zaharia & Abbeel, arXiv 2310.01889): at step s the rank at
+ * position i has block i - s.
  *
- * Backward of the ring.  Probabilities follow from the lse of all keys, so that each block's gradients can be computed by itself; those of
- * the queries add up in place, those of keys and values travel with their block and are home after n hops.
+ * Backward of the ring.  Probabilities follow from the lse of all keys, so that each block's gradients can be computed
+ * by itself; those of the queries add up in place, those of keys and values travel with their block and are home after
+ * n hops.
  */
 #include <stdlib.h>
 
@@ -111,14 +113,15 @@ static char *at_elem(struct vfm_tensor x, int64_t i)
 
 /* ---- heads for rows ---- */
 
-/* A rank of the a2a group has rows of its own for all heads (`mine`), and all rows of the ring position for its share of the heads
+/* A rank of the a2a group has rows of its own for all heads (`mine`), and all rows of the ring position for its share
+ * of the heads
  * (`all`).  Both are lists of [rows, heads, d]: in `mine` variables, in `all` the columns of one array of `width`. */
 struct heads {
 	const struct vfm_attn_layout *l;
 	struct vfm_comm *c;
-	int n;			/* variables */
-	int64_t share[3];	/* columns of each that a rank gets */
-	int64_t width;		/* their sum */
+	int n;                  /* variables */
+	int64_t share[3];       /* columns of each that a rank gets */
+	int64_t width;          /* their sum */
 	int64_t rows, all_rows; /* own; of the position */
 	enum vfm_dtype dt;
 	int64_t *mine, *theirs; /* [size] elements that go to, come from each rank when `mine` becomes `all` */
@@ -170,7 +173,8 @@ static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *
 }
 
 /* forward: `mine` becomes `all`.  In a backward (hide) gradients of weights are computed meanwhile. */
-static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor send, struct vfm_tensor recv, bool forward, bool hide, struct vfm_err *err)
+static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor send, struct vfm_tensor recv,
+	bool forward, bool hide, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_aside_begin(t, err);
 
@@ -181,7 +185,8 @@ static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor
 }
 
 /* all [all_rows, width] in the order of the samples = what the ranks have of x. */
-static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all, bool hide, struct vfm_err *err)
+static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all,
+	bool hide, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -201,8 +206,8 @@ out:
 }
 
 /* The way back: x = ..., or += where beta is 1. */
-static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x, const float *beta, bool hide,
-	struct vfm_err *err)
+static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x,
+	const float *beta, bool hide, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};

@@ -7,7 +7,7 @@ static const struct {
 	enum vfm_group g;
 	size_t off;
 } places[] = {
-#define AXIS(a) VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)
+#define AXIS(a)         VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)
 #define GROUP(a, field) VFM_GR_##a, offsetof(struct vfm_mesh, field)
 	{AXIS(PP)},
 	{AXIS(DP)},
@@ -74,8 +74,9 @@ static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 	return vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err);
 }
 
-/* Link i leads from stage i to the next (the last to the first) and back.  A rank has a part in two links, its own and the one before, which
- * are therefore made one after the other: links with even numbers, with odd numbers, and, if their number is odd, the last. */
+/* Link i leads from stage i to the next (the last to the first) and back.  A rank has a part in two links, its own and
+ * the one before, which are therefore made one after the other: links with even numbers, with odd numbers, and, if
+ * their number is odd, the last. */
 static int make_links(struct vfm_mesh *m, struct vfm_err *err)
 {
 	int pp = m->size[VFM_AX_PP], stage = m->coord[VFM_AX_PP], inner = m->world_size / pp;
@@ -120,7 +121,7 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	TRY_OUT(make_groups(m, err));
 	TRY_OUT(make_links(m, err));
 	side = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
-	       m->tp_side->size > 1;
+		m->tp_side->size > 1;
 	TRY_OUT(make_stream(dev, side, &m->side, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));

@@ -21,14 +21,15 @@ static int64_t *counts(struct vfm_tape *t, const struct vfm_comm *c, const int64
 }
 
 /* to = the rows of the group, or this rank's share of their sum. */
-static int collect(struct vfm_tape *t, const struct rows_ctx *x, bool gather, struct vfm_tensor from, struct vfm_tensor to, bool hide,
-	struct vfm_err *err)
+static int collect(struct vfm_tape *t, const struct rows_ctx *x, bool gather, struct vfm_tensor from,
+	struct vfm_tensor to, bool hide, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_aside_begin(t, err);
 
 	if (!s)
 		return VFM_EENV;
-	TRY(gather ? vfm_all_gather(x->c, s, from, to, x->count, err) : vfm_reduce_scatter(x->c, s, from, to, x->count, err));
+	TRY(gather ? vfm_all_gather(x->c, s, from, to, x->count, err)
+		   : vfm_reduce_scatter(x->c, s, from, to, x->count, err));
 	return vfm_aside_end(t, hide, err);
 }
 
@@ -45,8 +46,8 @@ static int rows_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 }
 
 /* Whoever reads y waits; x is a part of it that is there. */
-static int gather_ahead(struct vfm_tape *t, const struct rows_ctx *ctx, struct vfm_tensor x, struct vfm_var *y, const int64_t *rows,
-	struct vfm_err *err)
+static int gather_ahead(struct vfm_tape *t, const struct rows_ctx *ctx, struct vfm_tensor x, struct vfm_var *y,
+	const int64_t *rows, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_aside_begin(t, err);
 	int64_t first = 0;
@@ -59,7 +60,8 @@ static int gather_ahead(struct vfm_tape *t, const struct rows_ctx *ctx, struct v
 	return vfm_aside_leave(t, y, x, first, err);
 }
 
-static struct rows_ctx *rows_ctx(struct vfm_tape *t, struct vfm_comm *c, const int64_t *rows, int64_t width, bool gather, int64_t *total)
+static struct rows_ctx *rows_ctx(
+	struct vfm_tape *t, struct vfm_comm *c, const int64_t *rows, int64_t width, bool gather, int64_t *total)
 {
 	struct rows_ctx *ctx = vfm_tape_alloc(t, sizeof(*ctx));
 
@@ -67,7 +69,8 @@ static struct rows_ctx *rows_ctx(struct vfm_tape *t, struct vfm_comm *c, const i
 	return ctx;
 }
 
-static struct vfm_var *rows_done(struct vfm_tape *t, struct rows_ctx *ctx, struct vfm_var *x, struct vfm_var *y, int rc, const struct vfm_err *err)
+static struct vfm_var *rows_done(struct vfm_tape *t, struct rows_ctx *ctx, struct vfm_var *x, struct vfm_var *y, int rc,
+	const struct vfm_err *err)
 {
 	struct vfm_node *n;
 
@@ -98,8 +101,8 @@ struct vfm_var *vfm_m_gather_rows(struct vfm_tape *t, struct vfm_comm *c, struct
 
 /* ---- the sum of products, scattered ---- */
 
-/* Elements of a piece of a product, at least: 128 multiprocessors with a tile of 128 x 256 each.  Smaller ones leave a large GPU idle, and what they
- * would hide is short. */
+/* Elements of a piece of a product, at least: 128 multiprocessors with a tile of 128 x 256 each.  Smaller ones leave a
+ * large GPU idle, and what they would hide is short. */
 enum { PIECE = 4 << 20 };
 
 /* Piece i has been put on the compute stream: its rows go to their ranks, whose rows of this rank come. */
@@ -111,7 +114,8 @@ static int send_piece(void *ctx, int i, struct vfm_tensor y, struct vfm_err *err
 
 	while (s->sent < s->last[i]) {
 		int k = ++s->sent, to = (me + k) % size, from = (me + size - k) % size;
-		struct vfm_tensor out = vfm_row_slice(&y, at, s->rows[to]), in = vfm_row_slice(&s->parts, from < me ? from : from - 1, 1);
+		struct vfm_tensor out = vfm_row_slice(&y, at, s->rows[to]),
+				  in = vfm_row_slice(&s->parts, from < me ? from : from - 1, 1);
 		struct vfm_stream *aside = vfm_aside_begin(s->t, err);
 
 		if (!aside)
@@ -120,7 +124,8 @@ static int send_piece(void *ctx, int i, struct vfm_tensor y, struct vfm_err *err
 		out = vfm_t1(out.data, out.dtype, vfm_numel(&out));
 		in = vfm_t1(in.data, in.dtype, in.shape[1]);
 		if (vfm_numel(&out) || vfm_numel(&in))
-			TRY(vfm_exchange(s->c, aside, out, vfm_numel(&out) ? to : -1, in, vfm_numel(&in) ? from : -1, err));
+			TRY(vfm_exchange(
+				s->c, aside, out, vfm_numel(&out) ? to : -1, in, vfm_numel(&in) ? from : -1, err));
 	}
 	return 0;
 }
@@ -160,10 +165,12 @@ void vfm_m_scatter_begin(struct vfm_tape *t, struct vfm_scatter *s)
 	if (total * s->width < 2 * least)
 		return;
 	cut_pieces(t, s, (least + s->width - 1) / s->width);
-	rc = vfm_scratch(t, vfm_t2(NULL, s->dtype, s->c->size - 1, s->rows[s->c->rank] * s->width), &s->parts, &s->mem, &err);
+	rc = vfm_scratch(
+		t, vfm_t2(NULL, s->dtype, s->c->size - 1, s->rows[s->c->rank] * s->width), &s->parts, &s->mem, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
-	vfm_arrive(t); /* rows that are there before the rest are for those who begin with them: all ranks go by pieces, or none */
+	/* rows that are there before the rest are for those who begin with them: all ranks go by pieces, or none */
+	vfm_arrive(t);
 	if (rc == 0)
 		vfm_tape_set_pieces(t, &s->pieces);
 }
@@ -238,7 +245,8 @@ struct redist_ctx {
 	int64_t *send, *recv; /* elements */
 };
 
-/* to = from in the other division.  sort: row of `from` at each place of what is sent; place: row of what came at each place of `to`. */
+/* to = from in the other division.  sort: row of `from` at each place of what is sent; place: row of what came at each
+ * place of `to`. */
 static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor from, struct vfm_tensor to,
 	bool forward, struct vfm_err *err)
 {

@@ -8,18 +8,19 @@
 /* What every block of a forward reads; lives on the tape. */
 struct vfm_block_in {
 	const struct vfm_model_in *in;
-	struct vfm_var *h;      /* [T,D] f32 or bf16, the residual stream */
-	struct vfm_var *sc;     /* [S,D] f32, silu of the conditioning */
-	struct vfm_var *ctx;    /* [text,D] in the compute dtype; NULL without cross-attention */
-	struct vfm_var *shared; /* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL without adaln_lora */
-	struct vfm_var *pos;    /* [T,D] f32, learned positions added in every block; NULL without */
+	struct vfm_var *h;   /* [T,D] f32 or bf16, the residual stream */
+	struct vfm_var *sc;  /* [S,D] f32, silu of the conditioning */
+	struct vfm_var *ctx; /* [text,D] in the compute dtype; NULL without cross-attention */
+	/* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL without adaln_lora */
+	struct vfm_var *shared;
+	struct vfm_var *pos; /* [T,D] f32, learned positions added in every block; NULL without */
 };
 
 struct vfm_block_kind {
 	const char *arch;
-	int n_mod;           /* modulation vectors a block: 6 for adaLN-Zero */
-	size_t size;         /* of its struct */
-	bool learned_pos;    /* the trunk makes `pos` */
+	int n_mod;        /* modulation vectors a block: 6 for adaLN-Zero */
+	size_t size;      /* of its struct */
+	bool learned_pos; /* the trunk makes `pos` */
 	enum vfm_norm_kind norm;
 	/* Parameters "blocks.I.…", all in `unit`. */
 	void (*declare)(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer);
@@ -34,22 +35,25 @@ struct vfm_modulation {
 	struct vfm_linear ada, a, b;
 	int n_mod;
 };
-void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int n_mod, const char *prefix);
+void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
+	int n_mod, const char *prefix);
 /* out [n_mod]: each [S,D] f32 */
-void vfm_modulation(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
+void vfm_modulation(
+	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
 
 /* The attention of a model, as its layers are declared. */
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
 
-/* Cross-attention to the text behind a norm with weights ("blocks.I.ln_c", "blocks.I.cross"), added to the residual stream; nothing in a model
- * without cross-attention. */
+/* Cross-attention to the text behind a norm with weights ("blocks.I.ln_c", "blocks.I.cross"), added to the residual
+ * stream; nothing in a model without cross-attention. */
 struct vfm_text_attn {
 	enum vfm_norm_kind norm;
 	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: there is none; ln_b NULL: an RMS norm */
 	struct vfm_cross_attn cross;
 };
-void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps, const struct vfm_attn_desc *d,
-	enum vfm_norm_kind norm, int layer);
-struct vfm_var *vfm_text_attn(struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h);
+void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
+	const struct vfm_attn_desc *d, enum vfm_norm_kind norm, int layer);
+struct vfm_var *vfm_text_attn(
+	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h);
 
 #endif

@@ -6,7 +6,13 @@
 
 void vfm_diffusion_defaults(struct vfm_diffusion *d)
 {
-	*d = (struct vfm_diffusion){.kind = VFM_EDM, .p_mean = 0, .p_std = 1, .sigma_data = 0.5, .t_mean = 0, .t_std = 1, .shift = 1,
+	*d = (struct vfm_diffusion){.kind = VFM_EDM,
+		.p_mean = 0,
+		.p_std = 1,
+		.sigma_data = 0.5,
+		.t_mean = 0,
+		.t_std = 1,
+		.shift = 1,
 		.text_drop = 0.1};
 }
 
@@ -52,7 +58,8 @@ struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise)
 
 struct vfm_draw vfm_diffusion_draw(const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id)
 {
-	struct vfm_rng time = vfm_rng_stream(seed, step, id, VFM_RNG_TIME), drop = vfm_rng_stream(seed, step, id, VFM_RNG_DROP);
+	struct vfm_rng time = vfm_rng_stream(seed, step, id, VFM_RNG_TIME),
+		       drop = vfm_rng_stream(seed, step, id, VFM_RNG_DROP);
 	double z = vfm_rng_normal(&time, 0), t;
 	struct vfm_draw r;
 

@@ -4,7 +4,8 @@
  *   h += cross(LN_affine(h), text)                                    with cross_attention
  *   h += gate2 * mlp(LN(h) * (1 + scale2) + shift2)                   mlp(x) = fc2(gelu(fc1(x)))
  *
- * moe: mlp(x) is a mixture of experts (nn/moe.h), and one such MLP as wide as shared_experts experts that every token passes.
+ * moe: mlp(x) is a mixture of experts (nn/moe.h), and one such MLP as wide as shared_experts experts that every token
+ * passes.
  */
 #include <stdio.h>
 
@@ -55,7 +56,8 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 }
 
 /* The sum over experts has the dtype of the residual stream. */
-static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_model_in *in, enum vfm_dtype stream)
+static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_model_in *in,
+	enum vfm_dtype stream)
 {
 	struct vfm_var *y = b->has_moe ? vfm_moe(t, &b->moe, x, &in->moe, stream) : NULL;
 

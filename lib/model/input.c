@@ -20,9 +20,11 @@ static void *carve(struct carve *c, int64_t n, enum vfm_dtype dt)
 	return p;
 }
 
-static void place(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, enum vfm_dtype dt, struct carve *c)
+static void place(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, enum vfm_dtype dt,
+	struct carve *c)
 {
-	int64_t f = vfm_model_patch_dim(m), hd = vfm_model_head_dim(m), T = in->tok.rows, R = in->tok.rows_cp[in->tok.cp_i];
+	int64_t f = vfm_model_patch_dim(m), hd = vfm_model_head_dim(m), T = in->tok.rows,
+		R = in->tok.rows_cp[in->tok.cp_i];
 
 	in->x = vfm_t2(carve(c, T * f, dt), dt, T, f);
 	in->t_cond = vfm_t1(carve(c, p->n, VFM_F32), VFM_F32, p->n);
@@ -73,8 +75,8 @@ static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped
 	}
 }
 
-static int put_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, float *host,
-	struct vfm_err *err)
+static int put_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	const bool *dropped, float *host, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = in->stream->dev->t;
 
@@ -83,7 +85,8 @@ static int put_text(struct vfm_model_in *in, const struct vfm_model_spec *m, con
 		size_t row = (size_t)m->text_dim * sizeof(float), first = (size_t)p->cu_text[i];
 
 		if (dropped[i])
-			TRY(t->zero(in->stream, (char *)in->text.data + first * row, ((size_t)p->cu_text[i + 1] - first) * row, err));
+			TRY(t->zero(in->stream, (char *)in->text.data + first * row,
+				((size_t)p->cu_text[i + 1] - first) * row, err));
 	}
 	if (!vfm_has(&in->text_mean))
 		return 0;
@@ -99,7 +102,8 @@ static void pick_i32(int32_t *out, const int32_t *rows, int64_t n, const int32_t
 			out[i * width + j] = src[rows[i] * width + j];
 }
 
-static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, float *host, struct vfm_err *err)
+static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, float *host,
+	struct vfm_err *err)
 {
 	int64_t R = in->tok.rows_cp[in->tok.cp_i], T = in->tok.rows;
 	int16_t(*pos)[3] = vfm_calloc((size_t)R + 1, sizeof(*pos));
@@ -127,8 +131,8 @@ out:
 	return rc;
 }
 
-static int upload(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, float *host,
-	struct vfm_err *err)
+static int upload(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	const bool *dropped, float *host, struct vfm_err *err)
 {
 	const int32_t *rows = vfm_model_in_rows(in);
 	int64_t T = in->tok.rows;
@@ -165,12 +169,14 @@ static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p,
 			if (m->pos == VFM_POS_LEARNED && p->grid[i][a] > m->pos_max[a])
 				return vfm_fail(err, VFM_EUSAGE,
 					"sample %llu has %d patches in %c, but model.pos_max holds positions for %lld",
-					(unsigned long long)p->id[i], (int)p->grid[i][a], "thw"[a], (long long)m->pos_max[a]);
+					(unsigned long long)p->id[i], (int)p->grid[i][a], "thw"[a],
+					(long long)m -> pos_max[a]);
 	return 0;
 }
 
-int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
-	const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err)
+int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
+	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
+	struct vfm_err *err)
 {
 	struct carve c = {0};
 	size_t host_n, cu = ((size_t)p->n + 1) * sizeof(int32_t);
@@ -179,8 +185,8 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 
 	*in = (struct vfm_model_in){.stream = s};
 	TRY(check_grids(m, p, err));
-	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP], (int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP],
-		mesh->coord[VFM_AX_TP]);
+	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP],
+		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
 	place(in, m, p, dtype, &c);
 	in->bytes = c.used;
 	in->mem = vfm_dev_alloc(s, in->bytes, "a pack of samples", err);

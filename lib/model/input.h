@@ -11,46 +11,48 @@
 
 /* Host arrays, borrowed; letters as in ops.h, F = features a token. */
 struct vfm_pack {
-	int n;                       /* samples */
+	int n; /* samples */
 	int64_t tokens, text_tokens;
-	const uint64_t *id;          /* [n] */
-	const int32_t *cu_seqlens;   /* [n+1] */
-	const int32_t *cu_text;      /* [n+1] */
-	const int32_t (*grid)[3];    /* [n] t, h, w in patches; NULL: not known (enough for dit) */
-	const int32_t *seg, *idx;    /* [tokens] sample of a token, its place within it */
-	const int16_t (*pos)[3];     /* [tokens] t, h, w */
-	const float *text;           /* [text_tokens, text_dim] */
-	double step_tokens;          /* of the global step, for the losses that a model adds; 0: none (sampling) */
+	const uint64_t *id;        /* [n] */
+	const int32_t *cu_seqlens; /* [n+1] */
+	const int32_t *cu_text;    /* [n+1] */
+	const int32_t (*grid)[3];  /* [n] t, h, w in patches; NULL: not known (enough for dit) */
+	const int32_t *seg, *idx;  /* [tokens] sample of a token, its place within it */
+	const int16_t (*pos)[3];   /* [tokens] t, h, w */
+	const float *text;         /* [text_tokens, text_dim] */
+	double step_tokens;        /* of the global step, for the losses that a model adds; 0: none (sampling) */
 };
 
 /* What this rank needs of a pack.  T: the rows of its piece (spec/tokens.h); R: the rows of its cp rank. */
 struct vfm_model_in {
 	struct vfm_stream *stream;
-	void *mem;                      /* one block that holds all below */
+	void *mem; /* one block that holds all below */
 	size_t bytes;
 	int32_t *host_cu_text, *host_cu; /* copies of the pack's: text_seqs and moe point at them */
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
-	struct vfm_seqs seqs;        /* samples in the T rows */
+	struct vfm_seqs seqs; /* samples in the T rows */
 	struct vfm_seqs text_seqs;
-	int32_t *grid;               /* [n,3] host copy: sizes of the samples in patches; NULL where the caller gave none */
-	struct vfm_tensor x;         /* [T,F] in the compute dtype: the noisy input; the caller fills it */
-	struct vfm_tensor t_cond;    /* [S] f32; the caller fills it */
-	struct vfm_tensor id;        /* [S] i64 */
-	struct vfm_tensor idx;       /* [T] i32 */
-	struct vfm_tensor text;      /* [text, text_dim] f32 */
-	struct vfm_tensor text_mean; /* [S, text_dim] f32: mean of a sample's rows; absent without pooled_text */
-	struct vfm_tensor rope;      /* [R, head_dim] f32; absent without it */
-	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without it */
+	/* [n,3] host copy: sizes of the samples in patches; NULL where the caller gave none */
+	int32_t *grid;
+	struct vfm_tensor x;              /* [T,F] in the compute dtype: the noisy input; the caller fills it */
+	struct vfm_tensor t_cond;         /* [S] f32; the caller fills it */
+	struct vfm_tensor id;             /* [S] i64 */
+	struct vfm_tensor idx;            /* [T] i32 */
+	struct vfm_tensor text;           /* [text, text_dim] f32 */
+	struct vfm_tensor text_mean;      /* [S, text_dim] f32: mean of a sample's rows; absent without pooled_text */
+	struct vfm_tensor rope;           /* [R, head_dim] f32; absent without it */
+	struct vfm_tensor pos_embed;      /* [T, hidden] f32; absent without it */
 	struct vfm_units frames, columns; /* stdit: where attention stays within a frame, and along time */
-	struct vfm_moe_in moe;       /* moe; the caller may set moe.loss */
-	struct vfm_tensor pos;       /* [T,3] i32: t, h, w; where positions are learned */
+	struct vfm_moe_in moe;            /* moe; the caller may set moe.loss */
+	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; where positions are learned */
 };
 
 /* Uploads all but x and t_cond.  `dropped` [n] (NULL: none): samples whose text is replaced by zeros.
  * The host arrays may be released when it returns.  The mesh must outlive it. */
-int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh, const struct vfm_model_spec *m,
-	const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype, struct vfm_err *err);
+int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
+	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
+	struct vfm_err *err);
 void vfm_model_in_release(struct vfm_model_in *in);
 /* The pack's row of each of the T rows. */
 const int32_t *vfm_model_in_rows(const struct vfm_model_in *in);

@@ -14,9 +14,12 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 	if (s->steps < 1 || s->steps > 100000)
 		return vfm_fail(err, VFM_EUSAGE, "steps: expected 1 to 100000, got %lld", (long long)s->steps);
 	if (s->kind == VFM_SAMPLER_HEUN && d->kind != VFM_EDM)
-		return vfm_fail(err, VFM_EUSAGE, "the heun sampler is for edm; this model was trained with flow (use euler)");
+		return vfm_fail(
+			err, VFM_EUSAGE, "the heun sampler is for edm; this model was trained with flow (use euler)");
 	if (!(s->sigma_min > 0) || !(s->sigma_max > s->sigma_min) || !isfinite(s->sigma_max) || !(s->rho > 0))
-		return vfm_fail(err, VFM_EUSAGE, "expected 0 < sigma_min (%g) < sigma_max and rho > 0, got sigma_max %g", s->sigma_min, s->sigma_max);
+		return vfm_fail(err, VFM_EUSAGE,
+			"expected 0 < sigma_min (%g) < sigma_max and rho > 0, got sigma_max %g", s->sigma_min,
+			s->sigma_max);
 	if (!isfinite(s->cfg))
 		return vfm_fail(err, VFM_EUSAGE, "cfg: expected a number");
 	return 0;
@@ -93,12 +96,22 @@ static void pack_make(struct pack_host *h, const struct vfm_sample_request *r, i
 		memcpy(h->text + c * rows * text_dim, r->text, (size_t)(rows * text_dim) * sizeof(float));
 	for (int i = 0; i < n; i++)
 		fill_sample(h, i, r->grid[i % r->n]);
-	h->p = (struct vfm_pack){.n = n, .tokens = tokens, .text_tokens = rows * copies, .id = h->id, .cu_seqlens = h->cu_seqlens,
-		.cu_text = h->cu_text, .grid = (const int32_t (*)[3])h->grid, .seg = h->seg, .idx = h->idx, .pos = (const int16_t (*)[3])h->pos, .text = h->text};
+	h->p = (struct vfm_pack){.n = n,
+		.tokens = tokens,
+		.text_tokens = rows * copies,
+		.id = h->id,
+		.cu_seqlens = h->cu_seqlens,
+		.cu_text = h->cu_text,
+		.grid = (const int32_t(*)[3])h->grid,
+		.seg = h->seg,
+		.idx = h->idx,
+		.pos = (const int16_t(*)[3])h->pos,
+		.text = h->text};
 }
 
-/* On a mesh every rank keeps the whole state, which is small beside what the network does; it gives its rows to the network,
- * and the predictions of all are gathered and put into the order of the pack: every rank goes on with the same bits. */
+/* On a mesh every rank keeps the whole state, which is small beside what the network does; it gives its rows to the
+ * network, and the predictions of all are gathered and put into the order of the pack: every rank goes on with the same
+ * bits. */
 struct spread {
 	void *mem;
 	size_t bytes;
@@ -125,7 +138,8 @@ struct sampling {
 	struct vfm_event *done[2]; /* of the evaluations before; only where somebody watches */
 };
 
-static int axpby(struct sampling *g, double alpha, const struct vfm_tensor *x, double beta, const struct vfm_tensor *y, struct vfm_err *err)
+static int axpby(struct sampling *g, double alpha, const struct vfm_tensor *x, double beta, const struct vfm_tensor *y,
+	struct vfm_err *err)
 {
 	struct vfm_axpby a = {.alpha = (float)alpha, .beta = (float)beta, .x = *x, .y = *y};
 
@@ -144,7 +158,8 @@ static struct vfm_tensor rows_of(const struct vfm_tensor *t, int64_t first, int6
 static int spread_alloc(struct sampling *g, int64_t rows, int64_t total, int64_t F, struct vfm_err *err)
 {
 	struct spread *p = &g->spread;
-	size_t take = ((size_t)rows * 4 + 63) / 64 * 64, place = ((size_t)total * 4 + 63) / 64 * 64, x = ((size_t)(total * F) * 4 + 63) / 64 * 64;
+	size_t take = ((size_t)rows * 4 + 63) / 64 * 64, place = ((size_t)total * 4 + 63) / 64 * 64,
+	       x = ((size_t)(total * F) * 4 + 63) / 64 * 64;
 	char *m;
 
 	p->bytes = take + place + 2 * x;
@@ -256,7 +271,8 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	TRY(pace(g, err));
 	TRY(vfm_op_fill(g->job->stream, &time, err));
 	TRY(give(g, c_in, x, err));
-	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, (struct vfm_recompute_how){VFM_RECOMPUTE_NONE, 0});
+	out = vfm_model_forward(
+		g->job->net, g->tape, &g->in, 0, NULL, (struct vfm_recompute_how){VFM_RECOMPUTE_NONE, 0});
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0)
 		rc = gather(g, &out->v, &pred, err);
@@ -278,7 +294,8 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 }
 
 /* d = dx/dnoise at (x, noise) of the probability-flow ODE, from the network's output in f. */
-static int slope(struct sampling *g, const struct vfm_tensor *x, double noise, const struct vfm_tensor *d, struct vfm_err *err)
+static int slope(
+	struct sampling *g, const struct vfm_tensor *x, double noise, const struct vfm_tensor *d, struct vfm_err *err)
 {
 	double a, b;
 
@@ -351,8 +368,8 @@ static int start(struct sampling *g, const struct pack_host *h, struct vfm_err *
 	return spread_make(g, h, T, F, err);
 }
 
-int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r, float *tokens,
-	struct vfm_err *err)
+int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
+	float *tokens, struct vfm_err *err)
 {
 	bool heun = s->kind == VFM_SAMPLER_HEUN || (s->kind == VFM_SAMPLER_AUTO && job->diffusion->kind == VFM_EDM);
 	struct sampling g = {.s = s, .job = job, .n = r->n, .copies = s->cfg == 1 ? 1 : 2};

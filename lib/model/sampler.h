@@ -10,8 +10,8 @@
  * The noise of a sample is a function of (seed, sample id), so a sample does not depend on what shares
  * its pack.
  *
- * On a mesh (one pipeline stage) the ranks that share a pack compute it together, each its tokens; the noise is the same in
- * every layout, and all of these ranks end with the same latents.
+ * On a mesh (one pipeline stage) the ranks that share a pack compute it together, each its tokens; the noise is the
+ * same in every layout, and all of these ranks end with the same latents.
  */
 #ifndef VFM_MODEL_SAMPLER_H
 #define VFM_MODEL_SAMPLER_H
@@ -22,12 +22,13 @@
 enum vfm_sampler_kind { VFM_SAMPLER_AUTO, VFM_SAMPLER_HEUN, VFM_SAMPLER_EULER };
 
 struct vfm_sampler {
-	int kind;              /* auto: heun for edm, euler for flow */
+	int kind; /* auto: heun for edm, euler for flow */
 	int64_t steps;
-	double cfg;            /* 1: no guidance */
+	double cfg; /* 1: no guidance */
 	uint64_t seed;
 	double sigma_min, sigma_max, rho; /* edm */
-	/* Called before each evaluation of the network is put on the device, which is at most one behind then; may be NULL. */
+	/* Called before each evaluation of the network is put on the device, which is at most one behind then; may be
+	 * NULL. */
 	void (*progress)(void *ctx, int64_t done, int64_t total);
 	void *ctx;
 };
@@ -41,7 +42,7 @@ struct vfm_sample_job {
 	struct vfm_model *net;
 	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
-	enum vfm_dtype dtype;  /* of the parameters the ops read */
+	enum vfm_dtype dtype; /* of the parameters the ops read */
 };
 
 /* `grid` [n] (t, h, w in patches), `text` rows of sample i are cu_text[i] .. cu_text[i+1];
@@ -50,11 +51,11 @@ struct vfm_sample_request {
 	int n;
 	const uint64_t *id;
 	const int32_t (*grid)[3];
-	const float *text;     /* [cu_text[n], text_dim] */
+	const float *text; /* [cu_text[n], text_dim] */
 	const int32_t *cu_text;
 };
 /* Collective over job->mesh->seq (and ep), which all give the same request. */
-int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r, float *tokens,
-	struct vfm_err *err);
+int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
+	float *tokens, struct vfm_err *err);
 
 #endif

@@ -6,9 +6,9 @@
  *   h += cross(LN_affine(h), text)                             with cross_attention
  *   h += gate_m * fc2(gelu(fc1(LN(h) * (1 + scale_m) + shift_m)))
  *
- * All three turn q and k by the same 3-D RoPE: only differences of positions count, so within a frame it is one of (h, w), and along
- * time one of t.  Over cp, rows are exchanged (all-to-all) such that frames, then columns, lie whole on a rank; the full attention
- * works on the chunks as they lie at home, by ring or all-to-all over heads.
+ * All three turn q and k by the same 3-D RoPE: only differences of positions count, so within a frame it is one of (h,
+ * w), and along time one of t.  Over cp, rows are exchanged (all-to-all) such that frames, then columns, lie whole on a
+ * rank; the full attention works on the chunks as they lie at home, by ring or all-to-all over heads.
  */
 #include <stdio.h>
 

@@ -21,12 +21,13 @@ struct vfm_model {
 	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
 	struct vfm_param *pos[3]; /* tables of t, h, w; NULL without learned positions */
-	char *block;        /* [layers] of kind->size; declared are those of this stage */
+	char *block;              /* [layers] of kind->size; declared are those of this stage */
 	struct chunk *chunk;
 	int chunks;
 };
 
-static const struct vfm_block_kind *const kinds[] = {&vfm_block_dit, &vfm_block_moviegen, &vfm_block_stdit, &vfm_block_moe};
+static const struct vfm_block_kind *const kinds[] = {
+	&vfm_block_dit, &vfm_block_moviegen, &vfm_block_stdit, &vfm_block_moe};
 
 static const struct vfm_block_kind *kind_of(const char *arch)
 {
@@ -55,9 +56,11 @@ static void declare_conditioning(struct vfm_model *d)
 	vfm_linear_declare(&d->t0, d->ps, &(struct vfm_linear_desc){.in = TIME_FEATURES, .out = h}, "t_mlp.0");
 	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
 	if (m->cross_attention || m->pooled_text)
-		vfm_linear_declare(&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
+		vfm_linear_declare(
+			&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
 	if (m->adaln_lora)
-		vfm_linear_declare(&d->ada_shared, d->ps, &(struct vfm_linear_desc){.in = h, .out = d->kind->n_mod * h, .zero = true}, "ada_shared");
+		vfm_linear_declare(&d->ada_shared, d->ps,
+			&(struct vfm_linear_desc){.in = h, .out = d->kind->n_mod * h, .zero = true}, "ada_shared");
 	for (int i = 0; d->kind->learned_pos && i < 3; i++) {
 		struct vfm_pdesc table = {.ndim = 2, .shape = {m->pos_max[i], h}};
 
@@ -89,13 +92,16 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	}
 	declare_conditioning(d);
 	if (d->chunk[0].is_first)
-		vfm_linear_declare(&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
+		vfm_linear_declare(
+			&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
 	for (int c = 0; c < d->chunks; c++)
 		for (int64_t i = d->chunk[c].first; i < d->chunk[c].end; i++)
 			d->kind->declare(block_of(d, i), m, ps, unit_of(i), (int)i);
 	if (d->chunk[d->chunks - 1].is_last) {
-		vfm_linear_declare(&d->ada, ps, &(struct vfm_linear_desc){.unit = head, .in = h, .out = 2 * h, .zero = true}, "ada");
-		vfm_linear_declare(&d->out, ps, &(struct vfm_linear_desc){.unit = head, .in = h, .out = f, .zero = true}, "out");
+		vfm_linear_declare(&d->ada, ps,
+			&(struct vfm_linear_desc){.unit = head, .in = h, .out = 2 * h, .zero = true}, "ada");
+		vfm_linear_declare(
+			&d->out, ps, &(struct vfm_linear_desc){.unit = head, .in = h, .out = f, .zero = true}, "out");
 	}
 	return d;
 }
@@ -136,26 +142,35 @@ bool vfm_model_is_last(const struct vfm_model *d, int chunk)
 
 /* ---- modulation ---- */
 
-void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int n_mod, const char *prefix)
+void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
+	int n_mod, const char *prefix)
 {
 	int64_t h = m->hidden, out = n_mod * h;
 
 	*mod = (struct vfm_modulation){.n_mod = n_mod};
 	if (m->adaln_lora) {
-		vfm_linear_declare(&mod->a, ps, &(struct vfm_linear_desc){.unit = unit, .in = h, .out = m->adaln_lora, .no_bias = true}, "%sada_a", prefix);
-		vfm_linear_declare(&mod->b, ps, &(struct vfm_linear_desc){.unit = unit, .in = m->adaln_lora, .out = out, .zero = true}, "%sada_b", prefix);
+		vfm_linear_declare(&mod->a, ps,
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = m->adaln_lora, .no_bias = true},
+			"%sada_a", prefix);
+		vfm_linear_declare(&mod->b, ps,
+			&(struct vfm_linear_desc){.unit = unit, .in = m->adaln_lora, .out = out, .zero = true},
+			"%sada_b", prefix);
 	} else {
-		vfm_linear_declare(&mod->ada, ps, &(struct vfm_linear_desc){.unit = unit, .in = h, .out = out, .zero = true}, "%sada", prefix);
+		vfm_linear_declare(&mod->ada, ps,
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = out, .zero = true}, "%sada", prefix);
 	}
 }
 
-void vfm_modulation(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out)
+void vfm_modulation(
+	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out)
 {
 	enum vfm_dtype dt = in->in->x.dtype;
 	struct vfm_var *m;
 
 	if (in->shared)
-		m = vfm_g_add(t, vfm_linear(t, &mod->b, vfm_linear(t, &mod->a, in->sc, VFM_ACT_NONE, dt), VFM_ACT_NONE, VFM_F32), in->shared);
+		m = vfm_g_add(t,
+			vfm_linear(t, &mod->b, vfm_linear(t, &mod->a, in->sc, VFM_ACT_NONE, dt), VFM_ACT_NONE, VFM_F32),
+			in->shared);
 	else
 		m = vfm_linear(t, &mod->ada, in->sc, VFM_ACT_NONE, VFM_F32);
 	for (int i = 0; i < mod->n_mod; i++)
@@ -174,8 +189,8 @@ struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit)
 		.eps = (float)m->norm_eps};
 }
 
-void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps, const struct vfm_attn_desc *d,
-	enum vfm_norm_kind norm, int layer)
+void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
+	const struct vfm_attn_desc *d, enum vfm_norm_kind norm, int layer)
 {
 	char prefix[64];
 
@@ -189,7 +204,8 @@ void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec 
 	vfm_cross_attn_declare(&a->cross, ps, d, prefix);
 }
 
-struct vfm_var *vfm_text_attn(struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h)
+struct vfm_var *vfm_text_attn(
+	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h)
 {
 	struct vfm_var *y;
 
@@ -238,14 +254,16 @@ static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const st
 	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
 }
 
-static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h, struct vfm_var *sc)
+static struct vfm_var *head(
+	struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h, struct vfm_var *sc)
 {
 	int64_t D = d->m.hidden;
 	struct vfm_var *m, *y;
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
 	m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
-	y = vfm_g_norm_mod(t, h, d->kind->norm, (float)d->m.norm_eps, vfm_view_cols(t, m, 0, D), vfm_view_cols(t, m, 1, D), &in->seqs, d->ps->dtype);
+	y = vfm_g_norm_mod(t, h, d->kind->norm, (float)d->m.norm_eps, vfm_view_cols(t, m, 0, D),
+		vfm_view_cols(t, m, 1, D), &in->seqs, d->ps->dtype);
 	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
 	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
 	return y;
@@ -258,8 +276,8 @@ static enum vfm_recompute mode_of(const struct vfm_model *d, int64_t block, stru
 	return n == 0 || n >= all || (block + 1) * n / all > block * n / all ? how.mode : VFM_RECOMPUTE_NONE;
 }
 
-struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk, struct vfm_var *h,
-	struct vfm_recompute_how how)
+struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
+	struct vfm_var *h, struct vfm_recompute_how how)
 {
 	const struct chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;

@@ -22,7 +22,8 @@ static int put(
 	return u->stream->dev->t->to_device(u->stream, out->data, host, (size_t)n * 4, err);
 }
 
-/* The table of rotations of the rows in this division: what stands still within a unit cancels, so one table serves all kinds. */
+/* The table of rotations of the rows in this division: what stands still within a unit cancels, so one table serves all
+ * kinds. */
 static int put_rope(
 	struct vfm_units *u, char *at, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {

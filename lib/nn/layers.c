@@ -21,7 +21,8 @@ static struct vfm_cut tp_cut(enum vfm_split split, int groups)
 	}
 }
 
-void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
+void vfm_linear_declare(
+	struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
 {
 	struct vfm_pdesc w = {.ndim = 2, .shape = {d->out, d->in}}, b = {.ndim = 1, .shape = {d->out}};
 	float std = (float)sqrt(2.0 / (double)(d->in + d->out));
@@ -40,7 +41,8 @@ void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struc
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
-struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
+struct vfm_var *vfm_linear(
+	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_var *w = &l->w->var, *b = l->b && !l->skip_bias ? &l->b->var : NULL;
 	bool fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0;
@@ -48,7 +50,8 @@ struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struc
 	return fp8 ? vfm_g_linear_fp8(t, x, w, b, act, out, l->w->past) : vfm_g_linear(t, x, w, b, act, out);
 }
 
-struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
+struct vfm_param *vfm_vector_declare(
+	struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
 {
 	struct vfm_pdesc d = {.ndim = 1, .shape = {n}};
 	char name[96];
@@ -62,7 +65,8 @@ struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n,
 
 /* ---- attention ---- */
 
-static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
+static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct vfm_params *ps,
+	const struct vfm_attn_desc *d, const char *prefix)
 {
 	*qn = *kn = NULL;
 	if (!d->qk_norm)
@@ -72,26 +76,41 @@ static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct
 }
 
 /* A projection of attention: column-split, `groups` blocks of outputs. */
-static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t out, int groups, const char *prefix,
-	const char *name)
+static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t out,
+	int groups, const char *prefix, const char *name)
 {
-	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = out, .split = VFM_SPLIT_COLUMN, .groups = groups, .no_bias = d->no_bias, .fp8 = true};
+	struct vfm_linear_desc ld = {.unit = d->unit,
+		.in = d->hidden,
+		.out = out,
+		.split = VFM_SPLIT_COLUMN,
+		.groups = groups,
+		.no_bias = d->no_bias,
+		.fp8 = true};
 
 	vfm_linear_declare(l, ps, &ld, "%s.%s", prefix, name);
 }
 
-static void proj_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, bool zero, const char *prefix)
+static void proj_declare(
+	struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, bool zero, const char *prefix)
 {
-	struct vfm_linear_desc ld = {.unit = d->unit, .in = d->hidden, .out = d->hidden, .split = VFM_SPLIT_ROW, .zero = zero, .no_bias = d->no_bias, .fp8 = true};
+	struct vfm_linear_desc ld = {.unit = d->unit,
+		.in = d->hidden,
+		.out = d->hidden,
+		.split = VFM_SPLIT_ROW,
+		.zero = zero,
+		.no_bias = d->no_bias,
+		.fp8 = true};
 
 	vfm_linear_declare(l, ps, &ld, "%s.proj", prefix);
 }
 
-void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
+void vfm_self_attn_declare(
+	struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
 {
 	int64_t tp = ps->mesh->size[VFM_AX_TP], hd = d->hidden / d->heads;
 
-	*a = (struct vfm_self_attn){.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
+	*a = (struct vfm_self_attn){
+		.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
 	if (d->kv_heads == d->heads) {
 		column_declare(&a->qkv, ps, d, 3 * d->hidden, 3, prefix, "qkv");
 	} else {
@@ -110,7 +129,10 @@ static struct vfm_comm *tp_of(const struct vfm_attn_layout *l)
 struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype dt,
 	const struct vfm_attn_layout *lay)
 {
-	struct vfm_scatter s = {.c = tp_of(lay), .rows = lay->tok->rows_tp, .width = l->w->var.v.shape[0], .dtype = dt,
+	struct vfm_scatter s = {.c = tp_of(lay),
+		.rows = lay->tok->rows_tp,
+		.width = l->w->var.v.shape[0],
+		.dtype = dt,
 		.small = lay->mesh->p.aside == VFM_ASIDE_ON};
 
 	vfm_m_scatter_begin(t, &s);
@@ -118,7 +140,8 @@ struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *
 }
 
 /* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned. */
-static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, struct vfm_tensor rope, struct vfm_var *qkv[3])
+static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, struct vfm_tensor rope,
+	struct vfm_var *qkv[3])
 {
 	enum vfm_dtype dt = x->v.dtype;
 
@@ -138,13 +161,14 @@ static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vf
 	qkv[1] = vfm_g_qk_norm_rope(t, qkv[1], a->kn ? &a->kn->var : NULL, rope, a->eps);
 }
 
-static struct vfm_var *project_back(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *o, const struct vfm_attn_layout *l)
+static struct vfm_var *project_back(
+	struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *o, const struct vfm_attn_layout *l)
 {
 	return vfm_linear_scatter(t, &a->proj, o, o->v.dtype, l);
 }
 
-struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
-	struct vfm_tensor rope)
+struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
+	const struct vfm_attn_layout *l, struct vfm_tensor rope)
 {
 	struct vfm_var *qkv[3];
 
@@ -152,8 +176,8 @@ struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a,
 	return project_back(t, a, vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l, 1.0f / sqrtf((float)a->head_dim)), l);
 }
 
-struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
-	const struct vfm_attn_units *u)
+struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
+	const struct vfm_attn_layout *l, const struct vfm_attn_units *u)
 {
 	struct vfm_comm *cp = l->mesh->group[VFM_AX_CP];
 	struct vfm_var *qkv[3], *o;
@@ -164,23 +188,26 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 	return project_back(t, a, vfm_m_redist(t, cp, o, &u->back), l);
 }
 
-void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
+void vfm_cross_attn_declare(
+	struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix)
 {
 	int64_t tp = ps->mesh->size[VFM_AX_TP], hd = d->hidden / d->heads;
 
-	*a = (struct vfm_cross_attn){.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
+	*a = (struct vfm_cross_attn){
+		.heads = d->heads / tp, .kv_heads = d->kv_heads / tp, .head_dim = hd, .eps = d->eps};
 	column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
 	column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
 	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
 	proj_declare(&a->proj, ps, d, true, prefix);
 }
 
-struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x, struct vfm_var *ctx,
-	const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs)
+struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x,
+	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs)
 {
 	enum vfm_dtype dt = x->v.dtype;
 	struct vfm_tensor no_rope = {0};
-	struct vfm_var *q = vfm_linear(t, &a->q, vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp), VFM_ACT_NONE, dt); /* [R, heads * d] */
+	/* [R, heads * d] */
+	struct vfm_var *q = vfm_linear(t, &a->q, vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp), VFM_ACT_NONE, dt);
 	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
 	struct vfm_var *k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
 	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
@@ -195,10 +222,16 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 
 /* ---- MLP ---- */
 
-void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix)
+void vfm_mlp_declare(
+	struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix)
 {
-	vfm_linear_declare(&m->fc1, ps, &(struct vfm_linear_desc){.unit = unit, .in = hidden, .out = ffn, .split = VFM_SPLIT_COLUMN, .fp8 = true}, "%sfc1", prefix);
-	vfm_linear_declare(&m->fc2, ps, &(struct vfm_linear_desc){.unit = unit, .in = ffn, .out = hidden, .split = VFM_SPLIT_ROW, .fp8 = true}, "%sfc2", prefix);
+	vfm_linear_declare(&m->fc1, ps,
+		&(struct vfm_linear_desc){
+			.unit = unit, .in = hidden, .out = ffn, .split = VFM_SPLIT_COLUMN, .fp8 = true},
+		"%sfc1", prefix);
+	vfm_linear_declare(&m->fc2, ps,
+		&(struct vfm_linear_desc){.unit = unit, .in = ffn, .out = hidden, .split = VFM_SPLIT_ROW, .fp8 = true},
+		"%sfc2", prefix);
 }
 
 struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l)
@@ -236,7 +269,8 @@ static void copy_rows(int64_t i0, int64_t i1, void *arg)
 }
 
 /* fill writes the piece of one position: n features. */
-static void make_table(struct table *r, int64_t tokens, double theta, void (*fill)(float *out, int64_t n, double position, double theta))
+static void make_table(struct table *r, int64_t tokens, double theta,
+	void (*fill)(float *out, int64_t n, double position, double theta))
 {
 	for (int a = 0; a < 3; a++) {
 		int64_t positions = 0;
@@ -266,7 +300,8 @@ static void rope_piece(float *out, int64_t n, double position, double theta)
 void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta)
 {
 	int64_t spatial = 2 * (head_dim / 6);
-	struct table r = {.out = out, .pos = pos, .width = head_dim, .piece = {head_dim - 2 * spatial, spatial, spatial}};
+	struct table r = {
+		.out = out, .pos = pos, .width = head_dim, .piece = {head_dim - 2 * spatial, spatial, spatial}};
 
 	make_table(&r, tokens, theta, rope_piece);
 }

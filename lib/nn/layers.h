@@ -7,8 +7,9 @@
 #include "mesh/mops.h"
 #include "nn/param.h"
 
-/* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its part.
- * column: x has all rows, y this rank's outputs.  row: x has this rank's inputs, y is a partial sum to which tp rank 0 adds the bias. */
+/* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its
+ * part. column: x has all rows, y this rank's outputs.  row: x has this rank's inputs, y is a partial sum to which tp
+ * rank 0 adds the bias. */
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row: another rank adds it */
@@ -18,25 +19,28 @@ struct vfm_linear_desc {
 	int unit;
 	int64_t in, out;
 	enum vfm_split split;
-	int groups;    /* equal blocks of outputs, each split by itself: 3 for a fused qkv; 0 is 1 */
-	bool zero;     /* starts at zero (adaLN-Zero) */
+	int groups; /* equal blocks of outputs, each split by itself: 3 for a fused qkv; 0 is 1 */
+	bool zero;  /* starts at zero (adaLN-Zero) */
 	bool no_bias;
-	bool fp8;      /* a layer of a block: in fp8 where the parameters are (vfm_params.fp8) and its local dimensions are multiples of 16 */
+	/* a layer of a block: in fp8 where the parameters are (vfm_params.fp8) and its local dimensions are multiples
+	 * of 16 */
+	bool fp8;
 };
-void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d, const char *name_fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-struct vfm_var *vfm_linear(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
+void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d,
+	const char *name_fmt, ...) __attribute__((format(printf, 4, 5)));
+struct vfm_var *vfm_linear(
+	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
 /* A row-split layer and the sum over tp, of which every rank gets its rows. */
-struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
-	const struct vfm_attn_layout *lay);
+struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x,
+	enum vfm_dtype out, const struct vfm_attn_layout *lay);
 
 /* A vector parameter of n elements that starts at one (norm weights) or zero. */
-struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
-	__attribute__((format(printf, 5, 6)));
+struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init,
+	const char *name_fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Attention.  x and the result are this rank's piece of the residual stream [T,D]: rows are gathered over tp before the first projection and
- * scattered after the last.  heads and kv_heads are global; with kv_heads = heads the three projections of self-attention are one,
- * "qkv" [3D, D], else "q" [D, D] and "kv" [2 * kv_heads * d, D]. */
+/* Attention.  x and the result are this rank's piece of the residual stream [T,D]: rows are gathered over tp before the
+ * first projection and scattered after the last.  heads and kv_heads are global; with kv_heads = heads the three
+ * projections of self-attention are one, "qkv" [3D, D], else "q" [D, D] and "kv" [2 * kv_heads * d, D]. */
 struct vfm_attn_desc {
 	int unit;
 	int64_t hidden, heads, kv_heads;
@@ -46,41 +50,46 @@ struct vfm_attn_desc {
 };
 struct vfm_self_attn {
 	struct vfm_linear qkv, q, kv, proj;
-	struct vfm_param *qn, *kn;          /* NULL: no norm */
-	int64_t heads, kv_heads, head_dim;  /* of this tp rank */
+	struct vfm_param *qn, *kn;         /* NULL: no norm */
+	int64_t heads, kv_heads, head_dim; /* of this tp rank */
 	float eps;
 };
-void vfm_self_attn_declare(struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
-struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
-	struct vfm_tensor rope);
+void vfm_self_attn_declare(
+	struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
+struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
+	const struct vfm_attn_layout *l, struct vfm_tensor rope);
 
-/* Self-attention within units (frames; columns in time) of another division of the tokens over cp (spec/division.h): rows are moved there after they
- * were gathered over tp, and back before the last projection. */
+/* Self-attention within units (frames; columns in time) of another division of the tokens over cp (spec/division.h):
+ * rows are moved there after they were gathered over tp, and back before the last projection. */
 struct vfm_attn_units {
 	struct vfm_redist there, back;
-	struct vfm_seqs seqs;    /* the units of this cp rank, in its rows of that division */
-	struct vfm_tensor rope;  /* [its rows, head_dim] f32; absent: none */
+	struct vfm_seqs seqs;   /* the units of this cp rank, in its rows of that division */
+	struct vfm_tensor rope; /* [its rows, head_dim] f32; absent: none */
 };
-struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, const struct vfm_attn_layout *l,
-	const struct vfm_attn_units *u);
+struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
+	const struct vfm_attn_layout *l, const struct vfm_attn_units *u);
 
-/* Cross-attention to the text of the token's own sample; proj starts at zero.  ctx [text, D] is the same on all ranks. */
+/* Cross-attention to the text of the token's own sample; proj starts at zero.  ctx [text, D] is the same on all ranks.
+ */
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, proj;
 	struct vfm_param *qn, *kn;
 	int64_t heads, kv_heads, head_dim;
 	float eps;
 };
-void vfm_cross_attn_declare(struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
-struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x, struct vfm_var *ctx,
-	const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs);
+void vfm_cross_attn_declare(
+	struct vfm_cross_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
+struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x,
+	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs);
 
 /* y = fc2(gelu(fc1(x))), rows gathered and scattered over tp as above. */
 struct vfm_mlp {
 	struct vfm_linear fc1, fc2;
 };
-void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix); /* prefix "blocks.0." */
-struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l);
+void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn,
+	const char *prefix); /* prefix "blocks.0." */
+struct vfm_var *vfm_mlp(
+	struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l);
 
 /* ---- positions, computed on the host ---- */
 

@@ -66,7 +66,7 @@ static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec
 	for (int i = 0; i < n; i++)
 		if (cu[i + 1] > cu[i])
 			coef[i] = (float)(m->moe_aux * (double)m->experts /
-					  ((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
+				((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
 	in->coef = vfm_t1(at, VFM_F32, n);
 	rc = in->stream->dev->t->to_device(in->stream, at, coef, (size_t)n * 4, err);
 	free(coef);
@@ -243,12 +243,13 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 
 /* ---- the way there and back ---- */
 
-/* Index lists on the device, which the ops recorded after this read also in the backward: a node without work keeps them
- * until those are done. */
+/* Index lists on the device, which the ops recorded after this read also in the backward: a node without work keeps
+ * them until those are done. */
 static void hold_lists(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *lists)
 {
 	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});
-	struct vfm_node *hold = vfm_record(t, NULL, end, &x, 1); /* end never gets a gradient: the node is passed over and released */
+	/* end never gets a gradient: the node is passed over and released */
+	struct vfm_node *hold = vfm_record(t, NULL, end, &x, 1);
 
 	if (hold)
 		vfm_save(hold, lists);
@@ -381,7 +382,8 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 	return vfm_g_rows_add(t, y, v->row, w, x->v.shape[0], out);
 }
 
-struct vfm_var *vfm_moe(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, enum vfm_dtype out)
+struct vfm_var *vfm_moe(
+	struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, enum vfm_dtype out)
 {
 	struct visits v = {0};
 	struct vfm_err err = {0};

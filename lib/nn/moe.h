@@ -10,8 +10,10 @@
  * counts by its tokens, as in the loss itself.
  *
  * Experts are cut over ep and computed by grouped GEMM; tokens travel to them by all-to-all, each rank those of its own
- * rows.  Who goes where stays on the device.  How many go to each expert the host reads back, to know the sizes of messages and of products: the one
- * place where it waits within a step; not for expert choice where a rank has its packs and the experts alone, which follows from lengths.  The router's weights have the compute dtype, as all matrices; its products are summed, and scores kept, in f32.
+ * rows.  Who goes where stays on the device.  How many go to each expert the host reads back, to know the sizes of
+ * messages and of products: the one place where it waits within a step; not for expert choice where a rank has its
+ * packs and the experts alone, which follows from lengths.  The router's weights have the compute dtype, as all
+ * matrices; its products are summed, and scores kept, in f32.
  */
 #ifndef VFM_NN_MOE_H
 #define VFM_NN_MOE_H
@@ -22,7 +24,7 @@
 struct vfm_moe {
 	struct vfm_linear router;    /* no bias; weight [E,D] */
 	struct vfm_param *fc1, *fc2; /* [E,F,D], [E,D,F]; no biases */
-	int64_t experts;	     /* E */
+	int64_t experts;             /* E */
 	double capacity;
 	int kind; /* enum vfm_moe_router */
 };

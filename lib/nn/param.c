@@ -120,7 +120,7 @@ static int key_of(const struct vfm_params *ps, const struct vfm_param *p)
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
 
 	return (vfm_param_is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) |
-	       (p->all_stages ? KEY_ALL_STAGES : 0);
+		(p->all_stages ? KEY_ALL_STAGES : 0);
 }
 
 static struct vfm_section section_of(const struct vfm_params *ps, int key)
@@ -292,16 +292,18 @@ static struct vfm_comm *carrier(const struct vfm_params *ps)
 	return vfm_comm_self();
 }
 
-static void *zeroed_operand(struct vfm_params *ps, struct vfm_comm_mem *m, size_t bytes, const char *what, struct vfm_err *err)
+static void *zeroed_operand(
+	struct vfm_params *ps, struct vfm_comm_mem *m, size_t bytes, const char *what, struct vfm_err *err)
 {
 	if (vfm_comm_mem_new(m, carrier(ps), ps->stream, bytes, what, err) < 0)
 		return NULL;
 	return ps->stream->dev->t->zero(ps->stream, m->p, bytes, err) < 0 ? NULL : m->p;
 }
 
-/* Buffers of units that stay, where their groups can know them.  A rank that got none for the first has no second: who takes the one that is free
- * (param_sync.c) would take the second, which all know, for the first, which none does. */
-static int alloc_unit_bufs(struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t size, const char *what, struct vfm_err *err)
+/* Buffers of units that stay, where their groups can know them.  A rank that got none for the first has no second: who
+ * takes the one that is free (param_sync.c) would take the second, which all know, for the first, which none does. */
+static int alloc_unit_bufs(
+	struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t size, const char *what, struct vfm_err *err)
 {
 	int64_t most = 0;
 
@@ -478,7 +480,7 @@ struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_p
 
 /* Where the owned elements of a parameter lie. */
 struct place {
-	float *f32;      /* the value; NULL: in halves */
+	float *f32; /* the value; NULL: in halves */
 	uint16_t *hi;
 	int16_t *lo;
 };
@@ -493,13 +495,17 @@ static struct place master_of(const struct vfm_params *ps, const struct vfm_para
 	return (struct place){.hi = (uint16_t *)s->w + at, .lo = ps->lo + s->master_off + at};
 }
 
-static int halves(const struct vfm_params *ps, const struct place *m, float *x, int64_t n, bool join, struct vfm_err *err)
+static int halves(
+	const struct vfm_params *ps, const struct place *m, float *x, int64_t n, bool join, struct vfm_err *err)
 {
 	return vfm_op_master(ps->stream,
-		&(struct vfm_master){join, vfm_t1(x, VFM_F32, n), vfm_t1(m->hi, VFM_BF16, n), vfm_t1(m->lo, VFM_I16, n)}, err);
+		&(struct vfm_master){
+			join, vfm_t1(x, VFM_F32, n), vfm_t1(m->hi, VFM_BF16, n), vfm_t1(m->lo, VFM_I16, n)},
+		err);
 }
 
-static struct place place_of(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const struct vfm_owned *o)
+static struct place place_of(
+	const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const struct vfm_owned *o)
 {
 	struct place m = {0};
 
@@ -517,7 +523,8 @@ const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a
 	return place_of(ps, a, p, &o).f32;
 }
 
-int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err)
+int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x,
+	struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
@@ -534,7 +541,8 @@ int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const 
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
 
-int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x, struct vfm_err *err)
+int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,
+	struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
@@ -551,7 +559,8 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
 
-static int fill_runs(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x, struct vfm_fill *a, struct vfm_err *err)
+static int fill_runs(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
+	struct vfm_fill *a, struct vfm_err *err)
 {
 	struct vfm_runs runs = {0};
 	int rc = 0;

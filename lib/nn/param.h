@@ -12,8 +12,8 @@
  * Owned arrays (master, and the optimizer's m, v, ema) hold this rank's shards alone, one section after the other;
  * without sharding that is the local array.
  *
- * With `split` the masters of matrices are in two halves (vfm_master_split): the shard's weight in bf16, and 16 bits more in `lo`;
- * `master` then holds vectors alone.  The values are the same, to the bit.
+ * With `split` the masters of matrices are in two halves (vfm_master_split): the shard's weight in bf16, and 16 bits
+ * more in `lo`; `master` then holds vectors alone.  The values are the same, to the bit.
  *
  * What ops read. Matrices are computed with in `dtype` and decay; vectors (biases, norm weights) stay f32 and do
  * not. Where state is not sharded the weights are the masters themselves, or a copy in the compute dtype; where it
@@ -29,11 +29,12 @@
  * tp rank 0. Sums are made on mesh->side beside the backward, over the shard group (reduce-scatter), then tp, then
  * the replicas, in a fixed order.
  *
- * What collectives work on all the time is memory of their library's kind where it has one, and known to the groups (vfm_comm_mem): the weights
- * that ops read where they are not the masters, gradients, and with fsdp the buffers of units.  Of these two stand for weights and two for gradients, as large
- * as the largest unit's: that many are in use at a time (but for deferred weight gradients, which find more in the pool), so they cost no more than
- * buffers that come and go, except beside the first unit of a backward.  Groups of pp are left out: the stages' arrays differ, and NCCL wants an operand at the same
- * place everywhere.
+ * What collectives work on all the time is memory of their library's kind where it has one, and known to the groups
+ * (vfm_comm_mem): the weights that ops read where they are not the masters, gradients, and with fsdp the buffers of
+ * units.  Of these two stand for weights and two for gradients, as large as the largest unit's: that many are in use at
+ * a time (but for deferred weight gradients, which find more in the pool), so they cost no more than buffers that come
+ * and go, except beside the first unit of a backward.  Groups of pp are left out: the stages' arrays differ, and NCCL
+ * wants an operand at the same place everywhere.
  *
  * A step:
  *	vfm_params_grad_begin(ps, err);
@@ -60,12 +61,12 @@ struct vfm_param {
 	struct vfm_part part; /* what this rank's coordinates leave of it: the local tensor */
 	bool all_stages;      /* held by every pipeline stage: its gradient is summed over pp */
 	enum vfm_init init;
-	float std;            /* of VFM_INIT_NORMAL */
+	float std; /* of VFM_INIT_NORMAL */
 	int unit;
 	int section;
-	int64_t off, n;       /* place of the local tensor in the local array, elements */
-	struct vfm_var var;   /* what the ops read: the value in the compute dtype, the gradient f32 */
-	bool fp8;             /* the weight of a linear layer that may be in fp8 */
+	int64_t off, n;                  /* place of the local tensor in the local array, elements */
+	struct vfm_var var;              /* what the ops read: the value in the compute dtype, the gradient f32 */
+	bool fp8;                        /* the weight of a linear layer that may be in fp8 */
 	const struct vfm_fp8_past *past; /* of such a layer with delayed scaling (scales.h), or NULL */
 	struct vfm_params *ps;
 };
@@ -81,21 +82,24 @@ struct vfm_section {
 	enum vfm_hold hold;
 	int first_unit, last_unit;
 	struct vfm_comm *shard, *replica; /* groups of one where there is nothing to do */
-	int64_t off, n;       /* place in the local array, padding included */
-	int64_t own, own_n;   /* this rank's shard: elements [own, own + own_n) of the section */
-	int64_t own_off;      /* its place in the owned arrays */
-	int64_t master_off;   /* its place in params.master, or with split and matrices in params.lo */
-	bool first;           /* of the tp ranks (summed over tp) and stages (held by all) with the same values, this is the first */
-	bool counts;          /* and the first replica: the one rank that counts this shard's norm */
-	float *g;             /* device [own_n]: the shard's gradient */
-	void *w;              /* device [own_n]: the shard in the compute dtype, where that is not the master's; NULL: nothing to write there */
+	int64_t off, n;                   /* place in the local array, padding included */
+	int64_t own, own_n;               /* this rank's shard: elements [own, own + own_n) of the section */
+	int64_t own_off;                  /* its place in the owned arrays */
+	int64_t master_off;               /* its place in params.master, or with split and matrices in params.lo */
+	/* of the tp ranks (summed over tp) and stages (held by all) with the same values, this is the first */
+	bool first;
+	bool counts; /* and the first replica: the one rank that counts this shard's norm */
+	float *g;    /* device [own_n]: the shard's gradient */
+	/* device [own_n]: the shard in the compute dtype, where that is not the master's; NULL: nothing to write there
+	 */
+	void *w;
 	/* private to param*.c */
 	char *full;           /* weights of the whole section; NULL: the masters, or a unit's buffer */
 	float *grad;          /* gradients of the whole section; NULL: a unit's buffer */
 	int64_t buf_off;      /* place in its unit's buffers, elements */
 	struct vfm_param **p; /* [n_p], in the order of their place */
 	int n_p;
-	int units, left;      /* with parameters here; of these, whose last backward of the step has not passed */
+	int units, left; /* with parameters here; of these, whose last backward of the step has not passed */
 	bool g_begun, reducing, fetching;
 	struct vfm_event *reduced, *fetched;
 };
@@ -117,15 +121,16 @@ struct vfm_params {
 	enum vfm_dtype dtype; /* of the matrices the ops read */
 	struct vfm_section *sec;
 	int n_sec;
-	bool fp8;             /* linear layers of blocks multiply in fp8; may be set at any time between steps */
+	bool fp8;                  /* linear layers of blocks multiply in fp8; may be set at any time between steps */
 	struct vfm_scales *scales; /* delayed scaling (scales.h); NULL: each tensor's own */
-	bool split;           /* to be set before vfm_params_alloc; dtype must be bf16 */
-	float *master;        /* device [n_master]; n_own without split */
-	int16_t *lo;          /* device [n_lo]: with split, the lower halves of the matrices' masters */
+	bool split;                /* to be set before vfm_params_alloc; dtype must be bf16 */
+	float *master;             /* device [n_master]; n_own without split */
+	int16_t *lo;               /* device [n_lo]: with split, the lower halves of the matrices' masters */
 	int64_t n_master, n_lo;
-	float *grad;          /* device: of all sections but those gathered, whole; then the shards of these.  NULL: none.  Where nothing is
-	                       * sharded: [n_flat], with the local array's offsets */
-	int early;            /* sections whose reduction began before the end of the step (for tests and reports) */
+	/* device: of all sections but those gathered, whole; then the shards of these.  NULL: none.  Where nothing is
+	 * sharded: [n_flat], with the local array's offsets */
+	float *grad;
+	int early; /* sections whose reduction began before the end of the step (for tests and reports) */
 	/* private to param*.c */
 	int64_t n_grad;
 	char *copy;
@@ -134,8 +139,8 @@ struct vfm_params {
 	struct vfm_unit_buf {
 		struct vfm_comm_mem mem;
 		bool used;
-	} w_buf[2], g_buf[2];                   /* of units; none where the library has no memory of its own */
-	bool known;                             /* the groups know them */
+	} w_buf[2], g_buf[2]; /* of units; none where the library has no memory of its own */
+	bool known;           /* the groups know them */
 	struct vfm_unit *unit;
 	struct vfm_event *fork;
 	int pending, last_unit, last_dir; /* -1: none */
@@ -150,8 +155,8 @@ void vfm_params_release(struct vfm_params *ps);
 
 /* Declares a parameter of the global shape; the pointer stays valid.  Units must not go down.  A dimension that does
  * not divide is remembered and fails vfm_params_alloc. */
-struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut, enum vfm_init init, float std,
-	const char *name_fmt, ...) __attribute__((format(printf, 6, 7)));
+struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut,
+	enum vfm_init init, float std, const char *name_fmt, ...) __attribute__((format(printf, 6, 7)));
 /* The parameters declared from here on: held by all stages? (default no)  Their unit is run once a chunk, all others
  * once a pack. */
 void vfm_params_all_stages(struct vfm_params *ps, bool on);
@@ -184,17 +189,17 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err);
 /* This step has so many backwards of each chunk (local).  To be called before the last of them begins; without it
  * nothing is reduced before the end. */
 void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs);
-/* For a pack whose forward and backward are put on the device a second time, since nothing of the first ran: note [ps->n] before it and go back to that.  Only
- * where all gradients stay with this rank (local). */
+/* For a pack whose forward and backward are put on the device a second time, since nothing of the first ran: note
+ * [ps->n] before it and go back to that.  Only where all gradients stay with this rank (local). */
 void vfm_params_note(const struct vfm_params *ps, bool *has_grad);
 void vfm_params_go_back(struct vfm_params *ps, const bool *has_grad);
 /* After the last backward of a step: what nobody contributed to is zero, and owned gradients are the sums over the
  * job.  Collective. */
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err);
 
-/* What this rank owns of a parameter: elements [a, b) of the local tensor (a == b: none), which lie at [at, at + b - a) of the
- * owned arrays; g: their gradients, NULL without.  writes: of the ranks with the same elements this one writes them to checkpoints, which
- * the replicas share among themselves. */
+/* What this rank owns of a parameter: elements [a, b) of the local tensor (a == b: none), which lie at [at, at + b - a)
+ * of the owned arrays; g: their gradients, NULL without.  writes: of the ranks with the same elements this one writes
+ * them to checkpoints, which the replicas share among themselves. */
 struct vfm_owned {
 	int64_t a, b, at;
 	float *g;
@@ -207,15 +212,18 @@ struct vfm_array {
 	void *data;
 	enum vfm_dtype dtype;
 };
-/* This rank's elements [a, b) of a parameter (vfm_owned) in an owned array, as f32: x [b - a].  a NULL: the masters.  Local, in the order of the
- * compute stream; after a put into the masters publish follows.  x: device memory or memory of alloc_host; where the array is f32, and not the masters in halves,
- * any host memory will do. */
-int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
-int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x, struct vfm_err *err);
+/* This rank's elements [a, b) of a parameter (vfm_owned) in an owned array, as f32: x [b - a].  a NULL: the masters.
+ * Local, in the order of the compute stream; after a put into the masters publish follows.  x: device memory or memory
+ * of alloc_host; where the array is f32, and not the masters in halves, any host memory will do. */
+int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x,
+	struct vfm_err *err);
+int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,
+	struct vfm_err *err);
 /* Where these elements lie as f32; NULL: in another form. */
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);
 
-/* The owned elements of the master of one parameter from its local tensor [p->n] f32 in host memory (local; publish follows). */
+/* The owned elements of the master of one parameter from its local tensor [p->n] f32 in host memory (local; publish
+ * follows). */
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err);
 
 #endif

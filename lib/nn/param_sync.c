@@ -1,8 +1,8 @@
 /* Weights and gradients on their way between ranks.
  *
- * Collectives run on the side stream where there is one; `fork` lets it begin after what the compute stream has been given so far, and
- * an event for each result lets the compute stream wait for it.  All memory belongs to the compute stream: what the
- * side stream uses is freed after the compute stream has waited. */
+ * Collectives run on the side stream where there is one; `fork` lets it begin after what the compute stream has been
+ * given so far, and an event for each result lets the compute stream wait for it.  All memory belongs to the compute
+ * stream: what the side stream uses is freed after the compute stream has waited. */
 #include <stddef.h>
 
 #include "dev/stall.h"
@@ -52,9 +52,11 @@ static void event_drop(const struct vfm_params *ps, struct vfm_event **e)
 	*e = NULL;
 }
 
-/* ---- buffers of units: one of those that stay, if it is free, else from the pool.  All ranks of a group choose alike. ---- */
+/* ---- buffers of units: one of those that stay, if it is free, else from the pool.  All ranks of a group choose alike.
+ * ---- */
 
-static void *buf_take(struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t bytes, const char *what, struct vfm_err *err)
+static void *buf_take(
+	struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t bytes, const char *what, struct vfm_err *err)
 {
 	for (int k = 0; k < 2; k++)
 		if (buf[k].mem.p && !buf[k].used) {

@@ -24,7 +24,8 @@ static float *row(const struct vfm_scales *s, const struct vfm_params *ps)
 static int make_room(struct vfm_scales *s, const struct vfm_params *ps, struct vfm_err *err)
 {
 	int64_t mine = s->n, *all = vfm_calloc((size_t)s->ranks, sizeof(*all));
-	int rc = vfm_all_gather(ps->mesh->world, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, s->ranks), NULL, err);
+	int rc = vfm_all_gather(
+		ps->mesh->world, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, s->ranks), NULL, err);
 
 	for (int64_t i = 0; i < s->ranks && rc == 0; i++)
 		s->room = all[i] * VFM_FP8_TENSORS > s->room ? all[i] * VFM_FP8_TENSORS : s->room;
@@ -90,7 +91,8 @@ int vfm_scales_step(struct vfm_params *ps, struct vfm_err *err)
 
 	if (!s || s->room == 0)
 		return 0;
-	TRY(vfm_all_gather(m->world, ps->stream, vfm_t1(row(s, ps), VFM_F32, s->room), vfm_t1(s->all, VFM_F32, s->ranks * s->room), NULL, err));
+	TRY(vfm_all_gather(m->world, ps->stream, vfm_t1(row(s, ps), VFM_F32, s->room),
+		vfm_t1(s->all, VFM_F32, s->ranks * s->room), NULL, err));
 	if (n == 0)
 		return 0;
 	push.parts = vfm_t2(s->all + m->coord[VFM_AX_PP] * inner * s->room, VFM_F32, inner, n);

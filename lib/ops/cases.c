@@ -60,8 +60,8 @@ static struct vfm_case *add_gemm(struct vfm_cases *l, unsigned flags, const char
 	return c;
 }
 
-static void gemm_epilogues(struct vfm_cases *l, int64_t m, int64_t n, int64_t k, enum vfm_dtype in, enum vfm_dtype out,
-	int64_t pad)
+static void gemm_epilogues(
+	struct vfm_cases *l, int64_t m, int64_t n, int64_t k, enum vfm_dtype in, enum vfm_dtype out, int64_t pad)
 {
 	static const char *const act_name[] = {"none", "gelu", "silu"};
 	struct vfm_case *c;
@@ -99,14 +99,14 @@ static void gemm_epilogues(struct vfm_cases *l, int64_t m, int64_t n, int64_t k,
 static void gemm_cases(struct vfm_cases *l)
 {
 	struct vfm_case *c;
-	static const int shapes[][3] = {{1, 1, 1}, {7, 5, 3}, {14, 32, 256}, {15, 33, 257}, {64, 96, 128}, {130, 70, 515},
-		{200, 400, 300}, {33, 1024, 64}, {3, 50, 1000}, {350, 40, 17}};
+	static const int shapes[][3] = {{1, 1, 1}, {7, 5, 3}, {14, 32, 256}, {15, 33, 257}, {64, 96, 128},
+		{130, 70, 515}, {200, 400, 300}, {33, 1024, 64}, {3, 50, 1000}, {350, 40, 17}};
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		for (int v = 0; v < 4; v++)
 			for (int t = 0; t < 3; t++)
-				add_gemm(l, VFM_CASE_TEST, "plain", shapes[i][0], shapes[i][1], shapes[i][2], v & 1, v & 2,
-					types[t > 0], types[t > 1], i % 2 ? 3 : 0);
+				add_gemm(l, VFM_CASE_TEST, "plain", shapes[i][0], shapes[i][1], shapes[i][2], v & 1,
+					v & 2, types[t > 0], types[t > 1], i % 2 ? 3 : 0);
 	for (int t = 0; t < 4; t++) {
 		gemm_epilogues(l, 61, 75, 83, types[t & 1], types[t >> 1], t % 2 ? 5 : 0);
 		gemm_epilogues(l, 128, 64, 96, types[t & 1], types[t >> 1], 0);
@@ -136,8 +136,8 @@ static void gemm_cases(struct vfm_cases *l)
 	add_gemm(l, VFM_CASE_TEST, "empty", 0, 40, 16, false, true, VFM_F32, VFM_F32, 0);
 }
 
-static void bench_linear(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, int64_t rows, int64_t in, int64_t out,
-	enum vfm_act act, enum vfm_act dact)
+static void bench_linear(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, int64_t rows,
+	int64_t in, int64_t out, enum vfm_act act, enum vfm_act dact)
 {
 	struct vfm_case *c;
 	char name[48];
@@ -167,17 +167,21 @@ static void gemm_bench(struct vfm_cases *l)
 
 			bench_linear(l, VFM_CASE_BENCH, "qkv", types[t], rows, d, 3 * d, VFM_ACT_NONE, VFM_ACT_NONE);
 			bench_linear(l, VFM_CASE_BENCH, "proj", types[t], rows, d, d, VFM_ACT_NONE, VFM_ACT_NONE);
-			bench_linear(l, VFM_CASE_BENCH, "fc1", types[t], rows, d, 4 * d, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
-			bench_linear(l, VFM_CASE_BENCH, "fc2", types[t], rows, 4 * d, d, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
+			bench_linear(
+				l, VFM_CASE_BENCH, "fc1", types[t], rows, d, 4 * d, VFM_ACT_GELU_TANH, VFM_ACT_NONE);
+			bench_linear(
+				l, VFM_CASE_BENCH, "fc2", types[t], rows, 4 * d, d, VFM_ACT_NONE, VFM_ACT_GELU_TANH);
 			bench_linear(l, VFM_CASE_BENCH, "adaln", types[t], 8, d, 6 * d, VFM_ACT_NONE, VFM_ACT_NONE);
 		}
 }
 
-static void add_unary(struct vfm_cases *l, unsigned flags, enum vfm_act act, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n)
+static void add_unary(
+	struct vfm_cases *l, unsigned flags, enum vfm_act act, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n)
 {
 	for (int bwd = 0; bwd < 2; bwd++) {
-		struct vfm_case *c = vfm_case_add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act == VFM_ACT_SILU ? "silu" : "gelu",
-			bwd ? "bwd" : "fwd", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)n);
+		struct vfm_case *c =
+			vfm_case_add(l, VFM_OP_unary, flags, "%s-%s/%s-%s/%d", act == VFM_ACT_SILU ? "silu" : "gelu",
+				bwd ? "bwd" : "fwd", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)n);
 
 		c->args.unary = (struct vfm_unary){
 			.act = act, .x = vec(xt, n), .dy = bwd ? vec(yt, n) : none, .y = vec(bwd ? xt : yt, n)};
@@ -195,14 +199,19 @@ static void elementwise_cases(struct vfm_cases *l)
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, xt, yt, 70001);
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_GELU_TANH, xt, yt, 5);
 		for (int b = 0; b < 2; b++) {
-			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/contiguous", b,
+				vfm_dtype_name(xt), vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){0.7f, (float)b * -1.3f, vec(xt, 70007), vec(yt, 70007)};
-			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/strided", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/strided", b, vfm_dtype_name(xt),
+				vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){1, (float)b, mat(xt, 53, 37, 4), mat(yt, 53, 37, 9)};
-			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/wide", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/wide", b, vfm_dtype_name(xt),
+				vfm_dtype_name(yt));
 			c->args.axpby = (struct vfm_axpby){1, (float)b, mat(xt, 7, 2568, 8), mat(yt, 7, 2568, 16)};
-			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/heads", b, vfm_dtype_name(xt), vfm_dtype_name(yt));
-			c->args.axpby = (struct vfm_axpby){-2, (float)b, heads(xt, 19, 3, 8, 24), heads(yt, 19, 3, 8, 0)};
+			c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "beta%d/%s-%s/heads", b, vfm_dtype_name(xt),
+				vfm_dtype_name(yt));
+			c->args.axpby =
+				(struct vfm_axpby){-2, (float)b, heads(xt, 19, 3, 8, 24), heads(yt, 19, 3, 8, 0)};
 		}
 	}
 	for (int t = 0; t < 2; t++) {
@@ -212,7 +221,8 @@ static void elementwise_cases(struct vfm_cases *l)
 		add_unary(l, VFM_CASE_BENCH, VFM_ACT_GELU_TANH, types[t], types[t], 2048 * 3072);
 		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_BENCH, "add/%s/2048x768", vfm_dtype_name(types[t]));
 		c->args.axpby = (struct vfm_axpby){1, 1, mat(types[t], 2048, 768, 0), mat(types[t], 2048, 768, 0)};
-		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_BENCH, "cast/%s-%s/16M", vfm_dtype_name(types[t]), vfm_dtype_name(types[!t]));
+		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_BENCH, "cast/%s-%s/16M", vfm_dtype_name(types[t]),
+			vfm_dtype_name(types[!t]));
 		c->args.axpby = (struct vfm_axpby){1, 0, vec(types[t], 16 << 20), vec(types[!t], 16 << 20)};
 	}
 }
@@ -220,16 +230,25 @@ static void elementwise_cases(struct vfm_cases *l)
 static void add_loss(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n, const int *len, int64_t f, bool all)
 {
 	int64_t rows = total(n, len);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f,
-		all ? "" : "/input-only");
+	struct vfm_case *c = vfm_case_add(
+		l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/input-only");
 
-	c->args.diffuse = (struct vfm_diffuse){.seed = 3, .step = 17, .x0 = mat(VFM_F32, rows, f, 0), .id = vec(VFM_I64, n),
-		.idx = vec(VFM_I32, rows), .coef = mat(VFM_F32, n, 4, 0), .input = mat(t, rows, f, 0),
+	c->args.diffuse = (struct vfm_diffuse){.seed = 3,
+		.step = 17,
+		.x0 = mat(VFM_F32, rows, f, 0),
+		.id = vec(VFM_I64, n),
+		.idx = vec(VFM_I32, rows),
+		.coef = mat(VFM_F32, n, 4, 0),
+		.input = mat(t, rows, f, 0),
 		.target = all ? mat(VFM_F32, rows, f, 0) : none};
 	vfm_case_seqs(l, c, 0, n, len);
-	c = vfm_case_add(l, VFM_OP_mse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/loss-only");
-	c->args.mse = (struct vfm_mse){.pred = mat(t, rows, f, 0), .target = mat(VFM_F32, rows, f, 0),
-		.w = vec(VFM_F32, n), .loss = vec(VFM_F64, 1), .sample_loss = all ? vec(VFM_F32, n) : none,
+	c = vfm_case_add(
+		l, VFM_OP_mse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/loss-only");
+	c->args.mse = (struct vfm_mse){.pred = mat(t, rows, f, 0),
+		.target = mat(VFM_F32, rows, f, 0),
+		.w = vec(VFM_F32, n),
+		.loss = vec(VFM_F64, 1),
+		.sample_loss = all ? vec(VFM_F32, n) : none,
 		.dpred = all ? mat(t, rows, f, 0) : none};
 	vfm_case_seqs(l, c, 0, n, len);
 }
@@ -258,16 +277,29 @@ static void optimizer_cases(struct vfm_cases *l)
 
 			c = vfm_case_add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
 				i & 1 ? "w" : "plain", i & 2 ? "-ema" : "", (int)n);
-			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-				.wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f, .ema_decay = 0.99f, .p = x, .m = x, .v = x, .g = x,
-				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none, .w = i & 1 ? vec(VFM_BF16, n) : none,
+			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+				.beta1 = 0.9f,
+				.beta2 = 0.95f,
+				.eps = 1e-8f,
+				.wd = 0.1f,
+				.c1 = 0.4f,
+				.c2 = 0.2f,
+				.ema_decay = 0.99f,
+				.p = x,
+				.m = x,
+				.v = x,
+				.g = x,
+				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
+				.w = i & 1 ? vec(VFM_BF16, n) : none,
 				.ema = i & 2 ? x : none};
 		}
 	for (int i = 0; i < 8; i++) {
 		int64_t n = i / 2 == 3 ? 16 << 20 : sizes[i / 2];
 
-		c = vfm_case_add(l, VFM_OP_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", i & 1 ? "join" : "split", (int)n);
-		c->args.master = (struct vfm_master){.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
+		c = vfm_case_add(l, VFM_OP_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+			i & 1 ? "join" : "split", (int)n);
+		c->args.master = (struct vfm_master){
+			.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
 		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
 	}
 	for (int i = 0; i < 6; i++) { /* bf16 moments and gradients, split master */
@@ -275,17 +307,30 @@ static void optimizer_cases(struct vfm_cases *l)
 		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
 		bool split = i >= 2, m16 = i != 1 && i != 2, g16 = i != 0 && i != 2;
 
-		c = vfm_case_add(l, VFM_OP_adamw, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s-m-%s-g-%s/%d", split ? "split" : "w",
-			vfm_dtype_name(types[m16]), vfm_dtype_name(types[g16]), (int)n);
-		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-			.wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f, .ema_decay = 0.99f, .p = split ? none : x, .m = m16 ? h : x, .v = x,
-			.g = g16 ? h : x, .grad_scale = i & 1 ? vec(VFM_F32, 1) : none, .w = h,
-			.lo = split ? vec(VFM_I16, n) : none, .ema = i == 3 ? x : none};
+		c = vfm_case_add(l, VFM_OP_adamw, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s-m-%s-g-%s/%d",
+			split ? "split" : "w", vfm_dtype_name(types[m16]), vfm_dtype_name(types[g16]), (int)n);
+		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+			.beta1 = 0.9f,
+			.beta2 = 0.95f,
+			.eps = 1e-8f,
+			.wd = 0.1f,
+			.c1 = 0.4f,
+			.c2 = 0.2f,
+			.ema_decay = 0.99f,
+			.p = split ? none : x,
+			.m = m16 ? h : x,
+			.v = x,
+			.g = g16 ? h : x,
+			.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
+			.w = h,
+			.lo = split ? vec(VFM_I16, n) : none,
+			.ema = i == 3 ? x : none};
 	}
 	for (int i = 0; i < 5; i++) {
 		int64_t n = i == 3 ? 16 << 20 : sizes[i % 3] * 3;
 
-		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", vfm_dtype_name(types[i == 4]), (int)n);
+		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+			vfm_dtype_name(types[i == 4]), (int)n);
 		c->args.sumsq = (struct vfm_sumsq){vec(types[i == 4], n), vec(VFM_F64, 1)};
 		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
 		c->args.clip = (struct vfm_clip){vec(VFM_F64, 1), vec(VFM_F32, 1), vec(VFM_F32, 1), 0.4f * (float)i};
@@ -294,18 +339,28 @@ static void optimizer_cases(struct vfm_cases *l)
 		for (int i = 0; i < 4; i++) {
 			int64_t n = i == 3 ? 16 << 20 : sizes[i];
 
-			c = vfm_case_add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d", vfm_dtype_name(types[t]), (int)n);
-			c->args.fill = (struct vfm_fill){.x = vec(types[t], n), .rng = vfm_rng_stream(1, 0, 99, VFM_RNG_TEST),
-				.first = i == 3 ? 0 : 3 + 4 * i, .mean = 0.5f, .std = i == 1 ? 0 : 0.02f};
+			c = vfm_case_add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+				vfm_dtype_name(types[t]), (int)n);
+			c->args.fill = (struct vfm_fill){.x = vec(types[t], n),
+				.rng = vfm_rng_stream(1, 0, 99, VFM_RNG_TEST),
+				.first = i == 3 ? 0 : 3 + 4 * i,
+				.mean = 0.5f,
+				.std = i == 1 ? 0 : 0.02f};
 		}
 }
 
-static void add_quant(struct vfm_cases *l, unsigned flags, enum vfm_dtype in, enum vfm_dtype out, int64_t t, int64_t d, int v)
+static void add_quant(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype in, enum vfm_dtype out, int64_t t, int64_t d, int v)
 {
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_quant, flags, "%s-%s/%dx%d/%s%s%s", vfm_dtype_name(in), vfm_dtype_name(out), (int)t, (int)d,
-		v & 1 ? "plain" : "", v & 2 ? "transposed" : "", v & 8 ? "/first" : v & 4 ? "/delayed" : "");
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_quant, flags, "%s-%s/%dx%d/%s%s%s", vfm_dtype_name(in),
+		vfm_dtype_name(out), (int)t, (int)d, v & 1 ? "plain" : "", v & 2 ? "transposed" : "",
+		v & 8           ? "/first"
+			: v & 4 ? "/delayed"
+				: "");
 
-	c->args.quant = (struct vfm_quant){.x = mat(in, t, d, flags & VFM_CASE_TEST && v & 1 && t % 2 ? 3 : 0), .amax = vec(VFM_F32, 1), .inv = vec(VFM_F32, 1)};
+	c->args.quant = (struct vfm_quant){.x = mat(in, t, d, flags & VFM_CASE_TEST && v & 1 && t % 2 ? 3 : 0),
+		.amax = vec(VFM_F32, 1),
+		.inv = vec(VFM_F32, 1)};
 	if (v & 1)
 		c->args.quant.y = mat(out, t, d, 0);
 	if (v & 2)
@@ -324,8 +379,8 @@ static void add_amax_push(struct vfm_cases *l, unsigned flags, int ranks, int64_
 	c->args.amax_push = (struct vfm_amax_push){mat(VFM_F32, ranks, n, pad), mat(VFM_F32, n, h, 0)};
 }
 
-static struct vfm_case *add_gemm8(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-	enum vfm_dtype a, enum vfm_dtype b, enum vfm_dtype out, int64_t pad)
+static struct vfm_case *add_gemm8(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n,
+	int64_t k, bool ta, bool tb, enum vfm_dtype a, enum vfm_dtype b, enum vfm_dtype out, int64_t pad)
 {
 	char name[48];
 	struct vfm_case *c;
@@ -339,19 +394,24 @@ static struct vfm_case *add_gemm8(struct vfm_cases *l, unsigned flags, const cha
 
 static void fp8_cases(struct vfm_cases *l)
 {
-	static const int shapes[][2] = {{1, 1}, {7, 33}, {64, 64}, {128, 96}, {143, 200}, {65, 130}, {300, 16}, {0, 40}, {40, 0}};
+	static const int shapes[][2] = {
+		{1, 1}, {7, 33}, {64, 64}, {128, 96}, {143, 200}, {65, 130}, {300, 16}, {0, 40}, {40, 0}};
 	const enum vfm_dtype A = VFM_F8E4M3, B = VFM_F8E5M2, BF = VFM_BF16;
 	struct vfm_case *c;
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		for (int v = 1; v < 16; v++)
 			if (v % 4 && v / 4 != 2) /* empty histories are histories */
-				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0], shapes[i][1], v);
+				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0],
+					shapes[i][1], v);
 	for (int v = 0; v < 6; v++)
-		add_amax_push(l, VFM_CASE_TEST, v == 4 ? 0 : 1 + 39 * (v & 1), v == 5 ? 0 : 3 + 37 * (v & 2), v & 2 ? 100 : 1 + v * 15, v & 1 ? 5 : 0);
+		add_amax_push(l, VFM_CASE_TEST, v == 4 ? 0 : 1 + 39 * (v & 1), v == 5 ? 0 : 3 + 37 * (v & 2),
+			v & 2 ? 100 : 1 + v * 15, v & 1 ? 5 : 0);
 	for (int v = 0; v < 4; v++) {
-		add_gemm8(l, VFM_CASE_TEST, "plain", 35, 50, 83, v & 1, v & 2, A, v & 1 ? A : B, types[v >> 1], v == 2 ? 3 : 0);
-		c = add_gemm8(l, VFM_CASE_TEST, "fwd-gelu-aux", 64, 48, 96, false, true, v & 1 ? A : B, A, types[v & 1], 0);
+		add_gemm8(l, VFM_CASE_TEST, "plain", 35, 50, 83, v & 1, v & 2, A, v & 1 ? A : B, types[v >> 1],
+			v == 2 ? 3 : 0);
+		c = add_gemm8(
+			l, VFM_CASE_TEST, "fwd-gelu-aux", 64, 48, 96, false, true, v & 1 ? A : B, A, types[v & 1], 0);
 		c->args.gemm.act = VFM_ACT_GELU_TANH;
 		c->args.gemm.bias = vec(VFM_F32, 48);
 		c->args.gemm.aux = mat(types[v & 1], 64, 48, 0);
@@ -388,7 +448,8 @@ static void zero_row_cases(struct vfm_cases *l)
 	for (int t = 0; t < 2; t++) {
 		for (int kind = 0; kind < 2; kind++)
 			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
-				vfm_case_norm(l, VFM_CASE_TEST, kind, mode, types[t], types[t], types[t], N_ABSENT, absent, 33);
+				vfm_case_norm(l, VFM_CASE_TEST, kind, mode, types[t], types[t], types[t], N_ABSENT,
+					absent, 33);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], N_ABSENT, absent, 33);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], 0, absent, 33);
 		vfm_case_qk(l, VFM_CASE_TEST, types[t], 0, 3, 64, true, true);
@@ -409,13 +470,18 @@ static void zero_row_cases(struct vfm_cases *l)
 		gemm_epilogues(l, 40, 50, 0, types[t], types[t], 5);
 		gemm_epilogues(l, 0, 75, 0, types[t], types[t], 0);
 		c = vfm_case_add(l, VFM_OP_fill, VFM_CASE_TEST, "%s/0", vfm_dtype_name(types[t]));
-		c->args.fill = (struct vfm_fill){.x = vec(types[t], 0), .std = 1, .rng = vfm_rng_stream(1, 0, 0, VFM_RNG_TEST)};
+		c->args.fill = (struct vfm_fill){
+			.x = vec(types[t], 0), .std = 1, .rng = vfm_rng_stream(1, 0, 0, VFM_RNG_TEST)};
 	}
 	c = vfm_case_add(l, VFM_OP_sumsq, VFM_CASE_TEST, "0");
 	c->args.sumsq = (struct vfm_sumsq){vec(VFM_F32, 0), vec(VFM_F64, 1)};
 	c = vfm_case_add(l, VFM_OP_adamw, VFM_CASE_TEST, "0");
-	c->args.adamw = (struct vfm_adamw){.c1 = 1, .c2 = 1, .p = vec(VFM_F32, 0), .m = vec(VFM_F32, 0),
-		.v = vec(VFM_F32, 0), .g = vec(VFM_F32, 0)};
+	c->args.adamw = (struct vfm_adamw){.c1 = 1,
+		.c2 = 1,
+		.p = vec(VFM_F32, 0),
+		.m = vec(VFM_F32, 0),
+		.v = vec(VFM_F32, 0),
+		.g = vec(VFM_F32, 0)};
 }
 
 /* One block of dit-7b at 8,192 tokens and what is around it; dit-xl on images of 256 tokens; attention at 65,536. */
@@ -467,8 +533,19 @@ static void large_cases(struct vfm_cases *l)
 		c = vfm_case_add(l, VFM_OP_axpby, L, "%s/64M", i ? "cast/f32-bf16" : "add/f32-f32");
 		c->args.axpby = (struct vfm_axpby){1, !i, x, i ? vec(BF, N) : x};
 		c = vfm_case_add(l, VFM_OP_adamw, L, "%s/64M", i ? "split" : "w");
-		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .wd = 0.1f, .c1 = 0.4f, .c2 = 0.2f,
-			.p = i ? none : x, .m = i ? vec(BF, N) : x, .v = x, .g = x, .w = vec(BF, N), .lo = i ? vec(VFM_I16, N) : none,
+		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+			.beta1 = 0.9f,
+			.beta2 = 0.95f,
+			.eps = 1e-8f,
+			.wd = 0.1f,
+			.c1 = 0.4f,
+			.c2 = 0.2f,
+			.p = i ? none : x,
+			.m = i ? vec(BF, N) : x,
+			.v = x,
+			.g = x,
+			.w = vec(BF, N),
+			.lo = i ? vec(VFM_I16, N) : none,
 			.grad_scale = vec(VFM_F32, 1)};
 		if (i)
 			c->bound[0] = c->bound[1] = c->bound[2] = 32768;
@@ -590,8 +667,8 @@ static int64_t row_offset(const struct vfm_tensor *t, int64_t r)
 	return off;
 }
 
-static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_content content, const struct vfm_rng *rng,
-	char *host)
+static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_content content,
+	const struct vfm_rng *rng, char *host)
 {
 	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
 	size_t size = vfm_dtype_size(t->dtype);
@@ -610,7 +687,8 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 		int64_t off = row_offset(t, r);
 
 		if (again && r >= 64) {
-			memcpy(host + (size_t)off * size, host + (size_t)row_offset(t, r - 64) * size, (size_t)cols * size);
+			memcpy(host + (size_t)off * size, host + (size_t)row_offset(t, r - 64) * size,
+				(size_t)cols * size);
 			continue;
 		}
 		elements(c, content, rng, r * cols, cols, row);
@@ -623,13 +701,14 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 			int16_t i2 = (int16_t)i4;
 			uint8_t i1 = vfm_f32_to_f8(f, t->dtype);
 
-			memcpy(at, t->dtype == VFM_BF16 ? (void *)&h
-				   : t->dtype == VFM_F32 ? (void *)&f
-				   : t->dtype == VFM_I32 ? (void *)&i4
-				   : t->dtype == VFM_I64 ? (void *)&i8
-				   : t->dtype == VFM_I16 ? (void *)&i2
-				   : size == 1           ? (void *)&i1
-							 : (void *)&row[i],
+			memcpy(at,
+				t->dtype == VFM_BF16          ? (void *)&h
+					: t->dtype == VFM_F32 ? (void *)&f
+					: t->dtype == VFM_I32 ? (void *)&i4
+					: t->dtype == VFM_I64 ? (void *)&i8
+					: t->dtype == VFM_I16 ? (void *)&i2
+					: size == 1           ? (void *)&i1
+							      : (void *)&row[i],
 				size);
 		}
 	}

@@ -15,15 +15,15 @@
 
 enum vfm_role { VFM_IN, VFM_OUT, VFM_INOUT };
 
-enum vfm_content {       /* what an operand is filled with */
-	VFM_C_NORMAL,    /* N(0, 1) */
-	VFM_C_SMALL,     /* N(0, 0.1) */
-	VFM_C_POSITIVE,  /* uniform in [0.5, 1.5) */
-	VFM_C_TIME,      /* uniform in [0, 1000) */
-	VFM_C_LSE,       /* log(100): for speed only, a test computes it */
-	VFM_C_IDX,       /* the token's place in its sample */
-	VFM_C_ID,        /* arbitrary 64-bit ids */
-	VFM_C_INDEX,     /* element i: whole numbers in [0, bound[i % 3]) */
+enum vfm_content {           /* what an operand is filled with */
+	VFM_C_NORMAL,        /* N(0, 1) */
+	VFM_C_SMALL,         /* N(0, 0.1) */
+	VFM_C_POSITIVE,      /* uniform in [0.5, 1.5) */
+	VFM_C_TIME,          /* uniform in [0, 1000) */
+	VFM_C_LSE,           /* log(100): for speed only, a test computes it */
+	VFM_C_IDX,           /* the token's place in its sample */
+	VFM_C_ID,            /* arbitrary 64-bit ids */
+	VFM_C_INDEX,         /* element i: whole numbers in [0, bound[i % 3]) */
 	VFM_C_INDEX_OR_NONE, /* the same, one in eight is -1 */
 	VFM_C_DISTINCT,      /* rows of bound[1] different numbers in [0, bound[0]) */
 	VFM_C_COARSE,        /* 1/8, 2/8, … 8/8: many are equal */
@@ -67,7 +67,8 @@ enum {
 	VFM_CASE_BENCH = 1, /* a size of real training, for benchmarks; not for the slow reference */
 	VFM_CASE_TEST = 2,
 	VFM_CASE_LARGE = 4, /* of a GPU's training: dit-7b and dit-xl at 8,192 and 65,536 tokens, bf16 */
-	VFM_CASE_AS_FILLED = 8, /* a backward whose saved operands are not those of its forward: the ring's, of more keys than there are here */
+	/* a backward whose saved operands are not those of its forward: the ring's, of more keys than there are here */
+	VFM_CASE_AS_FILLED = 8,
 };
 
 struct vfm_case {

@@ -21,21 +21,30 @@ static void choice_cases(struct vfm_cases *l, unsigned flags, int n, const int *
 	c->args.moe_topk_expert.weight = k == 1 ? none : mat(VFM_F32, e, all, 0);
 
 	for (int part = 0; part < 2; part++) {
-		c = vfm_case_add(l, VFM_OP_moe_own, flags, "%dx%d/%d/%s", (int)t, (int)e, (int)k, part ? "part" : "all");
-		c->args.moe_own = (struct vfm_moe_own){.index = mat(VFM_I32, e, t ? all : 0, 0), .own = part && t ? vec(VFM_I32, t) : none,
-			.row = vec(VFM_I32, e * (t ? all : 0)), .place = vec(VFM_I32, e * (t ? all : 0)), .count = vec(VFM_I32, e)};
+		c = vfm_case_add(
+			l, VFM_OP_moe_own, flags, "%dx%d/%d/%s", (int)t, (int)e, (int)k, part ? "part" : "all");
+		c->args.moe_own = (struct vfm_moe_own){.index = mat(VFM_I32, e, t ? all : 0, 0),
+			.own = part && t ? vec(VFM_I32, t) : none,
+			.row = vec(VFM_I32, e * (t ? all : 0)),
+			.place = vec(VFM_I32, e * (t ? all : 0)),
+			.count = vec(VFM_I32, e)};
 		c->bound[0] = c->bound[1] = c->bound[2] = t ? t : 1;
 	}
 
 	c = vfm_case_add(l, VFM_OP_moe_topk_token, flags, "%dx%d/%d", (int)t, (int)e, (int)k);
 	c->args.moe_topk_token = (struct vfm_moe_topk_token){.score = p, .expert = ids, .weight = w};
 	c = vfm_case_add(l, VFM_OP_moe_topk_token_bwd, flags, "%dx%d/%d", (int)t, (int)e, (int)k);
-	c->args.moe_topk_token_bwd = (struct vfm_moe_topk_token_bwd){.score = p, .expert = ids, .dweight = w, .dscore = p};
+	c->args.moe_topk_token_bwd =
+		(struct vfm_moe_topk_token_bwd){.score = p, .expert = ids, .dweight = w, .dscore = p};
 	c->bound[0] = e, c->bound[1] = k;
 
 	c = vfm_case_add(l, VFM_OP_moe_sort, flags, "%dx%d/%d", (int)t, (int)e, (int)k);
-	c->args.moe_sort = (struct vfm_moe_sort){.buckets = e, .div = k, .key = vec(VFM_I32, t * k),
-		.order = vec(VFM_I32, t * k), .source = vec(VFM_I32, t * k), .inverse = k == 1 ? none : vec(VFM_I32, t * k),
+	c->args.moe_sort = (struct vfm_moe_sort){.buckets = e,
+		.div = k,
+		.key = vec(VFM_I32, t * k),
+		.order = vec(VFM_I32, t * k),
+		.source = vec(VFM_I32, t * k),
+		.inverse = k == 1 ? none : vec(VFM_I32, t * k),
 		.count = vec(VFM_I32, e)};
 	c->bound[0] = c->bound[1] = c->bound[2] = e;
 
@@ -45,9 +54,14 @@ static void choice_cases(struct vfm_cases *l, unsigned flags, int n, const int *
 	vfm_case_seqs(l, c, 0, n, len);
 	for (int v = 0; v < 3; v++) {
 		c = vfm_case_add(l, VFM_OP_moe_balance, flags, "%d-samples/%dx%d/%s", n, (int)t, (int)e,
-			v == 0 ? "loss" : v == 1 ? "gradient" : "accumulate");
-		c->args.moe_balance = (struct vfm_moe_balance){.score = p, .count = mat(VFM_F32, n, e, 0),
-			.coef = vec(VFM_F32, n), .loss = v == 1 ? none : vec(VFM_F64, 1), .dscore = v == 0 ? none : p,
+			v == 0           ? "loss"
+				: v == 1 ? "gradient"
+					 : "accumulate");
+		c->args.moe_balance = (struct vfm_moe_balance){.score = p,
+			.count = mat(VFM_F32, n, e, 0),
+			.coef = vec(VFM_F32, n),
+			.loss = v == 1 ? none : vec(VFM_F64, 1),
+			.dscore = v == 0 ? none : p,
 			.accumulate = v == 2};
 		vfm_case_seqs(l, c, 0, n, len);
 	}
@@ -57,17 +71,17 @@ static struct vfm_case *add_grouped(struct vfm_cases *l, unsigned flags, enum vf
 	enum vfm_dtype t, enum vfm_dtype ct, int n, const int *len, int64_t in, int64_t out, int64_t pad)
 {
 	int64_t rows = total(n, len);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_grouped_gemm, flags, "%s/%s-%s/%dx%dx%dx%d", name, vfm_dtype_name(t),
-		vfm_dtype_name(ct), n, (int)rows, (int)in, (int)out);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_grouped_gemm, flags, "%s/%s-%s/%dx%dx%dx%d", name,
+		vfm_dtype_name(t), vfm_dtype_name(ct), n, (int)rows, (int)in, (int)out);
 	struct vfm_tensor x = mat(t, rows, in, pad), dy = mat(t, rows, out, 3 * pad), w = vfm_t3(NULL, t, n, out, in);
 
 	vfm_case_seqs(l, c, 0, n, len);
 	c->args.grouped_gemm.what = what;
 	c->args.grouped_gemm.a = what == VFM_GROUPED_FWD ? x : dy;
 	c->args.grouped_gemm.b = what == VFM_GROUPED_WGRAD ? x : w;
-	c->args.grouped_gemm.c = what == VFM_GROUPED_FWD  ? mat(ct, rows, out, 5 * pad)
-				 : what == VFM_GROUPED_DGRAD ? mat(ct, rows, in, 5 * pad)
-							    : vfm_t3(NULL, ct, n, out, in);
+	c->args.grouped_gemm.c = what == VFM_GROUPED_FWD ? mat(ct, rows, out, 5 * pad)
+		: what == VFM_GROUPED_DGRAD              ? mat(ct, rows, in, 5 * pad)
+							 : vfm_t3(NULL, ct, n, out, in);
 	return c;
 }
 
@@ -99,7 +113,8 @@ static void grouped_cases(struct vfm_cases *l, int n, const int *len, int64_t in
 void vfm_cases_moe(struct vfm_cases *l)
 {
 	struct vfm_case *c;
-	static const int one[] = {1}, many[] = {2500, 70}, long_[] = {3, 900, 0, 64}, pack[] = {1024, 1024}, experts[8] = {512, 400, 624, 512, 0, 1024, 480, 544}, all[] = {8192};
+	static const int one[] = {1}, many[] = {2500, 70}, long_[] = {3, 900, 0, 64}, pack[] = {1024, 1024},
+			 experts[8] = {512, 400, 624, 512, 0, 1024, 480, 544}, all[] = {8192};
 	int large[64];
 
 	for (int i = 0; i < 64; i++)
@@ -112,8 +127,13 @@ void vfm_cases_moe(struct vfm_cases *l)
 	choice_cases(l, VFM_CASE_TEST, N_ABSENT, absent, 16, 2);
 	choice_cases(l, VFM_CASE_TEST, 0, absent, 16, 2);
 	c = vfm_case_add(l, VFM_OP_moe_sort, VFM_CASE_TEST, "70001x300"); /* two digits, long chunks */
-	c->args.moe_sort = (struct vfm_moe_sort){.buckets = 300, .div = 7, .key = vec(VFM_I32, 70001), .order = vec(VFM_I32, 70001),
-		.source = vec(VFM_I32, 70001), .inverse = vec(VFM_I32, 70001), .count = vec(VFM_I32, 300)};
+	c->args.moe_sort = (struct vfm_moe_sort){.buckets = 300,
+		.div = 7,
+		.key = vec(VFM_I32, 70001),
+		.order = vec(VFM_I32, 70001),
+		.source = vec(VFM_I32, 70001),
+		.inverse = vec(VFM_I32, 70001),
+		.count = vec(VFM_I32, 300)};
 	c->bound[0] = c->bound[1] = c->bound[2] = 300;
 	c = vfm_case_add(l, VFM_OP_moe_topk_expert, VFM_CASE_TEST, "long/%dx3", many[0] + many[1]);
 	vfm_case_seqs(l, c, 0, 2, many);

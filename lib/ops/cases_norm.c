@@ -7,28 +7,37 @@ void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind,
 	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
 	int64_t t = total(n, len);
 	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer", modes[mode],
-		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer",
+		modes[mode], vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
 
 	c->args.norm = (struct vfm_norm){
-		.kind = kind, .eps = 1e-6f, .x = mat(xt, t, d, 0), .y = mat(yt, t, d, 0),
+		.kind = kind,
+		.eps = 1e-6f,
+		.x = mat(xt, t, d, 0),
+		.y = mat(yt, t, d, 0),
 		.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
 		.bias = mode == NORM_WEIGHT_BIAS ? w : none,
-		.shift = mode == NORM_MOD ? mod : none, .scale = mode == NORM_MOD ? mod : none,
-		.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
+		.shift = mode == NORM_MOD ? mod : none,
+		.scale = mode == NORM_MOD ? mod : none,
+		.mean = kind == VFM_NORM_LAYER ? stat : none,
+		.rstd = stat,
 	};
 	if (mode == NORM_MOD)
 		vfm_case_seqs(l, c, 0, n, len);
 	for (int acc = 0; acc < 2; acc++) {
-		c = vfm_case_add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer", modes[mode],
-			vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
+		c = vfm_case_add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer",
+			modes[mode], vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
 			acc ? "/accumulate" : "");
 		c->args.norm_bwd = (struct vfm_norm_bwd){
-			.kind = kind, .x = mat(xt, t, d, 0), .dy = mat(yt, t, d, 0),
+			.kind = kind,
+			.x = mat(xt, t, d, 0),
+			.dy = mat(yt, t, d, 0),
 			.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
 			.scale = mode == NORM_MOD ? mod : none,
-			.mean = kind == VFM_NORM_LAYER ? stat : none, .rstd = stat,
-			.dx = mat(acc ? xt : yt, t, d, 0), .dx_accumulate = acc,
+			.mean = kind == VFM_NORM_LAYER ? stat : none,
+			.rstd = stat,
+			.dx = mat(acc ? xt : yt, t, d, 0),
+			.dx_accumulate = acc,
 			.dweight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
 			.dbias = mode == NORM_WEIGHT_BIAS ? w : none,
 			.dshift = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
@@ -49,8 +58,8 @@ static void norm_cases(struct vfm_cases *l)
 			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
 				for (int t = 0; t < 8; t++)
 					if (widths[i] == 77 || t == 0 || t == 7)
-						vfm_case_norm(l, VFM_CASE_TEST, kind, mode, types[t & 1], types[t >> 1 & 1],
-							types[t >> 2], N_MIXED, mixed, widths[i]);
+						vfm_case_norm(l, VFM_CASE_TEST, kind, mode, types[t & 1],
+							types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, widths[i]);
 	for (int t = 0; t < 2; t++) {
 		vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 384);
 		vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, NORM_MOD, types[t], types[t], types[t], 4, s, 768);
@@ -63,16 +72,19 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 	const int *len, int64_t d)
 {
 	int64_t t = total(n, len);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
-		vfm_dtype_name(gt), (int)t, (int)d);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt),
+		vfm_dtype_name(ht), vfm_dtype_name(gt), (int)t, (int)d);
 
 	c->args.gate = (struct vfm_gate){
 		.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0), .gate = mat(gt, n, d, 5 * d)};
 	vfm_case_seqs(l, c, 0, n, len);
-	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), vfm_dtype_name(gt),
-		(int)t, (int)d);
-	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0), .h = mat(ht, t, d, 0),
-		.gate = mat(gt, n, d, 5 * d), .dh = mat(ht, t, d, 0), .dgate = mat(VFM_F32, n, d, 5 * d)};
+	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
+		vfm_dtype_name(gt), (int)t, (int)d);
+	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0),
+		.h = mat(ht, t, d, 0),
+		.gate = mat(gt, n, d, 5 * d),
+		.dh = mat(ht, t, d, 0),
+		.dgate = mat(VFM_F32, n, d, 5 * d)};
 	vfm_case_seqs(l, c, 0, n, len);
 }
 
@@ -89,7 +101,8 @@ static void gate_cases(struct vfm_cases *l)
 			continue;
 		c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
 			vfm_dtype_name(types[t >> 1]));
-		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0), .y = mat(types[t & 1], 29, 50, 0),
+		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0),
+			.y = mat(types[t & 1], 29, 50, 0),
 			.h = mat(types[t >> 1], 29, 50, 0)};
 	}
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
@@ -97,20 +110,28 @@ static void gate_cases(struct vfm_cases *l)
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_BF16, VFM_BF16, VFM_BF16, 4, s, 768);
 }
 
-void vfm_case_qk(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm,
-	bool rope)
+void vfm_case_qk(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm, bool rope)
 {
 	struct vfm_tensor x = heads(t, n, h, d, 2 * h * d), y = heads(t, n, h, d, 0), w = vec(VFM_F32, d);
 	struct vfm_tensor table = mat(VFM_F32, n, d, 0), rstd = mat(VFM_F32, n, h, 0);
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_qk_norm_rope, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t),
 		norm ? "/norm" : "", rope ? "/rope" : "", (int)n, (int)h, (int)d);
 
-	c->args.qk_norm_rope = (struct vfm_qk_norm_rope){.x = x, .y = y, .weight = norm ? w : none,
-		.rope = rope ? table : none, .rstd = norm ? rstd : none, .eps = 1e-6f};
+	c->args.qk_norm_rope = (struct vfm_qk_norm_rope){.x = x,
+		.y = y,
+		.weight = norm ? w : none,
+		.rope = rope ? table : none,
+		.rstd = norm ? rstd : none,
+		.eps = 1e-6f};
 	c = vfm_case_add(l, VFM_OP_qk_norm_rope_bwd, flags, "%s%s%s/%dx%dx%d", vfm_dtype_name(t), norm ? "/norm" : "",
 		rope ? "/rope" : "", (int)n, (int)h, (int)d);
-	c->args.qk_norm_rope_bwd = (struct vfm_qk_norm_rope_bwd){.x = norm ? x : none, .dy = y,
-		.weight = norm ? w : none, .rope = rope ? table : none, .rstd = norm ? rstd : none, .dx = x,
+	c->args.qk_norm_rope_bwd = (struct vfm_qk_norm_rope_bwd){.x = norm ? x : none,
+		.dy = y,
+		.weight = norm ? w : none,
+		.rope = rope ? table : none,
+		.rstd = norm ? rstd : none,
+		.dx = x,
 		.dweight = norm ? w : none};
 }
 
@@ -126,26 +147,34 @@ static void qk_cases(struct vfm_cases *l)
 	}
 }
 
-/* Where kernels with vectors take other ways: several warps a row and several rows a block, rows too long for registers, columns in
- * slabs, heads that are no power of two of vectors, rows that only seem to be aligned, many samples of which some are empty. */
+/* Where kernels with vectors take other ways: several warps a row and several rows a block, rows too long for
+ * registers, columns in slabs, heads that are no power of two of vectors, rows that only seem to be aligned, many
+ * samples of which some are empty. */
 enum { N_MANY = 40 };
-static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8, 1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
+static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8,
+	1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
 static const int few[] = {2, 0, 3};
 
 /* The first gradient of a residual stream: dx of the dtype of x where dy has another, "=". */
 static void first_dx(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype yt, int64_t t, int64_t d)
 {
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm_bwd, VFM_CASE_TEST, "rms-weight/%s-%s/dx-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(yt),
-		vfm_dtype_name(xt), (int)t, (int)d);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm_bwd, VFM_CASE_TEST, "rms-weight/%s-%s/dx-%s/%dx%d",
+		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(xt), (int)t, (int)d);
 
-	c->args.norm_bwd = (struct vfm_norm_bwd){.kind = VFM_NORM_RMS, .x = mat(xt, t, d, 0), .dy = mat(yt, t, d, 0), .weight = vec(VFM_F32, d),
-		.rstd = vec(VFM_F32, t), .dx = mat(xt, t, d, 0), .dweight = vec(VFM_F32, d)};
+	c->args.norm_bwd = (struct vfm_norm_bwd){.kind = VFM_NORM_RMS,
+		.x = mat(xt, t, d, 0),
+		.dy = mat(yt, t, d, 0),
+		.weight = vec(VFM_F32, d),
+		.rstd = vec(VFM_F32, t),
+		.dx = mat(xt, t, d, 0),
+		.dweight = vec(VFM_F32, d)};
 }
 
 /* A residual without a gate, in whole vectors. */
 static void plain_gate(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype ht, int64_t t, int64_t d)
 {
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht), (int)t, (int)d);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/%dx%d", vfm_dtype_name(xt),
+		vfm_dtype_name(ht), (int)t, (int)d);
 
 	c->args.gate = (struct vfm_gate){.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0)};
 }
@@ -160,8 +189,9 @@ static void wide_norm_cases(struct vfm_cases *l)
 
 		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
 			if (widths[i] < 2048 || i % 2 == 0 || t == 1)
-				vfm_case_norm(l, VFM_CASE_TEST, i % 2 ? VFM_NORM_RMS : VFM_NORM_LAYER, i % 3 ? NORM_MOD : NORM_WEIGHT_BIAS, xt, yt,
-					types[i / 2 % 2], 3, few, widths[i]);
+				vfm_case_norm(l, VFM_CASE_TEST, i % 2 ? VFM_NORM_RMS : VFM_NORM_LAYER,
+					i % 3 ? NORM_MOD : NORM_WEIGHT_BIAS, xt, yt, types[i / 2 % 2], 3, few,
+					widths[i]);
 		first_dx(l, xt, yt, 37, 77);
 		first_dx(l, xt, yt, 9, 1152);
 		plain_gate(l, xt, yt, 11, 384);

@@ -33,8 +33,8 @@ static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 	}
 	if (h)
 		return;
-	c = vfm_case_add(l, VFM_OP_rows_dot, flags, "%s-%s/%d-of-%dx%d%s", x, y, (int)n, (int)m, (int)d,
-		weight ? "/again" : "");
+	c = vfm_case_add(
+		l, VFM_OP_rows_dot, flags, "%s-%s/%d-of-%dx%d%s", x, y, (int)n, (int)m, (int)d, weight ? "/again" : "");
 	c->args.rows_dot = (struct vfm_rows_dot){.x = one, .y = two, .index = index, .dot = vec(VFM_F32, n)};
 	c->args.rows_dot.x.shape[0] = n;
 	c->args.rows_dot.y.shape[0] = m;
@@ -50,7 +50,8 @@ static void rows_cases(struct vfm_cases *l)
 		add_rows(l, VFM_CASE_TEST, x, y, 50, 7, 3, 40, !(t & 1));
 		add_rows(l, VFM_CASE_TEST, x, y, 700, 3, 0, 1100, true);
 		add_rows(l, VFM_CASE_TEST, x, y, 300, 200, 0, 1, false);
-		add_rows(l, VFM_CASE_TEST, x, y, 450, 600, 2, 24, t & 1); /* more rows than a digit of the sort has values */
+		/* more rows than a digit of the sort has values */
+		add_rows(l, VFM_CASE_TEST, x, y, 450, 600, 2, 24, t & 1);
 		add_rows(l, VFM_CASE_TEST, x, y, 900, 5, 1, 72, !(t & 1));
 		add_rows(l, VFM_CASE_TEST, x, y, 0, 5, 0, 33, true);
 		add_rows(l, VFM_CASE_TEST, x, y, 0, 0, 2, 8, false);
@@ -60,18 +61,22 @@ static void rows_cases(struct vfm_cases *l)
 		add_rows(l, VFM_CASE_BENCH, types[t], types[t], 8192, 2048, 0, 768, false);
 }
 
-static void add_merge(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool first)
+static void add_merge(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool first)
 {
-	struct vfm_case *c = vfm_case_add(
-		l, VFM_OP_attn_merge, flags, "%s/%dx%dx%d%s", vfm_dtype_name(t), (int)n, (int)h, (int)d, first ? "/first" : "");
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_attn_merge, flags, "%s/%dx%dx%d%s", vfm_dtype_name(t), (int)n,
+		(int)h, (int)d, first ? "/first" : "");
 	struct vfm_tensor lse = mat(VFM_F32, n, h, 0);
 
-	c->args.attn_merge = (struct vfm_attn_merge){.o = heads(VFM_F32, n, h, d, 8), .lse = lse,
-		.o_b = heads(t, n, h, d, h * d), .lse_b = lse, .first = first};
+	c->args.attn_merge = (struct vfm_attn_merge){.o = heads(VFM_F32, n, h, d, 8),
+		.lse = lse,
+		.o_b = heads(t, n, h, d, h * d),
+		.lse_b = lse,
+		.first = first};
 }
 
-static void add_swiglu(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n, int64_t f,
-	int64_t pad)
+static void add_swiglu(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n, int64_t f, int64_t pad)
 {
 	const char *x = vfm_dtype_name(xt), *y = vfm_dtype_name(yt);
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_swiglu, flags, "%s-%s/%dx%d", x, y, (int)n, (int)f);
@@ -86,28 +91,36 @@ static void add_embed3(struct vfm_cases *l, unsigned flags, enum vfm_dtype tt, e
 	int64_t nt, int64_t nh, int64_t nw)
 {
 	const char *t = vfm_dtype_name(tt), *y = vfm_dtype_name(yt);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_embed3, flags, "%s-%s/%dx%d/%dx%dx%d", t, y, (int)n, (int)d, (int)nt,
-		(int)nh, (int)nw);
+	struct vfm_case *c = vfm_case_add(
+		l, VFM_OP_embed3, flags, "%s-%s/%dx%d/%dx%dx%d", t, y, (int)n, (int)d, (int)nt, (int)nh, (int)nw);
 
-	c->args.embed3 = (struct vfm_embed3){.table_t = mat(tt, nt, d, 0), .table_h = mat(tt, nh, d, 0),
-		.table_w = mat(tt, nw, d, 0), .pos = mat(VFM_I32, n, 3, 0), .out = mat(yt, n, d, 0)};
+	c->args.embed3 = (struct vfm_embed3){.table_t = mat(tt, nt, d, 0),
+		.table_h = mat(tt, nh, d, 0),
+		.table_w = mat(tt, nw, d, 0),
+		.pos = mat(VFM_I32, n, 3, 0),
+		.out = mat(yt, n, d, 0)};
 	bounds(c, nt, nh, nw);
 	if (tt != VFM_F32)
 		return;
-	c = vfm_case_add(l, VFM_OP_embed3_bwd, flags, "%s/%dx%d/%dx%dx%d", y, (int)n, (int)d, (int)nt, (int)nh, (int)nw);
-	c->args.embed3_bwd = (struct vfm_embed3_bwd){.dy = mat(yt, n, d, 0), .pos = mat(VFM_I32, n, 3, 0),
-		.dtable_t = mat(VFM_F32, nt, d, 0), .dtable_h = mat(VFM_F32, nh, d, 0),
+	c = vfm_case_add(
+		l, VFM_OP_embed3_bwd, flags, "%s/%dx%d/%dx%dx%d", y, (int)n, (int)d, (int)nt, (int)nh, (int)nw);
+	c->args.embed3_bwd = (struct vfm_embed3_bwd){.dy = mat(yt, n, d, 0),
+		.pos = mat(VFM_I32, n, 3, 0),
+		.dtable_t = mat(VFM_F32, nt, d, 0),
+		.dtable_h = mat(VFM_F32, nh, d, 0),
 		.dtable_w = n == 57 ? none : mat(VFM_F32, nw, d, 0)};
 	bounds(c, nt, nh, nw);
 }
 
 /* own: the place of the part that lies elsewhere; negative: none. */
-static void add_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts, int64_t n, int64_t pad, int own)
+static void add_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts,
+	int64_t n, int64_t pad, int own)
 {
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_sum_parts, flags, "%s-%s/%dx%d%s%s", vfm_dtype_name(xt), vfm_dtype_name(yt), (int)parts, (int)n,
-		pad ? "/strided" : "", own >= 0 ? "/own" : "");
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_sum_parts, flags, "%s-%s/%dx%d%s%s", vfm_dtype_name(xt),
+		vfm_dtype_name(yt), (int)parts, (int)n, pad ? "/strided" : "", own >= 0 ? "/own" : "");
 
-	c->args.sum_parts = (struct vfm_sum_parts){.x = mat(xt, parts, n, pad), .own = own >= 0 ? vec(xt, n) : none, .at = own, .y = vec(yt, n)};
+	c->args.sum_parts = (struct vfm_sum_parts){
+		.x = mat(xt, parts, n, pad), .own = own >= 0 ? vec(xt, n) : none, .at = own, .y = vec(yt, n)};
 }
 
 static void sum_parts_cases(struct vfm_cases *l)

@@ -27,27 +27,27 @@ int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q
 	struct vfm_err *err);
 
 /* CHECK(operand, what it may be, dimensions…); -1: any. */
-#define CHECK(opname, field, what, ...)                                                                              \
-	TRY(vfm_op_check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+#define CHECK(opname, field, what, ...)                                                                                \
+	TRY(vfm_op_check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
 		(const int64_t[]){__VA_ARGS__}, err))
-#define REQUIRE(opname, cond, text)                                                                                  \
-	do {                                                                                                         \
-		if (!(cond))                                                                                         \
-			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                    \
+#define REQUIRE(opname, cond, text)                                                                                    \
+	do {                                                                                                           \
+		if (!(cond))                                                                                           \
+			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                      \
 	} while (0)
 
 /* vfm_op_X: its check, then the device. */
-#define DISPATCH(op)                                                                                                 \
-	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                         \
-	{                                                                                                            \
-		const struct vfm_dev_table *t = s->dev->t;                                                           \
-                                                                                                                     \
-		TRY(check_##op(a, err));                                                                             \
-		if (s->host_only)                                                                                    \
-			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' is put on a stream that runs no ops"); \
-		if (!t->ops->op)                                                                                     \
-			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);              \
-		return t->ops->op(s, a, err);                                                                        \
+#define DISPATCH(op)                                                                                                   \
+	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                           \
+	{                                                                                                              \
+		const struct vfm_dev_table *t = s->dev->t;                                                             \
+                                                                                                                       \
+		TRY(check_##op(a, err));                                                                               \
+		if (s->host_only)                                                                                      \
+			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' is put on a stream that runs no ops");   \
+		if (!t->ops->op)                                                                                       \
+			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);                \
+		return t->ops->op(s, a, err);                                                                          \
 	}
 
 #endif

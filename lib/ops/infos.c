@@ -3,16 +3,26 @@
 
 /* ---- the ops and their operands ------------------------------------------------------- */
 
-#define IN(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_IN, VFM_C_##c}
-#define OUT(op, f) {#f, offsetof(struct vfm_##op, f), VFM_OUT, VFM_C_NORMAL}
-#define IO(op, f, c) {#f, offsetof(struct vfm_##op, f), VFM_INOUT, VFM_C_##c}
+#define IN(op, f, c)                                                                                                   \
+	{                                                                                                              \
+#f, offsetof(struct vfm_##op, f), VFM_IN, VFM_C_##c                                                    \
+	}
+#define OUT(op, f)                                                                                                     \
+	{                                                                                                              \
+#f, offsetof(struct vfm_##op, f), VFM_OUT, VFM_C_NORMAL                                                \
+	}
+#define IO(op, f, c)                                                                                                   \
+	{                                                                                                              \
+#f, offsetof(struct vfm_##op, f), VFM_INOUT, VFM_C_##c                                                 \
+	}
 
 /* Roles are those of the general case; an accumulating or in-place variant reads outputs, too,
  * which is why every output is filled. */
 static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMALL), IO(gemm, c, NORMAL),
-	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), IN(gemm, scale_a, POWER), IN(gemm, scale_b, POWER), {0}};
-static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y), OUT(quant, yt), IN(quant, history, PAST), IO(quant, amax, POSITIVE),
-	OUT(quant, inv), IO(quant, colsum, NORMAL), {0}};
+	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), IN(gemm, scale_a, POWER),
+	IN(gemm, scale_b, POWER), {0}};
+static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y), OUT(quant, yt),
+	IN(quant, history, PAST), IO(quant, amax, POSITIVE), OUT(quant, inv), IO(quant, colsum, NORMAL), {0}};
 static const struct vfm_operand o_amax_push[] = {IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), {0}};
 static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
 	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
@@ -36,25 +46,28 @@ static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn
 	OUT(attn_bwd, dq), OUT(attn_bwd, dk), OUT(attn_bwd, dv), {0}};
 static const struct vfm_operand o_unary[] = {IN(unary, x, NORMAL), IN(unary, dy, NORMAL), OUT(unary, y), {0}};
 static const struct vfm_operand o_axpby[] = {IN(axpby, x, NORMAL), IO(axpby, y, NORMAL), {0}};
-static const struct vfm_operand o_sum_parts[] = {IN(sum_parts, x, NORMAL), IN(sum_parts, own, NORMAL), OUT(sum_parts, y), {0}};
+static const struct vfm_operand o_sum_parts[] = {
+	IN(sum_parts, x, NORMAL), IN(sum_parts, own, NORMAL), OUT(sum_parts, y), {0}};
 static const struct vfm_operand o_timestep[] = {IN(timestep, t, TIME), OUT(timestep, out), {0}};
 static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffuse, id, ID), IN(diffuse, idx, IDX),
 	IN(diffuse, coef, NORMAL), OUT(diffuse, input), OUT(diffuse, target), {0}};
 static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
 	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
 static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
-	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), IO(adamw, w, NORMAL), IO(adamw, lo, LOW), IO(adamw, ema, NORMAL), {0}};
-static const struct vfm_operand o_master[] = {IO(master, x, NORMAL), IO(master, hi, NORMAL), IO(master, lo, INDEX), {0}};
+	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), IO(adamw, w, NORMAL), IO(adamw, lo, LOW),
+	IO(adamw, ema, NORMAL), {0}};
+static const struct vfm_operand o_master[] = {
+	IO(master, x, NORMAL), IO(master, hi, NORMAL), IO(master, lo, INDEX), {0}};
 static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
 static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
 static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
 
-static const struct vfm_operand o_rows[] = {IN(rows, x, NORMAL), IN(rows, index, INDEX_OR_NONE),
-	IN(rows, weight, NORMAL), OUT(rows, y), {0}};
+static const struct vfm_operand o_rows[] = {
+	IN(rows, x, NORMAL), IN(rows, index, INDEX_OR_NONE), IN(rows, weight, NORMAL), OUT(rows, y), {0}};
 static const struct vfm_operand o_rows_add[] = {IN(rows_add, x, NORMAL), IN(rows_add, index, INDEX_OR_NONE),
 	IN(rows_add, weight, NORMAL), IO(rows_add, y, NORMAL), {0}};
-static const struct vfm_operand o_rows_dot[] = {IN(rows_dot, x, NORMAL), IN(rows_dot, y, NORMAL),
-	IN(rows_dot, index, INDEX_OR_NONE), OUT(rows_dot, dot), {0}};
+static const struct vfm_operand o_rows_dot[] = {
+	IN(rows_dot, x, NORMAL), IN(rows_dot, y, NORMAL), IN(rows_dot, index, INDEX_OR_NONE), OUT(rows_dot, dot), {0}};
 static const struct vfm_operand o_attn_merge[] = {IO(attn_merge, o, NORMAL), IO(attn_merge, lse, LSE_OR_NONE),
 	IN(attn_merge, o_b, NORMAL), IN(attn_merge, lse_b, LSE_OR_NONE), {0}};
 static const struct vfm_operand o_swiglu[] = {IN(swiglu, x, NORMAL), OUT(swiglu, y), {0}};
@@ -67,14 +80,15 @@ static const struct vfm_operand o_embed3_bwd[] = {IN(embed3_bwd, dy, NORMAL), IN
 static const struct vfm_operand o_softmax[] = {IN(softmax, x, NORMAL), OUT(softmax, y), {0}};
 static const struct vfm_operand o_softmax_bwd[] = {
 	IN(softmax_bwd, y, POSITIVE), IN(softmax_bwd, dy, NORMAL), OUT(softmax_bwd, dx), {0}};
-static const struct vfm_operand o_moe_topk_expert[] = {IN(moe_topk_expert, score, COARSE), OUT(moe_topk_expert, index),
-	OUT(moe_topk_expert, weight), {0}};
-static const struct vfm_operand o_moe_own[] = {IN(moe_own, index, INDEX), IN(moe_own, own, INDEX_OR_NONE), OUT(moe_own, row),
-	OUT(moe_own, place), OUT(moe_own, count), {0}};
+static const struct vfm_operand o_moe_topk_expert[] = {
+	IN(moe_topk_expert, score, COARSE), OUT(moe_topk_expert, index), OUT(moe_topk_expert, weight), {0}};
+static const struct vfm_operand o_moe_own[] = {IN(moe_own, index, INDEX), IN(moe_own, own, INDEX_OR_NONE),
+	OUT(moe_own, row), OUT(moe_own, place), OUT(moe_own, count), {0}};
 static const struct vfm_operand o_moe_topk_token[] = {
 	IN(moe_topk_token, score, COARSE), OUT(moe_topk_token, expert), OUT(moe_topk_token, weight), {0}};
 static const struct vfm_operand o_moe_topk_token_bwd[] = {IN(moe_topk_token_bwd, score, POSITIVE),
-	IN(moe_topk_token_bwd, expert, DISTINCT), IN(moe_topk_token_bwd, dweight, NORMAL), OUT(moe_topk_token_bwd, dscore), {0}};
+	IN(moe_topk_token_bwd, expert, DISTINCT), IN(moe_topk_token_bwd, dweight, NORMAL),
+	OUT(moe_topk_token_bwd, dscore), {0}};
 static const struct vfm_operand o_moe_sort[] = {IN(moe_sort, key, INDEX_OR_NONE), OUT(moe_sort, order),
 	OUT(moe_sort, source), OUT(moe_sort, inverse), OUT(moe_sort, count), {0}};
 static const struct vfm_operand o_moe_count[] = {IN(moe_count, expert, INDEX_OR_NONE), OUT(moe_count, count), {0}};
@@ -84,20 +98,20 @@ static const struct vfm_operand o_grouped_gemm[] = {IN(grouped_gemm, a, NORMAL),
 	IO(grouped_gemm, c, NORMAL), IN(grouped_gemm, bias, NORMAL), IO(grouped_gemm, aux, NORMAL),
 	IO(grouped_gemm, a_colsum, NORMAL), {0}};
 
-#define X(op)                                                                                                        \
-	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                               \
-	{                                                                                                            \
-		return vfm_op_##op(s, a, err);                                                                       \
-	}                                                                                                            \
-	static struct vfm_cost cost_##op(const void *a)                                                              \
-	{                                                                                                            \
-		return vfm_cost_##op(a);                                                                             \
+#define X(op)                                                                                                          \
+	static int call_##op(struct vfm_stream *s, const void *a, struct vfm_err *err)                                 \
+	{                                                                                                              \
+		return vfm_op_##op(s, a, err);                                                                         \
+	}                                                                                                              \
+	static struct vfm_cost cost_##op(const void *a)                                                                \
+	{                                                                                                              \
+		return vfm_cost_##op(a);                                                                               \
 	}
 VFM_OP_LIST(X)
 #undef X
 
 #define INFO(op, ...) [VFM_OP_##op] = {#op, sizeof(struct vfm_##op), o_##op, {__VA_ARGS__}, call_##op, cost_##op}
-#define SEQS(op, f) offsetof(struct vfm_##op, f)
+#define SEQS(op, f)   offsetof(struct vfm_##op, f)
 const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(gemm, 0),
 	INFO(norm, SEQS(norm, seqs)),

@@ -63,8 +63,8 @@ int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, u
 	return 0;
 }
 
-int vfm_op_check_slots(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
-	struct vfm_err *err)
+int vfm_op_check_slots(
+	const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples, struct vfm_err *err)
 {
 	if (!q || !q->cu)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is missing", op, name);
@@ -84,8 +84,8 @@ int vfm_op_check_slots(const char *op, const char *name, const struct vfm_seqs *
 	return q->len ? vfm_op_check(op, "dev_len", &q->dev_len, I32, 1, (const int64_t[]){q->n}, err) : 0;
 }
 
-int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
-	struct vfm_err *err)
+int vfm_op_check_seqs(
+	const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples, struct vfm_err *err)
 {
 	if (q && q->len)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is padded, which only attention knows", op, name);
@@ -116,7 +116,8 @@ static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
 	CHECK("gemm", a_rowsum, F32 | OPT, m);
 	CHECK("gemm", scale_a, F32 | OPT, 1);
 	CHECK("gemm", scale_b, F32 | OPT, 1);
-	REQUIRE("gemm", vfm_has(&a->scale_a) == f8 && vfm_has(&a->scale_b) == f8, "fp8 operands, and no others, need scale_a and scale_b");
+	REQUIRE("gemm", vfm_has(&a->scale_a) == f8 && vfm_has(&a->scale_b) == f8,
+		"fp8 operands, and no others, need scale_a and scale_b");
 	if (f8) {
 		REQUIRE("gemm", 1u << a->b.dtype & F8 && !(a->a.dtype == VFM_F8E5M2 && a->b.dtype == VFM_F8E5M2),
 			"fp8 is e4m3 times e4m3 or e5m2");
@@ -160,8 +161,9 @@ static int check_quant(const struct vfm_quant *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) * (vfm_has(&a->history) ? 1 : 2) + vfm_nbytes(&a->y) + vfm_nbytes(&a->yt) +
-					    2 * vfm_nbytes(&a->colsum))};
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) * (vfm_has(&a->history) ? 1 : 2) + vfm_nbytes(&a->y) + vfm_nbytes(&a->yt) +
+			2 * vfm_nbytes(&a->colsum))};
 }
 
 static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
@@ -207,9 +209,9 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_norm(const struct vfm_norm *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) +
-					    vfm_nbytes(&a->bias) + vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) +
-					    vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd))};
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->bias) +
+			vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd))};
 }
 
 static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
@@ -288,8 +290,9 @@ static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_gate_bwd(const struct vfm_gate_bwd *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->dy) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) +
-					    vfm_nbytes(&a->dh) + vfm_nbytes(&a->dgate))};
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->dy) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) + vfm_nbytes(&a->dh) +
+			vfm_nbytes(&a->dgate))};
 }
 
 /* ---- qk_norm_rope ---------------------------------------------------------------- */
@@ -311,8 +314,9 @@ static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *
 
 struct vfm_cost vfm_cost_qk_norm_rope(const struct vfm_qk_norm_rope *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) +
-					    vfm_nbytes(&a->rope) + vfm_nbytes(&a->rstd))};
+	return (struct vfm_cost){0,
+		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) +
+			vfm_nbytes(&a->rstd))};
 }
 
 static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
@@ -455,7 +459,8 @@ static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 	CHECK("sum_parts", x, ACT | STRIDED, -1, -1);
 	CHECK("sum_parts", own, 1u << a->x.dtype | OPT, a->x.shape[1]);
 	CHECK("sum_parts", y, ACT, a->x.shape[1]);
-	REQUIRE("sum_parts", !vfm_has(&a->own) || (a->at >= 0 && a->at <= a->x.shape[0]), "'at' is no place among the rows of 'x'");
+	REQUIRE("sum_parts", !vfm_has(&a->own) || (a->at >= 0 && a->at <= a->x.shape[0]),
+		"'at' is no place among the rows of 'x'");
 	return 0;
 }
 
@@ -494,8 +499,8 @@ static int check_diffuse(const struct vfm_diffuse *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x0) + vfm_nbytes(&a->idx) + vfm_nbytes(&a->input) +
-					    vfm_nbytes(&a->target))};
+	return (struct vfm_cost){
+		0, (double)(vfm_nbytes(&a->x0) + vfm_nbytes(&a->idx) + vfm_nbytes(&a->input) + vfm_nbytes(&a->target))};
 }
 
 static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
@@ -540,9 +545,11 @@ static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
 {
-	return (struct vfm_cost){
-		0, (double)(2 * (vfm_nbytes(&a->p) + vfm_nbytes(&a->lo) + vfm_nbytes(&a->m) + vfm_nbytes(&a->v) + vfm_nbytes(&a->ema)) +
-			   (vfm_has(&a->lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
+	return (struct vfm_cost){0,
+		(double)(2 *
+				(vfm_nbytes(&a->p) + vfm_nbytes(&a->lo) + vfm_nbytes(&a->m) + vfm_nbytes(&a->v) +
+					vfm_nbytes(&a->ema)) +
+			(vfm_has(&a->lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
 }
 
 static int check_master(const struct vfm_master *a, struct vfm_err *err)

@@ -25,16 +25,17 @@
 
 /* Boundaries of S samples in a row of T tokens, on the host and on the device.
  *
- * Padded: with `len`, sample i is the first len[i] of the rows [cu[i], cu[i+1]), and what is behind them is padding.  Only
- * attention knows padding (what becomes of it stands there); every other op refuses such samples, or takes none. */
+ * Padded: with `len`, sample i is the first len[i] of the rows [cu[i], cu[i+1]), and what is behind them is padding.
+ * Only attention knows padding (what becomes of it stands there); every other op refuses such samples, or takes none.
+ */
 struct vfm_seqs {
-	int n;                    /* S */
-	int64_t total;            /* T */
+	int n;         /* S */
+	int64_t total; /* T */
 	int64_t max_len;
-	const int32_t *cu;        /* [S+1], host memory */
-	struct vfm_tensor dev_cu; /* [S+1] i32, device */
-	struct vfm_tensor seg;    /* [T] i32, device; absent where the op does not need it */
-	const int32_t *len;       /* optional [S], host memory */
+	const int32_t *cu;         /* [S+1], host memory */
+	struct vfm_tensor dev_cu;  /* [S+1] i32, device */
+	struct vfm_tensor seg;     /* [T] i32, device; absent where the op does not need it */
+	const int32_t *len;        /* optional [S], host memory */
 	struct vfm_tensor dev_len; /* with len: [S] i32, device */
 };
 
@@ -50,30 +51,41 @@ enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU };
  * Forward of a linear layer: a = x [T,in], b = weight [out,in] with trans_b.
  * Data gradient: a = dy [T,out], b = weight.  Weight gradient: a = dy [T,out] with trans_a, b = x. */
 struct vfm_gemm {
-	struct vfm_tensor a; /* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  Or fp8: then C is of scale_a scale_b op(A) op(B) */
-	struct vfm_tensor b; /* [K,N], or [N,K] with trans_b; dtype of a.  fp8: e4m3 or e5m2, not both e5m2; without a_rowsum */
+	/* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  Or fp8: then C is of scale_a scale_b op(A)
+	 * op(B) */
+	struct vfm_tensor a;
+	/* [K,N], or [N,K] with trans_b; dtype of a.  fp8: e4m3 or e5m2, not both e5m2; without a_rowsum */
+	struct vfm_tensor b;
 	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
 	bool trans_a, trans_b;
-	bool accumulate;            /* C += instead of C = (without act) */
-	struct vfm_tensor bias;     /* optional [N] f32: added before the activation (a device may round it to the dtype of c first) */
+	bool accumulate; /* C += instead of C = (without act) */
+	/* optional [N] f32: added before the activation (a device may round it to the dtype of c first) */
+	struct vfm_tensor bias;
 	enum vfm_act act;           /* C = act(z), z = op(A) op(B) + bias */
 	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux) */
 	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
 	struct vfm_tensor a_rowsum; /* optional [M] f32 += sum over K of op(A): the bias gradient */
-	struct vfm_tensor scale_a, scale_b; /* [1] f32 on the device, powers of two (vfm_quant.inv): only, and always, with fp8 */
+	/* [1] f32 on the device, powers of two (vfm_quant.inv): only, and always, with fp8 */
+	struct vfm_tensor scale_a, scale_b;
 };
 
-/* x as 8-bit floats for vfm_gemm, and what makes numbers of them again: y = x * scale to nearest even, finite numbers saturate, others become NaN;
- * scale = 2^vfm_f8_exponent of the largest |x|, of this x or, one pass less, of what stands in history (current and delayed scaling: Micikevicius et
- * al., arXiv 2209.05433, section 3.2).  Products of fp8 want both operands with K along the rows: yt. */
+/* x as 8-bit floats for vfm_gemm, and what makes numbers of them again: y = x * scale to nearest even, finite numbers
+ * saturate, others become NaN; scale = 2^vfm_f8_exponent of the largest |x|, of this x or, one pass less, of what
+ * stands in history (current and delayed scaling: Micikevicius et al., arXiv 2209.05433, section 3.2).  Products of fp8
+ * want both operands with K along the rows: yt. */
 struct vfm_quant {
-	struct vfm_tensor x;       /* [T,D] f32 or bf16; rows may be strided */
-	struct vfm_tensor y;       /* optional [T,D] f8_e4m3 or f8_e5m2 */
-	struct vfm_tensor yt;      /* optional [D,T'], T' the next multiple of 16, dtype of y: its transpose, zeros behind T.  One of both there is */
-	struct vfm_tensor history; /* optional [h] f32 >= 0: largest |x| of earlier times; their maximum gives the scale, where it is 0 this x does */
-	struct vfm_tensor amax;    /* [1] f32 = the largest finite |x|.  With history: the larger of that and what is there (>= 0) */
-	struct vfm_tensor inv;     /* [1] f32 = 1 / scale */
-	struct vfm_tensor colsum;  /* optional [D] f32 += sum over T of x: the bias gradient */
+	struct vfm_tensor x; /* [T,D] f32 or bf16; rows may be strided */
+	struct vfm_tensor y; /* optional [T,D] f8_e4m3 or f8_e5m2 */
+	/* optional [D,T'], T' the next multiple of 16, dtype of y: its transpose, zeros behind T.  One of both there is
+	 */
+	struct vfm_tensor yt;
+	/* optional [h] f32 >= 0: largest |x| of earlier times; their maximum gives the scale, where it is 0 this x does
+	 */
+	struct vfm_tensor history;
+	/* [1] f32 = the largest finite |x|.  With history: the larger of that and what is there (>= 0) */
+	struct vfm_tensor amax;
+	struct vfm_tensor inv;    /* [1] f32 = 1 / scale */
+	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
 /* A step of n such histories: past[i] = past[i][1:], the largest of parts[:,i] */
@@ -145,8 +157,9 @@ struct vfm_qk_norm_rope_bwd {
 /* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv
  * (grouped-query attention).  A sample with no keys gives o = 0, lse = -inf.
  *
- * Samples may be padded, queries and keys each for themselves.  Padding rows of o, dq, dk and dv become 0, those of lse -inf.  Those of
- * inputs do not matter, but for one thing: of q, k, v, o and dout they must be finite (zeros, say), since cuDNN multiplies them by 0. */
+ * Samples may be padded, queries and keys each for themselves.  Padding rows of o, dq, dk and dv become 0, those of lse
+ * -inf.  Those of inputs do not matter, but for one thing: of q, k, v, o and dout they must be finite (zeros, say),
+ * since cuDNN multiplies them by 0. */
 struct vfm_attn {
 	struct vfm_tensor q;    /* [Tq,H,d] f32 or bf16, rows may be strided; d <= 128, a multiple of 8 */
 	struct vfm_tensor k, v; /* [Tk,Hkv,d], the same */
@@ -197,10 +210,10 @@ struct vfm_timestep {
  * (seed, step, id[s], VFM_RNG_NOISE), element idx * F + f. */
 struct vfm_diffuse {
 	uint64_t seed, step;
-	struct vfm_tensor x0;            /* [T,F] f32 */
-	struct vfm_tensor id;            /* [S] i64: the sample's id as bits */
-	struct vfm_tensor idx;           /* [T] i32: the token's place within its sample */
-	struct vfm_tensor coef;          /* [S,4] f32: a, b, c, e */
+	struct vfm_tensor x0;   /* [T,F] f32 */
+	struct vfm_tensor id;   /* [S] i64: the sample's id as bits */
+	struct vfm_tensor idx;  /* [T] i32: the token's place within its sample */
+	struct vfm_tensor coef; /* [S,4] f32: a, b, c, e */
 	const struct vfm_seqs *seqs;
 	struct vfm_tensor input, target; /* [T,F]: f32 or bf16; f32.  target optional */
 };
@@ -209,9 +222,9 @@ struct vfm_diffuse {
  * sample_loss[s] = sum over its tokens of mean_f (pred - target)^2
  * dpred = 2 w[seg] (pred - target) / F */
 struct vfm_mse {
-	struct vfm_tensor pred;        /* [T,F] f32 or bf16 */
-	struct vfm_tensor target;      /* [T,F] f32 */
-	struct vfm_tensor w;           /* [S] f32 */
+	struct vfm_tensor pred;   /* [T,F] f32 or bf16 */
+	struct vfm_tensor target; /* [T,F] f32 */
+	struct vfm_tensor w;      /* [S] f32 */
 	const struct vfm_seqs *seqs;
 	struct vfm_tensor loss;        /* [1] f64 += */
 	struct vfm_tensor sample_loss; /* optional [S] f32 = */
@@ -226,8 +239,8 @@ struct vfm_mse {
  * Split master, 4 bytes a weight instead of 6: p is left out and is kept as w and the 16 bits `lo` below it, exactly
  * (vfm_master_join in spec/dtype.h); w is then p rounded half away from zero.
  * m may be bf16, rounded to nearest: a step changes it by the share 1 - beta1 of what it averages, far more than half
- * a unit of bf16 (2^-9), so that nothing is lost but precision and stochastic rounding is not needed; beta1 > 0.99 is refused.
- * v stays f32: 1 - beta2 lies below that unit. */
+ * a unit of bf16 (2^-9), so that nothing is lost but precision and stochastic rounding is not needed; beta1 > 0.99 is
+ * refused. v stays f32: 1 - beta2 lies below that unit. */
 struct vfm_adamw {
 	float lr, beta1, beta2, eps, wd, c1, c2, ema_decay;
 	struct vfm_tensor p;          /* [n] f32; absent: split master */
@@ -270,9 +283,10 @@ struct vfm_fill {
 };
 
 /* ---- rows by index ----
- * index: i32 on the device, values in [0, M), which is the caller's to see to; negative: no row.  The CPU refuses others (as it does
- * expert numbers, keys and positions below); a GPU, which cannot say so in time, takes them for none, touches nothing, and fails with VFM_EUSAGE
- * wherever the host next waits for it (stream_sync, event_sync).  Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
+ * index: i32 on the device, values in [0, M), which is the caller's to see to; negative: no row.  The CPU refuses
+ * others (as it does expert numbers, keys and positions below); a GPU, which cannot say so in time, takes them for
+ * none, touches nothing, and fails with VFM_EUSAGE wherever the host next waits for it (stream_sync, event_sync).
+ * Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
 
 /* y[i] = weight[i] x[index[i]]; zeros where there is no row.  Rows may be taken several times or never. */
 struct vfm_rows {
@@ -333,7 +347,8 @@ struct vfm_embed3_bwd {
 
 /* ---- mixture of experts ----
  * E experts.  Which token goes where is a device value; the host may read index lists and counts back (to_host and a
- * sync), as the one exception to its rule, to know the sizes of messages.  grouped_gemm needs its groups on the host. */
+ * sync), as the one exception to its rule, to know the sizes of messages.  grouped_gemm needs its groups on the host.
+ */
 
 /* y = softmax of each row; dx = y (dy - sum of y dy) */
 struct vfm_softmax {
@@ -344,7 +359,8 @@ struct vfm_softmax_bwd {
 };
 
 /* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing: of a
- * sample of n tokens each expert takes the vfm_moe_take(n, E, capacity) with the highest score; ties: the lower token. */
+ * sample of n tokens each expert takes the vfm_moe_take(n, E, capacity) with the highest score; ties: the lower token.
+ */
 struct vfm_moe_topk_expert {
 	double capacity;             /* experts a token, on average; > 0 */
 	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */
@@ -358,9 +374,11 @@ int64_t vfm_moe_take_all(const struct vfm_seqs *seqs, int64_t experts, double ca
 /* The choices that fell on this rank's part of the pack: by expert, then in the order of index. */
 struct vfm_moe_own {
 	struct vfm_tensor index; /* [E,K] i32, of moe_topk_expert */
-	struct vfm_tensor own;   /* optional [pack] i32: this rank's row of each token; negative: another's.  Absent: they are the same */
-	struct vfm_tensor row;   /* [E*K] i32 =: the rows; behind the last of them -1 */
-	struct vfm_tensor place; /* [E*K] i32 = row E + expert: where the score stands among those of this rank; -1 likewise */
+	/* optional [pack] i32: this rank's row of each token; negative: another's.  Absent: they are the same */
+	struct vfm_tensor own;
+	struct vfm_tensor row; /* [E*K] i32 =: the rows; behind the last of them -1 */
+	/* [E*K] i32 = row E + expert: where the score stands among those of this rank; -1 likewise */
+	struct vfm_tensor place;
 	struct vfm_tensor count; /* [E] i32 =: of each expert */
 };
 
@@ -391,21 +409,21 @@ struct vfm_moe_sort {
 
 /* count[s,e] = how often expert e stands in the rows of sample s */
 struct vfm_moe_count {
-	struct vfm_tensor expert;    /* [T,k] i32; negative: nobody */
+	struct vfm_tensor expert; /* [T,k] i32; negative: nobody */
 	const struct vfm_seqs *seqs;
-	struct vfm_tensor count;     /* [S,E] f32 = (whole numbers, so that ranks may sum theirs in any order) */
+	struct vfm_tensor count; /* [S,E] f32 = (whole numbers, so that ranks may sum theirs in any order) */
 };
 /* Load balance (Fedus, Zoph & Shazeer, arXiv 2101.03961) by sample: with count over all ranks that share the sample and
- * coef[s] = w_s alpha E / (n_s^2 k) the sum over them is w_s alpha E sum_e f_e P_e, f_e the share of choices, P_e the mean score.
- * loss += sum over t, e of coef[seg] count[seg,e] score[t,e];  dscore (+)= coef[seg] count[seg,e] */
+ * coef[s] = w_s alpha E / (n_s^2 k) the sum over them is w_s alpha E sum_e f_e P_e, f_e the share of choices, P_e the
+ * mean score. loss += sum over t, e of coef[seg] count[seg,e] score[t,e];  dscore (+)= coef[seg] count[seg,e] */
 struct vfm_moe_balance {
-	struct vfm_tensor score;     /* [T,E] f32 */
-	struct vfm_tensor count;     /* [S,E] f32 */
-	struct vfm_tensor coef;      /* [S] f32 */
+	struct vfm_tensor score; /* [T,E] f32 */
+	struct vfm_tensor count; /* [S,E] f32 */
+	struct vfm_tensor coef;  /* [S] f32 */
 	const struct vfm_seqs *seqs;
-	struct vfm_tensor loss;      /* optional [1] f64 += */
-	struct vfm_tensor dscore;    /* optional [T,E] f32 */
-	bool accumulate;             /* dscore += */
+	struct vfm_tensor loss;   /* optional [1] f64 += */
+	struct vfm_tensor dscore; /* optional [T,E] f32 */
+	bool accumulate;          /* dscore += */
 };
 
 /* G products at once: the rows of A lie in G consecutive groups (any may be empty), each has a B of its own.
@@ -417,67 +435,69 @@ enum vfm_grouped { VFM_GROUPED_FWD, VFM_GROUPED_DGRAD, VFM_GROUPED_WGRAD };
 struct vfm_grouped_gemm {
 	enum vfm_grouped what;
 	const struct vfm_seqs *groups; /* G and N; seg is not needed */
-	struct vfm_tensor a, b, c;     /* a, b: f32 or bf16, the same; c: f32 or bf16; outer strides as the shape asks, but for rows */
-	bool accumulate;               /* c += (without act) */
-	struct vfm_tensor bias;        /* optional, FWD: [G,O] f32 */
-	enum vfm_act act;              /* FWD */
-	enum vfm_act dact;             /* DGRAD */
-	struct vfm_tensor aux;         /* shape and dtype of c.  With act: optional output; with dact: input */
-	struct vfm_tensor a_colsum;    /* optional, WGRAD: [G,O] f32 += sum over the rows of g of a: the bias gradient */
+	/* a, b: f32 or bf16, the same; c: f32 or bf16; outer strides as the shape asks, but for rows */
+	struct vfm_tensor a, b, c;
+	bool accumulate;        /* c += (without act) */
+	struct vfm_tensor bias; /* optional, FWD: [G,O] f32 */
+	enum vfm_act act;       /* FWD */
+	enum vfm_act dact;      /* DGRAD */
+	struct vfm_tensor aux;  /* shape and dtype of c.  With act: optional output; with dact: input */
+	/* optional, WGRAD: [G,O] f32 += sum over the rows of g of a: the bias gradient */
+	struct vfm_tensor a_colsum;
 };
 
-#define VFM_OP_LIST(X)                                                                                       \
-	X(gemm)                                                                                              \
-	X(norm)                                                                                              \
-	X(norm_bwd)                                                                                          \
-	X(gate)                                                                                              \
-	X(gate_bwd)                                                                                          \
-	X(qk_norm_rope)                                                                                      \
-	X(qk_norm_rope_bwd)                                                                                  \
-	X(attn)                                                                                              \
-	X(attn_bwd)                                                                                          \
-	X(unary)                                                                                             \
-	X(axpby)                                                                                             \
-	X(sum_parts)                                                                                         \
-	X(timestep)                                                                                          \
-	X(diffuse)                                                                                           \
-	X(mse)                                                                                               \
-	X(adamw)                                                                                             \
-	X(master)                                                                                            \
-	X(sumsq)                                                                                             \
-	X(clip)                                                                                              \
-	X(fill)                                                                                              \
-	X(rows)                                                                                              \
-	X(rows_add)                                                                                          \
-	X(rows_dot)                                                                                          \
-	X(attn_merge)                                                                                        \
-	X(swiglu)                                                                                            \
-	X(swiglu_bwd)                                                                                        \
-	X(embed3)                                                                                            \
-	X(embed3_bwd)                                                                                        \
-	X(softmax)                                                                                           \
-	X(softmax_bwd)                                                                                       \
-	X(moe_topk_expert)                                                                                   \
-	X(moe_own)                                                                                           \
-	X(moe_topk_token)                                                                                    \
-	X(moe_topk_token_bwd)                                                                                \
-	X(moe_sort)                                                                                          \
-	X(moe_count)                                                                                         \
-	X(moe_balance)                                                                                       \
-	X(grouped_gemm)                                                                                      \
-	X(quant)                                                                                             \
+#define VFM_OP_LIST(X)                                                                                                 \
+	X(gemm)                                                                                                        \
+	X(norm)                                                                                                        \
+	X(norm_bwd)                                                                                                    \
+	X(gate)                                                                                                        \
+	X(gate_bwd)                                                                                                    \
+	X(qk_norm_rope)                                                                                                \
+	X(qk_norm_rope_bwd)                                                                                            \
+	X(attn)                                                                                                        \
+	X(attn_bwd)                                                                                                    \
+	X(unary)                                                                                                       \
+	X(axpby)                                                                                                       \
+	X(sum_parts)                                                                                                   \
+	X(timestep)                                                                                                    \
+	X(diffuse)                                                                                                     \
+	X(mse)                                                                                                         \
+	X(adamw)                                                                                                       \
+	X(master)                                                                                                      \
+	X(sumsq)                                                                                                       \
+	X(clip)                                                                                                        \
+	X(fill)                                                                                                        \
+	X(rows)                                                                                                        \
+	X(rows_add)                                                                                                    \
+	X(rows_dot)                                                                                                    \
+	X(attn_merge)                                                                                                  \
+	X(swiglu)                                                                                                      \
+	X(swiglu_bwd)                                                                                                  \
+	X(embed3)                                                                                                      \
+	X(embed3_bwd)                                                                                                  \
+	X(softmax)                                                                                                     \
+	X(softmax_bwd)                                                                                                 \
+	X(moe_topk_expert)                                                                                             \
+	X(moe_own)                                                                                                     \
+	X(moe_topk_token)                                                                                              \
+	X(moe_topk_token_bwd)                                                                                          \
+	X(moe_sort)                                                                                                    \
+	X(moe_count)                                                                                                   \
+	X(moe_balance)                                                                                                 \
+	X(grouped_gemm)                                                                                                \
+	X(quant)                                                                                                       \
 	X(amax_push)
 
 enum vfm_op_id {
 #define X(name) VFM_OP_##name,
 	VFM_OP_LIST(X)
 #undef X
-	VFM_OP_N
+		VFM_OP_N
 };
 
 /* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
 struct vfm_ops {
-#define X(name) int (*name)(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err);
+#define X(name) int (*name)(struct vfm_stream * s, const struct vfm_##name *a, struct vfm_err *err);
 	VFM_OP_LIST(X)
 #undef X
 };

@@ -93,7 +93,8 @@ static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_moe_own(const struct vfm_moe_own *a)
 {
-	return (struct vfm_cost){0, nb(&a->index) * (vfm_has(&a->own) ? 3 : 1) + nb(&a->row) + nb(&a->place) + nb(&a->count)};
+	return (struct vfm_cost){
+		0, nb(&a->index) * (vfm_has(&a->own) ? 3 : 1) + nb(&a->row) + nb(&a->place) + nb(&a->count)};
 }
 
 static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_err *err)
@@ -141,14 +142,14 @@ static int check_moe_sort(const struct vfm_moe_sort *a, struct vfm_err *err)
 	CHECK("moe_sort", source, I32 | OPT, n);
 	CHECK("moe_sort", inverse, I32 | OPT, n);
 	CHECK("moe_sort", count, I32, a->buckets);
-	REQUIRE("moe_sort", a->buckets >= 0 && a->div >= 1, "the number of buckets is negative, or div is not positive");
+	REQUIRE("moe_sort", a->buckets >= 0 && a->div >= 1,
+		"the number of buckets is negative, or div is not positive");
 	return 0;
 }
 
 struct vfm_cost vfm_cost_moe_sort(const struct vfm_moe_sort *a)
 {
-	return (struct vfm_cost){
-		0, 2 * nb(&a->key) + nb(&a->order) + nb(&a->source) + nb(&a->inverse) + nb(&a->count)};
+	return (struct vfm_cost){0, 2 * nb(&a->key) + nb(&a->order) + nb(&a->source) + nb(&a->inverse) + nb(&a->count)};
 }
 
 /* ---- balance ---------------------------------------------------------------------------- */
@@ -180,8 +181,9 @@ static int check_moe_balance(const struct vfm_moe_balance *a, struct vfm_err *er
 
 struct vfm_cost vfm_cost_moe_balance(const struct vfm_moe_balance *a)
 {
-	return (struct vfm_cost){0, (vfm_has(&a->loss) ? nb(&a->score) : 0) + nb(&a->count) + nb(&a->coef) +
-					    nb(&a->dscore) * (a->accumulate ? 2 : 1)};
+	return (struct vfm_cost){0,
+		(vfm_has(&a->loss) ? nb(&a->score) : 0) + nb(&a->count) + nb(&a->coef) +
+			nb(&a->dscore) * (a->accumulate ? 2 : 1)};
 }
 
 /* ---- grouped products ---------------------------------------------------------------------- */
@@ -220,8 +222,9 @@ struct vfm_cost vfm_cost_grouped_gemm(const struct vfm_grouped_gemm *a)
 	double n = (double)a->a.shape[0], k = (double)a->a.shape[1];
 	double out = (double)(a->what == VFM_GROUPED_FWD ? a->b.shape[1] : a->b.shape[a->b.ndim - 1]);
 
-	return (struct vfm_cost){2 * n * k * out, nb(&a->a) + nb(&a->b) + nb(&a->c) * (a->accumulate ? 2 : 1) +
-							  nb(&a->bias) + nb(&a->aux) + 2 * nb(&a->a_colsum)};
+	return (struct vfm_cost){2 * n * k * out,
+		nb(&a->a) + nb(&a->b) + nb(&a->c) * (a->accumulate ? 2 : 1) + nb(&a->bias) + nb(&a->aux) +
+			2 * nb(&a->a_colsum)};
 }
 
 DISPATCH(softmax)

@@ -44,7 +44,8 @@ static int check_rows(const struct vfm_rows *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_rows(const struct vfm_rows *a)
 {
-	double row = a->y.shape[0] ? nb(&a->y) / (double)vfm_dtype_size(a->y.dtype) * (double)vfm_dtype_size(a->x.dtype) : 0;
+	double row =
+		a->y.shape[0] ? nb(&a->y) / (double)vfm_dtype_size(a->y.dtype) * (double)vfm_dtype_size(a->x.dtype) : 0;
 
 	return (struct vfm_cost){0, row + nb(&a->y) + nb(&a->index) + nb(&a->weight)};
 }
@@ -62,8 +63,7 @@ static int check_rows_add(const struct vfm_rows_add *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_rows_add(const struct vfm_rows_add *a)
 {
-	return (struct vfm_cost){
-		0, nb(&a->x) + nb(&a->y) * (a->accumulate ? 2 : 1) + nb(&a->index) + nb(&a->weight)};
+	return (struct vfm_cost){0, nb(&a->x) + nb(&a->y) * (a->accumulate ? 2 : 1) + nb(&a->index) + nb(&a->weight)};
 }
 
 static int check_rows_dot(const struct vfm_rows_dot *a, struct vfm_err *err)

@@ -9,7 +9,7 @@
 struct map {
 	int64_t total;
 	int32_t *home, *home_row; /* [total] rank and row in the division of tokens.h */
-	int32_t *to, *to_row;	  /* [total] in the new one */
+	int32_t *to, *to_row;     /* [total] in the new one */
 	void *mem;
 };
 

@@ -49,7 +49,8 @@ int vfm_dtype_is_float(enum vfm_dtype t)
 int vfm_dtype_parse(const char *s, enum vfm_dtype *out, struct vfm_err *err)
 {
 	for (int i = 0; i < VFM_DTYPE_N; i++) {
-		if (!strcmp(s, types[i].name) || !strcmp(s, types[i].st) || (types[i].alias && !strcmp(s, types[i].alias))) {
+		if (!strcmp(s, types[i].name) || !strcmp(s, types[i].st) ||
+			(types[i].alias && !strcmp(s, types[i].alias))) {
 			*out = (enum vfm_dtype)i;
 			return 0;
 		}
@@ -103,19 +104,19 @@ static uint8_t f8_encode(double x, int m, int bias, bool has_inf)
 	return s | code;
 }
 
-#define LOAD(T)                                                                                              \
-	for (size_t i = 0; i < n; i++) {                                                                     \
-		T v_;                                                                                        \
-		memcpy(&v_, p + i * sizeof(v_), sizeof(v_));                                                 \
-		dst[i] = (double)v_;                                                                         \
-	}                                                                                                    \
+#define LOAD(T)                                                                                                        \
+	for (size_t i = 0; i < n; i++) {                                                                               \
+		T v_;                                                                                                  \
+		memcpy(&v_, p + i * sizeof(v_), sizeof(v_));                                                           \
+		dst[i] = (double)v_;                                                                                   \
+	}                                                                                                              \
 	break
-#define LOAD16(fn)                                                                                           \
-	for (size_t i = 0; i < n; i++) {                                                                     \
-		uint16_t v_;                                                                                 \
-		memcpy(&v_, p + i * 2, 2);                                                                   \
-		dst[i] = (double)fn(v_);                                                                     \
-	}                                                                                                    \
+#define LOAD16(fn)                                                                                                     \
+	for (size_t i = 0; i < n; i++) {                                                                               \
+		uint16_t v_;                                                                                           \
+		memcpy(&v_, p + i * 2, 2);                                                                             \
+		dst[i] = (double)fn(v_);                                                                               \
+	}                                                                                                              \
 	break
 
 void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n)
@@ -123,19 +124,31 @@ void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n)
 	const uint8_t *p = src;
 
 	switch (st) {
-	case VFM_F32: LOAD(float);
-	case VFM_F64: LOAD(double);
-	case VFM_I32: LOAD(int32_t);
-	case VFM_I64: LOAD(int64_t);
-	case VFM_I8: LOAD(int8_t);
-	case VFM_I16: LOAD(int16_t);
-	case VFM_U16: LOAD(uint16_t);
-	case VFM_U32: LOAD(uint32_t);
-	case VFM_U64: LOAD(uint64_t);
+	case VFM_F32:
+		LOAD(float);
+	case VFM_F64:
+		LOAD(double);
+	case VFM_I32:
+		LOAD(int32_t);
+	case VFM_I64:
+		LOAD(int64_t);
+	case VFM_I8:
+		LOAD(int8_t);
+	case VFM_I16:
+		LOAD(int16_t);
+	case VFM_U16:
+		LOAD(uint16_t);
+	case VFM_U32:
+		LOAD(uint32_t);
+	case VFM_U64:
+		LOAD(uint64_t);
 	case VFM_U8:
-	case VFM_BOOL: LOAD(uint8_t);
-	case VFM_BF16: LOAD16(vfm_bf16_to_f32);
-	case VFM_F16: LOAD16(vfm_f16_to_f32);
+	case VFM_BOOL:
+		LOAD(uint8_t);
+	case VFM_BF16:
+		LOAD16(vfm_bf16_to_f32);
+	case VFM_F16:
+		LOAD16(vfm_f16_to_f32);
 	case VFM_F8E4M3:
 	case VFM_F8E5M2:
 		for (size_t i = 0; i < n; i++)
@@ -152,12 +165,12 @@ static double clamp(double x, double lo, double hi)
 }
 
 /* A double near 2^63 or 2^64 rounds up to it, so the upper ends are named apart. */
-#define STORE(T, expr)                                                                                       \
-	for (size_t i = 0; i < n; i++) {                                                                     \
-		double x = src[i];                                                                           \
-		T v_ = (T)(expr);                                                                            \
-		memcpy(p + i * sizeof(v_), &v_, sizeof(v_));                                                 \
-	}                                                                                                    \
+#define STORE(T, expr)                                                                                                 \
+	for (size_t i = 0; i < n; i++) {                                                                               \
+		double x = src[i];                                                                                     \
+		T v_ = (T)(expr);                                                                                      \
+		memcpy(p + i * sizeof(v_), &v_, sizeof(v_));                                                           \
+	}                                                                                                              \
 	break
 
 /* The analyser does not see that callers fill src[0..n). */
@@ -167,21 +180,36 @@ static void from_f64(enum vfm_dtype dt, void *dst, const double *src, size_t n)
 	uint8_t *p = dst;
 
 	switch (dt) {
-	case VFM_F32: STORE(float, x);
-	case VFM_F64: STORE(double, x);
-	case VFM_I32: STORE(int32_t, clamp(rint(x), INT32_MIN, INT32_MAX));
-	case VFM_I64: STORE(int64_t, x >= 0x1p63 ? INT64_MAX : (int64_t)clamp(rint(x), -0x1p63, 0x1p62 * 1.9999999999999998));
-	case VFM_U64: STORE(uint64_t, x >= 0x1p64 ? UINT64_MAX : (uint64_t)clamp(rint(x), 0, 0x1p63 * 1.9999999999999998));
-	case VFM_I8: STORE(int8_t, clamp(rint(x), INT8_MIN, INT8_MAX));
-	case VFM_I16: STORE(int16_t, clamp(rint(x), INT16_MIN, INT16_MAX));
-	case VFM_U16: STORE(uint16_t, clamp(rint(x), 0, UINT16_MAX));
-	case VFM_U32: STORE(uint32_t, clamp(rint(x), 0, UINT32_MAX));
-	case VFM_U8: STORE(uint8_t, clamp(rint(x), 0, UINT8_MAX));
-	case VFM_BOOL: STORE(uint8_t, x != 0);
-	case VFM_BF16: STORE(uint16_t, vfm_f32_to_bf16((float)x));
-	case VFM_F16: STORE(uint16_t, vfm_f32_to_f16((float)x));
-	case VFM_F8E4M3: STORE(uint8_t, f8_encode(x, 3, 7, false));
-	case VFM_F8E5M2: STORE(uint8_t, f8_encode(x, 2, 15, true));
+	case VFM_F32:
+		STORE(float, x);
+	case VFM_F64:
+		STORE(double, x);
+	case VFM_I32:
+		STORE(int32_t, clamp(rint(x), INT32_MIN, INT32_MAX));
+	case VFM_I64:
+		STORE(int64_t, x >= 0x1p63 ? INT64_MAX : (int64_t)clamp(rint(x), -0x1p63, 0x1p62 * 1.9999999999999998));
+	case VFM_U64:
+		STORE(uint64_t, x >= 0x1p64 ? UINT64_MAX : (uint64_t)clamp(rint(x), 0, 0x1p63 * 1.9999999999999998));
+	case VFM_I8:
+		STORE(int8_t, clamp(rint(x), INT8_MIN, INT8_MAX));
+	case VFM_I16:
+		STORE(int16_t, clamp(rint(x), INT16_MIN, INT16_MAX));
+	case VFM_U16:
+		STORE(uint16_t, clamp(rint(x), 0, UINT16_MAX));
+	case VFM_U32:
+		STORE(uint32_t, clamp(rint(x), 0, UINT32_MAX));
+	case VFM_U8:
+		STORE(uint8_t, clamp(rint(x), 0, UINT8_MAX));
+	case VFM_BOOL:
+		STORE(uint8_t, x != 0);
+	case VFM_BF16:
+		STORE(uint16_t, vfm_f32_to_bf16((float)x));
+	case VFM_F16:
+		STORE(uint16_t, vfm_f32_to_f16((float)x));
+	case VFM_F8E4M3:
+		STORE(uint8_t, f8_encode(x, 3, 7, false));
+	case VFM_F8E5M2:
+		STORE(uint8_t, f8_encode(x, 2, 15, true));
 	case VFM_DTYPE_N:
 		break;
 	}

@@ -26,16 +26,17 @@ enum vfm_dtype { /* values are not written anywhere; names are */
 	VFM_U16,
 	VFM_U32,
 	VFM_U64,
-	VFM_BOOL,  /* one byte, 0 or 1 */
+	VFM_BOOL,   /* one byte, 0 or 1 */
 	VFM_F8E4M3, /* "fn": no infinity, largest 448 */
 	VFM_F8E5M2,
 	VFM_DTYPE_N
 };
 
-size_t vfm_dtype_size(enum vfm_dtype t);            /* bytes an element */
-const char *vfm_dtype_name(enum vfm_dtype t);       /* "f32" */
-const char *vfm_dtype_st_name(enum vfm_dtype t);    /* "F32", as safetensors writes it */
-int vfm_dtype_parse(const char *s, enum vfm_dtype *out, struct vfm_err *err); /* either spelling, also fp32, fp16 …; VFM_EUSAGE */
+size_t vfm_dtype_size(enum vfm_dtype t);         /* bytes an element */
+const char *vfm_dtype_name(enum vfm_dtype t);    /* "f32" */
+const char *vfm_dtype_st_name(enum vfm_dtype t); /* "F32", as safetensors writes it */
+int vfm_dtype_parse(
+	const char *s, enum vfm_dtype *out, struct vfm_err *err); /* either spelling, also fp32, fp16 …; VFM_EUSAGE */
 int vfm_dtype_is_float(enum vfm_dtype t);
 
 /* n elements; src and dst do not overlap and need no alignment.  Between two float
@@ -63,8 +64,8 @@ static inline uint16_t vfm_f32_to_bf16(float f)
 	return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-/* A master weight in two halves: the bits of x are (hi << 16) + lo, exactly, for every x but NaN, which stays a NaN.  hi is x
- * as bf16, to nearest, ties away from zero (so that what is left over always fits into lo). */
+/* A master weight in two halves: the bits of x are (hi << 16) + lo, exactly, for every x but NaN, which stays a NaN. hi
+ * is x as bf16, to nearest, ties away from zero (so that what is left over always fits into lo). */
 static inline void vfm_master_split(float x, uint16_t *hi, int16_t *lo)
 {
 	uint32_t u;
@@ -127,7 +128,8 @@ static inline uint16_t vfm_f32_to_f16(float f)
 	return (uint16_t)(s | ((m + (1u << (sh - 1)) - 1 + ((m >> sh) & 1)) >> sh));
 }
 
-/* 8-bit floats as products take them: finite numbers beyond the largest become the largest, others NaN; to nearest even. */
+/* 8-bit floats as products take them: finite numbers beyond the largest become the largest, others NaN; to nearest
+ * even. */
 static inline uint8_t vfm_f32_to_f8(float f, enum vfm_dtype t)
 {
 	const uint32_t m = t == VFM_F8E4M3 ? 3 : 2, bias = t == VFM_F8E4M3 ? 7 : 15;
@@ -180,8 +182,8 @@ static inline float vfm_f8_to_f32(uint8_t v, enum vfm_dtype t)
 	return f;
 }
 
-/* The e for which amax * 2^e just fits the 8-bit float: the scale of a tensor is a power of two, so that scaling rounds nothing and tensors
- * whose largest elements differ a little are rounded alike.  0 where amax is 0. */
+/* The e for which amax * 2^e just fits the 8-bit float: the scale of a tensor is a power of two, so that scaling rounds
+ * nothing and tensors whose largest elements differ a little are rounded alike.  0 where amax is 0. */
 static inline int vfm_f8_exponent(float amax, enum vfm_dtype t)
 {
 	uint32_t u;

@@ -5,9 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* From NVIDIA's data sheets, whose figures with sparsity are halved: A100 (2021), H100 (2023), H100 NVL, H200 and H200 NVL (2024), "Blackwell
- * Architecture Technical Brief" and DGX B200, GB200, B300, GB300 (2024, 2025), L4, L40S, A10, "Ada" and "Blackwell GPU Architecture" (RTX:
- * tensor cores with fp32 accumulation).  H20, H800 and A800: the boards' published specifications. */
+/* From NVIDIA's data sheets, whose figures with sparsity are halved: A100 (2021), H100 (2023), H100 NVL, H200 and H200
+ * NVL (2024), "Blackwell Architecture Technical Brief" and DGX B200, GB200, B300, GB300 (2024, 2025), L4, L40S, A10,
+ * "Ada" and "Blackwell GPU Architecture" (RTX: tensor cores with fp32 accumulation).  H20, H800 and A800: the boards'
+ * published specifications. */
 static const struct vfm_hw list[] = {
 	{"A100 40GB", 312, 0, 19.5, 1555, 40},
 	{"A100 80GB PCIe", 312, 0, 19.5, 1935, 80},

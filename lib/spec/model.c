@@ -219,7 +219,7 @@ static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
 	int64_t h = m->hidden;
 
 	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) +
-	       (m->qk_norm ? 2 * vfm_model_head_dim(m) : 0);
+		(m->qk_norm ? 2 * vfm_model_head_dim(m) : 0);
 }
 
 /* Of one expert, and of all that stand in the place of the MLP. */
@@ -237,7 +237,7 @@ static int64_t mlp_params(const struct vfm_model_spec *m)
 		return 3 * h * m->ffn;
 	case VFM_ARCH_MOE:
 		return m->experts * h + m->experts * expert_params(m) +
-		       (shared ? lin(h, shared, true) + lin(shared, h, true) : 0);
+			(shared ? lin(h, shared, true) + lin(shared, h, true) : 0);
 	default:
 		return lin(h, m->ffn, true) + lin(m->ffn, h, true);
 	}
@@ -309,7 +309,7 @@ static double mlp_flops(const struct vfm_model_spec *m, double q)
 		return 6 * q * h * f;
 	case VFM_ARCH_MOE:
 		return 2 * q * h * (double)m->experts +
-		       4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
+			4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
 	default:
 		return 4 * q * h * f;
 	}

@@ -23,33 +23,34 @@ struct vfm_model_spec {
 	char arch[16]; /* see vfm_model_arch */
 	int64_t layers, hidden, heads;
 	int64_t kv_heads;     /* grouped queries; 0: heads */
-	int64_t ffn;	      /* 0: 4 * hidden; moe has none */
+	int64_t ffn;          /* 0: 4 * hidden; moe has none */
 	bool cross_attention; /* text through cross-attention; false: the original DiT */
 	bool pooled_text;     /* the mean of the text is added to the conditioning */
-	bool qk_norm;	      /* RMS norm per head on q and k */
+	bool qk_norm;         /* RMS norm per head on q and k */
 	int64_t adaln_lora;   /* rank of a block's modulation; 0: a full matrix a block */
-	int pos;	      /* enum vfm_pos */
+	int pos;              /* enum vfm_pos */
 	int64_t pos_max[3]; /* learned positions: rows of the tables of t, h, w; a sample has at most as many patches */
 	/* mixture of experts */
 	int64_t experts, expert_ffn, shared_experts;
-	int moe_router;	     /* enum vfm_moe_router */
-	double moe_capacity; /* expert choice: experts a token gets on average; token choice: experts each token takes */
-	double moe_aux;	     /* weight of the load-balance loss (token choice) */
-	int64_t channels;    /* of the latents */
-	int64_t patch[3];    /* t, h, w */
+	int moe_router; /* enum vfm_moe_router */
+	/* expert choice: experts a token gets on average; token choice: experts each token takes */
+	double moe_capacity;
+	double moe_aux;             /* weight of the load-balance loss (token choice) */
+	int64_t channels;           /* of the latents */
+	int64_t patch[3];           /* t, h, w */
 	int64_t text_dim, text_len; /* features, and at most so many rows a sample */
 	double norm_eps, rope_theta;
 };
 
 /* VFM_EUSAGE lists the names. */
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err);
-extern const char *const vfm_model_presets[];	   /* NULL-terminated */
+extern const char *const vfm_model_presets[];      /* NULL-terminated */
 void vfm_model_defaults(struct vfm_model_spec *m); /* dit-s */
 /* Names the key ("model.heads: 7 does not divide model.hidden 384"). Fills ffn. */
 int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
 
 enum vfm_arch vfm_model_arch(const struct vfm_model_spec *m); /* of one that has passed the check */
-int vfm_model_mods(const struct vfm_model_spec *m);	      /* modulation vectors a block: 6, or 12 of stdit */
+int vfm_model_mods(const struct vfm_model_spec *m);           /* modulation vectors a block: 6, or 12 of stdit */
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m);  /* features a token: channels * patch volume */
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 int64_t vfm_model_params(const struct vfm_model_spec *m);
@@ -58,8 +59,9 @@ int64_t vfm_model_params(const struct vfm_model_spec *m);
 int64_t vfm_model_active_params(const struct vfm_model_spec *m);
 
 /* Model FLOPs of a forward over a pack (DESIGN: 8 q h^2 + 4 Q h, 4 q h^2 + 4 c h^2 + 4 X h, 4 q h f, 6 q h f if gated,
- * and patchify, head, adaLN, embedders; with grouped queries the projections of k and v are that much smaller): q = sum s_i,
- * Q = sum s_i^2, c = sum c_i, X = sum s_i c_i over the samples.  Training is 3 times the forward; recompute is not counted. */
+ * and patchify, head, adaLN, embedders; with grouped queries the projections of k and v are that much smaller): q = sum
+ * s_i, Q = sum s_i^2, c = sum c_i, X = sum s_i c_i over the samples.  Training is 3 times the forward; recompute is not
+ * counted. */
 struct vfm_pack_sums {
 	double q, Q, c, X;
 	double Qs, Qt; /* the same as Q over the frames of the samples, and over their columns in time */

@@ -26,10 +26,11 @@ enum vfm_aside { VFM_ASIDE_AUTO, VFM_ASIDE_ON, VFM_ASIDE_OFF }; /* auto: where t
 
 struct vfm_parallel {
 	int64_t tp, cp, pp, ep;
-	int64_t dp;         /* 0: world / (tp cp pp) */
-	int64_t vpp;        /* chunks of layers a stage holds */
-	int cp_mode;        /* enum vfm_cp_mode */
-	int64_t cp_a2a;     /* hybrid: ranks of the inner all-to-all; 0: as many as divide cp and the heads.  Else the check sets it */
+	int64_t dp;  /* 0: world / (tp cp pp) */
+	int64_t vpp; /* chunks of layers a stage holds */
+	int cp_mode; /* enum vfm_cp_mode */
+	/* hybrid: ranks of the inner all-to-all; 0: as many as divide cp and the heads.  Else the check sets it */
+	int64_t cp_a2a;
 	int schedule;       /* enum vfm_pp_schedule */
 	bool fsdp;          /* parameters, gradients and optimizer state sharded; weights gathered a unit at a time */
 	bool distopt;       /* optimizer state sharded (ZeRO-1) */
@@ -49,13 +50,20 @@ void vfm_parallel_size(const struct vfm_parallel *p, int size[VFM_AXES]);
 
 /* The groups that ranks form; what each is for stands in mesh/mesh.h.  The first are in the order of enum vfm_axis. */
 enum vfm_group {
-	VFM_GR_PP, VFM_GR_DP, VFM_GR_EP, VFM_GR_CP, VFM_GR_TP,
-	VFM_GR_RING, VFM_GR_A2A,       /* cp = ring x a2a */
-	VFM_GR_SEQ,                    /* cp x tp */
-	VFM_GR_DATA,                   /* dp x cp = replica x shard; rank in it: dp_i * cp + cp_i */
-	VFM_GR_SHARD, VFM_GR_REPLICA,  /* neighbours in data; with neither fsdp nor distopt, shard is 1 */
-	VFM_GR_EDATA,                  /* the ranks of a stage with the same ep_i, in order */
-	VFM_GR_ESHARD, VFM_GR_EREPLICA, /* eshard: all of edata where shard is all of data, else gcd(shard, edata) */
+	VFM_GR_PP,
+	VFM_GR_DP,
+	VFM_GR_EP,
+	VFM_GR_CP,
+	VFM_GR_TP,
+	VFM_GR_RING,
+	VFM_GR_A2A,  /* cp = ring x a2a */
+	VFM_GR_SEQ,  /* cp x tp */
+	VFM_GR_DATA, /* dp x cp = replica x shard; rank in it: dp_i * cp + cp_i */
+	VFM_GR_SHARD,
+	VFM_GR_REPLICA, /* neighbours in data; with neither fsdp nor distopt, shard is 1 */
+	VFM_GR_EDATA,   /* the ranks of a stage with the same ep_i, in order */
+	VFM_GR_ESHARD,
+	VFM_GR_EREPLICA, /* eshard: all of edata where shard is all of data, else gcd(shard, edata) */
 	VFM_GROUPS,
 };
 const char *vfm_group_name(enum vfm_group g); /* "pp" */

@@ -32,7 +32,8 @@ void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64
 		n[i] = 1;
 		load[i] += layer;
 	}
-	/* Layers are alike, so giving each to the least loaded part is best; of equals to the last, because the first hold more activations. */
+	/* Layers are alike, so giving each to the least loaded part is best; of equals to the last, because the first
+	 * hold more activations. */
 	for (; left > 0; left--) {
 		int least = parts - 1;
 
@@ -52,8 +53,8 @@ void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64
 
 /* ---- in which order ---- */
 
-/* Interleaving takes microbatches in groups of at least pp (all of them, if there are fewer): a group passes chunk 0, then
- * chunk 1, and so on, by which time the first of them has come round from the last stage. */
+/* Interleaving takes microbatches in groups of at least pp (all of them, if there are fewer): a group passes chunk 0,
+ * then chunk 1, and so on, by which time the first of them has come round from the last stage. */
 struct groups {
 	int64_t n, size, larger; /* the first `larger` groups have size + 1 */
 	int vpp;
@@ -107,7 +108,8 @@ int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int
 {
 	struct groups g;
 	int64_t n = mb * vpp, warm = pp - stage - 1, f = 0, b = 0, w = 0, held = 0;
-	/* ZB-H1: W lags behind B by as many as a stage has fewer microbatches in flight than the first, which fills the end. */
+	/* ZB-H1: W lags behind B by as many as a stage has fewer microbatches in flight than the first, which fills the
+	 * end. */
 	int64_t lag = stage;
 	bool split = schedule == VFM_PP_ZB;
 
@@ -188,7 +190,10 @@ static size_t run_all(struct run *r, double f, double b, double w, double send)
 		for (int s = 0; s < r->pp; s++) {
 			for (; r->at[s] < r->s[s].n; r->at[s]++, left--) {
 				const struct vfm_action *a = &r->s[s].a[r->at[s]];
-				double cost = a->kind == VFM_DO_F ? f : a->kind == VFM_DO_B ? b : w, t = ready(r, s, a, send);
+				double cost = a->kind == VFM_DO_F ? f
+					: a->kind == VFM_DO_B     ? b
+								  : w,
+				       t = ready(r, s, a, send);
 				int64_t slot = (a->chunk * r->pp + s) * r->mb + a->mb;
 
 				if (t < 0)
@@ -206,8 +211,8 @@ static size_t run_all(struct run *r, double f, double b, double w, double send)
 	return left;
 }
 
-int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, double b, double w, double send, double *total, double *bubble,
-	struct vfm_err *err)
+int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, double b, double w, double send,
+	double *total, double *bubble, struct vfm_err *err)
 {
 	struct run r = {.pp = pp, .parts = pp * vpp, .mb = mb};
 	size_t slots, left;
@@ -216,7 +221,8 @@ int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, doubl
 
 	TRY(check(pp, vpp, 0, mb, err));
 	if (mb > INT64_C(1) << 24)
-		return vfm_fail(err, VFM_EUSAGE, "a pipeline of %lld packs a step is too long to be simulated", (long long)mb);
+		return vfm_fail(
+			err, VFM_EUSAGE, "a pipeline of %lld packs a step is too long to be simulated", (long long)mb);
 	slots = (size_t)r.parts * (size_t)mb;
 	r.s = vfm_calloc((size_t)pp, sizeof(*r.s));
 	r.at = vfm_calloc((size_t)pp, sizeof(*r.at));
@@ -235,7 +241,9 @@ int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, doubl
 		busy += r.busy[s];
 	}
 	*bubble = *total > 0 ? 1 - busy / (*total * pp) : 0;
-	rc = left ? vfm_fail(err, VFM_EUSAGE, "a pipeline of %d stages, %d chunks a stage and %lld packs would hang", pp, vpp, (long long)mb) : 0;
+	rc = left ? vfm_fail(err, VFM_EUSAGE, "a pipeline of %d stages, %d chunks a stage and %lld packs would hang",
+			    pp, vpp, (long long)mb)
+		  : 0;
 out:
 	for (int s = 0; s < pp; s++)
 		vfm_schedule_release(&r.s[s]);

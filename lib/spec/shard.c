@@ -184,7 +184,8 @@ static int64_t seg_cut(struct segs *s, int64_t len, int g, int n, int r)
 	return loc;
 }
 
-static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size, struct segs *segs, int64_t *len, struct vfm_err *err)
+static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size, struct segs *segs, int64_t *len,
+	struct vfm_err *err)
 {
 	for (int a = 0; a < VFM_AXES; a++) {
 		const struct vfm_cut *c = &d->cut[a];
@@ -193,13 +194,14 @@ static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size
 		if (!c->groups || n == 1)
 			continue;
 		if (c->groups < 0 || c->dim < 0 || c->dim >= d->ndim)
-			return vfm_fail(err, VFM_EUSAGE, "%s: bad cut over %s: %d groups along dimension %d of %d", d->name,
-				axis_names[a], c->groups, c->dim, d->ndim);
+			return vfm_fail(err, VFM_EUSAGE, "%s: bad cut over %s: %d groups along dimension %d of %d",
+				d->name, axis_names[a], c->groups, c->dim, d->ndim);
 		if (coord[a] < 0 || coord[a] >= n)
 			return vfm_fail(err, VFM_EUSAGE, "%s: rank %d of %s = %d", d->name, coord[a], axis_names[a], n);
 		if (len[c->dim] % c->groups || len[c->dim] / c->groups % n)
-			return vfm_fail(err, VFM_EUSAGE, "%s: dimension %d (%lld, in %d group%s) cannot be cut over %s = %d", d->name,
-				c->dim, (long long)len[c->dim], c->groups, c->groups == 1 ? "" : "s", axis_names[a], n);
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s: dimension %d (%lld, in %d group%s) cannot be cut over %s = %d", d->name, c->dim,
+				(long long)len[c->dim], c->groups, c->groups == 1 ? "" : "s", axis_names[a], n);
 		len[c->dim] = seg_cut(&segs[c->dim], len[c->dim], c->groups, n, coord[a]);
 	}
 	return 0;
@@ -231,7 +233,8 @@ static void part_boxes(struct vfm_part *p, const struct segs *segs)
 	}
 }
 
-int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int size[VFM_AXES], struct vfm_part *out, struct vfm_err *err)
+int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int size[VFM_AXES], struct vfm_part *out,
+	struct vfm_err *err)
 {
 	struct segs segs[VFM_NDIM_MAX] = {{0}};
 	int rc;
@@ -283,7 +286,8 @@ void vfm_flat_cut(int64_t n_elem, int n, int r, int64_t *a, int64_t *b)
 	*b = *a + q + (r < m);
 }
 
-void vfm_part_range_boxes(const struct vfm_part *p, int64_t a, int64_t b, struct vfm_box **box, struct vfm_box **loc, int *n)
+void vfm_part_range_boxes(
+	const struct vfm_part *p, int64_t a, int64_t b, struct vfm_box **box, struct vfm_box **loc, int *n)
 {
 	struct vfm_box cut[2 * VFM_NDIM_MAX];
 	int nc = vfm_range_boxes(p->ndim, p->shape, a, b, cut);
@@ -372,9 +376,9 @@ void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0)
 /* Rows of a box: the longest contiguous stretches, which span dimension `d` and all
  * behind it, where those behind are full. */
 struct rows {
-	int d;               /* outer dimensions [0, d) count the rows */
-	int64_t n, len;      /* rows, elements of each */
-	int64_t base;        /* flat global index of the box's corner */
+	int d;          /* outer dimensions [0, d) count the rows */
+	int64_t n, len; /* rows, elements of each */
+	int64_t base;   /* flat global index of the box's corner */
 	int64_t stride[VFM_NDIM_MAX];
 };
 
@@ -414,7 +418,8 @@ static int64_t row_start(const struct rows *r, const struct vfm_box *b, int64_t 
 
 /* The rows of a box rise in the flat index, so the first one that reaches beyond lo is
  * found by bisection. */
-void vfm_runs_add_box(struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi)
+void vfm_runs_add_box(
+	struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi)
 {
 	struct rows rows;
 	int64_t a = 0, b;
@@ -510,5 +515,6 @@ void vfm_copies_release(struct vfm_copies *c)
 void vfm_copies_do(const struct vfm_copies *c, size_t elem, const void *src, void *dst)
 {
 	for (size_t i = 0; i < c->n; i++)
-		memcpy((char *)dst + (size_t)c->v[i].dst * elem, (const char *)src + (size_t)c->v[i].src * elem, (size_t)c->v[i].n * elem);
+		memcpy((char *)dst + (size_t)c->v[i].dst * elem, (const char *)src + (size_t)c->v[i].src * elem,
+			(size_t)c->v[i].n * elem);
 }

@@ -50,11 +50,12 @@ struct vfm_box {
 };
 
 /* ---- boxes ---- */
-int64_t vfm_shape_numel(int ndim, const int64_t *shape);   /* 1 for ndim 0; -1 if negative or beyond 2^60 */
+int64_t vfm_shape_numel(int ndim, const int64_t *shape); /* 1 for ndim 0; -1 if negative or beyond 2^60 */
 struct vfm_box vfm_box_full(int ndim, const int64_t *shape);
 int64_t vfm_box_numel(const struct vfm_box *b);
 bool vfm_box_inside(const struct vfm_box *b, const int64_t *shape);
-bool vfm_box_intersect(const struct vfm_box *a, const struct vfm_box *b, struct vfm_box *out); /* false: empty; out may be NULL */
+bool vfm_box_intersect(
+	const struct vfm_box *a, const struct vfm_box *b, struct vfm_box *out); /* false: empty; out may be NULL */
 
 /* The flat range [a, b) of a tensor as boxes in flat order (at most 2*ndim - 1, where 0
  * dimensions count as 1).  Returns their number. */
@@ -72,7 +73,8 @@ struct vfm_part {
 
 /* coord[axis] of size[axis] (a size of 1 or 0 = the axis is not there).  A dimension that does not
  * divide is VFM_EUSAGE: "blocks.0.fc1.weight: dimension 0 (4097, in 1 group) cannot be cut over tp = 2". */
-int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int size[VFM_AXES], struct vfm_part *out, struct vfm_err *err);
+int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int size[VFM_AXES], struct vfm_part *out,
+	struct vfm_err *err);
 void vfm_part_full(struct vfm_part *out, int ndim, const int64_t *shape); /* all of it: one box */
 void vfm_part_release(struct vfm_part *p);
 int64_t vfm_part_numel(const struct vfm_part *p);
@@ -97,7 +99,8 @@ int64_t vfm_runs_numel(const struct vfm_runs *r);
  * A box's storage is its own row-major array, which begins at `loc0`; only the part
  * within the flat range [lo, hi) of the global tensor is listed. */
 void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0);
-void vfm_runs_add_box(struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi);
+void vfm_runs_add_box(
+	struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi);
 /* Elements [a, b) of the local tensor, whose storage holds just these (element a is at 0). */
 void vfm_runs_add_part(struct vfm_runs *r, const struct vfm_part *p, int64_t a, int64_t b);
 
@@ -118,6 +121,7 @@ void vfm_copies_do(const struct vfm_copies *c, size_t elem, const void *src, voi
 /* Elements [a, b) of the local tensor as boxes of the global one, each with its place
  * in the local tensor's coordinates (loc).  What a checkpoint lists for an FSDP shard.
  * *box and *loc are malloc'ed [*n]; free() them. */
-void vfm_part_range_boxes(const struct vfm_part *p, int64_t a, int64_t b, struct vfm_box **box, struct vfm_box **loc, int *n);
+void vfm_part_range_boxes(
+	const struct vfm_part *p, int64_t a, int64_t b, struct vfm_box **box, struct vfm_box **loc, int *n);
 
 #endif

@@ -15,16 +15,17 @@
 #include <stdint.h>
 
 struct vfm_tokens {
-	int n;                     /* samples */
-	int64_t total;             /* tokens of the pack */
+	int n;         /* samples */
+	int64_t total; /* tokens of the pack */
 	int cp, cp_i, a2a, tp, tp_i;
-	int32_t *cu_cp;            /* [cp][n+1] boundaries of the samples in each cp rank's rows */
-	int32_t *cu_ring;          /* [cp/a2a][n+1] the same for each ring position: the rows of its a2a ranks together, in sample order */
-	int64_t *rows_cp;          /* [cp] */
-	int64_t *rows_tp;          /* [tp] rows of the pieces of this cp rank */
-	int32_t *cu;               /* [n+1] boundaries of the samples in this rank's piece */
-	int32_t *pack_row;         /* [rows_cp[cp_i]] the pack's row of each row of this cp rank */
-	int64_t first, rows;       /* this rank's piece: rows [first, first + rows) of the cp rank's */
+	int32_t *cu_cp; /* [cp][n+1] boundaries of the samples in each cp rank's rows */
+	/* [cp/a2a][n+1] the same for each ring position: the rows of its a2a ranks together, in sample order */
+	int32_t *cu_ring;
+	int64_t *rows_cp;    /* [cp] */
+	int64_t *rows_tp;    /* [tp] rows of the pieces of this cp rank */
+	int32_t *cu;         /* [n+1] boundaries of the samples in this rank's piece */
+	int32_t *pack_row;   /* [rows_cp[cp_i]] the pack's row of each row of this cp rank */
+	int64_t first, rows; /* this rank's piece: rows [first, first + rows) of the cp rank's */
 };
 
 /* cu [n+1]: boundaries in the pack.  Frees with _release. */
@@ -40,7 +41,8 @@ void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order);
 
 /* Rows of any rank's piece. */
 int64_t vfm_tokens_rows(const struct vfm_tokens *t, int cp_i, int tp_i);
-/* The rows of all cp ranks, one rank after the other, put into the order of the pack: place p takes row order[p].  order [total]. */
+/* The rows of all cp ranks, one rank after the other, put into the order of the pack: place p takes row order[p]. order
+ * [total]. */
 void vfm_tokens_pack_order(const struct vfm_tokens *t, int32_t *order);
 
 #endif

@@ -3,13 +3,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What a block keeps, in widths a token: projections, norms and results of attention by what kind there are of them; a hidden layer of the MLP
- * once before and once behind its activation.  tests/unit/test_advice.c holds it against the device's count. */
+/* What a block keeps, in widths a token: projections, norms and results of attention by what kind there are of them; a
+ * hidden layer of the MLP once before and once behind its activation.  tests/unit/test_advice.c holds it against the
+ * device's count. */
 double vfm_advice_kept(const struct vfm_model_spec *m, int mode, const struct vfm_train_config *t)
 {
 	enum vfm_arch arch = vfm_model_arch(m);
 	bool gated = arch == VFM_ARCH_MOVIEGEN;
-	double e = (double)vfm_dtype_size((enum vfm_dtype)t->dtype), stream = (double)vfm_dtype_size((enum vfm_dtype)t->residual), h = (double)m->hidden;
+	double e = (double)vfm_dtype_size((enum vfm_dtype)t->dtype),
+	       stream = (double)vfm_dtype_size((enum vfm_dtype)t->residual), h = (double)m->hidden;
 	double self = arch == VFM_ARCH_STDIT ? 3 : 1, cross = m->cross_attention ? 1 : 0;
 	double f = (double)m->ffn, copies = 0, lse = 4 * (double)m->heads * (self + cross);
 
@@ -27,18 +29,19 @@ double vfm_advice_kept(const struct vfm_model_spec *m, int mode, const struct vf
 	case VFM_RECOMPUTE_NONE:
 		break;
 	}
-	return h * stream * (1 + self + cross) + (8 * self + 4 * cross + 2 + copies) * h * e + (gated ? 3 : 2) * f * e + lse;
+	return h * stream * (1 + self + cross) + (8 * self + 4 * cross + 2 + copies) * h * e + (gated ? 3 : 2) * f * e +
+		lse;
 }
 
 /* ---- this rank's share ---- */
 
 struct share {
 	const struct vfm_advice *a;
-	double rows;       /* of the residual stream, of all packs that are in flight at a time */
-	double blocks;     /* on this stage */
-	double remade;     /* of them, blocks that recompute goes for */
-	double matrices;   /* elements that this rank owns of the state: those with a copy in the compute dtype */
-	double own;        /* and all */
+	double rows;     /* of the residual stream, of all packs that are in flight at a time */
+	double blocks;   /* on this stage */
+	double remade;   /* of them, blocks that recompute goes for */
+	double matrices; /* elements that this rank owns of the state: those with a copy in the compute dtype */
+	double own;      /* and all */
 };
 
 static struct share share_of(const struct vfm_advice *a)
@@ -58,7 +61,8 @@ static struct share share_of(const struct vfm_advice *a)
 	return s;
 }
 
-/* Activations of a step in this mode for `remade` of the blocks; a block that is run again has all of its own for that time. */
+/* Activations of a step in this mode for `remade` of the blocks; a block that is run again has all of its own for that
+ * time. */
 static double activations(const struct share *s, const struct vfm_train_config *t, double remade)
 {
 	const struct vfm_model_spec *m = &s->a->c->model;
@@ -111,7 +115,8 @@ static void add_activations(struct list *l, const struct share *s)
 	static const struct {
 		int mode;
 		const char *name;
-	} modes[] = {{VFM_RECOMPUTE_LIGHT, "light"}, {VFM_RECOMPUTE_SELECTIVE, "selective"}, {VFM_RECOMPUTE_FULL, "full"}};
+	} modes[] = {
+		{VFM_RECOMPUTE_LIGHT, "light"}, {VFM_RECOMPUTE_SELECTIVE, "selective"}, {VFM_RECOMPUTE_FULL, "full"}};
 	const struct vfm_train_config *t = &s->a->c->train;
 	struct vfm_train_config other;
 	double is = now(s), remade = s->remade > 0 ? s->remade : s->blocks;
@@ -125,8 +130,8 @@ static void add_activations(struct list *l, const struct share *s)
 	if (s->remade > 0 && s->remade < s->blocks)
 		add(l, is - activations(s, t, s->blocks), "train.recompute_blocks=0");
 	if (s->remade > 2 && !(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* two blocks' stay */
-		add(l, s->rows * (s->remade - 2) * vfm_advice_kept(&s->a->c->model, t->recompute, t), "train.offload=%s",
-			t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
+		add(l, s->rows * (s->remade - 2) * vfm_advice_kept(&s->a->c->model, t->recompute, t),
+			"train.offload=%s", t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
 	other = *t;
 	other.dtype = other.residual = VFM_BF16;
 	if (t->dtype != VFM_BF16) {
@@ -159,7 +164,8 @@ static void add_ranks(struct list *l, const struct share *s)
 	bool away = s->a->c->train.offload & VFM_OFFLOAD_OPTIMIZER, sharded = p->fsdp || p->distopt;
 	double data = m->size[VFM_AX_DP] * m->size[VFM_AX_CP], part = 1 - 1 / data;
 	int from;
-	double update = masters(s) + (away ? 0 : moments(s)), all = update + (double)s->a->ps->copy_bytes + 4 * (double)s->a->ps->n_grad;
+	double update = masters(s) + (away ? 0 : moments(s)),
+	       all = update + (double)s->a->ps->copy_bytes + 4 * (double)s->a->ps->n_grad;
 
 	if (data > 1 && !p->fsdp)
 		add(l, part * (all - (p->distopt ? update : 0)), "parallel.fsdp=true");

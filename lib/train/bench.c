@@ -12,7 +12,8 @@ static void batch_make(struct vfm_batch *b, const struct vfm_bench_step *s, cons
 	struct vfm_madeup *all = vfm_calloc((size_t)s->samples, sizeof(*all));
 
 	for (int64_t i = 0; i < s->samples; i++)
-		all[i] = (struct vfm_madeup){{s->grid[0], s->grid[1], s->grid[2]}, (int32_t)s->text_len, (uint64_t)i + 1};
+		all[i] = (struct vfm_madeup){
+			{s->grid[0], s->grid[1], s->grid[2]}, (int32_t)s->text_len, (uint64_t)i + 1};
 	vfm_madeup_pack(b, all, (int)s->samples, m, 1);
 	b->step_tokens = b->tokens * s->packs;
 	free(all);
@@ -61,8 +62,8 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_mesh *mesh, int64
 	return 0;
 }
 
-int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, const struct vfm_bench_step *b,
-	struct vfm_bench_result *out, struct vfm_err *err)
+int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
+	const struct vfm_bench_step *b, struct vfm_bench_result *out, struct vfm_err *err)
 {
 	enum { MAX = 1000 };
 	struct vfm_step_stats stats = {0};
@@ -76,7 +77,8 @@ int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struc
 
 	*out = (struct vfm_bench_result){0};
 	if (b->packs % dp)
-		return vfm_fail(err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %d", (long long)b->packs, dp);
+		return vfm_fail(
+			err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %d", (long long)b->packs, dp);
 	vfm_dev_peak_reset(s->dev);
 	tr = vfm_trainer_new(c, mesh, s, err);
 	if (!tr)
@@ -93,9 +95,19 @@ int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struc
 	qsort(t, (size_t)n, sizeof(t[0]), by_value);
 	for (int k = 0; k < TIMES; k++)
 		total[k] /= (double)n;
-	*out = (struct vfm_bench_result){.n = n, .median_s = t[n / 2], .min_s = t[0], .max_s = t[n - 1], .flops = stats.flops,
-		.tokens = stats.tokens, .mem_peak_bytes = s->dev->mem_peak, .loss = stats.loss, .comm_s = total[COMM], .bubble_s = total[BUBBLE],
-		.copy_s = total[COPY], .host_s = total[HOST], .ahead_s = total[AHEAD]};
+	*out = (struct vfm_bench_result){.n = n,
+		.median_s = t[n / 2],
+		.min_s = t[0],
+		.max_s = t[n - 1],
+		.flops = stats.flops,
+		.tokens = stats.tokens,
+		.mem_peak_bytes = s->dev->mem_peak,
+		.loss = stats.loss,
+		.comm_s = total[COMM],
+		.bubble_s = total[BUBBLE],
+		.copy_s = total[COPY],
+		.host_s = total[HOST],
+		.ahead_s = total[AHEAD]};
 	rc = isfinite(stats.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 out:
 	vfm_madeup_release(&batch);

@@ -16,23 +16,24 @@ struct vfm_bench_step {
 };
 
 struct vfm_bench_result {
-	int64_t n;                          /* steps measured */
-	double median_s, min_s, max_s;      /* of a step, mean over the ranks */
+	int64_t n;                     /* steps measured */
+	double median_s, min_s, max_s; /* of a step, mean over the ranks */
 	/* of the mean step and rank: */
-	double comm_s, bubble_s, copy_s;    /* the compute stream stood still for communication; other pipeline stages; copies to and from the host */
-	double host_s;                      /* the host put the step on the device (trainer.h) */
-	double ahead_s;                     /* and was then so far ahead of it: near 0, the device waits for the host */
-	double flops;                       /* model FLOPs of a step (spec/model.h) */
-	int64_t tokens;                     /* of the global step */
-	int64_t mem_peak_bytes;             /* of this rank */
-	double loss;                        /* of the last step: must be finite */
+	/* the compute stream stood still for communication; other pipeline stages; copies to and from the host */
+	double comm_s, bubble_s, copy_s;
+	double host_s;          /* the host put the step on the device (trainer.h) */
+	double ahead_s;         /* and was then so far ahead of it: near 0, the device waits for the host */
+	double flops;           /* model FLOPs of a step (spec/model.h) */
+	int64_t tokens;         /* of the global step */
+	int64_t mem_peak_bytes; /* of this rank */
+	double loss;            /* of the last step: must be finite */
 };
 
 /* Splits `tokens` into a grid t x h x w near a video's shape: square frames of at most 16 x 16 patches. */
 void vfm_bench_grid(int64_t tokens, int32_t grid[3]);
 
 /* Collective over the mesh's world; every rank gets the result. */
-int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, const struct vfm_bench_step *b,
-	struct vfm_bench_result *out, struct vfm_err *err);
+int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
+	const struct vfm_bench_step *b, struct vfm_bench_result *out, struct vfm_err *err);
 
 #endif

@@ -25,7 +25,8 @@ static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NUL
 static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
-static const char *const recompute_names[] = {"none", "selective", "full", "light", NULL}; /* in the order of enum vfm_recompute */
+static const char *const recompute_names[] = {
+	"none", "selective", "full", "light", NULL}; /* in the order of enum vfm_recompute */
 static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
 static const char *const aside_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
@@ -38,27 +39,36 @@ static const char *const offload_names[] = {"none", "optimizer", "activations", 
 static const char *const graphs_names[] = {"off", "on", NULL};
 
 #define OFF(f) offsetof(struct vfm_config, f)
-#define BIG 9e15
+#define BIG    9e15
 
 static const struct key keys[] = {
 	{"model.arch", K_NAME, OFF(model.arch), 0, 0, NULL, NULL, "architecture: dit, moviegen, stdit or moe"},
 	{"model.layers", K_INT, OFF(model.layers), 1, 1024, NULL, NULL, "transformer blocks"},
 	{"model.hidden", K_INT, OFF(model.hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
 	{"model.heads", K_INT, OFF(model.heads), 1, 1024, NULL, NULL, "attention heads"},
-	{"model.kv_heads", K_INT, OFF(model.kv_heads), 0, 1024, NULL, NULL, "heads of keys and values (grouped queries); 0: as many as heads"},
+	{"model.kv_heads", K_INT, OFF(model.kv_heads), 0, 1024, NULL, NULL,
+		"heads of keys and values (grouped queries); 0: as many as heads"},
 	{"model.ffn", K_INT, OFF(model.ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
-	{"model.cross_attention", K_BOOL, OFF(model.cross_attention), 0, 0, NULL, NULL, "text through cross-attention in every block"},
-	{"model.pooled_text", K_BOOL, OFF(model.pooled_text), 0, 0, NULL, NULL, "mean of the text added to the conditioning"},
+	{"model.cross_attention", K_BOOL, OFF(model.cross_attention), 0, 0, NULL, NULL,
+		"text through cross-attention in every block"},
+	{"model.pooled_text", K_BOOL, OFF(model.pooled_text), 0, 0, NULL, NULL,
+		"mean of the text added to the conditioning"},
 	{"model.qk_norm", K_BOOL, OFF(model.qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
-	{"model.adaln_lora", K_INT, OFF(model.adaln_lora), 0, 65536, NULL, NULL, "rank of a block's modulation; 0: a full matrix"},
-	{"model.pos", K_ENUM, OFF(model.pos), 0, 0, pos_names, NULL, "positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
-	{"model.pos_max", K_INT3, OFF(model.pos_max), 1, 32767, NULL, NULL, "learned positions: patches that a sample has at most in t, h, w"},
+	{"model.adaln_lora", K_INT, OFF(model.adaln_lora), 0, 65536, NULL, NULL,
+		"rank of a block's modulation; 0: a full matrix"},
+	{"model.pos", K_ENUM, OFF(model.pos), 0, 0, pos_names, NULL,
+		"positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
+	{"model.pos_max", K_INT3, OFF(model.pos_max), 1, 32767, NULL, NULL,
+		"learned positions: patches that a sample has at most in t, h, w"},
 	{"model.experts", K_INT, OFF(model.experts), 1, 4096, NULL, NULL, "moe: experts a block"},
 	{"model.expert_ffn", K_INT, OFF(model.expert_ffn), 1, 1 << 20, NULL, NULL, "moe: inner width of an expert"},
-	{"model.shared_experts", K_INT, OFF(model.shared_experts), 0, 1024, NULL, NULL, "moe: experts that every token visits"},
+	{"model.shared_experts", K_INT, OFF(model.shared_experts), 0, 1024, NULL, NULL,
+		"moe: experts that every token visits"},
 	{"model.moe_router", K_ENUM, OFF(model.moe_router), 0, 0, router_names, NULL, "moe: who chooses whom"},
-	{"model.moe_capacity", K_NUM, OFF(model.moe_capacity), 0, 4096, NULL, NULL, "moe: experts that a token visits, on average or exactly"},
-	{"model.moe_aux", K_NUM, OFF(model.moe_aux), 0, 1e6, NULL, NULL, "moe: weight of the load-balance loss of token choice"},
+	{"model.moe_capacity", K_NUM, OFF(model.moe_capacity), 0, 4096, NULL, NULL,
+		"moe: experts that a token visits, on average or exactly"},
+	{"model.moe_aux", K_NUM, OFF(model.moe_aux), 0, 1e6, NULL, NULL,
+		"moe: weight of the load-balance loss of token choice"},
 	{"model.channels", K_INT, OFF(model.channels), 1, 1024, NULL, NULL, "channels of the latents"},
 	{"model.patch", K_INT3, OFF(model.patch), 1, 16, NULL, NULL, "patch size t, h, w"},
 	{"model.text_dim", K_INT, OFF(model.text_dim), 1, 65536, NULL, NULL, "features of a text row"},
@@ -68,28 +78,38 @@ static const struct key keys[] = {
 	{"diffusion.kind", K_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
 	{"diffusion.p_mean", K_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
 	{"diffusion.p_std", K_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL, "edm: standard deviation of ln sigma"},
-	{"diffusion.sigma_data", K_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL, "edm: standard deviation of the latents"},
+	{"diffusion.sigma_data", K_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL,
+		"edm: standard deviation of the latents"},
 	{"diffusion.t_mean", K_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
 	{"diffusion.t_std", K_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL, "flow: standard deviation of logit(t)"},
 	{"diffusion.shift", K_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
-	{"diffusion.text_drop", K_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL, "probability that a sample's text is dropped"},
+	{"diffusion.text_drop", K_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
+		"probability that a sample's text is dropped"},
 	{"data.threads", K_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
 	{"data.prefetch", K_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
 	{"parallel.tp", K_INT, OFF(parallel.tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
 	{"parallel.cp", K_INT, OFF(parallel.cp), 1, 1024, NULL, NULL, "context parallel degree"},
 	{"parallel.pp", K_INT, OFF(parallel.pp), 1, 1024, NULL, NULL, "pipeline stages"},
 	{"parallel.ep", K_INT, OFF(parallel.ep), 1, 1024, NULL, NULL, "expert parallel degree"},
-	{"parallel.dp", K_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL, "data parallel degree; 0: what the other degrees leave"},
-	{"parallel.vpp", K_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL, "chunks of layers a pipeline stage holds, interleaved"},
+	{"parallel.dp", K_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL,
+		"data parallel degree; 0: what the other degrees leave"},
+	{"parallel.vpp", K_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL,
+		"chunks of layers a pipeline stage holds, interleaved"},
 	{"parallel.schedule", K_ENUM, OFF(parallel.schedule), 0, 0, pp_names, NULL, "order of work of a pipeline"},
-	{"parallel.cp_mode", K_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL, "how context parallel attention sees all tokens"},
-	{"parallel.cp_a2a", K_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL, "hybrid: ranks of the inner all-to-all; 0: as many as the heads allow"},
+	{"parallel.cp_mode", K_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL,
+		"how context parallel attention sees all tokens"},
+	{"parallel.cp_a2a", K_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL,
+		"hybrid: ranks of the inner all-to-all; 0: as many as the heads allow"},
 	{"parallel.fsdp", K_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL, "shard parameters, gradients and optimizer"},
 	{"parallel.distopt", K_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
-	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL, "ranks that fsdp and distopt shard over; 0: all of dp x cp"},
-	{"parallel.aside", K_ENUM, OFF(parallel.aside), 0, 0, aside_names, NULL, "collectives within layers beside the computing"},
-	{"parallel.bucket_mib", K_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL, "size of the buckets in which gradients are reduced"},
-	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL, "optimizer steps; 0: as many as the manifest has"},
+	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL,
+		"ranks that fsdp and distopt shard over; 0: all of dp x cp"},
+	{"parallel.aside", K_ENUM, OFF(parallel.aside), 0, 0, aside_names, NULL,
+		"collectives within layers beside the computing"},
+	{"parallel.bucket_mib", K_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL,
+		"size of the buckets in which gradients are reduced"},
+	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
+		"optimizer steps; 0: as many as the manifest has"},
 	{"train.lr", K_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
 	{"train.min_lr", K_NUM, OFF(train.min_lr), 0, 10, NULL, NULL, "learning rate at the end of cosine and linear"},
 	{"train.warmup_steps", K_INT, OFF(train.warmup_steps), 0, 1e9, NULL, NULL, "steps of linear warm-up"},
@@ -98,23 +118,35 @@ static const struct key keys[] = {
 	{"train.beta2", K_NUM, OFF(train.beta2), 0, 0.999999, NULL, NULL, "AdamW"},
 	{"train.eps", K_NUM, OFF(train.eps), 1e-20, 1, NULL, NULL, "AdamW"},
 	{"train.weight_decay", K_NUM, OFF(train.weight_decay), 0, 10, NULL, NULL, "AdamW, matrices only"},
-	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL, "largest norm of the gradient; 0: no clipping"},
-	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL, "moving average of the weights; 0: none"},
-	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values, "of matrices and activations; masters are fp32"},
-	{"train.residual", K_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values, "of the residual stream and its gradient"},
-	{"train.fp8", K_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL, "scaling of the linear layers of blocks, which then multiply in fp8; none: they do not"},
-	{"train.fp8_history", K_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL, "steps whose largest elements give the scales of train.fp8=delayed"},
+	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL,
+		"largest norm of the gradient; 0: no clipping"},
+	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL,
+		"moving average of the weights; 0: none"},
+	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
+		"of matrices and activations; masters are fp32"},
+	{"train.residual", K_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values,
+		"of the residual stream and its gradient"},
+	{"train.fp8", K_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL,
+		"scaling of the linear layers of blocks, which then multiply in fp8; none: they do not"},
+	{"train.fp8_history", K_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
+		"steps whose largest elements give the scales of train.fp8=delayed"},
 	{"train.master", K_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
 	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
-	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL, "what lies in the host's memory instead of the device's"},
-	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL, "what the backward computes again"},
-	{"train.recompute_blocks", K_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL, "blocks of the model that this goes for, spread evenly; 0: all"},
-	{"train.deterministic", K_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL, "the same bits from every run, whatever is faster"},
-	{"train.graphs", K_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL, "forward and backward of a pack launched as one graph, where the device can"},
+	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL,
+		"what lies in the host's memory instead of the device's"},
+	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL,
+		"what the backward computes again"},
+	{"train.recompute_blocks", K_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
+		"blocks of the model that this goes for, spread evenly; 0: all"},
+	{"train.deterministic", K_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
+		"the same bits from every run, whatever is faster"},
+	{"train.graphs", K_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
+		"forward and backward of a pack launched as one graph, where the device can"},
 	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
 	{"ckpt.keep", K_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
-	{"ckpt.keep_every", K_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL, "checkpoints at multiples of this stay for good; 0: none"},
+	{"ckpt.keep_every", K_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL,
+		"checkpoints at multiples of this stay for good; 0: none"},
 };
 
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
@@ -125,8 +157,18 @@ void vfm_config_defaults(struct vfm_config *c)
 	vfm_model_defaults(&c->model);
 	vfm_diffusion_defaults(&c->diffusion);
 	vfm_parallel_defaults(&c->parallel);
-	c->train = (struct vfm_train_config){.lr = 1e-4, .min_lr = 0, .warmup_steps = 100, .schedule = VFM_SCHEDULE_CONSTANT, .beta1 = 0.9,
-		.beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1.0, .ema_decay = 0.9999, .dtype = VFM_F32, .fp8_history = 16};
+	c->train = (struct vfm_train_config){.lr = 1e-4,
+		.min_lr = 0,
+		.warmup_steps = 100,
+		.schedule = VFM_SCHEDULE_CONSTANT,
+		.beta1 = 0.9,
+		.beta2 = 0.95,
+		.eps = 1e-8,
+		.weight_decay = 0.01,
+		.clip_norm = 1.0,
+		.ema_decay = 0.9999,
+		.dtype = VFM_F32,
+		.fp8_history = 16};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
 	c->ckpt.every = 1000;
@@ -137,13 +179,15 @@ void vfm_config_defaults(struct vfm_config *c)
 
 static int number(const struct key *k, const json_t *v, double *out, struct vfm_err *err)
 {
-	static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
+	static const char *const names[] = {
+		"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
 	bool integer = k->type != K_NUM;
 
 	*out = json_number_value(v);
 	/* 1e6 is an integer, too.  The limits of all keys lie below 2^53, so that a double holds it exactly. */
 	if (!json_is_number(v) || (integer && *out != floor(*out)))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path, integer ? "an integer" : "a number", names[json_typeof(v)]);
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path,
+			integer ? "an integer" : "a number", names[json_typeof(v)]);
 	if (*out >= k->min && *out <= k->max)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);
@@ -162,7 +206,8 @@ static int set_enum(const struct key *k, const json_t *v, int *out, struct vfm_e
 		}
 		vfm_buf_addf(&all, "%s%s", i ? ", " : "", k->names[i]);
 	}
-	vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s, got %s%s%s", k->path, all.data, s ? "'" : "", s ? s : "another type", s ? "'" : "");
+	vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s, got %s%s%s", k->path, all.data, s ? "'" : "",
+		s ? s : "another type", s ? "'" : "");
 	vfm_buf_release(&all);
 	return VFM_EUSAGE;
 }
@@ -196,7 +241,8 @@ static int set_key(struct vfm_config *c, const struct key *k, const json_t *v, s
 		if (!json_is_array(v) || json_array_size(v) != 3)
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected an array of three integers", k->path);
 		for (size_t i = 0; i < 3; i++) {
-			TRY(number(&(struct key){.path = k->path, .type = K_INT, .min = k->min, .max = k->max}, json_array_get(v, i), &x, err));
+			TRY(number(&(struct key){.path = k->path, .type = K_INT, .min = k->min, .max = k->max},
+				json_array_get(v, i), &x, err));
 			((int64_t *)dst)[i] = (int64_t)x;
 		}
 		return 0;
@@ -219,7 +265,8 @@ static int unknown_key(const char *path, struct vfm_err *err)
 		all[i] = keys[i].path;
 	all[N_KEYS] = NULL;
 	near = vfm_near(path, all);
-	return vfm_fail(err, VFM_EUSAGE, "unknown key '%s'%s%s%s", path, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+	return vfm_fail(err, VFM_EUSAGE, "unknown key '%s'%s%s%s", path, near ? " (did you mean '" : "",
+		near ? near : "", near ? "'?)" : "");
 }
 
 static int set_path(struct vfm_config *c, const char *path, const json_t *v, struct vfm_err *err)
@@ -227,7 +274,8 @@ static int set_path(struct vfm_config *c, const char *path, const json_t *v, str
 	if (!strcmp(path, "model.preset")) {
 		if (!json_is_string(v))
 			return vfm_fail(err, VFM_EUSAGE, "model.preset: expected a string");
-		return vfm_model_preset(json_string_value(v), &c->model, err) < 0 ? vfm_err_context(err, "model.preset") : 0;
+		return vfm_model_preset(json_string_value(v), &c->model, err) < 0 ? vfm_err_context(err, "model.preset")
+										  : 0;
 	}
 	for (int i = 0; i < N_KEYS; i++)
 		if (!strcmp(keys[i].path, path))
@@ -247,10 +295,12 @@ int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err
 	v = json_object_get(json_object_get(obj, "model"), "preset");
 	if (v)
 		TRY(set_path(c, "model.preset", v, err));
-	json_object_foreach ((json_t *)obj, section, sub) {
+	json_object_foreach((json_t *)obj, section, sub)
+	{
 		if (!json_is_object(sub))
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected an object (a section)", section);
-		json_object_foreach (sub, name, v) {
+		json_object_foreach(sub, name, v)
+		{
 			snprintf(path, sizeof(path), "%s.%s", section, name);
 			if (strcmp(path, "model.preset") != 0)
 				TRY(set_path(c, path, v, err));
@@ -304,11 +354,15 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	if (c->train.residual == VFM_BF16 && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.residual: bf16 needs train.dtype=bf16");
 	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)
-		return vfm_fail(err, VFM_EUSAGE, "train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
 	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
-		return vfm_fail(err, VFM_EUSAGE, "train.offload: activations are what train.recompute=light, selective or full keeps of a block; it is none");
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.offload: activations are what train.recompute=light, selective or full keeps of a "
+			"block; it is none");
 	if (c->train.min_lr > c->train.lr)
-		return vfm_fail(err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);
+		return vfm_fail(
+			err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);
 	return 0;
 }
 

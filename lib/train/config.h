@@ -17,24 +17,24 @@ enum vfm_master_kind { VFM_MASTER_F32, VFM_MASTER_SPLIT };
 enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
 
 struct vfm_train_config {
-	int64_t steps;        /* 0: as many as the manifest has */
-	double lr, min_lr;    /* min_lr: where cosine and linear end */
+	int64_t steps;     /* 0: as many as the manifest has */
+	double lr, min_lr; /* min_lr: where cosine and linear end */
 	int64_t warmup_steps;
-	int schedule;         /* enum vfm_lr_schedule */
+	int schedule; /* enum vfm_lr_schedule */
 	double beta1, beta2, eps, weight_decay;
-	double clip_norm;     /* 0: no clipping */
-	double ema_decay;     /* 0: no EMA */
-	int dtype;            /* enum vfm_dtype: f32 or bf16 */
-	int fp8;              /* enum vfm_fp8_kind */
-	int64_t fp8_history;  /* steps that delayed scaling goes by */
-	int master;           /* enum vfm_master_kind */
-	int moments;          /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
-	int residual;         /* enum vfm_dtype of the residual stream: f32 or bf16 */
-	int recompute;        /* enum vfm_recompute */
+	double clip_norm;         /* 0: no clipping */
+	double ema_decay;         /* 0: no EMA */
+	int dtype;                /* enum vfm_dtype: f32 or bf16 */
+	int fp8;                  /* enum vfm_fp8_kind */
+	int64_t fp8_history;      /* steps that delayed scaling goes by */
+	int master;               /* enum vfm_master_kind */
+	int moments;              /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
+	int residual;             /* enum vfm_dtype of the residual stream: f32 or bf16 */
+	int recompute;            /* enum vfm_recompute */
 	int64_t recompute_blocks; /* of the model's, spread evenly; 0: all */
-	bool deterministic;   /* nothing is chosen by timing: see vfm_plugin_opts */
-	int offload;          /* enum vfm_offload_kind */
-	int graphs;           /* whether a pack is put on the device as one graph, where that can be */
+	bool deterministic;       /* nothing is chosen by timing: see vfm_plugin_opts */
+	int offload;              /* enum vfm_offload_kind */
+	int graphs;               /* whether a pack is put on the device as one graph, where that can be */
 	uint64_t seed;
 };
 

@@ -24,9 +24,13 @@ static int open_plugin(struct vfm_device *d, const char *name, const struct vfm_
 	return why.code < 0 ? why.code : VFM_EENV;
 }
 
-int vfm_device_open_rank(struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err)
+int vfm_device_open_rank(
+	struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err)
 {
-	struct vfm_plugin_opts o = {.local_rank = local_rank, .local_size = local_size, .deterministic = deterministic, .thread_start = vfm_par_serial,
+	struct vfm_plugin_opts o = {.local_rank = local_rank,
+		.local_size = local_size,
+		.deterministic = deterministic,
+		.thread_start = vfm_par_serial,
 		.warn = local_rank == 0 ? vfm_warn : NULL}; /* what one rank of a node says holds for the others */
 	bool known = false;
 
@@ -56,7 +60,8 @@ int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 
 int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err)
 {
-	struct vfm_comm_dev_opts o = {.compute = d->stream, .wire = d->plugin ? d->plugin->wire : NULL, .host_memory = !d->plugin};
+	struct vfm_comm_dev_opts o = {
+		.compute = d->stream, .wire = d->plugin ? d->plugin->wire : NULL, .host_memory = !d->plugin};
 	int rc;
 
 	d->host = job->world;

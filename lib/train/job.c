@@ -73,7 +73,8 @@ static int worst_of(struct vfm_comm *c, const int64_t *code, const struct vfm_er
 	for (int r = 0; r < c->size; r++) {
 		if (badness(code[r]) > badness(code[who]))
 			who = r;
-		same = same && code[r] == code[0] && off[r + 1] - off[r] == off[1] && !memcmp(all + off[r], all, off[1]);
+		same = same && code[r] == code[0] && off[r + 1] - off[r] == off[1] &&
+			!memcmp(all + off[r], all, off[1]);
 	}
 	rc = (int)code[who];
 	if (same)

@@ -17,8 +17,8 @@
 struct vfm_job {
 	struct vfm_launch launch;
 	struct vfm_comm *world;
-	char *mark;       /* file that the first rank to fail makes; NULL: none yet */
-	bool agreed;      /* the failure is known to all ranks, in these words */
+	char *mark;  /* file that the first rank to fail makes; NULL: none yet */
+	bool agreed; /* the failure is known to all ranks, in these words */
 	bool failed, first;
 };
 
@@ -27,8 +27,8 @@ struct vfm_job {
  * and what killed them was said.  recorder_dir: see comm_host.h. */
 int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm_err *err);
 
-/* Collective over c: every rank returns the worst of the codes, with the message of the lowest rank that has it, "rank 3: …"
- * (or as it is when all ranks failed with the same words). */
+/* Collective over c: every rank returns the worst of the codes, with the message of the lowest rank that has it, "rank
+ * 3: …" (or as it is when all ranks failed with the same words). */
 int vfm_agree(struct vfm_comm *c, int rc, struct vfm_err *err);
 /* The same over all ranks.  A failure is then one that all know. */
 int vfm_job_agree(struct vfm_job *j, int rc, struct vfm_err *err);

@@ -13,7 +13,7 @@ struct vfm_layout {
 		struct vfm_mesh mesh;
 		struct vfm_params ps;
 		struct vfm_model *model;
-	} **rank; /* [ranks]; NULL: not made yet */
+	} * *rank; /* [ranks]; NULL: not made yet */
 };
 
 int vfm_layout_parse(struct vfm_config *c, const char *text, int *ranks, struct vfm_err *err)
@@ -140,7 +140,8 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 		return at[VFM_AX_TP] == 0 && at[VFM_AX_CP] == 0 && at[VFM_AX_DP] == 0;
 	}
 	if (p->d.ndim != t->ndim || memcmp(p->d.shape, t->shape, sizeof(int64_t) * (size_t)t->ndim) != 0)
-		return vfm_fail(err, VFM_EUSAGE, "tensor '%s' has another shape than the model of its configuration", t->name);
+		return vfm_fail(
+			err, VFM_EUSAGE, "tensor '%s' has another shape than the model of its configuration", t->name);
 	i = copies(&k->mesh, p, &n);
 	if (i < 0 || (p->all_stages && k->mesh.coord[VFM_AX_PP]))
 		return 0;

@@ -1,5 +1,5 @@
-/* layout.h - which slices of a model's state the ranks of a layout write into a checkpoint.  Arithmetic on the descriptions of the
- * parameters: no ranks, no device.
+/* layout.h - which slices of a model's state the ranks of a layout write into a checkpoint.  Arithmetic on the
+ * descriptions of the parameters: no ranks, no device.
  */
 #ifndef VFM_TRAIN_LAYOUT_H
 #define VFM_TRAIN_LAYOUT_H
@@ -9,8 +9,8 @@
 
 struct vfm_layout; /* opaque; a rank's descriptions are made when they are first asked for */
 
-/* "tp=2,pp=2,dp=4,fsdp": keys of the section `parallel`, a bare word is true.  Fills c->parallel and checks it; the number
- * of ranks is tp cp pp dp (dp 1 where it is not named). */
+/* "tp=2,pp=2,dp=4,fsdp": keys of the section `parallel`, a bare word is true.  Fills c->parallel and checks it; the
+ * number of ranks is tp cp pp dp (dp 1 where it is not named). */
 int vfm_layout_parse(struct vfm_config *c, const char *text, int *ranks, struct vfm_err *err);
 
 /* c->parallel must have passed its check.  c is copied. */

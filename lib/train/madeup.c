@@ -40,7 +40,8 @@ static void place(struct vfm_batch *b, int sample)
 	}
 }
 
-void vfm_madeup_pack(struct vfm_batch *b, const struct vfm_madeup *s, int n, const struct vfm_model_spec *m, uint64_t seed)
+void vfm_madeup_pack(
+	struct vfm_batch *b, const struct vfm_madeup *s, int n, const struct vfm_model_spec *m, uint64_t seed)
 {
 	*b = (struct vfm_batch){.patch_dim = (int32_t)vfm_model_patch_dim(m), .text_dim = (int32_t)m->text_dim};
 	count(b, s, n);
@@ -50,7 +51,8 @@ void vfm_madeup_pack(struct vfm_batch *b, const struct vfm_madeup *s, int n, con
 	b->x0 = vfm_calloc((size_t)(b->tokens * b->patch_dim), sizeof(float));
 	b->text = vfm_calloc((size_t)(b->text_tokens * b->text_dim) + 1, sizeof(float));
 	for (int i = 0; i < n; i++) {
-		struct vfm_rng x = vfm_rng_stream(seed, 0, b->id[i], VFM_RNG_TEST), t = vfm_rng_stream(seed, 1, b->id[i], VFM_RNG_TEST);
+		struct vfm_rng x = vfm_rng_stream(seed, 0, b->id[i], VFM_RNG_TEST),
+			       t = vfm_rng_stream(seed, 1, b->id[i], VFM_RNG_TEST);
 		int64_t x_at = (int64_t)b->cu_seqlens[i] * b->patch_dim, t_at = (int64_t)b->cu_text[i] * b->text_dim;
 
 		place(b, i);

@@ -12,7 +12,8 @@ struct vfm_madeup {
 };
 
 /* n samples in one pack; step_tokens is that of this pack alone.  Values follow from (seed, sample id). */
-void vfm_madeup_pack(struct vfm_batch *b, const struct vfm_madeup *s, int n, const struct vfm_model_spec *m, uint64_t seed);
+void vfm_madeup_pack(
+	struct vfm_batch *b, const struct vfm_madeup *s, int n, const struct vfm_model_spec *m, uint64_t seed);
 void vfm_madeup_release(struct vfm_batch *b);
 
 #endif

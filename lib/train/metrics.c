@@ -21,7 +21,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	json_object_set_new(o, "samples", json_integer(r->s.samples));
 	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / r->step_s));
 	json_object_set_new(o, "tflops", vfm_json_real(r->s.flops / r->step_s / 1e12));
-	json_object_set_new(o, "mfu", r->peak_tflops > 0 ? vfm_json_real(r->s.flops / r->step_s / 1e12 / r->peak_tflops) : json_null());
+	json_object_set_new(o, "mfu",
+		r->peak_tflops > 0 ? vfm_json_real(r->s.flops / r->step_s / 1e12 / r->peak_tflops) : json_null());
 	json_object_set_new(o, "data_wait_ms", vfm_json_real(r->data_wait_s * 1e3));
 	json_object_set_new(o, "comm_ms", vfm_json_real(r->s.comm_s * 1e3));
 	json_object_set_new(o, "bubble_ms", vfm_json_real(r->s.bubble_s * 1e3));
@@ -79,12 +80,13 @@ out:
 
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
-	static const char *const tags[] = {"loss", "grad_norm", "lr", "tok_s", "tflops", "data_wait_ms", "comm_ms", "bubble_ms", "copy_ms", "host_ms",
-		"step_ms"};
+	static const char *const tags[] = {"loss", "grad_norm", "lr", "tok_s", "tflops", "data_wait_ms", "comm_ms",
+		"bubble_ms", "copy_ms", "host_ms", "step_ms"};
 
 	TRY(vfm_jsonl_write(m->f, record, err));
 	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++)
-		TRY(vfm_tfevents_scalar(&m->events, r->step, tags[i], json_number_value(json_object_get(record, tags[i])), err));
+		TRY(vfm_tfevents_scalar(
+			&m->events, r->step, tags[i], json_number_value(json_object_get(record, tags[i])), err));
 	if (vfm_now() - m->t_flush < 1)
 		return 0;
 	return vfm_metrics_flush(m, err);

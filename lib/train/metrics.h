@@ -7,14 +7,17 @@
 #include "train/trainer.h"
 
 struct vfm_step_record {
-	int64_t step;            /* steps done, from 1 */
-	struct vfm_step_stats s; /* but flops of one rank; comm_s, bubble_s and copy_s as the mean over the ranks, host_s the most that one took */
+	int64_t step; /* steps done, from 1 */
+	/* but flops of one rank; comm_s, bubble_s and copy_s as the mean over the ranks, host_s the most that one took
+	 */
+	struct vfm_step_stats s;
 	double lr;
 	double step_s, data_wait_s; /* the most that a rank took */
 	int64_t mem_peak_bytes;     /* the most that a rank has */
 	double peak_tflops;         /* of the device (spec/hw.h); 0: not known */
 };
-json_t *vfm_step_json(const struct vfm_step_record *r); /* {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu, …} */
+json_t *vfm_step_json(
+	const struct vfm_step_record *r); /* {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu, …} */
 
 struct vfm_metrics {
 	FILE *f;

@@ -17,7 +17,8 @@ static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct v
 	d->w = d->t_cond + 5 * n;
 	d->drop = vfm_calloc(n, sizeof(bool));
 	for (size_t i = 0; i < n; i++) {
-		struct vfm_draw r = vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, b->id[i]);
+		struct vfm_draw r =
+			vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, b->id[i]);
 
 		d->t_cond[i] = r.t_cond;
 		for (int j = 0; j < 4; j++)
@@ -37,8 +38,8 @@ static int put_rows(struct vfm_micro *u, const struct vfm_batch *b, struct vfm_e
 	for (int64_t i = 0, n; i < u->in.tok.rows; i += n) {
 		for (n = 1; i + n < u->in.tok.rows && rows[i + n] == rows[i] + n; n++)
 			;
-		TRY(t->to_device(u->stream, (char *)u->x0.data + (size_t)i * row, b->x0 + (size_t)rows[i] * (size_t)b->patch_dim, (size_t)n * row,
-			err));
+		TRY(t->to_device(u->stream, (char *)u->x0.data + (size_t)i * row,
+			b->x0 + (size_t)rows[i] * (size_t)b->patch_dim, (size_t)n * row, err));
 	}
 	return 0;
 }
@@ -70,24 +71,42 @@ static int put_ends(struct vfm_micro *u, const struct vfm_batch *b, const struct
 
 static int diffuse(struct vfm_micro *u, const struct vfm_micro_opts *o, struct vfm_err *err)
 {
-	struct vfm_diffuse a = {.seed = o->config->train.seed, .step = (uint64_t)o->step, .x0 = u->x0, .id = u->in.id, .idx = u->in.idx,
-		.coef = u->coef, .seqs = &u->in.seqs, .input = u->in.x, .target = u->target};
+	struct vfm_diffuse a = {.seed = o->config->train.seed,
+		.step = (uint64_t)o->step,
+		.x0 = u->x0,
+		.id = u->in.id,
+		.idx = u->in.idx,
+		.coef = u->coef,
+		.seqs = &u->in.seqs,
+		.input = u->in.x,
+		.target = u->target};
 
 	return vfm_op_diffuse(u->stream, &a, err);
 }
 
-int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b, struct vfm_err *err)
+int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b,
+	struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = s->dev->t;
-	struct vfm_pack pack = {.n = b->n_samples, .tokens = b->tokens, .text_tokens = b->text_tokens, .id = b->id,
-		.cu_seqlens = b->cu_seqlens, .cu_text = b->cu_text, .grid = (const int32_t (*)[3])b->grid, .seg = b->seg, .idx = b->idx,
-		.pos = (const int16_t (*)[3])b->pos, .text = b->text, .step_tokens = (double)b->step_tokens};
+	struct vfm_pack pack = {.n = b->n_samples,
+		.tokens = b->tokens,
+		.text_tokens = b->text_tokens,
+		.id = b->id,
+		.cu_seqlens = b->cu_seqlens,
+		.cu_text = b->cu_text,
+		.grid = (const int32_t(*)[3])b->grid,
+		.seg = b->seg,
+		.idx = b->idx,
+		.pos = (const int16_t(*)[3])b->pos,
+		.text = b->text,
+		.step_tokens = (double)b->step_tokens};
 	struct drawn d;
 	int rc;
 
 	*u = (struct vfm_micro){.stream = s};
 	draw(&d, o, b);
-	TRY_OUT(vfm_model_in_make(&u->in, s, o->mesh, &o->config->model, &pack, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
+	TRY_OUT(vfm_model_in_make(
+		&u->in, s, o->mesh, &o->config->model, &pack, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
 	TRY_OUT(t->to_device(s, u->in.t_cond.data, d.t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (o->ends) {
 		TRY_OUT(put_ends(u, b, &d, err));

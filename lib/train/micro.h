@@ -1,4 +1,5 @@
-/* micro.h - a pack on the device with all that a training step draws for it: the model's input, and on the last stage the target. */
+/* micro.h - a pack on the device with all that a training step draws for it: the model's input, and on the last stage
+ * the target. */
 #ifndef VFM_TRAIN_MICRO_H
 #define VFM_TRAIN_MICRO_H
 
@@ -9,7 +10,7 @@
 struct vfm_micro {
 	struct vfm_model_in in;
 	struct vfm_stream *stream;
-	void *mem;                    /* holds all below */
+	void *mem; /* holds all below */
 	size_t bytes;
 	struct vfm_tensor x0, target; /* [T,F] f32; absent where first and last are false */
 	struct vfm_tensor coef;       /* [S,4] f32 */
@@ -24,7 +25,8 @@ struct vfm_micro_opts {
 };
 
 /* Draws come from (seed, step, sample id) alone.  The batch may be released when it returns.  Release in any case. */
-int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b, struct vfm_err *err);
+int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b,
+	struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
 
 #endif

@@ -88,7 +88,8 @@ void vfm_optim_release(struct vfm_optim *o)
 	*o = (struct vfm_optim){0};
 }
 
-/* Every element is counted by one rank.  The norm and the scale that clips it stay on the device: no host decision hangs on them. */
+/* Every element is counted by one rank.  The norm and the scale that clips it stay on the device: no host decision
+ * hangs on them. */
 static int clip(struct vfm_optim *o, double max_norm, struct vfm_err *err)
 {
 	const struct vfm_params *ps = o->ps;

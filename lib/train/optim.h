@@ -12,15 +12,16 @@ struct vfm_adam {
 
 struct vfm_optim_opts {
 	bool ema;
-	bool m_bf16;          /* first moments in bf16 */
-	bool on_host;         /* moments and average in page-locked memory of the host, where updates reach them over the bus */
+	bool m_bf16; /* first moments in bf16 */
+	/* moments and average in page-locked memory of the host, where updates reach them over the bus */
+	bool on_host;
 };
 
 struct vfm_optim {
 	struct vfm_params *ps;
 	struct vfm_optim_opts o;
-	struct vfm_array m, v, ema; /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
-	void *scalars;        /* device: sum f64, norm f32, scale f32 */
+	struct vfm_array m, v, ema;         /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
+	void *scalars;                      /* device: sum f64, norm f32, scale f32 */
 	struct vfm_tensor sum, norm, scale; /* norm: of the last step's gradient, before clipping */
 };
 
@@ -29,7 +30,8 @@ int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_o
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
 
-/* One update from the owned gradients, clipped by the norm over the job; t = 1, 2, … is the number of this step.  Collective. */
+/* One update from the owned gradients, clipped by the norm over the job; t = 1, 2, … is the number of this step.
+ * Collective. */
 int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_err *err);
 
 #endif

@@ -112,7 +112,8 @@ static void draw(struct drawn *d, struct vfm_batch *b, const struct vfm_config *
 		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
 		d->w[i] = 1.0f / (float)b->step_tokens;
 		if (r.drop)
-			memset(b->text + (size_t)b->cu_text[i] * (size_t)b->text_dim, 0, (size_t)(b->cu_text[i + 1] - b->cu_text[i]) * row);
+			memset(b->text + (size_t)b->cu_text[i] * (size_t)b->text_dim, 0,
+				(size_t)(b->cu_text[i + 1] - b->cu_text[i]) * row);
 	}
 }
 
@@ -158,7 +159,8 @@ static int write_step(struct vfm_batch *b, const struct vfm_config *c, const cha
 
 static int write_info(const struct vfm_config *c, double loss, const char *dir, struct vfm_err *err)
 {
-	static const char *const pos[] = {"rope", "sincos", "both", "learned"}, *const router[] = {"expert_choice", "token_choice"};
+	static const char *const pos[] = {"rope", "sincos", "both", "learned"},
+				 *const router[] = {"expert_choice", "token_choice"};
 	const struct vfm_model_spec *m = &c->model;
 	char *path = vfm_strfmt("%s/dump.json", dir);
 	const struct {
@@ -177,11 +179,12 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 		{"expert_ffn", m->expert_ffn},
 		{"shared_experts", m->shared_experts},
 	};
-	json_t *k = json_pack("{s:s, s:b, s:b, s:b, s:s, s:[III], s:s, s:f, s:f}", "arch", m->arch, "cross_attention", m->cross_attention,
-		"pooled_text", m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "pos_max", (json_int_t)m->pos_max[0],
-		(json_int_t)m->pos_max[1], (json_int_t)m->pos_max[2], "moe_router", router[m->moe_router], "moe_capacity", m->moe_capacity,
-		"moe_aux", m->moe_aux);
-	json_t *o = json_pack("{s:o, s:I, s:i, s:f}", "config", k, "seed", (json_int_t)c->train.seed, "step", STEP, "loss", loss);
+	json_t *k = json_pack("{s:s, s:b, s:b, s:b, s:s, s:[III], s:s, s:f, s:f}", "arch", m->arch, "cross_attention",
+		m->cross_attention, "pooled_text", m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "pos_max",
+		(json_int_t)m->pos_max[0], (json_int_t)m->pos_max[1], (json_int_t)m->pos_max[2], "moe_router",
+		router[m->moe_router], "moe_capacity", m->moe_capacity, "moe_aux", m->moe_aux);
+	json_t *o = json_pack(
+		"{s:o, s:I, s:i, s:f}", "config", k, "seed", (json_int_t)c->train.seed, "step", STEP, "loss", loss);
 	struct vfm_buf b = {0};
 	int rc;
 
@@ -198,7 +201,8 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 
 /* ---- the step ---- */
 
-static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_batch *b, const char *dir, struct vfm_err *err)
+static int step(
+	struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_batch *b, const char *dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct vfm_pack_array packs = {b, PACKS, 0};
@@ -208,7 +212,8 @@ static int step(struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_b
 	TRY(vfm_mkdir_p(dir, err));
 	TRY(vfm_params_fill_dense(ps, c->train.seed, err));
 	TRY(write_params(ps, false, dir, "init.safetensors", err));
-	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err)); /* at this learning rate the weights stay as they are */
+	/* at this learning rate the weights stay as they are */
+	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err));
 	TRY(vfm_trainer_stats(tr, &stats, err));
 	TRY(write_params(ps, true, dir, "grads.safetensors", err));
 	TRY(write_step(b, c, dir, err));

@@ -10,18 +10,19 @@
 #include "spec/schedule.h"
 #include "train/micro.h"
 
-/* Gradients that may be on their way to the stage before without being received; a slot keeps their memory.  With 1 no schedule hangs
- * (tests/unit/test_schedule.c), with 2 a stage need not wait for the next of its neighbour's actions. */
+/* Gradients that may be on their way to the stage before without being received; a slot keeps their memory.  With 1 no
+ * schedule hangs (tests/unit/test_schedule.c), with 2 a stage need not wait for the next of its neighbour's actions. */
 enum { UNRECEIVED = 2 };
 
-/* Packs that are put on the device plainly before the first graph; graphs that may fail in a row, each for something that was done for the first time. */
+/* Packs that are put on the device plainly before the first graph; graphs that may fail in a row, each for something
+ * that was done for the first time. */
 enum { PLAIN_FIRST = 2, MOST_REFUSED = 8 };
 
 enum slot_state { FREE, LIVE, SENDING };
 
 /* The residual stream or its gradient from another stage. */
 struct incoming {
-	const struct vfm_action *a;    /* what it is for; NULL: nothing is posted */
+	const struct vfm_action *a; /* what it is for; NULL: nothing is posted */
 	struct vfm_tensor x;
 	size_t bytes;
 	struct vfm_event *here;
@@ -32,42 +33,43 @@ struct slot {
 	enum slot_state state;
 	int64_t mb;
 	int chunk;
-	int64_t since;                 /* order in which slots came to SENDING */
+	int64_t since; /* order in which slots came to SENDING */
 	struct vfm_tape *tape;
-	struct vfm_var *in, *out;      /* residual stream: what came (NULL on the first chunk), what goes (on all but the last) */
-	void *h;                       /* memory of in */
+	/* residual stream: what came (NULL on the first chunk), what goes (on all but the last) */
+	struct vfm_var *in, *out;
+	void *h; /* memory of in */
 	size_t h_bytes;
-	struct vfm_event *fwd, *bwd;   /* passed when out, and in's gradient, have been sent */
+	struct vfm_event *fwd, *bwd; /* passed when out, and in's gradient, have been sent */
 };
 
 struct vfm_pipeline {
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream, *fwd_side, *bwd_side; /* the sides NULL: one stage */
-	struct vfm_stream *recv_side;  /* NULL: messages are received on the compute stream, where they are needed */
-	struct incoming in[2];         /* of the action that runs and the next that receives */
+	struct vfm_stream *recv_side; /* NULL: messages are received on the compute stream, where they are needed */
+	struct incoming in[2];        /* of the action that runs and the next that receives */
 	struct vfm_model *model;
 	struct vfm_event *ready;
-	struct vfm_offload *offload;   /* NULL: activations stay on the device */
+	struct vfm_offload *offload; /* NULL: activations stay on the device */
 	struct slot **slot;
 	size_t n_slot, cap_slot;
-	int64_t sent;                  /* slots that came to SENDING */
-	double bubble_s, pack_s;       /* the host waited for other stages; for packs */
+	int64_t sent;            /* slots that came to SENDING */
+	double bubble_s, pack_s; /* the host waited for other stages; for packs */
 	struct vfm_params *ps;
-	bool graphs;                   /* packs are launched as graphs, after .. */
-	int plain;                     /* .. the first have loaded what there is to load */
-	int refused;                   /* graphs one after another that were none */
+	bool graphs; /* packs are launched as graphs, after .. */
+	int plain;   /* .. the first have loaded what there is to load */
+	int refused; /* graphs one after another that were none */
 	int64_t n_graphs;
-	bool *has_grad;                /* [ps->n] before the graph that is written down; NULL: train.graphs is off */
+	bool *has_grad; /* [ps->n] before the graph that is written down; NULL: train.graphs is off */
 	/* of the step that runs */
 	int64_t step;
 	const struct vfm_pack_source *src;
 	struct vfm_tensor loss;
 	struct vfm_pipeline_sums *sums;
-	struct vfm_micro **micro;      /* [n_packs] NULL: not here yet, or gone */
-	int *left;                     /* [n_packs] chunks that it has still to pass */
+	struct vfm_micro **micro; /* [n_packs] NULL: not here yet, or gone */
+	int *left;                /* [n_packs] chunks that it has still to pass */
 	int64_t n_packs;
-	bool split;                    /* W apart from B */
+	bool split; /* W apart from B */
 };
 
 /* Why a pack cannot be a graph here; NULL: nothing is known against it. */
@@ -118,12 +120,13 @@ static bool early_new(struct vfm_pipeline *p, struct vfm_err *err)
 	return p->recv_side != NULL;
 }
 
-struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_model *m,
-	struct vfm_params *ps, struct vfm_err *err)
+struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
+	struct vfm_model *m, struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_pipeline *p = vfm_calloc(1, sizeof(*p));
 
-	*p = (struct vfm_pipeline){.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_side};
+	*p = (struct vfm_pipeline){
+		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_side};
 	graphs_begin(p);
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	p->ready = s->dev->t->event_new(s->dev, err);
@@ -136,7 +139,8 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	}
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		p->offload = vfm_offload_new(s, err);
-	if (p->ready && (p->bwd_side || !mesh->send_side) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
+	if (p->ready && (p->bwd_side || !mesh->send_side) &&
+		(p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
 		return p;
 	vfm_pipeline_free(p);
 	return NULL;
@@ -230,7 +234,9 @@ static int slot_of(const struct vfm_pipeline *p, const struct vfm_action *a, str
 		if ((*s)->state == LIVE && (*s)->mb == a->mb && (*s)->chunk == a->chunk)
 			return 0;
 	}
-	return vfm_fail(err, VFM_EUSAGE, "internal: the schedule goes back through chunk %d with pack %lld, which is not there", a->chunk, (long long)a->mb);
+	return vfm_fail(err, VFM_EUSAGE,
+		"internal: the schedule goes back through chunk %d with pack %lld, which is not there", a->chunk,
+		(long long)a->mb);
 }
 
 void vfm_pipeline_free(struct vfm_pipeline *p)
@@ -278,8 +284,8 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 /* ---- messages ---- */
 
 /* On `side`, after what is on the compute stream; `sent` passes when x's memory may go. */
-static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *side, struct vfm_tensor x, struct vfm_event *sent,
-	struct vfm_err *err)
+static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *side, struct vfm_tensor x,
+	struct vfm_event *sent, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
 
@@ -292,7 +298,8 @@ static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *s
 }
 
 /* Memory for this rank's rows of the residual stream. */
-static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes, const char *what, struct vfm_err *err)
+static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes,
+	const char *what, struct vfm_err *err)
 {
 	*x = vfm_t2(NULL, vfm_model_residual(p->model), u->in.tok.rows, p->c->model.hidden);
 	*bytes = vfm_nbytes(x) ? vfm_nbytes(x) : 64;
@@ -317,7 +324,8 @@ static void count(struct vfm_pipeline *p, const struct vfm_batch *b)
 static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(p->model);
-	struct vfm_micro_opts o = {p->c, p->mesh, p->step, vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1)};
+	struct vfm_micro_opts o = {
+		p->c, p->mesh, p->step, vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1)};
 	double before = vfm_now();
 	struct vfm_batch *b;
 	int rc;
@@ -347,7 +355,8 @@ static void micro_drop(struct vfm_pipeline *p, int64_t mb)
 
 static bool comes(const struct vfm_pipeline *p, const struct vfm_action *a)
 {
-	return a->kind == VFM_DO_F ? !vfm_model_is_first(p->model, a->chunk) : a->kind == VFM_DO_B && !vfm_model_is_last(p->model, a->chunk);
+	return a->kind == VFM_DO_F ? !vfm_model_is_first(p->model, a->chunk)
+				   : a->kind == VFM_DO_B && !vfm_model_is_last(p->model, a->chunk);
 }
 
 static struct vfm_comm *comes_from(const struct vfm_pipeline *p, const struct vfm_action *a)
@@ -355,9 +364,11 @@ static struct vfm_comm *comes_from(const struct vfm_pipeline *p, const struct vf
 	return a->kind == VFM_DO_F ? p->mesh->fwd_in : p->mesh->bwd_in;
 }
 
-static int incoming_alloc(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
+static int incoming_alloc(
+	struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
 {
-	return residual(p, p->micro[a->mb], x, bytes, a->kind == VFM_DO_F ? "the input of a pipeline stage" : "the gradient of a pipeline stage", err);
+	return residual(p, p->micro[a->mb], x, bytes,
+		a->kind == VFM_DO_F ? "the input of a pipeline stage" : "the gradient of a pipeline stage", err);
 }
 
 /* Beside the compute stream, in memory that is free there by now. */
@@ -377,8 +388,9 @@ static int post(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_e
 	return t->event_record(in->here, p->recv_side, err);
 }
 
-/* Before action i: its message and that of the next are asked for.  A receive then waits for nothing but the receives before it and what stood on the compute stream
- * before action i, so for less than one in its place on the compute stream would: what cannot hang there cannot hang so. */
+/* Before action i: its message and that of the next are asked for.  A receive then waits for nothing but the receives
+ * before it and what stood on the compute stream before action i, so for less than one in its place on the compute
+ * stream would: what cannot hang there cannot hang so. */
 static int post_ahead(struct vfm_pipeline *p, const struct vfm_schedule *s, size_t i, struct vfm_err *err)
 {
 	for (size_t k = i; p->recv_side && k < s->n && k < i + 2; k++) {
@@ -391,7 +403,8 @@ static int post_ahead(struct vfm_pipeline *p, const struct vfm_schedule *s, size
 }
 
 /* The message of an action, with its memory. */
-static int receive(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
+static int receive(
+	struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
 {
 	double before = vfm_comm_stats().wait_s, held = p->stream->dev->wait_s;
 	int rc;
@@ -441,7 +454,8 @@ static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 	}
 	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, how);
 	if (last)
-		vfm_g_mse(s->tape, s->out, &(struct vfm_mse){.target = u->target, .w = u->w, .seqs = &u->in.seqs, .loss = p->loss});
+		vfm_g_mse(s->tape, s->out,
+			&(struct vfm_mse){.target = u->target, .w = u->w, .seqs = &u->in.seqs, .loss = p->loss});
 	TRY(vfm_tape_status(s->tape, err));
 	return last ? 0 : send(p, p->mesh->fwd_out, p->fwd_side, s->out->v, s->fwd, err);
 }
@@ -532,7 +546,8 @@ static void take_back(struct vfm_pipeline *p, const struct vfm_action *f, const 
 	vfm_info("train.graphs: from here on without graphs: %s", why->msg);
 }
 
-/* Forward and backward of a pack that is on the device already, as one graph.  Its slot, still to be finished; NULL: nothing was done. */
+/* Forward and backward of a pack that is on the device already, as one graph.  Its slot, still to be finished; NULL:
+ * nothing was done. */
 static struct slot *graph(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
@@ -562,7 +577,8 @@ static struct slot *graph(struct vfm_pipeline *p, const struct vfm_action *f, co
 }
 
 /* The two actions of a pack where they follow one another; *done: false: they are still to be done. */
-static int both(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
+static int both(
+	struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
 {
 	struct slot *s;
 
@@ -599,8 +615,8 @@ static int wait_for_stages(struct vfm_pipeline *p, struct vfm_err *err)
 	return rc;
 }
 
-int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, struct vfm_tensor loss,
-	struct vfm_pipeline_sums *sums, struct vfm_err *err)
+int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
+	struct vfm_tensor loss, struct vfm_pipeline_sums *sums, struct vfm_err *err)
 {
 	struct vfm_schedule s = {0};
 	int rc;
@@ -611,8 +627,8 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 	p->loss = loss;
 	p->sums = sums;
 	*sums = (struct vfm_pipeline_sums){0};
-	TRY(vfm_schedule_make(&s, p->split ? VFM_PP_ZB : VFM_PP_1F1B, p->mesh->size[VFM_AX_PP], vfm_model_chunks(p->model),
-		p->mesh->coord[VFM_AX_PP], n_packs, err));
+	TRY(vfm_schedule_make(&s, p->split ? VFM_PP_ZB : VFM_PP_1F1B, p->mesh->size[VFM_AX_PP],
+		vfm_model_chunks(p->model), p->mesh->coord[VFM_AX_PP], n_packs, err));
 	p->micro = vfm_calloc((size_t)n_packs, sizeof(struct vfm_micro *));
 	p->left = vfm_calloc((size_t)n_packs, sizeof(*p->left));
 	for (size_t i = 0; i < s.n; i++) {

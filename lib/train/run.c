@@ -39,8 +39,8 @@ struct run {
 	char *ckpt_dir;
 	json_t *config;
 	int lock;
-	int64_t first, last;  /* steps done before; steps to be done in all */
-	int64_t saved;        /* step of the newest checkpoint, -1: none */
+	int64_t first, last;     /* steps done before; steps to be done in all */
+	int64_t saved;           /* step of the newest checkpoint, -1: none */
 	struct turn turn[TURNS]; /* steps that were not reported yet, the oldest first: the same on all ranks */
 	int n_turn;
 	double t_done;        /* when the step before was seen to be done */
@@ -81,8 +81,8 @@ static int divides(const struct run *r, int64_t packs, struct vfm_err *err)
 	for (int64_t d = 1; d <= packs; d++)
 		if (packs % d == 0)
 			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
-	vfm_fail(err, VFM_EUSAGE, "%s has %lld packs a step, which parallel.dp = %lld does not divide; %s would fit", r->o->manifest,
-		(long long)packs, (long long)r->mesh.p.dp, fit.data);
+	vfm_fail(err, VFM_EUSAGE, "%s has %lld packs a step, which parallel.dp = %lld does not divide; %s would fit",
+		r->o->manifest, (long long)packs, (long long)r->mesh.p.dp, fit.data);
 	vfm_buf_release(&fit);
 	return VFM_EUSAGE;
 }
@@ -95,18 +95,20 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 
 	for (int i = 0; i < 3; i++)
 		if (h->patch[i] != m->patch[i])
-			return vfm_fail(err, VFM_EUSAGE, "%s was packed with --patch %dx%dx%d, but model.patch is [%lld, %lld, %lld]", path,
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s was packed with --patch %dx%dx%d, but model.patch is [%lld, %lld, %lld]", path,
 				h->patch[0], h->patch[1], h->patch[2], (long long)m->patch[0], (long long)m->patch[1],
 				(long long)m->patch[2]);
 	if (h->latent_channels != m->channels)
-		return vfm_fail(err, VFM_EUSAGE, "%s has latents of %d channels, but model.channels is %lld", path, h->latent_channels,
-			(long long)m->channels);
+		return vfm_fail(err, VFM_EUSAGE, "%s has latents of %d channels, but model.channels is %lld", path,
+			h->latent_channels, (long long)m->channels);
 	if (h->text_dim != m->text_dim)
-		return vfm_fail(err, VFM_EUSAGE, "%s has text of %d features, but model.text_dim is %lld", path, h->text_dim,
-			(long long)m->text_dim);
+		return vfm_fail(err, VFM_EUSAGE, "%s has text of %d features, but model.text_dim is %lld", path,
+			h->text_dim, (long long)m->text_dim);
 	r->last = r->c->train.steps ? r->c->train.steps : h->steps;
 	if (r->last > h->steps)
-		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path, (long long)h->steps);
+		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path,
+			(long long)h->steps);
 	return divides(r, h->batch, err);
 }
 
@@ -117,7 +119,8 @@ static int check_same_model(struct run *r, const struct vfm_ckpt *c, struct vfm_
 	const char *key;
 	json_t *v;
 
-	json_object_foreach ((json_t *)is, key, v) {
+	json_object_foreach((json_t *)is, key, v)
+	{
 		const json_t *w = json_object_get(was, key);
 		char *a, *b;
 
@@ -125,7 +128,8 @@ static int check_same_model(struct run *r, const struct vfm_ckpt *c, struct vfm_
 			continue;
 		a = json_dumps(w, JSON_ENCODE_ANY);
 		b = json_dumps(v, JSON_ENCODE_ANY);
-		vfm_fail(err, VFM_EUSAGE, "model.%s is %s, but the checkpoint '%s' was trained with %s", key, b, c->path, a);
+		vfm_fail(err, VFM_EUSAGE, "model.%s is %s, but the checkpoint '%s' was trained with %s", key, b,
+			c->path, a);
 		free(a);
 		free(b);
 		return VFM_EUSAGE;
@@ -173,7 +177,8 @@ static int choose_given(struct run *r, const char *path, char **from, struct vfm
 	else if (r->saved <= c->step)
 		*from = vfm_strdup(c->path);
 	else if (is_inside(c->path, r->ckpt_dir))
-		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' holds newer checkpoints, up to step %lld; remove them or use another RUN",
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"--resume: '%s' holds newer checkpoints, up to step %lld; remove them or use another RUN",
 			r->o->dir, (long long)r->saved);
 	else
 		*from = vfm_ckpt_path(r->ckpt_dir, r->saved);
@@ -189,7 +194,8 @@ static int choose(struct run *r, char **from, struct vfm_err *err)
 	if (!strcmp(r->o->resume, "no")) {
 		if (r->saved < 0)
 			return 0;
-		return vfm_fail(err, VFM_EUSAGE, "--resume no, but '%s' holds the checkpoint of step %lld; use another RUN", r->o->dir,
+		return vfm_fail(err, VFM_EUSAGE,
+			"--resume no, but '%s' holds the checkpoint of step %lld; use another RUN", r->o->dir,
 			(long long)r->saved);
 	}
 	if (strcmp(r->o->resume, "auto") != 0)
@@ -245,8 +251,11 @@ static int open_trainer(struct run *r, struct vfm_err *err)
 
 static int open_loader(struct run *r, struct vfm_err *err)
 {
-	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch, .threads = (int32_t)r->c->data.threads, .first_step = r->first,
-		.rank = (int32_t)r->mesh.coord[VFM_AX_DP], .world = (int32_t)r->mesh.p.dp};
+	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
+		.threads = (int32_t)r->c->data.threads,
+		.first_step = r->first,
+		.rank = (int32_t)r->mesh.coord[VFM_AX_DP],
+		.world = (int32_t)r->mesh.p.dp};
 
 	if (r->first >= r->last)
 		return 0;
@@ -278,8 +287,12 @@ static int set_up(struct run *r, struct vfm_err *err)
 static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 {
 	json_t *state = json_pack("{s:I, s:s}", "steps_done", (json_int_t)steps_done, "manifest", r->o->manifest);
-	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir, .step = steps_done, .config = r->config, .state = state,
-		.keep_last = (int)r->c->ckpt.keep, .keep_every = r->c->ckpt.keep_every};
+	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir,
+		.step = steps_done,
+		.config = r->config,
+		.state = state,
+		.keep_last = (int)r->c->ckpt.keep,
+		.keep_every = r->c->ckpt.keep_every};
 	int rc;
 
 	/* A record must not be newer than what a resume would start from, nor older. */
@@ -288,8 +301,8 @@ static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
 	r->saved = steps_done;
 	if (rc == 0)
-		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, held up training for %.1f ms", (long long)steps_done,
-			(double)r->saver.bytes / 0x1p30, r->saver.stall_s * 1e3);
+		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, held up training for %.1f ms",
+			(long long)steps_done, (double)r->saver.bytes / 0x1p30, r->saver.stall_s * 1e3);
 	json_decref(state);
 	return rc;
 }
@@ -299,7 +312,8 @@ static int next_pack(void *ctx, struct vfm_batch **b, struct vfm_err *err)
 	struct run *r = ctx;
 	int rc = vfm_loader_next(r->loader, b, err);
 
-	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last) : rc;
+	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last)
+		       : rc;
 }
 
 static void pack_done(void *ctx, struct vfm_batch *b)
@@ -309,8 +323,8 @@ static void pack_done(void *ctx, struct vfm_batch *b)
 	vfm_batch_release(r->loader, b);
 }
 
-/* Reads the oldest unread step, for which it may wait.  The device did one step after the other: this one took from the end of the one
- * before, or from where the host began with it, to the moment the host sees its end. */
+/* Reads the oldest unread step, for which it may wait.  The device did one step after the other: this one took from the
+ * end of the one before, or from where the host began with it, to the moment the host sees its end. */
 static int read_step(struct run *r, struct turn *t, struct vfm_err *err)
 {
 	double now;
@@ -342,7 +356,8 @@ static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 	return 0;
 }
 
-/* Collective: from what each rank measured to the records of the steps under way.  *n: how many of them all ranks have read. */
+/* Collective: from what each rank measured to the records of the steps under way.  *n: how many of them all ranks have
+ * read. */
 static int of_all(struct run *r, int *n, struct vfm_err *err)
 {
 	enum { COMM, BUBBLE, COPY, HOST, DATA, MEM, STEP, READ, N, ALL = TURNS * N };
@@ -362,7 +377,8 @@ static int of_all(struct run *r, int *n, struct vfm_err *err)
 		x[STEP] = rec->step_s;
 		x[READ] = r->turn[k].read;
 	}
-	rc = vfm_all_gather(r->job->world, NULL, vfm_t1(mine, VFM_F64, ALL), vfm_t1(all, VFM_F64, (int64_t)size * ALL), NULL, err);
+	rc = vfm_all_gather(
+		r->job->world, NULL, vfm_t1(mine, VFM_F64, ALL), vfm_t1(all, VFM_F64, (int64_t)size * ALL), NULL, err);
 	*n = 0;
 	for (int k = 0; k < r->n_turn && rc == 0; k++) {
 		struct vfm_step_record *rec = &r->turn[k].rec;
@@ -427,8 +443,8 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 	return flags[2] ? vfm_job_agree(r->job, rc, err) : 0;
 }
 
-/* Reads and reports the steps that are done.  The newest is waited for when `all`; else where the device, of any rank, is still at it, it is
- * left until the next has been put there. */
+/* Reads and reports the steps that are done.  The newest is waited for when `all`; else where the device, of any rank,
+ * is still at it, it is left until the next has been put there. */
 static int settle(struct run *r, bool all, struct vfm_err *err)
 {
 	int n;
@@ -489,8 +505,8 @@ static int loop(struct run *r, struct vfm_err *err)
 	r->job->agreed = true;
 	if (r->piped)
 		return vfm_fail(err, VFM_ESIGNAL, "%s", "");
-	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there", (long long)step,
-		(long long)r->last);
+	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there",
+		(long long)step, (long long)r->last);
 }
 
 static void tear_down(struct run *r)

@@ -17,14 +17,15 @@
 #include "train/job.h"
 
 struct vfm_run_opts {
-	struct vfm_job *job;   /* the ranks; rank 0 alone writes RUN (but for its checkpoints) and reports */
+	struct vfm_job *job;    /* the ranks; rank 0 alone writes RUN (but for its checkpoints) and reports */
 	struct vfm_comm *world; /* the same ranks for the device (vfm_device_join) */
 	const char *manifest;
-	const char *dir;           /* RUN */
+	const char *dir; /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts
 	 * until RUN has one of its own that is further. */
 	const char *resume;
-	volatile sig_atomic_t *stop; /* set by a signal handler, of any rank: finish the step, save, return VFM_ESIGNAL */
+	/* set by a signal handler, of any rank: finish the step, save, return VFM_ESIGNAL */
+	volatile sig_atomic_t *stop;
 	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run: VFM_EPIPE as a
 	 * signal would, but without a message. */
 	int (*on_step)(void *ctx, const json_t *record, struct vfm_err *err);

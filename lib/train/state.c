@@ -96,9 +96,10 @@ static int64_t count_part(const struct vfm_params *ps)
 	return n;
 }
 
-/* These elements, by way of memory of alloc_host, which has room for them.  What lies there as f32 is copied on `copies`. */
-static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, struct vfm_stream *copies, const struct part *part, float *host,
-	struct vfm_err *err)
+/* These elements, by way of memory of alloc_host, which has room for them.  What lies there as f32 is copied on
+ * `copies`. */
+static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, struct vfm_stream *copies,
+	const struct part *part, float *host, struct vfm_err *err)
 {
 	char name[160];
 
@@ -123,7 +124,8 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, stru
 }
 
 /* The histories of fp8, by way of n_past elements of host memory. */
-static int add_scales(struct vfm_ckpt_writer *w, const struct vfm_scales *s, struct vfm_stream *copies, float *host, struct vfm_err *err)
+static int add_scales(struct vfm_ckpt_writer *w, const struct vfm_scales *s, struct vfm_stream *copies, float *host,
+	struct vfm_err *err)
 {
 	int64_t shape[2] = {VFM_FP8_TENSORS, s->window};
 	char name[160];
@@ -163,8 +165,8 @@ static int fork_copies(struct vfm_saver *s, struct vfm_stream *compute, struct v
 	return s->dev->t->event_wait(s->ready, s->stream, err);
 }
 
-/* Copies on a stream of their own, beside the forward and backward that follow: only the next update waits for them.  What is not f32 on the
- * device is made so by ops, on the compute stream. */
+/* Copies on a stream of their own, beside the forward and backward that follow: only the next update waits for them.
+ * What is not f32 on the device is made so by ops, on the compute stream. */
 static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
@@ -177,7 +179,8 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS; i++)
 		parts += part[i].from != NONE ? 1 : 0;
-	TRY(room(s, ps->stream->dev, (parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
+	TRY(room(s, ps->stream->dev, (parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64,
+		err));
 	TRY(fork_copies(s, ps->stream, err));
 	host = s->host;
 	for (int i = 0; i < N_PARTS; i++) {
@@ -309,12 +312,12 @@ int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, s
 
 /* ---- loading ---- */
 
-/* Two pieces of page-locked memory in turn: while one travels to the device, the other is filled from the disk, so that the host waits once a
- * piece, and mostly for nothing. */
+/* Two pieces of page-locked memory in turn: while one travels to the device, the other is filled from the disk, so that
+ * the host waits once a piece, and mostly for nothing. */
 struct stage {
 	struct vfm_params *ps;
-	float *host;    /* [2 * n] */
-	int64_t n, at;  /* elements of a piece; of the one that is being filled, so many are taken */
+	float *host;   /* [2 * n] */
+	int64_t n, at; /* elements of a piece; of the one that is being filled, so many are taken */
 	int now;
 	struct vfm_event *gone[2];
 };
@@ -347,7 +350,8 @@ static int stage_init(struct stage *g, struct vfm_params *ps, struct vfm_err *er
 	*g = (struct stage){.ps = ps, .n = all < STAGE ? all : STAGE};
 	if (g->n < most)
 		g->n = most;
-	g->host = dev->t->alloc_host(dev, 2 * (size_t)g->n * sizeof(float), "parameters on their way to the device", err);
+	g->host =
+		dev->t->alloc_host(dev, 2 * (size_t)g->n * sizeof(float), "parameters on their way to the device", err);
 	for (int i = 0; i < 2 && g->host; i++)
 		g->gone[i] = dev->t->event_new(dev, err);
 	if (g->gone[0] && g->gone[1])
@@ -372,7 +376,8 @@ static int stage_room(struct stage *g, int64_t n, float **at, struct vfm_err *er
 	return 0;
 }
 
-static int load_param(struct stage *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part, const struct vfm_array *own, struct vfm_err *err)
+static int load_param(struct stage *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
+	const struct vfm_array *own, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(g->ps, p);
 	struct vfm_slice slice = {&p->part, o.a, o.b};
@@ -422,7 +427,8 @@ static int load_history(struct vfm_ckpt *c, const struct vfm_param *p, int64_t w
 	if (!have)
 		return 0;
 	if (have->ndim != 2 || have->shape[0] != VFM_FP8_TENSORS || have->shape[1] < 1 || have->shape[1] > 1 << 20)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' is no history of %d tensors", c->path, name, VFM_FP8_TENSORS);
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: tensor '%s' is no history of %d tensors", c->path, name, VFM_FP8_TENSORS);
 	had = have->shape[1];
 	n = had < window ? had : window;
 	x = vfm_calloc((size_t)(VFM_FP8_TENSORS * had), sizeof(*x));
@@ -453,7 +459,8 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 		found += rc > 0;
 	}
 	if (rc >= 0 && found < s->n)
-		vfm_info("%s has no histories of train.fp8=delayed%s: scales begin anew", c->path, found ? " for some layers" : "");
+		vfm_info("%s has no histories of train.fp8=delayed%s: scales begin anew", c->path,
+			found ? " for some layers" : "");
 	if (rc >= 0)
 		rc = ps->stream->dev->t->to_device(ps->stream, s->past, past, (size_t)s->n_past * sizeof(*past), err);
 	if (rc == 0)

@@ -52,8 +52,8 @@ static int put_record(struct vfm_tfevents *e, const struct vfm_buf *b, struct vf
 
 	for (int i = 0; i < 2; i++)
 		crc[i] = ((crc[i] >> 15) | (crc[i] << 17)) + 0xa282ead8u;
-	if (fwrite(&len, 8, 1, e->f) != 1 || fwrite(&crc[0], 4, 1, e->f) != 1 || fwrite(b->data, b->len, 1, e->f) != 1 ||
-		fwrite(&crc[1], 4, 1, e->f) != 1)
+	if (fwrite(&len, 8, 1, e->f) != 1 || fwrite(&crc[0], 4, 1, e->f) != 1 ||
+		fwrite(b->data, b->len, 1, e->f) != 1 || fwrite(&crc[1], 4, 1, e->f) != 1)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", e->path);
 	return 0;
 }
@@ -66,7 +66,8 @@ int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, int64_t first_ste
 	int rc;
 
 	gethostname(host, sizeof(host) - 1);
-	e->path = vfm_strfmt("%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)vfm_wall_time(), host, (int)getpid());
+	e->path = vfm_strfmt(
+		"%s/events.out.tfevents.%010lld.%s.%d", dir, (long long)vfm_wall_time(), host, (int)getpid());
 	e->f = fopen(e->path, "wb");
 	if (!e->f) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot create '%s'", e->path);

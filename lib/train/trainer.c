@@ -32,11 +32,11 @@ struct vfm_trainer {
 	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
-	struct vfm_advice advice; /* for when the device's memory runs out */
-	struct vfm_tensor sums;  /* [N_SUMS] f64, device */
+	struct vfm_advice advice;                 /* for when the device's memory runs out */
+	struct vfm_tensor sums;                   /* [N_SUMS] f64, device */
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
-	int64_t put, read;       /* steps */
-	struct vfm_event *hold;  /* the next update waits for it */
+	int64_t put, read;                        /* steps */
+	struct vfm_event *hold;                   /* the next update waits for it */
 	struct vfm_stalls *stalls;
 };
 
@@ -71,9 +71,12 @@ static void unread_free(struct vfm_trainer *tr)
 	}
 }
 
-struct vfm_trainer *vfm_trainer_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err)
+struct vfm_trainer *vfm_trainer_new(
+	const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err)
 {
-	struct vfm_optim_opts opts = {.ema = c->train.ema_decay > 0, .m_bf16 = c->train.moments == VFM_BF16, .on_host = c->train.offload & VFM_OFFLOAD_OPTIMIZER};
+	struct vfm_optim_opts opts = {.ema = c->train.ema_decay > 0,
+		.m_bf16 = c->train.moments == VFM_BF16,
+		.on_host = c->train.offload & VFM_OFFLOAD_OPTIMIZER};
 	struct vfm_trainer *tr = vfm_calloc(1, sizeof(*tr));
 	void *sums;
 	int rc;
@@ -167,7 +170,8 @@ static int sum_over_world(struct vfm_trainer *tr, const struct vfm_pipeline_sums
 		x[SUM_SAMPLES] = (double)mine->samples;
 		x[SUM_FLOPS] = mine->flops;
 	}
-	TRY(tr->stream->dev->t->to_device(tr->stream, (double *)tr->sums.data + 1, x + 1, (N_SUMS - 1) * sizeof(double), err));
+	TRY(tr->stream->dev->t->to_device(
+		tr->stream, (double *)tr->sums.data + 1, x + 1, (N_SUMS - 1) * sizeof(double), err));
 	return vfm_all_reduce(m->world, tr->stream, tr->sums, err);
 }
 
@@ -204,7 +208,8 @@ static void release_seen(void *ctx, struct vfm_batch *b)
 	s->src->release(s->src->ctx, b);
 }
 
-int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src, double lr, struct vfm_err *err)
+int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
+	double lr, struct vfm_err *err)
 {
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
@@ -266,7 +271,10 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 	if (tr->read == tr->put)
 		return vfm_fail(err, VFM_EUSAGE, "internal: all steps have been read");
 	TRY(tr->stream->dev->t->event_sync(u->done, err));
-	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS], .grad_norm = u->left->norm, .flops = x[SUM_FLOPS], .tokens = (int64_t)x[SUM_TOKENS],
+	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS],
+		.grad_norm = u->left->norm,
+		.flops = x[SUM_FLOPS],
+		.tokens = (int64_t)x[SUM_TOKENS],
 		.samples = (int64_t)x[SUM_SAMPLES]};
 	add_stalls(tr, u, out);
 	tr->read++;

@@ -1,5 +1,6 @@
-/* Every plan that training asks cuDNN for is built here by the code that asks for it (attn.c as it is), for devices that are not
- * there: heuristics have to offer an engine and its kernel has to compile.  Runs with the driver of driver.c. */
+/* Every plan that training asks cuDNN for is built here by the code that asks for it (attn.c as it is), for devices
+ * that are not there: heuristics have to offer an engine and its kernel has to compile.  Runs with the driver of
+ * driver.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,10 +23,10 @@ struct pack {
 static const struct problem {
 	const char *what;
 	int h, hkv, d;
-	struct pack q, k;  /* k.n 0: the same */
-	bool fused;        /* q, k and v are slices of one projection, their gradients of its gradient; else only v */
+	struct pack q, k;    /* k.n 0: the same */
+	bool fused;          /* q, k and v are slices of one projection, their gradients of its gradient; else only v */
 	enum vfm_dtype grad; /* f32: the ring */
-	int brief;         /* built for 0: H200, 1: A100 and B200, too, 2: every device */
+	int brief;           /* built for 0: H200, 1: A100 and B200, too, 2: every device */
 } problems[] = {
 	{"dit-s", 6, 6, 64, {1, 8192, 0, 0}, {0}, false, VFM_BF16, 0},
 	{"dit-b packed", 12, 12, 64, {5, 2500, 391, 0}, {0}, false, VFM_BF16, 1},
@@ -94,11 +95,14 @@ static struct vfm_stream *no_stream(void)
 	return &st.s;
 }
 
-static void job_of(struct job *j, const struct problem *p, struct vfm_cuda_attn *c, const struct vfm_seqs *q, const struct vfm_seqs *k, bool bwd)
+static void job_of(struct job *j, const struct problem *p, struct vfm_cuda_attn *c, const struct vfm_seqs *q,
+	const struct vfm_seqs *k, bool bwd)
 {
-	int64_t fused = (int64_t)(p->h + 2 * p->hkv) * p->d, hq = (int64_t)p->h * p->d, hk = (int64_t)p->hkv * p->d, d = p->d;
+	int64_t fused = (int64_t)(p->h + 2 * p->hkv) * p->d, hq = (int64_t)p->h * p->d, hk = (int64_t)p->hkv * p->d,
+		d = p->d;
 
-	*j = (struct job){.c = c, .s = no_stream(), .q = q, .k = k, .bwd = bwd, .lse = vfm_t2(NULL, VFM_F32, q->total, p->h)};
+	*j = (struct job){
+		.c = c, .s = no_stream(), .q = q, .k = k, .bwd = bwd, .lse = vfm_t2(NULL, VFM_F32, q->total, p->h)};
 	j->x[VFM_DNN_Q] = rows(VFM_BF16, q->total, p->h, d, p->fused ? fused : hq);
 	j->x[VFM_DNN_K] = rows(VFM_BF16, k->total, p->hkv, d, p->fused ? fused : hk);
 	j->x[VFM_DNN_V] = rows(VFM_BF16, k->total, p->hkv, d, fused);
@@ -134,8 +138,10 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 
 		assert_true(f.configs > 0 && f.workspace >= 0);
 		lay_out(&j, j.plan[i], &m);
-		print_message("%s%dx%dx%d%s engine %d of %d, %d operations, scratch %.1f MiB", i ? "; " : "", (int)j.piece[i].b, (int)j.piece[i].sq,
-			(int)j.piece[i].sk, (const char *[]){" packed", " padded", ""}[j.piece[i].kind], (int)f.engine, f.configs, f.ops, (double)m.used * 0x1p-20);
+		print_message("%s%dx%dx%d%s engine %d of %d, %d operations, scratch %.1f MiB", i ? "; " : "",
+			(int)j.piece[i].b, (int)j.piece[i].sq, (int)j.piece[i].sk,
+			(const char *[]){" packed", " padded", ""}[j.piece[i].kind], (int)f.engine, f.configs, f.ops,
+			(double)m.used * 0x1p-20);
 	}
 	if (rc == 0)
 		print_message(" (%d plans, %.2f s)\n", (int)(c->n - had), vfm_now() - t0);
@@ -160,7 +166,8 @@ static void device(const char *name, int sm, int brief)
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		for (int bwd = 0; bwd < 2 && problems[i].brief >= brief; bwd++)
 			bad += build(c, &problems[i], bwd, false) < 0;
-	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && brief == 0; i++) /* the same bits each time: cuDNN on Hopper alone */
+	/* the same bits each time: cuDNN on Hopper alone */
+	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && brief == 0; i++)
 		if (i < 2 || strstr(problems[i].what, "d 96 padded"))
 			bad += build(c, &problems[i], true, true) < 0;
 	free(json);

@@ -1,7 +1,9 @@
-/* dnn_ref.c - cudnn_graph.h, computed on the host: what a graph of operations means, one operation after another, without cuDNN.
+/* dnn_ref.c - cudnn_graph.h, computed on the host: what a graph of operations means, one operation after another,
+ * without cuDNN.
  *
- * Memory that cuDNN may not rely on gives NaN: rows beyond the length of a sample, and scratch before it is written.  Rows beyond
- * the length are never written where there are offsets, for they are of other samples; without offsets they become NaN.
+ * Memory that cuDNN may not rely on gives NaN: rows beyond the length of a sample, and scratch before it is written.
+ * Rows beyond the length are never written where there are offsets, for they are of other samples; without offsets they
+ * become NaN.
  */
 #include "dnn_ref.h"
 
@@ -24,7 +26,8 @@ struct tensor {
 	vfm_dnn_t ragged;
 	vfm_dnn_t rows; /* lengths of dimension 2 (of 3 where it is `turned`), known from the products */
 	bool turned;
-	int64_t times; /* offsets of a tensor with more heads than the first one that has the same: so many times those */
+	/* offsets of a tensor with more heads than the first one that has the same: so many times those */
+	int64_t times;
 	float *v; /* virtual */
 	char *p;  /* bound */
 };
@@ -63,8 +66,8 @@ static struct tensor *tensor(struct vfm_dnn_graph *g, vfm_dnn_t t)
 	return &g->t[t];
 }
 
-vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4], enum vfm_dnn_kind kind,
-	vfm_dnn_t ragged)
+vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4],
+	enum vfm_dnn_kind kind, vfm_dnn_t ragged)
 {
 	struct tensor *t = &g->t[++g->n_t];
 
@@ -76,7 +79,8 @@ vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int6
 	return g->n_t;
 }
 
-vfm_dnn_t vfm_dnn_tensor4(struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d, enum vfm_dnn_kind kind)
+vfm_dnn_t vfm_dnn_tensor4(
+	struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d, enum vfm_dnn_kind kind)
 {
 	return vfm_dnn_tensor(g, dt, (int64_t[4]){a, b, c, d}, (int64_t[4]){b * c * d, c * d, d, 1}, kind, 0);
 }
@@ -91,7 +95,8 @@ static vfm_dnn_t add(struct vfm_dnn_graph *g, struct op o, const int64_t dim[4],
 
 vfm_dnn_t vfm_dnn_pw(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t x, vfm_dnn_t b, vfm_dnn_t y)
 {
-	return add(g, (struct op){.kind = PW, .mode = (int)mode, .a = x, .b = b, .y = y}, tensor(g, x)->dim, CUDNN_DATA_FLOAT);
+	return add(g, (struct op){.kind = PW, .mode = (int)mode, .a = x, .b = b, .y = y}, tensor(g, x)->dim,
+		CUDNN_DATA_FLOAT);
 }
 
 vfm_dnn_t vfm_dnn_index(struct vfm_dnn_graph *g, vfm_dnn_t x, int axis)
@@ -101,7 +106,8 @@ vfm_dnn_t vfm_dnn_index(struct vfm_dnn_graph *g, vfm_dnn_t x, int axis)
 
 vfm_dnn_t vfm_dnn_logic(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t a, vfm_dnn_t b)
 {
-	return add(g, (struct op){.kind = LOGIC, .mode = (int)mode, .a = a, .b = b}, tensor(g, a)->dim, CUDNN_DATA_BOOLEAN);
+	return add(g, (struct op){.kind = LOGIC, .mode = (int)mode, .a = a, .b = b}, tensor(g, a)->dim,
+		CUDNN_DATA_BOOLEAN);
 }
 
 vfm_dnn_t vfm_dnn_select(struct vfm_dnn_graph *g, vfm_dnn_t keep, vfm_dnn_t x, vfm_dnn_t b)
@@ -113,7 +119,8 @@ vfm_dnn_t vfm_dnn_reduce(struct vfm_dnn_graph *g, cudnnReduceTensorOp_t mode, vf
 {
 	const int64_t *n = tensor(g, x)->dim;
 
-	return add(g, (struct op){.kind = REDUCE, .mode = (int)mode, .a = x, .y = y}, (int64_t[4]){n[0], n[1], n[2], 1}, CUDNN_DATA_FLOAT);
+	return add(g, (struct op){.kind = REDUCE, .mode = (int)mode, .a = x, .y = y}, (int64_t[4]){n[0], n[1], n[2], 1},
+		CUDNN_DATA_FLOAT);
 }
 
 vfm_dnn_t vfm_dnn_reshape(struct vfm_dnn_graph *g, vfm_dnn_t x, vfm_dnn_t y)
@@ -125,7 +132,8 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 {
 	const int64_t *m = tensor(g, a)->dim, *n = tensor(g, b)->dim;
 
-	return add(g, (struct op){.kind = MATMUL, .a = a, .b = b, .y = y, .len = len}, (int64_t[4]){m[0], m[1], m[2], n[3]}, CUDNN_DATA_FLOAT);
+	return add(g, (struct op){.kind = MATMUL, .a = a, .b = b, .y = y, .len = len},
+		(int64_t[4]){m[0], m[1], m[2], n[3]}, CUDNN_DATA_FLOAT);
 }
 
 static void rows(struct vfm_dnn_graph *g, vfm_dnn_t t, vfm_dnn_t len, bool turned)
@@ -280,7 +288,8 @@ static float reduce(const struct vfm_dnn_graph *g, const struct op *o, const int
 
 	for (int64_t h = 0; h < share; h++)
 		for (int64_t c = 0; c < cols; c++) {
-			float v = get(g, o->a, (int64_t[4]){i[0], i[1] * share + h, i[2], cols > 1 ? c : i[3]}, x->dim[1]);
+			float v = get(
+				g, o->a, (int64_t[4]){i[0], i[1] * share + h, i[2], cols > 1 ? c : i[3]}, x->dim[1]);
 
 			s = o->mode == CUDNN_REDUCE_TENSOR_MAX ? fmax(s, (double)v) : s + (double)v;
 		}
@@ -302,9 +311,11 @@ static struct factors factors(const struct vfm_dnn_graph *g, const struct op *o)
 	f.b = vfm_malloc((size_t)(n[0] * n[1] * n[3] * f.k) * sizeof(float));
 	for (int64_t r = 0; r < n[0] * n[1]; r++) {
 		for (int64_t i = 0; i < n[2] * f.k; i++)
-			f.a[r * n[2] * f.k + i] = get(g, o->a, (int64_t[4]){r / n[1], r % n[1], i / f.k, i % f.k}, n[1]);
+			f.a[r * n[2] * f.k + i] =
+				get(g, o->a, (int64_t[4]){r / n[1], r % n[1], i / f.k, i % f.k}, n[1]);
 		for (int64_t i = 0; i < n[3] * f.k; i++)
-			f.b[r * n[3] * f.k + i] = get(g, o->b, (int64_t[4]){r / n[1], r % n[1], i % f.k, i / f.k}, n[1]);
+			f.b[r * n[3] * f.k + i] =
+				get(g, o->b, (int64_t[4]){r / n[1], r % n[1], i % f.k, i / f.k}, n[1]);
 	}
 	return f;
 }
@@ -312,7 +323,8 @@ static struct factors factors(const struct vfm_dnn_graph *g, const struct op *o)
 static float product(const struct vfm_dnn_graph *g, const struct op *o, const struct factors *f, const int64_t i[4])
 {
 	const int64_t *dim = g->t[o->y].dim;
-	const float *a = f->a + ((i[0] * dim[1] + i[1]) * dim[2] + i[2]) * f->k, *b = f->b + ((i[0] * dim[1] + i[1]) * dim[3] + i[3]) * f->k;
+	const float *a = f->a + ((i[0] * dim[1] + i[1]) * dim[2] + i[2]) * f->k,
+		    *b = f->b + ((i[0] * dim[1] + i[1]) * dim[3] + i[3]) * f->k;
 	int64_t n = o->len.k ? number(g, o->len.k, i[0]) : f->k;
 	double s = 0;
 
@@ -360,7 +372,8 @@ static void run_op(const struct vfm_dnn_graph *g, const struct op *o)
 	free(f.b);
 }
 
-int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace, struct vfm_err *err)
+int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
+	struct vfm_err *err)
 {
 	(void)s;
 	if (!workspace)

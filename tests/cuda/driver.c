@@ -1,8 +1,8 @@
 /* driver.c - a libcuda.so.1 with which cuDNN builds plans where there is no NVIDIA driver.
  *
- * Plans for a described device (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) are compiled on the host, but cuDNN asks a driver to load what
- * it compiled.  This one takes every image, has no device, and says in $VFM_DRIVER_LOG which kernels were asked for.  For
- * tests/cuda/cudnn_plans alone: nothing can run with it.
+ * Plans for a described device (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) are compiled on the host, but cuDNN asks a driver
+ * to load what it compiled.  This one takes every image, has no device, and says in $VFM_DRIVER_LOG which kernels were
+ * asked for.  For tests/cuda/cudnn_plans alone: nothing can run with it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +10,17 @@
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 
 /* What is looked for when the library is opened; asked to do something, it refuses. */
-#define REFUSES(name)    \
-	int name(void);  \
-	int name(void)   \
-	{                \
-		return NO_DEVICE; \
+#define REFUSES(name)                                                                                                  \
+	int name(void);                                                                                                \
+	int name(void)                                                                                                 \
+	{                                                                                                              \
+		return NO_DEVICE;                                                                                      \
 	}
-#define ACCEPTS(name)    \
-	int name(void);  \
-	int name(void)   \
-	{                \
-		return SUCCESS; \
+#define ACCEPTS(name)                                                                                                  \
+	int name(void);                                                                                                \
+	int name(void)                                                                                                 \
+	{                                                                                                              \
+		return SUCCESS;                                                                                        \
 	}
 
 static int image, kernel;

@@ -1,5 +1,6 @@
-/* Attention as the CUDA device does it through cuDNN, without either: attn.c, cudnn_attn.c and attn_pack.c as they are, our kernels
- * emulated, and the graphs computed on the host (dnn_ref.c).  Every case of the list in bf16 against the CPU. */
+/* Attention as the CUDA device does it through cuDNN, without either: attn.c, cudnn_attn.c and attn_pack.c as they are,
+ * our kernels emulated, and the graphs computed on the host (dnn_ref.c).  Every case of the list in bf16 against the
+ * CPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +71,8 @@ static int end(void **state)
 
 static double at(const char *mem, enum vfm_dtype t, int64_t i)
 {
-	return t == VFM_F32 ? (double)((const float *)(const void *)mem)[i] : (double)vfm_bf16_to_f32(((const uint16_t *)(const void *)mem)[i]);
+	return t == VFM_F32 ? (double)((const float *)(const void *)mem)[i]
+			    : (double)vfm_bf16_to_f32(((const uint16_t *)(const void *)mem)[i]);
 }
 
 /* All bytes of an operand, gaps and guard included: equal, or numbers that are near. */
@@ -90,7 +92,8 @@ static void compare(const struct vfm_case *c, int o, const struct vfm_tensor *t,
 		double x = at(want, t->dtype, (int64_t)i), y = at(got, t->dtype, (int64_t)i);
 
 		if (memcmp(want + i * size, got + i * size, size) != 0 && !(fabs(x - y) <= 0.05 * rms + 0.01 * fabs(x)))
-			fail_msg("%s: %s: element %zu is %g, not %g (rms %g)", c->name, vfm_op_infos[c->op].operands[o].name, i, y, x, rms);
+			fail_msg("%s: %s: element %zu is %g, not %g (rms %g)", c->name,
+				vfm_op_infos[c->op].operands[o].name, i, y, x, rms);
 	}
 }
 
@@ -110,7 +113,8 @@ static void check(struct vfm_case *c, struct vfm_cuda *dev)
 	}
 	vfm_case_free(c, cpu_s);
 	assert_int_equal(vfm_case_alloc(c, cpu_s, 1, &err), 0);
-	rc = c->op == VFM_OP_attn ? vfm_cuda_attn(&s, &c->args.attn, &err) : vfm_cuda_attn_bwd(&s, &c->args.attn_bwd, &err);
+	rc = c->op == VFM_OP_attn ? vfm_cuda_attn(&s, &c->args.attn, &err)
+				  : vfm_cuda_attn_bwd(&s, &c->args.attn_bwd, &err);
 	if (rc < 0)
 		fail_msg("%s: %s", c->name, err.msg);
 	for (int i = 0; o[i].name; i++) {
@@ -123,13 +127,15 @@ static void check(struct vfm_case *c, struct vfm_cuda *dev)
 /* The name says which plan the case is for: attn/padded-ring/bf16 … */
 static void check_kind(const struct vfm_case *c)
 {
-	static const char *const kinds[] = {[VFM_ATTN_PACKED] = "packed", [VFM_ATTN_PADDED] = "padded", [VFM_ATTN_FIXED] = "fixed"};
+	static const char *const kinds[] = {
+		[VFM_ATTN_PACKED] = "packed", [VFM_ATTN_PADDED] = "padded", [VFM_ATTN_FIXED] = "fixed"};
 	struct vfm_attn_limits lim = {.hkv = 1, .group = 1};
 	const char *name = strchr(c->name, '/') + 1;
 	struct vfm_attn_piece *p;
 	int n = vfm_attn_pieces(&c->seqs[0], &c->seqs[1], &lim, &p);
 
-	if (n > 0 && !strstr(name, "-odd") && !strstr(name, "-any") && !strstr(name, "-uneven") && strncmp(name, kinds[p->kind], strlen(kinds[p->kind])) != 0)
+	if (n > 0 && !strstr(name, "-odd") && !strstr(name, "-any") && !strstr(name, "-uneven") &&
+		strncmp(name, kinds[p->kind], strlen(kinds[p->kind])) != 0)
 		fail_msg("%s is %s", c->name, kinds[p->kind]);
 	free(p);
 }
@@ -151,7 +157,8 @@ static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 	for (size_t i = 0; i < cases.n; i++) {
 		struct vfm_case *c = cases.v[i];
 
-		if ((c->op != VFM_OP_attn && c->op != VFM_OP_attn_bwd) || !(c->flags & VFM_CASE_TEST) || c->args.attn.q.dtype != VFM_BF16)
+		if ((c->op != VFM_OP_attn && c->op != VFM_OP_attn_bwd) || !(c->flags & VFM_CASE_TEST) ||
+			c->args.attn.q.dtype != VFM_BF16)
 			continue;
 		if ((sm != 90 && c->op == VFM_OP_attn) || !strstr(c->name, among))
 			continue; /* on others than Hopper, the same as there */
@@ -212,7 +219,8 @@ static void warn(const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Without a plan our own kernels do it, and it is said: once for shapes that are alike, of bf16 alone; whoever forces cuDNN is refused. */
+/* Without a plan our own kernels do it, and it is said: once for shapes that are alike, of bf16 alone; whoever forces
+ * cuDNN is refused. */
 static void test_no_plan(void **state)
 {
 	struct vfm_cuda dev = {.sm = 90, .warn = warn};
@@ -231,7 +239,9 @@ static void test_no_plan(void **state)
 			}
 	assert_true(n == 8 && dev.dev.slow_attn == n);
 	assert_int_equal(n_warned, 4); /* of two cases, forward and backward */
-	if (!strstr(warned, "attn_bwd of bf16, 5 samples, packed, 143 queries x 3 heads, 143 keys x 3 heads, of 64: ") || !strstr(warned, "no engine takes it"))
+	if (!strstr(warned,
+		    "attn_bwd of bf16, 5 samples, packed, 143 queries x 3 heads, 143 keys x 3 heads, of 64: ") ||
+		!strstr(warned, "no engine takes it"))
 		fail_msg("%s", warned);
 	vfm_cuda_attn_free(dev.attn);
 	dev.attn = NULL;
@@ -278,9 +288,12 @@ static void test_pieces(void **state)
 	(void)state;
 	for (int round = 0; round < 200; round++) {
 		int n = 1 + (int)(300 * vfm_rng_uniform(&rng, (uint64_t)round * 1000)), seen[300] = {0}, count;
-		struct vfm_attn_limits lim = {.hkv = 1 + round % 5, .group = 1 + round % 3, .pairs = round % 4 ? 0 : 1 << (16 + round % 12),
+		struct vfm_attn_limits lim = {.hkv = 1 + round % 5,
+			.group = 1 + round % 3,
+			.pairs = round % 4 ? 0 : 1 << (16 + round % 12),
 			.rows = round % 3 ? 0 : 4096};
-		struct vfm_seqs q = {.n = n, .cu = cq, .len = round % 7 > 4 ? lq : NULL}, k = {.n = n, .cu = ck, .len = round % 7 > 5 ? lk : NULL};
+		struct vfm_seqs q = {.n = n, .cu = cq, .len = round % 7 > 4 ? lq : NULL},
+				k = {.n = n, .cu = ck, .len = round % 7 > 5 ? lk : NULL};
 		struct vfm_attn_piece *v;
 		bool even = round % 2; /* slots of one size */
 
@@ -302,11 +315,14 @@ static void test_pieces(void **state)
 			int in = 0;
 
 			n_padded += v[p].kind == VFM_ATTN_PADDED;
-			assert_true(v[p].kind == VFM_ATTN_PACKED || (count == 1 && v[p].b == n && cq[n] == n * v[p].sq && ck[n] == n * v[p].sk));
+			assert_true(v[p].kind == VFM_ATTN_PACKED ||
+				(count == 1 && v[p].b == n && cq[n] == n * v[p].sq && ck[n] == n * v[p].sk));
 			if (v[p].kind == VFM_ATTN_PADDED)
 				assert_true(q.len || k.len);
-			assert_true(v[p].n > 0 && v[p].n <= v[p].b && v[p].heads > 0 && v[p].head + v[p].heads <= lim.hkv);
-			assert_true(!lim.rows || v[p].b == 1 || v[p].b * v[p].sq <= lim.rows || v[p].kind != VFM_ATTN_PACKED);
+			assert_true(
+				v[p].n > 0 && v[p].n <= v[p].b && v[p].heads > 0 && v[p].head + v[p].heads <= lim.hkv);
+			assert_true(!lim.rows || v[p].b == 1 || v[p].b * v[p].sq <= lim.rows ||
+				v[p].kind != VFM_ATTN_PACKED);
 			if (lim.pairs && (v[p].b > 1 || v[p].heads > 1))
 				assert_true(v[p].b * v[p].heads * lim.group * v[p].sq * v[p].sk <= lim.pairs);
 			for (int i = 0; i < n; i++) {
@@ -357,11 +373,13 @@ static void test_few_shapes(void **state)
 		for (int p = 0; p < count; p++) {
 			int i = 0;
 
-			while (i < n_shapes && (shapes[i][0] != v[p].b || shapes[i][1] != v[p].sq || shapes[i][2] != v[p].sk))
+			while (i < n_shapes &&
+				(shapes[i][0] != v[p].b || shapes[i][1] != v[p].sq || shapes[i][2] != v[p].sk))
 				i++;
 			if (i == n_shapes) {
 				assert_true(n_shapes < 256);
-				shapes[n_shapes][0] = v[p].b, shapes[n_shapes][1] = v[p].sq, shapes[n_shapes++][2] = v[p].sk;
+				shapes[n_shapes][0] = v[p].b, shapes[n_shapes][1] = v[p].sq,
+				shapes[n_shapes++][2] = v[p].sk;
 			}
 		}
 		free(v);

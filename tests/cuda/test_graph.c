@@ -1,4 +1,5 @@
-/* How graphs are kept (lib/cuda/cuda_graph.c), on a runtime that only counts: a stream is captured into as many nodes as the test says. */
+/* How graphs are kept (lib/cuda/cuda_graph.c), on a runtime that only counts: a stream is captured into as many nodes
+ * as the test says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,11 +11,12 @@
 #include "cuda/cuda_sys.h"
 
 static struct {
-	size_t nodes;      /* of the next graph */
-	bool capturing, broken, other, full; /* broken: the capture; other: no executable graph takes it over; full: no memory for one */
+	size_t nodes; /* of the next graph */
+	/* broken: the capture; other: no executable graph takes it over; full: no memory for one */
+	bool capturing, broken, other, full;
 	int graphs, execs; /* there are */
 	int instantiated, updated, launched;
-	void *last;        /* launched */
+	void *last; /* launched */
 } rt;
 
 struct fake {

@@ -1,5 +1,5 @@
-/* The file of algorithms of the CUDA GEMM: any bytes.  What is kept is well-formed and the first of its key; what is added counts from then on, for who
- * adds it, for one who has the file open, and for one who opens it. */
+/* The file of algorithms of the CUDA GEMM: any bytes.  What is kept is well-formed and the first of its key; what is
+ * added counts from then on, for who adds it, for one who has the file open, and for one who opens it. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ static void check(const struct vfm_lt_cache *c)
 
 	for (size_t i = 0; i < c->n_buckets; i++)
 		for (const struct vfm_lt_entry *e = c->bucket[i]; e; e = e->next, n++)
-			must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 && vfm_lt_cache_find(c, e->key) == e);
+			must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 &&
+				vfm_lt_cache_find(c, e->key) == e);
 	must(n == c->n);
 }
 

@@ -45,7 +45,8 @@ static void mend(uint8_t *d, size_t size)
 
 		memcpy(&first, d + at, 8);
 		memcpy(&samples_off, d + 32, 8);
-		if (samples_off > size || first > (size - samples_off) / 16 || count > (size - samples_off) / 16 - first)
+		if (samples_off > size || first > (size - samples_off) / 16 ||
+			count > (size - samples_off) / 16 - first)
 			continue;
 		put32(d + at + 12, 0);
 		put32(d + at + 12, vfm_crc32c(vfm_crc32c(0, d + at, 32), d + samples_off + first * 16, count * 16ull));

@@ -36,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		total = st.bytes;
 		vfm_st_layout(st.t, st.n, NULL, 0, &head);
-		if (vfm_st_parse(&again, head.data, head.len, head.len + total, "again", &need, &err) < 0 || again.n != st.n)
+		if (vfm_st_parse(&again, head.data, head.len, head.len + total, "again", &need, &err) < 0 ||
+			again.n != st.n)
 			abort();
 		vfm_st_release(&again);
 		vfm_buf_release(&head);

@@ -1,5 +1,5 @@
-/* ceilings - what this GPU can do at most, measured: a copy within its memory, and cuBLASLt's best bf16 product of random matrices.
- * One JSON object on stdout.  It shares nothing with the library that is measured against it.
+/* ceilings - what this GPU can do at most, measured: a copy within its memory, and cuBLASLt's best bf16 product of
+ * random matrices. One JSON object on stdout.  It shares nothing with the library that is measured against it.
  *
  *	ceilings [SECONDS]    about so long for each figure (1)
  */
@@ -12,21 +12,21 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#define CUDA(call)                                                                                 \
-	do {                                                                                       \
-		cudaError_t e_ = (call);                                                           \
-		if (e_ != cudaSuccess) {                                                           \
-			fprintf(stderr, "ceilings: %s: %s\n", #call, cudaGetErrorString(e_));      \
-			exit(3);                                                                   \
-		}                                                                                  \
+#define CUDA(call)                                                                                                     \
+	do {                                                                                                           \
+		cudaError_t e_ = (call);                                                                               \
+		if (e_ != cudaSuccess) {                                                                               \
+			fprintf(stderr, "ceilings: %s: %s\n", #call, cudaGetErrorString(e_));                          \
+			exit(3);                                                                                       \
+		}                                                                                                      \
 	} while (0)
-#define LT(call)                                                                                   \
-	do {                                                                                       \
-		cublasStatus_t e_ = (call);                                                        \
-		if (e_ != CUBLAS_STATUS_SUCCESS) {                                                 \
-			fprintf(stderr, "ceilings: %s: status %d\n", #call, (int)e_);              \
-			exit(3);                                                                   \
-		}                                                                                  \
+#define LT(call)                                                                                                       \
+	do {                                                                                                           \
+		cublasStatus_t e_ = (call);                                                                            \
+		if (e_ != CUBLAS_STATUS_SUCCESS) {                                                                     \
+			fprintf(stderr, "ceilings: %s: status %d\n", #call, (int)e_);                                  \
+			exit(3);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 static double seconds = 1;
@@ -98,10 +98,13 @@ static double copy_rate(int sms, double *memcpy_gb_s)
 	CUDA(cudaMalloc(&a, bytes));
 	CUDA(cudaMalloc(&b, bytes));
 	random_kernel<<<sms * 8, 256>>>((__nv_bfloat16 *)a, bytes / 2, 1);
-	*memcpy_gb_s = 2e-9 * (double)bytes / timed([&] { CUDA(cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice)); });
+	*memcpy_gb_s =
+		2e-9 * (double)bytes / timed([&] { CUDA(cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice)); });
 	best = *memcpy_gb_s;
 	for (int blocks = 4; blocks <= 16; blocks *= 2)
-		best = std::max(best, 2e-9 * (double)bytes / timed([&] { copy_kernel<<<sms * blocks, 512>>>((const uint4 *)a, (uint4 *)b, bytes / 16); }));
+		best = std::max(best, 2e-9 * (double)bytes / timed([&] {
+			copy_kernel<<<sms * blocks, 512>>>((const uint4 *)a, (uint4 *)b, bytes / 16);
+		}));
 	CUDA(cudaFree(a));
 	CUDA(cudaFree(b));
 	return best;
@@ -135,11 +138,15 @@ static double gemm_rate(cublasLtHandle_t lt, long m, long n, long k)
 	LT(cublasLtMatrixLayoutCreate(&lb, CUDA_R_16BF, (uint64_t)k, (uint64_t)m, k));
 	LT(cublasLtMatrixLayoutCreate(&lc, CUDA_R_16BF, (uint64_t)n, (uint64_t)m, n));
 	LT(cublasLtMatmulPreferenceCreate(&pref));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &ws_bytes, sizeof(ws_bytes)));
+	LT(cublasLtMatmulPreferenceSetAttribute(
+		pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &ws_bytes, sizeof(ws_bytes)));
 	LT(cublasLtMatmulAlgoGetHeuristic(lt, op, la, lb, lc, lc, pref, 8, found, &n_found));
 	seconds = keep / 4;
 	for (int i = 0; i < n_found; i++) {
-		double t = timed([&] { LT(cublasLtMatmul(lt, op, &one, b, la, a, lb, &zero, c, lc, c, lc, &found[i].algo, ws, ws_bytes, 0)); });
+		double t = timed([&] {
+			LT(cublasLtMatmul(
+				lt, op, &one, b, la, a, lb, &zero, c, lc, c, lc, &found[i].algo, ws, ws_bytes, 0));
+		});
 
 		best = std::max(best, 2e-12 * (double)m * (double)n * (double)k / t);
 	}
@@ -173,10 +180,13 @@ int main(int argc, char **argv)
 	g1 = gemm_rate(lt, 8192, 8192, 8192);
 	g2 = gemm_rate(lt, 8192, 16384, 4096); /* fc1 of dit-7b */
 	g3 = gemm_rate(lt, 8192, 4608, 1152);  /* fc1 of dit-xl */
-	printf("{\"device\":\"%s\",\"sm\":%d,\"multiprocessors\":%d,\"l2_mib\":%.0f,\"memory_gib\":%.1f,\"cuda_driver\":%d,\"cuda_runtime\":%d,\"cublaslt\":%zu,"
-	       "\"copy_gb_s\":%.0f,\"memcpy_gb_s\":%.0f,\"gemm_tflops\":%.1f,\"gemm_7b_fc1_tflops\":%.1f,\"gemm_xl_fc1_tflops\":%.1f}\n",
-		p.name, p.major * 10 + p.minor, p.multiProcessorCount, (double)p.l2CacheSize / 0x1p20, (double)p.totalGlobalMem / 0x1p30, driver, runtime,
-		cublasLtGetVersion(), copy, memcpy_gb_s, g1, g2, g3);
+	printf("{\"device\":\"%s\",\"sm\":%d,\"multiprocessors\":%d,\"l2_mib\":%.0f,\"memory_gib\":%.1f,\"cuda_"
+	       "driver\":%d,\"cuda_runtime\":%d,\"cublaslt\":%zu,"
+	       "\"copy_gb_s\":%.0f,\"memcpy_gb_s\":%.0f,\"gemm_tflops\":%.1f,\"gemm_7b_fc1_tflops\":%.1f,\"gemm_xl_fc1_"
+	       "tflops\":%.1f}\n",
+		p.name, p.major * 10 + p.minor, p.multiProcessorCount, (double)p.l2CacheSize / 0x1p20,
+		(double)p.totalGlobalMem / 0x1p30, driver, runtime, cublasLtGetVersion(), copy, memcpy_gb_s, g1, g2,
+		g3);
 	cublasLtDestroy(lt);
 	return 0;
 }

@@ -1,7 +1,9 @@
-/* comm [-n RANKS] [--fault] DEVICE - the collectives of several ranks on a device's memory, against values computed here.
+/* comm [-n RANKS] [--fault] DEVICE - the collectives of several ranks on a device's memory, against values computed
+ * here.
  *
- * VFM_COMM chooses what carries them (vfm-parallel(7)): with one GPU, "VFM_COMM=nccl comm -n 1 cuda" is NCCL with one rank, "VFM_CUDA_SHARE=1 VFM_COMM=nccl
- * comm -n 2 cuda" two ranks of it on one GPU over sockets, "comm -n 2 cuda" through the host.
+ * VFM_COMM chooses what carries them (vfm-parallel(7)): with one GPU, "VFM_COMM=nccl comm -n 1 cuda" is NCCL with one
+ * rank, "VFM_CUDA_SHARE=1 VFM_COMM=nccl comm -n 2 cuda" two ranks of it on one GPU over sockets, "comm -n 2 cuda"
+ * through the host.
  * --fault: the last rank does not come to a collective; the others must say so, all alike, and end.
  * A JSON line each on stdout; status 0, 1, or 3 for no device. */
 #include <stdio.h>
@@ -25,12 +27,12 @@ static struct vfm_err err;
 static struct vfm_stream *beside;
 static char *dev_a, *dev_b, *host; /* [8 MOST] bytes each */
 
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0) {                                                                            \
-			snprintf(why, len, "rank %d: %.200s: %.600s", job.launch.rank, #call, err.msg);              \
-			return false;                                                                        \
-		}                                                                                            \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0) {                                                                                      \
+			snprintf(why, len, "rank %d: %.200s: %.600s", job.launch.rank, #call, err.msg);                \
+			return false;                                                                                  \
+		}                                                                                                      \
 	} while (0)
 
 static double value(int r, int64_t i)
@@ -75,13 +77,13 @@ static double at(enum vfm_dtype dt, int64_t i)
 	return v;
 }
 
-#define SAME(i, want)                                                                                                              \
-	do {                                                                                                                       \
-		if (at(dt, i) != (want)) {                                                                                         \
-			snprintf(why, len, "rank %d of '%s', %s, element %lld of %lld: %g, expected %g", c->rank, c->name, vfm_dtype_name(dt), \
-				(long long)(i), (long long)n, at(dt, i), (double)(want));                                          \
-			return false;                                                                                              \
-		}                                                                                                                  \
+#define SAME(i, want)                                                                                                  \
+	do {                                                                                                           \
+		if (at(dt, i) != (want)) {                                                                             \
+			snprintf(why, len, "rank %d of '%s', %s, element %lld of %lld: %g, expected %g", c->rank,      \
+				c->name, vfm_dtype_name(dt), (long long)(i), (long long)n, at(dt, i), (double)(want)); \
+			return false;                                                                                  \
+		}                                                                                                      \
 	} while (0)
 
 static bool all_reduce(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t n, char *why, size_t len)
@@ -108,7 +110,8 @@ static int64_t shares(int size, int how, int64_t n, int64_t *count, int64_t *fro
 	return total;
 }
 
-static bool all_gather(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, bool in_place, char *why, size_t len)
+static bool all_gather(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how,
+	bool in_place, char *why, size_t len)
 {
 	int64_t count[MAX_RANKS], from[MAX_RANKS], n = shares(c->size, how, most, count, from), mine = count[c->rank];
 	char *in = in_place ? dev_b + (size_t)from[c->rank] * vfm_dtype_size(dt) : dev_a;
@@ -122,7 +125,8 @@ static bool all_gather(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype 
 	return true;
 }
 
-static bool reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, bool in_place, char *why, size_t len)
+static bool reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how,
+	bool in_place, char *why, size_t len)
 {
 	int64_t count[MAX_RANKS], from[MAX_RANKS], n = shares(c->size, how, most, count, from), mine = count[c->rank];
 	char *out = in_place ? dev_a + (size_t)from[c->rank] * vfm_dtype_size(dt) : dev_b;
@@ -136,7 +140,8 @@ static bool reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dt
 }
 
 /* Rank r sends n / size (+ r + k, uneven) elements to rank k. */
-static bool all_to_all(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, char *why, size_t len)
+static bool all_to_all(
+	struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype dt, int64_t most, int how, char *why, size_t len)
 {
 	int64_t send[MAX_RANKS], recv[MAX_RANKS], n = 0, n_in = 0, k = 0;
 
@@ -148,7 +153,8 @@ static bool all_to_all(struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype 
 	}
 	n = n_in;
 	OK(fill(dev_a, dt, n_in, c->rank, 0));
-	OK(vfm_all_to_all(c, s, vfm_t1(dev_a, dt, n_in), vfm_t1(dev_b, dt, n), how ? send : NULL, how ? recv : NULL, &err));
+	OK(vfm_all_to_all(
+		c, s, vfm_t1(dev_a, dt, n_in), vfm_t1(dev_b, dt, n), how ? send : NULL, how ? recv : NULL, &err));
 	OK(fetch(s, dev_b, dt, n));
 	for (int r = 0; r < c->size; r++) {
 		int64_t first = 0;
@@ -200,9 +206,11 @@ static bool everything(struct vfm_comm *c, struct vfm_stream *s, char *why, size
 			if (!all_reduce(c, s, sums[i], n, why, len))
 				return false;
 		for (int how = 0; how < 3; how++)
-			if (!all_gather(c, s, VFM_BF16, n, how, how == 1, why, len) || !all_gather(c, s, VFM_F32, n, how, how != 1, why, len) ||
+			if (!all_gather(c, s, VFM_BF16, n, how, how == 1, why, len) ||
+				!all_gather(c, s, VFM_F32, n, how, how != 1, why, len) ||
 				!reduce_scatter(c, s, VFM_F32, n, how, how == 1, why, len) ||
-				!reduce_scatter(c, s, VFM_BF16, n, how, how != 1, why, len) || !all_to_all(c, s, VFM_F32, n, how, why, len))
+				!reduce_scatter(c, s, VFM_BF16, n, how, how != 1, why, len) ||
+				!all_to_all(c, s, VFM_F32, n, how, why, len))
 				return false;
 		if (!rest(c, s, n, why, len))
 			return false;
@@ -219,9 +227,10 @@ static bool report(const char *name, bool good, const char *why, double since)
 
 	rc = vfm_job_agree(&job, rc, &e);
 	if (job.launch.rank == 0)
-		printf("{\"check\": \"comm\", \"name\": \"%s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, \"ok\": %s, \"s\": %.2f%s%s%s}\n", name,
-			d.dev->name, vfm_comm_filling(d.world), job.world->size, rc < 0 ? "false" : "true", now - since, rc < 0 ? ", \"why\": \"" : "",
-			rc < 0 ? e.msg : "", rc < 0 ? "\"" : "");
+		printf("{\"check\": \"comm\", \"name\": \"%s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, "
+		       "\"ok\": %s, \"s\": %.2f%s%s%s}\n",
+			name, d.dev->name, vfm_comm_filling(d.world), job.world->size, rc < 0 ? "false" : "true",
+			now - since, rc < 0 ? ", \"why\": \"" : "", rc < 0 ? e.msg : "", rc < 0 ? "\"" : "");
 	fflush(stdout);
 	return rc >= 0;
 }
@@ -260,14 +269,16 @@ static int big_call(int op, char *p, int64_t n)
 	if (op == 0)
 		return vfm_all_reduce(d.world, beside, vfm_t1(p, VFM_F32, n), &err);
 	if (op == 1)
-		return vfm_reduce_scatter(d.world, beside, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
+		return vfm_reduce_scatter(
+			d.world, beside, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
 	return vfm_all_gather(d.world, beside, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
 }
 
 /* Median seconds of a call, and the bits of the first; x: [n] f32 on the host. */
 static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double *took)
 {
-	int64_t from = op == 1 ? n / d.world->size * d.world->rank : 0, m = op == 1 ? n / d.world->size : n, es = op == 2 ? 2 : 4;
+	int64_t from = op == 1 ? n / d.world->size * d.world->rank : 0, m = op == 1 ? n / d.world->size : n,
+		es = op == 2 ? 2 : 4;
 	double s[TIMES];
 
 	for (int64_t i = 0; i < n; i++)
@@ -331,10 +342,13 @@ static bool check_known(void)
 			rc = vfm_fail(&err, VFM_EENV, "other bits in memory that the group knows");
 		good = vfm_job_agree(&job, rc, &err) >= 0;
 		if (job.launch.rank == 0)
-			printf("{\"check\": \"comm\", \"name\": \"registered %s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, \"ok\": %s, "
-			       "\"bytes\": %lld, \"registered\": %s, \"plain_ms\": %.3f, \"registered_ms\": %.3f%s%s%s}\n",
-				big_name[op], d.dev->name, vfm_comm_filling(d.world), d.world->size, good ? "true" : "false",
-				(long long)n * (op == 2 ? 2 : 4), known.n_known ? "true" : "false", took[0] * 1e3, took[1] * 1e3,
+			printf("{\"check\": \"comm\", \"name\": \"registered %s\", \"device\": \"%s\", \"over\": "
+			       "\"%s\", \"ranks\": %d, \"ok\": %s, "
+			       "\"bytes\": %lld, \"registered\": %s, \"plain_ms\": %.3f, \"registered_ms\": "
+			       "%.3f%s%s%s}\n",
+				big_name[op], d.dev->name, vfm_comm_filling(d.world), d.world->size,
+				good ? "true" : "false", (long long)n * (op == 2 ? 2 : 4),
+				known.n_known ? "true" : "false", took[0] * 1e3, took[1] * 1e3,
 				good ? "" : ", \"why\": \"", good ? "" : err.msg, good ? "" : "\"");
 		fflush(stdout);
 	}
@@ -360,9 +374,11 @@ static int fault(void)
 	if (rc >= 0)
 		rc = t->stream_sync(beside, &err);
 	if (d.world->rank == 0)
-		printf("{\"check\": \"comm\", \"name\": \"fault\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, \"ok\": %s, \"s\": %.2f, \"said\": \"%s\"}\n",
-			d.dev->name, vfm_comm_filling(d.world), d.world->size, rc == VFM_EENV && strstr(err.msg, want) ? "true" : "false",
-			vfm_now() - since, rc < 0 ? err.msg : "");
+		printf("{\"check\": \"comm\", \"name\": \"fault\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": "
+		       "%d, \"ok\": %s, \"s\": %.2f, \"said\": \"%s\"}\n",
+			d.dev->name, vfm_comm_filling(d.world), d.world->size,
+			rc == VFM_EENV && strstr(err.msg, want) ? "true" : "false", vfm_now() - since,
+			rc < 0 ? err.msg : "");
 	fflush(stdout);
 	_exit(rc == VFM_EENV && strstr(err.msg, want) ? 0 : 1);
 }
@@ -371,7 +387,9 @@ static int run(const char *device, bool with_fault)
 {
 	bool good;
 
-	if (vfm_job_agree(&job, vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, &err), &err) < 0)
+	if (vfm_job_agree(&job,
+		    vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, &err),
+		    &err) < 0)
 		return 3;
 	t = d.dev->t;
 	if (vfm_device_join(&d, &job, &err) < 0)
@@ -405,7 +423,10 @@ int main(int argc, char **argv)
 		{VFM_OPT_FLAG, 0, "fault", NULL, "the last rank does not come to a collective", &with_fault},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "comm", .synopsis = "[-n N] [--fault] DEVICE", .summary = "the collectives of a device", .opts = opts};
+	struct vfm_cmd cmd = {.name = "comm",
+		.synopsis = "[-n N] [--fault] DEVICE",
+		.summary = "the collectives of a device",
+		.opts = opts};
 	int n, rc;
 
 	vfm_cmd_init(argv[0]);

@@ -1,5 +1,5 @@
-/* device DEVICE - the device table itself: memory, copies, streams, events, calls on the host, what is said when memory runs out.
- * A JSON line each on stdout; status 0, 1, or 3 for no device. */
+/* device DEVICE - the device table itself: memory, copies, streams, events, calls on the host, what is said when memory
+ * runs out. A JSON line each on stdout; status 0, 1, or 3 for no device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,19 +18,19 @@ static const struct vfm_dev_table *t;
 static struct vfm_err err;
 static int failed;
 
-#define OK(call)                                                        \
-	do {                                                            \
-		if ((call) < 0) {                                       \
-			snprintf(why, len, "%s: %s", #call, err.msg);   \
-			return false;                                   \
-		}                                                       \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0) {                                                                                      \
+			snprintf(why, len, "%s: %s", #call, err.msg);                                                  \
+			return false;                                                                                  \
+		}                                                                                                      \
 	} while (0)
-#define MUST(cond)                                                      \
-	do {                                                            \
-		if (!(cond)) {                                          \
-			snprintf(why, len, "not so: %s", #cond);        \
-			return false;                                   \
-		}                                                       \
+#define MUST(cond)                                                                                                     \
+	do {                                                                                                           \
+		if (!(cond)) {                                                                                         \
+			snprintf(why, len, "not so: %s", #cond);                                                       \
+			return false;                                                                                  \
+		}                                                                                                      \
 	} while (0)
 
 static unsigned pattern(size_t i)
@@ -131,7 +131,8 @@ static bool streams(char *why, size_t len)
 {
 	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
 	struct vfm_event *a = t->event_new(d.dev, &err), *b = t->event_new(d.dev, &err);
-	unsigned *host = t->alloc_host(d.dev, N, "page-locked", &err), *back = t->alloc_host(d.dev, N, "page-locked", &err);
+	unsigned *host = t->alloc_host(d.dev, N, "page-locked", &err),
+		 *back = t->alloc_host(d.dev, N, "page-locked", &err);
 	void *p = vfm_dev_alloc(d.stream, N, "streams", &err);
 	volatile int at = 0;
 	struct mark m = {&at, 5};
@@ -165,7 +166,8 @@ static bool streams(char *why, size_t len)
 /* A failure goes with events to whoever waits, and what comes behind it is not called. */
 static bool failures(char *why, size_t len)
 {
-	struct vfm_stream *side = t->stream_new(d.dev, true, &err), *third = t->stream_new(d.dev, true, &err), *after = t->stream_new(d.dev, false, &err);
+	struct vfm_stream *side = t->stream_new(d.dev, true, &err), *third = t->stream_new(d.dev, true, &err),
+			  *after = t->stream_new(d.dev, false, &err);
 	struct vfm_event *a = t->event_new(d.dev, &err), *b = t->event_new(d.dev, &err);
 	volatile int at = 0;
 	struct mark m = {&at, 5};
@@ -215,7 +217,8 @@ static int next_in_order(void *arg, struct vfm_err *e)
 	return (*o->at)++ == o->from ? 0 : vfm_fail(e, VFM_EENV, "call %d comes as number %d", o->from, *o->at - 1);
 }
 
-/* Calls of different streams may wait for each other, as collectives do; the host is held by none of them; many of them keep their order. */
+/* Calls of different streams may wait for each other, as collectives do; the host is held by none of them; many of them
+ * keep their order. */
 static bool calls(char *why, size_t len)
 {
 	enum { CALLS = 3000 };
@@ -320,7 +323,8 @@ static int add_up(void *p, float a, int n, struct vfm_err *e)
 	return 0;
 }
 
-/* What is written down runs once, with its own arguments, in its place; what is dropped never; what has no place there is refused. */
+/* What is written down runs once, with its own arguments, in its place; what is dropped never; what has no place there
+ * is refused. */
 static bool graphs(char *why, size_t len)
 {
 	enum { OPS = 400, ROUNDS = 20 };
@@ -423,7 +427,8 @@ static bool full(char *why, size_t len)
 	while (n < PIECES && (p[n] = vfm_dev_alloc(d.stream, piece, "blocks.7.pieces", &err)))
 		n++;
 	MUST(n > 20 && n < PIECES && err.code == VFM_EENV);
-	MUST(strstr(err.msg, "out of memory on") && strstr(err.msg, "for blocks.7.pieces do not fit") && strstr(err.msg, "(blocks.N.pieces "));
+	MUST(strstr(err.msg, "out of memory on") && strstr(err.msg, "for blocks.7.pieces do not fit") &&
+		strstr(err.msg, "(blocks.N.pieces "));
 	err = (struct vfm_err){0};
 	for (int i = 0; i < n; i += 2)
 		vfm_dev_free(d.stream, p[i], piece);
@@ -463,7 +468,8 @@ static bool figures(char *why, size_t len)
 				OK(t->stream_sync(d.stream, &err));
 				t0 = vfm_now();
 			}
-			OK(what == 2 ? t->to_host(d.stream, host, p, N, &err) : t->to_device(d.stream, p, what ? host : heap, N, &err));
+			OK(what == 2 ? t->to_host(d.stream, host, p, N, &err)
+				     : t->to_device(d.stream, p, what ? host : heap, N, &err));
 		}
 		OK(t->stream_sync(d.stream, &err));
 		figure(names[what], (double)R * N / (vfm_now() - t0) / 1e9);
@@ -492,7 +498,8 @@ static bool figures(char *why, size_t len)
 	return true;
 }
 
-/* An index outside the tensor: no row, nothing is broken, and everybody who waits from then on hears of it.  The last check, therefore. */
+/* An index outside the tensor: no row, nothing is broken, and everybody who waits from then on hears of it.  The last
+ * check, therefore. */
 static bool bad_indices(char *why, size_t len)
 {
 	enum { M = 1000, D = 64, BAD = 123 };
@@ -508,7 +515,9 @@ static bool bad_indices(char *why, size_t len)
 		x[i] = (float)i;
 	for (int i = 0; i < M; i++)
 		index[i] = i == BAD ? 1 << 30 : M - 1 - i;
-	r = (struct vfm_rows){.x = vfm_t2(p, VFM_F32, M, D), .y = vfm_t2(p + M * D * 4, VFM_F32, M, D), .index = vfm_t1(p + 2 * M * D * 4, VFM_I32, M)};
+	r = (struct vfm_rows){.x = vfm_t2(p, VFM_F32, M, D),
+		.y = vfm_t2(p + M * D * 4, VFM_F32, M, D),
+		.index = vfm_t1(p + 2 * M * D * 4, VFM_I32, M)};
 	OK(t->to_device(d.stream, r.x.data, x, M * D * 4, &err));
 	OK(t->to_device(d.stream, r.index.data, index, M * 4, &err));
 	rc = vfm_op_rows(d.stream, &r, &err);
@@ -540,7 +549,8 @@ static void check(const char *name, bool (*fn)(char *why, size_t len))
 	for (char *p = why; *p; p++)
 		if (*p == '"' || *p == '\\' || (unsigned char)*p < ' ')
 			*p = '\'';
-	printf("{\"check\":\"%s\",\"ok\":%s,\"s\":%.2f,\"why\":\"%s\"}\n", name, ok ? "true" : "false", vfm_now() - t0, why);
+	printf("{\"check\":\"%s\",\"ok\":%s,\"s\":%.2f,\"why\":\"%s\"}\n", name, ok ? "true" : "false", vfm_now() - t0,
+		why);
 	fflush(stdout);
 	failed += !ok;
 }

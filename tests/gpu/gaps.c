@@ -2,16 +2,19 @@
  *
  *	CUDA_INJECTION64_PATH=gaps.so VFM_GAPS_OUT=FILE COMMAND ...
  *
- * The driver loads it when the command first uses CUDA, and it asks CUPTI, of which it opens what there is (VFM_CUPTI, or libcupti.so of the
- * loader's path), for kernels, copies and memsets; with VFM_GAPS_API=1 for calls on the host, too, which slows the host down.  FILE, lines in no order,
- * times in ns:
+ * The driver loads it when the command first uses CUDA, and it asks CUPTI, of which it opens what there is (VFM_CUPTI,
+ * or libcupti.so of the loader's path), for kernels, copies and memsets; with VFM_GAPS_API=1 for calls on the host,
+ * too, which slows the host down.  FILE, lines in no order, times in ns:
  *
- *	k START END STREAM CORRELATION GRAPH REGISTERS SHARED-BYTES GRID BLOCK NAME      (GRID, BLOCK: x,y,z)
- *	c START END STREAM CORRELATION GRAPH KIND BYTES                                  (KIND: 1 to the device, 2 to the host, 8 on it)
+ *	k START END STREAM CORRELATION GRAPH REGISTERS SHARED-BYTES GRID BLOCK NAME
+ *	c START END STREAM CORRELATION GRAPH KIND BYTES
  *	z START END STREAM CORRELATION GRAPH BYTES
  *	a START END CORRELATION NAME
- *	d N                                                                              (records that were lost)
- *	! WORDS                                                                          (why there is nothing)
+ *	d N
+ *	! WORDS
+ *
+ * k is a kernel (GRID and BLOCK are x,y,z), c a copy (KIND 1: to the device, 2: to the host, 8: on it), z a memset,
+ * a a call on the host, d the number of lost records, ! the reason why nothing was recorded.
  *
  * The command goes on in any case.
  */
@@ -24,13 +27,13 @@
 #include <string.h>
 
 /* In the order in which records of all versions of CUPTI begin. */
-#define CALLS(X)                                 \
-	X(cuptiActivityRegisterCallbacks)        \
-	X(cuptiActivityEnable)                   \
-	X(cuptiActivityGetNextRecord)            \
-	X(cuptiActivityGetNumDroppedRecords)     \
-	X(cuptiActivityFlushAll)                 \
-	X(cuptiGetCallbackName)                  \
+#define CALLS(X)                                                                                                       \
+	X(cuptiActivityRegisterCallbacks)                                                                              \
+	X(cuptiActivityEnable)                                                                                         \
+	X(cuptiActivityGetNextRecord)                                                                                  \
+	X(cuptiActivityGetNumDroppedRecords)                                                                           \
+	X(cuptiActivityFlushAll)                                                                                       \
+	X(cuptiGetCallbackName)                                                                                        \
 	X(cuptiGetResultString)
 
 static struct {
@@ -52,7 +55,8 @@ static void CUPTIAPI want(uint8_t **buffer, size_t *size, size_t *max)
 
 static void write_api(const CUpti_ActivityAPI *a)
 {
-	CUpti_CallbackDomain domain = a->kind == CUPTI_ACTIVITY_KIND_DRIVER ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
+	CUpti_CallbackDomain domain =
+		a->kind == CUPTI_ACTIVITY_KIND_DRIVER ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
 	const char *name = NULL;
 
 	if (cupti.cuptiGetCallbackName(domain, a->cbid, &name) != CUPTI_SUCCESS || !name)
@@ -68,22 +72,24 @@ static void write_record(const CUpti_Activity *r)
 	case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
 		const CUpti_ActivityKernel9 *k = (const CUpti_ActivityKernel9 *)r;
 
-		fprintf(out, "k %" PRIu64 " %" PRIu64 " %u %u %u %u %d %d,%d,%d %d,%d,%d %s\n", k->start, k->end, k->streamId, k->correlationId,
-			k->graphId, k->registersPerThread, k->staticSharedMemory + k->dynamicSharedMemory, k->gridX, k->gridY, k->gridZ, k->blockX,
+		fprintf(out, "k %" PRIu64 " %" PRIu64 " %u %u %u %u %d %d,%d,%d %d,%d,%d %s\n", k->start, k->end,
+			k->streamId, k->correlationId, k->graphId, k->registersPerThread,
+			k->staticSharedMemory + k->dynamicSharedMemory, k->gridX, k->gridY, k->gridZ, k->blockX,
 			k->blockY, k->blockZ, k->name ? k->name : "?");
 		break;
 	}
 	case CUPTI_ACTIVITY_KIND_MEMCPY: {
 		const CUpti_ActivityMemcpy5 *c = (const CUpti_ActivityMemcpy5 *)r;
 
-		fprintf(out, "c %" PRIu64 " %" PRIu64 " %u %u %u %u %" PRIu64 "\n", c->start, c->end, c->streamId, c->correlationId, c->graphId,
-			c->copyKind, c->bytes);
+		fprintf(out, "c %" PRIu64 " %" PRIu64 " %u %u %u %u %" PRIu64 "\n", c->start, c->end, c->streamId,
+			c->correlationId, c->graphId, c->copyKind, c->bytes);
 		break;
 	}
 	case CUPTI_ACTIVITY_KIND_MEMSET: {
 		const CUpti_ActivityMemset4 *z = (const CUpti_ActivityMemset4 *)r;
 
-		fprintf(out, "z %" PRIu64 " %" PRIu64 " %u %u %u %" PRIu64 "\n", z->start, z->end, z->streamId, z->correlationId, z->graphId, z->bytes);
+		fprintf(out, "z %" PRIu64 " %" PRIu64 " %u %u %u %" PRIu64 "\n", z->start, z->end, z->streamId,
+			z->correlationId, z->graphId, z->bytes);
 		break;
 	}
 	case CUPTI_ACTIVITY_KIND_RUNTIME:
@@ -150,11 +156,11 @@ static void start(void)
 		fprintf(out, "! no CUPTI: %s\n", dlerror());
 		return;
 	}
-#define X(name)                                                             \
-	*(void **)&cupti.name = dlsym(h, #name);                            \
-	if (!cupti.name) {                                                  \
-		fprintf(out, "! no CUPTI: it has no %s\n", #name);          \
-		return;                                                     \
+#define X(name)                                                                                                        \
+	*(void **)&cupti.name = dlsym(h, #name);                                                                       \
+	if (!cupti.name) {                                                                                             \
+		fprintf(out, "! no CUPTI: it has no %s\n", #name);                                                     \
+		return;                                                                                                \
 	}
 	CALLS(X)
 #undef X
@@ -162,10 +168,11 @@ static void start(void)
 		fprintf(out, "! no CUPTI: it takes no callbacks\n");
 		return;
 	}
-	if (enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels") < 0 || enable(CUPTI_ACTIVITY_KIND_MEMCPY, "copies") < 0 ||
-		enable(CUPTI_ACTIVITY_KIND_MEMSET, "memsets") < 0)
+	if (enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels") < 0 ||
+		enable(CUPTI_ACTIVITY_KIND_MEMCPY, "copies") < 0 || enable(CUPTI_ACTIVITY_KIND_MEMSET, "memsets") < 0)
 		return;
-	if (api && strcmp(api, "1") == 0 && (enable(CUPTI_ACTIVITY_KIND_RUNTIME, "calls") < 0 || enable(CUPTI_ACTIVITY_KIND_DRIVER, "calls") < 0))
+	if (api && strcmp(api, "1") == 0 &&
+		(enable(CUPTI_ACTIVITY_KIND_RUNTIME, "calls") < 0 || enable(CUPTI_ACTIVITY_KIND_DRIVER, "calls") < 0))
 		return;
 	atexit(at_end);
 }

@@ -2,8 +2,9 @@
  *
  *	train [--quick] DEVICE [WORDS]    rows whose name has WORDS; a JSON line each on stdout
  *
- * Ten steps of dit-s and of every architecture: losses and gradient norms of each step.  Then, on the device alone: the same run twice,
- * recompute, and a run in two halves with a checkpoint in between give the same bits.  Status 0 when all is as it should be, 1, or 3 for no device.
+ * Ten steps of dit-s and of every architecture: losses and gradient norms of each step.  Then, on the device alone: the
+ * same run twice, recompute, and a run in two halves with a checkpoint in between give the same bits.  Status 0 when
+ * all is as it should be, 1, or 3 for no device.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,34 +21,43 @@ enum { STEPS = 10, PACKS = 2, MAX_KEYS = 20 };
 
 static const char *dit_s[] = {"model.layers=12", "model.hidden=384", "model.heads=6", NULL};
 static const char *dit_2[] = {"model.layers=2", "model.hidden=384", "model.heads=6", "model.text_dim=64", NULL};
-static const char *pooled[] = {"model.layers=3", "model.hidden=288", "model.heads=4", "model.text_dim=64", "model.cross_attention=false",
-	"model.pooled_text=true", "model.pos=both", "model.qk_norm=false", NULL};
-static const char *lora[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "model.adaln_lora=16", "diffusion.kind=flow", NULL};
-static const char *moviegen[] = {"model.arch=moviegen", "model.layers=3", "model.hidden=256", "model.heads=4", "model.kv_heads=2", "model.ffn=384",
-	"model.text_dim=64", "model.pos=learned", "model.pos_max=[16,16,16]", NULL};
-static const char *stdit[] = {"model.arch=stdit", "model.layers=3", "model.hidden=288", "model.heads=4", "model.text_dim=64", NULL};
-static const char *expert[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.kv_heads=2", "model.experts=8",
-	"model.expert_ffn=96", "model.shared_experts=1", "model.moe_capacity=2", "model.text_dim=64", NULL};
-static const char *token[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.experts=8", "model.expert_ffn=96",
-	"model.shared_experts=0", "model.moe_capacity=2", "model.moe_router=token_choice", "model.moe_aux=0.1", "model.text_dim=64", NULL};
+static const char *pooled[] = {"model.layers=3", "model.hidden=288", "model.heads=4", "model.text_dim=64",
+	"model.cross_attention=false", "model.pooled_text=true", "model.pos=both", "model.qk_norm=false", NULL};
+static const char *lora[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
+	"model.adaln_lora=16", "diffusion.kind=flow", NULL};
+static const char *moviegen[] = {"model.arch=moviegen", "model.layers=3", "model.hidden=256", "model.heads=4",
+	"model.kv_heads=2", "model.ffn=384", "model.text_dim=64", "model.pos=learned", "model.pos_max=[16,16,16]",
+	NULL};
+static const char *stdit[] = {
+	"model.arch=stdit", "model.layers=3", "model.hidden=288", "model.heads=4", "model.text_dim=64", NULL};
+static const char *expert[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4",
+	"model.kv_heads=2", "model.experts=8", "model.expert_ffn=96", "model.shared_experts=1", "model.moe_capacity=2",
+	"model.text_dim=64", NULL};
+static const char *token[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4",
+	"model.experts=8", "model.expert_ffn=96", "model.shared_experts=0", "model.moe_capacity=2",
+	"model.moe_router=token_choice", "model.moe_aux=0.1", "model.text_dim=64", NULL};
 /* Every expert takes every token: in bf16 a choice may fall the other way by rounding, which is no error. */
-static const char *all[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.experts=4", "model.expert_ffn=96",
-	"model.shared_experts=1", "model.moe_capacity=4", "model.text_dim=64", NULL};
+static const char *all[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.experts=4",
+	"model.expert_ffn=96", "model.shared_experts=1", "model.moe_capacity=4", "model.text_dim=64", NULL};
 
 /* Everything that saves memory. */
-static const char *small[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "train.master=split", "train.moments=bf16",
-	"train.offload=both", "train.recompute=selective", NULL};
+static const char *small[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
+	"train.master=split", "train.moments=bf16", "train.offload=both", "train.recompute=selective", NULL};
 
 /* The residual stream in bf16. */
-static const char *half[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "model.pos=both", "train.residual=bf16", NULL};
-static const char *half_moviegen[] = {"model.arch=moviegen", "model.layers=3", "model.hidden=256", "model.heads=4", "model.kv_heads=2", "model.ffn=384",
-	"model.text_dim=64", "model.pos=learned", "model.pos_max=[16,16,16]", "train.residual=bf16", NULL};
+static const char *half[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
+	"model.pos=both", "train.residual=bf16", NULL};
+static const char *half_moviegen[] = {"model.arch=moviegen", "model.layers=3", "model.hidden=256", "model.heads=4",
+	"model.kv_heads=2", "model.ffn=384", "model.text_dim=64", "model.pos=learned", "model.pos_max=[16,16,16]",
+	"train.residual=bf16", NULL};
 
-static const char *fp8_current[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "train.fp8=current", NULL};
-static const char *fp8_delayed[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "train.fp8=delayed", "train.fp8_history=4", NULL};
+static const char *fp8_current[] = {
+	"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64", "train.fp8=current", NULL};
+static const char *fp8_delayed[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
+	"train.fp8=delayed", "train.fp8_history=4", NULL};
 
-/* Relative differences that may be: f32 sums in another order, whose effect ten updates carry on; bf16 rounds every activation; e5m2
- * a gradient by an eighth, where its last bit falls the other way. */
+/* Relative differences that may be: f32 sums in another order, whose effect ten updates carry on; bf16 rounds every
+ * activation; e5m2 a gradient by an eighth, where its last bit falls the other way. */
 static const struct model {
 	const char *name, **keys, *dtype;
 	double loss_tol, norm_tol;
@@ -106,7 +116,8 @@ static int configure(const struct model *m, struct vfm_config *c, struct vfm_err
 	return vfm_config_check(c, err);
 }
 
-static int steps(struct vfm_trainer *tr, const struct vfm_config *c, int from, int to, struct result *r, struct vfm_err *err)
+static int steps(
+	struct vfm_trainer *tr, const struct vfm_config *c, int from, int to, struct result *r, struct vfm_err *err)
 {
 	struct vfm_batch b[PACKS];
 	int64_t tokens = 0;
@@ -140,7 +151,8 @@ static int take_master(struct vfm_trainer *tr, struct result *r, struct vfm_err 
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 	size_t bytes = (size_t)ps->n_own * sizeof(float);
-	float *x = t->alloc_host(ps->stream->dev, bytes, "the masters", err); /* those in halves are joined on the device */
+	float *x = t->alloc_host(
+		ps->stream->dev, bytes, "the masters", err); /* those in halves are joined on the device */
 	int64_t at = 0;
 	int rc = x ? 0 : VFM_EENV;
 
@@ -181,8 +193,10 @@ static int save(struct vfm_trainer *tr, const char *dir, int step, struct vfm_er
 	return vfm_saver_wait(&saver, err);
 }
 
-/* Steps from..to on a device of its own; begins with the checkpoint in `dir` if from > 0, ends with one if to < STEPS. */
-static int run(const char *name, const struct vfm_config *c, int from, int to, const char *dir, struct result *r, struct vfm_err *err)
+/* Steps from..to on a device of its own; begins with the checkpoint in `dir` if from > 0, ends with one if to < STEPS.
+ */
+static int run(const char *name, const struct vfm_config *c, int from, int to, const char *dir, struct result *r,
+	struct vfm_err *err)
 {
 	struct vfm_trainer *tr = NULL;
 	struct vfm_device d = {0};
@@ -212,7 +226,8 @@ out:
 
 /* ---- judging ---- */
 
-static void verdict(const char *check, const struct model *m, bool ok, const char *why, double loss, double norm, double s)
+static void verdict(
+	const char *check, const struct model *m, bool ok, const char *why, double loss, double norm, double s)
 {
 	char quoted[VFM_ERR_MAX];
 	size_t n = 0;
@@ -220,8 +235,10 @@ static void verdict(const char *check, const struct model *m, bool ok, const cha
 	for (const char *p = why ? why : ""; *p && n + 2 < sizeof(quoted); p++)
 		quoted[n++] = *p == '"' || *p == '\\' || (unsigned char)*p < ' ' ? '\'' : *p;
 	quoted[n] = 0;
-	printf("{\"check\":\"%s\",\"model\":\"%s\",\"dtype\":\"%s\",\"ok\":%s,\"loss_diff\":%.3g,\"norm_diff\":%.3g,\"loss_tol\":%g,\"norm_tol\":%g,\"s\":%.2f,\"why\":\"%s\"}\n",
-		check, m->name, m->dtype, ok ? "true" : "false", isfinite(loss) ? loss : -1, isfinite(norm) ? norm : -1, m->loss_tol, m->norm_tol, s, quoted);
+	printf("{\"check\":\"%s\",\"model\":\"%s\",\"dtype\":\"%s\",\"ok\":%s,\"loss_diff\":%.3g,\"norm_diff\":%.3g,"
+	       "\"loss_tol\":%g,\"norm_tol\":%g,\"s\":%.2f,\"why\":\"%s\"}\n",
+		check, m->name, m->dtype, ok ? "true" : "false", isfinite(loss) ? loss : -1, isfinite(norm) ? norm : -1,
+		m->loss_tol, m->norm_tol, s, quoted);
 	fflush(stdout);
 	done++;
 	failed += !ok;
@@ -256,9 +273,11 @@ static void against_cpu(const struct model *m)
 		loss = apart(got.loss, want.loss);
 		norm = apart(got.norm, want.norm);
 		if (!(want.loss[STEPS - 1] < want.loss[0]))
-			snprintf(err.msg, sizeof(err.msg), "nothing was learned: %g, %g", want.loss[0], want.loss[STEPS - 1]);
+			snprintf(err.msg, sizeof(err.msg), "nothing was learned: %g, %g", want.loss[0],
+				want.loss[STEPS - 1]);
 	}
-	verdict("cpu", m, rc == 0 && !*err.msg && loss <= m->loss_tol && norm <= m->norm_tol, err.msg, loss, norm, vfm_now() - t0);
+	verdict("cpu", m, rc == 0 && !*err.msg && loss <= m->loss_tol && norm <= m->norm_tol, err.msg, loss, norm,
+		vfm_now() - t0);
 	/* That the comparison can tell: another seed is far away. */
 	if (rc == 0 && m == &models[0]) {
 		c.train.seed++;
@@ -279,18 +298,23 @@ static bool same_bits(const struct result *a, const struct result *b, int from)
 	return a->n == b->n && !memcmp(a->master, b->master, (size_t)a->n * sizeof(float));
 }
 
-static void compare_bits(const char *check, const struct model *m, const struct result *a, const struct result *b, int from, int rc, const struct vfm_err *err)
+static void compare_bits(const char *check, const struct model *m, const struct result *a, const struct result *b,
+	int from, int rc, const struct vfm_err *err)
 {
 	bool same = rc == 0 && same_bits(a, b, from);
 
-	verdict(check, m, same, rc < 0 ? err->msg : same ? "" : "other bits", rc < 0 ? INFINITY : apart(a->loss, b->loss), 0, 0);
+	verdict(check, m, same,
+		rc < 0         ? err->msg
+			: same ? ""
+			       : "other bits",
+		rc < 0 ? INFINITY : apart(a->loss, b->loss), 0, 0);
 }
 
 /* Whether packs can be graphs there: on a device that has any. */
 static bool graphs_expected(const struct vfm_config *c)
 {
 	return strcmp(device, "cpu") != 0 && !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) &&
-	       !(vfm_model_arch(&c->model) == VFM_ARCH_MOE && c->model.moe_router == VFM_MOE_TOKEN_CHOICE);
+		!(vfm_model_arch(&c->model) == VFM_ARCH_MOE && c->model.moe_router == VFM_MOE_TOKEN_CHOICE);
 }
 
 static void against_itself(const struct model *m)
@@ -315,7 +339,8 @@ static void against_itself(const struct model *m)
 		c.train.recompute = k;
 		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
 		if (k == VFM_RECOMPUTE_LIGHT) { /* to rounding: activations from what was rounded (vfm-config(5)) */
-			double loss = rc < 0 ? INFINITY : apart(again.loss, first.loss), norm = rc < 0 ? INFINITY : apart(again.norm, first.norm);
+			double loss = rc < 0 ? INFINITY : apart(again.loss, first.loss),
+			       norm = rc < 0 ? INFINITY : apart(again.norm, first.norm);
 
 			verdict(names[k], m, loss <= m->loss_tol && norm <= m->norm_tol, err.msg, loss, norm, 0);
 			continue;

@@ -55,14 +55,15 @@ static int64_t start_of(const struct vfm_comm *c, const int64_t *count, int64_t 
 	return at;
 }
 
-static int reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(in.dtype);
 
 	if (!hit("reduce_scatter"))
 		return g.orig->reduce_scatter(c, s, in, out, count, err);
-	return copy(s, out.data, (const char *)in.data + (size_t)start_of(c, count, vfm_numel(&out)) * es, vfm_nbytes(&out), err);
+	return copy(s, out.data, (const char *)in.data + (size_t)start_of(c, count, vfm_numel(&out)) * es,
+		vfm_nbytes(&out), err);
 }
 
 /* One element off: what was gathered moves on by one. */
@@ -92,21 +93,22 @@ static int shift(struct vfm_stream *s, struct vfm_tensor out, struct vfm_err *er
 	return s ? s->dev->t->host_call(s, do_shift, &a, sizeof(a), err) : do_shift(&a, err);
 }
 
-static int all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *count,
-	struct vfm_err *err)
+static int all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *count, struct vfm_err *err)
 {
 	TRY(g.orig->all_gather(c, s, in, out, count, err));
 	return hit("all_gather") ? shift(s, out, err) : 0;
 }
 
-static int all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *err)
+static int all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	TRY(g.orig->all_to_all(c, s, in, out, send, recv, err));
 	return hit("all_to_all") ? shift(s, out, err) : 0;
 }
 
-static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from, struct vfm_err *err)
+static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *err)
 {
 	TRY(g.orig->exchange(c, s, out, to, in, from, err));
 	return hit("exchange") && vfm_numel(&in) ? shift(s, in, err) : 0;
@@ -114,8 +116,9 @@ static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor 
 
 void fault_arm(const struct fault *f, struct vfm_mesh *m)
 {
-	struct vfm_comm *all[] = {m->world, m->group[0], m->group[1], m->group[2], m->group[3], m->group[4], m->ring, m->a2a, m->seq, m->data,
-		m->shard, m->replica, m->edata, m->eshard, m->ereplica, m->tp_side, m->fwd_in, m->bwd_in};
+	struct vfm_comm *all[] = {m->world, m->group[0], m->group[1], m->group[2], m->group[3], m->group[4], m->ring,
+		m->a2a, m->seq, m->data, m->shard, m->replica, m->edata, m->eshard, m->ereplica, m->tp_side, m->fwd_in,
+		m->bwd_in};
 
 	g.f = f;
 	for (size_t i = 0; f && i < sizeof(all) / sizeof(*all); i++) {

@@ -4,11 +4,11 @@
  *
  * A list has lines of three kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
- *	NAME[,NAME ...] RANKS KEY=VALUE ...        a row for each model: a key without a section is one of `parallel`, or recompute,
- *	                                           dtype; nodes=N puts the ranks on N made-up nodes
- *	fault NAME OP GROUP CALL                   see fault.c; GROUP is the name that the mesh gives the group
- *	expect FAULT NAME RANKS KEY=VALUE ...      a row that must fail with this fault
- * The single process computes on the CPU.  Without --fault the rows are run; with --faults those that must fail.  Status 0 when all is as it should be.
+ *	NAME[,NAME ...] RANKS KEY=VALUE ...        a row for each model: a key without a section is one of `parallel`,
+ * or recompute, dtype; nodes=N puts the ranks on N made-up nodes fault NAME OP GROUP CALL                   see
+ *fault.c; GROUP is the name that the mesh gives the group expect FAULT NAME RANKS KEY=VALUE ...      a row that must
+ *fail with this fault The single process computes on the CPU.  Without --fault the rows are run; with --faults those
+ *that must fail.  Status 0 when all is as it should be.
  */
 #include <math.h>
 #include <signal.h>
@@ -149,7 +149,8 @@ static int read_list(struct list *l, const char *path, struct vfm_err *err)
 
 static int set_key(struct vfm_config *c, const char *k, struct vfm_err *err)
 {
-	bool train = !strncmp(k, "recompute=", 10) || !strncmp(k, "dtype=", 6), full = strcspn(k, ".") < strcspn(k, "=");
+	bool train = !strncmp(k, "recompute=", 10) || !strncmp(k, "dtype=", 6),
+	     full = strcspn(k, ".") < strcspn(k, "=");
 	char *s = vfm_strfmt("%s%s%s", full ? "" : train ? "train." : "parallel.", k, strchr(k, '=') ? "" : "=true");
 	int rc = vfm_config_set(c, s, err);
 
@@ -235,7 +236,8 @@ static struct ref *make_ref(const struct list *l, const struct row *r)
 }
 
 /* In a process of its own: launches the ranks and is each of them. */
-static void job(const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, struct found *found)
+static void job(
+	const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, struct found *found)
 {
 	struct vfm_launch launch = {0};
 	struct vfm_err err = {0};
@@ -279,9 +281,10 @@ static double bf16_tol_of(const struct row *r)
 	return has_key(r, "train.residual=bf16") ? residual_tol : bf16_tol;
 }
 
-/* bf16 rounds every value to 1/256: a single element says little, the norm of a gradient does.  e5m2 rounds to 1/8: where sums that differ in their last
- * bit (over tp, over cp) are made into it, some elements fall the other way, which adds up on the way back: models as small as these are then 0.08 from one
- * process by norm, while fp8 itself is 0.15 from bf16, on one process (0.15) as with tp and cp (0.13 to 0.16). */
+/* bf16 rounds every value to 1/256: a single element says little, the norm of a gradient does.  e5m2 rounds to 1/8:
+ * where sums that differ in their last bit (over tp, over cp) are made into it, some elements fall the other way, which
+ * adds up on the way back: models as small as these are then 0.08 from one process by norm, while fp8 itself is 0.15
+ * from bf16, on one process (0.15) as with tp and cp (0.13 to 0.16). */
 static void judge(const struct row *r, const struct ref *ref, const struct found *f, struct verdict *v)
 {
 	bool bf16 = has_key(r, "dtype=bf16");
@@ -306,7 +309,8 @@ static void judge(const struct row *r, const struct ref *ref, const struct found
 		a = max / fmax(ref->t[i].max, 1e-5 * ref->max);
 		b = sqrt(sq) / fmax(ref->t[i].norm, 1e-5 * ref->max);
 		if (covered != ref->t[i].n) {
-			snprintf(v->why, sizeof(v->why), "%s: the ranks own %lld of %lld elements", ref->t[i].name, (long long)covered, (long long)ref->t[i].n);
+			snprintf(v->why, sizeof(v->why), "%s: the ranks own %lld of %lld elements", ref->t[i].name,
+				(long long)covered, (long long)ref->t[i].n);
 			return;
 		}
 		if (bf16 ? !(b <= v->norm) : !(fmax(a, b) <= fmax(v->grad, v->norm)))
@@ -319,7 +323,8 @@ static void judge(const struct row *r, const struct ref *ref, const struct found
 		snprintf(v->why, sizeof(v->why), "beyond %g (loss), %g (gradients)", l_tol, g_tol);
 }
 
-static void run_row(const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, struct verdict *v)
+static void run_row(
+	const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, struct verdict *v)
 {
 	struct found *found = shared((size_t)r->ranks * sizeof(*found));
 	double t0 = vfm_now();
@@ -363,7 +368,8 @@ enum { N_SORTS = 5 };
 
 static const struct ref *ref_of(struct cache *c, const struct list *l, const struct row *r)
 {
-	static const char *const sorts[] = {"dtype=bf16", "train.residual=bf16", "train.fp8=current", "train.fp8=delayed", "train.fp8_history=2"};
+	static const char *const sorts[] = {
+		"dtype=bf16", "train.residual=bf16", "train.fp8=current", "train.fp8=delayed", "train.fp8_history=2"};
 	int sort = 0;
 
 	for (int i = 0; i < N_SORTS; i++)
@@ -430,7 +436,8 @@ static struct vfm_table *columns(bool faults)
 }
 
 /* Runs what is wanted.  With a fault, a row is good when it ran to its end and its numbers are wrong. */
-static int run_list(const struct list *l, const char *words, int64_t max_ranks, bool faults, const char *one_fault, struct vfm_table *t, struct vfm_err *err)
+static int run_list(const struct list *l, const char *words, int64_t max_ranks, bool faults, const char *one_fault,
+	struct vfm_table *t, struct vfm_err *err)
 {
 	struct cache *cache = vfm_calloc(((size_t)l->n_models << N_SORTS) + 1, sizeof(*cache));
 	int bad = 0, n = 0, rc = 0;
@@ -459,13 +466,19 @@ static int run_list(const struct list *l, const char *words, int64_t max_ranks, 
 		bad += !good;
 		n++;
 		put(t, r, name, &v, good);
-		vfm_info("%-9s %2d  %-60s %s%s%s", r->model, r->ranks, r->text, good ? "ok" : "FAIL ", good ? "" : v.why, good ? "" : v.worst ? v.worst : "");
+		vfm_info("%-9s %2d  %-60s %s%s%s", r->model, r->ranks, r->text, good ? "ok" : "FAIL ",
+			good ? "" : v.why,
+			good              ? ""
+				: v.worst ? v.worst
+					  : "");
 	}
 	for (struct cache *c = cache; c->ref; c++)
 		munmap(c->ref, sizeof(struct ref) + (size_t)MAX_FLOATS * sizeof(float));
 	free(cache);
-	vfm_table_note(t, "%d rows, %d failed, %.0f s; differences from one process: loss of %d steps, gradients of the first as max |a-b| / max |b|", n,
-		bad, vfm_now() - t0, STEPS);
+	vfm_table_note(t,
+		"%d rows, %d failed, %.0f s; differences from one process: loss of %d steps, gradients of the first as "
+		"max |a-b| / max |b|",
+		n, bad, vfm_now() - t0, STEPS);
 	if (!rc && !n)
 		rc = vfm_fail(err, VFM_EUSAGE, "no rows");
 	return rc ? rc : bad ? VFM_EINPUT : 0;
@@ -482,12 +495,16 @@ int main(int argc, char **argv)
 		{VFM_OPT_STR, 0, "fault", "NAME", "put this fault into all rows, which must then fail", &fault},
 		{VFM_OPT_STR, 0, "device", "NAME", "where the ranks compute (cpu)", &device},
 		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
-		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, stage, nccl, shm (as VFM_COMM)", &mesh_comm},
+		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, stage, nccl, shm (as VFM_COMM)",
+			&mesh_comm},
 		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &format},
 		{0},
 	};
-	struct vfm_cmd cmd = {.name = "meshes", .synopsis = "[-k WORDS] [--faults | --fault NAME] [--device NAME] [--comm NAME] [--max-ranks N] [-o FORMAT] LIST",
-		.summary = "results do not depend on the layout", .opts = opts};
+	struct vfm_cmd cmd = {.name = "meshes",
+		.synopsis = "[-k WORDS] [--faults | --fault NAME] [--device NAME] [--comm NAME] [--max-ranks N] [-o "
+			    "FORMAT] LIST",
+		.summary = "results do not depend on the layout",
+		.opts = opts};
 	enum vfm_table_format fmt = VFM_TABLE_TEXT;
 	struct list *l = vfm_calloc(1, sizeof(*l));
 	struct vfm_table *t = NULL;

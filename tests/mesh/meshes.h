@@ -1,8 +1,8 @@
 /* meshes.h - layout-freedom: a training step on a mesh of ranks against the same step on one.
  *
- * A row of the list (meshes.txt) names a model, a number of ranks and keys of the configuration.  Its ranks are forks; each
- * compares the gradients that it owns with those of the single process, which lie in memory that all share, and leaves the
- * differences there.
+ * A row of the list (meshes.txt) names a model, a number of ranks and keys of the configuration.  Its ranks are forks;
+ * each compares the gradients that it owns with those of the single process, which lie in memory that all share, and
+ * leaves the differences there.
  */
 #ifndef MESHES_H
 #define MESHES_H
@@ -17,14 +17,14 @@ struct row {
 	int ranks, nodes;          /* nodes: key "nodes=2", made up, so that what goes between them goes over sockets */
 	const char *key[MAX_KEYS]; /* "tp=2", "fsdp", "recompute=full", … */
 	int n_keys;
-	const char *text;          /* the keys in one line */
+	const char *text; /* the keys in one line */
 	int line;
 };
 
 /* What one process computed. */
 struct ref_tensor {
 	char name[96];
-	int64_t n, off;          /* global elements; place in the data */
+	int64_t n, off; /* global elements; place in the data */
 	double max, norm;
 };
 struct ref {
@@ -33,7 +33,7 @@ struct ref {
 	double loss[STEPS], max; /* max: the largest gradient of all */
 	int n;
 	struct ref_tensor t[MAX_TENSORS];
-	float data[];            /* [MAX_FLOATS] */
+	float data[]; /* [MAX_FLOATS] */
 };
 
 /* What a rank found. */
@@ -66,6 +66,7 @@ void comm_prepare(void);
 
 /* One process, on the CPU: fills ref.  A rank of a row, on this device: compares with ref. */
 int run_single(const struct vfm_config *c, struct ref *ref, struct vfm_err *err);
-int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err);
+int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault,
+	const struct ref *ref, struct found *out, struct vfm_err *err);
 
 #endif

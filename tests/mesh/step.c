@@ -15,8 +15,8 @@
 
 enum { PACKS = 8, SAMPLES = 5 };
 
-/* Images and videos together, odd lengths, samples of one token, samples without text, packs with fewer tokens than ranks; and
- * an id that a signed number does not hold. */
+/* Images and videos together, odd lengths, samples of one token, samples without text, packs with fewer tokens than
+ * ranks; and an id that a signed number does not hold. */
 static const struct vfm_madeup samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
@@ -52,7 +52,8 @@ static void packs_make(struct vfm_batch *b, const struct vfm_config *c)
 }
 
 /* Rank dp_i of dp has the packs dp_i, dp_i + dp, … */
-static int one_step(struct bench *x, const struct vfm_mesh *m, const struct vfm_config *c, int step, double *loss, struct vfm_err *err)
+static int one_step(struct bench *x, const struct vfm_mesh *m, const struct vfm_config *c, int step, double *loss,
+	struct vfm_err *err)
 {
 	int dp = m->size[VFM_AX_DP], n = PACKS / dp;
 	struct vfm_batch mine[PACKS];
@@ -70,7 +71,8 @@ static int one_step(struct bench *x, const struct vfm_mesh *m, const struct vfm_
 	return 0;
 }
 
-typedef int grad_fn(void *ctx, const struct vfm_param *p, const struct vfm_owned *o, const float *g, struct vfm_err *err);
+typedef int grad_fn(
+	void *ctx, const struct vfm_param *p, const struct vfm_owned *o, const float *g, struct vfm_err *err);
 
 /* Hands out the gradients that this rank owns, of replicas, too. */
 static int each_grad(struct vfm_trainer *tr, grad_fn *fn, void *ctx, struct vfm_err *err)
@@ -96,7 +98,8 @@ static int each_grad(struct vfm_trainer *tr, grad_fn *fn, void *ctx, struct vfm_
 	return rc;
 }
 
-static int bench_open(struct bench *x, const struct vfm_config *c, const struct vfm_mesh *m, const struct fault *fault, struct vfm_err *err)
+static int bench_open(struct bench *x, const struct vfm_config *c, const struct vfm_mesh *m, const struct fault *fault,
+	struct vfm_err *err)
 {
 	packs_make(x->b, c);
 	x->tr = vfm_trainer_new(c, m, x->dev.stream, err);
@@ -140,7 +143,8 @@ static int keep(void *ctx, const struct vfm_param *p, const struct vfm_owned *o,
 	}
 	t->norm = sqrt(t->norm);
 	f->ref->max = fmax(f->ref->max, t->max);
-	return isfinite(t->norm) ? 0 : vfm_fail(err, VFM_EENV, "%s: the gradient of the reference is not finite", p->name);
+	return isfinite(t->norm) ? 0
+				 : vfm_fail(err, VFM_EENV, "%s: the gradient of the reference is not finite", p->name);
 }
 
 int run_single(const struct vfm_config *c, struct ref *ref, struct vfm_err *err)
@@ -183,10 +187,13 @@ static int compare(void *ctx, const struct vfm_param *p, const struct vfm_owned 
 	vfm_runs_add_part(&runs, &p->part, o->a, o->b);
 	for (size_t r = 0; r < runs.n; r++) {
 		for (int64_t i = 0; i < runs.v[r].n; i++) {
-			double d = (double)g[runs.v[r].loc + i] - (double)x->ref->data[x->ref->t[k].off + runs.v[r].glob + i];
+			double d = (double)g[runs.v[r].loc + i] -
+				(double)x->ref->data[x->ref->t[k].off + runs.v[r].glob + i];
 
 			/* (a NaN must not be lost in a maximum) */
-			x->out->t[k].max_diff = fabs(d) <= x->out->t[k].max_diff ? x->out->t[k].max_diff : isnan(d) ? INFINITY : fabs(d);
+			x->out->t[k].max_diff = fabs(d) <= x->out->t[k].max_diff ? x->out->t[k].max_diff
+				: isnan(d)                                       ? INFINITY
+										 : fabs(d);
 			x->out->t[k].sq_diff += o->writes ? d * d : 0;
 		}
 		x->out->t[k].covered += o->writes ? runs.v[r].n : 0;
@@ -195,7 +202,8 @@ static int compare(void *ctx, const struct vfm_param *p, const struct vfm_owned 
 	return 0;
 }
 
-static int rank_steps(struct bench *x, const struct vfm_config *c, const struct vfm_mesh *m, const struct ref *ref, struct found *out, struct vfm_err *err)
+static int rank_steps(struct bench *x, const struct vfm_config *c, const struct vfm_mesh *m, const struct ref *ref,
+	struct found *out, struct vfm_err *err)
 {
 	struct comparison cmp = {ref, out};
 
@@ -227,7 +235,8 @@ void comm_prepare(void)
 		sw_make();
 }
 
-int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault, const struct ref *ref, struct found *out, struct vfm_err *err)
+int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault,
+	const struct ref *ref, struct found *out, struct vfm_err *err)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 60};
 	struct vfm_comm *host = NULL, *world = NULL;
@@ -235,7 +244,8 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	struct vfm_mesh m = {0};
 	struct bench x = {0};
 	bool off = getenv("VFM_COMM_REGISTER") != NULL; /* for comparisons */
-	const char *no_mem = getenv("MESH_NO_MEM");     /* shm: so many pieces of the library's memory the last rank gets, but the next not */
+	const char *no_mem = getenv(
+		"MESH_NO_MEM"); /* shm: so many pieces of the library's memory the last rank gets, but the next not */
 	int rc;
 
 	vfm_par_set_threads(1);
@@ -247,22 +257,27 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 		setenv("VFM_COMM", mesh_comm, 1);
 	TRY(vfm_comm_host_new(l, &opts, &host, err));
 	TRY_OUT(vfm_device_open_rank(&x.dev, device, l->local_rank, l->local_size, false, err));
-	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream, .wire = x.dev.plugin ? x.dev.plugin->wire : &shmwire, .host_memory = !x.dev.plugin};
+	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream,
+		.wire = x.dev.plugin ? x.dev.plugin->wire : &shmwire,
+		.host_memory = !x.dev.plugin};
 	TRY_OUT(vfm_comm_dev_new(host, &on, &world, err));
 	TRY_OUT(vfm_mesh_init(&m, &c->parallel, world, x.dev.dev, err));
 	TRY_OUT(bench_open(&x, c, &m, fault, err));
 	fault_arm(fault, &m);
 	TRY_OUT(rank_steps(&x, c, &m, ref, out, err));
-	if (mesh_comm && !strcmp(mesh_comm, "shm") && m.shard->size * m.replica->size > 1 && (sw_known_calls == 0) != off)
+	if (mesh_comm && !strcmp(mesh_comm, "shm") && m.shard->size * m.replica->size > 1 &&
+		(sw_known_calls == 0) != off)
 		rc = vfm_fail(err, VFM_EUSAGE, "calls of groups that knew their operands: %d", sw_known_calls);
 	if (fault && !fault_hits() && strcmp(fault->op, "slice") != 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name, fault->op, fault->group);
+		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name,
+			fault->op, fault->group);
 out:
 	if (rc < 0 && host->size > 1)
 		vfm_comm_host_abort(host, err->msg);
 	bench_close(&x);
 	if (rc >= 0 && sw_known_now + sw_mem_now)
-		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are known still, %d pieces of memory not freed", sw_known_now, sw_mem_now);
+		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are known still, %d pieces of memory not freed",
+			sw_known_now, sw_mem_now);
 	vfm_mesh_release(&m);
 	if (world)
 		vfm_comm_dev_free(world, host);

@@ -1,7 +1,8 @@
 /* emu.cpp - the scheduler of cuda/emu.h: the threads of a block are fibers on one thread of the host.
  *
- * A fiber runs one thread of the block after another until one of them has to wait; only then another fiber goes on with the
- * rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as it can before the next one does.
+ * A fiber runs one thread of the block after another until one of them has to wait; only then another fiber goes on
+ * with the rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as it can before
+ * the next one does.
  */
 #include "cuda/emu.h"
 
@@ -105,8 +106,9 @@ static void *body_ctx;
 
 void vfm_emu_die(const char *why)
 {
-	fprintf(stderr, "emulated kernel: %s (block %u,%u,%u of %u,%u,%u; thread %u,%u,%u of %u,%u,%u)\n", why, blockIdx.x, blockIdx.y,
-		blockIdx.z, gridDim.x, gridDim.y, gridDim.z, threadIdx.x, threadIdx.y, threadIdx.z, blockDim.x, blockDim.y, blockDim.z);
+	fprintf(stderr, "emulated kernel: %s (block %u,%u,%u of %u,%u,%u; thread %u,%u,%u of %u,%u,%u)\n", why,
+		blockIdx.x, blockIdx.y, blockIdx.z, gridDim.x, gridDim.y, gridDim.z, threadIdx.x, threadIdx.y,
+		threadIdx.z, blockDim.x, blockDim.y, blockDim.z);
 	abort();
 }
 
@@ -150,7 +152,8 @@ static struct fiber *fiber_new(void)
 	struct fiber *f = &fibers[n_fibers];
 
 	if (!stacks) {
-		stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (stacks == MAP_FAILED)
 			vfm_emu_die("no memory for the fibers");
 	}
@@ -245,8 +248,8 @@ void vfm_emu_run(dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), 
 
 	gridDim = grid, blockDim = block;
 	blockIdx = threadIdx = {0, 0, 0};
-	if (n == 0 || n > MAX_THREADS || block.z > 64 || grid.y > 65535 || grid.z > 65535 || grid.x == 0 || grid.x > 0x7fffffff || grid.y == 0 ||
-		grid.z == 0)
+	if (n == 0 || n > MAX_THREADS || block.z > 64 || grid.y > 65535 || grid.z > 65535 || grid.x == 0 ||
+		grid.x > 0x7fffffff || grid.y == 0 || grid.z == 0)
 		vfm_emu_die("invalid configuration argument");
 	if (smem > MAX_SHARED)
 		vfm_emu_die("too much dynamic shared memory");

@@ -1,4 +1,5 @@
-/* emu_attn.c - attention of the emulated device: our own kernels, for there is no cuDNN to choose instead (lib/cuda/attn.c). */
+/* emu_attn.c - attention of the emulated device: our own kernels, for there is no cuDNN to choose instead
+ * (lib/cuda/attn.c). */
 #include "cuda/attn.h"
 
 int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)

@@ -95,8 +95,8 @@ struct vfm_dev *vfm_emu_open(struct vfm_err *err)
 	cpu = d->t;
 	table = *cpu;
 	ops = *cpu->ops;
-#define X(name)                 \
-	if (vfm_cuda_##name)    \
+#define X(name)                                                                                                        \
+	if (vfm_cuda_##name)                                                                                           \
 		ops.name = vfm_cuda_##name;
 	VFM_OP_LIST(X)
 #undef X
@@ -110,8 +110,8 @@ struct vfm_dev *vfm_emu_open(struct vfm_err *err)
 bool vfm_emu_has(enum vfm_op_id op)
 {
 	switch (op) {
-#define X(name)               \
-	case VFM_OP_##name:   \
+#define X(name)                                                                                                        \
+	case VFM_OP_##name:                                                                                            \
 		return vfm_cuda_##name != NULL;
 		VFM_OP_LIST(X)
 #undef X

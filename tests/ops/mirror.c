@@ -178,10 +178,10 @@ out:
 	return rc;
 }
 
-#define X(name)                                                                                             \
-	static int mirror_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)     \
-	{                                                                                                   \
-		return through(s, VFM_OP_##name, a, err);                                                   \
+#define X(name)                                                                                                        \
+	static int mirror_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)                \
+	{                                                                                                              \
+		return through(s, VFM_OP_##name, a, err);                                                              \
 	}
 VFM_OP_LIST(X)
 #undef X

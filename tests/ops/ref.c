@@ -147,7 +147,8 @@ static void ref_amax_push(struct ref *r)
 static void ref_norm(struct ref *r)
 {
 	const struct vfm_norm *a = r->args;
-	const double *x = V(norm, x), *w = V(norm, weight), *b = V(norm, bias), *sh = V(norm, shift), *sc = V(norm, scale);
+	const double *x = V(norm, x), *w = V(norm, weight), *b = V(norm, bias), *sh = V(norm, shift),
+		     *sc = V(norm, scale);
 	double *y = V(norm, y), *mean = V(norm, mean), *rstd = V(norm, rstd);
 	int64_t d = a->x.shape[1];
 
@@ -161,7 +162,13 @@ static void ref_norm(struct ref *r)
 			q += (x[i] - m) * (x[i] - m) / (double)d;
 		k = 1 / sqrt(q + (double)a->eps);
 		for (int64_t i = 0; i < d; i++)
-			y[i] = (x[i] - m) * k * (sc ? 1 + sc[s * d + i] : w ? w[i] : 1) + (sc ? sh[s * d + i] : b ? b[i] : 0);
+			y[i] = (x[i] - m) * k *
+					(sc                 ? 1 + sc[s * d + i]
+							: w ? w[i]
+							    : 1) +
+				(sc                 ? sh[s * d + i]
+						: b ? b[i]
+						    : 0);
 		if (mean)
 			mean[t] = m;
 		if (rstd)
@@ -298,8 +305,8 @@ static void ref_qk_norm_rope_bwd(struct ref *r)
 }
 
 /* p[k] = scale q k for one query over the keys [k0, k1); returns the logarithm of the sum of exponentials. */
-static double scores(const double *q, const double *k, int64_t k0, int64_t k1, int64_t hkv, int64_t d, double scale,
-	double *p)
+static double scores(
+	const double *q, const double *k, int64_t k0, int64_t k1, int64_t hkv, int64_t d, double scale, double *p)
 {
 	double max = -INFINITY, sum = 0;
 
@@ -327,7 +334,8 @@ static void ref_attn(struct ref *r)
 		for (int64_t h = 0; h < nh; h++) {
 			int s = sample_of(a->seqs_q, t);
 			bool padding = t - a->seqs_q->cu[s] >= vfm_seqs_len(a->seqs_q, s);
-			int64_t k0 = a->seqs_k->cu[s], k1 = padding ? k0 : k0 + vfm_seqs_len(a->seqs_k, s), off = h / (nh / hkv) * d;
+			int64_t k0 = a->seqs_k->cu[s], k1 = padding ? k0 : k0 + vfm_seqs_len(a->seqs_k, s),
+				off = h / (nh / hkv) * d;
 			double l = scores(q + (t * nh + h) * d, k + off, k0, k1, hkv, d, (double)a->scale, p);
 
 			lse[t * nh + h] = l;
@@ -353,7 +361,8 @@ static void ref_attn_bwd(struct ref *r)
 	memset(dv, 0, (size_t)vfm_numel(&a->v) * sizeof(*dv));
 	for (int64_t th = 0; th < a->q.shape[0] * nh; th++) {
 		int s = sample_of(a->seqs_q, th / nh);
-		int64_t k0 = a->seqs_k->cu[s], k1 = k0 + vfm_seqs_len(a->seqs_k, s), off = th % nh / (nh / hkv) * d, row = th * d;
+		int64_t k0 = a->seqs_k->cu[s], k1 = k0 + vfm_seqs_len(a->seqs_k, s), off = th % nh / (nh / hkv) * d,
+			row = th * d;
 		double delta = 0;
 
 		if (th / nh - a->seqs_q->cu[s] >= vfm_seqs_len(a->seqs_q, s))
@@ -643,7 +652,7 @@ static void ref_embed3(struct ref *r)
 	for (int64_t t = 0; t < a->out.shape[0]; t++)
 		for (int64_t i = 0; i < d; i++)
 			out[t * d + i] = tt[(int64_t)p[3 * t] * d + i] + th[(int64_t)p[3 * t + 1] * d + i] +
-					 tw[(int64_t)p[3 * t + 2] * d + i];
+				tw[(int64_t)p[3 * t + 2] * d + i];
 }
 
 static void ref_embed3_bwd(struct ref *r)
@@ -710,7 +719,8 @@ static void ref_moe_topk_expert(struct ref *r)
 				int64_t better = 0;
 
 				for (int64_t u = t0; u < t1; u++)
-					better += p[u * ne + e] > p[t * ne + e] || (p[u * ne + e] == p[t * ne + e] && u < t);
+					better += p[u * ne + e] > p[t * ne + e] ||
+						(p[u * ne + e] == p[t * ne + e] && u < t);
 				if ((double)better >= k)
 					continue;
 				index[at] = (double)t;
@@ -752,7 +762,8 @@ static void ref_moe_topk_token(struct ref *r)
 static void ref_moe_topk_token_bwd(struct ref *r)
 {
 	const struct vfm_moe_topk_token_bwd *a = r->args;
-	const double *p = V(moe_topk_token_bwd, score), *id = V(moe_topk_token_bwd, expert), *dw = V(moe_topk_token_bwd, dweight);
+	const double *p = V(moe_topk_token_bwd, score), *id = V(moe_topk_token_bwd, expert),
+		     *dw = V(moe_topk_token_bwd, dweight);
 	double *dp = V(moe_topk_token_bwd, dscore);
 	int64_t ne = a->score.shape[1], k = a->expert.shape[1];
 
@@ -764,8 +775,8 @@ static void ref_moe_topk_token_bwd(struct ref *r)
 			for (int64_t i = 0; i < k; i++)
 				sum += p[t * ne + (int64_t)id[t * k + i]];
 			for (int64_t i = 0; i < k; i++) /* d w_i / d p_j */
-				dp[t * ne + (int64_t)id[t * k + j]] +=
-					dw[t * k + i] * ((i == j) / sum - p[t * ne + (int64_t)id[t * k + i]] / (sum * sum));
+				dp[t * ne + (int64_t)id[t * k + j]] += dw[t * k + i] *
+					((i == j) / sum - p[t * ne + (int64_t)id[t * k + i]] / (sum * sum));
 		}
 }
 

@@ -1,6 +1,6 @@
-/* Training on the CUDA kernels (emulated; products and attention by libraries are the CPU's) against training on the CPU: losses, gradient
- * norms, gradients and weights of a few steps of every architecture.  What the op cases cannot show: the views, strides,
- * accumulations and zero-row packs that real layers hand to the ops. */
+/* Training on the CUDA kernels (emulated; products and attention by libraries are the CPU's) against training on the
+ * CPU: losses, gradient norms, gradients and weights of a few steps of every architecture.  What the op cases cannot
+ * show: the views, strides, accumulations and zero-row packs that real layers hand to the ops. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,10 +21,10 @@ enum { STEPS = 3, PACKS = 2, SAMPLES = 3 };
 
 static struct vfm_err err;
 
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0)                                                                                        \
+			fail_msg("%s", err.msg);                                                                       \
 	} while (0)
 
 struct trained {
@@ -42,9 +42,9 @@ static const struct vfm_madeup samples[PACKS][SAMPLES] = {
 
 static void configure(struct vfm_config *c, const char *const *set)
 {
-	static const char *const small[] = {"model.layers=2", "model.hidden=64", "model.heads=2", "model.kv_heads=0", "model.ffn=96",
-		"model.text_dim=24", "model.text_len=16", "model.channels=4", "train.lr=0.001", "train.weight_decay=0.1", "train.clip_norm=0.5",
-		"train.seed=7"};
+	static const char *const small[] = {"model.layers=2", "model.hidden=64", "model.heads=2", "model.kv_heads=0",
+		"model.ffn=96", "model.text_dim=24", "model.text_len=16", "model.channels=4", "train.lr=0.001",
+		"train.weight_decay=0.1", "train.clip_norm=0.5", "train.seed=7"};
 
 	vfm_config_defaults(c);
 	for (size_t i = 0; i < sizeof(small) / sizeof(small[0]); i++)
@@ -124,7 +124,8 @@ static void compare(const char *what, const char *const *set, double tol)
 	struct vfm_config c;
 	double grad, weight;
 
-	assert_true(vfm_emu_has(VFM_OP_norm_bwd) && vfm_emu_has(VFM_OP_adamw) && vfm_emu_has(VFM_OP_mse) && vfm_emu_has(VFM_OP_moe_sort));
+	assert_true(vfm_emu_has(VFM_OP_norm_bwd) && vfm_emu_has(VFM_OP_adamw) && vfm_emu_has(VFM_OP_mse) &&
+		vfm_emu_has(VFM_OP_moe_sort));
 	configure(&c, set);
 	train(vfm_cpu_open, &c, &cpu);
 	train(vfm_emu_open, &c, &gpu);
@@ -132,12 +133,15 @@ static void compare(const char *what, const char *const *set, double tol)
 	grad = distance(gpu.grad, cpu.grad, cpu.n);
 	weight = distance(gpu.weight, cpu.weight, cpu.n);
 	for (int i = 0; i < STEPS; i++) {
-		double a = gpu.stats[i].loss, b = cpu.stats[i].loss, na = gpu.stats[i].grad_norm, nb = cpu.stats[i].grad_norm;
+		double a = gpu.stats[i].loss, b = cpu.stats[i].loss, na = gpu.stats[i].grad_norm,
+		       nb = cpu.stats[i].grad_norm;
 
 		if (!(fabs(a - b) <= tol * fabs(b)) || !(fabs(na - nb) <= 20 * tol * nb))
-			fail_msg("%s: step %d: loss %.9g, on the CPU %.9g; gradient norm %.9g, on the CPU %.9g", what, i, a, b, na, nb);
+			fail_msg("%s: step %d: loss %.9g, on the CPU %.9g; gradient norm %.9g, on the CPU %.9g", what,
+				i, a, b, na, nb);
 	}
-	print_message("%s: loss %.6f, gradients differ by %.1e, weights by %.1e\n", what, gpu.stats[STEPS - 1].loss, grad, weight);
+	print_message("%s: loss %.6f, gradients differ by %.1e, weights by %.1e\n", what, gpu.stats[STEPS - 1].loss,
+		grad, weight);
 	if (!(grad <= 5 * tol) || !(weight <= 5 * tol))
 		fail_msg("%s: gradients differ by %g, weights by %g", what, grad, weight);
 	assert_true(gpu.stats[0].loss != gpu.stats[1].loss); /* something is learned */
@@ -150,31 +154,39 @@ static void test_dit(void **state)
 {
 	(void)state;
 	RUN("dit", 2e-6, "model.arch=dit", "model.adaln_lora=8", "train.ema_decay=0.9");
-	RUN("dit, pooled text, both positions", 2e-6, "model.arch=dit", "model.cross_attention=false", "model.pooled_text=true", "model.pos=both",
-		"diffusion.kind=flow");
+	RUN("dit, pooled text, both positions", 2e-6, "model.arch=dit", "model.cross_attention=false",
+		"model.pooled_text=true", "model.pos=both", "diffusion.kind=flow");
 	RUN("dit in bf16", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.recompute=selective");
-	RUN("dit, residual in bf16", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.residual=bf16", "model.pos=both", "model.adaln_lora=8");
-	RUN("dit in bf16, split master, bf16 moments", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.master=split", "train.moments=bf16");
+	RUN("dit, residual in bf16", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.residual=bf16",
+		"model.pos=both", "model.adaln_lora=8");
+	RUN("dit in bf16, split master, bf16 moments", 2e-3, "model.arch=dit", "train.dtype=bf16", "train.master=split",
+		"train.moments=bf16");
 }
 
 static void test_moviegen(void **state)
 {
 	(void)state;
-	RUN("moviegen", 2e-6, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]", "model.heads=4", "model.kv_heads=2", "diffusion.kind=flow");
-	RUN("moviegen in bf16", 2e-3, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]", "model.heads=4", "model.kv_heads=2",
-		"diffusion.kind=flow", "train.dtype=bf16", "train.recompute=full");
-	RUN("moviegen, residual in bf16", 2e-3, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]", "model.heads=4", "model.kv_heads=2",
-		"diffusion.kind=flow", "train.dtype=bf16", "train.residual=bf16", "train.recompute=light");
+	RUN("moviegen", 2e-6, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]", "model.heads=4",
+		"model.kv_heads=2", "diffusion.kind=flow");
+	RUN("moviegen in bf16", 2e-3, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]",
+		"model.heads=4", "model.kv_heads=2", "diffusion.kind=flow", "train.dtype=bf16", "train.recompute=full");
+	RUN("moviegen, residual in bf16", 2e-3, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]",
+		"model.heads=4", "model.kv_heads=2", "diffusion.kind=flow", "train.dtype=bf16", "train.residual=bf16",
+		"train.recompute=light");
 }
 
-/* The kernels of fp8 give the CPU's bits, but what goes into them differs in its last bit here and there, and an element of e5m2 by an eighth then. */
+/* The kernels of fp8 give the CPU's bits, but what goes into them differs in its last bit here and there, and an
+ * element of e5m2 by an eighth then. */
 static void test_fp8(void **state)
 {
 	(void)state;
-	RUN("dit in fp8, current scaling", 6e-3, "model.arch=dit", "train.dtype=bf16", "train.fp8=current", "train.recompute=full");
-	RUN("dit in fp8, delayed scaling", 6e-3, "model.arch=dit", "train.dtype=bf16", "train.fp8=delayed", "train.fp8_history=2");
-	RUN("moviegen in fp8, delayed scaling", 6e-3, "model.arch=moviegen", "model.pos=learned", "model.pos_max=[4,6,6]", "model.heads=4", "model.kv_heads=2",
-		"diffusion.kind=flow", "train.dtype=bf16", "train.fp8=delayed", "train.recompute=light");
+	RUN("dit in fp8, current scaling", 6e-3, "model.arch=dit", "train.dtype=bf16", "train.fp8=current",
+		"train.recompute=full");
+	RUN("dit in fp8, delayed scaling", 6e-3, "model.arch=dit", "train.dtype=bf16", "train.fp8=delayed",
+		"train.fp8_history=2");
+	RUN("moviegen in fp8, delayed scaling", 6e-3, "model.arch=moviegen", "model.pos=learned",
+		"model.pos_max=[4,6,6]", "model.heads=4", "model.kv_heads=2", "diffusion.kind=flow", "train.dtype=bf16",
+		"train.fp8=delayed", "train.recompute=light");
 }
 
 static void test_stdit(void **state)
@@ -189,11 +201,13 @@ static void test_stdit(void **state)
 static void test_moe(void **state)
 {
 	(void)state;
-	RUN("moe, experts choose", 2e-6, "model.arch=moe", "model.experts=6", "model.expert_ffn=40", "model.shared_experts=1", "model.moe_capacity=2");
-	RUN("moe, tokens choose", 2e-6, "model.arch=moe", "model.experts=6", "model.expert_ffn=40", "model.shared_experts=0",
-		"model.moe_router=token_choice", "model.moe_capacity=2", "model.moe_aux=0.01", "train.recompute=full");
-	RUN("moe, residual in bf16", 2e-3, "model.arch=moe", "model.experts=3", "model.expert_ffn=40", "model.shared_experts=1", "model.moe_capacity=3",
-		"train.dtype=bf16", "train.residual=bf16");
+	RUN("moe, experts choose", 2e-6, "model.arch=moe", "model.experts=6", "model.expert_ffn=40",
+		"model.shared_experts=1", "model.moe_capacity=2");
+	RUN("moe, tokens choose", 2e-6, "model.arch=moe", "model.experts=6", "model.expert_ffn=40",
+		"model.shared_experts=0", "model.moe_router=token_choice", "model.moe_capacity=2", "model.moe_aux=0.01",
+		"train.recompute=full");
+	RUN("moe, residual in bf16", 2e-3, "model.arch=moe", "model.experts=3", "model.expert_ffn=40",
+		"model.shared_experts=1", "model.moe_capacity=3", "train.dtype=bf16", "train.residual=bf16");
 }
 
 int main(void)

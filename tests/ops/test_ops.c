@@ -31,7 +31,8 @@ static struct level levels[VFM_ISA_N + 2];
 /* Instruction sets, our CUDA kernels (emulated), oneDNN; with VFM_TEST_DEVICE=NAME that device instead of them all. */
 static int n_levels, n_isa, n_full; /* n_full: all but oneDNN */
 static const char *device;
-/* VFM_TEST_CASES=norm,gate: only cases whose names begin so; -gemm,-attn: all but these; * and ? as in a shell.  VFM_TEST_ONLY=test_parity: one test. */
+/* VFM_TEST_CASES=norm,gate: only cases whose names begin so; -gemm,-attn: all but these; * and ? as in a shell.
+ * VFM_TEST_ONLY=test_parity: one test. */
 static const char *case_words;
 static struct vfm_cases cases;
 static int n_bad;
@@ -67,7 +68,8 @@ static bool wanted(const struct vfm_case *c)
 	return yes || !any;
 }
 
-static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void bad(const char *level, const struct vfm_case *c, const char *fmt, ...)
 {
 	va_list ap;
@@ -231,24 +233,28 @@ struct rule {
 #define B(op, f) offsetof(struct vfm_##op, f)
 static const struct rule rules[] = {
 	{VFM_OP_norm_bwd, VFM_OP_norm, B(norm_bwd, dy), B(norm, y),
-		{{B(norm_bwd, dx), B(norm, x)}, {B(norm_bwd, dweight), B(norm, weight)}, {B(norm_bwd, dbias), B(norm, bias)},
-			{B(norm_bwd, dshift), B(norm, shift)}, {B(norm_bwd, dscale), B(norm, scale)}},
+		{{B(norm_bwd, dx), B(norm, x)}, {B(norm_bwd, dweight), B(norm, weight)},
+			{B(norm_bwd, dbias), B(norm, bias)}, {B(norm_bwd, dshift), B(norm, shift)},
+			{B(norm_bwd, dscale), B(norm, scale)}},
 		5, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2},
 	{VFM_OP_gate_bwd, VFM_OP_gate, B(gate_bwd, dy), B(gate, y),
 		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0},
 	{VFM_OP_qk_norm_rope_bwd, VFM_OP_qk_norm_rope, B(qk_norm_rope_bwd, dy), B(qk_norm_rope, y),
-		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)}, {B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)}}, 2,
-		{{B(qk_norm_rope_bwd, rstd), B(qk_norm_rope, rstd)}}, 1},
+		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)},
+			{B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)}},
+		2, {{B(qk_norm_rope_bwd, rstd), B(qk_norm_rope, rstd)}}, 1},
 	{VFM_OP_attn_bwd, VFM_OP_attn, B(attn_bwd, dout), B(attn, o),
 		{{B(attn_bwd, dq), B(attn, q)}, {B(attn_bwd, dk), B(attn, k)}, {B(attn_bwd, dv), B(attn, v)}}, 3,
 		{{B(attn_bwd, o), B(attn, o)}, {B(attn_bwd, lse), B(attn, lse)}}, 2},
 	{VFM_OP_unary, VFM_OP_unary, B(unary, dy), B(unary, y), {{B(unary, y), B(unary, x)}}, 1, {{0}}, 0},
-	{VFM_OP_swiglu_bwd, VFM_OP_swiglu, B(swiglu_bwd, dy), B(swiglu, y), {{B(swiglu_bwd, dx), B(swiglu, x)}}, 1, {{0}}, 0},
+	{VFM_OP_swiglu_bwd, VFM_OP_swiglu, B(swiglu_bwd, dy), B(swiglu, y), {{B(swiglu_bwd, dx), B(swiglu, x)}}, 1,
+		{{0}}, 0},
 	{VFM_OP_embed3_bwd, VFM_OP_embed3, B(embed3_bwd, dy), B(embed3, out),
 		{{B(embed3_bwd, dtable_t), B(embed3, table_t)}, {B(embed3_bwd, dtable_h), B(embed3, table_h)},
-			{B(embed3_bwd, dtable_w), B(embed3, table_w)}}, 3, {{0}}, 0},
-	{VFM_OP_softmax_bwd, VFM_OP_softmax, B(softmax_bwd, dy), B(softmax, y), {{B(softmax_bwd, dx), B(softmax, x)}}, 1,
-		{{B(softmax_bwd, y), B(softmax, y)}}, 1},
+			{B(embed3_bwd, dtable_w), B(embed3, table_w)}},
+		3, {{0}}, 0},
+	{VFM_OP_softmax_bwd, VFM_OP_softmax, B(softmax_bwd, dy), B(softmax, y), {{B(softmax_bwd, dx), B(softmax, x)}},
+		1, {{B(softmax_bwd, y), B(softmax, y)}}, 1},
 	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0},
 };
 
@@ -276,8 +282,17 @@ static void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	if (c->op == VFM_OP_norm_bwd) {
 		const struct vfm_norm_bwd *a = &c->args.norm_bwd;
 
-		f->norm = (struct vfm_norm){.kind = a->kind, .eps = 1e-6f, .x = a->x, .y = a->dy, .weight = a->weight,
-			.bias = a->dbias, .shift = a->scale, .scale = a->scale, .seqs = a->seqs, .mean = a->rstd, .rstd = a->rstd};
+		f->norm = (struct vfm_norm){.kind = a->kind,
+			.eps = 1e-6f,
+			.x = a->x,
+			.y = a->dy,
+			.weight = a->weight,
+			.bias = a->dbias,
+			.shift = a->scale,
+			.scale = a->scale,
+			.seqs = a->seqs,
+			.mean = a->rstd,
+			.rstd = a->rstd};
 	} else if (c->op == VFM_OP_gate_bwd) {
 		const struct vfm_gate_bwd *a = &c->args.gate_bwd;
 
@@ -285,13 +300,19 @@ static void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	} else if (c->op == VFM_OP_qk_norm_rope_bwd) {
 		const struct vfm_qk_norm_rope_bwd *a = &c->args.qk_norm_rope_bwd;
 
-		f->qk_norm_rope = (struct vfm_qk_norm_rope){.x = a->dy, .y = a->dy, .weight = a->weight, .rope = a->rope,
-			.rstd = a->rstd, .eps = 1e-6f};
+		f->qk_norm_rope = (struct vfm_qk_norm_rope){
+			.x = a->dy, .y = a->dy, .weight = a->weight, .rope = a->rope, .rstd = a->rstd, .eps = 1e-6f};
 	} else if (c->op == VFM_OP_attn_bwd) {
 		const struct vfm_attn_bwd *a = &c->args.attn_bwd;
 
-		f->attn = (struct vfm_attn){.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse,
-			.seqs_q = a->seqs_q, .seqs_k = a->seqs_k, .scale = a->scale};
+		f->attn = (struct vfm_attn){.q = a->q,
+			.k = a->k,
+			.v = a->v,
+			.o = a->o,
+			.lse = a->lse,
+			.seqs_q = a->seqs_q,
+			.seqs_k = a->seqs_k,
+			.scale = a->scale};
 	} else if (c->op == VFM_OP_softmax_bwd) {
 		f->softmax = (struct vfm_softmax){.x = c->args.softmax_bwd.dx, .y = c->args.softmax_bwd.y};
 	} else if (c->op == VFM_OP_swiglu_bwd) {
@@ -299,9 +320,12 @@ static void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	} else if (c->op == VFM_OP_embed3_bwd) {
 		const struct vfm_embed3_bwd *a = &c->args.embed3_bwd;
 
-		f->embed3 = (struct vfm_embed3){.table_t = a->dtable_t, .table_h = a->dtable_h,
-			.table_w = vfm_has(&a->dtable_w) ? a->dtable_w : vfm_t2(NULL, VFM_F32, c->bound[2], a->dy.shape[1]),
-			.pos = a->pos, .out = a->dy};
+		f->embed3 = (struct vfm_embed3){.table_t = a->dtable_t,
+			.table_h = a->dtable_h,
+			.table_w = vfm_has(&a->dtable_w) ? a->dtable_w
+							 : vfm_t2(NULL, VFM_F32, c->bound[2], a->dy.shape[1]),
+			.pos = a->pos,
+			.out = a->dy};
 	} else {
 		*f = c->args;
 		if (c->op == VFM_OP_unary)
@@ -362,14 +386,17 @@ static bool split_master(const struct vfm_case *c)
 static double result(const struct vfm_case *c, const struct vfm_tensor *t, int64_t i)
 {
 	if (split_master(c) && t == &c->args.adamw.w)
-		return (double)vfm_master_join(((const uint16_t *)t->data)[i], ((const int16_t *)c->args.adamw.lo.data)[i]);
+		return (double)vfm_master_join(
+			((const uint16_t *)t->data)[i], ((const int16_t *)c->args.adamw.lo.data)[i]);
 	return get(t, t->data, i);
 }
 
 /* The bias may be rounded to bf16 before it is added (ops.h); the CPU's is not. */
 static double bias_room(const struct vfm_case *c)
 {
-	const struct vfm_tensor *b = c->op == VFM_OP_gemm ? &c->args.gemm.bias : c->op == VFM_OP_grouped_gemm ? &c->args.grouped_gemm.bias : NULL;
+	const struct vfm_tensor *b = c->op == VFM_OP_gemm ? &c->args.gemm.bias
+		: c->op == VFM_OP_grouped_gemm            ? &c->args.grouped_gemm.bias
+							  : NULL;
 	double most = 0;
 
 	for (int64_t i = 0; device && b && i < vfm_numel(b); i++)
@@ -377,8 +404,8 @@ static double bias_room(const struct vfm_case *c)
 	return most * 0x1p-8;
 }
 
-static void compare(const char *level, const struct vfm_case *c, const struct vfm_operand *o, const struct vfm_tensor *t,
-	const double *want)
+static void compare(const char *level, const struct vfm_case *c, const struct vfm_operand *o,
+	const struct vfm_tensor *t, const double *want)
 {
 	int64_t n = vfm_numel(t), worst = 0, there = 0;
 	double rms = 0, most = 0, bias = t->dtype == VFM_BF16 ? bias_room(c) : 0;
@@ -387,7 +414,8 @@ static void compare(const char *level, const struct vfm_case *c, const struct vf
 		there += want[i] != 0;
 		rms += isfinite(want[i]) ? want[i] * want[i] : 0;
 	}
-	rms = there ? sqrt(rms / (double)there) : 0; /* zeros, of padding for one, would only make the rest look small */
+	/* zeros, of padding for one, would only make the rest look small */
+	rms = there ? sqrt(rms / (double)there) : 0;
 	for (int64_t i = 0; i < n; i++) {
 		double x = result(c, t, i), room = c->tol * (fabs(want[i]) + rms) + bias + 1e-30, e;
 
@@ -406,8 +434,8 @@ static void compare(const char *level, const struct vfm_case *c, const struct vf
 }
 
 /* Gaps between rows and the guard after the end must be as they were. */
-static void check_gaps(const char *level, const struct vfm_case *c, const struct vfm_operand *o, const struct vfm_tensor *t,
-	size_t bytes)
+static void check_gaps(const char *level, const struct vfm_case *c, const struct vfm_operand *o,
+	const struct vfm_tensor *t, size_t bytes)
 {
 	size_t size = vfm_dtype_size(t->dtype);
 	char *used = vfm_calloc(1, bytes);
@@ -470,7 +498,8 @@ static void image_put(const struct image *m, struct vfm_case *c)
 {
 	for (int i = 0; i < VFM_MAX_OPERANDS; i++)
 		if (m->bytes[i])
-			memcpy(vfm_operand_of(&c->args, &vfm_op_infos[c->op].operands[i])->data, m->bytes[i], c->bytes[i]);
+			memcpy(vfm_operand_of(&c->args, &vfm_op_infos[c->op].operands[i])->data, m->bytes[i],
+				c->bytes[i]);
 }
 
 static void image_release(struct image *m, struct vfm_case *c)
@@ -557,7 +586,8 @@ static bool adds(const struct vfm_case *c, const struct vfm_tensor *grad)
 	return c->op == VFM_OP_qk_norm_rope_bwd && grad == &c->args.qk_norm_rope_bwd.dweight;
 }
 
-static void check_gradient(struct level *l, struct vfm_case *c, const struct rule *rule, const struct ref *before, int g)
+static void check_gradient(
+	struct level *l, struct vfm_case *c, const struct rule *rule, const struct ref *before, int g)
 {
 	const struct vfm_operand *of = vfm_op_infos[rule->fwd].operands;
 	struct vfm_tensor *grad = at(&c->args, rule->grads[g].grad);
@@ -586,8 +616,8 @@ static void check_gradient(struct level *l, struct vfm_case *c, const struct rul
 	got = inner(v, dx, n);
 	room = 3e-5 * sqrt(inner(v, v, n) * inner(dx, dx, n)) + 1e-7;
 	if (!(fabs(want - got) <= room))
-		bad(l->name, c, "the gradient of %s along a direction is %.9g, by differences %.9g (allowed: %.1g)", of[in].name,
-			got, want, room);
+		bad(l->name, c, "the gradient of %s along a direction is %.9g, by differences %.9g (allowed: %.1g)",
+			of[in].name, got, want, room);
 	free(v);
 	free(dx);
 	ref_release(&f);
@@ -695,7 +725,8 @@ static void test_same_bits(void **state)
 		struct image m;
 
 		if (!wanted(c) || (device && c->op == VFM_OP_attn_bwd && c->args.attn_bwd.q.dtype == VFM_BF16))
-			continue; /* cuDNN's backward gives the same bits where training asks for it (tests/gpu/train) */
+			/* cuDNN's backward gives the same bits where training asks for it (tests/gpu/train) */
+			continue;
 		image_take(&m, c, false);
 		vfm_par_set_threads(2);
 		first = bits_after(l, c, &m, &len);
@@ -718,12 +749,12 @@ static void test_same_bits(void **state)
 
 /* A device whose ops count their calls. */
 static int reached;
-#define X(op)                                                                                                        \
-	static int sink_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                    \
-	{                                                                                                            \
-		(void)s, (void)a, (void)err;                                                                         \
-		reached++;                                                                                           \
-		return 0;                                                                                            \
+#define X(op)                                                                                                          \
+	static int sink_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                      \
+	{                                                                                                              \
+		(void)s, (void)a, (void)err;                                                                           \
+		reached++;                                                                                             \
+		return 0;                                                                                              \
 	}
 VFM_OP_LIST(X)
 #undef X
@@ -747,9 +778,11 @@ static void expect_refusal(struct vfm_stream *s, struct vfm_case *c, const struc
 static void spoil(struct vfm_stream *s, struct vfm_case *c, const struct vfm_operand *o)
 {
 	struct vfm_tensor *t = vfm_operand_of(&c->args, o), keep = *t;
-	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x) || c->op == VFM_OP_moe_count ||
-			(c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) || (c->op == VFM_OP_quant && t == &c->args.quant.history) || (c->op == VFM_OP_amax_push && t == &c->args.amax_push.past) ||
-			(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
+	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x) ||
+		c->op == VFM_OP_moe_count || (c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) ||
+		(c->op == VFM_OP_quant && t == &c->args.quant.history) ||
+		(c->op == VFM_OP_amax_push && t == &c->args.amax_push.past) ||
+		(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
 	int last = t->ndim - 1;
 
 	t->shape[last]++;
@@ -875,12 +908,16 @@ static void fill_padding(struct vfm_case *c, double x)
 
 		for (int s = 0; o[i].role == VFM_IN && q->len && s < q->n; s++)
 			for (int64_t e = (q->cu[s] + q->len[s]) * cols; e < q->cu[s + 1] * cols; e++)
-				vfm_dtype_convert(t->dtype, (char *)t->data + (size_t)offset_of(t, e) * vfm_dtype_size(t->dtype), VFM_F64, &x, 1);
+				vfm_dtype_convert(t->dtype,
+					(char *)t->data + (size_t)offset_of(t, e) * vfm_dtype_size(t->dtype), VFM_F64,
+					&x, 1);
 	}
 }
 
-/* With x in the padding rows the results are what they should be, and (unless bits is NULL: a copy of each, made if there is none) to the last bit. */
-static void check_padding(struct level *l, struct vfm_case *c, const struct image *m, const struct ref *want, double x, char **bits)
+/* With x in the padding rows the results are what they should be, and (unless bits is NULL: a copy of each, made if
+ * there is none) to the last bit. */
+static void check_padding(
+	struct level *l, struct vfm_case *c, const struct image *m, const struct ref *want, double x, char **bits)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
 	struct vfm_err err = {0};
@@ -944,11 +981,14 @@ static void test_nan(void **state)
 
 	(void)state;
 	for (int i = 0; i < n_full; i++) {
-		struct vfm_unary silu = {.act = VFM_ACT_SILU, .x = vfm_t1(x, VFM_F32, 40), .y = vfm_t1(y, VFM_F32, 40)}, gelu = silu;
+		struct vfm_unary silu = {.act = VFM_ACT_SILU, .x = vfm_t1(x, VFM_F32, 40), .y = vfm_t1(y, VFM_F32, 40)},
+				 gelu = silu;
 		struct vfm_softmax soft = {vfm_t2(x, VFM_F32, 1, 40), vfm_t2(y, VFM_F32, 1, 40)};
 		uint8_t codes[40];
 		float amax, inv;
-		struct vfm_quant quant = {.x = vfm_t2(x, VFM_F32, 1, 40), .y = vfm_t2(codes, VFM_F8E4M3, 1, 40), .amax = vfm_t1(&amax, VFM_F32, 1),
+		struct vfm_quant quant = {.x = vfm_t2(x, VFM_F32, 1, 40),
+			.y = vfm_t2(codes, VFM_F8E4M3, 1, 40),
+			.amax = vfm_t1(&amax, VFM_F32, 1),
 			.inv = vfm_t1(&inv, VFM_F32, 1)};
 
 		for (int k = 0; k < 40; k++)
@@ -962,8 +1002,10 @@ static void test_nan(void **state)
 		assert_true(isnan(y[0]) && isnan(y[21]));
 		x[22] = -INFINITY;
 		assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
-		assert_true(amax == 39 && inv == 0.125f && (codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f && codes[23] == vfm_f32_to_f8(184, VFM_F8E4M3));
-		/* with a history: finite numbers saturate, the largest of several tensors is kept; where it is empty the tensor's own decides */
+		assert_true(amax == 39 && inv == 0.125f && (codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f &&
+			codes[23] == vfm_f32_to_f8(184, VFM_F8E4M3));
+		/* with a history: finite numbers saturate, the largest of several tensors is kept; where it is empty
+		 * the tensor's own decides */
 		for (int k = 0; k < 3; k++) {
 			float past[3] = {0, k ? 20 : 0, k ? 3 : 0};
 
@@ -971,7 +1013,8 @@ static void test_nan(void **state)
 			quant.history = vfm_t1(past, VFM_F32, 3);
 			assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
 			assert_true(amax == (k == 2 ? 50 : 39) && inv == (k ? 0.0625f : 0.125f));
-			assert_true((codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f && codes[39] == vfm_f32_to_f8(k ? 448 : 312, VFM_F8E4M3));
+			assert_true((codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f &&
+				codes[39] == vfm_f32_to_f8(k ? 448 : 312, VFM_F8E4M3));
 		}
 	}
 }
@@ -988,9 +1031,12 @@ static void test_sum_in_place(void **state)
 	for (int i = 0; i < PARTS * ROW + 1; i++)
 		keep[i] = i % 7 ? vfm_rng_normal(&rng, (uint64_t)i) * (i / ROW % 2 ? 3e7f : 1) : -0.0f;
 	for (int l = 0; l < n_full; l++)
-		for (int way = 0; way < 6; way++) { /* into a row of x; the last part elsewhere and summed as the third, into a row or in place; aligned or not */
+		/* into a row of x; the last part elsewhere and summed as the third, into a row or in place; aligned or
+		 * not */
+		for (int way = 0; way < 6; way++) {
 			int off = way % 2, n = way < 2 ? PARTS : PARTS - 1;
-			struct vfm_sum_parts a = {.x = vfm_t2(x + off, VFM_F32, n, N), .y = vfm_t1(x + off + ROW, VFM_F32, N)};
+			struct vfm_sum_parts a = {
+				.x = vfm_t2(x + off, VFM_F32, n, N), .y = vfm_t1(x + off + ROW, VFM_F32, N)};
 
 			a.x.stride[0] = ROW;
 			memcpy(x, keep, sizeof(x));
@@ -998,8 +1044,8 @@ static void test_sum_in_place(void **state)
 			for (int i = 0; i < N; i++) {
 				const float *p = x + off + i;
 
-				want[i] = way < 2 ? (((p[0] + p[ROW]) + p[2 * ROW]) + p[3 * ROW]) + p[4 * ROW] :
-						    (((p[0] + p[ROW]) + own[i]) + p[2 * ROW]) + p[3 * ROW];
+				want[i] = way < 2 ? (((p[0] + p[ROW]) + p[2 * ROW]) + p[3 * ROW]) + p[4 * ROW]
+						  : (((p[0] + p[ROW]) + own[i]) + p[2 * ROW]) + p[3 * ROW];
 			}
 			if (way >= 2) {
 				a.own = vfm_t1(own, VFM_F32, N);
@@ -1035,18 +1081,26 @@ static void test_merged_blocks(void **state)
 			q[i] = vfm_rng_normal(&rng, (uint64_t)i + (2 << 20));
 	}
 	for (int l = 0; l < n_full; l++) {
-		struct vfm_attn a = {.q = vfm_t3(q, VFM_F32, MQ, MH, MD), .k = vfm_t3(k, VFM_F32, MK, MH, MD),
-			.v = vfm_t3(v, VFM_F32, MK, MH, MD), .o = vfm_t3(all, VFM_F32, MQ, MH, MD),
-			.lse = vfm_t2(all_lse, VFM_F32, MQ, MH), .seqs_q = &sq, .seqs_k = &sk, .scale = 0.16f};
-		struct vfm_attn_merge m = {.o = vfm_t3(o, VFM_F32, MQ, MH, MD), .lse = vfm_t2(lse, VFM_F32, MQ, MH),
-			.o_b = vfm_t3(part, VFM_F32, MQ, MH, MD), .lse_b = vfm_t2(part_lse, VFM_F32, MQ, MH)};
+		struct vfm_attn a = {.q = vfm_t3(q, VFM_F32, MQ, MH, MD),
+			.k = vfm_t3(k, VFM_F32, MK, MH, MD),
+			.v = vfm_t3(v, VFM_F32, MK, MH, MD),
+			.o = vfm_t3(all, VFM_F32, MQ, MH, MD),
+			.lse = vfm_t2(all_lse, VFM_F32, MQ, MH),
+			.seqs_q = &sq,
+			.seqs_k = &sk,
+			.scale = 0.16f};
+		struct vfm_attn_merge m = {.o = vfm_t3(o, VFM_F32, MQ, MH, MD),
+			.lse = vfm_t2(lse, VFM_F32, MQ, MH),
+			.o_b = vfm_t3(part, VFM_F32, MQ, MH, MD),
+			.lse_b = vfm_t2(part_lse, VFM_F32, MQ, MH)};
 
 		memset(o, 0xff, sizeof(o));
 		memset(lse, 0xff, sizeof(lse));
 		assert_int_equal(vfm_op_attn(levels[l].s, &a, &err), 0);
 		for (int b = 0; b < 5; b++) { /* keys [cuts[b], cuts[b + 1]): the first block and one more hold none */
 			int32_t n = cuts[b + 1] - cuts[b], cu[4];
-			struct vfm_seqs sb = {.n = 3, .total = n, .max_len = n, .cu = cu, .dev_cu = vfm_t1(cu, VFM_I32, 4)};
+			struct vfm_seqs sb = {
+				.n = 3, .total = n, .max_len = n, .cu = cu, .dev_cu = vfm_t1(cu, VFM_I32, 4)};
 			struct vfm_attn p = a;
 
 			for (int i = 0; i < 4; i++) {
@@ -1064,10 +1118,12 @@ static void test_merged_blocks(void **state)
 			bool keys = i / MH < 20 || i / MH >= 30; /* the second sample has none */
 
 			if (keys ? !(fabsf(lse[i] - all_lse[i]) < 1e-5f) : lse[i] != -INFINITY)
-				fail_msg("%s: lse[%d] is %g, not %g", levels[l].name, i, (double)lse[i], (double)all_lse[i]);
+				fail_msg("%s: lse[%d] is %g, not %g", levels[l].name, i, (double)lse[i],
+					(double)all_lse[i]);
 			for (int j = i * MD; j < (i + 1) * MD; j++)
 				if (!(fabsf(o[j] - all[j]) < 1e-5f))
-					fail_msg("%s: o[%d] is %g, not %g", levels[l].name, j, (double)o[j], (double)all[j]);
+					fail_msg("%s: o[%d] is %g, not %g", levels[l].name, j, (double)o[j],
+						(double)all[j]);
 		}
 	}
 }
@@ -1082,13 +1138,40 @@ struct low {
 static void low_run(struct level *l, struct low *x, int nq, int nk, int slot, float first)
 {
 	int32_t cu_q[2] = {0, slot ? slot : nq}, cu_k[2] = {0, slot ? slot : nk}, len_q = nq, len_k = nk;
-	struct vfm_seqs sq = {.n = 1, .total = cu_q[1], .max_len = nq, .cu = cu_q, .dev_cu = vfm_t1(cu_q, VFM_I32, 2), .len = slot ? &len_q : NULL,
+	struct vfm_seqs sq = {.n = 1,
+		.total = cu_q[1],
+		.max_len = nq,
+		.cu = cu_q,
+		.dev_cu = vfm_t1(cu_q, VFM_I32, 2),
+		.len = slot ? &len_q : NULL,
 		.dev_len = vfm_t1(&len_q, VFM_I32, 1)};
-	struct vfm_seqs sk = {.n = 1, .total = cu_k[1], .max_len = nk, .cu = cu_k, .dev_cu = vfm_t1(cu_k, VFM_I32, 2), .len = slot ? &len_k : NULL,
+	struct vfm_seqs sk = {.n = 1,
+		.total = cu_k[1],
+		.max_len = nk,
+		.cu = cu_k,
+		.dev_cu = vfm_t1(cu_k, VFM_I32, 2),
+		.len = slot ? &len_k : NULL,
 		.dev_len = vfm_t1(&len_k, VFM_I32, 1)};
 	struct vfm_tensor q = vfm_t3(x->q, VFM_BF16, cu_q[1], LH, LD), k = vfm_t3(x->k, VFM_BF16, cu_k[1], LH, LD);
-	struct vfm_attn f = {.q = q, .k = k, .v = k, .o = q, .lse = vfm_t2(x->lse, VFM_F32, cu_q[1], LH), .seqs_q = &sq, .seqs_k = &sk, .scale = 0.125f};
-	struct vfm_attn_bwd b = {.q = q, .k = k, .v = k, .o = q, .lse = f.lse, .dout = q, .dq = q, .dk = k, .dv = k, .seqs_q = &sq, .seqs_k = &sk,
+	struct vfm_attn f = {.q = q,
+		.k = k,
+		.v = k,
+		.o = q,
+		.lse = vfm_t2(x->lse, VFM_F32, cu_q[1], LH),
+		.seqs_q = &sq,
+		.seqs_k = &sk,
+		.scale = 0.125f};
+	struct vfm_attn_bwd b = {.q = q,
+		.k = k,
+		.v = k,
+		.o = q,
+		.lse = f.lse,
+		.dout = q,
+		.dq = q,
+		.dk = k,
+		.dv = k,
+		.seqs_q = &sq,
+		.seqs_k = &sk,
 		.scale = 0.125f};
 	struct vfm_rng rng = vfm_rng_stream(4, 5, 7, VFM_RNG_TEST);
 	struct vfm_err err = {0};
@@ -1123,8 +1206,8 @@ static void low_compare(const struct level *l, const char *what, const uint16_t 
 	}
 }
 
-/* Scores that are all far below 0, where exp(0 - lse) of a key that is not there would overflow: all 120 lower, they give the same.  Keys that do
- * not fill a tile of 128, a single query, whole tiles, padding. */
+/* Scores that are all far below 0, where exp(0 - lse) of a key that is not there would overflow: all 120 lower, they
+ * give the same.  Keys that do not fill a tile of 128, a single query, whole tiles, padding. */
 static void test_low_scores(void **state)
 {
 	static const int shapes[][3] = {{192, 192, 0}, {1, 128, 0}, {100, 65, 0}, {256, 256, 0}, {192, 200, 256}};
@@ -1139,7 +1222,8 @@ static void test_low_scores(void **state)
 			low_run(&levels[l], &b, nq, nk, shapes[i][2], -960);
 			for (int r = 0; r < nq * LH; r++)
 				if (!(fabsf(a.lse[r] - b.lse[r] - 120) < 0.02f))
-					fail_msg("%s: lse[%d] of %dx%d is %g, not %g", levels[l].name, r, nq, nk, (double)b.lse[r], (double)a.lse[r] - 120);
+					fail_msg("%s: lse[%d] of %dx%d is %g, not %g", levels[l].name, r, nq, nk,
+						(double)b.lse[r], (double)a.lse[r] - 120);
 			low_compare(&levels[l], "o", a.o, b.o, nq);
 			low_compare(&levels[l], "dq", a.dq, b.dq, nq);
 			low_compare(&levels[l], "dk", a.dk, b.dk, nk);
@@ -1166,22 +1250,28 @@ static void test_philox(void **state)
 			vfm_rng_block(&r, at[k] + i, out);
 			assert_memory_equal(out, w + 4 * i, sizeof(out));
 			vfm_rng_normal4(&r, at[k] + i, want);
-			for (int j = 0; j < 4; j++) /* of the pair's length: a sine next to 0 has the rounding of its angle */
-				assert_true(fabsf(z[4 * i + (uint64_t)j] - want[j]) <= 6e-7f * hypotf(want[j & 2], want[(j & 2) + 1]));
+			/* of the pair's length: a sine next to 0 has the rounding of its angle */
+			for (int j = 0; j < 4; j++)
+				assert_true(fabsf(z[4 * i + (uint64_t)j] - want[j]) <=
+					6e-7f * hypotf(want[j & 2], want[(j & 2) + 1]));
 		}
 	}
 	for (uint32_t i = 0; i < 256; i++) /* the ends, powers of two, where the two ways meet */
-		x[i] = i < 64 ? i : i < 128 ? UINT32_MAX - (i - 64) : i < 192 ? 0xb504f334u - 32 + (i - 128) : 1u << (i % 32);
+		x[i] = i < 64     ? i
+			: i < 128 ? UINT32_MAX - (i - 64)
+			: i < 192 ? 0xb504f334u - 32 + (i - 128)
+				  : 1u << (i % 32);
 	vfm_emu_neg_log(x, 256, l);
 	for (int i = 0; i < 256; i++) {
-		double u = (x[i] + 0.5) * 0x1p-32, log_u = x[i] >> 31 ? log1p(-(UINT32_MAX - x[i] + 0.5) * 0x1p-32) : log(u);
+		double u = (x[i] + 0.5) * 0x1p-32,
+		       log_u = x[i] >> 31 ? log1p(-(UINT32_MAX - x[i] + 0.5) * 0x1p-32) : log(u);
 
 		assert_true(fabs((double)l[i] + log_u) <= 3e-7 * fabs(log_u));
 	}
 }
 
-/* The CPU refuses an index outside the tensor.  Kernels cannot in time: it is no row, nothing else is touched, and whoever waits for the
- * device hears of it. */
+/* The CPU refuses an index outside the tensor.  Kernels cannot in time: it is no row, nothing else is touched, and
+ * whoever waits for the device hears of it. */
 static void refused_later(struct vfm_stream *s, int rc, struct vfm_err *err, const char *words)
 {
 	if (!device) {
@@ -1204,10 +1294,15 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 	float x[3 * BAD_D], y[3 * BAD_D], sum[3 * BAD_D], dot[3], out[BAD_D], want[2] = {0};
 	int32_t index[3] = {0, 3, 1};
 	struct vfm_err err = {0};
-	struct vfm_rows r = {.x = vfm_t2(x, VFM_F32, 3, d), .y = vfm_t2(y, VFM_F32, 3, d), .index = vfm_t1(index, VFM_I32, 3)};
+	struct vfm_rows r = {
+		.x = vfm_t2(x, VFM_F32, 3, d), .y = vfm_t2(y, VFM_F32, 3, d), .index = vfm_t1(index, VFM_I32, 3)};
 	struct vfm_rows_add a = {.x = r.x, .y = vfm_t2(sum, VFM_F32, 3, d), .index = r.index};
 	struct vfm_rows_dot p = {.x = r.x, .y = r.x, .index = r.index, .dot = vfm_t1(dot, VFM_F32, 3)};
-	struct vfm_embed3 e = {.table_t = r.x, .table_h = r.x, .table_w = r.x, .pos = vfm_t2(index, VFM_I32, 1, 3), .out = vfm_t2(out, VFM_F32, 1, d)};
+	struct vfm_embed3 e = {.table_t = r.x,
+		.table_h = r.x,
+		.table_w = r.x,
+		.pos = vfm_t2(index, VFM_I32, 1, 3),
+		.out = vfm_t2(out, VFM_F32, 1, d)};
 	struct vfm_embed3_bwd eb = {.dy = vfm_t2(x, VFM_F32, 1, d), .pos = e.pos, .dtable_h = a.y};
 
 	for (int i = 0; i < 3 * d; i++)
@@ -1230,7 +1325,8 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 	refused_later(s, vfm_op_rows(s, &r, &err), &err, "rows: an index is 2147483647, but");
 	index[1] = -7; /* no row where rows may be missing, but no place */
 	if (!device) {
-		assert_int_equal(vfm_op_rows(s, &r, &err) | vfm_op_rows_add(s, &a, &err) | vfm_op_rows_dot(s, &p, &err), 0);
+		assert_int_equal(
+			vfm_op_rows(s, &r, &err) | vfm_op_rows_add(s, &a, &err) | vfm_op_rows_dot(s, &p, &err), 0);
 		assert_int_equal(s->dev->t->stream_sync(s, &err), 0);
 	}
 	refused_later(s, vfm_op_embed3_bwd(s, &eb, &err), &err, "embed3_bwd: an index is -7, but there are 3 rows");
@@ -1245,7 +1341,8 @@ static void bad_long_lists(struct vfm_stream *s)
 	static int32_t index[N];
 	float y[2 * D];
 	struct vfm_err err = {0};
-	struct vfm_rows_add a = {.x = vfm_t2(x, VFM_F32, N, D), .y = vfm_t2(y, VFM_F32, 2, D), .index = vfm_t1(index, VFM_I32, N)};
+	struct vfm_rows_add a = {
+		.x = vfm_t2(x, VFM_F32, N, D), .y = vfm_t2(y, VFM_F32, 2, D), .index = vfm_t1(index, VFM_I32, N)};
 
 	for (int i = 0; i < N; i++) {
 		index[i] = i == 333 ? 1 << 30 : i % 2;
@@ -1259,17 +1356,31 @@ static void bad_long_lists(struct vfm_stream *s)
 
 static void bad_experts(struct vfm_stream *s)
 {
-	int32_t key[3] = {0, 3, 1}, order[3], count[2], expert[4] = {0, 7, -5, 2}, cu[2] = {0, 2}, seg[2] = {0, 0}, own[2] = {0, 1}, row[3], place[3], n[1];
+	int32_t key[3] = {0, 3, 1}, order[3], count[2], expert[4] = {0, 7, -5, 2}, cu[2] = {0, 2}, seg[2] = {0, 0},
+		own[2] = {0, 1}, row[3], place[3], n[1];
 	float score[6] = {0.5f, 0.25f, 0.25f, 0.1f, 0.2f, 0.7f}, ds[6], dw[4] = {1, 2, 3, 4}, counted[3];
 	struct vfm_err err = {0};
-	struct vfm_seqs seqs = {.n = 1, .total = 2, .max_len = 2, .cu = cu, .dev_cu = vfm_t1(cu, VFM_I32, 2), .seg = vfm_t1(seg, VFM_I32, 2)};
-	struct vfm_moe_sort ms = {.buckets = 2, .div = 1, .key = vfm_t1(key, VFM_I32, 3), .order = vfm_t1(order, VFM_I32, 3),
+	struct vfm_seqs seqs = {.n = 1,
+		.total = 2,
+		.max_len = 2,
+		.cu = cu,
+		.dev_cu = vfm_t1(cu, VFM_I32, 2),
+		.seg = vfm_t1(seg, VFM_I32, 2)};
+	struct vfm_moe_sort ms = {.buckets = 2,
+		.div = 1,
+		.key = vfm_t1(key, VFM_I32, 3),
+		.order = vfm_t1(order, VFM_I32, 3),
 		.count = vfm_t1(count, VFM_I32, 2)};
-	struct vfm_moe_topk_token_bwd tb = {.score = vfm_t2(score, VFM_F32, 2, 3), .expert = vfm_t2(expert, VFM_I32, 2, 2),
-		.dweight = vfm_t2(dw, VFM_F32, 2, 2), .dscore = vfm_t2(ds, VFM_F32, 2, 3)};
+	struct vfm_moe_topk_token_bwd tb = {.score = vfm_t2(score, VFM_F32, 2, 3),
+		.expert = vfm_t2(expert, VFM_I32, 2, 2),
+		.dweight = vfm_t2(dw, VFM_F32, 2, 2),
+		.dscore = vfm_t2(ds, VFM_F32, 2, 3)};
 	struct vfm_moe_count mc = {.expert = tb.expert, .seqs = &seqs, .count = vfm_t2(counted, VFM_F32, 1, 3)};
-	struct vfm_moe_own mo = {.index = vfm_t2(key, VFM_I32, 1, 3), .own = vfm_t1(own, VFM_I32, 2), .row = vfm_t1(row, VFM_I32, 3),
-		.place = vfm_t1(place, VFM_I32, 3), .count = vfm_t1(n, VFM_I32, 1)};
+	struct vfm_moe_own mo = {.index = vfm_t2(key, VFM_I32, 1, 3),
+		.own = vfm_t1(own, VFM_I32, 2),
+		.row = vfm_t1(row, VFM_I32, 3),
+		.place = vfm_t1(place, VFM_I32, 3),
+		.count = vfm_t1(n, VFM_I32, 1)};
 
 	refused_later(s, vfm_op_moe_sort(s, &ms, &err), &err, "moe_sort: an element is 3, but there are 2 experts");
 	assert_true(order[0] == 0 && order[1] == 2 && order[2] == 1 && count[0] == 1 && count[1] == 1);
@@ -1299,9 +1410,13 @@ static void test_bad_indices(void **state)
 	float x[12] = {0}, y[12] = {0};
 	int32_t index[3] = {0, 3, 1};
 	struct vfm_err err = {0};
-	struct vfm_rows r = {.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
+	struct vfm_rows r = {
+		.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
 	struct vfm_rows_add a = {.x = r.x, .y = r.y, .index = r.index};
-	struct vfm_embed3 e = {.table_t = r.x, .table_h = r.x, .table_w = r.x, .pos = vfm_t2(index, VFM_I32, 1, 3),
+	struct vfm_embed3 e = {.table_t = r.x,
+		.table_h = r.x,
+		.table_w = r.x,
+		.pos = vfm_t2(index, VFM_I32, 1, 3),
 		.out = vfm_t2(y, VFM_F32, 1, 4)};
 
 	(void)state;

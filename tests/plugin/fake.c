@@ -26,4 +26,5 @@ static void versions(char *buf, size_t len)
 #define FAKE_SYMBOL vfm_plugin
 #endif
 extern const struct vfm_plugin FAKE_SYMBOL;
-const struct vfm_plugin FAKE_SYMBOL = {.abi = FAKE_ABI, .name = FAKE_NAME, .commit = FAKE_COMMIT, .open = open_none, .versions = versions};
+const struct vfm_plugin FAKE_SYMBOL = {
+	.abi = FAKE_ABI, .name = FAKE_NAME, .commit = FAKE_COMMIT, .open = open_none, .versions = versions};

@@ -21,7 +21,7 @@
 #include "media/video_in.h"
 
 struct seen {
-	double rgb[3];                 /* sum over coloured pixels */
+	double rgb[3]; /* sum over coloured pixels */
 	double x[4096], y[4096], fill[4096];
 	int frames;
 };
@@ -178,7 +178,8 @@ int main(int argc, char **argv)
 		ok_d = strstr(caption, d) != NULL;
 		ok_s = strstr(caption, sh) != NULL;
 		json_object_set_new(rec, "seen", json_pack("{s:s, s:s, s:s}", "color", c, "direction", d, "shape", sh));
-		json_object_set_new(rec, "right", json_pack("{s:b, s:b, s:b}", "color", ok_c, "direction", ok_d, "shape", ok_s));
+		json_object_set_new(
+			rec, "right", json_pack("{s:b, s:b, s:b}", "color", ok_c, "direction", ok_d, "shape", ok_s));
 		vfm_jsonl_write(stdout, rec, &err);
 		json_decref(rec);
 		n++;
@@ -194,7 +195,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "recognise: %s\n", n ? err.msg : "no records");
 		return 2;
 	}
-	fprintf(stderr, "recognise: of %d samples colour is right in %d, direction in %d, shape in %d; colour and direction in %d (%.0f %%), all in %d\n",
+	fprintf(stderr,
+		"recognise: of %d samples colour is right in %d, direction in %d, shape in %d; colour and direction in "
+		"%d (%.0f %%), all in %d\n",
 		n, color, direction, shape, both, 100.0 * both / n, all);
 	return both < min * n;
 }

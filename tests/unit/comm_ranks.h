@@ -38,7 +38,7 @@ enum { RANKS = 16 };
 struct shared {
 	_Atomic int arrived;
 	char card[2][RANKS][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
-	char said[RANKS][VFM_ERR_MAX]; /* the error that each rank ended with */
+	char said[RANKS][VFM_ERR_MAX];         /* the error that each rank ended with */
 	double at[RANKS];
 	_Atomic int word[RANKS];
 };
@@ -66,29 +66,29 @@ static int exchange(struct vfm_launch *l, const void *mine, size_t n, void *all,
 
 static const struct vfm_launch_table harness = {.exchange = exchange};
 
-#define MUST(call)                                                                                           \
-	do {                                                                                                 \
-		if ((call) < 0) {                                                                            \
-			fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, err.msg);                  \
-			snprintf(sh->said[rank], sizeof(sh->said[rank]), "%s", err.msg);                     \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define MUST(call)                                                                                                     \
+	do {                                                                                                           \
+		if ((call) < 0) {                                                                                      \
+			fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, err.msg);                            \
+			snprintf(sh->said[rank], sizeof(sh->said[rank]), "%s", err.msg);                               \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
 	} while (0)
-#define CHECK(cond)                                                                                          \
-	do {                                                                                                 \
-		if (!(cond)) {                                                                               \
-			fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #cond);                    \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define CHECK(cond)                                                                                                    \
+	do {                                                                                                           \
+		if (!(cond)) {                                                                                         \
+			fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #cond);                              \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
 	} while (0)
 
 /* A collective, and the stream that it was put on, if any, has passed. */
 static struct vfm_stream *on;
-#define DO(call)                                                                                             \
-	do {                                                                                                 \
-		MUST(call);                                                                                  \
-		if (on)                                                                                      \
-			MUST(on->dev->t->stream_sync(on, &err));                                             \
+#define DO(call)                                                                                                       \
+	do {                                                                                                           \
+		MUST(call);                                                                                            \
+		if (on)                                                                                                \
+			MUST(on->dev->t->stream_sync(on, &err));                                                       \
 	} while (0)
 
 struct setup {
@@ -155,7 +155,8 @@ static void all_well(const struct setup *s, void (*fn)(const struct setup *s))
 
 static double value(enum vfm_dtype dt, int64_t round, int r, int64_t i)
 {
-	uint64_t h = (uint64_t)round * 0x9E3779B97F4A7C15 + (uint64_t)r * 0xBF58476D1CE4E5B9 + (uint64_t)i * 0x94D049BB133111EB;
+	uint64_t h = (uint64_t)round * 0x9E3779B97F4A7C15 + (uint64_t)r * 0xBF58476D1CE4E5B9 +
+		(uint64_t)i * 0x94D049BB133111EB;
 	int64_t v = (int64_t)((h ^ h >> 31) % 15) - 7;
 
 	return dt == VFM_U8 ? (double)(v + 8) : (double)v; /* sums of 16 are exact in bf16 */
@@ -243,7 +244,8 @@ static void do_all_gather(struct vfm_comm *c, int64_t round)
 	struct vfm_tensor out = fresh(dt, n), in;
 	bool in_place = round % 2;
 
-	in = in_place ? vfm_t1((char *)out.data + (size_t)at[c->rank] * vfm_dtype_size(dt), dt, count[c->rank]) : fresh(dt, count[c->rank]);
+	in = in_place ? vfm_t1((char *)out.data + (size_t)at[c->rank] * vfm_dtype_size(dt), dt, count[c->rank])
+		      : fresh(dt, count[c->rank]);
 	for (int64_t i = 0; i < count[c->rank]; i++)
 		put(in.data, dt, i, value(dt, round, c->rank, i));
 	DO(vfm_all_gather(c, on, in, out, round % 3 ? count : NULL, &err));
@@ -262,7 +264,8 @@ static void do_reduce_scatter(struct vfm_comm *c, int64_t round)
 	struct vfm_tensor in = fresh(dt, n), out;
 	bool in_place = round % 4 < 2;
 
-	out = in_place ? vfm_t1((char *)in.data + (size_t)at[c->rank] * vfm_dtype_size(dt), dt, count[c->rank]) : fresh(dt, count[c->rank]);
+	out = in_place ? vfm_t1((char *)in.data + (size_t)at[c->rank] * vfm_dtype_size(dt), dt, count[c->rank])
+		       : fresh(dt, count[c->rank]);
 	for (int64_t i = 0; i < n; i++)
 		put(in.data, dt, i, value(dt, round, c->rank, i));
 	DO(vfm_reduce_scatter(c, on, in, out, round % 3 ? count : NULL, &err));

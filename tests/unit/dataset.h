@@ -13,7 +13,7 @@
 #include "data/index.h"
 #include "data/pack.h"
 
-#define DATASET_C 4
+#define DATASET_C        4
 #define DATASET_TEXT_DIM 8
 #ifndef DATASET_SCALE
 #define DATASET_SCALE 1.0f /* or another power of two */
@@ -29,8 +29,8 @@ struct dataset_dims {
 	uint16_t t, h, w, text_len;
 };
 
-static inline uint32_t dataset_array(struct vfm_buf *b, int ndim, const int64_t *shape, int64_t count, uint64_t n,
-	uint16_t *header)
+static inline uint32_t dataset_array(
+	struct vfm_buf *b, int ndim, const int64_t *shape, int64_t count, uint64_t n, uint16_t *header)
 {
 	char head[VFM_NPY_HEADER_MAX];
 	size_t start = b->len;
@@ -51,8 +51,16 @@ static inline void dataset_sample(struct vfm_buf *b, struct vfm_record *r, const
 {
 	int64_t ls[4] = {DATASET_C, d->t, d->h, d->w}, ts[2] = {d->text_len, DATASET_TEXT_DIM};
 
-	*r = (struct vfm_record){.id = 1000 + n, .sample_offset = b->len, .latent_offset = b->len, .c = DATASET_C,
-		.t = d->t, .h = d->h, .w = d->w, .latent_dtype = VFM_NPY_F16, .frames = 1, .flags = VFM_REC_IMAGE};
+	*r = (struct vfm_record){.id = 1000 + n,
+		.sample_offset = b->len,
+		.latent_offset = b->len,
+		.c = DATASET_C,
+		.t = d->t,
+		.h = d->h,
+		.w = d->w,
+		.latent_dtype = VFM_NPY_F16,
+		.frames = 1,
+		.flags = VFM_REC_IMAGE};
 	r->latent_bytes = dataset_array(b, 4, ls, DATASET_C * ls[1] * ls[2] * ls[3], n, &r->latent_header);
 	r->latent_crc = vfm_crc32c(0, b->data + r->latent_offset, r->latent_bytes);
 	if (d->text_len) {
@@ -71,8 +79,8 @@ static inline void dataset_sample(struct vfm_buf *b, struct vfm_record *r, const
 }
 
 /* n samples of the sizes in dims (used in turn), `per` a shard.  0, or negative with err. */
-static inline int dataset_make(const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per,
-	struct vfm_err *err)
+static inline int dataset_make(
+	const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
 	struct vfm_index_writer *w;
@@ -114,7 +122,8 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 {
 	struct vfm_blend_set set = {.name = "a", .dir = dir};
 	struct vfm_manifest_set ms = {.name = "a", .dir_given = "data", .weight = 1};
-	struct vfm_manifest_header h = {.context = o->context, .batch = o->batch, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
+	struct vfm_manifest_header h = {
+		.context = o->context, .batch = o->batch, .patch = {1, 2, 2}, .n_sets = 1, .sets = &ms};
 	struct vfm_plan p = {0};
 	struct vfm_blend *b;
 	FILE *f;
@@ -131,7 +140,8 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
 	f = fopen(path, "w");
-	rc = f ? vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, err) : vfm_fail_errno(err, VFM_EENV, "%s", path);
+	rc = f ? vfm_plan_write(&p, b, &set, &h, VFM_MANIFEST_JSONL, f, err)
+	       : vfm_fail_errno(err, VFM_EENV, "%s", path);
 	if (f && fclose(f) != 0)
 		rc = VFM_EENV;
 	vfm_plan_release(&p);

@@ -1,13 +1,13 @@
 /* late.h - a device for tests whose streams really are late: the CPU, but what a host does too early comes out.
  *
- *   compute stream   ops run at once (they read host arrays of their arguments when they are called); but to_host fills its destination with
- *                    0xff, which is NaN, and delivers when the host waits, or a stream that waited for an event behind it comes by; memory of
- *                    alloc_host that to_device read must still be the same then; event_passed says no the first few times
- *   other streams    naps of random length before each piece of work
- *   graphs           what is put there runs at once all the same, but what a graph refuses is refused, an event of one means nothing outside, and one
- *                    that is dropped takes memory back to what it was; `drop_each` and `break_at` make them fail
- *   memory           new and freed memory is 0xff; with `guard` the host cannot touch device memory at all but through copies and ops (one
- *                    process by itself: ranks of the CPU read each other's)
+ *   compute stream   ops run at once (they read host arrays of their arguments when they are called); but to_host fills
+ * its destination with 0xff, which is NaN, and delivers when the host waits, or a stream that waited for an event
+ * behind it comes by; memory of alloc_host that to_device read must still be the same then; event_passed says no the
+ * first few times other streams    naps of random length before each piece of work graphs           what is put there
+ * runs at once all the same, but what a graph refuses is refused, an event of one means nothing outside, and one that
+ * is dropped takes memory back to what it was; `drop_each` and `break_at` make them fail memory           new and freed
+ * memory is 0xff; with `guard` the host cannot touch device memory at all but through copies and ops (one process by
+ * itself: ranks of the CPU read each other's)
  *
  * A fault ends the process with a sentence.  One such device a process.
  */
@@ -61,20 +61,21 @@ static struct {
 	struct late_promise *first, **end;
 	uint64_t put, seen; /* promises; the host knows that the stream has come that far */
 	bool guard;
-	int open;           /* ops and copies that run now */
+	int open; /* ops and copies that run now */
 	char *arena;
 	size_t used;
 	struct late_block idle[LATE_BLOCKS], pinned[LATE_PINNED];
 	int n_idle, n_pinned;
-	int64_t late, naps; /* deliveries; how often a stream slept */
-	int64_t timed;      /* events with a time that were made */
-	bool graph;         /* one is being written down */
-	uint64_t graphs;    /* begun */
+	int64_t late, naps;                 /* deliveries; how often a stream slept */
+	int64_t timed;                      /* events with a time that were made */
+	bool graph;                         /* one is being written down */
+	uint64_t graphs;                    /* begun */
 	int64_t launched, dropped, refused; /* of these; things that were refused within one */
-	int drop_each;      /* every so many graphs the end fails; 0: none */
-	int64_t break_at, n_ops; /* the op with this number within a graph fails, if it is not 0; ops within this graph so far */
-	bool break_again;   /* that is said to be so for ever, and not for the first time */
-	char *before;       /* the arena as it was before the graph */
+	int drop_each;                      /* every so many graphs the end fails; 0: none */
+	/* the op with this number within a graph fails, if it is not 0; ops within this graph so far */
+	int64_t break_at, n_ops;
+	bool break_again; /* that is said to be so for ever, and not for the first time */
+	char *before;     /* the arena as it was before the graph */
 	size_t before_used;
 } late = {.lock = PTHREAD_MUTEX_INITIALIZER, .door = PTHREAD_MUTEX_INITIALIZER};
 
@@ -269,7 +270,8 @@ static int late_sleep(struct vfm_stream *s, struct vfm_err *err)
 	return late.cpu->host_call(s, late_nap, NULL, 0, err);
 }
 
-static int late_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
+static int late_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg,
+	size_t bytes, struct vfm_err *err)
 {
 	if (s != late.compute)
 		TRY(late_sleep(s, err));
@@ -282,7 +284,7 @@ struct late_copy {
 	void *dst;
 	const void *src; /* NULL: zero */
 	size_t bytes;
-	bool smear;      /* until it is there */
+	bool smear; /* until it is there */
 };
 
 static int late_smear(void *arg, struct vfm_err *err)
@@ -524,17 +526,17 @@ static int late_op_begins(struct vfm_stream *s, struct vfm_err *err)
 
 /* ---- the device ---- */
 
-#define X(name)                                                                                           \
-	static int late_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err) \
-	{                                                                                                 \
-		int rc = late_op_begins(s, err);                                                          \
-                                                                                                          \
-		if (rc < 0)                                                                               \
-			return rc;                                                                        \
-		late_enter();                                                                             \
-		rc = late.cpu->ops->name(s, a, err);                                                      \
-		late_leave();                                                                             \
-		return rc;                                                                                \
+#define X(name)                                                                                                        \
+	static int late_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)               \
+	{                                                                                                              \
+		int rc = late_op_begins(s, err);                                                                       \
+                                                                                                                       \
+		if (rc < 0)                                                                                            \
+			return rc;                                                                                     \
+		late_enter();                                                                                          \
+		rc = late.cpu->ops->name(s, a, err);                                                                   \
+		late_leave();                                                                                          \
+		return rc;                                                                                             \
 	}
 VFM_OP_LIST(X)
 #undef X
@@ -547,7 +549,8 @@ static struct vfm_dev *late_open(bool guard, struct vfm_err *err)
 	if (!d)
 		return NULL;
 	if (!late.arena)
-		late.arena = mmap(NULL, LATE_ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		late.arena = mmap(
+			NULL, LATE_ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (late.arena == MAP_FAILED)
 		late_die("mmap");
 	late.cpu = d->t;

@@ -13,10 +13,10 @@
 
 static struct vfm_err err;
 
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0)                                                                                        \
+			fail_msg("%s", err.msg);                                                                       \
 	} while (0)
 
 #endif

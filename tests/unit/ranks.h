@@ -87,7 +87,7 @@ static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, c
 static inline double contribution(int rank, int step, int pack, const char *name, int64_t i)
 {
 	uint64_t x = vfm_fnv64(name, strlen(name)) + (uint64_t)i * 0x9E3779B97F4A7C15u +
-		     (uint64_t)(rank * 64 + step * 8 + pack + 1) * 0xD1342543DE82EF95u;
+		(uint64_t)(rank * 64 + step * 8 + pack + 1) * 0xD1342543DE82EF95u;
 
 	x ^= x >> 29;
 	x *= 0xBF58476D1CE4E5B9u;

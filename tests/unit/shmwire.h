@@ -1,5 +1,6 @@
-/* shmwire.h - a wire (comm/wire.h) for the memory of a CPU device: messages through shared memory, made before the ranks fork.
- * Simple, and nothing of the host filling in it; a rank that does not come hangs the others until they abort, as with NCCL. */
+/* shmwire.h - a wire (comm/wire.h) for the memory of a CPU device: messages through shared memory, made before the
+ * ranks fork. Simple, and nothing of the host filling in it; a rank that does not come hangs the others until they
+ * abort, as with NCCL. */
 #ifndef TESTS_UNIT_SHMWIRE_H
 #define TESTS_UNIT_SHMWIRE_H
 
@@ -29,7 +30,8 @@ struct sw_arena {
 	struct sw_split {
 		int parent, nth, size;
 		_Atomic int came;
-		int color[SW_RANKS], key[SW_RANKS], comm[SW_RANKS]; /* comm: of the color of rank i's, set by its first rank */
+		/* comm: of the color of rank i's, set by its first rank */
+		int color[SW_RANKS], key[SW_RANKS], comm[SW_RANKS];
 	} split[SW_SPLITS];
 	struct {
 		_Atomic int came;
@@ -117,8 +119,8 @@ static int sw_state(struct vfm_wire_comm *w, struct vfm_err *err)
 	return sw->comm[w->comm].came < w->size ? VFM_WIRE_BUSY : 0;
 }
 
-static int sw_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank, int size, const char *name,
-	struct vfm_err *err)
+static int sw_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank,
+	int size, const char *name, struct vfm_err *err)
 {
 	struct vfm_wire_comm *w = vfm_calloc(1, sizeof(*w));
 
@@ -133,7 +135,8 @@ static int sw_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned
 	return VFM_WIRE_BUSY;
 }
 
-static int sw_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name, struct vfm_wire_comm **out, struct vfm_err *err)
+static int sw_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name,
+	struct vfm_wire_comm **out, struct vfm_err *err)
 {
 	struct sw_split *p = NULL;
 	int i;
@@ -198,8 +201,8 @@ struct sw_range {
 };
 static struct sw_range sw_range[256];
 static int sw_mem_now, sw_known_now, sw_known_ever, sw_known_calls; /* calls: with operands that their group knows */
-static bool sw_no_mem, sw_no_register;                             /* it has none left; it refuses */
-static int sw_asked, sw_no_mem_at;                                 /* how often memory was wanted; the time that there is none, 0: never */
+static bool sw_no_mem, sw_no_register;                              /* it has none left; it refuses */
+static int sw_asked, sw_no_mem_at; /* how often memory was wanted; the time that there is none, 0: never */
 
 static struct sw_range *sw_find(struct vfm_wire_comm *w, const void *p, size_t bytes)
 {
@@ -292,21 +295,22 @@ static void sw_unregister(struct vfm_wire_comm *w, void *handle)
 
 struct sw_job {
 	struct vfm_wire_comm *w;
-	int n;                      /* messages */
-	char *dst;                  /* then a copy, or a sum */
+	int n;     /* messages */
+	char *dst; /* then a copy, or a sum */
 	const void *src[SW_RANKS];
 	int n_src;
 	size_t bytes;
 	enum vfm_dtype dt;
 	char *tmp;
-	bool alone, known;          /* messages, of which each rank has its own; whether all operands are known */
+	bool alone, known; /* messages, of which each rank has its own; whether all operands are known */
 	struct vfm_wire_msg m[];
 };
 
 static bool sw_step(const struct sw_job *k, struct vfm_wire_msg *m)
 {
 	struct vfm_wire_comm *w = k->w;
-	struct sw_box *b = m->send ? &sw->comm[w->comm].box[w->rank][m->peer] : &sw->comm[w->comm].box[m->peer][w->rank];
+	struct sw_box *b =
+		m->send ? &sw->comm[w->comm].box[w->rank][m->peer] : &sw->comm[w->comm].box[m->peer][w->rank];
 	size_t n = m->bytes < SW_CHUNK ? m->bytes : SW_CHUNK;
 	uint64_t wrote = b->wrote, read = b->read;
 
@@ -390,8 +394,8 @@ static int sw_put(struct vfm_stream *s, struct sw_job *k, struct vfm_err *err)
 }
 
 /* The others' blocks of n bytes come to tmp; in_each: how far apart the blocks lie that go (0: all get the same). */
-static int sw_sum(struct vfm_wire_comm *w, struct vfm_stream *s, const char *in, size_t in_each, void *out, size_t n, enum vfm_dtype dt,
-	struct vfm_err *err)
+static int sw_sum(struct vfm_wire_comm *w, struct vfm_stream *s, const char *in, size_t in_each, void *out, size_t n,
+	enum vfm_dtype dt, struct vfm_err *err)
 {
 	struct sw_job *k = sw_new(w);
 
@@ -410,20 +414,22 @@ static int sw_sum(struct vfm_wire_comm *w, struct vfm_stream *s, const char *in,
 	return sw_put(s, k, err);
 }
 
-static int sw_all_reduce(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
+static int sw_all_reduce(
+	struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
 {
 	return sw_sum(w, s, x, 0, x, (size_t)n * vfm_dtype_size(dt), dt, err);
 }
 
-static int sw_reduce_scatter(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n, enum vfm_dtype dt,
-	struct vfm_err *err)
+static int sw_reduce_scatter(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n,
+	enum vfm_dtype dt, struct vfm_err *err)
 {
 	size_t bytes = (size_t)n * vfm_dtype_size(dt);
 
 	return sw_sum(w, s, in, bytes, out, bytes, dt, err);
 }
 
-static int sw_trade(struct vfm_wire_comm *w, struct vfm_stream *s, const char *in, size_t in_each, char *out, size_t n, struct vfm_err *err)
+static int sw_trade(struct vfm_wire_comm *w, struct vfm_stream *s, const char *in, size_t in_each, char *out, size_t n,
+	struct vfm_err *err)
 {
 	struct sw_job *k = sw_new(w);
 
@@ -438,17 +444,20 @@ static int sw_trade(struct vfm_wire_comm *w, struct vfm_stream *s, const char *i
 	return sw_put(s, k, err);
 }
 
-static int sw_all_gather(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t each, struct vfm_err *err)
+static int sw_all_gather(
+	struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t each, struct vfm_err *err)
 {
 	return sw_trade(w, s, in, 0, out, each, err);
 }
 
-static int sw_all_to_all(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t each, struct vfm_err *err)
+static int sw_all_to_all(
+	struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t each, struct vfm_err *err)
 {
 	return sw_trade(w, s, in, each, out, each, err);
 }
 
-static int sw_broadcast(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
+static int sw_broadcast(
+	struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
 {
 	struct sw_job *k = sw_new(w);
 
@@ -460,7 +469,8 @@ static int sw_broadcast(struct vfm_wire_comm *w, struct vfm_stream *s, void *x, 
 	return sw_put(s, k, err);
 }
 
-static int sw_messages(struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err)
+static int sw_messages(
+	struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err)
 {
 	struct sw_job *k = sw_new(w);
 

@@ -1,4 +1,5 @@
-/* What is said when memory runs out: the sizes that are promised against what the device counts, and that it names only what is not on. */
+/* What is said when memory runs out: the sizes that are promised against what the device counts, and that it names only
+ * what is not on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,8 +30,14 @@ static void *alloc(struct vfm_stream *s, size_t bytes, const char *what, struct 
 
 	if (d->mem_now + (int64_t)bytes <= limit)
 		return cpu->alloc(s, bytes, what, e);
-	vfm_oom_sentence(&(struct vfm_oom){.device = "a small device", .what = what, .bytes = bytes, .in_use = (uint64_t)d->mem_now,
-				 .total = (uint64_t)limit, .holders = &holders, .advice = &d->advice}, text, sizeof(text));
+	vfm_oom_sentence(&(struct vfm_oom){.device = "a small device",
+				 .what = what,
+				 .bytes = bytes,
+				 .in_use = (uint64_t)d->mem_now,
+				 .total = (uint64_t)limit,
+				 .holders = &holders,
+				 .advice = &d->advice},
+		text, sizeof(text));
 	vfm_fail(e, VFM_EENV, "%s", text);
 	return NULL;
 }
@@ -124,7 +131,8 @@ static void saves(const char *const *set, const char *how)
 	said = promised(&c, how);
 	is = peak_of(&c, INT64_MAX) - peak_of(&on, INT64_MAX);
 	if (said < is - is / 4 || said > is + is / 4)
-		fail_msg("%s with %s: %lld bytes are promised, %lld are saved", set[0], how, (long long)said, (long long)is);
+		fail_msg("%s with %s: %lld bytes are promised, %lld are saved", set[0], how, (long long)said,
+			(long long)is);
 	assert_int_equal(promised(&on, how), -1);
 }
 
@@ -132,12 +140,15 @@ static void test_sizes(void **state)
 {
 	static const char *const archs[][12] = {
 		{"model.preset=dit-s", MODEL, "model.hidden=128", "model.ffn=512", NULL},
-		{"model.preset=dit-s", MODEL, "model.hidden=128", "model.cross_attention=false", "model.pooled_text=true", NULL},
+		{"model.preset=dit-s", MODEL, "model.hidden=128", "model.cross_attention=false",
+			"model.pooled_text=true", NULL},
 		{"model.preset=moviegen-1b", MODEL, "model.hidden=128", "model.ffn=320", NULL},
 		{"model.preset=stdit-xl", MODEL, "model.hidden=128", "model.ffn=512", NULL},
-		{"model.preset=moe-1b", MODEL, "model.hidden=128", "model.experts=4", "model.moe_capacity=2", "model.expert_ffn=128", NULL},
+		{"model.preset=moe-1b", MODEL, "model.hidden=128", "model.experts=4", "model.moe_capacity=2",
+			"model.expert_ffn=128", NULL},
 	};
-	static const char *const settings[] = {"train.recompute=light", "train.recompute=selective", "train.recompute=full"};
+	static const char *const settings[] = {
+		"train.recompute=light", "train.recompute=selective", "train.recompute=full"};
 	(void)state;
 
 	for (size_t i = 0; i < sizeof(archs) / sizeof(*archs); i++)
@@ -158,7 +169,8 @@ static void test_sizes(void **state)
 static void test_state(void **state)
 {
 	static const char *const plain[] = {SMALL, "train.recompute=full", NULL};
-	static const char *const average[] = {SMALL, "train.recompute=full", "train.ema_decay=0.9", "train.moments=bf16", NULL};
+	static const char *const average[] = {
+		SMALL, "train.recompute=full", "train.ema_decay=0.9", "train.moments=bf16", NULL};
 	static const char *const some[] = {SMALL, "train.recompute=full", "train.recompute_blocks=2", NULL};
 	struct vfm_config c;
 	(void)state;
@@ -210,15 +222,17 @@ static void test_sentence(void **state)
 	assert_int_equal(err.code, VFM_EENV);
 	full = strstr(err.msg, "train.recompute=full (");
 	light = strstr(err.msg, "train.recompute=light (");
-	if (strncmp(err.msg, "out of memory on a small device: ", 33) != 0 || !strstr(err.msg, "; about so much room would be made by ") || !full || !light ||
-		light < full || strstr(err.msg, "train.moments") || !strstr(err.msg, "train.master=split (") ||
+	if (strncmp(err.msg, "out of memory on a small device: ", 33) != 0 ||
+		!strstr(err.msg, "; about so much room would be made by ") || !full || !light || light < full ||
+		strstr(err.msg, "train.moments") || !strstr(err.msg, "train.master=split (") ||
 		!strstr(err.msg, "; with twice the ranks by parallel."))
 		fail_msg("%s", err.msg);
 	configure(&c, after);
 	assert_true(peak_of(&c, least) > 0);
 	/* The first allocation of all, with nothing to say yet but what is known of the state. */
 	assert_int_equal(peak_of(&c, 1000), 0);
-	if (!strstr(err.msg, "do not fit beside the 0 bytes in use") || !strstr(err.msg, "train.master=split (") || strstr(err.msg, "recompute"))
+	if (!strstr(err.msg, "do not fit beside the 0 bytes in use") || !strstr(err.msg, "train.master=split (") ||
+		strstr(err.msg, "recompute"))
 		fail_msg("%s", err.msg);
 }
 

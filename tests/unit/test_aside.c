@@ -1,5 +1,6 @@
-/* Collectives beside the computing: a row-split layer sends rows while it computes the next, all-to-alls of a backward have gradients of weights
- * computed under them; with the bits of doing one after the other.  What is put on which stream, in which order, is written down. */
+/* Collectives beside the computing: a row-split layer sends rows while it computes the next, all-to-alls of a backward
+ * have gradients of weights computed under them; with the bits of doing one after the other.  What is put on which
+ * stream, in which order, is written down. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -10,7 +11,8 @@
 
 enum { IN = 16, WIDTH = 32, RANKS = 4 };
 
-/* G: a product.  X: an exchange, R: a reduce-scatter, A: an all-gather, T: an all-to-all; in small letters on the compute stream.  '/': the backward begins. */
+/* G: a product.  X: an exchange, R: a reduce-scatter, A: an all-gather, T: an all-to-all; in small letters on the
+ * compute stream.  '/': the backward begins. */
 static struct {
 	char text[256];
 	struct vfm_stream *compute, *aside;
@@ -34,7 +36,8 @@ static int noted_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm
 	return did.ops->gemm(s, a, e);
 }
 
-static int noted_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in, int from, struct vfm_err *e)
+static int noted_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
+	int from, struct vfm_err *e)
 {
 	note('X', s);
 	if (did.fails && --did.fails == 0)
@@ -42,20 +45,22 @@ static int noted_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 	return did.comm->exchange(c, s, out, to, in, from, e);
 }
 
-static int noted_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *n, struct vfm_err *e)
+static int noted_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *n, struct vfm_err *e)
 {
 	note('R', s);
 	return did.comm->reduce_scatter(c, s, in, out, n, e);
 }
 
-static int noted_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *n, struct vfm_err *e)
+static int noted_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *n, struct vfm_err *e)
 {
 	note('A', s);
 	return did.comm->all_gather(c, s, in, out, n, e);
 }
 
-static int noted_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, const int64_t *send,
-	const int64_t *recv, struct vfm_err *e)
+static int noted_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+	const int64_t *send, const int64_t *recv, struct vfm_err *e)
 {
 	note('T', s);
 	return did.comm->all_to_all(c, s, in, out, send, recv, e);
@@ -90,7 +95,8 @@ static void take(struct result *r, struct vfm_tensor x)
 static void same(const char *what, const struct result *want, struct result *got)
 {
 	MUST(got->rc == 0, "%s: %s", what, err.msg);
-	MUST(want->bytes.len == got->bytes.len && !memcmp(want->bytes.data, got->bytes.data, got->bytes.len), "%s: other bits", what);
+	MUST(want->bytes.len == got->bytes.len && !memcmp(want->bytes.data, got->bytes.data, got->bytes.len),
+		"%s: other bits", what);
 	vfm_buf_release(&got->bytes);
 }
 
@@ -109,14 +115,16 @@ static struct vfm_var *layer_forward(struct vfm_tape *t, void *ctx)
 	struct vfm_var *y;
 
 	vfm_m_scatter_begin(t, &s);
-	y = l->fp8 ? vfm_g_linear_fp8(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype, NULL) : vfm_g_linear(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype);
+	y = l->fp8 ? vfm_g_linear_fp8(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype, NULL)
+		   : vfm_g_linear(t, l->x, l->w, NULL, VFM_ACT_NONE, s.dtype);
 	return vfm_m_scatter_end(&s, y);
 }
 
 static struct result layer_run(struct vfm_scatter how, bool fp8, struct vfm_stream *aside, enum vfm_recompute mode)
 {
 	struct vfm_tape *t = vfm_tape_new(did.compute);
-	struct vfm_tensor x, w = filled(how.dtype, WIDTH, IN, 20 + how.c->rank), dy = filled(how.dtype, how.rows[how.c->rank], WIDTH, 40 + how.c->rank);
+	struct vfm_tensor x, w = filled(how.dtype, WIDTH, IN, 20 + how.c->rank),
+			     dy = filled(how.dtype, how.rows[how.c->rank], WIDTH, 40 + how.c->rank);
 	struct layer l = {.s = how, .fp8 = fp8};
 	struct result r = {0};
 	struct vfm_var *y;
@@ -155,7 +163,8 @@ static int count(const char *text, char c)
 	return n;
 }
 
-/* As many exchanges as have something to carry, none of them on the compute stream, the first before the last product; a product for each rank's rows. */
+/* As many exchanges as have something to carry, none of them on the compute stream, the first before the last product;
+ * a product for each rank's rows. */
 static void must_overlap(const char *text, const struct vfm_scatter *how)
 {
 	int64_t mine = how->rows[how->c->rank];
@@ -166,7 +175,9 @@ static void must_overlap(const char *text, const struct vfm_scatter *how)
 		products += how->rows[r] > 0;
 		messages += r != how->c->rank && (how->rows[r] > 0 || mine > 0);
 	}
-	MUST(count(text, 'X') == messages && count(text, 'G') == products && !count(text, 'x') && !count(text, 'r') && !count(text, 'R'), "it did '%s'", text);
+	MUST(count(text, 'X') == messages && count(text, 'G') == products && !count(text, 'x') && !count(text, 'r') &&
+			!count(text, 'R'),
+		"it did '%s'", text);
 	MUST(mine == 0 || products < 2 || (x && *g == 'G' && x < g), "no message before the last product: '%s'", text);
 }
 
@@ -179,7 +190,8 @@ static void layer_over(struct vfm_comm *c, const int64_t *rows, enum vfm_dtype d
 {
 	struct vfm_scatter how = {.c = c, .rows = rows, .width = WIDTH, .dtype = dt, .small = true}, large = how;
 	struct result plain = layer_run(how, fp8, NULL, VFM_RECOMPUTE_NONE), r;
-	bool any = rows[0] + rows[1] + rows[2] + rows[3] > 0, equal = rows[0] > 0 && rows[0] == rows[1] && rows[1] == rows[2] && rows[2] == rows[3];
+	bool any = rows[0] + rows[1] + rows[2] + rows[3] > 0,
+	     equal = rows[0] > 0 && rows[0] == rows[1] && rows[1] == rows[2] && rows[2] == rows[3];
 
 	large.small = false;
 	MUST(!any || count(plain.text, 'r') == 1, "without a stream for it: '%s'", plain.text);
@@ -212,7 +224,9 @@ static void layer_fails(struct vfm_comm *c)
 		struct result r;
 
 		did.fails = k;
-		r = layer_run((struct vfm_scatter){.c = c, .rows = rows, .width = WIDTH, .dtype = VFM_F32, .small = true}, false, did.aside, VFM_RECOMPUTE_NONE);
+		r = layer_run(
+			(struct vfm_scatter){.c = c, .rows = rows, .width = WIDTH, .dtype = VFM_F32, .small = true},
+			false, did.aside, VFM_RECOMPUTE_NONE);
 		MUST(r.rc == VFM_EENV && !strcmp(err.msg, "no way"), "exchange %d: %d, '%s'", k, r.rc, err.msg);
 	}
 	did.fails = 0;
@@ -225,7 +239,8 @@ static struct result redist_run(struct vfm_comm *c, struct vfm_stream *aside, in
 	struct vfm_tape *t = vfm_tape_new(did.compute);
 	int64_t n = 3, each[RANKS] = {n, n, n, n};
 	struct vfm_redist there = {.send = each, .recv = each, .n_send = RANKS * n, .n_recv = RANKS * n};
-	struct vfm_tensor x = filled(VFM_F32, RANKS * n, IN, c->rank), w = filled(VFM_F32, IN, IN, 60), dy = filled(VFM_F32, RANKS * n, IN, 80 + c->rank);
+	struct vfm_tensor x = filled(VFM_F32, RANKS * n, IN, c->rank), w = filled(VFM_F32, IN, IN, 60),
+			  dy = filled(VFM_F32, RANKS * n, IN, 80 + c->rank);
 	struct result r = {0};
 
 	vfm_tape_set_aside(t, aside);

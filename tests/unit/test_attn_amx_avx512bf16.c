@@ -43,14 +43,14 @@ static void amx_mac(int c, int a, int b)
 
 #define AMX_CONFIG(c) ((void)(c), memset(amx_tile, 0xff, sizeof amx_tile))
 #define AMX_RELEASE() ((void)0)
-#define AMX_ZERO(t) memset(amx_tile[t], 0, sizeof amx_tile[t])
-#define AMX_LOAD amx_load
-#define AMX_STORE amx_store
-#define AMX_MAC amx_mac
+#define AMX_ZERO(t)   memset(amx_tile[t], 0, sizeof amx_tile[t])
+#define AMX_LOAD      amx_load
+#define AMX_STORE     amx_store
+#define AMX_MAC       amx_mac
 
 #define ATTN_PAIR
 #define ATTN_AMX
-#define ATTN_ISA attn_amx_model
+#define ATTN_ISA   attn_amx_model
 #define ATTN_LEVEL VFM_ISA_AVX512_BF16
 extern const struct attn_isa attn_amx_model;
 #include "cpu/cpu_attn_core.h"

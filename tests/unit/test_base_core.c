@@ -65,8 +65,8 @@ static void err_long(void **state)
 
 static void integers(void **state)
 {
-	static const char *const bad[] = {"", "-", "+1", " 1", "1 ", "1x", "0x10", "1.0", "1e3", "--1", "9223372036854775808",
-		"-9223372036854775809", "99999999999999999999999", "\xd9\xa1"};
+	static const char *const bad[] = {"", "-", "+1", " 1", "1 ", "1x", "0x10", "1.0", "1e3", "--1",
+		"9223372036854775808", "-9223372036854775809", "99999999999999999999999", "\xd9\xa1"};
 	struct vfm_err e = {0};
 	int64_t v = 77;
 
@@ -93,8 +93,8 @@ static void integers(void **state)
 
 static void sizes(void **state)
 {
-	static const char *const bad[] = {"", "K", "-1", "1k", "1KB", "1KiB", "1.5G", "1 K", "1P", "8388608T",
-		"9223372036854775808"};
+	static const char *const bad[] = {
+		"", "K", "-1", "1k", "1KB", "1KiB", "1.5G", "1 K", "1P", "8388608T", "9223372036854775808"};
 	struct vfm_err e = {0};
 	int64_t v = 77;
 
@@ -114,8 +114,8 @@ static void sizes(void **state)
 
 static void reals(void **state)
 {
-	static const char *const bad[] = {"", "nan", "inf", "-inf", "0x1p3", " 1", "1 ", "1e", "1.2.3", "1e999", "-1e999", "e5", ".",
-		"1,5", "--1"};
+	static const char *const bad[] = {"", "nan", "inf", "-inf", "0x1p3", " 1", "1 ", "1e", "1.2.3", "1e999",
+		"-1e999", "e5", ".", "1,5", "--1"};
 	struct vfm_err e = {0};
 	double v = 77;
 

@@ -20,8 +20,9 @@ static struct vfm_err err;
 
 static void getters(void **state)
 {
-	json_t *d = vfm_json_parse("{\"model\":{\"layers\":12,\"lr\":0.5,\"big\":1e6,\"half\":0.5,\"on\":true,\"name\":\"x\",\"no\":null}}", 80,
-		"c.json", &err);
+	json_t *d = vfm_json_parse("{\"model\":{\"layers\":12,\"lr\":0.5,\"big\":1e6,\"half\":0.5,\"on\":true,\"name\":"
+				   "\"x\",\"no\":null}}",
+		80, "c.json", &err);
 	const json_t *m;
 	int64_t i = 7;
 	double f = 7;
@@ -31,8 +32,8 @@ static void getters(void **state)
 	(void)state;
 	assert_null(d); /* cut short */
 	assert_memory_equal(err.msg, "c.json:1:", 9);
-	d = json_pack("{s{si,sf,sf,sf,sb,ss,sn}}", "model", "layers", 12, "lr", 0.5, "big", 1e6, "half", 0.5, "on", 1, "name", "x",
-		"no");
+	d = json_pack("{s{si,sf,sf,sf,sb,ss,sn}}", "model", "layers", 12, "lr", 0.5, "big", 1e6, "half", 0.5, "on", 1,
+		"name", "x", "no");
 	assert_non_null(d);
 	m = json_object_get(d, "model");
 	assert_int_equal(vfm_json_i64(m, "model", "layers", true, 1, 100, &i, &err), 0);
@@ -61,8 +62,8 @@ static void getters(void **state)
 	assert_string_equal(err.msg, "model: expected a number, got an object");
 	assert_int_equal(vfm_json_f64(json_object_get(m, "name"), "model.name", "x", true, &f, &err), VFM_EUSAGE);
 	assert_string_equal(err.msg, "model.name: expected an object, got a string");
-	assert_int_equal(vfm_json_only_keys(m, "model", (const char *const[]){"layers", "lr", "bog", "half", "on", "name", "no", NULL},
-				 &err),
+	assert_int_equal(vfm_json_only_keys(m, "model",
+				 (const char *const[]){"layers", "lr", "bog", "half", "on", "name", "no", NULL}, &err),
 		VFM_EUSAGE);
 	assert_string_equal(err.msg, "model.big: unknown key (did you mean 'bog'?)");
 	assert_int_equal(vfm_json_only_keys(d, "", (const char *const[]){"model", NULL}, &err), 0);
@@ -187,20 +188,20 @@ static void lines(void **state)
 {
 	static const char in[] = "\xEF\xBB\xBF{\"a\":1}\r\n"
 				 "\n  \t\r\n"
-				 "{\"a\":\n"            /* 4: broken */
-				 "[1]\n"                /* 5: no object */
-				 "3\n"                  /* 6 */
-				 "{\"a\":1} x\n"        /* 7: something after it */
+				 "{\"a\":\n"              /* 4: broken */
+				 "[1]\n"                  /* 5: no object */
+				 "3\n"                    /* 6 */
+				 "{\"a\":1} x\n"          /* 7: something after it */
 				 "{\"a\":\"\xff\xfe\"}\n" /* 8: not UTF-8 */
-				 "{\"a\":\0001}\n"      /* 9: a NUL byte */
-				 "\0\n"                 /* 10 */
-				 "{\"a\":\"\\u0000\"}\n" /* 11: a NUL that would cut a C string */
-				 "{\"a\":1,\"a\":2}\n"  /* 12 */
+				 "{\"a\":\0001}\n"        /* 9: a NUL byte */
+				 "\0\n"                   /* 10 */
+				 "{\"a\":\"\\u0000\"}\n"  /* 11: a NUL that would cut a C string */
+				 "{\"a\":1,\"a\":2}\n"    /* 12 */
 				 "{\"a\":99999999999999999999}\n"
 				 "{\"a\":1e999}\n"
 				 "{\"a\":NaN}\n"
 				 "{\"b\":\"\\ud800\"}\n" /* half a surrogate pair */
-				 "{\"last\":true}";     /* no newline */
+				 "{\"last\":true}";      /* no newline */
 	struct vfm_jsonl r = open_bytes(in, sizeof(in) - 1);
 	json_t *v;
 

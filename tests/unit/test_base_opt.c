@@ -200,23 +200,24 @@ static void help(void **state)
 	(void)state;
 	vfm_opt_help(&cmd, f);
 	fclose(f);
-	assert_string_equal(text, "usage: vfm-x [-fa] [-n N] FILE ...\n"
-				  "       vfm-x --other\n"
-				  "do something\n"
-				  "\n"
-				  "  -f, --force          overwrite\n"
-				  "  -a                   all of them\n"
-				  "  -n, --count N        how many\n"
-				  "\n"
-				  "more:\n"
-				  "      --max-size SIZE  limit\n"
-				  "  -r, --rate X         rate\n"
-				  "  -o, --out FILE       where to\n"
-				  "  -s, --set KEY=VALUE  override\n"
-				  "\n"
-				  "  -q, --quiet          no progress and no notes on stderr\n"
-				  "  -h, --help           print this and exit\n"
-				  "  -V, --version        print the version and exit\n");
+	assert_string_equal(text,
+		"usage: vfm-x [-fa] [-n N] FILE ...\n"
+		"       vfm-x --other\n"
+		"do something\n"
+		"\n"
+		"  -f, --force          overwrite\n"
+		"  -a                   all of them\n"
+		"  -n, --count N        how many\n"
+		"\n"
+		"more:\n"
+		"      --max-size SIZE  limit\n"
+		"  -r, --rate X         rate\n"
+		"  -o, --out FILE       where to\n"
+		"  -s, --set KEY=VALUE  override\n"
+		"\n"
+		"  -q, --quiet          no progress and no notes on stderr\n"
+		"  -h, --help           print this and exit\n"
+		"  -V, --version        print the version and exit\n");
 	free(text);
 }
 

@@ -40,10 +40,10 @@ static int teardown(void **st)
 	return vfm_rm_rf(root, &err);
 }
 
-#define OK(call)                                                                                             \
-	do {                                                                                                 \
-		if ((call) < 0)                                                                              \
-			fail_msg("%s", err.msg);                                                             \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) < 0)                                                                                        \
+			fail_msg("%s", err.msg);                                                                       \
 	} while (0)
 
 static float value(int tensor, int64_t i, int64_t step)
@@ -219,7 +219,8 @@ static int32_t *local_data(const struct vfm_part *p, int64_t a, int64_t b)
 static void *member_main(void *arg)
 {
 	struct member *m = arg;
-	struct vfm_ckpt_spec spec = {.dir = m->dir, .step = 5, .rank = m->rank, .size = m->t->size, .comm = &m->comm, .snapshot = true};
+	struct vfm_ckpt_spec spec = {
+		.dir = m->dir, .step = 5, .rank = m->rank, .size = m->t->size, .comm = &m->comm, .snapshot = true};
 	struct vfm_ckpt_writer *w = vfm_ckpt_begin(&spec);
 	int coord[VFM_AXES] = {[VFM_AX_TP] = m->rank % m->tp}, size[VFM_AXES] = {[VFM_AX_TP] = m->tp};
 	struct vfm_part p;
@@ -284,7 +285,8 @@ static void test_layouts(void **st)
 		assert_int_equal(vfm_ckpt_check(dir, NULL, NULL, &err), 0);
 		for (size_t h = 0; h < 7; h++) {
 			for (int r = 0; r < grids[h][0] * grids[h][1]; r++) {
-				int coord[VFM_AXES] = {[VFM_AX_TP] = r % grids[h][0]}, size[VFM_AXES] = {[VFM_AX_TP] = grids[h][0]};
+				int coord[VFM_AXES] = {[VFM_AX_TP] = r % grids[h][0]},
+				    size[VFM_AXES] = {[VFM_AX_TP] = grids[h][0]};
 				struct vfm_part p;
 				struct vfm_slice s = {.part = &p};
 				int32_t *want, *got;
@@ -364,7 +366,8 @@ static void test_prune(void **st)
 static void test_flip_every_byte(void **st)
 {
 	char *dir = vfm_strfmt("%s/flip", root), *ck = vfm_ckpt_path(dir, 2);
-	static const char *const files[] = {"manifest.json", "SHA256SUMS", "model-00000.safetensors", "optim-00000.safetensors", "ema-00000.safetensors"};
+	static const char *const files[] = {"manifest.json", "SHA256SUMS", "model-00000.safetensors",
+		"optim-00000.safetensors", "ema-00000.safetensors"};
 	struct vfm_err err = {0};
 
 	(void)st;
@@ -396,7 +399,8 @@ static void test_flip_every_byte(void **st)
 		}
 		/* truncated anywhere, also empty, and longer than it was */
 		for (off_t i = 0; i <= sb.st_size; i += 1 + sb.st_size / 300) {
-			char *copy = vfm_strfmt("%s/copy", root), *cmd = vfm_strfmt("rm -rf %s && cp -r %s %s", copy, ck, copy);
+			char *copy = vfm_strfmt("%s/copy", root),
+			     *cmd = vfm_strfmt("rm -rf %s && cp -r %s %s", copy, ck, copy);
 			char *q = vfm_strfmt("%s/%s", copy, files[f]);
 
 			if (i % 7 == 0 || i < 2) {
@@ -423,7 +427,8 @@ static void expect_failed_save(const char *dir, const char *reason)
 	struct vfm_err err = {0};
 	float *data[3];
 	struct vfm_ckpt_writer *w = small(dir, 2, false, data);
-	char *want = vfm_strfmt("cannot save checkpoint '%s/step-00000002': %s", dir, reason), *tmp = vfm_strfmt("%s/step-00000002.tmp", dir);
+	char *want = vfm_strfmt("cannot save checkpoint '%s/step-00000002': %s", dir, reason),
+	     *tmp = vfm_strfmt("%s/step-00000002.tmp", dir);
 
 	assert_int_equal(vfm_ckpt_save(w, &err), VFM_EENV);
 	assert_string_equal(err.msg, want);
@@ -458,7 +463,8 @@ static void test_file_limit(void **st)
 
 static void test_full_disk(void **st)
 {
-	char *mnt = vfm_strfmt("%s/mnt", root), *dir = vfm_strfmt("%s/mnt/ckpt", root), *hog = vfm_strfmt("%s/mnt/hog", root);
+	char *mnt = vfm_strfmt("%s/mnt", root), *dir = vfm_strfmt("%s/mnt/ckpt", root),
+	     *hog = vfm_strfmt("%s/mnt/hog", root);
 	struct vfm_err err = {0};
 	char page[4096] = {1};
 	int fd;
@@ -514,7 +520,8 @@ static void test_kill(void **st)
 				free3(data);
 			}
 		}
-		usleep((useconds_t)(1000 + t0 * 1e6 * (it * 37 % 100) / 25 * (it < 25 ? 1 : 10))); /* up to four saves */
+		/* up to four saves */
+		usleep((useconds_t)(1000 + t0 * 1e6 * (it * 37 % 100) / 25 * (it < 25 ? 1 : 10)));
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		OK(vfm_ckpt_latest(dir, &step, &err));
@@ -535,22 +542,30 @@ static void test_bad_manifests(void **st)
 	} cases[] = {
 		{"[]", "[4,2]", "hold 0 elements"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,7]}]", "[4,2]", "hold 7 elements"},
-		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,4]},{\"file\":\"f\",\"tensor\":\"u\",\"range\":[3,7]}]", "[4,2]", "overlap"},
-		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0,0],\"extent\":[4,1]}},{\"file\":\"f\",\"tensor\":\"u\",\"range\":[3,7]}]", "[4,2]", "overlap"},
+		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,4]},{\"file\":\"f\",\"tensor\":\"u\",\"range\":[3,7]}"
+		 "]",
+			"[4,2]", "overlap"},
+		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0,0],\"extent\":[4,1]}},{\"file\":\"f\","
+		 "\"tensor\":\"u\",\"range\":[3,7]}]",
+			"[4,2]", "overlap"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0,1],\"extent\":[4,2]}}]", "[4,2]", "beyond"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0],\"extent\":[4]}}]", "[4,2]", "beyond"},
 		{"[{\"file\":\"g\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,2]", "not among the files"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,-2]", ">= 0"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4611686018427387904,4]", "too large"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,2]", NULL},
-		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0,0],\"extent\":[4,1]}},{\"file\":\"f\",\"tensor\":\"u\",\"box\":{\"offset\":[0,1],\"extent\":[4,1]}}]", "[4,2]", NULL},
+		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0,0],\"extent\":[4,1]}},{\"file\":\"f\","
+		 "\"tensor\":\"u\",\"box\":{\"offset\":[0,1],\"extent\":[4,1]}}]",
+			"[4,2]", NULL},
 	};
 	const char *h = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 	(void)st;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		char *text = vfm_strfmt("{\"v\":1,\"step\":1,\"world\":1,\"tensors\":[{\"name\":\"model/w\",\"dtype\":\"f32\",\"shape\":%s,\"pieces\":%s}],"
-					"\"files\":[{\"name\":\"f\",\"bytes\":100,\"sha256\":\"%s\",\"chunk_bytes\":4096,\"chunks\":[\"%s\"]}]}",
+		char *text = vfm_strfmt("{\"v\":1,\"step\":1,\"world\":1,\"tensors\":[{\"name\":\"model/"
+					"w\",\"dtype\":\"f32\",\"shape\":%s,\"pieces\":%s}],"
+					"\"files\":[{\"name\":\"f\",\"bytes\":100,\"sha256\":\"%s\",\"chunk_bytes\":"
+					"4096,\"chunks\":[\"%s\"]}]}",
 			cases[i].shape, cases[i].pieces, h, h);
 		struct vfm_err err = {0};
 		struct vfm_ckpt *c;
@@ -592,7 +607,8 @@ static void test_bad_adds(void **st)
 static void make_samples(const char *dir)
 {
 	struct vfm_pdesc d = {.name = "qkv", .ndim = 3, .shape = {3 * 8, 4, 5}};
-	char *run = vfm_strfmt("%s/run/ckpt", dir), *cut = vfm_strfmt("%s/cut", dir), *whole = vfm_strfmt("%s/whole", dir);
+	char *run = vfm_strfmt("%s/run/ckpt", dir), *cut = vfm_strfmt("%s/cut", dir),
+	     *whole = vfm_strfmt("%s/whole", dir);
 	struct vfm_err err;
 
 	d.cut[VFM_AX_TP] = (struct vfm_cut){3, 0};
@@ -606,9 +622,15 @@ static void make_samples(const char *dir)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_layouts), cmocka_unit_test(test_async),
-		cmocka_unit_test(test_prune), cmocka_unit_test(test_flip_every_byte), cmocka_unit_test(test_file_limit),
-		cmocka_unit_test(test_full_disk), cmocka_unit_test(test_kill), cmocka_unit_test(test_bad_manifests),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_async),
+		cmocka_unit_test(test_prune),
+		cmocka_unit_test(test_flip_every_byte),
+		cmocka_unit_test(test_file_limit),
+		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_bad_manifests),
 		cmocka_unit_test(test_bad_adds),
 	};
 

@@ -135,7 +135,8 @@ static void streams(const struct setup *s)
 
 			for (int r = 0; r < size; r++)
 				n += count[r] = 10 * i + r + k;
-			MUST(vfm_all_gather(c[k], st[k], vfm_t1(in[k], VFM_F32, count[rank]), vfm_t1(out[k] + i * 8000, VFM_F32, n), count, &err));
+			MUST(vfm_all_gather(c[k], st[k], vfm_t1(in[k], VFM_F32, count[rank]),
+				vfm_t1(out[k] + i * 8000, VFM_F32, n), count, &err));
 			memset(count, 0xff, (size_t)size * sizeof(*count));
 			free(count);
 		}
@@ -307,7 +308,8 @@ static void until_it_breaks(const struct setup *s)
 		if (rank == 2 && round == 5 && sh->word[1] == 'm')
 			rc = vfm_barrier(w, NULL, &err);
 		else
-			rc = vfm_all_reduce(w, NULL, vfm_t1(x, VFM_F32, rank == 2 && round == 5 && sh->word[1] == 'b' ? 60 : 64), &err);
+			rc = vfm_all_reduce(w, NULL,
+				vfm_t1(x, VFM_F32, rank == 2 && round == 5 && sh->word[1] == 'b' ? 60 : 64), &err);
 		if (rc < 0)
 			say_and_exit(t);
 		usleep(1000);
@@ -323,7 +325,8 @@ static void recorded(const char *path, const char *why, bool open)
 	assert_int_equal(vfm_read_file(path, 1 << 20, &text, &n, &err), 0);
 	snprintf(want, sizeof(want), "\"why\":\"%.100s", why);
 	assert_non_null(strstr(text, want));
-	assert_non_null(strstr(text, "\"group\":\"world\",\"number\":7,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
+	assert_non_null(
+		strstr(text, "\"group\":\"world\",\"number\":7,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
 	assert_true(!open || strstr(text, "\"end_s\":null"));
 	free(text);
 }
@@ -343,7 +346,8 @@ static void breaks(struct setup s, int how, double within, const char *what)
 		waitpid(pid[r], &st, 0);
 		if (how == 'k' && r == 2)
 			continue;
-		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], what) || strcmp(sh->said[r], sh->said[0]) != 0)
+		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], what) ||
+			strcmp(sh->said[r], sh->said[0]) != 0)
 			fail_msg("'%c': rank %d: status %#x, said '%s'", how, r, st, sh->said[r]);
 		if (sh->at[r] > within)
 			fail_msg("'%c': rank %d needed %.2f s", how, r, sh->at[r]);
@@ -400,7 +404,9 @@ static void rank_zero(void **state)
 	start(&s, pid, first_dies);
 	for (int r = 0; r < s.n; r++) {
 		waitpid(pid[r], &st, 0);
-		if (r && (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 0 (node0) died") || sh->at[r] > 1.5))
+		if (r &&
+			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 0 (node0) died") ||
+				sh->at[r] > 1.5))
 			fail_msg("rank %d: status %#x, said '%s' after %.2f s", r, st, sh->said[r], sh->at[r]);
 	}
 }
@@ -435,7 +441,8 @@ static void one_is_missing(void **state)
 	start(&s, pid, never_comes);
 	for (int r = 0; r < s.n; r++) {
 		waitpid(pid[r], &st, 0);
-		if (r != 1 && (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 1 (nowhere) never came")))
+		if (r != 1 &&
+			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 1 (nowhere) never came")))
 			fail_msg("rank %d: status %#x, said '%s'", r, st, sh->said[r]);
 	}
 }
@@ -473,10 +480,11 @@ static int teardown_all(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes), cmocka_unit_test(large_shares), cmocka_unit_test(groups),
-		cmocka_unit_test(at_once), cmocka_unit_test(on_streams),
-		cmocka_unit_test(with_strangers), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits), cmocka_unit_test(failures),
-		cmocka_unit_test(rank_zero), cmocka_unit_test(one_is_missing), cmocka_unit_test(ends_in_order)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes),
+		cmocka_unit_test(large_shares), cmocka_unit_test(groups), cmocka_unit_test(at_once),
+		cmocka_unit_test(on_streams), cmocka_unit_test(with_strangers), cmocka_unit_test(sixteen),
+		cmocka_unit_test(same_bits), cmocka_unit_test(failures), cmocka_unit_test(rank_zero),
+		cmocka_unit_test(one_is_missing), cmocka_unit_test(ends_in_order)};
 
 	return cmocka_run_group_tests(tests, setup_all, teardown_all);
 }

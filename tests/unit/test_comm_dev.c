@@ -1,5 +1,6 @@
-/* Groups for a device's memory: over a wire (one through shared memory, shmwire.h, where NCCL would be) and staged through the host. Every collective
- * on both kinds of streams; then ranks that die, hang, give up, or whose library reports an error. */
+/* Groups for a device's memory: over a wire (one through shared memory, shmwire.h, where NCCL would be) and staged
+ * through the host. Every collective on both kinds of streams; then ranks that die, hang, give up, or whose library
+ * reports an error. */
 #include "comm/comm_dev.h"
 
 #include "shmwire.h"
@@ -26,7 +27,8 @@ static struct vfm_comm *join_dev(const struct setup *s, struct vfm_comm **host)
 	setenv("VFM_COMM", filling, 1);
 	MUST(vfm_comm_dev_new(*host, &o, &w, &err));
 	if (s->n > 1 && strcmp(filling, "host") != 0)
-		CHECK(w != *host && w->host == *host && w->size == s->n && w->rank == rank && !strcmp(w->name, "world"));
+		CHECK(w != *host && w->host == *host && w->size == s->n && w->rank == rank &&
+			!strcmp(w->name, "world"));
 	return w;
 }
 
@@ -88,7 +90,8 @@ static void bf16_bits(const struct setup *s)
 
 		for (int i = 0; i < N; i++)
 			x[i] = mine[i] = vfm_f32_to_bf16((float)(1 + rank + k) * 0.37f + (float)(i % 97) * 0.0113f);
-		MUST(vfm_all_gather(w, NULL, vfm_t1(mine, VFM_BF16, N), vfm_t1(all, VFM_BF16, (int64_t)size * N), NULL, &err));
+		MUST(vfm_all_gather(
+			w, NULL, vfm_t1(mine, VFM_BF16, N), vfm_t1(all, VFM_BF16, (int64_t)size * N), NULL, &err));
 		MUST(vfm_all_reduce(w, st, vfm_t1(x, VFM_BF16, N), &err));
 		MUST(dev->t->stream_sync(st, &err));
 		for (int i = 0; i < N; i++) {
@@ -100,7 +103,9 @@ static void bf16_bits(const struct setup *s)
 		}
 	}
 	/* What the host's thread runs takes no ops: said, and not run at once. */
-	CHECK(vfm_op_axpby(beside, &(struct vfm_axpby){.alpha = 1, .x = vfm_t1(mine, VFM_BF16, N), .y = vfm_t1(x, VFM_BF16, N)}, &err) == VFM_EUSAGE);
+	CHECK(vfm_op_axpby(beside,
+		      &(struct vfm_axpby){.alpha = 1, .x = vfm_t1(mine, VFM_BF16, N), .y = vfm_t1(x, VFM_BF16, N)},
+		      &err) == VFM_EUSAGE);
 	free(all);
 	leave_dev(w, host);
 }
@@ -135,8 +140,9 @@ static void ahead(const struct setup *s)
 
 			for (int r = 0; r < size; r++)
 				count[r] = N - r;
-			MUST(vfm_all_gather(c[k], st[k], vfm_t1(in[k], VFM_F32, N - rank), vfm_t1(out[k] + i * N * size, VFM_F32,
-				(int64_t)N * size - size * (size - 1) / 2), count, &err));
+			MUST(vfm_all_gather(c[k], st[k], vfm_t1(in[k], VFM_F32, N - rank),
+				vfm_t1(out[k] + i * N * size, VFM_F32, (int64_t)N * size - size * (size - 1) / 2),
+				count, &err));
 			memset(count, -1, sizeof(count));
 		}
 	for (int k = 0; k < 2; k++) {
@@ -144,7 +150,8 @@ static void ahead(const struct setup *s)
 		for (int i = 0; i < CALLS; i++)
 			for (int r = 0, at = 0; r < size; at += N - r, r++)
 				CHECK(out[k][i * N * size + at] == (float)value(VFM_F32, k, r, 0) &&
-					out[k][i * N * size + at + N - r - 1] == (float)value(VFM_F32, k, r, N - r - 1));
+					out[k][i * N * size + at + N - r - 1] ==
+						(float)value(VFM_F32, k, r, N - r - 1));
 		dev->t->stream_free(st[k]);
 		vfm_comm_free(c[k]);
 		free(in[k]);
@@ -274,7 +281,8 @@ static void choosing(const struct setup *s)
 	vfm_comm_dev_free(w, host);
 
 	sw_no_id = true;
-	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EENV && !strcmp(err.msg, "shm: no plug")); /* of rank 0, and known to all */
+	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EENV &&
+		!strcmp(err.msg, "shm: no plug")); /* of rank 0, and known to all */
 	sw_no_id = false;
 
 	sw_same_device = true;
@@ -283,7 +291,8 @@ static void choosing(const struct setup *s)
 	vfm_comm_dev_free(w, host);
 
 	setenv("VFM_COMM", "shm", 1);
-	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EUSAGE && strstr(err.msg, "ranks 0 and 1 have the same device"));
+	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EUSAGE &&
+		strstr(err.msg, "ranks 0 and 1 have the same device"));
 	setenv("VFM_CUDA_SHARE", "1", 1);
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
 	CHECK(!strcmp(w->t->name, "wire"));
@@ -295,7 +304,8 @@ static void choosing(const struct setup *s)
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
 	CHECK(w == host);
 	setenv("VFM_COMM", "mpi", 1);
-	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EUSAGE && strstr(err.msg, "expected host, shm, stage, got 'mpi'"));
+	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EUSAGE &&
+		strstr(err.msg, "expected host, shm, stage, got 'mpi'"));
 	unsetenv("VFM_COMM");
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
 	CHECK(w == host);
@@ -320,8 +330,8 @@ static void say_and_exit(double since)
 	_exit(3);
 }
 
-/* Rank 2 does something else from round 5 on; what, is in word[1]: 'k' is killed, 'h' does not come, 'd' has its device busy, 'a' aborts, 'w' its
- * library fails.  word[2]: on which stream. */
+/* Rank 2 does something else from round 5 on; what, is in word[1]: 'k' is killed, 'h' does not come, 'd' has its device
+ * busy, 'a' aborts, 'w' its library fails.  word[2]: on which stream. */
 static int device_hangs(void *arg, struct vfm_err *e)
 {
 	(void)arg, (void)e;
@@ -390,7 +400,8 @@ static void recorded(int r, const char *why)
 	assert_int_equal(vfm_read_file(path, 1 << 20, &text, &n, &err), 0);
 	snprintf(want, sizeof(want), "\"why\":\"%.100s", why);
 	assert_non_null(strstr(text, want));
-	assert_non_null(strstr(text, "\"group\":\"world\",\"number\":4,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
+	assert_non_null(
+		strstr(text, "\"group\":\"world\",\"number\":4,\"kind\":\"all_reduce\",\"bytes\":256,\"start_s\":"));
 	free(text);
 	unlink(path);
 }
@@ -413,7 +424,8 @@ static void breaks(int how, int where, double within, const char *what)
 		waitpid(pid[r], &st, 0);
 		if (how == 'k' && r == 2)
 			continue;
-		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], what) || strcmp(sh->said[r], sh->said[0]) != 0)
+		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], what) ||
+			strcmp(sh->said[r], sh->said[0]) != 0)
 			fail_msg("'%c': rank %d: status %#x, said '%s'", how, r, st, sh->said[r]);
 		if (sh->at[r] > within)
 			fail_msg("'%c': rank %d needed %.2f s", how, r, sh->at[r]);

@@ -12,8 +12,8 @@
 #include "dev/holders.h"
 #include "dev/staging.h"
 
-/* The ring as a device sees it: a segment is written to only when all copies out of it have run, and those run when somebody waits for an
- * event behind them. */
+/* The ring as a device sees it: a segment is written to only when all copies out of it have run, and those run when
+ * somebody waits for an event behind them. */
 static void test_staging(void **state)
 {
 	enum { SEG = 4096, N = 5, COPIES = 20000 };
@@ -94,7 +94,8 @@ static void test_holders(void **state)
 	vfm_holders_sub(&h, a, 10);
 	assert_int_equal(h.v[a].bytes, 5);
 	for (int i = 0; i < 500; i++) { /* names enough for the table to grow, and longer than a name is kept */
-		snprintf(name, sizeof(name), "%c%c a name that is quite a bit longer than what is kept of it", 'a' + i / 26 % 26, 'a' + i % 26);
+		snprintf(name, sizeof(name), "%c%c a name that is quite a bit longer than what is kept of it",
+			'a' + i / 26 % 26, 'a' + i % 26);
 		assert_int_equal(vfm_holders_add(&h, name, 1), 1 + i);
 	}
 	assert_int_equal(vfm_holders_add(&h, "blocks.0.fc2", 1), a);
@@ -127,7 +128,12 @@ static int savings(void *ctx, struct vfm_dev_saving *v, int n)
 static void test_oom(void **state)
 {
 	struct vfm_holders h = {0};
-	struct vfm_oom o = {.device = "NVIDIA H200", .what = "activations", .bytes = 3 * GIB / 2, .in_use = 139 * GIB, .total = 140 * GIB, .holders = &h};
+	struct vfm_oom o = {.device = "NVIDIA H200",
+		.what = "activations",
+		.bytes = 3 * GIB / 2,
+		.in_use = 139 * GIB,
+		.total = 140 * GIB,
+		.holders = &h};
 	struct vfm_dev_advice advice = {savings, NULL};
 	char cut[40];
 	(void)state;
@@ -137,20 +143,28 @@ static void test_oom(void **state)
 	vfm_holders_add(&h, "activations", 61 * GIB);
 	vfm_holders_add(&h, "gradients", 13 * GIB);
 	vfm_holders_add(&h, "AdamW's first moments", 39 * GIB);
-	says(&o, "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of 140.00 GiB (activations 61.00 GiB, "
-		 "AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: smaller packs or a smaller model");
+	says(&o,
+		"out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of "
+		"140.00 GiB (activations 61.00 GiB, "
+		"AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: smaller "
+		"packs or a smaller model");
 	vfm_holders_sub(&h, 2, 61 * GIB);
 	o.others = 60 * GIB;
 	o.advice = &advice;
 	o.what = "the moving average of the weights";
 	o.bytes = 26 * GIB;
-	says(&o, "out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit beside the 139.00 GiB in use, of 140.00 GiB "
-		 "(AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); others hold 60.00 GiB of the device; "
-		 "about so much room would be made by c (7.00 GiB), a (1.00 GiB); with twice the ranks by b (9.00 GiB)");
+	says(&o,
+		"out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit beside the "
+		"139.00 GiB in use, of 140.00 GiB "
+		"(AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); "
+		"others hold 60.00 GiB of the device; "
+		"about so much room would be made by c (7.00 GiB), a (1.00 GiB); with twice the ranks by b (9.00 GiB)");
 	/* The first allocation of all. */
 	vfm_holders_release(&h);
 	o = (struct vfm_oom){.device = "x", .what = "a test operand", .bytes = 7, .total = 5};
-	says(&o, "out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; to make room: smaller packs or a smaller model");
+	says(&o,
+		"out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; to "
+		"make room: smaller packs or a smaller model");
 	vfm_oom_sentence(&o, cut, sizeof(cut));
 	assert_int_equal(strlen(cut), sizeof(cut) - 1);
 }

@@ -107,8 +107,8 @@ static void check_rank(const struct world *w, enum vfm_division_kind kind, int r
 	/* Balanced: within a unit of the share. */
 	for (int s = 0; s < w->n; s++)
 		longest = w->grid[s][0] * w->grid[s][1] * w->grid[s][2] > longest
-				  ? w->grid[s][0] * w->grid[s][1] * w->grid[s][2]
-				  : longest;
+			? w->grid[s][0] * w->grid[s][1] * w->grid[s][2]
+			: longest;
 	assert_true(d->rows * w->cp <= w->cu[w->n] + longest * w->cp);
 }
 

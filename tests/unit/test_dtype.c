@@ -205,8 +205,12 @@ static void test_f8_saturating(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names), cmocka_unit_test(test_round_trip16), cmocka_unit_test(test_rounding),
-		cmocka_unit_test(test_f8), cmocka_unit_test(test_convert), cmocka_unit_test(test_master),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_round_trip16),
+		cmocka_unit_test(test_rounding),
+		cmocka_unit_test(test_f8),
+		cmocka_unit_test(test_convert),
+		cmocka_unit_test(test_master),
 		cmocka_unit_test(test_f8_saturating),
 	};
 

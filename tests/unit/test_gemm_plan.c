@@ -1,4 +1,5 @@
-/* The part of the CUDA GEMM that needs no device: the way from row-major operands to the library's problem, names, and the file of algorithms. */
+/* The part of the CUDA GEMM that needs no device: the way from row-major operands to the library's problem, names, and
+ * the file of algorithms. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -43,11 +44,13 @@ static void library(const struct vfm_lt_problem *p, const float *a, const float 
 			if (p->epi & VFM_LT_BGRADB)
 				bias[j] = (float)sum;
 			for (int64_t i = 0; i < p->m; i++) {
-				float *d = &c[z * p->stride_c + j * p->ldc + i], *x = aux ? &aux[z * p->stride_aux + j * p->ld_aux + i] : NULL;
+				float *d = &c[z * p->stride_c + j * p->ldc + i],
+				      *x = aux ? &aux[z * p->stride_aux + j * p->ld_aux + i] : NULL;
 				double s = p->beta ? (double)*d : 0;
 
 				for (int64_t l = 0; l < p->k; l++)
-					s += col(a + z * p->stride_a, p->lda, p->ta, i, l) * col(b + z * p->stride_b, p->ldb, p->tb, l, j);
+					s += col(a + z * p->stride_a, p->lda, p->ta, i, l) *
+						col(b + z * p->stride_b, p->ldb, p->tb, l, j);
 				if (p->epi & VFM_LT_BIAS)
 					s += (double)bias[z * p->stride_bias + i];
 				if (p->epi & VFM_LT_AUX)
@@ -97,7 +100,9 @@ static void test_mapping(void **state)
 	(void)state;
 	for (int v = 0; v < 8 * 8; v++) {
 		unsigned e = epi[v / 8];
-		struct vfm_gemm g = {.trans_a = v & 1, .trans_b = v & 2, .accumulate = (v & 4) && !(e & (VFM_LT_GELU | VFM_LT_DGELU))};
+		struct vfm_gemm g = {.trans_a = v & 1,
+			.trans_b = v & 2,
+			.accumulate = (v & 4) && !(e & (VFM_LT_GELU | VFM_LT_DGELU))};
 		struct vfm_lt_problem p;
 
 		for (size_t i = 0; i < sizeof(*x) / sizeof(float); i++)
@@ -113,7 +118,8 @@ static void test_mapping(void **state)
 		g.act = e & VFM_LT_GELU ? VFM_ACT_GELU_TANH : VFM_ACT_NONE;
 		g.dact = e & VFM_LT_DGELU ? VFM_ACT_GELU_TANH : VFM_ACT_NONE;
 		p = vfm_lt_problem_of(&g, &one, e);
-		library(&p, g.b.data, g.a.data, y->c, e & VFM_LT_BGRADB ? y->rows : y->bias, e & (VFM_LT_AUX | VFM_LT_DGELU) ? y->aux : NULL);
+		library(&p, g.b.data, g.a.data, y->c, e & VFM_LT_BGRADB ? y->rows : y->bias,
+			e & (VFM_LT_AUX | VFM_LT_DGELU) ? y->aux : NULL);
 		for (int i = 0; i < M; i++) {
 			double sum = 0;
 
@@ -133,7 +139,9 @@ static void test_mapping(void **state)
 				s += e & VFM_LT_BIAS ? (double)x->bias[j] : 0;
 				if (e & VFM_LT_AUX)
 					assert_true(fabs(s - (double)y->aux[i * 16 + j]) < 1e-5);
-				s = e & VFM_LT_GELU ? gelu(s) : e & VFM_LT_DGELU ? s * (gelu(z + 1e-4) - gelu(z - 1e-4)) / 2e-4 : s;
+				s = e & VFM_LT_GELU        ? gelu(s)
+					: e & VFM_LT_DGELU ? s * (gelu(z + 1e-4) - gelu(z - 1e-4)) / 2e-4
+							   : s;
 				s += g.accumulate ? had : 0;
 				assert_true(fabs(s - (double)y->c[i * 13 + j]) < 1e-5);
 			}
@@ -149,7 +157,10 @@ static void test_batch(void **state)
 	enum { G = 3, R = 2 };
 	float a[G * R * K], b[G * N * K], c[G * R * N], bias[G * N];
 	unsigned seed = 2;
-	struct vfm_gemm g = {.a = vfm_t2(a, VFM_F32, R, K), .b = vfm_t2(b, VFM_F32, N, K), .c = vfm_t2(c, VFM_F32, R, N), .trans_b = true,
+	struct vfm_gemm g = {.a = vfm_t2(a, VFM_F32, R, K),
+		.b = vfm_t2(b, VFM_F32, N, K),
+		.c = vfm_t2(c, VFM_F32, R, N),
+		.trans_b = true,
 		.bias = vfm_t1(bias, VFM_F32, N)};
 	struct vfm_gemm_batch batch = {.count = G, .a = R * K, .b = N * K, .c = R * N, .bias = N};
 	struct vfm_lt_problem p = vfm_lt_problem_of(&g, &batch, VFM_LT_BIAS);
@@ -179,11 +190,19 @@ static int paths(const struct vfm_gemm *g, struct vfm_gemm_path out[VFM_GEMM_PAT
 
 static void test_paths(void **state)
 {
-	struct vfm_gemm g = {.a = vfm_t2((void *)256, VFM_BF16, 64, 32), .b = vfm_t2((void *)256, VFM_BF16, 48, 32), .trans_b = true,
-		.c = vfm_t2((void *)256, VFM_BF16, 64, 48), .bias = vfm_t1((void *)256, VFM_F32, 48), .act = VFM_ACT_GELU_TANH};
+	struct vfm_gemm g = {.a = vfm_t2((void *)256, VFM_BF16, 64, 32),
+		.b = vfm_t2((void *)256, VFM_BF16, 48, 32),
+		.trans_b = true,
+		.c = vfm_t2((void *)256, VFM_BF16, 64, 48),
+		.bias = vfm_t1((void *)256, VFM_F32, 48),
+		.act = VFM_ACT_GELU_TANH};
 	struct vfm_gemm_path p[VFM_GEMM_PATHS];
-	struct vfm_gemm w = {.trans_a = true, .a = vfm_t2((void *)256, VFM_BF16, 64, 48), .b = vfm_t2((void *)256, VFM_BF16, 64, 32),
-		.c = vfm_t2((void *)256, VFM_F32, 48, 32), .accumulate = true, .a_rowsum = vfm_t1((void *)256, VFM_F32, 48)};
+	struct vfm_gemm w = {.trans_a = true,
+		.a = vfm_t2((void *)256, VFM_BF16, 64, 48),
+		.b = vfm_t2((void *)256, VFM_BF16, 64, 32),
+		.c = vfm_t2((void *)256, VFM_F32, 48, 32),
+		.accumulate = true,
+		.a_rowsum = vfm_t1((void *)256, VFM_F32, 48)};
 	struct vfm_lt_problem q;
 
 	(void)state;
@@ -214,8 +233,10 @@ static void test_paths(void **state)
 
 static void test_keys(void **state)
 {
-	struct vfm_gemm g = {.a = vfm_t2((void *)256, VFM_BF16, 8192, 4096), .b = vfm_t2((void *)(256 + 16), VFM_BF16, 16384, 4096),
-		.trans_b = true, .c = vfm_t2((void *)256, VFM_BF16, 8192, 16384)};
+	struct vfm_gemm g = {.a = vfm_t2((void *)256, VFM_BF16, 8192, 4096),
+		.b = vfm_t2((void *)(256 + 16), VFM_BF16, 16384, 4096),
+		.trans_b = true,
+		.c = vfm_t2((void *)256, VFM_BF16, 8192, 16384)};
 	char a[VFM_LT_KEY], b[VFM_LT_KEY];
 	struct vfm_lt_problem p = vfm_lt_problem_of(&g, &one, 0);
 
@@ -244,7 +265,8 @@ static void test_keys(void **state)
 			assert_int_equal(r, i);
 	}
 	/* the widths of the models keep names of their own */
-	static const int widths[] = {384, 768, 1024, 1152, 1536, 2048, 3072, 4096, 4608, 6144, 8192, 12288, 16384, 24576};
+	static const int widths[] = {
+		384, 768, 1024, 1152, 1536, 2048, 3072, 4096, 4608, 6144, 8192, 12288, 16384, 24576};
 	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
 		assert_int_equal(vfm_lt_round(widths[i]), widths[i]);
 }
@@ -300,8 +322,11 @@ static void test_cache(void **state)
 	/* lines of others, broken ones, and a last one that was cut off */
 	f = fopen(path, "a");
 	assert_non_null(f);
-	fputs("not json\n[1]\n{\"v\":2,\"key\":\"b\",\"algo\":\"\",\"ws\":0,\"us\":1}\n\n{\"v\":1,\"key\":\"b\",\"algo\":\"zz\",\"ws\":0,\"us\":1}\n"
-	      "{\"v\":1,\"key\":\"b\",\"al", f);
+	fputs("not "
+	      "json\n[1]\n{\"v\":2,\"key\":\"b\",\"algo\":\"\",\"ws\":0,\"us\":1}\n\n{\"v\":1,\"key\":\"b\",\"algo\":"
+	      "\"zz\",\"ws\":0,\"us\":1}\n"
+	      "{\"v\":1,\"key\":\"b\",\"al",
+		f);
 	fclose(f);
 	vfm_lt_cache_open(&d, path);
 	assert_non_null(vfm_lt_cache_find(&d, "a"));
@@ -486,7 +511,8 @@ static void test_name(void **state)
 	assert_string_equal(name, "gemm-NVIDIA-H200-130101.jsonl");
 	vfm_lt_cache_name("../../etc/x", 1, name, sizeof(name));
 	assert_null(strchr(name, '/'));
-	vfm_lt_cache_name("a long name that does not fit anywhere at all, since nobody thought of it", 1, small, sizeof(small));
+	vfm_lt_cache_name(
+		"a long name that does not fit anywhere at all, since nobody thought of it", 1, small, sizeof(small));
 	assert_true(strlen(small) < sizeof(small));
 }
 

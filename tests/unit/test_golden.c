@@ -42,7 +42,9 @@ struct how {
 	enum vfm_dtype dtype, residual;
 	double pred, loss, grad, norm, final;
 };
-#define BF16_LIMITS 2e-2, 1e-3, 4e-2, 1e-2, 4e-3 /* gradients and weights by norm: there a single element says little */
+#define BF16_LIMITS                                                                                                    \
+	2e-2, 1e-3, 4e-2, 1e-2, 4e-3 /* gradients and weights by norm: there a single element says little              \
+				      */
 static const struct how f32 = {VFM_F32, VFM_F32, 1e-5, 1e-5, 1e-4, 1e-5, 1e-4}, bf16 = {VFM_BF16, VFM_F32, BF16_LIMITS},
 			bf16_residual = {VFM_BF16, VFM_BF16, BF16_LIMITS};
 
@@ -157,13 +159,24 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 			q->pos[o][2] = (int16_t)(i % grid[2]);
 		}
 	}
-	q->p = (struct vfm_pack){.n = n, .tokens = q->cu[n], .text_tokens = q->cu_text[n], .id = q->id, .cu_seqlens = q->cu,
-		.cu_text = q->cu_text, .grid = (const int32_t (*)[3])q->grids, .seg = q->seg, .idx = q->idx, .pos = (const int16_t (*)[3])q->pos, .text = q->text, .step_tokens = 1 / (double)q->w[0]};
+	q->p = (struct vfm_pack){.n = n,
+		.tokens = q->cu[n],
+		.text_tokens = q->cu_text[n],
+		.id = q->id,
+		.cu_seqlens = q->cu,
+		.cu_text = q->cu_text,
+		.grid = (const int32_t(*)[3])q->grids,
+		.seg = q->seg,
+		.idx = q->idx,
+		.pos = (const int16_t(*)[3])q->pos,
+		.text = q->text,
+		.step_tokens = 1 / (double)q->w[0]};
 }
 
 static void pack_free(struct gpack *q)
 {
-	void *all[] = {q->x0, q->pred, q->coef, q->w, q->t_cond, q->text, q->id, q->cu, q->cu_text, q->grids, q->seg, q->idx, q->pos};
+	void *all[] = {q->x0, q->pred, q->coef, q->w, q->t_cond, q->text, q->id, q->cu, q->cu_text, q->grids, q->seg,
+		q->idx, q->pos};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		free(all[i]);
@@ -231,13 +244,15 @@ static double rel_error(struct golden *g, const char *kind, const char *name, co
 	return scale > 0 ? e / scale : e;
 }
 
-static void run_pack(struct golden *g, struct model *m, struct gpack *q, int step, enum vfm_recompute rc, const float *pred)
+static void run_pack(
+	struct golden *g, struct model *m, struct gpack *q, int step, enum vfm_recompute rc, const float *pred)
 {
 	struct vfm_model_in in;
 	int64_t F = vfm_model_patch_dim(&g->m);
 	struct vfm_diffuse noise = {.seed = g->seed, .step = (uint64_t)step};
 	struct vfm_mse mse = {.loss = m->loss};
-	struct vfm_tensor target = vfm_t2(vfm_dev_alloc(m->d.stream, (size_t)(q->p.tokens * F) * 4, "target", &err), VFM_F32, q->p.tokens, F);
+	struct vfm_tensor target = vfm_t2(
+		vfm_dev_alloc(m->d.stream, (size_t)(q->p.tokens * F) * 4, "target", &err), VFM_F32, q->p.tokens, F);
 	struct vfm_var *out;
 
 	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p, NULL, m->ps.dtype, &err));
@@ -287,13 +302,15 @@ static void check_grads(struct golden *g, struct model *m, const char *name)
 	for (size_t i = 0; i < m->ps.n; i++) {
 		struct vfm_param *p = m->ps.p[i];
 		float *ref = read_all(g, VFM_F32, "grad.%s", p->name);
-		double e = rel_error(g, "grad", p->name, m->ps.grad + p->off, p->n, m->how->dtype == VFM_BF16), scale = 0;
+		double e = rel_error(g, "grad", p->name, m->ps.grad + p->off, p->n, m->how->dtype == VFM_BF16),
+		       scale = 0;
 		int64_t n = p->n > g->whole ? (p->n + g->stride - 1) / g->stride : p->n;
 
 		for (int64_t j = 0; j < n; j++)
 			scale = fmax(scale, fabs((double)ref[j]));
 		free(ref);
-		/* What is zero in exact arithmetic (the bias of the keys) is measured by the model's largest gradient. */
+		/* What is zero in exact arithmetic (the bias of the keys) is measured by the model's largest gradient.
+		 */
 		if (e * scale <= 1e-3 * m->how->grad * all)
 			continue;
 		m->e.grad = fmax(m->e.grad, e);
@@ -302,7 +319,8 @@ static void check_grads(struct golden *g, struct model *m, const char *name)
 	}
 }
 
-static struct errors train(const char *name, const struct how *how, enum vfm_recompute rc, double *losses, float **weights)
+static struct errors train(
+	const char *name, const struct how *how, enum vfm_recompute rc, double *losses, float **weights)
 {
 	struct golden g = {0};
 	struct gpack q[PACKS] = {0};
@@ -312,14 +330,17 @@ static struct errors train(const char *name, const struct how *how, enum vfm_rec
 
 	golden_open(&g, name);
 	t = json_object_get(g.j, "train");
-	a = (struct vfm_adam){.beta1 = json_number_value(json_object_get(t, "beta1")), .beta2 = json_number_value(json_object_get(t, "beta2")),
-		.eps = json_number_value(json_object_get(t, "eps")), .weight_decay = json_number_value(json_object_get(t, "wd")),
+	a = (struct vfm_adam){.beta1 = json_number_value(json_object_get(t, "beta1")),
+		.beta2 = json_number_value(json_object_get(t, "beta2")),
+		.eps = json_number_value(json_object_get(t, "eps")),
+		.weight_decay = json_number_value(json_object_get(t, "wd")),
 		.clip_norm = json_number_value(json_object_get(t, "clip"))};
 	model_open(&g, &m, how);
 	for (int k = 0; k < PACKS; k++)
 		pack_load(&g, k, &q[k]);
 	for (size_t i = 0; i < m.ps.n; i++)
-		assert_true(rel_error(&g, "init", m.ps.p[i]->name, m.ps.master + m.ps.p[i]->off, m.ps.p[i]->n, false) < 1e-6);
+		assert_true(rel_error(&g, "init", m.ps.p[i]->name, m.ps.master + m.ps.p[i]->off, m.ps.p[i]->n, false) <
+			1e-6);
 	for (int s = 0; s < STEPS; s++) {
 		double want = json_number_value(json_array_get(json_object_get(g.j, "losses"), (size_t)s));
 		double norm = json_number_value(json_array_get(json_object_get(g.j, "grad_norms"), (size_t)s));
@@ -335,13 +356,16 @@ static struct errors train(const char *name, const struct how *how, enum vfm_rec
 			fail_msg("%s: loss of step %d: %.9g, expected %.9g", name, s, losses[s], want);
 		if (s == 0)
 			check_grads(&g, &m, name);
-		OK(vfm_optim_step(&m.optim, &a, json_number_value(json_array_get(json_object_get(t, "lr"), (size_t)s)), s + 1, &err));
+		OK(vfm_optim_step(&m.optim, &a, json_number_value(json_array_get(json_object_get(t, "lr"), (size_t)s)),
+			s + 1, &err));
 		m.e.norm = fmax(m.e.norm, fabs(*(float *)m.optim.norm.data - norm) / norm);
 		if (fabs(*(float *)m.optim.norm.data - norm) > how->norm * norm)
-			fail_msg("%s: gradient norm of step %d: %.9g, expected %.9g", name, s, (double)*(float *)m.optim.norm.data, norm);
+			fail_msg("%s: gradient norm of step %d: %.9g, expected %.9g", name, s,
+				(double)*(float *)m.optim.norm.data, norm);
 	}
 	for (size_t i = 0; i < m.ps.n; i++) {
-		double e = rel_error(&g, "final", m.ps.p[i]->name, m.ps.master + m.ps.p[i]->off, m.ps.p[i]->n, how->dtype == VFM_BF16);
+		double e = rel_error(&g, "final", m.ps.p[i]->name, m.ps.master + m.ps.p[i]->off, m.ps.p[i]->n,
+			how->dtype == VFM_BF16);
 
 		m.e.final = fmax(m.e.final, e);
 		if (e > how->final)
@@ -379,45 +403,46 @@ static void parity_bf16(const char *name)
 {
 	struct errors a = parity(name, &bf16), b = parity(name, &bf16_residual);
 
-	print_message("%s in bf16, residual fp32 and bf16: prediction %.1e %.1e, loss %.1e %.1e, gradients %.1e %.1e, their norm %.1e %.1e, weights %.1e %.1e\n",
+	print_message("%s in bf16, residual fp32 and bf16: prediction %.1e %.1e, loss %.1e %.1e, gradients %.1e %.1e, "
+		      "their norm %.1e %.1e, weights %.1e %.1e\n",
 		name, a.pred, b.pred, a.loss, b.loss, a.grad, b.grad, a.norm, b.norm, a.final, b.final);
 	assert_true(b.pred > 0 && b.pred != a.pred); /* it is another one */
 }
 
 /* Without experts: a rounding of bf16 may change a choice. */
-#define DENSE_LIST(X)                                                                                        \
-	X(cross_edm_bf16, "cross-edm")                                                                       \
-	X(cross_flow_both_bf16, "cross-flow-both")                                                           \
-	X(pooled_edm_bf16, "pooled-edm")                                                                     \
-	X(lora_flow_bf16, "lora-flow")                                                                       \
-	X(moviegen_flow_bf16, "moviegen-flow")                                                               \
+#define DENSE_LIST(X)                                                                                                  \
+	X(cross_edm_bf16, "cross-edm")                                                                                 \
+	X(cross_flow_both_bf16, "cross-flow-both")                                                                     \
+	X(pooled_edm_bf16, "pooled-edm")                                                                               \
+	X(lora_flow_bf16, "lora-flow")                                                                                 \
+	X(moviegen_flow_bf16, "moviegen-flow")                                                                         \
 	X(stdit_edm_bf16, "stdit-edm")
 
-#define GOLDEN_LIST(X)                                                                                       \
-	X(cross_edm, "cross-edm")                                                                            \
-	X(cross_flow_both, "cross-flow-both")                                                                \
-	X(lora_flow, "lora-flow")                                                                            \
-	X(pooled_edm, "pooled-edm")                                                                          \
-	X(pooled_flow_plain, "pooled-flow-plain")                                                            \
-	X(moviegen_flow, "moviegen-flow")                                                                    \
-	X(stdit_edm, "stdit-edm")                                                                            \
-	X(moe_expert, "moe-expert")                                                                          \
+#define GOLDEN_LIST(X)                                                                                                 \
+	X(cross_edm, "cross-edm")                                                                                      \
+	X(cross_flow_both, "cross-flow-both")                                                                          \
+	X(lora_flow, "lora-flow")                                                                                      \
+	X(pooled_edm, "pooled-edm")                                                                                    \
+	X(pooled_flow_plain, "pooled-flow-plain")                                                                      \
+	X(moviegen_flow, "moviegen-flow")                                                                              \
+	X(stdit_edm, "stdit-edm")                                                                                      \
+	X(moe_expert, "moe-expert")                                                                                    \
 	X(moe_token, "moe-token")
 
-#define X(id, name)                                                                                          \
-	static void test_##id(void **s)                                                                      \
-	{                                                                                                    \
-		(void)s;                                                                                     \
-		parity(name, &f32);                                                                          \
+#define X(id, name)                                                                                                    \
+	static void test_##id(void **s)                                                                                \
+	{                                                                                                              \
+		(void)s;                                                                                               \
+		parity(name, &f32);                                                                                    \
 	}
 GOLDEN_LIST(X)
 #undef X
 
-#define X(id, name)                                                                                          \
-	static void test_##id(void **s)                                                                      \
-	{                                                                                                    \
-		(void)s;                                                                                     \
-		parity_bf16(name);                                                                           \
+#define X(id, name)                                                                                                    \
+	static void test_##id(void **s)                                                                                \
+	{                                                                                                              \
+		(void)s;                                                                                               \
+		parity_bf16(name);                                                                                     \
 	}
 DENSE_LIST(X)
 #undef X
@@ -426,8 +451,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define X(id, name) cmocka_unit_test(test_##id),
-		GOLDEN_LIST(X)
-		DENSE_LIST(X)
+		GOLDEN_LIST(X) DENSE_LIST(X)
 #undef X
 	};
 

@@ -105,7 +105,8 @@ static void check_direction(struct probe *p, int i, uint64_t seed)
 	memcpy(l->v, v, (size_t)n * 4);
 	size = sqrt(g2 * d2);
 	if (!(fabs(want - got) <= 2e-3 * size + 1e-6) || (n && p->n_y && !(g2 > 0)))
-		fail_msg("%s, input %d: %g along a direction, by differences %g (size %g)", p->name, i, got, want, size);
+		fail_msg(
+			"%s, input %d: %g along a direction, by differences %g (size %g)", p->name, i, got, want, size);
 	free(d);
 	free(v);
 }
@@ -186,9 +187,14 @@ static void test_moving_weights(void **state)
 {
 	(void)state;
 	for (int64_t rows = 0; rows < 14; rows += 13) {
-		struct probe norm = {.name = "norm", .f = f_norm, .n = 3, .leaf = {{like(rows, 24)}, {like(24, -1)}, {like(24, -1)}}};
+		struct probe norm = {.name = "norm",
+			.f = f_norm,
+			.n = 3,
+			.leaf = {{like(rows, 24)}, {like(24, -1)}, {like(24, -1)}}};
 		struct probe qk = {.name = "qk", .f = f_qk, .n = 2, .leaf = {{like(rows, 48)}, {like(8, -1)}}};
-		struct probe linear = {.name = "linear", .f = f_linear, .n = 3,
+		struct probe linear = {.name = "linear",
+			.f = f_linear,
+			.n = 3,
 			.leaf = {{like(rows, 24)}, {like(20, 24)}, {like(20, -1)}}};
 
 		check_probe(&norm, 1);
@@ -237,7 +243,8 @@ static struct vfm_var *f_plain_combine(struct probe *p, struct vfm_var **x)
 static struct vfm_var *f_take_none(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_rows_add(t, vfm_g_take(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0), NULL, 3, VFM_F32);
+	return vfm_g_rows_add(
+		t, vfm_g_take(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0), NULL, 3, VFM_F32);
 }
 
 static void test_rows(void **state)
@@ -270,7 +277,8 @@ static void test_take_bf16(void **state)
 	x->needs_grad = true;
 	y = vfm_g_take(t, x, ints(index, 6));
 	OK(vfm_tape_status(t, &err));
-	assert_true(vfm_bf16_to_f32(((uint16_t *)y->v.data)[1]) == 4 && vfm_bf16_to_f32(((uint16_t *)y->v.data)[10]) == 1);
+	assert_true(
+		vfm_bf16_to_f32(((uint16_t *)y->v.data)[1]) == 4 && vfm_bf16_to_f32(((uint16_t *)y->v.data)[10]) == 1);
 	for (int i = 0; i < 12; i++) /* 256 + 4 * 0.5: each addition by itself would be lost */
 		dy[i] = vfm_f32_to_bf16(i < 2 ? 256 : 0.5f);
 	OK(vfm_tape_seed(t, y, vfm_t2(dy, VFM_BF16, 6, 2), &err));
@@ -294,7 +302,8 @@ static struct vfm_var *f_embed3(struct probe *p, struct vfm_var **x)
 	struct vfm_tensor pos = vfm_t2(where, VFM_I32, p->leaf[3].like.shape[0], 3);
 	struct vfm_var *e = vfm_g_embed3(t, x[0], x[1], x[2], pos, VFM_F32);
 
-	e = vfm_g_add(t, vfm_g_act(t, e, VFM_ACT_SILU), vfm_g_embed3(t, x[0], x[1], x[2], pos, VFM_F32)); /* added in every block */
+	/* added in every block */
+	e = vfm_g_add(t, vfm_g_act(t, e, VFM_ACT_SILU), vfm_g_embed3(t, x[0], x[1], x[2], pos, VFM_F32));
 	return vfm_g_add(t, e, x[3]);
 }
 
@@ -303,7 +312,9 @@ static void test_swiglu_embed(void **state)
 	(void)state;
 	for (int64_t rows = 0; rows < 8; rows += 7) {
 		struct probe swiglu = {.name = "swiglu", .f = f_swiglu, .n = 1, .leaf = {{like(rows, 38)}}};
-		struct probe embed = {.name = "embed3", .f = f_embed3, .n = 4,
+		struct probe embed = {.name = "embed3",
+			.f = f_embed3,
+			.n = 4,
 			.leaf = {{like(2, 19)}, {like(4, 19)}, {like(3, 19)}, {like(rows, 19)}}};
 
 		check_probe(&swiglu, 1);
@@ -328,7 +339,8 @@ static struct vfm_var *f_softmax(struct probe *p, struct vfm_var **x)
 /* An MLP of experts: the first layer's activation is undone in the second's data gradient. */
 static struct vfm_var *f_grouped(struct probe *p, struct vfm_var **x)
 {
-	struct vfm_var *h = vfm_g_grouped_linear(t, vfm_g_act(t, x[0], VFM_ACT_SILU), x[1], x[2], &groups, VFM_ACT_GELU_TANH, VFM_F32);
+	struct vfm_var *h = vfm_g_grouped_linear(
+		t, vfm_g_act(t, x[0], VFM_ACT_SILU), x[1], x[2], &groups, VFM_ACT_GELU_TANH, VFM_F32);
 
 	(void)p;
 	return vfm_g_grouped_linear(t, h, x[3], NULL, &groups, VFM_ACT_NONE, VFM_F32);
@@ -341,9 +353,14 @@ static struct vfm_var *f_token_choice(struct probe *p, struct vfm_var **x)
 	struct vfm_tensor expert;
 	struct vfm_var *prob = vfm_g_softmax(t, x[1]), *w = vfm_g_moe_topk_token(t, prob, K, &expert), *h;
 	struct vfm_var *order = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {T * K}}, VFM_I32));
-	struct vfm_var *token = vfm_var_new(t, order->v), *count = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {E}}, VFM_I32));
-	struct vfm_moe_sort sort = {.buckets = E, .div = K, .key = vfm_t1(expert.data, VFM_I32, T * K), .order = order->v,
-		.source = token->v, .count = count->v};
+	struct vfm_var *token = vfm_var_new(t, order->v),
+		       *count = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {E}}, VFM_I32));
+	struct vfm_moe_sort sort = {.buckets = E,
+		.div = K,
+		.key = vfm_t1(expert.data, VFM_I32, T * K),
+		.order = order->v,
+		.source = token->v,
+		.count = count->v};
 	struct vfm_seqs *by_expert = vfm_tape_alloc(t, sizeof(*by_expert));
 	int32_t *cu = vfm_tape_alloc(t, (E + 1) * sizeof(*cu));
 
@@ -361,9 +378,14 @@ static struct vfm_var *f_token_choice(struct probe *p, struct vfm_var **x)
 static void test_moe(void **state)
 {
 	struct probe softmax = {.name = "softmax", .f = f_softmax, .n = 1, .leaf = {{like(9, 5)}}};
-	struct probe grouped = {.name = "grouped_linear", .f = f_grouped, .n = 4,
-		.leaf = {{like(11, 10)}, {vfm_t3(NULL, VFM_F32, 3, 14, 10)}, {like(3, 14)}, {vfm_t3(NULL, VFM_F32, 3, 6, 14)}}};
-	struct probe choice = {.name = "token choice", .f = f_token_choice, .n = 3,
+	struct probe grouped = {.name = "grouped_linear",
+		.f = f_grouped,
+		.n = 4,
+		.leaf = {{like(11, 10)}, {vfm_t3(NULL, VFM_F32, 3, 14, 10)}, {like(3, 14)},
+			{vfm_t3(NULL, VFM_F32, 3, 6, 14)}}};
+	struct probe choice = {.name = "token choice",
+		.f = f_token_choice,
+		.n = 3,
 		.leaf = {{like(9, 10)}, {like(9, 3)}, {vfm_t3(NULL, VFM_F32, 3, 6, 10)}}};
 
 	(void)state;
@@ -372,7 +394,8 @@ static void test_moe(void **state)
 	check_probe(&choice, 3);
 }
 
-/* A rank that holds no row of a pack computes with all its samples: gradients of what belongs to samples and of weights are zeros. */
+/* A rank that holds no row of a pack computes with all its samples: gradients of what belongs to samples and of weights
+ * are zeros. */
 static const int32_t no_cu[] = {0, 0, 0};
 static const struct vfm_seqs no_tokens = {.n = 2, .total = 0, .max_len = 0, .cu = no_cu};
 
@@ -381,16 +404,19 @@ static struct vfm_var *f_no_rows(struct probe *p, struct vfm_var **x)
 	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU), *h, *o;
 
 	(void)p;
-	h = vfm_g_norm_mod(t, x[0], VFM_NORM_LAYER, 1e-6f, vfm_view_cols(t, mod, 0, 16), vfm_view_cols(t, mod, 1, 16), &no_tokens, VFM_F32);
+	h = vfm_g_norm_mod(t, x[0], VFM_NORM_LAYER, 1e-6f, vfm_view_cols(t, mod, 0, 16), vfm_view_cols(t, mod, 1, 16),
+		&no_tokens, VFM_F32);
 	h = vfm_g_linear(t, h, x[2], NULL, VFM_ACT_GELU_TANH, VFM_F32);
-	o = vfm_g_attn(t, vfm_g_qk_norm_rope(t, vfm_view_heads(t, h, 0, 2, 8), x[3], (struct vfm_tensor){0}, 1e-6f), vfm_view_heads(t, h, 1, 2, 8),
-		vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
+	o = vfm_g_attn(t, vfm_g_qk_norm_rope(t, vfm_view_heads(t, h, 0, 2, 8), x[3], (struct vfm_tensor){0}, 1e-6f),
+		vfm_view_heads(t, h, 1, 2, 8), vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
 	return vfm_g_gate(t, x[0], o, vfm_view_cols(t, mod, 2, 16), &no_tokens);
 }
 
 static void test_no_rows(void **state)
 {
-	struct probe p = {.name = "no rows at all", .f = f_no_rows, .n = 4,
+	struct probe p = {.name = "no rows at all",
+		.f = f_no_rows,
+		.n = 4,
 		.leaf = {{like(0, 16)}, {like(2, 48)}, {like(48, 16)}, {like(8, -1)}}};
 
 	(void)state;
@@ -409,8 +435,8 @@ static struct vfm_var *balance_layer(struct vfm_tape *tape, void *ctx)
 	struct balance_region *r = ctx;
 	struct vfm_var *p = vfm_g_softmax(tape, r->logits);
 
-	vfm_g_moe_balance(tape, p, vfm_input(tape, vfm_t2(balance_count, VFM_F32, 2, 3)), vfm_t1(balance_coef, VFM_F32, 2), &samples,
-		vfm_t1(r->loss, VFM_F64, 1));
+	vfm_g_moe_balance(tape, p, vfm_input(tape, vfm_t2(balance_count, VFM_F32, 2, 3)),
+		vfm_t1(balance_coef, VFM_F32, 2), &samples, vfm_t1(r->loss, VFM_F64, 1));
 	return vfm_g_add(tape, p, p);
 }
 
@@ -451,7 +477,8 @@ static void test_balance(void **state)
 		}
 		v[i] = keep;
 		if (!(fabs((l[0] - l[1]) / (2 * h) - (double)g[0][i]) < 1e-3))
-			fail_msg("balance: logit %d has %g, by differences %g", i, (double)g[0][i], (l[0] - l[1]) / (2 * h));
+			fail_msg("balance: logit %d has %g, by differences %g", i, (double)g[0][i],
+				(l[0] - l[1]) / (2 * h));
 	}
 	vfm_tape_set_recording(t, true);
 	assert_int_equal(dev.dev->mem_now, 0);
@@ -462,13 +489,14 @@ static struct vfm_var *f_rms_mod(struct probe *p, struct vfm_var **x)
 	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU);
 
 	(void)p;
-	return vfm_g_norm_mod(t, vfm_g_add(t, x[0], x[0]), VFM_NORM_RMS, 1e-6f, vfm_view_cols(t, mod, 0, 12), vfm_view_cols(t, mod, 1, 12),
-		&samples, VFM_F32);
+	return vfm_g_norm_mod(t, vfm_g_add(t, x[0], x[0]), VFM_NORM_RMS, 1e-6f, vfm_view_cols(t, mod, 0, 12),
+		vfm_view_cols(t, mod, 1, 12), &samples, VFM_F32);
 }
 
 static void test_rms_modulation(void **state)
 {
-	struct probe mod = {.name = "RMS norm, modulated", .f = f_rms_mod, .n = 2, .leaf = {{like(9, 12)}, {like(2, 24)}}};
+	struct probe mod = {
+		.name = "RMS norm, modulated", .f = f_rms_mod, .n = 2, .leaf = {{like(9, 12)}, {like(2, 24)}}};
 
 	(void)state;
 	check_probe(&mod, 3);

@@ -1,5 +1,5 @@
-/* Linear layers in fp8 through the tape, against the same computed in doubles by the definition: every operand of every product rounded
- * with its own scale, gradients straight through. */
+/* Linear layers in fp8 through the tape, against the same computed in doubles by the definition: every operand of every
+ * product rounded with its own scale, gradients straight through. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +113,8 @@ struct leaf {
 
 static struct leaf leaf(struct vfm_tape *t, int rows, int cols, uint64_t seed, double std, int ndim)
 {
-	struct leaf l = {vfm_arena_alloc(&arena, (size_t)(rows * cols) * 4), vfm_arena_alloc(&arena, (size_t)(rows * cols) * 4), NULL, make(rows, cols)};
+	struct leaf l = {vfm_arena_alloc(&arena, (size_t)(rows * cols) * 4),
+		vfm_arena_alloc(&arena, (size_t)(rows * cols) * 4), NULL, make(rows, cols)};
 	struct vfm_rng rng = vfm_rng_stream(seed, 7, 7, VFM_RNG_TEST);
 
 	for (int i = 0; i < rows * cols; i++) {

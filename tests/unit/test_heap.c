@@ -112,7 +112,8 @@ static void against_model(uint32_t cells, uint32_t most, int steps)
 		uint32_t id = next(IDS);
 
 		if (at[id] < 0) {
-			uint32_t bytes = next(8) ? 1 + next(most * GRAIN) : next(2) * GRAIN, want = (bytes + GRAIN - 1) / GRAIN;
+			uint32_t bytes = next(8) ? 1 + next(most * GRAIN) : next(2) * GRAIN,
+				 want = (bytes + GRAIN - 1) / GRAIN;
 			int64_t expected = model_take(&m, want ? want : 1, id);
 
 			at[id] = vfm_heap_take(h, bytes, id);

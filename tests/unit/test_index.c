@@ -16,7 +16,7 @@
 
 /* Three "tars" that hold nothing but payloads: the index does not read tar headers. */
 #define N_SHARDS 3
-#define PER 5
+#define PER      5
 
 static char dir[] = "/tmp/vfm_index_XXXXXX", path[64];
 
@@ -35,7 +35,8 @@ static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *sha
 		f[k] = value(s, i, k);
 	if (t == VFM_NPY_F16)
 		vfm_f16s_from_f32(half, f, (size_t)n);
-	memcpy(p + *head, t == VFM_NPY_F16 ? (void *)half : f, (size_t)n * (t == VFM_NPY_F16 ? 2 : 4)); /* at any address */
+	/* at any address */
+	memcpy(p + *head, t == VFM_NPY_F16 ? (void *)half : f, (size_t)n * (t == VFM_NPY_F16 ? 2 : 4));
 	return *head + (uint32_t)n * (uint32_t)vfm_npy_type_size(t);
 }
 
@@ -296,7 +297,7 @@ static void *read_many(void *arg)
 		int s = k * 7 % N_SHARDS, i = k * 3 % PER;
 
 		bad += vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, NULL) < 0 ||
-		       vfm_index_read_latent_f32(ix, &r, f, NULL) < 0 || f[5] != value(s, i, 5);
+			vfm_index_read_latent_f32(ix, &r, f, NULL) < 0 || f[5] != value(s, i, 5);
 	}
 	return (void *)bad;
 }

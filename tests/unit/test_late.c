@@ -1,5 +1,6 @@
-/* On a device that works behind the host (late.h) a run gives the bits that it gives on the CPU: nobody reads a result, frees memory or
- * uses host memory again before the device has come that far.  The CPU's run has no stream for the collectives within layers; the other one may. */
+/* On a device that works behind the host (late.h) a run gives the bits that it gives on the CPU: nobody reads a result,
+ * frees memory or uses host memory again before the device has come that far.  The CPU's run has no stream for the
+ * collectives within layers; the other one may. */
 #include <signal.h>
 
 #include "base/json.h"
@@ -27,15 +28,18 @@ static const struct vfm_madeup samples[PACKS][SAMPLES] = {
 };
 
 #define SMALL "model.layers=3 model.hidden=32 model.heads=4 model.channels=4 model.text_dim=8 "
-#define MOE SMALL "model.arch=moe model.kv_heads=2 model.experts=4 model.expert_ffn=16 model.moe_capacity=2 "
+#define MOE   SMALL "model.arch=moe model.kv_heads=2 model.experts=4 model.expert_ffn=16 model.moe_capacity=2 "
 static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.adaln_lora=4",
-		  moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] diffusion.kind=flow model.ffn=48",
+		  moviegen[] = SMALL
+	"model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] diffusion.kind=flow model.ffn=48",
 		  stdit[] = SMALL "model.arch=stdit", moe[] = MOE "model.shared_experts=1",
 		  fp8[] = SMALL "train.dtype=bf16 train.fp8=delayed train.fp8_history=2 train.recompute=full",
 		  lean[] = SMALL "train.master=split train.moments=bf16 train.offload=both train.recompute=selective",
 		  half[] = SMALL "train.residual=bf16 model.pos=both ",
-		  half_moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] model.ffn=48 train.residual=bf16 train.offload=activations train.recompute=light",
-		  light[] = SMALL "train.recompute=light", full[] = SMALL "model.arch=stdit train.recompute=full", fp8_light[] = SMALL "train.fp8=current train.recompute=light",
+		  half_moviegen[] = SMALL "model.arch=moviegen model.pos=learned model.pos_max=[8,8,8] model.ffn=48 "
+					  "train.residual=bf16 train.offload=activations train.recompute=light",
+		  light[] = SMALL "train.recompute=light", full[] = SMALL "model.arch=stdit train.recompute=full",
+		  fp8_light[] = SMALL "train.fp8=current train.recompute=light",
 		  token[] = MOE "model.shared_experts=0 model.moe_router=token_choice model.moe_aux=0.5";
 
 struct outcome {
@@ -123,9 +127,10 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 static void compare(const char *what, struct outcome *a, struct outcome *b)
 {
 	for (int k = 0; k < STEPS; k++)
-		MUST(a->s[k].loss == b->s[k].loss && a->s[k].grad_norm == b->s[k].grad_norm && a->s[k].tokens == b->s[k].tokens,
-			"%s: step %d: loss %.9g, norm %.9g instead of %.9g, %.9g", what, k, b->s[k].loss, b->s[k].grad_norm, a->s[k].loss,
-			a->s[k].grad_norm);
+		MUST(a->s[k].loss == b->s[k].loss && a->s[k].grad_norm == b->s[k].grad_norm &&
+				a->s[k].tokens == b->s[k].tokens,
+			"%s: step %d: loss %.9g, norm %.9g instead of %.9g, %.9g", what, k, b->s[k].loss,
+			b->s[k].grad_norm, a->s[k].loss, a->s[k].grad_norm);
 	MUST(a->n == b->n && !memcmp(a->state, b->state, a->n * sizeof(float)), "%s: other weights", what);
 	a->dev->t->free_host(a->dev, a->state, a->n * sizeof(float) + 64);
 	b->dev->t->free_host(b->dev, b->state, b->n * sizeof(float) + 64);
@@ -149,7 +154,8 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	d = late_open(true, &err);
 	train(&b, &c, vfm_mesh_one(), d);
 	for (int k = 0; k < STEPS; k++)
-		MUST(b.s[k].comm_s == 0 && b.s[k].bubble_s == 0 && (b.s[k].copy_s > 0) == !!strstr(lay->name, "train.offload="),
+		MUST(b.s[k].comm_s == 0 && b.s[k].bubble_s == 0 &&
+				(b.s[k].copy_s > 0) == !!strstr(lay->name, "train.offload="),
 			"step %d stood still for %g s, for copies %g s", k, b.s[k].comm_s, b.s[k].copy_s);
 	compare(lay->name, &a, &b);
 	MUST(late.late >= 2 * STEPS && !late.first, "the device was not late");
@@ -158,7 +164,8 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 
 static void one(const char *sets, enum vfm_dtype dt, enum vfm_recompute r)
 {
-	in_ranks(&(struct layout){.name = sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = r}, .dtype = dt}, one_rank);
+	in_ranks(&(struct layout){.name = sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = r}, .dtype = dt},
+		one_rank);
 }
 
 static void test_one_rank(void **state)
@@ -181,7 +188,8 @@ static void test_one_rank(void **state)
 
 /* ---- graphs ---- */
 
-/* How a graph fails, and how many of the packs of a run, PLAIN of which come before the first graph, are launched as one. */
+/* How a graph fails, and how many of the packs of a run, PLAIN of which come before the first graph, are launched as
+ * one. */
 enum { PLAIN = 2, ALL = STEPS * PACKS };
 struct refusal {
 	const char *sets;
@@ -210,37 +218,35 @@ static int graphs(struct vfm_launch *l, const void *arg)
 	late.break_again = r->break_again;
 	train(&b, &c, vfm_mesh_one(), late_open(true, &err));
 	compare(r->sets, &a, &b);
-	MUST(a.graphs == 0 && b.graphs == r->launched && late.launched == r->launched, "%lld graphs were launched, %lld of them said", (long long)late.launched,
-		(long long)b.graphs);
-	MUST(late.dropped == r->dropped && late.refused == r->refused, "%lld dropped, %lld refused", (long long)late.dropped, (long long)late.refused);
+	MUST(a.graphs == 0 && b.graphs == r->launched && late.launched == r->launched,
+		"%lld graphs were launched, %lld of them said", (long long)late.launched, (long long)b.graphs);
+	MUST(late.dropped == r->dropped && late.refused == r->refused, "%lld dropped, %lld refused",
+		(long long)late.dropped, (long long)late.refused);
 	return 0;
 }
 
-/* The bits of the CPU, and nothing within a graph that is not to be there; whatever fails, no pack is lost or counts twice. */
+/* The bits of the CPU, and nothing within a graph that is not to be there; whatever fails, no pack is lost or counts
+ * twice. */
 static void test_graphs(void **state)
 {
 	static const struct refusal plain[] = {
-		{dit, ALL - PLAIN, 0, 0, 0, 0, false},
-		{moviegen, ALL - PLAIN, 0, 0, 0, 0, false},
-		{stdit, ALL - PLAIN, 0, 0, 0, 0, false},
-		{moe, ALL - PLAIN, 0, 0, 0, 0, false},
+		{dit, ALL - PLAIN, 0, 0, 0, 0, false}, {moviegen, ALL - PLAIN, 0, 0, 0, 0, false},
+		{stdit, ALL - PLAIN, 0, 0, 0, 0, false}, {moe, ALL - PLAIN, 0, 0, 0, 0, false},
 		/* The end fails each time, every third time; an op in the middle, the first time ever or for ever. */
-		{dit, 0, 8, 0, 1, 0, false},
-		{moe, ALL - PLAIN - 3, 3, 0, 3, 0, false},
-		{dit, 0, 8, 0, 0, 40, false},
-		{stdit, 0, 8, 0, 0, 200, false},
-		{dit, 0, 1, 0, 0, 7, true},
+		{dit, 0, 8, 0, 1, 0, false}, {moe, ALL - PLAIN - 3, 3, 0, 3, 0, false}, {dit, 0, 8, 0, 0, 40, false},
+		{stdit, 0, 8, 0, 0, 200, false}, {dit, 0, 1, 0, 0, 7, true},
 		/* Where it is known beforehand that it cannot be. */
-		{token, 0, 0, 0, 0, 0, false},
-		{lean, 0, 0, 0, 0, 0, false},
+		{token, 0, 0, 0, 0, 0, false}, {lean, 0, 0, 0, 0, 0, false},
 		{fp8, ALL - PLAIN - 2, 2, 0, 5, 0, false}, /* maxima of what was dropped do not count */
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
 		refusal = &plain[i];
-		in_ranks(&(struct layout){.name = plain[i].sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = (int64_t)(i % 4)},
-			.dtype = plain[i].sets == lean || i % 2 ? VFM_BF16 : VFM_F32}, graphs);
+		in_ranks(&(struct layout){.name = plain[i].sets,
+				 .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = (int64_t)(i % 4)},
+				 .dtype = plain[i].sets == lean || i % 2 ? VFM_BF16 : VFM_F32},
+			graphs);
 	}
 }
 
@@ -251,7 +257,8 @@ static void train_in(struct outcome *o, const struct vfm_config *c, struct vfm_c
 	struct vfm_mesh mesh;
 
 	OK(vfm_mesh_init(&mesh, &c->parallel, world, d, &err));
-	MUST(!mesh.rows_side == !(c->parallel.aside != VFM_ASIDE_OFF && c->parallel.tp * c->parallel.cp * c->parallel.ep > 1),
+	MUST(!mesh.rows_side ==
+			!(c->parallel.aside != VFM_ASIDE_OFF && c->parallel.tp * c->parallel.cp * c->parallel.ep > 1),
 		"a stream for collectives within layers where there is none, or the other way round");
 	train(o, c, &mesh, d);
 	vfm_mesh_release(&mesh);
@@ -274,8 +281,10 @@ static int many_ranks(struct vfm_launch *l, const void *arg)
 	train_in(&a, &plain, world, vfm_cpu_open(&err));
 	train_in(&b, &c, world, late_open(false, &err));
 	for (int k = 0; k < STEPS; k++)
-		MUST((lay->p.pp > 1 ? b.s[k].bubble_s : b.s[k].comm_s) > 0 && b.s[k].comm_s >= 0 && b.s[k].host_s > 0 && b.s[k].host_s < 60,
-			"step %d stood still for %g s, for stages %g s; the host took %g s", k, b.s[k].comm_s, b.s[k].bubble_s, b.s[k].host_s);
+		MUST((lay->p.pp > 1 ? b.s[k].bubble_s : b.s[k].comm_s) > 0 && b.s[k].comm_s >= 0 && b.s[k].host_s > 0 &&
+				b.s[k].host_s < 60,
+			"step %d stood still for %g s, for stages %g s; the host took %g s", k, b.s[k].comm_s,
+			b.s[k].bubble_s, b.s[k].host_s);
 	compare(lay->name, &a, &b);
 	vfm_comm_free(world);
 	vfm_launch_end(l);
@@ -321,8 +330,14 @@ static char *plan;
 
 static int setup(void **state)
 {
-	static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
-	struct vfm_plan_opts o = {.context = 48, .batch = 2, .epochs = 6, .algo = VFM_PACK_FFD, .seed = 3, .cost = vfm_pack_cost_default()};
+	static const struct dataset_dims dims[] = {
+		{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
+	struct vfm_plan_opts o = {.context = 48,
+		.batch = 2,
+		.epochs = 6,
+		.algo = VFM_PACK_FFD,
+		.seed = 3,
+		.cost = vfm_pack_cost_default()};
 	char *data;
 
 	(void)state;
@@ -369,11 +384,19 @@ static int run_in(const char *name, struct vfm_dev *d, struct said *said, int st
 {
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	char *path = vfm_strfmt("%s/%s/%s", dir, vfm_dtype_name(sort->dtype), name);
-	char *sets = vfm_strfmt("model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 ckpt.every=3 ckpt.keep=0 train.steps=10 %s",
+	char *sets = vfm_strfmt("model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 "
+				"ckpt.every=3 ckpt.keep=0 train.steps=10 %s",
 		sort->name);
 	volatile sig_atomic_t stop = 0;
 	struct vfm_job job = {.world = vfm_comm_self()};
-	struct vfm_run_opts o = {.job = &job, .world = job.world, .manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
+	struct vfm_run_opts o = {.job = &job,
+		.world = job.world,
+		.manifest = plan,
+		.dir = path,
+		.resume = "auto",
+		.stop = &stop,
+		.on_step = on_step,
+		.ctx = said};
 	struct vfm_config c;
 	int rc;
 
@@ -394,7 +417,8 @@ static void same_checkpoint(const char *name, int step)
 {
 	struct vfm_ckpt *a, *b;
 	const char *dt = vfm_dtype_name(sort->dtype);
-	char *pa = vfm_strfmt("%s/%s/cpu/ckpt/step-%08d", dir, dt, step), *pb = vfm_strfmt("%s/%s/%s/ckpt/step-%08d", dir, dt, name, step);
+	char *pa = vfm_strfmt("%s/%s/cpu/ckpt/step-%08d", dir, dt, step),
+	     *pb = vfm_strfmt("%s/%s/%s/ckpt/step-%08d", dir, dt, name, step);
 
 	OK(vfm_ckpt_open(&a, pa, &err));
 	OK(vfm_ckpt_open(&b, pb, &err));
@@ -424,15 +448,18 @@ static int whole_run(struct vfm_launch *l, const void *arg)
 	vfm_log_set_quiet(true);
 	OK(run_in("cpu", vfm_cpu_open(&err), &cpu, 0));
 	OK(run_in("late", late_open(true, &err), &one, 0));
-	MUST(!strcmp(cpu.text.data, one.text.data), "the late device says\n%sinstead of\n%s", one.text.data, cpu.text.data);
+	MUST(!strcmp(cpu.text.data, one.text.data), "the late device says\n%sinstead of\n%s", one.text.data,
+		cpu.text.data);
 	for (int step = 3; step <= 9; step += 3)
 		same_checkpoint("late", step);
 	same_checkpoint("late", 10);
 
 	MUST(run_in("stopped", late_open(true, &err), &two, 4) == VFM_ESIGNAL, "it was not stopped");
-	MUST(two.lines == 5 || two.lines == 6, "%d lines", two.lines); /* the fourth is read when the fifth step is on the device */
+	MUST(two.lines == 5 || two.lines == 6, "%d lines",
+		two.lines); /* the fourth is read when the fifth step is on the device */
 	OK(run_in("stopped", late_open(true, &err), &two, 0));
-	MUST(!strcmp(cpu.text.data, two.text.data), "stopped and resumed, it says\n%sinstead of\n%s", two.text.data, cpu.text.data);
+	MUST(!strcmp(cpu.text.data, two.text.data), "stopped and resumed, it says\n%sinstead of\n%s", two.text.data,
+		cpu.text.data);
 	same_checkpoint("stopped", 10);
 	vfm_buf_release(&cpu.text);
 	vfm_buf_release(&one.text);
@@ -444,7 +471,10 @@ static void test_run(void **state)
 {
 	(void)state;
 	in_ranks(&(struct layout){.name = "", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}, .dtype = VFM_F32}, whole_run);
-	in_ranks(&(struct layout){.name = "train.fp8=delayed train.fp8_history=3", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}, .dtype = VFM_BF16}, whole_run);
+	in_ranks(&(struct layout){.name = "train.fp8=delayed train.fp8_history=3",
+			 .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1},
+			 .dtype = VFM_BF16},
+		whole_run);
 }
 
 /* ---- sampling ---- */
@@ -466,7 +496,8 @@ static void sample_on(struct vfm_dev *d, const struct vfm_config *c, float *toke
 	int64_t next = 0;
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	struct vfm_sample_request r = {.n = 2, .id = id, .grid = grid, .text = text, .cu_text = cu_text};
-	struct vfm_sample_job job = {.model = &c->model, .diffusion = &c->diffusion, .mesh = vfm_mesh_one(), .stream = s, .dtype = VFM_F32};
+	struct vfm_sample_job job = {
+		.model = &c->model, .diffusion = &c->diffusion, .mesh = vfm_mesh_one(), .stream = s, .dtype = VFM_F32};
 	struct vfm_sampler how;
 	struct vfm_params ps;
 

@@ -22,7 +22,7 @@
 static struct note {
 	volatile int pid[16], seen[16], threads[16], cpus[16];
 	char why[160], msg[16][VFM_ERR_MAX];
-} *note;
+} * note;
 
 static volatile sig_atomic_t got;
 static void on_signal(int sig)
@@ -124,7 +124,8 @@ static int many_rounds(struct vfm_launch *l)
 				return 43;
 	if (vfm_launch_exchange(l, big, sizeof(big) + 1, all, NULL) != VFM_EUSAGE)
 		return 44;
-	if (l->local_rank != l->rank || l->local_size != l->size || l->nodes != 1 || l->node != 0 || l->node_of[l->size - 1] != 0 || !*l->host)
+	if (l->local_rank != l->rank || l->local_size != l->size || l->nodes != 1 || l->node != 0 ||
+		l->node_of[l->size - 1] != 0 || !*l->host)
 		return 45;
 	if (strncmp(l->job, "local-", 6) != 0 || atoi(l->job + 6) != getppid())
 		return 46;
@@ -232,7 +233,8 @@ static void test_status(void **state)
 {
 	static const struct {
 		int end[3], want;
-	} cases[] = {{{0, 0, 0}, 0}, {{0, 75, 0}, 75}, {{75, 75, 75}, 75}, {{75, 2, 0}, 2}, {{1, 75, 3}, 3}, {{3, 2, 2}, 3}, {{0, 0, 1}, 1}};
+	} cases[] = {{{0, 0, 0}, 0}, {{0, 75, 0}, 75}, {{75, 75, 75}, 75}, {{75, 2, 0}, 2}, {{1, 75, 3}, 3},
+		{{3, 2, 2}, 3}, {{0, 0, 1}, 1}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -466,11 +468,22 @@ static void test_place(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_alone), cmocka_unit_test(test_exchange), cmocka_unit_test(test_share), cmocka_unit_test(test_killed_sharing), cmocka_unit_test(test_status), cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_late), cmocka_unit_test(test_signals), cmocka_unit_test(test_parent_dies), cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_no_pmi2), cmocka_unit_test(test_mapping), cmocka_unit_test(test_place),
+		cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_exchange),
+		cmocka_unit_test(test_share),
+		cmocka_unit_test(test_killed_sharing),
+		cmocka_unit_test(test_status),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_parent_dies),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_no_pmi2),
+		cmocka_unit_test(test_mapping),
+		cmocka_unit_test(test_place),
 	};
-	static const char *const slurm[] = {"SLURM_STEP_NUM_TASKS", "PMI_FD", "PMI_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "VFM_BIND"};
+	static const char *const slurm[] = {
+		"SLURM_STEP_NUM_TASKS", "PMI_FD", "PMI_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "VFM_BIND"};
 	struct sigaction sa = {.sa_handler = on_signal};
 
 	if (argc == 3 && !strcmp(argv[1], "share"))

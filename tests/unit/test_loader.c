@@ -15,7 +15,7 @@
 #include "data/patch.h"
 #include "dataset.h"
 
-#define N_A 61
+#define N_A   61
 #define BATCH 3
 
 static char dir[] = "/tmp/vfm_loader_XXXXXX", plan_path[64], data_dir[64];
@@ -23,7 +23,11 @@ static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {3, 6, 4, 5}, {2, 2, 8,
 
 static void make_manifest(void)
 {
-	struct vfm_plan_opts o = {.context = 100, .batch = BATCH, .epochs = 2, .algo = VFM_PACK_FFD, .seed = 3,
+	struct vfm_plan_opts o = {.context = 100,
+		.batch = BATCH,
+		.epochs = 2,
+		.algo = VFM_PACK_FFD,
+		.seed = 3,
 		.cost = vfm_pack_cost_default()};
 	struct vfm_err err = {0};
 

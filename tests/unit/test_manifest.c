@@ -40,14 +40,22 @@ static struct vfm_manifest_header header(void)
 {
 	for (int i = 0; i < 2; i++)
 		memset(sets[i].index_sha256, "0f"[i], 64);
-	return (struct vfm_manifest_header){.context = 100, .batch = BATCH, .steps = STEPS, .seed = 42, .patch = {1, 2, 2},
-		.latent_channels = 16, .text_dim = 1024, .n_sets = 2, .sets = sets};
+	return (struct vfm_manifest_header){.context = 100,
+		.batch = BATCH,
+		.steps = STEPS,
+		.seed = 42,
+		.patch = {1, 2, 2},
+		.latent_channels = 16,
+		.text_dim = 1024,
+		.n_sets = 2,
+		.sets = sets};
 }
 
 /* Sample i of pack k. */
 static struct vfm_manifest_sample sample(int64_t k, int i)
 {
-	return (struct vfm_manifest_sample){(int32_t)(k + i) % 2, (int32_t)(k % 5), (k * 7 + i) % 500, (int32_t)(1 + (k + i) % 20)};
+	return (struct vfm_manifest_sample){
+		(int32_t)(k + i) % 2, (int32_t)(k % 5), (k * 7 + i) % 500, (int32_t)(1 + (k + i) % 20)};
 }
 
 static int count(int64_t k)
@@ -69,8 +77,11 @@ static void write_it(enum vfm_manifest_format format)
 	assert_non_null(w);
 	for (int64_t k = 0; k < STEPS * BATCH; k++) {
 		struct vfm_manifest_sample s[4];
-		struct vfm_manifest_pack p = {.step = k / BATCH, .pack = (int32_t)(k % BATCH), .n_samples = count(k),
-			.cost = 0.5 + (double)k, .samples = s};
+		struct vfm_manifest_pack p = {.step = k / BATCH,
+			.pack = (int32_t)(k % BATCH),
+			.n_samples = count(k),
+			.cost = 0.5 + (double)k,
+			.samples = s};
 
 		for (int i = 0; i < p.n_samples; i++) {
 			s[i] = sample(k, i);
@@ -165,12 +176,12 @@ static int read_all(struct vfm_err *err)
 	return rc;
 }
 
-#define HEAD(set)                                                                                                     \
+#define HEAD(set)                                                                                                      \
 	"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":100,\"batch\":1,\"seed\":1,\"steps\":2,\"patch\":[1,2,2],"     \
 	"\"latent_channels\":16,\"text_dim\":8,\"sets\":[" set "]}\n"
 #define SHA "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define SET "{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"" SHA "\",\"weight\":1}"
-#define PACK(step, tokens, samples)                                                                                   \
+#define PACK(step, tokens, samples)                                                                                    \
 	"{\"step\":" #step ",\"pack\":0,\"tokens\":" #tokens ",\"cost\":1,\"samples\":" samples "}\n"
 #define GOOD0 PACK(0, 5, "[[0,0,1,5]]")
 #define GOOD1 PACK(1, 7, "[[0,0,2,3],[0,1,3,4]]")
@@ -188,7 +199,8 @@ static void hostile_lines(void **state)
 		{HEAD(SET), "truncated"},
 		{HEAD(SET) GOOD0, "truncated"},
 		{HEAD(SET) GOOD0 "{\"step\":1,\"pack\":0,\"tok", "truncated"},
-		{HEAD(SET) GOOD0 "{\"step\":1,\"pack\":0,\"tokens\":7,\"cost\":1,\"samples\":[[0,0,2,7]]}", "truncated"},
+		{HEAD(SET) GOOD0 "{\"step\":1,\"pack\":0,\"tokens\":7,\"cost\":1,\"samples\":[[0,0,2,7]]}",
+			"truncated"},
 		{HEAD(SET) GOOD0 GOOD0 GOOD1, "line 3: expected step 1"},
 		{HEAD(SET) GOOD1 GOOD1, "step 0, pack 0 is missing|expected step 0"},
 		{HEAD(SET) "\n" GOOD1, "not a JSON object"},
@@ -208,9 +220,11 @@ static void hostile_lines(void **state)
 		{HEAD(SET) "{\"step\":0,\"pack\":0,\"tokens\":5,\"cost\":-1,\"samples\":[[0,0,1,5]]}\n" GOOD1, "cost"},
 		{HEAD(""), "sets"},
 		{HEAD("7") GOOD0 GOOD1, "sets[0]"},
-		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"xyz\",\"weight\":1}") GOOD0 GOOD1,
+		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"xyz\",\"weight\":1}")
+				GOOD0 GOOD1,
 			"sets[0].index_sha256"},
-		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":0,\"index_sha256\":\"" SHA "\",\"weight\":1}") GOOD0 GOOD1,
+		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":0,\"index_sha256\":\"" SHA "\",\"weight\":1}")
+				GOOD0 GOOD1,
 			"sets[0].records"},
 		{"{\"v\":2,\"type\":\"vfm-manifest\"}\n", "version 2"},
 		{"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":99999999999}\n", "context"},

@@ -1,5 +1,6 @@
-/* A pool whose memory is mapped below its addresses, on a device with little of it: what is in use always has memory, no chunk is taken from
- * under it, and a request fails only when what is in use leaves too little, wherever that lies. */
+/* A pool whose memory is mapped below its addresses, on a device with little of it: what is in use always has memory,
+ * no chunk is taken from under it, and a request fails only when what is in use leaves too little, wherever that lies.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,10 +12,18 @@
 
 #include "dev/mapped.h"
 
-enum { GRAIN = 512, SMALL_CHUNK = 8 * GRAIN, LARGE_CHUNK = 64 * GRAIN, SMALLS = 2000, LARGES = 400, IDS = 120, LARGEST = 40 * LARGE_CHUNK };
+enum {
+	GRAIN = 512,
+	SMALL_CHUNK = 8 * GRAIN,
+	LARGE_CHUNK = 64 * GRAIN,
+	SMALLS = 2000,
+	LARGES = 400,
+	IDS = 120,
+	LARGEST = 40 * LARGE_CHUNK
+};
 
 struct device {
-	uint64_t limit, used;        /* bytes of memory */
+	uint64_t limit, used; /* bytes of memory */
 	bool small[SMALLS], large[LARGES];
 	int maps, unmaps, settled;
 	bool broken, fails;
@@ -99,7 +108,8 @@ static uint64_t needed(struct device *d, const struct range *r)
 	memset(in_use, 0, sizeof(in_use));
 	for (int id = 0; id < IDS; id++)
 		if (r[id].live)
-			for (uint64_t i = r[id].at / chunk_of(r[id].zone); i <= (r[id].at + r[id].bytes - 1) / chunk_of(r[id].zone); i++) {
+			for (uint64_t i = r[id].at / chunk_of(r[id].zone);
+				i <= (r[id].at + r[id].bytes - 1) / chunk_of(r[id].zone); i++) {
 				assert_true(*cell(d, r[id].zone, i));
 				n += in_use[r[id].zone][i] ? 0 : chunk_of(r[id].zone);
 				in_use[r[id].zone][i] = true;
@@ -139,7 +149,8 @@ static void test_random(void **state)
 		} else {
 			assert_int_equal(rc, VFM_MAPPED_FULL);
 			full++;
-			/* Whole chunks at both ends of it, and what less than a chunk of the other zone cannot make up for. */
+			/* Whole chunks at both ends of it, and what less than a chunk of the other zone cannot make up
+			 * for. */
 			assert_true(needed(&d, r) + x->bytes + 2 * chunk_of(x->zone) + LARGE_CHUNK > d.limit);
 		}
 	}

@@ -86,7 +86,7 @@ static double texture(int shot, double x, double y)
 	double u = x / 12 - i, v = y / 12 - j;
 
 	return (noise_at(shot, i, j) * (1 - u) + noise_at(shot, i + 1, j) * u) * (1 - v) +
-	       (noise_at(shot, i, j + 1) * (1 - u) + noise_at(shot, i + 1, j + 1) * u) * v;
+		(noise_at(shot, i, j + 1) * (1 - u) + noise_at(shot, i + 1, j + 1) * u) * v;
 }
 
 static void draw(uint8_t *rgb, int shot, double dx, double dy)
@@ -119,7 +119,8 @@ static int read_stamp(const uint8_t *luma)
 
 static char *write_stamped(const char *name, int n, const char *codec)
 {
-	struct vfm_video_out_opts o = {.width = W, .height = H, .fps_num = 30000, .fps_den = 1001, .codec = codec, .crf = 20};
+	struct vfm_video_out_opts o = {
+		.width = W, .height = H, .fps_num = 30000, .fps_den = 1001, .codec = codec, .crf = 20};
 	char *path = in_dir(name);
 	uint8_t rgb[W * H * 3];
 	struct vfm_video_out *out;
@@ -211,7 +212,8 @@ static void test_seek_is_exact(void **state)
 static void test_cut(void **state)
 {
 	char *path = write_stamped("a.mp4", 120, NULL), *out = in_dir("b.mp4");
-	struct vfm_cut_opts o = {.start = 33, .end = 77, .start_pts = INT64_MIN, .even = true, .codec = "h264", .crf = 18};
+	struct vfm_cut_opts o = {
+		.start = 33, .end = 77, .start_pts = INT64_MIN, .even = true, .codec = "h264", .crf = 18};
 	struct vfm_cut_result r;
 	struct vfm_err err = {0};
 	struct vfm_video *v;
@@ -337,13 +339,20 @@ static void test_orientation(void **state)
 {
 	/* m0, m1, m3, m4 of a display matrix; degrees; mirrored */
 	static const int cases[8][6] = {
-		{1, 0, 0, 1, 0, 0}, {0, 1, -1, 0, 90, 0}, {-1, 0, 0, -1, 180, 0}, {0, -1, 1, 0, 270, 0},
-		{-1, 0, 0, 1, 0, 1}, {0, -1, -1, 0, 90, 1}, {1, 0, 0, -1, 180, 1}, {0, 1, 1, 0, 270, 1},
+		{1, 0, 0, 1, 0, 0},
+		{0, 1, -1, 0, 90, 0},
+		{-1, 0, 0, -1, 180, 0},
+		{0, -1, 1, 0, 270, 0},
+		{-1, 0, 0, 1, 0, 1},
+		{0, -1, -1, 0, 90, 1},
+		{1, 0, 0, -1, 180, 1},
+		{0, 1, 1, 0, 270, 1},
 	};
 
 	(void)state;
 	for (int i = 0; i < 8; i++) {
-		int32_t m[9] = {cases[i][0] * 65536, cases[i][1] * 65536, 0, cases[i][2] * 65536, cases[i][3] * 65536, 0, 0, 0, 1 << 30};
+		int32_t m[9] = {cases[i][0] * 65536, cases[i][1] * 65536, 0, cases[i][2] * 65536, cases[i][3] * 65536,
+			0, 0, 0, 1 << 30};
 		bool mirrored;
 
 		assert_int_equal(vfm_orient_degrees(vfm_orient_of(m), &mirrored), cases[i][4]);
@@ -474,7 +483,8 @@ static void test_clip_rules(void **state)
 
 static struct vfm_score score_of(double speed, int black_from, int bar)
 {
-	struct vfm_video_out_opts o = {.width = W, .height = H, .fps_num = 20, .fps_den = 1, .codec = "ffv1", .crf = -1};
+	struct vfm_video_out_opts o = {
+		.width = W, .height = H, .fps_num = 20, .fps_den = 1, .codec = "ffv1", .crf = -1};
 	struct vfm_score_opts so = {.end = -1};
 	char *path = in_dir("s.mkv");
 	uint8_t rgb[W * H * 3];
@@ -498,7 +508,8 @@ static struct vfm_score score_of(double speed, int black_from, int bar)
 
 static void test_scores(void **state)
 {
-	struct vfm_score still = score_of(0, 99, 0), slow = score_of(0.5, 99, 0), fast = score_of(2, 99, 0), dark = score_of(1, 20, 24);
+	struct vfm_score still = score_of(0, 99, 0), slow = score_of(0.5, 99, 0), fast = score_of(2, 99, 0),
+			 dark = score_of(1, 20, 24);
 
 	(void)state;
 	assert_true(still.motion == 0 && still.static_ratio == 1 && still.black_ratio == 0);
@@ -532,7 +543,8 @@ static void test_palette(void **state)
 static void test_plot(void **state)
 {
 	double x[200], y[200], one_x = 3, one_y = NAN;
-	struct vfm_series s[] = {{.name = "loss", .x = x, .y = y, .n = 200, .faint = true}, {.name = "b", .x = &one_x, .y = &one_y, .n = 1}};
+	struct vfm_series s[] = {{.name = "loss", .x = x, .y = y, .n = 200, .faint = true},
+		{.name = "b", .x = &one_x, .y = &one_y, .n = 1}};
 	struct vfm_plot p = {.title = "t", .x_label = "step", .y_label = "loss", .series = s, .n_series = 2};
 	char *path = in_dir("p.png");
 	struct vfm_err err = {0};

@@ -356,8 +356,8 @@ static void attn_cases(const void *arg)
 			attn_one(c);
 }
 
-#define RING VFM_CP_RING, 1
-#define A2A(n) VFM_CP_A2A, n
+#define RING      VFM_CP_RING, 1
+#define A2A(n)    VFM_CP_A2A, n
 #define HYBRID(n) VFM_CP_HYBRID, n
 
 static void test_attention(void **state)
@@ -408,7 +408,8 @@ static void test_attention_on_nodes(void **state)
 	on_ranks(3, 3, attn_cases, three);
 }
 
-/* The last rank dies while the others are in the midst of attention: each says who it was, and soon; nothing stays behind. */
+/* The last rank dies while the others are in the midst of attention: each says who it was, and soon; nothing stays
+ * behind. */
 static void one_dies(const void *arg)
 {
 	const struct attn_case *c = arg;

@@ -158,7 +158,8 @@ static void world_release(struct world *w)
 }
 
 /* What must hold of every plan; fills count[sample]. */
-static void check_plan(const struct vfm_plan *p, const struct vfm_blend *b, const struct vfm_plan_opts *o, int32_t *count)
+static void check_plan(
+	const struct vfm_plan *p, const struct vfm_blend *b, const struct vfm_plan_opts *o, int32_t *count)
 {
 	double tokens = 0;
 	int64_t n = 0;
@@ -192,8 +193,13 @@ static void check_plan(const struct vfm_plan *p, const struct vfm_blend *b, cons
 
 static struct vfm_plan_opts plain_opts(void)
 {
-	return (struct vfm_plan_opts){.context = 1024, .batch = 1, .epochs = 1, .algo = VFM_PACK_FFD, .seed = 7,
-		.window = 500, .cost = vfm_pack_cost_default()};
+	return (struct vfm_plan_opts){.context = 1024,
+		.batch = 1,
+		.epochs = 1,
+		.algo = VFM_PACK_FFD,
+		.seed = 7,
+		.window = 500,
+		.cost = vfm_pack_cost_default()};
 }
 
 static void each_sample_once_an_epoch(void **state)
@@ -271,7 +277,8 @@ static bool same_plan(const struct vfm_plan *a, const struct vfm_plan *b)
 		return false;
 	for (int64_t k = 0; k < a->n_packs; k++)
 		if (a->packs[k].n != b->packs[k].n ||
-			memcmp(a->samples + a->packs[k].first, b->samples + b->packs[k].first, (size_t)a->packs[k].n * 4))
+			memcmp(a->samples + a->packs[k].first, b->samples + b->packs[k].first,
+				(size_t)a->packs[k].n * 4))
 			return false;
 	return true;
 }

@@ -1,8 +1,8 @@
 /* Parameters over many ranks: every layout against plain loops on the host that know nothing of sections and shards.
  *
  * The model is made up: units of parameters with every kind of cut.  Its forward checks that the weights are those of
- * this step; its backward contributes to each gradient a number that depends on (rank, pack, parameter, global element),
- * so that the sum over the ranks that hold the element is known.
+ * this step; its backward contributes to each gradient a number that depends on (rank, pack, parameter, global
+ * element), so that the sum over the ranks that hold the element is known.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -112,9 +112,9 @@ static double start_value(const struct vfm_param *p, int64_t i)
 {
 	struct vfm_rng rng = vfm_rng_stream(SEED, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
 
-	return p->init == VFM_INIT_ONE	  ? 1
-	       : p->init == VFM_INIT_ZERO ? 0
-					  : (double)p->std * (double)vfm_rng_normal(&rng, (uint64_t)i);
+	return p->init == VFM_INIT_ONE     ? 1
+		: p->init == VFM_INIT_ZERO ? 0
+					   : (double)p->std * (double)vfm_rng_normal(&rng, (uint64_t)i);
 }
 
 static const struct ref *ref_of(const char *name)
@@ -279,7 +279,10 @@ static void check_weights(struct rank *r, int unit)
 
 		if (p->unit == unit)
 			compare(r, p, 0, p->n, p->var.v, 0, ref_of(p->name)->w[r->step],
-				p->var.v.dtype != VFM_F32 ? 1.0 / 128 : memory_opts.m_bf16 ? 1e-3 : 2e-5, "weight");
+				p->var.v.dtype != VFM_F32    ? 1.0 / 128
+					: memory_opts.m_bf16 ? 1e-3
+							     : 2e-5,
+				"weight");
 	}
 }
 
@@ -380,8 +383,8 @@ static void run_chunk(struct rank *r, int chunk, enum vfm_recompute mode)
 }
 
 /* NULL: the masters. */
-static void check_array(
-	struct rank *r, const struct vfm_array *own, double tol, const char *what, double *(*of)(const struct ref *ref, int step))
+static void check_array(struct rank *r, const struct vfm_array *own, double tol, const char *what,
+	double *(*of)(const struct ref *ref, int step))
 {
 	for (size_t i = 0; i < r->ps.n; i++) {
 		const struct vfm_param *p = r->ps.p[i];
@@ -400,7 +403,8 @@ static void check_grads(struct rank *r)
 		const struct vfm_param *p = r->ps.p[i];
 		struct vfm_owned o = vfm_param_owned(&r->ps, p);
 
-		compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, ref_of(p->name)->g[r->step], 1e-5, "gradient");
+		compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, ref_of(p->name)->g[r->step], 1e-5,
+			"gradient");
 	}
 }
 
@@ -799,7 +803,8 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layouts), cmocka_unit_test(test_smaller_state),
+		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_smaller_state),
 		cmocka_unit_test(test_bits),
 		cmocka_unit_test(test_forward_only),
 		cmocka_unit_test(test_death),

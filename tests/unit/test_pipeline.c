@@ -21,7 +21,7 @@ enum { PACKS = 8, LAYERS = 8, STEPS = 2 };
 
 struct layout {
 	int pp, vpp, schedule, dp;
-	int packs; /* of the global step */
+	int packs;     /* of the global step */
 	int recompute; /* enum vfm_recompute */
 	enum vfm_dtype dtype;
 	bool fsdp, distopt;
@@ -30,8 +30,18 @@ struct layout {
 
 /* Images and videos, one token, no text, one sample a pack and several. */
 static const struct vfm_madeup samples[] = {
-	{{1, 4, 4}, 3, 1}, {{2, 3, 5}, 0, 2}, {{3, 2, 2}, 6, 3}, {{1, 1, 1}, 1, 4}, {{2, 4, 4}, 2, 5}, {{1, 5, 3}, 9, 6}, {{1, 1, 2}, 0, 7},
-	{{4, 2, 2}, 4, 8}, {{1, 6, 6}, 5, 9}, {{1, 2, 2}, 2, 10}, {{2, 2, 2}, 1, 11}, {{1, 1, 1}, 0, 12},
+	{{1, 4, 4}, 3, 1},
+	{{2, 3, 5}, 0, 2},
+	{{3, 2, 2}, 6, 3},
+	{{1, 1, 1}, 1, 4},
+	{{2, 4, 4}, 2, 5},
+	{{1, 5, 3}, 9, 6},
+	{{1, 1, 2}, 0, 7},
+	{{4, 2, 2}, 4, 8},
+	{{1, 6, 6}, 5, 9},
+	{{1, 2, 2}, 2, 10},
+	{{2, 2, 2}, 1, 11},
+	{{1, 1, 1}, 0, 12},
 };
 static const int first[PACKS + 1] = {0, 1, 3, 4, 6, 8, 9, 11, 12};
 
@@ -45,20 +55,20 @@ struct result {
 static struct vfm_err err;
 
 /* In a rank. */
-#define MUST(call)                                                                                           \
-	do {                                                                                                 \
-		if ((call) < 0) {                                                                            \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, err.msg);                         \
-			_exit(3);                                                                            \
-		}                                                                                            \
+#define MUST(call)                                                                                                     \
+	do {                                                                                                           \
+		if ((call) < 0) {                                                                                      \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, err.msg);                                   \
+			_exit(3);                                                                                      \
+		}                                                                                                      \
 	} while (0)
-#define CHECK(cond, ...)                                                                                     \
-	do {                                                                                                 \
-		if (!(cond)) {                                                                               \
-			fprintf(stderr, __VA_ARGS__);                                                        \
-			fputc('\n', stderr);                                                                 \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define CHECK(cond, ...)                                                                                               \
+	do {                                                                                                           \
+		if (!(cond)) {                                                                                         \
+			fprintf(stderr, __VA_ARGS__);                                                                  \
+			fputc('\n', stderr);                                                                           \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
 	} while (0)
 
 static void configure(struct vfm_config *c, const struct layout *l)
@@ -88,7 +98,8 @@ static void configure(struct vfm_config *c, const struct layout *l)
 }
 
 /* The steps, with pack p of the step for dp rank p % dp. */
-static void train(struct result *r, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, int n_packs)
+static void train(
+	struct result *r, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, int n_packs)
 {
 	int dp = mesh->size[VFM_AX_DP], mine = n_packs / dp;
 	struct vfm_batch b[PACKS];
@@ -113,8 +124,10 @@ static void train(struct result *r, const struct vfm_config *c, const struct vfm
 		MUST(vfm_trainer_step(r->tr, k, mine, &source, 1e-3, &err));
 		MUST(vfm_trainer_stats(r->tr, &stats, &err));
 		r->loss[k] = stats.loss;
-		CHECK(stats.bubble_s >= 0 && stats.comm_s > -1e-3, "waited %g s for stages and %g s for others", stats.bubble_s, stats.comm_s);
-		CHECK(stats.tokens == tokens, "%lld tokens instead of %lld", (long long)stats.tokens, (long long)tokens);
+		CHECK(stats.bubble_s >= 0 && stats.comm_s > -1e-3, "waited %g s for stages and %g s for others",
+			stats.bubble_s, stats.comm_s);
+		CHECK(stats.tokens == tokens, "%lld tokens instead of %lld", (long long)stats.tokens,
+			(long long)tokens);
 	}
 	r->tokens = stats.tokens;
 	r->samples = stats.samples;
@@ -141,7 +154,9 @@ static void compare_gradients(const struct layout *l, const struct vfm_params *p
 		vfm_runs_add_part(&runs, &p->part, o.a, o.b);
 		for (size_t j = 0; j < runs.n; j++)
 			for (int64_t k = 0; k < runs.v[j].n; k++)
-				off = fmax(off, fabs((double)o.g[runs.v[j].loc + k] - (double)ref->grad[q->off + runs.v[j].glob + k]));
+				off = fmax(off,
+					fabs((double)o.g[runs.v[j].loc + k] -
+						(double)ref->grad[q->off + runs.v[j].glob + k]));
 		CHECK(off <= tol * most + 1e-6 * all, "gradient of %s is off by %g of %g", p->name, off, most);
 		vfm_runs_release(&runs);
 	}
@@ -152,8 +167,10 @@ static void compare(const struct layout *l, const struct result *r, const struct
 	double tol = l->dtype == VFM_F32 ? 1e-5 : 2e-2;
 
 	for (int k = 0; k < STEPS; k++)
-		CHECK(fabs(r->loss[k] - ref->loss[k]) <= tol * ref->loss[k], "loss of step %d: %.9g instead of %.9g", k, r->loss[k], ref->loss[k]);
-	CHECK(r->tokens == ref->tokens && r->samples == ref->samples && fabs(r->flops - ref->flops) <= 1e-9 * ref->flops,
+		CHECK(fabs(r->loss[k] - ref->loss[k]) <= tol * ref->loss[k], "loss of step %d: %.9g instead of %.9g", k,
+			r->loss[k], ref->loss[k]);
+	CHECK(r->tokens == ref->tokens && r->samples == ref->samples &&
+			fabs(r->flops - ref->flops) <= 1e-9 * ref->flops,
 		"%lld tokens, %lld samples", (long long)r->tokens, (long long)r->samples);
 	compare_gradients(l, vfm_trainer_params(r->tr), vfm_trainer_params(ref->tr));
 }
@@ -219,8 +236,8 @@ static int memory_main(struct vfm_launch *launch, const struct layout *l)
 		MUST(vfm_trainer_step(tr, k, k ? l->packs : 2 * l->pp, &source, 1e-3, &err));
 		peak[k] = d.dev->mem_peak - before;
 	}
-	CHECK(peak[0] > 0 && peak[1] <= peak[0] + peak[0] / 50, "rank %d: %lld bytes for %d packs, %lld for %d", launch->rank, (long long)peak[0],
-		2 * l->pp, (long long)peak[1], l->packs);
+	CHECK(peak[0] > 0 && peak[1] <= peak[0] + peak[0] / 50, "rank %d: %lld bytes for %d packs, %lld for %d",
+		launch->rank, (long long)peak[0], 2 * l->pp, (long long)peak[1], l->packs);
 	vfm_madeup_release(&b);
 	vfm_trainer_free(tr);
 	vfm_mesh_release(&mesh);
@@ -267,7 +284,8 @@ static int failure_main(struct vfm_launch *launch, const struct layout *l)
 	tr = vfm_trainer_new(&c, &mesh, d.stream, &err);
 	MUST(tr ? 0 : -1);
 	rc = vfm_trainer_step(tr, 0, l->packs, last ? &bad : &source, 1e-3, &err);
-	CHECK(rc == (last ? VFM_EUSAGE : VFM_EENV) && strstr(err.msg, "the third pack is damaged"), "rank %d: %d, %s", launch->rank, rc, err.msg);
+	CHECK(rc == (last ? VFM_EUSAGE : VFM_EENV) && strstr(err.msg, "the third pack is damaged"), "rank %d: %d, %s",
+		launch->rank, rc, err.msg);
 	vfm_comm_host_abort(world, err.msg);
 	vfm_madeup_release(&b);
 	vfm_trainer_free(tr);
@@ -296,8 +314,8 @@ static void run_as(const struct layout *l, int (*rank)(struct vfm_launch *launch
 	assert_int_equal(waitpid(pid, &st, 0), pid);
 	if (!WIFEXITED(st) || WEXITSTATUS(st) != 0)
 		fail_msg("pp %d vpp %d %s dp %d tp %d cp %d, %d packs, recompute %d, %s%s%s: status %x", l->pp, l->vpp,
-			l->schedule == VFM_PP_ZB ? "zb" : "1f1b", l->dp, l->tp, l->cp, l->packs, l->recompute, vfm_dtype_name(l->dtype), l->fsdp ? " fsdp" : "",
-			l->distopt ? " distopt" : "", st);
+			l->schedule == VFM_PP_ZB ? "zb" : "1f1b", l->dp, l->tp, l->cp, l->packs, l->recompute,
+			vfm_dtype_name(l->dtype), l->fsdp ? " fsdp" : "", l->distopt ? " distopt" : "", st);
 }
 
 static void run(const struct layout *l)
@@ -313,13 +331,24 @@ static void run_all(const struct layout *l, size_t n)
 
 #define RUN_ALL(table) run_all(table, sizeof(table) / sizeof((table)[0]))
 
-enum { F1B = VFM_PP_1F1B, ZB = VFM_PP_ZB, NONE = VFM_RECOMPUTE_NONE, SEL = VFM_RECOMPUTE_SELECTIVE, FULL = VFM_RECOMPUTE_FULL };
+enum {
+	F1B = VFM_PP_1F1B,
+	ZB = VFM_PP_ZB,
+	NONE = VFM_RECOMPUTE_NONE,
+	SEL = VFM_RECOMPUTE_SELECTIVE,
+	FULL = VFM_RECOMPUTE_FULL
+};
 
 static void sweep(int schedule, int vpp)
 {
 	for (int pp = 2; pp <= 4; pp += 2)
 		for (int packs = 1; packs <= PACKS; packs += pp / 2 + (packs > 3))
-			run(&(struct layout){.pp = pp, .vpp = vpp, .schedule = schedule, .dp = 1, .packs = packs, .recompute = packs % 3});
+			run(&(struct layout){.pp = pp,
+				.vpp = vpp,
+				.schedule = schedule,
+				.dp = 1,
+				.packs = packs,
+				.recompute = packs % 3});
 }
 
 static void test_1f1b(void **state)
@@ -381,7 +410,15 @@ static void test_with_cut_packs(void **state)
 	static const struct layout l[] = {
 		{.pp = 2, .vpp = 1, .schedule = F1B, .dp = 1, .packs = 8, .recompute = SEL, .cp = 2},
 		{.pp = 2, .vpp = 2, .schedule = ZB, .dp = 1, .packs = 5, .recompute = FULL, .tp = 2},
-		{.pp = 2, .vpp = 1, .schedule = ZB, .dp = 1, .packs = 3, .recompute = NONE, .tp = 2, .cp = 2, .distopt = true},
+		{.pp = 2,
+			.vpp = 1,
+			.schedule = ZB,
+			.dp = 1,
+			.packs = 3,
+			.recompute = NONE,
+			.tp = 2,
+			.cp = 2,
+			.distopt = true},
 	};
 
 	(void)state;
@@ -392,7 +429,8 @@ static void test_memory(void **state)
 {
 	(void)state;
 	run_as(&(struct layout){.pp = 2, .vpp = 1, .schedule = F1B, .dp = 1, .packs = 16}, memory_main);
-	run_as(&(struct layout){.pp = 2, .vpp = 2, .schedule = F1B, .dp = 1, .packs = 16, .recompute = FULL}, memory_main);
+	run_as(&(struct layout){.pp = 2, .vpp = 2, .schedule = F1B, .dp = 1, .packs = 16, .recompute = FULL},
+		memory_main);
 	run_as(&(struct layout){.pp = 3, .vpp = 1, .schedule = ZB, .dp = 1, .packs = 18}, memory_main);
 }
 
@@ -417,9 +455,16 @@ static void test_bf16(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_1f1b), cmocka_unit_test(test_interleaved), cmocka_unit_test(test_zero_bubble),
-		cmocka_unit_test(test_zero_bubble_interleaved), cmocka_unit_test(test_other_depths),
-		cmocka_unit_test(test_with_data), cmocka_unit_test(test_with_cut_packs), cmocka_unit_test(test_memory), cmocka_unit_test(test_failure), cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_1f1b),
+		cmocka_unit_test(test_interleaved),
+		cmocka_unit_test(test_zero_bubble),
+		cmocka_unit_test(test_zero_bubble_interleaved),
+		cmocka_unit_test(test_other_depths),
+		cmocka_unit_test(test_with_data),
+		cmocka_unit_test(test_with_cut_packs),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_bf16),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

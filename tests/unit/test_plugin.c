@@ -92,8 +92,13 @@ static void test_files(void **state)
 
 static int choose(int visible, int rank, int size, bool bound, bool share, struct vfm_err *err)
 {
-	return vfm_plugin_choose(
-		&(struct vfm_plugin_choice){.what = "CUDA", .visible = visible, .local_rank = rank, .local_size = size, .bound = bound, .share = share}, err);
+	return vfm_plugin_choose(&(struct vfm_plugin_choice){.what = "CUDA",
+					 .visible = visible,
+					 .local_rank = rank,
+					 .local_size = size,
+					 .bound = bound,
+					 .share = share},
+		err);
 }
 
 static void test_choice(void **state)
@@ -109,7 +114,8 @@ static void test_choice(void **state)
 	/* All ranks fail, not only those that are left over. */
 	for (int r = 0; r < 4; r++) {
 		assert_int_equal(choose(2, r, 4, true, false, &err), VFM_EUSAGE);
-		assert_string_equal(err.msg, "4 ranks on this node, but 2 CUDA devices (VFM_CUDA_SHARE=1 lets ranks share one, to test)");
+		assert_string_equal(err.msg,
+			"4 ranks on this node, but 2 CUDA devices (VFM_CUDA_SHARE=1 lets ranks share one, to test)");
 	}
 	assert_int_equal(choose(1, 0, 2, false, false, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "2 ranks on this node, but 1 CUDA device ("));

@@ -32,9 +32,13 @@ static void test_good(void **state)
 	struct vfm_err err = {0};
 
 	(void)state;
-	assert_int_equal(parse(&st, "{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[8,10]},"
-				    "\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},\"z\":{\"dtype\":\"I64\",\"shape\":[0,7],\"data_offsets\":[8,8]}}  ",
-				 10, &err), 0);
+	assert_int_equal(parse(&st,
+				 "{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"BF16\",\"shape\":[],\"data_"
+				 "offsets\":[8,10]},"
+				 "\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},\"z\":{\"dtype\":"
+				 "\"I64\",\"shape\":[0,7],\"data_offsets\":[8,8]}}  ",
+				 10, &err),
+		0);
 	assert_int_equal(st.n, 3);
 	assert_string_equal(st.t[0].name, "a");
 	assert_string_equal(st.t[1].name, "z");
@@ -60,16 +64,21 @@ static void test_bad(void **state)
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "beyond"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "beyond"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole"},
-		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "overlaps"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":["
+		 "1],\"data_offsets\":[4,8]}}",
+			8, "overlaps"},
 		{"{\"a\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype"},
 		{"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "bad shape"},
-		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "bad shape"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+			"bad shape"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "bad shape"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "at most"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "expected dtype"},
 		{"{\"a\":3}", 0, "expected dtype"},
-		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "duplicate"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":{\"dtype\":\"F32\",\"shape\":["
+		 "0],\"data_offsets\":[0,0]}}",
+			0, "duplicate"},
 		{"{\"__metadata__\":{\"k\":1}}", 0, "expected a string"},
 		{"[]", 0, "'{'"},
 		{" {}", 0, "'{'"},
@@ -142,7 +151,8 @@ static void test_torture(void **state)
 		}
 		free(cut);
 	}
-	for (size_t i = 0; i < head.len * 8; i++) { /* no flipped bit may crash; few are without effect on the structure */
+	/* no flipped bit may crash; few are without effect on the structure */
+	for (size_t i = 0; i < head.len * 8; i++) {
 		head.data[i / 8] ^= (char)(1 << i % 8);
 		if (vfm_st_parse(&st, head.data, head.len, head.len + data, "x", &need, &err) == 0) {
 			accepted++;
@@ -157,7 +167,10 @@ static void test_torture(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_layout), cmocka_unit_test(test_torture),
+		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_layout),
+		cmocka_unit_test(test_torture),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,10 +103,12 @@ static void add_prompt(struct prompts *p, int i)
 }
 
 /* -> tokens [p->first[p->n], F] */
-static void sample(const struct net *n, const struct vfm_sampler *s, const struct vfm_diffusion *d, const struct prompts *p, float *tokens)
+static void sample(const struct net *n, const struct vfm_sampler *s, const struct vfm_diffusion *d,
+	const struct prompts *p, float *tokens)
 {
 	struct vfm_sample_job job = {&n->m, d, n->net, vfm_mesh_one(), n->d.stream, n->ps.dtype};
-	struct vfm_sample_request r = {.n = p->n, .id = p->id, .grid = (const int32_t (*)[3])p->grid, .text = p->text, .cu_text = p->cu_text};
+	struct vfm_sample_request r = {
+		.n = p->n, .id = p->id, .grid = (const int32_t(*)[3])p->grid, .text = p->text, .cu_text = p->cu_text};
 
 	assert_true(p->first[p->n] <= MAX_TOKENS);
 	OK(vfm_sampler_run(s, &job, &r, tokens, &err));
@@ -144,7 +146,9 @@ static double edm_error(const struct net *n, int kind, int64_t steps, double sig
 	s1 = sqrt(sigma_max * sigma_max + d.sigma_data * d.sigma_data);
 	for (int q = 0; q < p.n; q++) {
 		for (int64_t i = 0; i < (p.first[q + 1] - p.first[q]) * F; i++) {
-			double want = d.sigma_data * (noise_of(&s, p.id[q], i) * sigma_max / s1 + bias(i % F) * atan(sigma_max / d.sigma_data));
+			double want = d.sigma_data *
+				(noise_of(&s, p.id[q], i) * sigma_max / s1 +
+					bias(i % F) * atan(sigma_max / d.sigma_data));
 			double e = fabs(want - (double)tokens[p.first[q] * F + i]);
 
 			worst = e > worst ? e : worst;
@@ -170,7 +174,8 @@ static void test_edm_order(void **state)
 		double e4 = edm_error(&n, cases[k].kind, 4 * cases[k].intervals + 1, 80);
 		double order1 = log2(e1 / e2), order2 = log2(e2 / e4);
 
-		print_message("order %.0f: errors %.2e %.2e %.2e, measured %.3f, %.3f\n", cases[k].order, e1, e2, e4, order1, order2);
+		print_message("order %.0f: errors %.2e %.2e %.2e, measured %.3f, %.3f\n", cases[k].order, e1, e2, e4,
+			order1, order2);
 		assert_true(fabs(order1 - cases[k].order) < 0.25);
 		assert_true(fabs(order2 - cases[k].order) < 0.15);
 	}
@@ -214,7 +219,8 @@ static void test_flow_known(void **state)
 				if (i % F == 0 && fabs(got - noise) > 2e-6) /* F = 0: the noise as it was */
 					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got, noise);
 				if (fabs(got - (noise - bias(i % F))) > 5e-6)
-					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got, noise - bias(i % F));
+					fail_msg("steps %d: %.9g, expected %.9g", (int)s.steps, got,
+						noise - bias(i % F));
 			}
 	}
 	net_close(&n);
@@ -285,7 +291,8 @@ static void test_packs(void **state)
 
 			add_prompt(&one, order[i]);
 			sample(&n, &s, &d, &one, alone);
-			assert_memory_equal(alone, together + all.first[i] * F, (size_t)one.first[1] * F * sizeof(float));
+			assert_memory_equal(
+				alone, together + all.first[i] * F, (size_t)one.first[1] * F * sizeof(float));
 		}
 		s.seed++;
 		sample(&n, &s, &d, &all, alone);
@@ -315,8 +322,8 @@ static void test_evaluations(void **state)
 	static const struct {
 		int kind, diffusion;
 		int64_t steps, evals;
-	} cases[] = {{VFM_SAMPLER_HEUN, VFM_EDM, 5, 9}, {VFM_SAMPLER_HEUN, VFM_EDM, 1, 1}, {VFM_SAMPLER_EULER, VFM_EDM, 5, 5},
-		{VFM_SAMPLER_AUTO, VFM_FLOW, 5, 5}};
+	} cases[] = {{VFM_SAMPLER_HEUN, VFM_EDM, 5, 9}, {VFM_SAMPLER_HEUN, VFM_EDM, 1, 1},
+		{VFM_SAMPLER_EULER, VFM_EDM, 5, 5}, {VFM_SAMPLER_AUTO, VFM_FLOW, 5, 5}};
 	static float tokens[MAX_TOKENS * F];
 	struct prompts p = {0};
 	struct net n;
@@ -356,11 +363,11 @@ static void test_check(void **state)
 	vfm_sampler_defaults(&good);
 	assert_int_equal(vfm_sampler_check(&good, &edm, &err), 0);
 	assert_int_equal(vfm_sampler_check(&good, &flow, &err), 0);
-#define BAD(diffusion, change)                                                                               \
-	do {                                                                                                 \
-		s = good;                                                                                    \
-		change;                                                                                      \
-		assert_int_equal(vfm_sampler_check(&s, diffusion, &err), VFM_EUSAGE);                        \
+#define BAD(diffusion, change)                                                                                         \
+	do {                                                                                                           \
+		s = good;                                                                                              \
+		change;                                                                                                \
+		assert_int_equal(vfm_sampler_check(&s, diffusion, &err), VFM_EUSAGE);                                  \
 	} while (0)
 	BAD(&flow, s.kind = VFM_SAMPLER_HEUN);
 	BAD(&edm, s.steps = 0);
@@ -376,8 +383,12 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_edm_order),   cmocka_unit_test(test_flow_known), cmocka_unit_test(test_guidance),
-		cmocka_unit_test(test_packs),       cmocka_unit_test(test_evaluations), cmocka_unit_test(test_check),
+		cmocka_unit_test(test_edm_order),
+		cmocka_unit_test(test_flow_known),
+		cmocka_unit_test(test_guidance),
+		cmocka_unit_test(test_packs),
+		cmocka_unit_test(test_evaluations),
+		cmocka_unit_test(test_check),
 	};
 
 	vfm_par_set_threads(1); /* the networks are tiny */

@@ -1,4 +1,5 @@
-/* Delayed scaling of fp8: which scale a tensor gets from which steps, on one rank through the tape; and that histories do not depend on the layout. */
+/* Delayed scaling of fp8: which scale a tensor gets from which steps, on one rank through the tape; and that histories
+ * do not depend on the layout. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -60,7 +61,8 @@ static void layer_close(struct layer *o)
 	vfm_device_close(&o->dev);
 }
 
-/* A pack: x of the largest size x_max and dy of dy_max, or with one such element that is not finite; y and dx are left in o. */
+/* A pack: x of the largest size x_max and dy of dy_max, or with one such element that is not finite; y and dx are left
+ * in o. */
 static void pack(struct layer *o, double x_max, double dy_max)
 {
 	uint16_t x[ROWS * IN], dy[ROWS * OUT];
@@ -68,9 +70,13 @@ static void pack(struct layer *o, double x_max, double dy_max)
 	struct vfm_tensor g;
 
 	for (int i = 0; i < ROWS * IN; i++)
-		x[i] = vfm_f32_to_bf16(i == 40 ? (float)-x_max : (float)((isfinite(x_max) ? x_max : 1) * contribution(0, 1, 0, "x", i)));
+		x[i] = vfm_f32_to_bf16(i == 40
+				? (float)-x_max
+				: (float)((isfinite(x_max) ? x_max : 1) * contribution(0, 1, 0, "x", i)));
 	for (int i = 0; i < ROWS * OUT; i++)
-		dy[i] = vfm_f32_to_bf16(i == 50 ? (float)dy_max : (float)((isfinite(dy_max) ? dy_max : 1) * contribution(0, 1, 0, "dy", i)));
+		dy[i] = vfm_f32_to_bf16(i == 50
+				? (float)dy_max
+				: (float)((isfinite(dy_max) ? dy_max : 1) * contribution(0, 1, 0, "dy", i)));
 	vx = vfm_leaf(o->t, vfm_t2(x, VFM_BF16, ROWS, IN));
 	y = vfm_linear(o->t, &o->l, vx, VFM_ACT_NONE, VFM_BF16);
 	OK(vfm_tape_status(o->t, &err));
@@ -123,7 +129,7 @@ static void test_window(void **state)
 	history_is(&o, VFM_FP8_X, 0, 0, 2, 8);
 	history_is(&o, VFM_FP8_DY, 0, 0, 0.5, 4);
 	STEP(&o, {1, 1});
-	STEP(&o, {0, 0}); /* nothing but zeros */
+	STEP(&o, {0, 0});                    /* nothing but zeros */
 	STEP(&o, {INFINITY, NAN}, {1.5, 2}); /* what is not finite does not count */
 	history_is(&o, VFM_FP8_X, 8, 1, 0, 1.5);
 	history_is(&o, VFM_FP8_W, w, w, w, w);
@@ -138,7 +144,8 @@ static bool same(const struct layer *a, const struct layer *b)
 	return !memcmp(a->y, b->y, sizeof(a->y)) && !memcmp(a->dx, b->dx, sizeof(a->dx));
 }
 
-/* Two layers, one of which scales each tensor by itself: where histories are empty, or say the same, they have the same bits. */
+/* Two layers, one of which scales each tensor by itself: where histories are empty, or say the same, they have the same
+ * bits. */
 static void test_scale(void **state)
 {
 	static struct layer d, c;
@@ -147,7 +154,8 @@ static void test_scale(void **state)
 	(void)state;
 	layer_open(&d, true);
 	layer_open(&c, false);
-	for (int i = 0; i < 2; i++) { /* the second pack of the first step, too, is by itself: the first one's elements are not its */
+	/* the second pack of the first step, too, is by itself: the first one's elements are not its */
+	for (int i = 0; i < 2; i++) {
 		pack(&d, i ? 100 : 3, i ? 1 : 1e-4);
 		pack(&c, i ? 100 : 3, i ? 1 : 1e-4);
 		assert_true(same(&d, &c));
@@ -232,11 +240,13 @@ static int histories(struct vfm_launch *l, const void *arg)
 
 				for (int r = 0; r < inner; r++)
 					want = fmaxf(want, seen(r, s, i, k));
-				MUST(past_of(&layer[i], k)[s - 2] == want, "%s, rank %d: layer %d, tensor %d, step %d: %g instead of %g", lay->name, m.rank, i,
-					k, s, (double)past_of(&layer[i], k)[s - 2], (double)want);
+				MUST(past_of(&layer[i], k)[s - 2] == want,
+					"%s, rank %d: layer %d, tensor %d, step %d: %g instead of %g", lay->name,
+					m.rank, i, k, s, (double)past_of(&layer[i], k)[s - 2], (double)want);
 			}
 	}
-	MUST(ps.scales->n == n && ps.scales->writes == (m.rank % inner == 0), "%s, rank %d: %lld layers", lay->name, m.rank, (long long)ps.scales->n);
+	MUST(ps.scales->n == n && ps.scales->writes == (m.rank % inner == 0), "%s, rank %d: %lld layers", lay->name,
+		m.rank, (long long)ps.scales->n);
 	vfm_params_release(&ps);
 	vfm_mesh_release(&m);
 	vfm_device_close(&d);

@@ -89,7 +89,8 @@ static void check_once(const struct vfm_schedule *s, bool zb, int vpp, int64_t m
 }
 
 /* The next action of the kind that has a neighbour part `by` away; its own part, or -1 at the end. */
-static int next_part(const struct vfm_schedule *s, size_t *i, int stage, int pp, int vpp, enum vfm_action_kind kind, int by, int64_t *mb)
+static int next_part(const struct vfm_schedule *s, size_t *i, int stage, int pp, int vpp, enum vfm_action_kind kind,
+	int by, int64_t *mb)
 {
 	for (; *i < s->n; ++*i) {
 		int part = s->a[*i].chunk * pp + stage;
@@ -103,8 +104,8 @@ static int next_part(const struct vfm_schedule *s, size_t *i, int stage, int pp,
 }
 
 /* Messages between two stages are received in the order in which they were sent. */
-static void check_order(const struct vfm_schedule *from, int from_stage, const struct vfm_schedule *to, int to_stage, int pp, int vpp,
-	enum vfm_action_kind kind)
+static void check_order(const struct vfm_schedule *from, int from_stage, const struct vfm_schedule *to, int to_stage,
+	int pp, int vpp, enum vfm_action_kind kind)
 {
 	int by = kind == VFM_DO_F ? 1 : -1, sent, got;
 	int64_t sent_mb = 0, got_mb = 0;
@@ -118,8 +119,9 @@ static void check_order(const struct vfm_schedule *from, int from_stage, const s
 	} while (sent >= 0);
 }
 
-/* The executor keeps the memory of a gradient that it sends until it is received, and lets at most `most` such messages lie before it waits: whether
- * all stages come to their ends.  got, sent: on the link from a stage to the one before. */
+/* The executor keeps the memory of a gradient that it sends until it is received, and lets at most `most` such messages
+ * lie before it waits: whether all stages come to their ends.  got, sent: on the link from a stage to the one before.
+ */
 static bool ends_with(const struct vfm_schedule *all, int pp, int vpp, int64_t mb, int most)
 {
 	int parts = pp * vpp, got[8] = {0}, sent[8] = {0};
@@ -176,22 +178,28 @@ static void test_all(void **state)
 					double total, bubble;
 
 					for (int stage = 0; stage < pp; stage++) {
-						OK(vfm_schedule_make(&all[stage], zb ? VFM_PP_ZB : VFM_PP_1F1B, pp, vpp, stage, mb, &err));
+						OK(vfm_schedule_make(&all[stage], zb ? VFM_PP_ZB : VFM_PP_1F1B, pp, vpp,
+							stage, mb, &err));
 						check_once(&all[stage], zb, vpp, mb);
 						if (vpp == 1)
-							assert_int_equal(all[stage].in_flight, least(zb ? pp : pp - stage, mb));
+							assert_int_equal(
+								all[stage].in_flight, least(zb ? pp : pp - stage, mb));
 					}
 					for (int stage = 0; stage < pp; stage++) {
-						check_order(&all[stage], stage, &all[(stage + 1) % pp], (stage + 1) % pp, pp, vpp, VFM_DO_F);
-						check_order(&all[stage], stage, &all[(stage + pp - 1) % pp], (stage + pp - 1) % pp, pp, vpp, VFM_DO_B);
+						check_order(&all[stage], stage, &all[(stage + 1) % pp],
+							(stage + 1) % pp, pp, vpp, VFM_DO_F);
+						check_order(&all[stage], stage, &all[(stage + pp - 1) % pp],
+							(stage + pp - 1) % pp, pp, vpp, VFM_DO_B);
 					}
 					if (pp > 1)
-						assert_true(ends_with(all, pp, vpp, mb, 1) && ends_with(all, pp, vpp, mb, 2));
+						assert_true(ends_with(all, pp, vpp, mb, 1) &&
+							ends_with(all, pp, vpp, mb, 2));
 					if (pp == 2 && vpp == 2 && mb == 2)
 						assert_false(ends_with(all, pp, vpp, mb, 0));
 					for (int stage = 0; stage < pp; stage++)
 						vfm_schedule_release(&all[stage]);
-					/* With times that differ from action to action and slow messages, too, it must end. */
+					/* With times that differ from action to action and slow messages, too, it must
+					 * end. */
 					OK(vfm_schedule_time(zb, pp, vpp, mb, 1, 2, 1, 0, &total, &bubble, &err));
 					assert_true(total >= (double)mb * vpp * (zb ? 4 : 3) - 1e-9);
 					assert_true(bubble >= -1e-12 && bubble < 1);
@@ -256,8 +264,11 @@ static void test_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layers), cmocka_unit_test(test_layers_head), cmocka_unit_test(test_all),
-		cmocka_unit_test(test_bubbles), cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_layers_head),
+		cmocka_unit_test(test_all),
+		cmocka_unit_test(test_bubbles),
+		cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

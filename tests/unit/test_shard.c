@@ -118,7 +118,8 @@ static void check_runs(const struct vfm_runs *r, const int64_t *ref, int64_t n)
 		assert_true(v->n > 0 && v->loc >= 0 && v->loc + v->n <= n);
 		if (i) {
 			assert_true(r->v[i - 1].glob + r->v[i - 1].n <= v->glob);
-			assert_false(r->v[i - 1].glob + r->v[i - 1].n == v->glob && r->v[i - 1].loc + r->v[i - 1].n == v->loc);
+			assert_false(r->v[i - 1].glob + r->v[i - 1].n == v->glob &&
+				r->v[i - 1].loc + r->v[i - 1].n == v->loc);
 		}
 		for (int64_t k = 0; k < v->n; k++)
 			assert_int_equal(ref[v->loc + k], v->glob + k);
@@ -300,7 +301,8 @@ static void test_box_clip(void **st)
 {
 	(void)st;
 	for (int it = 0; it < 2000; it++) {
-		int64_t shape[3] = {1 + rnd(4), 1 + rnd(4), 1 + rnd(4)}, n = vfm_shape_numel(3, shape), lo = rnd(n + 1), hi = lo + rnd(n - lo + 1);
+		int64_t shape[3] = {1 + rnd(4), 1 + rnd(4), 1 + rnd(4)}, n = vfm_shape_numel(3, shape), lo = rnd(n + 1),
+			hi = lo + rnd(n - lo + 1);
 		struct vfm_box b = {.ndim = 3}, c = {.ndim = 3}, x;
 		struct vfm_runs r = {0};
 		int64_t want = 0, both = 0;
@@ -328,7 +330,8 @@ static void test_box_clip(void **st)
 				bool found = false;
 
 				for (size_t i = 0; i < r.n; i++)
-					found |= f >= r.v[i].glob && f < r.v[i].glob + r.v[i].n && r.v[i].loc + f - r.v[i].glob == 100 + loc;
+					found |= f >= r.v[i].glob && f < r.v[i].glob + r.v[i].n &&
+						r.v[i].loc + f - r.v[i].glob == 100 + loc;
 				assert_true(found);
 				want++;
 			}
@@ -383,8 +386,12 @@ static void test_errors(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_parts), cmocka_unit_test(test_reshard), cmocka_unit_test(test_range_boxes),
-		cmocka_unit_test(test_box_clip), cmocka_unit_test(test_flat_cut), cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_reshard),
+		cmocka_unit_test(test_range_boxes),
+		cmocka_unit_test(test_box_clip),
+		cmocka_unit_test(test_flat_cut),
+		cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,8 +71,9 @@ static int spread(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker,
 	if (ctx)
 		__atomic_add_fetch((int *)ctx, 1, __ATOMIC_SEQ_CST);
 	for (int i = 0; i < n; i++)
-		vfm_stage_emit(out, json_pack("{s:o,s:s,s:I}", "id", json_sprintf("%s-%d", vfm_rec_str(rec, "id", ""), i), "parent",
-						vfm_rec_str(rec, "id", ""), "siblings", n));
+		vfm_stage_emit(out,
+			json_pack("{s:o,s:s,s:I}", "id", json_sprintf("%s-%d", vfm_rec_str(rec, "id", ""), i), "parent",
+				vfm_rec_str(rec, "id", ""), "siblings", n));
 	return 0;
 }
 
@@ -130,11 +131,13 @@ static void test_order_and_counts(void **state)
 
 static void test_what_is_out_passes(void **state)
 {
-	char *input = write_text("in.jsonl", "{\"v\":1,\"id\":\"a\",\"error\":\"before\"}\n\nnonsense\n[1]\n{\"id\":\"b\",\"drop\":\"x: y\"}\n"
-					     "{\"v\":2,\"id\":\"c\"}\n{\"v\":1,\"id\":\"d\",\"n\":1}");
+	char *input = write_text("in.jsonl",
+		"{\"v\":1,\"id\":\"a\",\"error\":\"before\"}\n\nnonsense\n[1]\n{\"id\":\"b\",\"drop\":\"x: y\"}\n"
+		"{\"v\":2,\"id\":\"c\"}\n{\"v\":1,\"id\":\"d\",\"n\":1}");
 	struct vfm_stage_counts c;
 	int calls = 0;
-	char *text = run((struct vfm_stage){.name = "work", .fn = work, .ctx = &calls, .opts = {.jobs = 3}}, input, VFM_EINPUT, &c);
+	char *text = run((struct vfm_stage){.name = "work", .fn = work, .ctx = &calls, .opts = {.jobs = 3}}, input,
+		VFM_EINPUT, &c);
 
 	(void)state;
 	assert_int_equal(calls, 1);
@@ -191,15 +194,18 @@ static void test_parts(void **state)
 
 static void test_done(void **state)
 {
-	char *input = write_text("in.jsonl", "{\"id\":\"a\",\"n\":2}\n{\"id\":\"b\",\"n\":3}\n{\"id\":\"c\",\"n\":1}\n");
+	char *input =
+		write_text("in.jsonl", "{\"id\":\"a\",\"n\":2}\n{\"id\":\"b\",\"n\":3}\n{\"id\":\"c\",\"n\":1}\n");
 	/* a is whole, of b one of three is missing, c failed, and the end is torn. */
-	char *done = write_text("done.jsonl", "{\"v\":1,\"id\":\"a-0\",\"parent\":\"a\",\"siblings\":2,\"mark\":1}\n"
-					      "{\"v\":1,\"id\":\"a-1\",\"parent\":\"a\",\"siblings\":2}\n"
-					      "{\"v\":1,\"id\":\"b-0\",\"parent\":\"b\",\"siblings\":3}\n"
-					      "{\"v\":1,\"id\":\"b-1\",\"parent\":\"b\",\"siblings\":3}\n"
-					      "{\"v\":1,\"id\":\"c\",\"error\":\"no\"}\n{\"v\":1,\"id\":\"c-0\",\"pare");
+	char *done = write_text("done.jsonl",
+		"{\"v\":1,\"id\":\"a-0\",\"parent\":\"a\",\"siblings\":2,\"mark\":1}\n"
+		"{\"v\":1,\"id\":\"a-1\",\"parent\":\"a\",\"siblings\":2}\n"
+		"{\"v\":1,\"id\":\"b-0\",\"parent\":\"b\",\"siblings\":3}\n"
+		"{\"v\":1,\"id\":\"b-1\",\"parent\":\"b\",\"siblings\":3}\n"
+		"{\"v\":1,\"id\":\"c\",\"error\":\"no\"}\n{\"v\":1,\"id\":\"c-0\",\"pare");
 	int calls = 0;
-	struct vfm_stage s = {.name = "spread", .fn = spread, .ctx = &calls, .one_to_many = true, .opts = {.done = done, .jobs = 2}};
+	struct vfm_stage s = {
+		.name = "spread", .fn = spread, .ctx = &calls, .one_to_many = true, .opts = {.done = done, .jobs = 2}};
 	struct vfm_stage_counts c;
 	char *text = run(s, input, 0, &c);
 

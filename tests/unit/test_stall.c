@@ -1,4 +1,5 @@
-/* What the compute stream stands still for: on the CPU the host's waits, on a device that runs behind (late.h) the time between two events. */
+/* What the compute stream stands still for: on the CPU the host's waits, on a device that runs behind (late.h) the time
+ * between two events. */
 #include "dev/stall.h"
 
 #include <math.h>
@@ -133,7 +134,8 @@ static void test_elapsed(void **state)
 {
 	struct vfm_dev *d = vfm_cpu_open(&err);
 	struct vfm_stream *other = d->t->stream_new(d, true, &err);
-	struct vfm_event *a = d->t->event_new_timed(d, &err), *b = d->t->event_new_timed(d, &err), *plain = d->t->event_new(d, &err);
+	struct vfm_event *a = d->t->event_new_timed(d, &err), *b = d->t->event_new_timed(d, &err),
+			 *plain = d->t->event_new(d, &err);
 	double s;
 
 	(void)state;

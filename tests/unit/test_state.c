@@ -81,13 +81,15 @@ static void walk_histories(struct vfm_trainer *tr, bool write, const char *who)
 		for (int k = 0; k < VFM_FP8_TENSORS; k++)
 			for (int64_t ago = 0; ago < s->window; ago++) {
 				float *at = (float *)s->p[i]->past->history[k].data + s->window - 1 - ago;
-				float want = write || ago < window_saved ? (float)fabs(contribution(0, 1, k, s->p[i]->name, ago)) : 0;
+				float want = write || ago < window_saved
+					? (float)fabs(contribution(0, 1, k, s->p[i]->name, ago))
+					: 0;
 
 				if (write)
 					*at = want;
 				else
-					MUST(*at == want, "%s: tensor %d of %s, %lld steps ago: %g, not %g", who, k, s->p[i]->name, (long long)ago,
-						(double)*at, (double)want);
+					MUST(*at == want, "%s: tensor %d of %s, %lld steps ago: %g, not %g", who, k,
+						s->p[i]->name, (long long)ago, (double)*at, (double)want);
 			}
 }
 

@@ -48,20 +48,24 @@ static void expect(enum vfm_table_format format, const char *want)
 static void formats(void **state)
 {
 	(void)state;
-	expect(VFM_TABLE_TEXT, "name          token/s   n  fits\n"
-			       "größe, \"x\"|y  10052.2  -7  yes\n"
-			       "b                   -\n"
-			       "\nmedian of 5\n");
-	expect(VFM_TABLE_MD, "| name         | token/s |  n | fits |\n"
-			     "|:--|--:|--:|:--|\n"
-			     "| größe, \"x\"/y | 10052.2 | -7 | yes  |\n"
-			     "| b            |       - |    |      |\n"
-			     "\nmedian of 5\n");
-	expect(VFM_TABLE_CSV, "name,tok_s,n,fits\n"
-			      "\"größe, \"\"x\"\"|y\",10052.25,-7,true\n"
-			      "b,,,\n");
-	expect(VFM_TABLE_JSONL, "{\"v\":1,\"name\":\"größe, \\\"x\\\"|y\",\"tok_s\":10052.25,\"n\":-7,\"fits\":true}\n"
-				"{\"v\":1,\"name\":\"b\",\"tok_s\":null,\"n\":null,\"fits\":null}\n");
+	expect(VFM_TABLE_TEXT,
+		"name          token/s   n  fits\n"
+		"größe, \"x\"|y  10052.2  -7  yes\n"
+		"b                   -\n"
+		"\nmedian of 5\n");
+	expect(VFM_TABLE_MD,
+		"| name         | token/s |  n | fits |\n"
+		"|:--|--:|--:|:--|\n"
+		"| größe, \"x\"/y | 10052.2 | -7 | yes  |\n"
+		"| b            |       - |    |      |\n"
+		"\nmedian of 5\n");
+	expect(VFM_TABLE_CSV,
+		"name,tok_s,n,fits\n"
+		"\"größe, \"\"x\"\"|y\",10052.25,-7,true\n"
+		"b,,,\n");
+	expect(VFM_TABLE_JSONL,
+		"{\"v\":1,\"name\":\"größe, \\\"x\\\"|y\",\"tok_s\":10052.25,\"n\":-7,\"fits\":true}\n"
+		"{\"v\":1,\"name\":\"b\",\"tok_s\":null,\"n\":null,\"fits\":null}\n");
 }
 
 static void json_has_rows_and_notes(void **state)

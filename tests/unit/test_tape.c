@@ -112,7 +112,8 @@ static void test_unread_view(void **state)
 	memset(g, 0xff, sizeof(g));
 	base = vfm_g_add(t, x, vfm_input(t, vfm_t2(zero, VFM_F32, 2, 4)));
 	vfm_view_cols(t, base, 1, 2);
-	y = vfm_g_act(t, vfm_g_add(t, vfm_view_cols(t, base, 0, 2), vfm_input(t, vfm_t2(zero, VFM_F32, 2, 2))), VFM_ACT_SILU);
+	y = vfm_g_act(
+		t, vfm_g_add(t, vfm_view_cols(t, base, 0, 2), vfm_input(t, vfm_t2(zero, VFM_F32, 2, 2))), VFM_ACT_SILU);
 	OK(back_from(y, 1));
 	for (int i = 0; i < 8; i++)
 		assert_true(g[i] == (i % 4 < 2 ? 0.5f : 0)); /* silu'(0) */
@@ -240,11 +241,12 @@ static struct vfm_var *block_forward(struct vfm_tape *tape, void *p)
 	struct block_ctx *k = p;
 	struct vfm_var *x = k->x, *h;
 
-	h = vfm_g_norm_mod(tape, x, VFM_NORM_LAYER, 1e-6f, vfm_view_cols(tape, k->mod, 0, D), vfm_view_cols(tape, k->mod, 1, D), &k->n->seqs,
-		VFM_F32);
+	h = vfm_g_norm_mod(tape, x, VFM_NORM_LAYER, 1e-6f, vfm_view_cols(tape, k->mod, 0, D),
+		vfm_view_cols(tape, k->mod, 1, D), &k->n->seqs, VFM_F32);
 	h = vfm_self_attn(tape, &k->b->attn, h, &k->n->layout, (struct vfm_tensor){0});
 	x = vfm_g_gate(tape, x, h, vfm_view_cols(tape, k->mod, 2, D), &k->n->seqs);
-	h = vfm_linear(tape, &k->b->fc2, vfm_linear(tape, &k->b->fc1, x, VFM_ACT_GELU_TANH, VFM_F32), VFM_ACT_NONE, VFM_F32);
+	h = vfm_linear(
+		tape, &k->b->fc2, vfm_linear(tape, &k->b->fc1, x, VFM_ACT_GELU_TANH, VFM_F32), VFM_ACT_NONE, VFM_F32);
 	return vfm_g_add(tape, x, h);
 }
 
@@ -261,9 +263,13 @@ static void net_open(struct net *n)
 
 		snprintf(name, sizeof(name), "blocks.%d.attn", i);
 		vfm_self_attn_declare(&n->block[i].attn, &n->ps,
-			&(struct vfm_attn_desc){.unit = i + 1, .hidden = D, .heads = 4, .kv_heads = 4, .qk_norm = true, .eps = 1e-6f}, name);
-		vfm_linear_declare(&n->block[i].fc1, &n->ps, &(struct vfm_linear_desc){.unit = i + 1, .in = D, .out = 4 * D}, "blocks.%d.fc1", i);
-		vfm_linear_declare(&n->block[i].fc2, &n->ps, &(struct vfm_linear_desc){.unit = i + 1, .in = 4 * D, .out = D}, "blocks.%d.fc2", i);
+			&(struct vfm_attn_desc){
+				.unit = i + 1, .hidden = D, .heads = 4, .kv_heads = 4, .qk_norm = true, .eps = 1e-6f},
+			name);
+		vfm_linear_declare(&n->block[i].fc1, &n->ps,
+			&(struct vfm_linear_desc){.unit = i + 1, .in = D, .out = 4 * D}, "blocks.%d.fc1", i);
+		vfm_linear_declare(&n->block[i].fc2, &n->ps,
+			&(struct vfm_linear_desc){.unit = i + 1, .in = 4 * D, .out = D}, "blocks.%d.fc2", i);
 	}
 	OK(vfm_params_alloc(&n->ps, VFM_F32, true, &err));
 	OK(vfm_params_fill(&n->ps, 7, &err));
@@ -277,7 +283,11 @@ static void net_open(struct net *n)
 		n->seg[i] = i < 5 ? 0 : i < 17 ? 1 : 2;
 	for (int i = 0; i < S; i++)
 		n->w[i] = 1.0f / T;
-	n->seqs = (struct vfm_seqs){.n = S, .total = T, .max_len = 12, .cu = n->cu, .dev_cu = vfm_t1(n->cu, VFM_I32, S + 1),
+	n->seqs = (struct vfm_seqs){.n = S,
+		.total = T,
+		.max_len = 12,
+		.cu = n->cu,
+		.dev_cu = vfm_t1(n->cu, VFM_I32, S + 1),
 		.seg = vfm_t1(n->seg, VFM_I32, T)};
 	vfm_tokens_make(&n->tok, S, n->cu, 1, 0, 1, 1, 0);
 	OK(vfm_attn_layout_make(&n->layout, vfm_mesh_one(), &n->tok, dev.stream, &err));
@@ -301,11 +311,13 @@ static int hook_two(void *ctx, struct vfm_err *e)
 	return 0;
 }
 
-/* Forward and backward; returns the most memory in use, and *grad a copy of the gradients.  The hooks stand so that the backward comes by the
- * weights' one first: 21, or 12 where weights are put off. */
+/* Forward and backward; returns the most memory in use, and *grad a copy of the gradients.  The hooks stand so that the
+ * backward comes by the weights' one first: 21, or 12 where weights are put off. */
 static int64_t net_run(struct net *n, enum vfm_recompute mode, bool defer, float **grad)
 {
-	struct vfm_mse mse = {.target = vfm_t2(n->target, VFM_F32, T, D), .w = vfm_t1(n->w, VFM_F32, S), .seqs = &n->seqs,
+	struct vfm_mse mse = {.target = vfm_t2(n->target, VFM_F32, T, D),
+		.w = vfm_t1(n->w, VFM_F32, S),
+		.seqs = &n->seqs,
 		.loss = vfm_t1(&n->loss, VFM_F64, 1)};
 	int64_t before = dev.dev->mem_now, peak, held;
 	struct vfm_var *x, *mod;
@@ -373,8 +385,10 @@ static void test_regions(void **state)
 		assert_true(loss[k] == loss[0]);
 		assert_memory_equal(grad[k], grad[0], (size_t)n.ps.n_flat * 4);
 	}
-	if (peak[VFM_RECOMPUTE_FULL] >= peak[VFM_RECOMPUTE_SELECTIVE] || peak[VFM_RECOMPUTE_SELECTIVE] >= peak[VFM_RECOMPUTE_NONE])
-		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1], (long long)peak[2]);
+	if (peak[VFM_RECOMPUTE_FULL] >= peak[VFM_RECOMPUTE_SELECTIVE] ||
+		peak[VFM_RECOMPUTE_SELECTIVE] >= peak[VFM_RECOMPUTE_NONE])
+		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1],
+			(long long)peak[2]);
 	/* Light: another way around, to rounding. */
 	for (int k = 0; k < 2; k++) {
 		int64_t most;
@@ -384,15 +398,20 @@ static void test_regions(void **state)
 		most = net_run(&n, VFM_RECOMPUTE_LIGHT, k, &g);
 		assert_true(n.loss == loss[0]);
 		for (int64_t i = 0; i < n.ps.n_flat; i++)
-			assert_true(fabs((double)g[i] - (double)grad[0][i]) <= 1e-5 * (fabs((double)grad[0][i]) + sqrt(norm / (double)n.ps.n_flat)));
+			assert_true(fabs((double)g[i] - (double)grad[0][i]) <=
+				1e-5 * (fabs((double)grad[0][i]) + sqrt(norm / (double)n.ps.n_flat)));
 		if (most >= peak[VFM_RECOMPUTE_NONE] || (most <= peak[VFM_RECOMPUTE_FULL] && !k))
-			fail_msg("most memory: none %lld, light %lld, full %lld", (long long)peak[0], (long long)most, (long long)peak[2]);
+			fail_msg("most memory: none %lld, light %lld, full %lld", (long long)peak[0], (long long)most,
+				(long long)peak[2]);
 		free(g);
 	}
 	vfm_tape_set_offload(t, NULL);
-	/* On the host instead: selective then needs what full does and what is on its way for one block; the host has the rest. */
-	if (peak[6 + 1] > peak[2] + T * (2 * D + 4) * 4 || peak[6 + 1] >= peak[1] || peak[6 + 2] > peak[2] || peak[6] != peak[0])
-		fail_msg("most memory: full %lld, offloaded %lld, selective %lld", (long long)peak[2], (long long)peak[8], (long long)peak[7]);
+	/* On the host instead: selective then needs what full does and what is on its way for one block; the host has
+	 * the rest. */
+	if (peak[6 + 1] > peak[2] + T * (2 * D + 4) * 4 || peak[6 + 1] >= peak[1] || peak[6 + 2] > peak[2] ||
+		peak[6] != peak[0])
+		fail_msg("most memory: full %lld, offloaded %lld, selective %lld", (long long)peak[2],
+			(long long)peak[8], (long long)peak[7]);
 	assert_true(vfm_offload_bytes(off) >= (int64_t)(BLOCKS - 1) * T * D * 4 * 2);
 	vfm_offload_free(off);
 	for (int i = 0; i < RUNS; i++)
@@ -410,7 +429,8 @@ static void test_weights_dropped(void **state)
 	(void)state;
 	vfm_tape_defer_weights(t, true);
 	for (int k = 0; k < 2; k++) {
-		struct vfm_var *y = vfm_g_linear(t, vfm_input(t, vfm_t2(x, VFM_F32, 4, 3)), leaf(w, gw, 2, 3), NULL, VFM_ACT_NONE, VFM_F32);
+		struct vfm_var *y = vfm_g_linear(
+			t, vfm_input(t, vfm_t2(x, VFM_F32, 4, 3)), leaf(w, gw, 2, 3), NULL, VFM_ACT_NONE, VFM_F32);
 
 		OK(back_from(y, 1));
 		assert_true(dev.dev->mem_now > 0);
@@ -425,7 +445,8 @@ static void test_weights_dropped(void **state)
 /* The two halves of a chain on tapes of their own, joined as pipeline stages are, give what one tape gives. */
 static void test_stages(void **state)
 {
-	float x[2 * 3] = {1, -2, 3, 4, 5, -6}, w1[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w2[3] = {1, -1, 2}, g[2][9 + 3] = {{0}}, gy[2] = {1, 3};
+	float x[2 * 3] = {1, -2, 3, 4, 5, -6}, w1[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w2[3] = {1, -1, 2},
+		    g[2][9 + 3] = {{0}}, gy[2] = {1, 3};
 	struct vfm_tape *first = t, *second = vfm_tape_new(dev.stream);
 
 	(void)state;
@@ -433,7 +454,8 @@ static void test_stages(void **state)
 		struct vfm_var *h, *y, *in;
 		struct vfm_tensor dh;
 
-		h = vfm_g_linear(first, vfm_input(first, vfm_t2(x, VFM_F32, 2, 3)), leaf(w1, g[k], 3, 3), NULL, VFM_ACT_SILU, VFM_F32);
+		h = vfm_g_linear(first, vfm_input(first, vfm_t2(x, VFM_F32, 2, 3)), leaf(w1, g[k], 3, 3), NULL,
+			VFM_ACT_SILU, VFM_F32);
 		t = k ? second : first;
 		in = k ? vfm_leaf(second, h->v) : h;
 		y = vfm_g_linear(t, in, leaf(w2, g[k] + 9, 1, 3), NULL, VFM_ACT_NONE, VFM_F32);
@@ -483,7 +505,8 @@ static void test_region_dropped(void **state)
 /* ---- packs ---- */
 
 /* The step on packs, each of the samples [first[k], first[k+1]); returns the loss and the gradients. */
-static double step_on(const struct vfm_config *c, const struct vfm_madeup *s, const int *first, int n_packs, float **grad)
+static double step_on(
+	const struct vfm_config *c, const struct vfm_madeup *s, const int *first, int n_packs, float **grad)
 {
 	struct vfm_batch b[4];
 	struct vfm_pack_array packs = {b, n_packs, 0};
@@ -524,8 +547,8 @@ static void test_accumulation(void **state)
 {
 	static const struct vfm_madeup s[5] = {
 		{{1, 4, 4}, 3, 1}, {{2, 3, 5}, 0, 2}, {{3, 2, 2}, 6, 3}, {{1, 1, 1}, 1, 4}, {{2, 4, 4}, 2, 5}};
-	static const char *const sets[][4] = {
-		{"model.cross_attention=true", "model.pooled_text=true", "model.adaln_lora=4", "train.recompute=selective"},
+	static const char *const sets[][4] = {{"model.cross_attention=true", "model.pooled_text=true",
+						      "model.adaln_lora=4", "train.recompute=selective"},
 		{"model.cross_attention=false", "model.pooled_text=true", "model.adaln_lora=0", "diffusion.kind=flow"}};
 	static const int one[] = {0, 5}, three[] = {0, 1, 3, 5};
 	struct vfm_config c;

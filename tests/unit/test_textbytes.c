@@ -94,9 +94,9 @@ static void geometry(void **state)
 	assert_int_equal(vfm_textbytes_embed(t, "left right left moves moved", x), 5);
 	for (int i = 0; i < 5; i++)
 		assert_true(fabs(dot(x + i * 1024, x + i * 1024, 1024) - 1.01) < 0.05); /* unit variance */
-	assert_true(fabs(dot(x, x + 1024, 1024)) < 0.2);				/* different words */
-	assert_true(dot(x, x + 2048, 1024) > 0.9);	   /* the same word elsewhere … */
-	assert_true(fabsf(x[0] - x[2048]) > 0.05f);	   /* … but not the same row */
+	assert_true(fabs(dot(x, x + 1024, 1024)) < 0.2);                                /* different words */
+	assert_true(dot(x, x + 2048, 1024) > 0.9);         /* the same word elsewhere … */
+	assert_true(fabsf(x[0] - x[2048]) > 0.05f);        /* … but not the same row */
 	assert_true(dot(x + 3072, x + 4096, 1024) > 0.25); /* words that share letters */
 	/* another embedder, another order of words before it: the same rows */
 	vfm_textbytes_embed(u, "moved", y);

@@ -1,4 +1,5 @@
-/* Token layouts against brute force: every token of a pack is held once, in order, and all ranks agree on the numbers. */
+/* Token layouts against brute force: every token of a pack is held once, in order, and all ranks agree on the numbers.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +63,8 @@ static void check_layout(const int32_t *cu, int n, int cp, int a2a, int tp)
 				last = row;
 				held[row]++;
 				assert_true(r >= t.cu[s] && r < t.cu[s + 1]);
-				assert_true(t.first + r >= t.cu_cp[i * (n + 1) + s] && t.first + r < t.cu_cp[i * (n + 1) + s + 1]);
+				assert_true(t.first + r >= t.cu_cp[i * (n + 1) + s] &&
+					t.first + r < t.cu_cp[i * (n + 1) + s + 1]);
 			}
 			if (j == tp - 1)
 				assert_int_equal(first, t.rows_cp[i]);

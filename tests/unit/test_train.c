@@ -39,8 +39,10 @@ static void test_config_round_trip(void **state)
 	(void)state;
 	vfm_config_defaults(&a);
 	/* Numbers that fewer than 17 digits do not hold, and the largest integer. */
-	OK(from_text(&a, "{\"model\": {\"preset\": \"dit-b\", \"layers\": 3, \"patch\": [2, 1, 4], \"pos\": \"both\"},"
-			 "\"train\": {\"lr\": 0.12345678901234566, \"steps\": 1e6, \"dtype\": \"bf16\", \"seed\": 9000000000000000}}"));
+	OK(from_text(&a,
+		"{\"model\": {\"preset\": \"dit-b\", \"layers\": 3, \"patch\": [2, 1, 4], \"pos\": \"both\"},"
+		"\"train\": {\"lr\": 0.12345678901234566, \"steps\": 1e6, \"dtype\": \"bf16\", \"seed\": "
+		"9000000000000000}}"));
 	OK(vfm_config_set(&a, "diffusion.shift=0.30000000000000004", &err));
 	OK(vfm_config_set(&a, "diffusion.kind=flow", &err));
 	OK(vfm_config_set(&a, "model.qk_norm=false", &err));
@@ -181,7 +183,8 @@ static void test_metrics_cut(void **state)
 
 static void test_metrics_add(void **state)
 {
-	struct vfm_step_record r = {.step = 1, .s = {.loss = NAN, .grad_norm = 2, .tokens = 10, .samples = 3}, .lr = 1e-4, .step_s = 0.5};
+	struct vfm_step_record r = {
+		.step = 1, .s = {.loss = NAN, .grad_norm = 2, .tokens = 10, .samples = 3}, .lr = 1e-4, .step_s = 0.5};
 	struct vfm_metrics m;
 	json_t *o = vfm_step_json(&r), *back;
 	char *text;
@@ -219,7 +222,8 @@ static int teardown(void **state)
 /* Images and videos of several sizes, with and without text. */
 static int make(const char *path)
 {
-	static const struct dataset_dims dims[] = {{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
+	static const struct dataset_dims dims[] = {
+		{1, 4, 4, 3}, {2, 4, 4, 5}, {1, 8, 4, 0}, {3, 4, 6, 2}, {1, 4, 4, 1}};
 	int rc = dataset_make(path, dims, 5, 23, 10, &err);
 
 	if (rc < 0)
@@ -230,8 +234,11 @@ static int make(const char *path)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_config_round_trip), cmocka_unit_test(test_config_errors), cmocka_unit_test(test_lr),
-		cmocka_unit_test(test_metrics_cut), cmocka_unit_test(test_metrics_add),
+		cmocka_unit_test(test_config_round_trip),
+		cmocka_unit_test(test_config_errors),
+		cmocka_unit_test(test_lr),
+		cmocka_unit_test(test_metrics_cut),
+		cmocka_unit_test(test_metrics_add),
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "make"))
