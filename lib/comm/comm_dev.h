@@ -4,11 +4,12 @@
  * names, ranks, the monitor and the flight recorder are those of the host's job, and a failure there is one here.  Two
  * fillings:
  *
- *   wire    over the plugin's library (wire.h; NCCL).  A thread looks ten times a second at what each group waits for,
- * at the library's errors and at the job; when it failed, all communicators are aborted, so that the streams come to
- * their ends, the device is poisoned (vfm_dev_poison), and calls and waits return the job's sentence. stage   over the
- * host filling through page-locked memory: where several ranks share a device, or there is no such library.  On the
- * compute stream a call holds the host; on an asynchronous one it runs there.
+ *   wire    over the plugin's library (wire.h; NCCL).  A thread looks ten times a second at what each group waits
+ *           for, at the library's errors and at the job.  When one of them failed, it aborts all communicators, so
+ *           that the streams come to their ends, and poisons the device (vfm_dev_poison); calls and waits return the
+ *           job's sentence.
+ *   stage   over the host backend through pinned memory: where several ranks share a device, or there is no such
+ *           library.  On the compute stream a call blocks the host; on an asynchronous one it runs there.
  *
  * Sums.  f32, f64 and i64 are the library's own, in its fixed order; uneven shares are padded.  The parts of a sum of
  * bf16 travel and are summed in f32 in the order of the ranks, which moves as many bytes as a ring would (where the

@@ -10,8 +10,8 @@
  *     a = sum of G(g) over the n-grams g of "<w>", n = 3, 4, 5      b = G("=" w)
  *         (of a word of more than 64 bytes only the first 64 give n-grams)
  *     u = a / rms(a) + b / rms(b)       (u = b when there is no n-gram)
- *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i)),  r_i =
- * 10000^(2*floor(i/2)/D)
+ *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i))
+ *     r_i    = 10000^(2*floor(i/2)/D)
  *
  * so that words which share letters are near each other, different words are almost orthogonal, every
  * component has a variance of about 1 and the order of the words shows.

@@ -1,9 +1,9 @@
 /* Movie Gen (Polyak et al. 2024, arXiv 2410.13720): blocks of the Llama kind under adaLN modulation.
  *
- *   h += pos                                                          learned tables of t, h, w, the same in every
- * block h += gate1 * attn(RMS(h) * (1 + scale1) + shift1)                 grouped queries, QK-norm, no RoPE h +=
- * cross(RMS_affine(h), text)                                   with cross_attention h += gate2 * w2(silu(a) * b),  [a |
- * b] = w13(RMS(h) * (1 + scale2) + shift2)
+ *   h += pos                                              learned tables of t, h, w, the same in every block
+ *   h += gate1 * attn(RMS(h) * (1 + scale1) + shift1)     grouped queries, QK-norm, no RoPE
+ *   h += cross(RMS_affine(h), text)                       with cross_attention
+ *   h += gate2 * w2(silu(a) * b)                          [a | b] = w13(RMS(h) * (1 + scale2) + shift2)
  *
  * The linear layers of attention and MLP have no biases.
  */

@@ -4,11 +4,13 @@
  *
  * A list has lines of three kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
- *	NAME[,NAME ...] RANKS KEY=VALUE ...        a row for each model: a key without a section is one of `parallel`,
- * or recompute, dtype; nodes=N puts the ranks on N made-up nodes fault NAME OP GROUP CALL                   see
- *fault.c; GROUP is the name that the mesh gives the group expect FAULT NAME RANKS KEY=VALUE ...      a row that must
- *fail with this fault The single process computes on the CPU.  Without --fault the rows are run; with --faults those
- *that must fail.  Status 0 when all is as it should be.
+ *	NAME[,NAME ...] RANKS KEY=VALUE ...    a row for each model: a key without a section is one of `parallel`, or
+ *	                                       recompute, dtype; nodes=N puts the ranks on N synthetic nodes
+ *	fault NAME OP GROUP CALL               see fault.c; GROUP is the name that the mesh gives the group
+ *	expect FAULT NAME RANKS KEY=VALUE ...  a row that must fail with this fault
+ *
+ * The single process computes on the CPU.  Without --faults the rows are run; with --faults those that must fail.
+ * Status 0 when all is as it should be.
  */
 #include <math.h>
 #include <signal.h>

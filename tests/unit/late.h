@@ -1,13 +1,15 @@
 /* late.h - a device for tests whose streams really are late: the CPU, but what a host does too early comes out.
  *
- *   compute stream   ops run at once (they read host arrays of their arguments when they are called); but to_host fills
- * its destination with 0xff, which is NaN, and delivers when the host waits, or a stream that waited for an event
- * behind it comes by; memory of alloc_host that to_device read must still be the same then; event_passed says no the
- * first few times other streams    naps of random length before each piece of work graphs           what is put there
- * runs at once all the same, but what a graph refuses is refused, an event of one means nothing outside, and one that
- * is dropped takes memory back to what it was; `drop_each` and `break_at` make them fail memory           new and freed
- * memory is 0xff; with `guard` the host cannot touch device memory at all but through copies and ops (one process by
- * itself: ranks of the CPU read each other's)
+ *   compute stream   ops run at once (they read host arrays of their arguments when they are called).  to_host fills
+ *                    its destination with 0xff, which is NaN, and delivers when the host waits, or when a stream
+ *                    passes that waited for an event behind it.  Memory of alloc_host that to_device read must still
+ *                    be the same then.  event_passed returns false the first few times.
+ *   other streams    sleep for a random time before each piece of work
+ *   graphs           captured work runs at once, but the device refuses what a graph refuses.  An event of a graph
+ *                    means nothing outside.  A dropped graph takes memory back to what it was.  `drop_each` and
+ *                    `break_at` make graphs fail.
+ *   memory           new and freed memory is 0xff; with `guard` the host reaches device memory only through copies
+ *                    and ops (one process by itself: ranks of the CPU read each other's memory)
  *
  * A fault ends the process with a sentence.  One such device a process.
  */

@@ -23,8 +23,8 @@ static struct vfm_model_spec preset(const char *name)
 /* In millions, by hand from the dimensions (h, f, k = outputs of the keys):
  *   dit       a block: 8 h^2 (self, cross), 2 h f, modulation 6 h^2, or 7 r h with LoRA of rank r
  *   moviegen  6 h^2 (modulation), 4 h^2 + 4 h k (self and cross), 3 h f.  The 30B of arXiv 2410.13720 has no grouped
- * queries (+ 3.4e9), and a modulation much smaller than a matrix a block (- 10.9e9) moe-1b    is named by what a token
- * visits */
+ *             queries (+ 3.4e9), and a modulation much smaller than a matrix a block (- 10.9e9)
+ *   moe-1b    is named by its active parameters */
 static void test_presets(void **state)
 {
 	static const struct {
