@@ -1,7 +1,7 @@
 /* trainer.h - one rank's part of a training step, from packs to updated weights.
  *
- *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // puts it on the device: forward, backward, clip,
- * update vfm_trainer_stats(tr, &stats, err);                     // waits for the device
+ *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
+ *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
  *
  * Nothing in a step waits for the device (but experts that need the sizes of messages: nn/moe.h), so that the next step
  * may be put on it before the last is read, one step late.  A device without a queue has done the step when the call
