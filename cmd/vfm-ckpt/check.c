@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "ckpt_cmd.h"
 
-static void print_fault(void *ctx, const char *what)
+static void print_ckpt_fault(void *ctx, const char *what)
 {
 	(void)ctx;
 	printf("%s\n", what);
@@ -22,7 +22,7 @@ int verb_check(int argc, char **argv, struct vfm_err *err)
 	if (rc)
 		return rc;
 	for (int i = 1; i <= n; i++) {
-		TRY(rc = vfm_ckpt_check(argv[i], print_fault, NULL, err));
+		TRY(rc = vfm_ckpt_check(argv[i], print_ckpt_fault, NULL, err));
 		bad += rc > 0;
 		vfm_info("%s: %s", argv[i], rc ? "damaged" : "all well");
 	}

@@ -64,7 +64,7 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 
 /* ---- convert ---- */
 
-static bool ends_with(const char *s, const char *end)
+static bool has_suffix(const char *s, const char *end)
 {
 	size_t n = strlen(s), m = strlen(end);
 
@@ -123,7 +123,7 @@ int verb_convert(int argc, char **argv, struct vfm_err *err)
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	x.part = part;
 	x.out = argv[2];
-	x.shard_bytes = ends_with(argv[2], ".safetensors") ? 0 : shard;
+	x.shard_bytes = has_suffix(argv[2], ".safetensors") ? 0 : shard;
 	if (c->plain && x.shard_bytes)
 		rc = import(c, part, x.dtype, config, argv[2], step, err);
 	else

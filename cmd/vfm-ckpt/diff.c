@@ -12,7 +12,7 @@ struct diff {
 	int64_t differ;
 };
 
-static void row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a,
+static void add_diff_row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a,
 	const struct vfm_ckpt_tensor *b, const struct vfm_tensor_diff *r)
 {
 	char sa[VFM_NDIM_MAX * 21 + 16], sb[VFM_NDIM_MAX * 21 + 16];
@@ -45,11 +45,15 @@ static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *
 	bool shape = a->ndim == b->ndim && !memcmp(a->shape, b->shape, sizeof(*a->shape) * (size_t)a->ndim);
 
 	if (!shape) {
-		row(d, name, "shape", a, b, NULL);
+		add_diff_row(d, name, "shape", a, b, NULL);
 		return 0;
 	}
 	TRY(vfm_ckpt_diff(d->v[0].c, a, d->v[1].c, b, d->atol, d->rtol, &r, err));
-	row(d, name, r.differ ? "values" : a->dtype != b->dtype && !d->ignore_dtype ? "dtype" : "same", a, b, &r);
+	add_diff_row(d, name,
+		r.differ                                           ? "values"
+			: a->dtype != b->dtype && !d->ignore_dtype ? "dtype"
+								   : "same",
+		a, b, &r);
 	return 0;
 }
 
@@ -65,9 +69,9 @@ static int walk(struct diff *d, struct vfm_err *err)
 		int order = !a ? 1 : !b ? -1 : strcmp(na, nb);
 
 		if (order < 0)
-			row(d, na, "only in A", a, NULL, NULL);
+			add_diff_row(d, na, "only in A", a, NULL, NULL);
 		else if (order > 0)
-			row(d, nb, "only in B", NULL, b, NULL);
+			add_diff_row(d, nb, "only in B", NULL, b, NULL);
 		else
 			TRY(pair(d, na, a, b, err));
 		i += order <= 0;
@@ -77,7 +81,7 @@ static int walk(struct diff *d, struct vfm_err *err)
 }
 
 /* A whole checkpoint against a plain file means its weights. */
-static int open_both(struct diff *d, char **argv, const char *part, struct vfm_err *err)
+static int open_ckpts(struct diff *d, char **argv, const char *part, struct vfm_err *err)
 {
 	TRY(view_open(&d->v[0], argv[1], part, err));
 	TRY(view_open(&d->v[1], argv[2], part, err));
@@ -90,7 +94,7 @@ static int open_both(struct diff *d, char **argv, const char *part, struct vfm_e
 	return 0;
 }
 
-static void columns(struct vfm_table *t)
+static void add_diff_columns(struct vfm_table *t)
 {
 	static const char *const cols[][2] = {{"name", "tensor"}, {"state", "state"}, {"shape_a", "shape A"},
 		{"shape_b", "shape B"}, {"dtype_a", "dtype A"}, {"dtype_b", "dtype B"}, {"differ", "elements"},
@@ -122,8 +126,8 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 	if (rc)
 		return rc;
 	d.t = vfm_table_new();
-	columns(d.t);
-	rc = open_both(&d, argv, part, err);
+	add_diff_columns(d.t);
+	rc = open_ckpts(&d, argv, part, err);
 	if (!rc)
 		rc = walk(&d, err);
 	view_close(&d.v[0]);

@@ -96,7 +96,7 @@ static int copy_image(json_t *rec, const struct clip *c, const char *id, const c
 	return rc;
 }
 
-static int clip_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct clip *c = ctx;
 	struct vfm_cut_opts cut = c->cut;
@@ -139,7 +139,7 @@ static int parse_size(const char *text, int64_t *w, int64_t *h, struct vfm_err *
 	return 0;
 }
 
-static int check(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
 {
 	static const char *const codecs[] = {"h264", "hevc", "av1", "vp9", "mpeg4", "ffv1"};
 	bool known = false;
@@ -168,7 +168,7 @@ static int check(struct clip *c, const char *size, int64_t w, int64_t h, int64_t
 int curate_clip(int argc, char **argv)
 {
 	struct clip c = {.cut = {.codec = "h264", .even = true, .video = {.deadline_s = 3600}}};
-	struct vfm_stage stage = {.name = "clip", .fn = clip_record, .ctx = &c};
+	struct vfm_stage stage = {.name = "clip", .fn = cut_record, .ctx = &c};
 	int64_t crf = 18, width = 0, height = 0;
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
@@ -199,7 +199,7 @@ int curate_clip(int argc, char **argv)
 	if (rc == VFM_OPT_DONE)
 		return vfm_cmd_exit(0, &err);
 	if (rc == 0)
-		rc = check(&c, size, width, height, crf, &err);
+		rc = check_clip_opts(&c, size, width, height, crf, &err);
 	if (rc == 0) {
 		stage.files = argv + 1;
 		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();

@@ -40,7 +40,8 @@ int curate_parse_size(const char *text, int multiple, int *width, int *height, s
 	return 0;
 }
 
-static int check(struct encode *e, const char *size, const char *tokenizer, int64_t frames, struct vfm_err *err)
+static int check_encode_opts(
+	struct encode *e, const char *size, const char *tokenizer, int64_t frames, struct vfm_err *err)
 {
 	if (!e->spec.dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
@@ -53,7 +54,7 @@ static int check(struct encode *e, const char *size, const char *tokenizer, int6
 	return vfm_mkdir_p(e->spec.dir, err);
 }
 
-static int run(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)
+static int run_encode(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)
 {
 	int64_t jobs = stage->opts.jobs < 1 ? 1 : stage->opts.jobs > 256 ? 256 : stage->opts.jobs;
 	int rc = 0;
@@ -104,10 +105,10 @@ int curate_encode(int argc, char **argv)
 	if (rc == VFM_OPT_DONE)
 		return vfm_cmd_exit(0, &err);
 	if (rc == 0)
-		rc = check(&e, size, tokenizer, frames, &err);
+		rc = check_encode_opts(&e, size, tokenizer, frames, &err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
-		rc = run(&e, &stage, text, &err);
+		rc = run_encode(&e, &stage, text, &err);
 	}
 	return vfm_cmd_exit(rc, &err);
 }

@@ -47,7 +47,7 @@ static json_t *record_for(const char *path, struct vfm_err *err)
 	return NULL;
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b)
+static int compare_names(const FTSENT **a, const FTSENT **b)
 {
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
@@ -113,7 +113,7 @@ static int next_operand(struct probe *p, struct vfm_err *err)
 		p->from_stdin = true;
 		return 1;
 	}
-	p->tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+	p->tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, compare_names);
 	if (!p->tree)
 		return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", roots[0]);
 	return 1;

@@ -9,7 +9,7 @@
 #include "data/stage.h"
 #include "media/score.h"
 
-static json_t *rounded(double x)
+static json_t *rounded_json(double x)
 {
 	return vfm_json_real(round(x * 1e4) / 1e4);
 }
@@ -18,17 +18,17 @@ static json_t *score_json(const struct vfm_score *s)
 {
 	json_t *o = json_object(), *bars = json_array();
 
-	json_object_set_new(o, "motion", rounded(s->motion));
-	json_object_set_new(o, "luma", rounded(s->luma));
-	json_object_set_new(o, "contrast", rounded(s->contrast));
-	json_object_set_new(o, "sharpness", rounded(s->sharpness));
-	json_object_set_new(o, "colorfulness", rounded(s->colorfulness));
-	json_object_set_new(o, "static_ratio", rounded(s->static_ratio));
-	json_object_set_new(o, "black_ratio", rounded(s->black_ratio));
+	json_object_set_new(o, "motion", rounded_json(s->motion));
+	json_object_set_new(o, "luma", rounded_json(s->luma));
+	json_object_set_new(o, "contrast", rounded_json(s->contrast));
+	json_object_set_new(o, "sharpness", rounded_json(s->sharpness));
+	json_object_set_new(o, "colorfulness", rounded_json(s->colorfulness));
+	json_object_set_new(o, "static_ratio", rounded_json(s->static_ratio));
+	json_object_set_new(o, "black_ratio", rounded_json(s->black_ratio));
 	for (int i = 0; i < 4; i++)
-		json_array_append_new(bars, rounded(s->letterbox[i]));
+		json_array_append_new(bars, rounded_json(s->letterbox[i]));
 	json_object_set_new(o, "letterbox", bars);
-	json_object_set_new(o, "flicker", rounded(s->flicker));
+	json_object_set_new(o, "flicker", rounded_json(s->flicker));
 	return o;
 }
 

@@ -31,7 +31,7 @@ static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct v
 	return 0;
 }
 
-static int run(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct vfm_err *err)
+static int run_shard(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct vfm_err *err)
 {
 	struct vfm_dataset_stats stats;
 	struct vfm_dataset *d;
@@ -84,7 +84,7 @@ int curate_shard(int argc, char **argv)
 	if (rc >= 0) {
 		o.dir = dir;
 		stage.files = argv + 1;
-		rc = run(&o, &stage, &err);
+		rc = run_shard(&o, &stage, &err);
 	}
 	free(dir);
 	return vfm_cmd_exit(rc, &err);

@@ -13,7 +13,7 @@ struct split {
 	struct vfm_shots_opts shots;
 };
 
-static double rate_of(const json_t *rec)
+static double split_rate(const json_t *rec)
 {
 	const char *text = vfm_rec_str(rec, "fps", "");
 	int num = 0, den = 1;
@@ -28,7 +28,7 @@ static void set_seconds(json_t *rec, const char *key, double s)
 	json_object_set_new(rec, key, vfm_json_real(round(s * 1e6) / 1e6));
 }
 
-static json_t *clip_record(const json_t *rec, const struct vfm_shots *s, int64_t i, double min_s)
+static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, int64_t i, double min_s)
 {
 	const struct vfm_span *c = &s->spans[i];
 	json_t *clip = json_deep_copy(rec);
@@ -67,10 +67,10 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 		return vfm_fail(err, VFM_EINPUT, "this record is a clip already");
 	if (!vfm_rec_str(rec, "id", NULL))
 		return vfm_fail(err, VFM_EINPUT, "the record has no id");
-	opts.fps = rate_of(rec);
+	opts.fps = split_rate(rec);
 	TRY(vfm_shots_file(&shots, m.src, &opts, err));
 	for (int64_t i = 0; i < shots.n; i++)
-		vfm_stage_emit(out, clip_record(rec, &shots, i, opts.min_s));
+		vfm_stage_emit(out, make_clip_record(rec, &shots, i, opts.min_s));
 	vfm_shots_release(&shots);
 	return 0;
 }

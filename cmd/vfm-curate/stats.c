@@ -5,20 +5,24 @@
 #include "base/opt.h"
 #include "curate.h"
 #include "data/stage.h"
-#include "data/tally.h"
+#include "data/histogram.h"
 
 static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	(void)out, (void)worker, (void)err;
-	vfm_tally_add(ctx, rec);
+	vfm_histogram_add(ctx, rec);
 	return 0;
 }
 
 int curate_stats(int argc, char **argv)
 {
-	struct vfm_tally *tally = vfm_tally_new();
-	struct vfm_stage stage = {
-		.name = "stats", .fn = stats_record, .ctx = tally, .serial = true, .silent = true, .sees_all = true};
+	struct vfm_histogram *histogram = vfm_histogram_new();
+	struct vfm_stage stage = {.name = "stats",
+		.fn = stats_record,
+		.ctx = histogram,
+		.serial = true,
+		.silent = true,
+		.sees_all = true};
 	const char *format = "text";
 	int64_t bins = 20;
 	struct vfm_opt opts[] = {
@@ -37,7 +41,7 @@ int curate_stats(int argc, char **argv)
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
 
 	if (rc == VFM_OPT_DONE) {
-		vfm_tally_free(tally);
+		vfm_histogram_free(histogram);
 		return vfm_cmd_exit(0, &err);
 	}
 	if (rc == 0 && strcmp(format, "text") && strcmp(format, "json"))
@@ -49,11 +53,11 @@ int curate_stats(int argc, char **argv)
 		rc = vfm_stage_run(&stage, NULL, &err);
 		if (rc == 0 || rc == VFM_EINPUT) {
 			if (!strcmp(format, "text"))
-				vfm_tally_print(tally, (int)bins, stdout);
+				vfm_histogram_print(histogram, (int)bins, stdout);
 			else
-				rc = vfm_tally_json(tally, (int)bins, stdout, &err) < 0 ? VFM_EENV : rc;
+				rc = vfm_histogram_json(histogram, (int)bins, stdout, &err) < 0 ? VFM_EENV : rc;
 		}
 	}
-	vfm_tally_free(tally);
+	vfm_histogram_free(histogram);
 	return vfm_cmd_exit(rc, &err);
 }

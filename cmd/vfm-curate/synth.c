@@ -85,7 +85,7 @@ out:
 	return rc;
 }
 
-static int check(struct synth *s, const char *size, struct vfm_err *err)
+static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *err)
 {
 	struct vfm_synth probe;
 
@@ -133,7 +133,7 @@ int curate_synth(int argc, char **argv)
 	if (rc == 0 && n_operands)
 		rc = vfm_fail(&err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
 	if (rc == 0)
-		rc = check(&s, size, &err);
+		rc = check_synth_opts(&s, size, &err);
 	if (rc >= 0)
 		rc = vfm_stage_run(&stage, NULL, &err);
 	return vfm_cmd_exit(rc, &err);

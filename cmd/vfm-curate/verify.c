@@ -8,7 +8,7 @@
 #include "curate.h"
 #include "data/verify.h"
 
-static void print_fault(const struct vfm_fault *f, void *ctx)
+static void print_shard_fault(const struct vfm_fault *f, void *ctx)
 {
 	json_t *rec = json_pack("{s:i,s:s}", "v", 1, "dir", f->dir);
 
@@ -44,7 +44,7 @@ int curate_verify(int argc, char **argv)
 			"DIR is missing: a folder with "
 			"index.vfmi");
 	for (int i = 1; rc == 0 && i <= n; i++)
-		rc = vfm_verify(argv[i], print_fault, NULL, &counts, &err);
+		rc = vfm_verify(argv[i], print_shard_fault, NULL, &counts, &err);
 	if (rc == 0) {
 		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults",
 			counts.shards, counts.samples, counts.bytes, counts.faults);

@@ -59,7 +59,7 @@ static const struct vfm_cmd cmd = {
 
 /* ---- options ---- */
 
-static int choose(const char *opt, const char *s, const char *a, const char *b, bool *is_b, struct vfm_err *err)
+static int parse_choice(const char *opt, const char *s, const char *a, const char *b, bool *is_b, struct vfm_err *err)
 {
 	if (strcmp(s, a) && strcmp(s, b))
 		return vfm_fail(err, VFM_EUSAGE, "--%s: expected %s or %s, got '%s'", opt, a, b, s);
@@ -115,7 +115,7 @@ static const char *name_of(const char *dir, struct vfm_arena *mem)
 	return slash && slash[1] ? slash + 1 : s;
 }
 
-static int parse_sets(int n, char **dirs, struct vfm_blend_set *sets, struct vfm_arena *mem, struct vfm_err *err)
+static int parse_set_args(int n, char **dirs, struct vfm_blend_set *sets, struct vfm_arena *mem, struct vfm_err *err)
 {
 	double sum = 0;
 
@@ -150,8 +150,8 @@ static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--epochs: expected a number > 0, at most 1e6");
 	if (o.epochs > 0 && o.steps > 0)
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
-	TRY(choose("last", o.last, "fill", "drop", &drop_last, err));
-	TRY(choose("balance", o.balance, "tokens", "cost", &cost, err));
+	TRY(parse_choice("last", o.last, "fill", "drop", &drop_last, err));
+	TRY(parse_choice("balance", o.balance, "tokens", "cost", &cost, err));
 	*p = (struct vfm_plan_opts){.context = (int32_t)o.context,
 		.batch = (int32_t)o.batch,
 		.steps = o.steps,
@@ -209,12 +209,12 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 	return 0;
 }
 
-static int scan(struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
 {
 	bool drop_long, drop_ragged;
 
-	TRY(choose("long", o.long_, "error", "drop", &drop_long, err));
-	TRY(choose("ragged", o.ragged, "error", "drop", &drop_ragged, err));
+	TRY(parse_choice("long", o.long_, "error", "drop", &drop_long, err));
+	TRY(parse_choice("ragged", o.ragged, "error", "drop", &drop_ragged, err));
 	for (int i = 0; i < n; i++)
 		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, err));
 	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
@@ -290,7 +290,7 @@ static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend,
 	free(samples);
 }
 
-static void report(const struct vfm_plan *p, double seconds)
+static void report_plan(const struct vfm_plan *p, double seconds)
 {
 	vfm_info(
 		"%lld steps, %lld packs, %lld samples; fill %.2f%%; largest pack of a step over the mean: tokens %.3f, "
@@ -304,7 +304,7 @@ static void report(const struct vfm_plan *p, double seconds)
 			(long long)p->dropped_samples);
 }
 
-static int check_manifest(struct vfm_err *err)
+static int check_plan_file(struct vfm_err *err)
 {
 	struct vfm_manifest *m = vfm_manifest_open(o.check, err);
 	struct vfm_manifest_step step = {0};
@@ -325,7 +325,7 @@ static int check_manifest(struct vfm_err *err)
 	return rc;
 }
 
-static int run(int n_dirs, char **dirs, struct vfm_err *err)
+static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
 {
 	int n = n_dirs > o.blend.n ? n_dirs : o.blend.n, rc;
 	struct vfm_arena mem = {0};
@@ -337,14 +337,14 @@ static int run(int n_dirs, char **dirs, struct vfm_err *err)
 	double start = vfm_now();
 	bool bin;
 
-	TRY_OUT(choose("format", o.format, "jsonl", "bin", &bin, err));
-	TRY_OUT(parse_sets(n_dirs, dirs, sets, &mem, err));
+	TRY_OUT(parse_choice("format", o.format, "jsonl", "bin", &bin, err));
+	TRY_OUT(parse_set_args(n_dirs, dirs, sets, &mem, err));
 	TRY_OUT(parse_plan(&po, err));
 	TRY_OUT(parse_patch(o.patch, h.patch, err));
 	h.context = po.context;
 	h.batch = po.batch;
 	h.seed = po.seed;
-	TRY_OUT(scan(sets, n, &h, err));
+	TRY_OUT(scan_sets(sets, n, &h, err));
 	if (bin && isatty(STDOUT_FILENO)) {
 		rc = vfm_fail(err, VFM_EUSAGE, "--format bin: not to a terminal");
 		goto out;
@@ -357,7 +357,7 @@ static int run(int n_dirs, char **dirs, struct vfm_err *err)
 	fill_header(&h, sets, n, &mem);
 	TRY_OUT(vfm_plan_write(&plan, blend, sets, &h, bin ? VFM_MANIFEST_BIN : VFM_MANIFEST_JSONL, stdout, err));
 	report_sets(&plan, blend, sets, &h);
-	report(&plan, vfm_now() - start);
+	report_plan(&plan, vfm_now() - start);
 out:
 	vfm_plan_release(&plan);
 	vfm_blend_free(blend);
@@ -376,7 +376,7 @@ int main(int argc, char **argv)
 	vfm_cmd_init(argv[0]);
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
 	if (rc == 0)
-		rc = o.check ? check_manifest(&err) : run(n, argv + 1, &err);
+		rc = o.check ? check_plan_file(&err) : make_manifest(n, argv + 1, &err);
 	vfm_strlist_release(&o.blend);
 	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
 }

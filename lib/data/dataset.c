@@ -54,7 +54,7 @@ struct vfm_dataset {
 
 /* ---- known samples ---- */
 
-static struct known *slot_of(struct known *table, size_t n_slots, uint64_t id)
+static struct known *known_slot(struct known *table, size_t n_slots, uint64_t id)
 {
 	size_t i = (size_t)(id * 0x9E3779B97F4A7C15u) & (n_slots - 1);
 
@@ -63,7 +63,7 @@ static struct known *slot_of(struct known *table, size_t n_slots, uint64_t id)
 	return &table[i];
 }
 
-static struct known *find(struct vfm_dataset *d, uint64_t id)
+static struct known *find_known(struct vfm_dataset *d, uint64_t id)
 {
 	struct known *old = d->table;
 	size_t n = d->n_slots;
@@ -73,15 +73,15 @@ static struct known *find(struct vfm_dataset *d, uint64_t id)
 		d->table = vfm_calloc(d->n_slots, sizeof(*d->table));
 		for (size_t i = 0; i < n; i++)
 			if (old[i].id)
-				*slot_of(d->table, d->n_slots, old[i].id) = old[i];
+				*known_slot(d->table, d->n_slots, old[i].id) = old[i];
 		free(old);
 	}
-	return slot_of(d->table, d->n_slots, id ? id : 1);
+	return known_slot(d->table, d->n_slots, id ? id : 1);
 }
 
 static void remember(struct vfm_dataset *d, uint64_t id, uint32_t shard, uint32_t index, bool before)
 {
-	*find(d, id) = (struct known){id ? id : 1, shard, index, before};
+	*find_known(d, id) = (struct known){id ? id : 1, shard, index, before};
 	d->n_known++;
 }
 
@@ -121,7 +121,7 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 	for (size_t i = 0; i < s.n; i++) {
 		struct vfm_scan_sample *m = &s.samples[i];
 
-		if (m->fault || (before && find(d, m->rec.id)->id)) {
+		if (m->fault || (before && find_known(d, m->rec.id)->id)) {
 			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key,
 				m->fault ? m->fault : "the key was there before");
 			goto out;
@@ -298,7 +298,7 @@ static void sample_release(struct sample *s)
 		fclose(s->media_file);
 }
 
-static int read_npy(
+static int read_encoded(
 	struct vfm_buf *b, const json_t *rec, const char *what, int ndim, bool required, struct vfm_err *err)
 {
 	const char *path = vfm_rec_str(json_object_get(rec, what), "path", NULL);
@@ -422,7 +422,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 
 	TRY(vfm_key_check(s.key, err));
 	id = vfm_sample_id(s.key);
-	k = find(d, id);
+	k = find_known(d, id);
 	if (k->id && !k->before)
 		return vfm_fail(err, VFM_EINPUT, "a sample '%s' is in shard %u already", s.key, k->shard);
 	if (k->id) {
@@ -430,8 +430,8 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 		set_place(rec, k->shard, k->index);
 		return 0;
 	}
-	TRY_OUT(read_npy(&s.latent, rec, "latent", 4, true, err));
-	TRY_OUT(read_npy(&s.text, rec, "text", 2, false, err));
+	TRY_OUT(read_encoded(&s.latent, rec, "latent", 4, true, err));
+	TRY_OUT(read_encoded(&s.text, rec, "text", 2, false, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));

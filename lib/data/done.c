@@ -34,7 +34,7 @@ static uint64_t hash_of(const char *key)
 	return h ? h : 1;
 }
 
-static struct entry *find(const struct vfm_done *d, uint64_t hash)
+static struct entry *find_entry(const struct vfm_done *d, uint64_t hash)
 {
 	size_t i = (size_t)(hash ^ hash >> 29) & (d->cap - 1);
 
@@ -43,7 +43,7 @@ static struct entry *find(const struct vfm_done *d, uint64_t hash)
 	return &d->table[i];
 }
 
-static void make_room(struct vfm_done *d)
+static void grow_entries(struct vfm_done *d)
 {
 	struct entry *old = d->table;
 	size_t n = d->cap;
@@ -54,11 +54,11 @@ static void make_room(struct vfm_done *d)
 	d->table = vfm_calloc(d->cap, sizeof(d->table[0]));
 	for (size_t i = 0; i < n; i++)
 		if (old[i].hash)
-			*find(d, old[i].hash) = old[i];
+			*find_entry(d, old[i].hash) = old[i];
 	free(old);
 }
 
-static const char *key_of(const struct vfm_done *d, const json_t *rec)
+static const char *done_key(const struct vfm_done *d, const json_t *rec)
 {
 	const char *key = d->key ? vfm_rec_str(rec, d->key, NULL) : NULL;
 
@@ -67,9 +67,9 @@ static const char *key_of(const struct vfm_done *d, const json_t *rec)
 	return key ? key : vfm_rec_str(rec, "src", NULL);
 }
 
-static void add(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
+static void add_entry(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
 {
-	const char *key = key_of(d, rec);
+	const char *key = done_key(d, rec);
 	/* Only a stage that makes many of one looks for the others; later ones carry the number on. */
 	bool group = d->key && !strcmp(d->key, "parent") && json_object_get(rec, "parent");
 	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
@@ -77,8 +77,8 @@ static void add(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t 
 
 	if (!key || json_object_get(rec, "error"))
 		return;
-	make_room(d);
-	e = find(d, hash_of(key));
+	grow_entries(d);
+	e = find_entry(d, hash_of(key));
 	if (e->hash && e->offset + e->bytes == start && e->lines < e->siblings) { /* the next of its group */
 		e->bytes = end - e->offset;
 		e->lines++;
@@ -106,7 +106,7 @@ static int read_index(struct vfm_done *d, struct vfm_err *err)
 		} else if (rc < 0) {
 			break;
 		} else {
-			add(d, rec, (uint64_t)start, (uint64_t)end);
+			add_entry(d, rec, (uint64_t)start, (uint64_t)end);
 			json_decref(rec);
 		}
 		start = end;
@@ -124,7 +124,7 @@ int vfm_done_open(struct vfm_done **out, const char *path, const char *key, stru
 
 	d->path = vfm_strdup(path);
 	d->key = key ? vfm_strdup(key) : NULL;
-	make_room(d);
+	grow_entries(d);
 	d->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (d->fd >= 0)
 		rc = read_index(d, err);
@@ -141,7 +141,7 @@ int vfm_done_open(struct vfm_done **out, const char *path, const char *key, stru
 int vfm_done_copy(
 	struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped, struct vfm_err *err)
 {
-	struct entry e = *find(d, hash_of(key));
+	struct entry e = *find_entry(d, hash_of(key));
 	const char *newline, *found;
 	json_t *rec;
 	char *data;
@@ -155,7 +155,7 @@ int vfm_done_copy(
 	data[rc < 0 ? 0 : e.bytes] = 0;
 	newline = memchr(data, '\n', e.bytes);
 	rec = rc < 0 || !newline ? NULL : json_loadb(data, (size_t)(newline - data), 0, NULL);
-	found = rec ? key_of(d, rec) : NULL;
+	found = rec ? done_key(d, rec) : NULL;
 	if (found && !strcmp(found, key)) { /* else: another key with the same hash, or blank lines before it */
 		vfm_buf_add(text, data, e.bytes);
 		if (data[e.bytes - 1] != '\n')

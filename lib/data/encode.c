@@ -136,7 +136,7 @@ static int save_latent(const struct enc *c, const char *path, struct vfm_err *er
 	return rc;
 }
 
-static double rate_of(const json_t *rec)
+static double record_rate(const json_t *rec)
 {
 	int num = 0, den = 1;
 
@@ -147,7 +147,7 @@ static double rate_of(const json_t *rec)
 
 static void set_latent(json_t *rec, const struct enc *c, const char *path, bool image)
 {
-	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : rate_of(rec);
+	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : record_rate(rec);
 	char name[24];
 
 	vfm_tokenizer_name(&c->e->tokenizer, name);

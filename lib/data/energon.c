@@ -256,7 +256,7 @@ static bool row_is(sqlite3_stmt *q, const struct vfm_scan_sample *s, const struc
 		(uint64_t)sqlite3_column_int64(q, 4) == p->offset && (uint64_t)sqlite3_column_int64(q, 5) == p->bytes;
 }
 
-static int check_rows(sqlite3 *db, const char *path, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err)
+static int check_db_rows(sqlite3 *db, const char *path, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err)
 {
 	static const char sql[] =
 		"SELECT sample_key, byte_offset, byte_size, part_name, content_byte_offset, content_byte_size "
@@ -291,7 +291,7 @@ int vfm_energon_check_meta(
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
 		rc = vfm_fail(err, VFM_EINPUT, "cannot open '%s': %s", path, db ? sqlite3_errmsg(db) : "no memory");
 	else
-		rc = check_rows(db, path, shard, s, err);
+		rc = check_db_rows(db, path, shard, s, err);
 	sqlite3_close(db);
 	free(path);
 	return rc < 0 ? rc : check_info(dir, name, s->n, err);

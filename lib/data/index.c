@@ -351,8 +351,8 @@ static int check_npy(const struct payload *p, const void *head, const uint16_t *
 	return same ? 0 : vfm_fail(err, VFM_EINPUT, "%s: the npy header and the index disagree", p->what);
 }
 
-static int read_npy(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p, const uint16_t *shape,
-	int ndim, void *dst, struct vfm_err *err)
+static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
+	const uint16_t *shape, int ndim, void *dst, struct vfm_err *err)
 {
 	uint8_t head[VFM_NPY_HEADER_MAX];
 	struct fd_slot *slot;
@@ -383,7 +383,7 @@ static int read_latent(struct vfm_index *ix, const struct vfm_record *r, void *d
 	struct payload p = {"latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
 		r->latent_header, r->latent_dtype};
 
-	return read_npy(ix, r, &p, shape, 4, dst, err);
+	return read_payload(ix, r, &p, shape, 4, dst, err);
 }
 
 static int read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
@@ -395,7 +395,7 @@ static int read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst
 	if (!r->text_bytes)
 		return vfm_fail(
 			err, VFM_EINPUT, "'%s': sample %u of shard %u has no text", ix->dir, r->index, r->shard);
-	return read_npy(ix, r, &p, shape, 2, dst, err);
+	return read_payload(ix, r, &p, shape, 2, dst, err);
 }
 
 int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
@@ -410,7 +410,7 @@ int vfm_index_read_text(struct vfm_index *ix, const struct vfm_record *r, void *
 
 /* Widens n half floats that stand in the upper half of dst: element i is written at bytes 4i to 4i+3, which
  * never reaches the elements still to be read, at 2n+2i and above. */
-static void widen(float *dst, uint64_t n)
+static void widen_halves(float *dst, uint64_t n)
 {
 	const char *src = (const char *)dst + 2 * n;
 	uint16_t half[64];
@@ -431,7 +431,7 @@ int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, 
 
 	TRY(read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
-		widen(dst, n);
+		widen_halves(dst, n);
 	return 0;
 }
 
@@ -442,7 +442,7 @@ int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, fl
 
 	TRY(read_text(ix, r, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
-		widen(dst, n);
+		widen_halves(dst, n);
 	return 0;
 }
 

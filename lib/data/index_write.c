@@ -19,7 +19,7 @@ struct vfm_index_writer {
 	char *path;
 };
 
-static int put(struct vfm_index_writer *w, const void *data, size_t len, struct vfm_err *err)
+static int write_hashed(struct vfm_index_writer *w, const void *data, size_t len, struct vfm_err *err)
 {
 	if (fwrite(data, 1, len, w->a.f) != len)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->path);
@@ -36,7 +36,7 @@ int vfm_index_writer_open(struct vfm_index_writer **out, const char *path, struc
 	w->path = vfm_strdup(path);
 	rc = vfm_atomic_open(&w->a, path, err);
 	if (rc >= 0)
-		rc = put(w, &blank, sizeof(blank), err);
+		rc = write_hashed(w, &blank, sizeof(blank), err);
 	if (rc < 0) {
 		vfm_index_writer_abort(w);
 		return rc;
@@ -73,7 +73,7 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", w->path, rec.shard, rec.index, why);
 	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_record, crc));
-	TRY(put(w, &rec, sizeof(rec), err));
+	TRY(write_hashed(w, &rec, sizeof(rec), err));
 	s->count++;
 	w->n_records++;
 	return 0;
@@ -101,13 +101,13 @@ int vfm_index_writer_commit(
 	h.crc = vfm_crc32c(0, &h, offsetof(struct vfm_index_header, crc));
 	for (size_t i = 0; i < w->n_shards; i++) {
 		w->shards[i].crc = vfm_crc32c(0, &w->shards[i], offsetof(struct vfm_index_shard, crc));
-		TRY_OUT(put(w, &w->shards[i], sizeof(w->shards[i]), err));
+		TRY_OUT(write_hashed(w, &w->shards[i], sizeof(w->shards[i]), err));
 	}
 	if (fseeko(w->a.f, 0, SEEK_SET) != 0) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->path);
 		goto out;
 	}
-	TRY_OUT(put(w, &h, sizeof(h), err));
+	TRY_OUT(write_hashed(w, &h, sizeof(h), err));
 	rc = vfm_atomic_commit(&w->a, err);
 out:
 	vfm_index_writer_abort(w);

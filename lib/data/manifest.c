@@ -39,7 +39,7 @@ static int parse_set(
 	return 0;
 }
 
-static int parse_sets(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
+static int parse_header_sets(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
 {
 	const json_t *sets = json_object_get(root, "sets");
 	size_t n = json_array_size(sets);
@@ -97,7 +97,7 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 			return vfm_fail(err, VFM_EUSAGE, "patch[%zu]: expected an integer from 1 to 64", i);
 		h->patch[i] = (int32_t)p;
 	}
-	return parse_sets(m, root, err);
+	return parse_header_sets(m, root, err);
 }
 
 int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t len, struct vfm_err *err)
@@ -171,7 +171,7 @@ static int line_around(const struct vfm_manifest *m, size_t lo, size_t at, struc
 	return 0;
 }
 
-static json_t *parse_line(const struct vfm_manifest *m, const struct line *l, struct vfm_err *err)
+static json_t *parse_plan_line(const struct vfm_manifest *m, const struct line *l, struct vfm_err *err)
 {
 	json_t *o = vfm_json_parse((const char *)m->map.data + l->off, l->end - l->off, "a pack", err);
 
@@ -197,7 +197,7 @@ static int line_key(const struct vfm_manifest *m, const json_t *o, int64_t *key,
 
 static int line_key_at(const struct vfm_manifest *m, const struct line *l, int64_t *key, struct vfm_err *err)
 {
-	json_t *o = parse_line(m, l, err);
+	json_t *o = parse_plan_line(m, l, err);
 	int rc = o ? line_key(m, o, key, err) : VFM_EUSAGE;
 
 	json_decref(o);
@@ -273,7 +273,7 @@ static int find_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 }
 
 /* Reads the pack whose line begins at *off, and moves *off on. */
-static int read_line(const struct vfm_manifest *m, int64_t want, size_t *off, struct vfm_manifest_step *out,
+static int read_plan_line(const struct vfm_manifest *m, int64_t want, size_t *off, struct vfm_manifest_step *out,
 	size_t *n_used, struct vfm_manifest_pack *p, struct vfm_err *err)
 {
 	struct line l;
@@ -284,7 +284,7 @@ static int read_line(const struct vfm_manifest *m, int64_t want, size_t *off, st
 	if (*off >= m->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "truncated: the line is missing");
 	TRY(line_around(m, *off, *off, &l, err));
-	o = parse_line(m, &l, err);
+	o = parse_plan_line(m, &l, err);
 	if (!o)
 		return VFM_EUSAGE;
 	TRY_OUT(line_key(m, o, &key, err));
@@ -317,7 +317,7 @@ static int jsonl_step(const struct vfm_manifest *m, int64_t step, struct vfm_man
 		vfm_grow(&out->packs, &out->cap_packs, (size_t)i + 1, sizeof(*out->packs));
 		p = &out->packs[i];
 		*p = (struct vfm_manifest_pack){.step = step, .pack = i};
-		if (read_line(m, first + i, &off, out, &used, p, err) < 0)
+		if (read_plan_line(m, first + i, &off, out, &used, p, err) < 0)
 			return vfm_err_context(err, "line %lld", (long long)(first + i + 2));
 	}
 	out->next_off = off;

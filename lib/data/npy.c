@@ -55,7 +55,7 @@ static void skip_space(struct scan *s)
 		s->p++;
 }
 
-static bool take(struct scan *s, char c)
+static bool accept_char(struct scan *s, char c)
 {
 	skip_space(s);
 	if (s->p >= s->end || *s->p != c)
@@ -80,7 +80,7 @@ static bool take_string(struct scan *s, char *out, size_t cap)
 		out[n++] = *s->p++;
 	}
 	out[n] = 0;
-	return take(s, quote);
+	return accept_char(s, quote);
 }
 
 static bool take_word(struct scan *s, const char *word)
@@ -113,14 +113,14 @@ static const char *take_shape(struct scan *s, struct vfm_npy *n)
 {
 	bool comma = true;
 
-	if (!take(s, '('))
+	if (!accept_char(s, '('))
 		return "shape is not a tuple";
-	for (n->ndim = 0; !take(s, ')'); n->ndim++) {
+	for (n->ndim = 0; !accept_char(s, ')'); n->ndim++) {
 		if (n->ndim == VFM_NPY_DIMS)
 			return "too many dimensions";
 		if (!comma || !take_int(s, &n->shape[n->ndim]))
 			return "a bad dimension";
-		comma = take(s, ',');
+		comma = accept_char(s, ',');
 	}
 	if (n->ndim == 1 && !comma)
 		return "shape is not a tuple";
@@ -147,10 +147,10 @@ static const char *parse_dict(struct scan *s, struct vfm_npy *n)
 	const char *why = NULL;
 	bool comma = true;
 
-	if (!take(s, '{'))
+	if (!accept_char(s, '{'))
 		return "the header is not a dictionary";
-	while (!take(s, '}')) {
-		if (!comma || !take_string(s, key, sizeof(key)) || !take(s, ':'))
+	while (!accept_char(s, '}')) {
+		if (!comma || !take_string(s, key, sizeof(key)) || !accept_char(s, ':'))
 			return "the header is not a dictionary";
 		if (strcmp(key, "descr") == 0) {
 			bit = 1;
@@ -172,7 +172,7 @@ static const char *parse_dict(struct scan *s, struct vfm_npy *n)
 		if (seen & bit)
 			return "a header key stands twice";
 		seen |= bit;
-		comma = take(s, ',');
+		comma = accept_char(s, ',');
 	}
 	skip_space(s);
 	if (s->p != s->end)

@@ -62,7 +62,7 @@ struct planner {
 
 /* Draws until the window is full or a pass ends; returns whether one did.  budget: tokens, or samples, that may
  * still be drawn. */
-static bool draw(struct planner *pl, double *budget, bool in_tokens)
+static bool draw_window(struct planner *pl, double *budget, bool in_tokens)
 {
 	bool ends = false;
 
@@ -221,7 +221,7 @@ static int run_epochs(struct planner *pl, struct vfm_err *err)
 	double budget = weighted ? per_epoch * pl->o->epochs : nearbyint(per_epoch * pl->o->epochs);
 
 	while (more) {
-		bool flush = draw(pl, &budget, weighted);
+		bool flush = draw_window(pl, &budget, weighted);
 
 		more = budget > 0;
 		TRY(pack_heap(pl, flush, err));
@@ -235,7 +235,7 @@ static int run_packs(struct planner *pl, int64_t want, struct vfm_err *err)
 {
 	while (pl->p->n_packs < want) {
 		double budget = INFINITY;
-		bool flush = draw(pl, &budget, false);
+		bool flush = draw_window(pl, &budget, false);
 
 		TRY(pack_heap(pl, flush, err));
 		emit_ready(pl, pl->p->n_packs + (int64_t)pl->n_ready >= want);
@@ -252,7 +252,7 @@ static int64_t samples_of(const struct vfm_plan *p, int64_t from, int64_t to)
 	return n;
 }
 
-static void measure(struct vfm_plan *p, const struct vfm_plan_opts *o)
+static void measure_plan(struct vfm_plan *p, const struct vfm_plan_opts *o)
 {
 	double tokens = 0;
 
@@ -304,7 +304,7 @@ int vfm_plan_make(struct vfm_plan *p, struct vfm_blend *blend, const struct vfm_
 		rc = vfm_fail(err, VFM_EUSAGE, "the samples make %lld packs, less than one step of %d",
 			(long long)p->dropped_packs, o->batch);
 	else
-		measure(p, o);
+		measure_plan(p, o);
 out:
 	free(pl.heap);
 	free(pl.ready);

@@ -114,7 +114,7 @@ struct shapes {
 	size_t words;
 };
 
-static void mark(struct shapes *s, int32_t room, bool on)
+static void mark_room(struct shapes *s, int32_t room, bool on)
 {
 	size_t w = (size_t)room / 64;
 
@@ -154,7 +154,7 @@ static void add_group(struct shapes *s, int64_t parent, int64_t count, int32_t r
 	vfm_grow(&s->g, &s->cap, s->n + 1, sizeof(*s->g));
 	s->g[s->n] = (struct group){parent, s->head[room] - 1, count, room, len, rep};
 	s->head[room] = (int64_t)++s->n;
-	mark(s, room, true);
+	mark_room(s, room, true);
 }
 
 /* Moves `bins` of the first group of that room to children with `rep` more items each. */
@@ -165,13 +165,13 @@ static void extend(struct shapes *s, int32_t room, int64_t bins, int32_t len, in
 	s->g[at].count -= bins; // NOLINT(clang-analyzer-core.NullDereference): the room has a group
 	if (s->g[at].count == 0) {
 		s->head[room] = s->g[at].next + 1;
-		mark(s, room, s->head[room] > 0);
+		mark_room(s, room, s->head[room] > 0);
 	}
 	add_group(s, at, bins, room - len * rep, len, rep);
 }
 
 /* Places `count` items of one length: into the fullest bins with room, as many a bin as go in. */
-static void place(struct shapes *s, int32_t context, int32_t len, int64_t count)
+static void place_items(struct shapes *s, int32_t context, int32_t len, int64_t count)
 {
 	while (count > 0) {
 		int32_t room = best_room(s, len), k;
@@ -233,7 +233,7 @@ static void lpfhp(struct vfm_bins *b, const int32_t *tokens, int64_t n, int32_t 
 		for (j = i; j < n && (int32_t)(keys[j] >> 32) == len; j++)
 			;
 		next[len] = i;
-		place(&s, context, len, j - i);
+		place_items(&s, context, len, j - i);
 	}
 	deal(b, &s, keys, next);
 	free(s.g);

@@ -162,7 +162,7 @@ static struct vfm_scan_sample *open_sample(struct vfm_scan *s, const struct vfm_
 	return sample;
 }
 
-static int scan(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
+static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
 {
 	struct vfm_scan_sample *now = NULL;
 	int rc;
@@ -203,7 +203,7 @@ int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
 	m = vfm_malloc(sizeof(*m));
 	s->bytes = map.size;
 	vfm_tar_init(&t, map.data, map.size, path);
-	rc = scan(s, &t, m, err);
+	rc = scan_members(s, &t, m, err);
 	free(m);
 	vfm_map_close(&map);
 	return rc;

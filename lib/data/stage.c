@@ -626,7 +626,7 @@ static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 
 /* ---- the whole ---- */
 
-static void report(const struct loop *l)
+static void report_counts(const struct loop *l)
 {
 	const struct vfm_stage_counts *c = &l->counts;
 	struct vfm_buf b = {0};
@@ -679,6 +679,6 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 			*err = l.err;
 		return rc;
 	}
-	report(&l);
+	report_counts(&l);
 	return l.counts.failed_here ? VFM_EINPUT : 0;
 }

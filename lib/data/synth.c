@@ -33,7 +33,7 @@ static double between(const struct vfm_rng *r, int element, double lo, double hi
 	return lo + (hi - lo) * vfm_rng_uniform(r, (uint64_t)element);
 }
 
-static void place(struct vfm_synth *s, const struct vfm_rng *r, int dir)
+static void place_shape(struct vfm_synth *s, const struct vfm_rng *r, int dir)
 {
 	const double margin = 2, half = s->size / 2;
 	bool along_x = directions[dir].dx != 0;
@@ -73,7 +73,7 @@ int vfm_synth_init(
 		.direction = directions[dir].name};
 	snprintf(s->caption, sizeof(s->caption), "a %s %s moves %s", s->color, s->shape, s->direction);
 	s->size = between(&r, E_SIZE, 0.30, 0.42) * (width < height ? width : height);
-	place(s, &r, dir);
+	place_shape(s, &r, dir);
 	for (int i = 0; i < 3; i++)
 		s->rgb[i] = colors[color].rgb[i] + between(&r, E_SHADE + i, -12, 12);
 	s->back = between(&r, E_BACK, 30, 50);

@@ -13,14 +13,14 @@ struct raw { /* POSIX.1-1988 header block */
 };
 _Static_assert(sizeof(struct raw) == VFM_TAR_BLOCK, "tar header");
 
-static uint64_t padded(uint64_t size)
+static uint64_t padded_size(uint64_t size)
 {
 	return (size + VFM_TAR_BLOCK - 1) / VFM_TAR_BLOCK * VFM_TAR_BLOCK;
 }
 
 uint64_t vfm_tar_end_of(const struct vfm_tar_member *m)
 {
-	return m->data_offset + padded(m->size);
+	return m->data_offset + padded_size(m->size);
 }
 
 size_t vfm_tar_split_name(const char *name, const char **part)
@@ -47,7 +47,7 @@ static unsigned checksum(const uint8_t *b)
 }
 
 /* Octal digits, spaces around them allowed; or GNU's base 256 (first byte 0x80). */
-static bool number(const char *f, size_t n, uint64_t *out)
+static bool parse_octal(const char *f, size_t n, uint64_t *out)
 {
 	const uint8_t *b = (const uint8_t *)f;
 	uint64_t v = 0;
@@ -171,7 +171,7 @@ static const char *take_ext(
 	} else if (h->type != 'K') {
 		why = parse_pax(p, size, h->type == 'g', m, x);
 	}
-	t->pos += padded(size);
+	t->pos += padded_size(size);
 	return why;
 }
 
@@ -181,16 +181,16 @@ static const char *take_block(struct vfm_tar *t, struct vfm_tar_member *m, struc
 	uint64_t sum, size;
 	bool ext = h->type == 'x' || h->type == 'g' || h->type == 'L' || h->type == 'K';
 
-	if (!number(h->chksum, sizeof(h->chksum), &sum) || sum != checksum((const uint8_t *)h))
+	if (!parse_octal(h->chksum, sizeof(h->chksum), &sum) || sum != checksum((const uint8_t *)h))
 		return "wrong header checksum";
 	if (memcmp(h->magic, "ustar", 5) != 0 && memcmp(h->magic, "\0\0\0\0\0", 6) != 0)
 		return "an unknown kind of header";
-	if (!number(h->size, sizeof(h->size), &size))
+	if (!parse_octal(h->size, sizeof(h->size), &size))
 		return "a bad size";
 	if (!ext && x->has_size)
 		size = x->size;
 	t->pos += VFM_TAR_BLOCK;
-	if (size > t->size - t->pos || padded(size) > t->size - t->pos)
+	if (size > t->size - t->pos || padded_size(size) > t->size - t->pos)
 		return "truncated member";
 	if (ext)
 		return take_ext(t, h, size, m, x);
@@ -199,7 +199,7 @@ static const char *take_block(struct vfm_tar *t, struct vfm_tar_member *m, struc
 	m->type = h->type == 0 || h->type == '7' ? '0' : h->type;
 	m->data_offset = t->pos;
 	m->size = size;
-	t->pos += padded(size);
+	t->pos += padded_size(size);
 	*done = true;
 	return x->has_name ? NULL : raw_name(h, m);
 }
@@ -241,7 +241,7 @@ void vfm_tar_writer_init(struct vfm_tar_writer *w, FILE *f, const char *what)
 	*w = (struct vfm_tar_writer){.f = f, .what = what};
 }
 
-static int put(struct vfm_tar_writer *w, const void *data, size_t len, struct vfm_err *err)
+static int write_bytes(struct vfm_tar_writer *w, const void *data, size_t len, struct vfm_err *err)
 {
 	if (len && fwrite(data, 1, len, w->f) != len)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->what);
@@ -249,11 +249,11 @@ static int put(struct vfm_tar_writer *w, const void *data, size_t len, struct vf
 	return 0;
 }
 
-static int pad(struct vfm_tar_writer *w, struct vfm_err *err)
+static int pad_member(struct vfm_tar_writer *w, struct vfm_err *err)
 {
 	static const char zero[VFM_TAR_BLOCK];
 
-	return put(w, zero, padded(w->pos) - w->pos, err);
+	return write_bytes(w, zero, padded_size(w->pos) - w->pos, err);
 }
 
 static int put_header(struct vfm_tar_writer *w, const char *prefix, size_t plen, const char *name, size_t nlen,
@@ -274,7 +274,7 @@ static int put_header(struct vfm_tar_writer *w, const char *prefix, size_t plen,
 	memcpy(h.version, "00", 2);
 	snprintf(h.chksum, sizeof(h.chksum), "%06o", checksum((const uint8_t *)&h));
 	h.chksum[7] = ' ';
-	return put(w, &h, sizeof(h), err);
+	return write_bytes(w, &h, sizeof(h), err);
 }
 
 /* "LEN key=value\n", where LEN counts its own digits. */
@@ -301,8 +301,8 @@ static int put_pax(struct vfm_tar_writer *w, const char *name, uint64_t size, st
 		pax_record(&b, "size", text);
 	}
 	TRY_OUT(put_header(w, "", 0, "pax", 3, b.len, 'x', err));
-	TRY_OUT(put(w, b.data, b.len, err));
-	rc = pad(w, err);
+	TRY_OUT(write_bytes(w, b.data, b.len, err));
+	rc = pad_member(w, err);
 out:
 	vfm_buf_release(&b);
 	return rc;
@@ -339,14 +339,14 @@ int vfm_tar_write(struct vfm_tar_writer *w, const void *data, size_t len, struct
 	if (len > w->left)
 		return vfm_fail(err, VFM_EINPUT, "'%s': a member is longer than was announced", w->what);
 	w->left -= len;
-	return put(w, data, len, err);
+	return write_bytes(w, data, len, err);
 }
 
 int vfm_tar_end(struct vfm_tar_writer *w, struct vfm_err *err)
 {
 	if (w->left)
 		return vfm_fail(err, VFM_EINPUT, "'%s': a member is shorter than was announced", w->what);
-	return pad(w, err);
+	return pad_member(w, err);
 }
 
 int vfm_tar_add(struct vfm_tar_writer *w, const char *name, const void *data, size_t len, uint64_t *data_offset,
@@ -361,5 +361,5 @@ int vfm_tar_finish(struct vfm_tar_writer *w, struct vfm_err *err)
 {
 	static const char zero[2 * VFM_TAR_BLOCK];
 
-	return put(w, zero, sizeof(zero), err);
+	return write_bytes(w, zero, sizeof(zero), err);
 }

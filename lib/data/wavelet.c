@@ -86,7 +86,7 @@ static void set_norm(struct channel *c)
 	c->shift = c->kt + c->ky + c->kx ? 0 : mean[c->comp];
 }
 
-static void make_table(void)
+static void make_order(void)
 {
 	int n = 0;
 
@@ -103,7 +103,7 @@ static void make_table(void)
 
 void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx)
 {
-	pthread_once(&table_once, make_table);
+	pthread_once(&table_once, make_order);
 	if (component)
 		*component = table[c].comp;
 	if (kt)
@@ -116,7 +116,7 @@ void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx)
 
 void vfm_tokenizer_norm(int c, float *shift, float *scale)
 {
-	pthread_once(&table_once, make_table);
+	pthread_once(&table_once, make_order);
 	if (shift)
 		*shift = table[c].shift;
 	if (scale)
@@ -131,7 +131,7 @@ int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_er
 		return vfm_fail(err, VFM_EUSAGE, "unknown tokenizer '%s': expected wavelet or wavelet:CHANNELS", spec);
 	if (spec[7] == ':' && vfm_parse_i64(spec + 8, 1, VFM_WAVELET_MAX, &channels, err) < 0)
 		return vfm_err_context(err, "tokenizer '%s'", spec);
-	pthread_once(&table_once, make_table);
+	pthread_once(&table_once, make_order);
 	*t = (struct vfm_tokenizer){.channels = (int)channels};
 	for (int c = 0; c < t->channels; c++) {
 		int y = level(table[c].ky), x = level(table[c].kx), kt = level(table[c].kt);

@@ -68,7 +68,7 @@ int vfm_av_load(struct vfm_err *err)
 
 /* Ends the process where the function is not to be had, as the system's loader would have done before main;
  * vfm_av_load is how to be told instead. */
-static void *find(int lib, const char *name)
+static void *find_symbol(int lib, const char *name)
 {
 	struct vfm_err err = {0};
 	void *f = vfm_av_load(&err) < 0 ? NULL : dlsym(libs[lib].handle, name);
@@ -84,7 +84,7 @@ static void *find(int lib, const char *name)
 	static void *found;                                                                                            \
 	void *p = __atomic_load_n(&found, __ATOMIC_ACQUIRE);                                                           \
 	if (!p)                                                                                                        \
-		__atomic_store_n(&found, p = find(lib, #name), __ATOMIC_RELEASE);
+		__atomic_store_n(&found, p = find_symbol(lib, #name), __ATOMIC_RELEASE);
 #define FN(type, lib, name, params, args)                                                                              \
 	type name params                                                                                               \
 	{                                                                                                              \

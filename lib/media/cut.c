@@ -24,7 +24,7 @@ struct cutting {
 	bool have; /* rgb holds a frame */
 };
 
-static int rounded(double x, bool even)
+static int round_size(double x, bool even)
 {
 	int n = even ? 2 * (int)lrint(x / 2) : (int)lrint(x), least = even ? 2 : 1;
 
@@ -33,11 +33,15 @@ static int rounded(double x, bool even)
 
 void vfm_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *height)
 {
-	*width = o->width ? o->width : o->height ? rounded((double)w * o->height / h, o->even) : rounded(w, o->even);
-	*height = o->height ? o->height : o->width ? rounded((double)h * o->width / w, o->even) : rounded(h, o->even);
+	*width = o->width   ? o->width
+		: o->height ? round_size((double)w * o->height / h, o->even)
+			    : round_size(w, o->even);
+	*height = o->height ? o->height
+		: o->width  ? round_size((double)h * o->width / w, o->even)
+			    : round_size(h, o->even);
 }
 
-static int put(struct cutting *c, struct vfm_err *err)
+static int write_frame(struct cutting *c, struct vfm_err *err)
 {
 	TRY(vfm_video_out_write(c->out, c->rgb, err));
 	c->r->frames++;
@@ -53,11 +57,11 @@ static bool is_full(const struct cutting *c)
 static int fill_until(struct cutting *c, double until, struct vfm_err *err)
 {
 	while (c->have && !is_full(c) && (double)c->r->frames / c->o->new_fps < until - 1e-6)
-		TRY(put(c, err));
+		TRY(write_frame(c, err));
 	return 0;
 }
 
-static int take(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
+static int take_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
 {
 	double gap = f->time_s - c->last_s;
 
@@ -71,7 +75,7 @@ static int take(struct cutting *c, const struct vfm_frame *f, struct vfm_err *er
 		TRY(fill_until(c, c->clock, err));
 	TRY(vfm_video_rgb(c->in, c->r->width, c->r->height, VFM_FIT_COVER, c->rgb, err));
 	c->have = true;
-	return c->o->new_fps > 0 ? 0 : put(c, err);
+	return c->o->new_fps > 0 ? 0 : write_frame(c, err);
 }
 
 static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
@@ -81,7 +85,7 @@ static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
 	int rc = 0;
 
 	while (c->n_in < want && !is_full(c) && (rc = vfm_video_next(c->in, &f, err)) == 1)
-		TRY(take(c, &f, err));
+		TRY(take_frame(c, &f, err));
 	if (rc < 0)
 		return rc;
 	if (c->o->new_fps > 0)
@@ -92,7 +96,7 @@ static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
 	return 0;
 }
 
-static int prepare(struct cutting *c, const char *out, struct vfm_err *err)
+static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 {
 	const struct vfm_video_info *info = vfm_video_info(c->in);
 	struct vfm_video_out_opts oo = {.codec = c->o->codec, .crf = c->o->crf, .threads = c->o->threads};
@@ -125,7 +129,7 @@ int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *o,
 	TRY(vfm_video_open(&c.in, src, &o->video, err));
 	if (o->start > 0)
 		TRY_OUT(vfm_video_seek(c.in, o->start, o->start_pts, err));
-	TRY_OUT(prepare(&c, out, err));
+	TRY_OUT(open_output(&c, out, err));
 	TRY_OUT(copy_frames(&c, src, err));
 	rc = vfm_video_out_close(c.out, err);
 	c.out = NULL;

@@ -36,7 +36,7 @@ static uint8_t *pixel(struct vfm_image *im, int x, int y)
 	return im->rgb + ((size_t)y * (size_t)im->width + (size_t)x) * 3;
 }
 
-static void put(uint8_t *p, uint32_t colour)
+static void set_pixel(uint8_t *p, uint32_t colour)
 {
 	p[0] = (uint8_t)(colour >> 16);
 	p[1] = (uint8_t)(colour >> 8);
@@ -50,7 +50,7 @@ void vfm_image_fill(struct vfm_image *im, int x, int y, int w, int h, uint32_t c
 
 	for (int j = y0; j < y1; j++)
 		for (int i = x0; i < x1; i++)
-			put(pixel(im, i, j), colour);
+			set_pixel(pixel(im, i, j), colour);
 }
 
 void vfm_image_frame(struct vfm_image *im, int x, int y, int w, int h, uint32_t colour)
@@ -88,7 +88,7 @@ static void span(int i, int n_src, int n_dst, int *first, int *last, double *lo,
 	*last = (int)ceil(*hi) - 1;
 }
 
-static int clamp(int x, int hi)
+static int clamp_index(int x, int hi)
 {
 	return x < 0 ? 0 : x > hi ? hi : x;
 }
@@ -106,11 +106,11 @@ void vfm_image_scale(const uint8_t *src, int sw, int sh, uint8_t *dst, int dw, i
 			span(x, sw, dw, &x0, &x1, &xlo, &xhi);
 			for (int j = y0; j <= y1; j++) {
 				double wy = fmin(j + 1, yhi) - fmax(j, ylo);
-				const uint8_t *row = src + (size_t)clamp(j, sh - 1) * (size_t)sw * 3;
+				const uint8_t *row = src + (size_t)clamp_index(j, sh - 1) * (size_t)sw * 3;
 
 				for (int i = x0; i <= x1; i++) {
 					double w = wy * (fmin(i + 1, xhi) - fmax(i, xlo));
-					const uint8_t *p = row + (size_t)clamp(i, sw - 1) * 3;
+					const uint8_t *p = row + (size_t)clamp_index(i, sw - 1) * 3;
 
 					total += w;
 					for (int k = 0; k < 3; k++)

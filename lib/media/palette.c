@@ -31,7 +31,7 @@ static int by_axis(const void *a, const void *b, void *axis)
 	return d ? d : (int)x->key - (int)y->key;
 }
 
-static void measure(struct box *box, const struct bin *bins)
+static void measure_box(struct box *box, const struct bin *bins)
 {
 	box->spread = -1;
 	for (int axis = 0; axis < 3; axis++) {
@@ -51,7 +51,7 @@ static void measure(struct box *box, const struct bin *bins)
 }
 
 /* Cuts a box where half of its pixels lie on either side. */
-static void cut(struct box *box, struct box *rest, struct bin *bins)
+static void split_box(struct box *box, struct box *rest, struct bin *bins)
 {
 	uint64_t total = 0, left = 0;
 	int at = 1;
@@ -67,11 +67,11 @@ static void cut(struct box *box, struct box *rest, struct bin *bins)
 	}
 	*rest = (struct box){.first = box->first + at, .n = box->n - at};
 	box->n = at;
-	measure(box, bins);
-	measure(rest, bins);
+	measure_box(box, bins);
+	measure_box(rest, bins);
 }
 
-static int collect(const uint8_t *rgb, size_t n, struct bin *bins)
+static int collect_bins(const uint8_t *rgb, size_t n, struct bin *bins)
 {
 	struct bin *all = vfm_calloc(BINS, sizeof(*all));
 	int used = 0;
@@ -100,8 +100,8 @@ void vfm_palette_of(const uint8_t *rgb, int width, int height, uint8_t *index, i
 	struct box boxes[256] = {{0}};
 	int n = 1;
 
-	boxes[0].n = collect(rgb, (size_t)width * (size_t)height, bins);
-	measure(&boxes[0], bins);
+	boxes[0].n = collect_bins(rgb, (size_t)width * (size_t)height, bins);
+	measure_box(&boxes[0], bins);
 	while (n < 256) {
 		int widest = 0;
 
@@ -110,7 +110,7 @@ void vfm_palette_of(const uint8_t *rgb, int width, int height, uint8_t *index, i
 				widest = i;
 		if (boxes[widest].spread <= 0)
 			break;
-		cut(&boxes[widest], &boxes[n], bins);
+		split_box(&boxes[widest], &boxes[n], bins);
 		n++;
 	}
 	memset(palette, 0, 256 * sizeof(palette[0]));

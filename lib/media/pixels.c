@@ -171,7 +171,8 @@ static void on_white(uint8_t *row, int n)
 	}
 }
 
-static void turn(const struct vfm_pixels_job *job, const uint8_t *src, size_t stride, int sw, int sh, int bytes)
+static void orient_pixels(
+	const struct vfm_pixels_job *job, const uint8_t *src, size_t stride, int sw, int sh, int bytes)
 {
 	struct vfm_orient o = job->orient;
 	long x0 = o.a < 0 || o.b < 0 ? sw - 1 : 0, y0 = o.c < 0 || o.d < 0 ? sh - 1 : 0;
@@ -246,7 +247,7 @@ int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struc
 			on_white(p->buf + (size_t)y * (size_t)strides[0], want.dw);
 		bytes = 3;
 	}
-	turn(job, p->buf, (size_t)strides[0], want.dw, want.dh, bytes);
+	orient_pixels(job, p->buf, (size_t)strides[0], want.dw, want.dh, bytes);
 	av_frame_unref(p->crop);
 	return 0;
 }

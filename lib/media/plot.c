@@ -41,7 +41,7 @@ static double value_of(const struct scale *s, double v)
 	return v > 0 ? log10(v) : NAN;
 }
 
-static void widen(struct scale *s, const double *v, int64_t n)
+static void extend_scale(struct scale *s, const double *v, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double x = value_of(s, v[i]);
@@ -250,7 +250,7 @@ static void draw_legend(struct chart *c)
 	}
 }
 
-static void layout(struct chart *c)
+static void lay_out_chart(struct chart *c)
 {
 	char text[32];
 	int widest = 0;
@@ -290,12 +290,12 @@ int vfm_plot_png(const struct vfm_plot *p, const char *path, struct vfm_err *err
 		return vfm_fail(err, VFM_EUSAGE, "a chart of %dx%d: expected 200x120 to 8192x8192", w, h);
 	TRY(vfm_image_init(&c.im, w * SS, h * SS, 0xFFFFFF, err));
 	for (int i = 0; i < p->n_series; i++) {
-		widen(&c.x, p->series[i].x, p->series[i].n);
-		widen(&c.y, p->series[i].y, p->series[i].n);
+		extend_scale(&c.x, p->series[i].x, p->series[i].n);
+		extend_scale(&c.y, p->series[i].y, p->series[i].n);
 	}
 	finish_scale(&c.x, w / 110, 0);
 	finish_scale(&c.y, h / 60, 0.05);
-	layout(&c);
+	lay_out_chart(&c);
 	draw_axes(&c);
 	for (int faint = 1; faint >= 0; faint--)
 		for (int i = 0; i < p->n_series; i++)

@@ -72,7 +72,7 @@ static float unlike(const struct vfm_sig_diff *d)
 }
 
 /* How far x stands on the way from a to b (least squares), and what that leaves, over |b - a|. */
-static float share_of(
+static float mixture_share(
 	const struct vfm_sig *a, const struct vfm_sig *b, const struct vfm_sig *x, float energy, float *left)
 {
 	int64_t dot = 0, norm = 0;
@@ -117,7 +117,7 @@ static void try_mixture(struct vfm_scene *s, int64_t t, int half)
 	if (energy < MIX_MIN_DIFF * MIX_MIN_DIFF * N_PIX || energy <= p->mix_energy)
 		return;
 	for (int k = 0; k < 3; k++) {
-		share[k] = share_of(a, b, sig(s, t + (k - 1) * half / 2), energy, &left[k]);
+		share[k] = mixture_share(a, b, sig(s, t + (k - 1) * half / 2), energy, &left[k]);
 		if (fabsf(share[k] - 0.25f * (float)(k + 1)) > SHARE_TOLERANCE || left[k] > MIX_LEFT)
 			return;
 	}
@@ -161,7 +161,7 @@ void vfm_scene_push(struct vfm_scene *s, const uint8_t *rgb)
 
 /* ---- decisions ---- */
 
-static int by_value(const void *a, const void *b)
+static int compare_floats(const void *a, const void *b)
 {
 	float x = *(const float *)a, y = *(const float *)b;
 
@@ -177,7 +177,7 @@ static float local_change(const struct vfm_scene *s, int64_t t)
 	for (int64_t u = t - AROUND; u <= t + AROUND; u++)
 		if (u > 0 && u < s->n && u != t)
 			v[n++] = s->p[u].change;
-	qsort(v, (size_t)n, sizeof(v[0]), by_value);
+	qsort(v, (size_t)n, sizeof(v[0]), compare_floats);
 	return n ? v[n / 2] : 0;
 }
 

@@ -227,7 +227,7 @@ static int bar(const float *mean, const uint8_t *max, int n, int step)
 	return k == n ? 0 : k;
 }
 
-static void finish(struct work *w, bool image)
+static void compute_means(struct work *w, bool image)
 {
 	struct vfm_score *s = w->s;
 	double n = (double)s->frames;
@@ -251,7 +251,7 @@ static int in_range(int h)
 	return h < 4 ? 4 : h > MAX_H ? MAX_H : h;
 }
 
-static void prepare(struct work *w, const struct vfm_video_info *info, const struct vfm_score_opts *o)
+static void prepare_score(struct work *w, const struct vfm_video_info *info, const struct vfm_score_opts *o)
 {
 	double fps = info->fps_num ? (double)info->fps_num / info->fps_den : 25;
 	int64_t n = o->end >= 0 ? o->end - o->start : o->about > 0 ? o->about : info->frames;
@@ -271,7 +271,7 @@ static void prepare(struct work *w, const struct vfm_video_info *info, const str
 	w->col_mean = vfm_calloc(CW, sizeof(float));
 }
 
-static int run(struct work *w, struct vfm_video *v, const struct vfm_score_opts *o, struct vfm_err *err)
+static int score_frames(struct work *w, struct vfm_video *v, const struct vfm_score_opts *o, struct vfm_err *err)
 {
 	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start;
 	struct vfm_frame f;
@@ -291,7 +291,7 @@ static int run(struct work *w, struct vfm_video *v, const struct vfm_score_opts 
 		return rc;
 	if (!w->s->frames)
 		return vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
-	finish(w, vfm_video_info(v)->image);
+	compute_means(w, vfm_video_info(v)->image);
 	return 0;
 }
 
@@ -304,10 +304,10 @@ int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score
 	*s = (struct vfm_score){0};
 	w->s = s;
 	TRY_OUT(vfm_video_open(&v, path, &o->video, err));
-	prepare(w, vfm_video_info(v), o);
+	prepare_score(w, vfm_video_info(v), o);
 	if (o->start > 0)
 		TRY_OUT(vfm_video_seek(v, o->start, o->start_pts, err));
-	rc = run(w, v, o, err);
+	rc = score_frames(w, v, o, err);
 out:
 	vfm_video_close(v);
 	free(w->rgb);

@@ -35,7 +35,7 @@ static int take_frame(struct reading *r, struct vfm_video *v, const struct vfm_f
 	return 0;
 }
 
-static void finish(struct reading *r, const struct vfm_shots_opts *o)
+static void find_shots(struct reading *r, const struct vfm_shots_opts *o)
 {
 	struct vfm_shots *s = r->s;
 	struct vfm_clip_rule rule = {
@@ -87,7 +87,7 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	if (rc == 0 && s->frames == 0)
 		rc = vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", path);
 	if (rc == 0)
-		finish(&r, o);
+		find_shots(&r, o);
 	else
 		vfm_shots_release(s);
 	vfm_scene_free(r.scene);

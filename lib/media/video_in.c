@@ -103,7 +103,7 @@ static int is_late(void *arg)
 	return vfm_now() - v->started > v->opts.deadline_s;
 }
 
-static int open_file(struct vfm_video *v, struct vfm_err *err)
+static int open_regular(struct vfm_video *v, struct vfm_err *err)
 {
 	struct stat st;
 	uint8_t *buf;
@@ -241,7 +241,7 @@ static bool rate_is_sane(AVRational r)
 	return r.num > 0 && r.den > 0 && av_q2d(r) >= 0.1 && av_q2d(r) <= 1000;
 }
 
-static AVRational rate_of(const AVStream *s)
+static AVRational stream_rate(const AVStream *s)
 {
 	AVRational avg = s->avg_frame_rate, base = s->r_frame_rate;
 
@@ -309,7 +309,7 @@ static void gather_info(struct vfm_video *v)
 {
 	struct vfm_video_info *i = &v->info;
 	AVFrame *f = v->ahead;
-	AVRational rate = rate_of(v->stream), sar = av_guess_sample_aspect_ratio(v->fmt, v->stream, f);
+	AVRational rate = stream_rate(v->stream), sar = av_guess_sample_aspect_ratio(v->fmt, v->stream, f);
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(f->format);
 
 	i->image = is_image(v);
@@ -439,11 +439,11 @@ static void close_all(struct vfm_video *v)
 	atomic_store(&v->errors.lines, 0);
 }
 
-static int open_all(struct vfm_video *v, struct vfm_err *err)
+static int open_streams(struct vfm_video *v, struct vfm_err *err)
 {
 	int rc;
 
-	TRY(open_file(v, err));
+	TRY(open_regular(v, err));
 	TRY(open_container(v, err));
 	TRY(choose_stream(v, err));
 	TRY(open_decoder(v, err));
@@ -482,7 +482,7 @@ int vfm_video_open(struct vfm_video **out, const char *path, const struct vfm_vi
 	if (v->opts.deadline_s <= 0)
 		v->opts.deadline_s = DEADLINE_S;
 	v->started = vfm_now();
-	rc = open_all(v, err);
+	rc = open_streams(v, err);
 	if (rc < 0) {
 		vfm_video_close(v);
 		return rc;
@@ -543,7 +543,7 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 static int restart(struct vfm_video *v, struct vfm_err *err)
 {
 	close_all(v);
-	return open_all(v, err);
+	return open_streams(v, err);
 }
 
 static int skip_to(struct vfm_video *v, int64_t index, struct vfm_err *err)

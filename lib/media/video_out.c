@@ -37,7 +37,7 @@ struct vfm_video_out {
 
 /* ---- names ---- */
 
-static bool ends_with(const char *s, const char *ending)
+static bool has_extension(const char *s, const char *ending)
 {
 	size_t n = strlen(s), m = strlen(ending);
 
@@ -56,7 +56,7 @@ static const char *muxer_of(const char *path)
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (ends_with(path, names[i][0]))
+		if (has_extension(path, names[i][0]))
 			return names[i][1];
 	return NULL;
 }
@@ -163,10 +163,10 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 	int rc;
 
 	if (!name)
-		name = o->png                         ? "png"
-			: ends_with(o->path, ".gif")  ? "gif"
-			: ends_with(o->path, ".webm") ? "vp9"
-						      : "h264";
+		name = o->png                             ? "png"
+			: has_extension(o->path, ".gif")  ? "gif"
+			: has_extension(o->path, ".webm") ? "vp9"
+							  : "h264";
 	c = encoder_of(name);
 	if (!c)
 		return vfm_fail(err, VFM_EUSAGE, "no encoder for codec '%s'", name);
@@ -261,7 +261,7 @@ static int start_muxer(struct vfm_video_out *o, struct vfm_err *err)
 	return rc < 0 ? enc_failed(o, rc, "header", err) : 0;
 }
 
-static int check_opts(struct vfm_video_out *o, struct vfm_err *err)
+static int check_output_opts(struct vfm_video_out *o, struct vfm_err *err)
 {
 	if (o->opts.width < 1 || o->opts.height < 1 || o->opts.width > MAX_SIDE || o->opts.height > MAX_SIDE)
 		return vfm_fail(err, VFM_EUSAGE, "cannot write a picture of %dx%d", o->opts.width, o->opts.height);
@@ -289,10 +289,10 @@ int vfm_video_out_open(
 	vfm_av_init();
 	o->path = vfm_strdup(path);
 	o->opts = *opts;
-	o->png = ends_with(path, ".png");
+	o->png = has_extension(path, ".png");
 	o->numbered = o->png && find_number(path, &len, &digits);
 	muxer = o->png ? NULL : muxer_of(path);
-	TRY_OUT(check_opts(o, err));
+	TRY_OUT(check_output_opts(o, err));
 	if (!o->png && !muxer) {
 		rc = vfm_fail(
 			err, VFM_EUSAGE, "'%s': the name should end in .mp4, .mov, .mkv, .webm, .gif or .png", path);
@@ -316,7 +316,7 @@ out:
 /* ---- frames ---- */
 
 /* Repeats the last column and row where the codec wants even sizes. */
-static const uint8_t *pad(struct vfm_video_out *o, const uint8_t *rgb)
+static const uint8_t *pad_frame(struct vfm_video_out *o, const uint8_t *rgb)
 {
 	size_t row = (size_t)o->opts.width * 3, wide = (size_t)o->width * 3;
 
@@ -335,7 +335,7 @@ static const uint8_t *pad(struct vfm_video_out *o, const uint8_t *rgb)
 
 static void fill_frame(struct vfm_video_out *o, const uint8_t *rgb)
 {
-	const uint8_t *planes[4] = {pad(o, rgb)};
+	const uint8_t *planes[4] = {pad_frame(o, rgb)};
 	int strides[4] = {o->width * 3};
 
 	if (o->sws) {
@@ -460,7 +460,7 @@ static int publish(struct vfm_video_out *o, struct vfm_err *err)
 	return rc;
 }
 
-static int finish(struct vfm_video_out *o, struct vfm_err *err)
+static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 {
 	int rc;
 
@@ -483,7 +483,7 @@ static int finish(struct vfm_video_out *o, struct vfm_err *err)
 
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err)
 {
-	int rc = finish(o, err);
+	int rc = flush_and_close(o, err);
 
 	if (rc < 0)
 		vfm_video_out_abort(o);

@@ -1,4 +1,4 @@
-/* tally.c - see tally.h. */
+/* histogram.c - see histogram.h. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "data/stage.h"
-#include "data/tally.h"
+#include "data/histogram.h"
 
 #define MAX_KEYS   256
 #define MAX_VALUES 65536
@@ -29,7 +29,7 @@ struct words {
 	json_t *counts; /* word -> integer */
 };
 
-struct vfm_tally {
+struct vfm_histogram {
 	int64_t records, dropped, failed;
 	struct number numbers[MAX_KEYS];
 	int n_numbers;
@@ -42,9 +42,9 @@ struct vfm_tally {
 static const char *const ignored[] = {"v", "start_pts", "siblings", "rotation"};
 static const char *const word_keys[] = {"kind", "container", "codec", "fps"};
 
-struct vfm_tally *vfm_tally_new(void)
+struct vfm_histogram *vfm_histogram_new(void)
 {
-	struct vfm_tally *t = vfm_calloc(1, sizeof(*t));
+	struct vfm_histogram *t = vfm_calloc(1, sizeof(*t));
 
 	for (int i = 0; i < 4; i++)
 		t->words[i] = (struct words){vfm_strdup(word_keys[i]), json_object()};
@@ -53,7 +53,7 @@ struct vfm_tally *vfm_tally_new(void)
 	return t;
 }
 
-void vfm_tally_free(struct vfm_tally *t)
+void vfm_histogram_free(struct vfm_histogram *t)
 {
 	if (!t)
 		return;
@@ -69,7 +69,7 @@ void vfm_tally_free(struct vfm_tally *t)
 	free(t);
 }
 
-static struct number *number_of(struct vfm_tally *t, const char *prefix, const char *key)
+static struct number *number_of(struct vfm_histogram *t, const char *prefix, const char *key)
 {
 	char name[160];
 
@@ -83,7 +83,7 @@ static struct number *number_of(struct vfm_tally *t, const char *prefix, const c
 	return &t->numbers[t->n_numbers++];
 }
 
-static void add_number(struct vfm_tally *t, struct number *x, double v)
+static void add_number(struct vfm_histogram *t, struct number *x, double v)
 {
 	uint64_t at;
 
@@ -117,7 +117,7 @@ static void count_word(json_t *counts, const char *word)
 }
 
 /* Numbers and quoted names become "#" and "'…'", so that alike reasons fall together. */
-static void count_reason(struct vfm_tally *t, const char *why)
+static void count_reason(struct vfm_histogram *t, const char *why)
 {
 	char text[256];
 	size_t n = 0;
@@ -142,7 +142,7 @@ static void count_reason(struct vfm_tally *t, const char *why)
 	count_word(t->reasons, text);
 }
 
-static void add_object(struct vfm_tally *t, const json_t *obj, const char *prefix)
+static void add_object(struct vfm_histogram *t, const json_t *obj, const char *prefix)
 {
 	const char *key;
 	json_t *v;
@@ -158,7 +158,7 @@ static void add_object(struct vfm_tally *t, const json_t *obj, const char *prefi
 	}
 }
 
-void vfm_tally_add(struct vfm_tally *t, const json_t *rec)
+void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
 {
 	const char *error = vfm_rec_str(rec, "error", NULL), *drop = vfm_rec_str(rec, "drop", NULL);
 
@@ -181,7 +181,7 @@ void vfm_tally_add(struct vfm_tally *t, const json_t *rec)
 
 /* ---- reports ---- */
 
-static int by_value(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -191,7 +191,7 @@ static int by_value(const void *a, const void *b)
 static double quantile(struct number *x, double q)
 {
 	if (!x->sorted)
-		qsort(x->v, x->kept, sizeof(x->v[0]), by_value);
+		qsort(x->v, x->kept, sizeof(x->v[0]), compare_values);
 	x->sorted = true;
 	return x->v[(size_t)lrint(q * (double)(x->kept - 1))];
 }
@@ -240,7 +240,7 @@ static void print_number(struct number *x, int bins, FILE *out)
 	}
 }
 
-void vfm_tally_print(struct vfm_tally *t, int bins, FILE *out)
+void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out)
 {
 	fprintf(out, "%lld records, %lld dropped, %lld failed\n", (long long)t->records, (long long)t->dropped,
 		(long long)t->failed);
@@ -270,7 +270,7 @@ static json_t *number_json(struct number *x, int bins)
 	return o;
 }
 
-int vfm_tally_json(struct vfm_tally *t, int bins, FILE *out, struct vfm_err *err)
+int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_err *err)
 {
 	json_t *o = json_object(), *words = json_object(), *numbers = json_object();
 	int rc;
