@@ -100,7 +100,7 @@ static int copy_staged(struct vfm_cuda_stream *s, char *dst, const char *host, s
 	if (!g)
 		return VFM_EENV;
 	while (bytes) {
-		struct vfm_staging_piece p = vfm_staging_next(&g->at, bytes);
+		struct vfm_staging_chunk p = vfm_staging_next(&g->at, bytes);
 
 		if (p.leave >= 0)
 			TRY(vfm_cuda_check(cudaEventRecord(g->ev[p.leave], s->st), "a copy to the device", err));

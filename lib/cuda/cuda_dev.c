@@ -350,7 +350,7 @@ static int describe(struct vfm_cuda *c, struct vfm_err *err)
 	c->sm = p.major * 10 + p.minor;
 	c->n_sm = p.multiProcessorCount;
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
-	c->dev.runs_behind = true;
+	c->dev.async = true;
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
 	vfm_cuda_versions(libs, sizeof(libs));
 	snprintf(all, sizeof(all), "%.24s %02x:%02x, %d SMs, %.0f GiB, driver %d.%d, %s", p.name,

@@ -72,7 +72,7 @@ static int unmap(void *ctx, int zone, uint64_t i)
 }
 
 /* Work on what was freed may still run; other streams have been waited for by the compute stream before. */
-static int settle(void *ctx)
+static int drain(void *ctx)
 {
 	struct vfm_cuda_mem *m = ctx;
 	cudaError_t e;
@@ -87,7 +87,7 @@ static int settle(void *ctx)
 	return e == cudaSuccess ? 0 : VFM_EENV;
 }
 
-static const struct vfm_mapped_table mapping = {map, unmap, settle};
+static const struct vfm_mapped_table mapping = {map, unmap, drain};
 
 static int zone_new(struct vfm_cuda_mem *m, uint64_t size, uint64_t chunk, uint64_t grain, struct vfm_err *err)
 {

@@ -46,7 +46,7 @@ static bool before(const struct vfm_heap *h, uint32_t a, uint32_t b)
 	return x->size != y->size ? x->size < y->size : x->at < y->at;
 }
 
-/* `t` into those before and those after `key`. */
+/* Splits `t` into the nodes before and after `key`. */
 static void split(struct vfm_heap *h, uint32_t t, uint32_t key, uint32_t *lo, uint32_t *hi)
 {
 	while (t != NIL) {
@@ -118,7 +118,7 @@ static uint32_t best_fit(const struct vfm_heap *h, uint64_t size)
 
 /* ---- ranges by their offset ---- */
 
-static uint32_t slot_of(const struct vfm_heap *h, uint64_t at)
+static uint32_t range_slot(const struct vfm_heap *h, uint64_t at)
 {
 	uint32_t i = mix(at / h->grain) & (h->slots - 1);
 
@@ -127,7 +127,7 @@ static uint32_t slot_of(const struct vfm_heap *h, uint64_t at)
 	return i;
 }
 
-static void table_grow(struct vfm_heap *h)
+static void grow_ranges(struct vfm_heap *h)
 {
 	uint32_t *old = h->table, n = h->slots;
 
@@ -135,7 +135,7 @@ static void table_grow(struct vfm_heap *h)
 	h->table = vfm_calloc(h->slots, sizeof(*h->table));
 	for (uint32_t i = 0; i < n; i++)
 		if (old[i] != NIL)
-			h->table[slot_of(h, h->node[old[i]].at)] = old[i];
+			h->table[range_slot(h, h->node[old[i]].at)] = old[i];
 	free(old);
 }
 
@@ -143,7 +143,7 @@ static void table_remove(struct vfm_heap *h, uint32_t i)
 {
 	uint32_t mask = h->slots - 1;
 
-	/* What stands behind moves up, unless it stands at or before its own place already. */
+	/* Later entries move up unless they are at or before their home slot. */
 	for (uint32_t j = (i + 1) & mask; h->table[j] != NIL; j = (j + 1) & mask) {
 		uint32_t home = mix(h->node[h->table[j]].at / h->grain) & mask;
 
@@ -195,7 +195,7 @@ struct vfm_heap *vfm_heap_new(uint64_t limit, uint64_t grain)
 	h->cap = 256;
 	h->n = 1;
 	h->node = vfm_calloc(h->cap, sizeof(*h->node));
-	table_grow(h);
+	grow_ranges(h);
 	return h;
 }
 
@@ -233,14 +233,14 @@ int64_t vfm_heap_take(struct vfm_heap *h, uint64_t bytes, uint32_t tag)
 	h->node[k].tag = tag;
 	h->used += size;
 	if (2 * ++h->ranges > h->slots)
-		table_grow(h);
-	h->table[slot_of(h, h->node[k].at)] = k;
+		grow_ranges(h);
+	h->table[range_slot(h, h->node[k].at)] = k;
 	return (int64_t)h->node[k].at;
 }
 
 uint64_t vfm_heap_give(struct vfm_heap *h, uint64_t at, uint32_t *tag)
 {
-	uint32_t i = slot_of(h, at), k = h->table[i], other;
+	uint32_t i = range_slot(h, at), k = h->table[i], other;
 	uint64_t size;
 
 	if (k == NIL)

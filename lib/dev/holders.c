@@ -9,8 +9,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-/* Runs of digits become one 'N'. */
-static void normalise(const char *what, char *name, size_t len)
+/* Replaces each run of digits by one 'N'. */
+static void normalize_name(const char *what, char *name, size_t len)
 {
 	size_t n = 0;
 
@@ -23,7 +23,7 @@ static void normalise(const char *what, char *name, size_t len)
 	name[n] = '\0';
 }
 
-static uint32_t *slot(const struct vfm_holders *h, const char *name)
+static uint32_t *holder_slot(const struct vfm_holders *h, const char *name)
 {
 	uint32_t i = (uint32_t)vfm_fnv64(name, strlen(name)) & (h->slots - 1);
 
@@ -32,13 +32,13 @@ static uint32_t *slot(const struct vfm_holders *h, const char *name)
 	return &h->table[i];
 }
 
-static void table_grow(struct vfm_holders *h)
+static void grow_holders(struct vfm_holders *h)
 {
 	free(h->table);
 	h->slots = h->slots ? 2 * h->slots : 64;
 	h->table = vfm_calloc(h->slots, sizeof(*h->table));
 	for (size_t i = 0; i < h->n; i++)
-		*slot(h, h->v[i].name) = (uint32_t)i + 1;
+		*holder_slot(h, h->v[i].name) = (uint32_t)i + 1;
 }
 
 uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes)
@@ -46,10 +46,10 @@ uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes
 	char name[sizeof(h->v->name)];
 	uint32_t *at;
 
-	normalise(what ? what : "", name, sizeof(name));
+	normalize_name(what ? what : "", name, sizeof(name));
 	if (2 * (h->n + 1) > h->slots)
-		table_grow(h);
-	at = slot(h, name);
+		grow_holders(h);
+	at = holder_slot(h, name);
 	if (!*at) {
 		vfm_grow(&h->v, &h->cap, h->n + 1, sizeof(*h->v));
 		memcpy(h->v[h->n].name, name, sizeof(name));
@@ -72,7 +72,7 @@ void vfm_holders_release(struct vfm_holders *h)
 	*h = (struct vfm_holders){0};
 }
 
-/* ---- what to say ---- */
+/* ---- the message ---- */
 
 enum { SHOWN = 4 };
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -85,7 +85,7 @@ static void add_size(struct vfm_buf *b, uint64_t bytes)
 		vfm_buf_addf(b, "%llu bytes", (unsigned long long)bytes);
 }
 
-/* Most first; what asks for more ranks comes behind all others. */
+/* Orders by descending bytes; savings that need more ranks come last. */
 static int by_bytes(const void *a, const void *b)
 {
 	const struct vfm_dev_saving *x = a, *y = b;

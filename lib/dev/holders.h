@@ -1,4 +1,4 @@
-/* holders.h - who holds the memory of a device, by the `what` of vfm_dev_alloc, and what to say when it is full. */
+/* holders.h - counts device memory by the `what` of vfm_dev_alloc, and writes the out-of-memory message. */
 #ifndef VFM_DEV_HOLDERS_H
 #define VFM_DEV_HOLDERS_H
 
@@ -18,18 +18,18 @@ struct vfm_holders {
 	uint32_t *table; /* [slots]: 1 + place in v; 0: empty */
 	uint32_t slots;
 };
-/* Its number, for vfm_holders_sub. */
+/* Adds bytes to the name `what`; returns its number for vfm_holders_sub. */
 uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes);
 void vfm_holders_sub(struct vfm_holders *h, uint32_t id, uint64_t bytes);
 void vfm_holders_release(struct vfm_holders *h);
 
 struct vfm_oom {
 	const char *device; /* "NVIDIA H200" */
-	const char *what;   /* "activations": for what it was asked */
-	uint64_t bytes;     /* how many */
-	uint64_t in_use;    /* given out before */
+	const char *what;   /* purpose of the allocation, "activations" */
+	uint64_t bytes;     /* size of the allocation */
+	uint64_t in_use;    /* allocated before */
 	uint64_t total;     /* of the device */
-	uint64_t others;    /* held by others than this pool: libraries, other processes; 0: not known */
+	uint64_t others;    /* held outside of this pool: libraries, other processes; 0: unknown */
 	const struct vfm_holders *holders;
 	const struct vfm_dev_advice *advice; /* of the device */
 };

@@ -20,7 +20,7 @@ int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_
 	return m->zones++;
 }
 
-static bool drop(struct vfm_mapped *m, int zone, uint64_t i)
+static bool unmap_chunk(struct vfm_mapped *m, int zone, uint64_t i)
 {
 	struct vfm_mapped_zone *z = &m->zone[zone];
 
@@ -37,49 +37,49 @@ void vfm_mapped_release(struct vfm_mapped *m)
 		struct vfm_mapped_zone *z = &m->zone[k];
 
 		for (uint64_t i = 0; i < z->size / z->chunk; i++)
-			drop(m, k, i);
+			unmap_chunk(m, k, i);
 		vfm_heap_free(z->heap);
 		free(z->mapped);
 	}
 	*m = (struct vfm_mapped){0};
 }
 
-/* Of the chunks that lie in [from, to) as a whole, until `want` bytes are free.  How many were. */
-static uint64_t drop_within(struct vfm_mapped *m, int zone, uint64_t from, uint64_t to, uint64_t want)
+/* Unmaps chunks that lie completely in [from, to) until `want` bytes are free.  Returns the bytes freed. */
+static uint64_t unmap_within(struct vfm_mapped *m, int zone, uint64_t from, uint64_t to, uint64_t want)
 {
 	uint64_t chunk = m->zone[zone].chunk, got = 0;
 
 	for (uint64_t i = (from + chunk - 1) / chunk; got < want && (i + 1) * chunk <= to; i++)
-		if (drop(m, zone, i))
+		if (unmap_chunk(m, zone, i))
 			got += chunk;
 	return got;
 }
 
-/* Above what is in use first: that is the furthest from being used again. */
+/* Unmaps the space above all ranges in use first: its next use is the furthest away. */
 static uint64_t reclaim(struct vfm_mapped *m, uint64_t want)
 {
 	struct vfm_heap_stats st;
 	uint64_t got = 0;
 
-	if (m->t->settle(m->ctx) < 0)
+	if (m->t->drain(m->ctx) < 0)
 		return 0;
 	for (int k = m->zones - 1; k >= 0 && got < want; k--) {
 		struct vfm_mapped_zone *z = &m->zone[k];
 
 		vfm_heap_stats(z->heap, &st);
-		got += drop_within(m, k, st.top, z->size, want - got);
+		got += unmap_within(m, k, st.top, z->size, want - got);
 	}
 	for (int k = m->zones - 1; k >= 0 && got < want; k--) {
 		uint64_t at = 0, size;
 
 		for (; got < want && (size = vfm_heap_hole(m->zone[k].heap, at, &at)) != 0; at += size)
-			got += drop_within(m, k, at, at + size, want - got);
+			got += unmap_within(m, k, at, at + size, want - got);
 	}
 	return got;
 }
 
-/* The range is the heap's already, so that its own chunks are safe from reclaim. */
-static int back(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes, struct vfm_err *err)
+/* Maps the chunks of a range.  The heap has allocated the range, so reclaim does not unmap its chunks. */
+static int map_range(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes, struct vfm_err *err)
 {
 	struct vfm_mapped_zone *z = &m->zone[zone];
 	uint64_t first = at / z->chunk, end = (at + bytes + z->chunk - 1) / z->chunk, missing = 0;
@@ -115,7 +115,7 @@ int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag
 
 	if (got < 0)
 		return VFM_MAPPED_FULL;
-	rc = back(m, zone, (uint64_t)got, bytes ? bytes : 1, err);
+	rc = map_range(m, zone, (uint64_t)got, bytes ? bytes : 1, err);
 	if (rc != 0)
 		vfm_heap_give(h, (uint64_t)got, NULL);
 	*at = (uint64_t)got;

@@ -1,9 +1,9 @@
-/* mapped.h - a pool for which addresses and memory are two things.
+/* mapped.h - a memory pool over virtual addresses, with physical memory mapped on demand.
  *
- * Zones are ranges of addresses, ruled by heaps (heap.h) and cut into chunks.  Memory is mapped below a chunk when a
- * range is given out that lies in it.  When there is no more, chunks that lie in holes lose theirs: so holes cost
- * addresses, which should be plenty, and never memory.  What maps is the device's (lib/cuda/cuda_mem.c).  Not
- * thread-safe.
+ * A zone is a range of virtual addresses that a heap (heap.h) manages, divided into chunks.  The pool maps physical
+ * memory to a chunk when it allocates a range in it.  If physical memory runs out, the pool unmaps chunks that lie in
+ * holes.  Fragmentation therefore costs addresses and no memory.  The device provides the mapping functions
+ * (lib/cuda/cuda_mem.c).  Not thread-safe.
  */
 #ifndef VFM_DEV_MAPPED_H
 #define VFM_DEV_MAPPED_H
@@ -17,12 +17,12 @@
 enum { VFM_MAPPED_ZONES = 4, VFM_MAPPED_FULL = 1 };
 
 struct vfm_mapped_table {
-	/* Memory for a chunk: 0; FULL: there is no more; negative: err is set. */
+	/* Maps memory to a chunk.  Returns 0, FULL if there is no more memory, or a negative code with err set. */
 	int (*map)(void *ctx, int zone, uint64_t chunk, struct vfm_err *err);
-	/* negative: it stays. */
+	/* A negative result leaves the chunk mapped. */
 	int (*unmap)(void *ctx, int zone, uint64_t chunk);
-	/* Returns when nothing uses any more what was given back; negative: that cannot be waited for. */
-	int (*settle)(void *ctx);
+	/* Blocks until the device has passed the last use of all freed ranges; negative: it cannot wait here. */
+	int (*drain)(void *ctx);
 };
 
 struct vfm_mapped {
@@ -37,16 +37,17 @@ struct vfm_mapped {
 	} zone[VFM_MAPPED_ZONES];
 };
 
-/* ctx goes to the table's functions. */
+/* Passes ctx to the functions of the table. */
 void vfm_mapped_init(struct vfm_mapped *m, const struct vfm_mapped_table *t, void *ctx);
 void vfm_mapped_release(struct vfm_mapped *m); /* unmaps all */
 
-/* size: a multiple of chunk; chunk: one of grain, a power of 2.  Its number. */
+/* Adds a zone and returns its number.  size is a multiple of chunk, chunk one of grain, and grain a power of 2. */
 int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_t grain);
 
-/* A range with memory: its offset in *at.  FULL: neither holes nor new memory suffice.  Negative: as map said. */
+/* Allocates a mapped range and returns its offset in *at.  Returns FULL if neither holes nor new memory suffice, or the
+ * negative code of map. */
 int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag, uint64_t *at, struct vfm_err *err);
-/* As vfm_heap_give. */
+/* Frees a range, as vfm_heap_give. */
 uint64_t vfm_mapped_give(struct vfm_mapped *m, int zone, uint64_t at, uint32_t *tag);
 
 #endif

@@ -15,8 +15,8 @@ enum { MAX_PLUGINS = 8 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct vfm_plugin *loaded[MAX_PLUGINS];
 
-/* The folders in the order in which they are searched, malloc'ed, NULL at the end. */
-static void folders(char *dir[3])
+/* Returns the folders in search order, allocated, NULL-terminated. */
+static void list_folders(char *dir[3])
 {
 	const char *given = getenv("VFM_PLUGIN_DIR");
 	char exe[PATH_MAX], *slash;
@@ -39,12 +39,12 @@ static void folders(char *dir[3])
 	dir[1] = vfm_strfmt("%s/../lib/vfm", exe);
 }
 
-/* NULL: nowhere.  err then says where it was looked for. */
-static char *find(const char *name, struct vfm_err *err)
+/* Returns the path of a plugin; NULL with the searched folders in err if it does not exist. */
+static char *find_plugin(const char *name, struct vfm_err *err)
 {
 	char *dir[3], *path = NULL;
 
-	folders(dir);
+	list_folders(dir);
 	for (int i = 0; !path && dir[i]; i++) {
 		path = vfm_strfmt("%s/libvfm_%s.so", dir[i], name);
 		if (access(path, F_OK) != 0) {
@@ -54,7 +54,7 @@ static char *find(const char *name, struct vfm_err *err)
 	}
 	if (!path && !dir[0])
 		vfm_fail(err, VFM_EENV,
-			"no plugin libvfm_%s.so: /proc/self/exe does not say where this command lies (set "
+			"no plugin libvfm_%s.so: /proc/self/exe does not name the folder of this command (set "
 			"VFM_PLUGIN_DIR)",
 			name);
 	else if (!path)
@@ -65,22 +65,23 @@ static char *find(const char *name, struct vfm_err *err)
 	return path;
 }
 
-bool vfm_plugin_there(const char *name)
+bool vfm_plugin_exists(const char *name)
 {
-	char *path = find(name, NULL);
-	bool there = path != NULL;
+	char *path = find_plugin(name, NULL);
+	bool exists = path != NULL;
 
 	free(path);
-	return there;
+	return exists;
 }
 
-static int check(const struct vfm_plugin *p, const char *name, const char *path, struct vfm_err *err)
+static int check_plugin(const struct vfm_plugin *p, const char *name, const char *path, struct vfm_err *err)
 {
-	/* Nothing else of the struct can be read before this. */
+	/* The other fields are valid only for an equal ABI. */
 	if (p->abi != VFM_PLUGIN_ABI)
 		return vfm_fail(err, VFM_EENV,
-			"plugin '%s' speaks version %u of the interface, this command version %d: they are not of one "
-			"build",
+			"plugin '%s' has version %u of the interface, this command has version %d: they come from "
+			"different "
+			"builds",
 			path, (unsigned)p->abi, VFM_PLUGIN_ABI);
 	if (strcmp(p->name, name) != 0)
 		return vfm_fail(err, VFM_EENV, "plugin '%s' calls itself '%s'", path, p->name);
@@ -102,10 +103,10 @@ static const struct vfm_plugin *open_at(const char *name, const char *path, stru
 	p = dlsym(so, "vfm_plugin");
 	if (!p) {
 		vfm_fail(err, VFM_EENV, "'%s' is not a plugin of vfm: it has no symbol vfm_plugin", path);
-	} else if (check(p, name, path, err) < 0) {
+	} else if (check_plugin(p, name, path, err) < 0) {
 		p = NULL;
 	}
-	/* What was taken stays to the end of the process: threads of its libraries may still run in it. */
+	/* An accepted plugin is never closed: threads of its libraries may still run in it. */
 	if (!p)
 		dlclose(so);
 	return p;
@@ -127,7 +128,7 @@ const struct vfm_plugin *vfm_plugin_load(const char *name, struct vfm_err *err)
 		vfm_fail(err, VFM_EENV, "no more than %d plugins can be loaded", MAX_PLUGINS);
 		goto out;
 	}
-	path = find(name, err);
+	path = find_plugin(name, err);
 	if (path)
 		p = open_at(name, path, err);
 	loaded[n] = p;
@@ -143,7 +144,7 @@ int vfm_plugin_choose(const struct vfm_plugin_choice *c, struct vfm_err *err)
 		return vfm_fail(err, VFM_EENV, "no %s device is visible", c->what);
 	if (c->local_size <= c->visible)
 		return c->local_rank;
-	/* A launcher that binds shows each rank its own device, and each calls it 0. */
+	/* A launcher that binds devices makes one device visible to each rank, with the number 0. */
 	if (c->visible == 1 && c->bound)
 		return 0;
 	if (c->share)

@@ -1,7 +1,8 @@
-/* plugin.h - devices that live in a shared object of their own, so that a command starts where their libraries are not.
+/* plugin.h - loads device backends from shared objects, so that commands start on machines without their libraries.
  *
- * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin.  It is looked for in $VFM_PLUGIN_DIR, else
- * beside the command (DIR/../lib, DIR/../lib/vfm).  It carries its own copies of what it uses of this library.
+ * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin.  The loader looks in $VFM_PLUGIN_DIR, else in
+ * ../lib and ../lib/vfm relative to the command.  A plugin contains its own copies of the functions of this library
+ * that it uses.
  */
 #ifndef VFM_DEV_PLUGIN_H
 #define VFM_DEV_PLUGIN_H
@@ -14,9 +15,9 @@ struct vfm_wire; /* comm/wire.h */
 enum { VFM_PLUGIN_ABI = 2 };
 
 struct vfm_plugin_opts {
-	int local_rank, local_size; /* of the ranks on this node: which of the node's devices is mine */
-	bool deterministic;         /* the same run gives the same bits, where that costs something */
-	/* called first in every thread of the plugin that calls functions of the command; may be NULL */
+	int local_rank, local_size; /* rank within this node, which selects the device */
+	bool deterministic;         /* prefer algorithms with equal bits from run to run */
+	/* called first in each thread of the plugin that calls functions of the command; may be NULL */
 	void (*thread_start)(void);
 	/* the command's vfm_warn (base/log.h); may be NULL */
 	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -26,20 +27,20 @@ struct vfm_plugin {
 	uint32_t abi;
 	const char *name;   /* "cuda" */
 	const char *commit; /* of the build */
-	/* NULL: VFM_EENV, "no CUDA device: no NVIDIA driver (libcuda.so.1)". */
+	/* Opens the device; NULL with VFM_EENV, as in "no CUDA device: no NVIDIA driver (libcuda.so.1)". */
 	struct vfm_dev *(*open)(const struct vfm_plugin_opts *o, struct vfm_err *err);
 	/* "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.9": works without a device. */
 	void (*versions)(char *buf, size_t len);
 	const struct vfm_wire *wire;
 };
 
-/* Opened once and kept.  NULL: VFM_EENV, saying where it was looked for, or what of it did not fit. */
+/* Loads a plugin once and keeps it.  Returns NULL with VFM_EENV, which names the folders or the mismatch. */
 const struct vfm_plugin *vfm_plugin_load(const char *name, struct vfm_err *err);
-/* Whether there is a file of that name where a plugin is looked for; it is not opened. */
-bool vfm_plugin_there(const char *name);
+/* Returns whether a folder contains the plugin's file; does not open it. */
+bool vfm_plugin_exists(const char *name);
 
-/* Which of the devices that a process sees is its own: a number in 0 .. visible-1.  Each rank of a node has one to
- * itself. VFM_EENV: there is none; VFM_EUSAGE: there are more ranks than devices. */
+/* Returns the device of this rank, in 0 .. visible-1.  Each rank of a node has its own device.  VFM_EENV: no device is
+ * visible; VFM_EUSAGE: more ranks than devices. */
 struct vfm_plugin_choice {
 	const char *what; /* "CUDA" */
 	int visible;

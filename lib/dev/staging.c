@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 
-struct vfm_staging_piece vfm_staging_next(struct vfm_staging *s, size_t want)
+struct vfm_staging_chunk vfm_staging_next(struct vfm_staging *s, size_t want)
 {
-	struct vfm_staging_piece p = {.leave = -1, .enter = -1};
+	struct vfm_staging_chunk p = {.leave = -1, .enter = -1};
 
 	if (s->used == s->segment) {
 		p.leave = s->cur;
@@ -22,8 +22,8 @@ struct vfm_staging_piece vfm_staging_next(struct vfm_staging *s, size_t want)
 	return p;
 }
 
-/* The first range that begins behind p. */
-static size_t behind(const struct vfm_ranges *r, const char *p)
+/* Returns the first range that begins after p. */
+static size_t range_after(const struct vfm_ranges *r, const char *p)
 {
 	size_t lo = 0, hi = r->n;
 
@@ -40,7 +40,7 @@ static size_t behind(const struct vfm_ranges *r, const char *p)
 
 void vfm_ranges_add(struct vfm_ranges *r, const void *p, size_t bytes)
 {
-	size_t i = behind(r, p);
+	size_t i = range_after(r, p);
 
 	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
 	memmove(&r->v[i + 1], &r->v[i], (r->n - i) * sizeof(*r->v));
@@ -50,7 +50,7 @@ void vfm_ranges_add(struct vfm_ranges *r, const void *p, size_t bytes)
 
 bool vfm_ranges_remove(struct vfm_ranges *r, const void *p)
 {
-	size_t i = behind(r, p);
+	size_t i = range_after(r, p);
 
 	if (i == 0 || r->v[i - 1].p != p)
 		return false;
@@ -61,7 +61,7 @@ bool vfm_ranges_remove(struct vfm_ranges *r, const void *p)
 
 bool vfm_ranges_hold(const struct vfm_ranges *r, const void *p, size_t bytes)
 {
-	size_t i = behind(r, p), at;
+	size_t i = range_after(r, p), at;
 
 	if (i == 0)
 		return false;

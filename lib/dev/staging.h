@@ -1,5 +1,5 @@
-/* staging.h - the arithmetic of copies from ordinary memory to a device: a ring of page-locked memory in segments, and
- * which addresses are page-locked already.  No device is needed here.
+/* staging.h - arithmetic of copies from pageable memory to a device: a ring of segments of pinned memory, and the set
+ * of address ranges that are pinned already.  Needs no device.
  */
 #ifndef VFM_DEV_STAGING_H
 #define VFM_DEV_STAGING_H
@@ -7,24 +7,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Copies fill one segment after the other.  Behind a full one an event is recorded; the segment is filled again when
- * that event has passed. So any number of small copies costs one event a segment, and a big copy goes in pieces while
- * the next is being filled. */
+/* Copies fill one segment after the other.  The caller records an event after a full segment and reuses the segment
+ * when that event has passed.  Small copies therefore share an event, and a large copy is split into chunks, one of
+ * which is filled while the last one is sent. */
 struct vfm_staging {
 	size_t segment; /* bytes of one, a multiple of 64 */
 	int n;          /* segments, 2 or more */
 	int cur;
 	size_t used; /* of the current one */
 };
-struct vfm_staging_piece {
-	size_t at, bytes; /* place in the ring; how much of what was asked for goes there, at least 1 byte */
-	/* before anything else: record the event of segment `leave`, wait for that of `enter`; -1: neither */
+struct vfm_staging_chunk {
+	size_t at, bytes; /* offset in the ring; bytes of the copy that fit there, at least 1 */
+	/* first record the event of segment `leave` and wait for that of segment `enter`; -1: none */
 	int leave, enter;
 };
-/* Where the next of `want` > 0 bytes go. */
-struct vfm_staging_piece vfm_staging_next(struct vfm_staging *s, size_t want);
+/* Returns the place of the next chunk of a copy of `want` > 0 bytes. */
+struct vfm_staging_chunk vfm_staging_next(struct vfm_staging *s, size_t want);
 
-/* Ranges of addresses; `= {0}` is empty.  Not thread-safe. */
+/* A set of address ranges; `= {0}` is empty.  Not thread-safe. */
 struct vfm_ranges {
 	struct vfm_range {
 		const char *p;
@@ -33,8 +33,9 @@ struct vfm_ranges {
 	size_t n, cap;
 };
 void vfm_ranges_add(struct vfm_ranges *r, const void *p, size_t bytes);
-bool vfm_ranges_remove(struct vfm_ranges *r, const void *p);                   /* false: no range begins there */
-bool vfm_ranges_hold(const struct vfm_ranges *r, const void *p, size_t bytes); /* all of it in one range */
+bool vfm_ranges_remove(struct vfm_ranges *r, const void *p); /* false: no range begins at p */
+bool vfm_ranges_hold(
+	const struct vfm_ranges *r, const void *p, size_t bytes); /* whether one range contains all of it */
 void vfm_ranges_release(struct vfm_ranges *r);
 
 #endif

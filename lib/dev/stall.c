@@ -5,22 +5,22 @@
 
 #include "base/mem.h"
 
-/* Places that were not read yet; beyond so many they are not measured.  A block under tp and fsdp has some twenty a
- * pack, and two steps may be unread. */
-enum { FIRST = 64, MOST = 1 << 18 };
+/* Stalls in the ring: initially, and at most.  A block under tp and fsdp has about twenty a pack, and two steps may be
+ * unread. */
+enum { MIN_RING = 64, MAX_RING = 1 << 18 };
 
-struct place {
-	struct vfm_event *from, *to; /* on a device that runs behind */
-	double s;                    /* on another */
+struct stall {
+	struct vfm_event *from, *to; /* on an asynchronous device */
+	double s;                    /* on a synchronous device */
 	enum vfm_stall why;
 };
 
 struct vfm_stalls {
 	struct vfm_stream *stream;
-	struct place *ring; /* [cap], a power of 2; place i at i % cap */
+	struct stall *ring; /* [cap], a power of 2; stall i at i % cap */
 	int64_t cap, put, read;
 	int depth;
-	bool open; /* the outermost place is measured */
+	bool open; /* the outermost stall is being measured */
 	double wait0;
 };
 
@@ -52,15 +52,15 @@ void vfm_stalls_free(struct vfm_stalls *st)
 	free(st);
 }
 
-/* The place of the next, or NULL: there is no room.  Places keep their events. */
-static struct place *room(struct vfm_stalls *st)
+/* Returns the next stall of the ring, or NULL if the ring is full.  Stalls keep their events. */
+static struct stall *next_stall(struct vfm_stalls *st)
 {
-	int64_t cap = st->cap ? 2 * st->cap : FIRST;
-	struct place *ring;
+	int64_t cap = st->cap ? 2 * st->cap : MIN_RING;
+	struct stall *ring;
 
 	if (st->cap > 0 && st->put - st->read < st->cap)
 		return &st->ring[st->put % st->cap];
-	if (cap > MOST)
+	if (cap > MAX_RING)
 		return NULL;
 	ring = vfm_calloc((size_t)cap, sizeof(*ring));
 	for (int64_t i = st->read; st->cap > 0 && i < st->put; i++)
@@ -71,8 +71,8 @@ static struct place *room(struct vfm_stalls *st)
 	return &ring[st->put % cap];
 }
 
-/* A measurement that fails is none: whoever uses the stream next will hear of it. */
-static bool mark(struct vfm_stalls *st, struct vfm_event **e)
+/* Drops a measurement that fails: the next use of the stream reports the error. */
+static bool record_time(struct vfm_stalls *st, struct vfm_event **e)
 {
 	struct vfm_dev *d = st->stream->dev;
 
@@ -81,41 +81,41 @@ static bool mark(struct vfm_stalls *st, struct vfm_event **e)
 	return *e && d->t->event_record(*e, st->stream, NULL) == 0;
 }
 
-static struct vfm_stalls *of(const struct vfm_stream *s)
+static struct vfm_stalls *stalls_of(const struct vfm_stream *s)
 {
 	return s->dev->stalls && s->dev->stalls->stream == s ? s->dev->stalls : NULL;
 }
 
 void vfm_stall_begin(struct vfm_stream *s, enum vfm_stall why)
 {
-	struct vfm_stalls *st = of(s);
-	struct place *p;
+	struct vfm_stalls *st = stalls_of(s);
+	struct stall *p;
 
 	if (!st || st->depth++ > 0)
 		return;
-	p = room(st);
+	p = next_stall(st);
 	st->open = p != NULL;
 	if (!p)
 		return;
 	p->why = why;
-	if (s->dev->runs_behind)
-		st->open = mark(st, &p->from);
+	if (s->dev->async)
+		st->open = record_time(st, &p->from);
 	else
 		st->wait0 = s->dev->wait_s;
 }
 
 void vfm_stall_end(struct vfm_stream *s)
 {
-	struct vfm_stalls *st = of(s);
-	struct place *p;
+	struct vfm_stalls *st = stalls_of(s);
+	struct stall *p;
 
 	if (!st || st->depth == 0 || --st->depth > 0 || !st->open)
 		return;
 	st->open = false;
 	p = &st->ring[st->put % st->cap];
-	if (!s->dev->runs_behind)
+	if (!s->dev->async)
 		p->s = s->dev->wait_s - st->wait0;
-	else if (!mark(st, &p->to))
+	else if (!record_time(st, &p->to))
 		return;
 	st->put++;
 }
@@ -142,12 +142,12 @@ void vfm_stalls_between(struct vfm_stalls *st, int64_t a, int64_t b, double s[VF
 
 	memset(s, 0, VFM_STALLS * sizeof(*s));
 	for (; st->read < b; st->read++) {
-		const struct place *p = &st->ring[st->read % st->cap];
+		const struct stall *p = &st->ring[st->read % st->cap];
 
 		if (st->read < a)
 			continue;
 		one = p->s;
-		if (d->runs_behind && d->t->event_elapsed(p->from, p->to, &one, NULL) < 0)
+		if (d->async && d->t->event_elapsed(p->from, p->to, &one, NULL) < 0)
 			continue;
 		s[p->why] += one;
 	}

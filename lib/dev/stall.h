@@ -1,14 +1,13 @@
-/* stall.h - how long the compute stream stands still for others: communication, other pipeline stages, copies between
- * host and device.
+/* stall.h - measures stalls of the compute stream: exposed communication, pipeline bubbles, and copies between host and
+ * device.
  *
- * On a device that runs behind its host nothing holds the host, so its clock cannot tell.  There each such place is put
- * between two timed events from a ring, which are read when the step has passed.  It costs two records on the stream
- * and no memory once the ring is as long as a few steps need (of more than a quarter of a million places that nobody
- * read, the later ones are not counted).  On a device that does its work at once it is the host's waits for
- * asynchronous streams that are counted.
+ * On an asynchronous device each stall lies between two timed events of a ring, which are read when the step has
+ * passed. A stall costs two records on the stream.  The ring grows to the stalls of a few steps; of more than 262,144
+ * unread stalls the later ones are not measured.  On a synchronous device the host's waits for asynchronous streams
+ * count.
  *
- * One measures at a time, on a device's compute stream; whoever marks a place need not know whether anybody does.  All
- * calls by the thread of the compute stream.
+ * A device has at most one measurement, on its compute stream.  Marking a stall is a no-op without one.  Only the
+ * thread of the compute stream may call these functions.
  */
 #ifndef VFM_DEV_STALL_H
 #define VFM_DEV_STALL_H
@@ -16,26 +15,27 @@
 #include "dev/dev.h"
 
 enum vfm_stall {
-	VFM_STALL_COMM,   /* communication that computing did not hide */
-	VFM_STALL_BUBBLE, /* other pipeline stages */
-	VFM_STALL_COPY,   /* copies to and from the host */
+	VFM_STALL_COMM,   /* exposed communication */
+	VFM_STALL_BUBBLE, /* waiting for other pipeline stages */
+	VFM_STALL_COPY,   /* copies between host and device */
 	VFM_STALLS
 };
 
-/* From here to the end s stands still for that reason.  Within another such place nothing is counted: the outermost
- * says why.  Does nothing on other streams than the one that is measured. */
+/* Mark the begin and the end of a stall of s.  Nested stalls count for the outermost reason.  No-op on a stream that is
+ * not measured. */
 void vfm_stall_begin(struct vfm_stream *s, enum vfm_stall why);
 void vfm_stall_end(struct vfm_stream *s);
-/* event_wait between the two. */
+/* vfm_stall_begin, event_wait, vfm_stall_end. */
 int vfm_stall_wait(struct vfm_event *e, struct vfm_stream *s, enum vfm_stall why, struct vfm_err *err);
 
-/* Measures on the compute stream s from here on. */
+/* Starts a measurement on the compute stream s. */
 struct vfm_stalls *vfm_stalls_new(struct vfm_stream *s);
-void vfm_stalls_free(struct vfm_stalls *st); /* NULL is fine; what is on the stream must have passed */
+void vfm_stalls_free(struct vfm_stalls *st); /* the stream must have passed; no-op for NULL */
 
-/* Where the stream is now, as it was put there. */
+/* Returns the position after all stalls that were enqueued so far. */
 int64_t vfm_stalls_mark(const struct vfm_stalls *st);
-/* Seconds by reason between two marks; b must have passed.  What lies before b is forgotten. */
+/* Returns the seconds of each reason between positions a and b in s; the stream must have passed b.  Forgets all stalls
+ * before b. */
 void vfm_stalls_between(struct vfm_stalls *st, int64_t a, int64_t b, double s[VFM_STALLS]);
 
 #endif

@@ -125,7 +125,7 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	TRY_OUT(make_stream(dev, side, &m->side, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
-	aside = p->aside == VFM_ASIDE_AUTO ? dev->runs_behind : p->aside == VFM_ASIDE_ON;
+	aside = p->aside == VFM_ASIDE_AUTO ? dev->async : p->aside == VFM_ASIDE_ON;
 	aside = aside && (m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1 || m->size[VFM_AX_EP] > 1);
 	TRY_OUT(make_stream(dev, aside, &m->rows_side, err));
 	return 0;

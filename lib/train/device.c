@@ -72,7 +72,7 @@ int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *e
 
 const char *vfm_device_features(void)
 {
-	return vfm_plugin_there("cuda") ? " cuda" : "";
+	return vfm_plugin_exists("cuda") ? " cuda" : "";
 }
 
 void vfm_device_close(struct vfm_device *d)

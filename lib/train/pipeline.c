@@ -104,7 +104,7 @@ static bool receives_early(const struct vfm_pipeline *p)
 {
 	const char *s = getenv("VFM_PP_EARLY");
 
-	return p->mesh->send_side && (s && *s ? !strcmp(s, "1") : p->stream->dev->runs_behind);
+	return p->mesh->send_side && (s && *s ? !strcmp(s, "1") : p->stream->dev->async);
 }
 
 static bool early_new(struct vfm_pipeline *p, struct vfm_err *err)

@@ -253,7 +253,7 @@ bool vfm_trainer_done(const struct vfm_trainer *tr)
 /* On a device that does its work at once what the host waited for is all there was; copies are among it. */
 static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vfm_step_stats *out)
 {
-	bool behind = tr->stream->dev->runs_behind;
+	bool behind = tr->stream->dev->async;
 	double s[VFM_STALLS];
 
 	vfm_stalls_between(tr->stalls, u->from, u->to, s);

@@ -587,7 +587,7 @@ static struct vfm_dev *late_open(bool guard, struct vfm_err *err)
 	late.table.graph_begin = late_graph_begin;
 	late.table.graph_end = late_graph_end;
 	d->t = &late.table;
-	d->runs_behind = true;
+	d->async = true;
 	return d;
 }
 

@@ -29,7 +29,7 @@ static void test_staging(void **state)
 		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
 		want = 1 + (seed >> 40) % (c % 10 ? 300 : 3 * SEG);
 		while (want) {
-			struct vfm_staging_piece p = vfm_staging_next(&s, want);
+			struct vfm_staging_chunk p = vfm_staging_next(&s, want);
 
 			assert_true(p.bytes > 0 && p.bytes <= want);
 			assert_int_equal(p.at % 64, 0);

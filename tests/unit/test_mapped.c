@@ -25,7 +25,7 @@ enum {
 struct device {
 	uint64_t limit, used; /* bytes of memory */
 	bool small[SMALLS], large[LARGES];
-	int maps, unmaps, settled;
+	int maps, unmaps, drained;
 	bool broken, fails;
 };
 
@@ -66,15 +66,15 @@ static int unmap(void *ctx, int zone, uint64_t i)
 	return 0;
 }
 
-static int settle(void *ctx)
+static int drain(void *ctx)
 {
 	struct device *d = ctx;
 
-	d->settled++;
+	d->drained++;
 	return d->broken ? VFM_EENV : 0;
 }
 
-static const struct vfm_mapped_table table = {map, unmap, settle};
+static const struct vfm_mapped_table table = {map, unmap, drain};
 
 static void pool_init(struct vfm_mapped *m, struct device *d, uint64_t limit)
 {
@@ -174,15 +174,15 @@ static void test_holes(void **state)
 	for (int i = 0; i < N; i++)
 		assert_int_equal(vfm_mapped_take(&m, 1, 2 * LARGE_CHUNK, 0, &at[i], &err), 0);
 	assert_int_equal(vfm_mapped_take(&m, 1, 1, 0, &big, &err), VFM_MAPPED_FULL);
-	assert_int_equal(d.settled, 1);
+	assert_int_equal(d.drained, 1);
 	for (int i = 0; i < N; i += 2)
 		assert_true(vfm_mapped_give(&m, 1, at[i], NULL) > 0);
 	assert_int_equal(vfm_mapped_take(&m, 1, N * LARGE_CHUNK, 0, &big, &err), 0);
-	assert_int_equal(d.settled, 2);
+	assert_int_equal(d.drained, 2);
 	assert_int_equal(vfm_mapped_take(&m, 1, 1, 0, &at[0], &err), VFM_MAPPED_FULL);
 	/* The same again fits without anything being moved. */
 	assert_true(vfm_mapped_give(&m, 1, big, NULL) > 0);
-	d.settled = d.unmaps = 0;
+	d.drained = d.unmaps = 0;
 	for (int i = 0; i < 5; i++) {
 		uint64_t again;
 
@@ -190,7 +190,7 @@ static void test_holes(void **state)
 		assert_int_equal(again, big);
 		assert_true(vfm_mapped_give(&m, 1, again, NULL) > 0);
 	}
-	assert_int_equal(d.settled + d.unmaps, 0);
+	assert_int_equal(d.drained + d.unmaps, 0);
 	/* A device that cannot be waited for gives nothing up; one that fails says so. */
 	d.broken = true;
 	assert_int_equal(vfm_mapped_take(&m, 1, (N + 1) * LARGE_CHUNK, 0, &big, &err), VFM_MAPPED_FULL);

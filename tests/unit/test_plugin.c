@@ -37,7 +37,7 @@ static void test_good(void **state)
 	(void)state;
 
 	setenv("VFM_PLUGIN_DIR", dir, 1);
-	assert_true(vfm_plugin_there("good"));
+	assert_true(vfm_plugin_exists("good"));
 	p = vfm_plugin_load("good", &err);
 	if (!p)
 		fail_msg("%s", err.msg);
@@ -57,13 +57,13 @@ static void test_faults(void **state)
 	(void)state;
 
 	setenv("VFM_PLUGIN_DIR", dir, 1);
-	snprintf(with, sizeof(with), "speaks version 4711 of the interface, this command version %d", VFM_PLUGIN_ABI);
+	snprintf(with, sizeof(with), "has version 4711 of the interface, this command version %d", VFM_PLUGIN_ABI);
 	fails("abi", with);
 	snprintf(with, sizeof(with), "was built from commit 0123456789, this command from %s", vfm_commit);
 	fails("commit", with);
 	fails("symbol", "no symbol vfm_plugin");
 	fails("name", "calls itself 'other'");
-	fails("abi", "speaks version 4711"); /* again: a failure is not kept */
+	fails("abi", "has version 4711"); /* again: a failure is not kept */
 }
 
 static void test_files(void **state)
@@ -73,7 +73,7 @@ static void test_files(void **state)
 	(void)state;
 
 	setenv("VFM_PLUGIN_DIR", "/nowhere", 1);
-	assert_false(vfm_plugin_there("absent"));
+	assert_false(vfm_plugin_exists("absent"));
 	fails("absent", "no plugin libvfm_absent.so in /nowhere");
 	unsetenv("VFM_PLUGIN_DIR");
 	fails("absent", "/../lib or /");
