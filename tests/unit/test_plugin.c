@@ -57,7 +57,7 @@ static void test_faults(void **state)
 	(void)state;
 
 	setenv("VFM_PLUGIN_DIR", dir, 1);
-	snprintf(with, sizeof(with), "has version 4711 of the interface, this command version %d", VFM_PLUGIN_ABI);
+	snprintf(with, sizeof(with), "has version 4711 of the interface, this command has version %d", VFM_PLUGIN_ABI);
 	fails("abi", with);
 	snprintf(with, sizeof(with), "was built from commit 0123456789, this command from %s", vfm_commit);
 	fails("commit", with);
