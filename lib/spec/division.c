@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "spec/tokens.h"
 
-/* Where each row of the pack is. */
+/* The rank and row of each row of the pack. */
 struct map {
 	int64_t total;
 	int32_t *home, *home_row; /* [total] rank and row in the division of tokens.h */
@@ -31,7 +31,7 @@ static void map_home(struct map *m, int n, const int32_t *cu, int cp)
 	free(at);
 }
 
-/* The units of a sample of t frames of `area` places: how many, how long, and the step from token to token. */
+/* The units of a sample of t frames of `area` positions: number, length, and stride between their tokens. */
 static void units_of(enum vfm_division_kind kind, const int32_t *grid, int64_t *units, int64_t *len, int64_t *next_unit,
 	int64_t *next)
 {
@@ -91,7 +91,7 @@ static void plan(struct vfm_division *d, const struct map *m, int cp, int cp_i)
 		out[r] = out[r - 1] + d->send[r - 1];
 		in[r] = in[r - 1] + d->recv[r - 1];
 	}
-	/* At home the rows of a rank are in the order of the pack, so this is the order of both buffers. */
+	/* In the division of tokens.h the rows of a rank are in the order of the pack, and so are both buffers. */
 	for (int64_t i = 0; i < m->total; i++) {
 		if (m->home[i] == cp_i) {
 			int64_t j = out[m->to[i]]++;

@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 
-enum vfm_dtype { /* values are not written anywhere; names are */
+enum vfm_dtype { /* files contain the names, never the values */
 	VFM_F32,
 	VFM_BF16,
 	VFM_F16,
@@ -64,8 +64,8 @@ static inline uint16_t vfm_f32_to_bf16(float f)
 	return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-/* A master weight in two halves: the bits of x are (hi << 16) + lo, exactly, for every x but NaN, which stays a NaN. hi
- * is x as bf16, to nearest, ties away from zero (so that what is left over always fits into lo). */
+/* Split master weights: the bits of x are (hi << 16) + lo exactly, except that a NaN may become another NaN.  hi is x
+ * rounded to bf16, ties away from zero, so that the remainder always fits into lo. */
 static inline void vfm_master_split(float x, uint16_t *hi, int16_t *lo)
 {
 	uint32_t u;
@@ -128,8 +128,7 @@ static inline uint16_t vfm_f32_to_f16(float f)
 	return (uint16_t)(s | ((m + (1u << (sh - 1)) - 1 + ((m >> sh) & 1)) >> sh));
 }
 
-/* 8-bit floats as products take them: finite numbers beyond the largest become the largest, others NaN; to nearest
- * even. */
+/* Converts to an 8-bit float, ties to even: finite numbers saturate, infinity and NaN become NaN. */
 static inline uint8_t vfm_f32_to_f8(float f, enum vfm_dtype t)
 {
 	const uint32_t m = t == VFM_F8E4M3 ? 3 : 2, bias = t == VFM_F8E4M3 ? 7 : 15;
@@ -182,8 +181,8 @@ static inline float vfm_f8_to_f32(uint8_t v, enum vfm_dtype t)
 	return f;
 }
 
-/* The e for which amax * 2^e just fits the 8-bit float: the scale of a tensor is a power of two, so that scaling rounds
- * nothing and tensors whose largest elements differ a little are rounded alike.  0 where amax is 0. */
+/* Returns the largest e for which amax * 2^e fits the 8-bit float; 0 if amax is 0.  Scales are powers of two, so
+ * scaling is exact, and tensors with similar maxima are rounded alike. */
 static inline int vfm_f8_exponent(float amax, enum vfm_dtype t)
 {
 	uint32_t u;

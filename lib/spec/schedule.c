@@ -4,9 +4,9 @@
 
 #include "base/mem.h"
 
-/* ---- which layers ---- */
+/* ---- layers of a stage ---- */
 
-/* What a layer, the patches and the head cost, on a pack as training sees it: 8 samples, 8,192 tokens. */
+/* FLOPs of a layer, the patch embedding and the head, for a typical pack: 8 samples, 8,192 tokens. */
 static void costs(const struct vfm_model_spec *m, double *layer, double *end)
 {
 	struct vfm_pack_sums p = {0};
@@ -32,8 +32,8 @@ void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64
 		n[i] = 1;
 		load[i] += layer;
 	}
-	/* Layers are alike, so giving each to the least loaded part is best; of equals to the last, because the first
-	 * hold more activations. */
+	/* All layers cost the same, so assigning each to the least loaded part is optimal.  Ties go to the last part,
+	 * since the first parts hold more activations. */
 	for (; left > 0; left--) {
 		int least = parts - 1;
 
@@ -51,10 +51,10 @@ void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64
 	free(load);
 }
 
-/* ---- in which order ---- */
+/* ---- order of the actions ---- */
 
-/* Interleaving takes microbatches in groups of at least pp (all of them, if there are fewer): a group passes chunk 0,
- * then chunk 1, and so on, by which time the first of them has come round from the last stage. */
+/* Interleaving processes microbatches in groups of at least pp (or all, if there are fewer).  A group passes chunk 0,
+ * then chunk 1, and so on; by then its first microbatch has returned from the last stage. */
 struct groups {
 	int64_t n, size, larger; /* the first `larger` groups have size + 1 */
 	int vpp;
@@ -69,7 +69,7 @@ static struct groups groups_of(int pp, int vpp, int64_t mb)
 	return g;
 }
 
-/* The k-th forward, or backward, of every stage. */
+/* The chunk and microbatch of the k-th forward or backward of a stage. */
 static struct vfm_action nth(const struct groups *g, enum vfm_action_kind kind, int64_t k)
 {
 	int64_t big = g->larger * (g->size + 1), size = g->size + 1, first = 0, i;
@@ -89,13 +89,13 @@ static struct vfm_action nth(const struct groups *g, enum vfm_action_kind kind, 
 	return a;
 }
 
-static void put(struct vfm_schedule *s, struct vfm_action a)
+static void append_action(struct vfm_schedule *s, struct vfm_action a)
 {
 	vfm_grow(&s->a, &s->cap, s->n + 1, sizeof(*s->a));
 	s->a[s->n++] = a;
 }
 
-static int check(int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
+static int check_schedule_args(int pp, int vpp, int stage, int64_t mb, struct vfm_err *err)
 {
 	if (pp < 1 || vpp < 1 || stage < 0 || stage >= pp)
 		return vfm_fail(err, VFM_EUSAGE, "internal: stage %d of %d with %d chunks", stage, pp, vpp);
@@ -108,35 +108,35 @@ int vfm_schedule_make(struct vfm_schedule *s, int schedule, int pp, int vpp, int
 {
 	struct groups g;
 	int64_t n = mb * vpp, warm = pp - stage - 1, f = 0, b = 0, w = 0, held = 0;
-	/* ZB-H1: W lags behind B by as many as a stage has fewer microbatches in flight than the first, which fills the
-	 * end. */
+	/* ZB-H1: W lags behind B by the difference between the microbatches in flight of the first stage and of this
+	 * stage.  These W fill the drain phase. */
 	int64_t lag = stage;
 	bool split = schedule == VFM_PP_ZB;
 
 	*s = (struct vfm_schedule){0};
-	TRY(check(pp, vpp, stage, mb, err));
+	TRY(check_schedule_args(pp, vpp, stage, mb, err));
 	g = groups_of(pp, vpp, mb);
 	if (vpp > 1)
 		warm = 2 * warm + (vpp - 1) * (g.size + (g.larger > 0));
 	while (f < n && f < warm)
-		put(s, nth(&g, VFM_DO_F, f++));
+		append_action(s, nth(&g, VFM_DO_F, f++));
 	held = f;
 	s->in_flight = held;
 	while (b < n) {
 		if (f < n) {
-			put(s, nth(&g, VFM_DO_F, f++));
+			append_action(s, nth(&g, VFM_DO_F, f++));
 			held++;
 		}
 		if (held > s->in_flight)
 			s->in_flight = held;
-		put(s, nth(&g, VFM_DO_B, b++));
+		append_action(s, nth(&g, VFM_DO_B, b++));
 		if (!split)
 			held--;
 		for (; split && b - w > lag && w < b; held--)
-			put(s, nth(&g, VFM_DO_W, w++));
+			append_action(s, nth(&g, VFM_DO_W, w++));
 	}
 	while (split && w < n)
-		put(s, nth(&g, VFM_DO_W, w++));
+		append_action(s, nth(&g, VFM_DO_W, w++));
 	return 0;
 }
 
@@ -146,7 +146,7 @@ void vfm_schedule_release(struct vfm_schedule *s)
 	*s = (struct vfm_schedule){0};
 }
 
-/* ---- how long ---- */
+/* ---- simulated time ---- */
 
 struct run {
 	int pp, parts;
@@ -157,7 +157,7 @@ struct run {
 	double *fwd, *bwd;      /* [parts * mb] when F and B of a part were done; < 0: not yet */
 };
 
-/* When what the action needs is there; negative: not yet. */
+/* The time at which the inputs of the action are ready; negative: not yet known. */
 static double ready(const struct run *r, int stage, const struct vfm_action *a, double send)
 {
 	int part = a->chunk * r->pp + stage;
@@ -177,8 +177,8 @@ static double ready(const struct run *r, int stage, const struct vfm_action *a, 
 	return t < 0 || r->fwd[part * r->mb + a->mb] < 0 ? -1 : t + hop;
 }
 
-/* Goes on until nothing moves; returns how many actions are left. */
-static size_t run_all(struct run *r, double f, double b, double w, double send)
+/* Runs until no stage can proceed; returns the number of remaining actions. */
+static size_t simulate_stages(struct run *r, double f, double b, double w, double send)
 {
 	size_t left = 0;
 	bool moved = true;
@@ -219,7 +219,7 @@ int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, doubl
 	double busy = 0;
 	int rc;
 
-	TRY(check(pp, vpp, 0, mb, err));
+	TRY(check_schedule_args(pp, vpp, 0, mb, err));
 	if (mb > INT64_C(1) << 24)
 		return vfm_fail(
 			err, VFM_EUSAGE, "a pipeline of %lld packs a step is too long to be simulated", (long long)mb);
@@ -234,7 +234,7 @@ int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, doubl
 		r.fwd[i] = -1;
 	for (int s = 0; s < pp; s++)
 		TRY_OUT(vfm_schedule_make(&r.s[s], schedule, pp, vpp, s, mb, err));
-	left = run_all(&r, f, b, w, send);
+	left = simulate_stages(&r, f, b, w, send);
 	*total = 0;
 	for (int s = 0; s < pp; s++) {
 		*total = r.now[s] > *total ? r.now[s] : *total;

@@ -1,9 +1,9 @@
-/* schedule.h - pipelines: which layers a stage holds, and in which order it works.  Pure functions of a few numbers:
- * training runs them, predictions count their bubbles, tests prove that they end.
+/* schedule.h - pipeline schedules: the layers of each stage and the order of its actions.  Pure functions of a few
+ * numbers.
  *
- * The layers are cut into pp * vpp chunks; chunk c of stage s is part c * pp + s of the model.  A microbatch (pack)
- * passes the parts in order.  F forward, B backward, W the gradients of the weights (only where the schedule splits
- * them from B).
+ * The layers are divided into pp * vpp chunks; chunk c of stage s is part c * pp + s of the model.  A microbatch (a
+ * pack) passes the parts in order.  F is a forward, B a backward, and W the weight gradients if the schedule separates
+ * them from B.
  */
 #ifndef VFM_SPEC_SCHEDULE_H
 #define VFM_SPEC_SCHEDULE_H
@@ -14,8 +14,8 @@
 #include "spec/model.h"
 #include "spec/parallel.h"
 
-/* Layers [*first, *end) of part `part` of `parts`, balanced by FLOPs: patches and head count.  Every part has a layer
- * where there are as many. */
+/* Returns the layers [*first, *end) of part `part` of `parts`, balanced by FLOPs including patch embedding and head.
+ * Every part has at least one layer if there are enough layers. */
 void vfm_stage_layers(const struct vfm_model_spec *m, int parts, int part, int64_t *first, int64_t *end);
 
 enum vfm_action_kind { VFM_DO_F, VFM_DO_B, VFM_DO_W };
@@ -27,18 +27,19 @@ struct vfm_action {
 struct vfm_schedule {
 	struct vfm_action *a;
 	size_t n, cap;
-	/* most microbatch-chunks that are held at a time: F done, but not B (or W, where it is split) */
+	/* peak number of microbatch-chunks between their F and their B (or W, if separated) */
 	int64_t in_flight;
 };
-/* 1F1B (Narayanan et al. 2019); with vpp > 1 interleaved (2021), for any mb, best a multiple of pp; ZB-H1 (Qi et al.
- * 2023): W lags behind B so that it fills the end, and with vpp > 1 the same over the interleaved order. VFM_EUSAGE: mb
- * < 1. */
+/* Makes the actions of a stage: 1F1B (Narayanan et al. 2019), interleaved 1F1B with vpp > 1 (Narayanan et al. 2021), or
+ * ZB-H1 (Qi et al. 2023), which delays W so that it fills the drain phase.  Any mb >= 1 is allowed; interleaving works
+ * best with a multiple of pp.  VFM_EUSAGE: mb < 1. */
 int vfm_schedule_make(
 	struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err);
 void vfm_schedule_release(struct vfm_schedule *s);
 
-/* Runs all stages by the clock with the given times of F, B and W of one chunk (B includes W where it is not split) and
- * of a message: the time of the step, and the share of it that stages stand idle.  VFM_EUSAGE if it would hang. */
+/* Simulates all stages for given times of F, B and W of a chunk (B includes W if not separated) and of a message.
+ * Returns the time of the step in *total and the idle share of the stages in *bubble.  VFM_EUSAGE: the schedule
+ * deadlocks. */
 int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, double b, double w, double send,
 	double *total, double *bubble, struct vfm_err *err);
 

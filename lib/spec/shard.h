@@ -1,19 +1,14 @@
-/* shard.h - who owns which slice of a tensor: the one description of a parameter's
- * layout, and the arithmetic on it.  Plain integers, no devices, no I/O.
+/* shard.h - the layout of a parameter over the mesh, and arithmetic on slices.  Plain integers, no devices, no I/O.
  *
- * A global tensor is row-major.  For each mesh axis it is either replicated or cut along
- * one dimension.  A cut has `groups`: a fused qkv weight [3*D, D] has rows in 3 groups,
- * each of which is cut over tp, so that a rank's part is 3 boxes.  Cuts along the same
- * dimension nest in the order of the axes (the first axis cuts the global tensor, the
- * second cuts what the first left).
+ * A global tensor is row-major.  For each mesh axis it is either replicated or cut along one dimension.  A cut has
+ * `groups`: a fused qkv weight [3*D, D] has rows in 3 groups, each of which is cut over tp, so a rank's part is 3
+ * boxes. Cuts along the same dimension nest in the order of the axes.
  *
- * The part of one rank (struct vfm_part) is itself a row-major tensor, the *local* one;
- * FSDP, ZeRO and the distributed optimizer cut it once more, as a flat array, with
- * vfm_flat_cut().  What anybody owns is thus a local storage and a map from it to the
- * global tensor.  That map is a list of runs (struct vfm_runs), and every question
- * about two layouts (what to copy where) is answered by vfm_runs_plan().
+ * The part of one rank (struct vfm_part) is a row-major tensor, too, the *local* one.  FSDP and the distributed
+ * optimizer cut it once more as a flat array, with vfm_flat_cut().  A list of runs (struct vfm_runs) maps the storage
+ * of a rank to the global tensor, and vfm_runs_plan() computes the copies between two layouts from two such lists.
  *
- * Everything counts elements, not bytes, unless it says so.
+ * All counts are elements, not bytes, unless a comment says otherwise.
  */
 #ifndef VFM_SPEC_SHARD_H
 #define VFM_SPEC_SHARD_H
@@ -71,16 +66,15 @@ struct vfm_part {
 	struct vfm_box *loc;          /* [n] the same boxes in the local tensor */
 };
 
-/* coord[axis] of size[axis] (a size of 1 or 0 = the axis is not there).  A dimension that does not
- * divide is VFM_EUSAGE: "blocks.0.fc1.weight: dimension 0 (4097, in 1 group) cannot be cut over tp = 2". */
+/* Computes the part of the rank with coord[axis] of size[axis]; sizes 0 and 1 disable an axis.  VFM_EUSAGE: a dimension
+ * does not divide, as in "blocks.0.fc1.weight: dimension 0 (4097, in 1 group) cannot be cut over tp = 2". */
 int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int size[VFM_AXES], struct vfm_part *out,
 	struct vfm_err *err);
 void vfm_part_full(struct vfm_part *out, int ndim, const int64_t *shape); /* all of it: one box */
 void vfm_part_release(struct vfm_part *p);
 int64_t vfm_part_numel(const struct vfm_part *p);
 
-/* The share [*a, *b) of rank r of n of n_elem elements: equal; the first n_elem % n
- * ranks get one more. */
+/* Returns the share [*a, *b) of rank r of n.  Shares are equal; the first n_elem % n ranks have one element more. */
 void vfm_flat_cut(int64_t n_elem, int n, int r, int64_t *a, int64_t *b);
 
 /* ---- runs ---- */
@@ -95,16 +89,16 @@ void vfm_runs_release(struct vfm_runs *r);
 void vfm_runs_clear(struct vfm_runs *r);
 int64_t vfm_runs_numel(const struct vfm_runs *r);
 
-/* All append to *r and leave it sorted; what is added must be disjoint from what is there.
- * A box's storage is its own row-major array, which begins at `loc0`; only the part
- * within the flat range [lo, hi) of the global tensor is listed. */
+/* These functions append runs to *r and keep it sorted; new runs must be disjoint from existing ones.  The storage of a
+ * box is a row-major array that begins at `loc0`.  vfm_runs_add_box lists only the part within the flat range [lo, hi)
+ * of the global tensor. */
 void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0);
 void vfm_runs_add_box(
 	struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi);
 /* Elements [a, b) of the local tensor, whose storage holds just these (element a is at 0). */
 void vfm_runs_add_part(struct vfm_runs *r, const struct vfm_part *p, int64_t a, int64_t b);
 
-/* What to copy from one storage to another. */
+/* Copies from one storage to another. */
 struct vfm_copy {
 	int64_t src, dst, n;
 };
@@ -118,9 +112,8 @@ void vfm_copies_clear(struct vfm_copies *c);
 void vfm_copies_release(struct vfm_copies *c);
 void vfm_copies_do(const struct vfm_copies *c, size_t elem, const void *src, void *dst); /* memcpy of each */
 
-/* Elements [a, b) of the local tensor as boxes of the global one, each with its place
- * in the local tensor's coordinates (loc).  What a checkpoint lists for an FSDP shard.
- * *box and *loc are malloc'ed [*n]; free() them. */
+/* Converts elements [a, b) of the local tensor into boxes of the global tensor (*box) and of the local tensor (*loc),
+ * as a checkpoint lists them for an FSDP shard.  The caller frees *box and *loc [*n] with free(). */
 void vfm_part_range_boxes(
 	const struct vfm_part *p, int64_t a, int64_t b, struct vfm_box **box, struct vfm_box **loc, int *n);
 

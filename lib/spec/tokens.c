@@ -8,7 +8,7 @@ void vfm_tokens_chunk(int64_t n_tokens, int sample, int cp, int i, int64_t *a, i
 {
 	int64_t q = n_tokens / cp, m = n_tokens % cp, at = 0;
 
-	/* Rank j has one more if it is among the m that begin at rank sample % cp. */
+	/* Rank j has one token more if it is one of the m ranks from rank sample % cp on. */
 	for (int j = 0;; j++) {
 		int64_t n = q + ((j - sample % cp + cp) % cp < m);
 
@@ -33,7 +33,7 @@ int64_t vfm_tokens_rows(const struct vfm_tokens *t, int cp_i, int tp_i)
 	return rows / t->tp + (tp_i < rows % t->tp);
 }
 
-/* The pieces of tp and, of this rank's, the samples' boundaries. */
+/* The slices of tp, and the sample boundaries in the slice of this rank. */
 static void cut_tp(struct vfm_tokens *t)
 {
 	const int32_t *cu = cu_row(t->cu_cp, t->n, t->cp_i);
