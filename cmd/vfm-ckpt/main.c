@@ -117,9 +117,7 @@ int main(int argc, char **argv)
 		.summary = "look into, check, compare and convert checkpoints",
 		.list = verbs};
 	struct vfm_err err = {0};
-	int rc;
 
 	vfm_cmd_init(argv[0]);
-	rc = vfm_verbs_run(&family, argc, argv, &err);
-	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
+	return vfm_cmd_exit(vfm_verbs_run(&family, argc, argv, &err), &err);
 }

@@ -165,7 +165,7 @@ static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t 
 	return vfm_mkdir_p(c->dir, err);
 }
 
-int curate_clip(int argc, char **argv)
+int curate_clip(int argc, char **argv, struct vfm_err *err)
 {
 	struct clip c = {.cut = {.codec = "h264", .even = true, .video = {.deadline_s = 3600}}};
 	struct vfm_stage stage = {.name = "clip", .fn = cut_record, .ctx = &c};
@@ -193,17 +193,16 @@ int curate_clip(int argc, char **argv)
 		.summary = "cut each clip out to its own file",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0)
-		rc = check_clip_opts(&c, size, width, height, crf, &err);
+		rc = check_clip_opts(&c, size, width, height, crf, err);
 	if (rc == 0) {
 		stage.files = argv + 1;
 		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 	}
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

@@ -74,7 +74,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 	return rc;
 }
 
-int curate_encode(int argc, char **argv)
+int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.uncaptioned = 0};
 	struct vfm_stage stage = {.name = "encode", .fn = encode_record, .ctx = &e};
@@ -99,16 +99,15 @@ int curate_encode(int argc, char **argv)
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0)
-		rc = check_encode_opts(&e, size, tokenizer, frames, &err);
+		rc = check_encode_opts(&e, size, tokenizer, frames, err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
-		rc = run_encode(&e, &stage, text, &err);
+		rc = run_encode(&e, &stage, text, err);
 	}
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

@@ -60,7 +60,7 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return 0;
 }
 
-int curate_filter(int argc, char **argv)
+int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_stage stage = {.name = "filter", .fn = filter_record};
 	struct vfm_strlist min = {0}, max = {0};
@@ -79,25 +79,24 @@ int curate_filter(int argc, char **argv)
 		.summary = "drop records outside of limits",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
 	int rc;
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0)
-		rc = add_limits(&f, &min, false, &err);
+		rc = add_limits(&f, &min, false, err);
 	if (rc >= 0)
-		rc = add_limits(&f, &max, true, &err);
+		rc = add_limits(&f, &max, true, err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
 		stage.ctx = &f;
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 	}
 	for (int i = 0; i < f.n; i++)
 		free(f.limits[i].path);
 	free(f.limits);
 	vfm_strlist_release(&min);
 	vfm_strlist_release(&max);
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

@@ -217,7 +217,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return rc < 0 ? VFM_EINPUT : 0; /* a file that cannot be read is that file's failure */
 }
 
-int curate_probe(int argc, char **argv)
+int curate_probe(int argc, char **argv, struct vfm_err *err)
 {
 	struct probe p = {.timeout_s = 600};
 	struct vfm_stage stage = {
@@ -237,19 +237,18 @@ int curate_probe(int argc, char **argv)
 		.summary = "find out what media files hold, a record a file",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
 	int rc;
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &p.n_operands, &err);
+	rc = vfm_opt_parse(&cmd, argc, argv, &p.n_operands, err);
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	p.operands = argv + 1;
 	p.from_stdin = p.n_operands == 0;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	if (rc == 0)
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 	if (p.tree)
 		fts_close(p.tree);
 	free(p.line);
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

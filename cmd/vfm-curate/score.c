@@ -57,7 +57,7 @@ static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
-int curate_score(int argc, char **argv)
+int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_score_opts opts_score = {.video = {.deadline_s = 3600}};
 	struct vfm_stage stage = {.name = "score", .fn = score_record, .ctx = &opts_score};
@@ -73,15 +73,14 @@ int curate_score(int argc, char **argv)
 		.summary = "score clips: motion, luma, contrast, sharpness, colour, black, letterbox, flicker",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0) {
 		stage.files = argv + 1;
 		opts_score.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 	}
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

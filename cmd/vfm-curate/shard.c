@@ -53,7 +53,7 @@ static int run_shard(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct
 	return rc;
 }
 
-int curate_shard(int argc, char **argv)
+int curate_shard(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_stage stage = {.name = "shard", .fn = shard_record, .serial = true};
 	struct vfm_dataset_opts o = {.max_bytes = 0};
@@ -73,19 +73,18 @@ int curate_shard(int argc, char **argv)
 		.summary = "write samples as WebDataset shards with an index",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
 	char *dir = NULL;
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0)
-		rc = part_dir(&dir, &o, &stage, &err);
+		rc = part_dir(&dir, &o, &stage, err);
 	if (rc >= 0) {
 		o.dir = dir;
 		stage.files = argv + 1;
-		rc = run_shard(&o, &stage, &err);
+		rc = run_shard(&o, &stage, err);
 	}
 	free(dir);
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

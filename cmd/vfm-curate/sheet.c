@@ -84,7 +84,7 @@ static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return rc;
 }
 
-int curate_sheet(int argc, char **argv)
+int curate_sheet(int argc, char **argv, struct vfm_err *err)
 {
 	struct sheet s = {.max = 48};
 	struct vfm_stage stage = {
@@ -110,18 +110,17 @@ int curate_sheet(int argc, char **argv)
 		.summary = "draw a contact sheet of clips with their scores and captions",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0 && !path)
-		rc = vfm_fail(&err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
+		rc = vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the PNG to write");
 	if (rc == 0 &&
 		(s.max < 1 || s.max > 2000 || columns < 1 || columns > 32 || frames < 1 || frames > 32 || width < 16 ||
 			width > 1024 || columns * frames * width > 30000))
 		rc = vfm_fail(
-			&err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
+			err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
 	if (rc == 0) {
 		so.columns = (int)columns;
 		so.frames = (int)frames;
@@ -130,15 +129,15 @@ int curate_sheet(int argc, char **argv)
 		so.video.threads = vfm_par_threads();
 		s.sheet = vfm_sheet_new(&so);
 		stage.files = argv + 1;
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 		if (s.left_out)
 			vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s.left_out);
 		if (rc == 0 || (rc == VFM_EINPUT && vfm_sheet_count(s.sheet))) {
-			int wrc = vfm_sheet_write(s.sheet, path, title, &err);
+			int wrc = vfm_sheet_write(s.sheet, path, title, err);
 
 			rc = wrc < 0 ? wrc : rc;
 		}
 		vfm_sheet_free(s.sheet);
 	}
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

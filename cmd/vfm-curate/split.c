@@ -75,7 +75,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
-int curate_split(int argc, char **argv)
+int curate_split(int argc, char **argv, struct vfm_err *err)
 {
 	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .video = {.deadline_s = 3600}}};
 	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
@@ -101,23 +101,22 @@ int curate_split(int argc, char **argv)
 		.summary = "find the shots of videos, a record a clip",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0 && strcmp(detector, "content") && strcmp(detector, "stride"))
-		rc = vfm_fail(&err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", detector);
+		rc = vfm_fail(err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", detector);
 	if (rc == 0 &&
 		(sp.shots.min_s < 0 || sp.shots.max_s < 0 || (sp.shots.max_s > 0 && sp.shots.max_s < sp.shots.min_s)))
-		rc = vfm_fail(&err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
+		rc = vfm_fail(err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
 	if (rc == 0 && !strcmp(detector, "stride") && sp.shots.max_s == 0)
-		rc = vfm_fail(&err, VFM_EUSAGE, "--detector stride: --max-s says how long the pieces are");
+		rc = vfm_fail(err, VFM_EUSAGE, "--detector stride: --max-s says how long the pieces are");
 	if (rc == 0) {
 		stage.files = argv + 1;
 		sp.shots.stride = !strcmp(detector, "stride");
 		sp.shots.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 	}
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

@@ -14,7 +14,7 @@ static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
-int curate_stats(int argc, char **argv)
+int curate_stats(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_histogram *histogram = vfm_histogram_new();
 	struct vfm_stage stage = {.name = "stats",
@@ -37,27 +37,26 @@ int curate_stats(int argc, char **argv)
 		.summary = "count and draw histograms of what records hold",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, &err);
+	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);
 
 	if (rc == VFM_OPT_DONE) {
 		vfm_histogram_free(histogram);
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	}
 	if (rc == 0 && strcmp(format, "text") && strcmp(format, "json"))
-		rc = vfm_fail(&err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
+		rc = vfm_fail(err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
 	if (rc == 0 && (bins < 2 || bins > 100))
-		rc = vfm_fail(&err, VFM_EUSAGE, "--bins: expected 2 to 100, got %lld", (long long)bins);
+		rc = vfm_fail(err, VFM_EUSAGE, "--bins: expected 2 to 100, got %lld", (long long)bins);
 	if (rc == 0) {
 		stage.files = argv + 1;
-		rc = vfm_stage_run(&stage, NULL, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
 		if (rc == 0 || rc == VFM_EINPUT) {
 			if (!strcmp(format, "text"))
 				vfm_histogram_print(histogram, (int)bins, stdout);
 			else
-				rc = vfm_histogram_json(histogram, (int)bins, stdout, &err) < 0 ? VFM_EENV : rc;
+				rc = vfm_histogram_json(histogram, (int)bins, stdout, err) < 0 ? VFM_EENV : rc;
 		}
 	}
 	vfm_histogram_free(histogram);
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

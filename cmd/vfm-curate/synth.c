@@ -103,7 +103,7 @@ static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *e
 	return vfm_mkdir_p(s->dir, err);
 }
 
-int curate_synth(int argc, char **argv)
+int curate_synth(int argc, char **argv, struct vfm_err *err)
 {
 	struct synth s = {.width = 96, .height = 96, .frames = 16, .fps = 8};
 	struct vfm_stage stage = {
@@ -125,16 +125,15 @@ int curate_synth(int argc, char **argv)
 		.summary = "make small captioned videos of moving shapes",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int n_operands = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, &err);
+	int n_operands = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0 && n_operands)
-		rc = vfm_fail(&err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
+		rc = vfm_fail(err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
 	if (rc == 0)
-		rc = check_synth_opts(&s, size, &err);
+		rc = check_synth_opts(&s, size, err);
 	if (rc >= 0)
-		rc = vfm_stage_run(&stage, NULL, &err);
-	return vfm_cmd_exit(rc, &err);
+		rc = vfm_stage_run(&stage, NULL, err);
+	return rc;
 }

@@ -24,7 +24,7 @@ static void print_shard_fault(const struct vfm_fault *f, void *ctx)
 	json_decref(rec);
 }
 
-int curate_verify(int argc, char **argv)
+int curate_verify(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_verify_counts counts = {0};
 	struct vfm_opt opts[] = {{0}};
@@ -34,21 +34,20 @@ int curate_verify(int argc, char **argv)
 		.summary = "check shards against their indexes and checksums",
 		.opts = opts,
 	};
-	struct vfm_err err = {0};
-	int n = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
+	int n = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
 	if (rc == VFM_OPT_DONE)
-		return vfm_cmd_exit(0, &err);
+		return rc;
 	if (rc == 0 && n == 0)
-		rc = vfm_fail(&err, VFM_EUSAGE,
+		rc = vfm_fail(err, VFM_EUSAGE,
 			"DIR is missing: a folder with "
 			"index.vfmi");
 	for (int i = 1; rc == 0 && i <= n; i++)
-		rc = vfm_verify(argv[i], print_shard_fault, NULL, &counts, &err);
+		rc = vfm_verify(argv[i], print_shard_fault, NULL, &counts, err);
 	if (rc == 0) {
 		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults",
 			counts.shards, counts.samples, counts.bytes, counts.faults);
 		rc = counts.faults ? VFM_EINPUT : 0;
 	}
-	return vfm_cmd_exit(rc, &err);
+	return rc;
 }

@@ -314,9 +314,12 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 		print_version(v->name);
 		return VFM_OPT_DONE;
 	}
-	for (const struct vfm_verb *o = v->list; o->name; o++)
-		if (!strcmp(o->name, word))
-			return o->run(argc - 1, argv + 1, err);
+	for (const struct vfm_verb *o = v->list; o->name; o++) {
+		if (strcmp(o->name, word) != 0)
+			continue;
+		vfm_log_init(vfm_strfmt("%s %s", v->name, word)); /* kept for the life of the process */
+		return o->run(argc - 1, argv + 1, err);
+	}
 	return unknown_verb(v, word, err);
 }
 

@@ -69,8 +69,8 @@ struct vfm_verbs {
 	const struct vfm_verb *list; /* ends with name NULL */
 };
 
-/* Runs the verb that argv[1] names, or handles -h, --version, and verbs that do not exist.
- * Returns what the verb returns, VFM_OPT_DONE, or VFM_EUSAGE. */
+/* Runs the verb that argv[1] names; its log lines begin with "vfm-curate split: ".  Handles -h, --version and unknown
+ * verbs.  Returns what the verb returns, VFM_OPT_DONE, or VFM_EUSAGE. */
 int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err);
 void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
 

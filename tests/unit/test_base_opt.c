@@ -227,6 +227,7 @@ static int verb_split(int argc, char **argv, struct vfm_err *e)
 	(void)e;
 	assert_int_equal(argc, 2);
 	assert_string_equal(argv[0], "split");
+	assert_string_equal(vfm_log_program(), "vfm-curate split");
 	assert_string_equal(argv[1], "x");
 	ran++;
 	return 5;
