@@ -11,39 +11,40 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "bench.h"
-#include "train/device.h"
-#include "train/job.h"
+#include "train/context.h"
 
 static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32",
-		  *device = "cpu", *format = "text";
-static int64_t ranks, repeat = 10;
+		  *format = "text";
+static int64_t repeat = 10;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool registered;
 static double seconds = 0.02;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
 	{VFM_OPT_STR, 0, "ops", "LIST",
 		"all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)",
 		&ops},
 	{VFM_OPT_STR, 0, "sizes", "LIST", "bytes of the whole (64K,1M,16M,64M)", &sizes},
 	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
-	{VFM_OPT_STR, 0, "device", "NAME", "where the operands are: cpu, cuda (cpu)", &device},
 	{VFM_OPT_FLAG, 0, "register", NULL,
 		"make the operands known to the library that carries them, where it wants that", &registered},
 	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)",
 		&repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "calls of a measurement take about so long (0.02)", &seconds},
+	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
 	{0},
 };
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench comm",
-	.synopsis = "[-q] [-n N] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--device NAME] [--register] [-r N] "
-		    "[--seconds S] [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[-q] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--register] [-r N] [--seconds "
+		    "S] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure the collectives of several ranks",
 	.opts = opts,
 };
+
+enum { MAX_REPEAT = 256 };
 
 struct work {
 	struct vfm_comm *c;   /* of the device */
@@ -225,8 +226,8 @@ static int measure(struct work *w, const struct op *op, int64_t calls, double *t
 
 static int run_op(struct work *w, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
-	double x[256], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1),
-		       bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
+	double x[MAX_REPEAT], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1),
+			      bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
 	int64_t calls;
 
 	TRY(check(w, op, err));
@@ -257,10 +258,9 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 	return 0;
 }
 
-static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t bytes, const struct op *op,
-	struct vfm_table *t, struct vfm_err *err)
+static int run_size(struct vfm_context *x, int64_t bytes, const struct op *op, struct vfm_table *t, struct vfm_err *err)
 {
-	struct work w = {.c = d->world, .s = d->stream};
+	struct work w = {.c = x->device.world, .s = x->device.stream};
 	struct vfm_comm_mem a = {0}, b = {0};
 	struct vfm_comm *kind = registered ? w.c : vfm_comm_self();
 	size_t es, room;
@@ -276,14 +276,14 @@ static int run_size(struct vfm_job *job, const struct vfm_device *d, int64_t byt
 		rc = vfm_comm_mem_new(&b, kind, w.s, room + 64, "the result", err);
 	w.a = a.p;
 	w.b = b.p;
-	rc = vfm_job_agree(job, rc >= 0 ? w.s->dev->t->zero(w.s, w.b, room, err) : rc, err);
+	rc = vfm_job_agree(&x->job, rc >= 0 ? w.s->dev->t->zero(w.s, w.b, room, err) : rc, err);
 	if (rc >= 0 && registered)
 		rc = vfm_comm_mem_register(&a, w.c, err);
 	if (rc >= 0 && registered)
 		rc = vfm_comm_mem_register(&b, w.c, err);
 	if (rc >= 0)
 		rc = run_op(&w, op, t, err);
-	vfm_job_failed(job, rc, err);
+	vfm_job_failed(&x->job, rc, err);
 	vfm_big_free(w.host, room + 64);
 	vfm_comm_mem_release(&b);
 	vfm_comm_mem_release(&a);
@@ -300,29 +300,47 @@ static const struct op *op_named(const char *name)
 
 enum { LIST_MAX = 64 };
 
-static int parse_lists(const struct op **op, int *n_op, int64_t *size, int *n_size, struct vfm_err *err)
+/* What the options ask for. */
+struct request {
+	const struct op *op[LIST_MAX];
+	int64_t size[LIST_MAX];
+	int n_op, n_size;
+	enum vfm_table_format format;
+};
+
+static int parse_ops(struct request *r, struct vfm_err *err)
 {
 	char *text = vfm_strdup(ops), *save = NULL, *p;
 	int rc = 0;
 
-	for (p = strtok_r(text, ",", &save); rc >= 0 && p && *n_op < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
-		op[*n_op] = op_named(p);
-		if (!op[(*n_op)++])
+	for (p = strtok_r(text, ",", &save); rc >= 0 && p && r->n_op < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
+		r->op[r->n_op] = op_named(p);
+		if (!r->op[r->n_op++])
 			rc = vfm_fail(err, VFM_EUSAGE, "--ops: there is no '%s'", p);
 	}
+	if (rc >= 0 && (p || !r->n_op))
+		rc = vfm_fail(err, VFM_EUSAGE, "--ops: expected 1 to %d operations, got '%s'", LIST_MAX, ops);
 	free(text);
-	text = vfm_strdup(sizes);
-	for (p = strtok_r(text, ",", &save); rc >= 0 && p && *n_size < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
-		rc = vfm_parse_size(p, &size[*n_size], err);
+	return rc;
+}
+
+static int parse_sizes(struct request *r, struct vfm_err *err)
+{
+	char *text = vfm_strdup(sizes), *save = NULL, *p;
+	int rc = 0;
+
+	for (p = strtok_r(text, ",", &save); rc >= 0 && p && r->n_size < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
+		int64_t *bytes = &r->size[r->n_size++];
+
+		rc = vfm_parse_size(p, bytes, err);
 		if (rc < 0)
 			vfm_err_context(err, "--sizes");
-		else if (size[*n_size] < 1024 || size[*n_size] > (int64_t)1 << 36)
+		else if (*bytes < 1024 || *bytes > (int64_t)1 << 36)
 			rc = vfm_fail(err, VFM_EUSAGE, "--sizes: expected 1K to 64G, got '%s'", p);
-		(*n_size)++;
 	}
+	if (rc >= 0 && (p || !r->n_size))
+		rc = vfm_fail(err, VFM_EUSAGE, "--sizes: expected 1 to %d sizes, got '%s'", LIST_MAX, sizes);
 	free(text);
-	if (rc >= 0 && (!*n_op || !*n_size))
-		return vfm_fail(err, VFM_EUSAGE, "nothing to measure: --ops or --sizes is empty");
 	return rc;
 }
 
@@ -342,61 +360,52 @@ static struct vfm_table *new_table(void)
 	return t;
 }
 
-static int measure_all(struct vfm_job *job, const struct vfm_device *d, enum vfm_table_format f, const struct op **op,
-	int n_op, const int64_t *size, int n_size, struct vfm_err *err)
+static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
+	const struct request *r = ctx;
 	struct vfm_table *t = new_table();
-	int rc = 0;
+	const struct vfm_device *d = &x->device;
+	int rc = vfm_context_device(x, false, err);
 
-	for (int i = 0; rc >= 0 && i < n_op; i++)
-		for (int k = 0; rc >= 0 && k < (op[i]->want ? n_size : 1); k++)
-			rc = run_size(job, d, op[i]->want ? size[k] : 1024, op[i], t, err);
-	if (rc >= 0 && job->world->rank == 0) {
+	for (int i = 0; rc >= 0 && i < r->n_op; i++)
+		for (int k = 0; rc >= 0 && k < (r->op[i]->want ? r->n_size : 1); k++)
+			rc = run_size(x, r->op[i]->want ? r->size[k] : 1024, r->op[i], t, err);
+	if (rc >= 0 && x->job.world->rank == 0) {
 		vfm_table_note(t,
 			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s",
-			(long long)repeat, job->world->size, job->launch.nodes, job->launch.nodes > 1 ? "s" : "");
+			(long long)repeat, x->job.world->size, x->job.launch.nodes, x->job.launch.nodes > 1 ? "s" : "");
 		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_filling(d->world));
 		bench_note_machine(t);
-		rc = vfm_table_print(t, f, stdout, err);
+		rc = vfm_table_print(t, r->format, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;
 }
 
-int bench_comm(int argc, char **argv, struct vfm_err *err)
+static int parse(struct request *r, int argc, char **argv, struct vfm_err *err)
 {
-	const struct op *op[LIST_MAX];
-	int64_t size[LIST_MAX];
-	int n_op = 0, n_size = 0, n = 0, rc;
-	enum vfm_table_format f;
 	enum vfm_dtype dt;
-	struct vfm_device d = {0};
-	struct vfm_job job;
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
-	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
-	if (rc == VFM_OPT_DONE)
+	if (rc != 0)
 		return rc;
 	if (n)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	if (vfm_table_format(format, &f, err) < 0)
+	if (vfm_table_format(format, &r->format, err) < 0)
 		return vfm_err_context(err, "--output");
 	if (vfm_dtype_parse(dtype, &dt, err) < 0 || (dt != VFM_F32 && dt != VFM_BF16))
 		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected f32 or bf16, got '%s'", dtype);
-	if (repeat < 1 || repeat > 256 || ranks < 0 || ranks > 1024)
-		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to 256, --ranks 1 to 1024");
-	TRY(parse_lists(op, &n_op, size, &n_size, err));
-	rc = vfm_job_start(&job, (int)ranks, NULL, err);
-	if (rc < 0)
-		return rc;
-	if (rc == 1)
-		exit(job.launch.status);
-	rc = vfm_job_agree(
-		&job, vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, err), err);
-	if (rc == 0)
-		rc = vfm_device_join(&d, &job, err);
-	if (rc == 0)
-		rc = measure_all(&job, &d, f, op, n_op, size, n_size, err);
-	vfm_job_failed(&job, rc, err);
-	vfm_device_close(&d);
-	return vfm_job_end(&job, rc, err);
+	if (repeat < 1 || repeat > MAX_REPEAT)
+		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d, got %lld", MAX_REPEAT, (long long)repeat);
+	TRY(parse_ops(r, err));
+	TRY(parse_sizes(r, err));
+	return vfm_context_check(&rank_opts, err);
+}
+
+int bench_comm(int argc, char **argv, struct vfm_err *err)
+{
+	struct request r = {.n_op = 0};
+	int rc = vfm_job_say_once(parse(&r, argc, argv, err), err);
+
+	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_rank, &r, err);
 }

@@ -110,12 +110,10 @@ int main(int argc, char **argv)
 {
 	static char matrix[] = "matrix";
 	struct vfm_err err = {0};
-	int rc;
 
 	vfm_cmd_init(argv[0]);
 	vfm_version_more = vfm_device_features;
 	if (argc > 1 && !strcmp(argv[1], "--matrix"))
 		argv[1] = matrix;
-	rc = vfm_verbs_run(&family, argc, argv, &err);
-	return vfm_cmd_exit(rc == VFM_OPT_DONE ? 0 : rc, &err);
+	return vfm_cmd_exit(vfm_verbs_run(&family, argc, argv, &err), &err);
 }

@@ -13,11 +13,11 @@
 #include "spec/hw.h"
 #include "train/advice.h"
 #include "train/bench.h"
-#include "train/device.h"
 
 static const char *models = "dit-s,dit-b", *contexts = "1024,4096", *dtypes = "fp32,bf16", *recomputes = "none",
-		  *device = "cpu", *format = "text";
-static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1, threads;
+		  *format = "text";
+static int64_t text_len = 128, packs = 1, steps = 3, warmup = 1;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 2;
 
 static const struct vfm_opt opts[] = {
@@ -30,8 +30,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps a row (3)", &steps},
 	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (2)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (1)", &warmup},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &threads},
-	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
+	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
@@ -39,8 +38,8 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
 	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
-		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] [--threads N] "
-		    "[--device cpu|cuda] [-o " VFM_TABLE_FORMATS "] [FILE]",
+		    "[--packs N] [--text-len N] [--steps N] [--seconds S] [--warmup N] " VFM_CONTEXT_SYNOPSIS
+		    " [-o " VFM_TABLE_FORMATS "] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
@@ -186,17 +185,32 @@ static double need_bytes(const struct vfm_config *c, int64_t context)
 	return (double)vfm_model_params(m) * (state + moments) + (double)context * kept;
 }
 
-static int measure(const struct row *w, const struct vfm_device *d, struct vfm_table *t, struct vfm_err *err)
+static void add_columns(struct vfm_table *t)
+{
+	vfm_table_col(t, "model", "model", 0);
+	vfm_table_col(t, "context", "context", 0);
+	vfm_table_col(t, "config", "config", 0);
+	vfm_table_col(t, "tflops", "TFLOPS/s", 3);
+	vfm_table_col(t, "mfu", "MFU", 3);
+	vfm_table_col(t, "tok_s", "token/s", 0);
+	vfm_table_col(t, "step_ms", "step ms", 1);
+	vfm_table_col(t, "spread_pct", "spread %", 0);
+	vfm_table_col(t, "n", "n", 0);
+	vfm_table_col(t, "mem_gib", "GiB", 2);
+	vfm_table_col(t, "how", "how", 0);
+}
+
+static int measure(const struct row *w, struct vfm_context *x, struct vfm_table *t, struct vfm_err *err)
 {
 	struct vfm_bench_step b = {
 		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
-	double have = d->dev->mem_total ? (double)d->dev->mem_total
-					: (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
-	       need, peak = vfm_hw_peak(d->dev->name, w->config.train.dtype);
+	const struct vfm_dev *dev = x->device.dev;
+	double have = dev->mem_total ? (double)dev->mem_total
+				     : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
+	       need, peak = vfm_hw_peak(dev->name, w->config.train.dtype);
 	struct vfm_config c = w->config;
 	struct vfm_bench_result r;
 
-	TRY(vfm_config_check(&c, err)); /* which makes up dimensions that follow from others */
 	need = need_bytes(&c, w->context);
 	vfm_bench_grid(w->context, b.grid);
 	vfm_table_row(t);
@@ -209,7 +223,7 @@ static int measure(const struct row *w, const struct vfm_device *d, struct vfm_t
 		return 0;
 	}
 	vfm_info("%s, %lld tokens, %s", w->model, (long long)w->context, w->label);
-	TRY(vfm_bench_run(&c, vfm_mesh_one(), d->stream, &b, &r, err));
+	TRY(vfm_bench_run(x, &c, &b, &r, err));
 	vfm_table_f64(t, "tflops", r.flops / r.median_s / 1e12);
 	if (peak > 0)
 		vfm_table_f64(t, "mfu", r.flops / r.median_s / 1e12 / peak);
@@ -222,50 +236,58 @@ static int measure(const struct row *w, const struct vfm_device *d, struct vfm_t
 	return 0;
 }
 
-int bench_matrix(int argc, char **argv, struct vfm_err *err)
-{
-	struct vfm_table *t = vfm_table_new();
-	struct vfm_device d = {0};
-	struct rows rows = {0};
-	enum vfm_table_format f;
-	int n, rc;
+struct request {
+	struct rows rows;
+	enum vfm_table_format format;
+};
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
-	if (rc != 0)
-		goto out;
-	TRY_OUT(vfm_table_format(format, &f, err));
-	if (n > 1 || steps < 1 || packs < 1 || text_len < 1 || warmup < 0) {
-		rc = vfm_fail(err, VFM_EUSAGE,
-			n > 1 ? "unexpected operand '%s'" : "%s: expected at least one step, pack and text row",
-			argv[n > 1 ? 2 : 0]);
-		goto out;
+static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+{
+	const struct request *r = ctx;
+	struct vfm_table *t = vfm_table_new();
+	int rc = 0;
+
+	add_columns(t);
+	for (size_t i = 0; i < r->rows.n; i++) {
+		vfm_context_close(x);
+		TRY_OUT(vfm_context_open(x, &r->rows.v[i].config, err));
+		TRY_OUT(measure(&r->rows.v[i], x, t, err));
 	}
-	if (threads > 0)
-		vfm_par_set_threads((int)threads);
-	TRY_OUT(n ? rows_from_file(&rows, argv[1], err) : rows_from_options(&rows, err));
-	vfm_table_col(t, "model", "model", 0);
-	vfm_table_col(t, "context", "context", 0);
-	vfm_table_col(t, "config", "config", 0);
-	vfm_table_col(t, "tflops", "TFLOPS/s", 3);
-	vfm_table_col(t, "mfu", "MFU", 3);
-	vfm_table_col(t, "tok_s", "token/s", 0);
-	vfm_table_col(t, "step_ms", "step ms", 1);
-	vfm_table_col(t, "spread_pct", "spread %", 0);
-	vfm_table_col(t, "n", "n", 0);
-	vfm_table_col(t, "mem_gib", "GiB", 2);
-	vfm_table_col(t, "how", "how", 0);
-	TRY_OUT(vfm_device_open(&d, device, err));
-	for (size_t i = 0; i < rows.n; i++)
-		TRY_OUT(measure(&rows.v[i], &d, t, err));
-	vfm_table_note(t, "device %s: %s", d.dev->name, d.dev->descr);
+	if (x->device.dev)
+		vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	bench_note_machine(t);
 	vfm_table_note(t,
 		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
 		"spread is (max - min) / median");
-	rc = vfm_table_print(t, f, stdout, err);
+	rc = x->job.world->rank == 0 ? vfm_table_print(t, r->format, stdout, err) : 0;
 out:
-	vfm_device_close(&d);
-	free(rows.v);
 	vfm_table_free(t);
+	return rc;
+}
+
+static int parse(struct request *r, int argc, char **argv, struct vfm_err *err)
+{
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
+
+	if (rc != 0)
+		return rc;
+	TRY(vfm_table_format(format, &r->format, err));
+	if (n > 1)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[2]);
+	TRY(vfm_context_check(&rank_opts, err));
+	TRY(n ? rows_from_file(&r->rows, argv[1], err) : rows_from_options(&r->rows, err));
+	for (size_t i = 0; i < r->rows.n; i++)
+		TRY(vfm_config_check(&r->rows.v[i].config, err)); /* sets dimensions that follow from others */
+	return 0;
+}
+
+int bench_matrix(int argc, char **argv, struct vfm_err *err)
+{
+	struct request r = {.rows = {0}};
+	int rc = vfm_job_say_once(parse(&r, argc, argv, err), err);
+
+	if (rc == 0)
+		rc = vfm_context_run(&rank_opts, measure_rank, &r, err);
+	free(r.rows.v);
 	return rc;
 }

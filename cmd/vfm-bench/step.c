@@ -8,13 +8,10 @@
 #include "bench.h"
 #include "spec/hw.h"
 #include "train/bench.h"
-#include "train/device.h"
-#include "train/job.h"
 
-static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *device = "cpu",
-		  *format = "text";
-static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2, threads,
-						ranks;
+static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *format = "text";
+static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static struct vfm_strlist sets;
 static double seconds = 3;
 
@@ -36,9 +33,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (2)", &warmup},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated", &sets},
-	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
-	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
+	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
@@ -48,7 +43,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] "
 		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16] "
 		    "[--recompute none|light|selective|full] [--steps N] [--seconds S] [--warmup N] "
-		    "[--set KEY=VALUE ...] [-n N] [--threads N] [--device cpu|cuda] [-o " VFM_TABLE_FORMATS "]",
+		    "[--set KEY=VALUE ...] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step",
 	.opts = opts,
 };
@@ -112,9 +107,19 @@ static void layout_text(const struct vfm_parallel *p, struct vfm_buf *b)
 		vfm_buf_adds(b, p->fsdp ? " fsdp" : " distopt");
 }
 
-static int print(const struct vfm_config *c, const struct vfm_bench_step *b, const struct vfm_bench_result *r,
-	const struct vfm_dev *dev, int world, enum vfm_table_format f, struct vfm_err *err)
+struct measurement {
+	struct vfm_config config;
+	struct vfm_bench_step step;
+	enum vfm_table_format format;
+};
+
+static int print(
+	const struct measurement *m, const struct vfm_bench_result *r, const struct vfm_context *x, struct vfm_err *err)
 {
+	const struct vfm_config *c = &m->config;
+	const struct vfm_bench_step *b = &m->step;
+	const struct vfm_dev *dev = x->device.dev;
+	int world = x->mesh.world_size;
 	double peak = vfm_hw_peak(dev->name, c->train.dtype);
 	struct vfm_buf layout = {0};
 	struct vfm_table *t = vfm_table_new();
@@ -160,7 +165,7 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
 	vfm_table_i64(t, "threads", vfm_par_threads());
 	vfm_table_i64(t, "ranks", world);
-	layout_text(&c->parallel, &layout);
+	layout_text(&x->mesh.p, &layout);
 	vfm_table_str(t, "layout", layout.data);
 	vfm_table_f64(t, "comm", r->comm_s / r->median_s);
 	vfm_table_f64(t, "bubble", r->bubble_s / r->median_s);
@@ -175,81 +180,47 @@ static int print(const struct vfm_config *c, const struct vfm_bench_step *b, con
 		vfm_table_note(t,
 			"of all ranks; threads and GiB of one; comm, bubble: shares of a step that a rank waited for "
 			"communication, for other stages");
-	rc = vfm_table_print(t, f, stdout, err);
+	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
 
-static int check_ranks(struct vfm_config *c, const struct vfm_bench_step *b, int world, struct vfm_err *err)
+static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	TRY(vfm_parallel_check(&c->parallel, &c->model, world, err));
-	if (b->packs % c->parallel.dp)
-		return vfm_fail(err, VFM_EUSAGE, "--packs: %lld packs a step cannot be divided among dp = %lld",
-			(long long)b->packs, (long long)c->parallel.dp);
-	return 0;
-}
-
-/* What a rank does. */
-static int measure(struct vfm_job *job, struct vfm_config *c, const struct vfm_bench_step *b, enum vfm_table_format f,
-	struct vfm_err *err)
-{
+	const struct measurement *m = ctx;
 	struct vfm_bench_result r;
-	struct vfm_mesh mesh = {0};
-	struct vfm_device d = {0};
-	int rc;
 
-	if (threads > 0)
-		vfm_par_set_threads((int)threads);
-	TRY(vfm_job_agree(job, check_ranks(c, b, job->world->size, err), err));
-	TRY(vfm_job_agree(job,
-		vfm_device_open_rank(
-			&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err),
-		err));
-	rc = vfm_device_join(&d, job, err);
-	if (rc == 0)
-		rc = vfm_job_failed(job, vfm_mesh_init(&mesh, &c->parallel, d.world, d.dev, err), err);
-	if (rc == 0) {
-		rc = vfm_bench_run(c, &mesh, d.stream, b, &r, err);
-		vfm_job_failed(job, rc, err); /* before the others are waited for */
-		if (rc == 0 && job->world->rank == 0)
-			rc = print(c, b, &r, d.dev, job->world->size, f, err);
-		vfm_mesh_release(&mesh);
-	}
-	vfm_device_close(&d);
-	return rc;
+	TRY(vfm_context_open(x, &m->config, err));
+	TRY(vfm_bench_run(x, &m->config, &m->step, &r, err));
+	return x->mesh.rank == 0 ? print(m, &r, x, err) : 0;
 }
 
-int bench_step(int argc, char **argv, struct vfm_err *err)
+static int parse(struct measurement *m, int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_bench_step b;
-	enum vfm_table_format f;
-	struct vfm_config c;
-	struct vfm_job job;
-	int n, rc;
+	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
-	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 	if (rc != 0)
 		return rc;
 	if (n > 0)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	TRY(vfm_table_format(format, &f, err));
-	TRY(configure(&c, err));
+	TRY(vfm_table_format(format, &m->format, err));
+	TRY(configure(&m->config, err));
 	vfm_strlist_release(&sets);
-	b = (struct vfm_bench_step){.samples = samples,
+	m->step = (struct vfm_bench_step){.samples = samples,
 		.text_len = text_len,
 		.packs = packs,
 		.warmup = warmup,
 		.steps = steps,
 		.min_s = seconds};
-	TRY(parse_grid(grid, b.grid, err));
-	if (samples < 1 || packs < 1 || steps < 1 || warmup < 0 || text_len < 1 || text_len > 65536 ||
-		samples > 1 << 20)
-		return vfm_fail(err, VFM_EUSAGE, "expected at least one sample, pack, step and text row");
-	if (ranks < 0 || ranks > 1 << 20)
-		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);
-	rc = vfm_job_start(&job, (int)ranks, NULL, err);
-	if (rc == 1)
-		exit(job.launch.status);
-	TRY(rc);
-	return vfm_job_end(&job, measure(&job, &c, &b, f, err), err);
+	TRY(parse_grid(grid, m->step.grid, err));
+	TRY(vfm_bench_check(&m->step, err));
+	return vfm_context_check(&rank_opts, err);
+}
+
+int bench_step(int argc, char **argv, struct vfm_err *err)
+{
+	struct measurement m;
+	int rc = vfm_job_say_once(parse(&m, argc, argv, err), err);
+
+	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_rank, &m, err);
 }

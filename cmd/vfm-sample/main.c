@@ -9,21 +9,20 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/opt.h"
-#include "base/par.h"
 #include "data/npy.h"
 #include "data/patch.h"
 #include "data/textbytes.h"
 #include "data/wavelet.h"
 #include "media/video_out.h"
 #include "model/sampler.h"
-#include "train/device.h"
-#include "train/job.h"
+#include "train/context.h"
 #include "train/state.h"
 
 static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto",
-			      *fps = "8", *dtype = "fp32", *device = "cpu", *tokenizer, *format = "mp4";
+			      *fps = "8", *dtype = "fp32", *tokenizer, *format = "mp4";
 static struct vfm_strlist prompts, sets;
-static int64_t frames = 16, context = 4096, threads, ranks;
+static int64_t frames = 16, context = 4096;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static struct vfm_sampler sampling;
 
 static int64_t seed;
@@ -48,12 +47,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)", &tokenizer},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
-	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
-	{VFM_OPT_INT, 'n', "ranks", "N",
-		"start N ranks on this host, which compute together (under Slurm, srun starts them)", &ranks},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"how they share the work: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
+	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
 };
 
@@ -80,9 +76,7 @@ struct job {
 	int width, height, fps_num, fps_den;
 	int64_t latent_frames;
 	struct vfm_config c;
-	struct vfm_job ranks;
-	struct vfm_mesh mesh;
-	struct vfm_device d;
+	struct vfm_context *x;
 	struct vfm_params ps;
 	struct vfm_model *net;
 	struct vfm_tokenizer tok;
@@ -160,11 +154,11 @@ static int share_items(struct job *j, struct vfm_err *err)
 
 	for (i = 0; i < j->n; i++)
 		json_array_append(all, j->item[i].rec);
-	if (j->ranks.world->rank == 0)
+	if (j->x->job.world->rank == 0)
 		text = json_dumps(all, JSON_COMPACT);
 	json_decref(all);
-	rc = vfm_job_broadcast(&j->ranks, &text, err);
-	if (rc == 0 && j->ranks.world->rank != 0) {
+	rc = vfm_job_broadcast(&j->x->job, &text, err);
+	if (rc == 0 && j->x->job.world->rank != 0) {
 		all = json_loads(text ? text : "", 0, NULL);
 		json_array_foreach(all, i, rec)
 		{
@@ -246,7 +240,7 @@ static int check_options(struct job *j, struct vfm_err *err)
 static int configure_ranks(struct job *j, struct vfm_err *err)
 {
 	struct vfm_parallel *p = &j->c.parallel;
-	int world = j->ranks.world->size;
+	int world = j->x->job.world->size;
 
 	vfm_parallel_defaults(p);
 	p->cp = 0;
@@ -316,18 +310,16 @@ out:
 static int load(struct job *j, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
-	int rc = vfm_job_agree(&j->ranks, prepare(j, &c, err), err);
+	int rc = vfm_job_agree(&j->x->job, prepare(j, &c, err), err);
 
 	if (rc == 0)
-		rc = vfm_device_join(&j->d, &j->ranks, err);
-	if (rc == 0)
-		rc = vfm_mesh_init(&j->mesh, &j->c.parallel, j->d.world, j->d.dev, err);
+		rc = vfm_context_open(j->x, &j->c, err);
 	if (rc == 0) {
-		vfm_params_init(&j->ps, j->d.stream, &j->mesh);
+		vfm_params_init(&j->ps, j->x->device.stream, &j->x->mesh);
 		j->net = vfm_model_new(&j->c.model, &j->ps);
 		vfm_model_set_residual(j->net, (enum vfm_dtype)j->c.train.residual);
 		rc = vfm_job_agree(
-			&j->ranks, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
+			&j->x->job, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
 	}
 	if (rc == 0)
 		rc = vfm_state_load_weights(&j->ps, c, part, err);
@@ -397,7 +389,7 @@ out:
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
-	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, &j->mesh, j->d.stream, j->ps.dtype};
+	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, &j->x->mesh, j->x->device.stream, j->ps.dtype};
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
 	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
@@ -422,7 +414,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 				text + (size_t)cu[i] * (size_t)m->text_dim);
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
-	for (int i = 0; i < n && j->ranks.world->rank == 0; i++) {
+	for (int i = 0; i < n && j->x->job.world->rank == 0; i++) {
 		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, dims, patch, latent);
 		if (ends_with(j->item[first + (size_t)i].path, ".npy"))
 			TRY_OUT(write_latent(j, &j->item[first + (size_t)i], latent, err));
@@ -467,51 +459,42 @@ static int sample_all(struct job *j, struct vfm_err *err)
 		int64_t n = (int64_t)(j->n - i) < batch ? (int64_t)(j->n - i) : batch;
 
 		/* What failed on one rank alone, as writing may, is then known to all. */
-		TRY(vfm_job_agree(&j->ranks, sample_batch(j, i, (int)n, grid, err), err));
+		TRY(vfm_job_agree(&j->x->job, sample_batch(j, i, (int)n, grid, err), err));
 	}
 	vfm_progress_end(&j->progress);
 	return 0;
 }
 
-static int open_all(struct job *j, struct vfm_err *err)
+static int read_request(struct job *j, struct vfm_err *err)
 {
 	TRY(check_options(j, err));
-	if (j->ranks.world->rank == 0)
+	if (j->x->job.world->rank == 0)
 		TRY(collect(j, err));
-	if (threads > 0)
-		vfm_par_set_threads((int)threads);
-	if (out_dir && j->ranks.world->rank == 0)
+	if (out_dir && j->x->job.world->rank == 0)
 		TRY(vfm_mkdir_p(out_dir, err));
-	return vfm_device_open_rank(&j->d, device, j->ranks.launch.local_rank, j->ranks.launch.local_size, false, err);
+	return 0;
 }
 
 static int run(struct job *j, struct vfm_err *err)
 {
-	TRY(vfm_job_agree(&j->ranks, open_all(j, err), err));
+	TRY(vfm_job_agree(&j->x->job, read_request(j, err), err));
 	TRY(share_items(j, err));
 	TRY(load(j, err));
 	return sample_all(j, err);
 }
 
-/* From the start of the ranks to their end. */
-static int run_job(struct job *j, struct vfm_err *err)
+static int run_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
+	struct job *j = ctx;
 	int rc;
 
-	if (ranks < 0 || ranks > 1 << 20)
-		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);
-	rc = vfm_job_start(&j->ranks, (int)ranks, NULL, err);
-	if (rc == 1)
-		exit(j->ranks.launch.status);
-	TRY(rc);
+	j->x = x;
 	rc = run(j, err);
-	vfm_job_failed(&j->ranks, rc, err);
+	vfm_job_failed(&x->job, rc, err);
 	vfm_textbytes_free(j->text);
 	vfm_model_free(j->net);
 	vfm_params_release(&j->ps);
-	vfm_mesh_release(&j->mesh);
-	vfm_device_close(&j->d);
-	return vfm_job_end(&j->ranks, rc, err);
+	return rc;
 }
 
 int main(int argc, char **argv)
@@ -527,9 +510,8 @@ int main(int argc, char **argv)
 	if (rc == 0 && n > 0)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	if (rc == 0)
-		rc = run_job(&j, &err);
-	else if (rc < 0 && vfm_job_mute())
-		err.msg[0] = '\0';
+		rc = vfm_context_check(&rank_opts, &err);
+	rc = rc == 0 ? vfm_context_run(&rank_opts, run_rank, &j, &err) : vfm_job_say_once(rc, &err);
 	for (size_t i = 0; i < j.n; i++) {
 		json_decref(j.item[i].rec);
 		free(j.item[i].path);

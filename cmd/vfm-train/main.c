@@ -6,10 +6,7 @@
 
 #include "base/log.h"
 #include "base/opt.h"
-#include "base/par.h"
-#include "mesh/mesh.h"
-#include "train/device.h"
-#include "train/job.h"
+#include "train/context.h"
 #include "train/parity.h"
 #include "train/run.h"
 
@@ -21,10 +18,10 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *device = "cpu", *parity;
+static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *parity;
 static struct vfm_strlist sets;
-enum { UNSET = INT32_MIN };
-static int64_t steps = UNSET, threads = UNSET, ranks = UNSET;
+static int64_t steps = VFM_UNSET;
+static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config;
 
 static const struct vfm_opt opts[] = {
@@ -36,9 +33,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "short for --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "go on from the newest complete checkpoint in RUN (auto)", &resume},
-	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &ranks},
-	{VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &device},
-	{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &threads},
+	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
 	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print which rank is where in the mesh and exit", &print_mesh},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR", "write down one step on made-up data, to check the arithmetic", &parity},
@@ -48,8 +43,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
-	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume auto|no|CKPT] "
-		    "[-n N] [--device cpu|cuda] [--threads N] --data MANIFEST -o RUN\n"
+	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
+		    "auto|no|CKPT] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
@@ -69,7 +64,7 @@ static int configure(struct vfm_config *c, struct vfm_err *err)
 		TRY(vfm_config_set(c, sets.v[i], err));
 	if (steps >= 0)
 		c->train.steps = steps;
-	else if (steps != UNSET)
+	else if (steps != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "--steps: expected 0 or more, got %lld", (long long)steps);
 	return vfm_config_check(c, err);
 }
@@ -102,44 +97,29 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 	struct vfm_device d;
 	int rc;
 
-	TRY(vfm_device_open(&d, device, err) < 0 ? vfm_err_context(err, "--device") : 0);
+	TRY(vfm_device_open(&d, rank_opts.device, err) < 0 ? vfm_err_context(err, "--device") : 0);
 	rc = vfm_parity_dump(c, d.stream, parity, err);
 	vfm_device_close(&d);
 	return rc;
 }
 
-static int train(struct vfm_job *job, const struct vfm_config *c, struct vfm_err *err)
+static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
-	struct vfm_run_opts o = {.job = job,
-		.manifest = manifest,
-		.dir = out_dir,
-		.resume = resume,
-		.stop = &stop,
-		.on_step = print_record};
-	struct vfm_device d = {0};
-	int rc;
+	struct vfm_run_opts o = {
+		.manifest = manifest, .dir = out_dir, .resume = resume, .stop = &stop, .on_step = print_record};
 
-	if (threads != UNSET)
-		vfm_par_set_threads((int)threads);
-	rc = vfm_device_open_rank(
-		&d, device, job->launch.local_rank, job->launch.local_size, c->train.deterministic, err);
-	if (rc < 0)
-		vfm_err_context(err, "--device");
-	TRY(vfm_job_agree(job, rc, err));
-	vfm_info("%s: %s, %lld parameters", d.dev->t->name, d.dev->descr, (long long)vfm_model_params(&c->model));
-	rc = vfm_device_join(&d, job, err);
-	o.world = d.world;
-	if (rc == 0)
-		rc = vfm_run(c, d.stream, &o, err);
-	vfm_device_close(&d);
-	return rc;
+	TRY(vfm_context_open(x, c, err));
+	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
+		(long long)vfm_model_params(&c->model));
+	return vfm_run(x, c, &o, err);
 }
 
 /* Of the ranks that -n or srun starts; else of as many as the configuration asks for. */
-static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, struct vfm_err *err)
+static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int64_t ranks, struct vfm_err *err)
 {
 	struct vfm_parallel p = c->parallel;
-	int64_t world = l->size > 1 ? l->size : ranks != UNSET ? ranks : p.tp * p.cp * p.pp * (p.dp ? p.dp : 1);
+	int64_t asked = p.tp * p.cp * p.pp * (p.dp ? p.dp : 1);
+	int64_t world = l->size > 1 ? l->size : ranks != VFM_UNSET ? ranks : asked;
 	struct vfm_buf b = {0};
 
 	TRY(vfm_parallel_check(&p, &c->model, (int)world, err));
@@ -156,33 +136,33 @@ static int check_options(struct vfm_err *err)
 	if (!print_mesh && (!manifest || !out_dir))
 		return vfm_fail(
 			err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
-	if (threads != UNSET && (threads < 1 || threads > 4096))
-		return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 4096, got %lld", (long long)threads);
-	if (ranks != UNSET && (ranks < 1 || ranks > 1 << 20))
-		return vfm_fail(err, VFM_EUSAGE, "-n: expected 1 or more, got %lld", (long long)ranks);
-	return 0;
+	return vfm_context_check(&rank_opts, err);
 }
 
-/* Everything that several ranks do, from their start to their end. */
+static int run_rank(struct vfm_context *x, void *asked, struct vfm_err *err)
+{
+	struct vfm_config c;
+
+	TRY(vfm_job_agree(&x->job, configure(&c, err), err));
+	if (print_mesh)
+		return vfm_job_agree(&x->job, show_mesh(&c, &x->job.launch, *(int64_t *)asked, err), err);
+	return train(x, &c, err);
+}
+
+/* Everything that several ranks do, from their start to their end.  --print-mesh forks none: -n is only counted. */
 static int run_job(struct vfm_err *err)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
-	struct vfm_config c;
-	struct vfm_job job;
-	int rc;
+	int64_t asked = rank_opts.ranks;
 
-	TRY(check_options(err) < 0 ? vfm_job_mute() ? (err->msg[0] = '\0', err->code) : err->code : 0);
+	TRY(vfm_job_say_once(check_options(err), err));
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGUSR1, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
-	rc = vfm_job_start(&job, ranks == UNSET || print_mesh ? 0 : (int)ranks, out_dir, err);
-	if (rc == 1)
-		exit(job.launch.status);
-	TRY(rc);
-	rc = vfm_job_agree(&job, configure(&c, err), err);
-	if (rc == 0)
-		rc = print_mesh ? vfm_job_agree(&job, show_mesh(&c, &job.launch, err), err) : train(&job, &c, err);
-	return vfm_job_end(&job, rc, err);
+	rank_opts.recorder_dir = out_dir;
+	if (print_mesh)
+		rank_opts.ranks = VFM_UNSET;
+	return vfm_context_run(&rank_opts, run_rank, &asked, err);
 }
 
 int main(int argc, char **argv)
@@ -196,10 +176,8 @@ int main(int argc, char **argv)
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, &err);
 	if (rc == 0 && n > 0)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	if (rc < 0 && vfm_job_mute())
-		err.msg[0] = '\0';
 	if (rc != 0)
-		return vfm_cmd_exit(rc, &err);
+		return vfm_cmd_exit(vfm_job_say_once(rc, &err), &err);
 	if (help_config) {
 		struct vfm_buf b = {0};
 

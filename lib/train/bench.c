@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "train/madeup.h"
+#include "train/trainer.h"
 
 /* A pack of equal samples. */
 static void batch_make(struct vfm_batch *b, const struct vfm_bench_step *s, const struct vfm_model_spec *m)
@@ -62,55 +63,99 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_mesh *mesh, int64
 	return 0;
 }
 
-int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
-	const struct vfm_bench_step *b, struct vfm_bench_result *out, struct vfm_err *err)
+/* The measured steps. */
+struct timing {
+	double *step_s; /* [n] */
+	size_t n, cap;
+	double total[TIMES];
+	struct vfm_step_stats last;
+};
+
+static int time_steps(struct vfm_trainer *tr, const struct vfm_mesh *mesh, const struct vfm_bench_step *b,
+	const struct vfm_pack_source *source, struct timing *t, struct vfm_err *err)
 {
-	enum { MAX = 1000 };
-	struct vfm_step_stats stats = {0};
+	double one[TIMES];
+
+	for (int64_t i = 0; i < b->warmup || (int64_t)t->n < b->steps || t->total[STEP] < b->min_s; i++) {
+		TRY(timed_step(tr, mesh, i, b->packs / mesh->size[VFM_AX_DP], source, one, &t->last, err));
+		if (i < b->warmup)
+			continue;
+		vfm_grow(&t->step_s, &t->cap, t->n + 1, sizeof(*t->step_s));
+		t->step_s[t->n++] = one[STEP];
+		for (int k = 0; k < TIMES; k++)
+			t->total[k] += one[k];
+	}
+	return isfinite(t->last.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
+}
+
+static struct vfm_bench_result result_of(const struct timing *t, int64_t mem_peak)
+{
+	double n = (double)t->n;
+
+	qsort(t->step_s, t->n, sizeof(*t->step_s), by_value);
+	return (struct vfm_bench_result){.n = (int64_t)t->n,
+		.median_s = t->step_s[t->n / 2],
+		.min_s = t->step_s[0],
+		.max_s = t->step_s[t->n - 1],
+		.flops = t->last.flops,
+		.tokens = t->last.tokens,
+		.mem_peak_bytes = mem_peak,
+		.loss = t->last.loss,
+		.comm_s = t->total[COMM] / n,
+		.bubble_s = t->total[BUBBLE] / n,
+		.copy_s = t->total[COPY] / n,
+		.host_s = t->total[HOST] / n,
+		.ahead_s = t->total[AHEAD] / n};
+}
+
+int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err)
+{
+	if (b->samples < 1 || b->samples > 1 << 20 || b->packs < 1 || b->packs > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "expected 1 to %d samples in a pack and packs in a step", 1 << 20);
+	if (b->text_len < 1 || b->text_len > 65536)
+		return vfm_fail(
+			err, VFM_EUSAGE, "expected 1 to 65536 text rows of a sample, got %lld", (long long)b->text_len);
+	if (b->steps < 1 || b->steps > 1 << 20 || b->warmup < 0 || b->warmup > 1 << 20)
+		return vfm_fail(err, VFM_EUSAGE, "expected 1 to %d measured steps after 0 or more to warm up", 1 << 20);
+	if (!(b->min_s >= 0 && b->min_s <= 1e6))
+		return vfm_fail(err, VFM_EUSAGE, "expected 0 to 1e6 seconds of measured steps, got %g", b->min_s);
+	return 0;
+}
+
+static int check_packs(int64_t packs, int dp, struct vfm_err *err)
+{
+	return packs % dp == 0
+		? 0
+		: vfm_fail(err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %d", (long long)packs, dp);
+}
+
+static int open_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_trainer **tr, struct vfm_err *err)
+{
+	*tr = vfm_trainer_new(c, &x->mesh, x->device.stream, err);
+	return *tr ? 0 : err->code;
+}
+
+int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
+	struct vfm_bench_result *out, struct vfm_err *err)
+{
 	struct vfm_trainer *tr = NULL;
 	struct vfm_batch batch = {0};
 	struct vfm_pack_array packs = {&batch, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
-	double t[MAX], total[TIMES] = {0}, one[TIMES];
-	int64_t n = 0;
-	int dp = mesh->size[VFM_AX_DP], rc;
+	struct vfm_dev *dev = x->device.dev;
+	struct timing t = {0};
+	int rc;
 
 	*out = (struct vfm_bench_result){0};
-	if (b->packs % dp)
-		return vfm_fail(
-			err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %d", (long long)b->packs, dp);
-	vfm_dev_peak_reset(s->dev);
-	tr = vfm_trainer_new(c, mesh, s, err);
-	if (!tr)
-		return err->code;
+	TRY(vfm_job_agree(&x->job, check_packs(b->packs, x->mesh.size[VFM_AX_DP], err), err));
+	vfm_dev_peak_reset(dev);
+	TRY_OUT(vfm_job_agree(&x->job, open_trainer(x, c, &tr, err), err));
 	batch_make(&batch, b, &c->model);
-	for (int64_t i = 0; n < MAX && (i < b->warmup || n < b->steps || total[STEP] < b->min_s); i++) {
-		TRY_OUT(timed_step(tr, mesh, i, b->packs / dp, &source, one, &stats, err));
-		if (i < b->warmup)
-			continue;
-		t[n++] = one[STEP];
-		for (int k = 0; k < TIMES; k++)
-			total[k] += one[k];
-	}
-	qsort(t, (size_t)n, sizeof(t[0]), by_value);
-	for (int k = 0; k < TIMES; k++)
-		total[k] /= (double)n;
-	*out = (struct vfm_bench_result){.n = n,
-		.median_s = t[n / 2],
-		.min_s = t[0],
-		.max_s = t[n - 1],
-		.flops = stats.flops,
-		.tokens = stats.tokens,
-		.mem_peak_bytes = s->dev->mem_peak,
-		.loss = stats.loss,
-		.comm_s = total[COMM],
-		.bubble_s = total[BUBBLE],
-		.copy_s = total[COPY],
-		.host_s = total[HOST],
-		.ahead_s = total[AHEAD]};
-	rc = isfinite(stats.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
+	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, &x->mesh, b, &source, &t, err), err));
+	*out = result_of(&t, dev->mem_peak);
 out:
 	vfm_madeup_release(&batch);
 	vfm_trainer_free(tr);
+	free(t.step_s);
 	return rc;
 }

@@ -4,7 +4,7 @@
 #ifndef VFM_TRAIN_BENCH_H
 #define VFM_TRAIN_BENCH_H
 
-#include "train/trainer.h"
+#include "train/context.h"
 
 struct vfm_bench_step {
 	int64_t samples;       /* in a pack */
@@ -32,8 +32,11 @@ struct vfm_bench_result {
 /* Splits `tokens` into a grid t x h x w near a video's shape: square frames of at most 16 x 16 patches. */
 void vfm_bench_grid(int64_t tokens, int32_t grid[3]);
 
-/* Collective over the mesh's world; every rank gets the result. */
-int vfm_bench_run(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
-	const struct vfm_bench_step *b, struct vfm_bench_result *out, struct vfm_err *err);
+/* Local: refuses counts that are out of range. */
+int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err);
+
+/* Collective over the ranks of x, which is open for c (vfm_context_open); every rank gets the result. */
+int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
+	struct vfm_bench_result *out, struct vfm_err *err);
 
 #endif

@@ -11,11 +11,13 @@
 #include "base/mem.h"
 #include "comm/comm_host.h"
 
-bool vfm_job_mute(void)
+int vfm_job_say_once(int rc, struct vfm_err *err)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *rank = getenv("SLURM_PROCID");
 
-	return tasks && rank && atoi(tasks) > 1 && atoi(rank) > 0;
+	if (rc < 0 && tasks && rank && atoi(tasks) > 1 && atoi(rank) > 0)
+		err->msg[0] = '\0';
+	return rc;
 }
 
 /* Says why before the others are ended: that may end this one, too. */
@@ -40,8 +42,8 @@ int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm
 	rc = vfm_launch_init(&j->launch, n, err);
 	if (rc == 1 && *j->launch.why)
 		vfm_error("%s", j->launch.why);
-	if (rc == VFM_EUSAGE && vfm_job_mute())
-		err->msg[0] = '\0';
+	if (rc == VFM_EUSAGE)
+		vfm_job_say_once(rc, err);
 	if (rc < 0)
 		return give_up(j, rc, err);
 	if (rc != 0 || j->launch.size == 1)

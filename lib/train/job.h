@@ -3,7 +3,8 @@
  *	rc = vfm_job_start(&job, n, &opts, err);           // 1: the parent of forks; it is done
  *	rc = vfm_job_agree(&job, local_work(err), err);    // all ranks fail or none does
  *	rc = vfm_job_end(&job, rc, err);
- *	return vfm_cmd_exit(rc, err);
+ *
+ * Commands use it through vfm_context_run (context.h).
  *
  * A failure is said once: what all ranks know by rank 0, another by the first that meets it; the message in the
  * others' err is empty then.
@@ -44,7 +45,8 @@ void vfm_job_mark(struct vfm_job *j, const char *dir);
 /* The last thing a rank does: leaves in err what it is to print (nothing, where that was said already).  Returns rc. */
 int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err);
 
-/* Slurm has started several of us that do not know each other yet, and another will say what is wrong. */
-bool vfm_job_mute(void);
+/* For a failure before vfm_job_start, which every task of a Slurm step meets: clears the message in all but task 0.
+ * Returns rc. */
+int vfm_job_say_once(int rc, struct vfm_err *err);
 
 #endif

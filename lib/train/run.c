@@ -10,9 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "mesh/mesh.h"
 #include "spec/hw.h"
-#include "train/job.h"
 #include "train/metrics.h"
 #include "train/state.h"
 
@@ -29,7 +27,7 @@ struct run {
 	const struct vfm_config *c;
 	const struct vfm_run_opts *o;
 	struct vfm_job *job;
-	struct vfm_mesh mesh;
+	const struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
 	struct vfm_manifest *manifest;
 	struct vfm_loader *loader;
@@ -50,7 +48,7 @@ struct run {
 
 static bool is_root(const struct run *r)
 {
-	return r->mesh.rank == 0;
+	return r->mesh->rank == 0;
 }
 
 /* ---- setting up ---- */
@@ -76,13 +74,13 @@ static int divides(const struct run *r, int64_t packs, struct vfm_err *err)
 {
 	struct vfm_buf fit = {0};
 
-	if (packs % r->mesh.p.dp == 0)
+	if (packs % r->mesh->p.dp == 0)
 		return 0;
 	for (int64_t d = 1; d <= packs; d++)
 		if (packs % d == 0)
 			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
 	vfm_fail(err, VFM_EUSAGE, "%s has %lld packs a step, which parallel.dp = %lld does not divide; %s would fit",
-		r->o->manifest, (long long)packs, (long long)r->mesh.p.dp, fit.data);
+		r->o->manifest, (long long)packs, (long long)r->mesh->p.dp, fit.data);
 	vfm_buf_release(&fit);
 	return VFM_EUSAGE;
 }
@@ -245,7 +243,7 @@ static int open_manifest(struct run *r, struct vfm_err *err)
 
 static int open_trainer(struct run *r, struct vfm_err *err)
 {
-	r->tr = vfm_trainer_new(r->c, &r->mesh, r->stream, err);
+	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
 	return r->tr ? 0 : err->code;
 }
 
@@ -254,8 +252,8 @@ static int open_loader(struct run *r, struct vfm_err *err)
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
 		.threads = (int32_t)r->c->data.threads,
 		.first_step = r->first,
-		.rank = (int32_t)r->mesh.coord[VFM_AX_DP],
-		.world = (int32_t)r->mesh.p.dp};
+		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],
+		.world = (int32_t)r->mesh->p.dp};
 
 	if (r->first >= r->last)
 		return 0;
@@ -361,7 +359,7 @@ static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 static int of_all(struct run *r, int *n, struct vfm_err *err)
 {
 	enum { COMM, BUBBLE, COPY, HOST, DATA, MEM, STEP, READ, N, ALL = TURNS * N };
-	int size = r->mesh.world_size, rc;
+	int size = r->mesh->world_size, rc;
 	double mine[ALL] = {0}, *all = vfm_calloc((size_t)size * ALL, sizeof(*all));
 
 	for (int k = 0; k < r->n_turn; k++) {
@@ -462,7 +460,7 @@ static void report_rest(struct run *r)
 	for (int k = 0; k < r->n_turn && is_root(r) && (r->turn[k].read || vfm_trainer_done(r->tr)); k++) {
 		if (read_step(r, &r->turn[k], NULL) < 0)
 			return;
-		r->turn[k].rec.s.flops /= r->mesh.world_size;
+		r->turn[k].rec.s.flops /= r->mesh->world_size;
 		if (report(r, &r->turn[k].rec, NULL) < 0)
 			return;
 	}
@@ -518,25 +516,26 @@ static void tear_down(struct run *r)
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);
 	free(r->ckpt_dir);
-	vfm_mesh_release(&r->mesh);
 	if (r->lock >= 0)
 		close(r->lock);
 }
 
-int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_run_opts *o, struct vfm_err *err)
+int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err)
 {
-	struct run r = {.c = c, .o = o, .job = o->job, .stream = s, .lock = -1, .saved = -1};
-	struct vfm_parallel parallel = c->parallel;
-	int rc;
+	struct run r = {.c = c,
+		.o = o,
+		.job = &x->job,
+		.mesh = &x->mesh,
+		.stream = x->device.stream,
+		.lock = -1,
+		.saved = -1,
+		.config = vfm_config_to_json(c),
+		.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir)};
+	int rc = set_up(&r, err);
 
-	TRY(vfm_job_agree(o->job, vfm_parallel_check(&parallel, &c->model, o->job->world->size, err), err));
-	TRY(vfm_job_failed(o->job, vfm_mesh_init(&r.mesh, &parallel, o->world, s->dev, err), err));
-	r.config = vfm_config_to_json(c);
-	r.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir);
-	rc = set_up(&r, err);
 	if (rc == 0)
 		rc = loop(&r, err);
-	vfm_job_failed(o->job, rc, err);
+	vfm_job_failed(r.job, rc, err);
 	tear_down(&r);
 	return rc;
 }

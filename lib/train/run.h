@@ -12,13 +12,9 @@
 #include <signal.h>
 
 #include "base/json.h"
-#include "dev/dev.h"
-#include "train/config.h"
-#include "train/job.h"
+#include "train/context.h"
 
 struct vfm_run_opts {
-	struct vfm_job *job;    /* the ranks; rank 0 alone writes RUN (but for its checkpoints) and reports */
-	struct vfm_comm *world; /* the same ranks for the device (vfm_device_join) */
 	const char *manifest;
 	const char *dir; /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts
@@ -32,9 +28,10 @@ struct vfm_run_opts {
 	void *ctx;
 };
 
-/* Collective over the ranks of the job; on failure see vfm_job_end.
+/* Collective over the ranks of the job; x is open for c (vfm_context_open).  Rank 0 alone writes RUN (but for its
+ * checkpoints) and reports.  On failure see vfm_job_end.
  * 0: all steps are done and saved.  VFM_ESIGNAL: stopped early, saved.  Else an error; whatever
  * checkpoints were complete before still are. */
-int vfm_run(const struct vfm_config *c, struct vfm_stream *s, const struct vfm_run_opts *o, struct vfm_err *err);
+int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err);
 
 #endif

@@ -28,6 +28,18 @@ run "${step[@]}" -n 2 --packs 3
 is "$rc $(wc -l <"$SCRATCH/io/err")" "2 1" "packs that cannot be divided: one line"
 run "${step[@]}" -n 3 --set parallel.tp=2
 like "$err" "parallel.*3" "a layout that does not fit"
+for option in "-n 0" "-n -2" "--threads 0" "--threads 5000"; do
+	# shellcheck disable=SC2086
+	run "${step[@]}" $option
+	is "$rc ${err%%:*}" "2 vfm-bench step" "$option is refused"
+	like "$err" "${option%% *}: expected 1" "$option: says what is expected"
+	# shellcheck disable=SC2086
+	run vfm-bench comm $option
+	is "$rc" 2 "$option is refused by comm"
+	# shellcheck disable=SC2086
+	run vfm-bench matrix $option
+	is "$rc" 2 "$option is refused by matrix"
+done
 run vfm-bench step --grid 1,4
 rc_is 2 "a grid of two numbers is refused"
 

@@ -21,9 +21,9 @@ for cmd in "$train" "$step"; do
 	c=${cmd%% *}
 	# shellcheck disable=SC2086
 	{
-		complains 2 "^$c: .*unknown device 'tpu' \(expected cpu or cuda\)$" "$c: an unknown device" $cmd --device tpu
+		complains 2 "^$c( step)?: .*unknown device 'tpu' \(expected cpu or cuda\)$" "$c: an unknown device" $cmd --device tpu
 		complains 2 "unknown device ''" "$c: no name" $cmd --device ""
-		VFM_PLUGIN_DIR=$PWD/none complains 3 "^$c: .*no plugin libvfm_cuda\.so in $PWD/none$" "$c: no plugin" $cmd --device cuda
+		VFM_PLUGIN_DIR=$PWD/none complains 3 "^$c( step)?: .*no plugin libvfm_cuda\.so in $PWD/none$" "$c: no plugin" $cmd --device cuda
 	}
 done
 mkdir bin other
@@ -62,7 +62,7 @@ if ldconfig -p | grep -q 'libcuda\.so\.1'; then
 else
 	for cmd in "$train" "$step"; do
 		# shellcheck disable=SC2086
-		complains 3 "^${cmd%% *}: .*no CUDA device: no NVIDIA driver \(libcuda\.so\.1\)$" "${cmd%% *}: no driver" $cmd --device cuda
+		complains 3 "^${cmd%% *}( step)?: .*no CUDA device: no NVIDIA driver \(libcuda\.so\.1\)$" "${cmd%% *}: no driver" $cmd --device cuda
 	done
 	# Several ranks: all fail, it is said once, and none is left waiting.
 	# shellcheck disable=SC2086

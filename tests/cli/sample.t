@@ -190,6 +190,8 @@ bad "a prompt that is not UTF-8" "not UTF-8" --ckpt edm -p $'\xff' -o bad.mp4
 bad "a tokenizer of another width" "has 8 channels, the model 16" --ckpt edm --tokenizer wavelet:8 -p x -o bad.mp4
 bad "an unknown part" "--part: expected ema or model, got 'optim'" --ckpt edm --part optim -p x -o bad.mp4
 bad "an unknown device" "unknown device 'tpu'" --ckpt edm --device tpu -p x -o bad.mp4
+bad "no ranks" "-n: expected 1 or more, got 0" --ckpt edm -n 0 -p x -o bad.mp4
+bad "no threads" "--threads: expected 1 to 4096, got 0" --ckpt edm --threads 0 -p x -o bad.mp4
 echo '{"caption": 5}' >five.jsonl
 bad "a caption that is a number" "five.jsonl:1" --ckpt edm --prompts five.jsonl -d bad
 bad "no file of prompts" "gone.jsonl" --ckpt edm --prompts gone.jsonl -d bad

@@ -388,26 +388,23 @@ static int run_in(const char *name, struct vfm_dev *d, struct said *said, int st
 				"ckpt.every=3 ckpt.keep=0 train.steps=10 %s",
 		sort->name);
 	volatile sig_atomic_t stop = 0;
-	struct vfm_job job = {.world = vfm_comm_self()};
-	struct vfm_run_opts o = {.job = &job,
-		.world = job.world,
-		.manifest = plan,
-		.dir = path,
-		.resume = "auto",
-		.stop = &stop,
-		.on_step = on_step,
-		.ctx = said};
+	struct vfm_context x = {.job = {.world = vfm_comm_self()}, .device = {.dev = d, .stream = s}};
+	struct vfm_run_opts o = {
+		.manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
 	struct vfm_config c;
 	int rc;
 
 	configure(&c, sets, sort->dtype, NULL);
 	said->stop = &stop;
 	said->stop_at = stop_at;
-	rc = vfm_run(&c, s, &o, &err);
+	OK(vfm_parallel_check(&c.parallel, &c.model, 1, &err));
+	OK(vfm_mesh_init(&x.mesh, &c.parallel, x.job.world, d, &err));
+	rc = vfm_run(&x, &c, &o, &err);
+	vfm_mesh_release(&x.mesh);
 	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
 	d->t->stream_free(s);
 	d->t->dev_free(d);
-	free(job.mark);
+	free(x.job.mark);
 	free(path);
 	free(sets);
 	return rc;

@@ -1,0 +1,78 @@
+/* context.h - what each rank of a command works with: the job, its device, its mesh.
+ *
+ *	static struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT; // set by the rows VFM_CONTEXT_OPTS(&o) of the options
+ *
+ *	static int work(struct vfm_context *x, void *ctx, struct vfm_err *err) // runs on every rank
+ *	{
+ *		TRY(vfm_context_open(x, config, err));
+ *		...                                 // x->device.stream, x->mesh
+ *	}
+ *
+ *	TRY(vfm_job_say_once(vfm_context_check(&o, err), err));
+ *	return vfm_context_run(&o, work, ctx, err);
+ *
+ * The context lives as long as `work` runs; it belongs to one thread.
+ */
+#ifndef VFM_TRAIN_CONTEXT_H
+#define VFM_TRAIN_CONTEXT_H
+
+#include "base/opt.h"
+#include "mesh/mesh.h"
+#include "train/config.h"
+#include "train/device.h"
+#include "train/job.h"
+
+enum { VFM_UNSET = INT32_MIN }; /* a numeric option that was not given */
+
+struct vfm_context_opts {
+	int64_t ranks;            /* -n: ranks to fork on this host; VFM_UNSET: this process, or those of srun */
+	int64_t threads;          /* --threads: compute threads of a rank; VFM_UNSET: its share of the processors */
+	const char *device;       /* --device: "cpu", "cuda" */
+	const char *recorder_dir; /* of the flight recorder (comm/comm_host.h); NULL: its default */
+};
+
+#define VFM_CONTEXT_OPTS_INIT                                                                                          \
+	{                                                                                                              \
+		.ranks = VFM_UNSET, .threads = VFM_UNSET, .device = "cpu"                                              \
+	}
+
+/* Rows of a struct vfm_opt table; `o` is a struct vfm_context_opts *. */
+#define VFM_CONTEXT_OPTS(o)                                                                                            \
+	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &(o)->ranks},   \
+		{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &(o)->threads},                          \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &(o)->device                                 \
+	}
+
+/* The words that stand for them in a synopsis. */
+#define VFM_CONTEXT_SYNOPSIS "[-n N] [--threads N] [--device cpu|cuda]"
+
+struct vfm_context {
+	const struct vfm_context_opts *opts;
+	struct vfm_job job;
+	struct vfm_device device; /* empty before vfm_context_device */
+	struct vfm_mesh mesh;     /* empty before vfm_context_open */
+};
+
+/* Local: refuses numbers of ranks and threads that are out of range. */
+int vfm_context_check(const struct vfm_context_opts *o, struct vfm_err *err);
+
+typedef int (*vfm_rank_fn)(struct vfm_context *x, void *ctx, struct vfm_err *err);
+
+/* Starts the ranks, calls work on each, closes what work opened, ends the ranks.  Must come before the first thread and
+ * the first output of the process.  Returns what work returned, with an empty message where another rank reports the
+ * failure.  The parent of forked ranks does not call work: it returns the negative of the ranks' worst exit status, and
+ * the message is empty. */
+int vfm_context_run(const struct vfm_context_opts *o, vfm_rank_fn work, void *ctx, struct vfm_err *err);
+
+/* Collective: opens x->device on every rank and connects its group (vfm_device_join).  A failure is known to all
+ * ranks. */
+int vfm_context_device(struct vfm_context *x, bool deterministic, struct vfm_err *err);
+/* Collective: checks c->parallel for the ranks of the job, opens the device as c->train asks, and forms x->mesh.
+ * x->mesh.p holds the degrees, with those that c left open. */
+int vfm_context_open(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
+/* Releases mesh and device; they may be opened again.  After a failure that other ranks do not know of,
+ * vfm_job_failed comes first. */
+void vfm_context_close(struct vfm_context *x);
+
+#endif
