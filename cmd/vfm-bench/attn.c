@@ -11,7 +11,7 @@
 #include "bench.h"
 #include "ops/cases_int.h"
 
-enum { MAX_REPEAT = 1000, MAX_SAMPLES = 65536, MAX_ROWS = 1 << 22 };
+enum { MAX_SAMPLES = 65536, MAX_ROWS = 1 << 22 };
 
 static struct {
 	int64_t heads, kv_heads, dim, slot, repeat, threads;
@@ -101,10 +101,9 @@ static void cases_of(struct vfm_cases *l, const struct mix *m, enum how how, enu
 }
 
 static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_case *c, enum how how, double flops,
-	double packed_s, double *seconds)
+	double packed_s, struct vfm_spread seconds)
 {
-	int n = (int)o.repeat;
-	double s = bench_median(seconds, n);
+	double s = seconds.median;
 
 	vfm_table_row(t);
 	vfm_table_str(t, "layout", names[how]);
@@ -112,8 +111,8 @@ static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_c
 	vfm_table_i64(t, "rows", c->seqs[0].total);
 	vfm_table_f64(t, "padding", 1 - (double)m->rows / (double)c->seqs[0].total);
 	vfm_table_f64(t, "ms", s * 1e3);
-	vfm_table_f64(t, "ms_min", seconds[0] * 1e3);
-	vfm_table_f64(t, "ms_max", seconds[n - 1] * 1e3);
+	vfm_table_f64(t, "ms_min", seconds.min * 1e3);
+	vfm_table_f64(t, "ms_max", seconds.max * 1e3);
 	vfm_table_f64(t, "gflop_s", flops / s / 1e9);
 	vfm_table_f64(t, "tok_s", (double)m->rows / s);
 	vfm_table_f64(t, "of_packed", s / packed_s);
@@ -123,7 +122,8 @@ static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_c
 static int run_all(
 	const struct mix *m, struct vfm_stream *s, enum vfm_dtype dt, struct vfm_table *t, struct vfm_err *err)
 {
-	double seconds[MAX_REPEAT], flops[2] = {0}, packed[2] = {0};
+	struct vfm_spread seconds;
+	double flops[2] = {0}, packed[2] = {0};
 	struct vfm_cases l = {0};
 	int rc = 0;
 
@@ -135,7 +135,7 @@ static int run_all(
 
 		rc = vfm_case_alloc(c, s, 1, err);
 		if (rc == 0)
-			rc = bench_time_case(c, s, (int)o.repeat, seconds, err);
+			rc = bench_time_case(c, s, (int)o.repeat, &seconds, err);
 		vfm_case_free(c, s);
 		if (rc < 0) {
 			vfm_err_context(err, "%s", c->name);
@@ -143,7 +143,7 @@ static int run_all(
 		}
 		if (how == PACKED) { /* what there is to compute */
 			flops[i % 2] = vfm_case_cost(c).flops;
-			packed[i % 2] = bench_median(seconds, (int)o.repeat);
+			packed[i % 2] = seconds.median;
 		}
 		add_row(t, m, c, how, flops[i % 2], packed[i % 2], seconds);
 	}
@@ -208,9 +208,9 @@ int bench_attn(int argc, char **argv, struct vfm_err *err)
 		o.dim % 8)
 		return vfm_fail(err, VFM_EUSAGE,
 			"expected --heads 1 to 1024, a multiple of --kv-heads, and --dim 8 to 128, a multiple of 8");
-	if (o.repeat < 1 || o.repeat > MAX_REPEAT || o.threads < 0 || o.threads > 4096 || o.slot < 0)
+	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096 || o.slot < 0)
 		return vfm_fail(err, VFM_EUSAGE,
-			"expected --repeat 1 to %d, --threads 1 to 4096, --slot of at least one row", MAX_REPEAT);
+			"expected --repeat 1 to %d, --threads 1 to 4096, --slot of at least one row", BENCH_REPEAT_MAX);
 	if (o.threads)
 		vfm_par_set_threads((int)o.threads);
 	rc = lengths(&m, argv + 1, n, err);

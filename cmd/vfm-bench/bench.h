@@ -3,6 +3,7 @@
 #define CMD_BENCH_H
 
 #include "base/err.h"
+#include "base/spread.h"
 #include "base/table.h"
 #include "ops/cases.h"
 
@@ -23,11 +24,11 @@ typedef int (*bench_fill)(struct vfm_table *t, struct vfm_stream *s, void *ctx, 
 int bench_on_device(
 	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err);
 
-/* seconds[repeat]: of one call of a case that has its memory; short ones are run several times between two looks at the
- * clock. */
-int bench_time_case(struct vfm_case *c, struct vfm_stream *s, int repeat, double *seconds, struct vfm_err *err);
+enum { BENCH_REPEAT_MAX = 1000 };
 
-/* Sorts x[n]; the median. */
-double bench_median(double *x, int n);
+/* *seconds: of one call of a case that has its memory, measured repeat <= BENCH_REPEAT_MAX times.  Short calls are run
+ * several times between two looks at the clock. */
+int bench_time_case(
+	struct vfm_case *c, struct vfm_stream *s, int repeat, struct vfm_spread *seconds, struct vfm_err *err);
 
 #endif

@@ -228,6 +228,7 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 {
 	double x[MAX_REPEAT], n = w->c->size, bus = op->bus * (op->per_rank > 0 ? (n - 1) / n : 1),
 			      bytes = (double)w->n * (double)vfm_dtype_size(w->dt);
+	struct vfm_spread s;
 	int64_t calls;
 
 	TRY(check(w, op, err));
@@ -241,17 +242,18 @@ static int run_op(struct work *w, const struct op *op, struct vfm_table *t, stru
 		TRY(measure(w, op, calls, &x[i], err));
 	if (w->c->rank != 0)
 		return 0;
+	s = vfm_spread_of(x, (size_t)repeat);
 	vfm_table_row(t);
 	vfm_table_str(t, "op", op->name);
 	vfm_table_i64(t, "ranks", w->c->size);
 	vfm_table_str(t, "dtype", vfm_dtype_name(w->dt));
 	vfm_table_i64(t, "bytes", op->want ? (int64_t)bytes : 0);
 	vfm_table_i64(t, "calls", calls * repeat);
-	vfm_table_f64(t, "median_us", bench_median(x, (int)repeat) * 1e6);
-	vfm_table_f64(t, "min_us", x[0] * 1e6);
+	vfm_table_f64(t, "median_us", s.median * 1e6);
+	vfm_table_f64(t, "min_us", s.min * 1e6);
 	if (op->want) {
-		vfm_table_f64(t, "alg_gb_s", bytes / bench_median(x, (int)repeat) / 1e9);
-		vfm_table_f64(t, "bus_gb_s", bus * bytes / bench_median(x, (int)repeat) / 1e9);
+		vfm_table_f64(t, "alg_gb_s", bytes / s.median / 1e9);
+		vfm_table_f64(t, "bus_gb_s", bus * bytes / s.median / 1e9);
 	}
 	vfm_table_str(t, "result", op->want ? "right" : NULL);
 	vfm_table_str(t, "kind", "measured");

@@ -62,6 +62,7 @@ static int run_once(const struct vfm_manifest *m, bool skip_hash, struct run *r,
 static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 {
 	double s[256], first[256], wait[256], sec;
+	struct vfm_spread seconds;
 	const struct vfm_loader_stats *st = &runs[0].s;
 
 	for (int i = 0; i < n; i++) {
@@ -69,7 +70,8 @@ static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 		first[i] = runs[i].first_s;
 		wait[i] = runs[i].s.wait_s;
 	}
-	sec = bench_median(s, n);
+	seconds = vfm_spread_of(s, (size_t)n);
+	sec = seconds.median;
 	vfm_table_row(t);
 	vfm_table_i64(t, "threads", o.threads);
 	vfm_table_i64(t, "prefetch", o.prefetch);
@@ -78,10 +80,10 @@ static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 	vfm_table_f64(t, "tok_s", (double)st->tokens / sec);
 	vfm_table_f64(t, "gb_s", (double)st->bytes / sec / 1e9);
 	vfm_table_f64(t, "seconds", sec);
-	vfm_table_f64(t, "seconds_min", s[0]);
-	vfm_table_f64(t, "seconds_max", s[n - 1]);
-	vfm_table_f64(t, "first_ms", bench_median(first, n) * 1e3);
-	vfm_table_f64(t, "wait_s", bench_median(wait, n));
+	vfm_table_f64(t, "seconds_min", seconds.min);
+	vfm_table_f64(t, "seconds_max", seconds.max);
+	vfm_table_f64(t, "first_ms", vfm_spread_of(first, (size_t)n).median * 1e3);
+	vfm_table_f64(t, "wait_s", vfm_spread_of(wait, (size_t)n).median);
 	vfm_table_str(t, "kind", "measured");
 }
 

@@ -68,19 +68,6 @@ int bench_on_device(
 	return rc;
 }
 
-static int up(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-double bench_median(double *x, int n)
-{
-	qsort(x, (size_t)n, sizeof(*x), up);
-	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
 static int time_calls(struct vfm_case *c, struct vfm_stream *s, int calls, double *seconds, struct vfm_err *err)
 {
 	double start = vfm_now();
@@ -92,17 +79,19 @@ static int time_calls(struct vfm_case *c, struct vfm_stream *s, int calls, doubl
 	return 0;
 }
 
-int bench_time_case(struct vfm_case *c, struct vfm_stream *s, int repeat, double *seconds, struct vfm_err *err)
+int bench_time_case(
+	struct vfm_case *c, struct vfm_stream *s, int repeat, struct vfm_spread *seconds, struct vfm_err *err)
 {
 	const double least = 3e-3;
-	double t;
+	double t, x[BENCH_REPEAT_MAX];
 	int calls;
 
 	TRY(time_calls(c, s, 1, &t, err)); /* first touch, primitives, threads */
 	TRY(time_calls(c, s, 1, &t, err));
 	calls = t >= least ? 1 : t > least / 1e4 ? (int)(least / t) + 1 : 10000;
 	for (int i = 0; i < repeat; i++)
-		TRY(time_calls(c, s, calls, &seconds[i], err));
+		TRY(time_calls(c, s, calls, &x[i], err));
+	*seconds = vfm_spread_of(x, (size_t)repeat);
 	return 0;
 }
 

@@ -224,12 +224,12 @@ static int measure(const struct row *w, struct vfm_context *x, struct vfm_table 
 	}
 	vfm_info("%s, %lld tokens, %s", w->model, (long long)w->context, w->label);
 	TRY(vfm_bench_run(x, &c, &b, &r, err));
-	vfm_table_f64(t, "tflops", r.flops / r.median_s / 1e12);
+	vfm_table_f64(t, "tflops", r.flops / r.step_s.median / 1e12);
 	if (peak > 0)
-		vfm_table_f64(t, "mfu", r.flops / r.median_s / 1e12 / peak);
-	vfm_table_f64(t, "tok_s", (double)r.tokens / r.median_s);
-	vfm_table_f64(t, "step_ms", r.median_s * 1e3);
-	vfm_table_f64(t, "spread_pct", (r.max_s - r.min_s) / r.median_s * 100);
+		vfm_table_f64(t, "mfu", r.flops / r.step_s.median / 1e12 / peak);
+	vfm_table_f64(t, "tok_s", (double)r.tokens / r.step_s.median);
+	vfm_table_f64(t, "step_ms", r.step_s.median * 1e3);
+	vfm_table_f64(t, "spread_pct", (r.step_s.max - r.step_s.min) / r.step_s.median * 100);
 	vfm_table_i64(t, "n", r.n);
 	vfm_table_f64(t, "mem_gib", (double)r.mem_peak_bytes / 0x1p30);
 	vfm_table_str(t, "how", "measured");

@@ -8,8 +8,6 @@
 #include "bench.h"
 #include "ops/cases.h"
 
-enum { MAX_REPEAT = 1000 };
-
 static struct {
 	int64_t repeat, threads;
 	bool all, large, list;
@@ -73,21 +71,20 @@ static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err
 	if (p)
 		vfm_dev_free(s, p, 2 * n);
 	if (rc == 0)
-		*bytes_s = 2 * (double)n / bench_median(seconds, 7);
+		*bytes_s = 2 * (double)n / vfm_spread_of(seconds, 7).median;
 	return rc;
 }
 
-static void add_row(struct vfm_table *t, const struct vfm_case *c, double *seconds, double copy)
+static void add_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy)
 {
 	struct vfm_cost cost = vfm_case_cost(c);
-	int n = (int)o.repeat;
-	double s = bench_median(seconds, n);
+	double s = seconds.median;
 
 	vfm_table_row(t);
 	vfm_table_str(t, "case", c->name);
 	vfm_table_f64(t, "ms", s * 1e3);
-	vfm_table_f64(t, "ms_min", seconds[0] * 1e3);
-	vfm_table_f64(t, "ms_max", seconds[n - 1] * 1e3);
+	vfm_table_f64(t, "ms_min", seconds.min * 1e3);
+	vfm_table_f64(t, "ms_max", seconds.max * 1e3);
 	if (cost.flops > 0)
 		vfm_table_f64(t, "gflop_s", cost.flops / s / 1e9);
 	vfm_table_f64(t, "gb_s", cost.bytes / s / 1e9);
@@ -99,7 +96,7 @@ static void add_row(struct vfm_table *t, const struct vfm_case *c, double *secon
 static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_table *t, char **patterns, int n,
 	double copy, struct vfm_err *err)
 {
-	double seconds[MAX_REPEAT];
+	struct vfm_spread seconds;
 	int rows = 0;
 
 	for (size_t i = 0; i < l->n; i++) {
@@ -110,7 +107,7 @@ static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_t
 			continue;
 		rc = vfm_case_alloc(c, s, 1, err);
 		if (rc == 0)
-			rc = bench_time_case(c, s, (int)o.repeat, seconds, err);
+			rc = bench_time_case(c, s, (int)o.repeat, &seconds, err);
 		vfm_case_free(c, s);
 		if (rc < 0)
 			return vfm_err_context(err, "%s", c->name);
@@ -163,8 +160,8 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (vfm_table_format(o.format, &f, err) < 0)
 		return vfm_err_context(err, "--output");
-	if (o.repeat < 1 || o.repeat > MAX_REPEAT || o.threads < 0 || o.threads > 4096)
-		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", MAX_REPEAT);
+	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096)
+		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", BENCH_REPEAT_MAX);
 	if (o.threads)
 		vfm_par_set_threads((int)o.threads);
 	vfm_cases_init(&l);

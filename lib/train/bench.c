@@ -30,13 +30,6 @@ void vfm_bench_grid(int64_t tokens, int32_t grid[3])
 	grid[1] = grid[2] = (int32_t)side;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Seconds of a step; means over the ranks, so that all decide alike how long to go on. */
 enum { STEP, COMM, BUBBLE, COPY, HOST, AHEAD, TIMES };
 
@@ -92,11 +85,8 @@ static struct vfm_bench_result result_of(const struct timing *t, int64_t mem_pea
 {
 	double n = (double)t->n;
 
-	qsort(t->step_s, t->n, sizeof(*t->step_s), by_value);
 	return (struct vfm_bench_result){.n = (int64_t)t->n,
-		.median_s = t->step_s[t->n / 2],
-		.min_s = t->step_s[0],
-		.max_s = t->step_s[t->n - 1],
+		.step_s = vfm_spread_of(t->step_s, t->n),
 		.flops = t->last.flops,
 		.tokens = t->last.tokens,
 		.mem_peak_bytes = mem_peak,

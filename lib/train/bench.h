@@ -4,6 +4,7 @@
 #ifndef VFM_TRAIN_BENCH_H
 #define VFM_TRAIN_BENCH_H
 
+#include "base/spread.h"
 #include "train/context.h"
 
 struct vfm_bench_step {
@@ -16,8 +17,8 @@ struct vfm_bench_step {
 };
 
 struct vfm_bench_result {
-	int64_t n;                     /* steps measured */
-	double median_s, min_s, max_s; /* of a step, mean over the ranks */
+	int64_t n;                /* steps measured */
+	struct vfm_spread step_s; /* seconds of a step, mean over the ranks */
 	/* of the mean step and rank: */
 	/* the compute stream stood still for communication; other pipeline stages; copies to and from the host */
 	double comm_s, bubble_s, copy_s;

@@ -1,0 +1,14 @@
+/* spread.h - smallest, median and largest of repeated measurements. */
+#ifndef VFM_BASE_SPREAD_H
+#define VFM_BASE_SPREAD_H
+
+#include <stddef.h>
+
+struct vfm_spread {
+	double min, median, max;
+};
+
+/* Of x[n], n >= 1, which it sorts.  The median of an even number is the mean of the two in the middle. */
+struct vfm_spread vfm_spread_of(double *x, size_t n);
+
+#endif
