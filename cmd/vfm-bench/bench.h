@@ -4,8 +4,10 @@
 
 #include "base/err.h"
 #include "base/spread.h"
+#include "base/mem.h"
 #include "base/table.h"
 #include "ops/cases.h"
+#include "spec/parallel.h"
 
 int bench_matrix(int argc, char **argv, struct vfm_err *err);
 int bench_step(int argc, char **argv, struct vfm_err *err);
@@ -15,8 +17,11 @@ int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);
 
-/* Adds the note that every report ends with: CPU model, threads, program version, measured. */
-void bench_note_machine(struct vfm_table *t);
+/* Adds the note that every report ends with: CPU model, threads (0: left out), program version, measured. */
+void bench_note_machine(struct vfm_table *t, int threads);
+
+/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and how the ranks share the work; nothing for one rank. */
+void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out);
 
 /* Prints the table that `fill` makes on an opened device, with notes on the device, on attention that its library left
  * to slower kernels, and on the machine around those of fill. */

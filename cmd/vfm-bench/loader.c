@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/opt.h"
+#include "base/par.h"
 #include "bench.h"
 #include "data/loader.h"
 
@@ -107,7 +108,7 @@ static int report(const struct run *runs, int n, struct vfm_err *err)
 	print_rows(t, runs, n);
 	vfm_table_note(t,
 		"median of %d runs; GB/s counts latents and texts as float32 in memory; files from the page cache", n);
-	bench_note_machine(t);
+	bench_note_machine(t, vfm_par_threads());
 	rc = vfm_table_print(t, f, stdout, err);
 	vfm_table_free(t);
 	return rc;

@@ -28,9 +28,9 @@ static const struct vfm_verbs family = {
 	.list = benches,
 };
 
-void bench_note_machine(struct vfm_table *t)
+void bench_note_machine(struct vfm_table *t, int threads)
 {
-	char line[512], cpu[256] = "unknown CPU";
+	char line[512], cpu[256] = "unknown CPU", with[32] = "";
 	FILE *f = fopen("/proc/cpuinfo", "r");
 
 	while (f && fgets(line, sizeof(line), f))
@@ -41,7 +41,28 @@ void bench_note_machine(struct vfm_table *t)
 		}
 	if (f)
 		fclose(f);
-	vfm_table_note(t, "measured on %s, %d threads; vfm %s", cpu, vfm_par_threads(), vfm_version());
+	if (threads > 0)
+		snprintf(with, sizeof(with), ", %d threads", threads);
+	vfm_table_note(t, "measured on %s%s; vfm %s", cpu, with, vfm_version());
+}
+
+void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out)
+{
+	static const char *const modes[] = {"ring", "a2a", "hybrid"};
+	const struct {
+		const char *name;
+		int64_t n;
+	} degree[] = {{"dp", p->dp}, {"tp", p->tp}, {"cp", p->cp}, {"pp", p->pp}, {"vpp", p->vpp}, {"ep", p->ep}};
+
+	for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++)
+		if (degree[i].n > 1)
+			vfm_buf_addf(out, "%s%s=%lld", out->len ? " " : "", degree[i].name, (long long)degree[i].n);
+	if (p->cp > 1)
+		vfm_buf_addf(out, " %s", modes[p->cp_mode]);
+	if (p->pp > 1 && p->schedule == VFM_PP_ZB)
+		vfm_buf_adds(out, " zb");
+	if (p->fsdp || p->distopt)
+		vfm_buf_adds(out, p->fsdp ? " fsdp" : " distopt");
 }
 
 int bench_on_device(
@@ -59,7 +80,7 @@ int bench_on_device(
 			vfm_table_note(t,
 				"%" PRId64 " calls of bf16 attention were computed by our own kernels, which are slow",
 				d.dev->slow_attn);
-		bench_note_machine(t);
+		bench_note_machine(t, vfm_par_threads());
 		vfm_device_close(&d);
 	}
 	if (rc == 0)

@@ -1,6 +1,7 @@
 /* vfm-bench matrix: the table of models, contexts and configurations. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -46,9 +47,10 @@ static const struct vfm_cmd cmd = {
 
 struct row {
 	char model[32];
-	int64_t context;
+	int64_t tokens;
 	char label[256]; /* what is set beyond the preset */
 	struct vfm_config config;
+	int ranks; /* that it runs on: plan_row */
 };
 
 struct rows {
@@ -56,7 +58,7 @@ struct rows {
 	size_t n, cap;
 };
 
-static struct row *row_new(struct rows *r, const char *model, int64_t context, struct vfm_err *err)
+static struct row *row_new(struct rows *r, const char *model, int64_t tokens, struct vfm_err *err)
 {
 	struct row *w;
 
@@ -64,7 +66,7 @@ static struct row *row_new(struct rows *r, const char *model, int64_t context, s
 	w = &r->v[r->n];
 	memset(w, 0, sizeof(*w));
 	snprintf(w->model, sizeof(w->model), "%s", model);
-	w->context = context;
+	w->tokens = tokens;
 	vfm_config_defaults(&w->config);
 	w->config.train.ema_decay = 0;
 	if (vfm_model_preset(model, &w->config.model, err) < 0)
@@ -75,14 +77,14 @@ static struct row *row_new(struct rows *r, const char *model, int64_t context, s
 
 static int row_set(struct row *w, const char *key, const char *value, struct vfm_err *err)
 {
-	char set[128];
 	size_t used = strlen(w->label);
+	char *set = vfm_strfmt("%s=%s", key, value);
+	int rc = vfm_bench_set(&w->config, set, err);
 
-	snprintf(set, sizeof(set), "%s=%s", key, value);
-	TRY(vfm_config_set(&w->config, set, err));
 	snprintf(w->label + used, sizeof(w->label) - used, "%s%s", used ? " " : "",
 		!strcmp(key, "train.dtype") ? value : set);
-	return 0;
+	free(set);
+	return rc;
 }
 
 /* "a,b,c" -> the i-th word, or false. */
@@ -128,12 +130,20 @@ static int row_from_json(struct rows *r, const json_t *o, struct vfm_err *err)
 {
 	const char *model, *key;
 	json_t *v, *set = json_object_get(o, "set");
-	int64_t context = 0;
+	int64_t tokens = 0;
 	struct row *w;
 
+	json_object_foreach((json_t *)o, key, v)
+	{
+		if (strcmp(key, "v") != 0 && strcmp(key, "model") != 0 && strcmp(key, "context") != 0 &&
+			strcmp(key, "set") != 0)
+			return vfm_fail(err, VFM_EUSAGE, "unknown key '%s' (expected model, context and set)", key);
+	}
+	if (set && !json_is_object(set))
+		return vfm_fail(err, VFM_EUSAGE, "set: expected an object of keys of the configuration");
 	TRY(vfm_json_str(o, "", "model", true, &model, err));
-	TRY(vfm_json_i64(o, "", "context", true, 1, 1 << 26, &context, err));
-	w = row_new(r, model, context, err);
+	TRY(vfm_json_i64(o, "", "context", true, 1, 1 << 26, &tokens, err));
+	w = row_new(r, model, tokens, err);
 	if (!w)
 		return err->code;
 	json_object_foreach(set, key, v)
@@ -166,128 +176,269 @@ static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
 	return rc < 0 ? VFM_EUSAGE : 0;
 }
 
-/* Bytes that a step needs on the device at least: masters, gradients, two moments, the bf16 copy, and what blocks keep
- * for the backward. */
-static double need_bytes(const struct vfm_config *c, int64_t context)
+/* ---- ranks ---- */
+
+/* Sets the number of ranks of a row.  `world` is -n, of which a row with a given parallel.dp may use fewer; or the size
+ * of the job (`started`), all of whose ranks take part in each row. */
+static int place_row(struct row *w, int world, bool started, struct vfm_err *err)
+{
+	struct vfm_parallel p = w->config.parallel;
+	int64_t model = p.tp * p.cp * p.pp, need = p.dp ? model * p.dp : world;
+
+	if (need % model)
+		return vfm_fail(err, VFM_EUSAGE, "needs a multiple of %lld ranks, there %s %d: use -n %lld",
+			(long long)model, world == 1 ? "is" : "are", world, (long long)model);
+	if (started ? need != world : need > world)
+		return vfm_fail(err, VFM_EUSAGE, "needs %lld rank%s, there %s %d: use -n %lld", (long long)need,
+			need == 1 ? "" : "s", world == 1 ? "is" : "are", world, (long long)need);
+	w->ranks = (int)need;
+	TRY(vfm_parallel_check(&p, &w->config.model, w->ranks, err));
+	return vfm_bench_divides(packs, p.dp, err);
+}
+
+static int place_rows(struct rows *r, int world, bool started, struct vfm_err *err)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		struct row *w = &r->v[i];
+
+		if (place_row(w, world, started, err) < 0)
+			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+	}
+	return 0;
+}
+
+/* ---- measuring ---- */
+
+/* What became of a row. */
+struct outcome {
+	bool measured; /* else it does not fit */
+	double need;   /* bytes of a rank, at least */
+	struct vfm_bench_result r;
+	double peak; /* TFLOP/s of a device; 0: not known */
+	int threads; /* of a rank */
+	char layout[128], device[128], descr[256];
+};
+
+/* Bytes that a step needs at least on a rank's device: masters, gradients, two moments, the bf16 copy, and what blocks
+ * keep for the backward, each divided evenly over the ranks that share it. */
+static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *p, int64_t tokens)
 {
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_train_config *t = &c->train;
 	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* that recompute goes for */
-	double state = (t->dtype == VFM_BF16 ? 10 : 8) - (t->master == VFM_MASTER_SPLIT ? 2 : 0),
-	       moments = t->moments == VFM_BF16 ? 6 : 8;
-	double kept = (double)blocks * vfm_advice_kept(m, t->recompute, t);
+	double params = (double)vfm_model_params(m) / (double)(p->tp * p->pp * p->ep);
+	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
+	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0 : t->moments == VFM_BF16 ? 6 : 8;
+	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_advice_kept(m, t->recompute, t);
 
-	if (t->offload & VFM_OFFLOAD_OPTIMIZER)
-		moments = 0;
-	if (t->offload & VFM_OFFLOAD_ACTIVATIONS)
-		kept = 0;
-	kept += (double)(m->layers - blocks) * vfm_advice_kept(m, VFM_RECOMPUTE_NONE, t);
-	return (double)vfm_model_params(m) * (state + moments) + (double)context * kept;
-}
-
-static void add_columns(struct vfm_table *t)
-{
-	vfm_table_col(t, "model", "model", 0);
-	vfm_table_col(t, "context", "context", 0);
-	vfm_table_col(t, "config", "config", 0);
-	vfm_table_col(t, "tflops", "TFLOPS/s", 3);
-	vfm_table_col(t, "mfu", "MFU", 3);
-	vfm_table_col(t, "tok_s", "token/s", 0);
-	vfm_table_col(t, "step_ms", "step ms", 1);
-	vfm_table_col(t, "spread_pct", "spread %", 0);
-	vfm_table_col(t, "n", "n", 0);
-	vfm_table_col(t, "mem_gib", "GiB", 2);
-	vfm_table_col(t, "how", "how", 0);
-}
-
-static int measure(const struct row *w, struct vfm_context *x, struct vfm_table *t, struct vfm_err *err)
-{
-	struct vfm_bench_step b = {
-		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
-	const struct vfm_dev *dev = x->device.dev;
-	double have = dev->mem_total ? (double)dev->mem_total
-				     : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
-	       need, peak = vfm_hw_peak(dev->name, w->config.train.dtype);
-	struct vfm_config c = w->config;
-	struct vfm_bench_result r;
-
-	need = need_bytes(&c, w->context);
-	vfm_bench_grid(w->context, b.grid);
-	vfm_table_row(t);
-	vfm_table_str(t, "model", w->model);
-	vfm_table_i64(t, "context", w->context);
-	vfm_table_str(t, "config", w->label);
-	if (need > 0.9 * have) {
-		vfm_table_str(t, "how", "does not fit");
-		vfm_table_f64(t, "mem_gib", need / 0x1p30);
-		return 0;
+	if (p->fsdp || p->distopt) {
+		master /= (double)p->shard;
+		moments /= (double)p->shard;
 	}
-	vfm_info("%s, %lld tokens, %s", w->model, (long long)w->context, w->label);
-	TRY(vfm_bench_run(x, &c, &b, &r, err));
-	vfm_table_f64(t, "tflops", r.flops / r.step_s.median / 1e12);
-	if (peak > 0)
-		vfm_table_f64(t, "mfu", r.flops / r.step_s.median / 1e12 / peak);
-	vfm_table_f64(t, "tok_s", (double)r.tokens / r.step_s.median);
-	vfm_table_f64(t, "step_ms", r.step_s.median * 1e3);
-	vfm_table_f64(t, "spread_pct", (r.step_s.max - r.step_s.min) / r.step_s.median * 100);
-	vfm_table_i64(t, "n", r.n);
-	vfm_table_f64(t, "mem_gib", (double)r.mem_peak_bytes / 0x1p30);
-	vfm_table_str(t, "how", "measured");
+	if (p->fsdp)
+		rest /= (double)p->shard;
+	kept += (double)(m->layers - blocks) * vfm_advice_kept(m, VFM_RECOMPUTE_NONE, t);
+	return params * (master + rest + moments) + (double)tokens * kept / (double)(p->tp * p->cp * p->pp);
+}
+
+/* Collective: whether every rank has the memory. */
+static int check_memory(struct vfm_context *x, double need, bool *fits, struct vfm_err *err)
+{
+	const struct vfm_dev *d = x->device.dev;
+	double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+	double have = d->mem_total ? (double)d->mem_total : host / x->job.launch.local_size;
+	int64_t lacking = need > 0.9 * have;
+
+	TRY(vfm_all_reduce(x->job.world, NULL, vfm_t1(&lacking, VFM_I64, 1), err));
+	*fits = lacking == 0;
 	return 0;
 }
 
-struct request {
+static int measure_row(struct vfm_context *x, const struct row *w, struct outcome *o, struct vfm_err *err)
+{
+	struct vfm_bench_step b = {
+		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+	struct vfm_buf layout = {0};
+
+	TRY(vfm_context_open(x, &w->config, err));
+	vfm_bench_grid(w->tokens, b.grid);
+	o->need = need_bytes(&w->config, &x->mesh.p, w->tokens);
+	TRY(check_memory(x, o->need, &o->measured, err));
+	if (o->measured) {
+		vfm_info("%s, %lld tokens, %s", w->model, (long long)w->tokens, w->label);
+		TRY(vfm_bench_run(x, &w->config, &b, &o->r, err));
+	}
+	o->peak = vfm_hw_peak(x->device.dev->name, w->config.train.dtype);
+	o->threads = vfm_par_threads();
+	snprintf(o->device, sizeof(o->device), "%s", x->device.dev->name);
+	snprintf(o->descr, sizeof(o->descr), "%s", x->device.dev->descr);
+	bench_layout(&x->mesh.p, &layout);
+	snprintf(o->layout, sizeof(o->layout), "%s", layout.len ? layout.data : "");
+	vfm_buf_release(&layout);
+	vfm_context_close(x);
+	return 0;
+}
+
+struct matrix {
 	struct rows rows;
+	struct outcome *out; /* [rows.n], in memory that forked ranks share with their parent; rank 0 writes */
 	enum vfm_table_format format;
+	bool is_rank, is_first; /* this process ran rows; as rank 0 */
 };
 
+/* Measures the rows that are for as many ranks as there are. */
 static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
-	const struct request *r = ctx;
+	bool started = rank_opts.ranks == VFM_UNSET;
+	struct matrix *m = ctx;
+
+	m->is_rank = true;
+	m->is_first = x->job.world->rank == 0;
+	if (started)
+		TRY(vfm_job_agree(&x->job, place_rows(&m->rows, x->job.world->size, true, err), err));
+	for (size_t i = 0; i < m->rows.n; i++) {
+		const struct row *w = &m->rows.v[i];
+		struct outcome o = {0};
+
+		if (w->ranks != x->job.world->size)
+			continue;
+		if (measure_row(x, w, &o, err) < 0)
+			return vfm_err_context(err, "row '%s %lld %s'", w->model, (long long)w->tokens, w->label);
+		if (m->is_first)
+			m->out[i] = o;
+	}
+	return 0;
+}
+
+/* Forks the ranks of all rows of a size together.  The rows of one rank come last: they run in this process, which
+ * cannot fork once it has threads. */
+static int measure_forked(struct matrix *m, struct vfm_err *err)
+{
+	int most = (int)rank_opts.ranks;
+
+	TRY(place_rows(&m->rows, most, false, err));
+	for (int n = most; n > 0 && !m->is_rank; n--) {
+		bool any = false;
+
+		for (size_t i = 0; i < m->rows.n; i++)
+			any = any || m->rows.v[i].ranks == n;
+		rank_opts.ranks = n;
+		if (any)
+			TRY(vfm_context_run(&rank_opts, measure_rank, m, err));
+	}
+	if (m->is_rank && rank_opts.ranks > 1)
+		m->is_first = false; /* the parent prints */
+	return 0;
+}
+
+/* ---- the table ---- */
+
+static void add_columns(struct vfm_table *t)
+{
+	static const struct {
+		const char *key, *heading;
+		int digits;
+	} cols[] = {{"model", "model", 0}, {"context", "context", 0}, {"config", "config", 0}, {"gpus", "GPUs", 0},
+		{"layout", "layout", 0}, {"tflops", "TFLOP/s", 3}, {"tflops_gpu", "TFLOP/s/GPU", 3}, {"mfu", "MFU", 3},
+		{"tok_s", "token/s", 0}, {"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1},
+		{"spread_pct", "spread %", 0}, {"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0},
+		{"how", "how", 0}};
+
+	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
+}
+
+static void add_row(struct vfm_table *t, const struct row *w, const struct outcome *o)
+{
+	const struct vfm_bench_result *r = &o->r;
+	double tflops = r->flops / r->step_s.median / 1e12, tok_s = (double)r->tokens / r->step_s.median;
+
+	vfm_table_row(t);
+	vfm_table_str(t, "model", w->model);
+	vfm_table_i64(t, "context", w->tokens);
+	vfm_table_str(t, "config", w->label);
+	vfm_table_i64(t, "gpus", w->ranks);
+	vfm_table_str(t, "layout", *o->layout ? o->layout : NULL);
+	vfm_table_i64(t, "threads", o->threads);
+	vfm_table_str(t, "how", o->measured ? "measured" : "does not fit");
+	vfm_table_f64(t, "mem_gib", (o->measured ? (double)r->mem_peak_bytes : o->need) / 0x1p30);
+	if (!o->measured)
+		return;
+	vfm_table_f64(t, "tflops", tflops);
+	vfm_table_f64(t, "tflops_gpu", tflops / w->ranks);
+	if (o->peak > 0)
+		vfm_table_f64(t, "mfu", tflops / w->ranks / o->peak);
+	vfm_table_f64(t, "tok_s", tok_s);
+	vfm_table_f64(t, "tok_s_gpu", tok_s / w->ranks);
+	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
+	vfm_table_f64(t, "spread_pct", (r->step_s.max - r->step_s.min) / r->step_s.median * 100);
+	vfm_table_i64(t, "n", r->n);
+}
+
+static int print_table(const struct matrix *m, struct vfm_err *err)
+{
 	struct vfm_table *t = vfm_table_new();
-	int rc = 0;
+	int rc;
 
 	add_columns(t);
-	for (size_t i = 0; i < r->rows.n; i++) {
-		vfm_context_close(x);
-		TRY_OUT(vfm_context_open(x, &r->rows.v[i].config, err));
-		TRY_OUT(measure(&r->rows.v[i], x, t, err));
-	}
-	if (x->device.dev)
-		vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
-	bench_note_machine(t);
+	for (size_t i = 0; i < m->rows.n; i++)
+		add_row(t, &m->rows.v[i], &m->out[i]);
+	for (size_t i = 0; i < m->rows.n; i++)
+		if (i == 0 || strcmp(m->out[i].descr, m->out[i - 1].descr) != 0)
+			vfm_table_note(t, "device %s: %s", m->out[i].device, m->out[i].descr);
+	bench_note_machine(t, 0);
 	vfm_table_note(t,
 		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
 		"spread is (max - min) / median");
-	rc = x->job.world->rank == 0 ? vfm_table_print(t, r->format, stdout, err) : 0;
-out:
+	vfm_table_note(
+		t, "GPUs: the ranks of a row, on a CPU processes; threads: of a rank; GiB: of the rank with the most");
+	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
 
-static int parse(struct request *r, int argc, char **argv, struct vfm_err *err)
+static int parse(struct matrix *m, int argc, char **argv, struct vfm_err *err)
 {
+	struct vfm_bench_step b;
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
 	if (rc != 0)
 		return rc;
-	TRY(vfm_table_format(format, &r->format, err));
+	TRY(vfm_table_format(format, &m->format, err));
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[2]);
+	b = (struct vfm_bench_step){
+		.samples = 1, .text_len = text_len, .packs = packs, .warmup = warmup, .steps = steps, .min_s = seconds};
+	TRY(vfm_bench_check(&b, err));
 	TRY(vfm_context_check(&rank_opts, err));
-	TRY(n ? rows_from_file(&r->rows, argv[1], err) : rows_from_options(&r->rows, err));
-	for (size_t i = 0; i < r->rows.n; i++)
-		TRY(vfm_config_check(&r->rows.v[i].config, err)); /* sets dimensions that follow from others */
+	TRY(n ? rows_from_file(&m->rows, argv[1], err) : rows_from_options(&m->rows, err));
+	for (size_t i = 0; i < m->rows.n; i++)
+		TRY(vfm_config_check(&m->rows.v[i].config, err)); /* sets dimensions that follow from others */
 	return 0;
+}
+
+static int measure_all(struct matrix *m, struct vfm_err *err)
+{
+	size_t bytes = (m->rows.n + 1) * sizeof(*m->out);
+	int rc;
+
+	m->out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (m->out == MAP_FAILED)
+		return vfm_fail_errno(err, VFM_EENV, "cannot share memory with the ranks");
+	rc = rank_opts.ranks == VFM_UNSET ? vfm_context_run(&rank_opts, measure_rank, m, err) : measure_forked(m, err);
+	if (rc == 0 && (m->is_first || !m->is_rank))
+		rc = print_table(m, err);
+	munmap(m->out, bytes);
+	return rc;
 }
 
 int bench_matrix(int argc, char **argv, struct vfm_err *err)
 {
-	struct request r = {.rows = {0}};
-	int rc = vfm_job_say_once(parse(&r, argc, argv, err), err);
+	struct matrix m = {.rows = {0}};
+	int rc = vfm_job_say_once(parse(&m, argc, argv, err), err);
 
 	if (rc == 0)
-		rc = vfm_context_run(&rank_opts, measure_rank, &r, err);
-	free(r.rows.v);
+		rc = measure_all(&m, err);
+	free(m.rows.v);
 	return rc;
 }

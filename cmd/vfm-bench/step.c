@@ -10,7 +10,8 @@
 #include "train/bench.h"
 
 static const char *preset = "dit-s", *grid = "4,16,16", *dtype = "fp32", *recompute = "none", *format = "text";
-static int64_t hidden, layers, heads, text_dim, samples = 1, text_len = 77, packs = 1, steps = 5, warmup = 2;
+static int64_t hidden = VFM_UNSET, layers = VFM_UNSET, heads = VFM_UNSET, text_dim = VFM_UNSET, samples = 1,
+	       text_len = 77, packs = 1, steps = 5, warmup = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static struct vfm_strlist sets;
 static double seconds = 3;
@@ -71,40 +72,23 @@ static int configure(struct vfm_config *c, struct vfm_err *err)
 	vfm_config_defaults(c);
 	c->train.ema_decay = 0;
 	TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
-	if (hidden) {
+	if (hidden != VFM_UNSET) {
 		c->model.hidden = hidden;
 		c->model.ffn = 0;
 	}
-	c->model.layers = layers ? layers : c->model.layers;
-	c->model.heads = heads ? heads : c->model.heads;
-	c->model.text_dim = text_dim ? text_dim : c->model.text_dim;
+	if (layers != VFM_UNSET)
+		c->model.layers = layers;
+	if (heads != VFM_UNSET)
+		c->model.heads = heads;
+	if (text_dim != VFM_UNSET)
+		c->model.text_dim = text_dim;
 	snprintf(set, sizeof(set), "train.dtype=%s", dtype);
-	TRY(vfm_config_set(c, set, err));
+	TRY(vfm_bench_set(c, set, err));
 	snprintf(set, sizeof(set), "train.recompute=%s", recompute);
-	TRY(vfm_config_set(c, set, err));
+	TRY(vfm_bench_set(c, set, err));
 	for (int i = 0; i < sets.n; i++)
-		TRY(vfm_config_set(c, sets.v[i], err));
+		TRY(vfm_bench_set(c, sets.v[i], err));
 	return vfm_config_check(c, err);
-}
-
-/* "tp=2 cp=2 fsdp": what the ranks do */
-static void layout_text(const struct vfm_parallel *p, struct vfm_buf *b)
-{
-	static const char *const modes[] = {"ring", "a2a", "hybrid"};
-	const struct {
-		const char *name;
-		int64_t n;
-	} degree[] = {{"dp", p->dp}, {"tp", p->tp}, {"cp", p->cp}, {"pp", p->pp}, {"vpp", p->vpp}, {"ep", p->ep}};
-
-	for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++)
-		if (degree[i].n > 1)
-			vfm_buf_addf(b, "%s%s=%lld", b->len ? " " : "", degree[i].name, (long long)degree[i].n);
-	if (p->cp > 1)
-		vfm_buf_addf(b, " %s", modes[p->cp_mode]);
-	if (p->pp > 1 && p->schedule == VFM_PP_ZB)
-		vfm_buf_adds(b, " zb");
-	if (p->fsdp || p->distopt)
-		vfm_buf_adds(b, p->fsdp ? " fsdp" : " distopt");
 }
 
 struct measurement {
@@ -151,7 +135,7 @@ static int print(
 	vfm_table_str(t, "model", preset);
 	vfm_table_i64(t, "hidden", c->model.hidden);
 	vfm_table_i64(t, "layers", c->model.layers);
-	vfm_table_str(t, "dtype", dtype);
+	vfm_table_str(t, "dtype", c->train.dtype == VFM_BF16 ? "bf16" : "fp32");
 	vfm_table_i64(t, "tokens", r->tokens);
 	vfm_table_i64(t, "samples", b->samples * b->packs);
 	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
@@ -165,7 +149,7 @@ static int print(
 	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
 	vfm_table_i64(t, "threads", vfm_par_threads());
 	vfm_table_i64(t, "ranks", world);
-	layout_text(&x->mesh.p, &layout);
+	bench_layout(&x->mesh.p, &layout);
 	vfm_table_str(t, "layout", layout.data);
 	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
 	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
@@ -174,11 +158,12 @@ static int print(
 	vfm_table_f64(t, "ahead_ms", r->ahead_s * 1e3);
 	vfm_buf_release(&layout);
 	vfm_table_note(t, "device %s: %s", dev->name, dev->descr);
-	bench_note_machine(t);
+	bench_note_machine(t, vfm_par_threads());
 	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
 	if (world > 1)
 		vfm_table_note(t,
-			"of all ranks; threads and GiB of one; comm, bubble: shares of a step that a rank waited for "
+			"of all ranks; threads of one, GiB of the one with the most; comm, bubble: shares of a step "
+			"that a rank waited for "
 			"communication, for other stages");
 	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);

@@ -107,7 +107,7 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 	*l = (struct vfm_launch){.size = 1, .local_size = 1, .nodes = 1};
 	if (gethostname(l->host, sizeof(l->host) - 1) != 0 || !*l->host)
 		strcpy(l->host, "localhost");
-	if (n_tasks > 1 && n > 1)
+	if (n_tasks > 1 && n > 0)
 		return vfm_fail(err, VFM_EUSAGE,
 			"-n %d within a step of %lld tasks: srun starts the ranks, leave out -n (or start one task)", n,
 			(long long)n_tasks);

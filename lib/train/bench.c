@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "train/madeup.h"
@@ -112,11 +113,37 @@ int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err)
 	return 0;
 }
 
-static int check_packs(int64_t packs, int dp, struct vfm_err *err)
+int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err)
 {
-	return packs % dp == 0
-		? 0
-		: vfm_fail(err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %d", (long long)packs, dp);
+	if (packs % dp == 0)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "%lld packs a step cannot be divided among dp = %lld: use --packs %lld",
+		(long long)packs, (long long)dp, (long long)(packs / dp * dp + dp));
+}
+
+int vfm_bench_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)
+{
+	static const char *const unused[] = {"data.", "ckpt.",
+		"train.steps=", "train.lr=", "train.min_lr=", "train.warmup_steps=", "train.schedule="};
+
+	for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
+		if (!strncmp(assignment, unused[i], strlen(unused[i])))
+			return vfm_fail(err, VFM_EUSAGE, "%.*s: a benchmark of a step does not use this key",
+				(int)strcspn(assignment, "="), assignment);
+	return vfm_config_set(c, assignment, err);
+}
+
+/* Collective. */
+static int most_of_ranks(struct vfm_comm *c, int64_t mine, int64_t *most, struct vfm_err *err)
+{
+	int64_t *all = vfm_calloc((size_t)c->size, sizeof(*all));
+	int rc = vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, err);
+
+	*most = mine;
+	for (int r = 0; r < c->size && rc >= 0; r++)
+		*most = all[r] > *most ? all[r] : *most;
+	free(all);
+	return rc;
 }
 
 static int open_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_trainer **tr, struct vfm_err *err)
@@ -134,15 +161,17 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_dev *dev = x->device.dev;
 	struct timing t = {0};
+	int64_t mem_peak;
 	int rc;
 
 	*out = (struct vfm_bench_result){0};
-	TRY(vfm_job_agree(&x->job, check_packs(b->packs, x->mesh.size[VFM_AX_DP], err), err));
+	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
 	vfm_dev_peak_reset(dev);
 	TRY_OUT(vfm_job_agree(&x->job, open_trainer(x, c, &tr, err), err));
 	batch_make(&batch, b, &c->model);
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, &x->mesh, b, &source, &t, err), err));
-	*out = result_of(&t, dev->mem_peak);
+	TRY_OUT(vfm_job_failed(&x->job, most_of_ranks(x->job.world, dev->mem_peak, &mem_peak, err), err));
+	*out = result_of(&t, mem_peak);
 out:
 	vfm_madeup_release(&batch);
 	vfm_trainer_free(tr);

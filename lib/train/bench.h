@@ -26,15 +26,21 @@ struct vfm_bench_result {
 	double ahead_s;         /* and was then so far ahead of it: near 0, the device waits for the host */
 	double flops;           /* model FLOPs of a step (spec/model.h) */
 	int64_t tokens;         /* of the global step */
-	int64_t mem_peak_bytes; /* of this rank */
+	int64_t mem_peak_bytes; /* of the rank with the most */
 	double loss;            /* of the last step: must be finite */
 };
 
 /* Splits `tokens` into a grid t x h x w near a video's shape: square frames of at most 16 x 16 patches. */
 void vfm_bench_grid(int64_t tokens, int32_t grid[3]);
 
+/* Sets a key of a configuration to measure; refuses one that a step on synthetic samples does not use, such as
+ * data.threads. */
+int vfm_bench_set(struct vfm_config *c, const char *assignment, struct vfm_err *err);
 /* Local: refuses counts that are out of range. */
 int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err);
+
+/* Local: refuses packs of a step that dp does not divide. */
+int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err);
 
 /* Collective over the ranks of x, which is open for c (vfm_context_open); every rank gets the result. */
 int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,

@@ -16,6 +16,38 @@ echo '{"model":"dit-s","context":64,"set":{"model.layrs":1}}' >rows.jsonl
 run vfm-bench matrix -q rows.jsonl
 rc_is 2 "a wrong key in a row is an error"
 like "$err" "rows.jsonl:1.*model.layers" "that names file, line and the key that was meant"
+# Rows of several ranks: each on as many as it asks for; dp takes what is left of -n.
+matrix=(vfm-bench matrix -q --packs 4 --steps 1 --seconds 0 --warmup 0 --text-len 4)
+{
+	echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.dp":1}}'
+	echo '{"model":"dit-s","context":64,"set":{"model.layers":2,"parallel.pp":2,"parallel.dp":1}}'
+	echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.tp":2}}'
+	echo '{"model":"dit-28b","context":65536,"set":{"parallel.tp":2}}'
+} >rows.jsonl
+run "${matrix[@]}" -n 4 -o jsonl rows.jsonl
+is "$rc $err" "0 " "rows of 1, 2 and 4 ranks"
+is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" \
+	$'1 null measured\n2 pp=2 measured\n4 dp=2 tp=2 measured\n4 dp=2 tp=2 does not fit' "in their order, on the ranks that they ask for"
+is "$(jq -s '[.[] | select(.how == "measured") | .tok_s / .tok_s_gpu == .gpus and .tflops / .tflops_gpu == .gpus and .tok_s > 0] | all' <<<"$out")" \
+	true "rates of all ranks, and of one"
+run "${matrix[@]}" -n 2 --model dit-s --context 64 --dtype fp32
+like "$out" 'GPUs +layout .*TFLOP/s/GPU.*token/s/GPU' "the columns have headings in text"
+like "$out" ' 2  dp=2 ' "rows of the lists, on two ranks"
+run "${matrix[@]}" rows.jsonl
+is "$rc $err" "2 vfm-bench matrix: row 'dit-s 64 model.layers=2 parallel.pp=2 parallel.dp=1': needs 2 ranks, there is 1: use -n 2" \
+	"a row of two ranks is not measured on one"
+sed -i '1,2d' rows.jsonl
+run "${matrix[@]}" -n 3 rows.jsonl
+is "$rc $err" "2 vfm-bench matrix: row 'dit-s 64 model.layers=1 parallel.tp=2': needs a multiple of 2 ranks, there are 3: use -n 2" \
+	"ranks that the degrees do not divide"
+run "${matrix[@]}" -n 4 --packs 3 rows.jsonl
+like "$rc $err" "^2 .*row 'dit-s .*: 3 packs a step cannot be divided among dp = 2: use --packs 4$" "packs that dp does not divide"
+for row in '{"model":"dit-s","context":64,"tp":2}' '{"model":"dit-s","context":64,"set":["x"]}' \
+	'{"model":"dit-s","context":64,"set":{"train.lr":1}}'; do
+	echo "$row" >rows.jsonl
+	run "${matrix[@]}" rows.jsonl
+	like "$rc $err" "^2 .*rows.jsonl:1: (unknown key 'tp'|set: expected|train.lr: a benchmark)" "what a row does not honour is refused: $row"
+done
 run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 --steps 1 --seconds 0 --dtype bf16 -o json
 rc_is 0 "step"
 is "$(jq -r '.rows[0].tokens' <<<"$out")" 16 "tokens of the grid"
@@ -40,6 +72,13 @@ for option in "-n 0" "-n -2" "--threads 0" "--threads 5000"; do
 	run vfm-bench matrix $option
 	is "$rc" 2 "$option is refused by matrix"
 done
+for option in "--hidden 0" "--layers 0" "--seconds -1" "--set data.threads=2" "--set ckpt.keep=1" "--set train.steps=3"; do
+	# shellcheck disable=SC2086
+	run "${step[@]}" $option
+	is "$rc" 2 "$option is refused"
+done
+run "${step[@]}" --set train.dtype=bf16
+is "$(jq -r .dtype <<<"$out")" bf16 "the dtype of the configuration is shown"
 run vfm-bench step --grid 1,4
 rc_is 2 "a grid of two numbers is refused"
 

@@ -42,6 +42,14 @@ run timeout 60 srun -n1 --mpi=pmi2 "${train[@]}" -o alone
 is "$rc$err" 0 "a step of one task"
 run timeout 60 srun -N1 -n1 -c4 "${train[@]}" -n 2 -o forks
 is "$rc$err" 0 "-n within a step of one task"
+cat >rows.jsonl <<'END'
+{"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.tp":2}}
+{"model":"dit-s","context":64,"set":{"model.layers":2,"parallel.pp":2,"parallel.cp":2}}
+END
+matrix=(vfm-bench --matrix -q --packs 4 --steps 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl)
+run timeout 60 "${step[@]}" "${matrix[@]}" rows.jsonl
+rc_is 0 "the rows of a matrix on the ranks of a step"
+is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" $'8 dp=4 tp=2 measured\n8 dp=2 cp=2 pp=2 ring measured' "with all of them"
 
 # ---- identity ----------------------------------------------------------------------------
 run timeout 60 "${step[@]}" vfm-train -c tiny.json --set parallel.pp=4 --print-mesh
@@ -58,6 +66,10 @@ is "$rc $(grep -v '^srun: ' <<<"$err")" \
 run timeout 60 "${step[@]}" "${train[@]}" -n 2 -o nowhere
 is "$rc $(grep -v '^srun: ' <<<"$err")" \
 	"2 vfm-train: -n 2 within a step of 8 tasks: srun starts the ranks, leave out -n (or start one task)" "-n within a step"
+echo '{"model":"dit-s","context":64,"set":{"parallel.dp":1,"parallel.tp":2}}' >rows.jsonl
+run timeout 60 "${step[@]}" "${matrix[@]}" rows.jsonl
+is "$rc $(grep -v '^srun: ' <<<"$err")" \
+	"2 vfm-bench matrix: row 'dit-s 64 parallel.dp=1 parallel.tp=2': needs 2 ranks, there are 8: use -n 2" "a row for fewer ranks: said once"
 run timeout 60 "${step[@]}" "${train[@]}" --set parallel.tp=3 -o nowhere
 like "$rc $(grep -v '^srun: ' <<<"$err")" "^2 vfm-train: parallel[^"$'\n'"]*$" "a wrong degree: said once"
 run timeout 60 "${step[@]}" "${train[@]}" --sett x -o nowhere

@@ -408,6 +408,8 @@ static void test_no_pmi2(void **state)
 	assert_non_null(strstr(err.msg, "srun --mpi=pmi2"));
 	assert_int_equal(vfm_launch_init(&l, 2, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "-n 2 within a step of 4 tasks"));
+	assert_int_equal(vfm_launch_init(&l, 1, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "-n 1 within a step of 4 tasks"));
 	setenv("SLURM_STEP_NUM_TASKS", "1", 1);
 	assert_int_equal(end_of(start(2, many_rounds)), 0); /* forks within one task */
 	unsetenv("SLURM_STEP_NUM_TASKS");
