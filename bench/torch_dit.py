@@ -168,13 +168,11 @@ def build(a, torch):
     return Dit
 
 
-def generic(model, torch):
-    """Weights that are nowhere zero: zeros have their own speed."""
-    for m in model.modules():
-        if isinstance(m, torch.nn.Linear):
-            torch.nn.init.normal_(m.weight, std=0.02)
-            if m.bias is not None:
-                torch.nn.init.zeros_(m.bias)
+def fill_dense(model, torch):
+    """Random weights, none of them zero: zeros have their own speed.  As vfm_params_fill_dense has it."""
+    for name, p in model.named_parameters():
+        scale = name.endswith((".qn.weight", ".kn.weight", ".ln_c.weight"))
+        torch.nn.init.normal_(p, mean=1.0 if scale else 0.0, std=0.7 / math.sqrt(p.shape[1]) if p.ndim > 1 else 0.1)
 
 
 def backends(torch):
@@ -275,7 +273,7 @@ def main():
         model = build(a, torch)()
         torch.set_default_dtype(torch.float32)
     model.constants(a.device)
-    generic(model, torch)
+    fill_dense(model, torch)
     times = choose_attention(a, torch, tokens, compute) if gpu and a.attention == "auto" and a.dtype == "bf16" else {}
     attention = min(times, key=times.get) if times else a.attention if a.attention != "auto" else None
     force = torch.nn.attention.sdpa_kernel([backends(torch)[attention]]) if attention else contextlib.nullcontext()

@@ -155,10 +155,9 @@ def build(a, torch):
             self.out = nn.Linear(D, a.features)
             self.register_buffer("rot", rotations(), persistent=False)
             self.register_buffer("freq", 10000.0 ** (-torch.arange(128) / 128), persistent=False)
-            for m in self.modules():  # generic values: zeros and denormals have their own speed
-                if isinstance(m, nn.Linear):
-                    nn.init.normal_(m.weight, std=0.02)
-                    nn.init.zeros_(m.bias)
+            for name, p in self.named_parameters():  # none is zero: zeros have their own speed
+                scale = name.endswith((".qn", ".kn", ".ln_c.weight"))
+                nn.init.normal_(p, mean=1.0 if scale else 0.0, std=0.7 / math.sqrt(p.shape[1]) if p.ndim > 1 else 0.1)
 
         def forward(self, x, t, text):
             e = 1000 * t[:, None] * self.freq

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "train/madeup.h"
-#include "train/trainer.h"
 
 /* A pack of equal samples. */
 static void batch_make(struct vfm_batch *b, const struct vfm_bench_step *s, const struct vfm_model_spec *m)
@@ -146,10 +145,20 @@ static int most_of_ranks(struct vfm_comm *c, int64_t mine, int64_t *most, struct
 	return rc;
 }
 
-static int open_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_trainer **tr, struct vfm_err *err)
+struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
-	*tr = vfm_trainer_new(c, &x->mesh, x->device.stream, err);
-	return *tr ? 0 : err->code;
+	struct vfm_trainer *tr = vfm_trainer_new(c, &x->mesh, x->device.stream, err);
+	int rc = vfm_job_agree(&x->job, tr ? 0 : err->code, err);
+
+	if (rc == 0)
+		rc = vfm_params_fill_dense(vfm_trainer_params(tr), c->train.seed, err);
+	if (rc == 0)
+		rc = vfm_optim_start(vfm_trainer_optim(tr), err);
+	if (rc == 0)
+		return tr;
+	vfm_job_failed(&x->job, rc, err);
+	vfm_trainer_free(tr);
+	return NULL;
 }
 
 int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
@@ -167,7 +176,9 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	*out = (struct vfm_bench_result){0};
 	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
 	vfm_dev_peak_reset(dev);
-	TRY_OUT(vfm_job_agree(&x->job, open_trainer(x, c, &tr, err), err));
+	tr = vfm_bench_trainer(x, c, err);
+	if (!tr)
+		return err->code;
 	batch_make(&batch, b, &c->model);
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, &x->mesh, b, &source, &t, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, most_of_ranks(x->job.world, dev->mem_peak, &mem_peak, err), err));

@@ -6,6 +6,7 @@
 
 #include "base/spread.h"
 #include "train/context.h"
+#include "train/trainer.h"
 
 struct vfm_bench_step {
 	int64_t samples;       /* in a pack */
@@ -42,7 +43,12 @@ int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err);
 /* Local: refuses packs of a step that dp does not divide. */
 int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err);
 
-/* Collective over the ranks of x, which is open for c (vfm_context_open); every rank gets the result. */
+/* Collective: a trainer with dense random weights (vfm_params_fill_dense), the same for every layout.  Training starts
+ * with gates and modulations of zero, whose products devices compute at another speed, and kernels are chosen by timing
+ * them.  NULL: an error.  x is open for c (vfm_context_open). */
+struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
+
+/* Collective over the ranks of x, which is open for c; every rank gets the result. */
 int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_bench_result *out, struct vfm_err *err);
 

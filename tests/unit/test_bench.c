@@ -1,0 +1,108 @@
+/* The models that are timed: none of their parameters is zero, in any architecture. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "train/bench.h"
+
+static struct vfm_err err;
+
+static const char *const presets[] = {"dit-s", "dit-7b", "moviegen-1b", "stdit-xl", "moe-1b"};
+static const char *const settings[][3] = {
+	{"train.dtype=fp32", "train.ema_decay=0", NULL},
+	{"train.dtype=bf16", "train.ema_decay=0.9", NULL},
+	{"train.dtype=bf16", "train.master=split", NULL},
+};
+
+static void configure(struct vfm_config *c, const char *preset, const char *const *set)
+{
+	const char *const tiny[] = {"model.layers=2", "model.hidden=32", "model.heads=2", "model.kv_heads=2",
+		"model.ffn=48", "model.text_dim=8", "model.channels=4", "model.experts=4", "model.expert_ffn=16",
+		"model.moe_capacity=2"};
+	vfm_config_defaults(c);
+	assert_int_equal(vfm_model_preset(preset, &c->model, &err), 0);
+	c->model.adaln_lora = c->model.adaln_lora ? 8 : 0;
+	for (size_t i = 0; i < sizeof(tiny) / sizeof(tiny[0]); i++)
+		assert_int_equal(vfm_bench_set(c, tiny[i], &err), 0);
+	for (; *set; set++)
+		assert_int_equal(vfm_bench_set(c, *set, &err), 0);
+	if (vfm_config_check(c, &err) < 0)
+		fail_msg("%s: %s", preset, err.msg);
+}
+
+/* Elements of a parameter that are zero; all of them are counted in *n. */
+static size_t zeros_of(struct vfm_params *ps, const struct vfm_param *p, size_t *n)
+{
+	struct vfm_owned own = vfm_param_owned(ps, p);
+	float *x = vfm_calloc((size_t)(own.b - own.a), sizeof(*x));
+	size_t zeros = 0;
+
+	*n = (size_t)(own.b - own.a);
+	assert_int_equal(vfm_param_get(ps, NULL, p, x, &err), 0);
+	for (size_t i = 0; i < *n; i++)
+		zeros += x[i] == 0;
+	free(x);
+	return zeros;
+}
+
+static int check_dense(struct vfm_context *x, void *ctx, struct vfm_err *e)
+{
+	struct vfm_trainer *tr = vfm_bench_trainer(x, ctx, e);
+	struct vfm_params *ps;
+	size_t n;
+
+	assert_non_null(tr);
+	ps = vfm_trainer_params(tr);
+	assert_true(ps->n > 20);
+	for (size_t i = 0; i < ps->n; i++)
+		if (zeros_of(ps, ps->p[i], &n) * 100 > n)
+			fail_msg("%s: zeros", ps->p[i]->name);
+	vfm_trainer_free(tr);
+	return 0;
+}
+
+static int open_and_check(struct vfm_context *x, void *ctx, struct vfm_err *e)
+{
+	TRY(vfm_context_open(x, ctx, e));
+	return check_dense(x, ctx, e);
+}
+
+static void test_dense(void **state)
+{
+	struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT;
+	struct vfm_config c;
+
+	(void)state;
+	for (size_t a = 0; a < sizeof(presets) / sizeof(presets[0]); a++)
+		for (size_t k = 0; k < sizeof(settings) / sizeof(settings[0]); k++) {
+			configure(&c, presets[a], settings[k]);
+			if (vfm_context_run(&o, open_and_check, &c, &err) < 0)
+				fail_msg("%s: %s", presets[a], err.msg);
+		}
+}
+
+static void test_unused(void **state)
+{
+	struct vfm_config c;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	assert_int_equal(vfm_bench_set(&c, "data.threads=2", &err), VFM_EUSAGE);
+	assert_string_equal(err.msg, "data.threads: a benchmark of a step does not use this key");
+	assert_int_equal(vfm_bench_set(&c, "train.lr=2", &err), VFM_EUSAGE);
+	assert_int_equal(vfm_bench_divides(6, 4, &err), VFM_EUSAGE);
+	assert_string_equal(err.msg, "6 packs a step cannot be divided among dp = 4: use --packs 8");
+	assert_int_equal(vfm_bench_divides(8, 4, &err), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_unused)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
