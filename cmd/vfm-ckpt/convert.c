@@ -15,7 +15,7 @@ static int config_of(const struct vfm_ckpt *c, struct vfm_config *cfg, struct vf
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s has no configuration, from which the cuts of a layout follow; use --files", c->path);
 	vfm_config_defaults(cfg);
-	return vfm_config_json(cfg, c->config, err) < 0 ? vfm_err_context(err, "%s: configuration", c->path) : 0;
+	return vfm_config_saved(cfg, c->config, err) < 0 ? vfm_err_context(err, "%s: configuration", c->path) : 0;
 }
 
 static int reshard_layout(struct vfm_ckpt *c, const char *text, const char *dst, struct vfm_err *err)

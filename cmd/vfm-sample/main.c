@@ -273,7 +273,7 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 		goto out;
 	}
 	vfm_config_defaults(&j->c);
-	TRY_OUT(vfm_config_json(&j->c, c->config, err));
+	TRY_OUT(vfm_config_saved(&j->c, c->config, err));
 	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
 	TRY_OUT(vfm_config_set(&j->c, spec, err));
 	/* How the model was trained plays no role, but for what its activations are rounded to where they are rounded

@@ -8,18 +8,20 @@
 
 #include "grad/tape.h"
 
-/* y = act(x W^T + b).  x [T,in] of any dtype (cast to that of w), w [out,in], b [out] f32 or NULL. */
-struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
-	enum vfm_act act, enum vfm_dtype out);
-
-/* The same with the products in fp8 (gops_fp8.c); in and out are multiples of 16.  past: delayed scaling, to stay until
- * the backward; NULL: current. */
+/* y = act(x w^T + b), x [T,in] of any dtype, which is cast to that of w. */
 enum vfm_fp8_tensor { VFM_FP8_X, VFM_FP8_W, VFM_FP8_DY, VFM_FP8_TENSORS };
 struct vfm_fp8_past {
 	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* vfm_quant's, of each of the three */
 };
-struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
-	enum vfm_act act, enum vfm_dtype out, const struct vfm_fp8_past *past);
+struct vfm_linear_args {
+	struct vfm_var *w; /* [out,in] */
+	struct vfm_var *b; /* [out] f32, or NULL */
+	enum vfm_act act;
+	enum vfm_dtype out;              /* of y */
+	bool fp8;                        /* products in fp8 (gops_fp8.c); in and out are multiples of 16 */
+	const struct vfm_fp8_past *past; /* with fp8: delayed scaling, to stay until the backward; NULL: current */
+};
+struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 
 /* y = n(x) * weight + bias (either may be NULL). */
 struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,

@@ -32,11 +32,6 @@ static struct vfm_tensor bytes(enum vfm_dtype dt, int64_t n)
 	return vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {n + SCALARS}}, dt);
 }
 
-struct fp8_ctx {
-	struct vfm_tensor xt; /* bytes: [in, T'], scalars */
-	const struct vfm_fp8_past *past;
-};
-
 /* Where the scale comes from and goes to; `mem` holds the operand and its scalars. */
 static void scaling(
 	struct vfm_quant *q, const struct vfm_fp8_past *past, enum vfm_fp8_tensor which, const struct vfm_tensor *mem)
@@ -97,9 +92,9 @@ out:
 	return rc;
 }
 
-static int fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct fp8_ctx *c = n->ctx;
+	struct vfm_linear_ctx *c = n->ctx; /* x: bytes: [in, T'], scalars */
 	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
 	struct vfm_store *cast = NULL, *mem = NULL, *mem_t = NULL;
 	struct vfm_tensor dz, d8, dzt;
@@ -126,7 +121,7 @@ static int fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 	if (vfm_wants_grad(x))
 		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c->past, err));
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct fp8_wgrad){dzt, c->xt, w};
+	*wgrad = (struct fp8_wgrad){dzt, c->x, w};
 	rc = vfm_defer(t, fp8_weights, wgrad, mem_t, n->saved[0], err);
 out:
 	vfm_store_unref(cast);
@@ -135,63 +130,34 @@ out:
 	return rc;
 }
 
-/* x in the order of its second product and, unless light recompute has the result, the first product.  xt: its memory.
- */
-static void fp8_product(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, struct vfm_var *w,
-	struct vfm_var *b, struct vfm_var *xt, const struct vfm_fp8_past *past)
+void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p)
 {
-	int64_t rows = x->v.shape[0], width = x->v.shape[1];
-	struct vfm_gemm a = {.trans_b = true, .act = p->act, .c = p->y->v};
-	struct vfm_quant q = {.x = x->v, .yt = matrix(&xt->v, width, up16(rows))}, qw = {.x = w->v};
+	const struct vfm_tensor *x = &p->x->v, *w = &p->args.w->v;
+	struct vfm_quant q = {.x = *w};
 	struct vfm_var *x8, *w8;
 
-	scaling(&q, past, VFM_FP8_X, &xt->v);
-	if (vfm_product_kept(t, p)) {
-		FORWARD(quant, &q);
+	p->saved = vfm_var_new(t, bytes(VFM_F8E4M3, up16(x->shape[0]) * x->shape[1]));
+	if (p->known)
 		return;
-	}
-	x8 = VAR_NEW(VFM_F8E4M3, rows, width);
-	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(&w->v)));
+	x8 = VAR_NEW(VFM_F8E4M3, x->shape[0], x->shape[1]);
+	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(w)));
 	if (vfm_tape_failed(t))
 		return;
-	q.y = a.a = x8->v;
-	qw.y = a.b = matrix(&w8->v, w->v.shape[0], width);
-	scaling(&qw, past, VFM_FP8_W, &w8->v);
-	a.scale_a = q.inv;
-	a.scale_b = qw.inv;
+	q.y = p->gemm.b = matrix(&w8->v, w->shape[0], w->shape[1]);
+	scaling(&q, p->args.past, VFM_FP8_W, &w8->v);
+	p->gemm.a = x8->v;
+	p->gemm.scale_b = q.inv;
 	FORWARD(quant, &q);
-	FORWARD(quant, &qw);
-	if (b)
-		a.bias = b->v;
-	if (p->z)
-		a.aux = p->z->v;
-	vfm_product_gemm(t, &a);
-	vfm_product_keep(t, p);
 }
 
-struct vfm_var *vfm_g_linear_fp8(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
-	enum vfm_act act, enum vfm_dtype out, const struct vfm_fp8_past *past)
+void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p)
 {
-	struct vfm_var *in[] = {x, w, b}, *xt;
-	struct vfm_product p;
-	struct vfm_node *n;
+	const struct vfm_tensor *x = &p->x->v;
+	struct vfm_quant q = {.x = *x, .yt = matrix(&p->saved->v, x->shape[1], up16(x->shape[0]))};
 
-	if (vfm_tape_failed(t))
-		return x;
-	if (!vfm_product_open(t, &p, x, x->v.dtype, w->v.shape[0], act, out))
-		return p.y;
-	xt = vfm_var_new(t, bytes(VFM_F8E4M3, up16(x->v.shape[0]) * x->v.shape[1]));
-	if (vfm_tape_failed(t))
-		return p.y;
-	fp8_product(t, &p, x, w, b, xt, past);
-	n = vfm_record(t, fp8_backward, p.y, in, 3);
-	if (n) {
-		struct fp8_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		c->xt = xt->v;
-		c->past = past;
-		p.x = xt;
-		vfm_product_save(n, &p);
-	}
-	return p.y;
+	scaling(&q, p->args.past, VFM_FP8_X, &p->saved->v);
+	if (!p->known)
+		q.y = p->gemm.a;
+	p->gemm.scale_a = q.inv;
+	FORWARD(quant, &q);
 }

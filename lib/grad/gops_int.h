@@ -4,6 +4,7 @@
 
 #include "grad/gops.h"
 #include "grad/node.h"
+#include "grad/product.h"
 
 /* Runs an op of the forward; a failure sticks to the tape `t`. */
 #define FORWARD(op, args)                                                                                              \
@@ -23,20 +24,17 @@
 				 .shape = {__VA_ARGS__}},                                                              \
 			dt))
 
-/* A linear layer, plain or in groups, around its product: x in the dtype of the weights (saved first), the result, and
- * with an activation its input. */
-struct vfm_product {
-	struct vfm_var *x, *y, *z; /* z NULL: no activation */
-	enum vfm_act act;
-};
-/* Reads x and makes the variables; false: the tape has failed. */
-bool vfm_product_open(struct vfm_tape *t, struct vfm_product *p, struct vfm_var *x, enum vfm_dtype dtype, int64_t width,
-	enum vfm_act act, enum vfm_dtype out);
-/* Around the product: light recompute has what it gave (true: nothing is to be computed), or is given it. */
+/* ---- linear layers (gops_linear.c); product.h has the steps that plain and fp8 layers are made of ---- */
+
+/* Reads x and makes y, unless the caller has given it, and z where the layer has an activation. */
+void vfm_product_vars(struct vfm_tape *t, struct vfm_product *p, int64_t width);
+/* saved = x in the dtype of the weights: x itself, or a copy. */
+void vfm_product_cast(struct vfm_tape *t, struct vfm_product *p);
+/* Light recompute: true if it has the result (or computes it from the input of the activation); otherwise it is given
+ * the result by vfm_product_keep. */
 bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
-/* The product: all at once, or in the pieces that the tape has been given. */
-void vfm_product_gemm(struct vfm_tape *t, const struct vfm_gemm *a);
+/* The node keeps what the backward reads. */
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
 /* The gradient of an activated product's sum, in the dtype of the weights: either the reader's GEMM has multiplied by
  * act'(z) already, or it is done here.  *cast: the memory of a copy, for the caller to unref; NULL: none was needed. */
@@ -45,5 +43,15 @@ int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, 
 /* Whether the product that makes the gradient of x, of which there is none yet, may multiply by act' of x's own
  * activation. */
 bool vfm_product_fuses(const struct vfm_var *x);
+
+struct vfm_linear_ctx {
+	struct vfm_tensor x; /* vfm_product.saved */
+	const struct vfm_fp8_past *past;
+};
+
+/* The fp8 part of the steps (gops_fp8.c): variables and weights; x; the adjoint. */
+void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p);
+void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p);
+int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err);
 
 #endif

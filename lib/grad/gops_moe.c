@@ -175,15 +175,17 @@ struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, stru
 	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_grouped_gemm a = {.what = VFM_GROUPED_FWD, .groups = groups, .b = w->v, .act = act};
+	struct vfm_product p = {.args = {.w = w, .b = b, .act = act, .out = out}, .x = x};
 	struct vfm_var *in[] = {x, w, b};
-	struct vfm_product p;
 	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
 		return x;
-	if (!vfm_product_open(t, &p, x, w->v.dtype, w->v.shape[1], act, out))
+	vfm_product_vars(t, &p, w->v.shape[1]);
+	vfm_product_cast(t, &p);
+	if (vfm_tape_failed(t))
 		return p.y;
-	a.a = p.x->v;
+	a.a = p.saved->v;
 	a.c = p.y->v;
 	if (b)
 		a.bias = b->v;
@@ -197,7 +199,7 @@ struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, stru
 	if (n) {
 		struct grouped_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct grouped_ctx){p.x->v, groups};
+		*c = (struct grouped_ctx){p.saved->v, groups};
 		vfm_product_save(n, &p);
 	}
 	return p.y;

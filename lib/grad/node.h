@@ -33,12 +33,9 @@ void vfm_save(struct vfm_node *n, struct vfm_var *x); /* keep x's value until n'
  * filled from the first run, do not compute. Otherwise compute and call vfm_keep. */
 bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n);
 void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n);
-/* The same for the result of a product, or of a collective behind one, which light recompute alone keeps. */
+/* The same for the result of a linear layer, which light recompute alone keeps. */
 bool vfm_kept_product(struct vfm_tape *t, struct vfm_var **out, int n);
 void vfm_keep_product(struct vfm_tape *t, struct vfm_var **out, int n);
-/* on: nobody needs the products that follow but an op whose own result is kept (the scatter behind a row-split layer):
- * light recompute does not keep them, and leaves them undefined in the second run. */
-void vfm_tape_passing(struct vfm_tape *t, bool on);
 /* Whether this is the second run of a region: what adds to something outside (a loss) has done so in the first. */
 bool vfm_tape_again(const struct vfm_tape *t);
 
@@ -60,38 +57,14 @@ int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, stru
 int vfm_scratch(
 	struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err);
 void vfm_store_unref(struct vfm_store *s); /* NULL is fine */
-/* Where a collective runs: on the stream that begin returns, after all that the compute stream has been given, which
- * end lets go on when the collective is done.  In a backward, `hide` computes meanwhile what was put off. */
-struct vfm_stream *vfm_aside_begin(struct vfm_tape *t, struct vfm_err *err);
-int vfm_aside_end(struct vfm_tape *t, bool hide, struct vfm_err *err);
-
-/* In a forward: ends without waiting, x->v being what the collective fills, rows [first, first + own.shape[0]) of which
- * lie in `own` already; the next vfm_read or vfm_view of x waits, as does the next begin. */
-int vfm_aside_leave(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor own, int64_t first, struct vfm_err *err);
-/* The rows of x that may be read before the rest (absent: none, or x is all there); takes over the waiting, which
- * vfm_arrive does. */
-struct vfm_tensor vfm_early_rows(struct vfm_var *x, int64_t *first);
-void vfm_arrive(struct vfm_tape *t); /* nothing is on its way: does nothing.  A failure sticks to the tape */
-
-/* Whether collectives have a stream of their own. */
-bool vfm_tape_has_aside(const struct vfm_tape *t);
-/* A product that is wanted piece by piece: rows [first[i], first[i] + rows[i]) in the order of i, which together are
- * all.  When the work of piece i has been put on the stream, made(ctx, i, its rows) is called; a failure sticks to the
- * tape. */
-struct vfm_pieces {
-	int n;
-	const int64_t *first, *rows;
-	int (*made)(void *ctx, int i, struct vfm_tensor y, struct vfm_err *err);
-	void *ctx;
-};
-/* For the next product of a linear layer, which takes them (NULL: none); NULL takes back what nobody took.  One that
- * cannot may leave them out. */
-void vfm_tape_set_pieces(struct vfm_tape *t, const struct vfm_pieces *p);
-const struct vfm_pieces *vfm_take_pieces(struct vfm_tape *t);
-
-/* A part of a backward that only makes gradients of parameters: fn(t, ctx) at once or, where the tape puts it off, in
- * vfm_tape_weights. ctx from vfm_tape_alloc; the stores (may be NULL) stay until it has run. */
+/* A part of a backward that only makes gradients of parameters: fn(t, ctx) is called at once or, where the tape defers
+ * it, by vfm_tape_run_deferred or vfm_tape_weights.  ctx from vfm_tape_alloc; the stores (may be NULL) stay until then.
+ */
 int vfm_defer(struct vfm_tape *t, int (*fn)(struct vfm_tape *t, void *ctx, struct vfm_err *err), void *ctx,
 	struct vfm_store *a, struct vfm_store *b, struct vfm_err *err);
+/* For an op whose backward is about to wait for another stream: computes the oldest deferred gradient of weights in the
+ * meantime.  Once a backward of the tape has called it, backwards defer the gradients of up to two layers for the next
+ * call, and compute what is left before they return.  No-op with vfm_tape_defer_weights. */
+int vfm_tape_run_deferred(struct vfm_tape *t, struct vfm_err *err);
 
 #endif

@@ -44,23 +44,14 @@ void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n)
 		k->store[k->n++] = vfm_store_ref(out[i]->vs);
 }
 
-void vfm_tape_passing(struct vfm_tape *t, bool on)
-{
-	t->passing = on;
-}
-
 bool vfm_kept_product(struct vfm_tape *t, struct vfm_var **out, int n)
 {
-	const struct stash *k = t->stash;
-
-	if (!k || !k->light)
-		return false;
-	return t->passing ? k->replay && t->rc == 0 : vfm_kept(t, out, n);
+	return t->stash && t->stash->light && vfm_kept(t, out, n);
 }
 
 void vfm_keep_product(struct vfm_tape *t, struct vfm_var **out, int n)
 {
-	if (t->stash && t->stash->light && !t->passing)
+	if (t->stash && t->stash->light)
 		vfm_keep(t, out, n);
 }
 

@@ -59,7 +59,6 @@ void vfm_node_release(struct vfm_node *n)
 
 void vfm_tape_reset(struct vfm_tape *t)
 {
-	vfm_arrive(t); /* its memory is about to go */
 	vfm_deferred_drop(t);
 	while (t->n_node)
 		vfm_node_release(t->node[--t->n_node]);
@@ -76,7 +75,6 @@ void vfm_tape_free(struct vfm_tape *t)
 	if (!t)
 		return;
 	vfm_tape_reset(t);
-	vfm_tape_set_aside(t, NULL);
 	free(t->node);
 	free(t->held);
 	free(t->leaf);
@@ -198,8 +196,6 @@ struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tenso
 {
 	struct vfm_var *y;
 
-	if (x->arriving)
-		vfm_arrive(x->arriving);
 	if (t->rc < 0)
 		return &t->dead;
 	/* Equal views share one gradient; those of a run that recorded nothing stay out of it. */
@@ -228,8 +224,6 @@ struct vfm_var *vfm_view_heads(struct vfm_tape *t, struct vfm_var *x, int64_t i,
 
 struct vfm_tensor vfm_read(struct vfm_var *x)
 {
-	if (x->arriving)
-		vfm_arrive(x->arriving);
 	x->uses++;
 	return x->v;
 }
@@ -245,7 +239,6 @@ void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep)
 {
 	bool kept = false;
 
-	vfm_arrive(t); /* what nobody has read may be freed here */
 	while (t->n_held > (size_t)mark) {
 		struct vfm_var *x = t->held[--t->n_held];
 

@@ -43,7 +43,6 @@ struct vfm_var {
 	enum vfm_act act;
 	struct vfm_tensor z;
 	bool g_is_dz;
-	struct vfm_tape *arriving; /* a collective on the tape's aside stream still fills v */
 	/* Of a parameter whose gradient has memory for a while only: called when a contribution comes and x->g.data is
 	 * NULL. */
 	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);
@@ -108,14 +107,6 @@ int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, st
  * before the reset; nothing left out: does nothing. */
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
 int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
-
-/* A stream on which the collectives of the ops run (mops.h), beside the compute stream; NULL (the default): they run on
- * that one.  With it a backward, once it has seen that there are some, puts the gradients of the weights of a linear
- * layer or two off, until a collective comes that they can be computed under; it has made up for all of them when it
- * returns.  In the forward, a linear layer behind a gather begins with the rows that are this rank's own, and one
- * before a scatter ends with them.  The same results, where a product of some rows has the bits that they have in the
- * product of all. */
-void vfm_tape_set_aside(struct vfm_tape *t, struct vfm_stream *aside);
 
 /* d(loss)/d(loss) = 1 is implied by the loss op.  Adds into the gradients of the
  * parameters; frees everything else as it passes. */

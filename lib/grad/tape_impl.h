@@ -2,7 +2,7 @@
  *
  *   tape.c      variables, gradients, recording, the way back
  *   region.c    regions, which run again
- *   aside.c     hooks, what is put off, collectives beside the compute stream
+ *   deferred.c  hooks, deferred gradients of weights
  *   offload.c   values that lie on the host until the backward comes
  */
 #ifndef VFM_GRAD_TAPE_IMPL_H
@@ -60,17 +60,9 @@ struct vfm_tape {
 	size_t n_leaf, cap_leaf;
 	struct deferred *deferred; /* by a backward, until vfm_tape_weights; those before first_deferred have run */
 	size_t n_deferred, cap_deferred, first_deferred;
-	bool defer;
-	struct vfm_stream *aside; /* of collectives; NULL: the compute stream */
-	struct vfm_event *fork, *done;
-	struct vfm_var *on_its_way;      /* what a collective on it fills; NULL: nothing, or it is only waited for */
-	bool hides;                      /* a backward has had a collective to compute under */
-	bool away;                       /* `done` has not been waited for */
-	struct vfm_tensor early;         /* rows of on_its_way … */
-	int64_t early_first;             /* … from this one on */
-	struct stash *stash;             /* of the region that runs now; NULL: none */
-	bool passing;                    /* vfm_tape_passing */
-	const struct vfm_pieces *pieces; /* of the next product */
+	bool defer;          /* vfm_tape_defer_weights */
+	bool overlaps;       /* a backward has called vfm_tape_run_deferred */
+	struct stash *stash; /* of the region that runs now; NULL: none */
 	bool recording;
 	bool again;                  /* a region runs for the second time */
 	struct vfm_offload *offload; /* NULL: what regions keep stays on the device */
@@ -84,6 +76,6 @@ struct vfm_tape {
  * dropped alone. */
 int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err);
 void vfm_node_release(struct vfm_node *n);
-void vfm_deferred_drop(struct vfm_tape *t); /* what was put off is not done */
+void vfm_deferred_drop(struct vfm_tape *t); /* without computing it */
 
 #endif

@@ -14,6 +14,7 @@
 #include "dev/stall.h"
 #include "grad/node.h"
 #include "mesh/mops.h"
+#include "mesh/overlap.h"
 
 /* ---- layout ---- */
 
@@ -172,21 +173,23 @@ static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *
 	return 0;
 }
 
-/* forward: `mine` becomes `all`.  In a backward (hide) gradients of weights are computed meanwhile. */
+/* forward: `mine` becomes `all`.  backward: deferred gradients of weights are computed meanwhile. */
 static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor send, struct vfm_tensor recv,
-	bool forward, bool hide, struct vfm_err *err)
+	bool forward, bool backward, struct vfm_err *err)
 {
-	struct vfm_stream *s = vfm_aside_begin(t, err);
+	const int64_t *n_send = forward ? h->mine : h->theirs, *n_recv = forward ? h->theirs : h->mine;
+	const struct vfm_mesh *m = h->l->mesh;
+	struct vfm_stream *s;
+	int rc = vfm_overlap_fork(m, t, &s, err);
 
-	if (!s)
-		return VFM_EENV;
-	TRY(vfm_all_to_all(h->c, s, send, recv, forward ? h->mine : h->theirs, forward ? h->theirs : h->mine, err));
-	return vfm_aside_end(t, hide, err);
+	if (rc == 0)
+		rc = vfm_all_to_all(h->c, s, send, recv, n_send, n_recv, err);
+	return backward ? vfm_overlap_join_deferred(m, t, rc, err) : vfm_overlap_join(m, t, rc, err);
 }
 
 /* all [all_rows, width] in the order of the samples = what the ranks have of x. */
 static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all,
-	bool hide, struct vfm_err *err)
+	bool backward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -197,7 +200,7 @@ static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 	TRY_OUT(pack(h, s, x, (const float[3]){0}, send, true, err));
 	if (vfm_has(&h->l->order))
 		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
-	TRY_OUT(exchange(t, h, send, recv, true, hide, err));
+	TRY_OUT(exchange(t, h, send, recv, true, backward, err));
 	if (vfm_has(&h->l->order))
 		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = h->l->order, .y = all}, err);
 out:
@@ -207,7 +210,7 @@ out:
 
 /* The way back: x = ..., or += where beta is 1. */
 static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x,
-	const float *beta, bool hide, struct vfm_err *err)
+	const float *beta, bool backward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct scratch m = {.t = t};
@@ -219,7 +222,7 @@ static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 		TRY_OUT(vfm_op_rows(s, &(struct vfm_rows){.x = all, .index = h->l->inverse, .y = send}, err));
 	}
 	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &recv, err));
-	TRY_OUT(exchange(t, h, send, recv, false, hide, err));
+	TRY_OUT(exchange(t, h, send, recv, false, backward, err));
 	rc = pack(h, s, x, beta, recv, false, err);
 out:
 	give_back(&m);

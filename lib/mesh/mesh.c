@@ -111,10 +111,20 @@ static int make_stream(struct vfm_dev *dev, bool wanted, struct vfm_stream **s, 
 	return 0;
 }
 
+static int make_event(struct vfm_dev *dev, bool wanted, struct vfm_event **e, struct vfm_err *err)
+{
+	if (wanted) {
+		*e = dev->t->event_new(dev, err);
+		if (!*e)
+			return VFM_EENV;
+	}
+	return 0;
+}
+
 int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev,
 	struct vfm_err *err)
 {
-	bool side, aside;
+	bool side, overlap;
 	int rc;
 
 	start(m, p, world);
@@ -125,9 +135,11 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	TRY_OUT(make_stream(dev, side, &m->side, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
-	aside = p->aside == VFM_ASIDE_AUTO ? dev->async : p->aside == VFM_ASIDE_ON;
-	aside = aside && (m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1 || m->size[VFM_AX_EP] > 1);
-	TRY_OUT(make_stream(dev, aside, &m->rows_side, err));
+	overlap = p->overlap == VFM_OVERLAP_AUTO ? dev->async : p->overlap == VFM_OVERLAP_ON;
+	overlap = overlap && (m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1 || m->size[VFM_AX_EP] > 1);
+	TRY_OUT(make_stream(dev, overlap, &m->comm_stream, err));
+	TRY_OUT(make_event(dev, overlap, &m->comm_ready, err));
+	TRY_OUT(make_event(dev, overlap, &m->comm_done, err));
 	return 0;
 out:
 	vfm_mesh_release(m);
@@ -136,13 +148,19 @@ out:
 
 void vfm_mesh_release(struct vfm_mesh *m)
 {
-	struct vfm_stream *stream[] = {m->side, m->ring_side, m->send_side, m->rows_side};
+	struct vfm_stream *stream[] = {m->side, m->ring_side, m->send_side, m->comm_stream};
 	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save};
+
+	const struct vfm_dev_table *d = m->comm_stream ? m->comm_stream->dev->t : NULL;
 
 	/* Their threads first: they may be in a call of a group. */
 	for (size_t i = 0; i < sizeof(stream) / sizeof(stream[0]); i++)
 		if (stream[i])
 			stream[i]->dev->t->stream_free(stream[i]);
+	if (m->comm_ready)
+		d->event_free(m->comm_ready);
+	if (m->comm_done)
+		d->event_free(m->comm_done);
 	for (size_t i = 0; i < sizeof(link) / sizeof(link[0]); i++)
 		vfm_comm_free(link[i]);
 	for (int i = 0; i < N_PLACES && m->world; i++)

@@ -42,9 +42,10 @@ struct vfm_mesh {
 	/* gradients and the weights of fsdp: shard, replica, eshard, ereplica, tp_side */
 	struct vfm_stream *side;
 	struct vfm_stream *ring_side; /* the blocks of ring attention: ring */
-	/* rows within the layers of a pack: tp, cp, a2a, ep (whose counts go on the compute stream) */
-	struct vfm_stream *rows_side;
-	struct vfm_stream *send_side; /* what goes to other stages: fwd_out, bwd_out */
+	/* collectives within the layers of a pack: tp, cp, a2a, ep (whose counts go on the compute stream) */
+	struct vfm_stream *comm_stream;
+	struct vfm_event *comm_ready, *comm_done; /* of comm_stream (mesh/overlap.h) */
+	struct vfm_stream *send_side;             /* what goes to other stages: fwd_out, bwd_out */
 };
 
 /* Collective.  p must have passed vfm_parallel_check for world's size.  world, a group that works on dev's memory

@@ -2,43 +2,16 @@
  *
  * Rows of a variable are contiguous; shares of rows may differ from rank to rank and be empty; the numbers are known to
  * all ranks from the tokens' layout (spec/tokens.h), which must stay until the backward has passed.  Over a group of
- * one each returns its input.  All of them run on the tape's stream for that (vfm_tape_set_aside: mesh->rows_side), if
- * it has one; the ring has its own.
+ * one each returns its input.  All of them run on the communication stream of the mesh, if it has one
+ * (mesh->comm_stream), and those of a backward have deferred gradients of weights computed meanwhile; the ring has a
+ * stream of its own.  The linear layers that are cut over tp are in tp_linear.h.
  */
 #ifndef VFM_MESH_MOPS_H
 #define VFM_MESH_MOPS_H
 
 #include "grad/gops.h"
-#include "grad/node.h"
 #include "mesh/mesh.h"
 #include "spec/tokens.h"
-
-/* x [rows[rank], D] -> [sum of rows, D]; backward: reduce-scatter. */
-struct vfm_var *vfm_m_gather_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows);
-/* x [sum of rows, D], a partial sum -> this rank's rows of the sum; backward: all-gather. */
-struct vfm_var *vfm_m_scatter_rows(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const int64_t *rows);
-
-/* The same of a product x = a w^T, which one linear layer makes between begin and end, x being what it gave.  Where the
- * tape has a stream for collectives, the product is computed in pieces, the rows of other ranks first, and each is on
- * its way to its rank while the next is computed; y is then summed here, in f32 in the order of the ranks: the bits of
- * vfm_reduce_scatter on groups that sum so, too (all but NCCL's own sums of f32). The second run of light recompute may
- * leave x undefined. */
-struct vfm_scatter {
-	struct vfm_comm *c;
-	const int64_t *rows; /* [size] */
-	int64_t width;
-	enum vfm_dtype dtype; /* of x */
-	/* pieces of any size; else a product that is too small for them is made at once (PIECE in mops.c) */
-	bool small;
-	/* private */
-	struct vfm_tape *t;
-	struct vfm_pieces pieces;
-	int sent, *last;         /* ranks behind this one that have their rows; those that have them after each piece */
-	struct vfm_tensor parts; /* [size - 1, rows * width]: this rank's rows, from the others */
-	struct vfm_store *mem;
-};
-void vfm_m_scatter_begin(struct vfm_tape *t, struct vfm_scatter *s);
-struct vfm_var *vfm_m_scatter_end(struct vfm_scatter *s, struct vfm_var *x);
 
 /* What attention over the tokens of a cp group needs to know, made once a pack on the host and the device. */
 struct vfm_attn_layout {
@@ -77,7 +50,8 @@ struct vfm_redist {
 	struct vfm_tensor place;
 	struct vfm_tensor gather_inv, place_inv; /* their inverses: both are permutations */
 };
-/* y = the rows of the new division; backward: the way back. */
-struct vfm_var *vfm_m_redist(struct vfm_tape *t, struct vfm_comm *c, struct vfm_var *x, const struct vfm_redist *r);
+/* y = the rows of the new division, over m->group[axis]; backward: the way back. */
+struct vfm_var *vfm_m_redist(struct vfm_tape *t, const struct vfm_mesh *m, enum vfm_axis axis, struct vfm_var *x,
+	const struct vfm_redist *r);
 
 #endif

@@ -50,11 +50,10 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 static struct vfm_var *mlp(
 	struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_attn_layout *l)
 {
-	struct vfm_comm *tp = l->mesh->group[VFM_AX_TP];
 	enum vfm_dtype dt = x->v.dtype;
 
-	x = vfm_linear(t, &b->w13, vfm_m_gather_rows(t, tp, x, l->tok->rows_tp), VFM_ACT_NONE, dt);
-	return vfm_linear_scatter(t, &b->w2, vfm_g_swiglu(t, x), dt, l);
+	x = vfm_linear_column(t, &b->w13, x, VFM_ACT_NONE, dt, l);
+	return vfm_linear_row(t, &b->w2, vfm_g_swiglu(t, x), dt, l);
 }
 
 static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)

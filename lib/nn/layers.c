@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/par.h"
-#include "grad/node.h"
+#include "mesh/tp_linear.h"
 
 static struct vfm_cut tp_cut(enum vfm_split split, int groups)
 {
@@ -41,13 +41,42 @@ void vfm_linear_declare(
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
+static struct vfm_linear_args linear_args(const struct vfm_linear *l, enum vfm_act act, enum vfm_dtype out)
+{
+	struct vfm_var *w = &l->w->var;
+
+	return (struct vfm_linear_args){.w = w,
+		.b = l->b && !l->skip_bias ? &l->b->var : NULL,
+		.act = act,
+		.out = out,
+		.fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0,
+		.past = l->w->past};
+}
+
 struct vfm_var *vfm_linear(
 	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
 {
-	struct vfm_var *w = &l->w->var, *b = l->b && !l->skip_bias ? &l->b->var : NULL;
-	bool fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0;
+	struct vfm_linear_args a = linear_args(l, act, out);
 
-	return fp8 ? vfm_g_linear_fp8(t, x, w, b, act, out, l->w->past) : vfm_g_linear(t, x, w, b, act, out);
+	return vfm_g_linear(t, x, &a);
+}
+
+struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,
+	enum vfm_dtype out, const struct vfm_attn_layout *lay)
+{
+	struct vfm_linear_args a = linear_args(l, act, out);
+	struct vfm_var *y;
+
+	vfm_tp_column(t, lay, x, &a, 1, &y);
+	return y;
+}
+
+struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
+	const struct vfm_attn_layout *lay)
+{
+	struct vfm_linear_args a = linear_args(l, VFM_ACT_NONE, out);
+
+	return vfm_tp_row(t, lay, x, &a);
 }
 
 struct vfm_param *vfm_vector_declare(
@@ -121,71 +150,49 @@ void vfm_self_attn_declare(
 	proj_declare(&a->proj, ps, d, false, prefix);
 }
 
-static struct vfm_comm *tp_of(const struct vfm_attn_layout *l)
+/* x -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned.  x [R,D], or, with a layout, this tp rank's rows of
+ * that. */
+static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
+	const struct vfm_attn_layout *lay, struct vfm_tensor rope, struct vfm_var *qkv[3])
 {
-	return l->mesh->group[VFM_AX_TP];
-}
+	bool fused = a->qkv.w;
+	struct vfm_linear_args layer[2] = {linear_args(fused ? &a->qkv : &a->kv, VFM_ACT_NONE, x->v.dtype)};
+	struct vfm_var *y[2]; /* [R, 3 * heads * d], or [R, 2 * kv_heads * d] and [R, heads * d] */
+	int n = fused ? 1 : 2;
 
-struct vfm_var *vfm_linear_scatter(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype dt,
-	const struct vfm_attn_layout *lay)
-{
-	struct vfm_scatter s = {.c = tp_of(lay),
-		.rows = lay->tok->rows_tp,
-		.width = l->w->var.v.shape[0],
-		.dtype = dt,
-		.small = lay->mesh->p.aside == VFM_ASIDE_ON};
-
-	vfm_m_scatter_begin(t, &s);
-	return vfm_m_scatter_end(&s, vfm_linear(t, l, x, VFM_ACT_NONE, dt));
-}
-
-/* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned. */
-static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x, struct vfm_tensor rope,
-	struct vfm_var *qkv[3])
-{
-	enum vfm_dtype dt = x->v.dtype;
-
-	if (a->qkv.w) {
-		struct vfm_var *y = vfm_linear(t, &a->qkv, x, VFM_ACT_NONE, dt); /* [R, 3 * heads * d] */
-
-		for (int i = 0; i < 3; i++)
-			qkv[i] = vfm_view_heads(t, y, i, a->heads, a->head_dim);
-	} else {
-		struct vfm_var *kv = vfm_linear(t, &a->kv, x, VFM_ACT_NONE, dt); /* [R, 2 * kv_heads * d] */
-
-		qkv[0] = vfm_view_heads(t, vfm_linear(t, &a->q, x, VFM_ACT_NONE, dt), 0, a->heads, a->head_dim);
-		qkv[1] = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
-		qkv[2] = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
-	}
+	if (!fused)
+		layer[1] = linear_args(&a->q, VFM_ACT_NONE, x->v.dtype);
+	if (lay)
+		vfm_tp_column(t, lay, x, layer, n, y);
+	for (int i = 0; i < n && !lay; i++)
+		y[i] = vfm_g_linear(t, x, &layer[i]);
+	qkv[0] = vfm_view_heads(t, y[n - 1], 0, a->heads, a->head_dim);
+	qkv[1] = vfm_view_heads(t, y[0], fused ? 1 : 0, a->kv_heads, a->head_dim);
+	qkv[2] = vfm_view_heads(t, y[0], fused ? 2 : 1, a->kv_heads, a->head_dim);
 	qkv[0] = vfm_g_qk_norm_rope(t, qkv[0], a->qn ? &a->qn->var : NULL, rope, a->eps);
 	qkv[1] = vfm_g_qk_norm_rope(t, qkv[1], a->kn ? &a->kn->var : NULL, rope, a->eps);
-}
-
-static struct vfm_var *project_back(
-	struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *o, const struct vfm_attn_layout *l)
-{
-	return vfm_linear_scatter(t, &a->proj, o, o->v.dtype, l);
 }
 
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, struct vfm_tensor rope)
 {
-	struct vfm_var *qkv[3];
+	struct vfm_var *qkv[3], *o;
 
-	project(t, a, vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp), rope, qkv);
-	return project_back(t, a, vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l, 1.0f / sqrtf((float)a->head_dim)), l);
+	project(t, a, x, l, rope, qkv);
+	o = vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l, 1.0f / sqrtf((float)a->head_dim));
+	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
 }
 
 struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, const struct vfm_attn_units *u)
 {
-	struct vfm_comm *cp = l->mesh->group[VFM_AX_CP];
 	struct vfm_var *qkv[3], *o;
 
-	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
-	project(t, a, vfm_m_redist(t, cp, x, &u->there), u->rope, qkv);
+	x = vfm_m_redist(t, l->mesh, VFM_AX_CP, vfm_tp_gather(t, l, x), &u->there);
+	project(t, a, x, NULL, u->rope, qkv);
 	o = vfm_g_attn(t, qkv[0], qkv[1], qkv[2], &u->seqs, &u->seqs, 1.0f / sqrtf((float)a->head_dim));
-	return project_back(t, a, vfm_m_redist(t, cp, o, &u->back), l);
+	o = vfm_m_redist(t, l->mesh, VFM_AX_CP, o, &u->back);
+	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
 }
 
 void vfm_cross_attn_declare(
@@ -207,7 +214,7 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 	enum vfm_dtype dt = x->v.dtype;
 	struct vfm_tensor no_rope = {0};
 	/* [R, heads * d] */
-	struct vfm_var *q = vfm_linear(t, &a->q, vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp), VFM_ACT_NONE, dt);
+	struct vfm_var *q = vfm_linear_column(t, &a->q, x, VFM_ACT_NONE, dt, l);
 	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
 	struct vfm_var *k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
 	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
@@ -217,7 +224,7 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 	q = vfm_g_qk_norm_rope(t, q, a->qn ? &a->qn->var : NULL, no_rope, a->eps);
 	k = vfm_g_qk_norm_rope(t, k, a->kn ? &a->kn->var : NULL, no_rope, a->eps);
 	o = vfm_g_attn(t, q, k, v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
-	return vfm_linear_scatter(t, &a->proj, o, dt, l);
+	return vfm_linear_row(t, &a->proj, o, dt, l);
 }
 
 /* ---- MLP ---- */
@@ -238,9 +245,8 @@ struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_
 {
 	enum vfm_dtype dt = x->v.dtype;
 
-	x = vfm_m_gather_rows(t, tp_of(l), x, l->tok->rows_tp);
-	x = vfm_linear(t, &m->fc1, x, VFM_ACT_GELU_TANH, dt);
-	return vfm_linear_scatter(t, &m->fc2, x, dt, l);
+	x = vfm_linear_column(t, &m->fc1, x, VFM_ACT_GELU_TANH, dt, l);
+	return vfm_linear_row(t, &m->fc2, x, dt, l);
 }
 
 /* ---- positions ---- */

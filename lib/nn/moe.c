@@ -375,10 +375,10 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 		return x;
 	}
 	w = vfm_g_take(t, v->weights, v->place);
-	y = vfm_m_redist(t, ep, vfm_g_take(t, x, v->row), &r->there);
+	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, vfm_g_take(t, x, v->row), &r->there);
 	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
 	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
-	y = vfm_m_redist(t, ep, y, &r->back);
+	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, y, &r->back);
 	return vfm_g_rows_add(t, y, v->row, w, x->v.shape[0], out);
 }
 

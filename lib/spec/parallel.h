@@ -21,8 +21,9 @@
 enum vfm_cp_mode { VFM_CP_RING, VFM_CP_A2A, VFM_CP_HYBRID };
 enum vfm_pp_schedule { VFM_PP_1F1B, VFM_PP_ZB }; /* 1f1b is interleaved where vpp > 1 */
 
-/* Whether the collectives within the layers (tp, cp, ep) run beside the compute stream. */
-enum vfm_aside { VFM_ASIDE_AUTO, VFM_ASIDE_ON, VFM_ASIDE_OFF }; /* auto: where the device runs behind the host */
+/* Whether the collectives within the layers (tp, cp, ep) overlap with computing, on a communication stream.  auto: on
+ * an asynchronous device. */
+enum vfm_overlap { VFM_OVERLAP_AUTO, VFM_OVERLAP_ON, VFM_OVERLAP_OFF };
 
 struct vfm_parallel {
 	int64_t tp, cp, pp, ep;
@@ -35,7 +36,7 @@ struct vfm_parallel {
 	bool fsdp;          /* parameters, gradients and optimizer state sharded; weights gathered a unit at a time */
 	bool distopt;       /* optimizer state sharded (ZeRO-1) */
 	int64_t shard;      /* ranks over which these two shard (hybrid sharding); 0: all of dp * cp */
-	int aside;          /* enum vfm_aside */
+	int overlap;        /* enum vfm_overlap */
 	int64_t bucket_mib; /* gradients are reduced in buckets of about this size as the backward passes */
 };
 

@@ -28,7 +28,7 @@ static const char *const schedule_names[] = {"constant", "cosine", "linear", NUL
 static const char *const recompute_names[] = {
 	"none", "selective", "full", "light", NULL}; /* in the order of enum vfm_recompute */
 static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
-static const char *const aside_names[] = {"auto", "on", "off", NULL};
+static const char *const overlap_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
@@ -104,8 +104,8 @@ static const struct key keys[] = {
 	{"parallel.distopt", K_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
 	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL,
 		"ranks that fsdp and distopt shard over; 0: all of dp x cp"},
-	{"parallel.aside", K_ENUM, OFF(parallel.aside), 0, 0, aside_names, NULL,
-		"collectives within layers beside the computing"},
+	{"parallel.overlap", K_ENUM, OFF(parallel.overlap), 0, 0, overlap_names, NULL,
+		"whether collectives within layers overlap with computing"},
 	{"parallel.bucket_mib", K_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL,
 		"size of the buckets in which gradients are reduced"},
 	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
@@ -257,10 +257,23 @@ static int set_key(struct vfm_config *c, const struct key *k, const json_t *v, s
 
 /* ---- documents ---- */
 
+/* The name by which a key goes now: itself, if it has not been renamed. */
+static const char *current_key(const char *path)
+{
+	static const char *const renamed[][2] = {{"parallel.aside", "parallel.overlap"}};
+
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+		if (!strcmp(path, renamed[i][0]))
+			return renamed[i][1];
+	return path;
+}
+
 static int unknown_key(const char *path, struct vfm_err *err)
 {
-	const char *all[N_KEYS + 1], *near;
+	const char *all[N_KEYS + 1], *near, *now = current_key(path);
 
+	if (now != path)
+		return vfm_fail(err, VFM_EUSAGE, "%s: this key is now %s", path, now);
 	for (int i = 0; i < N_KEYS; i++)
 		all[i] = keys[i].path;
 	all[N_KEYS] = NULL;
@@ -283,7 +296,7 @@ static int set_path(struct vfm_config *c, const char *path, const json_t *v, str
 	return unknown_key(path, err);
 }
 
-int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
+static int set_object(struct vfm_config *c, const json_t *obj, bool saved, struct vfm_err *err)
 {
 	const char *section, *name;
 	json_t *sub, *v;
@@ -303,10 +316,20 @@ int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err
 		{
 			snprintf(path, sizeof(path), "%s.%s", section, name);
 			if (strcmp(path, "model.preset") != 0)
-				TRY(set_path(c, path, v, err));
+				TRY(set_path(c, saved ? current_key(path) : path, v, err));
 		}
 	}
 	return 0;
+}
+
+int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
+{
+	return set_object(c, obj, false, err);
+}
+
+int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
+{
+	return set_object(c, obj, true, err);
 }
 
 int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)

@@ -57,6 +57,8 @@ void vfm_config_defaults(struct vfm_config *c);
 /* Later calls override earlier ones; each checks the keys it sets.  "model.preset" in a file sets
  * the whole model first. */
 int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
+/* The same for the configuration in a checkpoint, which may have keys that were renamed since. */
+int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
 int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err);
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err); /* "model.layers=4" */
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err);

@@ -202,7 +202,6 @@ static struct slot *slot_new(struct vfm_pipeline *p, struct vfm_err *err)
 	s->tape = vfm_tape_new(p->stream);
 	vfm_tape_defer_weights(s->tape, p->split);
 	vfm_tape_set_offload(s->tape, p->offload);
-	vfm_tape_set_aside(s->tape, p->mesh->rows_side);
 	s->fwd = t->event_new(p->stream->dev, err);
 	s->bwd = t->event_new(p->stream->dev, err);
 	vfm_grow(&p->slot, &p->cap_slot, p->n_slot + 1, sizeof(struct slot *));

@@ -180,7 +180,8 @@ static struct vfm_var *f_qk(struct probe *p, struct vfm_var **x)
 static struct vfm_var *f_linear(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_linear(t, vfm_g_act(t, x[0], VFM_ACT_SILU), x[1], x[2], VFM_ACT_GELU_TANH, VFM_F32);
+	return vfm_g_linear(t, vfm_g_act(t, x[0], VFM_ACT_SILU),
+		&(struct vfm_linear_args){.w = x[1], .b = x[2], .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
 }
 
 static void test_moving_weights(void **state)
@@ -406,7 +407,7 @@ static struct vfm_var *f_no_rows(struct probe *p, struct vfm_var **x)
 	(void)p;
 	h = vfm_g_norm_mod(t, x[0], VFM_NORM_LAYER, 1e-6f, vfm_view_cols(t, mod, 0, 16), vfm_view_cols(t, mod, 1, 16),
 		&no_tokens, VFM_F32);
-	h = vfm_g_linear(t, h, x[2], NULL, VFM_ACT_GELU_TANH, VFM_F32);
+	h = vfm_g_linear(t, h, &(struct vfm_linear_args){.w = x[2], .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
 	o = vfm_g_attn(t, vfm_g_qk_norm_rope(t, vfm_view_heads(t, h, 0, 2, 8), x[3], (struct vfm_tensor){0}, 1e-6f),
 		vfm_view_heads(t, h, 1, 2, 8), vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
 	return vfm_g_gate(t, x[0], o, vfm_view_cols(t, mod, 2, 16), &no_tokens);

@@ -153,8 +153,9 @@ static void test_two_layers(void **state)
 	w2 = leaf(t, OUT, MID, 4, 0.002, 2);
 	b2 = leaf(t, 1, OUT, 5, 0.01, 1);
 	dy = leaf(NULL, T, OUT, 6, 1e-4, 2);
-	h = vfm_g_linear_fp8(t, x.x, w1.x, b1.x, VFM_ACT_GELU_TANH, VFM_F32, NULL);
-	y = vfm_g_linear_fp8(t, h, w2.x, b2.x, VFM_ACT_NONE, VFM_F32, NULL);
+	h = vfm_g_linear(t, x.x,
+		&(struct vfm_linear_args){.w = w1.x, .b = b1.x, .act = VFM_ACT_GELU_TANH, .out = VFM_F32, .fp8 = true});
+	y = vfm_g_linear(t, h, &(struct vfm_linear_args){.w = w2.x, .b = b2.x, .out = VFM_F32, .fp8 = true});
 	OK(vfm_tape_status(t, &err));
 
 	z = times(e4m3(x.m), e4m3(w1.m));

@@ -1,6 +1,6 @@
 /* On a device that works behind the host (late.h) a run gives the bits that it gives on the CPU: nobody reads a result,
- * frees memory or uses host memory again before the device has come that far.  The CPU's run has no stream for the
- * collectives within layers; the other one may. */
+ * frees memory or uses host memory again before the device has come that far.  The CPU's run has no communication
+ * stream; the other one may have one. */
 #include <signal.h>
 
 #include "base/json.h"
@@ -257,9 +257,10 @@ static void train_in(struct outcome *o, const struct vfm_config *c, struct vfm_c
 	struct vfm_mesh mesh;
 
 	OK(vfm_mesh_init(&mesh, &c->parallel, world, d, &err));
-	MUST(!mesh.rows_side ==
-			!(c->parallel.aside != VFM_ASIDE_OFF && c->parallel.tp * c->parallel.cp * c->parallel.ep > 1),
-		"a stream for collectives within layers where there is none, or the other way round");
+	MUST(!mesh.comm_stream ==
+			!(c->parallel.overlap != VFM_OVERLAP_OFF &&
+				c->parallel.tp * c->parallel.cp * c->parallel.ep > 1),
+		"a communication stream where overlap is off, or none where it is on");
 	train(o, c, &mesh, d);
 	vfm_mesh_release(&mesh);
 }
@@ -277,7 +278,7 @@ static int many_ranks(struct vfm_launch *l, const void *arg)
 	OK(vfm_comm_host_new(l, &opts, &world, &err));
 	OK(vfm_parallel_check(&c.parallel, &c.model, l->size, &err));
 	plain = c;
-	plain.parallel.aside = VFM_ASIDE_OFF;
+	plain.parallel.overlap = VFM_OVERLAP_OFF;
 	train_in(&a, &plain, world, vfm_cpu_open(&err));
 	train_in(&b, &c, world, late_open(false, &err));
 	for (int k = 0; k < STEPS; k++)
@@ -304,17 +305,17 @@ static void test_ranks(void **state)
 		{moe, P(1, 1, 1, 2, 2, 1, 0, .distopt = true), VFM_F32},
 		{token, P(1, 1, 1, 2, 2, 1, 0, .fsdp = true), VFM_F32},
 		{dit, P(2, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_F32},
-		{dit, P(2, 1, 1, 1, 1, 1, 0, .aside = VFM_ASIDE_ON, .bucket_mib = 0), VFM_BF16},
-		{moviegen, P(2, 2, 1, 1, 1, 1, 0, .aside = VFM_ASIDE_ON, .fsdp = true), VFM_F32},
-		{moe, P(1, 2, 1, 2, 2, 1, 0, .aside = VFM_ASIDE_ON, .cp_mode = VFM_CP_A2A), VFM_F32},
-		{stdit, P(1, 2, 1, 1, 1, 1, 0, .aside = VFM_ASIDE_ON), VFM_F32},
-		{light, P(4, 1, 1, 1, 1, 1, 0, .aside = VFM_ASIDE_ON), VFM_BF16},
-		{full, P(2, 1, 2, 1, 1, 1, 0, .aside = VFM_ASIDE_ON, .schedule = VFM_PP_ZB), VFM_F32},
-		{fp8_light, P(2, 1, 1, 1, 1, 1, 0, .aside = VFM_ASIDE_ON), VFM_BF16},
+		{dit, P(2, 1, 1, 1, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .bucket_mib = 0), VFM_BF16},
+		{moviegen, P(2, 2, 1, 1, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .fsdp = true), VFM_F32},
+		{moe, P(1, 2, 1, 2, 2, 1, 0, .overlap = VFM_OVERLAP_ON, .cp_mode = VFM_CP_A2A), VFM_F32},
+		{stdit, P(1, 2, 1, 1, 1, 1, 0, .overlap = VFM_OVERLAP_ON), VFM_F32},
+		{light, P(4, 1, 1, 1, 1, 1, 0, .overlap = VFM_OVERLAP_ON), VFM_BF16},
+		{full, P(2, 1, 2, 1, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .schedule = VFM_PP_ZB), VFM_F32},
+		{fp8_light, P(2, 1, 1, 1, 1, 1, 0, .overlap = VFM_OVERLAP_ON), VFM_BF16},
 		{lean, P(1, 1, 1, 2, 1, 1, 0, .distopt = true), VFM_BF16},
 		{half, P(1, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_1F1B), VFM_BF16},
 		{half_moviegen, P(2, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_BF16},
-		{fp8, P(2, 1, 1, 2, 1, 1, 0, .aside = VFM_ASIDE_ON, .fsdp = true), VFM_BF16},
+		{fp8, P(2, 1, 1, 2, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .fsdp = true), VFM_BF16},
 		{fp8, P(1, 1, 3, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_BF16},
 	};
 

@@ -16,7 +16,7 @@
 #include "comm/comm_host.h"
 #include "grad/node.h"
 #include "launch/launch_impl.h"
-#include "mesh/mops.h"
+#include "mesh/tp_linear.h"
 #include "train/device.h"
 
 /* ---- ranks ---- */
@@ -474,11 +474,35 @@ static void must_be(struct vfm_tensor x, int64_t i, double want, const char *wha
 	MUST(fabs(get(x, i) - want) < 1e-5, "%s: %g at %lld, not %g", what, get(x, i), (long long)i, want);
 }
 
-static void rows_over(const int64_t *rows)
+/* How rows get from a rank's own to all of them. */
+enum how { GATHER, COLUMN, BOTH_COLUMNS };
+
+static struct vfm_var *all_rows(const struct vfm_attn_layout *l, struct vfm_var *x, struct vfm_var *one, enum how how)
+{
+	struct vfm_linear_args a[] = {{.w = one, .out = VFM_F32}, {.w = one, .out = VFM_F32}};
+	struct vfm_var *y[2];
+
+	if (how == GATHER)
+		return vfm_tp_gather(t, l, x);
+	vfm_tp_column(t, l, x, a, how == COLUMN ? 1 : 2, y);
+	return how == COLUMN ? y[0] : vfm_g_add(t, y[0], y[1]);
+}
+
+/* Layers of the identity, the products with which are exact. */
+static void rows_over(const int64_t *rows, enum how how)
 {
 	int64_t total = 0, first = 0, mine = rows[world->rank];
+	struct vfm_mesh m = {.group = {[VFM_AX_TP] = world}};
+	struct vfm_tokens tok = {.rows_tp = (int64_t *)rows};
+	struct vfm_attn_layout l = {.mesh = &m, .tok = &tok};
+	double times = how == BOTH_COLUMNS ? 2 : 1;
+	float identity[COLS * COLS] = {0};
 	struct vfm_tensor x, dy, y_part, dy_part;
+	struct vfm_tensor one = vfm_t2(identity, VFM_F32, COLS, COLS);
 	struct vfm_var *in, *y;
+
+	for (int i = 0; i < COLS; i++)
+		identity[i * COLS + i] = 1;
 
 	for (int r = 0; r < world->size; r++) {
 		first += r < world->rank ? rows[r] : 0;
@@ -488,10 +512,10 @@ static void rows_over(const int64_t *rows)
 	x = filled(mine, first, 3);
 	dy = filled(total, 0, 10 + world->rank);
 	in = vfm_leaf(t, x);
-	y = vfm_m_gather_rows(t, world, in, rows);
+	y = all_rows(&l, in, vfm_leaf(t, one), how);
 	OK(vfm_tape_status(t, &err));
 	for (int64_t i = 0; i < total * COLS; i++)
-		must_be(y->v, i, value((uint64_t)i, 3), "gathered");
+		must_be(y->v, i, times * value((uint64_t)i, 3), "gathered");
 	OK(vfm_tape_seed(t, y, dy, &err));
 	OK(vfm_tape_backward(t, &err));
 	for (int64_t i = 0; i < mine * COLS; i++) {
@@ -499,14 +523,14 @@ static void rows_over(const int64_t *rows)
 
 		for (int r = 0; r < world->size; r++)
 			want += value((uint64_t)(first * COLS + i), 10 + r);
-		must_be(vfm_leaf_grad(in), i, want, "gradient of what was gathered");
+		must_be(vfm_leaf_grad(in), i, times * want, "gradient of what was gathered");
 	}
 	vfm_tape_reset(t);
 	/* The other way round. */
 	y_part = filled(total, 0, 20 + world->rank);
 	dy_part = filled(mine, first, 4);
 	in = vfm_leaf(t, y_part);
-	y = vfm_m_scatter_rows(t, world, in, rows);
+	y = vfm_tp_row(t, &l, in, &(struct vfm_linear_args){.w = vfm_leaf(t, one), .out = VFM_F32});
 	OK(vfm_tape_status(t, &err));
 	for (int64_t i = 0; i < mine * COLS; i++) {
 		double want = 0;
@@ -529,7 +553,8 @@ static void rows_cases(const void *arg)
 
 	(void)arg;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		rows_over(rows[i]);
+		for (enum how how = GATHER; how <= BOTH_COLUMNS; how++)
+			rows_over(rows[i], how);
 }
 
 static void test_rows(void **state)
@@ -546,6 +571,7 @@ static void redist_over(const int64_t *rows)
 	int64_t send[8] = {0}, recv[8] = {0}, first = 0, total = 0, at = 0;
 	int32_t index[4][512] = {{0}};
 	struct vfm_redist r = {.send = send, .recv = recv};
+	struct vfm_mesh m = {.group = {[VFM_AX_EP] = world}};
 	struct vfm_tensor x, dy;
 	struct vfm_var *in, *y;
 
@@ -578,7 +604,7 @@ static void redist_over(const int64_t *rows)
 		set(dy, i, value((uint64_t)(g * COLS + i % COLS), 6));
 	}
 	in = vfm_leaf(t, x);
-	y = vfm_m_redist(t, world, in, &r);
+	y = vfm_m_redist(t, &m, VFM_AX_EP, in, &r);
 	OK(vfm_tape_status(t, &err));
 	for (int64_t i = 0; i < r.n_recv * COLS; i++)
 		must_be(y->v, i, value((uint64_t)(((r.n_recv - 1 - i / COLS) * n + me) * COLS + i % COLS), 5),

@@ -79,7 +79,7 @@ static void check_views(const int *which, int n, bool whole, const float want[3]
 		for (int i = 0; i < 12; i++)
 			weight[i] = 3;
 		/* base W^T: each of its elements gets 2 outputs times 3 */
-		sum = vfm_g_add(t, sum, vfm_g_linear(t, base, w, NULL, VFM_ACT_NONE, VFM_F32));
+		sum = vfm_g_add(t, sum, vfm_g_linear(t, base, &(struct vfm_linear_args){.w = w, .out = VFM_F32}));
 	}
 	OK(vfm_tape_status(t, &err));
 	OK(back_from(sum, 1));
@@ -133,7 +133,7 @@ static void test_sticky_errors(void **state)
 	assert_true(strlen(first.msg) > 0);
 	/* Everything after it is harmless, whatever it is given, and the first message stays. */
 	y = vfm_g_add(t, vfm_view_cols(t, bad, 1, 99), x);
-	y = vfm_g_linear(t, y, x, NULL, VFM_ACT_GELU_TANH, VFM_F32);
+	y = vfm_g_linear(t, y, &(struct vfm_linear_args){.w = x, .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
 	y = vfm_g_cast(t, vfm_g_norm(t, y, VFM_NORM_RMS, 1e-6f, NULL, NULL, VFM_F32), VFM_BF16);
 	assert_non_null(y);
 	assert_int_equal(vfm_tape_status(t, &second), first.code);
@@ -429,8 +429,8 @@ static void test_weights_dropped(void **state)
 	(void)state;
 	vfm_tape_defer_weights(t, true);
 	for (int k = 0; k < 2; k++) {
-		struct vfm_var *y = vfm_g_linear(
-			t, vfm_input(t, vfm_t2(x, VFM_F32, 4, 3)), leaf(w, gw, 2, 3), NULL, VFM_ACT_NONE, VFM_F32);
+		struct vfm_var *y = vfm_g_linear(t, vfm_input(t, vfm_t2(x, VFM_F32, 4, 3)),
+			&(struct vfm_linear_args){.w = leaf(w, gw, 2, 3), .out = VFM_F32});
 
 		OK(back_from(y, 1));
 		assert_true(dev.dev->mem_now > 0);
@@ -454,11 +454,11 @@ static void test_stages(void **state)
 		struct vfm_var *h, *y, *in;
 		struct vfm_tensor dh;
 
-		h = vfm_g_linear(first, vfm_input(first, vfm_t2(x, VFM_F32, 2, 3)), leaf(w1, g[k], 3, 3), NULL,
-			VFM_ACT_SILU, VFM_F32);
+		h = vfm_g_linear(first, vfm_input(first, vfm_t2(x, VFM_F32, 2, 3)),
+			&(struct vfm_linear_args){.w = leaf(w1, g[k], 3, 3), .act = VFM_ACT_SILU, .out = VFM_F32});
 		t = k ? second : first;
 		in = k ? vfm_leaf(second, h->v) : h;
-		y = vfm_g_linear(t, in, leaf(w2, g[k] + 9, 1, 3), NULL, VFM_ACT_NONE, VFM_F32);
+		y = vfm_g_linear(t, in, &(struct vfm_linear_args){.w = leaf(w2, g[k] + 9, 1, 3), .out = VFM_F32});
 		OK(vfm_tape_seed(t, y, vfm_t2(gy, VFM_F32, 2, 1), &err));
 		OK(vfm_tape_backward(t, &err));
 		if (k) {

@@ -1,0 +1,222 @@
+/* gops_linear.c - linear layers: the steps of product.h and their adjoint.  The fp8 part is in gops_fp8.c. */
+#include "grad/gops_int.h"
+
+/* ---- what plain, fp8 and grouped layers share ---- */
+
+void vfm_product_vars(struct vfm_tape *t, struct vfm_product *p, int64_t width)
+{
+	struct vfm_tensor like = {.ndim = 2, .shape = {p->x->v.shape[0], width}};
+
+	vfm_read(p->x);
+	p->keeps = !p->y;
+	if (p->keeps)
+		p->y = vfm_var_new(t, vfm_like(&like, p->args.out));
+	if (p->args.act != VFM_ACT_NONE)
+		p->z = vfm_var_new(t, vfm_like(&p->y->v, p->args.out));
+}
+
+void vfm_product_cast(struct vfm_tape *t, struct vfm_product *p)
+{
+	enum vfm_dtype dtype = p->args.w->v.dtype;
+	struct vfm_axpby cast = {.alpha = 1, .x = p->x->v};
+
+	p->saved = p->x;
+	if (p->x->v.dtype == dtype)
+		return;
+	p->saved = vfm_var_new(t, vfm_like(&p->x->v, dtype));
+	cast.y = p->saved->v;
+	FORWARD(axpby, &cast);
+}
+
+/* Of an activated product its input is kept, as it is for the backward. */
+static struct vfm_var **kept_of(struct vfm_product *p)
+{
+	return p->z ? &p->z : &p->y;
+}
+
+bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p)
+{
+	struct vfm_unary again = {.act = p->args.act};
+
+	if (!vfm_kept_product(t, kept_of(p), 1))
+		return false;
+	if (p->z) {
+		again.x = p->z->v;
+		again.y = p->y->v;
+		FORWARD(unary, &again);
+	}
+	return true;
+}
+
+void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p)
+{
+	vfm_keep_product(t, kept_of(p), 1);
+}
+
+void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)
+{
+	vfm_save(n, p->saved);
+	if (!p->z)
+		return;
+	p->y->act = p->args.act;
+	p->y->z = p->z->v;
+	vfm_save(n, p->z);
+}
+
+int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz,
+	struct vfm_store **cast, struct vfm_err *err)
+{
+	struct vfm_unary back = {.act = y->act, .x = y->z, .dy = y->g, .y = y->g};
+	struct vfm_axpby a = {.alpha = 1, .x = y->g};
+
+	*dz = y->g;
+	*cast = NULL;
+	if (y->act != VFM_ACT_NONE && !y->g_is_dz)
+		TRY(BACKWARD(unary, &back));
+	if (y->g.dtype == dtype)
+		return 0;
+	TRY(vfm_scratch(t, vfm_like(&y->g, dtype), &a.y, cast, err));
+	*dz = a.y;
+	return BACKWARD(axpby, &a);
+}
+
+bool vfm_product_fuses(const struct vfm_var *x)
+{
+	return x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
+}
+
+struct linear_wgrad {
+	struct vfm_tensor dz, x;
+	struct vfm_var *w, *b;
+};
+
+static int linear_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
+{
+	struct linear_wgrad *g = ctx;
+	struct vfm_gemm a = {.trans_a = true, .a = g->dz, .b = g->x};
+
+	if (vfm_wants_grad(g->b)) {
+		bool accumulate; /* biases are cleared at the start of a step: always += */
+
+		TRY(vfm_grad_into(t, g->b, &a.a_rowsum, &accumulate, err));
+	}
+	TRY(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
+	return BACKWARD(gemm, &a);
+}
+
+static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_linear_ctx *c = n->ctx;
+	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
+	struct vfm_gemm dgrad = {.b = w->v};
+	struct linear_wgrad *wgrad;
+	struct vfm_store *cast = NULL;
+	struct vfm_tensor dz;
+	int rc;
+
+	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
+	if (vfm_wants_grad(x)) {
+		bool fuse = vfm_product_fuses(x);
+
+		dgrad.a = dz;
+		TRY_OUT(vfm_grad_into(t, x, &dgrad.c, &dgrad.accumulate, err));
+		if (fuse) {
+			dgrad.dact = x->act;
+			dgrad.aux = x->z;
+			x->g_is_dz = true;
+		}
+		TRY_OUT(BACKWARD(gemm, &dgrad));
+	}
+	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
+	*wgrad = (struct linear_wgrad){dz, c->x, w, b};
+	rc = vfm_defer(t, linear_weights, wgrad, cast ? cast : n->out->gs, n->saved[0], err);
+out:
+	vfm_store_unref(cast);
+	return rc;
+}
+
+/* ---- the steps ---- */
+
+void vfm_product_open(struct vfm_tape *t, struct vfm_product *p)
+{
+	const struct vfm_linear_args *a = &p->args;
+
+	vfm_product_vars(t, p, a->w->v.shape[0]);
+	if (vfm_tape_failed(t))
+		return;
+	if (p->keeps)
+		p->known = vfm_product_kept(t, p);
+	p->gemm = (struct vfm_gemm){.trans_b = true, .b = a->w->v, .c = p->y->v, .act = a->act};
+	if (a->b)
+		p->gemm.bias = a->b->v;
+	if (p->z)
+		p->gemm.aux = p->z->v;
+	if (a->fp8)
+		vfm_fp8_open(t, p);
+}
+
+bool vfm_product_by_rows(const struct vfm_product *p)
+{
+	return !p->known && !p->args.fp8 && p->x->v.dtype == p->args.w->v.dtype;
+}
+
+void vfm_product_early_rows(struct vfm_tape *t, const struct vfm_product *p, struct vfm_tensor x, int64_t first)
+{
+	struct vfm_gemm a = p->gemm;
+	int64_t n = x.shape[0];
+
+	if (vfm_tape_failed(t) || n == 0)
+		return;
+	a.a = x;
+	a.c = vfm_row_slice(&a.c, first, n);
+	if (vfm_has(&a.aux))
+		a.aux = vfm_row_slice(&a.aux, first, n);
+	FORWARD(gemm, &a);
+}
+
+void vfm_product_input(struct vfm_tape *t, struct vfm_product *p)
+{
+	if (vfm_tape_failed(t))
+		return;
+	if (p->args.fp8) {
+		vfm_fp8_input(t, p);
+		return;
+	}
+	vfm_product_cast(t, p);
+	p->gemm.a = p->saved->v;
+}
+
+void vfm_product_rows(struct vfm_tape *t, const struct vfm_product *p, int64_t first, int64_t n)
+{
+	if (!vfm_tape_failed(t) && !p->known)
+		vfm_product_early_rows(t, p, vfm_row_slice(&p->gemm.a, first, n), first);
+}
+
+struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p)
+{
+	struct vfm_var *in[] = {p->x, p->args.w, p->args.b};
+	struct vfm_node *n;
+
+	if (p->keeps)
+		vfm_product_keep(t, p);
+	n = vfm_record(t, p->args.fp8 ? vfm_fp8_backward : linear_backward, p->y, in, 3);
+	if (n) {
+		struct vfm_linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+
+		*c = (struct vfm_linear_ctx){p->saved->v, p->args.past};
+		vfm_product_save(n, p);
+	}
+	return p->y;
+}
+
+struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args)
+{
+	struct vfm_product p = {.args = *args, .x = x};
+
+	if (vfm_tape_failed(t))
+		return x;
+	vfm_product_open(t, &p);
+	vfm_product_input(t, &p);
+	vfm_product_rows(t, &p, 0, x->v.shape[0]);
+	return vfm_product_close(t, &p);
+}

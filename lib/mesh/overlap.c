@@ -1,0 +1,37 @@
+#include "mesh/overlap.h"
+
+#include "dev/stall.h"
+#include "grad/node.h"
+
+int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_stream **s, struct vfm_err *err)
+{
+	struct vfm_stream *compute = vfm_tape_stream(t);
+	const struct vfm_dev_table *d = compute->dev->t;
+
+	*s = m->comm_stream ? m->comm_stream : compute;
+	if (!m->comm_stream)
+		return 0;
+	TRY(d->event_record(m->comm_ready, compute, err));
+	return d->event_wait(m->comm_ready, m->comm_stream, err);
+}
+
+int vfm_overlap_join(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err)
+{
+	struct vfm_stream *compute = vfm_tape_stream(t);
+	struct vfm_err second = {0}, *e = rc < 0 ? &second : err;
+	int waited;
+
+	if (!m->comm_stream)
+		return rc;
+	waited = compute->dev->t->event_record(m->comm_done, m->comm_stream, e);
+	if (waited == 0)
+		waited = vfm_stall_wait(m->comm_done, compute, VFM_STALL_COMM, e);
+	return rc < 0 ? rc : waited;
+}
+
+int vfm_overlap_join_deferred(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err)
+{
+	if (rc == 0 && m->comm_stream)
+		rc = vfm_tape_run_deferred(t, err);
+	return vfm_overlap_join(m, t, rc, err);
+}
