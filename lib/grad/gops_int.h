@@ -30,11 +30,11 @@
 void vfm_product_vars(struct vfm_tape *t, struct vfm_product *p, int64_t width);
 /* saved = x in the dtype of the weights: x itself, or a copy. */
 void vfm_product_cast(struct vfm_tape *t, struct vfm_product *p);
-/* Light recompute: true if it has the result (or computes it from the input of the activation); otherwise it is given
- * the result by vfm_product_keep. */
+/* Light recompute.  Returns true if the region's first run kept the result, which is then y; otherwise the caller
+ * computes y and calls vfm_product_keep. */
 bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
-/* The node keeps what the backward reads. */
+/* Makes the node hold the values that the backward reads. */
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
 /* The gradient of an activated product's sum, in the dtype of the weights: either the reader's GEMM has multiplied by
  * act'(z) already, or it is done here.  *cast: the memory of a copy, for the caller to unref; NULL: none was needed. */

@@ -10,7 +10,7 @@ struct redist_ctx {
 	int64_t *send, *recv; /* [size] elements */
 };
 
-static int64_t *element_counts(struct vfm_tape *t, const struct vfm_comm *c, const int64_t *rows, int64_t width)
+static int64_t *count_elements(struct vfm_tape *t, const struct vfm_comm *c, const int64_t *rows, int64_t width)
 {
 	int64_t *n = vfm_tape_alloc(t, (size_t)c->size * sizeof(*n));
 
@@ -19,7 +19,7 @@ static int64_t *element_counts(struct vfm_tape *t, const struct vfm_comm *c, con
 	return n;
 }
 
-static int all_to_all(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor send, struct vfm_tensor recv,
+static int exchange_rows(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor send, struct vfm_tensor recv,
 	bool forward, struct vfm_err *err)
 {
 	const int64_t *n_send = forward ? x->send : x->recv, *n_recv = forward ? x->recv : x->send;
@@ -52,7 +52,7 @@ static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct v
 	}
 	if (vfm_has(&place))
 		TRY_OUT(vfm_scratch(t, vfm_like(&to, to.dtype), &recv, &st[1], err));
-	TRY_OUT(all_to_all(t, x, send, recv, forward, err));
+	TRY_OUT(exchange_rows(t, x, send, recv, forward, err));
 	if (vfm_has(&place))
 		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = place, .y = to}, err);
 out:
@@ -87,8 +87,8 @@ struct vfm_var *vfm_m_redist(
 	*ctx = (struct redist_ctx){.mesh = m,
 		.c = c,
 		.r = r,
-		.send = element_counts(t, c, r->send, x->v.shape[1]),
-		.recv = element_counts(t, c, r->recv, x->v.shape[1])};
+		.send = count_elements(t, c, r->send, x->v.shape[1]),
+		.recv = count_elements(t, c, r->recv, x->v.shape[1])};
 	like = x->v;
 	like.shape[0] = r->n_recv;
 	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));

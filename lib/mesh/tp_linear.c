@@ -17,17 +17,18 @@ struct tp_rows {
 	int64_t own, first, all; /* this rank's rows, the place of the first among all rows, all rows */
 };
 
-static struct vfm_comm *tp_group(const struct vfm_attn_layout *l)
+static struct vfm_comm *get_tp_group(const struct vfm_attn_layout *l)
 {
 	return l->mesh->group[VFM_AX_TP];
 }
 
-static struct tp_rows *tp_rows_new(struct vfm_tape *t, const struct vfm_attn_layout *l, int64_t width)
+static struct tp_rows *make_tp_rows(struct vfm_tape *t, const struct vfm_attn_layout *l, int64_t width)
 {
 	struct tp_rows *r = vfm_tape_alloc(t, sizeof(*r));
-	int size = tp_group(l)->size, me = tp_group(l)->rank;
+	int size = get_tp_group(l)->size, me = get_tp_group(l)->rank;
 
-	*r = (struct tp_rows){.mesh = l->mesh, .c = tp_group(l), .rows = l->tok->rows_tp, .own = l->tok->rows_tp[me]};
+	*r = (struct tp_rows){
+		.mesh = l->mesh, .c = get_tp_group(l), .rows = l->tok->rows_tp, .own = l->tok->rows_tp[me]};
 	r->count = vfm_tape_alloc(t, (size_t)size * sizeof(*r->count));
 	for (int i = 0; i < size; i++) {
 		r->first += i < me ? r->rows[i] : 0;
@@ -38,7 +39,7 @@ static struct tp_rows *tp_rows_new(struct vfm_tape *t, const struct vfm_attn_lay
 }
 
 /* Starts the all-gather of the ranks' `own` rows into `all`; the caller joins. */
-static int gather_begin(
+static int start_gather(
 	struct vfm_tape *t, const struct tp_rows *r, struct vfm_tensor own, struct vfm_tensor all, struct vfm_err *err)
 {
 	struct vfm_stream *s;
@@ -48,7 +49,7 @@ static int gather_begin(
 }
 
 /* Starts the reduce-scatter of `all` into this rank's `own` rows; the caller joins. */
-static int scatter_begin(
+static int start_scatter(
 	struct vfm_tape *t, const struct tp_rows *r, struct vfm_tensor all, struct vfm_tensor own, struct vfm_err *err)
 {
 	struct vfm_stream *s;
@@ -57,7 +58,7 @@ static int scatter_begin(
 	return vfm_reduce_scatter(r->c, s, all, own, r->count, err);
 }
 
-static int gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int tp_gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	const struct tp_rows *r = n->ctx;
 	struct vfm_grad_tmp tmp;
@@ -66,12 +67,12 @@ static int gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	if (!vfm_wants_grad(n->in[0]))
 		return 0;
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	rc = scatter_begin(t, r, n->out->g, tmp.g, err);
+	rc = start_scatter(t, r, n->out->g, tmp.g, err);
 	TRY(vfm_overlap_join_deferred(r->mesh, t, rc, err));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
-static int scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int tp_scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	const struct tp_rows *r = n->ctx;
 	struct vfm_grad_tmp tmp;
@@ -80,7 +81,7 @@ static int scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	if (!vfm_wants_grad(n->in[0]))
 		return 0;
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	rc = gather_begin(t, r, n->out->g, tmp.g, err);
+	rc = start_gather(t, r, n->out->g, tmp.g, err);
 	TRY(vfm_overlap_join_deferred(r->mesh, t, rc, err));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
@@ -96,18 +97,18 @@ static void record_rows(struct vfm_tape *t, int (*backward)(struct vfm_tape *, s
 
 /* ---- column ---- */
 
-/* Returns a new variable of all rows and starts to gather x into it.  *rc, *err: its status, for gather_join. */
-static struct vfm_var *gather_var(
+/* Returns a new variable of all rows and starts to gather x into it.  *rc, *err: its status, for join_gather. */
+static struct vfm_var *make_gathered(
 	struct vfm_tape *t, struct tp_rows *r, struct vfm_var *x, int *rc, struct vfm_err *err)
 {
 	struct vfm_var *all = vfm_var_new(t, vfm_t2(NULL, x->v.dtype, r->all, x->v.shape[1]));
 
-	*rc = vfm_tape_failed(t) ? 0 : gather_begin(t, r, vfm_read(x), all->v, err);
-	record_rows(t, gather_backward, r, x, all);
+	*rc = vfm_tape_failed(t) ? 0 : start_gather(t, r, vfm_read(x), all->v, err);
+	record_rows(t, tp_gather_backward, r, x, all);
 	return all;
 }
 
-static void gather_join(struct vfm_tape *t, const struct tp_rows *r, int rc, struct vfm_err *err)
+static void join_gather(struct vfm_tape *t, const struct tp_rows *r, int rc, struct vfm_err *err)
 {
 	rc = vfm_overlap_join(r->mesh, t, rc, err);
 	if (rc < 0)
@@ -121,16 +122,16 @@ struct vfm_var *vfm_tp_gather(struct vfm_tape *t, const struct vfm_attn_layout *
 	struct tp_rows *r;
 	int rc;
 
-	if (vfm_tape_failed(t) || tp_group(l)->size == 1)
+	if (vfm_tape_failed(t) || get_tp_group(l)->size == 1)
 		return x;
-	r = tp_rows_new(t, l, x->v.shape[1]);
-	all = gather_var(t, r, x, &rc, &err);
-	gather_join(t, r, rc, &err);
+	r = make_tp_rows(t, l, x->v.shape[1]);
+	all = make_gathered(t, r, x, &rc, &err);
+	join_gather(t, r, rc, &err);
 	return all;
 }
 
 /* Computes the rows that were not computed during the gather. */
-static void column_rest(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p, bool early)
+static void multiply_rest(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p, bool early)
 {
 	if (!early) {
 		vfm_product_rows(t, p, 0, r->all);
@@ -152,13 +153,13 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 
 	if (n > VFM_TP_COLUMN_LAYERS)
 		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: %d layers behind one gather", n), &err);
-	if (vfm_tape_failed(t) || tp_group(l)->size == 1) {
+	if (vfm_tape_failed(t) || get_tp_group(l)->size == 1) {
 		for (int i = 0; i < n; i++)
 			y[i] = vfm_g_linear(t, x, &args[i]);
 		return;
 	}
-	r = tp_rows_new(t, l, x->v.shape[1]);
-	all = gather_var(t, r, x, &rc, &err);
+	r = make_tp_rows(t, l, x->v.shape[1]);
+	all = make_gathered(t, r, x, &rc, &err);
 	for (int i = 0; i < n; i++) {
 		p[i] = (struct vfm_product){.args = args[i], .x = all};
 		vfm_product_open(t, &p[i]);
@@ -166,10 +167,10 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 		if (early[i])
 			vfm_product_early_rows(t, &p[i], x->v, r->first);
 	}
-	gather_join(t, r, rc, &err);
+	join_gather(t, r, rc, &err);
 	for (int i = 0; i < n; i++) {
 		vfm_product_input(t, &p[i]);
-		column_rest(t, r, &p[i], early[i]);
+		multiply_rest(t, r, &p[i], early[i]);
 		y[i] = vfm_product_close(t, &p[i]);
 	}
 }
@@ -243,7 +244,7 @@ static int add_parts(struct vfm_tape *t, const struct tp_rows *r, const struct c
 	return vfm_op_sum_parts(vfm_tape_stream(t), &a, err);
 }
 
-static int row_by_chunks(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p, int64_t least,
+static int multiply_by_chunks(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p, int64_t least,
 	struct vfm_tensor y, struct vfm_err *err)
 {
 	struct chunks k = cut_chunks(t, r, least);
@@ -263,27 +264,27 @@ static int row_by_chunks(struct vfm_tape *t, const struct tp_rows *r, const stru
 	return rc;
 }
 
-static int row_at_once(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p, struct vfm_tensor y,
-	struct vfm_err *err)
+static int multiply_at_once(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p,
+	struct vfm_tensor y, struct vfm_err *err)
 {
 	int rc;
 
 	vfm_product_rows(t, p, 0, r->all);
 	if (vfm_tape_failed(t))
 		return 0;
-	rc = scatter_begin(t, r, p->y->v, y, err);
+	rc = start_scatter(t, r, p->y->v, y, err);
 	return vfm_overlap_join(r->mesh, t, rc, err);
 }
 
 /* y = this rank's share of the sum of the products. */
-static int row_forward(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p, struct vfm_tensor y,
-	struct vfm_err *err)
+static int multiply_and_scatter(struct vfm_tape *t, const struct tp_rows *r, const struct vfm_product *p,
+	struct vfm_tensor y, struct vfm_err *err)
 {
 	int64_t width = y.shape[1], least = r->mesh->p.overlap == VFM_OVERLAP_ON ? 1 : CHUNK;
 
 	if (r->mesh->comm_stream && r->all * width >= 2 * least)
-		return row_by_chunks(t, r, p, (least + width - 1) / width, y, err);
-	return row_at_once(t, r, p, y, err);
+		return multiply_by_chunks(t, r, p, (least + width - 1) / width, y, err);
+	return multiply_at_once(t, r, p, y, err);
 }
 
 struct vfm_var *vfm_tp_row(
@@ -297,9 +298,9 @@ struct vfm_var *vfm_tp_row(
 	struct vfm_var *y;
 	int rc = 0;
 
-	if (vfm_tape_failed(t) || tp_group(l)->size == 1)
+	if (vfm_tape_failed(t) || get_tp_group(l)->size == 1)
 		return vfm_g_linear(t, x, args);
-	r = tp_rows_new(t, l, width);
+	r = make_tp_rows(t, l, width);
 	y = vfm_var_new(t, vfm_t2(NULL, args->out, r->own, width));
 	if (vfm_tape_failed(t))
 		return y;
@@ -311,13 +312,13 @@ struct vfm_var *vfm_tp_row(
 	vfm_product_open(t, &p);
 	vfm_product_input(t, &p);
 	if (!p.known && rc == 0)
-		rc = row_forward(t, r, &p, y->v, &err);
+		rc = multiply_and_scatter(t, r, &p, y->v, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 	vfm_store_unref(mem);
 	p.y->v.data = NULL;
 	vfm_keep_product(t, &y, 1);
 	vfm_product_close(t, &p);
-	record_rows(t, scatter_backward, r, p.y, y);
+	record_rows(t, tp_scatter_backward, r, p.y, y);
 	return y;
 }

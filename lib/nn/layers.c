@@ -41,7 +41,7 @@ void vfm_linear_declare(
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
-static struct vfm_linear_args linear_args(const struct vfm_linear *l, enum vfm_act act, enum vfm_dtype out)
+static struct vfm_linear_args make_linear_args(const struct vfm_linear *l, enum vfm_act act, enum vfm_dtype out)
 {
 	struct vfm_var *w = &l->w->var;
 
@@ -56,7 +56,7 @@ static struct vfm_linear_args linear_args(const struct vfm_linear *l, enum vfm_a
 struct vfm_var *vfm_linear(
 	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out)
 {
-	struct vfm_linear_args a = linear_args(l, act, out);
+	struct vfm_linear_args a = make_linear_args(l, act, out);
 
 	return vfm_g_linear(t, x, &a);
 }
@@ -64,7 +64,7 @@ struct vfm_var *vfm_linear(
 struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,
 	enum vfm_dtype out, const struct vfm_attn_layout *lay)
 {
-	struct vfm_linear_args a = linear_args(l, act, out);
+	struct vfm_linear_args a = make_linear_args(l, act, out);
 	struct vfm_var *y;
 
 	vfm_tp_column(t, lay, x, &a, 1, &y);
@@ -74,7 +74,7 @@ struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l
 struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
 	const struct vfm_attn_layout *lay)
 {
-	struct vfm_linear_args a = linear_args(l, VFM_ACT_NONE, out);
+	struct vfm_linear_args a = make_linear_args(l, VFM_ACT_NONE, out);
 
 	return vfm_tp_row(t, lay, x, &a);
 }
@@ -150,18 +150,18 @@ void vfm_self_attn_declare(
 	proj_declare(&a->proj, ps, d, false, prefix);
 }
 
-/* x -> q [R,heads,d], k, v [R,kv_heads,d], normalised and turned.  x [R,D], or, with a layout, this tp rank's rows of
- * that. */
+/* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and rotated.  With a layout, x is this tp rank's share of
+ * the rows. */
 static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *lay, struct vfm_tensor rope, struct vfm_var *qkv[3])
 {
 	bool fused = a->qkv.w;
-	struct vfm_linear_args layer[2] = {linear_args(fused ? &a->qkv : &a->kv, VFM_ACT_NONE, x->v.dtype)};
+	struct vfm_linear_args layer[2] = {make_linear_args(fused ? &a->qkv : &a->kv, VFM_ACT_NONE, x->v.dtype)};
 	struct vfm_var *y[2]; /* [R, 3 * heads * d], or [R, 2 * kv_heads * d] and [R, heads * d] */
 	int n = fused ? 1 : 2;
 
 	if (!fused)
-		layer[1] = linear_args(&a->q, VFM_ACT_NONE, x->v.dtype);
+		layer[1] = make_linear_args(&a->q, VFM_ACT_NONE, x->v.dtype);
 	if (lay)
 		vfm_tp_column(t, lay, x, layer, n, y);
 	for (int i = 0; i < n && !lay; i++)

@@ -30,8 +30,8 @@ void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struc
 	const char *name_fmt, ...) __attribute__((format(printf, 4, 5)));
 struct vfm_var *vfm_linear(
 	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
-/* The same with x or y cut into rows over the ranks (mesh/tp_linear.h).  column: a column-split layer of all rows, of
- * which x is this rank's share.  row: the sum over the ranks of a row-split layer, of which y is this rank's share. */
+/* The same with the collectives of tensor parallelism (mesh/tp_linear.h): a column-split layer that gathers the rows of
+ * x, and a row-split layer that reduce-scatters those of y. */
 struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,
 	enum vfm_dtype out, const struct vfm_attn_layout *lay);
 struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,

@@ -257,8 +257,8 @@ static int set_key(struct vfm_config *c, const struct key *k, const json_t *v, s
 
 /* ---- documents ---- */
 
-/* The name by which a key goes now: itself, if it has not been renamed. */
-static const char *current_key(const char *path)
+/* Returns the present name of a key: path itself, unless the key has been renamed. */
+static const char *find_current_key(const char *path)
 {
 	static const char *const renamed[][2] = {{"parallel.aside", "parallel.overlap"}};
 
@@ -270,7 +270,7 @@ static const char *current_key(const char *path)
 
 static int unknown_key(const char *path, struct vfm_err *err)
 {
-	const char *all[N_KEYS + 1], *near, *now = current_key(path);
+	const char *all[N_KEYS + 1], *near, *now = find_current_key(path);
 
 	if (now != path)
 		return vfm_fail(err, VFM_EUSAGE, "%s: this key is now %s", path, now);
@@ -316,7 +316,7 @@ static int set_object(struct vfm_config *c, const json_t *obj, bool saved, struc
 		{
 			snprintf(path, sizeof(path), "%s.%s", section, name);
 			if (strcmp(path, "model.preset") != 0)
-				TRY(set_path(c, saved ? current_key(path) : path, v, err));
+				TRY(set_path(c, saved ? find_current_key(path) : path, v, err));
 		}
 	}
 	return 0;
