@@ -134,7 +134,6 @@ static int did(struct vfm_wgroup *g, int rc, struct vfm_err *err)
 static int take(struct vfm_wgroup *g, struct vfm_stream *s, size_t bytes, void **p, struct vfm_err *err)
 {
 	struct vfm_stream *compute = g->job->compute;
-	const struct vfm_dev_table *t = compute->dev->t;
 
 	if (s == compute) {
 		*p = vfm_dev_alloc(s, bytes, "the parts of a sum over ranks", err);
@@ -142,8 +141,7 @@ static int take(struct vfm_wgroup *g, struct vfm_stream *s, size_t bytes, void *
 	}
 	if (g->scratch_bytes < bytes) {
 		if (g->scratch) {
-			TRY(t->event_record(g->fence, s, err));
-			TRY(t->event_wait(g->fence, compute, err));
+			TRY(vfm_stream_follow(compute, s, &g->fence, err));
 			vfm_dev_free(compute, g->scratch, g->scratch_bytes);
 			g->scratch_bytes = 0;
 		}
@@ -151,8 +149,7 @@ static int take(struct vfm_wgroup *g, struct vfm_stream *s, size_t bytes, void *
 		if (!g->scratch)
 			return VFM_EENV;
 		g->scratch_bytes = bytes;
-		TRY(t->event_record(g->fence, compute, err));
-		TRY(t->event_wait(g->fence, s, err));
+		TRY(vfm_stream_follow(s, compute, &g->fence, err));
 	}
 	*p = g->scratch;
 	return 0;
@@ -691,8 +688,7 @@ static int group_start(struct vfm_wgroup *g, int rc, struct vfm_comm **out, stru
 	pthread_mutex_unlock(&j->lock);
 	if (h)
 		vfm_doing_add(j->hjob, &g->act, g->c.name, h->id ^ 0x776972652d2d2d2dULL);
-	g->fence = s->dev->t->event_new(s->dev, err);
-	g->word = g->fence ? vfm_dev_alloc(s, 8, "a barrier", err) : NULL;
+	g->word = vfm_dev_alloc(s, 8, "a barrier", err);
 	if (!g->word) {
 		rc = VFM_EENV;
 		goto out;

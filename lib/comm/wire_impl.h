@@ -42,9 +42,9 @@ struct vfm_wgroup {
 	/* of the host thread */
 	struct vfm_wire_msg *msg; /* [2 size] */
 	int n_msg;
-	int64_t *count; /* [size] */
-	bool lost;      /* the wire said that it failed */
-	struct vfm_event *fence;
+	int64_t *count;                /* [size] */
+	bool lost;                     /* the wire said that it failed */
+	struct vfm_event *fence;       /* of vfm_stream_follow: scratch passes between the compute stream and another */
 	struct vfm_stream *scratch_of; /* the stream that used scratch last; NULL: none */
 	void *scratch, *word;          /* scratch: on streams beside the compute stream; word: 8 bytes for barriers */
 	size_t scratch_bytes;

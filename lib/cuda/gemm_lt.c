@@ -550,19 +550,13 @@ int vfm_lt_measure(struct vfm_stream *s, const struct vfm_lt_timed *what, bool t
 int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err)
 {
 	struct vfm_cuda_gemm *g = gemm_of(s, err);
-	const struct vfm_dev_table *t = s->dev->t;
 
 	if (!g)
 		return VFM_EENV;
-	if (!g->forked && !(g->forked = t->event_new(s->dev, err)))
-		return VFM_EENV;
-	TRY(t->event_record(g->forked, s, err));
 	for (int i = 0; i < SIDES; i++) {
-		if (!g->side[i] && !(g->side[i] = t->stream_new(s->dev, true, err)))
+		if (!g->side[i] && !(g->side[i] = s->dev->t->stream_new(s->dev, true, err)))
 			return VFM_EENV;
-		if (!g->joined[i] && !(g->joined[i] = t->event_new(s->dev, err)))
-			return VFM_EENV;
-		TRY(t->event_wait(g->forked, g->side[i], err));
+		TRY(vfm_stream_follow(g->side[i], s, &g->forked, err));
 	}
 	*sides = g->side;
 	return SIDES;
@@ -571,13 +565,10 @@ int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct v
 int vfm_lt_join(struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_cuda_gemm *g = gemm_of(s, err);
-	const struct vfm_dev_table *t = s->dev->t;
 
 	if (!g)
 		return VFM_EENV;
-	for (int i = 0; i < SIDES; i++) {
-		TRY(t->event_record(g->joined[i], g->side[i], err));
-		TRY(t->event_wait(g->joined[i], s, err));
-	}
+	for (int i = 0; i < SIDES; i++)
+		TRY(vfm_stream_follow(s, g->side[i], &g->joined[i], err));
 	return 0;
 }

@@ -29,6 +29,20 @@ void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes)
 	s->dev->t->free(s, p, bytes);
 }
 
+int vfm_stream_follow(struct vfm_stream *s, struct vfm_stream *leader, struct vfm_event **e, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = s->dev->t;
+
+	if (s == leader)
+		return 0;
+	if (!*e)
+		*e = t->event_new(s->dev, err);
+	if (!*e)
+		return VFM_EENV;
+	TRY(t->event_record(*e, leader, err));
+	return t->event_wait(*e, s, err);
+}
+
 void vfm_dev_peak_reset(struct vfm_dev *d)
 {
 	d->mem_peak = d->mem_now;

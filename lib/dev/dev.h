@@ -136,6 +136,11 @@ struct vfm_stream {
 /* Allocate and free device memory, and count it.  Only these may call t->alloc and t->free. */
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
+/* Makes work enqueued on s from now on run after the work that is on `leader` now; does not block the host.  No-op if
+ * both are the same stream.  *e is NULL at first, then an event that the caller owns (event_free) and passes again.
+ * Earlier waits for it are unaffected. */
+int vfm_stream_follow(struct vfm_stream *s, struct vfm_stream *leader, struct vfm_event **e, struct vfm_err *err);
+
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */
 void vfm_dev_count(struct vfm_dev *d, int64_t bytes);
 void vfm_dev_peak_reset(struct vfm_dev *d);

@@ -44,8 +44,7 @@ struct vfm_offload *vfm_offload_new(struct vfm_stream *compute, struct vfm_err *
 	o->compute = compute;
 	o->out = t->stream_new(compute->dev, true, err);
 	o->in = o->out ? t->stream_new(compute->dev, true, err) : NULL;
-	o->fork = o->in ? t->event_new(compute->dev, err) : NULL;
-	if (o->fork)
+	if (o->in)
 		return o;
 	vfm_offload_free(o);
 	return NULL;
@@ -140,17 +139,8 @@ static void away_give(struct vfm_away *a)
 	free(a);
 }
 
-/* `to` goes on after what the compute stream has been given. */
-static int fork_to(struct vfm_offload *o, struct vfm_stream *to, struct vfm_err *err)
-{
-	const struct vfm_dev_table *t = o->compute->dev->t;
-
-	TRY(t->event_record(o->fork, o->compute, err));
-	return t->event_wait(o->fork, to, err);
-}
-
-/* The memory of what left before is given back. */
-static int settle(struct vfm_offload *o, struct vfm_err *err)
+/* Frees the device memory of the store that left before, after its copy. */
+static int drain_leaving(struct vfm_offload *o, struct vfm_err *err)
 {
 	struct vfm_store *s = o->leaving;
 
@@ -171,7 +161,7 @@ int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 
 	if (s->away || s->bytes == 0)
 		return 0;
-	TRY(settle(o, err));
+	TRY(drain_leaving(o, err));
 	a = away_take(o, err);
 	if (!a)
 		return VFM_EENV;
@@ -182,7 +172,7 @@ int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 		return VFM_EENV;
 	}
 	s->away = a;
-	TRY(fork_to(o, o->out, err));
+	TRY(vfm_stream_follow(o->out, o->compute, &o->fork, err));
 	TRY(t->to_host(o->out, a->host->p, s->data, s->bytes, err));
 	TRY(t->event_record(a->moved, o->out, err));
 	o->leaving = s;
@@ -199,7 +189,8 @@ int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 	if (!s->data)
 		return VFM_EENV;
 	s->away->state = COMING;
-	TRY(fork_to(o, o->in, err)); /* the copy to the host, too: the compute stream has waited for it */
+	TRY(vfm_stream_follow(o->in, o->compute, &o->fork,
+		err)); /* the copy to the host, too: the compute stream has waited for it */
 	TRY(t->to_device(o->in, s->data, s->away->host->p, s->bytes, err));
 	return t->event_record(s->away->moved, o->in, err);
 }

@@ -319,7 +319,7 @@ struct ring {
 	int n, me;
 	int64_t hkv, d, most; /* most: rows of the longest block */
 	enum vfm_dtype dt;
-	struct vfm_event *ready;   /* of the compute stream: what goes out is there, where it comes in is free */
+	struct vfm_event *ready;   /* of vfm_stream_follow: the side stream behind the compute stream */
 	struct vfm_event *came[2]; /* of the side stream: the next block; its gradients */
 	struct vfm_tensor kv[2];   /* a block, in turns: keys, then values */
 	struct scratch m;
@@ -346,12 +346,11 @@ static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_
 	for (int i = 0; i < r->n; i++)
 		if (l->block[i].total > r->most)
 			r->most = l->block[i].total;
-	r->ready = r->dev->event_new(r->compute->dev, err);
 	for (int i = 0; i < 2; i++) {
 		r->came[i] = r->dev->event_new(r->compute->dev, err);
 		TRY(take(&r->m, vfm_t1(NULL, r->dt, 2 * r->most * r->hkv * r->d), &r->kv[i], err));
 	}
-	return r->ready && r->came[0] && r->came[1] ? 0 : VFM_EENV;
+	return r->came[0] && r->came[1] ? 0 : VFM_EENV;
 }
 
 static int ring_end(struct ring *r, int rc)
@@ -396,8 +395,7 @@ static int hop(struct ring *r, struct vfm_tensor out, struct vfm_tensor in, int 
 {
 	int next = vfm_numel(&out) ? (r->me + 1) % r->n : -1, before = vfm_numel(&in) ? (r->me + r->n - 1) % r->n : -1;
 
-	TRY(r->dev->event_record(r->ready, r->compute, err));
-	TRY(r->dev->event_wait(r->ready, r->side, err));
+	TRY(vfm_stream_follow(r->side, r->compute, &r->ready, err));
 	TRY(vfm_exchange(r->c, r->side, out, next, in, before, err));
 	return r->dev->event_record(r->came[what], r->side, err);
 }

@@ -6,13 +6,10 @@
 int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_stream **s, struct vfm_err *err)
 {
 	struct vfm_stream *compute = vfm_tape_stream(t);
-	const struct vfm_dev_table *d = compute->dev->t;
+	struct vfm_event *ready = m->comm_ready;
 
 	*s = m->comm_stream ? m->comm_stream : compute;
-	if (!m->comm_stream)
-		return 0;
-	TRY(d->event_record(m->comm_ready, compute, err));
-	return d->event_wait(m->comm_ready, m->comm_stream, err);
+	return vfm_stream_follow(*s, compute, &ready, err);
 }
 
 int vfm_overlap_join(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err)

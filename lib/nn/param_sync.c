@@ -28,10 +28,7 @@ static int record(const struct vfm_params *ps, struct vfm_event **e, struct vfm_
 /* The side stream goes on after what is on the compute stream. */
 static int fork_side(struct vfm_params *ps, struct vfm_err *err)
 {
-	if (!ps->mesh->side)
-		return 0;
-	TRY(record(ps, &ps->fork, ps->stream, err));
-	return ps->stream->dev->t->event_wait(ps->fork, ps->mesh->side, err);
+	return ps->mesh->side ? vfm_stream_follow(ps->mesh->side, ps->stream, &ps->fork, err) : 0;
 }
 
 static int mark(struct vfm_params *ps, struct vfm_event **e, struct vfm_err *err)

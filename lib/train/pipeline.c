@@ -49,7 +49,7 @@ struct vfm_pipeline {
 	struct vfm_stream *recv_side; /* NULL: messages are received on the compute stream, where they are needed */
 	struct incoming in[2];        /* of the action that runs and the next that receives */
 	struct vfm_model *model;
-	struct vfm_event *ready;
+	struct vfm_event *ready;     /* of vfm_stream_follow: sends and receives behind the compute stream */
 	struct vfm_offload *offload; /* NULL: activations stay on the device */
 	struct slot **slot;
 	size_t n_slot, cap_slot;
@@ -129,7 +129,6 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_side};
 	graphs_begin(p);
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
-	p->ready = s->dev->t->event_new(s->dev, err);
 	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
 	if (mesh->send_side)
 		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
@@ -139,8 +138,7 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	}
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		p->offload = vfm_offload_new(s, err);
-	if (p->ready && (p->bwd_side || !mesh->send_side) &&
-		(p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
+	if ((p->bwd_side || !mesh->send_side) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
 		return p;
 	vfm_pipeline_free(p);
 	return NULL;
@@ -290,8 +288,7 @@ static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *s
 
 	if (vfm_numel(&x) == 0)
 		return 0;
-	TRY(t->event_record(p->ready, p->stream, err));
-	TRY(t->event_wait(p->ready, side, err));
+	TRY(vfm_stream_follow(side, p->stream, &p->ready, err));
 	TRY(vfm_send(c, side, x, 1, err));
 	return t->event_record(sent, side, err);
 }
@@ -381,8 +378,7 @@ static int post(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_e
 	in->a = a;
 	if (vfm_numel(&in->x) == 0)
 		return 0;
-	TRY(t->event_record(p->ready, p->stream, err));
-	TRY(t->event_wait(p->ready, p->recv_side, err));
+	TRY(vfm_stream_follow(p->recv_side, p->stream, &p->ready, err));
 	TRY(vfm_recv(comes_from(p, a), p->recv_side, in->x, 0, err));
 	return t->event_record(in->here, p->recv_side, err);
 }

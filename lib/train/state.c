@@ -143,11 +143,9 @@ static int room(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm
 	s->dev = d;
 	if (!s->stream)
 		s->stream = d->t->stream_new(d, true, err);
-	if (!s->ready)
-		s->ready = d->t->event_new(d, err);
 	if (!s->copied)
 		s->copied = d->t->event_new(d, err);
-	if (!s->stream || !s->ready || !s->copied)
+	if (!s->stream || !s->copied)
 		return VFM_EENV;
 	if (s->host && s->bytes == bytes)
 		return 0;
@@ -156,13 +154,6 @@ static int room(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm
 	s->bytes = bytes;
 	s->host = d->t->alloc_host(d, bytes, "the copy of the state that is saved", err);
 	return s->host ? 0 : VFM_EENV;
-}
-
-/* The copies' stream goes on after what is on the compute stream. */
-static int fork_copies(struct vfm_saver *s, struct vfm_stream *compute, struct vfm_err *err)
-{
-	TRY(s->dev->t->event_record(s->ready, compute, err));
-	return s->dev->t->event_wait(s->ready, s->stream, err);
 }
 
 /* Copies on a stream of their own, beside the forward and backward that follow: only the next update waits for them.
@@ -181,7 +172,7 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 		parts += part[i].from != NONE ? 1 : 0;
 	TRY(room(s, ps->stream->dev, (parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64,
 		err));
-	TRY(fork_copies(s, ps->stream, err));
+	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err));
 	host = s->host;
 	for (int i = 0; i < N_PARTS; i++) {
 		if (part[i].from == NONE)
@@ -191,7 +182,7 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 	}
 	if (scales)
 		TRY(add_scales(w, scales, s->stream, host, err));
-	TRY(fork_copies(s, ps->stream, err)); /* behind the ops, too */
+	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err)); /* behind the ops, too */
 	TRY(s->dev->t->event_record(s->copied, s->stream, err));
 	vfm_trainer_hold(tr, s->copied);
 	return 0;

@@ -20,7 +20,8 @@ struct vfm_saver {
 	struct vfm_trainer *tr;
 	struct vfm_comm *c;
 	struct vfm_stream *stream;
-	struct vfm_event *ready, *copied;
+	struct vfm_event *ready; /* of vfm_stream_follow: the copies behind the compute stream */
+	struct vfm_event *copied;
 	struct vfm_ckpt_writer *w; /* the copy is under way */
 	struct vfm_ckpt_job *job;  /* the files are */
 	struct vfm_ckpt_comm comm;

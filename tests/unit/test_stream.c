@@ -119,6 +119,41 @@ static void test_events(void **state)
 	t->stream_free(b);
 }
 
+/* One event serves both directions, over and over. */
+static void test_follow(void **state)
+{
+	struct vfm_stream *a = t->stream_new(dev, true, &err), *b = t->stream_new(dev, true, &err);
+	struct vfm_event *e = NULL, *first;
+	struct log log = {0};
+
+	(void)state;
+	assert_int_equal(vfm_stream_follow(a, a, &e, &err), 0);
+	assert_null(e);
+	for (int round = 0; round < 20; round++) {
+		log.n = 0;
+		call(a, (struct entry){&log, 1, 3000, 0});
+		assert_int_equal(vfm_stream_follow(b, a, &e, &err), 0);
+		first = round ? first : e;
+		call(b, (struct entry){&log, 2, 0, 0});
+		assert_int_equal(vfm_stream_follow(a, b, &e, &err), 0);
+		call(a, (struct entry){&log, 3, 0, 0});
+		assert_int_equal(vfm_stream_follow(compute, a, &e, &err), 0);
+		assert_int_equal(log.n, 3);
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(log.v[i], i + 1);
+	}
+	assert_ptr_equal(e, first);
+	call(a, (struct entry){&log, 4, 0, VFM_EENV});
+	assert_int_equal(
+		vfm_stream_follow(compute, a, &e, &err), VFM_EENV); /* a failure of the leader comes out here */
+	err = (struct vfm_err){0};
+	assert_int_equal(t->stream_sync(a, &err), VFM_EENV);
+	err = (struct vfm_err){0};
+	t->event_free(e);
+	t->stream_free(a);
+	t->stream_free(b);
+}
+
 /* Whoever watches from another thread may ask for events whose stream is gone. */
 static void test_outlived(void **state)
 {
@@ -242,6 +277,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_events),
+		cmocka_unit_test(test_follow),
 		cmocka_unit_test(test_outlived),
 		cmocka_unit_test(test_failure),
 		cmocka_unit_test(test_copies),
