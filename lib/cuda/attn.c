@@ -251,18 +251,12 @@ static int prepare(struct job *j, struct vfm_err *err)
 
 /* ---- memory ---- */
 
-/* Places in the op's scratch; first counted, then given out. */
-struct arena {
-	char *base;
-	size_t used;
-};
+enum { SCRATCH_ALIGN = 256 };
 
-static void *take(struct arena *m, size_t bytes)
+/* The next place in the op's scratch (base/suballoc.h); NULL for no bytes. */
+static void *take_scratch(struct vfm_suballoc *m, size_t bytes)
 {
-	char *p = m->base ? m->base + m->used : NULL;
-
-	m->used += (bytes + 255) / 256 * 256;
-	return bytes ? p : NULL;
+	return bytes ? vfm_suballoc(m, (int64_t)bytes, 1) : NULL;
 }
 
 struct scratch {
@@ -272,9 +266,9 @@ struct scratch {
 	void *dk_all, *dv_all, *workspace;
 };
 
-static void add_offset(struct arena *m, struct vfm_attn_lists *l, int64_t b, int64_t row, bool of_keys)
+static void add_offset(struct vfm_suballoc *m, struct vfm_attn_lists *l, int64_t b, int64_t row, bool of_keys)
 {
-	l->offset[l->n].at = take(m, (size_t)(b + 1) * sizeof(int64_t));
+	l->offset[l->n].at = take_scratch(m, (size_t)(b + 1) * sizeof(int64_t));
 	l->offset[l->n].row = row;
 	l->offset[l->n++].of_keys = of_keys;
 }
@@ -286,15 +280,15 @@ static bool of_keys(int i)
 
 /* What a piece needs.  Pieces run one after another: all begin at the same place.  lists.offset: those of the plan's
  * tensors in the order of enum vfm_dnn_rows, then that of lse or `first`. */
-static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a, struct arena *m)
+static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a, struct vfm_suballoc *m)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	struct vfm_dnn_attn_scratch need = vfm_dnn_attn_scratch(a, j->q->total, j->k->total);
 	struct scratch w = {0};
 
 	if (k->masked) {
-		w.lists.len_q = take(m, (size_t)k->b * sizeof(int32_t));
-		w.lists.len_k = take(m, (size_t)k->b * sizeof(int32_t));
+		w.lists.len_q = take_scratch(m, (size_t)k->b * sizeof(int32_t));
+		w.lists.len_k = take_scratch(m, (size_t)k->b * sizeof(int32_t));
 		for (int i = 0; i < VFM_DNN_ROWS; i++)
 			if (a->offset[i])
 				add_offset(m, &w.lists, k->b, k->row[i], of_keys(i));
@@ -304,37 +298,38 @@ static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a,
 		}
 	}
 	if (k->apart)
-		w.lse_padded = take(m, (size_t)(k->b * k->h * k->sq) * sizeof(float));
-	w.dsum = take(m, need.dsum);
-	w.dq_sum = take(m, need.dq_sum);
-	w.dk_all = take(m, need.dkv_all);
-	w.dv_all = take(m, need.dkv_all);
-	w.workspace = take(m, need.workspace);
+		w.lse_padded = take_scratch(m, (size_t)(k->b * k->h * k->sq) * sizeof(float));
+	w.dsum = take_scratch(m, need.dsum);
+	w.dq_sum = take_scratch(m, need.dq_sum);
+	w.dk_all = take_scratch(m, need.dkv_all);
+	w.dv_all = take_scratch(m, need.dkv_all);
+	w.workspace = take_scratch(m, need.workspace);
 	return w;
 }
 
 /* The gradients that take a detour, then the most that a piece needs. */
-static int memory(struct job *j, struct arena *m, struct vfm_err *err)
+static int memory(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
 {
-	struct arena count = {0};
+	struct vfm_suballoc count = {.align = SCRATCH_ALIGN};
 	size_t most = 0;
 
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
 		if (vfm_has(&j->to[i]))
-			take(&count, vfm_nbytes(&j->x[i]));
+			take_scratch(&count, vfm_nbytes(&j->x[i]));
 	for (int i = 0; i < j->n; i++) {
-		struct arena piece = {0};
+		struct vfm_suballoc piece = {.align = SCRATCH_ALIGN};
 
 		lay_out(j, j->plan[i], &piece);
 		if (piece.used > most)
 			most = piece.used;
 	}
-	*m = (struct arena){vfm_cuda_ws(j->s, count.used + most + 256, err), 0};
+	*m = (struct vfm_suballoc){
+		.base = vfm_cuda_ws(j->s, count.used + most + SCRATCH_ALIGN, err), .align = SCRATCH_ALIGN};
 	if (!m->base)
 		return VFM_EENV;
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
 		if (vfm_has(&j->to[i]))
-			j->x[i].data = take(m, vfm_nbytes(&j->x[i]));
+			j->x[i].data = take_scratch(m, vfm_nbytes(&j->x[i]));
 	return 0;
 }
 
@@ -346,7 +341,7 @@ static void *at_head(const struct vfm_tensor *x, int64_t h)
 	return (char *)x->data + (size_t)(h * x->shape[2]) * vfm_dtype_size(x->dtype);
 }
 
-static int run_piece(struct job *j, int n, struct arena m, struct vfm_err *err)
+static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err *err)
 {
 	const struct vfm_attn_piece *p = &j->piece[n];
 	const struct vfm_dnn_attn *a = j->plan[n];
@@ -432,7 +427,7 @@ static void left_to_us(struct job *j, const char *op, const char *why)
 static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
 {
 	struct vfm_err why = {0};
-	struct arena m;
+	struct vfm_suballoc m;
 	int rc;
 
 	*done = false;

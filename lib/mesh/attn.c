@@ -10,6 +10,7 @@
  * n hops.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "dev/stall.h"
 #include "grad/node.h"
@@ -18,55 +19,62 @@
 
 /* ---- layout ---- */
 
-static void seqs_of(struct vfm_seqs *q, int n, const int32_t *cu)
+/* Boundaries of every position, and the order of the rows that an a2a group exchanges.  Host and device memory are laid
+ * out alike. */
+static void place_layout(struct vfm_attn_layout *l, struct vfm_suballoc *a)
 {
-	*q = (struct vfm_seqs){.n = n, .total = cu[n], .cu = cu};
-	for (int i = 0; i < n; i++)
-		if (cu[i + 1] - cu[i] > q->max_len)
-			q->max_len = cu[i + 1] - cu[i];
+	const struct vfm_tokens *tok = l->tok;
+	int64_t w = tok->n + 1, rows = tok->a2a > 1 ? tok->cu_ring[tok->cp_i / tok->a2a * w + tok->n] : 0;
+
+	l->own.dev_cu = vfm_sub_t1(a, VFM_I32, w);
+	for (int r = 0; r < l->n_ring; r++)
+		l->block[r].dev_cu = vfm_sub_t1(a, VFM_I32, w);
+	if (tok->n > 1 && rows) { /* one sample arrives in order */
+		l->order = vfm_sub_t1(a, VFM_I32, rows);
+		l->inverse = vfm_sub_t1(a, VFM_I32, rows);
+	}
 }
 
-static int64_t padded(int64_t n)
+static void fill_layout(struct vfm_attn_layout *l)
 {
-	return (n + 15) / 16 * 16;
+	const struct vfm_tokens *tok = l->tok;
+	size_t cu = ((size_t)tok->n + 1) * sizeof(int32_t);
+	int32_t *order = l->order.data, *inverse = l->inverse.data;
+
+	memcpy(l->own.dev_cu.data, l->own.cu, cu);
+	for (int r = 0; r < l->n_ring; r++)
+		memcpy(l->block[r].dev_cu.data, l->block[r].cu, cu);
+	if (!order)
+		return;
+	vfm_tokens_ring_order(tok, tok->cp_i / tok->a2a, order);
+	for (int64_t i = 0; i < l->order.shape[0]; i++)
+		inverse[order[i]] = (int32_t)i;
 }
 
 int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, const struct vfm_tokens *tok,
 	struct vfm_stream *s, struct vfm_err *err)
 {
-	int64_t w = tok->n + 1, rows, step = padded(w);
-	int ring_i = tok->cp_i / tok->a2a, rc;
-	int32_t *at, *host, *all;
+	struct vfm_suballoc count = {0};
+	int64_t w = tok->n + 1;
+	char *host;
+	int rc;
 
 	*l = (struct vfm_attn_layout){.mesh = m, .tok = tok, .n_ring = tok->cp / tok->a2a, .stream = s};
-	rows = tok->a2a > 1 ? tok->cu_ring[ring_i * w + tok->n] : 0;
-	l->bytes = (size_t)(step * (l->n_ring + 1) + 2 * padded(rows)) * sizeof(int32_t);
-	l->mem = at = vfm_dev_alloc(s, l->bytes, "the layout of attention", err);
+	l->block = vfm_calloc((size_t)l->n_ring, sizeof(*l->block));
+	vfm_seqs_init(&l->own, tok->n, tok->cu_cp + tok->cp_i * w);
+	for (int r = 0; r < l->n_ring; r++)
+		vfm_seqs_init(&l->block[r], tok->n, tok->cu_ring + r * w);
+	place_layout(l, &count);
+	l->bytes = count.used;
+	l->mem = vfm_dev_alloc(s, l->bytes, "the layout of attention", err);
 	if (!l->mem)
 		return VFM_EENV;
-	all = host = vfm_calloc(1, l->bytes);
-	l->block = vfm_calloc((size_t)l->n_ring, sizeof(*l->block));
-	for (int r = -1; r < l->n_ring; r++, at += step, host += step) {
-		struct vfm_seqs *q = r < 0 ? &l->own : &l->block[r];
-		const int32_t *cu = r < 0 ? tok->cu_cp + tok->cp_i * w : tok->cu_ring + r * w;
-
-		seqs_of(q, tok->n, cu);
-		q->dev_cu = vfm_t1(at, VFM_I32, w);
-		for (int64_t i = 0; i < w; i++)
-			host[i] = cu[i];
-	}
-	/* One sample arrives in order. */
-	if (tok->a2a > 1 && tok->n > 1 && rows) {
-		int32_t *inverse = host + padded(rows);
-
-		vfm_tokens_ring_order(tok, ring_i, host);
-		for (int64_t i = 0; i < rows; i++)
-			inverse[host[i]] = (int32_t)i;
-		l->order = vfm_t1(at, VFM_I32, rows);
-		l->inverse = vfm_t1(at + padded(rows), VFM_I32, rows);
-	}
-	rc = s->dev->t->to_device(s, l->mem, all, l->bytes, err);
-	free(all);
+	host = vfm_calloc(1, l->bytes);
+	place_layout(l, &(struct vfm_suballoc){.base = host});
+	fill_layout(l);
+	rc = s->dev->t->to_device(s, l->mem, host, l->bytes, err);
+	place_layout(l, &(struct vfm_suballoc){.base = l->mem});
+	free(host);
 	return rc;
 }
 

@@ -23,52 +23,60 @@ void vfm_moe_declare(
 
 /* ---- a pack ---- */
 
-static size_t round64(size_t n)
+static void place_moe_in(struct vfm_moe_in *in, const struct vfm_model_spec *m, const struct vfm_tokens *tok, bool aux,
+	struct vfm_suballoc *a)
 {
-	return (n + 63) / 64 * 64;
+	if (m->moe_router == VFM_MOE_TOKEN_CHOICE) {
+		if (aux)
+			in->coef = vfm_sub_t1(a, VFM_F32, tok->n);
+		return;
+	}
+	in->all.dev_cu = vfm_sub_t1(a, VFM_I32, tok->n + 1);
+	if (tok->cp > 1)
+		in->order = vfm_sub_t1(a, VFM_I32, tok->total);
+	if (tok->cp * tok->tp > 1)
+		in->own = vfm_sub_t1(a, VFM_I32, tok->total);
 }
 
-static int put_all(
-	struct vfm_moe_in *in, char *at, const struct vfm_tokens *tok, const int32_t *cu, struct vfm_err *err)
+static int put_moe_in(struct vfm_moe_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = in->stream->dev->t;
+	return in->stream->dev->t->to_device(in->stream, dst->data, host, vfm_nbytes(dst), err);
+}
+
+static int put_all(struct vfm_moe_in *in, const struct vfm_tokens *tok, const int32_t *cu, struct vfm_err *err)
+{
 	int32_t *order = vfm_calloc((size_t)tok->total + 1, sizeof(*order));
 	int rc;
 
-	in->all.dev_cu = vfm_t1(at, VFM_I32, tok->n + 1);
-	rc = t->to_device(in->stream, at, cu, (size_t)(tok->n + 1) * 4, err);
-	in->all.cu = cu;
-	at += round64((size_t)(tok->n + 1) * 4);
-	if (rc == 0 && tok->cp > 1) {
+	TRY_OUT(put_moe_in(in, &in->all.dev_cu, cu, err));
+	if (vfm_has(&in->order)) {
 		vfm_tokens_pack_order(tok, order);
-		in->order = vfm_t1(at, VFM_I32, tok->total);
-		rc = t->to_device(in->stream, at, order, (size_t)tok->total * 4, err);
+		TRY_OUT(put_moe_in(in, &in->order, order, err));
 	}
-	at += round64((size_t)tok->total * 4);
-	if (rc == 0 && tok->cp * tok->tp > 1) {
+	if (vfm_has(&in->own)) {
 		memset(order, -1, (size_t)tok->total * sizeof(*order));
 		for (int64_t i = 0; i < tok->rows; i++)
 			order[tok->pack_row[tok->first + i]] = (int32_t)i;
-		in->own = vfm_t1(at, VFM_I32, tok->total);
-		rc = t->to_device(in->stream, at, order, (size_t)tok->total * 4, err);
+		rc = put_moe_in(in, &in->own, order, err);
 	}
+out:
 	free(order);
 	return rc;
 }
 
 /* w alpha E / (n^2 k) with w = n / step_tokens */
-static int put_coef(struct vfm_moe_in *in, char *at, const struct vfm_model_spec *m, const int32_t *cu, int n,
-	double step_tokens, struct vfm_err *err)
+static int put_coef(struct vfm_moe_in *in, const struct vfm_model_spec *m, const int32_t *cu, double step_tokens,
+	struct vfm_err *err)
 {
+	int64_t n = in->coef.shape[0];
 	float *coef = vfm_calloc((size_t)n + 1, sizeof(*coef));
 	int rc;
 
-	for (int i = 0; i < n; i++)
+	for (int64_t i = 0; i < n; i++)
 		if (cu[i + 1] > cu[i])
 			coef[i] = (float)(m->moe_aux * (double)m->experts /
 				((double)(cu[i + 1] - cu[i]) * m->moe_capacity * step_tokens));
-	in->coef = vfm_t1(at, VFM_F32, n);
-	rc = in->stream->dev->t->to_device(in->stream, at, coef, (size_t)n * 4, err);
+	rc = put_moe_in(in, &in->coef, coef, err);
 	free(coef);
 	return rc;
 }
@@ -77,22 +85,23 @@ int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vf
 	const struct vfm_model_spec *m, const struct vfm_tokens *tok, const struct vfm_seqs *seqs, const int32_t *cu,
 	double step_tokens, struct vfm_err *err)
 {
+	bool aux = m->moe_aux > 0 && step_tokens > 0;
+	struct vfm_suballoc count = {0};
+
 	*in = (struct vfm_moe_in){.mesh = mesh, .seqs = seqs, .stream = s};
-	in->bytes = round64((size_t)(tok->n + 1) * 4) + 2 * round64((size_t)tok->total * 4);
+	vfm_seqs_init(&in->all, tok->n, cu);
+	place_moe_in(in, m, tok, aux, &count);
+	in->bytes = count.used;
 	in->mem = vfm_dev_alloc(s, in->bytes, "the routing of a pack", err);
 	if (!in->mem)
 		return VFM_EENV;
+	place_moe_in(in, m, tok, aux, &(struct vfm_suballoc){.base = in->mem});
 	if (m->moe_router == VFM_MOE_TOKEN_CHOICE)
-		return m->moe_aux > 0 && step_tokens > 0 ? put_coef(in, in->mem, m, cu, tok->n, step_tokens, err) : 0;
-
+		return vfm_has(&in->coef) ? put_coef(in, m, cu, step_tokens, err) : 0;
 	in->rows = vfm_calloc((size_t)tok->cp * (size_t)tok->tp, sizeof(*in->rows));
 	for (int i = 0; i < tok->cp * tok->tp; i++)
 		in->rows[i] = vfm_tokens_rows(tok, i / tok->tp, i % tok->tp);
-	in->all = (struct vfm_seqs){.n = tok->n, .total = tok->total};
-	for (int i = 0; i < tok->n; i++)
-		if (cu[i + 1] - cu[i] > in->all.max_len)
-			in->all.max_len = cu[i + 1] - cu[i];
-	return put_all(in, in->mem, tok, cu, err);
+	return put_all(in, tok, cu, err);
 }
 
 void vfm_moe_in_release(struct vfm_moe_in *in)
@@ -317,8 +326,7 @@ static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x
 	int32_t *cu = vfm_tape_alloc(t, (size_t)(local + 1) * sizeof(*cu)), *got = NULL;
 	int rc = 0;
 
-	*r = (struct route){
-		.there = {.send = send, .recv = recv, .n_send = v->n}, .groups = {.n = (int)local, .cu = cu}};
+	*r = (struct route){.there = {.send = send, .recv = recv, .n_send = v->n}};
 	if (ep->size > 1) {
 		got = vfm_calloc((size_t)E, sizeof(*got));
 		TRY_OUT(exchange_counts(t, ep, v->count, E, got, err));
@@ -331,12 +339,9 @@ static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x
 		cu[i % local + 1] += (int32_t)here;
 		r->there.n_recv += here;
 	}
-	for (int64_t i = 0; i < local; i++) {
-		if (cu[i + 1] > r->groups.max_len)
-			r->groups.max_len = cu[i + 1];
+	for (int64_t i = 0; i < local; i++)
 		cu[i + 1] += cu[i];
-	}
-	r->groups.total = r->there.n_recv;
+	vfm_seqs_init(&r->groups, (int)local, cu);
 	r->back = (struct vfm_redist){.send = recv, .recv = send, .n_send = r->there.n_recv, .n_recv = v->n};
 	if (got)
 		rc = sort_arrivals(t, x, got, ep->size, local, r, err);

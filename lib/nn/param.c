@@ -362,21 +362,26 @@ int vfm_params_known(struct vfm_params *ps, struct vfm_err *err)
 	return 0;
 }
 
-/* Bytes of a section's own memory for weights: none where ops read the masters. */
-static size_t weight_bytes(const struct vfm_params *ps, const struct vfm_section *s)
+/* Where ops read each section's weights: in memory of its own, or in the masters. */
+static void place_section_weights(struct vfm_params *ps, struct vfm_suballoc *a)
 {
-	enum vfm_dtype dt = vfm_section_dtype(ps, s);
-	int64_t n = s->hold == VFM_HOLD_WHOLE ? s->n : dt != VFM_F32 ? s->own_n : 0;
+	for (int i = 0; i < ps->n_sec; i++) {
+		struct vfm_section *s = &ps->sec[i];
+		enum vfm_dtype dt = vfm_section_dtype(ps, s);
+		int64_t n = s->hold == VFM_HOLD_WHOLE ? s->n : dt != VFM_F32 ? s->own_n : 0;
+		char *mem = n ? vfm_suballoc(a, n, vfm_dtype_size(dt)) : NULL;
 
-	return ((size_t)n * vfm_dtype_size(dt) + 63) / 64 * 64;
+		if (s->hold != VFM_HOLD_GATHER)
+			s->full = mem ? mem : (char *)(ps->master + s->master_off);
+		if (mem && dt != VFM_F32)
+			s->w = s->hold == VFM_HOLD_WHOLE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
+	}
 }
 
 static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
 {
-	size_t at = 0;
+	struct vfm_suballoc count = {0};
 
-	for (int i = 0; i < ps->n_sec; i++)
-		ps->copy_bytes += weight_bytes(ps, &ps->sec[i]);
 	ps->master = zeroed(ps, (size_t)ps->n_master * 4, "parameters", err);
 	if (!ps->master)
 		return VFM_EENV;
@@ -385,22 +390,13 @@ static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
 		if (!ps->lo)
 			return VFM_EENV;
 	}
+	place_section_weights(ps, &count);
+	ps->copy_bytes = count.used;
 	if (ps->copy_bytes) {
 		ps->copy = zeroed_operand(ps, &ps->copy_mem, ps->copy_bytes, "parameters to compute with", err);
 		if (!ps->copy)
 			return VFM_EENV;
-	}
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
-		size_t bytes = weight_bytes(ps, s);
-		enum vfm_dtype dt = vfm_section_dtype(ps, s);
-		char *mem = bytes ? ps->copy + at : NULL;
-
-		at += bytes;
-		if (s->hold != VFM_HOLD_GATHER)
-			s->full = mem ? mem : (char *)(ps->master + s->master_off);
-		if (dt != VFM_F32)
-			s->w = s->hold == VFM_HOLD_WHOLE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
+		place_section_weights(ps, &(struct vfm_suballoc){.base = ps->copy});
 	}
 	return 0;
 }

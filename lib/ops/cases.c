@@ -31,14 +31,9 @@ void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, co
 	int32_t *cu = vfm_arena_alloc(&l->arena, (size_t)(n + 1) * sizeof(*cu));
 	const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&c->args + vfm_op_infos[c->op].seqs[which]);
 
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < n; i++)
 		cu[i + 1] = cu[i] + len[i];
-		if (len[i] > q->max_len)
-			q->max_len = len[i];
-	}
-	q->n = n;
-	q->total = cu[n];
-	q->cu = cu;
+	vfm_seqs_init(q, n, cu);
 	q->dev_cu = vfm_t1(NULL, VFM_I32, n + 1);
 	q->seg = vfm_t1(NULL, VFM_I32, cu[n]);
 	*at = q;

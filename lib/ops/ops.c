@@ -347,6 +347,14 @@ struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 
 /* ---- attention -------------------------------------------------------------------- */
 
+void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu)
+{
+	*q = (struct vfm_seqs){.n = n, .total = cu[n], .cu = cu};
+	for (int i = 0; i < n; i++)
+		if (cu[i + 1] - cu[i] > q->max_len)
+			q->max_len = cu[i + 1] - cu[i];
+}
+
 static int check_heads(const char *op, const struct vfm_tensor *q, const struct vfm_tensor *k, struct vfm_err *err)
 {
 	int64_t d = q->shape[2];

@@ -39,6 +39,9 @@ struct vfm_seqs {
 	struct vfm_tensor dev_len; /* with len: [S] i32, device */
 };
 
+/* Samples that end where the next begin: n, total, max_len and cu [n+1], which the caller keeps alive; all else absent.
+ */
+void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu);
 /* Rows of sample i without its padding. */
 static inline int64_t vfm_seqs_len(const struct vfm_seqs *q, int i)
 {

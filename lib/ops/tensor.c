@@ -43,6 +43,16 @@ struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, in
 	return make(data, dt, 3, (int64_t[]){a, b, c});
 }
 
+struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n)
+{
+	return vfm_t1(vfm_suballoc(a, n, vfm_dtype_size(dt)), dt, n);
+}
+
+struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t rows, int64_t cols)
+{
+	return vfm_t2(vfm_suballoc(a, rows * cols, vfm_dtype_size(dt)), dt, rows, cols);
+}
+
 struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n)
 {
 	struct vfm_tensor r = *t;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/suballoc.h"
 #include "spec/tokens.h"
 
 /* The rank and row of each row of the pack. */
@@ -10,8 +11,24 @@ struct map {
 	int64_t total;
 	int32_t *home, *home_row; /* [total] rank and row in the division of tokens.h */
 	int32_t *to, *to_row;     /* [total] in the new one */
-	void *mem;
 };
+
+static void place_map(struct map *m, struct vfm_suballoc *a)
+{
+	m->home = vfm_suballoc(a, m->total, sizeof(int32_t));
+	m->home_row = vfm_suballoc(a, m->total, sizeof(int32_t));
+	m->to = vfm_suballoc(a, m->total, sizeof(int32_t));
+	m->to_row = vfm_suballoc(a, m->total, sizeof(int32_t));
+}
+
+static void place_division(struct vfm_division *d, struct vfm_suballoc *a)
+{
+	d->gather = vfm_suballoc(a, d->home, sizeof(int32_t));
+	d->gather_inv = vfm_suballoc(a, d->home, sizeof(int32_t));
+	d->place = vfm_suballoc(a, d->rows, sizeof(int32_t));
+	d->place_inv = vfm_suballoc(a, d->rows, sizeof(int32_t));
+	d->pack_row = vfm_suballoc(a, d->rows, sizeof(int32_t));
+}
 
 static void map_home(struct map *m, int n, const int32_t *cu, int cp)
 {
@@ -68,25 +85,14 @@ static void map_new(struct map *m, struct vfm_division *d, enum vfm_division_kin
 	free(at);
 }
 
-static int32_t *piece(int32_t **p, int64_t n)
-{
-	int32_t *r = *p;
-
-	*p += n;
-	return r;
-}
-
 static void plan(struct vfm_division *d, const struct map *m, int cp, int cp_i)
 {
 	int64_t *out = vfm_calloc(2 * (size_t)cp, sizeof(*out)), *in = out + cp;
-	int32_t *p;
+	struct vfm_suballoc count = {0};
 
-	d->mem = p = vfm_calloc((size_t)(2 * d->home + 3 * d->rows) + 1, sizeof(int32_t));
-	d->gather = piece(&p, d->home);
-	d->gather_inv = piece(&p, d->home);
-	d->place = piece(&p, d->rows);
-	d->place_inv = piece(&p, d->rows);
-	d->pack_row = piece(&p, d->rows);
+	place_division(d, &count);
+	d->mem = vfm_calloc(1, count.used);
+	place_division(d, &(struct vfm_suballoc){.base = d->mem});
 	for (int r = 1; r < cp; r++) {
 		out[r] = out[r - 1] + d->send[r - 1];
 		in[r] = in[r - 1] + d->recv[r - 1];
@@ -114,19 +120,18 @@ void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int 
 	const int32_t (*grid)[3], int cp, int cp_i)
 {
 	struct map m = {.total = cu[n]};
+	struct vfm_suballoc count = {0};
 	int64_t units = 0;
-	int32_t *p;
+	void *mem;
 
 	for (int s = 0; s < n; s++)
 		units += kind == VFM_DIV_FRAMES ? grid[s][0] : (int64_t)grid[s][1] * grid[s][2];
 	*d = (struct vfm_division){.send = vfm_calloc(2 * (size_t)cp, sizeof(int64_t)),
 		.cu = vfm_calloc((size_t)units + 1, sizeof(int32_t))};
 	d->recv = d->send + cp;
-	m.mem = p = vfm_calloc(4 * (size_t)m.total + 1, sizeof(int32_t));
-	m.home = piece(&p, m.total);
-	m.home_row = piece(&p, m.total);
-	m.to = piece(&p, m.total);
-	m.to_row = piece(&p, m.total);
+	place_map(&m, &count);
+	mem = vfm_calloc(1, count.used);
+	place_map(&m, &(struct vfm_suballoc){.base = mem});
 	map_home(&m, n, cu, cp);
 	map_new(&m, d, kind, n, cu, grid, cp, cp_i);
 	for (int64_t i = 0; i < m.total; i++) {
@@ -138,7 +143,7 @@ void vfm_division_make(struct vfm_division *d, enum vfm_division_kind kind, int 
 			d->recv[m.home[i]]++;
 	}
 	plan(d, &m, cp, cp_i);
-	free(m.mem);
+	free(mem);
 }
 
 void vfm_division_release(struct vfm_division *d)

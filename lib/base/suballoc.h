@@ -1,0 +1,39 @@
+/* suballoc.h - several arrays in one block of memory, in two passes over the same code.
+ *
+ * The first pass, with base NULL, counts the bytes; the caller allocates the block; the second pass returns the
+ * addresses:
+ *
+ *	static void place(struct thing *x, struct vfm_suballoc *a)
+ *	{
+ *		x->key = vfm_suballoc(a, x->n, sizeof(*x->key));
+ *		x->cu = vfm_suballoc(a, x->n + 1, sizeof(*x->cu));
+ *	}
+ *
+ *	struct vfm_suballoc count = {0}, give;
+ *
+ *	place(&x, &count);
+ *	x.bytes = count.used;
+ *	x.mem = vfm_dev_alloc(s, x.bytes, "a thing", err);
+ *	give = (struct vfm_suballoc){.base = x.mem};
+ *	place(&x, &give);
+ *
+ * The module computes addresses and never touches the memory, so the block may be of the host or of a device.  The
+ * caller owns it; arrays are not freed one by one.  ops/tensor.h returns the arrays as tensors.
+ */
+#ifndef VFM_BASE_SUBALLOC_H
+#define VFM_BASE_SUBALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct vfm_suballoc {
+	char *base;   /* NULL: count only */
+	size_t used;  /* bytes so far, a multiple of align */
+	size_t align; /* of every array, relative to base; a power of 2; 0: 64 */
+};
+
+/* The place of n elements of `size` bytes; NULL in the first pass.  A count that a size_t does not hold stays at
+ * SIZE_MAX / 2 rounded down to align, which no allocation serves. */
+void *vfm_suballoc(struct vfm_suballoc *a, int64_t n, size_t size);
+
+#endif
