@@ -39,21 +39,21 @@ static int run_once(const struct vfm_manifest *m, bool skip_hash, struct run *r,
 		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .skip_hash = skip_hash};
 	double start = vfm_now();
 	struct vfm_loader *l = vfm_loader_open(m, &lo, err);
-	struct vfm_batch *b;
+	struct vfm_pack *p;
 	int rc;
 
 	if (!l)
 		return err->code;
-	while ((rc = vfm_loader_next(l, &b, err)) == 1) {
-		if (vfm_loader_stats(l).batches == 1)
+	while ((rc = vfm_loader_next(l, &p, err)) == 1) {
+		if (vfm_loader_stats(l).packs == 1)
 			r->first_s = vfm_now() - start;
-		if (o.steps > 0 && b->step >= o.steps) {
-			vfm_batch_release(l, b);
+		if (o.steps > 0 && p->step >= o.steps) {
+			vfm_loader_release(l, p);
 			rc = 0;
 			break;
 		}
 		r->s = vfm_loader_stats(l);
-		vfm_batch_release(l, b);
+		vfm_loader_release(l, p);
 	}
 	r->seconds = vfm_now() - start;
 	vfm_loader_close(l);
@@ -76,7 +76,7 @@ static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 	vfm_table_row(t);
 	vfm_table_i64(t, "threads", o.threads);
 	vfm_table_i64(t, "prefetch", o.prefetch);
-	vfm_table_i64(t, "packs", st->batches);
+	vfm_table_i64(t, "packs", st->packs);
 	vfm_table_f64(t, "samples_s", (double)st->samples / sec);
 	vfm_table_f64(t, "tok_s", (double)st->tokens / sec);
 	vfm_table_f64(t, "gb_s", (double)st->bytes / sec / 1e9);

@@ -1,4 +1,4 @@
-/* vfm-bench step: one training step of one model on made-up samples. */
+/* vfm-bench step: one training step of one model on synthetic samples. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -36,7 +36,8 @@ static const struct vfm_opt opts[] = {
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
 	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print which rank is where in the mesh and exit", &print_mesh},
-	{VFM_OPT_STR, 0, "dump-parity", "DIR", "write down one step on made-up data, to check the arithmetic", &parity},
+	{VFM_OPT_STR, 0, "dump-parity", "DIR", "write one step on synthetic data to DIR, to check the arithmetic",
+		&parity},
 	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
 	{0},
 };

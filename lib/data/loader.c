@@ -1,6 +1,6 @@
 /* loader.c - read ahead: a ring of slots, each filled by one job of the pool.
  *
- * Batch number `seq` of this rank always goes to slot seq % n_slots, so that the order of delivery is
+ * Pack number `seq` of this rank always goes to slot seq % n_slots, so that the order of delivery is
  * fixed whichever job is done first.  Jobs of one step share one parse of its lines (step cache).
  */
 #include "data/loader.h"
@@ -21,7 +21,7 @@ struct slot {
 	struct vfm_loader *l;
 	enum slot_state state;
 	int64_t seq;
-	struct vfm_batch b;
+	struct vfm_pack p;
 	int rc;
 	struct vfm_err err;
 	struct vfm_record *rec; /* [cap_rec] of the samples */
@@ -46,7 +46,7 @@ struct vfm_loader {
 	struct vfm_loader_opts o;
 	struct vfm_index **ix; /* [n_sets] */
 	int32_t patch_dim, per_step;
-	int64_t n_batches, next;
+	int64_t n_packs, next;
 	struct slot *slots;
 	int32_t n_slots;
 	struct cached_step *cache;
@@ -118,7 +118,7 @@ static void cache_put(struct vfm_loader *l, struct cached_step *e)
 	pthread_mutex_unlock(&l->lock);
 }
 
-/* ---- filling a batch ---- */
+/* ---- filling a pack ---- */
 
 static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sample *s, const struct vfm_record *r,
 	struct vfm_err *err)
@@ -148,18 +148,18 @@ static int sample_context(const struct vfm_loader *l, const struct vfm_manifest_
 }
 
 /* Looks the samples up; counts tokens, texts and the largest latent. */
-static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *p, size_t *max_latent,
+static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, size_t *max_latent,
 	struct vfm_err *err)
 {
-	struct vfm_batch *b = &sl->b;
+	struct vfm_pack *p = &sl->p;
 
-	vfm_grow(&sl->rec, &sl->cap_rec, (size_t)p->n_samples, sizeof(*sl->rec));
-	b->tokens = p->tokens;
-	b->text_tokens = 0;
-	b->n_samples = p->n_samples;
+	vfm_grow(&sl->rec, &sl->cap_rec, (size_t)m->n_samples, sizeof(*sl->rec));
+	p->tokens = m->tokens;
+	p->text_tokens = 0;
+	p->n = m->n_samples;
 	*max_latent = 0;
-	for (int32_t i = 0; i < p->n_samples; i++) {
-		const struct vfm_manifest_sample *s = &p->samples[i];
+	for (int32_t i = 0; i < m->n_samples; i++) {
+		const struct vfm_manifest_sample *s = &m->samples[i];
 		struct vfm_record *r = &sl->rec[i];
 		int rc = s->index > UINT32_MAX
 			? vfm_fail(err, VFM_EUSAGE, "not in the index")
@@ -169,38 +169,13 @@ static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manif
 			rc = check_record(l, s, r, err);
 		if (rc < 0)
 			return sample_context(l, s, err);
-		b->text_tokens += r->text_len;
+		p->text_tokens += r->text_len;
 		if (vfm_record_latent_count(r) > *max_latent)
 			*max_latent = vfm_record_latent_count(r);
 	}
-	if (b->text_tokens > INT32_MAX)
+	if (p->text_tokens > INT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than 2^31 text tokens");
 	return 0;
-}
-
-static void *carve(char *base, size_t *off, size_t n, size_t size)
-{
-	void *p = base ? base + *off : NULL;
-
-	*off = (*off + n * size + 63) & ~(size_t)63;
-	return p;
-}
-
-/* Lays the arrays out behind `base`; returns the bytes they take (base NULL: only that). */
-static size_t lay_out(struct vfm_batch *b, char *base)
-{
-	size_t n = (size_t)b->n_samples, tokens = (size_t)b->tokens, text = (size_t)b->text_tokens, off = 0;
-
-	b->id = carve(base, &off, n, sizeof(*b->id));
-	b->grid = carve(base, &off, n, sizeof(*b->grid));
-	b->cu_seqlens = carve(base, &off, n + 1, sizeof(*b->cu_seqlens));
-	b->cu_text = carve(base, &off, n + 1, sizeof(*b->cu_text));
-	b->x0 = carve(base, &off, tokens * (size_t)b->patch_dim, sizeof(*b->x0));
-	b->text = carve(base, &off, text * (size_t)b->text_dim, sizeof(*b->text));
-	b->seg = carve(base, &off, tokens, sizeof(*b->seg));
-	b->idx = carve(base, &off, tokens, sizeof(*b->idx));
-	b->pos = carve(base, &off, tokens, sizeof(*b->pos));
-	return off;
 }
 
 static int ensure(void **p, size_t *have, size_t want, const char *what, struct vfm_err *err)
@@ -216,56 +191,31 @@ static int ensure(void **p, size_t *have, size_t want, const char *what, struct 
 	return 0;
 }
 
-/* The per-token tables of sample i, whose tokens begin at cu_seqlens[i]. */
-static void fill_tables(struct vfm_batch *b, int32_t i)
-{
-	const int32_t *g = b->grid[i];
-	int64_t at = b->cu_seqlens[i];
-	int32_t k = 0;
-
-	for (int32_t t = 0; t < g[0]; t++)
-		for (int32_t h = 0; h < g[1]; h++)
-			for (int32_t w = 0; w < g[2]; w++, at++) {
-				b->seg[at] = i;
-				b->idx[at] = k++;
-				b->pos[at][0] = (int16_t)t;
-				b->pos[at][1] = (int16_t)h;
-				b->pos[at][2] = (int16_t)w;
-			}
-}
-
 static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, int32_t i, struct vfm_err *err)
 {
-	struct vfm_batch *b = &sl->b;
+	struct vfm_pack *p = &sl->p;
 	const struct vfm_record *r = &sl->rec[i];
-	int32_t dims[3] = {r->t, r->h, r->w};
-	int64_t tokens = vfm_patch_grid(dims, l->h->patch, b->grid[i], err);
+	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 
-	b->id[i] = r->id;
-	b->cu_seqlens[i + 1] = b->cu_seqlens[i] + (int32_t)tokens;
-	b->cu_text[i + 1] = b->cu_text[i] + r->text_len;
-	fill_tables(b, i);
+	TRY(vfm_patch_grid(dims, l->h->patch, grid, err));
+	vfm_pack_set(p, i, r->id, grid, r->text_len);
 	TRY(vfm_index_read_latent_f32(ix, r, sl->latent, err));
-	vfm_patchify(sl->latent, r->c, dims, l->h->patch, b->x0 + (int64_t)b->cu_seqlens[i] * b->patch_dim);
+	vfm_patchify(sl->latent, r->c, dims, l->h->patch, p->x0 + (int64_t)p->cu_seqlens[i] * p->patch_dim);
 	if (r->text_len)
-		TRY(vfm_index_read_text_f32(ix, r, b->text + (int64_t)b->cu_text[i] * b->text_dim, err));
+		TRY(vfm_index_read_text_f32(ix, r, p->text + (int64_t)p->cu_text[i] * p->text_dim, err));
 	return 0;
 }
 
-static int fill(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *p, struct vfm_err *err)
+static int fill(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, struct vfm_err *err)
 {
-	struct vfm_batch *b = &sl->b;
 	size_t max_latent;
 
-	TRY(look_up(l, sl, p, &max_latent, err));
-	TRY(ensure(&b->mem, &b->mem_size, lay_out(b, NULL), "a batch", err));
+	TRY(look_up(l, sl, m, &max_latent, err));
+	TRY(vfm_pack_alloc(&sl->p, err));
 	TRY(ensure((void **)&sl->latent, &sl->latent_size, max_latent * sizeof(float), "a latent", err));
-	lay_out(b, b->mem);
-	b->cu_seqlens[0] = 0;
-	b->cu_text[0] = 0;
-	for (int32_t i = 0; i < p->n_samples; i++)
-		if (fill_sample(l, sl, l->ix[p->samples[i].set], i, err) < 0)
-			return sample_context(l, &p->samples[i], err);
+	for (int32_t i = 0; i < m->n_samples; i++)
+		if (fill_sample(l, sl, l->ix[m->samples[i].set], i, err) < 0)
+			return sample_context(l, &m->samples[i], err);
 	return 0;
 }
 
@@ -281,9 +231,9 @@ static void load_job(void *arg)
 		sl->rc = e->rc;
 		sl->err = e->err;
 	} else {
-		sl->b.step = step;
-		sl->b.pack = pack;
-		sl->b.step_tokens = e->s.tokens;
+		sl->p.step = step;
+		sl->p.index = pack;
+		sl->p.step_tokens = e->s.tokens;
 		sl->rc = fill(l, sl, &e->s.packs[pack], &sl->err);
 		if (sl->rc < 0)
 			vfm_err_context(&sl->err, "step %lld, pack %lld", (long long)step, (long long)pack);
@@ -301,7 +251,7 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 
 	sl->seq = seq;
 	sl->state = SLOT_FREE;
-	if (seq >= l->n_batches)
+	if (seq >= l->n_packs)
 		return;
 	sl->state = SLOT_LOADING;
 	vfm_pool_push(l->pool, load_job, sl); /* the queue holds all slots: never blocks */
@@ -370,7 +320,7 @@ struct vfm_loader *vfm_loader_open(
 	l->patch_dim = l->h->latent_channels * patch[0] * patch[1] * patch[2];
 	if (l->o.rank < l->h->batch)
 		l->per_step = (l->h->batch - l->o.rank + l->o.world - 1) / l->o.world;
-	l->n_batches = (l->h->steps - l->o.first_step) * l->per_step;
+	l->n_packs = (l->h->steps - l->o.first_step) * l->per_step;
 	l->n_slots = l->o.prefetch + 1;
 	l->slots = vfm_calloc((size_t)l->n_slots, sizeof(*l->slots));
 	l->n_cache = l->o.threads + 1;
@@ -380,9 +330,8 @@ struct vfm_loader *vfm_loader_open(
 	l->pool = vfm_pool_new(l->o.threads, l->n_slots);
 	for (int32_t i = 0; i < l->n_slots; i++) {
 		l->slots[i].l = l;
-		l->slots[i].b.slot = i;
-		l->slots[i].b.patch_dim = l->patch_dim;
-		l->slots[i].b.text_dim = l->h->text_dim;
+		l->slots[i].p.patch_dim = l->patch_dim;
+		l->slots[i].p.text_dim = l->h->text_dim;
 		schedule(l, i);
 	}
 	return l;
@@ -397,7 +346,7 @@ void vfm_loader_close(struct vfm_loader *l)
 		return;
 	vfm_pool_free(l->pool);
 	for (int32_t i = 0; l->slots && i < l->n_slots; i++) {
-		vfm_big_free(l->slots[i].b.mem, l->slots[i].b.mem_size);
+		vfm_pack_release(&l->slots[i].p);
 		vfm_big_free(l->slots[i].latent, l->slots[i].latent_size);
 		free(l->slots[i].rec);
 	}
@@ -413,19 +362,19 @@ void vfm_loader_close(struct vfm_loader *l)
 	free(l);
 }
 
-int vfm_loader_next(struct vfm_loader *l, struct vfm_batch **out, struct vfm_err *err)
+int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err)
 {
 	struct slot *sl = &l->slots[l->next % l->n_slots];
 	double start = vfm_now();
 
-	if (l->next >= l->n_batches)
+	if (l->next >= l->n_packs)
 		return 0;
 	pthread_mutex_lock(&l->lock);
 	while (sl->state == SLOT_LOADING)
 		pthread_cond_wait(&l->changed, &l->lock);
 	pthread_mutex_unlock(&l->lock);
 	if (sl->state == SLOT_HELD)
-		return vfm_fail(err, VFM_EUSAGE, "loader: all %d batches are held", l->n_slots);
+		return vfm_fail(err, VFM_EUSAGE, "loader: all %d packs are held", l->n_slots);
 	l->stats.last_wait_s = vfm_now() - start;
 	l->stats.wait_s += l->stats.last_wait_s;
 	if (sl->rc < 0) {
@@ -435,18 +384,18 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_batch **out, struct vfm_err
 	}
 	sl->state = SLOT_HELD;
 	l->next++;
-	l->stats.batches++;
-	l->stats.samples += sl->b.n_samples;
-	l->stats.tokens += sl->b.tokens;
+	l->stats.packs++;
+	l->stats.samples += sl->p.n;
+	l->stats.tokens += sl->p.tokens;
 	l->stats.bytes +=
-		(sl->b.tokens * sl->b.patch_dim + sl->b.text_tokens * sl->b.text_dim) * (int64_t)sizeof(float);
-	*out = &sl->b;
+		(sl->p.tokens * sl->p.patch_dim + sl->p.text_tokens * sl->p.text_dim) * (int64_t)sizeof(float);
+	*out = &sl->p;
 	return 1;
 }
 
-void vfm_batch_release(struct vfm_loader *l, struct vfm_batch *b)
+void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p)
 {
-	struct slot *sl = &l->slots[b->slot];
+	struct slot *sl = (struct slot *)((char *)p - offsetof(struct slot, p));
 
 	if (sl->state == SLOT_HELD)
 		schedule(l, sl->seq + l->n_slots);

@@ -6,53 +6,27 @@
 #include "base/mem.h"
 #include "nn/layers.h"
 
-/* Hands out 64-byte aligned pieces of one block; the first pass, with base NULL, only counts. */
-struct carve {
-	char *base;
-	size_t used;
-};
-
-static void *carve(struct carve *c, int64_t n, enum vfm_dtype dt)
+static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	enum vfm_dtype dt, struct vfm_suballoc *a)
 {
-	void *p = c->base ? c->base + c->used : NULL;
+	int64_t T = in->tok.rows, R = in->tok.rows_cp[in->tok.cp_i];
 
-	c->used += ((size_t)n * vfm_dtype_size(dt) + 63) / 64 * 64;
-	return p;
-}
-
-static void place(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, enum vfm_dtype dt,
-	struct carve *c)
-{
-	int64_t f = vfm_model_patch_dim(m), hd = vfm_model_head_dim(m), T = in->tok.rows,
-		R = in->tok.rows_cp[in->tok.cp_i];
-
-	in->x = vfm_t2(carve(c, T * f, dt), dt, T, f);
-	in->t_cond = vfm_t1(carve(c, p->n, VFM_F32), VFM_F32, p->n);
-	in->id = vfm_t1(carve(c, p->n, VFM_I64), VFM_I64, p->n);
-	in->idx = vfm_t1(carve(c, T, VFM_I32), VFM_I32, T);
-	in->seqs.seg = vfm_t1(carve(c, T, VFM_I32), VFM_I32, T);
-	in->seqs.dev_cu = vfm_t1(carve(c, p->n + 1, VFM_I32), VFM_I32, p->n + 1);
-	in->text_seqs.dev_cu = vfm_t1(carve(c, p->n + 1, VFM_I32), VFM_I32, p->n + 1);
-	in->text = vfm_t2(carve(c, p->text_tokens * m->text_dim, VFM_F32), VFM_F32, p->text_tokens, m->text_dim);
+	in->x = vfm_sub_t2(a, dt, T, vfm_model_patch_dim(m));
+	in->t_cond = vfm_sub_t1(a, VFM_F32, p->n);
+	in->id = vfm_sub_t1(a, VFM_I64, p->n);
+	in->idx = vfm_sub_t1(a, VFM_I32, T);
+	in->seqs.seg = vfm_sub_t1(a, VFM_I32, T);
+	in->seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
+	in->text_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
+	in->text = vfm_sub_t2(a, VFM_F32, p->text_tokens, m->text_dim);
 	if (m->pooled_text)
-		in->text_mean = vfm_t2(carve(c, p->n * m->text_dim, VFM_F32), VFM_F32, p->n, m->text_dim);
+		in->text_mean = vfm_sub_t2(a, VFM_F32, p->n, m->text_dim);
 	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
-		in->rope = vfm_t2(carve(c, R * hd, VFM_F32), VFM_F32, R, hd);
+		in->rope = vfm_sub_t2(a, VFM_F32, R, vfm_model_head_dim(m));
 	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
-		in->pos_embed = vfm_t2(carve(c, T * m->hidden, VFM_F32), VFM_F32, T, m->hidden);
+		in->pos_embed = vfm_sub_t2(a, VFM_F32, T, m->hidden);
 	if (m->pos == VFM_POS_LEARNED)
-		in->pos = vfm_t2(carve(c, T * 3, VFM_I32), VFM_I32, T, 3);
-}
-
-static void seqs_fill(struct vfm_seqs *q, int n, const int32_t *cu)
-{
-	q->n = n;
-	q->cu = cu;
-	q->total = cu[n];
-	q->max_len = 0;
-	for (int i = 0; i < n; i++)
-		if (cu[i + 1] - cu[i] > q->max_len)
-			q->max_len = cu[i + 1] - cu[i];
+		in->pos = vfm_sub_t2(a, VFM_I32, T, 3);
 }
 
 static int put(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
@@ -160,13 +134,9 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 
 static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
-	bool needed = m->pos == VFM_POS_LEARNED || vfm_model_arch(m) == VFM_ARCH_STDIT;
-
-	if (!p->grid)
-		return needed ? vfm_fail(err, VFM_EUSAGE, "internal: a pack without grids") : 0;
-	for (int i = 0; i < p->n; i++)
+	for (int i = 0; m->pos == VFM_POS_LEARNED && i < p->n; i++)
 		for (int a = 0; a < 3; a++)
-			if (m->pos == VFM_POS_LEARNED && p->grid[i][a] > m->pos_max[a])
+			if (p->grid[i][a] > m->pos_max[a])
 				return vfm_fail(err, VFM_EUSAGE,
 					"sample %llu has %d patches in %c, but model.pos_max holds positions for %lld",
 					(unsigned long long)p->id[i], (int)p->grid[i][a], "thw"[a],
@@ -178,7 +148,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
 	struct vfm_err *err)
 {
-	struct carve c = {0};
+	struct vfm_suballoc count = {0};
 	size_t host_n, cu = ((size_t)p->n + 1) * sizeof(int32_t);
 	float *host = NULL;
 	int rc;
@@ -187,26 +157,18 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	TRY(check_grids(m, p, err));
 	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP],
 		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
-	place(in, m, p, dtype, &c);
-	in->bytes = c.used;
+	in->host_cu_text = memcpy(vfm_malloc(cu), p->cu_text, cu);
+	in->host_cu = memcpy(vfm_malloc(cu), p->cu_seqlens, cu);
+	vfm_seqs_init(&in->seqs, p->n, in->tok.cu);
+	vfm_seqs_init(&in->text_seqs, p->n, in->host_cu_text);
+	place_input(in, m, p, dtype, &count);
+	in->bytes = count.used;
 	in->mem = vfm_dev_alloc(s, in->bytes, "a pack of samples", err);
 	if (!in->mem) {
 		rc = VFM_EENV;
 		goto out;
 	}
-	c = (struct carve){.base = in->mem};
-	place(in, m, p, dtype, &c);
-
-	in->host_cu_text = vfm_malloc(cu);
-	memcpy(in->host_cu_text, p->cu_text, cu);
-	in->host_cu = vfm_malloc(cu);
-	memcpy(in->host_cu, p->cu_seqlens, cu);
-	if (p->grid) {
-		in->grid = vfm_malloc((size_t)p->n * 3 * sizeof(int32_t) + 1);
-		memcpy(in->grid, p->grid, (size_t)p->n * 3 * sizeof(int32_t));
-	}
-	seqs_fill(&in->seqs, p->n, in->tok.cu);
-	seqs_fill(&in->text_seqs, p->n, in->host_cu_text);
+	place_input(in, m, p, dtype, &(struct vfm_suballoc){.base = in->mem});
 
 	host_n = (size_t)(in->tok.rows_cp[in->tok.cp_i] * (m->hidden > 128 ? m->hidden : 128) + p->n * m->text_dim) + 1;
 	host = vfm_big_alloc(host_n * sizeof(float), "position tables", err);
@@ -241,6 +203,5 @@ void vfm_model_in_release(struct vfm_model_in *in)
 	vfm_tokens_release(&in->tok);
 	free(in->host_cu_text);
 	free(in->host_cu);
-	free(in->grid);
 	*in = (struct vfm_model_in){0};
 }

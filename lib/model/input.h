@@ -1,5 +1,5 @@
-/* input.h - a pack of samples on the device, as every model reads it.  Training and
- * sampling both make it from host arrays.
+/* input.h - a pack of samples on the device, as every model reads it.  Training and sampling both make it from a pack
+ * on the host (spec/pack.h).
  */
 #ifndef VFM_MODEL_INPUT_H
 #define VFM_MODEL_INPUT_H
@@ -8,20 +8,7 @@
 #include "model/units.h"
 #include "nn/moe.h"
 #include "spec/model.h"
-
-/* Host arrays, borrowed; letters as in ops.h, F = features a token. */
-struct vfm_pack {
-	int n; /* samples */
-	int64_t tokens, text_tokens;
-	const uint64_t *id;        /* [n] */
-	const int32_t *cu_seqlens; /* [n+1] */
-	const int32_t *cu_text;    /* [n+1] */
-	const int32_t (*grid)[3];  /* [n] t, h, w in patches; NULL: not known (enough for dit) */
-	const int32_t *seg, *idx;  /* [tokens] sample of a token, its place within it */
-	const int16_t (*pos)[3];   /* [tokens] t, h, w */
-	const float *text;         /* [text_tokens, text_dim] */
-	double step_tokens;        /* of the global step, for the losses that a model adds; 0: none (sampling) */
-};
+#include "spec/pack.h"
 
 /* What this rank needs of a pack.  T: the rows of its piece (spec/tokens.h); R: the rows of its cp rank. */
 struct vfm_model_in {
@@ -33,8 +20,6 @@ struct vfm_model_in {
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs; /* samples in the T rows */
 	struct vfm_seqs text_seqs;
-	/* [n,3] host copy: sizes of the samples in patches; NULL where the caller gave none */
-	int32_t *grid;
 	struct vfm_tensor x;              /* [T,F] in the compute dtype: the noisy input; the caller fills it */
 	struct vfm_tensor t_cond;         /* [S] f32; the caller fills it */
 	struct vfm_tensor id;             /* [S] i64 */
@@ -49,7 +34,7 @@ struct vfm_model_in {
 };
 
 /* Uploads all but x and t_cond.  `dropped` [n] (NULL: none): samples whose text is replaced by zeros.
- * The host arrays may be released when it returns.  The mesh must outlive it. */
+ * The pack may be released when it returns.  The mesh must outlive it. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
 	struct vfm_err *err);

@@ -25,88 +25,26 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 	return 0;
 }
 
-/* The samples of a request as a pack; with guidance a second time without their text. */
-struct pack_host {
-	struct vfm_pack p;
-	uint64_t *id;
-	int32_t *cu_seqlens, *cu_text, *seg, *idx;
-	int32_t (*grid)[3];
-	int16_t (*pos)[3];
-	float *text;
-	bool *dropped;
-};
-
-static void pack_release(struct pack_host *h)
+/* The samples of a request as a pack; with guidance a second time, and dropped [p->n] says which are without text. */
+static int make_request_pack(struct vfm_pack *p, bool **dropped, const struct vfm_sample_request *r, int copies,
+	int64_t text_dim, struct vfm_err *err)
 {
-	free(h->id);
-	free(h->cu_seqlens);
-	free(h->cu_text);
-	free(h->seg);
-	free(h->idx);
-	free(h->grid);
-	free(h->pos);
-	free(h->text);
-	free(h->dropped);
-	*h = (struct pack_host){0};
-}
+	int64_t rows = r->cu_text[r->n];
 
-static void fill_sample(struct pack_host *h, int s, const int32_t grid[3])
-{
-	int64_t o = h->cu_seqlens[s];
-	int32_t i = 0;
-
-	for (int32_t t = 0; t < grid[0]; t++) {
-		for (int32_t y = 0; y < grid[1]; y++) {
-			for (int32_t x = 0; x < grid[2]; x++, i++) {
-				h->seg[o + i] = s;
-				h->idx[o + i] = i;
-				h->pos[o + i][0] = (int16_t)t;
-				h->pos[o + i][1] = (int16_t)y;
-				h->pos[o + i][2] = (int16_t)x;
-			}
-		}
-	}
-}
-
-static void pack_make(struct pack_host *h, const struct vfm_sample_request *r, int copies, int64_t text_dim)
-{
-	int n = r->n * copies;
-	int64_t rows = (int64_t)r->cu_text[r->n], tokens;
-
-	h->id = vfm_calloc((size_t)n, sizeof(*h->id));
-	h->cu_seqlens = vfm_calloc((size_t)n + 1, sizeof(int32_t));
-	h->cu_text = vfm_calloc((size_t)n + 1, sizeof(int32_t));
-	h->dropped = vfm_calloc((size_t)n, sizeof(bool));
-	h->grid = vfm_calloc((size_t)n, sizeof(*h->grid));
-	for (int i = 0; i < n; i++) {
+	*p = (struct vfm_pack){.n = r->n * copies, .text_tokens = rows * copies, .text_dim = (int32_t)text_dim};
+	for (int i = 0; i < p->n; i++)
+		p->tokens += (int64_t)r->grid[i % r->n][0] * r->grid[i % r->n][1] * r->grid[i % r->n][2];
+	TRY(vfm_pack_alloc(p, err));
+	*dropped = vfm_calloc((size_t)p->n, sizeof(**dropped));
+	for (int i = 0; i < p->n; i++) {
 		int s = i % r->n;
 
-		h->id[i] = r->id[s];
-		memcpy(h->grid[i], r->grid[s], sizeof(*h->grid));
-		h->cu_seqlens[i + 1] = h->cu_seqlens[i] + r->grid[s][0] * r->grid[s][1] * r->grid[s][2];
-		h->cu_text[i + 1] = h->cu_text[i] + r->cu_text[s + 1] - r->cu_text[s];
-		h->dropped[i] = i >= r->n;
+		vfm_pack_set(p, i, r->id[s], r->grid[s], r->cu_text[s + 1] - r->cu_text[s]);
+		(*dropped)[i] = i >= r->n;
 	}
-	tokens = h->cu_seqlens[n];
-	h->seg = vfm_calloc((size_t)tokens, sizeof(int32_t));
-	h->idx = vfm_calloc((size_t)tokens, sizeof(int32_t));
-	h->pos = vfm_calloc((size_t)tokens, sizeof(*h->pos));
-	h->text = vfm_calloc((size_t)(rows * copies * text_dim) + 1, sizeof(float));
 	for (int c = 0; c < copies; c++)
-		memcpy(h->text + c * rows * text_dim, r->text, (size_t)(rows * text_dim) * sizeof(float));
-	for (int i = 0; i < n; i++)
-		fill_sample(h, i, r->grid[i % r->n]);
-	h->p = (struct vfm_pack){.n = n,
-		.tokens = tokens,
-		.text_tokens = rows * copies,
-		.id = h->id,
-		.cu_seqlens = h->cu_seqlens,
-		.cu_text = h->cu_text,
-		.grid = (const int32_t(*)[3])h->grid,
-		.seg = h->seg,
-		.idx = h->idx,
-		.pos = (const int16_t(*)[3])h->pos,
-		.text = h->text};
+		memcpy(p->text + c * rows * text_dim, r->text, (size_t)(rows * text_dim) * sizeof(float));
+	return 0;
 }
 
 /* On a mesh every rank keeps the whole state, which is small beside what the network does; it gives its rows to the
@@ -155,28 +93,32 @@ static struct vfm_tensor rows_of(const struct vfm_tensor *t, int64_t first, int6
 
 /* ---- many ranks ---- */
 
+static void place_spread(struct spread *p, int64_t rows, int64_t total, int64_t F, struct vfm_suballoc *a)
+{
+	p->take = vfm_sub_t1(a, VFM_I32, rows);
+	p->place = vfm_sub_t1(a, VFM_I32, total);
+	p->all = vfm_sub_t2(a, VFM_F32, total, F);
+	p->pred = vfm_sub_t2(a, VFM_F32, total, F);
+}
+
 static int spread_alloc(struct sampling *g, int64_t rows, int64_t total, int64_t F, struct vfm_err *err)
 {
 	struct spread *p = &g->spread;
-	size_t take = ((size_t)rows * 4 + 63) / 64 * 64, place = ((size_t)total * 4 + 63) / 64 * 64,
-	       x = ((size_t)(total * F) * 4 + 63) / 64 * 64;
-	char *m;
+	struct vfm_suballoc count = {0};
 
-	p->bytes = take + place + 2 * x;
-	p->mem = m = vfm_dev_alloc(g->job->stream, p->bytes, "predictions of all ranks", err);
-	if (!m)
+	place_spread(p, rows, total, F, &count);
+	p->bytes = count.used;
+	p->mem = vfm_dev_alloc(g->job->stream, p->bytes, "predictions of all ranks", err);
+	if (!p->mem)
 		return VFM_EENV;
-	p->take = vfm_t1(m, VFM_I32, rows);
-	p->place = vfm_t1(m + take, VFM_I32, total);
-	p->all = vfm_t2(m + take + place, VFM_F32, total, F);
-	p->pred = vfm_t2(m + take + place + x, VFM_F32, total, F);
+	place_spread(p, rows, total, F, &(struct vfm_suballoc){.base = p->mem});
 	p->host = vfm_calloc((size_t)(rows + total) + 1, sizeof(int32_t));
 	p->count = vfm_calloc((size_t)g->job->mesh->seq->size, sizeof(int64_t));
 	return 0;
 }
 
 /* Where each rank's rows lie in the pack: rank cp_i * tp + tp_i of `seq` holds a piece of the rows of cp rank cp_i. */
-static int spread_make(struct sampling *g, const struct pack_host *h, int64_t T, int64_t F, struct vfm_err *err)
+static int spread_make(struct sampling *g, const struct vfm_pack *pack, int64_t T, int64_t F, struct vfm_err *err)
 {
 	const struct vfm_tokens *own = &g->in.tok;
 	const struct vfm_dev_table *t = g->job->stream->dev->t;
@@ -186,14 +128,14 @@ static int spread_make(struct sampling *g, const struct pack_host *h, int64_t T,
 
 	if (g->job->mesh->seq->size == 1)
 		return 0;
-	TRY(spread_alloc(g, own->rows, h->p.tokens, F, err));
+	TRY(spread_alloc(g, own->rows, pack->tokens, F, err));
 	place = p->host + own->rows;
 	for (int64_t i = 0; i < own->rows; i++)
 		p->host[i] = (int32_t)(rows[i] % T);
 	for (int c = 0; c < own->cp; c++) {
 		struct vfm_tokens tok;
 
-		vfm_tokens_make(&tok, h->p.n, h->cu_seqlens, own->cp, c, own->a2a, own->tp, 0);
+		vfm_tokens_make(&tok, pack->n, pack->cu_seqlens, own->cp, c, own->a2a, own->tp, 0);
 		for (int64_t i = 0; i < tok.rows_cp[c]; i++)
 			place[tok.pack_row[i]] = at++;
 		for (int k = 0; k < own->tp; k++)
@@ -344,28 +286,36 @@ static int integrate(struct sampling *g, bool heun, struct vfm_err *err)
 	return 0;
 }
 
-static int start(struct sampling *g, const struct pack_host *h, struct vfm_err *err)
+static void place_state(struct sampling *g, int64_t T, int64_t F, struct vfm_suballoc *a)
+{
+	g->x = vfm_sub_t2(a, VFM_F32, T, F);
+	g->f = vfm_sub_t2(a, VFM_F32, T, F);
+	g->y = vfm_sub_t2(a, VFM_F32, T, F);
+	g->d1 = vfm_sub_t2(a, VFM_F32, T, F);
+}
+
+static int start(struct sampling *g, const struct vfm_pack *pack, const bool *dropped, struct vfm_err *err)
 {
 	const struct vfm_sample_job *j = g->job;
-	int64_t T = h->cu_seqlens[g->n], F = vfm_model_patch_dim(j->model);
-	size_t one = ((size_t)(T * F) * 4 + 63) / 64 * 64;
-	struct vfm_tensor *t[] = {&g->x, &g->f, &g->y, &g->d1};
+	int64_t T = pack->cu_seqlens[g->n], F = vfm_model_patch_dim(j->model);
+	struct vfm_suballoc count = {0};
 
-	g->bytes = 4 * one;
+	place_state(g, T, F, &count);
+	g->bytes = count.used;
 	g->mem = vfm_dev_alloc(j->stream, g->bytes, "the state of the sampler", err);
 	if (!g->mem)
 		return VFM_EENV;
-	for (int i = 0; i < 4; i++)
-		*t[i] = vfm_t2((char *)g->mem + (size_t)i * one, VFM_F32, T, F);
+	place_state(g, T, F, &(struct vfm_suballoc){.base = g->mem});
 	for (int i = 0; i < g->n; i++) {
-		struct vfm_tensor rows = rows_of(&g->x, h->cu_seqlens[i], h->cu_seqlens[i + 1] - h->cu_seqlens[i]);
+		struct vfm_tensor rows =
+			rows_of(&g->x, pack->cu_seqlens[i], pack->cu_seqlens[i + 1] - pack->cu_seqlens[i]);
 		struct vfm_fill f = {.x = vfm_t1(rows.data, VFM_F32, vfm_numel(&rows)), .std = (float)noise_at(g, 0)};
 
-		f.rng = vfm_rng_stream(g->s->seed, 0, h->id[i], VFM_RNG_SAMPLE);
+		f.rng = vfm_rng_stream(g->s->seed, 0, pack->id[i], VFM_RNG_SAMPLE);
 		TRY(vfm_op_fill(j->stream, &f, err));
 	}
-	TRY(vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, &h->p, h->dropped, j->dtype, err));
-	return spread_make(g, h, T, F, err);
+	TRY(vfm_model_in_make(&g->in, j->stream, j->mesh, j->model, pack, dropped, j->dtype, err));
+	return spread_make(g, pack, T, F, err);
 }
 
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
@@ -374,19 +324,20 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	bool heun = s->kind == VFM_SAMPLER_HEUN || (s->kind == VFM_SAMPLER_AUTO && job->diffusion->kind == VFM_EDM);
 	struct sampling g = {.s = s, .job = job, .n = r->n, .copies = s->cfg == 1 ? 1 : 2};
 	const struct vfm_dev_table *t = job->stream->dev->t;
-	struct pack_host h = {0};
+	struct vfm_pack pack = {0};
+	bool *dropped = NULL;
 	int rc;
 
 	TRY(vfm_sampler_check(s, job->diffusion, err));
-	pack_make(&h, r, g.copies, job->model->text_dim);
 	g.tape = vfm_tape_new(job->stream);
 	vfm_tape_set_recording(g.tape, false);
+	TRY_OUT(make_request_pack(&pack, &dropped, r, g.copies, job->model->text_dim, err));
 	for (int i = 0; i < 2 && s->progress; i++) {
 		g.done[i] = t->event_new(job->stream->dev, err);
 		rc = g.done[i] ? 0 : VFM_EENV;
 		TRY_OUT(rc);
 	}
-	TRY_OUT(start(&g, &h, err));
+	TRY_OUT(start(&g, &pack, dropped, err));
 	TRY_OUT(integrate(&g, heun, err));
 	TRY_OUT(t->to_host(job->stream, tokens, g.x.data, vfm_nbytes(&g.x), err));
 	rc = t->stream_sync(job->stream, err);
@@ -398,6 +349,7 @@ out:
 	spread_release(&g);
 	vfm_model_in_release(&g.in);
 	vfm_dev_free(job->stream, g.mem, g.bytes);
-	pack_release(&h);
+	vfm_pack_release(&pack);
+	free(dropped);
 	return rc;
 }

@@ -13,19 +13,33 @@ static bool is_identity(const int32_t *index, int64_t n)
 	return true;
 }
 
-/* Puts n ints at *at and moves on. */
-static int put(
-	struct vfm_units *u, char **at, const int32_t *host, int64_t n, struct vfm_tensor *out, struct vfm_err *err)
+/* Permutations that change nothing are absent. */
+static void place_units(struct vfm_units *u, const struct vfm_model_spec *m, struct vfm_suballoc *a)
 {
-	*out = vfm_t1(*at, VFM_I32, n);
-	*at += ((size_t)n * 4 + 63) / 64 * 64;
-	return u->stream->dev->t->to_device(u->stream, out->data, host, (size_t)n * 4, err);
+	const struct vfm_division *d = &u->d;
+	struct vfm_redist *r = &u->a.there;
+
+	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
+		u->a.rope = vfm_sub_t2(a, VFM_F32, d->rows, vfm_model_head_dim(m));
+	if (!is_identity(d->gather, d->home)) {
+		r->gather = vfm_sub_t1(a, VFM_I32, d->home);
+		r->gather_inv = vfm_sub_t1(a, VFM_I32, d->home);
+	}
+	if (!is_identity(d->place, d->rows)) {
+		r->place = vfm_sub_t1(a, VFM_I32, d->rows);
+		r->place_inv = vfm_sub_t1(a, VFM_I32, d->rows);
+	}
+	u->a.seqs.dev_cu = vfm_sub_t1(a, VFM_I32, d->units + 1);
+}
+
+static int put_units(struct vfm_units *u, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
+{
+	return vfm_has(dst) ? u->stream->dev->t->to_device(u->stream, dst->data, host, vfm_nbytes(dst), err) : 0;
 }
 
 /* The table of rotations of the rows in this division: what stands still within a unit cancels, so one table serves all
  * kinds. */
-static int put_rope(
-	struct vfm_units *u, char *at, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+static int put_rope(struct vfm_units *u, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	int64_t n = u->d.rows, hd = vfm_model_head_dim(m);
 	int16_t(*pos)[3] = vfm_calloc((size_t)n + 1, sizeof(*pos));
@@ -38,15 +52,14 @@ static int put_rope(
 	for (int64_t i = 0; i < n; i++)
 		memcpy(pos[i], p->pos[u->d.pack_row[i]], sizeof(*pos));
 	vfm_rope_table(host, (const int16_t(*)[3])pos, n, hd, m->rope_theta);
-	u->a.rope = vfm_t2(at, VFM_F32, n, hd);
-	rc = u->stream->dev->t->to_device(u->stream, at, host, vfm_nbytes(&u->a.rope), err);
+	rc = put_units(u, &u->a.rope, host, err);
 out:
 	vfm_big_free(host, bytes);
 	free(pos);
 	return rc;
 }
 
-static int upload(struct vfm_units *u, char *at, struct vfm_err *err)
+static int upload_units(struct vfm_units *u, struct vfm_err *err)
 {
 	const struct vfm_division *d = &u->d;
 	struct vfm_redist *r = &u->a.there;
@@ -55,14 +68,6 @@ static int upload(struct vfm_units *u, char *at, struct vfm_err *err)
 	r->recv = d->recv;
 	r->n_send = d->home;
 	r->n_recv = d->rows;
-	if (!is_identity(d->gather, d->home)) {
-		TRY(put(u, &at, d->gather, d->home, &r->gather, err));
-		TRY(put(u, &at, d->gather_inv, d->home, &r->gather_inv, err));
-	}
-	if (!is_identity(d->place, d->rows)) {
-		TRY(put(u, &at, d->place, d->rows, &r->place, err));
-		TRY(put(u, &at, d->place_inv, d->rows, &r->place_inv, err));
-	}
 	u->a.back = (struct vfm_redist){.send = d->recv,
 		.recv = d->send,
 		.n_send = d->rows,
@@ -71,30 +76,31 @@ static int upload(struct vfm_units *u, char *at, struct vfm_err *err)
 		.place = r->gather_inv,
 		.gather_inv = r->place,
 		.place_inv = r->gather};
-	u->a.seqs = (struct vfm_seqs){.n = d->units, .total = d->rows, .cu = d->cu};
-	for (int i = 0; i < d->units; i++)
-		if (d->cu[i + 1] - d->cu[i] > u->a.seqs.max_len)
-			u->a.seqs.max_len = d->cu[i + 1] - d->cu[i];
-	return put(u, &at, d->cu, d->units + 1, &u->a.seqs.dev_cu, err);
+	TRY(put_units(u, &r->gather, d->gather, err));
+	TRY(put_units(u, &r->gather_inv, d->gather_inv, err));
+	TRY(put_units(u, &r->place, d->place, err));
+	TRY(put_units(u, &r->place_inv, d->place_inv, err));
+	return put_units(u, &u->a.seqs.dev_cu, d->cu, err);
 }
 
 int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
-	bool rope = m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH;
-	size_t table, index;
+	struct vfm_suballoc count = {0};
 
 	*u = (struct vfm_units){.stream = s};
-	vfm_division_make(&u->d, kind, p->n, p->cu_seqlens, p->grid, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP]);
-	table = rope ? ((size_t)(u->d.rows * vfm_model_head_dim(m)) * 4 + 63) / 64 * 64 : 0;
-	index = (size_t)(2 * u->d.home + 2 * u->d.rows + u->d.units + 1) * 4 + 5 * 64;
-	u->bytes = table + index;
+	vfm_division_make(&u->d, kind, p->n, p->cu_seqlens, (const int32_t(*)[3])p->grid, mesh->size[VFM_AX_CP],
+		mesh->coord[VFM_AX_CP]);
+	vfm_seqs_init(&u->a.seqs, u->d.units, u->d.cu);
+	place_units(u, m, &count);
+	u->bytes = count.used;
 	u->mem = vfm_dev_alloc(s, u->bytes, "a division of a pack", err);
 	if (!u->mem)
 		return VFM_EENV;
-	if (rope)
-		TRY(put_rope(u, u->mem, m, p, err));
-	return upload(u, (char *)u->mem + table, err);
+	place_units(u, m, &(struct vfm_suballoc){.base = u->mem});
+	if (vfm_has(&u->a.rope))
+		TRY(put_rope(u, m, p, err));
+	return upload_units(u, err);
 }
 
 void vfm_units_release(struct vfm_units *u)

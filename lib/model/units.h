@@ -16,7 +16,7 @@ struct vfm_units {
 	size_t bytes;
 };
 
-/* p must have grids; on failure release it. */
+/* On failure release it. */
 int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err);
 void vfm_units_release(struct vfm_units *u);

@@ -5,19 +5,22 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 
 /* A pack of equal samples. */
-static void batch_make(struct vfm_batch *b, const struct vfm_bench_step *s, const struct vfm_model_spec *m)
+static int make_equal_samples(
+	struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m, struct vfm_err *err)
 {
-	struct vfm_madeup *all = vfm_calloc((size_t)s->samples, sizeof(*all));
+	struct vfm_synthetic *all = vfm_calloc((size_t)b->samples, sizeof(*all));
+	int rc;
 
-	for (int64_t i = 0; i < s->samples; i++)
-		all[i] = (struct vfm_madeup){
-			{s->grid[0], s->grid[1], s->grid[2]}, (int32_t)s->text_len, (uint64_t)i + 1};
-	vfm_madeup_pack(b, all, (int)s->samples, m, 1);
-	b->step_tokens = b->tokens * s->packs;
+	for (int64_t i = 0; i < b->samples; i++)
+		all[i] = (struct vfm_synthetic){
+			{b->grid[0], b->grid[1], b->grid[2]}, (int32_t)b->text_len, (uint64_t)i + 1};
+	rc = vfm_synthetic_pack(p, all, (int)b->samples, m, 1, err);
+	p->step_tokens = p->tokens * b->packs;
 	free(all);
+	return rc;
 }
 
 void vfm_bench_grid(int64_t tokens, int32_t grid[3])
@@ -165,8 +168,8 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	struct vfm_bench_result *out, struct vfm_err *err)
 {
 	struct vfm_trainer *tr = NULL;
-	struct vfm_batch batch = {0};
-	struct vfm_pack_array packs = {&batch, 1, 0};
+	struct vfm_pack pack = {0};
+	struct vfm_pack_array packs = {&pack, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_dev *dev = x->device.dev;
 	struct timing t = {0};
@@ -179,12 +182,12 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	tr = vfm_bench_trainer(x, c, err);
 	if (!tr)
 		return err->code;
-	batch_make(&batch, b, &c->model);
+	TRY_OUT(vfm_job_failed(&x->job, make_equal_samples(&pack, b, &c->model, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, &x->mesh, b, &source, &t, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, most_of_ranks(x->job.world, dev->mem_peak, &mem_peak, err), err));
 	*out = result_of(&t, mem_peak);
 out:
-	vfm_madeup_release(&batch);
+	vfm_pack_release(&pack);
 	vfm_trainer_free(tr);
 	free(t.step_s);
 	return rc;

@@ -1,4 +1,4 @@
-/* bench.h - the training step as a measurement: forward, backward and AdamW on made-up
+/* bench.h - the training step as a measurement: forward, backward and AdamW on synthetic
  * samples, warmed up, repeated.
  */
 #ifndef VFM_TRAIN_BENCH_H

@@ -8,9 +8,9 @@ struct drawn {
 	bool *drop;               /* [n] */
 };
 
-static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_batch *b)
+static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
 {
-	size_t n = (size_t)b->n_samples;
+	size_t n = (size_t)p->n;
 
 	d->t_cond = vfm_calloc(n, 6 * sizeof(float));
 	d->coef = d->t_cond + n;
@@ -18,53 +18,52 @@ static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct v
 	d->drop = vfm_calloc(n, sizeof(bool));
 	for (size_t i = 0; i < n; i++) {
 		struct vfm_draw r =
-			vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, b->id[i]);
+			vfm_diffusion_draw(&o->config->diffusion, o->config->train.seed, (uint64_t)o->step, p->id[i]);
 
 		d->t_cond[i] = r.t_cond;
 		for (int j = 0; j < 4; j++)
 			d->coef[4 * i + (size_t)j] = r.coef[j];
-		d->w[i] = 1.0f / (float)b->step_tokens;
+		d->w[i] = 1.0f / (float)p->step_tokens;
 		d->drop[i] = r.drop;
 	}
 }
 
 /* The latents of this rank's rows, in runs that follow one another in the pack. */
-static int put_rows(struct vfm_micro *u, const struct vfm_batch *b, struct vfm_err *err)
+static int put_rows(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = u->stream->dev->t;
 	const int32_t *rows = vfm_model_in_rows(&u->in);
-	size_t row = (size_t)b->patch_dim * 4;
+	size_t row = (size_t)p->patch_dim * 4;
 
 	for (int64_t i = 0, n; i < u->in.tok.rows; i += n) {
 		for (n = 1; i + n < u->in.tok.rows && rows[i + n] == rows[i] + n; n++)
 			;
 		TRY(t->to_device(u->stream, (char *)u->x0.data + (size_t)i * row,
-			b->x0 + (size_t)rows[i] * (size_t)b->patch_dim, (size_t)n * row, err));
+			p->x0 + (size_t)rows[i] * (size_t)p->patch_dim, (size_t)n * row, err));
 	}
 	return 0;
 }
 
-static size_t round64(size_t n)
+static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_suballoc *a)
 {
-	return (n + 63) / 64 * 64;
+	u->x0 = vfm_sub_t2(a, VFM_F32, u->in.tok.rows, p->patch_dim);
+	u->target = vfm_sub_t2(a, VFM_F32, u->in.tok.rows, p->patch_dim);
+	u->coef = vfm_sub_t2(a, VFM_F32, p->n, 4);
+	u->w = vfm_sub_t1(a, VFM_F32, p->n);
 }
 
-static int put_ends(struct vfm_micro *u, const struct vfm_batch *b, const struct drawn *d, struct vfm_err *err)
+static int put_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn *d, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = u->stream->dev->t;
-	int64_t rows = u->in.tok.rows;
-	size_t x = round64((size_t)rows * (size_t)b->patch_dim * 4), c = round64((size_t)b->n_samples * 16);
-	char *at;
+	struct vfm_suballoc count = {0};
 
-	u->bytes = 2 * x + c + round64((size_t)b->n_samples * 4);
-	u->mem = at = vfm_dev_alloc(u->stream, u->bytes, "the targets of a pack", err);
+	place_ends(u, p, &count);
+	u->bytes = count.used;
+	u->mem = vfm_dev_alloc(u->stream, u->bytes, "the targets of a pack", err);
 	if (!u->mem)
 		return VFM_EENV;
-	u->x0 = vfm_t2(at, VFM_F32, rows, b->patch_dim);
-	u->target = vfm_t2(at + x, VFM_F32, rows, b->patch_dim);
-	u->coef = vfm_t2(at + 2 * x, VFM_F32, b->n_samples, 4);
-	u->w = vfm_t1(at + 2 * x + c, VFM_F32, b->n_samples);
-	TRY(put_rows(u, b, err));
+	place_ends(u, p, &(struct vfm_suballoc){.base = u->mem});
+	TRY(put_rows(u, p, err));
 	TRY(t->to_device(u->stream, u->coef.data, d->coef, vfm_nbytes(&u->coef), err));
 	return t->to_device(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
 }
@@ -84,32 +83,20 @@ static int diffuse(struct vfm_micro *u, const struct vfm_micro_opts *o, struct v
 	return vfm_op_diffuse(u->stream, &a, err);
 }
 
-int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b,
+int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = s->dev->t;
-	struct vfm_pack pack = {.n = b->n_samples,
-		.tokens = b->tokens,
-		.text_tokens = b->text_tokens,
-		.id = b->id,
-		.cu_seqlens = b->cu_seqlens,
-		.cu_text = b->cu_text,
-		.grid = (const int32_t(*)[3])b->grid,
-		.seg = b->seg,
-		.idx = b->idx,
-		.pos = (const int16_t(*)[3])b->pos,
-		.text = b->text,
-		.step_tokens = (double)b->step_tokens};
 	struct drawn d;
 	int rc;
 
 	*u = (struct vfm_micro){.stream = s};
-	draw(&d, o, b);
+	draw(&d, o, p);
 	TRY_OUT(vfm_model_in_make(
-		&u->in, s, o->mesh, &o->config->model, &pack, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
+		&u->in, s, o->mesh, &o->config->model, p, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
 	TRY_OUT(t->to_device(s, u->in.t_cond.data, d.t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (o->ends) {
-		TRY_OUT(put_ends(u, b, &d, err));
+		TRY_OUT(put_ends(u, p, &d, err));
 		rc = diffuse(u, o, err);
 	}
 out:

@@ -3,8 +3,8 @@
 #ifndef VFM_TRAIN_MICRO_H
 #define VFM_TRAIN_MICRO_H
 
-#include "data/loader.h"
 #include "model/model.h"
+#include "spec/pack.h"
 #include "train/config.h"
 
 struct vfm_micro {
@@ -24,8 +24,8 @@ struct vfm_micro_opts {
 	bool ends; /* this stage holds the patches or the head: the noisy input and the target are made */
 };
 
-/* Draws come from (seed, step, sample id) alone.  The batch may be released when it returns.  Release in any case. */
-int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_batch *b,
+/* Draws come from (seed, step, sample id) alone.  The pack may be released when it returns.  Release in any case. */
+int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
 

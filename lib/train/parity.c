@@ -5,13 +5,13 @@
 
 #include "base/file.h"
 #include "ckpt/safetensors.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/trainer.h"
 
 enum { PACKS = 2, SAMPLES = 3, STEP = 3 };
 
 /* An image, videos, a sample without text, an id that a signed number does not hold. */
-static const struct vfm_madeup samples[PACKS][SAMPLES] = {
+static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
 };
@@ -102,24 +102,24 @@ struct drawn {
 	double t_cond[SAMPLES]; /* the float that the model gets, over VFM_TIME_SCALE */
 };
 
-static void draw(struct drawn *d, struct vfm_batch *b, const struct vfm_config *c)
+static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c)
 {
-	for (int i = 0; i < b->n_samples; i++) {
-		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, STEP, b->id[i]);
-		size_t row = (size_t)b->text_dim * sizeof(float);
+	for (int i = 0; i < p->n; i++) {
+		struct vfm_draw r = vfm_diffusion_draw(&c->diffusion, c->train.seed, STEP, p->id[i]);
+		size_t row = (size_t)p->text_dim * sizeof(float);
 
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
 		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
-		d->w[i] = 1.0f / (float)b->step_tokens;
+		d->w[i] = 1.0f / (float)p->step_tokens;
 		if (r.drop)
-			memset(b->text + (size_t)b->cu_text[i] * (size_t)b->text_dim, 0,
-				(size_t)(b->cu_text[i + 1] - b->cu_text[i]) * row);
+			memset(p->text + (size_t)p->cu_text[i] * (size_t)p->text_dim, 0,
+				(size_t)(p->cu_text[i + 1] - p->cu_text[i]) * row);
 	}
 }
 
-static void add_pack(struct dump *d, int k, const struct vfm_batch *b, const struct drawn *r)
+static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const struct drawn *r)
 {
-	int64_t n = b->n_samples;
+	int64_t n = p->n;
 	const struct {
 		const char *name;
 		enum vfm_dtype dt;
@@ -127,12 +127,12 @@ static void add_pack(struct dump *d, int k, const struct vfm_batch *b, const str
 		int ndim;
 		int64_t shape[2];
 	} all[] = {
-		{"x0", VFM_F32, b->x0, 2, {b->tokens, b->patch_dim}},
-		{"cu", VFM_I32, b->cu_seqlens, 1, {n + 1}},
-		{"grids", VFM_I32, b->grid, 2, {n, 3}},
-		{"ids", VFM_I64, b->id, 1, {n}},
-		{"text", VFM_F32, b->text, 2, {b->text_tokens, b->text_dim}},
-		{"cu_text", VFM_I32, b->cu_text, 1, {n + 1}},
+		{"x0", VFM_F32, p->x0, 2, {p->tokens, p->patch_dim}},
+		{"cu", VFM_I32, p->cu_seqlens, 1, {n + 1}},
+		{"grids", VFM_I32, p->grid, 2, {n, 3}},
+		{"ids", VFM_I64, p->id, 1, {n}},
+		{"text", VFM_F32, p->text, 2, {p->text_tokens, p->text_dim}},
+		{"cu_text", VFM_I32, p->cu_text, 1, {n + 1}},
 		{"coef", VFM_F32, r->coef, 2, {n, 4}},
 		{"t_cond", VFM_F64, r->t_cond, 1, {n}},
 		{"w", VFM_F32, r->w, 1, {n}},
@@ -145,14 +145,14 @@ static void add_pack(struct dump *d, int k, const struct vfm_batch *b, const str
 	}
 }
 
-static int write_step(struct vfm_batch *b, const struct vfm_config *c, const char *dir, struct vfm_err *err)
+static int write_step(struct vfm_pack *p, const struct vfm_config *c, const char *dir, struct vfm_err *err)
 {
 	struct drawn r[PACKS];
 	struct dump d = {0};
 
 	for (int k = 0; k < PACKS; k++) {
-		draw(&r[k], &b[k], c);
-		add_pack(&d, k, &b[k], &r[k]);
+		draw(&r[k], &p[k], c);
+		add_pack(&d, k, &p[k], &r[k]);
 	}
 	return dump_write(&d, dir, "step.safetensors", err);
 }
@@ -202,10 +202,10 @@ static int write_info(const struct vfm_config *c, double loss, const char *dir, 
 /* ---- the step ---- */
 
 static int step(
-	struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_batch *b, const char *dir, struct vfm_err *err)
+	struct vfm_trainer *tr, const struct vfm_config *c, struct vfm_pack *p, const char *dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
-	struct vfm_pack_array packs = {b, PACKS, 0};
+	struct vfm_pack_array packs = {p, PACKS, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
 
@@ -216,13 +216,13 @@ static int step(
 	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err));
 	TRY(vfm_trainer_stats(tr, &stats, err));
 	TRY(write_params(ps, true, dir, "grads.safetensors", err));
-	TRY(write_step(b, c, dir, err));
+	TRY(write_step(p, c, dir, err));
 	return write_info(c, stats.loss, dir, err);
 }
 
 int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char *dir, struct vfm_err *err)
 {
-	struct vfm_batch b[PACKS];
+	struct vfm_pack p[PACKS] = {0};
 	struct vfm_trainer *tr;
 	int rc;
 
@@ -230,12 +230,13 @@ int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char
 	if (!tr)
 		return err->code;
 	for (int k = 0; k < PACKS; k++)
-		vfm_madeup_pack(&b[k], samples[k], SAMPLES, &c->model, c->train.seed);
+		TRY_OUT(vfm_synthetic_pack(&p[k], samples[k], SAMPLES, &c->model, c->train.seed, err));
 	for (int k = 0; k < PACKS; k++)
-		b[k].step_tokens = b[0].tokens + b[1].tokens;
-	rc = step(tr, c, b, dir, err);
+		p[k].step_tokens = p[0].tokens + p[1].tokens;
+	rc = step(tr, c, p, dir, err);
+out:
 	for (int k = 0; k < PACKS; k++)
-		vfm_madeup_release(&b[k]);
+		vfm_pack_release(&p[k]);
 	vfm_trainer_free(tr);
 	return rc;
 }

@@ -305,15 +305,15 @@ static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vf
 
 /* ---- packs ---- */
 
-static void count(struct vfm_pipeline *p, const struct vfm_batch *b)
+static void count(struct vfm_pipeline *p, const struct vfm_pack *b)
 {
 	struct vfm_pack_sums sums = {0};
 
-	for (int i = 0; i < b->n_samples; i++)
+	for (int i = 0; i < b->n; i++)
 		vfm_pack_sums_add(&sums, b->cu_seqlens[i + 1] - b->cu_seqlens[i], b->cu_text[i + 1] - b->cu_text[i]);
 	p->sums->flops += 3 * vfm_model_flops(&p->c->model, &sums);
 	p->sums->tokens += b->tokens;
-	p->sums->samples += b->n_samples;
+	p->sums->samples += b->n;
 }
 
 /* The pack of a microbatch, which every stage asks for in ascending order. */
@@ -323,7 +323,7 @@ static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 	struct vfm_micro_opts o = {
 		p->c, p->mesh, p->step, vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1)};
 	double before = vfm_now();
-	struct vfm_batch *b;
+	struct vfm_pack *b;
 	int rc;
 
 	if (p->micro[mb])

@@ -14,8 +14,8 @@
 #ifndef VFM_TRAIN_PIPELINE_H
 #define VFM_TRAIN_PIPELINE_H
 
-#include "data/loader.h"
 #include "model/model.h"
+#include "spec/pack.h"
 #include "train/config.h"
 
 struct vfm_pipeline;
@@ -24,8 +24,8 @@ struct vfm_pipeline;
  * device. */
 struct vfm_pack_source {
 	/* the next of this rank's packs; negative: there is none, and why */
-	int (*next)(void *ctx, struct vfm_batch **b, struct vfm_err *err);
-	void (*release)(void *ctx, struct vfm_batch *b);
+	int (*next)(void *ctx, struct vfm_pack **p, struct vfm_err *err);
+	void (*release)(void *ctx, struct vfm_pack *p);
 	void *ctx;
 };
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "data/loader.h"
 #include "spec/hw.h"
 #include "train/metrics.h"
 #include "train/state.h"
@@ -305,20 +306,20 @@ static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 	return rc;
 }
 
-static int next_pack(void *ctx, struct vfm_batch **b, struct vfm_err *err)
+static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
 	struct run *r = ctx;
-	int rc = vfm_loader_next(r->loader, b, err);
+	int rc = vfm_loader_next(r->loader, p, err);
 
 	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->manifest, (long long)r->last)
 		       : rc;
 }
 
-static void pack_done(void *ctx, struct vfm_batch *b)
+static void pack_done(void *ctx, struct vfm_pack *p)
 {
 	struct run *r = ctx;
 
-	vfm_batch_release(r->loader, b);
+	vfm_loader_release(r->loader, p);
 }
 
 /* Reads the oldest unread step, for which it may wait.  The device did one step after the other: this one took from the

@@ -191,21 +191,21 @@ struct seen {
 	struct vfm_advice *advice;
 };
 
-static int next_seen(void *ctx, struct vfm_batch **b, struct vfm_err *err)
+static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
 	struct seen *s = ctx;
 
-	TRY(s->src->next(s->src->ctx, b, err));
-	if ((*b)->tokens > s->advice->tokens)
-		s->advice->tokens = (*b)->tokens;
+	TRY(s->src->next(s->src->ctx, p, err));
+	if ((*p)->tokens > s->advice->tokens)
+		s->advice->tokens = (*p)->tokens;
 	return 0;
 }
 
-static void release_seen(void *ctx, struct vfm_batch *b)
+static void release_seen(void *ctx, struct vfm_pack *p)
 {
 	struct seen *s = ctx;
 
-	s->src->release(s->src->ctx, b);
+	s->src->release(s->src->ctx, p);
 }
 
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
@@ -281,18 +281,18 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 	return 0;
 }
 
-static int next_in_array(void *ctx, struct vfm_batch **b, struct vfm_err *err)
+static int next_in_array(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 {
 	struct vfm_pack_array *a = ctx;
 
 	(void)err;
-	*b = &a->b[a->at++ % a->n];
+	*p = &a->p[a->at++ % a->n];
 	return 0;
 }
 
-static void stay_in_array(void *ctx, struct vfm_batch *b)
+static void stay_in_array(void *ctx, struct vfm_pack *p)
 {
-	(void)ctx, (void)b;
+	(void)ctx, (void)p;
 }
 
 struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a)

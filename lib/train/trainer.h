@@ -13,7 +13,6 @@
 #ifndef VFM_TRAIN_TRAINER_H
 #define VFM_TRAIN_TRAINER_H
 
-#include "data/loader.h"
 #include "mesh/mesh.h"
 #include "model/model.h"
 #include "train/config.h"
@@ -59,7 +58,7 @@ void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);
 
 /* Packs that lie in memory, over and over: the place goes on from call to call. */
 struct vfm_pack_array {
-	struct vfm_batch *b;
+	struct vfm_pack *p;
 	int64_t n, at;
 };
 struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "train/device.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/state.h"
 
 enum { STEPS = 10, PACKS = 2, MAX_KEYS = 20 };
@@ -82,7 +82,7 @@ static const struct model {
 	{"moviegen-half", half_moviegen, "bf16", 1e-3, 1e-2},
 };
 
-static const struct vfm_madeup samples[PACKS][3] = {
+static const struct vfm_synthetic samples[PACKS][3] = {
 	{{{1, 16, 16}, 40, 11}, {{4, 8, 7}, 77, 12}, {{1, 1, 1}, 3, 13}},
 	{{{3, 10, 9}, 64, 21}, {{2, 4, 4}, 0, 22}, {{8, 8, 4}, 20, 23}},
 };
@@ -119,13 +119,13 @@ static int configure(const struct model *m, struct vfm_config *c, struct vfm_err
 static int steps(
 	struct vfm_trainer *tr, const struct vfm_config *c, int from, int to, struct result *r, struct vfm_err *err)
 {
-	struct vfm_batch b[PACKS];
+	struct vfm_pack b[PACKS];
 	int64_t tokens = 0;
 	int rc = 0;
 
 	for (int k = 0; k < PACKS; k++) {
-		vfm_madeup_pack(&b[k], samples[k], 3, &c->model, c->train.seed);
-		b[k].pack = k;
+		TRY(vfm_synthetic_pack(&b[k], samples[k], 3, &c->model, c->train.seed, err));
+		b[k].index = k;
 		tokens += b[k].tokens;
 	}
 	for (int k = 0; k < PACKS; k++)
@@ -142,7 +142,7 @@ static int steps(
 		r->norm[s] = st.grad_norm;
 	}
 	for (int k = 0; k < PACKS; k++)
-		vfm_madeup_release(&b[k]);
+		vfm_pack_release(&b[k]);
 	return rc;
 }
 

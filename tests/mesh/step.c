@@ -11,13 +11,13 @@
 #include "comm/comm_host.h"
 #include "meshes.h"
 #include "train/device.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 
 enum { PACKS = 8, SAMPLES = 5 };
 
 /* Images and videos together, odd lengths, samples of one token, samples without text, packs with fewer tokens than
  * ranks; and an id that a signed number does not hold. */
-static const struct vfm_madeup samples[PACKS][SAMPLES] = {
+static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
 	{{{1, 1, 1}, 3, 31}, {{1, 1, 2}, 0, 32}},
@@ -31,10 +31,10 @@ static const struct vfm_madeup samples[PACKS][SAMPLES] = {
 struct bench {
 	struct vfm_device dev;
 	struct vfm_trainer *tr;
-	struct vfm_batch b[PACKS];
+	struct vfm_pack b[PACKS];
 };
 
-static void packs_make(struct vfm_batch *b, const struct vfm_config *c)
+static int packs_make(struct vfm_pack *b, const struct vfm_config *c, struct vfm_err *err)
 {
 	int64_t total = 0;
 
@@ -43,12 +43,13 @@ static void packs_make(struct vfm_batch *b, const struct vfm_config *c)
 
 		while (n < SAMPLES && samples[k][n].id)
 			n++;
-		vfm_madeup_pack(&b[k], samples[k], n, &c->model, c->train.seed);
-		b[k].pack = k;
+		TRY(vfm_synthetic_pack(&b[k], samples[k], n, &c->model, c->train.seed, err));
+		b[k].index = k;
 		total += b[k].tokens;
 	}
 	for (int k = 0; k < PACKS; k++)
 		b[k].step_tokens = total;
+	return 0;
 }
 
 /* Rank dp_i of dp has the packs dp_i, dp_i + dp, … */
@@ -56,7 +57,7 @@ static int one_step(struct bench *x, const struct vfm_mesh *m, const struct vfm_
 	struct vfm_err *err)
 {
 	int dp = m->size[VFM_AX_DP], n = PACKS / dp;
-	struct vfm_batch mine[PACKS];
+	struct vfm_pack mine[PACKS];
 	struct vfm_pack_array packs = {mine, n, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
@@ -101,7 +102,7 @@ static int each_grad(struct vfm_trainer *tr, grad_fn *fn, void *ctx, struct vfm_
 static int bench_open(struct bench *x, const struct vfm_config *c, const struct vfm_mesh *m, const struct fault *fault,
 	struct vfm_err *err)
 {
-	packs_make(x->b, c);
+	TRY(packs_make(x->b, c, err));
 	x->tr = vfm_trainer_new(c, m, x->dev.stream, err);
 	if (!x->tr)
 		return err->code;
@@ -113,7 +114,7 @@ static int bench_open(struct bench *x, const struct vfm_config *c, const struct 
 static void bench_close(struct bench *x)
 {
 	for (int k = 0; k < PACKS; k++)
-		vfm_madeup_release(&x->b[k]);
+		vfm_pack_release(&x->b[k]);
 	vfm_trainer_free(x->tr);
 }
 

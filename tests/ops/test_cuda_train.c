@@ -14,7 +14,7 @@
 
 #include "cpu/cpu.h"
 #include "emu_dev.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/trainer.h"
 
 enum { STEPS = 3, PACKS = 2, SAMPLES = 3 };
@@ -35,7 +35,7 @@ struct trained {
 };
 
 /* Images, videos, one token, a sample without text. */
-static const struct vfm_madeup samples[PACKS][SAMPLES] = {
+static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
 };
@@ -72,7 +72,7 @@ static void train(struct vfm_dev *(*open)(struct vfm_err *), const struct vfm_co
 	struct vfm_dev *dev = open(&err);
 	struct vfm_stream *s = dev ? dev->t->stream_new(dev, false, &err) : NULL;
 	struct vfm_trainer *tr = s ? vfm_trainer_new(c, vfm_mesh_one(), s, &err) : NULL;
-	struct vfm_batch b[PACKS];
+	struct vfm_pack b[PACKS];
 	struct vfm_pack_array packs = {b, PACKS, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_params *ps;
@@ -80,7 +80,7 @@ static void train(struct vfm_dev *(*open)(struct vfm_err *), const struct vfm_co
 	if (!tr)
 		fail_msg("%s", err.msg);
 	for (int k = 0; k < PACKS; k++)
-		vfm_madeup_pack(&b[k], samples[k], SAMPLES, &c->model, c->train.seed);
+		OK(vfm_synthetic_pack(&b[k], samples[k], SAMPLES, &c->model, c->train.seed, &err));
 	for (int k = 0; k < PACKS; k++)
 		b[k].step_tokens = b[0].tokens + b[1].tokens;
 	ps = vfm_trainer_params(tr);
@@ -97,7 +97,7 @@ static void train(struct vfm_dev *(*open)(struct vfm_err *), const struct vfm_co
 	}
 	take(ps, false, r->weight);
 	for (int k = 0; k < PACKS; k++)
-		vfm_madeup_release(&b[k]);
+		vfm_pack_release(&b[k]);
 	vfm_trainer_free(tr);
 	assert_int_equal(dev->mem_now, 0);
 	dev->t->stream_free(s);

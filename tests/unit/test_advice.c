@@ -12,7 +12,7 @@
 #include "dev/holders.h"
 #include "train/advice.h"
 #include "train/device.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/trainer.h"
 
 static struct vfm_err err;
@@ -66,8 +66,8 @@ static void configure(struct vfm_config *c, const char *const *set)
 /* The most that a step of it takes; 0: it does not fit, err says so. */
 static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 {
-	static const struct vfm_madeup sample = {{2, 8, 8}, 4, 1};
-	struct vfm_batch b;
+	static const struct vfm_synthetic sample = {{2, 8, 8}, 4, 1};
+	struct vfm_pack b;
 	struct vfm_pack_array packs = {&b, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
@@ -77,13 +77,13 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 
 	err = (struct vfm_err){0};
 	device(&d, bytes);
-	vfm_madeup_pack(&b, &sample, 1, &c->model, 5);
+	assert_int_equal(vfm_synthetic_pack(&b, &sample, 1, &c->model, 5, &err), 0);
 	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, &err);
 	if (tr && vfm_trainer_step(tr, 0, 1, &source, 1e-3, &err) == 0 && vfm_trainer_stats(tr, &stats, &err) == 0)
 		peak = d.dev->mem_peak;
 	vfm_trainer_free(tr);
 	assert_null(d.dev->advice.savings);
-	vfm_madeup_release(&b);
+	vfm_pack_release(&b);
 	vfm_device_close(&d);
 	return peak;
 }

@@ -26,15 +26,11 @@ struct golden {
 	struct vfm_model_spec m;
 	uint64_t seed;
 	int64_t stride, whole;
-	double step_tokens;
 };
 
 struct gpack {
 	struct vfm_pack p;
-	float *x0, *coef, *w, *t_cond, *text, *pred;
-	uint64_t *id;
-	int32_t *cu, *cu_text, *seg, *idx, *grids;
-	int16_t (*pos)[3];
+	float *coef, *w, *t_cond, *pred;
 };
 
 /* How a model computes, and how far from the reference it may be (relative errors). */
@@ -127,57 +123,42 @@ static void golden_open(struct golden *g, const char *name)
 
 static void pack_load(struct golden *g, int k, struct gpack *q)
 {
+	float *x0 = read_all(g, VFM_F32, "pack.%d.x0", k), *text = read_all(g, VFM_F32, "pack.%d.text", k);
+	uint64_t *id = read_all(g, VFM_I64, "pack.%d.ids", k);
+	int32_t *cu = read_all(g, VFM_I32, "pack.%d.cu", k), *cu_text = read_all(g, VFM_I32, "pack.%d.cu_text", k),
+		*grids = read_all(g, VFM_I32, "pack.%d.grids", k);
+	void *read[] = {x0, text, id, cu, cu_text, grids};
+	struct vfm_pack *p = &q->p;
 	char name[64];
-	int n;
 
 	snprintf(name, sizeof(name), "pack.%d.ids", k);
-	n = (int)vfm_ckpt_find(g->c, name)->numel;
-	q->x0 = read_all(g, VFM_F32, "pack.%d.x0", k);
 	q->pred = read_all(g, VFM_F32, "pack.%d.pred", k);
 	q->coef = read_all(g, VFM_F32, "pack.%d.coef", k);
 	q->w = read_all(g, VFM_F32, "pack.%d.w", k);
 	q->t_cond = read_all(g, VFM_F32, "pack.%d.t_cond", k);
-	q->text = read_all(g, VFM_F32, "pack.%d.text", k);
-	q->id = read_all(g, VFM_I64, "pack.%d.ids", k);
-	q->cu = read_all(g, VFM_I32, "pack.%d.cu", k);
-	q->cu_text = read_all(g, VFM_I32, "pack.%d.cu_text", k);
-	q->grids = read_all(g, VFM_I32, "pack.%d.grids", k);
-	q->seg = vfm_calloc((size_t)q->cu[n], sizeof(int32_t));
-	q->idx = vfm_calloc((size_t)q->cu[n], sizeof(int32_t));
-	q->pos = vfm_calloc((size_t)q->cu[n], sizeof(*q->pos));
-	for (int s = 0; s < n; s++) {
-		int32_t *grid = q->grids + 3 * s;
-
-		q->t_cond[s] *= 1000;
-		for (int32_t i = 0; i < q->cu[s + 1] - q->cu[s]; i++) {
-			int32_t o = q->cu[s] + i;
-
-			q->seg[o] = s;
-			q->idx[o] = i;
-			q->pos[o][0] = (int16_t)(i / (grid[1] * grid[2]));
-			q->pos[o][1] = (int16_t)(i / grid[2] % grid[1]);
-			q->pos[o][2] = (int16_t)(i % grid[2]);
-		}
+	*p = (struct vfm_pack){.n = (int)vfm_ckpt_find(g->c, name)->numel,
+		.patch_dim = (int32_t)vfm_model_patch_dim(&g->m),
+		.text_dim = (int32_t)g->m.text_dim,
+		.step_tokens = llround(1 / (double)q->w[0])};
+	p->tokens = cu[p->n];
+	p->text_tokens = cu_text[p->n];
+	OK(vfm_pack_alloc(p, &err));
+	for (int i = 0; i < p->n; i++) {
+		vfm_pack_set(p, i, id[i], grids + 3 * i, cu_text[i + 1] - cu_text[i]);
+		assert_int_equal(p->cu_seqlens[i + 1], cu[i + 1]);
+		q->t_cond[i] *= 1000;
 	}
-	q->p = (struct vfm_pack){.n = n,
-		.tokens = q->cu[n],
-		.text_tokens = q->cu_text[n],
-		.id = q->id,
-		.cu_seqlens = q->cu,
-		.cu_text = q->cu_text,
-		.grid = (const int32_t(*)[3])q->grids,
-		.seg = q->seg,
-		.idx = q->idx,
-		.pos = (const int16_t(*)[3])q->pos,
-		.text = q->text,
-		.step_tokens = 1 / (double)q->w[0]};
+	memcpy(p->x0, x0, (size_t)(p->tokens * p->patch_dim) * sizeof(*x0));
+	memcpy(p->text, text, (size_t)(p->text_tokens * p->text_dim) * sizeof(*text));
+	for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
+		free(read[i]);
 }
 
 static void pack_free(struct gpack *q)
 {
-	void *all[] = {q->x0, q->pred, q->coef, q->w, q->t_cond, q->text, q->id, q->cu, q->cu_text, q->grids, q->seg,
-		q->idx, q->pos};
+	void *all[] = {q->pred, q->coef, q->w, q->t_cond};
 
+	vfm_pack_release(&q->p);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		free(all[i]);
 }
@@ -258,7 +239,7 @@ static void run_pack(
 	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p, NULL, m->ps.dtype, &err));
 	in.moe.loss = m->loss;
 	memcpy(in.t_cond.data, q->t_cond, (size_t)q->p.n * 4);
-	noise.x0 = vfm_t2(q->x0, VFM_F32, q->p.tokens, F);
+	noise.x0 = vfm_t2(q->p.x0, VFM_F32, q->p.tokens, F);
 	noise.id = in.id;
 	noise.idx = in.idx;
 	noise.coef = vfm_t2(q->coef, VFM_F32, q->p.n, 4);

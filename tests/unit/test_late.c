@@ -12,7 +12,7 @@
 #include "late.h"
 #include "ranks.h"
 #include "model/sampler.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/run.h"
 #include "train/trainer.h"
 
@@ -20,7 +20,7 @@ enum { PACKS = 4, SAMPLES = 3, STEPS = 3 };
 
 /* ---- steps ---- */
 
-static const struct vfm_madeup samples[PACKS][SAMPLES] = {
+static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 11}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
 	{{{1, 1, 1}, 3, 31}, {{1, 1, 2}, 0, 32}, {{1, 5, 5}, 2, 33}},
@@ -93,7 +93,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 {
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	int dp = mesh->size[VFM_AX_DP], mine = PACKS / dp;
-	struct vfm_batch b[PACKS];
+	struct vfm_pack b[PACKS];
 	struct vfm_pack_array packs = {b, mine, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_trainer *tr;
@@ -103,7 +103,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 		for (int i = 0; i < SAMPLES; i++)
 			tokens += samples[k][i].grid[0] * samples[k][i].grid[1] * samples[k][i].grid[2];
 	for (int k = 0; k < mine; k++) {
-		vfm_madeup_pack(&b[k], samples[k * dp + mesh->coord[VFM_AX_DP]], SAMPLES, &c->model, 5);
+		OK(vfm_synthetic_pack(&b[k], samples[k * dp + mesh->coord[VFM_AX_DP]], SAMPLES, &c->model, 5, &err));
 		b[k].step_tokens = tokens;
 	}
 	tr = vfm_trainer_new(c, mesh, s, &err);
@@ -120,7 +120,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 	vfm_trainer_free(tr);
 	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
 	for (int k = 0; k < mine; k++)
-		vfm_madeup_release(&b[k]);
+		vfm_pack_release(&b[k]);
 	d->t->stream_free(s);
 }
 

@@ -80,11 +80,11 @@ static void patchify(void **state)
 	assert_memory_equal(x, z, sizeof(x));
 }
 
-/* A hash of all that a batch holds. */
-static uint64_t digest(const struct vfm_batch *b)
+/* A hash of all that a pack holds. */
+static uint64_t digest(const struct vfm_pack *b)
 {
-	uint64_t h[12] = {(uint64_t)b->step, (uint64_t)b->pack, (uint64_t)b->step_tokens};
-	size_t n = (size_t)b->n_samples, t = (size_t)b->tokens;
+	uint64_t h[12] = {(uint64_t)b->step, (uint64_t)b->index, (uint64_t)b->step_tokens};
+	size_t n = (size_t)b->n, t = (size_t)b->tokens;
 
 	h[3] = vfm_fnv64(b->id, n * 8);
 	h[4] = vfm_fnv64(b->grid, n * 12);
@@ -98,14 +98,14 @@ static uint64_t digest(const struct vfm_batch *b)
 	return vfm_fnv64(h, sizeof(h));
 }
 
-static void check_batch(const struct vfm_batch *b)
+static void check_pack(const struct vfm_pack *b)
 {
 	assert_int_equal((uintptr_t)b->x0 % 64, 0);
 	assert_int_equal((uintptr_t)b->pos % 64, 0);
 	assert_int_equal(b->patch_dim, DATASET_C * 4);
-	assert_int_equal(b->cu_seqlens[b->n_samples], b->tokens);
-	assert_int_equal(b->cu_text[b->n_samples], b->text_tokens);
-	for (int32_t i = 0; i < b->n_samples; i++) {
+	assert_int_equal(b->cu_seqlens[b->n], b->tokens);
+	assert_int_equal(b->cu_text[b->n], b->text_tokens);
+	for (int32_t i = 0; i < b->n; i++) {
 		uint64_t n = b->id[i] - 1000;
 		const struct dataset_dims *d = &dims[n % 4];
 		const int32_t *g = b->grid[i];
@@ -131,24 +131,24 @@ static void check_batch(const struct vfm_batch *b)
 	}
 }
 
-/* Reads to the end; digests[k] of every batch.  Returns their number. */
+/* Reads to the end; digests[k] of every pack.  Returns their number. */
 static int read_all(const struct vfm_loader_opts *o, uint64_t *digests, bool check)
 {
 	struct vfm_err err = {0};
 	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
 	struct vfm_loader *l = vfm_loader_open(m, o, &err);
-	struct vfm_batch *b;
+	struct vfm_pack *b;
 	int n = 0, rc;
 
 	assert_non_null(l);
 	while ((rc = vfm_loader_next(l, &b, &err)) == 1) {
 		if (check)
-			check_batch(b);
+			check_pack(b);
 		digests[n++] = digest(b);
-		vfm_batch_release(l, b);
+		vfm_loader_release(l, b);
 	}
 	assert_int_equal(rc, 0);
-	assert_int_equal(vfm_loader_stats(l).batches, n);
+	assert_int_equal(vfm_loader_stats(l).packs, n);
 	vfm_loader_close(l);
 	vfm_manifest_close(m);
 	return n;
@@ -220,23 +220,23 @@ static void ranks_share_the_packs(void **state)
 	}
 }
 
-static void holding_batches(void **state)
+static void holding_packs(void **state)
 {
 	struct vfm_loader_opts o = {.prefetch = 2};
 	struct vfm_err err = {0};
 	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
 	struct vfm_loader *l = vfm_loader_open(m, &o, &err);
-	struct vfm_batch *b[4];
+	struct vfm_pack *b[4];
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(vfm_loader_next(l, &b[i], &err), 1);
 	assert_int_equal(vfm_loader_next(l, &b[3], &err), VFM_EUSAGE);
-	vfm_batch_release(l, b[0]);
+	vfm_loader_release(l, b[0]);
 	assert_int_equal(vfm_loader_next(l, &b[3], &err), 1);
-	check_batch(b[1]);
-	check_batch(b[3]);
-	vfm_loader_close(l); /* with batches held, and work under way */
+	check_pack(b[1]);
+	check_pack(b[3]);
+	vfm_loader_close(l); /* with packs held, and work under way */
 	vfm_manifest_close(m);
 }
 
@@ -258,12 +258,12 @@ static int first_failure(const struct vfm_loader_opts *o, struct vfm_err *err)
 {
 	struct vfm_manifest *m = vfm_manifest_open(plan_path, err);
 	struct vfm_loader *l = m ? vfm_loader_open(m, o, err) : NULL;
-	struct vfm_batch *b;
+	struct vfm_pack *b;
 	struct vfm_err again = {0};
 	int rc = err->code;
 
 	while (l && (rc = vfm_loader_next(l, &b, err)) == 1)
-		vfm_batch_release(l, b);
+		vfm_loader_release(l, b);
 	if (l && rc < 0) { /* and says it again */
 		assert_int_equal(vfm_loader_next(l, &b, &again), rc);
 		assert_string_equal(again.msg, err->msg);
@@ -322,7 +322,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
 		cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
-		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_batches),
+		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
 		cmocka_unit_test(damage_is_named), cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -14,7 +14,7 @@
 #include "base/par.h"
 #include "comm/comm_host.h"
 #include "train/device.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/trainer.h"
 
 enum { PACKS = 8, LAYERS = 8, STEPS = 2 };
@@ -29,7 +29,7 @@ struct layout {
 };
 
 /* Images and videos, one token, no text, one sample a pack and several. */
-static const struct vfm_madeup samples[] = {
+static const struct vfm_synthetic samples[] = {
 	{{1, 4, 4}, 3, 1},
 	{{2, 3, 5}, 0, 2},
 	{{3, 2, 2}, 6, 3},
@@ -102,7 +102,7 @@ static void train(
 	struct result *r, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, int n_packs)
 {
 	int dp = mesh->size[VFM_AX_DP], mine = n_packs / dp;
-	struct vfm_batch b[PACKS];
+	struct vfm_pack b[PACKS];
 	struct vfm_pack_array packs = {b, mine, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
@@ -114,7 +114,7 @@ static void train(
 	for (int k = 0; k < mine; k++) {
 		int p = k * dp + mesh->coord[VFM_AX_DP];
 
-		vfm_madeup_pack(&b[k], samples + first[p], first[p + 1] - first[p], &c->model, 5);
+		MUST(vfm_synthetic_pack(&b[k], samples + first[p], first[p + 1] - first[p], &c->model, 5, &err));
 		b[k].step_tokens = tokens;
 	}
 	r->tr = vfm_trainer_new(c, mesh, s, &err);
@@ -133,7 +133,7 @@ static void train(
 	r->samples = stats.samples;
 	r->flops = stats.flops;
 	for (int k = 0; k < mine; k++)
-		vfm_madeup_release(&b[k]);
+		vfm_pack_release(&b[k]);
 }
 
 static void compare_gradients(const struct layout *l, const struct vfm_params *ps, const struct vfm_params *ref)
@@ -218,7 +218,7 @@ static int memory_main(struct vfm_launch *launch, const struct layout *l)
 	struct vfm_device d;
 	struct vfm_comm *world;
 	struct vfm_mesh mesh;
-	struct vfm_batch b;
+	struct vfm_pack b;
 	struct vfm_pack_array packs = {&b, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 
@@ -227,7 +227,7 @@ static int memory_main(struct vfm_launch *launch, const struct layout *l)
 	MUST(vfm_comm_host_new(launch, &opts, &world, &err));
 	MUST(vfm_parallel_check(&c.parallel, &c.model, launch->size, &err));
 	MUST(vfm_mesh_init(&mesh, &c.parallel, world, d.dev, &err));
-	vfm_madeup_pack(&b, samples + 7, 4, &c.model, 5);
+	MUST(vfm_synthetic_pack(&b, samples + 7, 4, &c.model, 5, &err));
 	tr = vfm_trainer_new(&c, &mesh, d.stream, &err);
 	MUST(tr ? 0 : -1);
 	for (int k = 0; k < 2; k++) {
@@ -238,7 +238,7 @@ static int memory_main(struct vfm_launch *launch, const struct layout *l)
 	}
 	CHECK(peak[0] > 0 && peak[1] <= peak[0] + peak[0] / 50, "rank %d: %lld bytes for %d packs, %lld for %d",
 		launch->rank, (long long)peak[0], 2 * l->pp, (long long)peak[1], l->packs);
-	vfm_madeup_release(&b);
+	vfm_pack_release(&b);
 	vfm_trainer_free(tr);
 	vfm_mesh_release(&mesh);
 	vfm_comm_free(world);
@@ -247,24 +247,24 @@ static int memory_main(struct vfm_launch *launch, const struct layout *l)
 	return 0;
 }
 
-static int third_is_bad(void *ctx, struct vfm_batch **b, struct vfm_err *e)
+static int third_is_bad(void *ctx, struct vfm_pack **p, struct vfm_err *e)
 {
 	struct vfm_pack_array *a = ctx;
 
-	*b = a->b;
+	*p = a->p;
 	return a->at++ == 2 ? vfm_fail(e, VFM_EUSAGE, "the third pack is damaged") : 0;
 }
 
-static void keep(void *ctx, struct vfm_batch *b)
+static void keep(void *ctx, struct vfm_pack *p)
 {
-	(void)ctx, (void)b;
+	(void)ctx, (void)p;
 }
 
 /* A pack that the last stage cannot read ends the step of all, with messages still on their way. */
 static int failure_main(struct vfm_launch *launch, const struct layout *l)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 20};
-	struct vfm_batch b;
+	struct vfm_pack b;
 	struct vfm_pack_array packs = {&b, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs), bad = {third_is_bad, keep, &packs};
 	struct vfm_trainer *tr;
@@ -280,14 +280,14 @@ static int failure_main(struct vfm_launch *launch, const struct layout *l)
 	MUST(vfm_comm_host_new(launch, &opts, &world, &err));
 	MUST(vfm_parallel_check(&c.parallel, &c.model, launch->size, &err));
 	MUST(vfm_mesh_init(&mesh, &c.parallel, world, d.dev, &err));
-	vfm_madeup_pack(&b, samples + 7, 4, &c.model, 5);
+	MUST(vfm_synthetic_pack(&b, samples + 7, 4, &c.model, 5, &err));
 	tr = vfm_trainer_new(&c, &mesh, d.stream, &err);
 	MUST(tr ? 0 : -1);
 	rc = vfm_trainer_step(tr, 0, l->packs, last ? &bad : &source, 1e-3, &err);
 	CHECK(rc == (last ? VFM_EUSAGE : VFM_EENV) && strstr(err.msg, "the third pack is damaged"), "rank %d: %d, %s",
 		launch->rank, rc, err.msg);
 	vfm_comm_host_abort(world, err.msg);
-	vfm_madeup_release(&b);
+	vfm_pack_release(&b);
 	vfm_trainer_free(tr);
 	vfm_mesh_release(&mesh);
 	_exit(0); /* a failed world is not closed in order */

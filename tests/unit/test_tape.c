@@ -12,7 +12,7 @@
 #include "grad/offload.h"
 #include "nn/layers.h"
 #include "taped.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/trainer.h"
 
 /* A leaf whose value and gradient are the caller's arrays; like a parameter it needs a gradient. */
@@ -506,9 +506,9 @@ static void test_region_dropped(void **state)
 
 /* The step on packs, each of the samples [first[k], first[k+1]); returns the loss and the gradients. */
 static double step_on(
-	const struct vfm_config *c, const struct vfm_madeup *s, const int *first, int n_packs, float **grad)
+	const struct vfm_config *c, const struct vfm_synthetic *s, const int *first, int n_packs, float **grad)
 {
-	struct vfm_batch b[4];
+	struct vfm_pack b[4];
 	struct vfm_pack_array packs = {b, n_packs, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	struct vfm_step_stats stats;
@@ -527,7 +527,7 @@ static double step_on(
 		OK(vfm_op_fill(dev.stream, &a, &err));
 	}
 	for (int k = 0; k < n_packs; k++) {
-		vfm_madeup_pack(&b[k], s + first[k], first[k + 1] - first[k], &c->model, 5);
+		OK(vfm_synthetic_pack(&b[k], s + first[k], first[k + 1] - first[k], &c->model, 5, &err));
 		tokens += b[k].tokens;
 	}
 	for (int k = 0; k < n_packs; k++)
@@ -535,7 +535,7 @@ static double step_on(
 	OK(vfm_trainer_step(tr, 2, n_packs, &source, 0, &err));
 	OK(vfm_trainer_stats(tr, &stats, &err));
 	for (int k = 0; k < n_packs; k++)
-		vfm_madeup_release(&b[k]);
+		vfm_pack_release(&b[k]);
 	assert_int_equal(stats.tokens, tokens);
 	*grad = vfm_malloc((size_t)ps->n_flat * 4);
 	memcpy(*grad, ps->grad, (size_t)ps->n_flat * 4);
@@ -545,7 +545,7 @@ static double step_on(
 
 static void test_accumulation(void **state)
 {
-	static const struct vfm_madeup s[5] = {
+	static const struct vfm_synthetic s[5] = {
 		{{1, 4, 4}, 3, 1}, {{2, 3, 5}, 0, 2}, {{3, 2, 2}, 6, 3}, {{1, 1, 1}, 1, 4}, {{2, 4, 4}, 2, 5}};
 	static const char *const sets[][4] = {{"model.cross_attention=true", "model.pooled_text=true",
 						      "model.adaln_lora=4", "train.recompute=selective"},
