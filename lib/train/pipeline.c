@@ -4,19 +4,15 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "dev/stall.h"
 #include "grad/offload.h"
 #include "spec/schedule.h"
+#include "train/capture.h"
 #include "train/micro.h"
 
 /* Gradients that may be on their way to the stage before without being received; a slot keeps their memory.  With 1 no
  * schedule hangs (tests/unit/test_schedule.c), with 2 a stage need not wait for the next of its neighbour's actions. */
 enum { UNRECEIVED = 2 };
-
-/* Packs that are put on the device plainly before the first graph; graphs that may fail in a row, each for something
- * that was done for the first time. */
-enum { PLAIN_FIRST = 2, MOST_REFUSED = 8 };
 
 enum slot_state { FREE, LIVE, SENDING };
 
@@ -56,11 +52,7 @@ struct vfm_pipeline {
 	int64_t sent;            /* slots that came to SENDING */
 	double bubble_s, pack_s; /* the host waited for other stages; for packs */
 	struct vfm_params *ps;
-	bool graphs; /* packs are launched as graphs, after .. */
-	int plain;   /* .. the first have loaded what there is to load */
-	int refused; /* graphs one after another that were none */
-	int64_t n_graphs;
-	bool *has_grad; /* [ps->n] before the graph that is written down; NULL: train.graphs is off */
+	struct vfm_capture *capture; /* NULL: packs run eagerly */
 	/* of the step that runs */
 	int64_t step;
 	const struct vfm_pack_source *src;
@@ -71,34 +63,6 @@ struct vfm_pipeline {
 	int64_t n_packs;
 	bool split; /* W apart from B */
 };
-
-/* Why a pack cannot be a graph here; NULL: nothing is known against it. */
-static const char *no_graphs(const struct vfm_pipeline *p)
-{
-	const struct vfm_model_spec *m = &p->c->model;
-
-	if (!p->stream->dev->t->graph_begin)
-		return "the device has none";
-	if (p->mesh->world_size > 1 || vfm_model_chunks(p->model) > 1)
-		return "packs of several ranks communicate";
-	if (p->c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
-		return "activations go to the host and come back";
-	if (vfm_model_arch(m) == VFM_ARCH_MOE && m->moe_router == VFM_MOE_TOKEN_CHOICE)
-		return "token choice needs the host to count visits";
-	return NULL;
-}
-
-static void graphs_begin(struct vfm_pipeline *p)
-{
-	const char *why = no_graphs(p);
-
-	if (!p->c->train.graphs)
-		return;
-	p->graphs = !why;
-	p->has_grad = vfm_calloc(p->ps->n + 1, sizeof(*p->has_grad));
-	if (why && p->mesh->rank == 0)
-		vfm_info("train.graphs: without graphs: %s", why);
-}
 
 static bool receives_early(const struct vfm_pipeline *p)
 {
@@ -127,7 +91,7 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 
 	*p = (struct vfm_pipeline){
 		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_side};
-	graphs_begin(p);
+	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
 	if (mesh->send_side)
@@ -171,7 +135,7 @@ static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *er
 }
 
 /* Keeps at most `most` slots waiting for their sends. */
-static int slots_settle(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
+static int slots_drain(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
 {
 	for (;;) {
 		struct slot *oldest = NULL;
@@ -274,7 +238,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 	if (p->ready)
 		t->event_free(p->ready);
 	free(p->slot);
-	free(p->has_grad);
+	vfm_capture_free(p->capture);
 	free(p);
 }
 
@@ -464,7 +428,7 @@ static int finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
 		return slot_reset(p, s, err);
 	s->state = SENDING;
 	s->since = p->sent++;
-	return slots_settle(p, UNRECEIVED, err);
+	return slots_drain(p, UNRECEIVED, err);
 }
 
 /* Seeds the tape with the gradient that comes from the next stage. */
@@ -521,78 +485,53 @@ static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_er
 	return 0;
 }
 
-/* ---- graphs ---- */
+/* ---- captured packs ---- */
 
-/* Nothing of it has run: host and device are taken back to where they were. */
-static void take_back(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_err *why)
+struct captured {
+	struct vfm_pipeline *p;
+	const struct vfm_action *f, *b;
+	struct slot *slot; /* out: still to be finished */
+};
+
+static int enqueue_both(void *ctx, struct vfm_err *err)
 {
+	struct captured *x = ctx;
+
+	TRY(forward(x->p, x->f, err));
+	return backward(x->p, x->b, &x->slot, err);
+}
+
+static void reset_both(void *ctx)
+{
+	struct captured *x = ctx;
 	struct slot *s;
 
-	if (slot_of(p, f, &s, NULL) == 0) {
-		vfm_tape_reset(s->tape);
-		s->in = s->out = NULL;
-		s->state = FREE;
-	}
-	vfm_params_go_back(p->ps, p->has_grad);
-	p->refused++;
-	if (p->stream->dev->graph_first && p->refused < MOST_REFUSED)
+	if (slot_of(x->p, x->f, &s, NULL) < 0)
 		return;
-	p->graphs = false;
-	vfm_info("train.graphs: from here on without graphs: %s", why->msg);
+	vfm_tape_reset(s->tape);
+	s->in = s->out = NULL;
+	s->state = FREE;
 }
 
-/* Forward and backward of a pack that is on the device already, as one graph.  Its slot, still to be finished; NULL:
- * nothing was done. */
-static struct slot *graph(struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b)
-{
-	const struct vfm_dev_table *t = p->stream->dev->t;
-	struct vfm_err why = {0}, end = {0};
-	struct slot *s = NULL;
-	int rc;
-
-	p->stream->dev->graph_first = false;
-	vfm_params_note(p->ps, p->has_grad);
-	rc = t->graph_begin(p->stream, &why);
-	if (rc == 0) {
-		rc = forward(p, f, &why);
-		if (rc == 0)
-			rc = backward(p, b, &s, &why);
-		if (t->graph_end(p->stream, rc == 0, &end) < 0 && rc == 0) {
-			rc = VFM_EENV;
-			why = end;
-		}
-	}
-	if (rc < 0) {
-		take_back(p, f, &why);
-		return NULL;
-	}
-	p->refused = 0;
-	p->n_graphs++;
-	return s;
-}
-
-/* The two actions of a pack where they follow one another; *done: false: they are still to be done. */
-static int both(
+/* Captures the two actions of a pack where they follow one another; *done is false if they are still to run. */
+static int capture_both(
 	struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
 {
-	struct slot *s;
+	struct captured x = {.p = p, .f = f, .b = b};
 
 	*done = false;
-	if (!p->graphs || f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
+	if (f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
 		return 0;
-	if (p->plain < PLAIN_FIRST) {
-		p->plain++;
+	if (!vfm_capture_wanted(p->capture))
 		return 0;
-	}
 	TRY(micro_get(p, f->mb, err));
-	s = graph(p, f, b);
-	*done = s != NULL;
-	return s ? finish(p, s, err) : 0;
+	*done = vfm_capture_run(p->capture, &(struct vfm_capture_work){enqueue_both, reset_both, &x});
+	return *done ? finish(p, x.slot, err) : 0;
 }
 
 int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)
 {
-	return p->n_graphs;
+	return vfm_capture_launched(p->capture);
 }
 
 /* Time until the slowest stage is done is a bubble, too. */
@@ -631,12 +570,12 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 
 		TRY_OUT(post_ahead(p, &s, i, err));
 		if (i + 1 < s.n)
-			TRY_OUT(both(p, &s.a[i], &s.a[i + 1], &done, err));
+			TRY_OUT(capture_both(p, &s.a[i], &s.a[i + 1], &done, err));
 		if (!done)
 			TRY_OUT(act(p, &s.a[i], err));
 		i += done;
 	}
-	TRY_OUT(slots_settle(p, 0, err));
+	TRY_OUT(slots_drain(p, 0, err));
 	rc = wait_for_stages(p, err);
 out:
 	for (int64_t i = 0; i < n_packs; i++)

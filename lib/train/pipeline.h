@@ -4,12 +4,11 @@
  * A pack on the way through a chunk has a tape of its own; its input is made once a stage, from host arrays that are
  * handed back at once. Between stages the residual stream travels ([rows of the rank's piece, hidden] in its dtype, the
  * number of rows is known on both sides), and back its gradient; a rank that holds no rows of a pack sends nothing.
- * Noise and targets come from counters, where they are needed. With train.graphs a pack's forward and backward are one
- * graph of the device (dev.h), where nothing in them communicates or needs the host; one that the device refuses is put
- * on it again as ever. Sends run on streams of their own, one a direction, so that no stage waits for another to
- * receive.  On a device that runs behind its host messages are received on a stream of their own, too, asked for one
- * action before the one that needs them, so that they come while that one computes (VFM_PP_EARLY=0: on the compute
- * stream, where they are needed; 1: so on all devices).
+ * Noise and targets come from counters, where they are needed. With train.graphs the forward and backward of a pack are
+ * captured and launched as one graph (train/capture.h). Sends run on streams of their own, one a direction, so that no
+ * stage waits for another to receive.  On a device that runs behind its host messages are received on a stream of their
+ * own, too, asked for one action before the one that needs them, so that they come while that one computes
+ * (VFM_PP_EARLY=0: on the compute stream, where they are needed; 1: so on all devices).
  */
 #ifndef VFM_TRAIN_PIPELINE_H
 #define VFM_TRAIN_PIPELINE_H
@@ -47,7 +46,7 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 /* Seconds that this rank's host has waited for other stages, for packs, since the start. */
 double vfm_pipeline_bubble(const struct vfm_pipeline *p);
 double vfm_pipeline_pack_wait(const struct vfm_pipeline *p);
-/* Packs that were launched as a graph, since the start. */
+/* Returns the number of packs that were launched as a graph (train/capture.h). */
 int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p);
 
 #endif

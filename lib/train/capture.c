@@ -1,0 +1,106 @@
+#include "train/capture.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+
+enum { EAGER_FIRST = 2, MOST_FAILED = 8 };
+
+struct vfm_capture {
+	struct vfm_stream *stream;
+	struct vfm_params *ps;
+	bool *has_grad; /* [ps->n] before the capture */
+	bool off;       /* after a failure that would repeat */
+	int eager;      /* packs that ran eagerly first, up to EAGER_FIRST */
+	int failed;     /* captures in a row */
+	int64_t launched;
+};
+
+/* Why no pack of this run can be captured; NULL: none is known. */
+static const char *find_obstacle(
+	const struct vfm_config *c, const struct vfm_mesh *mesh, const struct vfm_stream *s, int chunks)
+{
+	if (!s->dev->t->graph_begin)
+		return "the device has no graphs";
+	if (mesh->world_size > 1 || chunks > 1)
+		return "packs of several ranks communicate";
+	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
+		return "activations are offloaded to the host";
+	if (vfm_model_arch(&c->model) == VFM_ARCH_MOE && c->model.moe_router == VFM_MOE_TOKEN_CHOICE)
+		return "with token choice the host reads the counts of the experts";
+	return NULL;
+}
+
+struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
+	struct vfm_params *ps, int chunks)
+{
+	const char *obstacle = c->train.graphs ? find_obstacle(c, mesh, s, chunks) : NULL;
+	struct vfm_capture *x;
+
+	if (obstacle && mesh->rank == 0)
+		vfm_info("train.graphs: packs run eagerly: %s", obstacle);
+	if (!c->train.graphs || obstacle)
+		return NULL;
+	x = vfm_calloc(1, sizeof(*x));
+	*x = (struct vfm_capture){.stream = s, .ps = ps, .has_grad = vfm_calloc(ps->n + 1, sizeof(*x->has_grad))};
+	return x;
+}
+
+void vfm_capture_free(struct vfm_capture *c)
+{
+	if (!c)
+		return;
+	free(c->has_grad);
+	free(c);
+}
+
+bool vfm_capture_wanted(struct vfm_capture *c)
+{
+	if (!c || c->off)
+		return false;
+	if (c->eager == EAGER_FIRST)
+		return true;
+	c->eager++;
+	return false;
+}
+
+static void count_failure(struct vfm_capture *c, const struct vfm_err *why)
+{
+	c->failed++;
+	if (c->stream->dev->graph_first && c->failed < MOST_FAILED)
+		return;
+	c->off = true;
+	vfm_info("train.graphs: later packs run eagerly: %s", why->msg);
+}
+
+bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w)
+{
+	const struct vfm_dev_table *t = c->stream->dev->t;
+	struct vfm_err why = {0}, end = {0};
+	int rc;
+
+	c->stream->dev->graph_first = false;
+	vfm_params_note(c->ps, c->has_grad);
+	rc = t->graph_begin(c->stream, &why);
+	if (rc == 0) {
+		rc = w->enqueue(w->ctx, &why);
+		if (t->graph_end(c->stream, rc == 0, &end) < 0 && rc == 0) {
+			rc = VFM_EENV;
+			why = end;
+		}
+	}
+	if (rc < 0) {
+		w->reset(w->ctx);
+		vfm_params_go_back(c->ps, c->has_grad);
+		count_failure(c, &why);
+		return false;
+	}
+	c->failed = 0;
+	c->launched++;
+	return true;
+}
+
+int64_t vfm_capture_launched(const struct vfm_capture *c)
+{
+	return c ? c->launched : 0;
+}
