@@ -33,58 +33,54 @@ void vfm_bench_grid(int64_t tokens, int32_t grid[3])
 	grid[1] = grid[2] = (int32_t)side;
 }
 
-/* Seconds of a step; means over the ranks, so that all decide alike how long to go on. */
-enum { STEP, COMM, BUBBLE, COPY, HOST, AHEAD, TIMES };
-
-/* One step by itself: begins when all ranks are there. */
-static int timed_step(struct vfm_trainer *tr, const struct vfm_mesh *mesh, int64_t step, int64_t packs,
-	const struct vfm_pack_source *source, double t[TIMES], struct vfm_step_stats *stats, struct vfm_err *err)
+/* One step by itself: begins when all ranks are there.  stats->rank is reduced over the ranks, so that all decide alike
+ * how long to go on. */
+static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64_t step, int64_t packs,
+	const struct vfm_pack_source *source, struct vfm_step_stats *stats, struct vfm_err *err)
 {
-	double t0, put;
+	struct vfm_comm *world = x->mesh.world;
+	double t0, enqueued, done;
+	int n;
 
-	TRY(vfm_barrier(mesh->world, NULL, err));
+	TRY(vfm_barrier(world, NULL, err));
 	t0 = vfm_now();
 	TRY(vfm_trainer_step(tr, step, packs, source, 1e-4, err));
-	put = vfm_now();
+	enqueued = vfm_now();
 	TRY(vfm_trainer_stats(tr, stats, err));
-	t[STEP] = vfm_now() - t0;
-	t[COMM] = stats->comm_s;
-	t[BUBBLE] = stats->bubble_s;
-	t[COPY] = stats->copy_s;
-	t[HOST] = stats->host_s;
-	t[AHEAD] = t0 + t[STEP] - put;
-	TRY(vfm_all_reduce(mesh->world, NULL, vfm_t1(t, VFM_F64, TIMES), err));
-	for (int i = 0; i < TIMES; i++)
-		t[i] /= mesh->world->size;
-	return 0;
+	done = vfm_now();
+	stats->rank.step_s = done - t0;
+	stats->rank.ahead_s = done - enqueued;
+	stats->rank.mem_peak_bytes = (double)x->device.dev->mem_peak;
+	n = vfm_rank_stats_reduce(world, &stats->rank, 1, 1, err);
+	return n < 0 ? n : 0;
 }
 
 /* The measured steps. */
 struct timing {
 	double *step_s; /* [n] */
 	size_t n, cap;
-	double total[TIMES];
+	struct vfm_rank_stats total;
 	struct vfm_step_stats last;
 };
 
-static int time_steps(struct vfm_trainer *tr, const struct vfm_mesh *mesh, const struct vfm_bench_step *b,
+static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const struct vfm_bench_step *b,
 	const struct vfm_pack_source *source, struct timing *t, struct vfm_err *err)
 {
-	double one[TIMES];
+	int64_t packs = b->packs / x->mesh.size[VFM_AX_DP];
 
-	for (int64_t i = 0; i < b->warmup || (int64_t)t->n < b->steps || t->total[STEP] < b->min_s; i++) {
-		TRY(timed_step(tr, mesh, i, b->packs / mesh->size[VFM_AX_DP], source, one, &t->last, err));
+	for (int64_t i = 0; i < b->warmup || (int64_t)t->n < b->steps || t->total.step_s < b->min_s; i++) {
+		TRY(timed_step(tr, x, i, packs, source, &t->last, err));
 		if (i < b->warmup)
 			continue;
 		vfm_grow(&t->step_s, &t->cap, t->n + 1, sizeof(*t->step_s));
-		t->step_s[t->n++] = one[STEP];
-		for (int k = 0; k < TIMES; k++)
-			t->total[k] += one[k];
+		t->step_s[t->n++] = t->last.rank.step_s;
+		for (int k = 0; k < VFM_STATS; k++)
+			*vfm_stat_at(&t->total, k) += *vfm_stat_at(&t->last.rank, k);
 	}
 	return isfinite(t->last.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 }
 
-static struct vfm_bench_result result_of(const struct timing *t, int64_t mem_peak)
+static struct vfm_bench_result result_of(const struct timing *t)
 {
 	double n = (double)t->n;
 
@@ -92,13 +88,13 @@ static struct vfm_bench_result result_of(const struct timing *t, int64_t mem_pea
 		.step_s = vfm_spread_of(t->step_s, t->n),
 		.flops = t->last.flops,
 		.tokens = t->last.tokens,
-		.mem_peak_bytes = mem_peak,
+		.mem_peak_bytes = (int64_t)t->last.rank.mem_peak_bytes,
 		.loss = t->last.loss,
-		.comm_s = t->total[COMM] / n,
-		.bubble_s = t->total[BUBBLE] / n,
-		.copy_s = t->total[COPY] / n,
-		.host_s = t->total[HOST] / n,
-		.ahead_s = t->total[AHEAD] / n};
+		.comm_s = t->total.comm_s / n,
+		.bubble_s = t->total.bubble_s / n,
+		.copy_s = t->total.copy_s / n,
+		.host_s = t->total.host_s / n,
+		.ahead_s = t->total.ahead_s / n};
 }
 
 int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err)
@@ -135,19 +131,6 @@ int vfm_bench_set(struct vfm_config *c, const char *assignment, struct vfm_err *
 	return vfm_config_set(c, assignment, err);
 }
 
-/* Collective. */
-static int most_of_ranks(struct vfm_comm *c, int64_t mine, int64_t *most, struct vfm_err *err)
-{
-	int64_t *all = vfm_calloc((size_t)c->size, sizeof(*all));
-	int rc = vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, err);
-
-	*most = mine;
-	for (int r = 0; r < c->size && rc >= 0; r++)
-		*most = all[r] > *most ? all[r] : *most;
-	free(all);
-	return rc;
-}
-
 struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
 	struct vfm_trainer *tr = vfm_trainer_new(c, &x->mesh, x->device.stream, err);
@@ -171,21 +154,18 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	struct vfm_pack pack = {0};
 	struct vfm_pack_array packs = {&pack, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
-	struct vfm_dev *dev = x->device.dev;
 	struct timing t = {0};
-	int64_t mem_peak;
 	int rc;
 
 	*out = (struct vfm_bench_result){0};
 	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
-	vfm_dev_peak_reset(dev);
+	vfm_dev_peak_reset(x->device.dev);
 	tr = vfm_bench_trainer(x, c, err);
 	if (!tr)
 		return err->code;
 	TRY_OUT(vfm_job_failed(&x->job, make_equal_samples(&pack, b, &c->model, err), err));
-	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, &x->mesh, b, &source, &t, err), err));
-	TRY_OUT(vfm_job_failed(&x->job, most_of_ranks(x->job.world, dev->mem_peak, &mem_peak, err), err));
-	*out = result_of(&t, mem_peak);
+	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &source, &t, err), err));
+	*out = result_of(&t);
 out:
 	vfm_pack_release(&pack);
 	vfm_trainer_free(tr);

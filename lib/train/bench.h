@@ -19,12 +19,9 @@ struct vfm_bench_step {
 
 struct vfm_bench_result {
 	int64_t n;                /* steps measured */
-	struct vfm_spread step_s; /* seconds of a step, mean over the ranks */
-	/* of the mean step and rank: */
-	/* the compute stream stood still for communication; other pipeline stages; copies to and from the host */
-	double comm_s, bubble_s, copy_s;
-	double host_s;          /* the host put the step on the device (trainer.h) */
-	double ahead_s;         /* and was then so far ahead of it: near 0, the device waits for the host */
+	struct vfm_spread step_s; /* seconds of a step, on the slowest rank */
+	/* of the mean step, reduced over the ranks (stats.h) */
+	double comm_s, bubble_s, copy_s, host_s, ahead_s;
 	double flops;           /* model FLOPs of a step (spec/model.h) */
 	int64_t tokens;         /* of the global step */
 	int64_t mem_peak_bytes; /* of the rank with the most */

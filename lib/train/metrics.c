@@ -10,6 +10,8 @@
 
 json_t *vfm_step_json(const struct vfm_step_record *r)
 {
+	double step_s = r->s.rank.step_s, tflops = r->s.flops / r->ranks / step_s / 1e12;
+	struct vfm_rank_stats stats = r->s.rank;
 	json_t *o = json_object();
 
 	json_object_set_new(o, "v", json_integer(1));
@@ -19,17 +21,13 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	json_object_set_new(o, "lr", vfm_json_real(r->lr));
 	json_object_set_new(o, "tokens", json_integer(r->s.tokens));
 	json_object_set_new(o, "samples", json_integer(r->s.samples));
-	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / r->step_s));
-	json_object_set_new(o, "tflops", vfm_json_real(r->s.flops / r->step_s / 1e12));
-	json_object_set_new(o, "mfu",
-		r->peak_tflops > 0 ? vfm_json_real(r->s.flops / r->step_s / 1e12 / r->peak_tflops) : json_null());
-	json_object_set_new(o, "data_wait_ms", vfm_json_real(r->data_wait_s * 1e3));
-	json_object_set_new(o, "comm_ms", vfm_json_real(r->s.comm_s * 1e3));
-	json_object_set_new(o, "bubble_ms", vfm_json_real(r->s.bubble_s * 1e3));
-	json_object_set_new(o, "copy_ms", vfm_json_real(r->s.copy_s * 1e3));
-	json_object_set_new(o, "host_ms", vfm_json_real(r->s.host_s * 1e3));
-	json_object_set_new(o, "step_ms", vfm_json_real(r->step_s * 1e3));
-	json_object_set_new(o, "mem_gib", vfm_json_real((double)r->mem_peak_bytes / 0x1p30));
+	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / step_s));
+	json_object_set_new(o, "tflops", vfm_json_real(tflops));
+	json_object_set_new(o, "mfu", r->peak_tflops > 0 ? vfm_json_real(tflops / r->peak_tflops) : json_null());
+	for (int i = 0; i < VFM_STATS; i++)
+		if (vfm_stats[i].key)
+			json_object_set_new(
+				o, vfm_stats[i].key, vfm_json_real(*vfm_stat_at(&stats, i) * vfm_stats[i].scale));
 	return o;
 }
 
@@ -78,15 +76,21 @@ out:
 	return rc;
 }
 
+static int add_event(struct vfm_metrics *m, int64_t step, const char *key, const json_t *record, struct vfm_err *err)
+{
+	return vfm_tfevents_scalar(&m->events, step, key, json_number_value(json_object_get(record, key)), err);
+}
+
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
-	static const char *const tags[] = {"loss", "grad_norm", "lr", "tok_s", "tflops", "data_wait_ms", "comm_ms",
-		"bubble_ms", "copy_ms", "host_ms", "step_ms"};
+	static const char *const keys[] = {"loss", "grad_norm", "lr", "tok_s", "tflops"};
 
 	TRY(vfm_jsonl_write(m->f, record, err));
-	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++)
-		TRY(vfm_tfevents_scalar(
-			&m->events, r->step, tags[i], json_number_value(json_object_get(record, tags[i])), err));
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		TRY(add_event(m, r->step, keys[i], record, err));
+	for (int i = 0; i < VFM_STATS; i++)
+		if (vfm_stats[i].key)
+			TRY(add_event(m, r->step, vfm_stats[i].key, record, err));
 	if (vfm_now() - m->t_flush < 1)
 		return 0;
 	return vfm_metrics_flush(m, err);

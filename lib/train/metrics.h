@@ -7,17 +7,15 @@
 #include "train/trainer.h"
 
 struct vfm_step_record {
-	int64_t step; /* steps done, from 1 */
-	/* but flops of one rank; comm_s, bubble_s and copy_s as the mean over the ranks, host_s the most that one took
-	 */
-	struct vfm_step_stats s;
+	int64_t step;            /* steps done, from 1 */
+	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
+	int ranks;
 	double lr;
-	double step_s, data_wait_s; /* the most that a rank took */
-	int64_t mem_peak_bytes;     /* the most that a rank has */
-	double peak_tflops;         /* of the device (spec/hw.h); 0: not known */
+	double peak_tflops; /* of the device (spec/hw.h); 0: not known */
 };
-json_t *vfm_step_json(
-	const struct vfm_step_record *r); /* {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu, …} */
+/* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu} and the keys of vfm_stats; the caller
+ * owns it. */
+json_t *vfm_step_json(const struct vfm_step_record *r);
 
 struct vfm_metrics {
 	FILE *f;

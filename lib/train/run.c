@@ -15,14 +15,14 @@
 #include "train/metrics.h"
 #include "train/state.h"
 
-/* A step under way. */
-struct turn {
+/* A step that the host enqueued and has not reported. */
+struct step_slot {
 	struct vfm_step_record rec;
 	double t0; /* when the host began with it */
 	bool read;
 };
 
-enum { TURNS = VFM_TRAINER_UNREAD };
+enum { STEP_SLOTS = VFM_TRAINER_UNREAD };
 
 struct run {
 	const struct vfm_config *c;
@@ -38,10 +38,10 @@ struct run {
 	char *ckpt_dir;
 	json_t *config;
 	int lock;
-	int64_t first, last;     /* steps done before; steps to be done in all */
-	int64_t saved;           /* step of the newest checkpoint, -1: none */
-	struct turn turn[TURNS]; /* steps that were not reported yet, the oldest first: the same on all ranks */
-	int n_turn;
+	int64_t first, last;               /* steps done before; steps to be done in all */
+	int64_t saved;                     /* step of the newest checkpoint, -1: none */
+	struct step_slot slot[STEP_SLOTS]; /* the oldest step first; the same steps on all ranks */
+	int n_slots;
 	double t_done;        /* when the step before was seen to be done */
 	bool stopping, piped; /* a signal; nobody reads any more */
 	struct vfm_progress progress;
@@ -322,89 +322,58 @@ static void pack_done(void *ctx, struct vfm_pack *p)
 	vfm_loader_release(r->loader, p);
 }
 
-/* Reads the oldest unread step, for which it may wait.  The device did one step after the other: this one took from the
- * end of the one before, or from where the host began with it, to the moment the host sees its end. */
-static int read_step(struct run *r, struct turn *t, struct vfm_err *err)
+/* Reads the oldest unread step; may block until it is done.  The device runs one step after the other: this one took
+ * from the end of the step before, or from where the host began with it, until the host sees its end. */
+static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
 {
+	struct vfm_rank_stats own = t->rec.s.rank;
 	double now;
 
 	if (t->read)
 		return 0;
 	TRY(vfm_trainer_stats(r->tr, &t->rec.s, err));
 	now = vfm_now();
-	t->rec.step_s = now - (t->t0 > r->t_done ? t->t0 : r->t_done);
+	t->rec.s.rank.data_wait_s = own.data_wait_s;
+	t->rec.s.rank.mem_peak_bytes = own.mem_peak_bytes;
+	t->rec.s.rank.step_s = now - (t->t0 > r->t_done ? t->t0 : r->t_done);
 	r->t_done = now;
 	t->read = true;
 	return 0;
 }
 
-/* Puts a step on the device; its turn is the newest. */
+/* Enqueues a step in the next slot. */
 static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
 	struct vfm_pack_source packs = {next_pack, pack_done, r};
-	struct turn *t = &r->turn[r->n_turn];
+	struct step_slot *t = &r->slot[r->n_slots];
 
-	*t = (struct turn){.t0 = vfm_now(), .rec = {.step = step + 1, .lr = vfm_lr_at(&r->c->train, step, r->last)}};
+	*t = (struct step_slot){.t0 = vfm_now(),
+		.rec = {.step = step + 1, .ranks = r->mesh->world_size, .lr = vfm_lr_at(&r->c->train, step, r->last)}};
 	TRY(vfm_trainer_step(r->tr, step, vfm_loader_packs_per_step(r->loader), &packs, t->rec.lr, err));
 	after = vfm_loader_stats(r->loader);
-	t->rec.data_wait_s = after.wait_s - before.wait_s;
-	t->rec.mem_peak_bytes = r->stream->dev->mem_peak;
+	t->rec.s.rank.data_wait_s = after.wait_s - before.wait_s;
+	t->rec.s.rank.mem_peak_bytes = (double)r->stream->dev->mem_peak;
 	t->rec.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype);
-	r->n_turn++;
+	r->n_slots++;
 	return 0;
 }
 
-/* Collective: from what each rank measured to the records of the steps under way.  *n: how many of them all ranks have
- * read. */
-static int of_all(struct run *r, int *n, struct vfm_err *err)
+/* Reduces the statistics of the steps in slots over the ranks; *n: how many of them all ranks have read.  Collective.
+ */
+static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
 {
-	enum { COMM, BUBBLE, COPY, HOST, DATA, MEM, STEP, READ, N, ALL = TURNS * N };
-	int size = r->mesh->world_size, rc;
-	double mine[ALL] = {0}, *all = vfm_calloc((size_t)size * ALL, sizeof(*all));
+	struct vfm_rank_stats s[STEP_SLOTS] = {0};
+	int known = 0;
 
-	for (int k = 0; k < r->n_turn; k++) {
-		const struct vfm_step_record *rec = &r->turn[k].rec;
-		double *x = mine + (ptrdiff_t)k * N;
-
-		x[COMM] = rec->s.comm_s;
-		x[BUBBLE] = rec->s.bubble_s;
-		x[COPY] = rec->s.copy_s;
-		x[HOST] = rec->s.host_s;
-		x[DATA] = rec->data_wait_s;
-		x[MEM] = (double)rec->mem_peak_bytes;
-		x[STEP] = rec->step_s;
-		x[READ] = r->turn[k].read;
+	while (known < r->n_slots && r->slot[known].read) {
+		s[known] = r->slot[known].rec.s.rank;
+		known++;
 	}
-	rc = vfm_all_gather(
-		r->job->world, NULL, vfm_t1(mine, VFM_F64, ALL), vfm_t1(all, VFM_F64, (int64_t)size * ALL), NULL, err);
-	*n = 0;
-	for (int k = 0; k < r->n_turn && rc == 0; k++) {
-		struct vfm_step_record *rec = &r->turn[k].rec;
-		double sum[N] = {0}, most[N] = {0};
-
-		for (int i = 0; i < size; i++) {
-			const double *x = all + (ptrdiff_t)i * ALL + (ptrdiff_t)k * N;
-
-			for (int j = 0; j < N; j++) {
-				sum[j] += x[j];
-				most[j] = x[j] > most[j] ? x[j] : most[j];
-			}
-		}
-		if (sum[READ] < size)
-			break;
-		++*n;
-		rec->s.flops /= size;
-		rec->s.comm_s = sum[COMM] / size;
-		rec->s.bubble_s = sum[BUBBLE] / size;
-		rec->s.copy_s = sum[COPY] / size;
-		rec->s.host_s = most[HOST];
-		rec->data_wait_s = most[DATA];
-		rec->mem_peak_bytes = (int64_t)most[MEM];
-		rec->step_s = most[STEP];
-	}
-	free(all);
-	return rc;
+	*n = vfm_rank_stats_reduce(r->job->world, s, r->n_slots, known, err);
+	for (int k = 0; k < *n; k++)
+		r->slot[k].rec.s.rank = s[k];
+	return *n < 0 ? *n : 0;
 }
 
 static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
@@ -425,9 +394,9 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 	int rc = 0;
 
 	for (int k = 0; k < n && rc == 0 && is_root(r); k++)
-		rc = report(r, &r->turn[k].rec, err);
-	r->n_turn -= n;
-	memmove(r->turn, r->turn + n, (size_t)r->n_turn * sizeof(r->turn[0]));
+		rc = report(r, &r->slot[k].rec, err);
+	r->n_slots -= n;
+	memmove(r->slot, r->slot + n, (size_t)r->n_slots * sizeof(r->slot[0]));
 	flags[1] = rc == VFM_EPIPE; /* nobody reads any more: stop in good order, and quietly */
 	if (flags[1])
 		rc = 0;
@@ -442,29 +411,25 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 	return flags[2] ? vfm_job_agree(r->job, rc, err) : 0;
 }
 
-/* Reads and reports the steps that are done.  The newest is waited for when `all`; else where the device, of any rank,
- * is still at it, it is left until the next has been put there. */
-static int settle(struct run *r, bool all, struct vfm_err *err)
+/* Reads and reports the steps that are done.  Blocks for the newest step if `all`; else, while it still runs on any
+ * rank, it stays in its slot until the next step is enqueued. */
+static int drain_steps(struct run *r, bool all, struct vfm_err *err)
 {
 	int n;
 
-	for (int k = 0; k < r->n_turn; k++)
-		if (all || k < r->n_turn - 1 || vfm_trainer_done(r->tr))
-			TRY(read_step(r, &r->turn[k], err));
-	TRY(of_all(r, &n, err));
+	for (int k = 0; k < r->n_slots; k++)
+		if (all || k < r->n_slots - 1 || vfm_trainer_done(r->tr))
+			TRY(read_step(r, &r->slot[k], err));
+	TRY(reduce_stats(r, &n, err));
 	return report_all(r, n, err);
 }
 
-/* A step failed: those before it did not. */
+/* After a failed step: reports the steps before it that are done, with the statistics of this rank. */
 static void report_rest(struct run *r)
 {
-	for (int k = 0; k < r->n_turn && is_root(r) && (r->turn[k].read || vfm_trainer_done(r->tr)); k++) {
-		if (read_step(r, &r->turn[k], NULL) < 0)
+	for (int k = 0; k < r->n_slots && is_root(r) && (r->slot[k].read || vfm_trainer_done(r->tr)); k++)
+		if (read_step(r, &r->slot[k], NULL) < 0 || report(r, &r->slot[k].rec, NULL) < 0)
 			return;
-		r->turn[k].rec.s.flops /= r->mesh->world_size;
-		if (report(r, &r->turn[k].rec, NULL) < 0)
-			return;
-	}
 }
 
 /* *step: of steps done. */
@@ -475,9 +440,9 @@ static int steps(struct run *r, int64_t *step, struct vfm_err *err)
 
 		TRY(one_step(r, *step, err));
 		++*step;
-		TRY(settle(r, due, err));
-		if (r->stopping && r->n_turn)
-			TRY(settle(r, true, err));
+		TRY(drain_steps(r, due, err));
+		if (r->stopping && r->n_slots)
+			TRY(drain_steps(r, true, err));
 		if (due || r->stopping)
 			TRY(save(r, *step, err));
 	}

@@ -10,18 +10,18 @@
 /* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
 
-/* What the device leaves behind of a step, in page-locked memory. */
-struct left {
+/* Of a step, in pinned memory of the host. */
+struct readback {
 	double sums[N_SUMS];
 	float norm;
 };
 
-/* A step that was put on the device. */
+/* A step that the host enqueued. */
 struct unread {
 	struct vfm_event *done;
-	struct left *left;
+	struct readback *read;
 	double bubble_s, comm_s, host_s; /* as the host saw it */
-	int64_t from, to;                /* what the stream stood still for (dev/stall.h) */
+	int64_t from, to;                /* its stalls (dev/stall.h) */
 };
 
 struct vfm_trainer {
@@ -48,8 +48,8 @@ static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
 		struct unread *u = &tr->unread[i];
 
 		u->done = d->t->event_new(d, err);
-		u->left = u->done ? d->t->alloc_host(d, sizeof(*u->left), "the loss of a step", err) : NULL;
-		if (!u->left)
+		u->read = u->done ? d->t->alloc_host(d, sizeof(*u->read), "the loss of a step", err) : NULL;
+		if (!u->read)
 			return VFM_EENV;
 	}
 	return 0;
@@ -62,9 +62,9 @@ static void unread_free(struct vfm_trainer *tr)
 	for (int i = 0; i < VFM_TRAINER_UNREAD; i++) {
 		struct unread *u = &tr->unread[i];
 
-		if (u->left) {
+		if (u->read) {
 			d->t->event_sync(u->done, NULL);
-			d->t->free_host(d, u->left, sizeof(*u->left));
+			d->t->free_host(d, u->read, sizeof(*u->read));
 		}
 		if (u->done)
 			d->t->event_free(u->done);
@@ -159,7 +159,7 @@ static double stood(const struct vfm_trainer *tr)
 }
 
 /* The loss: shares of all ranks of the last stage.  The counts: one rank of each group that reads the same packs. */
-static int sum_over_world(struct vfm_trainer *tr, const struct vfm_pipeline_sums *mine, struct vfm_err *err)
+static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *mine, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = tr->mesh;
 	bool counts = m->coord[VFM_AX_PP] == 0 && m->coord[VFM_AX_CP] == 0 && m->coord[VFM_AX_TP] == 0;
@@ -175,13 +175,13 @@ static int sum_over_world(struct vfm_trainer *tr, const struct vfm_pipeline_sums
 	return vfm_all_reduce(m->world, tr->stream, tr->sums, err);
 }
 
-/* Sets out for the host what is to be read of the step. */
-static int leave(struct vfm_trainer *tr, struct unread *u, struct vfm_err *err)
+/* Enqueues the copies of what the host reads of the step. */
+static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
 
-	TRY(t->to_host(tr->stream, u->left->sums, tr->sums.data, sizeof(u->left->sums), err));
-	TRY(t->to_host(tr->stream, &u->left->norm, tr->optim.norm.data, sizeof(u->left->norm), err));
+	TRY(t->to_host(tr->stream, u->read->sums, tr->sums.data, sizeof(u->read->sums), err));
+	TRY(t->to_host(tr->stream, &u->read->norm, tr->optim.norm.data, sizeof(u->read->norm), err));
 	return t->event_record(u->done, tr->stream, err);
 }
 
@@ -226,13 +226,13 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	vfm_params_grad_packs(&tr->ps, n_packs);
 	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
-	TRY(sum_over_world(tr, &sums, err));
+	TRY(reduce_sums(tr, &sums, err));
 	if (tr->hold)
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
 	TRY(vfm_scales_step(&tr->ps, err));
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, err));
-	TRY(leave(tr, u, err));
+	TRY(stage_readback(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
 	u->comm_s = waited(tr) - wait0 - u->bubble_s;
 	u->host_s = vfm_now() - t0 - (stood(tr) - stood0);
@@ -250,15 +250,15 @@ bool vfm_trainer_done(const struct vfm_trainer *tr)
 	return tr->read < tr->put && tr->stream->dev->t->event_passed(u->done);
 }
 
-/* On a device that does its work at once what the host waited for is all there was; copies are among it. */
-static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vfm_step_stats *out)
+/* On a synchronous device the host's waits are all stalls, copies among them. */
+static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vfm_rank_stats *out)
 {
-	bool behind = tr->stream->dev->async;
+	bool async = tr->stream->dev->async;
 	double s[VFM_STALLS];
 
 	vfm_stalls_between(tr->stalls, u->from, u->to, s);
-	out->bubble_s = behind ? s[VFM_STALL_BUBBLE] : u->bubble_s;
-	out->comm_s = behind ? s[VFM_STALL_COMM] : u->comm_s - s[VFM_STALL_COPY];
+	out->bubble_s = async ? s[VFM_STALL_BUBBLE] : u->bubble_s;
+	out->comm_s = async ? s[VFM_STALL_COMM] : u->comm_s - s[VFM_STALL_COPY];
 	out->copy_s = s[VFM_STALL_COPY];
 	out->host_s = u->host_s;
 }
@@ -266,17 +266,17 @@ static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vf
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err)
 {
 	const struct unread *u = &tr->unread[tr->read % VFM_TRAINER_UNREAD];
-	const double *x = u->left->sums;
+	const double *x = u->read->sums;
 
 	if (tr->read == tr->put)
 		return vfm_fail(err, VFM_EUSAGE, "internal: all steps have been read");
 	TRY(tr->stream->dev->t->event_sync(u->done, err));
 	*out = (struct vfm_step_stats){.loss = x[SUM_LOSS],
-		.grad_norm = u->left->norm,
+		.grad_norm = u->read->norm,
 		.flops = x[SUM_FLOPS],
 		.tokens = (int64_t)x[SUM_TOKENS],
 		.samples = (int64_t)x[SUM_SAMPLES]};
-	add_stalls(tr, u, out);
+	add_stalls(tr, u, &out->rank);
 	tr->read++;
 	return 0;
 }

@@ -18,21 +18,17 @@
 #include "train/config.h"
 #include "train/optim.h"
 #include "train/pipeline.h"
+#include "train/stats.h"
 
 struct vfm_trainer;
 
-/* What the step was is that of the global step, the same on every rank; how long it took is this rank's. */
 struct vfm_step_stats {
+	/* of the global step, the same on every rank */
 	double loss, grad_norm;
 	double flops; /* of the model: 3 x forward, recompute not counted */
 	int64_t tokens, samples;
-	/* The compute stream stood still (dev/stall.h): */
-	double bubble_s; /* for other pipeline stages: idle time that follows from the schedule */
-	double comm_s;   /* for other communication, which computing did not hide */
-	double copy_s;   /* for copies between the device and the host: offload, checkpoints */
-	/* that the host took to put the step on the device, without what it waited for: packs, others, the device
-	 * itself */
-	double host_s;
+	/* of this rank; the trainer measures comm_s, bubble_s, copy_s and host_s */
+	struct vfm_rank_stats rank;
 };
 
 /* Builds the model on the device and fills its weights from the seed (collective).  The mesh must outlive it. */
@@ -63,8 +59,8 @@ struct vfm_pack_array {
 };
 struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);
 
-int64_t vfm_trainer_graphs(
-	const struct vfm_trainer *tr); /* packs that were launched as a graph (train.graphs), since the start */
+/* Returns the number of packs that were launched as a graph (train/capture.h). */
+int64_t vfm_trainer_graphs(const struct vfm_trainer *tr);
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);
 struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr);
 

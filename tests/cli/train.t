@@ -21,6 +21,9 @@ hash_of() { # CKPT: weights, both moments, moving average
 steps_of() { # RUN
 	jq .step "$1/metrics.jsonl" | tr '\n' ' '
 }
+documented_keys() { # of a record
+	sed -n '/^\.Ss Records/,/^\.El/s/^\.It Sy //p' "$TOP/man/vfm-train.1" | sed 's/ , /\n/g' | LC_ALL=C sort
+}
 same_as_ref() { # RUN DESC
 	is "$(steps_of "$1")" "$(seq -s ' ' 120) " "$2: one line a step"
 	ok "$2: the losses of every step" cmp <(losses ref) <(losses "$1")
@@ -40,11 +43,14 @@ ok "stdout is metrics.jsonl" cmp "$SCRATCH/io/out" ref/metrics.jsonl
 ref_hash=$(hash_of ref)
 is "$(jq -s 'length' <<<"$out")" 120 "a line a step"
 is "$(ls ref/ckpt | tr '\n' ' ')" "step-00000116 step-00000120 " "the newest checkpoints are kept"
-is "$(jq -c 'keys' <<<"${out%%$'\n'*}")" \
-	'["bubble_ms","comm_ms","copy_ms","data_wait_ms","grad_norm","host_ms","loss","lr","mem_gib","mfu","samples","step","step_ms","tflops","tok_s","tokens","v"]' "keys of a line"
+is "$(jq -r 'keys[]' <<<"${out%%$'\n'*}" | LC_ALL=C sort)" "$(documented_keys)" "a line has the keys that vfm-train(1) documents"
 is "$(jq -s '(.[:10] | map(.loss) | add) > 1.5 * (.[-10:] | map(.loss) | add)' <<<"$out")" true "it learns"
 ok "the checkpoint is whole" vfm-ckpt check ref
 ok "config.json is the resolved configuration" cmp ref/config.json <(vfm-train -c tiny.json --print-config)
+
+run vfm-train -c tiny.json --data plan.jsonl --steps 1 --set train.graphs=on -o graphs
+rc_is 0 "graphs on a device without them"
+like "$err" "train.graphs: packs run eagerly: the device has no graphs" "the log says that packs run eagerly"
 
 run "${train[@]}" -o again --threads 2
 rc_is 0 "the same on two threads"
@@ -333,7 +339,7 @@ rc_is 0 "the event file is well formed"
 printf '%s\n' "$out" >events.txt
 is "$(head -n 1 events.txt)" "start 1" "it begins with step 1"
 is "$(awk 'NR > 1 { print $2 }' events.txt | sort | uniq -c | awk '{ printf "%s %s,", $2, $1 }')" \
-	"bubble_ms 120,comm_ms 120,copy_ms 120,data_wait_ms 120,grad_norm 120,host_ms 120,loss 120,lr 120,step_ms 120,tflops 120,tok_s 120," "it holds every scalar of every step"
+	"bubble_ms 120,comm_ms 120,copy_ms 120,data_wait_ms 120,grad_norm 120,host_ms 120,loss 120,lr 120,mem_gib 120,step_ms 120,tflops 120,tok_s 120," "it holds every scalar of every step"
 is "$(awk '$2 == "loss" { printf "%d %.4f\n", $1, $3 }' events.txt)" \
 	"$(jq -r '"\(.step) \(.loss)"' ref/metrics.jsonl | awk '{ printf "%d %.4f\n", $1, $2 }')" "the losses are those of metrics.jsonl"
 run python3 events.py "$(ls other/events.out.tfevents.* | head -n 1)"

@@ -154,9 +154,9 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	d = late_open(true, &err);
 	train(&b, &c, vfm_mesh_one(), d);
 	for (int k = 0; k < STEPS; k++)
-		MUST(b.s[k].comm_s == 0 && b.s[k].bubble_s == 0 &&
-				(b.s[k].copy_s > 0) == !!strstr(lay->name, "train.offload="),
-			"step %d stood still for %g s, for copies %g s", k, b.s[k].comm_s, b.s[k].copy_s);
+		MUST(b.s[k].rank.comm_s == 0 && b.s[k].rank.bubble_s == 0 &&
+				(b.s[k].rank.copy_s > 0) == !!strstr(lay->name, "train.offload="),
+			"step %d stalled for %g s, for copies %g s", k, b.s[k].rank.comm_s, b.s[k].rank.copy_s);
 	compare(lay->name, &a, &b);
 	MUST(late.late >= 2 * STEPS && !late.first, "the device was not late");
 	return 0;
@@ -282,10 +282,10 @@ static int many_ranks(struct vfm_launch *l, const void *arg)
 	train_in(&a, &plain, world, vfm_cpu_open(&err));
 	train_in(&b, &c, world, late_open(false, &err));
 	for (int k = 0; k < STEPS; k++)
-		MUST((lay->p.pp > 1 ? b.s[k].bubble_s : b.s[k].comm_s) > 0 && b.s[k].comm_s >= 0 && b.s[k].host_s > 0 &&
-				b.s[k].host_s < 60,
-			"step %d stood still for %g s, for stages %g s; the host took %g s", k, b.s[k].comm_s,
-			b.s[k].bubble_s, b.s[k].host_s);
+		MUST((lay->p.pp > 1 ? b.s[k].rank.bubble_s : b.s[k].rank.comm_s) > 0 && b.s[k].rank.comm_s >= 0 &&
+				b.s[k].rank.host_s > 0 && b.s[k].rank.host_s < 60,
+			"step %d stalled for %g s, for stages %g s; the host took %g s", k, b.s[k].rank.comm_s,
+			b.s[k].rank.bubble_s, b.s[k].rank.host_s);
 	compare(lay->name, &a, &b);
 	vfm_comm_free(world);
 	vfm_launch_end(l);

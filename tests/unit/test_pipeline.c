@@ -124,8 +124,8 @@ static void train(
 		MUST(vfm_trainer_step(r->tr, k, mine, &source, 1e-3, &err));
 		MUST(vfm_trainer_stats(r->tr, &stats, &err));
 		r->loss[k] = stats.loss;
-		CHECK(stats.bubble_s >= 0 && stats.comm_s > -1e-3, "waited %g s for stages and %g s for others",
-			stats.bubble_s, stats.comm_s);
+		CHECK(stats.rank.bubble_s >= 0 && stats.rank.comm_s > -1e-3,
+			"waited %g s for stages and %g s for others", stats.rank.bubble_s, stats.rank.comm_s);
 		CHECK(stats.tokens == tokens, "%lld tokens instead of %lld", (long long)stats.tokens,
 			(long long)tokens);
 	}

@@ -200,8 +200,10 @@ static void test_metrics_cut(void **state)
 
 static void test_metrics_add(void **state)
 {
-	struct vfm_step_record r = {
-		.step = 1, .s = {.loss = NAN, .grad_norm = 2, .tokens = 10, .samples = 3}, .lr = 1e-4, .step_s = 0.5};
+	struct vfm_step_record r = {.step = 1,
+		.s = {.loss = NAN, .grad_norm = 2, .tokens = 10, .samples = 3, .rank = {.step_s = 0.5, .comm_s = 0.25}},
+		.ranks = 2,
+		.lr = 1e-4};
 	struct vfm_metrics m;
 	json_t *o = vfm_step_json(&r), *back;
 	char *text;
@@ -216,6 +218,8 @@ static void test_metrics_add(void **state)
 	back = vfm_json_parse(text, strlen(text), "line", &err);
 	assert_true(json_is_null(json_object_get(back, "loss")));
 	assert_true(json_number_value(json_object_get(back, "tok_s")) == 20);
+	assert_true(json_number_value(json_object_get(back, "step_ms")) == 500);
+	assert_true(json_number_value(json_object_get(back, "comm_ms")) == 250);
 	json_decref(back);
 	json_decref(o);
 	free(text);
