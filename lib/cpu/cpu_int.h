@@ -65,9 +65,9 @@ bool vfm_cpu_event_passed(struct vfm_event *e);
 extern const struct vfm_ops vfm_cpu_ops;
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
 /* cpu_rows.c */
-int vfm_cpu_rows(struct vfm_stream *s, const struct vfm_rows *a, struct vfm_err *err);
-int vfm_cpu_rows_add(struct vfm_stream *s, const struct vfm_rows_add *a, struct vfm_err *err);
-int vfm_cpu_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *a, struct vfm_err *err);
+int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a, struct vfm_err *err);
+int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struct vfm_err *err);
+int vfm_cpu_index_dot(struct vfm_stream *s, const struct vfm_index_dot *a, struct vfm_err *err);
 int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, struct vfm_err *err);
 int vfm_cpu_swiglu(struct vfm_stream *s, const struct vfm_swiglu *a, struct vfm_err *err);
 int vfm_cpu_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu_bwd *a, struct vfm_err *err);

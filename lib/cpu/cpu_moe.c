@@ -120,7 +120,7 @@ static void expert_range(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t s = i / ne, e = i % ne, t0 = a->seqs->cu[s], n = a->seqs->cu[s + 1] - t0;
-		int64_t k = vfm_moe_take(n, ne, a->capacity), at = e * k_all + j->at[s];
+		int64_t k = vfm_moe_expert_capacity(n, ne, a->capacity), at = e * k_all + j->at[s];
 		uint64_t *v = vfm_cpu_scratch((size_t)(n + 1) * sizeof(*v)), least;
 
 		if (!k)
@@ -151,7 +151,8 @@ int vfm_cpu_moe_topk_expert(struct vfm_stream *s, const struct vfm_moe_topk_expe
 		return VFM_EENV;
 	at[0] = 0;
 	for (int i = 0; i < a->seqs->n; i++)
-		at[i + 1] = at[i] + vfm_moe_take((int64_t)a->seqs->cu[i + 1] - a->seqs->cu[i], ne, a->capacity);
+		at[i + 1] =
+			at[i] + vfm_moe_expert_capacity((int64_t)a->seqs->cu[i + 1] - a->seqs->cu[i], ne, a->capacity);
 	vfm_par_for(a->seqs->n * ne, 1, expert_range, &j);
 	return 0;
 }

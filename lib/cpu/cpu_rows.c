@@ -83,7 +83,7 @@ static void gather_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-int vfm_cpu_rows(struct vfm_stream *s, const struct vfm_rows *a, struct vfm_err *err)
+int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a, struct vfm_err *err)
 {
 	struct gather g = {.kern = vfm_cpu_of(s)->kern,
 		.x = rows_of(&a->x),
@@ -91,7 +91,7 @@ int vfm_cpu_rows(struct vfm_stream *s, const struct vfm_rows *a, struct vfm_err 
 		.index = a->index.data,
 		.weight = vfm_has(&a->weight) ? a->weight.data : NULL};
 
-	TRY(index_ok("rows", g.index, 1, a->index.shape[0], a->x.shape[0], INT32_MIN, err));
+	TRY(index_ok("index_select", g.index, 1, a->index.shape[0], a->x.shape[0], INT32_MIN, err));
 	if (g.x.d)
 		vfm_par_for(a->index.shape[0], grain(g.x.d), gather_range, &g);
 	return 0;
@@ -107,7 +107,7 @@ static void dot_range(int64_t i0, int64_t i1, void *ctx)
 			: g->kern->dot(row_at(&g->x, i), g->x.bf, row_at(&g->y, g->index[i]), g->y.bf, g->x.d);
 }
 
-int vfm_cpu_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *a, struct vfm_err *err)
+int vfm_cpu_index_dot(struct vfm_stream *s, const struct vfm_index_dot *a, struct vfm_err *err)
 {
 	struct gather g = {.kern = vfm_cpu_of(s)->kern,
 		.x = rows_of(&a->x),
@@ -115,7 +115,7 @@ int vfm_cpu_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *a, struct 
 		.index = a->index.data,
 		.dot = a->dot.data};
 
-	TRY(index_ok("rows_dot", g.index, 1, a->index.shape[0], a->y.shape[0], INT32_MIN, err));
+	TRY(index_ok("index_dot", g.index, 1, a->index.shape[0], a->y.shape[0], INT32_MIN, err));
 	vfm_par_for(a->index.shape[0], grain(g.x.d), dot_range, &g);
 	return 0;
 }
@@ -200,7 +200,7 @@ static void scatter(struct scatter *g, int64_t m)
 	vfm_par_for(m * g->blocks, grain(width) / 2 + 1, scatter_range, g);
 }
 
-int vfm_cpu_rows_add(struct vfm_stream *s, const struct vfm_rows_add *a, struct vfm_err *err)
+int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struct vfm_err *err)
 {
 	struct scatter g = {.kern = vfm_cpu_of(s)->kern,
 		.x = rows_of(&a->x),
@@ -209,7 +209,7 @@ int vfm_cpu_rows_add(struct vfm_stream *s, const struct vfm_rows_add *a, struct 
 		.accumulate = a->accumulate};
 	int64_t n = a->index.shape[0], m = a->y.shape[0];
 
-	TRY(index_ok("rows_add", a->index.data, 1, n, m, INT32_MIN, err));
+	TRY(index_ok("index_add", a->index.data, 1, n, m, INT32_MIN, err));
 	TRY(group_rows(s, &g, a->index.data, 1, n, m, err));
 	scatter(&g, m);
 	return 0;

@@ -12,8 +12,8 @@
 
 #include "base/err.h"
 
-/* words [VFM_OP_N].  0, or VFM_EUSAGE: "rows: an index is 9, but there are 3 rows", one after another for every op that
- * met one. */
+/* words [VFM_OP_N].  0, or VFM_EUSAGE: "index_select: an index is 9, but there are 3 rows", one after another for every
+ * op that met one. */
 int vfm_faults_check(const volatile uint64_t *words, struct vfm_err *err);
 
 #endif

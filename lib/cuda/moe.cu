@@ -32,8 +32,8 @@ struct choice {
 	int samples;
 };
 
-/* vfm_moe_take: the same operations on doubles. */
-__device__ static inline int32_t take(int32_t n, int64_t experts, double capacity)
+/* vfm_moe_expert_capacity: the same operations on doubles. */
+__device__ static inline int32_t expert_capacity(int32_t n, int64_t experts, double capacity)
 {
 	double want = ceil((double)n * capacity / (double)experts * (1 - 1e-12));
 
@@ -46,7 +46,7 @@ __global__ __launch_bounds__(256) static void choice_bounds(const choice a)
 
 	for (int s0 = 0; s0 <= a.samples; s0 += 256) {
 		int s = s0 + (int)threadIdx.x;
-		int32_t k = s < a.samples ? take(a.cu[s + 1] - a.cu[s], a.experts, a.capacity) : 0;
+		int32_t k = s < a.samples ? expert_capacity(a.cu[s + 1] - a.cu[s], a.experts, a.capacity) : 0;
 
 		k = base + scan_block<8>(k, &all);
 		if (s <= a.samples)

@@ -84,7 +84,7 @@ __global__ __launch_bounds__(256) static void gather(const gather_args a, const 
 }
 
 template <int N, class X, class Y>
-static void launch_gather(struct vfm_stream *s, const struct vfm_rows *o, gather_args a)
+static void launch_gather(struct vfm_stream *s, const struct vfm_index_select *o, gather_args a)
 {
 	rows_of<const X> x = {(const X *)o->x.data, o->x.stride[0]};
 	rows_of<Y> y = {(Y *)o->y.data, o->y.stride[0]};
@@ -95,10 +95,10 @@ static void launch_gather(struct vfm_stream *s, const struct vfm_rows *o, gather
 	VFM_LAUNCH(s, (gather<N, X, Y>), blocks < most ? blocks : most, 256, 0, a, x, y);
 }
 
-extern "C" int vfm_cuda_rows(struct vfm_stream *s, const struct vfm_rows *o, struct vfm_err *err)
+extern "C" int vfm_cuda_index_select(struct vfm_stream *s, const struct vfm_index_select *o, struct vfm_err *err)
 {
 	gather_args a = {(const int32_t *)o->index.data, vfm_has(&o->weight) ? (const float *)o->weight.data : NULL,
-		o->index.shape[0], o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_rows)};
+		o->index.shape[0], o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_index_select)};
 
 	if (a.n * a.d == 0)
 		return 0;
@@ -106,7 +106,7 @@ extern "C" int vfm_cuda_rows(struct vfm_stream *s, const struct vfm_rows *o, str
 		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_gather<8, X, Y>(s, o, a))));
 	else
 		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_gather<1, X, Y>(s, o, a))));
-	return vfm_cuda_launched(s, "rows", err);
+	return vfm_cuda_launched(s, "index_select", err);
 }
 
 /* ---- products of rows --------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ __global__ __launch_bounds__(256) static void dots(
 }
 
 template <int N, class X, class Y>
-static void launch_dots(struct vfm_stream *s, const struct vfm_rows_dot *o, const gather_args &a)
+static void launch_dots(struct vfm_stream *s, const struct vfm_index_dot *o, const gather_args &a)
 {
 	rows_of<const X> x = {(const X *)o->x.data, o->x.stride[0]};
 	rows_of<const Y> y = {(const Y *)o->y.data, o->y.stride[0]};
@@ -148,10 +148,10 @@ static void launch_dots(struct vfm_stream *s, const struct vfm_rows_dot *o, cons
 	VFM_LAUNCH(s, (dots<N, X, Y>), blocks < most ? blocks : most, 256, 0, a, x, y, (float *)o->dot.data);
 }
 
-extern "C" int vfm_cuda_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot *o, struct vfm_err *err)
+extern "C" int vfm_cuda_index_dot(struct vfm_stream *s, const struct vfm_index_dot *o, struct vfm_err *err)
 {
 	gather_args a = {(const int32_t *)o->index.data, NULL, o->index.shape[0], o->y.shape[0], o->x.shape[1], 0,
-		vfm_cuda_fault(s, VFM_OP_rows_dot)};
+		vfm_cuda_fault(s, VFM_OP_index_dot)};
 
 	if (a.n == 0)
 		return 0;
@@ -159,7 +159,7 @@ extern "C" int vfm_cuda_rows_dot(struct vfm_stream *s, const struct vfm_rows_dot
 		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_dots<8, X, Y>(s, o, a))));
 	else
 		VFM_ACT_TYPE(o->x.dtype, X, VFM_ACT_TYPE(o->y.dtype, Y, (launch_dots<1, X, Y>(s, o, a))));
-	return vfm_cuda_launched(s, "rows_dot", err);
+	return vfm_cuda_launched(s, "index_dot", err);
 }
 
 /* ---- sums of rows by index ------------------------------------------------------------------------ *
@@ -395,20 +395,20 @@ void vfm_row_sums(struct vfm_stream *s, const struct row_sums *o, void *ws)
 		sum_types<1>(s, o, a);
 }
 
-extern "C" int vfm_cuda_rows_add(struct vfm_stream *s, const struct vfm_rows_add *o, struct vfm_err *err)
+extern "C" int vfm_cuda_index_add(struct vfm_stream *s, const struct vfm_index_add *o, struct vfm_err *err)
 {
 	struct row_sums a = {o->x.data, o->y.data, o->x.stride[0], o->y.stride[0], o->x.dtype == VFM_BF16,
 		o->y.dtype == VFM_BF16, o->accumulate, (const int32_t *)o->index.data, 1,
 		vfm_has(&o->weight) ? (const float *)o->weight.data : NULL, o->index.shape[0], o->y.shape[0],
-		width(&o->y), INT32_MIN, vfm_cuda_fault(s, VFM_OP_rows_add)};
+		width(&o->y), INT32_MIN, vfm_cuda_fault(s, VFM_OP_index_add)};
 	void *ws;
 
-	TRY(vfm_row_sums_fit("rows_add", a.n, a.m, err));
+	TRY(vfm_row_sums_fit("index_add", a.n, a.m, err));
 	ws = vfm_cuda_ws(s, vfm_row_sums_ws(a.n, a.m, a.d), err);
 	if (!ws)
 		return VFM_EENV;
 	vfm_row_sums(s, &a, ws);
-	return vfm_cuda_launched(s, "rows_add", err);
+	return vfm_cuda_launched(s, "index_add", err);
 }
 
 /* ---- merged attention ----------------------------------------------------------------------------- */

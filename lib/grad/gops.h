@@ -48,13 +48,14 @@ struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var 
 struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
 
 /* y[i] = x[index[i]], a permutation of the rows of x [N,D] or [N,H,d]; inverse[index[i]] = i. */
-struct vfm_var *vfm_g_rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse);
+struct vfm_var *vfm_g_permute_rows(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse);
 /* The same for any index [N] i32 into x [M,D] or [M,H,d]: rows may be taken several times or never, negative gives
- * zeros. Backward: rows_add. */
-struct vfm_var *vfm_g_take(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
+ * zeros. Backward: index_add. */
+struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
 /* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.
  * Sums are f32, whatever `out`. */
-struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
+struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
 	int64_t rows, enum vfm_dtype out);
 
 /* x [T,2F] = [a | b] -> silu(a) b [T,F], dtype of x. */
@@ -70,7 +71,7 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);
 /* score [T,E] -> the weights [T,k] of the k best experts of each token, which go to *expert [T,k] i32: memory of the
  * tape that lives as long as the open scope.  (Expert choice: call vfm_op_moe_topk_expert on the scores' values, then
- * vfm_g_take on the scores seen as [T E, 1], index t E + e, for the weights of the choices.) */
+ * vfm_g_index_select on the scores seen as [T E, 1], index t E + e, for the weights of the choices.) */
 struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, int64_t k, struct vfm_tensor *expert);
 /* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype (cast to that of w), w [G,out,in], b [G,out] f32 or NULL.
  */

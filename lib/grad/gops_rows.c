@@ -2,35 +2,36 @@
 
 /* ---- rows by index ---- */
 
-struct rows_ctx {
+struct index_ctx {
 	struct vfm_tensor index, inverse, weight; /* inverse absent: not a permutation */
-	struct vfm_tensor x;                      /* of rows_add */
+	struct vfm_tensor x;                      /* of index_add */
 };
 
-static int rows_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int index_select_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct rows_ctx *c = n->ctx;
+	struct index_ctx *c = n->ctx;
 	struct vfm_var *x = n->in[0];
 	struct vfm_grad_tmp tmp;
 
 	if (vfm_has(&c->inverse)) {
-		struct vfm_rows a = {.x = n->out->g, .index = c->inverse};
+		struct vfm_index_select a = {.x = n->out->g, .index = c->inverse};
 
 		TRY(vfm_grad_begin(t, x, &tmp, err));
 		a.y = tmp.g;
-		TRY(BACKWARD(rows, &a));
+		TRY(BACKWARD(index_select, &a));
 		return vfm_grad_end(t, x, &tmp, err);
 	}
 
-	struct vfm_rows_add a = {.x = n->out->g, .index = c->index};
+	struct vfm_index_add a = {.x = n->out->g, .index = c->index};
 
 	TRY(vfm_grad_into(t, x, &a.y, &a.accumulate, err));
-	return BACKWARD(rows_add, &a);
+	return BACKWARD(index_add, &a);
 }
 
-static struct vfm_var *rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse)
+static struct vfm_var *select_rows(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse)
 {
-	struct vfm_rows a = {.index = index};
+	struct vfm_index_select a = {.index = index};
 	struct vfm_tensor like;
 	struct vfm_var *y;
 	struct vfm_node *n;
@@ -42,53 +43,54 @@ static struct vfm_var *rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_te
 	like.shape[0] = index.shape[0];
 	y = vfm_var_new(t, like);
 	a.y = y->v;
-	FORWARD(rows, &a);
-	n = vfm_record(t, rows_backward, y, &x, 1);
+	FORWARD(index_select, &a);
+	n = vfm_record(t, index_select_backward, y, &x, 1);
 	if (n) {
-		struct rows_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+		struct index_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct rows_ctx){.index = index, .inverse = inverse};
+		*c = (struct index_ctx){.index = index, .inverse = inverse};
 	}
 	return y;
 }
 
-struct vfm_var *vfm_g_rows(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse)
+struct vfm_var *vfm_g_permute_rows(
+	struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse)
 {
-	return rows(t, x, index, inverse);
+	return select_rows(t, x, index, inverse);
 }
 
-struct vfm_var *vfm_g_take(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index)
+struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index)
 {
-	return rows(t, x, index, (struct vfm_tensor){0});
+	return select_rows(t, x, index, (struct vfm_tensor){0});
 }
 
 /* dx[i] = weight[i] dy[index[i]]; dweight[i] = x[i] dy[index[i]] */
-static int rows_add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int index_add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct rows_ctx *c = n->ctx;
+	struct index_ctx *c = n->ctx;
 	struct vfm_var *x = n->in[0], *weight = n->in[1];
-	struct vfm_rows dx = {.x = n->out->g, .index = c->index, .weight = c->weight};
-	struct vfm_rows_dot dw = {.x = c->x, .y = n->out->g, .index = c->index};
+	struct vfm_index_select dx = {.x = n->out->g, .index = c->index, .weight = c->weight};
+	struct vfm_index_dot dw = {.x = c->x, .y = n->out->g, .index = c->index};
 	struct vfm_grad_tmp tmp;
 
 	if (vfm_wants_grad(weight)) {
 		TRY(vfm_grad_begin(t, weight, &tmp, err));
 		dw.dot = vfm_t1(tmp.g.data, tmp.g.dtype, vfm_numel(&tmp.g));
-		TRY(BACKWARD(rows_dot, &dw));
+		TRY(BACKWARD(index_dot, &dw));
 		TRY(vfm_grad_end(t, weight, &tmp, err));
 	}
 	if (!vfm_wants_grad(x))
 		return 0;
 	TRY(vfm_grad_begin(t, x, &tmp, err));
 	dx.y = tmp.g;
-	TRY(BACKWARD(rows, &dx));
+	TRY(BACKWARD(index_select, &dx));
 	return vfm_grad_end(t, x, &tmp, err);
 }
 
-struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
+struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
 	int64_t rows, enum vfm_dtype out)
 {
-	struct vfm_rows_add a = {.index = index};
+	struct vfm_index_add a = {.index = index};
 	struct vfm_var *y, *in[] = {x, weight};
 	struct vfm_node *n;
 
@@ -102,12 +104,12 @@ struct vfm_var *vfm_g_rows_add(struct vfm_tape *t, struct vfm_var *x, struct vfm
 	}
 	y = VAR_NEW(out, rows, x->v.shape[1]);
 	a.y = y->v;
-	FORWARD(rows_add, &a);
-	n = vfm_record(t, rows_add_backward, y, in, 2);
+	FORWARD(index_add, &a);
+	n = vfm_record(t, index_add_backward, y, in, 2);
 	if (n) {
-		struct rows_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+		struct index_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct rows_ctx){.index = index, .weight = a.weight, .x = a.x};
+		*c = (struct index_ctx){.index = index, .weight = a.weight, .x = a.x};
 		if (weight) {
 			vfm_save(n, weight);
 			if (weight->needs_grad)

@@ -210,7 +210,7 @@ static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
 	TRY_OUT(exchange(t, h, send, recv, true, backward, err));
 	if (vfm_has(&h->l->order))
-		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = h->l->order, .y = all}, err);
+		rc = vfm_op_index_select(s, &(struct vfm_index_select){.x = recv, .index = h->l->order, .y = all}, err);
 out:
 	give_back(&m);
 	return rc;
@@ -227,7 +227,8 @@ static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 
 	if (vfm_has(&h->l->order)) {
 		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &send, err));
-		TRY_OUT(vfm_op_rows(s, &(struct vfm_rows){.x = all, .index = h->l->inverse, .y = send}, err));
+		TRY_OUT(vfm_op_index_select(
+			s, &(struct vfm_index_select){.x = all, .index = h->l->inverse, .y = send}, err));
 	}
 	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &recv, err));
 	TRY_OUT(exchange(t, h, send, recv, false, backward, err));

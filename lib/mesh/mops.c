@@ -48,13 +48,13 @@ static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct v
 
 	if (vfm_has(&sort)) {
 		TRY_OUT(vfm_scratch(t, vfm_like(&from, from.dtype), &send, &st[0], err));
-		TRY_OUT(vfm_op_rows(s, &(struct vfm_rows){.x = from, .index = sort, .y = send}, err));
+		TRY_OUT(vfm_op_index_select(s, &(struct vfm_index_select){.x = from, .index = sort, .y = send}, err));
 	}
 	if (vfm_has(&place))
 		TRY_OUT(vfm_scratch(t, vfm_like(&to, to.dtype), &recv, &st[1], err));
 	TRY_OUT(exchange_rows(t, x, send, recv, forward, err));
 	if (vfm_has(&place))
-		rc = vfm_op_rows(s, &(struct vfm_rows){.x = recv, .index = place, .y = to}, err);
+		rc = vfm_op_index_select(s, &(struct vfm_index_select){.x = recv, .index = place, .y = to}, err);
 out:
 	vfm_store_unref(st[0]);
 	vfm_store_unref(st[1]);

@@ -160,10 +160,10 @@ static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, str
 	int64_t T = x->shape[0];
 
 	if (g->spread.mem) {
-		struct vfm_rows r = {.x = scaled, .index = g->spread.take, .y = g->in.x};
+		struct vfm_index_select r = {.x = scaled, .index = g->spread.take, .y = g->in.x};
 
 		TRY(axpby(g, c_in, x, 0, &scaled, err));
-		return vfm_op_rows(g->job->stream, &r, err);
+		return vfm_op_index_select(g->job->stream, &r, err);
 	}
 	for (int c = 0; c < g->copies; c++) {
 		struct vfm_tensor half = rows_of(&g->in.x, c * T, T);
@@ -177,14 +177,14 @@ static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, str
 static int gather(struct sampling *g, const struct vfm_tensor *own, struct vfm_tensor *out, struct vfm_err *err)
 {
 	struct spread *p = &g->spread;
-	struct vfm_rows r = {.x = p->all, .index = p->place, .y = p->pred};
+	struct vfm_index_select r = {.x = p->all, .index = p->place, .y = p->pred};
 
 	*out = *own;
 	if (!p->mem)
 		return 0;
 	TRY(vfm_all_gather(g->job->mesh->seq, g->job->stream, *own, p->all, p->count, err));
 	*out = p->pred;
-	return vfm_op_rows(g->job->stream, &r, err);
+	return vfm_op_index_select(g->job->stream, &r, err);
 }
 
 /* Who watches sees what the device does: the host stays one evaluation ahead of it. */

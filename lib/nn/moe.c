@@ -165,7 +165,7 @@ static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const stru
 {
 	struct vfm_comm *seq = in->mesh->seq;
 	int64_t E = score.shape[1], *count;
-	struct vfm_rows sort = {.index = in->order};
+	struct vfm_index_select sort = {.index = in->order};
 	struct vfm_var *y;
 
 	*all = score;
@@ -184,14 +184,14 @@ static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const stru
 	y = vfm_var_new(t, vfm_like(&sort.x, VFM_F32));
 	TRY(vfm_tape_status(t, err));
 	sort.y = *all = y->v;
-	return vfm_op_rows(vfm_tape_stream(t), &sort, err);
+	return vfm_op_index_select(vfm_tape_stream(t), &sort, err);
 }
 
 /* Of a pack that this rank has alone the counts follow from the lengths of its samples. */
 static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score,
 	const struct vfm_moe_in *in, struct visits *v, struct vfm_err *err)
 {
-	int64_t E = e->experts, K = vfm_moe_take_all(&in->all, E, e->capacity), T = score->v.shape[0];
+	int64_t E = e->experts, K = vfm_moe_pack_capacity(&in->all, E, e->capacity), T = score->v.shape[0];
 	struct vfm_moe_topk_expert top = {.capacity = e->capacity, .seqs = &in->all};
 	struct vfm_moe_own own = {.own = in->own};
 	struct vfm_var *x;
@@ -379,12 +379,12 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 		vfm_tape_fail(t, err->code, err);
 		return x;
 	}
-	w = vfm_g_take(t, v->weights, v->place);
-	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, vfm_g_take(t, x, v->row), &r->there);
+	w = vfm_g_index_select(t, v->weights, v->place);
+	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, vfm_g_index_select(t, x, v->row), &r->there);
 	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
 	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
 	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, y, &r->back);
-	return vfm_g_rows_add(t, y, v->row, w, x->v.shape[0], out);
+	return vfm_g_index_add(t, y, v->row, w, x->v.shape[0], out);
 }
 
 struct vfm_var *vfm_moe(

@@ -15,7 +15,7 @@ static void choice_cases(struct vfm_cases *l, unsigned flags, int n, const int *
 	c = vfm_case_add(l, VFM_OP_moe_topk_expert, flags, "%d-samples/%dx%d/%d", n, (int)t, (int)e, (int)k);
 	vfm_case_seqs(l, c, 0, n, len);
 	c->args.moe_topk_expert.capacity = (double)k * 0.7;
-	all = vfm_moe_take_all(&c->seqs[0], e, c->args.moe_topk_expert.capacity);
+	all = vfm_moe_pack_capacity(&c->seqs[0], e, c->args.moe_topk_expert.capacity);
 	c->args.moe_topk_expert.score = p;
 	c->args.moe_topk_expert.index = mat(VFM_I32, e, all, 0);
 	c->args.moe_topk_expert.weight = k == 1 ? none : mat(VFM_F32, e, all, 0);
@@ -139,8 +139,8 @@ void vfm_cases_moe(struct vfm_cases *l)
 	vfm_case_seqs(l, c, 0, 2, many);
 	c->args.moe_topk_expert.capacity = 1;
 	c->args.moe_topk_expert.score = mat(VFM_F32, many[0] + many[1], 3, 0);
-	c->args.moe_topk_expert.index = mat(VFM_I32, 3, vfm_moe_take_all(&c->seqs[0], 3, 1), 0);
-	c->args.moe_topk_expert.weight = mat(VFM_F32, 3, vfm_moe_take_all(&c->seqs[0], 3, 1), 0);
+	c->args.moe_topk_expert.index = mat(VFM_I32, 3, vfm_moe_pack_capacity(&c->seqs[0], 3, 1), 0);
+	c->args.moe_topk_expert.weight = mat(VFM_F32, 3, vfm_moe_pack_capacity(&c->seqs[0], 3, 1), 0);
 	choice_cases(l, VFM_CASE_BENCH, 2, pack, 64, 8);
 	for (int t = 0; t < 4; t++) {
 		grouped_cases(l, N_MIXED, mixed, 33, 50, types[t & 1], types[t >> 1], 0);

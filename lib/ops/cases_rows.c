@@ -16,28 +16,28 @@ static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 	const char *x = vfm_dtype_name(xt), *y = vfm_dtype_name(yt);
 	struct vfm_case *c;
 
-	c = vfm_case_add(l, VFM_OP_rows, flags, "%s-%s/%d-of-%dx%dx%d%s", x, y, (int)n, (int)m, (int)h, (int)d,
+	c = vfm_case_add(l, VFM_OP_index_select, flags, "%s-%s/%d-of-%dx%dx%d%s", x, y, (int)n, (int)m, (int)h, (int)d,
 		weight ? "/weight" : "");
-	c->args.rows = (struct vfm_rows){.x = one, .index = index, .weight = w, .y = two};
-	c->args.rows.x.shape[0] = m;
-	c->args.rows.y.shape[0] = n;
+	c->args.index_select = (struct vfm_index_select){.x = one, .index = index, .weight = w, .y = two};
+	c->args.index_select.x.shape[0] = m;
+	c->args.index_select.y.shape[0] = n;
 	bounds(c, m, m, m);
 	for (int acc = 0; acc < 2; acc++) {
-		c = vfm_case_add(l, VFM_OP_rows_add, flags, "%s-%s/%d-to-%dx%dx%d%s%s", x, y, (int)n, (int)m, (int)h,
+		c = vfm_case_add(l, VFM_OP_index_add, flags, "%s-%s/%d-to-%dx%dx%d%s%s", x, y, (int)n, (int)m, (int)h,
 			(int)d, weight ? "/weight" : "", acc ? "/accumulate" : "");
-		c->args.rows_add =
-			(struct vfm_rows_add){.x = one, .index = index, .weight = w, .y = two, .accumulate = acc};
-		c->args.rows_add.x.shape[0] = n;
-		c->args.rows_add.y.shape[0] = m;
+		c->args.index_add =
+			(struct vfm_index_add){.x = one, .index = index, .weight = w, .y = two, .accumulate = acc};
+		c->args.index_add.x.shape[0] = n;
+		c->args.index_add.y.shape[0] = m;
 		bounds(c, m, m, m);
 	}
 	if (h)
 		return;
-	c = vfm_case_add(
-		l, VFM_OP_rows_dot, flags, "%s-%s/%d-of-%dx%d%s", x, y, (int)n, (int)m, (int)d, weight ? "/again" : "");
-	c->args.rows_dot = (struct vfm_rows_dot){.x = one, .y = two, .index = index, .dot = vec(VFM_F32, n)};
-	c->args.rows_dot.x.shape[0] = n;
-	c->args.rows_dot.y.shape[0] = m;
+	c = vfm_case_add(l, VFM_OP_index_dot, flags, "%s-%s/%d-of-%dx%d%s", x, y, (int)n, (int)m, (int)d,
+		weight ? "/again" : "");
+	c->args.index_dot = (struct vfm_index_dot){.x = one, .y = two, .index = index, .dot = vec(VFM_F32, n)};
+	c->args.index_dot.x.shape[0] = n;
+	c->args.index_dot.y.shape[0] = m;
 	bounds(c, m, m, m);
 }
 

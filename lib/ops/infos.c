@@ -62,12 +62,12 @@ static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum
 static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
 static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
 
-static const struct vfm_operand o_rows[] = {
-	IN(rows, x, NORMAL), IN(rows, index, INDEX_OR_NONE), IN(rows, weight, NORMAL), OUT(rows, y), {0}};
-static const struct vfm_operand o_rows_add[] = {IN(rows_add, x, NORMAL), IN(rows_add, index, INDEX_OR_NONE),
-	IN(rows_add, weight, NORMAL), IO(rows_add, y, NORMAL), {0}};
-static const struct vfm_operand o_rows_dot[] = {
-	IN(rows_dot, x, NORMAL), IN(rows_dot, y, NORMAL), IN(rows_dot, index, INDEX_OR_NONE), OUT(rows_dot, dot), {0}};
+static const struct vfm_operand o_index_select[] = {IN(index_select, x, NORMAL), IN(index_select, index, INDEX_OR_NONE),
+	IN(index_select, weight, NORMAL), OUT(index_select, y), {0}};
+static const struct vfm_operand o_index_add[] = {IN(index_add, x, NORMAL), IN(index_add, index, INDEX_OR_NONE),
+	IN(index_add, weight, NORMAL), IO(index_add, y, NORMAL), {0}};
+static const struct vfm_operand o_index_dot[] = {IN(index_dot, x, NORMAL), IN(index_dot, y, NORMAL),
+	IN(index_dot, index, INDEX_OR_NONE), OUT(index_dot, dot), {0}};
 static const struct vfm_operand o_attn_merge[] = {IO(attn_merge, o, NORMAL), IO(attn_merge, lse, LSE_OR_NONE),
 	IN(attn_merge, o_b, NORMAL), IN(attn_merge, lse_b, LSE_OR_NONE), {0}};
 static const struct vfm_operand o_swiglu[] = {IN(swiglu, x, NORMAL), OUT(swiglu, y), {0}};
@@ -133,9 +133,9 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(sumsq, 0),
 	INFO(clip, 0),
 	INFO(fill, 0),
-	INFO(rows, 0),
-	INFO(rows_add, 0),
-	INFO(rows_dot, 0),
+	INFO(index_select, 0),
+	INFO(index_add, 0),
+	INFO(index_dot, 0),
 	INFO(attn_merge, 0),
 	INFO(swiglu, 0),
 	INFO(swiglu_bwd, 0),

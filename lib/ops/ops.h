@@ -292,14 +292,14 @@ struct vfm_fill {
  * Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
 
 /* y[i] = weight[i] x[index[i]]; zeros where there is no row.  Rows may be taken several times or never. */
-struct vfm_rows {
+struct vfm_index_select {
 	struct vfm_tensor x;      /* [M,D] or [M,H,d], f32 or bf16; rows may be strided */
 	struct vfm_tensor index;  /* [N] i32 */
 	struct vfm_tensor weight; /* optional [N] f32 */
 	struct vfm_tensor y;      /* [N,D] or [N,H,d], f32 or bf16; rows may be strided; may not overlap x */
 };
 /* y[m] (+)= sum over the i with index[i] == m, ascending, of weight[i] x[i], in f32. */
-struct vfm_rows_add {
+struct vfm_index_add {
 	struct vfm_tensor x;      /* [N,D] or [N,H,d], f32 or bf16; rows may be strided */
 	struct vfm_tensor index;  /* [N] i32 */
 	struct vfm_tensor weight; /* optional [N] f32 */
@@ -307,7 +307,7 @@ struct vfm_rows_add {
 	bool accumulate;          /* y +=; else y = (rows that nothing goes to become zeros) */
 };
 /* dot[i] = sum over D of x[i] y[index[i]]; 0 where there is no row. */
-struct vfm_rows_dot {
+struct vfm_index_dot {
 	struct vfm_tensor x;     /* [N,D], f32 or bf16; rows may be strided */
 	struct vfm_tensor y;     /* [M,D], f32 or bf16; rows may be strided */
 	struct vfm_tensor index; /* [N] i32 */
@@ -362,17 +362,19 @@ struct vfm_softmax_bwd {
 };
 
 /* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing: of a
- * sample of n tokens each expert takes the vfm_moe_take(n, E, capacity) with the highest score; ties: the lower token.
+ * sample of n tokens each expert takes the vfm_moe_expert_capacity(n, E, capacity) with the highest score; ties: the
+ * lower token.
  */
 struct vfm_moe_topk_expert {
 	double capacity;             /* experts a token, on average; > 0 */
 	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */
 	const struct vfm_seqs *seqs; /* of the whole pack */
-	struct vfm_tensor index;     /* [E,K] i32 =: each expert's tokens, ascending; K = vfm_moe_take_all */
+	struct vfm_tensor index;     /* [E,K] i32 =: each expert's tokens, ascending; K = vfm_moe_pack_capacity */
 	struct vfm_tensor weight;    /* optional [E,K] f32 = score[index[e,i], e] */
 };
-int64_t vfm_moe_take(int64_t n, int64_t experts, double capacity); /* min(n, ceil(n capacity / E)) */
-int64_t vfm_moe_take_all(const struct vfm_seqs *seqs, int64_t experts, double capacity); /* the sum over the samples */
+int64_t vfm_moe_expert_capacity(int64_t n, int64_t experts, double capacity); /* min(n, ceil(n capacity / E)) */
+int64_t vfm_moe_pack_capacity(
+	const struct vfm_seqs *seqs, int64_t experts, double capacity); /* the sum over the samples */
 
 /* The choices that fell on this rank's part of the pack: by expert, then in the order of index. */
 struct vfm_moe_own {
@@ -470,9 +472,9 @@ struct vfm_grouped_gemm {
 	X(sumsq)                                                                                                       \
 	X(clip)                                                                                                        \
 	X(fill)                                                                                                        \
-	X(rows)                                                                                                        \
-	X(rows_add)                                                                                                    \
-	X(rows_dot)                                                                                                    \
+	X(index_select)                                                                                                \
+	X(index_add)                                                                                                   \
+	X(index_dot)                                                                                                   \
 	X(attn_merge)                                                                                                  \
 	X(swiglu)                                                                                                      \
 	X(swiglu_bwd)                                                                                                  \

@@ -40,7 +40,7 @@ struct vfm_cost vfm_cost_softmax_bwd(const struct vfm_softmax_bwd *a)
 
 /* ---- choices -------------------------------------------------------------------------- */
 
-int64_t vfm_moe_take(int64_t n, int64_t experts, double capacity)
+int64_t vfm_moe_expert_capacity(int64_t n, int64_t experts, double capacity)
 {
 	/* the least bit less, so that 0.1 * 10 is 1 */
 	double want = ceil((double)n * capacity / (double)experts * (1 - 1e-12));
@@ -48,12 +48,12 @@ int64_t vfm_moe_take(int64_t n, int64_t experts, double capacity)
 	return want >= (double)n ? n : (int64_t)want;
 }
 
-int64_t vfm_moe_take_all(const struct vfm_seqs *seqs, int64_t experts, double capacity)
+int64_t vfm_moe_pack_capacity(const struct vfm_seqs *seqs, int64_t experts, double capacity)
 {
 	int64_t k = 0;
 
 	for (int s = 0; s < seqs->n; s++)
-		k += vfm_moe_take((int64_t)seqs->cu[s + 1] - seqs->cu[s], experts, capacity);
+		k += vfm_moe_expert_capacity((int64_t)seqs->cu[s + 1] - seqs->cu[s], experts, capacity);
 	return k;
 }
 
@@ -66,7 +66,7 @@ static int check_moe_topk_expert(const struct vfm_moe_topk_expert *a, struct vfm
 	REQUIRE("moe_topk_expert", e > 0, "there are no experts");
 	REQUIRE("moe_topk_expert", a->capacity > 0 && a->capacity < 1e9, "the capacity must be positive");
 	TRY(vfm_op_check_seqs("moe_topk_expert", "seqs", a->seqs, a->score.shape[0], -1, err));
-	k = vfm_moe_take_all(a->seqs, e, a->capacity);
+	k = vfm_moe_pack_capacity(a->seqs, e, a->capacity);
 	CHECK("moe_topk_expert", index, I32, e, k);
 	CHECK("moe_topk_expert", weight, F32 | OPT, e, k);
 	return 0;

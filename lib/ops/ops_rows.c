@@ -31,18 +31,18 @@ static int64_t lead(const struct vfm_tensor *t)
 	return t->ndim ? t->shape[0] : -1;
 }
 
-static int check_rows(const struct vfm_rows *a, struct vfm_err *err)
+static int check_index_select(const struct vfm_index_select *a, struct vfm_err *err)
 {
-	int64_t d = row_len("rows", "x", &a->x, -1, -1, 0, err), n = lead(&a->index);
+	int64_t d = row_len("index_select", "x", &a->x, -1, -1, 0, err), n = lead(&a->index);
 
 	if (d < 0)
 		return VFM_EUSAGE;
-	CHECK("rows", index, I32, -1);
-	CHECK("rows", weight, F32 | OPT, n);
-	return row_len("rows", "y", &a->y, n, d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
+	CHECK("index_select", index, I32, -1);
+	CHECK("index_select", weight, F32 | OPT, n);
+	return row_len("index_select", "y", &a->y, n, d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
 }
 
-struct vfm_cost vfm_cost_rows(const struct vfm_rows *a)
+struct vfm_cost vfm_cost_index_select(const struct vfm_index_select *a)
 {
 	double row =
 		a->y.shape[0] ? nb(&a->y) / (double)vfm_dtype_size(a->y.dtype) * (double)vfm_dtype_size(a->x.dtype) : 0;
@@ -50,34 +50,34 @@ struct vfm_cost vfm_cost_rows(const struct vfm_rows *a)
 	return (struct vfm_cost){0, row + nb(&a->y) + nb(&a->index) + nb(&a->weight)};
 }
 
-static int check_rows_add(const struct vfm_rows_add *a, struct vfm_err *err)
+static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 {
-	int64_t n = lead(&a->index), d = row_len("rows_add", "x", &a->x, n, -1, 0, err);
+	int64_t n = lead(&a->index), d = row_len("index_add", "x", &a->x, n, -1, 0, err);
 
 	if (d < 0)
 		return VFM_EUSAGE;
-	CHECK("rows_add", index, I32, -1);
-	CHECK("rows_add", weight, F32 | OPT, n);
-	return row_len("rows_add", "y", &a->y, -1, d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
+	CHECK("index_add", index, I32, -1);
+	CHECK("index_add", weight, F32 | OPT, n);
+	return row_len("index_add", "y", &a->y, -1, d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
 }
 
-struct vfm_cost vfm_cost_rows_add(const struct vfm_rows_add *a)
+struct vfm_cost vfm_cost_index_add(const struct vfm_index_add *a)
 {
 	return (struct vfm_cost){0, nb(&a->x) + nb(&a->y) * (a->accumulate ? 2 : 1) + nb(&a->index) + nb(&a->weight)};
 }
 
-static int check_rows_dot(const struct vfm_rows_dot *a, struct vfm_err *err)
+static int check_index_dot(const struct vfm_index_dot *a, struct vfm_err *err)
 {
 	int64_t n = lead(&a->index);
 
-	CHECK("rows_dot", x, ACT | STRIDED, n, -1);
-	CHECK("rows_dot", y, ACT | STRIDED, -1, a->x.shape[1]);
-	CHECK("rows_dot", index, I32, n);
-	CHECK("rows_dot", dot, F32, n);
+	CHECK("index_dot", x, ACT | STRIDED, n, -1);
+	CHECK("index_dot", y, ACT | STRIDED, -1, a->x.shape[1]);
+	CHECK("index_dot", index, I32, n);
+	CHECK("index_dot", dot, F32, n);
 	return 0;
 }
 
-struct vfm_cost vfm_cost_rows_dot(const struct vfm_rows_dot *a)
+struct vfm_cost vfm_cost_index_dot(const struct vfm_index_dot *a)
 {
 	return (struct vfm_cost){0, 2 * nb(&a->x) + nb(&a->index) + nb(&a->dot)};
 }
@@ -168,9 +168,9 @@ struct vfm_cost vfm_cost_embed3_bwd(const struct vfm_embed3_bwd *a)
 		0, 3 * nb(&a->dy) + nb(&a->pos) + 2 * (nb(&a->dtable_t) + nb(&a->dtable_h) + nb(&a->dtable_w))};
 }
 
-DISPATCH(rows)
-DISPATCH(rows_add)
-DISPATCH(rows_dot)
+DISPATCH(index_select)
+DISPATCH(index_add)
+DISPATCH(index_dot)
 DISPATCH(attn_merge)
 DISPATCH(swiglu)
 DISPATCH(swiglu_bwd)

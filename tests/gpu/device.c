@@ -507,7 +507,7 @@ static bool bad_indices(char *why, size_t len)
 	float *x = t->alloc_host(d.dev, 2 * M * D * 4, "page-locked", &err), *back = x + M * D;
 	int32_t *index = t->alloc_host(d.dev, M * 4, "page-locked", &err);
 	char *p = vfm_dev_alloc(d.stream, (2 * M * D + M) * 4, "rows", &err);
-	struct vfm_rows r;
+	struct vfm_index_select r;
 	int rc;
 
 	MUST(e && x && index && p);
@@ -515,12 +515,12 @@ static bool bad_indices(char *why, size_t len)
 		x[i] = (float)i;
 	for (int i = 0; i < M; i++)
 		index[i] = i == BAD ? 1 << 30 : M - 1 - i;
-	r = (struct vfm_rows){.x = vfm_t2(p, VFM_F32, M, D),
+	r = (struct vfm_index_select){.x = vfm_t2(p, VFM_F32, M, D),
 		.y = vfm_t2(p + M * D * 4, VFM_F32, M, D),
 		.index = vfm_t1(p + 2 * M * D * 4, VFM_I32, M)};
 	OK(t->to_device(d.stream, r.x.data, x, M * D * 4, &err));
 	OK(t->to_device(d.stream, r.index.data, index, M * 4, &err));
-	rc = vfm_op_rows(d.stream, &r, &err);
+	rc = vfm_op_index_select(d.stream, &r, &err);
 	if (d.dev->async && !getenv("VFM_CUDA_SYNC")) {
 		OK(rc);
 		OK(t->to_host(d.stream, back, r.y.data, M * D * 4, &err));
@@ -530,7 +530,7 @@ static bool bad_indices(char *why, size_t len)
 			MUST(back[i] == (i / D == BAD ? 0.0f : x[(M - 1 - i / D) * D + i % D]));
 		MUST(t->stream_sync(d.stream, &err) == VFM_EUSAGE);
 	}
-	MUST(rc == VFM_EUSAGE && strstr(err.msg, "rows: ") && strstr(err.msg, "1073741824, but there are 1000 rows"));
+	MUST(rc == VFM_EUSAGE && strstr(err.msg, "index_select: ") && strstr(err.msg, "1073741824, but there are 1000 rows"));
 	vfm_dev_free(d.stream, p, (2 * M * D + M) * 4);
 	t->event_free(e);
 	t->free_host(d.dev, x, 2 * M * D * 4);

@@ -558,11 +558,11 @@ static void ref_fill(struct ref *r)
 		x[i] = (double)a->mean + (double)a->std * (double)vfm_rng_normal(&a->rng, (uint64_t)(a->first + i));
 }
 
-static void ref_rows(struct ref *r)
+static void ref_index_select(struct ref *r)
 {
-	const struct vfm_rows *a = r->args;
-	const double *x = V(rows, x), *index = V(rows, index), *w = V(rows, weight);
-	double *y = V(rows, y);
+	const struct vfm_index_select *a = r->args;
+	const double *x = V(index_select, x), *index = V(index_select, index), *w = V(index_select, weight);
+	double *y = V(index_select, y);
 	int64_t n = a->index.shape[0], d = n ? vfm_numel(&a->y) / n : 0;
 
 	for (int64_t i = 0; i < n; i++)
@@ -570,11 +570,11 @@ static void ref_rows(struct ref *r)
 			y[i * d + k] = index[i] < 0 ? 0 : (w ? w[i] : 1) * x[(int64_t)index[i] * d + k];
 }
 
-static void ref_rows_add(struct ref *r)
+static void ref_index_add(struct ref *r)
 {
-	const struct vfm_rows_add *a = r->args;
-	const double *x = V(rows_add, x), *index = V(rows_add, index), *w = V(rows_add, weight);
-	double *y = V(rows_add, y);
+	const struct vfm_index_add *a = r->args;
+	const double *x = V(index_add, x), *index = V(index_add, index), *w = V(index_add, weight);
+	double *y = V(index_add, y);
 	int64_t n = a->index.shape[0], d = n ? vfm_numel(&a->x) / n : 0;
 
 	if (!a->accumulate)
@@ -584,11 +584,11 @@ static void ref_rows_add(struct ref *r)
 			y[(int64_t)index[i] * d + k] += (w ? w[i] : 1) * x[i * d + k];
 }
 
-static void ref_rows_dot(struct ref *r)
+static void ref_index_dot(struct ref *r)
 {
-	const struct vfm_rows_dot *a = r->args;
-	const double *x = V(rows_dot, x), *y = V(rows_dot, y), *index = V(rows_dot, index);
-	double *dot = V(rows_dot, dot);
+	const struct vfm_index_dot *a = r->args;
+	const double *x = V(index_dot, x), *y = V(index_dot, y), *index = V(index_dot, index);
+	double *dot = V(index_dot, dot);
 	int64_t d = a->x.shape[1];
 
 	for (int64_t i = 0; i < a->index.shape[0]; i++) {

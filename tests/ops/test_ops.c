@@ -1294,10 +1294,10 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 	float x[3 * BAD_D], y[3 * BAD_D], sum[3 * BAD_D], dot[3], out[BAD_D], want[2] = {0};
 	int32_t index[3] = {0, 3, 1};
 	struct vfm_err err = {0};
-	struct vfm_rows r = {
+	struct vfm_index_select r = {
 		.x = vfm_t2(x, VFM_F32, 3, d), .y = vfm_t2(y, VFM_F32, 3, d), .index = vfm_t1(index, VFM_I32, 3)};
-	struct vfm_rows_add a = {.x = r.x, .y = vfm_t2(sum, VFM_F32, 3, d), .index = r.index};
-	struct vfm_rows_dot p = {.x = r.x, .y = r.x, .index = r.index, .dot = vfm_t1(dot, VFM_F32, 3)};
+	struct vfm_index_add a = {.x = r.x, .y = vfm_t2(sum, VFM_F32, 3, d), .index = r.index};
+	struct vfm_index_dot p = {.x = r.x, .y = r.x, .index = r.index, .dot = vfm_t1(dot, VFM_F32, 3)};
 	struct vfm_embed3 e = {.table_t = r.x,
 		.table_h = r.x,
 		.table_w = r.x,
@@ -1307,9 +1307,9 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 
 	for (int i = 0; i < 3 * d; i++)
 		x[i] = (float)(i + 1);
-	refused_later(s, vfm_op_rows(s, &r, &err), &err, "rows: an index is 3, but there are 3 rows");
-	refused_later(s, vfm_op_rows_add(s, &a, &err), &err, "rows_add: an index is 3, but there are 3 rows");
-	refused_later(s, vfm_op_rows_dot(s, &p, &err), &err, "rows_dot: an index is 3, but there are 3 rows");
+	refused_later(s, vfm_op_index_select(s, &r, &err), &err, "index_select: an index is 3, but there are 3 rows");
+	refused_later(s, vfm_op_index_add(s, &a, &err), &err, "index_add: an index is 3, but there are 3 rows");
+	refused_later(s, vfm_op_index_dot(s, &p, &err), &err, "index_dot: an index is 3, but there are 3 rows");
 	refused_later(s, vfm_op_embed3(s, &e, &err), &err, "embed3: an index is 3, but there are 3 rows");
 	for (int64_t i = 0; i < d; i++) {
 		assert_true(y[i] == x[i] && y[d + i] == 0 && y[2 * d + i] == x[d + i]);
@@ -1322,11 +1322,12 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 	for (int64_t i = 0; i < d; i++)
 		assert_true(sum[i] == x[i] && sum[d + i] == x[2 * d + i] && sum[2 * d + i] == 0);
 	index[1] = INT32_MAX;
-	refused_later(s, vfm_op_rows(s, &r, &err), &err, "rows: an index is 2147483647, but");
+	refused_later(s, vfm_op_index_select(s, &r, &err), &err, "index_select: an index is 2147483647, but");
 	index[1] = -7; /* no row where rows may be missing, but no place */
 	if (!device) {
-		assert_int_equal(
-			vfm_op_rows(s, &r, &err) | vfm_op_rows_add(s, &a, &err) | vfm_op_rows_dot(s, &p, &err), 0);
+		assert_int_equal(vfm_op_index_select(s, &r, &err) | vfm_op_index_add(s, &a, &err) |
+				vfm_op_index_dot(s, &p, &err),
+			0);
 		assert_int_equal(s->dev->t->stream_sync(s, &err), 0);
 	}
 	refused_later(s, vfm_op_embed3_bwd(s, &eb, &err), &err, "embed3_bwd: an index is -7, but there are 3 rows");
@@ -1341,7 +1342,7 @@ static void bad_long_lists(struct vfm_stream *s)
 	static int32_t index[N];
 	float y[2 * D];
 	struct vfm_err err = {0};
-	struct vfm_rows_add a = {
+	struct vfm_index_add a = {
 		.x = vfm_t2(x, VFM_F32, N, D), .y = vfm_t2(y, VFM_F32, 2, D), .index = vfm_t1(index, VFM_I32, N)};
 
 	for (int i = 0; i < N; i++) {
@@ -1349,7 +1350,8 @@ static void bad_long_lists(struct vfm_stream *s)
 		for (int k = 0; k < D; k++)
 			x[i * D + k] = 1;
 	}
-	refused_later(s, vfm_op_rows_add(s, &a, &err), &err, "rows_add: an index is 1073741824, but there are 2 rows");
+	refused_later(
+		s, vfm_op_index_add(s, &a, &err), &err, "index_add: an index is 1073741824, but there are 2 rows");
 	for (int k = 0; k < D; k++)
 		assert_true(y[k] == N / 2 && y[D + k] == N / 2 - 1);
 }
@@ -1410,9 +1412,9 @@ static void test_bad_indices(void **state)
 	float x[12] = {0}, y[12] = {0};
 	int32_t index[3] = {0, 3, 1};
 	struct vfm_err err = {0};
-	struct vfm_rows r = {
+	struct vfm_index_select r = {
 		.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
-	struct vfm_rows_add a = {.x = r.x, .y = r.y, .index = r.index};
+	struct vfm_index_add a = {.x = r.x, .y = r.y, .index = r.index};
 	struct vfm_embed3 e = {.table_t = r.x,
 		.table_h = r.x,
 		.table_w = r.x,
@@ -1420,12 +1422,12 @@ static void test_bad_indices(void **state)
 		.out = vfm_t2(y, VFM_F32, 1, 4)};
 
 	(void)state;
-	assert_int_equal(vfm_op_rows(levels[0].s, &r, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_op_index_select(levels[0].s, &r, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "index 1 is 3, but there are 3 rows"));
-	assert_int_equal(vfm_op_rows_add(levels[0].s, &a, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_op_index_add(levels[0].s, &a, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
 	index[1] = -1;
-	assert_int_equal(vfm_op_rows(levels[0].s, &r, &err), 0);
+	assert_int_equal(vfm_op_index_select(levels[0].s, &r, &err), 0);
 	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
 }
 

@@ -214,8 +214,8 @@ static struct vfm_var *f_rows(struct probe *p, struct vfm_var **x)
 
 	(void)p;
 	/* a view of heads, and the whole once more */
-	y = vfm_g_add(t, vfm_g_rows(t, y, ints(perm, 9), ints(inverse, 9)), y);
-	y = vfm_g_rows(t, vfm_view_heads(t, y, 1, 3, 8), ints(perm, 9), ints(inverse, 9));
+	y = vfm_g_add(t, vfm_g_permute_rows(t, y, ints(perm, 9), ints(inverse, 9)), y);
+	y = vfm_g_permute_rows(t, vfm_view_heads(t, y, 1, 3, 8), ints(perm, 9), ints(inverse, 9));
 	return y;
 }
 
@@ -224,7 +224,7 @@ static struct vfm_var *f_take(struct probe *p, struct vfm_var **x)
 	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU);
 
 	(void)p;
-	return vfm_g_take(t, vfm_g_add(t, vfm_g_take(t, y, ints(perm, 9)), y), ints(pick, 11));
+	return vfm_g_index_select(t, vfm_g_add(t, vfm_g_index_select(t, y, ints(perm, 9)), y), ints(pick, 11));
 }
 
 static struct vfm_var *f_combine(struct probe *p, struct vfm_var **x)
@@ -232,28 +232,28 @@ static struct vfm_var *f_combine(struct probe *p, struct vfm_var **x)
 	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *w = vfm_g_act(t, x[1], VFM_ACT_SILU);
 
 	(void)p;
-	return vfm_g_rows_add(t, y, ints(pick, 11), w, 9, VFM_F32);
+	return vfm_g_index_add(t, y, ints(pick, 11), w, 9, VFM_F32);
 }
 
 static struct vfm_var *f_plain_combine(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_rows_add(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 11), NULL, 9, VFM_F32);
+	return vfm_g_index_add(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 11), NULL, 9, VFM_F32);
 }
 
 static struct vfm_var *f_take_none(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_rows_add(
-		t, vfm_g_take(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0), NULL, 3, VFM_F32);
+	return vfm_g_index_add(t, vfm_g_index_select(t, vfm_g_act(t, x[0], VFM_ACT_SILU), ints(pick, 0)), ints(pick, 0),
+		NULL, 3, VFM_F32);
 }
 
 static void test_rows(void **state)
 {
 	struct probe rows = {.name = "rows", .f = f_rows, .n = 1, .leaf = {{like(9, 48)}}};
 	struct probe take = {.name = "take", .f = f_take, .n = 1, .leaf = {{like(9, 40)}}};
-	struct probe combine = {.name = "rows_add", .f = f_combine, .n = 2, .leaf = {{like(11, 40)}, {like(11, 1)}}};
-	struct probe plain = {.name = "rows_add, no weight", .f = f_plain_combine, .n = 1, .leaf = {{like(11, 40)}}};
+	struct probe combine = {.name = "index_add", .f = f_combine, .n = 2, .leaf = {{like(11, 40)}, {like(11, 1)}}};
+	struct probe plain = {.name = "index_add, no weight", .f = f_plain_combine, .n = 1, .leaf = {{like(11, 40)}}};
 	struct probe nothing = {.name = "no rows", .f = f_take_none, .n = 1, .leaf = {{like(0, 40)}}};
 
 	(void)state;
@@ -276,7 +276,7 @@ static void test_take_bf16(void **state)
 	(void)state;
 	x->g = vfm_t2(g, VFM_BF16, 2, 2);
 	x->needs_grad = true;
-	y = vfm_g_take(t, x, ints(index, 6));
+	y = vfm_g_index_select(t, x, ints(index, 6));
 	OK(vfm_tape_status(t, &err));
 	assert_true(
 		vfm_bf16_to_f32(((uint16_t *)y->v.data)[1]) == 4 && vfm_bf16_to_f32(((uint16_t *)y->v.data)[10]) == 1);
@@ -370,10 +370,10 @@ static struct vfm_var *f_token_choice(struct probe *p, struct vfm_var **x)
 	for (int e = 0; e < E; e++)
 		cu[e + 1] = cu[e] + ((int32_t *)count->v.data)[e];
 	*by_expert = (struct vfm_seqs){.n = E, .total = T * K, .cu = cu};
-	h = vfm_g_take(t, x[0], token->v);
+	h = vfm_g_index_select(t, x[0], token->v);
 	h = vfm_g_grouped_linear(t, h, x[2], NULL, by_expert, VFM_ACT_NONE, VFM_F32);
-	w = vfm_g_take(t, vfm_view(t, w, vfm_t2(w->v.data, VFM_F32, T * K, 1)), order->v);
-	return vfm_g_rows_add(t, h, token->v, w, T, VFM_F32);
+	w = vfm_g_index_select(t, vfm_view(t, w, vfm_t2(w->v.data, VFM_F32, T * K, 1)), order->v);
+	return vfm_g_index_add(t, h, token->v, w, T, VFM_F32);
 }
 
 static void test_moe(void **state)
