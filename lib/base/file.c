@@ -316,20 +316,3 @@ int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name
 	}
 	return 0;
 }
-
-int vfm_full_write(int fd, const void *buf, size_t len, const char *name, struct vfm_err *err)
-{
-	const char *p = buf;
-
-	while (len > 0) {
-		ssize_t n = write(fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", name);
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}

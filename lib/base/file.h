@@ -40,6 +40,5 @@ int vfm_fsync_dir(const char *path, struct vfm_err *err);
 int vfm_rm_rf(const char *path, struct vfm_err *err); /* does not follow links; absent is fine */
 int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
 	struct vfm_err *err); /* short = error "truncated" */
-int vfm_full_write(int fd, const void *buf, size_t len, const char *name, struct vfm_err *err);
 
 #endif

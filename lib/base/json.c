@@ -134,19 +134,6 @@ int vfm_json_f64(const json_t *obj, const char *where, const char *key, bool req
 	return 0;
 }
 
-int vfm_json_bool(const json_t *obj, const char *where, const char *key, bool required, bool *out, struct vfm_err *err)
-{
-	const json_t *v;
-	int rc = find(obj, where, key, required, "true or false", &v, err);
-
-	if (rc <= 0)
-		return rc;
-	if (!json_is_boolean(v))
-		return wrong(where, key, "true or false", v, err);
-	*out = json_is_true(v);
-	return 0;
-}
-
 int vfm_json_str(
 	const json_t *obj, const char *where, const char *key, bool required, const char **out, struct vfm_err *err)
 {

@@ -25,7 +25,6 @@ int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool req
 /* (An integral number that is written as 4.0 or 1e6 counts as an integer.) */
 int vfm_json_f64(
 	const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err);
-int vfm_json_bool(const json_t *obj, const char *where, const char *key, bool required, bool *out, struct vfm_err *err);
 int vfm_json_str(const json_t *obj, const char *where, const char *key, bool required, const char **out,
 	struct vfm_err *err); /* borrowed */
 

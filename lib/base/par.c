@@ -232,9 +232,9 @@ struct job {
 
 struct vfm_pool {
 	pthread_mutex_t lock;
-	pthread_cond_t not_empty, not_full, idle;
+	pthread_cond_t not_empty, not_full;
 	struct job *queue; /* ring of cap; first waits at head */
-	int cap, head, waiting, running;
+	int cap, head, waiting;
 	bool stop;
 	int n_threads;
 	pthread_t *threads;
@@ -256,13 +256,10 @@ static void *work(void *arg)
 		j = p->queue[p->head];
 		p->head = (p->head + 1) % p->cap;
 		p->waiting--;
-		p->running++;
 		pthread_cond_signal(&p->not_full);
 		pthread_mutex_unlock(&p->lock);
 		j.fn(j.arg);
 		pthread_mutex_lock(&p->lock);
-		if (--p->running == 0 && !p->waiting)
-			pthread_cond_broadcast(&p->idle);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -275,7 +272,6 @@ struct vfm_pool *vfm_pool_new(int n_threads, int queue_len)
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->not_empty, NULL);
 	pthread_cond_init(&p->not_full, NULL);
-	pthread_cond_init(&p->idle, NULL);
 	p->cap = queue_len > 0 ? queue_len : 1;
 	p->queue = vfm_calloc((size_t)p->cap, sizeof(*p->queue));
 	p->threads = vfm_calloc((size_t)(n_threads > 0 ? n_threads : 1), sizeof(*p->threads));
@@ -301,14 +297,6 @@ void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void vfm_pool_wait(struct vfm_pool *p)
-{
-	pthread_mutex_lock(&p->lock);
-	while (p->waiting || p->running)
-		pthread_cond_wait(&p->idle, &p->lock);
-	pthread_mutex_unlock(&p->lock);
-}
-
 void vfm_pool_free(struct vfm_pool *p)
 {
 	if (!p)
@@ -322,7 +310,6 @@ void vfm_pool_free(struct vfm_pool *p)
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->not_empty);
 	pthread_cond_destroy(&p->not_full);
-	pthread_cond_destroy(&p->idle);
 	free(p->queue);
 	free(p->threads);
 	free(p);

@@ -31,11 +31,10 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 void vfm_par_serial(void);
 
 /* A bounded queue with worker threads.  push blocks while the queue is full; work must not
- * push to its own pool.  wait and push may be called from several threads. */
+ * push to its own pool.  Several threads may push. */
 struct vfm_pool;
 struct vfm_pool *vfm_pool_new(int n_threads, int queue_len);
 void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg);
-void vfm_pool_wait(struct vfm_pool *p); /* until all pushed work is done */
-void vfm_pool_free(struct vfm_pool *p); /* waits; NULL is fine */
+void vfm_pool_free(struct vfm_pool *p); /* blocks until all pushed work is done; NULL is fine */
 
 #endif

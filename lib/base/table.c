@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum kind { EMPTY, STR, I64, F64, BOOL };
+enum kind { EMPTY, STR, I64, F64 };
 
 struct cell {
 	enum kind kind;
@@ -19,7 +19,6 @@ struct cell {
 		const char *s;
 		int64_t i;
 		double f;
-		bool b;
 	} u;
 };
 
@@ -112,11 +111,6 @@ void vfm_table_f64(struct vfm_table *t, const char *key, double x)
 	*cell_of(t, key) = (struct cell){.kind = F64, .u.f = x};
 }
 
-void vfm_table_bool(struct vfm_table *t, const char *key, bool x)
-{
-	*cell_of(t, key) = (struct cell){.kind = BOOL, .u.b = x};
-}
-
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
 {
 	char *s = NULL;
@@ -143,8 +137,6 @@ static char *cell_text(const struct cell *c, int digits)
 	case F64:
 		return isfinite(c->u.f) ? vfm_strfmt(digits < 0 ? "%.*g" : "%.*f", abs(digits), c->u.f)
 					: vfm_strdup("-");
-	case BOOL:
-		return vfm_strdup(c->u.b ? "yes" : "no");
 	default:
 		return vfm_strdup("");
 	}
@@ -268,8 +260,6 @@ static json_t *cell_json(const struct cell *c)
 		return json_integer(c->u.i);
 	case F64:
 		return vfm_json_real(c->u.f);
-	case BOOL:
-		return json_boolean(c->u.b);
 	default:
 		return json_null();
 	}

@@ -34,7 +34,6 @@ void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
 void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
 void vfm_table_f64(struct vfm_table *t, const char *key, double x);
-void vfm_table_bool(struct vfm_table *t, const char *key, bool x);
 /* A line under the table in text and md ("median of 5 runs, 2 x EPYC …"); in JSON it is "notes": [...];
  * left out in csv and jsonl.  text, md, json: notes in the order given. */
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

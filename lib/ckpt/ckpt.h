@@ -136,9 +136,7 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 
 /* Fills dst with a slice (NULL: all) of a tensor, converted to `dtype`.  Reads only the 4 MiB
  * chunks that it needs and checks the sha256 of each before a byte of it is used.
- * One thread at a time per vfm_ckpt.  VFM_EUSAGE: no such tensor, wrong slice, damaged data. */
-int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst,
-	struct vfm_err *err);
+ * One thread at a time per vfm_ckpt.  VFM_EUSAGE: wrong slice, damaged data. */
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 

@@ -2,7 +2,7 @@
  * the files that other programs read.
  *
  * Values are streamed in blocks of about a megabyte: memory does not depend on the size of the model.  What is read is
- * verified as in vfm_ckpt_read; what is written appears whole or not at all.  Local calls, without a device.
+ * verified as in vfm_ckpt_read_tensor; what is written appears whole or not at all.  Local calls, without a device.
  */
 #ifndef VFM_CKPT_CONVERT_H
 #define VFM_CKPT_CONVERT_H

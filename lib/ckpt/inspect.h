@@ -1,5 +1,5 @@
 /* inspect.h - statistics, comparison and a hash of tensors, streamed block by block.
- * Every byte is verified as in vfm_ckpt_read.  Local calls; one thread at a time per vfm_ckpt.
+ * Every byte is verified as in vfm_ckpt_read_tensor.  Local calls; one thread at a time per vfm_ckpt.
  */
 #ifndef VFM_CKPT_INSPECT_H
 #define VFM_CKPT_INSPECT_H

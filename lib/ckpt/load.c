@@ -280,13 +280,3 @@ int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
 	vfm_runs_release(&want);
 	return rc;
 }
-
-int vfm_ckpt_read(struct vfm_ckpt *c, const char *name, const struct vfm_slice *slice, enum vfm_dtype dtype, void *dst,
-	struct vfm_err *err)
-{
-	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(c, name);
-
-	if (!t)
-		return vfm_fail(err, VFM_EUSAGE, "%s: no tensor '%.200s'", c->path, name);
-	return vfm_ckpt_read_tensor(c, t, slice, dtype, dst, err);
-}

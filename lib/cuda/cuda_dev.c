@@ -186,7 +186,8 @@ char *vfm_cuda_cache_path(const char *file)
 
 static bool ranges;
 
-bool vfm_cuda_ranges_init(void)
+/* Returns whether VFM_NVTX asks for NVTX ranges. */
+static bool init_nvtx_ranges(void)
 {
 	const char *v = getenv("VFM_NVTX");
 
@@ -381,7 +382,7 @@ struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *e
 	c->local_size = o->local_size;
 	c->warn = o->warn;
 	c->sync = is_set("VFM_CUDA_SYNC");
-	table.ops = vfm_cuda_ops_table(vfm_cuda_ranges_init());
+	table.ops = vfm_cuda_ops_table(init_nvtx_ranges());
 	pthread_mutex_init(&y->lock, NULL);
 	y->thread_start = o->thread_start;
 	TRY_OUT(choose(o, &c->ordinal, err));

@@ -124,6 +124,5 @@ void vfm_cuda_versions(char *buf, size_t len);
 
 /* cuda_dev.c */
 struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *err);
-bool vfm_cuda_ranges_init(void); /* whether VFM_NVTX asks for them */
 
 #endif

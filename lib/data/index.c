@@ -155,11 +155,6 @@ const char *vfm_index_embedder(const struct vfm_index *ix)
 	return ix->h.embedder;
 }
 
-uint32_t vfm_index_crc(const struct vfm_index *ix)
-{
-	return ix->h.crc;
-}
-
 /* ---- entries ---- */
 
 static bool name_ok(const char name[32])
@@ -257,15 +252,6 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
 }
 
 /* ---- payloads ---- */
-
-char *vfm_index_shard_path(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
-{
-	struct vfm_index_shard s;
-
-	if (vfm_index_shard(ix, shard, &s, err) < 0)
-		return NULL;
-	return vfm_strfmt("%s/%s", ix->dir, s.name);
-}
 
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
 {
@@ -398,16 +384,6 @@ static int read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst
 	return read_payload(ix, r, &p, shape, 2, dst, err);
 }
 
-int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
-{
-	return read_latent(ix, r, dst, err);
-}
-
-int vfm_index_read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
-{
-	return read_text(ix, r, dst, err);
-}
-
 /* Widens n half floats that stand in the upper half of dst: element i is written at bytes 4i to 4i+3, which
  * never reaches the elements still to be read, at 2n+2i and above. */
 static void widen_halves(float *dst, uint64_t n)
@@ -444,19 +420,4 @@ int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, fl
 	if (half)
 		widen_halves(dst, n);
 	return 0;
-}
-
-int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, char *dst, struct vfm_err *err)
-{
-	struct fd_slot *slot;
-	int fd = acquire_fd(ix, r->shard, &slot, err), rc;
-
-	if (fd < 0)
-		return fd;
-	rc = vfm_full_pread(fd, dst, r->json_bytes, r->json_offset, "json", err);
-	if (rc >= 0 && vfm_crc32c(0, dst, r->json_bytes) != r->json_crc)
-		rc = vfm_fail(err, VFM_EINPUT, "json of sample %u of shard %u: wrong checksum", r->index, r->shard);
-	dst[rc < 0 ? 0 : r->json_bytes] = 0;
-	release_fd(ix, slot, fd);
-	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
 }

@@ -80,7 +80,6 @@ uint32_t vfm_index_n_shards(const struct vfm_index *ix);
 const char *vfm_index_dir(const struct vfm_index *ix);       /* the folder, borrowed */
 const char *vfm_index_tokenizer(const struct vfm_index *ix); /* "wavelet:16"; "" if mixed or unknown; borrowed */
 const char *vfm_index_embedder(const struct vfm_index *ix);  /* "bytes:1024" */
-uint32_t vfm_index_crc(const struct vfm_index *ix);          /* of the header: changes whenever the dataset does */
 
 /* Each copies one checked entry out.  VFM_EINPUT when the entry is damaged or contradicts itself, the
  * shard table or the number asked for; VFM_EUSAGE when the number is out of range. */
@@ -88,18 +87,10 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err);
 int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
 
-/* Path of a shard's tar; the caller frees it.  NULL on error. */
-char *vfm_index_shard_path(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err);
-
-/* Elements, checked against the payload's crc32c and npy header.  dst holds c*t*h*w (or
- * text_len*text_dim) elements of the record's dtype; the _f32 forms convert to float.
- * VFM_EINPUT: damaged; VFM_EENV: cannot read. */
-int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err);
-int vfm_index_read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err);
+/* Reads a payload, checks its crc32c and npy header, and converts its elements to float.  dst holds c*t*h*w (or
+ * text_len*text_dim) elements.  VFM_EINPUT: damaged; VFM_EENV: cannot read. */
 int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
-/* dst holds json_bytes + 1; a NUL is added. */
-int vfm_index_read_json(struct vfm_index *ix, const struct vfm_record *r, char *dst, struct vfm_err *err);
 
 /* Bytes of the elements alone, in the record's dtype. */
 uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */

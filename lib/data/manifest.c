@@ -115,7 +115,7 @@ int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t l
 
 /* ---- checks that both encodings share ---- */
 
-int vfm_manifest_check_sample(const struct vfm_manifest *m, const struct vfm_manifest_sample *s, struct vfm_err *err)
+static int check_manifest_sample(const struct vfm_manifest *m, const struct vfm_manifest_sample *s, struct vfm_err *err)
 {
 	if (s->set < 0 || s->set >= m->h.n_sets)
 		return vfm_fail(err, VFM_EUSAGE, "set %d of a sample: there are %d sets", s->set, m->h.n_sets);
@@ -137,7 +137,7 @@ int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manif
 	if (p->n_samples < 1)
 		return vfm_fail(err, VFM_EUSAGE, "the pack is empty");
 	for (int32_t i = 0; i < p->n_samples; i++) {
-		TRY(vfm_manifest_check_sample(m, &samples[i], err));
+		TRY(check_manifest_sample(m, &samples[i], err));
 		sum += samples[i].tokens;
 		if (sum > m->h.context)
 			return vfm_fail(err, VFM_EUSAGE, "the samples exceed the context of %d tokens", m->h.context);
@@ -433,9 +433,4 @@ const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest 
 const char *vfm_manifest_path(const struct vfm_manifest *m)
 {
 	return m->path;
-}
-
-bool vfm_manifest_is_bin(const struct vfm_manifest *m)
-{
-	return m->bin;
 }

@@ -88,7 +88,6 @@ struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err);
 void vfm_manifest_close(struct vfm_manifest *m);                                     /* NULL is fine */
 const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m); /* owned by m */
 const char *vfm_manifest_path(const struct vfm_manifest *m);
-bool vfm_manifest_is_bin(const struct vfm_manifest *m);
 
 /* Reads step 0 <= step < steps into *out.  Checks that numbers are in range, packs complete and in order,
  * sums right.  What the indexes say is the loader's business (loader.h). */

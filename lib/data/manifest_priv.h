@@ -32,7 +32,6 @@ struct vfm_manifest {
 };
 
 int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t len, struct vfm_err *err);
-int vfm_manifest_check_sample(const struct vfm_manifest *m, const struct vfm_manifest_sample *s, struct vfm_err *err);
 int vfm_manifest_check_pack(const struct vfm_manifest *m, const struct vfm_manifest_pack *p,
 	const struct vfm_manifest_sample *samples, struct vfm_err *err);
 int vfm_manifest_bin_open(struct vfm_manifest *m, struct vfm_err *err);

@@ -29,11 +29,6 @@ size_t vfm_npy_type_size(enum vfm_npy_type t)
 	return (int)t > 0 && (int)t < N_TYPES ? types[t].size : 0;
 }
 
-const char *vfm_npy_type_name(enum vfm_npy_type t)
-{
-	return (int)t > 0 && (int)t < N_TYPES ? types[t].name : "?";
-}
-
 uint64_t vfm_npy_count(const struct vfm_npy *n)
 {
 	uint64_t c = 1;
@@ -250,23 +245,6 @@ size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t
 	buf[8] = (char)((n - 10) & 0xff);
 	buf[9] = (char)((n - 10) >> 8);
 	return n;
-}
-
-int vfm_npy_load(const char *path, uint64_t max_bytes, struct vfm_npy *n, void **data, struct vfm_err *err)
-{
-	struct vfm_npy r;
-	char *all;
-	size_t len;
-
-	TRY(vfm_read_file(path, max_bytes, &all, &len, err));
-	if (vfm_npy_parse(&r, all, len, len, path, err) < 0) {
-		free(all);
-		return VFM_EINPUT;
-	}
-	memmove(all, all + r.header_bytes, len - r.header_bytes);
-	*n = r;
-	*data = all;
-	return 0;
 }
 
 int vfm_npy_save(

@@ -29,8 +29,7 @@ enum vfm_npy_type {
 	VFM_NPY_I64 = 6,
 };
 
-size_t vfm_npy_type_size(enum vfm_npy_type t);      /* bytes of an element; 0 for an unknown type */
-const char *vfm_npy_type_name(enum vfm_npy_type t); /* "float16", as numpy calls it; "?" */
+size_t vfm_npy_type_size(enum vfm_npy_type t); /* bytes of an element; 0 for an unknown type */
 
 struct vfm_npy { /* plain data */
 	enum vfm_npy_type type;
@@ -52,8 +51,6 @@ int vfm_npy_parse(
  * [VFM_NPY_HEADER_MAX] and returns its length.  ndim <= VFM_NPY_DIMS. */
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape);
 
-/* The whole file: data is freed with free(); a file of more than max_bytes is an error. */
-int vfm_npy_load(const char *path, uint64_t max_bytes, struct vfm_npy *n, void **data, struct vfm_err *err);
 int vfm_npy_save(const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data,
 	struct vfm_err *err); /* atomic */
 

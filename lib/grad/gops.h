@@ -45,13 +45,9 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* dtype of a */
-struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
 
-/* y[i] = x[index[i]], a permutation of the rows of x [N,D] or [N,H,d]; inverse[index[i]] = i. */
-struct vfm_var *vfm_g_permute_rows(
-	struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse);
-/* The same for any index [N] i32 into x [M,D] or [M,H,d]: rows may be taken several times or never, negative gives
- * zeros. Backward: index_add. */
+/* y[i] = x[index[i]] for index [N] i32 into the rows of x [M,D] or [M,H,d].  An index may repeat; a negative one gives
+ * zeros.  The adjoint is index_add. */
 struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
 /* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.
  * Sums are f32, whatever `out`. */

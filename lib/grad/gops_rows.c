@@ -3,33 +3,20 @@
 /* ---- rows by index ---- */
 
 struct index_ctx {
-	struct vfm_tensor index, inverse, weight; /* inverse absent: not a permutation */
-	struct vfm_tensor x;                      /* of index_add */
+	struct vfm_tensor index;
+	struct vfm_tensor weight, x; /* of index_add */
 };
 
 static int index_select_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct index_ctx *c = n->ctx;
-	struct vfm_var *x = n->in[0];
-	struct vfm_grad_tmp tmp;
-
-	if (vfm_has(&c->inverse)) {
-		struct vfm_index_select a = {.x = n->out->g, .index = c->inverse};
-
-		TRY(vfm_grad_begin(t, x, &tmp, err));
-		a.y = tmp.g;
-		TRY(BACKWARD(index_select, &a));
-		return vfm_grad_end(t, x, &tmp, err);
-	}
-
 	struct vfm_index_add a = {.x = n->out->g, .index = c->index};
 
-	TRY(vfm_grad_into(t, x, &a.y, &a.accumulate, err));
+	TRY(vfm_grad_into(t, n->in[0], &a.y, &a.accumulate, err));
 	return BACKWARD(index_add, &a);
 }
 
-static struct vfm_var *select_rows(
-	struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse)
+struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index)
 {
 	struct vfm_index_select a = {.index = index};
 	struct vfm_tensor like;
@@ -48,20 +35,9 @@ static struct vfm_var *select_rows(
 	if (n) {
 		struct index_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct index_ctx){.index = index, .inverse = inverse};
+		*c = (struct index_ctx){.index = index};
 	}
 	return y;
-}
-
-struct vfm_var *vfm_g_permute_rows(
-	struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_tensor inverse)
-{
-	return select_rows(t, x, index, inverse);
-}
-
-struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index)
-{
-	return select_rows(t, x, index, (struct vfm_tensor){0});
 }
 
 /* dx[i] = weight[i] dy[index[i]]; dweight[i] = x[i] dy[index[i]] */

@@ -13,10 +13,6 @@
 /* Routes FFmpeg's log here and limits its single allocations; idempotent, thread-safe. */
 void vfm_av_init(void);
 
-/* Loads FFmpeg's libraries (av_lazy.c), which the first call of one of its functions would do; VFM_EENV where they are
- * not installed.  Idempotent, thread-safe. */
-int vfm_av_load(struct vfm_err *err);
-
 /* FFmpeg's words for a code. */
 const char *vfm_av_strerror(int rc, char buf[128]);
 

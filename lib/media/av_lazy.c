@@ -58,7 +58,7 @@ static void load_all(void)
 	}
 }
 
-int vfm_av_load(struct vfm_err *err)
+static int load_libraries(struct vfm_err *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -66,12 +66,11 @@ int vfm_av_load(struct vfm_err *err)
 	return why[0] ? vfm_fail(err, VFM_EENV, "%s", why) : 0;
 }
 
-/* Ends the process where the function is not to be had, as the system's loader would have done before main;
- * vfm_av_load is how to be told instead. */
+/* Exits if the function is not found, as the system's loader would have done before main. */
 static void *find_symbol(int lib, const char *name)
 {
 	struct vfm_err err = {0};
-	void *f = vfm_av_load(&err) < 0 ? NULL : dlsym(libs[lib].handle, name);
+	void *f = load_libraries(&err) < 0 ? NULL : dlsym(libs[lib].handle, name);
 
 	if (!f) {
 		vfm_error("%s", err.msg[0] ? err.msg : dlerror());

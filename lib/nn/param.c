@@ -83,7 +83,7 @@ struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name)
 	return NULL;
 }
 
-bool vfm_param_is_matrix(const struct vfm_param *p)
+static bool is_matrix(const struct vfm_param *p)
 {
 	return p->d.ndim > 1;
 }
@@ -100,8 +100,7 @@ struct vfm_tensor vfm_param_tensor(
 
 	if (p->part.ndim == 3)
 		return vfm_t3(data, dt, p->part.shape[0], p->part.shape[1], p->part.shape[2]);
-	return vfm_param_is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0])
-				      : vfm_t1(data, dt, p->n);
+	return is_matrix(p) ? vfm_t2(data, dt, p->part.shape[0], p->n / p->part.shape[0]) : vfm_t1(data, dt, p->n);
 }
 
 /* ---- layout ---- */
@@ -119,7 +118,7 @@ static int key_of(const struct vfm_params *ps, const struct vfm_param *p)
 	bool expert = p->d.cut[VFM_AX_EP].groups > 0;
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
 
-	return (vfm_param_is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) |
+	return (is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) |
 		(p->all_stages ? KEY_ALL_STAGES : 0);
 }
 
@@ -614,7 +613,7 @@ int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *
 		struct vfm_param *p = ps->p[i];
 		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = 0.1f};
 
-		if (vfm_param_is_matrix(p))
+		if (is_matrix(p))
 			a.std = (float)(0.7 / sqrt((double)p->d.shape[p->d.ndim - 1]));
 		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_TEST);
 		TRY(fill_param(ps, p, &a, err));

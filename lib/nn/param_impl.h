@@ -20,7 +20,6 @@ struct vfm_unit {
 	int64_t passes, passed; /* backwards a pack; in this step so far */
 };
 
-bool vfm_param_is_matrix(const struct vfm_param *p);
 enum vfm_dtype vfm_section_dtype(const struct vfm_params *ps, const struct vfm_section *s);
 /* Element 0 of p at base + (p->off - s->off). */
 struct vfm_tensor vfm_param_tensor(

@@ -81,15 +81,6 @@ struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads
 	return r;
 }
 
-struct vfm_tensor vfm_as2(const struct vfm_tensor *t)
-{
-	int64_t cols = t->ndim ? t->shape[t->ndim - 1] : 0, rows = 1;
-
-	for (int i = 0; i < t->ndim - 1; i++)
-		rows *= t->shape[i];
-	return vfm_t2(t->data, t->dtype, rows, cols);
-}
-
 const char *vfm_tensor_str(const struct vfm_tensor *t, char *buf, size_t len)
 {
 	size_t n;

@@ -59,8 +59,6 @@ struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n)
 struct vfm_tensor vfm_row_slice(const struct vfm_tensor *t, int64_t first, int64_t n);
 /* [T, n * heads * hd] -> [T, heads, hd], part i of n (q, k or v of a fused projection). */
 struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads, int64_t hd);
-/* A contiguous tensor seen as [rows, last dimension]. */
-struct vfm_tensor vfm_as2(const struct vfm_tensor *t);
 
 /* "bf16 [512, 3, 64]" into buf, for errors. */
 const char *vfm_tensor_str(const struct vfm_tensor *t, char *buf, size_t len);

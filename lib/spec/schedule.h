@@ -37,10 +37,4 @@ int vfm_schedule_make(
 	struct vfm_schedule *s, int schedule, int pp, int vpp, int stage, int64_t mb, struct vfm_err *err);
 void vfm_schedule_release(struct vfm_schedule *s);
 
-/* Simulates all stages for given times of F, B and W of a chunk (B includes W if not separated) and of a message.
- * Returns the time of the step in *total and the idle share of the stages in *bubble.  VFM_EUSAGE: the schedule
- * deadlocks. */
-int vfm_schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, double b, double w, double send,
-	double *total, double *bubble, struct vfm_err *err);
-
 #endif

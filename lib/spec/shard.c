@@ -7,11 +7,6 @@
 
 static const char *const axis_names[VFM_AXES] = {"pp", "dp", "ep", "cp", "tp"};
 
-const char *vfm_axis_name(enum vfm_axis a)
-{
-	return axis_names[a];
-}
-
 static int64_t min64(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -322,15 +317,6 @@ void vfm_runs_clear(struct vfm_runs *r)
 	r->n = 0;
 }
 
-int64_t vfm_runs_numel(const struct vfm_runs *r)
-{
-	int64_t n = 0;
-
-	for (size_t i = 0; i < r->n; i++)
-		n += r->v[i].n;
-	return n;
-}
-
 static void run_push(struct vfm_runs *r, int64_t glob, int64_t loc, int64_t n)
 {
 	struct vfm_run *last = r->n ? &r->v[r->n - 1] : NULL;
@@ -510,11 +496,4 @@ void vfm_copies_release(struct vfm_copies *c)
 {
 	free(c->v);
 	*c = (struct vfm_copies){0};
-}
-
-void vfm_copies_do(const struct vfm_copies *c, size_t elem, const void *src, void *dst)
-{
-	for (size_t i = 0; i < c->n; i++)
-		memcpy((char *)dst + (size_t)c->v[i].dst * elem, (const char *)src + (size_t)c->v[i].src * elem,
-			(size_t)c->v[i].n * elem);
 }

@@ -22,7 +22,6 @@
 #define VFM_NDIM_MAX 8
 
 enum vfm_axis { VFM_AX_PP, VFM_AX_DP, VFM_AX_EP, VFM_AX_CP, VFM_AX_TP, VFM_AXES };
-const char *vfm_axis_name(enum vfm_axis a); /* "pp" */
 
 /* Zero-initialised = replicated. */
 struct vfm_cut {
@@ -87,7 +86,6 @@ struct vfm_runs { /* `= {0}` is empty; sorted by glob, disjoint, neighbours merg
 };
 void vfm_runs_release(struct vfm_runs *r);
 void vfm_runs_clear(struct vfm_runs *r);
-int64_t vfm_runs_numel(const struct vfm_runs *r);
 
 /* These functions append runs to *r and keep it sorted; new runs must be disjoint from existing ones.  The storage of a
  * box is a row-major array that begins at `loc0`.  vfm_runs_add_box lists only the part within the flat range [lo, hi)
@@ -110,7 +108,6 @@ struct vfm_copies {
 int64_t vfm_runs_plan(const struct vfm_runs *src, const struct vfm_runs *dst, struct vfm_copies *out);
 void vfm_copies_clear(struct vfm_copies *c);
 void vfm_copies_release(struct vfm_copies *c);
-void vfm_copies_do(const struct vfm_copies *c, size_t elem, const void *src, void *dst); /* memcpy of each */
 
 /* Converts elements [a, b) of the local tensor into boxes of the global tensor (*box) and of the local tensor (*loc),
  * as a checkpoint lists them for an FSDP shard.  The caller frees *box and *loc [*n] with free(). */

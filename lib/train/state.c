@@ -11,7 +11,7 @@
 #include "nn/scales.h"
 #include "train/job.h"
 
-enum source { NONE, MASTERS, ARRAY, GRADIENTS };
+enum source { NONE, MASTERS, ARRAY };
 
 struct part {
 	const char *name;
@@ -54,14 +54,6 @@ static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err
 static int agree(void *ctx, int rc, struct vfm_err *err)
 {
 	return vfm_agree(ctx, rc, err);
-}
-
-static void fill_spec(struct vfm_ckpt_spec *spec, struct vfm_ckpt_comm *comm, const struct vfm_mesh *mesh)
-{
-	*comm = (struct vfm_ckpt_comm){.ctx = mesh->save, .gather = gather_texts, .agree = agree};
-	spec->rank = mesh->rank;
-	spec->size = mesh->world_size;
-	spec->comm = mesh->world_size > 1 ? comm : NULL;
 }
 
 /* ---- saving ---- */
@@ -112,7 +104,7 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, stru
 		if (!o.writes)
 			continue;
 		snprintf(name, sizeof(name), "%s/%s", part->name, p->name);
-		at = part->from == GRADIENTS ? o.g : vfm_param_at(ps, part->own, p);
+		at = vfm_param_at(ps, part->own, p);
 		if (at)
 			TRY(copies->dev->t->to_host(copies, host, at, (size_t)(o.b - o.a) * sizeof(float), err));
 		else
@@ -272,33 +264,6 @@ void vfm_saver_release(struct vfm_saver *s)
 	if (s->host)
 		t->free_host(s->dev, s->host, s->bytes);
 	*s = (struct vfm_saver){0};
-}
-
-int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, struct vfm_err *err)
-{
-	struct vfm_ckpt_spec spec = {.dir = dir, .step = step};
-	struct vfm_ckpt_comm comm;
-	struct vfm_ckpt_writer *w;
-	size_t bytes = (size_t)count_part(ps) * sizeof(float) + 64;
-	struct vfm_dev *dev = ps->stream->dev;
-	float *host = dev->t->alloc_host(dev, bytes, "a copy of the gradients", err);
-	struct part grads = {"grad", GRADIENTS, NULL};
-	int rc = VFM_EENV;
-
-	fill_spec(&spec, &comm, ps->mesh);
-	w = vfm_ckpt_begin(&spec);
-	if (host)
-		rc = add_part(w, ps, ps->stream, &grads, host, err);
-	if (rc == 0)
-		rc = ps->stream->dev->t->stream_sync(ps->stream, err);
-	rc = agree(ps->mesh->save, rc, err);
-	if (rc < 0)
-		vfm_ckpt_abandon(w);
-	else
-		rc = vfm_ckpt_save(w, err);
-	if (host)
-		dev->t->free_host(dev, host, bytes);
-	return rc;
 }
 
 /* ---- loading ---- */

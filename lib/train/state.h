@@ -47,8 +47,4 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 /* Weights alone, from "model" or "ema"; a plain .safetensors file has no parts. */
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
 
-/* The gradients of the step before as a checkpoint of one part, "grad/NAME": to compare layouts with (vfm-ckpt diff).
- */
-int vfm_state_save_grads(struct vfm_params *ps, const char *dir, int64_t step, struct vfm_err *err);
-
 #endif

@@ -79,7 +79,6 @@ static void walk(struct vfm_index *ix)
 	struct vfm_record r;
 	struct vfm_err err;
 	static float buf[1 << 16];
-	static char json[1 << 16];
 
 	for (uint32_t s = 0; s < vfm_index_n_shards(ix) && s < 8; s++) {
 		if (vfm_index_shard(ix, s, &sh, &err) < 0)
@@ -91,8 +90,6 @@ static void walk(struct vfm_index *ix)
 				vfm_index_read_latent_f32(ix, &r, buf, &err);
 			if (vfm_record_text_count(&r) <= 1 << 16)
 				vfm_index_read_text_f32(ix, &r, buf, &err);
-			if (r.json_bytes < sizeof(json))
-				vfm_index_read_json(ix, &r, json, &err);
 		}
 	}
 	for (uint64_t n = 0; n < vfm_index_n_records(ix) && n < 16; n++)

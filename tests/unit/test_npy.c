@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,26 +148,28 @@ static void f16_is_ieee(void **state)
 	}
 }
 
-static void save_and_load(void **state)
+static void save_writes_what_parse_reads(void **state)
 {
 	char path[] = "/tmp/vfm_npy_XXXXXX";
 	float x[6] = {1, 2, 3, 4, 5, 6};
 	int64_t shape[2] = {2, 3};
 	struct vfm_err err = {0};
 	struct vfm_npy n;
-	void *data;
+	char data[256];
+	ssize_t len;
+	int fd;
 
 	(void)state;
 	close(mkstemp(path));
 	assert_int_equal(vfm_npy_save(path, VFM_NPY_F32, 2, shape, x, &err), 0);
-	assert_int_equal(vfm_npy_load(path, 1 << 20, &n, &data, &err), 0);
+	fd = open(path, O_RDONLY);
+	len = read(fd, data, sizeof(data));
+	close(fd);
+	assert_int_equal(vfm_npy_parse(&n, data, (size_t)len, (uint64_t)len, path, &err), 0);
 	assert_int_equal(n.ndim, 2);
-	assert_memory_equal(data, x, sizeof(x));
-	free(data);
-	assert_true(vfm_npy_load(path, 100, &n, &data, &err) < 0);
-	assert_int_equal(truncate(path, 140), 0);
-	assert_int_equal(vfm_npy_load(path, 1 << 20, &n, &data, &err), VFM_EINPUT);
-	assert_non_null(strstr(err.msg, "truncated"));
+	assert_int_equal(n.shape[1], 3);
+	assert_memory_equal(data + len - sizeof(x), x, sizeof(x));
+	assert_int_equal(vfm_npy_parse(&n, data, (size_t)len, (uint64_t)len - 1, path, &err), VFM_EINPUT);
 	unlink(path);
 }
 
@@ -177,7 +180,7 @@ int main(void)
 		cmocka_unit_test(shapes_round_trip),
 		cmocka_unit_test(hostile_headers),
 		cmocka_unit_test(f16_is_ieee),
-		cmocka_unit_test(save_and_load),
+		cmocka_unit_test(save_writes_what_parse_reads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

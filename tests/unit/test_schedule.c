@@ -13,6 +13,104 @@
 #include "ok.h"
 #include "spec/schedule.h"
 
+/* All stages of a pipeline, simulated. */
+struct pipeline {
+	int pp, parts;
+	int64_t mb;
+	struct vfm_schedule *s; /* [pp] */
+	size_t *at;             /* [pp] next action */
+	double *now, *busy;     /* [pp] */
+	double *fwd, *bwd;      /* [parts * mb] when F and B of a part were done; < 0: not yet */
+};
+
+/* The time at which the inputs of an action are available; negative: not yet. */
+static double ready_time(const struct pipeline *r, int stage, const struct vfm_action *a, double send)
+{
+	int part = a->chunk * r->pp + stage;
+	double t, hop = r->pp > 1 ? send : 0;
+
+	if (a->kind == VFM_DO_W)
+		return r->bwd[part * r->mb + a->mb];
+	if (a->kind == VFM_DO_F) {
+		if (part == 0)
+			return 0;
+		t = r->fwd[(part - 1) * r->mb + a->mb];
+		return t < 0 ? t : t + hop;
+	}
+	if (part == r->parts - 1)
+		return r->fwd[part * r->mb + a->mb];
+	t = r->bwd[(part + 1) * r->mb + a->mb];
+	return t < 0 || r->fwd[part * r->mb + a->mb] < 0 ? -1 : t + hop;
+}
+
+/* Executes actions until all are done or none is ready; returns the number of those left. */
+static size_t simulate(struct pipeline *r, double f, double b, double w, double send)
+{
+	size_t left = 0;
+	bool moved = true;
+
+	for (int s = 0; s < r->pp; s++)
+		left += r->s[s].n;
+	while (moved) {
+		moved = false;
+		for (int s = 0; s < r->pp; s++) {
+			for (; r->at[s] < r->s[s].n; r->at[s]++, left--) {
+				const struct vfm_action *a = &r->s[s].a[r->at[s]];
+				double cost = a->kind == VFM_DO_F ? f
+					: a->kind == VFM_DO_B     ? b
+								  : w,
+				       t = ready_time(r, s, a, send);
+				int64_t slot = (a->chunk * r->pp + s) * r->mb + a->mb;
+
+				if (t < 0)
+					break;
+				r->now[s] = (t > r->now[s] ? t : r->now[s]) + cost;
+				r->busy[s] += cost;
+				if (a->kind == VFM_DO_F)
+					r->fwd[slot] = r->now[s];
+				else if (a->kind == VFM_DO_B)
+					r->bwd[slot] = r->now[s];
+				moved = true;
+			}
+		}
+	}
+	return left;
+}
+
+/* Simulates a step: an action of a chunk takes f, b or w (B includes W where the schedule does not split them), a
+ * message takes send.  Stores the time of the step and the share of it that stages are idle. */
+static void schedule_time(int schedule, int pp, int vpp, int64_t mb, double f, double b, double w, double send,
+	double *total, double *bubble)
+{
+	struct pipeline r = {.pp = pp, .parts = pp * vpp, .mb = mb};
+	size_t slots = (size_t)r.parts * (size_t)mb;
+	double busy = 0;
+
+	r.s = vfm_calloc((size_t)pp, sizeof(*r.s));
+	r.at = vfm_calloc((size_t)pp, sizeof(*r.at));
+	r.now = vfm_calloc((size_t)pp * 2, sizeof(double));
+	r.busy = r.now + pp;
+	r.fwd = vfm_calloc(slots * 2, sizeof(double));
+	r.bwd = r.fwd + slots;
+	for (size_t i = 0; i < 2 * slots; i++)
+		r.fwd[i] = -1;
+	for (int s = 0; s < pp; s++)
+		OK(vfm_schedule_make(&r.s[s], schedule, pp, vpp, s, mb, &err));
+	if (simulate(&r, f, b, w, send) > 0)
+		fail_msg("a pipeline of %d stages, %d chunks a stage and %d packs deadlocks", pp, vpp, (int)mb);
+	*total = 0;
+	for (int s = 0; s < pp; s++) {
+		*total = r.now[s] > *total ? r.now[s] : *total;
+		busy += r.busy[s];
+		vfm_schedule_release(&r.s[s]);
+	}
+	*bubble = 1 - busy / (*total * pp);
+	free(r.s);
+	free(r.at);
+	free(r.now);
+	free(r.fwd);
+}
+
 static void test_layers(void **state)
 {
 	struct vfm_model_spec m;
@@ -200,10 +298,10 @@ static void test_all(void **state)
 						vfm_schedule_release(&all[stage]);
 					/* With times that differ from action to action and slow messages, too, it must
 					 * end. */
-					OK(vfm_schedule_time(zb, pp, vpp, mb, 1, 2, 1, 0, &total, &bubble, &err));
+					schedule_time(zb, pp, vpp, mb, 1, 2, 1, 0, &total, &bubble);
 					assert_true(total >= (double)mb * vpp * (zb ? 4 : 3) - 1e-9);
 					assert_true(bubble >= -1e-12 && bubble < 1);
-					OK(vfm_schedule_time(zb, pp, vpp, mb, 1, 1.7, 0.3, 9, &total, &bubble, &err));
+					schedule_time(zb, pp, vpp, mb, 1, 1.7, 0.3, 9, &total, &bubble);
 				}
 }
 
@@ -222,26 +320,26 @@ static void test_bubbles(void **state)
 			double total, one, zb, bubble;
 
 			/* 1F1B: (p-1)(f+b) idle, of m(f+b) + that */
-			OK(vfm_schedule_time(VFM_PP_1F1B, p, 1, m, 1, 2, 0, 0, &one, &bubble, &err));
+			schedule_time(VFM_PP_1F1B, p, 1, m, 1, 2, 0, 0, &one, &bubble);
 			near(one, 3.0 * (double)(m + p - 1));
 			near(bubble, (double)(p - 1) / (double)(m + p - 1));
 			/* interleaved: 1/v of the idle time */
 			for (int v = 2; v <= 4; v++) {
-				OK(vfm_schedule_time(VFM_PP_1F1B, p, v, m, 1, 2, 0, 0, &total, &bubble, &err));
+				schedule_time(VFM_PP_1F1B, p, v, m, 1, 2, 0, 0, &total, &bubble);
 				near(total, 3.0 * (double)(m * v + p - 1));
 				near(bubble, (double)(p - 1) / (double)(m * v + p - 1));
-				/* and its W put off is better still */
-				OK(vfm_schedule_time(VFM_PP_ZB, p, v, m, 1, 1, 1, 0, &zb, &bubble, &err));
+				/* deferring W shortens the step further */
+				schedule_time(VFM_PP_ZB, p, v, m, 1, 1, 1, 0, &zb, &bubble);
 				assert_true(zb < total);
 			}
 			/* ZB-H1: (p-1)(f+b-w) idle; a third where they are equal */
-			OK(vfm_schedule_time(VFM_PP_ZB, p, 1, m, 1, 1, 1, 0, &zb, &bubble, &err));
+			schedule_time(VFM_PP_ZB, p, 1, m, 1, 1, 1, 0, &zb, &bubble);
 			near(zb, 3.0 * (double)m + (double)(p - 1));
 			near(bubble, (double)(p - 1) / (3.0 * (double)m + (double)(p - 1)));
 			/* fewer microbatches than stages: still less than 1F1B */
 			for (int64_t few = 1; few < p; few++) {
-				OK(vfm_schedule_time(VFM_PP_1F1B, p, 1, few, 1, 2, 0, 0, &one, &bubble, &err));
-				OK(vfm_schedule_time(VFM_PP_ZB, p, 1, few, 1, 1, 1, 0, &zb, &bubble, &err));
+				schedule_time(VFM_PP_1F1B, p, 1, few, 1, 2, 0, 0, &one, &bubble);
+				schedule_time(VFM_PP_ZB, p, 1, few, 1, 1, 1, 0, &zb, &bubble);
 				assert_true(zb < one);
 			}
 		}
@@ -251,13 +349,11 @@ static void test_bubbles(void **state)
 static void test_errors(void **state)
 {
 	struct vfm_schedule s;
-	double total, bubble;
 
 	(void)state;
 	assert_int_equal(vfm_schedule_make(&s, VFM_PP_1F1B, 2, 1, 0, 0, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_schedule_make(&s, VFM_PP_1F1B, 2, 1, 2, 4, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_schedule_make(&s, VFM_PP_1F1B, 2, 0, 0, 4, &err), VFM_EUSAGE);
-	assert_int_equal(vfm_schedule_time(VFM_PP_1F1B, 2, 1, 0, 1, 1, 1, 0, &total, &bubble, &err), VFM_EUSAGE);
 	vfm_schedule_release(&s);
 }
 

@@ -26,7 +26,7 @@ static char *printed(enum vfm_table_format format)
 	vfm_table_f64(t, "tok_s", 10052.25);
 	vfm_table_str(t, "name", "größe, \"x\"|y");
 	vfm_table_i64(t, "n", -7);
-	vfm_table_bool(t, "fits", true);
+	vfm_table_str(t, "fits", "yes");
 	vfm_table_row(t);
 	vfm_table_str(t, "name", "b");
 	vfm_table_f64(t, "tok_s", NAN);
@@ -61,10 +61,10 @@ static void formats(void **state)
 		"\nmedian of 5\n");
 	expect(VFM_TABLE_CSV,
 		"name,tok_s,n,fits\n"
-		"\"größe, \"\"x\"\"|y\",10052.25,-7,true\n"
+		"\"größe, \"\"x\"\"|y\",10052.25,-7,yes\n"
 		"b,,,\n");
 	expect(VFM_TABLE_JSONL,
-		"{\"v\":1,\"name\":\"größe, \\\"x\\\"|y\",\"tok_s\":10052.25,\"n\":-7,\"fits\":true}\n"
+		"{\"v\":1,\"name\":\"größe, \\\"x\\\"|y\",\"tok_s\":10052.25,\"n\":-7,\"fits\":\"yes\"}\n"
 		"{\"v\":1,\"name\":\"b\",\"tok_s\":null,\"n\":null,\"fits\":null}\n");
 }
 
