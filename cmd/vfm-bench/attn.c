@@ -1,5 +1,5 @@
-/* vfm-bench attn - attention of samples of different lengths: packed one behind the other, padded to slots of the same
- * size with a length each, and padded without lengths, where padding is computed like anything else. */
+/* vfm-bench attn - attention of samples of different lengths: packed one behind the other, and padded to slots of equal
+ * size, where padding is computed like any row. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,15 +89,15 @@ static int lengths(struct mix *m, char **words, int n, struct vfm_err *err)
 	return 0;
 }
 
-enum how { PACKED, PADDED, COMPUTED, HOWS };
-static const char *const names[HOWS] = {"packed", "padded", "padding computed"};
+enum how { PACKED, PADDED, HOWS };
+static const char *const names[HOWS] = {"packed", "padded"};
 
 /* Forward and backward in a layout. */
 static void cases_of(struct vfm_cases *l, const struct mix *m, enum how how, enum vfm_dtype t)
 {
-	struct vfm_case_lens x = {m->n, how == COMPUTED ? m->at : m->len, how == PADDED ? m->at : NULL};
+	const int *len = how == PADDED ? m->at : m->len;
 
-	vfm_case_slots(l, VFM_CASE_BENCH, names[how], t, t, x, x, o.heads, o.kv_heads, o.dim);
+	vfm_case_attn(l, VFM_CASE_BENCH, names[how], t, t, m->n, len, len, o.heads, o.kv_heads, o.dim);
 }
 
 static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_case *c, enum how how, double flops,

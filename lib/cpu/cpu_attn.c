@@ -208,22 +208,6 @@ static struct attn_view view(const struct vfm_tensor *t)
 	return (struct attn_view){t->data, t->stride[0] * size, t->stride[1] * size, bf16};
 }
 
-/* Padding rows of a result become 0, those of lse (may be NULL) -inf. */
-static void blank_padding(const struct vfm_seqs *q, const struct vfm_tensor *x, float *lse)
-{
-	const struct attn_view v = view(x);
-	int64_t heads = x->shape[1];
-	size_t bytes = (size_t)x->shape[2] * (v.bf16 ? 2 : 4);
-
-	for (int i = 0; q->len && i < q->n; i++)
-		for (int64_t t = q->cu[i] + q->len[i]; t < q->cu[i + 1]; t++)
-			for (int64_t h = 0; h < heads; h++) {
-				memset(v.p + t * v.tok + h * v.head, 0, bytes);
-				if (lse)
-					lse[t * heads + h] = -INFINITY;
-			}
-}
-
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
 	struct attn_call c = {
@@ -239,8 +223,6 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 		.scale = a->scale,
 		.cu_q = a->seqs_q->cu,
 		.cu_k = a->seqs_k->cu,
-		.len_q = a->seqs_q->len,
-		.len_k = a->seqs_k->len,
 	};
 	struct work w = {.isa = isa, .call = &c};
 	int rc;
@@ -248,7 +230,6 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 	plan_fwd(&w, &c, a->seqs_q->n);
 	rc = work_run(&w, s, err);
 	free(w.items);
-	blank_padding(a->seqs_q, &a->o, a->lse.data);
 	return rc;
 }
 
@@ -272,8 +253,6 @@ int vfm_attn_bwd_isa(
 		.scale = a->scale,
 		.cu_q = a->seqs_q->cu,
 		.cu_k = a->seqs_k->cu,
-		.len_q = a->seqs_q->len,
-		.len_k = a->seqs_k->len,
 	};
 	struct work w = {.isa = isa, .call = &c};
 	int64_t blocks = ATTN_KS / ATTN_BK;
@@ -296,9 +275,6 @@ int vfm_attn_bwd_isa(
 	w.done = vfm_calloc((size_t)w.n + 1, sizeof *w.done);
 	rc = work_run(&w, s, err);
 	vfm_dev_free(s, mem, bytes);
-	blank_padding(a->seqs_q, &a->dq, NULL);
-	blank_padding(a->seqs_k, &a->dk, NULL);
-	blank_padding(a->seqs_k, &a->dv, NULL);
 out:
 	free((void *)w.done);
 	free(w.items);

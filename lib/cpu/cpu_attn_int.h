@@ -34,17 +34,17 @@ struct attn_call {
 	int64_t lse_tok; /* stride in elements */
 	int d, group, kv_heads;
 	float scale;
-	const int32_t *cu_q, *cu_k, *len_q, *len_k; /* len: NULL without padding */
+	const int32_t *cu_q, *cu_k; /* [samples + 1] */
 };
 
 static inline int64_t attn_nq(const struct attn_call *c, int sample)
 {
-	return c->len_q ? c->len_q[sample] : (int64_t)c->cu_q[sample + 1] - c->cu_q[sample];
+	return (int64_t)c->cu_q[sample + 1] - c->cu_q[sample];
 }
 
 static inline int64_t attn_nk(const struct attn_call *c, int sample)
 {
-	return c->len_k ? c->len_k[sample] : (int64_t)c->cu_k[sample + 1] - c->cu_k[sample];
+	return (int64_t)c->cu_k[sample + 1] - c->cu_k[sample];
 }
 
 struct attn_item {

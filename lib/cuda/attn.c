@@ -1,7 +1,7 @@
 /* attn.c - attention: cuDNN where it can, else our own kernels.
  *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples
- * are alike or equally far apart.
+ * are alike.
  *
  * Of bf16 that cuDNN would have been expected to take (f32 it never does) the fallback is counted in the device, and
  * told once for each class of shapes.
@@ -165,8 +165,7 @@ static bool fits(const struct job *j)
 }
 
 /* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end
- * refuses them, too). A padded one takes them apart on any device: lse has zeros for padding then, not -inf, from which
- * exp(-inf - lse) would make NaN. */
+ * refuses them, too).  They are [b, h, sq] then; lse has zeros beyond the lengths, because -inf would give NaN. */
 static bool apart(const struct job *j)
 {
 	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
@@ -212,12 +211,11 @@ static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct v
 		if (vfm_has(&j->x[i]))
 			key->row[i] = j->x[i].stride[0];
 	key->bwd = j->bwd;
-	key->masked = p->kind != VFM_ATTN_FIXED;
 	key->ragged = p->kind == VFM_ATTN_PACKED;
 	key->dq_type = j->bwd ? j->x[VFM_DNN_DQ].dtype : VFM_BF16;
 	key->dkv_type = j->bwd ? j->x[VFM_DNN_DK].dtype : VFM_BF16;
 	key->deterministic = j->deterministic;
-	key->apart = key->masked && j->bwd && (!key->ragged || apart(j));
+	key->apart = key->ragged && apart(j);
 }
 
 /* Pieces and their plans.  VFM_EENV: cuDNN cannot do it. */
@@ -286,16 +284,14 @@ static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a,
 	struct vfm_dnn_attn_scratch need = vfm_dnn_attn_scratch(a, j->q->total, j->k->total);
 	struct scratch w = {0};
 
-	if (k->masked) {
+	if (k->ragged) {
 		w.lists.len_q = take_scratch(m, (size_t)k->b * sizeof(int32_t));
 		w.lists.len_k = take_scratch(m, (size_t)k->b * sizeof(int32_t));
 		for (int i = 0; i < VFM_DNN_ROWS; i++)
 			if (a->offset[i])
 				add_offset(m, &w.lists, k->b, k->row[i], of_keys(i));
-		if (k->ragged || k->apart) {
-			add_offset(m, &w.lists, k->b, k->apart ? 1 : k->lse_row, false);
-			w.first = w.lists.offset[w.lists.n - 1].at;
-		}
+		add_offset(m, &w.lists, k->b, k->apart ? 1 : k->lse_row, false);
+		w.first = w.lists.offset[w.lists.n - 1].at;
 	}
 	if (k->apart)
 		w.lse_padded = take_scratch(m, (size_t)(k->b * k->h * k->sq) * sizeof(float));
@@ -352,7 +348,7 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 	float *lse = (float *)j->lse.data + head;
 	int k = 0, o = 0;
 
-	if (a->key.masked)
+	if (a->key.ragged)
 		vfm_cuda_attn_lists(j->s, j->q, j->k, p, &w.lists);
 	if (w.lse_padded) {
 		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
@@ -419,8 +415,7 @@ static void left_to_us(struct job *j, const char *op, const char *why)
 	if (dev->warn)
 		dev->warn("%s of bf16, %d samples%s, %" PRId64 " queries x %" PRId64 " heads, %" PRId64
 			  " keys x %" PRId64 " heads, of %" PRId64 ": done by our own kernels, which are slow (%s)",
-			op, j->q->n, r.kind < 0 ? "" : (const char *[]){", packed", ", padded", ""}[r.kind], q[0], q[1],
-			k[0], k[1], q[2], why);
+			op, j->q->n, r.kind == VFM_ATTN_PACKED ? ", packed" : "", q[0], q[1], k[0], k[1], q[2], why);
 }
 
 /* *done: cuDNN did it; else nothing was put on the stream. */

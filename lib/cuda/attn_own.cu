@@ -9,7 +9,6 @@
  * rows ty + 16 i, columns 2 tx + 32 j, + 1 of a sum of d columns.
  */
 #include "cuda/attn.h"
-#include "cuda/attn_pack.h"
 #include "cuda/kern.h"
 
 enum { THREADS = 256, SIDE = 16 };
@@ -21,10 +20,10 @@ template <class T> struct mat {
 };
 
 struct shape {
-	const int32_t *cu_q, *cu_k, *len_q, *len_k; /* len: NULL without padding */
-	int64_t tiles;                              /* of the longest sample */
-	int d, group;                               /* query heads to one of keys */
-	int heads;                                  /* of queries: rows of lse and delta */
+	const int32_t *cu_q, *cu_k; /* [samples + 1] */
+	int64_t tiles;              /* of the longest sample */
+	int d, group;               /* query heads to one of keys */
+	int heads;                  /* of queries: rows of lse and delta */
 	float scale;
 	bool wide; /* 8 elements at a time */
 };
@@ -167,8 +166,8 @@ template <int B> __device__ static inline place place_of(const shape &s)
 	int64_t sample = blockIdx.x / s.tiles;
 	place p;
 
-	p.q = s.cu_q[sample], p.nq = s.len_q ? s.len_q[sample] : s.cu_q[sample + 1] - p.q;
-	p.k = s.cu_k[sample], p.nk = s.len_k ? s.len_k[sample] : s.cu_k[sample + 1] - p.k;
+	p.q = s.cu_q[sample], p.nq = s.cu_q[sample + 1] - p.q;
+	p.k = s.cu_k[sample], p.nk = s.cu_k[sample + 1] - p.k;
 	p.first = blockIdx.x % s.tiles * B;
 	return p;
 }
@@ -397,10 +396,8 @@ static bool wide(const struct vfm_tensor *t)
 static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor *k, const struct vfm_seqs *sq,
 	const struct vfm_seqs *sk, float scale)
 {
-	struct shape s = {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data,
-		sq->len ? (const int32_t *)sq->dev_len.data : NULL, sk->len ? (const int32_t *)sk->dev_len.data : NULL,
-		0, (int)q->shape[2], k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale,
-		false};
+	struct shape s = {(const int32_t *)sq->dev_cu.data, (const int32_t *)sk->dev_cu.data, 0, (int)q->shape[2],
+		k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1, (int)q->shape[1], scale, false};
 
 	return s;
 }
@@ -437,8 +434,6 @@ extern "C" int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a,
 		VFM_ACT_TYPE(a->q.dtype, T, (launch_forward<T, 64>(s, a)));
 	else
 		VFM_ACT_TYPE(a->q.dtype, T, (launch_forward<T, 128>(s, a)));
-	if (a->seqs_q->len)
-		vfm_cuda_attn_blank(s, a->seqs_q, a->seqs_k, &a->o, (float *)a->lse.data);
 	return vfm_cuda_launched(s, "attn", err);
 }
 
@@ -496,11 +491,5 @@ extern "C" int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn
 		VFM_ACT_TYPE(a->q.dtype, T, (launch_backward<T, 64, 64>(s, a, delta)));
 	else
 		VFM_ACT_TYPE(a->q.dtype, T, (launch_backward<T, 128, 32>(s, a, delta)));
-	if (a->seqs_q->len)
-		vfm_cuda_attn_blank(s, a->seqs_q, a->seqs_k, &a->dq, NULL);
-	if (a->seqs_k->len) {
-		vfm_cuda_attn_blank(s, a->seqs_k, a->seqs_q, &a->dk, NULL);
-		vfm_cuda_attn_blank(s, a->seqs_k, a->seqs_q, &a->dv, NULL);
-	}
 	return vfm_cuda_launched(s, "attn_bwd", err);
 }

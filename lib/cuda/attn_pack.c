@@ -24,8 +24,7 @@ int64_t vfm_attn_round_batch(int64_t n)
 
 void vfm_attn_left_out(const struct vfm_seqs *q, const struct vfm_seqs *k, bool *queries, bool *keys)
 {
-	*queries = q->len;
-	*keys = k->len;
+	*queries = *keys = false;
 	for (int i = 0; i < q->n; i++) {
 		int64_t nq = vfm_seqs_len(q, i), nk = vfm_seqs_len(k, i);
 
@@ -63,41 +62,17 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 	return c;
 }
 
-/* All samples have the same rows, and nothing lies between them. */
-static bool alike(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct class *c)
+/* Whether all samples together are a piece that needs neither offsets nor a mask: they are of equal lengths, and
+ * nothing has to be rounded. */
+static bool is_fixed(const struct vfm_seqs *q, const struct vfm_attn_limits *lim, const struct class *all)
 {
-	return c->n == q->n && c->rows == c->n * c->max_q && c->keys == c->n * c->max_k && q->cu[q->n] == c->rows &&
-		k->cu[k->n] == c->keys;
-}
+	int64_t b = q->n, sq = all->max_q, sk = all->max_k;
 
-/* Rows from a sample to the next where these are the same everywhere, else 0. */
-static int64_t spacing(const struct vfm_seqs *q)
-{
-	for (int i = 1; i <= q->n; i++)
-		if (q->cu[i] != (int64_t)i * q->cu[1])
-			return 0;
-	return q->n ? q->cu[1] : 0;
-}
-
-/* Whether all samples together are a piece that needs no offsets. */
-static bool whole(const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *lim,
-	const struct class *all, struct vfm_attn_piece *p)
-{
-	*p = (struct vfm_attn_piece){.kind = VFM_ATTN_PADDED,
-		.hi = INT32_MAX,
-		.n = q->n,
-		.b = q->n,
-		.sq = spacing(q),
-		.sk = spacing(k),
-		.heads = lim->hkv};
-	if (lim->only_packed || p->b > VFM_ATTN_MOST_SAMPLES || p->sq == 0 || p->sk == 0)
+	if (lim->only_packed || b > VFM_ATTN_MOST_SAMPLES || all->n != b || all->rows != b * sq || all->keys != b * sk)
 		return false;
-	if (lim->pairs && (p->b > 1 || p->heads > 1) && p->b * p->heads * lim->group > lim->pairs / p->sq / p->sk)
+	if (lim->pairs && (b > 1 || lim->hkv > 1) && b * lim->hkv * lim->group > lim->pairs / sq / sk)
 		return false;
-	if (alike(q, k, all) && vfm_attn_round_batch(p->b) == p->b && vfm_attn_round_len(p->sq) == p->sq &&
-		vfm_attn_round_len(p->sk) == p->sk)
-		p->kind = VFM_ATTN_FIXED;
-	return p->kind == VFM_ATTN_FIXED || q->len || k->len;
+	return vfm_attn_round_batch(b) == b && vfm_attn_round_len(sq) == sq && vfm_attn_round_len(sk) == sk;
 }
 
 struct list {
@@ -153,14 +128,19 @@ int vfm_attn_pieces(const struct vfm_seqs *q, const struct vfm_seqs *k, const st
 	struct class all = survey(q, k, 0, INT32_MAX);
 	int64_t shape = vfm_attn_round_batch(all.n) * vfm_attn_round_len(all.max_q);
 	struct list l = {0};
-	struct vfm_attn_piece one;
 
 	*v = NULL;
 	if (all.n == 0)
 		return 0;
-	if (whole(q, k, lim, &all, &one)) {
+	if (is_fixed(q, lim, &all)) {
 		vfm_grow(&l.v, &l.cap, 1, sizeof(*l.v));
-		l.v[l.n++] = one;
+		l.v[l.n++] = (struct vfm_attn_piece){.kind = VFM_ATTN_FIXED,
+			.hi = INT32_MAX,
+			.n = q->n,
+			.b = q->n,
+			.sq = all.max_q,
+			.sk = all.max_k,
+			.heads = lim->hkv};
 	} else if (all.n == 1 || shape <= 4 * all.rows + 4096) {
 		cut(&l, &all, lim);
 	} else {

@@ -7,24 +7,11 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 
 /* ---- lists ---- */
 
-/* Samples on the device: of one side, queries or keys. */
-struct side {
-	const int32_t *cu, *len; /* len: NULL without padding */
-};
-static side side_of(const struct vfm_seqs *q)
-{
-	return {(const int32_t *)q->dev_cu.data, q->len ? (const int32_t *)q->dev_len.data : NULL};
-}
-__device__ static inline int32_t rows_of(const side &s, int64_t i)
-{
-	return s.len ? s.len[i] : s.cu[i + 1] - s.cu[i];
-}
-
+/* The samples of a piece. */
 struct choice {
-	side q, k;
+	const int32_t *cu_q, *cu_k; /* [samples + 1] */
 	int samples;
 	int32_t lo, hi;
-	bool in_place; /* entry i is sample i, be it empty */
 	int64_t first, n, b;
 };
 
@@ -40,13 +27,14 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 			l.len_q[i] = l.len_k[i] = 0;
 		for (int o = 0; o < l.n; o++)
 			l.offset[o].at[i] =
-				l.offset[o].row * (l.offset[o].of_keys ? c.k.cu[c.samples] : c.q.cu[c.samples]);
+				l.offset[o].row * (l.offset[o].of_keys ? c.cu_k[c.samples] : c.cu_q[c.samples]);
 	}
 	__syncthreads();
 	for (int from = 0; from < c.samples; from += THREADS) {
 		int i = from + (int)threadIdx.x, here = 0, in_warp;
-		int32_t nq = i < c.samples ? rows_of(c.q, i) : 0, nk = i < c.samples ? rows_of(c.k, i) : 0;
-		bool work = nq > c.lo && nq <= c.hi && nk > 0, in = c.in_place ? i < c.samples : work;
+		int32_t nq = i < c.samples ? c.cu_q[i + 1] - c.cu_q[i] : 0,
+			nk = i < c.samples ? c.cu_k[i + 1] - c.cu_k[i] : 0;
+		bool in = nq > c.lo && nq <= c.hi && nk > 0;
 		unsigned vote = __ballot_sync(VFM_ALL_LANES, in);
 		int64_t at;
 
@@ -60,10 +48,10 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 			here += count[w];
 		}
 		if (in && at >= 0 && at < c.n) {
-			l.len_q[at] = work ? nq : 0;
-			l.len_k[at] = work ? nk : 0;
+			l.len_q[at] = nq;
+			l.len_k[at] = nk;
 			for (int o = 0; o < l.n; o++)
-				l.offset[o].at[at] = l.offset[o].row * (l.offset[o].of_keys ? c.k.cu[i] : c.q.cu[i]);
+				l.offset[o].at[at] = l.offset[o].row * (l.offset[o].of_keys ? c.cu_k[i] : c.cu_q[i]);
 		}
 		before += here;
 		__syncthreads();
@@ -73,7 +61,8 @@ __global__ static void attn_lists(choice c, vfm_attn_lists l)
 extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k,
 	const struct vfm_attn_piece *p, const struct vfm_attn_lists *l)
 {
-	choice c = {side_of(q), side_of(k), q->n, p->lo, p->hi, p->kind == VFM_ATTN_PADDED, p->first, p->n, p->b};
+	choice c = {(const int32_t *)q->dev_cu.data, (const int32_t *)k->dev_cu.data, q->n, p->lo, p->hi, p->first,
+		p->n, p->b};
 
 	VFM_LAUNCH(s, (attn_lists), 1, THREADS, 0, c, *l);
 }
@@ -99,11 +88,14 @@ extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn
 /* ---- rows that nothing is computed for ---- */
 
 template <int N, class T>
-__global__ static void attn_blank(side of, side other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
+__global__ static void attn_blank(
+	const int32_t *of, const int32_t *other, T *x, int64_t row, int64_t head, int heads, int d, float *lse)
 {
-	int64_t from = of.cu[blockIdx.x] + (rows_of(other, blockIdx.x) ? rows_of(of, blockIdx.x) : 0),
-		to = of.cu[blockIdx.x + 1];
+	int64_t from = of[blockIdx.x], to = of[blockIdx.x + 1];
 	vec<N> zeros;
+
+	if (other[blockIdx.x + 1] > other[blockIdx.x])
+		return;
 
 #pragma unroll
 	for (int k = 0; k < N; k++)
@@ -120,8 +112,9 @@ template <int N, class T>
 static void launch_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
 	const struct vfm_tensor *x, float *lse)
 {
-	VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0, side_of(of), side_of(other), (T *)x->data,
-		x->stride[0], x->stride[1], (int)x->shape[1], (int)x->shape[2], lse);
+	VFM_LAUNCH(s, (attn_blank<N, T>), dim3(of->n, 32), THREADS, 0, (const int32_t *)of->dev_cu.data,
+		(const int32_t *)other->dev_cu.data, (T *)x->data, x->stride[0], x->stride[1], (int)x->shape[1],
+		(int)x->shape[2], lse);
 }
 
 extern "C" void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,

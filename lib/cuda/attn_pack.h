@@ -4,9 +4,7 @@
  * A plan takes about 0.4 s to build, and packs differ from step to step in the number of samples and in their lengths.
  * So shapes are rounded up: the number of samples to a power of two, the longest sample to one of four steps an octave,
  * 128 at least.  What is beyond is samples without rows and rows that are masked; blocks of them end at once.  Where
- * nothing had to be rounded and all samples are alike, the piece needs neither offsets nor a mask.  Padded samples
- * (ops.h) that lie equally far apart need no offsets, but a mask; their shape is that of the padding, which is for the
- * caller to round.
+ * nothing had to be rounded and all samples are alike, the piece needs neither offsets nor a mask.
  *
  * A few long samples among many short ones would make a shape of mostly nothing (and scratch for it).  Then samples are
  * taken by octave of length.
@@ -22,7 +20,6 @@ extern "C" {
 
 enum vfm_attn_kind {
 	VFM_ATTN_PACKED, /* some samples, each with an offset and a length */
-	VFM_ATTN_PADDED, /* all samples, sq queries and sk keys apart, each with a length, n = b */
 	VFM_ATTN_FIXED,  /* all samples, of sq queries and sk keys each, n = b */
 };
 
@@ -50,7 +47,7 @@ int64_t vfm_attn_round_batch(int64_t n);
 /* *v: malloc'ed, NULL if there is nothing to do.  Returns how many. */
 int vfm_attn_pieces(
 	const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *l, struct vfm_attn_piece **v);
-/* Whether there are rows of queries, or of keys, that no piece has: of samples without the other, and of padding. */
+/* Whether samples have queries without keys, or keys without queries: rows that no piece has. */
 void vfm_attn_left_out(const struct vfm_seqs *q, const struct vfm_seqs *k, bool *queries, bool *keys);
 
 /* ---- kernels (attn_pack.cu) ---- */
@@ -73,8 +70,7 @@ void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const s
 /* padded [b, heads, sq] = lse [rows, H] of the piece's queries, 0 where there is none; first: an offset with row 1. */
 void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
 	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded);
-/* Padding rows, and all rows of samples that are empty in `other`, become 0 (x [rows of `of`, H, d]) and -inf (lse, may
- * be NULL). */
+/* Rows of samples that are empty in `other` become 0 (x [rows of `of`, H, d]) and -inf (lse, may be NULL). */
 void vfm_cuda_attn_blank(struct vfm_stream *s, const struct vfm_seqs *of, const struct vfm_seqs *other,
 	const struct vfm_tensor *x, float *lse);
 /* y = x [rows, H, d]: another type or other strides; heads side by side. */

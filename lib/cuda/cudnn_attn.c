@@ -47,11 +47,11 @@ static void operands(struct vfm_dnn_attn *a)
 	const struct vfm_dnn_attn_key *k = &a->key;
 
 	a->scale = vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
-	if (k->masked) {
+	if (k->ragged) {
 		a->none = vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
 		a->len_q = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT32, k->b, 1, 1, 1, VFM_DNN_DEVICE);
 		a->len_k = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT32, k->b, 1, 1, 1, VFM_DNN_DEVICE);
-		if (k->ragged && !k->apart)
+		if (!k->apart)
 			a->lse_offset = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
 	}
 	rows(a, VFM_DNN_Q, false);
@@ -65,11 +65,11 @@ static void operands(struct vfm_dnn_attn *a)
 static vfm_dnn_t scores(struct vfm_dnn_attn *a)
 {
 	struct vfm_dnn_graph *g = a->g;
-	struct vfm_dnn_mnk len = {.m = a->len_q, .n = a->len_k, .zero_rest = a->key.masked && !a->key.bwd};
+	struct vfm_dnn_mnk len = {.m = a->len_q, .n = a->len_k, .zero_rest = a->key.ragged && !a->key.bwd};
 	vfm_dnn_t s = vfm_dnn_matmul(g, a->x[VFM_DNN_Q], a->x[VFM_DNN_K], len, 0), row, col;
 
 	s = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, s, a->scale, 0);
-	if (!a->key.masked)
+	if (!a->key.ragged)
 		return s;
 	row = vfm_dnn_index(g, s, 2);
 	col = vfm_dnn_index(g, s, 3);

@@ -1,8 +1,8 @@
 /* cudnn_attn.h - attention, forward and backward, as graphs of cuDNN (cudnn_graph.h).
  *
  * A plan is for a shape: b samples of at most sq queries and sk keys.  Packed samples are given by ragged offsets and
- * lengths, which are device values, so that one plan serves every pack that is not larger (attn.c rounds up); without
- * offsets a sample begins sq queries and sk keys behind the one before, and without lengths either it has as many.
+ * lengths, which are device values, so that one plan serves every pack that is not larger (attn.c rounds up).  Without
+ * them each sample has sq queries and sk keys.
  */
 #ifndef VFM_CUDA_CUDNN_ATTN_H
 #define VFM_CUDA_CUDNN_ATTN_H
@@ -30,10 +30,8 @@ struct vfm_dnn_attn_key {
 	int64_t lse_row;                  /* the same for lse, whose heads lie side by side */
 	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
 	bool bwd, deterministic;
-	bool masked; /* there are lengths */
-	bool ragged; /* there are offsets, too */
-	/* masked backward: lse and scratch are [b, h, sq] (else packed like the queries); always so without offsets */
-	bool apart;
+	bool ragged; /* the samples have offsets and lengths */
+	bool apart;  /* ragged backward: lse and scratch are [b, h, sq], else packed like the queries */
 };
 
 struct vfm_dnn_attn {

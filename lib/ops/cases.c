@@ -484,8 +484,7 @@ static void large_cases(struct vfm_cases *l)
 {
 	enum { L = VFM_CASE_LARGE };
 	const enum vfm_dtype BF = VFM_BF16;
-	static const int s8k[] = {8192}, s64k[] = {65536}, text[] = {512}, clips[] = {4096, 2048, 1024, 1024},
-			 slots[] = {4096, 4096, 4096, 4096};
+	static const int s8k[] = {8192}, s64k[] = {65536}, text[] = {512}, clips[] = {4096, 2048, 1024, 1024};
 	int images[32], texts[32];
 	struct vfm_case *c;
 
@@ -502,11 +501,7 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_attn(l, L, "7b-self", BF, BF, 1, s8k, s8k, 32, 32, 128);
 	vfm_case_attn(l, L, "7b-cross", BF, BF, 1, s8k, text, 32, 32, 128);
 	vfm_case_attn(l, L, "7b-self", BF, BF, 1, s64k, s64k, 32, 32, 128);
-	for (int i = 0; i < 2; i++) { /* the same samples, packed and padded */
-		struct vfm_case_lens mix = {4, clips, i ? slots : NULL};
-
-		vfm_case_slots(l, L, i ? "7b-padded" : "7b-packed", BF, BF, mix, mix, 32, 32, 128);
-	}
+	vfm_case_attn(l, L, "7b-packed", BF, BF, 4, clips, clips, 32, 32, 128);
 	vfm_case_attn(l, L, "xl-self", BF, BF, 32, images, images, 16, 16, 72);
 	vfm_case_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
@@ -733,8 +728,7 @@ static int seqs_alloc(struct vfm_seqs *q, struct vfm_stream *s, struct vfm_err *
 			seg[t] = i;
 	rc = to_device(s, &q->seg, (size_t)(q->total + 1) * sizeof(*seg), seg, err);
 	free(seg);
-	TRY(rc);
-	return q->len ? to_device(s, &q->dev_len, (size_t)q->n * sizeof(int32_t), q->len, err) : 0;
+	return rc;
 }
 
 int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, struct vfm_err *err)
@@ -776,8 +770,7 @@ void vfm_case_free(struct vfm_case *c, struct vfm_stream *s)
 
 		vfm_dev_free(s, q->dev_cu.data, (size_t)(q->n + 1) * sizeof(int32_t));
 		vfm_dev_free(s, q->seg.data, (size_t)(q->total + 1) * sizeof(int32_t));
-		vfm_dev_free(s, q->dev_len.data, (size_t)q->n * sizeof(int32_t));
-		q->dev_cu.data = q->seg.data = q->dev_len.data = NULL;
+		q->dev_cu.data = q->seg.data = NULL;
 	}
 }
 

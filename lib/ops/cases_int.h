@@ -20,19 +20,10 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 void vfm_case_qk(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm, bool rope);
 
-/* n samples of lq queries and lk keys, not padded; gt: the dtype of the gradients */
-void vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t, enum vfm_dtype gt, int n,
-	const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d);
-
-/* Lengths of n samples; with `at` they are padded: at[i] rows from sample i to the next. */
-struct vfm_case_lens {
-	int n;
-	const int *len, *at;
-};
-/* The same of any samples.  Returns the backward; the forward, which there is without VFM_CASE_AS_FILLED, stands before
- * it in the list. */
-struct vfm_case *vfm_case_slots(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t,
-	enum vfm_dtype gt, struct vfm_case_lens lq, struct vfm_case_lens lk, int64_t h, int64_t hkv, int64_t d);
+/* attn and attn_bwd of n samples of lq queries and lk keys; gt: the dtype of the gradients.  With VFM_CASE_AS_FILLED
+ * only attn_bwd.  Returns the case of attn_bwd. */
+struct vfm_case *vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t,
+	enum vfm_dtype gt, int n, const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d);
 
 void vfm_cases_norm(struct vfm_cases *l);
 void vfm_cases_attn(struct vfm_cases *l);

@@ -20,9 +20,7 @@ enum {
 
 int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
 	const int64_t *dims, struct vfm_err *err);
-/* samples < 0: any number.  seqs: without padding; slots: they may have it. */
-int vfm_op_check_slots(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
-	struct vfm_err *err);
+/* Checks that q covers `total` rows with `samples` samples (negative: any number). */
 int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
 	struct vfm_err *err);
 

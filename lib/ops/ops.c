@@ -63,7 +63,7 @@ int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, u
 	return 0;
 }
 
-int vfm_op_check_slots(
+int vfm_op_check_seqs(
 	const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples, struct vfm_err *err)
 {
 	if (!q || !q->cu)
@@ -77,19 +77,7 @@ int vfm_op_check_slots(
 			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' descends at sample %d", op, name, i);
 	if (q->cu[0] != 0 || q->cu[q->n] != total)
 		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' does not cover its %" PRId64 " tokens", op, name, total);
-	for (int i = 0; q->len && i < q->n; i++)
-		if (q->len[i] < 0 || q->len[i] > q->cu[i + 1] - q->cu[i])
-			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' has %d of %d rows in sample %d", op, name, q->len[i],
-				q->cu[i + 1] - q->cu[i], i);
-	return q->len ? vfm_op_check(op, "dev_len", &q->dev_len, I32, 1, (const int64_t[]){q->n}, err) : 0;
-}
-
-int vfm_op_check_seqs(
-	const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples, struct vfm_err *err)
-{
-	if (q && q->len)
-		return vfm_fail(err, VFM_EUSAGE, "%s: '%s' is padded, which only attention knows", op, name);
-	return vfm_op_check_slots(op, name, q, total, samples, err);
+	return 0;
 }
 
 static int64_t dim(const struct vfm_tensor *t, int i)
@@ -378,8 +366,8 @@ static int check_attn(const struct vfm_attn *a, struct vfm_err *err)
 	CHECK("attn", o, dt | STRIDED, a->q.shape[0], a->q.shape[1], d);
 	CHECK("attn", lse, F32, a->q.shape[0], a->q.shape[1]);
 	TRY(check_heads("attn", &a->q, &a->k, err));
-	TRY(vfm_op_check_slots("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
-	return vfm_op_check_slots("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
+	TRY(vfm_op_check_seqs("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
+	return vfm_op_check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
 }
 
 /* Pairs of query and key that meet. */
@@ -418,8 +406,8 @@ static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 	CHECK("attn_bwd", dk, F32 | dt | STRIDED, tk, hkv, d);
 	CHECK("attn_bwd", dv, F32 | dt | STRIDED, tk, hkv, d);
 	TRY(check_heads("attn_bwd", &a->q, &a->k, err));
-	TRY(vfm_op_check_slots("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
-	return vfm_op_check_slots("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
+	TRY(vfm_op_check_seqs("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
+	return vfm_op_check_seqs("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
 }
 
 struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)

@@ -23,29 +23,24 @@
 #include "dev/dev.h"
 #include "ops/tensor.h"
 
-/* Boundaries of S samples in a row of T tokens, on the host and on the device.
- *
- * Padded: with `len`, sample i is the first len[i] of the rows [cu[i], cu[i+1]), and what is behind them is padding.
- * Only attention knows padding (what becomes of it stands there); every other op refuses such samples, or takes none.
- */
+/* Boundaries of S samples in a pack of T tokens, on the host and on the device: sample i has the rows
+ * [cu[i], cu[i+1]). */
 struct vfm_seqs {
 	int n;         /* S */
 	int64_t total; /* T */
 	int64_t max_len;
-	const int32_t *cu;         /* [S+1], host memory */
-	struct vfm_tensor dev_cu;  /* [S+1] i32, device */
-	struct vfm_tensor seg;     /* [T] i32, device; absent where the op does not need it */
-	const int32_t *len;        /* optional [S], host memory */
-	struct vfm_tensor dev_len; /* with len: [S] i32, device */
+	const int32_t *cu;        /* [S+1], host memory */
+	struct vfm_tensor dev_cu; /* [S+1] i32, device */
+	struct vfm_tensor seg;    /* [T] i32, device; absent where the op does not need it */
 };
 
 /* Samples that end where the next begin: n, total, max_len and cu [n+1], which the caller keeps alive; all else absent.
  */
 void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu);
-/* Rows of sample i without its padding. */
+/* Returns the number of rows of sample i. */
 static inline int64_t vfm_seqs_len(const struct vfm_seqs *q, int i)
 {
-	return q->len ? q->len[i] : (int64_t)q->cu[i + 1] - q->cu[i];
+	return (int64_t)q->cu[i + 1] - q->cu[i];
 }
 
 enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU };
@@ -158,11 +153,7 @@ struct vfm_qk_norm_rope_bwd {
 };
 
 /* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv
- * (grouped-query attention).  A sample with no keys gives o = 0, lse = -inf.
- *
- * Samples may be padded, queries and keys each for themselves.  Padding rows of o, dq, dk and dv become 0, those of lse
- * -inf.  Those of inputs do not matter, but for one thing: of q, k, v, o and dout they must be finite (zeros, say),
- * since cuDNN multiplies them by 0. */
+ * (grouped-query attention).  A sample with no keys gives o = 0, lse = -inf. */
 struct vfm_attn {
 	struct vfm_tensor q;    /* [Tq,H,d] f32 or bf16, rows may be strided; d <= 128, a multiple of 8 */
 	struct vfm_tensor k, v; /* [Tk,Hkv,d], the same */

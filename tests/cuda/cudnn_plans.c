@@ -15,9 +15,9 @@
 #include "base/file.h"
 #include "cuda/cuda_sys.h"
 
-/* Samples of a pack: n of `len` rows, each shorter by `less` than the one before; padded: in slots of `at` rows. */
+/* Samples of a pack: n of `len` rows, each shorter by `less` than the one before. */
 struct pack {
-	int n, len, less, at;
+	int n, len, less;
 };
 
 static const struct problem {
@@ -28,49 +28,42 @@ static const struct problem {
 	enum vfm_dtype grad; /* f32: the ring */
 	int brief;           /* built for 0: H200, 1: A100 and B200, too, 2: every device */
 } problems[] = {
-	{"dit-s", 6, 6, 64, {1, 8192, 0, 0}, {0}, false, VFM_BF16, 0},
-	{"dit-b packed", 12, 12, 64, {5, 2500, 391, 0}, {0}, false, VFM_BF16, 1},
-	{"dit-l fused", 16, 16, 64, {7, 3001, 77, 0}, {0}, true, VFM_BF16, 0},
-	{"dit-xl", 16, 16, 72, {8, 1024, 0, 0}, {0}, false, VFM_BF16, 0},
-	{"dit-xl packed", 16, 16, 72, {9, 2048, 111, 0}, {0}, false, VFM_BF16, 1},
-	{"stdit columns", 16, 16, 72, {900, 17, 0, 0}, {0}, false, VFM_BF16, 0},
-	{"dit-7b 8k", 32, 32, 128, {1, 8192, 0, 0}, {0}, false, VFM_BF16, 1},
-	{"dit-7b 64k", 32, 32, 128, {1, 65536, 0, 0}, {0}, false, VFM_BF16, 0},
-	{"dit-7b 64k packed", 32, 32, 128, {11, 11000, 917, 0}, {0}, false, VFM_BF16, 2},
-	{"dit-7b 64k, one long", 32, 32, 128, {30, 33000, 1100, 0}, {0}, false, VFM_BF16, 0},
-	{"dit-7b text", 32, 32, 128, {5, 2500, 391, 0}, {5, 512, 60, 0}, false, VFM_BF16, 1},
-	{"dit-7b text 512", 32, 32, 128, {2, 4096, 0, 0}, {2, 512, 0, 0}, true, VFM_BF16, 0},
-	{"dit-7b ring", 32, 32, 128, {4, 5000, 700, 0}, {4, 4700, 600, 0}, false, VFM_F32, 1},
-	{"dit-7b ring, one sample", 32, 32, 128, {1, 8192, 0, 0}, {0}, false, VFM_F32, 0},
-	{"dit-7b 1 of 8 ranks' heads", 4, 4, 128, {3, 20000, 1000, 0}, {0}, true, VFM_BF16, 0},
-	{"moviegen-1b", 32, 8, 64, {6, 2000, 300, 0}, {0}, false, VFM_BF16, 0},
-	{"moviegen-5b", 24, 8, 128, {1, 8192, 0, 0}, {0}, false, VFM_BF16, 0},
-	{"moviegen-30b packed", 48, 8, 128, {9, 9000, 500, 0}, {0}, false, VFM_BF16, 1},
-	{"moviegen-30b ring", 48, 8, 128, {3, 9000, 500, 0}, {0}, false, VFM_F32, 1},
-	{"moviegen-30b ring, one sample", 48, 8, 128, {1, 16384, 0, 0}, {0}, false, VFM_F32, 0},
-	{"dit-7b padded", 32, 32, 128, {11, 11000, 917, 11008}, {0}, false, VFM_BF16, 2},
-	{"dit-7b padded ring", 32, 32, 128, {4, 5000, 700, 5120}, {4, 4700, 600, 4736}, false, VFM_F32, 1},
-	{"dit-7b, text padded", 32, 32, 128, {2, 4096, 0, 0}, {2, 512, 100, 512}, true, VFM_BF16, 0},
-	{"dit-xl padded, any row", 16, 16, 72, {9, 2048, 111, 2049}, {0}, false, VFM_BF16, 1},
-	{"moviegen-30b padded", 48, 8, 128, {9, 9000, 500, 9088}, {0}, false, VFM_BF16, 0},
-	{"d 96 padded gqa ring", 8, 4, 96, {3, 1000, 100, 1000}, {0}, true, VFM_F32, 0},
-	{"d 80", 8, 8, 80, {3, 1000, 100, 0}, {0}, false, VFM_BF16, 0},
-	{"d 96", 8, 8, 96, {3, 1000, 100, 0}, {0}, false, VFM_BF16, 0},
-	{"d 112", 8, 8, 112, {3, 1000, 100, 0}, {0}, false, VFM_BF16, 0},
-	{"d 120 gqa ring", 8, 2, 120, {3, 1000, 100, 0}, {0}, true, VFM_F32, 0},
-	{"d 40", 4, 4, 40, {3, 1000, 100, 0}, {0}, false, VFM_BF16, 0},
-	{"d 8", 4, 4, 8, {3, 1000, 100, 0}, {0}, false, VFM_BF16, 0},
+	{"dit-s", 6, 6, 64, {1, 8192, 0}, {0}, false, VFM_BF16, 0},
+	{"dit-b packed", 12, 12, 64, {5, 2500, 391}, {0}, false, VFM_BF16, 1},
+	{"dit-l fused", 16, 16, 64, {7, 3001, 77}, {0}, true, VFM_BF16, 0},
+	{"dit-xl", 16, 16, 72, {8, 1024, 0}, {0}, false, VFM_BF16, 0},
+	{"dit-xl packed", 16, 16, 72, {9, 2048, 111}, {0}, false, VFM_BF16, 1},
+	{"stdit columns", 16, 16, 72, {900, 17, 0}, {0}, false, VFM_BF16, 0},
+	{"dit-7b 8k", 32, 32, 128, {1, 8192, 0}, {0}, false, VFM_BF16, 1},
+	{"dit-7b 64k", 32, 32, 128, {1, 65536, 0}, {0}, false, VFM_BF16, 0},
+	{"dit-7b 64k packed", 32, 32, 128, {11, 11000, 917}, {0}, false, VFM_BF16, 2},
+	{"dit-7b 64k, one long", 32, 32, 128, {30, 33000, 1100}, {0}, false, VFM_BF16, 0},
+	{"dit-7b text", 32, 32, 128, {5, 2500, 391}, {5, 512, 60}, false, VFM_BF16, 1},
+	{"dit-7b text 512", 32, 32, 128, {2, 4096, 0}, {2, 512, 0}, true, VFM_BF16, 0},
+	{"dit-7b ring", 32, 32, 128, {4, 5000, 700}, {4, 4700, 600}, false, VFM_F32, 1},
+	{"dit-7b ring, one sample", 32, 32, 128, {1, 8192, 0}, {0}, false, VFM_F32, 0},
+	{"dit-7b 1 of 8 ranks' heads", 4, 4, 128, {3, 20000, 1000}, {0}, true, VFM_BF16, 0},
+	{"moviegen-1b", 32, 8, 64, {6, 2000, 300}, {0}, false, VFM_BF16, 0},
+	{"moviegen-5b", 24, 8, 128, {1, 8192, 0}, {0}, false, VFM_BF16, 0},
+	{"moviegen-30b packed", 48, 8, 128, {9, 9000, 500}, {0}, false, VFM_BF16, 1},
+	{"moviegen-30b ring", 48, 8, 128, {3, 9000, 500}, {0}, false, VFM_F32, 1},
+	{"moviegen-30b ring, one sample", 48, 8, 128, {1, 16384, 0}, {0}, false, VFM_F32, 0},
+	{"d 96 gqa ring", 8, 4, 96, {3, 1000, 100}, {0}, true, VFM_F32, 0},
+	{"d 80", 8, 8, 80, {3, 1000, 100}, {0}, false, VFM_BF16, 0},
+	{"d 96", 8, 8, 96, {3, 1000, 100}, {0}, false, VFM_BF16, 0},
+	{"d 112", 8, 8, 112, {3, 1000, 100}, {0}, false, VFM_BF16, 0},
+	{"d 120 gqa ring", 8, 2, 120, {3, 1000, 100}, {0}, true, VFM_F32, 0},
+	{"d 40", 4, 4, 40, {3, 1000, 100}, {0}, false, VFM_BF16, 0},
+	{"d 8", 4, 4, 8, {3, 1000, 100}, {0}, false, VFM_BF16, 0},
 };
 
-static struct vfm_seqs seqs_of(const struct pack *p, int32_t *cu, int32_t *len)
+static struct vfm_seqs seqs_of(const struct pack *p, int32_t *cu)
 {
-	struct vfm_seqs q = {.n = p->n, .cu = cu, .len = p->at ? len : NULL};
+	struct vfm_seqs q = {.n = p->n, .cu = cu};
 
 	cu[0] = 0;
-	for (int i = 0; i < p->n; i++) {
-		len[i] = p->len - i * p->less;
-		cu[i + 1] = cu[i] + (p->at ? p->at : len[i]);
-	}
+	for (int i = 0; i < p->n; i++)
+		cu[i + 1] = cu[i] + p->len - i * p->less;
 	q.total = cu[p->n];
 	return q;
 }
@@ -117,8 +110,8 @@ static void job_of(struct job *j, const struct problem *p, struct vfm_cuda_attn 
 
 static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, bool deterministic)
 {
-	static int32_t cu_q[1001], cu_k[1001], len_q[1000], len_k[1000];
-	struct vfm_seqs q = seqs_of(&p->q, cu_q, len_q), k = seqs_of(p->k.n ? &p->k : &p->q, cu_k, len_k);
+	static int32_t cu_q[1001], cu_k[1001];
+	struct vfm_seqs q = seqs_of(&p->q, cu_q), k = seqs_of(p->k.n ? &p->k : &p->q, cu_k);
 	struct vfm_err err = {0};
 	double t0 = vfm_now();
 	size_t had = c->n;
@@ -140,7 +133,7 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 		lay_out(&j, j.plan[i], &m);
 		print_message("%s%dx%dx%d%s engine %d of %d, %d operations, scratch %.1f MiB", i ? "; " : "",
 			(int)j.piece[i].b, (int)j.piece[i].sq, (int)j.piece[i].sk,
-			(const char *[]){" packed", " padded", ""}[j.piece[i].kind], (int)f.engine, f.configs, f.ops,
+			j.piece[i].kind == VFM_ATTN_PACKED ? " packed" : "", (int)f.engine, f.configs, f.ops,
 			(double)m.used * 0x1p-20);
 	}
 	if (rc == 0)
@@ -168,7 +161,7 @@ static void device(const char *name, int sm, int brief)
 			bad += build(c, &problems[i], bwd, false) < 0;
 	/* the same bits each time: cuDNN on Hopper alone */
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && brief == 0; i++)
-		if (i < 2 || strstr(problems[i].what, "d 96 padded"))
+		if (i < 2 || strstr(problems[i].what, "d 96 gqa ring"))
 			bad += build(c, &problems[i], true, true) < 0;
 	free(json);
 	vfm_dnn_on_release(&c->on);

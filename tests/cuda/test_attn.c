@@ -124,17 +124,16 @@ static void check(struct vfm_case *c, struct vfm_cuda *dev)
 	vfm_case_free(c, cpu_s);
 }
 
-/* The name says which plan the case is for: attn/padded-ring/bf16 … */
+/* The name says which plan the case is for: attn/packed-ring/bf16 … */
 static void check_kind(const struct vfm_case *c)
 {
-	static const char *const kinds[] = {
-		[VFM_ATTN_PACKED] = "packed", [VFM_ATTN_PADDED] = "padded", [VFM_ATTN_FIXED] = "fixed"};
+	static const char *const kinds[] = {[VFM_ATTN_PACKED] = "packed", [VFM_ATTN_FIXED] = "fixed"};
 	struct vfm_attn_limits lim = {.hkv = 1, .group = 1};
 	const char *name = strchr(c->name, '/') + 1;
 	struct vfm_attn_piece *p;
 	int n = vfm_attn_pieces(&c->seqs[0], &c->seqs[1], &lim, &p);
 
-	if (n > 0 && !strstr(name, "-odd") && !strstr(name, "-any") && !strstr(name, "-uneven") &&
+	if (n > 0 && !strstr(name, "-odd") && !strstr(name, "-any") &&
 		strncmp(name, kinds[p->kind], strlen(kinds[p->kind])) != 0)
 		fail_msg("%s is %s", c->name, kinds[p->kind]);
 	free(p);
@@ -200,7 +199,7 @@ static void test_deterministic(void **state)
 {
 	(void)state;
 	all(90, true, "cudnn", 2 * 128 * 128);
-	among = "attn_bwd/padded";
+	among = "attn_bwd/packed";
 	all(90, true, "cudnn", 0);
 	among = "";
 }
@@ -233,7 +232,7 @@ static void test_no_plan(void **state)
 	dnn_ref_no_plans = true;
 	for (int again = 0; again < 2; again++)
 		for (size_t i = 0; i < cases.n; i++)
-			if (strstr(cases.v[i]->name, "/padded-cross/") || strstr(cases.v[i]->name, "/packed-mixed/")) {
+			if (strstr(cases.v[i]->name, "/packed-cross/") || strstr(cases.v[i]->name, "/packed-mixed/")) {
 				check(cases.v[i], &dev);
 				n += cases.v[i]->args.attn.q.dtype == VFM_BF16;
 			}
@@ -282,8 +281,8 @@ static void test_rounding(void **state)
 static void test_pieces(void **state)
 {
 	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
-	int32_t cq[301] = {0}, ck[301] = {0}, lq[300], lk[300];
-	int n_padded = 0;
+	int32_t cq[301] = {0}, ck[301] = {0};
+	int n_fixed = 0;
 
 	(void)state;
 	for (int round = 0; round < 200; round++) {
@@ -292,33 +291,24 @@ static void test_pieces(void **state)
 			.group = 1 + round % 3,
 			.pairs = round % 4 ? 0 : 1 << (16 + round % 12),
 			.rows = round % 3 ? 0 : 4096};
-		struct vfm_seqs q = {.n = n, .cu = cq, .len = round % 7 > 4 ? lq : NULL},
-				k = {.n = n, .cu = ck, .len = round % 7 > 5 ? lk : NULL};
+		struct vfm_seqs q = {.n = n, .cu = cq}, k = {.n = n, .cu = ck};
 		struct vfm_attn_piece *v;
-		bool even = round % 2; /* slots of one size */
+		bool equal = round % 7 > 4;
 
 		for (int i = 0; i < n; i++) {
 			double u = vfm_rng_uniform(&rng, (uint64_t)(round * 1000 + i * 2 + 1));
 			double w = vfm_rng_uniform(&rng, (uint64_t)(round * 1000 + i * 2 + 2));
 
-			cq[i + 1] = cq[i] + (u < 0.1 ? 0 : (int32_t)exp(9 * w));
-			ck[i + 1] = ck[i] + (u > 0.9 ? 0 : (int32_t)exp(7 * w * u));
-			lq[i] = cq[i + 1] - cq[i];
-			lk[i] = ck[i + 1] - ck[i];
-			if (q.len)
-				cq[i + 1] = cq[i] + (even ? 8200 : lq[i] + i % 3);
-			if (k.len)
-				ck[i + 1] = ck[i] + (even ? 1100 : lk[i] + i % 5);
+			cq[i + 1] = cq[i] + (equal ? 512 : u < 0.1 ? 0 : (int32_t)exp(9 * w));
+			ck[i + 1] = ck[i] + (equal ? 128 : u > 0.9 ? 0 : (int32_t)exp(7 * w * u));
 		}
 		count = vfm_attn_pieces(&q, &k, &lim, &v);
 		for (int p = 0; p < count; p++) {
 			int in = 0;
 
-			n_padded += v[p].kind == VFM_ATTN_PADDED;
+			n_fixed += v[p].kind == VFM_ATTN_FIXED;
 			assert_true(v[p].kind == VFM_ATTN_PACKED ||
 				(count == 1 && v[p].b == n && cq[n] == n * v[p].sq && ck[n] == n * v[p].sk));
-			if (v[p].kind == VFM_ATTN_PADDED)
-				assert_true(q.len || k.len);
 			assert_true(
 				v[p].n > 0 && v[p].n <= v[p].b && v[p].heads > 0 && v[p].head + v[p].heads <= lim.hkv);
 			assert_true(!lim.rows || v[p].b == 1 || v[p].b * v[p].sq <= lim.rows ||
@@ -326,7 +316,7 @@ static void test_pieces(void **state)
 			if (lim.pairs && (v[p].b > 1 || v[p].heads > 1))
 				assert_true(v[p].b * v[p].heads * lim.group * v[p].sq * v[p].sk <= lim.pairs);
 			for (int i = 0; i < n; i++) {
-				int32_t nq = lq[i], nk = lk[i];
+				int64_t nq = vfm_seqs_len(&q, i), nk = vfm_seqs_len(&k, i);
 
 				if (v[p].kind == VFM_ATTN_PACKED && (nq <= v[p].lo || nq > v[p].hi || nk == 0))
 					continue;
@@ -339,10 +329,10 @@ static void test_pieces(void **state)
 		}
 		for (int i = 0; i < n; i++)
 			if (count != 1 || v[0].kind == VFM_ATTN_PACKED)
-				assert_int_equal(seen[i], lq[i] && lk[i] ? lim.hkv : 0);
+				assert_int_equal(seen[i], vfm_seqs_len(&q, i) && vfm_seqs_len(&k, i) ? lim.hkv : 0);
 		free(v);
 	}
-	assert_true(n_padded > 10);
+	assert_true(n_fixed > 0);
 }
 
 /* Packs that differ from step to step use few plans: the reason for the rounding. */

@@ -156,7 +156,6 @@ static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, st
 		complete(&seqs[i], &made[i]);
 		add(m, &r, &seqs[i].dev_cu);
 		add(m, &r, &seqs[i].seg);
-		add(m, &r, &seqs[i].dev_len);
 	}
 	merge(&r);
 	TRY_OUT(upload(m, &r, err));
@@ -166,7 +165,6 @@ static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, st
 		if (*(const struct vfm_seqs **)((char *)&a + info->seqs[i])) {
 			translate(&r, &seqs[i].dev_cu);
 			translate(&r, &seqs[i].seg);
-			translate(&r, &seqs[i].dev_len);
 		}
 	TRY_OUT(info->call(m->rs, &a, err));
 	rc = download(m, &r, err);

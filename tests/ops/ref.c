@@ -333,9 +333,7 @@ static void ref_attn(struct ref *r)
 	for (int64_t t = 0; t < a->q.shape[0]; t++)
 		for (int64_t h = 0; h < nh; h++) {
 			int s = sample_of(a->seqs_q, t);
-			bool padding = t - a->seqs_q->cu[s] >= vfm_seqs_len(a->seqs_q, s);
-			int64_t k0 = a->seqs_k->cu[s], k1 = padding ? k0 : k0 + vfm_seqs_len(a->seqs_k, s),
-				off = h / (nh / hkv) * d;
+			int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1], off = h / (nh / hkv) * d;
 			double l = scores(q + (t * nh + h) * d, k + off, k0, k1, hkv, d, (double)a->scale, p);
 
 			lse[t * nh + h] = l;
@@ -361,12 +359,9 @@ static void ref_attn_bwd(struct ref *r)
 	memset(dv, 0, (size_t)vfm_numel(&a->v) * sizeof(*dv));
 	for (int64_t th = 0; th < a->q.shape[0] * nh; th++) {
 		int s = sample_of(a->seqs_q, th / nh);
-		int64_t k0 = a->seqs_k->cu[s], k1 = k0 + vfm_seqs_len(a->seqs_k, s), off = th % nh / (nh / hkv) * d,
-			row = th * d;
+		int64_t k0 = a->seqs_k->cu[s], k1 = a->seqs_k->cu[s + 1], off = th % nh / (nh / hkv) * d, row = th * d;
 		double delta = 0;
 
-		if (th / nh - a->seqs_q->cu[s] >= vfm_seqs_len(a->seqs_q, s))
-			continue; /* padding */
 		scores(q + row, k + off, k0, k1, hkv, d, (double)a->scale, p);
 		for (int64_t i = 0; i < d; i++)
 			delta += o[row + i] * dout[row + i];

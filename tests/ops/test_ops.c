@@ -414,7 +414,7 @@ static void compare(const char *level, const struct vfm_case *c, const struct vf
 		there += want[i] != 0;
 		rms += isfinite(want[i]) ? want[i] * want[i] : 0;
 	}
-	/* zeros, of padding for one, would only make the rest look small */
+	/* without the zeros, which would only make the rest look small */
 	rms = there ? sqrt(rms / (double)there) : 0;
 	for (int64_t i = 0; i < n; i++) {
 		double x = result(c, t, i), room = c->tol * (fabs(want[i]) + rms) + bias + 1e-30, e;
@@ -809,35 +809,6 @@ static void spoil(struct vfm_stream *s, struct vfm_case *c, const struct vfm_ope
 	}
 }
 
-/* Padding: lengths that do not fit, or for an op that knows none. */
-static void spoil_lengths(struct vfm_stream *s, struct vfm_case *c, struct vfm_seqs *q)
-{
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
-	struct vfm_seqs keep = *q;
-	int32_t len[64];
-
-	if (q->n == 0 || q->n > 64)
-		return;
-	for (int i = 0; i < q->n; i++)
-		len[i] = (int32_t)vfm_seqs_len(&keep, i);
-	q->len = len;
-	q->dev_len = vfm_t1(len, VFM_I32, q->n);
-	if (c->op != VFM_OP_attn && c->op != VFM_OP_attn_bwd) {
-		expect_refusal(s, c, o, "padding");
-	} else {
-		len[q->n - 1] = -1;
-		expect_refusal(s, c, o, "a negative length");
-		len[q->n - 1] = keep.cu[q->n] - keep.cu[q->n - 1] + 1;
-		expect_refusal(s, c, o, "a sample longer than its rows");
-		len[q->n - 1] = 0;
-		q->dev_len.data = NULL;
-		expect_refusal(s, c, o, "lengths that the device has not");
-		q->dev_len = vfm_t1(len, VFM_I32, q->n + 1);
-		expect_refusal(s, c, o, "one length too many");
-	}
-	*q = keep;
-}
-
 static void test_checks(void **state)
 {
 	static const struct vfm_dev_table table = {.name = "sink", .ops = &sink_ops};
@@ -854,7 +825,6 @@ static void test_checks(void **state)
 
 		for (int i = 0; o[i].name; i++)
 			vfm_operand_of(&c->args, &o[i])->data = &memory;
-		c->seqs[0].dev_len.data = c->seqs[1].dev_len.data = &memory;
 		reached = 0;
 		if (vfm_case_run(c, &s, &err) < 0 || reached != 1)
 			bad("checks", c, "refused: %s", err.msg);
@@ -865,9 +835,7 @@ static void test_checks(void **state)
 			c->seqs[i].total++;
 			expect_refusal(&s, c, &o[0], "other seqs");
 			c->seqs[i].total--;
-			spoil_lengths(&s, c, &c->seqs[i]);
 		}
-		c->seqs[0].dev_len.data = c->seqs[1].dev_len.data = NULL;
 		for (int i = 0; o[i].name; i++)
 			vfm_operand_of(&c->args, &o[i])->data = NULL;
 	}
@@ -894,83 +862,6 @@ static void test_unread(void **state)
 			for (int k = 0; k < 40; k++)
 				assert_true(y[k] == alpha * (float)k + beta * 7);
 		}
-}
-
-/* Puts a number into the padding rows of all inputs of an attention. */
-static void fill_padding(struct vfm_case *c, double x)
-{
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
-
-	for (int i = 0; o[i].name; i++) {
-		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
-		const struct vfm_seqs *q = &c->seqs[!strcmp(o[i].name, "k") || !strcmp(o[i].name, "v")];
-		int64_t cols = t->shape[0] ? vfm_numel(t) / t->shape[0] : 0;
-
-		for (int s = 0; o[i].role == VFM_IN && q->len && s < q->n; s++)
-			for (int64_t e = (q->cu[s] + q->len[s]) * cols; e < q->cu[s + 1] * cols; e++)
-				vfm_dtype_convert(t->dtype,
-					(char *)t->data + (size_t)offset_of(t, e) * vfm_dtype_size(t->dtype), VFM_F64,
-					&x, 1);
-	}
-}
-
-/* With x in the padding rows the results are what they should be, and (unless bits is NULL: a copy of each, made if
- * there is none) to the last bit. */
-static void check_padding(
-	struct level *l, struct vfm_case *c, const struct image *m, const struct ref *want, double x, char **bits)
-{
-	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
-	struct vfm_err err = {0};
-
-	image_put(m, c);
-	fill_padding(c, x);
-	if (vfm_case_run(c, l->s, &err) < 0)
-		bad(l->name, c, "%s", err.msg);
-	for (int i = 0; o[i].name; i++) {
-		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
-
-		if (o[i].role != VFM_OUT)
-			continue;
-		compare(l->name, c, &o[i], t, want->v[i]);
-		if (bits && !bits[i])
-			bits[i] = memcpy(vfm_malloc(c->bytes[i]), t->data, c->bytes[i]);
-		else if (bits && memcmp(bits[i], t->data, c->bytes[i]) != 0)
-			bad(l->name, c, "%s depends on what stands in padding", o[i].name);
-	}
-}
-
-/* What stands in padding makes no difference, not even NaN; a library's kernels may want finite numbers (ops.h). */
-static void test_padding(void **state)
-{
-	bool ours = !device || strcmp(device, "cpu") == 0;
-	int n = 0;
-
-	(void)state;
-	n_bad = 0;
-	for (size_t k = 0; k < cases.n; k++) {
-		struct vfm_case *c = cases.v[k];
-		struct ref want = {0};
-		struct image m;
-
-		if (!wanted(c) || (!c->seqs[0].len && !c->seqs[1].len))
-			continue;
-		image_take(&m, c, true);
-		ref_take(&want, c);
-		ref_run(&want);
-		for (int i = 0; i < n_full; i++) {
-			char *bits[VFM_MAX_OPERANDS] = {0};
-
-			check_padding(&levels[i], c, &m, &want, ours ? (double)NAN : -1, ours ? bits : NULL);
-			check_padding(&levels[i], c, &m, &want, 1000, ours ? bits : NULL);
-			for (int j = 0; j < VFM_MAX_OPERANDS; j++)
-				free(bits[j]);
-			n++;
-		}
-		ref_release(&want);
-		image_release(&m, c);
-	}
-	print_message("%d runs\n", n);
-	assert_int_equal(n_bad, 0);
 }
 
 /* A NaN must come out again, or a run that has diverged goes on unseen. */
@@ -1135,29 +1026,17 @@ struct low {
 };
 
 /* One sample; the first column of q is 1, that of k `first`. */
-static void low_run(struct level *l, struct low *x, int nq, int nk, int slot, float first)
+static void low_run(struct level *l, struct low *x, int nq, int nk, float first)
 {
-	int32_t cu_q[2] = {0, slot ? slot : nq}, cu_k[2] = {0, slot ? slot : nk}, len_q = nq, len_k = nk;
-	struct vfm_seqs sq = {.n = 1,
-		.total = cu_q[1],
-		.max_len = nq,
-		.cu = cu_q,
-		.dev_cu = vfm_t1(cu_q, VFM_I32, 2),
-		.len = slot ? &len_q : NULL,
-		.dev_len = vfm_t1(&len_q, VFM_I32, 1)};
-	struct vfm_seqs sk = {.n = 1,
-		.total = cu_k[1],
-		.max_len = nk,
-		.cu = cu_k,
-		.dev_cu = vfm_t1(cu_k, VFM_I32, 2),
-		.len = slot ? &len_k : NULL,
-		.dev_len = vfm_t1(&len_k, VFM_I32, 1)};
-	struct vfm_tensor q = vfm_t3(x->q, VFM_BF16, cu_q[1], LH, LD), k = vfm_t3(x->k, VFM_BF16, cu_k[1], LH, LD);
+	int32_t cu_q[2] = {0, nq}, cu_k[2] = {0, nk};
+	struct vfm_seqs sq = {.n = 1, .total = nq, .max_len = nq, .cu = cu_q, .dev_cu = vfm_t1(cu_q, VFM_I32, 2)};
+	struct vfm_seqs sk = {.n = 1, .total = nk, .max_len = nk, .cu = cu_k, .dev_cu = vfm_t1(cu_k, VFM_I32, 2)};
+	struct vfm_tensor q = vfm_t3(x->q, VFM_BF16, nq, LH, LD), k = vfm_t3(x->k, VFM_BF16, nk, LH, LD);
 	struct vfm_attn f = {.q = q,
 		.k = k,
 		.v = k,
 		.o = q,
-		.lse = vfm_t2(x->lse, VFM_F32, cu_q[1], LH),
+		.lse = vfm_t2(x->lse, VFM_F32, nq, LH),
 		.seqs_q = &sq,
 		.seqs_k = &sk,
 		.scale = 0.125f};
@@ -1207,10 +1086,10 @@ static void low_compare(const struct level *l, const char *what, const uint16_t 
 }
 
 /* Scores that are all far below 0, where exp(0 - lse) of a key that is not there would overflow: all 120 lower, they
- * give the same.  Keys that do not fill a tile of 128, a single query, whole tiles, padding. */
+ * give the same.  Keys that do not fill a tile of 128, a single query, whole tiles. */
 static void test_low_scores(void **state)
 {
-	static const int shapes[][3] = {{192, 192, 0}, {1, 128, 0}, {100, 65, 0}, {256, 256, 0}, {192, 200, 256}};
+	static const int shapes[][2] = {{192, 192}, {1, 128}, {100, 65}, {256, 256}, {192, 200}};
 	static struct low a, b;
 
 	(void)state;
@@ -1218,8 +1097,8 @@ static void test_low_scores(void **state)
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
 			int nq = shapes[i][0], nk = shapes[i][1];
 
-			low_run(&levels[l], &a, nq, nk, shapes[i][2], 0);
-			low_run(&levels[l], &b, nq, nk, shapes[i][2], -960);
+			low_run(&levels[l], &a, nq, nk, 0);
+			low_run(&levels[l], &b, nq, nk, -960);
 			for (int r = 0; r < nq * LH; r++)
 				if (!(fabsf(a.lse[r] - b.lse[r] - 120) < 0.02f))
 					fail_msg("%s: lse[%d] of %dx%d is %g, not %g", levels[l].name, r, nq, nk,
@@ -1498,7 +1377,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_unread),
-		cmocka_unit_test(test_padding),
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_sum_in_place),
 		cmocka_unit_test(test_merged_blocks),
@@ -1513,7 +1391,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_unread),
-		cmocka_unit_test(test_padding),
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_sum_in_place),
 		cmocka_unit_test(test_merged_blocks),
