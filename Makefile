@@ -179,6 +179,8 @@ $(FAKES:%=$(B)/tests/plugin/libvfm_%.so): $(B)/tests/plugin/libvfm_%.so: tests/p
 $(B)/tests/unit/test_plugin: $(FAKES:%=$(B)/tests/plugin/libvfm_%.so)
 
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
+OPS_PARTS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/ops/ops_*.c))
+$(B)/tests/ops/test_ops: $(OPS_PARTS)
 
 # Attention through cuDNN: its graphs computed on the host, and its plans built for devices that are not there.
 CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_graph $(if $(PLUGIN),$(B)/tests/cuda/cudnn_plans))
@@ -225,7 +227,7 @@ $(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu Makefile
 	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_ARCH) $(CUDA_INC:%=-isystem %) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) -o $@ $< $(call cuda_lib,cublasLt) \
 		$(CUDA_LIBDIR:%=-Xlinker -rpath=%)
 
--include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
+-include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(OPS_PARTS:.o=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)

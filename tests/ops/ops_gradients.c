@@ -1,0 +1,219 @@
+/* ops_gradients.c - gradients against finite differences of the reference; equal bits from run to run. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/par.h"
+#include "emu_dev.h"
+#include "ops_test.h"
+
+static double dot_product(const double *a, const double *b, int64_t n)
+{
+	double s = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		s += a[i] * b[i];
+	return s;
+}
+
+/* sum dy * y(in + step * v) */
+static double objective_at(
+	struct ref *f, const struct op_rule *rule, int in, const double *v, double step, const double *dy)
+{
+	const struct vfm_operand *o = vfm_op_infos[f->op].operands;
+	int64_t n = vfm_numel(vfm_operand_of((void *)f->args, &o[in])), ny = 0;
+	double *y = NULL, r;
+
+	for (int i = 0; o[i].name; i++)
+		if (o[i].offset == rule->y) {
+			y = f->v[i];
+			ny = vfm_numel(vfm_operand_of((void *)f->args, &o[i]));
+		}
+	for (int64_t i = 0; i < n; i++)
+		f->v[in][i] += step * v[i];
+	if (!dy)
+		*y = 0; /* the loss is added to */
+	ref_run(f);
+	r = dy ? dot_product(dy, y, ny) : *y;
+	for (int64_t i = 0; i < n; i++)
+		f->v[in][i] -= step * v[i];
+	return r;
+}
+
+/* Whether the op adds to this gradient. */
+static bool op_accumulates(const struct vfm_case *c, const struct vfm_tensor *grad)
+{
+	const struct vfm_norm_bwd *n = &c->args.norm_bwd;
+
+	if (c->op == VFM_OP_norm_bwd)
+		return grad == &n->dweight || grad == &n->dbias || (grad == &n->dx && n->dx_accumulate);
+	if (c->op == VFM_OP_embed3_bwd)
+		return true;
+	return c->op == VFM_OP_qk_norm_rope_bwd && grad == &c->args.qk_norm_rope_bwd.dweight;
+}
+
+static void check_gradient(
+	struct op_level *l, struct vfm_case *c, const struct op_rule *rule, const struct ref *before, int g)
+{
+	const struct vfm_operand *of = vfm_op_infos[rule->fwd].operands;
+	struct vfm_tensor *grad = operand_at(&c->args, rule->grads[g].grad);
+	const double h = 1e-5, *dy = rule->dy == SIZE_MAX ? NULL : ref_at(before, rule->dy), *init;
+	double *dx, *v, want, got, room;
+	union vfm_op_args args;
+	struct ref f;
+	int in = 0;
+	int64_t n = vfm_numel(grad);
+	struct vfm_rng rng = vfm_rng_stream(5, 6, (uint64_t)g, VFM_RNG_TEST);
+
+	if (!vfm_has(grad))
+		return;
+	while (of[in].offset != rule->grads[g].in)
+		in++;
+	forward_args(c, &args);
+	forward_operands(rule, before, &args, &f);
+	dx = operand_doubles(grad, grad->data);
+	init = ref_at(before, rule->grads[g].grad);
+	v = vfm_calloc((size_t)n + 1, sizeof(*v));
+	for (int64_t i = 0; i < n; i++) {
+		v[i] = (double)vfm_rng_normal(&rng, (uint64_t)i);
+		dx[i] -= op_accumulates(c, grad) ? init[i] : 0;
+	}
+	want = (objective_at(&f, rule, in, v, h, dy) - objective_at(&f, rule, in, v, -h, dy)) / (2 * h);
+	got = dot_product(v, dx, n);
+	room = 3e-5 * sqrt(dot_product(v, v, n) * dot_product(dx, dx, n)) + 1e-7;
+	if (!(fabs(want - got) <= room))
+		case_bad(l->name, c,
+			"the gradient of %s along a direction is %.9g, by differences %.9g (allowed: %.1g)",
+			of[in].name, got, want, room);
+	free(v);
+	free(dx);
+	ref_release(&f);
+}
+
+static bool all_f32(struct vfm_case *c)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+
+	for (int i = 0; o[i].name; i++)
+		if (vfm_operand_of(&c->args, &o[i])->dtype == VFM_BF16)
+			return false;
+	return true;
+}
+
+void test_gradients(void **state)
+{
+	struct vfm_err err = {0};
+	int n = 0;
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		const struct op_rule *rule = op_rule_of(c);
+		struct ref before;
+		struct image m;
+
+		if (!case_wanted(c) || !rule || !all_f32(c) || c->flags & VFM_CASE_AS_FILLED)
+			continue;
+		image_take(&m, c, true);
+		ref_of_case(&before, c);
+		for (int i = 0; i < n_full; i++) {
+			image_put(&m, c);
+			if (vfm_case_run(c, levels[i].s, &err) < 0)
+				case_bad(levels[i].name, c, "%s", err.msg);
+			for (int g = 0; g < rule->n_grads; g++)
+				check_gradient(&levels[i], c, rule, &before, g);
+			n++;
+		}
+		ref_release(&before);
+		image_release(&m, c);
+	}
+	print_message("%d gradients\n", n);
+	assert_true(n > 0);
+	assert_int_equal(n_bad, 0);
+}
+
+/* ---- determinism ---- */
+
+/* All operands after the run, as bytes. */
+static char *bits_after(struct op_level *l, struct vfm_case *c, const struct image *m, size_t *len)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	struct vfm_err err = {0};
+	char *all = NULL;
+
+	*len = 0;
+	image_put(m, c);
+	assert_int_equal(vfm_case_run(c, l->s, &err), 0);
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+
+		if (!vfm_has(t))
+			continue;
+		all = vfm_realloc(all, *len + c->bytes[i], 1);
+		memcpy(all + *len, t->data, c->bytes[i]);
+		*len += c->bytes[i];
+	}
+	return all;
+}
+
+/* The CUDA kernels: once more, and with the last block, warp and lane first. */
+static void same_bits_emulated(struct vfm_case *c, const struct image *m)
+{
+	struct op_level *l = &levels[n_isa];
+	size_t len, len2;
+	char *first, *again;
+
+	if (device || !has_op(n_isa, c->op))
+		return;
+	first = bits_after(l, c, m, &len);
+	for (int back = 0; back < 2; back++) {
+		vfm_emu_backwards(back);
+		again = bits_after(l, c, m, &len2);
+		if (len != len2 || memcmp(first, again, len) != 0)
+			case_bad(l->name, c, "other bits %s", back ? "in another order of threads" : "the second time");
+		free(again);
+	}
+	vfm_emu_backwards(false);
+	free(first);
+}
+
+void test_same_bits(void **state)
+{
+	int threads = vfm_par_threads();
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		struct op_level *l = &levels[n_isa - 1]; /* the best kernels */
+		size_t len, len2;
+		char *first, *again;
+		struct image m;
+
+		if (!case_wanted(c) || (device && c->op == VFM_OP_attn_bwd && c->args.attn_bwd.q.dtype == VFM_BF16))
+			/* cuDNN's backward gives the same bits where training asks for it (tests/gpu/train) */
+			continue;
+		image_take(&m, c, false);
+		vfm_par_set_threads(2);
+		first = bits_after(l, c, &m, &len);
+		for (int n = 1; n <= 2; n++) {
+			vfm_par_set_threads(n);
+			again = bits_after(l, c, &m, &len2);
+			if (len != len2 || memcmp(first, again, len) != 0)
+				case_bad(l->name, c, "other bits with %d threads than with 2", n);
+			free(again);
+		}
+		free(first);
+		same_bits_emulated(c, &m);
+		image_release(&m, c);
+	}
+	vfm_par_set_threads(threads);
+	assert_int_equal(n_bad, 0);
+}

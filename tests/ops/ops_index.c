@@ -1,0 +1,174 @@
+/* ops_index.c - an index outside its tensor: the CPU refuses it, kernels report it later. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "emu_dev.h"
+#include "ops_test.h"
+
+/* The CPU refuses an index outside the tensor.  Kernels cannot in time: it is no row, nothing else is touched, and
+ * whoever waits for the device hears of it. */
+static void refused_later(struct vfm_stream *s, int rc, struct vfm_err *err, const char *words)
+{
+	if (!device) {
+		assert_int_equal(rc, 0);
+		rc = s->dev->t->stream_sync(s, err);
+		vfm_emu_forget_faults();
+		assert_int_equal(s->dev->t->stream_sync(s, NULL), 0);
+	}
+	assert_int_equal(rc, VFM_EUSAGE);
+	if (!strstr(err->msg, words))
+		fail_msg("'%s' does not say '%s'", err->msg, words);
+	*err = (struct vfm_err){0};
+}
+
+enum { BAD_D = 16 };
+
+/* Rows of d elements: by vectors, and one by one. */
+static void bad_rows(struct vfm_stream *s, int64_t d)
+{
+	float x[3 * BAD_D], y[3 * BAD_D], sum[3 * BAD_D], dot[3], out[BAD_D], want[2] = {0};
+	int32_t index[3] = {0, 3, 1};
+	struct vfm_err err = {0};
+	struct vfm_index_select r = {
+		.x = vfm_t2(x, VFM_F32, 3, d), .y = vfm_t2(y, VFM_F32, 3, d), .index = vfm_t1(index, VFM_I32, 3)};
+	struct vfm_index_add a = {.x = r.x, .y = vfm_t2(sum, VFM_F32, 3, d), .index = r.index};
+	struct vfm_index_dot p = {.x = r.x, .y = r.x, .index = r.index, .dot = vfm_t1(dot, VFM_F32, 3)};
+	struct vfm_embed3 e = {.table_t = r.x,
+		.table_h = r.x,
+		.table_w = r.x,
+		.pos = vfm_t2(index, VFM_I32, 1, 3),
+		.out = vfm_t2(out, VFM_F32, 1, d)};
+	struct vfm_embed3_bwd eb = {.dy = vfm_t2(x, VFM_F32, 1, d), .pos = e.pos, .dtable_h = a.y};
+
+	for (int i = 0; i < 3 * d; i++)
+		x[i] = (float)(i + 1);
+	refused_later(s, vfm_op_index_select(s, &r, &err), &err, "index_select: an index is 3, but there are 3 rows");
+	refused_later(s, vfm_op_index_add(s, &a, &err), &err, "index_add: an index is 3, but there are 3 rows");
+	refused_later(s, vfm_op_index_dot(s, &p, &err), &err, "index_dot: an index is 3, but there are 3 rows");
+	refused_later(s, vfm_op_embed3(s, &e, &err), &err, "embed3: an index is 3, but there are 3 rows");
+	for (int64_t i = 0; i < d; i++) {
+		assert_true(y[i] == x[i] && y[d + i] == 0 && y[2 * d + i] == x[d + i]);
+		assert_true(sum[i] == x[i] && sum[d + i] == x[2 * d + i] && sum[2 * d + i] == 0);
+		assert_true(out[i] == x[i] + x[d + i]);
+		want[0] += x[i] * x[i], want[1] += x[2 * d + i] * x[d + i];
+	}
+	assert_true(dot[0] == want[0] && dot[1] == 0 && dot[2] == want[1]);
+	refused_later(s, vfm_op_embed3_bwd(s, &eb, &err), &err, "embed3_bwd: an index is 3, but there are 3 rows");
+	for (int64_t i = 0; i < d; i++)
+		assert_true(sum[i] == x[i] && sum[d + i] == x[2 * d + i] && sum[2 * d + i] == 0);
+	index[1] = INT32_MAX;
+	refused_later(s, vfm_op_index_select(s, &r, &err), &err, "index_select: an index is 2147483647, but");
+	index[1] = -7; /* no row where rows may be missing, but no place */
+	if (!device) {
+		assert_int_equal(vfm_op_index_select(s, &r, &err) | vfm_op_index_add(s, &a, &err) |
+				vfm_op_index_dot(s, &p, &err),
+			0);
+		assert_int_equal(s->dev->t->stream_sync(s, &err), 0);
+	}
+	refused_later(s, vfm_op_embed3_bwd(s, &eb, &err), &err, "embed3_bwd: an index is -7, but there are 3 rows");
+	refused_later(s, vfm_op_embed3(s, &e, &err), &err, "embed3: an index is -7, but there are 3 rows");
+}
+
+/* Few destinations: sums in pieces. */
+static void bad_long_lists(struct vfm_stream *s)
+{
+	enum { N = 640, D = 8 };
+	static float x[N * D];
+	static int32_t index[N];
+	float y[2 * D];
+	struct vfm_err err = {0};
+	struct vfm_index_add a = {
+		.x = vfm_t2(x, VFM_F32, N, D), .y = vfm_t2(y, VFM_F32, 2, D), .index = vfm_t1(index, VFM_I32, N)};
+
+	for (int i = 0; i < N; i++) {
+		index[i] = i == 333 ? 1 << 30 : i % 2;
+		for (int k = 0; k < D; k++)
+			x[i * D + k] = 1;
+	}
+	refused_later(
+		s, vfm_op_index_add(s, &a, &err), &err, "index_add: an index is 1073741824, but there are 2 rows");
+	for (int k = 0; k < D; k++)
+		assert_true(y[k] == N / 2 && y[D + k] == N / 2 - 1);
+}
+
+static void bad_experts(struct vfm_stream *s)
+{
+	int32_t key[3] = {0, 3, 1}, order[3], count[2], expert[4] = {0, 7, -5, 2}, cu[2] = {0, 2}, seg[2] = {0, 0},
+		own[2] = {0, 1}, row[3], place[3], n[1];
+	float score[6] = {0.5f, 0.25f, 0.25f, 0.1f, 0.2f, 0.7f}, ds[6], dw[4] = {1, 2, 3, 4}, counted[3];
+	struct vfm_err err = {0};
+	struct vfm_seqs seqs = {.n = 1,
+		.total = 2,
+		.max_len = 2,
+		.cu = cu,
+		.dev_cu = vfm_t1(cu, VFM_I32, 2),
+		.seg = vfm_t1(seg, VFM_I32, 2)};
+	struct vfm_moe_sort ms = {.buckets = 2,
+		.div = 1,
+		.key = vfm_t1(key, VFM_I32, 3),
+		.order = vfm_t1(order, VFM_I32, 3),
+		.count = vfm_t1(count, VFM_I32, 2)};
+	struct vfm_moe_topk_token_bwd tb = {.score = vfm_t2(score, VFM_F32, 2, 3),
+		.expert = vfm_t2(expert, VFM_I32, 2, 2),
+		.dweight = vfm_t2(dw, VFM_F32, 2, 2),
+		.dscore = vfm_t2(ds, VFM_F32, 2, 3)};
+	struct vfm_moe_count mc = {.expert = tb.expert, .seqs = &seqs, .count = vfm_t2(counted, VFM_F32, 1, 3)};
+	struct vfm_moe_own mo = {.index = vfm_t2(key, VFM_I32, 1, 3),
+		.own = vfm_t1(own, VFM_I32, 2),
+		.row = vfm_t1(row, VFM_I32, 3),
+		.place = vfm_t1(place, VFM_I32, 3),
+		.count = vfm_t1(n, VFM_I32, 1)};
+
+	refused_later(s, vfm_op_moe_sort(s, &ms, &err), &err, "moe_sort: an element is 3, but there are 2 experts");
+	assert_true(order[0] == 0 && order[1] == 2 && order[2] == 1 && count[0] == 1 && count[1] == 1);
+	refused_later(s, vfm_op_moe_topk_token_bwd(s, &tb, &err), &err, "moe_topk_token_bwd: an element is ");
+	assert_true(ds[0] == 0 && ds[1] == 0 && ds[2] == 0 && ds[3] == 0 && ds[4] == 0 && ds[5] == 0);
+	refused_later(s, vfm_op_moe_count(s, &mc, &err), &err, "moe_count: an element is 7, but there are 3 experts");
+	assert_true(counted[0] == 1 && counted[1] == 0 && counted[2] == 1);
+	refused_later(s, vfm_op_moe_own(s, &mo, &err), &err, "moe_own: an element is 3, but there are 2 tokens");
+	assert_true(row[0] == 0 && row[1] == 1 && row[2] == -1 && n[0] == 2);
+}
+
+void test_bad_indices_of_kernels(void **state)
+{
+	struct vfm_stream *s = levels[device ? 0 : n_isa].s;
+
+	(void)state;
+	if (device && !strcmp(device, "cpu"))
+		skip();
+	bad_rows(s, 4);
+	bad_rows(s, BAD_D);
+	bad_long_lists(s);
+	bad_experts(s);
+}
+
+void test_bad_indices(void **state)
+{
+	float x[12] = {0}, y[12] = {0};
+	int32_t index[3] = {0, 3, 1};
+	struct vfm_err err = {0};
+	struct vfm_index_select r = {
+		.x = vfm_t2(x, VFM_F32, 3, 4), .y = vfm_t2(y, VFM_F32, 3, 4), .index = vfm_t1(index, VFM_I32, 3)};
+	struct vfm_index_add a = {.x = r.x, .y = r.y, .index = r.index};
+	struct vfm_embed3 e = {.table_t = r.x,
+		.table_h = r.x,
+		.table_w = r.x,
+		.pos = vfm_t2(index, VFM_I32, 1, 3),
+		.out = vfm_t2(y, VFM_F32, 1, 4)};
+
+	(void)state;
+	assert_int_equal(vfm_op_index_select(levels[0].s, &r, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "index 1 is 3, but there are 3 rows"));
+	assert_int_equal(vfm_op_index_add(levels[0].s, &a, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
+	index[1] = -1;
+	assert_int_equal(vfm_op_index_select(levels[0].s, &r, &err), 0);
+	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
+}

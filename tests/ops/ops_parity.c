@@ -1,0 +1,138 @@
+/* ops_parity.c - every case on every level against the reference in float64. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ops_test.h"
+
+/* A master in two parts: lo is compared as part of w. */
+static bool split_master(const struct vfm_case *c)
+{
+	return c->op == VFM_OP_adamw && vfm_has(&c->args.adamw.lo);
+}
+
+static double stored_value(const struct vfm_case *c, const struct vfm_tensor *t, int64_t i)
+{
+	if (split_master(c) && t == &c->args.adamw.w)
+		return (double)vfm_master_join(
+			((const uint16_t *)t->data)[i], ((const int16_t *)c->args.adamw.lo.data)[i]);
+	return operand_get(t, t->data, i);
+}
+
+/* The bias may be rounded to bf16 before it is added (ops.h); the CPU's is not. */
+static double bias_room(const struct vfm_case *c)
+{
+	const struct vfm_tensor *b = c->op == VFM_OP_gemm ? &c->args.gemm.bias
+		: c->op == VFM_OP_grouped_gemm            ? &c->args.grouped_gemm.bias
+							  : NULL;
+	double most = 0;
+
+	for (int64_t i = 0; device && b && i < vfm_numel(b); i++)
+		most = fmax(most, fabs(operand_get(b, b->data, i)));
+	return most * 0x1p-8;
+}
+
+static void compare_operand(const char *level, const struct vfm_case *c, const struct vfm_operand *o,
+	const struct vfm_tensor *t, const double *want)
+{
+	int64_t n = vfm_numel(t), worst = 0, there = 0;
+	double rms = 0, most = 0, bias = t->dtype == VFM_BF16 ? bias_room(c) : 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		there += want[i] != 0;
+		rms += isfinite(want[i]) ? want[i] * want[i] : 0;
+	}
+	/* without the zeros, which would only make the rest look small */
+	rms = there ? sqrt(rms / (double)there) : 0;
+	for (int64_t i = 0; i < n; i++) {
+		double x = stored_value(c, t, i), room = c->tol * (fabs(want[i]) + rms) + bias + 1e-30, e;
+
+		if (t->dtype == VFM_BF16 && !(split_master(c) && t == &c->args.adamw.w))
+			room += fabs(want[i]) * 0x1p-8;
+		/* bf16 attention rounds probabilities, too */
+		if ((c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16)
+			room += 0.04 * rms + fabs(want[i]) * 0x1p-8;
+		e = x == want[i] ? 0 : fabs(x - want[i]) / room;
+		if (!(e <= most))
+			most = isnan(e) ? INFINITY : e, worst = i;
+	}
+	if (most > 1)
+		case_bad(level, c, "%s[%ld] = %.9g, expected %.9g (%.1f times the tolerance)", o->name, (long)worst,
+			stored_value(c, t, worst), want[worst], most);
+}
+
+/* Gaps between rows and the guard after the end must be as they were. */
+static void check_gaps(const char *level, const struct vfm_case *c, const struct vfm_operand *o,
+	const struct vfm_tensor *t, size_t bytes)
+{
+	size_t size = vfm_dtype_size(t->dtype);
+	char *used = vfm_calloc(1, bytes);
+
+	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
+
+	for (int64_t i = 0; i < n; i += cols)
+		memset(used + (size_t)operand_offset(t, i) * size, 1, (size_t)cols * size);
+	for (size_t i = 0; i < bytes; i++)
+		if (!used[i] && ((unsigned char *)t->data)[i] != VFM_CASE_FILLER) {
+			case_bad(level, c, "%s: byte %zu, between or behind its rows, was overwritten", o->name, i);
+			break;
+		}
+	free(used);
+}
+
+static void check_case(struct op_level *l, struct vfm_case *c, struct ref *want)
+{
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	struct vfm_err err = {0};
+
+	if (vfm_case_run(c, l->s, &err) < 0) {
+		case_bad(l->name, c, "%s", err.msg);
+		return;
+	}
+	for (int i = 0; o[i].name; i++) {
+		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
+
+		if (!vfm_has(t))
+			continue;
+		if (!split_master(c) || t != &c->args.adamw.lo)
+			compare_operand(l->name, c, &o[i], t, want->v[i]); /* inputs too: they must not change */
+		check_gaps(l->name, c, &o[i], t, c->bytes[i]);
+	}
+}
+
+void test_parity(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		struct ref want = {0};
+		struct image m;
+
+		if (!case_wanted(c))
+			continue;
+		image_take(&m, c, true);
+		ref_of_case(&want, c);
+		ref_run(&want);
+		for (int i = 0; i < n_levels; i++) {
+			if (!has_op(i, c->op))
+				continue;
+			image_put(&m, c);
+			check_case(&levels[i], c, &want);
+			n++;
+		}
+		image_release(&m, c);
+		ref_release(&want);
+	}
+	print_message("%d runs of %zu cases on %d levels\n", n, cases.n, n_levels);
+	assert_true(n > 0);
+	assert_int_equal(n_bad, 0);
+}

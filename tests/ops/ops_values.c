@@ -1,0 +1,186 @@
+/* ops_values.c - properties that a list of cases cannot state: unread operands, NaN, order of sums, random numbers. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "emu_dev.h"
+#include "ops_test.h"
+
+/* Operands that are not to be read may hold anything. */
+void test_unread(void **state)
+{
+	struct vfm_err err = {0};
+	float x[40], y[40];
+
+	(void)state;
+	for (int i = 0; i < n_full; i++)
+		for (int v = 0; v < 4; v++) {
+			float alpha = v & 1 ? 2 : 0, beta = v & 2 ? 3 : 0;
+			struct vfm_axpby a = {alpha, beta, vfm_t1(x, VFM_F32, 40), vfm_t1(y, VFM_F32, 40)};
+
+			for (int k = 0; k < 40; k++)
+				x[k] = alpha ? (float)k : NAN, y[k] = beta ? 7 : NAN;
+			assert_int_equal(vfm_op_axpby(levels[i].s, &a, &err), 0);
+			for (int k = 0; k < 40; k++)
+				assert_true(y[k] == alpha * (float)k + beta * 7);
+		}
+}
+
+/* A NaN must come out again, or a run that has diverged goes on unseen. */
+void test_nan(void **state)
+{
+	struct vfm_err err = {0};
+	float x[40], y[40];
+
+	(void)state;
+	for (int i = 0; i < n_full; i++) {
+		struct vfm_unary silu = {.act = VFM_ACT_SILU, .x = vfm_t1(x, VFM_F32, 40), .y = vfm_t1(y, VFM_F32, 40)},
+				 gelu = silu;
+		struct vfm_softmax soft = {vfm_t2(x, VFM_F32, 1, 40), vfm_t2(y, VFM_F32, 1, 40)};
+		uint8_t codes[40];
+		float amax, inv;
+		struct vfm_quant quant = {.x = vfm_t2(x, VFM_F32, 1, 40),
+			.y = vfm_t2(codes, VFM_F8E4M3, 1, 40),
+			.amax = vfm_t1(&amax, VFM_F32, 1),
+			.inv = vfm_t1(&inv, VFM_F32, 1)};
+
+		for (int k = 0; k < 40; k++)
+			x[k] = k == 21 ? NAN : (float)k;
+		assert_int_equal(vfm_op_unary(levels[i].s, &silu, &err), 0);
+		assert_true(isnan(y[21]) && !isnan(y[20]));
+		gelu.act = VFM_ACT_GELU_TANH;
+		assert_int_equal(vfm_op_unary(levels[i].s, &gelu, &err), 0);
+		assert_true(isnan(y[21]) && !isnan(y[20]));
+		assert_int_equal(vfm_op_softmax(levels[i].s, &soft, &err), 0);
+		assert_true(isnan(y[0]) && isnan(y[21]));
+		x[22] = -INFINITY;
+		assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
+		assert_true(amax == 39 && inv == 0.125f && (codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f &&
+			codes[23] == vfm_f32_to_f8(184, VFM_F8E4M3));
+		/* with a history: finite numbers saturate, the largest of several tensors is kept; where it is empty
+		 * the tensor's own decides */
+		for (int k = 0; k < 3; k++) {
+			float past[3] = {0, k ? 20 : 0, k ? 3 : 0};
+
+			amax = k == 2 ? 50 : 7;
+			quant.history = vfm_t1(past, VFM_F32, 3);
+			assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
+			assert_true(amax == (k == 2 ? 50 : 39) && inv == (k ? 0.0625f : 0.125f));
+			assert_true((codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f &&
+				codes[39] == vfm_f32_to_f8(k ? 448 : 312, VFM_F8E4M3));
+		}
+	}
+}
+
+/* Parts are summed in their order, element by element, wherever the result and this rank's part lie. */
+void test_sum_in_place(void **state)
+{
+	enum { PARTS = 5, N = 4099, ROW = 4104 };
+	static _Alignas(64) float x[PARTS * ROW + 1], keep[PARTS * ROW + 1], own[N], want[N];
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < PARTS * ROW + 1; i++)
+		keep[i] = i % 7 ? vfm_rng_normal(&rng, (uint64_t)i) * (i / ROW % 2 ? 3e7f : 1) : -0.0f;
+	for (int l = 0; l < n_full; l++)
+		/* into a row of x; the last part elsewhere and summed as the third, into a row or in place; aligned or
+		 * not */
+		for (int way = 0; way < 6; way++) {
+			int off = way % 2, n = way < 2 ? PARTS : PARTS - 1;
+			struct vfm_sum_parts a = {
+				.x = vfm_t2(x + off, VFM_F32, n, N), .y = vfm_t1(x + off + ROW, VFM_F32, N)};
+
+			a.x.stride[0] = ROW;
+			memcpy(x, keep, sizeof(x));
+			memcpy(own, x + off + (PARTS - 1) * ROW, sizeof(own));
+			for (int i = 0; i < N; i++) {
+				const float *p = x + off + i;
+
+				want[i] = way < 2 ? (((p[0] + p[ROW]) + p[2 * ROW]) + p[3 * ROW]) + p[4 * ROW]
+						  : (((p[0] + p[ROW]) + own[i]) + p[2 * ROW]) + p[3 * ROW];
+			}
+			if (way >= 2) {
+				a.own = vfm_t1(own, VFM_F32, N);
+				a.at = 2;
+			}
+			if (way >= 4)
+				a.y = a.own;
+			assert_int_equal(vfm_op_sum_parts(levels[l].s, &a, &err), 0);
+			assert_memory_equal(a.y.data, want, sizeof(want));
+		}
+}
+
+/* The generator of the kernels: the integers of base/philox.h bit for bit, its normals to rounding, also where the
+ * logarithm is of a number next to 0 or 1. */
+void test_philox(void **state)
+{
+	static const uint64_t at[] = {0, 1, 0xfffffff0u, 0x123456789abcdef0u, UINT64_MAX - 300};
+	uint32_t w[4 * 256], x[256];
+	float z[4 * 256], want[4], l[256];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(at) / sizeof(at[0]); k++) {
+		struct vfm_rng r = vfm_rng_stream(k * 0x9e3779b97f4a7c15u, k, ~k << 31, VFM_RNG_TEST);
+
+		vfm_emu_philox(&r, at[k], 256, w, z);
+		for (uint64_t i = 0; i < 256; i++) {
+			uint32_t out[4];
+
+			vfm_rng_block(&r, at[k] + i, out);
+			assert_memory_equal(out, w + 4 * i, sizeof(out));
+			vfm_rng_normal4(&r, at[k] + i, want);
+			/* of the pair's length: a sine next to 0 has the rounding of its angle */
+			for (int j = 0; j < 4; j++)
+				assert_true(fabsf(z[4 * i + (uint64_t)j] - want[j]) <=
+					6e-7f * hypotf(want[j & 2], want[(j & 2) + 1]));
+		}
+	}
+	for (uint32_t i = 0; i < 256; i++) /* the ends, powers of two, where the two ways meet */
+		x[i] = i < 64     ? i
+			: i < 128 ? UINT32_MAX - (i - 64)
+			: i < 192 ? 0xb504f334u - 32 + (i - 128)
+				  : 1u << (i % 32);
+	vfm_emu_neg_log(x, 256, l);
+	for (int i = 0; i < 256; i++) {
+		double u = (x[i] + 0.5) * 0x1p-32,
+		       log_u = x[i] >> 31 ? log1p(-(UINT32_MAX - x[i] + 0.5) * 0x1p-32) : log(u);
+
+		assert_true(fabs((double)l[i] + log_u) <= 3e-7 * fabs(log_u));
+	}
+}
+
+/* The normals of fill, on every level, are those of base/philox.h to the bound stated there. */
+void test_normals(void **state)
+{
+	enum { N = 1 << 14, FIRST = 4093 };
+	static float z[N];
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int l = 0; l < n_full; l++)
+		for (uint64_t id = 0; id < 4; id++) {
+			struct vfm_fill a = {.x = vfm_t1(z, VFM_F32, N),
+				.rng = vfm_rng_stream(11, id, ~id << 40, VFM_RNG_TEST),
+				.first = FIRST,
+				.std = 1};
+
+			assert_int_equal(vfm_op_fill(levels[l].s, &a, &err), 0);
+			for (uint64_t i = 0; i < N; i++) {
+				uint64_t e = FIRST + i;
+				float want[4];
+
+				vfm_rng_normal4(&a.rng, e / 4, want);
+				if (!(fabsf(z[i] - want[e % 4]) <= 6e-7f * hypotf(want[e & 2], want[(e & 2) + 1])))
+					fail_msg("%s: normal %llu is %.9g, not %.9g", levels[l].name,
+						(unsigned long long)e, (double)z[i], (double)want[e % 4]);
+			}
+		}
+}
