@@ -364,8 +364,8 @@ INLINE void philox_blocks(const struct vfm_rng *r, uint64_t block, uint32_t w[4]
 	}
 }
 
-/* -log((x + 1/2) / 2^32), to float precision also where the argument is close to 1:
- * there 1 - u is formed from the integer. */
+/* Returns -ln((x + 1/2) / 2^32) in float, with Cephes' logf.  Near 1, where the logarithm depends on 1 - u, that
+ * difference is computed from the integer. */
 INLINE float neg_log_u(uint32_t x)
 {
 	float near1 = ((float)(uint32_t)~x + 0.5f) * -0x1p-32f, u = (float)x + 0.5f, f, e, z, p;
@@ -393,13 +393,13 @@ INLINE float neg_log_u(uint32_t x)
 	return -(p + f + 0.693359375f * e);
 }
 
-/* Box-Muller; the angle is reduced to an eighth of a turn as an integer. */
+/* Box-Muller in float (base/philox.h states the bound).  The angle is reduced to an eighth of a circle as an integer. */
 INLINE void box_muller(const uint32_t *a, const uint32_t *b, float *c, float *s)
 {
 #pragma omp simd
 	for (int i = 0; i < NB; i++) {
 		float rad = sqrtf(2.0f * neg_log_u(a[i]));
-		uint32_t q = (b[i] + 0x20000000u) >> 30; /* quarter turns, rounded */
+		uint32_t q = (b[i] + 0x20000000u) >> 30; /* quarters of a circle, rounded */
 		float t = ((float)(int32_t)(b[i] - (q << 30)) + 0.5f) * 1.46291807926715968e-9f; /* 2 pi / 2^32 */
 		float z = t * t;
 		float sn = t + t * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));

@@ -1,9 +1,9 @@
-/* random.cu - initial weights, noise and targets: everything that Philox feeds. */
+/* random.cu - fill (initial weights) and diffuse (noise and targets): the ops that draw random numbers. */
 #include "cuda/random.h"
 
 #include "base/philox.h"
 
-/* One thread, one block of four normals: elements 4 b - first … of x. */
+/* A thread draws a block of four normals, which are elements 4 b - first to 4 b - first + 3 of x. */
 template <class T>
 __global__ __launch_bounds__(256) static void fill(
 	T *x, int64_t n, const struct vfm_rng rng, int64_t first, float mean, float std, bool wide)

@@ -1,4 +1,5 @@
-/* random.h - Philox4x32-10 and normals on the device: the integers of base/philox.h, its normals to rounding. */
+/* random.h - Philox4x32-10 and normals on the device: the integers of base/philox.h, and its normals within the bound
+ * stated there. */
 #ifndef VFM_CUDA_RANDOM_H
 #define VFM_CUDA_RANDOM_H
 
@@ -23,10 +24,9 @@ __device__ static inline void philox(const struct vfm_rng &r, uint64_t block, ui
 	w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
 }
 
-/* -ln((x + 1/2) / 2^32) to a few units of the last place of float, all in float (the double units of consumer chips are
- * few). The logarithm of a number next to 1 lives on the number's distance from 1; there that distance is formed from
- * the integer, where it is exact but for one rounding.  Below: u = 2^ex m, m in [sqrt 1/2, sqrt 2), and ln 2 in two
- * parts. */
+/* Returns -ln((x + 1/2) / 2^32) with a relative error of at most 3e-7.  All steps are in float, because many GPUs have
+ * few double units.  Near 1 the logarithm depends on 1 - u, which is computed from the integer with one rounding.
+ * Elsewhere u = 2^ex m with m in [sqrt 1/2, sqrt 2), and ln 2 is split in two parts. */
 __device__ static inline float neg_log_u(uint32_t x)
 {
 	float u = (float)x + 0.5f, f, e, z, p;
@@ -53,12 +53,12 @@ __device__ static inline float neg_log_u(uint32_t x)
 	return -(p + f + 0.693359375f * e);
 }
 
-/* The angle 2 pi (b + 1/2) / 2^32 is reduced to an eighth of a turn as an integer, so that no bit of b is lost and sine
- * and cosine are short polynomials. */
+/* Box-Muller.  The angle 2 pi (b + 1/2) / 2^32 is reduced to an eighth of a circle as an integer, so that no bit of b is
+ * lost and short polynomials give sine and cosine. */
 __device__ static inline void box_muller(uint32_t a, uint32_t b, float &c, float &s)
 {
 	float rad = sqrtf(2.0f * neg_log_u(a));
-	uint32_t q = (b + 0x20000000u) >> 30;                                         /* quarter turns, rounded */
+	uint32_t q = (b + 0x20000000u) >> 30;                                         /* quarters of a circle, rounded */
 	float t = ((float)(int32_t)(b - (q << 30)) + 0.5f) * 1.46291807926715968e-9f; /* 2 pi / 2^32 */
 	float z = t * t;
 	float sn = t + t * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
@@ -70,7 +70,7 @@ __device__ static inline void box_muller(uint32_t a, uint32_t b, float &c, float
 	s = rad * (q & 2 ? -ss : ss);
 }
 
-/* The normals 4 block … 4 block + 3 of the stream. */
+/* Returns normals 4 block to 4 block + 3 of the stream. */
 __device__ static inline vec<4> normal4(const struct vfm_rng &r, uint64_t block)
 {
 	uint32_t w[4];
