@@ -214,7 +214,7 @@ INLINE void adamw_range(const struct vfm_adamw *a, int64_t i0, int64_t i1, bool 
 {
 	float *p = a->p.data, *v = a->v.data, *ema = fdata(&a->ema);
 	uint16_t *w = a->w.ndim ? a->w.data : NULL;
-	int16_t *lo = a->lo.data;
+	int16_t *lo = a->p_lo.data;
 	void *m = a->m.data;
 	const void *g = a->g.data;
 	vf gs = v_set(a->grad_scale.ndim ? *(const float *)a->grad_scale.data : 1.0f);
@@ -245,7 +245,7 @@ INLINE void adamw_range(const struct vfm_adamw *a, int64_t i0, int64_t i1, bool 
 
 static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)
 {
-	if (a->lo.ndim)
+	if (a->p_lo.ndim)
 		BF2(is_bf(&a->m), is_bf(&a->g), adamw_range(a, i0, i1, true, B0, B1));
 	else
 		BF2(is_bf(&a->m), is_bf(&a->g), adamw_range(a, i0, i1, false, B0, B1));

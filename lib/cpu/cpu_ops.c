@@ -352,7 +352,7 @@ static int op_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_
 
 static void master_range(int64_t i0, int64_t i1, void *ctx)
 {
-	const struct vfm_master *a = ctx;
+	const struct vfm_split_master *a = ctx;
 	float *x = a->x.data;
 	uint16_t *hi = a->hi.data;
 	int16_t *lo = a->lo.data;
@@ -365,9 +365,9 @@ static void master_range(int64_t i0, int64_t i1, void *ctx)
 			vfm_master_split(x[i], &hi[i], &lo[i]);
 }
 
-static int op_master(struct vfm_stream *s, const struct vfm_master *a, struct vfm_err *err)
+static int op_split_master(struct vfm_stream *s, const struct vfm_split_master *a, struct vfm_err *err)
 {
-	struct vfm_master job = *a;
+	struct vfm_split_master job = *a;
 
 	(void)s, (void)err;
 	vfm_par_for(a->x.shape[0], ELEM_GRAIN, master_range, &job);
@@ -461,7 +461,7 @@ const struct vfm_ops vfm_cpu_ops = {
 	.diffuse = op_diffuse,
 	.mse = op_mse,
 	.adamw = op_adamw,
-	.master = op_master,
+	.split_master = op_split_master,
 	.sumsq = op_sumsq,
 	.clip = op_clip,
 	.fill = op_fill,

@@ -71,7 +71,7 @@ __global__ static void one_by_one(float *x, uint16_t *hi, int16_t *lo, int64_t n
 	}
 }
 
-extern "C" int vfm_cuda_master(struct vfm_stream *s, const struct vfm_master *a, struct vfm_err *err)
+extern "C" int vfm_cuda_split_master(struct vfm_stream *s, const struct vfm_split_master *a, struct vfm_err *err)
 {
 	float *x = (float *)a->x.data;
 	uint16_t *hi = (uint16_t *)a->hi.data;
@@ -88,5 +88,5 @@ extern "C" int vfm_cuda_master(struct vfm_stream *s, const struct vfm_master *a,
 		VFM_LAUNCH(s, (join), blocks, THREADS, 0, x, (const uint16_t *)hi, (const int16_t *)lo, n);
 	else
 		VFM_LAUNCH(s, (split), blocks, THREADS, 0, (const float *)x, hi, lo, n);
-	return vfm_cuda_launched(s, "master", err);
+	return vfm_cuda_launched(s, "split_master", err);
 }

@@ -215,7 +215,7 @@ extern "C" int vfm_cuda_adamw(struct vfm_stream *s, const struct vfm_adamw *o, s
 	adam a = {o->beta1, o->beta2, 1 - o->beta1, 1 - o->beta2, o->eps, 1 - o->lr * o->wd, o->lr / o->c1,
 		1 / sqrtf(o->c2), o->ema_decay, 1 - o->ema_decay, (const float *)o->grad_scale.data, (float *)o->p.data,
 		(float *)o->v.data, (float *)o->ema.data, o->m.data, o->g.data, (bf16 *)o->w.data,
-		(int16_t *)o->lo.data};
+		(int16_t *)o->p_lo.data};
 	uintptr_t all = (uintptr_t)a.p | (uintptr_t)a.v | (uintptr_t)a.ema | (uintptr_t)a.m | (uintptr_t)a.g |
 		(uintptr_t)a.w | (uintptr_t)a.lo;
 

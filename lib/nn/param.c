@@ -493,8 +493,8 @@ static struct place master_of(const struct vfm_params *ps, const struct vfm_para
 static int halves(
 	const struct vfm_params *ps, const struct place *m, float *x, int64_t n, bool join, struct vfm_err *err)
 {
-	return vfm_op_master(ps->stream,
-		&(struct vfm_master){
+	return vfm_op_split_master(ps->stream,
+		&(struct vfm_split_master){
 			join, vfm_t1(x, VFM_F32, n), vfm_t1(m->hi, VFM_BF16, n), vfm_t1(m->lo, VFM_I16, n)},
 		err);
 }

@@ -107,7 +107,7 @@ static void gemm_cases(struct vfm_cases *l)
 		gemm_epilogues(l, 128, 64, 96, types[t & 1], types[t >> 1], 0);
 		gemm_epilogues(l, 177, 390, 270, types[t & 1], types[t >> 1], 8);
 	}
-	/* more of B than is packed at a time */
+	/* B exceeds one packing block */
 	for (int t = 0; t < 2; t++) {
 		int64_t k = t ? 1700 : 850;
 
@@ -120,7 +120,7 @@ static void gemm_cases(struct vfm_cases *l)
 		c->args.gemm.aux = mat(types[t], 18, 4100, 7);
 		c = add_gemm(l, VFM_CASE_TEST, "plain", 18, 4100, k, false, false, types[t], types[t], 0);
 	}
-	/* more rows than oneDNN gets at a time when an epilogue follows */
+	/* more rows than one oneDNN call computes before an epilogue */
 	for (int t = 0; t < 2; t++) {
 		c = add_gemm(l, VFM_CASE_TEST, "bwd-gelu", 1100, 33, 40, t, true, types[t], types[t], 4);
 		c->args.gemm.dact = VFM_ACT_GELU_TANH;
@@ -291,9 +291,9 @@ static void optimizer_cases(struct vfm_cases *l)
 	for (int i = 0; i < 8; i++) {
 		int64_t n = i / 2 == 3 ? 16 << 20 : sizes[i / 2];
 
-		c = vfm_case_add(l, VFM_OP_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
+		c = vfm_case_add(l, VFM_OP_split_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
 			i & 1 ? "join" : "split", (int)n);
-		c->args.master = (struct vfm_master){
+		c->args.split_master = (struct vfm_split_master){
 			.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
 		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
 	}
@@ -318,7 +318,7 @@ static void optimizer_cases(struct vfm_cases *l)
 			.g = g16 ? h : x,
 			.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
 			.w = h,
-			.lo = split ? vec(VFM_I16, n) : none,
+			.p_lo = split ? vec(VFM_I16, n) : none,
 			.ema = i == 3 ? x : none};
 	}
 	for (int i = 0; i < 5; i++) {
@@ -396,7 +396,7 @@ static void fp8_cases(struct vfm_cases *l)
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		for (int v = 1; v < 16; v++)
-			if (v % 4 && v / 4 != 2) /* empty histories are histories */
+			if (v % 4 && v / 4 != 2) /* including empty histories */
 				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0],
 					shapes[i][1], v);
 	for (int v = 0; v < 6; v++)
@@ -434,7 +434,7 @@ static void fp8_cases(struct vfm_cases *l)
 	c->args.gemm.accumulate = true;
 }
 
-/* A rank may hold none of a pack's tokens; it computes with all of its samples nevertheless. */
+/* A rank may hold no token of a pack; its ops then have S > 0 and T = 0. */
 static void zero_row_cases(struct vfm_cases *l)
 {
 	static const int lq[N_ABSENT] = {3, 0, 40}, one[1] = {0};
@@ -479,7 +479,7 @@ static void zero_row_cases(struct vfm_cases *l)
 		.g = vec(VFM_F32, 0)};
 }
 
-/* One block of dit-7b at 8,192 tokens and what is around it; dit-xl on images of 256 tokens; attention at 65,536. */
+/* The ops of a dit-7b block at 8,192 tokens and of dit-xl on images of 256 tokens; attention at 65,536 tokens. */
 static void large_cases(struct vfm_cases *l)
 {
 	enum { L = VFM_CASE_LARGE };
@@ -535,7 +535,7 @@ static void large_cases(struct vfm_cases *l)
 			.v = x,
 			.g = x,
 			.w = vec(BF, N),
-			.lo = i ? vec(VFM_I16, N) : none,
+			.p_lo = i ? vec(VFM_I16, N) : none,
 			.grad_scale = vec(VFM_F32, 1)};
 		if (i)
 			c->bound[0] = c->bound[1] = c->bound[2] = 32768;
@@ -626,7 +626,7 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 	}
 }
 
-/* Elements [first, first + n) of an operand, in the order of its shape. */
+/* Generates elements [first, first + n) of an operand, in the order of its shape. */
 static void elements(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng, int64_t first,
 	int64_t n, double *out)
 {
@@ -645,7 +645,7 @@ static void elements(const struct vfm_case *c, enum vfm_content content, const s
 	}
 }
 
-/* Elements before row r, the rows being counted over all dimensions but the last. */
+/* Returns the offset of row r; rows are counted over all dimensions but the last. */
 static int64_t row_offset(const struct vfm_tensor *t, int64_t r)
 {
 	int64_t off = 0;
@@ -662,7 +662,7 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 {
 	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
 	size_t size = vfm_dtype_size(t->dtype);
-	/* Benchmarks need plausible numbers soon, not independent ones. */
+	/* Benchmarks repeat a block of numbers, which is faster than generating all. */
 	bool again = c->flags & (VFM_CASE_BENCH | VFM_CASE_LARGE) && content < VFM_C_IDX;
 	struct vfm_tensor folded;
 	double *row;

@@ -1,11 +1,10 @@
 /* cases.h - the one list of op cases, and a description of every op's operands.
  *
- * The list drives the tests of a device (parity with a float64 reference, gradients by
- * finite differences) and `vfm-bench ops`.  A new op is described in `vfm_op_infos`; a
- * new case is a line in cases.c.
+ * Tests of a device (parity with a float64 reference, gradients by finite differences) and `vfm-bench ops` iterate over
+ * this list.  vfm_op_infos describes the operands of each op; cases*.c add the cases.
  *
- * A case holds complete arguments whose tensors have shapes but no memory;
- * vfm_case_alloc gives them device memory and well-defined contents.
+ * A case holds complete arguments whose tensors have shapes but no memory.  vfm_case_alloc allocates device memory and
+ * fills it with contents that depend on the case and a seed alone.
  */
 #ifndef VFM_OPS_CASES_H
 #define VFM_OPS_CASES_H
@@ -15,20 +14,20 @@
 
 enum vfm_role { VFM_IN, VFM_OUT, VFM_INOUT };
 
-enum vfm_content {           /* what an operand is filled with */
+enum vfm_content {           /* initial contents of an operand */
 	VFM_C_NORMAL,        /* N(0, 1) */
 	VFM_C_SMALL,         /* N(0, 0.1) */
 	VFM_C_POSITIVE,      /* uniform in [0.5, 1.5) */
 	VFM_C_TIME,          /* uniform in [0, 1000) */
-	VFM_C_LSE,           /* log(100): for speed only, a test computes it */
-	VFM_C_IDX,           /* the token's place in its sample */
+	VFM_C_LSE,           /* log(100), for benchmarks; tests compute it */
+	VFM_C_IDX,           /* index of the token within its sample */
 	VFM_C_ID,            /* arbitrary 64-bit ids */
-	VFM_C_INDEX,         /* element i: whole numbers in [0, bound[i % 3]) */
+	VFM_C_INDEX,         /* element i: integers in [0, bound[i % 3]) */
 	VFM_C_INDEX_OR_NONE, /* the same, one in eight is -1 */
 	VFM_C_DISTINCT,      /* rows of bound[1] different numbers in [0, bound[0]) */
 	VFM_C_COARSE,        /* 1/8, 2/8, … 8/8: many are equal */
 	VFM_C_LSE_OR_NONE,   /* uniform in [-3, 3); one in four is -inf */
-	VFM_C_LOW,           /* whole numbers in [-32768, 32768) */
+	VFM_C_LOW,           /* integers in [-32768, 32768) */
 	VFM_C_POWER,         /* 1/4, 1/2, 1 or 2 */
 	VFM_C_PAST,          /* uniform in [0.5, 1.5); zeros where bound[0] is not 0 */
 };
@@ -64,10 +63,10 @@ union vfm_op_args {
 };
 
 enum {
-	VFM_CASE_BENCH = 1, /* a size of real training, for benchmarks; not for the slow reference */
+	VFM_CASE_BENCH = 1, /* sizes of training on a CPU, for benchmarks; too large for the reference */
 	VFM_CASE_TEST = 2,
-	VFM_CASE_LARGE = 4, /* of a GPU's training: dit-7b and dit-xl at 8,192 and 65,536 tokens, bf16 */
-	/* a backward whose saved operands are not those of its forward: the ring's, of more keys than there are here */
+	VFM_CASE_LARGE = 4, /* sizes of training on a GPU: dit-7b and dit-xl at 8,192 and 65,536 tokens, bf16 */
+	/* a backward whose saved operands (o, lse) keep their random contents: ring attention's, of other keys, too */
 	VFM_CASE_AS_FILLED = 8,
 };
 
@@ -78,7 +77,7 @@ struct vfm_case {
 	double tol;    /* for f32 results, relative to |x| + rms(x); bf16 results have their rounding on top */
 	union vfm_op_args args;
 	struct vfm_seqs seqs[2]; /* args point here */
-	int64_t bound[3];        /* of indices */
+	int64_t bound[3];        /* exclusive upper bounds of indices */
 	size_t bytes[VFM_MAX_OPERANDS];
 };
 
@@ -88,11 +87,11 @@ struct vfm_cases {
 	struct vfm_arena arena;
 };
 
-void vfm_cases_init(struct vfm_cases *l); /* all of them */
+void vfm_cases_init(struct vfm_cases *l); /* makes all cases */
 void vfm_cases_release(struct vfm_cases *l);
 
-/* Memory and contents, a function of (case, seed).  Between rows of strided operands, and
- * for VFM_CASE_GUARD bytes after each, stands the byte VFM_CASE_FILLER, which no op may touch. */
+/* Allocates and fills the operands.  The gaps between strided rows, and VFM_CASE_GUARD bytes after each operand, hold
+ * the byte VFM_CASE_FILLER; no op may change them. */
 enum { VFM_CASE_FILLER = 0xa5, VFM_CASE_GUARD = 64 };
 int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, struct vfm_err *err);
 void vfm_case_free(struct vfm_case *c, struct vfm_stream *s);

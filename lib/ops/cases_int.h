@@ -1,16 +1,16 @@
-/* cases_int.h - for those who write cases: cases.c and cases_*.c. */
+/* cases_int.h - helpers for cases.c and cases_*.c. */
 #ifndef VFM_OPS_CASES_INT_H
 #define VFM_OPS_CASES_INT_H
 
 #include "ops/cases.h"
 
-/* A new case at the end of the list; its name begins with the op's. */
+/* Appends a case; its name is the op's followed by fmt. */
 struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* n samples of these lengths become seqs[which] of the case. */
+/* Sets seqs[which] of the case to n samples of these lengths. */
 void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len);
 
-/* Both directions of an op; lengths of samples (n of them), width d. */
+/* Each adds forward and backward of an op for n samples of these lengths and rows of d elements. */
 enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
 void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d);
@@ -31,12 +31,12 @@ void vfm_cases_rows(struct vfm_cases *l);
 void vfm_cases_moe(struct vfm_cases *l);
 
 static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
-static const struct vfm_tensor none; /* an operand left out */
+static const struct vfm_tensor none; /* an absent operand */
 
-/* Short samples, one that is empty, one of a single token. */
+/* Short samples; one is empty, one has a single token. */
 enum { N_MIXED = 5, T_MIXED = 143 };
 static const int mixed[N_MIXED] = {37, 1, 0, 100, 5};
-/* Samples of which this rank holds nothing. */
+/* Samples without a row on this rank. */
 enum { N_ABSENT = 3 };
 static const int absent[N_ABSENT] = {0, 0, 0};
 

@@ -147,15 +147,14 @@ static void qk_cases(struct vfm_cases *l)
 	}
 }
 
-/* Where kernels with vectors take other ways: several warps a row and several rows a block, rows too long for
- * registers, columns in slabs, heads that are no power of two of vectors, rows that only seem to be aligned, many
- * samples of which some are empty. */
+/* Shapes for which vectorized kernels branch: several warps a row, several rows a block, rows too long for registers,
+ * columns in slabs, heads that are not a power of two of vectors, misaligned rows, many samples with empty ones. */
 enum { N_MANY = 40 };
 static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8,
 	1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
 static const int few[] = {2, 0, 3};
 
-/* The first gradient of a residual stream: dx of the dtype of x where dy has another, "=". */
+/* The first gradient of a residual stream: "=", dx has the dtype of x and dy another one. */
 static void first_dx(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype yt, int64_t t, int64_t d)
 {
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm_bwd, VFM_CASE_TEST, "rms-weight/%s-%s/dx-%s/%dx%d",
@@ -184,7 +183,7 @@ static void wide_norm_cases(struct vfm_cases *l)
 	static const int widths[] = {264, 768, 1152, 2048, 4096, 4104, 6144}, long_sample[] = {700};
 	struct vfm_case *c;
 
-	for (int t = 0; t < 4; t++) { /* x f32 and y bf16 is what training has */
+	for (int t = 0; t < 4; t++) { /* training uses x f32 and y bf16 */
 		enum vfm_dtype xt = types[t & 1], yt = types[t >> 1];
 
 		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
@@ -198,7 +197,7 @@ static void wide_norm_cases(struct vfm_cases *l)
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, VFM_F32, N_MANY, many, 64);
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, xt, N_MANY, many, 200);
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, xt, yt, VFM_F32, 1, long_sample, 40);
-		/* rows of scale and shift that do not begin at 16 bytes */
+		/* rows of scale and shift at addresses that are not multiples of 16 bytes */
 		vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, xt, yt, xt, N_MIXED, mixed, 72);
 		for (size_t k = l->n - 3; k < l->n; k++) {
 			c = l->v[k];

@@ -6,7 +6,7 @@ static void bounds(struct vfm_case *c, int64_t a, int64_t b, int64_t d)
 	c->bound[0] = a, c->bound[1] = b, c->bound[2] = d;
 }
 
-/* n rows of m; h > 0: heads of width d within longer rows. */
+/* n indices into m rows; h > 0: heads of width d within longer rows. */
 static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t n, int64_t m,
 	int64_t h, int64_t d, bool weight)
 {
@@ -50,7 +50,7 @@ static void rows_cases(struct vfm_cases *l)
 		add_rows(l, VFM_CASE_TEST, x, y, 50, 7, 3, 40, !(t & 1));
 		add_rows(l, VFM_CASE_TEST, x, y, 700, 3, 0, 1100, true);
 		add_rows(l, VFM_CASE_TEST, x, y, 300, 200, 0, 1, false);
-		/* more rows than a digit of the sort has values */
+		/* more rows than values of a sort digit */
 		add_rows(l, VFM_CASE_TEST, x, y, 450, 600, 2, 24, t & 1);
 		add_rows(l, VFM_CASE_TEST, x, y, 900, 5, 1, 72, !(t & 1));
 		add_rows(l, VFM_CASE_TEST, x, y, 0, 5, 0, 33, true);
@@ -112,7 +112,7 @@ static void add_embed3(struct vfm_cases *l, unsigned flags, enum vfm_dtype tt, e
 	bounds(c, nt, nh, nw);
 }
 
-/* own: the place of the part that lies elsewhere; negative: none. */
+/* own: the place of the part that is a separate operand; negative: none. */
 static void add_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts,
 	int64_t n, int64_t pad, int own)
 {
@@ -141,7 +141,7 @@ static void sum_parts_cases(struct vfm_cases *l)
 	}
 	for (int t = 0; t < 2; t++)
 		add_parts(l, VFM_CASE_BENCH, types[t], types[t], 4, 1 << 20, 0, -1);
-	for (int parts = 2; parts <= 8; parts *= 2) /* the rows of 8,192 tokens that one of so many ranks keeps */
+	for (int parts = 2; parts <= 8; parts *= 2) /* the shard of 8,192 tokens on one of so many ranks */
 		add_parts(l, VFM_CASE_LARGE, VFM_BF16, VFM_BF16, parts, (int64_t)8192 / parts * 4096, 0, -1);
 	add_parts(l, VFM_CASE_LARGE, VFM_F32, VFM_F32, 4, 8 << 20, 0, -1);
 }

@@ -1,10 +1,10 @@
-/* check.h - how the checks of operands are written: ops*.c. */
+/* check.h - macros for the operand checks in ops*.c. */
 #ifndef VFM_OPS_CHECK_H
 #define VFM_OPS_CHECK_H
 
 #include "ops/ops.h"
 
-/* What an operand may be; dtypes are bits of their enum. */
+/* Properties that an operand may have: dtypes, as bits of their enum, and flags. */
 enum {
 	F32 = 1u << VFM_F32,
 	BF16 = 1u << VFM_BF16,
@@ -24,7 +24,7 @@ int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, u
 int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
 	struct vfm_err *err);
 
-/* CHECK(operand, what it may be, dimensions…); -1: any. */
+/* CHECK(op, operand, properties, dimensions…); dimension -1: any. */
 #define CHECK(opname, field, what, ...)                                                                                \
 	TRY(vfm_op_check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
 		(const int64_t[]){__VA_ARGS__}, err))
@@ -34,7 +34,7 @@ int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q
 			return vfm_fail(err, VFM_EUSAGE, "%s: %s", opname, text);                                      \
 	} while (0)
 
-/* vfm_op_X: its check, then the device. */
+/* Defines vfm_op_X: calls check_X, then the device's implementation. */
 #define DISPATCH(op)                                                                                                   \
 	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                           \
 	{                                                                                                              \
@@ -42,7 +42,7 @@ int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q
                                                                                                                        \
 		TRY(check_##op(a, err));                                                                               \
 		if (s->host_only)                                                                                      \
-			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' is put on a stream that runs no ops");   \
+			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' on a stream without ops");               \
 		if (!t->ops->op)                                                                                       \
 			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);                \
 		return t->ops->op(s, a, err);                                                                          \

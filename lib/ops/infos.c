@@ -1,4 +1,4 @@
-/* infos.c - what every op's operands are. */
+/* infos.c - the operands of every op. */
 #include "ops/cases.h"
 
 /* ---- the ops and their operands ------------------------------------------------------- */
@@ -16,8 +16,7 @@
 #f, offsetof(struct vfm_##op, f), VFM_INOUT, VFM_C_##c                                                 \
 	}
 
-/* Roles are those of the general case; an accumulating or in-place variant reads outputs, too,
- * which is why every output is filled. */
+/* Roles of the general case.  Accumulating and in-place variants read outputs too, so every output is initialized. */
 static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMALL), IO(gemm, c, NORMAL),
 	IN(gemm, bias, NORMAL), IO(gemm, aux, NORMAL), IO(gemm, a_rowsum, NORMAL), IN(gemm, scale_a, POWER),
 	IN(gemm, scale_b, POWER), {0}};
@@ -54,10 +53,10 @@ static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffu
 static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
 	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
 static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
-	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), IO(adamw, w, NORMAL), IO(adamw, lo, LOW),
+	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), IO(adamw, w, NORMAL), IO(adamw, p_lo, LOW),
 	IO(adamw, ema, NORMAL), {0}};
-static const struct vfm_operand o_master[] = {
-	IO(master, x, NORMAL), IO(master, hi, NORMAL), IO(master, lo, INDEX), {0}};
+static const struct vfm_operand o_split_master[] = {
+	IO(split_master, x, NORMAL), IO(split_master, hi, NORMAL), IO(split_master, lo, INDEX), {0}};
 static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
 static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
 static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
@@ -129,7 +128,7 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(diffuse, SEQS(diffuse, seqs)),
 	INFO(mse, SEQS(mse, seqs)),
 	INFO(adamw, 0),
-	INFO(master, 0),
+	INFO(split_master, 0),
 	INFO(sumsq, 0),
 	INFO(clip, 0),
 	INFO(fill, 0),

@@ -370,7 +370,7 @@ static int check_attn(const struct vfm_attn *a, struct vfm_err *err)
 	return vfm_op_check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
 }
 
-/* Pairs of query and key that meet. */
+/* Pairs of a query and a key of the same sample. */
 static double pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
 {
 	double n = 0;
@@ -522,7 +522,7 @@ struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
 
 static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 {
-	bool split = vfm_has(&a->lo);
+	bool split = vfm_has(&a->p_lo);
 	int64_t n;
 
 	CHECK("adamw", v, F32, -1);
@@ -532,9 +532,9 @@ static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 	CHECK("adamw", g, ACT, n);
 	CHECK("adamw", grad_scale, F32 | OPT, 1);
 	CHECK("adamw", w, BF16 | (split ? 0 : OPT), n);
-	CHECK("adamw", lo, I16 | OPT, n);
+	CHECK("adamw", p_lo, I16 | OPT, n);
 	CHECK("adamw", ema, F32 | OPT, n);
-	REQUIRE("adamw", !split || !vfm_has(&a->p), "p and lo exclude each other");
+	REQUIRE("adamw", !split || !vfm_has(&a->p), "p and p_lo exclude each other");
 	REQUIRE("adamw", a->m.dtype == VFM_F32 || a->beta1 <= 0.99f, "beta1 above 0.99 needs a first moment m in f32");
 	return 0;
 }
@@ -543,20 +543,20 @@ struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
 {
 	return (struct vfm_cost){0,
 		(double)(2 *
-				(vfm_nbytes(&a->p) + vfm_nbytes(&a->lo) + vfm_nbytes(&a->m) + vfm_nbytes(&a->v) +
+				(vfm_nbytes(&a->p) + vfm_nbytes(&a->p_lo) + vfm_nbytes(&a->m) + vfm_nbytes(&a->v) +
 					vfm_nbytes(&a->ema)) +
-			(vfm_has(&a->lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
+			(vfm_has(&a->p_lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
 }
 
-static int check_master(const struct vfm_master *a, struct vfm_err *err)
+static int check_split_master(const struct vfm_split_master *a, struct vfm_err *err)
 {
-	CHECK("master", x, F32, -1);
-	CHECK("master", hi, BF16, a->x.shape[0]);
-	CHECK("master", lo, I16, a->x.shape[0]);
+	CHECK("split_master", x, F32, -1);
+	CHECK("split_master", hi, BF16, a->x.shape[0]);
+	CHECK("split_master", lo, I16, a->x.shape[0]);
 	return 0;
 }
 
-struct vfm_cost vfm_cost_master(const struct vfm_master *a)
+struct vfm_cost vfm_cost_split_master(const struct vfm_split_master *a)
 {
 	return (struct vfm_cost){0, (double)(2 * vfm_nbytes(&a->x))};
 }
@@ -617,7 +617,7 @@ DISPATCH(timestep)
 DISPATCH(diffuse)
 DISPATCH(mse)
 DISPATCH(adamw)
-DISPATCH(master)
+DISPATCH(split_master)
 DISPATCH(sumsq)
 DISPATCH(clip)
 DISPATCH(fill)

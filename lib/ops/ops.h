@@ -1,19 +1,18 @@
 /* ops.h - the op table: everything that a device must be able to compute.
  *
- * Each op is a struct of operands and a function vfm_op_X(stream, &args, err) that
- * checks shapes and dtypes (VFM_EUSAGE, naming op and operand) and calls the device's
- * filling.  Ops are local: none communicates.
+ * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  The function checks shapes and dtypes
+ * (VFM_EUSAGE, naming op and operand), then calls the implementation of the stream's device, which enqueues the work
+ * and returns.  Ops are local: none communicates.
  *
- * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F
- * features.  Activations are f32 or bf16, as each struct says; statistics, biases,
- * norm weights and reductions are f32.  Sums are accumulated in f32 or better, in a
- * fixed order for a given shape.  seg[T] gives the sample of a token (ascending);
- * `seqs` gives the same as boundaries.
+ * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F features.  Activations are f32 or
+ * bf16, as each struct says; statistics, biases, norm weights and reductions are f32.  Sums are accumulated in f32 or
+ * better, in a fixed order for a given shape.  seg[T] gives the sample of each token (ascending); `seqs` gives the same
+ * as boundaries.
  *
- * "+=" below: added to what is there.  "=": overwritten.
+ * "+=": the op adds to the operand.  "=": it overwrites the operand.
  *
- * Every dimension may be 0, since a rank may hold no row of a pack: results of no rows are nothing, sums over
- * no rows are zeros where they are "=" and leave "+=" as it is.  S may then still be positive.
+ * Every dimension may be 0, because a rank may hold no row of a pack.  A sum over no rows is zero for "=" and a no-op
+ * for "+=".  S may be positive while T is 0.
  */
 #ifndef VFM_OPS_OPS_H
 #define VFM_OPS_OPS_H
@@ -49,47 +48,46 @@ enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU };
  * Forward of a linear layer: a = x [T,in], b = weight [out,in] with trans_b.
  * Data gradient: a = dy [T,out], b = weight.  Weight gradient: a = dy [T,out] with trans_a, b = x. */
 struct vfm_gemm {
-	/* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  Or fp8: then C is of scale_a scale_b op(A)
-	 * op(B) */
+	/* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  With fp8, op(A) op(B) stands for
+	 * scale_a scale_b op(A) op(B) */
 	struct vfm_tensor a;
-	/* [K,N], or [N,K] with trans_b; dtype of a.  fp8: e4m3 or e5m2, not both e5m2; without a_rowsum */
+	/* [K,N], or [N,K] with trans_b; dtype of a.  fp8: each is e4m3 or e5m2, not both e5m2; no a_rowsum */
 	struct vfm_tensor b;
 	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
 	bool trans_a, trans_b;
 	bool accumulate; /* C += instead of C = (without act) */
-	/* optional [N] f32: added before the activation (a device may round it to the dtype of c first) */
+	/* optional [N] f32, added before the activation; a backend may round it to the dtype of c first */
 	struct vfm_tensor bias;
 	enum vfm_act act;           /* C = act(z), z = op(A) op(B) + bias */
 	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux) */
 	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
 	struct vfm_tensor a_rowsum; /* optional [M] f32 += sum over K of op(A): the bias gradient */
-	/* [1] f32 on the device, powers of two (vfm_quant.inv): only, and always, with fp8 */
+	/* [1] f32 on the device, powers of two (vfm_quant.inv); required with fp8, absent otherwise */
 	struct vfm_tensor scale_a, scale_b;
 };
 
-/* x as 8-bit floats for vfm_gemm, and what makes numbers of them again: y = x * scale to nearest even, finite numbers
- * saturate, others become NaN; scale = 2^vfm_f8_exponent of the largest |x|, of this x or, one pass less, of what
- * stands in history (current and delayed scaling: Micikevicius et al., arXiv 2209.05433, section 3.2).  Products of fp8
- * want both operands with K along the rows: yt. */
+/* Quantizes x to 8-bit floats for vfm_gemm: y = x * scale, rounded to nearest even.  Finite values saturate; NaN and
+ * infinity become NaN.  scale = 2^vfm_f8_exponent(amax): with current scaling amax is the largest |x|, which costs a
+ * pass over x; with delayed scaling it is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
+ * GEMMs of fp8 need K contiguous in both operands; yt provides the transpose. */
 struct vfm_quant {
 	struct vfm_tensor x; /* [T,D] f32 or bf16; rows may be strided */
 	struct vfm_tensor y; /* optional [T,D] f8_e4m3 or f8_e5m2 */
-	/* optional [D,T'], T' the next multiple of 16, dtype of y: its transpose, zeros behind T.  One of both there is
-	 */
+	/* optional [D,T'], dtype of y: its transpose; T' is T rounded up to a multiple of 16, and columns beyond T are
+	 * zero.  At least one of y and yt is present */
 	struct vfm_tensor yt;
-	/* optional [h] f32 >= 0: largest |x| of earlier times; their maximum gives the scale, where it is 0 this x does
-	 */
+	/* optional [h] f32 >= 0: amax of earlier steps.  Their maximum gives the scale; if it is 0, this x does */
 	struct vfm_tensor history;
-	/* [1] f32 = the largest finite |x|.  With history: the larger of that and what is there (>= 0) */
+	/* [1] f32 = the largest finite |x|.  With history: raised to it (the old value is >= 0) */
 	struct vfm_tensor amax;
 	struct vfm_tensor inv;    /* [1] f32 = 1 / scale */
 	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
-/* A step of n such histories: past[i] = past[i][1:], the largest of parts[:,i] */
+/* Advances n histories by a step: past[i] = past[i][1:] followed by the largest of parts[:,i] */
 struct vfm_amax_push {
-	struct vfm_tensor parts; /* [R,n] f32 >= 0; rows may be strided */
-	struct vfm_tensor past;  /* [n,h] f32, the oldest first */
+	struct vfm_tensor parts; /* [R,n] f32 >= 0: amax of R ranks; rows may be strided */
+	struct vfm_tensor past;  /* [n,h] f32, oldest first, in and out */
 };
 
 enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
@@ -135,13 +133,13 @@ struct vfm_gate_bwd {
 	struct vfm_tensor dgate; /* [S,D] f32, rows may be strided, = */
 };
 
-/* Per head: y = rope(x / sqrt(mean(x^2) + eps) * weight).  Either part may be left out.
+/* Per head: y = rope(x / sqrt(mean(x^2) + eps) * weight).  The norm and the rotation are each optional.
  * rope rotates the pairs (2i, 2i+1): (a c - b s, a s + b c). */
 struct vfm_qk_norm_rope {
 	struct vfm_tensor x;      /* [T,H,d] f32 or bf16, rows may be strided */
 	struct vfm_tensor y;      /* [T,H,d], dtype of x; may not overlap x */
-	struct vfm_tensor weight; /* optional [d] f32: with it x is normalised */
-	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1 */
+	struct vfm_tensor weight; /* optional [d] f32; absent: no norm */
+	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1; absent: no rotation */
 	struct vfm_tensor rstd;   /* [T,H] f32 out, with weight */
 	float eps;
 };
@@ -152,8 +150,8 @@ struct vfm_qk_norm_rope_bwd {
 	struct vfm_tensor dweight; /* [d] f32 += */
 };
 
-/* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv
- * (grouped-query attention).  A sample with no keys gives o = 0, lse = -inf. */
+/* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv (grouped-query attention).
+ * A sample without keys gives o = 0 and lse = -inf. */
 struct vfm_attn {
 	struct vfm_tensor q;    /* [Tq,H,d] f32 or bf16, rows may be strided; d <= 128, a multiple of 8 */
 	struct vfm_tensor k, v; /* [Tk,Hkv,d], the same */
@@ -162,7 +160,7 @@ struct vfm_attn {
 	const struct vfm_seqs *seqs_q, *seqs_k; /* the same number of samples */
 	float scale;
 };
-/* With a global o and lse (ring attention) the gradients are those of this block of keys. */
+/* With o and lse of all keys (ring attention) the results are the gradients of this block of keys. */
 struct vfm_attn_bwd {
 	struct vfm_tensor q, k, v, o, lse, dout;
 	struct vfm_tensor dq, dk, dv; /* shapes of q, k, v; rows may be strided; dtype of q or f32; = */
@@ -178,17 +176,17 @@ struct vfm_unary {
 	struct vfm_tensor y;
 };
 
-/* y = alpha x + beta y; with beta 0, y is not read (this is also the cast); with alpha 0, x is not. */
+/* y = alpha x + beta y.  y is not read if beta is 0, nor x if alpha is 0.  Casts use alpha 1, beta 0. */
 struct vfm_axpby {
 	float alpha, beta;
 	struct vfm_tensor x, y; /* the same shape, f32 or bf16, rows may be strided */
 };
 
-/* y = x[0] + x[1] + …, in f32 and in this order: what a reduce-scatter does with the parts of its ranks. */
+/* y = x[0] + x[1] + …, in f32 and in this order: the local sum of a reduce-scatter. */
 struct vfm_sum_parts {
 	struct vfm_tensor x;   /* [n,L] f32 or bf16; rows may be strided */
-	struct vfm_tensor own; /* optional [L], dtype of x: one part more, in front of x[at] */
-	int at;                /* of own: 0 to n */
+	struct vfm_tensor own; /* optional [L], dtype of x: one more part, which precedes x[at] */
+	int at;                /* place of own: 0 to n */
 	struct vfm_tensor y;   /* [L] f32 or bf16; may be a row of x, or own, where the dtypes are the same */
 };
 
@@ -199,9 +197,8 @@ struct vfm_timestep {
 	float max_period;
 };
 
-/* Noise and target of a diffusion step, for every formulation that is linear in
- * (x0, n):  input = a x0 + b n,  target = c x0 + e n  with n ~ N(0,1) from the stream
- * (seed, step, id[s], VFM_RNG_NOISE), element idx * F + f. */
+/* Input and target of a diffusion step, for every formulation that is linear in (x0, n):  input = a x0 + b n,
+ * target = c x0 + e n.  n ~ N(0,1) is element idx * F + f of the stream (seed, step, id[s], VFM_RNG_NOISE). */
 struct vfm_diffuse {
 	uint64_t seed, step;
 	struct vfm_tensor x0;   /* [T,F] f32 */
@@ -230,25 +227,26 @@ struct vfm_mse {
  * p -= lr * wd * p; p -= lr * (m / c1) / (sqrt(v / c2) + eps)    c_i = 1 - b_i^t
  * ema = decay ema + (1 - decay) p; w = p in the compute dtype
  *
- * Split master, 4 bytes a weight instead of 6: p is left out and is kept as w and the 16 bits `lo` below it, exactly
- * (vfm_master_join in spec/dtype.h); w is then p rounded half away from zero.
- * m may be bf16, rounded to nearest: a step changes it by the share 1 - beta1 of what it averages, far more than half
- * a unit of bf16 (2^-9), so that nothing is lost but precision and stochastic rounding is not needed; beta1 > 0.99 is
- * refused. v stays f32: 1 - beta2 lies below that unit. */
+ * Split master weights take 4 bytes a weight instead of 6: p is absent, and w and p_lo hold its upper and lower 16 bits
+ * exactly (vfm_master_join in spec/dtype.h).  w is then p rounded half away from zero.
+ *
+ * m may be bf16, rounded to nearest.  A step changes it by the fraction 1 - beta1, far more than half a unit of bf16
+ * (2^-9), so stochastic rounding is not needed; beta1 > 0.99 is an error.  v is f32, because 1 - beta2 is below that
+ * unit. */
 struct vfm_adamw {
 	float lr, beta1, beta2, eps, wd, c1, c2, ema_decay;
-	struct vfm_tensor p;          /* [n] f32; absent: split master */
+	struct vfm_tensor p;          /* [n] f32; absent: split master weights */
 	struct vfm_tensor m;          /* [n] f32 or bf16 */
 	struct vfm_tensor v;          /* [n] f32 */
 	struct vfm_tensor g;          /* [n] f32 or bf16 */
 	struct vfm_tensor grad_scale; /* optional [1] f32 */
-	struct vfm_tensor w;          /* optional [n] bf16, written; with lo: read, too, and not optional */
-	struct vfm_tensor lo;         /* [n] i16, where p is absent */
+	struct vfm_tensor w;          /* optional [n] bf16, written; with p_lo required, and read too */
+	struct vfm_tensor p_lo;       /* [n] i16; only without p */
 	struct vfm_tensor ema;        /* optional [n] f32 */
 };
 
-/* Master weights in two halves (vfm_master_split, spec/dtype.h): x -> (hi, lo), or with join (hi, lo) -> x. */
-struct vfm_master {
+/* Splits master weights, x -> (hi, lo), or with join restores them, (hi, lo) -> x (vfm_master_split, spec/dtype.h). */
+struct vfm_split_master {
 	bool join;
 	struct vfm_tensor x;  /* [n] f32 */
 	struct vfm_tensor hi; /* [n] bf16 */
@@ -268,7 +266,7 @@ struct vfm_clip {
 	float max_norm;                /* <= 0: no clipping */
 };
 
-/* x[i] = mean + std * normal(rng, first + i); std 0: constant */
+/* x[i] = mean + std * normal(rng, first + i); std 0: a constant.  Bits of the normals: base/philox.h. */
 struct vfm_fill {
 	struct vfm_tensor x; /* [n] f32 or bf16 */
 	struct vfm_rng rng;
@@ -277,12 +275,12 @@ struct vfm_fill {
 };
 
 /* ---- rows by index ----
- * index: i32 on the device, values in [0, M), which is the caller's to see to; negative: no row.  The CPU refuses
- * others (as it does expert numbers, keys and positions below); a GPU, which cannot say so in time, takes them for
- * none, touches nothing, and fails with VFM_EUSAGE wherever the host next waits for it (stream_sync, event_sync).
- * Tensors of three dimensions [M,H,d] count as rows of D = H d; their heads lie side by side. */
+ * index: i32 on the device with values in [0, M); negative: no row.  An index of M or more is an error of the caller,
+ * as are expert numbers, keys and positions out of range below.  The CPU returns VFM_EUSAGE at once.  A GPU treats the
+ * index as "no row", and the next call in which the host waits for it (stream_sync, event_sync) returns VFM_EUSAGE. A
+ * tensor [M,H,d] has rows of D = H d elements; its heads are contiguous. */
 
-/* y[i] = weight[i] x[index[i]]; zeros where there is no row.  Rows may be taken several times or never. */
+/* y[i] = weight[i] x[index[i]]; zeros for "no row".  An index may repeat. */
 struct vfm_index_select {
 	struct vfm_tensor x;      /* [M,D] or [M,H,d], f32 or bf16; rows may be strided */
 	struct vfm_tensor index;  /* [N] i32 */
@@ -295,9 +293,9 @@ struct vfm_index_add {
 	struct vfm_tensor index;  /* [N] i32 */
 	struct vfm_tensor weight; /* optional [N] f32 */
 	struct vfm_tensor y;      /* [M,D] or [M,H,d], f32 or bf16; rows may be strided */
-	bool accumulate;          /* y +=; else y = (rows that nothing goes to become zeros) */
+	bool accumulate;          /* y +=; else y =, and rows without an index become zeros */
 };
-/* dot[i] = sum over D of x[i] y[index[i]]; 0 where there is no row. */
+/* dot[i] = sum over D of x[i] y[index[i]]; 0 for "no row". */
 struct vfm_index_dot {
 	struct vfm_tensor x;     /* [N,D], f32 or bf16; rows may be strided */
 	struct vfm_tensor y;     /* [M,D], f32 or bf16; rows may be strided */
@@ -305,15 +303,15 @@ struct vfm_index_dot {
 	struct vfm_tensor dot;   /* [N] f32 */
 };
 
-/* Attention over two disjoint sets of keys becomes attention over both:  l = log(exp(lse) + exp(lse_b)),
+/* Merges attention over two disjoint sets of keys:  l = log(exp(lse) + exp(lse_b)),
  * o = exp(lse - l) o + exp(lse_b - l) o_b, lse = l  (Liu, Zaharia & Abbeel, arXiv 2310.01889).
- * lse = -inf is "no keys": where the running side has none (or `first`), o is not read and becomes o_b. */
+ * lse = -inf means "no keys": o is then not read and becomes o_b. */
 struct vfm_attn_merge {
 	struct vfm_tensor o;     /* [T,H,d] f32, in and out; rows may be strided */
 	struct vfm_tensor lse;   /* [T,H] f32, in and out */
 	struct vfm_tensor o_b;   /* [T,H,d] f32 or bf16; rows may be strided */
 	struct vfm_tensor lse_b; /* [T,H] f32 */
-	bool first;              /* o and lse hold nothing yet */
+	bool first;              /* o and lse are uninitialized: as if lse = -inf */
 };
 
 /* y = silu(a) * b, x = [a | b] (Shazeer, arXiv 2002.05202) */
@@ -340,9 +338,9 @@ struct vfm_embed3_bwd {
 };
 
 /* ---- mixture of experts ----
- * E experts.  Which token goes where is a device value; the host may read index lists and counts back (to_host and a
- * sync), as the one exception to its rule, to know the sizes of messages.  grouped_gemm needs its groups on the host.
- */
+ * E experts.  The routing is a device value.  The host may read index lists and counts back (to_host and a sync),
+ * because it needs the sizes of messages; this is the one place where it decides from device values.  grouped_gemm
+ * needs its groups on the host. */
 
 /* y = softmax of each row; dx = y (dy - sum of y dy) */
 struct vfm_softmax {
@@ -352,66 +350,68 @@ struct vfm_softmax_bwd {
 	struct vfm_tensor y, dy, dx; /* [T,E] f32; dx = */
 };
 
-/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing: of a
- * sample of n tokens each expert takes the vfm_moe_expert_capacity(n, E, capacity) with the highest score; ties: the
- * lower token.
- */
+/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Of a
+ * sample of n tokens each expert selects the vfm_moe_expert_capacity(n, E, capacity) with the highest score.  Ties go
+ * to the lower token. */
 struct vfm_moe_topk_expert {
-	double capacity;             /* experts a token, on average; > 0 */
+	double capacity;             /* capacity factor: mean number of experts a token; > 0 */
 	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */
 	const struct vfm_seqs *seqs; /* of the whole pack */
 	struct vfm_tensor index;     /* [E,K] i32 =: each expert's tokens, ascending; K = vfm_moe_pack_capacity */
 	struct vfm_tensor weight;    /* optional [E,K] f32 = score[index[e,i], e] */
 };
-int64_t vfm_moe_expert_capacity(int64_t n, int64_t experts, double capacity); /* min(n, ceil(n capacity / E)) */
-int64_t vfm_moe_pack_capacity(
-	const struct vfm_seqs *seqs, int64_t experts, double capacity); /* the sum over the samples */
+/* Returns the number of tokens that an expert selects of a sample of n: min(n, ceil(n capacity / E)). */
+int64_t vfm_moe_expert_capacity(int64_t n, int64_t experts, double capacity);
+/* Returns the sum of that over the samples of a pack. */
+int64_t vfm_moe_pack_capacity(const struct vfm_seqs *seqs, int64_t experts, double capacity);
 
-/* The choices that fell on this rank's part of the pack: by expert, then in the order of index. */
+/* Filters the choices for the tokens of this rank: by expert, then in the order of index. */
 struct vfm_moe_own {
 	struct vfm_tensor index; /* [E,K] i32, of moe_topk_expert */
-	/* optional [pack] i32: this rank's row of each token; negative: another's.  Absent: they are the same */
+	/* optional [tokens of the pack] i32: this rank's row of each token; negative: on another rank.  Absent: this
+	 * rank has the whole pack */
 	struct vfm_tensor own;
-	struct vfm_tensor row; /* [E*K] i32 =: the rows; behind the last of them -1 */
-	/* [E*K] i32 = row E + expert: where the score stands among those of this rank; -1 likewise */
-	struct vfm_tensor place;
-	struct vfm_tensor count; /* [E] i32 =: of each expert */
+	struct vfm_tensor row;   /* [E*K] i32 =: the rows, then -1 */
+	struct vfm_tensor place; /* [E*K] i32 = row E + expert: index into this rank's scores, then -1 */
+	struct vfm_tensor count; /* [E] i32 =: rows of each expert */
 };
 
-/* Token choice, dropless: the k experts with the highest score, highest first; ties: the lower expert.
- * weight[t,j] = score[t,expert[t,j]] / sum over the k of the same. */
+/* Token choice, dropless: the k experts with the highest score, highest first; ties go to the lower expert.
+ * weight[t,j] = score[t,expert[t,j]] / sum over i of score[t,expert[t,i]]. */
 struct vfm_moe_topk_token {
 	struct vfm_tensor score;  /* [T,E] f32, positive */
 	struct vfm_tensor expert; /* [T,k] i32 = */
 	struct vfm_tensor weight; /* [T,k] f32 = */
 };
-/* dscore[t,expert[t,j]] = (dweight[t,j] - sum over i of weight[t,i] dweight[t,i]) / sum of the k scores; else 0 */
+/* dscore[t,expert[t,j]] = (dweight[t,j] - sum over i of weight[t,i] dweight[t,i]) / sum of the k scores; all other
+ * elements are 0 */
 struct vfm_moe_topk_token_bwd {
 	struct vfm_tensor score, expert, dweight;
 	struct vfm_tensor dscore; /* [T,E] f32 = */
 };
 
-/* Stable sort by a small key: order lists the places i of key, first those with key 0, ascending within each key.
- * Negative keys go nowhere: they are not counted, and order ends with their places. */
+/* Stable argsort by a small key: order lists the indices i of key, first those with key 0, ascending within each key.
+ * Negative keys are not counted; their indices come last. */
 struct vfm_moe_sort {
 	int64_t buckets;           /* E */
 	int64_t div;               /* of source; >= 1 */
-	struct vfm_tensor key;     /* [N] i32 < E (the CPU refuses others) */
+	struct vfm_tensor key;     /* [N] i32 < E */
 	struct vfm_tensor order;   /* [N] i32 = */
 	struct vfm_tensor source;  /* optional [N] i32 = order[i] / div: the token, where key is [T,k] and div is k */
 	struct vfm_tensor inverse; /* optional [N] i32 =: order[inverse[i]] = i */
 	struct vfm_tensor count;   /* [E] i32 = */
 };
 
-/* count[s,e] = how often expert e stands in the rows of sample s */
+/* count[s,e] = number of tokens of sample s that chose expert e */
 struct vfm_moe_count {
-	struct vfm_tensor expert; /* [T,k] i32; negative: nobody */
+	struct vfm_tensor expert; /* [T,k] i32; negative: none */
 	const struct vfm_seqs *seqs;
-	struct vfm_tensor count; /* [S,E] f32 = (whole numbers, so that ranks may sum theirs in any order) */
+	struct vfm_tensor count; /* [S,E] f32 =; integers, so a sum over ranks is exact in any order */
 };
-/* Load balance (Fedus, Zoph & Shazeer, arXiv 2101.03961) by sample: with count over all ranks that share the sample and
- * coef[s] = w_s alpha E / (n_s^2 k) the sum over them is w_s alpha E sum_e f_e P_e, f_e the share of choices, P_e the
- * mean score. loss += sum over t, e of coef[seg] count[seg,e] score[t,e];  dscore (+)= coef[seg] count[seg,e] */
+/* Load-balancing loss (Fedus, Zoph & Shazeer, arXiv 2101.03961) of each sample:
+ * loss += sum over t, e of coef[seg] count[seg,e] score[t,e];  dscore (+)= coef[seg] count[seg,e].
+ * With count summed over the ranks that share a sample and coef[s] = w_s alpha E / (n_s^2 k), the sum of their losses
+ * is w_s alpha E sum_e f_e P_e, where f_e is the fraction of choices and P_e the mean score. */
 struct vfm_moe_balance {
 	struct vfm_tensor score; /* [T,E] f32 */
 	struct vfm_tensor count; /* [S,E] f32 */
@@ -422,7 +422,7 @@ struct vfm_moe_balance {
 	bool accumulate;          /* dscore += */
 };
 
-/* G products at once: the rows of A lie in G consecutive groups (any may be empty), each has a B of its own.
+/* G products in one call: the rows of A form G consecutive groups (any may be empty), each with its own B.
  *   VFM_GROUPED_FWD    c[rows of g] = act(a b[g]^T + bias[g])      a [N,K], b [G,O,K], c [N,O]
  *   VFM_GROUPED_DGRAD  c[rows of g] = (a b[g]) * dact'(aux)        a [N,O], b [G,O,K], c [N,K]
  *   VFM_GROUPED_WGRAD  c[g] = a[rows of g]^T b[rows of g]          a [N,O], b [N,K],   c [G,O,K]   (empty group: zeros)
@@ -431,7 +431,7 @@ enum vfm_grouped { VFM_GROUPED_FWD, VFM_GROUPED_DGRAD, VFM_GROUPED_WGRAD };
 struct vfm_grouped_gemm {
 	enum vfm_grouped what;
 	const struct vfm_seqs *groups; /* G and N; seg is not needed */
-	/* a, b: f32 or bf16, the same; c: f32 or bf16; outer strides as the shape asks, but for rows */
+	/* a, b: f32 or bf16, the same; c: f32 or bf16; rows may be strided, other dimensions are contiguous */
 	struct vfm_tensor a, b, c;
 	bool accumulate;        /* c += (without act) */
 	struct vfm_tensor bias; /* optional, FWD: [G,O] f32 */
@@ -459,7 +459,7 @@ struct vfm_grouped_gemm {
 	X(diffuse)                                                                                                     \
 	X(mse)                                                                                                         \
 	X(adamw)                                                                                                       \
-	X(master)                                                                                                      \
+	X(split_master)                                                                                                \
 	X(sumsq)                                                                                                       \
 	X(clip)                                                                                                        \
 	X(fill)                                                                                                        \
@@ -491,7 +491,7 @@ enum vfm_op_id {
 		VFM_OP_N
 };
 
-/* The table that a device fills.  Its functions may rely on the checks of vfm_op_X. */
+/* The implementations of a device; NULL: the device lacks the op.  vfm_op_X has checked the operands. */
 struct vfm_ops {
 #define X(name) int (*name)(struct vfm_stream * s, const struct vfm_##name *a, struct vfm_err *err);
 	VFM_OP_LIST(X)
@@ -502,8 +502,8 @@ struct vfm_ops {
 VFM_OP_LIST(X)
 #undef X
 
-/* The work of a call: what `sim` and the benchmarks count.  FLOPs are those of the
- * matrix products (2 a multiply-add); bytes are operands read once and written once. */
+/* The cost of a call, for benchmarks.  FLOPs are those of the matrix products (2 a multiply-add); bytes count each
+ * operand once read and once written. */
 struct vfm_cost {
 	double flops, bytes;
 };

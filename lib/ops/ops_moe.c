@@ -42,7 +42,7 @@ struct vfm_cost vfm_cost_softmax_bwd(const struct vfm_softmax_bwd *a)
 
 int64_t vfm_moe_expert_capacity(int64_t n, int64_t experts, double capacity)
 {
-	/* the least bit less, so that 0.1 * 10 is 1 */
+	/* minus rounding error: 0.1 * 10 must give 1 */
 	double want = ceil((double)n * capacity / (double)experts * (1 - 1e-12));
 
 	return want >= (double)n ? n : (int64_t)want;

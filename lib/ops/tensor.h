@@ -1,8 +1,7 @@
 /* tensor.h - a view of device memory: address, dtype, shape, strides.  Owns nothing.
  *
- * The last dimension is always contiguous; outer strides may be larger than the shape
- * asks for (a slice of a fused qkv, a column block of the modulation).  ndim == 0
- * means "absent", which is how optional operands are left out.
+ * The last dimension is always contiguous; outer strides may exceed the shape (a slice of a fused qkv, a column block
+ * of the modulation).  ndim == 0 marks an absent optional operand.
  */
 #ifndef VFM_OPS_TENSOR_H
 #define VFM_OPS_TENSOR_H

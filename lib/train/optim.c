@@ -131,7 +131,7 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 		if (s->w)
 			k.w = vfm_t1(s->w, ps->dtype, n);
 		if (ps->split && s->matrix)
-			k.lo = vfm_t1(ps->lo + s->master_off, VFM_I16, n);
+			k.p_lo = vfm_t1(ps->lo + s->master_off, VFM_I16, n);
 		else
 			k.p = vfm_t1(ps->master + s->master_off, VFM_F32, n);
 		if (o->ema.data)

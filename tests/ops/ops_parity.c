@@ -14,14 +14,14 @@
 /* A master in two parts: lo is compared as part of w. */
 static bool split_master(const struct vfm_case *c)
 {
-	return c->op == VFM_OP_adamw && vfm_has(&c->args.adamw.lo);
+	return c->op == VFM_OP_adamw && vfm_has(&c->args.adamw.p_lo);
 }
 
 static double stored_value(const struct vfm_case *c, const struct vfm_tensor *t, int64_t i)
 {
 	if (split_master(c) && t == &c->args.adamw.w)
 		return (double)vfm_master_join(
-			((const uint16_t *)t->data)[i], ((const int16_t *)c->args.adamw.lo.data)[i]);
+			((const uint16_t *)t->data)[i], ((const int16_t *)c->args.adamw.p_lo.data)[i]);
 	return operand_get(t, t->data, i);
 }
 
@@ -100,7 +100,7 @@ static void check_case(struct op_level *l, struct vfm_case *c, struct ref *want)
 
 		if (!vfm_has(t))
 			continue;
-		if (!split_master(c) || t != &c->args.adamw.lo)
+		if (!split_master(c) || t != &c->args.adamw.p_lo)
 			compare_operand(l->name, c, &o[i], t, want->v[i]); /* inputs too: they must not change */
 		check_gaps(l->name, c, &o[i], t, c->bytes[i]);
 	}

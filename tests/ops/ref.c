@@ -484,7 +484,7 @@ static void ref_mse(struct ref *r)
 static void ref_adamw(struct ref *r)
 {
 	const struct vfm_adamw *a = r->args;
-	const double *g = V(adamw, g), *gs = V(adamw, grad_scale), *lo = V(adamw, lo);
+	const double *g = V(adamw, g), *gs = V(adamw, grad_scale), *lo = V(adamw, p_lo);
 	double *p = V(adamw, p), *m = V(adamw, m), *v = V(adamw, v), *w = V(adamw, w), *ema = V(adamw, ema);
 	double b1 = (double)a->beta1, b2 = (double)a->beta2, lr = (double)a->lr;
 
@@ -506,10 +506,10 @@ static void ref_adamw(struct ref *r)
 	}
 }
 
-static void ref_master(struct ref *r)
+static void ref_split_master(struct ref *r)
 {
-	const struct vfm_master *a = r->args;
-	double *x = V(master, x), *hi = V(master, hi), *lo = V(master, lo);
+	const struct vfm_split_master *a = r->args;
+	double *x = V(split_master, x), *hi = V(split_master, hi), *lo = V(split_master, lo);
 
 	for (int64_t i = 0; i < a->x.shape[0]; i++) {
 		int e;
