@@ -1,15 +1,16 @@
-/* fp8.cu - quant: numbers as 8-bit floats with a scale, and their transpose; amax_push: the histories that scales come
- * from.
+/* fp8.cu - quant: a tensor as 8-bit floats with a scale, and its transpose; amax_push: the histories of amax from which
+ * delayed scaling takes the scales.
  *
- * One pass over x for the largest element (none where a history has one: the kernel looks and ends), one that reads it
- * in tiles of 128 x 128 and writes both results: a thread turns 8 x 8 elements, rows go out as they come, columns by
- * way of shared memory, in which 8-byte pieces change places so that no two of a half-warp meet in a bank.
+ * The first pass over x finds the largest element; with a nonzero history its kernel returns at once.  The second pass
+ * reads x in tiles of 128 x 128 and writes y and its transpose: a thread quantizes 8 x 8 elements, stores their rows
+ * directly, and their columns through shared memory.  The 8-byte pieces there are permuted (slot_of), so that a
+ * half-warp has no bank conflicts.
  */
 #include "cuda/f8.h"
 
 enum { TILE = 128 };
 
-/* The largest of a history, 0 without one: for every thread of a warp. */
+/* Returns the largest entry of a history to every lane of a warp; 0 without a history. */
 __device__ static inline float past_max(const float *history, int64_t n)
 {
 	float m = 0;
@@ -19,7 +20,7 @@ __device__ static inline float past_max(const float *history, int64_t n)
 	return warp_max(m);
 }
 
-/* part[block] = the largest finite |x| of its rows; nothing where the history has one. */
+/* part[block] = the largest finite |x| of its rows.  No-op if the history gives the scale. */
 template <int N, class X>
 __global__ static void __launch_bounds__(256) amax_rows(
 	const X *x, int64_t ld_x, int64_t rows, int64_t cols, const float *history, int64_t n_history, float *part)
@@ -55,10 +56,11 @@ __global__ static void __launch_bounds__(256) amax_rows(
 	}
 }
 
-/* *inv, from the history or else the parts; *amax (may be NULL) of the parts.  One block. */
+/* Computes *inv from the history, or from the parts if the history is zero, and *amax (may be NULL) from the parts.
+ * One block. */
 template <class F>
 __global__ static void __launch_bounds__(256)
-	conclude(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
+	finish_scale(const float *part, int64_t n, const float *history, int64_t n_history, float *amax, float *inv)
 {
 	__shared__ float most[8];
 	float past = past_max(history, n_history), m = past;
@@ -79,109 +81,117 @@ __global__ static void __launch_bounds__(256)
 }
 
 struct tiles {
-	int64_t ld_x, rows, cols, width; /* width: of a row of yt; 0: none */
+	int64_t ld_x, rows, cols, width; /* width: columns of yt; 0: no yt */
 	uint8_t *y, *yt;
 	const float *inv;
-	float *amax; /* becomes the larger of what it is and the largest here; or NULL */
+	float *amax; /* raised to the largest |x|; or NULL */
 	float *sums; /* [tiles down, cols] or NULL */
 };
 
-/* 8 bytes of column c, rows 8 i to 8 i + 7 of the tile. */
+/* Place in shared memory of the 8 bytes of column c, rows 8 i to 8 i + 7 of the tile. */
 __device__ static inline int slot_of(int c, int i)
 {
 	return c * 16 + (i ^ ((c >> 3) & 15));
 }
 
-/* WIDE: 8 columns, and 16 columns of yt, are vectors.  Grid: tiles across, tiles down. */
-template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(256) turn(const X *x, struct tiles a)
+/* v = x at rows r to r + 7 and columns c to c + 7; zeros outside of x.  WIDE: rows of v are vectors. */
+template <bool WIDE, class X>
+__device__ static inline void load_patch(vec<8> (&v)[8], const X *x, const struct tiles &a, int64_t r, int64_t c)
 {
-	__shared__ uint64_t piece[TILE * 16];
-	__shared__ float sums[8][TILE];
-	__shared__ float most[8];
-	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-	int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE, c = c0 + tx * 8;
-	float scale = 1.0f / a.inv[0], m = 0;
-	uint64_t down[8] = {};
-	vec<8> v[8], sum = {};
-
 #pragma unroll
 	for (int i = 0; i < 8; i++) {
-		int64_t r = r0 + ty * 8 + i;
-
 		v[i] = {};
 		if (WIDE) {
-			if (r < a.rows && c < a.cols)
-				v[i] = ld_vec<8>(x + r * a.ld_x + c);
+			if (r + i < a.rows && c < a.cols)
+				v[i] = ld_vec<8>(x + (r + i) * a.ld_x + c);
 		} else {
 #pragma unroll
 			for (int j = 0; j < 8; j++)
-				if (r < a.rows && c + j < a.cols)
-					v[i].v[j] = ld(x + r * a.ld_x + c + j);
+				if (r + i < a.rows && c + j < a.cols)
+					v[i].v[j] = ld(x + (r + i) * a.ld_x + c + j);
 		}
 	}
-#pragma unroll
-	for (int i = 0; i < 8; i++) {
-		int64_t r = r0 + ty * 8 + i;
-		uint32_t code[4];
+}
 
+/* Adds a row to the column sums; returns the larger of m and the largest finite |element|. */
+__device__ static inline float reduce_row(vec<8> &sum, const vec<8> &v, float m)
+{
 #pragma unroll
-		for (int j = 0; j < 8; j++) {
-			float f = fabsf(v[i].v[j]);
+	for (int j = 0; j < 8; j++) {
+		float f = fabsf(v.v[j]);
 
-			sum.v[j] += v[i].v[j];
-			m = f <= FLT_MAX ? fmaxf(m, f) : m;
-		}
-#pragma unroll
-		for (int j = 0; j < 4; j++) {
-			code[j] = f8_pack2<F>(f8_fit<F>(v[i].v[2 * j], scale), f8_fit<F>(v[i].v[2 * j + 1], scale));
-			down[2 * j] |= (uint64_t)(code[j] & 0xff) << (8 * i);
-			down[2 * j + 1] |= (uint64_t)(code[j] >> 8) << (8 * i);
-		}
-		if (a.y && r < a.rows) {
-			if (WIDE) {
-				if (c < a.cols)
-					*reinterpret_cast<uint2 *>(a.y + r * a.cols + c) = {
-						code[0] | code[1] << 16, code[2] | code[3] << 16};
-			} else {
-#pragma unroll
-				for (int j = 0; j < 8; j++)
-					if (c + j < a.cols)
-						a.y[r * a.cols + c + j] = (uint8_t)(code[j / 2] >> (8 * (j % 2)));
-			}
-		}
+		sum.v[j] += v.v[j];
+		m = f <= FLT_MAX ? fmaxf(m, f) : m;
 	}
-	if (a.width) {
+	return m;
+}
+
+/* code = the 8 elements as fp8, two a word; appends them to the columns as row i of the patch. */
+template <class F>
+__device__ static inline void quantize_row(
+	uint32_t (&code)[4], uint64_t (&columns)[8], const vec<8> &v, int i, float scale)
+{
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		code[j] = f8_pack2<F>(f8_fit<F>(v.v[2 * j], scale), f8_fit<F>(v.v[2 * j + 1], scale));
+		columns[2 * j] |= (uint64_t)(code[j] & 0xff) << (8 * i);
+		columns[2 * j + 1] |= (uint64_t)(code[j] >> 8) << (8 * i);
+	}
+}
+
+/* Writes row r of y from column c on. */
+template <bool WIDE>
+__device__ static inline void store_row(const struct tiles &a, const uint32_t (&code)[4], int64_t r, int64_t c)
+{
+	if (WIDE) {
+		if (c < a.cols)
+			*reinterpret_cast<uint2 *>(a.y + r * a.cols + c) = {
+				code[0] | code[1] << 16, code[2] | code[3] << 16};
+	} else {
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-			piece[slot_of(tx * 8 + j, ty)] = down[j];
+			if (c + j < a.cols)
+				a.y[r * a.cols + c + j] = (uint8_t)(code[j / 2] >> (8 * (j % 2)));
 	}
-	/* the two halves of a warp hold the same columns */
+}
+
+/* sums[warp] = the column sums of a warp, whose lanes 16 to 31 hold the same columns as lanes 0 to 15. */
+__device__ static inline void fold_warp_sums(float (*sums)[TILE], vec<8> &sum)
+{
 #pragma unroll
 	for (int j = 0; j < 8; j++) {
 		sum.v[j] += __shfl_xor_sync(VFM_ALL_LANES, sum.v[j], 16);
 		if (threadIdx.x % 32 < 16)
-			sums[threadIdx.x / 32][tx * 8 + j] = sum.v[j];
+			sums[threadIdx.x / 32][threadIdx.x % 16 * 8 + j] = sum.v[j];
 	}
-	m = warp_max(m);
-	if (threadIdx.x % 32 == 0)
-		most[threadIdx.x / 32] = m;
-	__syncthreads();
-	if (a.amax && threadIdx.x == 0) {
-		for (int i = 0; i < 8; i++)
-			m = fmaxf(m, most[i]);
-		/* numbers >= 0 are in the order of their bits, and a maximum is the same in any */
-		if (m > *(volatile const float *)a.amax)
-			atomicMax((unsigned *)a.amax, __float_as_uint(m));
-	}
-	if (a.sums && threadIdx.x < TILE && c0 + threadIdx.x < a.cols) {
-		float t = 0;
+}
+
+/* Raises *amax to the largest of the warps.  Floats >= 0 have the order of their bits; a maximum does not depend on the
+ * order of the blocks. */
+__device__ static inline void raise_amax(float *amax, const float (&most)[8], float m)
+{
+	for (int i = 0; i < 8; i++)
+		m = fmaxf(m, most[i]);
+	if (m > *(volatile const float *)amax)
+		atomicMax((unsigned *)amax, __float_as_uint(m));
+}
+
+/* Writes the column sums of the tile, warp by warp in their order. */
+__device__ static inline void store_sums(const struct tiles &a, const float (*sums)[TILE], int64_t c0)
+{
+	float t = 0;
 
 #pragma unroll
-		for (int i = 0; i < 8; i++)
-			t += sums[i][threadIdx.x];
-		a.sums[(int64_t)blockIdx.y * a.cols + c0 + threadIdx.x] = t;
-	}
-	for (int i = threadIdx.x; a.width && i < TILE * 8; i += 256) {
+	for (int i = 0; i < 8; i++)
+		t += sums[i][threadIdx.x];
+	a.sums[(int64_t)blockIdx.y * a.cols + c0 + threadIdx.x] = t;
+}
+
+/* Writes the tile's columns as rows of yt, 16 bytes a thread and step. */
+template <bool WIDE>
+__device__ static inline void store_transpose(const struct tiles &a, const uint64_t *piece, int64_t r0, int64_t c0)
+{
+	for (int i = threadIdx.x; i < TILE * 8; i += 256) {
 		int col = i / 8, q = i % 8;
 		uint64_t lo = piece[slot_of(col, 2 * q)], hi = piece[slot_of(col, 2 * q + 1)];
 		uint8_t *to = a.yt + (c0 + col) * a.width + r0 + 16 * q;
@@ -197,6 +207,48 @@ template <class F, bool WIDE, class X> __global__ static void __launch_bounds__(
 				to[k] = (uint8_t)((k < 8 ? lo : hi) >> (8 * (k % 8)));
 		}
 	}
+}
+
+/* One tile of y and yt, its column sums and its largest element.  A thread has a patch of 8 x 8 elements.
+ * WIDE: 8 columns, and 16 columns of yt, are vectors.  Grid: tiles across, tiles down. */
+template <class F, bool WIDE, class X>
+__global__ static void __launch_bounds__(256) quantize_transpose(const X *x, struct tiles a)
+{
+	__shared__ uint64_t piece[TILE * 16];
+	__shared__ float sums[8][TILE];
+	__shared__ float most[8];
+	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE, r = r0 + ty * 8, c = c0 + tx * 8;
+	float scale = 1.0f / a.inv[0], m = 0;
+	uint64_t columns[8] = {};
+	vec<8> v[8], sum = {};
+
+	load_patch<WIDE>(v, x, a, r, c);
+#pragma unroll
+	for (int i = 0; i < 8; i++) {
+		uint32_t code[4];
+
+		m = reduce_row(sum, v[i], m);
+		quantize_row<F>(code, columns, v[i], i, scale);
+		if (a.y && r + i < a.rows)
+			store_row<WIDE>(a, code, r + i, c);
+	}
+	if (a.width) {
+#pragma unroll
+		for (int j = 0; j < 8; j++)
+			piece[slot_of(tx * 8 + j, ty)] = columns[j];
+	}
+	fold_warp_sums(sums, sum);
+	m = warp_max(m);
+	if (threadIdx.x % 32 == 0)
+		most[threadIdx.x / 32] = m;
+	__syncthreads();
+	if (a.amax && threadIdx.x == 0)
+		raise_amax(a.amax, most, m);
+	if (a.sums && threadIdx.x < TILE && c0 + threadIdx.x < a.cols)
+		store_sums(a, sums, c0);
+	if (a.width)
+		store_transpose<WIDE>(a, piece, r0, c0);
 }
 
 __global__ static void __launch_bounds__(256) add_sums(const float *part, int64_t parts, int64_t n, float *out)
@@ -234,12 +286,13 @@ template <class F, class X> static int quant(struct vfm_stream *s, const struct 
 		VFM_LAUNCH(s, (amax_rows<8, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part);
 	else if (parts)
 		VFM_LAUNCH(s, (amax_rows<1, X>), blocks, 256, 0, x, t.ld_x, rows, cols, history, n_history, part);
-	VFM_LAUNCH(s, (conclude<F>), 1, 256, 0, part, parts, history, n_history, history ? (float *)NULL : amax, inv);
+	VFM_LAUNCH(
+		s, (finish_scale<F>), 1, 256, 0, part, parts, history, n_history, history ? (float *)NULL : amax, inv);
 	if (across && down) {
 		if (wide)
-			VFM_LAUNCH(s, (turn<F, true, X>), dim3(across, down), 256, 0, x, t);
+			VFM_LAUNCH(s, (quantize_transpose<F, true, X>), dim3(across, down), 256, 0, x, t);
 		else
-			VFM_LAUNCH(s, (turn<F, false, X>), dim3(across, down), 256, 0, x, t);
+			VFM_LAUNCH(s, (quantize_transpose<F, false, X>), dim3(across, down), 256, 0, x, t);
 		if (t.sums)
 			VFM_LAUNCH(s, (add_sums), ceil_div(cols, 256), 256, 0, t.sums, down, cols,
 				(float *)a->colsum.data);
@@ -259,9 +312,9 @@ extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, s
 
 /* ---- histories -------------------------------------------------------------------------------- */
 
-/* A warp a history: what it writes of 32 places it has read before. */
+/* One warp a history: it reads 32 entries before it writes them. */
 __global__ static void __launch_bounds__(256)
-	push(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h)
+	push_amax(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h)
 {
 	int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
 	int lane = threadIdx.x % 32;
@@ -289,7 +342,7 @@ extern "C" int vfm_cuda_amax_push(struct vfm_stream *s, const struct vfm_amax_pu
 	int64_t n = a->past.shape[0];
 
 	if (n)
-		VFM_LAUNCH(s, (push), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0],
+		VFM_LAUNCH(s, (push_amax), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0],
 			a->parts.shape[0], n, (float *)a->past.data, a->past.shape[1]);
 	return vfm_cuda_launched(s, "amax_push", err);
 }
