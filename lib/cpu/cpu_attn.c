@@ -21,8 +21,8 @@ struct work {
 	char *scratch;         /* [slots][isa->scratch] */
 };
 
-/* Index i is a slot, that is, a scratch: it takes items until none is left.  Items start in their order,
- * so one that waits for an earlier one waits for something that runs or is done. */
+/* Slot i owns a scratch and processes items until none is left.  Items start in their order, so an item waits only for
+ * one that is running or done. */
 static void work_slot(int64_t i0, int64_t i1, void *arg)
 {
 	struct work *w = arg;
@@ -86,7 +86,7 @@ static int by_cost_cmp(const void *a, const void *b)
 	return x->sample < y->sample ? -1 : 1;
 }
 
-/* Samples, the most expensive first, so that the threads end together. */
+/* Returns the samples by descending cost, which balances the threads. */
 static struct by_cost *samples_by_cost(const struct attn_call *c, int n)
 {
 	struct by_cost *o = vfm_calloc((size_t)n + 1, sizeof *o);
@@ -106,7 +106,7 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 
 	for (int i = 0; i < samples; i++)
 		blocks += c->kv_heads * ceil_div(attn_nq(c, i) * c->group, ATTN_BQ);
-	/* a block's result does not depend on its item: cut as finely as the threads need */
+	/* results do not depend on this division: as fine as the threads need */
 	per_item = blocks / (4 * (int64_t)vfm_par_threads());
 	per_item = per_item < 1 ? 1 : per_item > ATTN_NQB ? ATTN_NQB : per_item;
 	for (int i = 0; i < samples; i++) {
@@ -126,7 +126,7 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 	free(order);
 }
 
-/* The backward of a sample of few keys and many queries: items of some queries each. */
+/* Plans the backward of a sample with few keys and many queries: items of `step` queries each. */
 static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, float *mem)
 {
 	int64_t parts = ceil_div(nq, ATTN_QS), step = ceil_div(ceil_div(nq, parts), ATTN_BQ) * ATTN_BQ;
@@ -153,14 +153,14 @@ static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_
 	return c->kv_heads * parts * size;
 }
 
-/* The backward of any other sample: items of `step` keys each.  Blocks of keys are added to dq one by one in their
- * order, so that the result does not depend on step. */
+/* Plans the backward of any other sample: items of `step` keys each.  Blocks of keys are added to dq in their order, so
+ * the result does not depend on step. */
 static int64_t plan_by_keys(
 	struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
 {
 	int64_t size = ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
 
-	/* heads inside: neighbours in the order rarely wait for each other */
+	/* the inner loop is over heads, so that neighbours rarely wait for each other */
 	for (int64_t first = 0; first == 0 || first < nk; first += step)
 		for (int h = 0; h < c->kv_heads; h++) {
 			struct attn_item *it = work_add(w);
@@ -177,7 +177,7 @@ static int64_t plan_by_keys(
 	return nk > step ? c->kv_heads * size : 0;
 }
 
-/* mem: where partial sums stand; with NULL only counts them.  Returns floats. */
+/* Plans all items.  mem holds the partial sums; NULL: only count.  Returns the number of floats. */
 static int64_t plan_bwd(struct work *w, const struct attn_call *c, int samples, int64_t blocks, float *mem)
 {
 	struct by_cost *order = samples_by_cost(c, samples);
@@ -260,7 +260,7 @@ int vfm_attn_bwd_isa(
 	size_t bytes;
 	int rc = 0;
 
-	/* as many keys an item as leave work for all threads */
+	/* as many keys an item as leave items for all threads */
 	while (plan_bwd(&w, &c, a->seqs_q->n, blocks, NULL), w.n < 2 * (int64_t)vfm_par_threads() && blocks > 1)
 		blocks /= 2;
 	bytes = (size_t)plan_bwd(&w, &c, a->seqs_q->n, blocks, NULL) * sizeof(float);
@@ -281,7 +281,7 @@ out:
 	return rc;
 }
 
-/* bf16: whether all operands of the products are. */
+/* bf16: all operands of the products are bf16. */
 static const struct attn_isa *pick(const struct vfm_stream *s, bool bf16)
 {
 	enum vfm_isa isa = vfm_cpu_of(s)->isa;

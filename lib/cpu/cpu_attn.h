@@ -1,16 +1,14 @@
 /* cpu_attn.h - attention on the CPU, forward and backward, over packed samples of any length.
  *
- * The score matrix exists only as a tile of BK keys by BQ queries per thread (online softmax:
- * Milakov & Gimelshein, arXiv 1805.02867; tiling and backward: Dao, arXiv 2307.08691).  Besides a
- * fixed scratch per thread, the backward of samples of more than KS keys takes one f32 copy of
- * their dq from the stream's device.
+ * A thread holds the score matrix only as a tile of BK keys by BQ queries (online softmax: Milakov & Gimelshein, arXiv
+ * 1805.02867; tiling and backward: Dao, arXiv 2307.08691).  Besides a fixed scratch per thread, the backward of samples
+ * of more than KS keys allocates an f32 copy of their dq on the stream's device.
  *
- * Results are bitwise the same from run to run and for any number of threads: how the work is cut
- * depends on shapes alone, and gradients that several items add to are added in a fixed order.
- * They differ between instruction sets, to rounding.
+ * Results are bitwise reproducible for any number of threads: the division of the work depends on shapes alone, and
+ * gradients are summed in a fixed order.  Results of different instruction sets are equal to rounding.
  *
- * bf16 operands are multiplied as bf16 where the CPU has avx512_bf16, else converted tile by tile
- * and computed in f32; sums and softmax are f32 in both.  Operands have been checked by vfm_op_attn.
+ * bf16 operands are multiplied as bf16 on CPUs with avx512_bf16, and converted to f32 tile by tile on others; sums and
+ * softmax are f32 on both.  vfm_op_attn has checked the operands.
  */
 #ifndef VFM_CPU_CPU_ATTN_H
 #define VFM_CPU_CPU_ATTN_H

@@ -1,11 +1,10 @@
-/* cpu_attn_core.h - an item of the forward and of the backward, written once for all instruction sets.
+/* cpu_attn_core.h - an item of the forward and of the backward, one source for all instruction sets.
  *
- * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR (with
- * AMX tiles, also ATTN_AMX), then includes this.  Queries are the lanes of all tiles, so that softmax needs no sums
- * across lanes and a number of keys that is no multiple of anything costs nothing.  Lanes past the last query hold
- * zeros.
+ * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR (with AMX
+ * tiles also ATTN_AMX), then includes this file.  Queries are the lanes of all tiles, so softmax needs no sums across
+ * lanes, and the number of keys needs no alignment.  Lanes past the last query hold zeros.
  *
- * "steps" below: an operand packed so that consecutive tokens are the steps of k in a product.
+ * "steps": an operand packed so that consecutive tokens are the k steps of a product.
  */
 #include <math.h>
 #include <sched.h>
@@ -21,7 +20,7 @@ enum { PAIR = 0 };
 #define EXP2 v_exp2
 #endif
 
-/* Words for n steps of k. */
+/* Returns the words of n steps of k. */
 static inline int words(int n)
 {
 	return PAIR ? (n + 1) / 2 : n;
@@ -32,7 +31,7 @@ static inline int vecs(int n)
 	return (n + VW - 1) / VW;
 }
 
-/* Addresses of n rows; row i is index first + i of the numbering in struct attn_call. */
+/* Computes the addresses of n rows; row i is index first + i in the numbering of struct attn_call. */
 static void row_ptrs(
 	const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
 {
@@ -50,7 +49,7 @@ static void row_ptrs(
 	}
 }
 
-/* Words c..c+VW of a row of d elements, zeros behind its end. */
+/* Loads words c to c + VW of a row of d elements; zeros beyond its end. */
 static inline vf load_words(const char *row, bool bf16, int c, int d)
 {
 #ifdef ATTN_PAIR
@@ -61,7 +60,7 @@ static inline vf load_words(const char *row, bool bf16, int c, int d)
 #endif
 }
 
-/* dst[word of d][BQ]: n rows as lanes, times -1 with `neg`. */
+/* dst[word of d][BQ] = n rows as lanes; negated with `neg`. */
 static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, bool neg)
 {
 	uint32_t sign = !neg ? 0 : PAIR ? 0x80008000u : 0x80000000u;
@@ -78,7 +77,7 @@ static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, b
 		}
 }
 
-/* dst[row][LD]: words of d in order. */
+/* dst[row][LD] = words of d in order. */
 static void pack_rows(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 	for (int i = 0; i < n; i++)
@@ -87,7 +86,7 @@ static void pack_rows(float *dst, char *const *rows, bool bf16, int n, int d)
 }
 
 #ifdef ATTN_PAIR
-/* Columns c..c+VW of two rows, a word each; no second row: zeros */
+/* Loads columns c to c + VW of two rows, one word for each pair; zeros for an absent second row. */
 static inline vf zip_rows(const char *even, const char *odd, int c, int d)
 {
 	__m512i lo = _mm512_castps_si512(v_read(even + 2 * c, true, d - c));
@@ -97,7 +96,7 @@ static inline vf zip_rows(const char *even, const char *odd, int c, int d)
 }
 #endif
 
-/* dst[step][LD]: d words in order; with pairs a word holds the same column of two rows. */
+/* dst[step][LD] = d words in order; with pairs a word holds the same column of two rows. */
 static void pack_steps(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 #ifdef ATTN_PAIR
@@ -111,7 +110,7 @@ static void pack_steps(float *dst, char *const *rows, bool bf16, int n, int d)
 #endif
 }
 
-/* The operand of a product BY_COL: n rows as steps. */
+/* Packs n rows as steps: the operand of a product BY_COL. */
 static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 #ifdef ATTN_AMX
@@ -134,7 +133,7 @@ static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
 #endif
 }
 
-/* Zero steps behind the last one, as far as products read. */
+/* Appends zero steps up to the multiple that products read. */
 static void pad_steps(float *p, int n, int ld, int lanes)
 {
 	for (int i = n; i < (n + KWORDS - 1) / KWORDS * KWORDS; i++)
@@ -161,7 +160,7 @@ static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float
 }
 
 #ifdef ATTN_PAIR
-/* bf16 of a (even places) and b (odd places) */
+/* Converts a (even elements) and b (odd elements) to bf16. */
 static inline vf v_zip_bf16(vf a, vf b)
 {
 	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
@@ -170,7 +169,7 @@ static inline vf v_zip_bf16(vf a, vf b)
 	return _mm512_castsi512_ps(_mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
 }
 
-/* bf16 of a, then of b */
+/* Converts a, then b, to bf16. */
 static inline vf v_cat_bf16(vf a, vf b)
 {
 	return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(b, a));
@@ -182,8 +181,8 @@ static inline vf v_cat_bf16(vf a, vf b)
 struct fwd_block {
 	float qt[ATTN_D * ATTN_BQ]; /* Q^T [words of d][BQ] */
 	float ot[ATTN_D * ATTN_BQ]; /* O^T [d][BQ], not yet divided by l */
-	float m[ATTN_BQ];           /* max of scale * log2(e) * s so far */
-	float l[ATTN_BQ];           /* sum of 2^(scale log2(e) s - m) */
+	float m[ATTN_BQ];           /* running max of scale log2(e) s */
+	float l[ATTN_BQ];           /* running sum of 2^(scale log2(e) s - m) */
 	int n;
 };
 struct fwd_scratch {
@@ -194,7 +193,7 @@ struct fwd_scratch {
 	struct fwd_block b[ATTN_NQB];
 };
 
-/* P^T = 2^(scale2 S^T - m) as steps, for the new maximum m; O^T and l follow the maximum. */
+/* Computes P^T = 2^(scale2 S^T - m) as steps for the new maximum m, and rescales O^T and l. */
 static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int nv, int d, float scale2, bool start)
 {
 	const vf sc = v_set(scale2);
@@ -214,7 +213,7 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 		if (!start) {
 			mx = v_max(mx, old);
 			if (v_any_lt(old, mx)) {
-				vf alpha = v_exp2(old - mx); /* errors of rescaling add up */
+				vf alpha = v_exp2(old - mx); /* bounds the errors of repeated rescaling */
 
 				l = l * alpha;
 				for (int c = 0; c < d; c++)
@@ -335,8 +334,8 @@ struct bwd_scratch {
 };
 
 #ifdef ATTN_PAIR
-/* Vectors v and v + 1 of key j: P and dS as rows of bf16, in place (half as long, they overwrite only what
- * has been read); dS is returned, too. */
+/* Stores vectors v and v + 1 of key j, P and dS, as rows of bf16 in place (they are half as long, so they overwrite
+ * only values already read); returns dS, too. */
 static inline __attribute__((always_inline)) void dsoftmax_row(
 	struct bwd_scratch *x, int j, int v, bool two, vf sc, vf g[2])
 {
@@ -353,7 +352,7 @@ static inline __attribute__((always_inline)) void dsoftmax_row(
 }
 #endif
 
-/* P = 2^(scale2 S - lse2), dS = P (dP - delta), in the forms that the products need. */
+/* Computes P = 2^(scale2 S - lse2) and dS = P (dP - delta) in the forms that the products need. */
 static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 {
 	const vf sc = v_set(scale2);
@@ -385,7 +384,7 @@ static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 #endif
 }
 
-/* Everything of a block of queries that does not depend on the keys. */
+/* Packs a block of queries and computes all that does not depend on the keys. */
 static void load_queries(
 	const struct attn_call *c, const struct attn_item *it, int64_t first, int n, struct bwd_scratch *x)
 {
@@ -402,7 +401,7 @@ static void load_queries(
 	pack_lanes(x->dot, g, c->dout.bf16, n, d, false);
 	pack_steps(x->qs, q, c->q.bf16, n, d);
 	pack_steps(x->dos, g, c->dout.bf16, n, d);
-	for (int i = words(n); i < words(lanes); i++) /* P is 1 in the lanes past the end */
+	for (int i = words(n); i < words(lanes); i++) /* lanes past the end have P = 1 */
 		for (int j = 0; j < d; j += VW) {
 			v_store(x->qs + i * ATTN_LD + j, v_set(0));
 			v_store(x->dos + i * ATTN_LD + j, v_set(0));
@@ -422,7 +421,7 @@ static void load_queries(
 		x->delta[i] = x->neg_lse2[i] = 0;
 }
 
-/* dq of block b so far, once the predecessor has added to it. */
+/* Returns dq of block b when the predecessor has added its part. */
 static void get_dq(
 	const struct attn_call *c, const struct attn_item *it, int64_t b, struct bwd_scratch *x, _Atomic int64_t *done)
 {
@@ -434,7 +433,7 @@ static void get_dq(
 	memcpy(x->dqt, it->dq + (size_t)b * size, size * sizeof(float));
 }
 
-/* Hands the sum on; the last item writes it out. */
+/* Passes the sum to the next item; the last item stores it. */
 static void put_dq(const struct attn_call *c, const struct attn_item *it, int64_t b, int n, struct bwd_scratch *x,
 	_Atomic int64_t *done)
 {
@@ -466,7 +465,8 @@ static void put_rows(
 	}
 }
 
-/* Leaves this item's dk and dv; false: others are still at work.  True: all are summed in x. */
+/* Stores the partial dk and dv of this item.  Returns false while other items are unfinished; the last item returns
+ * true with the sums in x. */
 static bool put_part(const struct attn_item *it, int ldd, struct bwd_scratch *x, _Atomic int64_t *done)
 {
 	const size_t size = (size_t)it->k_n * (size_t)ldd;

@@ -1,15 +1,13 @@
-/* cpu_attn_tile.h - the one matrix product of the attention kernels:
+/* cpu_attn_tile.h - the matrix product of the attention kernels, C[m][lane] (+)= sum over k of A(m, k) * B[k][lane].
  *
- *     C[m][lane] (+)= sum over k of A(m, k) * B[k][lane]
+ * A is read a word at a time and broadcast, B is read in vectors, C is kept in registers.  A word is a float or, with
+ * ATTN_PAIR, two bf16 of consecutive steps of k.  With queries as lanes this computes S^T = K Q^T, dP^T = V dO^T, O^T =
+ * V^T P^T and dQ^T = K^T dS^T without a transposed copy of keys or values; with the head dim as lanes it computes dV =
+ * P^T dO and dK = dS^T Q.
  *
- * A is read a word at a time and broadcast, B in vectors, C is kept in registers.  A word is a float or,
- * with ATTN_PAIR, two bf16 that stand for two steps of k.  With lanes = queries this gives S^T = K Q^T,
- * dP^T = V dO^T, O^T = V^T P^T and dQ^T = K^T dS^T without any transposed copy of keys or values; with
- * lanes = head dim it gives dV = P^T dO and dK = dS^T Q.
- *
- * With ATTN_AMX the product is made of AMX tiles (16 rows of 16 words), whose B operand has just this shape and
- * whose A operand is rows of m: what the others read by column is packed transposed.  A unit test runs that
- * source on a model of the tile instructions in C, by defining AMX_* itself.
+ * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their B operand has this layout; their A operand is
+ * rows of m, so operands that the others read by column are packed transposed.  A unit test compiles this source
+ * against a model of the tile instructions in C by defining AMX_* itself.
  */
 #ifndef VFM_CPU_CPU_ATTN_TILE_H
 #define VFM_CPU_CPU_ATTN_TILE_H
@@ -45,7 +43,7 @@ enum side {
 #define AMX_MAC(c, a, b)        _tile_dpbf16ps(c, a, b)
 #endif
 
-/* Words of k are taken 16 at a time: operands are zero up to there. */
+/* Words of k are read 16 at a time: operands are zero-padded to that. */
 enum { KWORDS = 16 };
 
 static void product_begin(void)
@@ -68,7 +66,7 @@ static void product_end(void)
 	AMX_RELEASE();
 }
 
-/* Up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
+/* Computes up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
 static inline void tile_2x2(
 	bool rows2, bool cols2, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
@@ -136,7 +134,7 @@ static void product_end(void)
 
 typedef void tile_fn(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add);
 
-/* sm, sk: words between neighbours in m and in k of A; all of r, nv, sm, sk are constants where this is used. */
+/* sm, sk: words between neighbours in m and in k of A; r, nv, sm and sk are compile-time constants at each call. */
 static inline __attribute__((always_inline)) void tile(
 	int r, int nv, int sm, int sk, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
@@ -196,7 +194,7 @@ TILES(TILE)
 #define TILE_ENTRY(r, nv) [nv][r] = {tile_row_##r##_##nv, tile_col_##r##_##nv},
 static tile_fn *const tiles[NVMAX + 1][13][2] = {TILES(TILE_ENTRY)};
 
-/* m >= 1, lanes in vectors, k in words.  Rows are shared out evenly over tiles, lanes too. */
+/* m >= 1, lanes in vectors, k in words.  Rows and lanes are divided evenly over tiles. */
 static void product(
 	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {

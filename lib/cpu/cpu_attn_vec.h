@@ -1,4 +1,4 @@
-/* cpu_attn_vec.h - what the attention kernels need beyond cpu_vec.h. */
+/* cpu_attn_vec.h - vector functions of the attention kernels beyond cpu_vec.h. */
 #ifndef VFM_CPU_CPU_ATTN_VEC_H
 #define VFM_CPU_CPU_ATTN_VEC_H
 
@@ -59,7 +59,7 @@ static inline bool v_any_lt(vf a, vf b)
 }
 static inline vf v_clamp2(vf x)
 {
-	return v_max(v_set(-126.0f), x); /* x second: NaN stays */
+	return v_max(v_set(-126.0f), x); /* NaN in the second operand propagates */
 }
 static inline void v_transpose(vf r[VW])
 {
@@ -111,7 +111,7 @@ static inline void v_transpose(vf r[VW])
 }
 #endif
 
-/* The first n of VW elements of an f32 or bf16 row (all, where more are left); the others are 0. */
+/* Loads the first n of VW elements of an f32 or bf16 row (all if n is larger); zeros beyond. */
 static inline vf v_read(const void *p, bool bf16, int n)
 {
 	return v_get(p, 0, n < VW ? n : VW, bf16);
@@ -135,7 +135,7 @@ static inline vf v_exp2(vf x)
 	return v_scale2(p, n);
 }
 
-/* 2^x, relative error 8e-5: a fiftieth of a bf16 rounding. */
+/* 2^x, relative error 8e-5: a fiftieth of the rounding error of bf16. */
 static inline vf v_exp2_bf16(vf x)
 {
 	x = v_clamp2(x);

@@ -14,7 +14,7 @@
 enum {
 	CLASSES = 64 * 8,
 	LEAST = 4096,
-	SLACK = 256 << 20, /* may always lie idle */
+	SLACK = 256 << 20, /* idle bytes that are always kept */
 };
 
 struct free_block {
@@ -26,7 +26,7 @@ struct vfm_cpu_pool {
 	size_t live, peak, idle;
 };
 
-/* Eight sizes an octave: at most an eighth is wasted. */
+/* Eight size classes an octave: at most an eighth is wasted. */
 static size_t class_size(size_t bytes, int *cls)
 {
 	int shift;
@@ -150,7 +150,7 @@ void *vfm_cpu_scratch(size_t bytes)
 	return p;
 }
 
-/* All memory is the host's.  Any thread may come here: not from the pool. */
+/* All memory is host memory.  Any thread may call this, so it does not use the pool. */
 static void *cpu_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err)
 {
 	(void)d;

@@ -1,5 +1,4 @@
-/* cpu_elem.inc.h - kernels that work element by element, and the random numbers.
- * Included by cpu_kern_<isa>.c after cpu_rows.inc.h. */
+/* cpu_elem.inc.h - elementwise kernels and random numbers.  Included by cpu_kern_<isa>.c after cpu_rows.inc.h. */
 
 INLINE vf act_fwd(enum vfm_act act, vf x)
 {
@@ -45,7 +44,7 @@ INLINE void axpby_rows(float alpha, const void *x, float beta, void *y, int64_t 
 {
 	vf a = v_set(alpha), b = v_set(beta);
 
-	if (alpha == 0 && beta == 0) /* what stands there may be NaN */
+	if (alpha == 0 && beta == 0) /* y may hold NaN */
 		memset(y, 0, (size_t)len * (yb ? 2 : 4));
 	else if (alpha == 0)
 		V_FOR(i, n, 0, len)
@@ -192,7 +191,7 @@ static void embed3(const struct vfm_embed3 *a, int64_t t0, int64_t t1)
 	BF2(is_bf(&a->table_t), is_bf(&a->out), embed3_rows(a, t0, t1, B0, B1));
 }
 
-/* n floats from their upper halves and the bits below, and back. */
+/* Joins n floats from their upper 16 bits and the bits below, and splits them. */
 INLINE vf v_join(const uint16_t *w, const int16_t *lo, int64_t i, int64_t n)
 {
 	float x[VW] = {0};
@@ -251,7 +250,7 @@ static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)
 		BF2(is_bf(&a->m), is_bf(&a->g), adamw_range(a, i0, i1, false, B0, B1));
 }
 
-/* In f32 over 1024 elements at most, in f64 beyond. */
+/* Sums in f32 over at most 1024 elements, in f64 beyond. */
 static double sumsq_bf(const uint16_t *x, int64_t len)
 {
 	double sum = 0;
@@ -335,7 +334,7 @@ static double mse(const struct vfm_mse *a, int64_t t0, int64_t t1, int64_t s)
 
 /* ---- random numbers ------------------------------------------------------------------- */
 
-enum { NB = 16 }; /* blocks at a time; plain loops over them, which the compiler turns into vectors */
+enum { NB = 16 }; /* blocks at a time, in plain loops that the compiler vectorizes */
 
 INLINE void philox_blocks(const struct vfm_rng *r, uint64_t block, uint32_t w[4][NB])
 {
@@ -393,7 +392,8 @@ INLINE float neg_log_u(uint32_t x)
 	return -(p + f + 0.693359375f * e);
 }
 
-/* Box-Muller in float (base/philox.h states the bound).  The angle is reduced to an eighth of a circle as an integer. */
+/* Box-Muller in float (base/philox.h states the bound).  The angle is reduced to an eighth of a circle as an integer.
+ */
 INLINE void box_muller(const uint32_t *a, const uint32_t *b, float *c, float *s)
 {
 #pragma omp simd
@@ -412,7 +412,7 @@ INLINE void box_muller(const uint32_t *a, const uint32_t *b, float *c, float *s)
 	}
 }
 
-/* 64 normals of blocks [block, block + 16), in order. */
+/* Generates the 64 normals of blocks [block, block + 16), in order. */
 static void normals64(const struct vfm_rng *r, uint64_t block, float *out)
 {
 	uint32_t w[4][NB];

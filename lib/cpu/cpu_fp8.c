@@ -1,5 +1,5 @@
-/* cpu_fp8.c - 8-bit floats: the reference.  A product of them is one of bf16, which holds their numbers and, scaled by
- * powers of two, loses none. */
+/* cpu_fp8.c - fp8: the reference.  A GEMM of fp8 is computed in bf16, which represents every fp8 number and its product
+ * with a power of two exactly. */
 #include "cpu/cpu_int.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static float power(int e)
 struct quant {
 	const struct vfm_quant *a;
 	float *largest; /* [blocks] */
-	float *sums;    /* [blocks, D] of columns */
+	float *sums;    /* [blocks, D] column sums */
 	float scale, most;
 	enum vfm_dtype to;
 };
@@ -48,7 +48,7 @@ static void amax_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-/* A block of rows; with yt also what follows the last row. */
+/* Quantizes a block of rows; with yt also the zeros beyond the last row. */
 static void quant_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct quant *q = ctx;

@@ -1,9 +1,8 @@
-/* cpu_gemm.c - the GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
+/* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
- * K is cut into chunks whose panel of B fits the first-level cache; the partial sums of
- * a block of C stay in the second-level cache, and the epilogue runs on each tile while
- * it is there.  The order of every sum depends on K alone, so results do not depend on
- * the number of threads.
+ * K is divided into chunks whose panel of B fits the L1 cache.  The partial sums of a block of C stay in the L2 cache,
+ * and the epilogue runs on each tile while it is there.  The order of every sum depends on K alone, so results do not
+ * depend on the number of threads.
  */
 #include "cpu/cpu_int.h"
 
@@ -13,17 +12,17 @@
 
 enum {
 	KC = 256,                /* units a chunk … */
-	KC_WHOLE = 400,          /* … but as many as this in one */
+	KC_WHOLE = 400,          /* … or up to this many in one chunk */
 	MC = 168,                /* rows of a block of C: a multiple of every mr */
 	NC = 768,                /* columns of a block: a multiple of every nr */
-	B_BYTES = 12 << 20,      /* packed B at a time … */
-	B_BYTES_PLAIN = 4 << 20, /* … where C itself can hold the sums between passes */
+	B_BYTES = 12 << 20,      /* bytes of B packed at a time … */
+	B_BYTES_PLAIN = 4 << 20, /* … if C can hold the sums between passes */
 };
 
 struct gemm {
 	const struct vfm_gemm_kern *kern;
 	struct vfm_mat a, b;
-	struct vfm_epi epi; /* of the pass that completes the sums */
+	struct vfm_epi epi; /* applied by the pass that completes the sums */
 	int64_t m, n, k;
 	int64_t k0, k1; /* this pass; bounds are multiples of ku kc */
 	bool first;
@@ -31,8 +30,8 @@ struct gemm {
 	float *packed;    /* B of this pass: [panel of nr][units][nr] */
 	int64_t b_groups; /* groups of panels that are packed together */
 	float *sums;      /* [m] or NULL: row sums of A of this pass */
-	float *partial;   /* [m][n] sums so far, NULL if they stand in C */
-	int64_t m0;       /* the row of C that row 0 of partial belongs to */
+	float *partial;   /* [m][n] sums so far; NULL: C holds them */
+	int64_t m0;       /* row of C of row 0 of partial */
 	int64_t mb, nb;   /* blocks of C */
 	int64_t m_panels, n_panels;
 };
@@ -49,7 +48,7 @@ static int64_t least(int64_t a, int64_t b)
 
 enum { B_GROUP = 8 };
 
-/* Piece i: a chunk of a group of panels. */
+/* Packs piece i: a chunk of a group of panels. */
 static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
@@ -64,14 +63,14 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-/* Panels [*p0, *p1) of block i of `blocks`: as even as whole panels allow. */
+/* Returns panels [*p0, *p1) of block i of `blocks`, divided as evenly as whole panels allow. */
 static void share(int64_t panels, int64_t blocks, int64_t i, int64_t *p0, int64_t *p1)
 {
 	*p0 = panels * i / blocks;
 	*p1 = panels * (i + 1) / blocks;
 }
 
-/* A tile of an earlier pass comes back, so that sums are formed in one order everywhere. */
+/* Reloads a tile of an earlier pass, so that sums are formed in the same order everywhere. */
 static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, int64_t mr, int64_t nr)
 {
 	const float *src = g->partial ? g->partial : g->epi.c;
@@ -82,7 +81,7 @@ static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, in
 		memcpy(tile + i * g->kern->nr, src + (m0 + i) * ld + n0, (size_t)nr * sizeof(*tile));
 }
 
-/* Part i of n of the next chunk of A, k on, comes into the cache while this one is multiplied. */
+/* Prefetches part i of n of the next chunk of A, from k on, during the product of this one. */
 static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, int64_t i, int64_t n)
 {
 	int64_t esize = g->a.bf ? 2 : 4, ks = least(g->kc * g->kern->ku, g->k1 - k);
@@ -103,7 +102,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	int64_t mr = kern->mr, nr = kern->nr, units = ceil_div(g->k1 - g->k0, kern->ku);
 	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = g->kc * mr + 16;
 	float *panels = scratch + (int64_t)MC * NC;
-	bool whole = g->k1 - g->k0 <= step; /* one chunk: a tile is complete at once */
+	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
 
 	share(g->m_panels, g->mb, bi, &i0, &i1);
 	share(g->n_panels, g->nb, bj, &j0, &j1);
@@ -140,7 +139,7 @@ static void block_range(int64_t i0, int64_t i1, void *ctx)
 		block(g, i % g->mb, i / g->mb, scratch);
 }
 
-/* Blocks as large as the cache holds, but enough of them for the threads. */
+/* Chooses blocks as large as the cache holds, but enough of them for all threads. */
 static void choose_blocks(struct gemm *g)
 {
 	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1;
@@ -188,7 +187,7 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 			return VFM_EENV;
 		memset(g->sums, 0, (size_t)(g->m_panels * g->kern->mr) * sizeof(float));
 	}
-	/* With accumulate the sums start from what stands in C. */
+	/* with accumulate the sums start from C */
 	g->first = !(plain && a->accumulate);
 	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1, g->first = false) {
 		g->k1 = least(g->k0 + width, g->k);
@@ -206,7 +205,7 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 	return 0;
 }
 
-/* K = 0: the sums are empty, the epilogue is not. */
+/* K = 0: the sums are zero, but the epilogue applies */
 static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
@@ -247,7 +246,7 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 				least(k + step, g->k), g->sums + i * mr);
 }
 
-/* The row sums of A by themselves, where no product of ours brings them along. */
+/* Computes the row sums of A, which oneDNN does not provide. */
 static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	int64_t panels = ceil_div(g->m, g->kern->mr);
@@ -265,8 +264,8 @@ static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_ge
 	return 0;
 }
 
-/* oneDNN multiplies; what its post-ops cannot do is a pass of ours over an f32 result, a few
- * rows at a time, so that it comes from the cache. */
+/* Multiplies with oneDNN.  Epilogues that its post-ops lack are a pass of ours over an f32 result, a few rows at a
+ * time, so that it is read from the cache. */
 static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	enum { ROWS = 1024 };
@@ -289,7 +288,7 @@ static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct
 
 static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
-	/* it cannot make bf16 of f32 */
+	/* it does not convert f32 to bf16 */
 	bool direct = !a->act && !a->dact && (!g->epi.c_bf || g->a.bf);
 
 	if (direct)

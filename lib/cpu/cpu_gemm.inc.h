@@ -41,7 +41,7 @@ static void tile_f32(int64_t units, const float *a, const float *b, float *tile,
 			vf x = v_set(a[i]);
 
 #ifdef __AVX512F__
-			__asm__("" : "+v"(x)); /* one broadcast, not one inside each product */
+			__asm__("" : "+v"(x)); /* one broadcast for all products */
 #endif
 			c[i][0] = v_fma(x, b0, c[i][0]);
 			c[i][1] = v_fma(x, b1, c[i][1]);
@@ -87,10 +87,10 @@ INLINE void transpose16(__m512i w[16])
 		w[i] = x[i];
 }
 
-/* How the elements of an operand become units: f32 as it is, bf16 widened, bf16 in pairs. */
+/* Conversions of operand elements to units: f32 unchanged, bf16 widened, bf16 in pairs. */
 enum unit { UNIT_F32, UNIT_WIDEN, UNIT_PAIR };
 
-/* The sum over a unit's elements, as floats. */
+/* Returns the sum over the elements of each unit, as floats. */
 INLINE vf unit_sum(__m512i u, enum unit how)
 {
 	if (how != UNIT_PAIR)
@@ -99,7 +99,7 @@ INLINE vf unit_sum(__m512i u, enum unit how)
 		_mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* Up to 16 units of one row, from element k; `left` elements remain. */
+/* Loads up to 16 units of one row, from element k; `left` elements remain. */
 INLINE __m512i row_units(const void *p, int64_t left, enum unit how)
 {
 	if (how == UNIT_PAIR) {
@@ -110,7 +110,7 @@ INLINE __m512i row_units(const void *p, int64_t left, enum unit how)
 	return _mm512_castps_si512(v_get(p, 0, left < VW ? left : VW, how == UNIT_WIDEN));
 }
 
-/* Up to 16 rows of one unit, from a k-major operand; `two`: the second element exists. */
+/* Loads up to 16 rows of one unit from a k-major operand; `two`: the second element exists. */
 INLINE __m512i col_units(const void *p, int64_t ld, int64_t rows, bool two, enum unit how)
 {
 	if (how == UNIT_PAIR) {
@@ -134,7 +134,7 @@ INLINE void add_sums(float *sum, const vf acc[2], int width)
 	}
 }
 
-/* One panel from rows that are contiguous along K: 16 x 16 units are turned round at a time. */
+/* Packs a panel from rows that are contiguous along K: transposes 16 x 16 units at a time. */
 INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1,
 	float *sum, enum unit how)
 {
@@ -168,7 +168,7 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 		add_sums(sum, acc, width);
 }
 
-/* Up to COLS_K elements of K of one panel, from rows that run across K. */
+/* Packs up to COLS_K elements of K of a panel from a k-major operand. */
 enum { COLS_K = 16 };
 INLINE void pack_cols(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1,
 	float *sum, enum unit how)
@@ -205,8 +205,8 @@ INLINE void pack_as(float *dst, int width, int64_t stride, const struct vfm_mat 
 				how);
 		return;
 	}
-	/* A few rows at a time across all panels: that is the order in which they lie in memory.  The
-	 * last panel's spill is overwritten by what follows it only if K ascends within each panel. */
+	/* Packs a few rows at a time across all panels, in the order of memory.  K must ascend within each panel,
+	 * because each store overwrites the excess of the one before. */
 	for (int64_t k = k0; k < k1; k += COLS_K) {
 		int64_t ke = k + COLS_K < k1 ? k + COLS_K : k1;
 		float *d = dst + (k - k0) / ku * width;

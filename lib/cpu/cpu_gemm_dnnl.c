@@ -1,8 +1,7 @@
-/* cpu_gemm_dnnl.c - matrix products by oneDNN, and the only file that knows it.
+/* cpu_gemm_dnnl.c - GEMM by oneDNN; the only file that includes its headers.
  *
- * Its C API changed its memory and operation descriptors between 2.x and 3.x; both are
- * served here.  Engine, primitives and memory objects are made on first use and kept by
- * shape, because making one costs 0.3 to 5 ms.
+ * The C API of oneDNN changed memory and operation descriptors between 2.x and 3.x; this file supports both.  Engine,
+ * primitives and memory objects are created on first use and cached by shape, because creating one takes 0.3 to 5 ms.
  */
 #include "cpu/cpu_int.h"
 
@@ -16,7 +15,7 @@
 typedef dnnl_memory_desc_t desc; /* 2.x: a struct; 3.x: a handle */
 typedef dnnl_primitive_desc_t prim_desc;
 
-/* What decides about a primitive: plain data, compared as bytes. */
+/* The cache key of a primitive: plain data, compared as bytes. */
 struct key {
 	int64_t m, n, k, lda, ldb, ldc;
 	int32_t dtype, c_dtype;
@@ -150,19 +149,19 @@ static struct entry *entry_new(struct vfm_dnnl *d, const struct key *k, struct v
 	int rc = 0;
 
 	e->key = *k;
-	CK(desc_2d(&a, k->m, k->k, k->lda, k->trans_a, type((enum vfm_dtype)k->dtype)), "describing a matrix");
-	CK(desc_2d(&b, k->k, k->n, k->ldb, k->trans_b, type((enum vfm_dtype)k->dtype)), "describing a matrix");
-	CK(desc_2d(&c, k->m, k->n, k->ldc, false, type((enum vfm_dtype)k->c_dtype)), "describing a matrix");
-	CK(desc_2d(&bias, 1, k->n, k->n, false, dnnl_f32), "describing a matrix");
-	CK(dnnl_primitive_attr_create(&attr), "making an attribute");
+	CK(desc_2d(&a, k->m, k->k, k->lda, k->trans_a, type((enum vfm_dtype)k->dtype)), "creating a memory descriptor");
+	CK(desc_2d(&b, k->k, k->n, k->ldb, k->trans_b, type((enum vfm_dtype)k->dtype)), "creating a memory descriptor");
+	CK(desc_2d(&c, k->m, k->n, k->ldc, false, type((enum vfm_dtype)k->c_dtype)), "creating a memory descriptor");
+	CK(desc_2d(&bias, 1, k->n, k->n, false, dnnl_f32), "creating a memory descriptor");
+	CK(dnnl_primitive_attr_create(&attr), "creating a primitive attribute");
 	if (k->accumulate)
-		CK(add_sum(attr), "asking for a sum");
-	CK(make_pd(&pd, d->engine, &a, &b, k->bias ? &bias : NULL, &c, attr), "planning a matrix product");
-	CK(dnnl_primitive_create(&e->prim, pd), "making a matrix product");
-	CK(make_memory(&e->a, &a, d->engine), "making a memory object");
-	CK(make_memory(&e->b, &b, d->engine), "making a memory object");
-	CK(make_memory(&e->c, &c, d->engine), "making a memory object");
-	CK(make_memory(&e->bias, &bias, d->engine), "making a memory object");
+		CK(add_sum(attr), "adding a post-op");
+	CK(make_pd(&pd, d->engine, &a, &b, k->bias ? &bias : NULL, &c, attr), "creating a matmul descriptor");
+	CK(dnnl_primitive_create(&e->prim, pd), "creating a matmul primitive");
+	CK(make_memory(&e->a, &a, d->engine), "creating a memory object");
+	CK(make_memory(&e->b, &b, d->engine), "creating a memory object");
+	CK(make_memory(&e->c, &c, d->engine), "creating a memory object");
+	CK(make_memory(&e->bias, &bias, d->engine), "creating a memory object");
 out:
 	if (pd)
 		dnnl_primitive_desc_destroy(pd);
@@ -203,8 +202,8 @@ static int open_engine(struct vfm_cpu *c, struct vfm_err *err)
 	struct vfm_dnnl *d = vfm_calloc(1, sizeof(*d));
 	int rc = 0;
 
-	CK(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "making an engine");
-	CK(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags), "making a stream");
+	CK(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "creating an engine");
+	CK(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags), "creating a stream");
 	c->dnnl = d;
 	return 0;
 out:
@@ -240,18 +239,18 @@ int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans
 	e = find(cpu->dnnl, &k, err);
 	if (!e)
 		return VFM_EENV;
-	CK(dnnl_memory_set_data_handle(e->a, a->data), "setting a pointer");
-	CK(dnnl_memory_set_data_handle(e->b, b->data), "setting a pointer");
-	CK(dnnl_memory_set_data_handle(e->c, c->data), "setting a pointer");
+	CK(dnnl_memory_set_data_handle(e->a, a->data), "setting a data handle");
+	CK(dnnl_memory_set_data_handle(e->b, b->data), "setting a data handle");
+	CK(dnnl_memory_set_data_handle(e->c, c->data), "setting a data handle");
 	args[0] = (dnnl_exec_arg_t){DNNL_ARG_SRC, e->a};
 	args[1] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS, e->b};
 	args[2] = (dnnl_exec_arg_t){DNNL_ARG_DST, e->c};
 	if (with_bias) {
-		CK(dnnl_memory_set_data_handle(e->bias, bias->data), "setting a pointer");
+		CK(dnnl_memory_set_data_handle(e->bias, bias->data), "setting a data handle");
 		args[3] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, e->bias};
 	}
-	CK(dnnl_primitive_execute(e->prim, cpu->dnnl->stream, with_bias ? 4 : 3, args), "a matrix product");
-	CK(dnnl_stream_wait(cpu->dnnl->stream), "waiting for a matrix product");
+	CK(dnnl_primitive_execute(e->prim, cpu->dnnl->stream, with_bias ? 4 : 3, args), "executing a matmul");
+	CK(dnnl_stream_wait(cpu->dnnl->stream), "waiting for a matmul");
 out:
 	return rc;
 }

@@ -1,4 +1,4 @@
-/* cpu_int.h - what the files of the CPU device share. */
+/* cpu_int.h - declarations shared by the files of the CPU device. */
 #ifndef VFM_CPU_CPU_INT_H
 #define VFM_CPU_CPU_INT_H
 
@@ -7,7 +7,7 @@
 #include "dev/dev.h"
 #include "ops/ops.h"
 
-/* Workspaces live as long as the device and grow as needed. */
+/* Workspaces belong to the device and grow as needed. */
 enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_N };
 
 struct vfm_cpu_pool;
@@ -19,7 +19,7 @@ struct vfm_cpu {
 	const struct vfm_cpu_kern *kern;
 	struct vfm_cpu_pool *pool;
 	struct vfm_dnnl *dnnl; /* NULL until the first use */
-	bool use_dnnl;         /* for bf16: AMX */
+	bool use_dnnl;         /* for bf16, if the CPU has AMX */
 	bool force_dnnl;       /* VFM_CPU_GEMM=dnnl: for every GEMM */
 	struct {
 		void *p;
@@ -32,18 +32,19 @@ static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
 	return (struct vfm_cpu *)s->dev;
 }
 
-/* At least `bytes` of 64-byte aligned memory; the contents of the last call are lost when it grows. */
+/* Returns at least `bytes` of 64-byte aligned memory, or NULL with err.  A call that needs more memory discards the
+ * contents. */
 void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vfm_err *err);
-/* The same for the calling thread; never NULL (aborts).  One user at a time: nothing that
- * holds it may call another kernel driver. */
+/* Returns memory of the calling thread; aborts if there is none.  A caller must not call another kernel driver while it
+ * uses the memory. */
 void *vfm_cpu_scratch(size_t bytes);
 
-/* Pieces of at most `grain` tokens that do not cross samples; q NULL: one sample, s = -1. */
+/* A range of at most `grain` tokens within one sample; without samples s = -1. */
 struct vfm_chunk {
 	int64_t t0, t1, s;
 };
 int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t total, int64_t grain,
-	struct vfm_chunk **out, struct vfm_err *err); /* their number; in VFM_WS_CHUNKS */
+	struct vfm_chunk **out, struct vfm_err *err); /* returns their number; *out is in VFM_WS_CHUNKS */
 
 /* cpu_stream.c: streams, events and copies as dev.h says. */
 struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
@@ -85,12 +86,12 @@ int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struc
 int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, struct vfm_err *err);
 int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err);
 
-/* cpu_fp8.c; gemm8: vfm_cpu_gemm comes here with fp8 */
+/* cpu_fp8.c; vfm_cpu_gemm calls gemm8 for fp8 */
 int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_err *err);
 int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err);
 int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
 
-/* A build may leave oneDNN out (make WITHOUT=dnnl): our own kernels then multiply everything. */
+/* make WITHOUT=dnnl builds without oneDNN; our own kernels then compute all GEMMs. */
 #ifndef VFM_HAVE_DNNL
 #define VFM_HAVE_DNNL 1
 #endif

@@ -16,7 +16,7 @@ const char *vfm_isa_name(enum vfm_isa isa)
 #ifdef __x86_64__
 #include <cpuid.h>
 
-/* Linux hands out the 8 KiB of tile state on request only. */
+/* Linux grants the 8 KiB of tile state only on request. */
 static bool amx_permitted(void)
 {
 	enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -34,7 +34,7 @@ enum vfm_isa vfm_isa_best(void)
 	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
 		!__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
 		return VFM_ISA_AVX2;
-	/* Not every compiler that we support knows the names of these two. */
+	/* Older supported compilers lack the names of these two. */
 	if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & 1u << 5))
 		return VFM_ISA_AVX512;
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 22) || !(d & 1u << 24) || !amx_permitted())

@@ -1,8 +1,7 @@
-/* cpu_kern.h - the kernels of one instruction set: what runs on one thread.
+/* cpu_kern.h - the table of kernels of one instruction set; each kernel runs on one thread.
  *
- * cpu_kern_<isa>.c fill this table from one source (cpu_*.inc.h).  The drivers in
- * cpu_ops.c and cpu_gemm.c cut the work into pieces whose bounds depend on shapes
- * only, so that results are the same on any number of threads.
+ * cpu_kern_<isa>.c compile the table from one source (cpu_*.inc.h).  The drivers in cpu_ops.c and cpu_gemm.c divide the
+ * work into ranges whose bounds depend on shapes only, so that results do not depend on the number of threads.
  */
 #ifndef VFM_CPU_CPU_KERN_H
 #define VFM_CPU_CPU_KERN_H
@@ -16,7 +15,7 @@ struct vfm_mat {
 	bool bf, kmajor;
 };
 
-/* What happens to a tile when its sum over K is complete. */
+/* The epilogue of a tile whose sum over K is complete. */
 struct vfm_epi {
 	void *c;
 	int64_t ldc;
@@ -27,18 +26,18 @@ struct vfm_epi {
 	int64_t ld_aux;
 };
 
-/* Panels: A is packed as [k unit][mr], B as [k unit][nr]; a unit is a float, or two
- * neighbouring bf16 (ku 2).  Short panels are filled with zeros. */
+/* Panels: A is packed as [k unit][mr], B as [k unit][nr]; a unit is a float, or two neighbouring bf16 (ku 2).
+ * Incomplete panels are padded with zeros. */
 struct vfm_gemm_kern {
 	int mr, nr, ku;
-	/* rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows, `stride` floats
-	 * apart; writes up to 16 floats past the end of a panel.  sum, if any: [n rounded up to whole
-	 * panels] += the sums over k. */
+	/* Packs rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows, `stride` floats apart; writes
+	 * up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] += the sums over
+	 * k. */
 	void (*pack)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 		int64_t k1, float *sum);
 	/* tile [mr][nr] = (first ? 0 : tile) + A panel * B panel */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, bool first);
-	/* the tile's mr x nr valid part goes to row m, column n of C */
+	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 };
 

@@ -1,4 +1,4 @@
-/* The kernels, compiled for what the compiler targets by default. */
+/* The kernels, compiled for the default target of the compiler. */
 #include "cpu/cpu_kern.h"
 #include "cpu/cpu_vec.h"
 

@@ -1,4 +1,4 @@
-/* cpu_moe.c - mixtures of experts: choices, sorting by expert, products in groups. */
+/* cpu_moe.c - mixture of experts: routing, sorting by expert, grouped GEMM. */
 #include "cpu/cpu_int.h"
 
 #include <inttypes.h>
@@ -64,10 +64,10 @@ int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, s
 
 struct expert_job {
 	const struct vfm_moe_topk_expert *a;
-	const int64_t *at; /* [S]: where a sample's choices begin in a row of index */
+	const int64_t *at; /* [S]: offset of a sample in a row of index */
 };
 
-/* A number that is larger for a higher score and, where scores are equal, for a lower token. */
+/* Maps (score, token) to a number that is larger for a higher score and, for equal scores, for a lower token. */
 static uint64_t rank_of(float score, uint32_t token)
 {
 	uint32_t bits;
@@ -78,7 +78,7 @@ static uint64_t rank_of(float score, uint32_t token)
 	return (uint64_t)bits << 32 | (uint32_t)~token;
 }
 
-/* The k-th largest of v[n], 1 <= k <= n (Hoare's selection; v is reordered).  All are different. */
+/* Returns the k-th largest of v[n], 1 <= k <= n (quickselect; reorders v).  All elements are different. */
 static uint64_t kth_largest(uint64_t *v, int64_t n, int64_t k)
 {
 	int64_t lo = 0, hi = n - 1;
@@ -110,7 +110,7 @@ static uint64_t kth_largest(uint64_t *v, int64_t n, int64_t k)
 	return v[lo];
 }
 
-/* Sample and expert i: index runs over experts first, so that neighbours read the same rows. */
+/* Task i is a pair of sample and expert, experts first, so that consecutive tasks read the same rows. */
 static void expert_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct expert_job *j = ctx;
@@ -159,7 +159,7 @@ int vfm_cpu_moe_topk_expert(struct vfm_stream *s, const struct vfm_moe_topk_expe
 
 /* ---- token choice -------------------------------------------------------------------------------- */
 
-/* The k largest of score[n], largest first: each beats those behind it. */
+/* Selects the k largest of score[n], largest first. */
 static void best_of(const float *score, int64_t n, int64_t k, int32_t *best)
 {
 	int64_t have = 0;
@@ -216,7 +216,7 @@ static void token_bwd_range(int64_t t0, int64_t t1, void *ctx)
 		for (int64_t j = 0; j < k; j++)
 			dot += score[best[j]] / sum * dw[j];
 		for (int64_t j = 0; j < k; j++)
-			ds[best[j]] = (dw[j] - dot) / sum; /* exactly 0 where k is 1 */
+			ds[best[j]] = (dw[j] - dot) / sum; /* exactly 0 if k is 1 */
 	}
 }
 
@@ -290,7 +290,7 @@ int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct 
 	at[0] = 0;
 	for (int64_t i = 0; i < e; i++)
 		at[i + 1] = at[i] + count[i];
-	/* at[e] is where those without a key go */
+	/* at[e] counts rows without a key */
 	for (int64_t i = 0; i < n; i++) {
 		int32_t p = at[key[i] < 0 ? e : key[i]]++;
 
@@ -384,7 +384,7 @@ static struct vfm_tensor rows_from(const struct vfm_tensor *t, int64_t first, in
 	return r;
 }
 
-/* [G,R,C] -> [R,C] of group g; [G,C] -> [C] */
+/* Returns the view of group g: [G,R,C] -> [R,C], [G,C] -> [C]. */
 static struct vfm_tensor one_of(const struct vfm_tensor *t, int64_t g)
 {
 	struct vfm_tensor r = {.dtype = t->dtype, .ndim = t->ndim - 1};

@@ -1,4 +1,4 @@
-/* cpu_ops.c - the drivers: each op's work in pieces, reductions in a fixed order. */
+/* cpu_ops.c - drivers: they divide each op into ranges, and reduce partial results in a fixed order. */
 #include "cpu/cpu_attn.h"
 #include "cpu/cpu_int.h"
 
@@ -9,7 +9,7 @@
 
 enum {
 	ROW_GRAIN = 32,         /* tokens a piece */
-	ELEM_GRAIN = 64 * 1024, /* elements a piece */
+	ELEM_GRAIN = 64 * 1024, /* elements of a range */
 	SUM_GRAIN = 64 * 1024,
 };
 
@@ -31,7 +31,7 @@ int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t 
 	return n;
 }
 
-/* What a parallel loop over chunks needs to know. */
+/* The context of a parallel loop over chunks. */
 struct job {
 	const struct vfm_cpu_kern *kern;
 	const void *args;
@@ -67,8 +67,8 @@ ROW_RANGE(qk_norm_rope_bwd, j->kern->qk_norm_rope_bwd(a, c->t0, c->t1, tmp, part
 ROW_RANGE(diffuse, j->kern->diffuse(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(mse, j->dpart[i] = j->kern->mse(a, c->t0, c->t1, c->s))
 
-/* Runs `range` over the chunks of q (or of `total` tokens); with part_len, each chunk
- * has a partial result of so many floats. */
+/* Calls `range` for the chunks of q (or of `total` tokens).  With part_len each chunk has a partial result of that many
+ * floats. */
 static int run_rows(struct vfm_stream *s, struct job *j, const struct vfm_seqs *q, int64_t total, int64_t grain,
 	void (*range)(int64_t, int64_t, void *), struct vfm_err *err)
 {
@@ -90,7 +90,7 @@ static int run_rows(struct vfm_stream *s, struct job *j, const struct vfm_seqs *
 
 /* ---- sums of partial results -------------------------------------------------------- */
 
-/* out[s] = or += the sum of part[chunk][offset … offset + d) over the chunks of s, in order. */
+/* out[s] (+)= the sum of part[chunk][offset … offset + d) over the chunks of s, in order. */
 struct fold {
 	const struct job *j;
 	int64_t offset, d;
@@ -242,7 +242,7 @@ static int op_unary(struct vfm_stream *s, const struct vfm_unary *a, struct vfm_
 	return 0;
 }
 
-/* Rows of the last dimension, or pieces of one long row. */
+/* Iterates over rows of the last dimension, or over ranges of one long row. */
 struct axpby_job {
 	const struct vfm_cpu_kern *kern;
 	const struct vfm_axpby *a;

@@ -1,7 +1,7 @@
-/* cpu_rows.c - ops that take rows by index, and other work row by row without samples.
+/* cpu_rows.c - ops on rows by index, and other ops that work row by row without samples.
  *
- * Sums over rows that share an index are formed in ascending order of the rows, each by one thread, so that they
- * do not depend on the number of threads.
+ * One thread sums all rows with the same index, in ascending order of the rows, so results do not depend on the number
+ * of threads.
  */
 #include "cpu/cpu_int.h"
 
@@ -13,12 +13,12 @@
 
 enum {
 	ELEMS = 32 * 1024, /* a piece, about */
-	/* rows that are summed before they are added to the rest: errors grow with the square root */
+	/* rows summed before they are added to the total, which limits rounding errors */
 	RUN = 64,
-	COLS = 512, /* columns that one thread sums */
+	COLS = 512, /* columns that a thread sums */
 };
 
-/* [n,D] or [n,H,d] as rows. */
+/* A view of [n,D] or [n,H,d] as rows. */
 struct rows_of {
 	char *p;
 	int64_t stride; /* bytes */
@@ -126,20 +126,20 @@ struct scatter {
 	const struct vfm_cpu_kern *kern;
 	struct rows_of x, y;
 	const float *weight;
-	int32_t *first; /* [M+1]: the rows that go to m are list[first[m] … first[m + 1]) */
+	int32_t *first; /* [M+1]: row m receives list[first[m] … first[m + 1]) */
 	int32_t *list;
 	int64_t blocks; /* of columns */
 	bool accumulate;
 };
 
-/* Counting sort: stable, so that each list ascends. */
+/* Counting sort, stable, so that each list ascends. */
 static int group_rows(struct vfm_stream *s, struct scatter *g, const int32_t *index, int64_t step, int64_t n, int64_t m,
 	struct vfm_err *err)
 {
 	int32_t *at;
 
 	if (n >= INT32_MAX || m >= INT32_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "rows by index: %" PRId64 " rows are too many", n > m ? n : m);
+		return vfm_fail(err, VFM_EUSAGE, "index_add: %" PRId64 " rows exceed the limit of 2^31", n > m ? n : m);
 	g->first = vfm_cpu_ws(s, VFM_WS_CHUNKS, (size_t)(2 * m + n + 2) * sizeof(*g->first), err);
 	if (!g->first)
 		return VFM_EENV;
@@ -159,7 +159,7 @@ static int group_rows(struct vfm_stream *s, struct scatter *g, const int32_t *in
 	return 0;
 }
 
-/* Columns [k, k + n) of row m. */
+/* Sums columns [k, k + n) of row m. */
 static void sum_row(const struct scatter *g, int64_t m, int64_t k, int64_t n, float *sum, float *run)
 {
 	char *y = row_at(&g->y, m) + k * (g->y.bf ? 2 : 4);

@@ -1,7 +1,6 @@
-/* cpu_rows.inc.h - norm, gate, QK norm and RoPE: kernels that walk over rows.
- * Included by cpu_kern_<isa>.c after cpu_vec.h. */
+/* cpu_rows.inc.h - row kernels: norm, gate, QK norm and RoPE.  Included by cpu_kern_<isa>.c after cpu_vec.h. */
 
-/* BF2(a, b, f(…)): the call with both dtype flags known to the compiler; it sees them as B0 and B1. */
+/* BF2(a, b, f(…)): makes the call with both dtype flags as compile-time constants B0 and B1. */
 #define BF2(b0, b1, call)                                                                                              \
 	do {                                                                                                           \
 		switch ((b0)*2 + (b1)) {                                                                               \
@@ -58,7 +57,7 @@ INLINE void load_row(float *dst, const struct vfm_tensor *t, int64_t i, int64_t 
 
 /* ---- norm ------------------------------------------------------------------------- */
 
-/* mul[D] of the normalised x; NULL: 1. */
+/* Returns the factors mul[D] of the normalized x; NULL: 1. */
 static const float *norm_mul(
 	const struct vfm_tensor *weight, const struct vfm_tensor *scale, int64_t s, int64_t d, float *tmp)
 {
@@ -99,7 +98,7 @@ INLINE float row_sumsq(const void *x, int64_t d, float mean, bool bf)
 		a = v_get(x, k, VW, bf) - m;
 		s0 = v_fma(a, a, s0);
 	}
-	if (k < d) { /* the padding must not count */
+	if (k < d) { /* excludes the padding lanes */
 		a = v_first(v_get(x, k, d - k, bf) - m, d - k);
 		s1 = v_fma(a, a, s1);
 	}
@@ -145,8 +144,8 @@ static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, fl
 	BF2(is_bf(&a->x), is_bf(&a->y), norm_rows(a, t0, t1, mul, add, B0, B1));
 }
 
-/* Two passes over a row: the sums that dx needs (with the column sums that dscale and
- * dshift need), then dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul. */
+/* Two passes over a row: the first computes the sums that dx needs (and the column sums for dscale and dshift), the
+ * second dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul. */
 INLINE void norm_bwd_rows(
 	const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, float *part, bool xb, bool yb)
 {

@@ -7,10 +7,9 @@
 #include "base/par.h"
 #include "cpu/cpu_int.h"
 
-/* The compute stream has no queue: work is done when the call that puts it there returns.  An asynchronous stream is a
- * queue and a thread, which starts with the first piece of work, so that a process may fork before.  Pieces are
- * numbered; an event is the number of the last piece before it, so that it may be recorded again or freed while
- * somebody waits. */
+/* The compute stream is synchronous: a call returns when its work is done.  An asynchronous stream is a queue and a
+ * thread.  The thread starts with the first task, so that a process may fork before.  Tasks are numbered, and an event
+ * stores the number of the last task before it; it may therefore be recorded again or freed during a wait. */
 
 enum { ARG_MAX_BYTES = 256 };
 
@@ -22,26 +21,26 @@ struct piece {
 struct stream {
 	struct vfm_stream s; /* first */
 	bool async;
-	bool started; /* the thread; known to the host thread alone */
+	bool started; /* the thread runs; only the host thread reads this */
 	bool stop;
-	/* that were recorded here last, whom another thread may ask: it stays until they are gone.  Known to the host
-	 * thread alone */
+	/* events recorded on this stream last.  Another thread may query them, so the stream is freed after them.  Only
+	 * the host thread reads this */
 	int events;
-	bool freed; /* likewise */
+	bool freed; /* only the host thread reads this */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, passed;
 	struct piece *ring; /* [cap], a power of 2; piece i at i % cap */
 	uint64_t cap, put, done;
-	int rc; /* of the first piece that failed: what follows is skipped */
+	int rc; /* error of the first failed task; later tasks are skipped */
 	struct vfm_err err;
 };
 
 struct vfm_event {
-	struct stream *s; /* NULL: nothing to wait for */
+	struct stream *s; /* NULL: never recorded */
 	uint64_t at;      /* passed when s->done >= at */
 	bool timed;
-	double t; /* of timed: when it passed */
+	double t; /* timed events: the time at which it passed */
 };
 
 static struct stream *stream_of(struct vfm_stream *s)
@@ -119,10 +118,10 @@ static int put(
 	struct piece *p;
 
 	if (bytes > ARG_MAX_BYTES)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a call of %zu bytes on a stream", bytes);
+		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
 	if (!s->started) {
 		if (pthread_create(&s->thread, NULL, work, s) != 0)
-			return vfm_fail(err, VFM_EENV, "cannot start the thread of a stream");
+			return vfm_fail(err, VFM_EENV, "cannot start the thread of an asynchronous stream");
 		s->started = true;
 	}
 	pthread_mutex_lock(&s->lock);
@@ -137,7 +136,7 @@ static int put(
 	return 0;
 }
 
-/* Until s has passed `at`; the failure of s. */
+/* Blocks until s has passed `at`; returns the error of s. */
 static int wait_until(struct stream *s, uint64_t at, struct vfm_err *err)
 {
 	int rc;
@@ -217,7 +216,7 @@ int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err 
 	if (stream_of(s)->async)
 		return put(stream_of(s), fn, arg, bytes, err);
 	if (bytes > ARG_MAX_BYTES)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a call of %zu bytes on a stream", bytes);
+		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
 	if (bytes)
 		memcpy(copy, arg, bytes);
 	return fn(copy, err);
@@ -352,7 +351,7 @@ bool vfm_cpu_event_passed(struct vfm_event *e)
 int vfm_cpu_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
 {
 	if (!a->timed || !b->timed)
-		return vfm_fail(err, VFM_EUSAGE, "internal: the time of an event without one");
+		return vfm_fail(err, VFM_EUSAGE, "internal: an event without a time stamp");
 	*s = b->t - a->t;
 	return 0;
 }

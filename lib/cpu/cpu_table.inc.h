@@ -1,4 +1,4 @@
-/* cpu_table.inc.h - the table of one instruction set's kernels: KERN_TABLE(name). */
+/* cpu_table.inc.h - defines the kernel table of one instruction set: KERN_TABLE(name). */
 #define KERN_TABLE(name)                                                                                               \
 	const struct vfm_cpu_kern name = {                                                                             \
 		.gemm_f32 = GEMM_F32,                                                                                  \

@@ -1,7 +1,7 @@
 /* cpu_vec.h - a vector of VW floats, so that one kernel source serves every instruction set.
  *
- * Included only by files that are compiled for one instruction set (*_avx512.c, …).
- * `_n` variants touch the first n <= VW elements and read zeros beyond them.
+ * Only files that are compiled for one instruction set (*_avx512.c, …) include it.  `_n` variants access the first n <=
+ * VW elements and read zeros beyond them.
  */
 #ifndef VFM_CPU_CPU_VEC_H
 #define VFM_CPU_CPU_VEC_H
@@ -99,7 +99,7 @@ INLINE vf v_round(vf x)
 {
 	return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-INLINE vf v_scale2(vf x, vf n) /* x * 2^n, n whole */
+INLINE vf v_scale2(vf x, vf n) /* x * 2^n, n an integer */
 {
 	return _mm512_scalef_ps(x, n);
 }
@@ -111,11 +111,11 @@ INLINE vf v_dup_odd(vf x)
 {
 	return _mm512_movehdup_ps(x);
 }
-INLINE vf v_swap(vf x) /* neighbours change places */
+INLINE vf v_swap(vf x) /* swaps neighbours */
 {
 	return _mm512_permute_ps(x, 0xb1);
 }
-INLINE vf v_addsub(vf a, vf b, vf c) /* a b - c in even places, a b + c in odd ones */
+INLINE vf v_addsub(vf a, vf b, vf c) /* a b - c in even elements, a b + c in odd ones */
 {
 	return _mm512_fmaddsub_ps(a, b, c);
 }
@@ -236,7 +236,7 @@ INLINE vf v_subadd(vf a, vf b, vf c)
 	return _mm256_fmsubadd_ps(a, b, c);
 }
 
-#else /* any CPU: what GCC and clang make of four floats */
+#else /* any CPU: four floats of GCC vector extensions */
 enum { VW = 4 };
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vmask __attribute__((vector_size(16)));
@@ -341,7 +341,7 @@ INLINE vf v_subadd(vf a, vf b, vf c)
 }
 #endif
 
-/* Element i of an f32 (bf false) or bf16 array, as VW floats; n of them. */
+/* Accesses n elements of an f32 (bf false) or bf16 array from element i, as VW floats. */
 INLINE vf v_get(const void *p, int64_t i, int64_t n, bool bf)
 {
 	if (bf)
@@ -359,7 +359,7 @@ INLINE void v_put(void *p, int64_t i, vf x, int64_t n, bool bf)
 	else
 		v_store_n((float *)p + i, x, n);
 }
-/* The first n elements, then zeros. */
+/* Returns the first n elements, then zeros. */
 INLINE vf v_first(vf x, int64_t n)
 {
 	float t[VW];
@@ -367,15 +367,15 @@ INLINE vf v_first(vf x, int64_t n)
 	v_store_n(t, x, n);
 	return v_load_n(t, n);
 }
-/* for (i, n) over [i0, i1) in steps of VW; n is VW but for the last. */
+/* Loops over [i0, i1) in steps of VW; n is VW except in the last step. */
 #define V_FOR(i, n, i0, i1) for (int64_t i = (i0), n; i < (i1) && (n = (i1)-i < VW ? (i1)-i : VW, true); i += VW)
 
-/* e^x to 1 ulp or so; 0 below -87.3, at most e^88. */
+/* e^x with an error of about 1 ulp; 0 below -87.3, at most e^88. */
 INLINE vf v_exp(vf x)
 {
 	vf n, r, p;
 
-	x = v_min(v_set(88.0f), v_max(v_set(-87.33f), x)); /* x second: NaN stays */
+	x = v_min(v_set(88.0f), v_max(v_set(-87.33f), x)); /* NaN in the second operand propagates */
 	n = v_round(x * v_set(1.44269504f));
 	r = v_fma(n, v_set(-0.693359375f), x);
 	r = v_fma(n, v_set(2.12194440e-4f), r);
