@@ -1,4 +1,4 @@
-/* act.h - the activations, by fast exponentials. */
+/* act.h - activations with fast exponentials. */
 #ifndef VFM_CUDA_ACT_H
 #define VFM_CUDA_ACT_H
 
@@ -8,8 +8,8 @@ __device__ static inline float sigmoid(float x)
 {
 	return __fdividef(1.0f, 1.0f + __expf(-x));
 }
-/* x sigmoid(x), and GELU by tanh (Hendrycks & Gimpel, arXiv 1606.08415):  (1 + tanh u) / 2 = sigmoid(2 u),
- * u = sqrt(2 / pi) (x + 0.044715 x^3).  A NaN comes out again. */
+/* SiLU x sigmoid(x), and GELU by tanh (Hendrycks & Gimpel, arXiv 1606.08415):  (1 + tanh u) / 2 = sigmoid(2 u), u =
+ * sqrt(2 / pi) (x + 0.044715 x^3).  NaN propagates. */
 __device__ static inline float act_of(enum vfm_act act, float x)
 {
 	if (act == VFM_ACT_SILU)

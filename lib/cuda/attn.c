@@ -1,13 +1,13 @@
-/* attn.c - attention: cuDNN where it can, else our own kernels.
+/* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
- * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN, but with offsets and a mask even where all samples
- * are alike.
+ * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
+ * length.
  *
- * Of bf16 that cuDNN would have been expected to take (f32 it never does) the fallback is counted in the device, and
- * told once for each class of shapes.
+ * A fallback for bf16, which cuDNN should support (it never supports f32), is counted in the device, and a warning
+ * names each class of shapes once.
  *
- * cuDNN does not know samples that have queries but no keys, or the other way around (before 9.25 it gives NaN): they
- * are left out and their rows set afterwards.
+ * cuDNN gives wrong results for samples that have queries without keys, or keys without queries (NaN before 9.25): they
+ * are excluded, and their rows are set afterwards.
  */
 #include "cuda/attn.h"
 
@@ -23,19 +23,19 @@
 
 enum mode { AUTO, OWN, CUDNN };
 
-/* Deterministic, cuDNN keeps dS of a whole piece, 2 bytes for each pair of a query and a key: 2 GiB, where one sample
- * and head do not need more. */
+/* The deterministic backward of cuDNN stores dS of a whole piece, 2 bytes for each pair of a query and a key: at most 2
+ * GiB, unless one sample and head needs more. */
 enum { PAIRS = 1 << 30, MOST_GIB = 24 };
-/* Rows of scratch that is not packed, of a piece: of many short samples most of it is empty. */
+/* Limit of rows of scratch that is not packed, in a piece: with many short samples most of it is padding. */
 enum { APART_ROWS = 1 << 17 };
 
 struct plan {
 	struct vfm_dnn_attn_key key;
-	struct vfm_dnn_attn *a; /* NULL: there is none */
+	struct vfm_dnn_attn *a; /* NULL: cuDNN has none */
 	struct vfm_err err;     /* why */
 };
 
-/* Shapes that are refused alike, as far as anyone cares to hear. */
+/* A class of shapes that cuDNN rejects, for warnings. */
 struct refused {
 	int64_t h, hkv, d;
 	int kind; /* enum vfm_attn_kind, or -1 */
@@ -47,10 +47,10 @@ struct vfm_cuda_attn {
 	enum mode mode;
 	bool only_packed;
 	int sm;
-	int64_t pairs; /* deterministic: of a query and a key in a piece, at most (attn_pack.h) */
+	int64_t pairs; /* deterministic: limit of pairs in a piece (attn_pack.h) */
 	struct plan **plan;
 	size_t n, cap;
-	struct refused *refused; /* told */
+	struct refused *refused; /* classes with a warning */
 	size_t n_refused, cap_refused;
 };
 
@@ -65,11 +65,11 @@ static int mode_of_env(struct vfm_cuda_attn *c, struct vfm_err *err)
 	c->only_packed = strcmp(e, "cudnn-packed") == 0;
 	c->mode = strcmp(e, "own") == 0 ? OWN : strcmp(e, "cudnn") == 0 || c->only_packed ? CUDNN : AUTO;
 	if (c->mode == AUTO)
-		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_ATTN is '%s': own, cudnn or cudnn-packed", e);
+		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_ATTN: expected own, cudnn or cudnn-packed, got '%s'", e);
 	return 0;
 }
 
-/* NULL: err is set. */
+/* Returns NULL with err set on errors. */
 static struct vfm_cuda_attn *context(struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(s);
@@ -106,7 +106,7 @@ void vfm_cuda_attn_free(struct vfm_cuda_attn *c)
 	free(c);
 }
 
-/* The plan of this shape, or NULL; shapes without one are remembered, too. */
+/* Returns the plan of this shape, or NULL.  Shapes without a plan are cached, too. */
 static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *c, const struct vfm_dnn_attn_key *key,
 	bool *refused, struct vfm_err *err)
 {
@@ -120,7 +120,7 @@ static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *
 			return p->a;
 		}
 	}
-	/* It loads kernels. */
+	/* building a plan loads kernels */
 	*refused = vfm_cuda_refuse(vfm_cuda_of(s), vfm_cuda_stream(s), "attention of a new shape", true, err) < 0;
 	if (*refused)
 		return NULL;
@@ -136,16 +136,16 @@ static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *
 
 /* ---- one op ---- */
 
-/* Forward and backward alike; tensors by enum vfm_dnn_rows, those that there are not are absent. */
+/* The forward or the backward; tensors by enum vfm_dnn_rows, unused ones absent. */
 struct job {
 	struct vfm_cuda_attn *c;
 	struct vfm_stream *s;
-	struct vfm_tensor x[VFM_DNN_ROWS], lse; /* as cuDNN gets them: gradients may lie in scratch */
-	struct vfm_tensor to[VFM_DNN_ROWS];     /* where such gradients go then; else absent */
+	struct vfm_tensor x[VFM_DNN_ROWS], lse; /* operands of cuDNN: gradients may be in scratch */
+	struct vfm_tensor to[VFM_DNN_ROWS];     /* destination of such gradients; else absent */
 	const struct vfm_seqs *q, *k;
 	float scale;
 	bool bwd, deterministic;
-	bool refused; /* by a graph: not for want of a plan */
+	bool refused; /* a capture refused to build a plan */
 	struct vfm_attn_piece *piece;
 	struct vfm_dnn_attn **plan; /* of each piece */
 	int n;
@@ -171,9 +171,8 @@ static bool apart(const struct job *j)
 	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
 }
 
-/* Gradients that no plan writes as they are asked for go to contiguous scratch first.  It begins as a tensor without
- * memory. */
-static void detour(struct job *j, bool ragged)
+/* Redirects gradients that no plan can write in place to contiguous scratch; it has no memory yet. */
+static void redirect_gradients(struct job *j, bool ragged)
 {
 	bool shared = j->x[VFM_DNN_Q].shape[1] != j->x[VFM_DNN_K].shape[1];
 
@@ -181,8 +180,8 @@ static void detour(struct job *j, bool ragged)
 		struct vfm_tensor *x = &j->x[i];
 		bool sum = shared && i != VFM_DNN_DQ; /* over heads */
 		bool no_f32 = x->dtype == VFM_F32 && (j->c->sm >= 100 || sum);
-		/* Packed scratch has the strides of what it is for: those of a slice would make it several times as
-		 * large. */
+		/* packed scratch has the strides of its tensor, and those of a slice would make it several times as
+		 * large */
 		bool gaps = ragged && x->stride[0] != x->shape[1] * x->shape[2] && (i == VFM_DNN_DQ || sum);
 
 		if (aligned(x) && !no_f32 && !gaps)
@@ -190,7 +189,7 @@ static void detour(struct job *j, bool ragged)
 		j->to[i] = *x;
 		*x = vfm_t3(NULL, no_f32 ? VFM_BF16 : x->dtype, x->shape[0], x->shape[1], x->shape[2]);
 	}
-	/* dk and dv are of one type */
+	/* dk and dv must have one dtype */
 	if (j->x[VFM_DNN_DK].dtype != j->x[VFM_DNN_DV].dtype)
 		for (int i = VFM_DNN_DK; i <= VFM_DNN_DV; i++) {
 			if (!vfm_has(&j->to[i]))
@@ -218,7 +217,7 @@ static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct v
 	key->apart = key->ragged && apart(j);
 }
 
-/* Pieces and their plans.  VFM_EENV: cuDNN cannot do it. */
+/* Computes the pieces and their plans.  VFM_EENV: cuDNN does not support them. */
 static int prepare(struct job *j, struct vfm_err *err)
 {
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
@@ -230,7 +229,7 @@ static int prepare(struct job *j, struct vfm_err *err)
 
 	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
 	if (j->bwd)
-		detour(j, j->n > 0 && j->piece[0].kind == VFM_ATTN_PACKED);
+		redirect_gradients(j, j->n > 0 && j->piece[0].kind == VFM_ATTN_PACKED);
 	j->plan = vfm_calloc((size_t)j->n + 1, sizeof(*j->plan));
 	for (int i = 0; i < j->n; i++) {
 		const struct vfm_attn_piece *p = &j->piece[i];
@@ -251,7 +250,7 @@ static int prepare(struct job *j, struct vfm_err *err)
 
 enum { SCRATCH_ALIGN = 256 };
 
-/* The next place in the op's scratch (base/suballoc.h); NULL for no bytes. */
+/* Allocates from the scratch of the op; NULL for 0 bytes. */
 static void *take_scratch(struct vfm_suballoc *m, size_t bytes)
 {
 	return bytes ? vfm_suballoc(m, (int64_t)bytes, 1) : NULL;
@@ -259,7 +258,7 @@ static void *take_scratch(struct vfm_suballoc *m, size_t bytes)
 
 struct scratch {
 	struct vfm_attn_lists lists;
-	int64_t *first; /* with lse_padded: rows at which the samples begin */
+	int64_t *first; /* with lse_padded: first row of each sample */
 	float *lse_padded, *dsum, *dq_sum;
 	void *dk_all, *dv_all, *workspace;
 };
@@ -276,8 +275,8 @@ static bool of_keys(int i)
 	return i == VFM_DNN_K || i == VFM_DNN_V || i == VFM_DNN_DK || i == VFM_DNN_DV;
 }
 
-/* What a piece needs.  Pieces run one after another: all begin at the same place.  lists.offset: those of the plan's
- * tensors in the order of enum vfm_dnn_rows, then that of lse or `first`. */
+/* Lays out the scratch of a piece.  Pieces run one after another and share it.  lists.offset: those of the tensors of
+ * the plan in the order of enum vfm_dnn_rows, then that of lse or `first`. */
 static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a, struct vfm_suballoc *m)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
@@ -374,7 +373,7 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 	return vfm_dnn_run(a->g, vfm_cuda_stream(j->s), b, k, w.workspace, err);
 }
 
-/* Gradients to where they belong, and the rows that had no part in anything. */
+/* Copies redirected gradients to their destination, and sets the rows of excluded samples. */
 static void finish(struct job *j)
 {
 	bool queries, keys;
@@ -392,8 +391,8 @@ static void finish(struct job *j)
 		vfm_cuda_attn_blank(j->s, j->k, j->q, &j->x[i], NULL);
 }
 
-/* Our own kernels have to do it. */
-static void left_to_us(struct job *j, const char *op, const char *why)
+/* Counts a fallback to our own kernels and warns about it. */
+static void report_fallback(struct job *j, const char *op, const char *why)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);
 	struct vfm_cuda_attn *c = j->c;
@@ -414,11 +413,11 @@ static void left_to_us(struct job *j, const char *op, const char *why)
 	c->refused[c->n_refused++] = r;
 	if (dev->warn)
 		dev->warn("%s of bf16, %d samples%s, %" PRId64 " queries x %" PRId64 " heads, %" PRId64
-			  " keys x %" PRId64 " heads, of %" PRId64 ": done by our own kernels, which are slow (%s)",
+			  " keys x %" PRId64 " heads, of %" PRId64 ": computed by our own kernels, which are slow (%s)",
 			op, j->q->n, r.kind == VFM_ATTN_PACKED ? ", packed" : "", q[0], q[1], k[0], k[1], q[2], why);
 }
 
-/* *done: cuDNN did it; else nothing was put on the stream. */
+/* *done: cuDNN computes it; else nothing has been enqueued. */
 static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
 {
 	struct vfm_err why = {0};
@@ -430,9 +429,9 @@ static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *e
 		return 0;
 	if (!fits(j)) {
 		if (j->c->mode != AUTO)
-			return vfm_fail(
-				err, VFM_EUSAGE, "%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not take these operands", op);
-		left_to_us(j, op, "rows that do not begin at multiples of 16 bytes");
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not support these operands", op);
+		report_fallback(j, op, "rows are not aligned to 16 bytes");
 		return 0;
 	}
 	rc = prepare(j, &why);
@@ -444,7 +443,7 @@ static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *e
 		finish(j);
 		rc = vfm_cuda_launched(j->s, op, err);
 	} else if (j->c->mode == AUTO && !j->refused) {
-		left_to_us(j, op, why.msg);
+		report_fallback(j, op, why.msg);
 		rc = 0;
 	} else if (err) {
 		*err = why;

@@ -1,4 +1,4 @@
-/* attn.h - the parts of the two attention ops, beside cuDNN's (cudnn_attn.h).  C and C++. */
+/* attn.h - attention without cuDNN.  C and C++. */
 #ifndef VFM_CUDA_ATTN_H
 #define VFM_CUDA_ATTN_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Our own kernels (attn_own.cu): all that the ops allow, in f32 arithmetic, with the same bits each time. */
+/* Our own kernels (attn_own.cu): they accept all operands that the ops allow, compute in f32, and are deterministic. */
 int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
 int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 

@@ -1,9 +1,9 @@
-/* attn_own.cu - attention by kernels of our own, for what cuDNN does not do: f32, and the same bits each time.
+/* attn_own.cu - attention by our own kernels, for operands that cuDNN does not support (f32 among them); deterministic.
  *
- * Forward: a block has BQ queries of a head and goes over the keys of their sample, a tile at a time, with a running
- * maximum and sum (Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).  Backward in three kernels,
- * none of which adds to what another block wrote: delta = rowsum(dO O); dq by blocks of queries; dk and dv by blocks of
- * keys, over all heads that share them.
+ * Forward: a block has BQ queries of a head and iterates over the keys of their sample, a tile at a time, with a
+ * running maximum and sum (Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).  The backward has
+ * three kernels without atomics: delta = rowsum(dO O); dq by blocks of queries; dk and dv by blocks of keys, over all
+ * heads that share them.
  *
  * A block has 16 x 16 threads.  Thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a product of two tiles, and
  * rows ty + 16 i, columns 2 tx + 32 j, + 1 of a sum of d columns.
@@ -13,7 +13,7 @@
 
 enum { THREADS = 256, SIDE = 16 };
 
-/* Rows [first, first + n) of head h of x [rows, heads, d] are what a tile is loaded from. */
+/* Source of a tile: rows of a head of x [rows, heads, d]. */
 template <class T> struct mat {
 	T *p;
 	int64_t row, head; /* elements from one to the next */
@@ -21,11 +21,11 @@ template <class T> struct mat {
 
 struct shape {
 	const int32_t *cu_q, *cu_k; /* [samples + 1] */
-	int64_t tiles;              /* of the longest sample */
-	int d, group;               /* query heads to one of keys */
-	int heads;                  /* of queries: rows of lse and delta */
+	int64_t tiles;              /* tiles of the longest sample */
+	int d, group;               /* query heads to one head of keys */
+	int heads;                  /* heads of queries: columns of lse and delta */
 	float scale;
-	bool wide; /* 8 elements at a time */
+	bool wide; /* vectors of 8 elements are aligned */
 };
 
 template <int N, int B, int LD, class T>
@@ -46,7 +46,7 @@ __device__ static inline void load_n(float *tile, const T *x, int64_t row, int64
 	}
 }
 
-/* B rows, of which n are there, the others zeros. */
+/* Loads B rows; rows from n on are zeros. */
 template <int B, int LD, class T>
 __device__ static inline void load(float *tile, const mat<T> &m, int64_t first, int h, int64_t n, const shape &s)
 {
@@ -90,7 +90,7 @@ __device__ static inline void product(float (&acc)[R][R], const float *a, const 
 	}
 }
 
-/* A sum of B rows and up to DT columns, R rows and DT / 16 columns a thread. */
+/* An accumulator of B rows and up to DT columns; a thread has R rows and DT / 16 columns. */
 template <int R, int DT> struct sum {
 	float v[R][DT / 32][2];
 
@@ -102,7 +102,7 @@ template <int R, int DT> struct sum {
 			for (int j = 0; j < DT / 32; j++)
 				v[i][j][0] = v[i][j][1] = 0;
 	}
-	/* += w x: w's row is that of the sum, or (ROWS) its column is; w [B, B + 4], x [B, LD] */
+	/* += w x, where w [B, B + 4] has the rows of the sum, or (ROWS) its columns; x [B, LD] */
 	template <int LD, bool ROWS> __device__ inline void add(const float *w, const float *x, int d)
 	{
 		const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE, B = R * SIDE;
@@ -129,7 +129,7 @@ template <int R, int DT> struct sum {
 			}
 		}
 	}
-	/* n rows are there; each is multiplied by f[its number], where f is not NULL. */
+	/* Stores n rows, each multiplied by f[row] unless f is NULL. */
 	template <class T>
 	__device__ inline void store(const mat<T> &m, int64_t first, int h, int64_t n, int d, const float *f)
 	{
@@ -156,10 +156,10 @@ template <int R, int DT> struct sum {
 	}
 };
 
-/* Where the tile of this block lies: sample, and the first of its rows. */
+/* The tile of this block: its sample, and its first row. */
 struct place {
-	int64_t q, nq, k, nk; /* the sample: its first query and key, how many of each */
-	int64_t first;        /* of the tile's rows within the sample */
+	int64_t q, nq, k, nk; /* first query and key of the sample, and their numbers */
+	int64_t first;        /* first row of the tile within the sample */
 };
 template <int B> __device__ static inline place place_of(const shape &s)
 {
@@ -174,8 +174,8 @@ template <int B> __device__ static inline place place_of(const shape &s)
 
 /* ---- forward ---- */
 
-/* In s: scores of a tile, of which n columns are there -> exp(score - running maximum); alpha: what has to become of
- * older sums.  Four threads a row; each keeps its row's maximum and sum. */
+/* Replaces n columns of scores in s by exp(score - running maximum).  alpha: the factor for older sums.  Four threads a
+ * row; each keeps the maximum and sum of its row. */
 template <int B> __device__ static inline void soften(float *s, float *alpha, float &max, float &sum, int64_t n)
 {
 	const int r = threadIdx.x / 4, q = threadIdx.x % 4;
@@ -252,7 +252,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
 
 /* ---- backward ---- */
 
-/* A warp a row and head. */
+/* One warp for each row and head. */
 template <class T>
 __global__ static void attn_delta(shape s, int64_t rows, mat<const T> o, mat<const T> dout, float *delta)
 {
@@ -271,8 +271,8 @@ __global__ static void attn_delta(shape s, int64_t rows, mat<const T> o, mat<con
 	}
 }
 
-/* P = exp(scale q k - lse) and dS = scale P (dout v - delta) of rows of queries and columns of keys; zeros outside of
- * the sample. */
+/* Computes P = exp(scale q k - lse) and dS = P (dP - delta), dP = dout v, times scale, for rows of queries and columns
+ * of keys; zeros outside of the sample. */
 template <int R>
 __device__ static inline void probabilities(float (&p)[R][R], float (&ds)[R][R], const shape &s, const place &at,
 	int64_t q0, int64_t k0, int h, const float *lse, const float *delta)
@@ -387,7 +387,7 @@ template <class T> static mat<T> mat_of(const struct vfm_tensor *t)
 	return {(T *)t->data, t->stride[0], t->stride[1]};
 }
 
-/* Whether 8 elements can be loaded at a time everywhere. */
+/* Whether vectors of 8 elements are aligned in all rows. */
 static bool wide(const struct vfm_tensor *t)
 {
 	return vec_ok(t, 8);
@@ -402,7 +402,7 @@ static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor
 	return s;
 }
 
-/* Tiles of b rows of the longest of the samples, 0 if there are none.  What stands in max_len may be more than that. */
+/* Returns the tiles of b rows of the longest sample, 0 without samples.  max_len may be larger than that. */
 static int64_t tiles_of(const struct vfm_seqs *q, int b)
 {
 	int64_t most = 0;

@@ -41,7 +41,7 @@ struct class
 	int64_t n, rows, keys, max_q, max_k;
 };
 
-/* Of the samples with more than lo and at most hi queries, and keys. */
+/* Collects statistics of the samples that have keys and more than lo, at most hi queries. */
 static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, int32_t lo, int32_t hi)
 {
 	struct class c = {.lo = lo, .hi = hi};
@@ -62,8 +62,8 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 	return c;
 }
 
-/* Whether all samples together are a piece that needs neither offsets nor a mask: they are of equal lengths, and
- * nothing has to be rounded. */
+/* Whether all samples are one piece without offsets and mask: their lengths are equal, and nothing has to be rounded.
+ */
 static bool is_fixed(const struct vfm_seqs *q, const struct vfm_attn_limits *lim, const struct class *all)
 {
 	int64_t b = q->n, sq = all->max_q, sk = all->max_k;
@@ -81,7 +81,8 @@ struct list {
 	int n;
 };
 
-/* Classes are octaves already, and many shapes of them would only be more plans: whole octaves. */
+/* Rounds a length of a class.  Classes of an octave round to whole octaves, because more shapes would need more plans.
+ */
 static int64_t round_up(const struct class *c, int64_t n)
 {
 	int64_t r = 128;
@@ -93,7 +94,7 @@ static int64_t round_up(const struct class *c, int64_t n)
 	return r;
 }
 
-/* The pieces of a class: as many samples, then as many heads, as the limit allows. */
+/* Appends the pieces of a class, each with as many samples, then as many heads, as the limits allow. */
 static void cut(struct list *l, const struct class *c, const struct vfm_attn_limits *lim)
 {
 	int64_t sq = round_up(c, c->max_q), sk = round_up(c, c->max_k), b = vfm_attn_round_batch(c->n),

@@ -1,5 +1,5 @@
-/* attn_pack.cu - what stands around cuDNN's kernels: lists of the samples of a piece, what it leaves out, other
- * layouts. */
+/* attn_pack.cu - kernels around cuDNN: lists of the samples of a piece, rows of excluded samples, layout conversions.
+ */
 #include "cuda/attn_pack.h"
 #include "cuda/kern.h"
 
@@ -15,7 +15,7 @@ struct choice {
 	int64_t first, n, b;
 };
 
-/* One block: entries of the piece in the order of the samples. */
+/* One block writes the entries of the piece in the order of the samples. */
 __global__ static void attn_lists(choice c, vfm_attn_lists l)
 {
 	__shared__ int count[WARPS];

@@ -1,16 +1,16 @@
-/* colsum.h - sums over the tokens of each sample, or of all, column by column.
+/* colsum.h - column sums over the tokens of each sample, or of all tokens.
  *
- * In two stages and a fixed order.  The tokens of a pack are cut into tiles of `per`, whatever the samples are.  A
- * block takes a tile and sums what a sample has in it; that is row (tile + sample) of the partial sums: along the pack
- * either the tile or the sample rises from one such row to the next, so every row has one writer and no table is
- * needed.  The fold then adds up the rows of each sample.  The tiles depend on the number of tokens alone.
+ * Two stages in a fixed order.  The pack is divided into tiles of `per` tokens, independently of the samples.  A block
+ * processes a tile and writes the sum over each sample within it to row (tile + sample) of the partial sums.  Along the
+ * pack either the tile or the sample increases from one such row to the next, so each row has one writer, and no table
+ * is needed.  The fold then adds the rows of each sample.  The tiles depend on the number of tokens alone.
  */
 #ifndef VFM_CUDA_COLSUM_H
 #define VFM_CUDA_COLSUM_H
 
 #include "cuda/kern.h"
 
-/* The samples as a kernel sees them. */
+/* The samples in kernel arguments. */
 struct samples {
 	const int32_t *cu;  /* [n + 1]; NULL: all tokens are one sample */
 	const int32_t *seg; /* [total], or NULL */
@@ -19,8 +19,8 @@ struct samples {
 	int per; /* tokens of a tile */
 };
 
-/* Some hundred tiles fill the device with big blocks, `cut` times as many with small ones; longer ones leave fewer
- * partial sums. */
+/* Chooses the tile size: some hundred tiles fill the device with large blocks, `cut` times as many with small ones;
+ * longer tiles leave fewer partial sums. */
 static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total, int cut)
 {
 	int64_t per = ceil_div(total, 2048) * 8;
@@ -37,7 +37,7 @@ static inline int64_t tiles_of(const struct samples &q)
 	return ceil_div(q.total, q.per);
 }
 
-/* Rows of partial sums. */
+/* Returns the number of rows of partial sums. */
 static inline int64_t part_rows(const struct samples &q)
 {
 	return tiles_of(q) + q.n;
@@ -49,7 +49,7 @@ __device__ static inline int sample_at(const struct samples &q, int64_t t)
 
 	if (q.seg)
 		return q.seg[t];
-	while (q.cu && lo < hi) { /* the last that begins at or before t */
+	while (q.cu && lo < hi) { /* the last sample that begins at or before t */
 		int mid = (lo + hi + 1) / 2;
 
 		if (q.cu[mid] <= t)
@@ -60,7 +60,7 @@ __device__ static inline int sample_at(const struct samples &q, int64_t t)
 	return q.cu ? lo : 0;
 }
 
-/* Where the tokens of sample s end. */
+/* Returns the end of the tokens of sample s. */
 __device__ static inline int64_t sample_end(const struct samples &q, int s)
 {
 	return q.cu ? q.cu[s + 1] : q.total;
@@ -75,7 +75,7 @@ struct fold_args {
 	bool add;
 };
 
-/* Block (32, n): 32 columns of one sample, the rows dealt out to n; grid: column blocks x samples. */
+/* Block (32, n): 32 columns of one sample, rows divided among n; grid: column blocks x samples. */
 __global__ static void fold_columns(const struct fold_args a)
 {
 	__shared__ float sums[32][32];

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
-/* ---- page-locked memory ---- */
+/* ---- pinned memory ---- */
 
 void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, struct vfm_err *err)
 {
@@ -20,7 +20,7 @@ void *vfm_cuda_alloc_host(struct vfm_dev *d, size_t bytes, const char *what, str
 	e = cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
 	if (e == cudaErrorMemoryAllocation) {
 		cudaGetLastError();
-		vfm_fail(err, VFM_EENV, "no page-locked memory on the host for %s (%.2f GiB)", what,
+		vfm_fail(err, VFM_EENV, "cannot allocate pinned host memory for %s (%.2f GiB)", what,
 			(double)bytes / (1 << 30));
 		return NULL;
 	}
@@ -52,7 +52,7 @@ enum { SEGMENTS = 16, SEGMENT = 4 << 20 };
 
 struct vfm_cuda_staged {
 	struct vfm_staging at;
-	char *ring; /* page-locked, [SEGMENTS * SEGMENT] */
+	char *ring; /* pinned, [SEGMENTS * SEGMENT] */
 	cudaEvent_t ev[SEGMENTS];
 	int n_ev;
 };
@@ -76,7 +76,7 @@ static struct vfm_cuda_staged *staged_new(struct vfm_err *err)
 
 	g->at = (struct vfm_staging){.segment = SEGMENT, .n = SEGMENTS};
 	rc = vfm_cuda_check(cudaHostAlloc(&ring, (size_t)SEGMENTS * SEGMENT, cudaHostAllocPortable),
-		"page-locked memory for copies", err);
+		"pinned memory for copies", err);
 	g->ring = ring;
 	while (rc == 0 && g->n_ev < SEGMENTS) {
 		rc = vfm_cuda_check(
@@ -120,7 +120,7 @@ static int copy_staged(struct vfm_cuda_stream *s, char *dst, const char *host, s
 	return 0;
 }
 
-/* Neither memory of alloc_host nor of a device. */
+/* Whether p is pageable: neither memory of alloc_host nor of a device. */
 static bool ordinary(struct vfm_cuda *c, const void *p, size_t bytes)
 {
 	struct cudaPointerAttributes a;
@@ -133,8 +133,8 @@ static bool ordinary(struct vfm_cuda *c, const void *p, size_t bytes)
 	pthread_mutex_unlock(&c->sys->lock);
 	if (locked)
 		return false;
-	/* What libraries have allocated.  Memory that others have page-locked may be changed by its owner at once: it
-	 * counts as ordinary. */
+	/* CUDA knows memory that libraries allocated.  Memory that others have pinned may be changed by its owner at
+	 * once, so it counts as pageable. */
 	if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
 		cudaGetLastError();
 		return true;
@@ -153,7 +153,7 @@ int vfm_cuda_to_device(struct vfm_stream *stream, void *dst, const void *host, s
 	return vfm_cuda_check(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyDefault, s->st), "a copy to the device", err);
 }
 
-/* Into ordinary memory the host stands until it is there. */
+/* A copy to pageable memory blocks the host until it is complete. */
 int vfm_cuda_to_host(struct vfm_stream *stream, void *host, const void *src, size_t bytes, struct vfm_err *err)
 {
 	if (!bytes)

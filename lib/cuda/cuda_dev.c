@@ -12,7 +12,8 @@
 
 /* ---- errors ---- */
 
-/* The context is of the process, and so is what broke it: the first that met it, for all who meet it later. */
+/* The context belongs to the process, and so does a sticky error: the first one is stored and reported by all later
+ * calls. */
 static pthread_mutex_t broken_lock = PTHREAD_MUTEX_INITIALIZER;
 static char broken_by[64];
 static atomic_bool broken;
@@ -22,7 +23,7 @@ bool vfm_cuda_broken(void)
 	return atomic_load(&broken);
 }
 
-/* After these no call works any more. */
+/* Sticky errors: every later call fails. */
 static bool breaks(cudaError_t e)
 {
 	switch (e) {
@@ -52,7 +53,7 @@ int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err)
 
 	if (e == cudaSuccess)
 		return 0;
-	cudaGetLastError(); /* said here; the next who looks shall not find it */
+	cudaGetLastError(); /* clears the error, which is reported here */
 	if (!breaks(e))
 		return vfm_fail(err, VFM_EENV, "%s: %s", what, cudaGetErrorString(e));
 	pthread_mutex_lock(&broken_lock);
@@ -62,9 +63,9 @@ int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err)
 	memcpy(first, broken_by, sizeof(first));
 	pthread_mutex_unlock(&broken_lock);
 	if (strcmp(first, what) == 0)
-		return vfm_fail(err, VFM_EENV, "%s: %s (or in what ran before it: VFM_CUDA_SYNC=1 tells)", what,
-			cudaGetErrorString(e));
-	return vfm_fail(err, VFM_EENV, "%s: %s (%s has met it first; VFM_CUDA_SYNC=1 tells who caused it)", what,
+		return vfm_fail(err, VFM_EENV, "%s: %s (here or in an earlier operation; VFM_CUDA_SYNC=1 finds it)",
+			what, cudaGetErrorString(e));
+	return vfm_fail(err, VFM_EENV, "%s: %s (first reported by %s; VFM_CUDA_SYNC=1 finds the cause)", what,
 		cudaGetErrorString(e), first);
 }
 
@@ -74,7 +75,7 @@ int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct 
 
 	if (e == CUDA_SUCCESS)
 		return 0;
-	/* The runtime has the driver's numbers for the errors that break a context. */
+	/* The runtime uses the numbers of the driver for sticky errors. */
 	if (breaks((cudaError_t)e))
 		return vfm_cuda_check((cudaError_t)e, what, err);
 	if (!c->sys->drv.error_string || c->sys->drv.error_string(e, &s) != CUDA_SUCCESS || !s)
@@ -93,7 +94,7 @@ int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 
 int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err)
 {
-	static _Thread_local int mine; /* 1 + the device that this thread has taken */
+	static _Thread_local int mine; /* 1 + the device selected by this thread */
 
 	if (mine == c->ordinal + 1)
 		return 0;
@@ -104,8 +105,8 @@ int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err)
 
 /* ---- for ops ---- */
 
-/* It grows only.  What is given back belongs to the next allocation in the order of the compute stream; on another
- * stream the host waits. */
+/* Grows only.  Freed memory may be allocated again in the order of the compute stream; on another stream the host
+ * waits. */
 void *vfm_cuda_ws(struct vfm_stream *stream, size_t bytes, struct vfm_err *err)
 {
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
@@ -145,14 +146,14 @@ static int faults_new(struct vfm_cuda_sys *y, struct vfm_err *err)
 
 	TRY(vfm_cuda_check(
 		cudaHostAlloc(&p, VFM_OP_N * sizeof(*y->faults), cudaHostAllocPortable | cudaHostAllocMapped),
-		"page-locked memory", err));
+		"pinned memory", err));
 	y->faults = memset(p, 0, VFM_OP_N * sizeof(*y->faults));
 	return 0;
 }
 
 /* ---- the user's folder, ranges for profilers ---- */
 
-/* Made, with what leads to it, where it is not there. */
+/* Creates a folder and its parents. */
 static bool private_dir(const char *dir)
 {
 	char *above = vfm_strdup(dir), *slash = strrchr(above, '/');
@@ -258,7 +259,7 @@ static struct vfm_dev_table table = {
 	.dev_free = dev_free,
 };
 
-/* How many devices this process sees, or in words why there is none. */
+/* Returns the number of devices of this process, or an error that states why there is none. */
 static int count_devices(int *n, struct vfm_err *err)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -280,7 +281,7 @@ static int count_devices(int *n, struct vfm_err *err)
 		if (visible)
 			return vfm_fail(err, VFM_EENV, "no CUDA device: none is visible (CUDA_VISIBLE_DEVICES is '%s')",
 				visible);
-		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver knows of none");
+		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver reports none");
 	}
 	return vfm_fail(err, VFM_EENV, "no CUDA device: %s", cudaGetErrorString(e));
 }
@@ -308,7 +309,7 @@ static int choose(const struct vfm_plugin_opts *o, int *ordinal, struct vfm_err 
 	return rc < 0 ? rc : 0;
 }
 
-/* NULL stays where the driver does not have it. */
+/* NULL if the driver lacks the function */
 static void entry(const char *name, unsigned version, void *fn)
 {
 	enum cudaDriverEntryPointQueryResult found;
@@ -364,7 +365,7 @@ static int describe(struct vfm_cuda *c, struct vfm_err *err)
 	return 0;
 }
 
-/* Read by the driver when it starts: streams that wait for each other must not share a queue of the device. */
+/* The driver reads this at start: streams that wait for each other must not share a hardware queue. */
 static void queues(void)
 {
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -1,4 +1,4 @@
-/* cuda_dev.h - the CUDA device as its own .c files see it.  CUDA headers come in here. */
+/* cuda_dev.h - the CUDA device for its .c files; includes CUDA headers. */
 #ifndef VFM_CUDA_CUDA_DEV_H
 #define VFM_CUDA_CUDA_DEV_H
 
@@ -6,8 +6,8 @@
 
 #include "cuda/cuda_int.h"
 
-struct vfm_cuda_gemm; /* gemm.c: cuBLASLt's handle, what it found out about shapes */
-struct vfm_cuda_attn; /* attn.c: cuDNN's handle, plans by shape */
+struct vfm_cuda_gemm; /* gemm_lt.c: cuBLASLt's handle and the algorithms chosen */
+struct vfm_cuda_attn; /* attn.c: cuDNN's handle and its plans by shape */
 
 struct vfm_cuda {
 	struct vfm_dev dev; /* first */
@@ -16,11 +16,11 @@ struct vfm_cuda {
 	int n_sm;           /* multiprocessors */
 	int local_size;     /* ranks on this node, as in vfm_plugin_opts */
 	bool deterministic;
-	/* VFM_CUDA_SYNC=1: the host waits behind every op, so that a fault names the op that made it */
+	/* VFM_CUDA_SYNC=1: the host waits after every op, so that an error names the op that caused it */
 	bool sync;
 	struct vfm_cuda_sys *sys;                                                 /* cuda_sys.h */
-	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* NULL: nobody listens */
-	struct vfm_cuda_gemm *gemm;                                               /* both NULL until their first use */
+	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* may be NULL */
+	struct vfm_cuda_gemm *gemm;                                               /* both are NULL until first used */
 	struct vfm_cuda_attn *attn;
 };
 
@@ -29,26 +29,26 @@ static inline struct vfm_cuda *vfm_cuda_of(const struct vfm_stream *s)
 	return (struct vfm_cuda *)s->dev;
 }
 
-/* A library took so many bytes from the system for `what`, or gave them back: they stand beside the pool's in what is
- * said when memory is out. */
+/* Accounts for memory that a library allocated (bytes > 0) or freed for `what`, so that out-of-memory errors list it.
+ */
 void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes);
 
 cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
-/* 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
+/* Returns 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
 
-/* Whether what is put on the stream now is written down for a graph; and refuses what has no place there: 0 outside of
- * graphs, else VFM_EENV.  first: it would have one if it had been done before, outside. */
+/* vfm_cuda_captured: whether the stream is being captured into a graph.  vfm_cuda_refuse: returns 0 outside of a
+ * capture, else VFM_EENV, for work that cannot be captured.  first: it could be if it had run before the capture. */
 bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st);
 int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool first, struct vfm_err *err);
 
-/* Called when nothing runs any more and the streams of others are gone, while memory is still there. */
+/* Called after all work and all other streams are gone, while memory still exists. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
 void vfm_cuda_attn_free(struct vfm_cuda_attn *a) __attribute__((weak));
 
-/* Page-locked, staged and mapped memory, NVTX ranges (VFM_NVTX=1): cuda_dev.c.  "cache/gemm-….jsonl" of this user:
- * $VFM_CACHE_DIR, $XDG_CACHE_HOME/vfm or ~/.cache/vfm; NULL where there is none. */
-char *vfm_cuda_cache_path(const char *file); /* malloc'ed; the folder is there then */
+/* cuda_dev.c: the path of "cache/gemm-….jsonl" of this user, and NVTX ranges (VFM_NVTX=1).  The folder is
+ * $VFM_CACHE_DIR, $XDG_CACHE_HOME/vfm or ~/.cache/vfm; NULL if there is none. */
+char *vfm_cuda_cache_path(const char *file); /* malloc'ed; creates the folder */
 void vfm_cuda_range_push(const char *name);
 void vfm_cuda_range_pop(void);
 

@@ -3,16 +3,12 @@
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
-/* Graphs: work that is written down by capturing the stream, and launched as one.
+/* Graphs: the work of a stream, captured and launched as one.
  *
- * It is captured every time, so arguments are always right; what stays from time to time is the executable graph, which
- * takes over the arguments of the new one as long as both have the same nodes in the same places.  A few are kept, by
- * their number of nodes, and two of a kind take turns, so that one is not updated while it still runs.  (It might be,
- * and destroyed, too: the driver keeps what it needs.)
- *
- * The mode of capturing is relaxed: this thread and others go on calling what is not of the captured streams, such as
- * mapping memory or asking for events of copies.  Whatever would end the capture badly is refused before it is called
- * (vfm_cuda_refuse), and what still breaks it comes out of the end. */
+ * A capture happens every time, so arguments are always right.  The executable graph is reused: it takes the arguments
+ * of a new graph with the same nodes.  A few executable graphs are kept by their number of nodes.  Two of a kind
+ * alternate, so that none is updated while it runs.  (CUDA may allow that, but an update then waits for the run.)
+ */
 
 enum { KEPT = 8, TWINS = 2 };
 
@@ -35,7 +31,7 @@ bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st)
 		return false;
 	if (cudaStreamIsCapturing(st, &is) != cudaSuccess) {
 		cudaGetLastError();
-		return true; /* broken: nothing more is to be put there */
+		return true; /* the graph is invalid: refuse further work */
 	}
 	return is != cudaStreamCaptureStatusNone;
 }
@@ -45,7 +41,7 @@ int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool 
 	if (!vfm_cuda_captured(c, st))
 		return 0;
 	c->dev.graph_first |= first;
-	return vfm_fail(err, VFM_EENV, "%s: not in a graph", what);
+	return vfm_fail(err, VFM_EENV, "%s: cannot be captured in a graph", what);
 }
 
 int vfm_cuda_graph_begin(struct vfm_stream *stream, struct vfm_err *err)
@@ -54,19 +50,21 @@ int vfm_cuda_graph_begin(struct vfm_stream *stream, struct vfm_err *err)
 	struct vfm_cuda *c = vfm_cuda_of(stream);
 
 	if (s->async || c->sys->capturing)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a graph of no compute stream, or within another");
+		return vfm_fail(
+			err, VFM_EUSAGE, "internal: a capture of a stream other than compute, or within a capture");
 	if (c->sync)
-		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_SYNC=1 waits behind every operation");
+		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_SYNC=1 waits after every operation, which a graph cannot");
 	if (!c->sys->graphs)
 		c->sys->graphs = vfm_calloc(1, sizeof(*c->sys->graphs));
-	TRY(vfm_cuda_check(cudaStreamBeginCapture(s->st, cudaStreamCaptureModeRelaxed), "the begin of a graph", err));
+	TRY(vfm_cuda_check(
+		cudaStreamBeginCapture(s->st, cudaStreamCaptureModeRelaxed), "beginning a graph capture", err));
 	c->sys->graph_number++;
 	c->sys->capturing = true;
 	return 0;
 }
 
-/* Of those that fit the one that was used the longest ago, once there are as many as take turns; else an empty place,
- * else the oldest of all. */
+/* Chooses an executable graph: of those with as many nodes the least recently used, once there are two; else an empty
+ * slot, else the oldest of all. */
 static struct exec *place(struct vfm_cuda_graphs *g, size_t nodes)
 {
 	struct exec *fits = NULL, *at = &g->exec[0];
@@ -103,7 +101,7 @@ static int launch(struct vfm_cuda_graphs *g, cudaGraph_t graph, cudaStream_t st,
 		return 0;
 	x = place(g, nodes);
 	if (x->e && (x->nodes != nodes || cudaGraphExecUpdate(x->e, graph, &info) != cudaSuccess)) {
-		cudaGetLastError(); /* another graph: no failure */
+		cudaGetLastError(); /* a different graph: no error */
 		drop(x);
 	}
 	if (!x->e) {
@@ -127,8 +125,8 @@ int vfm_cuda_graph_end(struct vfm_stream *stream, bool run, struct vfm_err *err)
 	int rc;
 
 	if (!y->capturing)
-		return vfm_fail(err, VFM_EUSAGE, "internal: the end of no graph");
-	rc = vfm_cuda_check(cudaStreamEndCapture(st, &graph), "the end of a graph", err);
+		return vfm_fail(err, VFM_EUSAGE, "internal: ending a capture that was not begun");
+	rc = vfm_cuda_check(cudaStreamEndCapture(st, &graph), "ending a graph capture", err);
 	y->capturing = false;
 	if (rc == 0 && run)
 		rc = launch(y->graphs, graph, st, err);

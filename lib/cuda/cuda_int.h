@@ -1,14 +1,11 @@
-/* cuda_int.h - what the files of the CUDA device share; C11 and C++ read it.
+/* cuda_int.h - declarations shared by the files of the CUDA device; C11 and C++ include it.
+ * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
+ * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (dev/heap.h) on mapped memory.  gemm*.c: cuBLASLt.  attn*.c,
+ * cudnn_*.c: cuDNN.  *.cu: our own kernels.  plugin.c: the exported symbol.
  *
- *   plugin.c        the exported symbol, versions, opening a device
- *   cuda_dev.c      streams, events, copies, page-locked memory, calls on the host
- *   cuda_graph.c    work written down and launched as one
- *   cuda_mem.c      the pool (dev/heap.h) on mapped memory; what to say when it is full
- *   gemm.c …        cuBLASLt; attn.c …: cuDNN; *.cu: our own kernels
- *
- * A .cu file holds kernels and the fillings of ops that launch them, `vfm_cuda_OP`.  It is compiled twice: by nvcc, and
- * as C++ against emu.h, which runs it on the host (kern.h).  So it uses of the device only what stands in the first
- * part of this header, which the emulation fills as well.
+ * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
+ * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this
+ * header, which the emulation implements too.
  */
 #ifndef VFM_CUDA_CUDA_INT_H
 #define VFM_CUDA_CUDA_INT_H
@@ -22,18 +19,19 @@ extern "C" {
 
 /* ---- for .cu files ---- */
 
-/* Scratch in device memory for one op: `bytes` at a 256-byte boundary, contents undefined, valid for what the op puts
- * on this stream; the next op on the stream may get the same memory.  One call an op.  NULL: err is set. */
+/* Returns scratch memory of the device for one op, at a 256-byte boundary, with undefined contents.  It is valid for
+ * the work that the op enqueues on this stream; the next op may get the same memory.  One call an op.  NULL: err is
+ * set. */
 void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err);
-/* Multiprocessors, to size persistent grids and partial sums.  The emulation has few, so that loops over a grid are
- * gone through. */
+/* Returns the number of multiprocessors, to size grids and partial sums.  The emulation has few, so that grid-stride
+ * loops iterate. */
 int vfm_cuda_sms(struct vfm_stream *s);
-/* Where kernels of this op write that an index is none: row_of in kern.h, fault.h. */
+/* Returns the word in which kernels of this op report an invalid index (row_of in kern.h, fault.h). */
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
-/* After launches: VFM_EENV, "norm: invalid configuration argument", if one was refused. */
+/* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);
 
-/* A filling that no file has yet is NULL in the table, and the op says so. */
+/* NULL in the table if no file defines it; vfm_op_X then returns an error. */
 #define X(name)                                                                                                        \
 	int vfm_cuda_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)                     \
 		__attribute__((weak));

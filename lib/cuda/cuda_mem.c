@@ -5,11 +5,12 @@
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
-/* The pool.  Memory is given out in the order of the compute stream, so what is freed may be given out again at once.
- * It is mapped below addresses of which there are twice as many as the device has memory (dev/mapped.h).  Small ranges
- * live in a zone of their own, lest one of them cut a large hole in two.
+/* The memory pool.  Memory is allocated in the order of the compute stream, so freed memory may be allocated again at
+ * once.  It is mapped into a range of addresses that is twice as large as the memory of the device (dev/mapped.h).
+ * Small allocations have a zone of their own, so that they do not fragment large free ranges.
  *
- * Where mapping is not supported, it is a list of large pieces from cudaMalloc. */
+ * Without support for mapping, the pool is a list of large pieces from cudaMalloc.
+ */
 
 enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_PIECES = 512 };
 static const uint64_t LARGE_CHUNK = 32 << 20, PIECE = 1ull << 30;
@@ -22,15 +23,15 @@ struct piece {
 
 struct vfm_cuda_mem {
 	struct vfm_cuda *c;
-	struct vfm_stream *stream; /* of the allocation that goes on */
+	struct vfm_stream *stream; /* error of the current allocation */
 	CUmemAllocationProp prop;
 	struct vfm_mapped mapped;
-	CUdeviceptr base[ZONES]; /* of the addresses; 0: nothing can be mapped */
+	CUdeviceptr base[ZONES]; /* granularity of mappings; 0: mapping is not supported */
 	struct piece piece[MAX_PIECES];
 	int pieces;
 	struct vfm_holders holders;
 	uint64_t used;
-	int64_t lent; /* vfm_cuda_mem_lent; in used, too */
+	int64_t lent; /* from vfm_cuda_mem_lent; included in used */
 };
 
 static const struct vfm_cuda_driver *drv(const struct vfm_cuda_mem *m)
@@ -51,7 +52,7 @@ static int map(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 
 	if (e == CUDA_SUCCESS) {
 		e = drv(m)->map(at, chunk, 0, h, 0);
-		drv(m)->release(h); /* the mapping keeps it */
+		drv(m)->release(h); /* the mapping keeps a reference */
 		if (e == CUDA_SUCCESS) {
 			e = drv(m)->access(at, chunk, &rw, 1);
 			if (e != CUDA_SUCCESS)
@@ -71,13 +72,13 @@ static int unmap(void *ctx, int zone, uint64_t i)
 	return drv(m)->unmap(m->base[zone] + i * chunk, chunk) == CUDA_SUCCESS ? 0 : VFM_EENV;
 }
 
-/* Work on what was freed may still run; other streams have been waited for by the compute stream before. */
+/* Waits for work on freed memory; the compute stream has waited for the other streams before. */
 static int drain(void *ctx)
 {
 	struct vfm_cuda_mem *m = ctx;
 	cudaError_t e;
 
-	if (m->c->sys->capturing) { /* what is said is that memory is full; outside it may not be */
+	if (m->c->sys->capturing) { /* the error of a full device is reported by the caller */
 		m->c->dev.graph_first = true;
 		return VFM_EENV;
 	}
@@ -100,7 +101,7 @@ static int zone_new(struct vfm_cuda_mem *m, uint64_t size, uint64_t chunk, uint6
 
 /* ---- pieces of cudaMalloc ---- */
 
-/* One that holds `bytes` at least; of just that when more cannot be had.  0, FULL, or negative. */
+/* Adds a piece of at least `bytes`; of exactly that if no more is available.  Returns 0, FULL, or a negative code. */
 static int piece_new(struct vfm_cuda_mem *m, uint64_t bytes, struct vfm_err *err)
 {
 	uint64_t want = (bytes + 512) / 512 * 512, size = want > PIECE ? want : PIECE;
@@ -211,7 +212,7 @@ void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes)
 	m->c->dev.mem_reserved += bytes;
 }
 
-/* The zone or piece that p lies in; -1: not of this pool. */
+/* Returns the zone or piece that contains p; -1: not of this pool. */
 static int place_of(const struct vfm_cuda_mem *m, const void *ptr, uint64_t *at)
 {
 	CUdeviceptr p = (CUdeviceptr)(uintptr_t)ptr;
@@ -254,7 +255,7 @@ void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 	m->used -= bytes;
 }
 
-/* One chunk for real: in a container the device may have what the system refuses. */
+/* Maps one chunk as a test: in a container the system may refuse what the device supports. */
 static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 {
 	const struct vfm_cuda_driver *v = drv(m);
@@ -276,8 +277,8 @@ static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 	return ok;
 }
 
-/* Whether there is all that mapping needs.  Exportable and reachable by network cards where the device has it: then
- * NCCL can use it as it is. */
+/* Whether mapping is supported.  Memory is exportable and accessible to network cards if the device supports it: NCCL
+ * can then register it. */
 static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 {
 	const struct vfm_cuda_driver *v = drv(m);

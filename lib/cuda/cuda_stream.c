@@ -7,11 +7,11 @@
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
 
-/* Calls on the host.  cudaLaunchHostFunc is not for calls that wait for something: one thread of the driver may run
- * those of all streams, so that two collectives could wait for each other.  Here each asynchronous stream has a thread
- * of its own. The stream writes the number of the call to page-locked memory when it gets there, and then waits until
- * the thread has written the same number back.  The thread makes no call to CUDA, therefore it goes on while the host
- * thread stands in one (one that locks the context, or waits for the whole device). */
+/* Calls on the host.  cudaLaunchHostFunc does not suit calls that block: one thread of the driver may run the calls of
+ * all streams, so that two collectives could wait for each other.  Here each asynchronous stream has its own thread.
+ * The stream writes the number of the call to pinned memory when it reaches it, and waits until the thread has written
+ * the number back.  The thread makes no CUDA call, so it proceeds while the host thread blocks in one (one that locks
+ * the context, or waits for the device). */
 
 enum { ARG_MAX_BYTES = 256 };
 
@@ -21,9 +21,9 @@ struct call {
 };
 
 struct flags {
-	_Atomic uint32_t arrived; /* the stream: at call .. */
-	char pad[124];            /* another line of the cache */
-	_Atomic uint32_t passed;  /* the thread: done with call .. */
+	_Atomic uint32_t arrived; /* written by the stream: it has reached this call */
+	char pad[124];            /* a separate cache line */
+	_Atomic uint32_t passed;  /* written by the thread: it has finished this call */
 };
 
 struct vfm_cuda_calls {
@@ -34,16 +34,16 @@ struct vfm_cuda_calls {
 	struct call *ring; /* [cap], a power of 2; call i at i % cap */
 	uint64_t cap, put, done;
 	bool stop;
-	atomic_bool abandon; /* the device is broken: the stream will never arrive */
-	struct flags *flags; /* page-locked */
+	atomic_bool abandon; /* the device failed: the stream will not arrive */
+	struct flags *flags; /* pinned */
 };
 
 struct vfm_event {
 	cudaEvent_t ev;
 	struct vfm_cuda *c;
 	bool recorded;
-	uint64_t graph; /* recorded within this one; 0: outside */
-	bool async;     /* the stream it was recorded on: */
+	uint64_t graph; /* number of the capture in which it was recorded; 0: none */
+	bool async;     /* the stream it was recorded on */
 	int slot;
 	uint32_t generation;
 };
@@ -60,7 +60,7 @@ cudaStream_t vfm_cuda_stream(struct vfm_stream *s)
 
 /* ---- failures of calls on the host ---- */
 
-/* Of any of the streams in the mask: its code, with its words. */
+/* Returns the error of any stream in the mask. */
 static int failure_of(struct vfm_cuda_sys *y, uint64_t mask, struct vfm_err *err)
 {
 	int rc = 0;
@@ -113,7 +113,7 @@ static void set_failure(struct vfm_cuda_stream *s, int rc, const struct vfm_err 
 
 /* ---- streams ---- */
 
-/* Communication goes before compute: its kernels are few and others wait for them. */
+/* Communication has priority over compute: its kernels are few, and other ranks wait for them. */
 static int create(struct vfm_cuda_stream *s, struct vfm_err *err)
 {
 	int least = 0, greatest = 0;
@@ -151,7 +151,7 @@ struct vfm_stream *vfm_cuda_stream_new(struct vfm_dev *d, bool async, struct vfm
 	if (slot == VFM_CUDA_STREAMS) {
 		cudaStreamDestroy(s->st);
 		free(s);
-		vfm_fail(err, VFM_EENV, "no more than %d streams on a device", VFM_CUDA_STREAMS);
+		vfm_fail(err, VFM_EENV, "a device supports at most %d streams", VFM_CUDA_STREAMS);
 		return NULL;
 	}
 	return &s->s;
@@ -174,7 +174,7 @@ static void calls_free(struct vfm_cuda_calls *k, bool abandon)
 	free(k);
 }
 
-/* Its slot is another's soon: whoever waited for it takes over its failure. */
+/* The slot will be reused: streams that waited for this one inherit its error. */
 static void leave_slot(struct vfm_cuda_sys *y, struct vfm_cuda_stream *s)
 {
 	uint64_t bit = (uint64_t)1 << s->slot;
@@ -233,7 +233,7 @@ int vfm_cuda_stream_sync(struct vfm_stream *stream, struct vfm_err *err)
 
 /* ---- calls on the host ---- */
 
-/* Until the stream is at call n.  Short at first, because what is called is mostly communication. */
+/* Blocks until the stream has reached call n.  Polls at first, because most calls are communication. */
 static bool arrive(struct vfm_cuda_calls *k, uint32_t n)
 {
 	double t0 = vfm_now();
@@ -277,7 +277,7 @@ static void *work(void *arg)
 			rc = p.fn(p.arg, &err);
 		if (rc < 0)
 			set_failure(k->s, rc, &err);
-		/* Before the number goes out: the host may free the stream when it has passed. */
+		/* before the number is written: the host may free the stream afterwards */
 		pthread_mutex_lock(&k->lock);
 		k->done++;
 		atomic_store_explicit(&k->flags->passed, n, memory_order_release);
@@ -295,7 +295,7 @@ static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
 	k->s = s;
 	k->cap = 16;
 	rc = vfm_cuda_check(cudaHostAlloc(&flags, sizeof(*k->flags), cudaHostAllocPortable | cudaHostAllocMapped),
-		"page-locked memory", err);
+		"pinned memory", err);
 	if (rc < 0) {
 		free(k);
 		return rc;
@@ -314,7 +314,7 @@ static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
 	cudaFreeHost(flags);
 	free(k->ring);
 	free(k);
-	return vfm_fail(err, VFM_EENV, "cannot start the thread of a stream");
+	return vfm_fail(err, VFM_EENV, "cannot start the thread of an asynchronous stream");
 }
 
 /* Under the lock. */
@@ -333,14 +333,14 @@ static void make_room(struct vfm_cuda_calls *k)
 	k->cap = cap;
 }
 
-/* The stream says that it is there, and stays until it is told to go on. */
+/* Enqueues on the stream: a write of the call number, and a wait for the thread. */
 static int stop_and_go(struct vfm_cuda_calls *k, uint32_t n, struct vfm_err *err)
 {
 	struct vfm_cuda *c = vfm_cuda_of(&k->s->s);
 	const struct vfm_cuda_driver *v = &c->sys->drv;
 	CUstream st = (CUstream)k->s->st;
 
-	/* The write comes behind a fence: what the stream copied to the host before is there. */
+	/* The write has a memory fence: earlier copies to the host are visible. */
 	TRY(vfm_cuda_check_drv(c,
 		v->write_value(st, (CUdeviceptr)(uintptr_t)&k->flags->arrived, n, CU_STREAM_WRITE_VALUE_DEFAULT),
 		"a call on the host", err));
@@ -360,7 +360,7 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 	int rc;
 
 	if (bytes > ARG_MAX_BYTES)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a call of %zu bytes on a stream", bytes);
+		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
 	if (!s->async) {
 		if (bytes)
 			memcpy(copy, arg, bytes);
@@ -371,7 +371,8 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 	if (!s->calls)
 		TRY(calls_new(s, err));
 	k = s->calls;
-	/* The thread looks at a call only when the stream is there, so one that cannot be enqueued must not stay. */
+	/* The thread runs a call only when the stream has reached it, so a call that cannot be enqueued must be
+	 * removed. */
 	pthread_mutex_lock(&k->lock);
 	make_room(k);
 	n = (uint32_t)(k->put + 1);
@@ -382,7 +383,7 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 	pthread_mutex_unlock(&k->lock);
 	rc = stop_and_go(k, n, err);
 	if (rc < 0) {
-		set_failure(s, rc, err); /* half of it may be there: nothing may follow */
+		set_failure(s, rc, err); /* a part may be enqueued: refuse further work */
 		return rc;
 	}
 	pthread_mutex_lock(&k->lock);
@@ -440,7 +441,7 @@ int vfm_cuda_event_record(struct vfm_event *e, struct vfm_stream *stream, struct
 	return 0;
 }
 
-/* The streams on whose calls the event depends; 0 where its stream is gone. */
+/* Returns the streams on whose calls the event depends; 0 if its stream is gone. */
 static uint64_t behind(const struct vfm_event *e)
 {
 	struct vfm_cuda_sys *y = e->c->sys;
@@ -453,14 +454,14 @@ static uint64_t behind(const struct vfm_event *e)
 	return mask;
 }
 
-/* An event of a graph has no meaning outside of it, and only one that has passed can be waited for within.  1: it has;
- * 0: it is to be waited for. */
+/* An event recorded in a capture is invalid outside of it; within a capture only events that have passed are allowed.
+ * Returns 1: passed; 0: wait for it. */
 static int across(struct vfm_event *e, struct vfm_cuda_stream *s, struct vfm_err *err)
 {
 	struct vfm_cuda_sys *y = e->c->sys;
 
 	if (e->graph && !(y->capturing && e->graph == y->graph_number))
-		return vfm_fail(err, VFM_EUSAGE, "internal: an event of a graph is waited for outside of it");
+		return vfm_fail(err, VFM_EUSAGE, "internal: waiting for an event of a captured graph outside of it");
 	if (!e->recorded || e->graph || !vfm_cuda_captured(e->c, s->st))
 		return 0;
 	if (vfm_cuda_event_passed(e))
@@ -497,7 +498,8 @@ int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err)
 	if (!e->recorded)
 		return 0;
 	if (e->graph)
-		return vfm_fail(err, VFM_EENV, "waiting for an event: not in a graph, nor for one of a graph");
+		return vfm_fail(err, VFM_EENV,
+			"waiting for an event: not possible within a graph, nor for an event of a graph");
 	code = cudaEventSynchronize(e->ev);
 	*(e->async ? &e->c->dev.wait_s : &e->c->dev.behind_s) += vfm_now() - t0;
 	TRY(vfm_cuda_check(code, "waiting for an event", err));
@@ -514,7 +516,7 @@ bool vfm_cuda_event_passed(struct vfm_event *e)
 		return !e->graph;
 	code = cudaEventQuery(e->ev);
 	if (code == cudaErrorNotReady) {
-		cudaGetLastError(); /* no failure: nobody else shall find it */
+		cudaGetLastError(); /* not an error: clear it */
 		return false;
 	}
 	return true;

@@ -1,5 +1,5 @@
-/* cuda_sys.h - what the files share that make up the device itself: cuda_dev.c, cuda_stream.c, cuda_copy.c, cuda_mem.c.
- */
+/* cuda_sys.h - shared by the files that implement the device itself: cuda_dev.c, cuda_stream.c, cuda_copy.c,
+ * cuda_mem.c. */
 #ifndef VFM_CUDA_CUDA_SYS_H
 #define VFM_CUDA_CUDA_SYS_H
 
@@ -15,7 +15,7 @@
 #include "dev/plugin.h"
 #include "dev/staging.h"
 
-/* Functions of libcuda, which the plugin does not link, so that it can be loaded without a driver. */
+/* Functions of libcuda.  The plugin does not link it, so that it can be loaded without a driver. */
 struct vfm_cuda_driver {
 	PFN_cuGetErrorString_v6000 error_string;
 	PFN_cuDeviceGet_v2000 device_get;
@@ -32,7 +32,7 @@ struct vfm_cuda_driver {
 	PFN_cuMemSetAccess_v10020 access;
 };
 
-enum { VFM_CUDA_STREAMS = 64 }; /* at a time: bits of a mask */
+enum { VFM_CUDA_STREAMS = 64 }; /* most streams at a time: bits of a mask */
 
 struct vfm_cuda_graphs;
 struct vfm_cuda_mem;
@@ -41,30 +41,30 @@ struct vfm_cuda_stream;
 struct vfm_cuda_sys {
 	struct vfm_cuda_driver drv;
 	struct vfm_cuda_mem *mem;
-	struct vfm_cuda_graphs *graphs; /* NULL: there has been none */
-	bool capturing;                 /* one is being written down; */
+	struct vfm_cuda_graphs *graphs; /* NULL: none yet */
+	bool capturing;                 /* a capture is in progress */
 	uint64_t graph_number;          /* its number */
 	void (*thread_start)(void);
-	uint64_t *faults; /* [VFM_OP_N], page-locked: fault.h */
-	/* What several threads reach, under the lock. */
+	uint64_t *faults; /* [VFM_OP_N], pinned: fault.h */
+	/* State of several threads, under the lock. */
 	pthread_mutex_t lock;
 	struct vfm_ranges host;                           /* memory of alloc_host */
 	struct vfm_cuda_stream *stream[VFM_CUDA_STREAMS]; /* by slot */
-	uint32_t generation[VFM_CUDA_STREAMS];            /* of the slot: how many streams it has had */
-	atomic_int failures;                              /* streams that failed: 0 is the quick answer */
+	uint32_t generation[VFM_CUDA_STREAMS];            /* streams that have used the slot */
+	atomic_int failures;                              /* mask of failed streams: 0 is the fast path */
 };
 
-/* A call on the host goes on in cuda_stream.c; the others only read st, async and dev. */
+/* A stream.  cuda_stream.c implements calls on the host; other files read only st, async and dev. */
 struct vfm_cuda_stream {
 	struct vfm_stream s; /* first */
 	cudaStream_t st;
 	bool async;
 	int slot;
-	uint64_t deps; /* slots of the streams that it has waited for, and theirs (under the lock) */
-	int rc;        /* of the first call on the host that failed (under the lock) */
+	uint64_t deps; /* slots of the streams that it has waited for, directly or not (under the lock) */
+	int rc;        /* error of the first failed call on the host (under the lock) */
 	struct vfm_err err;
-	struct vfm_cuda_calls *calls;   /* of an asynchronous stream, from its first call on */
-	struct vfm_cuda_staged *staged; /* of a compute stream, from its first copy of ordinary memory on */
+	struct vfm_cuda_calls *calls;   /* asynchronous streams: created by the first call */
+	struct vfm_cuda_staged *staged; /* compute streams: created by the first copy of pageable memory */
 	void *ws;
 	size_t ws_bytes;
 };
@@ -74,11 +74,11 @@ static inline struct vfm_cuda_stream *vfm_cuda_stream_of(struct vfm_stream *s)
 	return (struct vfm_cuda_stream *)s;
 }
 
-/* The calling thread works with this device from here on: a thread that does not say so would open device 0. */
+/* Selects this device for the calling thread; otherwise CUDA would use device 0. */
 int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err);
-/* The same for codes of the driver. */
+/* The same for error codes of the driver. */
 int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct vfm_err *err);
-/* A failure of the context, after which nothing works any more, was met. */
+/* Reports a sticky error of the context, after which every CUDA call fails. */
 bool vfm_cuda_broken(void);
 
 /* cuda_stream.c */
@@ -111,15 +111,15 @@ void vfm_cuda_staged_free(struct vfm_cuda_staged *g);
 
 /* cuda_mem.c */
 struct vfm_cuda_mem *vfm_cuda_mem_new(struct vfm_cuda *c, struct vfm_err *err);
-void vfm_cuda_mem_free(struct vfm_cuda_mem *m); /* nothing may use the memory any more; NULL is fine */
+void vfm_cuda_mem_free(struct vfm_cuda_mem *m); /* no work may use the memory any more; NULL is fine */
 void *vfm_cuda_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes);
 bool vfm_cuda_mem_holds(const struct vfm_cuda_mem *m, const void *p);
 
-/* ops.c: the table, with a range of NVTX around each op where that is wanted. */
+/* ops.c: the op table; `ranges` adds an NVTX range around each op. */
 const struct vfm_ops *vfm_cuda_ops_table(bool ranges);
 
-/* plugin.c: as plugin.h has it */
+/* plugin.c: see plugin.h */
 void vfm_cuda_versions(char *buf, size_t len);
 
 /* cuda_dev.c */

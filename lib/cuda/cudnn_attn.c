@@ -16,7 +16,7 @@ static bool of_keys(enum vfm_dnn_rows i)
 	return i == VFM_DNN_K || i == VFM_DNN_V || i == VFM_DNN_DK || i == VFM_DNN_DV;
 }
 
-/* Rows [tokens, heads, d] as [b, heads, s, d], or transposed as [b, heads, d, s]. */
+/* Adds a tensor: rows [tokens, heads, d] seen as [b, heads, s, d], or transposed as [b, heads, d, s]. */
 static void rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
@@ -31,7 +31,7 @@ static void rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
 				       (int64_t[4]){s * k->row[i], k->d, k->row[i], 1}, VFM_DNN_DEVICE, a->offset[i]);
 }
 
-/* One number a query and head, as lse lies in memory. */
+/* Adds a tensor of one value for each query and head, with the layout of lse. */
 static vfm_dnn_t stats(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
@@ -107,7 +107,7 @@ static vfm_dnn_t transposed(struct vfm_dnn_attn *a, vfm_dnn_t x)
 			(int64_t[4]){k->h * k->sq * k->sk, k->sq * k->sk, 1, k->sk}, VFM_DNN_VIRTUAL, 0));
 }
 
-/* out[i] = x^T y: dk or dv.  Where query heads share one of keys, each gets its own first, in *all. */
+/* out[i] = x^T y: dk or dv.  If query heads share a head of keys, *all first receives the gradient of each. */
 static void key_grad(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, vfm_dnn_t x, vfm_dnn_t y, vfm_dnn_t *all)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
@@ -118,7 +118,7 @@ static void key_grad(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, vfm_dnn_t x, v
 		vfm_dnn_matmul(a->g, transposed(a, x), y, len, a->x[i]);
 		return;
 	}
-	/* cuDNN takes the offsets of the sum times `share` for these */
+	/* cuDNN multiplies the offsets of the sum by `share` for this tensor */
 	*all = k->ragged && !k->apart
 		? vfm_dnn_tensor(a->g, CUDNN_DATA_BFLOAT16, (int64_t[4]){k->b, k->h, k->sk, k->d},
 			  (int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_DEVICE, a->offset[i])
@@ -139,7 +139,7 @@ static void query_grad(struct vfm_dnn_attn *a, vfm_dnn_t ds)
 		(int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_VIRTUAL, a->offset[VFM_DNN_K]);
 
 	vfm_dnn_reshape(a->g, a->x[VFM_DNN_K], keys);
-	if (k->deterministic) { /* without a sum in memory that several blocks add to */
+	if (k->deterministic) { /* no sum in memory to which several blocks add */
 		vfm_dnn_matmul(a->g, ds, keys, len, a->x[VFM_DNN_DQ]);
 		return;
 	}

@@ -1,8 +1,8 @@
 /* cudnn_attn.h - attention, forward and backward, as graphs of cuDNN (cudnn_graph.h).
  *
- * A plan is for a shape: b samples of at most sq queries and sk keys.  Packed samples are given by ragged offsets and
- * lengths, which are device values, so that one plan serves every pack that is not larger (attn.c rounds up).  Without
- * them each sample has sq queries and sk keys.
+ * A plan is for a shape: b samples of at most sq queries and sk keys.  Ragged offsets and lengths of packed samples are
+ * device values, so that one plan serves every pack that is not larger (attn.c rounds up).  Without them each sample
+ * has sq queries and sk keys.
  */
 #ifndef VFM_CUDA_CUDNN_ATTN_H
 #define VFM_CUDA_CUDNN_ATTN_H
@@ -10,7 +10,7 @@
 #include "cuda/cudnn_graph.h"
 #include "spec/dtype.h"
 
-/* The tensors [rows, heads, d] that have rows, and with them offsets, of their own. */
+/* The tensors [rows, heads, d], each with its own row stride and offsets. */
 enum vfm_dnn_rows {
 	VFM_DNN_Q,
 	VFM_DNN_K,
@@ -23,11 +23,11 @@ enum vfm_dnn_rows {
 	VFM_DNN_ROWS
 };
 
-/* Plain data, compared as bytes: zero it before it is filled. */
+/* Plain data, compared as bytes: zero it first. */
 struct vfm_dnn_attn_key {
 	int64_t b, h, hkv, sq, sk, d;
 	int64_t row[VFM_DNN_ROWS];        /* elements from a row to the next */
-	int64_t lse_row;                  /* the same for lse, whose heads lie side by side */
+	int64_t lse_row;                  /* the same for lse, whose heads are contiguous */
 	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
 	bool bwd, deterministic;
 	bool ragged; /* the samples have offsets and lengths */
@@ -39,17 +39,17 @@ struct vfm_dnn_attn {
 	struct vfm_dnn_graph *g;
 	vfm_dnn_t x[VFM_DNN_ROWS], offset[VFM_DNN_ROWS];
 	vfm_dnn_t lse, len_q, len_k, lse_offset;
-	vfm_dnn_t scale, none, one; /* numbers in host memory: the scale, -inf, 1 */
+	vfm_dnn_t scale, none, one; /* values in host memory: the scale, -inf, 1 */
 	vfm_dnn_t dsum, dq_sum;     /* scratch of the backward */
-	vfm_dnn_t dk_all, dv_all;   /* the same: dk and dv of each query head, where several share one */
+	vfm_dnn_t dk_all, dv_all;   /* scratch: dk and dv of each query head, if several share one of keys */
 };
 
-/* NULL: cuDNN has no plan for it (VFM_EENV), for instance a head dimension that no engine takes. */
+/* Returns NULL and VFM_EENV if cuDNN has no plan, for instance for the head dimension. */
 struct vfm_dnn_attn *vfm_dnn_attn_new(
 	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, struct vfm_err *err);
 void vfm_dnn_attn_free(struct vfm_dnn_attn *a); /* NULL is fine */
 
-/* Bytes of each kind of scratch for tq and tk rows in all; contents need not be set. */
+/* Bytes of scratch for tq and tk rows in all; the contents are undefined. */
 struct vfm_dnn_attn_scratch {
 	size_t dsum, dq_sum, dkv_all /* each of two */, workspace;
 };

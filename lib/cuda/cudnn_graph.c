@@ -15,7 +15,7 @@ struct tensor {
 
 struct vfm_dnn_graph {
 	struct vfm_dnn_on on;
-	desc *own; /* all that there is, in the order in which it was made */
+	desc *own; /* all descriptors in the order of creation */
 	size_t n_own, cap_own;
 	struct tensor *t; /* t[i - 1] is vfm_dnn_t i, and i its unique id */
 	size_t n_t, cap_t;
@@ -23,7 +23,7 @@ struct vfm_dnn_graph {
 	size_t n_op, cap_op;
 	desc graph, plan;
 	struct vfm_dnn_facts facts;
-	int rc; /* the first failure */
+	int rc; /* the first error */
 	struct vfm_err err;
 };
 
@@ -299,7 +299,7 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 
 /* ---- plans ---- */
 
-/* Whether the engine of this configuration may give other bits from run to run. */
+/* Whether the engine of this configuration is nondeterministic. */
 static bool varies(desc engine)
 {
 	cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -314,7 +314,7 @@ static bool varies(desc engine)
 	return false;
 }
 
-/* 0: g->plan is finished; otherwise err says why this configuration does not do. */
+/* Finalizes g->plan.  Returns 0, or an error that states why this configuration fails. */
 static int try_config(struct vfm_dnn_graph *g, desc config, bool deterministic, struct vfm_err *err)
 {
 	desc engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"),
@@ -348,7 +348,7 @@ static int try_config(struct vfm_dnn_graph *g, desc config, bool deterministic, 
 	return 0;
 }
 
-/* All that the heuristics offer in this mode, in their order. */
+/* Lists all configurations of the heuristics in this mode, in their order. */
 static int try_mode(struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, bool deterministic, struct vfm_err *err)
 {
 	static const char what[] = "heuristics";
@@ -397,7 +397,7 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *e
 		return 0;
 	if (try_mode(g, CUDNN_HEUR_MODE_FALLBACK, deterministic, err) == 0)
 		return 0;
-	return vfm_fail(err, VFM_EENV, "%s", first.msg); /* of the mode that knows more */
+	return vfm_fail(err, VFM_EENV, "%s", first.msg); /* with the more accurate mode */
 }
 
 struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g)
@@ -434,7 +434,7 @@ int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bi
 		st = cudnnBackendFinalize(vp);
 	if (!st)
 		st = cudnnBackendExecute(g->on.handle, g->plan, vp);
-	vfm_dnn_check(st, "execution", err); /* before anything else is said */
+	vfm_dnn_check(st, "execution", err); /* must precede other calls, which overwrite it */
 	cudnnBackendDestroyDescriptor(vp);
 	return st ? VFM_EENV : 0;
 }

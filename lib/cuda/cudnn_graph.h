@@ -18,39 +18,39 @@
 
 #include "base/err.h"
 
-/* Whom plans are for: a device's handle, or a description of a device that is not there (plans can be built, but not
- * run). */
+/* The target of plans: a handle of a device, or a description of a device that is absent (its plans can be built, but
+ * not run). */
 struct vfm_dnn_on {
 	cudnnHandle_t handle;
 	cudnnBackendDescriptor_t devprop;
 };
-/* From the JSON that cuDNN writes of a device's properties. */
+/* Loads a description from the JSON that cuDNN writes of device properties. */
 int vfm_dnn_on_devprop(struct vfm_dnn_on *on, const char *json, size_t len, struct vfm_err *err);
-void vfm_dnn_on_release(struct vfm_dnn_on *on); /* the description; the handle is the caller's */
+void vfm_dnn_on_release(struct vfm_dnn_on *on); /* frees the description; the caller owns the handle */
 
-/* 0, or VFM_EENV with cuDNN's name for the status and the last thing it said. */
+/* Returns 0, or VFM_EENV with the name of the status and the last message of cuDNN. */
 int vfm_dnn_check(cudnnStatus_t st, const char *what, struct vfm_err *err);
 
 struct vfm_dnn_graph;
 typedef int vfm_dnn_t; /* a tensor of a graph; 0: none */
 
 struct vfm_dnn_graph *vfm_dnn_new(const struct vfm_dnn_on *on);
-void vfm_dnn_free(struct vfm_dnn_graph *g); /* NULL is fine; nothing on any stream uses it */
+void vfm_dnn_free(struct vfm_dnn_graph *g); /* NULL is fine; no stream may use the graph any more */
 
 enum vfm_dnn_kind {
-	VFM_DNN_DEVICE,  /* memory of the device, bound when the plan runs */
-	VFM_DNN_HOST,    /* one number in host memory, read when the plan is run */
+	VFM_DNN_DEVICE,  /* device memory, bound at each run */
+	VFM_DNN_HOST,    /* one value in host memory, read at each run */
 	VFM_DNN_VIRTUAL, /* an intermediate result */
 };
-/* ragged: a tensor [b+1] of i64 with the first element of each entry of the batch, instead of the batch's stride. */
+/* ragged: a tensor [b+1] of i64 with the first element of each batch entry, which replaces the batch stride. */
 vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4],
 	enum vfm_dnn_kind kind, vfm_dnn_t ragged);
 /* Contiguous. */
 vfm_dnn_t vfm_dnn_tensor4(struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d,
 	enum vfm_dnn_kind kind);
 
-/* Operations.  `y` 0: a virtual f32 tensor of x's dimensions (of the product's, of x's with the last one 1) comes into
- * being.  They return y. */
+/* Operations.  They return y; 0 creates a virtual f32 tensor with the dimensions of x (of the product; of x with the
+ * last one 1). */
 vfm_dnn_t vfm_dnn_pw(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t x, vfm_dnn_t b, vfm_dnn_t y);
 /* y [i32] = the index along `axis` of each element of x; y = a < b, y = a and b [bool]; y = x where `keep`, else b. */
 vfm_dnn_t vfm_dnn_index(struct vfm_dnn_graph *g, vfm_dnn_t x, int axis);
@@ -58,22 +58,22 @@ vfm_dnn_t vfm_dnn_logic(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_
 vfm_dnn_t vfm_dnn_select(struct vfm_dnn_graph *g, vfm_dnn_t keep, vfm_dnn_t x, vfm_dnn_t b);
 vfm_dnn_t vfm_dnn_reduce(struct vfm_dnn_graph *g, cudnnReduceTensorOp_t mode, vfm_dnn_t x, vfm_dnn_t y);
 vfm_dnn_t vfm_dnn_reshape(struct vfm_dnn_graph *g, vfm_dnn_t x, vfm_dnn_t y);
-/* y = a b for each of the first two dimensions (b's second may divide a's).  m, n, k: how much of these dimensions
- * there is, by batch, or 0. */
+/* y = a b for each pair of the first two dimensions (the second of b may divide that of a).  m, n, k: valid size of
+ * these dimensions for each batch entry, or 0. */
 struct vfm_dnn_mnk {
 	vfm_dnn_t m, n, k;
-	bool zero_rest; /* what is beyond reads as 0 */
+	bool zero_rest; /* elements beyond read as 0 */
 };
 vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, struct vfm_dnn_mnk len, vfm_dnn_t y);
 
-/* The first plan that cuDNN's heuristics offer and that can be finished.  deterministic: only engines that give the
- * same bits each time. */
+/* Builds the first plan of cuDNN's heuristics that can be finalized.  deterministic: only engines that are
+ * deterministic. */
 int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *err);
 
-struct vfm_dnn_facts {     /* of a graph that was built */
+struct vfm_dnn_facts {     /* of a built graph */
 	int64_t workspace; /* bytes */
 	int64_t engine;
-	int configs, tried; /* offered by the heuristics; until one could be finished */
+	int configs, tried; /* configurations offered by the heuristics, and tried */
 	int ops;
 };
 struct vfm_dnn_facts vfm_dnn_facts(const struct vfm_dnn_graph *g);

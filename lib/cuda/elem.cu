@@ -1,14 +1,14 @@
-/* elem.cu - element by element: activations, sums of parts, sums and casts, SwiGLU, sinusoids.
+/* elem.cu - elementwise ops: activations, sums of parts, axpby and casts, SwiGLU, sinusoids.
  *
- * A thread has several 16-byte vectors on their way.  What is contiguous is one long row and its end needs no kernel of
- * its own; other tensors go by rows.
+ * A thread has several 16-byte vectors in flight.  Contiguous tensors are one long row, whose end the same kernel
+ * handles; other tensors are processed row by row.
  */
 #include "cuda/act.h"
 
 enum { THREADS = 256, UNROLL = 2 };
 
-/* Vectors that a thread of a launch over n elements takes: its first, then one every THREADS.  Behind them one thread
- * takes what is left of less than a vector. */
+/* Iterates over the vectors of a thread: its first, then one every THREADS.  One thread handles the elements after the
+ * last whole vector. */
 static int64_t long_grid(int64_t n, int width)
 {
 	return ceil_div(n, (int64_t)width * THREADS * UNROLL);
@@ -71,7 +71,7 @@ template <int N, class X, class DY> __global__ static void __launch_bounds__(THR
 	}
 }
 
-/* Whether the operands of an op on contiguous elements begin at 16 bytes. */
+/* Whether contiguous operands are aligned to 16 bytes. */
 static bool aligned(const struct vfm_tensor *t)
 {
 	return !vfm_has(t) || (uintptr_t)t->data % 16 == 0;
@@ -101,9 +101,9 @@ extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *u, s
 /* ---- sums of parts ---- */
 
 struct parts_args {
-	const void *x, *own; /* own NULL: all parts lie in x */
+	const void *x, *own; /* own NULL: all parts are in x */
 	void *y;
-	int64_t n, stride; /* elements of a part; from one to the next */
+	int64_t n, stride; /* elements of a part, and from one part to the next */
 	int parts, at;
 };
 
@@ -112,7 +112,7 @@ template <class X> __device__ static inline const X *part_of(const struct parts_
 	return a.own && r == a.at ? (const X *)a.own : (const X *)a.x + (a.own && r > a.at ? r - 1 : r) * a.stride;
 }
 
-/* Several parts are on their way at a time. */
+/* Several parts are in flight at a time. */
 template <int N, class X, class Y>
 __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_args a)
 {
@@ -142,7 +142,7 @@ __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_a
 #pragma unroll
 				for (int k = 0; k < N; k++)
 					if (r0 + r == 0)
-						sum[u].v[k] = in[r][u].at(k); /* a sum of -0 alone is -0 */
+						sum[u].v[k] = in[r][u].at(k); /* a sum of -0 only is -0 */
 					else if (r0 + r < a.parts)
 						sum[u].v[k] += in[r][u].at(k);
 	}
@@ -192,7 +192,7 @@ struct axpby_args {
 	void *y;
 	float alpha, beta;
 	int64_t n, cols; /* n elements in rows of cols */
-	/* blocks side by side; the outermost of the dimensions around a row: shape[outer] to shape[2] */
+	/* blocks along a row; the outermost of the dimensions around a row: shape[outer] to shape[2] */
 	int slabs, outer;
 	int64_t shape[3], xs[3], ys[3];
 };
@@ -201,7 +201,7 @@ template <int N, class X, class Y> __device__ static inline void axpby_at(const 
 {
 	vec<N> v = {}, w = {};
 
-	if (a.alpha != 0) /* what is not used may be NaN */
+	if (a.alpha != 0) /* unread operands may hold NaN */
 		v = ld_vec<N>(x);
 	if (a.beta != 0)
 		w = ld_vec<N>((const Y *)y);
@@ -293,7 +293,7 @@ extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, s
 	if (!a.n)
 		return 0;
 	a.cols = x->shape[d + 1];
-	/* Dimensions that lie behind each other in both become one row. */
+	/* Merges dimensions that are contiguous in both tensors. */
 	while (d >= 0 && (x->shape[d] == 1 || (x->stride[d] == a.cols && y->stride[d] == a.cols)))
 		a.cols *= x->shape[d--];
 	for (; d >= 0; d--)
@@ -318,7 +318,7 @@ struct swiglu_args {
 	bool dy_bf, out_bf;
 };
 
-/* Block (threads along a row, rows); every thread UNROLL rows, blockDim.y apart. */
+/* Block (threads along a row, rows); each thread processes UNROLL rows, blockDim.y apart. */
 template <int N, class X> __global__ static void __launch_bounds__(THREADS) swiglu(const struct swiglu_args a)
 {
 	int64_t c = (blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * (int64_t)N;
@@ -432,7 +432,8 @@ extern "C" int vfm_cuda_swiglu_bwd(struct vfm_stream *s, const struct vfm_swiglu
 
 /* ---- sinusoids of a time ---- */
 
-/* The angle in turns and reduced in f64: it may be thousands of them.  A thread for each frequency of each sample. */
+/* Computes the angle in cycles and reduces it in f64, because it may be thousands of cycles.  A thread for each
+ * frequency of each sample. */
 __global__ static void __launch_bounds__(THREADS)
 	timestep(const float *t, void *out, bool bf, int64_t n, int half, double log_period)
 {

@@ -1,5 +1,5 @@
-/* embed.cu - learned embeddings of a token's place in time, height and width.  A place outside its table adds nothing,
- * and is said (fault.h). */
+/* embed.cu - learned embeddings of a token position in time, height and width.  A position outside its table adds
+ * nothing and is reported (fault.h). */
 #include "cuda/rows.h"
 
 struct embed_args {

@@ -1,13 +1,12 @@
-/* emu.h - enough of CUDA C++ to run our kernels on the host, so that their own source is proved where there is no GPU.
+/* emu.h - enough of CUDA C++ to run our kernels on the host, so that their source is tested without a GPU.
  *
- * The blocks of a grid run one after another, the threads of a block as fibers, which change places at barriers and
- * shuffles (tests/ops/emu.cpp).  A barrier that not all threads of a block reach, a shuffle that not all 32 lanes
- * reach, and a vector that does not lie at a multiple of its size end the process with a message.  Dynamic shared
- * memory begins as 0xa5 bytes; static shared memory as it was left.  Run backwards (the last block, warp and lane
- * first), a kernel must give the same bits: many a missing barrier and every sum that depends on the order of blocks
- * shows there.
+ * The blocks of a grid run one after another; the threads of a block are fibers, which switch at barriers and shuffles
+ * (tests/ops/emu.cpp).  A barrier that some threads of a block miss, a shuffle that some of the 32 lanes miss, and a
+ * misaligned vector end the process with a message.  Dynamic shared memory is initialized to 0xa5 bytes; static shared
+ * memory keeps its old contents.  A kernel run backwards (last block, warp and lane first) must give the same bits:
+ * this detects many missing barriers and every sum that depends on the order of blocks.
  *
- * Not shown: all other races between barriers, what the compiler does, speed.
+ * Other races between barriers, errors of the compiler, and speed are not tested.
  */
 #ifndef VFM_CUDA_EMU_H
 #define VFM_CUDA_EMU_H
@@ -64,12 +63,12 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 static const int warpSize = 32;
 
-extern "C" void vfm_emu_backwards(bool yes); /* from the next launch on */
+extern "C" void vfm_emu_backwards(bool yes); /* applies from the next launch */
 void vfm_emu_die(const char *why);
 void vfm_emu_run(dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx);
 void *vfm_emu_shared(void); /* the dynamic shared memory of the running block */
 void vfm_emu_barrier(void);
-/* Every lane of the warp gives 8 bytes and gets those of all 32. */
+/* Exchanges 8 bytes of each lane; returns those of all 32. */
 const uint64_t *vfm_emu_lanes(uint64_t mine);
 
 template <class F> static inline void vfm_emu_launch(dim3 grid, dim3 block, size_t smem, F f)

@@ -1,4 +1,4 @@
-/* f8.h - 8-bit floats in kernels, as spec/dtype.h has them: finite numbers saturate, others are NaN. */
+/* f8.h - conversions to 8-bit floats in kernels, as in spec/dtype.h: finite values saturate, others become NaN. */
 #ifndef VFM_CUDA_F8_H
 #define VFM_CUDA_F8_H
 
@@ -18,7 +18,7 @@ struct f8e5m2 {
 template <class F> __device__ static inline float f8_value(uint8_t v)
 {
 	uint32_t s = (uint32_t)(v & 0x80) << 24, a = v & 0x7f;
-	/* The exponent is put right by a product, which makes subnormals right, too. */
+	/* A multiplication adjusts the exponent, so subnormals are right, too. */
 	float f = __uint_as_float(a << (23 - F::mantissa)) * __uint_as_float((uint32_t)(254 - F::bias) << 23);
 
 	if (a >= (F::mantissa == 3 ? 0x7fu : 0x7cu))
@@ -34,7 +34,7 @@ __device__ static inline float to_f(f8e5m2 x)
 	return f8_value<f8e5m2>(x.u);
 }
 
-/* x * scale, made fit: what the conversion must see. */
+/* Returns x * scale, clamped to the range of the conversion; NaN stays. */
 template <class F> __device__ static inline float f8_fit(float x, float scale)
 {
 	const float most = __uint_as_float(F::most);
@@ -43,7 +43,7 @@ template <class F> __device__ static inline float f8_fit(float x, float scale)
 	return fabsf(x) <= FLT_MAX ? s : __uint_as_float(0x7fc00000u);
 }
 
-/* Of a number that fits, or NaN. */
+/* Converts a value in range, or NaN. */
 template <class F> __device__ static inline uint8_t f8_code(float f)
 {
 	uint32_t u = __float_as_uint(f), a = u & 0x7fffffffu, s = u >> 24 & 0x80;
@@ -58,7 +58,7 @@ template <class F> __device__ static inline uint8_t f8_code(float f)
 	return (uint8_t)(s | (__float_as_uint(__uint_as_float(a) + __uint_as_float(u)) - u));
 }
 
-/* Two at once: lo in the low byte. */
+/* Converts two values; lo goes to the low byte. */
 template <class F> __device__ static inline uint32_t f8_pack2(float lo, float hi)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890

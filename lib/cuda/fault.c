@@ -4,7 +4,7 @@
 
 #include "ops/ops.h"
 
-/* As the CPU's fillings call them. */
+/* The nouns of the CPU's messages. */
 static const char *things(enum vfm_op_id op, const char **what)
 {
 	*what = "an element";

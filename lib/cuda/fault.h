@@ -1,9 +1,8 @@
-/* fault.h - an index that is none, met by a kernel: said without holding anybody.
+/* fault.h - reports of invalid indices by kernels, without blocking.
  *
- * A device has a word for each op, in page-locked memory of the host, 0 as long as all is well.  A kernel that meets an
- * index outside the tensor takes it for no row and writes the op's word (kern.h, row_of).  Whoever waits for the device
- * looks at the words behind that (stream_sync, event_sync), and fails with what the CPU would have said.  Words are
- * never taken back.
+ * A device has a word for each op in pinned host memory, initially 0.  A kernel that reads an index outside the tensor
+ * treats it as "no row" and writes the word of its op (kern.h, row_of).  stream_sync and event_sync check the words and
+ * return the error that the CPU would have returned.  Words are never reset.
  */
 #ifndef VFM_CUDA_FAULT_H
 #define VFM_CUDA_FAULT_H
@@ -12,8 +11,8 @@
 
 #include "base/err.h"
 
-/* words [VFM_OP_N].  0, or VFM_EUSAGE: "index_select: an index is 9, but there are 3 rows", one after another for every
- * op that met one. */
+/* Checks words [VFM_OP_N].  Returns 0, or VFM_EUSAGE with a message for each op: "index_select: an index is 9, but
+ * there are 3 rows". */
 int vfm_faults_check(const volatile uint64_t *words, struct vfm_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* fold.h - a loss from sums over rows: sample by sample, in an order that depends on the samples' lengths alone. */
+/* fold.h - a loss from sums over rows: added sample by sample, in an order that depends on the lengths of the samples
+ * alone. */
 #ifndef VFM_CUDA_FOLD_H
 #define VFM_CUDA_FOLD_H
 
@@ -6,7 +7,7 @@
 
 enum { FOLD_THREADS = 256 };
 
-/* Sample s is block s: part[s] = w[s] * sum over its rows of row[t]; each[s] (may be NULL) = the sum itself. */
+/* Block s reduces sample s: part[s] = w[s] * sum over its rows of row[t]; each[s] (may be NULL) = the sum itself. */
 __global__ __launch_bounds__(FOLD_THREADS) static void fold_samples(
 	const double *row, const int32_t *cu, const float *w, double *part, float *each)
 {
@@ -53,7 +54,7 @@ static inline void fold(struct vfm_stream *s, double *ws, int64_t rows, const st
 	VFM_LAUNCH(s, (fold_loss), 1, FOLD_THREADS, 0, ws + rows, q->n, loss);
 }
 
-/* Lanes that share a row of `units` vectors: a power of two, at most a warp. */
+/* Returns the lanes that share a row of `units` vectors: a power of two, at most a warp. */
 static inline int lanes_for(int64_t units)
 {
 	int lanes = 1;
@@ -63,7 +64,7 @@ static inline int lanes_for(int64_t units)
 	return lanes;
 }
 
-/* Over the `lanes` neighbouring lanes that share a row; every one of them gets the sum. */
+/* Sums over the `lanes` neighbouring lanes that share a row; all of them get the result. */
 __device__ static inline float lanes_sum(float x, int lanes)
 {
 	for (int d = lanes / 2; d > 0; d >>= 1)

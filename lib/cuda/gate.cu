@@ -14,14 +14,14 @@ struct gate_args {
 	bool gate_bf;
 };
 
-/* Blocks side by side along rows of n vectors, each of whole warps and at most `most` threads. */
+/* Returns the blocks along rows of n vectors, each of whole warps and at most `most` threads. */
 static int slabs_of(int64_t n, int most, int *slabs)
 {
 	*slabs = (int)ceil_div(n, most);
 	return in_warps(ceil_div(n, *slabs));
 }
 
-/* Block (threads along a row, rows); a thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one
+/* Block (threads along a row, rows).  A thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one
  * sample at a time.  y may be x. */
 template <int N, class X, class H> __global__ static void __launch_bounds__(THREADS) gate(const struct gate_args a)
 {
@@ -63,7 +63,7 @@ template <int N, class X, class H> __global__ static void __launch_bounds__(THRE
 	}
 }
 
-/* The sums of the rows side by side, in the order of threadIdx.y, by those with threadIdx.y 0. */
+/* Sums over threadIdx.y, in its order; threads with threadIdx.y 0 get the result. */
 template <int N> __device__ static inline void sum_sides(vec<N> *sum)
 {
 	__shared__ float part[N][THREADS];
@@ -82,7 +82,7 @@ template <int N> __device__ static inline void sum_sides(vec<N> *sum)
 	__syncthreads();
 }
 
-/* Block (threads along a row, rows): a tile, a slab of columns. */
+/* Block (threads along a row, rows): one tile and one slab of columns. */
 template <int N, class DY, class H> __global__ static void __launch_bounds__(THREADS) gate_bwd(const struct gate_args a)
 {
 	int tile = (int)(blockIdx.x / (unsigned)a.slabs),

@@ -1,7 +1,7 @@
-/* gemm.cu - gemm and grouped_gemm: which way to go (gemm_plan.h), the library's products (gemm_lt.h), and kernels for
- * what it does not do: other epilogues, sums of rows, products that it refuses.
+/* gemm.cu - gemm and grouped_gemm: the choice of an implementation (gemm_plan.h), products of the library (gemm_lt.h),
+ * and our kernels for other epilogues, row sums, and products that the library does not support.
  *
- * Rows are summed over K in parts whose number depends on shapes and the device alone.
+ * Sums over K are divided into parts whose number depends on shapes and the device alone.
  */
 #include "cuda/act.h"
 #include "cuda/f8.h"
@@ -9,8 +9,9 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------- */
 
-/* P[m,n] = sum over k of op(A)[m,k] op(B)[k,n] in f32: the product for what the library refuses.  A thread makes 4 x 4
- * elements of C, without shared memory: neighbours read the same rows of A and neighbouring columns of B. */
+/* P[m,n] = sum over k of op(A)[m,k] op(B)[k,n] in f32, for products that the library does not support.  A thread
+ * computes 4 x 4 elements of C without shared memory; neighbouring threads read the same rows of A and neighbouring
+ * columns of B. */
 template <class A, class B>
 __global__ static void __launch_bounds__(256) product(const A *a, int64_t lda, bool ta, const B *b, int64_t ldb,
 	bool tb, float *p, int64_t m, int64_t n, int64_t k, const float *scale_a, const float *scale_b)
@@ -94,7 +95,7 @@ template <int N, class C> __global__ static void __launch_bounds__(256) finish(s
 	}
 }
 
-/* part[z][y][m] = sum over the rows k of slice y of a[k][m], batch z.  A block: 32 threads across, each with N
+/* part[z][y][m] = sum over the rows k of slice y of a[k][m], batch z.  Block: 32 threads across, each with N
  * neighbours, 8 slices of rows. */
 template <int N, class A>
 __global__ static void __launch_bounds__(256)
@@ -132,7 +133,7 @@ __global__ static void __launch_bounds__(256)
 	}
 }
 
-/* out[z][m] += the sum of its parts */
+/* out[z][m] += the sum of its parts. */
 __global__ static void __launch_bounds__(256)
 	add_parts(const float *part, int parts, int64_t m, float *out, int64_t batch_out)
 {
@@ -146,7 +147,7 @@ __global__ static void __launch_bounds__(256)
 	out[blockIdx.z * batch_out + i] += t;
 }
 
-/* out[m] += sum over k of a[m][k]: a warp a row */
+/* out[m] += sum over k of a[m][k]; one warp for each row. */
 template <class A>
 __global__ static void __launch_bounds__(256) row_sums(const A *a, int64_t lda, int64_t m, int64_t k, float *out)
 {
@@ -171,16 +172,16 @@ __global__ static void __launch_bounds__(256) round_bias(const float *x, bf16 *y
 /* ---- what an op is, with its memory ---------------------------------------------------------------- */
 
 enum {
-	CHUNK = 64 << 20, /* bytes of the f32 product that an epilogue of ours works on */
-	PARTS = 64,       /* slices of rows, at most */
+	CHUNK = 64 << 20, /* bytes of the f32 product for our epilogue */
+	PARTS = 64,       /* most slices of rows */
 };
 
 struct job {
 	struct vfm_gemm g;
 	struct vfm_gemm_batch batch;
 	bool tune;
-	size_t ws_lt; /* bytes for the library, in front … */
-	size_t small; /* … of those for vectors … */
+	size_t ws_lt; /* bytes of the library, first … */
+	size_t small; /* … then bytes of vectors … */
 	char *ws;     /* … in here */
 };
 
@@ -218,7 +219,7 @@ static size_t vector_bytes(const struct job *j)
 	return round_256((size_t)(rowsum > bias ? rowsum : bias));
 }
 
-/* Scratch memory: the library's, vectors, and a chunk of the product if asked for. */
+/* Allocates scratch memory: for the library, vectors, and on request a chunk of the product. */
 static int take_ws(struct vfm_stream *s, struct job *j, bool chunk, struct vfm_err *err)
 {
 	j->small = vector_bytes(j);
@@ -237,7 +238,7 @@ template <class A> static void sum_rows_of(struct vfm_stream *s, const struct jo
 	bool vectors = vec_ok(&g->a, wide) && j->batch.a % wide == 0;
 	int64_t across, slices;
 
-	if (!g->trans_a) { /* one product: groups have their rows as columns of op(A) */
+	if (!g->trans_a) { /* single products only: groups have their rows as columns of op(A) */
 		VFM_LAUNCH(
 			s, (row_sums<A>), ceil_div(m, 8), 256, 0, a, g->a.stride[0], m, k, (float *)g->a_rowsum.data);
 		return;
@@ -262,7 +263,7 @@ static void sum_rows(struct vfm_stream *s, const struct job *j)
 	VFM_ACT_TYPE(j->g.a.dtype, A, sum_rows_of<A>(s, j, (float *)(j->ws + j->ws_lt)));
 }
 
-/* The same into scratch memory, to see how long it takes. */
+/* The same into scratch memory, for timing. */
 struct try_sums {
 	struct vfm_stream *s;
 	const struct job *j;
@@ -326,7 +327,7 @@ static char *at_row(const struct vfm_tensor *t, int64_t row)
 	return (char *)t->data + (size_t)(row * t->stride[0]) * vfm_dtype_size(t->dtype);
 }
 
-/* Rows [first, first + rows) of g. */
+/* Returns rows [first, first + rows) of g. */
 static struct vfm_gemm rows_of(const struct vfm_gemm *g, int64_t first, int64_t rows)
 {
 	struct vfm_gemm r = *g;
@@ -342,7 +343,7 @@ static struct vfm_gemm rows_of(const struct vfm_gemm *g, int64_t first, int64_t 
 	return r;
 }
 
-/* P = op(A) op(B), by the library if it can. */
+/* P = op(A) op(B), by the library if it supports the product. */
 static int f32_product(
 	struct vfm_stream *s, const struct job *j, const struct vfm_gemm *g, float *p, struct vfm_err *err)
 {
@@ -417,7 +418,7 @@ static int by_library(struct vfm_stream *s, const struct job *j, const struct vf
 	return 0;
 }
 
-/* Whether the library's sum of rows is worth its while: it costs less than the plain product and ours together. */
+/* Whether row sums by the library pay off: they take less time than the plain product and our kernel together. */
 static int sums_pay(
 	struct vfm_stream *s, const struct job *j, double with, double plain, bool *yes, struct vfm_err *err)
 {
@@ -435,7 +436,7 @@ static int sums_pay(
 	return 0;
 }
 
-/* Looks for the first of the library's ways that it knows.  1: *p and *rowsum (ours is needed) are set; 0: none. */
+/* Finds the first implementation that the library supports.  1: sets *p and *rowsum (our kernel is needed); 0: none. */
 static int find_way(
 	struct vfm_stream *s, const struct job *j, struct vfm_lt_problem *p, bool *rowsum, struct vfm_err *err)
 {
@@ -501,7 +502,7 @@ static int one_gemm(struct vfm_stream *s, const struct vfm_gemm *a, bool tune, s
 	j.ws_lt = !vfm_lt_find ? 0 : tune ? VFM_LT_WS : VFM_LT_WS_SMALL;
 	if (dim_m(a) == 0)
 		return 0;
-	if (dim_k(a) == 0) { /* sums of nothing: the epilogue is not nothing */
+	if (dim_k(a) == 0) { /* empty sums: the epilogue still applies */
 		if (dim_n(a) && (!a->accumulate || vfm_has(&a->bias)))
 			own_epilogue(s, a, NULL);
 		return vfm_cuda_launched(s, "gemm", err);
@@ -523,7 +524,7 @@ extern "C" int vfm_cuda_gemm(struct vfm_stream *s, const struct vfm_gemm *a, str
 
 /* ---- groups --------------------------------------------------------------------------------------------------- */
 
-/* [G,R,C] -> [R,C] of group g; [G,C] -> [C] */
+/* Returns the view of group g: [G,R,C] -> [R,C], [G,C] -> [C]. */
 static struct vfm_tensor one_of(const struct vfm_tensor *t, int64_t g)
 {
 	struct vfm_tensor r = {};
@@ -575,7 +576,7 @@ static struct vfm_gemm group_of(const struct vfm_grouped_gemm *a, int64_t g)
 	return r;
 }
 
-/* All groups as one call, if they are equal and the library can.  1: done; 0: no. */
+/* Computes all groups in one call if they are equal and the library supports it.  1: done; 0: no. */
 static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err)
 {
 	int64_t n = a->groups->cu[1] - a->groups->cu[0];
@@ -601,8 +602,8 @@ static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, 
 	return rc < 0 ? rc : rc == 0;
 }
 
-/* One after another; products of the library change places on a few streams, since each alone leaves most of the device
- * idle. */
+/* Computes the groups one after another, products of the library on several streams, since one product alone uses
+ * little of the device. */
 static int uneven_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err)
 {
 	struct vfm_stream *const *sides = NULL;

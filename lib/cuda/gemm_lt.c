@@ -11,18 +11,18 @@
 enum {
 	N_ID = 25,
 	N_BUCKETS = 4096,
-	MOST_CHOICES = 32768, /* groups of experts never stop having new sizes */
+	MOST_CHOICES = 32768, /* groups of experts always have new sizes */
 	CANDIDATES = 16,
 	RUNS = 4,
-	MOST_SCRATCH = 1 << 30, /* bytes of a C that stands in for one that must not change */
-	MOST_US = 2000000,      /* for the candidates of one problem */
+	MOST_SCRATCH = 1 << 30, /* bytes of a substitute for a C that must not change */
+	MOST_US = 2000000,      /* time for the candidates of one problem */
 	SIDES = 4,
 };
 
-/* What was chosen for one problem. */
+/* The choice for one problem. */
 struct choice {
 	int64_t id[N_ID];
-	bool ok; /* the library does it */
+	bool ok; /* the library supports it */
 	cublasLtMatmulAlgo_t algo;
 	size_t ws;
 	double us; /* negative: not timed */
@@ -154,7 +154,7 @@ static cublasLtEpilogue_t epilogue_of(unsigned epi)
 	return e ? (cublasLtEpilogue_t)e : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* Attributes are set one by one; `ok` stays false once one was refused. */
+/* Attributes are set one by one; `ok` becomes false if one is rejected. */
 static void set(struct terms *t, bool *ok, cublasLtMatmulDescAttributes_t what, const void *value, size_t size)
 {
 	*ok = *ok && cublasLtMatmulDescSetAttribute(&t->op, what, value, size) == CUBLAS_STATUS_SUCCESS;
@@ -231,7 +231,7 @@ static int candidates(struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p, s
 {
 	cublasLtMatmulPreferenceOpaque_t pref;
 	cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-	/* Partial sums in f32 alone, added in a fixed order. */
+	/* Allows only split-K with f32 partial sums in a fixed order. */
 	uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
 		 align[3] = {(uint32_t)p->align_a, (uint32_t)p->align_b, (uint32_t)p->align_c};
 	uint64_t bytes = ws;
@@ -275,8 +275,8 @@ static int attempt(void *ctx, void *scratch, struct vfm_err *err)
 	return lt_check(matmul(a->g, a->s, a->p, &a->x, a->algo), "cublasLtMatmul", err);
 }
 
-/* Microseconds of it on the stream: the least of a few runs behind one that does not count; one that is far behind
- * `best` is not repeated. The host waits. */
+/* Returns the minimum time of a few runs in microseconds, after a warm-up; a candidate much slower than `best` runs
+ * once.  Blocks the host. */
 static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_timed *what, void *scratch,
 	double best, double *us, struct vfm_err *err)
 {
@@ -299,8 +299,8 @@ static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct v
 	return 0;
 }
 
-/* 1: yes.  Within a graph a size that was never timed is refused, so that what is chosen does not depend on where it
- * came first. */
+/* Returns 1: time it.  A capture refuses sizes that were never timed, so that the choice does not depend on where they
+ * occur first. */
 static int may_time(struct vfm_cuda_gemm *g, struct vfm_stream *s, struct vfm_err *err)
 {
 	if (!g->tune || g->c->deterministic)
@@ -309,20 +309,19 @@ static int may_time(struct vfm_cuda_gemm *g, struct vfm_stream *s, struct vfm_er
 	return 1;
 }
 
-/* Bytes of the C that stands in for one that is added to. */
+/* Returns the bytes of the substitute for a C that is added to. */
 static size_t stand_in_c(const struct vfm_lt_problem *p)
 {
 	return p->beta ? (size_t)((p->batch - 1) * p->stride_c + (p->n - 1) * p->ldc + p->m) * vfm_dtype_size(p->c) : 0;
 }
 
-/* Repeating the product neither changes its operands nor takes too much memory. */
+/* Whether the product may be repeated: it does not change its operands, and memory suffices. */
 static bool timeable(const struct vfm_lt_problem *p, const struct vfm_lt_args *x)
 {
 	return stand_in_c(p) <= MOST_SCRATCH && !(p->epi & VFM_LT_DGELU && x->aux == x->c);
 }
 
-/* Memory for attempts: the library's scratch, what stands for a bias, and for C where C is added to.  NULL: no timing.
- */
+/* Memory for timing: scratch of the library, substitutes for a bias, and for C if C is added to.  NULL: no timing. */
 static void *stand_in(struct attempt *a)
 {
 	const struct vfm_lt_problem *p = a->p;
@@ -343,7 +342,7 @@ static void *stand_in(struct attempt *a)
 	return mem;
 }
 
-/* The fastest of n candidates.  1: *best is set; 0: none could be timed. */
+/* Finds the fastest of n candidates.  1: *best is set; 0: none could be timed. */
 static int fastest(struct attempt *a, const cublasLtMatmulHeuristicResult_t *list, int n, struct vfm_lt_entry *best,
 	struct vfm_err *err)
 {
@@ -356,7 +355,7 @@ static int fastest(struct attempt *a, const cublasLtMatmulHeuristicResult_t *lis
 	for (int i = 0; mem && i < n && spent < MOST_US && rc >= 0; i++) {
 		a->algo = &list[i].algo;
 		rc = time_of(a->g, a->s, &what, NULL, best->us, &us, err);
-		if (rc < 0) { /* refused at the call: the next one; a device that has failed: the end */
+		if (rc < 0) { /* rejected at the call: try the next; a failed device: stop */
 			rc = vfm_cuda_check(cudaStreamSynchronize(vfm_cuda_stream(a->s)), "gemm", err);
 			continue;
 		}
@@ -400,7 +399,7 @@ static struct choice *known(struct vfm_cuda_gemm *g, const struct vfm_lt_problem
 	return *at;
 }
 
-/* Whether the library takes this algorithm for exactly this problem. */
+/* Whether the library supports this algorithm for exactly this problem. */
 static bool fits(struct vfm_cuda_gemm *g, struct terms *t, const struct vfm_lt_entry *e, size_t ws, struct choice *c)
 {
 	cublasLtMatmulHeuristicResult_t r = {0};
@@ -427,7 +426,7 @@ static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vf
 	c->ok = false;
 	c->us = -1;
 	if (!seen.bias)
-		seen.bias = (void *)(uintptr_t)65536; /* only its alignment is looked at */
+		seen.bias = (void *)(uintptr_t)65536; /* only its alignment matters */
 	if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX || !terms_of(&t, p, &seen))
 		return 0;
 	vfm_lt_key(p, found.key);

@@ -20,7 +20,7 @@ static bool f8(enum vfm_dtype t)
 	return t == VFM_F8E4M3 || t == VFM_F8E5M2;
 }
 
-/* The library asks that of an aux matrix. */
+/* The alignment that the library requires of aux. */
 static bool aux_fits(const struct vfm_tensor *aux, const struct vfm_gemm_batch *batch)
 {
 	return !vfm_has(aux) || (aux->stride[0] % 8 == 0 && (uintptr_t)aux->data % 16 == 0 && batch->aux % 8 == 0);
@@ -61,13 +61,13 @@ struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm *a, const struct v
 	size_t sa = vfm_dtype_size(a->a.dtype), sc = vfm_dtype_size(a->c.dtype);
 	struct vfm_lt_problem p;
 
-	memset(&p, 0, sizeof(p)); /* its bytes are compared */
+	memset(&p, 0, sizeof(p)); /* compared as bytes */
 	p.a = a->b.dtype, p.b = a->a.dtype, p.c = a->c.dtype;
 	p.ta = a->trans_b, p.tb = a->trans_a;
 	p.beta = a->accumulate;
 	p.epi = epi;
 	p.scaled = vfm_has(&a->scale_a);
-	/* forward: what is added to gradients keeps its bits */
+	/* forward only: the precision of gradients stays */
 	p.fast8 = a->a.dtype == VFM_F8E4M3 && a->b.dtype == VFM_F8E4M3;
 	p.bias = f8(p.a) && p.c == VFM_F32 ? VFM_BF16 : p.c;
 	p.m = a->c.shape[1], p.n = a->c.shape[0], p.k = a->a.shape[a->trans_a ? 0 : 1];
@@ -140,7 +140,7 @@ const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const
 	return *slot_of(c, key);
 }
 
-/* Buckets as many as entries, about, however long the file has grown. */
+/* Grows to about as many buckets as entries. */
 static void spread(struct vfm_lt_cache *c)
 {
 	struct vfm_lt_cache wide = {.n_buckets = 4 * c->n_buckets};
@@ -162,7 +162,7 @@ static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_
 	struct vfm_lt_entry **at = slot_of(c, e->key), *have = *at;
 
 	if (have)
-		return have; /* the first counts */
+		return have; /* the first entry counts */
 	if (c->n >= 2 * c->n_buckets) {
 		spread(c);
 		at = slot_of(c, e->key);
@@ -204,18 +204,17 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 	return ok;
 }
 
-/* A file that is larger is none: it is not ours, or has run wild. */
+/* A larger file is ignored: it is not ours, or is corrupt. */
 enum { MOST = 64 << 20 };
 
-/* What has been added since the last time, as far as lines are whole; all of it again where the file has become
- * shorter. */
+/* Reads the lines appended since the last call; the whole file if it has become shorter. */
 static void read_on(struct vfm_lt_cache *c)
 {
 	struct vfm_lt_entry e;
 	struct stat st;
 	char *text;
 	ssize_t got;
-	/* nor waits for who writes to a pipe */
+	/* do not block on a pipe */
 	int fd = c->path ? open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
 
 	if (fd < 0)
@@ -263,7 +262,7 @@ void vfm_lt_cache_close(struct vfm_lt_cache *c)
 	*c = (struct vfm_lt_cache){0};
 }
 
-/* In one write at the end of the file; behind a line that a full disk cut short, on a line of its own. */
+/* Appends with one write; starts a new line if the last one is incomplete after a full disk. */
 static bool append(const char *path, const struct vfm_lt_entry *e)
 {
 	struct vfm_buf line = {0};
@@ -302,7 +301,7 @@ const struct vfm_lt_entry *vfm_lt_cache_add(struct vfm_lt_cache *c, const struct
 
 	if (c->path && append(c->path, e)) {
 		read_on(c);
-		if (!vfm_lt_cache_find(c, e->key)) { /* it is not the file that was read */
+		if (!vfm_lt_cache_find(c, e->key)) { /* the file has been replaced */
 			c->read = 0;
 			read_on(c);
 		}

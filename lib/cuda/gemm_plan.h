@@ -1,10 +1,9 @@
-/* gemm_plan.h - the parts of the GEMM that need no device: how an op becomes problems of cuBLASLt, their names, and the
- * file in which algorithms are kept.  No CUDA header comes in here, so that all of it is tested where there is no GPU;
- * gemm.cu and gemm_lt.c use it.
+/* gemm_plan.h - the host-only part of GEMM: the translation of an op to cuBLASLt problems, their keys, and the file of
+ * chosen algorithms.  It includes no CUDA header, so that it is tested without a GPU; gemm.cu and gemm_lt.c use it.
  *
  * Row-major C[M,N] = op(A) op(B) is column-major C^T = op(B)^T op(A)^T: the library's A is our b, its B our a, its m
- * our N and its n our M; a row-major matrix is its own transpose there, so that the library transposes its A where our
- * b is [N,K], its B where our a is [K,M].
+ * our N and its n our M.  A row-major matrix is its own transpose there, so the library transposes its A if our b is
+ * [N,K], and its B if our a is [K,M].
  */
 #ifndef VFM_CUDA_GEMM_PLAN_H
 #define VFM_CUDA_GEMM_PLAN_H
@@ -15,16 +14,16 @@ extern "C" {
 
 #include "ops/ops.h"
 
-/* What the library does behind the product.  Its GELU is the tanh approximation, like ours. */
+/* Epilogues of the library.  Its GELU is the tanh approximation, like ours. */
 enum {
 	VFM_LT_BIAS = 1,
 	VFM_LT_GELU = 2,
-	VFM_LT_AUX = 4,     /* with GELU: its input is stored */
+	VFM_LT_AUX = 4,     /* GELU; stores its input */
 	VFM_LT_DGELU = 8,   /* times GELU'(aux) */
 	VFM_LT_BGRADB = 16, /* the sums over k of op(B), which is our op(A), are stored in the dtype of C */
 };
 
-/* `count` equal products at these distances, in elements; 1 and zeros: one product. */
+/* `count` products of equal shape at these distances, in elements; one product: 1 and zeros. */
 struct vfm_gemm_batch {
 	int64_t count, a, b, c, bias, aux, rowsum;
 };
@@ -39,35 +38,35 @@ struct vfm_lt_problem {
 	unsigned epi;
 	int64_t m, n, k, lda, ldb, ldc, ld_aux;
 	int64_t batch, stride_a, stride_b, stride_c, stride_bias, stride_aux;
-	int align_a, align_b, align_c, align_aux; /* bytes that addresses are multiples of: 1 … 16, or 256 */
+	int align_a, align_b, align_c, align_aux; /* alignment of addresses in bytes: 1 … 16, or 256 */
 };
 
-/* How an op may be done. */
+/* An implementation of an op. */
 struct vfm_gemm_path {
-	unsigned epi; /* what the library does behind the product, or … */
-	/* … it makes a plain f32 product in scratch memory, some rows at a time, and a kernel of ours does the rest */
+	unsigned epi; /* epilogue of the library, or … */
+	/* … a plain f32 product into scratch memory, some rows at a time, followed by our epilogue kernel */
 	bool own_epi;
-	bool own_rowsum; /* a kernel of ours sums the rows */
+	bool own_rowsum; /* our kernel sums the rows */
 };
 enum { VFM_GEMM_PATHS = 4 };
-/* The ways there are, from the one with the fewest passes to the one that always works; returns how many.  M, N, K > 0.
- * A sum of rows is left to the library only where it comes out in f32, and stands beside the same path with our kernel:
+/* Lists the implementations, from the one with the fewest passes to the one that always works.  Returns their number.
+ * M, N, K > 0.  The library computes row sums only in f32 output; an alternative with our kernel is listed too, and
  * timing decides. */
 int vfm_gemm_paths(
 	const struct vfm_gemm *a, const struct vfm_gemm_batch *batch, struct vfm_gemm_path out[VFM_GEMM_PATHS]);
 
-/* The product of `a` by that path (not own_epi) as the library's problem. */
+/* Translates the product of `a` (not own_epi) to a problem of the library. */
 struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm *a, const struct vfm_gemm_batch *batch, unsigned epi);
-/* Whether the bias must be rounded to bf16 first: the library wants it in the dtype of the result. */
+/* Whether the bias must be rounded to bf16 first: the library requires the dtype of the result. */
 bool vfm_lt_bias_bf16(const struct vfm_lt_problem *p);
 
-/* "bf16-bf16-bf16 tn 16384x8192x4096 ld16,16,16 align256,256,256 epi5 …": what algorithms are chosen by.  Dimensions
+/* Returns the key of a problem: "bf16-bf16-bf16 tn 16384x8192x4096 ld16,16,16 align256,256,256 epi5 …".  Dimensions
  * above 64 are rounded up to four significant bits, since packs differ by a few tokens; leading dimensions count by
  * their alignment. */
 enum { VFM_LT_KEY = 192 };
 void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY]);
 int64_t vfm_lt_round(int64_t dim);
-/* The same for our own sum of the rows of op(A). */
+/* The same for our kernel of row sums of op(A). */
 void vfm_lt_rowsum_key(const struct vfm_gemm *a, char key[VFM_LT_KEY]);
 
 /* ---- what was found out, by key ----
@@ -77,23 +76,23 @@ void vfm_lt_rowsum_key(const struct vfm_gemm *a, char key[VFM_LT_KEY]);
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {
 	char key[VFM_LT_KEY];
-	uint8_t algo[VFM_LT_ALGO]; /* opaque; zeros for what is no product of the library */
+	uint8_t algo[VFM_LT_ALGO]; /* opaque; zeros for our own kernels */
 	int64_t ws;                /* bytes of scratch memory */
 	double us;
 	struct vfm_lt_entry *next;
 };
 struct vfm_lt_cache {
-	char *path;   /* NULL: in memory alone */
-	int64_t read; /* bytes of the file that were read: whole lines */
+	char *path;   /* NULL: only in memory */
+	int64_t read; /* bytes of the file read so far: whole lines */
 	struct vfm_lt_entry **bucket;
 	size_t n, n_buckets;
 };
-/* Reads what there is; a file that cannot be read is an empty one. */
+/* Reads the file; an unreadable file counts as empty. */
 void vfm_lt_cache_open(struct vfm_lt_cache *c, const char *path);
 void vfm_lt_cache_close(struct vfm_lt_cache *c);
 const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const char *key);
-/* Writes e and reads what has come in meanwhile; what then counts for the key.  `alone`: where the file cannot be
- * written, e itself counts (in memory); else NULL, since other ranks would not know of it. */
+/* Appends e, reads entries of other processes, and returns the entry that is first in the file.  If the file cannot be
+ * written: with `alone` returns e, kept in memory; else NULL, because other ranks would not know it. */
 const struct vfm_lt_entry *vfm_lt_cache_add(struct vfm_lt_cache *c, const struct vfm_lt_entry *e, bool alone);
 /* "gemm-NVIDIA-H200-130101.jsonl" */
 void vfm_lt_cache_name(const char *device, size_t version, char *out, size_t len);

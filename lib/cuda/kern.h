@@ -25,7 +25,7 @@ extern "C" cudaStream_t vfm_cuda_stream(struct vfm_stream *s);
 #define VFM_DYN_SHARED(T, name)                                                                                        \
 	extern __shared__ __align__(16) unsigned char vfm_dyn_[];                                                      \
 	T *name = reinterpret_cast<T *>(vfm_dyn_)
-/* More than 48 KiB of dynamic shared memory must be asked for once. */
+/* A kernel must request more than 48 KiB of dynamic shared memory once. */
 #define VFM_ALLOW_SHARED(kernel, bytes)                                                                                \
 	((void)cudaFuncSetAttribute(                                                                                   \
 		(const void *)(VFM_UNPACK kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
@@ -49,7 +49,7 @@ __device__ static inline float to_f(bf16 x)
 {
 	return __uint_as_float((uint32_t)x.u << 16);
 }
-/* Two floats as bf16, to nearest even: `lo` in the low half. */
+/* Packs two floats as bf16, rounded to nearest even; `lo` in the lower 16 bits. */
 __device__ static inline uint32_t pack_bf16(float lo, float hi)
 {
 #ifdef __CUDA_ARCH__
@@ -86,7 +86,7 @@ template <class T> __device__ static inline void st(T *p, float x)
 	*p = element<T>::of(x);
 }
 
-/* N neighbours as floats; p aligned to N elements (16 bytes at most: split by the caller's choice of N). */
+/* N consecutive elements as floats; p is aligned to N elements, at most 16 bytes. */
 template <int N> struct vec {
 	float v[N];
 };
@@ -98,8 +98,8 @@ template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N
 #else
 #define VFM_ALIGNED(p, bytes) ((void)0)
 #endif
-/* As they lie in memory: two bf16 a register while several vectors are on their way.  fresh() makes the compiler forget
- * what it knows of them: it widens them again instead of keeping floats over a barrier. */
+/* A vector as stored: two bf16 a register while several loads are in flight.  fresh() hides the value from the
+ * optimizer, which then widens it again instead of keeping floats across a barrier. */
 template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) packed {
 	T w[N];
 
@@ -193,8 +193,8 @@ template <int N> __device__ static inline void st_vec(bf16 *p, const vec<N> &x)
 	}
 }
 
-/* Element i and its neighbours of an operand whose dtype is only known at run time: for rows that are used again and
- * again, for results, and where speed does not matter. */
+/* Access to element i, or a vector from there, of an operand whose dtype is known only at run time; for rows that are
+ * read repeatedly, results, and code where speed does not matter. */
 template <int N> __device__ static inline vec<N> ld_any(const void *p, bool bf, int64_t i)
 {
 	return bf ? ld_vec<N>((const bf16 *)p + i) : ld_vec<N>((const float *)p + i);
@@ -220,8 +220,8 @@ __device__ static inline void st_one(void *p, bool bf, int64_t i, float x)
 
 /* ---- indices ---- */
 
-/* Whether i is one of n rows.  What is below `least` (0, or INT32_MIN where negative means no row) or not below n is
- * said in the op's word, for the host to find (fault.h); it is no row either. */
+/* Returns whether i is in [0, n).  An i below `least` (0, or INT32_MIN if negative means "no row") or not below n is
+ * reported in the word of the op (fault.h). */
 __device__ static inline bool row_of(int32_t i, int64_t n, int32_t least, uint64_t *fault)
 {
 	bool is = i >= 0 && i < n;
@@ -234,7 +234,7 @@ __device__ static inline bool row_of(int32_t i, int64_t n, int32_t least, uint64
 
 /* ---- sums ---- */
 
-/* Over the 32 lanes; every lane gets the same bits. */
+/* Reduces over the 32 lanes; every lane gets the same bits. */
 __device__ static inline float warp_sum(float x)
 {
 #pragma unroll
@@ -256,8 +256,8 @@ __device__ static inline float warp_max(float x)
 		x = fmaxf(x, __shfl_xor_sync(VFM_ALL_LANES, x, d));
 	return x;
 }
-/* Over a block of WARPS full warps (threadIdx.x alone); every thread gets the sum.  Two barriers; may be called again
- * at once. */
+/* Sums over a block of WARPS full warps (threadIdx.x alone); every thread gets the result.  Two barriers; may be called
+ * again at once. */
 template <int WARPS, class T> __device__ static inline T block_sum(T x)
 {
 	__shared__ T part[WARPS];
@@ -283,7 +283,7 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-/* Whether N-element vectors work on every row of t: address, row stride and width. */
+/* Whether N-element vectors are aligned in every row of t: address, row stride and width. */
 static inline bool vec_ok(const struct vfm_tensor *t, int n)
 {
 	int64_t cols = t->shape[t->ndim - 1];
@@ -300,7 +300,7 @@ static inline bool is_bf(const struct vfm_tensor *t)
 	return t->dtype == VFM_BF16;
 }
 
-/* Threads for n things side by side, in whole warps. */
+/* Returns the threads for n items, in whole warps. */
 static inline int in_warps(int64_t n)
 {
 	return (int)((n + 31) / 32 * 32);

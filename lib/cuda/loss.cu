@@ -4,9 +4,9 @@
 struct mse_args {
 	const float *target, *w;
 	const int32_t *seg;
-	double *row; /* [T]: the mean over a row of the squares */
+	double *row; /* [T]: mean of the squares of a row */
 	int64_t rows, f;
-	int lanes; /* that share a row */
+	int lanes; /* threads that share a row */
 	float inv_f;
 };
 

@@ -1,7 +1,7 @@
-/* master.cu - master weights in two halves. */
+/* master.cu - split_master: splits and joins master weights. */
 #include "cuda/master.h"
 
-enum { N = 8, THREADS = 256 }; /* elements a thread and turn */
+enum { N = 8, THREADS = 256 }; /* elements a thread and step */
 
 struct halves {
 	raw_vec<uint16_t, N> hi;
@@ -56,7 +56,7 @@ __global__ static void join(float *x, const uint16_t *hi, const int16_t *lo, int
 	}
 }
 
-/* Elements that are not aligned go one by one. */
+/* Unaligned elements are processed one by one. */
 __global__ static void one_by_one(float *x, uint16_t *hi, int16_t *lo, int64_t n, bool joins)
 {
 	for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS) {

@@ -1,10 +1,10 @@
-/* master.h - master weights in two halves, in kernels: vfm_master_split and _join of spec/dtype.h. */
+/* master.h - split master weights in kernels: vfm_master_split and vfm_master_join of spec/dtype.h. */
 #ifndef VFM_CUDA_MASTER_H
 #define VFM_CUDA_MASTER_H
 
 #include "cuda/kern.h"
 
-/* hi in the upper half, lo in the lower one. */
+/* Returns hi in the upper 16 bits, lo in the lower. */
 __device__ static inline uint32_t master_split(float x)
 {
 	uint32_t u = __float_as_uint(x);

@@ -1,7 +1,7 @@
-/* moe.cu - mixtures of experts: who takes which token, sorting by expert, counting, the balance loss.
+/* moe.cu - mixture of experts: routing, sorting by expert, counting, load-balancing loss.
  *
- * Scores are compared as integers: larger for a higher score (-0 is 0; a NaN is above infinity), so that every choice
- * is well-defined and no index is ever invalid.
+ * Scores are compared as integers: larger for a higher score (-0 equals 0; NaN is above infinity).  So every choice is
+ * well-defined, and every index is valid.
  */
 #include "cuda/fold.h"
 #include "cuda/sort.h"
@@ -24,7 +24,7 @@ struct choice {
 	const float *score;
 	const int32_t *cu;
 	uint32_t *key;  /* [E,T] */
-	int32_t *at;    /* [S+1]: where a sample's choices begin in a row of index */
+	int32_t *at;    /* [S+1]: offset of a sample in a row of index */
 	int32_t *index; /* [E,K] */
 	float *weight;  /* may be NULL */
 	double capacity;
@@ -32,7 +32,7 @@ struct choice {
 	int samples;
 };
 
-/* vfm_moe_expert_capacity: the same operations on doubles. */
+/* vfm_moe_expert_capacity with the same operations on doubles. */
 __device__ static inline int32_t expert_capacity(int32_t n, int64_t experts, double capacity)
 {
 	double want = ceil((double)n * capacity / (double)experts * (1 - 1e-12));
@@ -76,8 +76,8 @@ __global__ __launch_bounds__(256) static void choice_keys(const choice a)
 	}
 }
 
-/* The k-th largest of key[n], by digits of 8 bits from above; *equal: how many of those that equal it are among the k.
- */
+/* Returns the k-th largest of key[n], by digits of 8 bits, highest first; *equal: how many of the keys equal to it are
+ * among the k. */
 template <int WARPS>
 __device__ static inline uint32_t kth_largest(const uint32_t *key, int32_t n, int32_t k, int32_t *equal)
 {
@@ -112,7 +112,7 @@ __device__ static inline uint32_t kth_largest(const uint32_t *key, int32_t n, in
 	return prefix;
 }
 
-/* Block: one expert on one sample. */
+/* Block: one expert and one sample. */
 template <int WARPS> __global__ __launch_bounds__(WARPS * 32) static void choose(const choice a)
 {
 	int64_t e = blockIdx.x % a.experts, s = blockIdx.x / a.experts, t0 = a.cu[s], to = e * a.taken + a.at[s];
@@ -172,7 +172,8 @@ extern "C" int vfm_cuda_moe_topk_expert(struct vfm_stream *s, const struct vfm_m
 
 /* ---- token choice ---------------------------------------------------------------------------------- */
 
-/* Warp: one token.  Round by round the best that is worse than the one before; by expert where scores are equal. */
+/* Warp: one token.  Each round selects the best expert that is worse than the one before; ties go to the lower expert.
+ */
 __global__ __launch_bounds__(256) static void best_experts(
 	const float *score, int32_t *expert, float *weight, int64_t rows, int64_t experts, int64_t k)
 {
@@ -244,12 +245,12 @@ __global__ __launch_bounds__(256) static void best_experts_bwd(const float *scor
 			dot += e >= 0 && e < experts ? score[t * experts + e] / sum * dweight[t * k + j] : 0.0f;
 		}
 		dot = warp_sum(dot);
-		__syncwarp(); /* the zeros are there */
+		__syncwarp(); /* the zeros are already stored */
 		for (int64_t j = lane; j < k; j += 32) {
 			int32_t e = expert[t * k + j];
 
 			if (row_of(e, experts, 0, fault))
-				dscore[t * experts + e] = (dweight[t * k + j] - dot) / sum; /* exactly 0 where k is 1 */
+				dscore[t * experts + e] = (dweight[t * k + j] - dot) / sum; /* exactly 0 if k is 1 */
 		}
 	}
 }
@@ -295,7 +296,7 @@ __global__ __launch_bounds__(256) static void own_count(const own_choice a)
 		a.count[e] = all;
 }
 
-/* A block for each expert: it begins where those before it end.  All of them fill what is left. */
+/* A block for each expert, which begins after the experts before it.  All blocks fill the rest. */
 __global__ __launch_bounds__(256) static void own_lists(const own_choice a)
 {
 	const int64_t e = blockIdx.x;
@@ -387,7 +388,7 @@ extern "C" int vfm_cuda_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort
 	return vfm_cuda_launched(s, "moe_sort", err);
 }
 
-/* Counts are formed as integers, which may be added in any order, and turned into floats where they stand. */
+/* Counts are integers, which can be added in any order, and are converted to float in place. */
 enum { COUNT_ZERO, COUNT_ADD, COUNT_FLOAT };
 
 __global__ __launch_bounds__(256) static void count_step(int what, const int32_t *expert, const int32_t *seg,
@@ -428,7 +429,7 @@ struct balance_args {
 	float *dscore; /* may be NULL */
 	double *row;   /* [T]; NULL: no loss */
 	int64_t rows, experts;
-	int lanes; /* that share a row */
+	int lanes; /* threads that share a row */
 	bool accumulate;
 };
 

@@ -1,8 +1,8 @@
 /* norm.cu - layer norm and RMS norm, with modulation or weights.
  *
- * Forward: a row lies in the registers of one or more warps between its statistics and its output.  Backward: a block
- * takes a tile of tokens (colsum.h), row by row, and keeps the sums of its columns. Rows that are not made of 16-byte
- * vectors, or too long, go through plain loops.
+ * Forward: one or more warps keep a row in registers between its statistics and its output.  Backward: a block
+ * processes a tile of tokens (colsum.h) row by row and keeps the sums of its columns.  Rows that are not made of
+ * 16-byte vectors, or are too long, use plain loops.
  */
 #include "cuda/colsum.h"
 
@@ -19,7 +19,8 @@ struct norm_args {
 	bool layer, x_bf, y_bf, mul_bf, add_bf;
 };
 
-/* Over the warps of a row; `part` has a place for each warp of the block and is used once between two barriers. */
+/* Reduces over the warps of a row; `part` has an element for each warp of the block and is used once between two
+ * barriers. */
 __device__ static inline float row_sum(float x, float *part)
 {
 	int warps = blockDim.x / 32, first = threadIdx.y * warps;
@@ -38,7 +39,7 @@ __device__ static inline float row_sum(float x, float *part)
 
 /* ---- forward ---- */
 
-/* Block (threads of a row, rows); several rows only where a warp has one. */
+/* Block (threads of a row, rows); several rows only if a warp has one row. */
 template <class X, class M, int V> __global__ static void __launch_bounds__(512) norm_vec(const struct norm_args p)
 {
 	__shared__ float part[2][16];
@@ -144,7 +145,7 @@ __global__ static void __launch_bounds__(256) norm_any(const struct norm_args p)
 	}
 }
 
-/* Threads of a row of n vectors when each has V; few idle ones, then few threads. */
+/* Returns the threads of a row of n vectors with V vectors each: few idle ones, then few threads. */
 static int row_threads(int64_t n, int *v)
 {
 	int best = in_warps(ceil_div(n, 2));
@@ -172,7 +173,7 @@ template <class X, class M> static void launch_norm(struct vfm_stream *s, const 
 		VFM_LAUNCH(s, (norm_vec<X, M, 4>), grid, block, 0, p);
 }
 
-/* An operand that is absent or made of 16-byte vectors. */
+/* Whether an operand is absent or made of 16-byte vectors. */
 static bool wide(const struct vfm_tensor *t)
 {
 	return !vfm_has(t) || vec_ok(t, 8);
@@ -216,18 +217,18 @@ struct bwd_args {
 	bool layer, acc, x_bf, dy_bf, dx_bf, mul_bf;
 };
 
-/* What a thread has of a row. */
+/* The part of a row that a thread has. */
 template <class X, class DY, int V> struct bwd_row {
 	packed<X, 8> x[V];
 	packed<DY, 8> dy[V];
 	float mean, rstd;
 };
 
-/* No row: zeros, which add nothing. */
+/* No row: zeros, which do not change sums. */
 template <class X, class DY, int V>
 __device__ static inline void bwd_load(const struct bwd_args &p, int t, bool there, struct bwd_row<X, DY, V> *r)
 {
-	unsigned at = (unsigned)t * p.d; /* launch_bwd sees to it that 32 bits are enough */
+	unsigned at = (unsigned)t * p.d; /* launch_bwd ensures that 32 bits suffice */
 
 	r->mean = there && p.layer ? p.mean[t] : 0.0f;
 	r->rstd = there ? p.rstd[t] : 0.0f;
@@ -241,7 +242,7 @@ __device__ static inline void bwd_load(const struct bwd_args &p, int t, bool the
 	}
 }
 
-/* The sums of both over the warps of a row; `part` alternates between two. */
+/* Sums both over the warps of a row; `part` alternates between two buffers. */
 __device__ static inline float2 row_sums(float a, float b, float2 *part)
 {
 	int warps = blockDim.x / 32, first = threadIdx.y * warps;
@@ -258,7 +259,7 @@ __device__ static inline float2 row_sums(float a, float b, float2 *part)
 	return sum;
 }
 
-/* The factors of a row lie in shared memory, two halves of 16 bytes for each vector: registers are short. */
+/* The factors of a row are in shared memory, two parts of 16 bytes for each vector, to save registers. */
 __device__ static inline vec<8> bwd_mul(const float *mul, int v)
 {
 	vec<4> lo = ld_vec<4>(mul + ((2 * v) * blockDim.x + threadIdx.x) * 4),
@@ -312,7 +313,7 @@ __device__ static inline void bwd_store(const struct bwd_args &p, int t, const s
 	}
 }
 
-/* The column sums of the block's rows side by side go to one row of part, in the order of threadIdx.y. */
+/* Writes the column sums of the rows of the block to one row of part, in the order of threadIdx.y. */
 template <int V>
 __device__ static inline void bwd_flush(
 	const struct bwd_args &p, int64_t at, float (*sx)[8], float (*sy)[8], float *sums)
@@ -346,13 +347,13 @@ __device__ static inline void bwd_flush(
 	}
 }
 
-/* Threads of a block at most.  Short rows leave room for two such blocks, one of which computes while the other waits
- * for its row. */
+/* Limits of the threads of a block.  For short rows two such blocks fit a multiprocessor, so that one computes while
+ * the other waits for its row. */
 template <class X, class DY, int V> struct bwd_threads {
 	enum { most = V == 1 ? 512 : 384, blocks = V == 1 && sizeof(X) + sizeof(DY) < 8 ? 2 : 1 };
 };
 
-/* Block (threads of a row, rows side by side), a tile for each block. */
+/* Block (threads of a row, rows); one tile for each block. */
 template <class X, class DY, int V>
 __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_threads<X, DY, V>::blocks)
 	norm_bwd_vec(const struct bwd_args p)
@@ -368,7 +369,7 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_thread
 		bwd_factors<V>(p, s, mul);
 		for (; t < to; t += blockDim.y, turn ^= 1) {
 			struct bwd_row<X, DY, V> row;
-			packed<X, 8> old[V]; /* of dx, which then has the dtype of x */
+			packed<X, 8> old[V]; /* accumulates dx, which then has the dtype of x */
 			float s1 = 0, s2 = 0;
 			float2 sum;
 
@@ -388,7 +389,7 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_thread
 				}
 			}
 #pragma unroll
-			for (int v = 0; v < V; v++) { /* on their way while the others come with their sums */
+			for (int v = 0; v < V; v++) { /* in flight during the reduction of the others */
 				int c = (v * blockDim.x + threadIdx.x) * 8;
 
 				fresh(row.x[v]), fresh(row.dy[v]);
@@ -407,7 +408,7 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_thread
 	}
 }
 
-/* Any row: dx alone. */
+/* Rows of any length: dx. */
 __global__ static void __launch_bounds__(256) norm_bwd_any(const struct bwd_args p)
 {
 	__shared__ float2 part[16];
@@ -436,7 +437,7 @@ __global__ static void __launch_bounds__(256) norm_bwd_any(const struct bwd_args
 	}
 }
 
-/* Any row: the sums of a thread's column.  Grid: tiles x column blocks. */
+/* Rows of any length: the sums of the column of a thread.  Grid: tiles x column blocks. */
 __global__ static void __launch_bounds__(128) norm_bwd_cols(const struct bwd_args p)
 {
 	int64_t blocks = (p.d + 127) / 128, tile = blockIdx.x / blocks, c = blockIdx.x % blocks * 128 + threadIdx.x;
@@ -462,13 +463,13 @@ template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s,
 {
 	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V>::most / threads;
 	dim3 block(threads, rows > 4 ? 4 : rows);
-	/* factors; sums of the rows side by side */
+	/* factors; sums of the rows of the block */
 	size_t smem = (size_t)threads * V * (block.y > 1 && p.part ? 24 : 8) * sizeof(float);
 
 	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V>), tiles_of(p.q), block, smem, p);
 }
 
-/* False: the rows are too long, or dx has another dtype than x and is added to. */
+/* Returns false if the rows are too long, or if dx has another dtype than x and accumulates. */
 template <class X, class DY> static bool launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
 	if ((p.acc && p.dx_bf != p.x_bf) || p.q.total * p.d > UINT32_MAX)

@@ -1,4 +1,4 @@
-/* The op table: what the other files fill.  A filling that there is not is NULL. */
+/* The op table.  Ops without a definition (weak symbols) are NULL. */
 #include "cuda/cuda_sys.h"
 
 static const struct vfm_ops ops = {

@@ -1,4 +1,4 @@
-/* optim.cu - the optimizer's step over all weights: the squares of the gradient, the clipping, AdamW. */
+/* optim.cu - ops of the optimizer: sum of squares of the gradient, clipping, AdamW. */
 #include "cuda/master.h"
 
 /* ---- sum of squares ----------------------------------------------------------------------- */
@@ -8,7 +8,7 @@ enum {
 	SQ_VEC = 8,
 	SQ_UNROLL = 2,
 	SQ_BLOCKS = 1056
-}; /* eight blocks on each of 132 multiprocessors, whatever the device has */
+}; /* eight blocks on each of 132 multiprocessors, on any device, so that sums have one order */
 
 /* Squares of a vector in f32, in pairs, then f64: an error of a few 2^-24 of the sum at any length. */
 template <int N> __device__ static inline float squares(const vec<N> &x)
@@ -26,7 +26,7 @@ template <int N> __device__ static inline float squares(const vec<N> &x)
 	return s[0];
 }
 
-/* part[block] = sum over the vectors of the block; the elements behind the last whole vector go to block 0. */
+/* part[block] = the sum over its vectors; block 0 adds the elements after the last whole vector. */
 template <int N, class T>
 __global__ __launch_bounds__(SQ_THREADS) static void sumsq_part(const T *x, int64_t n, double *part)
 {
@@ -111,14 +111,14 @@ extern "C" int vfm_cuda_clip(struct vfm_stream *s, const struct vfm_clip *a, str
 struct adam {
 	float b1, b2, d1, d2, eps, decay, lr, rc2, keep, take;
 	const float *gs;    /* may be NULL */
-	float *p, *v, *ema; /* p NULL: split; ema may be NULL */
+	float *p, *v, *ema; /* p NULL: split master weights; ema may be NULL */
 	void *m;
 	const void *g;
 	bf16 *w; /* may be NULL */
 	int16_t *lo;
 };
 
-/* The master of N neighbours, and its return; w is what of it goes into products. */
+/* Loads and stores the master weights of N neighbours; w is their bf16 copy. */
 template <bool SPLIT, int N> __device__ static inline vec<N> master(const adam &a, int64_t i)
 {
 	if constexpr (SPLIT) {
@@ -155,7 +155,7 @@ template <bool SPLIT, int N> __device__ static inline void put_master(const adam
 	}
 }
 
-/* One pass over all there is of N neighbours. */
+/* Updates N neighbours. */
 template <int N, bool SPLIT, class M, class G>
 __device__ static inline void adam_step(const adam &a, float gs, int64_t i)
 {
@@ -180,7 +180,7 @@ __device__ static inline void adam_step(const adam &a, float gs, int64_t i)
 		st_vec<N>(a.ema + i, e);
 }
 
-/* VEC neighbours at a time; what is left over behind the last vector, one each.  Without vectors: all one by one. */
+/* Processes VEC neighbours at a time, and the elements after the last vector one by one.  Unaligned: all one by one. */
 template <int N, bool SPLIT, class M, class G>
 __global__ __launch_bounds__(256) static void adamw(const adam a, int64_t n)
 {

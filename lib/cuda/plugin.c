@@ -8,9 +8,9 @@
 #include "base/opt.h"
 #include "cuda/cuda_sys.h"
 
-size_t cudnnGetVersion(void); /* as cudnn.h has it, which brings much else */
+size_t cudnnGetVersion(void); /* as in cudnn.h, which includes much else */
 
-/* comm/comm_nccl.c, where the plugin has it. */
+/* comm/comm_nccl.c, if built with NCCL */
 extern const struct vfm_wire vfm_nccl_wire __attribute__((weak));
 
 void vfm_cuda_versions(char *buf, size_t len)

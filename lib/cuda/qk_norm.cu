@@ -1,7 +1,7 @@
 /* qk_norm.cu - RMS norm of every head, and rotary positions.
  *
- * A head lies across a power of two of lanes, a 16-byte vector each; a warp has several heads of one token in hand.
- * Other head dims go through plain loops, a warp a head.
+ * A head is spread over a power of two of lanes, a 16-byte vector each; a warp processes several heads of one token.
+ * Other head dims use plain loops with a warp for each head.
  */
 #include "cuda/colsum.h"
 
@@ -16,12 +16,12 @@ struct qk_args {
 	void *y;                    /* backward: dx */
 	const void *dy;             /* backward */
 	const float *weight, *rope; /* or NULL */
-	float *rstd;                /* out; backward: in */
+	float *rstd;                /* output; in the backward an input */
 	float *part;                /* backward: [part_rows, d], or NULL */
 	struct head_strides xs, ys, dys;
-	struct samples q; /* of all tokens; its tiles are for the backward */
+	struct samples q; /* all tokens; the tiles are for the backward */
 	float eps;
-	int heads, d, lanes, groups; /* lanes of a head; warps of work for a token */
+	int heads, d, lanes, groups; /* lanes of a head; warps for a token */
 	bool x_bf, y_bf, dy_bf;
 };
 
@@ -32,7 +32,7 @@ __device__ static inline float sum_of(float x, int lanes)
 	return x;
 }
 
-/* Pairs (a, b) by (cos, sin): forward (a c - b s, a s + b c); back with -s. */
+/* Rotates pairs (a, b) by (cos, sin): (a c - b s, a s + b c); backward with -s. */
 template <int N> __device__ static inline void rotate(vec<N> *v, const vec<N> &cs, float dir)
 {
 #pragma unroll
@@ -46,7 +46,7 @@ template <int N> __device__ static inline void rotate(vec<N> *v, const vec<N> &c
 
 /* ---- forward ---- */
 
-/* A warp takes U heads at a time for each group of lanes: heads first, first + step, … of token t. */
+/* A group of lanes processes U heads: first, first + step, … of token t. */
 template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_vec(const struct qk_args a)
 {
 	int64_t work = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = work / a.groups;
@@ -91,7 +91,7 @@ template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_v
 	}
 }
 
-/* Elements i and i + 1 of a head; behind its end 0. */
+/* Loads elements i and i + 1 of a head; 0 beyond its end. */
 __device__ static inline vec<2> pair_of(const void *p, bool bf, int64_t at, int i, int d)
 {
 	return {{ld_one(p, bf, at + i), i + 1 < d ? ld_one(p, bf, at + i + 1) : 0.0f}};
@@ -129,7 +129,7 @@ __global__ static void __launch_bounds__(THREADS) qk_any(const struct qk_args a)
 	}
 }
 
-/* Lanes of a head of d: a power of two. */
+/* Returns the lanes of a head of d: a power of two. */
 static int lanes_for(int d)
 {
 	int lanes = 1;
@@ -184,7 +184,7 @@ extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_n
 
 /* ---- backward ---- */
 
-/* The gradient of the weight: each warp's sums, in the order of the warps, become a row of part. */
+/* The gradient of the weight: the sums of the warps, in their order, become a row of part. */
 __device__ static inline void qk_flush(const struct qk_args &a, int64_t tile, int c, vec<8> sum)
 {
 	__shared__ float sums[WARPS][256];
@@ -208,7 +208,7 @@ __device__ static inline void qk_flush(const struct qk_args &a, int64_t tile, in
 	}
 }
 
-/* A block takes a tile of tokens, its warps take turns at what the forward gives to one. */
+/* A block processes a tile of tokens; its warps share the work that the forward gives to one. */
 template <class X, class DY, int U>
 __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 3 : 2)
 	qk_bwd_vec(const struct qk_args a)
@@ -273,7 +273,7 @@ __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 
 		qk_flush(a, tile, c, sum);
 }
 
-/* Any head: dx alone. */
+/* Any head dim: dx. */
 __global__ static void __launch_bounds__(THREADS) qk_bwd_any(const struct qk_args a)
 {
 	int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = row / a.heads, h = row % a.heads;
@@ -306,7 +306,7 @@ __global__ static void __launch_bounds__(THREADS) qk_bwd_any(const struct qk_arg
 	}
 }
 
-/* Any head: the sums of a thread's column.  Grid: tiles x column blocks. */
+/* Any head dim: the sums of the column of a thread.  Grid: tiles x column blocks. */
 __global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_args a)
 {
 	int64_t blocks = (a.d + THREADS - 1) / THREADS, tile = blockIdx.x / blocks,

@@ -52,10 +52,10 @@ struct diffuse_args {
 	const int32_t *idx, *seg;
 	float *target; /* may be NULL */
 	int64_t rows, f;
-	uint32_t key[2]; /* of (seed, step, noise): the same for all samples */
+	uint32_t key[2]; /* of (seed, step, VFM_RNG_NOISE), equal for all samples */
 };
 
-/* N features of one token.  N 4: a block of the generator; N 1: rows that blocks do not divide. */
+/* Computes N features of a token.  N 4: one block of the generator; N 1: rows that are not a multiple of blocks. */
 template <int N, class T> __global__ __launch_bounds__(256) static void diffuse(const diffuse_args a, T *input)
 {
 	int64_t per_row = a.f / N, n = a.rows * per_row;

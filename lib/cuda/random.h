@@ -53,12 +53,12 @@ __device__ static inline float neg_log_u(uint32_t x)
 	return -(p + f + 0.693359375f * e);
 }
 
-/* Box-Muller.  The angle 2 pi (b + 1/2) / 2^32 is reduced to an eighth of a circle as an integer, so that no bit of b is
- * lost and short polynomials give sine and cosine. */
+/* Box-Muller.  The angle 2 pi (b + 1/2) / 2^32 is reduced to an eighth of a circle as an integer, so that no bit of b
+ * is lost and short polynomials give sine and cosine. */
 __device__ static inline void box_muller(uint32_t a, uint32_t b, float &c, float &s)
 {
 	float rad = sqrtf(2.0f * neg_log_u(a));
-	uint32_t q = (b + 0x20000000u) >> 30;                                         /* quarters of a circle, rounded */
+	uint32_t q = (b + 0x20000000u) >> 30; /* quarters of a circle, rounded */
 	float t = ((float)(int32_t)(b - (q << 30)) + 0.5f) * 1.46291807926715968e-9f; /* 2 pi / 2^32 */
 	float z = t * t;
 	float sn = t + t * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));

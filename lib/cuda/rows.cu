@@ -1,13 +1,13 @@
-/* rows.cu - rows by index, sums of rows by index, merged attention.
+/* rows.cu - ops on rows by index (selection, sums, dot products), and merged attention.
  *
- * An index outside the tensor is no row: a GPU cannot refuse it in time, and must not touch what lies there.  It is
- * said to the host (fault.h).
+ * An index outside the tensor counts as "no row" and is reported to the host (fault.h), because a kernel cannot return
+ * an error.
  */
 #include "cuda/fold.h"
 #include "cuda/rows.h"
 #include "cuda/sort.h"
 
-/* [n,D] or [n,H,d] as rows. */
+/* A view of [n,D] or [n,H,d] as rows. */
 template <class T> struct rows_of {
 	T *p;
 	int64_t stride;
@@ -23,13 +23,13 @@ static int64_t width(const struct vfm_tensor *t)
 	return t->shape[1] * (t->ndim == 3 ? t->shape[2] : 1);
 }
 
-/* Whether vectors of 8 elements work on every row. */
+/* Whether vectors of 8 elements are aligned in every row. */
 static bool rows_wide(const void *p, int64_t stride, int64_t d)
 {
 	return d % 8 == 0 && stride % 8 == 0 && (uintptr_t)p % 16 == 0;
 }
 
-/* Threads of a block of 256 that share a row of `units` vectors: a power of two. */
+/* Returns the threads of a block of 256 that share a row of `units` vectors: a power of two. */
 static int threads_for(int64_t units)
 {
 	int n = 1;
@@ -49,7 +49,7 @@ struct gather_args {
 	uint64_t *fault;
 };
 
-enum { GATHER = 4 }; /* vectors of a row on their way at a time */
+enum { GATHER = 4 }; /* vectors of a row in flight */
 
 template <int N, class X, class Y>
 __global__ __launch_bounds__(256) static void gather(const gather_args a, const rows_of<const X> x, const rows_of<Y> y)
@@ -173,7 +173,7 @@ struct lists {
 	sort_keys k;
 	const int32_t *order; /* [n] */
 	int32_t *first;       /* [m+1] */
-	int32_t *piece;       /* [m+1]: the first piece of a destination; NULL: one walk each */
+	int32_t *piece;       /* [m+1]: first piece of a destination; NULL: one piece each */
 	float *part;          /* [pieces][d] */
 	const float *weight;
 	int64_t n, m, d;
@@ -202,7 +202,7 @@ __global__ __launch_bounds__(256) static void list_pieces(const lists a)
 	}
 }
 
-/* sum += the rows order[p] … order[end - 1], N columns from c on. */
+/* sum += rows order[p] … order[end - 1], N columns from c on. */
 template <int N, class X>
 __device__ static inline void walk(
 	const lists &a, const rows_of<const X> &x, int32_t p, int32_t end, int64_t c, vec<N> &sum)
@@ -261,7 +261,7 @@ __global__ __launch_bounds__(256, 3) static void add_lists(const lists a, const 
 	}
 }
 
-/* A block: one piece, `share` * N columns. */
+/* Block: one piece, `share` * N columns. */
 template <int N, class X>
 __global__ __launch_bounds__(256) static void add_pieces(const lists a, const rows_of<const X> x)
 {
@@ -271,7 +271,7 @@ __global__ __launch_bounds__(256) static void add_pieces(const lists a, const ro
 
 	if (b >= a.piece[a.m] || c >= a.d)
 		return;
-	/* the last destination whose pieces begin at b or before: not an empty one, since the next begins behind b */
+	/* the last destination whose pieces begin at b or before; it is not empty, since the next begins after b */
 	while (hi - lo > 1) {
 		int32_t mid = lo + (hi - lo) / 2;
 
@@ -309,7 +309,7 @@ static bool in_pieces(int64_t n, int64_t m)
 }
 
 struct sums_ws {
-	size_t order, first, piece, part, all; /* where each begins; the sort's own at 0 */
+	size_t order, first, piece, part, all; /* offset of each buffer; the sort is at 0 */
 };
 
 static struct sums_ws sums_ws(int64_t n, int64_t m, int64_t d)
@@ -418,7 +418,7 @@ struct merge_args {
 	const float *lse_b;
 	int64_t o_t, o_h, b_t, b_h; /* strides */
 	int64_t n, heads, d;        /* n: tokens times heads */
-	int lanes;                  /* that share a head */
+	int lanes;                  /* threads that share a head */
 	bool first;
 };
 
@@ -434,7 +434,7 @@ template <int N, class B> __global__ __launch_bounds__(256) static void merge(co
 		      sum = wa + wb;
 		bool take = l == -INFINITY; /* o is not read */
 
-		__syncwarp(); /* all lanes of a head have its lse */
+		__syncwarp(); /* all lanes of a head read its lse first */
 		if (on && lane == 0)
 			a.lse[i] = take ? lb : lb == -INFINITY ? l : most + logf(sum);
 		if (!on || (!take && lb == -INFINITY))

@@ -1,4 +1,4 @@
-/* rows.h - sums of rows by index, for ops that need them: rows.cu. */
+/* rows.h - sums of rows by index (rows.cu), for other ops. */
 #ifndef VFM_CUDA_ROWS_H
 #define VFM_CUDA_ROWS_H
 
@@ -14,13 +14,13 @@ struct row_sums {
 	int64_t step;
 	const float *weight; /* may be NULL */
 	int64_t n, m, d;
-	int32_t least;   /* INT32_MIN: negative is no row; 0: it is a fault */
-	uint64_t *fault; /* of the op */
+	int32_t least;   /* INT32_MIN: a negative index means "no row"; 0: it is an error */
+	uint64_t *fault; /* word of the op */
 };
 
 size_t vfm_row_sums_ws(int64_t n, int64_t m, int64_t d);
 void vfm_row_sums(struct vfm_stream *s, const struct row_sums *a, void *ws);
-/* VFM_EUSAGE if the lists would not fit into 32 bits. */
+/* Returns VFM_EUSAGE if the lists exceed 32-bit indices. */
 int vfm_row_sums_fit(const char *op, int64_t n, int64_t m, struct vfm_err *err);
 
 #endif

@@ -1,9 +1,9 @@
-/* softmax.cu - of short rows: the scores of experts. */
+/* softmax.cu - softmax of short rows: the scores of experts. */
 #include "cuda/kern.h"
 
 enum { THREADS = 128 };
 
-/* Sums and maxima of `lanes` neighbours (a power of two) of a warp. */
+/* Reduces over `lanes` neighbours (a power of two) of a warp. */
 __device__ static inline float sum_of(float x, int lanes)
 {
 	for (int d = lanes / 2; d > 0; d /= 2)
@@ -17,7 +17,7 @@ __device__ static inline float max_of(float x, int lanes)
 	return x;
 }
 
-/* `lanes` lanes a row; what is read again lies in the cache.  Rows behind the last one are empty. */
+/* `lanes` lanes for each row; repeated reads hit the cache.  Rows beyond the last are empty. */
 __global__ static void __launch_bounds__(THREADS) softmax(const float *x, float *y, int64_t rows, int e, int lanes)
 {
 	int64_t r = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / lanes;
@@ -26,7 +26,7 @@ __global__ static void __launch_bounds__(THREADS) softmax(const float *x, float 
 
 	x += r * e, y += r * e;
 	for (int i = lane; i < n; i += lanes)
-		most = fmaxf(most, x[i]); /* passes a NaN over, which comes out of the sum */
+		most = fmaxf(most, x[i]); /* ignores NaN, which propagates through the sum */
 	most = max_of(most, lanes);
 	for (int i = lane; i < n; i += lanes)
 		sum += __expf(x[i] - most);

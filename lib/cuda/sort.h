@@ -1,10 +1,10 @@
-/* sort.h - the order of numbers i = 0 … n-1 by a small key, stable, without atomics on what decides the order.
+/* sort.h - stable argsort of a small key, with a deterministic order.
  *
- * A counting sort by digits of at most 8 bits, the lowest first.  A pass cuts the places into chunks, one a warp: (1)
- * each chunk counts its digits, (2) a block for each digit sums over the chunks before, (3) each chunk puts its places,
- * 32 at a time, where (2) and the counts so far say.  Three launches a pass; keys below 256 take one pass.
+ * A radix sort with digits of at most 8 bits, lowest first.  A pass divides the input into chunks, one a warp: (1) each
+ * chunk counts its digits, (2) a block for each digit scans the counts over the chunks, (3) each chunk scatters its
+ * elements, 32 at a time, to the offsets from (2).  Three launches a pass; keys below 256 take one pass.
  *
- * Keys outside [0, keys) count as `keys`: they come last.  Those that row_of (kern.h) does not allow are said.
+ * Keys outside [0, keys) count as `keys`: they come last.  Keys that row_of (kern.h) does not allow are reported.
  */
 #ifndef VFM_CUDA_SORT_H
 #define VFM_CUDA_SORT_H
@@ -72,7 +72,7 @@ __global__ __launch_bounds__(SORT_WARPS * 32) static void sort_count(const sort_
 		a.table[(int64_t)d * a.chunks + c] = count[warp][d];
 }
 
-/* Over the threads of a block of WARPS warps: the sum of those before; *all: of all of them. */
+/* Exclusive prefix sum over the threads of a block of WARPS warps; *all: the total. */
 template <int WARPS> __device__ static inline int32_t scan_block(int32_t x, int32_t *all)
 {
 	__shared__ int32_t part[WARPS];
@@ -98,7 +98,7 @@ template <int WARPS> __device__ static inline int32_t scan_block(int32_t x, int3
 	return before + sum - x;
 }
 
-/* Block d: the counts of digit d become the sums over the chunks before. */
+/* Block d replaces the counts of digit d by their prefix sums over the chunks. */
 __global__ __launch_bounds__(256) static void sort_scan(const sort_pass a)
 {
 	int32_t *row = a.table + (int64_t)blockIdx.x * a.chunks, base = 0;
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(SORT_WARPS * 32) static void sort_place(const sort_
 			int rank = __popc(same & ((1u << lane) - 1));
 
 			a.to[to + rank] = i;
-			if (rank == __popc(same) - 1) /* the last of them; all have read */
+			if (rank == __popc(same) - 1) /* the last of its digit; all lanes have read */
 				next[warp][d] = to + rank + 1;
 		}
 		__syncwarp();
@@ -204,7 +204,7 @@ static inline void sort_run(
 	}
 }
 
-/* The first place of `order` whose key is not below m. */
+/* Returns the first position of `order` whose key is not below m. */
 __device__ static inline int32_t sort_first(const sort_keys &k, const int32_t *order, int64_t n, int32_t m)
 {
 	int32_t lo = 0, hi = (int32_t)n;

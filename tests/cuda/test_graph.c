@@ -206,7 +206,7 @@ static void test_refused(void **state)
 	c.dev.graph_first = false;
 	assert_int_equal(vfm_cuda_refuse(&c, side.st, "waiting", true, &err), 0); /* it is not of the graph */
 	assert_true(vfm_cuda_refuse(&c, compute.st, "waiting", false, &err) == VFM_EENV && !c.dev.graph_first);
-	assert_string_equal(err.msg, "waiting: not in a graph");
+	assert_string_equal(err.msg, "waiting: cannot be captured in a graph");
 	assert_true(vfm_cuda_refuse(&c, compute.st, "a size", true, &err) == VFM_EENV && c.dev.graph_first);
 	assert_int_equal(vfm_cuda_graph_end(&compute.s, false, &err), 0);
 	vfm_cuda_graphs_free(y.graphs);
