@@ -67,11 +67,6 @@ static struct attn_item *work_add(struct work *w)
 	return &w->items[w->n++];
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
-
 struct by_cost {
 	int64_t cost;
 	int32_t sample;
@@ -105,7 +100,7 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 	int64_t blocks = 0, per_item;
 
 	for (int i = 0; i < samples; i++)
-		blocks += c->kv_heads * ceil_div(attn_nq(c, i) * c->group, ATTN_BQ);
+		blocks += c->kv_heads * cpu_ceil_div(attn_nq(c, i) * c->group, ATTN_BQ);
 	/* results do not depend on this division: as fine as the threads need */
 	per_item = blocks / (4 * (int64_t)vfm_par_threads());
 	per_item = per_item < 1 ? 1 : per_item > ATTN_NQB ? ATTN_NQB : per_item;
@@ -129,10 +124,10 @@ static void plan_fwd(struct work *w, const struct attn_call *c, int samples)
 /* Plans the backward of a sample with few keys and many queries: items of `step` queries each. */
 static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, float *mem)
 {
-	int64_t parts = ceil_div(nq, ATTN_QS), step = ceil_div(ceil_div(nq, parts), ATTN_BQ) * ATTN_BQ;
+	int64_t parts = cpu_ceil_div(nq, ATTN_QS), step = cpu_ceil_div(cpu_ceil_div(nq, parts), ATTN_BQ) * ATTN_BQ;
 	int64_t size = 2 * nk * ((c->d + 15) / 16 * 16);
 
-	parts = ceil_div(nq, step);
+	parts = cpu_ceil_div(nq, step);
 	for (int h = 0; h < c->kv_heads; h++) {
 		int64_t lead = w->n;
 
@@ -158,7 +153,7 @@ static int64_t plan_by_queries(struct work *w, const struct attn_call *c, int32_
 static int64_t plan_by_keys(
 	struct work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
 {
-	int64_t size = ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
+	int64_t size = cpu_ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
 
 	/* the inner loop is over heads, so that neighbours rarely wait for each other */
 	for (int64_t first = 0; first == 0 || first < nk; first += step)

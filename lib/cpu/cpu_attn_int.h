@@ -26,7 +26,8 @@ struct attn_view {
 	bool bf16;
 };
 
-/* The arguments of a call.  Queries of a sample are numbered over all heads that share a kv head, head by head: index i is head i / nq of the group, token i % nq. */
+/* The arguments of a call.  Queries of a sample are numbered over all heads that share a kv head, head by head: index i
+ * is head i / nq of the group, token i % nq. */
 struct attn_call {
 	struct attn_view q, k, v, o, dout, dq, dk, dv;
 	float *lse;      /* [Tq, H] */

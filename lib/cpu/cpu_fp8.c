@@ -9,7 +9,7 @@
 
 enum { ROWS = 64, GRAIN = 1 << 14 };
 
-static float get(const struct vfm_tensor *t, int64_t at)
+static float load_element(const struct vfm_tensor *t, int64_t at)
 {
 	return t->dtype == VFM_F32 ? ((const float *)t->data)[at] : vfm_bf16_to_f32(((const uint16_t *)t->data)[at]);
 }
@@ -40,7 +40,7 @@ static void amax_range(int64_t i0, int64_t i1, void *ctx)
 
 		for (int64_t r = i * ROWS; r < t && r < (i + 1) * ROWS; r++)
 			for (int64_t j = 0; j < d; j++) {
-				float v = fabsf(get(x, r * x->stride[0] + j));
+				float v = fabsf(load_element(x, r * x->stride[0] + j));
 
 				most = v > most && v <= 3.4028235e38f ? v : most;
 			}
@@ -63,7 +63,7 @@ static void quant_range(int64_t i0, int64_t i1, void *ctx)
 			double sum = 0;
 
 			for (int64_t r = i * ROWS; r < w && r < (i + 1) * ROWS; r++) {
-				float v = r < t ? get(x, r * x->stride[0] + j) : 0, s = v * q->scale;
+				float v = r < t ? load_element(x, r * x->stride[0] + j) : 0, s = v * q->scale;
 				uint8_t c;
 
 				sum += (double)v;

@@ -36,12 +36,7 @@ struct gemm {
 	int64_t m_panels, n_panels;
 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-	return (a + b - 1) / b;
-}
-
-static int64_t least(int64_t a, int64_t b)
+static int64_t min_i64(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
@@ -53,13 +48,13 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int nr = g->kern->nr;
-	int64_t units = ceil_div(g->k1 - g->k0, g->kern->ku), step = g->kc * g->kern->ku;
+	int64_t units = cpu_ceil_div(g->k1 - g->k0, g->kern->ku), step = g->kc * g->kern->ku;
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
 
 		g->kern->pack(g->packed + j * units * nr + c * g->kc * nr, nr, units * nr, &g->b, j * nr,
-			least(B_GROUP * nr, g->n - j * nr), k, least(k + step, g->k1), NULL);
+			min_i64(B_GROUP * nr, g->n - j * nr), k, min_i64(k + step, g->k1), NULL);
 	}
 }
 
@@ -84,8 +79,8 @@ static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, in
 /* Prefetches part i of n of the next chunk of A, from k on, during the product of this one. */
 static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, int64_t i, int64_t n)
 {
-	int64_t esize = g->a.bf ? 2 : 4, ks = least(g->kc * g->kern->ku, g->k1 - k);
-	int64_t m0 = i0 * g->kern->mr, ms = least(i1 * g->kern->mr, g->m) - m0;
+	int64_t esize = g->a.bf ? 2 : 4, ks = min_i64(g->kc * g->kern->ku, g->k1 - k);
+	int64_t m0 = i0 * g->kern->mr, ms = min_i64(i1 * g->kern->mr, g->m) - m0;
 	int64_t rows = g->a.kmajor ? ks : ms, bytes = (g->a.kmajor ? ms : ks) * esize;
 	const char *p = (const char *)g->a.p + (g->a.kmajor ? k * g->a.ld + m0 : m0 * g->a.ld + k) * esize;
 
@@ -99,7 +94,7 @@ static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, 
 static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, units = ceil_div(g->k1 - g->k0, kern->ku);
+	int64_t mr = kern->mr, nr = kern->nr, units = cpu_ceil_div(g->k1 - g->k0, kern->ku);
 	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = g->kc * mr + 16;
 	float *panels = scratch + (int64_t)MC * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
@@ -107,16 +102,16 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	share(g->m_panels, g->mb, bi, &i0, &i1);
 	share(g->n_panels, g->nb, bj, &j0, &j1);
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = least(k + step, g->k1), u = ceil_div(ke - k, kern->ku);
+		int64_t ke = min_i64(k + step, g->k1), u = cpu_ceil_div(ke - k, kern->ku);
 
-		kern->pack(panels, (int)mr, a_stride, &g->a, i0 * mr, least((i1 - i0) * mr, g->m - i0 * mr), k, ke,
+		kern->pack(panels, (int)mr, a_stride, &g->a, i0 * mr, min_i64((i1 - i0) * mr, g->m - i0 * mr), k, ke,
 			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
 		for (int64_t j = j0; j < j1; j++) {
 			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
 
 			for (int64_t i = i0; i < i1; i++) {
 				float *tile = scratch + (whole ? 0 : ((j - j0) * (i1 - i0) + i - i0) * mr * nr);
-				int64_t tm = least(mr, g->m - i * mr), tn = least(nr, g->n - j * nr);
+				int64_t tm = min_i64(mr, g->m - i * mr), tn = min_i64(nr, g->n - j * nr);
 				bool fresh = k == g->k0 && g->first;
 
 				if (k == g->k0 && !g->first)
@@ -144,10 +139,10 @@ static void choose_blocks(struct gemm *g)
 {
 	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1;
 
-	g->m_panels = ceil_div(g->m, g->kern->mr);
-	g->n_panels = ceil_div(g->n, g->kern->nr);
-	g->mb = ceil_div(g->m_panels, MC / g->kern->mr);
-	g->nb = g->k <= g->kc * g->kern->ku ? 1 : ceil_div(g->n_panels, NC / g->kern->nr);
+	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
+	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
+	g->mb = cpu_ceil_div(g->m_panels, MC / g->kern->mr);
+	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(g->n_panels, NC / g->kern->nr);
 	while (g->mb * g->nb < want && (g->n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
 		if (g->n_panels / g->nb > 4 && g->n_panels / g->nb >= g->m_panels / g->mb)
 			g->nb++;
@@ -160,10 +155,10 @@ static void choose_blocks(struct gemm *g)
 		g->mb++;
 }
 
-static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
+static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
 {
 	const struct vfm_epi last = g->epi;
-	int64_t units = ceil_div(g->k, g->kern->ku), step, width;
+	int64_t units = cpu_ceil_div(g->k, g->kern->ku), step, width;
 	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
 
 	g->kc = units <= KC_WHOLE ? units : KC;
@@ -173,7 +168,8 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 	if (width < step)
 		width = step;
 	g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
-		(size_t)(g->n_panels * g->kern->nr * ceil_div(least(width, g->k), g->kern->ku)) * sizeof(float), err);
+		(size_t)(g->n_panels * g->kern->nr * cpu_ceil_div(min_i64(width, g->k), g->kern->ku)) * sizeof(float),
+		err);
 	if (!g->packed)
 		return VFM_EENV;
 	if (g->k > width && !plain) {
@@ -190,14 +186,14 @@ static int run(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, f
 	/* with accumulate the sums start from C */
 	g->first = !(plain && a->accumulate);
 	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1, g->first = false) {
-		g->k1 = least(g->k0 + width, g->k);
+		g->k1 = min_i64(g->k0 + width, g->k);
 		g->epi = last;
 		if (plain)
 			g->epi.accumulate = false;
 		if (g->k1 < g->k && g->partial)
 			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
-		g->b_groups = ceil_div(g->n_panels, B_GROUP);
-		vfm_par_for(g->b_groups * ceil_div(g->k1 - g->k0, step), 1, pack_b_range, g);
+		g->b_groups = cpu_ceil_div(g->n_panels, B_GROUP);
+		vfm_par_for(g->b_groups * cpu_ceil_div(g->k1 - g->k0, step), 1, pack_b_range, g);
 		vfm_par_for(g->mb * g->nb, 1, block_range, g);
 	}
 	for (int64_t i = 0; rowsum && i < g->m; i++)
@@ -214,7 +210,7 @@ static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0 * mr; i < i1 * mr && i < g->m; i += mr)
 		for (int64_t j = 0; j < g->n; j += nr)
-			g->kern->epilogue(&g->epi, tile, i, j, least(mr, g->m - i), least(nr, g->n - j));
+			g->kern->epilogue(&g->epi, tile, i, j, min_i64(mr, g->m - i), min_i64(nr, g->n - j));
 }
 
 /* ---- through oneDNN ------------------------------------------------------------------- */
@@ -227,7 +223,7 @@ static void epi_pass(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t j = 0; j < g->n; j += nr) {
-			int64_t n = least(nr, g->n - j);
+			int64_t n = min_i64(nr, g->n - j);
 
 			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
 			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
@@ -242,14 +238,14 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t k = 0; k < g->k; k += step)
-			g->kern->pack(panel, (int)mr, 0, &g->a, i * mr, least(mr, g->m - i * mr), k,
-				least(k + step, g->k), g->sums + i * mr);
+			g->kern->pack(panel, (int)mr, 0, &g->a, i * mr, min_i64(mr, g->m - i * mr), k,
+				min_i64(k + step, g->k), g->sums + i * mr);
 }
 
 /* Computes the row sums of A, which oneDNN does not provide. */
 static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
-	int64_t panels = ceil_div(g->m, g->kern->mr);
+	int64_t panels = cpu_ceil_div(g->m, g->kern->mr);
 	float *rowsum = a->a_rowsum.data;
 
 	if (!vfm_has(&a->a_rowsum) || !g->k)
@@ -270,11 +266,11 @@ static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct
 {
 	enum { ROWS = 1024 };
 
-	g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(least(ROWS, g->m) * g->n) * sizeof(float), err);
+	g->partial = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(min_i64(ROWS, g->m) * g->n) * sizeof(float), err);
 	if (!g->partial)
 		return VFM_EENV;
 	for (g->m0 = 0; g->m0 < g->m; g->m0 += ROWS) {
-		int64_t rows = least(ROWS, g->m - g->m0);
+		int64_t rows = min_i64(ROWS, g->m - g->m0);
 		struct vfm_tensor part = a->a, out = vfm_t2(g->partial, VFM_F32, rows, g->n);
 
 		part.shape[a->trans_a ? 1 : 0] = rows;
@@ -328,10 +324,10 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 		return add_rowsums(s, &g, a, err);
 	if (!g.k) {
 		if (!a->accumulate || g.epi.bias)
-			vfm_par_for(ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
+			vfm_par_for(cpu_ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
 		return 0;
 	}
 	if (VFM_HAVE_DNNL && (c->force_dnnl || (c->use_dnnl && bf)))
 		return through_dnnl(s, &g, a, err);
-	return run(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
+	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
 }

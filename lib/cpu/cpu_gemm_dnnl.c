@@ -47,7 +47,7 @@ const char *vfm_dnnl_version(void)
 	return text;
 }
 
-static int failed(dnnl_status_t st, const char *what, struct vfm_err *err)
+static int dnnl_failed(dnnl_status_t st, const char *what, struct vfm_err *err)
 {
 	return vfm_fail(err, VFM_EENV, "oneDNN: %s failed (status %d)", what, (int)st);
 }
@@ -56,7 +56,7 @@ static int failed(dnnl_status_t st, const char *what, struct vfm_err *err)
 	do {                                                                                                           \
 		dnnl_status_t st_ = (call);                                                                            \
 		if (st_ != dnnl_success) {                                                                             \
-			rc = failed(st_, what, err);                                                                   \
+			rc = dnnl_failed(st_, what, err);                                                              \
 			goto out;                                                                                      \
 		}                                                                                                      \
 	} while (0)
@@ -178,7 +178,7 @@ out:
 	return e;
 }
 
-static struct entry *find(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
+static struct entry *find_entry(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
 {
 	const unsigned char *p = (const unsigned char *)k;
 	uint32_t h = 2166136261u;
@@ -236,7 +236,7 @@ int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans
 
 	if (!cpu->dnnl)
 		TRY(open_engine(cpu, err));
-	e = find(cpu->dnnl, &k, err);
+	e = find_entry(cpu->dnnl, &k, err);
 	if (!e)
 		return VFM_EENV;
 	CK(dnnl_memory_set_data_handle(e->a, a->data), "setting a data handle");

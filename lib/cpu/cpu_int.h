@@ -27,6 +27,11 @@ struct vfm_cpu {
 	} ws[VFM_WS_N];
 };
 
+static inline int64_t cpu_ceil_div(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+
 static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
 {
 	return (struct vfm_cpu *)s->dev;

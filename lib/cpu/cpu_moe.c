@@ -68,7 +68,7 @@ struct expert_job {
 };
 
 /* Maps (score, token) to a number that is larger for a higher score and, for equal scores, for a lower token. */
-static uint64_t rank_of(float score, uint32_t token)
+static uint64_t rank_score(float score, uint32_t token)
 {
 	uint32_t bits;
 
@@ -79,7 +79,7 @@ static uint64_t rank_of(float score, uint32_t token)
 }
 
 /* Returns the k-th largest of v[n], 1 <= k <= n (quickselect; reorders v).  All elements are different. */
-static uint64_t kth_largest(uint64_t *v, int64_t n, int64_t k)
+static uint64_t select_kth(uint64_t *v, int64_t n, int64_t k)
 {
 	int64_t lo = 0, hi = n - 1;
 
@@ -126,12 +126,12 @@ static void expert_range(int64_t i0, int64_t i1, void *ctx)
 		if (!k)
 			continue;
 		for (int64_t t = 0; t < n; t++)
-			v[t] = rank_of(score[(t0 + t) * ne + e], (uint32_t)t);
-		least = kth_largest(v, n, k);
+			v[t] = rank_score(score[(t0 + t) * ne + e], (uint32_t)t);
+		least = select_kth(v, n, k);
 		for (int64_t t = 0; t < n; t++) {
 			float x = score[(t0 + t) * ne + e];
 
-			if (rank_of(x, (uint32_t)t) < least)
+			if (rank_score(x, (uint32_t)t) < least)
 				continue;
 			((int32_t *)a->index.data)[at] = (int32_t)(t0 + t);
 			if (vfm_has(&a->weight))
@@ -385,7 +385,7 @@ static struct vfm_tensor rows_from(const struct vfm_tensor *t, int64_t first, in
 }
 
 /* Returns the view of group g: [G,R,C] -> [R,C], [G,C] -> [C]. */
-static struct vfm_tensor one_of(const struct vfm_tensor *t, int64_t g)
+static struct vfm_tensor view_group(const struct vfm_tensor *t, int64_t g)
 {
 	struct vfm_tensor r = {.dtype = t->dtype, .ndim = t->ndim - 1};
 
@@ -408,13 +408,13 @@ int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a,
 		if (a->what == VFM_GROUPED_WGRAD) {
 			one.trans_a = true;
 			one.b = rows_from(&a->b, first, n);
-			one.c = one_of(&a->c, g);
-			one.a_rowsum = one_of(&a->a_colsum, g);
+			one.c = view_group(&a->c, g);
+			one.a_rowsum = view_group(&a->a_colsum, g);
 		} else {
 			one.trans_b = a->what == VFM_GROUPED_FWD;
-			one.b = one_of(&a->b, g);
+			one.b = view_group(&a->b, g);
 			one.c = rows_from(&a->c, first, n);
-			one.bias = one_of(&a->bias, g);
+			one.bias = view_group(&a->bias, g);
 			one.act = a->act;
 			one.dact = a->dact;
 			one.aux = rows_from(&a->aux, first, n);

@@ -127,7 +127,7 @@ static void fold_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-static void fold(const struct job *j, int64_t offset, int64_t d, const struct vfm_tensor *out, bool add)
+static void fold_chunks(const struct job *j, int64_t offset, int64_t d, const struct vfm_tensor *out, bool add)
 {
 	struct fold f = {j, offset, d, out, add};
 	int64_t rows = out->ndim == 2 ? out->shape[0] : 1;
@@ -152,10 +152,10 @@ static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struc
 	struct job j = {.args = a, .d = d, .part_len = sums ? 2 * d : 0};
 
 	TRY(run_rows(s, &j, vfm_has(&a->scale) ? a->seqs : NULL, a->x.shape[0], ROW_GRAIN, norm_bwd_range, err));
-	fold(&j, 0, d, &a->dscale, false);
-	fold(&j, d, d, &a->dshift, false);
-	fold(&j, 0, d, &a->dweight, true);
-	fold(&j, d, d, &a->dbias, true);
+	fold_chunks(&j, 0, d, &a->dscale, false);
+	fold_chunks(&j, d, d, &a->dshift, false);
+	fold_chunks(&j, 0, d, &a->dweight, true);
+	fold_chunks(&j, d, d, &a->dbias, true);
 	return 0;
 }
 
@@ -172,7 +172,7 @@ static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struc
 	struct job j = {.args = a, .d = d, .part_len = d};
 
 	TRY(run_rows(s, &j, a->seqs, a->dy.shape[0], ROW_GRAIN, gate_bwd_range, err));
-	fold(&j, 0, d, &a->dgate, false);
+	fold_chunks(&j, 0, d, &a->dgate, false);
 	return 0;
 }
 
@@ -189,7 +189,7 @@ static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_ro
 	struct job j = {.args = a, .d = d, .part_len = d};
 
 	TRY(run_rows(s, &j, NULL, a->dy.shape[0], ROW_GRAIN, qk_norm_rope_bwd_range, err));
-	fold(&j, 0, d, &a->dweight, true);
+	fold_chunks(&j, 0, d, &a->dweight, true);
 	return 0;
 }
 
@@ -249,7 +249,7 @@ struct axpby_job {
 	int64_t piece; /* elements; 0: whole rows */
 };
 
-static char *row_at(const struct vfm_tensor *t, int64_t r)
+static char *tensor_row(const struct vfm_tensor *t, int64_t r)
 {
 	int64_t off = 0;
 
@@ -272,7 +272,8 @@ static void axpby_range(int64_t i0, int64_t i1, void *ctx)
 		return;
 	}
 	for (int64_t r = i0; r < i1; r++)
-		j->kern->axpby(j->a->alpha, row_at(x, r), xb, j->a->beta, row_at(y, r), yb, x->shape[x->ndim - 1]);
+		j->kern->axpby(
+			j->a->alpha, tensor_row(x, r), xb, j->a->beta, tensor_row(y, r), yb, x->shape[x->ndim - 1]);
 }
 
 static int op_axpby(struct vfm_stream *s, const struct vfm_axpby *a, struct vfm_err *err)

@@ -26,7 +26,7 @@ struct rows_of {
 	bool bf;
 };
 
-static struct rows_of rows_of(const struct vfm_tensor *t)
+static struct rows_of view_rows(const struct vfm_tensor *t)
 {
 	int64_t size = t->dtype == VFM_BF16 ? 2 : 4;
 
@@ -86,8 +86,8 @@ static void gather_range(int64_t i0, int64_t i1, void *ctx)
 int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a, struct vfm_err *err)
 {
 	struct gather g = {.kern = vfm_cpu_of(s)->kern,
-		.x = rows_of(&a->x),
-		.y = rows_of(&a->y),
+		.x = view_rows(&a->x),
+		.y = view_rows(&a->y),
 		.index = a->index.data,
 		.weight = vfm_has(&a->weight) ? a->weight.data : NULL};
 
@@ -110,8 +110,8 @@ static void dot_range(int64_t i0, int64_t i1, void *ctx)
 int vfm_cpu_index_dot(struct vfm_stream *s, const struct vfm_index_dot *a, struct vfm_err *err)
 {
 	struct gather g = {.kern = vfm_cpu_of(s)->kern,
-		.x = rows_of(&a->x),
-		.y = rows_of(&a->y),
+		.x = view_rows(&a->x),
+		.y = view_rows(&a->y),
 		.index = a->index.data,
 		.dot = a->dot.data};
 
@@ -192,7 +192,7 @@ static void scatter_range(int64_t i0, int64_t i1, void *ctx)
 	}
 }
 
-static void scatter(struct scatter *g, int64_t m)
+static void scatter_rows(struct scatter *g, int64_t m)
 {
 	int64_t width = g->y.d < COLS ? g->y.d : COLS;
 
@@ -203,15 +203,15 @@ static void scatter(struct scatter *g, int64_t m)
 int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struct vfm_err *err)
 {
 	struct scatter g = {.kern = vfm_cpu_of(s)->kern,
-		.x = rows_of(&a->x),
-		.y = rows_of(&a->y),
+		.x = view_rows(&a->x),
+		.y = view_rows(&a->y),
 		.weight = vfm_has(&a->weight) ? a->weight.data : NULL,
 		.accumulate = a->accumulate};
 	int64_t n = a->index.shape[0], m = a->y.shape[0];
 
 	TRY(index_ok("index_add", a->index.data, 1, n, m, INT32_MIN, err));
 	TRY(group_rows(s, &g, a->index.data, 1, n, m, err));
-	scatter(&g, m);
+	scatter_rows(&g, m);
 	return 0;
 }
 
@@ -331,14 +331,14 @@ int vfm_cpu_embed3_bwd(struct vfm_stream *s, const struct vfm_embed3_bwd *a, str
 
 	for (int i = 0; i < 3; i++) {
 		const int32_t *pos = (const int32_t *)a->pos.data + i;
-		struct scatter g = {.kern = vfm_cpu_of(s)->kern, .x = rows_of(&a->dy), .accumulate = true};
+		struct scatter g = {.kern = vfm_cpu_of(s)->kern, .x = view_rows(&a->dy), .accumulate = true};
 
 		if (!vfm_has(table[i]))
 			continue;
-		g.y = rows_of(table[i]);
+		g.y = view_rows(table[i]);
 		TRY(index_ok("embed3_bwd", pos, 3, n, table[i]->shape[0], 0, err));
 		TRY(group_rows(s, &g, pos, 3, n, table[i]->shape[0], err));
-		scatter(&g, table[i]->shape[0]);
+		scatter_rows(&g, table[i]->shape[0]);
 	}
 	return 0;
 }

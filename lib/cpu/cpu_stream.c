@@ -65,7 +65,7 @@ struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_
 	return &s->s;
 }
 
-static void *work(void *arg)
+static void *run_tasks(void *arg)
 {
 	struct stream *s = arg;
 	struct vfm_err err = {0};
@@ -97,7 +97,7 @@ static void *work(void *arg)
 }
 
 /* Under the lock. */
-static void make_room(struct stream *s)
+static void grow_queue(struct stream *s)
 {
 	uint64_t cap = 2 * s->cap;
 	struct piece *ring;
@@ -112,7 +112,7 @@ static void make_room(struct stream *s)
 	s->cap = cap;
 }
 
-static int put(
+static int enqueue_task(
 	struct stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes, struct vfm_err *err)
 {
 	struct piece *p;
@@ -120,12 +120,12 @@ static int put(
 	if (bytes > ARG_MAX_BYTES)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
 	if (!s->started) {
-		if (pthread_create(&s->thread, NULL, work, s) != 0)
+		if (pthread_create(&s->thread, NULL, run_tasks, s) != 0)
 			return vfm_fail(err, VFM_EENV, "cannot start the thread of an asynchronous stream");
 		s->started = true;
 	}
 	pthread_mutex_lock(&s->lock);
-	make_room(s);
+	grow_queue(s);
 	p = &s->ring[s->put % s->cap];
 	p->fn = fn;
 	if (bytes)
@@ -214,7 +214,7 @@ int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err 
 	_Alignas(16) char copy[ARG_MAX_BYTES];
 
 	if (stream_of(s)->async)
-		return put(stream_of(s), fn, arg, bytes, err);
+		return enqueue_task(stream_of(s), fn, arg, bytes, err);
 	if (bytes > ARG_MAX_BYTES)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
 	if (bytes)
@@ -255,7 +255,7 @@ int vfm_cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes,
 {
 	struct copy c = {dst, src, bytes};
 
-	return stream_of(s)->async ? put(stream_of(s), copy_all, &c, sizeof(c), err) : copy_all(&c, err);
+	return stream_of(s)->async ? enqueue_task(stream_of(s), copy_all, &c, sizeof(c), err) : copy_all(&c, err);
 }
 
 int vfm_cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
@@ -301,7 +301,7 @@ int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *stream, struct 
 	leave_stream(e);
 	*e = (struct vfm_event){.timed = e->timed};
 	if (e->timed && s->async)
-		TRY(put(s, stamp, &e, sizeof(e), err));
+		TRY(enqueue_task(s, stamp, &e, sizeof(e), err));
 	else if (e->timed)
 		e->t = vfm_now();
 	if (s->async) {
@@ -325,7 +325,7 @@ int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vf
 
 	if (!e->s || e->s == s)
 		return 0;
-	return s->async ? put(s, wait_piece, e, sizeof(*e), err) : host_wait(e->s, e->at, err);
+	return s->async ? enqueue_task(s, wait_piece, e, sizeof(*e), err) : host_wait(e->s, e->at, err);
 }
 
 int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err)

@@ -70,7 +70,7 @@ static int mode_of_env(struct vfm_cuda_attn *c, struct vfm_err *err)
 }
 
 /* Returns NULL with err set on errors. */
-static struct vfm_cuda_attn *context(struct vfm_stream *s, struct vfm_err *err)
+static struct vfm_cuda_attn *attn_context(struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(s);
 	struct vfm_cuda_attn *c = dev->attn;
@@ -151,22 +151,22 @@ struct job {
 	int n;
 };
 
-static bool aligned(const struct vfm_tensor *t)
+static bool is_aligned(const struct vfm_tensor *t)
 {
 	return (uintptr_t)t->data % 16 == 0 && t->stride[1] == t->shape[2] && t->stride[0] % 8 == 0;
 }
 
-static bool fits(const struct job *j)
+static bool is_supported(const struct job *j)
 {
 	for (int i = VFM_DNN_Q; i <= VFM_DNN_DOUT; i++)
-		if (vfm_has(&j->x[i]) && (j->x[i].dtype != VFM_BF16 || !aligned(&j->x[i])))
+		if (vfm_has(&j->x[i]) && (j->x[i].dtype != VFM_BF16 || !is_aligned(&j->x[i])))
 			return false;
 	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
 }
 
 /* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end
  * refuses them, too).  They are [b, h, sq] then; lse has zeros beyond the lengths, because -inf would give NaN. */
-static bool apart(const struct job *j)
+static bool is_apart(const struct job *j)
 {
 	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
 }
@@ -184,7 +184,7 @@ static void redirect_gradients(struct job *j, bool ragged)
 		 * large */
 		bool gaps = ragged && x->stride[0] != x->shape[1] * x->shape[2] && (i == VFM_DNN_DQ || sum);
 
-		if (aligned(x) && !no_f32 && !gaps)
+		if (is_aligned(x) && !no_f32 && !gaps)
 			continue;
 		j->to[i] = *x;
 		*x = vfm_t3(NULL, no_f32 ? VFM_BF16 : x->dtype, x->shape[0], x->shape[1], x->shape[2]);
@@ -198,7 +198,7 @@ static void redirect_gradients(struct job *j, bool ragged)
 		}
 }
 
-static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct vfm_dnn_attn_key *key)
+static void fill_plan_key(const struct job *j, const struct vfm_attn_piece *p, struct vfm_dnn_attn_key *key)
 {
 	int64_t group = j->x[VFM_DNN_Q].shape[1] / j->x[VFM_DNN_K].shape[1];
 
@@ -214,18 +214,18 @@ static void key_of(const struct job *j, const struct vfm_attn_piece *p, struct v
 	key->dq_type = j->bwd ? j->x[VFM_DNN_DQ].dtype : VFM_BF16;
 	key->dkv_type = j->bwd ? j->x[VFM_DNN_DK].dtype : VFM_BF16;
 	key->deterministic = j->deterministic;
-	key->apart = key->ragged && apart(j);
+	key->apart = key->ragged && is_apart(j);
 }
 
 /* Computes the pieces and their plans.  VFM_EENV: cuDNN does not support them. */
-static int prepare(struct job *j, struct vfm_err *err)
+static int plan_pieces(struct job *j, struct vfm_err *err)
 {
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
 	struct vfm_attn_limits lim = {.hkv = hkv,
 		.group = group,
 		.only_packed = j->c->only_packed,
 		.pairs = j->deterministic ? j->c->pairs : 0,
-		.rows = apart(j) ? APART_ROWS : 0};
+		.rows = is_apart(j) ? APART_ROWS : 0};
 
 	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
 	if (j->bwd)
@@ -238,7 +238,7 @@ static int prepare(struct job *j, struct vfm_err *err)
 		if (j->deterministic &&
 			(double)(p->heads * group * p->b) * (double)p->sq * (double)p->sk > MOST_GIB * 0x1p29)
 			return vfm_fail(err, VFM_EENV, "attn_bwd: too many tokens for cuDNN's deterministic backward");
-		key_of(j, p, &key);
+		fill_plan_key(j, p, &key);
 		j->plan[i] = plan_of(j->s, j->c, &key, &j->refused, err);
 		if (!j->plan[i])
 			return VFM_EENV;
@@ -270,14 +270,14 @@ static void add_offset(struct vfm_suballoc *m, struct vfm_attn_lists *l, int64_t
 	l->offset[l->n++].of_keys = of_keys;
 }
 
-static bool of_keys(int i)
+static bool is_key_operand(int i)
 {
 	return i == VFM_DNN_K || i == VFM_DNN_V || i == VFM_DNN_DK || i == VFM_DNN_DV;
 }
 
 /* Lays out the scratch of a piece.  Pieces run one after another and share it.  lists.offset: those of the tensors of
  * the plan in the order of enum vfm_dnn_rows, then that of lse or `first`. */
-static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a, struct vfm_suballoc *m)
+static struct scratch lay_out_piece(const struct job *j, const struct vfm_dnn_attn *a, struct vfm_suballoc *m)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	struct vfm_dnn_attn_scratch need = vfm_dnn_attn_scratch(a, j->q->total, j->k->total);
@@ -288,7 +288,7 @@ static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a,
 		w.lists.len_k = take_scratch(m, (size_t)k->b * sizeof(int32_t));
 		for (int i = 0; i < VFM_DNN_ROWS; i++)
 			if (a->offset[i])
-				add_offset(m, &w.lists, k->b, k->row[i], of_keys(i));
+				add_offset(m, &w.lists, k->b, k->row[i], is_key_operand(i));
 		add_offset(m, &w.lists, k->b, k->apart ? 1 : k->lse_row, false);
 		w.first = w.lists.offset[w.lists.n - 1].at;
 	}
@@ -302,8 +302,8 @@ static struct scratch lay_out(const struct job *j, const struct vfm_dnn_attn *a,
 	return w;
 }
 
-/* The gradients that take a detour, then the most that a piece needs. */
-static int memory(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
+/* Allocates the redirected gradients, then the largest scratch of a piece. */
+static int alloc_scratch(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
 {
 	struct vfm_suballoc count = {.align = SCRATCH_ALIGN};
 	size_t most = 0;
@@ -314,7 +314,7 @@ static int memory(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
 	for (int i = 0; i < j->n; i++) {
 		struct vfm_suballoc piece = {.align = SCRATCH_ALIGN};
 
-		lay_out(j, j->plan[i], &piece);
+		lay_out_piece(j, j->plan[i], &piece);
 		if (piece.used > most)
 			most = piece.used;
 	}
@@ -340,7 +340,7 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 {
 	const struct vfm_attn_piece *p = &j->piece[n];
 	const struct vfm_dnn_attn *a = j->plan[n];
-	struct scratch w = lay_out(j, a, &m);
+	struct scratch w = lay_out_piece(j, a, &m);
 	int64_t head = p->head * (a->key.h / a->key.hkv); /* of queries */
 	struct vfm_dnn_bind b[2 * VFM_DNN_ROWS + 16];
 	float none = -INFINITY, one = 1, scale = j->scale;
@@ -355,7 +355,7 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 	}
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
 		if (a->x[i])
-			b[k++] = (struct vfm_dnn_bind){a->x[i], at_head(&j->x[i], of_keys(i) ? p->head : head)};
+			b[k++] = (struct vfm_dnn_bind){a->x[i], at_head(&j->x[i], is_key_operand(i) ? p->head : head)};
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
 		if (a->offset[i])
 			b[k++] = (struct vfm_dnn_bind){a->offset[i], w.lists.offset[o++].at};
@@ -374,7 +374,7 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 }
 
 /* Copies redirected gradients to their destination, and sets the rows of excluded samples. */
-static void finish(struct job *j)
+static void finish_attn(struct job *j)
 {
 	bool queries, keys;
 
@@ -418,7 +418,7 @@ static void report_fallback(struct job *j, const char *op, const char *why)
 }
 
 /* *done: cuDNN computes it; else nothing has been enqueued. */
-static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
+static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
 {
 	struct vfm_err why = {0};
 	struct vfm_suballoc m;
@@ -427,20 +427,20 @@ static int by_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *e
 	*done = false;
 	if (j->c->mode == OWN)
 		return 0;
-	if (!fits(j)) {
+	if (!is_supported(j)) {
 		if (j->c->mode != AUTO)
 			return vfm_fail(err, VFM_EUSAGE,
 				"%s: VFM_CUDA_ATTN=cudnn, but cuDNN does not support these operands", op);
 		report_fallback(j, op, "rows are not aligned to 16 bytes");
 		return 0;
 	}
-	rc = prepare(j, &why);
+	rc = plan_pieces(j, &why);
 	if (rc == 0) {
 		*done = true;
-		TRY_OUT(memory(j, &m, err));
+		TRY_OUT(alloc_scratch(j, &m, err));
 		for (int i = 0; i < j->n; i++)
 			TRY_OUT(run_piece(j, i, m, err));
-		finish(j);
+		finish_attn(j);
 		rc = vfm_cuda_launched(j->s, op, err);
 	} else if (j->c->mode == AUTO && !j->refused) {
 		report_fallback(j, op, why.msg);
@@ -456,7 +456,8 @@ out:
 
 int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
-	struct job j = {.c = context(s, err), .s = s, .lse = a->lse, .q = a->seqs_q, .k = a->seqs_k, .scale = a->scale};
+	struct job j = {
+		.c = attn_context(s, err), .s = s, .lse = a->lse, .q = a->seqs_q, .k = a->seqs_k, .scale = a->scale};
 	bool done;
 
 	if (!j.c)
@@ -464,13 +465,13 @@ int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err
 	if (vfm_numel(&a->q) == 0)
 		return 0;
 	j.x[VFM_DNN_Q] = a->q, j.x[VFM_DNN_K] = a->k, j.x[VFM_DNN_V] = a->v, j.x[VFM_DNN_O] = a->o;
-	TRY(by_cudnn(&j, "attn", &done, err));
+	TRY(run_cudnn(&j, "attn", &done, err));
 	return done ? 0 : vfm_cuda_attn_own(s, a, err);
 }
 
 int vfm_cuda_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
-	struct job j = {.c = context(s, err),
+	struct job j = {.c = attn_context(s, err),
 		.s = s,
 		.lse = a->lse,
 		.q = a->seqs_q,
@@ -487,6 +488,6 @@ int vfm_cuda_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct
 	j.x[VFM_DNN_Q] = a->q, j.x[VFM_DNN_K] = a->k, j.x[VFM_DNN_V] = a->v, j.x[VFM_DNN_O] = a->o,
 	j.x[VFM_DNN_DOUT] = a->dout;
 	j.x[VFM_DNN_DQ] = a->dq, j.x[VFM_DNN_DK] = a->dk, j.x[VFM_DNN_DV] = a->dv;
-	TRY(by_cudnn(&j, "attn_bwd", &done, err));
+	TRY(run_cudnn(&j, "attn_bwd", &done, err));
 	return done ? 0 : vfm_cuda_attn_bwd_own(s, a, err);
 }

@@ -29,7 +29,7 @@ struct shape {
 };
 
 template <int N, int B, int LD, class T>
-__device__ static inline void load_n(float *tile, const T *x, int64_t row, int64_t n, int d)
+__device__ static inline void load_tile_n(float *tile, const T *x, int64_t row, int64_t n, int d)
 {
 	for (int i = threadIdx.x * N; i < B * d; i += THREADS * N) {
 		int r = i / d, c = i % d;
@@ -48,19 +48,19 @@ __device__ static inline void load_n(float *tile, const T *x, int64_t row, int64
 
 /* Loads B rows; rows from n on are zeros. */
 template <int B, int LD, class T>
-__device__ static inline void load(float *tile, const mat<T> &m, int64_t first, int h, int64_t n, const shape &s)
+__device__ static inline void load_tile(float *tile, const mat<T> &m, int64_t first, int h, int64_t n, const shape &s)
 {
 	const T *x = m.p + first * m.row + h * m.head;
 
 	if (s.wide)
-		load_n<8, B, LD>(tile, x, m.row, n, s.d);
+		load_tile_n<8, B, LD>(tile, x, m.row, n, s.d);
 	else
-		load_n<1, B, LD>(tile, x, m.row, n, s.d);
+		load_tile_n<1, B, LD>(tile, x, m.row, n, s.d);
 }
 
 /* acc[i][j] = row ty + 16 i of a times row tx + 16 j of b */
 template <int R, int LD>
-__device__ static inline void product(float (&acc)[R][R], const float *a, const float *b, int d)
+__device__ static inline void multiply_tiles(float (&acc)[R][R], const float *a, const float *b, int d)
 {
 	const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
 
@@ -161,7 +161,7 @@ struct place {
 	int64_t q, nq, k, nk; /* first query and key of the sample, and their numbers */
 	int64_t first;        /* first row of the tile within the sample */
 };
-template <int B> __device__ static inline place place_of(const shape &s)
+template <int B> __device__ static inline place tile_place(const shape &s)
 {
 	int64_t sample = blockIdx.x / s.tiles;
 	place p;
@@ -208,18 +208,18 @@ __global__ static void __launch_bounds__(THREADS, 1)
 	VFM_DYN_SHARED(float, tq);
 	float *tk = tq + B * LD, *w = tk + B * LD, *alpha = w + B * (B + 4); /* keys, then values; scores; [B] */
 	const int h = blockIdx.y, kh = h / s.group, ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
-	const place p = place_of<B>(s);
+	const place p = tile_place<B>(s);
 	float max = -INFINITY, l = 0, acc[R][R];
 	sum<R, DT> out;
 
 	if (p.first >= p.nq)
 		return;
 	out.zero();
-	load<B, LD>(tq, q, p.q + p.first, h, p.nq - p.first, s);
+	load_tile<B, LD>(tq, q, p.q + p.first, h, p.nq - p.first, s);
 	for (int64_t at = 0; at < p.nk; at += B) {
-		load<B, LD>(tk, k, p.k + at, kh, p.nk - at, s);
+		load_tile<B, LD>(tk, k, p.k + at, kh, p.nk - at, s);
 		__syncthreads();
-		product<R, LD>(acc, tq, tk, s.d);
+		multiply_tiles<R, LD>(acc, tq, tk, s.d);
 #pragma unroll
 		for (int i = 0; i < R; i++)
 #pragma unroll
@@ -227,7 +227,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
 				w[(ty + SIDE * i) * (B + 4) + tx + SIDE * j] = acc[i][j] * s.scale;
 		__syncthreads();
 		soften<B>(w, alpha, max, l, p.nk - at);
-		load<B, LD>(tk, v, p.k + at, kh, p.nk - at, s);
+		load_tile<B, LD>(tk, v, p.k + at, kh, p.nk - at, s);
 		__syncthreads();
 #pragma unroll
 		for (int i = 0; i < R; i++)
@@ -294,7 +294,7 @@ __device__ static inline void probabilities(float (&p)[R][R], float (&ds)[R][R],
 	}
 }
 
-template <int R> __device__ static inline void put(float *w, const float (&x)[R][R])
+template <int R> __device__ static inline void store_scores(float *w, const float (&x)[R][R])
 {
 	const int ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
 
@@ -318,23 +318,23 @@ __global__ static void __launch_bounds__(THREADS, 1) attn_backward_q(bwd_args<T>
 	VFM_DYN_SHARED(float, tq);
 	float *tdo = tq + B * LD, *tk = tdo + B * LD, *tv = tk + B * LD, *w = tv + B * LD;
 	const int h = blockIdx.y, kh = h / a.s.group;
-	const place p = place_of<B>(a.s);
+	const place p = tile_place<B>(a.s);
 	float x[R][R], ds[R][R];
 	sum<R, DT> out;
 
 	if (p.first >= p.nq)
 		return;
 	out.zero();
-	load<B, LD>(tq, a.q, p.q + p.first, h, p.nq - p.first, a.s);
-	load<B, LD>(tdo, a.dout, p.q + p.first, h, p.nq - p.first, a.s);
+	load_tile<B, LD>(tq, a.q, p.q + p.first, h, p.nq - p.first, a.s);
+	load_tile<B, LD>(tdo, a.dout, p.q + p.first, h, p.nq - p.first, a.s);
 	for (int64_t at = 0; at < p.nk; at += B) {
-		load<B, LD>(tk, a.k, p.k + at, kh, p.nk - at, a.s);
-		load<B, LD>(tv, a.v, p.k + at, kh, p.nk - at, a.s);
+		load_tile<B, LD>(tk, a.k, p.k + at, kh, p.nk - at, a.s);
+		load_tile<B, LD>(tv, a.v, p.k + at, kh, p.nk - at, a.s);
 		__syncthreads();
-		product<R, LD>(x, tq, tk, a.s.d);
-		product<R, LD>(ds, tdo, tv, a.s.d);
+		multiply_tiles<R, LD>(x, tq, tk, a.s.d);
+		multiply_tiles<R, LD>(ds, tdo, tv, a.s.d);
 		probabilities<R>(x, ds, a.s, p, p.first, at, h, a.lse, a.delta);
-		put<R>(w, ds);
+		store_scores<R>(w, ds);
 		__syncthreads();
 		out.template add<LD, true>(w, tk, a.s.d);
 		__syncthreads();
@@ -349,7 +349,7 @@ __global__ static void __launch_bounds__(THREADS, 1) attn_backward_k(bwd_args<T>
 	VFM_DYN_SHARED(float, tq);
 	float *tdo = tq + B * LD, *tk = tdo + B * LD, *tv = tk + B * LD, *w = tv + B * LD;
 	const int kh = blockIdx.y;
-	const place p = place_of<B>(a.s);
+	const place p = tile_place<B>(a.s);
 	float x[R][R], ds[R][R];
 	sum<R, DT> outk, outv;
 
@@ -357,21 +357,21 @@ __global__ static void __launch_bounds__(THREADS, 1) attn_backward_k(bwd_args<T>
 		return;
 	outk.zero();
 	outv.zero();
-	load<B, LD>(tk, a.k, p.k + p.first, kh, p.nk - p.first, a.s);
-	load<B, LD>(tv, a.v, p.k + p.first, kh, p.nk - p.first, a.s);
+	load_tile<B, LD>(tk, a.k, p.k + p.first, kh, p.nk - p.first, a.s);
+	load_tile<B, LD>(tv, a.v, p.k + p.first, kh, p.nk - p.first, a.s);
 	for (int h = kh * a.s.group; h < (kh + 1) * a.s.group; h++)
 		for (int64_t at = 0; at < p.nq; at += B) {
-			load<B, LD>(tq, a.q, p.q + at, h, p.nq - at, a.s);
-			load<B, LD>(tdo, a.dout, p.q + at, h, p.nq - at, a.s);
+			load_tile<B, LD>(tq, a.q, p.q + at, h, p.nq - at, a.s);
+			load_tile<B, LD>(tdo, a.dout, p.q + at, h, p.nq - at, a.s);
 			__syncthreads();
-			product<R, LD>(x, tq, tk, a.s.d);
-			product<R, LD>(ds, tdo, tv, a.s.d);
+			multiply_tiles<R, LD>(x, tq, tk, a.s.d);
+			multiply_tiles<R, LD>(ds, tdo, tv, a.s.d);
 			probabilities<R>(x, ds, a.s, p, at, p.first, h, a.lse, a.delta);
-			put<R>(w, x);
+			store_scores<R>(w, x);
 			__syncthreads();
 			outv.template add<LD, false>(w, tdo, a.s.d);
 			__syncthreads();
-			put<R>(w, ds);
+			store_scores<R>(w, ds);
 			__syncthreads();
 			outk.template add<LD, false>(w, tq, a.s.d);
 			__syncthreads();
@@ -388,7 +388,7 @@ template <class T> static mat<T> mat_of(const struct vfm_tensor *t)
 }
 
 /* Whether vectors of 8 elements are aligned in all rows. */
-static bool wide(const struct vfm_tensor *t)
+static bool is_vectorized(const struct vfm_tensor *t)
 {
 	return vec_ok(t, 8);
 }
@@ -403,7 +403,7 @@ static struct shape shape_of(const struct vfm_tensor *q, const struct vfm_tensor
 }
 
 /* Returns the tiles of b rows of the longest sample, 0 without samples.  max_len may be larger than that. */
-static int64_t tiles_of(const struct vfm_seqs *q, int b)
+static int64_t count_tiles(const struct vfm_seqs *q, int b)
 {
 	int64_t most = 0;
 
@@ -418,8 +418,8 @@ template <class T, int DT> static void launch_forward(struct vfm_stream *st, con
 	constexpr int B = 64, smem = (2 * B * (DT + 4) + B * (B + 4) + B) * (int)sizeof(float);
 	struct shape s = shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale);
 
-	s.wide = wide(&a->q) && wide(&a->k) && wide(&a->v);
-	s.tiles = tiles_of(a->seqs_q, B);
+	s.wide = is_vectorized(&a->q) && is_vectorized(&a->k) && is_vectorized(&a->v);
+	s.tiles = count_tiles(a->seqs_q, B);
 	if (s.tiles == 0 || s.heads == 0)
 		return;
 	VFM_ALLOW_SHARED((attn_forward<T, DT>), smem);
@@ -440,7 +440,7 @@ extern "C" int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a,
 template <class T, class G, int DT, int B>
 static void launch_q(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_args<T> b, int smem)
 {
-	b.s.tiles = tiles_of(a->seqs_q, B);
+	b.s.tiles = count_tiles(a->seqs_q, B);
 	if (b.s.tiles == 0 || b.s.heads == 0)
 		return;
 	VFM_ALLOW_SHARED((attn_backward_q<T, G, DT, B>), smem);
@@ -453,7 +453,7 @@ static void launch_k(struct vfm_stream *st, const struct vfm_attn_bwd *a, bwd_ar
 {
 	struct vfm_tensor dv = a->dv;
 
-	b.s.tiles = tiles_of(a->seqs_k, B);
+	b.s.tiles = count_tiles(a->seqs_k, B);
 	if (b.s.tiles == 0 || a->k.shape[1] == 0)
 		return;
 	VFM_ALLOW_SHARED((attn_backward_k<T, G, DT, B>), smem);
@@ -471,7 +471,7 @@ static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a,
 	int64_t rows = a->q.shape[0], blocks = ceil_div(rows * b.s.heads, THREADS / 32),
 		most = (int64_t)vfm_cuda_sms(st) * 16;
 
-	b.s.wide = wide(&a->q) && wide(&a->k) && wide(&a->v) && wide(&a->dout);
+	b.s.wide = is_vectorized(&a->q) && is_vectorized(&a->k) && is_vectorized(&a->v) && is_vectorized(&a->dout);
 	if (blocks)
 		VFM_LAUNCH(st, (attn_delta<T>), blocks < most ? blocks : most, THREADS, 0, b.s, rows,
 			mat_of<const T>(&a->o), mat_of<const T>(&a->dout), delta);

@@ -32,7 +32,7 @@ static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total,
 		q && vfm_has(&q->seg) ? (const int32_t *)q->seg.data : nullptr, q ? q->n : 1, total, (int)per};
 }
 
-static inline int64_t tiles_of(const struct samples &q)
+static inline int64_t count_token_tiles(const struct samples &q)
 {
 	return ceil_div(q.total, q.per);
 }
@@ -40,7 +40,7 @@ static inline int64_t tiles_of(const struct samples &q)
 /* Returns the number of rows of partial sums. */
 static inline int64_t part_rows(const struct samples &q)
 {
-	return tiles_of(q) + q.n;
+	return count_token_tiles(q) + q.n;
 }
 
 __device__ static inline int sample_at(const struct samples &q, int64_t t)
@@ -107,7 +107,7 @@ __global__ static void fold_columns(const struct fold_args a)
 static inline void fold(struct vfm_stream *st, const struct fold_args &a)
 {
 	int64_t grid = ceil_div(a.width, 32) * a.q.n;
-	int rows = tiles_of(a.q) > 32 * (int64_t)a.q.n ? 32 : 8;
+	int rows = count_token_tiles(a.q) > 32 * (int64_t)a.q.n ? 32 : 8;
 
 	if (grid)
 		VFM_LAUNCH(st, (fold_columns), grid, dim3(32, rows), 0, a);

@@ -293,7 +293,7 @@ static bool is_set(const char *name)
 	return v && strcmp(v, "1") == 0;
 }
 
-static int choose(const struct vfm_plugin_opts *o, int *ordinal, struct vfm_err *err)
+static int choose_device(const struct vfm_plugin_opts *o, int *ordinal, struct vfm_err *err)
 {
 	struct vfm_plugin_choice c = {.what = "CUDA",
 		.local_rank = o->local_rank,
@@ -341,7 +341,7 @@ static int driver_init(struct vfm_cuda_driver *v, struct vfm_err *err)
 	return 0;
 }
 
-static int describe(struct vfm_cuda *c, struct vfm_err *err)
+static int describe_device(struct vfm_cuda *c, struct vfm_err *err)
 {
 	struct cudaDeviceProp p;
 	char libs[64], all[512];
@@ -386,9 +386,9 @@ struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *e
 	table.ops = vfm_cuda_ops_table(init_nvtx_ranges());
 	pthread_mutex_init(&y->lock, NULL);
 	y->thread_start = o->thread_start;
-	TRY_OUT(choose(o, &c->ordinal, err));
+	TRY_OUT(choose_device(o, &c->ordinal, err));
 	TRY_OUT(vfm_cuda_use(c, err));
-	TRY_OUT(describe(c, err));
+	TRY_OUT(describe_device(c, err));
 	TRY_OUT(driver_init(&y->drv, err));
 	TRY_OUT(faults_new(y, err));
 	y->mem = vfm_cuda_mem_new(c, err);

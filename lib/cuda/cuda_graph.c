@@ -65,7 +65,7 @@ int vfm_cuda_graph_begin(struct vfm_stream *stream, struct vfm_err *err)
 
 /* Chooses an executable graph: of those with as many nodes the least recently used, once there are two; else an empty
  * slot, else the oldest of all. */
-static struct exec *place(struct vfm_cuda_graphs *g, size_t nodes)
+static struct exec *choose_slot(struct vfm_cuda_graphs *g, size_t nodes)
 {
 	struct exec *fits = NULL, *at = &g->exec[0];
 	int n = 0;
@@ -83,7 +83,7 @@ static struct exec *place(struct vfm_cuda_graphs *g, size_t nodes)
 	return n >= TWINS ? fits : at;
 }
 
-static void drop(struct exec *x)
+static void drop_graph(struct exec *x)
 {
 	if (x->e)
 		cudaGraphExecDestroy(x->e);
@@ -99,10 +99,10 @@ static int launch(struct vfm_cuda_graphs *g, cudaGraph_t graph, cudaStream_t st,
 	TRY(vfm_cuda_check(cudaGraphGetNodes(graph, NULL, &nodes), "a graph", err));
 	if (nodes == 0)
 		return 0;
-	x = place(g, nodes);
+	x = choose_slot(g, nodes);
 	if (x->e && (x->nodes != nodes || cudaGraphExecUpdate(x->e, graph, &info) != cudaSuccess)) {
 		cudaGetLastError(); /* a different graph: no error */
-		drop(x);
+		drop_graph(x);
 	}
 	if (!x->e) {
 		int rc = vfm_cuda_check(cudaGraphInstantiate(&x->e, graph, 0), "making a graph executable", err);
@@ -138,6 +138,6 @@ int vfm_cuda_graph_end(struct vfm_stream *stream, bool run, struct vfm_err *err)
 void vfm_cuda_graphs_free(struct vfm_cuda_graphs *g)
 {
 	for (int i = 0; g && i < KEPT; i++)
-		drop(&g->exec[i]);
+		drop_graph(&g->exec[i]);
 	free(g);
 }

@@ -73,7 +73,7 @@ static int unmap(void *ctx, int zone, uint64_t i)
 }
 
 /* Waits for work on freed memory; the compute stream has waited for the other streams before. */
-static int drain(void *ctx)
+static int drain_streams(void *ctx)
 {
 	struct vfm_cuda_mem *m = ctx;
 	cudaError_t e;
@@ -88,7 +88,7 @@ static int drain(void *ctx)
 	return e == cudaSuccess ? 0 : VFM_EENV;
 }
 
-static const struct vfm_mapped_table mapping = {map, unmap, drain};
+static const struct vfm_mapped_table mapping = {map, unmap, drain_streams};
 
 static int zone_new(struct vfm_cuda_mem *m, uint64_t size, uint64_t chunk, uint64_t grain, struct vfm_err *err)
 {
@@ -126,7 +126,7 @@ static int piece_new(struct vfm_cuda_mem *m, uint64_t bytes, struct vfm_err *err
 	return 0;
 }
 
-static int out_of_memory(struct vfm_cuda_mem *m, size_t bytes, const char *what, struct vfm_err *err)
+static int report_full_pool(struct vfm_cuda_mem *m, size_t bytes, const char *what, struct vfm_err *err)
 {
 	struct vfm_cuda *c = m->c;
 	size_t free_bytes = 0, total = 0;
@@ -193,7 +193,7 @@ void *vfm_cuda_alloc(struct vfm_stream *s, size_t bytes, const char *what, struc
 					       : take_piece(m, bytes, tag, &p, err);
 
 	if (rc == VFM_MAPPED_FULL)
-		out_of_memory(m, bytes, what, err);
+		report_full_pool(m, bytes, what, err);
 	if (rc != 0)
 		return NULL;
 	m->holders.v[tag].bytes += bytes;
@@ -213,7 +213,7 @@ void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes)
 }
 
 /* Returns the zone or piece that contains p; -1: not of this pool. */
-static int place_of(const struct vfm_cuda_mem *m, const void *ptr, uint64_t *at)
+static int find_zone(const struct vfm_cuda_mem *m, const void *ptr, uint64_t *at)
 {
 	CUdeviceptr p = (CUdeviceptr)(uintptr_t)ptr;
 
@@ -234,14 +234,14 @@ bool vfm_cuda_mem_holds(const struct vfm_cuda_mem *m, const void *p)
 {
 	uint64_t at;
 
-	return place_of(m, p, &at) >= 0;
+	return find_zone(m, p, &at) >= 0;
 }
 
 void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 {
 	struct vfm_cuda_mem *m = vfm_cuda_of(s)->sys->mem;
 	uint64_t at, size = 0;
-	int k = place_of(m, p, &at);
+	int k = find_zone(m, p, &at);
 	uint32_t tag;
 
 	if (k >= 0)

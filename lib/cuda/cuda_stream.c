@@ -251,7 +251,7 @@ static bool arrive(struct vfm_cuda_calls *k, uint32_t n)
 	return true;
 }
 
-static void *work(void *arg)
+static void *run_calls(void *arg)
 {
 	struct vfm_cuda_calls *k = arg;
 	struct vfm_err err = {0};
@@ -305,7 +305,7 @@ static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
 	k->ring = vfm_calloc(k->cap, sizeof(*k->ring));
 	pthread_mutex_init(&k->lock, NULL);
 	pthread_cond_init(&k->more, NULL);
-	if (pthread_create(&k->thread, NULL, work, k) == 0) {
+	if (pthread_create(&k->thread, NULL, run_calls, k) == 0) {
 		s->calls = k;
 		return 0;
 	}
@@ -318,7 +318,7 @@ static int calls_new(struct vfm_cuda_stream *s, struct vfm_err *err)
 }
 
 /* Under the lock. */
-static void make_room(struct vfm_cuda_calls *k)
+static void grow_calls(struct vfm_cuda_calls *k)
 {
 	uint64_t cap = 2 * k->cap;
 	struct call *ring;
@@ -374,7 +374,7 @@ int vfm_cuda_host_call(struct vfm_stream *stream, int (*fn)(void *arg, struct vf
 	/* The thread runs a call only when the stream has reached it, so a call that cannot be enqueued must be
 	 * removed. */
 	pthread_mutex_lock(&k->lock);
-	make_room(k);
+	grow_calls(k);
 	n = (uint32_t)(k->put + 1);
 	p = &k->ring[k->put % k->cap];
 	p->fn = fn;
@@ -442,7 +442,7 @@ int vfm_cuda_event_record(struct vfm_event *e, struct vfm_stream *stream, struct
 }
 
 /* Returns the streams on whose calls the event depends; 0 if its stream is gone. */
-static uint64_t behind(const struct vfm_event *e)
+static uint64_t stream_behind(const struct vfm_event *e)
 {
 	struct vfm_cuda_sys *y = e->c->sys;
 	uint64_t mask = 0;
@@ -473,7 +473,7 @@ int vfm_cuda_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct v
 {
 	struct vfm_cuda_stream *s = vfm_cuda_stream_of(stream);
 	struct vfm_cuda_sys *y = e->c->sys;
-	uint64_t mask = behind(e);
+	uint64_t mask = stream_behind(e);
 	int rc = across(e, s, err);
 
 	if (rc != 0)
@@ -505,7 +505,7 @@ int vfm_cuda_event_sync(struct vfm_event *e, struct vfm_err *err)
 	TRY(vfm_cuda_check(code, "waiting for an event", err));
 	TRY(vfm_dev_check(&e->c->dev, err));
 	TRY(vfm_faults_check(e->c->sys->faults, err));
-	return failure_of(e->c->sys, behind(e), err);
+	return failure_of(e->c->sys, stream_behind(e), err);
 }
 
 bool vfm_cuda_event_passed(struct vfm_event *e)

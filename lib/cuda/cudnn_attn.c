@@ -6,22 +6,22 @@
 
 /* ---- operands ---- */
 
-static cudnnDataType_t type_of(enum vfm_dtype t)
+static cudnnDataType_t cudnn_type(enum vfm_dtype t)
 {
 	return t == VFM_F32 ? CUDNN_DATA_FLOAT : CUDNN_DATA_BFLOAT16;
 }
 
-static bool of_keys(enum vfm_dnn_rows i)
+static bool has_key_rows(enum vfm_dnn_rows i)
 {
 	return i == VFM_DNN_K || i == VFM_DNN_V || i == VFM_DNN_DK || i == VFM_DNN_DV;
 }
 
 /* Adds a tensor: rows [tokens, heads, d] seen as [b, heads, s, d], or transposed as [b, heads, d, s]. */
-static void rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
+static void add_rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
-	int64_t s = of_keys(i) ? k->sk : k->sq, h = of_keys(i) ? k->hkv : k->h;
-	cudnnDataType_t t = type_of(i < VFM_DNN_DQ ? VFM_BF16 : i == VFM_DNN_DQ ? k->dq_type : k->dkv_type);
+	int64_t s = has_key_rows(i) ? k->sk : k->sq, h = has_key_rows(i) ? k->hkv : k->h;
+	cudnnDataType_t t = cudnn_type(i < VFM_DNN_DQ ? VFM_BF16 : i == VFM_DNN_DQ ? k->dq_type : k->dkv_type);
 
 	if (k->ragged)
 		a->offset[i] = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
@@ -32,7 +32,7 @@ static void rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
 }
 
 /* Adds a tensor of one value for each query and head, with the layout of lse. */
-static vfm_dnn_t stats(struct vfm_dnn_attn *a)
+static vfm_dnn_t add_stats(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 
@@ -42,7 +42,7 @@ static vfm_dnn_t stats(struct vfm_dnn_attn *a)
 		(int64_t[4]){k->sq * k->lse_row, 1, k->lse_row, 1}, VFM_DNN_DEVICE, a->lse_offset);
 }
 
-static void operands(struct vfm_dnn_attn *a)
+static void add_operands(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 
@@ -54,15 +54,15 @@ static void operands(struct vfm_dnn_attn *a)
 		if (!k->apart)
 			a->lse_offset = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
 	}
-	rows(a, VFM_DNN_Q, false);
-	rows(a, VFM_DNN_K, true);
-	rows(a, VFM_DNN_V, k->bwd);
-	rows(a, VFM_DNN_O, false);
-	a->lse = stats(a);
+	add_rows(a, VFM_DNN_Q, false);
+	add_rows(a, VFM_DNN_K, true);
+	add_rows(a, VFM_DNN_V, k->bwd);
+	add_rows(a, VFM_DNN_O, false);
+	a->lse = add_stats(a);
 }
 
 /* S = scale Q K^T [b, h, sq, sk]; -inf beyond the lengths. */
-static vfm_dnn_t scores(struct vfm_dnn_attn *a)
+static vfm_dnn_t add_scores(struct vfm_dnn_attn *a)
 {
 	struct vfm_dnn_graph *g = a->g;
 	struct vfm_dnn_mnk len = {.m = a->len_q, .n = a->len_k, .zero_rest = a->key.ragged && !a->key.bwd};
@@ -81,14 +81,14 @@ static vfm_dnn_t scores(struct vfm_dnn_attn *a)
 /* ---- graphs ---- */
 
 /* O = softmax(S) V, lse = max + log(sum of exp(S - max)). */
-static void forward(struct vfm_dnn_attn *a)
+static void build_forward(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	struct vfm_dnn_graph *g = a->g;
 	vfm_dnn_t p = vfm_dnn_tensor4(g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sq, k->sk, VFM_DNN_VIRTUAL), s, max, e,
 		  sum;
 
-	s = scores(a);
+	s = add_scores(a);
 	max = vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, 0);
 	e = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, s, max, 0), 0, 0);
 	sum = vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, e, 0);
@@ -98,7 +98,7 @@ static void forward(struct vfm_dnn_attn *a)
 }
 
 /* [b, h, sq, sk] f32 -> [b, h, sk, sq] bf16 */
-static vfm_dnn_t transposed(struct vfm_dnn_attn *a, vfm_dnn_t x)
+static vfm_dnn_t add_transpose(struct vfm_dnn_attn *a, vfm_dnn_t x)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 
@@ -115,7 +115,7 @@ static void key_grad(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, vfm_dnn_t x, v
 	int64_t share = k->h / k->hkv, row = k->row[i] * share;
 
 	if (share == 1) {
-		vfm_dnn_matmul(a->g, transposed(a, x), y, len, a->x[i]);
+		vfm_dnn_matmul(a->g, add_transpose(a, x), y, len, a->x[i]);
 		return;
 	}
 	/* cuDNN multiplies the offsets of the sum by `share` for this tensor */
@@ -123,7 +123,7 @@ static void key_grad(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, vfm_dnn_t x, v
 		? vfm_dnn_tensor(a->g, CUDNN_DATA_BFLOAT16, (int64_t[4]){k->b, k->h, k->sk, k->d},
 			  (int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_DEVICE, a->offset[i])
 		: vfm_dnn_tensor4(a->g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sk, k->d, VFM_DNN_VIRTUAL);
-	vfm_dnn_matmul(a->g, transposed(a, x), y, len, *all);
+	vfm_dnn_matmul(a->g, add_transpose(a, x), y, len, *all);
 	vfm_dnn_reduce(a->g, CUDNN_REDUCE_TENSOR_ADD, *all, a->x[i]);
 	if (!k->ragged || k->apart)
 		*all = 0;
@@ -153,20 +153,20 @@ static void query_grad(struct vfm_dnn_attn *a, vfm_dnn_t ds)
 }
 
 /* P = exp(S - lse), dV = P^T dO, dS = scale P (dO V^T - rowsum(dO O)), dK = dS^T Q, dQ = dS K. */
-static void backward(struct vfm_dnn_attn *a)
+static void build_backward(struct vfm_dnn_attn *a)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	struct vfm_dnn_graph *g = a->g;
 	vfm_dnn_t p, ds;
 
-	rows(a, VFM_DNN_DOUT, false);
+	add_rows(a, VFM_DNN_DOUT, false);
 	for (int i = VFM_DNN_DQ; i <= VFM_DNN_DV; i++)
-		rows(a, (enum vfm_dnn_rows)i, false);
+		add_rows(a, (enum vfm_dnn_rows)i, false);
 	a->one = vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
-	a->dsum = k->ragged ? stats(a) : vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
+	a->dsum = k->ragged ? add_stats(a) : vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
 	ds = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_O], 0);
 	vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, ds, 0), a->one, a->dsum);
-	p = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, scores(a), a->lse, 0), 0, 0);
+	p = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, add_scores(a), a->lse, 0), 0, 0);
 	key_grad(a, VFM_DNN_DV, p, a->x[VFM_DNN_DOUT], &a->dv_all);
 	ds = vfm_dnn_matmul(
 		g, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_V], (struct vfm_dnn_mnk){.m = a->len_q, .n = a->len_k}, 0);
@@ -183,11 +183,11 @@ struct vfm_dnn_attn *vfm_dnn_attn_new(
 
 	a->key = *key;
 	a->g = vfm_dnn_new(on);
-	operands(a);
+	add_operands(a);
 	if (key->bwd)
-		backward(a);
+		build_backward(a);
 	else
-		forward(a);
+		build_forward(a);
 	if (vfm_dnn_build(a->g, key->bwd && key->deterministic, err) < 0) {
 		vfm_dnn_attn_free(a);
 		return NULL;

@@ -86,7 +86,7 @@ static bool ok(struct vfm_dnn_graph *g, cudnnStatus_t st, const char *what)
 	return g->rc == 0;
 }
 
-static desc make(struct vfm_dnn_graph *g, cudnnBackendDescriptorType_t type, const char *what)
+static desc make_descriptor(struct vfm_dnn_graph *g, cudnnBackendDescriptorType_t type, const char *what)
 {
 	desc d = NULL;
 
@@ -97,8 +97,8 @@ static desc make(struct vfm_dnn_graph *g, cudnnBackendDescriptorType_t type, con
 	return d;
 }
 
-static void set(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, cudnnBackendAttributeType_t type,
-	int64_t n, const void *v, const char *what)
+static void set_attribute(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a,
+	cudnnBackendAttributeType_t type, int64_t n, const void *v, const char *what)
 {
 	if (g->rc == 0)
 		ok(g, cudnnBackendSetAttribute(d, a, type, n, v), what);
@@ -106,16 +106,16 @@ static void set(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, 
 
 static void set_desc(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, desc v, const char *what)
 {
-	set(g, d, a, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v, what);
+	set_attribute(g, d, a, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v, what);
 }
 
 static void set_type(
 	struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeName_t a, cudnnDataType_t t, const char *what)
 {
-	set(g, d, a, CUDNN_TYPE_DATA_TYPE, 1, &t, what);
+	set_attribute(g, d, a, CUDNN_TYPE_DATA_TYPE, 1, &t, what);
 }
 
-static void finish(struct vfm_dnn_graph *g, desc d, const char *what)
+static void finish_descriptor(struct vfm_dnn_graph *g, desc d, const char *what)
 {
 	if (g->rc == 0)
 		ok(g, cudnnBackendFinalize(d), what);
@@ -123,7 +123,7 @@ static void finish(struct vfm_dnn_graph *g, desc d, const char *what)
 
 static void add_op(struct vfm_dnn_graph *g, desc op, const char *what)
 {
-	finish(g, op, what);
+	finish_descriptor(g, op, what);
 	vfm_grow(&g->op, &g->cap_op, g->n_op + 1, sizeof(*g->op));
 	g->op[g->n_op++] = op;
 }
@@ -153,18 +153,18 @@ vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int6
 
 	memcpy(t.dim, dim, sizeof(t.dim));
 	memcpy(t.stride, stride, sizeof(t.stride));
-	t.d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, what);
+	t.d = make_descriptor(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, what);
 	set_type(g, t.d, CUDNN_ATTR_TENSOR_DATA_TYPE, dt, what);
-	set(g, t.d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim, what);
-	set(g, t.d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride, what);
-	set(g, t.d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid, what);
-	set(g, t.d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align, what);
+	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim, what);
+	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride, what);
+	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid, what);
+	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align, what);
 	if (kind == VFM_DNN_VIRTUAL)
-		set(g, t.d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes, what);
+		set_attribute(g, t.d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes, what);
 	if (kind == VFM_DNN_HOST)
-		set(g, t.d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes, what);
+		set_attribute(g, t.d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes, what);
 	set_tensor(g, t.d, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, ragged, what);
-	finish(g, t.d, what);
+	finish_descriptor(g, t.d, what);
 	vfm_grow(&g->t, &g->cap_t, g->n_t + 1, sizeof(*g->t));
 	g->t[g->n_t++] = t;
 	return (vfm_dnn_t)uid;
@@ -195,14 +195,14 @@ struct pointwise {
 static vfm_dnn_t pointwise(struct vfm_dnn_graph *g, const struct pointwise *p)
 {
 	static const char what[] = "an operation by element";
-	desc pw = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what), op;
+	desc pw = make_descriptor(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what), op;
 
-	set(g, pw, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p->mode, what);
+	set_attribute(g, pw, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p->mode, what);
 	set_type(g, pw, CUDNN_ATTR_POINTWISE_MATH_PREC, p->compute, what);
 	if (p->mode == CUDNN_POINTWISE_GEN_INDEX)
-		set(g, pw, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p->axis, what);
-	finish(g, pw, what);
-	op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, what);
+		set_attribute(g, pw, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p->axis, what);
+	finish_descriptor(g, pw, what);
+	op = make_descriptor(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, what);
 	set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pw, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p->x, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p->b, what);
@@ -248,11 +248,11 @@ vfm_dnn_t vfm_dnn_reduce(struct vfm_dnn_graph *g, cudnnReduceTensorOp_t mode, vf
 
 	if (!y)
 		y = vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, n[0], n[1], n[2], 1, VFM_DNN_VIRTUAL);
-	r = make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, what);
+	r = make_descriptor(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, what);
 	set_type(g, r, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT, what);
-	set(g, r, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode, what);
-	finish(g, r, what);
-	op = make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, what);
+	set_attribute(g, r, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode, what);
+	finish_descriptor(g, r, what);
+	op = make_descriptor(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, what);
 	set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, r, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y, what);
@@ -263,7 +263,7 @@ vfm_dnn_t vfm_dnn_reduce(struct vfm_dnn_graph *g, cudnnReduceTensorOp_t mode, vf
 vfm_dnn_t vfm_dnn_reshape(struct vfm_dnn_graph *g, vfm_dnn_t x, vfm_dnn_t y)
 {
 	static const char what[] = "another view";
-	desc op = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
+	desc op = make_descriptor(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
 
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y, what);
@@ -280,12 +280,12 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 
 	if (!y)
 		y = vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, m[0], m[1], m[2], n[3], VFM_DNN_VIRTUAL);
-	mm = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, what);
+	mm = make_descriptor(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, what);
 	set_type(g, mm, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT, what);
 	if (len.zero_rest)
-		set(g, mm, CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 1, &zero, what);
-	finish(g, mm, what);
-	op = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, what);
+		set_attribute(g, mm, CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 1, &zero, what);
+	finish_descriptor(g, mm, what);
+	op = make_descriptor(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b, what);
 	set_tensor(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y, what);
@@ -317,8 +317,8 @@ static bool varies(desc engine)
 /* Finalizes g->plan.  Returns 0, or an error that states why this configuration fails. */
 static int try_config(struct vfm_dnn_graph *g, desc config, bool deterministic, struct vfm_err *err)
 {
-	desc engine = make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"),
-	     plan = make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan");
+	desc engine = make_descriptor(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"),
+	     plan = make_descriptor(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan");
 	int64_t one;
 
 	if (g->rc < 0)
@@ -352,15 +352,15 @@ static int try_config(struct vfm_dnn_graph *g, desc config, bool deterministic, 
 static int try_mode(struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, bool deterministic, struct vfm_err *err)
 {
 	static const char what[] = "heuristics";
-	desc heur = make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what), config[16];
+	desc heur = make_descriptor(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what), config[16];
 	int64_t n = 0;
 
 	set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->graph, what);
-	set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, what);
+	set_attribute(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, what);
 	if (!g->on.handle)
 		set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, g->on.devprop, what);
 	for (int i = 0; i < 16; i++)
-		config[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, what);
+		config[i] = make_descriptor(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, what);
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
 	TRY(vfm_dnn_check(cudnnBackendFinalize(heur), what, err));
@@ -385,11 +385,12 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *e
 	static const char what[] = "the graph of operations";
 	struct vfm_err first = {0};
 
-	g->graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, what);
+	g->graph = make_descriptor(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, what);
 	if (g->on.handle)
-		set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle, what);
-	set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, (int64_t)g->n_op, g->op, what);
-	finish(g, g->graph, what);
+		set_attribute(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle, what);
+	set_attribute(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, (int64_t)g->n_op,
+		g->op, what);
+	finish_descriptor(g, g->graph, what);
 	g->facts.ops = (int)g->n_op;
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);

@@ -72,7 +72,7 @@ template <int N, class X, class DY> __global__ static void __launch_bounds__(THR
 }
 
 /* Whether contiguous operands are aligned to 16 bytes. */
-static bool aligned(const struct vfm_tensor *t)
+static bool aligned_contiguous(const struct vfm_tensor *t)
 {
 	return !vfm_has(t) || (uintptr_t)t->data % 16 == 0;
 }
@@ -91,7 +91,7 @@ extern "C" int vfm_cuda_unary(struct vfm_stream *s, const struct vfm_unary *u, s
 
 	if (!a.n)
 		return 0;
-	if (aligned(&u->x) && aligned(&u->dy) && aligned(&u->y))
+	if (aligned_contiguous(&u->x) && aligned_contiguous(&u->dy) && aligned_contiguous(&u->y))
 		launch_unary<8>(s, u, a);
 	else
 		launch_unary<1>(s, u, a);
@@ -107,7 +107,7 @@ struct parts_args {
 	int parts, at;
 };
 
-template <class X> __device__ static inline const X *part_of(const struct parts_args &a, int r)
+template <class X> __device__ static inline const X *part_element(const struct parts_args &a, int r)
 {
 	return a.own && r == a.at ? (const X *)a.own : (const X *)a.x + (a.own && r > a.at ? r - 1 : r) * a.stride;
 }
@@ -131,7 +131,7 @@ __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_a
 				int64_t i = first + (int64_t)u * THREADS * N;
 
 				if (r0 + r < a.parts && i < whole)
-					in[r][u] = ld_packed<N>(part_of<X>(a, r0 + r) + i);
+					in[r][u] = ld_packed<N>(part_element<X>(a, r0 + r) + i);
 				else
 					in[r][u] = packed_zero<X, N>();
 			}
@@ -156,10 +156,10 @@ __global__ static void __launch_bounds__(THREADS) sum_parts(const struct parts_a
 	if (blockIdx.x || threadIdx.x)
 		return;
 	for (int64_t i = whole; i < a.n; i++) {
-		float s = a.parts ? ld(part_of<X>(a, 0) + i) : 0.0f;
+		float s = a.parts ? ld(part_element<X>(a, 0) + i) : 0.0f;
 
 		for (int r = 1; r < a.parts; r++)
-			s += ld(part_of<X>(a, r) + i);
+			s += ld(part_element<X>(a, r) + i);
 		st(y + i, s);
 	}
 }
@@ -178,7 +178,8 @@ extern "C" int vfm_cuda_sum_parts(struct vfm_stream *s, const struct vfm_sum_par
 
 	if (!a.n)
 		return 0;
-	if (aligned(&b->x) && aligned(&b->own) && aligned(&b->y) && (b->x.shape[0] < 2 || a.stride % 8 == 0))
+	if (aligned_contiguous(&b->x) && aligned_contiguous(&b->own) && aligned_contiguous(&b->y) &&
+		(b->x.shape[0] < 2 || a.stride % 8 == 0))
 		launch_sum_parts<8>(s, b, a);
 	else
 		launch_sum_parts<1>(s, b, a);
@@ -288,7 +289,7 @@ extern "C" int vfm_cuda_axpby(struct vfm_stream *s, const struct vfm_axpby *b, s
 	struct axpby_args a = {
 		x->data, y->data, b->alpha, b->beta, vfm_numel(x), 1, 0, 2, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
 	int d = x->ndim - 2, k = 3;
-	bool wide = aligned(x) && aligned(y);
+	bool wide = aligned_contiguous(x) && aligned_contiguous(y);
 
 	if (!a.n)
 		return 0;

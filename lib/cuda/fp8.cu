@@ -3,7 +3,7 @@
  *
  * The first pass over x finds the largest element; with a nonzero history its kernel returns at once.  The second pass
  * reads x in tiles of 128 x 128 and writes y and its transpose: a thread quantizes 8 x 8 elements, stores their rows
- * directly, and their columns through shared memory.  The 8-byte pieces there are permuted (slot_of), so that a
+ * directly, and their columns through shared memory.  The 8-byte pieces there are permuted (tile_slot), so that a
  * half-warp has no bank conflicts.
  */
 #include "cuda/f8.h"
@@ -89,7 +89,7 @@ struct tiles {
 };
 
 /* Place in shared memory of the 8 bytes of column c, rows 8 i to 8 i + 7 of the tile. */
-__device__ static inline int slot_of(int c, int i)
+__device__ static inline int tile_slot(int c, int i)
 {
 	return c * 16 + (i ^ ((c >> 3) & 15));
 }
@@ -193,7 +193,7 @@ __device__ static inline void store_transpose(const struct tiles &a, const uint6
 {
 	for (int i = threadIdx.x; i < TILE * 8; i += 256) {
 		int col = i / 8, q = i % 8;
-		uint64_t lo = piece[slot_of(col, 2 * q)], hi = piece[slot_of(col, 2 * q + 1)];
+		uint64_t lo = piece[tile_slot(col, 2 * q)], hi = piece[tile_slot(col, 2 * q + 1)];
 		uint8_t *to = a.yt + (c0 + col) * a.width + r0 + 16 * q;
 
 		if (c0 + col >= a.cols)
@@ -236,7 +236,7 @@ __global__ static void __launch_bounds__(256) quantize_transpose(const X *x, str
 	if (a.width) {
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-			piece[slot_of(tx * 8 + j, ty)] = columns[j];
+			piece[tile_slot(tx * 8 + j, ty)] = columns[j];
 	}
 	fold_warp_sums(sums, sum);
 	m = warp_max(m);

@@ -158,7 +158,7 @@ extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, str
 template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct gate_args &a)
 {
 	int threads = slabs_of(ceil_div(a.d, N), THREADS / 2, &a.slabs), rows = THREADS / threads;
-	int64_t grid = (int64_t)a.slabs * tiles_of(a.q);
+	int64_t grid = (int64_t)a.slabs * count_token_tiles(a.q);
 
 	VFM_ACT_TYPE(g->dy.dtype, DY,
 		VFM_ACT_TYPE(g->h.dtype, H, VFM_LAUNCH(s, (gate_bwd<N, DY, H>), grid, dim3(threads, rows), 0, a)));

@@ -328,7 +328,7 @@ static char *at_row(const struct vfm_tensor *t, int64_t row)
 }
 
 /* Returns rows [first, first + rows) of g. */
-static struct vfm_gemm rows_of(const struct vfm_gemm *g, int64_t first, int64_t rows)
+static struct vfm_gemm slice_rows(const struct vfm_gemm *g, int64_t first, int64_t rows)
 {
 	struct vfm_gemm r = *g;
 
@@ -378,7 +378,7 @@ static int by_own_epilogue(struct vfm_stream *s, const struct job *j, struct vfm
 	float *p = (float *)(j->ws + j->ws_lt + j->small);
 
 	for (int64_t i = 0; i < m; i += step) {
-		struct vfm_gemm part = rows_of(g, i, m - i < step ? m - i : step);
+		struct vfm_gemm part = slice_rows(g, i, m - i < step ? m - i : step);
 
 		TRY(f32_product(s, j, &part, p, err));
 		own_epilogue(s, &part, p);
@@ -525,7 +525,7 @@ extern "C" int vfm_cuda_gemm(struct vfm_stream *s, const struct vfm_gemm *a, str
 /* ---- groups --------------------------------------------------------------------------------------------------- */
 
 /* Returns the view of group g: [G,R,C] -> [R,C], [G,C] -> [C]. */
-static struct vfm_tensor one_of(const struct vfm_tensor *t, int64_t g)
+static struct vfm_tensor view_group_operand(const struct vfm_tensor *t, int64_t g)
 {
 	struct vfm_tensor r = {};
 
@@ -562,13 +562,13 @@ static struct vfm_gemm group_of(const struct vfm_grouped_gemm *a, int64_t g)
 	if (a->what == VFM_GROUPED_WGRAD) {
 		r.trans_a = true;
 		r.b = some_rows(&a->b, first, n);
-		r.c = one_of(&a->c, g);
-		r.a_rowsum = one_of(&a->a_colsum, g);
+		r.c = view_group_operand(&a->c, g);
+		r.a_rowsum = view_group_operand(&a->a_colsum, g);
 	} else {
 		r.trans_b = a->what == VFM_GROUPED_FWD;
-		r.b = one_of(&a->b, g);
+		r.b = view_group_operand(&a->b, g);
 		r.c = some_rows(&a->c, first, n);
-		r.bias = one_of(&a->bias, g);
+		r.bias = view_group_operand(&a->bias, g);
 		r.act = a->act;
 		r.dact = a->dact;
 		r.aux = some_rows(&a->aux, first, n);

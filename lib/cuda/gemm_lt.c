@@ -128,7 +128,7 @@ struct terms {
 	cublasLtMatrixLayoutOpaque_t a, b, c;
 };
 
-static cudaDataType_t type_of(enum vfm_dtype t)
+static cudaDataType_t lt_type(enum vfm_dtype t)
 {
 	switch (t) {
 	case VFM_BF16:
@@ -155,18 +155,19 @@ static cublasLtEpilogue_t epilogue_of(unsigned epi)
 }
 
 /* Attributes are set one by one; `ok` becomes false if one is rejected. */
-static void set(struct terms *t, bool *ok, cublasLtMatmulDescAttributes_t what, const void *value, size_t size)
+static void set_lt_attribute(
+	struct terms *t, bool *ok, cublasLtMatmulDescAttributes_t what, const void *value, size_t size)
 {
 	*ok = *ok && cublasLtMatmulDescSetAttribute(&t->op, what, value, size) == CUBLAS_STATUS_SUCCESS;
 }
-#define SET(what, value) set(t, &ok, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value))
+#define SET(what, value) set_lt_attribute(t, &ok, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value))
 
 static bool layout(cublasLtMatrixLayoutOpaque_t *l, enum vfm_dtype dt, bool trans, int64_t rows, int64_t cols,
 	int64_t ld, int64_t batch, int64_t stride)
 {
 	int32_t count = (int32_t)batch;
 
-	if (cublasLtMatrixLayoutInit(l, type_of(dt), (uint64_t)(trans ? cols : rows), (uint64_t)(trans ? rows : cols),
+	if (cublasLtMatrixLayoutInit(l, lt_type(dt), (uint64_t)(trans ? cols : rows), (uint64_t)(trans ? rows : cols),
 		    ld) != CUBLAS_STATUS_SUCCESS)
 		return false;
 	return batch == 1 ||
@@ -180,7 +181,7 @@ static bool terms_of(struct terms *t, const struct vfm_lt_problem *p, const stru
 {
 	cublasOperation_t ta = p->ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb = p->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasLtEpilogue_t epi = epilogue_of(p->epi);
-	int32_t bias_type = (int32_t)type_of(p->bias), aux_type = (int32_t)type_of(p->c);
+	int32_t bias_type = (int32_t)lt_type(p->bias), aux_type = (int32_t)lt_type(p->c);
 	int8_t fast = 1;
 	bool ok = cublasLtMatmulDescInit(&t->op, p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
 			  CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
@@ -400,7 +401,8 @@ static struct choice *known(struct vfm_cuda_gemm *g, const struct vfm_lt_problem
 }
 
 /* Whether the library supports this algorithm for exactly this problem. */
-static bool fits(struct vfm_cuda_gemm *g, struct terms *t, const struct vfm_lt_entry *e, size_t ws, struct choice *c)
+static bool fits_scratch(
+	struct vfm_cuda_gemm *g, struct terms *t, const struct vfm_lt_entry *e, size_t ws, struct choice *c)
 {
 	cublasLtMatmulHeuristicResult_t r = {0};
 
@@ -413,7 +415,7 @@ static bool fits(struct vfm_cuda_gemm *g, struct terms *t, const struct vfm_lt_e
 	return true;
 }
 
-static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p,
+static int choose_algorithm(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p,
 	const struct vfm_lt_args *x, bool tune, struct choice *c, struct vfm_err *err)
 {
 	cublasLtMatmulHeuristicResult_t list[CANDIDATES];
@@ -431,7 +433,7 @@ static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vf
 		return 0;
 	vfm_lt_key(p, found.key);
 	e = vfm_lt_cache_find(&g->cache, found.key);
-	c->ok = e && fits(g, &t, e, x->ws_bytes, c);
+	c->ok = e && fits_scratch(g, &t, e, x->ws_bytes, c);
 	if (c->ok)
 		return 0;
 	n = candidates(g, p, &t, x->ws_bytes, CANDIDATES, list);
@@ -447,7 +449,7 @@ static int choose(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vf
 		if (rc < 0)
 			return rc;
 		e = rc ? vfm_lt_cache_add(&g->cache, &found, g->c->local_size == 1) : NULL;
-		c->ok = e && fits(g, &t, e, x->ws_bytes, c);
+		c->ok = e && fits_scratch(g, &t, e, x->ws_bytes, c);
 		if (c->ok)
 			return 0;
 	}
@@ -480,7 +482,7 @@ int vfm_lt_find(struct vfm_stream *s, const struct vfm_lt_problem *p0, const str
 	if (!c || (c->ok && c->ws > x->ws_bytes)) {
 		struct choice fresh;
 
-		TRY(choose(g, s, &p, x, tune, &fresh, err));
+		TRY(choose_algorithm(g, s, &p, x, tune, &fresh, err));
 		if (!c && g->n >= MOST_CHOICES) {
 			forget(g);
 			(void)known(g, &p, &slot);

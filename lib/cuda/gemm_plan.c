@@ -126,7 +126,7 @@ void vfm_lt_rowsum_key(const struct vfm_gemm *a, char key[VFM_LT_KEY])
 
 /* ---- the file ----------------------------------------------------------------------------------- */
 
-static struct vfm_lt_entry **slot_of(const struct vfm_lt_cache *c, const char *key)
+static struct vfm_lt_entry **hash_slot(const struct vfm_lt_cache *c, const char *key)
 {
 	struct vfm_lt_entry **at = &c->bucket[vfm_fnv64(key, strlen(key)) % c->n_buckets];
 
@@ -137,7 +137,7 @@ static struct vfm_lt_entry **slot_of(const struct vfm_lt_cache *c, const char *k
 
 const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const char *key)
 {
-	return *slot_of(c, key);
+	return *hash_slot(c, key);
 }
 
 /* Grows to about as many buckets as entries. */
@@ -150,7 +150,7 @@ static void spread(struct vfm_lt_cache *c)
 		for (struct vfm_lt_entry *e = c->bucket[i], *next; e; e = next) {
 			next = e->next;
 			e->next = NULL;
-			*slot_of(&wide, e->key) = e;
+			*hash_slot(&wide, e->key) = e;
 		}
 	free(c->bucket);
 	c->bucket = wide.bucket;
@@ -159,13 +159,13 @@ static void spread(struct vfm_lt_cache *c)
 
 static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_lt_entry *e)
 {
-	struct vfm_lt_entry **at = slot_of(c, e->key), *have = *at;
+	struct vfm_lt_entry **at = hash_slot(c, e->key), *have = *at;
 
 	if (have)
 		return have; /* the first entry counts */
 	if (c->n >= 2 * c->n_buckets) {
 		spread(c);
-		at = slot_of(c, e->key);
+		at = hash_slot(c, e->key);
 	}
 	*at = vfm_malloc(sizeof(**at));
 	**at = *e;

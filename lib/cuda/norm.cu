@@ -174,7 +174,7 @@ template <class X, class M> static void launch_norm(struct vfm_stream *s, const 
 }
 
 /* Whether an operand is absent or made of 16-byte vectors. */
-static bool wide(const struct vfm_tensor *t)
+static bool norm_vectorized(const struct vfm_tensor *t)
 {
 	return !vfm_has(t) || vec_ok(t, 8);
 }
@@ -193,8 +193,8 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 	p.mean = vfm_has(&a->mean) ? p.mean : nullptr, p.rstd = vfm_has(&a->rstd) ? p.rstd : nullptr;
 	if (!p.q.total)
 		return 0;
-	if (wide(&a->x) && wide(&a->y) && wide(mul) && wide(add) && (!p.add || p.mul_bf == p.add_bf) &&
-		p.d <= 512 * 4 * 8)
+	if (norm_vectorized(&a->x) && norm_vectorized(&a->y) && norm_vectorized(mul) && norm_vectorized(add) &&
+		(!p.add || p.mul_bf == p.add_bf) && p.d <= 512 * 4 * 8)
 		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(p.mul ? mul->dtype : VFM_F32, M, (launch_norm<X, M>(s, p))));
 	else
 		VFM_LAUNCH(s, (norm_any), ceil_div(p.q.total, 128 / any > 1 ? 128 / any : 1),
@@ -466,7 +466,7 @@ template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s,
 	/* factors; sums of the rows of the block */
 	size_t smem = (size_t)threads * V * (block.y > 1 && p.part ? 24 : 8) * sizeof(float);
 
-	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V>), tiles_of(p.q), block, smem, p);
+	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V>), count_token_tiles(p.q), block, smem, p);
 }
 
 /* Returns false if the rows are too long, or if dx has another dtype than x and accumulates. */
@@ -504,12 +504,13 @@ extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd
 		if (!p.part)
 			return VFM_EENV;
 	}
-	if (!done && wide(&a->x) && wide(&a->dy) && wide(&a->dx) && wide(mul))
+	if (!done && norm_vectorized(&a->x) && norm_vectorized(&a->dy) && norm_vectorized(&a->dx) &&
+		norm_vectorized(mul))
 		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(a->dy.dtype, DY, (done = launch_bwd<X, DY>(s, p))));
 	if (!done) {
 		VFM_LAUNCH(s, (norm_bwd_any), ceil_div(p.q.total, rows), dim3(any, rows), 0, p);
 		if (p.part)
-			VFM_LAUNCH(s, (norm_bwd_cols), tiles_of(p.q) * ceil_div(p.d, 128), 128, 0, p);
+			VFM_LAUNCH(s, (norm_bwd_cols), count_token_tiles(p.q) * ceil_div(p.d, 128), 128, 0, p);
 	}
 	if (p.part && (p.q.total || mod))
 		fold(s, f);

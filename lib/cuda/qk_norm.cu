@@ -25,7 +25,7 @@ struct qk_args {
 	bool x_bf, y_bf, dy_bf;
 };
 
-__device__ static inline float sum_of(float x, int lanes)
+__device__ static inline float sum_lanes(float x, int lanes)
 {
 	for (int d = lanes / 2; d > 0; d /= 2)
 		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
@@ -77,7 +77,7 @@ template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_v
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				sum += v.v[k] * v.v[k];
-			r = 1.0f / sqrtf(sum_of(sum, a.lanes) / (float)a.d + a.eps);
+			r = 1.0f / sqrtf(sum_lanes(sum, a.lanes) / (float)a.d + a.eps);
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				v.v[k] *= r * w.v[k];
@@ -130,7 +130,7 @@ __global__ static void __launch_bounds__(THREADS) qk_any(const struct qk_args a)
 }
 
 /* Returns the lanes of a head of d: a power of two. */
-static int lanes_for(int d)
+static int head_lanes(int d)
 {
 	int lanes = 1;
 
@@ -149,7 +149,7 @@ static const float *f32_or_null(const struct vfm_tensor *t)
 	return vfm_has(t) ? (const float *)t->data : nullptr;
 }
 
-static bool wide(const struct vfm_tensor *t)
+static bool heads_vectorized(const struct vfm_tensor *t)
 {
 	return !vfm_has(t) || vec_ok(t, 8);
 }
@@ -171,11 +171,12 @@ extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_n
 	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope),
 		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
 		samples_of(nullptr, x->shape[0], 4), b->eps, (int)x->shape[1], (int)x->shape[2],
-		lanes_for((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
+		head_lanes((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
 
 	if (!vfm_numel(x))
 		return 0;
-	if (wide(x) && wide(y) && wide(&b->weight) && wide(&b->rope) && a.d <= 256)
+	if (heads_vectorized(x) && heads_vectorized(y) && heads_vectorized(&b->weight) && heads_vectorized(&b->rope) &&
+		a.d <= 256)
 		VFM_ACT_TYPE(x->dtype, X, launch_qk<X>(s, a));
 	else
 		VFM_LAUNCH(s, (qk_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
@@ -260,7 +261,7 @@ __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 
 					v.v[k] *= w.v[k];
 					s += v.v[k] * xh.v[k];
 				}
-				s = sum_of(s, a.lanes) / (float)a.d;
+				s = sum_lanes(s, a.lanes) / (float)a.d;
 #pragma unroll
 				for (int k = 0; k < 8; k++)
 					v.v[k] = rstd[u] * (v.v[k] - xh.v[k] * s);
@@ -331,7 +332,7 @@ __global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_ar
 template <class X, class DY> static void launch_qk_bwd(struct vfm_stream *s, struct qk_args &a)
 {
 	a.groups = warps_a_token(a, 2);
-	VFM_LAUNCH(s, (qk_bwd_vec<X, DY, 2>), tiles_of(a.q), THREADS, 0, a);
+	VFM_LAUNCH(s, (qk_bwd_vec<X, DY, 2>), count_token_tiles(a.q), THREADS, 0, a);
 }
 
 extern "C" int vfm_cuda_qk_norm_rope_bwd(
@@ -342,7 +343,7 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope),
 		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]},
 		{dy->stride[0], dy->stride[1]}, samples_of(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1],
-		(int)dy->shape[2], lanes_for((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
+		(int)dy->shape[2], head_lanes((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
 	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)b->dweight.data, nullptr}, {0, 0}, true};
 
 	if (!vfm_numel(dy))
@@ -352,12 +353,13 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 		if (!a.part)
 			return VFM_EENV;
 	}
-	if (wide(x) && wide(dx) && wide(dy) && wide(&b->weight) && wide(&b->rope) && a.d <= 256) {
+	if (heads_vectorized(x) && heads_vectorized(dx) && heads_vectorized(dy) && heads_vectorized(&b->weight) &&
+		heads_vectorized(&b->rope) && a.d <= 256) {
 		VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(dy->dtype, DY, (launch_qk_bwd<X, DY>(s, a))));
 	} else {
 		VFM_LAUNCH(s, (qk_bwd_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
 		if (a.part)
-			VFM_LAUNCH(s, (qk_bwd_cols), tiles_of(a.q) * ceil_div(a.d, THREADS), THREADS, 0, a);
+			VFM_LAUNCH(s, (qk_bwd_cols), count_token_tiles(a.q) * ceil_div(a.d, THREADS), THREADS, 0, a);
 	}
 	if (a.part)
 		fold(s, f);

@@ -4,7 +4,7 @@
 enum { THREADS = 128 };
 
 /* Reduces over `lanes` neighbours (a power of two) of a warp. */
-__device__ static inline float sum_of(float x, int lanes)
+__device__ static inline float sum_row(float x, int lanes)
 {
 	for (int d = lanes / 2; d > 0; d /= 2)
 		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
@@ -30,7 +30,7 @@ __global__ static void __launch_bounds__(THREADS) softmax(const float *x, float 
 	most = max_of(most, lanes);
 	for (int i = lane; i < n; i += lanes)
 		sum += __expf(x[i] - most);
-	sum = sum_of(sum, lanes);
+	sum = sum_row(sum, lanes);
 	for (int i = lane; i < n; i += lanes)
 		y[i] = __expf(x[i] - most) / sum;
 }
@@ -45,12 +45,12 @@ __global__ static void __launch_bounds__(THREADS)
 	y += r * e, dy += r * e, dx += r * e;
 	for (int i = lane; i < n; i += lanes)
 		sum += y[i] * dy[i];
-	sum = sum_of(sum, lanes);
+	sum = sum_row(sum, lanes);
 	for (int i = lane; i < n; i += lanes)
 		dx[i] = y[i] * (dy[i] - sum);
 }
 
-static int lanes_for(int64_t e)
+static int row_lanes(int64_t e)
 {
 	int lanes = 1;
 
@@ -62,7 +62,7 @@ static int lanes_for(int64_t e)
 extern "C" int vfm_cuda_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err)
 {
 	int64_t rows = a->x.shape[0], e = a->x.shape[1];
-	int lanes = lanes_for(e);
+	int lanes = row_lanes(e);
 
 	if (!vfm_numel(&a->x))
 		return 0;
@@ -74,7 +74,7 @@ extern "C" int vfm_cuda_softmax(struct vfm_stream *s, const struct vfm_softmax *
 extern "C" int vfm_cuda_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err)
 {
 	int64_t rows = a->y.shape[0], e = a->y.shape[1];
-	int lanes = lanes_for(e);
+	int lanes = row_lanes(e);
 
 	if (!vfm_numel(&a->y))
 		return 0;

@@ -224,7 +224,7 @@ static void elementwise_cases(struct vfm_cases *l)
 
 static void add_loss(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n, const int *len, int64_t f, bool all)
 {
-	int64_t rows = total(n, len);
+	int64_t rows = sum_lengths(n, len);
 	struct vfm_case *c = vfm_case_add(
 		l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/input-only");
 
@@ -581,7 +581,7 @@ size_t vfm_tensor_extent(const struct vfm_tensor *t)
 	return (size_t)(last + 1) * vfm_dtype_size(t->dtype);
 }
 
-static double element(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng, int64_t i)
+static double operand_element(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng, int64_t i)
 {
 	switch (content) {
 	case VFM_C_POSITIVE:
@@ -627,8 +627,8 @@ static double element(const struct vfm_case *c, enum vfm_content content, const 
 }
 
 /* Generates elements [first, first + n) of an operand, in the order of its shape. */
-static void elements(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng, int64_t first,
-	int64_t n, double *out)
+static void operand_elements(const struct vfm_case *c, enum vfm_content content, const struct vfm_rng *rng,
+	int64_t first, int64_t n, double *out)
 {
 	float block[4];
 
@@ -636,7 +636,7 @@ static void elements(const struct vfm_case *c, enum vfm_content content, const s
 		int64_t k = first + i;
 
 		if (content > VFM_C_SMALL) {
-			out[i] = element(c, content, rng, k);
+			out[i] = operand_element(c, content, rng, k);
 			continue;
 		}
 		if (i == 0 || k % 4 == 0)
@@ -657,7 +657,7 @@ static int64_t row_offset(const struct vfm_tensor *t, int64_t r)
 	return off;
 }
 
-static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_content content,
+static void fill_operand(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_content content,
 	const struct vfm_rng *rng, char *host)
 {
 	int64_t n = vfm_numel(t), cols = n ? t->shape[t->ndim - 1] : 0;
@@ -681,7 +681,7 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 				(size_t)cols * size);
 			continue;
 		}
-		elements(c, content, rng, r * cols, cols, row);
+		operand_elements(c, content, rng, r * cols, cols, row);
 		for (int64_t i = 0; i < cols; i++) {
 			char *at = host + (size_t)(off + i) * size;
 			float f = (float)row[i];
@@ -705,7 +705,8 @@ static void fill(const struct vfm_case *c, const struct vfm_tensor *t, enum vfm_
 	free(row);
 }
 
-static int to_device(struct vfm_stream *s, struct vfm_tensor *t, size_t bytes, const void *host, struct vfm_err *err)
+static int copy_to_device(
+	struct vfm_stream *s, struct vfm_tensor *t, size_t bytes, const void *host, struct vfm_err *err)
 {
 	t->data = vfm_dev_alloc(s, bytes, "a test operand", err);
 	if (!t->data)
@@ -721,12 +722,12 @@ static int seqs_alloc(struct vfm_seqs *q, struct vfm_stream *s, struct vfm_err *
 
 	if (!q->cu)
 		return 0;
-	TRY(to_device(s, &q->dev_cu, (size_t)(q->n + 1) * sizeof(int32_t), q->cu, err));
+	TRY(copy_to_device(s, &q->dev_cu, (size_t)(q->n + 1) * sizeof(int32_t), q->cu, err));
 	seg = vfm_calloc((size_t)q->total + 1, sizeof(*seg));
 	for (int i = 0; i < q->n; i++)
 		for (int32_t t = q->cu[i]; t < q->cu[i + 1]; t++)
 			seg[t] = i;
-	rc = to_device(s, &q->seg, (size_t)(q->total + 1) * sizeof(*seg), seg, err);
+	rc = copy_to_device(s, &q->seg, (size_t)(q->total + 1) * sizeof(*seg), seg, err);
 	free(seg);
 	return rc;
 }
@@ -746,8 +747,8 @@ int vfm_case_alloc(struct vfm_case *c, struct vfm_stream *s, uint64_t seed, stru
 		c->bytes[i] = vfm_tensor_extent(t) + VFM_CASE_GUARD;
 		host = vfm_malloc(c->bytes[i]);
 		memset(host, VFM_CASE_FILLER, c->bytes[i]);
-		fill(c, t, o[i].content, &rng, host);
-		rc = to_device(s, t, c->bytes[i], host, err);
+		fill_operand(c, t, o[i].content, &rng, host);
+		rc = copy_to_device(s, t, c->bytes[i], host, err);
 		free(host);
 		TRY(rc);
 	}

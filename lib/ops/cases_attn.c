@@ -12,7 +12,7 @@ static void add_attn_seqs(struct vfm_cases *l, struct vfm_case *c, int n, const 
 struct vfm_case *vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *what, enum vfm_dtype t,
 	enum vfm_dtype gt, int n, const int *lq, const int *lk, int64_t h, int64_t hkv, int64_t d)
 {
-	int64_t tq = total(n, lq), tk = total(n, lk);
+	int64_t tq = sum_lengths(n, lq), tk = sum_lengths(n, lk);
 	struct vfm_tensor q = heads(t, tq, h, d, 2 * h * d), k = heads(t, tk, hkv, d, h * d), o = heads(t, tq, h, d, 0);
 	struct vfm_tensor dq = heads(gt, tq, h, d, h * d), dk = heads(gt, tk, hkv, d, 0), lse = mat(VFM_F32, tq, h, 0);
 	struct vfm_case *c;

@@ -40,7 +40,7 @@ static const int mixed[N_MIXED] = {37, 1, 0, 100, 5};
 enum { N_ABSENT = 3 };
 static const int absent[N_ABSENT] = {0, 0, 0};
 
-static inline int total(int n, const int *len)
+static inline int sum_lengths(int n, const int *len)
 {
 	int t = 0;
 

@@ -3,7 +3,7 @@
 
 static void choice_cases(struct vfm_cases *l, unsigned flags, int n, const int *len, int64_t e, int64_t k)
 {
-	int64_t t = total(n, len), all;
+	int64_t t = sum_lengths(n, len), all;
 	struct vfm_tensor ids = mat(VFM_I32, t, k, 0), w = mat(VFM_F32, t, k, 0), p = mat(VFM_F32, t, e, 0);
 	struct vfm_case *c;
 
@@ -70,7 +70,7 @@ static void choice_cases(struct vfm_cases *l, unsigned flags, int n, const int *
 static struct vfm_case *add_grouped(struct vfm_cases *l, unsigned flags, enum vfm_grouped what, const char *name,
 	enum vfm_dtype t, enum vfm_dtype ct, int n, const int *len, int64_t in, int64_t out, int64_t pad)
 {
-	int64_t rows = total(n, len);
+	int64_t rows = sum_lengths(n, len);
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_grouped_gemm, flags, "%s/%s-%s/%dx%dx%dx%d", name,
 		vfm_dtype_name(t), vfm_dtype_name(ct), n, (int)rows, (int)in, (int)out);
 	struct vfm_tensor x = mat(t, rows, in, pad), dy = mat(t, rows, out, 3 * pad), w = vfm_t3(NULL, t, n, out, in);

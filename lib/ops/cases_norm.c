@@ -5,7 +5,7 @@ void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
 {
 	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
-	int64_t t = total(n, len);
+	int64_t t = sum_lengths(n, len);
 	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer",
 		modes[mode], vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
@@ -71,7 +71,7 @@ static void norm_cases(struct vfm_cases *l)
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d)
 {
-	int64_t t = total(n, len);
+	int64_t t = sum_lengths(n, len);
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt),
 		vfm_dtype_name(ht), vfm_dtype_name(gt), (int)t, (int)d);
 

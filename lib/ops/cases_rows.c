@@ -1,7 +1,7 @@
 /* cases_rows.c - rows by index, sums of parts, merged attention, SwiGLU, table embeddings. */
 #include "ops/cases_int.h"
 
-static void bounds(struct vfm_case *c, int64_t a, int64_t b, int64_t d)
+static void set_bounds(struct vfm_case *c, int64_t a, int64_t b, int64_t d)
 {
 	c->bound[0] = a, c->bound[1] = b, c->bound[2] = d;
 }
@@ -21,7 +21,7 @@ static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 	c->args.index_select = (struct vfm_index_select){.x = one, .index = index, .weight = w, .y = two};
 	c->args.index_select.x.shape[0] = m;
 	c->args.index_select.y.shape[0] = n;
-	bounds(c, m, m, m);
+	set_bounds(c, m, m, m);
 	for (int acc = 0; acc < 2; acc++) {
 		c = vfm_case_add(l, VFM_OP_index_add, flags, "%s-%s/%d-to-%dx%dx%d%s%s", x, y, (int)n, (int)m, (int)h,
 			(int)d, weight ? "/weight" : "", acc ? "/accumulate" : "");
@@ -29,7 +29,7 @@ static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 			(struct vfm_index_add){.x = one, .index = index, .weight = w, .y = two, .accumulate = acc};
 		c->args.index_add.x.shape[0] = n;
 		c->args.index_add.y.shape[0] = m;
-		bounds(c, m, m, m);
+		set_bounds(c, m, m, m);
 	}
 	if (h)
 		return;
@@ -38,7 +38,7 @@ static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 	c->args.index_dot = (struct vfm_index_dot){.x = one, .y = two, .index = index, .dot = vec(VFM_F32, n)};
 	c->args.index_dot.x.shape[0] = n;
 	c->args.index_dot.y.shape[0] = m;
-	bounds(c, m, m, m);
+	set_bounds(c, m, m, m);
 }
 
 static void rows_cases(struct vfm_cases *l)
@@ -99,7 +99,7 @@ static void add_embed3(struct vfm_cases *l, unsigned flags, enum vfm_dtype tt, e
 		.table_w = mat(tt, nw, d, 0),
 		.pos = mat(VFM_I32, n, 3, 0),
 		.out = mat(yt, n, d, 0)};
-	bounds(c, nt, nh, nw);
+	set_bounds(c, nt, nh, nw);
 	if (tt != VFM_F32)
 		return;
 	c = vfm_case_add(
@@ -109,11 +109,11 @@ static void add_embed3(struct vfm_cases *l, unsigned flags, enum vfm_dtype tt, e
 		.dtable_t = mat(VFM_F32, nt, d, 0),
 		.dtable_h = mat(VFM_F32, nh, d, 0),
 		.dtable_w = n == 57 ? none : mat(VFM_F32, nw, d, 0)};
-	bounds(c, nt, nh, nw);
+	set_bounds(c, nt, nh, nw);
 }
 
 /* own: the place of the part that is a separate operand; negative: none. */
-static void add_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts,
+static void add_sum_parts(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype yt, int64_t parts,
 	int64_t n, int64_t pad, int own)
 {
 	struct vfm_case *c = vfm_case_add(l, VFM_OP_sum_parts, flags, "%s-%s/%dx%d%s%s", vfm_dtype_name(xt),
@@ -128,22 +128,22 @@ static void sum_parts_cases(struct vfm_cases *l)
 	for (int t = 0; t < 4; t++) {
 		enum vfm_dtype x = types[t & 1], y = types[t >> 1];
 
-		add_parts(l, VFM_CASE_TEST, x, y, 2, 70003, 0, -1); /* rows that are not aligned */
-		add_parts(l, VFM_CASE_TEST, x, y, 4, 70003, 5, 2);
-		add_parts(l, VFM_CASE_TEST, x, y, 8, 20000, 0, 7);
-		add_parts(l, VFM_CASE_TEST, x, y, 7, 9001, 0, 0);
-		add_parts(l, VFM_CASE_TEST, x, y, 3, 1, 0, -1);
-		add_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, -1);
-		add_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, 1);
-		add_parts(l, VFM_CASE_TEST, x, y, 0, 77, 0, -1);
-		add_parts(l, VFM_CASE_TEST, x, y, 0, 770, 0, 0);
-		add_parts(l, VFM_CASE_TEST, x, y, 5, 0, 0, 3);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 2, 70003, 0, -1); /* rows that are not aligned */
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 4, 70003, 5, 2);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 8, 20000, 0, 7);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 7, 9001, 0, 0);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 3, 1, 0, -1);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, -1);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 1, 4096, 0, 1);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 0, 77, 0, -1);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 0, 770, 0, 0);
+		add_sum_parts(l, VFM_CASE_TEST, x, y, 5, 0, 0, 3);
 	}
 	for (int t = 0; t < 2; t++)
-		add_parts(l, VFM_CASE_BENCH, types[t], types[t], 4, 1 << 20, 0, -1);
+		add_sum_parts(l, VFM_CASE_BENCH, types[t], types[t], 4, 1 << 20, 0, -1);
 	for (int parts = 2; parts <= 8; parts *= 2) /* the shard of 8,192 tokens on one of so many ranks */
-		add_parts(l, VFM_CASE_LARGE, VFM_BF16, VFM_BF16, parts, (int64_t)8192 / parts * 4096, 0, -1);
-	add_parts(l, VFM_CASE_LARGE, VFM_F32, VFM_F32, 4, 8 << 20, 0, -1);
+		add_sum_parts(l, VFM_CASE_LARGE, VFM_BF16, VFM_BF16, parts, (int64_t)8192 / parts * 4096, 0, -1);
+	add_sum_parts(l, VFM_CASE_LARGE, VFM_F32, VFM_F32, 4, 8 << 20, 0, -1);
 }
 
 void vfm_cases_rows(struct vfm_cases *l)

@@ -24,6 +24,17 @@ int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, u
 int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
 	struct vfm_err *err);
 
+/* Returns the length of dimension i; -1 if t has no such dimension. */
+static inline int64_t op_dim(const struct vfm_tensor *t, int i)
+{
+	return i < t->ndim ? t->shape[i] : -1;
+}
+
+static inline double op_bytes(const struct vfm_tensor *t)
+{
+	return (double)vfm_nbytes(t);
+}
+
 /* CHECK(op, operand, properties, dimensions…); dimension -1: any. */
 #define CHECK(opname, field, what, ...)                                                                                \
 	TRY(vfm_op_check(opname, #field, &a->field, what, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \

@@ -80,11 +80,6 @@ int vfm_op_check_seqs(
 	return 0;
 }
 
-static int64_t dim(const struct vfm_tensor *t, int i)
-{
-	return i < t->ndim ? t->shape[i] : -1;
-}
-
 /* ---- gemm ---------------------------------------------------------------------- */
 
 static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
@@ -179,7 +174,7 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	CHECK("norm", x, ACT, -1, -1);
 	t = a->x.shape[0], d = a->x.shape[1];
 	REQUIRE("norm", d > 0, "operand 'x' has no columns");
-	s = dim(&a->scale, 0);
+	s = op_dim(&a->scale, 0);
 	CHECK("norm", y, ACT, t, d);
 	CHECK("norm", weight, F32 | OPT, d);
 	CHECK("norm", bias, F32 | OPT, d);
@@ -343,7 +338,8 @@ void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu)
 			q->max_len = cu[i + 1] - cu[i];
 }
 
-static int check_heads(const char *op, const struct vfm_tensor *q, const struct vfm_tensor *k, struct vfm_err *err)
+static int check_head_counts(
+	const char *op, const struct vfm_tensor *q, const struct vfm_tensor *k, struct vfm_err *err)
 {
 	int64_t d = q->shape[2];
 
@@ -365,13 +361,13 @@ static int check_attn(const struct vfm_attn *a, struct vfm_err *err)
 	CHECK("attn", v, dt | STRIDED, a->k.shape[0], hkv, d);
 	CHECK("attn", o, dt | STRIDED, a->q.shape[0], a->q.shape[1], d);
 	CHECK("attn", lse, F32, a->q.shape[0], a->q.shape[1]);
-	TRY(check_heads("attn", &a->q, &a->k, err));
+	TRY(check_head_counts("attn", &a->q, &a->k, err));
 	TRY(vfm_op_check_seqs("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
 	return vfm_op_check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
 }
 
 /* Pairs of a query and a key of the same sample. */
-static double pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
+static double count_pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
 {
 	double n = 0;
 
@@ -383,7 +379,7 @@ static double pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
 struct vfm_cost vfm_cost_attn(const struct vfm_attn *a)
 {
 	return (struct vfm_cost){
-		4.0 * pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
+		4.0 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
 		(double)(vfm_nbytes(&a->q) + vfm_nbytes(&a->k) + vfm_nbytes(&a->v) + vfm_nbytes(&a->o) +
 			vfm_nbytes(&a->lse)),
 	};
@@ -405,7 +401,7 @@ static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 	CHECK("attn_bwd", dq, F32 | dt | STRIDED, tq, h, d);
 	CHECK("attn_bwd", dk, F32 | dt | STRIDED, tk, hkv, d);
 	CHECK("attn_bwd", dv, F32 | dt | STRIDED, tk, hkv, d);
-	TRY(check_heads("attn_bwd", &a->q, &a->k, err));
+	TRY(check_head_counts("attn_bwd", &a->q, &a->k, err));
 	TRY(vfm_op_check_seqs("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
 	return vfm_op_check_seqs("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
 }
@@ -413,7 +409,7 @@ static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)
 {
 	return (struct vfm_cost){
-		10.0 * pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
+		10.0 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
 		(double)(vfm_nbytes(&a->q) + vfm_nbytes(&a->k) + vfm_nbytes(&a->v) + vfm_nbytes(&a->o) +
 			vfm_nbytes(&a->dout) + vfm_nbytes(&a->lse) + vfm_nbytes(&a->dq) + vfm_nbytes(&a->dk) +
 			vfm_nbytes(&a->dv)),

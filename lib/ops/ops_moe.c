@@ -3,16 +3,6 @@
 
 #include <math.h>
 
-static double nb(const struct vfm_tensor *t)
-{
-	return (double)vfm_nbytes(t);
-}
-
-static int64_t dim(const struct vfm_tensor *t, int i)
-{
-	return i < t->ndim ? t->shape[i] : -1;
-}
-
 static int check_softmax(const struct vfm_softmax *a, struct vfm_err *err)
 {
 	CHECK("softmax", x, F32, -1, -1);
@@ -22,7 +12,7 @@ static int check_softmax(const struct vfm_softmax *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_softmax(const struct vfm_softmax *a)
 {
-	return (struct vfm_cost){0, nb(&a->x) + nb(&a->y)};
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
 }
 
 static int check_softmax_bwd(const struct vfm_softmax_bwd *a, struct vfm_err *err)
@@ -35,7 +25,7 @@ static int check_softmax_bwd(const struct vfm_softmax_bwd *a, struct vfm_err *er
 
 struct vfm_cost vfm_cost_softmax_bwd(const struct vfm_softmax_bwd *a)
 {
-	return (struct vfm_cost){0, nb(&a->y) + nb(&a->dy) + nb(&a->dx)};
+	return (struct vfm_cost){0, op_bytes(&a->y) + op_bytes(&a->dy) + op_bytes(&a->dx)};
 }
 
 /* ---- choices -------------------------------------------------------------------------- */
@@ -74,7 +64,7 @@ static int check_moe_topk_expert(const struct vfm_moe_topk_expert *a, struct vfm
 
 struct vfm_cost vfm_cost_moe_topk_expert(const struct vfm_moe_topk_expert *a)
 {
-	return (struct vfm_cost){0, nb(&a->score) + nb(&a->index) + nb(&a->weight)};
+	return (struct vfm_cost){0, op_bytes(&a->score) + op_bytes(&a->index) + op_bytes(&a->weight)};
 }
 
 static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
@@ -93,8 +83,9 @@ static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_moe_own(const struct vfm_moe_own *a)
 {
-	return (struct vfm_cost){
-		0, nb(&a->index) * (vfm_has(&a->own) ? 3 : 1) + nb(&a->row) + nb(&a->place) + nb(&a->count)};
+	return (struct vfm_cost){0,
+		op_bytes(&a->index) * (vfm_has(&a->own) ? 3 : 1) + op_bytes(&a->row) + op_bytes(&a->place) +
+			op_bytes(&a->count)};
 }
 
 static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_err *err)
@@ -112,7 +103,7 @@ static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_e
 
 struct vfm_cost vfm_cost_moe_topk_token(const struct vfm_moe_topk_token *a)
 {
-	return (struct vfm_cost){0, nb(&a->score) + nb(&a->expert) + nb(&a->weight)};
+	return (struct vfm_cost){0, op_bytes(&a->score) + op_bytes(&a->expert) + op_bytes(&a->weight)};
 }
 
 static int check_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err)
@@ -129,7 +120,8 @@ static int check_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a, stru
 
 struct vfm_cost vfm_cost_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a)
 {
-	return (struct vfm_cost){0, nb(&a->score) + nb(&a->expert) + nb(&a->dweight) + nb(&a->dscore)};
+	return (struct vfm_cost){
+		0, op_bytes(&a->score) + op_bytes(&a->expert) + op_bytes(&a->dweight) + op_bytes(&a->dscore)};
 }
 
 static int check_moe_sort(const struct vfm_moe_sort *a, struct vfm_err *err)
@@ -149,7 +141,9 @@ static int check_moe_sort(const struct vfm_moe_sort *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_moe_sort(const struct vfm_moe_sort *a)
 {
-	return (struct vfm_cost){0, 2 * nb(&a->key) + nb(&a->order) + nb(&a->source) + nb(&a->inverse) + nb(&a->count)};
+	return (struct vfm_cost){0,
+		2 * op_bytes(&a->key) + op_bytes(&a->order) + op_bytes(&a->source) + op_bytes(&a->inverse) +
+			op_bytes(&a->count)};
 }
 
 /* ---- balance ---------------------------------------------------------------------------- */
@@ -163,7 +157,7 @@ static int check_moe_count(const struct vfm_moe_count *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_moe_count(const struct vfm_moe_count *a)
 {
-	return (struct vfm_cost){0, nb(&a->expert) + nb(&a->count)};
+	return (struct vfm_cost){0, op_bytes(&a->expert) + op_bytes(&a->count)};
 }
 
 static int check_moe_balance(const struct vfm_moe_balance *a, struct vfm_err *err)
@@ -182,8 +176,8 @@ static int check_moe_balance(const struct vfm_moe_balance *a, struct vfm_err *er
 struct vfm_cost vfm_cost_moe_balance(const struct vfm_moe_balance *a)
 {
 	return (struct vfm_cost){0,
-		(vfm_has(&a->loss) ? nb(&a->score) : 0) + nb(&a->count) + nb(&a->coef) +
-			nb(&a->dscore) * (a->accumulate ? 2 : 1)};
+		(vfm_has(&a->loss) ? op_bytes(&a->score) : 0) + op_bytes(&a->count) + op_bytes(&a->coef) +
+			op_bytes(&a->dscore) * (a->accumulate ? 2 : 1)};
 }
 
 /* ---- grouped products ---------------------------------------------------------------------- */
@@ -192,7 +186,7 @@ static int check_grouped_gemm(const struct vfm_grouped_gemm *a, struct vfm_err *
 {
 	const char *op = "grouped_gemm";
 	bool wgrad = a->what == VFM_GROUPED_WGRAD, fwd = a->what == VFM_GROUPED_FWD;
-	int64_t n = dim(&a->a, 0), k = dim(&a->a, 1), out, g = a->groups ? a->groups->n : -1;
+	int64_t n = op_dim(&a->a, 0), k = op_dim(&a->a, 1), out, g = a->groups ? a->groups->n : -1;
 
 	REQUIRE(op, a->groups && g >= 0, "operand 'groups' is missing");
 	CHECK(op, a, ACT | STRIDED, -1, -1);
@@ -223,8 +217,8 @@ struct vfm_cost vfm_cost_grouped_gemm(const struct vfm_grouped_gemm *a)
 	double out = (double)(a->what == VFM_GROUPED_FWD ? a->b.shape[1] : a->b.shape[a->b.ndim - 1]);
 
 	return (struct vfm_cost){2 * n * k * out,
-		nb(&a->a) + nb(&a->b) + nb(&a->c) * (a->accumulate ? 2 : 1) + nb(&a->bias) + nb(&a->aux) +
-			2 * nb(&a->a_colsum)};
+		op_bytes(&a->a) + op_bytes(&a->b) + op_bytes(&a->c) * (a->accumulate ? 2 : 1) + op_bytes(&a->bias) +
+			op_bytes(&a->aux) + 2 * op_bytes(&a->a_colsum)};
 }
 
 DISPATCH(softmax)

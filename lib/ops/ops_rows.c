@@ -1,11 +1,6 @@
 /* ops_rows.c - checks and costs of the ops on rows by index, of merged attention, SwiGLU and table embeddings. */
 #include "ops/check.h"
 
-static double nb(const struct vfm_tensor *t)
-{
-	return (double)vfm_nbytes(t);
-}
-
 /* [n,D] or [n,H,d] whose heads lie side by side; its D, or -1 after an error. */
 static int64_t row_len(const char *op, const char *name, const struct vfm_tensor *t, int64_t n, int64_t d, int ndim,
 	struct vfm_err *err)
@@ -44,10 +39,11 @@ static int check_index_select(const struct vfm_index_select *a, struct vfm_err *
 
 struct vfm_cost vfm_cost_index_select(const struct vfm_index_select *a)
 {
-	double row =
-		a->y.shape[0] ? nb(&a->y) / (double)vfm_dtype_size(a->y.dtype) * (double)vfm_dtype_size(a->x.dtype) : 0;
+	double row = a->y.shape[0]
+		? op_bytes(&a->y) / (double)vfm_dtype_size(a->y.dtype) * (double)vfm_dtype_size(a->x.dtype)
+		: 0;
 
-	return (struct vfm_cost){0, row + nb(&a->y) + nb(&a->index) + nb(&a->weight)};
+	return (struct vfm_cost){0, row + op_bytes(&a->y) + op_bytes(&a->index) + op_bytes(&a->weight)};
 }
 
 static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
@@ -63,7 +59,9 @@ static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_index_add(const struct vfm_index_add *a)
 {
-	return (struct vfm_cost){0, nb(&a->x) + nb(&a->y) * (a->accumulate ? 2 : 1) + nb(&a->index) + nb(&a->weight)};
+	return (struct vfm_cost){0,
+		op_bytes(&a->x) + op_bytes(&a->y) * (a->accumulate ? 2 : 1) + op_bytes(&a->index) +
+			op_bytes(&a->weight)};
 }
 
 static int check_index_dot(const struct vfm_index_dot *a, struct vfm_err *err)
@@ -79,7 +77,7 @@ static int check_index_dot(const struct vfm_index_dot *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_index_dot(const struct vfm_index_dot *a)
 {
-	return (struct vfm_cost){0, 2 * nb(&a->x) + nb(&a->index) + nb(&a->dot)};
+	return (struct vfm_cost){0, 2 * op_bytes(&a->x) + op_bytes(&a->index) + op_bytes(&a->dot)};
 }
 
 static int check_attn_merge(const struct vfm_attn_merge *a, struct vfm_err *err)
@@ -98,7 +96,8 @@ struct vfm_cost vfm_cost_attn_merge(const struct vfm_attn_merge *a)
 {
 	double times = a->first ? 1 : 2;
 
-	return (struct vfm_cost){0, times * (nb(&a->o) + nb(&a->lse)) + nb(&a->o_b) + nb(&a->lse_b)};
+	return (struct vfm_cost){
+		0, times * (op_bytes(&a->o) + op_bytes(&a->lse)) + op_bytes(&a->o_b) + op_bytes(&a->lse_b)};
 }
 
 static int check_swiglu(const struct vfm_swiglu *a, struct vfm_err *err)
@@ -110,7 +109,7 @@ static int check_swiglu(const struct vfm_swiglu *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_swiglu(const struct vfm_swiglu *a)
 {
-	return (struct vfm_cost){0, nb(&a->x) + nb(&a->y)};
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->y)};
 }
 
 static int check_swiglu_bwd(const struct vfm_swiglu_bwd *a, struct vfm_err *err)
@@ -126,7 +125,7 @@ static int check_swiglu_bwd(const struct vfm_swiglu_bwd *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_swiglu_bwd(const struct vfm_swiglu_bwd *a)
 {
-	return (struct vfm_cost){0, nb(&a->x) + nb(&a->dy) + nb(&a->dx)};
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->dy) + op_bytes(&a->dx)};
 }
 
 static int check_embed3(const struct vfm_embed3 *a, struct vfm_err *err)
@@ -146,7 +145,9 @@ static int check_embed3(const struct vfm_embed3 *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_embed3(const struct vfm_embed3 *a)
 {
-	return (struct vfm_cost){0, nb(&a->out) + nb(&a->pos) + nb(&a->table_t) + nb(&a->table_h) + nb(&a->table_w)};
+	return (struct vfm_cost){0,
+		op_bytes(&a->out) + op_bytes(&a->pos) + op_bytes(&a->table_t) + op_bytes(&a->table_h) +
+			op_bytes(&a->table_w)};
 }
 
 static int check_embed3_bwd(const struct vfm_embed3_bwd *a, struct vfm_err *err)
@@ -164,8 +165,9 @@ static int check_embed3_bwd(const struct vfm_embed3_bwd *a, struct vfm_err *err)
 
 struct vfm_cost vfm_cost_embed3_bwd(const struct vfm_embed3_bwd *a)
 {
-	return (struct vfm_cost){
-		0, 3 * nb(&a->dy) + nb(&a->pos) + 2 * (nb(&a->dtable_t) + nb(&a->dtable_h) + nb(&a->dtable_w))};
+	return (struct vfm_cost){0,
+		3 * op_bytes(&a->dy) + op_bytes(&a->pos) +
+			2 * (op_bytes(&a->dtable_t) + op_bytes(&a->dtable_h) + op_bytes(&a->dtable_w))};
 }
 
 DISPATCH(index_select)

@@ -15,7 +15,7 @@ bool vfm_contiguous(const struct vfm_tensor *t)
 	return true;
 }
 
-static struct vfm_tensor make(void *data, enum vfm_dtype dt, int ndim, const int64_t *shape)
+static struct vfm_tensor make_tensor(void *data, enum vfm_dtype dt, int ndim, const int64_t *shape)
 {
 	struct vfm_tensor t = {.data = data, .dtype = dt, .ndim = ndim};
 	int64_t stride = 1;
@@ -30,17 +30,17 @@ static struct vfm_tensor make(void *data, enum vfm_dtype dt, int ndim, const int
 
 struct vfm_tensor vfm_t1(void *data, enum vfm_dtype dt, int64_t n)
 {
-	return make(data, dt, 1, (int64_t[]){n});
+	return make_tensor(data, dt, 1, (int64_t[]){n});
 }
 
 struct vfm_tensor vfm_t2(void *data, enum vfm_dtype dt, int64_t rows, int64_t cols)
 {
-	return make(data, dt, 2, (int64_t[]){rows, cols});
+	return make_tensor(data, dt, 2, (int64_t[]){rows, cols});
 }
 
 struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c)
 {
-	return make(data, dt, 3, (int64_t[]){a, b, c});
+	return make_tensor(data, dt, 3, (int64_t[]){a, b, c});
 }
 
 struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n)

@@ -120,8 +120,8 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 
 	job_of(&j, p, c, &q, &k, bwd);
 	j.deterministic = deterministic;
-	assert_true(fits(&j));
-	rc = prepare(&j, &err);
+	assert_true(is_supported(&j));
+	rc = plan_pieces(&j, &err);
 	print_message("%-30s %s %2d/%d d %-3d  ", p->what, bwd ? "bwd" : "fwd", p->h, p->hkv, p->d);
 	if (rc < 0)
 		print_message("%s\n", err.msg);
@@ -130,7 +130,7 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 		struct arena m = {0};
 
 		assert_true(f.configs > 0 && f.workspace >= 0);
-		lay_out(&j, j.plan[i], &m);
+		lay_out_piece(&j, j.plan[i], &m);
 		print_message("%s%dx%dx%d%s engine %d of %d, %d operations, scratch %.1f MiB", i ? "; " : "",
 			(int)j.piece[i].b, (int)j.piece[i].sq, (int)j.piece[i].sk,
 			j.piece[i].kind == VFM_ATTN_PACKED ? " packed" : "", (int)f.engine, f.configs, f.ops,

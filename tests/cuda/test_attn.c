@@ -150,7 +150,7 @@ static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 	int n = 0;
 
 	setenv("VFM_CUDA_ATTN", mode, 1);
-	assert_non_null(context(&s, &err));
+	assert_non_null(attn_context(&s, &err));
 	if (pairs)
 		dev.attn->pairs = pairs;
 	for (size_t i = 0; i < cases.n; i++) {
