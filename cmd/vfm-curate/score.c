@@ -29,6 +29,7 @@ static json_t *score_json(const struct vfm_score *s)
 		json_array_append_new(bars, rounded_json(s->letterbox[i]));
 	json_object_set_new(o, "letterbox", bars);
 	json_object_set_new(o, "flicker", rounded_json(s->flicker));
+	json_object_set_new(o, "text_ratio", rounded_json(s->text_ratio));
 	return o;
 }
 
@@ -70,7 +71,7 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate score",
 		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
-		.summary = "score clips: motion, luma, contrast, sharpness, colour, black, letterbox, flicker",
+		.summary = "score clips: motion, luma, contrast, sharpness, colour, black, letterbox, flicker, text",
 		.opts = opts,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &stage.n_files, err);

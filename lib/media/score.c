@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "media/score.h"
+#include "media/text.h"
 
 #define PAIR_S     0.1
 #define MAX_FRAMES 300
@@ -212,6 +213,7 @@ static int look_at(struct work *w, struct vfm_video *v, struct vfm_err *err)
 	look_at_colour(w);
 	look_for_bars(w);
 	look_at_edges(w);
+	w->s->text_ratio += vfm_text_ratio(w->sharp, SW, w->sh);
 	w->s->frames++;
 	return 0;
 }
@@ -237,6 +239,7 @@ static void compute_means(struct work *w, bool image)
 	s->colorfulness /= n;
 	s->sharpness /= n;
 	s->black_ratio /= n;
+	s->text_ratio /= n;
 	s->flicker = w->n_flicker ? w->flicker / (double)w->n_flicker : 0;
 	s->motion = w->n_pairs ? w->moved / (double)w->n_pairs : 0;
 	s->static_ratio = w->n_pairs ? (double)w->n_still / (double)w->n_pairs : image ? 1 : 0;

@@ -14,6 +14,7 @@
  * black_ratio   share of frames of which 98 % of the pixels are black (luma < 0.125)
  * letterbox     black bars at [top, bottom, left, right], as shares of height and width
  * flicker       how much brightness jumps to and fro between frames: mean |second difference| of luma, 0 to 1
+ * text_ratio    share of the frame that lines of text cover (text.h), at 512 pixels of width; 0.03 a subtitle
  *
  * All but motion and static_ratio are means over the frames looked at: about 10 a second,
  * at most 300, evenly.  An image has motion 0 and static_ratio 1.  Thread-safe.
@@ -27,7 +28,7 @@
 #include "media/video_in.h"
 
 struct vfm_score {
-	double motion, luma, contrast, sharpness, colorfulness, static_ratio, black_ratio, flicker;
+	double motion, luma, contrast, sharpness, colorfulness, static_ratio, black_ratio, flicker, text_ratio;
 	double letterbox[4];
 	int64_t frames; /* looked at */
 };

@@ -110,8 +110,8 @@ ok "clip: and nothing is written there" test ! -e evil.mp4
 run vfm-curate score -j 2 clip.jsonl
 rc_is 0 "score"
 cp "$SCRATCH/io/out" score.jsonl
-is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion]")" '[1,1,0]' \
-	"score: black and still"
+is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion,.score.text_ratio]")" \
+	'[1,1,0,0]' "score: black, still and without text"
 is "$(jq -c 'select(.origin.start_frame == 0 and .origin.src == "raw/shots.mp4") | [.score.motion > 0.5, .score.static_ratio < 0.5]' score.jsonl)" \
 	'[true,true]' "score: something moves"
 ok "score: a range of a file, as its clip" jq -en --argjson a "$(vfm-curate score -q split.jsonl | jq -c 'select(.start_frame == 50 and .score) | .score.luma')" \

@@ -18,13 +18,16 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/philox.h"
 #include "media/av.h"
 #include "media/cut.h"
+#include "media/font.h"
 #include "media/image.h"
 #include "media/palette.h"
 #include "media/probe.h"
 #include "media/scene.h"
 #include "media/score.h"
+#include "media/text.h"
 #include "media/video_in.h"
 #include "media/video_out.h"
 
@@ -523,6 +526,67 @@ static void test_scores(void **state)
 	assert_true(still.sharpness > 0 && still.colorfulness > 10 && still.flicker < 1e-6);
 }
 
+enum { TEXT_W = 512, TEXT_H = 288 };
+
+/* Draws `word` in letters of 12 x 16 pixels at (x, y) of luma [TEXT_H, TEXT_W]. */
+static void draw_text(uint8_t *luma, const char *word, int x, int y, uint8_t level)
+{
+	for (int k = 0; word[k]; k++)
+		for (int r = 0; r < 16; r++)
+			for (int c = 0; c < 10; c++)
+				if (vfm_font[word[k] - 32][r / 2] >> (4 - c / 2) & 1)
+					luma[(y + r) * TEXT_W + x + 12 * k + c] = level;
+}
+
+/* Lines of text cover the blocks behind their letters; stripes, noise and flat areas are no text. */
+static void test_text_ratio(void **state)
+{
+	static const char word[] = "A subtitle of 25 letters.";
+	static uint8_t luma[TEXT_W * TEXT_H], rgb[TEXT_W * TEXT_H * 3];
+	const double blocks = TEXT_W / 8 * (TEXT_H / 8), line = 2 * 38 / blocks; /* 25 x 12 pixels: 38 blocks */
+	struct vfm_video_out_opts o = {
+		.width = TEXT_W, .height = TEXT_H, .fps_num = 10, .fps_den = 1, .codec = "ffv1", .crf = -1};
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+	struct vfm_score_opts so = {.end = -1};
+	struct vfm_video_out *out;
+	struct vfm_err err = {0};
+	struct vfm_score s;
+	char *path = in_dir("text.mkv");
+	double one, two;
+
+	(void)state;
+	memset(luma, 90, sizeof(luma));
+	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	draw_text(luma, word, 40, 240, 235);
+	one = vfm_text_ratio(luma, TEXT_W, TEXT_H);
+	assert_true(one > 0.7 * line && one <= line + 1e-9);
+	draw_text(luma, word, 64, 32, 10); /* dark letters, far from the first line */
+	two = vfm_text_ratio(luma, TEXT_W, TEXT_H);
+	assert_true(two > 1.9 * one && two < 2.1 * one);
+	assert_int_equal(vfm_video_out_open(&out, path, &o, &err), 0);
+	for (int i = 0; i < TEXT_W * TEXT_H * 3; i++)
+		rgb[i] = luma[i / 3];
+	for (int i = 0; i < 20; i++) { /* in half of the frames */
+		if (i == 10)
+			memset(rgb, 90, sizeof(rgb));
+		assert_int_equal(vfm_video_out_write(out, rgb, &err), 0);
+	}
+	assert_int_equal(vfm_video_out_close(out, &err), 0);
+	assert_int_equal(vfm_score_file(&s, path, &so, &err), 0);
+	assert_true(fabs(s.text_ratio - two / 2) < 0.1 * two);
+	free(path);
+	for (int i = 0; i < TEXT_W * TEXT_H; i++)
+		luma[i] = i % TEXT_W / 6 % 2 ? 255 : 0;
+	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	for (int i = 0; i < TEXT_W * TEXT_H; i++)
+		luma[i] = i / TEXT_W / 6 % 2 ? 255 : 0;
+	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	for (int i = 0; i < TEXT_W * TEXT_H; i++)
+		luma[i] = (uint8_t)(255 * vfm_rng_uniform(&rng, (uint64_t)i));
+	assert_true(vfm_text_ratio(luma, TEXT_W, TEXT_H) == 0);
+	assert_true(vfm_text_ratio(luma, 7, 3) == 0); /* less than a block */
+}
+
 /* ---- pictures ---- */
 
 static void test_palette(void **state)
@@ -604,6 +668,7 @@ int main(void)
 		cmocka_unit_test(test_scenes),
 		cmocka_unit_test(test_clip_rules),
 		cmocka_unit_test_setup_teardown(test_scores, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_text_ratio, setup, teardown),
 		cmocka_unit_test(test_palette),
 		cmocka_unit_test_setup_teardown(test_plot, setup, teardown),
 		cmocka_unit_test(test_canvas_is_clipped),
