@@ -1,6 +1,5 @@
-/* Every plan that training asks cuDNN for is built here by the code that asks for it (attn.c as it is), for devices
- * that are not there: heuristics have to offer an engine and its kernel has to compile.  Runs with the driver of
- * driver.c. */
+/* Builds every plan that training requests from cuDNN, through attn.c, for devices that are absent: the heuristics must
+ * offer an engine, and its kernel must compile.  Runs with the driver of driver.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,9 +23,9 @@ static const struct problem {
 	const char *what;
 	int h, hkv, d;
 	struct pack q, k;    /* k.n 0: the same */
-	bool fused;          /* q, k and v are slices of one projection, their gradients of its gradient; else only v */
+	bool fused;          /* q, k and v are slices of one projection, and their gradients likewise; else only v */
 	enum vfm_dtype grad; /* f32: the ring */
-	int brief;           /* built for 0: H200, 1: A100 and B200, too, 2: every device */
+	int brief;           /* 0: built for H200; 1: also for A100 and B200; 2: for every device */
 } problems[] = {
 	{"dit-s", 6, 6, 64, {1, 8192, 0}, {0}, false, VFM_BF16, 0},
 	{"dit-b packed", 12, 12, 64, {5, 2500, 391}, {0}, false, VFM_BF16, 1},
@@ -68,7 +67,7 @@ static struct vfm_seqs seqs_of(const struct pack *p, int32_t *cu)
 	return q;
 }
 
-/* Never read: an address like any other. */
+/* A valid address that is never read. */
 static struct vfm_tensor rows(enum vfm_dtype t, int64_t n, int64_t h, int64_t d, int64_t row)
 {
 	static char base[256] __attribute__((aligned(256)));
@@ -78,7 +77,7 @@ static struct vfm_tensor rows(enum vfm_dtype t, int64_t n, int64_t h, int64_t d,
 	return x;
 }
 
-/* A stream of no device, on which no graph is written down. */
+/* A stream without a device, which is not being captured. */
 static struct vfm_stream *no_stream(void)
 {
 	static struct vfm_cuda_sys sys;
@@ -159,7 +158,7 @@ static void device(const char *name, int sm, int brief)
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		for (int bwd = 0; bwd < 2 && problems[i].brief >= brief; bwd++)
 			bad += build(c, &problems[i], bwd, false) < 0;
-	/* the same bits each time: cuDNN on Hopper alone */
+	/* deterministic: cuDNN supports it only on Hopper */
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && brief == 0; i++)
 		if (i < 2 || strstr(problems[i].what, "d 96 gqa ring"))
 			bad += build(c, &problems[i], true, true) < 0;

@@ -1,9 +1,8 @@
-/* dnn_ref.c - cudnn_graph.h, computed on the host: what a graph of operations means, one operation after another,
- * without cuDNN.
+/* dnn_ref.c - cudnn_graph.h on the host: executes a graph operation by operation, without cuDNN.
  *
- * Memory that cuDNN may not rely on gives NaN: rows beyond the length of a sample, and scratch before it is written.
- * Rows beyond the length are never written where there are offsets, for they are of other samples; without offsets they
- * become NaN.
+ * Memory that cuDNN must not read is NaN: rows beyond the length of a sample, and scratch before it is written.  Rows
+ * beyond the length are not written with offsets, because they belong to other samples; without offsets they become
+ * NaN.
  */
 #include "dnn_ref.h"
 
@@ -24,9 +23,9 @@ struct tensor {
 	int64_t dim[4], stride[4];
 	enum vfm_dnn_kind kind;
 	vfm_dnn_t ragged;
-	vfm_dnn_t rows; /* lengths of dimension 2 (of 3 where it is `turned`), known from the products */
+	vfm_dnn_t rows; /* lengths of dimension 2 (3 if `turned`), from the products */
 	bool turned;
-	/* offsets of a tensor with more heads than the first one that has the same: so many times those */
+	/* factor of the offsets of a tensor with more heads than the first one with the same offsets */
 	int64_t times;
 	float *v; /* virtual */
 	char *p;  /* bound */
@@ -144,7 +143,7 @@ static void rows(struct vfm_dnn_graph *g, vfm_dnn_t t, vfm_dnn_t len, bool turne
 	}
 }
 
-/* Which lengths the rows of each tensor have: a product says it, and operations by element hand it on. */
+/* Propagates the lengths of rows: products state them, elementwise operations pass them on. */
 int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *err)
 {
 	(void)deterministic;
@@ -212,7 +211,7 @@ static int64_t flat(const struct tensor *x, const int64_t i[4])
 	return ((i[0] * x->dim[1] + i[1]) * x->dim[2] + i[2]) * x->dim[3] + i[3];
 }
 
-/* Dimensions of 1 go along; so do fewer heads. */
+/* Broadcasts dimensions of 1, and fewer heads. */
 static float get(const struct vfm_dnn_graph *g, vfm_dnn_t t, const int64_t at[4], int64_t heads)
 {
 	const struct tensor *x = &g->t[t];
@@ -296,7 +295,7 @@ static float reduce(const struct vfm_dnn_graph *g, const struct op *o, const int
 	return (float)s;
 }
 
-/* The factors of a product, each element read once: a [b, h, m, k], b [b, h, n, k]. */
+/* The operands of a product, each element read once: a [b, h, m, k], b [b, h, n, k]. */
 struct factors {
 	float *a, *b;
 	int64_t k;

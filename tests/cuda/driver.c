@@ -1,15 +1,15 @@
-/* driver.c - a libcuda.so.1 with which cuDNN builds plans where there is no NVIDIA driver.
+/* driver.c - a libcuda.so.1 with which cuDNN builds plans without an NVIDIA driver.
  *
  * Plans for a described device (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) are compiled on the host, but cuDNN asks a driver
- * to load what it compiled.  This one takes every image, has no device, and says in $VFM_DRIVER_LOG which kernels were
- * asked for.  For tests/cuda/cudnn_plans alone: nothing can run with it.
+ * to load the result.  This one accepts every image, has no device, and logs the requested kernels to $VFM_DRIVER_LOG.
+ * Only tests/cuda/cudnn_plans uses it.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 
-/* What is looked for when the library is opened; asked to do something, it refuses. */
+/* Symbols that are looked up at load time; calls return an error. */
 #define REFUSES(name)                                                                                                  \
 	int name(void);                                                                                                \
 	int name(void)                                                                                                 \

@@ -1,6 +1,6 @@
-/* Attention as the CUDA device does it through cuDNN, without either: attn.c, cudnn_attn.c and attn_pack.c as they are,
- * our kernels emulated, and the graphs computed on the host (dnn_ref.c).  Every case of the list in bf16 against the
- * CPU. */
+/* Attention of the CUDA device through cuDNN, without either: attn.c, cudnn_attn.c and attn_pack.c unchanged, our
+ * kernels emulated, and graphs executed on the host (dnn_ref.c).  Every bf16 case of the list is compared with the CPU.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
 int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool first, struct vfm_err *err)
 {
 	(void)c, (void)st, (void)what, (void)first, (void)err;
-	return 0; /* there are no graphs */
+	return 0; /* there are no captures */
 }
 
 cudaStream_t vfm_cuda_stream(struct vfm_stream *s)
@@ -75,7 +75,7 @@ static double at(const char *mem, enum vfm_dtype t, int64_t i)
 			    : (double)vfm_bf16_to_f32(((const uint16_t *)(const void *)mem)[i]);
 }
 
-/* All bytes of an operand, gaps and guard included: equal, or numbers that are near. */
+/* Compares all bytes of an operand, gaps and guard included: equal, or close values. */
 static void compare(const struct vfm_case *c, int o, const struct vfm_tensor *t, const char *want, const char *got)
 {
 	size_t size = vfm_dtype_size(t->dtype), n = c->bytes[o] / size;
@@ -124,7 +124,7 @@ static void check(struct vfm_case *c, struct vfm_cuda *dev)
 	vfm_case_free(c, cpu_s);
 }
 
-/* The name says which plan the case is for: attn/packed-ring/bf16 … */
+/* The name states the expected plan: attn/packed-ring/bf16 … */
 static void check_kind(const struct vfm_case *c)
 {
 	static const char *const kinds[] = {[VFM_ATTN_PACKED] = "packed", [VFM_ATTN_FIXED] = "fixed"};
@@ -139,9 +139,9 @@ static void check_kind(const struct vfm_case *c)
 	free(p);
 }
 
-static const char *among = ""; /* cases whose names hold this */
+static const char *among = ""; /* only cases with this in their name */
 
-/* Every case in bf16, on a device of this kind. */
+/* Runs every bf16 case on a device of this kind. */
 static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 {
 	struct vfm_cuda dev = {.sm = sm, .deterministic = deterministic};
@@ -160,7 +160,7 @@ static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 			c->args.attn.q.dtype != VFM_BF16)
 			continue;
 		if ((sm != 90 && c->op == VFM_OP_attn) || !strstr(c->name, among))
-			continue; /* on others than Hopper, the same as there */
+			continue; /* the forward is the same on all devices */
 		check_kind(c);
 		check(c, &dev);
 		n++;
@@ -194,7 +194,7 @@ static void test_blackwell(void **state)
 	all(100, false, "cudnn", 0);
 }
 
-/* With so little room that samples and heads are cut apart. */
+/* With a limit so low that samples and heads are divided. */
 static void test_deterministic(void **state)
 {
 	(void)state;
@@ -218,8 +218,7 @@ static void warn(const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Without a plan our own kernels do it, and it is said: once for shapes that are alike, of bf16 alone; whoever forces
- * cuDNN is refused. */
+/* Without a plan our own kernels compute bf16, with one warning for similar shapes; forcing cuDNN is an error. */
 static void test_no_plan(void **state)
 {
 	struct vfm_cuda dev = {.sm = 90, .warn = warn};
@@ -277,7 +276,7 @@ static void test_rounding(void **state)
 	}
 }
 
-/* Every sample that has both queries and keys is in one piece for each head, and fits. */
+/* Every sample with queries and keys is in one piece for each head, and fits it. */
 static void test_pieces(void **state)
 {
 	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
@@ -335,7 +334,7 @@ static void test_pieces(void **state)
 	assert_true(n_fixed > 0);
 }
 
-/* Packs that differ from step to step use few plans: the reason for the rounding. */
+/* Packs with different samples share few plans, which is the purpose of rounding. */
 static void test_few_shapes(void **state)
 {
 	struct vfm_rng rng = vfm_rng_stream(5, 2, 3, VFM_RNG_TEST);

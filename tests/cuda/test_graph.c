@@ -1,5 +1,5 @@
-/* How graphs are kept (lib/cuda/cuda_graph.c), on a runtime that only counts: a stream is captured into as many nodes
- * as the test says. */
+/* The cache of executable graphs (lib/cuda/cuda_graph.c) on a mock runtime that counts: a capture has as many nodes as
+ * the test sets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 static struct {
 	size_t nodes; /* of the next graph */
-	/* broken: the capture; other: no executable graph takes it over; full: no memory for one */
+	/* broken: the capture fails; other: no executable graph fits; full: no memory for one */
 	bool capturing, broken, other, full;
 	int graphs, execs; /* there are */
 	int instantiated, updated, launched;
@@ -158,12 +158,12 @@ static void test_kept(void **state)
 		assert_ptr_equal(rt.last, i % 2 ? b : a); /* by turns */
 	}
 	assert_true(rt.instantiated == 2 && rt.updated == 10 && rt.launched == 12);
-	/* Another graph with as many nodes takes the place of an old one. */
+	/* A different graph with as many nodes replaces an old one. */
 	rt.other = true;
 	assert_int_equal(graph(100, true), 0);
 	rt.other = false;
 	assert_true(rt.instantiated == 3 && rt.execs == 2);
-	/* More kinds than there is room for: the oldest go. */
+	/* More kinds than slots: the oldest are freed. */
 	for (size_t n = 1; n <= 20; n++)
 		assert_int_equal(graph(n, true), 0);
 	assert_true(rt.execs == 8 && rt.instantiated == 23);
@@ -179,7 +179,7 @@ static void test_dropped(void **state)
 
 	(void)state;
 	assert_int_equal(graph(100, false), 0);
-	assert_int_equal(graph(0, true), 0); /* nothing was put there */
+	assert_int_equal(graph(0, true), 0); /* nothing was enqueued */
 	rt.broken = true;
 	assert_true(graph(100, true) < 0);
 	assert_int_equal(graph(100, false), 0);
@@ -204,7 +204,7 @@ static void test_refused(void **state)
 	assert_int_equal(vfm_cuda_graph_begin(&compute.s, &err), 0);
 	assert_true(vfm_cuda_graph_begin(&compute.s, &err) == VFM_EUSAGE);
 	c.dev.graph_first = false;
-	assert_int_equal(vfm_cuda_refuse(&c, side.st, "waiting", true, &err), 0); /* it is not of the graph */
+	assert_int_equal(vfm_cuda_refuse(&c, side.st, "waiting", true, &err), 0); /* the event is not of the capture */
 	assert_true(vfm_cuda_refuse(&c, compute.st, "waiting", false, &err) == VFM_EENV && !c.dev.graph_first);
 	assert_string_equal(err.msg, "waiting: cannot be captured in a graph");
 	assert_true(vfm_cuda_refuse(&c, compute.st, "a size", true, &err) == VFM_EENV && c.dev.graph_first);

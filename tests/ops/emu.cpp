@@ -1,8 +1,8 @@
-/* emu.cpp - the scheduler of cuda/emu.h: the threads of a block are fibers on one thread of the host.
+/* emu.cpp - the scheduler of cuda/emu.h: the threads of a block are fibers on one host thread.
  *
- * A fiber runs one thread of the block after another until one of them has to wait; only then another fiber goes on
- * with the rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as it can before
- * the next one does.
+ * A fiber runs the threads of the block one after another until one of them has to wait; another fiber then continues
+ * with the rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as possible before
+ * the next one starts.
  */
 #include "cuda/emu.h"
 
@@ -27,7 +27,7 @@ struct place {
 	void *sp;
 };
 extern "C" void vfm_emu_switch(struct place *from, const struct place *to);
-/* What a call must keep: six registers and the stack. */
+/* The callee-saved state: six registers and the stack. */
 __asm__(".text\n"
 	".globl vfm_emu_switch\n"
 	".hidden vfm_emu_switch\n"
@@ -43,7 +43,7 @@ static void place_init(struct place *p, char *stack, size_t size, void (*entry)(
 {
 	void **top = (void **)(stack + size);
 
-	*--top = NULL; /* where entry would return to: it does not */
+	*--top = NULL; /* return address of entry, which does not return */
 	*--top = (void *)entry;
 	for (int i = 0; i < 6; i++)
 		*--top = NULL;
@@ -70,7 +70,7 @@ static void place_init(struct place *p, char *stack, size_t size, void (*entry)(
 
 struct fiber {
 	struct place place;
-	const void *stack; /* as a sanitizer wants to know it */
+	const void *stack; /* as sanitizers require */
 	size_t size;
 	void *fake;
 };
@@ -95,12 +95,12 @@ static void go(struct fiber *to)
 /* ---- the threads of a block ---- */
 
 static enum state state[MAX_THREADS];
-static struct fiber *on[MAX_THREADS]; /* of those who wait */
+static struct fiber *on[MAX_THREADS]; /* bytes of the waiting lanes */
 static uint3 idx[MAX_THREADS];
 static uint64_t lane_in[MAX_THREADS], lane_out[MAX_THREADS];
 alignas(16) static unsigned char shared[MAX_SHARED];
 static bool backwards;
-static int me, warp_from, warp_n, cursor; /* the running thread; the running warp and how far it is */
+static int me, warp_from, warp_n, cursor; /* the running thread; the running warp and its progress */
 static void (*body)(void *ctx);
 static void *body_ctx;
 
@@ -159,7 +159,7 @@ static struct fiber *fiber_new(void)
 	}
 	f->stack = stacks + (size_t)n_fibers * STACK;
 	mprotect((void *)f->stack, GUARD, PROT_NONE);
-	/* Not all at the same place in their pages, or they would fight for the same lines of the cache. */
+	/* At different offsets in their pages, to avoid cache conflicts. */
 	f->size = STACK - (size_t)(n_fibers % 32) * 576;
 	place_init(&f->place, (char *)f->stack, f->size, fiber_main);
 	n_fibers++;
@@ -192,7 +192,7 @@ const uint64_t *vfm_emu_lanes(uint64_t mine)
 	return lane_out + me / 32 * 32;
 }
 
-/* Until every thread of the warp is done or at the barrier. */
+/* Runs until every thread of the warp is done or at the barrier. */
 static void run_warp(int from, int n)
 {
 	int waiting;

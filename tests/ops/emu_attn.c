@@ -1,5 +1,5 @@
-/* emu_attn.c - attention of the emulated device: our own kernels, for there is no cuDNN to choose instead
- * (lib/cuda/attn.c). */
+/* emu_attn.c - attention of the emulated device: always our own kernels, because the choice of cuDNN (lib/cuda/attn.c)
+ * is not compiled. */
 #include "cuda/attn.h"
 
 int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)

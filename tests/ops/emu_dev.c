@@ -13,7 +13,7 @@ static const struct vfm_dev_table *cpu;
 static struct vfm_dev_table table;
 static struct vfm_ops ops;
 
-/* The scratch of the op that runs, and what stands behind it. */
+/* The scratch of the current op, followed by a guard. */
 enum { WS_GUARD = 256 };
 static unsigned char *ws;
 static size_t ws_room, ws_bytes;
@@ -41,7 +41,7 @@ void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err)
 	}
 	ws_taken = true;
 	ws_bytes = bytes;
-	memset(ws, 0xa5, bytes + WS_GUARD); /* nobody relies on what stood there */
+	memset(ws, 0xa5, bytes + WS_GUARD); /* contents are undefined */
 	return ws;
 }
 
@@ -58,7 +58,7 @@ int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 		if (ws[ws_bytes + i] != 0xa5)
 			ws_die(op, "wrote behind its scratch");
 	ws_taken = false;
-	return 0; /* the emulation ends the process */
+	return 0; /* the emulation exits on errors */
 }
 
 static uint64_t faults[VFM_OP_N];

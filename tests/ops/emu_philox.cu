@@ -1,4 +1,4 @@
-/* emu_philox.cu - the generator of the CUDA kernels, word by word, for test_ops.c. */
+/* emu_philox.cu - the generator of the CUDA kernels, word by word, for ops_values.c. */
 #include "cuda/random.h"
 
 __global__ static void words(struct vfm_rng r, uint64_t first, uint32_t *out, float *normal)
@@ -13,7 +13,7 @@ __global__ static void words(struct vfm_rng r, uint64_t first, uint32_t *out, fl
 	}
 }
 
-/* -ln((x + 1/2) / 2^32) for the words that random blocks seldom hold. */
+/* -ln((x + 1/2) / 2^32) for words that random blocks rarely contain. */
 __global__ static void logs(const uint32_t *x, float *out)
 {
 	out[threadIdx.x] = neg_log_u(x[threadIdx.x]);

@@ -21,7 +21,7 @@ struct mirror {
 	struct block *blocks;
 };
 
-/* Host memory that an op works on, and where it stands on the device. */
+/* Host memory of an op, and its copy on the device. */
 struct region {
 	char *host, *dev;
 	size_t bytes;
@@ -58,7 +58,7 @@ static int by_address(const void *a, const void *b)
 	return x->host < y->host ? -1 : x->host > y->host;
 }
 
-/* Overlapping regions become one. */
+/* Merges overlapping regions. */
 static void merge(struct regions *r)
 {
 	int n = 0;
@@ -78,7 +78,7 @@ static void merge(struct regions *r)
 	r->n = n;
 }
 
-/* A bad index that a kernel met (VFM_EUSAGE) is said from then on; results come all the same. */
+/* A kernel that reads a bad index makes all later waits fail with VFM_EUSAGE; the results are copied nevertheless. */
 static int settled(struct mirror *m, struct vfm_err *err)
 {
 	return m->real->t->stream_sync(m->rs, err);
@@ -117,7 +117,7 @@ static void translate(const struct regions *r, struct vfm_tensor *t)
 		}
 }
 
-/* Boundaries and samples of tokens for those who left them out; *made is freed by the caller. */
+/* Creates dev_cu and seg if a test leaves them out; the caller frees *made. */
 static void complete(struct vfm_seqs *q, int32_t **made)
 {
 	if (q->dev_cu.data && q->seg.data)
@@ -197,7 +197,7 @@ static void *mirror_alloc(struct vfm_stream *s, size_t bytes, const char *what, 
 	struct block *b = vfm_calloc(1, sizeof(*b));
 
 	(void)what, (void)err;
-	b->bytes = (bytes + 256) / 256 * 256; /* of 0 bytes, too: an address of its own */
+	b->bytes = (bytes + 256) / 256 * 256; /* 0 bytes, too, get a distinct address */
 	b->p = aligned_alloc(256, b->bytes);
 	if (!b->p)
 		abort();

@@ -14,8 +14,8 @@
 
 enum { MQ = 37, MK = 90, MH = 2, MD = 40 };
 
-/* Attention in blocks of keys, merged, is attention over all of them; the running state starts undefined,
- * a block may be empty, and so may all of them. */
+/* Attention over blocks of keys, merged, equals attention over all keys.  The running state starts undefined; a block,
+ * or all of them, may be empty. */
 void test_merged_blocks(void **state)
 {
 	static const int32_t cuts[] = {0, 0, 30, 30, 71, MK};
@@ -51,7 +51,7 @@ void test_merged_blocks(void **state)
 		memset(o, 0xff, sizeof(o));
 		memset(lse, 0xff, sizeof(lse));
 		assert_int_equal(vfm_op_attn(levels[l].s, &a, &err), 0);
-		for (int b = 0; b < 5; b++) { /* keys [cuts[b], cuts[b + 1]): the first block and one more hold none */
+		for (int b = 0; b < 5; b++) { /* keys [cuts[b], cuts[b + 1]); two blocks are empty */
 			int32_t n = cuts[b + 1] - cuts[b], cu[4];
 			struct vfm_seqs sb = {
 				.n = 3, .total = n, .max_len = n, .cu = cu, .dev_cu = vfm_t1(cu, VFM_I32, 4)};
@@ -69,7 +69,7 @@ void test_merged_blocks(void **state)
 			assert_int_equal(vfm_op_attn_merge(levels[l].s, &m, &err), 0);
 		}
 		for (int i = 0; i < MQ * MH; i++) {
-			bool keys = i / MH < 20 || i / MH >= 30; /* the second sample has none */
+			bool keys = i / MH < 20 || i / MH >= 30; /* the second sample has no keys */
 
 			if (keys ? !(fabsf(lse[i] - all_lse[i]) < 1e-5f) : lse[i] != -INFINITY)
 				fail_msg("%s: lse[%d] is %g, not %g", levels[l].name, i, (double)lse[i],
@@ -88,7 +88,7 @@ struct low {
 	float lse[LT * LH];
 };
 
-/* One sample; the first column of q is 1, that of k `first`. */
+/* Runs forward and backward of one sample.  The first column of q is 1, that of k is `first`. */
 static void low_run(struct op_level *l, struct low *x, int nq, int nk, float first)
 {
 	int32_t cu_q[2] = {0, nq}, cu_k[2] = {0, nk};
@@ -142,14 +142,14 @@ static void low_compare(const struct op_level *l, const char *what, const uint16
 		double x = (double)vfm_bf16_to_f32(want[i]), y = (double)vfm_bf16_to_f32(got[i]);
 
 		if (what[1] == 'q' && i % LD == 0)
-			continue; /* a sum of roundings times the first column */
+			continue; /* a sum of rounding errors times the first column */
 		if (!(fabs(x - y) <= 0.06 * rms + 0.02 * fabs(x)))
 			fail_msg("%s: %s[%d] of %d rows is %g, not %g", l->name, what, i, rows, y, x);
 	}
 }
 
-/* Scores that are all far below 0, where exp(0 - lse) of a key that is not there would overflow: all 120 lower, they
- * give the same.  Keys that do not fill a tile of 128, a single query, whole tiles. */
+/* Scores far below 0, for which exp(0 - lse) of a masked key would overflow: scores that are all 120 lower give the
+ * same results.  Shapes: keys that do not fill a tile of 128, a single query, whole tiles. */
 void test_low_scores(void **state)
 {
 	static const int shapes[][2] = {{192, 192}, {1, 128}, {100, 65}, {256, 256}, {192, 200}};

@@ -1,4 +1,4 @@
-/* ops_checks.c - operands of wrong shape, dtype or memory are refused before the device sees them. */
+/* ops_checks.c - operands of wrong shape, dtype or memory are errors before the device is called. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "ops_test.h"
 
-/* A device whose ops count their calls. */
+/* A device whose ops only count their calls. */
 static int n_reached;
 #define X(op)                                                                                                          \
 	static int sink_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                      \

@@ -22,7 +22,7 @@ static double dot_product(const double *a, const double *b, int64_t n)
 	return s;
 }
 
-/* sum dy * y(in + step * v) */
+/* Returns sum dy * y(in + step * v). */
 static double objective_at(
 	struct ref *f, const struct op_rule *rule, int in, const double *v, double step, const double *dy)
 {
@@ -38,7 +38,7 @@ static double objective_at(
 	for (int64_t i = 0; i < n; i++)
 		f->v[in][i] += step * v[i];
 	if (!dy)
-		*y = 0; /* the loss is added to */
+		*y = 0; /* the op adds to the loss */
 	ref_run(f);
 	r = dy ? dot_product(dy, y, ny) : *y;
 	for (int64_t i = 0; i < n; i++)
@@ -46,7 +46,7 @@ static double objective_at(
 	return r;
 }
 
-/* Whether the op adds to this gradient. */
+/* Whether the op accumulates this gradient. */
 static bool op_accumulates(const struct vfm_case *c, const struct vfm_tensor *grad)
 {
 	const struct vfm_norm_bwd *n = &c->args.norm_bwd;
@@ -141,7 +141,7 @@ void test_gradients(void **state)
 
 /* ---- determinism ---- */
 
-/* All operands after the run, as bytes. */
+/* Returns all operands after a run, as bytes. */
 static char *bits_after(struct op_level *l, struct vfm_case *c, const struct image *m, size_t *len)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
@@ -163,7 +163,7 @@ static char *bits_after(struct op_level *l, struct vfm_case *c, const struct ima
 	return all;
 }
 
-/* The CUDA kernels: once more, and with the last block, warp and lane first. */
+/* The CUDA kernels give the same bits in a second run, and with the last block, warp and lane first. */
 static void same_bits_emulated(struct vfm_case *c, const struct image *m)
 {
 	struct op_level *l = &levels[n_isa];
@@ -192,13 +192,13 @@ void test_same_bits(void **state)
 	n_bad = 0;
 	for (size_t k = 0; k < cases.n; k++) {
 		struct vfm_case *c = cases.v[k];
-		struct op_level *l = &levels[n_isa - 1]; /* the best kernels */
+		struct op_level *l = &levels[n_isa - 1]; /* the highest instruction set */
 		size_t len, len2;
 		char *first, *again;
 		struct image m;
 
 		if (!case_wanted(c) || (device && c->op == VFM_OP_attn_bwd && c->args.attn_bwd.q.dtype == VFM_BF16))
-			/* cuDNN's backward gives the same bits where training asks for it (tests/gpu/train) */
+			/* cuDNN is deterministic only on request of training (tests/gpu/train) */
 			continue;
 		image_take(&m, c, false);
 		vfm_par_set_threads(2);

@@ -1,4 +1,4 @@
-/* ops_index.c - an index outside its tensor: the CPU refuses it, kernels report it later. */
+/* ops_index.c - an index outside its tensor: the CPU returns an error, kernels report it later. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 #include "emu_dev.h"
 #include "ops_test.h"
 
-/* The CPU refuses an index outside the tensor.  Kernels cannot in time: it is no row, nothing else is touched, and
- * whoever waits for the device hears of it. */
+/* Expects an error.  The CPU returns it at once.  Kernels treat a bad index as "no row", and the next wait for the
+ * device returns the error. */
 static void refused_later(struct vfm_stream *s, int rc, struct vfm_err *err, const char *words)
 {
 	if (!device) {
@@ -30,7 +30,7 @@ static void refused_later(struct vfm_stream *s, int rc, struct vfm_err *err, con
 
 enum { BAD_D = 16 };
 
-/* Rows of d elements: by vectors, and one by one. */
+/* Rows of d elements: by vectors (d 16) and element by element. */
 static void bad_rows(struct vfm_stream *s, int64_t d)
 {
 	float x[3 * BAD_D], y[3 * BAD_D], sum[3 * BAD_D], dot[3], out[BAD_D], want[2] = {0};
@@ -65,7 +65,7 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 		assert_true(sum[i] == x[i] && sum[d + i] == x[2 * d + i] && sum[2 * d + i] == 0);
 	index[1] = INT32_MAX;
 	refused_later(s, vfm_op_index_select(s, &r, &err), &err, "index_select: an index is 2147483647, but");
-	index[1] = -7; /* no row where rows may be missing, but no place */
+	index[1] = -7; /* "no row" for ops that allow it, else an error */
 	if (!device) {
 		assert_int_equal(vfm_op_index_select(s, &r, &err) | vfm_op_index_add(s, &a, &err) |
 				vfm_op_index_dot(s, &p, &err),
@@ -76,7 +76,7 @@ static void bad_rows(struct vfm_stream *s, int64_t d)
 	refused_later(s, vfm_op_embed3(s, &e, &err), &err, "embed3: an index is -7, but there are 3 rows");
 }
 
-/* Few destinations: sums in pieces. */
+/* Few destinations with long lists, which are summed in pieces. */
 static void bad_long_lists(struct vfm_stream *s)
 {
 	enum { N = 640, D = 8 };

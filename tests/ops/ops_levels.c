@@ -170,7 +170,7 @@ double *operand_doubles(const struct vfm_tensor *t, const char *mem)
 	return v;
 }
 
-/* Rounded to the operand's dtype, and back, so that the reference sees what the op sees. */
+/* Rounds v to the operand's dtype, so that the reference reads the values that the op reads. */
 void operand_put(struct vfm_tensor *t, double *v)
 {
 	for (int64_t i = 0; i < vfm_numel(t); i++) {
@@ -200,7 +200,6 @@ void ref_release(struct ref *r)
 		free(r->v[i]);
 }
 
-/* Filled, and with `saved` what a forward would have left. */
 void image_take(struct image *m, struct vfm_case *c, bool saved)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;

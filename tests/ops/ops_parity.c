@@ -11,7 +11,7 @@
 
 #include "ops_test.h"
 
-/* A master in two parts: lo is compared as part of w. */
+/* Split master weights: p_lo is compared as a part of w. */
 static bool split_master(const struct vfm_case *c)
 {
 	return c->op == VFM_OP_adamw && vfm_has(&c->args.adamw.p_lo);
@@ -25,7 +25,7 @@ static double stored_value(const struct vfm_case *c, const struct vfm_tensor *t,
 	return operand_get(t, t->data, i);
 }
 
-/* The bias may be rounded to bf16 before it is added (ops.h); the CPU's is not. */
+/* Returns the tolerance for a bias that a device rounds to bf16 before adding it (ops.h); the CPU does not. */
 static double bias_room(const struct vfm_case *c)
 {
 	const struct vfm_tensor *b = c->op == VFM_OP_gemm ? &c->args.gemm.bias
@@ -67,7 +67,7 @@ static void compare_operand(const char *level, const struct vfm_case *c, const s
 			stored_value(c, t, worst), want[worst], most);
 }
 
-/* Gaps between rows and the guard after the end must be as they were. */
+/* Gaps between rows and the guard at the end must be unchanged. */
 static void check_gaps(const char *level, const struct vfm_case *c, const struct vfm_operand *o,
 	const struct vfm_tensor *t, size_t bytes)
 {
@@ -101,7 +101,7 @@ static void check_case(struct op_level *l, struct vfm_case *c, struct ref *want)
 		if (!vfm_has(t))
 			continue;
 		if (!split_master(c) || t != &c->args.adamw.p_lo)
-			compare_operand(l->name, c, &o[i], t, want->v[i]); /* inputs too: they must not change */
+			compare_operand(l->name, c, &o[i], t, want->v[i]); /* inputs too: ops must not change them */
 		check_gaps(l->name, c, &o[i], t, c->bytes[i]);
 	}
 }

@@ -56,7 +56,6 @@ struct vfm_tensor *operand_at(void *args, size_t offset)
 	return (struct vfm_tensor *)((char *)args + offset);
 }
 
-/* The forward's arguments: only shapes and flags matter. */
 void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 {
 	memset(f, 0, sizeof(*f));
@@ -114,8 +113,6 @@ void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	}
 }
 
-/* Operands of the forward: inputs that the backward knows, too; zeros for the rest, which is
- * outputs and additive terms. */
 void forward_operands(const struct op_rule *rule, const struct ref *bwd, union vfm_op_args *args, struct ref *f)
 {
 	const struct vfm_operand *o = vfm_op_infos[rule->fwd].operands, *ob = vfm_op_infos[rule->bwd].operands;
@@ -136,7 +133,6 @@ void forward_operands(const struct op_rule *rule, const struct ref *bwd, union v
 	}
 }
 
-/* Gives the backward the statistics that its forward would have saved. */
 void fill_saved_operands(struct vfm_case *c)
 {
 	const struct op_rule *rule = op_rule_of(c);

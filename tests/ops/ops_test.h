@@ -1,4 +1,4 @@
-/* ops_test.h - what the parts of test_ops share: levels, which are devices under test, and operands as doubles. */
+/* ops_test.h - shared by the parts of test_ops: levels (devices under test), and operands as doubles. */
 #ifndef VFM_TESTS_OPS_OPS_TEST_H
 #define VFM_TESTS_OPS_OPS_TEST_H
 
@@ -54,7 +54,7 @@ void image_release(struct image *m, struct vfm_case *c);
 
 /* ---- the forward of a backward ---- */
 
-/* How a backward op's operands relate to those of its forward. */
+/* The relation of the operands of a backward to those of its forward. */
 struct op_rule {
 	enum vfm_op_id bwd, fwd;
 	size_t dy, y; /* L = sum dy * y; dy SIZE_MAX: L = y */

@@ -13,7 +13,7 @@
 #include "emu_dev.h"
 #include "ops_test.h"
 
-/* Operands that are not to be read may hold anything. */
+/* Operands that an op does not read may hold any value. */
 void test_unread(void **state)
 {
 	struct vfm_err err = {0};
@@ -33,7 +33,7 @@ void test_unread(void **state)
 		}
 }
 
-/* A NaN must come out again, or a run that has diverged goes on unseen. */
+/* NaN propagates, so that a diverged run is noticed. */
 void test_nan(void **state)
 {
 	struct vfm_err err = {0};
@@ -64,8 +64,8 @@ void test_nan(void **state)
 		assert_int_equal(vfm_op_quant(levels[i].s, &quant, &err), 0);
 		assert_true(amax == 39 && inv == 0.125f && (codes[21] & 0x7f) == 0x7f && (codes[22] & 0x7f) == 0x7f &&
 			codes[23] == vfm_f32_to_f8(184, VFM_F8E4M3));
-		/* with a history: finite numbers saturate, the largest of several tensors is kept; where it is empty
-		 * the tensor's own decides */
+		/* with a history: finite values saturate; amax keeps the maximum over tensors; an empty history uses
+		 * amax of the tensor */
 		for (int k = 0; k < 3; k++) {
 			float past[3] = {0, k ? 20 : 0, k ? 3 : 0};
 
@@ -79,7 +79,7 @@ void test_nan(void **state)
 	}
 }
 
-/* Parts are summed in their order, element by element, wherever the result and this rank's part lie. */
+/* Parts are summed in their order, element by element, for every location of the result and of the own part. */
 void test_sum_in_place(void **state)
 {
 	enum { PARTS = 5, N = 4099, ROW = 4104 };
@@ -91,8 +91,8 @@ void test_sum_in_place(void **state)
 	for (int i = 0; i < PARTS * ROW + 1; i++)
 		keep[i] = i % 7 ? vfm_rng_normal(&rng, (uint64_t)i) * (i / ROW % 2 ? 3e7f : 1) : -0.0f;
 	for (int l = 0; l < n_full; l++)
-		/* into a row of x; the last part elsewhere and summed as the third, into a row or in place; aligned or
-		 * not */
+		/* the result is a row of x; the own part is a row, or a separate operand at place 2 that may be the
+		 * result; aligned and unaligned */
 		for (int way = 0; way < 6; way++) {
 			int off = way % 2, n = way < 2 ? PARTS : PARTS - 1;
 			struct vfm_sum_parts a = {
@@ -118,8 +118,8 @@ void test_sum_in_place(void **state)
 		}
 }
 
-/* The generator of the kernels: the integers of base/philox.h bit for bit, its normals to rounding, also where the
- * logarithm is of a number next to 0 or 1. */
+/* The generator of the CUDA kernels gives the integers of base/philox.h exactly, and normals within the bound, also if
+ * the argument of the logarithm is close to 0 or 1. */
 void test_philox(void **state)
 {
 	static const uint64_t at[] = {0, 1, 0xfffffff0u, 0x123456789abcdef0u, UINT64_MAX - 300};
@@ -137,13 +137,13 @@ void test_philox(void **state)
 			vfm_rng_block(&r, at[k] + i, out);
 			assert_memory_equal(out, w + 4 * i, sizeof(out));
 			vfm_rng_normal4(&r, at[k] + i, want);
-			/* of the pair's length: a sine next to 0 has the rounding of its angle */
+			/* relative to the radius: a sine near 0 has the rounding error of its angle */
 			for (int j = 0; j < 4; j++)
 				assert_true(fabsf(z[4 * i + (uint64_t)j] - want[j]) <=
 					6e-7f * hypotf(want[j & 2], want[(j & 2) + 1]));
 		}
 	}
-	for (uint32_t i = 0; i < 256; i++) /* the ends, powers of two, where the two ways meet */
+	for (uint32_t i = 0; i < 256; i++) /* both ends, powers of two, and the branch point */
 		x[i] = i < 64     ? i
 			: i < 128 ? UINT32_MAX - (i - 64)
 			: i < 192 ? 0xb504f334u - 32 + (i - 128)

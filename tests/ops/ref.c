@@ -80,7 +80,7 @@ static void ref_gemm(struct ref *r)
 	}
 }
 
-/* The number next to x that the 8-bit float has; what is halfway goes to the even one. */
+/* Rounds x to the nearest 8-bit float, ties to even. */
 static double to_f8(double x, int mantissa, int low, double most)
 {
 	double a = fabs(x), last;
@@ -304,7 +304,7 @@ static void ref_qk_norm_rope_bwd(struct ref *r)
 	}
 }
 
-/* p[k] = scale q k for one query over the keys [k0, k1); returns the logarithm of the sum of exponentials. */
+/* Computes p[k] = scale q k of one query for the keys [k0, k1); returns the log of the sum of exponentials. */
 static double scores(
 	const double *q, const double *k, int64_t k0, int64_t k1, int64_t hkv, int64_t d, double scale, double *p)
 {
@@ -480,7 +480,7 @@ static void ref_mse(struct ref *r)
 	}
 }
 
-/* With a split master, w takes all of it (test_ops.c compares what w and lo are together). */
+/* With split master weights, w holds the master (ops_parity.c joins w and p_lo). */
 static void ref_adamw(struct ref *r)
 {
 	const struct vfm_adamw *a = r->args;
@@ -514,7 +514,7 @@ static void ref_split_master(struct ref *r)
 	for (int64_t i = 0; i < a->x.shape[0]; i++) {
 		int e;
 
-		/* lo counts units in the last place of an f32 with the exponent of what it is part of. */
+		/* lo counts units in the last place of an f32 with the exponent of x. */
 		if (!a->join) {
 			frexp(x[i], &e);
 			hi[i] = ldexp(round(ldexp(x[i], 8 - e)), e - 8); /* away from zero */
@@ -697,7 +697,7 @@ static void ref_softmax_bwd(struct ref *r)
 		}
 }
 
-/* A token is taken if fewer than k of its sample are better: higher, or as high and before it. */
+/* A token is selected if fewer than k tokens of its sample have a higher score, or the same score and precede it. */
 static void ref_moe_topk_expert(struct ref *r)
 {
 	const struct vfm_moe_topk_expert *a = r->args;
@@ -805,7 +805,7 @@ static void ref_moe_sort(struct ref *r)
 	double *count = V(moe_sort, count);
 	int64_t n = a->key.shape[0], at = 0;
 
-	for (int64_t e = 0; e <= a->buckets; e++) { /* the last round: no key */
+	for (int64_t e = 0; e <= a->buckets; e++) { /* the last round: rows without a key */
 		int64_t first = at;
 
 		for (int64_t i = 0; i < n; i++)

@@ -1,6 +1,6 @@
-/* Training on the CUDA kernels (emulated; products and attention by libraries are the CPU's) against training on the
- * CPU: losses, gradient norms, gradients and weights of a few steps of every architecture.  What the op cases cannot
- * show: the views, strides, accumulations and zero-row packs that real layers hand to the ops. */
+/* Training on the CUDA kernels (emulated; GEMM and attention by libraries use the CPU) against training on the CPU:
+ * losses, gradient norms, gradients and weights of a few steps of every architecture.  It covers what cases of single
+ * ops cannot: views, strides, accumulations and packs without rows as layers pass them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static struct vfm_err err;
 
 struct trained {
 	struct vfm_step_stats stats[STEPS];
-	float *grad; /* of the first step, parameter by parameter */
+	float *grad; /* of the first step, by parameter */
 	float *weight;
 	int64_t n;
 };
@@ -144,7 +144,7 @@ static void compare(const char *what, const char *const *set, double tol)
 		grad, weight);
 	if (!(grad <= 5 * tol) || !(weight <= 5 * tol))
 		fail_msg("%s: gradients differ by %g, weights by %g", what, grad, weight);
-	assert_true(gpu.stats[0].loss != gpu.stats[1].loss); /* something is learned */
+	assert_true(gpu.stats[0].loss != gpu.stats[1].loss); /* the loss decreases */
 	free(cpu.grad), free(cpu.weight), free(gpu.grad), free(gpu.weight);
 }
 
@@ -175,8 +175,8 @@ static void test_moviegen(void **state)
 		"train.recompute=light");
 }
 
-/* The kernels of fp8 give the CPU's bits, but what goes into them differs in its last bit here and there, and an
- * element of e5m2 by an eighth then. */
+/* The fp8 kernels give the bits of the CPU for equal inputs.  Their inputs differ in the last bit, and then an element
+ * of e5m2 differs by an eighth. */
 static void test_fp8(void **state)
 {
 	(void)state;
@@ -197,7 +197,7 @@ static void test_stdit(void **state)
 	RUN("stdit, residual in bf16", 2e-3, "model.arch=stdit", "train.dtype=bf16", "train.residual=bf16");
 }
 
-/* In bf16 a rounding may change a choice: there every token visits every expert. */
+/* Rounding in bf16 may change the routing, so every expert gets every token. */
 static void test_moe(void **state)
 {
 	(void)state;

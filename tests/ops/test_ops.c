@@ -35,14 +35,14 @@ static void test_pool(void **state)
 	vfm_dev_free(s, p, 1000003);
 	assert_int_equal(d->mem_now, 1);
 	assert_int_equal(d->mem_peak, 1000004);
-	assert_ptr_equal(vfm_dev_alloc(s, 1000001, "again", &err), p); /* the block is used again */
+	assert_ptr_equal(vfm_dev_alloc(s, 1000001, "again", &err), p); /* the freed block is reused */
 	vfm_dev_free(s, p, 1000001);
 	vfm_dev_free(s, q, 1);
 	assert_null(vfm_dev_alloc(s, SIZE_MAX / 2, "too much", &err));
 	assert_int_equal(err.code, VFM_EENV);
 	assert_non_null(strstr(err.msg, "too much"));
 	vfm_dev_free(s, NULL, 5);
-	p = vfm_dev_alloc(s, 0, "nothing", &err); /* of a rank without tokens: an address like any other */
+	p = vfm_dev_alloc(s, 0, "nothing", &err); /* a rank without tokens: a distinct address */
 	q = vfm_dev_alloc(s, 0, "nothing", &err);
 	assert_non_null(p);
 	assert_non_null(q);
@@ -108,9 +108,9 @@ int main(int argc, char **argv)
 	case_words = getenv("VFM_TEST_CASES");
 	if (getenv("VFM_TEST_ONLY"))
 		cmocka_set_test_filter(getenv("VFM_TEST_ONLY"));
-	/* oneDNN's team of threads would spin between its loops, and on a busy machine that is most of the time. */
+	/* The threads of oneDNN would spin between loops, which wastes a busy machine. */
 	if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-		execv("/proc/self/exe", argv); /* which the library reads when it is loaded; without it, slower */
+		execv("/proc/self/exe", argv); /* it is read at load time; if exec fails, the test is slower */
 	if (device)
 		return cmocka_run_group_tests(of_device, open_levels, close_levels);
 	return cmocka_run_group_tests(tests, open_levels, close_levels);
