@@ -35,7 +35,7 @@ static inline int vecs(int n)
 static void row_ptrs(
 	const struct attn_view *v, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n, char **rows)
 {
-	// cppcheck-suppress zerodivcond ; nobody asks for rows of nothing
+	// cppcheck-suppress zerodivcond ; callers never pass an empty sample
 	int64_t h, t;
 
 	if (n == 0)
@@ -300,11 +300,12 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 			struct fwd_block *b = &x->b[i];
 			int nv = vecs(b->n);
 
-			product(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
+			multiply_tile(BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_BQ, x->s, ATTN_BQ, false);
 			softmax_step(x, b, n, nv, d, fabsf(c->scale) * (float)LOG2E, j == 0);
 			if (PAIR)
 				pad_steps(x->p, words(n), ATTN_BQ, nv * VW);
-			product(BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
+			multiply_tile(
+				BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_BQ, b->ot, ATTN_BQ, j > 0);
 		}
 	}
 	product_end();
@@ -453,7 +454,7 @@ static void put_dq(const struct attn_call *c, const struct attn_item *it, int64_
 	atomic_store_explicit(&done[it->self], b + 1, memory_order_release);
 }
 
-static void put_rows(
+static void store_rows(
 	const struct attn_view *view, int64_t t0, int64_t head, int64_t n, int d, const float *src, int ld, float mul)
 {
 	for (int64_t i = 0; i < n; i++) {
@@ -522,25 +523,29 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			int n = (int)(nk - j < bk ? nk - j : bk);
 			const float *ks = PAIR ? x->ks + j / bk * ATTN_BK * ATTN_LD : x->k + j * ATTN_LD;
 
-			product(BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
-			product(BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
+			multiply_tile(
+				BY_ROW, n, nv, words(d), x->k + j * ATTN_LD, x->qt, ATTN_BQ, x->s, ATTN_LD, false);
+			multiply_tile(
+				BY_ROW, n, nv, words(d), x->v + j * ATTN_LD, x->dot, ATTN_BQ, x->ds, ATTN_LD, false);
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
-			product(BY_ROW, n, dvec, words(nv * VW), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
-			product(BY_ROW, n, dvec, words(nv * VW), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
+			multiply_tile(
+				BY_ROW, n, dvec, words(nv * VW), x->s, x->dos, ATTN_LD, x->dv + j * ldd, ldd, i > 0);
+			multiply_tile(
+				BY_ROW, n, dvec, words(nv * VW), x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, i > 0);
 			if (PAIR)
 				pad_steps(x->dss, words(n), ATTN_BQ, nv * VW);
 			if (j == 0 && it->prev >= 0)
 				get_dq(c, it, first / ATTN_BQ, x, done);
-			product(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD, x->dqt,
-				ATTN_BQ, j > 0 || it->prev >= 0);
+			multiply_tile(BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, PAIR ? ATTN_BQ : ATTN_LD,
+				x->dqt, ATTN_BQ, j > 0 || it->prev >= 0);
 		}
 		put_dq(c, it, first / ATTN_BQ, nl, x, done);
 	}
 	product_end();
 	if (it->parts > 1 && !put_part(it, ldd, x, done))
 		return;
-	put_rows(&c->dk, k0, it->kvh, nk, d, x->dk, ldd, c->scale);
-	put_rows(&c->dv, k0, it->kvh, nk, d, x->dv, ldd, 1);
+	store_rows(&c->dk, k0, it->kvh, nk, d, x->dk, ldd, c->scale);
+	store_rows(&c->dv, k0, it->kvh, nk, d, x->dv, ldd, 1);
 }
 
 const struct attn_isa ATTN_ISA = {

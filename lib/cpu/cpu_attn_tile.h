@@ -113,7 +113,7 @@ static inline void tile_2x2(
 		AMX_STORE(3, c1 + 16, sc);
 }
 
-static void product(
+static void multiply_tile(
 	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
 	(void)side;
@@ -195,7 +195,7 @@ TILES(TILE)
 static tile_fn *const tiles[NVMAX + 1][13][2] = {TILES(TILE_ENTRY)};
 
 /* m >= 1, lanes in vectors, k in words.  Rows and lanes are divided evenly over tiles. */
-static void product(
+static void multiply_tile(
 	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {
 	int parts = (nv + NVMAX - 1) / NVMAX;

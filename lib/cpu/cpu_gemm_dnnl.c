@@ -178,7 +178,7 @@ out:
 	return e;
 }
 
-static struct entry *find_entry(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
+static struct entry *find_primitive(struct vfm_dnnl *d, const struct key *k, struct vfm_err *err)
 {
 	const unsigned char *p = (const unsigned char *)k;
 	uint32_t h = 2166136261u;
@@ -236,7 +236,7 @@ int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans
 
 	if (!cpu->dnnl)
 		TRY(open_engine(cpu, err));
-	e = find_entry(cpu->dnnl, &k, err);
+	e = find_primitive(cpu->dnnl, &k, err);
 	if (!e)
 		return VFM_EENV;
 	CK(dnnl_memory_set_data_handle(e->a, a->data), "setting a data handle");

@@ -83,7 +83,7 @@ struct list {
 
 /* Rounds a length of a class.  Classes of an octave round to whole octaves, because more shapes would need more plans.
  */
-static int64_t round_up(const struct class *c, int64_t n)
+static int64_t round_class_len(const struct class *c, int64_t n)
 {
 	int64_t r = 128;
 
@@ -97,7 +97,7 @@ static int64_t round_up(const struct class *c, int64_t n)
 /* Appends the pieces of a class, each with as many samples, then as many heads, as the limits allow. */
 static void cut(struct list *l, const struct class *c, const struct vfm_attn_limits *lim)
 {
-	int64_t sq = round_up(c, c->max_q), sk = round_up(c, c->max_k), b = vfm_attn_round_batch(c->n),
+	int64_t sq = round_class_len(c, c->max_q), sk = round_class_len(c, c->max_k), b = vfm_attn_round_batch(c->n),
 		heads = lim->hkv;
 
 	if (b > VFM_ATTN_MOST_SAMPLES)

@@ -21,7 +21,7 @@ struct samples {
 
 /* Chooses the tile size: some hundred tiles fill the device with large blocks, `cut` times as many with small ones;
  * longer tiles leave fewer partial sums. */
-static inline struct samples samples_of(const struct vfm_seqs *q, int64_t total, int cut)
+static inline struct samples tile_samples(const struct vfm_seqs *q, int64_t total, int cut)
 {
 	int64_t per = ceil_div(total, 2048) * 8;
 
@@ -104,7 +104,7 @@ __global__ static void fold_columns(const struct fold_args a)
 		out[at] = a.add ? out[at] + sum : sum;
 }
 
-static inline void fold(struct vfm_stream *st, const struct fold_args &a)
+static inline void fold_column_sums(struct vfm_stream *st, const struct fold_args &a)
 {
 	int64_t grid = ceil_div(a.width, 32) * a.q.n;
 	int rows = count_token_tiles(a.q) > 32 * (int64_t)a.q.n ? 32 : 8;

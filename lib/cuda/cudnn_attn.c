@@ -17,7 +17,7 @@ static bool has_key_rows(enum vfm_dnn_rows i)
 }
 
 /* Adds a tensor: rows [tokens, heads, d] seen as [b, heads, s, d], or transposed as [b, heads, d, s]. */
-static void add_rows(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
+static void add_row_tensor(struct vfm_dnn_attn *a, enum vfm_dnn_rows i, bool transposed)
 {
 	const struct vfm_dnn_attn_key *k = &a->key;
 	int64_t s = has_key_rows(i) ? k->sk : k->sq, h = has_key_rows(i) ? k->hkv : k->h;
@@ -54,10 +54,10 @@ static void add_operands(struct vfm_dnn_attn *a)
 		if (!k->apart)
 			a->lse_offset = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
 	}
-	add_rows(a, VFM_DNN_Q, false);
-	add_rows(a, VFM_DNN_K, true);
-	add_rows(a, VFM_DNN_V, k->bwd);
-	add_rows(a, VFM_DNN_O, false);
+	add_row_tensor(a, VFM_DNN_Q, false);
+	add_row_tensor(a, VFM_DNN_K, true);
+	add_row_tensor(a, VFM_DNN_V, k->bwd);
+	add_row_tensor(a, VFM_DNN_O, false);
 	a->lse = add_stats(a);
 }
 
@@ -159,9 +159,9 @@ static void build_backward(struct vfm_dnn_attn *a)
 	struct vfm_dnn_graph *g = a->g;
 	vfm_dnn_t p, ds;
 
-	add_rows(a, VFM_DNN_DOUT, false);
+	add_row_tensor(a, VFM_DNN_DOUT, false);
 	for (int i = VFM_DNN_DQ; i <= VFM_DNN_DV; i++)
-		add_rows(a, (enum vfm_dnn_rows)i, false);
+		add_row_tensor(a, (enum vfm_dnn_rows)i, false);
 	a->one = vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
 	a->dsum = k->ragged ? add_stats(a) : vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
 	ds = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_O], 0);

@@ -161,7 +161,7 @@ static inline int __all_sync(unsigned m, int p)
 static inline void vfm_emu_aligned(const void *p, size_t bytes)
 {
 	if ((uintptr_t)p % (bytes > 16 ? 16 : bytes))
-		vfm_emu_die("a vector that does not lie at a multiple of its size");
+		vfm_emu_die("a misaligned vector");
 }
 template <class T> static inline T __ldg(const T *p)
 {

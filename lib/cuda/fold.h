@@ -45,8 +45,8 @@ static inline size_t fold_ws(int64_t rows, const struct vfm_seqs *q)
 	return (size_t)(rows + q->n) * sizeof(double);
 }
 
-static inline void fold(struct vfm_stream *s, double *ws, int64_t rows, const struct vfm_seqs *q, const float *w,
-	double *loss, float *each)
+static inline void fold_row_sums(struct vfm_stream *s, double *ws, int64_t rows, const struct vfm_seqs *q,
+	const float *w, double *loss, float *each)
 {
 	if (q->n == 0)
 		return;

@@ -143,7 +143,7 @@ extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, str
 {
 	bool has = vfm_has(&g->gate);
 	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr,
-		has ? g->gate.stride[0] : 0, 0, samples_of(has ? g->seqs : nullptr, g->x.shape[0], 1),
+		has ? g->gate.stride[0] : 0, 0, tile_samples(has ? g->seqs : nullptr, g->x.shape[0], 1),
 		(int)g->x.shape[1], is_bf(&g->gate)};
 
 	if (!vfm_numel(&g->x))
@@ -167,7 +167,7 @@ template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct 
 extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct vfm_err *err)
 {
 	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, g->gate.stride[0], 0,
-		samples_of(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
+		tile_samples(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
 	struct fold_args f = {
 		a.q, nullptr, a.d, a.d, {(float *)g->dgate.data, nullptr}, {g->dgate.stride[0], 0}, false};
 
@@ -182,6 +182,6 @@ extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd
 		launch_gate_bwd<8>(s, g, a);
 	else
 		launch_gate_bwd<1>(s, g, a);
-	fold(s, f);
+	fold_column_sums(s, f);
 	return vfm_cuda_launched(s, "gate_bwd", err);
 }

@@ -185,7 +185,7 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *add = mod ? &a->shift : &a->bias;
 	struct norm_args p = {a->x.data, a->y.data, mul->data, add->data, mod ? mul->stride[0] : 0,
 		mod ? add->stride[0] : 0, mod ? 1.0f : 0.0f, (float *)a->mean.data, (float *)a->rstd.data,
-		samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1), a->eps, (int)a->x.shape[1],
+		tile_samples(mod ? a->seqs : nullptr, a->x.shape[0], 1), a->eps, (int)a->x.shape[1],
 		a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add)};
 	int any = p.d <= 512 ? 32 : 256;
 
@@ -490,7 +490,7 @@ extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd
 				*out[2] = {mod ? &a->dscale : &a->dweight, mod ? &a->dshift : &a->dbias};
 	struct bwd_args p = {a->x.data, a->dy.data, a->dx.data, vfm_has(mul) ? mul->data : nullptr,
 		mod ? mul->stride[0] : 0, mod ? 1.0f : 0.0f, (const float *)a->mean.data, (const float *)a->rstd.data,
-		nullptr, samples_of(mod ? a->seqs : nullptr, a->x.shape[0], 1), (int)a->x.shape[1],
+		nullptr, tile_samples(mod ? a->seqs : nullptr, a->x.shape[0], 1), (int)a->x.shape[1],
 		a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul)};
 	struct fold_args f = {p.q, nullptr, 2 * (int64_t)p.d, p.d, {}, {}, !mod};
 	int any = p.d <= 512 ? 32 : 256, rows = any == 32 ? 4 : 1;
@@ -513,6 +513,6 @@ extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd
 			VFM_LAUNCH(s, (norm_bwd_cols), count_token_tiles(p.q) * ceil_div(p.d, 128), 128, 0, p);
 	}
 	if (p.part && (p.q.total || mod))
-		fold(s, f);
+		fold_column_sums(s, f);
 	return vfm_cuda_launched(s, "norm_bwd", err);
 }

@@ -170,7 +170,7 @@ extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_n
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
 	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope),
 		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
-		samples_of(nullptr, x->shape[0], 4), b->eps, (int)x->shape[1], (int)x->shape[2],
+		tile_samples(nullptr, x->shape[0], 4), b->eps, (int)x->shape[1], (int)x->shape[2],
 		head_lanes((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
 
 	if (!vfm_numel(x))
@@ -342,7 +342,7 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	const struct vfm_tensor *x = vfm_has(&b->weight) ? &b->x : &b->dy, *dx = &b->dx, *dy = &b->dy;
 	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope),
 		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]},
-		{dy->stride[0], dy->stride[1]}, samples_of(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1],
+		{dy->stride[0], dy->stride[1]}, tile_samples(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1],
 		(int)dy->shape[2], head_lanes((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
 	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)b->dweight.data, nullptr}, {0, 0}, true};
 
@@ -362,6 +362,6 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 			VFM_LAUNCH(s, (qk_bwd_cols), count_token_tiles(a.q) * ceil_div(a.d, THREADS), THREADS, 0, a);
 	}
 	if (a.part)
-		fold(s, f);
+		fold_column_sums(s, f);
 	return vfm_cuda_launched(s, "qk_norm_rope_bwd", err);
 }

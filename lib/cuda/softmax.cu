@@ -4,7 +4,7 @@
 enum { THREADS = 128 };
 
 /* Reduces over `lanes` neighbours (a power of two) of a warp. */
-__device__ static inline float sum_row(float x, int lanes)
+__device__ static inline float sum_row_lanes(float x, int lanes)
 {
 	for (int d = lanes / 2; d > 0; d /= 2)
 		x += __shfl_xor_sync(VFM_ALL_LANES, x, d);
@@ -30,7 +30,7 @@ __global__ static void __launch_bounds__(THREADS) softmax(const float *x, float 
 	most = max_of(most, lanes);
 	for (int i = lane; i < n; i += lanes)
 		sum += __expf(x[i] - most);
-	sum = sum_row(sum, lanes);
+	sum = sum_row_lanes(sum, lanes);
 	for (int i = lane; i < n; i += lanes)
 		y[i] = __expf(x[i] - most) / sum;
 }
@@ -45,7 +45,7 @@ __global__ static void __launch_bounds__(THREADS)
 	y += r * e, dy += r * e, dx += r * e;
 	for (int i = lane; i < n; i += lanes)
 		sum += y[i] * dy[i];
-	sum = sum_row(sum, lanes);
+	sum = sum_row_lanes(sum, lanes);
 	for (int i = lane; i < n; i += lanes)
 		dx[i] = y[i] * (dy[i] - sum);
 }

@@ -1,7 +1,7 @@
 /* ops_rows.c - checks and costs of the ops on rows by index, of merged attention, SwiGLU and table embeddings. */
 #include "ops/check.h"
 
-/* [n,D] or [n,H,d] whose heads lie side by side; its D, or -1 after an error. */
+/* Checks [n,D] or [n,H,d] with contiguous heads; returns D, or -1 after an error. */
 static int64_t row_len(const char *op, const char *name, const struct vfm_tensor *t, int64_t n, int64_t d, int ndim,
 	struct vfm_err *err)
 {
