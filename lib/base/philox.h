@@ -69,7 +69,7 @@ static inline double vfm_u01(uint32_t x)
  * r sin(2 pi u01(b)); 4 normals a block.
  *
  * The functions below compute this in double and round the result to float; sigma, time and text embeddings use them.
- * The ops fill and diffuse, which make initial weights and noise, evaluate the formula in float on every backend.  Their
+ * The ops fill and diffuse, which make initial weights and noise, evaluate the formula in float on every backend. Their
  * integers are the same; each of their normals differs from the one here by at most 6e-7 r, which tests/ops checks.
  * Backends and instruction sets may differ from each other by rounding within this bound. */
 void vfm_rng_normal4(const struct vfm_rng *r, uint64_t block, float out[4]);

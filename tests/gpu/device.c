@@ -530,7 +530,8 @@ static bool bad_indices(char *why, size_t len)
 			MUST(back[i] == (i / D == BAD ? 0.0f : x[(M - 1 - i / D) * D + i % D]));
 		MUST(t->stream_sync(d.stream, &err) == VFM_EUSAGE);
 	}
-	MUST(rc == VFM_EUSAGE && strstr(err.msg, "index_select: ") && strstr(err.msg, "1073741824, but there are 1000 rows"));
+	MUST(rc == VFM_EUSAGE && strstr(err.msg, "index_select: ") &&
+		strstr(err.msg, "1073741824, but there are 1000 rows"));
 	vfm_dev_free(d.stream, p, (2 * M * D + M) * 4);
 	t->event_free(e);
 	t->free_host(d.dev, x, 2 * M * D * 4);
