@@ -28,6 +28,16 @@ a, b = load(sys.argv[1]), load(sys.argv[2])
 print("near" if len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 2e-3 * max(map(abs, a)) else "far")
 END3
 }
+# undocumented RUN: parameters of its checkpoint that vfm-models(7) does not name.  Of a linear layer it names the layer.
+undocumented() {
+	local name
+	vfm-ckpt ls -o json "$1" | jq -r '.rows[].name' |
+		sed -nE 's/^model\///; T; s/^blocks\.[0-9]+\.//; s/^attn(_[st])?\./ATTN./; p' | sort -u |
+		while read -r name; do
+			grep -qF -e "$name" <<<"$models" || grep -qF -e " ${name%.*} [" <<<"$models" || echo "$name"
+		done
+}
+models=$(mandoc -Tascii -Owidth=900 "$TOP/man/vfm-models.7" | sed 's/.\x08//g')
 losses() {
 	jq -c .loss "$1"/metrics.jsonl
 }
@@ -44,6 +54,7 @@ for arch in moviegen stdit expert token; do
 	ok "$arch: the loss falls" jq -se '(.[-1].loss < .[0].loss)' "$arch/metrics.jsonl"
 	"${train[@]}" --steps 4 -o "half-$arch" >log
 	"${train[@]}" --steps 8 -o "half-$arch" >log
+	is "$(undocumented "$arch")" "" "$arch: vfm-models(7) names every parameter"
 	is "$(losses "half-$arch")" "$(losses "$arch")" "$arch: in two halves, the same losses to the last bit"
 	run "${train[@]}" -n 2 --set parallel.cp=2 --steps 8 -o "cp-$arch"
 	rc_is 0 "$arch on two ranks"
@@ -61,6 +72,13 @@ for arch in moviegen stdit expert token; do
 	run vfm-sample -q --ckpt "$arch" --size 32x32 --frames 8 --steps 3 -p "a red square moves left" -d "alone-$arch"
 	ok "$arch: a sample does not depend on what shares its pack" cmp "out-$arch/sample-000000.mp4" "alone-$arch/sample-000000.mp4"
 done
+
+for n in 1 3; do
+	run vfm-train -q -c tiny.json --data plan.jsonl --set model.adaln_lora=4 --set train.lr=0 --steps $n -o "init-$n"
+	rc_is 0 "$n steps with a learning rate of 0"
+done
+is "$(vfm-ckpt hash -o json -p model init-1 | jq -r '.rows[0].hash')" "$(vfm-ckpt hash -o json -p model init-3 | jq -r '.rows[0].hash')" "leave the initial weights"
+is "$(undocumented init-1)" "" "dit with adaln_lora: vfm-models(7) names every parameter"
 
 run vfm-sample -q --ckpt moviegen --size 96x96 --frames 8 --steps 3 -p "too large" -o big.mp4
 rc_is 2 "more patches than learned positions"
