@@ -311,7 +311,7 @@ check-mesh: $(MESH)
 	$(MESH) $(if $(V),,-q) tests/mesh/meshes.txt
 	$(MESH) $(if $(V),,-q) --faults tests/mesh/meshes.txt
 	$(MESH) $(if $(V),,-q) --comm shm -k "dit 4" tests/mesh/meshes.txt
-	$(MESH) $(if $(V),,-q) --comm stage -k "moe 4" tests/mesh/meshes.txt
+	$(MESH) $(if $(V),,-q) --comm staging -k "moe 4" tests/mesh/meshes.txt
 	for n in 1 4; do MESH_NO_MEM=$$n $(MESH) $(if $(V),,-q) --comm shm -k "dit 4 dtype=bf16 fsdp" tests/mesh/meshes.txt || exit; done
 	VFM_PP_EARLY=1 $(MESH) $(if $(V),,-q) --comm shm --max-ranks 8 -k "stdit pp=" tests/mesh/meshes.txt
 

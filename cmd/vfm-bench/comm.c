@@ -377,7 +377,7 @@ static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		vfm_table_note(t,
 			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s",
 			(long long)repeat, x->job.world->size, x->job.launch.nodes, x->job.launch.nodes > 1 ? "s" : "");
-		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_filling(d->world));
+		vfm_table_note(t, "%s: %s, over %s", d->dev->t->name, d->dev->descr, vfm_comm_backend(d->world));
 		bench_note_machine(t, vfm_par_threads());
 		rc = vfm_table_print(t, r->format, stdout, err);
 	}

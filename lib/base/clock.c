@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-static double seconds(clockid_t id)
+static double read_clock(clockid_t id)
 {
 	struct timespec t;
 
@@ -12,10 +12,10 @@ static double seconds(clockid_t id)
 
 double vfm_now(void)
 {
-	return seconds(CLOCK_MONOTONIC);
+	return read_clock(CLOCK_MONOTONIC);
 }
 
 double vfm_wall_time(void)
 {
-	return seconds(CLOCK_REALTIME);
+	return read_clock(CLOCK_REALTIME);
 }

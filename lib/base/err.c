@@ -15,8 +15,8 @@ static void mark_cut(char *msg)
 	memcpy(msg + n, "...", 4);
 }
 
-static void put(struct vfm_err *err, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-static void put(struct vfm_err *err, const char *fmt, va_list ap)
+static void write_message(struct vfm_err *err, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void write_message(struct vfm_err *err, const char *fmt, va_list ap)
 {
 	int n = vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 
@@ -33,7 +33,7 @@ int(vfm_fail)(struct vfm_err *err, int code, const char *fmt, ...)
 	if (err) {
 		err->code = code;
 		va_start(ap, fmt);
-		put(err, fmt, ap);
+		write_message(err, fmt, ap);
 		va_end(ap);
 	}
 	return code;
@@ -50,7 +50,7 @@ int(vfm_fail_errno)(struct vfm_err *err, int code, const char *fmt, ...)
 		return code;
 	err->code = code;
 	va_start(ap, fmt);
-	put(err, fmt, ap);
+	write_message(err, fmt, ap);
 	va_end(ap);
 	/* The reason is worth more than the end of a long file name: make room for it. */
 	why = strerror(saved);
@@ -78,7 +78,7 @@ int vfm_err_context(struct vfm_err *err, const char *fmt, ...)
 		return VFM_EUSAGE;
 	memcpy(was, err->msg, sizeof(was));
 	va_start(ap, fmt);
-	put(err, fmt, ap);
+	write_message(err, fmt, ap);
 	va_end(ap);
 	len = strlen(err->msg);
 	if ((size_t)snprintf(err->msg + len, sizeof(err->msg) - len, ": %s", was) >= sizeof(err->msg) - len)

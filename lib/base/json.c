@@ -66,7 +66,7 @@ static const char *type_name(const json_t *v)
 #define DOT(where) (*(where) ? "." : "")
 
 /* 1 = *v is there, 0 = absent and not required. */
-static int find(const json_t *obj, const char *where, const char *key, bool required, const char *expected,
+static int find_value(const json_t *obj, const char *where, const char *key, bool required, const char *expected,
 	const json_t **v, struct vfm_err *err)
 {
 	if (!json_is_object(obj))
@@ -80,7 +80,7 @@ static int find(const json_t *obj, const char *where, const char *key, bool requ
 	return vfm_fail(err, VFM_EUSAGE, "%s%s%s: missing (expected %s)", where, DOT(where), key, expected);
 }
 
-static int wrong(const char *where, const char *key, const char *expected, const json_t *v, struct vfm_err *err)
+static int fail_type(const char *where, const char *key, const char *expected, const json_t *v, struct vfm_err *err)
 {
 	if (json_is_real(v))
 		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected %s, got %.17g", where, DOT(where), key, expected,
@@ -94,7 +94,7 @@ int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool req
 	const json_t *v;
 	double real;
 	int64_t n;
-	int rc = find(obj, where, key, required, "an integer", &v, err);
+	int rc = find_value(obj, where, key, required, "an integer", &v, err);
 
 	if (rc <= 0)
 		return rc;
@@ -103,10 +103,10 @@ int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool req
 	} else if (json_is_real(v)) {
 		real = json_real_value(v);
 		if (!(fabs(real) <= 0x1p53) || real != floor(real))
-			return wrong(where, key, "an integer", v, err);
+			return fail_type(where, key, "an integer", v, err);
 		n = (int64_t)real;
 	} else {
-		return wrong(where, key, "an integer", v, err);
+		return fail_type(where, key, "an integer", v, err);
 	}
 	if (n < min || n > max) {
 		if (max == INT64_MAX)
@@ -124,12 +124,12 @@ int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool req
 int vfm_json_f64(const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err)
 {
 	const json_t *v;
-	int rc = find(obj, where, key, required, "a number", &v, err);
+	int rc = find_value(obj, where, key, required, "a number", &v, err);
 
 	if (rc <= 0)
 		return rc;
 	if (!json_is_number(v))
-		return wrong(where, key, "a number", v, err);
+		return fail_type(where, key, "a number", v, err);
 	*out = json_number_value(v);
 	return 0;
 }
@@ -138,12 +138,12 @@ int vfm_json_str(
 	const json_t *obj, const char *where, const char *key, bool required, const char **out, struct vfm_err *err)
 {
 	const json_t *v;
-	int rc = find(obj, where, key, required, "a string", &v, err);
+	int rc = find_value(obj, where, key, required, "a string", &v, err);
 
 	if (rc <= 0)
 		return rc;
 	if (!json_is_string(v))
-		return wrong(where, key, "a string", v, err);
+		return fail_type(where, key, "a string", v, err);
 	*out = json_string_value(v);
 	return 0;
 }
@@ -327,7 +327,7 @@ void vfm_jsonl_close(struct vfm_jsonl *r)
 }
 
 /* One line without its newline: 1, 0 at the end, VFM_EINPUT if too long (and read past), VFM_EENV. */
-static int read_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err)
+static int read_jsonl_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err)
 {
 	size_t n = 0;
 	int c = EOF;
@@ -371,7 +371,7 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
 
 	*out = NULL;
 	for (;;) {
-		rc = read_line(r, &len, err);
+		rc = read_jsonl_line(r, &len, err);
 		if (rc <= 0)
 			return rc;
 		s = r->buf;

@@ -45,7 +45,7 @@ bool vfm_log_quiet(void)
 	return quiet;
 }
 
-static void write_all(const char *s, size_t n)
+static void write_stderr(const char *s, size_t n)
 {
 	while (n > 0) {
 		ssize_t w = write(STDERR_FILENO, s, n);
@@ -60,15 +60,15 @@ static void write_all(const char *s, size_t n)
 }
 
 /* A file name may hold newlines and escape sequences; they must not forge lines or move the cursor. */
-static void blunt(char *s)
+static void mask_control_chars(char *s)
 {
 	for (; *s; s++)
 		if ((unsigned char)*s < 0x20 || *s == 0x7f)
 			*s = *s == '\t' ? ' ' : '?';
 }
 
-static void say(const char *kind, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-static void say(const char *kind, const char *fmt, va_list ap)
+static void write_line(const char *kind, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void write_line(const char *kind, const char *fmt, va_list ap)
 {
 	char tag[32] = "", small[512], *msg = NULL, *line = NULL;
 	int n;
@@ -76,16 +76,16 @@ static void say(const char *kind, const char *fmt, va_list ap)
 	if (vasprintf(&msg, fmt, ap) < 0)
 		msg = NULL;
 	if (msg)
-		blunt(msg);
+		mask_control_chars(msg);
 	if (rank >= 0)
 		snprintf(tag, sizeof(tag), "rank %d: ", rank);
 	pthread_mutex_lock(&lock);
 	n = asprintf(&line, "%s%s: %s%s%s\n", bar_on_screen ? "\r\033[K" : "", program, tag, kind, msg ? msg : fmt);
 	if (n >= 0) {
-		write_all(line, (size_t)n);
+		write_stderr(line, (size_t)n);
 	} else {
 		n = snprintf(small, sizeof(small), "%s: %s%s(out of memory)\n", program, tag, kind);
-		write_all(small, (size_t)n < sizeof(small) ? (size_t)n : sizeof(small) - 1);
+		write_stderr(small, (size_t)n < sizeof(small) ? (size_t)n : sizeof(small) - 1);
 	}
 	bar_on_screen = false;
 	pthread_mutex_unlock(&lock);
@@ -100,7 +100,7 @@ void vfm_info(const char *fmt, ...)
 	if (quiet)
 		return;
 	va_start(ap, fmt);
-	say("", fmt, ap);
+	write_line("", fmt, ap);
 	va_end(ap);
 }
 
@@ -109,7 +109,7 @@ void vfm_warn(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("warning: ", fmt, ap);
+	write_line("warning: ", fmt, ap);
 	va_end(ap);
 }
 
@@ -118,13 +118,13 @@ void vfm_error(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("", fmt, ap);
+	write_line("", fmt, ap);
 	va_end(ap);
 }
 
 /* ---- progress ---------------------------------------------------------------- */
 
-static void duration(char *s, size_t size, double sec)
+static void format_duration(char *s, size_t size, double sec)
 {
 	long t = sec > 0 && sec < 1e8 ? (long)(sec + 0.5) : 0;
 
@@ -134,7 +134,7 @@ static void duration(char *s, size_t size, double sec)
 		snprintf(s, size, "%ld:%02ld", t / 60, t % 60);
 }
 
-static int columns(void)
+static int terminal_columns(void)
 {
 	struct winsize w;
 
@@ -142,18 +142,18 @@ static int columns(void)
 }
 
 /* "clips 120/400 30% [=====>      ] 12.3/s 0:23 left" into s. */
-static void render(const struct vfm_progress *p, double now, bool bar, char *s, size_t size)
+static void render_progress(const struct vfm_progress *p, double now, bool bar, char *s, size_t size)
 {
 	double spent = now - p->t_start, rate = spent > 0 ? (double)p->done / spent : 0;
 	char left[32] = "", gauge[64] = "";
 
 	if (p->total <= 0) {
-		duration(left, sizeof(left), spent);
+		format_duration(left, sizeof(left), spent);
 		snprintf(s, size, "%s %lld, %.1f/s, %s", p->what, (long long)p->done, rate, left);
 		return;
 	}
 	if (bar) {
-		int width = columns() - 60, fill;
+		int width = terminal_columns() - 60, fill;
 
 		width = width < 0 ? 0 : width > 40 ? 40 : width;
 		fill = (int)((double)width * (double)p->done / (double)p->total);
@@ -162,24 +162,25 @@ static void render(const struct vfm_progress *p, double now, bool bar, char *s, 
 			snprintf(gauge, sizeof(gauge), " [%.*s%*s]", fill,
 				"========================================", width - fill, "");
 	}
-	duration(left, sizeof(left), rate > 0 ? (double)(p->total - p->done) / rate : 0);
+	format_duration(left, sizeof(left), rate > 0 ? (double)(p->total - p->done) / rate : 0);
 	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %.1f/s, %s left", p->what, (long long)p->done, (long long)p->total,
 		100.0 * (double)p->done / (double)p->total, gauge, rate, left);
 }
 
-static void show(struct vfm_progress *p, double now)
+static void show_progress(struct vfm_progress *p, double now)
 {
 	char text[256], line[512];
 	int n;
 
-	render(p, now, p->tty, text, sizeof(text));
+	render_progress(p, now, p->tty, text, sizeof(text));
 	if (!p->tty) {
 		vfm_info("%s", text);
 		return;
 	}
-	n = snprintf(line, sizeof(line), "\r\033[K%s: %.*s", program, columns() - (int)strlen(program) - 3, text);
+	n = snprintf(
+		line, sizeof(line), "\r\033[K%s: %.*s", program, terminal_columns() - (int)strlen(program) - 3, text);
 	pthread_mutex_lock(&lock);
-	write_all(line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
+	write_stderr(line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
 	bar_on_screen = true;
 	pthread_mutex_unlock(&lock);
 }
@@ -207,15 +208,15 @@ void vfm_progress_step(struct vfm_progress *p, int64_t n)
 	}
 	pthread_mutex_unlock(&turn);
 	if (due)
-		show(p, now);
+		show_progress(p, now);
 }
 
 void vfm_progress_end(struct vfm_progress *p)
 {
 	if (!quiet && p->shown && p->tty) {
-		show(p, vfm_now());
+		show_progress(p, vfm_now());
 		pthread_mutex_lock(&lock);
-		write_all("\n", 1);
+		write_stderr("\n", 1);
 		bar_on_screen = false;
 		pthread_mutex_unlock(&lock);
 	}

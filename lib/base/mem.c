@@ -8,19 +8,19 @@
 
 #include "base/log.h"
 
-static void out_of_memory(size_t size) __attribute__((noreturn));
-static void out_of_memory(size_t size)
+static void abort_out_of_memory(size_t size) __attribute__((noreturn));
+static void abort_out_of_memory(size_t size)
 {
 	vfm_error("out of memory (%zu bytes)", size);
 	abort();
 }
 
-static size_t product(size_t n, size_t size)
+static size_t checked_product(size_t n, size_t size)
 {
 	size_t bytes;
 
 	if (__builtin_mul_overflow(n, size, &bytes))
-		out_of_memory(SIZE_MAX);
+		abort_out_of_memory(SIZE_MAX);
 	return bytes;
 }
 
@@ -29,27 +29,27 @@ void *vfm_malloc(size_t size)
 	void *p = malloc(size ? size : 1);
 
 	if (!p)
-		out_of_memory(size);
+		abort_out_of_memory(size);
 	return p;
 }
 
 void *vfm_calloc(size_t n, size_t size)
 {
-	size_t bytes = product(n, size);
+	size_t bytes = checked_product(n, size);
 	void *p = calloc(1, bytes ? bytes : 1);
 
 	if (!p)
-		out_of_memory(bytes);
+		abort_out_of_memory(bytes);
 	return p;
 }
 
 void *vfm_realloc(void *p, size_t n, size_t size)
 {
-	size_t bytes = product(n, size);
+	size_t bytes = checked_product(n, size);
 
 	p = realloc(p, bytes ? bytes : 1);
 	if (!p)
-		out_of_memory(bytes);
+		abort_out_of_memory(bytes);
 	return p;
 }
 
@@ -67,7 +67,7 @@ char *vfm_strfmt(const char *fmt, ...)
 
 	va_start(ap, fmt);
 	if (vasprintf(&s, fmt, ap) < 0)
-		out_of_memory(strlen(fmt));
+		abort_out_of_memory(strlen(fmt));
 	va_end(ap);
 	return s;
 }
@@ -126,7 +126,7 @@ void *vfm_arena_alloc(struct vfm_arena *a, size_t size)
 	void *p;
 
 	if (size > SIZE_MAX / 2)
-		out_of_memory(size);
+		abort_out_of_memory(size);
 	size = (size + 15) & ~(size_t)15;
 	if (!c || c->size - c->used < size) {
 		size_t room = size > 65536 - sizeof(*c) ? size : 65536 - sizeof(*c);
@@ -167,18 +167,18 @@ void vfm_arena_release(struct vfm_arena *a)
 
 /* ---- text -------------------------------------------------------------------- */
 
-static void reserve(struct vfm_buf *b, size_t more)
+static void reserve_text(struct vfm_buf *b, size_t more)
 {
 	size_t n;
 
 	if (__builtin_add_overflow(b->len, more, &n) || n == SIZE_MAX)
-		out_of_memory(SIZE_MAX);
+		abort_out_of_memory(SIZE_MAX);
 	vfm_grow(&b->data, &b->cap, n + 1, 1);
 }
 
 void vfm_buf_add(struct vfm_buf *b, const void *data, size_t len)
 {
-	reserve(b, len);
+	reserve_text(b, len);
 	if (len)
 		memcpy(b->data + b->len, data, len);
 	b->len += len;
@@ -195,14 +195,14 @@ void vfm_buf_addf(struct vfm_buf *b, const char *fmt, ...)
 	va_list ap;
 	int n;
 
-	reserve(b, 64);
+	reserve_text(b, 64);
 	va_start(ap, fmt);
 	n = vsnprintf(b->data + b->len, b->cap - b->len, fmt, ap);
 	va_end(ap);
 	if (n < 0)
-		out_of_memory(strlen(fmt));
+		abort_out_of_memory(strlen(fmt));
 	if ((size_t)n >= b->cap - b->len) {
-		reserve(b, (size_t)n);
+		reserve_text(b, (size_t)n);
 		va_start(ap, fmt);
 		vsnprintf(b->data + b->len, b->cap - b->len, fmt, ap);
 		va_end(ap);

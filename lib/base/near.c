@@ -5,13 +5,13 @@
 
 enum { MAX_WORD = 64 };
 
-static int min2(int a, int b)
+static int min_int(int a, int b)
 {
 	return a < b ? a : b;
 }
 
 /* Optimal string alignment distance. */
-static int distance(const char *a, const char *b)
+static int edit_distance(const char *a, const char *b)
 {
 	int la = (int)strlen(a), lb = (int)strlen(b), d[3][MAX_WORD + 1];
 
@@ -22,9 +22,9 @@ static int distance(const char *a, const char *b)
 
 		now[0] = i;
 		for (int j = 1; j <= lb; j++) {
-			now[j] = min2(min2(up[j], now[j - 1]) + 1, up[j - 1] + (a[i - 1] != b[j - 1]));
+			now[j] = min_int(min_int(up[j], now[j - 1]) + 1, up[j - 1] + (a[i - 1] != b[j - 1]));
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				now[j] = min2(now[j], up2[j - 2] + 1);
+				now[j] = min_int(now[j], up2[j - 2] + 1);
 		}
 	}
 	return d[la % 3][lb];
@@ -39,7 +39,7 @@ const char *vfm_near(const char *word, const char *const *list)
 	if (len > MAX_WORD)
 		return NULL;
 	for (; *list; list++) {
-		int d = strlen(*list) > MAX_WORD ? best_d : distance(word, *list);
+		int d = strlen(*list) > MAX_WORD ? best_d : edit_distance(word, *list);
 
 		if (len >= 2 && strncmp(word, *list, len) == 0)
 			longer = *list;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Digits with an optional minus sign, from s to *end; false if there are none or they overflow. */
-static bool digits(const char *s, const char **end, int64_t *out)
+static bool parse_digits(const char *s, const char **end, int64_t *out)
 {
 	bool neg = *s == '-';
 	int64_t v = 0;
@@ -43,7 +43,7 @@ int vfm_parse_i64(const char *s, int64_t min, int64_t max, int64_t *out, struct 
 
 	if (!all_digits(s))
 		return vfm_fail(err, VFM_EUSAGE, "expected an integer, got '%s'", s);
-	if (digits(s, &end, &v) && v >= min && v <= max) {
+	if (parse_digits(s, &end, &v) && v >= min && v <= max) {
 		*out = v;
 		return 0;
 	}
@@ -58,7 +58,7 @@ int vfm_parse_size(const char *s, int64_t *out, struct vfm_err *err)
 	const char *end, *unit;
 	int64_t v, scale = 1;
 
-	if (*s == '-' || !digits(s, &end, &v))
+	if (*s == '-' || !parse_digits(s, &end, &v))
 		return vfm_fail(err, VFM_EUSAGE, "expected a size (a number, then K, M, G or T), got '%s'", s);
 	if (*end) {
 		unit = strchr(suffix, *end);

@@ -41,7 +41,7 @@ struct parse {
 	struct vfm_err *err;
 };
 
-static const struct vfm_opt *find(const struct vfm_cmd *cmd, char letter, const char *name, size_t len)
+static const struct vfm_opt *find_option(const struct vfm_cmd *cmd, char letter, const char *name, size_t len)
 {
 	const struct vfm_opt *tables[2] = {cmd->opts, common};
 
@@ -78,7 +78,7 @@ static int unknown_long(const struct vfm_cmd *cmd, const char *name, size_t len,
 	return VFM_EUSAGE;
 }
 
-static void spelled(const struct vfm_opt *o, bool as_letter, char *s, size_t size)
+static void spell_option(const struct vfm_opt *o, bool as_letter, char *s, size_t size)
 {
 	if (as_letter)
 		snprintf(s, size, "-%c", o->letter);
@@ -136,12 +136,12 @@ static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, 
 }
 
 /* `value` follows in the same word, or is NULL. */
-static int take(struct parse *p, const struct vfm_opt *o, bool as_letter, const char *value)
+static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter, const char *value)
 {
 	char opt[128];
 	const char *arg = o->arg ? o->arg : "an argument";
 
-	spelled(o, as_letter, opt, sizeof(opt));
+	spell_option(o, as_letter, opt, sizeof(opt));
 	if (!value) {
 		if (p->at + 1 >= p->argc)
 			return vfm_fail(p->err, VFM_EUSAGE, "option '%s' needs %s", opt, arg);
@@ -155,31 +155,31 @@ static int take(struct parse *p, const struct vfm_opt *o, bool as_letter, const 
 	return set_value(p, o, opt, value);
 }
 
-static int long_option(struct parse *p, const char *word)
+static int parse_long_option(struct parse *p, const char *word)
 {
 	const char *name = word + 2, *eq = strchr(name, '=');
 	size_t len = eq ? (size_t)(eq - name) : strlen(name);
-	const struct vfm_opt *o = find(p->cmd, 0, name, len);
+	const struct vfm_opt *o = find_option(p->cmd, 0, name, len);
 
 	if (!o)
 		return unknown_long(p->cmd, name, len, p->err);
 	if (o->type != VFM_OPT_FLAG)
-		return take(p, o, false, eq ? eq + 1 : NULL);
+		return apply_option(p, o, false, eq ? eq + 1 : NULL);
 	if (eq)
 		return vfm_fail(p->err, VFM_EUSAGE, "option '--%s' takes no argument", o->name);
 	return set_flag(p, o);
 }
 
-static int letters(struct parse *p, const char *word)
+static int parse_letters(struct parse *p, const char *word)
 {
 	for (const char *s = word + 1; *s && !p->done; s++) {
-		const struct vfm_opt *o = find(p->cmd, *s, NULL, 0);
+		const struct vfm_opt *o = find_option(p->cmd, *s, NULL, 0);
 
 		if (!o)
 			return vfm_fail(
 				p->err, VFM_EUSAGE, "unknown option '-%c' (%s -h lists them)", *s, p->cmd->name);
 		if (o->type != VFM_OPT_FLAG)
-			return take(p, o, true, s[1] ? s + 1 : NULL);
+			return apply_option(p, o, true, s[1] ? s + 1 : NULL);
 		TRY(set_flag(p, o));
 	}
 	return 0;
@@ -198,7 +198,7 @@ int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_opera
 		else if (strcmp(word, "--") == 0)
 			only_operands = true;
 		else
-			TRY(word[1] == '-' ? long_option(&p, word) : letters(&p, word));
+			TRY(word[1] == '-' ? parse_long_option(&p, word) : parse_letters(&p, word));
 		if (p.done)
 			return VFM_OPT_DONE;
 	}
@@ -219,9 +219,9 @@ static int left_column(const struct vfm_opt *o, char *s, size_t size)
 	return snprintf(s, size, "  -%c%s%s", o->letter, sep, arg);
 }
 
-static bool shadowed(const struct vfm_cmd *cmd, const struct vfm_opt *o)
+static bool is_shadowed(const struct vfm_cmd *cmd, const struct vfm_opt *o)
 {
-	return find(cmd, 0, o->name, strlen(o->name)) != o;
+	return find_option(cmd, 0, o->name, strlen(o->name)) != o;
 }
 
 void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
@@ -257,7 +257,7 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 				fprintf(out, "\n%s\n", o->help);
 				continue;
 			}
-			if (t == 1 && shadowed(cmd, o))
+			if (t == 1 && is_shadowed(cmd, o))
 				continue;
 			if (left_column(o, left, sizeof(left)) > width)
 				fprintf(out, "%s\n%*s  %s\n", left, width, "", o->help);

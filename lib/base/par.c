@@ -20,7 +20,7 @@ static pthread_mutex_t n_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local bool in_worker;
 
 /* The leading number of an environment variable ("4", "4,2", "4(x2)"), else 0. */
-static int env_count(const char *name)
+static int read_env_number(const char *name)
 {
 	const char *s = getenv(name);
 	long v = s ? strtol(s, NULL, 10) : 0;
@@ -31,10 +31,10 @@ static int env_count(const char *name)
 static int default_threads(void)
 {
 	cpu_set_t set;
-	int n = env_count("OMP_NUM_THREADS");
+	int n = read_env_number("OMP_NUM_THREADS");
 
 	if (!n)
-		n = env_count("SLURM_CPUS_PER_TASK");
+		n = read_env_number("SLURM_CPUS_PER_TASK");
 	if (!n && sched_getaffinity(0, sizeof(set), &set) == 0)
 		n = CPU_COUNT(&set);
 	return n > 0 ? n : 1;
@@ -100,17 +100,17 @@ void vfm_par_serial(void)
 	in_worker = true;
 }
 
-static void futex_wait(void *word, unsigned value)
+static void team_futex_wait(void *word, unsigned value)
 {
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void futex_wake(void *word, int n)
+static void team_futex_wake(void *word, int n)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static inline void relax(void)
+static inline void pause_core(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__builtin_ia32_pause();
@@ -133,11 +133,11 @@ static void *team_worker(void *arg)
 	in_worker = true;
 	for (;;) {
 		for (int i = 0; i < SPINS && team.epoch == seen; i++)
-			relax();
+			pause_core();
 		while (team.epoch == seen) {
 			team.sleepers++;
 			if (team.epoch == seen)
-				futex_wait(&team.epoch, seen);
+				team_futex_wait(&team.epoch, seen);
 			team.sleepers--;
 		}
 		seen = team.epoch;
@@ -145,7 +145,7 @@ static void *team_worker(void *arg)
 		if (team.open && me < team.allowed)
 			run_chunks();
 		if (--team.inside == 0 && !team.open)
-			futex_wake(&team.inside, 1);
+			team_futex_wake(&team.inside, 1);
 	}
 	return NULL;
 }
@@ -181,15 +181,15 @@ static void team_run(int64_t n, int64_t grain, int64_t chunks, void (*fn)(int64_
 	team.open = 1;
 	team.epoch++;
 	if (team.sleepers > 0)
-		futex_wake(&team.epoch, team.sleepers);
+		team_futex_wake(&team.epoch, team.sleepers);
 	in_worker = true; /* loops within are serial */
 	run_chunks();
 	in_worker = false;
 	team.open = 0;
 	for (int i = 0; i < SPINS && team.inside; i++)
-		relax();
+		pause_core();
 	while ((inside = team.inside) != 0)
-		futex_wait(&team.inside, (unsigned)inside);
+		team_futex_wait(&team.inside, (unsigned)inside);
 }
 
 void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx)
@@ -225,7 +225,7 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 
 /* ---- pool -------------------------------------------------------------------- */
 
-struct job {
+struct pool_task {
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -233,21 +233,21 @@ struct job {
 struct vfm_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t not_empty, not_full;
-	struct job *queue; /* ring of cap; first waits at head */
+	struct pool_task *queue; /* ring of cap; first waits at head */
 	int cap, head, waiting;
 	bool stop;
 	int n_threads;
 	pthread_t *threads;
 };
 
-static void *work(void *arg)
+static void *run_pool_worker(void *arg)
 {
 	struct vfm_pool *p = arg;
 
 	in_worker = true;
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
-		struct job j;
+		struct pool_task j;
 
 		while (!p->waiting && !p->stop)
 			pthread_cond_wait(&p->not_empty, &p->lock);
@@ -277,7 +277,7 @@ struct vfm_pool *vfm_pool_new(int n_threads, int queue_len)
 	p->threads = vfm_calloc((size_t)(n_threads > 0 ? n_threads : 1), sizeof(*p->threads));
 	/* Where a thread cannot be had (a limit on processes), fewer do the work; with none, push does it. */
 	for (int i = 0; i < (n_threads > 0 ? n_threads : 1); i++)
-		if (pthread_create(&p->threads[p->n_threads], NULL, work, p) == 0)
+		if (pthread_create(&p->threads[p->n_threads], NULL, run_pool_worker, p) == 0)
 			p->n_threads++;
 	return p;
 }
@@ -291,7 +291,7 @@ void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (p->waiting == p->cap)
 		pthread_cond_wait(&p->not_full, &p->lock);
-	p->queue[(p->head + p->waiting) % p->cap] = (struct job){fn, arg};
+	p->queue[(p->head + p->waiting) % p->cap] = (struct pool_task){fn, arg};
 	p->waiting++;
 	pthread_cond_signal(&p->not_empty);
 	pthread_mutex_unlock(&p->lock);

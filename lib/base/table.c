@@ -152,7 +152,7 @@ static int width_of(const char *s)
 	return n;
 }
 
-static void pad(struct vfm_buf *b, int n)
+static void pad_text(struct vfm_buf *b, int n)
 {
 	for (; n > 0; n--)
 		vfm_buf_adds(b, " ");
@@ -169,7 +169,7 @@ struct layout {
 	bool *right;
 };
 
-static void lay_out(const struct vfm_table *t, bool md, struct layout *l)
+static void lay_out_table(const struct vfm_table *t, bool md, struct layout *l)
 {
 	l->text = vfm_calloc((t->n_rows + 1) * t->n_cols + 1, sizeof(char *));
 	l->width = vfm_calloc(t->n_cols + 1, sizeof(int));
@@ -206,10 +206,10 @@ static void text_row(const struct vfm_table *t, const struct layout *l, size_t r
 		int fill = l->width[i] - width_of(s);
 
 		vfm_buf_adds(b, md ? "| " : i ? "  " : "");
-		pad(b, l->right[i] ? fill : 0);
+		pad_text(b, l->right[i] ? fill : 0);
 		vfm_buf_adds(b, s);
 		if (md || i + 1 < t->n_cols)
-			pad(b, l->right[i] ? 0 : fill);
+			pad_text(b, l->right[i] ? 0 : fill);
 		vfm_buf_adds(b, md ? " " : "");
 	}
 	while (!md && b->len && b->data[b->len - 1] == ' ')
@@ -221,7 +221,7 @@ static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
 {
 	struct layout l;
 
-	lay_out(t, md, &l);
+	lay_out_table(t, md, &l);
 	for (size_t r = 0; r <= t->n_rows; r++) {
 		text_row(t, &l, r, md, b);
 		for (size_t i = 0; md && r == 0 && i < t->n_cols; i++)

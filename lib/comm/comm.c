@@ -10,7 +10,7 @@
 
 /* ---- the group of one ---- */
 
-static int self_copy(struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
+static int copy_to_self(struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
 {
 	if (in.data == out.data || vfm_numel(&in) == 0)
 		return 0;
@@ -32,14 +32,14 @@ static int self_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tens
 	const int64_t *count, struct vfm_err *err)
 {
 	(void)c, (void)count;
-	return self_copy(s, in, out, err);
+	return copy_to_self(s, in, out, err);
 }
 
 static int self_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	(void)c, (void)send, (void)recv;
-	return self_copy(s, in, out, err);
+	return copy_to_self(s, in, out, err);
 }
 
 static int self_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
@@ -52,7 +52,7 @@ static int self_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 	int from, struct vfm_err *err)
 {
 	(void)c, (void)to, (void)from;
-	return self_copy(s, out, in, err);
+	return copy_to_self(s, out, in, err);
 }
 
 static int self_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
@@ -96,12 +96,12 @@ struct vfm_comm *vfm_comm_self(void)
 
 /* ---- what callers use: checks, then the filling ---- */
 
-static struct vfm_comm *place(struct vfm_comm *c, const struct vfm_stream *s)
+static struct vfm_comm *select_group(struct vfm_comm *c, const struct vfm_stream *s)
 {
 	return s ? c : vfm_comm_host(c);
 }
 
-static int64_t total(const struct vfm_comm *c, const int64_t *count, int64_t equal)
+static int64_t sum_counts(const struct vfm_comm *c, const int64_t *count, int64_t equal)
 {
 	int64_t n = 0;
 
@@ -113,12 +113,12 @@ static int64_t total(const struct vfm_comm *c, const int64_t *count, int64_t equ
 }
 
 /* small: this rank's share; big: all of it. */
-static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
+static int check_shares(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
 	const int64_t *count, struct vfm_err *err)
 {
 	int64_t mine = count ? count[c->rank] : vfm_numel(&small);
 
-	if (small.dtype == big.dtype && vfm_numel(&small) == mine && total(c, count, mine) == vfm_numel(&big) &&
+	if (small.dtype == big.dtype && vfm_numel(&small) == mine && sum_counts(c, count, mine) == vfm_numel(&big) &&
 		vfm_contiguous(&small) && vfm_contiguous(&big))
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
@@ -128,13 +128,13 @@ static int check(const struct vfm_comm *c, const char *what, struct vfm_tensor s
 }
 
 /* On the compute stream nothing hides a call: it stands still as long as that takes. */
-static void stand(const struct vfm_comm *c, struct vfm_stream *s)
+static void begin_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s)
 {
 	if (s && c->size > 1)
 		vfm_stall_begin(s, VFM_STALL_COMM);
 }
 
-static int go_on(const struct vfm_comm *c, struct vfm_stream *s, int rc)
+static int end_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s, int rc)
 {
 	if (s && c->size > 1)
 		vfm_stall_end(s);
@@ -146,29 +146,29 @@ int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x
 	if (!vfm_contiguous(&x) ||
 		(x.dtype != VFM_F32 && x.dtype != VFM_BF16 && x.dtype != VFM_F64 && x.dtype != VFM_I64))
 		return vfm_fail(err, VFM_EUSAGE, "internal: all_reduce of '%s': bad operand", c->name);
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->all_reduce(c, s, x, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->all_reduce(c, s, x, err));
 }
 
 int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	TRY(check(c, "all_gather", in, out, count, err));
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->all_gather(c, s, in, out, count, err));
+	TRY(check_shares(c, "all_gather", in, out, count, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->all_gather(c, s, in, out, count, err));
 }
 
 int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	TRY(check(c, "reduce_scatter", out, in, count, err));
+	TRY(check_shares(c, "reduce_scatter", out, in, count, err));
 	if (in.dtype != VFM_F32 && in.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "internal: reduce_scatter of %s", vfm_dtype_name(in.dtype));
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->reduce_scatter(c, s, in, out, count, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->reduce_scatter(c, s, in, out, count, err));
 }
 
 int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
@@ -177,13 +177,14 @@ int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor i
 	int64_t n_in = vfm_numel(&in), n_out = vfm_numel(&out);
 
 	if (in.dtype != out.dtype || !vfm_contiguous(&in) || !vfm_contiguous(&out) || !send != !recv ||
-		(send ? total(c, send, 0) != n_in || total(c, recv, 0) != n_out : n_in != n_out || n_in % c->size))
+		(send ? sum_counts(c, send, 0) != n_in || sum_counts(c, recv, 0) != n_out
+		      : n_in != n_out || n_in % c->size))
 		return vfm_fail(err, VFM_EUSAGE,
 			"internal: all_to_all over %d ranks of '%s': %lld elements in, %lld out", c->size, c->name,
 			(long long)n_in, (long long)n_out);
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->all_to_all(c, s, in, out, send, recv, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->all_to_all(c, s, in, out, send, recv, err));
 }
 
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
@@ -191,9 +192,9 @@ int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x,
 	if (root < 0 || root >= c->size || !vfm_contiguous(&x))
 		return vfm_fail(
 			err, VFM_EUSAGE, "internal: broadcast of '%s': root %d of %d ranks", c->name, root, c->size);
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->broadcast(c, s, x, root, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->broadcast(c, s, x, root, err));
 }
 
 int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
@@ -202,9 +203,9 @@ int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out
 	if (to >= c->size || from >= c->size || !vfm_contiguous(&out) || !vfm_contiguous(&in))
 		return vfm_fail(err, VFM_EUSAGE, "internal: exchange of '%s': to %d, from %d of %d ranks", c->name, to,
 			from, c->size);
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->exchange(c, s, out, to, in, from, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->exchange(c, s, out, to, in, from, err));
 }
 
 int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err)
@@ -219,9 +220,9 @@ int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int 
 
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
-	c = place(c, s);
-	stand(c, s);
-	return go_on(c, s, c->t->barrier(c, s, err));
+	c = select_group(c, s);
+	begin_exposed_wait(c, s);
+	return end_exposed_wait(c, s, c->t->barrier(c, s, err));
 }
 
 int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
@@ -229,16 +230,16 @@ int vfm_comm_split(struct vfm_comm *c, int color, int key, const char *name, str
 	return c->t->split(c, color, key, name, out, err);
 }
 
-int vfm_comm_split_links(
+int vfm_comm_split_p2p(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	int rc;
 
 	if (c == vfm_comm_self())
 		return vfm_comm_split(c, color, key, name, out, err); /* it is shared, and has nobody to send to */
-	c->links = true;
+	c->p2p = true;
 	rc = vfm_comm_split(c, color, key, name, out, err);
-	c->links = false;
+	c->p2p = false;
 	return rc;
 }
 
@@ -248,7 +249,7 @@ void vfm_comm_free(struct vfm_comm *c)
 		c->t->free(c);
 }
 
-const char *vfm_comm_filling(const struct vfm_comm *c)
+const char *vfm_comm_backend(const struct vfm_comm *c)
 {
 	return c->t->carrier ? c->t->carrier(c) : c->t->name;
 }
@@ -270,16 +271,16 @@ int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stre
 
 int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err)
 {
-	struct vfm_comm_known *k = &m->known[m->n_known];
+	struct vfm_comm_registration *k = &m->registered[m->n_registered];
 
 	if (!c->t->register_memory)
 		return 0;
-	if (m->n_known == VFM_COMM_KNOWN)
-		return vfm_fail(
-			err, VFM_EUSAGE, "internal: memory that more than %d groups are to know", VFM_COMM_KNOWN);
-	*k = (struct vfm_comm_known){.c = c};
+	if (m->n_registered == VFM_COMM_REGISTRATIONS)
+		return vfm_fail(err, VFM_EUSAGE, "internal: memory that more than %d groups are to know",
+			VFM_COMM_REGISTRATIONS);
+	*k = (struct vfm_comm_registration){.c = c};
 	TRY(c->t->register_memory(c, m->of ? m->p : NULL, m->bytes, &k->handle, err));
-	m->n_known += k->handle != NULL;
+	m->n_registered += k->handle != NULL;
 	return 0;
 }
 
@@ -288,9 +289,9 @@ void vfm_comm_mem_release(struct vfm_comm_mem *m)
 	if (m->p && m->of) {
 		/* The library's memory knows no streams.  A failure has been seen, or does not matter any more. */
 		m->s->dev->t->stream_sync(m->s, &(struct vfm_err){0});
-		while (m->n_known-- > 0)
-			m->known[m->n_known].c->t->unregister_memory(
-				m->known[m->n_known].c, m->known[m->n_known].handle);
+		while (m->n_registered-- > 0)
+			m->registered[m->n_registered].c->t->unregister_memory(
+				m->registered[m->n_registered].c, m->registered[m->n_registered].handle);
 		m->of->t->mem_free(m->of, m->s, m->p, m->bytes, m->what);
 		vfm_dev_count(m->s->dev, -(int64_t)m->bytes);
 	} else if (m->p) {

@@ -26,7 +26,7 @@
 struct vfm_comm;
 
 struct vfm_comm_table {
-	const char *name; /* "self", "host", "wire", "stage" */
+	const char *name; /* "self", "host", "transport", "staging" */
 	int (*all_reduce)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
 	int (*all_gather)(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 		const int64_t *count, struct vfm_err *err);
@@ -55,7 +55,7 @@ struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
 	char name[16];         /* "world", "tp": for messages */
-	bool links;            /* what is split from it now are such (vfm_comm_split_links) */
+	bool p2p;              /* what is split from it now are such (vfm_comm_split_p2p) */
 	struct vfm_comm *host; /* of a group for device memory (comm_dev.h): its pair for host memory; else NULL */
 };
 
@@ -74,7 +74,7 @@ int vfm_comm_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 /* The same for groups that send messages beside the computing and are not in a hurry: they may take little of the
  * device. */
-int vfm_comm_split_links(
+int vfm_comm_split_p2p(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 void vfm_comm_free(struct vfm_comm *c); /* (local) NULL is fine; frees groups before what they were split from */
 
@@ -101,13 +101,13 @@ int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int 
 int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err);
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 
-/* "host", "stage", or what carries the group ("nccl"): for reports (local). */
-const char *vfm_comm_filling(const struct vfm_comm *c);
+/* "host", "staging", or what carries the group ("nccl"): for reports (local). */
+const char *vfm_comm_backend(const struct vfm_comm *c);
 
 /* Device memory that lives long and is often an operand: vfm_dev_alloc's, or, where the library that carries c has
  * memory that it moves without copies of its own, of that kind (comm_dev.h).  `= {0}` is none.  The groups must outlive
  * it. */
-enum { VFM_COMM_KNOWN = 8 };
+enum { VFM_COMM_REGISTRATIONS = 8 };
 struct vfm_comm_mem {
 	void *p; /* 64-byte aligned; NULL: none */
 	size_t bytes;
@@ -115,17 +115,17 @@ struct vfm_comm_mem {
 	struct vfm_stream *s;
 	struct vfm_comm *of; /* whose library's it is; NULL: the device's own */
 	const char *what;
-	int n_known;
-	struct vfm_comm_known {
+	int n_registered;
+	struct vfm_comm_registration {
 		struct vfm_comm *c;
 		void *handle;
-	} known[VFM_COMM_KNOWN];
+	} registered[VFM_COMM_REGISTRATIONS];
 };
 /* s: the compute stream; what: as for vfm_dev_alloc, and stays valid.  Counted as that is.  (local) */
 int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what,
 	struct vfm_err *err);
 /* Whether it is of the library's kind (local). */
-static inline bool vfm_comm_mem_special(const struct vfm_comm_mem *m)
+static inline bool vfm_comm_mem_from_transport(const struct vfm_comm_mem *m)
 {
 	return m->of != NULL;
 }

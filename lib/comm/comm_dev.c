@@ -9,26 +9,28 @@
 #include "base/mem.h"
 
 /* Two ranks with the same device: a is the first that has another's, b the other; -1: there are none.  Collective. */
-static int shared_device(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, int *a, int *b, struct vfm_err *err)
+static int find_shared_device(
+	struct vfm_comm *host, const struct vfm_comm_dev_opts *o, int *a, int *b, struct vfm_err *err)
 {
-	char mine[VFM_WIRE_DEVICE] = {0}, *all = vfm_calloc((size_t)host->size, VFM_WIRE_DEVICE);
+	char mine[VFM_TRANSPORT_DEVICE] = {0}, *all = vfm_calloc((size_t)host->size, VFM_TRANSPORT_DEVICE);
 	int rc;
 
 	*a = *b = -1;
 	/* A rank that cannot say takes part in the call, and fails behind it. */
-	rc = o->wire->device_id(o->compute->dev, mine, err);
+	rc = o->transport->device_id(o->compute->dev, mine, err);
 	if (rc >= 0)
-		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE),
-			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL, err));
+		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
+			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, err));
 	else
-		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_WIRE_DEVICE),
-			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_WIRE_DEVICE), NULL, NULL);
+		vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
+			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, NULL);
 	for (int i = 0; rc >= 0 && i < host->size; i++)
-		if (!all[i * VFM_WIRE_DEVICE])
+		if (!all[i * VFM_TRANSPORT_DEVICE])
 			rc = vfm_fail(err, VFM_EENV, "rank %d cannot tell its device", i);
 	for (int i = 0; rc >= 0 && *a < 0 && i < host->size; i++)
 		for (int k = i + 1; *a < 0 && k < host->size; k++)
-			if (!memcmp(all + i * VFM_WIRE_DEVICE, all + k * VFM_WIRE_DEVICE, VFM_WIRE_DEVICE)) {
+			if (!memcmp(all + i * VFM_TRANSPORT_DEVICE, all + k * VFM_TRANSPORT_DEVICE,
+				    VFM_TRANSPORT_DEVICE)) {
 				*a = i;
 				*b = k;
 			}
@@ -39,26 +41,26 @@ out:
 
 /* On the wire, if it can be: what NCCL itself would say of two ranks on one device comes too late, and from each rank.
  */
-static int by_wire(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, bool asked, struct vfm_comm **out,
-	struct vfm_err *err)
+static int new_over_transport(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, bool asked,
+	struct vfm_comm **out, struct vfm_err *err)
 {
 	const char *share = getenv("VFM_CUDA_SHARE");
 	bool may_share = share && !strcmp(share, "1");
 	int a, b;
 
-	TRY(shared_device(host, o, &a, &b, err));
+	TRY(find_shared_device(host, o, &a, &b, err));
 	if (a >= 0 && !may_share && asked)
 		return vfm_fail(err, VFM_EUSAGE,
-			"VFM_COMM=%s: ranks %d and %d have the same device; start fewer ranks, or set VFM_COMM=stage "
+			"VFM_COMM=%s: ranks %d and %d have the same device; start fewer ranks, or set VFM_COMM=staging "
 			"or VFM_CUDA_SHARE=1",
-			o->wire->name, a, b);
+			o->transport->name, a, b);
 	if (a >= 0 && !may_share) {
 		vfm_info("ranks share a device: collectives go through the host");
-		return vfm_comm_stage_new(host, o->compute, out, err);
+		return vfm_comm_staging_new(host, o->compute, out, err);
 	}
 	if (a >= 0)
-		TRY(o->wire->share(host->rank, err));
-	return vfm_comm_wire_new(host, o->wire, o->compute, out, err);
+		TRY(o->transport->share(host->rank, err));
+	return vfm_comm_transport_new(host, o->transport, o->compute, out, err);
 }
 
 int vfm_comm_dev_new(
@@ -68,18 +70,19 @@ int vfm_comm_dev_new(
 	bool asked = want && *want;
 
 	*out = host;
-	if (asked && strcmp(want, "host") != 0 && strcmp(want, "stage") != 0 &&
-		!(o->wire && !strcmp(want, o->wire->name)))
-		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM: expected %s%s%sstage, got '%s'",
-			o->host_memory ? "host, " : "", o->wire ? o->wire->name : "", o->wire ? ", " : "", want);
+	if (asked && strcmp(want, "host") != 0 && strcmp(want, "staging") != 0 &&
+		!(o->transport && !strcmp(want, o->transport->name)))
+		return vfm_fail(err, VFM_EUSAGE, "VFM_COMM: expected %s%s%sstaging, got '%s'",
+			o->host_memory ? "host, " : "", o->transport ? o->transport->name : "",
+			o->transport ? ", " : "", want);
 	if (asked && !strcmp(want, "host") && !o->host_memory)
 		return vfm_fail(err, VFM_EUSAGE,
-			"VFM_COMM=host: the host cannot work on this device's memory; set VFM_COMM=stage");
+			"VFM_COMM=host: the host cannot work on this device's memory; set VFM_COMM=staging");
 	if (asked ? !strcmp(want, "host") : o->host_memory)
 		return 0;
-	if (asked ? !strcmp(want, "stage") : !o->wire)
-		return vfm_comm_stage_new(host, o->compute, out, err);
-	return host->size == 1 && !asked ? 0 : by_wire(host, o, asked, out, err);
+	if (asked ? !strcmp(want, "staging") : !o->transport)
+		return vfm_comm_staging_new(host, o->compute, out, err);
+	return host->size == 1 && !asked ? 0 : new_over_transport(host, o, asked, out, err);
 }
 
 void vfm_comm_dev_free(struct vfm_comm *c, struct vfm_comm *host)

@@ -30,12 +30,12 @@
 #define VFM_COMM_COMM_DEV_H
 
 #include "comm/comm.h"
-#include "comm/wire.h"
+#include "comm/transport.h"
 
 struct vfm_comm_dev_opts {
-	struct vfm_stream *compute;  /* of the device */
-	const struct vfm_wire *wire; /* NULL: none */
-	bool host_memory;            /* the host filling can work on the device's memory itself */
+	struct vfm_stream *compute;            /* of the device */
+	const struct vfm_transport *transport; /* NULL: none */
+	bool host_memory;                      /* the host filling can work on the device's memory itself */
 };
 
 /* Collective over host: the group of the same ranks for this device.  VFM_COMM chooses: "host" (only for host_memory),
@@ -47,8 +47,8 @@ int vfm_comm_dev_new(
 /* Frees what vfm_comm_dev_new gave for host. */
 void vfm_comm_dev_free(struct vfm_comm *c, struct vfm_comm *host);
 
-int vfm_comm_wire_new(struct vfm_comm *host, const struct vfm_wire *w, struct vfm_stream *compute,
+int vfm_comm_transport_new(struct vfm_comm *host, const struct vfm_transport *w, struct vfm_stream *compute,
 	struct vfm_comm **out, struct vfm_err *err);
-int vfm_comm_stage_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);
+int vfm_comm_staging_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);
 
 #endif

@@ -93,7 +93,7 @@ int64_t vfm_coll_sends(enum vfm_coll_kind kind, int size, int64_t n_in, int64_t 
 	}
 }
 
-static int64_t bytes_sent(const struct vfm_coll *c)
+static int64_t count_sent_bytes(const struct vfm_coll *c)
 {
 	int64_t es = (int64_t)vfm_dtype_size(c->dtype),
 		own = c->kind == VFM_C_ALL_TO_ALL ? (int64_t)vfm_share(c, c->send, c->g->c.rank) / es : 0;
@@ -118,7 +118,7 @@ char *vfm_hc_tmp(struct vfm_hcomm *g, size_t bytes, struct vfm_err *err)
 
 /* ---- a call ---- */
 
-static void counts_release(struct vfm_coll *c)
+static void release_counts(struct vfm_coll *c)
 {
 	if (!c->counts)
 		return;
@@ -129,7 +129,7 @@ static void counts_release(struct vfm_coll *c)
 
 /* The caller's counts may be gone when an asynchronous stream gets there.  Copies belong to the group, since a
  * stream that failed drops calls. */
-static void counts_keep(struct vfm_coll *c)
+static void copy_counts(struct vfm_coll *c)
 {
 	size_t n = (size_t)c->g->c.size;
 	struct vfm_counts *k;
@@ -155,7 +155,7 @@ static void counts_keep(struct vfm_coll *c)
 	c->counts = k;
 }
 
-static void act_begin(struct vfm_coll *c)
+static void begin_activity(struct vfm_coll *c)
 {
 	struct vfm_hcomm *g = c->g;
 	int64_t es = (int64_t)vfm_dtype_size(c->dtype);
@@ -172,7 +172,7 @@ static void act_begin(struct vfm_coll *c)
 	atomic_store(&g->act.busy, true);
 }
 
-static int run(void *arg, struct vfm_err *err)
+static int run_host_coll(void *arg, struct vfm_err *err)
 {
 	struct vfm_coll *c = arg;
 	struct vfm_hcomm *g = c->g;
@@ -183,7 +183,7 @@ static int run(void *arg, struct vfm_err *err)
 	int rc = vfm_hjob_check(j, err);
 
 	if (rc >= 0) {
-		act_begin(c);
+		begin_activity(c);
 		which = vfm_record_begin(j, g->c.name, c->kind, c->number, atomic_load(&g->act.bytes),
 			c->kind != VFM_C_EXCHANGE ? -1
 						  : g->world[c->to >= 0            ? c->to
@@ -196,23 +196,23 @@ static int run(void *arg, struct vfm_err *err)
 		atomic_store(&g->act.busy, false);
 	}
 	took = vfm_now() - start;
-	vfm_comm_count(bytes_sent(c), took, exposed ? took : 0);
-	counts_release(c);
+	vfm_comm_count(count_sent_bytes(c), took, exposed ? took : 0);
+	release_counts(c);
 	return rc;
 }
 
-static int call(struct vfm_comm *comm, struct vfm_stream *s, struct vfm_coll c, struct vfm_err *err)
+static int call_host(struct vfm_comm *comm, struct vfm_stream *s, struct vfm_coll c, struct vfm_err *err)
 {
 	c.g = (struct vfm_hcomm *)comm;
 	c.caller = pthread_self();
 	_Static_assert(sizeof(c) <= 256, "a call must fit a host_call");
-	counts_keep(&c);
-	return s ? s->dev->t->host_call(s, run, &c, sizeof(c), err) : run(&c, err);
+	copy_counts(&c);
+	return s ? s->dev->t->host_call(s, run_host_coll, &c, sizeof(c), err) : run_host_coll(&c, err);
 }
 
 static int host_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
-	return call(c, s,
+	return call_host(c, s,
 		(struct vfm_coll){.kind = VFM_C_ALL_REDUCE,
 			.dtype = x.dtype,
 			.in = x.data,
@@ -227,7 +227,7 @@ static int host_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 static int host_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	return call(c, s,
+	return call_host(c, s,
 		(struct vfm_coll){.kind = VFM_C_ALL_GATHER,
 			.dtype = in.dtype,
 			.in = in.data,
@@ -243,7 +243,7 @@ static int host_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 static int host_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	return call(c, s,
+	return call_host(c, s,
 		(struct vfm_coll){.kind = VFM_C_REDUCE_SCATTER,
 			.dtype = in.dtype,
 			.in = in.data,
@@ -259,7 +259,7 @@ static int host_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct 
 static int host_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
-	return call(c, s,
+	return call_host(c, s,
 		(struct vfm_coll){.kind = VFM_C_ALL_TO_ALL,
 			.dtype = in.dtype,
 			.in = in.data,
@@ -275,7 +275,7 @@ static int host_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_
 
 static int host_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
-	return call(c, s,
+	return call_host(c, s,
 		(struct vfm_coll){.kind = VFM_C_BROADCAST,
 			.dtype = x.dtype,
 			.in = x.data,
@@ -290,7 +290,7 @@ static int host_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
 	int from, struct vfm_err *err)
 {
-	return call(c, s,
+	return call_host(c, s,
 		(struct vfm_coll){.kind = VFM_C_EXCHANGE,
 			.dtype = VFM_U8,
 			.in = out.data,
@@ -304,7 +304,7 @@ static int host_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_te
 
 static int host_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
-	return call(c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
+	return call_host(c, s, (struct vfm_coll){.kind = VFM_C_BARRIER, .dtype = VFM_U8, .to = -1, .from = -1}, err);
 }
 
 /* ---- groups ---- */
@@ -332,7 +332,8 @@ struct vfm_hcomm *vfm_hcomm_of(struct vfm_comm *c)
 }
 
 /* world is taken. */
-static struct vfm_hcomm *group_new(struct vfm_hjob *j, uint64_t id, int rank, int size, int *world, const char *name)
+static struct vfm_hcomm *host_group_new(
+	struct vfm_hjob *j, uint64_t id, int rank, int size, int *world, const char *name)
 {
 	struct vfm_hcomm *g = vfm_calloc(1, sizeof(*g));
 
@@ -351,15 +352,15 @@ static struct vfm_hcomm *group_new(struct vfm_hjob *j, uint64_t id, int rank, in
 	g->next = j->groups;
 	j->groups = g;
 	pthread_mutex_unlock(&j->lock);
-	vfm_doing_add(j, &g->act, g->c.name, id);
+	vfm_activity_add(j, &g->act, g->c.name, id);
 	return g;
 }
 
-static void group_free(struct vfm_hcomm *g)
+static void host_group_free(struct vfm_hcomm *g)
 {
 	struct vfm_hjob *j = g->job;
 
-	vfm_doing_remove(j, &g->act);
+	vfm_activity_remove(j, &g->act);
 	pthread_mutex_lock(&j->lock);
 	for (struct vfm_hcomm **p = &j->groups; *p; p = &(*p)->next)
 		if (*p == g) {
@@ -386,7 +387,7 @@ static void group_free(struct vfm_hcomm *g)
 	free(g);
 }
 
-static bool one_node(const struct vfm_hjob *j, const int *world, int n)
+static bool are_on_one_node(const struct vfm_hjob *j, const int *world, int n)
 {
 	for (int i = 1; i < n; i++)
 		if (j->node_of[world[i]] != j->node_of[world[0]])
@@ -394,12 +395,12 @@ static bool one_node(const struct vfm_hjob *j, const int *world, int n)
 	return true;
 }
 
-struct wish { /* what a rank says in a split */
+struct split_request { /* what a rank says in a split */
 	int64_t color, key;
 };
 
 /* The members of this rank's color in the order of key, then rank: their ranks in c. */
-static int members(const struct vfm_comm *c, const struct wish *all, int *who)
+static int find_members(const struct vfm_comm *c, const struct split_request *all, int *who)
 {
 	int n = 0;
 
@@ -421,7 +422,7 @@ static int gather_i64(struct vfm_comm *c, int64_t mine, int64_t *all, struct vfm
 	return vfm_all_gather(c, NULL, vfm_t1(&mine, VFM_I64, 1), vfm_t1(all, VFM_I64, c->size), NULL, err);
 }
 
-static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *name, int *who, int64_t *word,
+static int build_split(struct vfm_hcomm *g, const struct split_request *all, const char *name, int *who, int64_t *word,
 	struct vfm_hcomm **new, struct vfm_err *err)
 {
 	struct vfm_hjob *j = g->job;
@@ -429,7 +430,7 @@ static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *n
 		uint64_t id, number;
 		int64_t color;
 	} seed = {g->id, g->number, all[g->c.rank].color};
-	int n = seed.color < 0 ? 0 : members(&g->c, all, who), rank = 0, rc = 0,
+	int n = seed.color < 0 ? 0 : find_members(&g->c, all, who), rank = 0, rc = 0,
 	    *world = vfm_calloc((size_t)n + 1, sizeof(*world));
 	bool local;
 
@@ -438,9 +439,9 @@ static int split_with(struct vfm_hcomm *g, const struct wish *all, const char *n
 		if (who[i] == g->c.rank)
 			rank = i;
 	}
-	local = n > 1 && one_node(j, world, n);
+	local = n > 1 && are_on_one_node(j, world, n);
 	if (n > 1)
-		*new = group_new(j, vfm_fnv64(&seed, sizeof(seed)), rank, n, world, name);
+		*new = host_group_new(j, vfm_fnv64(&seed, sizeof(seed)), rank, n, world, name);
 	else
 		free(world);
 	/* all ranks of g take part in both rounds, whatever becomes of them */
@@ -461,17 +462,17 @@ static int host_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_hcomm *g = (struct vfm_hcomm *)c, *new = NULL;
-	struct wish mine = {color, key}, *all = vfm_calloc((size_t)c->size, sizeof(*all));
+	struct split_request mine = {color, key}, *all = vfm_calloc((size_t)c->size, sizeof(*all));
 	int *who = vfm_calloc((size_t)c->size, sizeof(*who)), rc;
 	int64_t *word = vfm_calloc((size_t)c->size, sizeof(*word));
 
 	*out = NULL;
 	TRY_OUT(vfm_all_gather(
 		c, NULL, vfm_t1(&mine, VFM_I64, 2), vfm_t1(all, VFM_I64, 2 * (int64_t)c->size), NULL, err));
-	rc = split_with(g, all, name, who, word, &new, err);
+	rc = build_split(g, all, name, who, word, &new, err);
 	if (rc < 0) {
 		if (new)
-			group_free(new);
+			host_group_free(new);
 		goto out;
 	}
 	*out = new ? &new->c : color < 0 ? NULL : vfm_comm_self();
@@ -484,13 +485,13 @@ out:
 
 /* ---- the job ---- */
 
-static void job_free(struct vfm_hjob *j)
+static void host_job_free(struct vfm_hjob *j)
 {
 	while (j->groups) { /* forgotten ones */
 		struct vfm_hcomm *g = j->groups;
 
 		j->groups = g->next;
-		group_free(g);
+		host_group_free(g);
 	}
 	vfm_monitor_stop(j);
 	vfm_net_close(j);
@@ -506,7 +507,7 @@ static void job_free(struct vfm_hjob *j)
 	pthread_mutex_destroy(&j->fail_lock);
 	pthread_mutex_destroy(&j->rec_lock);
 	pthread_cond_destroy(&j->came);
-	free(j->card);
+	free(j->endpoint);
 	free(j->pid);
 	free(j->recorder_dir);
 	free(j);
@@ -516,14 +517,14 @@ static void host_free(struct vfm_comm *c)
 {
 	struct vfm_hcomm *g = (struct vfm_hcomm *)c;
 	struct vfm_hjob *j = g->job;
-	bool world = c->size == j->size && g->id == vfm_fnv64(j->card[0].token, 16);
+	bool world = c->size == j->size && g->id == vfm_fnv64(j->endpoint[0].token, 16);
 
-	group_free(g);
+	host_group_free(g);
 	if (world)
-		job_free(j);
+		host_job_free(j);
 }
 
-static double time_limit(const struct vfm_host_comm_opts *o)
+static double choose_timeout(const struct vfm_host_comm_opts *o)
 {
 	const char *s = getenv("VFM_COMM_TIMEOUT_S");
 	double t;
@@ -533,7 +534,7 @@ static double time_limit(const struct vfm_host_comm_opts *o)
 	return s && vfm_parse_f64(s, &t, NULL) == 0 && t > 0 ? t : 600;
 }
 
-static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
+static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host_comm_opts *o)
 {
 	struct vfm_hjob *j = vfm_calloc(1, sizeof(*j));
 
@@ -541,7 +542,7 @@ static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm
 	j->rank = l->rank;
 	j->size = l->size;
 	j->node_of = l->node_of;
-	j->timeout = time_limit(o);
+	j->timeout = choose_timeout(o);
 	j->beat_timeout = j->timeout < 30 ? j->timeout : 30;
 	if (j->beat_timeout < 2.6)
 		j->beat_timeout = 2.6; /* beats come once a second */
@@ -550,7 +551,7 @@ static struct vfm_hjob *job_new(struct vfm_launch *l, const struct vfm_host_comm
 	j->spin = l->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
 	j->yields = j->spin ? 0 : 20;
 	j->arena_fd = j->listen_unix = j->listen_tcp = j->wake = -1;
-	j->card = vfm_calloc((size_t)l->size, sizeof(*j->card));
+	j->endpoint = vfm_calloc((size_t)l->size, sizeof(*j->endpoint));
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->fail_lock, NULL);
 	pthread_mutex_init(&j->rec_lock, NULL);
@@ -589,9 +590,9 @@ static int join_node(struct vfm_hjob *j, struct vfm_err *err)
 	return vfm_arena_map(j, fd, err);
 }
 
-static int start(struct vfm_hjob *j, struct vfm_err *err)
+static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 {
-	struct vfm_card mine;
+	struct vfm_endpoint mine;
 	bool alone = true, first = true;
 
 	for (int r = 0; r < j->size; r++)
@@ -600,10 +601,10 @@ static int start(struct vfm_hjob *j, struct vfm_err *err)
 			first &= r > j->rank;
 		}
 	TRY(vfm_net_open(j, &mine, err));
-	_Static_assert(sizeof(mine) <= VFM_EXCHANGE_MAX, "a card must fit the launch's exchange");
-	TRY(vfm_launch_exchange(j->l, &mine, sizeof(mine), j->card, err));
+	_Static_assert(sizeof(mine) <= VFM_EXCHANGE_MAX, "an endpoint must fit the launch's exchange");
+	TRY(vfm_launch_exchange(j->l, &mine, sizeof(mine), j->endpoint, err));
 	for (int r = 0; r < j->size; r++)
-		j->card[r].host[sizeof(j->card[r].host) - 1] = '\0';
+		j->endpoint[r].host[sizeof(j->endpoint[r].host) - 1] = '\0';
 	TRY(vfm_net_check(j, err));
 	if (first && !alone) {
 		TRY(vfm_arena_make(j, err));
@@ -615,7 +616,7 @@ static int start(struct vfm_hjob *j, struct vfm_err *err)
 
 /* Whether the ranks of each node may read each other's memory (process_vm_readv): the same process numbers, and
  * nothing that forbids it.  Collective over the world. */
-static int try_direct(struct vfm_hcomm *w, struct vfm_err *err)
+static int probe_direct_reads(struct vfm_hcomm *w, struct vfm_err *err)
 {
 	static const uint64_t magic = 0x76666d2d70656572;
 	struct vfm_hjob *j = w->job;
@@ -657,16 +658,16 @@ int vfm_comm_host_new(
 	if (l->size == 1)
 		return 0;
 	raise_fd_limit(l->size);
-	j = job_new(l, o);
-	rc = start(j, err);
+	j = host_job_new(l, o);
+	rc = start_host_job(j, err);
 	if (rc < 0) {
-		job_free(j);
+		host_job_free(j);
 		return rc;
 	}
 	world = vfm_calloc((size_t)l->size, sizeof(*world));
 	for (int r = 0; r < l->size; r++)
 		world[r] = r;
-	g = group_new(j, vfm_fnv64(j->card[0].token, 16), l->rank, l->size, world, "world");
+	g = host_group_new(j, vfm_fnv64(j->endpoint[0].token, 16), l->rank, l->size, world, "world");
 	if (l->nodes == 1)
 		rc = l->size > VFM_NODE_RANKS
 			? vfm_fail(err, VFM_EENV, "%d ranks on one node are more than %d", l->size, VFM_NODE_RANKS)
@@ -674,7 +675,7 @@ int vfm_comm_host_new(
 	if (rc >= 0)
 		rc = vfm_barrier(&g->c, NULL, err);
 	if (rc >= 0)
-		rc = try_direct(g, err);
+		rc = probe_direct_reads(g, err);
 	if (rc < 0) {
 		host_free(&g->c);
 		return rc;

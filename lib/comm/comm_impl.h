@@ -13,7 +13,8 @@
  *   monitor.c     the thread that tells the others what this rank does; what a failure is called
  *   judge.c       who died, hangs or is stopped
  *   recorder.c    the last collectives
- * and, over these groups, those for devices (comm_dev.h): comm_dev.c, comm_wire.c, wire_watch.c, comm_stage.c
+ * and, over these groups, those for devices (comm_dev.h): comm_dev.c, comm_transport.c, transport_watch.c,
+ * comm_staging.c
  */
 #ifndef VFM_COMM_COMM_IMPL_H
 #define VFM_COMM_COMM_IMPL_H
@@ -37,7 +38,7 @@ enum vfm_coll_kind {
 extern const char *const vfm_coll_name[VFM_C_KINDS];
 
 enum {
-	VFM_NAP_MS = 100, /* no wait is longer without a look at the job's state */
+	VFM_POLL_MS = 100, /* no wait is longer without a look at the job's state */
 	VFM_RECORDS = 256,
 	VFM_WHY_MAX = 512,
 	VFM_HC_ADDRS = 6,
@@ -76,10 +77,10 @@ size_t vfm_share(const struct vfm_coll *c, const int64_t *count, int i);
 size_t vfm_share_at(const struct vfm_coll *c, const int64_t *count, int i);
 
 /* ---- what a group is doing: written by its thread, read by the monitor ---- */
-struct vfm_doing {
-	struct vfm_doing *next; /* job->doing */
-	const char *name;       /* of the group */
-	uint64_t id;            /* the same on all ranks */
+struct vfm_activity {
+	struct vfm_activity *next; /* job->activities */
+	const char *name;          /* of the group */
+	uint64_t id;               /* the same on all ranks */
 	atomic_bool busy, waits;
 	atomic_int kind, peer; /* peer: world rank that it waits for, -1 */
 	_Atomic uint64_t number, bytes;
@@ -91,7 +92,7 @@ struct vfm_shm {
 	struct shm_head *head; /* NULL: this group spans nodes */
 	size_t bytes, slot;    /* of the mapping; of a slot's data */
 	uint64_t at;           /* offset in the node's file */
-	uint64_t turn;         /* turns passed */
+	uint64_t epoch;        /* turns passed */
 	int n, me;
 };
 
@@ -113,13 +114,13 @@ struct vfm_hcomm {
 	int *fd;   /* [size] sockets, -1 */
 	char *tmp; /* scratch of the collectives */
 	size_t tmp_bytes;
-	struct vfm_doing act;
+	struct vfm_activity act;
 	pthread_mutex_t lock; /* counts */
 	struct vfm_counts *counts;
 };
 
 /* What a rank publishes of itself. */
-struct vfm_card {
+struct vfm_endpoint {
 	uint8_t token[16]; /* rank 0's is the job's */
 	uint8_t net[16];   /* of this network namespace and boot: equal = one host */
 	char host[32];
@@ -141,7 +142,7 @@ struct vfm_record {
 struct vfm_hjob {
 	struct vfm_launch *l;
 	int rank, size, *node_of;
-	struct vfm_card *card; /* [size] */
+	struct vfm_endpoint *endpoint; /* [size] */
 	double timeout, beat_timeout;
 	char *recorder_dir;
 	pthread_t main; /* the thread that made it: its waits are exposed */
@@ -151,7 +152,7 @@ struct vfm_hjob {
 
 	int arena_fd; /* the node's memory */
 	struct arena_head *arena;
-	bool leads; /* first rank of its node: made the arena */
+	bool owns_arena; /* first rank of its node: made the arena */
 
 	int listen_unix, listen_tcp, wake;
 	pthread_t monitor;
@@ -161,7 +162,7 @@ struct vfm_hjob {
 	pthread_mutex_t lock; /* groups, doing, pending */
 	pthread_cond_t came;  /* something was added to pending */
 	struct vfm_hcomm *groups;
-	struct vfm_doing *doing; /* of groups, and of those for devices */
+	struct vfm_activity *activities; /* of groups, and of those for devices */
 	struct vfm_pending {
 		struct vfm_pending *next;
 		uint64_t group;
@@ -193,8 +194,8 @@ void vfm_wait_end(struct vfm_hcomm *g);
 int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 
 /* The monitor tells what a->name is doing, until it is taken away. */
-void vfm_doing_add(struct vfm_hjob *j, struct vfm_doing *a, const char *name, uint64_t id);
-void vfm_doing_remove(struct vfm_hjob *j, struct vfm_doing *a);
+void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *name, uint64_t id);
+void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
 
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);                /* accepts connections from here on */
 int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);                 /* connects to rank 0's */
@@ -225,9 +226,9 @@ struct shm_meta {
 	uint64_t max;
 	uint64_t table[]; /* [n] all_to_all: bytes for each rank */
 };
-struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t turn, int rank);
-char *vfm_slot(struct vfm_shm *s, uint64_t turn, int rank);
-int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err);
+struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t epoch, int rank);
+char *vfm_slot(struct vfm_shm *s, uint64_t epoch, int rank);
+int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err);
 int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err);
 int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err);
 
@@ -241,8 +242,8 @@ struct vfm_hello {
 };
 enum { VFM_HELLO_MAGIC = 0x76666d31 };
 
-int vfm_net_open(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err); /* listens; fills the card */
-int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err);                       /* once all cards are there */
+int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err); /* listens; fills self */
+int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err);                           /* once all cards are there */
 void vfm_net_close(struct vfm_hjob *j);
 /* A connection to world rank `to` that said hello and was answered; tries until the job's time is up. */
 int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err);
@@ -257,6 +258,11 @@ struct vfm_msg {
 int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
 	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err);
 int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err);
+
+static inline size_t vfm_min_size(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
 
 /* ---- comm_sum.c: out[n] = in[0] + in[1] + ..., in that order; bf16 in f32.  out may be one of in. ---- */
 void vfm_comm_sum(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n);

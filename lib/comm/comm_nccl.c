@@ -14,21 +14,21 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "comm/wire.h"
+#include "comm/transport.h"
 #include "cuda/cuda_dev.h"
 
-_Static_assert(sizeof(ncclUniqueId) == VFM_WIRE_ID, "an id of NCCL");
+_Static_assert(sizeof(ncclUniqueId) == VFM_TRANSPORT_ID, "an id of NCCL");
 
-struct vfm_wire_comm {
+struct vfm_transport_comm {
 	pthread_mutex_t lock; /* a call into NCCL: c may not be freed meanwhile */
 	ncclComm_t c;         /* NULL: aborted */
 	atomic_bool gone;
 	char name[32]; /* NCCL may keep the address */
 };
 
-extern const struct vfm_wire vfm_nccl_wire; /* plugin.c */
+extern const struct vfm_transport vfm_nccl_transport; /* plugin.c */
 
-static int failed(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
+static int fail_nccl(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
 {
 	const char *more = ncclGetLastError(c);
 
@@ -36,16 +36,16 @@ static int failed(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err
 		more ? more : "");
 }
 
-static int result(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
+static int nccl_result_code(ncclResult_t r, ncclComm_t c, const char *what, struct vfm_err *err)
 {
-	return r == ncclSuccess ? 0 : r == ncclInProgress ? VFM_WIRE_BUSY : failed(r, c, what, err);
+	return r == ncclSuccess ? 0 : r == ncclInProgress ? VFM_TRANSPORT_BUSY : fail_nccl(r, c, what, err);
 }
 
 /* ---- communicators ---- */
 
-static struct vfm_wire_comm *comm_new(const char *name)
+static struct vfm_transport_comm *nccl_comm_new(const char *name)
 {
-	struct vfm_wire_comm *w = vfm_calloc(1, sizeof(*w));
+	struct vfm_transport_comm *w = vfm_calloc(1, sizeof(*w));
 
 	snprintf(w->name, sizeof(w->name), "%s", name);
 	pthread_mutex_init(&w->lock, NULL);
@@ -54,9 +54,9 @@ static struct vfm_wire_comm *comm_new(const char *name)
 
 /* Of links between stages: two that send and one that receives may wait beside the collectives and the computing of a
  * stage, and all of them must find room on the device at once, each block a multiprocessor. */
-enum { LINK_CTAS = 8 };
+enum { P2P_CTAS = 8 };
 
-static void configure(ncclConfig_t *cfg, bool links, const char *name)
+static void set_nccl_config(ncclConfig_t *cfg, bool p2p, const char *name)
 {
 	const char *ctas = getenv("VFM_NCCL_CTAS");
 	int64_t n;
@@ -65,24 +65,24 @@ static void configure(ncclConfig_t *cfg, bool links, const char *name)
 	if (name)
 		cfg->commName = name;
 	if (!ctas || vfm_parse_i64(ctas, 1, 64, &n, NULL) < 0)
-		n = links ? LINK_CTAS : 0;
+		n = p2p ? P2P_CTAS : 0;
 	if (n) {
 		cfg->minCTAs = 1;
 		cfg->maxCTAs = (int)n;
 	}
 }
 
-static int nccl_device_id(struct vfm_dev *d, char id[VFM_WIRE_DEVICE], struct vfm_err *err)
+static int nccl_device_id(struct vfm_dev *d, char id[VFM_TRANSPORT_DEVICE], struct vfm_err *err)
 {
 	struct cudaDeviceProp p;
 	size_t n;
 
 	TRY(vfm_cuda_check(
 		cudaGetDeviceProperties(&p, ((struct vfm_cuda *)d)->ordinal), "the device's properties", err));
-	memset(id, 0, VFM_WIRE_DEVICE);
-	n = (size_t)snprintf(id, VFM_WIRE_DEVICE, "%04x:%02x ", (unsigned)p.pciDomainID, (unsigned)p.pciBusID);
+	memset(id, 0, VFM_TRANSPORT_DEVICE);
+	n = (size_t)snprintf(id, VFM_TRANSPORT_DEVICE, "%04x:%02x ", (unsigned)p.pciDomainID, (unsigned)p.pciBusID);
 	for (size_t i = 0; i < sizeof(p.uuid.bytes); i++)
-		n += (size_t)snprintf(id + n, VFM_WIRE_DEVICE - n, "%02x", (unsigned char)p.uuid.bytes[i]);
+		n += (size_t)snprintf(id + n, VFM_TRANSPORT_DEVICE - n, "%02x", (unsigned char)p.uuid.bytes[i]);
 	return 0;
 }
 
@@ -102,21 +102,21 @@ static int nccl_share(int rank, struct vfm_err *err)
 	return 0;
 }
 
-static int nccl_unique_id(unsigned char id[VFM_WIRE_ID], struct vfm_err *err)
+static int nccl_unique_id(unsigned char id[VFM_TRANSPORT_ID], struct vfm_err *err)
 {
 	ncclUniqueId u;
 	ncclResult_t r = ncclGetUniqueId(&u);
 
 	if (r != ncclSuccess)
-		return failed(r, NULL, "a communicator's id", err);
+		return fail_nccl(r, NULL, "a communicator's id", err);
 	memcpy(id, &u, sizeof(u));
 	return 0;
 }
 
-static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsigned char id[VFM_WIRE_ID], int rank,
-	int size, const char *name, struct vfm_err *err)
+static int nccl_init(struct vfm_transport_comm **out, struct vfm_dev *d, const unsigned char id[VFM_TRANSPORT_ID],
+	int rank, int size, const char *name, struct vfm_err *err)
 {
-	struct vfm_wire_comm *w = *out = comm_new(name);
+	struct vfm_transport_comm *w = *out = nccl_comm_new(name);
 	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId u;
 
@@ -124,12 +124,12 @@ static int nccl_init(struct vfm_wire_comm **out, struct vfm_dev *d, const unsign
 	if (((struct vfm_cuda *)d)->deterministic)
 		setenv("NCCL_NVLS_ENABLE", "0", 0);
 	memcpy(&u, id, sizeof(u));
-	configure(&cfg, false, w->name);
-	return result(ncclCommInitRankConfig(&w->c, size, u, rank, &cfg), w->c, "making a communicator", err);
+	set_nccl_config(&cfg, false, w->name);
+	return nccl_result_code(ncclCommInitRankConfig(&w->c, size, u, rank, &cfg), w->c, "making a communicator", err);
 }
 
 /* 0 with the lock held, or why there can be no call. */
-static int enter(struct vfm_wire_comm *w, struct vfm_err *err)
+static int lock_comm(struct vfm_transport_comm *w, struct vfm_err *err)
 {
 	pthread_mutex_lock(&w->lock);
 	if (w->c && !atomic_load(&w->gone))
@@ -138,48 +138,48 @@ static int enter(struct vfm_wire_comm *w, struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "NCCL: the communicator was aborted");
 }
 
-static int leave(struct vfm_wire_comm *w, ncclResult_t r, const char *what, struct vfm_err *err)
+static int unlock_comm(struct vfm_transport_comm *w, ncclResult_t r, const char *what, struct vfm_err *err)
 {
-	int rc = result(r, w->c, what, err);
+	int rc = nccl_result_code(r, w->c, what, err);
 
 	pthread_mutex_unlock(&w->lock);
 	return rc;
 }
 
-static int nccl_split(struct vfm_wire_comm *w, int color, int key, bool links, const char *name,
-	struct vfm_wire_comm **out, struct vfm_err *err)
+static int nccl_split(struct vfm_transport_comm *w, int color, int key, bool p2p, const char *name,
+	struct vfm_transport_comm **out, struct vfm_err *err)
 {
 	ncclConfig_t cfg = NCCL_CONFIG_INITIALIZER;
 	ncclComm_t none = NULL;
 
 	*out = NULL;
-	TRY(enter(w, err));
+	TRY(lock_comm(w, err));
 	if (color >= 0)
-		*out = comm_new(name);
-	configure(&cfg, links, *out ? (*out)->name : NULL);
-	return leave(w,
+		*out = nccl_comm_new(name);
+	set_nccl_config(&cfg, p2p, *out ? (*out)->name : NULL);
+	return unlock_comm(w,
 		ncclCommSplit(w->c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, *out ? &(*out)->c : &none, &cfg),
 		"splitting a communicator", err);
 }
 
 /* Whoever holds the lock is in a call of NCCL: it is at it. */
-static int nccl_state(struct vfm_wire_comm *w, struct vfm_err *err)
+static int nccl_state(struct vfm_transport_comm *w, struct vfm_err *err)
 {
 	ncclResult_t now = ncclSuccess, r;
 
 	if (pthread_mutex_trylock(&w->lock) != 0)
-		return VFM_WIRE_BUSY;
+		return VFM_TRANSPORT_BUSY;
 	if (!w->c || atomic_load(&w->gone)) {
 		pthread_mutex_unlock(&w->lock);
 		return vfm_fail(err, VFM_EENV, "NCCL: the communicator was aborted");
 	}
 	r = ncclCommGetAsyncError(w->c, &now);
-	return leave(w, r != ncclSuccess ? r : now, "in the background", err);
+	return unlock_comm(w, r != ncclSuccess ? r : now, "in the background", err);
 }
 
 /* A thread that hangs inside NCCL (the device's queue is full, and what fills it waits for this abort) keeps the lock:
  * then it goes without. */
-static void nccl_abort(struct vfm_wire_comm *w)
+static void nccl_abort(struct vfm_transport_comm *w)
 {
 	struct timespec until;
 	bool locked;
@@ -197,13 +197,13 @@ static void nccl_abort(struct vfm_wire_comm *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static int nccl_finish(struct vfm_wire_comm *w, struct vfm_err *err)
+static int nccl_finish(struct vfm_transport_comm *w, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(w, ncclCommFinalize(w->c), "ending a communicator", err);
+	TRY(lock_comm(w, err));
+	return unlock_comm(w, ncclCommFinalize(w->c), "ending a communicator", err);
 }
 
-static void nccl_free(struct vfm_wire_comm *w)
+static void nccl_free(struct vfm_transport_comm *w)
 {
 	ncclResult_t now = ncclInProgress;
 
@@ -223,55 +223,57 @@ static const ncclDataType_t types[VFM_DTYPE_N] = {
 	[VFM_F32] = ncclFloat32, [VFM_BF16] = ncclBfloat16, [VFM_F64] = ncclFloat64, [VFM_I64] = ncclInt64};
 
 static int nccl_all_reduce(
-	struct vfm_wire_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
+	struct vfm_transport_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(
+	TRY(lock_comm(w, err));
+	return unlock_comm(
 		w, ncclAllReduce(x, x, (size_t)n, types[dt], ncclSum, w->c, vfm_cuda_stream(s)), "all_reduce", err);
 }
 
-static int nccl_all_gather(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each,
-	struct vfm_err *err)
+static int nccl_all_gather(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
+	size_t bytes_each, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(w, ncclAllGather(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_gather", err);
+	TRY(lock_comm(w, err));
+	return unlock_comm(
+		w, ncclAllGather(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_gather", err);
 }
 
-static int nccl_reduce_scatter(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, int64_t n_each,
-	enum vfm_dtype dt, struct vfm_err *err)
+static int nccl_reduce_scatter(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
+	int64_t n_each, enum vfm_dtype dt, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(w, ncclReduceScatter(in, out, (size_t)n_each, types[dt], ncclSum, w->c, vfm_cuda_stream(s)),
+	TRY(lock_comm(w, err));
+	return unlock_comm(w, ncclReduceScatter(in, out, (size_t)n_each, types[dt], ncclSum, w->c, vfm_cuda_stream(s)),
 		"reduce_scatter", err);
 }
 
 static int nccl_broadcast(
-	struct vfm_wire_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
+	struct vfm_transport_comm *w, struct vfm_stream *s, void *x, size_t bytes, int root, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(w, ncclBroadcast(x, x, bytes, ncclUint8, root, w->c, vfm_cuda_stream(s)), "broadcast", err);
+	TRY(lock_comm(w, err));
+	return unlock_comm(w, ncclBroadcast(x, x, bytes, ncclUint8, root, w->c, vfm_cuda_stream(s)), "broadcast", err);
 }
 
 /* Begun together: else two ranks that both send first would wait for each other. */
-static int nccl_messages(
-	struct vfm_wire_comm *w, struct vfm_stream *s, const struct vfm_wire_msg *m, int n, struct vfm_err *err)
+static int nccl_messages(struct vfm_transport_comm *w, struct vfm_stream *s, const struct vfm_transport_msg *m, int n,
+	struct vfm_err *err)
 {
 	ncclResult_t r, e;
 
-	TRY(enter(w, err));
+	TRY(lock_comm(w, err));
 	r = ncclGroupStart();
 	for (int i = 0; i < n && r == ncclSuccess; i++)
 		r = m[i].send ? ncclSend(m[i].p, m[i].bytes, ncclUint8, m[i].peer, w->c, vfm_cuda_stream(s))
 			      : ncclRecv(m[i].p, m[i].bytes, ncclUint8, m[i].peer, w->c, vfm_cuda_stream(s));
 	e = ncclGroupEnd();
-	return leave(w, r != ncclSuccess && r != ncclInProgress ? r : e, "messages", err);
+	return unlock_comm(w, r != ncclSuccess && r != ncclInProgress ? r : e, "messages", err);
 }
 
-static int nccl_all_to_all(struct vfm_wire_comm *w, struct vfm_stream *s, const void *in, void *out, size_t bytes_each,
-	struct vfm_err *err)
+static int nccl_all_to_all(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
+	size_t bytes_each, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(w, ncclAlltoAll(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_to_all", err);
+	TRY(lock_comm(w, err));
+	return unlock_comm(
+		w, ncclAlltoAll(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_to_all", err);
 }
 
 /* One piece of the system's memory each, in the kind and the grain that every path of NCCL wants; the pool's ranges are
@@ -285,7 +287,7 @@ static int nccl_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, 
 	r = ncclMemAlloc(p, bytes);
 	if (r != ncclSuccess) {
 		cudaGetLastError();
-		return failed(r, NULL, what, err);
+		return fail_nccl(r, NULL, what, err);
 	}
 	vfm_cuda_mem_lent(s, what, (int64_t)bytes);
 	return 0;
@@ -297,19 +299,19 @@ static void nccl_mem_free(struct vfm_stream *s, void *p, size_t bytes, const cha
 	vfm_cuda_mem_lent(s, what, -(int64_t)bytes);
 }
 
-static int nccl_register(struct vfm_wire_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
+static int nccl_register(struct vfm_transport_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
-	TRY(enter(w, err));
-	return leave(w, ncclCommRegister(w->c, p, bytes, handle), "registering memory", err);
+	TRY(lock_comm(w, err));
+	return unlock_comm(w, ncclCommRegister(w->c, p, bytes, handle), "registering memory", err);
 }
 
-static void nccl_unregister(struct vfm_wire_comm *w, void *handle)
+static void nccl_unregister(struct vfm_transport_comm *w, void *handle)
 {
-	if (enter(w, NULL) == 0)
-		leave(w, ncclCommDeregister(w->c, handle), "memory", NULL);
+	if (lock_comm(w, NULL) == 0)
+		unlock_comm(w, ncclCommDeregister(w->c, handle), "memory", NULL);
 }
 
-const struct vfm_wire vfm_nccl_wire = {
+const struct vfm_transport vfm_nccl_transport = {
 	.name = "nccl",
 	.device_id = nccl_device_id,
 	.share = nccl_share,

@@ -27,7 +27,7 @@
 
 /* ---- listening, and what is published ---- */
 
-static socklen_t unix_address(struct sockaddr_un *a, const struct vfm_card *card)
+static socklen_t make_unix_address(struct sockaddr_un *a, const struct vfm_endpoint *of)
 {
 	char *p = a->sun_path + 1;
 
@@ -35,7 +35,7 @@ static socklen_t unix_address(struct sockaddr_un *a, const struct vfm_card *card
 	a->sun_family = AF_UNIX;
 	p += sprintf(p, "vfm-");
 	for (int i = 0; i < 16; i++)
-		p += sprintf(p, "%02x", card->token[i]);
+		p += sprintf(p, "%02x", of->token[i]);
 	return (socklen_t)(p - (char *)a);
 }
 
@@ -54,7 +54,7 @@ static int listen_on(int family, const void *addr, socklen_t len, int *fd, struc
 	return 0;
 }
 
-static int listen_tcp(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err)
+static int listen_on_tcp(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err)
 {
 	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
 	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
@@ -71,11 +71,11 @@ static int listen_tcp(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err 
 		TRY(listen_on(AF_INET, &a4, sizeof(a4), &j->listen_tcp, err));
 	if (getsockname(j->listen_tcp, &got.any, &len) < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot read a socket's port");
-	card->port = ntohs(got.any.sa_family == AF_INET6 ? got.v6.sin6_port : got.v4.sin_port);
+	self->port = ntohs(got.any.sa_family == AF_INET6 ? got.v6.sin6_port : got.v4.sin_port);
 	return 0;
 }
 
-static bool virtual_name(const char *name)
+static bool is_virtual_interface(const char *name)
 {
 	static const char *const pattern[] = {"docker*", "virbr*", "veth*", "br-*", "cni*", "flannel*", "tun*", "tap*"};
 
@@ -85,22 +85,22 @@ static bool virtual_name(const char *name)
 	return false;
 }
 
-static void add_address(struct vfm_card *card, const struct sockaddr *sa)
+static void add_address(struct vfm_endpoint *self, const struct sockaddr *sa)
 {
-	int k = card->n_addr;
+	int k = self->n_addr;
 
 	if (k >= VFM_HC_ADDRS)
 		return;
-	card->addr[k].family = (uint8_t)sa->sa_family;
+	self->addr[k].family = (uint8_t)sa->sa_family;
 	if (sa->sa_family == AF_INET)
-		memcpy(card->addr[k].a, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+		memcpy(self->addr[k].a, &((const struct sockaddr_in *)sa)->sin_addr, 4);
 	else
-		memcpy(card->addr[k].a, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
-	card->n_addr++;
+		memcpy(self->addr[k].a, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	self->n_addr++;
 }
 
 /* What to take in this pass: IPv4 of real interfaces, IPv6 of those, then bridges and the like. */
-static bool takes(int pass, const struct ifaddrs *i, const char *only)
+static bool is_candidate_interface(int pass, const struct ifaddrs *i, const char *only)
 {
 	int family = i->ifa_addr ? i->ifa_addr->sa_family : 0;
 
@@ -110,11 +110,11 @@ static bool takes(int pass, const struct ifaddrs *i, const char *only)
 		return false;
 	if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
 		return false;
-	return pass / 2 == (!only && virtual_name(i->ifa_name)) && pass % 2 == (family == AF_INET6);
+	return pass / 2 == (!only && is_virtual_interface(i->ifa_name)) && pass % 2 == (family == AF_INET6);
 }
 
 /* A host name's look-up gives 127.0.0.1 on many systems: ask the interfaces. */
-static int addresses(struct vfm_card *card, struct vfm_err *err)
+static int list_addresses(struct vfm_endpoint *self, struct vfm_err *err)
 {
 	const char *only = getenv("VFM_COMM_IFNAME");
 	struct sockaddr_in lo = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -126,21 +126,21 @@ static int addresses(struct vfm_card *card, struct vfm_err *err)
 		return vfm_fail_errno(err, VFM_EENV, "cannot list the network interfaces");
 	for (int pass = 0; pass < 4; pass++)
 		for (struct ifaddrs *i = all; i; i = i->ifa_next)
-			if (takes(pass, i, only))
-				add_address(card, i->ifa_addr);
+			if (is_candidate_interface(pass, i, only))
+				add_address(self, i->ifa_addr);
 	freeifaddrs(all);
-	if (!card->n_addr && only && strcmp(only, "lo") != 0)
+	if (!self->n_addr && only && strcmp(only, "lo") != 0)
 		return vfm_fail(
 			err, VFM_EENV, "VFM_COMM_IFNAME: no interface '%s' that is up and has an address", only);
-	if (!card->n_addr) {
-		card->loopback = 1;
-		add_address(card, (struct sockaddr *)&lo);
+	if (!self->n_addr) {
+		self->loopback = 1;
+		add_address(self, (struct sockaddr *)&lo);
 	}
 	return 0;
 }
 
 /* Of this boot and network namespace: ranks with the same one reach each other by 127.0.0.1. */
-static void net_identity(uint8_t id[16])
+static void read_net_identity(uint8_t id[16])
 {
 	char text[64] = {0};
 	struct stat st = {0};
@@ -159,21 +159,21 @@ static void net_identity(uint8_t id[16])
 	memcpy(id + 8, &ino, 8);
 }
 
-int vfm_net_open(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err)
+int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err)
 {
 	struct sockaddr_un a = {0};
 	socklen_t len;
 
-	memset(card, 0, sizeof(*card));
-	if (getrandom(card->token, sizeof(card->token), 0) != sizeof(card->token))
+	memset(self, 0, sizeof(*self));
+	if (getrandom(self->token, sizeof(self->token), 0) != sizeof(self->token))
 		return vfm_fail_errno(err, VFM_EENV, "no random numbers");
-	snprintf(card->host, sizeof(card->host), "%.*s", (int)sizeof(card->host) - 1, j->l->host[0] ? j->l->host : "?");
-	net_identity(card->net);
-	len = unix_address(&a, card);
+	snprintf(self->host, sizeof(self->host), "%.*s", (int)sizeof(self->host) - 1, j->l->host[0] ? j->l->host : "?");
+	read_net_identity(self->net);
+	len = make_unix_address(&a, self);
 	TRY(listen_on(AF_UNIX, &a, len, &j->listen_unix, err));
 	if (j->l->nodes > 1) {
-		TRY(listen_tcp(j, card, err));
-		TRY(addresses(card, err));
+		TRY(listen_on_tcp(j, self, err));
+		TRY(list_addresses(self, err));
 	}
 	return 0;
 }
@@ -181,15 +181,15 @@ int vfm_net_open(struct vfm_hjob *j, struct vfm_card *card, struct vfm_err *err)
 int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	for (int r = 0; r < j->size; r++) {
-		if (j->card[r].port == 0 && j->l->nodes > 1)
+		if (j->endpoint[r].port == 0 && j->l->nodes > 1)
 			return vfm_fail(
 				err, VFM_EENV, "rank %d takes all ranks to be on one node, this one does not", r);
-		for (int q = 0; j->card[r].loopback && q < j->size; q++)
-			if (memcmp(j->card[r].net, j->card[q].net, 16) != 0)
+		for (int q = 0; j->endpoint[r].loopback && q < j->size; q++)
+			if (memcmp(j->endpoint[r].net, j->endpoint[q].net, 16) != 0)
 				return vfm_fail(err, VFM_EENV,
 					"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on "
 					"another host: see VFM_COMM_IFNAME",
-					r, j->card[r].host, q, j->card[q].host);
+					r, j->endpoint[r].host, q, j->endpoint[q].host);
 	}
 	return 0;
 }
@@ -205,14 +205,14 @@ void vfm_net_close(struct vfm_hjob *j)
 
 /* ---- connecting ---- */
 
-static int wait_fd(int fd, short events, int ms)
+static int poll_fd(int fd, short events, int ms)
 {
 	struct pollfd p = {.fd = fd, .events = events};
 
 	return poll(&p, 1, ms);
 }
 
-static int connect_to(const struct sockaddr *sa, socklen_t len)
+static int connect_socket(const struct sockaddr *sa, socklen_t len)
 {
 	int s = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, e = 0;
 	socklen_t size = sizeof(e);
@@ -223,7 +223,7 @@ static int connect_to(const struct sockaddr *sa, socklen_t len)
 		close(s);
 		return -1;
 	}
-	if (wait_fd(s, POLLOUT, 3000) != 1 || getsockopt(s, SOL_SOCKET, SO_ERROR, &e, &size) < 0 || e) {
+	if (poll_fd(s, POLLOUT, 3000) != 1 || getsockopt(s, SOL_SOCKET, SO_ERROR, &e, &size) < 0 || e) {
 		close(s);
 		return -1;
 	}
@@ -232,43 +232,43 @@ static int connect_to(const struct sockaddr *sa, socklen_t len)
 	return s;
 }
 
-static int dial(const struct vfm_hjob *j, int to, int k)
+static int dial_rank(const struct vfm_hjob *j, int to, int k)
 {
-	const struct vfm_card *card = &j->card[to];
+	const struct vfm_endpoint *peer = &j->endpoint[to];
 
 	if (j->node_of[to] == j->node_of[j->rank]) {
 		struct sockaddr_un a = {0};
-		socklen_t len = unix_address(&a, card);
+		socklen_t len = make_unix_address(&a, peer);
 
-		return k == 0 ? connect_to((struct sockaddr *)&a, len) : -1;
+		return k == 0 ? connect_socket((struct sockaddr *)&a, len) : -1;
 	}
-	if (card->addr[k].family == AF_INET) {
-		struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(card->port)};
+	if (peer->addr[k].family == AF_INET) {
+		struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(peer->port)};
 
-		memcpy(&a.sin_addr, card->addr[k].a, 4);
-		return connect_to((struct sockaddr *)&a, sizeof(a));
+		memcpy(&a.sin_addr, peer->addr[k].a, 4);
+		return connect_socket((struct sockaddr *)&a, sizeof(a));
 	} else {
-		struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(card->port)};
+		struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(peer->port)};
 
-		memcpy(&a.sin6_addr, card->addr[k].a, 16);
-		return connect_to((struct sockaddr *)&a, sizeof(a));
+		memcpy(&a.sin6_addr, peer->addr[k].a, 16);
+		return connect_socket((struct sockaddr *)&a, sizeof(a));
 	}
 }
 
-static bool greeted(struct vfm_hjob *j, int s, int to, enum vfm_hello_kind kind, uint64_t group)
+static bool exchange_hello(struct vfm_hjob *j, int s, int to, enum vfm_hello_kind kind, uint64_t group)
 {
 	struct vfm_hello h = {.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
 	uint32_t answer = 0;
 
-	memcpy(h.token, j->card[0].token, sizeof(h.token));
-	if (send(s, &h, sizeof(h), MSG_NOSIGNAL) != sizeof(h) || wait_fd(s, POLLIN, 5000) != 1)
+	memcpy(h.token, j->endpoint[0].token, sizeof(h.token));
+	if (send(s, &h, sizeof(h), MSG_NOSIGNAL) != sizeof(h) || poll_fd(s, POLLIN, 5000) != 1)
 		return false;
 	return recv(s, &answer, sizeof(answer), 0) == sizeof(answer) && answer == VFM_HELLO_MAGIC;
 }
 
 int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
 {
-	int n = j->node_of[to] == j->node_of[j->rank] ? 1 : j->card[to].n_addr;
+	int n = j->node_of[to] == j->node_of[j->rank] ? 1 : j->endpoint[to].n_addr;
 	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30);
 	char who[96];
 
@@ -277,8 +277,8 @@ int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64
 			int s;
 
 			TRY(vfm_hjob_check(j, err));
-			s = dial(j, to, k);
-			if (s >= 0 && greeted(j, s, to, kind, group)) {
+			s = dial_rank(j, to, k);
+			if (s >= 0 && exchange_hello(j, s, to, kind, group)) {
 				*fd = s;
 				return 0;
 			}
@@ -322,7 +322,7 @@ int vfm_net_recv_fd(int sock, int *fd)
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = u.buf, .msg_controllen = sizeof(u.buf)};
 	struct cmsghdr *c;
 
-	if (wait_fd(sock, POLLIN, 10000) != 1 || recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != 1)
+	if (poll_fd(sock, POLLIN, 10000) != 1 || recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != 1)
 		return -1;
 	c = CMSG_FIRSTHDR(&m);
 	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -332,14 +332,14 @@ int vfm_net_recv_fd(int sock, int *fd)
 }
 
 /* The socket of a pair of a group: made when first needed, by the lower rank. */
-static int take_pending(struct vfm_hcomm *g, int peer)
+static int claim_pending(struct vfm_hcomm *g, int peer)
 {
 	struct vfm_hjob *j = g->job;
 	struct timespec t;
 	int fd = -1;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += VFM_NAP_MS * 1000000L;
+	t.tv_nsec += VFM_POLL_MS * 1000000L;
 	if (t.tv_nsec >= 1000000000L)
 		t.tv_sec++, t.tv_nsec -= 1000000000L;
 	pthread_mutex_lock(&j->lock);
@@ -360,7 +360,7 @@ static int take_pending(struct vfm_hcomm *g, int peer)
 	return fd;
 }
 
-static int pair_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
+static int get_peer_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
 {
 	int rc = 0;
 
@@ -368,7 +368,7 @@ static int pair_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
 		TRY(vfm_net_connect(g->job, g->world[peer], VFM_HELLO_DATA, g->id, &g->fd[peer], err));
 	} else if (g->fd[peer] < 0) {
 		vfm_wait_begin(g, peer);
-		while (rc >= 0 && (g->fd[peer] = take_pending(g, peer)) < 0)
+		while (rc >= 0 && (g->fd[peer] = claim_pending(g, peer)) < 0)
 			rc = vfm_wait_check(g, err);
 		vfm_wait_end(g);
 	}
@@ -378,7 +378,7 @@ static int pair_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
 
 /* ---- messages ---- */
 
-struct half {
+struct socket_transfer {
 	int fd, peer;
 	struct vfm_msg m;
 	size_t head; /* bytes of m that are through */
@@ -386,13 +386,13 @@ struct half {
 	size_t n, done;
 };
 
-static bool finished(const struct half *x)
+static bool socket_transfer_done(const struct socket_transfer *x)
 {
 	return x->fd < 0 || (x->head == sizeof(x->m) && x->done == x->n);
 }
 
 /* 1: something moved, 0: would block. */
-static int push(struct vfm_hcomm *g, struct half *x, struct vfm_err *err)
+static int send_some(struct vfm_hcomm *g, struct socket_transfer *x, struct vfm_err *err)
 {
 	struct iovec v[2] = {{(char *)&x->m + x->head, sizeof(x->m) - x->head}, {x->p + x->done, x->n - x->done}};
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
@@ -407,7 +407,7 @@ static int push(struct vfm_hcomm *g, struct half *x, struct vfm_err *err)
 	return k > 0;
 }
 
-static int pull(struct vfm_hcomm *g, struct half *x, const struct vfm_sig *want, struct vfm_err *err)
+static int receive_some(struct vfm_hcomm *g, struct socket_transfer *x, const struct vfm_sig *want, struct vfm_err *err)
 {
 	bool head = x->head < sizeof(x->m);
 	void *to = head ? (char *)&x->m + x->head : x->p + x->done;
@@ -432,17 +432,18 @@ static int pull(struct vfm_hcomm *g, struct half *x, const struct vfm_sig *want,
 	return 1;
 }
 
-static int wait_both(struct vfm_hcomm *g, const struct half *out, const struct half *in, struct vfm_err *err)
+static int wait_for_sockets(
+	struct vfm_hcomm *g, const struct socket_transfer *out, const struct socket_transfer *in, struct vfm_err *err)
 {
 	struct pollfd p[2];
 	int n = 0;
 
-	if (!finished(in))
+	if (!socket_transfer_done(in))
 		p[n++] = (struct pollfd){.fd = in->fd, .events = POLLIN};
-	if (!finished(out))
+	if (!socket_transfer_done(out))
 		p[n++] = (struct pollfd){.fd = out->fd, .events = POLLOUT};
-	vfm_wait_begin(g, !finished(in) ? in->peer : out->peer);
-	if (poll(p, (nfds_t)n, VFM_NAP_MS) > 0)
+	vfm_wait_begin(g, !socket_transfer_done(in) ? in->peer : out->peer);
+	if (poll(p, (nfds_t)n, VFM_POLL_MS) > 0)
 		return vfm_hjob_check(g->job, err);
 	return vfm_wait_check(g, err);
 }
@@ -450,27 +451,27 @@ static int wait_both(struct vfm_hcomm *g, const struct half *out, const struct h
 int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to, const void *out, size_t n_out,
 	const struct vfm_sig *sig_in, int from, void *in, size_t n_in, struct vfm_err *err)
 {
-	struct half x = {.fd = -1, .peer = to, .p = (char *)out, .n = n_out},
-		    y = {.fd = -1, .peer = from, .p = in, .n = n_in};
+	struct socket_transfer x = {.fd = -1, .peer = to, .p = (char *)out, .n = n_out},
+			       y = {.fd = -1, .peer = from, .p = in, .n = n_in};
 	int rc = 0;
 
 	if (to >= 0) {
 		x.m = (struct vfm_msg){.sig = *sig_out, .bytes = n_out};
-		TRY(pair_fd(g, to, &x.fd, err));
+		TRY(get_peer_fd(g, to, &x.fd, err));
 	}
 	if (from >= 0)
-		TRY(pair_fd(g, from, &y.fd, err));
-	while (rc >= 0 && (!finished(&x) || !finished(&y))) {
+		TRY(get_peer_fd(g, from, &y.fd, err));
+	while (rc >= 0 && (!socket_transfer_done(&x) || !socket_transfer_done(&y))) {
 		int a = 0, b = 0;
 
-		if (!finished(&x))
-			rc = a = push(g, &x, err);
-		if (rc >= 0 && !finished(&y))
-			rc = b = pull(g, &y, sig_in, err);
+		if (!socket_transfer_done(&x))
+			rc = a = send_some(g, &x, err);
+		if (rc >= 0 && !socket_transfer_done(&y))
+			rc = b = receive_some(g, &y, sig_in, err);
 		if (rc >= 0 && (a > 0 || b > 0))
 			vfm_wait_end(g);
 		else if (rc >= 0)
-			rc = wait_both(g, &x, &y, err);
+			rc = wait_for_sockets(g, &x, &y, err);
 	}
 	vfm_wait_end(g);
 	return rc < 0 ? rc : 0;

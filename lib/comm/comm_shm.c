@@ -33,8 +33,8 @@ struct arena_head {
 };
 
 struct shm_cell { /* of one rank */
-	_Alignas(128) _Atomic uint64_t turn;
-	_Atomic uint32_t bell, asleep;
+	_Alignas(128) _Atomic uint64_t epoch;
+	_Atomic uint32_t doorbell, asleep;
 };
 
 struct mailbox {                             /* from one rank to one other: a ring of bytes, in units of 64 */
@@ -50,21 +50,21 @@ struct shm_head {
 	struct shm_cell cell[]; /* [n], then slots [2][n], then mailboxes [n][n] */
 };
 
-static int futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *t)
+static int shm_futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *t)
 {
 	return (int)syscall(SYS_futex, (uint32_t *)word, op, value, t, NULL, 0);
 }
 
-static void futex_wake(_Atomic uint32_t *word)
+static void shm_futex_wake(_Atomic uint32_t *word)
 {
-	futex(word, FUTEX_WAKE, INT32_MAX, NULL);
+	shm_futex(word, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+static void shm_futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
-	struct timespec t = {.tv_nsec = VFM_NAP_MS * 1000000L};
+	struct timespec t = {.tv_nsec = VFM_POLL_MS * 1000000L};
 
-	futex(word, FUTEX_WAIT, value, &t);
+	shm_futex(word, FUTEX_WAIT, value, &t);
 }
 
 static inline void pause_cpu(void)
@@ -89,7 +89,7 @@ int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err)
 	}
 	TRY(vfm_arena_map(j, fd, err));
 	atomic_store(&j->arena->next, PAGE);
-	j->leads = true;
+	j->owns_arena = true;
 	return 0;
 }
 
@@ -119,35 +119,36 @@ void vfm_arena_close(struct vfm_hjob *j)
 
 /* ---- a group's segment ---- */
 
-static size_t up(size_t n, size_t to)
+static size_t align_size(size_t n, size_t to)
 {
 	return (n + to - 1) / to * to;
 }
 
-static size_t head_bytes(int n)
+static size_t shm_head_bytes(int n)
 {
-	return up(sizeof(struct shm_head) + (size_t)n * sizeof(struct shm_cell), PAGE);
+	return align_size(sizeof(struct shm_head) + (size_t)n * sizeof(struct shm_cell), PAGE);
 }
 
-static size_t meta_bytes(int n)
+static size_t shm_meta_bytes(int n)
 {
-	return up(sizeof(struct shm_meta) + (size_t)n * 8, 64);
+	return align_size(sizeof(struct shm_meta) + (size_t)n * 8, 64);
 }
 
-static size_t slot_bytes(int n)
+static size_t shm_slot_bytes(int n)
 {
 	size_t s = SLOTS_ALL / (size_t)n / PAGE * PAGE;
 
 	s = s < SLOT_MIN ? SLOT_MIN : s > SLOT_MAX ? SLOT_MAX : s;
-	return s < (size_t)n * 64 ? up((size_t)n * 64, PAGE) : s;
+	return s < (size_t)n * 64 ? align_size((size_t)n * 64, PAGE) : s;
 }
 
-static size_t shm_bytes(int n)
+static size_t shm_segment_bytes(int n)
 {
 	size_t k = (size_t)n;
 
-	return up(
-		head_bytes(n) + 2 * k * up(meta_bytes(n) + slot_bytes(n), PAGE) + k * k * sizeof(struct mailbox), PAGE);
+	return align_size(shm_head_bytes(n) + 2 * k * align_size(shm_meta_bytes(n) + shm_slot_bytes(n), PAGE) +
+			k * k * sizeof(struct mailbox),
+		PAGE);
 }
 
 uint64_t vfm_shm_first(void)
@@ -157,13 +158,13 @@ uint64_t vfm_shm_first(void)
 
 uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n)
 {
-	return atomic_fetch_add(&j->arena->next, shm_bytes(n));
+	return atomic_fetch_add(&j->arena->next, shm_segment_bytes(n));
 }
 
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err)
 {
 	struct vfm_shm *s = &g->shm;
-	size_t bytes = shm_bytes(g->c.size);
+	size_t bytes = shm_segment_bytes(g->c.size);
 	void *p;
 
 	if (at + bytes > ARENA_BYTES)
@@ -172,8 +173,12 @@ int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err)
 	if (p == MAP_FAILED)
 		return vfm_fail_errno(
 			err, VFM_EENV, "cannot map %zu bytes of shared memory for the group '%s'", bytes, g->c.name);
-	*s = (struct vfm_shm){
-		.head = p, .bytes = bytes, .slot = slot_bytes(g->c.size), .at = at, .n = g->c.size, .me = g->c.rank};
+	*s = (struct vfm_shm){.head = p,
+		.bytes = bytes,
+		.slot = shm_slot_bytes(g->c.size),
+		.at = at,
+		.n = g->c.size,
+		.me = g->c.rank};
 	atomic_fetch_add(&s->head->refs, 1);
 	return 0;
 }
@@ -192,73 +197,74 @@ void vfm_shm_unmap(struct vfm_hcomm *g)
 	s->head = NULL;
 }
 
-struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t turn, int rank)
+struct shm_meta *vfm_slot_meta(struct vfm_shm *s, uint64_t epoch, int rank)
 {
-	size_t stride = up(meta_bytes(s->n) + slot_bytes(s->n), PAGE);
+	size_t stride = align_size(shm_meta_bytes(s->n) + shm_slot_bytes(s->n), PAGE);
 
-	return (struct shm_meta *)((char *)s->head + head_bytes(s->n) +
-		((turn & 1) * (size_t)s->n + (size_t)rank) * stride);
+	return (struct shm_meta *)((char *)s->head + shm_head_bytes(s->n) +
+		((epoch & 1) * (size_t)s->n + (size_t)rank) * stride);
 }
 
-char *vfm_slot(struct vfm_shm *s, uint64_t turn, int rank)
+char *vfm_slot(struct vfm_shm *s, uint64_t epoch, int rank)
 {
-	return (char *)vfm_slot_meta(s, turn, rank) + meta_bytes(s->n);
+	return (char *)vfm_slot_meta(s, epoch, rank) + shm_meta_bytes(s->n);
 }
 
-static struct mailbox *mailbox(struct vfm_shm *s, int from, int to)
+static struct mailbox *mailbox_at(struct vfm_shm *s, int from, int to)
 {
-	char *at = (char *)vfm_slot_meta(s, 0, 0) + 2 * (size_t)s->n * up(meta_bytes(s->n) + slot_bytes(s->n), PAGE);
+	char *at = (char *)vfm_slot_meta(s, 0, 0) +
+		2 * (size_t)s->n * align_size(shm_meta_bytes(s->n) + shm_slot_bytes(s->n), PAGE);
 
 	return (struct mailbox *)at + (size_t)from * (size_t)s->n + (size_t)to;
 }
 
 /* ---- turns: all ranks meet ---- */
 
-static bool passed(struct shm_head *h, uint32_t turn)
+static bool barrier_passed(struct shm_head *h, uint32_t epoch)
 {
-	return (int32_t)(atomic_load(&h->epoch) - turn) >= 0;
+	return (int32_t)(atomic_load(&h->epoch) - epoch) >= 0;
 }
 
-static int missing(struct vfm_shm *s, uint64_t turn)
+static int find_missing_rank(struct vfm_shm *s, uint64_t epoch)
 {
 	for (int i = 0; i < s->n; i++)
-		if (atomic_load(&s->head->cell[i].turn) < turn)
+		if (atomic_load(&s->head->cell[i].epoch) < epoch)
 			return i;
 	return s->me;
 }
 
-int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err)
+int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 {
 	struct vfm_shm *s = &g->shm;
 	struct shm_head *h = s->head;
-	uint64_t turn = ++s->turn;
+	uint64_t epoch = ++s->epoch;
 	int rc = 0;
 
-	atomic_store_explicit(&h->cell[s->me].turn, turn, memory_order_release);
-	if (atomic_fetch_add(&h->arrived, 1) + 1 == turn * (uint64_t)s->n) {
-		atomic_store(&h->epoch, (uint32_t)turn);
+	atomic_store_explicit(&h->cell[s->me].epoch, epoch, memory_order_release);
+	if (atomic_fetch_add(&h->arrived, 1) + 1 == epoch * (uint64_t)s->n) {
+		atomic_store(&h->epoch, (uint32_t)epoch);
 		if (atomic_load(&h->sleepers))
-			futex_wake(&h->epoch);
+			shm_futex_wake(&h->epoch);
 		return 0;
 	}
 	for (int i = 0; i < g->job->spin; i++) {
-		if (passed(h, (uint32_t)turn))
+		if (barrier_passed(h, (uint32_t)epoch))
 			return 0;
 		pause_cpu();
 	}
 	for (int i = 0; i < g->job->yields; i++) {
-		if (passed(h, (uint32_t)turn))
+		if (barrier_passed(h, (uint32_t)epoch))
 			return 0;
 		sched_yield();
 	}
 	atomic_fetch_add(&h->sleepers, 1);
-	while (!passed(h, (uint32_t)turn)) {
-		int peer = missing(s, turn);
+	while (!barrier_passed(h, (uint32_t)epoch)) {
+		int peer = find_missing_rank(s, epoch);
 
 		if (peer != s->me) /* else: the last one is about to say so */
 			vfm_wait_begin(g, peer);
-		futex_wait(&h->epoch, (uint32_t)turn - 1);
-		if (!passed(h, (uint32_t)turn) && (rc = vfm_wait_check(g, err)) < 0)
+		shm_futex_wait(&h->epoch, (uint32_t)epoch - 1);
+		if (!barrier_passed(h, (uint32_t)epoch) && (rc = vfm_wait_check(g, err)) < 0)
 			break;
 	}
 	atomic_fetch_sub(&h->sleepers, 1);
@@ -268,12 +274,12 @@ int vfm_turn(struct vfm_hcomm *g, struct vfm_err *err)
 
 /* ---- mailboxes: two ranks meet ---- */
 
-struct letter { /* in front of each message; 64 bytes */
+struct message_header { /* in front of each message; 64 bytes */
 	_Alignas(64) struct vfm_sig sig;
 	uint64_t bytes;
 };
 
-struct half { /* one direction of an exchange */
+struct mailbox_transfer { /* one direction of an exchange */
 	struct mailbox *box;
 	int peer;
 	char *p;
@@ -282,22 +288,22 @@ struct half { /* one direction of an exchange */
 	struct vfm_sig sig;
 };
 
-static bool finished(const struct half *x)
+static bool mailbox_transfer_done(const struct mailbox_transfer *x)
 {
 	return !x->box || (x->begun && x->done == x->n);
 }
 
-static void ring(struct vfm_shm *s, int peer)
+static void ring_doorbell(struct vfm_shm *s, int peer)
 {
 	struct shm_cell *c = &s->head->cell[peer];
 
-	atomic_fetch_add(&c->bell, 1);
+	atomic_fetch_add(&c->doorbell, 1);
 	if (atomic_load(&c->asleep))
-		futex_wake(&c->bell);
+		shm_futex_wake(&c->doorbell);
 }
 
 /* Copies between a message and the ring; `room` bytes are free or filled at `pos`. */
-static size_t move(struct half *x, uint64_t pos, size_t room, bool out)
+static size_t copy_ring_bytes(struct mailbox_transfer *x, uint64_t pos, size_t room, bool out)
 {
 	size_t m = x->n - x->done < room ? x->n - x->done : room, at = pos % MAIL,
 	       first = m < MAIL - at ? m : MAIL - at;
@@ -310,33 +316,34 @@ static size_t move(struct half *x, uint64_t pos, size_t room, bool out)
 		memcpy(x->p + x->done + first, x->box->data, m - first);
 	}
 	x->done += m;
-	return up(m, 64);
+	return align_size(m, 64);
 }
 
-static bool push(struct half *x)
+static bool fill_mailbox(struct mailbox_transfer *x)
 {
 	uint64_t head = atomic_load_explicit(&x->box->head, memory_order_relaxed), was = head;
 	size_t room = MAIL - (size_t)(head - atomic_load_explicit(&x->box->tail, memory_order_acquire));
 
-	if (!x->begun && room >= sizeof(struct letter)) {
-		*(struct letter *)(x->box->data + head % MAIL) = (struct letter){.sig = x->sig, .bytes = x->n};
+	if (!x->begun && room >= sizeof(struct message_header)) {
+		*(struct message_header *)(x->box->data + head % MAIL) =
+			(struct message_header){.sig = x->sig, .bytes = x->n};
 		x->begun = true;
-		head += sizeof(struct letter);
-		room -= sizeof(struct letter);
+		head += sizeof(struct message_header);
+		room -= sizeof(struct message_header);
 	}
 	if (x->begun && room)
-		head += move(x, head, room, true);
+		head += copy_ring_bytes(x, head, room, true);
 	atomic_store_explicit(&x->box->head, head, memory_order_release);
 	return head != was;
 }
 
-static int pull(struct vfm_hcomm *g, struct half *x, bool *moved, struct vfm_err *err)
+static int drain_mailbox(struct vfm_hcomm *g, struct mailbox_transfer *x, bool *moved, struct vfm_err *err)
 {
 	uint64_t tail = atomic_load_explicit(&x->box->tail, memory_order_relaxed), was = tail;
 	size_t there = (size_t)(atomic_load_explicit(&x->box->head, memory_order_acquire) - tail);
 
-	if (!x->begun && there >= sizeof(struct letter)) {
-		struct letter l = *(struct letter *)(x->box->data + tail % MAIL);
+	if (!x->begun && there >= sizeof(struct message_header)) {
+		struct message_header l = *(struct message_header *)(x->box->data + tail % MAIL);
 
 		if (memcmp(&l.sig, &x->sig, sizeof(l.sig)) != 0 || l.bytes != x->n) {
 			struct vfm_sig mine = x->sig, theirs = l.sig;
@@ -350,49 +357,51 @@ static int pull(struct vfm_hcomm *g, struct half *x, bool *moved, struct vfm_err
 		there -= sizeof(l);
 	}
 	if (x->begun && there)
-		tail += move(x, tail, there, false);
+		tail += copy_ring_bytes(x, tail, there, false);
 	atomic_store_explicit(&x->box->tail, tail, memory_order_release);
 	*moved = tail != was;
 	return 0;
 }
 
-static int step(struct vfm_hcomm *g, struct half *out, struct half *in, bool *moved, struct vfm_err *err)
+static int advance_transfers(struct vfm_hcomm *g, struct mailbox_transfer *out, struct mailbox_transfer *in,
+	bool *moved, struct vfm_err *err)
 {
 	bool got = false;
 
 	*moved = false;
-	if (!finished(out) && push(out)) {
-		ring(&g->shm, out->peer);
+	if (!mailbox_transfer_done(out) && fill_mailbox(out)) {
+		ring_doorbell(&g->shm, out->peer);
 		*moved = true;
 	}
-	if (!finished(in)) {
-		TRY(pull(g, in, &got, err));
+	if (!mailbox_transfer_done(in)) {
+		TRY(drain_mailbox(g, in, &got, err));
 		if (got) {
-			ring(&g->shm, in->peer);
+			ring_doorbell(&g->shm, in->peer);
 			*moved = true;
 		}
 	}
 	return 0;
 }
 
-static int wait_bell(struct vfm_hcomm *g, struct half *out, struct half *in, uint32_t bell, struct vfm_err *err)
+static int wait_for_doorbell(struct vfm_hcomm *g, struct mailbox_transfer *out, struct mailbox_transfer *in,
+	uint32_t doorbell, struct vfm_err *err)
 {
 	struct shm_cell *c = &g->shm.head->cell[g->shm.me];
 	int rc;
 
 	for (int i = 0; i < g->job->spin; i++) {
-		if (atomic_load_explicit(&c->bell, memory_order_acquire) != bell)
+		if (atomic_load_explicit(&c->doorbell, memory_order_acquire) != doorbell)
 			return 0;
 		pause_cpu();
 	}
 	for (int i = 0; i < g->job->yields; i++) {
-		if (atomic_load_explicit(&c->bell, memory_order_acquire) != bell)
+		if (atomic_load_explicit(&c->doorbell, memory_order_acquire) != doorbell)
 			return 0;
 		sched_yield();
 	}
-	vfm_wait_begin(g, !finished(in) ? in->peer : out->peer);
+	vfm_wait_begin(g, !mailbox_transfer_done(in) ? in->peer : out->peer);
 	atomic_store(&c->asleep, 1);
-	futex_wait(&c->bell, bell);
+	shm_futex_wait(&c->doorbell, doorbell);
 	atomic_store(&c->asleep, 0);
 	rc = vfm_wait_check(g, err);
 	return rc;
@@ -403,27 +412,27 @@ int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err)
 	struct vfm_hcomm *g = c->g;
 	struct vfm_shm *s = &g->shm;
 	size_t es = vfm_dtype_size(c->dtype);
-	struct half out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es},
-		    in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
+	struct mailbox_transfer out = {.peer = c->to, .p = (char *)c->in, .n = (size_t)c->n_in * es},
+				in = {.peer = c->from, .p = c->out, .n = (size_t)c->n_out * es};
 	bool moved;
 	int rc = 0;
 
 	if (c->to >= 0 && out.n) {
-		out.box = mailbox(s, s->me, c->to);
+		out.box = mailbox_at(s, s->me, c->to);
 		out.sig = (struct vfm_sig){.number = ++g->sent[c->to], .kind = VFM_C_EXCHANGE};
 	}
 	if (c->from >= 0 && in.n) {
-		in.box = mailbox(s, c->from, s->me);
+		in.box = mailbox_at(s, c->from, s->me);
 		in.sig = (struct vfm_sig){.number = ++g->got[c->from], .kind = VFM_C_EXCHANGE};
 	}
-	while (rc >= 0 && (!finished(&out) || !finished(&in))) {
-		uint32_t bell = atomic_load(&s->head->cell[s->me].bell);
+	while (rc >= 0 && (!mailbox_transfer_done(&out) || !mailbox_transfer_done(&in))) {
+		uint32_t doorbell = atomic_load(&s->head->cell[s->me].doorbell);
 
-		rc = step(g, &out, &in, &moved, err);
+		rc = advance_transfers(g, &out, &in, &moved, err);
 		if (moved)
 			vfm_wait_end(g);
 		else if (rc >= 0)
-			rc = wait_bell(g, &out, &in, bell, err);
+			rc = wait_for_doorbell(g, &out, &in, doorbell, err);
 	}
 	vfm_wait_end(g);
 	return rc;

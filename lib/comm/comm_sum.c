@@ -41,7 +41,7 @@ enum { BLOCK = 1024 };
 
 #define SAME(x) (x)
 
-static inline __attribute__((always_inline)) float bf16_up(uint16_t h)
+static inline __attribute__((always_inline)) float widen_bf16(uint16_t h)
 {
 	union {
 		uint32_t u;
@@ -52,7 +52,7 @@ static inline __attribute__((always_inline)) float bf16_up(uint16_t h)
 }
 
 /* As vfm_f32_to_bf16, without a branch. */
-static inline __attribute__((always_inline)) uint16_t bf16_down(float f)
+static inline __attribute__((always_inline)) uint16_t round_to_bf16(float f)
 {
 	union {
 		float f;
@@ -73,7 +73,7 @@ static inline __attribute__((always_inline)) void sum_any(
 		SUM_BODY(float, float, SAME, SAME);
 		break;
 	case VFM_BF16:
-		SUM_BODY(uint16_t, float, bf16_up, bf16_down);
+		SUM_BODY(uint16_t, float, widen_bf16, round_to_bf16);
 		break;
 	case VFM_F64:
 		SUM_BODY(double, double, SAME, SAME);

@@ -18,7 +18,7 @@
 
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len)
 {
-	snprintf(buf, len, "rank %d (%s)", rank, j->card[rank].host);
+	snprintf(buf, len, "rank %d (%s)", rank, j->endpoint[rank].host);
 	return buf;
 }
 
@@ -29,7 +29,7 @@ int vfm_hjob_check(struct vfm_hjob *j, struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "%s", j->why);
 }
 
-static void set_failed(struct vfm_hjob *j, const char *why)
+static void set_job_failed(struct vfm_hjob *j, const char *why)
 {
 	pthread_mutex_lock(&j->fail_lock);
 	if (!atomic_load(&j->failed)) {
@@ -40,7 +40,7 @@ static void set_failed(struct vfm_hjob *j, const char *why)
 	pthread_mutex_unlock(&j->fail_lock);
 }
 
-static void wake(struct vfm_hjob *j)
+static void wake_monitor(struct vfm_hjob *j)
 {
 	uint64_t one = 1;
 
@@ -57,21 +57,21 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
 	if (!j->monitor_runs) {
-		set_failed(j, why);
+		set_job_failed(j, why);
 		return vfm_hjob_check(j, err);
 	}
 	pthread_mutex_lock(&j->mon->lock);
 	if (!j->mon->report[0])
 		snprintf(j->mon->report, sizeof(j->mon->report), "%s", why);
 	pthread_mutex_unlock(&j->mon->lock);
-	wake(j);
+	wake_monitor(j);
 	for (double until = vfm_now() + 3; !atomic_load(&j->failed) && vfm_now() < until;)
 		poll(NULL, 0, 5);
-	set_failed(j, why);
+	set_job_failed(j, why);
 	return vfm_hjob_check(j, err);
 }
 
-static void sig_str(const struct vfm_sig *s, char *buf, size_t len)
+static void format_signature(const struct vfm_sig *s, char *buf, size_t len)
 {
 	const char *kind = s->kind < VFM_C_KINDS ? vfm_coll_name[s->kind] : "something else";
 
@@ -92,8 +92,8 @@ int vfm_hjob_mismatch(
 	char a[96], b[96], sa[128], sb[128];
 	const char *more = "";
 
-	sig_str(mine, sa, sizeof(sa));
-	sig_str(theirs, sb, sizeof(sb));
+	format_signature(mine, sa, sizeof(sa));
+	format_signature(theirs, sb, sizeof(sb));
 	if (!strcmp(sa, sb))
 		more = ", with other counts";
 	return vfm_hjob_fail(g->job, err, "the ranks of '%s' do not do the same: %s is in %s, %s in %s%s", g->c.name,
@@ -146,13 +146,13 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
 
 /* ---- messages ---- */
 
-void vfm_mon_beat(struct vfm_hjob *j, struct mon_msg *m)
+void vfm_mon_heartbeat(struct vfm_hjob *j, struct mon_msg *m)
 {
 	double now = vfm_now();
 
-	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = BEAT, .rank = j->rank};
+	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = HEARTBEAT, .rank = j->rank};
 	pthread_mutex_lock(&j->lock);
-	for (struct vfm_doing *d = j->doing; d && m->n < ACTS; d = d->next) {
+	for (struct vfm_activity *d = j->activities; d && m->n < ACTS; d = d->next) {
 		struct mon_act *a = &m->act[m->n];
 
 		if (!atomic_load(&d->busy))
@@ -170,20 +170,20 @@ void vfm_mon_beat(struct vfm_hjob *j, struct mon_msg *m)
 	pthread_mutex_unlock(&j->lock);
 }
 
-void vfm_doing_add(struct vfm_hjob *j, struct vfm_doing *a, const char *name, uint64_t id)
+void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *name, uint64_t id)
 {
 	a->name = name;
 	a->id = id;
 	pthread_mutex_lock(&j->lock);
-	a->next = j->doing;
-	j->doing = a;
+	a->next = j->activities;
+	j->activities = a;
 	pthread_mutex_unlock(&j->lock);
 }
 
-void vfm_doing_remove(struct vfm_hjob *j, struct vfm_doing *a)
+void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a)
 {
 	pthread_mutex_lock(&j->lock);
-	for (struct vfm_doing **p = &j->doing; *p; p = &(*p)->next)
+	for (struct vfm_activity **p = &j->activities; *p; p = &(*p)->next)
 		if (*p == a) {
 			*p = a->next;
 			break;
@@ -191,7 +191,7 @@ void vfm_doing_remove(struct vfm_hjob *j, struct vfm_doing *a)
 	pthread_mutex_unlock(&j->lock);
 }
 
-static void conn_free(struct mon_conn *c)
+static void mon_conn_free(struct mon_conn *c)
 {
 	if (!c)
 		return;
@@ -201,7 +201,7 @@ static void conn_free(struct mon_conn *c)
 }
 
 /* false: the connection is gone. */
-static bool flush(struct mon_conn *c)
+static bool flush_conn(struct mon_conn *c)
 {
 	while (c->out.len) {
 		ssize_t k = send(c->fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -214,47 +214,47 @@ static bool flush(struct mon_conn *c)
 	return true;
 }
 
-static void post(struct mon_peer *p, const struct mon_msg *m)
+static void post_to_peer(struct mon_peer *p, const struct mon_msg *m)
 {
-	if (!p->conn || (p->conn->out.len > 16 * sizeof(*m) && m->type == BEAT))
+	if (!p->conn || (p->conn->out.len > 16 * sizeof(*m) && m->type == HEARTBEAT))
 		return;
 	vfm_buf_add(&p->conn->out, m, sizeof(*m));
-	flush(p->conn);
+	flush_conn(p->conn);
 }
 
 void vfm_mon_post(struct vfm_hjob *j, const struct mon_msg *m)
 {
 	for (int r = 0; r < j->size; r++)
-		post(&j->mon->peer[r], m);
+		post_to_peer(&j->mon->peer[r], m);
 }
 
-static void fail_msg(struct vfm_hjob *j, struct mon_msg *m, const char *why)
+static void make_fail_msg(struct vfm_hjob *j, struct mon_msg *m, const char *why)
 {
 	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = FAIL, .rank = j->rank};
 	snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
-void vfm_mon_verdict(struct vfm_hjob *j, const char *why)
+void vfm_announce_failure(struct vfm_hjob *j, const char *why)
 {
 	struct mon_msg m;
 
 	if (j->rank == 0 && !atomic_load(&j->failed)) {
-		fail_msg(j, &m, why);
+		make_fail_msg(j, &m, why);
 		vfm_mon_post(j, &m);
 	}
-	set_failed(j, why);
+	set_job_failed(j, why);
 }
 
 /* ---- the thread ---- */
 
-static void take_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
+static void handle_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
 {
 	struct mon_peer *p = &j->mon->peer[r];
 	struct mon_msg beat;
 
 	p->heard = vfm_now();
 	switch (m->type) {
-	case BEAT:
+	case HEARTBEAT:
 		p->last = *m;
 		if (p->last.n > ACTS)
 			p->last.n = 0;
@@ -264,20 +264,20 @@ static void take_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
 				p->last.act[i].kind = VFM_C_BARRIER;
 		}
 		break;
-	case ASK:
-		vfm_mon_beat(j, &beat);
-		post(p, &beat);
+	case PROBE:
+		vfm_mon_heartbeat(j, &beat);
+		post_to_peer(p, &beat);
 		break;
 	case FAIL: {
 		char why[VFM_WHY_MAX];
 
 		memcpy(why, m->why, sizeof(why));
 		why[sizeof(why) - 1] = '\0';
-		vfm_mon_verdict(j, why);
+		vfm_announce_failure(j, why);
 		break;
 	}
-	case BYE:
-		p->bye = true;
+	case GOODBYE:
+		p->left = true;
 		p->last.n = 0;
 		break;
 	default:
@@ -285,13 +285,13 @@ static void take_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
 	}
 }
 
-static void hang_up(struct vfm_hjob *j, int r)
+static void drop_peer(struct vfm_hjob *j, int r)
 {
 	struct mon_peer *p = &j->mon->peer[r];
 
-	conn_free(p->conn);
+	mon_conn_free(p->conn);
 	p->conn = NULL;
-	if (p->bye || p->dead)
+	if (p->left || p->dead)
 		return;
 	p->dead = true;
 	if (atomic_load(&j->failed))
@@ -302,7 +302,7 @@ static void hang_up(struct vfm_hjob *j, int r)
 			j->mon->asked = 0;
 		}
 	} else if (!atomic_load(&j->mon->stop)) {
-		vfm_mon_convict(j, 0, "died");
+		vfm_declare_failed(j, 0, "died");
 	}
 }
 
@@ -316,17 +316,17 @@ static void read_conn(struct vfm_hjob *j, int r)
 		if (k < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (k <= 0) {
-			hang_up(j, r);
+			drop_peer(j, r);
 			return;
 		}
 		c->have += (size_t)k;
 		if (c->have == sizeof(c->in)) {
 			c->have = 0;
 			if (c->in.magic != MSG_MAGIC) {
-				hang_up(j, r);
+				drop_peer(j, r);
 				return;
 			}
-			take_msg(j, r, &c->in);
+			handle_msg(j, r, &c->in);
 		}
 	}
 }
@@ -336,17 +336,17 @@ static void add_conn(struct vfm_hjob *j, int r, int fd)
 	struct mon_peer *p = &j->mon->peer[r];
 	struct mon_msg beat;
 
-	conn_free(p->conn);
+	mon_conn_free(p->conn);
 	p->conn = vfm_calloc(1, sizeof(*p->conn));
 	p->conn->fd = fd;
 	p->conn->rank = r;
 	p->joined = true;
 	p->heard = vfm_now();
-	vfm_mon_beat(j, &beat);
-	post(p, &beat);
+	vfm_mon_heartbeat(j, &beat);
+	post_to_peer(p, &beat);
 	if (atomic_load(&j->failed)) {
-		fail_msg(j, &beat, j->why);
-		post(p, &beat);
+		make_fail_msg(j, &beat, j->why);
+		post_to_peer(p, &beat);
 	}
 }
 
@@ -365,12 +365,12 @@ static void add_pending(struct vfm_hjob *j, const struct vfm_hello *h, int fd)
 }
 
 /* A hello has come in whole: who is it? */
-static void answer(struct vfm_hjob *j, struct mon_hello *x)
+static void answer_hello(struct vfm_hjob *j, struct mon_hello *x)
 {
 	const struct vfm_hello *h = &x->h;
 	uint32_t yes = VFM_HELLO_MAGIC;
 
-	if (h->magic != VFM_HELLO_MAGIC || memcmp(h->token, j->card[0].token, 16) != 0 || h->to != j->rank ||
+	if (h->magic != VFM_HELLO_MAGIC || memcmp(h->token, j->endpoint[0].token, 16) != 0 || h->to != j->rank ||
 		h->from < 0 || h->from >= j->size ||
 		send(x->fd, &yes, sizeof(yes), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(yes)) {
 		close(x->fd);
@@ -381,7 +381,7 @@ static void answer(struct vfm_hjob *j, struct mon_hello *x)
 	} else if (h->kind == VFM_HELLO_DATA) {
 		add_pending(j, h, x->fd);
 	} else {
-		if (h->kind == VFM_HELLO_ARENA && j->leads)
+		if (h->kind == VFM_HELLO_ARENA && j->owns_arena)
 			vfm_net_send_fd(x->fd, j->arena_fd);
 		close(x->fd);
 	}
@@ -405,11 +405,11 @@ static bool read_hello(struct vfm_hjob *j, struct mon_hello *x)
 	x->have += (size_t)k;
 	if (x->have < sizeof(x->h))
 		return false;
-	answer(j, x);
+	answer_hello(j, x);
 	return true;
 }
 
-static void accept_all(struct vfm_hjob *j, int listener, bool local)
+static void accept_connections(struct vfm_hjob *j, int listener, bool local)
 {
 	while (j->mon->n_hello < HELLOS) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), on = 1;
@@ -431,7 +431,7 @@ static void accept_all(struct vfm_hjob *j, int listener, bool local)
 	}
 }
 
-static int poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
+static int fill_poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 {
 	struct vfm_mon *m = j->mon;
 	int n = 0, listeners[2] = {j->listen_unix, j->listen_tcp};
@@ -456,7 +456,7 @@ static int poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 	return n;
 }
 
-static void serve(struct vfm_hjob *j, const struct pollfd *p, const int *who, int n)
+static void serve_connections(struct vfm_hjob *j, const struct pollfd *p, const int *who, int n)
 {
 	struct vfm_mon *m = j->mon;
 	uint64_t x;
@@ -468,10 +468,10 @@ static void serve(struct vfm_hjob *j, const struct pollfd *p, const int *who, in
 		if (who[i] == -1 && read(j->wake, &x, sizeof(x)) < 0)
 			continue;
 		if (who[i] == -2 || who[i] == -3)
-			accept_all(j, p[i].fd, who[i] == -2);
+			accept_connections(j, p[i].fd, who[i] == -2);
 		if (who[i] >= 0 && m->peer[who[i]].conn) {
-			if ((p[i].revents & POLLOUT) && !flush(m->peer[who[i]].conn))
-				hang_up(j, who[i]);
+			if ((p[i].revents & POLLOUT) && !flush_conn(m->peer[who[i]].conn))
+				drop_peer(j, who[i]);
 			else
 				read_conn(j, who[i]);
 		}
@@ -483,7 +483,7 @@ static void serve(struct vfm_hjob *j, const struct pollfd *p, const int *who, in
 }
 
 /* What other threads of this rank want of the monitor. */
-static void errands(struct vfm_hjob *j)
+static void run_requests(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	char why[VFM_WHY_MAX];
@@ -499,14 +499,14 @@ static void errands(struct vfm_hjob *j)
 	if (fd >= 0)
 		add_conn(j, 0, fd);
 	if (why[0] && j->rank == 0) {
-		vfm_mon_verdict(j, why);
+		vfm_announce_failure(j, why);
 	} else if (why[0]) {
-		fail_msg(j, &msg, why);
-		post(&m->peer[0], &msg);
+		make_fail_msg(j, &msg, why);
+		post_to_peer(&m->peer[0], &msg);
 	}
 }
 
-static void beats(struct vfm_hjob *j)
+static void send_heartbeats(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
@@ -516,7 +516,7 @@ static void beats(struct vfm_hjob *j)
 		for (int r = 0; r < j->size; r++)
 			m->peer[r].heard = now;
 		pthread_mutex_lock(&j->lock);
-		for (struct vfm_doing *d = j->doing; d; d = d->next)
+		for (struct vfm_activity *d = j->activities; d; d = d->next)
 			atomic_store(&d->wait_since, atomic_load(&d->wait_since) + now - m->looked);
 		pthread_mutex_unlock(&j->lock);
 	}
@@ -524,12 +524,12 @@ static void beats(struct vfm_hjob *j)
 	if (now - m->beat < 1)
 		return;
 	m->beat = now;
-	vfm_mon_beat(j, &msg);
+	vfm_mon_heartbeat(j, &msg);
 	vfm_mon_post(j, &msg);
 }
 
 /* Rank 0's monitor is the last to go: the others may need it. */
-static bool may_end(struct vfm_hjob *j, bool said)
+static bool may_end_monitor(struct vfm_hjob *j, bool said)
 {
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
@@ -542,7 +542,7 @@ static bool may_end(struct vfm_hjob *j, bool said)
 	if (m->stop_since <= 0)
 		m->stop_since = now;
 	for (int r = 0; r < j->size; r++)
-		if (m->peer[r].conn && !(j->rank == 0 && m->peer[r].bye && !m->peer[r].conn->out.len))
+		if (m->peer[r].conn && !(j->rank == 0 && m->peer[r].left && !m->peer[r].conn->out.len))
 			left = r;
 	if (j->rank != 0) {
 		bool sent = !m->peer[0].conn || !m->peer[0].conn->out.len;
@@ -556,39 +556,39 @@ static bool may_end(struct vfm_hjob *j, bool said)
 	if (now - m->stop_since > j->timeout) {
 		snprintf(why, sizeof(why), "%s has not ended, %.1f s after rank 0",
 			vfm_rank_str(j, left, who, sizeof(who)), now - m->stop_since);
-		vfm_mon_verdict(j, why);
+		vfm_announce_failure(j, why);
 	}
 	return false;
 }
 
-static void *monitor(void *arg)
+static void *run_monitor(void *arg)
 {
 	struct vfm_hjob *j = arg;
 	struct vfm_mon *m = j->mon;
 	size_t most = (size_t)j->size + HELLOS + 8;
 	struct pollfd *p = vfm_calloc(most, sizeof(*p));
 	int *who = vfm_calloc(most, sizeof(*who)), n;
-	struct mon_msg bye = {.magic = MSG_MAGIC, .type = BYE, .rank = j->rank};
+	struct mon_msg bye = {.magic = MSG_MAGIC, .type = GOODBYE, .rank = j->rank};
 	bool said = false;
 
 	m->looked = vfm_now();
-	while (!may_end(j, said)) {
-		n = poll_set(j, p, who);
+	while (!may_end_monitor(j, said)) {
+		n = fill_poll_set(j, p, who);
 		poll(p, (nfds_t)n, m->dying >= 0 || m->asked > 0 || atomic_load(&m->stop) ? 20 : 250);
-		serve(j, p, who, n);
-		beats(j);
-		errands(j);
+		serve_connections(j, p, who, n);
+		send_heartbeats(j);
+		run_requests(j);
 		if (j->rank != 0 && atomic_load(&m->stop) && !said) {
 			said = true;
 			if (!atomic_load(&j->failed))
-				post(&m->peer[0], &bye);
+				post_to_peer(&m->peer[0], &bye);
 		}
 		if (!atomic_load(&j->failed)) {
 			if (j->rank == 0)
-				vfm_mon_judge(j);
+				vfm_detect_failures(j);
 			else if (!said)
-				vfm_mon_watch_zero(j);
-			errands(j);
+				vfm_detect_rank0_failure(j);
+			run_requests(j);
 		}
 	}
 	free(p);
@@ -611,7 +611,7 @@ int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make an event descriptor");
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the threads that compute */
-	rc = pthread_create(&j->monitor, NULL, monitor, j);
+	rc = pthread_create(&j->monitor, NULL, run_monitor, j);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
 		return vfm_fail(err, VFM_EENV, "cannot start the monitor thread: %s", strerror(rc));
@@ -629,7 +629,7 @@ int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err)
 	pthread_mutex_lock(&j->mon->lock);
 	j->mon->joining = fd;
 	pthread_mutex_unlock(&j->mon->lock);
-	wake(j);
+	wake_monitor(j);
 	return 0;
 }
 
@@ -641,12 +641,12 @@ void vfm_monitor_stop(struct vfm_hjob *j)
 		return;
 	if (j->monitor_runs) {
 		atomic_store(&m->stop, true);
-		wake(j);
+		wake_monitor(j);
 		pthread_join(j->monitor, NULL);
 		j->monitor_runs = false;
 	}
 	for (int r = 0; r < j->size; r++)
-		conn_free(m->peer[r].conn);
+		mon_conn_free(m->peer[r].conn);
 	for (int i = 0; i < m->n_hello; i++)
 		close(m->hello[i].fd);
 	if (m->joining >= 0)

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "comm/comm_impl.h"
 
-enum { BEAT = 1, ASK, FAIL, BYE };
+enum { HEARTBEAT = 1, PROBE, FAIL, GOODBYE };
 enum { ACTS = 12, HELLOS = 512, MSG_MAGIC = 0x76666d32 };
 
 struct mon_act {
@@ -40,7 +40,7 @@ struct mon_hello {
 
 struct mon_peer { /* what rank 0 knows; the others: of rank 0 */
 	struct mon_conn *conn;
-	bool joined, bye, dead;
+	bool joined, left, dead;
 	double heard; /* vfm_now of the last message */
 	struct mon_msg last;
 };
@@ -60,14 +60,14 @@ struct vfm_mon {
 };
 
 /* ---- monitor.c ---- */
-void vfm_mon_beat(struct vfm_hjob *j, struct mon_msg *m);       /* what this rank is doing */
+void vfm_mon_heartbeat(struct vfm_hjob *j, struct mon_msg *m);  /* what this rank is doing */
 void vfm_mon_post(struct vfm_hjob *j, const struct mon_msg *m); /* to all that are connected */
 /* The job has failed: the others first, since this process may end as soon as its threads know. */
-void vfm_mon_verdict(struct vfm_hjob *j, const char *why);
+void vfm_announce_failure(struct vfm_hjob *j, const char *why);
 
 /* ---- judge.c ---- */
-void vfm_mon_judge(struct vfm_hjob *j);      /* rank 0: who died, hangs or is stopped? */
-void vfm_mon_watch_zero(struct vfm_hjob *j); /* the others: is rank 0 alive? */
-void vfm_mon_convict(struct vfm_hjob *j, int rank, const char *crime);
+void vfm_detect_failures(struct vfm_hjob *j);      /* rank 0: who died, hangs or is stopped? */
+void vfm_detect_rank0_failure(struct vfm_hjob *j); /* the others: is rank 0 alive? */
+void vfm_declare_failed(struct vfm_hjob *j, int rank, const char *reason);
 
 #endif

@@ -15,19 +15,14 @@ enum {
 	PIECE = 512 << 10,
 };
 
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
-static void copy(void *to, const void *from, size_t n)
+static void copy_unless_same(void *to, const void *from, size_t n)
 {
 	if (n && to != from)
 		memmove(to, from, n);
 }
 
-static int swap(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in, size_t n_in,
-	struct vfm_err *err)
+static int exchange_bytes(const struct vfm_coll *c, int to, const void *out, size_t n_out, int from, void *in,
+	size_t n_in, struct vfm_err *err)
 {
 	struct vfm_sig sig = vfm_coll_sig(c);
 
@@ -35,20 +30,21 @@ static int swap(const struct vfm_coll *c, int to, const void *out, size_t n_out,
 }
 
 /* Shares at off[0..n]: this rank's is in its place, the others' come.  A ring: only neighbours talk. */
-static int ring_gather(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank, next = (me + 1) % n, prev = (me + n - 1) % n;
 
 	for (int k = 0; k < n - 1; k++) {
 		int s = (me + n - k) % n, r = (me + n - k - 1) % n;
 
-		TRY(swap(c, next, all + off[s], off[s + 1] - off[s], prev, all + off[r], off[r + 1] - off[r], err));
+		TRY(exchange_bytes(
+			c, next, all + off[s], off[s + 1] - off[s], prev, all + off[r], off[r + 1] - off[r], err));
 	}
 	return 0;
 }
 
 /* out = sum of the ranks' bytes [off[me], off[me + 1]) of in; out may be in + off[me]. */
-static int pair_reduce(const struct vfm_coll *c, const char *in, char *out, const size_t *off, struct vfm_err *err)
+static int reduce_pairwise(const struct vfm_coll *c, const char *in, char *out, const size_t *off, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank;
 	size_t es = vfm_dtype_size(c->dtype), most = 0, piece = PIECE;
@@ -63,13 +59,13 @@ static int pair_reduce(const struct vfm_coll *c, const char *in, char *out, cons
 		if (off[i + 1] - off[i] > most)
 			most = off[i + 1] - off[i];
 	for (size_t at = 0; at < most; at += piece) {
-		size_t mine = off[me + 1] - off[me], m = at < mine ? least(piece, mine - at) : 0;
+		size_t mine = off[me + 1] - off[me], m = at < mine ? vfm_min_size(piece, mine - at) : 0;
 
 		for (int k = 1; k < n; k++) {
 			int to = (me + k) % n, from = (me + n - k) % n;
-			size_t theirs = off[to + 1] - off[to], q = at < theirs ? least(piece, theirs - at) : 0;
+			size_t theirs = off[to + 1] - off[to], q = at < theirs ? vfm_min_size(piece, theirs - at) : 0;
 
-			TRY_OUT(swap(c, to, in + off[to] + at, q, from, tmp + (size_t)from * piece, m, err));
+			TRY_OUT(exchange_bytes(c, to, in + off[to] + at, q, from, tmp + (size_t)from * piece, m, err));
 		}
 		for (int i = 0; i < n; i++)
 			x[i] = i == me ? in + off[me] + at : tmp + (size_t)i * piece;
@@ -81,7 +77,7 @@ out:
 	return rc;
 }
 
-static size_t *offsets(const struct vfm_coll *c)
+static size_t *make_share_offsets(const struct vfm_coll *c)
 {
 	int n = c->g->c.size;
 	size_t *off = vfm_calloc((size_t)n + 1, sizeof(*off));
@@ -91,7 +87,7 @@ static size_t *offsets(const struct vfm_coll *c)
 	return off;
 }
 
-static int reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_err *err)
+static int all_reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_err *err)
 {
 	int n = c->g->c.size;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
@@ -102,8 +98,8 @@ static int reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_err *e
 		return err->code;
 	for (int i = 0; i <= n; i++)
 		off[i] = bytes * (size_t)i;
-	copy(tmp + off[c->g->c.rank], c->in, bytes);
-	TRY(ring_gather(c, tmp, off, err));
+	copy_unless_same(tmp + off[c->g->c.rank], c->in, bytes);
+	TRY(gather_on_ring(c, tmp, off, err));
 	x = vfm_calloc((size_t)n, sizeof(*x));
 	for (int i = 0; i < n; i++)
 		x[i] = tmp + off[i];
@@ -112,88 +108,89 @@ static int reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_err *e
 	return 0;
 }
 
-static int all_reduce(const struct vfm_coll *c, struct vfm_err *err)
+static int net_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank, rc;
 	size_t es = vfm_dtype_size(c->dtype), *off = vfm_calloc((size_t)n + 1, sizeof(*off));
 
 	if ((size_t)c->n_out * es <= SMALL) {
-		rc = reduce_small(c, off, err);
+		rc = all_reduce_small(c, off, err);
 		goto out;
 	}
 	for (int i = 0; i <= n; i++)
 		off[i] = (size_t)(c->n_out * i / n) * es;
-	TRY_OUT(pair_reduce(c, c->in, c->out + off[me], off, err));
-	rc = ring_gather(c, c->out, off, err);
+	TRY_OUT(reduce_pairwise(c, c->in, c->out + off[me], off, err));
+	rc = gather_on_ring(c, c->out, off, err);
 out:
 	free(off);
 	return rc;
 }
 
-static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
+static int net_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t *off = offsets(c);
+	size_t *off = make_share_offsets(c);
 	int me = c->g->c.rank, rc;
 
-	copy(c->out + off[me], c->in, off[me + 1] - off[me]);
-	rc = ring_gather(c, c->out, off, err);
+	copy_unless_same(c->out + off[me], c->in, off[me + 1] - off[me]);
+	rc = gather_on_ring(c, c->out, off, err);
 	free(off);
 	return rc;
 }
 
-static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
+static int net_reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 {
-	size_t *off = offsets(c);
-	int rc = pair_reduce(c, c->in, c->out, off, err);
+	size_t *off = make_share_offsets(c);
+	int rc = reduce_pairwise(c, c->in, c->out, off, err);
 
 	free(off);
 	return rc;
 }
 
-static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
+static int net_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank;
 
-	copy(c->out + vfm_share_at(c, c->recv, me), c->in + vfm_share_at(c, c->send, me), vfm_share(c, c->send, me));
+	copy_unless_same(
+		c->out + vfm_share_at(c, c->recv, me), c->in + vfm_share_at(c, c->send, me), vfm_share(c, c->send, me));
 	for (int k = 1; k < n; k++) {
 		int to = (me + k) % n, from = (me + n - k) % n;
 
-		TRY(swap(c, to, c->in + vfm_share_at(c, c->send, to), vfm_share(c, c->send, to), from,
+		TRY(exchange_bytes(c, to, c->in + vfm_share_at(c, c->send, to), vfm_share(c, c->send, to), from,
 			c->out + vfm_share_at(c, c->recv, from), vfm_share(c, c->recv, from), err));
 	}
 	return 0;
 }
 
 /* A binomial tree, numbered from the root; in pieces, so that the levels overlap. */
-static int broadcast(const struct vfm_coll *c, struct vfm_err *err)
+static int net_broadcast(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = (c->g->c.rank + n - c->from) % n, low = me ? me & -me : 1 << 30;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
 
 	do {
-		size_t m = least(PIECE, bytes - at);
+		size_t m = vfm_min_size(PIECE, bytes - at);
 
 		if (me)
-			TRY(swap(c, -1, NULL, 0, (me - low + c->from) % n, c->out + at, m, err));
+			TRY(exchange_bytes(c, -1, NULL, 0, (me - low + c->from) % n, c->out + at, m, err));
 		for (int bit = 1; bit < n; bit <<= 1)
 			if (bit < low && me + bit < n)
-				TRY(swap(c, (me + bit + c->from) % n, c->out + at, m, -1, NULL, 0, err));
+				TRY(exchange_bytes(c, (me + bit + c->from) % n, c->out + at, m, -1, NULL, 0, err));
 		at += m;
 	} while (at < bytes);
 	return 0;
 }
 
 /* Dissemination: after round k everybody knows of 2^(k+1) ranks. */
-static int barrier(const struct vfm_coll *c, struct vfm_err *err)
+static int net_barrier(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank;
 
 	for (int k = 1; k < n; k <<= 1)
-		TRY(swap(c, (me + k) % n, NULL, 0, (me + n - k) % n, NULL, 0, err));
+		TRY(exchange_bytes(c, (me + k) % n, NULL, 0, (me + n - k) % n, NULL, 0, err));
 	return 0;
 }
 
-static int exchange(const struct vfm_coll *c, struct vfm_err *err)
+static int net_exchange(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_hcomm *g = c->g;
 	size_t es = vfm_dtype_size(c->dtype), n_out = (size_t)c->n_in * es, n_in = (size_t)c->n_out * es;
@@ -201,7 +198,7 @@ static int exchange(const struct vfm_coll *c, struct vfm_err *err)
 	struct vfm_sig a = {.kind = VFM_C_EXCHANGE}, b = a;
 
 	if (to == g->c.rank && from == to) { /* a message to oneself */
-		copy(c->out, c->in, n_in);
+		copy_unless_same(c->out, c->in, n_in);
 		return 0;
 	}
 	if (to >= 0)
@@ -215,18 +212,18 @@ int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err)
 {
 	switch (c->kind) {
 	case VFM_C_ALL_REDUCE:
-		return all_reduce(c, err);
+		return net_all_reduce(c, err);
 	case VFM_C_ALL_GATHER:
-		return all_gather(c, err);
+		return net_all_gather(c, err);
 	case VFM_C_REDUCE_SCATTER:
-		return reduce_scatter(c, err);
+		return net_reduce_scatter(c, err);
 	case VFM_C_ALL_TO_ALL:
-		return all_to_all(c, err);
+		return net_all_to_all(c, err);
 	case VFM_C_BROADCAST:
-		return broadcast(c, err);
+		return net_broadcast(c, err);
 	case VFM_C_EXCHANGE:
-		return exchange(c, err);
+		return net_exchange(c, err);
 	default:
-		return barrier(c, err);
+		return net_barrier(c, err);
 	}
 }

@@ -31,7 +31,7 @@ void vfm_record_end(struct vfm_hjob *j, uint64_t which)
 	pthread_mutex_unlock(&j->rec_lock);
 }
 
-static json_t *as_json(const struct vfm_record *r)
+static json_t *record_to_json(const struct vfm_record *r)
 {
 	json_t *o = json_object();
 
@@ -66,13 +66,13 @@ void vfm_record_dump(struct vfm_hjob *j, const char *why)
 	first = n > VFM_RECORDS ? n - VFM_RECORDS : 0;
 	path = vfm_strfmt("%s/flight-%d.jsonl", j->recorder_dir, j->rank);
 	if (vfm_atomic_open(&a, path, NULL) >= 0) {
-		o = json_pack("{s:i,s:i,s:s,s:f,s:s}", "v", 1, "rank", j->rank, "host", j->card[j->rank].host,
+		o = json_pack("{s:i,s:i,s:s,s:f,s:s}", "v", 1, "rank", j->rank, "host", j->endpoint[j->rank].host,
 			"failed_s", vfm_wall_time(), "why", why);
 		if (o)
 			vfm_jsonl_write(a.f, o, NULL);
 		json_decref(o);
 		for (uint64_t i = first; i < n; i++) {
-			o = as_json(&rec[i % VFM_RECORDS]);
+			o = record_to_json(&rec[i % VFM_RECORDS]);
 			vfm_jsonl_write(a.f, o, NULL);
 			json_decref(o);
 		}

@@ -17,19 +17,14 @@ enum {
 	STREAM = 8 << 20,  /* results from this size on do not fit the caches: they are written past them */
 };
 
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
-static void copy(void *to, const void *from, size_t n)
+static void copy_bytes(void *to, const void *from, size_t n)
 {
 	if (n)
 		memcpy(to, from, n);
 }
 
 /* A piece of a result of `whole` bytes. */
-static void copy_out(void *to, const void *from, size_t n, size_t whole)
+static void copy_streaming(void *to, const void *from, size_t n, size_t whole)
 {
 #ifdef __x86_64__
 	char *d = to;
@@ -49,50 +44,50 @@ static void copy_out(void *to, const void *from, size_t n, size_t whole)
 			_mm_stream_si128((__m128i *)d + 3, f);
 		}
 		_mm_sfence();
-		copy(d, s, n);
+		copy_bytes(d, s, n);
 		return;
 	}
 #endif
 	(void)whole;
-	copy(to, from, n);
+	copy_bytes(to, from, n);
 }
 
 /* The slot of the coming turn; `first`: with the signature of the call. */
-static char *my_slot(const struct vfm_coll *c, bool first)
+static char *next_slot(const struct vfm_coll *c, bool first)
 {
 	struct vfm_shm *s = &c->g->shm;
 
 	if (first)
-		vfm_slot_meta(s, s->turn + 1, s->me)->sig = vfm_coll_sig(c);
-	return vfm_slot(s, s->turn + 1, s->me);
+		vfm_slot_meta(s, s->epoch + 1, s->me)->sig = vfm_coll_sig(c);
+	return vfm_slot(s, s->epoch + 1, s->me);
 }
 
-static const char *slot_of(const struct vfm_coll *c, int rank)
+static const char *peer_slot(const struct vfm_coll *c, int rank)
 {
-	return vfm_slot(&c->g->shm, c->g->shm.turn, rank);
+	return vfm_slot(&c->g->shm, c->g->shm.epoch, rank);
 }
 
-static const struct shm_meta *meta_of(const struct vfm_coll *c, int rank)
+static const struct shm_meta *peer_meta(const struct vfm_coll *c, int rank)
 {
-	return vfm_slot_meta(&c->g->shm, c->g->shm.turn, rank);
+	return vfm_slot_meta(&c->g->shm, c->g->shm.epoch, rank);
 }
 
 /* The first turn of a call: all ranks must mean the same. */
-static int first_turn(const struct vfm_coll *c, struct vfm_err *err)
+static int first_barrier(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	struct vfm_sig mine = vfm_coll_sig(c);
 
-	TRY(vfm_turn(c->g, err));
+	TRY(vfm_shm_barrier(c->g, err));
 	for (int i = 0; i < s->n; i++)
-		if (memcmp(&meta_of(c, i)->sig, &mine, sizeof(mine)) != 0)
-			return vfm_hjob_mismatch(c->g, i, &mine, &meta_of(c, i)->sig, err);
+		if (memcmp(&peer_meta(c, i)->sig, &mine, sizeof(mine)) != 0)
+			return vfm_hjob_mismatch(c->g, i, &mine, &peer_meta(c, i)->sig, err);
 	return 0;
 }
 
-static int turn(const struct vfm_coll *c, bool first, struct vfm_err *err)
+static int pass_barrier(const struct vfm_coll *c, bool first, struct vfm_err *err)
 {
-	return first ? first_turn(c, err) : vfm_turn(c->g, err);
+	return first ? first_barrier(c, err) : vfm_shm_barrier(c->g, err);
 }
 
 /* The slots' bytes from `at` on; this rank's own operand is where it always was. */
@@ -102,53 +97,54 @@ static void sum_slots(const struct vfm_coll *c, void *out, const void *own, size
 	const void *in[VFM_NODE_RANKS];
 
 	for (int i = 0; i < s->n; i++)
-		in[i] = i == s->me ? own : slot_of(c, i) + at;
+		in[i] = i == s->me ? own : peer_slot(c, i) + at;
 	vfm_comm_sum(c->dtype, out, in, s->n, n);
 }
 
 /* The part of a piece of n elements that rank i sums: begins on a cache line of f32. */
-static size_t part_at(size_t n, int ranks, int i)
+static size_t part_offset(size_t n, int ranks, int i)
 {
 	size_t each = (n + (size_t)ranks - 1) / (size_t)ranks;
 
 	each = (each + 15) / 16 * 16;
-	return least(n, each * (size_t)i);
+	return vfm_min_size(n, each * (size_t)i);
 }
 
-static int all_reduce(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t es = vfm_dtype_size(c->dtype), n = (size_t)c->n_out, piece = s->slot / es;
 
 	if (n * es <= SMALL) {
-		copy(my_slot(c, true), c->in, n * es);
-		TRY(first_turn(c, err));
+		copy_bytes(next_slot(c, true), c->in, n * es);
+		TRY(first_barrier(c, err));
 		sum_slots(c, c->out, c->in, 0, n);
 		return 0;
 	}
 	for (size_t at = 0; at < n; at += piece) {
-		size_t m = least(piece, n - at), lo = part_at(m, s->n, s->me), hi = part_at(m, s->n, s->me + 1);
+		size_t m = vfm_min_size(piece, n - at), lo = part_offset(m, s->n, s->me),
+		       hi = part_offset(m, s->n, s->me + 1);
 
-		char *slot = my_slot(c, at == 0);
+		char *slot = next_slot(c, at == 0);
 
-		copy(slot, c->in + at * es, lo * es);
-		copy(slot + hi * es, c->in + (at + hi) * es, (m - hi) * es);
-		TRY(turn(c, at == 0, err));
-		slot = my_slot(c, false);
+		copy_bytes(slot, c->in + at * es, lo * es);
+		copy_bytes(slot + hi * es, c->in + (at + hi) * es, (m - hi) * es);
+		TRY(pass_barrier(c, at == 0, err));
+		slot = next_slot(c, false);
 		sum_slots(c, slot + lo * es, c->in + (at + lo) * es, lo * es, hi - lo);
-		copy(c->out + (at + lo) * es, slot + lo * es, (hi - lo) * es); /* just read: still in the cache */
-		TRY(vfm_turn(c->g, err));
+		copy_bytes(c->out + (at + lo) * es, slot + lo * es, (hi - lo) * es); /* just read: still in the cache */
+		TRY(vfm_shm_barrier(c->g, err));
 		for (int k = 0; k < s->n; k++) {
-			lo = part_at(m, s->n, k), hi = part_at(m, s->n, k + 1);
+			lo = part_offset(m, s->n, k), hi = part_offset(m, s->n, k + 1);
 			if (k != s->me)
-				copy(c->out + (at + lo) * es, slot_of(c, k) + lo * es, (hi - lo) * es);
+				copy_bytes(c->out + (at + lo) * es, peer_slot(c, k) + lo * es, (hi - lo) * es);
 		}
 	}
 	return 0;
 }
 
 /* From the memory of another rank, which stays as it is until the next turn. */
-static int fetch(const struct vfm_coll *c, int peer, char *to, uint64_t addr, size_t n, struct vfm_err *err)
+static int read_peer_memory(const struct vfm_coll *c, int peer, char *to, uint64_t addr, size_t n, struct vfm_err *err)
 {
 	pid_t pid = c->g->job->pid[c->g->world[peer]];
 
@@ -166,33 +162,33 @@ static int fetch(const struct vfm_coll *c, int peer, char *to, uint64_t addr, si
 }
 
 /* Not with more ranks than processors: there the turn that it takes at the end costs more than a copy in the cache. */
-static bool is_direct(const struct vfm_coll *c, size_t share)
+static bool uses_direct_reads(const struct vfm_coll *c, size_t share)
 {
 	const struct vfm_hjob *j = c->g->job;
 
 	return j->pid && j->spin && share >= DIRECT;
 }
 
-static int all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_all_gather_direct(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	char *own = c->out + vfm_share_at(c, c->send, s->me);
 
-	my_slot(c, true);
-	vfm_slot_meta(s, s->turn + 1, s->me)->addr = (uintptr_t)c->in;
-	TRY(first_turn(c, err));
+	next_slot(c, true);
+	vfm_slot_meta(s, s->epoch + 1, s->me)->addr = (uintptr_t)c->in;
+	TRY(first_barrier(c, err));
 	for (int k = 1; k < s->n; k++) {
 		int i = (s->me + k) % s->n;
 
-		TRY(fetch(c, i, c->out + vfm_share_at(c, c->send, i), meta_of(c, i)->addr, vfm_share(c, c->send, i),
-			err));
+		TRY(read_peer_memory(c, i, c->out + vfm_share_at(c, c->send, i), peer_meta(c, i)->addr,
+			vfm_share(c, c->send, i), err));
 	}
 	if (own != c->in)
-		copy(own, c->in, vfm_share(c, c->send, s->me));
-	return vfm_turn(c->g, err);
+		copy_bytes(own, c->in, vfm_share(c, c->send, s->me));
+	return vfm_shm_barrier(c->g, err);
 }
 
-static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t mine = vfm_share(c, c->send, s->me), most = 0, at = 0;
@@ -201,20 +197,20 @@ static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 	for (int i = 0; i < s->n; i++)
 		if (vfm_share(c, c->send, i) > most)
 			most = vfm_share(c, c->send, i);
-	if (is_direct(c, most))
-		return all_gather_direct(c, err);
+	if (uses_direct_reads(c, most))
+		return shm_all_gather_direct(c, err);
 	do {
 		if (at < mine)
-			copy(my_slot(c, at == 0), c->in + at, least(s->slot, mine - at));
+			copy_bytes(next_slot(c, at == 0), c->in + at, vfm_min_size(s->slot, mine - at));
 		else
-			my_slot(c, at == 0);
-		TRY(turn(c, at == 0, err));
+			next_slot(c, at == 0);
+		TRY(pass_barrier(c, at == 0, err));
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy_out(c->out + vfm_share_at(c, c->send, i) + at, slot_of(c, i),
-					least(s->slot, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
+				copy_streaming(c->out + vfm_share_at(c, c->send, i) + at, peer_slot(c, i),
+					vfm_min_size(s->slot, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += s->slot;
 	} while (at < most);
@@ -223,7 +219,7 @@ static int all_gather(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
-static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype),
@@ -234,31 +230,31 @@ static int reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 		if (vfm_share(c, c->send, i) > most)
 			most = vfm_share(c, c->send, i);
 	do {
-		char *slot = my_slot(c, at == 0);
+		char *slot = next_slot(c, at == 0);
 
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n)
-				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
-					least(sub, n - at));
+				copy_bytes(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
+					vfm_min_size(sub, n - at));
 		}
-		TRY(turn(c, at == 0, err));
+		TRY(pass_barrier(c, at == 0, err));
 		if (at < mine)
-			sum_slots(c, c->out + at, own + at, (size_t)s->me * sub, least(sub, mine - at) / es);
+			sum_slots(c, c->out + at, own + at, (size_t)s->me * sub, vfm_min_size(sub, mine - at) / es);
 		at += sub;
 	} while (at < most);
 	return 0;
 }
 
 /* What each rank sends to each stands beside its slot; only the two ends know it beforehand. */
-static int a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *err)
+static int check_a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 
-	TRY(first_turn(c, err));
+	TRY(first_barrier(c, err));
 	for (int i = 0; i < s->n; i++) {
-		const struct shm_meta *m = meta_of(c, i);
+		const struct shm_meta *m = peer_meta(c, i);
 		uint64_t want = vfm_share(c, c->recv, i);
 
 		if (m->table[s->me] != want) {
@@ -274,29 +270,29 @@ static int a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *er
 	return 0;
 }
 
-static int all_to_all_direct(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_all_to_all_direct(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 
 	for (int k = 1; k < s->n; k++) {
 		int i = (s->me + k) % s->n;
-		const struct shm_meta *m = meta_of(c, i);
+		const struct shm_meta *m = peer_meta(c, i);
 		uint64_t addr = m->addr;
 
 		for (int q = 0; q < s->me; q++)
 			addr += m->table[q];
-		TRY(fetch(c, i, c->out + vfm_share_at(c, c->recv, i), addr, vfm_share(c, c->recv, i), err));
+		TRY(read_peer_memory(c, i, c->out + vfm_share_at(c, c->recv, i), addr, vfm_share(c, c->recv, i), err));
 	}
-	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
+	copy_bytes(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
 		vfm_share(c, c->send, s->me));
-	return vfm_turn(c->g, err);
+	return vfm_shm_barrier(c->g, err);
 }
 
-static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t sub = s->slot / (size_t)s->n / 64 * 64, at = 0, most = 0;
-	struct shm_meta *m = vfm_slot_meta(s, s->turn + 1, s->me);
+	struct shm_meta *m = vfm_slot_meta(s, s->epoch + 1, s->me);
 	bool direct;
 
 	m->max = 0;
@@ -306,78 +302,79 @@ static int all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 		if (m->table[i] > m->max)
 			m->max = m->table[i];
 	}
-	direct = is_direct(c, m->max); /* then all ranks will: nothing need be in the slot */
+	direct = uses_direct_reads(c, m->max); /* then all ranks will: nothing need be in the slot */
 	do {
-		char *slot = my_slot(c, at == 0);
+		char *slot = next_slot(c, at == 0);
 
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->send, i);
 
 			if (i != s->me && at < n && !direct)
-				copy(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
-					least(sub, n - at));
+				copy_bytes(slot + (size_t)i * sub, c->in + vfm_share_at(c, c->send, i) + at,
+					vfm_min_size(sub, n - at));
 		}
 		if (at == 0)
-			TRY(a2a_tables(c, &most, err));
+			TRY(check_a2a_tables(c, &most, err));
 		else
-			TRY(vfm_turn(c->g, err));
-		if (is_direct(c, most))
-			return all_to_all_direct(c, err);
+			TRY(vfm_shm_barrier(c->g, err));
+		if (uses_direct_reads(c, most))
+			return shm_all_to_all_direct(c, err);
 		for (int i = 0; i < s->n; i++) {
 			size_t n = vfm_share(c, c->recv, i);
 
 			if (i != s->me && at < n)
-				copy_out(c->out + vfm_share_at(c, c->recv, i) + at, slot_of(c, i) + (size_t)s->me * sub,
-					least(sub, n - at), (size_t)c->n_out * vfm_dtype_size(c->dtype));
+				copy_streaming(c->out + vfm_share_at(c, c->recv, i) + at,
+					peer_slot(c, i) + (size_t)s->me * sub, vfm_min_size(sub, n - at),
+					(size_t)c->n_out * vfm_dtype_size(c->dtype));
 		}
 		at += sub;
 	} while (at < most);
-	copy(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
+	copy_bytes(c->out + vfm_share_at(c, c->recv, s->me), c->in + vfm_share_at(c, c->send, s->me),
 		vfm_share(c, c->send, s->me));
 	return 0;
 }
 
-static int broadcast(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_broadcast(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
 	size_t n = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
 
 	do {
-		size_t m = least(s->slot, n - at);
-		char *slot = my_slot(c, at == 0);
+		size_t m = vfm_min_size(s->slot, n - at);
+		char *slot = next_slot(c, at == 0);
 
 		if (s->me == c->from)
-			copy(slot, c->in + at, m);
-		TRY(turn(c, at == 0, err));
+			copy_bytes(slot, c->in + at, m);
+		TRY(pass_barrier(c, at == 0, err));
 		if (s->me != c->from)
-			copy(c->out + at, slot_of(c, c->from), m);
+			copy_bytes(c->out + at, peer_slot(c, c->from), m);
 		at += s->slot;
 	} while (at < n);
 	return 0;
 }
 
-static int barrier(const struct vfm_coll *c, struct vfm_err *err)
+static int shm_barrier(const struct vfm_coll *c, struct vfm_err *err)
 {
-	my_slot(c, true);
-	return first_turn(c, err);
+	next_slot(c, true);
+	return first_barrier(c, err);
 }
 
 int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err)
 {
 	switch (c->kind) {
 	case VFM_C_ALL_REDUCE:
-		return all_reduce(c, err);
+		return shm_all_reduce(c, err);
 	case VFM_C_ALL_GATHER:
-		return all_gather(c, err);
+		return shm_all_gather(c, err);
 	case VFM_C_REDUCE_SCATTER:
-		return reduce_scatter(c, err);
+		return shm_reduce_scatter(c, err);
 	case VFM_C_ALL_TO_ALL:
-		return all_to_all(c, err);
+		return shm_all_to_all(c, err);
 	case VFM_C_BROADCAST:
-		return broadcast(c, err);
+		return shm_broadcast(c, err);
 	case VFM_C_EXCHANGE:
 		return vfm_shm_exchange(c, err);
 	default:
-		return barrier(c, err);
+		return shm_barrier(c, err);
 	}
 }

@@ -10,8 +10,8 @@
 
 size_t cudnnGetVersion(void); /* as in cudnn.h, which includes much else */
 
-/* comm/comm_nccl.c, if built with NCCL */
-extern const struct vfm_wire vfm_nccl_wire __attribute__((weak));
+/* comm/comm_nccl.c, where the plugin has it. */
+extern const struct vfm_transport vfm_nccl_transport __attribute__((weak));
 
 void vfm_cuda_versions(char *buf, size_t len)
 {
@@ -32,5 +32,5 @@ __attribute__((visibility("default"))) const struct vfm_plugin vfm_plugin = {
 	.commit = vfm_commit,
 	.open = vfm_cuda_open,
 	.versions = vfm_cuda_versions,
-	.wire = &vfm_nccl_wire,
+	.transport = &vfm_nccl_transport,
 };

@@ -9,7 +9,7 @@
 
 #include "dev/dev.h"
 
-struct vfm_wire; /* comm/wire.h */
+struct vfm_transport; /* comm/transport.h */
 
 /* Changes with any struct that both sides see (dev.h, ops.h, tensor.h, wire.h); the commit is compared, too. */
 enum { VFM_PLUGIN_ABI = 2 };
@@ -31,7 +31,7 @@ struct vfm_plugin {
 	struct vfm_dev *(*open)(const struct vfm_plugin_opts *o, struct vfm_err *err);
 	/* "CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0, NCCL 2.28.9": works without a device. */
 	void (*versions)(char *buf, size_t len);
-	const struct vfm_wire *wire;
+	const struct vfm_transport *transport;
 };
 
 /* Loads a plugin once and keeps it.  Returns NULL with VFM_EENV, which names the folders or the mismatch. */

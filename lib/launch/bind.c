@@ -8,7 +8,7 @@
 #include "base/par.h"
 #include "launch/launch_impl.h"
 
-static int64_t env_count(const char *name)
+static int64_t read_env_count(const char *name)
 {
 	const char *s = getenv(name);
 	int64_t n = 0;
@@ -31,7 +31,7 @@ uint64_t vfm_launch_mask_hash(void)
 
 void vfm_launch_threads(const struct vfm_launch *l, int sharers)
 {
-	int64_t per_task = env_count("SLURM_CPUS_PER_TASK"), on_node = env_count("SLURM_CPUS_ON_NODE");
+	int64_t per_task = read_env_count("SLURM_CPUS_PER_TASK"), on_node = read_env_count("SLURM_CPUS_ON_NODE");
 	bool forked = !strcmp(l->t->name, "fork");
 	cpu_set_t set;
 	int64_t n = 0;
@@ -55,7 +55,7 @@ struct cpu {
 	int id, package, core;
 };
 
-static int topology(int cpu, const char *what)
+static int read_topology(int cpu, const char *what)
 {
 	char path[128];
 	int v = 0;
@@ -71,7 +71,7 @@ static int topology(int cpu, const char *what)
 	return v;
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_cpus(const void *a, const void *b)
 {
 	const struct cpu *x = a, *y = b;
 
@@ -93,10 +93,11 @@ bool vfm_launch_bind(const struct vfm_launch *l)
 		return false;
 	for (int i = 0; i < CPU_SETSIZE; i++)
 		if (CPU_ISSET(i, &set))
-			cpu[n++] = (struct cpu){i, topology(i, "physical_package_id"), topology(i, "core_id")};
+			cpu[n++] =
+				(struct cpu){i, read_topology(i, "physical_package_id"), read_topology(i, "core_id")};
 	if (n < l->local_size)
 		return false;
-	qsort(cpu, (size_t)n, sizeof(*cpu), by_place);
+	qsort(cpu, (size_t)n, sizeof(*cpu), compare_cpus);
 	CPU_ZERO(&mine);
 	for (int i = n * l->local_rank / l->local_size; i < n * (l->local_rank + 1) / l->local_size; i++)
 		CPU_SET(cpu[i].id, &mine);

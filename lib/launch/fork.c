@@ -43,13 +43,13 @@ static size_t shared_bytes(int n)
 	return sizeof(struct shared) + (size_t)n * sizeof(struct rank_state);
 }
 
-static void wake_all(struct shared *s)
+static void wake_ranks(struct shared *s)
 {
 	syscall(SYS_futex, &s->done, FUTEX_WAKE, MAX_RANKS, NULL, NULL, 0);
 }
 
 /* "SIGKILL", "status 3" */
-static void describe(int wait_status, char *s, size_t size)
+static void describe_wait_status(int wait_status, char *s, size_t size)
 {
 	const char *sig = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
 
@@ -62,7 +62,7 @@ static void describe(int wait_status, char *s, size_t size)
 
 /* ---- the ranks' side ---- */
 
-static int who_is_missing(struct vfm_launch *l, unsigned round, double waited, struct vfm_err *err)
+static int report_missing_rank(struct vfm_launch *l, unsigned round, double waited, struct vfm_err *err)
 {
 	struct shared *s = l->priv;
 	char how[32];
@@ -72,7 +72,7 @@ static int who_is_missing(struct vfm_launch *l, unsigned round, double waited, s
 
 		if (!gone || s->rank[r].came >= round)
 			continue;
-		describe(gone - 1, how, sizeof(how));
+		describe_wait_status(gone - 1, how, sizeof(how));
 		return vfm_fail(err, VFM_EENV, "rank %d ended (%s) before all ranks had found each other", r, how);
 	}
 	for (int r = 0; waited >= 0 && r < l->size; r++)
@@ -94,13 +94,13 @@ static int fork_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 	if (++s->arrived == (unsigned)l->size) {
 		s->arrived = 0;
 		s->done = round;
-		wake_all(s);
+		wake_ranks(s);
 	}
 	while (s->done == before) {
 		syscall(SYS_futex, &s->done, FUTEX_WAIT, before, &slice, NULL, 0);
 		if (s->done != before)
 			break;
-		TRY(who_is_missing(l, round, vfm_now() - t0 > limit ? limit : -1, err));
+		TRY(report_missing_rank(l, round, vfm_now() - t0 > limit ? limit : -1, err));
 	}
 	for (int r = 0; r < l->size; r++)
 		memcpy((char *)all + (size_t)r * n, s->rank[r].slot[round & 1], n);
@@ -139,21 +139,21 @@ struct family {
 };
 
 /* 0, then 75 (stopped early), then what is worse. */
-static int worse(int a, int b)
+static int worse_status(int a, int b)
 {
 	int ra = a == 75 ? 1 : a ? a + 1 : 0, rb = b == 75 ? 1 : b ? b + 1 : 0;
 
 	return ra > rb ? a : b;
 }
 
-static void signal_all(struct family *f, int sig)
+static void signal_ranks(struct family *f, int sig)
 {
 	for (int r = 0; r < f->l->size; r++)
 		if (f->pid[r] > 0)
 			kill(f->pid[r], sig);
 }
 
-static void one_ended(struct family *f, int r, int st)
+static void note_ended_rank(struct family *f, int r, int st)
 {
 	bool in_order = f->s->rank[r].ended && WIFEXITED(st);
 	char how[32];
@@ -161,10 +161,10 @@ static void one_ended(struct family *f, int r, int st)
 	f->pid[r] = 0;
 	f->left--;
 	f->s->rank[r].gone = st + 1;
-	wake_all(f->s);
-	f->l->status = worse(f->l->status, WIFSIGNALED(st) ? 3 : WEXITSTATUS(st));
+	wake_ranks(f->s);
+	f->l->status = worse_status(f->l->status, WIFSIGNALED(st) ? 3 : WEXITSTATUS(st));
 	if (WIFSIGNALED(st) && !f->killed && !*f->l->why) {
-		describe(st, how, sizeof(how));
+		describe_wait_status(st, how, sizeof(how));
 		snprintf(f->l->why, sizeof(f->l->why), "rank %d was killed by %s", r, how);
 	}
 	if (!in_order && !f->kill_at)
@@ -173,17 +173,17 @@ static void one_ended(struct family *f, int r, int st)
 		f->kill_at = vfm_now() + ABORT_GRACE_S;
 }
 
-static void reap(struct family *f)
+static void reap_ranks(struct family *f)
 {
 	for (int r = 0; r < f->l->size; r++) {
 		int st;
 
 		if (f->pid[r] > 0 && waitpid(f->pid[r], &st, WNOHANG) == f->pid[r])
-			one_ended(f, r, st);
+			note_ended_rank(f, r, st);
 	}
 }
 
-static void handed_on(sigset_t *set)
+static void make_forwarded_set(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGTERM);
@@ -194,12 +194,12 @@ static void handed_on(sigset_t *set)
 	sigaddset(set, SIGCHLD);
 }
 
-static void supervise(struct family *f)
+static void supervise_ranks(struct family *f)
 {
 	sigset_t set;
 
-	handed_on(&set);
-	for (reap(f); f->left > 0; reap(f)) {
+	make_forwarded_set(&set);
+	for (reap_ranks(f); f->left > 0; reap_ranks(f)) {
 		double wait = f->kill_at ? f->kill_at - vfm_now() : 1;
 		struct timespec ts = {.tv_sec = wait >= 1,
 			.tv_nsec = wait >= 1 ? 0
@@ -210,14 +210,14 @@ static void supervise(struct family *f)
 
 		if (f->kill_at && wait <= 0) {
 			f->killed = true;
-			signal_all(f, SIGKILL);
+			signal_ranks(f, SIGKILL);
 			f->kill_at = vfm_now() + 1;
 			continue;
 		}
 		sig = sigtimedwait(&set, &info, &ts);
 		/* What a terminal sends went to the ranks, too. */
 		if (sig > 0 && sig != SIGCHLD && info.si_code != SI_KERNEL)
-			signal_all(f, sig);
+			signal_ranks(f, sig);
 	}
 }
 
@@ -250,7 +250,7 @@ int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err)
 	f.pid = vfm_calloc((size_t)n, sizeof(*f.pid));
 	l->size = n;
 	vfm_launch_local_job(l);
-	handed_on(&set);
+	make_forwarded_set(&set);
 	sigprocmask(SIG_BLOCK, &set, &before);
 	for (int r = 0; r < n; r++) {
 		pid_t pid = fork();
@@ -263,13 +263,13 @@ int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err)
 		if (pid < 0) {
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot start rank %d of %d", r, n);
 			f.killed = true;
-			signal_all(&f, SIGKILL);
+			signal_ranks(&f, SIGKILL);
 			break;
 		}
 		f.pid[r] = pid;
 		f.left++;
 	}
-	supervise(&f);
+	supervise_ranks(&f);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	munmap(f.s, shared_bytes(n));
 	free(f.pid);

@@ -45,7 +45,7 @@ void vfm_launch_place(struct vfm_launch *l)
 
 enum { MAX_NUMBER = 1 << 24 }; /* of a node or of ranks: sums of two are still an int */
 
-static bool number(const char **s, char end, int64_t min, int64_t *out)
+static bool parse_mapping_number(const char **s, char end, int64_t min, int64_t *out)
 {
 	const char *p = *s;
 
@@ -67,8 +67,8 @@ bool vfm_launch_mapping(const char *s, int size, int *node_of)
 	if (strncmp(s, head, sizeof(head) - 1) != 0)
 		return false;
 	for (p = list; r < size;) {
-		if (*p++ != '(' || !number(&p, ',', 0, &first) || !number(&p, ',', 1, &nodes) ||
-			!number(&p, ')', 1, &each))
+		if (*p++ != '(' || !parse_mapping_number(&p, ',', 0, &first) ||
+			!parse_mapping_number(&p, ',', 1, &nodes) || !parse_mapping_number(&p, ')', 1, &each))
 			return false;
 		for (int64_t k = 0; k < nodes && r < size; k++)
 			for (int64_t i = 0; i < each && r < size; i++)
@@ -90,7 +90,7 @@ void vfm_launch_local_job(struct vfm_launch *l)
 }
 
 /* Of the Slurm step, or of another starter that speaks PMI2. */
-static int64_t tasks(void)
+static int64_t count_tasks(void)
 {
 	const char *step = getenv("SLURM_STEP_NUM_TASKS"), *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
 	int64_t n = 1;
@@ -102,7 +102,7 @@ static int64_t tasks(void)
 
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 {
-	int64_t n_tasks = tasks();
+	int64_t n_tasks = count_tasks();
 
 	*l = (struct vfm_launch){.size = 1, .local_size = 1, .nodes = 1};
 	if (gethostname(l->host, sizeof(l->host) - 1) != 0 || !*l->host)

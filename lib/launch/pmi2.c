@@ -34,7 +34,7 @@ static char job_id[256];
 static int rounds; /* a key is never put twice */
 static bool stuck; /* a thread hangs in the library */
 
-static int open_library(struct vfm_err *err)
+static int open_libpmi2(struct vfm_err *err)
 {
 	const struct {
 		const char *name;
@@ -58,7 +58,7 @@ static int open_library(struct vfm_err *err)
 	return 0;
 }
 
-static int check(int rc, const char *what, struct vfm_err *err)
+static int check_pmi2(int rc, const char *what, struct vfm_err *err)
 {
 	return rc ? vfm_fail(err, VFM_EENV, "%s failed with code %d", what, rc) : 0;
 }
@@ -85,7 +85,7 @@ static void *wait_in_fence(void *arg)
 	return NULL;
 }
 
-static int fence(struct vfm_launch *l, struct vfm_err *err)
+static int pass_fence(struct vfm_launch *l, struct vfm_err *err)
 {
 	struct fence *f = vfm_calloc(1, sizeof(*f)); /* stays when the thread does */
 	double limit = vfm_launch_timeout();
@@ -121,21 +121,21 @@ static int fence(struct vfm_launch *l, struct vfm_err *err)
 			l->rank, l->host, limit, l->size);
 	}
 	pthread_join(thread, NULL);
-	rc = check(f->rc, "PMI2_KVS_Fence", err);
+	rc = check_pmi2(f->rc, "PMI2_KVS_Fence", err);
 	free(f);
 	return rc;
 }
 
 /* ---- exchange and share: puts, a fence, gets ---- */
 
-static void to_hex(const unsigned char *p, size_t n, char *s)
+static void hex_encode(const unsigned char *p, size_t n, char *s)
 {
 	for (size_t i = 0; i < n; i++)
 		snprintf(s + 2 * i, 3, "%02x", p[i]);
 	s[2 * n] = '\0';
 }
 
-static bool from_hex(const char *s, size_t n, unsigned char *p)
+static bool hex_decode(const char *s, size_t n, unsigned char *p)
 {
 	if (strlen(s) != 2 * n)
 		return false;
@@ -150,23 +150,23 @@ static bool from_hex(const char *s, size_t n, unsigned char *p)
 }
 
 /* key "vfm-ROUND-RANK" */
-static int put(int round, int rank, const void *p, size_t n, struct vfm_err *err)
+static int kvs_put(int round, int rank, const void *p, size_t n, struct vfm_err *err)
 {
 	char key[64], value[VALUE_MAX + 1];
 
 	snprintf(key, sizeof(key), "vfm-%d-%d", round, rank);
-	to_hex(p, n, value);
-	return check(pmi.KVS_Put(key, value), "PMI2_KVS_Put", err);
+	hex_encode(p, n, value);
+	return check_pmi2(pmi.KVS_Put(key, value), "PMI2_KVS_Put", err);
 }
 
-static int get(int round, int rank, void *p, size_t n, struct vfm_err *err)
+static int kvs_get(int round, int rank, void *p, size_t n, struct vfm_err *err)
 {
 	char key[64], value[VALUE_MAX + 1] = "";
 	int len = 0;
 
 	snprintf(key, sizeof(key), "vfm-%d-%d", round, rank);
-	TRY(check(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
-	if (!from_hex(value, n, p))
+	TRY(check_pmi2(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
+	if (!hex_decode(value, n, p))
 		return vfm_fail(err, VFM_EENV,
 			"what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", rank);
 	return 0;
@@ -178,10 +178,10 @@ static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 
 	if (stuck)
 		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
-	TRY(put(round, l->rank, mine, n, err));
-	TRY(fence(l, err));
+	TRY(kvs_put(round, l->rank, mine, n, err));
+	TRY(pass_fence(l, err));
 	for (int r = 0; r < l->size; r++)
-		TRY(get(round, r, (char *)all + (size_t)r * n, n, err));
+		TRY(kvs_get(round, r, (char *)all + (size_t)r * n, n, err));
 	return 0;
 }
 
@@ -193,9 +193,9 @@ static int pmi2_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *e
 	if (stuck)
 		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
 	if (l->rank == 0)
-		TRY(put(round, 0, x, n, err));
-	TRY(fence(l, err));
-	return l->rank == 0 ? 0 : get(round, 0, x, n, err);
+		TRY(kvs_put(round, 0, x, n, err));
+	TRY(pass_fence(l, err));
+	return l->rank == 0 ? 0 : kvs_get(round, 0, x, n, err);
 }
 
 static void pmi2_end(struct vfm_launch *l)
@@ -205,7 +205,7 @@ static void pmi2_end(struct vfm_launch *l)
 		pmi.Finalize();
 }
 
-static void leave(void)
+static void exit_at_once(void)
 {
 	_exit(0);
 }
@@ -226,7 +226,7 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 		usleep(ABORT_GRACE_MS * 1000); /* those who know already end by themselves, and say what they have to */
 	pid = fork();
 	if (pid == 0) {
-		atexit(leave); /* called first */
+		atexit(exit_at_once); /* called first */
 		pmi.Abort(1, msg);
 		_exit(0);
 	}
@@ -248,7 +248,7 @@ struct hello {
 };
 
 /* From the mapping, else ranks of equal host names share a node.  One exchange in any case, for the masks. */
-static int meet(struct vfm_launch *l, struct vfm_err *err)
+static int find_nodes(struct vfm_launch *l, struct vfm_err *err)
 {
 	struct hello me = {.mask = vfm_launch_mask_hash()}, *all = vfm_calloc((size_t)l->size, sizeof(*all));
 	char map[VALUE_MAX + 1] = "";
@@ -280,12 +280,12 @@ int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *restart = getenv("SLURM_RESTART_COUNT");
 	int spawned = 0, app = 0;
 
-	TRY(open_library(err));
-	TRY(check(pmi.Init(&spawned, &l->size, &l->rank, &app), "PMI2_Init", err));
+	TRY(open_libpmi2(err));
+	TRY(check_pmi2(pmi.Init(&spawned, &l->size, &l->rank, &app), "PMI2_Init", err));
 	if (l->size < 1 || l->rank < 0 || l->rank >= l->size || (tasks && atoi(tasks) != l->size))
 		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this step has %s tasks", l->rank, l->size,
 			tasks ? tasks : "other");
-	TRY(check(pmi.Job_GetId(job_id, sizeof(job_id)), "PMI2_Job_GetId", err));
+	TRY(check_pmi2(pmi.Job_GetId(job_id, sizeof(job_id)), "PMI2_Job_GetId", err));
 	/* A job that was started again has its number still. */
 	snprintf(l->job, sizeof(l->job), "%.40s%s%.10s", job_id, restart ? "r" : "", restart ? restart : "");
 	for (char *s = l->job; *s; s++)
@@ -293,5 +293,5 @@ int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
 			*s = '-';
 	l->node_of = vfm_calloc((size_t)l->size, sizeof(int));
 	l->t = &pmi2_table;
-	return meet(l, err);
+	return find_nodes(l, err);
 }

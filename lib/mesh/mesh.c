@@ -95,8 +95,8 @@ static int make_links(struct vfm_mesh *m, struct vfm_err *err)
 			forward = is_own ? &m->fwd_out : &m->fwd_in;
 			backward = is_own ? &m->bwd_in : &m->bwd_out;
 		}
-		TRY(vfm_comm_split_links(m->world, color, is_own ? 0 : 1, "forward", forward, err));
-		TRY(vfm_comm_split_links(m->world, color, is_own ? 1 : 0, "backward", backward, err));
+		TRY(vfm_comm_split_p2p(m->world, color, is_own ? 0 : 1, "forward", forward, err));
+		TRY(vfm_comm_split_p2p(m->world, color, is_own ? 1 : 0, "backward", backward, err));
 	}
 	return 0;
 }

@@ -310,7 +310,7 @@ static int alloc_unit_bufs(
 		most = ps->unit[u].n > most ? ps->unit[u].n : most;
 	for (int k = 0; most && k < 2; k++) {
 		TRY(vfm_comm_mem_new(&buf[k].mem, carrier(ps), ps->stream, (size_t)most * size, what, err));
-		if (!vfm_comm_mem_special(&buf[k].mem)) {
+		if (!vfm_comm_mem_from_transport(&buf[k].mem)) {
 			vfm_comm_mem_release(&buf[k].mem);
 			break;
 		}

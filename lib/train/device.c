@@ -61,7 +61,7 @@ int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err)
 {
 	struct vfm_comm_dev_opts o = {
-		.compute = d->stream, .wire = d->plugin ? d->plugin->wire : NULL, .host_memory = !d->plugin};
+		.compute = d->stream, .transport = d->plugin ? d->plugin->transport : NULL, .host_memory = !d->plugin};
 	int rc;
 
 	d->host = job->world;

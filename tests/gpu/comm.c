@@ -229,7 +229,7 @@ static bool report(const char *name, bool good, const char *why, double since)
 	if (job.launch.rank == 0)
 		printf("{\"check\": \"comm\", \"name\": \"%s\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": %d, "
 		       "\"ok\": %s, \"s\": %.2f%s%s%s}\n",
-			name, d.dev->name, vfm_comm_filling(d.world), job.world->size, rc < 0 ? "false" : "true",
+			name, d.dev->name, vfm_comm_backend(d.world), job.world->size, rc < 0 ? "false" : "true",
 			now - since, rc < 0 ? ", \"why\": \"" : "", rc < 0 ? e.msg : "", rc < 0 ? "\"" : "");
 	fflush(stdout);
 	return rc >= 0;
@@ -346,9 +346,9 @@ static bool check_known(void)
 			       "\"%s\", \"ranks\": %d, \"ok\": %s, "
 			       "\"bytes\": %lld, \"registered\": %s, \"plain_ms\": %.3f, \"registered_ms\": "
 			       "%.3f%s%s%s}\n",
-				big_name[op], d.dev->name, vfm_comm_filling(d.world), d.world->size,
+				big_name[op], d.dev->name, vfm_comm_backend(d.world), d.world->size,
 				good ? "true" : "false", (long long)n * (op == 2 ? 2 : 4),
-				known.n_known ? "true" : "false", took[0] * 1e3, took[1] * 1e3,
+				known.n_registered ? "true" : "false", took[0] * 1e3, took[1] * 1e3,
 				good ? "" : ", \"why\": \"", good ? "" : err.msg, good ? "" : "\"");
 		fflush(stdout);
 	}
@@ -376,7 +376,7 @@ static int fault(void)
 	if (d.world->rank == 0)
 		printf("{\"check\": \"comm\", \"name\": \"fault\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": "
 		       "%d, \"ok\": %s, \"s\": %.2f, \"said\": \"%s\"}\n",
-			d.dev->name, vfm_comm_filling(d.world), d.world->size,
+			d.dev->name, vfm_comm_backend(d.world), d.world->size,
 			rc == VFM_EENV && strstr(err.msg, want) ? "true" : "false", vfm_now() - since,
 			rc < 0 ? err.msg : "");
 	fflush(stdout);

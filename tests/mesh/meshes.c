@@ -497,7 +497,7 @@ int main(int argc, char **argv)
 		{VFM_OPT_STR, 0, "fault", "NAME", "put this fault into all rows, which must then fail", &fault},
 		{VFM_OPT_STR, 0, "device", "NAME", "where the ranks compute (cpu)", &device},
 		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
-		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, stage, nccl, shm (as VFM_COMM)",
+		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, staging, nccl, shm (as VFM_COMM)",
 			&mesh_comm},
 		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &format},
 		{0},

@@ -59,7 +59,8 @@ void fault_arm(const struct fault *f, struct vfm_mesh *m);
 int fault_slice(const struct fault *f, struct vfm_params *ps, struct vfm_err *err);
 int64_t fault_hits(void); /* faulty calls of this process */
 
-/* What carries the groups of the mesh: "shm" (tests/unit/shmwire.h, on a CPU), or as VFM_COMM; NULL: as without it. */
+/* What carries the groups of the mesh: "shm" (tests/unit/shm_transport.h, on a CPU), or as VFM_COMM; NULL: as without
+ * it. */
 extern const char *mesh_comm;
 /* Before the ranks of a row are forked. */
 void comm_prepare(void);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../unit/shmwire.h"
+#include "../unit/shm_transport.h"
 #include "base/clock.h"
 #include "base/par.h"
 #include "comm/comm_dev.h"
@@ -233,7 +233,7 @@ const char *mesh_comm;
 void comm_prepare(void)
 {
 	if (mesh_comm && !strcmp(mesh_comm, "shm"))
-		sw_make();
+		shmt_make();
 }
 
 int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault,
@@ -251,7 +251,7 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 
 	vfm_par_set_threads(1);
 	if (no_mem && l->rank == l->size - 1)
-		sw_no_mem_at = 1 + atoi(no_mem);
+		shmt_no_mem_at = 1 + atoi(no_mem);
 	if (nodes > 1)
 		make_up_nodes(l, nodes);
 	if (mesh_comm)
@@ -259,7 +259,7 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	TRY(vfm_comm_host_new(l, &opts, &host, err));
 	TRY_OUT(vfm_device_open_rank(&x.dev, device, l->local_rank, l->local_size, false, err));
 	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream,
-		.wire = x.dev.plugin ? x.dev.plugin->wire : &shmwire,
+		.transport = x.dev.plugin ? x.dev.plugin->transport : &shm_transport,
 		.host_memory = !x.dev.plugin};
 	TRY_OUT(vfm_comm_dev_new(host, &on, &world, err));
 	TRY_OUT(vfm_mesh_init(&m, &c->parallel, world, x.dev.dev, err));
@@ -267,8 +267,8 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	fault_arm(fault, &m);
 	TRY_OUT(rank_steps(&x, c, &m, ref, out, err));
 	if (mesh_comm && !strcmp(mesh_comm, "shm") && m.shard->size * m.replica->size > 1 &&
-		(sw_known_calls == 0) != off)
-		rc = vfm_fail(err, VFM_EUSAGE, "calls of groups that knew their operands: %d", sw_known_calls);
+		(shmt_registered_calls == 0) != off)
+		rc = vfm_fail(err, VFM_EUSAGE, "calls of groups that knew their operands: %d", shmt_registered_calls);
 	if (fault && !fault_hits() && strcmp(fault->op, "slice") != 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name,
 			fault->op, fault->group);
@@ -276,9 +276,9 @@ out:
 	if (rc < 0 && host->size > 1)
 		vfm_comm_host_abort(host, err->msg);
 	bench_close(&x);
-	if (rc >= 0 && sw_known_now + sw_mem_now)
+	if (rc >= 0 && shmt_registered_now + shmt_mem_now)
 		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are known still, %d pieces of memory not freed",
-			sw_known_now, sw_mem_now);
+			shmt_registered_now, shmt_mem_now);
 	vfm_mesh_release(&m);
 	if (world)
 		vfm_comm_dev_free(world, host);

@@ -33,12 +33,12 @@
 
 enum { RANKS = 16 };
 
-/* ---- ranks: forks that exchange their cards through a shared mapping ---- */
+/* ---- ranks: forks that exchange their endpoints through a shared mapping ---- */
 
 struct shared {
 	_Atomic int arrived;
-	char card[2][RANKS][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
-	char said[RANKS][VFM_ERR_MAX];         /* the error that each rank ended with */
+	char endpoint[2][RANKS][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
+	char said[RANKS][VFM_ERR_MAX];             /* the error that each rank ended with */
 	double at[RANKS];
 	_Atomic int word[RANKS];
 };
@@ -52,7 +52,7 @@ static int exchange(struct vfm_launch *l, const void *mine, size_t n, void *all,
 {
 	int k = exchanges++;
 
-	memcpy(sh->card[k % 2][l->rank], mine, n);
+	memcpy(sh->endpoint[k % 2][l->rank], mine, n);
 	sh->arrived++;
 	for (double until = vfm_now() + 20; sh->arrived < (k + 1) * l->size;) {
 		if (vfm_now() > until)
@@ -60,7 +60,7 @@ static int exchange(struct vfm_launch *l, const void *mine, size_t n, void *all,
 		usleep(1000);
 	}
 	for (int r = 0; r < l->size; r++)
-		memcpy((char *)all + (size_t)r * n, sh->card[k % 2][r], n);
+		memcpy((char *)all + (size_t)r * n, sh->endpoint[k % 2][r], n);
 	return 0;
 }
 

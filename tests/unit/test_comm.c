@@ -169,7 +169,7 @@ static void on_streams(void **state)
 static void strangers(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
-	const struct vfm_card *card = &((struct vfm_hcomm *)w)->job->card[0];
+	const struct vfm_endpoint *card = &((struct vfm_hcomm *)w)->job->endpoint[0];
 	struct vfm_hello hello = {.magic = VFM_HELLO_MAGIC, .kind = VFM_HELLO_MONITOR, .from = 1};
 	int fd[64];
 
@@ -415,7 +415,7 @@ static void rank_zero(void **state)
 static void never_comes(const struct setup *s)
 {
 	char all[RANKS * VFM_EXCHANGE_MAX];
-	struct vfm_card card = {.host = "nowhere"};
+	struct vfm_endpoint card = {.host = "nowhere"};
 	double t = vfm_now();
 	struct vfm_comm *w;
 

@@ -1,21 +1,21 @@
-/* Groups for a device's memory: over a wire (one through shared memory, shmwire.h, where NCCL would be) and staged
- * through the host. Every collective on both kinds of streams; then ranks that die, hang, give up, or whose library
- * reports an error. */
+/* Groups for a device's memory: over a wire (one through shared memory, shm_transport.h, where NCCL would be) and
+ * staged through the host. Every collective on both kinds of streams; then ranks that die, hang, give up, or whose
+ * library reports an error. */
 #include "comm/comm_dev.h"
 
-#include "shmwire.h"
+#include "shm_transport.h"
 
 #include "comm_ranks.h"
 #include "ops/ops.h"
 
 static struct vfm_dev *dev;
 static struct vfm_stream *compute, *beside;
-static const char *filling; /* VFM_COMM */
+static const char *backend; /* VFM_COMM */
 static char folder[] = "/tmp/vfm-comm-dev-XXXXXX";
 
 static struct vfm_comm *join_dev(const struct setup *s, struct vfm_comm **host)
 {
-	struct vfm_comm_dev_opts o = {.wire = &shmwire, .host_memory = true};
+	struct vfm_comm_dev_opts o = {.transport = &shm_transport, .host_memory = true};
 	struct vfm_comm *w;
 
 	*host = join(s);
@@ -24,9 +24,9 @@ static struct vfm_comm *join_dev(const struct setup *s, struct vfm_comm **host)
 	o.compute = compute = dev->t->stream_new(dev, false, &err);
 	beside = dev->t->stream_new(dev, true, &err);
 	CHECK(compute && beside);
-	setenv("VFM_COMM", filling, 1);
+	setenv("VFM_COMM", backend, 1);
 	MUST(vfm_comm_dev_new(*host, &o, &w, &err));
-	if (s->n > 1 && strcmp(filling, "host") != 0)
+	if (s->n > 1 && strcmp(backend, "host") != 0)
 		CHECK(w != *host && w->host == *host && w->size == s->n && w->rank == rank &&
 			!strcmp(w->name, "world"));
 	return w;
@@ -68,12 +68,12 @@ static void collectives(void **state)
 {
 	(void)state;
 	for (int k = 0; k < 2; k++) {
-		filling = k ? "stage" : "shm";
+		backend = k ? "staging" : "shm";
 		for (int n = 1; n <= 6; n++) {
-			sw_make();
+			shmt_make();
 			all_well(&(struct setup){.n = n}, rounds);
 		}
-		sw_make();
+		shmt_make();
 		all_well(&(struct setup){.n = 4, .per_node = 2}, rounds);
 	}
 }
@@ -113,8 +113,8 @@ static void bf16_bits(const struct setup *s)
 static void sums(void **state)
 {
 	(void)state;
-	filling = "shm";
-	sw_make();
+	backend = "shm";
+	shmt_make();
 	all_well(&(struct setup){.n = 5}, bf16_bits);
 }
 
@@ -164,8 +164,8 @@ static void run_ahead(void **state)
 {
 	(void)state;
 	for (int k = 0; k < 2; k++) {
-		filling = k ? "stage" : "shm";
-		sw_make();
+		backend = k ? "staging" : "shm";
+		shmt_make();
 		all_well(&(struct setup){.n = 3}, ahead);
 	}
 }
@@ -184,12 +184,12 @@ static void groups(void **state)
 {
 	(void)state;
 	for (int k = 0; k < 2; k++) {
-		filling = k ? "stage" : "shm";
-		sw_make();
+		backend = k ? "staging" : "shm";
+		shmt_make();
 		all_well(&(struct setup){.n = 4}, splits);
-		sw_make();
+		shmt_make();
 		all_well(&(struct setup){.n = 7}, splits);
-		sw_make();
+		shmt_make();
 		all_well(&(struct setup){.n = 6, .per_node = 3}, splits);
 	}
 }
@@ -207,26 +207,27 @@ static void known_memory(const struct setup *s)
 	if (how == 'o' && rank == 0) /* rank 0's word holds */
 		setenv("VFM_COMM_REGISTER", "0", 1);
 	w = join_dev(s, &host);
-	sw_no_mem = how == 'm' && rank == 1;
-	sw_no_register = how == 'r' && rank == 1;
-	special = !strcmp(filling, "shm") && how != 'o' && !sw_no_mem;
+	shmt_no_mem = how == 'm' && rank == 1;
+	shmt_no_register = how == 'r' && rank == 1;
+	special = !strcmp(backend, "shm") && how != 'o' && !shmt_no_mem;
 	MUST(vfm_comm_split(w, rank % 2, 0, "half", &c, &err));
 	MUST(vfm_comm_mem_new(&m, w, compute, 100003, "operands", &err));
 	MUST(vfm_comm_mem_new(&one, vfm_comm_self(), compute, 64, "nobody's", &err));
-	CHECK(m.p && (uintptr_t)m.p % 64 == 0 && vfm_comm_mem_special(&m) == special && !vfm_comm_mem_special(&one));
+	CHECK(m.p && (uintptr_t)m.p % 64 == 0 && vfm_comm_mem_from_transport(&m) == special &&
+		!vfm_comm_mem_from_transport(&one));
 	CHECK(dev->mem_now >= 100003 + 64 && dev->mem_peak >= dev->mem_now);
 	MUST(vfm_comm_mem_register(&m, w, &err));
 	MUST(vfm_comm_mem_register(&m, c, &err));
 	MUST(vfm_comm_mem_register(&one, w, &err));
 	MUST(vfm_comm_mem_register(&empty, c, &err));
 	MUST(vfm_comm_mem_register(&m, vfm_comm_self(), &err));
-	if (!strcmp(filling, "shm") && how == 'w')
-		CHECK(sw_known_now == 1 + (c->size > 1));
+	if (!strcmp(backend, "shm") && how == 'w')
+		CHECK(shmt_registered_now == 1 + (c->size > 1));
 	else if (how == 'r' || how == 'm') /* of the other half nobody was refused */
-		CHECK(sw_known_now == (size == 1) + (rank % 2 == 0 && c->size > 1));
+		CHECK(shmt_registered_now == (size == 1) + (rank % 2 == 0 && c->size > 1));
 	else
-		CHECK(sw_known_now == 0);
-	calls = sw_known_calls;
+		CHECK(shmt_registered_now == 0);
+	calls = shmt_registered_calls;
 	memset(m.p, 0, m.bytes);
 	for (int i = 0; i < 1000; i++)
 		((float *)m.p)[i] = (float)value(VFM_F32, 1, rank, i);
@@ -238,13 +239,13 @@ static void known_memory(const struct setup *s)
 			sum += (float)value(VFM_F32, 1, r, i);
 		CHECK(((float *)m.p)[i] == sum);
 	}
-	CHECK((sw_known_calls > calls) == (special && how == 'w' && size > 1));
-	if (how == 'w' && !strcmp(filling, "shm") && rank == 1) /* ranks end alone, too */
+	CHECK((shmt_registered_calls > calls) == (special && how == 'w' && size > 1));
+	if (how == 'w' && !strcmp(backend, "shm") && rank == 1) /* ranks end alone, too */
 		vfm_comm_host_abort(host, "the disk is full");
 	vfm_comm_mem_release(&m);
 	vfm_comm_mem_release(&m);
 	vfm_comm_mem_release(&one);
-	CHECK(!m.p && sw_known_now == 0 && sw_mem_now == 0);
+	CHECK(!m.p && shmt_registered_now == 0 && shmt_mem_now == 0);
 	vfm_comm_free(c);
 	leave_dev(w, host);
 }
@@ -258,36 +259,36 @@ static void memory(void **state)
 		for (int n = 1; n <= 5; n += 2) {
 			struct setup s = {.n = n, .word = hows[k]};
 
-			filling = "shm";
-			sw_make();
+			backend = "shm";
+			shmt_make();
 			all_well(&s, known_memory);
 		}
-	filling = "stage";
+	backend = "staging";
 	all_well(&(struct setup){.n = 3, .word = 'w'}, known_memory);
 }
 
-/* ---- which filling ---- */
+/* ---- which backend ---- */
 
 static void choosing(const struct setup *s)
 {
 	struct vfm_comm *host = join(s), *w;
-	struct vfm_comm_dev_opts o = {.wire = &shmwire};
+	struct vfm_comm_dev_opts o = {.transport = &shm_transport};
 
 	dev = vfm_cpu_open(&err);
 	o.compute = dev->t->stream_new(dev, false, &err);
 	unsetenv("VFM_COMM");
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
-	CHECK(!strcmp(w->t->name, "wire"));
+	CHECK(!strcmp(w->t->name, "transport"));
 	vfm_comm_dev_free(w, host);
 
-	sw_no_id = true;
+	shmt_no_id = true;
 	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EENV &&
 		!strcmp(err.msg, "shm: no plug")); /* of rank 0, and known to all */
-	sw_no_id = false;
+	shmt_no_id = false;
 
-	sw_same_device = true;
+	shmt_same_device = true;
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
-	CHECK(!strcmp(w->t->name, "stage"));
+	CHECK(!strcmp(w->t->name, "staging"));
 	vfm_comm_dev_free(w, host);
 
 	setenv("VFM_COMM", "shm", 1);
@@ -295,7 +296,7 @@ static void choosing(const struct setup *s)
 		strstr(err.msg, "ranks 0 and 1 have the same device"));
 	setenv("VFM_CUDA_SHARE", "1", 1);
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
-	CHECK(!strcmp(w->t->name, "wire"));
+	CHECK(!strcmp(w->t->name, "transport"));
 	vfm_comm_dev_free(w, host);
 
 	setenv("VFM_COMM", "host", 1);
@@ -305,7 +306,7 @@ static void choosing(const struct setup *s)
 	CHECK(w == host);
 	setenv("VFM_COMM", "mpi", 1);
 	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EUSAGE &&
-		strstr(err.msg, "expected host, shm, stage, got 'mpi'"));
+		strstr(err.msg, "expected host, shm, staging, got 'mpi'"));
 	unsetenv("VFM_COMM");
 	MUST(vfm_comm_dev_new(host, &o, &w, &err));
 	CHECK(w == host);
@@ -317,7 +318,7 @@ static void choosing(const struct setup *s)
 static void choice(void **state)
 {
 	(void)state;
-	sw_make();
+	shmt_make();
 	all_well(&(struct setup){.n = 2}, choosing);
 }
 
@@ -366,7 +367,7 @@ static void until_it_breaks(const struct setup *s)
 				vfm_comm_host_abort(host, "the disk is full");
 				break;
 			case 'w':
-				atomic_store(&sw_broken, true);
+				atomic_store(&shmt_broken, true);
 				break;
 			default:
 				break;
@@ -412,8 +413,8 @@ static void breaks(int how, int where, double within, const char *what)
 	pid_t pid[RANKS];
 	int st;
 
-	filling = "shm";
-	sw_make();
+	backend = "shm";
+	shmt_make();
 	memset(sh, 0, sizeof(*sh));
 	start(&s, pid, until_it_breaks);
 	sh->word[2] = where;

@@ -7,13 +7,13 @@
 
 #include "base/clock.h"
 
-static double silent(struct vfm_hjob *j, int r)
+static double silent_seconds(struct vfm_hjob *j, int r)
 {
 	return r == j->rank ? 0 : vfm_now() - j->mon->peer[r].heard;
 }
 
 /* The longest wait of any rank for r. */
-static const struct mon_act *waits_for(struct vfm_hjob *j, int r, int *who)
+static const struct mon_act *find_longest_waiter(struct vfm_hjob *j, int r, int *who)
 {
 	const struct mon_act *best = NULL;
 
@@ -29,7 +29,7 @@ static const struct mon_act *waits_for(struct vfm_hjob *j, int r, int *who)
 	return best;
 }
 
-static void what_it_did(struct vfm_hjob *j, int r, char *buf, size_t len)
+static void describe_last_call(struct vfm_hjob *j, int r, char *buf, size_t len)
 {
 	const struct mon_msg *m = &j->mon->peer[r].last;
 
@@ -41,24 +41,24 @@ static void what_it_did(struct vfm_hjob *j, int r, char *buf, size_t len)
 }
 
 /* "rank 3 (node2) died (last heard in …); rank 0 (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s" */
-void vfm_mon_convict(struct vfm_hjob *j, int r, const char *crime)
+void vfm_declare_failed(struct vfm_hjob *j, int r, const char *reason)
 {
 	char who[96], waiter[96], did[160], why[VFM_WHY_MAX];
 	const struct mon_act *a;
 	int q = 0, n;
 
-	vfm_mon_beat(j, &j->mon->peer[j->rank].last);
-	a = waits_for(j, r, &q);
-	what_it_did(j, r, did, sizeof(did));
-	n = snprintf(why, sizeof(why), "%s %s (%s)", vfm_rank_str(j, r, who, sizeof(who)), crime, did);
+	vfm_mon_heartbeat(j, &j->mon->peer[j->rank].last);
+	a = find_longest_waiter(j, r, &q);
+	describe_last_call(j, r, did, sizeof(did));
+	n = snprintf(why, sizeof(why), "%s %s (%s)", vfm_rank_str(j, r, who, sizeof(who)), reason, did);
 	if (a && n > 0 && (size_t)n < sizeof(why))
 		snprintf(why + n, sizeof(why) - (size_t)n, "; %s waits for it in %s number %llu of '%s' since %.1f s",
 			vfm_rank_str(j, q, waiter, sizeof(waiter)), vfm_coll_name[a->kind],
 			(unsigned long long)a->number, a->name, a->waits);
-	vfm_mon_verdict(j, why);
+	vfm_announce_failure(j, why);
 }
 
-static const struct mon_act *act_in(const struct mon_msg *m, uint64_t group)
+static const struct mon_act *find_activity(const struct mon_msg *m, uint64_t group)
 {
 	for (uint32_t i = 0; i < m->n; i++)
 		if (m->act[i].group == group)
@@ -66,7 +66,7 @@ static const struct mon_act *act_in(const struct mon_msg *m, uint64_t group)
 	return NULL;
 }
 
-static const struct mon_act *longest_wait(const struct mon_msg *m)
+static const struct mon_act *find_longest_wait(const struct mon_msg *m)
 {
 	const struct mon_act *best = NULL;
 
@@ -76,51 +76,52 @@ static const struct mon_act *longest_wait(const struct mon_msg *m)
 	return best;
 }
 
-static bool gone(struct vfm_hjob *j, int r, char *crime, size_t len)
+static bool describe_absence(struct vfm_hjob *j, int r, char *reason, size_t len)
 {
 	const struct mon_peer *p = &j->mon->peer[r];
 
 	if (r == j->rank)
 		return false;
 	if (!p->joined)
-		snprintf(crime, len, "never came");
-	else if (p->bye)
-		snprintf(crime, len, "has ended in order, too early");
-	else if (silent(j, r) > 2.5 || (j->mon->asked > 0 && p->heard < j->mon->asked))
-		snprintf(crime, len, "does not answer since %.1f s: it is stopped, or its node is gone", silent(j, r));
+		snprintf(reason, len, "never came");
+	else if (p->left)
+		snprintf(reason, len, "has ended in order, too early");
+	else if (silent_seconds(j, r) > 2.5 || (j->mon->asked > 0 && p->heard < j->mon->asked))
+		snprintf(reason, len, "does not answer since %.1f s: it is stopped, or its node is gone",
+			silent_seconds(j, r));
 	else
 		return false;
 	return true;
 }
 
 /* From a rank that waits too long to the one that everybody waits for in the end. */
-static void follow(struct vfm_hjob *j, const struct mon_act *a)
+static void follow_wait_chain(struct vfm_hjob *j, const struct mon_act *a)
 {
-	char *seen = vfm_calloc((size_t)j->size, 1), crime[200];
+	char *seen = vfm_calloc((size_t)j->size, 1), reason[200];
 	const struct mon_act *first = a;
 	int r = a->peer;
 
 	for (;;) {
 		const struct mon_act *b, *at = a;
 
-		if (r < 0 || r >= j->size || gone(j, r, crime, sizeof(crime)))
+		if (r < 0 || r >= j->size || describe_absence(j, r, reason, sizeof(reason)))
 			break;
 		if (seen[r]) {
-			snprintf(crime, sizeof(crime), "waits in a circle: it waits for %d, which waits for it",
+			snprintf(reason, sizeof(reason), "waits in a circle: it waits for %d, which waits for it",
 				a->peer);
 			break;
 		}
 		seen[r] = 1;
-		b = act_in(&j->mon->peer[r].last, a->group);
+		b = find_activity(&j->mon->peer[r].last, a->group);
 		if (b && b->waits < 0 && b->number == at->number) {
-			snprintf(crime, sizeof(crime), "does not get on, though it is in the same call since %.1f s",
+			snprintf(reason, sizeof(reason), "does not get on, though it is in the same call since %.1f s",
 				b->age);
 			break;
 		}
 		if (!b || b->waits < 0)
-			b = longest_wait(&j->mon->peer[r].last);
+			b = find_longest_wait(&j->mon->peer[r].last);
 		if (!b || (b->group != at->group && b->waits < j->timeout / 4)) {
-			snprintf(crime, sizeof(crime), "hangs: it does not come to %s number %llu of '%s'",
+			snprintf(reason, sizeof(reason), "hangs: it does not come to %s number %llu of '%s'",
 				vfm_coll_name[at->kind], (unsigned long long)at->number, at->name);
 			break;
 		}
@@ -130,13 +131,13 @@ static void follow(struct vfm_hjob *j, const struct mon_act *a)
 	if (r < 0 || r >= j->size)
 		r = first->peer;
 	free(seen);
-	vfm_mon_convict(j, r, crime);
+	vfm_declare_failed(j, r, reason);
 }
 
 /* All are asked for their state; true once they have answered or had their time. */
-static bool asked_all(struct vfm_hjob *j)
+static bool probe_all(struct vfm_hjob *j)
 {
-	struct mon_msg ask = {.magic = MSG_MAGIC, .type = ASK};
+	struct mon_msg ask = {.magic = MSG_MAGIC, .type = PROBE};
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
 	bool all = true;
@@ -147,47 +148,47 @@ static bool asked_all(struct vfm_hjob *j)
 		return false;
 	}
 	for (int r = 1; r < j->size; r++)
-		all &= m->peer[r].bye || m->peer[r].dead || !m->peer[r].joined || m->peer[r].heard > m->asked;
+		all &= m->peer[r].left || m->peer[r].dead || !m->peer[r].joined || m->peer[r].heard > m->asked;
 	return all || now - m->asked > (m->dying >= 0 ? 0.3 : 1);
 }
 
-void vfm_mon_judge(struct vfm_hjob *j)
+void vfm_detect_failures(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	const struct mon_act *late = NULL;
-	char crime[160];
+	char reason[160];
 
 	if (m->dying >= 0) {
-		if (asked_all(j))
-			vfm_mon_convict(j, m->dying, "died");
+		if (probe_all(j))
+			vfm_declare_failed(j, m->dying, "died");
 		return;
 	}
 	for (int r = 1; r < j->size; r++)
-		if (m->peer[r].joined && !m->peer[r].bye && silent(j, r) > j->beat_timeout &&
-			gone(j, r, crime, sizeof(crime))) {
-			vfm_mon_convict(j, r, crime);
+		if (m->peer[r].joined && !m->peer[r].left && silent_seconds(j, r) > j->beat_timeout &&
+			describe_absence(j, r, reason, sizeof(reason))) {
+			vfm_declare_failed(j, r, reason);
 			return;
 		}
-	vfm_mon_beat(j, &m->peer[0].last);
+	vfm_mon_heartbeat(j, &m->peer[0].last);
 	for (int r = 0; r < j->size && !late; r++)
 		for (uint32_t i = 0; i < m->peer[r].last.n && !late; i++) {
 			const struct mon_act *a = &m->peer[r].last.act[i];
-			bool left = a->peer >= 0 && a->peer < j->size && m->peer[a->peer].bye;
+			bool left = a->peer >= 0 && a->peer < j->size && m->peer[a->peer].left;
 
 			if (a->waits > (left && j->timeout > 2 ? 2 : j->timeout))
 				late = a;
 		}
 	if (!late)
 		m->asked = 0;
-	else if (asked_all(j)) {
+	else if (probe_all(j)) {
 		for (int r = 0; r < j->size; r++) { /* still, now that all have answered? */
-			const struct mon_act *a = longest_wait(&m->peer[r].last);
+			const struct mon_act *a = find_longest_wait(&m->peer[r].last);
 
 			if (a &&
-				a->waits > (a->peer >= 0 && a->peer < j->size && m->peer[a->peer].bye && j->timeout > 2
+				a->waits > (a->peer >= 0 && a->peer < j->size && m->peer[a->peer].left && j->timeout > 2
 							   ? 2
 							   : j->timeout)) {
-				follow(j, a);
+				follow_wait_chain(j, a);
 				return;
 			}
 		}
@@ -196,11 +197,12 @@ void vfm_mon_judge(struct vfm_hjob *j)
 }
 
 /* The others watch rank 0 only. */
-void vfm_mon_watch_zero(struct vfm_hjob *j)
+void vfm_detect_rank0_failure(struct vfm_hjob *j)
 {
 	struct mon_peer *p = &j->mon->peer[0];
-	char crime[160];
+	char reason[160];
 
-	if (p->joined && !p->bye && silent(j, 0) > j->beat_timeout + 0.5 && gone(j, 0, crime, sizeof(crime)))
-		vfm_mon_convict(j, 0, crime);
+	if (p->joined && !p->left && silent_seconds(j, 0) > j->beat_timeout + 0.5 &&
+		describe_absence(j, 0, reason, sizeof(reason)))
+		vfm_declare_failed(j, 0, reason);
 }

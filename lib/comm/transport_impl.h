@@ -1,4 +1,4 @@
-/* wire_impl.h - what comm_wire.c and wire_watch.c share.  Not for callers.
+/* transport_impl.h - what comm_transport.c and transport_watch.c share.  Not for callers.
  *
  * A call leaves a record in its group's ring: an event before and one behind what it put on the stream.  The host
  * thread adds, the watch thread (or the host thread with its next call) takes away what has passed; `lock` of the job
@@ -10,14 +10,14 @@
 #include "comm/comm_dev.h"
 #include "comm/comm_impl.h"
 
-enum vfm_wcall_state {
-	VFM_WCALL_BEGUN,  /* the host is in it; end is not recorded yet */
-	VFM_WCALL_PUT,    /* end is recorded */
-	VFM_WCALL_FAILED, /* nothing to wait for */
+enum vfm_transport_call_state {
+	VFM_CALL_BEGUN,    /* the host is in it; end is not recorded yet */
+	VFM_CALL_ENQUEUED, /* end is recorded */
+	VFM_CALL_FAILED,   /* nothing to wait for */
 };
 
-struct vfm_wcall {
-	enum vfm_wcall_state state;
+struct vfm_transport_call {
+	enum vfm_transport_call_state state;
 	enum vfm_coll_kind kind;
 	int peer; /* world rank that it will wait for */
 	uint64_t number, bytes, record;
@@ -26,21 +26,21 @@ struct vfm_wcall {
 	struct vfm_event *begin, *end;
 };
 
-struct vfm_wgroup {
+struct vfm_transport_group {
 	struct vfm_comm c; /* c.host: the pair */
 	bool owns_host;
-	struct vfm_wjob *job;
-	struct vfm_wgroup *next; /* job->groups */
-	struct vfm_wire_comm *w;
+	struct vfm_transport_job *job;
+	struct vfm_transport_group *next; /* job->groups */
+	struct vfm_transport_comm *w;
 	int *world; /* [size] world ranks */
-	struct vfm_doing act;
+	struct vfm_activity act;
 	uint64_t number, *sent, *got; /* as in struct vfm_hcomm */
 
-	struct vfm_wcall **ring; /* [cap], a power of 2; call i at i % cap */
+	struct vfm_transport_call **ring; /* [cap], a power of 2; call i at i % cap */
 	uint64_t cap, put, done;
 
 	/* of the host thread */
-	struct vfm_wire_msg *msg; /* [2 size] */
+	struct vfm_transport_msg *msg; /* [2 size] */
 	int n_msg;
 	int64_t *count;                /* [size] */
 	bool lost;                     /* the wire said that it failed */
@@ -50,8 +50,8 @@ struct vfm_wgroup {
 	size_t scratch_bytes;
 };
 
-struct vfm_wjob {
-	const struct vfm_wire *wire;
+struct vfm_transport_job {
+	const struct vfm_transport *transport;
 	struct vfm_stream *compute;
 	struct vfm_hjob *hjob; /* NULL: one rank */
 	double timeout;
@@ -63,20 +63,21 @@ struct vfm_wjob {
 	pthread_cond_t wake;
 	pthread_t watch;
 	bool stop, aborted;
-	struct vfm_wgroup *groups;
+	struct vfm_transport_group *groups;
 
 	atomic_bool failed; /* without hjob: why */
 	char why[VFM_WHY_MAX];
 };
 
-int vfm_wjob_check(struct vfm_wjob *j, struct vfm_err *err);
+int vfm_transport_job_check(struct vfm_transport_job *j, struct vfm_err *err);
 /* It has failed: so has the device; VFM_EENV. */
-int vfm_wjob_failed(struct vfm_wjob *j, struct vfm_err *err);
+int vfm_transport_poison(struct vfm_transport_job *j, struct vfm_err *err);
 /* As vfm_hjob_fail. */
-int vfm_wjob_fail(struct vfm_wjob *j, struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int vfm_transport_job_fail(struct vfm_transport_job *j, struct vfm_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Under the lock: forgets calls that have passed, at most `most`. */
-void vfm_wgroup_retire(struct vfm_wgroup *g, int most);
-int vfm_wire_watch_start(struct vfm_wjob *j, struct vfm_err *err);
-void vfm_wire_watch_stop(struct vfm_wjob *j);
+void vfm_transport_retire(struct vfm_transport_group *g, int most);
+int vfm_transport_watch_start(struct vfm_transport_job *j, struct vfm_err *err);
+void vfm_transport_watch_stop(struct vfm_transport_job *j);
 
 #endif

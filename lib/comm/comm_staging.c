@@ -10,25 +10,25 @@
 
 enum { IN, OUT, BUFS };
 
-struct buf {
-	struct buf *next;
+struct staging_buf {
+	struct staging_buf *next;
 	size_t bytes;
 	char *p;
 };
 
-struct sgroup {
+struct staging_group {
 	struct vfm_comm c;
 	struct vfm_comm *data;
 	struct vfm_stream *compute;
 	/* the first is in use; those that became too small are kept, since a stream may still be at them */
-	struct buf *buf[BUFS];
+	struct staging_buf *buf[BUFS];
 };
 
 /* Stays as it is until the next call of the group has passed. */
-static int room(struct sgroup *g, int which, size_t bytes, char **p, struct vfm_err *err)
+static int reserve_staging(struct staging_group *g, int which, size_t bytes, char **p, struct vfm_err *err)
 {
 	struct vfm_dev *d = g->compute->dev;
-	struct buf *b = g->buf[which];
+	struct staging_buf *b = g->buf[which];
 
 	if (!b || b->bytes < bytes) {
 		b = vfm_calloc(1, sizeof(*b));
@@ -48,24 +48,25 @@ static int room(struct sgroup *g, int which, size_t bytes, char **p, struct vfm_
 }
 
 /* The operand's copy in host memory, filled once the stream has passed. */
-static int fetch(struct sgroup *g, struct vfm_stream *s, int which, struct vfm_tensor x, bool fill,
+static int copy_to_staging(struct staging_group *g, struct vfm_stream *s, int which, struct vfm_tensor x, bool fill,
 	struct vfm_tensor *copy, struct vfm_err *err)
 {
 	char *p;
 
-	TRY(room(g, which, vfm_nbytes(&x), &p, err));
+	TRY(reserve_staging(g, which, vfm_nbytes(&x), &p, err));
 	*copy = vfm_t1(p, x.dtype, vfm_numel(&x));
 	return fill && vfm_numel(&x) ? s->dev->t->to_host(s, p, x.data, vfm_nbytes(&x), err) : 0;
 }
 
-static int put(struct vfm_stream *s, struct vfm_tensor x, struct vfm_tensor copy, struct vfm_err *err)
+static int copy_from_staging(struct vfm_stream *s, struct vfm_tensor x, struct vfm_tensor copy, struct vfm_err *err)
 {
 	return vfm_numel(&x) ? s->dev->t->to_device(s, x.data, copy.data, vfm_nbytes(&x), err) : 0;
 }
 
 /* The stream that the host filling is given: on the compute stream the host itself makes the call, when the copies are
  * there. */
-static int settle(struct sgroup *g, struct vfm_stream *s, struct vfm_stream **on, struct vfm_err *err)
+static int sync_for_host_call(
+	struct staging_group *g, struct vfm_stream *s, struct vfm_stream **on, struct vfm_err *err)
 {
 	if (s != g->compute) {
 		*on = s;
@@ -76,111 +77,112 @@ static int settle(struct sgroup *g, struct vfm_stream *s, struct vfm_stream **on
 }
 
 /* Of a call with an operand that is read and one that is written. */
-static int open_both(struct sgroup *g, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+static int stage_operands(struct staging_group *g, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	struct vfm_tensor *host_in, struct vfm_tensor *host_out, struct vfm_stream **on, struct vfm_err *err)
 {
-	TRY(fetch(g, s, IN, in, true, host_in, err));
-	TRY(fetch(g, s, OUT, out, false, host_out, err));
-	return settle(g, s, on, err);
+	TRY(copy_to_staging(g, s, IN, in, true, host_in, err));
+	TRY(copy_to_staging(g, s, OUT, out, false, host_out, err));
+	return sync_for_host_call(g, s, on, err);
 }
 
-static int stage_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
+static int staging_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_tensor h;
 	struct vfm_stream *on;
 
-	TRY(fetch(g, s, IN, x, true, &h, err));
-	TRY(settle(g, s, &on, err));
+	TRY(copy_to_staging(g, s, IN, x, true, &h, err));
+	TRY(sync_for_host_call(g, s, &on, err));
 	TRY(vfm_all_reduce(g->data, on, h, err));
-	return put(s, x, h, err);
+	return copy_from_staging(s, x, h, err);
 }
 
-static int stage_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+static int staging_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_tensor hi, ho;
 	struct vfm_stream *on;
 
-	TRY(open_both(g, s, in, out, &hi, &ho, &on, err));
+	TRY(stage_operands(g, s, in, out, &hi, &ho, &on, err));
 	TRY(vfm_all_gather(g->data, on, hi, ho, count, err));
-	return put(s, out, ho, err);
+	return copy_from_staging(s, out, ho, err);
 }
 
-static int stage_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+static int staging_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_tensor hi, ho;
 	struct vfm_stream *on;
 
-	TRY(open_both(g, s, in, out, &hi, &ho, &on, err));
+	TRY(stage_operands(g, s, in, out, &hi, &ho, &on, err));
 	TRY(vfm_reduce_scatter(g->data, on, hi, ho, count, err));
-	return put(s, out, ho, err);
+	return copy_from_staging(s, out, ho, err);
 }
 
-static int stage_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
+static int staging_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_tensor hi, ho;
 	struct vfm_stream *on;
 
-	TRY(open_both(g, s, in, out, &hi, &ho, &on, err));
+	TRY(stage_operands(g, s, in, out, &hi, &ho, &on, err));
 	TRY(vfm_all_to_all(g->data, on, hi, ho, send, recv, err));
-	return put(s, out, ho, err);
+	return copy_from_staging(s, out, ho, err);
 }
 
-static int stage_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
+static int staging_broadcast(
+	struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_tensor h;
 	struct vfm_stream *on;
 
-	TRY(fetch(g, s, IN, x, c->rank == root, &h, err));
-	TRY(settle(g, s, &on, err));
+	TRY(copy_to_staging(g, s, IN, x, c->rank == root, &h, err));
+	TRY(sync_for_host_call(g, s, &on, err));
 	TRY(vfm_broadcast(g->data, on, h, root, err));
-	return c->rank == root ? 0 : put(s, x, h, err);
+	return c->rank == root ? 0 : copy_from_staging(s, x, h, err);
 }
 
-static int stage_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
-	int from, struct vfm_err *err)
+static int staging_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to,
+	struct vfm_tensor in, int from, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_tensor ho = {0}, hi = {0};
 	struct vfm_stream *on;
 
 	if (to >= 0)
-		TRY(fetch(g, s, OUT, out, true, &ho, err));
+		TRY(copy_to_staging(g, s, OUT, out, true, &ho, err));
 	if (from >= 0)
-		TRY(fetch(g, s, IN, in, false, &hi, err));
-	TRY(settle(g, s, &on, err));
+		TRY(copy_to_staging(g, s, IN, in, false, &hi, err));
+	TRY(sync_for_host_call(g, s, &on, err));
 	TRY(vfm_exchange(g->data, on, ho, to, hi, from, err));
-	return from >= 0 ? put(s, in, hi, err) : 0;
+	return from >= 0 ? copy_from_staging(s, in, hi, err) : 0;
 }
 
-static int stage_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
+static int staging_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_stream *on;
 
-	TRY(settle(g, s, &on, err));
+	TRY(sync_for_host_call(g, s, &on, err));
 	return vfm_barrier(g->data, on, err);
 }
 
 /* ---- groups ---- */
 
-static void stage_free(struct vfm_comm *c)
+static void staging_free(struct vfm_comm *c)
 {
-	struct sgroup *g = (struct sgroup *)c;
+	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_dev *d = g->compute->dev;
 
 	/* what was copied to the device on the compute stream may still be on its way */
 	d->t->stream_sync(g->compute, NULL);
 	for (int i = 0; i < BUFS; i++)
 		while (g->buf[i]) {
-			struct buf *b = g->buf[i];
+			struct staging_buf *b = g->buf[i];
 
 			g->buf[i] = b->next;
 			d->t->free_host(d, b->p, b->bytes);
@@ -190,30 +192,30 @@ static void stage_free(struct vfm_comm *c)
 	free(g);
 }
 
-static int stage_split(
+static int staging_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 
-static void stage_free_pair(struct vfm_comm *c)
+static void staging_free_with_host(struct vfm_comm *c)
 {
 	struct vfm_comm *host = c->host;
 
-	stage_free(c);
+	staging_free(c);
 	vfm_comm_free(host);
 }
 
 #define CALLS                                                                                                          \
-	.name = "stage", .all_reduce = stage_all_reduce, .all_gather = stage_all_gather,                               \
-	.reduce_scatter = stage_reduce_scatter, .all_to_all = stage_all_to_all, .broadcast = stage_broadcast,          \
-	.exchange = stage_exchange, .barrier = stage_barrier, .split = stage_split
+	.name = "staging", .all_reduce = staging_all_reduce, .all_gather = staging_all_gather,                           \
+	.reduce_scatter = staging_reduce_scatter, .all_to_all = staging_all_to_all, .broadcast = staging_broadcast,    \
+	.exchange = staging_exchange, .barrier = staging_barrier, .split = staging_split
 
 /* The first group's pair is its maker's; a part's is its own. */
-static const struct vfm_comm_table stage_table = {CALLS, .free = stage_free},
-				   part_table = {CALLS, .free = stage_free_pair};
+static const struct vfm_comm_table staging_table = {CALLS, .free = staging_free},
+				   split_table = {CALLS, .free = staging_free_with_host};
 
-int vfm_comm_stage_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
+int vfm_comm_staging_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_comm *data;
-	struct sgroup *g;
+	struct staging_group *g;
 
 	*out = host;
 	if (host->size == 1)
@@ -221,7 +223,7 @@ int vfm_comm_stage_new(struct vfm_comm *host, struct vfm_stream *compute, struct
 	TRY(vfm_comm_split(host, 0, host->rank, host->name, &data, err));
 	g = vfm_calloc(1, sizeof(*g));
 	g->c = *host;
-	g->c.t = &stage_table;
+	g->c.t = &staging_table;
 	g->c.host = host;
 	g->data = data;
 	g->compute = compute;
@@ -229,7 +231,7 @@ int vfm_comm_stage_new(struct vfm_comm *host, struct vfm_stream *compute, struct
 	return 0;
 }
 
-static int stage_split(
+static int staging_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_comm *host;
@@ -239,12 +241,12 @@ static int stage_split(
 	*out = host;
 	if (!host || host->size == 1)
 		return 0;
-	rc = vfm_comm_stage_new(host, ((struct sgroup *)c)->compute, out, err);
+	rc = vfm_comm_staging_new(host, ((struct staging_group *)c)->compute, out, err);
 	if (rc < 0) {
 		vfm_comm_free(host);
 		*out = NULL;
 	} else {
-		(*out)->t = &part_table;
+		(*out)->t = &split_table;
 	}
 	return rc;
 }

@@ -8,27 +8,27 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "comm/wire_impl.h"
+#include "comm/transport_impl.h"
 
 enum { GRACE_S = 2 }; /* for the monitor to find the cause of what the library says */
 
-int vfm_wjob_check(struct vfm_wjob *j, struct vfm_err *err)
+int vfm_transport_job_check(struct vfm_transport_job *j, struct vfm_err *err)
 {
 	if (j->hjob)
 		return vfm_hjob_check(j->hjob, err);
 	return atomic_load_explicit(&j->failed, memory_order_acquire) ? vfm_fail(err, VFM_EENV, "%s", j->why) : 0;
 }
 
-int vfm_wjob_failed(struct vfm_wjob *j, struct vfm_err *err)
+int vfm_transport_poison(struct vfm_transport_job *j, struct vfm_err *err)
 {
 	struct vfm_err why = {0};
 
-	vfm_wjob_check(j, &why);
+	vfm_transport_job_check(j, &why);
 	vfm_dev_poison(j->compute->dev, why.msg);
-	return vfm_wjob_check(j, err);
+	return vfm_transport_job_check(j, err);
 }
 
-int vfm_wjob_fail(struct vfm_wjob *j, struct vfm_err *err, const char *fmt, ...)
+int vfm_transport_job_fail(struct vfm_transport_job *j, struct vfm_err *err, const char *fmt, ...)
 {
 	char why[VFM_WHY_MAX];
 	va_list ap;
@@ -44,22 +44,22 @@ int vfm_wjob_fail(struct vfm_wjob *j, struct vfm_err *err, const char *fmt, ...)
 		atomic_store(&j->failed, true);
 	}
 	pthread_mutex_unlock(&j->lock);
-	return vfm_wjob_check(j, err);
+	return vfm_transport_job_check(j, err);
 }
 
-static bool has_passed(const struct vfm_wgroup *g, struct vfm_event *e)
+static bool event_has_passed(const struct vfm_transport_group *g, struct vfm_event *e)
 {
 	return g->job->compute->dev->t->event_passed(e);
 }
 
-void vfm_wgroup_retire(struct vfm_wgroup *g, int most)
+void vfm_transport_retire(struct vfm_transport_group *g, int most)
 {
 	for (; g->done < g->put && most > 0; most--) {
-		struct vfm_wcall *k = g->ring[g->done % g->cap];
+		struct vfm_transport_call *k = g->ring[g->done % g->cap];
 
-		if (k->state == VFM_WCALL_BEGUN || (k->state == VFM_WCALL_PUT && !has_passed(g, k->end)))
+		if (k->state == VFM_CALL_BEGUN || (k->state == VFM_CALL_ENQUEUED && !event_has_passed(g, k->end)))
 			break;
-		if (k->state == VFM_WCALL_PUT && g->job->hjob)
+		if (k->state == VFM_CALL_ENQUEUED && g->job->hjob)
 			vfm_record_end(g->job->hjob, k->record);
 		g->done++;
 	}
@@ -70,11 +70,11 @@ void vfm_wgroup_retire(struct vfm_wgroup *g, int most)
 }
 
 /* For the monitor: the oldest call, which waits once the stream has come to it. */
-static void show(struct vfm_wgroup *g)
+static void update_activity(struct vfm_transport_group *g)
 {
-	struct vfm_wcall *k;
+	struct vfm_transport_call *k;
 
-	vfm_wgroup_retire(g, INT32_MAX);
+	vfm_transport_retire(g, INT32_MAX);
 	if (g->done == g->put)
 		return;
 	k = g->ring[g->done % g->cap];
@@ -88,15 +88,15 @@ static void show(struct vfm_wgroup *g)
 		atomic_store(&g->act.since, k->put);
 		atomic_store(&g->act.busy, true);
 	}
-	if (!atomic_load(&g->act.waits) && has_passed(g, k->begin)) {
+	if (!atomic_load(&g->act.waits) && event_has_passed(g, k->begin)) {
 		atomic_store(&g->act.wait_since, vfm_now());
 		atomic_store(&g->act.waits, true);
 	}
 }
 
-static int call_str(const struct vfm_wgroup *g, char *buf, size_t len)
+static int describe_call(const struct vfm_transport_group *g, char *buf, size_t len)
 {
-	const struct vfm_wcall *k = g->done < g->put ? g->ring[g->done % g->cap] : NULL;
+	const struct vfm_transport_call *k = g->done < g->put ? g->ring[g->done % g->cap] : NULL;
 	char a[96];
 
 	if (g->job->hjob)
@@ -109,14 +109,14 @@ static int call_str(const struct vfm_wgroup *g, char *buf, size_t len)
 }
 
 /* What is wrong with a group, in words; a wait that the monitor has no verdict on has its limit here, too. */
-static bool in_trouble(struct vfm_wgroup *g, bool *library, char *why, size_t len)
+static bool find_trouble(struct vfm_transport_group *g, bool *library, char *why, size_t len)
 {
 	struct vfm_err err = {0};
 	char at[192];
 	double t;
 
-	*library = g->job->wire->state(g->w, &err) < 0;
-	call_str(g, at, sizeof(at));
+	*library = g->job->transport->state(g->w, &err) < 0;
+	describe_call(g, at, sizeof(at));
 	if (*library) {
 		snprintf(why, len, "%s: %.300s", at, err.msg);
 		return true;
@@ -126,31 +126,31 @@ static bool in_trouble(struct vfm_wgroup *g, bool *library, char *why, size_t le
 	return t > (g->job->hjob ? 1.5 * g->job->timeout + 5 : g->job->timeout);
 }
 
-static void abort_all(struct vfm_wjob *j)
+static void abort_transports(struct vfm_transport_job *j)
 {
 	/* the device first: whoever comes out of a wait because of the abort shall find it */
-	vfm_wjob_failed(j, NULL);
+	vfm_transport_poison(j, NULL);
 	pthread_mutex_lock(&j->lock);
-	for (struct vfm_wgroup *g = j->groups; g; g = g->next)
-		j->wire->abort(g->w);
+	for (struct vfm_transport_group *g = j->groups; g; g = g->next)
+		j->transport->abort(g->w);
 	j->aborted = true;
 	pthread_mutex_unlock(&j->lock);
 }
 
-static void nap(struct vfm_wjob *j)
+static void sleep_until_poll(struct vfm_transport_job *j)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += VFM_NAP_MS * 1000000L;
+	t.tv_nsec += VFM_POLL_MS * 1000000L;
 	t.tv_sec += t.tv_nsec / 1000000000L;
 	t.tv_nsec %= 1000000000L;
 	pthread_cond_timedwait(&j->wake, &j->lock, &t);
 }
 
-static void *watch(void *arg)
+static void *run_watch(void *arg)
 {
-	struct vfm_wjob *j = arg;
+	struct vfm_transport_job *j = arg;
 	double since = 0;
 
 	for (;;) {
@@ -159,13 +159,13 @@ static void *watch(void *arg)
 
 		pthread_mutex_lock(&j->lock);
 		if (!j->stop)
-			nap(j);
+			sleep_until_poll(j);
 		if (j->stop)
 			break;
-		for (struct vfm_wgroup *g = j->groups; g && !j->aborted; g = g->next) {
-			show(g);
+		for (struct vfm_transport_group *g = j->groups; g && !j->aborted; g = g->next) {
+			update_activity(g);
 			if (!trouble)
-				trouble = in_trouble(g, &library, why, sizeof(why));
+				trouble = find_trouble(g, &library, why, sizeof(why));
 		}
 		pthread_mutex_unlock(&j->lock);
 		if (j->aborted)
@@ -174,28 +174,28 @@ static void *watch(void *arg)
 			since = 0;
 		else if (since <= 0)
 			since = vfm_now();
-		if (trouble && vfm_wjob_check(j, NULL) >= 0 && (!library || vfm_now() - since > GRACE_S))
-			vfm_wjob_fail(j, NULL, "%s", why);
-		if (vfm_wjob_check(j, NULL) < 0)
-			abort_all(j);
+		if (trouble && vfm_transport_job_check(j, NULL) >= 0 && (!library || vfm_now() - since > GRACE_S))
+			vfm_transport_job_fail(j, NULL, "%s", why);
+		if (vfm_transport_job_check(j, NULL) < 0)
+			abort_transports(j);
 	}
 	pthread_mutex_unlock(&j->lock);
 	return NULL;
 }
 
-int vfm_wire_watch_start(struct vfm_wjob *j, struct vfm_err *err)
+int vfm_transport_watch_start(struct vfm_transport_job *j, struct vfm_err *err)
 {
 	sigset_t all, old;
 	int rc;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the threads that compute */
-	rc = pthread_create(&j->watch, NULL, watch, j);
+	rc = pthread_create(&j->watch, NULL, run_watch, j);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return rc ? vfm_fail(err, VFM_EENV, "cannot start the watch thread: %s", strerror(rc)) : 0;
 }
 
-void vfm_wire_watch_stop(struct vfm_wjob *j)
+void vfm_transport_watch_stop(struct vfm_transport_job *j)
 {
 	pthread_mutex_lock(&j->lock);
 	j->stop = true;
