@@ -1,21 +1,21 @@
-/* comm.h - a group of ranks and what they do together.
+/* comm.h - communicators: groups of ranks and their collectives.
  *
- * Every call here but those marked (local) is *collective*: all ranks of the group make it,
- * in the same order, with operands that go together.  Calls are put on a stream of the device and
- * return at once; the result is there when the stream has passed (on the compute stream
- * of a CPU: when the call returns).  A group is used on one stream at a time.  Without a stream (NULL) operands are
- * host memory and the call blocks, on groups for device memory, too.
+ * Every call is *collective* unless it is marked (local): all ranks of the group make it in the same order with
+ * matching operands.  A call enqueues its work on a stream of the device and returns; its result is valid once the
+ * stream has passed.  On the compute stream of a CPU that is when the call returns.  A communicator is used on one
+ * stream at a time.  With a NULL stream the operands are host memory and the call blocks, also for device
+ * communicators.
  *
- * Sums of bf16 are made in f32.  For a given group the order of a sum is fixed, and all ranks get the same
- * bits.  Tensors are contiguous.  Counts are in elements; NULL counts: equal shares.  A share may be empty.
+ * Sums of bf16 are accumulated in f32.  The order of a sum is fixed for a given group, and all ranks get the same bits.
+ * Tensors are contiguous.  Counts are in elements; NULL counts mean equal shares.  A share may be empty.
  *
- * Every wait has a time-out.  When a rank died, hangs, is stopped or does something else than the others, all ranks of
- * the job fail with VFM_EENV and the same sentence: "rank 3 (node2) died (last heard in all_reduce number 811 of 'tp');
- * rank 0 (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s".  No call on the job's groups works after
- * that.
+ * Every wait has a time-out.  If a rank died, hangs, is stopped or made another call than the others, all ranks of the
+ * job fail with VFM_EENV and the same message: "rank 3 (node2) died (last heard in all_reduce number 811 of 'tp'); rank
+ * 0 (node0) has waited for it in all_reduce number 812 of 'tp' for 4.1 s".  After that, every call on the job's
+ * communicators fails.
  *
- * Fillings are tables, as devices are: the group of one; host (shared memory within a node, TCP between
- * nodes, comm_host.h); for the memory of other devices wire (NCCL) and stage (comm_dev.h).
+ * A backend is a table of functions.  There are four: "self" (one rank), "host" (comm_host.h), and for the memory of
+ * other devices "transport" (NCCL) and "staging" (comm_dev.h).
  */
 #ifndef VFM_COMM_COMM_H
 #define VFM_COMM_COMM_H
@@ -41,79 +41,82 @@ struct vfm_comm_table {
 	int (*split)(
 		struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
 	void (*free)(struct vfm_comm *c);
-	/* struct vfm_comm_mem; all NULL where there is nothing to do.  mem_alloc: *p NULL: the device's own will do. */
+	/* For struct vfm_comm_mem; NULL in backends without registered buffers.  mem_alloc may leave *p NULL: the
+	 * caller then allocates from the device. */
 	int (*mem_alloc)(struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what, void **p,
 		struct vfm_err *err);
 	void (*mem_free)(struct vfm_comm *c, struct vfm_stream *s, void *p, size_t bytes, const char *what);
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*unregister_memory)(struct vfm_comm *c, void *handle);
-	const char *(*carrier)(const struct vfm_comm *c); /* what name stands for */
+	const char *(*carrier)(const struct vfm_comm *c); /* name of the transport; NULL: name above */
 };
 
-/* Fillings embed this as their first member. */
+/* Backends embed this as their first member. */
 struct vfm_comm {
 	const struct vfm_comm_table *t;
 	int rank, size;
 	char name[16];         /* "world", "tp": for messages */
-	bool p2p;              /* what is split from it now are such (vfm_comm_split_p2p) */
-	struct vfm_comm *host; /* of a group for device memory (comm_dev.h): its pair for host memory; else NULL */
+	bool p2p;              /* the next split makes p2p communicators (vfm_comm_split_p2p) */
+	struct vfm_comm *host; /* of a device communicator: its host communicator (comm_dev.h); else NULL */
 };
 
-/* The group of the same ranks for host memory (local): c itself where it is one. */
+/* Returns the communicator of the same ranks for host memory: c itself unless c is a device communicator (local). */
 static inline struct vfm_comm *vfm_comm_host(struct vfm_comm *c)
 {
 	return c->host ? c->host : c;
 }
 
-/* The group of this rank alone (local).  Static; vfm_comm_free ignores it. */
+/* Returns the communicator of this rank alone (local).  It is static; vfm_comm_free ignores it. */
 struct vfm_comm *vfm_comm_self(void);
 
-/* The ranks of c that gave the same color, in the order of key, then rank; a group of one gives vfm_comm_self().
- * color < 0: takes part in the call, but gets no group (*out = NULL). */
+/* Makes a communicator of the ranks of c with the same color, ordered by key, then by rank in c.  One rank gets
+ * vfm_comm_self().  A rank with color < 0 takes part in the call and gets *out = NULL.  The caller owns *out. */
 int vfm_comm_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-/* The same for groups that send messages beside the computing and are not in a hurry: they may take little of the
- * device. */
+/* As vfm_comm_split, for point-to-point messages that overlap computation: the communicator uses little of the device.
+ */
 int vfm_comm_split_p2p(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-void vfm_comm_free(struct vfm_comm *c); /* (local) NULL is fine; frees groups before what they were split from */
+void vfm_comm_free(
+	struct vfm_comm *c); /* (local) no-op for NULL; free a communicator before the one that it was split from */
 
-/* x [n] = sum over the ranks; f32, bf16, f64, i64. */
+/* x [n] = the sum of x over the ranks.  f32, bf16, f64 or i64. */
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);
-/* out = the ranks' in, in the order of the ranks; any dtype.  in may lie in its place in out.  count [size]: elements
- * of each rank's share. */
+/* out = the ranks' in, concatenated in rank order; any dtype.  in may lie at its place in out.  count [size]: elements
+ * of each rank. */
 int vfm_all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err);
-/* out = this rank's share of the sum of in; f32, bf16.  out may lie in its place in in (which is then undefined
- * elsewhere). */
+/* out = this rank's share of the sum of in over the ranks; f32 or bf16.  out may lie at its place in in; the rest of in
+ * is then undefined.  count [size]: elements of each share. */
 int vfm_reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *count, struct vfm_err *err);
-/* in holds a block for each rank, out gets one from each, both in the order of the ranks; any dtype. send, recv [size].
- */
+/* in holds a block for each rank, out receives a block from each rank, both in rank order; any dtype.  send, recv
+ * [size]: elements of the blocks. */
 int vfm_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err);
+/* x of all ranks = x of root; any dtype. */
 int vfm_broadcast(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int root, struct vfm_err *err);
-/* Sends `out` to rank `to` while it receives `in` from rank `from`; -1: leaves that part out.  Only the two ends of
- * a message take part in it.  The sizes of both ends are the same; empty messages are no messages. */
+/* Sends `out` to rank `to` and receives `in` from rank `from` at the same time; -1 omits that side.  Only the two ranks
+ * of a message take part in it.  Both give the same size; an empty message is not sent. */
 int vfm_exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
 	int from, struct vfm_err *err);
 int vfm_send(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int to, struct vfm_err *err);
 int vfm_recv(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, int from, struct vfm_err *err);
 int vfm_barrier(struct vfm_comm *c, struct vfm_stream *s, struct vfm_err *err);
 
-/* "host", "staging", or what carries the group ("nccl"): for reports (local). */
+/* Returns "self", "host", "staging" or the name of the transport ("nccl"), for reports (local). */
 const char *vfm_comm_backend(const struct vfm_comm *c);
 
-/* Device memory that lives long and is often an operand: vfm_dev_alloc's, or, where the library that carries c has
- * memory that it moves without copies of its own, of that kind (comm_dev.h).  `= {0}` is none.  The groups must outlive
- * it. */
+/* A registered buffer: long-lived device memory that is often an operand.  It comes from the transport, which moves it
+ * without copies once communicators have registered it, or else from vfm_dev_alloc.  `= {0}` holds no memory.  It must
+ * be released before the communicators. */
 enum { VFM_COMM_REGISTRATIONS = 8 };
 struct vfm_comm_mem {
 	void *p; /* 64-byte aligned; NULL: none */
 	size_t bytes;
 	/* private to comm.c */
 	struct vfm_stream *s;
-	struct vfm_comm *of; /* whose library's it is; NULL: the device's own */
+	struct vfm_comm *of; /* whose transport allocated p; NULL: vfm_dev_alloc did */
 	const char *what;
 	int n_registered;
 	struct vfm_comm_registration {
@@ -121,33 +124,35 @@ struct vfm_comm_mem {
 		void *handle;
 	} registered[VFM_COMM_REGISTRATIONS];
 };
-/* s: the compute stream; what: as for vfm_dev_alloc, and stays valid.  Counted as that is.  (local) */
+/* Allocates bytes on the device of the compute stream s (local).  `what` names them in errors and must stay valid, as
+ * for vfm_dev_alloc. */
 int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what,
 	struct vfm_err *err);
-/* Whether it is of the library's kind (local). */
+/* Returns whether the transport allocated it, so that it can be registered (local). */
 static inline bool vfm_comm_mem_from_transport(const struct vfm_comm_mem *m)
 {
 	return m->of != NULL;
 }
-/* From here on calls of c know it.  Its operands in it should lie at the same place on all ranks, but for shares.
- * Collective, blocking; m may be of none, too.  All ranks know it or none does, since NCCL forbids to mix: that it
- * cannot be known is no failure. */
+/* Registers the buffer with c; blocks.  Calls of c may then move it without copies.  Operands should lie at the same
+ * offset in it on all ranks, except for shares.  If a rank cannot register its buffer, no rank does, since NCCL forbids
+ * a mixture; the call still succeeds.  m may hold no memory. */
 int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_err *err);
-/* No group knows it any more, and it is freed, in the order of the compute stream (local).  Waits for that stream where
- * it is the library's. */
+/* Deregisters and frees it in the order of the compute stream (local).  Blocks until that stream has passed if the
+ * transport allocated it. */
 void vfm_comm_mem_release(struct vfm_comm_mem *m);
 
-/* Bytes of host memory, blocking, any length a rank: *all is malloc'ed, the blobs one after the other, off [size+1]
- * malloc'ed. */
+/* Gathers n bytes of host memory from each rank, where n may differ; blocks.  *all holds them in rank order, rank r at
+ * [off[r], off[r + 1]), off [size + 1].  The caller frees *all and *off. */
 int vfm_comm_gather_bytes(
 	struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err);
 
-/* Seconds this rank spent waiting for others in blocking calls, and bytes it sent, since the start (local). */
+/* What this rank's blocking calls cost since the start of the process. */
 struct vfm_comm_stats {
-	double wait_s; /* of the thread of the compute stream: exposed */
-	double busy_s; /* of all threads */
-	int64_t bytes, calls;
+	double wait_s;        /* seconds in calls from the thread of the compute stream: exposed */
+	double busy_s;        /* seconds in calls from all threads */
+	int64_t bytes, calls; /* sent; made */
 };
+/* Returns a snapshot (local). */
 struct vfm_comm_stats vfm_comm_stats(void);
 
 #endif

@@ -1,30 +1,29 @@
-/* comm_dev.h - groups whose collectives work on a device's memory, in the order of its streams.
+/* comm_dev.h - communicators whose collectives work on a device's memory, in the order of its streams.
  *
- * A device group is made from a group of the host filling, its pair (vfm_comm_host), and splits together with it:
- * names, ranks, the monitor and the flight recorder are those of the host's job, and a failure there is one here.  Two
- * fillings:
+ * A device communicator is made from a host communicator (comm_host.h) and splits together with it.  Names, ranks, the
+ * monitor and the flight recorder are those of the host communicator, and a failure of one is a failure of both.  There
+ * are two backends:
  *
- *   wire    over the plugin's library (wire.h; NCCL).  A thread looks ten times a second at what each group waits
- *           for, at the library's errors and at the job.  When one of them failed, it aborts all communicators, so
- *           that the streams come to their ends, and poisons the device (vfm_dev_poison); calls and waits return the
- *           job's sentence.
- *   stage   over the host backend through pinned memory: where several ranks share a device, or there is no such
- *           library.  On the compute stream a call blocks the host; on an asynchronous one it runs there.
+ *   transport  uses the plugin's library (transport.h; NCCL).  A watch thread checks ten times a second what each
+ *              communicator waits for, the library's errors and the state of the job.  On a failure it aborts all
+ *              communicators, so that the streams finish, and poisons the device (vfm_dev_poison).  Calls and waits
+ * then return the job's message. staging    copies through pinned memory and uses the host backend.  It serves ranks
+ * that share a device and devices without a transport.  On the compute stream a call blocks the host; on an
+ * asynchronous stream it runs there.
  *
- * Sums.  f32, f64 and i64 are the library's own, in its fixed order; uneven shares are padded.  The parts of a sum of
- * bf16 travel and are summed in f32 in the order of the ranks, which moves as many bytes as a ring would (where the
- * stream runs no ops, its thread of the host sums). VFM_COMM_BF16=native: the library's sums, which may round at every
- * rank on the way.
+ * The library sums f32, f64 and i64, in its own fixed order; uneven shares are padded.  For bf16 the ranks exchange
+ * their parts and sum them in f32 in rank order, which moves as many bytes as a ring.  (On a stream that runs no ops,
+ * its host thread sums.)  VFM_COMM_BF16=native lets the library sum bf16, which may round at every rank.
  *
- * The library's id of the world's communicator goes from rank 0 to all through the launch (vfm_launch_share: under PMI2
- * a value in hex); all other groups are split from it.  What rank 0's environment says of them holds for all.
+ * Rank 0 sends the id of the world's communicator to all ranks through vfm_launch_share; all other communicators are
+ * split from it.  The environment variables of rank 0 apply to all ranks.
  *
- * Memory that groups know (struct vfm_comm_mem): on the wire it comes from the library (mem_alloc), since that takes
- * only what is one piece of the system's memory; where it has none left, from the device.  Which groups know it the
- * ranks agree on over their pair.  VFM_COMM_REGISTER=0: none does, and all comes from the device.
+ * Registered buffers (struct vfm_comm_mem) come from the transport (mem_alloc), since it can only register whole
+ * allocations of the driver.  If the transport has no memory left, they come from the device and are not registered.
+ * The ranks agree over the host communicator which buffers are registered.  VFM_COMM_REGISTER=0 disables registration.
  *
- * A two-rank group is connected when it is made; larger ones with their first call, in which the host then waits for
- * the other ranks.
+ * A communicator of two ranks connects when it is made.  Larger ones connect in their first call, in which the host
+ * blocks until the other ranks come.
  */
 #ifndef VFM_COMM_COMM_DEV_H
 #define VFM_COMM_COMM_DEV_H
@@ -34,19 +33,21 @@
 
 struct vfm_comm_dev_opts {
 	struct vfm_stream *compute;            /* of the device */
-	const struct vfm_transport *transport; /* NULL: none */
-	bool host_memory;                      /* the host filling can work on the device's memory itself */
+	const struct vfm_transport *transport; /* NULL: there is none */
+	bool host_memory;                      /* the host backend can access the device's memory */
 };
 
-/* Collective over host: the group of the same ranks for this device.  VFM_COMM chooses: "host" (only for host_memory),
- * "stage", or the wire's name; by default the first of host, wire, stage that can be: a wire cannot where ranks share a
- * device, unless VFM_CUDA_SHARE=1 (correct but slow).  One rank: vfm_comm_self(), unless VFM_COMM asks for the wire.
- * host stays the caller's and must live longer; *out may be host itself (vfm_comm_dev_free knows). */
+/* Makes the communicator of the same ranks for this device; collective over host.  VFM_COMM selects the backend: "host"
+ * (only with host_memory), "staging", or the transport's name.  The default is the first that works of host, transport
+ * and staging.  A transport does not work if ranks share a device, unless VFM_CUDA_SHARE=1 (correct but slow).  One
+ * rank gets vfm_comm_self(), unless VFM_COMM names the transport. The caller keeps host, which must outlive *out.  *out
+ * may be host itself; free it with vfm_comm_dev_free. */
 int vfm_comm_dev_new(
 	struct vfm_comm *host, const struct vfm_comm_dev_opts *o, struct vfm_comm **out, struct vfm_err *err);
-/* Frees what vfm_comm_dev_new gave for host. */
+/* Frees c, which vfm_comm_dev_new made from host; no-op if c is host. */
 void vfm_comm_dev_free(struct vfm_comm *c, struct vfm_comm *host);
 
+/* One backend each; arguments and ownership as in vfm_comm_dev_new.  Collective over host. */
 int vfm_comm_transport_new(struct vfm_comm *host, const struct vfm_transport *w, struct vfm_stream *compute,
 	struct vfm_comm **out, struct vfm_err *err);
 int vfm_comm_staging_new(struct vfm_comm *host, struct vfm_stream *compute, struct vfm_comm **out, struct vfm_err *err);

@@ -204,7 +204,7 @@ static void staging_free_with_host(struct vfm_comm *c)
 }
 
 #define CALLS                                                                                                          \
-	.name = "staging", .all_reduce = staging_all_reduce, .all_gather = staging_all_gather,                           \
+	.name = "staging", .all_reduce = staging_all_reduce, .all_gather = staging_all_gather,                         \
 	.reduce_scatter = staging_reduce_scatter, .all_to_all = staging_all_to_all, .broadcast = staging_broadcast,    \
 	.exchange = staging_exchange, .barrier = staging_barrier, .split = staging_split
 

@@ -40,24 +40,24 @@ static struct vfm_transport_call *next_call_record(struct vfm_transport_group *g
 
 	pthread_mutex_lock(&g->job->lock);
 	vfm_transport_retire(g, 8);
-	if (g->cap == 0 || g->put - g->done == g->cap) {
+	if (g->cap == 0 || g->begun - g->done == g->cap) {
 		uint64_t cap = g->cap ? 2 * g->cap : 16;
 		struct vfm_transport_call **ring = vfm_calloc(cap, sizeof(struct vfm_transport_call *));
 
-		for (uint64_t i = g->done; g->cap && i < g->put; i++)
+		for (uint64_t i = g->done; g->cap && i < g->begun; i++)
 			ring[i % cap] = g->ring[i % g->cap];
 		free(g->ring);
 		g->ring = ring;
 		g->cap = cap;
 	}
-	k = g->ring[g->put % g->cap];
+	k = g->ring[g->begun % g->cap];
 	pthread_mutex_unlock(&g->job->lock);
 	if (k)
 		return k;
 	k = vfm_calloc(1, sizeof(*k));
 	k->begin = d->t->event_new(d, err);
 	k->end = k->begin ? d->t->event_new(d, err) : NULL;
-	g->ring[g->put % g->cap] = k; /* the watch thread does not look there yet */
+	g->ring[g->begun % g->cap] = k; /* the watch thread does not look there yet */
 	return k->end ? k : NULL;
 }
 
@@ -82,12 +82,12 @@ static int begin_call(struct vfm_transport_group *g, struct vfm_stream *s, enum 
 	k->peer = g->world[peer >= 0 ? peer : (g->c.rank + 1) % g->c.size];
 	k->number = number;
 	k->bytes = bytes;
-	k->put = vfm_now();
-	k->seen = false;
+	k->start = vfm_now();
+	k->shown = false;
 	k->record = j->hjob
 		? vfm_record_begin(j->hjob, g->c.name, (int)kind, number, bytes, kind == VFM_C_EXCHANGE ? k->peer : -1)
 		: 0;
-	g->put++;
+	g->begun++;
 	pthread_mutex_unlock(&j->lock);
 	*out = k;
 	return 0;
@@ -97,7 +97,7 @@ static int end_call(struct vfm_transport_group *g, struct vfm_stream *s, struct 
 	int64_t sent, struct vfm_err *err)
 {
 	struct vfm_transport_job *j = g->job;
-	double took = vfm_now() - k->put;
+	double took = vfm_now() - k->start;
 	char who[96];
 
 	if (rc >= 0)
@@ -515,18 +515,18 @@ static int transport_register(struct vfm_comm *c, void *p, size_t bytes, void **
 	TRY(vfm_transport_job_check(j, err));
 	if (p)
 		rc = wait_until_ready(j, g->w, j->transport->register_memory(g->w, p, bytes, handle, &why), &why);
-	if (rc < 0 && !j->told) {
+	if (rc < 0 && !j->warned) {
 		vfm_info("%s moves memory that it does not know: %s", j->transport->name, why.msg);
-		j->told = true;
+		j->warned = true;
 	}
 	if (rc < 0)
 		*handle = NULL;
 	all = *handle != NULL;
 	rc = vfm_all_reduce(c->host, NULL, vfm_t1(&all, VFM_I64, 1), err);
-	if (rc >= 0 && all > 0 && all < c->size && c->rank == 0 && !j->told) { /* where none can, that is how it is */
+	if (rc >= 0 && all > 0 && all < c->size && c->rank == 0 && !j->warned) { /* where none can, that is how it is */
 		vfm_warn("only %lld of the %d ranks of '%s' have memory that %s can know: it is copied on all of them",
 			(long long)all, c->size, c->name, j->transport->name);
-		j->told = true;
+		j->warned = true;
 	}
 	if (*handle && (rc < 0 || all < c->size)) {
 		j->transport->unregister_memory(g->w, *handle);

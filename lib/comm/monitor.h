@@ -1,5 +1,5 @@
-/* monitor.h - what the monitor's thread (monitor.c) and its judgement (judge.c) share.  Not for others.
- * All of it is called by that thread alone. */
+/* monitor.h - shared by the monitor thread (monitor.c) and the failure detector (failure_detector.c).  Not for others.
+ * Only the monitor thread calls these functions. */
 #ifndef VFM_COMM_MONITOR_H
 #define VFM_COMM_MONITOR_H
 
@@ -13,7 +13,7 @@ struct mon_act {
 	char name[16];
 	uint64_t group, number, bytes;
 	int32_t kind, peer;
-	double age, waits; /* seconds; waits < 0: does not wait */
+	double age, waits; /* seconds since the call and since its wait began; waits < 0: it does not wait */
 };
 
 struct mon_msg {
@@ -38,10 +38,10 @@ struct mon_hello {
 	struct vfm_hello h;
 };
 
-struct mon_peer { /* what rank 0 knows; the others: of rank 0 */
+struct mon_peer { /* in rank 0: of each rank; elsewhere: of rank 0 */
 	struct mon_conn *conn;
-	bool joined, left, dead;
-	double heard; /* vfm_now of the last message */
+	bool joined, left, dead; /* connected once; sent a goodbye; disconnected without one */
+	double heard;            /* time of the last message, vfm_now */
 	struct mon_msg last;
 };
 
@@ -49,25 +49,27 @@ struct vfm_mon {
 	struct mon_peer *peer; /* [size] */
 	struct mon_hello hello[HELLOS];
 	int n_hello;
-	double beat, looked; /* last beat sent; last pass of the loop */
-	double asked;        /* rank 0: when all were asked for their state; 0: not */
-	int dying;           /* rank 0: who died, while the others are asked; -1 */
+	double beat, looked; /* times of the last heartbeat and of the last pass of the loop */
+	double asked;        /* rank 0: when it probed all ranks; 0: it did not */
+	int dying;           /* rank 0: the rank that died, while the others are probed; -1: none */
 	atomic_bool stop;
 	double stop_since;
 	pthread_mutex_t lock;     /* report, joining */
-	char report[VFM_WHY_MAX]; /* for rank 0 */
-	int joining;              /* a connection to rank 0 that the thread takes over; -1 */
+	char report[VFM_WHY_MAX]; /* a failure of this rank, to be sent to rank 0 */
+	int joining;              /* a connection to rank 0 for the thread to adopt; -1: none */
 };
 
 /* ---- monitor.c ---- */
-void vfm_mon_heartbeat(struct vfm_hjob *j, struct mon_msg *m);  /* what this rank is doing */
-void vfm_mon_post(struct vfm_hjob *j, const struct mon_msg *m); /* to all that are connected */
-/* The job has failed: the others first, since this process may end as soon as its threads know. */
+void vfm_mon_heartbeat(struct vfm_hjob *j, struct mon_msg *m);  /* fills m with the activities of this rank */
+void vfm_mon_post(struct vfm_hjob *j, const struct mon_msg *m); /* sends m to all connected ranks */
+/* Fails the job.  Sends the message to the other ranks first, since this process may end as soon as its threads see it.
+ */
 void vfm_announce_failure(struct vfm_hjob *j, const char *why);
 
-/* ---- judge.c ---- */
-void vfm_detect_failures(struct vfm_hjob *j);      /* rank 0: who died, hangs or is stopped? */
-void vfm_detect_rank0_failure(struct vfm_hjob *j); /* the others: is rank 0 alive? */
+/* ---- failure_detector.c ---- */
+void vfm_detect_failures(struct vfm_hjob *j);      /* in rank 0: fails the job if a rank died, hangs or is stopped */
+void vfm_detect_rank0_failure(struct vfm_hjob *j); /* in the others: fails the job if rank 0 does not answer */
+/* Fails the job with "rank R (host) REASON (last heard in ...)" and the rank that has waited longest for R. */
 void vfm_declare_failed(struct vfm_hjob *j, int rank, const char *reason);
 
 #endif

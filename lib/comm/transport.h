@@ -1,13 +1,13 @@
-/* wire.h - what carries the collectives of a device's memory: a table that a plugin fills (NCCL) and comm_transport.c
- * builds groups on.
+/* transport.h - the device transport: a plugin's library (NCCL) as a table of functions, on which comm_transport.c
+ * builds communicators.
  *
- * Calls put work on a stream of the device and return: 0, or VFM_TRANSPORT_BUSY when the library is still at it (it
- * connects): then nothing else may be put on that stream before `state` says 0; negative: err is set.  One thread makes
- * the calls; `state` and `abort` may come from another at any time.  Counts are equal on all ranks; sums are of f32,
- * bf16, f64, i64, all else is bytes.
+ * Collectives enqueue work on a stream of the device and return 0, VFM_TRANSPORT_BUSY or a negative code with err set.
+ * BUSY means that the library is still connecting; until `state` returns 0, nothing else may be enqueued on that
+ * stream. One thread makes the calls; any thread may call `state` and `abort` at any time.  Counts are equal on all
+ * ranks.  Sums are of f32, bf16, f64 or i64; everything else moves bytes.
  */
-#ifndef VFM_COMM_WIRE_H
-#define VFM_COMM_WIRE_H
+#ifndef VFM_COMM_TRANSPORT_H
+#define VFM_COMM_TRANSPORT_H
 
 #include "dev/dev.h"
 #include "spec/dtype.h"
@@ -16,7 +16,7 @@ enum { VFM_TRANSPORT_ID = 128, VFM_TRANSPORT_DEVICE = 64, VFM_TRANSPORT_BUSY = 1
 
 struct vfm_transport_comm; /* a communicator of the library */
 
-/* One of several messages that are put on the stream together, so that no order of them can block another. */
+/* One of several messages that are enqueued together, so that no order among them can deadlock. */
 struct vfm_transport_msg {
 	void *p;
 	size_t bytes;
@@ -26,34 +26,34 @@ struct vfm_transport_msg {
 
 struct vfm_transport {
 	const char *name; /* "nccl" */
-	/* A name that no other device in the world has. */
+	/* Writes a name that identifies the device among all hosts. */
 	int (*device_id)(struct vfm_dev *d, char id[VFM_TRANSPORT_DEVICE], struct vfm_err *err);
-	/* Several ranks will use one device: arranges this process for it.  Before the first unique_id. */
+	/* Prepares this process to share its device with other ranks.  To be called before unique_id. */
 	int (*share)(int rank, struct vfm_err *err);
 
+	/* Writes the id of a new communicator, in one rank. */
 	int (*unique_id)(unsigned char id[VFM_TRANSPORT_ID], struct vfm_err *err);
-	/* Collective.  *w is there at once, also when BUSY; to be freed when it failed, too. */
+	/* Collective.  Sets *w at once, also if the result is BUSY or an error; the caller frees it. */
 	int (*init)(struct vfm_transport_comm **w, struct vfm_dev *d, const unsigned char id[VFM_TRANSPORT_ID],
 		int rank, int size, const char *name, struct vfm_err *err);
-	/* Collective over w.  color < 0: *out stays NULL.  The state of both is to be asked.  links: for messages that
-	 * wait beside the computing; it should take little of the device. */
+	/* Collective over w.  color < 0 leaves *out NULL.  Both communicators may be BUSY afterwards.  p2p: the new
+	 * one carries messages that overlap computation and should use little of the device. */
 	int (*split)(struct vfm_transport_comm *w, int color, int key, bool p2p, const char *name,
 		struct vfm_transport_comm **out, struct vfm_err *err);
 
-	int (*state)(
-		struct vfm_transport_comm *w, struct vfm_err *err); /* 0, BUSY, or what went wrong in the background */
-	/* What is on the streams ends, the results undefined; every call of w fails from here on.  Does not free it. */
+	int (*state)(struct vfm_transport_comm *w, struct vfm_err *err); /* 0, BUSY, or an asynchronous error */
+	/* Makes enqueued work finish with undefined results; every later call of w fails.  Does not free w. */
 	void (*abort)(struct vfm_transport_comm *w);
-	/* collective: the end in order; then `state` until 0, then free */
+	/* Collective: starts a normal shutdown; `state` returns 0 when it is complete. */
 	int (*finish)(struct vfm_transport_comm *w, struct vfm_err *err);
-	void (*free)(struct vfm_transport_comm *w); /* NULL is fine; aborts what has not finished */
+	void (*free)(struct vfm_transport_comm *w); /* no-op for NULL; aborts w if it is not shut down */
 
 	int (*all_reduce)(struct vfm_transport_comm *w, struct vfm_stream *s, void *x, int64_t n, enum vfm_dtype dt,
 		struct vfm_err *err);
-	/* in may lie in its place in out */
+	/* in may lie at its place in out */
 	int (*all_gather)(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
 		size_t bytes_each, struct vfm_err *err);
-	/* out may lie in its place in in */
+	/* out may lie at its place in in */
 	int (*reduce_scatter)(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
 		int64_t n_each, enum vfm_dtype dt, struct vfm_err *err);
 	int (*all_to_all)(struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out,
@@ -63,13 +63,14 @@ struct vfm_transport {
 	int (*messages)(struct vfm_transport_comm *w, struct vfm_stream *s, const struct vfm_transport_msg *m, int n,
 		struct vfm_err *err);
 
-	/* Device memory of the kind that register_memory takes, counted for the device's reports (vfm_oom) as `what`;
-	 * both block.  NULL: there is none. */
+	/* Allocate and free device memory that register_memory accepts; both block.  The device's reports (vfm_oom)
+	 * list it as `what`.  NULL: the library has no such memory. */
 	int (*mem_alloc)(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err);
-	void (*mem_free)(struct vfm_stream *s, void *p, size_t bytes, const char *what); /* nothing uses it any more */
-	/* That memory will be an operand often, on all ranks of w: the library may move it without a copy.  *handle may
-	 * stay NULL (it will not).  A failure leaves w as it was.  Local; unregister before it is freed, also when w
-	 * was aborted. */
+	void (*mem_free)(
+		struct vfm_stream *s, void *p, size_t bytes, const char *what); /* no work may use it any more */
+	/* Registers memory of mem_alloc with w, which may then move it without copies (local).  *handle stays NULL if
+	 * the library ignores the registration.  An error leaves w unchanged.  Deregister before mem_free, also after
+	 * abort. */
 	int (*register_memory)(struct vfm_transport_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err);
 	void (*unregister_memory)(struct vfm_transport_comm *w, void *handle);
 };

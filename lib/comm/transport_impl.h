@@ -1,33 +1,33 @@
-/* transport_impl.h - what comm_transport.c and transport_watch.c share.  Not for callers.
+/* transport_impl.h - shared by comm_transport.c and transport_watch.c.  Not for callers.
  *
- * A call leaves a record in its group's ring: an event before and one behind what it put on the stream.  The host
- * thread adds, the watch thread (or the host thread with its next call) takes away what has passed; `lock` of the job
- * guards the rings and the list of groups.
+ * A call appends a record to the ring of its communicator: an event before and an event after the work that it
+ * enqueued. The host thread appends records; the watch thread, or the host thread in its next call, removes records
+ * whose events have passed.  The job's `lock` guards the rings and the list of communicators.
  */
-#ifndef VFM_COMM_WIRE_IMPL_H
-#define VFM_COMM_WIRE_IMPL_H
+#ifndef VFM_COMM_TRANSPORT_IMPL_H
+#define VFM_COMM_TRANSPORT_IMPL_H
 
 #include "comm/comm_dev.h"
 #include "comm/comm_impl.h"
 
 enum vfm_transport_call_state {
-	VFM_CALL_BEGUN,    /* the host is in it; end is not recorded yet */
+	VFM_CALL_BEGUN,    /* the host thread is in it; end is not recorded */
 	VFM_CALL_ENQUEUED, /* end is recorded */
-	VFM_CALL_FAILED,   /* nothing to wait for */
+	VFM_CALL_FAILED,   /* end will not be recorded */
 };
 
 struct vfm_transport_call {
 	enum vfm_transport_call_state state;
 	enum vfm_coll_kind kind;
-	int peer; /* world rank that it will wait for */
+	int peer; /* world rank that it waits for */
 	uint64_t number, bytes, record;
-	double put; /* vfm_now */
-	bool seen;  /* the watch thread: act shows it */
+	double start; /* vfm_now */
+	bool shown;   /* by the watch thread: act describes it */
 	struct vfm_event *begin, *end;
 };
 
 struct vfm_transport_group {
-	struct vfm_comm c; /* c.host: the pair */
+	struct vfm_comm c; /* c.host: the host communicator */
 	bool owns_host;
 	struct vfm_transport_job *job;
 	struct vfm_transport_group *next; /* job->groups */
@@ -37,16 +37,15 @@ struct vfm_transport_group {
 	uint64_t number, *sent, *got; /* as in struct vfm_hcomm */
 
 	struct vfm_transport_call **ring; /* [cap], a power of 2; call i at i % cap */
-	uint64_t cap, put, done;
+	uint64_t cap, begun, done;
 
 	/* of the host thread */
 	struct vfm_transport_msg *msg; /* [2 size] */
 	int n_msg;
-	int64_t *count;                /* [size] */
-	bool lost;                     /* the wire said that it failed */
-	struct vfm_event *fence;       /* of vfm_stream_follow: scratch passes between the compute stream and another */
-	struct vfm_stream *scratch_of; /* the stream that used scratch last; NULL: none */
-	void *scratch, *word;          /* scratch: on streams beside the compute stream; word: 8 bytes for barriers */
+	int64_t *count; /* [size] */
+	bool lost;      /* the library reported an error */
+	struct vfm_event *fence; /* of vfm_stream_follow: scratch passes between the compute stream and another */
+	void *scratch, *word; /* scratch: for streams other than the compute stream; word: 8 bytes for barriers */
 	size_t scratch_bytes;
 };
 
@@ -55,9 +54,9 @@ struct vfm_transport_job {
 	struct vfm_stream *compute;
 	struct vfm_hjob *hjob; /* NULL: one rank */
 	double timeout;
-	bool native_bf16, registers; /* what rank 0 wants */
-	int users;                   /* groups; known to the host thread */
-	bool told;                   /* that memory cannot be registered; likewise */
+	bool native_bf16, registers; /* settings of rank 0 */
+	int users;                   /* communicators; used by the host thread */
+	bool warned;                 /* that buffers cannot be registered; used by the host thread */
 
 	pthread_mutex_t lock; /* groups, their rings, stop */
 	pthread_cond_t wake;
@@ -69,13 +68,14 @@ struct vfm_transport_job {
 	char why[VFM_WHY_MAX];
 };
 
+/* Returns 0, or VFM_EENV with the job's message once the job has failed. */
 int vfm_transport_job_check(struct vfm_transport_job *j, struct vfm_err *err);
-/* It has failed: so has the device; VFM_EENV. */
+/* Poisons the device after the job has failed; returns VFM_EENV with the job's message. */
 int vfm_transport_poison(struct vfm_transport_job *j, struct vfm_err *err);
-/* As vfm_hjob_fail. */
+/* Fails the job, as vfm_hjob_fail. */
 int vfm_transport_job_fail(struct vfm_transport_job *j, struct vfm_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Under the lock: forgets calls that have passed, at most `most`. */
+/* Removes at most `most` records of calls that have passed.  The caller holds the lock. */
 void vfm_transport_retire(struct vfm_transport_group *g, int most);
 int vfm_transport_watch_start(struct vfm_transport_job *j, struct vfm_err *err);
 void vfm_transport_watch_stop(struct vfm_transport_job *j);

@@ -54,7 +54,7 @@ static bool event_has_passed(const struct vfm_transport_group *g, struct vfm_eve
 
 void vfm_transport_retire(struct vfm_transport_group *g, int most)
 {
-	for (; g->done < g->put && most > 0; most--) {
+	for (; g->done < g->begun && most > 0; most--) {
 		struct vfm_transport_call *k = g->ring[g->done % g->cap];
 
 		if (k->state == VFM_CALL_BEGUN || (k->state == VFM_CALL_ENQUEUED && !event_has_passed(g, k->end)))
@@ -63,7 +63,7 @@ void vfm_transport_retire(struct vfm_transport_group *g, int most)
 			vfm_record_end(g->job->hjob, k->record);
 		g->done++;
 	}
-	if (g->done == g->put) {
+	if (g->done == g->begun) {
 		atomic_store(&g->act.waits, false);
 		atomic_store(&g->act.busy, false);
 	}
@@ -75,17 +75,17 @@ static void update_activity(struct vfm_transport_group *g)
 	struct vfm_transport_call *k;
 
 	vfm_transport_retire(g, INT32_MAX);
-	if (g->done == g->put)
+	if (g->done == g->begun)
 		return;
 	k = g->ring[g->done % g->cap];
-	if (!k->seen) {
-		k->seen = true;
+	if (!k->shown) {
+		k->shown = true;
 		atomic_store(&g->act.waits, false);
 		atomic_store(&g->act.kind, (int)k->kind);
 		atomic_store(&g->act.number, k->number);
 		atomic_store(&g->act.bytes, k->bytes);
 		atomic_store(&g->act.peer, k->peer);
-		atomic_store(&g->act.since, k->put);
+		atomic_store(&g->act.since, k->start);
 		atomic_store(&g->act.busy, true);
 	}
 	if (!atomic_load(&g->act.waits) && event_has_passed(g, k->begin)) {
@@ -96,7 +96,7 @@ static void update_activity(struct vfm_transport_group *g)
 
 static int describe_call(const struct vfm_transport_group *g, char *buf, size_t len)
 {
-	const struct vfm_transport_call *k = g->done < g->put ? g->ring[g->done % g->cap] : NULL;
+	const struct vfm_transport_call *k = g->done < g->begun ? g->ring[g->done % g->cap] : NULL;
 	char a[96];
 
 	if (g->job->hjob)

@@ -1,4 +1,4 @@
-/* launch_impl.h - what the fillings of launch.h share. */
+/* launch_impl.h - shared by the backends of launch.h.  Not for callers. */
 #ifndef VFM_LAUNCH_LAUNCH_IMPL_H
 #define VFM_LAUNCH_LAUNCH_IMPL_H
 
@@ -10,35 +10,36 @@
 struct vfm_launch_table {
 	const char *name; /* "fork", "pmi2" */
 	int (*exchange)(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
-	int (*share)(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err); /* NULL: by an exchange */
+	int (*share)(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err); /* NULL: an exchange does it */
 	void (*end)(struct vfm_launch *l);
 	void (*abort)(struct vfm_launch *l, int status, const char *why);
 };
 
-/* Each fills *l but for what vfm_launch_place does.  fork: 0 in a rank, 1 in the parent when all have ended. */
+/* Fill *l, except for the fields of vfm_launch_place.  fork returns 0 in a rank, and 1 in the parent after all ranks
+ * ended. */
 int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err);
 int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err);
 
-/* local_rank, local_size, node, nodes from node_of, whose entries are renumbered to 0 .. nodes-1 in the order of their
- * first rank. */
+/* Sets local_rank, local_size, node and nodes from node_of.  Renumbers node_of to 0 .. nodes-1, in the order of the
+ * first rank of each node. */
 void vfm_launch_place(struct vfm_launch *l);
 
-/* PMI_process_mapping, "(vector,(first node,nodes,ranks on each),…)", into node_of [size].  The list starts again where
- * it ends before the ranks do.  false: it is malformed. */
+/* Parses PMI_process_mapping, "(vector,(first node,nodes,ranks on each),…)", into node_of [size].  The list repeats
+ * until all ranks are placed.  Returns false if it is malformed. */
 bool vfm_launch_mapping(const char *s, int size, int *node_of);
 
 void vfm_launch_local_job(struct vfm_launch *l); /* sets l->job */
-double vfm_launch_timeout(void);                 /* seconds: VFM_COMM_TIMEOUT_S, else 600 */
+double vfm_launch_timeout(void);                 /* Returns seconds: VFM_COMM_TIMEOUT_S, else 600. */
 
 /* ---- processors (bind.c) ---- */
 
-/* Compute threads of this rank, when neither OMP_NUM_THREADS nor the command line says: `sharers` ranks have its
+/* Sets the compute threads of this rank, unless OMP_NUM_THREADS or the command line does.  `sharers` ranks share its
  * affinity mask. */
 void vfm_launch_threads(const struct vfm_launch *l, int sharers);
-/* Gives this rank its part of the mask: 0 of the local ranks the first processors, counted so that the hardware threads
- * of a core, then the cores of a socket, stand beside each other.  Does nothing with VFM_BIND=none or more ranks than
- * processors; true: bound. */
+/* Binds this rank to its part of the affinity mask, local rank 0 to the first processors.  Hardware threads of a core,
+ * and cores of a socket, are adjacent in that order.  Returns whether it bound: not with VFM_BIND=none, nor if there
+ * are more ranks than processors. */
 bool vfm_launch_bind(const struct vfm_launch *l);
-uint64_t vfm_launch_mask_hash(void);
+uint64_t vfm_launch_mask_hash(void); /* Returns a hash of the affinity mask; 0 if it cannot be read. */
 
 #endif
