@@ -52,7 +52,7 @@ int(vfm_fail_errno)(struct vfm_err *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	write_message(err, fmt, ap);
 	va_end(ap);
-	/* The reason is worth more than the end of a long file name: make room for it. */
+	/* Cuts a long file name to keep the reason. */
 	why = strerror(saved);
 	room = sizeof(err->msg) - strlen(why) - 3;
 	len = strlen(err->msg);

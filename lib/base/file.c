@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-/* The folder of path, for the caller to free. */
+/* Returns the folder of path; the caller frees it. */
 static char *dir_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -25,8 +25,8 @@ static char *dir_of(const char *path)
 	return vfm_strfmt("%.*s", (int)(slash - path), path);
 }
 
-/* Creates a new file beside path.  Its name is unique on this machine by pid and counter; O_EXCL
- * and another turn settle the rest (a shared file system, a leftover of a killed process). */
+/* Creates a new file in the folder of path.  Pid and counter make its name unique on this host.  O_EXCL and a retry
+ * handle a shared file system and leftovers of killed processes. */
 static int create_tmp(const char *path, char **tmp)
 {
 	static unsigned counter;
@@ -69,7 +69,7 @@ int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)
 		fd = open(path, O_WRONLY | O_CLOEXEC);
 		a->path = vfm_strdup(path);
 	} else {
-		/* Through a link, the file that it points to is replaced and not the link. */
+		/* Replaces the target of a link, not the link. */
 		a->path = vfm_strdup(exists && realpath(path, real) ? real : path);
 		fd = create_tmp(a->path, &a->tmp);
 		if (fd >= 0 && exists && fchmod(fd, st.st_mode & 07777) != 0 && errno != EPERM) {
@@ -107,7 +107,7 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 	char *dir = NULL;
 	int rc = 0, why = 0;
 
-	/* stdio keeps only the fact of an earlier failure; the flush usually meets its reason again. */
+	/* stdio does not keep the reason of an earlier failure; the flush usually fails with it again. */
 	errno = 0;
 	if (fflush(f) != 0 || ferror(f))
 		why = errno ? errno : EIO;
@@ -244,7 +244,7 @@ int vfm_mkdir_p(const char *path, struct vfm_err *err)
 		if (*p && mkdir(p, 0777) != 0) {
 			int why = errno;
 
-			/* Also where it exists but may not be made (EROFS, EACCES on a parent). */
+			/* It may exist although mkdir fails with EROFS or EACCES. */
 			if (stat(p, &st) != 0) {
 				errno = why;
 				rc = vfm_fail_errno(err, VFM_EENV, "cannot make folder '%s'", path);
@@ -266,7 +266,7 @@ int vfm_fsync_dir(const char *path, struct vfm_err *err)
 
 	if (fd < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot open folder '%s'", path);
-	/* Some network file systems cannot sync a folder and say EINVAL: then rename is all there is. */
+	/* Some network file systems return EINVAL, since they cannot sync a folder. */
 	if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) {
 		vfm_fail_errno(err, VFM_EENV, "cannot sync folder '%s'", path);
 		close(fd);

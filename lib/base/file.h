@@ -1,4 +1,4 @@
-/* file.h - files that are whole or absent. */
+/* file.h - files that are complete or absent, reads, maps and directories. */
 #ifndef VFM_BASE_FILE_H
 #define VFM_BASE_FILE_H
 
@@ -8,26 +8,28 @@
 
 #include "base/err.h"
 
-/* Written under a temporary name in the same folder; commit = flush, fsync, rename,
- * fsync of the folder.  After abort nothing is left.  An existing file keeps its mode; a
- * symbolic link is followed.  A path that is no regular file (/dev/stdout, a pipe) is written
- * directly.  Errors: VFM_EENV.  Every open needs a commit or an abort; abort is allowed after
- * both a good and a failed commit. */
+/* An atomic write.  The data go to a temporary file in the same folder; commit flushes, syncs and renames it and syncs
+ * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  A path that is no
+ * regular file (/dev/stdout, a pipe) is written directly.  Errors are VFM_EENV.  Each open needs a commit or an abort.
+ */
 struct vfm_atomic {
 	FILE *f;          /* write here */
 	char *path, *tmp; /* tmp NULL: written directly */
 };
 int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err);
 int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err);
-void vfm_atomic_abort(struct vfm_atomic *a); /* also after commit: does nothing then */
+void vfm_atomic_abort(struct vfm_atomic *a); /* no-op after commit */
 
-int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err); /* atomic */
-/* Errors of reading are VFM_EINPUT, of writing VFM_EENV. */
-/* NUL is added after the data (not counted in *len).  More than max bytes is an error. */
+/* Writes a file atomically. */
+int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err);
+
+/* Below, errors of reading are VFM_EINPUT, errors of writing VFM_EENV. */
+
+/* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data. */
 int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
 
-/* A read-only mmap of a regular file; an empty file has data == NULL, size == 0.  If another
- * process cuts the file short while it is mapped, reading it raises SIGBUS. */
+/* A read-only mapping of a regular file; of an empty file, data is NULL and size 0.  If another process truncates the
+ * file, reading the mapping raises SIGBUS. */
 struct vfm_map {
 	const uint8_t *data;
 	size_t size;
@@ -35,10 +37,10 @@ struct vfm_map {
 int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err);
 void vfm_map_close(struct vfm_map *m);
 
-int vfm_mkdir_p(const char *path, struct vfm_err *err);
+int vfm_mkdir_p(const char *path, struct vfm_err *err); /* also makes missing parents; no-op if it exists */
 int vfm_fsync_dir(const char *path, struct vfm_err *err);
-int vfm_rm_rf(const char *path, struct vfm_err *err); /* does not follow links; absent is fine */
-int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name,
-	struct vfm_err *err); /* short = error "truncated" */
+int vfm_rm_rf(const char *path, struct vfm_err *err); /* does not follow links; no-op if it is absent */
+/* Reads all len bytes.  A file that ends before is an error that says "truncated".  name is for messages. */
+int vfm_full_pread(int fd, void *buf, size_t len, uint64_t off, const char *name, struct vfm_err *err);
 
 #endif

@@ -23,7 +23,7 @@ static void crypto_broken(void)
 	abort();
 }
 
-/* Without this the first digest would read openssl.cnf, which costs milliseconds and may load engines. */
+/* Otherwise the first digest reads openssl.cnf, which takes milliseconds and may load engines. */
 static void init_crypto(void)
 {
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
@@ -130,7 +130,7 @@ uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len)
 
 	pthread_once(&once, crc_init);
 	crc = ~crc;
-	for (; len >= 8; len -= 8, p += 8) { /* eight bytes a turn, one table each */
+	for (; len >= 8; len -= 8, p += 8) { /* eight bytes per iteration, a table for each */
 		crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 		crc = crc_table[7][crc & 255] ^ crc_table[6][crc >> 8 & 255] ^ crc_table[5][crc >> 16 & 255] ^
 			crc_table[4][crc >> 24] ^ crc_table[3][p[4]] ^ crc_table[2][p[5]] ^ crc_table[1][p[6]] ^

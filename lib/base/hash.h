@@ -1,4 +1,7 @@
-/* hash.h - sha256 (OpenSSL), crc32c (Castagnoli, hardware where there is one), FNV-1a 64. */
+/* hash.h - SHA-256 (OpenSSL), CRC-32C (Castagnoli, in hardware if available), FNV-1a of 64 bits.
+ *
+ * Hexadecimal digests have 64 lower-case digits and a NUL.
+ */
 #ifndef VFM_BASE_HASH_H
 #define VFM_BASE_HASH_H
 
@@ -9,15 +12,15 @@
 
 #define VFM_SHA256_HEX 65
 
-struct vfm_sha256; /* incremental */
+struct vfm_sha256; /* an incremental digest */
 struct vfm_sha256 *vfm_sha256_new(void);
 void vfm_sha256_add(struct vfm_sha256 *s, const void *data, size_t len);
 void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX]); /* frees s */
 void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX]);
 int vfm_sha256_file(const char *path, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
-uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len);       /* start with 0 */
-uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len); /* the one without hardware */
+uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len);       /* crc: 0, or the result of the bytes before */
+uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len); /* without hardware instructions */
 uint64_t vfm_fnv64(const void *data, size_t len);
 
 #endif

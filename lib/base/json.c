@@ -65,7 +65,7 @@ static const char *type_name(const json_t *v)
 
 #define DOT(where) (*(where) ? "." : "")
 
-/* 1 = *v is there, 0 = absent and not required. */
+/* Returns 1 with the value in *v, or 0 if it is absent and not required. */
 static int find_value(const json_t *obj, const char *where, const char *key, bool required, const char *expected,
 	const json_t **v, struct vfm_err *err)
 {
@@ -213,7 +213,7 @@ static void put_real(struct vfm_buf *b, double x)
 		if (strtod(s, NULL) == x)
 			break;
 	}
-	/* It stays a real number for the next reader. */
+	/* The next reader must see a real number. */
 	if (!strpbrk(s, ".e"))
 		memcpy(s + strlen(s), ".0", 3);
 	vfm_buf_adds(b, s);
@@ -326,7 +326,8 @@ void vfm_jsonl_close(struct vfm_jsonl *r)
 	*r = (struct vfm_jsonl){0};
 }
 
-/* One line without its newline: 1, 0 at the end, VFM_EINPUT if too long (and read past), VFM_EENV. */
+/* Reads a line without its newline.  Returns 1, 0 at the end, VFM_EINPUT after skipping a line that is too long, or
+ * VFM_EENV. */
 static int read_jsonl_line(struct vfm_jsonl *r, size_t *len, struct vfm_err *err)
 {
 	size_t n = 0;
@@ -376,7 +377,7 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
 			return rc;
 		s = r->buf;
 		if (r->line == 1 && len >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0)
-			s += 3, len -= 3; /* the byte order mark that some editors write */
+			s += 3, len -= 3; /* the byte order mark of some editors */
 		for (i = 0; i < len && (s[i] == ' ' || s[i] == '\t' || s[i] == '\r'); i++)
 			;
 		if (i < len)

@@ -1,8 +1,7 @@
-/* json.h - JSON through libjansson, with errors that name the key's path.
+/* json.h - JSON through libjansson, with errors that name the path of the key.
  *
- * Getters return VFM_EUSAGE with "<path>: expected an integer, got a string" and leave *out
- * alone when the key is missing (or null) and `required` is false.  Where a whole file or
- * line is parsed, an object that names a key twice is an error: one of the two would be lost.
+ * A getter fails with VFM_EUSAGE: "<path>: expected an integer, got a string".  If a key is missing or null and
+ * `required` is false, it returns 0 and leaves *out unchanged.  Parsers reject an object with a duplicate key.
  */
 #ifndef VFM_BASE_JSON_H
 #define VFM_BASE_JSON_H
@@ -14,28 +13,28 @@
 
 #include "base/err.h"
 
-/* Reads a whole file (at most max_bytes); the caller owns the result (json_decref).
- * Errors name file, line and column.  NULL on failure. */
+/* Parse a file of at most max_bytes, or a text.  Errors name file (or `what`), line and column.  Return NULL on
+ * failure; the caller owns the result (json_decref). */
 json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err);
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err);
 
-/* `where` is the path of `obj` itself ("" at the top). */
+/* `where` is the path of `obj` itself, "" for the top level.  An integer may be written as 4.0 or 1e6. */
 int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max,
 	int64_t *out, struct vfm_err *err);
-/* (An integral number that is written as 4.0 or 1e6 counts as an integer.) */
+
 int vfm_json_f64(
 	const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err);
 int vfm_json_str(const json_t *obj, const char *where, const char *key, bool required, const char **out,
-	struct vfm_err *err); /* borrowed */
+	struct vfm_err *err); /* *out is valid as long as obj */
 
-/* Every key of obj must be in the NULL-terminated list, else "<path>: unknown key (did you mean 'x'?)". */
+/* Fails with "<path>: unknown key (did you mean 'x'?)" if obj has a key that is not in the NULL-terminated list. */
 int vfm_json_only_keys(const json_t *obj, const char *where, const char *const *keys, struct vfm_err *err);
 
-/* NaN and infinities become null, which JSON has instead. */
+/* Returns a number, or null for NaN and infinities. */
 json_t *vfm_json_real(double x);
 
-/* Appends the text of `v`: compact (indent 0) or indented by so many blanks a level; real numbers with
- * the fewest digits that read back equal; keys in the order in which they were set. */
+/* Appends the text of `v`: compact with indent 0, or else indented by that many blanks per level.  Real numbers have
+ * the fewest digits that read back equal; keys keep the order in which they were set. */
 struct vfm_buf;
 void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
 
@@ -43,20 +42,20 @@ void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
 struct vfm_jsonl { /* a reader; `= {0}` before open */
 	FILE *f;
 	const char *name; /* for errors; "<stdin>" */
-	int64_t line;     /* of the record last returned, from 1 */
+	int64_t line;     /* of the last record, from 1 */
 	char *buf;
 	size_t cap;
-	size_t max_line; /* default 16 MiB: longer lines are an error for that record, and skipped */
+	size_t max_line; /* default 16 MiB; a longer line is skipped with an error */
 	bool owns_file;
 };
 int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err); /* "-": stdin */
-/* 1 = a record, an object (caller owns *out), 0 = end, VFM_EINPUT = this line is bad (go on
- * reading; err names file and line), VFM_EENV = read error.  Blank lines are skipped. */
+/* Reads the next record and skips blank lines.  Returns 1 with an object in *out, which the caller owns; 0 at the end;
+ * VFM_EINPUT for a bad line, which err names (the next call continues); VFM_EENV for a read error. */
 int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err);
 void vfm_jsonl_close(struct vfm_jsonl *r);
 
-/* One compact object and a newline.  Returns VFM_EENV if the write failed, VFM_EPIPE if nobody reads.
- * stdio buffers, so that the failure may show at a later call or in vfm_cmd_exit. */
+/* Writes a compact object and a newline.  Returns VFM_EENV if the write failed, VFM_EPIPE if the reader closed the
+ * pipe. Since stdio buffers, a failure may appear in a later call or in vfm_cmd_exit. */
 int vfm_jsonl_write(FILE *f, const json_t *obj, struct vfm_err *err);
 
 #endif

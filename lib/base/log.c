@@ -14,7 +14,7 @@
 static const char *program = "vfm";
 static int rank = -1;
 static bool quiet;
-static bool bar_on_screen; /* a progress bar must be wiped before a line is written */
+static bool bar_on_screen; /* a line must erase the progress bar first */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void vfm_log_init(const char *name)
@@ -53,7 +53,7 @@ static void write_stderr(const char *s, size_t n)
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w <= 0)
-			return; /* nowhere left to complain */
+			return; /* no way to report it */
 		s += w;
 		n -= (size_t)w;
 	}

@@ -133,7 +133,7 @@ void *vfm_arena_alloc(struct vfm_arena *a, size_t size)
 
 		c = vfm_calloc(1, sizeof(*c) + room);
 		c->size = room;
-		/* An outsized object does not make the half-empty chunk at the head unusable. */
+		/* A large object goes behind the head, whose chunk keeps its free space. */
 		if (a->head && size >= room) {
 			c->next = a->head->next;
 			a->head->next = c;

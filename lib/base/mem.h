@@ -1,5 +1,6 @@
-/* mem.h - memory.  Small allocations cannot fail (they abort with a message);
- * big ones go through vfm_big_alloc, whose failure is an error like any other.
+/* mem.h - memory.
+ *
+ * A failed small allocation aborts with a message.  A large allocation (vfm_big_alloc) returns an error.
  */
 #ifndef VFM_BASE_MEM_H
 #define VFM_BASE_MEM_H
@@ -15,14 +16,15 @@ void *vfm_realloc(void *p, size_t n, size_t size); /* never NULL, overflow check
 char *vfm_strdup(const char *s);
 char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* 64-byte aligned, not cleared; `what` names it in the error ("tensor blocks.3.fc1").
- * Free with vfm_big_free(p, size). */
+/* Returns 64-byte aligned memory, not cleared, or NULL with an error that names it: `what` is "tensor blocks.3.fc1".
+ * Free it with vfm_big_free(p, size). */
 void *vfm_big_alloc(size_t size, const char *what, struct vfm_err *err);
 void vfm_big_free(void *p, size_t size);
 
-/* Grows `*arr` (element size `elem`) so that it holds at least n elements (and, for n 0 too, is not NULL). */
+/* Grows the array *arr, of elements of size `elem`, to a capacity of at least n.  *arr is not NULL afterwards, also for
+ * n 0. */
 void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);
-/* So that compilers and analysers know that *arr is not NULL afterwards. */
+/* Shows compilers and analysers that *arr is not NULL afterwards. */
 #define vfm_grow(arr, cap, n, elem)                                                                                    \
 	do {                                                                                                           \
 		(vfm_grow)(arr, cap, n, elem);                                                                         \
@@ -30,7 +32,7 @@ void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);
 			__builtin_unreachable();                                                                       \
 	} while (0)
 
-/* Arena: many small objects, freed together.  Not thread-safe. */
+/* An arena: many small objects that are freed together.  Not thread-safe. */
 struct vfm_arena {
 	struct vfm_arena_chunk *head;
 };
@@ -38,7 +40,7 @@ void *vfm_arena_alloc(struct vfm_arena *a, size_t size); /* 16-byte aligned, zer
 char *vfm_arena_strdup(struct vfm_arena *a, const char *s);
 void vfm_arena_release(struct vfm_arena *a);
 
-/* Growing text; `= {0}` is empty.  data is always NUL-terminated once anything was added. */
+/* A growing text; `= {0}` is empty.  data is NUL-terminated after the first addition, NULL before. */
 struct vfm_buf {
 	char *data;
 	size_t len, cap;

@@ -34,7 +34,7 @@ const char *vfm_near(const char *word, const char *const *list)
 {
 	size_t len = strlen(word);
 	const char *best = NULL, *longer = NULL;
-	int best_d = len < 3 ? 1 : len < 6 ? 2 : 3; /* must be below */
+	int best_d = len < 3 ? 1 : len < 6 ? 2 : 3; /* exclusive limit */
 
 	if (len > MAX_WORD)
 		return NULL;

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digits with an optional minus sign, from s to *end; false if there are none or they overflow. */
+/* Parses digits with an optional minus sign; *end is the character after them.  Returns false without digits or on
+ * overflow. */
 static bool parse_digits(const char *s, const char **end, int64_t *out)
 {
 	bool neg = *s == '-';
@@ -18,7 +19,7 @@ static bool parse_digits(const char *s, const char **end, int64_t *out)
 	if (*s < '0' || *s > '9')
 		return false;
 	for (; *s >= '0' && *s <= '9'; s++) {
-		/* Gathered below zero, because INT64_MIN has no positive twin. */
+		/* Accumulates a negative number, since -INT64_MIN overflows. */
 		if (__builtin_mul_overflow(v, (int64_t)10, &v) || __builtin_sub_overflow(v, (int64_t)(*s - '0'), &v))
 			return false;
 	}
@@ -77,7 +78,7 @@ int vfm_parse_f64(const char *s, double *out, struct vfm_err *err)
 	char *end;
 	double v;
 
-	/* strtod alone would take blanks, hexadecimal, "inf" and "nan". */
+	/* strtod also accepts blanks, hexadecimal, "inf" and "nan". */
 	if (!*s || s[strspn(s, "0123456789+-.eE")])
 		return vfm_fail(err, VFM_EUSAGE, "expected a number, got '%s'", s);
 	v = strtod(s, &end);

@@ -1,7 +1,8 @@
-/* num.h - strict number parsing: the whole string or nothing.
- * Errors are VFM_EUSAGE and read "expected an integer, got '12x'"; the caller adds
- * the option or key with vfm_err_context.  *out is left alone on failure.  Numbers are decimal;
- * no blanks, no "+", no hexadecimal.
+/* num.h - strict parsing of numbers.
+ *
+ * The whole string must be a decimal number without blanks, "+" or hexadecimal digits.  Errors are VFM_EUSAGE:
+ * "expected an integer, got '12x'"; the caller adds the option or key with vfm_err_context.  A failed call leaves *out
+ * unchanged.
  */
 #ifndef VFM_BASE_NUM_H
 #define VFM_BASE_NUM_H

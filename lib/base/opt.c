@@ -23,7 +23,7 @@ void vfm_strlist_release(struct vfm_strlist *l)
 	*l = (struct vfm_strlist){0};
 }
 
-/* The options that every command has.  dst NULL: known by their letter. */
+/* The options of every command.  Their dst is NULL; the parser identifies them by letter. */
 static const struct vfm_opt common[] = {
 	{VFM_OPT_FLAG, 'q', "quiet", NULL, "no progress and no notes on stderr", NULL},
 	{VFM_OPT_FLAG, 'h', "help", NULL, "print this and exit", NULL},
@@ -135,7 +135,7 @@ static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, 
 	return rc < 0 ? vfm_err_context(p->err, "option '%s'", opt), VFM_EUSAGE : 0;
 }
 
-/* `value` follows in the same word, or is NULL. */
+/* `value`: the rest of the same word, or NULL. */
 static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter, const char *value)
 {
 	char opt[128];
@@ -146,7 +146,7 @@ static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter
 		if (p->at + 1 >= p->argc)
 			return vfm_fail(p->err, VFM_EUSAGE, "option '%s' needs %s", opt, arg);
 		value = p->argv[++p->at];
-		/* "--out --seed 1" is a forgotten argument far more often than a file named "--seed". */
+		/* In "--out --seed 1" the argument of --out is probably missing. */
 		if (value[0] == '-' && value[1] == '-')
 			return vfm_fail(p->err, VFM_EUSAGE,
 				"option '%s' needs %s, got '%s' (write %s%s%s if that is meant)", opt, arg, value, opt,
@@ -345,7 +345,7 @@ int vfm_cmd_exit(int rc, const struct vfm_err *err)
 	if (fflush(stdout) != 0)
 		failed = true;
 	why = errno;
-	/* EBADF: started without a stdout, which is a loss only where something was written. */
+	/* EBADF: the process started without a stdout, which matters only if it wrote something. */
 	if (fclose(stdout) != 0 && !failed && (pending || errno != EBADF)) {
 		failed = true;
 		why = errno;

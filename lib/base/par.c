@@ -15,11 +15,11 @@
 
 enum { MAX_THREADS = 4096 };
 
-static int n_compute; /* 0: not yet known */
+static int n_compute; /* 0: not determined yet */
 static pthread_mutex_t n_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local bool in_worker;
 
-/* The leading number of an environment variable ("4", "4,2", "4(x2)"), else 0. */
+/* Returns the leading number of an environment variable ("4", "4,2", "4(x2)"), else 0. */
 static int read_env_number(const char *name)
 {
 	const char *s = getenv(name);
@@ -43,7 +43,7 @@ static int default_threads(void)
 static void set_locked(int n)
 {
 	__atomic_store_n(&n_compute, n, __ATOMIC_RELEASE);
-	omp_set_num_threads(n); /* so that oneDNN, called from this thread, uses as many */
+	omp_set_num_threads(n); /* for oneDNN, called from this thread */
 }
 
 int vfm_par_threads(void)
@@ -69,10 +69,9 @@ void vfm_par_set_threads(int n)
 
 /* ---- the team ------------------------------------------------------------------ */
 
-/* One loop runs at a time.  Its owner publishes it, works on it as everybody does, closes it and waits for those
- * who are still inside; a worker that the system has not scheduled is not waited for.  Workers
- * watch for the next loop for some microseconds, then sleep: on a busy machine a waiting thread does not take the
- * core that the working ones need. */
+/* One loop runs at a time.  Its owner publishes it, works on it like the workers, closes it and waits for the workers
+ * that have entered it.  It does not wait for workers that were not scheduled.  An idle worker polls for the next loop
+ * for some microseconds and then sleeps, so that it leaves its core to working threads. */
 enum { SPINS = 4000 };
 
 static struct {
@@ -83,8 +82,8 @@ static struct {
 	int64_t n, grain, chunks;
 	_Atomic int64_t next;   /* chunk */
 	_Atomic int open;       /* workers may enter */
-	_Atomic int inside;     /* workers that have; futex of the owner */
-	_Atomic unsigned epoch; /* loops published; futex of the workers */
+	_Atomic int inside;     /* workers in the loop; the owner's futex */
+	_Atomic unsigned epoch; /* published loops; the workers' futex */
 	_Atomic int sleepers;
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -150,7 +149,7 @@ static void *team_worker(void *arg)
 	return NULL;
 }
 
-/* Under team.lock.  Where threads cannot be had, fewer do the work. */
+/* Adds workers; the caller holds team.lock.  If a thread cannot be created, the team stays smaller. */
 static void team_grow(int workers)
 {
 	while (team.n_workers < workers) {
@@ -182,7 +181,7 @@ static void team_run(int64_t n, int64_t grain, int64_t chunks, void (*fn)(int64_
 	team.epoch++;
 	if (team.sleepers > 0)
 		team_futex_wake(&team.epoch, team.sleepers);
-	in_worker = true; /* loops within are serial */
+	in_worker = true; /* nested loops run serially */
 	run_chunks();
 	in_worker = false;
 	team.open = 0;
@@ -211,7 +210,7 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 			fn(c * grain, c == chunks - 1 ? n : (c + 1) * grain, ctx);
 		return;
 	}
-	/* Two threads that start loops at once do not get two teams. */
+	/* If two threads start loops at once, one of them runs serially. */
 	if (threads > 1 && pthread_mutex_trylock(&team.lock) == 0) {
 		team_grow(threads - 1);
 		team.allowed = threads - 1;
@@ -233,7 +232,7 @@ struct pool_task {
 struct vfm_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t not_empty, not_full;
-	struct pool_task *queue; /* ring of cap; first waits at head */
+	struct pool_task *queue; /* a ring of cap tasks; the first is at head */
 	int cap, head, waiting;
 	bool stop;
 	int n_threads;
@@ -275,7 +274,7 @@ struct vfm_pool *vfm_pool_new(int n_threads, int queue_len)
 	p->cap = queue_len > 0 ? queue_len : 1;
 	p->queue = vfm_calloc((size_t)p->cap, sizeof(*p->queue));
 	p->threads = vfm_calloc((size_t)(n_threads > 0 ? n_threads : 1), sizeof(*p->threads));
-	/* Where a thread cannot be had (a limit on processes), fewer do the work; with none, push does it. */
+	/* If a thread cannot be created (a limit on processes), fewer run the tasks; without any, push runs them. */
 	for (int i = 0; i < (n_threads > 0 ? n_threads : 1); i++)
 		if (pthread_create(&p->threads[p->n_threads], NULL, run_pool_worker, p) == 0)
 			p->n_threads++;

@@ -1,8 +1,10 @@
 /* philox.h - Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11).
  *
- * Randomness is a pure function of a key and a counter, never of rank, thread or
- * call order.  A stream is named by (seed, step, id, purpose); its element i is word
- * i%4 of block i/4.  Every backend computes the same integers; normals are equal to rounding (vfm_rng_normal4).
+ * A random number is a pure function of a key and a counter, never of rank, thread or call order.  A stream is named by
+ * (seed, step, id, purpose); its element i is word i%4 of block i/4.  Every device produces the same integers.
+ *
+ * The functions below compute normals in double and round once.  The ops of devices (fill, diffuse) evaluate the same
+ * formula in f32 and differ by the bound of vfm_rng_normal4.
  */
 #ifndef VFM_BASE_PHILOX_H
 #define VFM_BASE_PHILOX_H
@@ -10,12 +12,12 @@
 #include <math.h>
 #include <stdint.h>
 
-enum vfm_purpose {          /* which decision a stream serves; values are part of the checkpoint contract */
+enum vfm_purpose {          /* the use of a stream; the values are part of the checkpoint contract */
 	VFM_RNG_INIT = 1,   /* initial weights: id = fnv64(parameter name), step 0 */
 	VFM_RNG_NOISE = 2,  /* diffusion noise: id = sample id, element = token-in-sample * features + feature */
 	VFM_RNG_TIME = 3,   /* sigma or t: id = sample id */
 	VFM_RNG_DROP = 4,   /* text dropping: id = sample id */
-	VFM_RNG_SAMPLE = 5, /* sampling: initial noise, churn */
+	VFM_RNG_SAMPLE = 5, /* initial noise of sampling: id = number of the prompt, step 0 */
 	VFM_RNG_DATA = 6,   /* shuffling and blending */
 	VFM_RNG_TEXT = 7,   /* n-gram embeddings */
 	VFM_RNG_TEST = 15,
@@ -26,12 +28,12 @@ struct vfm_rng { /* a stream; plain data */
 	uint32_t ctr_hi[2]; /* the upper half of the counter; the lower half is the block number */
 };
 
-/* Folds (seed, step, id, purpose) into key and counter.  Part of the checkpoint contract: never change it.
+/* Makes key and counter from (seed, step, id, purpose).  This is part of the checkpoint contract: never change it.
  *   mix(x): x += 0x9E3779B97F4A7C15; x = (x ^ x>>30) * 0xBF58476D1CE4E5B9;
  *           x = (x ^ x>>27) * 0x94D049BB133111EB; x ^ x>>31             (splitmix64)
  *   key    = mix(mix(mix(seed) ^ step) ^ purpose), low word first
  *   ctr_hi = id, low word first
- * For one seed and purpose all steps have different keys; otherwise equal keys are a 2^-64 chance. */
+ * For one seed and purpose, all steps have different keys; other keys are equal with probability 2^-64. */
 struct vfm_rng vfm_rng_stream(uint64_t seed, uint64_t step, uint64_t id, enum vfm_purpose purpose);
 
 static inline void vfm_philox4x32(const uint32_t key[2], const uint32_t ctr[4], uint32_t out[4])
@@ -59,7 +61,7 @@ static inline void vfm_rng_block(const struct vfm_rng *r, uint64_t block, uint32
 	vfm_philox4x32(r->key, ctr, out);
 }
 
-/* Uniform in (0, 1): (x + 0.5) / 2^32, exact in double. */
+/* Returns (x + 0.5) / 2^32, in (0, 1) and exact in double. */
 static inline double vfm_u01(uint32_t x)
 {
 	return ((double)x + 0.5) * 0x1p-32;
@@ -75,7 +77,7 @@ static inline double vfm_u01(uint32_t x)
 void vfm_rng_normal4(const struct vfm_rng *r, uint64_t block, float out[4]);
 double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i); /* element i: word i%4 of block i/4 */
 float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);   /* element i: normal i%4 of block i/4 */
-/* In [0, n): the upper 64 bits of x * n, where x is the 64-bit word i%2 of block i/2 (low word
+/* Returns an integer in [0, n): the upper 64 bits of x * n, where x is the 64-bit word i%2 of block i/2 (low word
  * first).  The bias is below n / 2^64.  n 0 gives 0. */
 uint64_t vfm_rng_below(const struct vfm_rng *r, uint64_t i, uint64_t n);
 

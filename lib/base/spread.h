@@ -8,7 +8,8 @@ struct vfm_spread {
 	double min, median, max;
 };
 
-/* Of x[n], n >= 1, which it sorts.  The median of an even number is the mean of the two in the middle. */
+/* Returns the spread of x [n], n >= 1, and sorts x.  The median of an even number of values is the mean of the two in
+ * the middle. */
 struct vfm_spread vfm_spread_of(double *x, size_t n);
 
 #endif

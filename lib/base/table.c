@@ -142,7 +142,7 @@ static char *cell_text(const struct cell *c, int digits)
 	}
 }
 
-/* Code points: bytes that do not continue one. */
+/* Returns the number of code points: of bytes that do not continue one. */
 static int width_of(const char *s)
 {
 	int n = 0;
@@ -179,7 +179,7 @@ static void lay_out_table(const struct vfm_table *t, bool md, struct layout *l)
 			const struct cell *c = r ? &t->cells[(r - 1) * t->n_cols + i] : NULL;
 			char *s = c ? cell_text(c, t->cols[i].digits) : vfm_strdup(t->cols[i].heading);
 
-			for (char *p = s; *p; p++) /* what would break the row */
+			for (char *p = s; *p; p++) /* characters that would break the row */
 				if (*p == '\n' || *p == '\r' || *p == '\t' || (md && *p == '|'))
 					*p = *p == '|' ? '/' : ' ';
 			l->text[r * t->n_cols + i] = s;

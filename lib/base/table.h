@@ -7,9 +7,9 @@
  *	vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
  *	vfm_table_free(t);
  *
- * Strings are copied.  Numbers keep their full precision in csv, json and jsonl; `digits` (after the point)
- * rules text and md only; negative: so many significant digits (%g).  NaN and infinities are null in JSON, empty in
- * CSV, "-" in text. Not thread-safe.  An unknown key is a programming error and aborts.
+ * Strings are copied.  Numbers keep their full precision in csv, json and jsonl.  `digits` applies to text and md: the
+ * digits after the point, or if negative the number of significant digits (%g).  NaN and infinities are null in JSON,
+ * empty in CSV, "-" in text.  Not thread-safe.  An unknown key is a programming error and aborts.
  */
 #ifndef VFM_BASE_TABLE_H
 #define VFM_BASE_TABLE_H
@@ -34,12 +34,13 @@ void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
 void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
 void vfm_table_f64(struct vfm_table *t, const char *key, double x);
-/* A line under the table in text and md ("median of 5 runs, 2 x EPYC …"); in JSON it is "notes": [...];
- * left out in csv and jsonl.  text, md, json: notes in the order given. */
+/* Adds a line below the table ("median of 5 runs, 2 x EPYC …"): text in text and md, an entry of "notes" in json.  csv
+ * and jsonl omit notes. */
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: a {"v":1,...} a row.  Empty columns are printed too.
- * Text: numbers right, strings left, two spaces between, no trailing blanks.  Width counts code points. */
+/* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  Empty columns are
+ * printed.  Text aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths
+ * are in code points. */
 int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "comm/comm_impl.h"
 #include "dev/stall.h"
 
-/* ---- the group of one ---- */
+/* ---- the communicator of one rank ---- */
 
 static int copy_to_self(struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out, struct vfm_err *err)
 {
@@ -18,7 +18,7 @@ static int copy_to_self(struct vfm_stream *s, struct vfm_tensor in, struct vfm_t
 		memmove(out.data, in.data, vfm_nbytes(&in));
 		return 0;
 	}
-	/* A copy and no op: any dtype, and in its turn on an asynchronous stream, too. */
+	/* A copy handles any dtype and keeps the order of an asynchronous stream; an op does not. */
 	return s->dev->t->to_device(s, out.data, in.data, vfm_nbytes(&in), err);
 }
 
@@ -94,7 +94,7 @@ struct vfm_comm *vfm_comm_self(void)
 	return &self;
 }
 
-/* ---- what callers use: checks, then the filling ---- */
+/* ---- calls: check the operands, then dispatch to the backend ---- */
 
 static struct vfm_comm *select_group(struct vfm_comm *c, const struct vfm_stream *s)
 {
@@ -112,7 +112,7 @@ static int64_t sum_counts(const struct vfm_comm *c, const int64_t *count, int64_
 	return n;
 }
 
-/* small: this rank's share; big: all of it. */
+/* small: this rank's share; big: the whole. */
 static int check_shares(const struct vfm_comm *c, const char *what, struct vfm_tensor small, struct vfm_tensor big,
 	const int64_t *count, struct vfm_err *err)
 {
@@ -122,12 +122,12 @@ static int check_shares(const struct vfm_comm *c, const char *what, struct vfm_t
 		vfm_contiguous(&small) && vfm_contiguous(&big))
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"internal: %s over %d ranks of '%s': %lld elements of %s do not go with %lld of %s", what, c->size,
+		"internal: %s over %d ranks of '%s': %lld elements of %s do not match %lld of %s", what, c->size,
 		c->name, (long long)vfm_numel(&small), vfm_dtype_name(small.dtype), (long long)vfm_numel(&big),
 		vfm_dtype_name(big.dtype));
 }
 
-/* On the compute stream nothing hides a call: it stands still as long as that takes. */
+/* A call on the compute stream is not overlapped: the stream stalls until it is done. */
 static void begin_exposed_wait(const struct vfm_comm *c, struct vfm_stream *s)
 {
 	if (s && c->size > 1)
@@ -236,7 +236,7 @@ int vfm_comm_split_p2p(
 	int rc;
 
 	if (c == vfm_comm_self())
-		return vfm_comm_split(c, color, key, name, out, err); /* it is shared, and has nobody to send to */
+		return vfm_comm_split(c, color, key, name, out, err); /* it is shared and sends no messages */
 	c->p2p = true;
 	rc = vfm_comm_split(c, color, key, name, out, err);
 	c->p2p = false;
@@ -251,7 +251,7 @@ void vfm_comm_free(struct vfm_comm *c)
 
 const char *vfm_comm_backend(const struct vfm_comm *c)
 {
-	return c->t->carrier ? c->t->carrier(c) : c->t->name;
+	return c->t->transport_name ? c->t->transport_name(c) : c->t->name;
 }
 
 int vfm_comm_mem_new(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm_stream *s, size_t bytes, const char *what,
@@ -276,7 +276,7 @@ int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm
 	if (!c->t->register_memory)
 		return 0;
 	if (m->n_registered == VFM_COMM_REGISTRATIONS)
-		return vfm_fail(err, VFM_EUSAGE, "internal: memory that more than %d groups are to know",
+		return vfm_fail(err, VFM_EUSAGE, "internal: a buffer is registered with more than %d communicators",
 			VFM_COMM_REGISTRATIONS);
 	*k = (struct vfm_comm_registration){.c = c};
 	TRY(c->t->register_memory(c, m->of ? m->p : NULL, m->bytes, &k->handle, err));
@@ -287,10 +287,10 @@ int vfm_comm_mem_register(struct vfm_comm_mem *m, struct vfm_comm *c, struct vfm
 void vfm_comm_mem_release(struct vfm_comm_mem *m)
 {
 	if (m->p && m->of) {
-		/* The library's memory knows no streams.  A failure has been seen, or does not matter any more. */
+		/* The library frees at once, not in stream order.  The caller has seen a failure already. */
 		m->s->dev->t->stream_sync(m->s, &(struct vfm_err){0});
 		while (m->n_registered-- > 0)
-			m->registered[m->n_registered].c->t->unregister_memory(
+			m->registered[m->n_registered].c->t->deregister_memory(
 				m->registered[m->n_registered].c, m->registered[m->n_registered].handle);
 		m->of->t->mem_free(m->of, m->s, m->p, m->bytes, m->what);
 		vfm_dev_count(m->s->dev, -(int64_t)m->bytes);
@@ -326,7 +326,7 @@ out:
 	return 0;
 }
 
-/* ---- what calls cost: counted by the fillings ---- */
+/* ---- costs of calls, counted by the backends ---- */
 
 static pthread_mutex_t stats_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vfm_comm_stats stats;

@@ -47,8 +47,8 @@ struct vfm_comm_table {
 		struct vfm_err *err);
 	void (*mem_free)(struct vfm_comm *c, struct vfm_stream *s, void *p, size_t bytes, const char *what);
 	int (*register_memory)(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err);
-	void (*unregister_memory)(struct vfm_comm *c, void *handle);
-	const char *(*carrier)(const struct vfm_comm *c); /* name of the transport; NULL: name above */
+	void (*deregister_memory)(struct vfm_comm *c, void *handle);
+	const char *(*transport_name)(const struct vfm_comm *c); /* NULL: no transport */
 };
 
 /* Backends embed this as their first member. */
@@ -77,8 +77,8 @@ int vfm_comm_split(
  */
 int vfm_comm_split_p2p(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-void vfm_comm_free(
-	struct vfm_comm *c); /* (local) no-op for NULL; free a communicator before the one that it was split from */
+/* (local) No-op for NULL.  Free a communicator before the one that it was split from. */
+void vfm_comm_free(struct vfm_comm *c);
 
 /* x [n] = the sum of x over the ranks.  f32, bf16, f64 or i64. */
 int vfm_all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err);

@@ -1,4 +1,4 @@
-/* Which filling a device's groups have. */
+/* Selects the backend of device communicators. */
 #include "comm/comm_dev.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Two ranks with the same device: a is the first that has another's, b the other; -1: there are none.  Collective. */
+/* Sets *a and *b to the first two ranks with the same device, or to -1.  Collective. */
 static int find_shared_device(
 	struct vfm_comm *host, const struct vfm_comm_dev_opts *o, int *a, int *b, struct vfm_err *err)
 {
@@ -16,7 +16,7 @@ static int find_shared_device(
 	int rc;
 
 	*a = *b = -1;
-	/* A rank that cannot say takes part in the call, and fails behind it. */
+	/* A rank that cannot read its id still takes part in the call, and then fails. */
 	rc = o->transport->device_id(o->compute->dev, mine, err);
 	if (rc >= 0)
 		TRY_OUT(vfm_all_gather(host, NULL, vfm_t1(mine, VFM_U8, VFM_TRANSPORT_DEVICE),
@@ -26,7 +26,7 @@ static int find_shared_device(
 			vfm_t1(all, VFM_U8, (int64_t)host->size * VFM_TRANSPORT_DEVICE), NULL, NULL);
 	for (int i = 0; rc >= 0 && i < host->size; i++)
 		if (!all[i * VFM_TRANSPORT_DEVICE])
-			rc = vfm_fail(err, VFM_EENV, "rank %d cannot tell its device", i);
+			rc = vfm_fail(err, VFM_EENV, "rank %d cannot identify its device", i);
 	for (int i = 0; rc >= 0 && *a < 0 && i < host->size; i++)
 		for (int k = i + 1; *a < 0 && k < host->size; k++)
 			if (!memcmp(all + i * VFM_TRANSPORT_DEVICE, all + k * VFM_TRANSPORT_DEVICE,
@@ -39,8 +39,7 @@ out:
 	return rc;
 }
 
-/* On the wire, if it can be: what NCCL itself would say of two ranks on one device comes too late, and from each rank.
- */
+/* Uses the transport unless ranks share a device.  NCCL would report that too late, and from each rank. */
 static int new_over_transport(struct vfm_comm *host, const struct vfm_comm_dev_opts *o, bool asked,
 	struct vfm_comm **out, struct vfm_err *err)
 {
@@ -55,7 +54,7 @@ static int new_over_transport(struct vfm_comm *host, const struct vfm_comm_dev_o
 			"or VFM_CUDA_SHARE=1",
 			o->transport->name, a, b);
 	if (a >= 0 && !may_share) {
-		vfm_info("ranks share a device: collectives go through the host");
+		vfm_info("ranks share a device: collectives are staged through the host");
 		return vfm_comm_staging_new(host, o->compute, out, err);
 	}
 	if (a >= 0)
@@ -77,7 +76,7 @@ int vfm_comm_dev_new(
 			o->transport ? ", " : "", want);
 	if (asked && !strcmp(want, "host") && !o->host_memory)
 		return vfm_fail(err, VFM_EUSAGE,
-			"VFM_COMM=host: the host cannot work on this device's memory; set VFM_COMM=staging");
+			"VFM_COMM=host: the host cannot access this device's memory; set VFM_COMM=staging");
 	if (asked ? !strcmp(want, "host") : o->host_memory)
 		return 0;
 	if (asked ? !strcmp(want, "staging") : !o->transport)

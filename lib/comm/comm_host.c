@@ -1,4 +1,4 @@
-/* The host filling: making and freeing of groups, and the way of every call. */
+/* The host backend: makes and frees communicators, and dispatches every call. */
 #include "comm/comm_host.h"
 
 #include <stdio.h>
@@ -127,8 +127,8 @@ static void release_counts(struct vfm_coll *c)
 	pthread_mutex_unlock(&c->g->lock);
 }
 
-/* The caller's counts may be gone when an asynchronous stream gets there.  Copies belong to the group, since a
- * stream that failed drops calls. */
+/* Copies the caller's counts, which may be freed before an asynchronous stream runs the call.  The communicator owns
+ * the copies, since a failed stream drops calls. */
 static void copy_counts(struct vfm_coll *c)
 {
 	size_t n = (size_t)c->g->c.size;
@@ -331,7 +331,7 @@ struct vfm_hcomm *vfm_hcomm_of(struct vfm_comm *c)
 	return c->t == &host_table ? (struct vfm_hcomm *)c : NULL;
 }
 
-/* world is taken. */
+/* Takes ownership of world. */
 static struct vfm_hcomm *host_group_new(
 	struct vfm_hjob *j, uint64_t id, int rank, int size, int *world, const char *name)
 {
@@ -395,11 +395,11 @@ static bool are_on_one_node(const struct vfm_hjob *j, const int *world, int n)
 	return true;
 }
 
-struct split_request { /* what a rank says in a split */
+struct split_request { /* the arguments of a rank in a split */
 	int64_t color, key;
 };
 
-/* The members of this rank's color in the order of key, then rank: their ranks in c. */
+/* Writes the ranks in c of this rank's color, ordered by key, then by rank; returns their number. */
 static int find_members(const struct vfm_comm *c, const struct split_request *all, int *who)
 {
 	int n = 0;
@@ -444,7 +444,7 @@ static int build_split(struct vfm_hcomm *g, const struct split_request *all, con
 		*new = host_group_new(j, vfm_fnv64(&seed, sizeof(seed)), rank, n, world, name);
 	else
 		free(world);
-	/* all ranks of g take part in both rounds, whatever becomes of them */
+	/* all ranks of g take part in both gathers, whether they get a group or not */
 	TRY(gather_i64(
 		&g->c, local && rank == 0 && n <= VFM_NODE_RANKS ? (int64_t)vfm_shm_reserve(j, n) : 0, word, err));
 	if (local && n > VFM_NODE_RANKS)
@@ -487,7 +487,7 @@ out:
 
 static void host_job_free(struct vfm_hjob *j)
 {
-	while (j->groups) { /* forgotten ones */
+	while (j->groups) { /* that the caller has not freed */
 		struct vfm_hcomm *g = j->groups;
 
 		j->groups = g->next;
@@ -545,7 +545,7 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	j->timeout = choose_timeout(o);
 	j->beat_timeout = j->timeout < 30 ? j->timeout : 30;
 	if (j->beat_timeout < 2.6)
-		j->beat_timeout = 2.6; /* beats come once a second */
+		j->beat_timeout = 2.6; /* heartbeats come once a second */
 	j->recorder_dir = o && o->recorder_dir ? vfm_strdup(o->recorder_dir) : NULL;
 	j->main = pthread_self();
 	j->spin = l->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
@@ -559,8 +559,8 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	return j;
 }
 
-/* Rank 0 has a connection of each rank, and groups that span nodes one a pair: more than a shell's usual limit in large
- * jobs. */
+/* Rank 0 has a connection to each rank, and a communicator across nodes one per peer.  Large jobs need more than the
+ * usual limit of a shell. */
 static void raise_fd_limit(int ranks)
 {
 	struct rlimit r;
@@ -571,7 +571,7 @@ static void raise_fd_limit(int ranks)
 	}
 }
 
-/* The first rank of a node makes its memory, with room for the world in front; the others get it from there. */
+/* The first rank of a node has made its shared memory; the others receive it from that rank. */
 static int join_node(struct vfm_hjob *j, struct vfm_err *err)
 {
 	int first = 0, fd, box;
@@ -614,8 +614,8 @@ static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 	return vfm_monitor_join(j, err);
 }
 
-/* Whether the ranks of each node may read each other's memory (process_vm_readv): the same process numbers, and
- * nothing that forbids it.  Collective over the world. */
+/* Tries whether the ranks of each node can read each other's memory (process_vm_readv).  That needs a common pid
+ * namespace and permission.  Collective over the world. */
 static int probe_direct_reads(struct vfm_hcomm *w, struct vfm_err *err)
 {
 	static const uint64_t magic = 0x76666d2d70656572;

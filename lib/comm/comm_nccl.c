@@ -1,8 +1,9 @@
-/* The wire of CUDA devices: NCCL.  Communicators are non-blocking, so that one that waits for a rank can be given up.
+/* The transport of CUDA devices: NCCL.  Communicators are non-blocking, so that one that waits for a rank can be
+ * aborted.
  *
- * The channels, protocols and algorithms are NCCL's choice (its own environment variables work).  VFM_NCCL_CTAS=N: at
- * most N blocks a communicator, to leave the others to compute.  A deterministic device does without sums in the switch
- * (NVLS), whose order NCCL does not promise. */
+ * NCCL chooses channels, protocols and algorithms; its own environment variables apply.  VFM_NCCL_CTAS=N limits each
+ * communicator to N thread blocks, which leaves the others to computation.  A deterministic device disables sums in the
+ * switch (NVLS), whose order NCCL does not specify. */
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,10 +21,10 @@
 _Static_assert(sizeof(ncclUniqueId) == VFM_TRANSPORT_ID, "an id of NCCL");
 
 struct vfm_transport_comm {
-	pthread_mutex_t lock; /* a call into NCCL: c may not be freed meanwhile */
+	pthread_mutex_t lock; /* held in calls of NCCL: c is not freed meanwhile */
 	ncclComm_t c;         /* NULL: aborted */
 	atomic_bool gone;
-	char name[32]; /* NCCL may keep the address */
+	char name[32]; /* NCCL may keep a pointer to it */
 };
 
 extern const struct vfm_transport vfm_nccl_transport; /* plugin.c */
@@ -52,8 +53,8 @@ static struct vfm_transport_comm *nccl_comm_new(const char *name)
 	return w;
 }
 
-/* Of links between stages: two that send and one that receives may wait beside the collectives and the computing of a
- * stage, and all of them must find room on the device at once, each block a multiprocessor. */
+/* Thread blocks of a p2p communicator between pipeline stages.  Two sends and one receive may wait while collectives
+ * and computation run, and all of them must fit on the device at once, each block on a multiprocessor. */
 enum { P2P_CTAS = 8 };
 
 static void set_nccl_config(ncclConfig_t *cfg, bool p2p, const char *name)
@@ -86,8 +87,8 @@ static int nccl_device_id(struct vfm_dev *d, char id[VFM_TRANSPORT_DEVICE], stru
 	return 0;
 }
 
-/* NCCL refuses two ranks of one host on one device; ranks that seem to be on different hosts talk over sockets.
- * Unsupported by NVIDIA, and slow. NCCL reads these when it is first called. */
+/* NCCL refuses two ranks of one host on one device.  Ranks that seem to be on different hosts communicate over sockets,
+ * which is slow and not supported by NVIDIA.  NCCL reads these variables in its first call. */
 static int nccl_share(int rank, struct vfm_err *err)
 {
 	char host[32];
@@ -128,7 +129,7 @@ static int nccl_init(struct vfm_transport_comm **out, struct vfm_dev *d, const u
 	return nccl_result_code(ncclCommInitRankConfig(&w->c, size, u, rank, &cfg), w->c, "making a communicator", err);
 }
 
-/* 0 with the lock held, or why there can be no call. */
+/* Returns 0 with the lock held, or an error without it. */
 static int lock_comm(struct vfm_transport_comm *w, struct vfm_err *err)
 {
 	pthread_mutex_lock(&w->lock);
@@ -162,7 +163,7 @@ static int nccl_split(struct vfm_transport_comm *w, int color, int key, bool p2p
 		"splitting a communicator", err);
 }
 
-/* Whoever holds the lock is in a call of NCCL: it is at it. */
+/* BUSY while a thread holds the lock, since it is in a call of NCCL. */
 static int nccl_state(struct vfm_transport_comm *w, struct vfm_err *err)
 {
 	ncclResult_t now = ncclSuccess, r;
@@ -177,8 +178,8 @@ static int nccl_state(struct vfm_transport_comm *w, struct vfm_err *err)
 	return unlock_comm(w, r != ncclSuccess ? r : now, "in the background", err);
 }
 
-/* A thread that hangs inside NCCL (the device's queue is full, and what fills it waits for this abort) keeps the lock:
- * then it goes without. */
+/* A thread that hangs in NCCL keeps the lock: the device's queue is full of work that waits for this abort.  The abort
+ * then proceeds without the lock. */
 static void nccl_abort(struct vfm_transport_comm *w)
 {
 	struct timespec until;
@@ -253,7 +254,7 @@ static int nccl_broadcast(
 	return unlock_comm(w, ncclBroadcast(x, x, bytes, ncclUint8, root, w->c, vfm_cuda_stream(s)), "broadcast", err);
 }
 
-/* Begun together: else two ranks that both send first would wait for each other. */
+/* One group call: otherwise two ranks that both send first would deadlock. */
 static int nccl_messages(struct vfm_transport_comm *w, struct vfm_stream *s, const struct vfm_transport_msg *m, int n,
 	struct vfm_err *err)
 {
@@ -276,8 +277,8 @@ static int nccl_all_to_all(struct vfm_transport_comm *w, struct vfm_stream *s, c
 		w, ncclAlltoAll(in, out, bytes_each, ncclUint8, w->c, vfm_cuda_stream(s)), "all_to_all", err);
 }
 
-/* One piece of the system's memory each, in the kind and the grain that every path of NCCL wants; the pool's ranges are
- * put together from several, of which NCCL would take the first for the whole. */
+/* Each allocation is one range of physical memory, of the kind and granularity that every path of NCCL accepts.  The
+ * device's pool maps its ranges from several, of which NCCL would register only the first. */
 static int nccl_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	ncclResult_t r;
@@ -305,7 +306,7 @@ static int nccl_register(struct vfm_transport_comm *w, void *p, size_t bytes, vo
 	return unlock_comm(w, ncclCommRegister(w->c, p, bytes, handle), "registering memory", err);
 }
 
-static void nccl_unregister(struct vfm_transport_comm *w, void *handle)
+static void nccl_deregister(struct vfm_transport_comm *w, void *handle)
 {
 	if (lock_comm(w, NULL) == 0)
 		unlock_comm(w, ncclCommDeregister(w->c, handle), "memory", NULL);
@@ -331,5 +332,5 @@ const struct vfm_transport vfm_nccl_transport = {
 	.mem_alloc = nccl_mem_alloc,
 	.mem_free = nccl_mem_free,
 	.register_memory = nccl_register,
-	.unregister_memory = nccl_unregister,
+	.deregister_memory = nccl_deregister,
 };

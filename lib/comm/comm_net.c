@@ -1,7 +1,7 @@
 /* Addresses, connections, and messages over sockets.
  *
- * Each rank listens on a local (abstract) socket and, where the job has several nodes, on a TCP port.  Whoever
- * connects says hello with the job's token and is answered with one word; strangers are dropped.
+ * Each rank listens on a local (abstract) socket and, in a job of several nodes, on a TCP port.  A client sends a hello
+ * with the job's token and receives one word; connections without the token are closed.
  */
 #include "comm/comm_impl.h"
 
@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
-/* ---- listening, and what is published ---- */
+/* ---- listening and the published endpoint ---- */
 
 static socklen_t make_unix_address(struct sockaddr_un *a, const struct vfm_endpoint *of)
 {
@@ -66,7 +66,7 @@ static int listen_on_tcp(struct vfm_hjob *j, struct vfm_endpoint *self, struct v
 	socklen_t len = sizeof(got);
 	struct vfm_err none;
 
-	/* an IPv6 socket takes IPv4, too; hosts without IPv6 have only the other */
+	/* an IPv6 socket accepts IPv4 as well; hosts without IPv6 need an IPv4 socket */
 	if (listen_on(AF_INET6, &a6, sizeof(a6), &j->listen_tcp, &none) < 0)
 		TRY(listen_on(AF_INET, &a4, sizeof(a4), &j->listen_tcp, err));
 	if (getsockname(j->listen_tcp, &got.any, &len) < 0)
@@ -99,7 +99,7 @@ static void add_address(struct vfm_endpoint *self, const struct sockaddr *sa)
 	self->n_addr++;
 }
 
-/* What to take in this pass: IPv4 of real interfaces, IPv6 of those, then bridges and the like. */
+/* Selects the addresses of a pass: IPv4 of physical interfaces, then their IPv6, then both of virtual interfaces. */
 static bool is_candidate_interface(int pass, const struct ifaddrs *i, const char *only)
 {
 	int family = i->ifa_addr ? i->ifa_addr->sa_family : 0;
@@ -113,7 +113,7 @@ static bool is_candidate_interface(int pass, const struct ifaddrs *i, const char
 	return pass / 2 == (!only && is_virtual_interface(i->ifa_name)) && pass % 2 == (family == AF_INET6);
 }
 
-/* A host name's look-up gives 127.0.0.1 on many systems: ask the interfaces. */
+/* Lists the addresses of the interfaces.  On many systems the host name resolves to 127.0.0.1. */
 static int list_addresses(struct vfm_endpoint *self, struct vfm_err *err)
 {
 	const char *only = getenv("VFM_COMM_IFNAME");
@@ -139,7 +139,7 @@ static int list_addresses(struct vfm_endpoint *self, struct vfm_err *err)
 	return 0;
 }
 
-/* Of this boot and network namespace: ranks with the same one reach each other by 127.0.0.1. */
+/* Identifies the boot and the network namespace: ranks with equal ids reach each other by 127.0.0.1. */
 static void read_net_identity(uint8_t id[16])
 {
 	char text[64] = {0};
@@ -182,8 +182,7 @@ int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	for (int r = 0; r < j->size; r++) {
 		if (j->endpoint[r].port == 0 && j->l->nodes > 1)
-			return vfm_fail(
-				err, VFM_EENV, "rank %d takes all ranks to be on one node, this one does not", r);
+			return vfm_fail(err, VFM_EENV, "rank %d sees all ranks on one node, this rank does not", r);
 		for (int q = 0; j->endpoint[r].loopback && q < j->size; q++)
 			if (memcmp(j->endpoint[r].net, j->endpoint[q].net, 16) != 0)
 				return vfm_fail(err, VFM_EENV,
@@ -331,7 +330,7 @@ int vfm_net_recv_fd(int sock, int *fd)
 	return 0;
 }
 
-/* The socket of a pair of a group: made when first needed, by the lower rank. */
+/* Returns the accepted connection from a peer, or -1 after VFM_POLL_MS. */
 static int claim_pending(struct vfm_hcomm *g, int peer)
 {
 	struct vfm_hjob *j = g->job;
@@ -360,6 +359,7 @@ static int claim_pending(struct vfm_hcomm *g, int peer)
 	return fd;
 }
 
+/* The lower rank of a pair connects when the socket is first needed; the other one claims the connection. */
 static int get_peer_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *err)
 {
 	int rc = 0;
@@ -381,7 +381,7 @@ static int get_peer_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *e
 struct socket_transfer {
 	int fd, peer;
 	struct vfm_msg m;
-	size_t head; /* bytes of m that are through */
+	size_t head; /* bytes of m that are sent or received */
 	char *p;
 	size_t n, done;
 };
@@ -391,7 +391,7 @@ static bool socket_transfer_done(const struct socket_transfer *x)
 	return x->fd < 0 || (x->head == sizeof(x->m) && x->done == x->n);
 }
 
-/* 1: something moved, 0: would block. */
+/* Returns 1 if bytes were sent, 0 if the socket would block. */
 static int send_some(struct vfm_hcomm *g, struct socket_transfer *x, struct vfm_err *err)
 {
 	struct iovec v[2] = {{(char *)&x->m + x->head, sizeof(x->m) - x->head}, {x->p + x->done, x->n - x->done}};

@@ -1,8 +1,8 @@
-/* The memory that the ranks of a node share.
+/* The shared memory of the ranks of a node.
  *
- * It is one anonymous file (memfd) a node, made by the node's first rank and handed to the others
- * over a local socket: no name that could be left behind, no limit of /dev/shm.  The file is large and
- * sparse; groups get pieces of it from a counter in its head.
+ * It is one anonymous file (memfd) per node.  The first rank of the node makes it and passes it to the others over a
+ * local socket, so that no name is left behind and the limit of /dev/shm does not apply.  The file is large and sparse;
+ * a counter in its head allocates a segment to each communicator.
  */
 #include "comm/comm_impl.h"
 
@@ -24,12 +24,12 @@ enum {
 	MAIL = 512 << 10, /* bytes of a mailbox */
 	SLOT_MIN = 32 << 10,
 	SLOT_MAX = 1 << 20,
-	SLOTS_ALL = 4 << 20, /* of all ranks together, once: stays in cache */
+	SLOTS_ALL = 4 << 20, /* of all ranks together: they stay in the cache */
 };
 static const uint64_t ARENA_BYTES = (uint64_t)1 << 40;
 
 struct arena_head {
-	_Atomic uint64_t next; /* first offset that nobody has */
+	_Atomic uint64_t next; /* first free offset */
 };
 
 struct shm_cell { /* of one rank */
@@ -37,14 +37,14 @@ struct shm_cell { /* of one rank */
 	_Atomic uint32_t doorbell, asleep;
 };
 
-struct mailbox {                             /* from one rank to one other: a ring of bytes, in units of 64 */
+struct mailbox {                             /* from one rank to another: a ring of bytes, in units of 64 */
 	_Alignas(128) _Atomic uint64_t head; /* written */
 	_Alignas(128) _Atomic uint64_t tail; /* read */
 	_Alignas(64) char data[MAIL];
 };
 
 struct shm_head {
-	_Atomic uint32_t refs; /* mappings that there were; at 2n nobody is left */
+	_Atomic uint32_t refs; /* counts maps and unmaps; 2n: all ranks have unmapped it */
 	_Alignas(128) _Atomic uint64_t arrived;
 	_Alignas(128) _Atomic uint32_t epoch, sleepers;
 	struct shm_cell cell[]; /* [n], then slots [2][n], then mailboxes [n][n] */
@@ -117,7 +117,7 @@ void vfm_arena_close(struct vfm_hjob *j)
 	j->arena_fd = -1;
 }
 
-/* ---- a group's segment ---- */
+/* ---- the segment of a communicator ---- */
 
 static size_t align_size(size_t n, size_t to)
 {
@@ -168,7 +168,7 @@ int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err)
 	void *p;
 
 	if (at + bytes > ARENA_BYTES)
-		return vfm_fail(err, VFM_EENV, "the shared memory for groups of ranks is used up");
+		return vfm_fail(err, VFM_EENV, "no shared memory is left for communicators");
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g->job->arena_fd, (off_t)at);
 	if (p == MAP_FAILED)
 		return vfm_fail_errno(
@@ -218,7 +218,7 @@ static struct mailbox *mailbox_at(struct vfm_shm *s, int from, int to)
 	return (struct mailbox *)at + (size_t)from * (size_t)s->n + (size_t)to;
 }
 
-/* ---- turns: all ranks meet ---- */
+/* ---- barriers ---- */
 
 static bool barrier_passed(struct shm_head *h, uint32_t epoch)
 {
@@ -261,7 +261,7 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 	while (!barrier_passed(h, (uint32_t)epoch)) {
 		int peer = find_missing_rank(s, epoch);
 
-		if (peer != s->me) /* else: the last one is about to say so */
+		if (peer != s->me) /* else: the last rank is about to publish the epoch */
 			vfm_wait_begin(g, peer);
 		shm_futex_wait(&h->epoch, (uint32_t)epoch - 1);
 		if (!barrier_passed(h, (uint32_t)epoch) && (rc = vfm_wait_check(g, err)) < 0)
@@ -272,9 +272,9 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 	return rc;
 }
 
-/* ---- mailboxes: two ranks meet ---- */
+/* ---- mailboxes: messages between two ranks ---- */
 
-struct message_header { /* in front of each message; 64 bytes */
+struct message_header { /* precedes each message; 64 bytes */
 	_Alignas(64) struct vfm_sig sig;
 	uint64_t bytes;
 };
@@ -302,7 +302,7 @@ static void ring_doorbell(struct vfm_shm *s, int peer)
 		shm_futex_wake(&c->doorbell);
 }
 
-/* Copies between a message and the ring; `room` bytes are free or filled at `pos`. */
+/* Copies between a message and the ring, where `room` bytes are free (out) or filled at `pos`. */
 static size_t copy_ring_bytes(struct mailbox_transfer *x, uint64_t pos, size_t room, bool out)
 {
 	size_t m = x->n - x->done < room ? x->n - x->done : room, at = pos % MAIL,

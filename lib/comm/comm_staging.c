@@ -1,7 +1,7 @@
-/* Groups for device memory over the host filling: operands go through page-locked memory.
+/* Device communicators over the host backend: operands are copied through pinned memory.
  *
- * `host` is the pair, for calls without a stream; `data` are the same ranks once more, since the thread of an
- * asynchronous stream may be in a call of it. */
+ * Calls without a stream use `host`.  Calls on streams use `data`, a second communicator of the same ranks, since the
+ * thread of an asynchronous stream may be in a call of it. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -20,11 +20,11 @@ struct staging_group {
 	struct vfm_comm c;
 	struct vfm_comm *data;
 	struct vfm_stream *compute;
-	/* the first is in use; those that became too small are kept, since a stream may still be at them */
+	/* lists; the first is in use.  Smaller ones are kept, since a stream may still use them. */
 	struct staging_buf *buf[BUFS];
 };
 
-/* Stays as it is until the next call of the group has passed. */
+/* Returns memory that stays valid until the next call of the communicator has passed. */
 static int reserve_staging(struct staging_group *g, int which, size_t bytes, char **p, struct vfm_err *err)
 {
 	struct vfm_dev *d = g->compute->dev;
@@ -47,7 +47,7 @@ static int reserve_staging(struct staging_group *g, int which, size_t bytes, cha
 	return 0;
 }
 
-/* The operand's copy in host memory, filled once the stream has passed. */
+/* Makes *copy, a copy of the operand in host memory; with `fill` it is valid once the stream has passed. */
 static int copy_to_staging(struct staging_group *g, struct vfm_stream *s, int which, struct vfm_tensor x, bool fill,
 	struct vfm_tensor *copy, struct vfm_err *err)
 {
@@ -63,8 +63,8 @@ static int copy_from_staging(struct vfm_stream *s, struct vfm_tensor x, struct v
 	return vfm_numel(&x) ? s->dev->t->to_device(s, x.data, copy.data, vfm_nbytes(&x), err) : 0;
 }
 
-/* The stream that the host filling is given: on the compute stream the host itself makes the call, when the copies are
- * there. */
+/* Sets *on to the stream for the host backend's call.  On the compute stream the host makes the call itself (*on NULL),
+ * after the copies have finished. */
 static int sync_for_host_call(
 	struct staging_group *g, struct vfm_stream *s, struct vfm_stream **on, struct vfm_err *err)
 {
@@ -76,7 +76,7 @@ static int sync_for_host_call(
 	return s->dev->t->stream_sync(s, err);
 }
 
-/* Of a call with an operand that is read and one that is written. */
+/* Stages one operand that is read and one that is written. */
 static int stage_operands(struct staging_group *g, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	struct vfm_tensor *host_in, struct vfm_tensor *host_out, struct vfm_stream **on, struct vfm_err *err)
 {
@@ -178,7 +178,7 @@ static void staging_free(struct vfm_comm *c)
 	struct staging_group *g = (struct staging_group *)c;
 	struct vfm_dev *d = g->compute->dev;
 
-	/* what was copied to the device on the compute stream may still be on its way */
+	/* copies to the device may still be under way on the compute stream */
 	d->t->stream_sync(g->compute, NULL);
 	for (int i = 0; i < BUFS; i++)
 		while (g->buf[i]) {
@@ -208,7 +208,7 @@ static void staging_free_with_host(struct vfm_comm *c)
 	.reduce_scatter = staging_reduce_scatter, .all_to_all = staging_all_to_all, .broadcast = staging_broadcast,    \
 	.exchange = staging_exchange, .barrier = staging_barrier, .split = staging_split
 
-/* The first group's pair is its maker's; a part's is its own. */
+/* The maker owns the host communicator of the first group; a split group owns its own. */
 static const struct vfm_comm_table staging_table = {CALLS, .free = staging_free},
 				   split_table = {CALLS, .free = staging_free_with_host};
 

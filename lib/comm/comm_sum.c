@@ -63,8 +63,8 @@ static inline __attribute__((always_inline)) uint16_t round_to_bf16(float f)
 	return (uint16_t)((x.u & 0x7fffffffu) > 0x7f800000u ? nan : round);
 }
 
-/* out may be in[k], element by element: no restrict, but no element depends on another one.  The usual numbers of ranks
- * have loops of their own; the others go by blocks of accumulators. */
+/* out may be in[k]: hence no restrict, although no element depends on another one.  Two and four ranks have their own
+ * loops; other numbers use blocks of accumulators. */
 static inline __attribute__((always_inline)) void sum_any(
 	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {

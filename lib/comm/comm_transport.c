@@ -1,4 +1,4 @@
-/* Groups for device memory over a wire: making, splitting and freeing them, and every call. */
+/* Device communicators over a transport: makes, splits and frees them, and dispatches every call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 /* Ids of device groups differ from those of their host communicators by this. */
 #define TRANSPORT_ID_SALT 0x776972652d2d2d2dULL
 
-/* Waits until the library has done what it said it is still at. */
+/* Blocks until the library is no longer busy. */
 static int wait_until_ready(struct vfm_transport_job *j, struct vfm_transport_comm *w, int rc, struct vfm_err *err)
 {
 	double start = vfm_now(), now;
@@ -23,7 +23,7 @@ static int wait_until_ready(struct vfm_transport_job *j, struct vfm_transport_co
 		rc = j->transport->state(w, err);
 		now = vfm_now();
 		if (rc == VFM_TRANSPORT_BUSY && now - start > j->timeout)
-			return vfm_fail(err, VFM_EENV, "%s is not ready after %.1f s: a rank did not come",
+			return vfm_fail(err, VFM_EENV, "%s is not connected after %.1f s: a rank is missing",
 				j->transport->name, now - start);
 		if (rc == VFM_TRANSPORT_BUSY)
 			usleep(now - start < 0.001 ? 20 : 500);
@@ -31,7 +31,7 @@ static int wait_until_ready(struct vfm_transport_job *j, struct vfm_transport_co
 	return rc;
 }
 
-/* ---- a call: begin, what it puts on the stream, end ---- */
+/* ---- a call: begin_call, enqueued work, end_call ---- */
 
 static struct vfm_transport_call *next_call_record(struct vfm_transport_group *g, struct vfm_err *err)
 {
@@ -57,11 +57,11 @@ static struct vfm_transport_call *next_call_record(struct vfm_transport_group *g
 	k = vfm_calloc(1, sizeof(*k));
 	k->begin = d->t->event_new(d, err);
 	k->end = k->begin ? d->t->event_new(d, err) : NULL;
-	g->ring[g->begun % g->cap] = k; /* the watch thread does not look there yet */
+	g->ring[g->begun % g->cap] = k; /* the watch thread does not read it yet */
 	return k->end ? k : NULL;
 }
 
-/* peer: rank in the group of a message; -1: all ranks, of which the next one stands for whoever is missing. */
+/* peer: rank in the group that sends a message; -1: all ranks, of which the next rank represents the missing one. */
 static int begin_call(struct vfm_transport_group *g, struct vfm_stream *s, enum vfm_coll_kind kind, int peer,
 	uint64_t number, uint64_t bytes, struct vfm_transport_call **out, struct vfm_err *err)
 {
@@ -108,7 +108,7 @@ static int end_call(struct vfm_transport_group *g, struct vfm_stream *s, struct 
 	vfm_comm_count(sent, took, j->hjob && pthread_equal(pthread_self(), j->hjob->main) ? took : 0);
 	if (rc >= 0)
 		return 0;
-	/* What the library says may be the echo of what the monitor knows better. */
+	/* The library's error may be a consequence of a failure that the monitor describes better. */
 	for (double until = vfm_now() + 2; g->lost && vfm_transport_job_check(j, NULL) >= 0 && vfm_now() < until;)
 		usleep(10000);
 	if (vfm_transport_job_check(j, NULL) < 0)
@@ -123,7 +123,7 @@ static int end_call(struct vfm_transport_group *g, struct vfm_stream *s, struct 
 	return g->lost ? vfm_transport_poison(j, err) : rc;
 }
 
-/* One call of the wire within a call. */
+/* Completes one call of the transport within a collective. */
 static int await_transport(struct vfm_transport_group *g, int rc, struct vfm_err *err)
 {
 	rc = wait_until_ready(g->job, g->w, rc, err);
@@ -133,7 +133,7 @@ static int await_transport(struct vfm_transport_group *g, int rc, struct vfm_err
 
 /* ---- scratch ---- */
 
-/* On the compute stream memory comes and goes in the stream's order; a stream beside it keeps what it once needed. */
+/* On the compute stream, scratch is allocated and freed in stream order.  Other streams keep theirs. */
 static int alloc_scratch(
 	struct vfm_transport_group *g, struct vfm_stream *s, size_t bytes, void **p, struct vfm_err *err)
 {
@@ -165,7 +165,7 @@ static void free_scratch(struct vfm_transport_group *g, struct vfm_stream *s, vo
 		vfm_dev_free(s, p, bytes);
 }
 
-/* ---- messages, to be put on the stream together ---- */
+/* ---- messages that are enqueued together ---- */
 
 static void queue_message(struct vfm_transport_group *g, bool send, void *p, size_t bytes, int peer)
 {
@@ -207,7 +207,7 @@ static int64_t sum_int64(const int64_t *count, int n)
 
 struct part_sum {
 	enum vfm_dtype dt;
-	char *part; /* [size - 1] the others', `each` bytes apart */
+	char *part; /* [size - 1] of the other ranks, `each` bytes apart */
 	size_t each;
 	char *own; /* of rank `me` */
 	int me, size;
@@ -241,7 +241,7 @@ static int sum_parts_on_stream(struct vfm_stream *s, const struct part_sum *a, s
 	return vfm_op_sum_parts(s, &sum, err);
 }
 
-/* out [count[rank]] = this rank's share of the sum of in; it may lie in in.  count [size]. */
+/* out [count[rank]] = this rank's share of the sum of in, and may lie in in.  count [size]. */
 static int reduce_parts(struct vfm_transport_group *g, struct vfm_stream *s, enum vfm_dtype dt, char *in, char *out,
 	const int64_t *count, struct vfm_err *err)
 {
@@ -272,7 +272,7 @@ static int reduce_parts(struct vfm_transport_group *g, struct vfm_stream *s, enu
 	return rc;
 }
 
-/* Shares of one size, the largest; what is behind a share is summed, too, and dropped. */
+/* Pads all shares to the largest; the sums of the padding are dropped. */
 static int reduce_padded(struct vfm_transport_group *g, struct vfm_stream *s, enum vfm_dtype dt, const char *in,
 	char *out, const int64_t *count, struct vfm_err *err)
 {
@@ -317,7 +317,7 @@ static int gather_shares(struct vfm_transport_group *g, struct vfm_stream *s, vo
 	return send_messages(g, s, err);
 }
 
-/* A reduce_scatter and an all_gather; shares at 16-byte boundaries. */
+/* A reduce_scatter and an all_gather, with shares at 16-byte boundaries. */
 static int all_reduce_in_parts(
 	struct vfm_transport_group *g, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
@@ -424,7 +424,7 @@ static int transport_all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct
 	int rc = 0;
 
 	TRY(begin_call(g, s, VFM_C_ALL_TO_ALL, -1, ++g->number, vfm_nbytes(n > vfm_numel(&out) ? &in : &out), &k, err));
-	/* Where ranks may have different counts, all must choose alike without knowing the others'. */
+	/* Ranks may have different counts: all choose the same algorithm without knowing those of the others. */
 	if (send)
 		rc = exchange_blocks(g, s, in.data, out.data, send, recv, es, err);
 	else if (n)
@@ -491,7 +491,7 @@ static int transport_mem_alloc(
 	*p = NULL;
 	TRY(vfm_transport_job_check(j, err));
 	if (j->registers && j->transport->mem_alloc && j->transport->mem_alloc(s, bytes, what, p, &why) < 0)
-		*p = NULL; /* the device's pool can make room, and knows what to say when it cannot */
+		*p = NULL; /* the device's pool can free memory, and reports when it cannot */
 	return 0;
 }
 
@@ -500,7 +500,7 @@ static void transport_mem_free(struct vfm_comm *c, struct vfm_stream *s, void *p
 	((struct vfm_transport_group *)c)->job->transport->mem_free(s, p, bytes, what);
 }
 
-/* All ranks or none.  p NULL: not here. */
+/* Registers on all ranks or on none.  p NULL: this rank has no buffer. */
 static int transport_register(struct vfm_comm *c, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
 	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
@@ -516,33 +516,34 @@ static int transport_register(struct vfm_comm *c, void *p, size_t bytes, void **
 	if (p)
 		rc = wait_until_ready(j, g->w, j->transport->register_memory(g->w, p, bytes, handle, &why), &why);
 	if (rc < 0 && !j->warned) {
-		vfm_info("%s moves memory that it does not know: %s", j->transport->name, why.msg);
+		vfm_info("%s cannot register buffers, transfers are copied: %s", j->transport->name, why.msg);
 		j->warned = true;
 	}
 	if (rc < 0)
 		*handle = NULL;
 	all = *handle != NULL;
 	rc = vfm_all_reduce(c->host, NULL, vfm_t1(&all, VFM_I64, 1), err);
-	if (rc >= 0 && all > 0 && all < c->size && c->rank == 0 && !j->warned) { /* where none can, that is how it is */
-		vfm_warn("only %lld of the %d ranks of '%s' have memory that %s can know: it is copied on all of them",
+	if (rc >= 0 && all > 0 && all < c->size && c->rank == 0 && !j->warned) { /* no warning if no rank can */
+		vfm_warn("only %lld of the %d ranks of '%s' can register buffers with %s: transfers are copied on all "
+			 "of them",
 			(long long)all, c->size, c->name, j->transport->name);
 		j->warned = true;
 	}
 	if (*handle && (rc < 0 || all < c->size)) {
-		j->transport->unregister_memory(g->w, *handle);
+		j->transport->deregister_memory(g->w, *handle);
 		*handle = NULL;
 	}
 	return rc;
 }
 
-static void transport_unregister(struct vfm_comm *c, void *handle)
+static void transport_deregister(struct vfm_comm *c, void *handle)
 {
 	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
 
-	g->job->transport->unregister_memory(g->w, handle);
+	g->job->transport->deregister_memory(g->w, handle);
 }
 
-static const char *transport_carrier(const struct vfm_comm *c)
+static const char *get_transport_name(const struct vfm_comm *c)
 {
 	return ((const struct vfm_transport_group *)c)->job->transport->name;
 }
@@ -591,7 +592,7 @@ static void unlist_group(struct vfm_transport_group *g)
 		vfm_activity_remove(j->hjob, &g->act);
 }
 
-/* What it put on streams is done, or the job has failed. */
+/* Its enqueued work has passed, or the job has failed. */
 static void transport_free(struct vfm_comm *c)
 {
 	struct vfm_transport_group *g = (struct vfm_transport_group *)c;
@@ -643,11 +644,11 @@ static const struct vfm_comm_table transport_table = {
 	.mem_alloc = transport_mem_alloc,
 	.mem_free = transport_mem_free,
 	.register_memory = transport_register,
-	.unregister_memory = transport_unregister,
-	.carrier = transport_carrier,
+	.deregister_memory = transport_deregister,
+	.transport_name = get_transport_name,
 };
 
-/* Holds the job; is not listed yet, and has no wire. */
+/* Takes a reference to the job.  The group is not listed and has no transport communicator yet. */
 static struct vfm_transport_group *transport_group_new(struct vfm_transport_job *j, struct vfm_comm *host)
 {
 	struct vfm_hcomm *h = vfm_hcomm_of(host);
@@ -670,8 +671,8 @@ static struct vfm_transport_group *transport_group_new(struct vfm_transport_job 
 	return g;
 }
 
-/* The messages of two ranks need a connection, which is made with the first.  A rank that sends and goes on must not be
- * held then by one that does not receive yet: so it is made now, while both are here. */
+/* The first message of two ranks makes their connection.  Made here, while both ranks are in the call, it cannot block
+ * a sender later whose receiver is not ready. */
 static int connect_pair(struct vfm_transport_group *g, struct vfm_err *err)
 {
 	struct vfm_stream *s = g->job->compute;
@@ -683,13 +684,15 @@ static int connect_pair(struct vfm_transport_group *g, struct vfm_err *err)
 	return s->dev->t->stream_sync(s, err);
 }
 
-/* The wire is there (rc: what it said); failing, the group is freed. */
+/* Lists the group once its transport communicator is ready; rc is the result of making that.  Frees the group on
+ * failure.
+ */
 static int start_group(struct vfm_transport_group *g, int rc, struct vfm_comm **out, struct vfm_err *err)
 {
 	struct vfm_transport_job *j = g->job;
 	struct vfm_hcomm *h = vfm_hcomm_of(g->c.host);
 	struct vfm_stream *s = j->compute;
-	const char *name = j->transport->name; /* the job goes with its last group */
+	const char *name = j->transport->name; /* transport_free may free the job */
 
 	TRY_OUT(wait_until_ready(j, g->w, rc, err));
 	pthread_mutex_lock(&j->lock);
@@ -710,18 +713,18 @@ static int start_group(struct vfm_transport_group *g, int rc, struct vfm_comm **
 out:
 	g->lost = true;
 	transport_free(&g->c);
-	return vfm_err_context(err, "cannot make a group of %s", name);
+	return vfm_err_context(err, "cannot make a communicator of %s", name);
 }
 
-/* What rank 0 tells all others of a first group: it must be the same everywhere. */
+/* Rank 0 sends this to all ranks: it must be the same everywhere. */
 struct bootstrap {
 	bool made, native_bf16, registers;
 	unsigned char id[VFM_TRANSPORT_ID];
-	char why[320]; /* not made */
+	char why[320]; /* why the id could not be made */
 };
 
-/* Over the world through the launch's own key-value space, over fewer ranks through their group.  A failure of rank 0
- * is told, too. */
+/* Sends it through the launch to the world, or through the host communicator to fewer ranks.  A failure of rank 0 is
+ * sent, too. */
 static int share_bootstrap(
 	struct vfm_comm *host, const struct vfm_transport *w, struct bootstrap *f, struct vfm_err *err)
 {
@@ -735,7 +738,7 @@ static int share_bootstrap(
 		f->made = w->unique_id(f->id, &why) >= 0;
 		snprintf(f->why, sizeof(f->why), "%.300s", why.msg);
 	}
-	_Static_assert(sizeof(*f) <= VFM_EXCHANGE_MAX, "it must fit what the launch shares");
+	_Static_assert(sizeof(*f) <= VFM_EXCHANGE_MAX, "it must fit vfm_launch_share");
 	if (h && host->size == h->job->size)
 		TRY(vfm_launch_share(h->job->l, f, sizeof(*f), err));
 	else
@@ -753,7 +756,7 @@ int vfm_comm_transport_new(struct vfm_comm *host, const struct vfm_transport *w,
 
 	*out = NULL;
 	if (!h && host->size > 1)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a device group's pair must be of the host filling");
+		return vfm_fail(err, VFM_EUSAGE, "internal: a device communicator needs a host communicator");
 	TRY(share_bootstrap(host, w, &f, err));
 	j = transport_job_new(h ? h->job : NULL, w, compute, err);
 	if (!j)
@@ -775,7 +778,7 @@ static int transport_split(
 
 	*out = NULL;
 	TRY(vfm_comm_split(c->host, color, key, name, &host, err));
-	mine = host && host->size > 1; /* the ranks of a color agree on that */
+	mine = host && host->size > 1; /* the same on all ranks of a color */
 	rc = g->job->transport->split(g->w, mine ? color : -1, key, c->p2p, name, &w, err);
 	rc = await_transport(g, rc, err);
 	if (!mine) {

@@ -1,5 +1,6 @@
-/* What rank 0 makes of the beats of all: a connection that ended without a good-bye is a death; beats that ceased, a
- * stop; a wait beyond the time-out is followed from rank to rank to the one that waits for nobody. */
+/* The failure detector of rank 0, which receives the heartbeats of all ranks.  A connection that closes without a
+ * goodbye means that the rank died.  Missing heartbeats mean that it is stopped.  A wait beyond the time-out is
+ * followed from rank to rank to the one that does not wait. */
 #include "comm/monitor.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ static double silent_seconds(struct vfm_hjob *j, int r)
 	return r == j->rank ? 0 : vfm_now() - j->mon->peer[r].heard;
 }
 
-/* The longest wait of any rank for r. */
+/* Returns the longest wait of any rank for r, and that rank in *who; NULL if none waits for r. */
 static const struct mon_act *find_longest_waiter(struct vfm_hjob *j, int r, int *who)
 {
 	const struct mon_act *best = NULL;
@@ -40,7 +41,8 @@ static void describe_last_call(struct vfm_hjob *j, int r, char *buf, size_t len)
 			(unsigned long long)m->act[0].number, m->act[0].name);
 }
 
-/* "rank 3 (node2) died (last heard in …); rank 0 (node0) waits for it in all_reduce number 812 of 'tp' since 4.1 s" */
+/* "rank 3 (node2) died (last heard in …); rank 0 (node0) has waited for it in all_reduce number 812 of 'tp' for 4.1 s"
+ */
 void vfm_declare_failed(struct vfm_hjob *j, int r, const char *reason)
 {
 	char who[96], waiter[96], did[160], why[VFM_WHY_MAX];
@@ -52,7 +54,8 @@ void vfm_declare_failed(struct vfm_hjob *j, int r, const char *reason)
 	describe_last_call(j, r, did, sizeof(did));
 	n = snprintf(why, sizeof(why), "%s %s (%s)", vfm_rank_str(j, r, who, sizeof(who)), reason, did);
 	if (a && n > 0 && (size_t)n < sizeof(why))
-		snprintf(why + n, sizeof(why) - (size_t)n, "; %s waits for it in %s number %llu of '%s' since %.1f s",
+		snprintf(why + n, sizeof(why) - (size_t)n,
+			"; %s has waited for it in %s number %llu of '%s' for %.1f s",
 			vfm_rank_str(j, q, waiter, sizeof(waiter)), vfm_coll_name[a->kind],
 			(unsigned long long)a->number, a->name, a->waits);
 	vfm_announce_failure(j, why);
@@ -83,18 +86,18 @@ static bool describe_absence(struct vfm_hjob *j, int r, char *reason, size_t len
 	if (r == j->rank)
 		return false;
 	if (!p->joined)
-		snprintf(reason, len, "never came");
+		snprintf(reason, len, "never connected");
 	else if (p->left)
-		snprintf(reason, len, "has ended in order, too early");
-	else if (silent_seconds(j, r) > 2.5 || (j->mon->asked > 0 && p->heard < j->mon->asked))
-		snprintf(reason, len, "does not answer since %.1f s: it is stopped, or its node is gone",
+		snprintf(reason, len, "ended normally, but too early");
+	else if (silent_seconds(j, r) > 2.5 || (j->mon->probed > 0 && p->heard < j->mon->probed))
+		snprintf(reason, len, "has not answered for %.1f s: it is stopped, or its node is down",
 			silent_seconds(j, r));
 	else
 		return false;
 	return true;
 }
 
-/* From a rank that waits too long to the one that everybody waits for in the end. */
+/* Follows a wait beyond the time-out from rank to rank, and declares the last rank of that chain failed. */
 static void follow_wait_chain(struct vfm_hjob *j, const struct mon_act *a)
 {
 	char *seen = vfm_calloc((size_t)j->size, 1), reason[200];
@@ -107,21 +110,21 @@ static void follow_wait_chain(struct vfm_hjob *j, const struct mon_act *a)
 		if (r < 0 || r >= j->size || describe_absence(j, r, reason, sizeof(reason)))
 			break;
 		if (seen[r]) {
-			snprintf(reason, sizeof(reason), "waits in a circle: it waits for %d, which waits for it",
+			snprintf(reason, sizeof(reason), "is in a deadlock: it waits for rank %d, which waits for it",
 				a->peer);
 			break;
 		}
 		seen[r] = 1;
 		b = find_activity(&j->mon->peer[r].last, a->group);
 		if (b && b->waits < 0 && b->number == at->number) {
-			snprintf(reason, sizeof(reason), "does not get on, though it is in the same call since %.1f s",
-				b->age);
+			snprintf(reason, sizeof(reason),
+				"makes no progress, although it has been in the same call for %.1f s", b->age);
 			break;
 		}
 		if (!b || b->waits < 0)
 			b = find_longest_wait(&j->mon->peer[r].last);
 		if (!b || (b->group != at->group && b->waits < j->timeout / 4)) {
-			snprintf(reason, sizeof(reason), "hangs: it does not come to %s number %llu of '%s'",
+			snprintf(reason, sizeof(reason), "hangs: it has not reached %s number %llu of '%s'",
 				vfm_coll_name[at->kind], (unsigned long long)at->number, at->name);
 			break;
 		}
@@ -134,7 +137,7 @@ static void follow_wait_chain(struct vfm_hjob *j, const struct mon_act *a)
 	vfm_declare_failed(j, r, reason);
 }
 
-/* All are asked for their state; true once they have answered or had their time. */
+/* Probes all ranks for their state; returns true once all have answered or the time for that is over. */
 static bool probe_all(struct vfm_hjob *j)
 {
 	struct mon_msg ask = {.magic = MSG_MAGIC, .type = PROBE};
@@ -142,20 +145,40 @@ static bool probe_all(struct vfm_hjob *j)
 	double now = vfm_now();
 	bool all = true;
 
-	if (m->asked <= 0) {
-		m->asked = now;
+	if (m->probed <= 0) {
+		m->probed = now;
 		vfm_mon_post(j, &ask);
 		return false;
 	}
 	for (int r = 1; r < j->size; r++)
-		all &= m->peer[r].left || m->peer[r].dead || !m->peer[r].joined || m->peer[r].heard > m->asked;
-	return all || now - m->asked > (m->dying >= 0 ? 0.3 : 1);
+		all &= m->peer[r].left || m->peer[r].dead || !m->peer[r].joined || m->peer[r].heard > m->probed;
+	return all || now - m->probed > (m->dying >= 0 ? 0.3 : 1);
+}
+
+/* Returns how long a call may wait: two seconds for a rank that has ended, else the time-out. */
+static double wait_limit(const struct vfm_hjob *j, const struct mon_act *a)
+{
+	bool left = a->peer >= 0 && a->peer < j->size && j->mon->peer[a->peer].left;
+
+	return left && j->timeout > 2 ? 2 : j->timeout;
+}
+
+/* Returns the longest wait of the first rank whose longest wait exceeds its limit, or NULL. */
+static const struct mon_act *find_overdue_wait(const struct vfm_hjob *j)
+{
+	for (int r = 0; r < j->size; r++) {
+		const struct mon_act *a = find_longest_wait(&j->mon->peer[r].last);
+
+		if (a && a->waits > wait_limit(j, a))
+			return a;
+	}
+	return NULL;
 }
 
 void vfm_detect_failures(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
-	const struct mon_act *late = NULL;
+	const struct mon_act *a;
 	char reason[160];
 
 	if (m->dying >= 0) {
@@ -170,33 +193,15 @@ void vfm_detect_failures(struct vfm_hjob *j)
 			return;
 		}
 	vfm_mon_heartbeat(j, &m->peer[0].last);
-	for (int r = 0; r < j->size && !late; r++)
-		for (uint32_t i = 0; i < m->peer[r].last.n && !late; i++) {
-			const struct mon_act *a = &m->peer[r].last.act[i];
-			bool left = a->peer >= 0 && a->peer < j->size && m->peer[a->peer].left;
-
-			if (a->waits > (left && j->timeout > 2 ? 2 : j->timeout))
-				late = a;
-		}
-	if (!late)
-		m->asked = 0;
-	else if (probe_all(j)) {
-		for (int r = 0; r < j->size; r++) { /* still, now that all have answered? */
-			const struct mon_act *a = find_longest_wait(&m->peer[r].last);
-
-			if (a &&
-				a->waits > (a->peer >= 0 && a->peer < j->size && m->peer[a->peer].left && j->timeout > 2
-							   ? 2
-							   : j->timeout)) {
-				follow_wait_chain(j, a);
-				return;
-			}
-		}
-		m->asked = 0;
-	}
+	if (find_overdue_wait(j) && !probe_all(j))
+		return; /* decides once all have answered */
+	a = find_overdue_wait(j);
+	if (a)
+		follow_wait_chain(j, a);
+	else
+		m->probed = 0;
 }
 
-/* The others watch rank 0 only. */
 void vfm_detect_rank0_failure(struct vfm_hjob *j)
 {
 	struct mon_peer *p = &j->mon->peer[0];

@@ -1,5 +1,5 @@
-/* The monitor: one thread a rank.  It answers whoever connects, tells rank 0 once a second what this rank is
- * doing, and hears how the job fares, which rank 0's decides (judge.c). */
+/* The monitor: a thread in each rank.  It accepts connections, sends heartbeats with the current calls of this rank to
+ * rank 0, and receives failures of the job, which the monitor of rank 0 detects (failure_detector.c). */
 #include "comm/monitor.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static void set_job_failed(struct vfm_hjob *j, const char *why)
 	pthread_mutex_lock(&j->fail_lock);
 	if (!atomic_load(&j->failed)) {
 		snprintf(j->why, sizeof(j->why), "%s", why);
-		vfm_record_dump(j, j->why); /* first: whoever sees the flag may end the process */
+		vfm_record_dump(j, j->why); /* first: a thread that sees the flag may end the process */
 		atomic_store(&j->failed, true);
 	}
 	pthread_mutex_unlock(&j->fail_lock);
@@ -45,7 +45,7 @@ static void wake_monitor(struct vfm_hjob *j)
 	uint64_t one = 1;
 
 	if (write(j->wake, &one, sizeof(one)) < 0)
-		return; /* it is awake already */
+		return; /* the counter is full: the thread is awake */
 }
 
 int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
@@ -73,7 +73,7 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 
 static void format_signature(const struct vfm_sig *s, char *buf, size_t len)
 {
-	const char *kind = s->kind < VFM_C_KINDS ? vfm_coll_name[s->kind] : "something else";
+	const char *kind = s->kind < VFM_C_KINDS ? vfm_coll_name[s->kind] : "an unknown call";
 
 	if (s->kind == VFM_C_BARRIER)
 		snprintf(buf, len, "%s number %llu", kind, (unsigned long long)s->number);
@@ -95,9 +95,9 @@ int vfm_hjob_mismatch(
 	format_signature(mine, sa, sizeof(sa));
 	format_signature(theirs, sb, sizeof(sb));
 	if (!strcmp(sa, sb))
-		more = ", with other counts";
-	return vfm_hjob_fail(g->job, err, "the ranks of '%s' do not do the same: %s is in %s, %s in %s%s", g->c.name,
-		vfm_rank_str(g->job, g->world[g->c.rank], a, sizeof(a)), sa,
+		more = ", with different counts";
+	return vfm_hjob_fail(g->job, err, "the ranks of '%s' are in different calls: %s is in %s, %s in %s%s",
+		g->c.name, vfm_rank_str(g->job, g->world[g->c.rank], a, sizeof(a)), sa,
 		vfm_rank_str(g->job, g->world[peer], b, sizeof(b)), sb, more);
 }
 
@@ -138,7 +138,7 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
 	TRY(vfm_hjob_check(j, err));
 	if (!atomic_load(&g->act.waits) || t < 1.5 * j->timeout + 5)
 		return 0;
-	return vfm_hjob_fail(j, err, "%s waits for %s in %s number %llu of '%s' since %.1f s",
+	return vfm_hjob_fail(j, err, "%s has waited for %s in %s number %llu of '%s' for %.1f s",
 		vfm_rank_str(j, j->rank, a, sizeof(a)), vfm_rank_str(j, atomic_load(&g->act.peer), b, sizeof(b)),
 		vfm_coll_name[atomic_load(&g->act.kind)], (unsigned long long)atomic_load(&g->act.number), g->c.name,
 		t);
@@ -200,7 +200,7 @@ static void mon_conn_free(struct mon_conn *c)
 	free(c);
 }
 
-/* false: the connection is gone. */
+/* Returns false if the connection is closed. */
 static bool flush_conn(struct mon_conn *c)
 {
 	while (c->out.len) {
@@ -299,7 +299,7 @@ static void drop_peer(struct vfm_hjob *j, int r)
 	if (j->rank == 0) {
 		if (j->mon->dying < 0) {
 			j->mon->dying = r;
-			j->mon->asked = 0;
+			j->mon->probed = 0;
 		}
 	} else if (!atomic_load(&j->mon->stop)) {
 		vfm_declare_failed(j, 0, "died");
@@ -364,7 +364,7 @@ static void add_pending(struct vfm_hjob *j, const struct vfm_hello *h, int fd)
 	pthread_mutex_unlock(&j->lock);
 }
 
-/* A hello has come in whole: who is it? */
+/* Checks a complete hello and hands the connection to its user. */
 static void answer_hello(struct vfm_hjob *j, struct mon_hello *x)
 {
 	const struct vfm_hello *h = &x->h;
@@ -387,7 +387,7 @@ static void answer_hello(struct vfm_hjob *j, struct mon_hello *x)
 	}
 }
 
-/* true: done with it */
+/* Returns true if the connection needs no more reading here. */
 static bool read_hello(struct vfm_hjob *j, struct mon_hello *x)
 {
 	ssize_t k = recv(x->fd, (char *)&x->h + x->have, sizeof(x->h) - x->have, MSG_DONTWAIT);
@@ -418,7 +418,7 @@ static void accept_connections(struct vfm_hjob *j, int listener, bool local)
 
 		if (fd < 0) {
 			if (errno != EAGAIN && errno != EINTR)
-				poll(NULL, 0, 20); /* no descriptors left: not to spin */
+				poll(NULL, 0, 20); /* no descriptors are left: do not spin */
 			return;
 		}
 		if (local && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || who.uid != geteuid())) {
@@ -482,7 +482,7 @@ static void serve_connections(struct vfm_hjob *j, const struct pollfd *p, const 
 	m->n_hello = kept;
 }
 
-/* What other threads of this rank want of the monitor. */
+/* Serves requests of other threads of this rank. */
 static void run_requests(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
@@ -512,7 +512,7 @@ static void send_heartbeats(struct vfm_hjob *j)
 	double now = vfm_now();
 	struct mon_msg msg;
 
-	if (now - m->looked > 2) { /* this process was stopped itself (a suspended job): that time does not count */
+	if (now - m->looked > 2) { /* this process itself was stopped (a suspended job): that time does not count */
 		for (int r = 0; r < j->size; r++)
 			m->peer[r].heard = now;
 		pthread_mutex_lock(&j->lock);
@@ -528,16 +528,16 @@ static void send_heartbeats(struct vfm_hjob *j)
 	vfm_mon_post(j, &msg);
 }
 
-/* Rank 0's monitor is the last to go: the others may need it. */
-static bool may_end_monitor(struct vfm_hjob *j, bool said)
+/* Returns whether the thread may end.  That of rank 0 ends last, since the others may need it. */
+static bool may_end_monitor(struct vfm_hjob *j, bool said_goodbye)
 {
 	struct vfm_mon *m = j->mon;
 	double now = vfm_now();
 	char why[VFM_WHY_MAX], who[96];
 	int left = -1;
 
-	/* The stop may come between the good-bye's turn and this one: nobody leaves without having said it. */
-	if (!atomic_load(&m->stop) || (j->rank != 0 && !said))
+	/* A stop request may arrive after the check for the goodbye: the thread ends only after it has sent one. */
+	if (!atomic_load(&m->stop) || (j->rank != 0 && !said_goodbye))
 		return false;
 	if (m->stop_since <= 0)
 		m->stop_since = now;
@@ -554,7 +554,7 @@ static bool may_end_monitor(struct vfm_hjob *j, bool said)
 	if (atomic_load(&j->failed))
 		return now - m->stop_since > 1;
 	if (now - m->stop_since > j->timeout) {
-		snprintf(why, sizeof(why), "%s has not ended, %.1f s after rank 0",
+		snprintf(why, sizeof(why), "%s has not ended %.1f s after rank 0",
 			vfm_rank_str(j, left, who, sizeof(who)), now - m->stop_since);
 		vfm_announce_failure(j, why);
 	}
@@ -569,24 +569,24 @@ static void *run_monitor(void *arg)
 	struct pollfd *p = vfm_calloc(most, sizeof(*p));
 	int *who = vfm_calloc(most, sizeof(*who)), n;
 	struct mon_msg bye = {.magic = MSG_MAGIC, .type = GOODBYE, .rank = j->rank};
-	bool said = false;
+	bool said_goodbye = false;
 
 	m->looked = vfm_now();
-	while (!may_end_monitor(j, said)) {
+	while (!may_end_monitor(j, said_goodbye)) {
 		n = fill_poll_set(j, p, who);
-		poll(p, (nfds_t)n, m->dying >= 0 || m->asked > 0 || atomic_load(&m->stop) ? 20 : 250);
+		poll(p, (nfds_t)n, m->dying >= 0 || m->probed > 0 || atomic_load(&m->stop) ? 20 : 250);
 		serve_connections(j, p, who, n);
 		send_heartbeats(j);
 		run_requests(j);
-		if (j->rank != 0 && atomic_load(&m->stop) && !said) {
-			said = true;
+		if (j->rank != 0 && atomic_load(&m->stop) && !said_goodbye) {
+			said_goodbye = true;
 			if (!atomic_load(&j->failed))
 				post_to_peer(&m->peer[0], &bye);
 		}
 		if (!atomic_load(&j->failed)) {
 			if (j->rank == 0)
 				vfm_detect_failures(j);
-			else if (!said)
+			else if (!said_goodbye)
 				vfm_detect_rank0_failure(j);
 			run_requests(j);
 		}
@@ -610,7 +610,7 @@ int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 	if (j->wake < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make an event descriptor");
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the threads that compute */
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* the compute threads handle signals */
 	rc = pthread_create(&j->monitor, NULL, run_monitor, j);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)

@@ -50,7 +50,7 @@ struct vfm_mon {
 	struct mon_hello hello[HELLOS];
 	int n_hello;
 	double beat, looked; /* times of the last heartbeat and of the last pass of the loop */
-	double asked;        /* rank 0: when it probed all ranks; 0: it did not */
+	double probed;       /* rank 0: when it probed all ranks; 0: it did not */
 	int dying;           /* rank 0: the rank that died, while the others are probed; -1: none */
 	atomic_bool stop;
 	double stop_since;

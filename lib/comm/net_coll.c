@@ -1,7 +1,7 @@
-/* Collectives of a group whose ranks are on several nodes, by messages between pairs.
+/* Collectives of ranks on several nodes, by messages between pairs of ranks.
  *
- * Reductions: every rank gets the others' pieces of its share and sums them in the order of the ranks, so that
- * the bits are those of a group on one node; the bytes on the wire are those of a ring.
+ * In a reduction, every rank receives the chunks of its share from the others and sums them in rank order.  The bits
+ * are those of a communicator on one node, the traffic is that of a ring.
  */
 #include "comm/comm_impl.h"
 
@@ -12,7 +12,7 @@
 
 enum {
 	SMALL = 8192,
-	PIECE = 512 << 10,
+	CHUNK = 512 << 10,
 };
 
 static void copy_unless_same(void *to, const void *from, size_t n)
@@ -29,7 +29,7 @@ static int exchange_bytes(const struct vfm_coll *c, int to, const void *out, siz
 	return vfm_net_exchange(c->g, &sig, to, out, n_out, &sig, from, in, n_in, err);
 }
 
-/* Shares at off[0..n]: this rank's is in its place, the others' come.  A ring: only neighbours talk. */
+/* Gathers the shares at off[0..n] on a ring; this rank's share is in its place. */
 static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank, next = (me + 1) % n, prev = (me + n - 1) % n;
@@ -47,8 +47,8 @@ static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off
 static int reduce_pairwise(const struct vfm_coll *c, const char *in, char *out, const size_t *off, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank;
-	size_t es = vfm_dtype_size(c->dtype), most = 0, piece = PIECE;
-	char *tmp = vfm_hc_tmp(c->g, piece * (size_t)n, err);
+	size_t es = vfm_dtype_size(c->dtype), most = 0, chunk = CHUNK;
+	char *tmp = vfm_hc_tmp(c->g, chunk * (size_t)n, err);
 	const void **x;
 	int rc = 0;
 
@@ -58,17 +58,17 @@ static int reduce_pairwise(const struct vfm_coll *c, const char *in, char *out, 
 	for (int i = 0; i < n; i++)
 		if (off[i + 1] - off[i] > most)
 			most = off[i + 1] - off[i];
-	for (size_t at = 0; at < most; at += piece) {
-		size_t mine = off[me + 1] - off[me], m = at < mine ? vfm_min_size(piece, mine - at) : 0;
+	for (size_t at = 0; at < most; at += chunk) {
+		size_t mine = off[me + 1] - off[me], m = at < mine ? vfm_min_size(chunk, mine - at) : 0;
 
 		for (int k = 1; k < n; k++) {
 			int to = (me + k) % n, from = (me + n - k) % n;
-			size_t theirs = off[to + 1] - off[to], q = at < theirs ? vfm_min_size(piece, theirs - at) : 0;
+			size_t theirs = off[to + 1] - off[to], q = at < theirs ? vfm_min_size(chunk, theirs - at) : 0;
 
-			TRY_OUT(exchange_bytes(c, to, in + off[to] + at, q, from, tmp + (size_t)from * piece, m, err));
+			TRY_OUT(exchange_bytes(c, to, in + off[to] + at, q, from, tmp + (size_t)from * chunk, m, err));
 		}
 		for (int i = 0; i < n; i++)
-			x[i] = i == me ? in + off[me] + at : tmp + (size_t)i * piece;
+			x[i] = i == me ? in + off[me] + at : tmp + (size_t)i * chunk;
 		if (m)
 			vfm_comm_sum(c->dtype, out + at, x, n, m / es);
 	}
@@ -161,14 +161,14 @@ static int net_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
-/* A binomial tree, numbered from the root; in pieces, so that the levels overlap. */
+/* A binomial tree, numbered from the root, in chunks, so that its levels overlap. */
 static int net_broadcast(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = (c->g->c.rank + n - c->from) % n, low = me ? me & -me : 1 << 30;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
 
 	do {
-		size_t m = vfm_min_size(PIECE, bytes - at);
+		size_t m = vfm_min_size(CHUNK, bytes - at);
 
 		if (me)
 			TRY(exchange_bytes(c, -1, NULL, 0, (me - low + c->from) % n, c->out + at, m, err));
@@ -180,7 +180,7 @@ static int net_broadcast(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
-/* Dissemination: after round k everybody knows of 2^(k+1) ranks. */
+/* A dissemination barrier: after round k each rank has heard of 2^(k+1) ranks. */
 static int net_barrier(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank;
@@ -197,7 +197,7 @@ static int net_exchange(const struct vfm_coll *c, struct vfm_err *err)
 	int to = n_out ? c->to : -1, from = n_in ? c->from : -1;
 	struct vfm_sig a = {.kind = VFM_C_EXCHANGE}, b = a;
 
-	if (to == g->c.rank && from == to) { /* a message to oneself */
+	if (to == g->c.rank && from == to) { /* a message to this rank itself */
 		copy_unless_same(c->out, c->in, n_in);
 		return 0;
 	}

@@ -47,7 +47,7 @@ static json_t *record_to_json(const struct vfm_record *r)
 	return o;
 }
 
-/* What fails here fails in silence: the job is ending with a better reason. */
+/* Errors are ignored: the job already ends with another error. */
 void vfm_record_dump(struct vfm_hjob *j, const char *why)
 {
 	struct vfm_record *rec;

@@ -1,4 +1,4 @@
-/* Collectives of ranks on one node, in turns (comm_impl.h) through slots of shared memory. */
+/* Collectives of ranks on one node through slots of shared memory, in epochs (comm_impl.h). */
 #include "comm/comm_impl.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 
 enum {
 	SMALL = 4096,
-	DIRECT = 64 << 10, /* shares from this size on are read from their owner's memory */
-	STREAM = 8 << 20,  /* results from this size on do not fit the caches: they are written past them */
+	DIRECT = 64 << 10, /* shares of at least this size are read from the memory of the rank that owns them */
+	STREAM = 8 << 20,  /* results of at least this size bypass the caches */
 };
 
 static void copy_bytes(void *to, const void *from, size_t n)
@@ -23,7 +23,7 @@ static void copy_bytes(void *to, const void *from, size_t n)
 		memcpy(to, from, n);
 }
 
-/* A piece of a result of `whole` bytes. */
+/* Copies a part of a result of `whole` bytes. */
 static void copy_streaming(void *to, const void *from, size_t n, size_t whole)
 {
 #ifdef __x86_64__
@@ -52,7 +52,7 @@ static void copy_streaming(void *to, const void *from, size_t n, size_t whole)
 	copy_bytes(to, from, n);
 }
 
-/* The slot of the coming turn; `first`: with the signature of the call. */
+/* Returns this rank's slot of the next epoch; `first` writes the signature of the call to it. */
 static char *next_slot(const struct vfm_coll *c, bool first)
 {
 	struct vfm_shm *s = &c->g->shm;
@@ -72,7 +72,7 @@ static const struct shm_meta *peer_meta(const struct vfm_coll *c, int rank)
 	return vfm_slot_meta(&c->g->shm, c->g->shm.epoch, rank);
 }
 
-/* The first turn of a call: all ranks must mean the same. */
+/* The first barrier of a call: the signatures of all ranks must agree. */
 static int first_barrier(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
@@ -90,7 +90,7 @@ static int pass_barrier(const struct vfm_coll *c, bool first, struct vfm_err *er
 	return first ? first_barrier(c, err) : vfm_shm_barrier(c->g, err);
 }
 
-/* The slots' bytes from `at` on; this rank's own operand is where it always was. */
+/* Sums n elements from byte `at` of the slots on; this rank's own operand is at `own`. */
 static void sum_slots(const struct vfm_coll *c, void *out, const void *own, size_t at, size_t n)
 {
 	struct vfm_shm *s = &c->g->shm;
@@ -101,7 +101,7 @@ static void sum_slots(const struct vfm_coll *c, void *out, const void *own, size
 	vfm_comm_sum(c->dtype, out, in, s->n, n);
 }
 
-/* The part of a piece of n elements that rank i sums: begins on a cache line of f32. */
+/* Returns where rank i's part of a chunk of n elements begins; parts are aligned to cache lines of f32. */
 static size_t part_offset(size_t n, int ranks, int i)
 {
 	size_t each = (n + (size_t)ranks - 1) / (size_t)ranks;
@@ -113,7 +113,7 @@ static size_t part_offset(size_t n, int ranks, int i)
 static int shm_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
-	size_t es = vfm_dtype_size(c->dtype), n = (size_t)c->n_out, piece = s->slot / es;
+	size_t es = vfm_dtype_size(c->dtype), n = (size_t)c->n_out, chunk = s->slot / es;
 
 	if (n * es <= SMALL) {
 		copy_bytes(next_slot(c, true), c->in, n * es);
@@ -121,8 +121,8 @@ static int shm_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 		sum_slots(c, c->out, c->in, 0, n);
 		return 0;
 	}
-	for (size_t at = 0; at < n; at += piece) {
-		size_t m = vfm_min_size(piece, n - at), lo = part_offset(m, s->n, s->me),
+	for (size_t at = 0; at < n; at += chunk) {
+		size_t m = vfm_min_size(chunk, n - at), lo = part_offset(m, s->n, s->me),
 		       hi = part_offset(m, s->n, s->me + 1);
 
 		char *slot = next_slot(c, at == 0);
@@ -132,7 +132,7 @@ static int shm_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 		TRY(pass_barrier(c, at == 0, err));
 		slot = next_slot(c, false);
 		sum_slots(c, slot + lo * es, c->in + (at + lo) * es, lo * es, hi - lo);
-		copy_bytes(c->out + (at + lo) * es, slot + lo * es, (hi - lo) * es); /* just read: still in the cache */
+		copy_bytes(c->out + (at + lo) * es, slot + lo * es, (hi - lo) * es); /* still in the cache */
 		TRY(vfm_shm_barrier(c->g, err));
 		for (int k = 0; k < s->n; k++) {
 			lo = part_offset(m, s->n, k), hi = part_offset(m, s->n, k + 1);
@@ -143,7 +143,7 @@ static int shm_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
-/* From the memory of another rank, which stays as it is until the next turn. */
+/* Reads n bytes of another rank's memory, which that rank does not change before the next barrier. */
 static int read_peer_memory(const struct vfm_coll *c, int peer, char *to, uint64_t addr, size_t n, struct vfm_err *err)
 {
 	pid_t pid = c->g->job->pid[c->g->world[peer]];
@@ -161,7 +161,7 @@ static int read_peer_memory(const struct vfm_coll *c, int peer, char *to, uint64
 	return 0;
 }
 
-/* Not with more ranks than processors: there the turn that it takes at the end costs more than a copy in the cache. */
+/* With more ranks than processors, the barrier after direct reads costs more than a copy in the cache. */
 static bool uses_direct_reads(const struct vfm_coll *c, size_t share)
 {
 	const struct vfm_hjob *j = c->g->job;
@@ -247,7 +247,7 @@ static int shm_reduce_scatter(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
-/* What each rank sends to each stands beside its slot; only the two ends know it beforehand. */
+/* Compares the sizes that the ranks send, in the tables of their slots, with those that this rank expects. */
 static int check_a2a_tables(const struct vfm_coll *c, size_t *most, struct vfm_err *err)
 {
 	struct vfm_shm *s = &c->g->shm;
@@ -302,7 +302,7 @@ static int shm_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 		if (m->table[i] > m->max)
 			m->max = m->table[i];
 	}
-	direct = uses_direct_reads(c, m->max); /* then all ranks will: nothing need be in the slot */
+	direct = uses_direct_reads(c, m->max); /* then all ranks use direct reads: the slots stay empty */
 	do {
 		char *slot = next_slot(c, at == 0);
 

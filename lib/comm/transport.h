@@ -66,13 +66,12 @@ struct vfm_transport {
 	/* Allocate and free device memory that register_memory accepts; both block.  The device's reports (vfm_oom)
 	 * list it as `what`.  NULL: the library has no such memory. */
 	int (*mem_alloc)(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err);
-	void (*mem_free)(
-		struct vfm_stream *s, void *p, size_t bytes, const char *what); /* no work may use it any more */
+	void (*mem_free)(struct vfm_stream *s, void *p, size_t bytes, const char *what); /* no work may use p */
 	/* Registers memory of mem_alloc with w, which may then move it without copies (local).  *handle stays NULL if
 	 * the library ignores the registration.  An error leaves w unchanged.  Deregister before mem_free, also after
 	 * abort. */
 	int (*register_memory)(struct vfm_transport_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err);
-	void (*unregister_memory)(struct vfm_transport_comm *w, void *handle);
+	void (*deregister_memory)(struct vfm_transport_comm *w, void *handle);
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* The watch thread of device groups: what each waits for, whether the library or the job has failed, and the end of it
- * all then. */
+/* The watch thread of device communicators: reports what each waits for, and aborts them all if the library or the job
+ * has failed. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "comm/transport_impl.h"
 
-enum { GRACE_S = 2 }; /* for the monitor to find the cause of what the library says */
+enum { GRACE_S = 2 }; /* for the monitor to find the cause of an error of the library */
 
 int vfm_transport_job_check(struct vfm_transport_job *j, struct vfm_err *err)
 {
@@ -69,7 +69,7 @@ void vfm_transport_retire(struct vfm_transport_group *g, int most)
 	}
 }
 
-/* For the monitor: the oldest call, which waits once the stream has come to it. */
+/* Shows the monitor the oldest call, which waits once the stream has reached it. */
 static void update_activity(struct vfm_transport_group *g)
 {
 	struct vfm_transport_call *k;
@@ -108,7 +108,7 @@ static int describe_call(const struct vfm_transport_group *g, char *buf, size_t 
 		 : snprintf(buf, len, "%s in '%s'", a, g->c.name);
 }
 
-/* What is wrong with a group, in words; a wait that the monitor has no verdict on has its limit here, too. */
+/* Describes an error of the library, or a wait beyond the limit for which the monitor has no explanation. */
 static bool find_trouble(struct vfm_transport_group *g, bool *library, char *why, size_t len)
 {
 	struct vfm_err err = {0};
@@ -122,13 +122,13 @@ static bool find_trouble(struct vfm_transport_group *g, bool *library, char *why
 		return true;
 	}
 	t = atomic_load(&g->act.busy) && atomic_load(&g->act.waits) ? vfm_now() - atomic_load(&g->act.wait_since) : 0;
-	snprintf(why, len, "%s waits for the other ranks since %.1f s", at, t);
+	snprintf(why, len, "%s has waited for the other ranks for %.1f s", at, t);
 	return t > (g->job->hjob ? 1.5 * g->job->timeout + 5 : g->job->timeout);
 }
 
 static void abort_transports(struct vfm_transport_job *j)
 {
-	/* the device first: whoever comes out of a wait because of the abort shall find it */
+	/* poisons the device first: a wait that the abort ends must see it */
 	vfm_transport_poison(j, NULL);
 	pthread_mutex_lock(&j->lock);
 	for (struct vfm_transport_group *g = j->groups; g; g = g->next)
@@ -189,7 +189,7 @@ int vfm_transport_watch_start(struct vfm_transport_job *j, struct vfm_err *err)
 	int rc;
 
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the threads that compute */
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* the compute threads handle signals */
 	rc = pthread_create(&j->watch, NULL, run_watch, j);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return rc ? vfm_fail(err, VFM_EENV, "cannot start the watch thread: %s", strerror(rc)) : 0;

@@ -37,15 +37,15 @@ void vfm_launch_threads(const struct vfm_launch *l, int sharers)
 	int64_t n = 0;
 
 	if (getenv("OMP_NUM_THREADS"))
-		return; /* base/par.h heeds it */
+		return; /* base/par.h reads it */
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		n = CPU_COUNT(&set) / (sharers > 1 ? sharers : 1);
 	if (per_task && !forked)
 		n = per_task;
 	else if (per_task && per_task / l->local_size < n)
-		n = per_task / l->local_size; /* the forks of one task share what it has */
+		n = per_task / l->local_size; /* the forks share the processors of one task */
 	else if (on_node && on_node / l->local_size < n)
-		n = on_node / l->local_size; /* Slurm may not bind at all */
+		n = on_node / l->local_size; /* Slurm may not bind the tasks */
 	vfm_par_set_threads(n > 1 ? (int)n : 1);
 }
 

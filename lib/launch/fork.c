@@ -1,4 +1,4 @@
-/* Ranks on this host: forks of one process, which stays as their parent and computes nothing. */
+/* Ranks on this host: forks of one process, which supervises them and computes nothing. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -19,21 +19,22 @@
 
 enum { MAX_RANKS = 1024 };
 
-/* How long the others may go on when a rank died: its peers find out by themselves and say so.
- * After an abort they know already. */
+/* How long the others may live after a rank died: they detect and report it themselves.  After an abort they already
+ * have.
+ */
 static const double GRACE_S = 15, ABORT_GRACE_S = 3;
 
 struct rank_state {
-	_Atomic unsigned came;          /* exchanges that it came to */
+	_Atomic unsigned came;          /* exchanges that it has entered */
 	_Atomic int ended;              /* it called vfm_launch_end */
 	_Atomic int gone;               /* the parent reaped it: its wait status + 1 */
-	char slot[2][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
+	char slot[2][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: no rank can be two ahead */
 };
 
-/* In memory that all of them share. */
+/* In memory shared by all ranks and the parent. */
 struct shared {
-	_Atomic unsigned done;    /* exchanges that are complete; futex */
-	_Atomic unsigned arrived; /* at the current one */
+	_Atomic unsigned done;    /* complete exchanges; a futex */
+	_Atomic unsigned arrived; /* ranks in the current exchange */
 	_Atomic int aborted;
 	struct rank_state rank[];
 };
@@ -73,11 +74,11 @@ static int report_missing_rank(struct vfm_launch *l, unsigned round, double wait
 		if (!gone || s->rank[r].came >= round)
 			continue;
 		describe_wait_status(gone - 1, how, sizeof(how));
-		return vfm_fail(err, VFM_EENV, "rank %d ended (%s) before all ranks had found each other", r, how);
+		return vfm_fail(err, VFM_EENV, "rank %d ended (%s) before all ranks had connected", r, how);
 	}
 	for (int r = 0; waited >= 0 && r < l->size; r++)
 		if (s->rank[r].came < round)
-			return vfm_fail(err, VFM_EENV, "rank %d did not come to the others within %.3g s", r, waited);
+			return vfm_fail(err, VFM_EENV, "rank %d did not start within %.3g s", r, waited);
 	return 0;
 }
 
@@ -120,7 +121,7 @@ static void fork_abort(struct vfm_launch *l, int status, const char *why)
 {
 	struct shared *s = l->priv;
 
-	(void)status, (void)why; /* the caller says why and exits with the status */
+	(void)status, (void)why; /* the caller reports why and exits with the status */
 	s->aborted = 1;
 }
 
@@ -134,11 +135,11 @@ struct family {
 	struct shared *s;
 	pid_t *pid; /* 0: reaped */
 	int left;
-	double kill_at; /* 0: no reason to */
+	double kill_at; /* time at which the parent kills the ranks; 0: never */
 	bool killed;
 };
 
-/* 0, then 75 (stopped early), then what is worse. */
+/* Returns the worse status: 0 is best, then 75 (stopped early), then the rest. */
 static int worse_status(int a, int b)
 {
 	int ra = a == 75 ? 1 : a ? a + 1 : 0, rb = b == 75 ? 1 : b ? b + 1 : 0;
@@ -215,7 +216,7 @@ static void supervise_ranks(struct family *f)
 			continue;
 		}
 		sig = sigtimedwait(&set, &info, &ts);
-		/* What a terminal sends went to the ranks, too. */
+		/* The terminal has sent its signals to the ranks as well. */
 		if (sig > 0 && sig != SIGCHLD && info.si_code != SI_KERNEL)
 			signal_ranks(f, sig);
 	}

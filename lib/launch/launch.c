@@ -20,7 +20,7 @@ double vfm_launch_timeout(void)
 
 void vfm_launch_place(struct vfm_launch *l)
 {
-	int *first = vfm_calloc((size_t)l->size, sizeof(*first)); /* of each new number: the old one */
+	int *first = vfm_calloc((size_t)l->size, sizeof(*first)); /* [nodes] the old number of each new one */
 	int nodes = 0;
 
 	l->local_rank = l->local_size = 0;
@@ -83,13 +83,13 @@ bool vfm_launch_mapping(const char *s, int size, int *node_of)
 	return true;
 }
 
-/* Process numbers alone are not enough: containers that share /dev/shm have the same ones. */
+/* Pids alone do not suffice: containers that share /dev/shm may have equal ones. */
 void vfm_launch_local_job(struct vfm_launch *l)
 {
 	snprintf(l->job, sizeof(l->job), "local-%ld-%llx", (long)getpid(), (unsigned long long)(vfm_wall_time() * 1e6));
 }
 
-/* Of the Slurm step, or of another starter that speaks PMI2. */
+/* Returns the number of tasks of the Slurm step, or of another PMI2 launcher. */
 static int64_t count_tasks(void)
 {
 	const char *step = getenv("SLURM_STEP_NUM_TASKS"), *pmi = getenv("PMI_FD") ? getenv("PMI_SIZE") : NULL;
@@ -113,7 +113,7 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 			(long long)n_tasks);
 	if (n_tasks > 1 && !getenv("PMI_FD"))
 		return vfm_fail(err, VFM_EUSAGE,
-			"this step has %lld tasks, but no PMI2: each of them would take itself for the only one; "
+			"this step has %lld tasks, but no PMI2, and each of them would run as the only rank; "
 			"start it with srun --mpi=pmi2",
 			(long long)n_tasks);
 	if (n_tasks > 1)

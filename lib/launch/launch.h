@@ -38,7 +38,9 @@ struct vfm_launch {
  *      the ranks: 75 if they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank
  *      dies, the others get some seconds to report it; then the parent kills them.  No rank outlives the parent.
  * Sets the number of compute threads of a rank (base/par.h) to its share of the processors.  Binds forked ranks to
- * their processors, unless VFM_BIND=none or there are fewer processors than ranks. VFM_EUSAGE: n within a Slurm step of
+ * their processors, unless VFM_BIND=none or there are fewer processors than ranks.
+ *
+ * VFM_EUSAGE: n within a Slurm step of
  * several tasks, or several tasks without PMI2 (srun --mpi=none), each of which would act as rank 0.  VFM_EENV: libpmi2
  * is missing, PMI2 or fork failed, or a rank did not come in time; after the error message, vfm_launch_abort ends the
  * ranks that wait. */
@@ -48,7 +50,7 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
  * a rank died or does not come within VFM_COMM_TIMEOUT_S (600). */
 int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
 /* Sends x [n] of rank 0 to all ranks.  n <= VFM_EXCHANGE_MAX.  Collective.  Cheaper than an exchange: it stores one
- * value. Fails as vfm_launch_exchange does. */
+ * value.  Fails as vfm_launch_exchange does. */
 int vfm_launch_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err);
 
 /* Ends the launch of this rank normally, also after an error that all ranks have seen. */

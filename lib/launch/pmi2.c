@@ -1,5 +1,5 @@
-/* Ranks of a Slurm step (or of another starter that speaks PMI2): libpmi2, opened at run time, so that nothing needs it
- * elsewhere. The library is used by one thread at a time. */
+/* Ranks of a Slurm step, or of another PMI2 launcher.  libpmi2 is opened at run time, so that other uses do not need
+ * it.  One thread at a time uses the library. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 enum { ABORT_GRACE_MS = 2000 };
 enum { ID_NULL = -1, VALUE_MAX = 1024, HEX_MAX = 2 * VFM_EXCHANGE_MAX };
 
-/* The part of Slurm's <slurm/pmi2.h> that is used; each returns 0 or a code of its own. */
+/* The functions of <slurm/pmi2.h> in use; each returns 0 or its own code. */
 static struct pmi2 {
 	void *lib;
 	int (*Init)(int *spawned, int *size, int *rank, int *appnum);
@@ -31,7 +31,7 @@ static struct pmi2 {
 } pmi;
 
 static char job_id[256];
-static int rounds; /* a key is never put twice */
+static int rounds; /* of exchanges: makes every key unique */
 static bool stuck; /* a thread hangs in the library */
 
 static int open_libpmi2(struct vfm_err *err)
@@ -63,7 +63,7 @@ static int check_pmi2(int rc, const char *what, struct vfm_err *err)
 	return rc ? vfm_fail(err, VFM_EENV, "%s failed with code %d", what, rc) : 0;
 }
 
-/* ---- the fence: a thread waits in it, so that the caller need not wait for ever ---- */
+/* ---- the fence: a thread waits in it, so that the caller's wait has a limit ---- */
 
 struct fence {
 	pthread_mutex_t lock;
@@ -87,7 +87,7 @@ static void *wait_in_fence(void *arg)
 
 static int pass_fence(struct vfm_launch *l, struct vfm_err *err)
 {
-	struct fence *f = vfm_calloc(1, sizeof(*f)); /* stays when the thread does */
+	struct fence *f = vfm_calloc(1, sizeof(*f)); /* leaked if the thread hangs */
 	double limit = vfm_launch_timeout();
 	struct timespec until;
 	pthread_condattr_t attr;
@@ -167,8 +167,8 @@ static int kvs_get(int round, int rank, void *p, size_t n, struct vfm_err *err)
 	snprintf(key, sizeof(key), "vfm-%d-%d", round, rank);
 	TRY(check_pmi2(pmi.KVS_Get(job_id, ID_NULL, key, value, sizeof(value) - 1, &len), "PMI2_KVS_Get", err));
 	if (!hex_decode(value, n, p))
-		return vfm_fail(err, VFM_EENV,
-			"what rank %d said by PMI2 is not what was expected: do all tasks run the same program?", rank);
+		return vfm_fail(
+			err, VFM_EENV, "rank %d sent malformed data by PMI2: do all tasks run the same program?", rank);
 	return 0;
 }
 
@@ -177,7 +177,7 @@ static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 	int round = rounds++;
 
 	if (stuck)
-		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
+		return vfm_fail(err, VFM_EENV, "a previous PMI2 fence did not finish");
 	TRY(kvs_put(round, l->rank, mine, n, err));
 	TRY(pass_fence(l, err));
 	for (int r = 0; r < l->size; r++)
@@ -185,13 +185,13 @@ static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 	return 0;
 }
 
-/* One value in the space, and one look-up a rank. */
+/* Stores one value, which each rank reads. */
 static int pmi2_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err)
 {
 	int round = rounds++;
 
 	if (stuck)
-		return vfm_fail(err, VFM_EENV, "the ranks have lost each other");
+		return vfm_fail(err, VFM_EENV, "a previous PMI2 fence did not finish");
 	if (l->rank == 0)
 		TRY(kvs_put(round, 0, x, n, err));
 	TRY(pass_fence(l, err));
@@ -210,8 +210,8 @@ static void exit_at_once(void)
 	_exit(0);
 }
 
-/* The library exits after an abort; a child does that in our place.  It runs nothing of what was registered for our
- * own end, which may need threads that a fork does not have. */
+/* PMI2_Abort ends its process: a child calls it.  The child must not run this process's exit handlers, which may need
+ * threads that a fork does not have. */
 static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 {
 	char msg[256];
@@ -221,12 +221,12 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 	snprintf(msg, sizeof(msg), "rank %d: %s", l->rank, why);
 	for (char *s = msg; *s; s++)
 		if (*s == ';' || *s == '=' || (unsigned char)*s < 0x20)
-			*s = ','; /* what separates the fields of a PMI2 message */
+			*s = ','; /* the separators of a PMI2 message */
 	if (!stuck)
-		usleep(ABORT_GRACE_MS * 1000); /* those who know already end by themselves, and say what they have to */
+		usleep(ABORT_GRACE_MS * 1000); /* lets the other ranks report the failure and end themselves */
 	pid = fork();
 	if (pid == 0) {
-		atexit(exit_at_once); /* called first */
+		atexit(exit_at_once); /* runs before the handlers of this process */
 		pmi.Abort(1, msg);
 		_exit(0);
 	}
@@ -240,14 +240,14 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 static const struct vfm_launch_table pmi2_table = {
 	.name = "pmi2", .exchange = pmi2_exchange, .share = pmi2_share, .end = pmi2_end, .abort = pmi2_abort};
 
-/* ---- who is where ---- */
+/* ---- placement ---- */
 
 struct hello {
 	char host[64];
 	uint64_t mask;
 };
 
-/* From the mapping, else ranks of equal host names share a node.  One exchange in any case, for the masks. */
+/* Places the ranks by PMI_process_mapping, or else by equal host names.  The exchange also compares affinity masks. */
 static int find_nodes(struct vfm_launch *l, struct vfm_err *err)
 {
 	struct hello me = {.mask = vfm_launch_mask_hash()}, *all = vfm_calloc((size_t)l->size, sizeof(*all));
@@ -286,7 +286,7 @@ int vfm_launch_pmi2(struct vfm_launch *l, struct vfm_err *err)
 		return vfm_fail(err, VFM_EENV, "PMI2 says rank %d of %d, but this step has %s tasks", l->rank, l->size,
 			tasks ? tasks : "other");
 	TRY(check_pmi2(pmi.Job_GetId(job_id, sizeof(job_id)), "PMI2_Job_GetId", err));
-	/* A job that was started again has its number still. */
+	/* A requeued job keeps its id. */
 	snprintf(l->job, sizeof(l->job), "%.40s%s%.10s", job_id, restart ? "r" : "", restart ? restart : "");
 	for (char *s = l->job; *s; s++)
 		if (*s == '/' || (unsigned char)*s <= ' ')

@@ -268,7 +268,7 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	TRY_OUT(rank_steps(&x, c, &m, ref, out, err));
 	if (mesh_comm && !strcmp(mesh_comm, "shm") && m.shard->size * m.replica->size > 1 &&
 		(shmt_registered_calls == 0) != off)
-		rc = vfm_fail(err, VFM_EUSAGE, "calls of groups that knew their operands: %d", shmt_registered_calls);
+		rc = vfm_fail(err, VFM_EUSAGE, "calls with registered operands: %d", shmt_registered_calls);
 	if (fault && !fault_hits() && strcmp(fault->op, "slice") != 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name,
 			fault->op, fault->group);
@@ -277,7 +277,7 @@ out:
 		vfm_comm_host_abort(host, err->msg);
 	bench_close(&x);
 	if (rc >= 0 && shmt_registered_now + shmt_mem_now)
-		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are known still, %d pieces of memory not freed",
+		rc = vfm_fail(err, VFM_EUSAGE, "%d operands are still registered, %d allocations not freed",
 			shmt_registered_now, shmt_mem_now);
 	vfm_mesh_release(&m);
 	if (world)

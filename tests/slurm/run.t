@@ -61,7 +61,7 @@ like "$err" "vfm-train: (rank 0: )?cpu: 3 threads" "threads as --cpus-per-task"
 # ---- what must be refused ------------------------------------------------------------------
 run timeout 60 srun -N4 -n8 --mpi=none "${train[@]}" -o nowhere
 is "$rc $(grep -v '^srun: ' <<<"$err")" \
-	"2 vfm-train: this step has 8 tasks, but no PMI2: each of them would take itself for the only one; start it with srun --mpi=pmi2" \
+	"2 vfm-train: this step has 8 tasks, but no PMI2, and each of them would run as the only rank; start it with srun --mpi=pmi2" \
 	"--mpi=none: said once"
 run timeout 60 "${step[@]}" "${train[@]}" -n 2 -o nowhere
 is "$rc $(grep -v '^srun: ' <<<"$err")" \

@@ -1,4 +1,4 @@
-/* Ranks that are forks of a test, and every collective against a local computation: for the tests of communicators. */
+/* For the tests of communicators: forked ranks, and every collective against a local computation. */
 #ifndef TESTS_UNIT_COMM_RANKS_H
 #define TESTS_UNIT_COMM_RANKS_H
 
@@ -37,8 +37,8 @@ enum { RANKS = 16 };
 
 struct shared {
 	_Atomic int arrived;
-	char endpoint[2][RANKS][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: nobody can be two ahead */
-	char said[RANKS][VFM_ERR_MAX];             /* the error that each rank ended with */
+	char endpoint[2][RANKS][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: no rank can be two ahead */
+	char said[RANKS][VFM_ERR_MAX];             /* the last error of each rank */
 	double at[RANKS];
 	_Atomic int word[RANKS];
 };
@@ -82,7 +82,7 @@ static const struct vfm_launch_table harness = {.exchange = exchange};
 		}                                                                                                      \
 	} while (0)
 
-/* A collective, and the stream that it was put on, if any, has passed. */
+/* Makes a collective and waits for its stream, if any. */
 static struct vfm_stream *on;
 #define DO(call)                                                                                                       \
 	do {                                                                                                           \
@@ -92,8 +92,8 @@ static struct vfm_stream *on;
 	} while (0)
 
 struct setup {
-	int n, per_node; /* per_node 0: all on one */
-	int word;        /* the test's own */
+	int n, per_node; /* per_node 0: one node */
+	int word;        /* for the test */
 	struct vfm_host_comm_opts o;
 };
 
@@ -130,7 +130,7 @@ static void start(const struct setup *s, pid_t *pid, void (*fn)(const struct set
 			rank = r;
 			alarm(60);
 			fn(s);
-			exit(0); /* so that a leak is found */
+			exit(0); /* runs the check for leaks */
 		}
 	}
 }
@@ -151,7 +151,7 @@ static void all_well(const struct setup *s, void (*fn)(const struct setup *s))
 	assert_int_equal(bad, 0);
 }
 
-/* ---- values: element i of what a rank holds in a round ---- */
+/* ---- values: element i of a rank in a round ---- */
 
 static double value(enum vfm_dtype dt, int64_t round, int r, int64_t i)
 {
@@ -189,7 +189,7 @@ static double total(enum vfm_dtype dt, int64_t round, int n, int64_t i)
 	return t;
 }
 
-/* ---- each collective, for a group; sizes from (round, group), known to all its ranks ---- */
+/* ---- each collective of a group; sizes follow from (round, group) ---- */
 
 static int64_t pick(int64_t round, int64_t id, int64_t below)
 {
@@ -198,7 +198,7 @@ static int64_t pick(int64_t round, int64_t id, int64_t below)
 	return (int64_t)vfm_rng_below(&g, 0, (uint64_t)below);
 }
 
-static int64_t always; /* this size instead */
+static int64_t always; /* if not 0: the size of every collective */
 
 static int64_t some_size(int64_t round, int64_t id)
 {
@@ -221,7 +221,7 @@ static void do_all_reduce(struct vfm_comm *c, int64_t round)
 	free(x.data);
 }
 
-/* Uneven shares, some of them empty; NULL every third round. */
+/* Returns uneven shares, some of them empty, or NULL in every third round. */
 static int64_t shares(const struct vfm_comm *c, int64_t round, int64_t *count, int64_t *at)
 {
 	int64_t sum = 0;
@@ -320,7 +320,7 @@ static void do_broadcast(struct vfm_comm *c, int64_t round)
 	free(x.data);
 }
 
-/* Around the ring in both directions, or one half only between neighbours of different parity. */
+/* Exchanges around the ring in both directions, or one way between neighbours of different parity. */
 static void do_exchange(struct vfm_comm *c, int64_t round)
 {
 	int n = c->size, step = 1 + (int)(round % n), to = (c->rank + step) % n, from = (c->rank + n - step % n) % n;
@@ -371,13 +371,13 @@ static void everything(struct vfm_comm *c, int64_t round)
 	DO(vfm_barrier(c, on, &err));
 }
 
-/* Groups of groups, backwards ones, of one rank, and of none. */
+/* Groups of groups, with reversed ranks, with one rank, and none. */
 static inline void splits_of(struct vfm_comm *w)
 {
 	struct vfm_comm *a, *b, *none, *one;
 
 	for (int64_t round = 0; round < 3; round++) {
-		MUST(vfm_comm_split(w, w->rank % 2, -w->rank, "odd", &a, &err)); /* backwards */
+		MUST(vfm_comm_split(w, w->rank % 2, -w->rank, "odd", &a, &err)); /* reversed */
 		CHECK(a->size == (w->size + (w->rank % 2 == 0)) / 2);
 		CHECK(a->rank == a->size - 1 - w->rank / 2);
 		CHECK(a->size == 1 || (!strcmp(a->name, "odd") && vfm_comm_host(a)->rank == a->rank));

@@ -1,4 +1,4 @@
-/* Ranks for tests of what many of them do together: each test forks a job of its own. */
+/* Ranks for tests of parallel code: each test forks its own job. */
 #ifndef TESTS_UNIT_RANKS_H
 #define TESTS_UNIT_RANKS_H
 
@@ -54,7 +54,7 @@ static struct vfm_err err;
 		}                                                                                                      \
 	} while (0)
 
-/* Runs fn in the ranks of a layout; what they ended with. */
+/* Runs fn in the ranks of a layout.  Returns their status. */
 static int status_of(const struct layout *lay, int (*fn)(struct vfm_launch *l, const void *arg))
 {
 	int n = world_of(&lay->p), st;
@@ -83,7 +83,7 @@ static void in_ranks(const struct layout *lay, int (*fn)(struct vfm_launch *l, c
 		fail_msg("%s: the ranks ended with %d", lay->name, st);
 }
 
-/* A number for an element of a parameter, exact in f32; others for other ranks, steps and packs. */
+/* Returns a number for an element of a parameter, exact in f32, different for each rank, step and pack. */
 static inline double contribution(int rank, int step, int pack, const char *name, int64_t i)
 {
 	uint64_t x = vfm_fnv64(name, strlen(name)) + (uint64_t)i * 0x9E3779B97F4A7C15u +

@@ -1,6 +1,6 @@
-/* shm_transport.h - a wire (comm/transport.h) for the memory of a CPU device: messages through shared memory, made
- * before the ranks fork. Simple, and nothing of the host filling in it; a rank that does not come hangs the others
- * until they abort, as with NCCL. */
+/* shm_transport.h - a transport (comm/transport.h) for the memory of a CPU device, through shared memory that is made
+ * before the ranks fork.  It shares no code with the host backend.  A missing rank blocks the others until they abort,
+ * as with NCCL. */
 #ifndef TESTS_UNIT_SHMWIRE_H
 #define TESTS_UNIT_SHMWIRE_H
 
@@ -21,7 +21,7 @@ enum { SHMT_RANKS = 16, SHMT_CHUNK = 8192, SHMT_COMMS = 512, SHMT_SPLITS = 2048 
 
 struct shmt_box {
 	_Atomic uint64_t wrote, read;
-	bool registered; /* the sender's group knows its operands */
+	bool registered; /* the sender's operands are registered */
 	char data[SHMT_CHUNK];
 };
 
@@ -30,7 +30,7 @@ struct shmt_arena {
 	struct shmt_split {
 		int parent, nth, size;
 		_Atomic int came;
-		/* comm: of the color of rank i's, set by its first rank */
+		/* comm: the communicator of rank i's color, set by the first rank of that color */
 		int color[SHMT_RANKS], key[SHMT_RANKS], comm[SHMT_RANKS];
 	} split[SHMT_SPLITS];
 	struct {
@@ -40,17 +40,17 @@ struct shmt_arena {
 };
 
 static struct shmt_arena *shmt;
-static atomic_bool shmt_broken; /* this rank's library reports an error */
+static atomic_bool shmt_broken; /* makes the library of this rank report an error */
 static bool shmt_same_device, shmt_no_id;
 
 struct vfm_transport_comm {
-	int comm, rank, size, splits; /* comm -1: not known yet */
-	struct shmt_split *from;      /* of what it was split from; NULL: of none */
+	int comm, rank, size, splits; /* comm -1: not decided yet */
+	struct shmt_split *from;      /* the split that made it; NULL: init did */
 	int from_rank;
 	atomic_bool aborted;
 };
 
-/* Before the forks. */
+/* To be called before the forks. */
 static void shmt_make(void)
 {
 	if (shmt)
@@ -186,13 +186,13 @@ static int shmt_registered_of(const struct vfm_transport_comm *w);
 static void shmt_free(struct vfm_transport_comm *w)
 {
 	if (w && shmt_registered_of(w)) {
-		fprintf(stderr, "shm: a group is freed that knows memory\n");
+		fprintf(stderr, "shm: a communicator is freed before its buffers are deregistered\n");
 		abort();
 	}
 	free(w);
 }
 
-/* ---- memory of this library: nothing is known that does not lie in it, and nothing freed that is known ---- */
+/* ---- memory of this library: only it can be registered, and it is deregistered before it is freed ---- */
 
 struct shmt_range {
 	struct vfm_transport_comm *w; /* NULL: an allocation */
@@ -201,9 +201,9 @@ struct shmt_range {
 };
 static struct shmt_range shmt_range[256];
 static int shmt_mem_now, shmt_registered_now, shmt_registered_ever,
-	shmt_registered_calls;             /* calls: with operands that their group knows */
-static bool shmt_no_mem, shmt_no_register; /* it has none left; it refuses */
-static int shmt_asked, shmt_no_mem_at;     /* how often memory was wanted; the time that there is none, 0: never */
+	shmt_registered_calls;             /* calls: with registered operands */
+static bool shmt_no_mem, shmt_no_register; /* refuse an allocation; a registration */
+static int shmt_asked, shmt_no_mem_at;     /* number of allocations; the one that fails, 0: none */
 
 static struct shmt_range *shmt_find(struct vfm_transport_comm *w, const void *p, size_t bytes)
 {
@@ -252,7 +252,7 @@ static void shmt_mem_free(struct vfm_stream *s, void *p, size_t bytes, const cha
 		shmt_wrong("memory is freed that was not allocated");
 	for (size_t i = 0; i < sizeof(shmt_range) / sizeof(shmt_range[0]); i++)
 		if (shmt_range[i].w && shmt_range[i].p >= (char *)p && shmt_range[i].p < (char *)p + bytes)
-			shmt_wrong("memory is freed that a group knows");
+			shmt_wrong("memory is freed before it is deregistered");
 	r->p = NULL;
 	shmt_mem_now--;
 	free(p);
@@ -261,9 +261,9 @@ static void shmt_mem_free(struct vfm_stream *s, void *p, size_t bytes, const cha
 static int shmt_register(struct vfm_transport_comm *w, void *p, size_t bytes, void **handle, struct vfm_err *err)
 {
 	if (shmt_no_register)
-		return vfm_fail(err, VFM_EENV, "shm: this memory is strange");
+		return vfm_fail(err, VFM_EENV, "shm: the registration is refused");
 	if (!shmt_find(NULL, p, bytes))
-		shmt_wrong("memory is registered that is not the library's");
+		shmt_wrong("foreign memory is registered");
 	if (shmt_find(w, p, bytes))
 		shmt_wrong("memory is registered twice");
 	shmt_keep(w, p, bytes);
@@ -282,17 +282,17 @@ static int shmt_registered_of(const struct vfm_transport_comm *w)
 	return n;
 }
 
-static void shmt_unregister(struct vfm_transport_comm *w, void *handle)
+static void shmt_deregister(struct vfm_transport_comm *w, void *handle)
 {
 	struct shmt_range *r = handle;
 
 	if (!r->p || r->w != w)
-		shmt_wrong("what is not registered is unregistered");
+		shmt_wrong("memory is deregistered that is not registered");
 	*r = (struct shmt_range){0};
 	shmt_registered_now--;
 }
 
-/* ---- what runs on the stream ---- */
+/* ---- work on the stream ---- */
 
 struct shmt_job {
 	struct vfm_transport_comm *w;
@@ -303,7 +303,7 @@ struct shmt_job {
 	size_t bytes;
 	enum vfm_dtype dt;
 	char *tmp;
-	bool alone, registered; /* messages, of which each rank has its own; whether all operands are known */
+	bool alone, registered; /* alone: messages, which each rank has for itself; registered: all operands are */
 	struct vfm_transport_msg m[];
 };
 
@@ -352,7 +352,7 @@ static int shmt_run(void *arg, struct vfm_err *err)
 		else
 			usleep(50);
 	}
-	(void)err; /* as a kernel that was told to end: no error */
+	(void)err; /* an aborted kernel reports no error */
 	if (left == 0 && k->n_src > 0)
 		vfm_comm_sum(k->dt, k->dst, k->src, k->n_src, k->bytes / vfm_dtype_size(k->dt));
 	else if (left == 0 && k->dst && k->dst != k->src[0])
@@ -394,7 +394,8 @@ static int shmt_put(struct vfm_stream *s, struct shmt_job *k, struct vfm_err *er
 	return s->dev->t->host_call(s, shmt_run, &k, sizeof(k), err);
 }
 
-/* The others' blocks of n bytes come to tmp; in_each: how far apart the blocks lie that go (0: all get the same). */
+/* Receives the blocks of n bytes of the others in tmp.  in_each: distance of the blocks to send; 0: all get the same.
+ */
 static int shmt_sum(struct vfm_transport_comm *w, struct vfm_stream *s, const char *in, size_t in_each, void *out,
 	size_t n, enum vfm_dtype dt, struct vfm_err *err)
 {
@@ -501,7 +502,7 @@ static const struct vfm_transport shm_transport = {
 	.mem_alloc = shmt_mem_alloc,
 	.mem_free = shmt_mem_free,
 	.register_memory = shmt_register,
-	.unregister_memory = shmt_unregister,
+	.deregister_memory = shmt_deregister,
 };
 
 #endif

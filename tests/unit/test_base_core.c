@@ -36,7 +36,7 @@ static void err_messages(void **state)
 	assert_true(vfm_err_context(NULL, "x") < 0);
 }
 
-/* A file name may be longer than the message: what is cut stays valid UTF-8, and errno's reason stays. */
+/* A file name may be longer than the message: the cut message is valid UTF-8 and keeps the reason of errno. */
 static void err_long(void **state)
 {
 	struct vfm_err e = {0};
@@ -127,7 +127,7 @@ static void reals(void **state)
 	assert_true(v == -1.5e-3);
 	assert_int_equal(vfm_parse_f64(".5", &v, &e), 0);
 	assert_true(v == 0.5);
-	assert_int_equal(vfm_parse_f64("1e-320", &v, &e), 0); /* small is no error */
+	assert_int_equal(vfm_parse_f64("1e-320", &v, &e), 0); /* an underflow is no error */
 	assert_true(v > 0 && v < DBL_MIN);
 }
 
@@ -208,7 +208,7 @@ static void near_words(void **state)
 	assert_null(vfm_near("completely-else", list));
 }
 
-/* What reached stderr while fn ran. */
+/* Returns the output of fn on stderr. */
 static void captured(void (*fn)(void), char *buf, size_t size)
 {
 	int fd[2], was = dup(2);

@@ -125,7 +125,7 @@ static void full_disk(void **state)
 	assert_int_equal(vfm_write_file("/dev/null", "x", 1, &err), 0);
 	assert_int_equal(access("/dev/null", W_OK), 0);
 
-	/* A limit on the size of files stands for a full disk: the old file and nothing else remains. */
+	/* A limit on file sizes simulates a full disk: only the old file remains. */
 	assert_int_equal(mkdir("full", 0777), 0);
 	assert_int_equal(vfm_write_file("full/x", "old", 3, &err), 0);
 	signal(SIGXFSZ, SIG_IGN);
@@ -137,7 +137,7 @@ static void full_disk(void **state)
 	assert_string_equal(err.msg, "cannot write 'full/x': File too large");
 	assert_int_equal(vfm_atomic_open(&a, "full/x", &err), 0);
 	for (int i = 0; i < 1 << 18; i++)
-		putc('x', a.f); /* whose failures nobody looks at until the commit */
+		putc('x', a.f); /* the test ignores its result until the commit */
 	assert_int_equal(vfm_atomic_commit(&a, &err), VFM_EENV);
 	setrlimit(RLIMIT_FSIZE, &was);
 	has("full/x", "old");

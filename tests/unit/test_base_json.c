@@ -43,7 +43,7 @@ static void getters(void **state)
 	assert_true(f == 12);
 	assert_int_equal(vfm_json_str(m, "model", "name", true, &s, &err), 0);
 	assert_string_equal(s, "x");
-	/* absent or null, and not required: left alone */
+	/* absent or null, and not required: unchanged */
 	assert_int_equal(vfm_json_f64(m, "model", "none", false, &f, &err), 0);
 	assert_int_equal(vfm_json_f64(m, "model", "no", false, &f, &err), 0);
 	assert_true(f == 12);
@@ -98,7 +98,7 @@ static void writing(void **state)
 	json_decref(v);
 }
 
-/* Doubles survive; the writer is checked against the parser on many of them. */
+/* Doubles read back equal; the writer is compared with the parser on many values. */
 static void reals_survive(void **state)
 {
 	uint64_t bits = 88172645463325252u;
@@ -160,7 +160,7 @@ static struct vfm_jsonl open_bytes(const char *bytes, size_t len)
 	return r;
 }
 
-/* Reads on to the end; the codes of all calls as a string: r record, x bad line. */
+/* Reads to the end.  Returns the codes of all calls as a string: r record, x bad line. */
 static const char *codes(struct vfm_jsonl *r)
 {
 	static char s[64];
@@ -244,7 +244,7 @@ static void long_line(void **state)
 	r = open_bytes(in, N + 9);
 	assert_int_equal(vfm_jsonl_next(&r, &v, &err), VFM_EINPUT);
 	assert_non_null(strstr(err.msg, ":1: line is too long (300000 bytes, at most 100000)"));
-	assert_true(r.cap <= 2 * 100000); /* and it was not gathered */
+	assert_true(r.cap <= 2 * 100000); /* the reader did not store the line */
 	assert_string_equal(codes(&r), "r");
 	vfm_jsonl_close(&r);
 	free(in);

@@ -1,4 +1,4 @@
-/* The option parser and the frame of main. */
+/* The option parser, and vfm_cmd_init and vfm_cmd_exit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static struct vfm_err err;
 static char *args[32];
 static int n_args, n_operands;
 
-/* "a b c" is split at blanks. */
+/* Splits "a b c" at blanks. */
 static int parse(const char *line)
 {
 	static char copy[512];
@@ -118,7 +118,7 @@ static void bad(void **state)
 	}
 }
 
-/* Runs fn in a child whose stdout is `path` (NULL: a pipe that nobody reads, "": closed; else that file). */
+/* Runs fn in a child with stdout at `path`; NULL: a pipe without a reader, "": closed. */
 static int status_of(int (*fn)(void), const char *path)
 {
 	int status, fd[2];

@@ -30,8 +30,8 @@ static void known_answers(void **state)
 	}
 }
 
-/* The folding is part of the checkpoint contract: splitmix64 of 0 is 0xe220a8397b1dcdaf (its known
- * first output), and the rest follows the formula in philox.h, computed here a second time. */
+/* The key is part of the checkpoint contract.  splitmix64 of 0 is 0xe220a8397b1dcdaf, its published first output; the
+ * rest repeats the formula of philox.h. */
 static uint64_t mix(uint64_t x)
 {
 	x += 0x9E3779B97F4A7C15u;

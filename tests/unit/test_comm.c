@@ -1,6 +1,6 @@
-/* The host communicator over forked ranks: every collective against a local computation, many groups at once,
- * one node and two (node_of is made up, so that the traffic goes over TCP); and what happens when a rank dies,
- * stops, hangs, or does something else than the others. */
+/* The host communicator over forked ranks: every collective against a local computation, and many groups at once, on
+ * one node and on two (node_of is synthetic, so that the traffic uses TCP).  Then failures: a rank dies, stops, hangs,
+ * or makes another call than the others. */
 #include "comm_ranks.h"
 
 static void rounds(const struct setup *s)
@@ -27,7 +27,7 @@ static void two_nodes(void **state)
 	all_well(&(struct setup){.n = 5, .per_node = 2}, rounds);
 }
 
-/* Shares that are read from their owners' memory, and the same without. */
+/* Compares direct reads of other ranks' memory with copies through slots. */
 static void large(const struct setup *s)
 {
 	struct vfm_comm *w;
@@ -109,7 +109,8 @@ static void at_once(void **state)
 	all_well(&(struct setup){.n = 4, .per_node = 2}, threads);
 }
 
-/* Calls on asynchronous streams run in the streams' threads, with counts that are gone by then, and are not exposed. */
+/* Calls on asynchronous streams run in the threads of the streams, after the caller freed its counts, and are not
+ * exposed. */
 static void streams(const struct setup *s)
 {
 	struct vfm_comm *w = join(s), *c[3];
@@ -165,7 +166,7 @@ static void on_streams(void **state)
 	all_well(&(struct setup){.n = 3, .per_node = 2}, streams);
 }
 
-/* Whoever connects without the job's token is dropped; whoever says nothing disturbs nobody. */
+/* A connection without the job's token is closed; a silent connection has no effect. */
 static void strangers(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -215,7 +216,7 @@ static void sixteen(void **state)
 	all_well(&(struct setup){.n = 16}, many);
 }
 
-/* Sums: the same bits on all ranks, whatever the values; bf16 in f32. */
+/* Sums have the same bits on all ranks for any values; bf16 is summed in f32. */
 static void bits(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -272,8 +273,8 @@ static void say_and_exit(double since)
 	_exit(3);
 }
 
-/* Rank 2 does something else from round 5 on; what, is in word[0]: 'k' is killed, 's' is stopped, 'h' sleeps, 'm' calls
- * another collective, 'b' another size, 'a' aborts, 'x' leaves. */
+/* Rank 2 fails from round 5 on, as word[0] says: 'k' is killed, 's' is stopped, 'h' sleeps, 'm' calls another
+ * collective, 'b' passes another size, 'a' aborts, 'x' ends normally. */
 static void until_it_breaks(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -316,7 +317,7 @@ static void until_it_breaks(const struct setup *s)
 	}
 }
 
-/* The recorder's file: why, then the calls up to the one that failed. */
+/* The file of the flight recorder: the reason, then the calls up to the failed one. */
 static void recorded(const char *path, const char *why, bool open)
 {
 	char *text, want[VFM_ERR_MAX + 32];
@@ -373,13 +374,13 @@ static void failures(void **state)
 	(void)state;
 	breaks(one, 'k', 1.5, "rank 2 (node0) died");
 	breaks(two, 'k', 1.5, "rank 2 (node1) died");
-	breaks(one, 's', 6, "rank 2 (node0) does not answer");
-	breaks(one, 'h', 6, "rank 2 (node0) hangs: it does not come to all_reduce number 8 of 'world'");
-	breaks(two, 'h', 6, "rank 2 (node1) hangs: it does not come to all_reduce");
+	breaks(one, 's', 6, "rank 2 (node0) has not answered");
+	breaks(one, 'h', 6, "rank 2 (node0) hangs: it has not reached all_reduce number 8 of 'world'");
+	breaks(two, 'h', 6, "rank 2 (node1) hangs: it has not reached all_reduce");
 	breaks(one, 'm', 2, "in barrier number 8");
 	breaks(two, 'b', 2, "(240 bytes of f32)");
 	breaks(one, 'a', 2, "rank 2 (node0) failed: the disk is full");
-	breaks(one, 'x', 6, "rank 2 (node0) has ended in order, too early");
+	breaks(one, 'x', 6, "rank 2 (node0) ended normally, but too early");
 }
 
 static void first_dies(const struct setup *s)
@@ -411,7 +412,7 @@ static void rank_zero(void **state)
 	}
 }
 
-/* Rank 1 is lost after the cards were exchanged. */
+/* Rank 1 dies after the exchange of endpoints. */
 static void never_comes(const struct setup *s)
 {
 	char all[RANKS * VFM_EXCHANGE_MAX];
@@ -442,12 +443,13 @@ static void one_is_missing(void **state)
 	for (int r = 0; r < s.n; r++) {
 		waitpid(pid[r], &st, 0);
 		if (r != 1 &&
-			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 1 (nowhere) never came")))
+			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 ||
+				!strstr(sh->said[r], "rank 1 (nowhere) never connected")))
 			fail_msg("rank %d: status %#x, said '%s'", r, st, sh->said[r]);
 	}
 }
 
-/* Nothing to do, some sooner than others: no alarm. */
+/* Ranks that end at different times, without calls, are no failure. */
 static void slow_end(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);

@@ -1,6 +1,6 @@
-/* Groups for a device's memory: over a wire (one through shared memory, shm_transport.h, where NCCL would be) and
- * staged through the host. Every collective on both kinds of streams; then ranks that die, hang, give up, or whose
- * library reports an error. */
+/* Device communicators over a transport (shm_transport.h in the place of NCCL) and over staging.  Every collective runs
+ * on synchronous and asynchronous streams.  Then failures: a rank dies, hangs or aborts, or its library reports an
+ * error. */
 #include "comm/comm_dev.h"
 
 #include "shm_transport.h"
@@ -78,7 +78,7 @@ static void collectives(void **state)
 	}
 }
 
-/* bf16: summed in f32 in the order of the ranks, rounded once, the same bits on all ranks. */
+/* bf16 is summed in f32 in rank order and rounded once, with the same bits on all ranks. */
 static void bf16_bits(const struct setup *s)
 {
 	struct vfm_comm *host, *w = join_dev(s, &host);
@@ -102,7 +102,7 @@ static void bf16_bits(const struct setup *s)
 			CHECK(x[i] == vfm_f32_to_bf16(sum));
 		}
 	}
-	/* What the host's thread runs takes no ops: said, and not run at once. */
+	/* A stream that runs on a host thread refuses ops and does not run them at once. */
 	CHECK(vfm_op_axpby(beside,
 		      &(struct vfm_axpby){.alpha = 1, .x = vfm_t1(mine, VFM_BF16, N), .y = vfm_t1(x, VFM_BF16, N)},
 		      &err) == VFM_EUSAGE);
@@ -118,7 +118,8 @@ static void sums(void **state)
 	all_well(&(struct setup){.n = 5}, bf16_bits);
 }
 
-/* Calls run ahead of the stream, on several groups at once, with counts that are gone by then. */
+/* Calls are enqueued ahead of the stream, on several groups at once, and the caller frees its counts before they run.
+ */
 static void ahead(const struct setup *s)
 {
 	struct vfm_comm *host, *w = join_dev(s, &host), *c[2];
@@ -194,9 +195,9 @@ static void groups(void **state)
 	}
 }
 
-/* ---- memory that groups know ---- */
+/* ---- registered buffers ---- */
 
-/* All ranks know it or none; whatever happens it comes to an end. */
+/* All ranks register a buffer or none does; every failure ends the call. */
 static void known_memory(const struct setup *s)
 {
 	struct vfm_comm *host, *w, *c;
@@ -204,7 +205,7 @@ static void known_memory(const struct setup *s)
 	int how = s->word, calls;
 	bool special;
 
-	if (how == 'o' && rank == 0) /* rank 0's word holds */
+	if (how == 'o' && rank == 0) /* the setting of rank 0 applies */
 		setenv("VFM_COMM_REGISTER", "0", 1);
 	w = join_dev(s, &host);
 	shmt_no_mem = how == 'm' && rank == 1;
@@ -223,7 +224,7 @@ static void known_memory(const struct setup *s)
 	MUST(vfm_comm_mem_register(&m, vfm_comm_self(), &err));
 	if (!strcmp(backend, "shm") && how == 'w')
 		CHECK(shmt_registered_now == 1 + (c->size > 1));
-	else if (how == 'r' || how == 'm') /* of the other half nobody was refused */
+	else if (how == 'r' || how == 'm') /* no rank of the other half was refused */
 		CHECK(shmt_registered_now == (size == 1) + (rank % 2 == 0 && c->size > 1));
 	else
 		CHECK(shmt_registered_now == 0);
@@ -240,7 +241,7 @@ static void known_memory(const struct setup *s)
 		CHECK(((float *)m.p)[i] == sum);
 	}
 	CHECK((shmt_registered_calls > calls) == (special && how == 'w' && size > 1));
-	if (how == 'w' && !strcmp(backend, "shm") && rank == 1) /* ranks end alone, too */
+	if (how == 'w' && !strcmp(backend, "shm") && rank == 1) /* one rank releases it before the others */
 		vfm_comm_host_abort(host, "the disk is full");
 	vfm_comm_mem_release(&m);
 	vfm_comm_mem_release(&m);
@@ -283,7 +284,7 @@ static void choosing(const struct setup *s)
 
 	shmt_no_id = true;
 	CHECK(vfm_comm_dev_new(host, &o, &w, &err) == VFM_EENV &&
-		!strcmp(err.msg, "shm: no plug")); /* of rank 0, and known to all */
+		!strcmp(err.msg, "shm: no plug")); /* the error of rank 0, on all ranks */
 	shmt_no_id = false;
 
 	shmt_same_device = true;
@@ -331,8 +332,8 @@ static void say_and_exit(double since)
 	_exit(3);
 }
 
-/* Rank 2 does something else from round 5 on; what, is in word[1]: 'k' is killed, 'h' does not come, 'd' has its device
- * busy, 'a' aborts, 'w' its library fails.  word[2]: on which stream. */
+/* Rank 2 fails from round 5 on, as word[1] says: 'k' is killed, 'h' makes no call, 'd' has a busy device, 'a' aborts,
+ * 'w' has a failing library.  word[2] selects the stream. */
 static int device_hangs(void *arg, struct vfm_err *e)
 {
 	(void)arg, (void)e;
@@ -380,7 +381,7 @@ static void until_it_breaks(const struct setup *s)
 			break;
 		usleep(1000);
 	}
-	/* and so it stays */
+	/* later calls fail as well */
 	snprintf(sh->said[rank], sizeof(sh->said[rank]), "%s", err.msg);
 	CHECK(vfm_all_reduce(w, st, vfm_t1(x, VFM_F32, 64), &err) == VFM_EENV && !strcmp(err.msg, sh->said[rank]));
 	CHECK(vfm_all_reduce(w, NULL, vfm_t1(x, VFM_F32, 64), &err) == VFM_EENV && !strcmp(err.msg, sh->said[rank]));
@@ -444,8 +445,8 @@ static void failures(void **state)
 	(void)state;
 	breaks('k', 'a', 3, "rank 2 (node0) died");
 	breaks('k', 'c', 3, "rank 2 (node0) died");
-	breaks('h', 'a', 7, "rank 2 (node0) hangs: it does not come to all_reduce number 5 of 'world'");
-	breaks('h', 'c', 7, "rank 2 (node0) hangs: it does not come to all_reduce number 5 of 'world'");
+	breaks('h', 'a', 7, "rank 2 (node0) hangs: it has not reached all_reduce number 5 of 'world'");
+	breaks('h', 'c', 7, "rank 2 (node0) hangs: it has not reached all_reduce number 5 of 'world'");
 	breaks('d', 'a', 7, "rank 2 (node0)");
 	breaks('a', 'a', 3, "rank 2 (node0) failed: the disk is full");
 	breaks('a', 'c', 3, "rank 2 (node0) failed: the disk is full");

@@ -1,4 +1,4 @@
-/* Launch: ranks as forks, how they end, who is where.  PMI2 itself is tested under a real Slurm (tests/slurm). */
+/* Launch: forked ranks, how they end, and their placement.  The tests of PMI2 run under a real Slurm (tests/slurm). */
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 #include "base/par.h"
 #include "launch/launch_impl.h"
 
-/* What the ranks leave for the test to look at. */
+/* Results of the ranks, in shared memory. */
 static struct note {
 	volatile int pid[16], seen[16], threads[16], cpus[16];
 	char why[160], msg[16][VFM_ERR_MAX];
@@ -30,7 +30,7 @@ static void on_signal(int sig)
 	got = sig;
 }
 
-/* Runs `rank` in n ranks of a job of its own; the pid of the job's parent, which exits with the job's status. */
+/* Runs `rank` in n ranks of a new job.  Returns the pid of the parent, which exits with the job's status. */
 static pid_t start(int n, int (*rank)(struct vfm_launch *l))
 {
 	pid_t pid;
@@ -69,7 +69,7 @@ static void until(volatile int *word)
 	assert_true(*word);
 }
 
-/* Also one that nobody reaps: it is not our child. */
+/* Also true of a zombie, which is not a child of this process. */
 static bool gone(pid_t pid)
 {
 	char path[64], state = 0;
@@ -134,7 +134,7 @@ static int many_rounds(struct vfm_launch *l)
 	return 0;
 }
 
-/* Every share has a key of its own; between them exchanges. */
+/* Shares and exchanges alternate; each uses a new key. */
 static int many_shares(struct vfm_launch *l)
 {
 	char big[VFM_EXCHANGE_MAX + 1];
@@ -168,7 +168,7 @@ static void test_share(void **state)
 	assert_int_equal(end_of(start(5, many_shares)), 0);
 }
 
-/* test_launch share N: as a rank of a Slurm step, N values; each rank says the last one. */
+/* test_launch share N: as a rank of a Slurm step, shares N values; each rank prints the last one. */
 static int share_main(const char *n)
 {
 	unsigned char x[VFM_EXCHANGE_MAX] = {0};
@@ -263,7 +263,7 @@ static void test_killed(void **state)
 	assert_int_equal(end_of(start(3, one_dies)), 3);
 	assert_true(vfm_now() - t0 < 5);
 	assert_string_equal(note->why, "rank 1 was killed by SIGKILL");
-	assert_string_equal(note->msg[0], "rank 1 ended (SIGKILL) before all ranks had found each other");
+	assert_string_equal(note->msg[0], "rank 1 ended (SIGKILL) before all ranks had connected");
 	assert_string_equal(note->msg[2], note->msg[0]);
 }
 
@@ -283,7 +283,7 @@ static void test_killed_sharing(void **state)
 {
 	(void)state;
 	assert_int_equal(end_of(start(3, one_dies_sharing)), 3);
-	assert_string_equal(note->msg[0], "rank 1 ended (SIGKILL) before all ranks had found each other");
+	assert_string_equal(note->msg[0], "rank 1 ended (SIGKILL) before all ranks had connected");
 	assert_string_equal(note->msg[2], note->msg[0]);
 }
 
@@ -309,7 +309,7 @@ static void test_late(void **state)
 	assert_int_equal(end_of(start(3, one_is_late)), 3);
 	unsetenv("VFM_COMM_TIMEOUT_S");
 	assert_true(vfm_now() - t0 < 10); /* the sleeper was killed */
-	assert_string_equal(note->msg[0], "rank 2 did not come to the others within 0.5 s");
+	assert_string_equal(note->msg[0], "rank 2 did not start within 0.5 s");
 }
 
 static int wait_for_signal(struct vfm_launch *l)
