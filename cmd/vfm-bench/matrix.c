@@ -12,7 +12,6 @@
 #include "base/par.h"
 #include "bench.h"
 #include "spec/hw.h"
-#include "train/advice.h"
 #include "train/bench.h"
 
 static const char *models = "dit-s,dit-b", *contexts = "1024,4096", *dtypes = "fp32,bf16", *recomputes = "none",
@@ -229,7 +228,11 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	double params = (double)vfm_model_params(m) / (double)(p->tp * p->pp * p->ep);
 	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
 	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0 : t->moments == VFM_BF16 ? 6 : 8;
-	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_advice_kept(m, t->recompute, t);
+	struct vfm_saved_how how = {.mode = (enum vfm_recompute)t->recompute,
+		.dtype = (enum vfm_dtype)t->dtype,
+		.residual = (enum vfm_dtype)t->residual,
+		.rows = {(double)tokens, (double)text_len, 1}};
+	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_block_saved_bytes(m, &how);
 
 	if (p->fsdp || p->distopt) {
 		master /= (double)p->shard;
@@ -237,8 +240,9 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	}
 	if (p->fsdp)
 		rest /= (double)p->shard;
-	kept += (double)(m->layers - blocks) * vfm_advice_kept(m, VFM_RECOMPUTE_NONE, t);
-	return params * (master + rest + moments) + (double)tokens * kept / (double)(p->tp * p->cp * p->pp);
+	how.mode = VFM_RECOMPUTE_NONE;
+	kept += (double)(m->layers - blocks) * vfm_block_saved_bytes(m, &how);
+	return params * (master + rest + moments) + kept / (double)(p->tp * p->cp * p->pp);
 }
 
 /* Collective: whether every rank has the memory. */

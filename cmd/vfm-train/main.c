@@ -26,8 +26,7 @@ static bool print_config, print_mesh, help_config;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
-	{VFM_OPT_STR, 0, "model", "PRESET",
-		"start from a preset: dit-s, b, l, xl, 7b, 28b, moviegen-1b, 5b, 30b, stdit-xl, moe-1b", &preset},
+	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "override one key of the configuration; may be repeated", &sets},
 	{VFM_OPT_STR, 0, "data", "MANIFEST", "what to train on, from vfm-pack(1)", &manifest},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},

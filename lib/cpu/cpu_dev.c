@@ -61,10 +61,10 @@ static void say_what_helps(const struct vfm_dev *d, struct vfm_err *err)
 {
 	struct vfm_buf b = {0};
 
-	if (!err || !d->advice.savings)
+	if (!err || !d->oom_hints.savings)
 		return;
 	vfm_buf_adds(&b, err->msg);
-	vfm_oom_advice(&d->advice, 0, &b);
+	vfm_oom_add_hints(&d->oom_hints, 0, &b);
 	vfm_fail(err, err->code, "%s", b.data);
 	vfm_buf_release(&b);
 }

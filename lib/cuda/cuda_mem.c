@@ -143,7 +143,7 @@ static int report_full_pool(struct vfm_cuda_mem *m, size_t bytes, const char *wh
 				 .total = (uint64_t)c->dev.mem_total,
 				 .others = others,
 				 .holders = &m->holders,
-				 .advice = &c->dev.advice},
+				 .oom_hints = &c->dev.oom_hints},
 		text, sizeof(text));
 	return vfm_fail(err, VFM_EENV, "%s", text);
 }

@@ -105,7 +105,7 @@ struct vfm_dev_saving {
 	bool more_ranks; /* needs twice as many ranks */
 };
 /* Called within a failed allocation: writes at most n savings in any order and returns their number. */
-struct vfm_dev_advice {
+struct vfm_dev_oom_hints {
 	int (*savings)(void *ctx, struct vfm_dev_saving *v, int n); /* NULL: none */
 	void *ctx;
 };
@@ -117,15 +117,15 @@ struct vfm_dev {
 	const char *poison;        /* see vfm_dev_poison */
 	double wait_s; /* seconds for which the host waited for asynchronous streams; exposed on a synchronous device */
 	double behind_s; /* seconds for which the host waited for the compute stream of an asynchronous device */
-	struct vfm_stalls *stalls;    /* measures stalls of the compute stream (stall.h); NULL: not measured */
-	bool graph_first;             /* a failed capture contained a first use, which works once it has run eagerly */
-	bool async;                   /* the host runs ahead, and streams overlap one another */
-	int64_t slow_attn;            /* attention calls that fell back from the vendor library to our slower kernels */
-	struct vfm_dev_advice advice; /* set and cleared by the owner of the memory */
-	int64_t mem_total;            /* capacity in bytes; 0: unknown */
-	int64_t mem_reserved;         /* bytes reserved from the system by the pool; 0: unknown */
-	char name[64];                /* "NVIDIA H200", "cpu"; the key of spec/hw.h */
-	char descr[128];              /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
+	struct vfm_stalls *stalls; /* measures stalls of the compute stream (stall.h); NULL: not measured */
+	bool graph_first;          /* a failed capture contained a first use, which works once it has run eagerly */
+	bool async;                /* the host runs ahead, and streams overlap one another */
+	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
+	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
+	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
+	int64_t mem_reserved;               /* bytes reserved from the system by the pool; 0: unknown */
+	char name[64];                      /* "NVIDIA H200", "cpu"; the key of spec/hw.h */
+	char descr[128];                    /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
 };
 struct vfm_stream {
 	struct vfm_dev *dev;

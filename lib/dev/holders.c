@@ -97,7 +97,7 @@ static int by_bytes(const void *a, const void *b)
 
 enum { SAVINGS = 24, NAMED = 8 };
 
-void vfm_oom_advice(const struct vfm_dev_advice *a, uint64_t total, struct vfm_buf *b)
+void vfm_oom_add_hints(const struct vfm_dev_oom_hints *a, uint64_t total, struct vfm_buf *b)
 {
 	struct vfm_dev_saving v[SAVINGS];
 	int n = a && a->savings ? a->savings(a->ctx, v, SAVINGS) : 0, named[2] = {0, 0};
@@ -158,7 +158,7 @@ void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
 		add_size(&b, o->others);
 		vfm_buf_adds(&b, " of the device");
 	}
-	vfm_oom_advice(o->advice, o->total, &b);
+	vfm_oom_add_hints(o->oom_hints, o->total, &b);
 	snprintf(buf, len, "%s", b.data);
 	vfm_buf_release(&b);
 }

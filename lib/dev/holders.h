@@ -31,7 +31,7 @@ struct vfm_oom {
 	uint64_t total;     /* of the device */
 	uint64_t others;    /* held outside of this pool: libraries, other processes; 0: unknown */
 	const struct vfm_holders *holders;
-	const struct vfm_dev_advice *advice; /* of the device */
+	const struct vfm_dev_oom_hints *oom_hints; /* of the device */
 };
 /* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of
  * 139.80 GiB (activations 61.00 GiB, parameters 42.00 GiB, gradients 21.00 GiB); about so much room would be made by
@@ -40,6 +40,6 @@ struct vfm_oom {
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
 
 /* The last part of it: "; about so much ...". */
-void vfm_oom_advice(const struct vfm_dev_advice *a, uint64_t total, struct vfm_buf *b);
+void vfm_oom_add_hints(const struct vfm_dev_oom_hints *a, uint64_t total, struct vfm_buf *b);
 
 #endif

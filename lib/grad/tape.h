@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "ops/ops.h"
+#include "spec/saved.h"
 
 struct vfm_store; /* device memory with a reference count */
 struct vfm_node;
@@ -46,14 +47,6 @@ struct vfm_var {
 	/* Of a parameter whose gradient has memory for a while only: called when a contribution comes and x->g.data is
 	 * NULL. */
 	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);
-};
-
-enum vfm_recompute {
-	VFM_RECOMPUTE_NONE,      /* keep what the backward reads */
-	VFM_RECOMPUTE_SELECTIVE, /* run regions again, but keep the output and lse of attention */
-	VFM_RECOMPUTE_FULL,      /* run regions again, keep their inputs alone */
-	/* run regions again, but keep the results of products, too: what is cheap alone is done twice */
-	VFM_RECOMPUTE_LIGHT,
 };
 
 struct vfm_tape *vfm_tape_new(struct vfm_stream *s);

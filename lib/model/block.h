@@ -1,4 +1,4 @@
-/* block.h - a kind of transformer block: what an architecture adds to the trunk. */
+/* block.h - the block of an architecture: the code that its row in spec/arch.h does not describe. */
 #ifndef VFM_MODEL_BLOCK_H
 #define VFM_MODEL_BLOCK_H
 
@@ -11,37 +11,35 @@ struct vfm_block_in {
 	struct vfm_var *h;   /* [T,D] f32 or bf16, the residual stream */
 	struct vfm_var *sc;  /* [S,D] f32, silu of the conditioning */
 	struct vfm_var *ctx; /* [text,D] in the compute dtype; NULL without cross-attention */
-	/* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL without adaln_lora */
+	/* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL where there is none */
 	struct vfm_var *shared;
 	struct vfm_var *pos; /* [T,D] f32, learned positions added in every block; NULL without */
 };
 
 struct vfm_block_kind {
-	const char *arch;
-	int n_mod;        /* modulation vectors a block: 6 for adaLN-Zero */
-	size_t size;      /* of its struct */
-	bool learned_pos; /* the trunk makes `pos` */
-	enum vfm_norm_kind norm;
+	size_t size; /* of its struct */
 	/* Parameters "blocks.I.…", all in `unit`. */
 	void (*declare)(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer);
 	/* Pure (it may be run again).  -> the new residual stream */
 	struct vfm_var *(*forward)(struct vfm_tape *t, const void *block, const struct vfm_block_in *in);
 };
 
-extern const struct vfm_block_kind vfm_block_dit, vfm_block_moviegen, vfm_block_stdit, vfm_block_moe;
+#define X(name) extern const struct vfm_block_kind vfm_block_##name;
+VFM_ARCH_LIST(X)
+#undef X
 
-/* The modulation of a block: a matrix, or with adaln_lora two of rank r beside what all blocks share. */
+/* The modulation of a block: a matrix, or with adaln_lora two of rank r, added to the shared modulation. */
 struct vfm_modulation {
 	struct vfm_linear ada, a, b;
 	int n_mod;
 };
 void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
-	int n_mod, const char *prefix);
-/* out [n_mod]: each [S,D] f32 */
+	const char *prefix);
+/* out [n_mod of the architecture]: each [S,D] f32 */
 void vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
 
-/* The attention of a model, as its layers are declared. */
+/* The attention of a model: widths, heads and biases. */
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
 
 /* Cross-attention to the text behind a norm with weights ("blocks.I.ln_c", "blocks.I.cross"), added to the residual
@@ -52,7 +50,7 @@ struct vfm_text_attn {
 	struct vfm_cross_attn cross;
 };
 void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
-	const struct vfm_attn_desc *d, enum vfm_norm_kind norm, int layer);
+	const struct vfm_attn_desc *d, int layer);
 struct vfm_var *vfm_text_attn(
 	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h);
 

@@ -28,7 +28,7 @@ static void declare_mlp(struct block *b, const struct vfm_model_spec *m, struct 
 	int64_t width = m->ffn;
 	char prefix[64];
 
-	b->has_moe = vfm_model_arch(m) == VFM_ARCH_MOE;
+	b->has_moe = vfm_model_has_experts(m);
 	if (b->has_moe) {
 		snprintf(prefix, sizeof(prefix), "blocks.%d.moe", layer);
 		vfm_moe_declare(&b->moe, ps, unit, m, prefix);
@@ -48,10 +48,10 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 
 	b->eps = (float)m->norm_eps;
 	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
+	vfm_modulation_declare(&b->mod, m, ps, unit, prefix);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
 	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
-	vfm_text_attn_declare(&b->text, m, ps, &attn, VFM_NORM_LAYER, layer);
+	vfm_text_attn_declare(&b->text, m, ps, &attn, layer);
 	declare_mlp(b, m, ps, unit, layer);
 }
 
@@ -85,19 +85,13 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 }
 
 const struct vfm_block_kind vfm_block_dit = {
-	.arch = "dit",
-	.n_mod = N_MOD,
 	.size = sizeof(struct block),
-	.norm = VFM_NORM_LAYER,
 	.declare = declare,
 	.forward = forward,
 };
 
 const struct vfm_block_kind vfm_block_moe = {
-	.arch = "moe",
-	.n_mod = N_MOD,
 	.size = sizeof(struct block),
-	.norm = VFM_NORM_LAYER,
 	.declare = declare,
 	.forward = forward,
 };

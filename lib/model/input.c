@@ -132,6 +132,17 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 	return in->tok.pack_row + in->tok.first;
 }
 
+/* Whether some attention stays within frames or columns, which the model divides each pack into. */
+static bool has_units(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	for (int i = 0; i < a->n_attn; i++)
+		if (a->attn[i] != VFM_ATTN_FULL)
+			return true;
+	return false;
+}
+
 static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	for (int i = 0; m->pos == VFM_POS_LEARNED && i < p->n; i++)
@@ -180,9 +191,9 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
-	if (rc == 0 && vfm_model_arch(m) == VFM_ARCH_MOE)
+	if (rc == 0 && vfm_model_has_experts(m))
 		rc = vfm_moe_in_make(&in->moe, s, mesh, m, &in->tok, &in->seqs, in->host_cu, p->step_tokens, err);
-	if (rc == 0 && vfm_model_arch(m) == VFM_ARCH_STDIT) {
+	if (rc == 0 && has_units(m)) {
 		TRY_OUT(vfm_units_make(&in->frames, VFM_DIV_FRAMES, s, mesh, m, p, err));
 		rc = vfm_units_make(&in->columns, VFM_DIV_COLUMNS, s, mesh, m, p, err);
 	}

@@ -1,7 +1,7 @@
 /* model.h - a network, or the part of it that a pipeline stage holds.
  *
- * Every architecture is a trunk (trunk.c: patches and positions, conditioning, text, head) and a kind of block
- * (block.h); a new one costs a file.
+ * Every architecture has the same backbone (backbone.c: patches and positions, conditioning, text, head), a row in the
+ * table of architectures (spec/arch.h) and a block of its own (block.h).
  *
  *   h   = patch(x) [+ positions]                                       [T,D], f32 or bf16
  *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [S,D]

@@ -36,13 +36,12 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 		.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true, .fp8 = true};
 	char prefix[64];
 
-	attn.no_bias = true;
 	b->eps = (float)m->norm_eps;
 	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
+	vfm_modulation_declare(&b->mod, m, ps, unit, prefix);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
 	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
-	vfm_text_attn_declare(&b->text, m, ps, &attn, VFM_NORM_RMS, layer);
+	vfm_text_attn_declare(&b->text, m, ps, &attn, layer);
 	vfm_linear_declare(&b->w13, ps, &w13, "blocks.%d.w13", layer);
 	vfm_linear_declare(&b->w2, ps, &w2, "blocks.%d.w2", layer);
 }
@@ -75,11 +74,7 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 }
 
 const struct vfm_block_kind vfm_block_moviegen = {
-	.arch = "moviegen",
-	.n_mod = N_MOD,
 	.size = sizeof(struct block),
-	.learned_pos = true,
-	.norm = VFM_NORM_RMS,
 	.declare = declare,
 	.forward = forward,
 };

@@ -34,12 +34,12 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 
 	b->eps = (float)m->norm_eps;
 	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-	vfm_modulation_declare(&b->mod, m, ps, unit, N_MOD, prefix);
+	vfm_modulation_declare(&b->mod, m, ps, unit, prefix);
 	for (int i = 0; i < ATTNS; i++) {
 		snprintf(prefix, sizeof(prefix), "blocks.%d.%s", layer, names[i]);
 		vfm_self_attn_declare(&b->attn[i], ps, &attn, prefix);
 	}
-	vfm_text_attn_declare(&b->text, m, ps, &attn, VFM_NORM_LAYER, layer);
+	vfm_text_attn_declare(&b->text, m, ps, &attn, layer);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
 	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
 }
@@ -67,10 +67,7 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 }
 
 const struct vfm_block_kind vfm_block_stdit = {
-	.arch = "stdit",
-	.n_mod = N_MOD,
 	.size = sizeof(struct block),
-	.norm = VFM_NORM_LAYER,
 	.declare = declare,
 	.forward = forward,
 };

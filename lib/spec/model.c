@@ -1,34 +1,54 @@
 #include "spec/model.h"
 
+#include <stddef.h>
 #include <string.h>
 
-static const char *const archs[] = {"dit", "moviegen", "stdit", "moe", NULL};
+#include "base/mem.h"
 
-struct preset {
-	const char *name;
-	enum vfm_arch arch;
-	int64_t layers, hidden, heads, kv_heads, ffn, lora;
-	int64_t experts, expert_ffn, shared;
+static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NULL};
+static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
+
+#define OFF(f) offsetof(struct vfm_model_spec, f)
+
+const struct vfm_key vfm_model_keys[] = {
+	{"model.arch", VFM_KEY_NAME, OFF(arch), 0, 0, vfm_arch_names, NULL, "architecture"},
+	{"model.layers", VFM_KEY_INT, OFF(layers), 1, 1024, NULL, NULL, "transformer blocks"},
+	{"model.hidden", VFM_KEY_INT, OFF(hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
+	{"model.heads", VFM_KEY_INT, OFF(heads), 1, 1024, NULL, NULL, "attention heads"},
+	{"model.kv_heads", VFM_KEY_INT, OFF(kv_heads), 0, 1024, NULL, NULL,
+		"heads of keys and values (grouped queries); 0: as many as heads"},
+	{"model.ffn", VFM_KEY_INT, OFF(ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
+	{"model.cross_attention", VFM_KEY_BOOL, OFF(cross_attention), 0, 0, NULL, NULL,
+		"text through cross-attention in every block"},
+	{"model.pooled_text", VFM_KEY_BOOL, OFF(pooled_text), 0, 0, NULL, NULL,
+		"mean of the text added to the conditioning"},
+	{"model.qk_norm", VFM_KEY_BOOL, OFF(qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
+	{"model.adaln_lora", VFM_KEY_INT, OFF(adaln_lora), 0, 65536, NULL, NULL,
+		"rank of a block's modulation; 0: a full matrix"},
+	{"model.pos", VFM_KEY_ENUM, OFF(pos), 0, 0, pos_names, NULL,
+		"positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
+	{"model.pos_max", VFM_KEY_INT3, OFF(pos_max), 1, 32767, NULL, NULL,
+		"learned positions: patches that a sample has at most in t, h, w"},
+	{"model.experts", VFM_KEY_INT, OFF(experts), 1, 4096, NULL, NULL, "moe: experts a block"},
+	{"model.expert_ffn", VFM_KEY_INT, OFF(expert_ffn), 1, 1 << 20, NULL, NULL, "moe: inner width of an expert"},
+	{"model.shared_experts", VFM_KEY_INT, OFF(shared_experts), 0, 1024, NULL, NULL,
+		"moe: experts that compute every token"},
+	{"model.moe_router", VFM_KEY_ENUM, OFF(moe_router), 0, 0, router_names, NULL,
+		"moe: whether experts choose tokens or tokens choose experts"},
+	{"model.moe_capacity", VFM_KEY_NUM, OFF(moe_capacity), 0, 4096, NULL, NULL,
+		"moe: experts that compute a token, on average or exactly"},
+	{"model.moe_aux", VFM_KEY_NUM, OFF(moe_aux), 0, 1e6, NULL, NULL,
+		"moe: weight of the load-balance loss of token choice"},
+	{"model.channels", VFM_KEY_INT, OFF(channels), 1, 1024, NULL, NULL, "channels of the latents"},
+	{"model.patch", VFM_KEY_INT3, OFF(patch), 1, 16, NULL, NULL, "patch size t, h, w"},
+	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
+	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
+		"text rows that the model reads of a sample; the rest is cut off"},
+	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
+	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
 };
 
-static const struct preset presets[] = {
-	{"dit-s", VFM_ARCH_DIT, 12, 384, 6, 0, 0, 0, 0, 0, 0},
-	{"dit-b", VFM_ARCH_DIT, 12, 768, 12, 0, 0, 0, 0, 0, 0},
-	{"dit-l", VFM_ARCH_DIT, 24, 1024, 16, 0, 0, 0, 0, 0, 0},
-	{"dit-xl", VFM_ARCH_DIT, 28, 1152, 16, 0, 0, 0, 0, 0, 0},
-	{"dit-7b", VFM_ARCH_DIT, 28, 4096, 32, 0, 16384, 256, 0, 0, 0},
-	{"dit-28b", VFM_ARCH_DIT, 48, 6144, 48, 0, 24576, 256, 0, 0, 0},
-	{"moviegen-1b", VFM_ARCH_MOVIEGEN, 16, 2048, 32, 8, 8192, 0, 0, 0, 0},
-	{"moviegen-5b", VFM_ARCH_MOVIEGEN, 32, 3072, 24, 8, 8192, 0, 0, 0, 0},
-	{"moviegen-30b", VFM_ARCH_MOVIEGEN, 48, 6144, 48, 8, 16384, 0, 0, 0, 0},
-	{"stdit-xl", VFM_ARCH_STDIT, 28, 1152, 16, 0, 0, 0, 0, 0, 0},
-	{"moe-1b", VFM_ARCH_MOE, 16, 2048, 32, 8, 0, 0, 64, 1024, 1},
-};
-
-enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
-
-const char *const vfm_model_presets[] = {"dit-s", "dit-b", "dit-l", "dit-xl", "dit-7b", "dit-28b", "moviegen-1b",
-	"moviegen-5b", "moviegen-30b", "stdit-xl", "moe-1b", NULL};
+const int vfm_model_n_keys = sizeof(vfm_model_keys) / sizeof(vfm_model_keys[0]);
 
 void vfm_model_defaults(struct vfm_model_spec *m)
 {
@@ -53,44 +73,90 @@ void vfm_model_defaults(struct vfm_model_spec *m)
 		.rope_theta = 10000};
 }
 
+static int unknown_preset(const char *name, struct vfm_err *err)
+{
+	struct vfm_buf all = {0};
+
+	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
+		vfm_buf_addf(&all, "%s%s", all.len ? ", " : "", p->name);
+	vfm_fail(err, VFM_EUSAGE, "unknown model '%s' (there are %s)", name, all.data);
+	vfm_buf_release(&all);
+	return VFM_EUSAGE;
+}
+
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err)
 {
-	for (int i = 0; i < N_PRESETS; i++) {
-		const struct preset *p = &presets[i];
+	const struct vfm_preset *p = vfm_presets;
 
-		if (strcmp(p->name, name) != 0)
-			continue;
-		vfm_model_defaults(m);
-		strcpy(m->arch, archs[p->arch]);
-		m->layers = p->layers;
-		m->hidden = p->hidden;
-		m->heads = p->heads;
-		m->kv_heads = p->kv_heads;
-		m->ffn = p->ffn;
-		m->adaln_lora = p->lora;
-		if (p->arch == VFM_ARCH_MOVIEGEN)
-			m->pos = VFM_POS_LEARNED;
-		if (p->experts) {
-			m->experts = p->experts;
-			m->expert_ffn = p->expert_ffn;
-			m->shared_experts = p->shared;
-		}
-		return 0;
+	while (p->name && strcmp(p->name, name) != 0)
+		p++;
+	if (!p->name)
+		return unknown_preset(name, err);
+	vfm_model_defaults(m);
+	strcpy(m->arch, p->arch);
+	m->layers = p->layers;
+	m->hidden = p->hidden;
+	m->heads = p->heads;
+	m->kv_heads = p->kv_heads;
+	m->ffn = p->ffn;
+	m->adaln_lora = p->adaln_lora;
+	m->pos = vfm_model_arch(m)->pos;
+	m->qk_norm = !p->no_qk_norm;
+	if (p->experts) {
+		m->experts = p->experts;
+		m->expert_ffn = p->expert_ffn;
+		m->shared_experts = p->shared_experts;
 	}
-	return vfm_fail(err, VFM_EUSAGE,
-		"unknown model '%s' (there are dit-s, dit-b, dit-l, dit-xl, dit-7b, dit-28b, moviegen-1b, moviegen-5b, "
-		"moviegen-30b, stdit-xl, moe-1b)",
-		name);
+	return 0;
 }
 
 /* ---- checks ---- */
 
-static int check_range(const char *key, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err)
+static int check_int(const char *key, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err)
 {
 	if (v >= lo && v <= hi)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", key, (long long)lo, (long long)hi,
 		(long long)v);
+}
+
+/* Whether the architecture reads the key: it is its own, or no architecture's own. */
+static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
+{
+	bool special = false;
+
+	for (int i = 0; vfm_arch_names[i]; i++)
+		for (const char *const *k = vfm_archs[i].keys; k && *k; k++) {
+			if (strcmp(*k, key->path) != 0)
+				continue;
+			if (&vfm_archs[i] == a)
+				return true;
+			special = true;
+		}
+	return !special;
+}
+
+static int check_key(const struct vfm_model_spec *m, const struct vfm_key *k, struct vfm_err *err)
+{
+	const void *p = (const char *)m + k->off;
+	int64_t lo = (int64_t)k->min, hi = (int64_t)k->max;
+	double x;
+
+	switch (k->type) {
+	case VFM_KEY_INT:
+		return check_int(k->path, *(const int64_t *)p, lo, hi, err);
+	case VFM_KEY_INT3:
+		for (int i = 0; i < 3; i++)
+			TRY(check_int(k->path, ((const int64_t *)p)[i], lo, hi, err));
+		return 0;
+	case VFM_KEY_NUM:
+		x = *(const double *)p;
+		if (!(x >= k->min && x <= k->max))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, x);
+		return 0;
+	default:
+		return 0;
+	}
 }
 
 static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
@@ -105,7 +171,7 @@ static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.heads: head dim %lld (hidden / heads) must be a multiple of 8, at most 128",
 			(long long)d);
-	TRY(check_range("model.kv_heads", m->kv_heads, 0, m->heads, err));
+	TRY(check_int("model.kv_heads", m->kv_heads, 0, m->heads, err));
 	if (m->kv_heads == 0)
 		m->kv_heads = m->heads;
 	if (m->heads % m->kv_heads)
@@ -117,7 +183,7 @@ static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
 static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	bool sincos = m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH,
-	     learned = vfm_model_arch(m) == VFM_ARCH_MOVIEGEN;
+	     learned = vfm_model_arch(m)->pos == VFM_POS_LEARNED;
 
 	if (sincos && m->hidden % 16)
 		return vfm_fail(err, VFM_EUSAGE, "model.hidden: %lld must be a multiple of 16 for sincos positions",
@@ -125,16 +191,11 @@ static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 	if (learned != (m->pos == VFM_POS_LEARNED))
 		return vfm_fail(err, VFM_EUSAGE, "model.pos: model.arch '%s' %s 'learned'", m->arch,
 			learned ? "has only" : "does not have");
-	for (int i = 0; learned && i < 3; i++)
-		TRY(check_range("model.pos_max", m->pos_max[i], 1, 32767, err));
 	return 0;
 }
 
 static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 {
-	TRY(check_range("model.experts", m->experts, 1, 4096, err));
-	TRY(check_range("model.expert_ffn", m->expert_ffn, 1, 1 << 20, err));
-	TRY(check_range("model.shared_experts", m->shared_experts, 0, 1024, err));
 	if (!(m->moe_capacity > 0 && m->moe_capacity <= (double)m->experts))
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.moe_capacity: expected more than 0, at most model.experts %lld, got %g",
@@ -143,52 +204,69 @@ static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.moe_capacity: with token choice it is the experts of a token, an integer; got %g",
 			m->moe_capacity);
-	if (!(m->moe_aux >= 0))
-		return vfm_fail(err, VFM_EUSAGE, "model.moe_aux: expected 0 or more");
 	return 0;
+}
+
+static int check_arch(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	struct vfm_buf all = {0};
+
+	for (int i = 0; vfm_arch_names[i]; i++) {
+		if (!strcmp(m->arch, vfm_arch_names[i])) {
+			vfm_buf_release(&all);
+			return 0;
+		}
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", vfm_arch_names[i]);
+	}
+	vfm_fail(err, VFM_EUSAGE, "model.arch: expected one of %s, got '%s'", all.data, m->arch);
+	vfm_buf_release(&all);
+	return VFM_EUSAGE;
 }
 
 int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 {
-	int arch = 0;
+	const struct vfm_arch *a;
 
-	while (archs[arch] && strcmp(m->arch, archs[arch]) != 0)
-		arch++;
-	if (!archs[arch])
-		return vfm_fail(
-			err, VFM_EUSAGE, "model.arch: expected one of dit, moviegen, stdit, moe, got '%s'", m->arch);
-	TRY(check_range("model.layers", m->layers, 1, 1024, err));
-	TRY(check_range("model.hidden", m->hidden, 8, 65536, err));
-	TRY(check_range("model.heads", m->heads, 1, 1024, err));
-	TRY(check_range("model.channels", m->channels, 1, 1024, err));
-	TRY(check_range("model.text_dim", m->text_dim, 1, 65536, err));
-	TRY(check_range("model.text_len", m->text_len, 1, 65536, err));
-	TRY(check_range("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
-	for (int i = 0; i < 3; i++)
-		TRY(check_range("model.patch", m->patch[i], 1, 16, err));
+	TRY(check_arch(m, err));
+	a = vfm_model_arch(m);
+	for (int i = 0; i < vfm_model_n_keys; i++)
+		if (has_key(a, &vfm_model_keys[i]))
+			TRY(check_key(m, &vfm_model_keys[i], err));
+	TRY(check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
+	if (m->adaln_lora && a->mod != VFM_MOD_MATRIX)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.adaln_lora: the blocks of model.arch '%s' have no matrices of modulation; 0 would fit",
+			m->arch);
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
 	if (m->ffn == 0)
 		m->ffn = 4 * m->hidden;
-	TRY(check_range("model.ffn", m->ffn, 8, 1 << 20, err));
-	if (arch == VFM_ARCH_MOE)
+	if (m->ffn < 8)
+		return vfm_fail(err, VFM_EUSAGE, "model.ffn: expected 0 (4 * hidden) or at least 8, got %lld",
+			(long long)m->ffn);
+	if (a->mlp == VFM_MLP_EXPERTS)
 		TRY(check_moe(m, err));
-	if (!(m->norm_eps > 0) || !(m->rope_theta > 1))
-		return vfm_fail(err, VFM_EUSAGE, "model.norm_eps and model.rope_theta: expected > 0 and > 1");
+	if (!(m->rope_theta > 1))
+		return vfm_fail(err, VFM_EUSAGE, "model.rope_theta: expected more than 1, got %g", m->rope_theta);
 	return 0;
 }
 
-enum vfm_arch vfm_model_arch(const struct vfm_model_spec *m)
+const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m)
 {
-	for (int i = 0; archs[i]; i++)
-		if (!strcmp(m->arch, archs[i]))
-			return (enum vfm_arch)i;
-	return VFM_ARCH_DIT;
+	for (int i = 0; vfm_arch_names[i]; i++)
+		if (!strcmp(m->arch, vfm_arch_names[i]))
+			return &vfm_archs[i];
+	return &vfm_archs[0];
 }
 
-int vfm_model_mods(const struct vfm_model_spec *m)
+bool vfm_model_has_experts(const struct vfm_model_spec *m)
 {
-	return vfm_model_arch(m) == VFM_ARCH_STDIT ? 12 : 6;
+	return vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
+}
+
+bool vfm_model_tokens_choose(const struct vfm_model_spec *m)
+{
+	return vfm_model_has_experts(m) && m->moe_router == VFM_MOE_TOKEN_CHOICE;
 }
 
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m)
@@ -231,50 +309,65 @@ static int64_t expert_params(const struct vfm_model_spec *m)
 static int64_t mlp_params(const struct vfm_model_spec *m)
 {
 	int64_t h = m->hidden, shared = m->shared_experts * m->expert_ffn;
+	bool bias = !vfm_model_arch(m)->no_bias;
 
-	switch (vfm_model_arch(m)) {
-	case VFM_ARCH_MOVIEGEN:
-		return 3 * h * m->ffn;
-	case VFM_ARCH_MOE:
+	switch (vfm_model_arch(m)->mlp) {
+	case VFM_MLP_SWIGLU:
+		return lin(h, 2 * m->ffn, bias) + lin(m->ffn, h, bias);
+	case VFM_MLP_EXPERTS:
 		return m->experts * h + m->experts * expert_params(m) +
-			(shared ? lin(h, shared, true) + lin(shared, h, true) : 0);
+			(shared ? lin(h, shared, bias) + lin(shared, h, bias) : 0);
 	default:
-		return lin(h, m->ffn, true) + lin(m->ffn, h, true);
+		return lin(h, m->ffn, bias) + lin(m->ffn, h, bias);
 	}
+}
+
+/* The matrix of modulation that all blocks share; and what a block has of its own. */
+static bool has_shared_mod(const struct vfm_model_spec *m)
+{
+	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
+}
+
+static int64_t mod_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t h = m->hidden, mods = a->n_mod * h, r = m->adaln_lora;
+
+	if (a->mod == VFM_MOD_TABLE)
+		return mods;
+	return r ? h * r + lin(r, mods, true) : lin(h, mods, true);
 }
 
 int64_t vfm_model_params(const struct vfm_model_spec *m)
 {
-	int64_t h = m->hidden, r = m->adaln_lora, mods = vfm_model_mods(m) * h, n = 0, block = 0;
-	bool llama = vfm_model_arch(m) == VFM_ARCH_MOVIEGEN;
-	int attns = vfm_model_arch(m) == VFM_ARCH_STDIT ? 3 : 1;
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t h = m->hidden, n = 0, block = 0;
 
 	n += lin(vfm_model_patch_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
 	if (m->cross_attention || m->pooled_text)
 		n += lin(m->text_dim, h, true);
-	if (r)
-		n += lin(h, mods, true);
-	if (m->pos == VFM_POS_LEARNED)
+	if (has_shared_mod(m))
+		n += lin(h, a->n_mod * h, true);
+	if (a->pos == VFM_POS_LEARNED)
 		n += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
 	n += lin(h, 2 * h, true) + lin(h, vfm_model_patch_dim(m), true);
 
-	block += r ? h * r + lin(r, mods, true) : lin(h, mods, true);
-	block += attns * attn_params(m, !llama) + mlp_params(m);
+	block += mod_params(m) + a->n_attn * attn_params(m, !a->no_bias) + mlp_params(m);
 	if (m->cross_attention)
-		block += (llama ? 1 : 2) * h + attn_params(m, !llama);
+		block += (a->plain_cross ? 0 : a->rms_norm ? 1 : 2) * h + attn_params(m, !a->no_bias);
 	return n + m->layers * block;
 }
 
 int64_t vfm_model_active_params(const struct vfm_model_spec *m)
 {
-	double idle = vfm_model_arch(m) == VFM_ARCH_MOE ? (double)m->experts - m->moe_capacity : 0;
+	double idle = vfm_model_has_experts(m) ? (double)m->experts - m->moe_capacity : 0;
 
 	return vfm_model_params(m) - (int64_t)(idle * (double)(m->layers * expert_params(m)));
 }
 
 /* ---- FLOPs ---- */
 
-void vfm_pack_sums_grid(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
+void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
 {
 	double t = grid[0], area = (double)grid[1] * grid[2], s = t * area, c = (double)text_tokens;
 
@@ -287,27 +380,14 @@ void vfm_pack_sums_grid(struct vfm_pack_sums *p, const int32_t grid[3], int64_t 
 	p->n += 1;
 }
 
-void vfm_pack_sums_add(struct vfm_pack_sums *p, int64_t tokens, int64_t text_tokens)
-{
-	double s = (double)tokens, c = (double)text_tokens;
-
-	p->q += s;
-	p->Q += s * s;
-	p->Qs += s * s;
-	p->Qt += s;
-	p->c += c;
-	p->X += s * c;
-	p->n += 1;
-}
-
 static double mlp_flops(const struct vfm_model_spec *m, double q)
 {
 	double h = (double)m->hidden, f = (double)m->ffn;
 
-	switch (vfm_model_arch(m)) {
-	case VFM_ARCH_MOVIEGEN:
+	switch (vfm_model_arch(m)->mlp) {
+	case VFM_MLP_SWIGLU:
 		return 6 * q * h * f;
-	case VFM_ARCH_MOE:
+	case VFM_MLP_EXPERTS:
 		return 2 * q * h * (double)m->experts +
 			4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
 	default:
@@ -315,27 +395,30 @@ static double mlp_flops(const struct vfm_model_spec *m, double q)
 	}
 }
 
+/* Of the scores and the sums of one self-attention. */
+static double attn_flops(enum vfm_attn_span span, const struct vfm_pack_sums *p, double h)
+{
+	return 4 * h * (span == VFM_ATTN_SPATIAL ? p->Qs : span == VFM_ATTN_TEMPORAL ? p->Qt : p->Q);
+}
+
 double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
 {
+	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
-	       mods = vfm_model_mods(m) * h;
-	double proj = 4 * p->q * h * h + 4 * p->q * h * kv; /* of one self-attention */
-	double layer = proj + 4 * p->Q * h + mlp_flops(m, p->q);
+	       mods = a->n_mod * h, layer = mlp_flops(m, p->q);
 	double once = 2 * p->q * (double)vfm_model_patch_dim(m) * h * 2 + p->n * 2 * (256 * h + h * h + 2 * h * h);
 
-	if (vfm_model_arch(m) == VFM_ARCH_STDIT)
-		layer += 2 * proj + 4 * (p->Qs + p->Qt) * h;
+	for (int i = 0; i < a->n_attn; i++)
+		layer += 4 * p->q * h * h + 4 * p->q * h * kv + attn_flops(a->attn[i], p, h);
 	if (m->cross_attention) {
 		layer += 4 * p->q * h * h + 4 * p->c * h * kv + 4 * p->X * h;
 		once += 2 * p->c * td * h;
 	}
 	if (m->pooled_text)
 		once += 2 * p->n * td * h;
-	if (m->adaln_lora) {
-		layer += p->n * 2 * (h * r + r * mods);
+	if (has_shared_mod(m))
 		once += p->n * 2 * h * mods;
-	} else {
-		layer += p->n * 2 * h * mods;
-	}
+	if (a->mod == VFM_MOD_MATRIX)
+		layer += p->n * 2 * (r > 0 ? h * r + r * mods : h * mods);
 	return (double)m->layers * layer + once;
 }

@@ -11,11 +11,6 @@ void vfm_parallel_defaults(struct vfm_parallel *p)
 
 typedef long long ll;
 
-static bool has_experts(const struct vfm_model_spec *m)
-{
-	return vfm_model_arch(m) == VFM_ARCH_MOE;
-}
-
 /* What a degree must divide; those with of 0 do not matter. */
 struct multiple {
 	const char *what;
@@ -127,10 +122,10 @@ static int check_pp(const struct vfm_parallel *p, const struct vfm_model_spec *m
 
 static int check_ep(const struct vfm_parallel *p, const struct vfm_model_spec *m, struct vfm_err *err)
 {
-	struct multiple of[] = {
-		{"model.experts", has_experts(m) ? m->experts : 1}, {"dp x cp x tp =", p->dp * p->cp * p->tp}};
+	struct multiple of[] = {{"model.experts", vfm_model_has_experts(m) ? m->experts : 1},
+		{"dp x cp x tp =", p->dp * p->cp * p->tp}};
 
-	if (p->ep > 1 && !has_experts(m))
+	if (p->ep > 1 && !vfm_model_has_experts(m))
 		return vfm_fail(err, VFM_EUSAGE, "parallel.ep: %lld, but model.arch %s has no experts; 1 would fit",
 			(ll)p->ep, m->arch);
 	return check_divides("parallel.ep", p->ep, of, 2, err);
@@ -140,8 +135,9 @@ int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, i
 {
 	int64_t ffn = m->ffn ? m->ffn : 4 * m->hidden;
 	struct multiple tp[] = {{"model.heads", m->heads}, {"model.kv_heads", m->kv_heads},
-		{"model.ffn", has_experts(m) ? 0 : ffn},
-		{"model.shared_experts x model.expert_ffn =", has_experts(m) ? m->shared_experts * m->expert_ffn : 0}};
+		{"model.ffn", vfm_model_has_experts(m) ? 0 : ffn},
+		{"model.shared_experts x model.expert_ffn =",
+			vfm_model_has_experts(m) ? m->shared_experts * m->expert_ffn : 0}};
 	struct multiple shard[1];
 
 	TRY(check_range(p, err));

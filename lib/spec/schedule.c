@@ -9,11 +9,12 @@
 /* FLOPs of a layer, the patch embedding and the head, for a typical pack: 8 samples, 8,192 tokens. */
 static void costs(const struct vfm_model_spec *m, double *layer, double *end)
 {
+	static const int32_t grid[3] = {1, 32, 32};
 	struct vfm_pack_sums p = {0};
 	struct vfm_model_spec one = *m, none = *m;
 
 	for (int i = 0; i < 8; i++)
-		vfm_pack_sums_add(&p, 1024, m->text_len);
+		vfm_pack_sums_add(&p, grid, m->text_len);
 	one.layers = 1;
 	none.layers = 0;
 	*layer = vfm_model_flops(&one, &p) - vfm_model_flops(&none, &p);

@@ -26,7 +26,7 @@ static const char *find_obstacle(
 		return "packs of several ranks communicate";
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		return "activations are offloaded to the host";
-	if (vfm_model_arch(&c->model) == VFM_ARCH_MOE && c->model.moe_router == VFM_MOE_TOKEN_CHOICE)
+	if (vfm_model_tokens_choose(&c->model))
 		return "with token choice the host reads the counts of the experts";
 	return NULL;
 }

@@ -9,20 +9,6 @@
 #include "base/near.h"
 #include "base/num.h"
 
-enum key_type { K_INT, K_SEED, K_NUM, K_BOOL, K_ENUM, K_INT3, K_NAME };
-
-struct key {
-	const char *path;
-	enum key_type type;
-	size_t off;
-	double min, max;
-	const char *const *names; /* of K_ENUM */
-	const int *values;        /* of K_ENUM; NULL: 0, 1, 2 … */
-	const char *help;
-};
-
-static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NULL};
-static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {
@@ -41,115 +27,107 @@ static const char *const graphs_names[] = {"off", "on", NULL};
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
 
-static const struct key keys[] = {
-	{"model.arch", K_NAME, OFF(model.arch), 0, 0, NULL, NULL, "architecture: dit, moviegen, stdit or moe"},
-	{"model.layers", K_INT, OFF(model.layers), 1, 1024, NULL, NULL, "transformer blocks"},
-	{"model.hidden", K_INT, OFF(model.hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
-	{"model.heads", K_INT, OFF(model.heads), 1, 1024, NULL, NULL, "attention heads"},
-	{"model.kv_heads", K_INT, OFF(model.kv_heads), 0, 1024, NULL, NULL,
-		"heads of keys and values (grouped queries); 0: as many as heads"},
-	{"model.ffn", K_INT, OFF(model.ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
-	{"model.cross_attention", K_BOOL, OFF(model.cross_attention), 0, 0, NULL, NULL,
-		"text through cross-attention in every block"},
-	{"model.pooled_text", K_BOOL, OFF(model.pooled_text), 0, 0, NULL, NULL,
-		"mean of the text added to the conditioning"},
-	{"model.qk_norm", K_BOOL, OFF(model.qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
-	{"model.adaln_lora", K_INT, OFF(model.adaln_lora), 0, 65536, NULL, NULL,
-		"rank of a block's modulation; 0: a full matrix"},
-	{"model.pos", K_ENUM, OFF(model.pos), 0, 0, pos_names, NULL,
-		"positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
-	{"model.pos_max", K_INT3, OFF(model.pos_max), 1, 32767, NULL, NULL,
-		"learned positions: patches that a sample has at most in t, h, w"},
-	{"model.experts", K_INT, OFF(model.experts), 1, 4096, NULL, NULL, "moe: experts a block"},
-	{"model.expert_ffn", K_INT, OFF(model.expert_ffn), 1, 1 << 20, NULL, NULL, "moe: inner width of an expert"},
-	{"model.shared_experts", K_INT, OFF(model.shared_experts), 0, 1024, NULL, NULL,
-		"moe: experts that every token visits"},
-	{"model.moe_router", K_ENUM, OFF(model.moe_router), 0, 0, router_names, NULL, "moe: who chooses whom"},
-	{"model.moe_capacity", K_NUM, OFF(model.moe_capacity), 0, 4096, NULL, NULL,
-		"moe: experts that a token visits, on average or exactly"},
-	{"model.moe_aux", K_NUM, OFF(model.moe_aux), 0, 1e6, NULL, NULL,
-		"moe: weight of the load-balance loss of token choice"},
-	{"model.channels", K_INT, OFF(model.channels), 1, 1024, NULL, NULL, "channels of the latents"},
-	{"model.patch", K_INT3, OFF(model.patch), 1, 16, NULL, NULL, "patch size t, h, w"},
-	{"model.text_dim", K_INT, OFF(model.text_dim), 1, 65536, NULL, NULL, "features of a text row"},
-	{"model.text_len", K_INT, OFF(model.text_len), 1, 65536, NULL, NULL, "at most so many text rows a sample"},
-	{"model.norm_eps", K_NUM, OFF(model.norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
-	{"model.rope_theta", K_NUM, OFF(model.rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
-	{"diffusion.kind", K_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
-	{"diffusion.p_mean", K_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
-	{"diffusion.p_std", K_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL, "edm: standard deviation of ln sigma"},
-	{"diffusion.sigma_data", K_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL,
+/* Behind those of the section "model" (spec/model.h). */
+static const struct vfm_key own_keys[] = {
+	{"diffusion.kind", VFM_KEY_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
+	{"diffusion.p_mean", VFM_KEY_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
+	{"diffusion.p_std", VFM_KEY_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL,
+		"edm: standard deviation of ln sigma"},
+	{"diffusion.sigma_data", VFM_KEY_NUM, OFF(diffusion.sigma_data), 1e-3, 1e3, NULL, NULL,
 		"edm: standard deviation of the latents"},
-	{"diffusion.t_mean", K_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
-	{"diffusion.t_std", K_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL, "flow: standard deviation of logit(t)"},
-	{"diffusion.shift", K_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
-	{"diffusion.text_drop", K_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
+	{"diffusion.t_mean", VFM_KEY_NUM, OFF(diffusion.t_mean), -20, 20, NULL, NULL, "flow: mean of logit(t)"},
+	{"diffusion.t_std", VFM_KEY_NUM, OFF(diffusion.t_std), 0, 20, NULL, NULL,
+		"flow: standard deviation of logit(t)"},
+	{"diffusion.shift", VFM_KEY_NUM, OFF(diffusion.shift), 1e-3, 1e3, NULL, NULL, "flow: shift of t towards noise"},
+	{"diffusion.text_drop", VFM_KEY_NUM, OFF(diffusion.text_drop), 0, 1, NULL, NULL,
 		"probability that a sample's text is dropped"},
-	{"data.threads", K_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
-	{"data.prefetch", K_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
-	{"parallel.tp", K_INT, OFF(parallel.tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
-	{"parallel.cp", K_INT, OFF(parallel.cp), 1, 1024, NULL, NULL, "context parallel degree"},
-	{"parallel.pp", K_INT, OFF(parallel.pp), 1, 1024, NULL, NULL, "pipeline stages"},
-	{"parallel.ep", K_INT, OFF(parallel.ep), 1, 1024, NULL, NULL, "expert parallel degree"},
-	{"parallel.dp", K_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL,
+	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
+	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
+	{"parallel.tp", VFM_KEY_INT, OFF(parallel.tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
+	{"parallel.cp", VFM_KEY_INT, OFF(parallel.cp), 1, 1024, NULL, NULL, "context parallel degree"},
+	{"parallel.pp", VFM_KEY_INT, OFF(parallel.pp), 1, 1024, NULL, NULL, "pipeline stages"},
+	{"parallel.ep", VFM_KEY_INT, OFF(parallel.ep), 1, 1024, NULL, NULL, "expert parallel degree"},
+	{"parallel.dp", VFM_KEY_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL,
 		"data parallel degree; 0: what the other degrees leave"},
-	{"parallel.vpp", K_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL,
+	{"parallel.vpp", VFM_KEY_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL,
 		"chunks of layers a pipeline stage holds, interleaved"},
-	{"parallel.schedule", K_ENUM, OFF(parallel.schedule), 0, 0, pp_names, NULL, "order of work of a pipeline"},
-	{"parallel.cp_mode", K_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL,
+	{"parallel.schedule", VFM_KEY_ENUM, OFF(parallel.schedule), 0, 0, pp_names, NULL,
+		"order of work of a pipeline"},
+	{"parallel.cp_mode", VFM_KEY_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL,
 		"how context parallel attention sees all tokens"},
-	{"parallel.cp_a2a", K_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL,
+	{"parallel.cp_a2a", VFM_KEY_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL,
 		"hybrid: ranks of the inner all-to-all; 0: as many as the heads allow"},
-	{"parallel.fsdp", K_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL, "shard parameters, gradients and optimizer"},
-	{"parallel.distopt", K_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
-	{"parallel.shard", K_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL,
+	{"parallel.fsdp", VFM_KEY_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL,
+		"shard parameters, gradients and optimizer"},
+	{"parallel.distopt", VFM_KEY_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
+	{"parallel.shard", VFM_KEY_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL,
 		"ranks that fsdp and distopt shard over; 0: all of dp x cp"},
-	{"parallel.overlap", K_ENUM, OFF(parallel.overlap), 0, 0, overlap_names, NULL,
+	{"parallel.overlap", VFM_KEY_ENUM, OFF(parallel.overlap), 0, 0, overlap_names, NULL,
 		"whether collectives within layers overlap with computing"},
-	{"parallel.bucket_mib", K_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL,
+	{"parallel.bucket_mib", VFM_KEY_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL,
 		"size of the buckets in which gradients are reduced"},
-	{"train.steps", K_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
+	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
 		"optimizer steps; 0: as many as the manifest has"},
-	{"train.lr", K_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
-	{"train.min_lr", K_NUM, OFF(train.min_lr), 0, 10, NULL, NULL, "learning rate at the end of cosine and linear"},
-	{"train.warmup_steps", K_INT, OFF(train.warmup_steps), 0, 1e9, NULL, NULL, "steps of linear warm-up"},
-	{"train.schedule", K_ENUM, OFF(train.schedule), 0, 0, schedule_names, NULL, "learning rate after the warm-up"},
-	{"train.beta1", K_NUM, OFF(train.beta1), 0, 0.999999, NULL, NULL, "AdamW"},
-	{"train.beta2", K_NUM, OFF(train.beta2), 0, 0.999999, NULL, NULL, "AdamW"},
-	{"train.eps", K_NUM, OFF(train.eps), 1e-20, 1, NULL, NULL, "AdamW"},
-	{"train.weight_decay", K_NUM, OFF(train.weight_decay), 0, 10, NULL, NULL, "AdamW, matrices only"},
-	{"train.clip_norm", K_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL,
+	{"train.lr", VFM_KEY_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
+	{"train.min_lr", VFM_KEY_NUM, OFF(train.min_lr), 0, 10, NULL, NULL,
+		"learning rate at the end of cosine and linear"},
+	{"train.warmup_steps", VFM_KEY_INT, OFF(train.warmup_steps), 0, 1e9, NULL, NULL, "steps of linear warm-up"},
+	{"train.schedule", VFM_KEY_ENUM, OFF(train.schedule), 0, 0, schedule_names, NULL,
+		"learning rate after the warm-up"},
+	{"train.beta1", VFM_KEY_NUM, OFF(train.beta1), 0, 0.999999, NULL, NULL, "AdamW"},
+	{"train.beta2", VFM_KEY_NUM, OFF(train.beta2), 0, 0.999999, NULL, NULL, "AdamW"},
+	{"train.eps", VFM_KEY_NUM, OFF(train.eps), 1e-20, 1, NULL, NULL, "AdamW"},
+	{"train.weight_decay", VFM_KEY_NUM, OFF(train.weight_decay), 0, 10, NULL, NULL, "AdamW, matrices only"},
+	{"train.clip_norm", VFM_KEY_NUM, OFF(train.clip_norm), 0, 1e9, NULL, NULL,
 		"largest norm of the gradient; 0: no clipping"},
-	{"train.ema_decay", K_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL,
+	{"train.ema_decay", VFM_KEY_NUM, OFF(train.ema_decay), 0, 0.9999999, NULL, NULL,
 		"moving average of the weights; 0: none"},
-	{"train.dtype", K_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
+	{"train.dtype", VFM_KEY_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
 		"of matrices and activations; masters are fp32"},
-	{"train.residual", K_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values,
+	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values,
 		"of the residual stream and its gradient"},
-	{"train.fp8", K_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL,
+	{"train.fp8", VFM_KEY_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL,
 		"scaling of the linear layers of blocks, which then multiply in fp8; none: they do not"},
-	{"train.fp8_history", K_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
+	{"train.fp8_history", VFM_KEY_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
 		"steps whose largest elements give the scales of train.fp8=delayed"},
-	{"train.master", K_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
-	{"train.moments", K_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values, "of AdamW's first moments"},
-	{"train.offload", K_ENUM, OFF(train.offload), 0, 0, offload_names, NULL,
+	{"train.master", VFM_KEY_ENUM, OFF(train.master), 0, 0, master_names, NULL, "how master weights are kept"},
+	{"train.moments", VFM_KEY_ENUM, OFF(train.moments), 0, 0, dtype_names, dtype_values,
+		"of AdamW's first moments"},
+	{"train.offload", VFM_KEY_ENUM, OFF(train.offload), 0, 0, offload_names, NULL,
 		"what lies in the host's memory instead of the device's"},
-	{"train.recompute", K_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL,
+	{"train.recompute", VFM_KEY_ENUM, OFF(train.recompute), 0, 0, recompute_names, NULL,
 		"what the backward computes again"},
-	{"train.recompute_blocks", K_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
+	{"train.recompute_blocks", VFM_KEY_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
 		"blocks of the model that this goes for, spread evenly; 0: all"},
-	{"train.deterministic", K_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
+	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
 		"the same bits from every run, whatever is faster"},
-	{"train.graphs", K_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
+	{"train.graphs", VFM_KEY_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
 		"forward and backward of a pack launched as one graph, where the device can"},
-	{"train.seed", K_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
-	{"ckpt.every", K_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL, "steps between checkpoints; 0: only at the end"},
-	{"ckpt.keep", K_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
-	{"ckpt.keep_every", K_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL,
+	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
+	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
+		"steps between checkpoints; 0: only at the end"},
+	{"ckpt.keep", VFM_KEY_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
+	{"ckpt.keep_every", VFM_KEY_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL,
 		"checkpoints at multiples of this stay for good; 0: none"},
 };
 
-enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
+enum { N_OWN = sizeof(own_keys) / sizeof(own_keys[0]) };
+
+static int count_keys(void)
+{
+	return vfm_model_n_keys + N_OWN;
+}
+
+static const struct vfm_key *key_at(int i)
+{
+	return i < vfm_model_n_keys ? &vfm_model_keys[i] : &own_keys[i - vfm_model_n_keys];
+}
+
+/* Where the value of a key lies in the configuration. */
+static void *key_value(struct vfm_config *c, const struct vfm_key *k)
+{
+	return (strncmp(k->path, "model.", 6) == 0 ? (char *)&c->model : (char *)c) + k->off;
+}
 
 void vfm_config_defaults(struct vfm_config *c)
 {
@@ -177,11 +155,11 @@ void vfm_config_defaults(struct vfm_config *c)
 
 /* ---- one value ---- */
 
-static int number(const struct key *k, const json_t *v, double *out, struct vfm_err *err)
+static int number(const struct vfm_key *k, const json_t *v, double *out, struct vfm_err *err)
 {
 	static const char *const names[] = {
 		"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
-	bool integer = k->type != K_NUM;
+	bool integer = k->type != VFM_KEY_NUM;
 
 	*out = json_number_value(v);
 	/* 1e6 is an integer, too.  The limits of all keys lie below 2^53, so that a double holds it exactly. */
@@ -193,7 +171,7 @@ static int number(const struct key *k, const json_t *v, double *out, struct vfm_
 	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);
 }
 
-static int set_enum(const struct key *k, const json_t *v, int *out, struct vfm_err *err)
+static int set_enum(const struct vfm_key *k, const json_t *v, int *out, struct vfm_err *err)
 {
 	const char *s = json_string_value(v);
 	struct vfm_buf all = {0};
@@ -212,41 +190,42 @@ static int set_enum(const struct key *k, const json_t *v, int *out, struct vfm_e
 	return VFM_EUSAGE;
 }
 
-static int set_key(struct vfm_config *c, const struct key *k, const json_t *v, struct vfm_err *err)
+static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *v, struct vfm_err *err)
 {
-	void *dst = (char *)c + k->off;
+	void *dst = key_value(c, k);
 	double x;
 
 	switch (k->type) {
-	case K_INT:
+	case VFM_KEY_INT:
 		TRY(number(k, v, &x, err));
 		*(int64_t *)dst = (int64_t)x;
 		return 0;
-	case K_SEED:
+	case VFM_KEY_SEED:
 		TRY(number(k, v, &x, err));
 		*(uint64_t *)dst = (uint64_t)x;
 		return 0;
-	case K_NUM:
+	case VFM_KEY_NUM:
 		TRY(number(k, v, &x, err));
 		*(double *)dst = x;
 		return 0;
-	case K_BOOL:
+	case VFM_KEY_BOOL:
 		if (!json_is_boolean(v))
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected true or false", k->path);
 		*(bool *)dst = json_is_true(v);
 		return 0;
-	case K_ENUM:
+	case VFM_KEY_ENUM:
 		return set_enum(k, v, dst, err);
-	case K_INT3:
+	case VFM_KEY_INT3:
 		if (!json_is_array(v) || json_array_size(v) != 3)
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected an array of three integers", k->path);
 		for (size_t i = 0; i < 3; i++) {
-			TRY(number(&(struct key){.path = k->path, .type = K_INT, .min = k->min, .max = k->max},
+			TRY(number(
+				&(struct vfm_key){.path = k->path, .type = VFM_KEY_INT, .min = k->min, .max = k->max},
 				json_array_get(v, i), &x, err));
 			((int64_t *)dst)[i] = (int64_t)x;
 		}
 		return 0;
-	case K_NAME:
+	case VFM_KEY_NAME:
 		if (!json_is_string(v) || json_string_length(v) >= sizeof(c->model.arch))
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected a short string", k->path);
 		memcpy(dst, json_string_value(v), json_string_length(v) + 1);
@@ -270,14 +249,15 @@ static const char *find_current_key(const char *path)
 
 static int unknown_key(const char *path, struct vfm_err *err)
 {
-	const char *all[N_KEYS + 1], *near, *now = find_current_key(path);
+	const char **all, *near, *now = find_current_key(path);
 
 	if (now != path)
 		return vfm_fail(err, VFM_EUSAGE, "%s: this key is now %s", path, now);
-	for (int i = 0; i < N_KEYS; i++)
-		all[i] = keys[i].path;
-	all[N_KEYS] = NULL;
+	all = vfm_calloc((size_t)count_keys() + 1, sizeof(*all));
+	for (int i = 0; i < count_keys(); i++)
+		all[i] = key_at(i)->path;
 	near = vfm_near(path, all);
+	free(all);
 	return vfm_fail(err, VFM_EUSAGE, "unknown key '%s'%s%s%s", path, near ? " (did you mean '" : "",
 		near ? near : "", near ? "'?)" : "");
 }
@@ -290,9 +270,9 @@ static int set_path(struct vfm_config *c, const char *path, const json_t *v, str
 		return vfm_model_preset(json_string_value(v), &c->model, err) < 0 ? vfm_err_context(err, "model.preset")
 										  : 0;
 	}
-	for (int i = 0; i < N_KEYS; i++)
-		if (!strcmp(keys[i].path, path))
-			return set_key(c, &keys[i], v, err);
+	for (int i = 0; i < count_keys(); i++)
+		if (!strcmp(key_at(i)->path, path))
+			return set_key(c, key_at(i), v, err);
 	return unknown_key(path, err);
 }
 
@@ -389,28 +369,28 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	return 0;
 }
 
-static json_t *value_json(const struct vfm_config *c, const struct key *k)
+static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 {
-	const void *p = (const char *)c + k->off;
+	const void *p = key_value((struct vfm_config *)c, k);
 
 	switch (k->type) {
-	case K_INT:
+	case VFM_KEY_INT:
 		return json_integer(*(const int64_t *)p);
-	case K_SEED:
+	case VFM_KEY_SEED:
 		return json_integer((json_int_t) * (const uint64_t *)p);
-	case K_NUM:
+	case VFM_KEY_NUM:
 		return vfm_json_real(*(const double *)p);
-	case K_BOOL:
+	case VFM_KEY_BOOL:
 		return json_boolean(*(const bool *)p);
-	case K_ENUM:
+	case VFM_KEY_ENUM:
 		for (int i = 0; k->names[i]; i++)
 			if ((k->values ? k->values[i] : i) == *(const int *)p)
 				return json_string(k->names[i]);
 		return json_null();
-	case K_INT3:
+	case VFM_KEY_INT3:
 		return json_pack("[III]", (json_int_t)((const int64_t *)p)[0], (json_int_t)((const int64_t *)p)[1],
 			(json_int_t)((const int64_t *)p)[2]);
-	case K_NAME:
+	case VFM_KEY_NAME:
 		return json_string(p);
 	}
 	return json_null();
@@ -420,18 +400,19 @@ json_t *vfm_config_to_json(const struct vfm_config *c)
 {
 	json_t *root = json_object();
 
-	for (int i = 0; i < N_KEYS; i++) {
-		const char *dot = strchr(keys[i].path, '.');
+	for (int i = 0; i < count_keys(); i++) {
+		const struct vfm_key *k = key_at(i);
+		const char *dot = strchr(k->path, '.');
 		char section[32];
 		json_t *sub;
 
-		snprintf(section, sizeof(section), "%.*s", (int)(dot - keys[i].path), keys[i].path);
+		snprintf(section, sizeof(section), "%.*s", (int)(dot - k->path), k->path);
 		sub = json_object_get(root, section);
 		if (!sub) {
 			sub = json_object();
 			json_object_set_new(root, section, sub);
 		}
-		json_object_set_new(sub, dot + 1, value_json(c, &keys[i]));
+		json_object_set_new(sub, dot + 1, value_json(c, k));
 	}
 	return root;
 }
@@ -441,14 +422,15 @@ void vfm_config_describe(struct vfm_buf *out)
 	struct vfm_config c;
 
 	vfm_config_defaults(&c);
-	for (int i = 0; i < N_KEYS; i++) {
-		json_t *v = value_json(&c, &keys[i]);
+	for (int i = 0; i < count_keys(); i++) {
+		const struct vfm_key *k = key_at(i);
+		json_t *v = value_json(&c, k);
 		char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
 
-		vfm_buf_addf(out, "%-22s %-10s %s", keys[i].path, text ? text : "", keys[i].help);
-		for (int j = 0; keys[i].names && keys[i].names[j]; j++)
-			vfm_buf_addf(out, "%s%s", j ? "|" : " (", keys[i].names[j]);
-		vfm_buf_adds(out, keys[i].names ? ")\n" : "\n");
+		vfm_buf_addf(out, "%-22s %-10s %s", k->path, text ? text : "", k->help);
+		for (int j = 0; k->names && k->names[j]; j++)
+			vfm_buf_addf(out, "%s%s", j ? "|" : " (", k->names[j]);
+		vfm_buf_adds(out, k->names ? ")\n" : "\n");
 		free(text);
 		json_decref(v);
 	}

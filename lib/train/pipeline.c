@@ -274,7 +274,7 @@ static void count(struct vfm_pipeline *p, const struct vfm_pack *b)
 	struct vfm_pack_sums sums = {0};
 
 	for (int i = 0; i < b->n; i++)
-		vfm_pack_sums_add(&sums, b->cu_seqlens[i + 1] - b->cu_seqlens[i], b->cu_text[i + 1] - b->cu_text[i]);
+		vfm_pack_sums_add(&sums, b->grid[i], b->cu_text[i + 1] - b->cu_text[i]);
 	p->sums->flops += 3 * vfm_model_flops(&p->c->model, &sums);
 	p->sums->tokens += b->tokens;
 	p->sums->samples += b->n;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "dev/stall.h"
 #include "nn/scales.h"
-#include "train/advice.h"
+#include "train/oom_hints.h"
 
 /* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
@@ -32,7 +32,7 @@ struct vfm_trainer {
 	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
-	struct vfm_advice advice;                 /* for when the device's memory runs out */
+	struct vfm_oom_hints oom_hints;           /* for when the device's memory runs out */
 	struct vfm_tensor sums;                   /* [N_SUMS] f64, device */
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
 	int64_t put, read;                        /* steps */
@@ -89,8 +89,8 @@ struct vfm_trainer *vfm_trainer_new(
 	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
-	tr->advice = (struct vfm_advice){&tr->c, mesh, &tr->ps, 0, 0};
-	s->dev->advice = (struct vfm_dev_advice){vfm_advice_savings, &tr->advice};
+	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .ps = &tr->ps};
+	s->dev->oom_hints = (struct vfm_dev_oom_hints){vfm_oom_hints_savings, &tr->oom_hints};
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
@@ -115,8 +115,8 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 {
 	if (!tr)
 		return;
-	if (tr->stream->dev->advice.ctx == &tr->advice)
-		tr->stream->dev->advice = (struct vfm_dev_advice){0};
+	if (tr->stream->dev->oom_hints.ctx == &tr->oom_hints)
+		tr->stream->dev->oom_hints = (struct vfm_dev_oom_hints){0};
 	vfm_pipeline_free(tr->pipe);
 	unread_free(tr);
 	vfm_stalls_free(tr->stalls);
@@ -188,7 +188,7 @@ static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_e
 /* The packs of a step, seen on their way to the pipeline. */
 struct seen {
 	const struct vfm_pack_source *src;
-	struct vfm_advice *advice;
+	struct vfm_oom_hints *oom_hints;
 };
 
 static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
@@ -196,8 +196,11 @@ static int next_seen(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 	struct seen *s = ctx;
 
 	TRY(s->src->next(s->src->ctx, p, err));
-	if ((*p)->tokens > s->advice->tokens)
-		s->advice->tokens = (*p)->tokens;
+	if ((*p)->tokens > s->oom_hints->rows[VFM_ROWS_TOKENS]) {
+		s->oom_hints->rows[VFM_ROWS_TOKENS] = (*p)->tokens;
+		s->oom_hints->rows[VFM_ROWS_TEXT] = (*p)->text_tokens;
+		s->oom_hints->rows[VFM_ROWS_SAMPLES] = (*p)->n;
+	}
 	return 0;
 }
 
@@ -216,11 +219,11 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
 	double t0 = vfm_now(), wait0 = waited(tr), stood0 = stood(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_sums sums;
-	struct seen seen = {src, &tr->advice};
+	struct seen seen = {src, &tr->oom_hints};
 	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
 
 	u->from = vfm_stalls_mark(tr->stalls);
-	tr->advice.packs = n_packs;
+	tr->oom_hints.packs = n_packs;
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_grad_packs(&tr->ps, n_packs);

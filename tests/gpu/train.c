@@ -314,7 +314,7 @@ static void compare_bits(const char *check, const struct model *m, const struct 
 static bool graphs_expected(const struct vfm_config *c)
 {
 	return strcmp(device, "cpu") != 0 && !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) &&
-		!(vfm_model_arch(&c->model) == VFM_ARCH_MOE && c->model.moe_router == VFM_MOE_TOKEN_CHOICE);
+		!vfm_model_tokens_choose(&c->model);
 }
 
 static void against_itself(const struct model *m)

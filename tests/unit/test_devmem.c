@@ -134,7 +134,7 @@ static void test_oom(void **state)
 		.in_use = 139 * GIB,
 		.total = 140 * GIB,
 		.holders = &h};
-	struct vfm_dev_advice advice = {savings, NULL};
+	struct vfm_dev_oom_hints oom_hints = {savings, NULL};
 	char cut[40];
 	(void)state;
 
@@ -150,7 +150,7 @@ static void test_oom(void **state)
 		"packs or a smaller model");
 	vfm_holders_sub(&h, 2, 61 * GIB);
 	o.others = 60 * GIB;
-	o.advice = &advice;
+	o.oom_hints = &oom_hints;
 	o.what = "the moving average of the weights";
 	o.bytes = 26 * GIB;
 	says(&o,

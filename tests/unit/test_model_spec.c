@@ -1,13 +1,15 @@
-/* Model dimensions: presets against published sizes, counts, and what the check refuses. */
+/* Model dimensions: presets against the manual, counts, and what the check refuses. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "ok.h"
 #include "spec/model.h"
 
@@ -20,72 +22,121 @@ static struct vfm_model_spec preset(const char *name)
 	return m;
 }
 
-/* In millions, by hand from the dimensions (h, f, k = outputs of the keys):
+/* ---- the manual ---- */
+
+#define PAGE "man/vfm-config.5"
+
+struct row {
+	char name[32], ffn[32];
+	long long layers, hidden, heads, kv_heads, adaln_lora;
+	double params, active; /* in millions; active 0: all */
+};
+
+/* A row of the table of presets: ".It dit-s Ta 12 Ta ...". */
+static bool read_row(const char *line, struct row *r)
+{
+	int n;
+
+	*r = (struct row){0};
+	n = sscanf(line, ".It %31s Ta %lld Ta %lld Ta %lld Ta %lld Ta %31[0-9x ] Ta %lld Ta %lf (%lf active)", r->name,
+		&r->layers, &r->hidden, &r->heads, &r->kv_heads, r->ffn, &r->adaln_lora, &r->params, &r->active);
+	for (size_t k = strlen(r->ffn); k > 0 && r->ffn[k - 1] == ' '; k--)
+		r->ffn[k - 1] = '\0';
+	return n >= 8;
+}
+
+static void check_row(const struct row *r)
+{
+	struct vfm_model_spec m = preset(r->name);
+	double p = (double)vfm_model_params(&m) / 1e6, a = (double)vfm_model_active_params(&m) / 1e6,
+	       active = r->active > 0 ? r->active : r->params;
+	char ffn[64];
+
+	if (vfm_model_has_experts(&m))
+		snprintf(ffn, sizeof(ffn), "%lld x %lld", (long long)m.experts, (long long)m.expert_ffn);
+	else
+		snprintf(ffn, sizeof(ffn), "%lld", (long long)m.ffn);
+	if (m.layers != r->layers || m.hidden != r->hidden || m.heads != r->heads || m.kv_heads != r->kv_heads ||
+		m.adaln_lora != r->adaln_lora || strcmp(ffn, r->ffn) != 0)
+		fail_msg("%s has other dimensions in " PAGE, r->name);
+	if (fabs(p / r->params - 1) > 0.004 || fabs(a / active - 1) > 0.004)
+		fail_msg("%s: %.1f M parameters, %.1f M active; not those of " PAGE, r->name, p, a);
+}
+
+/* The manual has a row for each preset, in the same order, with dimensions and parameters by hand; h, f, k = outputs of
+ * the keys:
  *   dit       a block: 8 h^2 (self, cross), 2 h f, modulation 6 h^2, or 7 r h with LoRA of rank r
  *   moviegen  6 h^2 (modulation), 4 h^2 + 4 h k (self and cross), 3 h f.  The 30B of arXiv 2410.13720 has no grouped
  *             queries (+ 3.4e9), and a modulation much smaller than a matrix a block (- 10.9e9)
  *   moe-1b    is named by its active parameters */
 static void test_presets(void **state)
 {
-	static const struct {
-		const char *name;
-		double params, active;
-	} want[] = {
-		{"dit-s", 39.9, 39.9},
-		{"dit-b", 158.6, 158.6},
-		{"dit-xl", 823.1, 823.1},
-		{"dit-7b", 7879, 7879},
-		{"dit-28b", 29868, 29868},
-		{"moviegen-1b", 1560.5, 1560.5},
-		{"moviegen-5b", 5873.5, 5873.5},
-		{"moviegen-30b", 33950, 33950},
-		{"stdit-xl", 1343.3, 1343.3},
-		{"moe-1b", 5117.8, 1359.7},
-	};
-	int n = 0;
+	const struct vfm_preset *p = vfm_presets;
+	char line[1024];
+	struct row r;
+	FILE *f = fopen(PAGE, "r");
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
-		struct vfm_model_spec m = preset(want[i].name);
-		double p = (double)vfm_model_params(&m) / 1e6, a = (double)vfm_model_active_params(&m) / 1e6;
-
-		if (fabs(p / want[i].params - 1) > 0.004 || fabs(a / want[i].active - 1) > 0.004)
-			fail_msg("%s: %.1f M parameters, %.1f M active", want[i].name, p, a);
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (!read_row(line, &r))
+			continue;
+		if (!p->name || strcmp(r.name, p->name) != 0)
+			fail_msg(PAGE ": %s stands where the presets have %s", r.name, p->name ? p->name : "no more");
+		check_row(&r);
+		p++;
 	}
-	while (vfm_model_presets[n]) {
-		struct vfm_model_spec m = preset(vfm_model_presets[n++]);
+	fclose(f);
+	if (p->name)
+		fail_msg(PAGE " has no row for %s", p->name);
+}
 
-		assert_int_equal(m.hidden % m.heads, 0);
+/* The manual explains every architecture. */
+static void test_architectures(void **state)
+{
+	char *text, item[64];
+	size_t len;
+
+	(void)state;
+	OK(vfm_read_file(PAGE, 1 << 20, &text, &len, &err));
+	for (int i = 0; vfm_arch_names[i]; i++) {
+		assert_string_equal(vfm_archs[i].name, vfm_arch_names[i]);
+		snprintf(item, sizeof(item), "\n.It Cm %s\n", vfm_arch_names[i]);
+		if (!strstr(text, item))
+			fail_msg(PAGE " does not explain model.arch '%s'", vfm_arch_names[i]);
 	}
-	assert_int_equal(n, 11);
+	free(text);
 }
 
 /* The FLOPs of the linear layers are 2 a weight and token: what is left is attention. */
 static void test_flops(void **state)
 {
-	static const char *const names[] = {"dit-28b", "moviegen-30b", "stdit-xl", "moe-1b"};
 	static const int32_t grid[3] = {8, 16, 16};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		struct vfm_model_spec m = preset(names[i]);
+	for (const struct vfm_preset *preset_row = vfm_presets; preset_row->name; preset_row++) {
+		struct vfm_model_spec m = preset(preset_row->name);
+		const struct vfm_arch *a = vfm_model_arch(&m);
 		struct vfm_pack_sums p = {0};
-		double s = 8 * 256, h = (double)m.hidden, attn, linear, got;
+		double s = 8 * 256, h = (double)m.hidden, attn = 0, linear, got;
 
 		m.cross_attention = false;
 		m.adaln_lora = 0;
-		vfm_pack_sums_grid(&p, grid, 0);
-		attn = (double)m.layers * 4 * s * s * h;
-		if (!strcmp(m.arch, "stdit"))
-			attn += (double)m.layers * 4 * s * h * (256 + 8);
+		vfm_pack_sums_add(&p, grid, 0);
+		for (int i = 0; i < a->n_attn; i++)
+			attn += (double)m.layers * 4 * s * h *
+				(a->attn[i] == VFM_ATTN_SPATIAL                   ? 256
+						: a->attn[i] == VFM_ATTN_TEMPORAL ? 8
+										  : s);
 		linear = 2 * s * (double)vfm_model_active_params(&m);
 		/* modulation and time embedding are made once a sample, not once a token */
-		linear -= 2 * (s - 1) * ((double)m.layers * vfm_model_mods(&m) * h * h + 256 * h + h * h + 2 * h * h);
+		linear -= 2 * (s - 1) *
+			((double)m.layers * vfm_model_arch(&m)->n_mod * h * h + 256 * h + h * h + 2 * h * h);
 		if (m.pos == VFM_POS_LEARNED)
 			linear -= 2 * s * 768 * h;
 		got = vfm_model_flops(&m, &p);
 		if (fabs(got / (attn + linear) - 1) > 2e-3) /* biases and norms */
-			fail_msg("%s: %g FLOPs, expected %g", names[i], got, attn + linear);
+			fail_msg("%s: %g FLOPs, expected %g", preset_row->name, got, attn + linear);
 	}
 }
 
@@ -133,6 +184,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_presets),
+		cmocka_unit_test(test_architectures),
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_check),
 	};

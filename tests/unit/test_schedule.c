@@ -116,8 +116,8 @@ static void test_layers(void **state)
 	struct vfm_model_spec m;
 
 	(void)state;
-	for (int k = 0; vfm_model_presets[k]; k++) {
-		OK(vfm_model_preset(vfm_model_presets[k], &m, &err));
+	for (const struct vfm_preset *p = vfm_presets; p->name; p++) {
+		OK(vfm_model_preset(p->name, &m, &err));
 		OK(vfm_model_check(&m, &err));
 		for (int parts = 1; parts <= 64; parts++) {
 			int64_t next = 0, least = m.layers, most = 0;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "dev/holders.h"
-#include "train/advice.h"
+#include "train/oom_hints.h"
 #include "train/device.h"
 #include "train/synthetic.h"
 #include "train/trainer.h"
@@ -36,7 +36,7 @@ static void *alloc(struct vfm_stream *s, size_t bytes, const char *what, struct 
 				 .in_use = (uint64_t)d->mem_now,
 				 .total = (uint64_t)limit,
 				 .holders = &holders,
-				 .advice = &d->advice},
+				 .oom_hints = &d->oom_hints},
 		text, sizeof(text));
 	vfm_fail(e, VFM_EENV, "%s", text);
 	return NULL;
@@ -82,7 +82,7 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 	if (tr && vfm_trainer_step(tr, 0, 1, &source, 1e-3, &err) == 0 && vfm_trainer_stats(tr, &stats, &err) == 0)
 		peak = d.dev->mem_peak;
 	vfm_trainer_free(tr);
-	assert_null(d.dev->advice.savings);
+	assert_null(d.dev->oom_hints.savings);
 	vfm_pack_release(&b);
 	vfm_device_close(&d);
 	return peak;
@@ -92,7 +92,7 @@ static int64_t peak_of(const struct vfm_config *c, int64_t bytes)
 static int64_t promised(const struct vfm_config *c, const char *how)
 {
 	struct vfm_dev_saving v[32];
-	struct vfm_advice a = {c, vfm_mesh_one(), NULL, 128, 1};
+	struct vfm_oom_hints a = {.c = c, .mesh = vfm_mesh_one(), .rows = {128, 4, 1}, .packs = 1};
 	struct vfm_trainer *tr;
 	struct vfm_device d;
 	int64_t bytes = -1;
@@ -102,7 +102,7 @@ static int64_t promised(const struct vfm_config *c, const char *how)
 	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, &err);
 	assert_non_null(tr);
 	a.ps = vfm_trainer_params(tr);
-	n = vfm_advice_savings(&a, v, 32);
+	n = vfm_oom_hints_savings(&a, v, 32);
 	assert_in_range(n, 1, 31);
 	for (int i = 0; i < n; i++)
 		if (strcmp(v[i].how, how) == 0)

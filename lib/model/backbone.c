@@ -16,6 +16,7 @@ struct chunk {
 
 struct vfm_model {
 	struct vfm_model_spec m;
+	const struct vfm_arch *arch;
 	const struct vfm_block_kind *kind;
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
@@ -26,15 +27,16 @@ struct vfm_model {
 	int chunks;
 };
 
+/* In the order of vfm_archs. */
 static const struct vfm_block_kind *const kinds[] = {
-	&vfm_block_dit, &vfm_block_moviegen, &vfm_block_stdit, &vfm_block_moe};
+#define X(name) &vfm_block_##name,
+	VFM_ARCH_LIST(X)
+#undef X
+};
 
-static const struct vfm_block_kind *kind_of(const char *arch)
+static enum vfm_norm_kind norm_of(const struct vfm_arch *a)
 {
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (!strcmp(kinds[i]->arch, arch))
-			return kinds[i];
-	abort(); /* vfm_model_check has seen the name */
+	return a->rms_norm ? VFM_NORM_RMS : VFM_NORM_LAYER;
 }
 
 static void *block_of(const struct vfm_model *d, int64_t i)
@@ -60,8 +62,8 @@ static void declare_conditioning(struct vfm_model *d)
 			&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
 	if (m->adaln_lora)
 		vfm_linear_declare(&d->ada_shared, d->ps,
-			&(struct vfm_linear_desc){.in = h, .out = d->kind->n_mod * h, .zero = true}, "ada_shared");
-	for (int i = 0; d->kind->learned_pos && i < 3; i++) {
+			&(struct vfm_linear_desc){.in = h, .out = d->arch->n_mod * h, .zero = true}, "ada_shared");
+	for (int i = 0; d->arch->pos == VFM_POS_LEARNED && i < 3; i++) {
 		struct vfm_pdesc table = {.ndim = 2, .shape = {m->pos_max[i], h}};
 
 		d->pos[i] = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_NORMAL, 0.02f, "pos.%c", "thw"[i]);
@@ -77,7 +79,8 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP], head = unit_of(m->layers);
 
 	d->m = *m;
-	d->kind = kind_of(m->arch);
+	d->arch = vfm_model_arch(m);
+	d->kind = kinds[d->arch - vfm_archs];
 	d->ps = ps;
 	d->residual = VFM_F32;
 	d->chunks = (int)mesh->p.vpp;
@@ -142,9 +145,10 @@ bool vfm_model_is_last(const struct vfm_model *d, int chunk)
 
 /* ---- modulation ---- */
 
-void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
-	int n_mod, const char *prefix)
+void vfm_modulation_declare(
+	struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, const char *prefix)
 {
+	int n_mod = vfm_model_arch(m)->n_mod;
 	int64_t h = m->hidden, out = n_mod * h;
 
 	*mod = (struct vfm_modulation){.n_mod = n_mod};
@@ -186,19 +190,20 @@ struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit)
 		.heads = m->heads,
 		.kv_heads = m->kv_heads,
 		.qk_norm = m->qk_norm,
+		.no_bias = vfm_model_arch(m)->no_bias,
 		.eps = (float)m->norm_eps};
 }
 
 void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
-	const struct vfm_attn_desc *d, enum vfm_norm_kind norm, int layer)
+	const struct vfm_attn_desc *d, int layer)
 {
 	char prefix[64];
 
-	*a = (struct vfm_text_attn){.norm = norm};
+	*a = (struct vfm_text_attn){.norm = norm_of(vfm_model_arch(m))};
 	if (!m->cross_attention)
 		return;
 	a->ln_w = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
-	if (norm == VFM_NORM_LAYER)
+	if (a->norm == VFM_NORM_LAYER)
 		a->ln_b = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
 	vfm_cross_attn_declare(&a->cross, ps, d, prefix);
@@ -262,7 +267,7 @@ static struct vfm_var *head(
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
 	m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
-	y = vfm_g_norm_mod(t, h, d->kind->norm, (float)d->m.norm_eps, vfm_view_cols(t, m, 0, D),
+	y = vfm_g_norm_mod(t, h, norm_of(d->arch), (float)d->m.norm_eps, vfm_view_cols(t, m, 0, D),
 		vfm_view_cols(t, m, 1, D), &in->seqs, d->ps->dtype);
 	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
 	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
@@ -289,7 +294,7 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 		ctx = vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text), VFM_ACT_NONE, d->ps->dtype);
 	if (d->m.adaln_lora)
 		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
-	if (d->kind->learned_pos)
+	if (d->arch->pos == VFM_POS_LEARNED)
 		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);
 	vfm_unit_end(t, d->ps, UNIT_COND);
 

@@ -1,50 +1,21 @@
-#include "train/advice.h"
+#include "train/oom_hints.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-/* What a block keeps, in widths a token: projections, norms and results of attention by what kind there are of them; a
- * hidden layer of the MLP once before and once behind its activation.  tests/unit/test_advice.c holds it against the
- * device's count. */
-double vfm_advice_kept(const struct vfm_model_spec *m, int mode, const struct vfm_train_config *t)
-{
-	enum vfm_arch arch = vfm_model_arch(m);
-	bool gated = arch == VFM_ARCH_MOVIEGEN;
-	double e = (double)vfm_dtype_size((enum vfm_dtype)t->dtype),
-	       stream = (double)vfm_dtype_size((enum vfm_dtype)t->residual), h = (double)m->hidden;
-	double self = arch == VFM_ARCH_STDIT ? 3 : 1, cross = m->cross_attention ? 1 : 0;
-	double f = (double)m->ffn, copies = 0, lse = 4 * (double)m->heads * (self + cross);
-
-	if (arch == VFM_ARCH_MOE) {
-		f = (m->moe_capacity + (double)m->shared_experts) * (double)m->expert_ffn;
-		copies = 2 * m->moe_capacity;
-	}
-	switch (mode) {
-	case VFM_RECOMPUTE_FULL:
-		return h * stream;
-	case VFM_RECOMPUTE_SELECTIVE:
-		return h * stream + (self + cross) * h * e + lse;
-	case VFM_RECOMPUTE_LIGHT:
-		return h * stream + (5 * self + 3 * cross + 1 + copies / 2) * h * e + (gated ? 2 : 1) * f * e + lse;
-	case VFM_RECOMPUTE_NONE:
-		break;
-	}
-	return h * stream * (1 + self + cross) + (8 * self + 4 * cross + 2 + copies) * h * e + (gated ? 3 : 2) * f * e +
-		lse;
-}
+#include <string.h>
 
 /* ---- this rank's share ---- */
 
 struct share {
-	const struct vfm_advice *a;
-	double rows;     /* of the residual stream, of all packs that are in flight at a time */
-	double blocks;   /* on this stage */
-	double remade;   /* of them, blocks that recompute goes for */
+	const struct vfm_oom_hints *a;
+	double rows[VFM_ROW_KINDS]; /* of this rank, of all packs that are in flight at a time */
+	double blocks;              /* on this stage */
+	double remade;              /* of them, blocks that recompute goes for */
 	double matrices; /* elements that this rank owns of the state: those with a copy in the compute dtype */
 	double own;      /* and all */
 };
 
-static struct share share_of(const struct vfm_advice *a)
+static struct share share_of(const struct vfm_oom_hints *a)
 {
 	const struct vfm_train_config *t = &a->c->train;
 	const struct vfm_mesh *m = a->mesh;
@@ -53,7 +24,9 @@ static struct share share_of(const struct vfm_advice *a)
 
 	if (a->packs > 0 && flight > (double)a->packs)
 		flight = (double)a->packs;
-	s.rows = (double)a->tokens * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
+	s.rows[VFM_ROWS_TOKENS] = (double)a->rows[VFM_ROWS_TOKENS] * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
+	s.rows[VFM_ROWS_TEXT] = (double)a->rows[VFM_ROWS_TEXT] * flight / m->size[VFM_AX_TP];
+	s.rows[VFM_ROWS_SAMPLES] = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
 	if (t->recompute != VFM_RECOMPUTE_NONE)
 		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
 	for (int i = 0; i < a->ps->n_sec; i++)
@@ -61,14 +34,24 @@ static struct share share_of(const struct vfm_advice *a)
 	return s;
 }
 
+/* Bytes that one block saves in a mode of recompute, with the dtypes of t. */
+static double block_bytes(const struct share *s, int mode, const struct vfm_train_config *t)
+{
+	struct vfm_saved_how how = {.mode = (enum vfm_recompute)mode,
+		.dtype = (enum vfm_dtype)t->dtype,
+		.residual = (enum vfm_dtype)t->residual};
+
+	memcpy(how.rows, s->rows, sizeof(how.rows));
+	return vfm_block_saved_bytes(&s->a->c->model, &how);
+}
+
 /* Activations of a step in this mode for `remade` of the blocks; a block that is run again has all of its own for that
  * time. */
 static double activations(const struct share *s, const struct vfm_train_config *t, double remade)
 {
-	const struct vfm_model_spec *m = &s->a->c->model;
-	double all = vfm_advice_kept(m, VFM_RECOMPUTE_NONE, t);
+	double all = block_bytes(s, VFM_RECOMPUTE_NONE, t);
 
-	return s->rows * ((s->blocks - remade + (remade > 0)) * all + remade * vfm_advice_kept(m, t->recompute, t));
+	return (s->blocks - remade + (remade > 0)) * all + remade * block_bytes(s, t->recompute, t);
 }
 
 static double now(const struct share *s)
@@ -130,8 +113,8 @@ static void add_activations(struct list *l, const struct share *s)
 	if (s->remade > 0 && s->remade < s->blocks)
 		add(l, is - activations(s, t, s->blocks), "train.recompute_blocks=0");
 	if (s->remade > 2 && !(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* two blocks' stay */
-		add(l, s->rows * (s->remade - 2) * vfm_advice_kept(&s->a->c->model, t->recompute, t),
-			"train.offload=%s", t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
+		add(l, (s->remade - 2) * block_bytes(s, t->recompute, t), "train.offload=%s",
+			t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
 	other = *t;
 	other.dtype = other.residual = VFM_BF16;
 	if (t->dtype != VFM_BF16) {
@@ -182,7 +165,7 @@ static void add_ranks(struct list *l, const struct share *s)
 		l->v[from].more_ranks = true;
 }
 
-int vfm_advice_savings(void *ctx, struct vfm_dev_saving *v, int n)
+int vfm_oom_hints_savings(void *ctx, struct vfm_dev_saving *v, int n)
 {
 	struct share s = share_of(ctx);
 	struct list l = {v, 0, n};

@@ -1,0 +1,29 @@
+/* key.h - a key of a configuration: where its value lies in a struct, of which type it is and how large it may be.
+ * The same row reads it from JSON (train/config.h), prints it, and checks it in the struct.
+ */
+#ifndef VFM_SPEC_KEY_H
+#define VFM_SPEC_KEY_H
+
+#include <stddef.h>
+
+enum vfm_key_type {
+	VFM_KEY_INT,  /* int64_t */
+	VFM_KEY_SEED, /* uint64_t */
+	VFM_KEY_NUM,  /* double */
+	VFM_KEY_BOOL, /* bool */
+	VFM_KEY_ENUM, /* int */
+	VFM_KEY_INT3, /* int64_t [3] */
+	VFM_KEY_NAME, /* char [16] */
+};
+
+struct vfm_key {
+	const char *path; /* "model.heads" */
+	enum vfm_key_type type;
+	size_t off; /* of the value in its struct */
+	double min, max;
+	const char *const *names; /* of an enum or a name, NULL-terminated */
+	const int *values;        /* of an enum; NULL: 0, 1, 2 ... */
+	const char *help;
+};
+
+#endif
