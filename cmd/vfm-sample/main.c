@@ -81,6 +81,7 @@ struct job {
 	struct vfm_model *net;
 	struct vfm_tokenizer tok;
 	struct vfm_textbytes *text;
+	bool logged_cut; /* of a prompt that is longer than model.text_len */
 	struct vfm_progress progress;
 	int64_t evals; /* network evaluations shown as progress */
 };
@@ -385,6 +386,19 @@ out:
 	return rc;
 }
 
+/* Writes the rows of a caption that the model reads, and returns their number.  `rows` has room for all of them. */
+static int32_t embed_caption(struct job *j, const char *caption, float *rows)
+{
+	int32_t n = vfm_textbytes_embed(j->text, caption, rows), most = (int32_t)j->c.model.text_len;
+
+	if (n <= most)
+		return n;
+	if (!j->logged_cut && j->x->job.world->rank == 0)
+		vfm_info("a prompt has %d text rows; of each prompt the first %d are read (model.text_len)", n, most);
+	j->logged_cut = true;
+	return most;
+}
+
 /* All ranks have the same latents; the first shows them. */
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
@@ -410,8 +424,8 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 		id[i] = first + (size_t)i;
 		memcpy(grids[i], grid, sizeof(grids[i]));
 		cu[i + 1] = cu[i] +
-			vfm_textbytes_embed(j->text, j->item[first + (size_t)i].caption,
-				text + (size_t)cu[i] * (size_t)m->text_dim);
+			embed_caption(
+				j, j->item[first + (size_t)i].caption, text + (size_t)cu[i] * (size_t)m->text_dim);
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
 	for (int i = 0; i < n && j->x->job.world->rank == 0; i++) {

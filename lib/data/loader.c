@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
 #include "data/index.h"
@@ -26,8 +27,8 @@ struct slot {
 	struct vfm_err err;
 	struct vfm_record *rec; /* [cap_rec] of the samples */
 	size_t cap_rec;
-	float *latent; /* one sample before it is patchified */
-	size_t latent_size;
+	float *scratch; /* a latent before it is patchified, or a text before it is cut */
+	size_t scratch_size;
 };
 
 struct cached_step {
@@ -52,6 +53,7 @@ struct vfm_loader {
 	struct cached_step *cache;
 	int32_t n_cache;
 	uint64_t clock;
+	bool logged_cut;
 	struct vfm_pool *pool;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -147,9 +149,32 @@ static int sample_context(const struct vfm_loader *l, const struct vfm_manifest_
 		err, "set '%s', shard %d, index %lld", l->h->sets[s->set].name, s->shard, (long long)s->index);
 }
 
-/* Looks the samples up; counts tokens, texts and the largest latent. */
-static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, size_t *max_latent,
-	struct vfm_err *err)
+static bool is_cut(const struct vfm_loader *l, const struct vfm_record *r)
+{
+	return l->o.text_len > 0 && r->text_len > l->o.text_len;
+}
+
+static int32_t text_rows(const struct vfm_loader *l, const struct vfm_record *r)
+{
+	return is_cut(l, r) ? l->o.text_len : r->text_len;
+}
+
+static void log_cut(struct vfm_loader *l, const struct vfm_record *r)
+{
+	bool first;
+
+	pthread_mutex_lock(&l->lock);
+	first = !l->logged_cut;
+	l->logged_cut = true;
+	pthread_mutex_unlock(&l->lock);
+	if (first)
+		vfm_info("sample %llu has %d text rows; of each sample the first %d are read (model.text_len)",
+			(unsigned long long)r->id, r->text_len, l->o.text_len);
+}
+
+/* Looks the samples up; counts tokens, text rows and the elements of the largest array that passes through scratch. */
+static int look_up(
+	struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, size_t *scratch, struct vfm_err *err)
 {
 	struct vfm_pack *p = &sl->p;
 
@@ -157,7 +182,7 @@ static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manif
 	p->tokens = m->tokens;
 	p->text_tokens = 0;
 	p->n = m->n_samples;
-	*max_latent = 0;
+	*scratch = 0;
 	for (int32_t i = 0; i < m->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &m->samples[i];
 		struct vfm_record *r = &sl->rec[i];
@@ -169,9 +194,11 @@ static int look_up(struct vfm_loader *l, struct slot *sl, const struct vfm_manif
 			rc = check_record(l, s, r, err);
 		if (rc < 0)
 			return sample_context(l, s, err);
-		p->text_tokens += r->text_len;
-		if (vfm_record_latent_count(r) > *max_latent)
-			*max_latent = vfm_record_latent_count(r);
+		p->text_tokens += text_rows(l, r);
+		if (vfm_record_latent_count(r) > *scratch)
+			*scratch = vfm_record_latent_count(r);
+		if (is_cut(l, r) && vfm_record_text_count(r) > *scratch)
+			*scratch = vfm_record_text_count(r);
 	}
 	if (p->text_tokens > INT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than 2^31 text tokens");
@@ -191,6 +218,20 @@ static int ensure(void **p, size_t *have, size_t want, const char *what, struct 
 	return 0;
 }
 
+/* The checksum of a text covers all its rows: a text that is cut is read whole first. */
+static int read_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, const struct vfm_record *r,
+	float *rows, struct vfm_err *err)
+{
+	if (!r->text_len)
+		return 0;
+	if (!is_cut(l, r))
+		return vfm_index_read_text_f32(ix, r, rows, err);
+	log_cut(l, r);
+	TRY(vfm_index_read_text_f32(ix, r, sl->scratch, err));
+	memcpy(rows, sl->scratch, (size_t)l->o.text_len * r->text_dim * sizeof(float));
+	return 0;
+}
+
 static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, int32_t i, struct vfm_err *err)
 {
 	struct vfm_pack *p = &sl->p;
@@ -198,21 +239,19 @@ static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *
 	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 
 	TRY(vfm_patch_grid(dims, l->h->patch, grid, err));
-	vfm_pack_set(p, i, r->id, grid, r->text_len);
-	TRY(vfm_index_read_latent_f32(ix, r, sl->latent, err));
-	vfm_patchify(sl->latent, r->c, dims, l->h->patch, p->x0 + (int64_t)p->cu_seqlens[i] * p->patch_dim);
-	if (r->text_len)
-		TRY(vfm_index_read_text_f32(ix, r, p->text + (int64_t)p->cu_text[i] * p->text_dim, err));
-	return 0;
+	vfm_pack_set(p, i, r->id, grid, text_rows(l, r));
+	TRY(vfm_index_read_latent_f32(ix, r, sl->scratch, err));
+	vfm_patchify(sl->scratch, r->c, dims, l->h->patch, p->x0 + (int64_t)p->cu_seqlens[i] * p->patch_dim);
+	return read_text(l, sl, ix, r, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
 }
 
 static int fill(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, struct vfm_err *err)
 {
-	size_t max_latent;
+	size_t scratch;
 
-	TRY(look_up(l, sl, m, &max_latent, err));
+	TRY(look_up(l, sl, m, &scratch, err));
 	TRY(vfm_pack_alloc(&sl->p, err));
-	TRY(ensure((void **)&sl->latent, &sl->latent_size, max_latent * sizeof(float), "a latent", err));
+	TRY(ensure((void **)&sl->scratch, &sl->scratch_size, scratch * sizeof(float), "a latent", err));
 	for (int32_t i = 0; i < m->n_samples; i++)
 		if (fill_sample(l, sl, l->ix[m->samples[i].set], i, err) < 0)
 			return sample_context(l, &m->samples[i], err);
@@ -347,7 +386,7 @@ void vfm_loader_close(struct vfm_loader *l)
 	vfm_pool_free(l->pool);
 	for (int32_t i = 0; l->slots && i < l->n_slots; i++) {
 		vfm_pack_release(&l->slots[i].p);
-		vfm_big_free(l->slots[i].latent, l->slots[i].latent_size);
+		vfm_big_free(l->slots[i].scratch, l->slots[i].scratch_size);
 		free(l->slots[i].rec);
 	}
 	for (int32_t i = 0; l->cache && i < l->n_cache; i++)

@@ -19,6 +19,7 @@ struct vfm_loader_opts {
 	int32_t rank, world; /* pack p of a step belongs to p % world == rank; world 0 means 1 */
 	int32_t prefetch;    /* packs read ahead; 0: 4 */
 	int32_t threads;     /* reading threads; 0: 2 */
+	int32_t text_len;    /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
 	/* do not compare the sha256 of the indexes with the manifest at open (it reads them whole) */
 	bool skip_hash;
 };

@@ -143,6 +143,16 @@ static bool has_units(const struct vfm_model_spec *m)
 	return false;
 }
 
+static int check_texts(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+{
+	for (int i = 0; i < p->n; i++)
+		if (p->cu_text[i + 1] - p->cu_text[i] > m->text_len)
+			return vfm_fail(err, VFM_EUSAGE, "sample %llu has %d text rows, but model.text_len is %lld",
+				(unsigned long long)p->id[i], (int)(p->cu_text[i + 1] - p->cu_text[i]),
+				(long long)m->text_len);
+	return 0;
+}
+
 static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	for (int i = 0; m->pos == VFM_POS_LEARNED && i < p->n; i++)
@@ -166,6 +176,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 
 	*in = (struct vfm_model_in){.stream = s};
 	TRY(check_grids(m, p, err));
+	TRY(check_texts(m, p, err));
 	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP],
 		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
 	in->host_cu_text = memcpy(vfm_malloc(cu), p->cu_text, cu);

@@ -252,6 +252,7 @@ static int open_loader(struct run *r, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
 		.threads = (int32_t)r->c->data.threads,
+		.text_len = (int32_t)r->c->model.text_len,
 		.first_step = r->first,
 		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],
 		.world = (int32_t)r->mesh->p.dp};

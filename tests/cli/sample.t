@@ -210,6 +210,21 @@ run "${s[@]}" --ckpt cut -p x -o bad.mp4
 is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a broken manifest is refused"
 like "$err" "^vfm-sample: .*cut" "and named"
 
+# ---- model.text_len ------------------------------------------------------------------------
+run vfm-train -c tiny.json --data plan.jsonl --steps 6 --set model.text_len=2 -o short
+is "$rc $(grep -c 'of each sample the first 2 are read (model.text_len)' <<<"$err")" "0 1" "training cuts long texts and says so once"
+not_ok "which gives other losses" cmp <(jq -c .loss short/metrics.jsonl) <(head -n 6 edm/metrics.jsonl | jq -c .loss)
+vfm-train -q -c tiny.json --data plan.jsonl --steps 6 --set model.text_len=40 -o long >log
+is "$(jq -c .loss long/metrics.jsonl)" "$(head -n 6 edm/metrics.jsonl | jq -c .loss)" "texts that are short enough stay as they are"
+run vfm-sample --ckpt short "${small[@]}" -p "a red square moves left" -p "a red circle" -d cut-long
+is "$rc $(grep -c 'a prompt has 5 text rows; of each prompt the first 2 are read (model.text_len)' <<<"$err")" "0 1" \
+	"sampling cuts long prompts and says so once"
+run vfm-sample --ckpt short "${small[@]}" -p "a red" -p "a red" -d cut-short
+not_ok "and says nothing of a short one" grep -q text_len <<<"$err"
+is "$(pictures cut-long/*.mp4)" "$(pictures cut-short/*.mp4)" "a prompt is its first rows"
+run vfm-bench step --model dit-s --layers 1 --text-len 20 --set model.text_len=16
+is "$rc $err" "2 vfm-bench step: sample 1 has 20 text rows, but model.text_len is 16" "a benchmark of longer texts is refused"
+
 # ---- the environment fails -----------------------------------------------------------------
 run bash -c "ulimit -f 1; ${s[*]} -p x -o full.mp4 --size 128x128"
 complaint 3 "cannot write 'full.mp4'.*File too large" "no space for the video"

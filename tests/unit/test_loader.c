@@ -98,7 +98,7 @@ static uint64_t digest(const struct vfm_pack *b)
 	return vfm_fnv64(h, sizeof(h));
 }
 
-static void check_pack(const struct vfm_pack *b)
+static void check_pack(const struct vfm_pack *b, int text_len)
 {
 	assert_int_equal((uintptr_t)b->x0 % 64, 0);
 	assert_int_equal((uintptr_t)b->pos % 64, 0);
@@ -112,7 +112,7 @@ static void check_pack(const struct vfm_pack *b)
 
 		assert_true(n < N_A);
 		assert_true(g[0] == d->t && g[1] == d->h / 2 && g[2] == d->w / 2);
-		assert_int_equal(b->cu_text[i + 1] - b->cu_text[i], d->text_len);
+		assert_int_equal(b->cu_text[i + 1] - b->cu_text[i], d->text_len < text_len ? d->text_len : text_len);
 		for (int32_t k = b->cu_text[i] * b->text_dim; k < b->cu_text[i + 1] * b->text_dim; k++)
 			assert_true(b->text[k] == dataset_value(n + 1, k - b->cu_text[i] * b->text_dim));
 		for (int32_t k = b->cu_seqlens[i]; k < b->cu_seqlens[i + 1]; k++) {
@@ -143,7 +143,7 @@ static int read_all(const struct vfm_loader_opts *o, uint64_t *digests, bool che
 	assert_non_null(l);
 	while ((rc = vfm_loader_next(l, &b, &err)) == 1) {
 		if (check)
-			check_pack(b);
+			check_pack(b, o->text_len ? o->text_len : INT32_MAX);
 		digests[n++] = digest(b);
 		vfm_loader_release(l, b);
 	}
@@ -152,6 +152,20 @@ static int read_all(const struct vfm_loader_opts *o, uint64_t *digests, bool che
 	vfm_loader_close(l);
 	vfm_manifest_close(m);
 	return n;
+}
+
+/* Texts keep their first rows, whole where they are short. */
+static void text_len(void **state)
+{
+	struct vfm_loader_opts all = {0}, some = {.text_len = 2}, more = {.text_len = 512};
+	uint64_t a[512], s[512], m[512];
+	int n = read_all(&all, a, true);
+
+	(void)state;
+	assert_int_equal(read_all(&some, s, true), n);
+	assert_int_equal(read_all(&more, m, true), n);
+	assert_memory_not_equal(a, s, (size_t)n * sizeof(*a));
+	assert_memory_equal(a, m, (size_t)n * sizeof(*a));
 }
 
 static void contents(void **state)
@@ -234,8 +248,8 @@ static void holding_packs(void **state)
 	assert_int_equal(vfm_loader_next(l, &b[3], &err), VFM_EUSAGE);
 	vfm_loader_release(l, b[0]);
 	assert_int_equal(vfm_loader_next(l, &b[3], &err), 1);
-	check_pack(b[1]);
-	check_pack(b[3]);
+	check_pack(b[1], INT32_MAX);
+	check_pack(b[3], INT32_MAX);
 	vfm_loader_close(l); /* with packs held, and work under way */
 	vfm_manifest_close(m);
 }
@@ -321,7 +335,7 @@ static void options_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
-		cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
+		cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
 		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
 		cmocka_unit_test(damage_is_named), cmocka_unit_test(options_are_checked)};
 

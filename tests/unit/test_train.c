@@ -15,7 +15,10 @@
 #include "dataset.h"
 #include "ok.h"
 #include "train/config.h"
+#include "train/device.h"
+#include "train/madeup.h"
 #include "train/metrics.h"
+#include "train/trainer.h"
 
 static char *dir;
 
@@ -252,6 +255,47 @@ static int make(const char *path)
 	return rc < 0;
 }
 
+/* A step's FLOPs are those of the samples' grids: frames and columns have attentions of their own. */
+static void test_flops(void **state)
+{
+	static const struct vfm_madeup samples[] = {{{1, 4, 4}, 3, 1}, {{4, 4, 4}, 5, 2}};
+	struct vfm_pack_sums sums = {0};
+	struct vfm_step_stats stats;
+	struct vfm_device d;
+	struct vfm_trainer *tr;
+	struct vfm_config c;
+	struct vfm_batch b;
+	struct vfm_pack_array packs = {&b, 1, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	double attention;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	strcpy(c.model.arch, "stdit");
+	c.model.layers = 1;
+	c.model.hidden = 32;
+	c.model.heads = 2;
+	c.model.text_dim = 8;
+	OK(vfm_config_check(&c, &err));
+	OK(vfm_parallel_check(&c.parallel, &c.model, 1, &err));
+	OK(vfm_device_open(&d, "cpu", &err));
+	vfm_madeup_pack(&b, samples, 2, &c.model, 5);
+	tr = vfm_trainer_new(&c, vfm_mesh_one(), d.stream, &err);
+	assert_non_null(tr);
+	OK(vfm_trainer_step(tr, 0, 1, &source, 1e-3, &err));
+	OK(vfm_trainer_stats(tr, &stats, &err));
+	for (int i = 0; i < 2; i++)
+		vfm_pack_sums_add(&sums, samples[i].grid, samples[i].text_len);
+	assert_true(stats.flops == 3 * vfm_model_flops(&c.model, &sums));
+	/* of the three attentions: frames of 16 tokens, columns of 1 and of 4, and 16 and 64 tokens */
+	attention = 3 * 4 * 32.0 * (5 * 16 * 16 + 16 * 1 * 1 + 16 * 4 * 4 + 16 * 16 + 64 * 64);
+	sums.Q = sums.Qs = sums.Qt = 0;
+	assert_true(stats.flops - 3 * vfm_model_flops(&c.model, &sums) == attention);
+	vfm_trainer_free(tr);
+	vfm_madeup_release(&b);
+	vfm_device_close(&d);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -261,6 +305,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lr),
 		cmocka_unit_test(test_metrics_cut),
 		cmocka_unit_test(test_metrics_add),
+		cmocka_unit_test(test_flops),
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "make"))
