@@ -1,6 +1,26 @@
 #include "grad/gops_int.h"
 
-/* ---- add, act ---- */
+/* ---- cast, add, act ---- */
+
+static int cast_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
+}
+
+struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out)
+{
+	struct vfm_axpby a = {.alpha = 1};
+	struct vfm_var *y;
+
+	if (vfm_tape_failed(t) || x->v.dtype == out)
+		return x;
+	y = vfm_var_new(t, vfm_like(&x->v, out));
+	a.x = vfm_read(x);
+	a.y = y->v;
+	FORWARD(axpby, &a);
+	vfm_record(t, cast_backward, y, &x, 1);
+	return y;
+}
 
 static int add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {

@@ -45,6 +45,8 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* dtype of a */
+/* y = x in dtype out; returns x if it has that dtype. */
+struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
 
 /* y[i] = x[index[i]] for index [N] i32 into the rows of x [M,D] or [M,H,d].  An index may repeat; a negative one gives
  * zeros.  The adjoint is index_add. */

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,9 +61,12 @@ static void declare_conditioning(struct vfm_model *d)
 	if (m->cross_attention || m->pooled_text)
 		vfm_linear_declare(
 			&d->ctx_proj, d->ps, &(struct vfm_linear_desc){.in = m->text_dim, .out = h}, "ctx_proj");
-	if (m->adaln_lora)
-		vfm_linear_declare(&d->ada_shared, d->ps,
-			&(struct vfm_linear_desc){.in = h, .out = d->arch->n_mod * h, .zero = true}, "ada_shared");
+	if (vfm_model_has_shared_mod(m)) {
+		struct vfm_linear_desc ada = {
+			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX};
+
+		vfm_linear_declare(&d->ada_shared, d->ps, &ada, "ada_shared");
+	}
 	for (int i = 0; d->arch->pos == VFM_POS_LEARNED && i < 3; i++) {
 		struct vfm_pdesc table = {.ndim = 2, .shape = {m->pos_max[i], h}};
 
@@ -152,7 +156,12 @@ void vfm_modulation_declare(
 	int64_t h = m->hidden, out = n_mod * h;
 
 	*mod = (struct vfm_modulation){.n_mod = n_mod};
-	if (m->adaln_lora) {
+	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE) {
+		struct vfm_pdesc table = {.ndim = 2, .shape = {n_mod, h}};
+
+		mod->table = vfm_param_add(
+			ps, unit, &table, VFM_INIT_NORMAL, 1 / sqrtf((float)h), "%sscale_shift_table", prefix);
+	} else if (m->adaln_lora) {
 		vfm_linear_declare(&mod->a, ps,
 			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = m->adaln_lora, .no_bias = true},
 			"%sada_a", prefix);
@@ -165,13 +174,24 @@ void vfm_modulation_declare(
 	}
 }
 
+/* [S, n_mod * D]: the table of the block for each sample. */
+static struct vfm_var *repeat_table(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in)
+{
+	struct vfm_var *rows = vfm_g_index_select(t, &mod->table->var, in->in->mod_rows); /* [S * n_mod, D] */
+
+	return vfm_view(
+		t, rows, vfm_t2(rows->v.data, rows->v.dtype, in->sc->v.shape[0], mod->n_mod * in->sc->v.shape[1]));
+}
+
 void vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out)
 {
 	enum vfm_dtype dt = in->in->x.dtype;
 	struct vfm_var *m;
 
-	if (in->shared)
+	if (mod->table)
+		m = vfm_g_add(t, in->shared, repeat_table(t, mod, in));
+	else if (in->shared)
 		m = vfm_g_add(t,
 			vfm_linear(t, &mod->b, vfm_linear(t, &mod->a, in->sc, VFM_ACT_NONE, dt), VFM_ACT_NONE, VFM_F32),
 			in->shared);
@@ -200,10 +220,12 @@ void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec 
 	char prefix[64];
 
 	*a = (struct vfm_text_attn){.norm = norm_of(vfm_model_arch(m))};
-	if (!m->cross_attention)
+	a->present = m->cross_attention;
+	if (!a->present)
 		return;
-	a->ln_w = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
-	if (a->norm == VFM_NORM_LAYER)
+	if (!vfm_model_arch(m)->plain_cross)
+		a->ln_w = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
+	if (a->ln_w && a->norm == VFM_NORM_LAYER)
 		a->ln_b = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
 	vfm_cross_attn_declare(&a->cross, ps, d, prefix);
@@ -214,9 +236,13 @@ struct vfm_var *vfm_text_attn(
 {
 	struct vfm_var *y;
 
-	if (!a->ln_w)
+	if (!a->present)
 		return h;
-	y = vfm_g_norm(t, h, a->norm, a->cross.eps, &a->ln_w->var, a->ln_b ? &a->ln_b->var : NULL, in->in->x.dtype);
+	if (a->ln_w)
+		y = vfm_g_norm(
+			t, h, a->norm, a->cross.eps, &a->ln_w->var, a->ln_b ? &a->ln_b->var : NULL, in->in->x.dtype);
+	else
+		y = vfm_g_cast(t, h, in->in->x.dtype);
 	y = vfm_cross_attn(t, &a->cross, y, in->ctx, &in->in->attn, &in->in->text_seqs);
 	return vfm_g_gate(t, h, y, NULL, NULL);
 }
@@ -292,7 +318,7 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 	sc = conditioning(d, t, in);
 	if (d->m.cross_attention)
 		ctx = vfm_linear(t, &d->ctx_proj, vfm_input(t, in->text), VFM_ACT_NONE, d->ps->dtype);
-	if (d->m.adaln_lora)
+	if (vfm_model_has_shared_mod(&d->m))
 		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
 	if (d->arch->pos == VFM_POS_LEARNED)
 		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);

@@ -28,9 +28,10 @@ struct vfm_block_kind {
 VFM_ARCH_LIST(X)
 #undef X
 
-/* The modulation of a block: a matrix, or with adaln_lora two of rank r, added to the shared modulation. */
+/* The modulation of a block: a matrix; or, added to the shared modulation, two of rank r (adaln_lora) or a table. */
 struct vfm_modulation {
 	struct vfm_linear ada, a, b;
+	struct vfm_param *table; /* [n_mod, D]; NULL: none */
 	int n_mod;
 };
 void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
@@ -42,11 +43,12 @@ void vfm_modulation(
 /* The attention of a model: widths, heads and biases. */
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
 
-/* Cross-attention to the text behind a norm with weights ("blocks.I.ln_c", "blocks.I.cross"), added to the residual
- * stream; nothing in a model without cross-attention. */
+/* Cross-attention to the text ("blocks.I.cross") behind a norm with weights ("blocks.I.ln_c"; none with plain_cross),
+ * added to the residual stream.  Returns the residual stream as it is in a model without cross-attention. */
 struct vfm_text_attn {
 	enum vfm_norm_kind norm;
-	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: there is none; ln_b NULL: an RMS norm */
+	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: no norm; ln_b NULL: an RMS norm */
+	bool present;
 	struct vfm_cross_attn cross;
 };
 void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,

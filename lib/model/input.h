@@ -31,6 +31,7 @@ struct vfm_model_in {
 	struct vfm_units frames, columns; /* stdit: where attention stays within a frame, and along time */
 	struct vfm_moe_in moe;            /* moe; the caller may set moe.loss */
 	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; where positions are learned */
+	struct vfm_tensor mod_rows; /* [S * n_mod] i32: 0 .. n_mod - 1 for each sample; where modulation is a table */
 };
 
 /* Uploads all but x and t_cond.  `dropped` [n] (NULL: none): samples whose text is replaced by zeros.

@@ -264,6 +264,11 @@ bool vfm_model_has_experts(const struct vfm_model_spec *m)
 	return vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
 }
 
+bool vfm_model_has_shared_mod(const struct vfm_model_spec *m)
+{
+	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
+}
+
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m)
 {
 	return vfm_model_has_experts(m) && m->moe_router == VFM_MOE_TOKEN_CHOICE;
@@ -322,12 +327,7 @@ static int64_t mlp_params(const struct vfm_model_spec *m)
 	}
 }
 
-/* The matrix of modulation that all blocks share; and what a block has of its own. */
-static bool has_shared_mod(const struct vfm_model_spec *m)
-{
-	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
-}
-
+/* Of the modulation of one block, without the part that all blocks share. */
 static int64_t mod_params(const struct vfm_model_spec *m)
 {
 	const struct vfm_arch *a = vfm_model_arch(m);
@@ -346,7 +346,7 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	n += lin(vfm_model_patch_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
 	if (m->cross_attention || m->pooled_text)
 		n += lin(m->text_dim, h, true);
-	if (has_shared_mod(m))
+	if (vfm_model_has_shared_mod(m))
 		n += lin(h, a->n_mod * h, true);
 	if (a->pos == VFM_POS_LEARNED)
 		n += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
@@ -416,7 +416,7 @@ double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sum
 	}
 	if (m->pooled_text)
 		once += 2 * p->n * td * h;
-	if (has_shared_mod(m))
+	if (vfm_model_has_shared_mod(m))
 		once += p->n * 2 * h * mods;
 	if (a->mod == VFM_MOD_MATRIX)
 		layer += p->n * 2 * (r > 0 ? h * r + r * mods : h * mods);

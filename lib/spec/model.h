@@ -50,6 +50,8 @@ const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* of a m
 bool vfm_model_has_experts(const struct vfm_model_spec *m);
 /* Token choice: in each pack the host reads how many tokens each expert gets. */
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
+/* Whether all blocks share a matrix of modulation, to which each adds its own. */
+bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features a token: channels * patch volume */
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 int64_t vfm_model_params(const struct vfm_model_spec *m);

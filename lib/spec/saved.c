@@ -137,7 +137,7 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 static void add_modulation(struct list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden, mods = vfm_model_arch(m)->n_mod * h;
-	bool sum = m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
+	bool sum = vfm_model_has_shared_mod(m);
 
 	if (vfm_model_arch(m)->mod == VFM_MOD_MATRIX) {
 		add_saved(l, "cast conditioning", VFM_ROWS_SAMPLES, h, VFM_SAVED_COMPUTE, NONE);

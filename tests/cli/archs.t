@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every architecture through the commands: training, a run in two halves, on two ranks, sampling; and samples that do not fit.
+# Every model of tests/mesh/meshes.txt through the commands: training, a run in two halves, on two ranks, sampling; and samples that do not fit.
 . "${0%/*}/lib.sh"
 
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
@@ -9,8 +9,7 @@ vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q
 	vfm-curate shard -q -d data >records.jsonl || exit 1
 vfm-pack -q -c 64 --steps 8 data >plan.jsonl || exit 1
 cat >tiny.json <<'END2'
-{"model": {"layers": 2, "hidden": 32, "heads": 2, "ffn": 48, "text_dim": 32, "experts": 4, "expert_ffn": 24, "moe_capacity": 2, "pos_max": [4, 4, 4]},
- "diffusion": {"kind": "flow"}, "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 4, "keep": 0}}
+{"train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 4, "keep": 0}}
 END2
 # far A B: near, or far: whether two arrays agree to rounding
 far() {
@@ -41,14 +40,11 @@ models=$(mandoc -Tascii -Owidth=900 "$TOP/man/vfm-models.7" | sed 's/.\x08//g')
 losses() {
 	jq -c .loss "$1"/metrics.jsonl
 }
-for arch in moviegen stdit expert token; do
-	case $arch in
-	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set model.heads=4 --set model.kv_heads=2 ;;
-	stdit) set -- --set model.arch=stdit ;;
-	expert) set -- --set model.arch=moe --set train.recompute=full ;;
-	token) set -- --set model.arch=moe --set model.moe_router=token_choice --set model.shared_experts=0 --set model.moe_aux=0.1 ;;
-	esac
-	train=(vfm-train -q -c tiny.json --data plan.jsonl "$@")
+for arch in $(mesh_models); do
+	read -ra keys < <(mesh_model "$arch")
+	train=(vfm-train -q -c tiny.json --data plan.jsonl "${keys[@]}" --set model.layers=2 --set model.channels=16
+		--set model.text_dim=32 --set 'model.pos_max=[4,4,4]' --set diffusion.kind=flow)
+	[ "$arch" != moe ] || train+=(--set train.recompute=full)
 	run "${train[@]}" --steps 8 -o "$arch"
 	rc_is 0 "$arch is trained"
 	ok "$arch: the loss falls" jq -se '(.[-1].loss < .[0].loss)' "$arch/metrics.jsonl"

@@ -160,3 +160,13 @@ less() {
 need_media() {
 	[ -d "$MEDIA" ] || skip_all "no test media at $MEDIA (set VFM_MEDIA)"
 }
+
+# The small models of tests/mesh/meshes.txt: one for each architecture, and variants.  Without those in which every token gets
+# every expert.
+mesh_models() {
+	sed -n 's/^model \([^ ]*\) .*/\1/p' "$TOP/tests/mesh/meshes.txt" | grep -v 'all$'
+}
+# mesh_model NAME: the keys of one of them as options, each one word.
+mesh_model() {
+	sed -n "s/^model $1  *//p" "$TOP/tests/mesh/meshes.txt" | sed 's/[^ ][^ ]*/--set &/g'
+}

@@ -36,22 +36,18 @@ spoil step.safetensors pack.0.pred -1 "another prediction"
 spoil init.safetensors blocks.0.cross.q.bias -1 "another weight"
 
 # What the C program computes.
-for model in cross pooled plain lora both full moviegen stdit moe token; do
+for model in cross pooled plain lora both full $(mesh_models); do
 	case $model in
 	cross) set -- ;;
 	pooled) set -- --set model.cross_attention=false --set model.pooled_text=true --set diffusion.kind=flow ;;
 	plain) set -- --set model.cross_attention=false --set model.qk_norm=false --set model.pos=sincos ;;
 	lora) set -- --set model.adaln_lora=8 --set diffusion.kind=flow --set diffusion.shift=3 ;;
 	both) set -- --set model.pooled_text=true --set model.pos=both --set diffusion.text_drop=0.5 --set train.seed=5 ;;
-	moviegen) set -- --set model.arch=moviegen --set model.pos=learned --set 'model.pos_max=[5,6,7]' --set model.kv_heads=1 ;;
-	stdit) set -- --set model.arch=stdit ;;
-	moe) set -- --set model.arch=moe --set model.experts=8 --set model.moe_capacity=2 --set model.expert_ffn=24 --set model.kv_heads=1 ;;
-	token) set -- --set model.arch=moe --set model.experts=5 --set model.moe_capacity=2 --set model.expert_ffn=24 \
-		--set model.moe_router=token_choice --set model.shared_experts=0 --set train.recompute=selective ;;
 	full) set -- --set train.recompute=full --set model.ffn=80 ;;
+	*) read -ra keys < <(mesh_model "$model") && set -- "${keys[@]}" ;;
 	esac
-	run vfm-train --set model.layers=2 --set model.hidden=48 --set model.heads=2 --set model.text_dim=40 --set model.channels=5 \
-		"$@" --dump-parity "dump-$model"
+	run vfm-train --set model.hidden=48 --set model.heads=2 "$@" --set model.layers=2 --set model.text_dim=40 --set model.channels=5 \
+		--dump-parity "dump-$model"
 	rc_is 0 "vfm-train dumps a step ($model)"
 	run "$PY" "$REF/check_torch.py" "dump-$model"
 	rc_is 0 "loss and gradients agree with PyTorch ($model)" || sed 's/^/#   /' <<<"$out"

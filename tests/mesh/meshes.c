@@ -2,8 +2,9 @@
  *
  *	meshes [-k WORDS] [--fault NAME] [--device NAME] [--comm NAME] [-o FORMAT] LIST
  *
- * A list has lines of three kinds:
+ * A list has lines of these kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
+ *	group NAME MODEL[,MODEL ...]               a name for several models in the rows below
  *	NAME[,NAME ...] RANKS KEY=VALUE ...    a row for each model: a key without a section is one of `parallel`, or
  *	                                       recompute, dtype; nodes=N puts the ranks on N synthetic nodes
  *	fault NAME OP GROUP CALL               see fault.c; GROUP is the name that the mesh gives the group
@@ -39,12 +40,17 @@ struct model {
 	int n_keys;
 };
 
+struct group {
+	const char *name, *models;
+};
+
 struct list {
+	struct group group[8];
 	struct model model[16];
 	struct fault fault[MAX_FAULTS];
 	struct row row[MAX_ROWS];
 	const char *expect[MAX_ROWS]; /* the fault with which row i must fail; NULL: it must be right */
-	int n_models, n_faults, n_rows;
+	int n_models, n_groups, n_faults, n_rows;
 	struct vfm_arena arena;
 };
 
@@ -55,6 +61,15 @@ static int bad_line(struct vfm_err *err, const char *file, int line, const char 
 	return vfm_fail(err, VFM_EUSAGE, "%s:%d: %s", file, line, why);
 }
 
+/* The models that a group stands for; else the name itself. */
+static char *expand_models(struct list *l, const char *name)
+{
+	for (int i = 0; i < l->n_groups; i++)
+		if (!strcmp(l->group[i].name, name))
+			name = l->group[i].models;
+	return vfm_arena_strdup(&l->arena, name);
+}
+
 static int parse_row(struct list *l, char **w, int n, int line, const char *text, const char *expect)
 {
 	char *save = NULL;
@@ -62,7 +77,7 @@ static int parse_row(struct list *l, char **w, int n, int line, const char *text
 
 	if (n < 2 || n - 2 > MAX_KEYS || vfm_parse_i64(w[1], 1, MAX_RANKS, &ranks, NULL) < 0)
 		return -1;
-	for (char *m = strtok_r(w[0], ",", &save); m; m = strtok_r(NULL, ",", &save)) {
+	for (char *m = strtok_r(expand_models(l, w[0]), ",", &save); m; m = strtok_r(NULL, ",", &save)) {
 		struct row *r = &l->row[l->n_rows];
 
 		if (l->n_rows == MAX_ROWS)
@@ -120,6 +135,10 @@ static int parse_line(struct list *l, char *s, int line)
 			m->key[m->n_keys++] = w[i];
 		return 0;
 	}
+	if (!strcmp(w[0], "group") && n == 3 && l->n_groups < 8) {
+		l->group[l->n_groups++] = (struct group){w[1], w[2]};
+		return 0;
+	}
 	skip = !strcmp(w[0], "expect") ? 2 : 0;
 	if (n < skip + 2)
 		return -1;
@@ -143,7 +162,7 @@ static int read_list(struct list *l, const char *path, struct vfm_err *err)
 			*end++ = 0;
 		line++;
 		if (parse_line(l, s, line) < 0)
-			rc = bad_line(err, path, line, "neither a model, a fault nor a row");
+			rc = bad_line(err, path, line, "neither a model, a group, a fault nor a row");
 	}
 	free(text);
 	return rc;
