@@ -32,6 +32,12 @@ const struct vfm_arch vfm_archs[] = {
 		.n_attn = 3,
 		.attn = {VFM_ATTN_SPATIAL, VFM_ATTN_TEMPORAL, VFM_ATTN_FULL},
 		.n_mod = 12},
+	[ROW_pixart] = {.name = "pixart",
+		.n_attn = 1,
+		.n_mod = 6,
+		.mod = VFM_MOD_TABLE,
+		.plain_cross = true,
+		.pos = VFM_POS_SINCOS},
 	[ROW_moe] = {.name = "moe", .n_attn = 1, .n_mod = 6, .mlp = VFM_MLP_EXPERTS, .keys = expert_keys},
 };
 
@@ -73,5 +79,6 @@ const struct vfm_preset vfm_presets[] = {
 		.experts = 64,
 		.expert_ffn = 1024,
 		.shared_experts = 1},
+	{.name = "pixart-xl", .arch = "pixart", .layers = 28, .hidden = 1152, .heads = 16, .no_qk_norm = true},
 	{0},
 };

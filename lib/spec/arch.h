@@ -6,6 +6,7 @@
  * moviegen  Llama-style (arXiv 2410.13720): RMS norm, SwiGLU, no biases, learned positions in front of every block
  * stdit     three self-attentions a block: within a frame, along time, over the whole sample
  * moe       dit with experts in the place of the MLP
+ * pixart    PixArt-alpha (arXiv 2310.00426): one modulation for all blocks, to which each adds a table
  */
 #ifndef VFM_SPEC_ARCH_H
 #define VFM_SPEC_ARCH_H
@@ -14,7 +15,7 @@
 #include <stdint.h>
 
 /* X(NAME): the row of NAME is in arch.c, its block is vfm_block_NAME (model/block.h). */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe)
+#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 

@@ -1,38 +1,20 @@
 #!/bin/bash
-# HACKING.md and ARCHITECTURE.md: every file and every public name that they mention exists.
+# HACKING.md names every file that an addition touches: compared with the files that mention one that was made by the recipe.
 . "${0%/*}/lib.sh"
+plan 4
 
-# Words in backticks of the documents, one a line; placeholders (cmd/vfm-X, test_MODULE_*.c) have a word in capitals.
-words() {
-	grep -oE '`[^` ]+`' "$TOP/HACKING.md" "$TOP/ARCHITECTURE.md" | sed 's/.*`\(.*\)`/\1/' | sort -u
+# recipe HEADING NAME: the files that begin the numbered steps of a section, for an addition called NAME.
+recipe() {
+	sed -n "/^## $1\$/,/^## /s/^[0-9][0-9]*\. \`\([^\`]*\)\`.*/\1/p" "$TOP/HACKING.md" | sed "s/NAME/$2/g" | sort
+}
+# mentions WORD: the files with it, without those that a step's command writes and this test.
+mentions() {
+	(cd "$TOP" && grep -rlIw -- "$1" lib cmd man share tests bench examples Makefile ./*.md) |
+		grep -v -e '^tests/golden/' -e '^tests/cli/recipes\.t$' | sed 's,^\./,,' | sort
 }
 
-# A path from the top, lib or tests; without its suffix for a header and its source, or a program.
-exists() {
-	local dir
-	for dir in "$TOP" "$TOP/lib" "$TOP/tests"; do
-		compgen -G "$dir/$1" >/dev/null || compgen -G "$dir/$1.[ch]" >/dev/null && return
-	done
-	return 1
-}
-
-missing=() n_files=0 n_names=0
-while read -r w; do
-	case $w in
-	*[{}\(\)=\<\>]*) continue ;;
-	esac
-	if [[ $w =~ ^[a-z_.*/0-9A-Z-]+\.(c|h|cu|t|md|py|txt|sh|json|conf|sbatch|inc\.h|[1-7])$|^[a-z.]+/[a-z0-9_./*-]*$ ]]; then
-		[[ $w =~ (^|[/_.-])(X|OP|NAME|STAGE|VERB|MODULE)([/_.-]|$)|vfm-X|\$ ]] && continue
-		n_files=$((n_files + 1))
-		case $w in
-		*/*) exists "$w" || missing+=("$w") ;;
-		*) [ -n "$(find "$TOP"/{lib,cmd,tests,man,bench,examples,share} "$TOP" -maxdepth 3 -name "$w" -print -quit)" ] || missing+=("$w") ;;
-		esac
-	elif [[ $w =~ ^(vfm|VFM)_[A-Za-z0-9_]+$ && ! $w =~ _(X|OP)$ && $w != vfm_thing_verb ]]; then
-		n_names=$((n_names + 1))
-		grep -rqw -- "$w" "$TOP"/{lib,cmd,tests} || missing+=("$w")
-	fi
-done < <(words)
-is "${missing[*]}" "" "every file and name in HACKING.md and ARCHITECTURE.md exists"
-ok "files and names are found in the documents" test "$n_files" -gt 60 -a "$n_names" -gt 8
-done_testing
+files=$(recipe "Add a model" pixart)
+is "$files" "$(mentions 'pixart\|vfm_block_pixart')" "the recipe of a model names each file that has to do with pixart"
+ok "which are at most 8" test "$(wc -l <<<"$files")" -le 8
+ok "the golden files are there" ls "$TOP"/tests/golden/pixart-*.json "$TOP"/tests/golden/pixart-*.safetensors
+is "$(mesh_models | grep -x pixart)" pixart "and the tests on models find it"

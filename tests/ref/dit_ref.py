@@ -7,6 +7,7 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
               projected by ctx_proj, is added to the conditioning vector
   moviegen    RMS norms, SwiGLU, no biases in attention and MLP, grouped queries, learned tables of positions (Config.arch)
   stdit       attention within each frame, then along time at each place, then over all, then as variant A
+  pixart      one modulation for all blocks, to which each adds a table; cross-attention without a norm
   moe         variant A with experts in the place of the MLP
 
 A pack is a row of T tokens of S samples:
@@ -39,7 +40,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -85,14 +86,16 @@ def parameter_shapes(cfg):
     linear("t_mlp.2", d, d)
     if cfg.cross_attention or cfg.pooled_text:
         linear("ctx_proj", cfg.text_dim, d)
-    if cfg.adaln_lora_rank:
+    if cfg.adaln_lora_rank or cfg.arch == "pixart":
         linear("ada_shared", d, mods * d)
     if cfg.pos == "learned":
         for axis, rows in zip("thw", cfg.pos_max):
             shapes["pos." + axis] = (rows, d)
     for i in range(cfg.layers):
         b = f"blocks.{i}."
-        if cfg.adaln_lora_rank:
+        if cfg.arch == "pixart":
+            shapes[b + "scale_shift_table"] = (mods, d)
+        elif cfg.adaln_lora_rank:
             linear(b + "ada_a", d, cfg.adaln_lora_rank, bias=False)
             linear(b + "ada_b", cfg.adaln_lora_rank, mods * d)
         else:
@@ -100,9 +103,10 @@ def parameter_shapes(cfg):
         for name in ("attn_s", "attn_t", "attn") if cfg.arch == "stdit" else ("attn",):
             attention_weights(b + name, True, not llama)
         if cfg.cross_attention:
-            shapes[b + "ln_c.weight"] = (d,)
-            if not llama:
-                shapes[b + "ln_c.bias"] = (d,)
+            if cfg.arch != "pixart":
+                shapes[b + "ln_c.weight"] = (d,)
+                if not llama:
+                    shapes[b + "ln_c.bias"] = (d,)
             attention_weights(b + "cross", False, not llama)
         if llama:
             linear(b + "w13", d, 2 * f, bias=False)
@@ -282,6 +286,15 @@ def stdit_block(cfg, p, name, x, c, text, angles, grid):
     return x + gate * mlp(p, name, layer_norm(x) * (1 + scale) + shift), 0.0
 
 
+def pixart_block(cfg, p, name, x, c, text, angles, grid):
+    mods = linear(p, "ada_shared", silu(c)).reshape(6, -1) + p[name + "scale_shift_table"]
+    shift1, scale1, gate1, shift2, scale2, gate2 = mods
+    x = x + gate1 * self_attention(cfg, p, name + "attn", layer_norm(x) * (1 + scale1) + shift1, angles)
+    if cfg.cross_attention:
+        x = x + cross_attention(cfg, p, name + "cross", x, text)
+    return x + gate2 * mlp(p, name, layer_norm(x) * (1 + scale2) + shift2), 0.0
+
+
 def experts(cfg, p, name, x):
     """Mixture of experts over one sample x [N,D] -> [N,D], the load-balance loss of the sample.
 
@@ -315,7 +328,7 @@ def experts(cfg, p, name, x):
     return y, aux
 
 
-BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block}
+BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block, "pixart": pixart_block}
 
 
 def forward_sample(cfg, p, x, grid, text, t_cond):

@@ -4,7 +4,7 @@
 Everything is computed in float64 from inputs that are exact in float32, then rounded to float32: the
 goldens are the truth, not another implementation's rounding.  README.md describes the files.
 
-  make_golden.py [--out DIR]       write them
+  make_golden.py [--out DIR] [NAME ...]  write them, or those that are named
   make_golden.py --check           recompute and compare (1e-6 relative), exit 1 if they differ
   make_golden.py --dump DIR [N]    write golden N's first step as a parity dump, computed in float32
 """
@@ -27,6 +27,7 @@ SEED = 20240607
 BIG_ID = 0xFEDCBA9876543210
 
 A = dict(hidden=48, layers=2, heads=2, text_dim=32, ffn=192, cross_attention=True)
+# name: (the model, the diffusion)
 GOLDEN = {
     "cross-edm": (dict(A), "edm"),
     "cross-flow-both": (dict(A, heads=3, pos="both"), "flow"),
@@ -36,6 +37,7 @@ GOLDEN = {
                                pos="sincos"), "flow"),
     "moviegen-flow": (dict(A, hidden=64, heads=4, kv_heads=2, ffn=96, arch="moviegen", pos="learned", pos_max=(4, 5, 6)), "flow"),
     "stdit-edm": (dict(A, arch="stdit", ffn=96), "edm"),
+    "pixart-flow": (dict(A, arch="pixart", heads=3, ffn=96, pos="sincos"), "flow"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
@@ -166,8 +168,12 @@ def main():
     if args[:1] == ["--dump"]:
         dump(args[1], args[2] if len(args) > 2 else "cross-edm")
         return
-    folder = args[1] if args[:1] == ["--out"] else folder
-    for name in GOLDEN:
+    if args[:1] == ["--out"]:
+        folder, args = args[1], args[2:]
+    unknown = set(args) - GOLDEN.keys()
+    if unknown:
+        sys.exit(f"make_golden.py: no golden {', '.join(sorted(unknown))}; there are {', '.join(GOLDEN)}")
+    for name in args or GOLDEN:
         out, info = compute(name)
         tensors.save(f"{folder}/{name}.safetensors", out)
         with open(f"{folder}/{name}.json", "w") as f:

@@ -1,0 +1,62 @@
+/* PixArt-alpha (Chen et al. 2023, arXiv 2310.00426): one modulation for all blocks (adaLN-single), to which each block
+ * adds its table.
+ *
+ *   [shift1 .. gate2] = ada_shared(silu(c)) + scale_shift_table
+ *   h += gate1 * attn(LN(h) * (1 + scale1) + shift1)
+ *   h += cross(h, text)                                  with cross_attention: neither norm nor modulation
+ *   h += gate2 * fc2(gelu(fc1(LN(h) * (1 + scale2) + shift2)))
+ *
+ * Embedders and head are those of the backbone, where the paper's text passes an MLP and its head has a table, too.
+ */
+#include <stdio.h>
+
+#include "model/block.h"
+
+enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, N_MOD };
+
+struct block {
+	struct vfm_modulation mod;
+	struct vfm_self_attn attn;
+	struct vfm_text_attn text;
+	struct vfm_mlp mlp;
+	float eps;
+};
+
+static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+{
+	struct block *b = block;
+	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
+	char prefix[64];
+
+	b->eps = (float)m->norm_eps;
+	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
+	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
+	vfm_text_attn_declare(&b->text, m, ps, &attn, layer);
+	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+	vfm_modulation_declare(&b->mod, m, ps, unit, prefix);
+	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
+}
+
+static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+{
+	const struct block *b = block;
+	const struct vfm_attn_layout *l = &r->in->attn;
+	const struct vfm_seqs *seqs = &r->in->seqs;
+	enum vfm_dtype dt = r->in->x.dtype;
+	struct vfm_var *mod[N_MOD], *h = r->h, *y;
+
+	vfm_modulation(t, &b->mod, r, mod);
+	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT1], mod[SCALE1], seqs, dt);
+	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
+	h = vfm_g_gate(t, h, y, mod[GATE1], seqs);
+
+	h = vfm_text_attn(t, &b->text, r, h);
+	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
+	return vfm_g_gate(t, h, vfm_mlp(t, &b->mlp, y, l), mod[GATE2], seqs);
+}
+
+const struct vfm_block_kind vfm_block_pixart = {
+	.size = sizeof(struct block),
+	.declare = declare,
+	.forward = forward,
+};
