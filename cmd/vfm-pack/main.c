@@ -209,6 +209,29 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 	return 0;
 }
 
+/* Sets whose encoders differ do not mix.  A set that does not name its own fits all. */
+static int check_encoders(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+{
+	char mine[128], other[128] = "";
+
+	for (int i = 0; i < n; i++) {
+		struct vfm_makers m = vfm_index_makers(sets[i].ix);
+
+		snprintf(mine, sizeof(mine), "set '%s'", sets[i].name);
+		if (!sets[i].text_dim)
+			m.text = (struct vfm_maker){0};
+		TRY(vfm_makers_check(&m, mine, &h->makers, other[0] ? other : "another set", err));
+		vfm_makers_fill(&h->makers, &m);
+		if (!m.tokenizer.name[0] || (sets[i].text_dim && !m.text.name[0]))
+			vfm_warn("%s does not name its %s: nothing will notice other encoders", mine,
+				m.tokenizer.name[0]      ? "text encoder"
+					: m.text.name[0] ? "tokenizer"
+							 : "encoders");
+		snprintf(other, sizeof(other), i ? "the others" : "set '%s'", sets[i].name);
+	}
+	return 0;
+}
+
 static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
 {
 	bool drop_long, drop_ragged;
@@ -218,7 +241,8 @@ static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_head
 	for (int i = 0; i < n; i++)
 		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, err));
 	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
-	return same_widths(sets, n, h, err);
+	TRY(same_widths(sets, n, h, err));
+	return check_encoders(sets, n, h, err);
 }
 
 /* Where the manifest's reader will look from: a relative folder is kept if the manifest is written to a file in
@@ -309,6 +333,7 @@ static int check_plan_file(struct vfm_err *err)
 	struct vfm_manifest *m = vfm_manifest_open(o.check, err);
 	struct vfm_manifest_step step = {0};
 	int64_t tokens = 0, steps;
+	char hex[VFM_SHA256_HEX];
 	int rc = 0;
 
 	if (!m)
@@ -319,7 +344,10 @@ static int check_plan_file(struct vfm_err *err)
 		tokens += rc >= 0 ? step.tokens : 0;
 	}
 	if (rc >= 0)
-		vfm_info("'%s': %lld steps, %lld tokens, all well", o.check, (long long)steps, (long long)tokens);
+		rc = vfm_manifest_sha256(m, hex, err);
+	if (rc >= 0)
+		vfm_info("'%s': %lld steps, %lld tokens, sha256 %s, all well", o.check, (long long)steps,
+			(long long)tokens, hex);
 	vfm_manifest_step_release(&step);
 	vfm_manifest_close(m);
 	return rc;

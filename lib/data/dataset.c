@@ -48,8 +48,8 @@ struct vfm_dataset {
 	/* what the indexes are made of, shard after shard */
 	struct vfm_index_writer *index;
 	struct vfm_energon *energon;
-	char tokenizer[64], embedder[64];
-	bool told; /* tokenizer and embedder are those of the first sample */
+	struct vfm_makers makers;                /* of the samples that name theirs */
+	bool unlabelled_latent, unlabelled_text; /* a sample does not */
 };
 
 /* ---- known samples ---- */
@@ -92,17 +92,14 @@ static void shard_name(char name[32], uint32_t shard)
 	snprintf(name, 32, "%06u.tar", shard);
 }
 
-static void note_makers(struct vfm_dataset *d, const struct vfm_scan_sample *s)
+/* All samples of a dataset have one tokenizer and one text encoder. */
+static int note_makers(struct vfm_dataset *d, const struct vfm_makers *m, bool has_text, struct vfm_err *err)
 {
-	if (!d->told) {
-		snprintf(d->tokenizer, sizeof(d->tokenizer), "%s", s->tokenizer);
-		snprintf(d->embedder, sizeof(d->embedder), "%s", s->embedder);
-		d->told = true;
-	}
-	if (strcmp(d->tokenizer, s->tokenizer) != 0)
-		d->tokenizer[0] = 0;
-	if (strcmp(d->embedder, s->embedder) != 0)
-		d->embedder[0] = 0;
+	TRY(vfm_makers_check(m, "the sample", &d->makers, "the dataset", err) < 0 ? VFM_EINPUT : 0);
+	vfm_makers_fill(&d->makers, m);
+	d->unlabelled_latent |= !m->tokenizer.name[0];
+	d->unlabelled_text |= has_text && !m->text.name[0];
+	return 0;
 }
 
 /* Reads back the shard that has just got its name, or stood there before, and puts it into the indexes. */
@@ -126,7 +123,11 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 				m->fault ? m->fault : "the key was there before");
 			goto out;
 		}
-		note_makers(d, m);
+		if (note_makers(d, &m->makers, m->rec.text_bytes > 0, err) < 0) {
+			vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
+			rc = VFM_EINPUT;
+			goto out;
+		}
 		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, err));
 		if (before)
 			remember(d, m->rec.id, d->n_shards, (uint32_t)i, true);
@@ -416,6 +417,7 @@ static void set_place(json_t *rec, uint32_t shard, uint32_t index)
 int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 {
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
+	struct vfm_makers makers;
 	struct known *k;
 	uint64_t id;
 	int rc;
@@ -432,9 +434,11 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	}
 	TRY_OUT(read_encoded(&s.latent, rec, "latent", 4, true, err));
 	TRY_OUT(read_encoded(&s.text, rec, "text", 2, false, err));
+	TRY_OUT(vfm_makers_from_record(&makers, rec, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
+	TRY_OUT(note_makers(d, &makers, s.text.len > 0, err));
 	rc = write_sample(d, &s, err);
 	if (rc < 0) { /* half a sample may be in the tar: the run cannot go on */
 		rc = VFM_EENV;
@@ -459,7 +463,11 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 		rc = vfm_fail(err, VFM_EINPUT, "there is no sample to write");
 		goto out;
 	}
-	rc = vfm_index_writer_commit(d->index, d->tokenizer, d->embedder, err);
+	if (d->unlabelled_latent)
+		d->makers.tokenizer = (struct vfm_maker){0};
+	if (d->unlabelled_text)
+		d->makers.text = (struct vfm_maker){0};
+	rc = vfm_index_writer_commit(d->index, &d->makers, err);
 	d->index = NULL;
 	if (rc < 0)
 		goto out;

@@ -148,12 +148,13 @@ static double record_rate(const json_t *rec)
 static void set_latent(json_t *rec, const struct enc *c, const char *path, bool image)
 {
 	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : record_rate(rec);
-	char name[24];
+	struct vfm_maker maker = vfm_tokenizer_maker(&c->e->tokenizer);
+	char label[VFM_MAKER_LABEL];
 
-	vfm_tokenizer_name(&c->e->tokenizer, name);
+	vfm_maker_label(&maker, label);
 	json_object_set_new(rec, "latent",
 		json_pack("{s:s,s:[i,I,i,i],s:s,s:s,s:I,s:i,s:i,s:o}", "path", path, "shape", c->e->tokenizer.channels,
-			(json_int_t)c->latent_frames, c->h, c->w, "dtype", "float16", "tokenizer", name, "frames",
+			(json_int_t)c->latent_frames, c->h, c->w, "dtype", "float16", "tokenizer", label, "frames",
 			(json_int_t)c->frames, "width", c->width, "height", c->height, "fps",
 			fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null()));
 }
@@ -192,7 +193,9 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 {
 	const char *caption = vfm_rec_str(rec, "caption", ""), *id = vfm_rec_str(rec, "id", NULL);
 	const int64_t shape[2] = {vfm_textbytes_rows(caption), vfm_textbytes_dim(embedder)};
+	struct vfm_maker maker = vfm_textbytes_maker(embedder);
 	size_t n = (size_t)(shape[0] * shape[1]);
+	char label[VFM_MAKER_LABEL];
 	uint16_t *half;
 	float *rows;
 	char *path;
@@ -205,10 +208,11 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 	vfm_textbytes_embed(embedder, caption, rows);
 	vfm_f16s_from_f32(half, rows, n);
 	rc = vfm_npy_save(path, VFM_NPY_F16, 2, shape, half, err);
+	vfm_maker_label(&maker, label);
 	if (rc >= 0)
 		json_object_set_new(rec, "text",
 			json_pack("{s:s,s:[I,I],s:s,s:s}", "path", path, "shape", (json_int_t)shape[0],
-				(json_int_t)shape[1], "dtype", "float16", "embedder", vfm_textbytes_name(embedder)));
+				(json_int_t)shape[1], "dtype", "float16", "embedder", label));
 	free(rows);
 	free(half);
 	free(path);

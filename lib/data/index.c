@@ -27,6 +27,7 @@ struct fd_slot {
 struct vfm_index {
 	struct vfm_map map;
 	struct vfm_index_header h;
+	struct vfm_makers makers;
 	const struct vfm_record *records;
 	const struct vfm_index_shard *shards;
 	char *dir, *path;
@@ -78,6 +79,11 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
 			ix->map.size < h->file_bytes ? "truncated" : "too long", ix->map.size, h->file_bytes);
 	h->tokenizer[sizeof(h->tokenizer) - 1] = h->embedder[sizeof(h->embedder) - 1] = 0;
+	if (vfm_maker_parse(&ix->makers.tokenizer, h->tokenizer, err) < 0 ||
+		vfm_maker_parse(&ix->makers.text, h->embedder, err) < 0) {
+		vfm_err_context(err, "'%s'", ix->path);
+		return VFM_EUSAGE;
+	}
 	return 0;
 }
 
@@ -145,14 +151,9 @@ const char *vfm_index_dir(const struct vfm_index *ix)
 	return ix->dir;
 }
 
-const char *vfm_index_tokenizer(const struct vfm_index *ix)
+struct vfm_makers vfm_index_makers(const struct vfm_index *ix)
 {
-	return ix->h.tokenizer;
-}
-
-const char *vfm_index_embedder(const struct vfm_index *ix)
-{
-	return ix->h.embedder;
+	return ix->makers;
 }
 
 /* ---- entries ---- */

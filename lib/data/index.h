@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/maker.h"
 #include "data/npy.h"
 
 #define VFM_INDEX_NAME    "index.vfmi"
@@ -77,9 +78,9 @@ void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix);
 uint32_t vfm_index_n_shards(const struct vfm_index *ix);
-const char *vfm_index_dir(const struct vfm_index *ix);       /* the folder, borrowed */
-const char *vfm_index_tokenizer(const struct vfm_index *ix); /* "wavelet:16"; "" if mixed or unknown; borrowed */
-const char *vfm_index_embedder(const struct vfm_index *ix);  /* "bytes:1024" */
+const char *vfm_index_dir(const struct vfm_index *ix); /* the folder, borrowed */
+/* The encoders of all samples; unknown where a sample does not name its own. */
+struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
 /* Each copies one checked entry out.  VFM_EINPUT when the entry is damaged or contradicts itself, the
  * shard table or the number asked for; VFM_EUSAGE when the number is out of range. */
@@ -104,9 +105,8 @@ int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct 
 /* Shards in the order of their numbers: begin, add each record (shard, index and crc are filled in here), … */
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
 int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, struct vfm_err *err);
-/* Frees w in any case.  tokenizer, embedder: NULL when unknown; cut to 23 bytes. */
-int vfm_index_writer_commit(
-	struct vfm_index_writer *w, const char *tokenizer, const char *embedder, struct vfm_err *err);
+/* Frees w in any case.  VFM_EINPUT: a label of more than 23 bytes. */
+int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err);
 void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */
 
 #endif

@@ -79,8 +79,18 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	return 0;
 }
 
-int vfm_index_writer_commit(
-	struct vfm_index_writer *w, const char *tokenizer, const char *embedder, struct vfm_err *err)
+static int set_label(char field[24], const struct vfm_maker *m, struct vfm_err *err)
+{
+	char label[VFM_MAKER_LABEL];
+
+	vfm_maker_label(m, label);
+	if (strlen(label) > VFM_MAKER_LABEL_BYTES)
+		return vfm_fail(err, VFM_EINPUT, "the label '%s' has more than %d bytes", label, VFM_MAKER_LABEL_BYTES);
+	memcpy(field, label, strlen(label));
+	return 0;
+}
+
+int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err)
 {
 	struct vfm_index_header h = {
 		.magic = VFM_INDEX_MAGIC,
@@ -96,8 +106,8 @@ int vfm_index_writer_commit(
 	int rc;
 
 	h.file_bytes = h.shards_offset + w->n_shards * sizeof(struct vfm_index_shard);
-	snprintf(h.tokenizer, sizeof(h.tokenizer), "%s", tokenizer ? tokenizer : "");
-	snprintf(h.embedder, sizeof(h.embedder), "%s", embedder ? embedder : "");
+	TRY_OUT(set_label(h.tokenizer, &makers->tokenizer, err));
+	TRY_OUT(set_label(h.embedder, &makers->text, err));
 	h.crc = vfm_crc32c(0, &h, offsetof(struct vfm_index_header, crc));
 	for (size_t i = 0; i < w->n_shards; i++) {
 		w->shards[i].crc = vfm_crc32c(0, &w->shards[i], offsetof(struct vfm_index_shard, crc));

@@ -97,6 +97,7 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 			return vfm_fail(err, VFM_EUSAGE, "patch[%zu]: expected an integer from 1 to 64", i);
 		h->patch[i] = (int32_t)p;
 	}
+	TRY(vfm_makers_from_json(&h->makers, json_object_get(root, "encoders"), "encoders", err));
 	return parse_header_sets(m, root, err);
 }
 

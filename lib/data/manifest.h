@@ -23,6 +23,7 @@
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "data/maker.h"
 
 #define VFM_MANIFEST_VERSION     1
 #define VFM_MANIFEST_MAX_SETS    4096
@@ -48,6 +49,7 @@ struct vfm_manifest_header {
 	int32_t text_dim; /* 0: no sample has text */
 	int32_t n_sets;
 	struct vfm_manifest_set *sets; /* [n_sets] */
+	struct vfm_makers makers;      /* of all sets; unknown if no set knows */
 };
 
 struct vfm_manifest_sample {
@@ -93,6 +95,11 @@ const char *vfm_manifest_path(const struct vfm_manifest *m);
  * sums right.  What the indexes say is the loader's business (loader.h). */
 int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err);
 void vfm_manifest_step_release(struct vfm_manifest_step *s);
+
+/* Reads the whole manifest, checks it, and computes the sha256 of its content (vfm-manifest(5)): context, batch, patch,
+ * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
+ * names, weights and costs do not count.  The compute threads share the work (base/par.h). */
+int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
 /* ---- writing ---- */
 

@@ -78,12 +78,12 @@ static int take_text(struct vfm_record *r, const uint8_t *data, const struct vfm
 	return 0;
 }
 
-static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
-	struct vfm_err *err)
+static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
 {
 	struct vfm_record *r = &m->rec;
 	double frames = 0, fps = 0;
 	json_t *j;
+	int rc;
 
 	if (p->bytes > MAX_JSON)
 		return vfm_fail(err, VFM_EINPUT, "json: more than %u bytes", MAX_JSON);
@@ -96,13 +96,12 @@ static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 		r->fps_milli = (uint32_t)lround(fps * 1000);
 	if (strcmp(vfm_rec_str(j, "kind", ""), "image") == 0)
 		r->flags |= VFM_REC_IMAGE;
-	m->tokenizer = vfm_arena_strdup(&s->arena, vfm_rec_str(json_object_get(j, "latent"), "tokenizer", ""));
-	m->embedder = vfm_arena_strdup(&s->arena, vfm_rec_str(json_object_get(j, "text"), "embedder", ""));
+	rc = vfm_makers_from_record(&m->makers, j, err);
 	r->json_offset = p->offset;
 	r->json_bytes = (uint32_t)p->bytes;
 	r->json_crc = vfm_crc32c(0, data + p->offset, p->bytes);
 	json_decref(j);
-	return 0;
+	return rc;
 }
 
 /* All parts are known: builds the record. */
@@ -127,7 +126,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 			rc = take_text(&m->rec, data, p, &err);
 		} else if (strcmp(p->name, "json") == 0) {
 			bit = 4;
-			rc = take_json(s, m, data, p, &err);
+			rc = take_json(m, data, p, &err);
 		} else if (!(m->rec.flags & VFM_REC_MEDIA)) {
 			m->rec.flags |= VFM_REC_MEDIA;
 			m->rec.media_offset = p->offset;
@@ -155,7 +154,7 @@ static struct vfm_scan_sample *open_sample(struct vfm_scan *s, const struct vfm_
 	memcpy(key, m->name, key_len);
 	vfm_grow(&s->samples, &s->cap, s->n + 1, sizeof(*s->samples));
 	sample = &s->samples[s->n++];
-	*sample = (struct vfm_scan_sample){.key = key, .tokenizer = "", .embedder = ""};
+	*sample = (struct vfm_scan_sample){.key = key};
 	sample->rec.id = vfm_sample_id(key);
 	sample->rec.sample_offset = m->header_offset;
 	sample->parts = vfm_arena_alloc(&s->arena, MAX_PARTS * sizeof(*sample->parts));

@@ -18,9 +18,9 @@ struct vfm_scan_part {
 
 struct vfm_scan_sample {
 	const char *key;
-	const char *fault;                /* NULL, or why it cannot be an index record */
-	const char *tokenizer, *embedder; /* "" = not told */
-	struct vfm_record rec;            /* shard and index are 0; valid without fault */
+	const char *fault;        /* NULL, or why it cannot be an index record */
+	struct vfm_makers makers; /* as its json names them */
+	struct vfm_record rec;    /* shard and index are 0; valid without fault */
 	struct vfm_scan_part *parts;
 	int n_parts;
 };

@@ -22,7 +22,6 @@ struct slot {
 
 struct vfm_textbytes {
 	int dim;
-	char name[32];
 	float *tmp; /* [dim], the n-gram sum */
 	struct slot cache[CACHE_SLOTS];
 };
@@ -38,7 +37,6 @@ int vfm_textbytes_new(struct vfm_textbytes **out, const char *spec, struct vfm_e
 		return vfm_err_context(err, "text embedder '%s'", spec);
 	t = vfm_calloc(1, sizeof(*t));
 	t->dim = (int)dim;
-	snprintf(t->name, sizeof(t->name), "bytes:%d", t->dim);
 	t->tmp = vfm_calloc((size_t)dim, sizeof(float));
 	*out = t;
 	return 0;
@@ -61,9 +59,12 @@ int vfm_textbytes_dim(const struct vfm_textbytes *t)
 	return t->dim;
 }
 
-const char *vfm_textbytes_name(const struct vfm_textbytes *t)
+struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t)
 {
-	return t->name;
+	struct vfm_maker m = {.version = VFM_TEXT_VERSION};
+
+	snprintf(m.name, sizeof(m.name), "bytes:%d", t->dim);
+	return m;
 }
 
 static int is_word(unsigned char c)

@@ -20,10 +20,12 @@
 #define VFM_DATA_TEXTBYTES_H
 
 #include "base/err.h"
+#include "data/maker.h"
 
 #define VFM_TEXT_ROWS    512
 #define VFM_TEXT_DIM     1024 /* default */
 #define VFM_TEXT_DIM_MAX 8192
+#define VFM_TEXT_VERSION 1 /* of the rows: another one where the same caption gives other values */
 
 struct vfm_textbytes; /* opaque: keeps the rows of words it has seen.  One thread at a time. */
 
@@ -32,7 +34,7 @@ int vfm_textbytes_new(struct vfm_textbytes **t, const char *spec, struct vfm_err
 void vfm_textbytes_free(struct vfm_textbytes *t); /* NULL is fine */
 
 int vfm_textbytes_dim(const struct vfm_textbytes *t);
-const char *vfm_textbytes_name(const struct vfm_textbytes *t); /* "bytes:1024"; borrowed */
+struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t); /* "bytes:1024" */
 
 /* Rows that embed() will write for this caption: 1..VFM_TEXT_ROWS. */
 int vfm_textbytes_rows(const char *caption);

@@ -143,9 +143,12 @@ int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_er
 	return 0;
 }
 
-void vfm_tokenizer_name(const struct vfm_tokenizer *t, char name[24])
+struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t)
 {
-	snprintf(name, 24, "wavelet:%d", t->channels);
+	struct vfm_maker m = {.version = VFM_WAVELET_VERSION};
+
+	snprintf(m.name, sizeof(m.name), "wavelet:%d", t->channels);
+	return m;
 }
 
 int64_t vfm_tokenizer_latent_frames(int64_t frames)

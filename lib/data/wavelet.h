@@ -28,11 +28,13 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/maker.h"
 
 #define VFM_WAVELET_SPACE    8
 #define VFM_WAVELET_TIME     4
 #define VFM_WAVELET_CHANNELS 16 /* default */
 #define VFM_WAVELET_MAX      768
+#define VFM_WAVELET_VERSION  1 /* of the latents: another one where the same video gives other values */
 
 struct vfm_tokenizer { /* plain data: made by parse, may be copied */
 	int channels;  /* C, 1..VFM_WAVELET_MAX */
@@ -42,7 +44,7 @@ struct vfm_tokenizer { /* plain data: made by parse, may be copied */
 
 /* spec: "wavelet" or "wavelet:C".  VFM_EUSAGE for anything else. */
 int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_err *err);
-void vfm_tokenizer_name(const struct vfm_tokenizer *t, char name[24]); /* "wavelet:16" */
+struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t); /* "wavelet:16" */
 
 int64_t vfm_tokenizer_latent_frames(int64_t frames); /* ceil(frames / 4) */
 

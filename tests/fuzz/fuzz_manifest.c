@@ -80,6 +80,23 @@ static void check(const struct vfm_manifest_header *h, const struct vfm_manifest
 		abort();
 }
 
+/* A manifest that can be read whole has a hash, and only then. */
+static void check_hash(const struct vfm_manifest *m)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(m);
+	struct vfm_manifest_step s = {0};
+	struct vfm_err err = {0};
+	char hex[VFM_SHA256_HEX];
+	int64_t good = 0;
+	int rc = vfm_manifest_sha256(m, hex, &err);
+
+	while (good < h->steps && vfm_manifest_step(m, good, &s, NULL) == 0)
+		good++;
+	if ((rc == 0) != (good == h->steps) || (rc == 0 && strlen(hex) != 64))
+		abort();
+	vfm_manifest_step_release(&s);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	int fd = memfd_create("manifest", 0);
@@ -104,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (vfm_manifest_step(m, h->steps - 1, &s, &err) == 0)
 			check(h, &s, h->steps - 1);
 		vfm_manifest_step_release(&s);
+		check_hash(m);
 		vfm_manifest_close(m);
 	} else if (err.code >= 0 || !err.msg[0]) {
 		abort();

@@ -83,6 +83,7 @@ static inline int dataset_make(
 	const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
+	const struct vfm_makers makers = {{"wavelet:4", 1}, {"bytes:8", 1}};
 	struct vfm_index_writer *w;
 	int rc;
 
@@ -111,7 +112,7 @@ static inline int dataset_make(
 			goto out;
 		}
 	}
-	rc = vfm_index_writer_commit(w, "wavelet:4", "bytes:8", err);
+	rc = vfm_index_writer_commit(w, &makers, err);
 out:
 	free(path);
 	return rc;

@@ -48,7 +48,8 @@ static struct vfm_manifest_header header(void)
 		.latent_channels = 16,
 		.text_dim = 1024,
 		.n_sets = 2,
-		.sets = sets};
+		.sets = sets,
+		.makers = {{"wavelet:16", 1}, {"bytes:1024", 2}}};
 }
 
 /* Sample i of pack k. */
@@ -146,6 +147,8 @@ static void round_trip(void **state)
 		assert_string_equal(h->sets[0].dir, want);
 		assert_string_equal(h->sets[1].dir, "/abs/b");
 		assert_true(h->sets[1].weight == 0.75);
+		assert_string_equal(h->makers.tokenizer.name, "wavelet:16");
+		assert_int_equal(h->makers.text.version, 2);
 		for (int64_t i = 0; i < STEPS; i++) /* in order, then all over the place */
 			check_step(m, i, &s);
 		for (int64_t i = 0; i < STEPS; i++)
@@ -175,15 +178,18 @@ static int read_all(struct vfm_err *err)
 	return rc;
 }
 
-#define HEAD(set)                                                                                                      \
+#define HEAD(set) HEAD_WITH(set, "")
+#define HEAD_WITH(set, more)                                                                                           \
 	"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":100,\"batch\":1,\"seed\":1,\"steps\":2,\"patch\":[1,2,2],"     \
-	"\"latent_channels\":16,\"text_dim\":8,\"sets\":[" set "]}\n"
-#define SHA "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define SET "{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"" SHA "\",\"weight\":1}"
+	"\"latent_channels\":16,\"text_dim\":8,\"sets\":[" set "]" more "}\n"
+#define SHA   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define SHA_2 "1123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define SET   "{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"" SHA "\",\"weight\":1}"
 #define PACK(step, tokens, samples)                                                                                    \
 	"{\"step\":" #step ",\"pack\":0,\"tokens\":" #tokens ",\"cost\":1,\"samples\":" samples "}\n"
-#define GOOD0 PACK(0, 5, "[[0,0,1,5]]")
-#define GOOD1 PACK(1, 7, "[[0,0,2,3],[0,1,3,4]]")
+#define GOOD0    PACK(0, 5, "[[0,0,1,5]]")
+#define GOOD1    PACK(1, 7, "[[0,0,2,3],[0,1,3,4]]")
+#define BAD_LINE HEAD(SET) PACK(0, 6, "[[0,0,1,5]]") GOOD1
 
 static void hostile_lines(void **state)
 {
@@ -225,6 +231,8 @@ static void hostile_lines(void **state)
 		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":0,\"index_sha256\":\"" SHA "\",\"weight\":1}")
 				GOOD0 GOOD1,
 			"sets[0].records"},
+		{HEAD_WITH(SET, ",\"encoders\":7") GOOD0 GOOD1, "encoders: expected an object"},
+		{HEAD_WITH(SET, ",\"encoders\":{\"text\":{\"name\":\"a\"}}") GOOD0 GOOD1, "encoders.text.version"},
 		{"{\"v\":2,\"type\":\"vfm-manifest\"}\n", "version 2"},
 		{"{\"v\":1,\"type\":\"vfm-manifest\",\"context\":99999999999}\n", "context"},
 	};
@@ -304,10 +312,67 @@ static void writer_refuses(void **state)
 	fclose(full);
 }
 
+static void hash_of(const char *text, char hex[VFM_SHA256_HEX])
+{
+	struct vfm_err err = {0};
+	struct vfm_manifest *m;
+
+	if (text)
+		assert_int_equal(vfm_write_file(file, text, strlen(text), &err), 0);
+	m = vfm_manifest_open(file, &err);
+	assert_non_null(m);
+	assert_int_equal(vfm_manifest_sha256(m, hex, &err), 0);
+	vfm_manifest_close(m);
+}
+
+/* The hash is that of the content: both encodings have the same, and every sample counts. */
+static void hashes(void **state)
+{
+	static const char *const same[] = {
+		HEAD_WITH("{\"name\":\"x\",\"dir\":\"/y\",\"records\":10,\"index_sha256\":\"" SHA "\",\"weight\":0.5}",
+			",\"encoders\":{}") GOOD0 GOOD1,
+		HEAD(SET) "{\"samples\":[ [0,0,1,5]],\"cost\":4,\"tokens\":5,\"pack\":0,\"step\":0}\n" GOOD1,
+	};
+	static const char *const other[] = {
+		HEAD(SET) PACK(0, 6, "[[0,0,1,6]]") GOOD1,
+		HEAD(SET) PACK(0, 5, "[[0,0,2,5]]") GOOD1,
+		HEAD(SET) PACK(0, 5, "[[0,1,1,5]]") GOOD1,
+		HEAD(SET) GOOD0 PACK(1, 7, "[[0,1,3,4],[0,0,2,3]]"),
+		HEAD(SET "," SET) GOOD0 GOOD1,
+		HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":10,\"index_sha256\":\"" SHA_2 "\",\"weight\":1}")
+			GOOD0 GOOD1,
+	};
+	char a[VFM_SHA256_HEX], b[VFM_SHA256_HEX];
+	struct vfm_manifest *m;
+	struct vfm_err err = {0};
+
+	(void)state;
+	write_it(VFM_MANIFEST_JSONL);
+	hash_of(NULL, a);
+	write_it(VFM_MANIFEST_BIN);
+	hash_of(NULL, b);
+	assert_string_equal(a, b);
+	hash_of(HEAD(SET) GOOD0 GOOD1, a);
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+		hash_of(same[i], b);
+		assert_string_equal(a, b);
+	}
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+		hash_of(other[i], b);
+		assert_string_not_equal(a, b);
+	}
+	assert_int_equal(vfm_write_file(file, BAD_LINE, strlen(BAD_LINE), &err), 0);
+	m = vfm_manifest_open(file, &err);
+	assert_non_null(m);
+	assert_int_equal(vfm_manifest_sha256(m, a, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "line 2: tokens 6"));
+	vfm_manifest_close(m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(hostile_lines),
-		cmocka_unit_test(damaged_binary), cmocka_unit_test(writer_refuses)};
+		cmocka_unit_test(damaged_binary), cmocka_unit_test(hashes), cmocka_unit_test(writer_refuses)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
