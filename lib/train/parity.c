@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "ckpt/safetensors.h"
+#include "train/micro.h"
 #include "train/synthetic.h"
 #include "train/trainer.h"
 
@@ -117,7 +118,32 @@ static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c
 	}
 }
 
-static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const struct drawn *r)
+/* The model's prediction for a pack, with the noise of the step.  *pred [tokens, patch_dim]: the caller frees it. */
+static int predict(
+	struct vfm_trainer *tr, const struct vfm_config *c, const struct vfm_pack *p, float **pred, struct vfm_err *err)
+{
+	struct vfm_stream *s = vfm_trainer_params(tr)->stream;
+	struct vfm_micro_opts o = {.config = c, .mesh = vfm_mesh_one(), .step = STEP, .ends = true};
+	struct vfm_recompute_how how = {VFM_RECOMPUTE_NONE, 0};
+	struct vfm_tape *tape = vfm_tape_new(s);
+	struct vfm_micro u;
+	struct vfm_var *out;
+	int rc;
+
+	vfm_tape_set_recording(tape, false);
+	TRY_OUT(vfm_micro_make(&u, s, &o, p, err));
+	out = vfm_model_forward(vfm_trainer_model(tr), tape, &u.in, 0, NULL, how);
+	TRY_OUT(vfm_tape_status(tape, err));
+	*pred = vfm_calloc((size_t)(p->tokens * p->patch_dim), sizeof(float));
+	TRY_OUT(s->dev->t->to_host(s, *pred, out->v.data, vfm_nbytes(&out->v), err));
+	rc = s->dev->t->stream_sync(s, err);
+out:
+	vfm_tape_free(tape);
+	vfm_micro_release(&u);
+	return rc;
+}
+
+static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const struct drawn *r, const float *pred)
 {
 	int64_t n = p->n;
 	const struct {
@@ -136,6 +162,7 @@ static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const stru
 		{"coef", VFM_F32, r->coef, 2, {n, 4}},
 		{"t_cond", VFM_F64, r->t_cond, 1, {n}},
 		{"w", VFM_F32, r->w, 1, {n}},
+		{"pred", VFM_F32, pred, 2, {p->tokens, p->patch_dim}},
 	};
 	char name[64];
 
@@ -145,16 +172,25 @@ static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const stru
 	}
 }
 
-static int write_step(struct vfm_pack *p, const struct vfm_config *c, const char *dir, struct vfm_err *err)
+static int write_step(
+	struct vfm_trainer *tr, struct vfm_pack *p, const struct vfm_config *c, const char *dir, struct vfm_err *err)
 {
+	float *pred[PACKS] = {0};
 	struct drawn r[PACKS];
 	struct dump d = {0};
+	int rc = 0;
 
-	for (int k = 0; k < PACKS; k++) {
+	for (int k = 0; k < PACKS && rc == 0; k++)
+		rc = predict(tr, c, &p[k], &pred[k], err);
+	for (int k = 0; k < PACKS && rc == 0; k++) {
 		draw(&r[k], &p[k], c);
-		add_pack(&d, k, &p[k], &r[k]);
+		add_pack(&d, k, &p[k], &r[k], pred[k]);
 	}
-	return dump_write(&d, dir, "step.safetensors", err);
+	if (rc == 0)
+		rc = dump_write(&d, dir, "step.safetensors", err);
+	for (int k = 0; k < PACKS; k++)
+		free(pred[k]);
+	return rc;
 }
 
 static int write_info(const struct vfm_config *c, double loss, const char *dir, struct vfm_err *err)
@@ -216,7 +252,7 @@ static int step(
 	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err));
 	TRY(vfm_trainer_stats(tr, &stats, err));
 	TRY(write_params(ps, true, dir, "grads.safetensors", err));
-	TRY(write_step(p, c, dir, err));
+	TRY(write_step(tr, p, c, dir, err));
 	return write_info(c, stats.loss, dir, err);
 }
 

@@ -137,6 +137,11 @@ int64_t vfm_trainer_graphs(const struct vfm_trainer *tr)
 	return vfm_pipeline_graphs(tr->pipe);
 }
 
+struct vfm_model *vfm_trainer_model(struct vfm_trainer *tr)
+{
+	return tr->model;
+}
+
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr)
 {
 	return &tr->ps;

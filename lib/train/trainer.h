@@ -61,6 +61,7 @@ struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);
 
 /* Returns the number of packs that were launched as a graph (train/capture.h). */
 int64_t vfm_trainer_graphs(const struct vfm_trainer *tr);
+struct vfm_model *vfm_trainer_model(struct vfm_trainer *tr);
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);
 struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr);
 

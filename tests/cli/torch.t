@@ -51,5 +51,6 @@ for model in cross pooled plain lora both full $(mesh_models); do
 	rc_is 0 "vfm-train dumps a step ($model)"
 	run "$PY" "$REF/check_torch.py" "dump-$model"
 	rc_is 0 "loss and gradients agree with PyTorch ($model)" || sed 's/^/#   /' <<<"$out"
+	is "$(grep -c '^ok   pred' <<<"$out")" 2 "and the predictions of both packs ($model)"
 done
 done_testing
