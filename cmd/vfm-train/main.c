@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/opt.h"
@@ -18,7 +19,8 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *parity;
+static const char *config_path, *preset, *manifest, *out_dir, *resume = "auto", *init, *init_part = "model",
+							      *allow_change = "", *parity;
 static struct vfm_strlist sets;
 static int64_t steps = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -32,6 +34,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "short for --set train.steps=N", &steps},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "go on from the newest complete checkpoint in RUN (auto)", &resume},
+	{VFM_OPT_STR, 0, "init", "PATH", "begin at step 0 with the weights of a checkpoint, a run or a file", &init},
+	{VFM_OPT_STR, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
+	{VFM_OPT_STR, 0, "allow-change", "LIST",
+		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders", &allow_change},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
 	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print which rank is where in the mesh and exit", &print_mesh},
@@ -44,7 +50,8 @@ static const struct vfm_opt opts[] = {
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
 	.synopsis = "[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
-		    "auto|no|CKPT] " VFM_CONTEXT_SYNOPSIS " --data MANIFEST -o RUN\n"
+		    "auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] " VFM_CONTEXT_SYNOPSIS
+		    " --data MANIFEST -o RUN\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
 		    "[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --dump-parity DIR\n"
@@ -105,9 +112,15 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
-	struct vfm_run_opts o = {
-		.manifest = manifest, .dir = out_dir, .resume = resume, .stop = &stop, .on_step = print_record};
+	struct vfm_run_opts o = {.manifest = manifest,
+		.dir = out_dir,
+		.resume = resume,
+		.init = init,
+		.init_part = init_part,
+		.stop = &stop,
+		.on_step = print_record};
 
+	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_options has seen it */
 	TRY(vfm_context_open(x, c, err));
 	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
 		(long long)vfm_model_params(&c->model));
@@ -133,9 +146,17 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int
 
 static int check_options(struct vfm_err *err)
 {
+	unsigned changes;
+
 	if (!print_mesh && (!manifest || !out_dir))
 		return vfm_fail(
 			err, VFM_EUSAGE, "%s is missing (see vfm-train -h)", manifest ? "-o RUN" : "--data MANIFEST");
+	if (vfm_change_parse(&changes, allow_change, err) < 0)
+		return vfm_err_context(err, "--allow-change");
+	if (strcmp(init_part, "model") != 0 && strcmp(init_part, "ema") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "--init-part: expected model or ema, got '%s'", init_part);
+	if (init && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "give either --init or --resume CKPT, not both");
 	return vfm_context_check(&rank_opts, err);
 }
 

@@ -150,3 +150,31 @@ int vfm_ckpt_check(const char *path, void (*fn)(void *ctx, const char *what), vo
 	vfm_ckpt_close(c);
 	return rc < 0 ? rc : fl.n;
 }
+
+int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	struct vfm_sha256 *all;
+	char one[VFM_SHA256_HEX];
+	char *path = vfm_strfmt("%s/%s", c->path, CKPT_MANIFEST);
+	int rc;
+
+	if (!c->plain || !strcmp(c->file[0].name, c->path)) { /* a manifest, or a single file */
+		rc = vfm_sha256_file(c->plain ? c->path : path, hex, err);
+		free(path);
+		return rc;
+	}
+	rc = 0;
+	all = vfm_sha256_new();
+	for (int i = 0; i < c->n_files && rc == 0; i++) {
+		free(path);
+		path = vfm_strfmt("%s/%s", c->path, c->file[i].name);
+		rc = vfm_sha256_file(path, one, err);
+		vfm_sha256_add(all, one, VFM_SHA256_HEX - 1);
+		vfm_sha256_add(all, "  ", 2);
+		vfm_sha256_add(all, c->file[i].name, strlen(c->file[i].name));
+		vfm_sha256_add(all, "\n", 1);
+	}
+	vfm_sha256_end(all, hex);
+	free(path);
+	return rc;
+}

@@ -140,6 +140,10 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 
+/* Names the data: the sha256 of manifest.json, which holds those of all files; of a plain file that of the file, of
+ * several that of their lines "SHA256  NAME\n".  Plain files are read whole. */
+int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[65], struct vfm_err *err);
+
 /* Reads every byte of every file and checks all there is to check; calls fault() for each
  * fault, goes on, and returns the number of faults, or VFM_EENV. */
 int vfm_ckpt_check(const char *path, void (*fault)(void *ctx, const char *what), void *ctx, struct vfm_err *err);

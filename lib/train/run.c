@@ -36,7 +36,8 @@ struct run {
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
-	json_t *config;
+	json_t *config, *init; /* init: where the first weights came from; NULL: from the seed */
+	struct vfm_identity id;
 	int lock;
 	int64_t first, last;               /* steps done before; steps to be done in all */
 	int64_t saved;                     /* step of the newest checkpoint, -1: none */
@@ -111,48 +112,6 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 	return divides(r, h->batch, err);
 }
 
-/* The model of a run may not change under its checkpoints; all else may. */
-static int check_same_model(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	const json_t *was = json_object_get(c->config, "model"), *is = json_object_get(r->config, "model");
-	const char *key;
-	json_t *v;
-
-	json_object_foreach((json_t *)is, key, v)
-	{
-		const json_t *w = json_object_get(was, key);
-		char *a, *b;
-
-		if (!w || json_equal(v, w))
-			continue;
-		a = json_dumps(w, JSON_ENCODE_ANY);
-		b = json_dumps(v, JSON_ENCODE_ANY);
-		vfm_fail(err, VFM_EUSAGE, "model.%s is %s, but the checkpoint '%s' was trained with %s", key, b,
-			c->path, a);
-		free(a);
-		free(b);
-		return VFM_EUSAGE;
-	}
-	return 0;
-}
-
-/* Collective. */
-static int load(struct run *r, const char *path, struct vfm_err *err)
-{
-	struct vfm_ckpt *c = NULL;
-	int rc = vfm_ckpt_open(&c, path, err);
-
-	if (rc == 0)
-		rc = check_same_model(r, c, err);
-	TRY_OUT(vfm_job_agree(r->job, rc, err));
-	TRY_OUT(vfm_job_agree(r->job, vfm_state_load(r->tr, c, err), err));
-	r->first = c->step;
-	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
-out:
-	vfm_ckpt_close(c);
-	return rc;
-}
-
 static bool is_inside(const char *path, const char *dir)
 {
 	char *p = realpath(path, NULL), *d = realpath(dir, NULL);
@@ -162,6 +121,67 @@ static bool is_inside(const char *path, const char *dir)
 	free(p);
 	free(d);
 	return yes;
+}
+
+static int check_identity(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	char *hint = is_inside(c->path, r->ckpt_dir)
+		? vfm_strfmt("; -o another RUN begins anew")
+		: vfm_strfmt("; --init '%s' begins a new run with its weights", c->path);
+	int rc = vfm_identity_resume(&r->id, c, r->o->allow_change, hint, err);
+
+	free(hint);
+	return rc;
+}
+
+/* Collective. */
+static int load(struct run *r, const char *path, struct vfm_err *err)
+{
+	struct vfm_ckpt *c = NULL;
+	int rc = vfm_ckpt_open(&c, path, err);
+
+	if (rc == 0)
+		rc = check_identity(r, c, err);
+	TRY_OUT(vfm_job_agree(r->job, rc, err));
+	TRY_OUT(vfm_job_agree(r->job, vfm_state_load(r->tr, c, err), err));
+	r->first = c->step;
+	r->init = json_deep_copy(json_object_get(c->state, "init"));
+	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
+	if (r->o->init)
+		vfm_info("--init %s is not read: the run has begun", r->o->init);
+out:
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+/* Collective: the weights of another run, or of a file; the optimizer begins anew. */
+static int init_weights(struct run *r, struct vfm_err *err)
+{
+	const char *part = r->o->init_part;
+	struct vfm_ckpt *c = NULL;
+	char *sha = NULL;
+	int rc = vfm_ckpt_open(&c, r->o->init, err);
+
+	if (rc == 0)
+		rc = vfm_identity_init(&r->id, c, r->o->allow_change, err);
+	if (rc == 0 && is_root(r)) {
+		sha = vfm_calloc(1, VFM_SHA256_HEX);
+		rc = vfm_ckpt_sha256(c, sha, err);
+	}
+	TRY_OUT(vfm_job_agree(r->job, rc, err));
+	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
+	TRY_OUT(vfm_job_agree(r->job, vfm_state_load_weights(vfm_trainer_params(r->tr), c, part, err), err));
+	TRY_OUT(vfm_job_agree(r->job, vfm_optim_start(vfm_trainer_optim(r->tr), err), err));
+	r->init = json_pack("{s:s,s:s}", "path", c->path, "sha256", sha);
+	if (!c->plain) {
+		json_object_set_new(r->init, "part", json_string(part));
+		json_object_set_new(r->init, "step", json_integer(c->step));
+	}
+	vfm_info("the weights are those of %s", c->path);
+out:
+	free(sha);
+	vfm_ckpt_close(c);
+	return rc;
 }
 
 /* From a given checkpoint, unless RUN has come further since: the same command may be given again. */
@@ -216,19 +236,20 @@ static int resume(struct run *r, struct vfm_err *err)
 	TRY_OUT(vfm_broadcast(r->job->world, NULL, vfm_t1(&saved, VFM_I64, 1), 0, err));
 	r->saved = saved;
 	TRY_OUT(vfm_job_broadcast(r->job, &from, err));
-	rc = from ? load(r, from, err) : 0;
+	rc = from ? load(r, from, err) : r->o->init ? init_weights(r, err) : 0;
+	r->id.init = r->init;
 out:
 	free(from);
 	return rc;
 }
 
-static int save_config(struct run *r, struct vfm_err *err)
+static int save_json(struct run *r, const char *name, const json_t *o, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/config.json", r->o->dir);
+	char *path = vfm_strfmt("%s/%s", r->o->dir, name);
 	struct vfm_buf b = {0};
 	int rc;
 
-	vfm_json_text(&b, r->config, 2);
+	vfm_json_text(&b, o, 2);
 	vfm_buf_adds(&b, "\n");
 	rc = vfm_write_file(path, b.data, b.len, err);
 	vfm_buf_release(&b);
@@ -240,6 +261,27 @@ static int open_manifest(struct run *r, struct vfm_err *err)
 {
 	r->manifest = vfm_manifest_open(r->o->manifest, err);
 	return r->manifest ? check_manifest(r, err) : err->code;
+}
+
+/* Collective: rank 0 reads the whole plan, the others wait. */
+static int identify(struct run *r, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	char *sha = is_root(r) ? vfm_calloc(1, VFM_SHA256_HEX) : NULL;
+	int rc;
+
+	r->id = (struct vfm_identity){.config = r->c,
+		.config_json = r->config,
+		.plan_path = r->o->manifest,
+		.plan_steps = h->steps,
+		.last = r->last,
+		.encoders = h->makers};
+	TRY_OUT(vfm_job_agree(r->job, is_root(r) ? vfm_manifest_sha256(r->manifest, sha, err) : 0, err));
+	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
+	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
+out:
+	free(sha);
+	return rc;
 }
 
 static int open_trainer(struct run *r, struct vfm_err *err)
@@ -265,7 +307,13 @@ static int open_loader(struct run *r, struct vfm_err *err)
 
 static int open_records(struct run *r, struct vfm_err *err)
 {
-	TRY(save_config(r, err));
+	json_t *id = vfm_identity_json(&r->id);
+	int rc = save_json(r, "config.json", r->config, err);
+
+	if (rc == 0)
+		rc = save_json(r, "run.json", id, err);
+	json_decref(id);
+	TRY(rc);
 	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
 }
 
@@ -273,6 +321,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 {
 	/* What can be checked without touching RUN comes first. */
 	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
+	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
 	vfm_job_mark(r->job, r->o->dir);
 	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
@@ -286,7 +335,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 /* The files are written beside the steps that follow. */
 static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 {
-	json_t *state = json_pack("{s:I, s:s}", "steps_done", (json_int_t)steps_done, "manifest", r->o->manifest);
+	json_t *state = vfm_identity_json(&r->id);
 	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir,
 		.step = steps_done,
 		.config = r->config,
@@ -482,6 +531,7 @@ static void tear_down(struct run *r)
 	vfm_manifest_close(r->manifest);
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);
+	json_decref(r->init);
 	free(r->ckpt_dir);
 	if (r->lock >= 0)
 		close(r->lock);

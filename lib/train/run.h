@@ -2,6 +2,7 @@
  * alive in between (checkpoints, resume, signals, metrics).
  *
  * RUN/config.json       the resolved configuration
+ * RUN/run.json          plan, encoders and initial weights (vfm_identity_json)
  * RUN/metrics.jsonl     one line a step; after a resume exactly one line for each step
  * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5))
  * RUN/events.out…       the same scalars for TensorBoard
@@ -13,6 +14,7 @@
 
 #include "base/json.h"
 #include "train/context.h"
+#include "train/identity.h"
 
 struct vfm_run_opts {
 	const char *manifest;
@@ -20,6 +22,10 @@ struct vfm_run_opts {
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts
 	 * until RUN has one of its own that is further. */
 	const char *resume;
+	/* NULL, or a checkpoint or file of weights: where RUN has no checkpoint, the run begins with these weights, at
+	 * step 0.  init_part: "model" or "ema"; a file has no parts. */
+	const char *init, *init_part;
+	unsigned allow_change; /* bits of enum vfm_change, for resume and init */
 	/* set by a signal handler, of any rank: finish the step, save, return VFM_ESIGNAL */
 	volatile sig_atomic_t *stop;
 	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run: VFM_EPIPE as a

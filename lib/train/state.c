@@ -332,23 +332,70 @@ static int stage_room(struct stage *g, int64_t n, float **at, struct vfm_err *er
 	return 0;
 }
 
+static void print_shape(char *text, size_t size, int ndim, const int64_t *shape)
+{
+	size_t n = 1;
+
+	snprintf(text, size, "[");
+	for (int i = 0; i < ndim && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+	if (n < size)
+		snprintf(text + n, size - n, "]");
+}
+
+/* The tensor of a parameter, which must be there in its shape. */
+static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct vfm_param *p,
+	const struct vfm_ckpt_tensor **have, struct vfm_err *err)
+{
+	char name[160], shapes[2][128];
+
+	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
+	*have = vfm_ckpt_find(c, name);
+	if (!*have)
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' is missing", c->path, name);
+	if ((*have)->ndim == p->d.ndim && !memcmp((*have)->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim))
+		return 0;
+	print_shape(shapes[0], sizeof(shapes[0]), (*have)->ndim, (*have)->shape);
+	print_shape(shapes[1], sizeof(shapes[1]), p->d.ndim, p->d.shape);
+	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has the shape %s, the model's has %s", c->path, name,
+		shapes[0], shapes[1]);
+}
+
+/* Collective: the part of c has all parameters of the model, over all stages, and no other tensor. */
+static int check_tensors(const struct vfm_params *ps, const struct vfm_ckpt *c, const char *part, struct vfm_err *err)
+{
+	int64_t *known = vfm_calloc((size_t)c->n + 1, sizeof(*known));
+	size_t len = c->plain ? 0 : strlen(part);
+	int rc = 0;
+
+	for (size_t i = 0; i < ps->n && rc == 0; i++) {
+		const struct vfm_ckpt_tensor *have = NULL;
+
+		rc = find_tensor(c, part, ps->p[i], &have, err);
+		if (rc == 0)
+			known[have - c->t] = 1;
+	}
+	TRY_OUT(vfm_agree(ps->mesh->save, rc, err));
+	TRY_OUT(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(known, VFM_I64, c->n), err));
+	for (int i = 0; i < c->n && rc == 0; i++)
+		if (!known[i] && (!len || (!strncmp(c->t[i].name, part, len) && c->t[i].name[len] == '/')))
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: the model has no tensor '%s'", c->path, c->t[i].name);
+out:
+	free(known);
+	return rc;
+}
+
 static int load_param(struct stage *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
 	const struct vfm_array *own, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(g->ps, p);
 	struct vfm_slice slice = {&p->part, o.a, o.b};
 	const struct vfm_ckpt_tensor *have;
-	char name[160];
 	float *host;
 
 	if (o.a == o.b)
 		return 0;
-	snprintf(name, sizeof(name), "%s%s%s", c->plain ? "" : part, c->plain ? "" : "/", p->name);
-	have = vfm_ckpt_find(c, name);
-	if (!have || have->ndim != p->d.ndim ||
-		memcmp(have->shape, p->d.shape, sizeof(int64_t) * (size_t)p->d.ndim) != 0)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' %s", c->path, name,
-			have ? "has another shape than the model's" : "is missing");
+	TRY(find_tensor(c, part, p, &have, err));
 	TRY(stage_room(g, o.b - o.a, &host, err));
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
 	return vfm_param_put(g->ps, own, p, host, err);
@@ -429,6 +476,7 @@ int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char
 {
 	struct part one = {part, MASTERS, NULL};
 
+	TRY(check_tensors(ps, c, part, err));
 	TRY(agree(ps->mesh->save, load_parts(ps, c, &one, 1, err), err));
 	return vfm_params_refresh(ps, err);
 }
@@ -439,6 +487,7 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 	struct part part[N_PARTS];
 	int rc;
 
+	TRY(check_tensors(ps, c, "model", err));
 	parts_of(tr, part);
 	rc = load_parts(ps, c, part, N_PARTS, err);
 	if (rc == 0)

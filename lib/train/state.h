@@ -44,7 +44,8 @@ void vfm_saver_release(struct vfm_saver *s); /* waits, too; before trainer and d
  * are missing begin anew, of longer ones the newest steps are taken, and what a run cannot use it leaves, which the log
  * says. */
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);
-/* Weights alone, from "model" or "ema"; a plain .safetensors file has no parts. */
+/* Collective: weights alone, from "model" or "ema"; a plain .safetensors file has no parts.  Any layout may have
+ * written them.  VFM_EUSAGE names a tensor that is missing, has another shape, or is not one of the model's. */
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
 
 #endif

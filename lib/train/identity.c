@@ -1,0 +1,242 @@
+#include "train/identity.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+static const struct {
+	const char *name;
+	enum vfm_change change;
+} change_names[] = {
+	{"model", VFM_CHANGE_MODEL},
+	{"diffusion", VFM_CHANGE_DIFFUSION},
+	{"schedule", VFM_CHANGE_SCHEDULE},
+	{"plan", VFM_CHANGE_PLAN},
+	{"encoders", VFM_CHANGE_ENCODERS},
+};
+enum { N_CHANGES = sizeof(change_names) / sizeof(change_names[0]) };
+
+int vfm_change_parse(unsigned *changes, const char *list, struct vfm_err *err)
+{
+	*changes = 0;
+	for (const char *p = list; *p;) {
+		size_t n = strcspn(p, ",");
+		int i = 0;
+
+		while (i < N_CHANGES && (strlen(change_names[i].name) != n || strncmp(change_names[i].name, p, n) != 0))
+			i++;
+		if (i == N_CHANGES)
+			return vfm_fail(err, VFM_EUSAGE,
+				"expected a list of model, diffusion, schedule, plan and encoders, got '%s'", list);
+		*changes |= change_names[i].change;
+		p += n + (p[n] == ',');
+	}
+	return 0;
+}
+
+json_t *vfm_identity_json(const struct vfm_identity *id)
+{
+	json_t *o = json_pack("{s:{s:s,s:s,s:I}}", "plan", "path", id->plan_path, "sha256", id->plan_sha256, "steps",
+		(json_int_t)id->plan_steps);
+
+	json_object_set_new(o, "encoders", vfm_makers_json(&id->encoders));
+	if (id->init)
+		json_object_set(o, "init", (json_t *)(uintptr_t)id->init);
+	return o;
+}
+
+/* ---- comparing ---- */
+
+struct comparison {
+	unsigned allowed, refused; /* bits of enum vfm_change */
+	struct vfm_buf refusals;   /* their texts, "; " between them */
+};
+
+/* Takes the text of a change of kind `change`; 0: one that is always allowed. */
+static void note_change(struct comparison *k, unsigned change, char *text)
+{
+	if (change & ~k->allowed) {
+		vfm_buf_addf(&k->refusals, "%s%s", k->refused ? "; " : "", text);
+		k->refused |= change;
+	} else {
+		vfm_info("%s", text);
+	}
+	free(text);
+}
+
+static int end_comparison(
+	struct comparison *k, const char *verb, const struct vfm_ckpt *c, const char *hint, struct vfm_err *err)
+{
+	struct vfm_buf names = {0};
+	int rc = 0;
+
+	for (int i = 0; i < N_CHANGES; i++)
+		if (k->refused & change_names[i].change)
+			vfm_buf_addf(&names, "%s%s", names.len ? "," : "", change_names[i].name);
+	if (k->refused)
+		rc = vfm_fail(err, VFM_EUSAGE, "cannot %s '%s': %s (--allow-change %s accepts this%s)", verb, c->path,
+			k->refusals.data, names.data, hint);
+	vfm_buf_release(&names);
+	vfm_buf_release(&k->refusals);
+	return rc;
+}
+
+/* Keys of the learning rate: they are judged by what they make of the steps done. */
+static bool is_schedule_key(const char *section, const char *key)
+{
+	static const char *const keys[] = {"steps", "lr", "min_lr", "warmup_steps", "schedule"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (!strcmp(section, "train") && !strcmp(key, keys[i]))
+			return true;
+	return false;
+}
+
+/* What changed in the learning rate. */
+struct schedule_change {
+	bool other_lr; /* of a step that is done */
+	int64_t was;   /* steps of the run that wrote the checkpoint */
+	bool by_plan;  /* both runs take that number from their plans */
+	bool constant; /* in both, so that their ends play no role */
+};
+
+static unsigned change_of_key(const char *section, const char *key, const struct schedule_change *ch)
+{
+	bool end = !strcmp(key, "steps") || !strcmp(key, "min_lr");
+
+	if (!strcmp(section, "model"))
+		return VFM_CHANGE_MODEL;
+	if (!strcmp(section, "diffusion"))
+		return VFM_CHANGE_DIFFUSION;
+	return ch->other_lr && is_schedule_key(section, key) && !(end && ch->constant) ? VFM_CHANGE_SCHEDULE : 0;
+}
+
+static void compare_key(struct comparison *k, unsigned change, const char *section, const char *key, const json_t *was,
+	const json_t *is)
+{
+	struct vfm_buf a = {0}, b = {0};
+
+	vfm_json_text(&a, was, 0);
+	vfm_json_text(&b, is, 0);
+	note_change(k, change, vfm_strfmt("%s.%s: %s -> %s", section, key, a.data, b.data));
+	vfm_buf_release(&a);
+	vfm_buf_release(&b);
+}
+
+/* `only` NULL: all sections. */
+static void compare_config(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c,
+	const char *only, const struct schedule_change *ch)
+{
+	const char *section, *key;
+	json_t *keys, *is;
+
+	json_object_foreach((json_t *)(uintptr_t)id->config_json, section, keys)
+	{
+		const json_t *had = json_object_get(c->config, section);
+
+		if (only && strcmp(only, section) != 0)
+			continue;
+		json_object_foreach(keys, key, is)
+		{
+			const json_t *was = json_object_get(had, key);
+
+			/* 1 and 1.0 are the same number */
+			if (!was || json_equal(was, is) ||
+				(json_is_number(was) && json_is_number(is) &&
+					json_number_value(was) == json_number_value(is)))
+				continue;
+			compare_key(k, change_of_key(section, key, ch), section, key, was, is);
+		}
+	}
+}
+
+/* The learning rates of the run that wrote c, as far as it says. */
+static int read_schedule(struct vfm_config *old, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	const json_t *train = json_object_get(c->config, "train");
+	json_t *mine = json_object(), *section = json_pack("{s:o}", "train", mine);
+	const char *key;
+	json_t *v;
+	int rc;
+
+	json_object_foreach((json_t *)(uintptr_t)train, key, v) if (is_schedule_key("train", key))
+		json_object_set(mine, key, v);
+	rc = vfm_config_json(old, section, err);
+	json_decref(section);
+	return rc < 0 ? vfm_err_context(err, "%s: config", c->path) : 0;
+}
+
+static int compare_schedule(
+	const struct vfm_identity *id, const struct vfm_ckpt *c, struct schedule_change *ch, struct vfm_err *err)
+{
+	const json_t *plan_steps = json_object_get(json_object_get(c->state, "plan"), "steps");
+	struct vfm_config old = *id->config;
+
+	TRY(read_schedule(&old, c, err));
+	*ch = (struct schedule_change){.was = old.train.steps};
+	ch->constant =
+		old.train.schedule == VFM_SCHEDULE_CONSTANT && id->config->train.schedule == VFM_SCHEDULE_CONSTANT;
+	ch->by_plan = !old.train.steps && !id->config->train.steps;
+	if (!ch->was)
+		ch->was = json_is_integer(plan_steps) ? json_integer_value(plan_steps) : id->last;
+	for (int64_t s = 0; s < c->step && !ch->other_lr; s++)
+		ch->other_lr = vfm_lr_at(&old.train, s, ch->was) != vfm_lr_at(&id->config->train, s, id->last);
+	return 0;
+}
+
+static void compare_plan(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c)
+{
+	const json_t *plan = json_object_get(c->state, "plan");
+	const char *path = json_string_value(json_object_get(plan, "path")),
+		   *sha = json_string_value(json_object_get(plan, "sha256"));
+
+	if (!path || !sha)
+		vfm_info("%s does not name its plan: nothing tells whether it was this one", c->path);
+	else if (strcmp(sha, id->plan_sha256) != 0)
+		note_change(k, VFM_CHANGE_PLAN,
+			vfm_strfmt("plan '%s' (sha256 %s) -> '%s' (sha256 %s)", path, sha, id->plan_path,
+				id->plan_sha256));
+	else if (strcmp(path, id->plan_path) != 0)
+		note_change(k, 0, vfm_strfmt("plan '%s' -> '%s', the same content", path, id->plan_path));
+}
+
+static int compare_encoders(
+	struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct vfm_makers had;
+	struct vfm_err why;
+
+	TRY(vfm_makers_from_json(&had, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", c->path)
+			: 0);
+	if (vfm_makers_check(&had, "the checkpoint", &id->encoders, "the plan", &why) < 0)
+		note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
+	return 0;
+}
+
+int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, const char *hint,
+	struct vfm_err *err)
+{
+	struct comparison k = {.allowed = allowed};
+	struct schedule_change schedule;
+
+	TRY(compare_schedule(id, c, &schedule, err));
+	TRY(compare_encoders(&k, id, c, err));
+	compare_plan(&k, id, c);
+	compare_config(&k, id, c, NULL, &schedule);
+	if (schedule.by_plan && schedule.was != id->last)
+		note_change(&k, schedule.other_lr ? VFM_CHANGE_SCHEDULE : 0,
+			vfm_strfmt("steps of the plan: %lld -> %lld", (long long)schedule.was, (long long)id->last));
+	return end_comparison(&k, "resume from", c, hint, err);
+}
+
+int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err)
+{
+	struct comparison k = {.allowed = allowed};
+
+	TRY(compare_encoders(&k, id, c, err));
+	compare_config(&k, id, c, "model", &(struct schedule_change){0});
+	return end_comparison(&k, "take the weights of", c, "", err);
+}
