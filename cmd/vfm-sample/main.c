@@ -19,19 +19,22 @@
 #include "train/state.h"
 
 static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto",
-			      *fps = "8", *dtype = "fp32", *tokenizer, *format = "mp4";
+			      *fps = "8", *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "";
 static struct vfm_strlist prompts, sets;
 static int64_t frames = 16, context = 4096;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static struct vfm_sampler sampling;
+static bool force;
 
 static int64_t seed;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "ckpt", "PATH", "checkpoint, or a run: its newest", &ckpt_path},
 	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema, where there is one)", &part},
-	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated", &prompts},
-	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with the prompt as \"caption\"; - is stdin", &prompt_file},
+	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated; '' is the null text", &prompts},
+	{VFM_OPT_STR, 0, "negative", "TEXT", "what guidance leads away from (the null text)", &negative},
+	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with \"caption\" and perhaps \"negative\"; - is stdin",
+		&prompt_file},
 	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy",
 		&out_file},
 	{VFM_OPT_STR, 'd', "dir", "DIR", "where the videos of many prompts go", &out_dir},
@@ -45,6 +48,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sampling.sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)", &tokenizer},
+	{VFM_OPT_FLAG, 0, "force", NULL, "use tokenizer and text encoder although the model was trained with others",
+		&force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
@@ -66,7 +71,7 @@ enum { MAX_TOKENS = 1 << 24 }; /* of a video */
 /* What is sampled: one entry a prompt. */
 struct item {
 	json_t *rec;
-	const char *caption;
+	const char *caption, *negative;
 	char *path;
 };
 
@@ -81,7 +86,8 @@ struct job {
 	struct vfm_model *net;
 	struct vfm_tokenizer tok;
 	struct vfm_textbytes *text;
-	bool logged_cut; /* of a prompt that is longer than model.text_len */
+	bool logged_cut; /* whether a note about a prompt longer than model.text_len was printed */
+	json_t *forced;  /* encoders that --force let pass; NULL: none */
 	struct vfm_progress progress;
 	int64_t evals; /* network evaluations shown as progress */
 };
@@ -99,7 +105,12 @@ static void item_add(struct job *j, json_t *rec, const char *caption)
 	json_object_set_new(rec, "v", json_integer(1));
 	json_object_set_new(rec, "id", json_string(id));
 	json_object_set_new(rec, "caption", json_string(caption));
-	*it = (struct item){.rec = rec, .caption = json_string_value(json_object_get(rec, "caption"))};
+	if (!json_object_get(rec, "negative") && *negative)
+		json_object_set_new(rec, "negative", json_string(negative));
+	*it = (struct item){.rec = rec,
+		.caption = json_string_value(json_object_get(rec, "caption")),
+		.negative = json_string_value(json_object_get(rec, "negative"))};
+	it->negative = it->negative ? it->negative : "";
 	it->path = out_dir ? vfm_strfmt("%s/%s.%s", out_dir, id, format) : vfm_strdup(out_file);
 	j->n++;
 }
@@ -112,9 +123,11 @@ static int read_prompts(struct job *j, struct vfm_err *err)
 
 	TRY(vfm_jsonl_open(&in, prompt_file, err));
 	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
-		const char *caption = NULL;
+		const char *caption = NULL, *other;
 
 		rc = vfm_json_str(rec, "", "caption", true, &caption, err);
+		if (rc >= 0)
+			rc = vfm_json_str(rec, "", "negative", false, &other, err);
 		if (rc < 0) {
 			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
 			json_decref(rec);
@@ -126,14 +139,18 @@ static int read_prompts(struct job *j, struct vfm_err *err)
 	return rc < 0 ? VFM_EUSAGE : 0;
 }
 
+static int check_utf8(const char *opt, const char *text, struct vfm_err *err)
+{
+	json_t *s = json_string(text);
+
+	json_decref(s);
+	return s ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: not UTF-8", opt);
+}
+
 static int collect(struct job *j, struct vfm_err *err)
 {
 	for (int i = 0; i < prompts.n; i++) {
-		json_t *s = json_string(prompts.v[i]);
-
-		if (!s)
-			return vfm_fail(err, VFM_EUSAGE, "--prompt: not UTF-8");
-		json_decref(s);
+		TRY(check_utf8("--prompt", prompts.v[i], err));
 		item_add(j, json_object(), prompts.v[i]);
 	}
 	if (prompt_file)
@@ -232,7 +249,7 @@ static int check_options(struct job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--size: %dx%d is not a multiple of 16", j->width, j->height);
 	TRY(parse_pair(fps, '/', 100000, &j->fps_num, &j->fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);
 	sampling.seed = (uint64_t)seed;
-	return 0;
+	return check_utf8("--negative", negative, err);
 }
 
 /* ---- the model ---- */
@@ -258,6 +275,52 @@ static int configure_ranks(struct job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "parallel: %d ranks sample together with tp x cp = %d, and pp = 1",
 			world, world);
 	return 0;
+}
+
+/* One of the encoders that are about to be used against the one that the model was trained with. */
+static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *key, const char *kind,
+	const struct vfm_maker *trained, const struct vfm_maker *used, struct vfm_err *err)
+{
+	enum vfm_maker_relation rel = vfm_maker_compare(trained, used);
+	char was[VFM_MAKER_LABEL], is[VFM_MAKER_LABEL];
+
+	vfm_maker_label(trained, was);
+	vfm_maker_label(used, is);
+	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
+		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, kind, is);
+	if (rel != VFM_MAKER_DIFFERENT)
+		return 0;
+	if (!force)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
+			kind, was, is);
+	if (j->x->job.world->rank == 0)
+		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, kind, was, is);
+	if (!j->forced)
+		j->forced = json_object();
+	json_object_set_new(j->forced, key,
+		json_pack("{s:o,s:o}", "trained", vfm_maker_json(trained), "used", vfm_maker_json(used)));
+	return 0;
+}
+
+/* Latents in a file are not decoded, and the null text is not encoded. */
+static int check_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct vfm_maker tok = vfm_tokenizer_maker(&j->tok), text = vfm_textbytes_maker(j->text);
+	bool decodes = false, encodes = false;
+	struct vfm_makers m;
+
+	TRY(vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+			? vfm_err_context(err, "%s", c->path)
+			: 0);
+	for (size_t i = 0; i < j->n; i++) {
+		decodes = decodes || !ends_with(j->item[i].path, ".npy");
+		encodes = encodes || *j->item[i].caption || (*j->item[i].negative && sampling.cfg != 1);
+	}
+	encodes = encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
+	if (decodes)
+		TRY(check_encoder(j, c, "tokenizer", "tokenizer", &m.tokenizer, &tok, err));
+	return encodes ? check_encoder(j, c, "text", "text encoder", &m.text, &text, err) : 0;
 }
 
 /* What each rank does by itself. */
@@ -298,7 +361,8 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 		goto out;
 	}
 	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
-	rc = vfm_textbytes_new(&j->text, spec, err);
+	TRY_OUT(vfm_textbytes_new(&j->text, spec, err));
+	rc = check_encoders(j, c, err);
 out:
 	if (rc < 0)
 		vfm_ckpt_close(c);
@@ -323,7 +387,7 @@ static int load(struct job *j, struct vfm_err *err)
 			&j->x->job, vfm_params_alloc(&j->ps, (enum vfm_dtype)j->c.train.dtype, false, err), err);
 	}
 	if (rc == 0)
-		rc = vfm_state_load_weights(&j->ps, c, part, err);
+		rc = vfm_job_agree(&j->x->job, vfm_state_load_weights(&j->ps, c, part, err), err);
 	vfm_ckpt_close(c);
 	return rc;
 }
@@ -338,6 +402,15 @@ static void show_progress(void *ctx, int64_t done, int64_t total)
 
 /* ---- one batch of prompts ---- */
 
+static int write_record(const struct job *j, struct item *it, struct vfm_err *err)
+{
+	json_object_set_new(it->rec, "seed", json_integer(seed));
+	json_object_del(it->rec, "forced");
+	if (j->forced)
+		json_object_set(it->rec, "forced", j->forced);
+	return vfm_jsonl_write(stdout, it->rec, err);
+}
+
 static int write_latent(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
 	const int64_t shape[4] = {j->c.model.channels, j->latent_frames, j->height / 8, j->width / 8};
@@ -347,8 +420,7 @@ static int write_latent(struct job *j, struct item *it, const float *latent, str
 	json_object_set_new(it->rec, "width", json_integer(j->width));
 	json_object_set_new(it->rec, "height", json_integer(j->height));
 	json_object_set_new(it->rec, "frames", json_integer(frames));
-	json_object_set_new(it->rec, "seed", json_integer(seed));
-	return vfm_jsonl_write(stdout, it->rec, err);
+	return write_record(j, it, err);
 }
 
 static int write_video(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
@@ -377,16 +449,15 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 	json_object_set_new(it->rec, "height", json_integer(j->height));
 	json_object_set_new(it->rec, "frames", json_integer(n));
 	json_object_set_new(it->rec, "fps", json_string(rate));
-	json_object_set_new(it->rec, "seed", json_integer(seed));
 	if (rc == 0)
-		rc = vfm_jsonl_write(stdout, it->rec, err);
+		rc = write_record(j, it, err);
 out:
 	vfm_video_out_abort(v);
 	vfm_big_free(rgb, picture * (size_t)frames);
 	return rc;
 }
 
-/* Writes the rows of a caption that the model reads, and returns their number.  `rows` has room for all of them. */
+/* Writes the rows of a text that the model reads, and returns their number.  `rows` has room for all rows. */
 static int32_t embed_caption(struct job *j, const char *caption, float *rows)
 {
 	int32_t n = vfm_textbytes_embed(j->text, caption, rows), most = (int32_t)j->c.model.text_len;
@@ -399,6 +470,43 @@ static int32_t embed_caption(struct job *j, const char *caption, float *rows)
 	return most;
 }
 
+/* The texts of a batch, one after another; an empty text has no rows. */
+struct texts {
+	float *rows; /* [cu[n], text_dim] */
+	size_t bytes;
+	int32_t *cu; /* [n + 1] */
+};
+
+static int embed_texts(
+	struct texts *t, struct job *j, const struct item *it, int n, bool negatives, struct vfm_err *err)
+{
+	size_t dim = (size_t)j->c.model.text_dim, rows = 0;
+
+	t->cu = vfm_calloc((size_t)n + 1, sizeof(*t->cu));
+	for (int i = 0; i < n; i++) {
+		const char *text = negatives ? it[i].negative : it[i].caption;
+
+		rows += *text ? (size_t)vfm_textbytes_rows(text) : 0;
+	}
+	t->bytes = (rows * dim + 1) * sizeof(float);
+	t->rows = vfm_big_alloc(t->bytes, "the texts", err);
+	if (!t->rows)
+		return VFM_EENV;
+	for (int i = 0; i < n; i++) {
+		const char *text = negatives ? it[i].negative : it[i].caption;
+
+		t->cu[i + 1] = t->cu[i] + (*text ? embed_caption(j, text, t->rows + (size_t)t->cu[i] * dim) : 0);
+	}
+	return 0;
+}
+
+static void release_texts(struct texts *t)
+{
+	if (t->rows)
+		vfm_big_free(t->rows, t->bytes);
+	free(t->cu);
+}
+
 /* All ranks have the same latents; the first shows them. */
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
@@ -406,26 +514,26 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, &j->x->mesh, j->x->device.stream, j->ps.dtype};
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
 	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
-	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m), rows = 0;
+	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m);
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
-	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids)), *cu = vfm_calloc((size_t)n + 1, sizeof(*cu));
-	float *text, *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
+	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids));
+	struct texts text = {0}, against = {0};
+	float *tokens = vfm_big_alloc(per * (size_t)n * sizeof(float), "the latents", err);
 	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
-	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t(*)[3])grids, .cu_text = cu};
+	struct vfm_sample_request r = {.n = n, .id = id, .grid = (const int32_t(*)[3])grids};
 	int rc = VFM_EENV;
 
-	for (int i = 0; i < n; i++)
-		rows += (size_t)vfm_textbytes_rows(j->item[first + (size_t)i].caption);
-	text = vfm_big_alloc(rows * (size_t)m->text_dim * sizeof(float), "the texts", err);
-	if (!text || !tokens || !latent)
+	if (!tokens || !latent)
 		goto out;
-	r.text = text;
+	TRY_OUT(embed_texts(&text, j, &j->item[first], n, false, err));
+	TRY_OUT(embed_texts(&against, j, &j->item[first], n, true, err));
+	r.text = text.rows;
+	r.cu_text = text.cu;
+	r.negative = against.rows;
+	r.cu_negative = against.cu;
 	for (int i = 0; i < n; i++) {
 		id[i] = first + (size_t)i;
 		memcpy(grids[i], grid, sizeof(grids[i]));
-		cu[i + 1] = cu[i] +
-			embed_caption(
-				j, j->item[first + (size_t)i].caption, text + (size_t)cu[i] * (size_t)m->text_dim);
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
 	for (int i = 0; i < n && j->x->job.world->rank == 0; i++) {
@@ -438,8 +546,8 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 out:
 	vfm_big_free(latent, per * sizeof(float));
 	vfm_big_free(tokens, per * (size_t)n * sizeof(float));
-	vfm_big_free(text, rows * (size_t)m->text_dim * sizeof(float));
-	free(cu);
+	release_texts(&text);
+	release_texts(&against);
 	free(grids);
 	free(id);
 	return rc;
@@ -505,6 +613,7 @@ static int run_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	j->x = x;
 	rc = run(j, err);
 	vfm_job_failed(&x->job, rc, err);
+	json_decref(j->forced);
 	vfm_textbytes_free(j->text);
 	vfm_model_free(j->net);
 	vfm_params_release(&j->ps);

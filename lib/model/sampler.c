@@ -25,25 +25,102 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 	return 0;
 }
 
-/* The samples of a request as a pack; with guidance a second time, and dropped [p->n] says which are without text. */
-static int make_request_pack(struct vfm_pack *p, bool **dropped, const struct vfm_sample_request *r, int copies,
-	int64_t text_dim, struct vfm_err *err)
-{
-	int64_t rows = r->cu_text[r->n];
+/* Neighbouring samples that are all guided, or all not. */
+struct span {
+	int64_t row, rows; /* in the state, and at the same place in the pack */
+	int64_t negative;  /* row in the pack where their negative predictions begin; -1: they are not guided */
+};
 
-	*p = (struct vfm_pack){.n = r->n * copies, .text_tokens = rows * copies, .text_dim = (int32_t)text_dim};
-	for (int i = 0; i < p->n; i++)
-		p->tokens += (int64_t)r->grid[i % r->n][0] * r->grid[i % r->n][1] * r->grid[i % r->n][2];
-	TRY(vfm_pack_alloc(p, err));
-	*dropped = vfm_calloc((size_t)p->n, sizeof(**dropped));
-	for (int i = 0; i < p->n; i++) {
+/* The samples of a request as a pack; behind them the guided ones a second time, with their negative text. */
+struct request_pack {
+	struct vfm_pack p;
+	bool *dropped; /* [p.n] samples with the null text */
+	struct span *span;
+	int n_spans;
+};
+
+static void release_request_pack(struct request_pack *q)
+{
+	vfm_pack_release(&q->p);
+	free(q->dropped);
+	free(q->span);
+}
+
+static int32_t text_rows(const int32_t *cu, int s)
+{
+	return cu ? cu[s + 1] - cu[s] : 0;
+}
+
+/* Rows that the sample's text has in the pack.  A null text has as many as the prompt, at least one. */
+static int32_t pack_text_rows(const struct vfm_sample_request *r, int s, bool negative)
+{
+	int32_t own = text_rows(r->cu_text, s), other = negative ? text_rows(r->cu_negative, s) : 0;
+
+	return other ? other : own ? own : 1;
+}
+
+/* The text of the pack's sample `at`: rows of the request, or zeros. */
+static void fill_text(struct request_pack *q, int at, const struct vfm_sample_request *r, int s, bool negative)
+{
+	const int32_t *cu = negative ? r->cu_negative : r->cu_text;
+	float *text = q->p.text + (int64_t)q->p.cu_text[at] * q->p.text_dim;
+	size_t bytes = (size_t)(q->p.cu_text[at + 1] - q->p.cu_text[at]) * (size_t)q->p.text_dim * sizeof(float);
+
+	q->dropped[at] = text_rows(cu, s) == 0;
+	if (q->dropped[at])
+		memset(text, 0, bytes);
+	else
+		memcpy(text, (negative ? r->negative : r->text) + (int64_t)cu[s] * q->p.text_dim, bytes);
+}
+
+static void add_span(struct request_pack *q, int s, int64_t negative)
+{
+	struct span *last = q->n_spans ? &q->span[q->n_spans - 1] : NULL;
+	int64_t row = q->p.cu_seqlens[s], rows = q->p.cu_seqlens[s + 1] - row;
+
+	if (last && (last->negative < 0) == (negative < 0))
+		last->rows += rows;
+	else
+		q->span[q->n_spans++] = (struct span){row, rows, negative};
+}
+
+static bool is_guided(const struct vfm_sample_request *r, int s, double cfg)
+{
+	return cfg != 1 && (text_rows(r->cu_text, s) || text_rows(r->cu_negative, s));
+}
+
+static int make_request_pack(
+	struct request_pack *q, const struct vfm_sample_request *r, double cfg, int64_t text_dim, struct vfm_err *err)
+{
+	int at = 0;
+
+	*q = (struct request_pack){.p = {.text_dim = (int32_t)text_dim}};
+	for (int i = 0; i < 2 * r->n; i++) {
 		int s = i % r->n;
 
-		vfm_pack_set(p, i, r->id[s], r->grid[s], r->cu_text[s + 1] - r->cu_text[s]);
-		(*dropped)[i] = i >= r->n;
+		if (i >= r->n && !is_guided(r, s, cfg))
+			continue;
+		q->p.n++;
+		q->p.tokens += (int64_t)r->grid[s][0] * r->grid[s][1] * r->grid[s][2];
+		q->p.text_tokens += pack_text_rows(r, s, i >= r->n);
 	}
-	for (int c = 0; c < copies; c++)
-		memcpy(p->text + c * rows * text_dim, r->text, (size_t)(rows * text_dim) * sizeof(float));
+	TRY(vfm_pack_alloc(&q->p, err));
+	q->dropped = vfm_calloc((size_t)q->p.n, sizeof(*q->dropped));
+	q->span = vfm_calloc((size_t)r->n, sizeof(*q->span));
+	for (int i = 0; i < 2 * r->n; i++) {
+		int s = i % r->n;
+		bool negative = i >= r->n;
+
+		if (negative && !is_guided(r, s, cfg)) {
+			add_span(q, s, -1);
+			continue;
+		}
+		vfm_pack_set(&q->p, at, r->id[s], r->grid[s], pack_text_rows(r, s, negative));
+		fill_text(q, at, r, s, negative);
+		if (negative)
+			add_span(q, s, q->p.cu_seqlens[at]);
+		at++;
+	}
 	return 0;
 }
 
@@ -54,14 +131,14 @@ struct spread {
 	void *mem;
 	size_t bytes;
 	struct vfm_tensor take;  /* [rows of this rank] i32: row of the state of each row of the input */
-	struct vfm_tensor place; /* [copies * T] i32: row of `all` of each row of the pack */
-	struct vfm_tensor all;   /* [copies * T, F] f32: predictions as they come from the ranks */
+	struct vfm_tensor place; /* [P] i32: row of `all` of each of the P rows of the pack */
+	struct vfm_tensor all;   /* [P, F] f32: predictions as they come from the ranks */
 	struct vfm_tensor pred;  /* the same in the order of the pack */
 	int64_t *count;          /* [ranks] elements from each */
 	int32_t *host;
 };
 
-/* A run under way.  x, f, d1 are [T,F] f32 on the device, T the tokens of the request (not of its copy). */
+/* A run under way.  x, f, d1 are [T,F] f32 on the device, T the tokens of the request (without negatives). */
 struct sampling {
 	const struct vfm_sampler *s;
 	const struct vfm_sample_job *job;
@@ -71,7 +148,8 @@ struct sampling {
 	struct vfm_tensor x, f, y, d1; /* state; network output; trial point; slope */
 	void *mem;
 	size_t bytes;
-	int n, copies;
+	const struct request_pack *pack;
+	int n;
 	int64_t evals, total;
 	struct vfm_event *done[2]; /* of the evaluations before; only where somebody watches */
 };
@@ -117,6 +195,18 @@ static int spread_alloc(struct sampling *g, int64_t rows, int64_t total, int64_t
 	return 0;
 }
 
+/* The row of the state that is the input of a row of the pack.  T: rows of the state. */
+static int32_t state_row(const struct request_pack *q, int64_t T, int32_t row)
+{
+	for (int k = 0; row >= T && k < q->n_spans; k++) {
+		const struct span *s = &q->span[k];
+
+		if (s->negative >= 0 && row >= s->negative && row < s->negative + s->rows)
+			return (int32_t)(row - s->negative + s->row);
+	}
+	return row;
+}
+
 /* Where each rank's rows lie in the pack: rank cp_i * tp + tp_i of `seq` holds a piece of the rows of cp rank cp_i. */
 static int spread_make(struct sampling *g, const struct vfm_pack *pack, int64_t T, int64_t F, struct vfm_err *err)
 {
@@ -131,7 +221,7 @@ static int spread_make(struct sampling *g, const struct vfm_pack *pack, int64_t 
 	TRY(spread_alloc(g, own->rows, pack->tokens, F, err));
 	place = p->host + own->rows;
 	for (int64_t i = 0; i < own->rows; i++)
-		p->host[i] = (int32_t)(rows[i] % T);
+		p->host[i] = state_row(g->pack, T, rows[i]);
 	for (int c = 0; c < own->cp; c++) {
 		struct vfm_tokens tok;
 
@@ -153,11 +243,11 @@ static void spread_release(struct sampling *g)
 	free(g->spread.count);
 }
 
-/* The network's input: this rank's rows of c_in x, once or twice. */
+/* The network's input: this rank's rows of c_in x, for the texts and for the negative texts. */
 static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, struct vfm_err *err)
 {
 	struct vfm_tensor scaled = rows_of(&g->spread.pred, 0, x->shape[0]);
-	int64_t T = x->shape[0];
+	struct vfm_tensor part = rows_of(&g->in.x, 0, x->shape[0]);
 
 	if (g->spread.mem) {
 		struct vfm_index_select r = {.x = scaled, .index = g->spread.take, .y = g->in.x};
@@ -165,10 +255,15 @@ static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, str
 		TRY(axpby(g, c_in, x, 0, &scaled, err));
 		return vfm_op_index_select(g->job->stream, &r, err);
 	}
-	for (int c = 0; c < g->copies; c++) {
-		struct vfm_tensor half = rows_of(&g->in.x, c * T, T);
+	TRY(axpby(g, c_in, x, 0, &part, err));
+	for (int k = 0; k < g->pack->n_spans; k++) {
+		const struct span *s = &g->pack->span[k];
+		struct vfm_tensor rows = rows_of(x, s->row, s->rows);
 
-		TRY(axpby(g, c_in, x, 0, &half, err));
+		if (s->negative < 0)
+			continue;
+		part = rows_of(&g->in.x, s->negative, s->rows);
+		TRY(axpby(g, c_in, &rows, 0, &part, err));
 	}
 	return 0;
 }
@@ -199,6 +294,22 @@ static int pace(struct sampling *g, struct vfm_err *err)
 	return 0;
 }
 
+/* f = the predictions for the texts, guided away from those for the negative texts. */
+static int guide(struct sampling *g, const struct vfm_tensor *pred, struct vfm_err *err)
+{
+	for (int k = 0; k < g->pack->n_spans; k++) {
+		const struct span *s = &g->pack->span[k];
+		struct vfm_tensor text = rows_of(pred, s->row, s->rows), f = rows_of(&g->f, s->row, s->rows), negative;
+
+		TRY(axpby(g, s->negative >= 0 ? g->s->cfg : 1, &text, 0, &f, err));
+		if (s->negative < 0)
+			continue;
+		negative = rows_of(pred, s->negative, s->rows);
+		TRY(axpby(g, 1 - g->s->cfg, &negative, 1, &f, err));
+	}
+	return 0;
+}
+
 /* f = the network's output at (x, noise), guided. */
 static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise, struct vfm_err *err)
 {
@@ -207,7 +318,6 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	struct vfm_fill time = {.x = g->in.t_cond, .mean = at.t_cond};
 	struct vfm_tensor pred;
 	struct vfm_var *out;
-	int64_t T = x->shape[0];
 	int rc;
 
 	TRY(pace(g, err));
@@ -218,16 +328,8 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0)
 		rc = gather(g, &out->v, &pred, err);
-	if (rc == 0) {
-		struct vfm_tensor text = rows_of(&pred, 0, T);
-
-		rc = axpby(g, g->copies > 1 ? g->s->cfg : 1, &text, 0, &g->f, err);
-		if (rc == 0 && g->copies > 1) {
-			struct vfm_tensor none = rows_of(&pred, T, T);
-
-			rc = axpby(g, 1 - g->s->cfg, &none, 1, &g->f, err);
-		}
-	}
+	if (rc == 0)
+		rc = guide(g, &pred, err);
 	vfm_tape_reset(g->tape);
 	if (rc == 0 && g->s->progress)
 		rc = g->job->stream->dev->t->event_record(g->done[g->evals % 2], g->job->stream, err);
@@ -322,22 +424,22 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	float *tokens, struct vfm_err *err)
 {
 	bool heun = s->kind == VFM_SAMPLER_HEUN || (s->kind == VFM_SAMPLER_AUTO && job->diffusion->kind == VFM_EDM);
-	struct sampling g = {.s = s, .job = job, .n = r->n, .copies = s->cfg == 1 ? 1 : 2};
+	struct sampling g = {.s = s, .job = job, .n = r->n};
 	const struct vfm_dev_table *t = job->stream->dev->t;
-	struct vfm_pack pack = {0};
-	bool *dropped = NULL;
+	struct request_pack pack = {0};
 	int rc;
 
 	TRY(vfm_sampler_check(s, job->diffusion, err));
 	g.tape = vfm_tape_new(job->stream);
 	vfm_tape_set_recording(g.tape, false);
-	TRY_OUT(make_request_pack(&pack, &dropped, r, g.copies, job->model->text_dim, err));
+	TRY_OUT(make_request_pack(&pack, r, s->cfg, job->model->text_dim, err));
+	g.pack = &pack;
 	for (int i = 0; i < 2 && s->progress; i++) {
 		g.done[i] = t->event_new(job->stream->dev, err);
 		rc = g.done[i] ? 0 : VFM_EENV;
 		TRY_OUT(rc);
 	}
-	TRY_OUT(start(&g, &pack, dropped, err));
+	TRY_OUT(start(&g, &pack.p, pack.dropped, err));
 	TRY_OUT(integrate(&g, heun, err));
 	TRY_OUT(t->to_host(job->stream, tokens, g.x.data, vfm_nbytes(&g.x), err));
 	rc = t->stream_sync(job->stream, err);
@@ -349,7 +451,6 @@ out:
 	spread_release(&g);
 	vfm_model_in_release(&g.in);
 	vfm_dev_free(job->stream, g.mem, g.bytes);
-	vfm_pack_release(&pack);
-	free(dropped);
+	release_request_pack(&pack);
 	return rc;
 }

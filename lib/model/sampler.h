@@ -6,7 +6,9 @@
  * euler  first order along the probability-flow ODE: for flow t from 1 to 0 with its shift; for edm the
  *        same sigmas as heun.
  *
- * Classifier-free guidance: F = F(no text) + cfg (F(text) - F(no text)), both halves in one pack.
+ * Classifier-free guidance: F = F(negative) + cfg (F(text) - F(negative)), all predictions in one pack.  The negative
+ * text is the null text unless the request gives another.  The null text is the dropped text of training: rows of
+ * zeros.  A sample whose text and negative text are both null is not guided: F = F(null).
  * The noise of a sample is a function of (seed, sample id), so a sample does not depend on what shares
  * its pack.
  *
@@ -45,14 +47,16 @@ struct vfm_sample_job {
 	enum vfm_dtype dtype; /* of the parameters the ops read */
 };
 
-/* `grid` [n] (t, h, w in patches), `text` rows of sample i are cu_text[i] .. cu_text[i+1];
- * tokens [sum of grids, F] f32, host, in the order of the samples. */
+/* `grid` [n] (t, h, w in patches), `text` rows of sample i are cu_text[i] .. cu_text[i+1], `negative` likewise; a
+ * sample without rows has the null text.  tokens [sum of grids, F] f32, host, in the order of the samples. */
 struct vfm_sample_request {
 	int n;
 	const uint64_t *id;
 	const int32_t (*grid)[3];
 	const float *text; /* [cu_text[n], text_dim] */
 	const int32_t *cu_text;
+	const float *negative;      /* [cu_negative[n], text_dim] */
+	const int32_t *cu_negative; /* [n + 1]; NULL: all have the null text */
 };
 /* Collective over job->mesh->seq (and ep), which all give the same request. */
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,

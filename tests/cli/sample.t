@@ -54,6 +54,36 @@ not_ok "--cfg 1 is no guidance" cmp one.mp4 plain.mp4
 "${s[@]}" -p "" -o empty.mp4 --cfg 1 >log
 not_ok "and looks at the text" cmp plain.mp4 empty.mp4
 
+# ---- the null text, and negative texts ------------------------------------------------
+square=(-p "a red square moves left")
+"${s[@]}" -p "" -o null.mp4 >log
+ok "the empty prompt is not guided" cmp null.mp4 empty.mp4
+run "${s[@]}" "${square[@]}" --negative "a blue circle" -o negative.mp4
+is "$rc $(jq -r .negative <<<"$out")" "0 a blue circle" "--negative, and its record"
+not_ok "changes the video" cmp one.mp4 negative.mp4
+run "${s[@]}" "${square[@]}" --negative "" -o none.mp4
+is "$rc $(jq -r .negative <<<"$out")" "0 null" "an empty --negative"
+ok "is none" cmp one.mp4 none.mp4
+"${s[@]}" "${square[@]}" --negative "a blue circle" --cfg 1 -o plain-negative.mp4 >log
+ok "without guidance it has no effect" cmp plain.mp4 plain-negative.mp4
+"${s[@]}" -p "" --negative "a blue circle" -o null-negative.mp4 >log
+not_ok "the empty prompt is guided away from a negative text" cmp null.mp4 null-negative.mp4
+cat >negative.jsonl <<'END'
+{"caption":"a red square moves left","negative":"a blue circle"}
+{"caption":"","negative":""}
+{"caption":"a red square moves left"}
+{"caption":"a red square moves left","negative":null}
+END
+run "${s[@]}" --prompts negative.jsonl --negative "a green triangle" -d negatives
+is "$rc $(jq -c .negative <<<"$out" | tr '\n' ' ')" '0 "a blue circle" "" "a green triangle" null ' "each prompt has its own, else that of --negative"
+ok "a negative text of its own is the same as --negative" cmp negative.mp4 negatives/sample-000000.mp4
+"${s[@]}" -p x -p "" "${square[@]}" --negative "a green triangle" -d green >log
+ok "a video does not depend on the negative texts beside it" cmp green/sample-000002.mp4 negatives/sample-000002.mp4
+not_ok "an empty negative text of its own is none" cmp green/sample-000001.mp4 negatives/sample-000001.mp4
+"${s[@]}" -p x -p "" -p x "${square[@]}" -d plain >log
+ok "and null likewise" cmp plain/sample-000003.mp4 negatives/sample-000003.mp4
+ok "beside guided prompts, too" cmp plain/sample-000001.mp4 negatives/sample-000001.mp4
+
 # ---- what a video does not depend on ------------------------------------------------
 prompts=(-p "a red square moves left" -p "a blue circle moves up" -p "" -p "a green triangle" -p "a yellow square moves down and on")
 run "${s[@]}" "${prompts[@]}" -d all
@@ -96,6 +126,9 @@ run "${s[@]}" "${two[@]}" -d r1 --format npy
 rc_is 0 "latents"
 is "$(jq -r '"\(.latent) \(.frames)"' <<<"$out" | tr '\n' ' ')" "r1/sample-000000.npy 8 r1/sample-000001.npy 8 " "and their records"
 is "$(far r1/sample-000000.npy r1/sample-000001.npy)" far "which differ"
+"${s[@]}" -n 4 "${square[@]}" --negative "a blue circle" -p "" -d many --format npy >log
+"${s[@]}" "${square[@]}" --negative "a blue circle" -p "" -d few --format npy >log
+is "$(far few/sample-000000.npy many/sample-000000.npy) $(far few/sample-000001.npy many/sample-000001.npy)" "near near" "-n 4: negative texts"
 for how in "-n 2" "-n 4" "-n 2 --set parallel.cp_mode=a2a" "-n 4 --set parallel.tp=2" "-n 2 --set parallel.tp=2"; do
 	# shellcheck disable=SC2086 # words
 	run "${s[@]}" $how "${two[@]}" -d ranks --format npy
@@ -192,6 +225,9 @@ bad "an unknown part" "--part: expected ema or model, got 'optim'" --ckpt edm --
 bad "an unknown device" "unknown device 'tpu'" --ckpt edm --device tpu -p x -o bad.mp4
 bad "no ranks" "-n: expected 1 or more, got 0" --ckpt edm -n 0 -p x -o bad.mp4
 bad "no threads" "--threads: expected 1 to 4096, got 0" --ckpt edm --threads 0 -p x -o bad.mp4
+bad "a negative text that is not UTF-8" "--negative: not UTF-8" --ckpt edm -p x --negative $'\xff' -o bad.mp4
+echo '{"caption": "x", "negative": 5}' >five.jsonl
+bad "a negative text that is a number" "five.jsonl:1: negative: expected a string" --ckpt edm --prompts five.jsonl -d bad
 echo '{"caption": 5}' >five.jsonl
 bad "a caption that is a number" "five.jsonl:1" --ckpt edm --prompts five.jsonl -d bad
 bad "no file of prompts" "gone.jsonl" --ckpt edm --prompts gone.jsonl -d bad

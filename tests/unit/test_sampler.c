@@ -263,6 +263,72 @@ static void test_guidance(void **state)
 	net_close(&n);
 }
 
+/* The prediction of a text alone: one step of flow without guidance. */
+static void predict(const struct net *n, struct vfm_sampler s, const struct prompts *p, float *tokens)
+{
+	struct vfm_diffusion d;
+
+	vfm_diffusion_defaults(&d);
+	d.kind = VFM_FLOW;
+	s.cfg = 1;
+	sample(n, &s, &d, p, tokens);
+}
+
+/* Guidance leads from the negative text's prediction; a sample whose texts are both null is not guided. */
+static void test_negative(void **state)
+{
+	static float text[MAX_TOKENS * F], against[MAX_TOKENS * F], guided[MAX_TOKENS * F], plain[MAX_TOKENS * F];
+	/* three samples of one grid: text and negative, text and null, null and null */
+	struct prompts p = {.n = 3, .id = {7, 8, 9}, .cu_text = {0, 2, 4, 4}}, q = p;
+	const int32_t cu_negative[] = {0, 3, 3, 3};
+	struct vfm_diffusion d;
+	struct vfm_sampler s;
+	struct vfm_sample_request r = {.n = 3, .id = p.id, .text = p.text, .cu_text = p.cu_text};
+	double differ = 0;
+	struct net n;
+
+	(void)state;
+	net_open(&n, false);
+	for (int i = 0; i < 3; i++) {
+		memcpy(p.grid[i], (int32_t[3]){1, 2, 3}, sizeof(p.grid[i]));
+		memcpy(q.grid[i], p.grid[i], sizeof(p.grid[i]));
+		p.first[i + 1] = q.first[i + 1] = 6 * (i + 1);
+	}
+	for (int k = 0; k < 4 * TEXT_DIM; k++) {
+		p.text[k] = (float)(k % 7) - 3;
+		q.text[k] = (float)(k % 5) - 2;
+	}
+	memcpy(q.cu_text, cu_negative, sizeof(cu_negative));
+	vfm_diffusion_defaults(&d);
+	d.kind = VFM_FLOW;
+	vfm_sampler_defaults(&s);
+	s.steps = 1;
+	predict(&n, s, &p, text);
+	predict(&n, s, &q, against);
+	s.cfg = 4.5;
+	r.grid = (const int32_t(*)[3])p.grid;
+	r.negative = q.text;
+	r.cu_negative = q.cu_text;
+	{
+		struct vfm_sample_job job = {&n.m, &d, n.net, vfm_mesh_one(), n.d.stream, n.ps.dtype};
+
+		OK(vfm_sampler_run(&s, &job, &r, guided, &err));
+		s.cfg = 1;
+		OK(vfm_sampler_run(&s, &job, &r, plain, &err));
+	}
+	for (int i = 0; i < 12 * F; i++) { /* the null text is one and the same: against holds it from sample 1 on */
+		double want = (double)against[i] + 4.5 * ((double)text[i] - (double)against[i]);
+
+		differ = fmax(differ, fabs((double)text[i] - (double)against[i]));
+		if (fabs((double)guided[i] - want) > 5e-5)
+			fail_msg("%d: %.9g, expected %.9g", i, (double)guided[i], want);
+	}
+	assert_true(differ > 0.01);
+	assert_memory_equal(guided + 12 * F, text + 12 * F, 6 * F * sizeof(float)); /* not guided */
+	assert_memory_equal(plain, text, 18 * F * sizeof(float));                   /* cfg 1: no negative */
+	net_close(&n);
+}
+
 /* A sample does not depend on what shares its pack, on its place there, or on the number of threads. */
 static void test_packs(void **state)
 {
@@ -386,6 +452,7 @@ int main(void)
 		cmocka_unit_test(test_edm_order),
 		cmocka_unit_test(test_flow_known),
 		cmocka_unit_test(test_guidance),
+		cmocka_unit_test(test_negative),
 		cmocka_unit_test(test_packs),
 		cmocka_unit_test(test_evaluations),
 		cmocka_unit_test(test_check),
