@@ -42,10 +42,10 @@ struct vfm_transport_group {
 	/* of the host thread */
 	struct vfm_transport_msg *msg; /* [2 size] */
 	int n_msg;
-	int64_t *count; /* [size] */
-	bool lost;      /* the library reported an error */
+	int64_t *count;          /* [size] */
+	bool lost;               /* the library reported an error */
 	struct vfm_event *fence; /* of vfm_stream_follow: scratch passes between the compute stream and another */
-	void *scratch, *word; /* scratch: for streams other than the compute stream; word: 8 bytes for barriers */
+	void *scratch, *word;    /* scratch: for streams other than the compute stream; word: 8 bytes for barriers */
 	size_t scratch_bytes;
 };
 

@@ -166,7 +166,8 @@ struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err);
 /* A function of (seed, name, global element index) alone.  Collective. */
 int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
-/* For tests and benchmarks: nothing is zero and outputs are about as large as inputs, so that every gradient counts.  Collective. */
+/* For tests and benchmarks: nothing is zero and outputs are about as large as inputs, so that every gradient counts.
+ * Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
 /* The weights follow the masters; gathers run on mesh->side until their unit is entered.  cast false: shards in the
