@@ -15,6 +15,7 @@ enum {
 	STROKES_MAX = 48,
 	EDGES_MIN = 8,  /* changes of the stroke mask along the rows of a block of text */
 	LINE_MIN = 5,   /* least width of a line in blocks */
+	GAP = 3,        /* blocks from one to the next along a line, at most */
 	LEVEL_STD = 28, /* largest standard deviation of the brightness of a line's strokes */
 };
 
@@ -73,37 +74,46 @@ static void count_block(struct text_block *b, const uint8_t *luma, const uint8_t
 	b->is_candidate = b->strokes >= STROKES_MIN && b->strokes <= STROKES_MAX && b->across >= EDGES_MIN;
 }
 
-/* Collects in line[] the candidates that are connected with block `first`, across gaps of one block along a row.
- * Returns their number if they are a line of text, else 0. */
-static int trace_line(struct text_block *v, int bw, int bh, int first, int *line)
+/* Collects in queue[] the candidates that are connected with block `first`, along a row across gaps.  If they are a
+ * line of text, marks its bounding box in is_text. */
+static void trace_line(struct text_block *v, int bw, int bh, int first, int *queue, bool *is_text)
 {
-	int n = 1, left = bw, right = -1, strokes = 0, across = 0, down = 0;
+	int n = 1, left = bw, right = -1, top = bh, bottom = -1, strokes = 0, across = 0, down = 0;
 	double level = 0, level2 = 0;
 
-	line[0] = first;
+	queue[0] = first;
 	v[first].seen = true;
 	for (int k = 0; k < n; k++) {
-		int i = line[k], x = i % bw, y = i / bw;
+		int i = queue[k], x = i % bw, y = i / bw;
 
 		left = x < left ? x : left;
 		right = x > right ? x : right;
+		top = y < top ? y : top;
+		bottom = y > bottom ? y : bottom;
 		strokes += v[i].strokes, across += v[i].across, down += v[i].down;
 		level += v[i].level, level2 += v[i].level * v[i].level;
 		for (int dy = -1; dy <= 1; dy++)
-			for (int dx = -2; dx <= 2; dx++) {
+			for (int dx = -GAP; dx <= GAP; dx++) {
 				int at = i + dy * bw + dx;
 
 				if (x + dx < 0 || x + dx >= bw || y + dy < 0 || y + dy >= bh || v[at].seen ||
 					!v[at].is_candidate)
 					continue;
 				v[at].seen = true;
-				line[n++] = at;
+				queue[n++] = at;
 			}
 	}
 	level /= n;
-	if (right - left + 1 < LINE_MIN || sqrt(fmax(0, level2 / n - level * level)) > LEVEL_STD)
-		return 0;
-	return down >= 0.1 * across && down <= 0.95 * across && down <= 0.7 * strokes ? n : 0;
+	if (right - left + 1 < LINE_MIN || 3 * n < (right - left + 1) * (bottom - top + 1) ||
+		sqrt(fmax(0, level2 / n - level * level)) > LEVEL_STD)
+		return;
+	/* stripes do not change from row to row; noise changes as often as along the rows, and its strokes are short */
+	if (down < 0.1 * across || down > 1.2 * across || down > 0.7 * strokes ||
+		(down > 0.95 * across && down > 0.5 * strokes))
+		return;
+	for (int y = top; y <= bottom; y++)
+		for (int x = left; x <= right; x++)
+			is_text[y * bw + x] = true;
 }
 
 double vfm_text_ratio(const uint8_t *luma, int w, int h)
@@ -112,7 +122,7 @@ double vfm_text_ratio(const uint8_t *luma, int w, int h)
 	uint8_t *mask = vfm_calloc((size_t)w + 1, (size_t)h + 1), *tmp = vfm_calloc((size_t)w + 1, 1);
 	struct text_block *v = vfm_calloc((size_t)blocks + 1, sizeof(*v));
 	bool *is_text = vfm_calloc((size_t)blocks + 1, sizeof(*is_text));
-	int *line = vfm_calloc((size_t)blocks + 1, sizeof(*line));
+	int *queue = vfm_calloc((size_t)blocks + 1, sizeof(*queue));
 
 	for (int dark = 0; dark < 2; dark++) {
 		for (int y = 0; y < h; y++)
@@ -123,12 +133,12 @@ double vfm_text_ratio(const uint8_t *luma, int w, int h)
 			count_block(&v[i], luma + at, mask + at, w);
 		}
 		for (int i = 0; i < blocks; i++)
-			for (int n = v[i].is_candidate && !v[i].seen ? trace_line(v, bw, bh, i, line) : 0; n > 0; n--)
-				is_text[line[n - 1]] = true;
+			if (v[i].is_candidate && !v[i].seen)
+				trace_line(v, bw, bh, i, queue, is_text);
 	}
 	for (int i = 0; i < blocks; i++)
 		found += is_text[i];
-	free(line);
+	free(queue);
 	free(is_text);
 	free(v);
 	free(tmp);
