@@ -13,13 +13,13 @@
 #include "ok.h"
 #include "spec/saved.h"
 #include "train/device.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/micro.h"
 
 enum { FEW = 2, MANY = 5, SAMPLES = 3 };
 
 /* An image, a video, and a sample without text. */
-static const struct vfm_madeup samples[SAMPLES] = {{{1, 8, 8}, 24, 1}, {{5, 4, 8}, 40, 2}, {{3, 6, 4}, 0, 3}};
+static const struct vfm_synthetic samples[SAMPLES] = {{{1, 8, 8}, 24, 1}, {{5, 4, 8}, 40, 2}, {{3, 6, 4}, 0, 3}};
 static const double rows[VFM_ROW_KINDS] = {
 	[VFM_ROWS_TOKENS] = 64 + 160 + 72, [VFM_ROWS_TEXT] = 64, [VFM_ROWS_SAMPLES] = SAMPLES};
 
@@ -31,7 +31,7 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers)
 	struct vfm_model *net;
 	struct vfm_tape *tape;
 	struct vfm_device d;
-	struct vfm_batch b;
+	struct vfm_pack b;
 	struct vfm_micro u;
 	int64_t before, bytes;
 
@@ -42,7 +42,7 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers)
 	vfm_model_set_residual(net, (enum vfm_dtype)c->train.residual);
 	OK(vfm_params_alloc(&ps, (enum vfm_dtype)c->train.dtype, true, &err));
 	OK(vfm_params_fill_dense(&ps, 1, &err));
-	vfm_madeup_pack(&b, samples, SAMPLES, &c->model, 5);
+	OK(vfm_synthetic_pack(&b, samples, SAMPLES, &c->model, 5, &err));
 	OK(vfm_micro_make(&u, d.stream, &(struct vfm_micro_opts){c, vfm_mesh_one(), 0, true}, &b, &err));
 	in = &u.in;
 	tape = vfm_tape_new(d.stream);
@@ -53,7 +53,7 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers)
 	bytes = d.dev->mem_now - before;
 	vfm_tape_free(tape);
 	vfm_micro_release(&u);
-	vfm_madeup_release(&b);
+	vfm_pack_release(&b);
 	vfm_model_free(net);
 	vfm_params_release(&ps);
 	vfm_device_close(&d);

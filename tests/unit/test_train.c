@@ -16,7 +16,7 @@
 #include "ok.h"
 #include "train/config.h"
 #include "train/device.h"
-#include "train/madeup.h"
+#include "train/synthetic.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
 
@@ -258,13 +258,13 @@ static int make(const char *path)
 /* A step's FLOPs are those of the samples' grids: frames and columns have attentions of their own. */
 static void test_flops(void **state)
 {
-	static const struct vfm_madeup samples[] = {{{1, 4, 4}, 3, 1}, {{4, 4, 4}, 5, 2}};
+	static const struct vfm_synthetic samples[] = {{{1, 4, 4}, 3, 1}, {{4, 4, 4}, 5, 2}};
 	struct vfm_pack_sums sums = {0};
 	struct vfm_step_stats stats;
 	struct vfm_device d;
 	struct vfm_trainer *tr;
 	struct vfm_config c;
-	struct vfm_batch b;
+	struct vfm_pack b;
 	struct vfm_pack_array packs = {&b, 1, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
 	double attention;
@@ -279,7 +279,7 @@ static void test_flops(void **state)
 	OK(vfm_config_check(&c, &err));
 	OK(vfm_parallel_check(&c.parallel, &c.model, 1, &err));
 	OK(vfm_device_open(&d, "cpu", &err));
-	vfm_madeup_pack(&b, samples, 2, &c.model, 5);
+	OK(vfm_synthetic_pack(&b, samples, 2, &c.model, 5, &err));
 	tr = vfm_trainer_new(&c, vfm_mesh_one(), d.stream, &err);
 	assert_non_null(tr);
 	OK(vfm_trainer_step(tr, 0, 1, &source, 1e-3, &err));
@@ -292,7 +292,7 @@ static void test_flops(void **state)
 	sums.Q = sums.Qs = sums.Qt = 0;
 	assert_true(stats.flops - 3 * vfm_model_flops(&c.model, &sums) == attention);
 	vfm_trainer_free(tr);
-	vfm_madeup_release(&b);
+	vfm_pack_release(&b);
 	vfm_device_close(&d);
 }
 
