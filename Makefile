@@ -11,13 +11,15 @@ B       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 comma   := ,
 space   := $(subst ,, )
 
-# The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint.
+# The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
 DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
 DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
 DEB_FUZZ   := clang libclang-rt-14-dev libomp-14-dev
+DEB_PACK   := dpkg-dev
+DEB_CI     := git mmdebstrap debian-archive-keyring util-linux
 
 # ---- flags ---------------------------------------------------------------
 # A build may leave out ffmpeg, sqlite (with the commands that read media) and dnnl: WITHOUT='ffmpeg sqlite dnnl', as `make gpu` does.
@@ -73,7 +75,7 @@ GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(filter-out tests/gpu/gaps
 GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz demo check check-quick check-unit check-ops check-cuda check-cli check-mesh check-slurm check-learn check-format tests lint layers format \
+.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz deps-pack deps-ci demo deb check check-build check-quick check-unit check-ops check-cuda check-cli check-mesh check-slurm check-learn check-format tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -81,9 +83,11 @@ MAN     := $(wildcard man/*.[1-9])
 all: $(LIB) $(BINS)
 
 help:
-	@echo "make            build the commands into $(B)/bin"
-	@echo "make demo       the whole pipeline on a CPU, end to end (VIDEOS=DIR for your own clips)"
-	@echo "make check      all tests; check-quick, check-unit, check-ops, check-cuda, check-cli, check-mesh, check-slurm run a part (V=1, T=tests/cli/one.t)"
+	@echo "make            build the commands into $(B)/bin; with nvcc also the CUDA plugin: for the GPU of this machine, else sm_90a"
+	@echo "                (CUDA_ARCHS=all: sm_80, sm_90a, sm_100a and PTX; CUDA_ARCHS='80 90a': these)"
+	@echo "make demo       the whole pipeline on a CPU, end to end (TRAIN_S=SECONDS of training, VIDEOS=DIR for your own clips)"
+	@echo "make check      all tests, and which took longest; check-quick (2 minutes), check-unit, check-ops, check-cuda, check-cli, check-mesh, check-slurm run a part (V=1, T=tests/cli/one.t)"
+	@echo "                (P='check-unit check-mesh': these parts, with the report)"
 	@echo "make check-learn  train for minutes, then see whether samples show what was asked for"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
@@ -91,6 +95,7 @@ help:
 	@echo "make format     clang-format over all sources; check-format only looks"
 	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu: without FFmpeg, sqlite and oneDNN; DEPS=DIR of tests/gpu/deps"
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
+	@echo "make deb        Debian packages into $(B)/deb: vfm, and vfm-cuda where nvcc is"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
 
 # V=1 shows the commands.
@@ -115,12 +120,22 @@ $(LIB): $(LIB_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- the CUDA plugin: built where nvcc is -------------------------------------
-# Machine code for Ampere, Hopper and Blackwell, PTX for what comes after.  ptxas says what each kernel takes (tests/cuda/ptxas).
+# ptxas reports the registers, memory and spills of each kernel (tests/cuda/ptxas).
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc 2>/dev/null || echo /usr/local/cuda/bin/nvcc)))
 NVCC      ?= $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc)
-CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_100a,code=sm_100a \
-             -gencode arch=compute_90,code=compute_90
-NVCC_FLAGS = -std=c++17 -Ilib -O3 -lineinfo $(CUDA_ARCH) -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+# CUDA_ARCHS, as CMake writes them: 90a is machine code, 90-virtual is PTX, which the driver compiles.  By default the GPUs of this
+# machine, or 90a where no GPU is present.  `all`: Ampere, Hopper, Blackwell, and PTX for later GPUs.
+CUDA_KNOWN := 80 90a 100a 90-virtual
+ifneq ($(CUDA_HOME),)
+override CUDA_ARCHS := $(sort $(if $(filter all,$(CUDA_ARCHS)),$(CUDA_KNOWN),$(or $(CUDA_ARCHS),$(shell \
+	nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -x '[0-9]*\.[0-9]*' | \
+	sed 's/^8\..*/80/; s/^9\.0/90a/; s/^10\.0/100a/; s/.*\..*/90-virtual/'),90a)))
+$(foreach a,$(filter-out $(CUDA_KNOWN),$(CUDA_ARCHS)),$(error CUDA_ARCHS: unknown architecture '$a' (all, or some of $(CUDA_KNOWN))))
+# Rewritten when the list changes, so that the kernels are rebuilt.
+$(shell mkdir -p $(B) && (echo '$(CUDA_ARCHS)' | cmp -s - $(B)/cuda_archs || echo '$(CUDA_ARCHS)' > $(B)/cuda_archs))
+endif
+gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a:-virtual=),code=$(if $(filter %-virtual,$(a)),compute,sm)_$(a:-virtual=))
+NVCC_FLAGS = -std=c++17 -Ilib -O3 -lineinfo $(gencode) -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unknown-pragmas,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
              $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror) --expt-relaxed-constexpr -Xptxas -v --compress-mode=size -MMD -MP
 CUDA_OBJ  := $(patsubst %.cu,$(B)/%.cu.o,$(wildcard lib/cuda/*.cu)) $(patsubst %.c,$(B)/%.o,$(wildcard $(CUDA_SRC)))
 # Headers and libraries lie in folders of their own where they came as Python packages; the libraries there have no name without a number.
@@ -130,7 +145,7 @@ cuda_lib   = $(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/lib$(1).so) $(CUDA_LI
 CUDA_LIBS  = $(call cuda_lib,cublasLt) $(call cuda_lib,cudnn_graph) $(call cuda_lib,nccl) \
 	$(or $(firstword $(wildcard $(CUDA_LIBDIR:%=%/libcudart_static.a))),$(call cuda_lib,cudart)) -ldl -lrt -lpthread -lm
 CUDA_SO   := $(B)/lib/libvfm_cuda.so
-$(B)/lib/cuda/%.cu.o: lib/cuda/%.cu Makefile
+$(B)/lib/cuda/%.cu.o: lib/cuda/%.cu $(B)/cuda_archs Makefile
 	@mkdir -p $(@D)
 	$(call say,NV,$<)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -c -o $@ $< >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); exit 1; }
@@ -163,7 +178,7 @@ $(B)/emu/emu.o: tests/ops/emu.cpp Makefile
 	$(call say,CXX,$<)
 	$(Q)$(CXX) $(EMU_CXXFLAGS) -c -o $@ $<
 
-$(UNIT) $(OPTESTS) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
+$(UNIT) $(OPTESTS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(CMOCKA) $(LIBS)
 
@@ -210,7 +225,7 @@ gpu:
 	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' B=$(B)/gpu gpu-build
 gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU)) $(GAPS)
 
-$(GPU): $(B)/tests/%: $(B)/tests/%.o $(LIB)
+$(GPU) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 # What a device does while a command runs, where there is CUPTI's header; the library is opened when it runs.
@@ -221,13 +236,13 @@ $(B)/tests/gpu/gaps.so: tests/gpu/gaps.c
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 -O2 $(WARN) $(CUDA_INC:%=-isystem %) $(CUPTI_INC:%=-isystem %) -shared -fPIC -o $@ $< -ldl
 # The ceilings of a device, by programs that know nothing of this library.
-$(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu Makefile
+$(GPU_CU): $(B)/tests/gpu/%: tests/gpu/%.cu $(B)/cuda_archs Makefile
 	@mkdir -p $(@D)
 	$(call say,NV,$<)
-	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_ARCH) $(CUDA_INC:%=-isystem %) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) -o $@ $< $(call cuda_lib,cublasLt) \
+	$(Q)$(NVCC) -std=c++17 -O3 $(gencode) $(CUDA_INC:%=-isystem %) -Xcompiler -Wall,-Wextra $(if $(WERROR),-Werror all-warnings) -o $@ $< $(call cuda_lib,cublasLt) \
 		$(CUDA_LIBDIR:%=-Xlinker -rpath=%)
 
--include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(OPS_PARTS:.o=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
+-include $(CUDA_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(GPU:=.d) $(TOOLS:=.d) $(CUDA_TESTS:=.d) $(CMD_SRC:%.c=$(B)/%.d) $(UNIT:=.d) $(OPTESTS:=.d) $(OPS_PARTS:.o=.d) $(patsubst %.c,$(B)/%.d,$(wildcard tests/mesh/*.c))
 
 # ---- packages ----------------------------------------------------------------
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -242,6 +257,10 @@ deps-lint:
 	$(call apt_install,$(DEB) $(DEB_CHECK) $(DEB_LINT))
 deps-fuzz:
 	$(call apt_install,$(DEB) $(DEB_FUZZ))
+deps-pack:
+	$(call apt_install,$(DEB) $(DEB_PACK))
+deps-ci:
+	$(call apt_install,$(DEB_CI))
 
 clean:
 	rm -rf $(B)
@@ -266,45 +285,43 @@ probe_slurm = [ "$$(id -u)" != 0 ] || { $(call have,slurmctld) $(call have,slurm
 check:
 	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
 	@($(probe_slurm)) || $(SUB) deps-slurm
-	$(SUB) $(JOBS) all tests
-	$(SUB) layers check-format check-unit check-ops check-cuda check-cli check-mesh check-slurm
+	+@$(PARTS) $(P)
+P ?= check-build layers check-format check-unit check-ops check-cuda check-cli check-mesh check-slurm
 
+# Runs each part, then prints the seconds of the parts and of the slowest tests, and the counts.
+PARTS = LOGS=$(B)/check MAKE='$(SUB) $(JOBS)' tests/parts.sh
+
+check-build: all tests
 tests: $(UNIT) $(OPTESTS) $(MESH) $(GPU)
 
-check-quick: layers check-unit
+check-quick:
+	+@$(PARTS) layers check-unit
 
-# A binary a file.  Its output is shown when it fails, or with V=1; a skip is always shown.
-define run_tests
-	@bad=; for t in $(1); do \
-		OMP_WAIT_POLICY=passive timeout $(TEST_TIMEOUT) $$t >$$t.log 2>&1; rc=$$?; \
-		if [ $$rc -ne 0 ] || [ -n "$(V)" ]; then cat $$t.log; else grep -a '^\[  SKIPPED \]\|^skip' $$t.log; fi; \
-		if [ $$rc -ne 0 ]; then echo "FAIL $${t##*/} (status $$rc)"; bad="$$bad $${t##*/}"; \
-		else echo "ok   $${t##*/}: $$(grep -ac '^\[       OK \]' $$t.log) tests"; fi; \
-	done; [ -z "$$bad" ] || { echo "failed:$$bad"; exit 1; }
-endef
+# A binary a file, two at a time.
+RUN_TESTS = @V=$(V) TEST_TIMEOUT=$(TEST_TIMEOUT) tests/run_tests.sh
 TEST_TIMEOUT ?= 600
 
 check-unit: $(UNIT)
-	$(call run_tests,$(UNIT))
+	$(RUN_TESTS) $(UNIT)
 
 check-ops: $(OPTESTS)
-	$(call run_tests,$(OPTESTS))
+	$(RUN_TESTS) $(OPTESTS)
 
 # T=tests/cli/one.t runs one.  version.t measures time and therefore runs alone.
 T ?= $(sort $(wildcard tests/cli/*.t))
 check-cli: all
-	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
+	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove --timer $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
 
 # A Slurm of its own for each file (tests/slurm/README.md); as root, else skipped.
 SLURM_T = $(sort $(wildcard tests/slurm/*.t))
 check-slurm: all $(B)/tests/unit/test_train $(B)/tests/unit/test_launch
-	B="$(abspath $(B))" prove $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
+	B="$(abspath $(B))" prove --timer $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
 # What the kernels take on the chip.
 check-cuda: export LD_LIBRARY_PATH := $(abspath $(B)/tests/cuda):$(LD_LIBRARY_PATH)
 check-cuda: $(PLUGIN) $(if $(PLUGIN),$(GPU_CU)) $(CUDA_TESTS)
 	@$(if $(PLUGIN),tests/cuda/ptxas $(patsubst %.cu,$(B)/%.cu.ptxas,$(wildcard lib/cuda/*.cu)),echo "skip: the CUDA plugin is not compiled$(if $(SAN), for a sanitizer,: no nvcc)")
-	$(call run_tests,$(CUDA_TESTS))
+	$(RUN_TESTS) $(CUDA_TESTS)
 
 # Every layout against a single process, then the faults that must be seen.
 check-mesh: $(MESH)
@@ -316,14 +333,14 @@ check-mesh: $(MESH)
 	VFM_PP_EARLY=1 $(MESH) $(if $(V),,-q) --comm shm --max-ranks 8 -k "stdit pp=" tests/mesh/meshes.txt
 
 # Minutes of training; not a part of check.
-check-learn: all $(TOOLS)
+check-learn: $(BINS) $(TOOLS)
 	B=$(abspath $(B)) tests/learn.sh
 
 layers:
 	@tests/layers.sh
 
 # ---- lint ----------------------------------------------------------------------
-SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/bash-completion/*)
+SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/deb/package share/bash-completion/*)
 TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
 
 lint:
@@ -372,10 +389,11 @@ $(FUZZERS:%=$(B)/tests/fuzz/%): %: %.o $(LIB)
 	$(CC) -fopenmp -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
 
 # ---- demo, install -------------------------------------------------------------
+# make expands START before the first line runs: the demo prints the seconds since then.
 demo:
 	@($(probe_build)) || $(SUB) deps
-	$(SUB) $(JOBS) all $(TOOLS)
-	B=$(abspath $(B)) examples/demo.sh
+	+$(SUB) $(JOBS) $(BINS) $(TOOLS)
+	START=$(shell date +%s) B=$(abspath $(B)) examples/demo.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
 install: all
@@ -385,3 +403,12 @@ install: all
 	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
 	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
 	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done
+
+# Debian packages for the release of this machine.  Their version names the commit, since commands and plugin must be of one.
+DEB_VERSION := $(VERSION)$(shell git log -1 --format=+git%cd.%h --abbrev=10 --date=format:%Y%m%d%H%M%S 2>/dev/null)
+deb:
+	@command -v dpkg-shlibdeps >/dev/null && ($(probe_build)) || $(SUB) deps-pack
+	+$(SUB) $(JOBS) CUDA_ARCHS=all all
+	rm -rf $(B)/deb
+	+$(SUB) CUDA_ARCHS=all PREFIX=/usr DESTDIR=$(abspath $(B))/deb/vfm install
+	B=$(abspath $(B)) DEB_VERSION=$(DEB_VERSION) LIBS='$(LIBS)' CUDA_LIBDIR='$(CUDA_LIBDIR)' NVCC='$(NVCC)' share/deb/package

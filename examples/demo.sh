@@ -1,26 +1,27 @@
 #!/bin/bash
 # demo.sh: the whole pipeline on a CPU: videos -> curated shards -> plan -> training -> samples.
 #
-#	make demo                    made-up clips of moving shapes, with captions
-#	VIDEOS=DIR make demo         your own videos and images
+#	make demo                    synthetic clips of moving shapes, with captions
+#	make demo VIDEOS=DIR         your own videos and images
+#	make demo TRAIN_S=20         a short training: shows the pipeline, not what a model can learn
 #
 # OUT=DIR      where everything goes (demo); an older demo there is replaced
-# N=1500       made-up clips
-# STEPS=N      training steps (default: what fits into about four minutes here)
-# TRAIN_S=240  seconds of training that the default of STEPS aims at
+# N=1000       number of synthetic clips
+# TRAIN_S=120  seconds of training
+# STEPS=N      training steps, instead of those that fit into TRAIN_S seconds
 set -eu -o pipefail
 
 B=${B:-$PWD/build}
 OUT=${OUT:-demo}
-N=${N:-1500}
-TRAIN_S=${TRAIN_S:-240}
+N=${N:-1000}
+TRAIN_S=${TRAIN_S:-120}
 PATH=$B/bin:$PATH
 export PATH
 # bf16 where the CPU multiplies it faster than fp32.
 DTYPE=${DTYPE:-$(grep -qsE 'avx512_bf16|amx_bf16' /proc/cpuinfo && echo bf16 || echo fp32)}
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*" >&2; }
-start=$SECONDS
+start=${START:-$(date +%s)}
 
 if [ -e "$OUT" ]; then
 	[ -e "$OUT/.vfm-demo" ] || { echo "demo.sh: '$OUT' is there and is not a demo; set OUT to another folder" >&2; exit 2; }
@@ -40,7 +41,7 @@ if [ -n "${VIDEOS:-}" ]; then
 		stage clip -d "$OUT/clips" --size $size --fps 8 --frames 16 --timeout 60 | stage score | stage filter --max black_ratio=0.5 |
 		stage encode -d "$OUT/latents" --text bytes:256 | stage shard -d "$OUT/data" >"$OUT/records.jsonl"
 else
-	say "1. synth, score, encode, shard: $N made-up clips"
+	say "1. synth, score, encode, shard: $N synthetic clips"
 	size=96x96 prompts=()
 	for caption in "a red square moves left" "a green circle moves right" "a blue triangle moves up" "a yellow square moves down" \
 		"a blue circle moves left" "a yellow triangle moves right" "a red circle moves up" "a green square moves down" \
@@ -96,7 +97,7 @@ if [ -x "$B/tests/tools/recognise" ] && [ -z "${VIDEOS:-}" ]; then
 	"$B/tests/tools/recognise" <"$OUT/samples.jsonl" >/dev/null || true
 fi
 
-say "done in $((SECONDS - start)) s"
+say "done in $(($(date +%s) - start)) s${START:+, packages and build included}"
 cat <<END
 training clips   $OUT/clips.png
 loss curve       $OUT/loss.png
