@@ -126,7 +126,7 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 		print_message("%s\n", err.msg);
 	for (int i = 0; rc == 0 && i < j.n; i++) {
 		struct vfm_dnn_facts f = vfm_dnn_facts(j.plan[i]->g);
-		struct arena m = {0};
+		struct vfm_suballoc m = {.align = SCRATCH_ALIGN};
 
 		assert_true(f.configs > 0 && f.workspace >= 0);
 		lay_out_piece(&j, j.plan[i], &m);
