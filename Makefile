@@ -75,7 +75,7 @@ GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(filter-out tests/gpu/gaps
 GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz deps-pack deps-ci demo deb check check-build check-quick check-unit check-ops check-cuda check-cli check-mesh check-slurm check-learn check-format tests lint layers format \
+.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz deps-pack deps-ci demo deb check check-build check-quick check-unit check-unit-quick check-ops check-cuda check-cli check-mesh check-slurm check-learn check-format tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -295,7 +295,7 @@ check-build: all tests
 tests: $(UNIT) $(OPTESTS) $(MESH) $(GPU)
 
 check-quick:
-	+@$(PARTS) layers check-unit
+	+@$(PARTS) layers check-unit-quick
 
 # A binary a file, two at a time.
 RUN_TESTS = @V=$(V) TEST_TIMEOUT=$(TEST_TIMEOUT) tests/run_tests.sh
@@ -303,6 +303,11 @@ TEST_TIMEOUT ?= 600
 
 check-unit: $(UNIT)
 	$(RUN_TESTS) $(UNIT)
+
+# Without the tests of many ranks or streams that take half of the time.
+QUICK := $(filter-out $(addprefix $(B)/tests/unit/,test_comm test_comm_dev test_late),$(UNIT))
+check-unit-quick: $(QUICK)
+	$(RUN_TESTS) $(QUICK)
 
 check-ops: $(OPTESTS)
 	$(RUN_TESTS) $(OPTESTS)
