@@ -131,6 +131,8 @@ override CUDA_ARCHS := $(sort $(if $(filter all,$(CUDA_ARCHS)),$(CUDA_KNOWN),$(o
 	nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -x '[0-9]*\.[0-9]*' | \
 	sed 's/^8\..*/80/; s/^9\.0/90a/; s/^10\.0/100a/; s/.*\..*/90-virtual/'),90a)))
 $(foreach a,$(filter-out $(CUDA_KNOWN),$(CUDA_ARCHS)),$(error CUDA_ARCHS: unknown architecture '$a' (all, or some of $(CUDA_KNOWN))))
+# For makes that tests start.
+export CUDA_ARCHS
 # Rewritten when the list changes, so that the kernels are rebuilt.
 $(shell mkdir -p $(B) && (echo '$(CUDA_ARCHS)' | cmp -s - $(B)/cuda_archs || echo '$(CUDA_ARCHS)' > $(B)/cuda_archs))
 endif

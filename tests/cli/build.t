@@ -40,6 +40,8 @@ is "$(archs CUDA_ARCHS=all)" "100a:sm_100a 80:sm_80 90:compute_90 90a:sm_90a" "a
 mk help CUDA_HOME=/opt/cuda CUDA_ARCHS="80 75"
 rc_is 2 "an unknown architecture"
 like "$err" "CUDA_ARCHS: unknown architecture '75'" "is named"
+run make -C "$TOP" --no-print-directory B="$PWD/b" CUDA_HOME=/opt/cuda CUDA_ARCHS=90a --eval='show: ; @echo "$$CUDA_ARCHS"' show
+is "$out" 90a "a make within a test builds the same"
 list=$PWD/b/cuda_archs
 archs CUDA_ARCHS="80" >/dev/null
 touch -d 2000-01-01 "$list"
