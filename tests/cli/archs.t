@@ -40,10 +40,14 @@ models=$(mandoc -Tascii -Owidth=900 "$TOP/man/vfm-models.7" | sed 's/.\x08//g')
 losses() {
 	jq -c .loss "$1"/metrics.jsonl
 }
-for arch in $(mesh_models); do
-	read -ra keys < <(mesh_model "$arch")
+# Sets train: the command that trains a small model of an architecture.
+set_train() {
+	read -ra keys < <(mesh_model "$1")
 	train=(vfm-train -q -c tiny.json --data plan.jsonl "${keys[@]}" --set model.layers=2 --set model.channels=16
 		--set model.text_dim=32 --set 'model.pos_max=[4,4,4]' --set diffusion.kind=flow)
+}
+for arch in $(mesh_models); do
+	set_train "$arch"
 	[ "$arch" != moe ] || train+=(--set train.recompute=full)
 	run "${train[@]}" --steps 8 -o "$arch"
 	rc_is 0 "$arch is trained"
@@ -69,8 +73,9 @@ for arch in $(mesh_models); do
 	ok "$arch: a sample does not depend on what shares its pack" cmp "out-$arch/sample-000000.mp4" "alone-$arch/sample-000000.mp4"
 done
 
+set_train dit
 for n in 1 3; do
-	run vfm-train -q -c tiny.json --data plan.jsonl --set model.adaln_lora=4 --set train.lr=0 --steps $n -o "init-$n"
+	run "${train[@]}" --set model.adaln_lora=4 --set train.lr=0 --steps $n -o "init-$n"
 	rc_is 0 "$n steps with a learning rate of 0"
 done
 is "$(vfm-ckpt hash -o json -p model init-1 | jq -r '.rows[0].hash')" "$(vfm-ckpt hash -o json -p model init-3 | jq -r '.rows[0].hash')" "leave the initial weights"
