@@ -342,7 +342,7 @@ static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_
 	*r = (struct ring){.l = l,
 		.c = l->mesh->ring,
 		.compute = vfm_tape_stream(t),
-		.side = l->mesh->ring_side,
+		.side = l->mesh->ring_stream,
 		.n = l->n_ring,
 		.me = l->tok->cp_i / l->tok->a2a,
 		.hkv = k->shape[1],

@@ -23,7 +23,7 @@ static const struct {
 	{GROUP(EDATA, edata)},
 	{GROUP(ESHARD, eshard)},
 	{GROUP(EREPLICA, ereplica)},
-	{VFM_GR_TP, offsetof(struct vfm_mesh, tp_side)},
+	{VFM_GR_TP, offsetof(struct vfm_mesh, tp_param)},
 #undef AXIS
 #undef GROUP
 };
@@ -64,7 +64,7 @@ static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 {
 	for (int i = 0; i < N_PLACES; i++) {
 		struct vfm_place at = vfm_parallel_place(&m->p, m->rank, places[i].g);
-		const char *name = i == N_PLACES - 1 ? "tp_side" : vfm_group_name(places[i].g);
+		const char *name = i == N_PLACES - 1 ? "tp_param" : vfm_group_name(places[i].g);
 
 		/* Groups of one need no call: all ranks know that they are. */
 		if (at.size > 1)
@@ -131,10 +131,10 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	TRY_OUT(make_groups(m, err));
 	TRY_OUT(make_links(m, err));
 	side = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
-		m->tp_side->size > 1;
-	TRY_OUT(make_stream(dev, side, &m->side, err));
-	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_side, err));
-	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_side, err));
+		m->tp_param->size > 1;
+	TRY_OUT(make_stream(dev, side, &m->param_stream, err));
+	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_stream, err));
+	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_stream, err));
 	overlap = p->overlap == VFM_OVERLAP_AUTO ? dev->async : p->overlap == VFM_OVERLAP_ON;
 	overlap = overlap && (m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1 || m->size[VFM_AX_EP] > 1);
 	TRY_OUT(make_stream(dev, overlap, &m->comm_stream, err));
@@ -148,7 +148,7 @@ out:
 
 void vfm_mesh_release(struct vfm_mesh *m)
 {
-	struct vfm_stream *stream[] = {m->side, m->ring_side, m->send_side, m->comm_stream};
+	struct vfm_stream *stream[] = {m->param_stream, m->ring_stream, m->send_stream, m->comm_stream};
 	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save};
 
 	const struct vfm_dev_table *d = m->comm_stream ? m->comm_stream->dev->t : NULL;

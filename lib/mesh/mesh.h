@@ -1,6 +1,6 @@
-/* mesh.h - where a rank stands in the (pp, dp, ep, cp, tp) grid, and its groups.  Coordinates: spec/parallel.h.
+/* mesh.h - the coordinates of a rank in the (pp, dp, ep, cp, tp) grid, and its groups.  Coordinates: spec/parallel.h.
  *
- * Lives from the start of the job to its end; belongs to one thread.
+ * A mesh lives as long as the job and belongs to one thread.
  */
 #ifndef VFM_MESH_MESH_H
 #define VFM_MESH_MESH_H
@@ -17,47 +17,48 @@ struct vfm_mesh {
 	int rank, world_size;
 	int size[VFM_AXES], coord[VFM_AXES];
 	struct vfm_comm *world;
-	/* the ranks that differ in this coordinate alone (ep: the ranks of an ep block) */
+	/* the ranks that differ only in this coordinate (ep: the ranks of an ep block) */
 	struct vfm_comm *group[VFM_AXES];
 	struct vfm_comm *ring, *a2a; /* the two factors of cp */
 	struct vfm_comm *seq;        /* cp x tp: all ranks that share a pack; rank in it: cp_i * tp + tp_i */
 
-	/* Gradients.  Parameters: over data = dp x cp = replica x shard.  Experts, which are cut over ep: over the
-	 * ranks of the stage with the same ep_i, edata = ereplica x eshard.  Without fsdp and distopt, shard and eshard
-	 * are groups of one. */
+	/* Groups that reduce gradients.  Dense parameters: data = dp x cp = replica x shard.  Experts, which are cut
+	 * over ep: the ranks of the stage with the same ep_i, edata = ereplica x eshard.  Without fsdp and distopt,
+	 * shard and eshard are groups of one. */
 	struct vfm_comm *data, *shard, *replica;
 	struct vfm_comm *edata, *eshard, *ereplica;
 
-	/* Messages between stages: a group of two for each direction to each neighbour, so that no order of calls can
-	 * block another.  next of the last stage is the first (interleaving).  In each, rank 0 sends and rank 1
-	 * receives. NULL where pp is 1. */
+	/* P2p communicators between stages: one of two ranks for each direction to each neighbour, so that calls on one
+	 * never block calls on another.  The first stage follows the last (interleaving).  Rank 0 sends, rank 1
+	 * receives.  NULL if pp is 1. */
 	struct vfm_comm *fwd_out, *fwd_in; /* activations: to the next stage, from the previous */
 	struct vfm_comm *bwd_out, *bwd_in; /* gradients: to the previous stage, from the next */
 
-	struct vfm_comm *tp_side; /* tp once more, for the gradients' stream */
-	struct vfm_comm *save;    /* the world once more, for the thread that writes checkpoints: host memory */
+	struct vfm_comm *tp_param; /* a second tp group, for param_stream */
+	struct vfm_comm *save;     /* a second world, for the thread that writes checkpoints: host memory */
 
-	/* Asynchronous streams, each NULL where nothing needs it (what it would do is then done on the compute stream).
-	 */
-	/* gradients and the weights of fsdp: shard, replica, eshard, ereplica, tp_side */
-	struct vfm_stream *side;
-	struct vfm_stream *ring_side; /* the blocks of ring attention: ring */
-	/* collectives within the layers of a pack: tp, cp, a2a, ep (whose counts go on the compute stream) */
+	/* Communication streams.  If NULL, the collectives run on the compute stream. */
+	/* reductions of gradients, all-gathers of weights: shard, replica, eshard, ereplica, tp_param */
+	struct vfm_stream *param_stream;
+	struct vfm_stream *ring_stream; /* the blocks of ring attention: ring */
+	/* collectives within the layers of a pack: tp, cp, a2a, ep (the counts of ep use the compute stream) */
 	struct vfm_stream *comm_stream;
 	struct vfm_event *comm_ready, *comm_done; /* of comm_stream (mesh/overlap.h) */
-	struct vfm_stream *send_side;             /* what goes to other stages: fwd_out, bwd_out */
+	struct vfm_stream *send_stream;           /* sends to other stages: fwd_out, bwd_out */
 };
 
-/* Collective.  p must have passed vfm_parallel_check for world's size.  world, a group that works on dev's memory
- * (comm_dev.h), and dev stay the caller's and must outlive the mesh.  All groups but save are like it. */
+/* Creates the groups and streams.  p must have passed vfm_parallel_check for the size of world.  world is a
+ * communicator for memory of dev (comm_dev.h); so are all groups but save.  The caller owns world and dev, which must
+ * outlive the mesh.  Collective. */
 int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev,
 	struct vfm_err *err);
-/* The mesh of one rank by itself (local).  Static. */
+/* Returns the static mesh of a single rank (local). */
 const struct vfm_mesh *vfm_mesh_one(void);
 void vfm_mesh_release(struct vfm_mesh *m);
 
-/* A table (--print-mesh): a header "rank node pp dp cp tp ep ring a2a shard replica", a line "of" with the sizes of
- * these groups, then a line a rank with its place in each.  Local arithmetic; node_of may be NULL: all on node 0. */
+/* Appends the table of --print-mesh to out: a header "rank node pp dp cp tp ep ring a2a shard replica", a line "of"
+ * with the sizes of these groups, then a line per rank with its rank in each.  node_of [ranks]; NULL: all on node 0.
+ * Local. */
 void vfm_mesh_print(struct vfm_buf *out, const struct vfm_parallel *p, const int *node_of);
 
 #endif

@@ -17,7 +17,7 @@ static bool is_identity(const int32_t *index, int64_t n)
 static void place_units(struct vfm_units *u, const struct vfm_model_spec *m, struct vfm_suballoc *a)
 {
 	const struct vfm_division *d = &u->d;
-	struct vfm_redist *r = &u->a.there;
+	struct vfm_redist *r = &u->a.to_units;
 
 	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
 		u->a.rope = vfm_sub_t2(a, VFM_F32, d->rows, vfm_model_head_dim(m));
@@ -62,13 +62,13 @@ out:
 static int upload_units(struct vfm_units *u, struct vfm_err *err)
 {
 	const struct vfm_division *d = &u->d;
-	struct vfm_redist *r = &u->a.there;
+	struct vfm_redist *r = &u->a.to_units;
 
 	r->send = d->send;
 	r->recv = d->recv;
 	r->n_send = d->home;
 	r->n_recv = d->rows;
-	u->a.back = (struct vfm_redist){.send = d->recv,
+	u->a.from_units = (struct vfm_redist){.send = d->recv,
 		.recv = d->send,
 		.n_send = d->rows,
 		.n_recv = d->home,

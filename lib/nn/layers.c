@@ -104,7 +104,7 @@ static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct
 	*kn = vfm_vector_declare(ps, d->unit, d->hidden / d->heads, VFM_INIT_ONE, "%s.kn.weight", prefix);
 }
 
-/* A projection of attention: column-split, `groups` blocks of outputs. */
+/* Declares a column-split projection of attention with `groups` blocks of outputs. */
 static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t out,
 	int groups, const char *prefix, const char *name)
 {
@@ -188,10 +188,10 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 {
 	struct vfm_var *qkv[3], *o;
 
-	x = vfm_m_redist(t, l->mesh, VFM_AX_CP, vfm_tp_gather(t, l, x), &u->there);
+	x = vfm_m_redist(t, l->mesh, VFM_AX_CP, vfm_tp_gather(t, l, x), &u->to_units);
 	project(t, a, x, NULL, u->rope, qkv);
 	o = vfm_g_attn(t, qkv[0], qkv[1], qkv[2], &u->seqs, &u->seqs, 1.0f / sqrtf((float)a->head_dim));
-	o = vfm_m_redist(t, l->mesh, VFM_AX_CP, o, &u->back);
+	o = vfm_m_redist(t, l->mesh, VFM_AX_CP, o, &u->from_units);
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
 }
 
@@ -251,13 +251,13 @@ struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_
 
 /* ---- positions ---- */
 
-/* A row of a table is made of one piece per axis, which depends on the position along that axis alone: each
- * piece is computed once for each position there is, then copied. */
+/* A row of a table consists of one segment per axis, which depends only on the position along that axis.  Each segment
+ * is computed once per position, then copied. */
 struct table {
 	float *out;
 	const int16_t (*pos)[3];
-	int64_t width, piece[3]; /* features of a row; of an axis */
-	float *axis[3];          /* [positions, piece] */
+	int64_t width, segment[3]; /* features of a row; of an axis */
+	float *axis[3];            /* [positions, segment] */
 };
 
 static void copy_rows(int64_t i0, int64_t i1, void *arg)
@@ -268,13 +268,13 @@ static void copy_rows(int64_t i0, int64_t i1, void *arg)
 		float *o = r->out + i * r->width;
 
 		for (int a = 0; a < 3; a++) {
-			memcpy(o, r->axis[a] + r->pos[i][a] * r->piece[a], (size_t)r->piece[a] * sizeof(float));
-			o += r->piece[a];
+			memcpy(o, r->axis[a] + r->pos[i][a] * r->segment[a], (size_t)r->segment[a] * sizeof(float));
+			o += r->segment[a];
 		}
 	}
 }
 
-/* fill writes the piece of one position: n features. */
+/* fill writes the segment of one position: n features. */
 static void make_table(struct table *r, int64_t tokens, double theta,
 	void (*fill)(float *out, int64_t n, double position, double theta))
 {
@@ -284,9 +284,9 @@ static void make_table(struct table *r, int64_t tokens, double theta,
 		for (int64_t i = 0; i < tokens; i++)
 			if (r->pos[i][a] >= positions)
 				positions = r->pos[i][a] + 1;
-		r->axis[a] = vfm_calloc((size_t)(positions * r->piece[a]) + 1, sizeof(float));
+		r->axis[a] = vfm_calloc((size_t)(positions * r->segment[a]) + 1, sizeof(float));
 		for (int64_t p = 0; p < positions; p++)
-			fill(r->axis[a] + p * r->piece[a], r->piece[a], (double)p, theta);
+			fill(r->axis[a] + p * r->segment[a], r->segment[a], (double)p, theta);
 	}
 	vfm_par_for(tokens, 1024, copy_rows, r);
 	for (int a = 0; a < 3; a++)
@@ -307,7 +307,7 @@ void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t
 {
 	int64_t spatial = 2 * (head_dim / 6);
 	struct table r = {
-		.out = out, .pos = pos, .width = head_dim, .piece = {head_dim - 2 * spatial, spatial, spatial}};
+		.out = out, .pos = pos, .width = head_dim, .segment = {head_dim - 2 * spatial, spatial, spatial}};
 
 	make_table(&r, tokens, theta, rope_piece);
 }
@@ -327,7 +327,7 @@ static void sincos_piece(float *out, int64_t n, double position, double theta)
 void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t hidden)
 {
 	int64_t dt = hidden / 4, ds = (hidden - dt) / 2;
-	struct table r = {.out = out, .pos = pos, .width = hidden, .piece = {dt, ds, ds}};
+	struct table r = {.out = out, .pos = pos, .width = hidden, .segment = {dt, ds, ds}};
 
 	make_table(&r, tokens, 10000.0, sincos_piece);
 }

@@ -1,5 +1,5 @@
-/* layers.h - the parts that models are made of.  Each `declare` adds its parameters to
- * the set; each forward calls differentiable ops.
+/* layers.h - the layers of the models.  Each `declare` function declares the parameters of a layer; each forward calls
+ * differentiable ops.
  */
 #ifndef VFM_NN_LAYERS_H
 #define VFM_NN_LAYERS_H
@@ -8,42 +8,42 @@
 #include "nn/param.h"
 
 /* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its
- * part. column: x has all rows, y this rank's outputs.  row: x has this rank's inputs, y is a partial sum to which tp
- * rank 0 adds the bias. */
+ * slice.  Column split: x has all rows, y has this rank's outputs.  Row split: x has this rank's inputs, y is a partial
+ * sum, to which tp rank 0 adds the bias. */
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
-	bool skip_bias;          /* row: another rank adds it */
+	bool skip_bias;          /* row split: another rank adds it */
 };
-enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp: by output, by input */
+enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp; column: by output, row: by input */
 struct vfm_linear_desc {
 	int unit;
 	int64_t in, out;
 	enum vfm_split split;
-	int groups; /* equal blocks of outputs, each split by itself: 3 for a fused qkv; 0 is 1 */
-	bool zero;  /* starts at zero (adaLN-Zero) */
+	int groups; /* equal blocks of outputs, each split over tp: 3 for a fused qkv; 0 means 1 */
+	bool zero;  /* initialised to zero (adaLN-Zero) */
 	bool no_bias;
-	/* a layer of a block: in fp8 where the parameters are (vfm_params.fp8) and its local dimensions are multiples
-	 * of 16 */
+	/* a layer of a block: multiplies in fp8 if vfm_params.fp8 is set and its local dimensions are multiples of 16
+	 */
 	bool fp8;
 };
 void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_linear_desc *d,
 	const char *name_fmt, ...) __attribute__((format(printf, 4, 5)));
 struct vfm_var *vfm_linear(
 	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
-/* The same with the collectives of tensor parallelism (mesh/tp_linear.h): a column-split layer that gathers the rows of
- * x, and a row-split layer that reduce-scatters those of y. */
+/* The same with the collectives of tensor parallelism (mesh/tp_linear.h).  The column-split layer all-gathers the rows
+ * of x; the row-split layer reduce-scatters the rows of y. */
 struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,
 	enum vfm_dtype out, const struct vfm_attn_layout *lay);
 struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
 	const struct vfm_attn_layout *lay);
 
-/* A vector parameter of n elements that starts at one (norm weights) or zero. */
+/* Declares a vector of n elements, initialised to one (norm weights) or zero. */
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init,
 	const char *name_fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Attention.  x and the result are this rank's piece of the residual stream [T,D]: rows are gathered over tp before the
- * first projection and scattered after the last.  heads and kv_heads are global; with kv_heads = heads the three
- * projections of self-attention are one, "qkv" [3D, D], else "q" [D, D] and "kv" [2 * kv_heads * d, D]. */
+/* Attention.  x and the result are this rank's rows of the residual stream [T,D].  Rows are gathered over tp before the
+ * first projection and scattered after the last.  heads and kv_heads are global.  If kv_heads = heads, self-attention
+ * has one fused projection "qkv" [3D, D], else "q" [D, D] and "kv" [2 * kv_heads * d, D]. */
 struct vfm_attn_desc {
 	int unit;
 	int64_t hidden, heads, kv_heads;
@@ -62,18 +62,18 @@ void vfm_self_attn_declare(
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, struct vfm_tensor rope);
 
-/* Self-attention within units (frames; columns in time) of another division of the tokens over cp (spec/division.h):
- * rows are moved there after they were gathered over tp, and back before the last projection. */
+/* Self-attention within units (frames, or temporal columns) under another division of the tokens over cp
+ * (spec/division.h).  Rows are redistributed after the gather over tp, and back before the last projection. */
 struct vfm_attn_units {
-	struct vfm_redist there, back;
+	struct vfm_redist to_units, from_units;
 	struct vfm_seqs seqs;   /* the units of this cp rank, in its rows of that division */
-	struct vfm_tensor rope; /* [its rows, head_dim] f32; absent: none */
+	struct vfm_tensor rope; /* [rows of that division, head_dim] f32; absent: no rotation */
 };
 struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, const struct vfm_attn_units *u);
 
-/* Cross-attention to the text of the token's own sample; proj starts at zero.  ctx [text, D] is the same on all ranks.
- */
+/* Cross-attention to the text of the token's sample.  proj is initialised to zero.  ctx [text, D] is the same on all
+ * ranks. */
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, proj;
 	struct vfm_param *qn, *kn;
@@ -85,7 +85,7 @@ void vfm_cross_attn_declare(
 struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x,
 	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs);
 
-/* y = fc2(gelu(fc1(x))), rows gathered and scattered over tp as above. */
+/* y = fc2(gelu(fc1(x))).  Rows are gathered and scattered over tp as above. */
 struct vfm_mlp {
 	struct vfm_linear fc1, fc2;
 };
@@ -96,9 +96,8 @@ struct vfm_var *vfm_mlp(
 
 /* ---- positions, computed on the host ---- */
 
-/* 3-D RoPE: of the head dim d, 2*(d/6) features each turn with h and w, the rest with
- * t; pair i of an axis of n features turns by position * theta^(-2i/n).
- * out [tokens, d]: cos, sin of each pair. */
+/* 3-D RoPE: of the head dimension d, 2*(d/6) features each rotate with h and w, the rest with t.  Pair i of an axis
+ * with n features rotates by position * theta^(-2i/n).  out [tokens, d]: cos, sin of each pair. */
 void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta);
 /* Fixed sine-cosine embedding: D/4 features for t, 3D/8 each for h and w, each [sin | cos]. out [tokens, hidden] */
 void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t hidden);

@@ -65,8 +65,8 @@ out:
 }
 
 /* w alpha E / (n^2 k) with w = n / step_tokens */
-static int put_coef(struct vfm_moe_in *in, const struct vfm_model_spec *m, const int32_t *cu, double step_tokens,
-	struct vfm_err *err)
+static int fill_balance_coef(struct vfm_moe_in *in, const struct vfm_model_spec *m, const int32_t *cu,
+	double step_tokens, struct vfm_err *err)
 {
 	int64_t n = in->coef.shape[0];
 	float *coef = vfm_calloc((size_t)n + 1, sizeof(*coef));
@@ -97,7 +97,7 @@ int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vf
 		return VFM_EENV;
 	place_moe_in(in, m, tok, aux, &(struct vfm_suballoc){.base = in->mem});
 	if (m->moe_router == VFM_MOE_TOKEN_CHOICE)
-		return vfm_has(&in->coef) ? put_coef(in, m, cu, step_tokens, err) : 0;
+		return vfm_has(&in->coef) ? fill_balance_coef(in, m, cu, step_tokens, err) : 0;
 	in->rows = vfm_calloc((size_t)tok->cp * (size_t)tok->tp, sizeof(*in->rows));
 	for (int i = 0; i < tok->cp * tok->tp; i++)
 		in->rows[i] = vfm_tokens_rows(tok, i / tok->tp, i % tok->tp);
@@ -112,19 +112,19 @@ void vfm_moe_in_release(struct vfm_moe_in *in)
 	*in = (struct vfm_moe_in){0};
 }
 
-/* ---- who goes where ---- */
+/* ---- routing ---- */
 
-/* The visits of this rank's tokens, by expert, then by row. */
-struct visits {
+/* The dispatch of this rank's tokens: (expert, row) pairs sorted by expert, then by row. */
+struct dispatch {
 	int64_t n;
 	struct vfm_var *lists;   /* holds row and place */
 	struct vfm_tensor row;   /* [n] i32 */
-	struct vfm_tensor place; /* [n] i32: where among the weights its weight stands */
+	struct vfm_tensor place; /* [n] i32: index of the pair in weights */
 	int64_t *count;          /* [E], on the host; of the tape */
 	struct vfm_var *weights; /* [all weights, 1] f32 */
 };
 
-static int ints(struct vfm_tape *t, int64_t n, struct vfm_var **x, struct vfm_err *err)
+static int new_indices(struct vfm_tape *t, int64_t n, struct vfm_var **x, struct vfm_err *err)
 {
 	*x = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {n}}, VFM_I32));
 	return vfm_tape_status(t, err);
@@ -135,8 +135,8 @@ static struct vfm_tensor ints_of(const struct vfm_var *x, int64_t first, int64_t
 	return vfm_t1((int32_t *)x->v.data + first, VFM_I32, n);
 }
 
-/* The host waits for the device: nowhere else in a step. */
-static int read_back(struct vfm_tape *t, struct vfm_tensor x, int32_t *host, struct vfm_err *err)
+/* Copies x to the host.  The host waits for the device, which it does nowhere else in a step. */
+static int copy_to_host(struct vfm_tape *t, struct vfm_tensor x, int32_t *host, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 
@@ -144,12 +144,12 @@ static int read_back(struct vfm_tape *t, struct vfm_tensor x, int32_t *host, str
 	return s->dev->t->stream_sync(s, err);
 }
 
-/* How many visits each expert gets from this rank. */
-static int read_counts(struct vfm_tape *t, struct vfm_tensor count, struct visits *v, struct vfm_err *err)
+/* Reads back the number of rows that this rank dispatches to each expert. */
+static int read_counts(struct vfm_tape *t, struct vfm_tensor count, struct dispatch *v, struct vfm_err *err)
 {
 	int64_t E = vfm_numel(&count);
 	int32_t *host = vfm_calloc((size_t)E + 1, sizeof(*host));
-	int rc = read_back(t, count, host, err);
+	int rc = copy_to_host(t, count, host, err);
 
 	for (int64_t e = 0; e < E; e++) {
 		v->count[e] = host[e];
@@ -159,7 +159,8 @@ static int read_counts(struct vfm_tape *t, struct vfm_tensor count, struct visit
 	return rc;
 }
 
-/* The scores of all rows of the pack, in its order: without gradient, they only tell who is chosen. */
+/* Gathers the scores of all rows of the pack, in the order of the pack.  They have no gradient: they only select
+ * tokens. */
 static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const struct vfm_moe_in *in,
 	struct vfm_tensor *all, struct vfm_err *err)
 {
@@ -187,9 +188,9 @@ static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const stru
 	return vfm_op_index_select(vfm_tape_stream(t), &sort, err);
 }
 
-/* Of a pack that this rank has alone the counts follow from the lengths of its samples. */
+/* Expert choice.  If this rank holds the whole pack, the counts follow from the lengths of its samples. */
 static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score,
-	const struct vfm_moe_in *in, struct visits *v, struct vfm_err *err)
+	const struct vfm_moe_in *in, struct dispatch *v, struct vfm_err *err)
 {
 	int64_t E = e->experts, K = vfm_moe_pack_capacity(&in->all, E, e->capacity), T = score->v.shape[0];
 	struct vfm_moe_topk_expert top = {.capacity = e->capacity, .seqs = &in->all};
@@ -197,9 +198,9 @@ static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm
 	struct vfm_var *x;
 
 	TRY(gather_scores(t, score->v, in, &top.score, err));
-	TRY(ints(t, E * K, &x, err));
+	TRY(new_indices(t, E * K, &x, err));
 	top.index = own.index = vfm_t2(x->v.data, VFM_I32, E, K);
-	TRY(ints(t, 2 * E * K + E, &v->lists, err));
+	TRY(new_indices(t, 2 * E * K + E, &v->lists, err));
 	own.row = ints_of(v->lists, 0, E * K);
 	own.place = ints_of(v->lists, E * K, E * K);
 	own.count = ints_of(v->lists, 2 * E * K, E);
@@ -218,14 +219,14 @@ static int choose_tokens(struct vfm_tape *t, const struct vfm_moe *e, struct vfm
 }
 
 static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor *chosen,
-	struct visits *v, struct vfm_err *err)
+	struct dispatch *v, struct vfm_err *err)
 {
 	int64_t E = e->experts, k = (int64_t)e->capacity, n = score->v.shape[0] * k;
 	struct vfm_var *weight = vfm_g_moe_topk_token(t, score, k, chosen);
 	struct vfm_moe_sort sort = {.buckets = E, .div = k};
 
 	TRY(vfm_tape_status(t, err));
-	TRY(ints(t, 2 * n + E, &v->lists, err));
+	TRY(new_indices(t, 2 * n + E, &v->lists, err));
 	sort.key = vfm_t1(chosen->data, VFM_I32, n);
 	sort.source = v->row = ints_of(v->lists, 0, n);
 	sort.order = v->place = ints_of(v->lists, n, n);
@@ -250,55 +251,55 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 	return vfm_g_moe_balance(t, score, count, in->coef, in->seqs, in->loss);
 }
 
-/* ---- the way there and back ---- */
+/* ---- dispatch and combine ---- */
 
-/* Index lists on the device, which the ops recorded after this read also in the backward: a node without work keeps
- * them until those are done. */
+/* Keeps index lists on the device until the backward of the ops recorded after this, which read them.  A node without a
+ * backward holds them. */
 static void hold_lists(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *lists)
 {
 	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});
-	/* end never gets a gradient: the node is passed over and released */
+	/* end never gets a gradient, so the backward skips and releases the node */
 	struct vfm_node *hold = vfm_record(t, NULL, end, &x, 1);
 
 	if (hold)
 		vfm_save(hold, lists);
 }
 
-/* How many visits each rank of ep brings to each of this rank's experts: got [ep, E / ep]. */
+/* Exchanges the counts over ep.  got [ep, E / ep]: rows from each rank for each of this rank's experts. */
 static int exchange_counts(
 	struct vfm_tape *t, struct vfm_comm *ep, const int64_t *count, int64_t E, int32_t *got, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
 	struct vfm_var *x;
 
-	TRY(ints(t, 2 * E, &x, err));
+	TRY(new_indices(t, 2 * E, &x, err));
 	for (int64_t i = 0; i < E; i++)
 		got[i] = (int32_t)count[i];
 	TRY(s->dev->t->to_device(s, x->v.data, got, (size_t)E * 4, err));
 	TRY(vfm_all_to_all(ep, s, ints_of(x, 0, E), ints_of(x, E, E), NULL, NULL, err));
-	return read_back(t, ints_of(x, E, E), got, err);
+	return copy_to_host(t, ints_of(x, E, E), got, err);
 }
 
 struct route {
-	struct vfm_redist there, back;
-	struct vfm_seqs groups; /* the visits of each of this rank's experts; host side alone */
+	struct vfm_redist to_experts, to_tokens;
+	struct vfm_seqs groups; /* rows of each of this rank's experts; on the host only */
 };
 
-/* Rows come rank by rank, each rank's by expert: the experts need them by expert, then by rank. */
-static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *got, int ep, int64_t local,
+/* Sorts received rows from (rank, expert) order to (expert, rank) order. */
+static int sort_received(struct vfm_tape *t, struct vfm_var *x, const int32_t *got, int ep, int64_t local,
 	struct route *r, struct vfm_err *err)
 {
-	int64_t n = r->there.n_recv, first = 0, to = 0;
+	int64_t n = r->to_experts.n_recv, first = 0, to = 0;
 	struct vfm_stream *s = vfm_tape_stream(t);
 	int32_t *place = vfm_calloc(2 * (size_t)n + 1, sizeof(*place)), *inverse = place + n;
 	int64_t *at = vfm_calloc((size_t)ep, sizeof(*at));
 	struct vfm_var *lists;
 	int rc;
 
-	TRY_OUT(ints(t, 2 * n, &lists, err));
+	TRY_OUT(new_indices(t, 2 * n, &lists, err));
 	for (int i = 0; i < ep; i++) {
 		at[i] = first;
-		first += r->there.recv[i];
+		first += r->to_experts.recv[i];
 	}
 	for (int64_t e = 0; e < local; e++) {
 		for (int i = 0; i < ep; i++) {
@@ -309,8 +310,8 @@ static int sort_arrivals(struct vfm_tape *t, struct vfm_var *x, const int32_t *g
 		}
 	}
 	rc = s->dev->t->to_device(s, lists->v.data, place, 2 * (size_t)n * 4, err);
-	r->there.place = r->back.gather_inv = ints_of(lists, 0, n);
-	r->there.place_inv = r->back.gather = ints_of(lists, n, n);
+	r->to_experts.place = r->to_tokens.gather_inv = ints_of(lists, 0, n);
+	r->to_experts.place_inv = r->to_tokens.gather = ints_of(lists, n, n);
 	hold_lists(t, x, lists);
 out:
 	free(at);
@@ -318,7 +319,7 @@ out:
 	return rc;
 }
 
-static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x, const struct visits *v, int64_t E,
+static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x, const struct dispatch *v, int64_t E,
 	struct route *r, struct vfm_err *err)
 {
 	int64_t local = E / ep->size, *send = vfm_tape_alloc(t, 2 * (size_t)ep->size * sizeof(*send)),
@@ -326,7 +327,7 @@ static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x
 	int32_t *cu = vfm_tape_alloc(t, (size_t)(local + 1) * sizeof(*cu)), *got = NULL;
 	int rc = 0;
 
-	*r = (struct route){.there = {.send = send, .recv = recv, .n_send = v->n}};
+	*r = (struct route){.to_experts = {.send = send, .recv = recv, .n_send = v->n}};
 	if (ep->size > 1) {
 		got = vfm_calloc((size_t)E, sizeof(*got));
 		TRY_OUT(exchange_counts(t, ep, v->count, E, got, err));
@@ -337,14 +338,14 @@ static int route_make(struct vfm_tape *t, struct vfm_comm *ep, struct vfm_var *x
 		send[i / local] += v->count[i];
 		recv[i / local] += here;
 		cu[i % local + 1] += (int32_t)here;
-		r->there.n_recv += here;
+		r->to_experts.n_recv += here;
 	}
 	for (int64_t i = 0; i < local; i++)
 		cu[i + 1] += cu[i];
 	vfm_seqs_init(&r->groups, (int)local, cu);
-	r->back = (struct vfm_redist){.send = recv, .recv = send, .n_send = r->there.n_recv, .n_recv = v->n};
+	r->to_tokens = (struct vfm_redist){.send = recv, .recv = send, .n_send = r->to_experts.n_recv, .n_recv = v->n};
 	if (got)
-		rc = sort_arrivals(t, x, got, ep->size, local, r, err);
+		rc = sort_received(t, x, got, ep->size, local, r, err);
 out:
 	free(got);
 	return rc;
@@ -353,7 +354,7 @@ out:
 /* ---- forward ---- */
 
 static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in,
-	struct visits *v, struct vfm_err *err)
+	struct dispatch *v, struct vfm_err *err)
 {
 	struct vfm_var *score = vfm_g_softmax(t, vfm_linear(t, &e->router, x, VFM_ACT_NONE, VFM_F32));
 	struct vfm_tensor chosen;
@@ -367,7 +368,7 @@ static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x
 }
 
 static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
-	const struct vfm_moe_in *in, const struct visits *v, enum vfm_dtype out, struct vfm_err *err)
+	const struct vfm_moe_in *in, const struct dispatch *v, enum vfm_dtype out, struct vfm_err *err)
 {
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
 	struct route *r = vfm_tape_alloc(t, sizeof(*r));
@@ -380,17 +381,17 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 		return x;
 	}
 	w = vfm_g_index_select(t, v->weights, v->place);
-	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, vfm_g_index_select(t, x, v->row), &r->there);
+	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, vfm_g_index_select(t, x, v->row), &r->to_experts);
 	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
 	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
-	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, y, &r->back);
+	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, y, &r->to_tokens);
 	return vfm_g_index_add(t, y, v->row, w, x->v.shape[0], out);
 }
 
 struct vfm_var *vfm_moe(
 	struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x, const struct vfm_moe_in *in, enum vfm_dtype out)
 {
-	struct visits v = {0};
+	struct dispatch v = {0};
 	struct vfm_err err = {0};
 	struct vfm_var *y = x;
 

@@ -23,7 +23,7 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_params_sync_release(ps);
 		vfm_scales_free(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
-		vfm_dev_free(ps->stream, ps->lo, (size_t)ps->n_lo * 2);
+		vfm_dev_free(ps->stream, ps->master_lo, (size_t)ps->n_master_lo * 2);
 		vfm_comm_mem_release(&ps->grad_mem);
 		vfm_comm_mem_release(&ps->copy_mem);
 		for (int k = 0; k < 2; k++) {
@@ -35,10 +35,10 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_part_release(&ps->p[i]->part);
 		free(ps->p[i]);
 	}
-	for (int i = 0; i < ps->n_sec; i++)
-		free(ps->sec[i].p);
+	for (int i = 0; i < ps->n_buckets; i++)
+		free(ps->bucket[i].p);
 	free(ps->p);
-	free(ps->sec);
+	free(ps->bucket);
 	free(ps->unit);
 	*ps = (struct vfm_params){0};
 }
@@ -88,13 +88,12 @@ static bool is_matrix(const struct vfm_param *p)
 	return p->d.ndim > 1;
 }
 
-enum vfm_dtype vfm_section_dtype(const struct vfm_params *ps, const struct vfm_section *s)
+enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bucket *s)
 {
 	return s->matrix ? ps->dtype : VFM_F32;
 }
 
-struct vfm_tensor vfm_param_tensor(
-	const struct vfm_param *p, const struct vfm_section *s, void *base, enum vfm_dtype dt)
+struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt)
 {
 	void *data = base ? (char *)base + (size_t)(p->off - s->off) * vfm_dtype_size(dt) : NULL;
 
@@ -110,10 +109,10 @@ static int64_t round_up(int64_t n, int64_t step)
 	return (n + step - 1) / step * step;
 }
 
-/* What a section's parameters have in common; matrices first. */
+/* The properties shared by the parameters of a bucket.  Buckets are laid out by key, matrices first. */
 enum { KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1, KEYS = 16 };
 
-static int key_of(const struct vfm_params *ps, const struct vfm_param *p)
+static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 {
 	bool expert = p->d.cut[VFM_AX_EP].groups > 0;
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
@@ -122,31 +121,33 @@ static int key_of(const struct vfm_params *ps, const struct vfm_param *p)
 		(p->all_stages ? KEY_ALL_STAGES : 0);
 }
 
-static struct vfm_section section_of(const struct vfm_params *ps, int key)
+static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
 {
 	const struct vfm_mesh *m = ps->mesh;
-	struct vfm_section s = {.matrix = !(key & KEY_VECTOR),
+	struct vfm_bucket s = {.matrix = !(key & KEY_VECTOR),
 		.expert = (key & KEY_EXPERT) != 0,
 		.tp_sum = (key & KEY_TP_SUM) != 0,
 		.all_stages = (key & KEY_ALL_STAGES) != 0};
 
 	s.shard = s.expert ? m->eshard : m->shard;
 	s.replica = s.expert ? m->ereplica : m->replica;
-	s.hold = s.shard->size == 1 ? VFM_HOLD_OWN : m->p.fsdp && s.matrix ? VFM_HOLD_GATHER : VFM_HOLD_WHOLE;
+	s.sharding = s.shard->size == 1 ? VFM_SHARDING_NONE
+		: m->p.fsdp && s.matrix ? VFM_SHARDING_FULL
+					: VFM_SHARDING_STATE;
 	s.first = (!s.tp_sum || m->coord[VFM_AX_TP] == 0) && (!s.all_stages || m->coord[VFM_AX_PP] == 0);
-	s.counts = s.first && s.replica->rank == 0;
+	s.counts_norm = s.first && s.replica->rank == 0;
 	return s;
 }
 
-static bool in_halves(const struct vfm_params *ps, const struct vfm_section *s)
+static bool is_split(const struct vfm_params *ps, const struct vfm_bucket *s)
 {
 	return ps->split && s->matrix;
 }
 
-/* The section of the parameters with this key in units [first, last], where there are any. */
-static void add_section(struct vfm_params *ps, int first, int last, int key)
+/* Adds a bucket for the parameters with this key in units [first, last].  No-op if none has the key. */
+static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 {
-	struct vfm_section s = section_of(ps, key);
+	struct vfm_bucket s = bucket_of_key(ps, key);
 	int unit = -1;
 
 	s.first_unit = first;
@@ -156,11 +157,11 @@ static void add_section(struct vfm_params *ps, int first, int last, int key)
 		for (size_t i = 0; i < ps->n; i++) {
 			struct vfm_param *p = ps->p[i];
 
-			if (p->unit != u || key_of(ps, p) != key)
+			if (p->unit != u || bucket_key(ps, p) != key)
 				continue;
 			s.p = vfm_realloc(s.p, (size_t)s.n_p + 1, sizeof(*s.p));
 			s.p[s.n_p++] = p;
-			p->section = ps->n_sec;
+			p->bucket = ps->n_buckets;
 			p->off = s.off + s.n;
 			s.n += round_up(p->n, ALIGN);
 			ps->n_values += p->n;
@@ -174,12 +175,12 @@ static void add_section(struct vfm_params *ps, int first, int last, int key)
 	s.own_n = s.n / s.shard->size;
 	s.own = s.own_n * s.shard->rank;
 	s.own_off = ps->n_own;
-	s.master_off = in_halves(ps, &s) ? ps->n_lo : ps->n_master;
-	*(in_halves(ps, &s) ? &ps->n_lo : &ps->n_master) += s.own_n;
+	s.master_off = is_split(ps, &s) ? ps->n_master_lo : ps->n_master;
+	*(is_split(ps, &s) ? &ps->n_master_lo : &ps->n_master) += s.own_n;
 	ps->n_flat += s.n;
 	ps->n_own += s.own_n;
-	ps->sec = vfm_realloc(ps->sec, (size_t)ps->n_sec + 1, sizeof(*ps->sec));
-	ps->sec[ps->n_sec++] = s;
+	ps->bucket = vfm_realloc(ps->bucket, (size_t)ps->n_buckets + 1, sizeof(*ps->bucket));
+	ps->bucket[ps->n_buckets++] = s;
 }
 
 static int64_t unit_bytes(const struct vfm_params *ps, int u)
@@ -191,9 +192,9 @@ static int64_t unit_bytes(const struct vfm_params *ps, int u)
 	return n;
 }
 
-/* The first unit of the bucket that ends with `last`.  Buckets are filled from the last unit down, as the backward
- * fills them: what is left over is the one that nothing can hide. */
-static int bucket_begin(const struct vfm_params *ps, int last)
+/* Returns the first unit of the range that ends with `last`.  Ranges are filled from the last unit down, in the order
+ * of the backward.  The remainder is thus the first range, whose reduction starts last and cannot be overlapped. */
+static int unit_range_begin(const struct vfm_params *ps, int last)
 {
 	int64_t bytes = 0;
 
@@ -206,15 +207,15 @@ static int bucket_begin(const struct vfm_params *ps, int last)
 	return 0;
 }
 
-static void lay_out_bucket(struct vfm_params *ps, int first, int last)
+static void lay_out_unit_range(struct vfm_params *ps, int first, int last)
 {
 	for (int key = 0; key < KEYS; key++) {
-		bool gathered = section_of(ps, key).hold == VFM_HOLD_GATHER;
+		bool gathered = bucket_of_key(ps, key).sharding == VFM_SHARDING_FULL;
 
 		if (!gathered)
-			add_section(ps, first, last, key);
+			add_bucket(ps, first, last, key);
 		for (int u = first; gathered && u <= last; u++)
-			add_section(ps, u, u, key);
+			add_bucket(ps, u, u, key);
 	}
 }
 
@@ -223,9 +224,9 @@ static void lay_out(struct vfm_params *ps)
 	int *first = vfm_calloc((size_t)ps->units + 1, sizeof(*first)), n = 0, last = ps->units - 1;
 
 	for (; last >= 0; last = first[n++] - 1)
-		first[n] = bucket_begin(ps, last);
+		first[n] = unit_range_begin(ps, last);
 	for (int i = n - 1; i >= 0; i--)
-		lay_out_bucket(ps, first[i], i ? first[i - 1] - 1 : ps->units - 1);
+		lay_out_unit_range(ps, first[i], i ? first[i - 1] - 1 : ps->units - 1);
 	free(first);
 }
 
@@ -241,19 +242,19 @@ static void make_units(struct vfm_params *ps)
 		if (ps->p[i]->all_stages)
 			x->passes = ps->mesh->p.vpp > 1 ? ps->mesh->p.vpp : 1;
 	}
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
 		struct vfm_unit *x = &ps->unit[s->first_unit];
 
 		if (s->shard->size > 1 || s->replica->size > 1 || s->tp_sum)
 			ps->hooks = true;
-		if (s->hold != VFM_HOLD_GATHER)
+		if (s->sharding != VFM_SHARDING_FULL)
 			continue;
 		x->gathers = true;
 		s->buf_off = x->n;
 		x->n += s->n;
 	}
-	/* A first guess at what comes next; what really did is remembered. */
+	/* Initial guess of the next unit.  acquire_weights (param_sync.c) replaces it by the observed order. */
 	for (int u = 0, last = -1; u < ps->units; u++) {
 		if (!ps->unit[u].gathers)
 			continue;
@@ -266,7 +267,7 @@ static void make_units(struct vfm_params *ps)
 
 /* ---- memory ---- */
 
-static void *zeroed(struct vfm_params *ps, size_t bytes, const char *what, struct vfm_err *err)
+static void *alloc_zeroed(struct vfm_params *ps, size_t bytes, const char *what, struct vfm_err *err)
 {
 	void *p = vfm_dev_alloc(ps->stream, bytes, what, err);
 
@@ -277,30 +278,32 @@ static void *zeroed(struct vfm_params *ps, size_t bytes, const char *what, struc
 	return p;
 }
 
-/* A group that works on these arrays: its library's memory they are; that of one rank where none does. */
-static struct vfm_comm *carrier(const struct vfm_params *ps)
+/* Returns a group that uses these arrays, whose communication library allocates them.  Without such a group, returns
+ * the group of one rank. */
+static struct vfm_comm *allocating_comm(const struct vfm_params *ps)
 {
-	for (int i = 0; i < ps->n_sec; i++) {
-		const struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		const struct vfm_bucket *s = &ps->bucket[i];
 
 		if (s->shard->size > 1 || s->replica->size > 1)
 			return s->shard->size > 1 ? s->shard : s->replica;
 		if (s->tp_sum)
-			return ps->mesh->tp_side;
+			return ps->mesh->tp_param;
 	}
 	return vfm_comm_self();
 }
 
-static void *zeroed_operand(
+static void *alloc_zeroed_operand(
 	struct vfm_params *ps, struct vfm_comm_mem *m, size_t bytes, const char *what, struct vfm_err *err)
 {
-	if (vfm_comm_mem_new(m, carrier(ps), ps->stream, bytes, what, err) < 0)
+	if (vfm_comm_mem_new(m, allocating_comm(ps), ps->stream, bytes, what, err) < 0)
 		return NULL;
 	return ps->stream->dev->t->zero(ps->stream, m->p, bytes, err) < 0 ? NULL : m->p;
 }
 
-/* Buffers of units that stay, where their groups can know them.  A rank that got none for the first has no second: who
- * takes the one that is free (param_sync.c) would take the second, which all know, for the first, which none does. */
+/* Allocates the permanent unit buffers, if the communication library can allocate memory.  If the first one fails, the
+ * second is skipped.  Otherwise this rank would use its second buffer where the other ranks use their first
+ * (take_unit_buf in param_sync.c), and registered operands would not match. */
 static int alloc_unit_bufs(
 	struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t size, const char *what, struct vfm_err *err)
 {
@@ -309,7 +312,7 @@ static int alloc_unit_bufs(
 	for (int u = 0; u < ps->units; u++)
 		most = ps->unit[u].n > most ? ps->unit[u].n : most;
 	for (int k = 0; most && k < 2; k++) {
-		TRY(vfm_comm_mem_new(&buf[k].mem, carrier(ps), ps->stream, (size_t)most * size, what, err));
+		TRY(vfm_comm_mem_new(&buf[k].mem, allocating_comm(ps), ps->stream, (size_t)most * size, what, err));
 		if (!vfm_comm_mem_from_transport(&buf[k].mem)) {
 			vfm_comm_mem_release(&buf[k].mem);
 			break;
@@ -318,19 +321,19 @@ static int alloc_unit_bufs(
 	return 0;
 }
 
-static bool moves(const struct vfm_section *s, struct vfm_comm *c)
+static bool is_group_of(const struct vfm_bucket *s, struct vfm_comm *c)
 {
 	return s->shard == c || s->replica == c;
 }
 
-static int known_to(struct vfm_params *ps, struct vfm_comm *c, bool shards, struct vfm_err *err)
+static int register_with(struct vfm_params *ps, struct vfm_comm *c, bool shards, struct vfm_err *err)
 {
 	struct vfm_unit_buf *buf[] = {&ps->w_buf[0], &ps->w_buf[1], &ps->g_buf[0], &ps->g_buf[1]};
 	bool used = false, units = false;
 
-	for (int i = 0; i < ps->n_sec; i++) {
-		used |= moves(&ps->sec[i], c) || (ps->sec[i].tp_sum && c == ps->mesh->tp_side);
-		units |= shards && ps->sec[i].shard == c && ps->sec[i].hold == VFM_HOLD_GATHER;
+	for (int i = 0; i < ps->n_buckets; i++) {
+		used |= is_group_of(&ps->bucket[i], c) || (ps->bucket[i].tp_sum && c == ps->mesh->tp_param);
+		units |= shards && ps->bucket[i].shard == c && ps->bucket[i].sharding == VFM_SHARDING_FULL;
 	}
 	if (!used || c->size == 1)
 		return 0;
@@ -343,37 +346,37 @@ static int known_to(struct vfm_params *ps, struct vfm_comm *c, bool shards, stru
 	return 0;
 }
 
-int vfm_params_known(struct vfm_params *ps, struct vfm_err *err)
+int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = ps->mesh;
 
-	if (ps->known)
+	if (ps->registered)
 		return 0;
-	TRY(known_to(ps, m->shard, true, err));
-	TRY(known_to(ps, m->replica, false, err));
+	TRY(register_with(ps, m->shard, true, err));
+	TRY(register_with(ps, m->replica, false, err));
 	if (m->eshard != m->shard)
-		TRY(known_to(ps, m->eshard, true, err));
+		TRY(register_with(ps, m->eshard, true, err));
 	if (m->ereplica != m->replica)
-		TRY(known_to(ps, m->ereplica, false, err));
-	if (m->tp_side)
-		TRY(known_to(ps, m->tp_side, false, err));
-	ps->known = true;
+		TRY(register_with(ps, m->ereplica, false, err));
+	if (m->tp_param)
+		TRY(register_with(ps, m->tp_param, false, err));
+	ps->registered = true;
 	return 0;
 }
 
-/* Where ops read each section's weights: in memory of its own, or in the masters. */
-static void place_section_weights(struct vfm_params *ps, struct vfm_suballoc *a)
+/* Sets the address where ops read the weights of each bucket: in `copy`, or in the masters. */
+static void place_bucket_weights(struct vfm_params *ps, struct vfm_suballoc *a)
 {
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
-		enum vfm_dtype dt = vfm_section_dtype(ps, s);
-		int64_t n = s->hold == VFM_HOLD_WHOLE ? s->n : dt != VFM_F32 ? s->own_n : 0;
+	for (int i = 0; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
+		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
+		int64_t n = s->sharding == VFM_SHARDING_STATE ? s->n : dt != VFM_F32 ? s->own_n : 0;
 		char *mem = n ? vfm_suballoc(a, n, vfm_dtype_size(dt)) : NULL;
 
-		if (s->hold != VFM_HOLD_GATHER)
+		if (s->sharding != VFM_SHARDING_FULL)
 			s->full = mem ? mem : (char *)(ps->master + s->master_off);
 		if (mem && dt != VFM_F32)
-			s->w = s->hold == VFM_HOLD_WHOLE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
+			s->w = s->sharding == VFM_SHARDING_STATE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
 	}
 }
 
@@ -381,21 +384,21 @@ static int alloc_weights(struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_suballoc count = {0};
 
-	ps->master = zeroed(ps, (size_t)ps->n_master * 4, "parameters", err);
+	ps->master = alloc_zeroed(ps, (size_t)ps->n_master * 4, "parameters", err);
 	if (!ps->master)
 		return VFM_EENV;
 	if (ps->split) {
-		ps->lo = zeroed(ps, (size_t)ps->n_lo * 2, "lower halves of parameters", err);
-		if (!ps->lo)
+		ps->master_lo = alloc_zeroed(ps, (size_t)ps->n_master_lo * 2, "low bits of split masters", err);
+		if (!ps->master_lo)
 			return VFM_EENV;
 	}
-	place_section_weights(ps, &count);
+	place_bucket_weights(ps, &count);
 	ps->copy_bytes = count.used;
 	if (ps->copy_bytes) {
-		ps->copy = zeroed_operand(ps, &ps->copy_mem, ps->copy_bytes, "parameters to compute with", err);
+		ps->copy = alloc_zeroed_operand(ps, &ps->copy_mem, ps->copy_bytes, "compute weights", err);
 		if (!ps->copy)
 			return VFM_EENV;
-		place_section_weights(ps, &(struct vfm_suballoc){.base = ps->copy});
+		place_bucket_weights(ps, &(struct vfm_suballoc){.base = ps->copy});
 	}
 	return 0;
 }
@@ -404,15 +407,15 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 {
 	int64_t at = 0;
 
-	for (int i = 0; i < ps->n_sec; i++)
-		ps->n_grad += ps->sec[i].hold == VFM_HOLD_GATHER ? ps->sec[i].own_n : ps->sec[i].n;
-	ps->grad = zeroed_operand(ps, &ps->grad_mem, (size_t)ps->n_grad * 4, "gradients", err);
+	for (int i = 0; i < ps->n_buckets; i++)
+		ps->n_grad += ps->bucket[i].sharding == VFM_SHARDING_FULL ? ps->bucket[i].own_n : ps->bucket[i].n;
+	ps->grad = alloc_zeroed_operand(ps, &ps->grad_mem, (size_t)ps->n_grad * 4, "gradients", err);
 	if (!ps->grad)
 		return VFM_EENV;
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
 
-		if (s->hold == VFM_HOLD_GATHER) {
+		if (s->sharding == VFM_SHARDING_FULL) {
 			s->g = ps->grad + at;
 			at += s->own_n;
 		} else {
@@ -431,21 +434,21 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 		return err->code;
 	}
 	if (ps->split && dtype != VFM_BF16)
-		return vfm_fail(err, VFM_EUSAGE, "masters in two halves need weights in bf16");
+		return vfm_fail(err, VFM_EUSAGE, "split master weights need weights in bf16");
 	ps->dtype = dtype;
 	lay_out(ps);
 	make_units(ps);
 	TRY(alloc_weights(ps, err));
-	TRY(alloc_unit_bufs(ps, ps->w_buf, vfm_dtype_size(dtype), "the weights of a unit", err));
+	TRY(alloc_unit_bufs(ps, ps->w_buf, vfm_dtype_size(dtype), "unit weights", err));
 	if (with_grad)
 		TRY(alloc_grads(ps, err));
 	if (with_grad)
-		TRY(alloc_unit_bufs(ps, ps->g_buf, 4, "the gradients of a unit", err));
+		TRY(alloc_unit_bufs(ps, ps->g_buf, 4, "unit gradients", err));
 	for (size_t i = 0; i < ps->n; i++) {
 		struct vfm_param *p = ps->p[i];
-		const struct vfm_section *s = &ps->sec[p->section];
+		const struct vfm_bucket *s = &ps->bucket[p->bucket];
 
-		p->var.v = vfm_param_tensor(p, s, s->full, vfm_section_dtype(ps, s));
+		p->var.v = vfm_param_tensor(p, s, s->full, vfm_bucket_dtype(ps, s));
 		p->var.needs_grad = with_grad;
 		if (with_grad) {
 			p->var.g = vfm_param_tensor(p, s, s->grad, VFM_F32);
@@ -459,39 +462,41 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 
 struct vfm_owned vfm_param_owned(const struct vfm_params *ps, const struct vfm_param *p)
 {
-	const struct vfm_section *s = &ps->sec[p->section];
+	const struct vfm_bucket *s = &ps->bucket[p->bucket];
 	int64_t lo = s->off + s->own, a = lo - p->off,
-		b = a + s->own_n; /* the shard, counted from the parameter's first element */
+		b = a + s->own_n; /* the shard, relative to the first element of the parameter */
 	struct vfm_owned o = {.a = a > 0 ? a : 0, .b = b < p->n ? b : p->n};
 
 	if (o.b <= o.a)
 		return (struct vfm_owned){0};
 	o.at = s->own_off + (o.a - a);
 	o.g = s->g ? s->g + (o.a - a) : NULL;
-	/* Replicas hold the same arrays: each writes what begins in its part of them. */
+	/* Replicas hold the same arrays.  Each writes the parameters that start in its share of them. */
 	o.writes = s->first && s->replica->rank == (int)(o.at * s->replica->size / ps->n_own);
 	return o;
 }
 
-/* Where the owned elements of a parameter lie. */
-struct place {
-	float *f32; /* the value; NULL: in halves */
+/* The address of the owned elements of a parameter. */
+struct owned_location {
+	float *f32; /* NULL: not stored as f32 */
+	/* of split masters */
 	uint16_t *hi;
 	int16_t *lo;
 };
 
-static struct place master_of(const struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o)
+static struct owned_location locate_master(
+	const struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o)
 {
-	const struct vfm_section *s = &ps->sec[p->section];
+	const struct vfm_bucket *s = &ps->bucket[p->bucket];
 	int64_t at = o->at - s->own_off;
 
-	if (!in_halves(ps, s))
-		return (struct place){.f32 = ps->master + s->master_off + at};
-	return (struct place){.hi = (uint16_t *)s->w + at, .lo = ps->lo + s->master_off + at};
+	if (!is_split(ps, s))
+		return (struct owned_location){.f32 = ps->master + s->master_off + at};
+	return (struct owned_location){.hi = (uint16_t *)s->w + at, .lo = ps->master_lo + s->master_off + at};
 }
 
-static int halves(
-	const struct vfm_params *ps, const struct place *m, float *x, int64_t n, bool join, struct vfm_err *err)
+static int convert_split_master(const struct vfm_params *ps, const struct owned_location *m, float *x, int64_t n,
+	bool join, struct vfm_err *err)
 {
 	return vfm_op_split_master(ps->stream,
 		&(struct vfm_split_master){
@@ -499,13 +504,13 @@ static int halves(
 		err);
 }
 
-static struct place place_of(
+static struct owned_location locate_owned(
 	const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const struct vfm_owned *o)
 {
-	struct place m = {0};
+	struct owned_location m = {0};
 
 	if (!a)
-		m = master_of(ps, p, o);
+		m = locate_master(ps, p, o);
 	else if (a->dtype == VFM_F32)
 		m.f32 = (float *)a->data + o->at;
 	return m;
@@ -515,7 +520,7 @@ const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 
-	return place_of(ps, a, p, &o).f32;
+	return locate_owned(ps, a, p, &o).f32;
 }
 
 int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x,
@@ -524,14 +529,14 @@ int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const 
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
 	struct vfm_axpby cast = {.alpha = 1, .y = vfm_t1(x, VFM_F32, n)};
-	struct place m = place_of(ps, a, p, &o);
+	struct owned_location m = locate_owned(ps, a, p, &o);
 
 	if (n == 0)
 		return 0;
 	if (m.f32)
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
 	if (m.hi || !a)
-		return halves(ps, &m, x, n, true, err);
+		return convert_split_master(ps, &m, x, n, true, err);
 	cast.x = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
@@ -542,14 +547,14 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
 	struct vfm_axpby cast = {.alpha = 1, .x = vfm_t1((float *)x, VFM_F32, n)};
-	struct place m = place_of(ps, a, p, &o);
+	struct owned_location m = locate_owned(ps, a, p, &o);
 
 	if (n == 0)
 		return 0;
 	if (m.f32)
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
 	if (m.hi || !a)
-		return halves(ps, &m, (float *)x, n, false, err);
+		return convert_split_master(ps, &m, (float *)x, n, false, err);
 	cast.y = vfm_t1((char *)a->data + (size_t)o.at * vfm_dtype_size(a->dtype), a->dtype, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
@@ -571,25 +576,25 @@ out:
 	return rc;
 }
 
-/* Values that are made by way of f32 where the masters are in halves. */
+/* Fills the owned elements of p.  Split masters are converted from a temporary in f32. */
 static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_fill *a, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
-	struct place m;
+	struct owned_location m;
 	float *x;
 	int rc;
 
 	if (o.b == o.a)
 		return 0;
-	m = master_of(ps, p, &o);
+	m = locate_master(ps, p, &o);
 	if (m.f32)
 		return fill_runs(ps, p, &o, m.f32, a, err);
-	x = vfm_dev_alloc(ps->stream, (size_t)(o.b - o.a) * 4, "a parameter's first values", err);
+	x = vfm_dev_alloc(ps->stream, (size_t)(o.b - o.a) * 4, "initial values of a parameter", err);
 	if (!x)
 		return VFM_EENV;
 	rc = fill_runs(ps, p, &o, x, a, err);
 	if (rc == 0)
-		rc = halves(ps, &m, x, o.b - o.a, false, err);
+		rc = convert_split_master(ps, &m, x, o.b - o.a, false, err);
 	vfm_dev_free(ps->stream, x, (size_t)(o.b - o.a) * 4);
 	return rc;
 }
@@ -630,9 +635,9 @@ int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host,
 
 	if (o.b == o.a)
 		return 0;
-	if (!in_halves(ps, &ps->sec[p->section]))
+	if (!is_split(ps, &ps->bucket[p->bucket]))
 		return vfm_param_put(ps, NULL, p, host + o.a, err);
-	x = vfm_dev_alloc(ps->stream, bytes, "a parameter's values", err);
+	x = vfm_dev_alloc(ps->stream, bytes, "values of a parameter", err);
 	if (!x)
 		return VFM_EENV;
 	rc = ps->stream->dev->t->to_device(ps->stream, x, host + o.a, bytes, err);

@@ -1,50 +1,58 @@
-/* param.h - the parameters of a model, each described once.
+/* param.h - the parameters of a model.
  *
- * A description (spec/shard.h: global name, global shape, cut per mesh axis) plus how it starts. From it follow
- * initialisation, who reduces which gradient with whom, optimizer ranges, checkpoint slices and the memory count.
+ * The model declares each parameter once: a description (spec/shard.h: global name, global shape, cut per mesh axis)
+ * and its initialisation.  The declarations determine the initial values, the reductions of gradients, the ranges of
+ * the optimizer, the slices of checkpoints and the memory count.
  *
- * The local array: what the tp and ep coordinates leave of every parameter, laid out one after the other. It is
- * made of *sections*, in each of which all parameters are treated alike: matrices or vectors, dense or experts,
- * summed over tp or not, held by one stage or by all. A section spans the units (embedders, each block, head) of a
- * gradient bucket; with fsdp, matrices have a section for every unit. It is padded so that its shards over the
- * section's shard group are equal and aligned.
+ * Buckets.  The local array holds this rank's tp and ep slice of every parameter.  It consists of flat-parameter
+ * buckets.  All parameters of a bucket are matrices or all are vectors, and all agree in three more properties: dense
+ * or expert, summed over tp or not, held by one stage or by all.  A bucket spans consecutive units (embedders, each
+ * block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for matrices.
+ * A bucket is padded so that the shards over its shard group are equal and aligned.
  *
- * Owned arrays (master, and the optimizer's m, v, ema) hold this rank's shards alone, one section after the other;
- * without sharding that is the local array.
+ * Sharding.  enum vfm_sharding gives the strategy of a bucket.  Owned arrays (master, and m, v, ema of the optimizer)
+ * hold this rank's shards only, one bucket after the other.  Without sharding they are the local array.
  *
- * With `split` the masters of matrices are in two halves (vfm_master_split): the shard's weight in bf16, and 16 bits
- * more in `lo`; `master` then holds vectors alone.  The values are the same, to the bit.
+ * Split masters.  With `split`, the masters of matrices are stored as bf16 weights and 16 low bits (vfm_split_master).
+ * The bf16 weights are the shard that ops read, the low bits are in `master_lo`, and `master` holds vectors only.  The
+ * values are bit-identical to f32 masters.
  *
- * What ops read. Matrices are computed with in `dtype` and decay; vectors (biases, norm weights) stay f32 and do
- * not. Where state is not sharded the weights are the masters themselves, or a copy in the compute dtype; where it
- * is, they are gathered from the shards, after an update (distopt, and all vectors) or for the time of a unit
- * (matrices with fsdp: outside of their unit they have no memory. An op of the backward must therefore read
- * p->var.v then, and not keep it; views of a matrix are out. Their gradient has memory from the first contribution
- * of a backward to the end of the unit's part in it).
+ * Weights.  Matrices have the compute dtype and weight decay; vectors (biases, norm weights) are f32 without decay.
+ * Ops read the masters, a copy in the compute dtype, or weights that were all-gathered from the shards:
  *
- * Gradients are f32. Every rank computes with data of its own (tp cuts the tokens of the residual stream, cp and
- * dp the samples, pp the layers), so what a rank has is a partial sum, and one rule is all there is: the gradient
- * of a parameter is summed over every axis along which the parameter is not cut (over pp: if all stages hold it).
- * What would be counted twice must be computed by one rank alone: the bias of a row-split linear layer is added by
- * tp rank 0. Sums are made on mesh->side beside the backward, over the shard group (reduce-scatter), then tp, then
- * the replicas, in a fixed order.
+ *     VFM_SHARDING_NONE    the masters, or the copy
+ *     VFM_SHARDING_STATE   all-gathered after each update
+ *     VFM_SHARDING_FULL    all-gathered for each unit; without memory outside of their unit
  *
- * What collectives work on all the time is memory of their library's kind where it has one, and known to the groups
- * (vfm_comm_mem): the weights that ops read where they are not the masters, gradients, and with fsdp the buffers of
- * units.  Of these two stand for weights and two for gradients, as large as the largest unit's: that many are in use at
- * a time (but for deferred weight gradients, which find more in the pool), so they cost no more than buffers that come
- * and go, except beside the first unit of a backward.  Groups of pp are left out: the stages' arrays differ, and NCCL
- * wants an operand at the same place everywhere.
+ * An op of the backward must therefore read p->var.v in the backward and must not keep it, and matrices have no views.
+ * With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the end of
+ * its unit.
+ *
+ * Gradients are f32.  Every rank computes with its own data: tp divides the tokens of the residual stream, cp and dp
+ * divide the samples, pp divides the layers.  A rank therefore holds a partial sum.  The gradient of a parameter is
+ * summed over every axis along which the parameter is not cut, and over pp if all stages hold it.  A term that would
+ * be counted twice is computed by one rank only: tp rank 0 adds the bias of a row-split linear layer.  Reductions run
+ * on mesh->param_stream and overlap with the backward.  Their order is fixed: reduce-scatter over the shard group, then
+ * tp, then the replicas.
+ *
+ * Registered buffers.  The operands of frequent collectives are allocated by the communication library, if it can, and
+ * registered with the groups (vfm_comm_mem).  These are gradients, the weights that ops read unless those are the
+ * masters, and two weight buffers and two gradient buffers for units with fsdp.  A unit buffer has the size of the
+ * largest unit.  At most two of each kind are in use at a time, except that deferred gradients of weights take more
+ * from the pool.  Permanent unit buffers therefore cost no more than temporary ones, except during the first unit of a
+ * backward.  Groups of pp are not registered: stages have different arrays, and NCCL needs an operand at the same
+ * offset on every rank.
  *
  * A step:
  *	vfm_params_grad_begin(ps, err);
- *	vfm_params_grad_packs(ps, n);       // optional: lets reductions begin before the end
- *	n times a forward and a backward of each chunk
+ *	vfm_params_set_packs(ps, n);        // optional: lets reductions start before the end of the step
+ *	n forwards and backwards of each chunk
  *	vfm_params_grad_end(ps, err);       // collective
- *	an update of the masters, vfm_params_publish(ps, false, err)
+ *	an update of the masters
+ *	vfm_params_all_gather(ps, false, err);
  *
- * "Collective" here: over the ranks of the stage (grad_end: of the job), which all make the same calls in the same
- * order; so do the forwards and backwards.
+ * "Collective" means: all ranks of the stage make the same calls in the same order (grad_end: all ranks of the job).
+ * Forwards and backwards are collective, too.
  */
 #ifndef VFM_NN_PARAM_H
 #define VFM_NN_PARAM_H
@@ -58,50 +66,49 @@ enum vfm_init { VFM_INIT_ZERO, VFM_INIT_ONE, VFM_INIT_NORMAL };
 struct vfm_param {
 	char name[96];
 	struct vfm_pdesc d;   /* d.name is name; global shape and cuts (tp, ep) */
-	struct vfm_part part; /* what this rank's coordinates leave of it: the local tensor */
+	struct vfm_part part; /* the local tensor: the slice of this rank's coordinates */
 	bool all_stages;      /* held by every pipeline stage: its gradient is summed over pp */
 	enum vfm_init init;
 	float std; /* of VFM_INIT_NORMAL */
 	int unit;
-	int section;
-	int64_t off, n;                  /* place of the local tensor in the local array, elements */
-	struct vfm_var var;              /* what the ops read: the value in the compute dtype, the gradient f32 */
-	bool fp8;                        /* the weight of a linear layer that may be in fp8 */
-	const struct vfm_fp8_past *past; /* of such a layer with delayed scaling (scales.h), or NULL */
+	int bucket;
+	int64_t off, n;     /* first element of the local tensor in the local array, and its number of elements */
+	struct vfm_var var; /* operand of the ops: the value in the compute dtype, the gradient in f32 */
+	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
+	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
 	struct vfm_params *ps;
 };
 
-enum vfm_hold {
-	VFM_HOLD_OWN,    /* the shard is all of the section */
-	VFM_HOLD_WHOLE,  /* weights and gradients are whole, state is a shard */
-	VFM_HOLD_GATHER, /* weights and gradients are whole only while their unit runs */
+enum vfm_sharding {
+	VFM_SHARDING_NONE,  /* no sharding: the shard is the whole bucket */
+	VFM_SHARDING_STATE, /* shards optimizer state; weights and gradients are full */
+	VFM_SHARDING_FULL,  /* shards weights and gradients as well; they are full only while their unit runs */
 };
 
-struct vfm_section {
+struct vfm_bucket {
 	bool matrix, expert, tp_sum, all_stages;
-	enum vfm_hold hold;
+	enum vfm_sharding sharding;
 	int first_unit, last_unit;
-	struct vfm_comm *shard, *replica; /* groups of one where there is nothing to do */
-	int64_t off, n;                   /* place in the local array, padding included */
-	int64_t own, own_n;               /* this rank's shard: elements [own, own + own_n) of the section */
-	int64_t own_off;                  /* its place in the owned arrays */
-	int64_t master_off;               /* its place in params.master, or with split and matrices in params.lo */
-	/* of the tp ranks (summed over tp) and stages (held by all) with the same values, this is the first */
+	struct vfm_comm *shard, *replica; /* groups of one without sharding, without replicas */
+	int64_t off, n;                   /* first element in the local array; elements, padding included */
+	int64_t own, own_n;               /* this rank's shard: elements [own, own + own_n) of the bucket */
+	int64_t own_off;                  /* first element of the shard in the owned arrays */
+	int64_t master_off;               /* the same in params.master, or in params.master_lo for split masters */
+	/* the first of the tp ranks (if tp_sum) and of the stages (if all_stages) that hold the same values */
 	bool first;
-	bool counts; /* and the first replica: the one rank that counts this shard's norm */
-	float *g;    /* device [own_n]: the shard's gradient */
-	/* device [own_n]: the shard in the compute dtype, where that is not the master's; NULL: nothing to write there
-	 */
-	void *w;
+	bool counts_norm; /* `first`, and the first replica: the only rank that adds this shard to the gradient norm */
+	float *g;         /* device [own_n]: gradient of the shard */
+	void *w; /* device [own_n]: the shard in the compute dtype, written by the optimizer; NULL: no such copy */
 	/* private to param*.c */
-	char *full;           /* weights of the whole section; NULL: the masters, or a unit's buffer */
-	float *grad;          /* gradients of the whole section; NULL: a unit's buffer */
-	int64_t buf_off;      /* place in its unit's buffers, elements */
-	struct vfm_param **p; /* [n_p], in the order of their place */
+	char *full;           /* weights of the whole bucket; NULL: in a unit's buffer */
+	float *grad;          /* gradients of the whole bucket; NULL: in a unit's buffer */
+	int64_t buf_off;      /* first element in its unit's buffers */
+	struct vfm_param **p; /* [n_p], by offset */
 	int n_p;
-	int units, left; /* with parameters here; of these, whose last backward of the step has not passed */
-	bool g_begun, reducing, fetching;
-	struct vfm_event *reduced, *fetched;
+	int units;      /* with parameters in this bucket */
+	int units_left; /* units whose last backward of the step is outstanding */
+	bool g_begun, reducing, gathering;
+	struct vfm_event *reduced, *gathered;
 };
 
 struct vfm_unit;
@@ -113,94 +120,96 @@ struct vfm_params {
 	struct vfm_param **p; /* in the order of their declaration */
 	size_t n, cap;
 	int units;
-	bool all_stages;      /* of what is declared next */
+	bool all_stages;      /* of the next declarations */
 	struct vfm_err bad;   /* the first description that does not divide */
 	int64_t n_flat;       /* elements of the local array, padding included */
 	int64_t n_own;        /* elements of the owned arrays */
-	int64_t n_values;     /* parameters of this rank's local array, padding left out */
-	enum vfm_dtype dtype; /* of the matrices the ops read */
-	struct vfm_section *sec;
-	int n_sec;
-	bool fp8;                  /* linear layers of blocks multiply in fp8; may be set at any time between steps */
-	struct vfm_scales *scales; /* delayed scaling (scales.h); NULL: each tensor's own */
-	bool split;                /* to be set before vfm_params_alloc; dtype must be bf16 */
-	float *master;             /* device [n_master]; n_own without split */
-	int16_t *lo;               /* device [n_lo]: with split, the lower halves of the matrices' masters */
-	int64_t n_master, n_lo;
-	/* device: of all sections but those gathered, whole; then the shards of these.  NULL: none.  Where nothing is
-	 * sharded: [n_flat], with the local array's offsets */
+	int64_t n_values;     /* parameters in the local array, without padding */
+	enum vfm_dtype dtype; /* compute dtype of matrices */
+	struct vfm_bucket *bucket;
+	int n_buckets;
+	bool fp8;                  /* linear layers of blocks multiply in fp8; may change between steps */
+	struct vfm_scales *scales; /* delayed scaling (scales.h); NULL: current scaling */
+	bool split;                /* split masters; set before vfm_params_alloc, dtype must be bf16 */
+	float *master;             /* device [n_master]; n_master is n_own without split */
+	int16_t *master_lo;        /* device [n_master_lo]: low 16 bits of split masters */
+	int64_t n_master, n_master_lo;
+	/* device: full gradients of all buckets but VFM_SHARDING_FULL, then the shards of the latter.  NULL: none.
+	 * Without sharding [n_flat], with the offsets of the local array. */
 	float *grad;
-	int early; /* sections whose reduction began before the end of the step (for tests and reports) */
+	int early; /* buckets whose reduction started before the end of the step (for tests and reports) */
 	/* private to param*.c */
 	int64_t n_grad;
-	char *copy;
+	char *copy; /* weights for the ops, unless those are the masters */
 	size_t copy_bytes;
 	struct vfm_comm_mem copy_mem, grad_mem; /* of copy, grad */
 	struct vfm_unit_buf {
 		struct vfm_comm_mem mem;
 		bool used;
-	} w_buf[2], g_buf[2]; /* of units; none where the library has no memory of its own */
-	bool known;           /* the groups know them */
+	} w_buf[2], g_buf[2]; /* permanent unit buffers; absent without memory of the communication library */
+	bool registered;      /* the buffers, with the groups */
 	struct vfm_unit *unit;
 	struct vfm_event *fork;
 	int pending, last_unit, last_dir; /* -1: none */
-	int fetching;
+	int gathering;                    /* buckets with a pending all-gather */
 	int64_t packs;
 	bool hooks;
 };
 
-/* The mesh must outlive it. */
+/* The mesh must outlive ps. */
 void vfm_params_init(struct vfm_params *ps, struct vfm_stream *s, const struct vfm_mesh *mesh);
 void vfm_params_release(struct vfm_params *ps);
 
-/* Declares a parameter of the global shape; the pointer stays valid.  Units must not go down.  A dimension that does
- * not divide is remembered and fails vfm_params_alloc. */
+/* Declares a parameter of the given global shape.  The pointer stays valid.  Units must not decrease from call to call.
+ * If a dimension does not divide, vfm_params_alloc fails. */
 struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vfm_pdesc *shape_and_cut,
 	enum vfm_init init, float std, const char *name_fmt, ...) __attribute__((format(printf, 6, 7)));
-/* The parameters declared from here on: held by all stages? (default no)  Their unit is run once a chunk, all others
- * once a pack. */
+/* Sets whether all pipeline stages hold the parameters declared from here on (default: no).  Their unit runs once a
+ * chunk; other units run once a pack. */
 void vfm_params_all_stages(struct vfm_params *ps, bool on);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 
-/* Lays out the arrays and allocates them (local).  with_grad false: for sampling. */
+/* Lays out and allocates the arrays (local).  with_grad false: for sampling. */
 int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err);
-/* A function of (seed, name, global element index) alone.  Collective. */
+/* Sets the initial values, which depend on (seed, name, global element index) only.  Collective. */
 int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
-/* For tests and benchmarks: nothing is zero and outputs are about as large as inputs, so that every gradient counts.
- * Collective. */
+/* For tests and benchmarks: sets values without zeros that keep outputs about as large as inputs, so that every
+ * gradient is exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* The weights follow the masters; gathers run on mesh->side until their unit is entered.  cast false: shards in the
- * compute dtype (vfm_section.w) have been written already, by the optimizer.  Collective. */
-int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err);
-/* The same with the cast, and waits for the gathers.  Collective. */
+/* Makes the weights follow the masters.  Starts the all-gathers on mesh->param_stream; a unit waits for its weights
+ * when it is entered.  cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
+ * Collective. */
+int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err);
+/* vfm_params_all_gather with the cast; the compute stream waits for the all-gathers.  Collective. */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
 
-/* A region of a model that uses the parameters of one unit (vfm_region): with fsdp, the unit's weights are gathered
- * before it and dropped after it, in the forward and in the backward, and its gradients are reduced when the backward
- * has passed; without, its gradients join a bucket that is reduced beside the backward of a step's last pack. */
+/* A region (vfm_region) of a model that uses the parameters of one unit.  With fsdp, the weights of the unit are
+ * gathered before the region and dropped after it, in the forward and in the backward, and its gradients are reduced
+ * after the backward of the region.  Otherwise its gradients belong to a bucket, whose reduction overlaps with the
+ * backward of the step's last pack. */
 struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
-/* The same for code between begin and end (the embedders, the head), which is never run again.  Units do not nest. */
+/* The same for code between begin and end (the embedders, the head), which is never recomputed.  Units do not nest. */
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
-/* Start of a step: no gradient yet (local). */
+/* Starts a step: drops all gradients (local). */
 int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err);
-/* This step has so many backwards of each chunk (local).  To be called before the last of them begins; without it
- * nothing is reduced before the end. */
-void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs);
-/* For a pack whose forward and backward are put on the device a second time, since nothing of the first ran: note
- * [ps->n] before it and go back to that.  Only where all gradients stay with this rank (local). */
-void vfm_params_note(const struct vfm_params *ps, bool *has_grad);
-void vfm_params_go_back(struct vfm_params *ps, const bool *has_grad);
-/* After the last backward of a step: what nobody contributed to is zero, and owned gradients are the sums over the
- * job.  Collective. */
+/* Announces the number of backwards of each chunk in this step (local).  The caller calls it before the last of them
+ * begins.  Without it no reduction starts before vfm_params_grad_end. */
+void vfm_params_set_packs(struct vfm_params *ps, int64_t packs);
+/* Save and restore which parameters have gradients, has_grad [ps->n] (local).  For a pack that is enqueued a second
+ * time because none of its first enqueued work ran.  Only valid if all gradients stay on this rank. */
+void vfm_params_save_grad_flags(const struct vfm_params *ps, bool *has_grad);
+void vfm_params_restore_grad_flags(struct vfm_params *ps, const bool *has_grad);
+/* Ends the gradients of a step, after the last backward.  Gradients without contributions are zeroed; owned gradients
+ * become sums over the job.  Collective. */
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err);
 
-/* What this rank owns of a parameter: elements [a, b) of the local tensor (a == b: none), which lie at [at, at + b - a)
- * of the owned arrays; g: their gradients, NULL without.  writes: of the ranks with the same elements this one writes
- * them to checkpoints, which the replicas share among themselves. */
+/* The elements of a parameter that this rank owns: [a, b) of the local tensor (a == b: none), stored at [at, at + b -
+ * a) of the owned arrays.  g: their gradients, or NULL.  writes: this rank writes them to checkpoints.  Exactly one of
+ * the ranks with the same elements does; replicas divide the elements among themselves. */
 struct vfm_owned {
 	int64_t a, b, at;
 	float *g;
@@ -213,18 +222,19 @@ struct vfm_array {
 	void *data;
 	enum vfm_dtype dtype;
 };
-/* This rank's elements [a, b) of a parameter (vfm_owned) in an owned array, as f32: x [b - a].  a NULL: the masters.
- * Local, in the order of the compute stream; after a put into the masters publish follows.  x: device memory or memory
- * of alloc_host; where the array is f32, and not the masters in halves, any host memory will do. */
+/* Copy the owned elements [a, b) of a parameter (vfm_owned) out of an owned array into x [b - a] f32, or from x into
+ * the array.  a NULL: the masters; after a put into them the caller calls vfm_params_all_gather.  Local, ordered by the
+ * compute stream.  x: device memory or memory of alloc_host.  For an f32 array, except split masters, x may be any host
+ * memory. */
 int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x,
 	struct vfm_err *err);
 int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,
 	struct vfm_err *err);
-/* Where these elements lie as f32; NULL: in another form. */
+/* Returns the address of these elements in the array, or NULL if the array does not store them as f32. */
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);
 
-/* The owned elements of the master of one parameter from its local tensor [p->n] f32 in host memory (local; publish
- * follows). */
+/* Sets the owned elements of a parameter's master from its local tensor [p->n] f32 in host memory (local).  The caller
+ * calls vfm_params_all_gather afterwards. */
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err);
 
 #endif

@@ -6,29 +6,29 @@
 
 enum { VFM_DIR_FORWARD, VFM_DIR_BACKWARD, VFM_DIRS };
 
-/* A unit as it runs.  Buffers are those of fsdp: all its gathered sections, one after the other. */
+/* The runtime state of a unit.  With fsdp, its buffers hold all its VFM_SHARDING_FULL buckets, one after the other. */
 struct vfm_unit {
 	struct vfm_params *ps;
 	int id;
 	bool present, gathers;
 	int64_t n;             /* elements of a buffer */
-	char *w;               /* weights; NULL: not here */
-	float *g, *g_reducing; /* gradients of the backward that runs; of the one before, on their way to the shards */
-	bool running, joined;  /* uses w; has waited for w */
+	char *w;               /* weights; NULL: not gathered */
+	float *g, *g_reducing; /* gradients of the current backward; of the previous one, in reduce-scatter */
+	bool running, joined;  /* the unit uses w; the compute stream has waited for w */
 	struct vfm_event *gathered, *reduced;
-	int next[VFM_DIRS];     /* the unit that came after it the last time, -1: unknown */
-	int64_t passes, passed; /* backwards a pack; in this step so far */
+	int next[VFM_DIRS];     /* the unit that followed it the last time; -1: unknown */
+	int64_t passes, passed; /* backwards per pack; backwards so far in this step */
 };
 
-enum vfm_dtype vfm_section_dtype(const struct vfm_params *ps, const struct vfm_section *s);
-/* Element 0 of p at base + (p->off - s->off). */
+enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bucket *s);
+/* Returns the local tensor of p in an array of the bucket s that starts at base. */
 struct vfm_tensor vfm_param_tensor(
-	const struct vfm_param *p, const struct vfm_section *s, void *base, enum vfm_dtype dt);
-/* The groups that work on the arrays learn of them, once.  Collective. */
-int vfm_params_known(struct vfm_params *ps, struct vfm_err *err);
-/* vfm_var.want_grad of matrices that are gathered. */
+	const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt);
+/* Registers the arrays with the groups that use them.  No-op after the first call.  Collective. */
+int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err);
+/* vfm_var.want_grad of matrices in VFM_SHARDING_FULL buckets. */
 int vfm_param_want_grad(struct vfm_var *x, struct vfm_err *err);
-/* Drops what hangs on units and events. */
+/* Releases the buffers of units and the events. */
 void vfm_params_sync_release(struct vfm_params *ps);
 
 #endif

@@ -1,8 +1,8 @@
-/* Weights and gradients on their way between ranks.
+/* Transfers of weights and gradients between ranks.
  *
- * Collectives run on the side stream where there is one; `fork` lets it begin after what the compute stream has been
- * given so far, and an event for each result lets the compute stream wait for it.  All memory belongs to the compute
- * stream: what the side stream uses is freed after the compute stream has waited. */
+ * Collectives run on mesh->param_stream, if the mesh has one.  fork_param_stream makes that stream wait for the work
+ * enqueued on the compute stream so far.  An event per result makes the compute stream wait for it.  All memory belongs
+ * to the compute stream: memory that the parameter stream uses is freed after the compute stream has waited. */
 #include <stddef.h>
 
 #include "dev/stall.h"
@@ -11,12 +11,12 @@
 
 /* ---- streams ---- */
 
-static struct vfm_stream *side(const struct vfm_params *ps)
+static struct vfm_stream *param_stream(const struct vfm_params *ps)
 {
-	return ps->mesh->side ? ps->mesh->side : ps->stream;
+	return ps->mesh->param_stream ? ps->mesh->param_stream : ps->stream;
 }
 
-static int record(const struct vfm_params *ps, struct vfm_event **e, struct vfm_stream *s, struct vfm_err *err)
+static int record_event(const struct vfm_params *ps, struct vfm_event **e, struct vfm_stream *s, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
@@ -25,34 +25,34 @@ static int record(const struct vfm_params *ps, struct vfm_event **e, struct vfm_
 	return *e ? t->event_record(*e, s, err) : VFM_EENV;
 }
 
-/* The side stream goes on after what is on the compute stream. */
-static int fork_side(struct vfm_params *ps, struct vfm_err *err)
+/* Makes the parameter stream wait for the work that the compute stream has so far. */
+static int fork_param_stream(struct vfm_params *ps, struct vfm_err *err)
 {
-	return ps->mesh->side ? vfm_stream_follow(ps->mesh->side, ps->stream, &ps->fork, err) : 0;
+	return ps->mesh->param_stream ? vfm_stream_follow(ps->mesh->param_stream, ps->stream, &ps->fork, err) : 0;
 }
 
-static int mark(struct vfm_params *ps, struct vfm_event **e, struct vfm_err *err)
+static int record_param_stream(struct vfm_params *ps, struct vfm_event **e, struct vfm_err *err)
 {
-	return ps->mesh->side ? record(ps, e, ps->mesh->side, err) : 0;
+	return ps->mesh->param_stream ? record_event(ps, e, ps->mesh->param_stream, err) : 0;
 }
 
-/* The compute stream goes on after the mark. */
-static int join(struct vfm_params *ps, struct vfm_event *e, struct vfm_err *err)
+/* Makes the compute stream wait for e, recorded on the parameter stream. */
+static int wait_param_stream(struct vfm_params *ps, struct vfm_event *e, struct vfm_err *err)
 {
-	return ps->mesh->side && e ? vfm_stall_wait(e, ps->stream, VFM_STALL_COMM, err) : 0;
+	return ps->mesh->param_stream && e ? vfm_stall_wait(e, ps->stream, VFM_STALL_COMM, err) : 0;
 }
 
-static void event_drop(const struct vfm_params *ps, struct vfm_event **e)
+static void free_event(const struct vfm_params *ps, struct vfm_event **e)
 {
 	if (*e)
 		ps->stream->dev->t->event_free(*e);
 	*e = NULL;
 }
 
-/* ---- buffers of units: one of those that stay, if it is free, else from the pool.  All ranks of a group choose alike.
- * ---- */
+/* ---- buffers of units ---- */
 
-static void *buf_take(
+/* Returns a free permanent buffer, or else memory of the pool.  All ranks of a group choose the same. */
+static void *take_unit_buf(
 	struct vfm_params *ps, struct vfm_unit_buf buf[2], size_t bytes, const char *what, struct vfm_err *err)
 {
 	for (int k = 0; k < 2; k++)
@@ -63,7 +63,7 @@ static void *buf_take(
 	return vfm_dev_alloc(ps->stream, bytes, what, err);
 }
 
-static void buf_give(struct vfm_params *ps, struct vfm_unit_buf buf[2], void *p, size_t bytes)
+static void return_unit_buf(struct vfm_params *ps, struct vfm_unit_buf buf[2], void *p, size_t bytes)
 {
 	for (int k = 0; p && k < 2; k++)
 		if (buf[k].mem.p == p) {
@@ -77,76 +77,76 @@ void vfm_params_sync_release(struct vfm_params *ps)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
-	if (ps->mesh && ps->mesh->side && ps->hooks)
-		t->stream_sync(ps->mesh->side,
-			&(struct vfm_err){0}); /* its failures have been seen, or do not matter any more */
+	if (ps->mesh && ps->mesh->param_stream && ps->hooks)
+		t->stream_sync(ps->mesh->param_stream,
+			&(struct vfm_err){0}); /* failures were reported before, or no longer matter */
 	for (int u = 0; ps->unit && u < ps->units; u++) {
 		struct vfm_unit *x = &ps->unit[u];
 
-		buf_give(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
-		buf_give(ps, ps->g_buf, x->g, (size_t)x->n * 4);
-		buf_give(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
-		event_drop(ps, &x->gathered);
-		event_drop(ps, &x->reduced);
+		return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
+		return_unit_buf(ps, ps->g_buf, x->g, (size_t)x->n * 4);
+		return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
+		free_event(ps, &x->gathered);
+		free_event(ps, &x->reduced);
 	}
-	for (int i = 0; i < ps->n_sec; i++) {
-		event_drop(ps, &ps->sec[i].reduced);
-		event_drop(ps, &ps->sec[i].fetched);
+	for (int i = 0; i < ps->n_buckets; i++) {
+		free_event(ps, &ps->bucket[i].reduced);
+		free_event(ps, &ps->bucket[i].gathered);
 	}
-	event_drop(ps, &ps->fork);
+	free_event(ps, &ps->fork);
 }
 
-/* ---- small things ---- */
+/* ---- helpers ---- */
 
-static bool in_unit(const struct vfm_section *s, int unit)
+static bool in_unit(const struct vfm_bucket *s, int unit)
 {
 	return s->first_unit <= unit && unit <= s->last_unit;
 }
 
-/* The next gathered section of a unit after number i; NULL: no more. */
-static struct vfm_section *next_gathered(const struct vfm_unit *x, int *i)
+/* Returns the next VFM_SHARDING_FULL bucket of a unit after index *i, or NULL. */
+static struct vfm_bucket *next_full_bucket(const struct vfm_unit *x, int *i)
 {
-	while (++*i < x->ps->n_sec) {
-		struct vfm_section *s = &x->ps->sec[*i];
+	while (++*i < x->ps->n_buckets) {
+		struct vfm_bucket *s = &x->ps->bucket[*i];
 
-		if (s->hold == VFM_HOLD_GATHER && in_unit(s, x->id))
+		if (s->sharding == VFM_SHARDING_FULL && in_unit(s, x->id))
 			return s;
 	}
 	return NULL;
 }
 
-static struct vfm_tensor own_grad(const struct vfm_section *s)
+static struct vfm_tensor shard_grad(const struct vfm_bucket *s)
 {
 	return vfm_t1(s->g, VFM_F32, s->own_n);
 }
 
-static int zero(struct vfm_params *ps, float *p, int64_t n, struct vfm_err *err)
+static int zero_f32(struct vfm_params *ps, float *p, int64_t n, struct vfm_err *err)
 {
 	return n > 0 ? ps->stream->dev->t->zero(ps->stream, p, (size_t)n * 4, err) : 0;
 }
 
-/* Padding is summed and counted with the rest: it must be zero.  base: of the section's gradients. */
-static int zero_gaps(struct vfm_params *ps, const struct vfm_section *s, float *base, struct vfm_err *err)
+/* Zeroes the padding of a bucket's gradients at base, because reductions and the gradient norm include it. */
+static int zero_padding(struct vfm_params *ps, const struct vfm_bucket *s, float *base, struct vfm_err *err)
 {
 	int64_t at = 0;
 
 	for (int i = 0; i < s->n_p; i++) {
 		int64_t begin = s->p[i]->off - s->off;
 
-		TRY(zero(ps, base + at, begin - at, err));
+		TRY(zero_f32(ps, base + at, begin - at, err));
 		at = begin + s->p[i]->n;
 	}
-	return zero(ps, base + at, s->n - at, err);
+	return zero_f32(ps, base + at, s->n - at, err);
 }
 
-/* What nobody contributed to is zero. */
-static int complete(struct vfm_params *ps, const struct vfm_section *s, struct vfm_err *err)
+/* Zeroes the gradients without contributions. */
+static int zero_missing_grads(struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_err *err)
 {
 	for (int i = 0; i < s->n_p; i++) {
 		struct vfm_var *x = &s->p[i]->var;
 
 		if (!x->g_ready)
-			TRY(zero(ps, x->g.data, s->p[i]->n, err));
+			TRY(zero_f32(ps, x->g.data, s->p[i]->n, err));
 		x->g_ready = true;
 	}
 	return 0;
@@ -154,8 +154,8 @@ static int complete(struct vfm_params *ps, const struct vfm_section *s, struct v
 
 /* ---- weights ---- */
 
-/* Where ops find the weights of a gathered section. */
-static void place_weights(struct vfm_params *ps, const struct vfm_section *s, char *w)
+/* Sets the address where ops read the weights of a VFM_SHARDING_FULL bucket; w NULL: none. */
+static void set_weights(struct vfm_params *ps, const struct vfm_bucket *s, char *w)
 {
 	for (int i = 0; i < s->n_p; i++)
 		s->p[i]->var.v = vfm_param_tensor(s->p[i], s, w, ps->dtype);
@@ -164,14 +164,14 @@ static void place_weights(struct vfm_params *ps, const struct vfm_section *s, ch
 static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_section *s;
+	struct vfm_bucket *s;
 
 	if (!x->w)
 		return 0;
-	TRY(join(ps, x->gathered, err));
-	for (int i = -1; (s = next_gathered(x, &i));)
-		place_weights(ps, s, NULL);
-	buf_give(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
+	TRY(wait_param_stream(ps, x->gathered, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));)
+		set_weights(ps, s, NULL);
+	return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
 	x->w = NULL;
 	return 0;
 }
@@ -180,46 +180,47 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
 	size_t es = vfm_dtype_size(ps->dtype);
-	struct vfm_section *s;
+	struct vfm_bucket *s;
 
-	x->w = buf_take(ps, ps->w_buf, (size_t)x->n * es, "the weights of a unit", err);
+	x->w = take_unit_buf(ps, ps->w_buf, (size_t)x->n * es, "unit weights", err);
 	if (!x->w)
 		return VFM_EENV;
 	x->joined = false;
-	TRY(fork_side(ps, err));
-	for (int i = -1; (s = next_gathered(x, &i));) {
+	TRY(fork_param_stream(ps, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		char *full = x->w + (size_t)s->buf_off * es;
 		void *own = s->w ? s->w : ps->master + s->master_off;
 
-		place_weights(ps, s, full);
-		TRY(vfm_all_gather(s->shard, side(ps), vfm_t1(own, ps->dtype, s->own_n), vfm_t1(full, ps->dtype, s->n),
-			NULL, err));
+		set_weights(ps, s, full);
+		TRY(vfm_all_gather(s->shard, param_stream(ps), vfm_t1(own, ps->dtype, s->own_n),
+			vfm_t1(full, ps->dtype, s->n), NULL, err));
 	}
-	return mark(ps, &x->gathered, err);
+	return record_param_stream(ps, &x->gathered, err);
 }
 
-/* Weights that were gathered after the last update. */
-static int join_fetched(struct vfm_params *ps, int unit, struct vfm_err *err)
+/* Makes the compute stream wait for the weights all-gathered after the last update; unit -1: of all units. */
+static int wait_gathered_buckets(struct vfm_params *ps, int unit, struct vfm_err *err)
 {
-	for (int i = 0; ps->fetching && i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; ps->gathering && i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
 
-		if (!s->fetching || (unit >= 0 && !in_unit(s, unit)))
+		if (!s->gathering || (unit >= 0 && !in_unit(s, unit)))
 			continue;
-		TRY(join(ps, s->fetched, err));
-		s->fetching = false;
-		ps->fetching--;
+		TRY(wait_param_stream(ps, s->gathered, err));
+		s->gathering = false;
+		ps->gathering--;
 	}
 	return 0;
 }
 
-/* Before a unit runs: its weights are there, the next unit's are on the way, others that wait for nobody are gone. */
-static int weights_in(struct vfm_unit *x, int dir, struct vfm_err *err)
+/* Before a unit runs: drops the weights of units that neither run nor come next, waits for the weights of this unit and
+ * starts the all-gather of the next unit. */
+static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
 	int next = x->next[dir];
 
-	TRY(join_fetched(ps, x->id, err));
+	TRY(wait_gathered_buckets(ps, x->id, err));
 	if (!x->gathers)
 		return 0;
 	for (int u = 0; u < ps->units; u++)
@@ -228,7 +229,7 @@ static int weights_in(struct vfm_unit *x, int dir, struct vfm_err *err)
 	if (!x->w)
 		TRY(gather_unit(x, err));
 	if (!x->joined)
-		TRY(join(ps, x->gathered, err));
+		TRY(wait_param_stream(ps, x->gathered, err));
 	x->joined = true;
 	x->running = true;
 	if (ps->last_unit >= 0)
@@ -238,70 +239,70 @@ static int weights_in(struct vfm_unit *x, int dir, struct vfm_err *err)
 	return next >= 0 && !ps->unit[next].w ? gather_unit(&ps->unit[next], err) : 0;
 }
 
-static int cast_section(struct vfm_params *ps, const struct vfm_section *s, bool cast, struct vfm_err *err)
+static int cast_bucket(struct vfm_params *ps, const struct vfm_bucket *s, bool cast, struct vfm_err *err)
 {
 	struct vfm_axpby a = {.alpha = 1};
 
 	if (ps->split && s->matrix)
-		return 0; /* the upper halves are the weights */
+		return 0; /* the bf16 part of split masters is the weights */
 	a.x = vfm_t1(ps->master + s->master_off, VFM_F32, s->own_n);
 	if (s->w && cast)
 		a.y = vfm_t1(s->w, ps->dtype, s->own_n);
-	else if (!s->w && s->hold == VFM_HOLD_WHOLE)
+	else if (!s->w && s->sharding == VFM_SHARDING_STATE)
 		a.y = vfm_t1(s->full + (size_t)s->own * 4, VFM_F32, s->own_n);
 	else
 		return 0;
 	return vfm_op_axpby(ps->stream, &a, err);
 }
 
-int vfm_params_publish(struct vfm_params *ps, bool cast, struct vfm_err *err)
+int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err)
 {
 	int next;
 
-	TRY(vfm_params_known(ps, err));
-	TRY(join_fetched(ps, -1, err));
+	TRY(vfm_params_register_buffers(ps, err));
+	TRY(wait_gathered_buckets(ps, -1, err));
 	for (int u = 0; u < ps->units; u++)
 		TRY(drop_weights(&ps->unit[u], err));
-	for (int i = 0; i < ps->n_sec; i++)
-		TRY(cast_section(ps, &ps->sec[i], cast, err));
-	TRY(fork_side(ps, err));
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
-		enum vfm_dtype dt = vfm_section_dtype(ps, s);
+	for (int i = 0; i < ps->n_buckets; i++)
+		TRY(cast_bucket(ps, &ps->bucket[i], cast, err));
+	TRY(fork_param_stream(ps, err));
+	for (int i = 0; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
+		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
 
-		if (s->hold != VFM_HOLD_WHOLE)
+		if (s->sharding != VFM_SHARDING_STATE)
 			continue;
-		TRY(vfm_all_gather(s->shard, side(ps),
+		TRY(vfm_all_gather(s->shard, param_stream(ps),
 			vfm_t1(s->full + (size_t)s->own * vfm_dtype_size(dt), dt, s->own_n), vfm_t1(s->full, dt, s->n),
 			NULL, err));
-		TRY(mark(ps, &s->fetched, err));
-		s->fetching = true;
-		ps->fetching++;
+		TRY(record_param_stream(ps, &s->gathered, err));
+		s->gathering = true;
+		ps->gathering++;
 	}
-	/* What ran last is followed by what began the step before. */
+	/* After the last unit of a step comes the first unit of the next step. */
 	next = ps->last_unit >= 0 ? ps->unit[ps->last_unit].next[ps->last_dir] : -1;
 	return next >= 0 ? gather_unit(&ps->unit[next], err) : 0;
 }
 
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
 {
-	TRY(vfm_params_publish(ps, true, err));
-	return join_fetched(ps, -1, err);
+	TRY(vfm_params_all_gather(ps, true, err));
+	return wait_gathered_buckets(ps, -1, err);
 }
 
 /* ---- gradients ---- */
 
-/* Memory for the gradients of a unit that have none between backwards. */
-static int grads_in(struct vfm_unit *x, struct vfm_err *err)
+/* Allocates the gradients of the VFM_SHARDING_FULL buckets of a unit, which have no memory between backwards. */
+static int alloc_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_section *s;
+	struct vfm_bucket *s;
 
-	x->g = buf_take(ps, ps->g_buf, (size_t)x->n * 4, "the gradients of a unit", err);
+	x->g = take_unit_buf(ps, ps->g_buf, (size_t)x->n * 4, "unit gradients", err);
 	if (!x->g)
 		return VFM_EENV;
-	for (int i = -1; (s = next_gathered(x, &i));) {
-		TRY(zero_gaps(ps, s, x->g + s->buf_off, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));) {
+		TRY(zero_padding(ps, s, x->g + s->buf_off, err));
 		for (int k = 0; k < s->n_p; k++) {
 			s->p[k]->var.g = vfm_param_tensor(s->p[k], s, x->g + s->buf_off, VFM_F32);
 			s->p[k]->var.g_ready = false;
@@ -314,34 +315,35 @@ int vfm_param_want_grad(struct vfm_var *v, struct vfm_err *err)
 {
 	const struct vfm_param *p = (const struct vfm_param *)((char *)v - offsetof(struct vfm_param, var));
 
-	return grads_in(&p->ps->unit[p->unit], err);
+	return alloc_unit_grads(&p->ps->unit[p->unit], err);
 }
 
-/* The shard's gradient has all contributions of its shard group: the other ranks that hold it add theirs. */
-static int reduce_shard(struct vfm_params *ps, struct vfm_section *s, struct vfm_err *err)
+/* Sums a shard's gradient over the other ranks that hold it, after the sum over its shard group. */
+static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
 	s->reducing = true;
 	if (s->tp_sum)
-		TRY(vfm_all_reduce(ps->mesh->tp_side, side(ps), own_grad(s), err));
+		TRY(vfm_all_reduce(ps->mesh->tp_param, param_stream(ps), shard_grad(s), err));
 	if (s->replica->size > 1)
-		TRY(vfm_all_reduce(s->replica, side(ps), own_grad(s), err));
-	return mark(ps, &s->reduced, err);
+		TRY(vfm_all_reduce(s->replica, param_stream(ps), shard_grad(s), err));
+	return record_param_stream(ps, &s->reduced, err);
 }
 
-static int reduce_section(struct vfm_params *ps, struct vfm_section *s, struct vfm_err *err)
+static int reduce_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
-	TRY(complete(ps, s, err));
-	TRY(fork_side(ps, err));
-	if (s->hold == VFM_HOLD_WHOLE)
-		TRY(vfm_reduce_scatter(s->shard, side(ps), vfm_t1(s->grad, VFM_F32, s->n), own_grad(s), NULL, err));
+	TRY(zero_missing_grads(ps, s, err));
+	TRY(fork_param_stream(ps, err));
+	if (s->sharding == VFM_SHARDING_STATE)
+		TRY(vfm_reduce_scatter(
+			s->shard, param_stream(ps), vfm_t1(s->grad, VFM_F32, s->n), shard_grad(s), NULL, err));
 	return reduce_shard(ps, s, err);
 }
 
-/* The gradients of the unit before arrive at their shards. */
-static int flush_pending(struct vfm_params *ps, struct vfm_err *err)
+/* Adds the reduce-scattered gradients of the previous unit to their shards. */
+static int finish_pending_unit(struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_unit *x;
-	struct vfm_section *s;
+	struct vfm_bucket *s;
 	bool last;
 
 	if (ps->pending < 0)
@@ -349,54 +351,55 @@ static int flush_pending(struct vfm_params *ps, struct vfm_err *err)
 	x = &ps->unit[ps->pending];
 	ps->pending = -1;
 	last = ps->packs > 0 && x->passed == ps->packs * x->passes;
-	TRY(join(ps, x->reduced, err));
-	for (int i = -1; (s = next_gathered(x, &i));) {
-		struct vfm_axpby add = {.alpha = 1, .beta = s->g_begun ? 1 : 0, .y = own_grad(s)};
+	TRY(wait_param_stream(ps, x->reduced, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));) {
+		struct vfm_axpby add = {.alpha = 1, .beta = s->g_begun ? 1 : 0, .y = shard_grad(s)};
 
 		add.x = vfm_t1(x->g_reducing + s->buf_off + s->own, VFM_F32, s->own_n);
 		TRY(vfm_op_axpby(ps->stream, &add, err));
 		s->g_begun = true;
 	}
-	buf_give(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
+	return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n * 4);
 	x->g_reducing = NULL;
 	if (!last)
 		return 0;
-	TRY(fork_side(ps, err));
-	for (int i = -1; (s = next_gathered(x, &i));)
+	TRY(fork_param_stream(ps, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));)
 		TRY(reduce_shard(ps, s, err));
 	return 0;
 }
 
-/* After the backward of such a unit.  Also where nothing was contributed: the other ranks count on this one. */
-static int grads_out(struct vfm_unit *x, struct vfm_err *err)
+/* After the backward of a unit: starts the reduce-scatter of its VFM_SHARDING_FULL buckets.  A rank without
+ * contributions takes part, because the call is collective. */
+static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
-	struct vfm_section *s;
+	struct vfm_bucket *s;
 
 	if (!x->gathers)
 		return 0;
 	if (!x->g)
-		TRY(grads_in(x, err));
-	TRY(flush_pending(ps, err));
-	for (int i = -1; (s = next_gathered(x, &i));)
-		TRY(complete(ps, s, err));
-	TRY(fork_side(ps, err));
-	for (int i = -1; (s = next_gathered(x, &i));) {
+		TRY(alloc_unit_grads(x, err));
+	TRY(finish_pending_unit(ps, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));)
+		TRY(zero_missing_grads(ps, s, err));
+	TRY(fork_param_stream(ps, err));
+	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		float *full = x->g + s->buf_off;
 
-		TRY(vfm_reduce_scatter(s->shard, side(ps), vfm_t1(full, VFM_F32, s->n),
+		TRY(vfm_reduce_scatter(s->shard, param_stream(ps), vfm_t1(full, VFM_F32, s->n),
 			vfm_t1(full + s->own, VFM_F32, s->own_n), NULL, err));
 		for (int k = 0; k < s->n_p; k++)
 			s->p[k]->var.g.data = NULL;
 	}
-	TRY(mark(ps, &x->reduced, err));
+	TRY(record_param_stream(ps, &x->reduced, err));
 	x->g_reducing = x->g;
 	x->g = NULL;
 	ps->pending = x->id;
 	return 0;
 }
 
-static bool has_unit(const struct vfm_section *s, int unit)
+static bool has_unit(const struct vfm_bucket *s, int unit)
 {
 	for (int i = 0; i < s->n_p; i++)
 		if (s->p[i]->unit == unit)
@@ -404,7 +407,7 @@ static bool has_unit(const struct vfm_section *s, int unit)
 	return false;
 }
 
-/* The backward has passed a unit: for the last time in this step? */
+/* Counts a backward of a unit.  After the last one of the step, reduces the buckets that are complete. */
 static int count_pass(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
@@ -415,13 +418,13 @@ static int count_pass(struct vfm_unit *x, struct vfm_err *err)
 	if (x->passed > ps->packs * x->passes)
 		return vfm_fail(err, VFM_EUSAGE,
 			"internal: unit %d has more backwards in this step than were announced", x->id);
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
 
-		if (s->hold == VFM_HOLD_GATHER || !has_unit(s, x->id) || --s->left > 0)
+		if (s->sharding == VFM_SHARDING_FULL || !has_unit(s, x->id) || --s->units_left > 0)
 			continue;
 		ps->early++;
-		TRY(reduce_section(ps, s, err));
+		TRY(reduce_bucket(ps, s, err));
 	}
 	return 0;
 }
@@ -432,61 +435,61 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 	ps->early = 0;
 	for (int u = 0; u < ps->units; u++)
 		ps->unit[u].passed = 0;
-	/* A matrix's first contribution overwrites; ops add to vectors, so those start from zero. */
+	/* The first contribution to a matrix overwrites.  Ops add to vectors, which therefore start from zero. */
 	for (size_t i = 0; i < ps->n; i++)
 		ps->p[i]->var.g_ready = false;
-	for (int i = 0; i < ps->n_sec; i++) {
-		struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		struct vfm_bucket *s = &ps->bucket[i];
 
-		s->left = s->units;
+		s->units_left = s->units;
 		s->g_begun = s->reducing = false;
 		if (!s->matrix)
-			TRY(zero(ps, s->grad, s->n, err));
-		else if (s->hold == VFM_HOLD_WHOLE) /* the reduction before has left its traces */
-			TRY(zero_gaps(ps, s, s->grad, err));
+			TRY(zero_f32(ps, s->grad, s->n, err));
+		else if (s->sharding == VFM_SHARDING_STATE) /* the last reduction overwrote it */
+			TRY(zero_padding(ps, s, s->grad, err));
 	}
 	return 0;
 }
 
-void vfm_params_grad_packs(struct vfm_params *ps, int64_t packs)
+void vfm_params_set_packs(struct vfm_params *ps, int64_t packs)
 {
 	ps->packs = packs;
 }
 
-void vfm_params_note(const struct vfm_params *ps, bool *has_grad)
+void vfm_params_save_grad_flags(const struct vfm_params *ps, bool *has_grad)
 {
 	for (size_t i = 0; i < ps->n; i++)
 		has_grad[i] = ps->p[i]->var.g_ready;
 }
 
-void vfm_params_go_back(struct vfm_params *ps, const bool *has_grad)
+void vfm_params_restore_grad_flags(struct vfm_params *ps, const bool *has_grad)
 {
 	for (size_t i = 0; i < ps->n; i++)
 		ps->p[i]->var.g_ready = has_grad[i];
 }
 
-/* A section whose reduction did not begin beside the backward. */
-static int reduce_late(struct vfm_params *ps, struct vfm_section *s, struct vfm_err *err)
+/* Reduces a bucket whose reduction did not overlap with the backward. */
+static int reduce_bucket_at_end(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
-	if (s->hold != VFM_HOLD_GATHER)
-		return reduce_section(ps, s, err);
+	if (s->sharding != VFM_SHARDING_FULL)
+		return reduce_bucket(ps, s, err);
 	if (!s->g_begun)
-		TRY(zero(ps, s->g, s->own_n, err));
-	TRY(fork_side(ps, err));
+		TRY(zero_f32(ps, s->g, s->own_n, err));
+	TRY(fork_param_stream(ps, err));
 	return reduce_shard(ps, s, err);
 }
 
 int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 {
-	TRY(flush_pending(ps, err));
-	for (int i = 0; i < ps->n_sec; i++)
-		if (!ps->sec[i].reducing)
-			TRY(reduce_late(ps, &ps->sec[i], err));
-	for (int i = 0; i < ps->n_sec; i++)
-		TRY(join(ps, ps->sec[i].reduced, err));
-	for (int i = 0; i < ps->n_sec; i++)
-		if (ps->sec[i].all_stages)
-			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, own_grad(&ps->sec[i]), err));
+	TRY(finish_pending_unit(ps, err));
+	for (int i = 0; i < ps->n_buckets; i++)
+		if (!ps->bucket[i].reducing)
+			TRY(reduce_bucket_at_end(ps, &ps->bucket[i], err));
+	for (int i = 0; i < ps->n_buckets; i++)
+		TRY(wait_param_stream(ps, ps->bucket[i].reduced, err));
+	for (int i = 0; i < ps->n_buckets; i++)
+		if (ps->bucket[i].all_stages)
+			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, shard_grad(&ps->bucket[i]), err));
 	return 0;
 }
 
@@ -494,7 +497,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 
 static int backward_in(void *ctx, struct vfm_err *err)
 {
-	return weights_in(ctx, VFM_DIR_BACKWARD, err);
+	return acquire_weights(ctx, VFM_DIR_BACKWARD, err);
 }
 
 static int backward_out(void *ctx, struct vfm_err *err)
@@ -508,7 +511,7 @@ static int backward_out(void *ctx, struct vfm_err *err)
 
 static int weight_grads_out(void *ctx, struct vfm_err *err)
 {
-	TRY(grads_out(ctx, err));
+	TRY(reduce_unit_grads(ctx, err));
 	return count_pass(ctx, err);
 }
 
@@ -529,7 +532,7 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 		vfm_hook_weights(t, weight_grads_out, x);
 		vfm_hook(t, backward_out, x);
 	}
-	rc = weights_in(x, VFM_DIR_FORWARD, &err);
+	rc = acquire_weights(x, VFM_DIR_FORWARD, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 }

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-/* Memory of zeros; NULL: none, or n is 0. */
-static float *zeros(struct vfm_params *ps, int64_t n, const char *what, int *rc, struct vfm_err *err)
+/* Returns n zeroed floats on the device.  Returns NULL if n is 0, and on failure, with *rc < 0. */
+static float *alloc_zeroed_floats(struct vfm_params *ps, int64_t n, const char *what, int *rc, struct vfm_err *err)
 {
 	float *p;
 
@@ -14,14 +14,14 @@ static float *zeros(struct vfm_params *ps, int64_t n, const char *what, int *rc,
 	return p;
 }
 
-/* This rank's row of s->all. */
-static float *row(const struct vfm_scales *s, const struct vfm_params *ps)
+/* Returns this rank's row of s->all. */
+static float *own_row(const struct vfm_scales *s, const struct vfm_params *ps)
 {
 	return s->all + s->room * ps->mesh->rank;
 }
 
-/* Stages differ in their layers: rows have room for the most. */
-static int make_room(struct vfm_scales *s, const struct vfm_params *ps, struct vfm_err *err)
+/* Sets the row size to the maximum over the stages, which have different layers. */
+static int set_row_size(struct vfm_scales *s, const struct vfm_params *ps, struct vfm_err *err)
 {
 	int64_t mine = s->n, *all = vfm_calloc((size_t)s->ranks, sizeof(*all));
 	int rc = vfm_all_gather(
@@ -47,9 +47,9 @@ int vfm_scales_new(struct vfm_params *ps, int64_t window, struct vfm_err *err)
 		if (ps->p[i]->fp8)
 			s->p[s->n++] = ps->p[i];
 	s->n_past = s->n * VFM_FP8_TENSORS * window;
-	rc = make_room(s, ps, err);
-	s->past = zeros(ps, s->n_past, "histories of fp8", &rc, err);
-	s->all = zeros(ps, s->ranks * s->room, "maxima of fp8", &rc, err);
+	rc = set_row_size(s, ps, err);
+	s->past = alloc_zeroed_floats(ps, s->n_past, "fp8 histories", &rc, err);
+	s->all = alloc_zeroed_floats(ps, s->ranks * s->room, "fp8 maxima", &rc, err);
 	if (rc < 0)
 		return rc;
 	s->of = vfm_calloc((size_t)s->n + 1, sizeof(*s->of));
@@ -58,7 +58,7 @@ int vfm_scales_new(struct vfm_params *ps, int64_t window, struct vfm_err *err)
 			int64_t place = i * VFM_FP8_TENSORS + k;
 
 			s->of[i].history[k] = vfm_t1(s->past + place * window, VFM_F32, window);
-			s->of[i].amax[k] = vfm_t1(row(s, ps) + place, VFM_F32, 1);
+			s->of[i].amax[k] = vfm_t1(own_row(s, ps) + place, VFM_F32, 1);
 		}
 		s->p[i]->past = &s->of[i];
 	}
@@ -81,7 +81,7 @@ void vfm_scales_free(struct vfm_params *ps)
 	ps->scales = NULL;
 }
 
-/* The ranks of a stage follow one another. */
+/* The ranks of a stage are consecutive. */
 int vfm_scales_step(struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_scales *s = ps->scales;
@@ -91,7 +91,7 @@ int vfm_scales_step(struct vfm_params *ps, struct vfm_err *err)
 
 	if (!s || s->room == 0)
 		return 0;
-	TRY(vfm_all_gather(m->world, ps->stream, vfm_t1(row(s, ps), VFM_F32, s->room),
+	TRY(vfm_all_gather(m->world, ps->stream, vfm_t1(own_row(s, ps), VFM_F32, s->room),
 		vfm_t1(s->all, VFM_F32, s->ranks * s->room), NULL, err));
 	if (n == 0)
 		return 0;
@@ -99,5 +99,5 @@ int vfm_scales_step(struct vfm_params *ps, struct vfm_err *err)
 	push.parts.stride[0] = s->room;
 	push.past = vfm_t2(s->past, VFM_F32, n, s->window);
 	TRY(vfm_op_amax_push(ps->stream, &push, err));
-	return ps->stream->dev->t->zero(ps->stream, row(s, ps), (size_t)n * sizeof(float), err);
+	return ps->stream->dev->t->zero(ps->stream, own_row(s, ps), (size_t)n * sizeof(float), err);
 }

@@ -80,7 +80,7 @@ bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w)
 	int rc;
 
 	c->stream->dev->graph_first = false;
-	vfm_params_note(c->ps, c->has_grad);
+	vfm_params_save_grad_flags(c->ps, c->has_grad);
 	rc = t->graph_begin(c->stream, &why);
 	if (rc == 0) {
 		rc = w->enqueue(w->ctx, &why);
@@ -91,7 +91,7 @@ bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w)
 	}
 	if (rc < 0) {
 		w->reset(w->ctx);
-		vfm_params_go_back(c->ps, c->has_grad);
+		vfm_params_restore_grad_flags(c->ps, c->has_grad);
 		count_failure(c, &why);
 		return false;
 	}

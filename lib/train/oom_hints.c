@@ -29,8 +29,8 @@ static struct share share_of(const struct vfm_oom_hints *a)
 	s.rows[VFM_ROWS_SAMPLES] = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
 	if (t->recompute != VFM_RECOMPUTE_NONE)
 		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
-	for (int i = 0; i < a->ps->n_sec; i++)
-		s.matrices += a->ps->sec[i].matrix ? (double)a->ps->sec[i].own_n : 0;
+	for (int i = 0; i < a->ps->n_buckets; i++)
+		s.matrices += a->ps->bucket[i].matrix ? (double)a->ps->bucket[i].own_n : 0;
 	return s;
 }
 
@@ -69,7 +69,7 @@ static double moments(const struct share *s)
 
 static double masters(const struct share *s)
 {
-	return 4 * (double)s->a->ps->n_master + 2 * (double)s->a->ps->n_lo;
+	return 4 * (double)s->a->ps->n_master + 2 * (double)s->a->ps->n_master_lo;
 }
 
 /* ---- the list ---- */

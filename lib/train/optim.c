@@ -96,10 +96,10 @@ static int clip(struct vfm_optim *o, double max_norm, struct vfm_err *err)
 	struct vfm_clip c = {.sum = o->sum, .norm = o->norm, .scale = o->scale, .max_norm = (float)max_norm};
 
 	TRY(ps->stream->dev->t->zero(ps->stream, o->sum.data, 8, err));
-	for (int i = 0; i < ps->n_sec; i++) {
-		const struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		const struct vfm_bucket *s = &ps->bucket[i];
 
-		if (s->counts)
+		if (s->counts_norm)
 			TRY(vfm_op_sumsq(ps->stream,
 				&(struct vfm_sumsq){.x = vfm_t1(s->g, VFM_F32, s->own_n), .sum = o->sum}, err));
 	}
@@ -112,8 +112,8 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 	struct vfm_params *ps = o->ps;
 
 	TRY(clip(o, a->clip_norm, err));
-	for (int i = 0; i < ps->n_sec; i++) {
-		const struct vfm_section *s = &ps->sec[i];
+	for (int i = 0; i < ps->n_buckets; i++) {
+		const struct vfm_bucket *s = &ps->bucket[i];
 		int64_t at = s->own_off, n = s->own_n;
 		struct vfm_adamw k = {.lr = (float)lr,
 			.beta1 = (float)a->beta1,
@@ -131,12 +131,12 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 		if (s->w)
 			k.w = vfm_t1(s->w, ps->dtype, n);
 		if (ps->split && s->matrix)
-			k.p_lo = vfm_t1(ps->lo + s->master_off, VFM_I16, n);
+			k.p_lo = vfm_t1(ps->master_lo + s->master_off, VFM_I16, n);
 		else
 			k.p = vfm_t1(ps->master + s->master_off, VFM_F32, n);
 		if (o->ema.data)
 			k.ema = array_at(&o->ema, at, n);
 		TRY(vfm_op_adamw(ps->stream, &k, err));
 	}
-	return vfm_params_publish(ps, false, err);
+	return vfm_params_all_gather(ps, false, err);
 }

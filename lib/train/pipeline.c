@@ -68,7 +68,7 @@ static bool receives_early(const struct vfm_pipeline *p)
 {
 	const char *s = getenv("VFM_PP_EARLY");
 
-	return p->mesh->send_side && (s && *s ? !strcmp(s, "1") : p->stream->dev->async);
+	return p->mesh->send_stream && (s && *s ? !strcmp(s, "1") : p->stream->dev->async);
 }
 
 static bool early_new(struct vfm_pipeline *p, struct vfm_err *err)
@@ -90,11 +90,11 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	struct vfm_pipeline *p = vfm_calloc(1, sizeof(*p));
 
 	*p = (struct vfm_pipeline){
-		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_side};
+		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_stream};
 	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
-	if (mesh->send_side)
+	if (mesh->send_stream)
 		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
 	if (receives_early(p) && !early_new(p, err)) {
 		vfm_pipeline_free(p);
@@ -102,7 +102,7 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	}
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		p->offload = vfm_offload_new(s, err);
-	if ((p->bwd_side || !mesh->send_side) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
+	if ((p->bwd_side || !mesh->send_stream) && (p->offload || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)))
 		return p;
 	vfm_pipeline_free(p);
 	return NULL;

@@ -231,7 +231,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	tr->oom_hints.packs = n_packs;
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
-	vfm_params_grad_packs(&tr->ps, n_packs);
+	vfm_params_set_packs(&tr->ps, n_packs);
 	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(reduce_sums(tr, &sums, err));

@@ -117,7 +117,7 @@ static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor 
 void fault_arm(const struct fault *f, struct vfm_mesh *m)
 {
 	struct vfm_comm *all[] = {m->world, m->group[0], m->group[1], m->group[2], m->group[3], m->group[4], m->ring,
-		m->a2a, m->seq, m->data, m->shard, m->replica, m->edata, m->eshard, m->ereplica, m->tp_side, m->fwd_in,
+		m->a2a, m->seq, m->data, m->shard, m->replica, m->edata, m->eshard, m->ereplica, m->tp_param, m->fwd_in,
 		m->bwd_in};
 
 	g.f = f;

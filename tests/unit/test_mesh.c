@@ -113,11 +113,11 @@ static void check_links(const struct vfm_mesh *m)
 	int inner = m->world_size / m->size[VFM_AX_PP];
 	int64_t me = m->rank, n = m->world_size, before = -1, next = -1;
 
-	OK(vfm_send(m->fwd_out, m->send_side, vfm_t1(&me, VFM_I64, 1), 1, &err));
-	OK(vfm_send(m->bwd_out, m->send_side, vfm_t1(&me, VFM_I64, 1), 1, &err));
+	OK(vfm_send(m->fwd_out, m->send_stream, vfm_t1(&me, VFM_I64, 1), 1, &err));
+	OK(vfm_send(m->bwd_out, m->send_stream, vfm_t1(&me, VFM_I64, 1), 1, &err));
 	OK(vfm_recv(m->bwd_in, dev.stream, vfm_t1(&next, VFM_I64, 1), 0, &err));
 	OK(vfm_recv(m->fwd_in, dev.stream, vfm_t1(&before, VFM_I64, 1), 0, &err));
-	OK(dev.dev->t->stream_sync(m->send_side, &err));
+	OK(dev.dev->t->stream_sync(m->send_stream, &err));
 	MUST(before == (me + n - inner) % n && next == (me + inner) % n, "between %lld and %lld", (long long)before,
 		(long long)next);
 }
@@ -139,10 +139,10 @@ static void check_mesh(struct vfm_parallel p)
 	check_members(&m, m.edata, VFM_GR_EDATA);
 	check_members(&m, m.eshard, VFM_GR_ESHARD);
 	check_members(&m, m.ereplica, VFM_GR_EREPLICA);
-	check_members(&m, m.tp_side, VFM_GR_TP);
+	check_members(&m, m.tp_param, VFM_GR_TP);
 	MUST(m.save->size == world->size && m.save->rank == world->rank, "save");
-	MUST(!m.ring_side == (m.ring->size == 1), "ring_side");
-	MUST(!m.send_side == (m.size[VFM_AX_PP] == 1), "send_side");
+	MUST(!m.ring_stream == (m.ring->size == 1), "ring_stream");
+	MUST(!m.send_stream == (m.size[VFM_AX_PP] == 1), "send_stream");
 	if (m.size[VFM_AX_PP] > 1)
 		check_links(&m);
 	else

@@ -291,9 +291,9 @@ static void test_one(void **state)
 		assert_ptr_equal(m->group[i], vfm_comm_self());
 	}
 	assert_ptr_equal(m->eshard, vfm_comm_self());
-	assert_ptr_equal(m->tp_side, vfm_comm_self());
+	assert_ptr_equal(m->tp_param, vfm_comm_self());
 	assert_null(m->fwd_out);
-	assert_null(m->side);
+	assert_null(m->param_stream);
 }
 
 int main(void)

@@ -465,15 +465,15 @@ static void rank_close(struct rank *r)
  * stream is done. */
 static void check_early(struct rank *r)
 {
-	if (!r->mesh.side)
+	if (!r->mesh.param_stream)
 		return;
-	OK(r->d.dev->t->stream_sync(r->mesh.side, &err));
+	OK(r->d.dev->t->stream_sync(r->mesh.param_stream, &err));
 	for (size_t i = 0; i < r->ps.n; i++) {
 		const struct vfm_param *p = r->ps.p[i];
-		const struct vfm_section *s = &r->ps.sec[p->section];
+		const struct vfm_bucket *s = &r->ps.bucket[p->bucket];
 		struct vfm_owned o = vfm_param_owned(&r->ps, p);
 
-		if (s->hold != VFM_HOLD_GATHER)
+		if (s->sharding != VFM_SHARDING_FULL)
 			MUST(s->reducing, "%s: %s was not reduced beside the backward", r->l->name, p->name);
 		if (s->reducing && !s->all_stages)
 			compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, ref_of(p->name)->g[r->step], 1e-5,
@@ -487,7 +487,7 @@ static void one_step(struct rank *r)
 
 	OK(vfm_params_grad_begin(&r->ps, &err));
 	if (!late)
-		vfm_params_grad_packs(&r->ps, PACKS);
+		vfm_params_set_packs(&r->ps, PACKS);
 	for (r->pack = 0; r->pack < PACKS; r->pack++)
 		for (int c = 0; c < r->mesh.p.vpp; c++)
 			run_chunk(r, c, r->step == 2 ? VFM_RECOMPUTE_FULL : VFM_RECOMPUTE_NONE);
@@ -509,7 +509,7 @@ static int train(struct vfm_launch *l, const void *arg)
 		float norm;
 
 		one_step(&r);
-		MUST((r.ps.early > 0) == (r.mesh.side && r.step != 1),
+		MUST((r.ps.early > 0) == (r.mesh.param_stream && r.step != 1),
 			"%s: %d sections were reduced beside the backward", lay->name, r.ps.early);
 		check_grads(&r);
 		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
@@ -712,7 +712,7 @@ static int one_dies(struct vfm_launch *l, const void *arg)
 		struct vfm_var *x = vfm_leaf(r.tape, vfm_t2(x0, VFM_F32, 2, 2));
 
 		rc = vfm_params_grad_begin(&r.ps, &err);
-		vfm_params_grad_packs(&r.ps, 1);
+		vfm_params_set_packs(&r.ps, 1);
 		for (int u = 0; u <= UNIT_HEAD; u++) {
 			x = run_unit(&r, u, x, VFM_RECOMPUTE_NONE);
 			if (r.step == 3 && u == 5 && l->rank == 1)
