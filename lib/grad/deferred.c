@@ -1,7 +1,7 @@
 /* deferred.c - hooks, and the gradients of weights that a backward leaves for later. */
 #include "grad/tape_impl.h"
 
-enum { MOST_DEFERRED = 2 }; /* that wait for vfm_tape_run_deferred: each keeps an input and a gradient alive */
+enum { MOST_DEFERRED = 2 }; /* layers deferred for vfm_tape_run_deferred: each keeps an input and a gradient alive */
 
 /* ---- hooks ---- */
 
@@ -70,7 +70,7 @@ void vfm_deferred_drop(struct vfm_tape *t)
 	t->n_deferred = t->first_deferred = 0;
 }
 
-/* The oldest. */
+/* Runs the oldest. */
 static int deferred_run(struct vfm_tape *t, struct vfm_err *err)
 {
 	struct deferred *d = &t->deferred[t->first_deferred++];
@@ -83,7 +83,7 @@ static int deferred_run(struct vfm_tape *t, struct vfm_err *err)
 	return rc;
 }
 
-/* The oldest gradient of weights, and the hooks that wait behind it. */
+/* Runs the oldest gradient of weights and the hooks that follow it. */
 static int deferred_run_one(struct vfm_tape *t, struct vfm_err *err)
 {
 	bool work = false;

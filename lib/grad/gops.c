@@ -92,7 +92,7 @@ static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	struct vfm_grad_tmp tshift = {0}, tscale = {0};
 	bool accumulate;
 
-	/* Sharded weights may have been gathered to another place since the forward. */
+	/* The address of sharded weights may have changed since the forward. */
 	if (weight)
 		a.weight = weight->v;
 	a.dy = n->out->g;
@@ -226,7 +226,7 @@ static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e
 
 	a.dy = n->out->g;
 	if (n->in[1])
-		a.weight = n->in[1]->v; /* where it is now */
+		a.weight = n->in[1]->v; /* its current address */
 	if (vfm_wants_grad(n->in[1]))
 		TRY(vfm_grad_into(t, n->in[1], &a.dweight, &accumulate, err));
 	TRY(vfm_grad_begin(t, n->in[0], &tx, err));
@@ -342,7 +342,7 @@ struct vfm_var *vfm_g_timestep(
 	return y;
 }
 
-/* The forward computes d loss / d pred with the loss; the backward hands it on. */
+/* The forward computes d loss / d pred with the loss; the backward passes it on. */
 static int mse_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct vfm_var *d = n->ctx;

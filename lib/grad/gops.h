@@ -1,17 +1,18 @@
-/* gops.h - the differentiable ops.  Each computes at once and records its adjoint.
- * Shapes as in ops.h.  Gradients of parameters are added in f32 to param->g.  A parameter may stand
- * at another address in the backward than in the forward: w->v is read in both.  Tensors that are no variables
- * (indices, positions, seqs) must stay until the backward has passed.
+/* gops.h - the differentiable ops.  Each computes immediately and records its adjoint.
+ *
+ * Shapes are as in ops.h.  Gradients of parameters are added in f32 to param->g.  The address of a parameter may change
+ * between forward and backward, so ops read w->v in both.  Tensors that are not variables (indices, positions, seqs)
+ * must stay alive until the end of the backward.
  */
 #ifndef VFM_GRAD_GOPS_H
 #define VFM_GRAD_GOPS_H
 
 #include "grad/tape.h"
 
-/* y = act(x w^T + b), x [T,in] of any dtype, which is cast to that of w. */
+/* y = act(x w^T + b), x [T,in] of any dtype; it is cast to the dtype of w. */
 enum vfm_fp8_tensor { VFM_FP8_X, VFM_FP8_W, VFM_FP8_DY, VFM_FP8_TENSORS };
 struct vfm_fp8_past {
-	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* vfm_quant's, of each of the three */
+	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* of struct vfm_quant, for each tensor */
 };
 struct vfm_linear_args {
 	struct vfm_var *w; /* [out,in] */
@@ -19,15 +20,15 @@ struct vfm_linear_args {
 	enum vfm_act act;
 	enum vfm_dtype out;              /* of y */
 	bool fp8;                        /* products in fp8 (gops_fp8.c); in and out are multiples of 16 */
-	const struct vfm_fp8_past *past; /* with fp8: delayed scaling, to stay until the backward; NULL: current */
+	const struct vfm_fp8_past *past; /* fp8: delayed scaling, alive until the backward; NULL: current scaling */
 };
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 
-/* y = n(x) * weight + bias (either may be NULL). */
+/* y = n(x) * weight + bias (both may be NULL). */
 struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
 	struct vfm_var *weight, struct vfm_var *bias, enum vfm_dtype out);
 
-/* y = n(x) * (1 + scale[seg]) + shift[seg];  shift, scale [S,D], often views of one modulation. */
+/* y = n(x) * (1 + scale[seg]) + shift[seg];  shift, scale [S,D] may be views. */
 struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
 	struct vfm_var *shift, struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out);
 
@@ -39,20 +40,20 @@ struct vfm_var *vfm_g_gate(
 struct vfm_var *vfm_g_qk_norm_rope(
 	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);
 
-/* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  Its output and lse survive selective recompute. */
+/* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  Selective recompute keeps the output and lse. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale);
 
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
-struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* dtype of a */
-/* y = x in dtype out; returns x if it has that dtype. */
+struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* y has the dtype of a */
+/* y = x in dtype out.  Returns x if it has that dtype. */
 struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
 
 /* y[i] = x[index[i]] for index [N] i32 into the rows of x [M,D] or [M,H,d].  An index may repeat; a negative one gives
  * zeros.  The adjoint is index_add. */
 struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
 /* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.
- * Sums are f32, whatever `out`. */
+ * Sums are computed in f32. */
 struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
 	int64_t rows, enum vfm_dtype out);
 
@@ -63,29 +64,29 @@ struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x);
 struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct vfm_var *table_h,
 	struct vfm_var *table_w, struct vfm_tensor pos, enum vfm_dtype out);
 
-/* ---- mixture of experts (ops.h says what each computes) ---- */
+/* ---- mixture of experts (definitions in ops.h) ---- */
 
-/* x [T,E] f32 -> its softmax by rows. */
+/* x [T,E] f32 -> softmax(x) by rows. */
 struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);
-/* score [T,E] -> the weights [T,k] of the k best experts of each token, which go to *expert [T,k] i32: memory of the
- * tape that lives as long as the open scope.  (Expert choice: call vfm_op_moe_topk_expert on the scores' values, then
- * vfm_g_index_select on the scores seen as [T E, 1], index t E + e, for the weights of the choices.) */
+/* score [T,E] -> the weights [T,k] of the k best experts of each token.  *expert [T,k] i32 receives the experts, in
+ * memory of the tape that lives as long as the open scope.  (For expert choice, call vfm_op_moe_topk_expert on the
+ * values of the scores.  Then vfm_g_index_select on the scores as [T E, 1] with index t E + e gives the weights.) */
 struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, int64_t k, struct vfm_tensor *expert);
-/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype (cast to that of w), w [G,out,in], b [G,out] f32 or NULL.
- */
+/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype is cast to the dtype of w; w [G,out,in], b [G,out] f32 or
+ * NULL. */
 struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
 	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out);
-/* An end of the forward, like vfm_g_mse: loss (f64 [1], optional) +=, and in the backward the gradient of score.  count
- * [S,E] f32 and coef [S] f32 as in vfm_moe_balance, without gradients.  Inside a region that runs again the loss counts
- * once. */
+/* A loss op, like vfm_g_mse: adds to loss (f64 [1], optional); the backward adds the gradient of score.  count [S,E]
+ * f32 and coef [S] f32 are as in vfm_moe_balance and have no gradients.  Recompute of a region does not add the loss
+ * again. */
 int vfm_g_moe_balance(struct vfm_tape *t, struct vfm_var *score, struct vfm_var *count, struct vfm_tensor coef,
 	const struct vfm_seqs *seqs, struct vfm_tensor loss);
 
-/* [S] f32 -> [S,dim]; no gradient. */
+/* ts [S] f32 -> embedding [S,dim]; no gradient. */
 struct vfm_var *vfm_g_timestep(
 	struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out);
 
-/* The end of a forward: loss (f64 [1]) += and, in the backward, d loss / d pred. */
+/* The loss op at the end of a forward: adds to loss (f64 [1]); the backward starts with d loss / d pred. */
 int vfm_g_mse(struct vfm_tape *t, struct vfm_var *pred, const struct vfm_mse *args);
 
 #endif

@@ -1,15 +1,15 @@
-/* gops_fp8.c - linear layers whose three products are of 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3 for
- * activations and weights, e5m2 for gradients, one scale a tensor: from its own largest element, or from those of steps
- * before.  What is differentiated is the layer without rounding.  A maximum does not mind being taken twice: a region
- * that runs again adds nothing to a history.
+/* gops_fp8.c - linear layers whose three products multiply 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3
+ * for activations and weights, e5m2 for gradients, with one scale per tensor.  The scale follows from the largest
+ * element of the tensor, or of the tensors of previous steps.  The adjoint is that of the layer without rounding.
+ * Recompute takes the maximum of the same values again, which does not change a history.
  *
- * The products want both operands with the summed dimension along the rows, so an operand of two products is kept in
- * two orders.  What the backward needs of x is kept as 8-bit floats alone; weights are made into them again, since they
- * may have moved.
+ * The GEMM needs the summed dimension along the rows of both operands, so an operand of two products is kept in two
+ * orders.  For the backward, x is kept only as 8-bit floats.  Weights are quantized again, because their address may
+ * have changed.
  */
 #include "grad/gops_int.h"
 
-enum { SCALARS = 16 }; /* bytes behind a transposed operand: its amax and inv */
+enum { SCALARS = 16 }; /* bytes after a transposed operand for its amax and inv */
 
 static int64_t up16(int64_t n)
 {
@@ -21,7 +21,7 @@ static struct vfm_tensor scalar(const struct vfm_tensor *t, int i)
 	return vfm_t1((char *)t->data + vfm_numel(t) - SCALARS + 4 * i, VFM_F32, 1);
 }
 
-/* A transposed operand [rows, cols] in front of its scalars. */
+/* Returns the transposed operand [rows, cols], which is stored before its scalars. */
 static struct vfm_tensor matrix(const struct vfm_tensor *t, int64_t rows, int64_t cols)
 {
 	return vfm_t2(t->data, t->dtype, rows, cols);
@@ -32,7 +32,7 @@ static struct vfm_tensor bytes(enum vfm_dtype dt, int64_t n)
 	return vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {n + SCALARS}}, dt);
 }
 
-/* Where the scale comes from and goes to; `mem` holds the operand and its scalars. */
+/* Sets the source and destination of the scale.  `mem` holds the operand and its scalars. */
 static void scaling(
 	struct vfm_quant *q, const struct vfm_fp8_past *past, enum vfm_fp8_tensor which, const struct vfm_tensor *mem)
 {
@@ -115,7 +115,7 @@ int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err
 		q.y = d8;
 	}
 	if (vfm_wants_grad(b))
-		/* cleared at the start of a step: always += */
+		/* biases are zeroed at the start of a step: always += */
 		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err));
 	TRY_OUT(BACKWARD(quant, &q));
 	if (vfm_wants_grad(x))

@@ -1,4 +1,4 @@
-/* gops_int.h - what the files of the differentiable ops share. */
+/* gops_int.h - shared by the files of the differentiable ops. */
 #ifndef VFM_GRAD_GOPS_INT_H
 #define VFM_GRAD_GOPS_INT_H
 
@@ -36,12 +36,12 @@ bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p);
 /* Makes the node hold the values that the backward reads. */
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
-/* The gradient of an activated product's sum, in the dtype of the weights: either the reader's GEMM has multiplied by
- * act'(z) already, or it is done here.  *cast: the memory of a copy, for the caller to unref; NULL: none was needed. */
+/* Returns in *dz the gradient before the activation, in the dtype of the weights.  Multiplies by act'(z) unless the
+ * GEMM of the reader has done so.  *cast: the memory of a copy, which the caller unrefs; NULL: no copy. */
 int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz,
 	struct vfm_store **cast, struct vfm_err *err);
-/* Whether the product that makes the gradient of x, of which there is none yet, may multiply by act' of x's own
- * activation. */
+/* Returns whether the GEMM that computes the gradient of x may also multiply by act' of the activation that made x.
+ * False if x already has a gradient or a second reader. */
 bool vfm_product_fuses(const struct vfm_var *x);
 
 struct vfm_linear_ctx {

@@ -1,7 +1,7 @@
 /* gops_linear.c - linear layers: the steps of product.h and their adjoint.  The fp8 part is in gops_fp8.c. */
 #include "grad/gops_int.h"
 
-/* ---- what plain, fp8 and grouped layers share ---- */
+/* ---- shared by plain, fp8 and grouped layers ---- */
 
 void vfm_product_vars(struct vfm_tape *t, struct vfm_product *p, int64_t width)
 {
@@ -28,7 +28,7 @@ void vfm_product_cast(struct vfm_tape *t, struct vfm_product *p)
 	FORWARD(axpby, &cast);
 }
 
-/* Of an activated product its input is kept, as it is for the backward. */
+/* Returns the variable to keep.  With an activation that is its input, which the backward needs, too. */
 static struct vfm_var **kept_of(struct vfm_product *p)
 {
 	return p->z ? &p->z : &p->y;
@@ -96,7 +96,7 @@ static int linear_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 	struct vfm_gemm a = {.trans_a = true, .a = g->dz, .b = g->x};
 
 	if (vfm_wants_grad(g->b)) {
-		bool accumulate; /* biases are cleared at the start of a step: always += */
+		bool accumulate; /* biases are zeroed at the start of a step: always += */
 
 		TRY(vfm_grad_into(t, g->b, &a.a_rowsum, &accumulate, err));
 	}

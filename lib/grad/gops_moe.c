@@ -76,7 +76,7 @@ static int balance_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	struct vfm_moe_balance a = *(struct vfm_moe_balance *)n->ctx;
 
 	a.loss = (struct vfm_tensor){0};
-	a.score = n->in[0]->v; /* its shape: the loss is linear in it */
+	a.score = n->in[0]->v; /* only its shape matters: the loss is linear in it */
 	TRY(vfm_grad_into(t, n->in[0], &a.dscore, &a.accumulate, err));
 	a.score.data = a.dscore.data;
 	return BACKWARD(moe_balance, &a);
@@ -94,7 +94,7 @@ int vfm_g_moe_balance(struct vfm_tape *t, struct vfm_var *score, struct vfm_var 
 		return vfm_tape_status(t, NULL);
 	a.score = vfm_read(score);
 	a.count = vfm_read(count);
-	if (vfm_has(&loss) && !vfm_tape_again(t))
+	if (vfm_has(&loss) && !vfm_tape_recomputing(t))
 		FORWARD(moe_balance, &a);
 	end = vfm_input(t, (struct vfm_tensor){0});
 	n = vfm_record(t, balance_backward, end, &score, 1);
@@ -130,7 +130,7 @@ static int grouped_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 		bool accumulate;
 
 		TRY(vfm_grad_into(t, g->b, &a.a_colsum, &accumulate, err));
-		if (!accumulate) { /* two dimensions: a matrix to those who clear gradients */
+		if (!accumulate) { /* [G,out] counts as a matrix, which is not zeroed at the start of a step */
 			struct vfm_axpby zero = {.x = a.a_colsum, .y = a.a_colsum};
 
 			TRY(BACKWARD(axpby, &zero));

@@ -5,34 +5,34 @@
 #include "dev/stall.h"
 #include "grad/tape_impl.h"
 
-/* Order of things.  `out` copies to the host what the compute stream has made (event `made`); the compute stream waits
- * for that copy before the memory is freed, which is put off until the next value leaves, so that it never waits in
- * fact.  `in` copies to memory that the compute stream has allocated; the compute stream waits for it before the value
- * is used.  A block of host memory is used again by `out` after the compute stream has waited for `in`: reads come
- * before writes. */
+/* Stream order.  Stream `out` copies values to the host after the compute stream has made them.  The compute stream
+ * waits for that copy before the device memory is freed.  This is deferred until the next eviction, when the copy is
+ * normally done.  Stream `in` copies to memory that the compute stream has allocated, and the compute stream waits for
+ * it before the value is used.  `out` overwrites a host block only after the compute stream has waited for the copy of
+ * `in` from that block. */
 
-struct block { /* of the host */
+struct block { /* of pinned host memory */
 	struct block *next;
 	void *p;
 	size_t bytes;
 };
 
-enum state { LEAVING, GONE, COMING };
+enum state { COPYING_OUT, ON_HOST, COPYING_IN };
 
-struct vfm_away {
+struct vfm_offloaded {
 	struct vfm_offload *o;
 	enum state state;
 	struct block *host;
-	struct vfm_event *moved; /* by the last copy, out or in */
+	struct vfm_event *copied; /* the last copy, out or in */
 };
 
 struct vfm_offload {
 	struct vfm_stream *compute, *out, *in;
 	struct vfm_event *fork;
-	struct vfm_store *leaving; /* the last one that left, still on the device; NULL: none */
+	struct vfm_store *evicting; /* the last evicted value, still on the device; NULL: none */
 	struct block *idle;
 	int64_t bytes;
-	struct vfm_away *free_away[64]; /* with their events */
+	struct vfm_offloaded *free_list[64]; /* free structs, with their events */
 	int n_free;
 };
 
@@ -58,12 +58,12 @@ void vfm_offload_free(struct vfm_offload *o)
 		return;
 	t = o->compute->dev->t;
 	if (o->out)
-		t->stream_sync(o->out, &(struct vfm_err){0}); /* failures came out where they were waited for */
+		t->stream_sync(o->out, &(struct vfm_err){0}); /* failures were reported by the waits */
 	if (o->in)
 		t->stream_sync(o->in, &(struct vfm_err){0});
 	for (int i = 0; i < o->n_free; i++) {
-		t->event_free(o->free_away[i]->moved);
-		free(o->free_away[i]);
+		t->event_free(o->free_list[i]->copied);
+		free(o->free_list[i]);
 	}
 	while (o->idle) {
 		struct block *b = o->idle;
@@ -84,8 +84,8 @@ int64_t vfm_offload_bytes(const struct vfm_offload *o)
 	return o->bytes;
 }
 
-/* Regions keep the same sizes over and over: a block serves its own size alone. */
-static struct block *block_take(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
+/* Returns a block of exactly this size: regions keep values of the same sizes in every pack. */
+static struct block *block_get(struct vfm_offload *o, size_t bytes, struct vfm_err *err)
 {
 	struct vfm_dev *d = o->compute->dev;
 	struct block *b;
@@ -97,7 +97,7 @@ static struct block *block_take(struct vfm_offload *o, size_t bytes, struct vfm_
 			return b;
 		}
 	b = vfm_calloc(1, sizeof(*b));
-	b->p = d->t->alloc_host(d, bytes, "activations on the host", err);
+	b->p = d->t->alloc_host(d, bytes, "offloaded activations", err);
 	if (!b->p) {
 		free(b);
 		return NULL;
@@ -107,22 +107,22 @@ static struct block *block_take(struct vfm_offload *o, size_t bytes, struct vfm_
 	return b;
 }
 
-static struct vfm_away *away_take(struct vfm_offload *o, struct vfm_err *err)
+static struct vfm_offloaded *offloaded_new(struct vfm_offload *o, struct vfm_err *err)
 {
-	struct vfm_away *a;
+	struct vfm_offloaded *a;
 
 	if (o->n_free > 0)
-		return o->free_away[--o->n_free];
+		return o->free_list[--o->n_free];
 	a = vfm_calloc(1, sizeof(*a));
 	a->o = o;
-	a->moved = o->compute->dev->t->event_new(o->compute->dev, err);
-	if (a->moved)
+	a->copied = o->compute->dev->t->event_new(o->compute->dev, err);
+	if (a->copied)
 		return a;
 	free(a);
 	return NULL;
 }
 
-static void away_give(struct vfm_away *a)
+static void offloaded_release(struct vfm_offloaded *a)
 {
 	struct vfm_offload *o = a->o;
 
@@ -131,51 +131,51 @@ static void away_give(struct vfm_away *a)
 		o->idle = a->host;
 		a->host = NULL;
 	}
-	if (o->n_free < (int)(sizeof(o->free_away) / sizeof(o->free_away[0]))) {
-		o->free_away[o->n_free++] = a;
+	if (o->n_free < (int)(sizeof(o->free_list) / sizeof(o->free_list[0]))) {
+		o->free_list[o->n_free++] = a;
 		return;
 	}
-	o->compute->dev->t->event_free(a->moved);
+	o->compute->dev->t->event_free(a->copied);
 	free(a);
 }
 
-/* Frees the device memory of the store that left before, after its copy. */
-static int drain_leaving(struct vfm_offload *o, struct vfm_err *err)
+/* Frees the device memory of the last evicted value after its copy. */
+static int drain_evicting(struct vfm_offload *o, struct vfm_err *err)
 {
-	struct vfm_store *s = o->leaving;
+	struct vfm_store *s = o->evicting;
 
-	o->leaving = NULL;
+	o->evicting = NULL;
 	if (!s)
 		return 0;
-	TRY(vfm_stall_wait(s->away->moved, o->compute, VFM_STALL_COPY, err));
+	TRY(vfm_stall_wait(s->offloaded->copied, o->compute, VFM_STALL_COPY, err));
 	vfm_dev_free(s->stream, s->data, s->bytes);
 	s->data = NULL;
-	s->away->state = GONE;
+	s->offloaded->state = ON_HOST;
 	return 0;
 }
 
 int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = o->compute->dev->t;
-	struct vfm_away *a;
+	struct vfm_offloaded *a;
 
-	if (s->away || s->bytes == 0)
+	if (s->offloaded || s->bytes == 0)
 		return 0;
-	TRY(drain_leaving(o, err));
-	a = away_take(o, err);
+	TRY(drain_evicting(o, err));
+	a = offloaded_new(o, err);
 	if (!a)
 		return VFM_EENV;
-	a->state = LEAVING;
-	a->host = block_take(o, s->bytes, err);
+	a->state = COPYING_OUT;
+	a->host = block_get(o, s->bytes, err);
 	if (!a->host) {
-		away_give(a);
+		offloaded_release(a);
 		return VFM_EENV;
 	}
-	s->away = a;
+	s->offloaded = a;
 	TRY(vfm_stream_follow(o->out, o->compute, &o->fork, err));
 	TRY(t->to_host(o->out, a->host->p, s->data, s->bytes, err));
-	TRY(t->event_record(a->moved, o->out, err));
-	o->leaving = s;
+	TRY(t->event_record(a->copied, o->out, err));
+	o->evicting = s;
 	return 0;
 }
 
@@ -183,42 +183,42 @@ int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 {
 	const struct vfm_dev_table *t = o->compute->dev->t;
 
-	if (!s->away || s->away->state != GONE)
+	if (!s->offloaded || s->offloaded->state != ON_HOST)
 		return 0;
 	s->data = vfm_dev_alloc(s->stream, s->bytes, "activations", err);
 	if (!s->data)
 		return VFM_EENV;
-	s->away->state = COMING;
+	s->offloaded->state = COPYING_IN;
 	TRY(vfm_stream_follow(o->in, o->compute, &o->fork,
-		err)); /* the copy to the host, too: the compute stream has waited for it */
-	TRY(t->to_device(o->in, s->data, s->away->host->p, s->bytes, err));
-	return t->event_record(s->away->moved, o->in, err);
+		err)); /* also orders the copy to the host first: the compute stream has waited for it */
+	TRY(t->to_device(o->in, s->data, s->offloaded->host->p, s->bytes, err));
+	return t->event_record(s->offloaded->copied, o->in, err);
 }
 
 int vfm_store_arrive(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err)
 {
-	if (!s->away)
+	if (!s->offloaded)
 		return 0;
-	if (o->leaving == s)
-		o->leaving = NULL;
-	/* Leaving: it never went, but nobody may write to it before it has been copied. */
-	TRY(vfm_stall_wait(s->away->moved, o->compute, VFM_STALL_COPY, err));
-	away_give(s->away);
-	s->away = NULL;
+	if (o->evicting == s)
+		o->evicting = NULL;
+	/* A value that is still on the device must not be overwritten before its copy is done. */
+	TRY(vfm_stall_wait(s->offloaded->copied, o->compute, VFM_STALL_COPY, err));
+	offloaded_release(s->offloaded);
+	s->offloaded = NULL;
 	return 0;
 }
 
-void vfm_store_away_drop(struct vfm_store *s)
+void vfm_store_drop_offloaded(struct vfm_store *s)
 {
-	struct vfm_away *a = s->away;
+	struct vfm_offloaded *a = s->offloaded;
 
 	if (!a)
 		return;
-	if (a->o->leaving == s)
-		a->o->leaving = NULL;
-	/* A failure shows at the next use of these streams. */
-	if (a->state != GONE)
-		(void)vfm_stall_wait(a->moved, a->o->compute, VFM_STALL_COPY, &(struct vfm_err){0});
-	away_give(a);
-	s->away = NULL;
+	if (a->o->evicting == s)
+		a->o->evicting = NULL;
+	/* The next use of these streams reports a failure. */
+	if (a->state != ON_HOST)
+		(void)vfm_stall_wait(a->copied, a->o->compute, VFM_STALL_COPY, &(struct vfm_err){0});
+	offloaded_release(a);
+	s->offloaded = NULL;
 }

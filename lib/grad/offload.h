@@ -1,11 +1,11 @@
-/* offload.h - what recomputed regions keep for the backward lies in the host's memory meanwhile.
+/* offload.h - values kept for the backward are offloaded to host memory.
  *
- * With it, a region of a tape that is run again (vfm_region) puts its first input and, the results that it keeps, if
- * any, into page-locked memory when it has run, and the backward brings them back one region ahead of their use. Copies
- * run on streams of their own; at most the values of two regions are on the device beside those in use.
+ * With an offload set, a recomputed region (vfm_region) copies its first input and the results that it keeps, if any,
+ * to pinned host memory after its forward.  The backward prefetches them one region ahead of their use.  Copies run on
+ * streams of their own.  Apart from the values in use, the device holds the values of at most two regions.
  *
- * The first input of such a region must not be read by anything after the region but the region itself (an op that does
- * so fails for want of memory).  Where a node holds it all the same, or it is a view, it stays on the device.
+ * After the region, no op except the recompute of the region may read its first input; an op that does fails because
+ * the input has no memory.  If another node holds the input, or it is a view, it stays on the device.
  */
 #ifndef VFM_GRAD_OFFLOAD_H
 #define VFM_GRAD_OFFLOAD_H
@@ -14,12 +14,12 @@
 
 struct vfm_offload;
 
-/* For the tapes of one compute stream; outlives them.  NULL: err is set. */
+/* Creates an offload for the tapes of one compute stream.  It must outlive them.  Returns NULL with *err on failure. */
 struct vfm_offload *vfm_offload_new(struct vfm_stream *compute, struct vfm_err *err);
-void vfm_offload_free(struct vfm_offload *o);           /* NULL is fine */
-int64_t vfm_offload_bytes(const struct vfm_offload *o); /* of the host's memory that it took */
+void vfm_offload_free(struct vfm_offload *o);           /* no-op if o is NULL */
+int64_t vfm_offload_bytes(const struct vfm_offload *o); /* allocated on the host */
 
-/* NULL: values stay where they are.  Between a reset and the next recording. */
+/* Sets the offload of a tape; NULL: values stay on the device.  To be called between a reset and the next recording. */
 void vfm_tape_set_offload(struct vfm_tape *t, struct vfm_offload *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* Regions: what runs a second time in the backward, and what of its first run is kept for that. */
+/* Regions: the parts of a forward that the backward recomputes, and the values kept for that. */
 #include "grad/tape_impl.h"
 
 #include <stdlib.h>
@@ -7,15 +7,14 @@ struct region {
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx);
 	void *ctx;
 	struct stash stash;
-	/* What lies on the host until the backward comes: the store of the first input, if `x`, and the stash. */
-	struct vfm_var *x;
-	bool away;
-	struct region *before; /* the one that the backward will come to next */
+	struct vfm_var *x;       /* the first input, if its value is offloaded; else NULL */
+	bool offloaded;          /* the values of x and stash are on the host */
+	struct region *previous; /* the region with offloaded values that the backward reaches next */
 };
 
-bool vfm_tape_again(const struct vfm_tape *t)
+bool vfm_tape_recomputing(const struct vfm_tape *t)
 {
-	return t->again;
+	return t->recomputing;
 }
 
 bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n)
@@ -25,7 +24,7 @@ bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n)
 	if (!k || !k->replay || t->rc < 0)
 		return false;
 	for (int i = 0; i < n; i++) {
-		/* The variable was made with memory of its own: exchange it. */
+		/* Replaces the memory that the variable was made with. */
 		vfm_store_unref(out[i]->vs);
 		out[i]->vs = k->store[k->next++];
 		out[i]->v.data = out[i]->vs->data;
@@ -63,8 +62,6 @@ static void stash_release(struct stash *k)
 	*k = (struct stash){0};
 }
 
-/* The region's output was made without nodes; make it again with them and go back
- * through those. */
 static void region_drop(struct vfm_node *n)
 {
 	struct region *r = n->ctx;
@@ -72,8 +69,8 @@ static void region_drop(struct vfm_node *n)
 	stash_release(&r->stash);
 }
 
-/* The first input, where nothing but this region, and the scope that it was made in, holds its value. */
-static struct vfm_var *lone_input(struct vfm_var **in, int n_in)
+/* Returns the first input if only this region and the scope in which it was made hold its value; else NULL. */
+static struct vfm_var *sole_input(struct vfm_var **in, int n_in)
 {
 	struct vfm_var *x = n_in > 0 ? in[0] : NULL;
 
@@ -89,12 +86,12 @@ static int region_evict(struct vfm_tape *t, struct region *r, struct vfm_err *er
 {
 	if (r->x) {
 		TRY(vfm_store_evict(t->offload, r->x->vs, err));
-		r->x->v.data = NULL; /* who reads it all the same is told so */
+		r->x->v.data = NULL; /* an op that reads it nevertheless fails */
 	}
 	for (size_t i = 0; i < r->stash.n; i++)
 		TRY(vfm_store_evict(t->offload, r->stash.store[i], err));
-	r->away = true;
-	r->before = t->last_region;
+	r->offloaded = true;
+	r->previous = t->last_region;
 	t->last_region = r;
 	return 0;
 }
@@ -108,8 +105,8 @@ static int region_fetch(struct vfm_tape *t, const struct region *r, struct vfm_e
 	return 0;
 }
 
-/* This region's are there, those of the next are on the way. */
-static int region_back(struct vfm_tape *t, struct region *r, struct vfm_err *err)
+/* Waits for the values of this region and starts to prefetch those of the next. */
+static int region_restore(struct vfm_tape *t, struct region *r, struct vfm_err *err)
 {
 	TRY(region_fetch(t, r, err));
 	if (r->x) {
@@ -118,11 +115,13 @@ static int region_back(struct vfm_tape *t, struct region *r, struct vfm_err *err
 	}
 	for (size_t i = 0; i < r->stash.n; i++)
 		TRY(vfm_store_arrive(t->offload, r->stash.store[i], err));
-	r->away = false;
-	t->last_region = r->before;
-	return r->before ? region_fetch(t, r->before, err) : 0;
+	r->offloaded = false;
+	t->last_region = r->previous;
+	return r->previous ? region_fetch(t, r->previous, err) : 0;
 }
 
+/* Runs the region again with recording, because its output was made without nodes, and then the backward of the nodes.
+ */
 static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	struct region *r = n->ctx;
@@ -130,19 +129,19 @@ static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	size_t node_mark = t->n_node;
 	struct stash *outer = t->stash;
 	struct vfm_var *out;
-	bool again = t->again;
+	bool recomputing = t->recomputing;
 	int rc;
 
-	if (r->away)
-		TRY(region_back(t, r, err));
+	if (r->offloaded)
+		TRY(region_restore(t, r, err));
 	r->stash.replay = true;
 	t->stash = r->stash.n ? &r->stash : NULL;
-	t->again = true;
+	t->recomputing = true;
 	out = r->fn(t, r->ctx);
-	t->again = again;
+	t->recomputing = recomputing;
 	t->stash = outer;
 	rc = vfm_tape_status(t, err);
-	/* The nodes hold what they need; the rest of the second run is not kept. */
+	/* The nodes hold the values that they need; all others of the recompute are freed. */
 	vfm_scope_end(t, mark, NULL);
 	if (rc == 0)
 		rc = vfm_grad_pass(t, n->out, out, err);
@@ -197,7 +196,7 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
 	if (t->offload) {
 		int rc;
 
-		r->x = lone_input(in, n_in);
+		r->x = sole_input(in, n_in);
 		rc = region_evict(t, r, &err);
 		if (rc < 0)
 			vfm_tape_fail(t, rc, &err);

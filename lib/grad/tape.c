@@ -28,7 +28,7 @@ void vfm_store_unref(struct vfm_store *s)
 {
 	if (!s || --s->refs > 0)
 		return;
-	vfm_store_away_drop(s);
+	vfm_store_drop_offloaded(s);
 	vfm_dev_free(s->stream, s->data, s->bytes);
 	free(s);
 }
@@ -198,7 +198,7 @@ struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tenso
 
 	if (t->rc < 0)
 		return &t->dead;
-	/* Equal views share one gradient; those of a run that recorded nothing stay out of it. */
+	/* Equal views share one gradient.  Views made without recording have none. */
 	for (y = x->views; y; y = y->next_view)
 		if (y->needs_grad && t->recording && y->v.data == value.data && y->v.ndim == value.ndim &&
 			!memcmp(y->v.shape, value.shape, sizeof(value.shape)))
@@ -288,7 +288,7 @@ bool vfm_wants_grad(const struct vfm_var *x)
 	return x && x->needs_grad;
 }
 
-/* The slice of the parent's gradient that corresponds to the slice of its value. */
+/* Returns the slice of the parent's gradient that corresponds to the view's slice of the value. */
 static struct vfm_tensor grad_slice(const struct vfm_var *view, const struct vfm_var *parent)
 {
 	struct vfm_tensor g = view->v;
@@ -309,7 +309,7 @@ static int grad_alloc(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err
 	if (x->want_grad)
 		return x->want_grad(x, err);
 	if (!vfm_contiguous(&x->v))
-		return vfm_fail(err, VFM_EUSAGE, "internal: gradient of a strided variable that is no view");
+		return vfm_fail(err, VFM_EUSAGE, "internal: gradient of a strided variable that is not a view");
 	x->gs = store_new(t, vfm_nbytes(&g), err);
 	if (!x->gs)
 		return VFM_EENV;
@@ -318,28 +318,28 @@ static int grad_alloc(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err
 	return 0;
 }
 
-static int zero_rows(struct vfm_tape *t, const struct vfm_tensor *g, struct vfm_err *err)
+static int zero_grad(struct vfm_tape *t, const struct vfm_tensor *g, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.x = *g, .y = *g}; /* alpha 0 and beta 0: zero */
+	struct vfm_axpby a = {.x = *g, .y = *g}; /* alpha 0 and beta 0: y = 0 */
 
 	return vfm_op_axpby(t->stream, &a, err);
 }
 
-/* Views that nobody wrote to hold zero. */
-static int grad_complete(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err)
+/* Zeroes the gradients of views without contributions. */
+static int zero_unwritten_views(struct vfm_tape *t, struct vfm_var *x, struct vfm_err *err)
 {
 	for (struct vfm_var *v = x->views; v; v = v->next_view) {
 		if (v->g_ready || !v->needs_grad)
 			continue;
 		v->g = grad_slice(v, x);
-		TRY(zero_rows(t, &v->g, err));
+		TRY(zero_grad(t, &v->g, err));
 		v->g_ready = true;
 	}
 	return 0;
 }
 
-/* What no view covers will get no gradient: where that is so, all of it starts from zero. */
-static int grad_start(struct vfm_tape *t, struct vfm_var *p, struct vfm_err *err)
+/* Before the first contribution to a view of p: zeroes the gradient of p unless the views cover all of p. */
+static int zero_uncovered_grad(struct vfm_tape *t, struct vfm_var *p, struct vfm_err *err)
 {
 	int64_t covered = 0;
 
@@ -358,14 +358,14 @@ int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, b
 		struct vfm_var *p = x->parent;
 
 		TRY(grad_alloc(t, p, err));
-		TRY(grad_start(t, p, err));
-		/* A parent that got a whole gradient before has no unwritten views. */
+		TRY(zero_uncovered_grad(t, p, err));
+		/* If the parent already had a full gradient, all of its views are ready. */
 		p->g_ready = true;
 		x->g = grad_slice(x, p);
 	} else {
 		TRY(grad_alloc(t, x, err));
 		if (x->g_ready)
-			TRY(grad_complete(t, x, err));
+			TRY(zero_unwritten_views(t, x, err));
 		for (struct vfm_var *v = x->views; v; v = v->next_view)
 			v->g_ready = true;
 	}
@@ -437,7 +437,7 @@ int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err)
 		struct vfm_node *n = t->node[--t->n_node];
 
 		if (n->out->g_ready && rc == 0) {
-			rc = grad_complete(t, n->out, err);
+			rc = zero_unwritten_views(t, n->out, err);
 			if (rc == 0)
 				rc = n->backward(t, n, err);
 		}

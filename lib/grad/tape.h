@@ -1,17 +1,14 @@
 /* tape.h - reverse-mode differentiation.
  *
- * Layers write their forward only, by calling the differentiable ops of gops.h; each
- * op computes its result on the tape's stream at once and records a node with its
- * adjoint.  vfm_tape_backward walks the nodes in reverse.
+ * Layers implement only their forward and call the differentiable ops of gops.h.  Each op computes its result on the
+ * tape's stream immediately and records a node with its adjoint.  vfm_tape_backward runs the nodes in reverse order.
  *
- * Errors are sticky: after the first failure every op does nothing and returns a
- * harmless variable, so a forward is written without a check at each line and
- * vfm_tape_status tells at the end.
+ * Errors are sticky.  After the first failure every op is a no-op and returns a placeholder variable.  A forward is
+ * therefore written without a check per line, and the caller checks vfm_tape_status at the end.
  *
- * Lifetimes.  A variable lives until vfm_tape_reset.  Its value is freed when nothing
- * needs it any more: the scope in which it was made holds it, and so does each node
- * that will read it in its backward.  A gradient is freed when the node that made its
- * variable has used it.  So the peak of memory is a property of the program.
+ * Lifetimes.  A variable lives until vfm_tape_reset.  The scope in which a value was made holds a reference to it, and
+ * so does each node that reads it in its backward; the value is freed with its last reference.  A gradient is freed
+ * when the node that made its variable has used it.  Peak memory therefore depends only on the program.
  *
  * A tape belongs to one thread; several may be alive at once (microbatches in flight).
  */
@@ -32,77 +29,77 @@ struct vfm_tape;
 
 struct vfm_var {
 	struct vfm_tensor v; /* value */
-	struct vfm_tensor g; /* gradient: same shape; its memory appears with the first contribution */
+	struct vfm_tensor g; /* gradient, of the same shape; allocated with the first contribution */
 	struct vfm_store *vs, *gs;
 	bool needs_grad;
-	bool g_ready;           /* g holds a contribution (else it is undefined) */
-	int uses;               /* ops that read it */
+	bool g_ready;           /* g holds a contribution; if false, g is undefined */
+	int uses;               /* number of ops that read it */
 	struct vfm_var *parent; /* a view: v and g are slices of the parent's */
 	struct vfm_var *views, *next_view;
-	/* An activation's output remembers its input, so that the reader's data gradient
-	 * can be multiplied by act'(z) in the GEMM that makes it. */
+	/* Output of an activation: z is its input, so that the GEMM that computes the gradient of this variable can
+	 * also multiply by act'(z). */
 	enum vfm_act act;
 	struct vfm_tensor z;
 	bool g_is_dz;
-	/* Of a parameter whose gradient has memory for a while only: called when a contribution comes and x->g.data is
-	 * NULL. */
+	/* Allocates the gradient of a parameter that has memory only temporarily.  The tape calls it before a
+	 * contribution if x->g.data is NULL. */
 	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);
 };
 
 struct vfm_tape *vfm_tape_new(struct vfm_stream *s);
-void vfm_tape_free(struct vfm_tape *t);  /* NULL is fine */
-void vfm_tape_reset(struct vfm_tape *t); /* frees all variables and nodes, forgets the error */
+void vfm_tape_free(struct vfm_tape *t);  /* no-op if t is NULL */
+void vfm_tape_reset(struct vfm_tape *t); /* frees all variables and nodes, clears the error */
 
 struct vfm_stream *vfm_tape_stream(struct vfm_tape *t);
-/* false: ops record nothing (sampling).  Default true. */
+/* Sets whether ops record nodes (default true).  false: for sampling. */
 void vfm_tape_set_recording(struct vfm_tape *t, bool on);
-/* 0, or the code of the first failure with its message in *err. */
+/* Returns 0, or the code of the first failure with its message in *err. */
 int vfm_tape_status(struct vfm_tape *t, struct vfm_err *err);
 
-void *vfm_tape_alloc(struct vfm_tape *t, size_t size); /* zeroed, until the reset */
+/* Returns zeroed host memory that lives until the reset. */
+void *vfm_tape_alloc(struct vfm_tape *t, size_t size);
 
-/* A leaf without gradient around memory that stays alive until the reset. */
+/* Makes a leaf without gradient.  The caller keeps the memory of value until the reset. */
 struct vfm_var *vfm_input(struct vfm_tape *t, struct vfm_tensor value);
-/* The same with a gradient, which vfm_leaf_grad gives until the reset once a backward has passed (no data: nothing
- * came): the input of a pipeline stage. */
+/* Makes a leaf with a gradient: the input of a pipeline stage.  After a backward, and until the reset, vfm_leaf_grad
+ * returns the gradient, or a tensor without data if the leaf got no contribution. */
 struct vfm_var *vfm_leaf(struct vfm_tape *t, struct vfm_tensor value);
 struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x);
-/* A slice of a variable: `value` must lie inside x->v.  Views of one variable are disjoint or equal. */
+/* Returns a slice of a variable.  `value` must lie inside x->v.  Views of one variable are disjoint or equal. */
 struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor value);
-/* Columns [i*n, (i+1)*n) of [rows, k*n]; head block i of [T, k*heads*d] as [T,heads,d]. */
+/* Return columns [i*n, (i+1)*n) of [rows, k*n], or head block i of [T, k*heads*d] as [T,heads,d]. */
 struct vfm_var *vfm_view_cols(struct vfm_tape *t, struct vfm_var *x, int64_t i, int64_t n);
 struct vfm_var *vfm_view_heads(struct vfm_tape *t, struct vfm_var *x, int64_t i, int64_t heads, int64_t d);
 
-/* Scope: at the end, values made since `mark` are freed unless a node saved them or
- * they are `keep` (may be NULL). */
+/* A scope.  begin returns a mark; end frees the values made since `mark`, except those saved by a node and `keep` (may
+ * be NULL). */
 int vfm_scope_begin(struct vfm_tape *t);
 void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
 
-/* A region: out = fn(t, ctx).  With recompute it runs again in the backward, from the
- * same inputs, parameters and counters; fn must be a pure function of them and make the same calls
- * each time.  `in` are the variables it reads (all that are not parameters, at most 6; NULLs are skipped); ctx must
- * stay alive until the backward has passed. */
+/* Returns fn(t, ctx).  With recompute, the backward runs fn a second time with the same inputs, parameters and
+ * counters. fn must be a pure function of these and make the same calls each time.  `in` lists the variables that fn
+ * reads, except parameters: at most 6, NULLs are skipped.  ctx must stay alive until the end of the backward. */
 struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
 
-/* fn(ctx) when the backward comes to this point.  Does nothing on a tape that does not record. */
+/* Makes the backward call fn(ctx) when it reaches this point.  No-op on a tape that does not record. */
 void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
-/* The same, but where the gradients of weights are deferred it is vfm_tape_weights that calls it, in its place among
- * them. */
+/* The same for gradients of weights: if they are deferred, fn is deferred with them and keeps its place in their order.
+ */
 void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
 
-/* Where the backward starts, if not at a loss: adds d loss / d x.  The memory of g must stay until the backward has
- * passed. */
+/* Starts the backward at x instead of at a loss: adds g to d loss / d x.  The memory of g must stay alive until the end
+ * of the backward. */
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err);
 
-/* on: backwards leave out the gradients of the weights and biases of linear layers, and keep what those need;
- * vfm_tape_weights makes them up in the same order, freeing as it goes (zero-bubble pipelines).  After the backward,
- * before the reset; nothing left out: does nothing. */
+/* on: backwards defer the gradients of the weights and biases of linear layers and keep the values that these need
+ * (zero-bubble pipelines).  vfm_tape_weights computes them in the same order and frees these values.  The caller calls
+ * it after the backward and before the reset.  No-op if nothing is deferred. */
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on);
 int vfm_tape_weights(struct vfm_tape *t, struct vfm_err *err);
 
-/* d(loss)/d(loss) = 1 is implied by the loss op.  Adds into the gradients of the
- * parameters; frees everything else as it passes. */
+/* Runs the backward.  Adds to the gradients of the parameters and frees all other values and gradients as it proceeds.
+ * The loss op implies d loss / d loss = 1. */
 int vfm_tape_backward(struct vfm_tape *t, struct vfm_err *err);
 
 #endif

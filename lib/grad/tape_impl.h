@@ -1,9 +1,9 @@
-/* tape_impl.h - what the files of the tape share.  Not for ops, which have node.h.
+/* tape_impl.h - shared by the files of the tape.  Ops include node.h instead.
  *
- *   tape.c      variables, gradients, recording, the way back
- *   region.c    regions, which run again
+ *   tape.c      variables, gradients, recording, backward
+ *   region.c    regions, recompute
  *   deferred.c  hooks, deferred gradients of weights
- *   offload.c   values that lie on the host until the backward comes
+ *   offload.c   values offloaded to the host until the backward
  */
 #ifndef VFM_GRAD_TAPE_IMPL_H
 #define VFM_GRAD_TAPE_IMPL_H
@@ -13,31 +13,31 @@
 
 /* ---- the memory of values ---- */
 
-struct vfm_away; /* where a value is while it is not on the device: offload.c */
+struct vfm_offloaded; /* the host copy of a value: offload.c */
 
 struct vfm_store {
 	struct vfm_stream *stream;
-	void *data; /* NULL: on the host */
+	void *data; /* NULL: offloaded */
 	size_t bytes;
 	int refs;
-	struct vfm_away *away;
+	struct vfm_offloaded *offloaded;
 };
 
-/* Begins to copy the value to the host; its memory is given back when the next one is evicted (or it is called back
- * before). */
+/* Starts the copy of the value to the host.  The next eviction frees its device memory, unless vfm_store_arrive comes
+ * first. */
 int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
-/* Begins to bring it back; does nothing where it is on the device. */
+/* Starts the copy back to the device.  No-op if the value is on the device. */
 int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
-/* The compute stream waits for it: data is valid again. */
+/* Makes the compute stream wait for the copy; afterwards data is valid for ops. */
 int vfm_store_arrive(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
-/* The value is not wanted any more. */
-void vfm_store_away_drop(struct vfm_store *s);
+/* Drops the host copy.  No-op if the value is not offloaded. */
+void vfm_store_drop_offloaded(struct vfm_store *s);
 
-struct vfm_store *vfm_store_ref(struct vfm_store *s); /* NULL is fine */
+struct vfm_store *vfm_store_ref(struct vfm_store *s); /* returns s; no-op if s is NULL */
 
 /* ---- the tape ---- */
 
-struct stash { /* what one region keeps for its second run */
+struct stash { /* values that a region keeps for its recompute */
 	struct vfm_store **store;
 	size_t n, cap, next;
 	bool replay, light;
@@ -54,28 +54,28 @@ struct vfm_tape {
 	struct vfm_arena arena;
 	struct vfm_node **node;
 	size_t n_node, cap_node;
-	struct vfm_var **held; /* variables whose value a scope holds */
+	struct vfm_var **held; /* variables whose value is held by a scope */
 	size_t n_held, cap_held;
-	struct vfm_var **leaf; /* whose gradients stay until the reset */
+	struct vfm_var **leaf; /* variables whose gradient lives until the reset */
 	size_t n_leaf, cap_leaf;
-	struct deferred *deferred; /* by a backward, until vfm_tape_weights; those before first_deferred have run */
+	struct deferred *deferred; /* deferred by a backward; those before first_deferred have run */
 	size_t n_deferred, cap_deferred, first_deferred;
 	bool defer;          /* vfm_tape_defer_weights */
 	bool overlaps;       /* a backward has called vfm_tape_run_deferred */
-	struct stash *stash; /* of the region that runs now; NULL: none */
+	struct stash *stash; /* of the current region; NULL: none */
 	bool recording;
-	bool again;                  /* a region runs for the second time */
-	struct vfm_offload *offload; /* NULL: what regions keep stays on the device */
-	struct region *last_region;  /* of those recorded that keep something on the host */
+	bool recomputing;            /* a region is being recomputed */
+	struct vfm_offload *offload; /* NULL: values stay on the device */
+	struct region *last_region;  /* the last recorded region with offloaded values */
 	int rc;
 	struct vfm_err err;
-	struct vfm_var dead; /* what ops return after a failure */
+	struct vfm_var dead; /* the variable that ops return after a failure */
 };
 
-/* The nodes behind the first `mark` have their backward, the last first, and are dropped; after a failure they are
- * dropped alone. */
+/* Runs the backward of the nodes after the first `mark` in reverse order and releases them.  After a failure, only
+ * releases the remaining nodes. */
 int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err);
 void vfm_node_release(struct vfm_node *n);
-void vfm_deferred_drop(struct vfm_tape *t); /* without computing it */
+void vfm_deferred_drop(struct vfm_tape *t); /* drops all deferred gradients */
 
 #endif

@@ -11,7 +11,7 @@
  * A bucket is padded so that the shards over its shard group are equal and aligned.
  *
  * Sharding.  enum vfm_sharding gives the strategy of a bucket.  Owned arrays (master, and m, v, ema of the optimizer)
- * hold this rank's shards only, one bucket after the other.  Without sharding they are the local array.
+ * hold this rank's shards only, one bucket after the other.  Without sharding they span the local array.
  *
  * Split masters.  With `split`, the masters of matrices are stored as bf16 weights and 16 low bits (vfm_split_master).
  * The bf16 weights are the shard that ops read, the low bits are in `master_lo`, and `master` holds vectors only.  The
@@ -24,9 +24,9 @@
  *     VFM_SHARDING_STATE   all-gathered after each update
  *     VFM_SHARDING_FULL    all-gathered for each unit; without memory outside of their unit
  *
- * An op of the backward must therefore read p->var.v in the backward and must not keep it, and matrices have no views.
- * With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the end of
- * its unit.
+ * An op of the backward must therefore read p->var.v in the backward and must not keep it.  Views of a matrix are not
+ *allowed. With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the
+ *end of its unit.
  *
  * Gradients are f32.  Every rank computes with its own data: tp divides the tokens of the residual stream, cp and dp
  * divide the samples, pp divides the layers.  A rank therefore holds a partial sum.  The gradient of a parameter is
