@@ -1,13 +1,13 @@
 /* attn.c - self-attention over the tokens of a cp group.
  *
- * cp = ring x a2a.  Within an a2a group heads are exchanged for rows, so that a rank has all rows of its ring position
- * for its share of the heads (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a block,
- * travel around the ring while the queries stay (Liu, Zaharia & Abbeel, arXiv 2310.01889): at step s the rank at
+ * cp = ring x a2a.  Within an a2a group heads are exchanged for rows: afterwards a rank has all rows of its ring
+ * position for its share of the heads (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a
+ * block, move around the ring while the queries stay (Liu, Zaharia & Abbeel, arXiv 2310.01889).  At step s the rank at
  * position i has block i - s.
  *
- * Backward of the ring.  Probabilities follow from the lse of all keys, so that each block's gradients can be computed
- * by itself; those of the queries add up in place, those of keys and values travel with their block and are home after
- * n hops.
+ * Backward of the ring.  The lse over all keys gives the probabilities, so the gradients of each block are computed
+ * separately.  The gradients of queries accumulate in place.  The gradients of keys and values move with their block
+ * and return to its rank after n hops.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@
 
 /* ---- layout ---- */
 
-/* Boundaries of every position, and the order of the rows that an a2a group exchanges.  Host and device memory are laid
- * out alike. */
+/* Places the boundaries of every position and the order of the rows that an a2a group exchanges.  Host and device
+ * memory have the same layout. */
 static void place_layout(struct vfm_attn_layout *l, struct vfm_suballoc *a)
 {
 	const struct vfm_tokens *tok = l->tok;
@@ -29,7 +29,7 @@ static void place_layout(struct vfm_attn_layout *l, struct vfm_suballoc *a)
 	l->own.dev_cu = vfm_sub_t1(a, VFM_I32, w);
 	for (int r = 0; r < l->n_ring; r++)
 		l->block[r].dev_cu = vfm_sub_t1(a, VFM_I32, w);
-	if (tok->n > 1 && rows) { /* one sample arrives in order */
+	if (tok->n > 1 && rows) { /* a single sample arrives in order */
 		l->order = vfm_sub_t1(a, VFM_I32, rows);
 		l->inverse = vfm_sub_t1(a, VFM_I32, rows);
 	}
@@ -66,7 +66,7 @@ int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, co
 		vfm_seqs_init(&l->block[r], tok->n, tok->cu_ring + r * w);
 	place_layout(l, &count);
 	l->bytes = count.used;
-	l->mem = vfm_dev_alloc(s, l->bytes, "the layout of attention", err);
+	l->mem = vfm_dev_alloc(s, l->bytes, "attention layout", err);
 	if (!l->mem)
 		return VFM_EENV;
 	host = vfm_calloc(1, l->bytes);
@@ -86,7 +86,7 @@ void vfm_attn_layout_release(struct vfm_attn_layout *l)
 	*l = (struct vfm_attn_layout){0};
 }
 
-/* ---- scratch memory of one pass ---- */
+/* ---- scratch memory of one forward or backward ---- */
 
 enum { SCRATCH = 8 };
 
@@ -96,21 +96,21 @@ struct scratch {
 	int n;
 };
 
-static int take(struct scratch *m, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_err *err)
+static int scratch_alloc(struct scratch *m, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_err *err)
 {
 	TRY(vfm_scratch(m->t, like, out, &m->st[m->n], err));
 	m->n++;
 	return 0;
 }
 
-static void give_back(struct scratch *m)
+static void scratch_release(struct scratch *m)
 {
 	while (m->n)
 		vfm_store_unref(m->st[--m->n]);
 }
 
-/* y = alpha x + beta y of equal shapes. */
-static int add(struct vfm_stream *s, struct vfm_tensor x, float beta, struct vfm_tensor y, struct vfm_err *err)
+/* y = x + beta y of equal shapes. */
+static int add_scaled(struct vfm_stream *s, struct vfm_tensor x, float beta, struct vfm_tensor y, struct vfm_err *err)
 {
 	return vfm_numel(&x) ? vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .beta = beta, .x = x, .y = y}, err) : 0;
 }
@@ -120,20 +120,20 @@ static char *at_elem(struct vfm_tensor x, int64_t i)
 	return (char *)x.data + (size_t)i * vfm_dtype_size(x.dtype);
 }
 
-/* ---- heads for rows ---- */
+/* ---- all-to-all: heads for rows ---- */
 
-/* A rank of the a2a group has rows of its own for all heads (`mine`), and all rows of the ring position for its share
- * of the heads
- * (`all`).  Both are lists of [rows, heads, d]: in `mine` variables, in `all` the columns of one array of `width`. */
+/* The exchange of an a2a group.  Before it (`mine`) a rank has its own rows for all heads, as n variables
+ * [rows, heads, d].  After it (`all`) the rank has all rows of the ring position for its share of the heads, as columns
+ * of one array [all_rows, width]. */
 struct heads {
 	const struct vfm_attn_layout *l;
 	struct vfm_comm *c;
 	int n;                  /* variables */
-	int64_t share[3];       /* columns of each that a rank gets */
+	int64_t share[3];       /* columns of each variable per rank */
 	int64_t width;          /* their sum */
-	int64_t rows, all_rows; /* own; of the position */
+	int64_t rows, all_rows; /* rows of this rank; of the ring position */
 	enum vfm_dtype dt;
-	int64_t *mine, *theirs; /* [size] elements that go to, come from each rank when `mine` becomes `all` */
+	int64_t *mine, *theirs; /* [size]: elements sent to and received from each rank, from `mine` to `all` */
 };
 
 static struct heads *heads_new(
@@ -159,8 +159,8 @@ static struct heads *heads_new(
 	return h;
 }
 
-/* Copies x[i] [rows, columns] into the blocks for each rank (out), or the blocks into x = blocks + beta x. */
-static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *x, const float *beta,
+/* out: copies x[i] [rows, columns] into the blocks for each rank.  Otherwise x = blocks + beta x. */
+static int copy_blocks(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *x, const float *beta,
 	struct vfm_tensor blocks, bool out, struct vfm_err *err)
 {
 	for (int r = 0; r < h->c->size; r++) {
@@ -174,15 +174,15 @@ static int pack(const struct heads *h, struct vfm_stream *s, struct vfm_tensor *
 			a.dtype = x[i].dtype;
 			a.data = at_elem(x[i], r * h->share[i]);
 			a.stride[0] = x[i].stride[0];
-			TRY(out ? add(s, a, 0, b, err) : add(s, b, beta[i], a, err));
+			TRY(out ? add_scaled(s, a, 0, b, err) : add_scaled(s, b, beta[i], a, err));
 			at += h->share[i];
 		}
 	}
 	return 0;
 }
 
-/* forward: `mine` becomes `all`.  backward: deferred gradients of weights are computed meanwhile. */
-static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor send, struct vfm_tensor recv,
+/* forward: from `mine` to `all`.  backward: computes deferred gradients of weights meanwhile. */
+static int exchange_heads(struct vfm_tape *t, const struct heads *h, struct vfm_tensor send, struct vfm_tensor recv,
 	bool forward, bool backward, struct vfm_err *err)
 {
 	const int64_t *n_send = forward ? h->mine : h->theirs, *n_recv = forward ? h->theirs : h->mine;
@@ -195,8 +195,8 @@ static int exchange(struct vfm_tape *t, const struct heads *h, struct vfm_tensor
 	return backward ? vfm_overlap_join_deferred(m, t, rc, err) : vfm_overlap_join(m, t, rc, err);
 }
 
-/* all [all_rows, width] in the order of the samples = what the ranks have of x. */
-static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all,
+/* all [all_rows, width] = the rows of x on all ranks, in the order of the samples. */
+static int heads_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_tensor *x, struct vfm_tensor all,
 	bool backward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
@@ -204,20 +204,20 @@ static int mine_to_all(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 	struct vfm_tensor send, recv = all;
 	int rc;
 
-	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &send, err));
-	TRY_OUT(pack(h, s, x, (const float[3]){0}, send, true, err));
+	TRY_OUT(scratch_alloc(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &send, err));
+	TRY_OUT(copy_blocks(h, s, x, (const float[3]){0}, send, true, err));
 	if (vfm_has(&h->l->order))
-		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
-	TRY_OUT(exchange(t, h, send, recv, true, backward, err));
+		TRY_OUT(scratch_alloc(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &recv, err));
+	TRY_OUT(exchange_heads(t, h, send, recv, true, backward, err));
 	if (vfm_has(&h->l->order))
 		rc = vfm_op_index_select(s, &(struct vfm_index_select){.x = recv, .index = h->l->order, .y = all}, err);
 out:
-	give_back(&m);
+	scratch_release(&m);
 	return rc;
 }
 
-/* The way back: x = ..., or += where beta is 1. */
-static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x,
+/* The inverse: x = the rows of this rank in all + beta x. */
+static int heads_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_tensor all, struct vfm_tensor *x,
 	const float *beta, bool backward, struct vfm_err *err)
 {
 	struct vfm_stream *s = vfm_tape_stream(t);
@@ -226,15 +226,15 @@ static int all_to_mine(struct vfm_tape *t, const struct heads *h, struct vfm_ten
 	int rc;
 
 	if (vfm_has(&h->l->order)) {
-		TRY_OUT(take(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &send, err));
+		TRY_OUT(scratch_alloc(&m, vfm_t2(NULL, h->dt, h->all_rows, h->width), &send, err));
 		TRY_OUT(vfm_op_index_select(
 			s, &(struct vfm_index_select){.x = all, .index = h->l->inverse, .y = send}, err));
 	}
-	TRY_OUT(take(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &recv, err));
-	TRY_OUT(exchange(t, h, send, recv, false, backward, err));
-	rc = pack(h, s, x, beta, recv, false, err);
+	TRY_OUT(scratch_alloc(&m, vfm_t1(NULL, h->dt, h->rows * h->width * h->c->size), &recv, err));
+	TRY_OUT(exchange_heads(t, h, send, recv, false, backward, err));
+	rc = copy_blocks(h, s, x, beta, recv, false, err);
 out:
-	give_back(&m);
+	scratch_release(&m);
 	return rc;
 }
 
@@ -250,7 +250,7 @@ static int to_all_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 		TRY(vfm_grad_into(t, n->in[i], &g[i], &accumulate, err));
 		beta[i] = accumulate ? 1 : 0;
 	}
-	return all_to_mine(t, h, n->out->g, g, beta, true, err);
+	return heads_to_mine(t, h, n->out->g, g, beta, true, err);
 }
 
 static int to_mine_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
@@ -260,7 +260,7 @@ static int to_mine_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 	struct vfm_tensor g = n->out->g;
 
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	TRY(mine_to_all(t, h, &g, tmp.g, true, err));
+	TRY(heads_to_all(t, h, &g, tmp.g, true, err));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
@@ -283,7 +283,7 @@ static struct vfm_var *to_all(struct vfm_tape *t, const struct vfm_attn_layout *
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->all_rows, h->width));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = mine_to_all(t, h, v, y->v, false, &err);
+	rc = heads_to_all(t, h, v, y->v, false, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 	node = vfm_record(t, to_all_backward, y, x, n);
@@ -309,7 +309,7 @@ static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout 
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->rows, columns));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = all_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, false, &err);
+	rc = heads_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, false, &err);
 	if (rc < 0)
 		vfm_tape_fail(t, rc, &err);
 	node = vfm_record(t, to_mine_backward, y, &x, 1);
@@ -323,18 +323,18 @@ static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout 
 struct ring {
 	const struct vfm_attn_layout *l;
 	struct vfm_comm *c;
-	struct vfm_stream *compute, *side;
+	struct vfm_stream *compute, *ring_stream;
 	const struct vfm_dev_table *dev;
 	int n, me;
 	int64_t hkv, d, most; /* most: rows of the longest block */
 	enum vfm_dtype dt;
-	struct vfm_event *ready;   /* of vfm_stream_follow: the side stream behind the compute stream */
-	struct vfm_event *came[2]; /* of the side stream: the next block; its gradients */
-	struct vfm_tensor kv[2];   /* a block, in turns: keys, then values */
+	struct vfm_event *ready;      /* of vfm_stream_follow: the ring stream waits for the compute stream */
+	struct vfm_event *arrived[2]; /* on the ring stream: the next block has arrived; its gradients have arrived */
+	struct vfm_tensor kv[2];      /* double buffer of blocks: keys, then values */
 	struct scratch m;
 };
 
-enum { CAME_BLOCK, CAME_GRAD };
+enum { ARRIVED_BLOCK, ARRIVED_GRAD };
 
 static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_layout *l, const struct vfm_tensor *k,
 	struct vfm_err *err)
@@ -342,7 +342,7 @@ static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_
 	*r = (struct ring){.l = l,
 		.c = l->mesh->ring,
 		.compute = vfm_tape_stream(t),
-		.side = l->mesh->ring_stream,
+		.ring_stream = l->mesh->ring_stream,
 		.n = l->n_ring,
 		.me = l->tok->cp_i / l->tok->a2a,
 		.hkv = k->shape[1],
@@ -350,33 +350,33 @@ static int ring_begin(struct ring *r, struct vfm_tape *t, const struct vfm_attn_
 		.dt = k->dtype,
 		.m = {.t = t}};
 	r->dev = r->compute->dev->t;
-	if (!r->side)
-		r->side = r->compute;
+	if (!r->ring_stream)
+		r->ring_stream = r->compute;
 	for (int i = 0; i < r->n; i++)
 		if (l->block[i].total > r->most)
 			r->most = l->block[i].total;
 	for (int i = 0; i < 2; i++) {
-		r->came[i] = r->dev->event_new(r->compute->dev, err);
-		TRY(take(&r->m, vfm_t1(NULL, r->dt, 2 * r->most * r->hkv * r->d), &r->kv[i], err));
+		r->arrived[i] = r->dev->event_new(r->compute->dev, err);
+		TRY(scratch_alloc(&r->m, vfm_t1(NULL, r->dt, 2 * r->most * r->hkv * r->d), &r->kv[i], err));
 	}
-	return r->came[0] && r->came[1] ? 0 : VFM_EENV;
+	return r->arrived[0] && r->arrived[1] ? 0 : VFM_EENV;
 }
 
 static int ring_end(struct ring *r, int rc)
 {
-	/* After a failure the other stream may still be at work on the memory that goes now. */
+	/* After a failure the ring stream may still use the memory that is freed now. */
 	if (rc < 0)
-		r->dev->stream_sync(r->side, NULL);
+		r->dev->stream_sync(r->ring_stream, NULL);
 	if (r->ready)
 		r->dev->event_free(r->ready);
 	for (int i = 0; i < 2; i++)
-		if (r->came[i])
-			r->dev->event_free(r->came[i]);
-	give_back(&r->m);
+		if (r->arrived[i])
+			r->dev->event_free(r->arrived[i]);
+	scratch_release(&r->m);
 	return rc;
 }
 
-/* The block that is here at step s, and the one of its arrays that buf holds. */
+/* Returns the block of this rank at step s. */
 static int block_at(const struct ring *r, int s)
 {
 	return (r->me - s + 2 * r->n) % r->n;
@@ -399,35 +399,35 @@ static struct vfm_tensor part_of(const struct ring *r, struct vfm_tensor buf, in
 	return vfm_t3(at_elem(buf, i * rows * r->hkv * r->d), buf.dtype, rows, r->hkv, r->d);
 }
 
-/* `out` goes on to the next rank while `in` comes from the one before. */
-static int hop(struct ring *r, struct vfm_tensor out, struct vfm_tensor in, int what, struct vfm_err *err)
+/* Sends `out` to the next rank and receives `in` from the previous one. */
+static int ring_hop(struct ring *r, struct vfm_tensor out, struct vfm_tensor in, int what, struct vfm_err *err)
 {
 	int next = vfm_numel(&out) ? (r->me + 1) % r->n : -1, before = vfm_numel(&in) ? (r->me + r->n - 1) % r->n : -1;
 
-	TRY(vfm_stream_follow(r->side, r->compute, &r->ready, err));
-	TRY(vfm_exchange(r->c, r->side, out, next, in, before, err));
-	return r->dev->event_record(r->came[what], r->side, err);
+	TRY(vfm_stream_follow(r->ring_stream, r->compute, &r->ready, err));
+	TRY(vfm_exchange(r->c, r->ring_stream, out, next, in, before, err));
+	return r->dev->event_record(r->arrived[what], r->ring_stream, err);
 }
 
-/* Before the work of step s: the block of the next step sets out.  k and v become the block of this one. */
+/* Before the computation of step s: sets k and v to the block of this step and starts the hop of the next block. */
 static int next_block(struct ring *r, int s, struct vfm_tensor *k, struct vfm_tensor *v, struct vfm_err *err)
 {
 	struct vfm_tensor here = r->kv[s % 2];
 
 	if (s == 0) {
-		TRY(add(r->compute, *k, 0, part_of(r, here, 0, 0), err));
-		TRY(add(r->compute, *v, 0, part_of(r, here, 0, 1), err));
+		TRY(add_scaled(r->compute, *k, 0, part_of(r, here, 0, 0), err));
+		TRY(add_scaled(r->compute, *v, 0, part_of(r, here, 0, 1), err));
 	} else {
-		TRY(vfm_stall_wait(r->came[CAME_BLOCK], r->compute, VFM_STALL_COMM, err));
+		TRY(vfm_stall_wait(r->arrived[ARRIVED_BLOCK], r->compute, VFM_STALL_COMM, err));
 		*k = part_of(r, here, s, 0);
 		*v = part_of(r, here, s, 1);
 	}
 	if (s < r->n - 1)
-		TRY(hop(r, all_of(r, here, s), all_of(r, r->kv[(s + 1) % 2], s + 1), CAME_BLOCK, err));
+		TRY(ring_hop(r, all_of(r, here, s), all_of(r, r->kv[(s + 1) % 2], s + 1), ARRIVED_BLOCK, err));
 	return 0;
 }
 
-/* a: q, k, v of this position; o and lse are the results. */
+/* a: q, k, v of this position.  Computes o and lse. */
 static int ring_forward(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_attn a, struct vfm_err *err)
 {
 	struct vfm_tensor o = a.o, lse = a.lse, sum = a.o, part, part_lse;
@@ -436,10 +436,10 @@ static int ring_forward(struct vfm_tape *t, const struct vfm_attn_layout *l, str
 
 	TRY_OUT(ring_begin(&r, t, l, &a.k, err));
 	a.seqs_q = &l->block[r.me];
-	TRY_OUT(take(&r.m, vfm_like(&o, o.dtype), &part, err));
-	TRY_OUT(take(&r.m, vfm_like(&lse, VFM_F32), &part_lse, err));
+	TRY_OUT(scratch_alloc(&r.m, vfm_like(&o, o.dtype), &part, err));
+	TRY_OUT(scratch_alloc(&r.m, vfm_like(&lse, VFM_F32), &part_lse, err));
 	if (o.dtype != VFM_F32)
-		TRY_OUT(take(&r.m, vfm_like(&o, VFM_F32), &sum, err));
+		TRY_OUT(scratch_alloc(&r.m, vfm_like(&o, VFM_F32), &sum, err));
 	for (int s = 0; s < r.n; s++) {
 		struct vfm_attn_merge merge = {.o = sum, .lse = lse, .o_b = part, .lse_b = part_lse};
 
@@ -453,34 +453,34 @@ static int ring_forward(struct vfm_tape *t, const struct vfm_attn_layout *l, str
 		if (s > 0)
 			TRY_OUT(vfm_op_attn_merge(r.compute, &merge, err));
 		else if (o.dtype != VFM_F32)
-			TRY_OUT(add(r.compute, part, 0, sum, err));
+			TRY_OUT(add_scaled(r.compute, part, 0, sum, err));
 	}
 	if (o.dtype != VFM_F32)
-		TRY_OUT(add(r.compute, sum, 0, o, err));
+		TRY_OUT(add_scaled(r.compute, sum, 0, o, err));
 out:
 	return ring_end(&r, rc);
 }
 
-/* After the work of step s: the gradients of its block, which are in g (what was computed here), go on with it. */
+/* After the computation of step s: adds the received gradients of its block to g and sends them to the next rank. */
 static int next_grads(struct ring *r, int s, struct vfm_tensor g, struct vfm_tensor from, struct vfm_err *err)
 {
 	if (s > 0) {
-		TRY(vfm_stall_wait(r->came[CAME_GRAD], r->compute, VFM_STALL_COMM, err));
-		TRY(add(r->compute, all_of(r, from, s), 1, all_of(r, g, s), err));
+		TRY(vfm_stall_wait(r->arrived[ARRIVED_GRAD], r->compute, VFM_STALL_COMM, err));
+		TRY(add_scaled(r->compute, all_of(r, from, s), 1, all_of(r, g, s), err));
 	}
-	return hop(r, all_of(r, g, s), all_of(r, from, s + 1), CAME_GRAD, err);
+	return ring_hop(r, all_of(r, g, s), all_of(r, from, s + 1), ARRIVED_GRAD, err);
 }
 
-/* a: as recorded, with dout; dq [rows,H,d] f32 (=).  dkv receives this position's dk, dv, f32. */
+/* a: as recorded, with dout.  Overwrites dq [rows,H,d] f32; allocates dkv for dk, dv of this position, f32. */
 static int ring_steps(
 	struct ring *r, struct vfm_attn_bwd *a, struct vfm_tensor dq, struct vfm_tensor *dkv, struct vfm_err *err)
 {
 	struct vfm_tensor g[2], part, like = vfm_t1(NULL, VFM_F32, 2 * r->most * r->hkv * r->d);
 
-	TRY(take(&r->m, like, &g[0], err));
-	TRY(take(&r->m, like, &g[1], err));
-	TRY(take(&r->m, like, dkv, err));
-	TRY(take(&r->m, vfm_like(&a->q, VFM_F32), &part, err));
+	TRY(scratch_alloc(&r->m, like, &g[0], err));
+	TRY(scratch_alloc(&r->m, like, &g[1], err));
+	TRY(scratch_alloc(&r->m, like, dkv, err));
+	TRY(scratch_alloc(&r->m, vfm_like(&a->q, VFM_F32), &part, err));
 	a->seqs_q = &r->l->block[r->me];
 	for (int s = 0; s < r->n; s++) {
 		struct vfm_tensor here = g[s % 2];
@@ -495,10 +495,10 @@ static int ring_steps(
 		else if (rows_at(r, s) > 0)
 			TRY(vfm_op_attn_bwd(r->compute, a, err));
 		if (s > 0 && rows_at(r, s) > 0)
-			TRY(add(r->compute, part, 1, dq, err));
+			TRY(add_scaled(r->compute, part, 1, dq, err));
 		TRY(next_grads(r, s, here, *dkv, err));
 	}
-	return vfm_stall_wait(r->came[CAME_GRAD], r->compute, VFM_STALL_COMM, err);
+	return vfm_stall_wait(r->arrived[ARRIVED_GRAD], r->compute, VFM_STALL_COMM, err);
 }
 
 static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
@@ -517,12 +517,12 @@ static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 		TRY_OUT(vfm_grad_into(t, n->in[i], &to[i], &accumulate[i], err));
 	dq = to[0];
 	if (accumulate[0] || dq.dtype != VFM_F32)
-		TRY_OUT(take(&r.m, vfm_like(&a.q, VFM_F32), &dq, err));
+		TRY_OUT(scratch_alloc(&r.m, vfm_like(&a.q, VFM_F32), &dq, err));
 	TRY_OUT(ring_steps(&r, &a, dq, &dkv, err));
 	if (dq.data != to[0].data)
-		TRY_OUT(add(r.compute, dq, accumulate[0] ? 1 : 0, to[0], err));
+		TRY_OUT(add_scaled(r.compute, dq, accumulate[0] ? 1 : 0, to[0], err));
 	for (int i = 0; i < 2; i++)
-		TRY_OUT(add(r.compute, part_of(&r, dkv, 0, i), accumulate[1 + i] ? 1 : 0, to[1 + i], err));
+		TRY_OUT(add_scaled(r.compute, part_of(&r, dkv, 0, i), accumulate[1 + i] ? 1 : 0, to[1 + i], err));
 out:
 	return ring_end(&r, rc);
 }
@@ -573,9 +573,9 @@ static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct v
 	return o;
 }
 
-/* ---- all of it ---- */
+/* ---- attention ---- */
 
-/* Heads [first, first + heads) of x [rows, heads' * d]. */
+/* Returns heads [first, first + heads) of x [rows, heads' * d]. */
 static struct vfm_var *heads_view(struct vfm_tape *t, struct vfm_var *x, int64_t first, int64_t heads, int64_t d)
 {
 	struct vfm_tensor v = vfm_cols(&x->v, first * d, heads * d);

@@ -2,11 +2,11 @@
 
 #include <stddef.h>
 
-/* Where the groups that parallel.h knows stand in the mesh. */
+/* The field of struct vfm_mesh for each group of spec/parallel.h. */
 static const struct {
 	enum vfm_group g;
 	size_t off;
-} places[] = {
+} group_fields[] = {
 #define AXIS(a)         VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)
 #define GROUP(a, field) VFM_GR_##a, offsetof(struct vfm_mesh, field)
 	{AXIS(PP)},
@@ -28,19 +28,19 @@ static const struct {
 #undef GROUP
 };
 
-enum { N_PLACES = sizeof(places) / sizeof(places[0]) };
+enum { N_GROUP_FIELDS = sizeof(group_fields) / sizeof(group_fields[0]) };
 
-static struct vfm_comm **place(struct vfm_mesh *m, int i)
+static struct vfm_comm **group_field(struct vfm_mesh *m, int i)
 {
-	return (struct vfm_comm **)((char *)m + places[i].off);
+	return (struct vfm_comm **)((char *)m + group_fields[i].off);
 }
 
-static void start(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world)
+static void init_coordinates(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world)
 {
 	*m = (struct vfm_mesh){
 		.p = *p, .rank = world->rank, .world_size = world->size, .world = world, .save = vfm_comm_self()};
-	for (int i = 0; i < N_PLACES; i++)
-		*place(m, i) = vfm_comm_self();
+	for (int i = 0; i < N_GROUP_FIELDS; i++)
+		*group_field(m, i) = vfm_comm_self();
 	vfm_parallel_size(p, m->size);
 	vfm_parallel_coord(p, m->rank, m->coord);
 }
@@ -53,7 +53,7 @@ const struct vfm_mesh *vfm_mesh_one(void)
 	if (!one.world) {
 		vfm_parallel_defaults(&p);
 		p.dp = p.shard = p.cp_a2a = 1;
-		start(&one, &p, vfm_comm_self());
+		init_coordinates(&one, &p, vfm_comm_self());
 	}
 	return &one;
 }
@@ -62,31 +62,31 @@ const struct vfm_mesh *vfm_mesh_one(void)
 
 static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 {
-	for (int i = 0; i < N_PLACES; i++) {
-		struct vfm_place at = vfm_parallel_place(&m->p, m->rank, places[i].g);
-		const char *name = i == N_PLACES - 1 ? "tp_param" : vfm_group_name(places[i].g);
+	for (int i = 0; i < N_GROUP_FIELDS; i++) {
+		struct vfm_place at = vfm_parallel_place(&m->p, m->rank, group_fields[i].g);
+		const char *name = i == N_GROUP_FIELDS - 1 ? "tp_param" : vfm_group_name(group_fields[i].g);
 
-		/* Groups of one need no call: all ranks know that they are. */
+		/* Groups of one are skipped.  All ranks agree on the sizes. */
 		if (at.size > 1)
-			TRY(vfm_comm_split(m->world, at.color, at.key, name, place(m, i), err));
+			TRY(vfm_comm_split(m->world, at.color, at.key, name, group_field(m, i), err));
 	}
-	/* Checkpoints are host memory, whatever the device. */
+	/* Checkpoints are in host memory on every device. */
 	return vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err);
 }
 
-/* Link i leads from stage i to the next (the last to the first) and back.  A rank has a part in two links, its own and
- * the one before, which are therefore made one after the other: links with even numbers, with odd numbers, and, if
- * their number is odd, the last. */
-static int make_links(struct vfm_mesh *m, struct vfm_err *err)
+/* Link i connects stage i with the next stage in both directions; the first stage follows the last.  A rank belongs to
+ * two links, its own and the previous one, so these two are made in different rounds: even links, odd links, and the
+ * last link if the number of links is odd. */
+static int make_p2p_comms(struct vfm_mesh *m, struct vfm_err *err)
 {
 	int pp = m->size[VFM_AX_PP], stage = m->coord[VFM_AX_PP], inner = m->world_size / pp;
-	int own = stage, before = (stage + pp - 1) % pp;
+	int own = stage, previous = (stage + pp - 1) % pp;
 
 	for (int round = 0; pp > 1 && round < 2 + pp % 2; round++) {
 		bool odd_last = pp % 2 != 0;
 		int own_round = odd_last && own == pp - 1 ? 2 : own % 2;
-		int before_round = odd_last && before == pp - 1 ? 2 : before % 2;
-		int link = own_round == round ? own : before_round == round ? before : -1;
+		int previous_round = odd_last && previous == pp - 1 ? 2 : previous % 2;
+		int link = own_round == round ? own : previous_round == round ? previous : -1;
 		bool is_own = own_round == round;
 		int color = link < 0 ? -1 : link * inner + m->rank % inner;
 		struct vfm_comm *none = NULL, **forward = &none, **backward = &none;
@@ -124,15 +124,15 @@ static int make_event(struct vfm_dev *dev, bool wanted, struct vfm_event **e, st
 int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_comm *world, struct vfm_dev *dev,
 	struct vfm_err *err)
 {
-	bool side, overlap;
+	bool has_reductions, overlap;
 	int rc;
 
-	start(m, p, world);
+	init_coordinates(m, p, world);
 	TRY_OUT(make_groups(m, err));
-	TRY_OUT(make_links(m, err));
-	side = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
+	TRY_OUT(make_p2p_comms(m, err));
+	has_reductions = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
 		m->tp_param->size > 1;
-	TRY_OUT(make_stream(dev, side, &m->param_stream, err));
+	TRY_OUT(make_stream(dev, has_reductions, &m->param_stream, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_stream, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_stream, err));
 	overlap = p->overlap == VFM_OVERLAP_AUTO ? dev->async : p->overlap == VFM_OVERLAP_ON;
@@ -153,7 +153,7 @@ void vfm_mesh_release(struct vfm_mesh *m)
 
 	const struct vfm_dev_table *d = m->comm_stream ? m->comm_stream->dev->t : NULL;
 
-	/* Their threads first: they may be in a call of a group. */
+	/* Streams first: their threads may be inside a collective. */
 	for (size_t i = 0; i < sizeof(stream) / sizeof(stream[0]); i++)
 		if (stream[i])
 			stream[i]->dev->t->stream_free(stream[i]);
@@ -163,8 +163,8 @@ void vfm_mesh_release(struct vfm_mesh *m)
 		d->event_free(m->comm_done);
 	for (size_t i = 0; i < sizeof(link) / sizeof(link[0]); i++)
 		vfm_comm_free(link[i]);
-	for (int i = 0; i < N_PLACES && m->world; i++)
-		vfm_comm_free(*place(m, i));
+	for (int i = 0; i < N_GROUP_FIELDS && m->world; i++)
+		vfm_comm_free(*group_field(m, i));
 	*m = (struct vfm_mesh){0};
 }
 

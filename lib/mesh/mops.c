@@ -34,8 +34,8 @@ static int exchange_rows(struct vfm_tape *t, const struct redist_ctx *x, struct 
 	return forward ? vfm_overlap_join(x->mesh, t, rc, err) : vfm_overlap_join_deferred(x->mesh, t, rc, err);
 }
 
-/* to = from in the other division.  sort: row of `from` at each place of what is sent; place: row of what came at each
- * place of `to`. */
+/* to = from in the other division.  sort: row of `from` for each row of the send buffer; place: row of the receive
+ * buffer for each row of `to`. */
 static int redistribute(struct vfm_tape *t, const struct redist_ctx *x, struct vfm_tensor from, struct vfm_tensor to,
 	bool forward, struct vfm_err *err)
 {

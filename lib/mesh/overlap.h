@@ -1,4 +1,4 @@
-/* overlap.h - collectives within layers that overlap with computing.  Private to mesh.
+/* overlap.h - overlap of collectives within layers with computation.  Private to mesh.
  *
  *     rc = vfm_overlap_fork(m, t, &s, err);
  *     if (rc == 0)
@@ -13,13 +13,13 @@
 
 #include "mesh/mesh.h"
 
-/* *s: the stream for collectives.  They start when the work that the compute stream has so far is done. */
+/* Returns in *s the stream for collectives.  They start after the work that the compute stream has so far. */
 int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_stream **s, struct vfm_err *err);
-/* Makes the compute stream wait for the collectives since the fork.  rc: the status of the caller since the fork.  A
- * failure is returned with its *err unchanged, and the stream waits all the same: the caller is about to free memory
- * that a collective may use. */
+/* Makes the compute stream wait for the collectives since the fork.  rc: the status of the caller since the fork.  If
+ * rc is a failure, returns it with *err unchanged.  The stream waits nevertheless, because the caller frees memory that
+ * a collective may use. */
 int vfm_overlap_join(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err);
-/* The same in a backward, which computes a deferred gradient of weights before it waits. */
+/* The same in a backward.  Computes a deferred gradient of weights before the wait. */
 int vfm_overlap_join_deferred(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err);
 
 #endif
