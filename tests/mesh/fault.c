@@ -1,5 +1,5 @@
-/* fault.c - collectives that do not do what they should.  The table of one group of the mesh is replaced by one whose
- * chosen call leaves its work out or puts it one element off; every rank does so in the same call, so nobody hangs. */
+/* fault.c - fault injection into collectives.  Replaces the function table of one group of the mesh.  The chosen call
+ * then skips its work or shifts the result by one element.  Every rank does so in the same call, so no rank hangs. */
 #include <string.h>
 
 #include "meshes.h"
@@ -12,7 +12,7 @@ static struct {
 	int64_t calls, hits;
 } g;
 
-static bool hit(const char *op)
+static bool is_faulty_call(const char *op)
 {
 	int64_t k;
 
@@ -40,10 +40,10 @@ static int copy(struct vfm_stream *s, void *dst, const void *src, size_t n, stru
 	return 0;
 }
 
-/* Left out: everybody keeps its own part of the sum. */
+/* Skips the reduction: each rank keeps its partial sum. */
 static int all_reduce(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor x, struct vfm_err *err)
 {
-	return hit("all_reduce") ? 0 : g.orig->all_reduce(c, s, x, err);
+	return is_faulty_call("all_reduce") ? 0 : g.orig->all_reduce(c, s, x, err);
 }
 
 static int64_t start_of(const struct vfm_comm *c, const int64_t *count, int64_t equal)
@@ -60,13 +60,13 @@ static int reduce_scatter(struct vfm_comm *c, struct vfm_stream *s, struct vfm_t
 {
 	size_t es = vfm_dtype_size(in.dtype);
 
-	if (!hit("reduce_scatter"))
+	if (!is_faulty_call("reduce_scatter"))
 		return g.orig->reduce_scatter(c, s, in, out, count, err);
 	return copy(s, out.data, (const char *)in.data + (size_t)start_of(c, count, vfm_numel(&out)) * es,
 		vfm_nbytes(&out), err);
 }
 
-/* One element off: what was gathered moves on by one. */
+/* Rotates the result by one element. */
 struct shift {
 	char *p;
 	size_t n, es;
@@ -97,21 +97,21 @@ static int all_gather(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tenso
 	const int64_t *count, struct vfm_err *err)
 {
 	TRY(g.orig->all_gather(c, s, in, out, count, err));
-	return hit("all_gather") ? shift(s, out, err) : 0;
+	return is_faulty_call("all_gather") ? shift(s, out, err) : 0;
 }
 
 static int all_to_all(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor in, struct vfm_tensor out,
 	const int64_t *send, const int64_t *recv, struct vfm_err *err)
 {
 	TRY(g.orig->all_to_all(c, s, in, out, send, recv, err));
-	return hit("all_to_all") ? shift(s, out, err) : 0;
+	return is_faulty_call("all_to_all") ? shift(s, out, err) : 0;
 }
 
 static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor out, int to, struct vfm_tensor in,
 	int from, struct vfm_err *err)
 {
 	TRY(g.orig->exchange(c, s, out, to, in, from, err));
-	return hit("exchange") && vfm_numel(&in) ? shift(s, in, err) : 0;
+	return is_faulty_call("exchange") && vfm_numel(&in) ? shift(s, in, err) : 0;
 }
 
 void fault_arm(const struct fault *f, struct vfm_mesh *m)

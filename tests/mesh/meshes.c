@@ -1,17 +1,17 @@
-/* meshes - results do not depend on the layout: every row of a list of meshes against a single process.
+/* meshes - checks that results do not depend on the layout: compares every row of a list with a single process.
  *
  *	meshes [-k WORDS] [--fault NAME] [--device NAME] [--comm NAME] [-o FORMAT] LIST
  *
  * A list has lines of these kinds:
  *	model NAME KEY=VALUE ...                   a model, by keys of the configuration
- *	group NAME MODEL[,MODEL ...]               a name for several models in the rows below
- *	NAME[,NAME ...] RANKS KEY=VALUE ...    a row for each model: a key without a section is one of `parallel`, or
+ *	group NAME MODEL[,MODEL ...]               a name for several models in the following rows
+ *	NAME[,NAME ...] RANKS KEY=VALUE ...    a row per model: a key without a section is one of `parallel`, or
  *	                                       recompute, dtype; nodes=N puts the ranks on N synthetic nodes
- *	fault NAME OP GROUP CALL               see fault.c; GROUP is the name that the mesh gives the group
+ *	fault NAME OP GROUP CALL               see fault.c; GROUP is the name of the group in the mesh
  *	expect FAULT NAME RANKS KEY=VALUE ...  a row that must fail with this fault
  *
- * The single process computes on the CPU.  Without --faults the rows are run; with --faults those that must fail.
- * Status 0 when all is as it should be.
+ * The single process computes on the CPU.  Runs the rows or, with --faults, the rows that must fail.  Exits with status
+ *0 if all results are as expected.
  */
 #include <math.h>
 #include <signal.h>
@@ -49,7 +49,7 @@ struct list {
 	struct model model[16];
 	struct fault fault[MAX_FAULTS];
 	struct row row[MAX_ROWS];
-	const char *expect[MAX_ROWS]; /* the fault with which row i must fail; NULL: it must be right */
+	const char *expect[MAX_ROWS]; /* the fault with which row i must fail; NULL: row i must pass */
 	int n_models, n_groups, n_faults, n_rows;
 	struct vfm_arena arena;
 };
@@ -61,7 +61,7 @@ static int bad_line(struct vfm_err *err, const char *file, int line, const char 
 	return vfm_fail(err, VFM_EUSAGE, "%s:%d: %s", file, line, why);
 }
 
-/* The models that a group stands for; else the name itself. */
+/* Returns the models of a group, or the name itself if it is not a group. */
 static char *expand_models(struct list *l, const char *name)
 {
 	for (int i = 0; i < l->n_groups; i++)
@@ -142,7 +142,7 @@ static int parse_line(struct list *l, char *s, int line)
 	skip = !strcmp(w[0], "expect") ? 2 : 0;
 	if (n < skip + 2)
 		return -1;
-	for (int i = 0; i < skip + 2; i++) { /* what follows the number of ranks */
+	for (int i = 0; i < skip + 2; i++) { /* the text after the number of ranks */
 		keys += strcspn(keys, " \t");
 		keys += strspn(keys, " \t");
 	}
@@ -229,7 +229,7 @@ static int wait_for(pid_t pid)
 	return status;
 }
 
-/* The same model, type and packs on one process. */
+/* Runs the model of the row with the same dtype and packs in a single process. */
 static struct ref *make_ref(const struct list *l, const struct row *r)
 {
 	struct ref *ref = shared(sizeof(*ref) + (size_t)MAX_FLOATS * sizeof(float));
@@ -256,8 +256,8 @@ static struct ref *make_ref(const struct list *l, const struct row *r)
 	return ref;
 }
 
-/* In a process of its own: launches the ranks and is each of them. */
-static void job(
+/* Runs in a separate process: launches the ranks and runs as each of them. */
+static void run_ranks_of_row(
 	const struct list *l, const struct row *r, const struct fault *f, const struct ref *ref, struct found *found)
 {
 	struct vfm_launch launch = {0};
@@ -302,11 +302,11 @@ static double bf16_tol_of(const struct row *r)
 	return has_key(r, "train.residual=bf16") ? residual_tol : bf16_tol;
 }
 
-/* bf16 rounds every value to 1/256: a single element says little, the norm of a gradient does.  e5m2 rounds to 1/8:
- * where sums that differ in their last bit (over tp, over cp) are made into it, some elements fall the other way, which
- * adds up on the way back: models as small as these are then 0.08 from one process by norm, while fp8 itself is 0.15
- * from bf16, on one process (0.15) as with tp and cp (0.13 to 0.16). */
-static void judge(const struct row *r, const struct ref *ref, const struct found *f, struct verdict *v)
+/* bf16 rounds every value to 1/256.  Single elements therefore vary, and the norm of a gradient is compared instead.
+ * e5m2 rounds to 1/8.  Sums over tp or cp may differ in the last bit, so some elements round the other way, and the
+ * differences accumulate in the backward.  Models of this size differ by 0.08 from one process by norm.  fp8 itself
+ * differs by 0.15 from bf16 on one process, and by 0.13 to 0.16 with tp and cp. */
+static void compare_row(const struct row *r, const struct ref *ref, const struct found *f, struct verdict *v)
 {
 	bool bf16 = has_key(r, "dtype=bf16");
 	double l_tol = bf16 ? bf16_tol : loss_tol, g_tol = bf16 ? bf16_tol_of(r) : grad_tol;
@@ -326,7 +326,7 @@ static void judge(const struct row *r, const struct ref *ref, const struct found
 			sq += f[k].t[i].sq_diff;
 			covered += f[k].t[i].covered;
 		}
-		/* A gradient that is zero but for rounding has nothing to be relative to. */
+		/* A gradient that is zero up to rounding has no useful scale of its own. */
 		a = max / fmax(ref->t[i].max, 1e-5 * ref->max);
 		b = sqrt(sq) / fmax(ref->t[i].norm, 1e-5 * ref->max);
 		if (covered != ref->t[i].n) {
@@ -360,7 +360,7 @@ static void run_row(
 	pid = fork();
 	if (pid == 0) {
 		setpgid(0, 0);
-		job(l, r, f, ref, found);
+		run_ranks_of_row(l, r, f, ref, found);
 	}
 	status = pid > 0 ? wait_for(pid) : -1;
 	v->time_s = vfm_now() - t0;
@@ -371,7 +371,7 @@ static void run_row(
 			snprintf(v->why, sizeof(v->why), "rank %d: %s", k, found[k].why);
 	}
 	if (v->ran)
-		judge(r, ref, found, v);
+		compare_row(r, ref, found, v);
 	else if (!v->why[0])
 		snprintf(v->why, sizeof(v->why), status == -1 ? "hangs" : "died (status 0x%x)", status);
 	munmap(found, (size_t)r->ranks * sizeof(*found));
@@ -379,9 +379,9 @@ static void run_row(
 
 /* ---- the report ---- */
 
-struct cache { /* a reference for each model and type */
+struct cache { /* a reference per model and dtype */
 	const char *model;
-	int sort; /* of the computing: what a reference must have in common with the row */
+	int sort; /* the arithmetic that a reference must share with the row */
 	struct ref *ref;
 };
 
@@ -456,7 +456,7 @@ static struct vfm_table *columns(bool faults)
 	return t;
 }
 
-/* Runs what is wanted.  With a fault, a row is good when it ran to its end and its numbers are wrong. */
+/* Runs the selected rows.  With a fault, a row passes if it completes with wrong numbers. */
 static int run_list(const struct list *l, const char *words, int64_t max_ranks, bool faults, const char *one_fault,
 	struct vfm_table *t, struct vfm_err *err)
 {
@@ -512,8 +512,8 @@ int main(int argc, char **argv)
 	bool faults = false;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'k', "words", "WORDS", "only rows that contain all of these", &words},
-		{VFM_OPT_FLAG, 0, "faults", NULL, "the rows that must fail", &faults},
-		{VFM_OPT_STR, 0, "fault", "NAME", "put this fault into all rows, which must then fail", &fault},
+		{VFM_OPT_FLAG, 0, "faults", NULL, "run the rows that must fail", &faults},
+		{VFM_OPT_STR, 0, "fault", "NAME", "inject this fault into all rows, which must then fail", &fault},
 		{VFM_OPT_STR, 0, "device", "NAME", "where the ranks compute (cpu)", &device},
 		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
 		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, staging, nccl, shm (as VFM_COMM)",

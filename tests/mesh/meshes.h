@@ -1,8 +1,8 @@
-/* meshes.h - layout-freedom: a training step on a mesh of ranks against the same step on one.
+/* meshes.h - independence of layouts: a training step on a mesh of ranks, compared with the same step on one process.
  *
- * A row of the list (meshes.txt) names a model, a number of ranks and keys of the configuration.  Its ranks are forks;
- * each compares the gradients that it owns with those of the single process, which lie in memory that all share, and
- * leaves the differences there.
+ * A row of the list (meshes.txt) names a model, a number of ranks and keys of the configuration.  The ranks of a row
+ * are forked processes.  Each compares the gradients that it owns with those of the single process and stores the
+ * differences.  Both are in shared memory.
  */
 #ifndef MESHES_H
 #define MESHES_H
@@ -14,29 +14,29 @@ enum { STEPS = 5, MAX_RANKS = 16, MAX_TENSORS = 1024, MAX_KEYS = 24, MAX_FLOATS 
 
 struct row {
 	const char *model;
-	int ranks, nodes;          /* nodes: key "nodes=2", made up, so that what goes between them goes over sockets */
+	int ranks, nodes;          /* nodes: key "nodes=2"; synthetic nodes, with sockets between them */
 	const char *key[MAX_KEYS]; /* "tp=2", "fsdp", "recompute=full", … */
 	int n_keys;
 	const char *text; /* the keys in one line */
 	int line;
 };
 
-/* What one process computed. */
+/* The results of the single process. */
 struct ref_tensor {
 	char name[96];
-	int64_t n, off; /* global elements; place in the data */
+	int64_t n, off; /* global elements; offset in data */
 	double max, norm;
 };
 struct ref {
 	bool ok;
 	char why[VFM_ERR_MAX];
-	double loss[STEPS], max; /* max: the largest gradient of all */
+	double loss[STEPS], max; /* max: the largest element of all gradients */
 	int n;
 	struct ref_tensor t[MAX_TENSORS];
 	float data[]; /* [MAX_FLOATS] */
 };
 
-/* What a rank found. */
+/* The results of a rank. */
 struct found {
 	bool done;
 	char why[VFM_ERR_MAX];
@@ -47,25 +47,26 @@ struct found {
 	} t[MAX_TENSORS];
 };
 
-/* A fault is put into every rank of a row. */
+/* A fault, injected into every rank of a row. */
 struct fault {
 	const char *name;
 	const char *op;    /* all_reduce, reduce_scatter, all_gather, all_to_all, exchange; or "slice" (no group) */
-	const char *group; /* the name that the mesh gave it */
-	int64_t call;      /* which of its calls, from 0; -1: all */
+	const char *group; /* its name in the mesh */
+	int64_t call;      /* index of the faulty call, from 0; -1: all calls */
 };
 void fault_arm(const struct fault *f, struct vfm_mesh *m);
-/* Initial weights of one slice come from one element further on. */
+/* Rotates the initial weights of one slice by one element.  No-op unless the op of f is "slice". */
 int fault_slice(const struct fault *f, struct vfm_params *ps, struct vfm_err *err);
-int64_t fault_hits(void); /* faulty calls of this process */
+int64_t fault_hits(void); /* returns the number of faulty calls in this process */
 
-/* What carries the groups of the mesh: "shm" (tests/unit/shm_transport.h, on a CPU), or as VFM_COMM; NULL: as without
- * it. */
+/* The transport of the groups of the mesh: "shm" (tests/unit/shm_transport.h, on a CPU), or a value of VFM_COMM; NULL:
+ * the default. */
 extern const char *mesh_comm;
-/* Before the ranks of a row are forked. */
+/* Prepares the transport.  To be called before the ranks of a row are forked. */
 void comm_prepare(void);
 
-/* One process, on the CPU: fills ref.  A rank of a row, on this device: compares with ref. */
+/* run_single runs the steps in one process on the CPU and fills ref.  run_rank runs them as a rank on `device` and
+ * fills out with the differences from ref. */
 int run_single(const struct vfm_config *c, struct ref *ref, struct vfm_err *err);
 int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *l, int nodes, const struct fault *fault,
 	const struct ref *ref, struct found *out, struct vfm_err *err);

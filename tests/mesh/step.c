@@ -1,4 +1,4 @@
-/* step.c - the five steps, on one process and on a rank of a mesh. */
+/* step.c - runs the steps in a single process and in a rank of a mesh. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 
 enum { PACKS = 8, SAMPLES = 5 };
 
-/* Images and videos together, odd lengths, samples of one token, samples without text, packs with fewer tokens than
- * ranks; and an id that a signed number does not hold. */
+/* Images and videos, odd lengths, samples of one token, samples without text, packs with fewer tokens than ranks, and
+ * an id that exceeds int64_t. */
 static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
@@ -75,7 +75,7 @@ static int one_step(struct bench *x, const struct vfm_mesh *m, const struct vfm_
 typedef int grad_fn(
 	void *ctx, const struct vfm_param *p, const struct vfm_owned *o, const float *g, struct vfm_err *err);
 
-/* Hands out the gradients that this rank owns, of replicas, too. */
+/* Calls fn with the gradients that this rank owns, on every replica. */
 static int each_grad(struct vfm_trainer *tr, grad_fn *fn, void *ctx, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
@@ -125,7 +125,8 @@ struct fill_ref {
 	int64_t used;
 };
 
-static int keep(void *ctx, const struct vfm_param *p, const struct vfm_owned *o, const float *g, struct vfm_err *err)
+static int store_ref(
+	void *ctx, const struct vfm_param *p, const struct vfm_owned *o, const float *g, struct vfm_err *err)
 {
 	struct fill_ref *f = ctx;
 	struct ref_tensor *t = &f->ref->t[f->ref->n];
@@ -160,7 +161,7 @@ int run_single(const struct vfm_config *c, struct ref *ref, struct vfm_err *err)
 	for (int s = 0; s < STEPS; s++) {
 		TRY_OUT(one_step(&x, m, c, s, &ref->loss[s], err));
 		if (s == 0)
-			TRY_OUT(each_grad(x.tr, keep, &f, err));
+			TRY_OUT(each_grad(x.tr, store_ref, &f, err));
 	}
 out:
 	bench_close(&x);
@@ -191,7 +192,7 @@ static int compare(void *ctx, const struct vfm_param *p, const struct vfm_owned 
 			double d = (double)g[runs.v[r].loc + i] -
 				(double)x->ref->data[x->ref->t[k].off + runs.v[r].glob + i];
 
-			/* (a NaN must not be lost in a maximum) */
+			/* the maximum must not drop a NaN */
 			x->out->t[k].max_diff = fabs(d) <= x->out->t[k].max_diff ? x->out->t[k].max_diff
 				: isnan(d)                                       ? INFINITY
 										 : fabs(d);
@@ -216,7 +217,7 @@ static int rank_steps(struct bench *x, const struct vfm_config *c, const struct 
 	return 0;
 }
 
-static void make_up_nodes(struct vfm_launch *l, int nodes)
+static void set_synthetic_nodes(struct vfm_launch *l, int nodes)
 {
 	int each = (l->size + nodes - 1) / nodes;
 
@@ -244,16 +245,16 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	struct vfm_comm_dev_opts on = {0};
 	struct vfm_mesh m = {0};
 	struct bench x = {0};
-	bool off = getenv("VFM_COMM_REGISTER") != NULL; /* for comparisons */
-	const char *no_mem = getenv(
-		"MESH_NO_MEM"); /* shm: so many pieces of the library's memory the last rank gets, but the next not */
+	bool off = getenv("VFM_COMM_REGISTER") != NULL; /* registration is disabled, for comparisons */
+	const char *no_mem =
+		getenv("MESH_NO_MEM"); /* shm: the allocation of the transport that fails on the last rank, from 0 */
 	int rc;
 
 	vfm_par_set_threads(1);
 	if (no_mem && l->rank == l->size - 1)
 		shmt_no_mem_at = 1 + atoi(no_mem);
 	if (nodes > 1)
-		make_up_nodes(l, nodes);
+		set_synthetic_nodes(l, nodes);
 	if (mesh_comm)
 		setenv("VFM_COMM", mesh_comm, 1);
 	TRY(vfm_comm_host_new(l, &opts, &host, err));
@@ -270,8 +271,8 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 		(shmt_registered_calls == 0) != off)
 		rc = vfm_fail(err, VFM_EUSAGE, "calls with registered operands: %d", shmt_registered_calls);
 	if (fault && !fault_hits() && strcmp(fault->op, "slice") != 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: there was no such call (%s over '%s')", fault->name,
-			fault->op, fault->group);
+		rc = vfm_fail(err, VFM_EUSAGE, "fault %s: no such call occurred (%s over '%s')", fault->name, fault->op,
+			fault->group);
 out:
 	if (rc < 0 && host->size > 1)
 		vfm_comm_host_abort(host, err->msg);

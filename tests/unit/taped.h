@@ -1,4 +1,4 @@
-/* taped.h - a tape on the CPU for each test, and nothing of it left behind. */
+/* taped.h - a tape on the CPU for each test, and a check that no memory leaks. */
 #ifndef TESTS_UNIT_TAPED_H
 #define TESTS_UNIT_TAPED_H
 
@@ -26,7 +26,7 @@ static int teardown(void **state)
 	vfm_tape_free(t);
 	left = dev.dev->mem_now;
 	vfm_device_close(&dev);
-	return left ? -1 : 0; /* whatever a test did, nothing stays */
+	return left ? -1 : 0; /* fails the test if memory leaked */
 }
 
 #endif

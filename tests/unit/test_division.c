@@ -1,4 +1,4 @@
-/* Divisions into frames and columns against brute force: random packs on all ranks, whose rows are really moved. */
+/* Divisions into frames and columns, compared with brute force: random packs on all ranks, whose rows are moved. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,8 +41,8 @@ static void random_pack(struct world *w, struct vfm_rng *r, uint64_t *k)
 	}
 }
 
-/* What an all_to_all of `rows` does, by the plans of all ranks. */
-static int32_t *exchange(const struct world *w, int me, int32_t *const *sent, bool back)
+/* Returns what rank `me` receives from an all-to-all by the plans of all ranks. */
+static int32_t *simulate_all_to_all(const struct world *w, int me, int32_t *const *sent, bool back)
 {
 	int64_t n = back ? w->d[me].home : w->d[me].rows, at = 0;
 	int32_t *out = vfm_calloc((size_t)n + 1, sizeof(*out));
@@ -62,7 +62,7 @@ static int32_t *exchange(const struct world *w, int me, int32_t *const *sent, bo
 	return out;
 }
 
-static int32_t *pick(const int32_t *x, const int32_t *index, int64_t n)
+static int32_t *select_rows(const int32_t *x, const int32_t *index, int64_t n)
 {
 	int32_t *y = vfm_calloc((size_t)n + 1, sizeof(*y));
 
@@ -71,7 +71,7 @@ static int32_t *pick(const int32_t *x, const int32_t *index, int64_t n)
 	return y;
 }
 
-/* Row `row` of the pack: its unit, numbered over the pack. */
+/* Returns the unit of row `row` of the pack, numbered over the pack, and in *len its length. */
 static int64_t unit_of(const struct world *w, enum vfm_division_kind kind, int32_t row, int64_t *len)
 {
 	int64_t base = 0;
@@ -95,16 +95,16 @@ static void check_rank(const struct world *w, enum vfm_division_kind kind, int r
 		for (int32_t i = d->cu[u]; i < d->cu[u + 1]; i++) {
 			int64_t len, unit = unit_of(w, kind, d->pack_row[i], &len);
 
-			assert_int_equal(len, d->cu[u + 1] - d->cu[u]); /* whole, */
+			assert_int_equal(len, d->cu[u + 1] - d->cu[u]); /* units are whole, */
 			if (i == d->cu[u])
-				assert_int_equal(unit, ++*last_unit); /* in order, none left out, */
+				assert_int_equal(unit, ++*last_unit); /* in order and complete */
 			else
 				assert_true(unit == *last_unit && d->pack_row[i] > d->pack_row[i - 1]);
-			assert_int_equal(seen[d->pack_row[i]]++, 0); /* each token once */
+			assert_int_equal(seen[d->pack_row[i]]++, 0); /* each token occurs once */
 			longest = len > longest ? len : longest;
 		}
 	}
-	/* Balanced: within a unit of the share. */
+	/* Balanced: at most one sample or unit above the equal share. */
 	for (int s = 0; s < w->n; s++)
 		longest = w->grid[s][0] * w->grid[s][1] * w->grid[s][2] > longest
 			? w->grid[s][0] * w->grid[s][1] * w->grid[s][2]
@@ -114,7 +114,7 @@ static void check_rank(const struct world *w, enum vfm_division_kind kind, int r
 
 static void check(struct world *w, enum vfm_division_kind kind)
 {
-	int32_t *sent[RANKS], *got[RANKS], *there[RANKS], *buf;
+	int32_t *sent[RANKS], *got[RANKS], *moved[RANKS], *buf;
 	char *seen = vfm_calloc((size_t)w->cu[w->n], 1);
 	int64_t last = -1;
 
@@ -122,24 +122,24 @@ static void check(struct world *w, enum vfm_division_kind kind)
 		vfm_division_make(&w->d[r], kind, w->n, w->cu, (const int32_t(*)[3])w->grid, w->cp, r);
 		vfm_tokens_make(&w->t[r], w->n, w->cu, w->cp, r, 1, 1, 0);
 		assert_int_equal(w->d[r].home, w->t[r].rows_cp[r]);
-		sent[r] = pick(w->t[r].pack_row, w->d[r].gather, w->d[r].home);
+		sent[r] = select_rows(w->t[r].pack_row, w->d[r].gather, w->d[r].home);
 	}
 	for (int r = 0; r < w->cp; r++) {
 		check_rank(w, kind, r, seen, &last);
-		got[r] = exchange(w, r, sent, false);
-		there[r] = pick(got[r], w->d[r].place, w->d[r].rows);
-		assert_memory_equal(there[r], w->d[r].pack_row, (size_t)w->d[r].rows * 4);
+		got[r] = simulate_all_to_all(w, r, sent, false);
+		moved[r] = select_rows(got[r], w->d[r].place, w->d[r].rows);
+		assert_memory_equal(moved[r], w->d[r].pack_row, (size_t)w->d[r].rows * 4);
 	}
 	assert_null(memchr(seen, 0, (size_t)w->cu[w->n]));
 	for (int r = 0; r < w->cp; r++) {
 		free(got[r]);
-		got[r] = pick(there[r], w->d[r].place_inv, w->d[r].rows);
+		got[r] = select_rows(moved[r], w->d[r].place_inv, w->d[r].rows);
 	}
 	for (int r = 0; r < w->cp; r++) {
 		int32_t *home;
 
-		buf = exchange(w, r, got, true);
-		home = pick(buf, w->d[r].gather_inv, w->d[r].home);
+		buf = simulate_all_to_all(w, r, got, true);
+		home = select_rows(buf, w->d[r].gather_inv, w->d[r].home);
 		assert_memory_equal(home, w->t[r].pack_row, (size_t)w->d[r].home * 4);
 		free(home);
 		free(buf);
@@ -147,7 +147,7 @@ static void check(struct world *w, enum vfm_division_kind kind)
 	for (int r = 0; r < w->cp; r++) {
 		free(sent[r]);
 		free(got[r]);
-		free(there[r]);
+		free(moved[r]);
 		vfm_division_release(&w->d[r]);
 		vfm_tokens_release(&w->t[r]);
 	}
@@ -169,7 +169,7 @@ static void test_random(void **state)
 	}
 }
 
-/* One video on two ranks: the middle frame of three goes to the first, an image to the second as a whole. */
+/* A video and an image on two ranks.  Rank 0 gets two of three frames, rank 1 the third and the whole image. */
 static void test_known(void **state)
 {
 	static const int32_t cu[] = {0, 12, 16}, grid[][3] = {{3, 2, 2}, {1, 2, 2}};

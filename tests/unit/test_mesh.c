@@ -1,4 +1,4 @@
-/* Meshes and collectives as ops, on forked ranks, against one rank that has everything. */
+/* Meshes and collectives as ops on forked ranks, compared with a single rank. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static struct vfm_comm *world;
 static struct vfm_err err;
 static struct vfm_tape *t;
 
-/* In a rank: says what is wrong and ends it, which fails the test in the parent. */
+/* In a rank: prints the failure and exits, which fails the test in the parent. */
 #define MUST(condition, ...)                                                                                           \
 	do {                                                                                                           \
 		if (!(condition)) {                                                                                    \
@@ -38,8 +38,8 @@ static struct vfm_tape *t;
 	} while (0)
 #define OK(call) MUST((call) >= 0, "%s", err.msg)
 
-/* Runs fn on n forked ranks, as if they were on `nodes` nodes; they end with `status`. */
-static void ranks_end(int status, int n, int nodes, void (*fn)(const void *arg), const void *arg)
+/* Runs fn on n forked ranks on `nodes` synthetic nodes.  Checks that the job exits with `status`. */
+static void run_ranks(int status, int n, int nodes, void (*fn)(const void *arg), const void *arg)
 {
 	struct vfm_host_comm_opts o = {.timeout_s = 20};
 	struct vfm_launch l;
@@ -62,7 +62,7 @@ static void ranks_end(int status, int n, int nodes, void (*fn)(const void *arg),
 	t = vfm_tape_new(dev.stream);
 	fn(arg);
 	vfm_tape_free(t);
-	MUST(dev.dev->mem_now == 0, "%lld bytes left", (long long)dev.dev->mem_now);
+	MUST(dev.dev->mem_now == 0, "%lld bytes of device memory leaked", (long long)dev.dev->mem_now);
 	vfm_device_close(&dev);
 	vfm_comm_free(world);
 	vfm_launch_end(&l);
@@ -71,7 +71,7 @@ static void ranks_end(int status, int n, int nodes, void (*fn)(const void *arg),
 
 static void on_ranks(int n, int nodes, void (*fn)(const void *arg), const void *arg)
 {
-	ranks_end(0, n, nodes, fn, arg);
+	run_ranks(0, n, nodes, fn, arg);
 }
 
 static struct vfm_model_spec any_model(void)
@@ -107,7 +107,7 @@ static void check_members(const struct vfm_mesh *m, struct vfm_comm *c, enum vfm
 	}
 }
 
-/* Each stage sends its rank both ways; nobody waits before he has sent. */
+/* Each stage sends its rank in both directions before it waits. */
 static void check_links(const struct vfm_mesh *m)
 {
 	int inner = m->world_size / m->size[VFM_AX_PP];
@@ -227,7 +227,7 @@ static struct vfm_var *attend(struct vfm_tape *tape, void *arg)
 		r->l, 0.7f);
 }
 
-/* o and the gradient of qkv of the rows `row` and the heads of tp rank i of n; the caller frees. */
+/* Returns o and the gradient of qkv, for the rows `row` and the heads of tp rank tp_i.  The caller frees both. */
 static void run_attn(const struct attn_case *c, const struct vfm_attn_layout *l, const int32_t *row, int64_t rows,
 	int tp_i, int tp, float **o, float **g)
 {
@@ -262,11 +262,11 @@ static void run_attn(const struct attn_case *c, const struct vfm_attn_layout *l,
 	free(dout.data);
 }
 
-/* The largest difference, as a share of the largest value. */
-static double differ(const struct attn_case *c, const float *mine, const float *all, const int32_t *row, int64_t rows,
-	int tp_i, int groups)
+/* Returns the largest difference, relative to the largest value. */
+static double relative_error(const struct attn_case *c, const float *mine, const float *all, const int32_t *row,
+	int64_t rows, int tp_i, int groups)
 {
-	/* groups: 1: o; 3: q, k and v */
+	/* groups: 1 for o; 3 for q, k and v */
 	int64_t h = c->heads / c->tp, hkv = c->kv_heads / c->tp, w = (groups == 1 ? h : h + 2 * hkv) * D;
 	int64_t all_w = (groups == 1 ? c->heads : c->heads + 2 * c->kv_heads) * D;
 	double most = 1e-3, worst = 0;
@@ -302,7 +302,7 @@ static double attn_pack(const struct attn_case *c, const struct vfm_mesh *m, int
 	vfm_tokens_make(&whole, n, cu, 1, 0, 1, 1, 0);
 	OK(vfm_attn_layout_make(&l, m, &tok, dev.stream, &err));
 	OK(vfm_attn_layout_make(&ref, vfm_mesh_one(), &whole, dev.stream, &err));
-	if (c->fault && vfm_has(&l.order)) { /* rows of one sample among those of the next */
+	if (c->fault && vfm_has(&l.order)) { /* mixes the rows of different samples */
 		int32_t *order = l.order.data, last = order[l.order.shape[0] - 1];
 
 		memmove(order + 1, order, (size_t)(l.order.shape[0] - 1) * 4);
@@ -310,8 +310,8 @@ static double attn_pack(const struct attn_case *c, const struct vfm_mesh *m, int
 	}
 	run_attn(c, &ref, row, cu[n], 0, 1, &all_o, &all_g);
 	run_attn(c, &l, tok.pack_row, tok.rows_cp[cp_i], tp_i, c->tp, &o, &g);
-	eo = differ(c, o, all_o, tok.pack_row, tok.rows_cp[cp_i], tp_i, 1);
-	eg = differ(c, g, all_g, tok.pack_row, tok.rows_cp[cp_i], tp_i, 3);
+	eo = relative_error(c, o, all_o, tok.pack_row, tok.rows_cp[cp_i], tp_i, 1);
+	eg = relative_error(c, g, all_g, tok.pack_row, tok.rows_cp[cp_i], tp_i, 3);
 	vfm_attn_layout_release(&l);
 	vfm_attn_layout_release(&ref);
 	vfm_tokens_release(&tok);
@@ -338,12 +338,11 @@ static void attn_one(const struct attn_case *c)
 		double e = attn_pack(c, &m, packs[i].n, packs[i].len);
 
 		worst = e > worst ? e : worst;
-		MUST(c->fault || e <= tol,
-			"cp %d (%s, a2a %d) tp %d heads %d/%d %s recompute %d, pack %zu: off by %.3g", c->cp,
-			(const char *[]){"ring", "a2a", "hybrid"}[c->mode], c->a2a, c->tp, c->heads, c->kv_heads,
+		MUST(c->fault || e <= tol, "cp %d (%s, a2a %d) tp %d heads %d/%d %s recompute %d, pack %zu: error %.3g",
+			c->cp, (const char *[]){"ring", "a2a", "hybrid"}[c->mode], c->a2a, c->tp, c->heads, c->kv_heads,
 			vfm_dtype_name(c->dt), c->recompute, i, e);
 	}
-	MUST(!c->fault || worst > 100 * tol, "a fault was not seen: off by %.3g", worst);
+	MUST(!c->fault || worst > 100 * tol, "a fault was not detected: error %.3g", worst);
 	vfm_mesh_release(&m);
 }
 
@@ -408,9 +407,9 @@ static void test_attention_on_nodes(void **state)
 	on_ranks(3, 3, attn_cases, three);
 }
 
-/* The last rank dies while the others are in the midst of attention: each says who it was, and soon; nothing stays
- * behind. */
-static void one_dies(const void *arg)
+/* The last rank dies while the others compute attention.  Each of them soon fails with a message that names a rank, and
+ * no memory leaks. */
+static void last_rank_dies(const void *arg)
 {
 	const struct attn_case *c = arg;
 	struct vfm_model_spec spec = any_model();
@@ -436,14 +435,14 @@ static void one_dies(const void *arg)
 			_exit(3);
 		attend(t, &run);
 	}
-	MUST(vfm_tape_status(t, &err) == VFM_EENV, "nobody missed the dead");
+	MUST(vfm_tape_status(t, &err) == VFM_EENV, "the death of a rank was not detected");
 	MUST(strstr(err.msg, "rank 3") || strstr(err.msg, "rank 2"), "%s", err.msg);
 	vfm_tape_reset(t);
 	vfm_attn_layout_release(&l);
 	vfm_tokens_release(&tok);
 	vfm_mesh_release(&m);
 	free(x.data);
-	MUST(vfm_now() - t0 < 10, "it took %.1f s", vfm_now() - t0);
+	MUST(vfm_now() - t0 < 10, "detection took %.1f s", vfm_now() - t0);
 }
 
 static void test_death(void **state)
@@ -452,8 +451,8 @@ static void test_death(void **state)
 	static const struct attn_case both = {4, HYBRID(2), 1, 4, 2, VFM_F32, VFM_RECOMPUTE_NONE, false};
 
 	(void)state;
-	ranks_end(3, 4, 1, one_dies, &ring);
-	ranks_end(3, 4, 2, one_dies, &both);
+	run_ranks(3, 4, 1, last_rank_dies, &ring);
+	run_ranks(3, 4, 2, last_rank_dies, &both);
 }
 
 /* ---- rows ---- */
@@ -469,33 +468,34 @@ static struct vfm_tensor filled(int64_t rows, int64_t first, int salt)
 	return x;
 }
 
-static void must_be(struct vfm_tensor x, int64_t i, double want, const char *what)
+static void check_value(struct vfm_tensor x, int64_t i, double want, const char *what)
 {
 	MUST(fabs(get(x, i) - want) < 1e-5, "%s: %g at %lld, not %g", what, get(x, i), (long long)i, want);
 }
 
-/* How rows get from a rank's own to all of them. */
-enum how { GATHER, COLUMN, BOTH_COLUMNS };
+/* The op that gathers the rows of all ranks. */
+enum gather_op { GATHER, COLUMN, BOTH_COLUMNS };
 
-static struct vfm_var *all_rows(const struct vfm_attn_layout *l, struct vfm_var *x, struct vfm_var *one, enum how how)
+static struct vfm_var *all_rows(
+	const struct vfm_attn_layout *l, struct vfm_var *x, struct vfm_var *one, enum gather_op gather_op)
 {
 	struct vfm_linear_args a[] = {{.w = one, .out = VFM_F32}, {.w = one, .out = VFM_F32}};
 	struct vfm_var *y[2];
 
-	if (how == GATHER)
+	if (gather_op == GATHER)
 		return vfm_tp_gather(t, l, x);
-	vfm_tp_column(t, l, x, a, how == COLUMN ? 1 : 2, y);
-	return how == COLUMN ? y[0] : vfm_g_add(t, y[0], y[1]);
+	vfm_tp_column(t, l, x, a, gather_op == COLUMN ? 1 : 2, y);
+	return gather_op == COLUMN ? y[0] : vfm_g_add(t, y[0], y[1]);
 }
 
-/* Layers of the identity, the products with which are exact. */
-static void rows_over(const int64_t *rows, enum how how)
+/* The weights are the identity matrix, so that products are exact. */
+static void rows_over(const int64_t *rows, enum gather_op gather_op)
 {
 	int64_t total = 0, first = 0, mine = rows[world->rank];
 	struct vfm_mesh m = {.group = {[VFM_AX_TP] = world}};
 	struct vfm_tokens tok = {.rows_tp = (int64_t *)rows};
 	struct vfm_attn_layout l = {.mesh = &m, .tok = &tok};
-	double times = how == BOTH_COLUMNS ? 2 : 1;
+	double times = gather_op == BOTH_COLUMNS ? 2 : 1;
 	float identity[COLS * COLS] = {0};
 	struct vfm_tensor x, dy, y_part, dy_part;
 	struct vfm_tensor one = vfm_t2(identity, VFM_F32, COLS, COLS);
@@ -508,14 +508,14 @@ static void rows_over(const int64_t *rows, enum how how)
 		first += r < world->rank ? rows[r] : 0;
 		total += rows[r];
 	}
-	/* Everyone has all rows, the gradient of each is of his own. */
+	/* Gather: every rank has all rows, and its gradient differs from that of the other ranks. */
 	x = filled(mine, first, 3);
 	dy = filled(total, 0, 10 + world->rank);
 	in = vfm_leaf(t, x);
-	y = all_rows(&l, in, vfm_leaf(t, one), how);
+	y = all_rows(&l, in, vfm_leaf(t, one), gather_op);
 	OK(vfm_tape_status(t, &err));
 	for (int64_t i = 0; i < total * COLS; i++)
-		must_be(y->v, i, times * value((uint64_t)i, 3), "gathered");
+		check_value(y->v, i, times * value((uint64_t)i, 3), "gathered");
 	OK(vfm_tape_seed(t, y, dy, &err));
 	OK(vfm_tape_backward(t, &err));
 	for (int64_t i = 0; i < mine * COLS; i++) {
@@ -523,10 +523,10 @@ static void rows_over(const int64_t *rows, enum how how)
 
 		for (int r = 0; r < world->size; r++)
 			want += value((uint64_t)(first * COLS + i), 10 + r);
-		must_be(vfm_leaf_grad(in), i, times * want, "gradient of what was gathered");
+		check_value(vfm_leaf_grad(in), i, times * want, "gradient of gathered rows");
 	}
 	vfm_tape_reset(t);
-	/* The other way round. */
+	/* Reduce-scatter. */
 	y_part = filled(total, 0, 20 + world->rank);
 	dy_part = filled(mine, first, 4);
 	in = vfm_leaf(t, y_part);
@@ -537,12 +537,12 @@ static void rows_over(const int64_t *rows, enum how how)
 
 		for (int r = 0; r < world->size; r++)
 			want += value((uint64_t)(first * COLS + i), 20 + r);
-		must_be(y->v, i, want, "scattered");
+		check_value(y->v, i, want, "scattered");
 	}
 	OK(vfm_tape_seed(t, y, dy_part, &err));
 	OK(vfm_tape_backward(t, &err));
 	for (int64_t i = 0; i < total * COLS; i++)
-		must_be(vfm_leaf_grad(in), i, value((uint64_t)i, 4), "gradient of what was scattered");
+		check_value(vfm_leaf_grad(in), i, value((uint64_t)i, 4), "gradient of scattered rows");
 	vfm_tape_reset(t);
 	free(x.data), free(dy.data), free(y_part.data), free(dy_part.data);
 }
@@ -553,8 +553,8 @@ static void rows_cases(const void *arg)
 
 	(void)arg;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		for (enum how how = GATHER; how <= BOTH_COLUMNS; how++)
-			rows_over(rows[i], how);
+		for (enum gather_op gather_op = GATHER; gather_op <= BOTH_COLUMNS; gather_op++)
+			rows_over(rows[i], gather_op);
 }
 
 static void test_rows(void **state)
@@ -564,7 +564,7 @@ static void test_rows(void **state)
 	on_ranks(3, 2, rows_cases, NULL);
 }
 
-/* From contiguous pieces of sizes `rows` to: row g at rank g % n, the last first. */
+/* Redistributes contiguous chunks of `rows` rows so that row g is on rank g % n, in descending order. */
 static void redist_over(const int64_t *rows)
 {
 	int n = world->size, me = world->rank;
@@ -592,7 +592,7 @@ static void redist_over(const int64_t *rows)
 				index[1][g - first] = (int32_t)at++;
 			}
 	}
-	for (int64_t p = 0; p < r.n_recv; p++) /* they come in order */
+	for (int64_t p = 0; p < r.n_recv; p++) /* received in ascending order */
 		index[2][p] = index[3][p] = (int32_t)(r.n_recv - 1 - p);
 	r.gather = vfm_t1(index[0], VFM_I32, r.n_send), r.gather_inv = vfm_t1(index[1], VFM_I32, r.n_send);
 	r.place = vfm_t1(index[2], VFM_I32, r.n_recv), r.place_inv = vfm_t1(index[3], VFM_I32, r.n_recv);
@@ -607,13 +607,13 @@ static void redist_over(const int64_t *rows)
 	y = vfm_m_redist(t, &m, VFM_AX_EP, in, &r);
 	OK(vfm_tape_status(t, &err));
 	for (int64_t i = 0; i < r.n_recv * COLS; i++)
-		must_be(y->v, i, value((uint64_t)(((r.n_recv - 1 - i / COLS) * n + me) * COLS + i % COLS), 5),
+		check_value(y->v, i, value((uint64_t)(((r.n_recv - 1 - i / COLS) * n + me) * COLS + i % COLS), 5),
 			"redistributed");
 	OK(vfm_tape_seed(t, y, dy, &err));
 	OK(vfm_tape_backward(t, &err));
 	for (int64_t i = 0; i < rows[me] * COLS; i++)
-		must_be(vfm_leaf_grad(in), i, value((uint64_t)(first * COLS + i), 6),
-			"gradient of what was redistributed");
+		check_value(
+			vfm_leaf_grad(in), i, value((uint64_t)(first * COLS + i), 6), "gradient of redistributed rows");
 	vfm_tape_reset(t);
 	free(x.data), free(dy.data);
 }

@@ -1,8 +1,8 @@
-/* Parameters over many ranks: every layout against plain loops on the host that know nothing of sections and shards.
+/* Parameters over many ranks: every layout is compared with plain host loops without buckets and shards.
  *
- * The model is made up: units of parameters with every kind of cut.  Its forward checks that the weights are those of
- * this step; its backward contributes to each gradient a number that depends on (rank, pack, parameter, global
- * element), so that the sum over the ranks that hold the element is known.
+ * The model is synthetic: units of parameters with every kind of cut.  Its forward checks that the weights are those of
+ * this step.  Its backward adds to each gradient a number that depends on (rank, pack, parameter, global element), so
+ * that the test can compute the sum over the ranks that hold the element.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -55,7 +55,8 @@ static void declare(struct vfm_params *ps, int unit, const char *prefix, const s
 		struct vfm_pdesc d = {.ndim = w[i].ndim};
 
 		memcpy(d.shape, w[i].shape, sizeof(w[i].shape));
-		d.shape[w[i].ndim - 1] *= w[i].ndim > 1 ? scale : 1; /* as in real models, next to all is in matrices */
+		d.shape[w[i].ndim - 1] *=
+			w[i].ndim > 1 ? scale : 1; /* as in real models, most parameters are in matrices */
 		if (w[i].tp_groups)
 			d.cut[VFM_AX_TP] = (struct vfm_cut){w[i].tp_groups, w[i].tp_dim};
 		if (w[i].ep)
@@ -141,7 +142,7 @@ static void ref_free(void)
 	n_ref = 0;
 }
 
-/* Every parameter, with its value at the start. */
+/* Declares every parameter and computes its initial value. */
 static void ref_begin(int scale)
 {
 	struct vfm_params ps;
@@ -174,7 +175,7 @@ static void ref_begin(int scale)
 	vfm_params_release(&ps);
 }
 
-/* All ranks of the layout contribute what the model's backward will. */
+/* Computes the sums of the contributions that the backward of the model makes on all ranks of the layout. */
 static void ref_gradients(const struct vfm_parallel *p)
 {
 	int coord[VFM_AXES], size[VFM_AXES];
@@ -247,11 +248,12 @@ struct rank {
 	struct vfm_params ps;
 	struct vfm_optim optim;
 	struct vfm_tape *tape;
-	bool check; /* values */
+	bool check; /* compare values with the reference */
 	int step, pack;
 };
 
-/* Elements [a, b) of a parameter's local tensor, the first at `at`, are `want`, a global array. */
+/* Checks that elements [a, b) of a parameter's local tensor, stored in `have` from `at` on, equal the global array
+ * `want`. */
 static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, int64_t b, struct vfm_tensor have,
 	int64_t at, const double *want, double tol, const char *what)
 {
@@ -291,7 +293,7 @@ struct probe {
 	int unit, pack;
 };
 
-/* Also put off: then the weights may be gone. */
+/* May run deferred; then the weights may have been freed. */
 static int probe_grads(struct vfm_tape *t, void *ctx, struct vfm_err *e)
 {
 	const struct probe *b = ctx;
@@ -314,7 +316,7 @@ static int probe_grads(struct vfm_tape *t, void *ctx, struct vfm_err *e)
 							     runs.v[k].glob + j)
 						   : 1;
 
-				*to = accumulate || p->d.ndim == 1 ? *to + x : x; /* as ops do: they add to vectors */
+				*to = accumulate || p->d.ndim == 1 ? *to + x : x; /* as ops: they add to vectors */
 			}
 		}
 		vfm_runs_release(&runs);
@@ -338,7 +340,7 @@ static struct vfm_var *probe(struct vfm_tape *t, void *ctx)
 	struct vfm_node *n;
 
 	check_weights(b->r, b->unit);
-	if (vfm_tape_status(t, NULL) == 0) /* else there is no memory behind it */
+	if (vfm_tape_status(t, NULL) == 0) /* after a failure y has no memory */
 		memcpy(y->v.data, x->v.data, vfm_nbytes(&x->v));
 	n = vfm_record(t, probe_backward, y, &x, 1);
 	if (n)
@@ -382,7 +384,7 @@ static void run_chunk(struct rank *r, int chunk, enum vfm_recompute mode)
 	vfm_tape_reset(r->tape);
 }
 
-/* NULL: the masters. */
+/* own NULL: checks the masters. */
 static void check_array(struct rank *r, const struct vfm_array *own, double tol, const char *what,
 	double *(*of)(const struct ref *ref, int step))
 {
@@ -456,13 +458,14 @@ static void rank_close(struct rank *r)
 	vfm_tape_free(r->tape);
 	vfm_optim_release(&r->optim);
 	vfm_params_release(&r->ps);
-	MUST(r->d.dev->mem_now == 0, "%s: %lld bytes of the device are lost", r->l->name, (long long)r->d.dev->mem_now);
+	MUST(r->d.dev->mem_now == 0, "%s: %lld bytes of device memory leaked", r->l->name,
+		(long long)r->d.dev->mem_now);
 	vfm_mesh_release(&r->mesh);
 	vfm_device_close(&r->d);
 }
 
-/* Without the compute stream having waited for anything: what was reduced beside the backward is there when the side
- * stream is done. */
+/* Checks the gradients whose reduction overlapped with the backward.  Waits only for the parameter stream, not for the
+ * compute stream. */
 static void check_early(struct rank *r)
 {
 	if (!r->mesh.param_stream)
@@ -474,7 +477,8 @@ static void check_early(struct rank *r)
 		struct vfm_owned o = vfm_param_owned(&r->ps, p);
 
 		if (s->sharding != VFM_SHARDING_FULL)
-			MUST(s->reducing, "%s: %s was not reduced beside the backward", r->l->name, p->name);
+			MUST(s->reducing, "%s: the reduction of %s did not overlap with the backward", r->l->name,
+				p->name);
 		if (s->reducing && !s->all_stages)
 			compare(r, p, o.a, o.b, vfm_t1(o.g, VFM_F32, o.b - o.a), 0, ref_of(p->name)->g[r->step], 1e-5,
 				"gradient before the end");
@@ -483,7 +487,7 @@ static void check_early(struct rank *r)
 
 static void one_step(struct rank *r)
 {
-	bool late = r->step == 1; /* that step is reduced at its end */
+	bool late = r->step == 1; /* this step is reduced at its end */
 
 	OK(vfm_params_grad_begin(&r->ps, &err));
 	if (!late)
@@ -510,14 +514,14 @@ static int train(struct vfm_launch *l, const void *arg)
 
 		one_step(&r);
 		MUST((r.ps.early > 0) == (r.mesh.param_stream && r.step != 1),
-			"%s: %d sections were reduced beside the backward", lay->name, r.ps.early);
+			"%s: the reductions of %d buckets overlapped with the backward", lay->name, r.ps.early);
 		check_grads(&r);
 		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
 		memcpy(&norm, r.optim.norm.data, sizeof(norm));
 		MUST(fabs((double)norm / ref_norm[r.step] - 1) < 1e-6, "%s: norm %.9g, not %.9g", lay->name,
 			(double)norm, ref_norm[r.step]);
 	}
-	/* A moment in bf16 is off by its rounding, and so are the updates. */
+	/* Moments in bf16 are rounded, and so are the updates. */
 	check_array(&r, NULL, memory_opts.m_bf16 ? 1e-3 : 2e-5, "master", of_w);
 	check_array(&r, &r.optim.m, memory_opts.m_bf16 ? 1.0 / 128 : 1e-5, "m", of_m);
 	check_array(&r, &r.optim.v, 1e-5, "v", of_v);
@@ -569,7 +573,7 @@ static void test_layouts(void **state)
 		check_layout(&layouts[i]);
 }
 
-/* Masters in halves, first moments in bf16, moments on the host. */
+/* Split masters, first moments in bf16, moments on the host. */
 static void test_smaller_state(void **state)
 {
 	static const struct layout l[] = {
@@ -588,9 +592,9 @@ static void test_smaller_state(void **state)
 	split_masters = false;
 }
 
-/* ---- the same bits ---- */
+/* ---- reproducible bits ---- */
 
-static void *shared; /* what ranks leave for the test */
+static void *shared; /* the results of the ranks, for the test */
 
 static int train_for_bits(struct vfm_launch *l, const void *arg)
 {
@@ -628,7 +632,7 @@ static void test_bits(void **state)
 	bits = shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(bits != MAP_FAILED);
 	for (size_t i = 0; i < sizeof(l) / sizeof(l[0]); i++) {
-		ref_begin(3); /* the weights are those of plain loops, as ever */
+		ref_begin(3); /* the ranks also check the weights */
 		ref_gradients(&l[i].p);
 		ref_steps();
 		memset(bits, 0, sizeof(first));
@@ -638,15 +642,15 @@ static void test_bits(void **state)
 		in_ranks(&l[i], train_for_bits);
 		assert_memory_equal(bits, first, sizeof(first));
 		ref_free();
-		if (i == 0) /* replicas go together */
+		if (i == 0) /* replicas have equal bits */
 			assert_true(bits[0] && bits[1] == bits[0] && bits[2] == bits[0]);
 	}
 	munmap(bits, 4096);
 }
 
-/* ---- weights alone ---- */
+/* ---- weights without gradients ---- */
 
-/* Without gradients, as for sampling: units gather, nothing is left behind. */
+/* Without gradients, as for sampling: units gather their weights, and no memory leaks. */
 static int forward_only(struct vfm_launch *l, const void *arg)
 {
 	static struct rank r;
@@ -691,14 +695,14 @@ static void test_forward_only(void **state)
 	ref_free();
 }
 
-/* ---- a rank that dies ---- */
+/* ---- death of a rank ---- */
 
 struct end {
 	int rc;
 	char msg[VFM_ERR_MAX];
 };
 
-/* Rank 1 is gone in mid-step: the others hear of it from what they wait for, and can take everything down. */
+/* Rank 1 exits within a step.  The waits of the other ranks fail with an error, and they can release everything. */
 static int one_dies(struct vfm_launch *l, const void *arg)
 {
 	static struct rank r;
@@ -760,7 +764,7 @@ static void test_death(void **state)
 
 enum { SCALE = 64, FSDP = 4 };
 
-/* One rank's share of the state, whole vectors, and the matrices and gradients of two units. */
+/* The memory of a rank: its share of the state, full vectors, and the weights and gradients of two units. */
 static int fsdp_memory(struct vfm_launch *l, const void *arg)
 {
 	struct vfm_comm *world;

@@ -1,4 +1,4 @@
-/* The tape itself: where gradients go, what lives how long, regions, errors; and that packs add up. */
+/* The tape: gradients, lifetimes, regions, errors, and accumulation over packs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "train/synthetic.h"
 #include "train/trainer.h"
 
-/* A leaf whose value and gradient are the caller's arrays; like a parameter it needs a gradient. */
+/* Returns a leaf that needs a gradient, like a parameter.  The caller owns the arrays of its value and gradient. */
 static struct vfm_var *leaf(float *value, float *grad, int64_t rows, int64_t cols)
 {
 	struct vfm_var *x = vfm_input(t, vfm_t2(value, VFM_F32, rows, cols));
@@ -25,7 +25,7 @@ static struct vfm_var *leaf(float *value, float *grad, int64_t rows, int64_t col
 	return x;
 }
 
-/* d loss / d y = value everywhere, and back. */
+/* Runs the backward from d loss / d y = value for all elements. */
 static int back_from(struct vfm_var *y, float value)
 {
 	struct vfm_tensor g;
@@ -56,10 +56,10 @@ static void test_used_twice(void **state)
 		assert_true(g[i] == 10);
 }
 
-/* z = f(x) with views of an op's output; which = which columns are read how often. */
+/* Reads views of an op's output: view which[i] for each i < n and, if `whole`, also the output itself. */
 static void check_views(const int *which, int n, bool whole, const float want[3])
 {
-	float v[12], g[12], zero[12] = {0}, weight[12], wg[12] = {0}; /* alive until the backward has passed */
+	float v[12], g[12], zero[12] = {0}, weight[12], wg[12] = {0}; /* alive until the end of the backward */
 	struct vfm_var *x, *base, *sum = NULL, *a[8];
 
 	for (int i = 0; i < 12; i++)
@@ -78,7 +78,7 @@ static void check_views(const int *which, int n, bool whole, const float want[3]
 
 		for (int i = 0; i < 12; i++)
 			weight[i] = 3;
-		/* base W^T: each of its elements gets 2 outputs times 3 */
+		/* base W^T: each element of base contributes to 2 outputs with weight 3 */
 		sum = vfm_g_add(t, sum, vfm_g_linear(t, base, &(struct vfm_linear_args){.w = w, .out = VFM_F32}));
 	}
 	OK(vfm_tape_status(t, &err));
@@ -94,15 +94,15 @@ static void test_views(void **state)
 	(void)state;
 	check_views((int[]){0, 1, 2}, 3, false, (float[]){1, 1, 1});
 	check_views((int[]){2, 0, 2, 1, 2}, 5, false, (float[]){1, 1, 3});
-	/* What no view covers got no gradient: it is zero, not what the memory held before. */
+	/* Columns that no view covers have the gradient zero, not the previous contents of the memory. */
 	check_views((int[]){0, 0}, 2, false, (float[]){2, 0, 0});
 	check_views((int[]){1}, 1, false, (float[]){0, 1, 0});
-	/* The whole is read beside its views. */
+	/* The output is read directly and through its views. */
 	check_views((int[]){0, 1, 2}, 3, true, (float[]){7, 7, 7});
 	check_views((int[]){2, 2}, 2, true, (float[]){6, 6, 8});
 }
 
-/* A view that was made but not read. */
+/* A view that no op reads. */
 static void test_unread_view(void **state)
 {
 	float v[8] = {0}, g[8], zero[8] = {0};
@@ -131,7 +131,7 @@ static void test_sticky_errors(void **state)
 	bad = vfm_g_add(t, vfm_g_act(t, x, VFM_ACT_SILU), vfm_input(t, vfm_t2(u, VFM_F32, 2, 2)));
 	assert_true(vfm_tape_status(t, &first) < 0);
 	assert_true(strlen(first.msg) > 0);
-	/* Everything after it is harmless, whatever it is given, and the first message stays. */
+	/* After a failure all ops are no-ops, and the first message is kept. */
 	y = vfm_g_add(t, vfm_view_cols(t, bad, 1, 99), x);
 	y = vfm_g_linear(t, y, &(struct vfm_linear_args){.w = x, .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
 	y = vfm_g_norm(t, y, VFM_NORM_RMS, 1e-6f, NULL, NULL, VFM_BF16);
@@ -143,7 +143,7 @@ static void test_sticky_errors(void **state)
 		assert_true(g[i] == 0);
 	vfm_tape_reset(t);
 	assert_int_equal(dev.dev->mem_now, 0);
-	/* And the tape is as new. */
+	/* After a reset the tape works again. */
 	assert_int_equal(vfm_tape_status(t, &err), 0);
 	x = leaf(v, g, 2, 3);
 	OK(back_from(vfm_g_add(t, x, x), 1));
@@ -168,7 +168,7 @@ static void test_scopes(void **state)
 	int mark;
 
 	(void)state;
-	/* Nothing is recorded: a scope leaves what it is told to keep. */
+	/* Without recording, a scope frees all values except `keep`. */
 	vfm_tape_set_recording(t, false);
 	x = leaf(v, g, ROWS, COLS);
 	mark = vfm_scope_begin(t);
@@ -177,7 +177,7 @@ static void test_scopes(void **state)
 	vfm_scope_end(t, mark, y);
 	assert_int_equal(dev.dev->mem_now, ONE);
 	assert_true(y->v.data && ((float *)y->v.data)[0] == 0);
-	OK(vfm_tape_backward(t, &err)); /* which has nothing to do */
+	OK(vfm_tape_backward(t, &err)); /* no-op: the tape is empty */
 	mark = vfm_scope_begin(t);
 	chain(y, 3);
 	vfm_scope_end(t, mark, NULL);
@@ -185,7 +185,7 @@ static void test_scopes(void **state)
 	vfm_tape_reset(t);
 	assert_int_equal(dev.dev->mem_now, 0);
 
-	/* Recorded: what the backward reads stays until it has passed. */
+	/* With recording, values that the backward reads live until its end. */
 	vfm_tape_set_recording(t, true);
 	x = leaf(v, g, ROWS, COLS);
 	mark = vfm_scope_begin(t);
@@ -194,14 +194,14 @@ static void test_scopes(void **state)
 	assert_int_equal(dev.dev->mem_now, 10 * ONE);
 	vfm_dev_peak_reset(dev.dev);
 	OK(back_from(y, 1));
-	/* Two gradients at a time, and what is freed makes room for them. */
+	/* Two gradients are alive at a time; they fit into the memory that is freed meanwhile. */
 	assert_true(dev.dev->mem_peak <= 12 * ONE);
 	assert_true(dev.dev->mem_now <= 2 * ONE);
 	assert_true(fabs((double)g[0] - pow(0.5, 10)) < 1e-9);
 	vfm_tape_reset(t);
 	assert_int_equal(dev.dev->mem_now, 0);
 
-	/* A tape that is dropped in the middle frees all of it, too. */
+	/* A reset before the backward frees everything, too. */
 	chain(leaf(v, g, ROWS, COLS), 5);
 	vfm_tape_reset(t);
 	assert_int_equal(dev.dev->mem_now, 0);
@@ -233,7 +233,7 @@ struct net {
 struct block_ctx {
 	struct net *n;
 	struct block *b;
-	struct vfm_var *x, *mod; /* what the region reads */
+	struct vfm_var *x, *mod; /* inputs of the region */
 };
 
 static struct vfm_var *block_forward(struct vfm_tape *tape, void *p)
@@ -311,8 +311,8 @@ static int hook_two(void *ctx, struct vfm_err *e)
 	return 0;
 }
 
-/* Forward and backward; returns the most memory in use, and *grad a copy of the gradients.  The hooks stand so that the
- * backward comes by the weights' one first: 21, or 12 where weights are put off. */
+/* Runs forward and backward.  Returns the peak memory, and in *grad a copy of the gradients.  The backward reaches the
+ * hook of the weights first, so `seen` is 21, or 12 if weights are deferred. */
 static int64_t net_run(struct net *n, enum vfm_recompute mode, bool defer, float **grad)
 {
 	struct vfm_mse mse = {.target = vfm_t2(n->target, VFM_F32, T, D),
@@ -349,7 +349,7 @@ static int64_t net_run(struct net *n, enum vfm_recompute mode, bool defer, float
 		assert_true(dev.dev->mem_now < held - (int64_t)BLOCKS * T * D * 4 * 4);
 	else
 		assert_int_equal(dev.dev->mem_now, held);
-	OK(vfm_tape_weights(t, &err)); /* nothing is left */
+	OK(vfm_tape_weights(t, &err)); /* no-op: no gradient is deferred */
 	OK(vfm_params_grad_end(&n->ps, &err));
 	peak = dev.dev->mem_peak - before;
 	vfm_tape_reset(t);
@@ -359,7 +359,7 @@ static int64_t net_run(struct net *n, enum vfm_recompute mode, bool defer, float
 	return peak;
 }
 
-enum { RUNS = 12 }; /* what is computed again; weights put off; what is kept, on the host */
+enum { RUNS = 12 }; /* 3 modes of recompute x deferred weights or not x offload or not */
 
 static void test_regions(void **state)
 {
@@ -387,9 +387,9 @@ static void test_regions(void **state)
 	}
 	if (peak[VFM_RECOMPUTE_FULL] >= peak[VFM_RECOMPUTE_SELECTIVE] ||
 		peak[VFM_RECOMPUTE_SELECTIVE] >= peak[VFM_RECOMPUTE_NONE])
-		fail_msg("most memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1],
+		fail_msg("peak memory: none %lld, selective %lld, full %lld", (long long)peak[0], (long long)peak[1],
 			(long long)peak[2]);
-	/* Light: another way around, to rounding. */
+	/* Light recompute agrees up to rounding. */
 	for (int k = 0; k < 2; k++) {
 		int64_t most;
 		float *g;
@@ -401,16 +401,16 @@ static void test_regions(void **state)
 			assert_true(fabs((double)g[i] - (double)grad[0][i]) <=
 				1e-5 * (fabs((double)grad[0][i]) + sqrt(norm / (double)n.ps.n_flat)));
 		if (most >= peak[VFM_RECOMPUTE_NONE] || (most <= peak[VFM_RECOMPUTE_FULL] && !k))
-			fail_msg("most memory: none %lld, light %lld, full %lld", (long long)peak[0], (long long)most,
+			fail_msg("peak memory: none %lld, light %lld, full %lld", (long long)peak[0], (long long)most,
 				(long long)peak[2]);
 		free(g);
 	}
 	vfm_tape_set_offload(t, NULL);
-	/* On the host instead: selective then needs what full does and what is on its way for one block; the host has
-	 * the rest. */
+	/* With offload, selective needs the memory of full plus the transfers of one block.  The rest is on the
+	 * host. */
 	if (peak[6 + 1] > peak[2] + T * (2 * D + 4) * 4 || peak[6 + 1] >= peak[1] || peak[6 + 2] > peak[2] ||
 		peak[6] != peak[0])
-		fail_msg("most memory: full %lld, offloaded %lld, selective %lld", (long long)peak[2],
+		fail_msg("peak memory: full %lld, offloaded %lld, selective %lld", (long long)peak[2],
 			(long long)peak[8], (long long)peak[7]);
 	assert_true(vfm_offload_bytes(off) >= (int64_t)(BLOCKS - 1) * T * D * 4 * 2);
 	vfm_offload_free(off);
@@ -421,7 +421,7 @@ static void test_regions(void **state)
 	vfm_params_release(&n.ps);
 }
 
-/* Reset between the backward and the weights that it left out. */
+/* Reset between the backward and the deferred gradients of weights. */
 static void test_weights_dropped(void **state)
 {
 	float x[4 * 3] = {1, 2, 3}, w[2 * 3] = {4, 5}, gw[2 * 3] = {0};
@@ -442,7 +442,7 @@ static void test_weights_dropped(void **state)
 	}
 }
 
-/* The two halves of a chain on tapes of their own, joined as pipeline stages are, give what one tape gives. */
+/* A chain split over two tapes, joined like pipeline stages, gives the gradients of one tape. */
 static void test_stages(void **state)
 {
 	float x[2 * 3] = {1, -2, 3, 4, 5, -6}, w1[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w2[3] = {1, -1, 2},
@@ -479,7 +479,7 @@ static void test_stages(void **state)
 	vfm_tape_free(second);
 }
 
-/* Dropped between the forward and the backward, in every mode. */
+/* Reset between forward and backward, in every mode. */
 static void test_region_dropped(void **state)
 {
 	static struct net n;
@@ -504,7 +504,8 @@ static void test_region_dropped(void **state)
 
 /* ---- packs ---- */
 
-/* The step on packs, each of the samples [first[k], first[k+1]); returns the loss and the gradients. */
+/* Runs a step on packs; pack k has the samples [first[k], first[k+1]).  Returns the loss, and in *grad the gradients.
+ */
 static double step_on(
 	const struct vfm_config *c, const struct vfm_synthetic *s, const int *first, int n_packs, float **grad)
 {
@@ -520,7 +521,7 @@ static double step_on(
 	if (!tr)
 		fail_msg("%s", err.msg);
 	ps = vfm_trainer_params(tr);
-	for (size_t i = 0; i < ps->n; i++) { /* adaLN-Zero would hide most of the model */
+	for (size_t i = 0; i < ps->n; i++) { /* zero-initialised adaLN would hide most gradients */
 		struct vfm_fill a = {.x = vfm_t1(ps->master + ps->p[i]->off, VFM_F32, ps->p[i]->n), .std = 0.1f};
 
 		a.rng = vfm_rng_stream(3, 0, i, VFM_RNG_TEST);
