@@ -1,15 +1,15 @@
-/* capture.h - captures the forward and backward of a pack and launches them as one graph of the device (train.graphs;
+/* capture.h - captures the forward and backward of a pack and launches them as one device graph (train.graphs;
  * graph_begin in dev/dev.h).
  *
- * The caller enqueues a pack's work in a callback, after the pack's input is on the device.  Every pack is captured
- * anew, with its own arguments.  A failed capture runs nothing on the device and leaves the parameters' gradients as
- * they were; the caller then runs the pack eagerly.
+ * The caller enqueues a pack's work in a callback, after uploading the pack's input.  Each pack is captured
+ * separately, with its own arguments.  A failed capture runs nothing on the device and leaves the parameters' gradients
+ * as they were; the caller then runs the pack eagerly.
  *
- * The first packs run eagerly: they load kernels and choose algorithms, which no graph may contain.  If a capture fails
- * because of a first use, the next pack is captured again, after at most 8 failures in a row.  After any other failure
- * all later packs run eagerly, and the log says why.
+ * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  If a capture fails
+ * because of a first use, the next pack is captured again, up to 8 failures in a row.  After any other failure all
+ * later packs run eagerly, and the log gives the reason.
  *
- * Local; called by the thread of the compute stream.
+ * All calls are local and belong to the thread of the compute stream.
  */
 #ifndef VFM_TRAIN_CAPTURE_H
 #define VFM_TRAIN_CAPTURE_H
@@ -19,24 +19,24 @@
 
 struct vfm_capture;
 
-/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs, which rank 0 logs
- * with the reason.  chunks: parts of the model on this rank.  s and ps must outlive it.  All functions accept NULL. */
+/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs, in which case rank
+ * 0 logs the reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
 struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
 	struct vfm_params *ps, int chunks);
 void vfm_capture_free(struct vfm_capture *c);
 
-/* Returns whether the next pack shall be captured; counts the first packs, which shall not.  Call once a pack. */
+/* Returns whether the caller should capture the next pack.  Must be called once per pack: it counts the eager packs. */
 bool vfm_capture_wanted(struct vfm_capture *c);
 
 struct vfm_capture_work {
 	int (*enqueue)(void *ctx, struct vfm_err *err);
-	void (*reset)(void *ctx); /* after a failed capture: drops what enqueue left in host structures */
+	void (*reset)(void *ctx); /* after a failed capture: undoes changes of enqueue to host structures */
 	void *ctx;
 };
-/* Returns true once the captured work is launched, false after a failed capture. */
+/* Returns true if the captured work was launched, false if the capture failed. */
 bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w);
 
-/* Packs that were launched as a graph. */
+/* Returns the number of packs launched as a graph. */
 int64_t vfm_capture_launched(const struct vfm_capture *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* context.h - what each rank of a command works with: the job, its device, its mesh.
+/* context.h - the execution context of a rank: job, device and mesh.
  *
  *	static struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT; // set by the rows VFM_CONTEXT_OPTS(&o) of the options
  *
@@ -11,7 +11,7 @@
  *	TRY(vfm_job_say_once(vfm_context_check(&o, err), err));
  *	return vfm_context_run(&o, work, ctx, err);
  *
- * The context lives as long as `work` runs; it belongs to one thread.
+ * The context is valid while `work` runs and belongs to one thread.
  */
 #ifndef VFM_TRAIN_CONTEXT_H
 #define VFM_TRAIN_CONTEXT_H
@@ -25,10 +25,10 @@
 enum { VFM_UNSET = INT32_MIN }; /* a numeric option that was not given */
 
 struct vfm_context_opts {
-	int64_t ranks;            /* -n: ranks to fork on this host; VFM_UNSET: this process, or those of srun */
-	int64_t threads;          /* --threads: compute threads of a rank; VFM_UNSET: its share of the processors */
+	int64_t ranks;            /* -n: ranks to fork on this host; VFM_UNSET: one process, or the tasks of srun */
+	int64_t threads;          /* --threads: compute threads per rank; VFM_UNSET: its share of the CPUs */
 	const char *device;       /* --device: "cpu", "cuda" */
-	const char *recorder_dir; /* of the flight recorder (comm/comm_host.h); NULL: its default */
+	const char *recorder_dir; /* directory of the flight recorder (comm/comm_host.h); NULL: default */
 };
 
 #define VFM_CONTEXT_OPTS_INIT                                                                                          \
@@ -44,7 +44,7 @@ struct vfm_context_opts {
 		VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &(o)->device                                 \
 	}
 
-/* The words that stand for them in a synopsis. */
+/* The synopsis of these options. */
 #define VFM_CONTEXT_SYNOPSIS "[-n N] [--threads N] [--device cpu|cuda]"
 
 struct vfm_context {
@@ -54,25 +54,24 @@ struct vfm_context {
 	struct vfm_mesh mesh;     /* empty before vfm_context_open */
 };
 
-/* Local: refuses numbers of ranks and threads that are out of range. */
+/* Local.  Returns VFM_EUSAGE if the number of ranks or threads is out of range. */
 int vfm_context_check(const struct vfm_context_opts *o, struct vfm_err *err);
 
 typedef int (*vfm_rank_fn)(struct vfm_context *x, void *ctx, struct vfm_err *err);
 
-/* Starts the ranks, calls work on each, closes what work opened, ends the ranks.  Must come before the first thread and
- * the first output of the process.  Returns what work returned, with an empty message where another rank reports the
- * failure.  The parent of forked ranks does not call work: it returns the negative of the ranks' worst exit status, and
- * the message is empty. */
+/* Starts the ranks, calls `work` on each, closes the context and ends the ranks.  Must precede the first thread and
+ * the first output of the process.  Returns the result of `work`; the message is empty if another rank reports the
+ * failure.  The parent of forked ranks does not call `work`: it returns the negative of the ranks' worst exit status,
+ * with an empty message. */
 int vfm_context_run(const struct vfm_context_opts *o, vfm_rank_fn work, void *ctx, struct vfm_err *err);
 
-/* Collective: opens x->device on every rank and connects its group (vfm_device_join).  A failure is known to all
- * ranks. */
+/* Collective: opens x->device on every rank and connects the ranks (vfm_device_join).  All ranks return the same
+ * failure. */
 int vfm_context_device(struct vfm_context *x, bool deterministic, struct vfm_err *err);
-/* Collective: checks c->parallel for the ranks of the job, opens the device as c->train asks, and forms x->mesh.
- * x->mesh.p holds the degrees, with those that c left open. */
+/* Collective: checks c->parallel against the number of ranks, opens the device with the options of c->train, and
+ * creates x->mesh.  x->mesh.p holds the resolved degrees. */
 int vfm_context_open(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
-/* Releases mesh and device; they may be opened again.  After a failure that other ranks do not know of,
- * vfm_job_failed comes first. */
+/* Releases mesh and device; the caller may open them again.  After a local failure, call vfm_job_failed first. */
 void vfm_context_close(struct vfm_context *x);
 
 #endif

@@ -1,8 +1,9 @@
-/* identity.h - what a run is: its plan, the encoders of its data, its configuration, and the weights it began with.
+/* identity.h - the identity of a run: its plan, the encoders of its data, its configuration and its initial weights.
  *
- * A checkpoint's `state` holds the identity of the run that wrote it (vfm-checkpoint(5)).  A run that goes on from a
- * checkpoint compares it with its own.  A change that would have changed the steps already done, or what the weights
- * mean, is refused unless it was requested; every other change is logged, one line each.  All calls are local.
+ * A checkpoint's `state` holds the identity of the run that wrote it (vfm-checkpoint(5)).  A run that
+ * resumes from a checkpoint compares that identity with its own.  A change that would have affected completed steps, or
+ * the meaning of the weights, is refused unless the user allowed it.  Every other change is logged on a line of its
+ * own. All calls are local.
  */
 #ifndef VFM_TRAIN_IDENTITY_H
 #define VFM_TRAIN_IDENTITY_H
@@ -12,35 +13,35 @@
 #include "data/maker.h"
 #include "train/config.h"
 
-enum vfm_change {                 /* bits: what may be requested to differ */
-	VFM_CHANGE_MODEL = 1,     /* keys of the section model */
-	VFM_CHANGE_DIFFUSION = 2, /* keys of the section diffusion */
-	VFM_CHANGE_SCHEDULE = 4,  /* the learning rate of a step that is done */
+enum vfm_change {                 /* bits: changes that the user may allow */
+	VFM_CHANGE_MODEL = 1,     /* keys in section model */
+	VFM_CHANGE_DIFFUSION = 2, /* keys in section diffusion */
+	VFM_CHANGE_SCHEDULE = 4,  /* learning rate of a completed step */
 	VFM_CHANGE_PLAN = 8,      /* the sha256 of the plan */
 	VFM_CHANGE_ENCODERS = 16, /* tokenizer or text encoder of the data */
 };
-/* "plan,schedule" -> bits.  VFM_EUSAGE lists the words. */
+/* Parses a list such as "plan,schedule".  On VFM_EUSAGE the message lists the valid words. */
 int vfm_change_parse(unsigned *changes, const char *list, struct vfm_err *err);
 
 struct vfm_identity { /* a specification; all pointers are borrowed */
 	const struct vfm_config *config;
-	const json_t *config_json; /* of vfm_config_to_json */
+	const json_t *config_json; /* from vfm_config_to_json */
 	const char *plan_path;
-	char plan_sha256[VFM_SHA256_HEX]; /* of vfm_manifest_sha256 */
+	char plan_sha256[VFM_SHA256_HEX]; /* from vfm_manifest_sha256 */
 	int64_t plan_steps;
-	int64_t last; /* steps of the run, the horizon of the learning rate */
+	int64_t last; /* total steps of the run, the horizon of the learning rate schedule */
 	struct vfm_makers encoders;
-	const json_t *init; /* {"path","sha256","part","step"} of the weights it began with; NULL: none */
+	const json_t *init; /* {"path","sha256","part","step"} of the initial weights; NULL: from the seed */
 };
 
-/* {"plan":{…},"encoders":{…},"init":{…}}; the caller owns it. */
+/* Returns {"plan":{…},"encoders":{…},"init":{…}}; the caller owns it. */
 json_t *vfm_identity_json(const struct vfm_identity *id);
 
-/* Compares a run that goes on from c.  VFM_EUSAGE names every change that is refused, both values, and `hint`; the
- * other changes are logged.  What c does not hold is not compared. */
+/* Compares a run that resumes from c.  On VFM_EUSAGE the message lists every refused change with both values, and
+ * `hint`.  Logs the other changes.  Ignores properties that c does not record. */
 int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, const char *hint,
 	struct vfm_err *err);
-/* The same for a run that takes only the weights of c: model and encoders must agree. */
+/* As vfm_identity_resume, for a run that takes only the weights of c: compares model and encoders. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
 #endif

@@ -1,13 +1,13 @@
-/* job.h - the ranks of one command: how they start, how they agree that something failed, how they end.
+/* job.h - the ranks of one command: start, agreement on failures, end.
  *
- *	rc = vfm_job_start(&job, n, &opts, err);           // 1: the parent of forks; it is done
+ *	rc = vfm_job_start(&job, n, &opts, err);           // 1: this is the parent of forked ranks
  *	rc = vfm_job_agree(&job, local_work(err), err);    // all ranks fail or none does
  *	rc = vfm_job_end(&job, rc, err);
  *
- * Commands use it through vfm_context_run (context.h).
+ * Commands use this module through vfm_context_run (context.h).
  *
- * A failure is said once: what all ranks know by rank 0, another by the first that meets it; the message in the
- * others' err is empty then.
+ * A failure is reported once: rank 0 reports an agreed failure, and the first failing rank reports a local one.  On all
+ * other ranks the message in err is empty.
  */
 #ifndef VFM_TRAIN_JOB_H
 #define VFM_TRAIN_JOB_H
@@ -18,35 +18,36 @@
 struct vfm_job {
 	struct vfm_launch launch;
 	struct vfm_comm *world;
-	char *mark;  /* file that the first rank to fail makes; NULL: none yet */
-	bool agreed; /* the failure is known to all ranks, in these words */
+	char *mark;  /* path of the file that the first failing rank creates; NULL: none yet */
+	bool agreed; /* all ranks know of the failure and hold the same message */
 	bool failed, first;
 };
 
-/* n as for vfm_launch_init.  0: a rank, which from here on has its number in front of what it says, and of several
- * ranks all but 0 are quiet; 1: the parent of forks; the ranks have ended, job->launch.status is what to exit with,
- * and what killed them was said.  recorder_dir: see comm_host.h. */
+/* n: as for vfm_launch_init.  recorder_dir: see comm/comm_host.h.  Returns 0 in a rank: its log lines then carry the
+ * rank number, and of several ranks only rank 0 logs information.  Returns 1 in the parent of forked ranks, after they
+ * have ended: job->launch.status is the exit status, and the cause of death has been logged. */
 int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm_err *err);
 
-/* Collective over c: every rank returns the worst of the codes, with the message of the lowest rank that has it, "rank
- * 3: …" (or as it is when all ranks failed with the same words). */
+/* Collective over c.  Every rank returns the worst code, with the message of the lowest rank that has this code, as
+ * "rank 3: …".  The prefix is omitted if all ranks failed with the same message. */
 int vfm_agree(struct vfm_comm *c, int rc, struct vfm_err *err);
-/* The same over all ranks.  A failure is then one that all know. */
+/* As vfm_agree, over all ranks.  Marks the failure as agreed. */
 int vfm_job_agree(struct vfm_job *j, int rc, struct vfm_err *err);
-/* Collective: *text (malloc'ed, may be NULL) of rank 0 on all ranks. */
+/* Collective: replaces *text (malloc'ed, may be NULL) by that of rank 0. */
 int vfm_job_broadcast(struct vfm_job *j, char **text, struct vfm_err *err);
 
-/* A failure that the other ranks do not know of (local): tells them.  To be called before anything
- * that waits for them.  Returns rc. */
+/* Local.  Notifies the other ranks of a failure that is not agreed.  Call it before any operation that waits for them.
+ * Returns rc. */
 int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err);
-/* RUN/failure.txt is where the first of them leaves its words (local, once RUN is there; removes an old one). */
+/* Local.  Makes the first failing rank write its message to dir/failure.txt; rank 0 removes an old one.  dir must
+ * exist. */
 void vfm_job_mark(struct vfm_job *j, const char *dir);
 
-/* The last thing a rank does: leaves in err what it is to print (nothing, where that was said already).  Returns rc. */
+/* The last call of a rank.  Leaves in err the message to print; empty if it was already reported.  Returns rc. */
 int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err);
 
-/* For a failure before vfm_job_start, which every task of a Slurm step meets: clears the message in all but task 0.
- * Returns rc. */
+/* For failures before vfm_job_start, which occur in every task of a Slurm step: clears the message in all tasks but
+ * task 0.  Returns rc. */
 int vfm_job_say_once(int rc, struct vfm_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* layout.h - which slices of a model's state the ranks of a layout write into a checkpoint.  Arithmetic on the
- * descriptions of the parameters: no ranks, no device.
+/* layout.h - computes the slices of a model's state that each rank of a layout writes into a checkpoint.  Uses the
+ * parameter descriptions only: no ranks, no device.
  */
 #ifndef VFM_TRAIN_LAYOUT_H
 #define VFM_TRAIN_LAYOUT_H
@@ -7,16 +7,16 @@
 #include "ckpt/ckpt.h"
 #include "train/config.h"
 
-struct vfm_layout; /* opaque; a rank's descriptions are made when they are first asked for */
+struct vfm_layout; /* opaque; creates the descriptions of a rank on first use */
 
-/* "tp=2,pp=2,dp=4,fsdp": keys of the section `parallel`, a bare word is true.  Fills c->parallel and checks it; the
- * number of ranks is tp cp pp dp (dp 1 where it is not named). */
+/* Parses "tp=2,pp=2,dp=4,fsdp": keys in section `parallel`, where a bare word means true.  Fills and checks
+ * c->parallel. *ranks = tp cp pp dp, with dp = 1 by default. */
 int vfm_layout_parse(struct vfm_config *c, const char *text, int *ranks, struct vfm_err *err);
 
-/* c->parallel must have passed its check.  c is copied. */
+/* c->parallel must be valid (vfm_parallel_check).  Copies c. */
 struct vfm_layout *vfm_layout_new(const struct vfm_config *c, int ranks);
 void vfm_layout_free(struct vfm_layout *l);
-/* For struct vfm_ckpt_cut (ckpt/convert.h): ctx is the layout.  What the model does not know belongs to rank 0. */
+/* For struct vfm_ckpt_cut (ckpt/convert.h); ctx is the layout.  Tensors that are not the model's belong to rank 0. */
 int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct vfm_slice *out, struct vfm_err *err);
 
 #endif

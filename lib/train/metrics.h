@@ -1,4 +1,4 @@
-/* metrics.h - the record of a step, and the files that keep it. */
+/* metrics.h - the record of a step, and its output to metrics.jsonl and TensorBoard. */
 #ifndef VFM_TRAIN_METRICS_H
 #define VFM_TRAIN_METRICS_H
 
@@ -7,11 +7,11 @@
 #include "train/trainer.h"
 
 struct vfm_step_record {
-	int64_t step;            /* steps done, from 1 */
+	int64_t step;            /* completed steps, from 1 */
 	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
 	int ranks;
 	double lr;
-	double peak_tflops; /* of the device (spec/hw.h); 0: not known */
+	double peak_tflops; /* device peak (spec/hw.h); 0: unknown */
 };
 /* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu} and the keys of vfm_stats; the caller
  * owns it. */
@@ -23,8 +23,8 @@ struct vfm_metrics {
 	struct vfm_tfevents events;
 	double t_flush;
 };
-/* Opens RUN/metrics.jsonl to append after the line of `steps_done`; later lines, of steps that
- * will be run again, are cut off. */
+/* Opens RUN/metrics.jsonl for appending after the line of step `steps_done`.  Truncates later lines: the run repeats
+ * their steps. */
 int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
 int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err);

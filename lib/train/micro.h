@@ -1,5 +1,4 @@
-/* micro.h - a pack on the device with all that a training step draws for it: the model's input, and on the last stage
- * the target. */
+/* micro.h - a microbatch: a pack on the device with its noisy input and target. */
 #ifndef VFM_TRAIN_MICRO_H
 #define VFM_TRAIN_MICRO_H
 
@@ -10,9 +9,9 @@
 struct vfm_micro {
 	struct vfm_model_in in;
 	struct vfm_stream *stream;
-	void *mem; /* holds all below */
+	void *mem; /* one allocation for the tensors below */
 	size_t bytes;
-	struct vfm_tensor x0, target; /* [T,F] f32; absent where first and last are false */
+	struct vfm_tensor x0, target; /* [T,F] f32; absent unless opts.ends */
 	struct vfm_tensor coef;       /* [S,4] f32 */
 	struct vfm_tensor w;          /* [S] f32: weight of a token's loss, 1 / tokens of the global step */
 };
@@ -21,10 +20,11 @@ struct vfm_micro_opts {
 	const struct vfm_config *config;
 	const struct vfm_mesh *mesh;
 	int64_t step;
-	bool ends; /* this stage holds the patches or the head: the noisy input and the target are made */
+	bool ends; /* this stage holds the patches or the head: make the noisy input and the target */
 };
 
-/* Draws come from (seed, step, sample id) alone.  The pack may be released when it returns.  Release in any case. */
+/* Random draws depend on (seed, step, sample id) only.  The caller may release the pack on return, and must release u
+ * also after a failure. */
 int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);

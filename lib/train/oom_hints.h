@@ -1,8 +1,9 @@
-/* oom_hints.h - what would make a training step smaller: said when the memory of a device has run out (struct
- * vfm_dev_oom_hints).
+/* oom_hints.h - lists settings that reduce the memory of a training step, for the message of an out-of-memory error
+ * (struct vfm_dev_oom_hints).
  *
- * Only what is not on already, each with about how many bytes of this rank's memory it saves by itself.  State is
- * counted from the arrays there are; activations from what a block saves (spec/saved.h), for the longest pack so far.
+ * Lists only settings that are off, each with an estimate of the bytes that it saves alone on this rank.  The state is
+ * counted from the allocated arrays, activations from the saved bytes per block (spec/saved.h) of the longest pack so
+ * far.
  */
 #ifndef VFM_TRAIN_OOM_HINTS_H
 #define VFM_TRAIN_OOM_HINTS_H
@@ -16,10 +17,10 @@ struct vfm_oom_hints {
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
 	const struct vfm_params *ps;
-	int64_t rows[VFM_ROW_KINDS]; /* of the longest pack so far: tokens, text rows, samples */
-	int64_t packs;               /* of a step */
+	int64_t rows[VFM_ROW_KINDS]; /* longest pack so far: tokens, text rows, samples */
+	int64_t packs;               /* packs per step */
 };
-/* As savings of struct vfm_dev_oom_hints; ctx: struct vfm_oom_hints. */
+/* The `savings` callback of struct vfm_dev_oom_hints; ctx is a struct vfm_oom_hints. */
 int vfm_oom_hints_savings(void *ctx, struct vfm_dev_saving *v, int n);
 
 #endif

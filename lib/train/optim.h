@@ -1,5 +1,5 @@
-/* optim.h - AdamW with f32 masters (in one piece or in two halves), clipping by the global norm, and the moving average
- * of the weights.  States are arrays of what this rank owns (nn/param.h).
+/* optim.h - AdamW with f32 or split master weights, clipping by the global norm, and the moving average (EMA) of the
+ * weights.  State arrays hold the elements that this rank owns (nn/param.h).
  */
 #ifndef VFM_TRAIN_OPTIM_H
 #define VFM_TRAIN_OPTIM_H
@@ -13,7 +13,7 @@ struct vfm_adam {
 struct vfm_optim_opts {
 	bool ema;
 	bool m_bf16; /* first moments in bf16 */
-	/* moments and average in page-locked memory of the host, where updates reach them over the bus */
+	/* moments and EMA in pinned host memory, which updates access over the bus */
 	bool on_host;
 };
 
@@ -22,16 +22,16 @@ struct vfm_optim {
 	struct vfm_optim_opts o;
 	struct vfm_array m, v, ema;         /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
 	void *scalars;                      /* device: sum f64, norm f32, scale f32 */
-	struct vfm_tensor sum, norm, scale; /* norm: of the last step's gradient, before clipping */
+	struct vfm_tensor sum, norm, scale; /* norm: gradient norm of the last step, before clipping */
 };
 
-/* States are zero, the average starts as the weights (vfm_optim_start). */
+/* new allocates zero states; start copies the weights to the EMA. */
 int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_optim_opts *opts, struct vfm_err *err);
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
 
-/* One update from the owned gradients, clipped by the norm over the job; t = 1, 2, … is the number of this step.
- * Collective. */
+/* Collective.  Applies one update from the owned gradients, clipped by the global norm.  t = 1, 2, … is the step
+ * number. */
 int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_err *err);
 
 #endif

@@ -1,14 +1,15 @@
-/* pipeline.h - forward and backward of a step's packs on one rank, in the order that spec/schedule.h gives; one stage
- * is the simplest pipeline.
+/* pipeline.h - runs forward and backward of a step's packs on one rank, in the order of spec/schedule.h.  A single
+ * stage is a pipeline of one.
  *
- * A pack on the way through a chunk has a tape of its own; its input is made once a stage, from host arrays that are
- * handed back at once. Between stages the residual stream travels ([rows of the rank's piece, hidden] in its dtype, the
- * number of rows is known on both sides), and back its gradient; a rank that holds no rows of a pack sends nothing.
- * Noise and targets come from counters, where they are needed. With train.graphs the forward and backward of a pack are
- * captured and launched as one graph (train/capture.h). Sends run on streams of their own, one a direction, so that no
- * stage waits for another to receive.  On a device that runs behind its host messages are received on a stream of their
- * own, too, asked for one action before the one that needs them, so that they come while that one computes
- * (VFM_PP_EARLY=0: on the compute stream, where they are needed; 1: so on all devices).
+ * Each pack in a chunk has its own tape.  Each stage uploads a pack once and then releases the host arrays.  Stages
+ * send the residual stream forward ([rows of this rank, hidden] in its dtype; both sides know the number of rows) and
+ * its gradient backward.  A rank without rows of a pack sends nothing.  Each stage draws the noise and targets it needs
+ * from counters.  With train.graphs the forward and backward of a pack are captured and launched as one graph
+ * (train/capture.h).
+ *
+ * Sends run on separate streams, one per direction, so that no stage waits for another to receive.  On asynchronous
+ * devices receives also run on a separate stream.  They are posted one action early, so that they overlap with that
+ * action (VFM_PP_EARLY=0: on the compute stream, when needed; 1: early on all devices).
  */
 #ifndef VFM_TRAIN_PIPELINE_H
 #define VFM_TRAIN_PIPELINE_H
@@ -19,34 +20,34 @@
 
 struct vfm_pipeline;
 
-/* Where the packs of a step come from; called by the thread of the step.  A pack is held only until it is on the
- * device. */
+/* The source of a step's packs, called by the thread that runs the step.  The pipeline releases a pack after its
+ * upload. */
 struct vfm_pack_source {
-	/* the next of this rank's packs; negative: there is none, and why */
+	/* Gets the next pack of this rank.  Returns a negative code, and a message, if it has none. */
 	int (*next)(void *ctx, struct vfm_pack **p, struct vfm_err *err);
 	void (*release)(void *ctx, struct vfm_pack *p);
 	void *ctx;
 };
 
-/* What the packs of this rank were; the loss is this rank's share of the sum. */
+/* Totals over the packs of this rank. */
 struct vfm_pipeline_sums {
 	double flops;
 	int64_t tokens, samples;
 };
 
-/* c, mesh, m and its parameters must outlive it.  NULL on failure. */
+/* Returns NULL on failure.  All arguments must outlive the pipeline. */
 struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
 	struct vfm_model *m, struct vfm_params *ps, struct vfm_err *err);
-void vfm_pipeline_free(struct vfm_pipeline *p); /* NULL is fine; waits for what is still being sent */
+void vfm_pipeline_free(struct vfm_pipeline *p); /* accepts NULL; blocks until pending sends complete */
 
-/* Gradients are added to the parameters', the losses of the packs to *loss (f64 [1], device) on the last stage.
- * Collective: all stages with the same n_packs, the ranks of a cp x tp group with the same packs. */
+/* Collective: all stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates gradients
+ * in the parameters and, on the last stage, this rank's share of the loss in `loss` (f64 [1], device). */
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	struct vfm_tensor loss, struct vfm_pipeline_sums *sums, struct vfm_err *err);
-/* Seconds that this rank's host has waited for other stages, for packs, since the start. */
+/* Return the seconds that the host has waited for other stages, and for packs, since vfm_pipeline_new. */
 double vfm_pipeline_bubble(const struct vfm_pipeline *p);
 double vfm_pipeline_pack_wait(const struct vfm_pipeline *p);
-/* Returns the number of packs that were launched as a graph (train/capture.h). */
+/* Returns the number of packs launched as a graph (train/capture.h). */
 int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p);
 
 #endif

@@ -1,9 +1,8 @@
-/* run.h - a whole training run: manifest in, weights out, and everything that keeps it
- * alive in between (checkpoints, resume, signals, metrics).
+/* run.h - a training run from manifest to weights, with checkpoints, resume, signals and metrics.
  *
  * RUN/config.json       the resolved configuration
  * RUN/run.json          plan, encoders and initial weights (vfm_identity_json)
- * RUN/metrics.jsonl     one line a step; after a resume exactly one line for each step
+ * RUN/metrics.jsonl     exactly one line per step, also after a resume
  * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5))
  * RUN/events.out…       the same scalars for TensorBoard
  */
@@ -19,25 +18,24 @@
 struct vfm_run_opts {
 	const char *manifest;
 	const char *dir; /* RUN */
-	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else a checkpoint, which counts
-	 * until RUN has one of its own that is further. */
+	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else the path of a checkpoint, which is
+	 * used until RUN has a later one. */
 	const char *resume;
-	/* NULL, or a checkpoint or file of weights: where RUN has no checkpoint, the run begins with these weights, at
-	 * step 0.  init_part: "model" or "ema"; a file has no parts. */
+	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
+	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
 	const char *init, *init_part;
 	unsigned allow_change; /* bits of enum vfm_change, for resume and init */
-	/* set by a signal handler, of any rank: finish the step, save, return VFM_ESIGNAL */
+	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
 	volatile sig_atomic_t *stop;
-	/* Called once a step with the record of vfm-train's stdout; a negative result ends the run: VFM_EPIPE as a
-	 * signal would, but without a message. */
+	/* Called once per step with its record.  A negative result ends the run; VFM_EPIPE ends it like a signal, but
+	 * without a message. */
 	int (*on_step)(void *ctx, const json_t *record, struct vfm_err *err);
 	void *ctx;
 };
 
-/* Collective over the ranks of the job; x is open for c (vfm_context_open).  Rank 0 alone writes RUN (but for its
- * checkpoints) and reports.  On failure see vfm_job_end.
- * 0: all steps are done and saved.  VFM_ESIGNAL: stopped early, saved.  Else an error; whatever
- * checkpoints were complete before still are. */
+/* Collective over the ranks of the job.  Requires vfm_context_open(x, c).  All ranks write checkpoints; only rank 0
+ * writes the other files of RUN and reports.  Returns 0 if all steps are done and saved, VFM_ESIGNAL if the run stopped
+ * early and saved, else an error (see vfm_job_end).  Complete checkpoints remain complete after an error. */
 int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_run_opts *o, struct vfm_err *err);
 
 #endif

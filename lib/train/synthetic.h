@@ -1,4 +1,5 @@
-/* synthetic.h - synthetic packs: normal latents and texts of given sizes, to measure and to check without a data set.
+/* synthetic.h - synthetic packs: normally distributed latents and texts of given sizes, for benchmarks and tests
+ * without a data set.
  */
 #ifndef VFM_TRAIN_SYNTHETIC_H
 #define VFM_TRAIN_SYNTHETIC_H
@@ -12,8 +13,8 @@ struct vfm_synthetic {
 	uint64_t id;
 };
 
-/* n samples in one pack, which the caller releases; step_tokens counts this pack alone.  Values follow from (seed,
- * sample id).  VFM_EENV: no memory. */
+/* Makes a pack of n samples; the caller releases it.  step_tokens counts this pack only.  Values depend on (seed,
+ * sample id) only.  Returns VFM_EENV if memory is exhausted. */
 int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
 	uint64_t seed, struct vfm_err *err);
 

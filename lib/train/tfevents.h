@@ -14,8 +14,8 @@ struct vfm_tfevents {
 	char *path;
 };
 
-/* Creates dir/events.out.tfevents.<time>.<host>.<pid>.  What older files hold of first_step and later
- * steps, which will be run again, TensorBoard then leaves out. */
+/* Creates dir/events.out.tfevents.<time>.<host>.<pid>.  TensorBoard then discards events of step first_step and later
+ * in older files: the run repeats these steps. */
 int vfm_tfevents_open(struct vfm_tfevents *e, const char *dir, int64_t first_step, struct vfm_err *err);
 int vfm_tfevents_scalar(struct vfm_tfevents *e, int64_t step, const char *tag, double value, struct vfm_err *err);
 int vfm_tfevents_flush(struct vfm_tfevents *e, struct vfm_err *err);

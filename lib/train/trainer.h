@@ -3,12 +3,12 @@
  *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
  *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
  *
- * Nothing in a step waits for the device (but experts that need the sizes of messages: nn/moe.h), so that the next step
- * may be put on it before the last is read, one step late.  A device without a queue has done the step when the call
- * returns.
+ * A step does not wait for the device, except for experts that need message sizes (nn/moe.h).  The caller may therefore
+ * enqueue the next step before it reads the statistics of the last.  On a synchronous device the step is complete when
+ * the call returns.
  *
- * The loss is the mean over the tokens of the global step; its denominator comes from the
- * manifest, so packs, ranks and accumulation do not change it.
+ * The loss is the mean over the tokens of the global step.  Its denominator comes from the manifest, so the loss does
+ * not depend on packing, ranks or accumulation.
  */
 #ifndef VFM_TRAIN_TRAINER_H
 #define VFM_TRAIN_TRAINER_H
@@ -23,43 +23,46 @@
 struct vfm_trainer;
 
 struct vfm_step_stats {
-	/* of the global step, the same on every rank */
+	/* of the global step, identical on every rank */
 	double loss, grad_norm;
-	double flops; /* of the model: 3 x forward, recompute not counted */
+	double flops; /* model FLOPs: 3 x forward, without recompute */
 	int64_t tokens, samples;
 	/* of this rank; the trainer measures comm_s, bubble_s, copy_s and host_s */
 	struct vfm_rank_stats rank;
 };
 
-/* Builds the model on the device and fills its weights from the seed (collective).  The mesh must outlive it. */
+/* Collective.  Builds the model on the device and fills its weights from the seed.  Returns NULL on failure.  The mesh
+ * must outlive the trainer. */
 struct vfm_trainer *vfm_trainer_new(
 	const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err);
-/* NULL is fine.  After a failed step it waits for messages to other ranks: where these may not receive any more, the
- * world is to be told first (vfm_comm_host_abort). */
+/* Accepts NULL.  After a failed step it blocks until sends to other ranks complete.  If these ranks may no longer
+ * receive, call vfm_comm_host_abort first. */
 void vfm_trainer_free(struct vfm_trainer *tr);
 
-/* Collective.  n_packs: this rank's, the same on all ranks; those of a cp x tp group, and all stages, get the same
- * packs.  After a failure the trainer can only be freed. */
+/* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all stages, must get
+ * the same packs.  After a failure the caller may only free the trainer. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err);
-/* Local: the oldest step that was not read yet; waits for it.  Of more than VFM_TRAINER_UNREAD the oldest are
- * forgotten. */
+/* Local.  Blocks until the oldest unread step completes and reads its statistics.  Only the last VFM_TRAINER_UNREAD
+ * steps are kept. */
 enum { VFM_TRAINER_UNREAD = 2 };
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
-bool vfm_trainer_done(
-	const struct vfm_trainer *tr); /* whether stats would not wait (a failed device does not make it wait) */
+/* Returns whether the oldest unread step is complete, so that vfm_trainer_stats would not block.  Also returns true if
+ * the device has failed. */
+bool vfm_trainer_done(const struct vfm_trainer *tr);
 
-/* The next update of weights and moments is put behind the event (of a copy that reads them); NULL: behind none. */
+/* Makes the next update of weights and moments wait for the event, which follows a copy that reads them.  NULL: none.
+ */
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);
 
-/* Packs that lie in memory, over and over: the place goes on from call to call. */
+/* A source that cycles through packs in memory; the position persists across steps. */
 struct vfm_pack_array {
 	struct vfm_pack *p;
 	int64_t n, at;
 };
 struct vfm_pack_source vfm_pack_array_source(struct vfm_pack_array *a);
 
-/* Returns the number of packs that were launched as a graph (train/capture.h). */
+/* Returns the number of packs launched as a graph (train/capture.h). */
 int64_t vfm_trainer_graphs(const struct vfm_trainer *tr);
 struct vfm_model *vfm_trainer_model(struct vfm_trainer *tr);
 struct vfm_params *vfm_trainer_params(struct vfm_trainer *tr);
