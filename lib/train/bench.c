@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "train/synthetic.h"
 
-/* A pack of equal samples. */
+/* Makes a pack of equal samples. */
 static int make_equal_samples(
 	struct vfm_pack *p, const struct vfm_bench_step *b, const struct vfm_model_spec *m, struct vfm_err *err)
 {
@@ -33,8 +33,8 @@ void vfm_bench_grid(int64_t tokens, int32_t grid[3])
 	grid[1] = grid[2] = (int32_t)side;
 }
 
-/* One step by itself: begins when all ranks are there.  stats->rank is reduced over the ranks, so that all decide alike
- * how long to go on. */
+/* Runs one step in isolation, after a barrier.  Reduces stats->rank over the ranks, so that all ranks decide alike when
+ * to stop. */
 static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64_t step, int64_t packs,
 	const struct vfm_pack_source *source, struct vfm_step_stats *stats, struct vfm_err *err)
 {
@@ -55,7 +55,7 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64
 	return n < 0 ? n : 0;
 }
 
-/* The measured steps. */
+/* Accumulates the measured steps. */
 struct timing {
 	double *step_s; /* [n] */
 	size_t n, cap;

@@ -9,14 +9,14 @@ enum { EAGER_FIRST = 2, MOST_FAILED = 8 };
 struct vfm_capture {
 	struct vfm_stream *stream;
 	struct vfm_params *ps;
-	bool *has_grad; /* [ps->n] before the capture */
-	bool off;       /* after a failure that would repeat */
-	int eager;      /* packs that ran eagerly first, up to EAGER_FIRST */
-	int failed;     /* captures in a row */
+	bool *has_grad; /* [ps->n] gradients present before the capture */
+	bool off;       /* set by a failure that would recur */
+	int eager;      /* initial packs run eagerly, up to EAGER_FIRST */
+	int failed;     /* consecutive failed captures */
 	int64_t launched;
 };
 
-/* Why no pack of this run can be captured; NULL: none is known. */
+/* Returns the reason why no pack of this run can be captured; NULL if none is known. */
 static const char *find_obstacle(
 	const struct vfm_config *c, const struct vfm_mesh *mesh, const struct vfm_stream *s, int chunks)
 {
@@ -64,7 +64,7 @@ bool vfm_capture_wanted(struct vfm_capture *c)
 	return false;
 }
 
-static void count_failure(struct vfm_capture *c, const struct vfm_err *why)
+static void count_failed_capture(struct vfm_capture *c, const struct vfm_err *why)
 {
 	c->failed++;
 	if (c->stream->dev->graph_first && c->failed < MOST_FAILED)
@@ -92,7 +92,7 @@ bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w)
 	if (rc < 0) {
 		w->reset(w->ctx);
 		vfm_params_restore_grad_flags(c->ps, c->has_grad);
-		count_failure(c, &why);
+		count_failed_capture(c, &why);
 		return false;
 	}
 	c->failed = 0;

@@ -27,7 +27,7 @@ static const char *const graphs_names[] = {"off", "on", NULL};
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
 
-/* Behind those of the section "model" (spec/model.h). */
+/* The keys after those of section "model" (spec/model.h). */
 static const struct vfm_key own_keys[] = {
 	{"diffusion.kind", VFM_KEY_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
 	{"diffusion.p_mean", VFM_KEY_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
@@ -123,7 +123,7 @@ static const struct vfm_key *key_at(int i)
 	return i < vfm_model_n_keys ? &vfm_model_keys[i] : &own_keys[i - vfm_model_n_keys];
 }
 
-/* Where the value of a key lies in the configuration. */
+/* Returns the address of a key's value in the configuration. */
 static void *key_value(struct vfm_config *c, const struct vfm_key *k)
 {
 	return (strncmp(k->path, "model.", 6) == 0 ? (char *)&c->model : (char *)c) + k->off;
@@ -155,14 +155,14 @@ void vfm_config_defaults(struct vfm_config *c)
 
 /* ---- one value ---- */
 
-static int number(const struct vfm_key *k, const json_t *v, double *out, struct vfm_err *err)
+static int read_number(const struct vfm_key *k, const json_t *v, double *out, struct vfm_err *err)
 {
 	static const char *const names[] = {
 		"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
 	bool integer = k->type != VFM_KEY_NUM;
 
 	*out = json_number_value(v);
-	/* 1e6 is an integer, too.  The limits of all keys lie below 2^53, so that a double holds it exactly. */
+	/* 1e6 is a valid integer.  The limits of all keys are below 2^53, so a double holds it exactly. */
 	if (!json_is_number(v) || (integer && *out != floor(*out)))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path,
 			integer ? "an integer" : "a number", names[json_typeof(v)]);
@@ -197,15 +197,15 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 
 	switch (k->type) {
 	case VFM_KEY_INT:
-		TRY(number(k, v, &x, err));
+		TRY(read_number(k, v, &x, err));
 		*(int64_t *)dst = (int64_t)x;
 		return 0;
 	case VFM_KEY_SEED:
-		TRY(number(k, v, &x, err));
+		TRY(read_number(k, v, &x, err));
 		*(uint64_t *)dst = (uint64_t)x;
 		return 0;
 	case VFM_KEY_NUM:
-		TRY(number(k, v, &x, err));
+		TRY(read_number(k, v, &x, err));
 		*(double *)dst = x;
 		return 0;
 	case VFM_KEY_BOOL:
@@ -219,7 +219,7 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 		if (!json_is_array(v) || json_array_size(v) != 3)
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected an array of three integers", k->path);
 		for (size_t i = 0; i < 3; i++) {
-			TRY(number(
+			TRY(read_number(
 				&(struct vfm_key){.path = k->path, .type = VFM_KEY_INT, .min = k->min, .max = k->max},
 				json_array_get(v, i), &x, err));
 			((int64_t *)dst)[i] = (int64_t)x;
@@ -236,7 +236,7 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 
 /* ---- documents ---- */
 
-/* Returns the present name of a key: path itself, unless the key has been renamed. */
+/* Returns the current name of a key: `path` itself unless the key was renamed. */
 static const char *find_current_key(const char *path)
 {
 	static const char *const renamed[][2] = {{"parallel.aside", "parallel.overlap"}};
@@ -284,7 +284,7 @@ static int set_object(struct vfm_config *c, const json_t *obj, bool saved, struc
 
 	if (!json_is_object(obj))
 		return vfm_fail(err, VFM_EUSAGE, "expected a JSON object");
-	/* The preset first: it sets what other keys of the section refine. */
+	/* Apply the preset first: the other keys override it. */
 	v = json_object_get(json_object_get(obj, "model"), "preset");
 	if (v)
 		TRY(set_path(c, "model.preset", v, err));
@@ -349,7 +349,7 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 {
 	TRY(vfm_model_check(&c->model, err));
 	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
-		c->diffusion.text_drop = 0; /* there is no text to drop */
+		c->diffusion.text_drop = 0; /* the model has no text input */
 	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)

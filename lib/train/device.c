@@ -7,7 +7,7 @@
 #include "comm/comm_dev.h"
 #include "cpu/cpu.h"
 
-/* Plugins that there may be; "cpu" is built in. */
+/* Known plugins; "cpu" is built in. */
 static const char *const plugins[] = {"cuda"};
 
 static int open_plugin(struct vfm_device *d, const char *name, const struct vfm_plugin_opts *o, struct vfm_err *err)
@@ -31,7 +31,7 @@ int vfm_device_open_rank(
 		.local_size = local_size,
 		.deterministic = deterministic,
 		.thread_start = vfm_par_serial,
-		.warn = local_rank == 0 ? vfm_warn : NULL}; /* what one rank of a node says holds for the others */
+		.warn = local_rank == 0 ? vfm_warn : NULL}; /* warnings hold for all ranks of a node */
 	bool known = false;
 
 	*d = (struct vfm_device){0};
@@ -66,7 +66,7 @@ int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *e
 
 	d->host = job->world;
 	rc = vfm_comm_dev_new(d->host, &o, &d->world, err);
-	/* What is wrong with the settings is seen by all alike. */
+	/* All ranks detect invalid settings alike. */
 	return rc == VFM_EUSAGE ? vfm_job_agree(job, rc, err) : vfm_job_failed(job, rc, err);
 }
 

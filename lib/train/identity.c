@@ -51,10 +51,10 @@ json_t *vfm_identity_json(const struct vfm_identity *id)
 
 struct comparison {
 	unsigned allowed, refused; /* bits of enum vfm_change */
-	struct vfm_buf refusals;   /* their texts, "; " between them */
+	struct vfm_buf refusals;   /* their texts, separated by "; " */
 };
 
-/* Takes the text of a change of kind `change`; 0: one that is always allowed. */
+/* Records a change and frees its text.  change: its kind, 0 if always allowed. */
 static void note_change(struct comparison *k, unsigned change, char *text)
 {
 	if (change & ~k->allowed) {
@@ -83,7 +83,7 @@ static int end_comparison(
 	return rc;
 }
 
-/* Keys of the learning rate: they are judged by what they make of the steps done. */
+/* Returns whether a key affects the learning rate.  These keys are compared by their effect on completed steps. */
 static bool is_schedule_key(const char *section, const char *key)
 {
 	static const char *const keys[] = {"steps", "lr", "min_lr", "warmup_steps", "schedule"};
@@ -94,12 +94,12 @@ static bool is_schedule_key(const char *section, const char *key)
 	return false;
 }
 
-/* What changed in the learning rate. */
+/* Changes of the learning rate schedule. */
 struct schedule_change {
-	bool other_lr; /* of a step that is done */
+	bool other_lr; /* the learning rate of a completed step differs */
 	int64_t was;   /* steps of the run that wrote the checkpoint */
-	bool by_plan;  /* both runs take that number from their plans */
-	bool constant; /* in both, so that their ends play no role */
+	bool by_plan;  /* both runs take the number of steps from their plans */
+	bool constant; /* constant in both runs: steps and min_lr have no effect */
 };
 
 static unsigned change_of_key(const char *section, const char *key, const struct schedule_change *ch)
@@ -142,7 +142,7 @@ static void compare_config(struct comparison *k, const struct vfm_identity *id, 
 		{
 			const json_t *was = json_object_get(had, key);
 
-			/* 1 and 1.0 are the same number */
+			/* 1 equals 1.0 */
 			if (!was || json_equal(was, is) ||
 				(json_is_number(was) && json_is_number(is) &&
 					json_number_value(was) == json_number_value(is)))
@@ -152,7 +152,7 @@ static void compare_config(struct comparison *k, const struct vfm_identity *id, 
 	}
 }
 
-/* The learning rates of the run that wrote c, as far as it says. */
+/* Reads the learning rate keys of the run that wrote c, as far as c records them. */
 static int read_schedule(struct vfm_config *old, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	const json_t *train = json_object_get(c->config, "train");

@@ -20,8 +20,8 @@ int vfm_job_say_once(int rc, struct vfm_err *err)
 	return rc;
 }
 
-/* Says why before the others are ended: that may end this one, too. */
-static int give_up(struct vfm_job *j, int rc, struct vfm_err *err)
+/* Logs the message before it ends the other ranks, because that may end this rank, too. */
+static int abort_ranks(struct vfm_job *j, int rc, struct vfm_err *err)
 {
 	char why[sizeof(err->msg)];
 
@@ -45,50 +45,50 @@ int vfm_job_start(struct vfm_job *j, int n, const char *recorder_dir, struct vfm
 	if (rc == VFM_EUSAGE)
 		vfm_job_say_once(rc, err);
 	if (rc < 0)
-		return give_up(j, rc, err);
+		return abort_ranks(j, rc, err);
 	if (rc != 0 || j->launch.size == 1)
 		return rc;
 	vfm_log_set_rank(j->launch.rank);
 	if (j->launch.rank > 0)
 		vfm_log_set_quiet(true);
 	rc = vfm_comm_host_new(&j->launch, &o, &j->world, err);
-	return rc < 0 ? give_up(j, rc, err) : 0;
+	return rc < 0 ? abort_ranks(j, rc, err) : 0;
 }
 
 /* ---- agreeing ---- */
 
-/* 75 is no fault, 1 is less than 2 than 3. */
-static int badness(int64_t rc)
+/* Orders codes by severity: success < exit status 75 (stopped) < input < usage < environment. */
+static int severity(int64_t rc)
 {
 	return rc >= 0 ? 0 : rc == VFM_ESIGNAL ? 1 : rc == VFM_EINPUT ? 2 : rc == VFM_EUSAGE ? 3 : 4;
 }
 
-static int worst_of(struct vfm_comm *c, const int64_t *code, const struct vfm_err *mine, struct vfm_err *err)
+static int spread_worst(struct vfm_comm *c, const int64_t *code, const struct vfm_err *mine, struct vfm_err *err)
 {
 	const char *msg = code[c->rank] < 0 ? mine->msg : "";
-	int who = 0, rc = 0;
+	int worst = 0, rc = 0;
 	bool same = true;
 	char *all = NULL;
 	size_t *off = NULL;
 
 	TRY(vfm_comm_gather_bytes(c, msg, strlen(msg), &all, &off, err));
 	for (int r = 0; r < c->size; r++) {
-		if (badness(code[r]) > badness(code[who]))
-			who = r;
+		if (severity(code[r]) > severity(code[worst]))
+			worst = r;
 		same = same && code[r] == code[0] && off[r + 1] - off[r] == off[1] &&
 			!memcmp(all + off[r], all, off[1]);
 	}
-	rc = (int)code[who];
+	rc = (int)code[worst];
 	if (same)
 		vfm_fail(err, rc, "%.*s", (int)off[1], all);
 	else
-		vfm_fail(err, rc, "rank %d: %.*s", who, (int)(off[who + 1] - off[who]), all + off[who]);
+		vfm_fail(err, rc, "rank %d: %.*s", worst, (int)(off[worst + 1] - off[worst]), all + off[worst]);
 	free(all);
 	free(off);
 	return rc;
 }
 
-/* *known: what comes back is what all ranks have; else it is a failure of this call. */
+/* Sets *known to false if the agreement itself failed, so that the ranks may hold different results. */
 static int agree(struct vfm_comm *c, int rc, struct vfm_err *err, bool *known)
 {
 	int64_t mine = rc, *code;
@@ -105,7 +105,7 @@ static int agree(struct vfm_comm *c, int rc, struct vfm_err *err, bool *known)
 	*known = got >= 0;
 	for (int r = 0; got >= 0 && r < c->size; r++)
 		if (code[r] < 0) {
-			got = worst_of(c, code, &why, err);
+			got = spread_worst(c, code, &why, err);
 			break;
 		}
 	free(code);
@@ -152,8 +152,8 @@ void vfm_job_mark(struct vfm_job *j, const char *dir)
 		unlink(j->mark);
 }
 
-/* Only one can make a file.  Where it cannot be made, all speak. */
-static bool be_first(struct vfm_job *j, const struct vfm_err *err)
+/* Returns whether this rank is the first to create the mark file.  If no rank can create it, all ranks report. */
+static bool claim_report(struct vfm_job *j, const struct vfm_err *err)
 {
 	bool first = true;
 	int fd;
@@ -175,7 +175,7 @@ int vfm_job_failed(struct vfm_job *j, int rc, struct vfm_err *err)
 	if (rc >= 0 || j->agreed || j->failed || j->world->size == 1)
 		return rc;
 	j->failed = true;
-	j->first = be_first(j, err);
+	j->first = claim_report(j, err);
 	vfm_comm_host_abort(j->world, err->msg);
 	return rc;
 }
@@ -187,9 +187,9 @@ int vfm_job_end(struct vfm_job *j, int rc, struct vfm_err *err)
 		if (rc < 0 && (j->failed ? !j->first : j->world->rank != 0))
 			err->msg[0] = '\0';
 		if (!j->failed)
-			vfm_log_set_rank(-1); /* these are the words of all */
+			vfm_log_set_rank(-1); /* the message is common to all ranks */
 		if (j->failed && j->first)
-			give_up(j, rc, err);
+			abort_ranks(j, rc, err);
 	}
 	if (!j->failed) {
 		vfm_comm_free(j->world);

@@ -13,7 +13,7 @@ struct vfm_layout {
 		struct vfm_mesh mesh;
 		struct vfm_params ps;
 		struct vfm_model *model;
-	} * *rank; /* [ranks]; NULL: not made yet */
+	} * *rank; /* [ranks]; NULL: not created yet */
 };
 
 int vfm_layout_parse(struct vfm_config *c, const char *text, int *ranks, struct vfm_err *err)
@@ -83,7 +83,7 @@ static struct rank *rank_of(struct vfm_layout *l, int r)
 	return k;
 }
 
-/* "optim/m/blocks.0.fc1.weight" -> the parameter */
+/* Returns the parameter of a tensor such as "optim/m/blocks.0.fc1.weight"; NULL if this stage has none. */
 static const struct vfm_param *param_of(const struct vfm_params *ps, const struct vfm_ckpt_tensor *t)
 {
 	const char *s = strchr(t->name, '/');
@@ -93,8 +93,9 @@ static const struct vfm_param *param_of(const struct vfm_params *ps, const struc
 	return s ? vfm_param_find(ps, s + 1) : NULL;
 }
 
-/* This rank's place, and the number of places, among the ranks of its stage that hold the same local tensor. */
-static int copies(const struct vfm_mesh *m, const struct vfm_param *p, int *n)
+/* Returns this rank's index among the *n ranks of its stage that replicate the local tensor; -1 if the rank writes no
+ * part of it. */
+static int replica_index(const struct vfm_mesh *m, const struct vfm_param *p, int *n)
 {
 	const int *at = m->coord, *of = m->size;
 	int data = at[VFM_AX_DP] * of[VFM_AX_CP] + at[VFM_AX_CP];
@@ -109,7 +110,7 @@ static int copies(const struct vfm_mesh *m, const struct vfm_param *p, int *n)
 	return data;
 }
 
-/* Histories of fp8 are whole, and the same on all ranks of a stage: the first writes them. */
+/* The fp8 amax histories are unsharded and identical on all ranks of a stage; the first rank writes them. */
 static bool is_history(const struct vfm_ckpt_tensor *t)
 {
 	return !strncmp(t->name, "fp8/", 4);
@@ -126,7 +127,7 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 		*err = k->ps.bad;
 		return err->code;
 	}
-	if (!p) { /* another stage's, or nobody's */
+	if (!p) { /* a tensor of another stage, or of none */
 		if (rank)
 			return 0;
 		for (int r = 1; r < l->ranks; r++)
@@ -142,7 +143,7 @@ int vfm_layout_own(void *ctx, int rank, const struct vfm_ckpt_tensor *t, struct 
 	if (p->d.ndim != t->ndim || memcmp(p->d.shape, t->shape, sizeof(int64_t) * (size_t)t->ndim) != 0)
 		return vfm_fail(
 			err, VFM_EUSAGE, "tensor '%s' has another shape than the model of its configuration", t->name);
-	i = copies(&k->mesh, p, &n);
+	i = replica_index(&k->mesh, p, &n);
 	if (i < 0 || (p->all_stages && k->mesh.coord[VFM_AX_PP]))
 		return 0;
 	shard = 1;

@@ -31,8 +31,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 	return o;
 }
 
-/* The offset at which the lines of steps beyond steps_done begin.  A last line without
- * its newline was cut short by a kill: it goes, too. */
+/* Sets *keep to the offset of the first line after step steps_done.  Also cuts a last line without newline, which a
+ * killed process left. */
 static int keep_until(const char *path, int64_t steps_done, off_t *keep, struct vfm_err *err)
 {
 	struct vfm_jsonl r = {0};

@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
-/* What the step draws for the samples, on the host. */
+/* Random draws of the step for its samples, on the host. */
 struct drawn {
 	float *t_cond, *coef, *w; /* [n], [n,4], [n] */
 	bool *drop;               /* [n] */
 };
 
-static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
+static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const struct vfm_pack *p)
 {
 	size_t n = (size_t)p->n;
 
@@ -28,8 +28,8 @@ static void draw(struct drawn *d, const struct vfm_micro_opts *o, const struct v
 	}
 }
 
-/* The latents of this rank's rows, in runs that follow one another in the pack. */
-static int put_rows(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_err *err)
+/* Uploads the latents of this rank's rows, one copy per run of consecutive rows. */
+static int upload_latents(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = u->stream->dev->t;
 	const int32_t *rows = vfm_model_in_rows(&u->in);
@@ -52,7 +52,7 @@ static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm
 	u->w = vfm_sub_t1(a, VFM_F32, p->n);
 }
 
-static int put_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn *d, struct vfm_err *err)
+static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn *d, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = u->stream->dev->t;
 	struct vfm_suballoc count = {0};
@@ -63,12 +63,12 @@ static int put_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct 
 	if (!u->mem)
 		return VFM_EENV;
 	place_ends(u, p, &(struct vfm_suballoc){.base = u->mem});
-	TRY(put_rows(u, p, err));
+	TRY(upload_latents(u, p, err));
 	TRY(t->to_device(u->stream, u->coef.data, d->coef, vfm_nbytes(&u->coef), err));
 	return t->to_device(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
 }
 
-static int diffuse(struct vfm_micro *u, const struct vfm_micro_opts *o, struct vfm_err *err)
+static int add_noise(struct vfm_micro *u, const struct vfm_micro_opts *o, struct vfm_err *err)
 {
 	struct vfm_diffuse a = {.seed = o->config->train.seed,
 		.step = (uint64_t)o->step,
@@ -91,13 +91,13 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
 	int rc;
 
 	*u = (struct vfm_micro){.stream = s};
-	draw(&d, o, p);
+	draw_samples(&d, o, p);
 	TRY_OUT(vfm_model_in_make(
 		&u->in, s, o->mesh, &o->config->model, p, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
 	TRY_OUT(t->to_device(s, u->in.t_cond.data, d.t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (o->ends) {
-		TRY_OUT(put_ends(u, p, &d, err));
-		rc = diffuse(u, o, err);
+		TRY_OUT(upload_ends(u, p, &d, err));
+		rc = add_noise(u, o, err);
 	}
 out:
 	free(d.t_cond);

@@ -8,11 +8,11 @@
 
 struct share {
 	const struct vfm_oom_hints *a;
-	double rows[VFM_ROW_KINDS]; /* of this rank, of all packs that are in flight at a time */
-	double blocks;              /* on this stage */
-	double remade;              /* of them, blocks that recompute goes for */
-	double matrices; /* elements that this rank owns of the state: those with a copy in the compute dtype */
-	double own;      /* and all */
+	double rows[VFM_ROW_KINDS]; /* on this rank, over all packs in flight */
+	double blocks;              /* blocks on this stage */
+	double remade;              /* blocks of this stage that recompute */
+	double matrices;            /* owned state elements that have a copy in the compute dtype */
+	double own;                 /* all owned state elements */
 };
 
 static struct share share_of(const struct vfm_oom_hints *a)
@@ -34,7 +34,7 @@ static struct share share_of(const struct vfm_oom_hints *a)
 	return s;
 }
 
-/* Bytes that one block saves in a mode of recompute, with the dtypes of t. */
+/* Returns the bytes that one block saves in a recompute mode, with the dtypes of t. */
 static double block_bytes(const struct share *s, int mode, const struct vfm_train_config *t)
 {
 	struct vfm_saved_how how = {.mode = (enum vfm_recompute)mode,
@@ -45,29 +45,29 @@ static double block_bytes(const struct share *s, int mode, const struct vfm_trai
 	return vfm_block_saved_bytes(&s->a->c->model, &how);
 }
 
-/* Activations of a step in this mode for `remade` of the blocks; a block that is run again has all of its own for that
- * time. */
-static double activations(const struct share *s, const struct vfm_train_config *t, double remade)
+/* Returns the activation bytes of a step if `remade` blocks recompute in mode t->recompute.  One recomputed block at a
+ * time holds all of its activations. */
+static double activation_bytes(const struct share *s, const struct vfm_train_config *t, double remade)
 {
 	double all = block_bytes(s, VFM_RECOMPUTE_NONE, t);
 
 	return (s->blocks - remade + (remade > 0)) * all + remade * block_bytes(s, t->recompute, t);
 }
 
-static double now(const struct share *s)
+static double current_activations(const struct share *s)
 {
-	return activations(s, &s->a->c->train, s->remade);
+	return activation_bytes(s, &s->a->c->train, s->remade);
 }
 
-/* Bytes of moments and average, wherever they lie. */
-static double moments(const struct share *s)
+/* Returns the bytes of moments and EMA, on the device or the host. */
+static double moment_bytes(const struct share *s)
 {
 	const struct vfm_train_config *t = &s->a->c->train;
 
 	return s->own * ((t->moments == VFM_BF16 ? 2 : 4) + 4 + (t->ema_decay > 0 ? 4 : 0));
 }
 
-static double masters(const struct share *s)
+static double master_bytes(const struct share *s)
 {
 	return 4 * (double)s->a->ps->n_master + 2 * (double)s->a->ps->n_master_lo;
 }
@@ -102,26 +102,27 @@ static void add_activations(struct list *l, const struct share *s)
 		{VFM_RECOMPUTE_LIGHT, "light"}, {VFM_RECOMPUTE_SELECTIVE, "selective"}, {VFM_RECOMPUTE_FULL, "full"}};
 	const struct vfm_train_config *t = &s->a->c->train;
 	struct vfm_train_config other;
-	double is = now(s), remade = s->remade > 0 ? s->remade : s->blocks;
+	double is = current_activations(s), remade = s->remade > 0 ? s->remade : s->blocks;
 
 	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
 		other = *t;
 		other.recompute = modes[i].mode;
 		if (other.recompute != t->recompute)
-			add(l, is - activations(s, &other, remade), "train.recompute=%s", modes[i].name);
+			add(l, is - activation_bytes(s, &other, remade), "train.recompute=%s", modes[i].name);
 	}
 	if (s->remade > 0 && s->remade < s->blocks)
-		add(l, is - activations(s, t, s->blocks), "train.recompute_blocks=0");
-	if (s->remade > 2 && !(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* two blocks' stay */
+		add(l, is - activation_bytes(s, t, s->blocks), "train.recompute_blocks=0");
+	if (s->remade > 2 &&
+		!(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* the activations of two blocks stay on the device */
 		add(l, (s->remade - 2) * block_bytes(s, t->recompute, t), "train.offload=%s",
 			t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
 	other = *t;
 	other.dtype = other.residual = VFM_BF16;
 	if (t->dtype != VFM_BF16) {
 		other.residual = t->residual;
-		add(l, is - activations(s, &other, s->remade) - 2 * s->matrices, "train.dtype=bf16");
+		add(l, is - activation_bytes(s, &other, s->remade) - 2 * s->matrices, "train.dtype=bf16");
 	} else if (t->residual != VFM_BF16) {
-		add(l, is - activations(s, &other, s->remade), "train.residual=bf16");
+		add(l, is - activation_bytes(s, &other, s->remade), "train.residual=bf16");
 	}
 	add(l, is / 2, "packs of half as many tokens");
 }
@@ -136,10 +137,11 @@ static void add_state(struct list *l, const struct share *s)
 	if (t->moments == VFM_F32 && t->beta1 <= 0.99 && !away)
 		add(l, 2 * s->own, "train.moments=bf16");
 	if (!away)
-		add(l, moments(s), "train.offload=%s", t->offload & VFM_OFFLOAD_ACTIVATIONS ? "both" : "optimizer");
+		add(l, moment_bytes(s), "train.offload=%s",
+			t->offload & VFM_OFFLOAD_ACTIVATIONS ? "both" : "optimizer");
 }
 
-/* What ranks could share that now each has. */
+/* Adds the savings from sharding over the present ranks and over more ranks. */
 static void add_ranks(struct list *l, const struct share *s)
 {
 	const struct vfm_parallel *p = &s->a->mesh->p;
@@ -147,7 +149,7 @@ static void add_ranks(struct list *l, const struct share *s)
 	bool away = s->a->c->train.offload & VFM_OFFLOAD_OPTIMIZER, sharded = p->fsdp || p->distopt;
 	double data = m->size[VFM_AX_DP] * m->size[VFM_AX_CP], part = 1 - 1 / data;
 	int from;
-	double update = masters(s) + (away ? 0 : moments(s)),
+	double update = master_bytes(s) + (away ? 0 : moment_bytes(s)),
 	       all = update + (double)s->a->ps->copy_bytes + 4 * (double)s->a->ps->n_grad;
 
 	if (data > 1 && !p->fsdp)
@@ -158,9 +160,9 @@ static void add_ranks(struct list *l, const struct share *s)
 		add(l, (p->fsdp ? all : update) * (1 - (double)p->shard / data), "parallel.shard=0");
 	from = l->n;
 	add(l, all / 2, "parallel.fsdp=true");
-	add(l, now(s) / 2, "parallel.cp=%d", 2 * m->size[VFM_AX_CP]);
+	add(l, current_activations(s) / 2, "parallel.cp=%d", 2 * m->size[VFM_AX_CP]);
 	if (s->a->c->model.heads % (2 * m->size[VFM_AX_TP]) == 0)
-		add(l, (all + now(s)) / 2, "parallel.tp=%d", 2 * m->size[VFM_AX_TP]);
+		add(l, (all + current_activations(s)) / 2, "parallel.tp=%d", 2 * m->size[VFM_AX_TP]);
 	for (; from < l->n; from++)
 		l->v[from].more_ranks = true;
 }

@@ -80,7 +80,8 @@ void vfm_optim_release(struct vfm_optim *o)
 	if (!o->ps)
 		return;
 	if (o->o.on_host && o->v.data)
-		o->ps->stream->dev->t->stream_sync(o->ps->stream, &(struct vfm_err){0}); /* nobody uses them any more */
+		o->ps->stream->dev->t->stream_sync(
+			o->ps->stream, &(struct vfm_err){0}); /* finish the updates that access them */
 	array_free(o, &o->m);
 	array_free(o, &o->v);
 	array_free(o, &o->ema);
@@ -88,8 +89,8 @@ void vfm_optim_release(struct vfm_optim *o)
 	*o = (struct vfm_optim){0};
 }
 
-/* Every element is counted by one rank.  The norm and the scale that clips it stay on the device: no host decision
- * hangs on them. */
+/* Computes the global norm and the clipping scale.  Exactly one rank counts each element.  Norm and scale stay on the
+ * device, so the host does not wait for them. */
 static int clip(struct vfm_optim *o, double max_norm, struct vfm_err *err)
 {
 	const struct vfm_params *ps = o->ps;

@@ -11,7 +11,7 @@
 
 enum { PACKS = 2, SAMPLES = 3, STEP = 3 };
 
-/* An image, videos, a sample without text, an id that a signed number does not hold. */
+/* Covers images, videos, a sample without text, and an id above INT64_MAX. */
 static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 	{{{2, 4, 4}, 7, 0xfedcba9876543210u}, {{1, 3, 5}, 2, 12}, {{3, 2, 2}, 5, 13}},
 	{{{1, 4, 6}, 1, 21}, {{4, 2, 3}, 0, 22}, {{1, 1, 1}, 9, 23}},
@@ -19,7 +19,7 @@ static const struct vfm_synthetic samples[PACKS][SAMPLES] = {
 
 /* ---- files ---- */
 
-struct dump { /* tensors of one file, whose data stay the caller's; names are the dump's */
+struct dump { /* tensors of one file; borrows their data, owns their names */
 	struct vfm_st_tensor *t;
 	const void **data;
 	size_t n, cap, cap_data;
@@ -60,7 +60,7 @@ static int dump_write(struct dump *d, const char *dir, const char *name, struct 
 	fwrite(head.data, 1, head.len, a.f);
 	for (size_t i = 0; i < d->n; i++)
 		fwrite(data_of(d, before, d->t[i].name), 1, (size_t)(d->t[i].end - d->t[i].begin), a.f);
-	rc = vfm_atomic_commit(&a, err); /* which looks at what went wrong before */
+	rc = vfm_atomic_commit(&a, err); /* also reports earlier write errors */
 	vfm_atomic_abort(&a);
 out:
 	vfm_buf_release(&head);
@@ -73,7 +73,7 @@ out:
 	return rc;
 }
 
-/* All parameters, or their gradients. */
+/* Writes all parameters, or their gradients if `grads`. */
 static int write_params(const struct vfm_params *ps, bool grads, const char *dir, const char *name, struct vfm_err *err)
 {
 	struct vfm_dev *dev = ps->stream->dev;
@@ -97,10 +97,10 @@ out:
 	return rc;
 }
 
-/* What the step draws for a sample, as the trainer draws it. */
+/* Random draws of the step for the samples of a pack, identical to those of the trainer. */
 struct drawn {
 	float coef[SAMPLES][4], w[SAMPLES];
-	double t_cond[SAMPLES]; /* the float that the model gets, over VFM_TIME_SCALE */
+	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by VFM_TIME_SCALE */
 };
 
 static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c)
@@ -118,7 +118,8 @@ static void draw(struct drawn *d, struct vfm_pack *p, const struct vfm_config *c
 	}
 }
 
-/* The model's prediction for a pack, with the noise of the step.  *pred [tokens, patch_dim]: the caller frees it. */
+/* Computes the model's prediction for a pack, with the noise of the step.  The caller frees *pred [tokens, patch_dim].
+ */
 static int predict(
 	struct vfm_trainer *tr, const struct vfm_config *c, const struct vfm_pack *p, float **pred, struct vfm_err *err)
 {
@@ -248,7 +249,7 @@ static int step(
 	TRY(vfm_mkdir_p(dir, err));
 	TRY(vfm_params_fill_dense(ps, c->train.seed, err));
 	TRY(write_params(ps, false, dir, "init.safetensors", err));
-	/* at this learning rate the weights stay as they are */
+	/* learning rate 0: the weights do not change */
 	TRY(vfm_trainer_step(tr, STEP, PACKS, &source, 0, err));
 	TRY(vfm_trainer_stats(tr, &stats, err));
 	TRY(write_params(ps, true, dir, "grads.safetensors", err));

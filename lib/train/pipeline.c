@@ -10,68 +10,68 @@
 #include "train/capture.h"
 #include "train/micro.h"
 
-/* Gradients that may be on their way to the stage before without being received; a slot keeps their memory.  With 1 no
- * schedule hangs (tests/unit/test_schedule.c), with 2 a stage need not wait for the next of its neighbour's actions. */
+/* Maximum number of gradients sent to the previous stage but not yet received; their slots keep the memory.  1 suffices
+ * to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a stage run one action ahead. */
 enum { UNRECEIVED = 2 };
 
 enum slot_state { FREE, LIVE, SENDING };
 
-/* The residual stream or its gradient from another stage. */
+/* A posted receive: the residual stream or its gradient, from another stage. */
 struct incoming {
-	const struct vfm_action *a; /* what it is for; NULL: nothing is posted */
+	const struct vfm_action *a; /* the action that needs it; NULL: no receive is posted */
 	struct vfm_tensor x;
 	size_t bytes;
 	struct vfm_event *here;
 };
 
-/* A pack on its way through a chunk. */
+/* The state of a pack in a chunk, from its forward to the completion of its sends. */
 struct slot {
 	enum slot_state state;
 	int64_t mb;
 	int chunk;
-	int64_t since; /* order in which slots came to SENDING */
+	int64_t since; /* sequence number of the transition to SENDING */
 	struct vfm_tape *tape;
-	/* residual stream: what came (NULL on the first chunk), what goes (on all but the last) */
+	/* residual stream: received (NULL on the first chunk), and to be sent (on all but the last) */
 	struct vfm_var *in, *out;
 	void *h; /* memory of in */
 	size_t h_bytes;
-	struct vfm_event *fwd, *bwd; /* passed when out, and in's gradient, have been sent */
+	struct vfm_event *fwd, *bwd; /* record the send of out, and of in's gradient */
 };
 
 struct vfm_pipeline {
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
-	struct vfm_stream *stream, *fwd_side, *bwd_side; /* the sides NULL: one stage */
-	struct vfm_stream *recv_side; /* NULL: messages are received on the compute stream, where they are needed */
-	struct incoming in[2];        /* of the action that runs and the next that receives */
+	struct vfm_stream *stream, *fwd_side, *bwd_side; /* fwd_side, bwd_side: send streams; NULL with one stage */
+	struct vfm_stream *recv_side;                    /* NULL: receive on the compute stream, when needed */
+	struct incoming in[2];                           /* receives of the current action and the next one */
 	struct vfm_model *model;
-	struct vfm_event *ready;     /* of vfm_stream_follow: sends and receives behind the compute stream */
+	struct vfm_event *ready;     /* for vfm_stream_follow: orders sends and receives after the compute stream */
 	struct vfm_offload *offload; /* NULL: activations stay on the device */
 	struct slot **slot;
 	size_t n_slot, cap_slot;
-	int64_t sent;            /* slots that came to SENDING */
-	double bubble_s, pack_s; /* the host waited for other stages; for packs */
+	int64_t sent;            /* number of transitions to SENDING */
+	double bubble_s, pack_s; /* host waits for other stages, and for packs */
 	struct vfm_params *ps;
 	struct vfm_capture *capture; /* NULL: packs run eagerly */
-	/* of the step that runs */
+	/* the current step */
 	int64_t step;
 	const struct vfm_pack_source *src;
 	struct vfm_tensor loss;
 	struct vfm_pipeline_sums *sums;
-	struct vfm_micro **micro; /* [n_packs] NULL: not here yet, or gone */
-	int *left;                /* [n_packs] chunks that it has still to pass */
+	struct vfm_micro **micro; /* [n_packs]; NULL: not uploaded yet, or released */
+	int *left;                /* [n_packs] chunks that have not finished the pack */
 	int64_t n_packs;
-	bool split; /* W apart from B */
+	bool split; /* the schedule separates W from B */
 };
 
-static bool receives_early(const struct vfm_pipeline *p)
+static bool posts_receives_early(const struct vfm_pipeline *p)
 {
 	const char *s = getenv("VFM_PP_EARLY");
 
 	return p->mesh->send_stream && (s && *s ? !strcmp(s, "1") : p->stream->dev->async);
 }
 
-static bool early_new(struct vfm_pipeline *p, struct vfm_err *err)
+static bool recv_side_new(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
 
@@ -93,10 +93,10 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_stream};
 	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
-	/* In one queue a gradient could wait behind a forward whose receiver waits for that gradient. */
+	/* On a common stream a gradient could be queued after an activation whose receiver waits for the gradient. */
 	if (mesh->send_stream)
 		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
-	if (receives_early(p) && !early_new(p, err)) {
+	if (posts_receives_early(p) && !recv_side_new(p, err)) {
 		vfm_pipeline_free(p);
 		return NULL;
 	}
@@ -134,7 +134,7 @@ static int slot_reset(struct vfm_pipeline *p, struct slot *s, struct vfm_err *er
 	return 0;
 }
 
-/* Keeps at most `most` slots waiting for their sends. */
+/* Blocks until at most `most` slots have pending sends. */
 static int slots_drain(struct vfm_pipeline *p, size_t most, struct vfm_err *err)
 {
 	for (;;) {
@@ -171,7 +171,7 @@ static struct slot *slot_new(struct vfm_pipeline *p, struct vfm_err *err)
 	return s->fwd && s->bwd ? s : NULL;
 }
 
-static struct slot *slot_take(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+static struct slot *slot_acquire(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
 	struct slot *s = NULL;
 
@@ -188,15 +188,14 @@ static struct slot *slot_take(struct vfm_pipeline *p, const struct vfm_action *a
 	return s;
 }
 
-static int slot_of(const struct vfm_pipeline *p, const struct vfm_action *a, struct slot **s, struct vfm_err *err)
+static int slot_find(const struct vfm_pipeline *p, const struct vfm_action *a, struct slot **s, struct vfm_err *err)
 {
 	for (size_t i = 0; i < p->n_slot; i++) {
 		*s = p->slot[i];
 		if ((*s)->state == LIVE && (*s)->mb == a->mb && (*s)->chunk == a->chunk)
 			return 0;
 	}
-	return vfm_fail(err, VFM_EUSAGE,
-		"internal: the schedule goes back through chunk %d with pack %lld, which is not there", a->chunk,
+	return vfm_fail(err, VFM_EUSAGE, "internal: backward of chunk %d, pack %lld without its forward", a->chunk,
 		(long long)a->mb);
 }
 
@@ -210,7 +209,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 	if (p->fwd_side)
 		t->stream_sync(p->fwd_side, NULL);
 	if (p->bwd_side) {
-		t->stream_sync(p->bwd_side, NULL); /* it may still read what is freed below */
+		t->stream_sync(p->bwd_side, NULL); /* it may still read memory that is freed below */
 		t->stream_free(p->bwd_side);
 	}
 	if (p->recv_side) {
@@ -218,7 +217,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 		t->stream_free(p->recv_side);
 	}
 	for (int i = 0; i < 2; i++) {
-		if (p->in[i].a) /* a step that failed */
+		if (p->in[i].a) /* after a failed step */
 			vfm_dev_free(p->stream, p->in[i].x.data, p->in[i].bytes);
 		if (p->in[i].here)
 			t->event_free(p->in[i].here);
@@ -244,8 +243,8 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 
 /* ---- messages ---- */
 
-/* On `side`, after what is on the compute stream; `sent` passes when x's memory may go. */
-static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *side, struct vfm_tensor x,
+/* Enqueues a send on `side`, after the work on the compute stream.  Once `sent` passes, x may be freed. */
+static int send_tensor(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *side, struct vfm_tensor x,
 	struct vfm_event *sent, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
@@ -257,8 +256,8 @@ static int send(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_stream *s
 	return t->event_record(sent, side, err);
 }
 
-/* Memory for this rank's rows of the residual stream. */
-static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes,
+/* Allocates this rank's rows of the residual stream. */
+static int residual_alloc(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes,
 	const char *what, struct vfm_err *err)
 {
 	*x = vfm_t2(NULL, vfm_model_residual(p->model), u->in.tok.rows, p->c->model.hidden);
@@ -269,7 +268,7 @@ static int residual(struct vfm_pipeline *p, const struct vfm_micro *u, struct vf
 
 /* ---- packs ---- */
 
-static void count(struct vfm_pipeline *p, const struct vfm_pack *b)
+static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b)
 {
 	struct vfm_pack_sums sums = {0};
 
@@ -280,7 +279,7 @@ static void count(struct vfm_pipeline *p, const struct vfm_pack *b)
 	p->sums->samples += b->n;
 }
 
-/* The pack of a microbatch, which every stage asks for in ascending order. */
+/* Gets and uploads the pack of a microbatch, if it is not there.  Every stage requests packs in ascending order. */
 static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(p->model);
@@ -294,7 +293,7 @@ static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 		return 0;
 	TRY(p->src->next(p->src->ctx, &b, err));
 	p->pack_s += vfm_now() - before;
-	count(p, b);
+	count_pack(p, b);
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
 	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
@@ -311,15 +310,16 @@ static void micro_drop(struct vfm_pipeline *p, int64_t mb)
 	p->micro[mb] = NULL;
 }
 
-/* ---- what comes from other stages ---- */
+/* ---- receives from other stages ---- */
 
-static bool comes(const struct vfm_pipeline *p, const struct vfm_action *a)
+/* Returns whether an action receives from another stage. */
+static bool needs_receive(const struct vfm_pipeline *p, const struct vfm_action *a)
 {
 	return a->kind == VFM_DO_F ? !vfm_model_is_first(p->model, a->chunk)
 				   : a->kind == VFM_DO_B && !vfm_model_is_last(p->model, a->chunk);
 }
 
-static struct vfm_comm *comes_from(const struct vfm_pipeline *p, const struct vfm_action *a)
+static struct vfm_comm *receive_comm(const struct vfm_pipeline *p, const struct vfm_action *a)
 {
 	return a->kind == VFM_DO_F ? p->mesh->fwd_in : p->mesh->bwd_in;
 }
@@ -327,12 +327,13 @@ static struct vfm_comm *comes_from(const struct vfm_pipeline *p, const struct vf
 static int incoming_alloc(
 	struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
 {
-	return residual(p, p->micro[a->mb], x, bytes,
+	return residual_alloc(p, p->micro[a->mb], x, bytes,
 		a->kind == VFM_DO_F ? "the input of a pipeline stage" : "the gradient of a pipeline stage", err);
 }
 
-/* Beside the compute stream, in memory that is free there by now. */
-static int post(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+/* Posts the receive of an action on the receive stream.  The receive waits for the compute stream, which frees and
+ * reuses the memory in its own order. */
+static int post_receive(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = p->stream->dev->t;
 	struct incoming *in = p->in[0].a ? &p->in[1] : &p->in[0];
@@ -343,26 +344,26 @@ static int post(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_e
 	if (vfm_numel(&in->x) == 0)
 		return 0;
 	TRY(vfm_stream_follow(p->recv_side, p->stream, &p->ready, err));
-	TRY(vfm_recv(comes_from(p, a), p->recv_side, in->x, 0, err));
+	TRY(vfm_recv(receive_comm(p, a), p->recv_side, in->x, 0, err));
 	return t->event_record(in->here, p->recv_side, err);
 }
 
-/* Before action i: its message and that of the next are asked for.  A receive then waits for nothing but the receives
- * before it and what stood on the compute stream before action i, so for less than one in its place on the compute
- * stream would: what cannot hang there cannot hang so. */
+/* Posts the receives of action i and of the next action, before action i.  A posted receive waits only for earlier
+ * receives and for work enqueued on the compute stream before action i.  A receive on the compute stream would also
+ * wait for action i.  Therefore early receives deadlock only if receives on the compute stream do. */
 static int post_ahead(struct vfm_pipeline *p, const struct vfm_schedule *s, size_t i, struct vfm_err *err)
 {
 	for (size_t k = i; p->recv_side && k < s->n && k < i + 2; k++) {
 		const struct vfm_action *a = &s->a[k];
 
-		if (comes(p, a) && p->in[0].a != a && p->in[1].a != a)
-			TRY(post(p, a, err));
+		if (needs_receive(p, a) && p->in[0].a != a && p->in[1].a != a)
+			TRY(post_receive(p, a, err));
 	}
 	return 0;
 }
 
-/* The message of an action, with its memory. */
-static int receive(
+/* Receives the message of an action.  The caller owns x. */
+static int receive_tensor(
 	struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_tensor *x, size_t *bytes, struct vfm_err *err)
 {
 	double before = vfm_comm_stats().wait_s, held = p->stream->dev->wait_s;
@@ -374,14 +375,14 @@ static int receive(
 			*x = p->in[i].x;
 			*bytes = p->in[i].bytes;
 			rc = vfm_numel(x) ? vfm_stall_wait(p->in[i].here, p->stream, VFM_STALL_BUBBLE, err) : 0;
-			p->bubble_s += p->stream->dev->wait_s - held; /* where the host is what waits */
+			p->bubble_s += p->stream->dev->wait_s - held; /* host waits, on a synchronous device */
 			return rc;
 		}
 	TRY(incoming_alloc(p, a, x, bytes, err));
 	if (vfm_numel(x) == 0)
 		return 0;
 	vfm_stall_begin(p->stream, VFM_STALL_BUBBLE);
-	rc = vfm_recv(comes_from(p, a), p->stream, *x, 0, err);
+	rc = vfm_recv(receive_comm(p, a), p->stream, *x, 0, err);
 	vfm_stall_end(p->stream);
 	p->bubble_s += vfm_comm_stats().wait_s - before;
 	return rc;
@@ -400,12 +401,12 @@ static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 
 	TRY(micro_get(p, a->mb, err));
 	u = p->micro[a->mb];
-	s = slot_take(p, a, err);
+	s = slot_acquire(p, a, err);
 	if (!s)
 		return VFM_EENV;
 	if (!first) {
 		h.data = NULL;
-		rc = receive(p, a, &h, &s->h_bytes, err);
+		rc = receive_tensor(p, a, &h, &s->h_bytes, err);
 		s->h = h.data;
 		if (rc < 0)
 			return rc;
@@ -416,11 +417,11 @@ static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vf
 		vfm_g_mse(s->tape, s->out,
 			&(struct vfm_mse){.target = u->target, .w = u->w, .seqs = &u->in.seqs, .loss = p->loss});
 	TRY(vfm_tape_status(s->tape, err));
-	return last ? 0 : send(p, p->mesh->fwd_out, p->fwd_side, s->out->v, s->fwd, err);
+	return last ? 0 : send_tensor(p, p->mesh->fwd_out, p->fwd_side, s->out->v, s->fwd, err);
 }
 
-/* The chunk is done with the pack, but for what it has still to send. */
-static int finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
+/* Ends the work of a chunk on a pack, except for pending sends. */
+static int slot_finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
 {
 	if (--p->left[s->mb] == 0)
 		micro_drop(p, s->mb);
@@ -431,14 +432,14 @@ static int finish(struct vfm_pipeline *p, struct slot *s, struct vfm_err *err)
 	return slots_drain(p, UNRECEIVED, err);
 }
 
-/* Seeds the tape with the gradient that comes from the next stage. */
+/* Runs the backward from the gradient received from the next stage. */
 static int backward_from_next(struct vfm_pipeline *p, const struct vfm_action *a, struct slot *s, struct vfm_err *err)
 {
 	struct vfm_tensor g = {0};
 	size_t bytes;
 	int rc;
 
-	TRY_OUT(receive(p, a, &g, &bytes, err));
+	TRY_OUT(receive_tensor(p, a, &g, &bytes, err));
 	TRY_OUT(vfm_tape_seed(s->tape, s->out, g, err));
 	rc = vfm_tape_backward(s->tape, err);
 out:
@@ -446,12 +447,12 @@ out:
 	return rc;
 }
 
-/* *out: the slot, which is still to be finished. */
+/* Sets *out to the slot; the caller must finish it. */
 static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct slot **out, struct vfm_err *err)
 {
 	struct slot *s;
 
-	TRY(slot_of(p, a, &s, err));
+	TRY(slot_find(p, a, &s, err));
 	*out = s;
 	if (vfm_model_is_last(p->model, a->chunk))
 		TRY(vfm_tape_backward(s->tape, err));
@@ -462,12 +463,12 @@ static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct s
 
 		if (!vfm_has(&g))
 			return vfm_fail(err, VFM_EUSAGE, "internal: chunk %d gave its input no gradient", a->chunk);
-		TRY(send(p, p->mesh->bwd_out, p->bwd_side, g, s->bwd, err));
+		TRY(send_tensor(p, p->mesh->bwd_out, p->bwd_side, g, s->bwd, err));
 	}
 	return 0;
 }
 
-static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+static int run_action(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
 	struct slot *s;
 
@@ -476,11 +477,11 @@ static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_er
 		return forward(p, a, err);
 	case VFM_DO_B:
 		TRY(backward(p, a, &s, err));
-		return p->split ? 0 : finish(p, s, err);
+		return p->split ? 0 : slot_finish(p, s, err);
 	case VFM_DO_W:
-		TRY(slot_of(p, a, &s, err));
+		TRY(slot_find(p, a, &s, err));
 		TRY(vfm_tape_weights(s->tape, err));
-		return finish(p, s, err);
+		return slot_finish(p, s, err);
 	}
 	return 0;
 }
@@ -490,7 +491,7 @@ static int act(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_er
 struct captured {
 	struct vfm_pipeline *p;
 	const struct vfm_action *f, *b;
-	struct slot *slot; /* out: still to be finished */
+	struct slot *slot; /* out: the caller must finish it */
 };
 
 static int enqueue_both(void *ctx, struct vfm_err *err)
@@ -506,14 +507,15 @@ static void reset_both(void *ctx)
 	struct captured *x = ctx;
 	struct slot *s;
 
-	if (slot_of(x->p, x->f, &s, NULL) < 0)
+	if (slot_find(x->p, x->f, &s, NULL) < 0)
 		return;
 	vfm_tape_reset(s->tape);
 	s->in = s->out = NULL;
 	s->state = FREE;
 }
 
-/* Captures the two actions of a pack where they follow one another; *done is false if they are still to run. */
+/* Captures f and b if they are forward and backward of the same pack.  Sets *done to false if the caller must run
+ * them. */
 static int capture_both(
 	struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
 {
@@ -526,7 +528,7 @@ static int capture_both(
 		return 0;
 	TRY(micro_get(p, f->mb, err));
 	*done = vfm_capture_run(p->capture, &(struct vfm_capture_work){enqueue_both, reset_both, &x});
-	return *done ? finish(p, x.slot, err) : 0;
+	return *done ? slot_finish(p, x.slot, err) : 0;
 }
 
 int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)
@@ -534,7 +536,7 @@ int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)
 	return vfm_capture_launched(p->capture);
 }
 
-/* Time until the slowest stage is done is a bubble, too. */
+/* The wait for the slowest stage at the end of a step counts as bubble. */
 static int wait_for_stages(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	double before = vfm_comm_stats().wait_s;
@@ -572,7 +574,7 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 		if (i + 1 < s.n)
 			TRY_OUT(capture_both(p, &s.a[i], &s.a[i + 1], &done, err));
 		if (!done)
-			TRY_OUT(act(p, &s.a[i], err));
+			TRY_OUT(run_action(p, &s.a[i], err));
 		i += done;
 	}
 	TRY_OUT(slots_drain(p, 0, err));

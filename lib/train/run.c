@@ -15,10 +15,10 @@
 #include "train/metrics.h"
 #include "train/state.h"
 
-/* A step that the host enqueued and has not reported. */
+/* A step that the host has enqueued but not reported. */
 struct step_slot {
 	struct vfm_step_record rec;
-	double t0; /* when the host began with it */
+	double t0; /* start of the step on the host */
 	bool read;
 };
 
@@ -36,15 +36,15 @@ struct run {
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
-	json_t *config, *init; /* init: where the first weights came from; NULL: from the seed */
+	json_t *config, *init; /* init: origin of the initial weights; NULL: the seed */
 	struct vfm_identity id;
 	int lock;
-	int64_t first, last;               /* steps done before; steps to be done in all */
+	int64_t first, last;               /* steps completed before this run; total steps */
 	int64_t saved;                     /* step of the newest checkpoint, -1: none */
-	struct step_slot slot[STEP_SLOTS]; /* the oldest step first; the same steps on all ranks */
+	struct step_slot slot[STEP_SLOTS]; /* oldest step first; the same steps on all ranks */
 	int n_slots;
-	double t_done;        /* when the step before was seen to be done */
-	bool stopping, piped; /* a signal; nobody reads any more */
+	double t_done;        /* when the host observed the end of the previous step */
+	bool stopping, piped; /* after a signal; after EPIPE on stdout */
 	struct vfm_progress progress;
 };
 
@@ -71,8 +71,8 @@ static int make_dir(struct run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* Every rank has the same number of packs in each step. */
-static int divides(const struct run *r, int64_t packs, struct vfm_err *err)
+/* Checks that every rank gets the same number of packs per step. */
+static int check_division(const struct run *r, int64_t packs, struct vfm_err *err)
 {
 	struct vfm_buf fit = {0};
 
@@ -109,7 +109,7 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 	if (r->last > h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)r->last, path,
 			(long long)h->steps);
-	return divides(r, h->batch, err);
+	return check_division(r, h->batch, err);
 }
 
 static bool is_inside(const char *path, const char *dir)
@@ -134,8 +134,8 @@ static int check_identity(struct run *r, const struct vfm_ckpt *c, struct vfm_er
 	return rc;
 }
 
-/* Collective. */
-static int load(struct run *r, const char *path, struct vfm_err *err)
+/* Collective: resumes from a checkpoint. */
+static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	int rc = vfm_ckpt_open(&c, path, err);
@@ -154,7 +154,7 @@ out:
 	return rc;
 }
 
-/* Collective: the weights of another run, or of a file; the optimizer begins anew. */
+/* Collective: loads the weights of another run or of a file, and initializes the optimizer. */
 static int init_weights(struct run *r, struct vfm_err *err)
 {
 	const char *part = r->o->init_part;
@@ -184,7 +184,7 @@ out:
 	return rc;
 }
 
-/* From a given checkpoint, unless RUN has come further since: the same command may be given again. */
+/* Chooses the given checkpoint, unless RUN has a later one: users may repeat the same command. */
 static int choose_given(struct run *r, const char *path, char **from, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
@@ -206,8 +206,8 @@ out:
 	return rc;
 }
 
-/* Where to start: *from NULL: at the beginning. */
-static int choose(struct run *r, char **from, struct vfm_err *err)
+/* Sets *from to the checkpoint to resume from; NULL: start at step 0. */
+static int choose_start(struct run *r, char **from, struct vfm_err *err)
 {
 	TRY(vfm_ckpt_latest(r->ckpt_dir, &r->saved, err));
 	if (!strcmp(r->o->resume, "no")) {
@@ -224,19 +224,19 @@ static int choose(struct run *r, char **from, struct vfm_err *err)
 	return 0;
 }
 
-/* What is on the disk may change while many look: one chooses. */
+/* Collective.  Only rank 0 reads the directory, because it may change between the reads of several ranks. */
 static int resume(struct run *r, struct vfm_err *err)
 {
 	int64_t saved = -1;
 	char *from = NULL;
 	int rc;
 
-	TRY_OUT(vfm_job_agree(r->job, is_root(r) ? choose(r, &from, err) : 0, err));
+	TRY_OUT(vfm_job_agree(r->job, is_root(r) ? choose_start(r, &from, err) : 0, err));
 	saved = r->saved;
 	TRY_OUT(vfm_broadcast(r->job->world, NULL, vfm_t1(&saved, VFM_I64, 1), 0, err));
 	r->saved = saved;
 	TRY_OUT(vfm_job_broadcast(r->job, &from, err));
-	rc = from ? load(r, from, err) : r->o->init ? init_weights(r, err) : 0;
+	rc = from ? load_checkpoint(r, from, err) : r->o->init ? init_weights(r, err) : 0;
 	r->id.init = r->init;
 out:
 	free(from);
@@ -263,7 +263,7 @@ static int open_manifest(struct run *r, struct vfm_err *err)
 	return r->manifest ? check_manifest(r, err) : err->code;
 }
 
-/* Collective: rank 0 reads the whole plan, the others wait. */
+/* Collective: rank 0 reads the whole plan while the others wait. */
 static int identify(struct run *r, struct vfm_err *err)
 {
 	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
@@ -319,7 +319,7 @@ static int open_records(struct run *r, struct vfm_err *err)
 
 static int set_up(struct run *r, struct vfm_err *err)
 {
-	/* What can be checked without touching RUN comes first. */
+	/* Check what is possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_manifest(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
@@ -332,8 +332,8 @@ static int set_up(struct run *r, struct vfm_err *err)
 
 /* ---- running ---- */
 
-/* The files are written beside the steps that follow. */
-static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
+/* Starts a save; writing the files overlaps with the following steps. */
+static int start_save(struct run *r, int64_t steps_done, struct vfm_err *err)
 {
 	json_t *state = vfm_identity_json(&r->id);
 	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir,
@@ -344,7 +344,7 @@ static int save(struct run *r, int64_t steps_done, struct vfm_err *err)
 		.keep_every = r->c->ckpt.keep_every};
 	int rc;
 
-	/* A record must not be newer than what a resume would start from, nor older. */
+	/* The records on disk must match the checkpoint: no missing steps after a resume. */
 	rc = vfm_job_agree(r->job, is_root(r) ? vfm_metrics_flush(&r->metrics, err) : 0, err);
 	if (rc == 0)
 		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
@@ -372,8 +372,8 @@ static void pack_done(void *ctx, struct vfm_pack *p)
 	vfm_loader_release(r->loader, p);
 }
 
-/* Reads the oldest unread step; may block until it is done.  The device runs one step after the other: this one took
- * from the end of the step before, or from where the host began with it, until the host sees its end. */
+/* Reads the oldest unread step; blocks until it is done.  The device runs steps in sequence.  A step lasts from the end
+ * of the previous step, or from its start on the host if later, until the host observes its end. */
 static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
 {
 	struct vfm_rank_stats own = t->rec.s.rank;
@@ -392,7 +392,7 @@ static int read_step(struct run *r, struct step_slot *t, struct vfm_err *err)
 }
 
 /* Enqueues a step in the next slot. */
-static int one_step(struct run *r, int64_t step, struct vfm_err *err)
+static int enqueue_step(struct run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
 	struct vfm_pack_source packs = {next_pack, pack_done, r};
@@ -409,8 +409,8 @@ static int one_step(struct run *r, int64_t step, struct vfm_err *err)
 	return 0;
 }
 
-/* Reduces the statistics of the steps in slots over the ranks; *n: how many of them all ranks have read.  Collective.
- */
+/* Collective.  Reduces the statistics of the steps in slots over the ranks.  *n: number of steps that all ranks have
+ * read. */
 static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
 {
 	struct vfm_rank_stats s[STEP_SLOTS] = {0};
@@ -437,7 +437,7 @@ static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_e
 	return rc;
 }
 
-/* Rank 0 reports the first n steps under way, and all ranks do the same next. */
+/* Collective.  Rank 0 reports the first n steps; all ranks then agree on stopping and failures. */
 static int report_all(struct run *r, int n, struct vfm_err *err)
 {
 	int64_t flags[3] = {0}; /* stop, piped, failed */
@@ -447,7 +447,7 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 		rc = report(r, &r->slot[k].rec, err);
 	r->n_slots -= n;
 	memmove(r->slot, r->slot + n, (size_t)r->n_slots * sizeof(r->slot[0]));
-	flags[1] = rc == VFM_EPIPE; /* nobody reads any more: stop in good order, and quietly */
+	flags[1] = rc == VFM_EPIPE; /* the reader of stdout has exited: stop without a message */
 	if (flags[1])
 		rc = 0;
 	if (rc == 0)
@@ -461,8 +461,8 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 	return flags[2] ? vfm_job_agree(r->job, rc, err) : 0;
 }
 
-/* Reads and reports the steps that are done.  Blocks for the newest step if `all`; else, while it still runs on any
- * rank, it stays in its slot until the next step is enqueued. */
+/* Collective.  Reads and reports the completed steps.  Blocks for the newest step if `all`; otherwise that step stays
+ * in its slot while it runs on any rank. */
 static int drain_steps(struct run *r, bool all, struct vfm_err *err)
 {
 	int n;
@@ -474,7 +474,7 @@ static int drain_steps(struct run *r, bool all, struct vfm_err *err)
 	return report_all(r, n, err);
 }
 
-/* After a failed step: reports the steps before it that are done, with the statistics of this rank. */
+/* Local, after a failed step: reports the completed steps before it, with the statistics of this rank. */
 static void report_rest(struct run *r)
 {
 	for (int k = 0; k < r->n_slots && is_root(r) && (r->slot[k].read || vfm_trainer_done(r->tr)); k++)
@@ -482,19 +482,19 @@ static void report_rest(struct run *r)
 			return;
 }
 
-/* *step: of steps done. */
-static int steps(struct run *r, int64_t *step, struct vfm_err *err)
+/* Runs the remaining steps.  *step: number of completed steps. */
+static int run_steps(struct run *r, int64_t *step, struct vfm_err *err)
 {
 	while (*step < r->last && !r->stopping) {
 		bool due = *step + 1 == r->last || (r->c->ckpt.every && (*step + 1) % r->c->ckpt.every == 0);
 
-		TRY(one_step(r, *step, err));
+		TRY(enqueue_step(r, *step, err));
 		++*step;
 		TRY(drain_steps(r, due, err));
 		if (r->stopping && r->n_slots)
 			TRY(drain_steps(r, true, err));
 		if (due || r->stopping)
-			TRY(save(r, *step, err));
+			TRY(start_save(r, *step, err));
 	}
 	return 0;
 }
@@ -506,13 +506,13 @@ static int loop(struct run *r, struct vfm_err *err)
 
 	vfm_progress_start(&r->progress, "steps", r->last);
 	vfm_progress_step(&r->progress, r->first);
-	rc = steps(r, &step, err);
+	rc = run_steps(r, &step, err);
 	if (rc < 0)
 		report_rest(r);
 	vfm_progress_end(&r->progress);
 	TRY(rc);
 	if (step == r->first && r->saved < step)
-		TRY(save(r, step, err)); /* a run of no steps still leaves its weights */
+		TRY(start_save(r, step, err)); /* a run of no steps still saves its weights */
 	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	if (step >= r->last)
 		return 0;

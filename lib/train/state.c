@@ -16,7 +16,7 @@ enum source { NONE, MASTERS, ARRAY };
 struct part {
 	const char *name;
 	enum source from;
-	const struct vfm_array *own; /* of ARRAY */
+	const struct vfm_array *own; /* for ARRAY */
 };
 
 enum { N_PARTS = 4 };
@@ -31,7 +31,7 @@ static void parts_of(struct vfm_trainer *tr, struct part p[N_PARTS])
 	p[3] = (struct part){"ema", o->ema.data ? ARRAY : NONE, &o->ema};
 }
 
-/* ---- ranks together ---- */
+/* ---- callbacks for ckpt.h ---- */
 
 static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err *err)
 {
@@ -58,7 +58,7 @@ static int agree(void *ctx, int rc, struct vfm_err *err)
 
 /* ---- saving ---- */
 
-/* Through the first agreement of the save a copy that failed on one rank fails for all. */
+/* The first agreement of the save makes a failed copy of one rank a failure of all ranks. */
 static int agree_copied(void *ctx, int rc, struct vfm_err *err)
 {
 	struct vfm_saver *s = ctx;
@@ -75,7 +75,7 @@ static int gather_saved(void *ctx, const char *mine, char ***all, struct vfm_err
 	return gather_texts(((struct vfm_saver *)ctx)->c, mine, all, err);
 }
 
-/* Elements of a part that this rank writes. */
+/* Returns the number of elements of a part that this rank writes. */
 static int64_t count_part(const struct vfm_params *ps)
 {
 	int64_t n = 0;
@@ -88,8 +88,8 @@ static int64_t count_part(const struct vfm_params *ps)
 	return n;
 }
 
-/* These elements, by way of memory of alloc_host, which has room for them.  What lies there as f32 is copied on
- * `copies`. */
+/* Adds the elements of a part that this rank writes, staged in pinned memory `host`.  Enqueues the copies of f32 arrays
+ * on `copies`; the compute stream converts the others. */
 static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, struct vfm_stream *copies,
 	const struct part *part, float *host, struct vfm_err *err)
 {
@@ -115,7 +115,7 @@ static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, stru
 	return 0;
 }
 
-/* The histories of fp8, by way of n_past elements of host memory. */
+/* Adds the fp8 amax histories, staged in n_past elements of pinned memory `host`. */
 static int add_scales(struct vfm_ckpt_writer *w, const struct vfm_scales *s, struct vfm_stream *copies, float *host,
 	struct vfm_err *err)
 {
@@ -130,7 +130,7 @@ static int add_scales(struct vfm_ckpt_writer *w, const struct vfm_scales *s, str
 	return 0;
 }
 
-static int room(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm_err *err)
+static int saver_reserve(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm_err *err)
 {
 	s->dev = d;
 	if (!s->stream)
@@ -148,8 +148,8 @@ static int room(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, struct vfm
 	return s->host ? 0 : VFM_EENV;
 }
 
-/* Copies on a stream of their own, beside the forward and backward that follow: only the next update waits for them.
- * What is not f32 on the device is made so by ops, on the compute stream. */
+/* Enqueues the copies on the copy stream.  They overlap with the next forward and backward; only the next update waits
+ * for them.  Ops on the compute stream convert state that is not f32. */
 static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
@@ -162,8 +162,8 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 	parts_of(tr, part);
 	for (int i = 0; i < N_PARTS; i++)
 		parts += part[i].from != NONE ? 1 : 0;
-	TRY(room(s, ps->stream->dev, (parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64,
-		err));
+	TRY(saver_reserve(s, ps->stream->dev,
+		(parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
 	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err));
 	host = s->host;
 	for (int i = 0; i < N_PARTS; i++) {
@@ -174,7 +174,7 @@ static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_
 	}
 	if (scales)
 		TRY(add_scales(w, scales, s->stream, host, err));
-	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err)); /* behind the ops, too */
+	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err)); /* after the conversions */
 	TRY(s->dev->t->event_record(s->copied, s->stream, err));
 	vfm_trainer_hold(tr, s->copied);
 	return 0;
@@ -195,20 +195,21 @@ int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vf
 	spec.size = mesh->world_size;
 	spec.comm = mesh->world_size > 1 ? &s->comm : NULL;
 	s->w = vfm_ckpt_begin(&spec);
-	/* A rank that cannot take part must not leave the others waiting. */
+	/* A failed rank must not leave the others waiting. */
 	rc = vfm_agree(mesh->save, copy_to_host(s, tr, s->w, err), err);
 	if (rc < 0) {
 		vfm_ckpt_abandon(s->w);
 		s->w = NULL;
 		if (s->stream)
-			s->dev->t->stream_sync(s->stream, NULL); /* what was put there */
+			s->dev->t->stream_sync(s->stream, NULL); /* finish copies already enqueued */
 		vfm_trainer_hold(tr, NULL);
 	}
 	s->stall_s = vfm_now() - s->t_start;
 	return rc;
 }
 
-/* The copy is there, or (s->rc) it is not: a thread writes the files.  All ranks come here, each in its own time. */
+/* Waits for the copy, whose result is s->rc, and starts the thread that writes the files.  All ranks call this, not at
+ * the same time. */
 static int begin_files(struct vfm_saver *s, struct vfm_err *err)
 {
 	struct vfm_ckpt_writer *w = s->w;
@@ -250,7 +251,7 @@ void vfm_saver_release(struct vfm_saver *s)
 	const struct vfm_dev_table *t;
 
 	if (!s->dev)
-		return; /* nothing was ever saved */
+		return; /* no save was started */
 	t = s->dev->t;
 	vfm_saver_wait(s, NULL);
 	if (s->stream) {
@@ -268,19 +269,19 @@ void vfm_saver_release(struct vfm_saver *s)
 
 /* ---- loading ---- */
 
-/* Two pieces of page-locked memory in turn: while one travels to the device, the other is filled from the disk, so that
- * the host waits once a piece, and mostly for nothing. */
-struct stage {
+/* Double-buffered upload through two chunks of pinned memory: the host reads one chunk from disk while the other is
+ * copied to the device. */
+struct upload {
 	struct vfm_params *ps;
-	float *host;   /* [2 * n] */
-	int64_t n, at; /* elements of a piece; of the one that is being filled, so many are taken */
-	int now;
-	struct vfm_event *gone[2];
+	float *host;               /* [2 * n] */
+	int64_t n, at;             /* elements per chunk; elements used in the current chunk */
+	int now;                   /* current chunk */
+	struct vfm_event *gone[2]; /* recorded after the copy of each chunk */
 };
 
-enum { STAGE = 8 << 20 }; /* elements of a piece, where no parameter has more */
+enum { UPLOAD_CHUNK = 8 << 20 }; /* elements per chunk, unless a parameter is larger */
 
-static void stage_release(struct stage *g)
+static void upload_release(struct upload *g)
 {
 	const struct vfm_dev_table *t = g->ps->stream->dev->t;
 
@@ -291,7 +292,7 @@ static void stage_release(struct stage *g)
 		t->free_host(g->ps->stream->dev, g->host, 2 * (size_t)g->n * sizeof(float));
 }
 
-static int stage_init(struct stage *g, struct vfm_params *ps, struct vfm_err *err)
+static int upload_init(struct upload *g, struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_dev *dev = ps->stream->dev;
 	int64_t most = 1, all = 0;
@@ -303,7 +304,7 @@ static int stage_init(struct stage *g, struct vfm_params *ps, struct vfm_err *er
 		if (o.b - o.a > most)
 			most = o.b - o.a;
 	}
-	*g = (struct stage){.ps = ps, .n = all < STAGE ? all : STAGE};
+	*g = (struct upload){.ps = ps, .n = all < UPLOAD_CHUNK ? all : UPLOAD_CHUNK};
 	if (g->n < most)
 		g->n = most;
 	g->host =
@@ -312,12 +313,12 @@ static int stage_init(struct stage *g, struct vfm_params *ps, struct vfm_err *er
 		g->gone[i] = dev->t->event_new(dev, err);
 	if (g->gone[0] && g->gone[1])
 		return 0;
-	stage_release(g);
+	upload_release(g);
 	return VFM_EENV;
 }
 
-/* Room for n elements, at most those of a piece. */
-static int stage_room(struct stage *g, int64_t n, float **at, struct vfm_err *err)
+/* Reserves n elements, at most the size of a chunk.  May block until the other chunk is copied. */
+static int upload_reserve(struct upload *g, int64_t n, float **at, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = g->ps->stream->dev->t;
 
@@ -343,7 +344,7 @@ static void print_shape(char *text, size_t size, int ndim, const int64_t *shape)
 		snprintf(text + n, size - n, "]");
 }
 
-/* The tensor of a parameter, which must be there in its shape. */
+/* Finds the tensor of a parameter and checks its shape. */
 static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct vfm_param *p,
 	const struct vfm_ckpt_tensor **have, struct vfm_err *err)
 {
@@ -361,7 +362,7 @@ static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct 
 		shapes[0], shapes[1]);
 }
 
-/* Collective: the part of c has all parameters of the model, over all stages, and no other tensor. */
+/* Collective: checks that the part of c holds exactly the parameters of the model, over all stages. */
 static int check_tensors(const struct vfm_params *ps, const struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
 	int64_t *known = vfm_calloc((size_t)c->n + 1, sizeof(*known));
@@ -385,7 +386,7 @@ out:
 	return rc;
 }
 
-static int load_param(struct stage *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
+static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
 	const struct vfm_array *own, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(g->ps, p);
@@ -396,27 +397,27 @@ static int load_param(struct stage *g, const struct vfm_param *p, struct vfm_ckp
 	if (o.a == o.b)
 		return 0;
 	TRY(find_tensor(c, part, p, &have, err));
-	TRY(stage_room(g, o.b - o.a, &host, err));
+	TRY(upload_reserve(g, o.b - o.a, &host, err));
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
 	return vfm_param_put(g->ps, own, p, host, err);
 }
 
 static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct part *part, int n, struct vfm_err *err)
 {
-	struct stage g;
+	struct upload g;
 	int rc, synced;
 
-	TRY(stage_init(&g, ps, err));
+	TRY(upload_init(&g, ps, err));
 	rc = 0;
 	for (int k = 0; k < n; k++)
 		for (size_t i = 0; i < ps->n && rc == 0 && part[k].from != NONE; i++)
 			rc = load_param(&g, ps->p[i], c, part[k].name, part[k].own, err);
 	synced = ps->stream->dev->t->stream_sync(ps->stream, rc < 0 ? NULL : err);
-	stage_release(&g);
+	upload_release(&g);
 	return rc < 0 ? rc : synced;
 }
 
-/* The newest steps of a layer's histories; 0: there are none, 1: there are. */
+/* Reads the newest steps of a layer's histories.  Returns 1 if c has them, 0 if not. */
 static int load_history(struct vfm_ckpt *c, const struct vfm_param *p, int64_t window, float *past, struct vfm_err *err)
 {
 	const struct vfm_ckpt_tensor *have;

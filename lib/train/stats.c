@@ -37,7 +37,7 @@ static double reduce_stat(enum vfm_stat_reduce how, const double *x, int ranks, 
 
 int vfm_rank_stats_reduce(struct vfm_comm *c, struct vfm_rank_stats *s, int n, int known, struct vfm_err *err)
 {
-	int64_t width = 1 + (int64_t)n * VFM_STATS; /* known, then the statistics of each step */
+	int64_t width = 1 + (int64_t)n * VFM_STATS; /* known, followed by the statistics of each step */
 	double *own = vfm_calloc((size_t)width, sizeof(*own)),
 	       *all = vfm_calloc((size_t)(c->size * width), sizeof(*all));
 	int rc;

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-/* ---- protocol buffers, as much as an Event needs ---- */
+/* ---- the subset of protocol buffers that an Event needs ---- */
 
 static void put_varint(struct vfm_buf *b, uint64_t x)
 {

@@ -7,21 +7,21 @@
 #include "nn/scales.h"
 #include "train/oom_hints.h"
 
-/* Summed over the world at the end of a step: who contributes what is chosen so that each is counted once. */
+/* Values summed over the world at the end of a step; see reduce_sums for the contributing ranks. */
 enum { SUM_LOSS, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
 
-/* Of a step, in pinned memory of the host. */
+/* Results of a step, in pinned host memory. */
 struct readback {
 	double sums[N_SUMS];
 	float norm;
 };
 
-/* A step that the host enqueued. */
+/* A step that the host has enqueued. */
 struct unread {
 	struct vfm_event *done;
 	struct readback *read;
-	double bubble_s, comm_s, host_s; /* as the host saw it */
-	int64_t from, to;                /* its stalls (dev/stall.h) */
+	double bubble_s, comm_s, host_s; /* measured on the host */
+	int64_t from, to;                /* range of its stalls (dev/stall.h) */
 };
 
 struct vfm_trainer {
@@ -32,10 +32,10 @@ struct vfm_trainer {
 	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
-	struct vfm_oom_hints oom_hints;           /* for when the device's memory runs out */
+	struct vfm_oom_hints oom_hints;           /* for out-of-memory messages */
 	struct vfm_tensor sums;                   /* [N_SUMS] f64, device */
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
-	int64_t put, read;                        /* steps */
+	int64_t put, read;                        /* number of steps enqueued, read */
 	struct vfm_event *hold;                   /* the next update waits for it */
 	struct vfm_stalls *stalls;
 };
@@ -152,18 +152,20 @@ struct vfm_optim *vfm_trainer_optim(struct vfm_trainer *tr)
 	return &tr->optim;
 }
 
+/* Returns the seconds that the host has waited for ranks and the device. */
 static double waited(const struct vfm_trainer *tr)
 {
 	return vfm_comm_stats().wait_s + tr->stream->dev->wait_s;
 }
 
-/* All that the host has waited for within steps. */
-static double stood(const struct vfm_trainer *tr)
+/* Returns the seconds of all host waits within steps. */
+static double waited_in_all(const struct vfm_trainer *tr)
 {
 	return waited(tr) + tr->stream->dev->behind_s + vfm_pipeline_pack_wait(tr->pipe);
 }
 
-/* The loss: shares of all ranks of the last stage.  The counts: one rank of each group that reads the same packs. */
+/* Sums the results of the step over the world.  All ranks of the last stage contribute their share of the loss.  One
+ * rank of each group that reads the same packs contributes the counts. */
 static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *mine, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = tr->mesh;
@@ -180,7 +182,7 @@ static int reduce_sums(struct vfm_trainer *tr, const struct vfm_pipeline_sums *m
 	return vfm_all_reduce(m->world, tr->stream, tr->sums, err);
 }
 
-/* Enqueues the copies of what the host reads of the step. */
+/* Enqueues the copies of the results to the host. */
 static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
@@ -190,7 +192,7 @@ static int stage_readback(struct vfm_trainer *tr, struct unread *u, struct vfm_e
 	return t->event_record(u->done, tr->stream, err);
 }
 
-/* The packs of a step, seen on their way to the pipeline. */
+/* A pack source that forwards to src and records the longest pack for the OOM hints. */
 struct seen {
 	const struct vfm_pack_source *src;
 	struct vfm_oom_hints *oom_hints;
@@ -222,7 +224,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	const struct vfm_train_config *c = &tr->c.train;
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
 	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
-	double t0 = vfm_now(), wait0 = waited(tr), stood0 = stood(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
+	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_pipeline_sums sums;
 	struct seen seen = {src, &tr->oom_hints};
 	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
@@ -243,7 +245,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	TRY(stage_readback(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
 	u->comm_s = waited(tr) - wait0 - u->bubble_s;
-	u->host_s = vfm_now() - t0 - (stood(tr) - stood0);
+	u->host_s = vfm_now() - t0 - (waited_in_all(tr) - all0);
 	u->to = vfm_stalls_mark(tr->stalls);
 	tr->put++;
 	if (tr->put - tr->read > VFM_TRAINER_UNREAD)
@@ -258,7 +260,7 @@ bool vfm_trainer_done(const struct vfm_trainer *tr)
 	return tr->read < tr->put && tr->stream->dev->t->event_passed(u->done);
 }
 
-/* On a synchronous device the host's waits are all stalls, copies among them. */
+/* On a synchronous device all host waits are stalls, including copies. */
 static void add_stalls(struct vfm_trainer *tr, const struct unread *u, struct vfm_rank_stats *out)
 {
 	bool async = tr->stream->dev->async;
