@@ -8,7 +8,7 @@
 #include "spec/schedule.h"
 
 enum { TIME_FEATURES = 256 };
-enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* then the blocks, then the head */
+enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
 
 struct chunk {
 	int64_t first, end; /* layers */
@@ -23,7 +23,7 @@ struct vfm_model {
 	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
 	struct vfm_param *pos[3]; /* tables of t, h, w; NULL without learned positions */
-	char *block;              /* [layers] of kind->size; declared are those of this stage */
+	char *block;              /* [layers] of kind->size bytes; only the layers of this stage are declared */
 	struct chunk *chunk;
 	int chunks;
 };
@@ -174,7 +174,7 @@ void vfm_modulation_declare(
 	}
 }
 
-/* [S, n_mod * D]: the table of the block for each sample. */
+/* Returns [S, n_mod * D]: the table of the block, repeated for each sample. */
 static struct vfm_var *repeat_table(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in)
 {
 	struct vfm_var *rows = vfm_g_index_select(t, &mod->table->var, in->in->mod_rows); /* [S * n_mod, D] */
@@ -249,7 +249,7 @@ struct vfm_var *vfm_text_attn(
 
 /* ---- forward ---- */
 
-/* One run of a block; lives on the tape until the backward has passed it. */
+/* Arguments of a block run; allocated on the tape until the backward of the block. */
 struct block_run {
 	const struct vfm_model *d;
 	int64_t layer;
@@ -263,7 +263,7 @@ static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
 	return r->d->kind->forward(t, block_of(r->d, r->layer), &r->in);
 }
 
-/* silu of the conditioning: [S,D] */
+/* Returns silu of the conditioning, [S,D]. */
 static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
 {
 	struct vfm_var *c = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32);
@@ -324,7 +324,7 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);
 	vfm_unit_end(t, d->ps, UNIT_COND);
 
-	stream = vfm_scope_begin(t); /* of the residual stream: only its newest value is held */
+	stream = vfm_scope_begin(t); /* scope of the residual stream: keeps only its newest value */
 	if (k->is_first)
 		h = patches(d, t, in);
 	for (int64_t i = k->first; i < k->end; i++) {

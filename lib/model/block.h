@@ -1,26 +1,26 @@
-/* block.h - the block of an architecture: the code that its row in spec/arch.h does not describe. */
+/* block.h - the transformer block of an architecture: the code beyond its row in spec/arch.h. */
 #ifndef VFM_MODEL_BLOCK_H
 #define VFM_MODEL_BLOCK_H
 
 #include "model/input.h"
 #include "nn/layers.h"
 
-/* What every block of a forward reads; lives on the tape. */
+/* Inputs shared by all blocks of a forward; allocated on the tape. */
 struct vfm_block_in {
 	const struct vfm_model_in *in;
-	struct vfm_var *h;   /* [T,D] f32 or bf16, the residual stream */
+	struct vfm_var *h;   /* [T,D] f32 or bf16: the residual stream */
 	struct vfm_var *sc;  /* [S,D] f32, silu of the conditioning */
 	struct vfm_var *ctx; /* [text,D] in the compute dtype; NULL without cross-attention */
-	/* [S, n_mod * D] f32, the part of the modulation that all blocks share; NULL where there is none */
+	/* [S, n_mod * D] f32: modulation shared by all blocks; NULL without */
 	struct vfm_var *shared;
-	struct vfm_var *pos; /* [T,D] f32, learned positions added in every block; NULL without */
+	struct vfm_var *pos; /* [T,D] f32: learned positions, added in every block; NULL without */
 };
 
 struct vfm_block_kind {
-	size_t size; /* of its struct */
-	/* Parameters "blocks.I.…", all in `unit`. */
+	size_t size; /* bytes of the block struct */
+	/* Declares the parameters "blocks.I.…" in `unit`. */
 	void (*declare)(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer);
-	/* Pure (it may be run again).  -> the new residual stream */
+	/* Returns the new residual stream.  Has no side effects: recompute runs it again. */
 	struct vfm_var *(*forward)(struct vfm_tape *t, const void *block, const struct vfm_block_in *in);
 };
 
@@ -28,23 +28,24 @@ struct vfm_block_kind {
 VFM_ARCH_LIST(X)
 #undef X
 
-/* The modulation of a block: a matrix; or, added to the shared modulation, two of rank r (adaln_lora) or a table. */
+/* The modulation of a block: a full matrix; or an addend to the shared modulation, either two rank-r matrices
+ * (adaln_lora) or a table. */
 struct vfm_modulation {
 	struct vfm_linear ada, a, b;
-	struct vfm_param *table; /* [n_mod, D]; NULL: none */
+	struct vfm_param *table; /* [n_mod, D] or NULL */
 	int n_mod;
 };
 void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
 	const char *prefix);
-/* out [n_mod of the architecture]: each [S,D] f32 */
+/* Fills out [n_mod of the architecture] with tensors [S,D] f32. */
 void vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
 
-/* The attention of a model: widths, heads and biases. */
+/* Returns the attention description of a model: widths, heads and biases. */
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
 
-/* Cross-attention to the text ("blocks.I.cross") behind a norm with weights ("blocks.I.ln_c"; none with plain_cross),
- * added to the residual stream.  Returns the residual stream as it is in a model without cross-attention. */
+/* Cross-attention to the text ("blocks.I.cross") after an affine norm ("blocks.I.ln_c"; absent with plain_cross), added
+ * to the residual stream.  Returns the residual stream unchanged in a model without cross-attention. */
 struct vfm_text_attn {
 	enum vfm_norm_kind norm;
 	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: no norm; ln_b NULL: an RMS norm */

@@ -1,13 +1,13 @@
-/* diffusion.h - what is added to a sample, and what the network is asked for.
+/* diffusion.h - noise, network input and training target of a sample.
  *
  * edm   (Karras et al. 2022, "Elucidating the Design Space", table 1): ln sigma ~ N(p_mean, p_std^2),
- *       x = x0 + sigma n, the network sees c_in x and c_noise = ln(sigma)/4, and
- *       D(x) = c_skip x + c_out F is compared with x0 under the weight (sigma^2 + sd^2)/(sigma sd)^2.  That is
+ *       x = x0 + sigma n, the network input is c_in x and c_noise = ln(sigma)/4.  The loss of
+ *       D(x) = c_skip x + c_out F against x0 has the weight (sigma^2 + sd^2)/(sigma sd)^2, which equals
  *       |F - (x0 - c_skip x)/c_out|^2 with weight 1.
  * flow  (Lipman et al. 2023; logit-normal time and shift: Esser et al. 2024): u ~ N(t_mean, t_std^2), t = sigmoid(u),
- *       t <- shift t / (1 + (shift - 1) t), x = (1 - t) x0 + t n, the network sees x and t, target n - x0.
+ *       t <- shift t / (1 + (shift - 1) t), x = (1 - t) x0 + t n, the network input is x and t, the target n - x0.
  *
- * Both are linear in (x0, n); one draw is a row of four coefficients (struct vfm_diffuse of ops.h).
+ * Input and target are linear in (x0, n); a draw is a row of four coefficients (struct vfm_diffuse of ops.h).
  */
 #ifndef VFM_MODEL_DIFFUSION_H
 #define VFM_MODEL_DIFFUSION_H
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum vfm_diffusion_kind { VFM_EDM, VFM_FLOW };
-#define VFM_TIME_SCALE 1000.0 /* what the network's time input is multiplied by before it is embedded */
+#define VFM_TIME_SCALE 1000.0 /* factor of the network's time input before its embedding */
 
 struct vfm_diffusion {
 	int kind; /* enum vfm_diffusion_kind */
@@ -27,20 +27,20 @@ struct vfm_diffusion {
 
 struct vfm_draw {
 	double noise;  /* sigma or t */
-	float t_cond;  /* the network's time input, times VFM_TIME_SCALE */
+	float t_cond;  /* time input of the network, multiplied by VFM_TIME_SCALE */
 	float coef[4]; /* input = coef[0] x0 + coef[1] n, target = coef[2] x0 + coef[3] n */
-	bool drop;
+	bool drop;     /* replace the text by the null text */
 };
 
 void vfm_diffusion_defaults(struct vfm_diffusion *d);
-/* The draw of one sample in one step: a function of (seed, step, id) alone. */
+/* Returns the draw of a sample in a step; depends on (seed, step, id) only. */
 struct vfm_draw vfm_diffusion_draw(const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id);
-/* The draw for a given sigma or t (what sampling and tests need). */
+/* Returns the draw for a given sigma or t, for sampling and tests. */
 struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise);
 
-/* The denoised sample from the network's output: x0 = a x + b F. */
+/* Sets the coefficients of the denoised sample x0 = a x + b F, where F is the network's output. */
 void vfm_diffusion_denoise(const struct vfm_diffusion *d, double noise, double *a, double *b);
-/* What the network's input is multiplied by (1 for flow). */
+/* Returns the factor of the network's input (1 for flow). */
 double vfm_diffusion_c_in(const struct vfm_diffusion *d, double noise);
 
 #endif

@@ -4,8 +4,7 @@
  *   h += cross(LN_affine(h), text)                                    with cross_attention
  *   h += gate2 * mlp(LN(h) * (1 + scale2) + shift2)                   mlp(x) = fc2(gelu(fc1(x)))
  *
- * moe: mlp(x) is a mixture of experts (nn/moe.h), and one such MLP as wide as shared_experts experts that every token
- * passes.
+ * moe: mlp(x) is a mixture of experts (nn/moe.h) plus a shared MLP for all tokens, as wide as shared_experts experts.
  */
 #include <stdio.h>
 
@@ -17,7 +16,7 @@ struct block {
 	struct vfm_modulation mod;
 	struct vfm_self_attn attn;
 	struct vfm_text_attn text;
-	struct vfm_mlp mlp; /* moe: the shared experts, if there are any */
+	struct vfm_mlp mlp; /* moe: the shared experts, if any */
 	struct vfm_moe moe;
 	bool has_mlp, has_moe;
 	float eps;

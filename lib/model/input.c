@@ -31,12 +31,12 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 		in->mod_rows = vfm_sub_t1(a, VFM_I32, p->n * vfm_model_arch(m)->n_mod);
 }
 
-static int put(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
+static int upload_tensor(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
 	return in->stream->dev->t->to_device(in->stream, dst->data, host, vfm_nbytes(dst), err);
 }
 
-/* The mean of each sample's text rows; zero for a dropped sample. */
+/* Computes the mean of each sample's text rows; zero for a dropped sample. */
 static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped, int64_t dim)
 {
 	memset(mean, 0, (size_t)p->n * (size_t)dim * sizeof(float));
@@ -51,12 +51,12 @@ static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped
 	}
 }
 
-static int put_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = in->stream->dev->t;
 
-	TRY(put(in, &in->text, p->text, err));
+	TRY(upload_tensor(in, &in->text, p->text, err));
 	for (int i = 0; dropped && i < p->n; i++) {
 		size_t row = (size_t)m->text_dim * sizeof(float), first = (size_t)p->cu_text[i];
 
@@ -67,19 +67,19 @@ static int put_text(struct vfm_model_in *in, const struct vfm_model_spec *m, con
 	if (!vfm_has(&in->text_mean))
 		return 0;
 	pool_text(host, p, dropped, m->text_dim);
-	return put(in, &in->text_mean, host, err);
+	return upload_tensor(in, &in->text_mean, host, err);
 }
 
-/* Rows of a host array [pack's tokens, width] of ints, in the order of this rank's rows. */
-static void pick_i32(int32_t *out, const int32_t *rows, int64_t n, const int32_t *src, int64_t width)
+/* Gathers n rows of a host array [tokens of the pack, width]. */
+static void gather_rows_i32(int32_t *out, const int32_t *rows, int64_t n, const int32_t *src, int64_t width)
 {
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t j = 0; j < width; j++)
 			out[i * width + j] = src[rows[i] * width + j];
 }
 
-static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, float *host,
-	struct vfm_err *err)
+static int upload_positions(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	float *host, struct vfm_err *err)
 {
 	int64_t R = in->tok.rows_cp[in->tok.cp_i], T = in->tok.rows;
 	int16_t(*pos)[3] = vfm_calloc((size_t)R + 1, sizeof(*pos));
@@ -89,25 +89,25 @@ static int put_positions(struct vfm_model_in *in, const struct vfm_model_spec *m
 		memcpy(pos[i], p->pos[in->tok.pack_row[i]], sizeof(*pos));
 	if (vfm_has(&in->rope)) {
 		vfm_rope_table(host, (const int16_t(*)[3])pos, R, vfm_model_head_dim(m), m->rope_theta);
-		TRY_OUT(put(in, &in->rope, host, err));
+		TRY_OUT(upload_tensor(in, &in->rope, host, err));
 	}
 	if (vfm_has(&in->pos_embed)) {
 		vfm_sincos_table(host, (const int16_t(*)[3])pos + in->tok.first, T, m->hidden);
-		TRY_OUT(put(in, &in->pos_embed, host, err));
+		TRY_OUT(upload_tensor(in, &in->pos_embed, host, err));
 	}
 	if (vfm_has(&in->pos)) {
 		int32_t *wide = (int32_t *)host;
 
 		for (int64_t i = 0; i < 3 * T; i++)
 			wide[i] = pos[in->tok.first + i / 3][i % 3];
-		rc = put(in, &in->pos, wide, err);
+		rc = upload_tensor(in, &in->pos, wide, err);
 	}
 out:
 	free(pos);
 	return rc;
 }
 
-static int put_mod_rows(struct vfm_model_in *in, const struct vfm_model_spec *m, struct vfm_err *err)
+static int upload_mod_rows(struct vfm_model_in *in, const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	int64_t n = vfm_numel(&in->mod_rows);
 	int32_t *row = vfm_calloc((size_t)n + 1, sizeof(*row));
@@ -115,12 +115,12 @@ static int put_mod_rows(struct vfm_model_in *in, const struct vfm_model_spec *m,
 
 	for (int64_t i = 0; i < n; i++)
 		row[i] = (int32_t)(i % vfm_model_arch(m)->n_mod);
-	rc = put(in, &in->mod_rows, row, err);
+	rc = upload_tensor(in, &in->mod_rows, row, err);
 	free(row);
 	return rc;
 }
 
-static int upload(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
 	const int32_t *rows = vfm_model_in_rows(in);
@@ -128,17 +128,17 @@ static int upload(struct vfm_model_in *in, const struct vfm_model_spec *m, const
 	int32_t *wide = vfm_calloc((size_t)T * 2 + 1, sizeof(*wide));
 	int rc;
 
-	pick_i32(wide, rows, T, p->idx, 1);
-	pick_i32(wide + T, rows, T, p->seg, 1);
-	TRY_OUT(put(in, &in->id, p->id, err));
-	TRY_OUT(put(in, &in->idx, wide, err));
-	TRY_OUT(put(in, &in->seqs.seg, wide + T, err));
-	TRY_OUT(put(in, &in->seqs.dev_cu, in->tok.cu, err));
-	TRY_OUT(put(in, &in->text_seqs.dev_cu, p->cu_text, err));
-	TRY_OUT(put_text(in, m, p, dropped, host, err));
+	gather_rows_i32(wide, rows, T, p->idx, 1);
+	gather_rows_i32(wide + T, rows, T, p->seg, 1);
+	TRY_OUT(upload_tensor(in, &in->id, p->id, err));
+	TRY_OUT(upload_tensor(in, &in->idx, wide, err));
+	TRY_OUT(upload_tensor(in, &in->seqs.seg, wide + T, err));
+	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
+	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, p->cu_text, err));
+	TRY_OUT(upload_text(in, m, p, dropped, host, err));
 	if (vfm_has(&in->mod_rows))
-		TRY_OUT(put_mod_rows(in, m, err));
-	rc = put_positions(in, m, p, host, err);
+		TRY_OUT(upload_mod_rows(in, m, err));
+	rc = upload_positions(in, m, p, host, err);
 out:
 	free(wide);
 	return rc;
@@ -149,7 +149,7 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 	return in->tok.pack_row + in->tok.first;
 }
 
-/* Whether some attention stays within frames or columns, which the model divides each pack into. */
+/* Returns whether the model has attention within frames or columns. */
 static bool has_units(const struct vfm_model_spec *m)
 {
 	const struct vfm_arch *a = vfm_model_arch(m);
@@ -215,7 +215,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 		rc = VFM_EENV;
 		goto out;
 	}
-	rc = upload(in, m, p, dropped, host, err);
+	rc = upload_input(in, m, p, dropped, host, err);
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);

@@ -1,5 +1,5 @@
-/* input.h - a pack of samples on the device, as every model reads it.  Training and sampling both make it from a pack
- * on the host (spec/pack.h).
+/* input.h - the model's input: a pack of samples on the device.  Training and sampling make it from a pack on the host
+ * (spec/pack.h).
  */
 #ifndef VFM_MODEL_INPUT_H
 #define VFM_MODEL_INPUT_H
@@ -10,37 +10,37 @@
 #include "spec/model.h"
 #include "spec/pack.h"
 
-/* What this rank needs of a pack.  T: the rows of its piece (spec/tokens.h); R: the rows of its cp rank. */
+/* The part of a pack that this rank needs.  T: rows of this rank (spec/tokens.h); R: rows of its cp rank. */
 struct vfm_model_in {
 	struct vfm_stream *stream;
-	void *mem; /* one block that holds all below */
+	void *mem; /* one allocation for the tensors below */
 	size_t bytes;
-	int32_t *host_cu_text, *host_cu; /* copies of the pack's: text_seqs and moe point at them */
+	int32_t *host_cu_text, *host_cu; /* copies of the pack's arrays; text_seqs and moe refer to them */
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
-	struct vfm_seqs seqs; /* samples in the T rows */
+	struct vfm_seqs seqs; /* the samples within the T rows */
 	struct vfm_seqs text_seqs;
-	struct vfm_tensor x;              /* [T,F] in the compute dtype: the noisy input; the caller fills it */
-	struct vfm_tensor t_cond;         /* [S] f32; the caller fills it */
-	struct vfm_tensor id;             /* [S] i64 */
-	struct vfm_tensor idx;            /* [T] i32 */
-	struct vfm_tensor text;           /* [text, text_dim] f32 */
-	struct vfm_tensor text_mean;      /* [S, text_dim] f32: mean of a sample's rows; absent without pooled_text */
-	struct vfm_tensor rope;           /* [R, head_dim] f32; absent without it */
-	struct vfm_tensor pos_embed;      /* [T, hidden] f32; absent without it */
-	struct vfm_units frames, columns; /* stdit: where attention stays within a frame, and along time */
-	struct vfm_moe_in moe;            /* moe; the caller may set moe.loss */
-	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; where positions are learned */
-	struct vfm_tensor mod_rows; /* [S * n_mod] i32: 0 .. n_mod - 1 for each sample; where modulation is a table */
+	struct vfm_tensor x;         /* [T,F] in the compute dtype: the noisy input; the caller fills it */
+	struct vfm_tensor t_cond;    /* [S] f32; the caller fills it */
+	struct vfm_tensor id;        /* [S] i64 */
+	struct vfm_tensor idx;       /* [T] i32 */
+	struct vfm_tensor text;      /* [text, text_dim] f32 */
+	struct vfm_tensor text_mean; /* [S, text_dim] f32: mean text row of each sample; absent without pooled_text */
+	struct vfm_tensor rope;      /* [R, head_dim] f32; absent without RoPE */
+	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without sine-cosine positions */
+	struct vfm_units frames, columns; /* stdit: divisions for spatial and temporal attention */
+	struct vfm_moe_in moe;            /* with experts; the caller may set moe.loss */
+	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; absent without learned positions */
+	struct vfm_tensor mod_rows;       /* [S * n_mod] i32: 0 .. n_mod - 1 per sample; only for table modulation */
 };
 
-/* Uploads all but x and t_cond.  `dropped` [n] (NULL: none): samples whose text is replaced by zeros.
- * The pack may be released when it returns.  The mesh must outlive it. */
+/* Uploads everything except x and t_cond.  Replaces the text of samples marked in `dropped` [n] (NULL: none) by zeros.
+ * The caller may release the pack on return.  The mesh must outlive the input. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
 	struct vfm_err *err);
 void vfm_model_in_release(struct vfm_model_in *in);
-/* The pack's row of each of the T rows. */
+/* Returns the pack row of each of the T rows, [T]. */
 const int32_t *vfm_model_in_rows(const struct vfm_model_in *in);
 
 #endif

@@ -1,4 +1,4 @@
-/* Movie Gen (Polyak et al. 2024, arXiv 2410.13720): blocks of the Llama kind under adaLN modulation.
+/* Movie Gen (Polyak et al. 2024, arXiv 2410.13720): Llama-style blocks with adaLN modulation.
  *
  *   h += pos                                              learned tables of t, h, w, the same in every block
  *   h += gate1 * attn(RMS(h) * (1 + scale1) + shift1)     grouped queries, QK-norm, no RoPE

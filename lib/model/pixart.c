@@ -6,7 +6,8 @@
  *   h += cross(h, text)                                  with cross_attention: neither norm nor modulation
  *   h += gate2 * fc2(gelu(fc1(LN(h) * (1 + scale2) + shift2)))
  *
- * Embedders and head are those of the backbone, where the paper's text passes an MLP and its head has a table, too.
+ * Embedders and head are those of the backbone.  The paper instead embeds the text with an MLP and adds a table in the
+ * head.
  */
 #include <stdio.h>
 

@@ -25,13 +25,13 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 	return 0;
 }
 
-/* Neighbouring samples that are all guided, or all not. */
+/* A run of consecutive samples that are all guided, or all unguided. */
 struct span {
-	int64_t row, rows; /* in the state, and at the same place in the pack */
-	int64_t negative;  /* row in the pack where their negative predictions begin; -1: they are not guided */
+	int64_t row, rows; /* rows in the state, and in the pack */
+	int64_t negative;  /* first pack row of their copies with the negative text; -1: unguided */
 };
 
-/* The samples of a request as a pack; behind them the guided ones a second time, with their negative text. */
+/* The samples of a request as a pack, followed by a copy of the guided samples with their negative text. */
 struct request_pack {
 	struct vfm_pack p;
 	bool *dropped; /* [p.n] samples with the null text */
@@ -51,7 +51,8 @@ static int32_t text_rows(const int32_t *cu, int s)
 	return cu ? cu[s + 1] - cu[s] : 0;
 }
 
-/* Rows that the sample's text has in the pack.  A null text has as many as the prompt, at least one. */
+/* Returns the number of text rows of a sample in the pack.  A null text has as many rows as the prompt, at least one.
+ */
 static int32_t pack_text_rows(const struct vfm_sample_request *r, int s, bool negative)
 {
 	int32_t own = text_rows(r->cu_text, s), other = negative ? text_rows(r->cu_negative, s) : 0;
@@ -59,7 +60,7 @@ static int32_t pack_text_rows(const struct vfm_sample_request *r, int s, bool ne
 	return other ? other : own ? own : 1;
 }
 
-/* The text of the pack's sample `at`: rows of the request, or zeros. */
+/* Fills in the text of pack sample `at`: rows of the request, or zeros. */
 static void fill_text(struct request_pack *q, int at, const struct vfm_sample_request *r, int s, bool negative)
 {
 	const int32_t *cu = negative ? r->cu_negative : r->cu_text;
@@ -124,21 +125,22 @@ static int make_request_pack(
 	return 0;
 }
 
-/* On a mesh every rank keeps the whole state, which is small beside what the network does; it gives its rows to the
- * network, and the predictions of all are gathered and put into the order of the pack: every rank goes on with the same
- * bits. */
+/* Sampling on several ranks.  Every rank keeps the whole state, which is small compared with the activations, and feeds
+ * its rows to the network.  An all-gather and a permutation then give all predictions in the order of the pack, so all
+ * ranks hold the same bits. */
 struct spread {
 	void *mem;
 	size_t bytes;
-	struct vfm_tensor take;  /* [rows of this rank] i32: row of the state of each row of the input */
-	struct vfm_tensor place; /* [P] i32: row of `all` of each of the P rows of the pack */
-	struct vfm_tensor all;   /* [P, F] f32: predictions as they come from the ranks */
-	struct vfm_tensor pred;  /* the same in the order of the pack */
-	int64_t *count;          /* [ranks] elements from each */
+	struct vfm_tensor take;  /* [rows of this rank] i32: state row of each input row */
+	struct vfm_tensor place; /* [P] i32: row in `all` of each pack row */
+	struct vfm_tensor all;   /* [P, F] f32: predictions in rank order */
+	struct vfm_tensor pred;  /* [P, F] f32: predictions in pack order */
+	int64_t *count;          /* [ranks] elements from each rank */
 	int32_t *host;
 };
 
-/* A run under way.  x, f, d1 are [T,F] f32 on the device, T the tokens of the request (without negatives). */
+/* The state of a sampling run.  x, f, y, d1 are [T,F] f32 on the device; T: tokens of the request, without negatives.
+ */
 struct sampling {
 	const struct vfm_sampler *s;
 	const struct vfm_sample_job *job;
@@ -151,7 +153,7 @@ struct sampling {
 	const struct request_pack *pack;
 	int n;
 	int64_t evals, total;
-	struct vfm_event *done[2]; /* of the evaluations before; only where somebody watches */
+	struct vfm_event *done[2]; /* end of the last two evaluations; NULL without progress callback */
 };
 
 static int axpby(struct sampling *g, double alpha, const struct vfm_tensor *x, double beta, const struct vfm_tensor *y,
@@ -169,7 +171,7 @@ static struct vfm_tensor rows_of(const struct vfm_tensor *t, int64_t first, int6
 	return vfm_t2((char *)t->data + (size_t)first * row, t->dtype, n, t->shape[1]);
 }
 
-/* ---- many ranks ---- */
+/* ---- several ranks ---- */
 
 static void place_spread(struct spread *p, int64_t rows, int64_t total, int64_t F, struct vfm_suballoc *a)
 {
@@ -195,7 +197,7 @@ static int spread_alloc(struct sampling *g, int64_t rows, int64_t total, int64_t
 	return 0;
 }
 
-/* The row of the state that is the input of a row of the pack.  T: rows of the state. */
+/* Returns the state row that is the input of a pack row.  T: rows of the state. */
 static int32_t state_row(const struct request_pack *q, int64_t T, int32_t row)
 {
 	for (int k = 0; row >= T && k < q->n_spans; k++) {
@@ -207,7 +209,8 @@ static int32_t state_row(const struct request_pack *q, int64_t T, int32_t row)
 	return row;
 }
 
-/* Where each rank's rows lie in the pack: rank cp_i * tp + tp_i of `seq` holds a piece of the rows of cp rank cp_i. */
+/* Computes the row maps between ranks and pack.  Rank cp_i * tp + tp_i of `seq` holds a part of the rows of cp rank
+ * cp_i. */
 static int spread_make(struct sampling *g, const struct vfm_pack *pack, int64_t T, int64_t F, struct vfm_err *err)
 {
 	const struct vfm_tokens *own = &g->in.tok;
@@ -243,8 +246,8 @@ static void spread_release(struct sampling *g)
 	free(g->spread.count);
 }
 
-/* The network's input: this rank's rows of c_in x, for the texts and for the negative texts. */
-static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, struct vfm_err *err)
+/* Writes the network's input: this rank's rows of c_in x, for the texts and the negative texts. */
+static int write_input(struct sampling *g, double c_in, const struct vfm_tensor *x, struct vfm_err *err)
 {
 	struct vfm_tensor scaled = rows_of(&g->spread.pred, 0, x->shape[0]);
 	struct vfm_tensor part = rows_of(&g->in.x, 0, x->shape[0]);
@@ -268,8 +271,9 @@ static int give(struct sampling *g, double c_in, const struct vfm_tensor *x, str
 	return 0;
 }
 
-/* *out: the predictions for all rows of the pack, in its order. */
-static int gather(struct sampling *g, const struct vfm_tensor *own, struct vfm_tensor *out, struct vfm_err *err)
+/* Sets *out to the predictions for all pack rows, in pack order. */
+static int gather_predictions(
+	struct sampling *g, const struct vfm_tensor *own, struct vfm_tensor *out, struct vfm_err *err)
 {
 	struct spread *p = &g->spread;
 	struct vfm_index_select r = {.x = p->all, .index = p->place, .y = p->pred};
@@ -282,8 +286,8 @@ static int gather(struct sampling *g, const struct vfm_tensor *own, struct vfm_t
 	return vfm_op_index_select(g->job->stream, &r, err);
 }
 
-/* Who watches sees what the device does: the host stays one evaluation ahead of it. */
-static int pace(struct sampling *g, struct vfm_err *err)
+/* Reports progress.  Limits the lead of the host to one evaluation, so that the report matches the device. */
+static int report_progress(struct sampling *g, struct vfm_err *err)
 {
 	struct vfm_event *before = g->done[g->evals % 2];
 
@@ -294,8 +298,8 @@ static int pace(struct sampling *g, struct vfm_err *err)
 	return 0;
 }
 
-/* f = the predictions for the texts, guided away from those for the negative texts. */
-static int guide(struct sampling *g, const struct vfm_tensor *pred, struct vfm_err *err)
+/* f = F(negative) + cfg (F(text) - F(negative)); f = F(text) for unguided samples. */
+static int apply_guidance(struct sampling *g, const struct vfm_tensor *pred, struct vfm_err *err)
 {
 	for (int k = 0; k < g->pack->n_spans; k++) {
 		const struct span *s = &g->pack->span[k];
@@ -310,7 +314,7 @@ static int guide(struct sampling *g, const struct vfm_tensor *pred, struct vfm_e
 	return 0;
 }
 
-/* f = the network's output at (x, noise), guided. */
+/* f = the guided network output at (x, noise). */
 static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise, struct vfm_err *err)
 {
 	double c_in = vfm_diffusion_c_in(g->job->diffusion, noise);
@@ -320,16 +324,16 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	struct vfm_var *out;
 	int rc;
 
-	TRY(pace(g, err));
+	TRY(report_progress(g, err));
 	TRY(vfm_op_fill(g->job->stream, &time, err));
-	TRY(give(g, c_in, x, err));
+	TRY(write_input(g, c_in, x, err));
 	out = vfm_model_forward(
 		g->job->net, g->tape, &g->in, 0, NULL, (struct vfm_recompute_how){VFM_RECOMPUTE_NONE, 0});
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0)
-		rc = gather(g, &out->v, &pred, err);
+		rc = gather_predictions(g, &out->v, &pred, err);
 	if (rc == 0)
-		rc = guide(g, &pred, err);
+		rc = apply_guidance(g, &pred, err);
 	vfm_tape_reset(g->tape);
 	if (rc == 0 && g->s->progress)
 		rc = g->job->stream->dev->t->event_record(g->done[g->evals % 2], g->job->stream, err);
@@ -337,7 +341,7 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	return rc;
 }
 
-/* d = dx/dnoise at (x, noise) of the probability-flow ODE, from the network's output in f. */
+/* d = dx/dnoise of the probability-flow ODE at (x, noise); also sets f. */
 static int slope(
 	struct sampling *g, const struct vfm_tensor *x, double noise, const struct vfm_tensor *d, struct vfm_err *err)
 {
@@ -396,7 +400,7 @@ static void place_state(struct sampling *g, int64_t T, int64_t F, struct vfm_sub
 	g->d1 = vfm_sub_t2(a, VFM_F32, T, F);
 }
 
-static int start(struct sampling *g, const struct vfm_pack *pack, const bool *dropped, struct vfm_err *err)
+static int init_state(struct sampling *g, const struct vfm_pack *pack, const bool *dropped, struct vfm_err *err)
 {
 	const struct vfm_sample_job *j = g->job;
 	int64_t T = pack->cu_seqlens[g->n], F = vfm_model_patch_dim(j->model);
@@ -439,7 +443,7 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 		rc = g.done[i] ? 0 : VFM_EENV;
 		TRY_OUT(rc);
 	}
-	TRY_OUT(start(&g, &pack.p, pack.dropped, err));
+	TRY_OUT(init_state(&g, &pack.p, pack.dropped, err));
 	TRY_OUT(integrate(&g, heun, err));
 	TRY_OUT(t->to_host(job->stream, tokens, g.x.data, vfm_nbytes(&g.x), err));
 	rc = t->stream_sync(job->stream, err);

@@ -1,14 +1,14 @@
-/* Spatio-temporal diffusion transformer: three self-attentions a block, each under its own modulation.
+/* Spatio-temporal diffusion transformer: three self-attentions per block, each with its own modulation.
  *
  *   h += gate_s * attn_s(LN(h) * (1 + scale_s) + shift_s)      tokens of a frame
- *   h += gate_t * attn_t(LN(h) * (1 + scale_t) + shift_t)      tokens of a place, along time
+ *   h += gate_t * attn_t(LN(h) * (1 + scale_t) + shift_t)      tokens of a column, along time
  *   h += gate_f * attn(LN(h) * (1 + scale_f) + shift_f)        all tokens of the sample
  *   h += cross(LN_affine(h), text)                             with cross_attention
  *   h += gate_m * fc2(gelu(fc1(LN(h) * (1 + scale_m) + shift_m)))
  *
- * All three turn q and k by the same 3-D RoPE: only differences of positions count, so within a frame it is one of (h,
- * w), and along time one of t.  Over cp, rows are exchanged (all-to-all) such that frames, then columns, lie whole on a
- * rank; the full attention works on the chunks as they lie at home, by ring or all-to-all over heads.
+ * All three apply the same 3-D RoPE to q and k.  Only differences of positions count, so within a frame it acts as a
+ * RoPE of (h, w), and along time as a RoPE of t.  Over cp, an all-to-all redistributes rows so that each frame, then
+ * each column, is on one rank.  Full attention uses the original distribution, by ring or all-to-all over heads.
  */
 #include <stdio.h>
 

@@ -13,7 +13,7 @@ static bool is_identity(const int32_t *index, int64_t n)
 	return true;
 }
 
-/* Permutations that change nothing are absent. */
+/* Omits identity permutations. */
 static void place_units(struct vfm_units *u, const struct vfm_model_spec *m, struct vfm_suballoc *a)
 {
 	const struct vfm_division *d = &u->d;
@@ -32,14 +32,15 @@ static void place_units(struct vfm_units *u, const struct vfm_model_spec *m, str
 	u->a.seqs.dev_cu = vfm_sub_t1(a, VFM_I32, d->units + 1);
 }
 
-static int put_units(struct vfm_units *u, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
+static int upload_array(struct vfm_units *u, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
 	return vfm_has(dst) ? u->stream->dev->t->to_device(u->stream, dst->data, host, vfm_nbytes(dst), err) : 0;
 }
 
-/* The table of rotations of the rows in this division: what stands still within a unit cancels, so one table serves all
- * kinds. */
-static int put_rope(struct vfm_units *u, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+/* Uploads the 3-D RoPE table in the row order of this division.  Coordinates that are constant within a unit cancel in
+ * q k^T, so frames and columns need no tables of their own. */
+static int upload_rope(
+	struct vfm_units *u, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
 	int64_t n = u->d.rows, hd = vfm_model_head_dim(m);
 	int16_t(*pos)[3] = vfm_calloc((size_t)n + 1, sizeof(*pos));
@@ -52,7 +53,7 @@ static int put_rope(struct vfm_units *u, const struct vfm_model_spec *m, const s
 	for (int64_t i = 0; i < n; i++)
 		memcpy(pos[i], p->pos[u->d.pack_row[i]], sizeof(*pos));
 	vfm_rope_table(host, (const int16_t(*)[3])pos, n, hd, m->rope_theta);
-	rc = put_units(u, &u->a.rope, host, err);
+	rc = upload_array(u, &u->a.rope, host, err);
 out:
 	vfm_big_free(host, bytes);
 	free(pos);
@@ -76,11 +77,11 @@ static int upload_units(struct vfm_units *u, struct vfm_err *err)
 		.place = r->gather_inv,
 		.gather_inv = r->place,
 		.place_inv = r->gather};
-	TRY(put_units(u, &r->gather, d->gather, err));
-	TRY(put_units(u, &r->gather_inv, d->gather_inv, err));
-	TRY(put_units(u, &r->place, d->place, err));
-	TRY(put_units(u, &r->place_inv, d->place_inv, err));
-	return put_units(u, &u->a.seqs.dev_cu, d->cu, err);
+	TRY(upload_array(u, &r->gather, d->gather, err));
+	TRY(upload_array(u, &r->gather_inv, d->gather_inv, err));
+	TRY(upload_array(u, &r->place, d->place, err));
+	TRY(upload_array(u, &r->place_inv, d->place_inv, err));
+	return upload_array(u, &u->a.seqs.dev_cu, d->cu, err);
 }
 
 int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_stream *s, const struct vfm_mesh *mesh,
@@ -99,7 +100,7 @@ int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_
 		return VFM_EENV;
 	place_units(u, m, &(struct vfm_suballoc){.base = u->mem});
 	if (vfm_has(&u->a.rope))
-		TRY(put_rope(u, m, p, err));
+		TRY(upload_rope(u, m, p, err));
 	return upload_units(u, err);
 }
 
