@@ -1,4 +1,4 @@
-/* Pipelines of forked ranks against one rank: two steps with the same packs, losses, every gradient and the counts. */
+/* Compares pipelines of forked ranks with one rank over two steps: losses, all gradients and counts. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,14 +21,14 @@ enum { PACKS = 8, LAYERS = 8, STEPS = 2 };
 
 struct layout {
 	int pp, vpp, schedule, dp;
-	int packs;     /* of the global step */
+	int packs;     /* packs per global step */
 	int recompute; /* enum vfm_recompute */
 	enum vfm_dtype dtype;
 	bool fsdp, distopt;
-	int tp, cp; /* 0: 1 */
+	int tp, cp; /* 0 means 1 */
 };
 
-/* Images and videos, one token, no text, one sample a pack and several. */
+/* Covers images, videos, single tokens, empty texts, and packs of one and several samples. */
 static const struct vfm_synthetic samples[] = {
 	{{1, 4, 4}, 3, 1},
 	{{2, 3, 5}, 0, 2},
@@ -49,12 +49,12 @@ struct result {
 	double loss[STEPS];
 	int64_t tokens, samples;
 	double flops;
-	struct vfm_trainer *tr; /* with the gradients of the last step */
+	struct vfm_trainer *tr; /* holds the gradients of the last step */
 };
 
 static struct vfm_err err;
 
-/* In a rank. */
+/* For rank processes. */
 #define MUST(call)                                                                                                     \
 	do {                                                                                                           \
 		if ((call) < 0) {                                                                                      \
@@ -97,7 +97,7 @@ static void configure(struct vfm_config *c, const struct layout *l)
 	c->parallel.distopt = l->distopt;
 }
 
-/* The steps, with pack p of the step for dp rank p % dp. */
+/* Runs the steps; dp rank p % dp gets pack p. */
 static void train(
 	struct result *r, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, int n_packs)
 {
@@ -124,8 +124,8 @@ static void train(
 		MUST(vfm_trainer_step(r->tr, k, mine, &source, 1e-3, &err));
 		MUST(vfm_trainer_stats(r->tr, &stats, &err));
 		r->loss[k] = stats.loss;
-		CHECK(stats.rank.bubble_s >= 0 && stats.rank.comm_s > -1e-3,
-			"waited %g s for stages and %g s for others", stats.rank.bubble_s, stats.rank.comm_s);
+		CHECK(stats.rank.bubble_s >= 0 && stats.rank.comm_s > -1e-3, "bubble %g s, other communication %g s",
+			stats.rank.bubble_s, stats.rank.comm_s);
 		CHECK(stats.tokens == tokens, "%lld tokens instead of %lld", (long long)stats.tokens,
 			(long long)tokens);
 	}
@@ -208,7 +208,7 @@ static int rank_main(struct vfm_launch *launch, const struct layout *l)
 	return 0;
 }
 
-/* What is held at a time follows from the number of stages, not from that of the packs. */
+/* Memory depends on the number of stages, not on the number of packs. */
 static int memory_main(struct vfm_launch *launch, const struct layout *l)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 20};
@@ -260,7 +260,7 @@ static void keep(void *ctx, struct vfm_pack *p)
 	(void)ctx, (void)p;
 }
 
-/* A pack that the last stage cannot read ends the step of all, with messages still on their way. */
+/* A pack that the last stage cannot read ends the step on all ranks, with messages in flight. */
 static int failure_main(struct vfm_launch *launch, const struct layout *l)
 {
 	struct vfm_host_comm_opts opts = {.timeout_s = 20};
@@ -290,10 +290,10 @@ static int failure_main(struct vfm_launch *launch, const struct layout *l)
 	vfm_pack_release(&b);
 	vfm_trainer_free(tr);
 	vfm_mesh_release(&mesh);
-	_exit(0); /* a failed world is not closed in order */
+	_exit(0); /* a failed communicator cannot be closed in order */
 }
 
-/* A job of its own, in a process of its own. */
+/* Runs a job in a separate process. */
 static void run_as(const struct layout *l, int (*rank)(struct vfm_launch *launch, const struct layout *l))
 {
 	int st;
@@ -308,7 +308,7 @@ static void run_as(const struct layout *l, int (*rank)(struct vfm_launch *launch
 
 		vfm_par_set_threads(1);
 		if (rc == 0)
-			exit(rank(&launch, l)); /* so that a leak checker sees the end */
+			exit(rank(&launch, l)); /* a normal exit, for the leak checker */
 		_exit(rc == 1 ? launch.status : 100);
 	}
 	assert_int_equal(waitpid(pid, &st, 0), pid);
@@ -388,7 +388,7 @@ static void test_other_depths(void **state)
 	RUN_ALL(l);
 }
 
-/* With data beside it, and with what is sharded over the data. */
+/* Combined with data parallelism and sharding. */
 static void test_with_data(void **state)
 {
 	static const struct layout l[] = {
@@ -404,7 +404,7 @@ static void test_with_data(void **state)
 	RUN_ALL(l);
 }
 
-/* Ranks that hold a part of a pack's rows, or none of them. */
+/* Ranks that hold some or none of a pack's rows. */
 static void test_with_cut_packs(void **state)
 {
 	static const struct layout l[] = {

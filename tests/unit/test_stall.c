@@ -1,4 +1,4 @@
-/* What the compute stream stands still for: on the CPU the host's waits, on a device that runs behind (late.h) the time
+/* What the compute stream stands still for: on the CPU the host's waits, on a device that runs behind (mock.h) the time
  * between two events. */
 #include "dev/stall.h"
 
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "late.h"
+#include "async_mock.h"
 
 static struct vfm_err err;
 #define OK(call) assert_int_equal((call) < 0 ? (print_message("%s\n", err.msg), -1) : 0, 0)
@@ -39,7 +39,7 @@ static void by_reason(struct vfm_dev *d)
 	int64_t mark[3];
 	double t0, t1;
 
-	wait_for(s, other, e, 1, VFM_STALL_COMM); /* nobody asks */
+	wait_for(s, other, e, 1, VFM_STALL_COMM); /* nobody polls */
 	st = vfm_stalls_new(s);
 	wait_for(s, other, e, 30, VFM_STALL_COMM);
 	mark[0] = vfm_stalls_mark(st);
@@ -86,14 +86,14 @@ static void test_cpu(void **state)
 static void test_late(void **state)
 {
 	(void)state;
-	by_reason(late_open(false, &err));
+	by_reason(mock_open(false, &err));
 }
 
 /* The ring grows to what is unread, its events are used again, and what does not fit is not measured. */
 static void test_ring(void **state)
 {
 	enum { MANY = 300, MOST = 1 << 18 };
-	struct vfm_dev *d = late_open(false, &err);
+	struct vfm_dev *d = mock_open(false, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	struct vfm_stalls *st = vfm_stalls_new(s);
 	struct vfm_event *never = d->t->event_new(d, &err), *done = d->t->event_new(d, &err);
@@ -102,7 +102,7 @@ static void test_ring(void **state)
 
 	(void)state;
 	for (int round = 0; round < 3; round++) {
-		made = late.timed;
+		made = mock.timed_events;
 		for (int i = 0; i < MANY; i++)
 			OK(vfm_stall_wait(never, s, VFM_STALL_COMM, &err));
 		assert_int_equal(vfm_stalls_mark(st), a + MANY);
@@ -112,7 +112,7 @@ static void test_ring(void **state)
 		assert_true(x[VFM_STALL_COMM] >= 0);
 		a += MANY;
 		if (round == 2)
-			assert_int_equal(late.timed, made);
+			assert_int_equal(mock.timed_events, made);
 	}
 	for (int i = 0; i < MOST + 10; i++)
 		OK(vfm_stall_wait(never, s, VFM_STALL_COMM, &err));

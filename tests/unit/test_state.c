@@ -1,4 +1,4 @@
-/* Checkpoints of many ranks: what one layout saves, any other loads; gradients; failures that all ranks see. */
+/* Tests checkpoints of several ranks: any layout loads the checkpoint of any other; all ranks report a failure. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 static char dir[] = "/tmp/test_state-XXXXXX";
 static bool no_dir, big;
-static int window, window_saved; /* of fp8's histories: of this trainer, and of the checkpoint; 0: none */
+static int window, window_saved; /* length of the fp8 histories of the trainer and of the checkpoint; 0: none */
 
 static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device *d, const struct layout *lay,
 	struct vfm_launch *l, struct vfm_comm **world)
@@ -40,7 +40,7 @@ static struct vfm_trainer *trainer_open(struct vfm_mesh *mesh, struct vfm_device
 	return tr;
 }
 
-/* Writes or checks all parts of the state: a number for each (part, name, element). */
+/* Writes or checks all parts of the state: a distinct value for each (part, name, element). */
 static void walk(struct vfm_trainer *tr, bool write, const char *who)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
@@ -71,7 +71,8 @@ static void walk(struct vfm_trainer *tr, bool write, const char *who)
 	}
 }
 
-/* The same for histories: a number for each (layer, tensor, steps ago), zeros where the checkpoint had none. */
+/* Writes or checks the histories: a distinct value for each (layer, tensor, steps ago), zero if not in the checkpoint.
+ */
 static void walk_histories(struct vfm_trainer *tr, bool write, const char *who)
 {
 	struct vfm_scales *s = vfm_trainer_params(tr)->scales;
@@ -117,7 +118,7 @@ static int save(struct vfm_launch *l, const void *arg)
 	walk_histories(tr, true, "");
 	OK(vfm_saver_start(&saver, tr, &spec, &err));
 	rc = vfm_saver_wait(&saver, &err);
-	if (no_dir) { /* rank 0 cannot; all know */
+	if (no_dir) { /* rank 0 fails; all ranks report it */
 		MUST(rc == VFM_EENV && strstr(err.msg, "/dev/null"), "saving in /dev/null: %d %s", rc, err.msg);
 	} else {
 		OK(rc);
@@ -127,7 +128,7 @@ static int save(struct vfm_launch *l, const void *arg)
 	return 0;
 }
 
-/* Rank 1 cannot write all it has: nobody has a checkpoint, and all know why. */
+/* Rank 1 cannot write all its data: the save fails and all ranks report the cause. */
 static int save_with_full_disk(struct vfm_launch *l, const void *arg)
 {
 	struct vfm_saver saver = {0};
@@ -149,7 +150,7 @@ static int save_with_full_disk(struct vfm_launch *l, const void *arg)
 	return 0;
 }
 
-/* From files, by this process; 0 where the system does not tell. */
+/* Returns the bytes that this process has read from files; 0 if the system does not report them. */
 static int64_t bytes_read(void)
 {
 	FILE *f = fopen("/proc/self/io", "r");
@@ -162,7 +163,7 @@ static int64_t bytes_read(void)
 	return n;
 }
 
-/* How often the host stands waiting for the device. */
+/* Counts the waits of the host for the device. */
 static const struct vfm_dev_table *uncounted;
 static int waits;
 
@@ -204,7 +205,7 @@ static int load(struct vfm_launch *l, const void *arg)
 		(long long)bytes, (long long)c->bytes);
 	walk(tr, false, lay->name);
 	walk_histories(tr, false, lay->name);
-	for (size_t i = 0; i < ps->n; i++) { /* what the ops read follows */
+	for (size_t i = 0; i < ps->n; i++) { /* the compute copies match the masters */
 		const struct vfm_param *p = ps->p[i];
 		struct vfm_runs runs = {0};
 
@@ -244,13 +245,13 @@ static void test_checkpoints(void **state)
 		in_ranks(&chain[(i + 1) % N], load);
 	}
 	window = window_saved = 0;
-	big = true; /* each rank reads its own */
+	big = true; /* each rank reads only its part */
 	in_ranks(&chain[3], save);
 	in_ranks(&chain[3], load);
 	big = false;
-	in_ranks(&chain[4], save); /* in the place of the one of this step */
+	in_ranks(&chain[4], save); /* replaces the checkpoint of this step */
 	in_ranks(&chain[1], save_with_full_disk);
-	in_ranks(&chain[2], load); /* the one before is as it was */
+	in_ranks(&chain[2], load); /* the previous checkpoint is intact */
 	no_dir = true;
 	in_ranks(&chain[0], save);
 	in_ranks(&chain[1], save);

@@ -1,5 +1,5 @@
-/* The configuration, the learning rate, metrics files.  `test_train make DIR` writes the small dataset
- * that tests/cli/train.t trains on. */
+/* Tests of the configuration, the learning rate and metrics files.  `test_train make DIR` writes the small dataset for
+ * tests/cli/train.t. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DATASET_SCALE 0x1p-10f /* 0 to 2: what a training run can learn */
+#define DATASET_SCALE 0x1p-10f /* values 0 to 2, which a training run can learn */
 #include "dataset.h"
 #include "ok.h"
 #include "train/config.h"
@@ -41,7 +41,7 @@ static void test_config_round_trip(void **state)
 
 	(void)state;
 	vfm_config_defaults(&a);
-	/* Numbers that fewer than 17 digits do not hold, and the largest integer. */
+	/* Numbers that need 17 digits, and the largest integer. */
 	OK(from_text(&a,
 		"{\"model\": {\"preset\": \"dit-b\", \"layers\": 3, \"patch\": [2, 1, 4], \"pos\": \"both\"},"
 		"\"train\": {\"lr\": 0.12345678901234566, \"steps\": 1e6, \"dtype\": \"bf16\", \"seed\": "
@@ -69,7 +69,7 @@ static void test_config_round_trip(void **state)
 	json_decref(jb);
 }
 
-/* A key that has been renamed is an error in a file, and read from a checkpoint. */
+/* The former name of a key is an error in a file, but accepted from a checkpoint. */
 static void test_config_renamed(void **state)
 {
 	const char *old = "{\"parallel\": {\"aside\": \"off\"}}";
@@ -118,9 +118,9 @@ static void test_config_errors(void **state)
 		vfm_config_defaults(&c);
 		assert_int_equal(vfm_config_set(&c, set[i][0], &err), VFM_EUSAGE);
 		if (!strstr(err.msg, set[i][1]))
-			fail_msg("--set %s: '%s' does not say '%s'", set[i][0], err.msg, set[i][1]);
+			fail_msg("--set %s: message '%s' lacks '%s'", set[i][0], err.msg, set[i][1]);
 		if (strncmp(err.msg, "--set", 5) != 0)
-			fail_msg("'%s' does not say where it comes from", err.msg);
+			fail_msg("message '%s' does not name its source", err.msg);
 	}
 	vfm_config_defaults(&c);
 	assert_int_equal(from_text(&c, "[]"), VFM_EUSAGE);
@@ -175,7 +175,7 @@ static void metrics_put(const char *text)
 	free(path);
 }
 
-/* Opens with `before` in the file after `steps` steps, and expects `after`. */
+/* Opens a metrics file with contents `before` after `steps` steps, and expects contents `after`. */
 static void check_cut(const char *before, int64_t steps, const char *after)
 {
 	struct vfm_metrics m;
@@ -196,7 +196,7 @@ static void test_metrics_cut(void **state)
 	check_cut("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 2, "{\"step\":1}\n{\"step\":2}\n");
 	check_cut("{\"step\":1}\n{\"step\":2}\n", 2, "{\"step\":1}\n{\"step\":2}\n");
 	check_cut("{\"step\":1}\n{\"step\":2}\n", 0, "");
-	/* A kill in the middle of a line; and one after the text, before its newline. */
+	/* A process killed within a line, and one killed before the newline. */
 	check_cut("{\"step\":1}\n{\"step\":2", 2, "{\"step\":1}\n");
 	check_cut("{\"step\":1}\n{\"step\":2}", 2, "{\"step\":1}\n");
 }
@@ -255,7 +255,7 @@ static int make(const char *path)
 	return rc < 0;
 }
 
-/* A step's FLOPs are those of the samples' grids: frames and columns have attentions of their own. */
+/* The FLOPs of a step follow from the grids: frames and columns have separate attentions. */
 static void test_flops(void **state)
 {
 	static const struct vfm_synthetic samples[] = {{{1, 4, 4}, 3, 1}, {{4, 4, 4}, 5, 2}};
@@ -287,7 +287,7 @@ static void test_flops(void **state)
 	for (int i = 0; i < 2; i++)
 		vfm_pack_sums_add(&sums, samples[i].grid, samples[i].text_len);
 	assert_true(stats.flops == 3 * vfm_model_flops(&c.model, &sums));
-	/* of the three attentions: frames of 16 tokens, columns of 1 and of 4, and 16 and 64 tokens */
+	/* the three attentions: frames of 16 tokens, columns of 1 and 4, full attention over 16 and 64 tokens */
 	attention = 3 * 4 * 32.0 * (5 * 16 * 16 + 16 * 1 * 1 + 16 * 4 * 4 + 16 * 16 + 64 * 64);
 	sums.Q = sums.Qs = sums.Qt = 0;
 	assert_true(stats.flops - 3 * vfm_model_flops(&c.model, &sums) == attention);

@@ -1,6 +1,6 @@
-/* On a device that works behind the host (late.h) a run gives the bits that it gives on the CPU: nobody reads a result,
- * frees memory or uses host memory again before the device has come that far.  The CPU's run has no communication
- * stream; the other one may have one. */
+/* Runs on the mock of an asynchronous device (async_mock.h) give the same bits as on the CPU.  Therefore the host never
+ * reads a result, frees memory or reuses host memory before the device is done with it.  The reference run has no
+ * communication stream; the run on the mock may have one. */
 #include <signal.h>
 
 #include "base/json.h"
@@ -9,7 +9,7 @@
 #include "ckpt/ckpt.h"
 #include "data/pack.h"
 #include "dataset.h"
-#include "late.h"
+#include "async_mock.h"
 #include "ranks.h"
 #include "model/sampler.h"
 #include "train/synthetic.h"
@@ -44,7 +44,7 @@ static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.ada
 
 struct outcome {
 	struct vfm_step_stats s[STEPS];
-	float *state; /* masters, moments, average; of alloc_host */
+	float *state; /* master weights, moments, EMA; from alloc_host */
 	struct vfm_dev *dev;
 	size_t n;
 	int64_t graphs;
@@ -88,7 +88,7 @@ static void copy_state(struct outcome *o, struct vfm_trainer *tr)
 	OK(d->t->stream_sync(ps->stream, &err));
 }
 
-/* Each step's numbers are read when the next is on the device. */
+/* Reads the statistics of each step after enqueueing the next one. */
 static void train(struct outcome *o, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *d)
 {
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
@@ -118,7 +118,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 	copy_state(o, tr);
 	o->graphs = vfm_trainer_graphs(tr);
 	vfm_trainer_free(tr);
-	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
+	MUST(d->mem_now == 0, "%lld bytes of device memory leaked", (long long)d->mem_now);
 	for (int k = 0; k < mine; k++)
 		vfm_pack_release(&b[k]);
 	d->t->stream_free(s);
@@ -131,14 +131,14 @@ static void compare(const char *what, struct outcome *a, struct outcome *b)
 				a->s[k].tokens == b->s[k].tokens,
 			"%s: step %d: loss %.9g, norm %.9g instead of %.9g, %.9g", what, k, b->s[k].loss,
 			b->s[k].grad_norm, a->s[k].loss, a->s[k].grad_norm);
-	MUST(a->n == b->n && !memcmp(a->state, b->state, a->n * sizeof(float)), "%s: other weights", what);
+	MUST(a->n == b->n && !memcmp(a->state, b->state, a->n * sizeof(float)), "%s: the weights differ", what);
 	a->dev->t->free_host(a->dev, a->state, a->n * sizeof(float) + 64);
 	b->dev->t->free_host(b->dev, b->state, b->n * sizeof(float) + 64);
 	a->dev->t->dev_free(a->dev);
 	b->dev->t->dev_free(b->dev);
 }
 
-/* In a process of its own: a fault ends it. */
+/* Runs in a separate process, because a violation aborts it. */
 static int one_rank(struct vfm_launch *l, const void *arg)
 {
 	const struct layout *lay = arg;
@@ -151,14 +151,15 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	c.train.recompute = lay->p.vpp;
 	d = vfm_cpu_open(&err);
 	train(&a, &c, vfm_mesh_one(), d);
-	d = late_open(true, &err);
+	d = mock_open(true, &err);
 	train(&b, &c, vfm_mesh_one(), d);
 	for (int k = 0; k < STEPS; k++)
 		MUST(b.s[k].rank.comm_s == 0 && b.s[k].rank.bubble_s == 0 &&
 				(b.s[k].rank.copy_s > 0) == !!strstr(lay->name, "train.offload="),
-			"step %d stalled for %g s, for copies %g s", k, b.s[k].rank.comm_s, b.s[k].rank.copy_s);
+			"step %d: %g s of communication stalls, %g s of copy stalls", k, b.s[k].rank.comm_s,
+			b.s[k].rank.copy_s);
 	compare(lay->name, &a, &b);
-	MUST(late.late >= 2 * STEPS && !late.first, "the device was not late");
+	MUST(mock.completed >= 2 * STEPS && !mock.first, "the mock delayed too few actions, or lost some");
 	return 0;
 }
 
@@ -188,17 +189,16 @@ static void test_one_rank(void **state)
 
 /* ---- graphs ---- */
 
-/* How a graph fails, and how many of the packs of a run, PLAIN of which come before the first graph, are launched as
- * one. */
-enum { PLAIN = 2, ALL = STEPS * PACKS };
+/* A mode of failure, and the expected numbers of graphs.  The first EAGER packs of a run are not captured. */
+enum { EAGER = 2, ALL = STEPS * PACKS };
 struct refusal {
 	const char *sets;
 	int64_t launched, dropped, refused;
 	int drop_each;
 	int64_t break_at;
-	bool break_again;
+	bool break_always;
 };
-static const struct refusal *refusal; /* of the process that is forked next */
+static const struct refusal *refusal; /* argument of the process forked next */
 
 static int graphs(struct vfm_launch *l, const void *arg)
 {
@@ -213,31 +213,31 @@ static int graphs(struct vfm_launch *l, const void *arg)
 	c.train.recompute = lay->p.vpp;
 	train(&a, &c, vfm_mesh_one(), vfm_cpu_open(&err));
 	c.train.graphs = true;
-	late.drop_each = r->drop_each;
-	late.break_at = r->break_at;
-	late.break_again = r->break_again;
-	train(&b, &c, vfm_mesh_one(), late_open(true, &err));
+	mock.drop_each = r->drop_each;
+	mock.break_at = r->break_at;
+	mock.break_always = r->break_always;
+	train(&b, &c, vfm_mesh_one(), mock_open(true, &err));
 	compare(r->sets, &a, &b);
-	MUST(a.graphs == 0 && b.graphs == r->launched && late.launched == r->launched,
-		"%lld graphs were launched, %lld of them said", (long long)late.launched, (long long)b.graphs);
-	MUST(late.dropped == r->dropped && late.refused == r->refused, "%lld dropped, %lld refused",
-		(long long)late.dropped, (long long)late.refused);
+	MUST(a.graphs == 0 && b.graphs == r->launched && mock.launched == r->launched,
+		"%lld graphs launched, %lld reported", (long long)mock.launched, (long long)b.graphs);
+	MUST(mock.dropped == r->dropped && mock.refused == r->refused, "%lld dropped, %lld refused",
+		(long long)mock.dropped, (long long)mock.refused);
 	return 0;
 }
 
-/* The bits of the CPU, and nothing within a graph that is not to be there; whatever fails, no pack is lost or counts
- * twice. */
+/* Captured packs give the bits of the CPU and contain no refused operation.  After any failure each pack still counts
+ * exactly once. */
 static void test_graphs(void **state)
 {
 	static const struct refusal plain[] = {
-		{dit, ALL - PLAIN, 0, 0, 0, 0, false}, {moviegen, ALL - PLAIN, 0, 0, 0, 0, false},
-		{stdit, ALL - PLAIN, 0, 0, 0, 0, false}, {moe, ALL - PLAIN, 0, 0, 0, 0, false},
-		/* The end fails each time, every third time; an op in the middle, the first time ever or for ever. */
-		{dit, 0, 8, 0, 1, 0, false}, {moe, ALL - PLAIN - 3, 3, 0, 3, 0, false}, {dit, 0, 8, 0, 0, 40, false},
+		{dit, ALL - EAGER, 0, 0, 0, 0, false}, {moviegen, ALL - EAGER, 0, 0, 0, 0, false},
+		{stdit, ALL - EAGER, 0, 0, 0, 0, false}, {moe, ALL - EAGER, 0, 0, 0, 0, false},
+		/* graph_end fails always, or every third time; an op fails as a first use, or permanently. */
+		{dit, 0, 8, 0, 1, 0, false}, {moe, ALL - EAGER - 3, 3, 0, 3, 0, false}, {dit, 0, 8, 0, 0, 40, false},
 		{stdit, 0, 8, 0, 0, 200, false}, {dit, 0, 1, 0, 0, 7, true},
-		/* Where it is known beforehand that it cannot be. */
+		/* Configurations that cannot be captured. */
 		{token, 0, 0, 0, 0, 0, false}, {lean, 0, 0, 0, 0, 0, false},
-		{fp8, ALL - PLAIN - 2, 2, 0, 5, 0, false}, /* maxima of what was dropped do not count */
+		{fp8, ALL - EAGER - 2, 2, 0, 5, 0, false}, /* amax values of dropped graphs do not count */
 	};
 
 	(void)state;
@@ -260,7 +260,7 @@ static void train_in(struct outcome *o, const struct vfm_config *c, struct vfm_c
 	MUST(!mesh.comm_stream ==
 			!(c->parallel.overlap != VFM_OVERLAP_OFF &&
 				c->parallel.tp * c->parallel.cp * c->parallel.ep > 1),
-		"a communication stream where overlap is off, or none where it is on");
+		"communication stream without overlap, or overlap without it");
 	train(o, c, &mesh, d);
 	vfm_mesh_release(&mesh);
 }
@@ -280,12 +280,12 @@ static int many_ranks(struct vfm_launch *l, const void *arg)
 	plain = c;
 	plain.parallel.overlap = VFM_OVERLAP_OFF;
 	train_in(&a, &plain, world, vfm_cpu_open(&err));
-	train_in(&b, &c, world, late_open(false, &err));
+	train_in(&b, &c, world, mock_open(false, &err));
 	for (int k = 0; k < STEPS; k++)
 		MUST((lay->p.pp > 1 ? b.s[k].rank.bubble_s : b.s[k].rank.comm_s) > 0 && b.s[k].rank.comm_s >= 0 &&
 				b.s[k].rank.host_s > 0 && b.s[k].rank.host_s < 60,
-			"step %d stalled for %g s, for stages %g s; the host took %g s", k, b.s[k].rank.comm_s,
-			b.s[k].rank.bubble_s, b.s[k].rank.host_s);
+			"step %d: %g s of communication stalls, %g s of bubble, %g s on the host", k,
+			b.s[k].rank.comm_s, b.s[k].rank.bubble_s, b.s[k].rank.host_s);
 	compare(lay->name, &a, &b);
 	vfm_comm_free(world);
 	vfm_launch_end(l);
@@ -326,7 +326,7 @@ static void test_ranks(void **state)
 
 /* ---- a whole run ---- */
 
-static char dir[] = "/tmp/vfm_late_XXXXXX";
+static char dir[] = "/tmp/vfm_mock_XXXXXX";
 static char *plan;
 
 static int setup(void **state)
@@ -358,51 +358,51 @@ static int teardown(void **state)
 	return vfm_rm_rf(dir, NULL);
 }
 
-/* What a run says, a line a step. */
-struct said {
+/* The records of a run, one line per step. */
+struct record_log {
 	struct vfm_buf text;
-	volatile sig_atomic_t *stop; /* after line stop_at */
+	volatile sig_atomic_t *stop; /* set after line stop_at */
 	int lines, stop_at;
 };
 
 static int on_step(void *ctx, const json_t *o, struct vfm_err *e)
 {
-	struct said *s = ctx;
+	struct record_log *s = ctx;
 
 	(void)e;
 	vfm_buf_addf(&s->text, "%lld %.17g %.17g %lld\n", (long long)json_integer_value(json_object_get(o, "step")),
 		json_number_value(json_object_get(o, "loss")), json_number_value(json_object_get(o, "grad_norm")),
 		(long long)json_integer_value(json_object_get(o, "tokens")));
-	MUST(json_number_value(json_object_get(o, "step_ms")) > 0, "a step of no time");
+	MUST(json_number_value(json_object_get(o, "step_ms")) > 0, "step_ms is not positive");
 	if (++s->lines == s->stop_at)
 		*s->stop = 1;
 	return 0;
 }
 
-static const struct layout *sort; /* of run: its name are settings; only that and dtype matter */
+static const struct layout *variant; /* of a run: uses only name (settings) and dtype */
 
-static int run_in(const char *name, struct vfm_dev *d, struct said *said, int stop_at)
+static int run_in(const char *name, struct vfm_dev *d, struct record_log *log, int stop_at)
 {
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
-	char *path = vfm_strfmt("%s/%s/%s", dir, vfm_dtype_name(sort->dtype), name);
+	char *path = vfm_strfmt("%s/%s/%s", dir, vfm_dtype_name(variant->dtype), name);
 	char *sets = vfm_strfmt("model.layers=2 model.hidden=32 model.heads=2 model.channels=4 model.text_dim=8 "
 				"ckpt.every=3 ckpt.keep=0 train.steps=10 %s",
-		sort->name);
+		variant->name);
 	volatile sig_atomic_t stop = 0;
 	struct vfm_context x = {.job = {.world = vfm_comm_self()}, .device = {.dev = d, .stream = s}};
 	struct vfm_run_opts o = {
-		.manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = said};
+		.manifest = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = log};
 	struct vfm_config c;
 	int rc;
 
-	configure(&c, sets, sort->dtype, NULL);
-	said->stop = &stop;
-	said->stop_at = stop_at;
+	configure(&c, sets, variant->dtype, NULL);
+	log->stop = &stop;
+	log->stop_at = stop_at;
 	OK(vfm_parallel_check(&c.parallel, &c.model, 1, &err));
 	OK(vfm_mesh_init(&x.mesh, &c.parallel, x.job.world, d, &err));
 	rc = vfm_run(&x, &c, &o, &err);
 	vfm_mesh_release(&x.mesh);
-	MUST(d->mem_now == 0, "%lld bytes are still there", (long long)d->mem_now);
+	MUST(d->mem_now == 0, "%lld bytes of device memory leaked", (long long)d->mem_now);
 	d->t->stream_free(s);
 	d->t->dev_free(d);
 	free(x.job.mark);
@@ -414,7 +414,7 @@ static int run_in(const char *name, struct vfm_dev *d, struct said *said, int st
 static void same_checkpoint(const char *name, int step)
 {
 	struct vfm_ckpt *a, *b;
-	const char *dt = vfm_dtype_name(sort->dtype);
+	const char *dt = vfm_dtype_name(variant->dtype);
 	char *pa = vfm_strfmt("%s/%s/cpu/ckpt/step-%08d", dir, dt, step),
 	     *pb = vfm_strfmt("%s/%s/%s/ckpt/step-%08d", dir, dt, name, step);
 
@@ -427,7 +427,7 @@ static void same_checkpoint(const char *name, int step)
 
 		OK(vfm_ckpt_read_tensor(a, &a->t[i], NULL, VFM_F32, x, &err));
 		OK(vfm_ckpt_read_tensor(b, &b->t[i], NULL, VFM_F32, x + n, &err));
-		MUST(!memcmp(x, x + n, n), "step %d: %s is another", step, a->t[i].name);
+		MUST(!memcmp(x, x + n, n), "step %d: %s differs", step, a->t[i].name);
 		free(x);
 	}
 	vfm_ckpt_close(a);
@@ -436,28 +436,28 @@ static void same_checkpoint(const char *name, int step)
 	free(pb);
 }
 
-/* Twice over: to the end; and stopped by a signal after a line, which on a late device is seen a step later. */
+/* Runs to the end, and once more with a stop signal after a line, which the mock observes a step later. */
 static int whole_run(struct vfm_launch *l, const void *arg)
 {
-	struct said cpu = {0}, one = {0}, two = {0};
+	struct record_log cpu = {0}, one = {0}, two = {0};
 
 	(void)l;
-	sort = arg;
+	variant = arg;
 	vfm_log_set_quiet(true);
 	OK(run_in("cpu", vfm_cpu_open(&err), &cpu, 0));
-	OK(run_in("late", late_open(true, &err), &one, 0));
-	MUST(!strcmp(cpu.text.data, one.text.data), "the late device says\n%sinstead of\n%s", one.text.data,
+	OK(run_in("mock", mock_open(true, &err), &one, 0));
+	MUST(!strcmp(cpu.text.data, one.text.data), "the records on the mock are\n%sinstead of\n%s", one.text.data,
 		cpu.text.data);
 	for (int step = 3; step <= 9; step += 3)
-		same_checkpoint("late", step);
-	same_checkpoint("late", 10);
+		same_checkpoint("mock", step);
+	same_checkpoint("mock", 10);
 
-	MUST(run_in("stopped", late_open(true, &err), &two, 4) == VFM_ESIGNAL, "it was not stopped");
+	MUST(run_in("stopped", mock_open(true, &err), &two, 4) == VFM_ESIGNAL, "the run was not stopped");
 	MUST(two.lines == 5 || two.lines == 6, "%d lines",
-		two.lines); /* the fourth is read when the fifth step is on the device */
-	OK(run_in("stopped", late_open(true, &err), &two, 0));
-	MUST(!strcmp(cpu.text.data, two.text.data), "stopped and resumed, it says\n%sinstead of\n%s", two.text.data,
-		cpu.text.data);
+		two.lines); /* the host reads step 4 after enqueueing step 5 */
+	OK(run_in("stopped", mock_open(true, &err), &two, 0));
+	MUST(!strcmp(cpu.text.data, two.text.data), "the records after stop and resume are\n%sinstead of\n%s",
+		two.text.data, cpu.text.data);
 	same_checkpoint("stopped", 10);
 	vfm_buf_release(&cpu.text);
 	vfm_buf_release(&one.text);
@@ -523,8 +523,8 @@ static int sampling(struct vfm_launch *l, const void *arg)
 	(void)l, (void)arg;
 	configure(&c, dit, VFM_F32, NULL);
 	sample_on(vfm_cpu_open(&err), &c, a);
-	sample_on(late_open(true, &err), &c, b);
-	MUST(!memcmp(a, b, sizeof(a)) && a[0] == a[0], "other samples");
+	sample_on(mock_open(true, &err), &c, b);
+	MUST(!memcmp(a, b, sizeof(a)) && a[0] == a[0], "the samples differ");
 	return 0;
 }
 
@@ -534,7 +534,7 @@ static void test_sampling(void **state)
 	in_ranks(&(struct layout){.name = "sampling", .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, sampling);
 }
 
-/* ---- the device itself ---- */
+/* ---- the mock itself ---- */
 
 static void caught(int sig)
 {
@@ -544,7 +544,7 @@ static void caught(int sig)
 
 static int too_early(struct vfm_launch *l, const void *arg)
 {
-	struct vfm_dev *d = late_open(true, &err);
+	struct vfm_dev *d = mock_open(true, &err);
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
 	struct vfm_event *e = d->t->event_new(d, &err);
 	float x = 3, *dev = vfm_dev_alloc(s, 4, "a number", &err), *host = d->t->alloc_host(d, 4, "a number", &err);
@@ -553,10 +553,10 @@ static int too_early(struct vfm_launch *l, const void *arg)
 	OK(d->t->to_device(s, dev, &x, 4, &err));
 	OK(d->t->to_host(s, host, dev, 4, &err));
 	OK(d->t->event_record(e, s, &err));
-	MUST(*host != 3, "it was there at once");
-	for (int i = 0; i < LATE_ASKS; i++)
-		MUST(!d->t->event_passed(e) && *host != 3, "it was there early");
-	MUST(d->t->event_passed(e) && *host == 3, "it was never there");
+	MUST(*host != 3, "the copy arrived at once");
+	for (int i = 0; i < MOCK_POLLS; i++)
+		MUST(!d->t->event_passed(e) && *host != 3, "the copy arrived early");
+	MUST(d->t->event_passed(e) && *host == 3, "the copy never arrived");
 	*host = 4;
 	OK(d->t->to_device(s, dev, host, 4, &err));
 	OK(d->t->to_host(s, &x, dev, 4, &err));
@@ -564,7 +564,7 @@ static int too_early(struct vfm_launch *l, const void *arg)
 	OK(d->t->event_sync(e, &err));
 	MUST(x == 4, "%g instead of 4", (double)x);
 	signal(SIGSEGV, caught);
-	return *(volatile float *)dev == 4 ? 7 : 8; /* a host must not */
+	return *(volatile float *)dev == 4 ? 7 : 8; /* host access to device memory must fault */
 }
 
 static void test_device(void **state)
