@@ -1,7 +1,7 @@
-/* ceilings - what this GPU can do at most, measured: a copy within its memory, and cuBLASLt's best bf16 product of
- * random matrices. One JSON object on stdout.  It shares nothing with the library that is measured against it.
+/* ceilings - measures upper bounds of this GPU: device-to-device copy bandwidth, and the best bf16 GEMM of cuBLASLt on
+ * random matrices.  Prints one JSON object.  Shares no code with the library.
  *
- *	ceilings [SECONDS]    about so long for each figure (1)
+ *	ceilings [SECONDS]    approximate time per measurement (1)
  */
 #include <algorithm>
 #include <cstdio>
@@ -44,7 +44,7 @@ __global__ static void copy_kernel(const uint4 *__restrict__ a, uint4 *__restric
 		b[i] = a[i];
 }
 
-/* Nearly normal: the sum of four uniform numbers. */
+/* Approximately normal: the sum of four uniform numbers. */
 __global__ static void random_kernel(__nv_bfloat16 *x, size_t n, unsigned seed)
 {
 	for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
@@ -59,7 +59,7 @@ __global__ static void random_kernel(__nv_bfloat16 *x, size_t n, unsigned seed)
 	}
 }
 
-/* Median seconds of one call. */
+/* Returns the median seconds of one call. */
 template <class F> static double timed(F &&f)
 {
 	cudaEvent_t a, b;
@@ -110,7 +110,8 @@ static double copy_rate(int sms, double *memcpy_gb_s)
 	return best;
 }
 
-/* C [m,n] = A [m,k] B [n,k]^T, all bf16 in rows, summed in fp32: TFLOP/s of the best of the library's proposals. */
+/* Returns the TFLOP/s of C [m,n] = A [m,k] B [n,k]^T, row-major bf16 with fp32 accumulation, for the fastest algorithm
+ * that cuBLASLt proposes. */
 static double gemm_rate(cublasLtHandle_t lt, long m, long n, long k)
 {
 	const size_t ws_bytes = (size_t)64 << 20;
@@ -133,7 +134,7 @@ static double gemm_rate(cublasLtHandle_t lt, long m, long n, long k)
 	random_kernel<<<1024, 256>>>(b, (size_t)(n * k), 3);
 	LT(cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F));
 	LT(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSA, &trans, sizeof(trans)));
-	/* the library counts in columns: C^T = B A^T */
+	/* cuBLASLt is column-major: C^T = B A^T */
 	LT(cublasLtMatrixLayoutCreate(&la, CUDA_R_16BF, (uint64_t)k, (uint64_t)n, k));
 	LT(cublasLtMatrixLayoutCreate(&lb, CUDA_R_16BF, (uint64_t)k, (uint64_t)m, k));
 	LT(cublasLtMatrixLayoutCreate(&lc, CUDA_R_16BF, (uint64_t)n, (uint64_t)m, n));

@@ -1,11 +1,10 @@
-/* comm [-n RANKS] [--fault] DEVICE - the collectives of several ranks on a device's memory, against values computed
- * here.
+/* comm [-n RANKS] [--fault] DEVICE - tests the collectives of several ranks on device memory against values computed on
+ * the host.
  *
- * VFM_COMM chooses what carries them (vfm-parallel(7)): with one GPU, "VFM_COMM=nccl comm -n 1 cuda" is NCCL with one
- * rank, "VFM_CUDA_SHARE=1 VFM_COMM=nccl comm -n 2 cuda" two ranks of it on one GPU over sockets, "comm -n 2 cuda"
- * through the host.
- * --fault: the last rank does not come to a collective; the others must say so, all alike, and end.
- * A JSON line each on stdout; status 0, 1, or 3 for no device. */
+ * VFM_COMM selects the transport (vfm-parallel(7)).  On one GPU "VFM_COMM=nccl comm -n 1 cuda" runs NCCL with one rank,
+ * "VFM_CUDA_SHARE=1 VFM_COMM=nccl comm -n 2 cuda" two ranks over sockets, and "comm -n 2 cuda" two ranks with host
+ * staging.  --fault: the last rank does not enter a collective; all others must report it alike and exit.
+ * Prints a JSON line per test; status 0, 1 if a test failed, or 3 if there is no device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,7 @@ static int fill(char *dev, enum vfm_dtype dt, int64_t n, int rank, int64_t first
 		vfm_dtype_convert(dt, host + (size_t)i * es, VFM_F64, &v, 1);
 	}
 	TRY(t->to_device(d.stream, dev, host, (size_t)n * es, &err));
-	return t->stream_sync(d.stream, &err); /* before another stream reads it */
+	return t->stream_sync(d.stream, &err); /* other streams read it next */
 }
 
 static int fetch(struct vfm_stream *s, const char *dev, enum vfm_dtype dt, int64_t n)
@@ -159,7 +158,7 @@ static bool all_to_all(
 	for (int r = 0; r < c->size; r++) {
 		int64_t first = 0;
 
-		for (int q = 0; q < c->rank; q++) /* what r sent before mine */
+		for (int q = 0; q < c->rank; q++) /* elements that r sent to lower ranks */
 			first += how == 2 && (q + r) % 3 == 1 ? 0 : most / c->size + (how ? q + r : 0);
 		for (int64_t i = 0; i < recv[r]; i++, k++)
 			SAME(k, value(r, first + i));
@@ -218,7 +217,7 @@ static bool everything(struct vfm_comm *c, struct vfm_stream *s, char *why, size
 	return true;
 }
 
-/* Rank 0 says what the ranks found; false on all if it was wrong on one. */
+/* Collective.  Rank 0 prints the result; returns false on all ranks if one found an error. */
 static bool report(const char *name, bool good, const char *why, double since)
 {
 	double now = vfm_now();
@@ -256,12 +255,12 @@ static bool check_groups(void)
 	return good;
 }
 
-/* ---- memory that groups know, beside memory that they do not: the same bits, and what each took ---- */
+/* ---- registered and unregistered buffers: same bits, and the time of each ---- */
 
 enum { N_BIG = 64 << 20, N_SMALL = 1 << 18, TIMES = 5 };
 static const char *const big_name[] = {"all_reduce", "reduce_scatter", "all_gather"};
 
-/* As in training: gradients in f32 in place, weights in bf16 in their place. */
+/* As in training: f32 gradients and bf16 weights, both in place. */
 static int big_call(int op, char *p, int64_t n)
 {
 	int64_t each = n / d.world->size, at = each * d.world->rank;
@@ -274,7 +273,7 @@ static int big_call(int op, char *p, int64_t n)
 	return vfm_all_gather(d.world, beside, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
 }
 
-/* Median seconds of a call, and the bits of the first; x: [n] f32 on the host. */
+/* Returns the median seconds of a call and the result of the first; x: [n] f32 on the host. */
 static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double *took)
 {
 	int64_t from = op == 1 ? n / d.world->size * d.world->rank : 0, m = op == 1 ? n / d.world->size : n,
@@ -339,7 +338,7 @@ static bool check_known(void)
 		if (rc >= 0)
 			rc = big_run(op, known.p, n, x, &bits[1], &took[1]);
 		if (rc >= 0 && bits[0] != bits[1])
-			rc = vfm_fail(&err, VFM_EENV, "other bits in memory that the group knows");
+			rc = vfm_fail(&err, VFM_EENV, "different bits in registered buffers");
 		good = vfm_job_agree(&job, rc, &err) >= 0;
 		if (job.launch.rank == 0)
 			printf("{\"check\": \"comm\", \"name\": \"registered %s\", \"device\": \"%s\", \"over\": "
@@ -358,7 +357,7 @@ static bool check_known(void)
 	return good;
 }
 
-/* The last rank stays away; the others come out of their waits, with the same sentence. */
+/* The last rank does not enter the collective; the others must fail with the same message. */
 static int fault(void)
 {
 	char want[64];
@@ -368,7 +367,7 @@ static int fault(void)
 	snprintf(want, sizeof(want), "rank %d (", d.world->size - 1);
 	if (d.world->rank == d.world->size - 1) {
 		sleep(8);
-		_exit(vfm_barrier(job.world, NULL, &err) == VFM_EENV ? 0 : 1); /* it hears of it, too */
+		_exit(vfm_barrier(job.world, NULL, &err) == VFM_EENV ? 0 : 1); /* it also learns of the failure */
 	}
 	rc = vfm_all_reduce(d.world, beside, vfm_t1(dev_a, VFM_F32, MOST), &err);
 	if (rc >= 0)
@@ -420,12 +419,12 @@ int main(int argc, char **argv)
 	bool with_fault = false;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_INT, 'n', "ranks", "N", "ranks, at most 8 (2)", &ranks},
-		{VFM_OPT_FLAG, 0, "fault", NULL, "the last rank does not come to a collective", &with_fault},
+		{VFM_OPT_FLAG, 0, "fault", NULL, "the last rank does not enter a collective", &with_fault},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "comm",
 		.synopsis = "[-n N] [--fault] DEVICE",
-		.summary = "the collectives of a device",
+		.summary = "test the collectives of a device",
 		.opts = opts};
 	int n, rc;
 

@@ -1,5 +1,5 @@
-/* device DEVICE - the device table itself: memory, copies, streams, events, calls on the host, what is said when memory
- * runs out. A JSON line each on stdout; status 0, 1, or 3 for no device. */
+/* device DEVICE - tests the device table: memory, copies, streams, events, host callbacks, out-of-memory messages.
+ * Prints a JSON line per test; status 0, 1 if a test failed, or 3 if there is no device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static unsigned pattern(size_t i)
 	return (unsigned)(i * 2654435761u) >> 7;
 }
 
-/* Pageable memory: to_device has taken it when it returns, also much more than is staged at once. */
+/* Pageable memory: to_device has read the source when it returns, also if it exceeds the staging buffer. */
 static bool copies(char *why, size_t len)
 {
 	unsigned *host = vfm_malloc(N), *back = vfm_malloc(N);
@@ -76,7 +76,7 @@ static bool memory(char *why, size_t len)
 	size_t sizes[64];
 
 	MUST(d.dev->mem_now == 0);
-	/* Many sizes, freed in another order, again and again: the memory is found again. */
+	/* Allocate many sizes and free them in another order, repeatedly: the allocator reuses the memory. */
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 64; i++) {
 			sizes[i] = (size_t)(pattern((size_t)(round * 64 + i)) % (4 * MIB));
@@ -93,7 +93,7 @@ static bool memory(char *why, size_t len)
 	MUST(p[0] && p[1] && p[0] != p[1]);
 	vfm_dev_free(d.stream, p[0], 0);
 	vfm_dev_free(d.stream, p[1], 0);
-	/* More than there is: said in words, and everything goes on. */
+	/* An allocation beyond the memory fails with a message; the device stays usable. */
 	big = vfm_dev_alloc(d.stream, (size_t)1 << 50, "the moon", &err);
 	MUST(!big && err.code == VFM_EENV && strstr(err.msg, "the moon"));
 	err = (struct vfm_err){0};
@@ -123,10 +123,10 @@ static int set_mark(void *arg, struct vfm_err *e)
 static int fail_mark(void *arg, struct vfm_err *e)
 {
 	(void)arg;
-	return vfm_fail(e, VFM_EENV, "this call was to fail");
+	return vfm_fail(e, VFM_EENV, "this callback fails");
 }
 
-/* A copy stream waits for the compute stream, a call on the host for the copy, the compute stream for the call. */
+/* A copy stream waits for the compute stream, a host callback for the copy, the compute stream for the callback. */
 static bool streams(char *why, size_t len)
 {
 	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
@@ -138,7 +138,7 @@ static bool streams(char *why, size_t len)
 	struct mark m = {&at, 5};
 
 	MUST(side && a && b && host && back && p);
-	OK(t->event_sync(a, &err)); /* never recorded: for nothing */
+	OK(t->event_sync(a, &err)); /* never recorded: returns at once */
 	MUST(t->event_passed(a));
 	for (size_t i = 0; i < N / 4; i++)
 		host[i] = pattern(i + 9);
@@ -163,7 +163,7 @@ static bool streams(char *why, size_t len)
 	return true;
 }
 
-/* A failure goes with events to whoever waits, and what comes behind it is not called. */
+/* Events propagate a failure to the streams that wait; later callbacks of a failed stream do not run. */
 static bool failures(char *why, size_t len)
 {
 	struct vfm_stream *side = t->stream_new(d.dev, true, &err), *third = t->stream_new(d.dev, true, &err),
@@ -181,17 +181,17 @@ static bool failures(char *why, size_t len)
 	OK(t->event_record(b, third, &err));
 	err = (struct vfm_err){0};
 	MUST(t->event_wait(b, after, &err) < 0 || t->stream_sync(after, &err) < 0);
-	MUST(strstr(err.msg, "this call was to fail"));
+	MUST(strstr(err.msg, "this callback fails"));
 	err = (struct vfm_err){0};
 	MUST(t->event_sync(a, &err) < 0 && t->event_passed(a) && at == 0);
-	MUST(t->stream_sync(side, &err) < 0 && strstr(err.msg, "this call was to fail"));
+	MUST(t->stream_sync(side, &err) < 0 && strstr(err.msg, "this callback fails"));
 	err = (struct vfm_err){0};
 	t->stream_free(side);
 	t->stream_free(third);
 	t->stream_free(after);
 	t->event_free(a);
 	t->event_free(b);
-	OK(t->stream_sync(d.stream, &err)); /* which has not waited for them */
+	OK(t->stream_sync(d.stream, &err)); /* it has not waited for the failed streams */
 	return true;
 }
 
@@ -202,7 +202,7 @@ static int wait_mark(void *arg, struct vfm_err *e)
 
 	while (*m->at != m->value)
 		if (vfm_now() - t0 > 10)
-			return vfm_fail(e, VFM_EENV, "nobody came in 10 s");
+			return vfm_fail(e, VFM_EENV, "no other callback within 10 s");
 	return 0;
 }
 
@@ -217,8 +217,8 @@ static int next_in_order(void *arg, struct vfm_err *e)
 	return (*o->at)++ == o->from ? 0 : vfm_fail(e, VFM_EENV, "call %d comes as number %d", o->from, *o->at - 1);
 }
 
-/* Calls of different streams may wait for each other, as collectives do; the host is held by none of them; many of them
- * keep their order. */
+/* Callbacks of different streams may wait for each other, as collectives do.  They do not block the host, and callbacks
+ * of a stream run in order. */
 static bool calls(char *why, size_t len)
 {
 	enum { CALLS = 3000 };
@@ -275,7 +275,7 @@ static int nap(void *arg, struct vfm_err *e)
 	return usleep(*(unsigned *)arg);
 }
 
-/* How long the compute stream stands still is found out without holding the host; what that costs. */
+/* Measures stalls of the compute stream without blocking the host, and the overhead of this measurement. */
 static bool stalls(char *why, size_t len)
 {
 	enum { PLACES = 1000 };
@@ -295,7 +295,7 @@ static bool stalls(char *why, size_t len)
 	vfm_stalls_between(st, 0, vfm_stalls_mark(st), x);
 	MUST(x[VFM_STALL_COPY] > 0.045 && x[VFM_STALL_COPY] < 5 && x[VFM_STALL_COMM] == 0);
 	MUST(!d.dev->async || put < 0.045);
-	for (int round = 0; round < 2; round++) { /* events are made in the first */
+	for (int round = 0; round < 2; round++) { /* the first round creates the events */
 		t0 = vfm_now();
 		for (int i = 0; i < PLACES; i++)
 			OK(vfm_stall_wait(done, d.stream, VFM_STALL_COMM, &err));
@@ -323,8 +323,8 @@ static int add_up(void *p, float a, int n, struct vfm_err *e)
 	return 0;
 }
 
-/* What is written down runs once, with its own arguments, in its place; what is dropped never; what has no place there
- * is refused. */
+/* Captured work runs once, with its own arguments, in stream order.  Dropped graphs never run.  The capture refuses
+ * operations that a graph cannot contain. */
 static bool graphs(char *why, size_t len)
 {
 	enum { OPS = 400, ROUNDS = 20 };
@@ -342,10 +342,10 @@ static bool graphs(char *why, size_t len)
 	for (int i = 0; i < 2048; i++)
 		host[i] = i < 1024 ? 0 : 1;
 	OK(t->to_device(d.stream, p, host, 8192, &err));
-	OK(add_up(p, 1, 1, &err)); /* kernels are loaded */
+	OK(add_up(p, 1, 1, &err)); /* loads the kernels */
 	want += 1;
 	for (int k = 0; k < 6; k++) {
-		int n = k == 3 ? 7 : 5; /* another graph in between */
+		int n = k == 3 ? 7 : 5; /* a different graph in between */
 
 		OK(t->graph_begin(d.stream, &err));
 		OK(add_up(p, (float)(k + 1), n, &err));
@@ -381,7 +381,7 @@ static bool graphs(char *why, size_t len)
 	return true;
 }
 
-/* What is freed may be given out again at once, in the order of the stream. */
+/* Freed memory can be reallocated at once, in stream order. */
 static bool reuse(char *why, size_t len)
 {
 	unsigned *host = vfm_malloc(N), *back = t->alloc_host(d.dev, 4 * MIB, "page-locked", &err);
@@ -411,7 +411,7 @@ static bool reuse(char *why, size_t len)
 	return true;
 }
 
-/* All of it in pieces; then half of it, in holes that are all too small, as one. */
+/* Allocates all memory in blocks, then half of it at once although each hole is too small. */
 static bool full(char *why, size_t len)
 {
 	enum { PIECES = 4096 };
@@ -422,7 +422,7 @@ static bool full(char *why, size_t len)
 	int n = 0;
 
 	if (!d.dev->mem_total)
-		return true; /* it would be the host's */
+		return true; /* it would exhaust the host's memory */
 	piece = (size_t)d.dev->mem_total / 97;
 	while (n < PIECES && (p[n] = vfm_dev_alloc(d.stream, piece, "blocks.7.pieces", &err)))
 		n++;
@@ -432,7 +432,7 @@ static bool full(char *why, size_t len)
 	err = (struct vfm_err){0};
 	for (int i = 0; i < n; i += 2)
 		vfm_dev_free(d.stream, p[i], piece);
-	big = piece * (size_t)(n / 2 - 6); /* chunks at the edges of holes stay with their neighbours */
+	big = piece * (size_t)(n / 2 - 6); /* chunks at the edges of holes belong to their neighbours */
 	q = vfm_dev_alloc(d.stream, big, "one of half of the memory", &err);
 	if (!q)
 		OK(err.code);
@@ -448,7 +448,7 @@ static bool full(char *why, size_t len)
 	return true;
 }
 
-/* Nothing is demanded of these. */
+/* Measurements without a required value. */
 static bool figures(char *why, size_t len)
 {
 	enum { R = 8, CALLS = 200, ALLOCS = 20000 };
@@ -498,8 +498,7 @@ static bool figures(char *why, size_t len)
 	return true;
 }
 
-/* An index outside the tensor: no row, nothing is broken, and everybody who waits from then on hears of it.  The last
- * check, therefore. */
+/* An index out of range selects no row and corrupts no memory; every later wait reports it.  Must be the last test. */
 static bool bad_indices(char *why, size_t len)
 {
 	enum { M = 1000, D = 64, BAD = 123 };

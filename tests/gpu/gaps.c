@@ -1,10 +1,10 @@
-/* gaps.so - writes down what a GPU does while a command runs, for gaps.py to make figures of.
+/* gaps.so - records the GPU activity of a command through CUPTI, for evaluation by gaps.py.
  *
  *	CUDA_INJECTION64_PATH=gaps.so VFM_GAPS_OUT=FILE COMMAND ...
  *
- * The driver loads it when the command first uses CUDA, and it asks CUPTI, of which it opens what there is (VFM_CUPTI,
- * or libcupti.so of the loader's path), for kernels, copies and memsets; with VFM_GAPS_API=1 for calls on the host,
- * too, which slows the host down.  FILE, lines in no order, times in ns:
+ * The driver loads it when the command first uses CUDA.  It opens CUPTI (VFM_CUPTI, or libcupti.so on the loader's
+ *path) and records kernels, copies and memsets; with VFM_GAPS_API=1 also API calls of the host, which slows the host
+ *down. FILE contains unordered lines, with times in ns:
  *
  *	k START END STREAM CORRELATION GRAPH REGISTERS SHARED-BYTES GRID BLOCK NAME
  *	c START END STREAM CORRELATION GRAPH KIND BYTES
@@ -14,9 +14,9 @@
  *	! WORDS
  *
  * k is a kernel (GRID and BLOCK are x,y,z), c a copy (KIND 1: to the device, 2: to the host, 8: on it), z a memset,
- * a a call on the host, d the number of lost records, ! the reason why nothing was recorded.
+ * a an API call, d the number of lost records, ! the reason why nothing was recorded.
  *
- * The command goes on in any case.
+ * The command continues in any case.
  */
 #include <cupti.h>
 #include <dlfcn.h>
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the order in which records of all versions of CUPTI begin. */
+/* The common first fields of the records of all CUPTI versions. */
 #define CALLS(X)                                                                                                       \
 	X(cuptiActivityRegisterCallbacks)                                                                              \
 	X(cuptiActivityEnable)                                                                                         \
@@ -64,7 +64,7 @@ static void write_api(const CUpti_ActivityAPI *a)
 	fprintf(out, "a %" PRIu64 " %" PRIu64 " %u %s\n", a->start, a->end, a->correlationId, name);
 }
 
-/* Later versions of a record only add to its end. */
+/* Later versions only append fields to a record. */
 static void write_record(const CUpti_Activity *r)
 {
 	switch (r->kind) {

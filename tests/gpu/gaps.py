@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gaps.py FILE [--warmup N] [--top N] - what gaps.so wrote of a run of `vfm-bench step`, as one JSON object, and a table on standard error.
+"""gaps.py FILE [--warmup N] [--top N] - evaluates the records of gaps.so for a run of `vfm-bench step`: prints one JSON object, and a table on standard error.
 
 A step ends with the copy of the gradient's norm to the host, 4 bytes (lib/train/trainer.c); the first --warmup steps are left out.  Of a step:
   wall_ms    from the end of the step before to its end
@@ -46,13 +46,13 @@ def read(path):
                 elif p[0] == "!":
                     why = line[2:].strip()
             except (ValueError, IndexError):
-                lost += 1  # the command was killed in the middle of a line
+                lost += 1  # the command was killed while writing a line
     work.sort(key=lambda w: w[:2])
     return work, api, lost, why, names
 
 
 def plain(names):
-    """What the kernels are called in the source, without types of arguments."""
+    """Returns kernel names as in the source, without argument types."""
     names = sorted(names)
     shown = names
     try:
@@ -85,7 +85,7 @@ def group(kind, name):
 
 
 def busy_spans(work):
-    """Intervals in which something ran, with the work that ended each last and began each first."""
+    """Returns the busy intervals, each with its first and last work."""
     spans = []
     for w in work:
         if spans and w[0] <= spans[-1][1]:
@@ -97,11 +97,11 @@ def busy_spans(work):
 
 
 def split(work, warmup):
-    """[(begin, end)] of the measured steps; all of it where no end is to be seen."""
+    """Returns [(begin, end)] of the measured steps; the whole run if no step end is found."""
     ends = [w[1] for w in work if w[2] == "c" and w[9] == "2" and w[8] == 4]
     if len(ends) <= max(warmup, 1):
         return [(work[0][0], max(w[1] for w in work))], False
-    # The first step of all has no step before it.
+    # The very first step has no previous step.
     return list(zip(ends[:-1], ends[1:]))[max(warmup - 1, 0):], True
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""report.py FOLDER DEVICE JSON [PART ...] - what the parts of tests/gpu/run left, as one JSON and as tables for a person.
+"""report.py FOLDER DEVICE JSON [PART ...] - writes the results of tests/gpu/run as one JSON file and prints tables.
 
-JSON may be empty: bench/results/gpu-NAME.json.  Parts other than those named keep what an older JSON of the same device has.  Exit status: 1 if a check failed, 3 for no device.
+JSON: path of the file; if empty, bench/results/gpu-NAME.json.  Parts that are not named keep their results from an older
+file of the same device.  Exit status: 1 if a check failed, 3 if there is no device.
 """
 import json
 import os
@@ -14,7 +15,7 @@ import time
 PARTS = ["build", "device", "ops", "sanitize", "train", "nccl", "kernels", "step", "torch", "profile"]
 GOALS = {"dit-7b-8k": 620, "dit-7b-8k-half": 620, "dit-7b-64k": 520, "dit-7b-64k-selective": 520, "dit-7b-8k-graphs": 620}  # TFLOP/s
 XL_SHARE, COPY_SHARE, TORCH_RATIO = 0.45, 0.85, 1.15
-# Ops that do nothing but move memory, whose goal is a share of the copy bandwidth.
+# Memory-bound ops; their goal is a share of the copy bandwidth.
 BY_MEMORY = re.compile(r"^(norm|gate|qk_norm_rope|adamw|sumsq|axpby|sum_parts|diffuse|mse|index_select|index_add|index_dot|swiglu|embed3|attn_merge|unary)(_bwd)?/")
 
 
@@ -33,7 +34,7 @@ def lines(path):
     return out
 
 
-def said(command):
+def output_of(command):
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return done.stdout.strip().splitlines() if done.returncode == 0 else []
@@ -54,7 +55,7 @@ def first_line(path, pattern):
 
 
 def machine(folder, device):
-    smi = said(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"])
+    smi = output_of(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"])
     part = [x.strip() for x in smi[0].split(",")] if smi else []
     found = first_line(os.path.join(folder, "device.log"), r"^(\S.*?: .*GiB)$")
     return {
@@ -64,12 +65,12 @@ def machine(folder, device):
         "described": found,
         "torch": first_line(os.path.join(folder, "torch.log"), r"^(\d+\.\d+\.\S+)$"),
         "cpus": os.cpu_count(), "kernel": platform.release(),
-        "commit": os.environ.get("VFM_GPU_COMMIT") or (said(["git", "rev-parse", "HEAD"]) or [None])[0] or first_line(os.path.join(folder, "build.log"), r"\(([0-9a-f]{10})\)"),
+        "commit": os.environ.get("VFM_GPU_COMMIT") or (output_of(["git", "rev-parse", "HEAD"]) or [None])[0] or first_line(os.path.join(folder, "build.log"), r"\(([0-9a-f]{10})\)"),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
-def judge_kernels(records, tell):
+def report_kernels(records, tell):
     top = next((r for r in records if "copy_gb_s" in r), None)
     if top:
         tell(f"ceilings: copy {top['copy_gb_s']:.0f} GB/s, bf16 product 8192^3 {top['gemm_tflops']:.0f} TFLOP/s, "
@@ -95,7 +96,7 @@ def judge_kernels(records, tell):
         tell(f"below {COPY_SHARE:.0%} of the copy bandwidth: {len(low)} cases")
 
 
-def judge_steps(parts, tell):
+def report_steps(parts, tell):
     top = next((r for r in parts.get("kernels", {}).get("records", []) if "copy_gb_s" in r), {})
     rows = {}
     for side in ("step", "torch"):
@@ -124,7 +125,7 @@ def judge_steps(parts, tell):
     return out
 
 
-def judge_profile(records, tell):
+def report_profile(records, tell):
     for r in records:
         if "none" in r or "wall_ms" not in r:
             tell(f"profile {r.get('row', '')}: {r.get('none') or r.get('error')}")
@@ -172,12 +173,12 @@ def main():
             bad.append(name)
     print()
     if "kernels" in parts:
-        judge_kernels(parts["kernels"]["records"], print)
+        report_kernels(parts["kernels"]["records"], print)
         print()
-    steps = judge_steps(parts, print)
+    steps = report_steps(parts, print)
     if "profile" in parts:
         print()
-        judge_profile(parts["profile"]["records"], print)
+        report_profile(parts["profile"]["records"], print)
     with open(path + ".tmp", "w") as f:
         json.dump({"v": 1, "kind": "measured", "machine": info, "failed": bad, "goals": steps, "parts": parts}, f, indent=1)
         f.write("\n")

@@ -1,10 +1,10 @@
-/* train - training on a device against training on the CPU, and against itself.
+/* train - compares training on a device with the CPU, and with repeated runs on the device.
  *
- *	train [--quick] DEVICE [WORDS]    rows whose name has WORDS; a JSON line each on stdout
+ *	train [--quick] DEVICE [WORDS]    models whose name contains WORDS; prints a JSON line per test
  *
- * Ten steps of dit-s and of every architecture: losses and gradient norms of each step.  Then, on the device alone: the
- * same run twice, recompute, and a run in two halves with a checkpoint in between give the same bits.  Status 0 when
- * all is as it should be, 1, or 3 for no device.
+ * Compares losses and gradient norms over ten steps of dit-s and of every architecture.  Then checks on the device that
+ * a repeated run, recompute, and a run resumed from a checkpoint give the same bits.  Status 0, 1 if a test failed, or
+ *3 if there is no device.
  */
 #include <math.h>
 #include <stdio.h>
@@ -36,11 +36,11 @@ static const char *expert[] = {"model.arch=moe", "model.layers=3", "model.hidden
 static const char *token[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4",
 	"model.experts=8", "model.expert_ffn=96", "model.shared_experts=0", "model.moe_capacity=2",
 	"model.moe_router=token_choice", "model.moe_aux=0.1", "model.text_dim=64", NULL};
-/* Every expert takes every token: in bf16 a choice may fall the other way by rounding, which is no error. */
+/* Every expert takes every token, because rounding in bf16 may change the choice of experts. */
 static const char *all[] = {"model.arch=moe", "model.layers=3", "model.hidden=256", "model.heads=4", "model.experts=4",
 	"model.expert_ffn=96", "model.shared_experts=1", "model.moe_capacity=4", "model.text_dim=64", NULL};
 
-/* Everything that saves memory. */
+/* All options that save memory. */
 static const char *small[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
 	"train.master=split", "train.moments=bf16", "train.offload=both", "train.recompute=selective", NULL};
 
@@ -56,8 +56,8 @@ static const char *fp8_current[] = {
 static const char *fp8_delayed[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
 	"train.fp8=delayed", "train.fp8_history=4", NULL};
 
-/* Relative differences that may be: f32 sums in another order, whose effect ten updates carry on; bf16 rounds every
- * activation; e5m2 a gradient by an eighth, where its last bit falls the other way. */
+/* Tolerated relative differences.  f32: another order of summation, amplified over ten updates.  bf16: rounding of
+ * every activation.  fp8: the last bit of an e5m2 gradient, about 1/8. */
 static const struct model {
 	const char *name, **keys, *dtype;
 	double loss_tol, norm_tol;
@@ -91,14 +91,14 @@ struct result {
 	double loss[STEPS], norm[STEPS];
 	float *master; /* [n] after the last step */
 	int64_t n;
-	int64_t graphs; /* packs that were launched as one */
+	int64_t graphs; /* packs launched as a graph */
 };
 
 static const char *device;
-static bool quick, deterministic; /* deterministic: products chosen without timing, for what must have the same bits */
+static bool quick, deterministic; /* deterministic: no selection by timing, for bitwise comparisons */
 static int failed, done;
 
-/* ---- running ---- */
+/* ---- runs ---- */
 
 static int configure(const struct model *m, struct vfm_config *c, struct vfm_err *err)
 {
@@ -151,8 +151,8 @@ static int take_master(struct vfm_trainer *tr, struct result *r, struct vfm_err 
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 	size_t bytes = (size_t)ps->n_own * sizeof(float);
-	float *x = t->alloc_host(
-		ps->stream->dev, bytes, "the masters", err); /* those in halves are joined on the device */
+	float *x =
+		t->alloc_host(ps->stream->dev, bytes, "the masters", err); /* split masters are joined on the device */
 	int64_t at = 0;
 	int rc = x ? 0 : VFM_EENV;
 
@@ -193,8 +193,7 @@ static int save(struct vfm_trainer *tr, const char *dir, int step, struct vfm_er
 	return vfm_saver_wait(&saver, err);
 }
 
-/* Steps from..to on a device of its own; begins with the checkpoint in `dir` if from > 0, ends with one if to < STEPS.
- */
+/* Runs steps from .. to - 1 on a new device.  Loads the checkpoint in `dir` if from > 0, saves one if to < STEPS. */
 static int run(const char *name, const struct vfm_config *c, int from, int to, const char *dir, struct result *r,
 	struct vfm_err *err)
 {
@@ -205,7 +204,7 @@ static int run(const char *name, const struct vfm_config *c, int from, int to, c
 	TRY(vfm_device_open_rank(&d, name, 0, 1, deterministic, err));
 	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, err);
 	TRY_OUT(tr ? 0 : err->code);
-	/* Zero weights would hide most of the model (adaLN-Zero). */
+	/* Zero-initialized weights (adaLN-Zero) would hide most of the model. */
 	if (from == 0) {
 		TRY_OUT(vfm_params_fill_dense(vfm_trainer_params(tr), c->train.seed, err));
 		TRY_OUT(vfm_params_refresh(vfm_trainer_params(tr), err));
@@ -224,7 +223,7 @@ out:
 	return rc;
 }
 
-/* ---- judging ---- */
+/* ---- comparisons ---- */
 
 static void verdict(
 	const char *check, const struct model *m, bool ok, const char *why, double loss, double norm, double s)
@@ -244,7 +243,7 @@ static void verdict(
 	failed += !ok;
 }
 
-/* The largest relative difference; infinite where anything is not a number. */
+/* Returns the largest relative difference; infinity if a value is not finite. */
 static double apart(const double *a, const double *b)
 {
 	double most = 0;
@@ -273,12 +272,12 @@ static void against_cpu(const struct model *m)
 		loss = apart(got.loss, want.loss);
 		norm = apart(got.norm, want.norm);
 		if (!(want.loss[STEPS - 1] < want.loss[0]))
-			snprintf(err.msg, sizeof(err.msg), "nothing was learned: %g, %g", want.loss[0],
+			snprintf(err.msg, sizeof(err.msg), "the loss did not decrease: %g, %g", want.loss[0],
 				want.loss[STEPS - 1]);
 	}
 	verdict("cpu", m, rc == 0 && !*err.msg && loss <= m->loss_tol && norm <= m->norm_tol, err.msg, loss, norm,
 		vfm_now() - t0);
-	/* That the comparison can tell: another seed is far away. */
+	/* Check the sensitivity of the comparison: another seed must differ. */
 	if (rc == 0 && m == &models[0]) {
 		c.train.seed++;
 		rc = run("cpu", &c, 0, STEPS, NULL, &other, &err);
@@ -310,7 +309,7 @@ static void compare_bits(const char *check, const struct model *m, const struct 
 		rc < 0 ? INFINITY : apart(a->loss, b->loss), 0, 0);
 }
 
-/* Whether packs can be graphs there: on a device that has any. */
+/* Returns whether the device can capture packs as graphs. */
 static bool graphs_expected(const struct vfm_config *c)
 {
 	return strcmp(device, "cpu") != 0 && !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) &&
@@ -338,7 +337,8 @@ static void against_itself(const struct model *m)
 		again = (struct result){0};
 		c.train.recompute = k;
 		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
-		if (k == VFM_RECOMPUTE_LIGHT) { /* to rounding: activations from what was rounded (vfm-config(5)) */
+		if (k == VFM_RECOMPUTE_LIGHT) { /* equal up to rounding: activations are recomputed from rounded values
+						   (vfm-config(5)) */
 			double loss = rc < 0 ? INFINITY : apart(again.loss, first.loss),
 			       norm = rc < 0 ? INFINITY : apart(again.norm, first.norm);
 

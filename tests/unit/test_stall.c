@@ -1,5 +1,5 @@
-/* What the compute stream stands still for: on the CPU the host's waits, on a device that runs behind (mock.h) the time
- * between two events. */
+/* Tests the causes of stalls of the compute stream.  The CPU counts host waits; an asynchronous device (async_mock.h)
+ * measures the time between two events. */
 #include "dev/stall.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static int nap(void *arg, struct vfm_err *e)
 	return nanosleep(&(struct timespec){0, *(long *)arg * 1000000}, NULL);
 }
 
-/* The other stream sleeps for so long, and s waits for it. */
+/* Delays the other stream and makes s wait for it. */
 static void wait_for(struct vfm_stream *s, struct vfm_stream *other, struct vfm_event *e, long ms, enum vfm_stall why)
 {
 	OK(s->dev->t->host_call(other, nap, &ms, sizeof(ms), &err));
@@ -39,16 +39,16 @@ static void by_reason(struct vfm_dev *d)
 	int64_t mark[3];
 	double t0, t1;
 
-	wait_for(s, other, e, 1, VFM_STALL_COMM); /* nobody polls */
+	wait_for(s, other, e, 1, VFM_STALL_COMM); /* not measured: no vfm_stalls yet */
 	st = vfm_stalls_new(s);
 	wait_for(s, other, e, 30, VFM_STALL_COMM);
 	mark[0] = vfm_stalls_mark(st);
 	t0 = vfm_now();
 	wait_for(s, other, e, 10, VFM_STALL_COMM);
 	wait_for(s, other, e, 20, VFM_STALL_COPY);
-	vfm_stall_begin(other, VFM_STALL_COPY); /* not the stream that is measured */
+	vfm_stall_begin(other, VFM_STALL_COPY); /* not the measured stream */
 	vfm_stall_begin(s, VFM_STALL_BUBBLE);
-	wait_for(s, other, e, 40, VFM_STALL_COMM); /* the outermost says why */
+	wait_for(s, other, e, 40, VFM_STALL_COMM); /* the outermost cause counts */
 	vfm_stall_end(s);
 	vfm_stall_end(other);
 	mark[1] = vfm_stalls_mark(st);
@@ -63,7 +63,7 @@ static void by_reason(struct vfm_dev *d)
 	assert_true(x[VFM_STALL_COMM] + x[VFM_STALL_COPY] + x[VFM_STALL_BUBBLE] <= t1 - t0);
 	vfm_stalls_between(st, mark[1], mark[2], x);
 	assert_true(x[VFM_STALL_COMM] >= 0.0145 && x[VFM_STALL_COPY] == 0 && x[VFM_STALL_BUBBLE] == 0);
-	vfm_stalls_between(st, mark[1], mark[2], x); /* once */
+	vfm_stalls_between(st, mark[1], mark[2], x); /* reported only once */
 	assert_true(x[VFM_STALL_COMM] == 0);
 	vfm_stalls_free(st);
 	assert_null(d->stalls);
@@ -83,13 +83,13 @@ static void test_cpu(void **state)
 	by_reason(vfm_cpu_open(&err));
 }
 
-static void test_late(void **state)
+static void test_async(void **state)
 {
 	(void)state;
 	by_reason(mock_open(false, &err));
 }
 
-/* The ring grows to what is unread, its events are used again, and what does not fit is not measured. */
+/* The ring grows with the unread stalls and reuses its events; stalls beyond its limit are not measured. */
 static void test_ring(void **state)
 {
 	enum { MANY = 300, MOST = 1 << 18 };
@@ -129,7 +129,7 @@ static void test_ring(void **state)
 	d->t->dev_free(d);
 }
 
-/* Timed events beside the compute stream, too. */
+/* Timed events also work on other streams. */
 static void test_elapsed(void **state)
 {
 	struct vfm_dev *d = vfm_cpu_open(&err);
@@ -157,7 +157,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpu),
-		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_async),
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_elapsed),
 	};
