@@ -345,6 +345,7 @@ check-learn: $(BINS) $(TOOLS)
 
 layers:
 	@tests/layers.sh
+	@tests/names.sh
 
 # ---- lint ----------------------------------------------------------------------
 SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/deb/package share/bash-completion/*)

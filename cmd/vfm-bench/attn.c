@@ -100,7 +100,7 @@ static void cases_of(struct vfm_cases *l, const struct mix *m, enum how how, enu
 	vfm_case_attn(l, VFM_CASE_BENCH, names[how], t, t, m->n, len, len, o.heads, o.kv_heads, o.dim);
 }
 
-static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_case *c, enum how how, double flops,
+static void add_attn_row(struct vfm_table *t, const struct mix *m, const struct vfm_case *c, enum how how, double flops,
 	double packed_s, struct vfm_spread seconds)
 {
 	double s = seconds.median;
@@ -119,7 +119,7 @@ static void add_row(struct vfm_table *t, const struct mix *m, const struct vfm_c
 	vfm_table_str(t, "kind", "measured");
 }
 
-static int run_all(
+static int time_mix(
 	const struct mix *m, struct vfm_stream *s, enum vfm_dtype dt, struct vfm_table *t, struct vfm_err *err)
 {
 	struct vfm_spread seconds;
@@ -145,13 +145,13 @@ static int run_all(
 			flops[i % 2] = vfm_case_cost(c).flops;
 			packed[i % 2] = seconds.median;
 		}
-		add_row(t, m, c, how, flops[i % 2], packed[i % 2], seconds);
+		add_attn_row(t, m, c, how, flops[i % 2], packed[i % 2], seconds);
 	}
 	vfm_cases_release(&l);
 	return rc;
 }
 
-static void columns(struct vfm_table *t)
+static void add_attn_columns(struct vfm_table *t)
 {
 	vfm_table_col(t, "layout", "layout", 0);
 	vfm_table_col(t, "pass", "pass", 0);
@@ -171,13 +171,13 @@ struct asked {
 	enum vfm_dtype dt;
 };
 
-static int fill(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
+static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
 {
 	const struct asked *a = ctx;
 	const struct mix *m = a->m;
 
-	columns(t);
-	TRY(run_all(m, s, a->dt, t, err));
+	add_attn_columns(t);
+	TRY(time_mix(m, s, a->dt, t, err));
 	vfm_table_note(t,
 		"%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64
 		", %s; slots of %" PRId64 " rows",
@@ -216,7 +216,7 @@ int bench_attn(int argc, char **argv, struct vfm_err *err)
 	rc = lengths(&m, argv + 1, n, err);
 	if (rc == 0)
 		rc = bench_on_device(
-			o.device, (int)o.repeat, f, fill, &(struct asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
+			o.device, (int)o.repeat, f, fill_attn, &(struct asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
 	free(m.len);
 	free(m.at);
 	return rc;

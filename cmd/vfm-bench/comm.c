@@ -91,7 +91,7 @@ static int broadcast(struct work *w, struct vfm_err *err)
 	return vfm_broadcast(w->c, w->s, whole(w, w->a), 0, err);
 }
 
-static int exchange(struct work *w, struct vfm_err *err)
+static int run_exchange(struct work *w, struct vfm_err *err)
 {
 	int n = w->c->size, r = w->c->rank;
 
@@ -166,11 +166,11 @@ static const struct op {
 	{"reduce_scatter", reduce_scatter, want_scatter, false, true, 1, 1},
 	{"all_to_all", all_to_all, want_a2a, false, false, 1, 1},
 	{"broadcast", broadcast, want_root, true, false, 1, 0},
-	{"exchange", exchange, want_prev, false, false, 1, 0},
+	{"exchange", run_exchange, want_prev, false, false, 1, 0},
 	{"barrier", barrier, NULL, false, false, 0, 0},
 };
 
-static int fill(const struct work *w, struct vfm_err *err)
+static int fill_input(const struct work *w, struct vfm_err *err)
 {
 	size_t es = vfm_dtype_size(w->dt);
 
@@ -193,7 +193,7 @@ static int check(struct work *w, const struct op *op, struct vfm_err *err)
 	size_t es = vfm_dtype_size(w->dt);
 	const char *p = w->host;
 
-	TRY(fill(w, err));
+	TRY(fill_input(w, err));
 	TRY(op->run(w, err));
 	TRY(w->s->dev->t->to_host(w->s, w->host, op->in_a ? w->a : w->b, (size_t)n * es, err));
 	TRY(sync(w, err));
@@ -363,7 +363,7 @@ static struct vfm_table *new_table(void)
 	return t;
 }
 
-static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	const struct request *r = ctx;
 	struct vfm_table *t = new_table();
@@ -385,7 +385,7 @@ static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	return rc;
 }
 
-static int parse(struct request *r, int argc, char **argv, struct vfm_err *err)
+static int parse_comm(struct request *r, int argc, char **argv, struct vfm_err *err)
 {
 	enum vfm_dtype dt;
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
@@ -408,7 +408,7 @@ static int parse(struct request *r, int argc, char **argv, struct vfm_err *err)
 int bench_comm(int argc, char **argv, struct vfm_err *err)
 {
 	struct request r = {.n_op = 0};
-	int rc = vfm_job_say_once(parse(&r, argc, argv, err), err);
+	int rc = vfm_job_say_once(parse_comm(&r, argc, argv, err), err);
 
-	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_rank, &r, err);
+	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_comm, &r, err);
 }

@@ -88,7 +88,7 @@ static void print_rows(struct vfm_table *t, const struct run *runs, int n)
 	vfm_table_str(t, "kind", "measured");
 }
 
-static int report(const struct run *runs, int n, struct vfm_err *err)
+static int print_runs(const struct run *runs, int n, struct vfm_err *err)
 {
 	static const struct {
 		const char *key, *heading;
@@ -137,5 +137,5 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 	for (int i = 0; rc >= 0 && i < o.repeat; i++)
 		rc = run_once(m, i > 0, &runs[i], err);
 	vfm_manifest_close(m);
-	return rc < 0 ? rc : report(runs, (int)o.repeat, err);
+	return rc < 0 ? rc : print_runs(runs, (int)o.repeat, err);
 }

@@ -291,7 +291,7 @@ struct matrix {
 };
 
 /* Measures the rows that are for as many ranks as there are. */
-static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	bool started = rank_opts.ranks == VFM_UNSET;
 	struct matrix *m = ctx;
@@ -328,7 +328,7 @@ static int measure_forked(struct matrix *m, struct vfm_err *err)
 			any = any || m->rows.v[i].ranks == n;
 		rank_opts.ranks = n;
 		if (any)
-			TRY(vfm_context_run(&rank_opts, measure_rank, m, err));
+			TRY(vfm_context_run(&rank_opts, measure_matrix, m, err));
 	}
 	if (m->is_rank && rank_opts.ranks > 1)
 		m->is_first = false; /* the parent prints */
@@ -352,7 +352,7 @@ static void add_columns(struct vfm_table *t)
 		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
 }
 
-static void add_row(struct vfm_table *t, const struct row *w, const struct outcome *o)
+static void add_matrix_row(struct vfm_table *t, const struct row *w, const struct outcome *o)
 {
 	const struct vfm_bench_result *r = &o->r;
 	double tflops = r->flops / r->step_s.median / 1e12, tok_s = (double)r->tokens / r->step_s.median;
@@ -386,7 +386,7 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 
 	add_columns(t);
 	for (size_t i = 0; i < m->rows.n; i++)
-		add_row(t, &m->rows.v[i], &m->out[i]);
+		add_matrix_row(t, &m->rows.v[i], &m->out[i]);
 	for (size_t i = 0; i < m->rows.n; i++)
 		if (i == 0 || strcmp(m->out[i].descr, m->out[i - 1].descr) != 0)
 			vfm_table_note(t, "device %s: %s", m->out[i].device, m->out[i].descr);
@@ -401,7 +401,7 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	return rc;
 }
 
-static int parse(struct matrix *m, int argc, char **argv, struct vfm_err *err)
+static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_bench_step b;
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
@@ -429,7 +429,8 @@ static int measure_all(struct matrix *m, struct vfm_err *err)
 	m->out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (m->out == MAP_FAILED)
 		return vfm_fail_errno(err, VFM_EENV, "cannot share memory with the ranks");
-	rc = rank_opts.ranks == VFM_UNSET ? vfm_context_run(&rank_opts, measure_rank, m, err) : measure_forked(m, err);
+	rc = rank_opts.ranks == VFM_UNSET ? vfm_context_run(&rank_opts, measure_matrix, m, err)
+					  : measure_forked(m, err);
 	if (rc == 0 && (m->is_first || !m->is_rank))
 		rc = print_table(m, err);
 	munmap(m->out, bytes);
@@ -439,7 +440,7 @@ static int measure_all(struct matrix *m, struct vfm_err *err)
 int bench_matrix(int argc, char **argv, struct vfm_err *err)
 {
 	struct matrix m = {.rows = {0}};
-	int rc = vfm_job_say_once(parse(&m, argc, argv, err), err);
+	int rc = vfm_job_say_once(parse_matrix(&m, argc, argv, err), err);
 
 	if (rc == 0)
 		rc = measure_all(&m, err);

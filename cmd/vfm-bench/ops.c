@@ -75,7 +75,7 @@ static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err
 	return rc;
 }
 
-static void add_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy)
+static void add_case_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy)
 {
 	struct vfm_cost cost = vfm_case_cost(c);
 	double s = seconds.median;
@@ -93,7 +93,7 @@ static void add_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_sp
 	vfm_table_str(t, "kind", "measured");
 }
 
-static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_table *t, char **patterns, int n,
+static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_table *t, char **patterns, int n,
 	double copy, struct vfm_err *err)
 {
 	struct vfm_spread seconds;
@@ -111,13 +111,13 @@ static int run_all(const struct vfm_cases *l, struct vfm_stream *s, struct vfm_t
 		vfm_case_free(c, s);
 		if (rc < 0)
 			return vfm_err_context(err, "%s", c->name);
-		add_row(t, c, seconds, copy);
+		add_case_row(t, c, seconds, copy);
 		rows++;
 	}
 	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case has such a name (--list prints them)");
 }
 
-static void columns(struct vfm_table *t)
+static void add_case_columns(struct vfm_table *t)
 {
 	vfm_table_col(t, "case", "case", 0);
 	vfm_table_col(t, "ms", "median ms", 3);
@@ -135,14 +135,14 @@ struct asked {
 	int n;
 };
 
-static int fill(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
+static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
 {
 	const struct asked *a = ctx;
 	double copy = 0;
 
-	columns(t);
+	add_case_columns(t);
 	TRY(copy_speed(s, &copy, err));
-	TRY(run_all(a->l, s, t, a->patterns, a->n, copy, err));
+	TRY(time_cases(a->l, s, t, a->patterns, a->n, copy, err));
 	vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it",
 		copy / 1e9);
 	vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
@@ -171,7 +171,7 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 				puts(l.v[i]->name);
 		}
 	else
-		rc = bench_on_device(o.device, (int)o.repeat, f, fill, &(struct asked){&l, argv + 1, n}, err);
+		rc = bench_on_device(o.device, (int)o.repeat, f, fill_ops, &(struct asked){&l, argv + 1, n}, err);
 	vfm_cases_release(&l);
 	return rc;
 }

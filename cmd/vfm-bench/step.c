@@ -65,7 +65,7 @@ static int parse_grid(const char *text, int32_t out[3], struct vfm_err *err)
 	return n == 3 && !part ? 0 : vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
 }
 
-static int configure(struct vfm_config *c, struct vfm_err *err)
+static int read_step_config(struct vfm_config *c, struct vfm_err *err)
 {
 	char set[64];
 
@@ -170,7 +170,7 @@ static int print(
 	return rc;
 }
 
-static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	const struct measurement *m = ctx;
 	struct vfm_bench_result r;
@@ -180,7 +180,7 @@ static int measure_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	return x->mesh.rank == 0 ? print(m, &r, x, err) : 0;
 }
 
-static int parse(struct measurement *m, int argc, char **argv, struct vfm_err *err)
+static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_err *err)
 {
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
@@ -189,7 +189,7 @@ static int parse(struct measurement *m, int argc, char **argv, struct vfm_err *e
 	if (n > 0)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	TRY(vfm_table_format(format, &m->format, err));
-	TRY(configure(&m->config, err));
+	TRY(read_step_config(&m->config, err));
 	vfm_strlist_release(&sets);
 	m->step = (struct vfm_bench_step){.samples = samples,
 		.text_len = text_len,
@@ -205,7 +205,7 @@ static int parse(struct measurement *m, int argc, char **argv, struct vfm_err *e
 int bench_step(int argc, char **argv, struct vfm_err *err)
 {
 	struct measurement m;
-	int rc = vfm_job_say_once(parse(&m, argc, argv, err), err);
+	int rc = vfm_job_say_once(parse_step(&m, argc, argv, err), err);
 
-	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_rank, &m, err);
+	return rc != 0 ? rc : vfm_context_run(&rank_opts, measure_step, &m, err);
 }

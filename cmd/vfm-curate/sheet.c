@@ -16,7 +16,7 @@ struct sheet {
 	bool all;
 };
 
-static void add_scores(struct vfm_buf *b, const json_t *score)
+static void add_score_text(struct vfm_buf *b, const json_t *score)
 {
 	const char *key;
 	json_t *v;
@@ -51,7 +51,7 @@ static char *words_for(const json_t *rec)
 		vfm_buf_addf(&b, "%s\n", caption);
 	if (why)
 		vfm_buf_addf(&b, "%s\n", why);
-	add_scores(&b, json_object_get(rec, "score"));
+	add_score_text(&b, json_object_get(rec, "score"));
 	return b.data;
 }
 

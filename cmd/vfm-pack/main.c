@@ -210,7 +210,7 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 }
 
 /* Sets whose encoders differ do not mix.  A set that does not name its own fits all. */
-static int check_encoders(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+static int match_encoders(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
 {
 	char mine[128], other[128] = "";
 
@@ -242,7 +242,7 @@ static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_head
 		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, err));
 	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
 	TRY(same_widths(sets, n, h, err));
-	return check_encoders(sets, n, h, err);
+	return match_encoders(sets, n, h, err);
 }
 
 /* Where the manifest's reader will look from: a relative folder is kept if the manifest is written to a file in

@@ -212,7 +212,7 @@ static int parse_pair(const char *text, char sep, int64_t max, int *a, int *b, i
 	return 0;
 }
 
-static int check_options(struct job *j, struct vfm_err *err)
+static int check_sample_options(struct job *j, struct vfm_err *err)
 {
 	static const char *const kinds[] = {"auto", "heun", "euler"},
 				 *const endings[] = {".mp4", ".gif", ".png", ".npy"};
@@ -304,7 +304,7 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *ke
 }
 
 /* Latents in a file are not decoded, and the null text is not encoded. */
-static int check_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
+static int check_latent_maker(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_maker tok = vfm_tokenizer_maker(&j->tok), text = vfm_textbytes_maker(j->text);
 	bool decodes = false, encodes = false;
@@ -362,7 +362,7 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 	}
 	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
 	TRY_OUT(vfm_textbytes_new(&j->text, spec, err));
-	rc = check_encoders(j, c, err);
+	rc = check_latent_maker(j, c, err);
 out:
 	if (rc < 0)
 		vfm_ckpt_close(c);
@@ -372,7 +372,7 @@ out:
 }
 
 /* Collective. */
-static int load(struct job *j, struct vfm_err *err)
+static int load_model(struct job *j, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	int rc = vfm_job_agree(&j->x->job, prepare(j, &c, err), err);
@@ -392,7 +392,7 @@ static int load(struct job *j, struct vfm_err *err)
 	return rc;
 }
 
-static void show_progress(void *ctx, int64_t done, int64_t total)
+static void print_progress(void *ctx, int64_t done, int64_t total)
 {
 	struct job *j = ctx;
 
@@ -574,7 +574,7 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	batch = context / (tokens * (sampling.cfg == 1 ? 1 : 2));
 	batch = batch < 1 ? 1 : batch;
 	evals = heun ? 2 * sampling.steps - 1 : sampling.steps;
-	sampling.progress = show_progress;
+	sampling.progress = print_progress;
 	sampling.ctx = j;
 	vfm_progress_start(&j->progress, "evaluations", evals * (((int64_t)j->n + batch - 1) / batch));
 	for (size_t i = 0; i < j->n; i += (size_t)batch) {
@@ -589,7 +589,7 @@ static int sample_all(struct job *j, struct vfm_err *err)
 
 static int read_request(struct job *j, struct vfm_err *err)
 {
-	TRY(check_options(j, err));
+	TRY(check_sample_options(j, err));
 	if (j->x->job.world->rank == 0)
 		TRY(collect(j, err));
 	if (out_dir && j->x->job.world->rank == 0)
@@ -601,11 +601,11 @@ static int run(struct job *j, struct vfm_err *err)
 {
 	TRY(vfm_job_agree(&j->x->job, read_request(j, err), err));
 	TRY(share_items(j, err));
-	TRY(load(j, err));
+	TRY(load_model(j, err));
 	return sample_all(j, err);
 }
 
-static int run_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
+static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	struct job *j = ctx;
 	int rc;
@@ -634,7 +634,7 @@ int main(int argc, char **argv)
 		rc = vfm_fail(&err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	if (rc == 0)
 		rc = vfm_context_check(&rank_opts, &err);
-	rc = rc == 0 ? vfm_context_run(&rank_opts, run_rank, &j, &err) : vfm_job_say_once(rc, &err);
+	rc = rc == 0 ? vfm_context_run(&rank_opts, sample_rank, &j, &err) : vfm_job_say_once(rc, &err);
 	for (size_t i = 0; i < j.n; i++) {
 		json_decref(j.item[i].rec);
 		free(j.item[i].path);

@@ -60,7 +60,7 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-static int configure(struct vfm_config *c, struct vfm_err *err)
+static int read_config(struct vfm_config *c, struct vfm_err *err)
 {
 	vfm_config_defaults(c);
 	if (preset)
@@ -120,7 +120,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.stop = &stop,
 		.on_step = print_record};
 
-	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_options has seen it */
+	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has seen it */
 	TRY(vfm_context_open(x, c, err));
 	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
 		(long long)vfm_model_params(&c->model));
@@ -144,7 +144,7 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int
 	return 0;
 }
 
-static int check_options(struct vfm_err *err)
+static int check_train_options(struct vfm_err *err)
 {
 	unsigned changes;
 
@@ -160,30 +160,30 @@ static int check_options(struct vfm_err *err)
 	return vfm_context_check(&rank_opts, err);
 }
 
-static int run_rank(struct vfm_context *x, void *asked, struct vfm_err *err)
+static int train_rank(struct vfm_context *x, void *asked, struct vfm_err *err)
 {
 	struct vfm_config c;
 
-	TRY(vfm_job_agree(&x->job, configure(&c, err), err));
+	TRY(vfm_job_agree(&x->job, read_config(&c, err), err));
 	if (print_mesh)
 		return vfm_job_agree(&x->job, show_mesh(&c, &x->job.launch, *(int64_t *)asked, err), err);
 	return train(x, &c, err);
 }
 
 /* Everything that several ranks do, from their start to their end.  --print-mesh forks none: -n is only counted. */
-static int run_job(struct vfm_err *err)
+static int run_ranks(struct vfm_err *err)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 	int64_t asked = rank_opts.ranks;
 
-	TRY(vfm_job_say_once(check_options(err), err));
+	TRY(vfm_job_say_once(check_train_options(err), err));
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGUSR1, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
 	rank_opts.recorder_dir = out_dir;
 	if (print_mesh)
 		rank_opts.ranks = VFM_UNSET;
-	return vfm_context_run(&rank_opts, run_rank, &asked, err);
+	return vfm_context_run(&rank_opts, train_rank, &asked, err);
 }
 
 int main(int argc, char **argv)
@@ -206,15 +206,15 @@ int main(int argc, char **argv)
 		fputs(b.data, stdout);
 		vfm_buf_release(&b);
 	} else if (print_config) {
-		rc = configure(&c, &err);
+		rc = read_config(&c, &err);
 		if (rc == 0)
 			print_resolved(&c);
 	} else if (parity) {
-		rc = configure(&c, &err);
+		rc = read_config(&c, &err);
 		if (rc == 0)
 			rc = dump_parity(&c, &err);
 	} else {
-		rc = run_job(&err);
+		rc = run_ranks(&err);
 	}
 	vfm_strlist_release(&sets);
 	return vfm_cmd_exit(rc, &err);

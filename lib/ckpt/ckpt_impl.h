@@ -53,6 +53,8 @@ int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err);        
 int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off,
 	struct vfm_err *err);
 
+/* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
+int ckpt_tensor_cmp(const void *a, const void *b);
 /* The tensors of all ranks by name; what several ranks hold of one is put together. */
 json_t *ckpt_merge_tensors(json_t **ranks, int size);
 void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);

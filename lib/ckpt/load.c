@@ -37,11 +37,6 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 	free(c);
 }
 
-static int tensor_cmp(const void *a, const void *b)
-{
-	return strcmp(((const struct vfm_ckpt_tensor *)a)->name, ((const struct vfm_ckpt_tensor *)b)->name);
-}
-
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
@@ -74,7 +69,7 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 {
 	struct vfm_ckpt_tensor key = {.name = name};
 
-	return c->n ? bsearch(&key, c->t, (size_t)c->n, sizeof(key), tensor_cmp) : NULL;
+	return c->n ? bsearch(&key, c->t, (size_t)c->n, sizeof(key), ckpt_tensor_cmp) : NULL;
 }
 
 /* ---- verified bytes ---- */

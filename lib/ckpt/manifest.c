@@ -221,8 +221,8 @@ static int check_cover(const struct vfm_ckpt_tensor *t, int64_t *budget, struct 
 	return rc;
 }
 
-static int parse_tensor(struct vfm_ckpt *c, const struct name_ix *files, struct vfm_ckpt_tensor *t, const json_t *j,
-	size_t index, int64_t *budget, struct vfm_err *err)
+static int parse_manifest_tensor(struct vfm_ckpt *c, const struct name_ix *files, struct vfm_ckpt_tensor *t,
+	const json_t *j, size_t index, int64_t *budget, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
 	const json_t *pieces = json_object_get(j, "pieces");
@@ -257,7 +257,7 @@ static int parse_tensor(struct vfm_ckpt *c, const struct name_ix *files, struct 
 	return check_cover(t, budget, err);
 }
 
-static int tensor_cmp(const void *a, const void *b)
+int ckpt_tensor_cmp(const void *a, const void *b)
 {
 	return strcmp(((const struct vfm_ckpt_tensor *)a)->name, ((const struct vfm_ckpt_tensor *)b)->name);
 }
@@ -285,9 +285,9 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	c->t = vfm_calloc(json_array_size(tensors) + 1, sizeof(*c->t));
 	for (size_t i = 0; i < json_array_size(tensors); i++) {
 		c->n++;
-		TRY(parse_tensor(c, *index, &c->t[i], json_array_get(tensors, i), i, &budget, err));
+		TRY(parse_manifest_tensor(c, *index, &c->t[i], json_array_get(tensors, i), i, &budget, err));
 	}
-	qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
+	qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
 	for (int i = 1; i < c->n; i++)
 		if (!strcmp(c->t[i - 1].name, c->t[i].name))
 			return vfm_fail(err, VFM_EUSAGE, "tensor '%.200s' is there twice", c->t[i].name);

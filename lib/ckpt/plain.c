@@ -13,11 +13,6 @@
 
 enum { MAX_FILES = 10000 };
 
-static int tensor_cmp(const void *a, const void *b)
-{
-	return strcmp(((const struct vfm_ckpt_tensor *)a)->name, ((const struct vfm_ckpt_tensor *)b)->name);
-}
-
 /* Opens file i of c at `path` and reads its header. */
 static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *path, struct vfm_err *err)
 {
@@ -61,7 +56,7 @@ static void add_tensors(struct vfm_ckpt *c, int file)
 
 /* ---- an index ---- */
 
-static int name_cmp(const void *a, const void *b)
+static int string_cmp(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -83,7 +78,7 @@ static int list_files(const json_t *map, const char *what, const char ***out, in
 				err, VFM_EUSAGE, "%s: weight_map.%.200s: expected the name of a file", what, name);
 		v[k++] = s ? s : "";
 	}
-	qsort(v, k, sizeof(*v), name_cmp);
+	qsort(v, k, sizeof(*v), string_cmp);
 	for (size_t i = 0; i < k; i++)
 		if (!m || strcmp(v[m - 1], v[i]) != 0)
 			v[m++] = v[i];
@@ -138,7 +133,7 @@ static int open_index(struct vfm_ckpt *c, struct vfm_err *err)
 		TRY_OUT(open_one(c, i, names[i], path, err));
 		add_tensors(c, i);
 	}
-	qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
+	qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
 	for (int i = 1; i < c->n; i++)
 		if (!strcmp(c->t[i - 1].name, c->t[i].name)) {
 			rc = vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' is in two files", what, c->t[i].name);
@@ -173,7 +168,7 @@ int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct 
 		if (!rc)
 			add_tensors(c, 0);
 		if (!rc)
-			qsort(c->t, (size_t)c->n, sizeof(*c->t), tensor_cmp);
+			qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
 	}
 	if (rc < 0) {
 		vfm_ckpt_close(c);

@@ -15,7 +15,8 @@ static uint64_t get_u64(const uint8_t *p)
 	return v;
 }
 
-static int parse_tensor(struct vfm_st_tensor *t, const json_t *v, uint64_t bytes, const char *file, struct vfm_err *err)
+static int parse_st_tensor(
+	struct vfm_st_tensor *t, const json_t *v, uint64_t bytes, const char *file, struct vfm_err *err)
 {
 	const json_t *shape = json_object_get(v, "shape"), *offs = json_object_get(v, "data_offsets");
 	const char *dtype = json_string_value(json_object_get(v, "dtype"));
@@ -102,7 +103,7 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 			continue;
 		}
 		st->t[st->n].name = vfm_arena_strdup(&st->arena, key);
-		TRY(parse_tensor(&st->t[st->n++], v, st->bytes, file, err));
+		TRY(parse_st_tensor(&st->t[st->n++], v, st->bytes, file, err));
 	}
 	if (st->n)
 		qsort(st->t, st->n, sizeof(*st->t), by_offset);

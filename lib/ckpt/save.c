@@ -134,7 +134,7 @@ static void add_range(struct entry *e, int64_t a, int64_t b)
 	vfm_runs_add_range(&p->src, 0, b - a, 0);
 }
 
-static void add_part(struct entry *e, const struct vfm_part *part, int64_t a, int64_t b)
+static void add_pieces(struct entry *e, const struct vfm_part *part, int64_t a, int64_t b)
 {
 	struct vfm_box *box, *loc;
 	int n;
@@ -168,8 +168,8 @@ static int check_slice(const struct entry *e, const struct vfm_slice *s, int64_t
 	return 0;
 }
 
-static int add_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
-	const struct vfm_slice *slice, struct entry **out, int64_t *n, struct vfm_err *err)
+static int add_tensor_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim,
+	const int64_t *shape, const struct vfm_slice *slice, struct entry **out, int64_t *n, struct vfm_err *err)
 {
 	struct entry *e;
 	size_t part_len;
@@ -186,7 +186,7 @@ static int add_entry(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype
 		e->shape[d] = shape[d];
 	TRY(check_slice(e, slice, &a, &b, err));
 	if (slice && slice->part)
-		add_part(e, slice->part, a, b);
+		add_pieces(e, slice->part, a, b);
 	else if (a < b || (a == 0 && b == 0))
 		add_range(e, a, b);
 	*out = e;
@@ -200,7 +200,7 @@ int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dty
 	struct entry *e;
 	int64_t n;
 
-	TRY(add_entry(w, name, dtype, ndim, shape, slice, &e, &n, err));
+	TRY(add_tensor_entry(w, name, dtype, ndim, shape, slice, &e, &n, err));
 	e->data = data;
 	if (w->spec.snapshot && n > 0) {
 		e->owned_bytes = (size_t)n * vfm_dtype_size(dtype);
@@ -219,7 +219,7 @@ int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtyp
 	struct entry *e;
 	int64_t n;
 
-	TRY(add_entry(w, name, dtype, t->ndim, t->shape, slice, &e, &n, err));
+	TRY(add_tensor_entry(w, name, dtype, t->ndim, t->shape, slice, &e, &n, err));
 	e->src = src;
 	e->src_t = t;
 	return 0;
@@ -338,7 +338,7 @@ static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct 
 	}
 }
 
-static int name_cmp(const void *a, const void *b)
+static int file_name_cmp(const void *a, const void *b)
 {
 	return strcmp((*(struct piece *const *)a)->file_name, (*(struct piece *const *)b)->file_name);
 }
@@ -415,9 +415,9 @@ static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err
 	snprintf(rank, sizeof(rank), "%d/%d", o->w->spec.rank, o->w->spec.size);
 	memcpy(sorted, f->t, f->n * sizeof(*sorted));
 	memcpy(by_name, f->p, f->n * sizeof(struct piece *));
-	qsort(by_name, f->n, sizeof(struct piece *), name_cmp);
+	qsort(by_name, f->n, sizeof(struct piece *), file_name_cmp);
 	for (size_t i = 1; i < f->n && !rc; i++)
-		if (!name_cmp(&by_name[i - 1], &by_name[i]))
+		if (!file_name_cmp(&by_name[i - 1], &by_name[i]))
 			rc = vfm_fail(err, VFM_EUSAGE, "cannot save checkpoint '%s': tensor '%s' was added twice",
 				o->w->final, by_name[i]->file_name);
 	if (rc)
@@ -428,7 +428,7 @@ static int write_pieces(struct out *o, const struct file_plan *f, struct vfm_err
 		struct piece key = {.file_name = (char *)(uintptr_t)sorted[i].name}, *kp = &key;
 
 		TRY_OUT(write_piece(
-			o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), name_cmp), err));
+			o, *(struct piece **)bsearch(&kp, by_name, f->n, sizeof(struct piece *), file_name_cmp), err));
 	}
 	rc = out_flush(o, err);
 out:
@@ -669,7 +669,7 @@ static int commit_rank0(struct vfm_ckpt_writer *w, char **all, int n, struct vfm
 	return rc;
 }
 
-static int agree(const struct vfm_ckpt_writer *w, int rc, struct vfm_err *err)
+static int agree_writers(const struct vfm_ckpt_writer *w, int rc, struct vfm_err *err)
 {
 	return w->spec.comm ? w->spec.comm->agree(w->spec.comm->ctx, rc, err) : rc;
 }
@@ -682,13 +682,13 @@ static int save_steps(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	char **all = NULL, *one[1];
 	int rc;
 
-	TRY_OUT(agree(w, first ? make_tmp(w, err) : 0, err));
-	TRY_OUT(agree(w, write_files(w, &mine, err), err));
+	TRY_OUT(agree_writers(w, first ? make_tmp(w, err) : 0, err));
+	TRY_OUT(agree_writers(w, write_files(w, &mine, err), err));
 	vfm_json_text(&text, mine, 0);
 	one[0] = text.data;
 	if (w->spec.comm)
 		TRY_OUT(w->spec.comm->gather(w->spec.comm->ctx, text.data, &all, err));
-	TRY_OUT(agree(
+	TRY_OUT(agree_writers(
 		w, first ? commit_rank0(w, w->spec.comm ? all : one, w->spec.comm ? w->spec.size : 1, err) : 0, err));
 out:
 	if (rc < 0 && first)

@@ -134,7 +134,7 @@ static int await_transport(struct vfm_transport_group *g, int rc, struct vfm_err
 /* ---- scratch ---- */
 
 /* On the compute stream, scratch is allocated and freed in stream order.  Other streams keep theirs. */
-static int alloc_scratch(
+static int alloc_group_scratch(
 	struct vfm_transport_group *g, struct vfm_stream *s, size_t bytes, void **p, struct vfm_err *err)
 {
 	struct vfm_stream *compute = g->job->compute;
@@ -255,7 +255,7 @@ static int reduce_parts(struct vfm_transport_group *g, struct vfm_stream *s, enu
 	if (size == 1)
 		return copy_on_stream(s, out, own, mine, err);
 	if (bytes)
-		TRY(alloc_scratch(g, s, bytes, &p, err));
+		TRY(alloc_group_scratch(g, s, bytes, &p, err));
 	tmp = p;
 	for (int r = 0; r < size; r++) {
 		if (r != me) {
@@ -284,7 +284,7 @@ static int reduce_padded(struct vfm_transport_group *g, struct vfm_stream *s, en
 		each = (size_t)count[r] * es > each ? (size_t)count[r] * es : each;
 	each = (each + 15) / 16 * 16;
 	bytes = each * (size_t)g->c.size;
-	TRY(alloc_scratch(g, s, bytes, &p, err));
+	TRY(alloc_group_scratch(g, s, bytes, &p, err));
 	for (int r = 0; r < g->c.size && rc >= 0; r++) {
 		rc = copy_on_stream(s, (char *)p + each * (size_t)r, in + at, (size_t)count[r] * es, err);
 		at += (size_t)count[r] * es;

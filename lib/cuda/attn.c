@@ -303,7 +303,7 @@ static struct scratch lay_out_piece(const struct job *j, const struct vfm_dnn_at
 }
 
 /* Allocates the redirected gradients, then the largest scratch of a piece. */
-static int alloc_scratch(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
+static int alloc_attn_scratch(struct job *j, struct vfm_suballoc *m, struct vfm_err *err)
 {
 	struct vfm_suballoc count = {.align = SCRATCH_ALIGN};
 	size_t most = 0;
@@ -437,7 +437,7 @@ static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *
 	rc = plan_pieces(j, &why);
 	if (rc == 0) {
 		*done = true;
-		TRY_OUT(alloc_scratch(j, &m, err));
+		TRY_OUT(alloc_attn_scratch(j, &m, err));
 		for (int i = 0; i < j->n; i++)
 			TRY_OUT(run_piece(j, i, m, err));
 		finish_attn(j);

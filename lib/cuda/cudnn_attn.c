@@ -62,7 +62,7 @@ static void add_operands(struct vfm_dnn_attn *a)
 }
 
 /* S = scale Q K^T [b, h, sq, sk]; -inf beyond the lengths. */
-static vfm_dnn_t add_scores(struct vfm_dnn_attn *a)
+static vfm_dnn_t score_node(struct vfm_dnn_attn *a)
 {
 	struct vfm_dnn_graph *g = a->g;
 	struct vfm_dnn_mnk len = {.m = a->len_q, .n = a->len_k, .zero_rest = a->key.ragged && !a->key.bwd};
@@ -88,7 +88,7 @@ static void build_forward(struct vfm_dnn_attn *a)
 	vfm_dnn_t p = vfm_dnn_tensor4(g, CUDNN_DATA_BFLOAT16, k->b, k->h, k->sq, k->sk, VFM_DNN_VIRTUAL), s, max, e,
 		  sum;
 
-	s = add_scores(a);
+	s = score_node(a);
 	max = vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, 0);
 	e = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, s, max, 0), 0, 0);
 	sum = vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, e, 0);
@@ -166,7 +166,7 @@ static void build_backward(struct vfm_dnn_attn *a)
 	a->dsum = k->ragged ? add_stats(a) : vfm_dnn_tensor4(g, CUDNN_DATA_FLOAT, k->b, k->h, k->sq, 1, VFM_DNN_DEVICE);
 	ds = vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_O], 0);
 	vfm_dnn_pw(g, CUDNN_POINTWISE_MUL, vfm_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, ds, 0), a->one, a->dsum);
-	p = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, add_scores(a), a->lse, 0), 0, 0);
+	p = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, vfm_dnn_pw(g, CUDNN_POINTWISE_SUB, score_node(a), a->lse, 0), 0, 0);
 	key_grad(a, VFM_DNN_DV, p, a->x[VFM_DNN_DOUT], &a->dv_all);
 	ds = vfm_dnn_matmul(
 		g, a->x[VFM_DNN_DOUT], a->x[VFM_DNN_V], (struct vfm_dnn_mnk){.m = a->len_q, .n = a->len_k}, 0);

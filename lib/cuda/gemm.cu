@@ -471,7 +471,7 @@ static int find_way(
 	return 0;
 }
 
-static int run_job(struct vfm_stream *s, struct job *j, struct vfm_err *err)
+static int run_gemm_job(struct vfm_stream *s, struct job *j, struct vfm_err *err)
 {
 	struct vfm_lt_problem p;
 	bool rowsum = vfm_has(&j->g.a_rowsum);
@@ -514,7 +514,7 @@ static int one_gemm(struct vfm_stream *s, const struct vfm_gemm *a, bool tune, s
 		sum_rows(s, &j);
 		return vfm_cuda_launched(s, "gemm", err);
 	}
-	return run_job(s, &j, err);
+	return run_gemm_job(s, &j, err);
 }
 
 extern "C" int vfm_cuda_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
@@ -598,7 +598,7 @@ static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, 
 	j.batch.rowsum = vfm_has(&a->a_colsum) ? a->a_colsum.stride[0] : 0;
 	if (dim_m(&j.g) == 0 || dim_n(&j.g) == 0 || dim_k(&j.g) == 0)
 		return 0;
-	rc = run_job(s, &j, err);
+	rc = run_gemm_job(s, &j, err);
 	return rc < 0 ? rc : rc == 0;
 }
 

@@ -67,7 +67,7 @@ static const char *done_key(const struct vfm_done *d, const json_t *rec)
 	return key ? key : vfm_rec_str(rec, "src", NULL);
 }
 
-static void add_entry(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
+static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
 {
 	const char *key = done_key(d, rec);
 	/* Only a stage that makes many of one looks for the others; later ones carry the number on. */
@@ -106,7 +106,7 @@ static int read_index(struct vfm_done *d, struct vfm_err *err)
 		} else if (rc < 0) {
 			break;
 		} else {
-			add_entry(d, rec, (uint64_t)start, (uint64_t)end);
+			add_record(d, rec, (uint64_t)start, (uint64_t)end);
 			json_decref(rec);
 		}
 		start = end;

@@ -373,7 +373,7 @@ static int read_latent(struct vfm_index *ix, const struct vfm_record *r, void *d
 	return read_payload(ix, r, &p, shape, 4, dst, err);
 }
 
-static int read_text(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
 {
 	const uint16_t shape[2] = {r->text_len, r->text_dim};
 	struct payload p = {
@@ -417,7 +417,7 @@ int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, fl
 	uint64_t n = vfm_record_text_count(r);
 	bool half = r->text_dtype == VFM_NPY_F16;
 
-	TRY(read_text(ix, r, (char *)dst + (half ? 2 * n : 0), err));
+	TRY(read_text_at(ix, r, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
 		widen_halves(dst, n);
 	return 0;

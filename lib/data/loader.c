@@ -154,7 +154,7 @@ static bool is_cut(const struct vfm_loader *l, const struct vfm_record *r)
 	return l->o.text_len > 0 && r->text_len > l->o.text_len;
 }
 
-static int32_t text_rows(const struct vfm_loader *l, const struct vfm_record *r)
+static int32_t kept_text_rows(const struct vfm_loader *l, const struct vfm_record *r)
 {
 	return is_cut(l, r) ? l->o.text_len : r->text_len;
 }
@@ -194,7 +194,7 @@ static int look_up(
 			rc = check_record(l, s, r, err);
 		if (rc < 0)
 			return sample_context(l, s, err);
-		p->text_tokens += text_rows(l, r);
+		p->text_tokens += kept_text_rows(l, r);
 		if (vfm_record_latent_count(r) > *scratch)
 			*scratch = vfm_record_latent_count(r);
 		if (is_cut(l, r) && vfm_record_text_count(r) > *scratch)
@@ -219,7 +219,7 @@ static int ensure(void **p, size_t *have, size_t want, const char *what, struct 
 }
 
 /* The checksum of a text covers all its rows: a text that is cut is read whole first. */
-static int read_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, const struct vfm_record *r,
+static int load_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, const struct vfm_record *r,
 	float *rows, struct vfm_err *err)
 {
 	if (!r->text_len)
@@ -239,13 +239,13 @@ static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *
 	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 
 	TRY(vfm_patch_grid(dims, l->h->patch, grid, err));
-	vfm_pack_set(p, i, r->id, grid, text_rows(l, r));
+	vfm_pack_set(p, i, r->id, grid, kept_text_rows(l, r));
 	TRY(vfm_index_read_latent_f32(ix, r, sl->scratch, err));
 	vfm_patchify(sl->scratch, r->c, dims, l->h->patch, p->x0 + (int64_t)p->cu_seqlens[i] * p->patch_dim);
-	return read_text(l, sl, ix, r, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
+	return load_text(l, sl, ix, r, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
 }
 
-static int fill(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, struct vfm_err *err)
+static int fill_slot(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, struct vfm_err *err)
 {
 	size_t scratch;
 
@@ -273,7 +273,7 @@ static void load_job(void *arg)
 		sl->p.step = step;
 		sl->p.index = pack;
 		sl->p.step_tokens = e->s.tokens;
-		sl->rc = fill(l, sl, &e->s.packs[pack], &sl->err);
+		sl->rc = fill_slot(l, sl, &e->s.packs[pack], &sl->err);
 		if (sl->rc < 0)
 			vfm_err_context(&sl->err, "step %lld, pack %lld", (long long)step, (long long)pack);
 	}

@@ -191,7 +191,7 @@ static const char *size_of(struct vfm_npy *n, uint64_t total)
 	return total - n->header_bytes > n->data_bytes ? "more bytes than the shape asks for" : NULL;
 }
 
-static const char *parse(struct vfm_npy *n, const uint8_t *b, size_t len, uint64_t total)
+static const char *parse_npy_header(struct vfm_npy *n, const uint8_t *b, size_t len, uint64_t total)
 {
 	struct scan s;
 	size_t text, at;
@@ -220,7 +220,7 @@ static const char *parse(struct vfm_npy *n, const uint8_t *b, size_t len, uint64
 int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err)
 {
 	struct vfm_npy r = {0};
-	const char *why = parse(&r, buf, len, total);
+	const char *why = parse_npy_header(&r, buf, len, total);
 
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "%s: %s", what, why);

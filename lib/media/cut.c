@@ -61,7 +61,7 @@ static int fill_until(struct cutting *c, double until, struct vfm_err *err)
 	return 0;
 }
 
-static int take_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
+static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
 {
 	double gap = f->time_s - c->last_s;
 
@@ -85,7 +85,7 @@ static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
 	int rc = 0;
 
 	while (c->n_in < want && !is_full(c) && (rc = vfm_video_next(c->in, &f, err)) == 1)
-		TRY(take_frame(c, &f, err));
+		TRY(cut_frame(c, &f, err));
 	if (rc < 0)
 		return rc;
 	if (c->o->new_fps > 0)

@@ -330,7 +330,7 @@ struct span_list {
 	int64_t n;
 };
 
-static void add_span(struct span_list *l, int64_t start, int64_t end, const struct vfm_clip_rule *rule)
+static void add_clip(struct span_list *l, int64_t start, int64_t end, const struct vfm_clip_rule *rule)
 {
 	vfm_grow(&l->v, &l->cap, (size_t)l->n + 1, sizeof(l->v[0]));
 	l->v[l->n++] = (struct vfm_span){.start = start, .end = end, .is_short = end - start < rule->min};
@@ -350,7 +350,7 @@ static void add_shot(struct span_list *l, int64_t start, int64_t end, const stru
 	for (int64_t i = 0; i < parts; i++) {
 		int64_t a = start + len * i / parts, b = start + len * (i + 1) / parts;
 
-		add_span(l, a, rule->max > 0 && b - a > rule->max ? a + rule->max : b, rule);
+		add_clip(l, a, rule->max > 0 && b - a > rule->max ? a + rule->max : b, rule);
 	}
 }
 
@@ -362,7 +362,7 @@ int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts,
 
 	if (rule->stride > 0) {
 		for (; start < frames; start += rule->stride)
-			add_span(&l, start, start + rule->stride < frames ? start + rule->stride : frames, rule);
+			add_clip(&l, start, start + rule->stride < frames ? start + rule->stride : frames, rule);
 	} else {
 		for (int64_t i = 0; i < n_cuts; i++) {
 			add_shot(&l, start, cuts[i].from, rule);

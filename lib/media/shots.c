@@ -13,7 +13,7 @@ struct reading {
 	uint8_t rgb[VFM_SIG_W * VFM_SIG_H * 3];
 };
 
-static int take_frame(struct reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
 	struct vfm_shots *s = r->s;
 	int64_t n = s->frames++;
@@ -80,7 +80,7 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	s->fps = o->fps > 0 ? o->fps : info->fps_num ? (double)info->fps_num / info->fps_den : 25;
 	r.scene = o->stride ? NULL : vfm_scene_new();
 	while ((rc = vfm_video_next(v, &f, err)) == 1) {
-		rc = take_frame(&r, v, &f, err);
+		rc = score_frame(&r, v, &f, err);
 		if (rc < 0)
 			break;
 	}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The checker of layers is worth something only if it finds faults: give it bad trees.
+# The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 16
+plan 22
 
 layers=$TOP/tests/layers.sh
 
@@ -56,3 +56,17 @@ tree lib/cpu/a.c '#include <dnnl.h>' lib/cpu/b.c '#include <oneapi/dnnl/dnnl.h>'
 like "$out" 'lib/cpu/b.c.*already included by lib/cpu/a.c' "oneDNN in a second file"
 tree lib/model/x.c '#include "cmd/self.h"'
 like "$out" 'no such layer' "the library does not include commands"
+
+names=$TOP/tests/names.sh
+run "$names" "$TOP"
+is "$out" "" "no two files define a static function of one name"
+rc_is 0 "and the status is 0"
+tree lib/nn/x.c 'static int put(int x);' lib/nn/x.c 'static int put(int x)' lib/nn/y.c 'static int put_y(int x)' \
+	cmd/vfm-x/main.c 'static struct put *own(struct put *(*put)(void))' lib/cpu/a.inc.h 'static void put(void)'
+run "$names" t
+is "$out" "" "a prototype, a longer name, a parameter and a header are no duplicates"
+tree lib/nn/x.c 'static inline int put(int x)' cmd/vfm-x/main.c 'static const char *put(' lib/cuda/a.cu 'static __global__ void put(int x)'
+run "$names" t
+rc_is 1 "a name in three files: status 1"
+like "$out" 'lib/cuda/a.cu:1: put is also defined in' "a duplicate in a .cu file"
+is "$(wc -l <<<"$out")" 2 "one line for each further file"
