@@ -23,7 +23,7 @@ static void fault(struct faults *f, const char *what)
 		f->fn(f->ctx, what);
 }
 
-/* "tensor 'a', 'b' and 3 more": whose data lies in bytes [lo, hi) of a file. */
+/* Appends " (tensor 'a', 'b' and 3 more)": the tensors with data in bytes [lo, hi) of a file. */
 static void name_tensors(struct vfm_ckpt *c, int file, uint64_t lo, uint64_t hi, struct vfm_buf *out)
 {
 	const struct vfm_ckpt_file *f = &c->file[file];
@@ -78,7 +78,7 @@ static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct v
 			    json_string_value(json_array_get(f->chunks, (size_t)(off / (uint64_t)f->chunk_bytes)))))
 			continue;
 		bad++;
-		vfm_buf_addf(&text, "%s: bytes %llu to %llu do not have their sha256", path, (unsigned long long)off,
+		vfm_buf_addf(&text, "%s: bytes %llu to %llu: sha256 mismatch", path, (unsigned long long)off,
 			(unsigned long long)(off + len));
 		name_tensors(c, file, off, off + len, &text);
 		fault(fl, text.data);
@@ -86,7 +86,7 @@ static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct v
 	}
 	vfm_sha256_end(all, hex);
 	if (!rc && !bad && f->sha256 && strcmp(hex, f->sha256) != 0) {
-		char *text = vfm_strfmt("%s: the file has not its sha256", path);
+		char *text = vfm_strfmt("%s: sha256 mismatch of the file", path);
 
 		fault(fl, text);
 		free(text);

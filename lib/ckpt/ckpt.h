@@ -1,13 +1,13 @@
-/* ckpt.h - checkpoints: save (also beside training), find, open, read in any layout.
+/* ckpt.h - checkpoints: save (synchronously or in a background thread), find, open, read in any layout.
  *
  * A checkpoint is a directory step-00000123/ of safetensors files and a manifest.json
  * (format: vfm-checkpoint(5)).  Tensors are named "PART/NAME": "model/blocks.0.fc1.weight" (fp32 master),
- * "optim/m/…", "optim/v/…", "ema/…", "fp8/…"; each part has files of its own, in which the part's name is left
- * out, so that model-00000.safetensors can be read by anybody.  A directory counts only under
- * its final name: what is being written is called step-….tmp.
+ * "optim/m/…", "optim/v/…", "ema/…", "fp8/…".  Each part has its own files, which omit PART from the names, so that
+ * other programs read model-00000.safetensors.  The writer writes into step-….tmp and renames the directory when it is
+ * complete; readers ignore names that end in .tmp.
  *
- * The layout of the ranks that wrote plays no role for those that read: each side says
- * what it owns as a struct vfm_slice, and the rest is arithmetic (spec/shard.h).
+ * The reader's layout is independent of the writers' layout.  Each rank states its share of a tensor as a struct
+ * vfm_slice; the library intersects the slices (spec/shard.h).
  */
 #ifndef VFM_CKPT_CKPT_H
 #define VFM_CKPT_CKPT_H
@@ -20,8 +20,8 @@
 #include "spec/dtype.h"
 #include "spec/shard.h"
 
-/* What a caller's memory holds of a global tensor: elements [a, b) of the local tensor
- * `part`; without a part, elements [a, b) of the flat global tensor; with b == 0, all of it. */
+/* The elements of a global tensor that a caller's buffer holds: elements [a, b) of the local tensor `part`.
+ * part NULL: elements [a, b) of the flattened global tensor, or all of it if b == 0. */
 struct vfm_slice {
 	const struct vfm_part *part; /* borrowed for the call */
 	int64_t a, b;
@@ -32,62 +32,66 @@ struct vfm_slice {
 struct vfm_ckpt;
 struct vfm_ckpt_tensor;
 
-/* What many ranks need to commit together.  NULL in the spec: a single rank. */
+/* The collectives with which several ranks commit one checkpoint.  NULL in the spec: a single rank. */
 struct vfm_ckpt_comm {
 	void *ctx;
-	/* Collective.  On rank 0 *all is [size] malloc'ed texts in a malloc'ed array, elsewhere NULL. */
+	/* Collective.  Sets *all to a malloc'ed array of [size] malloc'ed texts on rank 0, to NULL on the others. */
 	int (*gather)(void *ctx, const char *mine, char ***all, struct vfm_err *err);
-	/* Collective, a barrier: every rank returns the worst of the codes, with that rank's message. */
+	/* Collective and a barrier.  Every rank returns the worst code of all ranks, with that rank's message. */
 	int (*agree)(void *ctx, int rc, struct vfm_err *err);
 };
 
 struct vfm_ckpt_spec {
-	const char *dir; /* the directory of checkpoints, "run/ckpt"; made when missing */
+	const char *dir; /* the directory of checkpoints, "run/ckpt"; created if missing */
 	int64_t step;
 	int rank, size;       /* size 0 means 1 */
 	const json_t *config; /* copied; may be NULL */
 	const json_t *state;  /* copied; seed, samples seen, … ; may be NULL */
-	bool snapshot;        /* add() copies the data, so that the caller may go on changing it */
-	int keep_last;        /* after success keep this many newest (0: all) … */
-	int64_t keep_every;   /* … and every step divisible by this (0: none) */
+	bool snapshot;        /* vfm_ckpt_add copies the data; the caller may change it afterwards */
+	int keep_last;        /* a successful save keeps the newest keep_last checkpoints (0: all) */
+	int64_t keep_every;   /* and those whose step is a multiple of keep_every (0: none) */
 	const struct vfm_ckpt_comm *comm;
 };
 
-/* Not thread-safe; touches no file before the save. */
+/* Not thread-safe.  A writer accesses the file system only in the save. */
 struct vfm_ckpt_writer;
 struct vfm_ckpt_writer *vfm_ckpt_begin(const struct vfm_ckpt_spec *spec);
-/* `data` must stay as it is until the save returned, unless spec.snapshot.  Replicated
- * slices are to be added by one rank only.  VFM_EUSAGE: bad name or slice; VFM_EENV: no memory. */
+/* Adds a slice of the tensor `name`.  Local.  `data` must not change until the save has returned, unless
+ * spec.snapshot.  Only one rank adds a replicated slice.  VFM_EUSAGE: bad name or slice; VFM_EENV: out of memory. */
 int vfm_ckpt_add(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	const struct vfm_slice *slice, const void *data, struct vfm_err *err);
-/* A tensor whose values are read from another checkpoint, in small blocks, when the save writes them, converted to
- * dtype. */
+/* Adds a slice whose values the save reads from the tensor t of the checkpoint `src`, block by block, and converts to
+ * dtype.  src must stay open until the save has returned. */
 int vfm_ckpt_add_from(struct vfm_ckpt_writer *w, const char *name, enum vfm_dtype dtype, const struct vfm_slice *slice,
 	struct vfm_ckpt *src, const struct vfm_ckpt_tensor *t, struct vfm_err *err);
-/* Collective.  Frees w in any case.  After a failure the earlier checkpoints are as they were
- * and nothing is left of this one.  "cannot save checkpoint 'run/ckpt/step-00000123': No space left on device". */
+/* Writes the checkpoint.  Collective.  Frees w on success and on failure.  A failed save removes its files and leaves
+ * earlier checkpoints unchanged: "cannot save checkpoint 'run/ckpt/step-00000123': No space left on device". */
 int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err);
-/* The same for the writers of all n ranks, held by one process: one after the other.  Local. */
+/* Saves the checkpoint of n writers, one per rank, from one process, one after another.  Local. */
 int vfm_ckpt_save_all(struct vfm_ckpt_writer **w, int n, struct vfm_err *err);
-void vfm_ckpt_abandon(struct vfm_ckpt_writer *w); /* frees without saving; NULL is fine */
+void vfm_ckpt_abandon(struct vfm_ckpt_writer *w); /* frees w without saving; accepts NULL */
 
-/* The same in a thread of its own; takes w, whose data must be snapshots (or stay untouched). */
+/* Starts vfm_ckpt_save in a new thread, which owns w.  The data must be snapshots or must not change until
+ * vfm_ckpt_wait has returned. */
 struct vfm_ckpt_job;
 int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, struct vfm_err *err);
-bool vfm_ckpt_done(struct vfm_ckpt_job *job);                     /* does not wait */
-int vfm_ckpt_wait(struct vfm_ckpt_job *job, struct vfm_err *err); /* the save's result; frees job; NULL: 0 */
+bool vfm_ckpt_done(struct vfm_ckpt_job *job); /* does not block */
+int vfm_ckpt_wait(
+	struct vfm_ckpt_job *job, struct vfm_err *err); /* blocks; returns the save's code, frees job; NULL: 0 */
 
 /* ---- finding ---- */
 
-/* Step of the newest complete checkpoint in `dir` (a directory of step-*), -1 when there is none;
- * also when dir does not exist.  VFM_EENV when it cannot be read. */
+/* Sets *step to the step of the newest complete checkpoint in `dir` (a directory of step-*), or to -1 if dir has none
+ * or does not exist.  VFM_EENV: dir cannot be read. */
 int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err);
-char *vfm_ckpt_path(const char *dir, int64_t step); /* "dir/step-00000123", for the caller to free */
-/* From a checkpoint, a directory of checkpoints, a run (has ckpt/), a .safetensors file or a directory with
- * model.safetensors.index.json to the path of the checkpoint, file or directory.  VFM_EUSAGE when there is none. */
+char *vfm_ckpt_path(const char *dir, int64_t step); /* "dir/step-00000123"; the caller frees it */
+/* Sets *path to the checkpoint that `operand` names; the caller frees it.  operand: a checkpoint, a directory of
+ * checkpoints or a run (has ckpt/), of which the newest is taken; a .safetensors file; or a directory with
+ * model.safetensors.index.json.  VFM_EUSAGE: no checkpoint. */
 int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err);
-/* Removes all but the newest keep_last and those at multiples of keep_every; never `spare` (-1: none).
- * `gone`, if not NULL, is called with each step; with dry nothing is removed.  keep_last < 1 keeps all. */
+/* Removes checkpoints, except the newest keep_last, those at multiples of keep_every, and the step `spare` (-1: none).
+ * Calls `gone`, if not NULL, with each removed step.  dry: calls `gone` but removes nothing.  keep_last < 1 keeps all.
+ */
 int vfm_ckpt_prune(const char *dir, int keep_last, int64_t keep_every, int64_t spare, bool dry,
 	void (*gone)(void *ctx, int64_t step), void *ctx, struct vfm_err *err);
 
@@ -95,8 +99,8 @@ int vfm_ckpt_prune(const char *dir, int keep_last, int64_t keep_every, int64_t s
 
 struct vfm_ckpt_piece {
 	int file;           /* index into files */
-	const char *tensor; /* its name there */
-	bool is_range;      /* else the box */
+	const char *tensor; /* name in that file */
+	bool is_range;      /* elements [a, b) of the flattened tensor; false: the box */
 	struct vfm_box box;
 	int64_t a, b;
 	int64_t numel;
@@ -111,9 +115,9 @@ struct vfm_ckpt_tensor {
 	int n_pieces;
 };
 struct vfm_ckpt_file;
-struct vfm_ckpt { /* read only for the caller */
+struct vfm_ckpt { /* read-only for the caller */
 	char *path;
-	bool plain;   /* .safetensors files (one, or several with an index): no hashes, no step, no config */
+	bool plain;   /* .safetensors files (one, or several with an index), without hashes, step and config */
 	int64_t step; /* -1 when plain */
 	int world;
 	const json_t *config, *state; /* borrowed; may be NULL */
@@ -126,26 +130,28 @@ struct vfm_ckpt { /* read only for the caller */
 	void *priv;
 };
 
-/* Parses and checks the manifest (its own hash, shapes, that pieces cover each tensor once, file sizes)
- * without reading data.  `path` as for vfm_ckpt_resolve.  VFM_EUSAGE names file and tensor; VFM_EENV: I/O. */
+/* Opens a checkpoint: parses the manifest and checks its hash, the shapes, that the pieces cover each tensor exactly
+ * once, and the file sizes.  Reads no tensor data.  `path` as for vfm_ckpt_resolve.  VFM_EUSAGE: the message names file
+ * and tensor; VFM_EENV: I/O error. */
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
-/* The text of a manifest, as open does it but without looking at files (dir == NULL: sizes unchecked). */
+/* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
 int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
-void vfm_ckpt_close(struct vfm_ckpt *c); /* NULL is fine */
+void vfm_ckpt_close(struct vfm_ckpt *c); /* accepts NULL */
+/* Returns the tensor `name`, or NULL. */
 const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char *name);
 
-/* Fills dst with a slice (NULL: all) of a tensor, converted to `dtype`.  Reads only the 4 MiB
- * chunks that it needs and checks the sha256 of each before a byte of it is used.
- * One thread at a time per vfm_ckpt.  VFM_EUSAGE: wrong slice, damaged data. */
+/* Reads a slice (NULL: all) of a tensor into dst and converts it to `dtype`.  Reads only the chunks (4 MiB) that hold
+ * the slice and verifies the sha256 of each chunk before using its data.  One thread at a time per vfm_ckpt.
+ * VFM_EUSAGE: bad slice or damaged data. */
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 
-/* Names the data: the sha256 of manifest.json, which holds those of all files; of a plain file that of the file, of
- * several that of their lines "SHA256  NAME\n".  Plain files are read whole. */
+/* Sets hex to a sha256 that identifies the data: of manifest.json, which contains the sha256 of each file; of a plain
+ * file, its own; of several plain files, of the lines "SHA256  NAME\n".  Reads plain files in full. */
 int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[65], struct vfm_err *err);
 
-/* Reads every byte of every file and checks all there is to check; calls fault() for each
- * fault, goes on, and returns the number of faults, or VFM_EENV. */
+/* Reads every file in full and verifies all hashes, headers and sizes.  Calls fault() for each fault and continues.
+ * Returns the number of faults, or VFM_EENV. */
 int vfm_ckpt_check(const char *path, void (*fault)(void *ctx, const char *what), void *ctx, struct vfm_err *err);
 
 #endif

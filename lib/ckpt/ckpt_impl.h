@@ -1,4 +1,4 @@
-/* ckpt_impl.h - what the files of this folder share; not for others. */
+/* ckpt_impl.h - internal declarations of lib/ckpt. */
 #ifndef VFM_CKPT_CKPT_IMPL_H
 #define VFM_CKPT_CKPT_IMPL_H
 
@@ -28,7 +28,7 @@ struct vfm_ckpt_file {
 struct ckpt_slot { /* a verified chunk */
 	int file;  /* -1: empty */
 	int64_t chunk;
-	uint64_t used; /* when */
+	uint64_t used; /* ckpt_priv.clock at the last use */
 	uint8_t *buf;
 	size_t cap;
 };
@@ -41,21 +41,21 @@ struct ckpt_priv {
 	uint8_t *tmp; /* conversion buffer */
 };
 
-/* Manifest and SHA256SUMS of a checkpoint directory, without a look at its files. */
+/* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
-/* A .safetensors file, or a directory with an index of several. */
+/* Opens a .safetensors file, or a directory of several with an index. */
 int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct vfm_err *err);
-int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* exists, has its size */
-int ckpt_fetch(
-	struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst, struct vfm_err *err); /* verified bytes */
-int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err);                         /* reads .st once */
-/* The place of a piece in its file, checked against the header. */
+int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* checks existence and size */
+int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst,
+	struct vfm_err *err);                                            /* reads verified bytes */
+int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err); /* reads .st on the first call */
+/* Sets *off to the offset of a piece in its file; checks the piece against the file's header. */
 int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off,
 	struct vfm_err *err);
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);
-/* The tensors of all ranks by name; what several ranks hold of one is put together. */
+/* Returns the tensors of all ranks, sorted by name; joins the pieces that several ranks have of one tensor. */
 json_t *ckpt_merge_tensors(json_t **ranks, int size);
 void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
 

@@ -11,10 +11,11 @@
 
 /* ---- reshard ---- */
 
-/* Equal shares of a part's bytes, in the order of the names; borders lie between rows (dimension 0). */
+/* The default cut: writers get equal shares of each part's bytes, in the order of names, cut between rows (dimension
+ * 0). */
 struct even {
 	const struct vfm_ckpt *c;
-	int64_t *at, *all; /* [c->n] bytes of the part before the tensor, of the whole part */
+	int64_t *at, *all; /* [c->n] bytes of the tensors before it in its part; bytes of the part */
 	int writers;
 };
 
@@ -32,7 +33,7 @@ static void even_init(struct even *e, const struct vfm_ckpt *c, int writers)
 	*e = (struct even){.c = c, .writers = writers};
 	e->at = vfm_calloc((size_t)c->n + 1, sizeof(int64_t));
 	e->all = vfm_calloc((size_t)c->n + 1, sizeof(int64_t));
-	for (int i = 0; i < c->n; i++) { /* sorted by name: a part's tensors are neighbours */
+	for (int i = 0; i < c->n; i++) { /* t is sorted by name: the tensors of a part are contiguous */
 		size_t len = part_len(c->t[i].name);
 
 		if (i && (part_len(c->t[i - 1].name) != len || memcmp(c->t[i].name, c->t[i - 1].name, len) != 0))
@@ -43,7 +44,7 @@ static void even_init(struct even *e, const struct vfm_ckpt *c, int writers)
 		e->all[i] = i + 1 < c->n && e->at[i + 1] ? e->all[i + 1] : e->at[i] + c->t[i].bytes;
 }
 
-/* Rows of tensor i that lie before the border between writers r-1 and r. */
+/* Returns how many rows of tensor i belong to writers below r. */
 static int64_t rows_before(const struct even *e, int i, int r)
 {
 	const struct vfm_ckpt_tensor *t = &e->c->t[i];
@@ -95,7 +96,7 @@ int vfm_ckpt_reshard(
 	int rc = 0;
 
 	if (c->plain)
-		return vfm_fail(err, VFM_EUSAGE, "%s: not a checkpoint; convert it to one first", c->path);
+		return vfm_fail(err, VFM_EUSAGE, "%s: not a checkpoint; convert it to a checkpoint first", c->path);
 	if (writers < 1 || writers > VFM_CKPT_FILES_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "%d writers: expected 1 to %d", writers, VFM_CKPT_FILES_MAX);
 	if (!cut) {
@@ -128,8 +129,8 @@ enum { BLOCK = 1 << 18 }; /* elements */
 struct job {
 	struct vfm_ckpt *c;
 	const struct vfm_ckpt_export *x;
-	size_t cut;              /* letters of "PART/" */
-	struct vfm_st_tensor *t; /* what goes out, in the order of the names */
+	size_t cut;              /* length of "PART/" */
+	struct vfm_st_tensor *t; /* the tensors to write, in the order of names */
 	size_t n;
 };
 
@@ -157,7 +158,7 @@ static int write_tensors(
 	return rc;
 }
 
-/* Sorts t, as the format wants it. */
+/* Writes one file.  Sorts t into the order of the format. */
 static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, const char *path, struct vfm_err *err)
 {
 	struct vfm_atomic a = {0};
@@ -190,7 +191,7 @@ static int64_t st_bytes(const struct vfm_st_tensor *t)
 	return vfm_shape_numel(t->ndim, t->shape) * (int64_t)vfm_dtype_size(t->dtype);
 }
 
-/* [i, end): the tensors of the next file. */
+/* Returns the end of [i, end), the tensors of the next file. */
 static size_t shard_end(const struct job *j, size_t i)
 {
 	int64_t sum = st_bytes(&j->t[i++]);
@@ -200,7 +201,7 @@ static size_t shard_end(const struct job *j, size_t i)
 	return i;
 }
 
-/* The index is written last: without it the files are nobody's. */
+/* Writes the index last: readers ignore files without an index. */
 static int write_shards(const struct job *j, struct vfm_err *err)
 {
 	json_t *map = json_object(), *root;
@@ -281,7 +282,7 @@ int vfm_ckpt_import(struct vfm_ckpt *c, const char *part, int dtype, const json_
 	int rc = 0;
 
 	if (!c->plain)
-		return vfm_fail(err, VFM_EUSAGE, "%s: a checkpoint already", c->path);
+		return vfm_fail(err, VFM_EUSAGE, "%s is already a checkpoint", c->path);
 	w = vfm_ckpt_begin(&spec);
 	for (int i = 0; i < c->n && !rc; i++) {
 		char *name = vfm_strfmt("%s/%s", part, c->t[i].name);

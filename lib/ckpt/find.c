@@ -46,7 +46,7 @@ static int step_cmp(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Steps of the complete checkpoints in dir, rising; malloc'ed. */
+/* Sets *steps to the steps of the complete checkpoints in dir, ascending; the caller frees it. */
 static int list_steps(const char *dir, int64_t **steps, size_t *n, struct vfm_err *err)
 {
 	DIR *d = opendir(dir);
@@ -67,7 +67,7 @@ static int list_steps(const char *dir, int64_t **steps, size_t *n, struct vfm_er
 		if (!ckpt_step_of(de->d_name, &step, &tmp) || tmp)
 			continue;
 		p = vfm_strfmt("%s/%s", dir, de->d_name);
-		canon = vfm_ckpt_path(dir, step); /* step-000000001 is nobody's */
+		canon = vfm_ckpt_path(dir, step); /* skips names such as step-000000001 */
 		if (!strcmp(p, canon) && has_file(p, CKPT_MANIFEST)) {
 			vfm_grow(steps, &cap, *n + 1, sizeof(**steps));
 			(*steps)[(*n)++] = step;
@@ -137,7 +137,7 @@ int vfm_ckpt_prune(const char *dir, int keep_last, int64_t keep_every, int64_t s
 			continue;
 		p = vfm_ckpt_path(dir, steps[i]);
 		tmp = vfm_strfmt("%s.old.tmp", p);
-		/* Renamed first: half a checkpoint must not have a checkpoint's name. */
+		/* The rename comes first: a partly removed checkpoint must not have the name of a complete one. */
 		if (!dry && (vfm_rm_rf(tmp, err) < 0 || rename(p, tmp) != 0))
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", p);
 		else if (!dry)

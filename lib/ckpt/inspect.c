@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-enum { BLOCK = 1 << 18 }; /* elements at a time */
+enum { BLOCK = 1 << 18 }; /* elements per block */
 
 typedef int block_fn(void *ctx, int64_t a, int64_t b, struct vfm_err *err);
 
@@ -24,7 +24,7 @@ struct stat_ctx {
 	struct vfm_tensor_stat *s;
 };
 
-/* Mean and variance of blocks are merged as in Chan, Golub, LeVeque (1979). */
+/* Merges mean and variance of blocks as in Chan, Golub, LeVeque (1979). */
 static int stat_block(void *ctx, int64_t a, int64_t b, struct vfm_err *err)
 {
 	struct stat_ctx *x = ctx;

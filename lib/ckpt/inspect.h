@@ -1,5 +1,5 @@
-/* inspect.h - statistics, comparison and a hash of tensors, streamed block by block.
- * Every byte is verified as in vfm_ckpt_read_tensor.  Local calls; one thread at a time per vfm_ckpt.
+/* inspect.h - statistics, comparison and hash of tensors, computed block by block.
+ * All calls verify the data they read as vfm_ckpt_read_tensor does.  Local; one thread at a time per vfm_ckpt.
  */
 #ifndef VFM_CKPT_INSPECT_H
 #define VFM_CKPT_INSPECT_H
@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "ckpt/ckpt.h"
 
-/* Over the finite elements; min, max, mean, std (of the population) are NaN when there are none. */
+/* min, max, mean, std (population) and norm cover the finite elements; without any, the first four are NaN. */
 struct vfm_tensor_stat {
 	int64_t n, nan, inf, zero;
 	double min, max, mean, std, norm; /* norm: sqrt of the sum of squares */
@@ -18,16 +18,16 @@ struct vfm_tensor_stat {
 int vfm_ckpt_stat(
 	struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, struct vfm_tensor_stat *out, struct vfm_err *err);
 
-/* Two tensors of the same shape, compared as float64; NaN equals NaN. */
+/* The difference of two tensors of the same shape, compared as float64; NaN equals NaN. */
 struct vfm_tensor_diff {
-	int64_t n, differ; /* elements with not |a - b| <= atol + rtol |b| */
-	double max_abs;    /* infinite when a number meets a NaN or an infinity */
-	double max_rel;    /* of |a - b| / max(|a|, |b|) */
+	int64_t n, differ; /* elements; those that violate |a - b| <= atol + rtol |b| */
+	double max_abs;    /* infinite if a finite element is compared with a NaN or an infinity */
+	double max_rel;    /* maximum of |a - b| / max(|a|, |b|) */
 };
 int vfm_ckpt_diff(struct vfm_ckpt *a, const struct vfm_ckpt_tensor *ta, struct vfm_ckpt *b,
 	const struct vfm_ckpt_tensor *tb, double atol, double rtol, struct vfm_tensor_diff *out, struct vfm_err *err);
 
-/* sha256 of a tensor's values, row-major, little-endian, however it is cut. */
+/* Sets hex to the sha256 of a tensor's values, row-major, little-endian; it does not depend on the sharding. */
 int vfm_ckpt_tensor_hash(
 	struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 

@@ -89,8 +89,8 @@ static int open_file(struct vfm_ckpt *c, int file, struct vfm_err *err)
 	return f->fd < 0 ? VFM_EENV : 0;
 }
 
-/* Loads a chunk into the least recently used of a few slots and checks its hash there, so
- * that what is used is what was checked. */
+/* Loads a chunk into the least recently used slot and verifies its hash there.  Readers use only the verified copy, not
+ * the file. */
 static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct ckpt_slot **out, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
@@ -119,9 +119,8 @@ static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct c
 	if (f->chunks) {
 		vfm_sha256_of(s->buf, len, hex);
 		if (strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)chunk))) != 0)
-			return vfm_fail(err, VFM_EUSAGE,
-				"%s/%s is damaged: bytes %llu to %llu do not have their sha256", c->path, f->name,
-				(unsigned long long)off, (unsigned long long)(off + len));
+			return vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: sha256 mismatch of bytes %llu to %llu",
+				c->path, f->name, (unsigned long long)off, (unsigned long long)(off + len));
 	}
 	s->file = file;
 	s->chunk = chunk;
@@ -161,7 +160,7 @@ int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
 	if (f->have_st)
 		return 0;
 	what = vfm_strfmt("%s/%s", c->path, f->name);
-	do { /* 8 bytes, then the header; need is at most VFM_ST_MAX_HEADER + 8 and within the file */
+	do { /* reads 8 bytes, then the header; need is at most VFM_ST_MAX_HEADER + 8 and the file size */
 		size_t len = (size_t)need;
 
 		buf = vfm_realloc(buf, len, 1);
@@ -187,13 +186,13 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 	TRY(ckpt_file_header(c, p->file, err));
 	s = vfm_st_find(&f->st, p->tensor);
 	if (!s)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: no tensor '%.200s', which the manifest names", c->path,
-			f->name, p->tensor);
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: the manifest lists tensor '%.200s', the file has none",
+			c->path, f->name, p->tensor);
 	ok = s->dtype == t->dtype && s->ndim == (p->is_range ? 1 : t->ndim);
 	for (int d = 0; ok && d < s->ndim; d++)
 		ok = s->shape[d] == (p->is_range ? p->numel : p->box.ext[d]);
 	if (!ok)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: tensor '%.200s' has not the type and shape of the manifest",
+		return vfm_fail(err, VFM_EUSAGE, "%s/%s: type or shape of tensor '%.200s' differs from the manifest",
 			c->path, f->name, p->tensor);
 	*off = f->st.data + s->begin;
 	return 0;
@@ -233,7 +232,7 @@ static int dst_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, c
 		ok = ok && s->part->ndim == t->ndim &&
 			!memcmp(s->part->global, t->shape, sizeof(*t->shape) * (size_t)t->ndim);
 	if (!ok)
-		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': what is asked for is not a part of its shape",
+		return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s': the requested slice does not match its shape",
 			c->path, t->name);
 	if (s && s->part)
 		vfm_runs_add_part(r, s->part, a, b);

@@ -1,4 +1,4 @@
-/* The manifest: parsed with suspicion, because everything that is read later trusts it. */
+/* Reads and writes the manifest.  The parser checks every field: all later reads rely on it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_impl.h"
 
-/* ---- small getters; `what` names the place ---- */
+/* ---- getters; error messages begin with `what`, the path of the value ---- */
 
 static int get_ints(
 	const json_t *obj, const char *what, const char *key, int max, int64_t *out, int *n, struct vfm_err *err)
@@ -96,7 +96,7 @@ static int parse_files(struct vfm_ckpt *c, const json_t *arr, struct name_ix **i
 	qsort(*index, n, sizeof(**index), name_ix_cmp);
 	for (size_t i = 1; i < n; i++)
 		if (!strcmp((*index)[i - 1].name, (*index)[i].name))
-			return vfm_fail(err, VFM_EUSAGE, "files: '%s' is there twice", (*index)[i].name);
+			return vfm_fail(err, VFM_EUSAGE, "files: '%s' is listed twice", (*index)[i].name);
 	return 0;
 }
 
@@ -116,7 +116,7 @@ static int parse_piece(const struct vfm_ckpt *c, const struct name_ix *files, co
 	TRY(vfm_json_str(j, what, "tensor", true, &p->tensor, err));
 	hit = bsearch(&key, files, (size_t)c->n_files, sizeof(key), name_ix_cmp);
 	if (!hit)
-		return vfm_fail(err, VFM_EUSAGE, "%s: file '%.100s' is not among the files", what, key.name);
+		return vfm_fail(err, VFM_EUSAGE, "%s: file '%.100s' is not listed in files", what, key.name);
 	p->file = hit->ix;
 	if (!box) {
 		TRY(get_ints(j, what, "range", 2, ab, &n, err));
@@ -137,7 +137,7 @@ static int parse_piece(const struct vfm_ckpt *c, const struct name_ix *files, co
 	return 0;
 }
 
-struct extent { /* the flat hull of a piece */
+struct extent { /* the smallest range of the flattened tensor that contains the piece */
 	int64_t a, b;
 	int piece;
 };
@@ -187,8 +187,8 @@ static bool pieces_meet(const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_p
 	return false;
 }
 
-/* Pieces that are inside, disjoint and have as many elements as the tensor cover it exactly.
- * Only those whose hulls overlap are compared; `*budget` bounds what a hostile manifest costs. */
+/* Pieces cover the tensor exactly once if they are within it, disjoint, and have as many elements.  The check compares
+ * only pieces with overlapping extents; `*budget` bounds the comparisons for a hostile manifest. */
 static int check_cover(const struct vfm_ckpt_tensor *t, int64_t *budget, struct vfm_err *err)
 {
 	struct extent *e = vfm_calloc((size_t)t->n_pieces + 1, sizeof(*e));
@@ -204,7 +204,7 @@ static int check_cover(const struct vfm_ckpt_tensor *t, int64_t *budget, struct 
 			total = INT64_MAX;
 	}
 	if (total != t->numel)
-		rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': its pieces hold %lld elements, its shape %lld",
+		rc = vfm_fail(err, VFM_EUSAGE, "tensor '%.200s': its pieces have %lld elements, its shape has %lld",
 			t->name, (long long)total, (long long)t->numel);
 	if (n)
 		qsort(e, (size_t)n, sizeof(*e), extent_cmp);
@@ -273,7 +273,7 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT64_MAX, &v, err));
 	if (v != 1)
 		return vfm_fail(
-			err, VFM_EUSAGE, "v: format %lld is newer than this program, which knows 1", (long long)v);
+			err, VFM_EUSAGE, "v: format %lld is newer than this program, which supports 1", (long long)v);
 	TRY(vfm_json_i64(root, "", "step", true, 0, INT64_MAX, &c->step, err));
 	TRY(vfm_json_i64(root, "", "world", true, 1, 1 << 24, &world, err));
 	c->world = (int)world;
@@ -290,7 +290,7 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
 	for (int i = 1; i < c->n; i++)
 		if (!strcmp(c->t[i - 1].name, c->t[i].name))
-			return vfm_fail(err, VFM_EUSAGE, "tensor '%.200s' is there twice", c->t[i].name);
+			return vfm_fail(err, VFM_EUSAGE, "tensor '%.200s' is listed twice", c->t[i].name);
 	return 0;
 }
 
@@ -333,13 +333,13 @@ int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err)
 	if (stat(p, &st) != 0)
 		rc = vfm_fail_errno(err, errno == ENOENT ? VFM_EUSAGE : VFM_EENV, "cannot open '%s'", p);
 	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes, the manifest says %llu", p, (long long)st.st_size,
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes; the manifest lists %llu", p, (long long)st.st_size,
 			(unsigned long long)f->bytes);
 	free(p);
 	return rc;
 }
 
-/* ---- SHA256SUMS: as sha256sum(1) writes it; guards the manifest ---- */
+/* ---- SHA256SUMS, in the format of sha256sum(1), protects the manifest ---- */
 
 static int check_sums(const struct vfm_ckpt *c, const char *sums, const char *manifest, size_t len, struct vfm_err *err)
 {
@@ -351,14 +351,14 @@ static int check_sums(const struct vfm_ckpt *c, const char *sums, const char *ma
 	vfm_sha256_of(manifest, len, hex);
 	vfm_buf_addf(&want, "%s  %s\n", hex, CKPT_MANIFEST);
 	if (!eol || (size_t)(eol + 1 - sums) != want.len || memcmp(sums, want.data, want.len) != 0) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: its sha256 is not the one in %s", c->path,
-			CKPT_MANIFEST, CKPT_SUMS);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: its sha256 does not match %s", c->path, CKPT_MANIFEST,
+			CKPT_SUMS);
 	} else {
 		for (int i = 0; i < c->n_files; i++)
 			vfm_buf_addf(&want, "%s  %s\n", c->file[i].sha256, c->file[i].name);
 		if (strcmp(sums, want.data) != 0)
-			rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: it does not agree with %s", c->path,
-				CKPT_SUMS, CKPT_MANIFEST);
+			rc = vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: it does not match %s", c->path, CKPT_SUMS,
+				CKPT_MANIFEST);
 	}
 	vfm_buf_release(&want);
 	return rc;
@@ -375,10 +375,10 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 	*out = NULL;
 	TRY_OUT(vfm_read_file(mp, CKPT_MAX_MANIFEST, &text, &len, err));
 	TRY_OUT(vfm_read_file(sp, CKPT_MAX_MANIFEST, &sums, &sums_len, err));
-	/* Damage is to be called damage, not a syntax error. */
+	/* Verifies the hash before parsing, so that the message reports damage instead of a syntax error. */
 	vfm_sha256_of(text, len, hex);
 	if (strncmp(sums, hex, 64) != 0) {
-		rc = vfm_fail(err, VFM_EUSAGE, "%s is damaged: its sha256 is not the one in %s", mp, CKPT_SUMS);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s is damaged: its sha256 does not match %s", mp, CKPT_SUMS);
 		goto out;
 	}
 	TRY_OUT(vfm_ckpt_parse(&c, text, len, NULL, err));
@@ -398,7 +398,7 @@ out:
 	return rc;
 }
 
-/* ---- written ---- */
+/* ---- writing ---- */
 
 static int by_json_name(const void *a, const void *b)
 {
@@ -407,7 +407,6 @@ static int by_json_name(const void *a, const void *b)
 	return strcmp(json_string_value(json_object_get(x, "name")), json_string_value(json_object_get(y, "name")));
 }
 
-/* The tensors of all ranks by name; what several ranks hold of one is put together. */
 json_t *ckpt_merge_tensors(json_t **ranks, int size)
 {
 	json_t *by_name = json_object(), *out = json_array(), **v;
@@ -438,7 +437,7 @@ json_t *ckpt_merge_tensors(json_t **ranks, int size)
 	return out;
 }
 
-/* A line a tensor and a line a file: large, but one can look at it and compare it. */
+/* One line per tensor and per file, so that people can read and diff the manifest. */
 void ckpt_manifest_text(const json_t *m, struct vfm_buf *b)
 {
 	const char *key;

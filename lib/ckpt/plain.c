@@ -1,5 +1,5 @@
-/* safetensors files that are no checkpoint of ours, seen as one: a file, or a directory with an index
- * (model.safetensors.index.json: {"weight_map": {TENSOR: FILE}}), as other programs write large models. */
+/* Opens safetensors files of other programs as a struct vfm_ckpt: one file, or a directory with an index
+ * (model.safetensors.index.json: {"weight_map": {TENSOR: FILE}}). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static int string_cmp(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The files that the map names, each once. */
+/* Lists the files of the weight map, without duplicates. */
 static int list_files(const json_t *map, const char *what, const char ***out, int *n, struct vfm_err *err)
 {
 	const char **v = vfm_calloc(json_object_size(map) + 1, sizeof(*v)), *name;
@@ -89,7 +89,7 @@ static int list_files(const json_t *map, const char *what, const char ***out, in
 	return rc;
 }
 
-/* Index and headers name the same tensors in the same files. */
+/* Checks that index and headers list the same tensors in the same files. */
 static int compare_map(const struct vfm_ckpt *c, const json_t *map, const char *what, struct vfm_err *err)
 {
 	const char *name;
@@ -101,7 +101,7 @@ static int compare_map(const struct vfm_ckpt *c, const json_t *map, const char *
 
 		if (!said || strcmp(said, in) != 0)
 			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' of %s %s", what, c->t[i].name, in,
-				said ? "is said to be elsewhere" : "is not named");
+				said ? "is listed in another file" : "is not listed");
 	}
 	json_object_foreach((json_t *)(uintptr_t)map, name, file) if (!vfm_ckpt_find(c, name)) return vfm_fail(
 		err, VFM_EUSAGE, "%s: no tensor '%.200s' in %s", what, name, json_string_value(file));

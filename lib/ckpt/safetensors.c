@@ -110,7 +110,7 @@ static int parse_header(struct vfm_st *st, const json_t *root, const char *file,
 	for (size_t i = 0; i < st->n; i++) {
 		if (st->t[i].begin != at)
 			return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%.200s' %s", file, st->t[i].name,
-				st->t[i].begin < at ? "overlaps another one" : "leaves a hole before it");
+				st->t[i].begin < at ? "overlaps another one" : "leaves a gap before it");
 		at = st->t[i].end;
 	}
 	if (at != st->bytes)
@@ -144,7 +144,7 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 	n = get_u64(head);
 	if (n < 2 || n > VFM_ST_MAX_HEADER || n > file_bytes - 8)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s: not a safetensors file, or cut off: a header of %llu bytes in a file of %llu", name,
+			"%s: not a safetensors file, or truncated: a header of %llu bytes in a file of %llu", name,
 			(unsigned long long)n, (unsigned long long)file_bytes);
 	if (len < 8 + n) {
 		*need = 8 + n;

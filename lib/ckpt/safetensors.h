@@ -1,10 +1,10 @@
-/* safetensors.h - the header of a .safetensors file, read strictly and written in a fixed form.
+/* safetensors.h - strict parser and canonical writer of the header of a .safetensors file.
  *
  * File: u64 little-endian length N of the header; N bytes of JSON, padded with spaces;
  * then the data, row-major, little-endian.  Each key but "__metadata__" is a tensor:
  * {"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]} with offsets from the start of the data.
- * What is refused: a header beyond 100,000,000 bytes or the file, repeated keys, unknown types,
- * offsets that overlap, leave a hole, do not match the shape, or do not end with the file.
+ * The parser refuses headers above 100,000,000 bytes or beyond the end of the file, repeated keys, unknown dtypes, and
+ * offsets that overlap, leave a gap, do not match the shape, or do not end at the end of the file.
  * All calls are local; a struct may be read from several threads.
  */
 #ifndef VFM_CKPT_SAFETENSORS_H
@@ -40,18 +40,18 @@ struct vfm_st {
 	struct vfm_arena arena;
 };
 
-/* `head` is the first `len` bytes of a file of file_bytes; when they do not reach to the
- * end of the header, *need says how many must be there (VFM_EUSAGE is returned with *need set and *err untouched; 0
- * otherwise). `name` names the file in errors.  VFM_EUSAGE. */
+/* Parses the header from `head`, the first `len` bytes of a file of file_bytes.  If the header is longer than len,
+ * returns VFM_EUSAGE without setting *err, and sets *need to the bytes needed; else sets *need to 0.  Error messages
+ * name the file `name`. */
 int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need,
 	struct vfm_err *err);
-int vfm_st_open(
-	struct vfm_st *st, int fd, uint64_t file_bytes, const char *name, struct vfm_err *err); /* the same, by pread */
+int vfm_st_open(struct vfm_st *st, int fd, uint64_t file_bytes, const char *name,
+	struct vfm_err *err); /* reads the header from fd by pread */
 const struct vfm_st_tensor *vfm_st_find(const struct vfm_st *st, const char *name);
 void vfm_st_release(struct vfm_st *st);
 
-/* Sets begin, end of each (sorted by element size downwards, then name, so that every tensor is aligned to its
- * element) and writes length, header and padding to *out; the data then begins at a multiple of 64. */
+/* Sorts t by descending element size, then name, so that each tensor is aligned to its element; sets begin and end of
+ * each; writes length, header and padding to *out.  The data starts at a multiple of 64 bytes. */
 void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta, struct vfm_buf *out);
 
 #endif

@@ -21,7 +21,7 @@
 struct entry;
 struct piece {
 	const struct entry *e;
-	char *file_name; /* its tensor's name in the file */
+	char *file_name; /* name of its tensor in the file */
 	bool is_range;
 	struct vfm_box box;
 	int64_t a, b;
@@ -37,7 +37,7 @@ struct entry {
 	struct piece *p;
 	int n;
 	const void *data;
-	struct vfm_ckpt *src; /* instead of data: read from there when it is written */
+	struct vfm_ckpt *src; /* source of the values if data is NULL; the save reads it */
 	const struct vfm_ckpt_tensor *src_t;
 	void *owned;
 	size_t owned_bytes;
@@ -91,7 +91,7 @@ void vfm_ckpt_abandon(struct vfm_ckpt_writer *w)
 	free(w);
 }
 
-/* ---- what a rank adds ---- */
+/* ---- adding tensors ---- */
 
 static int check_name(const char *name, size_t *part_len, struct vfm_err *err)
 {
@@ -232,7 +232,7 @@ static int save_fail(const struct vfm_ckpt_writer *w, struct vfm_err *err)
 	return vfm_fail_errno(err, VFM_EENV, "cannot save checkpoint '%s'", w->final);
 }
 
-struct out { /* a file that is hashed as it is written, chunk by chunk */
+struct out { /* output file; each chunk is hashed while it is written */
 	const struct vfm_ckpt_writer *w;
 	int fd;
 	uint8_t *chunk;
@@ -303,14 +303,14 @@ static int close_synced(const struct vfm_ckpt_writer *w, int fd, struct vfm_err 
 	return save_fail(w, err);
 }
 
-struct file_plan { /* one file: the pieces of one part */
+struct file_plan { /* one file with the pieces of one part */
 	char *name;
 	struct vfm_st_tensor *t;
 	struct piece **p;
 	size_t n;
 };
 
-/* Lays out the pieces of part `part` (its first entry is e0) in a file of their own. */
+/* Plans the file with the pieces of the part whose first entry is e0. */
 static void plan_file(struct vfm_ckpt_writer *w, const struct entry *e0, struct file_plan *f)
 {
 	size_t n = 0;
@@ -343,7 +343,7 @@ static int file_name_cmp(const void *a, const void *b)
 	return strcmp((*(struct piece *const *)a)->file_name, (*(struct piece *const *)b)->file_name);
 }
 
-/* A whole tensor keeps its name in the file; slices are numbered in the order in which they were added. */
+/* Names the pieces in the file: a whole tensor keeps its name; slices are numbered in the order of vfm_ckpt_add. */
 static void name_pieces(struct vfm_ckpt_writer *w)
 {
 	size_t serial = 0;
@@ -362,7 +362,7 @@ static void name_pieces(struct vfm_ckpt_writer *w)
 	}
 }
 
-/* A piece of another checkpoint, block by block. */
+/* Copies a piece from another checkpoint, block by block. */
 static int copy_piece(struct out *o, const struct piece *p, struct vfm_err *err)
 {
 	enum { BLOCK = 1 << 18 }; /* elements */
@@ -489,7 +489,7 @@ static json_t *piece_json(const struct entry *e, const struct piece *p, const ch
 	return j;
 }
 
-/* Writes this rank's files; *mine becomes {"tensors":[…],"files":[…]}. */
+/* Writes this rank's files; sets *mine to {"tensors":[…],"files":[…]}. */
 static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err *err)
 {
 	json_t *files = json_array(), *tensors = json_array();
@@ -563,7 +563,7 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 	json_object_set_new(m, "tensors", ckpt_merge_tensors(ranks, w->spec.size));
 	json_object_set_new(m, "files", files);
 	ckpt_manifest_text(m, &text);
-	/* Whatever could not be opened again must not be put in the place of what can. */
+	/* A manifest that the parser refuses must not replace a valid checkpoint. */
 	rc = vfm_ckpt_parse(&check, text.data, text.len, NULL, err);
 	if (rc < 0) {
 		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
@@ -599,7 +599,7 @@ static void sweep_leftovers(const char *dir)
 		if (ckpt_step_of(de->d_name, &step, &tmp) && tmp) {
 			char *p = vfm_strfmt("%s/%s", dir, de->d_name);
 
-			vfm_rm_rf(p, NULL); /* what cannot be removed is met again by mkdir, or is in nobody's way */
+			vfm_rm_rf(p, NULL); /* ignores errors: mkdir reports a leftover that blocks it */
 			free(p);
 		}
 	}
@@ -626,7 +626,8 @@ static int sync_dir(const struct vfm_ckpt_writer *w, const char *path, struct vf
 	return 0;
 }
 
-/* A checkpoint of the same step that is there already stays usable until the new one has its place. */
+/* Renames the complete directory to its final name.  An existing checkpoint of the same step stays readable until
+ * then. */
 static int put_in_place(struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	TRY(sync_dir(w, w->tmp, err));
@@ -709,7 +710,7 @@ int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 	if (!rc && w->spec.rank == 0 && w->spec.keep_last > 0 &&
 		vfm_ckpt_prune(w->dir, w->spec.keep_last, w->spec.keep_every, w->spec.step, false, NULL, NULL, &warn) <
 			0)
-		vfm_warn("%s", warn.msg); /* what was to be saved is saved */
+		vfm_warn("%s", warn.msg); /* the save succeeded; only the pruning failed */
 	vfm_ckpt_abandon(w);
 	return rc;
 }
@@ -764,7 +765,7 @@ int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, st
 	int rc;
 
 	j->w = w;
-	sigfillset(&all); /* signals are for the thread that trains */
+	sigfillset(&all); /* the training thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&j->thread, NULL, job_main, j);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -539,8 +539,8 @@ static void test_bad_manifests(void **st)
 	static const struct {
 		const char *pieces, *shape, *want;
 	} cases[] = {
-		{"[]", "[4,2]", "hold 0 elements"},
-		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,7]}]", "[4,2]", "hold 7 elements"},
+		{"[]", "[4,2]", "have 0 elements"},
+		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,7]}]", "[4,2]", "have 7 elements"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,4]},{\"file\":\"f\",\"tensor\":\"u\",\"range\":[3,7]}"
 		 "]",
 			"[4,2]", "overlap"},
@@ -549,7 +549,7 @@ static void test_bad_manifests(void **st)
 			"[4,2]", "overlap"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0,1],\"extent\":[4,2]}}]", "[4,2]", "beyond"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"box\":{\"offset\":[0],\"extent\":[4]}}]", "[4,2]", "beyond"},
-		{"[{\"file\":\"g\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,2]", "not among the files"},
+		{"[{\"file\":\"g\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,2]", "not listed in files"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,-2]", ">= 0"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4611686018427387904,4]", "too large"},
 		{"[{\"file\":\"f\",\"tensor\":\"t\",\"range\":[0,8]}]", "[4,2]", NULL},
