@@ -1,12 +1,11 @@
-/* arch.h - the table of architectures: every property by which one differs from another stands in its row, and
- * nowhere else.  Checks, parameter counts, FLOPs, saved activations, inputs and blocks read the row; no other code
- * compares names.
+/* arch.h - the table of architectures.  Each row holds all properties of one architecture.  Checks, parameter counts,
+ * FLOPs, saved activations, inputs and blocks read the row; no other code compares names.
  *
  * dit       adaLN-Zero blocks (Peebles & Xie 2023), with cross-attention to text
  * moviegen  Llama-style (arXiv 2410.13720): RMS norm, SwiGLU, no biases, learned positions in front of every block
  * stdit     three self-attentions a block: within a frame, along time, over the whole sample
- * moe       dit with experts in the place of the MLP
- * pixart    PixArt-alpha (arXiv 2310.00426): one modulation for all blocks, to which each adds a table
+ * moe       dit with a mixture of experts instead of the MLP
+ * pixart    PixArt-alpha (arXiv 2310.00426): adaLN-single, one modulation for all blocks plus a table in each block
  */
 #ifndef VFM_SPEC_ARCH_H
 #define VFM_SPEC_ARCH_H
@@ -14,38 +13,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME): the row of NAME is in arch.c, its block is vfm_block_NAME (model/block.h). */
+/* X(NAME): arch.c has the row of NAME; its block is vfm_block_NAME (model/block.h). */
 #define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
 enum { VFM_ARCH_ATTNS = 3 };
-/* The tokens that a self-attention lets see one another: of a sample, of a frame, of a place along time. */
+/* The span of a self-attention: all tokens of a sample; those of one frame; those at one spatial position over time. */
 enum vfm_attn_span { VFM_ATTN_FULL, VFM_ATTN_SPATIAL, VFM_ATTN_TEMPORAL };
 
 enum vfm_mlp_kind {
 	VFM_MLP_GELU,    /* fc2(gelu(fc1(x))) */
 	VFM_MLP_SWIGLU,  /* w2(silu(a) * b), [a | b] = w13(x) */
-	VFM_MLP_EXPERTS, /* a mixture of experts and an MLP as wide as shared_experts of them */
+	VFM_MLP_EXPERTS, /* a mixture of experts, and an MLP of width shared_experts * expert_ffn */
 };
 
 enum vfm_mod_kind {
-	VFM_MOD_MATRIX, /* a matrix a block, or with adaln_lora two of low rank and one that all blocks share */
-	VFM_MOD_TABLE,  /* adaLN-single: one matrix for all blocks, and a table [n_mod, hidden] a block */
+	VFM_MOD_MATRIX, /* one matrix per block; with adaln_lora, two low-rank matrices per block and one shared matrix
+			 */
+	VFM_MOD_TABLE,  /* adaLN-single: one matrix for all blocks, and a table [n_mod, hidden] per block */
 };
 
 struct vfm_arch {
 	const char *name;
-	int n_attn; /* self-attentions of a block, in their order */
+	int n_attn; /* self-attentions per block */
 	enum vfm_attn_span attn[VFM_ARCH_ATTNS];
-	int n_mod; /* modulation vectors of a block: shift, scale and gate of each self-attention and of the MLP */
+	int n_mod; /* modulation vectors per block: shift, scale and gate of each self-attention and of the MLP */
 	enum vfm_mod_kind mod;
 	enum vfm_mlp_kind mlp;
-	bool rms_norm;           /* RMS norms; else layer norms */
-	bool no_bias;            /* no biases in attention and MLP */
-	bool plain_cross;        /* no norm in front of the cross-attention */
-	enum vfm_pos pos;        /* of its presets; learned is for those alone that have it here */
-	const char *const *keys; /* keys of the section "model" that only some architectures have; NULL: none */
+	bool rms_norm;    /* RMS norms; else layer norms */
+	bool no_bias;     /* no biases in attention and MLP */
+	bool plain_cross; /* no norm before the cross-attention */
+	enum vfm_pos pos; /* of its presets; only architectures with VFM_POS_LEARNED here may use learned positions */
+	const char *const *keys; /* keys of the section "model" that not every architecture has; NULL: none */
 };
 
 extern const struct vfm_arch vfm_archs[];
@@ -59,6 +59,6 @@ struct vfm_preset {
 	bool no_qk_norm;
 };
 
-extern const struct vfm_preset vfm_presets[]; /* the last has no name */
+extern const struct vfm_preset vfm_presets[]; /* the last entry has name NULL */
 
 #endif

@@ -1,5 +1,5 @@
-/* key.h - a key of a configuration: where its value lies in a struct, of which type it is and how large it may be.
- * The same row reads it from JSON (train/config.h), prints it, and checks it in the struct.
+/* key.h - the description of a configuration key: type, range, and offset of its value in a struct.
+ * The same row serves to parse it from JSON (train/config.h), to print it, and to check it in the struct.
  */
 #ifndef VFM_SPEC_KEY_H
 #define VFM_SPEC_KEY_H

@@ -16,10 +16,10 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.hidden", VFM_KEY_INT, OFF(hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
 	{"model.heads", VFM_KEY_INT, OFF(heads), 1, 1024, NULL, NULL, "attention heads"},
 	{"model.kv_heads", VFM_KEY_INT, OFF(kv_heads), 0, 1024, NULL, NULL,
-		"heads of keys and values (grouped queries); 0: as many as heads"},
+		"key and value heads (grouped-query attention); 0: as many as heads"},
 	{"model.ffn", VFM_KEY_INT, OFF(ffn), 0, 1 << 20, NULL, NULL, "inner width of the MLP; 0: 4 * hidden"},
 	{"model.cross_attention", VFM_KEY_BOOL, OFF(cross_attention), 0, 0, NULL, NULL,
-		"text through cross-attention in every block"},
+		"cross-attention to the text in every block"},
 	{"model.pooled_text", VFM_KEY_BOOL, OFF(pooled_text), 0, 0, NULL, NULL,
 		"mean of the text added to the conditioning"},
 	{"model.qk_norm", VFM_KEY_BOOL, OFF(qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
@@ -28,22 +28,22 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.pos", VFM_KEY_ENUM, OFF(pos), 0, 0, pos_names, NULL,
 		"positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
 	{"model.pos_max", VFM_KEY_INT3, OFF(pos_max), 1, 32767, NULL, NULL,
-		"learned positions: patches that a sample has at most in t, h, w"},
-	{"model.experts", VFM_KEY_INT, OFF(experts), 1, 4096, NULL, NULL, "moe: experts a block"},
+		"learned positions: maximum patches of a sample in t, h, w"},
+	{"model.experts", VFM_KEY_INT, OFF(experts), 1, 4096, NULL, NULL, "moe: experts per block"},
 	{"model.expert_ffn", VFM_KEY_INT, OFF(expert_ffn), 1, 1 << 20, NULL, NULL, "moe: inner width of an expert"},
 	{"model.shared_experts", VFM_KEY_INT, OFF(shared_experts), 0, 1024, NULL, NULL,
 		"moe: experts that compute every token"},
 	{"model.moe_router", VFM_KEY_ENUM, OFF(moe_router), 0, 0, router_names, NULL,
 		"moe: whether experts choose tokens or tokens choose experts"},
 	{"model.moe_capacity", VFM_KEY_NUM, OFF(moe_capacity), 0, 4096, NULL, NULL,
-		"moe: experts that compute a token, on average or exactly"},
+		"moe: experts per token, on average (expert choice) or exactly"},
 	{"model.moe_aux", VFM_KEY_NUM, OFF(moe_aux), 0, 1e6, NULL, NULL,
 		"moe: weight of the load-balance loss of token choice"},
 	{"model.channels", VFM_KEY_INT, OFF(channels), 1, 1024, NULL, NULL, "channels of the latents"},
 	{"model.patch", VFM_KEY_INT3, OFF(patch), 1, 16, NULL, NULL, "patch size t, h, w"},
 	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
 	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
-		"text rows that the model reads of a sample; the rest is cut off"},
+		"maximum text rows of a sample; longer texts are truncated"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
 };
@@ -79,7 +79,7 @@ static int unknown_preset(const char *name, struct vfm_err *err)
 
 	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
 		vfm_buf_addf(&all, "%s%s", all.len ? ", " : "", p->name);
-	vfm_fail(err, VFM_EUSAGE, "unknown model '%s' (there are %s)", name, all.data);
+	vfm_fail(err, VFM_EUSAGE, "unknown model '%s' (expected one of %s)", name, all.data);
 	vfm_buf_release(&all);
 	return VFM_EUSAGE;
 }
@@ -120,7 +120,7 @@ static int check_int(const char *key, int64_t v, int64_t lo, int64_t hi, struct 
 		(long long)v);
 }
 
-/* Whether the architecture reads the key: it is its own, or no architecture's own. */
+/* Whether the architecture reads the key: the key is in its row, or in no row. */
 static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
 {
 	bool special = false;
@@ -202,7 +202,7 @@ static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 			(long long)m->experts, m->moe_capacity);
 	if (m->moe_router == VFM_MOE_TOKEN_CHOICE && m->moe_capacity != (double)(int64_t)m->moe_capacity)
 		return vfm_fail(err, VFM_EUSAGE,
-			"model.moe_capacity: with token choice it is the experts of a token, an integer; got %g",
+			"model.moe_capacity: token choice needs an integer, the experts per token; got %g",
 			m->moe_capacity);
 	return 0;
 }
@@ -235,7 +235,7 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 	TRY(check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
 	if (m->adaln_lora && a->mod != VFM_MOD_MATRIX)
 		return vfm_fail(err, VFM_EUSAGE,
-			"model.adaln_lora: the blocks of model.arch '%s' have no matrices of modulation; 0 would fit",
+			"model.adaln_lora: the blocks of model.arch '%s' have no modulation matrices; 0 would fit",
 			m->arch);
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
@@ -284,7 +284,7 @@ int64_t vfm_model_head_dim(const struct vfm_model_spec *m)
 	return m->hidden / m->heads;
 }
 
-/* Outputs of k (and of v). */
+/* Output width of the projection of k; v has the same. */
 static int64_t kv_dim(const struct vfm_model_spec *m)
 {
 	return m->kv_heads * vfm_model_head_dim(m);
@@ -305,7 +305,7 @@ static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
 		(m->qk_norm ? 2 * vfm_model_head_dim(m) : 0);
 }
 
-/* Of one expert, and of all that stand in the place of the MLP. */
+/* Parameters of one expert, without biases. */
 static int64_t expert_params(const struct vfm_model_spec *m)
 {
 	return 2 * m->hidden * m->expert_ffn;
@@ -327,7 +327,7 @@ static int64_t mlp_params(const struct vfm_model_spec *m)
 	}
 }
 
-/* Of the modulation of one block, without the part that all blocks share. */
+/* Parameters of the modulation of one block, without the shared matrix. */
 static int64_t mod_params(const struct vfm_model_spec *m)
 {
 	const struct vfm_arch *a = vfm_model_arch(m);
@@ -395,7 +395,7 @@ static double mlp_flops(const struct vfm_model_spec *m, double q)
 	}
 }
 
-/* Of the scores and the sums of one self-attention. */
+/* FLOPs of Q K^T and P V of one self-attention. */
 static double attn_flops(enum vfm_attn_span span, const struct vfm_pack_sums *p, double h)
 {
 	return 4 * h * (span == VFM_ATTN_SPATIAL ? p->Qs : span == VFM_ATTN_TEMPORAL ? p->Qt : p->Q);

@@ -1,4 +1,4 @@
-/* pack.h - a pack: samples of any sizes in one row of tokens, as host arrays.
+/* pack.h - a pack: samples of different sizes concatenated into one token sequence, as host arrays.
  *
  * data/loader.h, train/synthetic.h and the sampler fill packs; model/input.h uploads them.  The tokens of a sample are
  * contiguous, in the order (t, h, w) of its grid; samples follow one another.  An image is a video of one frame.
@@ -8,11 +8,11 @@
  *	TRY(vfm_pack_alloc(&p, err));
  *	for (int i = 0; i < p.n; i++)
  *		vfm_pack_set(&p, i, id[i], grid[i], text_rows[i]);
- *	// then x0 and text
+ *	// write x0 and text
  *	vfm_pack_release(&p);
  *
- * One block of host memory holds all arrays, each 64-byte aligned.  The block belongs to the pack's owner, who calls
- * alloc and release; others read a pack for as long as its owner says.
+ * One block of host memory holds all arrays, each 64-byte aligned.  The owner of the pack owns the block and calls
+ * vfm_pack_alloc and vfm_pack_release.
  */
 #ifndef VFM_SPEC_PACK_H
 #define VFM_SPEC_PACK_H
@@ -25,15 +25,15 @@
 struct vfm_pack {
 	int n;               /* samples */
 	int64_t tokens;      /* == cu_seqlens[n] */
-	int64_t text_tokens; /* == cu_text[n]; a sample without text has none */
+	int64_t text_tokens; /* == cu_text[n]; 0 rows for a sample without text */
 	int32_t patch_dim;   /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
 	int32_t text_dim;    /* features of a text row */
 
 	int64_t step, index; /* of a manifest: the global step, the pack within it; else 0 */
-	int64_t step_tokens; /* tokens of the global step, of all ranks: the denominator of losses; 0: no loss
+	int64_t step_tokens; /* tokens of the global step over all ranks, the denominator of losses; 0: no loss
 				(sampling) */
 
-	uint64_t *id;        /* [n] sample id: the key of its randomness */
+	uint64_t *id;        /* [n] sample id, the key of its random numbers */
 	int32_t (*grid)[3];  /* [n] size in patches: t, h, w */
 	int32_t *cu_seqlens; /* [n+1] boundaries of the samples in the tokens */
 	int32_t *cu_text;    /* [n+1] boundaries of the samples in the text rows */
@@ -48,12 +48,13 @@ struct vfm_pack {
 	size_t bytes;
 };
 
-/* Room for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim.  A block of an earlier call
- * is kept where it is large enough.  Contents are undefined, but cu_seqlens[0] and cu_text[0] are 0.  On failure
- * VFM_EENV; the pack may be released or allocated again. */
+/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim.  Reuses the
+ * block of an earlier call if it is large enough.  Sets cu_seqlens[0] and cu_text[0] to 0 and leaves the other elements
+ * undefined.  VFM_EENV: out of memory; the pack may be released or allocated again. */
 int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err);
-/* Sample i, in ascending order of i: id, grid, both boundaries behind it, and seg, idx and pos of its tokens. */
+/* Sets id and grid of sample i, cu_seqlens[i+1] and cu_text[i+1], and seg, idx and pos of its tokens.  Call in
+ * ascending order of i. */
 void vfm_pack_set(struct vfm_pack *p, int i, uint64_t id, const int32_t grid[3], int32_t text_rows);
-void vfm_pack_release(struct vfm_pack *p); /* `{0}` is fine */
+void vfm_pack_release(struct vfm_pack *p); /* accepts `{0}` */
 
 #endif

@@ -7,11 +7,11 @@ void vfm_parallel_defaults(struct vfm_parallel *p)
 	*p = (struct vfm_parallel){.tp = 1, .cp = 1, .pp = 1, .ep = 1, .vpp = 1, .bucket_mib = 32};
 }
 
-/* ---- what must hold ---- */
+/* ---- constraints ---- */
 
 typedef long long ll;
 
-/* What a degree must divide; those with of 0 do not matter. */
+/* A value that a degree must divide; 0 is divisible by any degree. */
 struct multiple {
 	const char *what;
 	int64_t of;
@@ -25,7 +25,7 @@ static const struct multiple *misfit(const struct multiple *m, int n, int64_t de
 	return NULL;
 }
 
-/* "1, 2, 3, 6": the degrees that divide all of m. */
+/* Appends "1, 2, 3, 6": the degrees that divide all of m. */
 static void fits(struct vfm_buf *b, const struct multiple *m, int n)
 {
 	int64_t most = 0;
@@ -148,14 +148,14 @@ int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, i
 	TRY(check_ep(p, m, err));
 	if (p->fsdp && p->distopt)
 		return vfm_fail(err, VFM_EUSAGE,
-			"parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit");
+			"parallel.distopt: fsdp shards the optimizer state already; set one of the two");
 	if (!p->shard)
 		p->shard = p->dp * p->cp;
 	shard[0] = (struct multiple){"dp x cp =", p->dp * p->cp};
 	return check_divides("parallel.shard", p->shard, shard, 1, err);
 }
 
-/* ---- who is where ---- */
+/* ---- coordinates and groups ---- */
 
 void vfm_parallel_coord(const struct vfm_parallel *p, int rank, int coord[VFM_AXES])
 {
@@ -197,13 +197,13 @@ const char *vfm_group_name(enum vfm_group g)
 	return name[g];
 }
 
-/* Rank `key` of the group `color` of groups of `size`, cut into `inner` neighbours each: the neighbours, or
- * those at the same place among their neighbours. */
+/* Splits the group g into subgroups of `inner` consecutive ranks.  Returns the subgroup of the rank g.key. */
 static struct vfm_place neighbours(struct vfm_place g, int64_t inner)
 {
 	return (struct vfm_place){(int)inner, (int)(g.color * (g.size / inner) + g.key / inner), (int)(g.key % inner)};
 }
 
+/* Returns the group of the ranks with the same position in each of these subgroups. */
 static struct vfm_place counterparts(struct vfm_place g, int64_t inner)
 {
 	return (struct vfm_place){(int)(g.size / inner), (int)(g.color * inner + g.key % inner), (int)(g.key / inner)};

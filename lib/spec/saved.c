@@ -1,6 +1,6 @@
 #include "spec/saved.h"
 
-/* Which modes of recompute save a tensor. */
+/* Sets of recompute modes that save a tensor. */
 enum {
 	NONE = 1 << VFM_RECOMPUTE_NONE,
 	LIGHT = 1 << VFM_RECOMPUTE_LIGHT,
@@ -27,7 +27,7 @@ static void add_tokens(struct list *l, const char *name, double width, unsigned 
 	add_saved(l, name, VFM_ROWS_TOKENS, width, VFM_SAVED_COMPUTE, modes);
 }
 
-/* A norm of the residual stream, which its backward reads. */
+/* A norm of the residual stream; its backward reads the input. */
 static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_input)
 {
 	double h = (double)m->hidden;
@@ -37,7 +37,7 @@ static void add_norm(struct list *l, const struct vfm_model_spec *m, bool block_
 	add_tokens(l, "norm output", h, NONE);
 }
 
-/* q or k of the given heads behind its projection. */
+/* q or k with `heads` heads, after the projection. */
 static void add_qk(struct list *l, const struct vfm_model_spec *m, enum vfm_saved_rows rows, int64_t heads, bool rope)
 {
 	bool turned = rope && (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH);
@@ -65,12 +65,12 @@ static void add_self_attention(struct list *l, const struct vfm_model_spec *m, i
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, true);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->kv_heads, true);
 	add_attention_output(l, m);
-	if (a->attn[i] == VFM_ATTN_TEMPORAL) /* its rows are permuted on the way back */
+	if (a->attn[i] == VFM_ATTN_TEMPORAL) /* the output is permuted back to the order (t, h, w) */
 		add_tokens(l, "permuted attention output", h, NONE);
 	add_tokens(l, "attention projection", h, PRODUCT);
 }
 
-/* Its projection is added without a gate, so that the backward does not read it. */
+/* The block adds the projection without a gate, so the backward does not read it. */
 static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
@@ -87,7 +87,7 @@ static void add_cross_attention(struct list *l, const struct vfm_model_spec *m)
 	add_tokens(l, "cross projection", h, LIGHT);
 }
 
-/* An MLP with gelu on `rows` rows a token: the input and the output of its activation. */
+/* Input and output of the gelu of an MLP; `width` elements per token. */
 static void add_gelu(struct list *l, double width)
 {
 	add_tokens(l, "fc1", width, PRODUCT);
@@ -102,7 +102,7 @@ static void add_experts(struct list *l, const struct vfm_model_spec *m)
 
 	add_saved(l, "router logits", VFM_ROWS_TOKENS, e, VFM_SAVED_F32, LIGHT);
 	add_saved(l, "router scores", VFM_ROWS_TOKENS, e, VFM_SAVED_F32, NONE);
-	/* i32: which rows, where their weights are; of token choice the chosen experts and their weights, too */
+	/* i32 row indices and weight offsets; token choice adds the chosen experts and their weights */
 	add_saved(l, "dispatch lists", VFM_ROWS_TOKENS, (tokens_choose ? 4 : 2) * c, VFM_SAVED_F32, NONE);
 	add_saved(l, "dispatch weights", VFM_ROWS_TOKENS, c, VFM_SAVED_F32, NONE);
 	add_tokens(l, "dispatched tokens", c * h, NONE);
@@ -155,7 +155,7 @@ int vfm_block_saved(const struct vfm_model_spec *m, struct vfm_saved out[VFM_SAV
 	struct list l = {out, 0};
 
 	add_modulation(&l, m);
-	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* what positions are added to */
+	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
 		add_saved(&l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, INPUT & ~NONE);
 	for (int i = 0; i < vfm_model_arch(m)->n_attn; i++)
 		add_self_attention(&l, m, i);

@@ -187,7 +187,7 @@ static void test_check(void **state)
 			continue;
 		}
 		assert_int_equal(vfm_model_check(&m, &err), VFM_EUSAGE);
-		assert_non_null(strstr(err.msg, "have no matrices of modulation; 0 would fit"));
+		assert_non_null(strstr(err.msg, "have no modulation matrices; 0 would fit"));
 	}
 }
 

@@ -81,7 +81,7 @@ static void test_refused(void **state)
 		strcpy(m.arch, "moe"));
 	REFUSED("parallel.ep: 8 does not divide dp x cp x tp = 12; 1, 2, 4 would fit", 12, p->ep = 8; m.experts = 8;
 		strcpy(m.arch, "moe"));
-	REFUSED("parallel.distopt: fsdp shards the optimizer's state already; one of the two would fit", 2,
+	REFUSED("parallel.distopt: fsdp shards the optimizer state already; set one of the two", 2,
 		p->fsdp = p->distopt = true);
 	REFUSED("parallel.shard: 4 does not divide dp x cp = 6; 1, 2, 3, 6 would fit", 12, p->tp = 2; p->cp = 2;
 		p->shard = 4; p->fsdp = true);
