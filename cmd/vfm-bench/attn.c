@@ -1,5 +1,5 @@
-/* vfm-bench attn - attention of samples of different lengths: packed one behind the other, and padded to slots of equal
- * size, where padding is computed like any row. */
+/* vfm-bench attn - times attention over samples of different lengths in two layouts: packed (concatenated), and padded
+ * to slots of equal size, where the kernels also compute the padding. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +20,9 @@ static struct {
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "heads", "N", "of queries (12)", &o.heads},
-	{VFM_OPT_INT, 0, "kv-heads", "N", "of keys and values (as many)", &o.kv_heads},
+	{VFM_OPT_INT, 0, "kv-heads", "N", "key and value heads (as many as heads)", &o.kv_heads},
 	{VFM_OPT_INT, 0, "dim", "N", "of a head (64)", &o.dim},
-	{VFM_OPT_INT, 0, "slot", "N", "rows of a padded sample (those of the longest)", &o.slot},
+	{VFM_OPT_INT, 0, "slot", "N", "rows of a padded sample (the longest length)", &o.slot},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of the operands (bf16)", &o.dtype},
 	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each; the median counts (11)", &o.repeat},
@@ -38,13 +38,13 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-/* What is measured: len[n] rows that count, at[n] of a slot. */
+/* The samples: len[n] rows each; at[n] rows each with padding. */
 struct mix {
 	int n, *len, *at;
 	int64_t rows, longest;
 };
 
-/* "1024" or "8x256" */
+/* Parses "1024" (one sample) or "8x256" (eight samples). */
 static int add_lengths(struct mix *m, const char *word, struct vfm_err *err)
 {
 	const char *x = strchr(word, 'x');
@@ -53,7 +53,7 @@ static int add_lengths(struct mix *m, const char *word, struct vfm_err *err)
 
 	if (x) {
 		if ((size_t)(x - word) >= sizeof(head))
-			return vfm_fail(err, VFM_EUSAGE, "'%s' is no length", word);
+			return vfm_fail(err, VFM_EUSAGE, "'%s' is not a length", word);
 		memcpy(head, word, (size_t)(x - word));
 		TRY(vfm_parse_i64(head, 1, MAX_SAMPLES, &count, err));
 	}
@@ -92,7 +92,7 @@ static int lengths(struct mix *m, char **words, int n, struct vfm_err *err)
 enum how { PACKED, PADDED, HOWS };
 static const char *const names[HOWS] = {"packed", "padded"};
 
-/* Forward and backward in a layout. */
+/* Adds the cases of a layout: forward and backward. */
 static void cases_of(struct vfm_cases *l, const struct mix *m, enum how how, enum vfm_dtype t)
 {
 	const int *len = how == PADDED ? m->at : m->len;
@@ -141,7 +141,7 @@ static int time_mix(
 			vfm_err_context(err, "%s", c->name);
 			break;
 		}
-		if (how == PACKED) { /* what there is to compute */
+		if (how == PACKED) { /* FLOPs without padding */
 			flops[i % 2] = vfm_case_cost(c).flops;
 			packed[i % 2] = seconds.median;
 		}
@@ -182,8 +182,8 @@ static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struc
 		"%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64
 		", %s; slots of %" PRId64 " rows",
 		m->n, m->rows, o.heads, o.kv_heads, o.dim, o.dtype, o.slot);
-	vfm_table_note(t, "GFLOP/s and token/s: of what is not padding; of packed: time against the packed samples'");
-	vfm_table_note(t, "the other operations of a layer go over all rows, padding or not");
+	vfm_table_note(t, "GFLOP/s and token/s exclude padding; of packed: time relative to the packed layout");
+	vfm_table_note(t, "the other operations of a layer process all rows, including padding");
 	return 0;
 }
 

@@ -1,4 +1,4 @@
-/* bench.h - the benchmarks; each stands in a file of its own, with one line in the table of main.c. */
+/* bench.h - the benchmarks.  Each has its own file and one line in the table of main.c. */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
@@ -17,22 +17,22 @@ int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);
 
-/* Adds the note that every report ends with: CPU model, threads (0: left out), program version, measured. */
+/* Adds the last note of every report: CPU model, threads (0: omitted), program version. */
 void bench_note_machine(struct vfm_table *t, int threads);
 
-/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and how the ranks share the work; nothing for one rank. */
+/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
 void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out);
 
-/* Prints the table that `fill` makes on an opened device, with notes on the device, on attention that its library left
- * to slower kernels, and on the machine around those of fill. */
 typedef int (*bench_fill)(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err);
+/* Opens the device, calls `fill` to fill a table, and prints it.  Adds notes on the device, on calls of attention that
+ * fell back to slower kernels, and on the machine. */
 int bench_on_device(
 	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err);
 
 enum { BENCH_REPEAT_MAX = 1000 };
 
-/* *seconds: of one call of a case that has its memory, measured repeat <= BENCH_REPEAT_MAX times.  Short calls are run
- * several times between two looks at the clock. */
+/* Measures the seconds of one call of an allocated case, repeat <= BENCH_REPEAT_MAX times.  Batches short calls between
+ * two readings of the clock. */
 int bench_time_case(
 	struct vfm_case *c, struct vfm_stream *s, int repeat, struct vfm_spread *seconds, struct vfm_err *err);
 

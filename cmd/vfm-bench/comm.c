@@ -1,8 +1,8 @@
-/* vfm-bench comm - the collectives of several ranks: time, bandwidth, and whether the result is right.
+/* vfm-bench comm - times the collectives of several ranks, reports their bandwidths and verifies their results.
  *
- * As nccl-tests has it: the size S is that of the whole (the vector of all_reduce, what all_gather collects,
- * what reduce_scatter and all_to_all are given); algorithm bandwidth S / t; bus bandwidth 2 (n-1)/n of that for
- * all_reduce, (n-1)/n for the others, 1 for broadcast and exchange. */
+ * Definitions of nccl-tests: the size S is that of the vector of all_reduce, the output of all_gather, the input of
+ * reduce_scatter and all_to_all.  The algorithm bandwidth is S / t.  The bus bandwidth is that times 2 (n-1)/n for
+ * all_reduce, 1 for broadcast and exchange, (n-1)/n for the others. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,13 +25,13 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "ops", "LIST",
 		"all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)",
 		&ops},
-	{VFM_OPT_STR, 0, "sizes", "LIST", "bytes of the whole (64K,1M,16M,64M)", &sizes},
+	{VFM_OPT_STR, 0, "sizes", "LIST", "total bytes S of an operation (64K,1M,16M,64M)", &sizes},
 	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
-	{VFM_OPT_FLAG, 0, "register", NULL,
-		"make the operands known to the library that carries them, where it wants that", &registered},
+	{VFM_OPT_FLAG, 0, "register", NULL, "register the operands with the communication library, if it supports that",
+		&registered},
 	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)",
 		&repeat},
-	{VFM_OPT_NUM, 0, "seconds", "S", "calls of a measurement take about so long (0.02)", &seconds},
+	{VFM_OPT_NUM, 0, "seconds", "S", "approximate duration of a measurement (0.02)", &seconds},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
 	{0},
@@ -48,10 +48,10 @@ static const struct vfm_cmd cmd = {
 enum { MAX_REPEAT = 256 };
 
 struct work {
-	struct vfm_comm *c;   /* of the device */
+	struct vfm_comm *c;   /* device communicator */
 	struct vfm_stream *s; /* compute stream */
 	enum vfm_dtype dt;
-	int64_t n;   /* elements of the whole, a multiple of the ranks */
+	int64_t n;   /* elements of the vector, a multiple of the ranks */
 	char *a, *b; /* [n] each, device */
 	char *host;  /* [n] */
 };
@@ -103,8 +103,8 @@ static int barrier(struct work *w, struct vfm_err *err)
 	return vfm_barrier(w->c, w->s, err);
 }
 
-/* What element i of the result is when element i of rank r's operand is value(r, i): small whole numbers, so that sums
- * are exact. */
+/* Returns element i of the operand of rank r.  The want_* functions return element i of the correct result.  Values are
+ * small integers, so that sums are exact. */
 static int64_t value(int r, int64_t i)
 {
 	return (r * 5 + i * 3 + i / 7) % 13 - 6;
@@ -158,8 +158,8 @@ static const struct op {
 	const char *name;
 	int (*run)(struct work *w, struct vfm_err *err);
 	int64_t (*want)(const struct work *w, int64_t i);
-	bool in_a, shares;    /* the result lies in a; is one share long */
-	double bus, per_rank; /* bus bandwidth: factor, and whether times (n-1)/n */
+	bool in_a, shares;    /* the result is in a; has n / ranks elements */
+	double bus, per_rank; /* bus bandwidth: factor; 1: times (n-1)/n */
 } table[] = {
 	{"all_reduce", all_reduce, want_reduce, true, false, 2, 1},
 	{"all_gather", all_gather, want_gather, false, false, 1, 1},
@@ -210,7 +210,7 @@ static int check(struct work *w, const struct op *op, struct vfm_err *err)
 	return 0;
 }
 
-/* Seconds a call; the number of calls is the same on all ranks. */
+/* Measures the seconds per call.  Collective: all ranks make the same number of calls. */
 static int measure(struct work *w, const struct op *op, int64_t calls, double *t, struct vfm_err *err)
 {
 	double start;
@@ -303,7 +303,7 @@ static const struct op *op_named(const char *name)
 
 enum { LIST_MAX = 64 };
 
-/* What the options ask for. */
+/* The parsed options. */
 struct request {
 	const struct op *op[LIST_MAX];
 	int64_t size[LIST_MAX];
@@ -319,7 +319,7 @@ static int parse_ops(struct request *r, struct vfm_err *err)
 	for (p = strtok_r(text, ",", &save); rc >= 0 && p && r->n_op < LIST_MAX; p = strtok_r(NULL, ",", &save)) {
 		r->op[r->n_op] = op_named(p);
 		if (!r->op[r->n_op++])
-			rc = vfm_fail(err, VFM_EUSAGE, "--ops: there is no '%s'", p);
+			rc = vfm_fail(err, VFM_EUSAGE, "--ops: unknown operation '%s'", p);
 	}
 	if (rc >= 0 && (p || !r->n_op))
 		rc = vfm_fail(err, VFM_EUSAGE, "--ops: expected 1 to %d operations, got '%s'", LIST_MAX, ops);

@@ -1,4 +1,4 @@
-/* vfm-bench loader - how fast packs come from the shards, with nothing else to do. */
+/* vfm-bench loader - times the loader alone: reads packs from shards without training. */
 #include <stdlib.h>
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* vfm-bench - performance tables. */
+/* vfm-bench - measures performance and prints tables. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* vfm-bench matrix: the table of models, contexts and configurations. */
+/* vfm-bench matrix - measures training steps over models, contexts and configurations. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,11 +25,11 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &contexts},
 	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &dtypes},
 	{VFM_OPT_STR, 0, "recompute", "LIST", "none, light, selective, full (none)", &recomputes},
-	{VFM_OPT_INT, 0, "packs", "N", "packs a step (1)", &packs},
+	{VFM_OPT_INT, 0, "packs", "N", "packs per step (1)", &packs},
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (128)", &text_len},
-	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps a row (3)", &steps},
-	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (2)", &seconds},
-	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (1)", &warmup},
+	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps per row (3)", &steps},
+	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds per row (2)", &seconds},
+	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (1)", &warmup},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -47,9 +47,9 @@ static const struct vfm_cmd cmd = {
 struct row {
 	char model[32];
 	int64_t tokens;
-	char label[256]; /* what is set beyond the preset */
+	char label[256]; /* the keys set beyond the preset */
 	struct vfm_config config;
-	int ranks; /* that it runs on: plan_row */
+	int ranks; /* set by place_row */
 };
 
 struct rows {
@@ -86,7 +86,7 @@ static int row_set(struct row *w, const char *key, const char *value, struct vfm
 	return rc;
 }
 
-/* "a,b,c" -> the i-th word, or false. */
+/* Copies word i of "a,b,c"; false if the list is shorter. */
 static bool word(const char *list, int i, char *out, size_t len)
 {
 	for (; i > 0; i--) {
@@ -99,7 +99,7 @@ static bool word(const char *list, int i, char *out, size_t len)
 	return true;
 }
 
-/* The product of the comma lists. */
+/* Adds one row for each combination of the comma-separated lists. */
 static int rows_from_options(struct rows *r, struct vfm_err *err)
 {
 	char m[32], c[32], d[16], rc[16];
@@ -124,7 +124,7 @@ static int rows_from_options(struct rows *r, struct vfm_err *err)
 	return 0;
 }
 
-/* JSON Lines: {"model":"dit-s","context":8192,"set":{"train.dtype":"bf16"}} */
+/* Reads rows from JSON Lines: {"model":"dit-s","context":8192,"set":{"train.dtype":"bf16"}} */
 static int row_from_json(struct rows *r, const json_t *o, struct vfm_err *err)
 {
 	const char *model, *key;
@@ -177,8 +177,8 @@ static int rows_from_file(struct rows *r, const char *path, struct vfm_err *err)
 
 /* ---- ranks ---- */
 
-/* Sets the number of ranks of a row.  `world` is -n, of which a row with a given parallel.dp may use fewer; or the size
- * of the job (`started`), all of whose ranks take part in each row. */
+/* Sets the number of ranks of a row.  If the ranks are `started`, `world` is their number and each row uses all of
+ * them. Else `world` is -n, and a row with parallel.dp set may use fewer. */
 static int place_row(struct row *w, int world, bool started, struct vfm_err *err)
 {
 	struct vfm_parallel p = w->config.parallel;
@@ -208,23 +208,23 @@ static int place_rows(struct rows *r, int world, bool started, struct vfm_err *e
 
 /* ---- measuring ---- */
 
-/* What became of a row. */
+/* The result of a row. */
 struct outcome {
 	bool measured; /* else it does not fit */
-	double need;   /* bytes of a rank, at least */
+	double need;   /* lower bound of the bytes per rank */
 	struct vfm_bench_result r;
-	double peak; /* TFLOP/s of a device; 0: not known */
+	double peak; /* TFLOP/s of a device; 0: unknown */
 	int threads; /* of a rank */
 	char layout[128], device[128], descr[256];
 };
 
-/* Bytes that a step needs at least on a rank's device: masters, gradients, two moments, the bf16 copy, and what blocks
- * keep for the backward, each divided evenly over the ranks that share it. */
+/* Returns a lower bound of the bytes of a step on a rank's device: master weights, gradients, two moments, the bf16
+ * copy and the saved activations of the blocks, each divided evenly over the ranks that shard it. */
 static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *p, int64_t tokens)
 {
 	const struct vfm_model_spec *m = &c->model;
 	const struct vfm_train_config *t = &c->train;
-	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* that recompute goes for */
+	int64_t n = t->recompute_blocks, blocks = n > 0 && n < m->layers ? n : m->layers; /* blocks that recompute */
 	double params = (double)vfm_model_params(m) / (double)(p->tp * p->pp * p->ep);
 	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
 	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0 : t->moments == VFM_BF16 ? 6 : 8;
@@ -245,7 +245,7 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	return params * (master + rest + moments) + kept / (double)(p->tp * p->cp * p->pp);
 }
 
-/* Collective: whether every rank has the memory. */
+/* Sets *fits to whether every rank has `need` bytes.  Collective. */
 static int check_memory(struct vfm_context *x, double need, bool *fits, struct vfm_err *err)
 {
 	const struct vfm_dev *d = x->device.dev;
@@ -285,12 +285,12 @@ static int measure_row(struct vfm_context *x, const struct row *w, struct outcom
 
 struct matrix {
 	struct rows rows;
-	struct outcome *out; /* [rows.n], in memory that forked ranks share with their parent; rank 0 writes */
+	struct outcome *out; /* [rows.n], shared with forked ranks; rank 0 writes */
 	enum vfm_table_format format;
-	bool is_rank, is_first; /* this process ran rows; as rank 0 */
+	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
 };
 
-/* Measures the rows that are for as many ranks as there are. */
+/* Measures the rows whose number of ranks equals the size of the job.  Collective. */
 static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	bool started = rank_opts.ranks == VFM_UNSET;
@@ -314,8 +314,8 @@ static int measure_matrix(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	return 0;
 }
 
-/* Forks the ranks of all rows of a size together.  The rows of one rank come last: they run in this process, which
- * cannot fork once it has threads. */
+/* Measures the rows, grouped by their number of ranks; forks the ranks once per group.  The rows with one rank come
+ * last, since they run in this process, which cannot fork once it has threads. */
 static int measure_forked(struct matrix *m, struct vfm_err *err)
 {
 	int most = (int)rank_opts.ranks;
@@ -395,7 +395,7 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
 		"spread is (max - min) / median");
 	vfm_table_note(
-		t, "GPUs: the ranks of a row, on a CPU processes; threads: of a rank; GiB: of the rank with the most");
+		t, "GPUs: ranks of the row (processes on a CPU); threads: per rank; GiB: maximum over the ranks");
 	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);
 	return rc;
@@ -417,7 +417,7 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(n ? rows_from_file(&m->rows, argv[1], err) : rows_from_options(&m->rows, err));
 	for (size_t i = 0; i < m->rows.n; i++)
-		TRY(vfm_config_check(&m->rows.v[i].config, err)); /* sets dimensions that follow from others */
+		TRY(vfm_config_check(&m->rows.v[i].config, err)); /* sets derived dimensions */
 	return 0;
 }
 

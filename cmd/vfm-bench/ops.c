@@ -1,4 +1,4 @@
-/* vfm-bench ops - how fast the device computes each op of the list of cases. */
+/* vfm-bench ops - times each op of the list of cases on a device. */
 #include <fnmatch.h>
 #include <stdio.h>
 
@@ -18,7 +18,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat},
 	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
 	{VFM_OPT_FLAG, 'a', "all", NULL, "also the small cases of the tests", &o.all},
-	{VFM_OPT_FLAG, 'L', "large", NULL, "the cases of a GPU's training instead", &o.large},
+	{VFM_OPT_FLAG, 'L', "large", NULL, "the cases of training on a GPU instead", &o.large},
 	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
 	{VFM_OPT_FLAG, 'l', "list", NULL, "only print the names of the cases", &o.list},
 	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
@@ -32,7 +32,7 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-/* A pattern is a part of a name; * and ? stand for what they stand for in a shell. */
+/* A pattern matches a part of a name; * and ? match as in a shell. */
 static bool chosen(const struct vfm_case *c, char **patterns, int n)
 {
 	if (o.large ? !(c->flags & VFM_CASE_LARGE)
@@ -48,18 +48,17 @@ static bool chosen(const struct vfm_case *c, char **patterns, int n)
 	return n == 0;
 }
 
-/* Bytes a second, read and written, of a copy within the device's memory: what an op without products is held against.
- */
+/* Measures a copy within device memory in bytes per second, read and written: the reference for memory-bound ops. */
 static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err)
 {
 	const struct vfm_dev *d = s->dev;
-	/* Far more than any cache, and a small part of the memory. */
+	/* Much larger than any cache, and a small part of the memory. */
 	size_t n = d->mem_total > (int64_t)16 << 30 ? (size_t)1 << 30 : (size_t)128 << 20;
-	char *p = vfm_dev_alloc(s, 2 * n, "what is copied to see how fast", err);
+	char *p = vfm_dev_alloc(s, 2 * n, "the buffers of the copy benchmark", err);
 	double seconds[7], start;
 	int rc = p ? d->t->zero(s, p, 2 * n, err) : VFM_EENV;
 
-	for (int i = -1; i < 7 && rc == 0; i++) { /* one to warm up */
+	for (int i = -1; i < 7 && rc == 0; i++) { /* run -1 is the warmup */
 		rc = d->t->stream_sync(s, err);
 		start = vfm_now();
 		if (rc == 0)
@@ -114,7 +113,7 @@ static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vf
 		add_case_row(t, c, seconds, copy);
 		rows++;
 	}
-	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case has such a name (--list prints them)");
+	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case matches (--list prints their names)");
 }
 
 static void add_case_columns(struct vfm_table *t)
@@ -143,9 +142,9 @@ static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct
 	add_case_columns(t);
 	TRY(copy_speed(s, &copy, err));
 	TRY(time_cases(a->l, s, t, a->patterns, a->n, copy, err));
-	vfm_table_note(t, "a copy within the device's memory: %.1f GB/s, read and written; of copy: GB/s against it",
+	vfm_table_note(t, "a copy within device memory: %.1f GB/s, read and written; of copy: GB/s relative to it",
 		copy / 1e9);
-	vfm_table_note(t, "FLOP: matrix products, 2 a multiply-add; bytes: each operand read once and written once");
+	vfm_table_note(t, "FLOP: of matrix products, 2 per multiply-add; bytes: one access per operand element");
 	return 0;
 }
 

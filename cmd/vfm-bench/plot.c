@@ -1,4 +1,4 @@
-/* vfm-bench plot - the curves of training runs as a picture. */
+/* vfm-bench plot - draws the curves of training runs as a PNG. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,9 @@ static bool log_y;
 static int64_t window;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 'o', "output", "FILE", "the picture, a PNG (loss.png)", &out},
-	{VFM_OPT_STR, 'k', "key", "KEY", "what to draw over the steps: loss, grad_norm, lr, tok_s … (loss)", &key},
-	{VFM_OPT_INT, 'w', "window", "N", "steps of the running mean; default: a fortieth of the run", &window},
+	{VFM_OPT_STR, 'o', "output", "FILE", "the PNG to write (loss.png)", &out},
+	{VFM_OPT_STR, 'k', "key", "KEY", "the key of metrics.jsonl to draw: loss, grad_norm, lr, tok_s … (loss)", &key},
+	{VFM_OPT_INT, 'w', "window", "N", "steps of the moving average; default: a fortieth of the run", &window},
 	{VFM_OPT_FLAG, 0, "log", NULL, "logarithmic scale", &log_y},
 	{VFM_OPT_STR, 0, "title", "TEXT", "heading of the picture", &title},
 	{0},
@@ -35,7 +35,7 @@ struct curve {
 	size_t n, cap_x, cap_y;
 };
 
-/* RUN is a directory with metrics.jsonl, or such a file. */
+/* RUN is a run directory or a metrics.jsonl file. */
 static int curve_read(struct curve *c, const char *run, struct vfm_err *err)
 {
 	struct stat st;
@@ -62,7 +62,7 @@ out:
 	return rc < 0 ? VFM_EUSAGE : 0;
 }
 
-/* The mean of the values there are among the `w` around each step, so that it does not lag. */
+/* Centred moving average over the values, except NaN, of `w` steps, which does not lag. */
 static void running_mean(struct curve *c, size_t w)
 {
 	double sum = 0;

@@ -1,4 +1,4 @@
-/* vfm-bench step: one training step of one model on synthetic samples. */
+/* vfm-bench step - times a training step of one model on synthetic samples. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,13 +25,12 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (77)", &text_len},
 	{VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &samples},
 	{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &grid},
-	{VFM_OPT_INT, 0, "packs", "N", "packs a step, of all ranks together (1)", &packs},
+	{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &packs},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
-	{VFM_OPT_STR, 0, "recompute", "none|light|selective|full", "what the backward computes again (none)",
-		&recompute},
-	{VFM_OPT_INT, 0, "steps", "N", "at least so many measured steps (5)", &steps},
-	{VFM_OPT_NUM, 0, "seconds", "S", "and for so long (3)", &seconds},
-	{VFM_OPT_INT, 0, "warmup", "N", "steps before that are not counted (2)", &warmup},
+	{VFM_OPT_STR, 0, "recompute", "none|light|selective|full", "what the backward recomputes (none)", &recompute},
+	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps (5)", &steps},
+	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds (3)", &seconds},
+	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (2)", &warmup},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated", &sets},
 	VFM_CONTEXT_OPTS(&rank_opts),
@@ -162,9 +161,9 @@ static int print(
 	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
 	if (world > 1)
 		vfm_table_note(t,
-			"of all ranks; threads of one, GiB of the one with the most; comm, bubble: shares of a step "
-			"that a rank waited for "
-			"communication, for other stages");
+			"sums over all ranks; threads: per rank; GiB: maximum over the ranks; comm, bubble: fractions "
+			"of "
+			"the step that a rank waited for communication, for other stages");
 	rc = vfm_table_print(t, m->format, stdout, err);
 	vfm_table_free(t);
 	return rc;

@@ -1,4 +1,4 @@
-/* vfm-ckpt check: a line a fault on stdout; status 1 when there are any. */
+/* vfm-ckpt check - prints one line per fault on stdout; status 1 if it finds any. */
 #include <stdio.h>
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* What the verbs of vfm-ckpt share. */
+/* ckpt_cmd.h - the verbs of vfm-ckpt and their shared helpers. */
 #ifndef CKPT_CMD_H
 #define CKPT_CMD_H
 
@@ -15,21 +15,23 @@
 		VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, dst                               \
 	}
 
-/* A checkpoint, its tensors of one part (or all) under the names they are shown by. */
+/* An open checkpoint and the tensors of one part, or of all parts. */
 struct view {
 	struct vfm_ckpt *c;
 	const struct vfm_ckpt_tensor **t; /* [n] by name */
 	int n;
-	size_t cut; /* letters to leave out at the start of each name */
+	size_t cut; /* length of the prefix to omit from each printed name */
 };
-/* part: NULL = all; a plain file is always taken whole.  No tensors in the part: VFM_EUSAGE. */
+/* Opens a view of `part` (NULL: all parts); plain files have no parts and ignore it.  VFM_EUSAGE: the part has no
+ * tensors. */
 int view_open(struct view *v, const char *operand, const char *part, struct vfm_err *err);
 void view_close(struct view *v);
 
-/* Parses the options; 0, VFM_OPT_DONE or VFM_EUSAGE, also when the operands are not min … max. */
+/* Parses the options and sets *n to the number of operands.  Returns 0, VFM_OPT_DONE, or VFM_EUSAGE, also if the number
+ * of operands is not min to max. */
 int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err);
-int verb_print(struct vfm_table *t, const char *format, struct vfm_err *err); /* frees t */
-bool glob_any(const char *name, char **globs, int n);                         /* n == 0: true */
+int verb_print(struct vfm_table *t, const char *format, struct vfm_err *err); /* prints and frees t */
+bool glob_any(const char *name, char **globs, int n); /* whether any glob matches; true if n is 0 */
 void shape_text(const struct vfm_ckpt_tensor *t, char *buf, size_t len);
 void bytes_text(int64_t bytes, char *buf, size_t len);
 

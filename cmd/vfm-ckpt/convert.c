@@ -1,4 +1,4 @@
-/* vfm-ckpt reshard, convert */
+/* vfm-ckpt reshard, convert - write a checkpoint with another sharding or in another format. */
 #include "ckpt/convert.h"
 
 #include <string.h>
@@ -8,12 +8,11 @@
 #include "spec/dtype.h"
 #include "train/layout.h"
 
-/* The configuration that a checkpoint was trained with. */
+/* Reads the configuration of a checkpoint. */
 static int config_of(const struct vfm_ckpt *c, struct vfm_config *cfg, struct vfm_err *err)
 {
 	if (!json_object_size(c->config))
-		return vfm_fail(err, VFM_EUSAGE,
-			"%s has no configuration, from which the cuts of a layout follow; use --files", c->path);
+		return vfm_fail(err, VFM_EUSAGE, "%s has no configuration, which --layout needs; use --files", c->path);
 	vfm_config_defaults(cfg);
 	return vfm_config_saved(cfg, c->config, err) < 0 ? vfm_err_context(err, "%s: configuration", c->path) : 0;
 }
@@ -38,14 +37,13 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 	const char *layout = NULL;
 	int64_t files = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
-			"as the ranks of this layout would write it: tp=2,pp=2,dp=4,fsdp", &layout},
-		{VFM_OPT_INT, 'n', "files", "N", "N files a part, of about the same size", &files},
+		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "the layout to write for: tp=2,pp=2,dp=4,fsdp", &layout},
+		{VFM_OPT_INT, 'n', "files", "N", "N files per part, of about the same size", &files},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt reshard",
 		.synopsis = "-l LAYOUT | -n N CKPT DIR",
-		.summary = "cut a checkpoint for other writers",
+		.summary = "write a checkpoint with another sharding",
 		.opts = opts};
 	struct vfm_ckpt *c;
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);
@@ -94,14 +92,14 @@ int verb_convert(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &part},
 		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
-		{VFM_OPT_SIZE, 0, "shard", "SIZE", "at most so many bytes a file of a directory (default 5G)", &shard},
-		{VFM_OPT_STR, 'c', "config", "FILE", "to a checkpoint: its configuration", &config},
-		{VFM_OPT_INT, 0, "step", "N", "to a checkpoint: its step (default 0)", &step},
+		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &shard},
+		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the checkpoint to write", &config},
+		{VFM_OPT_INT, 0, "step", "N", "step of the checkpoint to write (default 0)", &step},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt convert",
 		.synopsis = "[-p PART] [-t TYPE] [--shard SIZE] [-c FILE] [--step N] SRC DST",
-		.summary = "to safetensors files for other programs, and back",
+		.summary = "convert to safetensors files for other programs, and back",
 		.opts = opts};
 	struct vfm_ckpt_export x = {.dtype = -1};
 	enum vfm_dtype dt;
@@ -114,7 +112,7 @@ int verb_convert(int argc, char **argv, struct vfm_err *err)
 		if (vfm_dtype_parse(dtype, &dt, err) < 0)
 			return vfm_err_context(err, "--dtype");
 		if (!vfm_dtype_is_float(dt))
-			return vfm_fail(err, VFM_EUSAGE, "--dtype: %s is no floating-point type", dtype);
+			return vfm_fail(err, VFM_EUSAGE, "--dtype: %s is not a floating-point type", dtype);
 		x.dtype = (int)dt;
 	}
 	if (shard < 1 || step < 0 || step > (int64_t)1 << 50)

@@ -1,4 +1,4 @@
-/* vfm-ckpt diff: status 1 when there is a difference. */
+/* vfm-ckpt diff - compares tensors; status 1 if they differ. */
 #include <string.h>
 
 #include "ckpt/inspect.h"
@@ -57,7 +57,7 @@ static int pair(struct diff *d, const char *name, const struct vfm_ckpt_tensor *
 	return 0;
 }
 
-/* Both lists are sorted by name. */
+/* Merges the two lists, which are sorted by name. */
 static int walk(struct diff *d, struct vfm_err *err)
 {
 	int i = 0, k = 0;
@@ -80,7 +80,7 @@ static int walk(struct diff *d, struct vfm_err *err)
 	return 0;
 }
 
-/* A whole checkpoint against a plain file means its weights. */
+/* A checkpoint is compared with a plain file by its part "model". */
 static int open_ckpts(struct diff *d, char **argv, const char *part, struct vfm_err *err)
 {
 	TRY(view_open(&d->v[0], argv[1], part, err));
@@ -110,10 +110,10 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 	struct diff d = {.atol = 0};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'p', "part", "PART", "compare this part of checkpoints (model, ema, optim)", &part},
-		{VFM_OPT_NUM, 0, "atol", "X", "absolute difference that is let pass (default 0)", &d.atol},
-		{VFM_OPT_NUM, 0, "rtol", "X", "relative difference that is let pass (default 0)", &d.rtol},
-		{VFM_OPT_FLAG, 0, "ignore-dtype", NULL, "another element type is no difference", &d.ignore_dtype},
-		{VFM_OPT_FLAG, 'a', "all", NULL, "list the equal ones too", &d.all},
+		{VFM_OPT_NUM, 0, "atol", "X", "absolute tolerance (default 0)", &d.atol},
+		{VFM_OPT_NUM, 0, "rtol", "X", "relative tolerance (default 0)", &d.rtol},
+		{VFM_OPT_FLAG, 0, "ignore-dtype", NULL, "do not compare element types", &d.ignore_dtype},
+		{VFM_OPT_FLAG, 'a', "all", NULL, "list equal tensors too", &d.all},
 		OPT_FORMAT(&format),
 		{0},
 	};

@@ -1,4 +1,4 @@
-/* vfm-ckpt hash: sha256 over the lines "NAME\tDTYPE\tSHAPE\tSHA256-OF-VALUES\n", by name. */
+/* vfm-ckpt hash - prints the sha256 of the lines "NAME\tDTYPE\tSHAPE\tSHA256-OF-VALUES\n", sorted by name. */
 #include "base/mem.h"
 #include "ckpt/inspect.h"
 #include "ckpt_cmd.h"
@@ -41,7 +41,7 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'p', "part", "PART",
 			"only this part of checkpoints (model, ema, optim), without its name", &part},
-		{VFM_OPT_FLAG, 'e', "each", NULL, "a line a tensor", &each},
+		{VFM_OPT_FLAG, 'e', "each", NULL, "print one line per tensor", &each},
 		OPT_FORMAT(&format),
 		{0},
 	};

@@ -1,4 +1,4 @@
-/* vfm-ckpt info: from the manifest alone. */
+/* vfm-ckpt info - prints step, model and size from the manifest. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "ckpt_cmd.h"
 
-/* "dit 12 layers, hidden 384, 6 heads", as far as the config says */
+/* Appends "dit 12 layers, hidden 384, 6 heads"; omits keys that the config lacks. */
 static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)
 {
 	static const char *const words[] = {"preset", "name", "arch", "kind"};

@@ -1,4 +1,4 @@
-/* vfm-ckpt ls, tree: from the manifest alone. */
+/* vfm-ckpt ls, tree - list tensors from the manifest. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 	return verb_print(t, format, err);
 }
 
-/* The end of the first `depth` components of a name ('/' and '.' divide), or its length. */
+/* Returns the length of the first `depth` components of a name, which '/' and '.' separate, or of the whole name. */
 static size_t prefix_len(const char *name, int64_t depth)
 {
 	size_t i = 0;
@@ -65,7 +65,7 @@ static void tree_rows(struct vfm_table *t, const struct view *v, int64_t max_dep
 			char *text;
 
 			if (i > 0 && prefix_len(v->t[i - 1]->name, d) == len && !strncmp(v->t[i - 1]->name, name, len))
-				continue; /* this group was printed with its first tensor */
+				continue; /* the first tensor of this group has printed it */
 			for (int k = i; k < v->n && !strncmp(v->t[k]->name, name, len); k++) {
 				if (prefix_len(v->t[k]->name, d) != len)
 					continue;

@@ -1,4 +1,4 @@
-/* vfm-ckpt - look into, check, compare and convert checkpoints. */
+/* vfm-ckpt - inspects, verifies, compares and converts checkpoints. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@ static const struct vfm_verb verbs[] = {
 	{"hash", "a hash of the values, whatever their layout", verb_hash},
 	{"prune", "remove old checkpoints", verb_prune},
 	{"consolidate", "write a part as one safetensors file", verb_consolidate},
-	{"convert", "to safetensors files for other programs, and back", verb_convert},
-	{"reshard", "cut a checkpoint for other writers", verb_reshard},
+	{"convert", "convert to safetensors files for other programs, and back", verb_convert},
+	{"reshard", "write a checkpoint with another sharding", verb_reshard},
 	{0},
 };
 
@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 {
 	struct vfm_verbs family = {.name = "vfm-ckpt",
 		.word = "VERB",
-		.summary = "look into, check, compare and convert checkpoints",
+		.summary = "inspect, verify, compare and convert checkpoints",
 		.list = verbs};
 	struct vfm_err err = {0};
 

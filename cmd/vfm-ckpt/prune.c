@@ -1,4 +1,4 @@
-/* vfm-ckpt prune, consolidate */
+/* vfm-ckpt prune, consolidate - remove old checkpoints; write a part as one file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

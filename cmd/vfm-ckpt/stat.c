@@ -1,4 +1,4 @@
-/* vfm-ckpt stat */
+/* vfm-ckpt stat - prints statistics of tensors. */
 #include "ckpt/inspect.h"
 #include "ckpt_cmd.h"
 

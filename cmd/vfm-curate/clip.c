@@ -19,7 +19,7 @@ struct clip {
 	struct vfm_cut_opts cut;
 };
 
-/* Ids become file names: nothing in them may lead elsewhere. */
+/* Ids become file names: refuses ids that would leave the folder. */
 static int check_id(const char *id, struct vfm_err *err)
 {
 	if (!id || !*id)
@@ -39,7 +39,7 @@ static void move_key(json_t *from, json_t *to, const char *key)
 	json_object_del(from, key);
 }
 
-/* Where the clip came from goes to "origin"; the record then speaks of the new file. */
+/* Moves the keys of the source file to "origin"; the record then describes the new file. */
 static void set_origin(json_t *rec)
 {
 	static const char *const keys[] = {
@@ -74,7 +74,7 @@ static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_r
 		rec, "duration_s", vfm_json_real(round((double)r->frames * r->fps_den / r->fps_num * 1e6) / 1e6));
 }
 
-/* An image that is to stay as it is: the same bytes. */
+/* Copies an image without decoding it. */
 static int copy_image(json_t *rec, const struct clip *c, const char *id, const char *src, struct vfm_err *err)
 {
 	const char *dot = strrchr(src, '.');

@@ -1,7 +1,7 @@
-/* curate.h - the stages of vfm-curate: one file each, one line each in main.c's table.
+/* curate.h - the stages of vfm-curate.  Each has its own file and one line in the table of main.c.
  *
  * A stage is a verb (base/opt.h): argv[0] is its name, it parses its own options and returns 0, VFM_OPT_DONE or a
- * negative code.  VFM_EINPUT with an empty message: records failed and carry their errors.
+ * negative code.  VFM_EINPUT with an empty message: some records failed; each contains its error.
  */
 #ifndef VFM_CURATE_H
 #define VFM_CURATE_H
@@ -23,9 +23,9 @@ int curate_shard(int argc, char **argv, struct vfm_err *err);
 int curate_verify(int argc, char **argv, struct vfm_err *err);
 int curate_synth(int argc, char **argv, struct vfm_err *err);
 
-/* Sets the keys that `probe` finds out. */
+/* Sets the keys of a record that `probe` reads from a file. */
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);
-/* --size WxH, both multiples of `multiple`. */
+/* Parses --size WxH; both must be multiples of `multiple`. */
 int curate_parse_size(const char *text, int multiple, int *width, int *height, struct vfm_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* encode - pictures and captions -> latents and text embeddings. */
+/* encode - frames and captions -> latents and text embeddings. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 	if (rc >= 0)
 		rc = vfm_stage_run(stage, NULL, err);
 	if (atomic_load(&e->uncaptioned))
-		vfm_info("%lld records have no caption: their text is that of an empty one",
+		vfm_info("%lld records have no caption and get the embedding of an empty caption",
 			(long long)atomic_load(&e->uncaptioned));
 	for (int64_t i = 0; i < jobs; i++)
 		vfm_textbytes_free(e->embedders[i]);

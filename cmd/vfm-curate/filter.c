@@ -1,4 +1,4 @@
-/* filter - drops records outside of limits. */
+/* filter - drops records whose numbers exceed limits. */
 #include <stdlib.h>
 #include <string.h>
 

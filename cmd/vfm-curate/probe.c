@@ -19,7 +19,7 @@ struct probe {
 	bool fast, all, nul;
 	double timeout_s;
 	int threads;
-	/* the source of names */
+	/* operands, stdin and the walk of folders */
 	char **operands;
 	int n_operands, at;
 	bool from_stdin;
@@ -69,7 +69,7 @@ static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
 				return 1;
 			p->left_out++;
 			break;
-		case FTS_NS: /* opening it will say why */
+		case FTS_NS: /* opening the file reports the error */
 			return 1;
 		case FTS_DNR:
 		case FTS_ERR:
@@ -140,7 +140,7 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 			return rc;
 		rc = next_operand(p, err);
 		if (rc == 0 && p->left_out)
-			vfm_info("%lld files in folders do not look like video or image by their names and were left "
+			vfm_info("%lld files in folders have no name of a video or image and were left "
 				 "out "
 				 "(--all)",
 				(long long)p->left_out);
@@ -149,7 +149,7 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 	}
 }
 
-/* ---- facts ---- */
+/* ---- records ---- */
 
 static void set_int(json_t *rec, const char *key, int64_t value)
 {
@@ -206,7 +206,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	rc = vfm_sha256_file(src, hex, err);
 	if (rc == 0) {
 		hex[16] = 0;
-		json_object_del(rec, "src"); /* the id stands in front of it */
+		json_object_del(rec, "src"); /* re-added below, so that the key "id" comes first */
 		json_object_set_new(rec, "id", json_string(hex));
 		json_object_set_new(rec, "src", json_string(src));
 		rc = vfm_probe_file(&facts, src, &opts, p->fast, err);
@@ -214,7 +214,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	if (rc == 0)
 		curate_set_facts(rec, &facts);
 	free(src);
-	return rc < 0 ? VFM_EINPUT : 0; /* a file that cannot be read is that file's failure */
+	return rc < 0 ? VFM_EINPUT : 0; /* the record fails; the stage continues */
 }
 
 int curate_probe(int argc, char **argv, struct vfm_err *err)

@@ -1,4 +1,4 @@
-/* score - what a clip looks like, in numbers. */
+/* score - scores of a clip: motion, luma, sharpness and others. */
 #include <math.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	TRY(vfm_score_file(&score, m.src, &opts, err));
 	now = score_json(&score);
 	old = json_object_get(rec, "score");
-	if (json_is_object(old)) { /* scores of other makers stay */
+	if (json_is_object(old)) { /* keeps scores that other programs have set */
 		json_object_update(old, now);
 		json_decref(now);
 	} else {

@@ -15,7 +15,7 @@ static int shard_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return vfm_dataset_add(ctx, rec, err);
 }
 
-/* Each part of an array job makes a dataset of its own. */
+/* Sets *dir to DIR, or to DIR/part-NNNNN with --part: each part of an array job writes its own dataset. */
 static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct vfm_stage *stage, struct vfm_err *err)
 {
 	int64_t part, n_parts;
@@ -23,7 +23,8 @@ static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct v
 	if (!o->dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the shards go");
 	if (stage->opts.done)
-		return vfm_fail(err, VFM_EUSAGE, "--done: samples that were copied would be in no shard; use --resume");
+		return vfm_fail(
+			err, VFM_EUSAGE, "--done: skipped samples would be missing from the shards; use --resume");
 	if (o->max_bytes < 0 || o->max_samples < 0)
 		return vfm_fail(err, VFM_EUSAGE, "--max-bytes, --max-samples: expected a number from 1");
 	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
@@ -62,7 +63,7 @@ int curate_shard(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_SIZE, 0, "max-bytes", "SIZE", "bytes of a tar (default 256M)", &o.max_bytes},
 		{VFM_OPT_INT, 0, "max-samples", "N", "samples of a tar (default: no limit)", &o.max_samples},
 		{VFM_OPT_FLAG, 0, "with-media", NULL, "add the clips themselves", &o.with_media},
-		{VFM_OPT_FLAG, 0, "resume", NULL, "go on behind the shards that are in DIR already", &o.resume},
+		{VFM_OPT_FLAG, 0, "resume", NULL, "continue after the shards that DIR has", &o.resume},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};

@@ -26,7 +26,7 @@ static void add_score_text(struct vfm_buf *b, const json_t *score)
 	{
 		if (!json_is_number(v))
 			continue;
-		/* Four a line: what fits under three frames. */
+		/* Four scores per line fit under three frames. */
 		vfm_buf_addf(b, "%s%s %.3g", n == 0 ? "" : n % 4 ? "  " : "\n", key, json_number_value(v));
 		n++;
 	}

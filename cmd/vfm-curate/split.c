@@ -1,4 +1,4 @@
-/* split - a record a file -> a record a clip. */
+/* split - one record per file -> one record per clip. */
 #include <math.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	if (m.is_image)
 		return 0;
 	if (json_object_get(rec, "start_frame") || json_object_get(rec, "parent"))
-		return vfm_fail(err, VFM_EINPUT, "this record is a clip already");
+		return vfm_fail(err, VFM_EINPUT, "the record is already a clip");
 	if (!vfm_rec_str(rec, "id", NULL))
 		return vfm_fail(err, VFM_EINPUT, "the record has no id");
 	opts.fps = split_rate(rec);
@@ -86,7 +86,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s},
 		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)",
 			&sp.shots.max_s},
-		{VFM_OPT_NUM, 0, "threshold", "X", "how unlike two shots are; lower cuts more (default 1.05)",
+		{VFM_OPT_NUM, 0, "threshold", "X", "minimum difference between shots; lower cuts more (default 1.05)",
 			&sp.shots.threshold},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)",
@@ -111,7 +111,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		(sp.shots.min_s < 0 || sp.shots.max_s < 0 || (sp.shots.max_s > 0 && sp.shots.max_s < sp.shots.min_s)))
 		rc = vfm_fail(err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
 	if (rc == 0 && !strcmp(detector, "stride") && sp.shots.max_s == 0)
-		rc = vfm_fail(err, VFM_EUSAGE, "--detector stride: --max-s says how long the pieces are");
+		rc = vfm_fail(err, VFM_EUSAGE, "--detector stride: set --max-s, the length of the clips");
 	if (rc == 0) {
 		stage.files = argv + 1;
 		sp.shots.stride = !strcmp(detector, "stride");

@@ -20,7 +20,7 @@ static void print_shard_fault(const struct vfm_fault *f, void *ctx)
 	if (f->key)
 		json_object_set_new(rec, "key", json_string(f->key));
 	json_object_set_new(rec, "error", json_string(f->what));
-	vfm_jsonl_write(stdout, rec, NULL); /* that stdout closed well is checked at the end */
+	vfm_jsonl_write(stdout, rec, NULL); /* main checks stdout at the end */
 	json_decref(rec);
 }
 

@@ -34,9 +34,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR", "a set and its share of the tokens; may be repeated", &o.blend},
 	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs in a global step (1)", &o.batch},
 	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
-	{VFM_OPT_INT, 0, "steps", "N", "so many steps instead, however many passes it takes", &o.steps},
+	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},
 	{VFM_OPT_STR, 0, "algo", "NAME", "ffd, lpfhp, or none: one sample a pack (ffd)", &o.algo},
-	{VFM_OPT_INT, 0, "seed", "N", "of all shuffling (0)", &o.seed},
+	{VFM_OPT_INT, 0, "seed", "N", "seed of all shuffling (0)", &o.seed},
 	{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size in latent pixels (1x2x2)", &o.patch},
 	{VFM_OPT_STR, 0, "balance", "WHAT", "tokens, or cost: steps of packs of similar cost (tokens)", &o.balance},
 	{VFM_OPT_STR, 0, "cost", "FILE", "coefficients of the cost of a pack", &o.cost},
@@ -46,7 +46,7 @@ static const struct vfm_opt opts[] = {
 		&o.last},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
-	{VFM_OPT_STR, 0, "check", "FILE", "read a manifest through, every record of it, and write nothing", &o.check},
+	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a manifest; write nothing", &o.check},
 	{0},
 };
 
@@ -104,7 +104,7 @@ static int parse_blend(const char *arg, struct vfm_blend_set *set, struct vfm_ar
 	return 0;
 }
 
-/* The last part of the path, which is what people call the set. */
+/* Returns the default name of a set: the last component of its path. */
 static const char *name_of(const char *dir, struct vfm_arena *mem)
 {
 	char *s = vfm_arena_strdup(mem, dir), *slash;
@@ -170,7 +170,7 @@ static int parse_plan(struct vfm_plan_opts *p, struct vfm_err *err)
 
 /* ---- sets ---- */
 
-/* Complains about samples that were left out, unless that was asked for. */
+/* Fails if samples were left out without --long drop or --ragged drop. */
 static int check_left_out(
 	const struct vfm_blend_set *sets, int n, bool drop_long, bool drop_ragged, struct vfm_err *err)
 {
@@ -209,7 +209,7 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 	return 0;
 }
 
-/* Sets whose encoders differ do not mix.  A set that does not name its own fits all. */
+/* Fails if the encoders of two sets differ.  A set without encoder names matches every set. */
 static int match_encoders(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
 {
 	char mine[128], other[128] = "";
@@ -223,7 +223,7 @@ static int match_encoders(const struct vfm_blend_set *sets, int n, struct vfm_ma
 		TRY(vfm_makers_check(&m, mine, &h->makers, other[0] ? other : "another set", err));
 		vfm_makers_fill(&h->makers, &m);
 		if (!m.tokenizer.name[0] || (sets[i].text_dim && !m.text.name[0]))
-			vfm_warn("%s does not name its %s: nothing will notice other encoders", mine,
+			vfm_warn("%s does not name its %s: vfm-pack cannot check that the encoders match", mine,
 				m.tokenizer.name[0]      ? "text encoder"
 					: m.text.name[0] ? "tokenizer"
 							 : "encoders");
@@ -245,8 +245,8 @@ static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_head
 	return match_encoders(sets, n, h, err);
 }
 
-/* Where the manifest's reader will look from: a relative folder is kept if the manifest is written to a file in
- * the current folder (or we cannot know), and made absolute if it is written to a file elsewhere. */
+/* Returns the path of a set to store: readers resolve relative paths against the manifest's folder.  If stdout is a
+ * file outside the current folder, makes the path absolute. */
 static const char *stored_dir(const char *dir, struct vfm_arena *mem)
 {
 	char out[PATH_MAX], cwd[PATH_MAX], full[PATH_MAX], *slash;
@@ -284,7 +284,7 @@ static void fill_header(struct vfm_manifest_header *h, const struct vfm_blend_se
 	}
 }
 
-/* ---- what was reached ---- */
+/* ---- report ---- */
 
 static void report_sets(const struct vfm_plan *p, const struct vfm_blend *blend, const struct vfm_blend_set *sets,
 	const struct vfm_manifest_header *h)

@@ -30,9 +30,9 @@ static int64_t seed;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "ckpt", "PATH", "checkpoint, or a run: its newest", &ckpt_path},
-	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema, where there is one)", &part},
+	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema if the checkpoint has it)", &part},
 	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated; '' is the null text", &prompts},
-	{VFM_OPT_STR, 0, "negative", "TEXT", "what guidance leads away from (the null text)", &negative},
+	{VFM_OPT_STR, 0, "negative", "TEXT", "negative prompt of the guidance (the null text)", &negative},
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with \"caption\" and perhaps \"negative\"; - is stdin",
 		&prompt_file},
 	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy",
@@ -44,16 +44,16 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "fps", "N[/D]", "of the file (8)", &fps},
 	{VFM_OPT_INT, 0, "steps", "N", "sampler steps (32)", &sampling.steps},
 	{VFM_OPT_STR, 0, "sampler", "auto|heun|euler", "auto: heun for edm, euler for flow", &sampler},
-	{VFM_OPT_NUM, 0, "cfg", "X", "guidance; 1 is none (3)", &sampling.cfg},
+	{VFM_OPT_NUM, 0, "cfg", "X", "classifier-free guidance scale; 1: none (3)", &sampling.cfg},
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sampling.sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)", &tokenizer},
-	{VFM_OPT_FLAG, 0, "force", NULL, "use tokenizer and text encoder although the model was trained with others",
-		&force},
+	{VFM_OPT_FLAG, 0, "force", NULL,
+		"accept a tokenizer and text encoder that differ from those of the training data", &force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
-		"how they share the work: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
+		"layout of the ranks: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
 };
@@ -68,7 +68,7 @@ static const struct vfm_cmd cmd = {
 
 enum { MAX_TOKENS = 1 << 24 }; /* of a video */
 
-/* What is sampled: one entry a prompt. */
+/* One prompt. */
 struct item {
 	json_t *rec;
 	const char *caption, *negative;
@@ -87,7 +87,7 @@ struct job {
 	struct vfm_tokenizer tok;
 	struct vfm_textbytes *text;
 	bool logged_cut; /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced;  /* encoders that --force let pass; NULL: none */
+	json_t *forced;  /* encoders that --force accepted; NULL: none */
 	struct vfm_progress progress;
 	int64_t evals; /* network evaluations shown as progress */
 };
@@ -162,7 +162,7 @@ static int collect(struct job *j, struct vfm_err *err)
 	return 0;
 }
 
-/* Rank 0 has read them (stdin can be read once); the others get them from it. */
+/* Broadcasts the prompts from rank 0, the only rank that reads stdin.  Collective. */
 static int share_items(struct job *j, struct vfm_err *err)
 {
 	json_t *all = json_array(), *rec;
@@ -254,7 +254,7 @@ static int check_sample_options(struct job *j, struct vfm_err *err)
 
 /* ---- the model ---- */
 
-/* The layout that the model was trained in plays no role here. */
+/* Sets the parallel layout from --set.  Ignores the layout of the training. */
 static int configure_ranks(struct job *j, struct vfm_err *err)
 {
 	struct vfm_parallel *p = &j->c.parallel;
@@ -277,7 +277,7 @@ static int configure_ranks(struct job *j, struct vfm_err *err)
 	return 0;
 }
 
-/* One of the encoders that are about to be used against the one that the model was trained with. */
+/* Compares an encoder with the encoder of the training data. */
 static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *key, const char *kind,
 	const struct vfm_maker *trained, const struct vfm_maker *used, struct vfm_err *err)
 {
@@ -303,7 +303,7 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *ke
 	return 0;
 }
 
-/* Latents in a file are not decoded, and the null text is not encoded. */
+/* Checks the encoders that this request uses: .npy output needs no decoder, the null text needs no text encoder. */
 static int check_latent_maker(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_maker tok = vfm_tokenizer_maker(&j->tok), text = vfm_textbytes_maker(j->text);
@@ -323,7 +323,7 @@ static int check_latent_maker(struct job *j, const struct vfm_ckpt *c, struct vf
 	return encodes ? check_encoder(j, c, "text", "text encoder", &m.text, &text, err) : 0;
 }
 
-/* What each rank does by itself. */
+/* Opens the checkpoint and sets up configuration and encoders.  Local. */
 static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
@@ -333,15 +333,14 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 	TRY_OUT(vfm_ckpt_open(&c, ckpt_path, err));
 	if (!c->config) {
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"'%s' does not say which model it is of; give a checkpoint directory or a run", ckpt_path);
+			"'%s' has no configuration of its model; give a checkpoint directory or a run", ckpt_path);
 		goto out;
 	}
 	vfm_config_defaults(&j->c);
 	TRY_OUT(vfm_config_saved(&j->c, c->config, err));
 	snprintf(spec, sizeof(spec), "train.dtype=%s", dtype);
 	TRY_OUT(vfm_config_set(&j->c, spec, err));
-	/* How the model was trained plays no role, but for what its activations are rounded to where they are rounded
-	 * at all. */
+	/* Of the training precision, only the dtype of the residual stream applies, and only with --dtype bf16. */
 	j->c.train.fp8 = VFM_FP8_NONE;
 	j->c.train.master = VFM_MASTER_F32;
 	if (j->c.train.dtype != VFM_BF16)
@@ -457,7 +456,7 @@ out:
 	return rc;
 }
 
-/* Writes the rows of a text that the model reads, and returns their number.  `rows` has room for all rows. */
+/* Embeds a caption and returns the number of rows that the model reads.  `rows` must hold all rows of the caption. */
 static int32_t embed_caption(struct job *j, const char *caption, float *rows)
 {
 	int32_t n = vfm_textbytes_embed(j->text, caption, rows), most = (int32_t)j->c.model.text_len;
@@ -470,7 +469,7 @@ static int32_t embed_caption(struct job *j, const char *caption, float *rows)
 	return most;
 }
 
-/* The texts of a batch, one after another; an empty text has no rows. */
+/* The concatenated texts of a batch; an empty text has no rows. */
 struct texts {
 	float *rows; /* [cu[n], text_dim] */
 	size_t bytes;
@@ -507,7 +506,7 @@ static void release_texts(struct texts *t)
 	free(t->cu);
 }
 
-/* All ranks have the same latents; the first shows them. */
+/* Samples a batch of prompts.  All ranks have the same latents; rank 0 writes the files.  Collective. */
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
@@ -580,7 +579,7 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	for (size_t i = 0; i < j->n; i += (size_t)batch) {
 		int64_t n = (int64_t)(j->n - i) < batch ? (int64_t)(j->n - i) : batch;
 
-		/* What failed on one rank alone, as writing may, is then known to all. */
+		/* All ranks learn of a failure on one rank, such as a failed write. */
 		TRY(vfm_job_agree(&j->x->job, sample_batch(j, i, (int)n, grid, err), err));
 	}
 	vfm_progress_end(&j->progress);

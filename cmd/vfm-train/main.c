@@ -30,19 +30,19 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "JSON configuration (vfm-config(5))", &config_path},
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE", "override one key of the configuration; may be repeated", &sets},
-	{VFM_OPT_STR, 0, "data", "MANIFEST", "what to train on, from vfm-pack(1)", &manifest},
-	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; made if it is not there", &out_dir},
-	{VFM_OPT_INT, 0, "steps", "N", "short for --set train.steps=N", &steps},
-	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "go on from the newest complete checkpoint in RUN (auto)", &resume},
-	{VFM_OPT_STR, 0, "init", "PATH", "begin at step 0 with the weights of a checkpoint, a run or a file", &init},
+	{VFM_OPT_STR, 0, "data", "MANIFEST", "manifest of vfm-pack(1) to train on", &manifest},
+	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
+	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps},
+	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
+	{VFM_OPT_STR, 0, "init", "PATH", "start at step 0 with the weights of a checkpoint, a run or a file", &init},
 	{VFM_OPT_STR, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders", &allow_change},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
-	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print which rank is where in the mesh and exit", &print_mesh},
-	{VFM_OPT_STR, 0, "dump-parity", "DIR", "write one step on synthetic data to DIR, to check the arithmetic",
-		&parity},
+	{VFM_OPT_FLAG, 0, "print-mesh", NULL, "print the mesh coordinates of each rank and exit", &print_mesh},
+	{VFM_OPT_STR, 0, "dump-parity", "DIR",
+		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
 	{VFM_OPT_FLAG, 0, "help-config", NULL, "list the keys of the configuration and exit", &help_config},
 	{0},
 };
@@ -95,7 +95,7 @@ static int print_record(void *ctx, const json_t *record, struct vfm_err *err)
 	if (rc == 0 && fflush(stdout))
 		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write stdout");
 	if (rc == VFM_EPIPE)
-		clearerr(stdout); /* the run ends in its own way; this is not to be reported once more */
+		clearerr(stdout); /* vfm_run handles the closed pipe; main must not report it again */
 	return rc;
 }
 
@@ -120,14 +120,14 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.stop = &stop,
 		.on_step = print_record};
 
-	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has seen it */
+	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
 	TRY(vfm_context_open(x, c, err));
 	vfm_info("%s: %s, %lld parameters", x->device.dev->t->name, x->device.dev->descr,
 		(long long)vfm_model_params(&c->model));
 	return vfm_run(x, c, &o, err);
 }
 
-/* Of the ranks that -n or srun starts; else of as many as the configuration asks for. */
+/* Prints the mesh of the ranks that -n or srun starts, or else of the number that the configuration needs. */
 static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int64_t ranks, struct vfm_err *err)
 {
 	struct vfm_parallel p = c->parallel;
@@ -170,7 +170,7 @@ static int train_rank(struct vfm_context *x, void *asked, struct vfm_err *err)
 	return train(x, &c, err);
 }
 
-/* Everything that several ranks do, from their start to their end.  --print-mesh forks none: -n is only counted. */
+/* Starts the ranks and runs train_rank on each.  --print-mesh starts none and uses -n only as a number. */
 static int run_ranks(struct vfm_err *err)
 {
 	struct sigaction sa = {.sa_handler = on_signal};

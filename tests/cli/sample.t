@@ -200,7 +200,7 @@ bad() { # DESC REGEX ARG ...: bad usage, and no file
 bad "no such checkpoint" "nowhere" --ckpt nowhere -p x -o bad.mp4
 mkdir empty
 bad "a folder without checkpoints" "empty" --ckpt empty -p x -o bad.mp4
-bad "a plain safetensors file" "does not say which model" --ckpt edm/ckpt/step-00000012/ema-00000.safetensors -p x -o bad.mp4
+bad "a plain safetensors file" "has no configuration of its model" --ckpt edm/ckpt/step-00000012/ema-00000.safetensors -p x -o bad.mp4
 bad "no --ckpt" "--ckpt PATH is missing" -p x -o bad.mp4
 bad "heun for flow" "heun sampler is for edm" --ckpt flow --sampler heun -p x -o bad.mp4
 bad "an unknown sampler" "--sampler: expected auto, heun or euler, got 'dpm'" --ckpt edm --sampler dpm -p x -o bad.mp4
