@@ -1,9 +1,8 @@
-/* blend.h - the sets that a manifest draws from, and the order in which their samples come.
+/* blend.h - the sets of a manifest and the order of their samples.
  *
- * Without weights all sets are one: a pass shows every sample once, in an order that is a
- * Philox permutation of (seed, pass).  With weights each set is passed through on its own, as often as
- * it takes; the next sample comes from the set whose tokens so far, divided by its weight, are fewest.
- * Weights are therefore shares of the *tokens*, kept to within one sample at every moment.
+ * Without weights, a pass covers the samples of all sets once, in a Philox permutation of (seed, pass).  With weights,
+ * each set has its own passes, as many as its share needs.  The next sample comes from the set with the fewest tokens
+ * so far divided by its weight.  Weights are therefore shares of the *tokens*, exact to within one sample at any time.
  */
 #ifndef VFM_DATA_BLEND_H
 #define VFM_DATA_BLEND_H
@@ -18,7 +17,7 @@
 /* `= {0}`, then name, dir and weight, then scan.  Release frees what scan allocated. */
 struct vfm_blend_set {
 	const char *name, *dir; /* borrowed */
-	double weight;          /* share asked for; 0 in all sets: none was */
+	double weight;          /* requested share; 0 in all sets: no weights */
 	struct vfm_index *ix;
 	char sha256[VFM_SHA256_HEX];
 	int64_t records;  /* in the index */
@@ -35,17 +34,17 @@ struct vfm_blend_set {
 int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err);
 void vfm_blend_set_release(struct vfm_blend_set *set);
 
-/* A sample is named by its position when the usable samples of all sets stand one behind the other. */
+/* A sample's number is its position in the concatenated usable samples of all sets. */
 struct vfm_blend;
 
 /* The sets must outlive the blend.  Weights all 0, or all > 0 (VFM_EUSAGE otherwise, or when a set is empty). */
 struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err);
-void vfm_blend_free(struct vfm_blend *b); /* NULL is fine */
+void vfm_blend_free(struct vfm_blend *b); /* accepts NULL */
 
-/* The next sample.  *ends_pass: it is the last of a pass over everything (never with weights). */
+/* Returns the next sample.  Sets *ends_pass if it is the last one of a pass over all sets (never with weights). */
 uint32_t vfm_blend_next(struct vfm_blend *b, bool *ends_pass);
 int32_t vfm_blend_tokens(const struct vfm_blend *b, uint32_t sample);
-/* Which set, and which of its usable samples. */
+/* Splits a sample number into the set and the number among its usable samples. */
 int32_t vfm_blend_find(const struct vfm_blend *b, uint32_t sample, int64_t *i);
 bool vfm_blend_weighted(const struct vfm_blend *b);
 int64_t vfm_blend_n(const struct vfm_blend *b);            /* usable samples of all sets */

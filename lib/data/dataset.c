@@ -27,10 +27,10 @@
 #define MAX_NPY    ((uint64_t)1 << 31)
 #define MAX_SHARDS 1000000 /* six digits */
 
-struct known {       /* a sample that has its place */
+struct known {       /* a sample of a complete shard */
 	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
 	uint32_t shard, index;
-	bool before; /* of an earlier run, and not asked for yet */
+	bool before; /* of an earlier run, not added again yet */
 };
 
 struct vfm_dataset {
@@ -39,17 +39,17 @@ struct vfm_dataset {
 	int lock;            /* of the folder: one run at a time */
 	struct known *table; /* open addressing, a power of two */
 	size_t n_known, n_slots;
-	/* the shard under way */
+	/* the open shard */
 	struct vfm_atomic file;
 	struct vfm_tar_writer tar;
 	bool open;
 	uint32_t n_shards, n_in_shard;
 	struct vfm_dataset_stats stats;
-	/* what the indexes are made of, shard after shard */
+	/* contents of the indexes, in the order of shards */
 	struct vfm_index_writer *index;
 	struct vfm_energon *energon;
-	struct vfm_makers makers;                /* of the samples that name theirs */
-	bool unlabelled_latent, unlabelled_text; /* a sample does not */
+	struct vfm_makers makers;                /* of the samples with labels */
+	bool unlabelled_latent, unlabelled_text; /* some sample has no label */
 };
 
 /* ---- known samples ---- */
@@ -102,7 +102,7 @@ static int note_makers(struct vfm_dataset *d, const struct vfm_makers *m, bool h
 	return 0;
 }
 
-/* Reads back the shard that has just got its name, or stood there before, and puts it into the indexes. */
+/* Reads a complete shard, new or of an earlier run, and adds it to the indexes. */
 static int register_shard(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", d->dir, name);
@@ -151,8 +151,8 @@ static bool is_shard(const char *name)
 	return strcmp(name + 6, ".tar") == 0;
 }
 
-/* How many shards there are: 000000.tar up to the first gap; none may stand behind a gap.  What a killed run
- * left of the shard under way is removed. */
+/* Counts the shards: 000000.tar up to the first gap.  Fails on shards after a gap.  Removes the incomplete shard of a
+ * killed run. */
 static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 {
 	DIR *dir = opendir(d->dir);
@@ -203,7 +203,7 @@ static int lock_dir(struct vfm_dataset *d, struct vfm_err *err)
 	d->lock = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d->lock < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", d->dir);
-	/* A file system without locks is no reason to refuse the work. */
+	/* On a file system without locks, continues without one. */
 	if (flock(d->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': another run is writing shards there", d->dir);
 	return 0;
@@ -259,7 +259,7 @@ static int finish_shard(struct vfm_dataset *d, struct vfm_err *err)
 	TRY(remove_indexes(d, err));
 	d->open = false;
 	TRY(vfm_atomic_commit(&d->file, err));
-	/* A fault here is in what this program wrote: not the record's, so the run ends. */
+	/* This program wrote the shard: the error is not the record's and ends the run. */
 	return register_shard(d, name, false, err) < 0 ? VFM_EENV : 0;
 }
 
@@ -282,7 +282,7 @@ static int begin_shard(struct vfm_dataset *d, struct vfm_err *err)
 	return 0;
 }
 
-struct sample { /* all that one sample's members hold, before the first is written */
+struct sample { /* the contents of all members of one sample */
 	const char *key, *media;
 	struct vfm_buf latent, text, json;
 	char media_part[12];
@@ -319,7 +319,7 @@ static int read_encoded(
 	return 0;
 }
 
-/* The record as it goes into the shard: without paths of this machine's scratch space. */
+/* Returns the record for the shard, without local paths. */
 static void dump_json(struct vfm_buf *b, const json_t *rec)
 {
 	json_t *copy = json_deep_copy(rec);
@@ -440,7 +440,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 		TRY_OUT(open_media(&s, rec, err));
 	TRY_OUT(note_makers(d, &makers, s.text.len > 0, err));
 	rc = write_sample(d, &s, err);
-	if (rc < 0) { /* half a sample may be in the tar: the run cannot go on */
+	if (rc < 0) { /* the tar may end in a partial sample: the run must stop */
 		rc = VFM_EENV;
 		goto out;
 	}

@@ -70,7 +70,7 @@ static const char *done_key(const struct vfm_done *d, const json_t *rec)
 static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
 {
 	const char *key = done_key(d, rec);
-	/* Only a stage that makes many of one looks for the others; later ones carry the number on. */
+	/* Only a stage with several outputs per input checks "siblings"; later stages just copy the key. */
 	bool group = d->key && !strcmp(d->key, "parent") && json_object_get(rec, "parent");
 	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
 	struct entry *e;

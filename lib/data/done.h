@@ -16,14 +16,14 @@ struct vfm_done;
 
 /* Indexes a file of JSON Lines.  A record's key is its string `key` (NULL: none), else "id",
  * else "src".  Records with "error" are not finished.  With the key "parent"
- * all records of a parent must be there, as many as their "siblings" says.  A torn last line (a run that
- * was killed) is left out. */
+ * a parent is finished if the file has all its records, as many as "siblings".  Ignores a truncated last line (of a
+ * killed run). */
 int vfm_done_open(struct vfm_done **d, const char *path, const char *key, struct vfm_err *err);
 
-/* Appends the lines of `key` to `text`; *lines = 0 when it is not finished. */
+/* Appends the lines of `key` to `text`; sets *lines to 0 if the key is not finished. */
 int vfm_done_copy(
 	struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped, struct vfm_err *err);
 
-void vfm_done_close(struct vfm_done *d); /* NULL is fine */
+void vfm_done_close(struct vfm_done *d); /* accepts NULL */
 
 #endif

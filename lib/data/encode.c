@@ -12,7 +12,7 @@
 #include "media/video_in.h"
 
 #define CROP       16                /* 8 x 8 cells a block in 2 x 2 patches */
-#define MAX_LATENT ((size_t)1 << 30) /* bytes of float32 that one record may ask for */
+#define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
 
 int vfm_key_check(const char *key, struct vfm_err *err)
 {
@@ -61,7 +61,7 @@ static int flush_group(struct enc *c, int n, struct vfm_err *err)
 	return 0;
 }
 
-/* Takes the frame that was decoded last as the next picture. */
+/* Uses the last decoded frame as the next picture. */
 static int take_picture(struct enc *c, struct vfm_err *err)
 {
 	size_t bytes = (size_t)c->height * (size_t)c->width * 3;

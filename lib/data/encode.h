@@ -1,7 +1,7 @@
-/* encode.h - one record's pictures -> latents, its caption -> text embeddings, as .npy files.
+/* encode.h - encodes the frames of a record to latents and its caption to text embeddings, as .npy files.
  *
- * Pictures are scaled to cover the target size and the middle is cropped.  Memory holds four frames and the
- * latents.  Thread-safe.
+ * Frames are scaled to cover the target size and cropped at the centre.  Memory holds four frames and the latents.
+ * Thread-safe.
  */
 #ifndef VFM_DATA_ENCODE_H
 #define VFM_DATA_ENCODE_H
@@ -15,10 +15,10 @@
 
 struct vfm_encode { /* a specification */
 	struct vfm_tokenizer tokenizer;
-	const char *dir;   /* where the files go: DIR/ID.latent.npy, DIR/ID.text.npy */
-	int width, height; /* multiples of 16; 0, 0: the source's, each cut down to a multiple of 16 */
-	int64_t frames;    /* at most so many, from the start; 0: all */
-	double fps;        /* pictures a second; 0: every frame of the source */
+	const char *dir;   /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy */
+	int width, height; /* multiples of 16; 0, 0: the source's, cropped to multiples of 16 */
+	int64_t frames;    /* maximum number of frames; 0: all */
+	double fps;        /* frames per second; 0: every frame of the source */
 	double timeout_s;  /* 0: 3600 */
 	int threads;       /* of the decoder */
 };

@@ -177,7 +177,7 @@ out:
 	return rc;
 }
 
-/* The database is whole on the disk before it gets its name. */
+/* Syncs the database to disk before renaming it into place. */
 static int place_db(struct vfm_energon *e, struct vfm_err *err)
 {
 	FILE *f;

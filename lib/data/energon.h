@@ -1,7 +1,7 @@
-/* energon.h - the files beside the shards by which Megatron-Energon reads a WebDataset: NAME.tar.idx, and
+/* energon.h - the files that Megatron-Energon needs to read a WebDataset: NAME.tar.idx, and
  * .nv-meta/{.info.json, index.sqlite, index.uuid, split.yaml, dataset.yaml}.
  *
- * A writer collects shard after shard into a temporary database and puts everything in place in commit.
+ * The writer adds shards to a temporary database and renames all files into place in commit.
  * One thread at a time.
  */
 #ifndef VFM_DATA_ENERGON_H
@@ -18,14 +18,14 @@ int vfm_energon_open(struct vfm_energon **e, const char *dir, struct vfm_err *er
 /* Shards in sorted order of their names.  Writes NAME.tar.idx (NAME ends in ".tar") at once.  VFM_EINPUT: a sample key
  * that an earlier shard has. */
 int vfm_energon_add(struct vfm_energon *e, const char *name, const struct vfm_scan *s, struct vfm_err *err);
-/* `uuid_hex`: 32 hex digits or more from which index.uuid is made: the same dataset, the same uuid.  Frees e in any
- * case. */
+/* Derives index.uuid from `uuid_hex`, at least 32 hex digits; equal datasets get equal uuids.  Frees e on success and
+ * on failure. */
 int vfm_energon_commit(struct vfm_energon *e, const char *uuid_hex, struct vfm_err *err);
-void vfm_energon_abort(struct vfm_energon *e); /* NULL is fine */
+void vfm_energon_abort(struct vfm_energon *e); /* accepts NULL */
 
 /* 0 if NAME.tar.idx holds exactly the offsets of s; VFM_EINPUT with the reason if not. */
 int vfm_energon_check_idx(const char *dir, const char *name, const struct vfm_scan *s, struct vfm_err *err);
-/* 0 if database and .info.json know shard number `shard` as s has it; VFM_EINPUT with the first difference. */
+/* Returns 0 if database and .info.json match s for shard number `shard`; VFM_EINPUT names the first difference. */
 int vfm_energon_check_meta(
 	const char *dir, const char *name, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err);
 

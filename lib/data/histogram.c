@@ -38,7 +38,7 @@ struct vfm_histogram {
 	struct vfm_rng rng;
 };
 
-/* Ids and bookkeeping tell nothing in sum. */
+/* Keys without useful statistics: ids and bookkeeping. */
 static const char *const ignored[] = {"v", "start_pts", "siblings", "rotation"};
 static const char *const word_keys[] = {"kind", "container", "codec", "fps"};
 
@@ -116,7 +116,7 @@ static void count_word(json_t *counts, const char *word)
 	json_object_set_new(counts, word, json_integer(n + 1));
 }
 
-/* Numbers and quoted names become "#" and "'…'", so that alike reasons fall together. */
+/* Numbers and quoted names become "#" and "'…'", so that similar reasons are counted together. */
 static void count_reason(struct vfm_histogram *t, const char *why)
 {
 	char text[256];

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "data/index_impl.h"
 
-#define FD_SLOTS 64 /* open tars that are kept: enough for a shuffled read of many shards at once */
+#define FD_SLOTS 64 /* cached descriptors of tars: enough for a shuffled read of many shards at once */
 
 struct fd_slot {
 	uint32_t shard;
@@ -276,7 +276,7 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	return rc;
 }
 
-/* Returns a descriptor of the shard's tar; *slot says to whom release_fd gives it back (NULL: to nobody). */
+/* Returns a descriptor of the shard's tar; release_fd returns it to *slot, or closes it if *slot is NULL. */
 static int acquire_fd(struct vfm_index *ix, uint32_t shard, struct fd_slot **slot, struct vfm_err *err)
 {
 	struct fd_slot *s = &ix->slots[shard % FD_SLOTS];
@@ -325,7 +325,7 @@ struct payload {
 	uint8_t dtype;
 };
 
-/* The npy header must say what the record says: a reader that trusts either then gets the same. */
+/* Checks that npy header and record agree, so that readers may use either. */
 static int check_npy(const struct payload *p, const void *head, const uint16_t *shape, int ndim, struct vfm_err *err)
 {
 	struct vfm_npy n;
@@ -385,7 +385,7 @@ static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, void *
 	return read_payload(ix, r, &p, shape, 2, dst, err);
 }
 
-/* Widens n half floats that stand in the upper half of dst: element i is written at bytes 4i to 4i+3, which
+/* Widens n half floats in the upper half of dst: element i is written at bytes 4i to 4i+3, which
  * never reaches the elements still to be read, at 2n+2i and above. */
 static void widen_halves(float *dst, uint64_t n)
 {

@@ -1,13 +1,12 @@
-/* index.h - index.vfmi: where every sample of a dataset lies, as fixed-size records.
+/* index.h - index.vfmi: the offsets of all samples of a dataset, as fixed-size records.
  *
- * The file is little endian and read through mmap.  Opening looks at the header only, so
- * that it costs the same for ten samples and for a thousand million; a record is checked
- * when it is asked for.  vfm-index(5) describes the format for other readers:
+ * The file is little endian and mapped into memory.  Opening reads only the header and takes constant time; a record is
+ * checked when it is read.  vfm-index(5) describes the format:
  *
  *     header [128] | records [n_records x 128] | shard table [n_shards x 64]
  *
- * The records of a shard are contiguous and in the order of the tar, so that (shard, index)
- * -> record takes one look into the shard table.  Header, records and shard table entries
+ * The records of a shard are contiguous and in the order of the tar, so that the shard table gives the record of
+ * (shard, index).  Header, records and shard table entries
  * each end in the crc32c of their other bytes.
  *
  * All reading functions may be called by many threads at once on one index.
@@ -27,13 +26,13 @@
 
 enum {
 	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
-	VFM_REC_MEDIA = 2, /* a media member (KEY.mp4, KEY.jpg, …) stands beside the latents */
+	VFM_REC_MEDIA = 2, /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
 };
 
-/* 128 bytes, as they stand in the file.  Offsets count from the start of the shard's tar;
+/* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar;
  * a payload is the content of a tar member (for .npy: with its npy header). */
 struct vfm_record {
-	uint64_t id;            /* vfm_sample_id(key): the sample's name in everything random */
+	uint64_t id;            /* vfm_sample_id(key), the key of its random numbers */
 	uint32_t shard;         /* number in the shard table */
 	uint32_t index;         /* number in the shard, from 0 */
 	uint64_t sample_offset; /* of the sample's first tar header */
@@ -43,7 +42,7 @@ struct vfm_record {
 	uint32_t latent_bytes, text_bytes, json_bytes; /* payload lengths; text_bytes 0: no text member */
 	uint32_t latent_crc, text_crc, json_crc;       /* crc32c of the payloads */
 	uint16_t c, t, h, w;                           /* latent [c, t, h, w], each >= 1 */
-	uint16_t latent_header, text_header;           /* npy header lengths: elements start behind them */
+	uint16_t latent_header, text_header;           /* npy header lengths; the elements follow */
 	uint16_t text_len, text_dim;                   /* text [text_len, text_dim]; 0, 0 without text */
 	uint8_t latent_dtype, text_dtype;              /* enum vfm_npy_type: F16 or F32 */
 	uint16_t flags;                                /* VFM_REC_* */
@@ -52,7 +51,7 @@ struct vfm_record {
 	uint32_t crc;                                  /* crc32c of the 124 bytes before it */
 };
 
-struct vfm_index_shard {      /* 64 bytes, as they stand in the file */
+struct vfm_index_shard {      /* 64 bytes, in the format of the file */
 	char name[32];        /* relative to the index's folder, NUL-padded; no '/', does not start with '.' */
 	uint64_t bytes;       /* of the tar */
 	uint64_t first;       /* record number of its first sample */
@@ -71,19 +70,19 @@ uint64_t vfm_sample_id(const char *key);
 
 struct vfm_index;
 
-/* `path` is a dataset's folder, or the index file itself.  VFM_EUSAGE when there is none or it is not
- * one (bad magic, version, checksum, size).  The caller owns *ix. */
+/* Opens the index of a dataset's folder, or the index file `path`.  VFM_EUSAGE: no index, or bad magic, version,
+ * checksum or size.  The caller owns *ix. */
 int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
 void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix);
 uint32_t vfm_index_n_shards(const struct vfm_index *ix);
 const char *vfm_index_dir(const struct vfm_index *ix); /* the folder, borrowed */
-/* The encoders of all samples; unknown where a sample does not name its own. */
+/* The encoders of all samples; an encoder is unknown if any sample does not name it. */
 struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
-/* Each copies one checked entry out.  VFM_EINPUT when the entry is damaged or contradicts itself, the
- * shard table or the number asked for; VFM_EUSAGE when the number is out of range. */
+/* Each checks one entry and copies it to *out.  VFM_EINPUT: the entry is damaged, inconsistent, or contradicts the
+ * shard table or its number; VFM_EUSAGE: the number is out of range. */
 int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err);
 int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err);
 int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
@@ -97,7 +96,7 @@ int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, fl
 uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */
 uint64_t vfm_record_text_count(const struct vfm_record *r);   /* text_len*text_dim */
 
-/* ---- writing: atomic; nothing is seen under the name before commit ---- */
+/* ---- writing: atomic; commit renames the file into place ---- */
 
 struct vfm_index_writer;
 
@@ -105,7 +104,7 @@ int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct 
 /* Shards in the order of their numbers: begin, add each record (shard, index and crc are filled in here), … */
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
 int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, struct vfm_err *err);
-/* Frees w in any case.  VFM_EINPUT: a label of more than 23 bytes. */
+/* Frees w on success and on failure.  VFM_EINPUT: a label of more than 23 bytes. */
 int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err);
 void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */
 

@@ -1,5 +1,5 @@
-/* The writing half of index.h.  The shard table stands behind the records because it is known only at
- * the end; the header is written last, over a blank one, before the file gets its name. */
+/* The writer of index.h.  The shard table follows the records because it is complete only at the end.  The writer
+ * overwrites the blank header last and then renames the file into place. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* loader.c - read ahead: a ring of slots, each filled by one job of the pool.
+/* loader.c - prefetch: a ring of slots; a job of the pool fills each.
  *
- * Pack number `seq` of this rank always goes to slot seq % n_slots, so that the order of delivery is
- * fixed whichever job is done first.  Jobs of one step share one parse of its lines (step cache).
+ * Pack number `seq` of this rank always uses slot seq % n_slots, so that the order of delivery does not depend on the
+ * order in which jobs finish.  Jobs of one step share one parse of its lines (step cache).
  */
 #include "data/loader.h"
 
@@ -27,7 +27,7 @@ struct slot {
 	struct vfm_err err;
 	struct vfm_record *rec; /* [cap_rec] of the samples */
 	size_t cap_rec;
-	float *scratch; /* a latent before it is patchified, or a text before it is cut */
+	float *scratch; /* a latent before patchify, or a text before truncation */
 	size_t scratch_size;
 };
 
@@ -62,7 +62,7 @@ struct vfm_loader {
 
 /* ---- the step cache ---- */
 
-/* Called with the lock held: the entry of that step, or a free one (oldest first) that becomes it. */
+/* Returns the entry of a step, or reuses the oldest free one for it.  The caller holds the lock. */
 static struct cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 {
 	struct cached_step *e = NULL, *before = NULL;
@@ -78,8 +78,8 @@ static struct cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 			e = c;
 	}
 	if (!e)
-		abort();             /* there are more entries than threads, so that one is free */
-	if (before && before != e) { /* it knows where this step begins */
+		abort();             /* unreachable: more entries than threads */
+	if (before && before != e) { /* its end is the offset of this step */
 		e->s.step = before->s.step;
 		e->s.n_packs = before->s.n_packs;
 		e->s.next_off = before->s.next_off;
@@ -218,7 +218,7 @@ static int ensure(void **p, size_t *have, size_t want, const char *what, struct 
 	return 0;
 }
 
-/* The checksum of a text covers all its rows: a text that is cut is read whole first. */
+/* Reads a text and truncates it.  The checksum covers all rows, so that a truncated text is read in full first. */
 static int load_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, const struct vfm_record *r,
 	float *rows, struct vfm_err *err)
 {

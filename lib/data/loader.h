@@ -26,9 +26,9 @@ struct vfm_loader_opts {
 
 struct vfm_loader_stats {
 	int64_t packs, samples, tokens; /* delivered */
-	int64_t bytes;                  /* of latents and text, as float32 */
-	double wait_s;                  /* that next() had to wait for data, in all */
-	double last_wait_s;             /* in the last call */
+	int64_t bytes;                  /* of latents and text as float32 */
+	double wait_s;                  /* total time that next() blocked for data */
+	double last_wait_s;             /* of the last call */
 };
 
 struct vfm_loader;
@@ -37,16 +37,17 @@ struct vfm_loader;
  * The manifest must outlive the loader.  NULL on failure. */
 struct vfm_loader *vfm_loader_open(
 	const struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
-void vfm_loader_close(struct vfm_loader *l); /* waits for work under way; frees all packs; NULL is fine */
+void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
-/* 1: *out is the next pack, which belongs to the loader and is valid until vfm_loader_release; 0: the manifest is at
- * its end; negative: this pack cannot be read (a sample is not in the index, has other tokens than the manifest says,
- * or its checksum is wrong; the message names pack, set, shard and index), and every further call returns the same
- * error. At most prefetch + 1 packs may be held; VFM_EUSAGE if the oldest of them is still held. */
+/* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns and which is valid until
+ * vfm_loader_release.  Returns 0 at the end of the manifest.  Returns a negative code if the pack cannot be read: a
+ * sample is not in the index, its tokens differ from the manifest, or its checksum is wrong.  The message names pack,
+ * set, shard and index; all further calls return the same error. At most prefetch + 1 packs may be held; VFM_EUSAGE if
+ * the oldest of them is still held. */
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);
 
-/* Packs of a step that this rank gets (0 if world > batch). */
+/* Returns the packs per step of this rank, 0 if it gets none. */
 int32_t vfm_loader_packs_per_step(const struct vfm_loader *l);
 struct vfm_loader_stats vfm_loader_stats(const struct vfm_loader *l);
 

@@ -1,10 +1,10 @@
 /* maker.h - the encoders that made a dataset: its tokenizer and its text encoder.
  *
- * Two text encoders of equal width give embeddings that do not mix, and only the label tells them apart.  Labels
- * therefore travel with the data: record -> index.vfmi -> plan -> checkpoint -> vfm-sample.  Each step compares them
- * here and refuses a difference.  An encoder that is not known differs from none.
+ * Embeddings of different text encoders are incompatible, even with equal widths; only the label distinguishes them.
+ * Labels therefore accompany the data: record -> index.vfmi -> plan -> checkpoint -> vfm-sample.  Each step compares
+ * them with vfm_maker_compare and refuses a difference.  An unknown encoder matches every encoder.
  *
- * As text (records, index.vfmi) a maker is "NAME[:PARAMETERS][@VERSION]"; version 1 is not written.  As JSON (plan,
+ * As text (records, index.vfmi) a maker is "NAME[:PARAMETERS][@VERSION]"; version 1 is omitted.  As JSON (plan,
  * checkpoint, records of vfm-sample) it is {"name":"wavelet:16","version":1}; readers ignore other keys.
  */
 #ifndef VFM_DATA_MAKER_H
@@ -29,7 +29,7 @@ struct vfm_makers {
 };
 
 enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
-/* VFM_MAKER_UNKNOWN if one of them is unknown. */
+/* Returns VFM_MAKER_UNKNOWN if one of them is unknown. */
 enum vfm_maker_relation vfm_maker_compare(const struct vfm_maker *a, const struct vfm_maker *b);
 
 /* "" gives an unknown maker.  VFM_EINPUT: empty name, more than 23 bytes, a blank or control character, a bad version.

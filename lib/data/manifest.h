@@ -1,16 +1,15 @@
-/* manifest.h - the packing manifest: which samples share a sequence, in which order (vfm-manifest(5)).
+/* manifest.h - the packing manifest: the samples of each sequence and the order of sequences (vfm-manifest(5)).
  *
- * A manifest is the order of the data of a whole run, cut into *global* steps of `batch`
- * packs each.  It knows nothing about ranks: whoever trains divides the packs of a step
- * as it likes.  Two encodings of the same content, told apart by their first bytes:
+ * A manifest holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
+ * not depend on ranks: the trainer assigns the packs of a step to ranks.  Two encodings have the same content; their
+ * first bytes distinguish them:
  *
  *   jsonl  a header line, then one line a pack, ordered by (step, pack)
- *   bin    the same header, then fixed-size tables: any step is found in O(1)
+ *   bin    the same header, then fixed-size tables; access to a step takes O(1)
  *
- * The reader mmaps the file and keeps nothing per pack in memory: opening costs the header
- * and the last record; a step of a jsonl manifest is found by binary search over byte
- * offsets.  Every record is checked when it is read: a damaged, truncated or contradictory
- * manifest gives VFM_EUSAGE and one sentence that names file and line (or pack).
+ * The reader maps the file and stores nothing per pack.  Opening reads the header and the last record; the reader finds
+ * a step of a jsonl manifest by binary search over byte offsets.  Every record is checked when it is read: a damaged,
+ * truncated or contradictory manifest gives VFM_EUSAGE and one sentence that names file and line (or pack).
  *
  * An opened manifest is immutable: all functions on a const manifest are thread-safe and local.
  */
@@ -36,11 +35,11 @@ struct vfm_manifest_set {
 	const char *dir;                   /* resolved: relative to the manifest's folder unless absolute */
 	int64_t records;                   /* samples in the set's index */
 	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
-	double weight;                     /* share of the tokens that was asked for */
+	double weight;                     /* requested share of the tokens */
 };
 
 struct vfm_manifest_header {
-	int32_t context; /* most tokens in a pack */
+	int32_t context; /* maximum tokens of a pack */
 	int32_t batch;   /* packs a step */
 	int64_t steps;
 	uint64_t seed;
@@ -63,8 +62,8 @@ struct vfm_manifest_pack {
 	int64_t step;
 	int32_t pack; /* within the step: 0 .. batch-1 */
 	int32_t n_samples;
-	int64_t tokens;                            /* the sum over the samples, <= context */
-	double cost;                               /* what the packer balanced by; its unit is the cost file's */
+	int64_t tokens; /* the sum over the samples, <= context */
+	double cost;    /* the value by which the packer balanced, in units of the cost file */
 	const struct vfm_manifest_sample *samples; /* [n_samples] */
 };
 
@@ -91,21 +90,21 @@ void vfm_manifest_close(struct vfm_manifest *m);                                
 const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m); /* owned by m */
 const char *vfm_manifest_path(const struct vfm_manifest *m);
 
-/* Reads step 0 <= step < steps into *out.  Checks that numbers are in range, packs complete and in order,
- * sums right.  What the indexes say is the loader's business (loader.h). */
+/* Reads step 0 <= step < steps into *out.  Checks that numbers are in range, packs complete and in
+ * order, and sums correct.  The loader compares the samples with the indexes (loader.h). */
 int vfm_manifest_step(const struct vfm_manifest *m, int64_t step, struct vfm_manifest_step *out, struct vfm_err *err);
 void vfm_manifest_step_release(struct vfm_manifest_step *s);
 
 /* Reads the whole manifest, checks it, and computes the sha256 of its content (vfm-manifest(5)): context, batch, patch,
  * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
- * names, weights and costs do not count.  The compute threads share the work (base/par.h). */
+ * names, weights and costs do not affect it.  The compute threads share the work (base/par.h). */
 int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
 /* ---- writing ---- */
 
 /* A stream: new, every pack in the order of (step, pack), end.  No seeking: `n_samples` is the total over all
- * packs (bin stores it in front; jsonl ignores it).  `f` stays the caller's.  The header's `dir_given` is
- * written, `dir` not looked at.  end fails if fewer packs than steps x batch, or other than n_samples samples came. */
+ * packs (bin stores it in front; jsonl ignores it).  The caller owns `f`.  Writes
+ * `dir_given` of the header and ignores `dir`.  end fails unless it got steps x batch packs and n_samples samples. */
 enum vfm_manifest_format { VFM_MANIFEST_JSONL, VFM_MANIFEST_BIN };
 struct vfm_manifest_writer;
 struct vfm_manifest_writer *vfm_manifest_writer_new(FILE *f, enum vfm_manifest_format format,

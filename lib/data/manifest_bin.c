@@ -1,4 +1,4 @@
-/* manifest_bin.c - the binary encoding: every step is found in O(1). */
+/* manifest_bin.c - the reader of the binary encoding, with O(1) access to a step. */
 #include <endian.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* manifest_hash.c - the sha256 of a plan's content, which both encodings share (vfm-manifest(5)).
  *
- * Steps are hashed by all compute threads, a block of steps at a time: memory does not depend on the plan, and parsing
- * JSON, not sha256, sets the pace of a jsonl manifest.
+ * Steps are hashed by all compute threads, a block of steps at a time: memory does not depend on the plan.  For jsonl,
+ * parsing JSON takes more time than sha256.
  */
 #include <endian.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include "base/par.h"
 #include "data/manifest_priv.h"
 
-enum { BLOCK = 1 << 14, GRAIN = 64 }; /* steps hashed between two looks at the errors; in one piece of work */
+enum { BLOCK = 1 << 14, GRAIN = 64 }; /* steps between two checks for errors; steps per task */
 
 struct hash_block {
 	const struct vfm_manifest *m;

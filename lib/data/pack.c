@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 #define DEFAULT_WINDOW 65536
-#define DENSE          0.98 /* a pack at least so full goes out; others wait for the next window's samples */
+#define DENSE          0.98 /* fill at which a pack is final; others receive samples of the next window */
 #define MAX_PACKS      ((int64_t)1 << 40)
 #define SHUFFLE_PACKS  (1ull << 40) /* stream ids above those of the sets */
 
@@ -55,7 +55,7 @@ struct planner {
 	int64_t window, want_packs; /* want_packs 0: until the samples are drawn */
 	uint32_t *heap;             /* samples to be packed: those left over, then new ones */
 	size_t n_heap, cap_heap;
-	struct vfm_plan_pack *ready; /* packs that wait to make up steps (balance_cost) */
+	struct vfm_plan_pack *ready; /* packs not yet assigned to steps (balance_cost) */
 	size_t n_ready, cap_ready;
 	uint64_t round;
 };
@@ -112,8 +112,8 @@ static void emit(struct planner *pl, const struct vfm_plan_pack *a, size_t n)
 	p->n_packs += (int64_t)n;
 }
 
-/* Whole steps of the packs that are ready; with balance_cost, of packs that cost about the same: which packs
- * are left for later is chosen by chance, not by cost. */
+/* Forms complete steps of the ready packs; with balance_cost, of packs with similar cost.  Chooses the packs for later
+ * steps at random, not by cost. */
 static void emit_ready(struct planner *pl, bool all)
 {
 	size_t batch = (size_t)pl->o->batch, n = pl->n_ready, steps;
@@ -175,8 +175,8 @@ static int32_t bin_tokens(const struct vfm_bins *b, int64_t bin, const int32_t *
 	return sum;
 }
 
-/* Packs the heap.  Packs that are not dense go back to the heap, unless `flush`, but never more than a quarter of
- * it, so that every round gets on. */
+/* Packs the heap.  Packs that are not dense go back to the heap, unless `flush`, but at most a quarter of it, so
+ * that every round makes progress. */
 static int pack_heap(struct planner *pl, bool flush, struct vfm_err *err)
 {
 	int32_t *tokens = vfm_calloc(pl->n_heap, sizeof(*tokens));
@@ -188,7 +188,7 @@ static int pack_heap(struct planner *pl, bool flush, struct vfm_err *err)
 	for (size_t i = 0; i < pl->n_heap; i++)
 		tokens[i] = vfm_blend_tokens(pl->blend, pl->heap[i]);
 	TRY_OUT(vfm_bins_pack(&b, pl->o->algo, tokens, (int64_t)pl->n_heap, pl->o->context, err));
-	for (int64_t i = b.n_bins - 1; i >= 0; i--) { /* from the end: there the loose ones stand */
+	for (int64_t i = b.n_bins - 1; i >= 0; i--) { /* from the end, where the less dense bins are */
 		int32_t sum = bin_tokens(&b, i, tokens);
 		size_t n = (size_t)(b.first[i + 1] - b.first[i]);
 

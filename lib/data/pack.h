@@ -1,9 +1,8 @@
 /* pack.h - sequence packing: many samples of different lengths in sequences of one context length.
  *
- * vfm_bins is the packing of one heap of lengths; vfm_plan the order of a whole run:
- * samples come in the order of a blend, are packed a window at a time (so that packs stay
- * random, but dense), the packs of a window are shuffled and cut into steps.
- * A plan depends on its inputs and the seed alone.
+ * vfm_bins packs one set of lengths.  vfm_plan is the order of a whole run: it draws samples from a blend, packs them
+ * one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
+ * steps. A plan depends only on its inputs and the seed.
  */
 #ifndef VFM_DATA_PACK_H
 #define VFM_DATA_PACK_H
@@ -52,7 +51,7 @@ struct vfm_plan_opts {
 	int32_t context, batch;
 	int64_t steps;     /* > 0: that many, however many passes it takes; else: */
 	double epochs;     /* so many passes over all samples (with weights: so many times their tokens) */
-	bool drop_last;    /* an incomplete last step is left out; else filled with the next pass's samples */
+	bool drop_last;    /* drop an incomplete last step; else fill it with samples of the next pass */
 	bool balance_cost; /* a step's packs are of similar cost */
 	enum vfm_pack_algo algo;
 	uint64_t seed;

@@ -200,7 +200,7 @@ static void place_items(struct shapes *s, int32_t context, int32_t len, int64_t 
 	}
 }
 
-/* Deals the items out to the bins of every group; next[len] is where the items of a length begin in keys. */
+/* Assigns the items to the bins of every group; next[len] is where the items of a length begin in keys. */
 static void deal(struct vfm_bins *b, const struct shapes *s, const uint64_t *keys, int64_t *next)
 {
 	int64_t at = 0, bin = 0;

@@ -1,6 +1,6 @@
-/* scan.h - reads a shard as it is: its samples, where their parts lie, and the index records they deserve.
+/* scan.h - reads a shard: its samples, the offsets of their parts, and the index records that follow.
  *
- * Writer and checker both go by what this finds, so that an index describes the file and not somebody's idea of it.
+ * The writer and the verifier of an index both use the scan, so that an index always describes the file on disk.
  */
 #ifndef VFM_DATA_SCAN_H
 #define VFM_DATA_SCAN_H
@@ -33,8 +33,8 @@ struct vfm_scan { /* `= {0}` before; release in any case */
 	struct vfm_arena arena; /* holds all strings and parts */
 };
 
-/* Reads all of the tar at `path`.  VFM_EINPUT: the tar itself is damaged, or a member is no sample's part or
- * is apart from the others of its sample (what was read before stays in *s); VFM_EENV: cannot read. */
+/* Reads all of the tar at `path`.  VFM_EINPUT: the tar is damaged, or a member belongs to no sample or is
+ * not contiguous with its sample (*s keeps the samples before); VFM_EENV: cannot read. */
 int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err);
 void vfm_scan_release(struct vfm_scan *s);
 

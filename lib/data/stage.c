@@ -29,7 +29,7 @@ enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 struct slot {
 	enum slot_state state;
 	json_t *rec;
-	struct vfm_buf text; /* the lines that it became */
+	struct vfm_buf text; /* its output lines */
 	struct vfm_stage_counts counts;
 	int rc; /* < VFM_EINPUT: the loop must stop here */
 	struct vfm_err err;
@@ -213,7 +213,7 @@ static int part_from_step(int64_t *part, int64_t *n_parts, struct vfm_err *err)
 	int64_t id = 0, count = 0;
 	bool has_id, has_count;
 
-	/* The body of a batch job has SLURM_PROCID=0 and SLURM_NTASKS too, but is no task of a step. */
+	/* The body of a batch job also has SLURM_PROCID=0 and SLURM_NTASKS, but is not a task of a step. */
 	if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
 		return 0;
 	TRY(env_i64("SLURM_PROCID", &id, &has_id, err));
@@ -248,7 +248,7 @@ int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm
 	return 0;
 }
 
-/* The key by which a record is chosen and found again. */
+/* Returns the key that selects a record for a part and identifies it in --done. */
 static const char *rec_key(const struct vfm_stage *s, const json_t *rec)
 {
 	const char *key = s->key ? vfm_rec_str(rec, s->key, NULL) : NULL;
@@ -258,7 +258,7 @@ static const char *rec_key(const struct vfm_stage *s, const json_t *rec)
 	return key ? key : vfm_rec_str(rec, "src", NULL);
 }
 
-/* Marks that end in "/N" for our N decide; otherwise the hash of the key does. */
+/* A mark "I/N" with the same N determines the part; otherwise the hash of the key does. */
 static bool is_my_part(struct loop *l, json_t *rec)
 {
 	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
@@ -295,7 +295,7 @@ static int open_next_file(struct loop *l, struct vfm_err *err)
 	return 1;
 }
 
-/* 1 = *rec is set, 0 = end.  What cannot be read becomes a record with an error. */
+/* Reads a record: 1 = *rec is set, 0 = end.  An unreadable line becomes a record with an error. */
 static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
 {
 	const struct vfm_stage *s = l->s;
@@ -419,7 +419,7 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 		out_clear(&out);
 	}
 	best = out.n ? out.rec[0] : slot->rec;
-	for (size_t i = 1; i < out.n && vfm_rec_is_out(best); i++) /* what came of it counts as its best part */
+	for (size_t i = 1; i < out.n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
 		best = out.rec[i];
 	count_record(&slot->counts, best);
 	if (!s->silent && !out.n)
@@ -573,7 +573,7 @@ static void feed(struct loop *l)
 	l->at_end = true;
 	pthread_cond_broadcast(&l->moved);
 	pthread_mutex_unlock(&l->lock);
-	if (rc < 0) { /* what was read before is still worked on and written */
+	if (rc < 0) { /* the records read before are still processed and written */
 		pthread_mutex_lock(&l->lock);
 		while (!l->stop && l->n_written < l->n_read)
 			pthread_cond_wait(&l->moved, &l->lock);

@@ -3,17 +3,17 @@
  * A stage gives one function that works on one record.  The loop does the rest:
  *
  *   reading     the files named, or stdin; a line that is no record becomes a record
- *               with "error" (nothing is lost in silence)
- *   passing on  records with "error" or "drop" go through untouched; keys that a
- *               stage does not know stay; "v":1 stands first
- *   --part I/N  keeps the records whose id hashes to I.  What was kept is marked
- *               "part":"I/N"; a stage that meets that mark (same N) goes by it and does
- *               not choose again, so that a pipe of stages under an array job works on
- *               one N-th and not on one N-th of one N-th
+ *               with "error" (no input is lost silently)
+ *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept;
+ *               "v":1 comes first
+ *   --part I/N  keeps the records whose id hashes to I.  The loop marks them
+ *               "part":"I/N"; a later stage with the same N uses the mark instead of the
+ *               hash, so that the stages of a pipe under an array job process the same
+ *               N-th of the records
  *   --done FILE a record that FILE holds already (same id, no "error") is copied from it
  *   -j N        N threads; the output keeps the order of the input; at most a few
  *               records a thread are in memory
- *   failures    the record gets "error":"…" and the others go on
+ *   failures    the record gets "error":"…"; processing continues
  *   counting    in = out + dropped + failed, on stderr when all is done
  */
 #ifndef VFM_DATA_STAGE_H
@@ -53,8 +53,8 @@ struct vfm_stage_opts {
 /* Collects what becomes of one record. */
 struct vfm_stage_out;
 
-/* Gives `rec` (the reference is taken over) as one of the records that the input
- * record becomes.  When a stage emits at least one, the input record itself is not written. */
+/* Emits `rec` as an output of the current input record; takes ownership of the reference.  If a stage emits at least
+ * one record, the loop does not write the input record. */
 void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec);
 
 /* Sets "drop":"<stage>: <reason>" on a record. */
@@ -63,8 +63,8 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attr
 /* Works on one record.  `rec` may be changed in place; it belongs to the loop.
  * `worker` is in [0, jobs): use it to pick scratch memory.  Returns
  *   0           the record (or what was emitted) is written
- *   VFM_EINPUT  this record failed: err->msg becomes its "error" and the others go on;
- *               what was emitted before is thrown away
+ *   VFM_EINPUT  this record failed: err->msg becomes its "error", its emitted records
+ *               are discarded, and processing continues
  *   VFM_EUSAGE, VFM_EENV  the stage cannot go on: the loop stops with this code.
  * Called from several threads at once unless the stage is `serial`. */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
@@ -84,10 +84,10 @@ struct vfm_stage {
 	vfm_stage_next_fn next; /* or: another source */
 	void *source;
 
-	/* what names a record for --part and --done; NULL = "id" (else "src" when it has none) */
+	/* the key that identifies a record for --part and --done; NULL = "id", or "src" without id */
 	const char *key;
-	bool one_to_many; /* outputs name their input in "parent" and how many they are in "siblings":
-			     --done copies them only when all are there */
+	bool one_to_many; /* outputs have "parent" (their input) and "siblings" (their number):
+			     --done copies them only if it has all of them */
 	bool serial;      /* fn is called by one thread, in input order */
 	bool sees_all;    /* fn is called for records with "error" or "drop" too (and must leave them so) */
 	bool silent;      /* writes no records: the stage prints something else (stats) */
@@ -112,7 +112,7 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 
 /* ---- small helpers on records ---- */
 
-/* A record's string by key, or `otherwise`. */
+/* Returns a record's string by key, or `otherwise`. */
 const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise);
 /* A number by dotted path ("score.motion", "width"); a path without a dot that the
  * record lacks is looked up in "score" too.  Returns false when there is none (or it is null). */
@@ -125,7 +125,7 @@ struct vfm_rec_media {
 	int64_t start_pts;              /* for vfm_video_seek; INT64_MIN: unknown */
 };
 int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
-/* Does it carry "error" or "drop"? */
+/* Whether the record has "error" or "drop". */
 bool vfm_rec_is_out(const json_t *rec);
 
 /* "I/N" -> part I (from 0) of N; NULL asks Slurm's environment: SLURM_ARRAY_TASK_ID, _COUNT

@@ -84,7 +84,7 @@ static bool all_zero(const uint8_t *b)
 	return true;
 }
 
-struct ext { /* what extended headers said about the member to come */
+struct ext { /* values of extended headers for the next member */
 	bool has_name, has_size;
 	uint64_t size;
 };
@@ -230,7 +230,7 @@ int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *er
 	}
 	if (!why)
 		return 1;
-	t->pos = t->size; /* nothing more can be trusted */
+	t->pos = t->size; /* stop: the rest is unreliable */
 	return vfm_fail(err, VFM_EINPUT, "'%s': %s (at byte %" PRIu64 ")", t->what, why, at);
 }
 

@@ -1,4 +1,4 @@
-/* tar.h - tar archives: what WebDataset shards are made of.
+/* tar.h - tar archives, the format of WebDataset shards.
  *
  * Written: POSIX ustar with mode 0644, owner 0 and time 0 (the same members give the same bytes),
  * and a pax header only for a name or size that ustar cannot hold.  Read: ustar, pax (path and size),
@@ -40,7 +40,7 @@ void vfm_tar_init(struct vfm_tar *t, const void *data, uint64_t size, const char
  * (nothing more can be read).  Memory is bounded by *m. */
 int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err);
 
-/* Where the next member's header stands: data and padding of m lie before it. */
+/* Returns the offset of the header after m, its data and padding. */
 uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
 
 /* Splits a member name by WebDataset's rule: key = all before the first dot of the last part, part = all behind

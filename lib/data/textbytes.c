@@ -11,9 +11,9 @@
 #include "base/num.h"
 #include "base/philox.h"
 
-#define CACHE_SLOTS 1024 /* direct-mapped; captions use few words again and again */
+#define CACHE_SLOTS 1024 /* direct-mapped; captions repeat few words */
 #define WORD_KEPT   64   /* longer words are computed each time */
-#define GRAM_BYTES  64   /* bounds the work that one hostile word can ask for */
+#define GRAM_BYTES  64   /* bounds the work for a hostile word */
 
 struct slot {
 	char *word; /* NULL: free */

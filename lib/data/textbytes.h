@@ -1,8 +1,8 @@
-/* textbytes.h - a text embedder without weights: hashed byte n-grams.
+/* textbytes.h - a text embedder without learned weights: hashed byte n-grams.
  *
  * A caption is cut into words: maximal runs of letters, digits and bytes >= 0x80 (so UTF-8 stays whole); every
  * ASCII punctuation mark is a word of its own; white space and control bytes separate.  A-Z become a-z.  One row per
- * word, at most VFM_TEXT_ROWS (the rest is cut off); an empty caption has one row, that of the empty word.
+ * word, at most VFM_TEXT_ROWS (longer captions are truncated); an empty caption has one row, that of the empty word.
  *
  * The row of word w at position p, with G(s) = a vector of D standard normals from the Philox stream
  * (seed 0, step 0, id fnv64(s), purpose VFM_RNG_TEXT):
@@ -13,8 +13,8 @@
  *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i))
  *     r_i    = 10000^(2*floor(i/2)/D)
  *
- * so that words which share letters are near each other, different words are almost orthogonal, every
- * component has a variance of about 1 and the order of the words shows.
+ * Words with common n-grams get similar rows, other words almost orthogonal ones.  Each component has a variance of
+ * about 1, and the rows encode the order of the words.
  */
 #ifndef VFM_DATA_TEXTBYTES_H
 #define VFM_DATA_TEXTBYTES_H
@@ -25,9 +25,9 @@
 #define VFM_TEXT_ROWS    512
 #define VFM_TEXT_DIM     1024 /* default */
 #define VFM_TEXT_DIM_MAX 8192
-#define VFM_TEXT_VERSION 1 /* of the rows: another one where the same caption gives other values */
+#define VFM_TEXT_VERSION 1 /* increment if the rows of a caption change */
 
-struct vfm_textbytes; /* opaque: keeps the rows of words it has seen.  One thread at a time. */
+struct vfm_textbytes; /* opaque; caches the rows of words.  One thread at a time. */
 
 /* spec: "bytes" or "bytes:DIM", DIM in 1..VFM_TEXT_DIM_MAX.  VFM_EUSAGE for anything else. */
 int vfm_textbytes_new(struct vfm_textbytes **t, const char *spec, struct vfm_err *err);

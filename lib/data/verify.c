@@ -27,7 +27,7 @@ static void tell(struct verify *v, const char *shard, int64_t index, const char 
 	v->tell(&f, v->ctx);
 }
 
-/* NULL, or the first thing in which the index's record `r` is not the file's `m`. */
+/* Returns the first field in which the index's record `r` differs from the file's `m`, or NULL. */
 static const char *difference(const struct vfm_record *r, const struct vfm_record *m)
 {
 	if (r->id != m->id)

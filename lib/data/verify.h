@@ -18,8 +18,8 @@ struct vfm_verify_counts {
 	int64_t shards, samples, bytes, faults;
 };
 
-/* Looks at everything and tells each fault.  Returns 0 (also when there were faults: see counts, which are added
- * to), VFM_EUSAGE when there is no index to go by. */
+/* Compares everything, reports each fault, and adds to `counts`.  Returns 0 also if it found faults; VFM_EUSAGE: the
+ * dataset has no index. */
 int vfm_verify(const char *dir, void (*tell)(const struct vfm_fault *f, void *ctx), void *ctx,
 	struct vfm_verify_counts *counts, struct vfm_err *err);
 

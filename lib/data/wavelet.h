@@ -1,4 +1,4 @@
-/* wavelet.h - a video tokenizer without weights: the 3D Haar wavelet packet.
+/* wavelet.h - a video tokenizer without learned weights: the 3D Haar wavelet packet.
  *
  * Compression 4 x 8 x 8 (time, height, width).  Per block of 4 x 8 x 8 pixels:
  *
@@ -34,7 +34,7 @@
 #define VFM_WAVELET_TIME     4
 #define VFM_WAVELET_CHANNELS 16 /* default */
 #define VFM_WAVELET_MAX      768
-#define VFM_WAVELET_VERSION  1 /* of the latents: another one where the same video gives other values */
+#define VFM_WAVELET_VERSION  1 /* increment if the latents of a video change */
 
 struct vfm_tokenizer { /* plain data: made by parse, may be copied */
 	int channels;  /* C, 1..VFM_WAVELET_MAX */
@@ -48,7 +48,7 @@ struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t); /* "wavelet
 
 int64_t vfm_tokenizer_latent_frames(int64_t frames); /* ceil(frames / 4) */
 
-/* Which coefficient channel c is, and its constants; any pointer may be NULL. */
+/* Sets the coefficient of channel c and its constants; any pointer may be NULL. */
 void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx);
 void vfm_tokenizer_norm(int c, float *shift, float *scale);
 
@@ -57,7 +57,7 @@ void vfm_tokenizer_norm(int c, float *shift, float *scale);
 int vfm_tokenizer_encode(const struct vfm_tokenizer *t, const uint8_t *rgb, int64_t frames, int height, int width,
 	float *latent, struct vfm_err *err);
 
-/* latent [C, T, h, w] -> rgb [frames, h*8, w*8, 3], rounded and clamped.  `frames` in 1..4T; what lies behind it is
+/* latent [C, T, h, w] -> rgb [frames, h*8, w*8, 3], rounded and clamped.  `frames` in 1..4T; further frames are
  * not written.  frames == 1 and T == 1: a still image. */
 int vfm_tokenizer_decode(const struct vfm_tokenizer *t, const float *latent, int64_t latent_frames, int h, int w,
 	int64_t frames, uint8_t *rgb, struct vfm_err *err);

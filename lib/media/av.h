@@ -1,4 +1,4 @@
-/* av.h - what the files of this folder share of FFmpeg's libraries.  Not for use outside lib/media. */
+/* av.h - internal helpers of lib/media around FFmpeg's libraries. */
 #ifndef VFM_MEDIA_AV_H
 #define VFM_MEDIA_AV_H
 
@@ -13,7 +13,7 @@
 /* Routes FFmpeg's log here and limits its single allocations; idempotent, thread-safe. */
 void vfm_av_init(void);
 
-/* FFmpeg's words for a code. */
+/* Returns FFmpeg's message for a code. */
 const char *vfm_av_strerror(int rc, char buf[128]);
 
 /* The last error line that FFmpeg logged in this thread ("" = none), and forgetting it. */
@@ -25,7 +25,7 @@ struct vfm_av_errors {
 	atomic_llong lines;
 };
 
-/* How a picture has to be turned: a dst pixel (x, y) is the src pixel
+/* A rotation and mirroring: a dst pixel (x, y) is the src pixel
  * (x0 + a x + b y, y0 + c x + d y), where x0, y0 make it start inside. */
 struct vfm_orient {
 	int a, b, c, d;

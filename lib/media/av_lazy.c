@@ -1,9 +1,9 @@
 /* av_lazy.c - FFmpeg's libraries, loaded at the first call.
  *
- * They bring more than a hundred shared libraries, which cost 30 ms before main when they are linked; a
- * command has to start in 10, and `vfm-curate filter` needs none of them.  So each function that this folder
- * calls is defined here and forwards to the real one.  One that is missing in the list below still works: it is
- * then linked as usual, and tests/cli/version.t notices how slow the start has become.
+ * Linking them loads more than a hundred shared libraries, which takes 30 ms before main; a command must start in 10
+ * ms, and `vfm-curate filter` needs none of them.  This file therefore defines each function that lib/media calls and
+ * forwards it to the real one.  A function missing in the list below still works: the linker then links it as usual,
+ * and tests/cli/version.t fails because of the slow start.
  *
  * Hidden, so that FFmpeg's own libraries never call these.
  */

@@ -1,4 +1,4 @@
-/* cut.h - cut frames out of a file into a file of their own.  Thread-safe: no shared state. */
+/* cut.h - extracts frames of a file into a new file.  Thread-safe: no shared state. */
 #ifndef VFM_MEDIA_CUT_H
 #define VFM_MEDIA_CUT_H
 
@@ -15,7 +15,7 @@ struct vfm_cut_opts {
 	int width, height;    /* 0, 0 = as it is; one of them: the other keeps the shape; both: cover and crop */
 	bool even;            /* sizes that follow from others are rounded to even ones */
 	int fps_num, fps_den; /* what the source shows; 0 = the file's */
-	double new_fps;       /* > 0: so many frames a second, by the file's times */
+	double new_fps;       /* > 0: frames per second of the file's timestamps */
 	int64_t max_frames;   /* 0 = any */
 	const char *codec;    /* as in video_out.h */
 	int crf, threads;
@@ -26,12 +26,12 @@ struct vfm_cut_result {
 	int64_t frames;
 };
 
-/* Writes `out` (whole or not at all).  VFM_EINPUT when fewer frames decode than the range
- * asks for; an image, or a name that ends in .png, gives one picture. */
+/* Writes `out` atomically.  VFM_EINPUT if fewer frames decode than the range has; an image, or a name that ends in
+ * .png, gives one picture. */
 int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *opts, struct vfm_cut_result *result,
 	struct vfm_err *err);
 
-/* The size that a picture of w x h takes under these options. */
+/* Returns the output size of a frame of w x h under these options. */
 void vfm_cut_size(const struct vfm_cut_opts *opts, int w, int h, int *width, int *height);
 
 #endif

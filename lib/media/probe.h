@@ -1,4 +1,4 @@
-/* probe.h - the facts about a media file, found by decoding it (or by trusting it).
+/* probe.h - properties of a media file, from decoding it or, with `fast`, from its header.
  * Thread-safe: no shared state. */
 #ifndef VFM_MEDIA_PROBE_H
 #define VFM_MEDIA_PROBE_H
@@ -16,16 +16,16 @@ struct vfm_probe {
 	double duration_s;    /* frames shown; with `fast` as the container claims, < 0 unknown; 0 for an image */
 	int64_t decode_errors;
 	bool vfr;       /* the rate varies */
-	bool bad_times; /* timestamps stand still, go back or leap: times were made from the rate */
-	bool resized;   /* the size changes in mid-stream */
+	bool bad_times; /* timestamps repeat, go back or jump: times follow from the rate */
+	bool resized;   /* the size changes within the stream */
 };
 
-/* fast: decodes one frame and believes the container for the rest. */
+/* fast: decodes one frame and trusts the container for the rest. */
 int vfm_probe_file(
 	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err);
 
-/* The ending of a name says video or image (for walking folders; a file that is named
- * is looked into whatever its name). */
+/* Whether the extension of a name is that of a video or image.  Used when walking folders; files named explicitly are
+ * always probed. */
 bool vfm_media_name(const char *name);
 
 #endif

@@ -71,7 +71,7 @@ static float unlike(const struct vfm_sig_diff *d)
 	return d->hist + 0.8f * d->moved + 0.4f * d->blocks + 0.7f * fminf(d->pixel, 60) / 60;
 }
 
-/* How far x stands on the way from a to b (least squares), and what that leaves, over |b - a|. */
+/* Fits x to a mixture of a and b by least squares: the share of b, and the residual over |b - a|. */
 static float mixture_share(
 	const struct vfm_sig *a, const struct vfm_sig *b, const struct vfm_sig *x, float energy, float *left)
 {
@@ -106,7 +106,7 @@ static bool are_different(const struct vfm_sig *a, const struct vfm_sig *b)
 	return d.moved > DIFFERENT_MOVED && d.blocks > DIFFERENT_BLOCKS && d.hist > DIFFERENT_HIST;
 }
 
-/* Is the frame in the middle of 2 half + 1 a mixture of the outer two? */
+/* Whether the middle frame of 2 half + 1 is a mixture of the outer two. */
 static void try_mixture(struct vfm_scene *s, int64_t t, int half)
 {
 	const struct vfm_sig *a = sig(s, t - half), *b = sig(s, t + half);
@@ -220,7 +220,7 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 	return false;
 }
 
-/* Runs of places that look like the middle of a dissolve become one: that with the most unlike ends. */
+/* Reduces runs of candidates for the middle of a dissolve to the one whose ends differ most. */
 static void find_dissolves(struct vfm_scene *s)
 {
 	int64_t n_hard = s->n_cuts, t = 1;
@@ -286,7 +286,7 @@ static int by_frame(const void *a, const void *b)
 	return x->frame < y->frame ? -1 : x->frame > y->frame;
 }
 
-/* Overlapping transitions become one; a fade takes what falls into it. */
+/* Merges overlapping transitions; a fade absorbs the transitions within it. */
 static void merge(struct vfm_scene *s)
 {
 	int64_t n = 0;

@@ -1,11 +1,11 @@
-/* scene.h - where one shot ends and the next begins.
+/* scene.h - detects the boundaries of shots.
  *
  * Hard cuts: the frames before and after differ in colour and cannot be matched block by
- * block, and neither can any pair up to four frames around (so a flash, after which the old
- * picture returns, is none); what differs as much as its neighbours (fast motion) is none either.
- * Dissolves: the frames between two different pictures are mixtures of the two, with the share growing
- * steadily (light that changes keeps its blocks and is none).  Fades: contrast goes to
- * nothing and comes back with another picture.
+ * block, and neither can any pair up to four frames around (this excludes a flash, after
+ * which the old picture returns).  A difference no larger than at neighbouring frames (fast motion) is no cut.
+ * Dissolves: the frames between two different pictures are mixtures of the two, with a steadily
+ * growing share (changing light keeps its blocks and is no dissolve).  Fades: contrast falls to zero and rises with
+ * another picture.
  *
  * Works on frames of 64 x 48; keeps 40 of them and 32 bytes a frame.  One thread at a time.
  */
@@ -41,7 +41,7 @@ void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
 
 struct vfm_span {
 	int64_t start, end; /* frames, end exclusive */
-	bool is_short;      /* less than the minimum: given, so that it can be said, but of no use */
+	bool is_short;      /* shorter than the minimum; reported, but not to be used */
 };
 
 struct vfm_clip_rule {
@@ -50,7 +50,7 @@ struct vfm_clip_rule {
 };
 
 /* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.
- * Returns their number; *spans is the caller's to free. */
+ * Returns their number; the caller frees *spans. */
 int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
 	struct vfm_span **spans);
 

@@ -69,7 +69,7 @@ static bool is_flat(const uint8_t *p)
 	return dev < FLAT * BLOCK * BLOCK;
 }
 
-/* Where between three equally spaced values the lowest point of their parabola lies. */
+/* Returns the minimum of the parabola through three equally spaced values. */
 static double vertex(int before, int at, int after)
 {
 	int bend = before - 2 * at + after;
@@ -77,7 +77,7 @@ static double vertex(int before, int at, int after)
 	return bend > 0 ? fmin(0.5, fmax(-0.5, 0.5 * (before - after) / bend)) : 0;
 }
 
-/* The way that a block at (x, y) of `now` has come from `then`, in pixels. */
+/* Returns the motion of a block at (x, y) from `then` to `now`, in pixels. */
 static double block_motion(const uint8_t *then, const uint8_t *now, int x, int y)
 {
 	const uint8_t *b = now + y * MW + x;
@@ -88,7 +88,7 @@ static double block_motion(const uint8_t *then, const uint8_t *now, int x, int y
 		return 0;
 	for (int dy = -REACH; dy <= REACH; dy++)
 		for (int dx = -REACH; dx <= REACH; dx++) {
-			/* A longer way must pay: alike places are many. */
+			/* Penalises long motion, since similar blocks are frequent. */
 			int d, cost = abs(dx) + abs(dy);
 
 			if (x + dx < 0 || y + dy < 0 || x + dx + BLOCK > MW || y + dy + BLOCK > MH)
@@ -100,7 +100,7 @@ static double block_motion(const uint8_t *then, const uint8_t *now, int x, int y
 				by = dy;
 			}
 		}
-	/* Nothing matches (light, water, noise): no way can be named. */
+	/* No match (light, water, noise): the motion is undefined. */
 	if (best > 0.8 * still && best > 4 * NOISE * BLOCK * BLOCK)
 		return 0;
 	fx = bx;

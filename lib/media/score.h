@@ -1,9 +1,9 @@
-/* score.h - what a clip looks like, in numbers that need no model.
+/* score.h - scores of a clip, computed without a model.
  *
- * motion        how far things move, in percent of the frame's width per second: the mean
+ * motion        speed of motion, in percent of the frame's width per second: the mean
  *               over 8 x 8 blocks of a frame of 128 x 96, matched between frames a tenth of a
  *               second apart (SAD, +-12 pixels, refined below a pixel).  Blocks without texture count
- *               as still.  0 nothing moves, 1-5 people and things, 10 and more fast.
+ *               as still.  0 static, 1-5 people and objects, 10 and more fast.
  * luma          mean brightness, 0 black to 1 white
  * contrast      standard deviation of luma within a frame, 0 to 0.5
  * sharpness     variance of the Laplacian of luma (0..255) at 512 pixels of width (Pech-Pacheco et al.,
@@ -13,7 +13,7 @@
  * static_ratio  share of pairs of frames, a tenth of a second apart, between which nothing changes
  * black_ratio   share of frames of which 98 % of the pixels are black (luma < 0.125)
  * letterbox     black bars at [top, bottom, left, right], as shares of height and width
- * flicker       how much brightness jumps to and fro between frames: mean |second difference| of luma, 0 to 1
+ * flicker       oscillation of brightness between frames: mean |second difference| of luma, 0 to 1
  * text_ratio    share of the frame that lines of text cover (text.h), at 512 pixels of width; 0.03 a subtitle
  *
  * All but motion and static_ratio are means over the frames looked at: about 10 a second,
@@ -30,14 +30,14 @@
 struct vfm_score {
 	double motion, luma, contrast, sharpness, colorfulness, static_ratio, black_ratio, flicker, text_ratio;
 	double letterbox[4];
-	int64_t frames; /* looked at */
+	int64_t frames; /* examined */
 };
 
 struct vfm_score_opts {
 	struct vfm_video_opts video;
 	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
 	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
-	int64_t about;      /* how many frames there are, for an even choice; 0 = unknown */
+	int64_t about;      /* approximate number of frames, for even sampling; 0 = unknown */
 };
 
 int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *opts, struct vfm_err *err);

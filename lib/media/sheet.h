@@ -22,7 +22,7 @@ struct vfm_sheet_clip {
 	const char *path;
 	int64_t start, end; /* frames, end exclusive; -1 = to the end */
 	int64_t start_pts;  /* INT64_MIN unknown */
-	const char *text;   /* lines, cut at the width of the cell; NULL none */
+	const char *text;   /* lines, clipped to the width of the cell; NULL none */
 	bool marked;        /* a red frame: dropped or failed */
 };
 int vfm_sheet_add(struct vfm_sheet *s, const struct vfm_sheet_clip *clip, struct vfm_err *err);

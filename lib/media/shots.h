@@ -11,7 +11,7 @@
 
 struct vfm_shots_opts {
 	struct vfm_video_opts video;
-	bool stride;         /* pieces of max_s, whatever they show */
+	bool stride;         /* fixed clips of max_s, without detection */
 	double min_s, max_s; /* max_s 0 = any length */
 	double threshold;    /* 0 = VFM_SCENE_THRESHOLD */
 	bool hard_only;      /* no dissolves and fades */

@@ -1,4 +1,4 @@
-/* sig.h - a frame made small, and how unlike two small frames are.  For scene cuts and scores.
+/* sig.h - signatures of frames (downscaled frames) and their differences, for scene cuts and scores.
  * Plain data, thread-safe. */
 #ifndef VFM_MEDIA_SIG_H
 #define VFM_MEDIA_SIG_H
@@ -23,11 +23,11 @@ void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb);
 struct vfm_sig_diff {
 	float pixel;  /* mean absolute difference of luma and chroma, 0..255 */
 	float hist;   /* 1 - overlap of the colour histograms, 0..1 */
-	float moved;  /* what block matching leaves, over what there is: 0 the same moved, ~1 unrelated */
-	float blocks; /* share of blocks that matching does not explain, 0..1 */
+	float moved;  /* residual of block matching over the total: 0 moved only, ~1 unrelated */
+	float blocks; /* share of blocks without a match, 0..1 */
 };
 
-/* b is the later one.  `search`: how far blocks may have moved, in pixels of 64 x 48. */
+/* b is the later one.  `search`: maximum motion of blocks in pixels of 64 x 48. */
 void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, int search, struct vfm_sig_diff *d);
 
 #endif

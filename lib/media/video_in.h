@@ -5,12 +5,10 @@
  * duplicates.  Rotation and mirroring that the file asks for are applied; pixels come
  * out square (the sample aspect ratio is scaled away); transparency is laid on white.
  *
- * Nothing that a file says is believed before it is checked: sizes are limited before
- * memory is taken, playlists and network names are not followed, and work is bounded
- * by `deadline_s`.
+ * The reader checks all values of a file: it limits sizes before it allocates, does not follow playlists and network
+ * names, and bounds its work by `deadline_s`.
  *
- * A reader belongs to one thread at a time.  The library's own log is silent; what
- * the decoder complained about is counted.
+ * A reader belongs to one thread at a time.  It silences the library's log and counts the decoder's errors.
  */
 #ifndef VFM_MEDIA_VIDEO_IN_H
 #define VFM_MEDIA_VIDEO_IN_H
@@ -26,8 +24,8 @@ struct vfm_video;
 struct vfm_video_opts {
 	int threads;        /* of the decoder; 0 = 1 */
 	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
-	double deadline_s;  /* give up (VFM_EINPUT) after so many seconds since the opening; 0 = 3600 */
-	bool draft;         /* only count and look: skip the loop filter (pixels are a little wrong) */
+	double deadline_s;  /* VFM_EINPUT after this many seconds since the opening; 0 = 3600 */
+	bool draft;         /* skip the loop filter; pixels are slightly inexact */
 };
 
 struct vfm_video_info {
@@ -59,8 +57,8 @@ void vfm_video_close(struct vfm_video *v); /* NULL is fine */
 
 const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
 
-/* Decodes the next frame: 1, or 0 at the end.  What does not decode is passed over and
- * counted; VFM_EINPUT only when nothing can follow (deadline, limits). */
+/* Decodes the next frame: 1, or 0 at the end.  Skips and counts data that does not
+ * decode; VFM_EINPUT only if no frame can follow (deadline, limits). */
 int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err);
 
 /* Goes on so that the next frame is number `index`.  `pts` is that frame's timestamp as an
@@ -68,7 +66,7 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
  * when that does not lead to exactly this frame, it decodes from the start. */
 int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_err *err);
 
-/* What was wrong so far: errors of demuxer and decoder, and frames marked as damaged. */
+/* Returns the errors so far: of demuxer and decoder, and frames marked as damaged. */
 int64_t vfm_video_errors(const struct vfm_video *v);
 
 enum vfm_fit {

@@ -26,8 +26,8 @@ struct vfm_video_out_opts {
 int vfm_video_out_open(
 	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err);
 int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, width, 3] */, struct vfm_err *err);
-/* Completes and frees.  After a failure nothing is left of the file. */
+/* Completes the file and frees o.  Removes the file on failure. */
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err);
-void vfm_video_out_abort(struct vfm_video_out *o); /* frees and removes what was written; NULL is fine */
+void vfm_video_out_abort(struct vfm_video_out *o); /* frees o and removes the file; accepts NULL */
 
 #endif

@@ -157,8 +157,8 @@ static void test_check(void **state)
 			VFM_POS_ROPE, 0},
 		{"moe-1b", "model.moe_capacity: expected more than 0, at most model.experts 8, got 0", 8, 8, 0,
 			VFM_POS_ROPE, 0},
-		{"moe-1b", "with token choice it is the experts of a token, an integer; got 1.5", 8, 8, 1.5,
-			VFM_POS_ROPE, VFM_MOE_TOKEN_CHOICE},
+		{"moe-1b", "token choice needs an integer, the experts per token; got 1.5", 8, 8, 1.5, VFM_POS_ROPE,
+			VFM_MOE_TOKEN_CHOICE},
 	};
 	struct vfm_model_spec m;
 
