@@ -23,7 +23,7 @@ static struct vfm_device d;
 static const struct vfm_dev_table *t;
 static struct vfm_job job;
 static struct vfm_err err;
-static struct vfm_stream *beside;
+static struct vfm_stream *comm_stream;
 static char *dev_a, *dev_b, *host; /* [8 MOST] bytes each */
 
 #define OK(call)                                                                                                       \
@@ -266,11 +266,12 @@ static int big_call(int op, char *p, int64_t n)
 	int64_t each = n / d.world->size, at = each * d.world->rank;
 
 	if (op == 0)
-		return vfm_all_reduce(d.world, beside, vfm_t1(p, VFM_F32, n), &err);
+		return vfm_all_reduce(d.world, comm_stream, vfm_t1(p, VFM_F32, n), &err);
 	if (op == 1)
 		return vfm_reduce_scatter(
-			d.world, beside, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
-	return vfm_all_gather(d.world, beside, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
+			d.world, comm_stream, vfm_t1(p, VFM_F32, n), vfm_t1(p + at * 4, VFM_F32, each), NULL, &err);
+	return vfm_all_gather(
+		d.world, comm_stream, vfm_t1(p + at * 2, VFM_BF16, each), vfm_t1(p, VFM_BF16, n), NULL, &err);
 }
 
 /* Returns the median seconds of a call and the result of the first; x: [n] f32 on the host. */
@@ -288,7 +289,7 @@ static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double 
 	TRY(t->to_device(d.stream, p, x, (size_t)(n * es), &err));
 	TRY(t->stream_sync(d.stream, &err));
 	TRY(big_call(op, p, n));
-	TRY(t->stream_sync(beside, &err));
+	TRY(t->stream_sync(comm_stream, &err));
 	TRY(t->to_host(d.stream, x, p + from * es, (size_t)(m * es), &err));
 	TRY(t->stream_sync(d.stream, &err));
 	*bits = vfm_fnv64(x, (size_t)(m * es));
@@ -298,7 +299,7 @@ static int big_run(int op, char *p, int64_t n, float *x, uint64_t *bits, double 
 		TRY(vfm_barrier(d.world, NULL, &err));
 		since = vfm_now();
 		TRY(big_call(op, p, n));
-		TRY(t->stream_sync(beside, &err));
+		TRY(t->stream_sync(comm_stream, &err));
 		s[i] = vfm_now() - since;
 	}
 	for (int i = 1; i < TIMES; i++)
@@ -369,9 +370,9 @@ static int fault(void)
 		sleep(8);
 		_exit(vfm_barrier(job.world, NULL, &err) == VFM_EENV ? 0 : 1); /* it also learns of the failure */
 	}
-	rc = vfm_all_reduce(d.world, beside, vfm_t1(dev_a, VFM_F32, MOST), &err);
+	rc = vfm_all_reduce(d.world, comm_stream, vfm_t1(dev_a, VFM_F32, MOST), &err);
 	if (rc >= 0)
-		rc = t->stream_sync(beside, &err);
+		rc = t->stream_sync(comm_stream, &err);
 	if (d.world->rank == 0)
 		printf("{\"check\": \"comm\", \"name\": \"fault\", \"device\": \"%s\", \"over\": \"%s\", \"ranks\": "
 		       "%d, \"ok\": %s, \"s\": %.2f, \"said\": \"%s\"}\n",
@@ -393,19 +394,19 @@ static int run(const char *device, bool with_fault)
 	t = d.dev->t;
 	if (vfm_device_join(&d, &job, &err) < 0)
 		return 1;
-	beside = t->stream_new(d.dev, true, &err);
+	comm_stream = t->stream_new(d.dev, true, &err);
 	dev_a = vfm_dev_alloc(d.stream, (size_t)MOST * 8 + 4096, "an operand", &err);
 	dev_b = vfm_dev_alloc(d.stream, (size_t)MOST * 8 + 4096, "a result", &err);
 	host = vfm_malloc((size_t)MOST * 8 + 4096);
-	if (!beside || !dev_a || !dev_b)
+	if (!comm_stream || !dev_a || !dev_b)
 		return 1;
 	if (with_fault)
 		return fault();
 	good = check("compute stream", d.world, d.stream);
-	good = good && check("beside", d.world, beside);
+	good = good && check("communication stream", d.world, comm_stream);
 	good = good && check_groups();
 	good = good && check_known();
-	t->stream_free(beside);
+	t->stream_free(comm_stream);
 	vfm_dev_free(d.stream, dev_a, (size_t)MOST * 8 + 4096);
 	vfm_dev_free(d.stream, dev_b, (size_t)MOST * 8 + 4096);
 	free(host);

@@ -80,7 +80,7 @@ static bool memory(char *why, size_t len)
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 64; i++) {
 			sizes[i] = (size_t)(pattern((size_t)(round * 64 + i)) % (4 * MIB));
-			p[i] = vfm_dev_alloc(d.stream, sizes[i], "pieces", &err);
+			p[i] = vfm_dev_alloc(d.stream, sizes[i], "chunks", &err);
 			MUST(p[i] && (size_t)p[i] % 64 == 0);
 			OK(t->zero(d.stream, p[i], sizes[i], &err));
 		}
@@ -131,8 +131,7 @@ static bool streams(char *why, size_t len)
 {
 	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
 	struct vfm_event *a = t->event_new(d.dev, &err), *b = t->event_new(d.dev, &err);
-	unsigned *host = t->alloc_host(d.dev, N, "page-locked", &err),
-		 *back = t->alloc_host(d.dev, N, "page-locked", &err);
+	unsigned *host = t->alloc_host(d.dev, N, "pinned", &err), *back = t->alloc_host(d.dev, N, "pinned", &err);
 	void *p = vfm_dev_alloc(d.stream, N, "streams", &err);
 	volatile int at = 0;
 	struct mark m = {&at, 5};
@@ -224,7 +223,7 @@ static bool calls(char *why, size_t len)
 	enum { CALLS = 3000 };
 	struct vfm_stream *x = t->stream_new(d.dev, true, &err), *y = t->stream_new(d.dev, true, &err);
 	struct vfm_event *e = t->event_new(d.dev, &err);
-	char *host = t->alloc_host(d.dev, N, "page-locked", &err), *heap = vfm_calloc(N, 1);
+	char *host = t->alloc_host(d.dev, N, "pinned", &err), *heap = vfm_calloc(N, 1);
 	void *p = vfm_dev_alloc(d.stream, N, "calls", &err);
 	volatile int at = 0;
 	struct mark m = {&at, 1};
@@ -236,7 +235,7 @@ static bool calls(char *why, size_t len)
 	OK(t->to_host(x, host, p, N, &err));
 	OK(t->event_record(e, x, &err));
 	MUST(!t->event_passed(e));
-	/* Beside it. */
+	/* Overlapping with it. */
 	OK(t->to_device(d.stream, p, heap, N, &err));
 	OK(t->stream_sync(d.stream, &err));
 	enqueued = vfm_now() - t0;
@@ -384,7 +383,7 @@ static bool graphs(char *why, size_t len)
 /* Freed memory can be reallocated at once, in stream order. */
 static bool reuse(char *why, size_t len)
 {
-	unsigned *host = vfm_malloc(N), *back = t->alloc_host(d.dev, 4 * MIB, "page-locked", &err);
+	unsigned *host = vfm_malloc(N), *back = t->alloc_host(d.dev, 4 * MIB, "pinned", &err);
 	int again = 0;
 	void *last = NULL;
 
@@ -414,25 +413,25 @@ static bool reuse(char *why, size_t len)
 /* Allocates all memory in blocks, then half of it at once although each hole is too small. */
 static bool full(char *why, size_t len)
 {
-	enum { PIECES = 4096 };
-	static void *p[PIECES];
-	size_t piece, big;
+	enum { BLOCKS = 4096 };
+	static void *p[BLOCKS];
+	size_t block, big;
 	unsigned got[2] = {1, 1};
 	char *q;
 	int n = 0;
 
 	if (!d.dev->mem_total)
 		return true; /* it would exhaust the host's memory */
-	piece = (size_t)d.dev->mem_total / 97;
-	while (n < PIECES && (p[n] = vfm_dev_alloc(d.stream, piece, "blocks.7.pieces", &err)))
+	block = (size_t)d.dev->mem_total / 97;
+	while (n < BLOCKS && (p[n] = vfm_dev_alloc(d.stream, block, "blocks.7.chunks", &err)))
 		n++;
-	MUST(n > 20 && n < PIECES && err.code == VFM_EENV);
-	MUST(strstr(err.msg, "out of memory on") && strstr(err.msg, "for blocks.7.pieces do not fit") &&
-		strstr(err.msg, "(blocks.N.pieces "));
+	MUST(n > 20 && n < BLOCKS && err.code == VFM_EENV);
+	MUST(strstr(err.msg, "out of memory on") && strstr(err.msg, "for blocks.7.chunks do not fit") &&
+		strstr(err.msg, "(blocks.N.chunks "));
 	err = (struct vfm_err){0};
 	for (int i = 0; i < n; i += 2)
-		vfm_dev_free(d.stream, p[i], piece);
-	big = piece * (size_t)(n / 2 - 6); /* chunks at the edges of holes belong to their neighbours */
+		vfm_dev_free(d.stream, p[i], block);
+	big = block * (size_t)(n / 2 - 6); /* chunks at the edges of holes belong to their neighbours */
 	q = vfm_dev_alloc(d.stream, big, "one of half of the memory", &err);
 	if (!q)
 		OK(err.code);
@@ -443,7 +442,7 @@ static bool full(char *why, size_t len)
 	MUST(got[0] == 0 && got[1] == 0);
 	vfm_dev_free(d.stream, q, big);
 	for (int i = 1; i < n; i += 2)
-		vfm_dev_free(d.stream, p[i], piece);
+		vfm_dev_free(d.stream, p[i], block);
 	MUST(d.dev->mem_now == 0);
 	return true;
 }
@@ -453,7 +452,7 @@ static bool figures(char *why, size_t len)
 {
 	enum { R = 8, CALLS = 200, ALLOCS = 20000 };
 	struct vfm_stream *side = t->stream_new(d.dev, true, &err);
-	char *heap = vfm_calloc(N, 1), *host = t->alloc_host(d.dev, N, "page-locked", &err);
+	char *heap = vfm_calloc(N, 1), *host = t->alloc_host(d.dev, N, "pinned", &err);
 	void *p = vfm_dev_alloc(d.stream, N, "figures", &err);
 	int n = 0;
 	double t0 = 0;
@@ -503,8 +502,8 @@ static bool bad_indices(char *why, size_t len)
 {
 	enum { M = 1000, D = 64, BAD = 123 };
 	struct vfm_event *e = t->event_new(d.dev, &err);
-	float *x = t->alloc_host(d.dev, 2 * M * D * 4, "page-locked", &err), *back = x + M * D;
-	int32_t *index = t->alloc_host(d.dev, M * 4, "page-locked", &err);
+	float *x = t->alloc_host(d.dev, 2 * M * D * 4, "pinned", &err), *back = x + M * D;
+	int32_t *index = t->alloc_host(d.dev, M * 4, "pinned", &err);
 	char *p = vfm_dev_alloc(d.stream, (2 * M * D + M) * 4, "rows", &err);
 	struct vfm_index_select r;
 	int rc;

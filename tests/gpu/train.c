@@ -356,7 +356,7 @@ static void against_itself(const struct model *m)
 		rc = run(device, &c, 0, STEPS / 2, dir, &again, &err);
 		if (rc == 0)
 			rc = run(device, &c, STEPS / 2, STEPS, dir, &again, &err);
-		compare_bits("in two halves", m, &again, &first, 0, rc, &err);
+		compare_bits("resumed from a checkpoint", m, &again, &first, 0, rc, &err);
 		if (system(cmd) != 0)
 			fprintf(stderr, "train: cannot remove %s\n", dir);
 		free(cmd);
