@@ -141,7 +141,7 @@ rc_is 0 "ls does not read it"
 truncate -s 100 bad/step-00000005/model-00001.safetensors
 run vfm-ckpt info bad
 rc_is 2 "info: a file that is too short"
-like "$err" "model-00001.safetensors: 100 bytes, the manifest says" "and says which"
+like "$err" "model-00001.safetensors: 100 bytes; the manifest lists" "and says which"
 run vfm-ckpt check bad
 is "$(wc -l <<<"$out")" 2 "check goes on after the first fault"
 sed -i 's/"seed":7/"seed":8/' run/ckpt/step-00000002/manifest.json
