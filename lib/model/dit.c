@@ -39,7 +39,7 @@ static void declare_mlp(struct block *b, const struct vfm_model_spec *m, struct 
 		vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, width, prefix);
 }
 
-static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+static void declare_dit(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
 	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
@@ -65,7 +65,7 @@ static struct vfm_var *mlp(struct vfm_tape *t, const struct block *b, struct vfm
 	return y ? vfm_g_gate(t, y, vfm_mlp(t, &b->mlp, x, &in->attn), NULL, NULL) : vfm_mlp(t, &b->mlp, x, &in->attn);
 }
 
-static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+static struct vfm_var *forward_dit(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
 {
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
@@ -85,12 +85,12 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 
 const struct vfm_block_kind vfm_block_dit = {
 	.size = sizeof(struct block),
-	.declare = declare,
-	.forward = forward,
+	.declare = declare_dit,
+	.forward = forward_dit,
 };
 
 const struct vfm_block_kind vfm_block_moe = {
 	.size = sizeof(struct block),
-	.declare = declare,
-	.forward = forward,
+	.declare = declare_dit,
+	.forward = forward_dit,
 };

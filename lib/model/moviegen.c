@@ -21,7 +21,7 @@ struct block {
 	float eps;
 };
 
-static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+static void declare_moviegen(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
 	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
@@ -46,7 +46,7 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 	vfm_linear_declare(&b->w2, ps, &w2, "blocks.%d.w2", layer);
 }
 
-static struct vfm_var *mlp(
+static struct vfm_var *swiglu_mlp(
 	struct vfm_tape *t, const struct block *b, struct vfm_var *x, const struct vfm_attn_layout *l)
 {
 	enum vfm_dtype dt = x->v.dtype;
@@ -55,7 +55,7 @@ static struct vfm_var *mlp(
 	return vfm_linear_row(t, &b->w2, vfm_g_swiglu(t, x), dt, l);
 }
 
-static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+static struct vfm_var *forward_moviegen(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
 {
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
@@ -70,11 +70,11 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 
 	h = vfm_text_attn(t, &b->text, r, h);
 	y = vfm_g_norm_mod(t, h, VFM_NORM_RMS, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
-	return vfm_g_gate(t, h, mlp(t, b, y, l), mod[GATE2], seqs);
+	return vfm_g_gate(t, h, swiglu_mlp(t, b, y, l), mod[GATE2], seqs);
 }
 
 const struct vfm_block_kind vfm_block_moviegen = {
 	.size = sizeof(struct block),
-	.declare = declare,
-	.forward = forward,
+	.declare = declare_moviegen,
+	.forward = forward_moviegen,
 };

@@ -23,7 +23,7 @@ struct block {
 	float eps;
 };
 
-static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+static void declare_pixart(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	struct block *b = block;
 	struct vfm_attn_desc attn = vfm_block_attn(m, unit);
@@ -38,7 +38,7 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
 }
 
-static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+static struct vfm_var *forward_pixart(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
 {
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
@@ -58,6 +58,6 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 
 const struct vfm_block_kind vfm_block_pixart = {
 	.size = sizeof(struct block),
-	.declare = declare,
-	.forward = forward,
+	.declare = declare_pixart,
+	.forward = forward_pixart,
 };

@@ -25,7 +25,7 @@ struct block {
 	float eps;
 };
 
-static void declare(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
+static void declare_stdit(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer)
 {
 	static const char *const names[] = {"attn_s", "attn_t", "attn"};
 	struct block *b = block;
@@ -44,7 +44,7 @@ static void declare(void *block, const struct vfm_model_spec *m, struct vfm_para
 	vfm_mlp_declare(&b->mlp, ps, unit, m->hidden, m->ffn, prefix);
 }
 
-static struct vfm_var *forward(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
+static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, const struct vfm_block_in *r)
 {
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
@@ -68,6 +68,6 @@ static struct vfm_var *forward(struct vfm_tape *t, const void *block, const stru
 
 const struct vfm_block_kind vfm_block_stdit = {
 	.size = sizeof(struct block),
-	.declare = declare,
-	.forward = forward,
+	.declare = declare_stdit,
+	.forward = forward_stdit,
 };

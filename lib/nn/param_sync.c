@@ -515,14 +515,14 @@ static int weight_grads_out(void *ctx, struct vfm_err *err)
 	return count_pass(ctx, err);
 }
 
-static struct vfm_unit *unit_of(struct vfm_params *ps, int unit)
+static struct vfm_unit *unit_buffers(struct vfm_params *ps, int unit)
 {
 	return ps->hooks && unit >= 0 && unit < ps->units && ps->unit[unit].present ? &ps->unit[unit] : NULL;
 }
 
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 {
-	struct vfm_unit *x = unit_of(ps, unit);
+	struct vfm_unit *x = unit_buffers(ps, unit);
 	struct vfm_err err = {0};
 	int rc;
 
@@ -539,7 +539,7 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
 {
-	struct vfm_unit *x = unit_of(ps, unit);
+	struct vfm_unit *x = unit_buffers(ps, unit);
 
 	if (!x)
 		return;

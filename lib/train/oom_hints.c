@@ -79,8 +79,8 @@ struct list {
 	int n, cap;
 };
 
-static void add(struct list *l, double bytes, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void add(struct list *l, double bytes, const char *fmt, ...)
+static void add_hint(struct list *l, double bytes, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add_hint(struct list *l, double bytes, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -108,23 +108,23 @@ static void add_activations(struct list *l, const struct share *s)
 		other = *t;
 		other.recompute = modes[i].mode;
 		if (other.recompute != t->recompute)
-			add(l, is - activation_bytes(s, &other, remade), "train.recompute=%s", modes[i].name);
+			add_hint(l, is - activation_bytes(s, &other, remade), "train.recompute=%s", modes[i].name);
 	}
 	if (s->remade > 0 && s->remade < s->blocks)
-		add(l, is - activation_bytes(s, t, s->blocks), "train.recompute_blocks=0");
+		add_hint(l, is - activation_bytes(s, t, s->blocks), "train.recompute_blocks=0");
 	if (s->remade > 2 &&
 		!(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* the activations of two blocks stay on the device */
-		add(l, (s->remade - 2) * block_bytes(s, t->recompute, t), "train.offload=%s",
+		add_hint(l, (s->remade - 2) * block_bytes(s, t->recompute, t), "train.offload=%s",
 			t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
 	other = *t;
 	other.dtype = other.residual = VFM_BF16;
 	if (t->dtype != VFM_BF16) {
 		other.residual = t->residual;
-		add(l, is - activation_bytes(s, &other, s->remade) - 2 * s->matrices, "train.dtype=bf16");
+		add_hint(l, is - activation_bytes(s, &other, s->remade) - 2 * s->matrices, "train.dtype=bf16");
 	} else if (t->residual != VFM_BF16) {
-		add(l, is - activation_bytes(s, &other, s->remade), "train.residual=bf16");
+		add_hint(l, is - activation_bytes(s, &other, s->remade), "train.residual=bf16");
 	}
-	add(l, is / 2, "packs of half as many tokens");
+	add_hint(l, is / 2, "packs of half as many tokens");
 }
 
 static void add_state(struct list *l, const struct share *s)
@@ -133,11 +133,11 @@ static void add_state(struct list *l, const struct share *s)
 	bool away = t->offload & VFM_OFFLOAD_OPTIMIZER;
 
 	if (t->master == VFM_MASTER_F32 && t->dtype == VFM_BF16)
-		add(l, 2 * s->matrices, "train.master=split");
+		add_hint(l, 2 * s->matrices, "train.master=split");
 	if (t->moments == VFM_F32 && t->beta1 <= 0.99 && !away)
-		add(l, 2 * s->own, "train.moments=bf16");
+		add_hint(l, 2 * s->own, "train.moments=bf16");
 	if (!away)
-		add(l, moment_bytes(s), "train.offload=%s",
+		add_hint(l, moment_bytes(s), "train.offload=%s",
 			t->offload & VFM_OFFLOAD_ACTIVATIONS ? "both" : "optimizer");
 }
 
@@ -153,16 +153,16 @@ static void add_ranks(struct list *l, const struct share *s)
 	       all = update + (double)s->a->ps->copy_bytes + 4 * (double)s->a->ps->n_grad;
 
 	if (data > 1 && !p->fsdp)
-		add(l, part * (all - (p->distopt ? update : 0)), "parallel.fsdp=true");
+		add_hint(l, part * (all - (p->distopt ? update : 0)), "parallel.fsdp=true");
 	if (data > 1 && !sharded)
-		add(l, part * update, "parallel.distopt=true");
+		add_hint(l, part * update, "parallel.distopt=true");
 	if (data > 1 && sharded && (double)p->shard < data)
-		add(l, (p->fsdp ? all : update) * (1 - (double)p->shard / data), "parallel.shard=0");
+		add_hint(l, (p->fsdp ? all : update) * (1 - (double)p->shard / data), "parallel.shard=0");
 	from = l->n;
-	add(l, all / 2, "parallel.fsdp=true");
-	add(l, current_activations(s) / 2, "parallel.cp=%d", 2 * m->size[VFM_AX_CP]);
+	add_hint(l, all / 2, "parallel.fsdp=true");
+	add_hint(l, current_activations(s) / 2, "parallel.cp=%d", 2 * m->size[VFM_AX_CP]);
 	if (s->a->c->model.heads % (2 * m->size[VFM_AX_TP]) == 0)
-		add(l, (all + current_activations(s)) / 2, "parallel.tp=%d", 2 * m->size[VFM_AX_TP]);
+		add_hint(l, (all + current_activations(s)) / 2, "parallel.tp=%d", 2 * m->size[VFM_AX_TP]);
 	for (; from < l->n; from++)
 		l->v[from].more_ranks = true;
 }

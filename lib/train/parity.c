@@ -26,7 +26,8 @@ struct dump { /* tensors of one file; borrows their data, owns their names */
 	struct vfm_arena names;
 };
 
-static void add(struct dump *d, const char *name, enum vfm_dtype dt, const void *data, int ndim, const int64_t *shape)
+static void add_dump_tensor(
+	struct dump *d, const char *name, enum vfm_dtype dt, const void *data, int ndim, const int64_t *shape)
 {
 	struct vfm_st_tensor t = {.name = vfm_arena_strdup(&d->names, name), .dtype = dt, .ndim = ndim};
 
@@ -90,7 +91,7 @@ static int write_params(const struct vfm_params *ps, bool grads, const char *dir
 		TRY_OUT(vfm_param_get(ps, NULL, ps->p[i], host + ps->p[i]->off, err));
 	TRY_OUT(dev->t->stream_sync(ps->stream, err));
 	for (size_t i = 0; i < ps->n; i++)
-		add(&d, ps->p[i]->name, VFM_F32, host + ps->p[i]->off, ps->p[i]->d.ndim, ps->p[i]->d.shape);
+		add_dump_tensor(&d, ps->p[i]->name, VFM_F32, host + ps->p[i]->off, ps->p[i]->d.ndim, ps->p[i]->d.shape);
 	rc = dump_write(&d, dir, name, err);
 out:
 	dev->t->free_host(dev, host, bytes);
@@ -169,7 +170,7 @@ static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const stru
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		snprintf(name, sizeof(name), "pack.%d.%s", k, all[i].name);
-		add(d, name, all[i].dt, all[i].data, all[i].ndim, all[i].shape);
+		add_dump_tensor(d, name, all[i].dt, all[i].data, all[i].ndim, all[i].shape);
 	}
 }
 

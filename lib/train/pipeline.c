@@ -390,7 +390,7 @@ static int receive_tensor(
 
 /* ---- actions ---- */
 
-static int forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
+static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
 	bool first = vfm_model_is_first(p->model, a->chunk), last = vfm_model_is_last(p->model, a->chunk);
 	struct vfm_recompute_how how = {(enum vfm_recompute)p->c->train.recompute, p->c->train.recompute_blocks};
@@ -448,7 +448,7 @@ out:
 }
 
 /* Sets *out to the slot; the caller must finish it. */
-static int backward(struct vfm_pipeline *p, const struct vfm_action *a, struct slot **out, struct vfm_err *err)
+static int run_backward(struct vfm_pipeline *p, const struct vfm_action *a, struct slot **out, struct vfm_err *err)
 {
 	struct slot *s;
 
@@ -474,9 +474,9 @@ static int run_action(struct vfm_pipeline *p, const struct vfm_action *a, struct
 
 	switch (a->kind) {
 	case VFM_DO_F:
-		return forward(p, a, err);
+		return run_forward(p, a, err);
 	case VFM_DO_B:
-		TRY(backward(p, a, &s, err));
+		TRY(run_backward(p, a, &s, err));
 		return p->split ? 0 : slot_finish(p, s, err);
 	case VFM_DO_W:
 		TRY(slot_find(p, a, &s, err));
@@ -498,8 +498,8 @@ static int enqueue_both(void *ctx, struct vfm_err *err)
 {
 	struct captured *x = ctx;
 
-	TRY(forward(x->p, x->f, err));
-	return backward(x->p, x->b, &x->slot, err);
+	TRY(run_forward(x->p, x->f, err));
+	return run_backward(x->p, x->b, &x->slot, err);
 }
 
 static void reset_both(void *ctx)

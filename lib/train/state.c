@@ -51,7 +51,7 @@ static int gather_texts(void *ctx, const char *mine, char ***all, struct vfm_err
 	return 0;
 }
 
-static int agree(void *ctx, int rc, struct vfm_err *err)
+static int agree_saved(void *ctx, int rc, struct vfm_err *err)
 {
 	return vfm_agree(ctx, rc, err);
 }
@@ -150,7 +150,7 @@ static int saver_reserve(struct vfm_saver *s, struct vfm_dev *d, size_t bytes, s
 
 /* Enqueues the copies on the copy stream.  They overlap with the next forward and backward; only the next update waits
  * for them.  Ops on the compute stream convert state that is not f32. */
-static int copy_to_host(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
+static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	int64_t n = count_part(ps);
@@ -196,7 +196,7 @@ int vfm_saver_start(struct vfm_saver *s, struct vfm_trainer *tr, const struct vf
 	spec.comm = mesh->world_size > 1 ? &s->comm : NULL;
 	s->w = vfm_ckpt_begin(&spec);
 	/* A failed rank must not leave the others waiting. */
-	rc = vfm_agree(mesh->save, copy_to_host(s, tr, s->w, err), err);
+	rc = vfm_agree(mesh->save, copy_state(s, tr, s->w, err), err);
 	if (rc < 0) {
 		vfm_ckpt_abandon(s->w);
 		s->w = NULL;
@@ -478,7 +478,7 @@ int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char
 	struct part one = {part, MASTERS, NULL};
 
 	TRY(check_tensors(ps, c, part, err));
-	TRY(agree(ps->mesh->save, load_parts(ps, c, &one, 1, err), err));
+	TRY(agree_saved(ps->mesh->save, load_parts(ps, c, &one, 1, err), err));
 	return vfm_params_refresh(ps, err);
 }
 
@@ -493,6 +493,6 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 	rc = load_parts(ps, c, part, N_PARTS, err);
 	if (rc == 0)
 		rc = load_scales(ps, c, err);
-	TRY(agree(ps->mesh->save, rc, err));
+	TRY(agree_saved(ps->mesh->save, rc, err));
 	return vfm_params_refresh(ps, err);
 }
