@@ -120,7 +120,7 @@ static void cache_put(struct vfm_loader *l, struct cached_step *e)
 	pthread_mutex_unlock(&l->lock);
 }
 
-/* ---- filling a pack ---- */
+/* ---- contents of a pack ---- */
 
 static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sample *s, const struct vfm_record *r,
 	struct vfm_err *err)

@@ -30,7 +30,7 @@ int64_t vfm_shape_numel(int ndim, const int64_t *shape)
 		if (shape[d] == 0)
 			zero = true;
 		else if (__builtin_mul_overflow(n, shape[d], &n) || n > (int64_t)1 << 60)
-			return -1; /* [2^40, 2^40, 0] too: nobody means that */
+			return -1; /* also refuses [2^40, 2^40, 0], which no model has */
 	}
 	return zero ? 0 : n;
 }

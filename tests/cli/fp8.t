@@ -77,7 +77,7 @@ rc_is 0 "from a checkpoint without histories"
 like "$err" "has no histories of train.fp8=delayed: scales begin anew" "it says so"
 from=delayed.stopped/ckpt/step-00000023
 further unused --set train.fp8=none
-rc_is 0 "histories that nobody needs"
+rc_is 0 "histories that are not needed"
 like "$err" "has histories of train.fp8=delayed, of which this run makes no use" "it says so"
 further shorter --set train.fp8_history=3
 rc_is 0 "shorter histories"

@@ -47,7 +47,7 @@ like "$out" 'write "module/file.h"' "a header without its module"
 tree lib/nn/x.c '#include "../base/self.h"'
 like "$out" 'write "module/file.h"' "a relative path"
 tree lib/extra/x.c '#include "base/self.h"'
-like "$out" 'module extra is not in the list' "a module that nobody listed"
+like "$out" 'module extra is not in the list' "a module that is not listed"
 tree lib/train/x.c '#include <cuda_runtime_api.h>'
 like "$out" '<cuda_runtime_api.h> may be included only' "CUDA outside its folders"
 tree cmd/vfm-x/main.c '#include <libavformat/avformat.h>'

@@ -56,7 +56,7 @@ start() {
 ranks_of() { # PID: its ranks, in their order
 	pgrep -P "$1" | sort -n
 }
-all_gone() { # PID ...: also when nobody reaped them
+all_gone() { # PID ...: zombies count as gone
 	local p
 	for p; do
 		case "$(ps -o stat= -p "$p" 2>/dev/null)" in '' | Z*) ;; *) return 1 ;; esac
@@ -95,7 +95,7 @@ for n in 2 3; do
 	like "$(cat start.err)" "rank $victim .*died" "rank $victim of $n killed: the others name it"
 	like "$(cat start.err)" "vfm-train: rank $victim was killed by SIGKILL" "rank $victim of $n killed: and how it died"
 	is "$(wc -l <start.err)" 2 "rank $victim of $n killed: said once each"
-	ok "rank $victim of $n killed: nobody is left" all_gone "${ranks[@]}"
+	ok "rank $victim of $n killed: no process is left" all_gone "${ranks[@]}"
 	like "$(cat "dead$n/failure.txt")" "^job local-.*rank $victim" "rank $victim of $n killed: failure.txt"
 done
 export VFM_COMM_TIMEOUT_S=2
@@ -107,13 +107,13 @@ wait $pid
 is "$?" 3 "rank 1 stopped: status 3"
 ok "rank 1 stopped: within the time-out and the grace" test $((SECONDS - t0)) -le 12
 like "$(cat start.err)" "rank 1 " "rank 1 stopped: named"
-ok "rank 1 stopped: nobody is left" all_gone "${ranks[@]}"
+ok "rank 1 stopped: no process is left" all_gone "${ranks[@]}"
 unset VFM_COMM_TIMEOUT_S
 start orphans "${long[@]}" -n 3
 mapfile -t ranks < <(ranks_of $pid)
 { kill -KILL $pid && wait $pid; } 2>/dev/null
 sleep 0.3
-ok "the parent killed: nobody is left" all_gone "${ranks[@]}"
+ok "the parent killed: no process is left" all_gone "${ranks[@]}"
 
 # ---- faults, said once -----------------------------------------------------------
 run "${train[@]}" -n 4 -o nowhere

@@ -99,7 +99,7 @@ for sig in TERM USR1 INT; do
 	same_as_ref "sig$sig" "SIG$sig"
 done
 
-# Nobody reads stdout any more: as after a signal, but nothing is said.
+# The reader of stdout exits: vfm-train stops as after a signal, without a message.
 run bash -c 'vfm-train -q -c tiny.json --data plan.jsonl -o pipe | head -n 1; exit ${PIPESTATUS[0]}'
 rc_is 75 "a broken pipe ends the run with a checkpoint"
 is "$err" "" "a broken pipe: quietly"

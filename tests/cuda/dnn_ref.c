@@ -176,7 +176,7 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *e
 	}
 	for (int i = 1; i <= g->n_t; i++)
 		if (g->t[i].ragged && !g->t[i].rows)
-			return vfm_fail(err, VFM_EENV, "tensor %d has offsets, but lengths that nobody knows", i);
+			return vfm_fail(err, VFM_EENV, "tensor %d has offsets, but no known lengths", i);
 	return 0;
 }
 

@@ -87,7 +87,7 @@ start() {
 	wait_for 30 has_lines "$dir/metrics.jsonl" 5 || { cat "$dir.err" >&2; exit 1; }
 	step_id=$(squeue -h -s -n "$dir" -o %i)
 }
-alive() { # what nobody has reaped yet is not
+alive() { # a process that is not reaped yet does not count
 	ps -C vfm-train -o stat=,pid=,args= | grep -v '^Z'
 }
 ended() { # DIR: waits for it; $status, $took
@@ -114,7 +114,7 @@ ok "a killed rank: soon ($took s)" test $took -le 8
 like "$err" "^vfm-train: rank [0-7]: rank 4 [^"$'\n'"]*n3[^"$'\n'"]*$" "a killed rank: named, once"
 like "$(cat killed/failure.txt)" "^job [0-9.]+, rank [0-7] \(n[1-4]\): rank 4 " "a killed rank: failure.txt"
 ok "a killed rank: the flight recorders" ls killed/flight-*.jsonl
-is "$(alive)" "" "a killed rank: nobody is left"
+is "$(alive)" "" "a killed rank: no process is left"
 
 export VFM_COMM_TIMEOUT_S=3
 run timeout 60 srun -N2 -n2 --mpi=pmi2 bash -c '[ $SLURM_PROCID = 0 ] || exit 0; exec "$@"' x "${train[@]}" -o nowhere
@@ -128,7 +128,7 @@ ended stopped
 ok "a stopped rank: the step fails (status $status)" test $status -ge 3
 ok "a stopped rank: within the time-out ($took s)" test $took -le 12
 like "$err" "^vfm-train: rank [0-7]: rank 3 [^"$'\n'"]*n2[^"$'\n'"]*$" "a stopped rank: named, once"
-is "$(alive)" "" "a stopped rank: nobody is left"
+is "$(alive)" "" "a stopped rank: no process is left"
 
 start cut --set parallel.cp=8
 node_cut 4

@@ -387,7 +387,7 @@ static void test_flip_every_byte(void **st)
 			assert_int_equal(pwrite(fd, &x, 1, i), 1);
 			rc = verify(ck, &err);
 			if (f < 2 || i < sb.st_size)
-				if (f != 4) /* nobody reads a byte of the tensor without elements */
+				if (f != 4) /* no reader reads the tensor without elements */
 					assert_int_equal(rc, VFM_EUSAGE);
 			if (f >= 2 && f < 4)
 				assert_non_null(strstr(err.msg, files[f]));

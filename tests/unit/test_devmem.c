@@ -45,7 +45,7 @@ static void test_staging(void **state)
 			}
 			done++;
 			for (size_t i = p.at; i < p.at + p.bytes; i++) {
-				assert_true(last[i] <= passed); /* nobody reads it any more */
+				assert_true(last[i] <= passed); /* its last reader has passed */
 				last[i] = done;
 			}
 			want -= p.bytes;

@@ -360,7 +360,7 @@ static void test_no_file(void **state)
 	}
 }
 
-/* A pipe, a folder, a file of another kind: nobody waits, nothing is written. */
+/* A pipe, a folder or a file of another kind: the cache neither blocks nor writes. */
 static void test_no_regular_file(void **state)
 {
 	char *pipe_ = vfm_strfmt("%s/pipe", dir), *big = vfm_strfmt("%s/big", dir);

@@ -184,7 +184,7 @@ static void every_flipped_byte_is_noticed(void **state)
 		fputc(data[i] ^ 0x41, f);
 		fflush(f);
 		if (!noticed(file))
-			fail_msg("byte %zu changed and nobody noticed", i);
+			fail_msg("the change of byte %zu was not detected", i);
 		fseek(f, (long)i, SEEK_SET);
 		fputc(data[i], f);
 		fflush(f);

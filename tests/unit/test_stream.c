@@ -154,7 +154,7 @@ static void test_follow(void **state)
 	t->stream_free(b);
 }
 
-/* Whoever watches from another thread may ask for events whose stream is gone. */
+/* Another thread may query events after their stream was freed. */
 static void test_outlived(void **state)
 {
 	struct vfm_stream *a = t->stream_new(dev, true, &err), *b = t->stream_new(dev, true, &err);
