@@ -344,7 +344,7 @@ static int check_plan_file(struct vfm_err *err)
 		tokens += rc >= 0 ? step.tokens : 0;
 	}
 	if (rc >= 0)
-		rc = vfm_manifest_sha256(m, hex, err);
+		rc = vfm_manifest_sha256(m, hex, NULL, NULL, err);
 	if (rc >= 0)
 		vfm_info("'%s': %lld steps, %lld tokens, sha256 %s, all well", o.check, (long long)steps,
 			(long long)tokens, hex);

@@ -98,7 +98,9 @@ void vfm_manifest_step_release(struct vfm_manifest_step *s);
 /* Reads the whole manifest, checks it, and computes the sha256 of its content (vfm-manifest(5)): context, batch, patch,
  * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
  * names, weights and costs do not affect it.  The compute threads share the work (base/par.h). */
-int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+/* tick (may be NULL) is called after each block of steps; a negative result ends the call. */
+int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
+	int (*tick)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err);
 
 /* ---- writing ---- */
 

@@ -10,7 +10,7 @@
 #include "base/par.h"
 #include "data/manifest_priv.h"
 
-enum { BLOCK = 1 << 14, GRAIN = 64 }; /* steps between two checks for errors; steps per task */
+enum { BLOCK = 1024, GRAIN = 64 }; /* steps between two checks for errors; steps per task */
 
 struct hash_block {
 	const struct vfm_manifest *m;
@@ -88,23 +88,26 @@ static void hash_header(struct vfm_sha256 *s, const struct vfm_manifest_header *
 		vfm_sha256_add(s, h->sets[i].index_sha256, VFM_SHA256_HEX - 1);
 }
 
-int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
+	int (*tick)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err)
 {
 	struct hash_block b = {.m = m, .bad = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 	struct vfm_sha256 *s = vfm_sha256_new();
+	int rc = 0;
 
 	b.hex = vfm_calloc(m->h.steps < BLOCK ? (size_t)m->h.steps : BLOCK, sizeof(*b.hex));
 	hash_header(s, &m->h);
-	for (; b.first < m->h.steps && b.bad < 0; b.first += BLOCK) {
+	for (; b.first < m->h.steps && b.bad < 0 && rc == 0; b.first += BLOCK) {
 		int64_t n = m->h.steps - b.first < BLOCK ? m->h.steps - b.first : BLOCK;
 
 		vfm_par_for(n, GRAIN, hash_steps, &b);
 		for (int64_t i = 0; i < n; i++)
 			vfm_sha256_add(s, b.hex[i], VFM_SHA256_HEX - 1);
+		rc = tick ? tick(ctx, err) : 0;
 	}
 	vfm_sha256_end(s, hex);
 	free(b.hex);
 	if (b.bad >= 0 && err)
 		*err = b.err;
-	return b.bad >= 0 ? b.err.code : 0;
+	return b.bad >= 0 ? b.err.code : rc;
 }

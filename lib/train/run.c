@@ -263,6 +263,38 @@ static int open_manifest(struct run *r, struct vfm_err *err)
 	return r->manifest ? check_manifest(r, err) : err->code;
 }
 
+/* Rank 0 hashes the plan.  It broadcasts that it is still hashing after each block, so that the other ranks do not take
+ * it for hanging; large plans take minutes. */
+static int tell_hashing(struct run *r, bool more, struct vfm_err *err)
+{
+	int64_t flag = more;
+
+	TRY(vfm_broadcast(r->job->world, NULL, vfm_t1(&flag, VFM_I64, 1), 0, err));
+	return (int)flag;
+}
+
+static int tick_hashing(void *ctx, struct vfm_err *err)
+{
+	int rc = tell_hashing(ctx, true, err);
+
+	return rc < 0 ? rc : 0;
+}
+
+/* Collective: sha on rank 0. */
+static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
+{
+	int rc = 1, end;
+
+	if (is_root(r)) {
+		rc = vfm_manifest_sha256(r->manifest, sha, tick_hashing, r, err);
+		end = tell_hashing(r, false, rc < 0 ? NULL : err);
+		return rc < 0 ? rc : end;
+	}
+	while (rc > 0)
+		rc = tell_hashing(r, false, err);
+	return rc;
+}
+
 /* Collective: rank 0 reads the whole plan while the others wait. */
 static int identify(struct run *r, struct vfm_err *err)
 {
@@ -276,7 +308,7 @@ static int identify(struct run *r, struct vfm_err *err)
 		.plan_steps = h->steps,
 		.last = r->last,
 		.encoders = h->makers};
-	TRY_OUT(vfm_job_agree(r->job, is_root(r) ? vfm_manifest_sha256(r->manifest, sha, err) : 0, err));
+	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
 out:

@@ -88,7 +88,7 @@ static void check_hash(const struct vfm_manifest *m)
 	struct vfm_err err = {0};
 	char hex[VFM_SHA256_HEX];
 	int64_t good = 0;
-	int rc = vfm_manifest_sha256(m, hex, &err);
+	int rc = vfm_manifest_sha256(m, hex, NULL, NULL, &err);
 
 	while (good < h->steps && vfm_manifest_step(m, good, &s, NULL) == 0)
 		good++;

@@ -321,7 +321,7 @@ static void hash_of(const char *text, char hex[VFM_SHA256_HEX])
 		assert_int_equal(vfm_write_file(file, text, strlen(text), &err), 0);
 	m = vfm_manifest_open(file, &err);
 	assert_non_null(m);
-	assert_int_equal(vfm_manifest_sha256(m, hex, &err), 0);
+	assert_int_equal(vfm_manifest_sha256(m, hex, NULL, NULL, &err), 0);
 	vfm_manifest_close(m);
 }
 
@@ -364,7 +364,7 @@ static void hashes(void **state)
 	assert_int_equal(vfm_write_file(file, BAD_LINE, strlen(BAD_LINE), &err), 0);
 	m = vfm_manifest_open(file, &err);
 	assert_non_null(m);
-	assert_int_equal(vfm_manifest_sha256(m, a, &err), VFM_EUSAGE);
+	assert_int_equal(vfm_manifest_sha256(m, a, NULL, NULL, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "line 2: tokens 6"));
 	vfm_manifest_close(m);
 }
