@@ -263,8 +263,7 @@ static int open_manifest(struct run *r, struct vfm_err *err)
 	return r->manifest ? check_manifest(r, err) : err->code;
 }
 
-/* Rank 0 hashes the plan.  It broadcasts that it is still hashing after each block, so that the other ranks do not take
- * it for hanging; large plans take minutes. */
+/* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
 static int tell_hashing(struct run *r, bool more, struct vfm_err *err)
 {
 	int64_t flag = more;
@@ -280,7 +279,8 @@ static int tick_hashing(void *ctx, struct vfm_err *err)
 	return rc < 0 ? rc : 0;
 }
 
-/* Collective: sha on rank 0. */
+/* Collective: rank 0 hashes the plan into sha, which takes minutes for a large plan.  After each block it broadcasts
+ * that it is at work, so that the failure detector of the other ranks does not declare it failed. */
 static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
 {
 	int rc = 1, end;

@@ -8,7 +8,7 @@
 #
 # Beside what ../cli/lib.sh gives:
 #   node_start I | node_off I | node_cut I   boots a node; ends it at once, as a switched-off machine; its network first,
-#                                            so that nobody hears of it
+#                                            so that its peers receive no notice
 #   node_pids I NAME     the processes of that name on node I
 #   wait_for SECONDS CMD ARG ...   until CMD succeeds; fails after that time
 #   job_state ID         RUNNING, PENDING, COMPLETED, …

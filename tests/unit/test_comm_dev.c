@@ -213,7 +213,7 @@ static void known_memory(const struct setup *s)
 	special = !strcmp(backend, "shm") && how != 'o' && !shmt_no_mem;
 	MUST(vfm_comm_split(w, rank % 2, 0, "half", &c, &err));
 	MUST(vfm_comm_mem_new(&m, w, compute, 100003, "operands", &err));
-	MUST(vfm_comm_mem_new(&one, vfm_comm_self(), compute, 64, "nobody's", &err));
+	MUST(vfm_comm_mem_new(&one, vfm_comm_self(), compute, 64, "a buffer of one rank", &err));
 	CHECK(m.p && (uintptr_t)m.p % 64 == 0 && vfm_comm_mem_from_transport(&m) == special &&
 		!vfm_comm_mem_from_transport(&one));
 	CHECK(dev->mem_now >= 100003 + 64 && dev->mem_peak >= dev->mem_now);
