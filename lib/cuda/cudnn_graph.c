@@ -1,5 +1,9 @@
 #include "cuda/cudnn_graph.h"
 
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -299,6 +303,26 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 
 /* ---- plans ---- */
 
+/* NVRTC compiles the kernels of plans and opens its builtins by name alone, which the loader does not find where only
+ * the RUNPATH of this library leads to the toolkit.  Loads them from the folder of NVRTC.  Failures are left to cuDNN,
+ * which reports them when it compiles. */
+static void load_builtins(void)
+{
+	char name[32], dir[PATH_MAX], path[PATH_MAX + 64];
+	int (*version)(int *, int *) = NULL, major = 0, minor = 0;
+	void *nvrtc;
+
+	snprintf(name, sizeof(name), "libnvrtc.so.%d", (int)(cudnnGetCudartVersion() / 1000));
+	nvrtc = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!nvrtc)
+		return;
+	*(void **)&version = dlsym(nvrtc, "nvrtcVersion");
+	if (!version || version(&major, &minor) != 0 || dlinfo(nvrtc, RTLD_DI_ORIGIN, dir) < 0)
+		return;
+	snprintf(path, sizeof(path), "%s/libnvrtc-builtins.so.%d.%d", dir, major, minor);
+	dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
 /* Whether the engine of this configuration is nondeterministic. */
 static bool varies(desc engine)
 {
@@ -383,8 +407,10 @@ static int try_mode(struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, bool d
 int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *err)
 {
 	static const char what[] = "the graph of operations";
+	static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 	struct vfm_err first = {0};
 
+	pthread_once(&loaded, load_builtins);
 	g->graph = make_descriptor(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, what);
 	if (g->on.handle)
 		set_attribute(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle, what);
