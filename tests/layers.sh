@@ -1,7 +1,7 @@
 #!/bin/bash
-# layers.sh [TREE] - checks who includes whom.  Prints one line a fault; status 1 if there are any.
+# layers.sh [TREE] - checks which modules include which.  Prints a line for each fault; status 1 if there is one.
 #
-# The rules are the data below; DESIGN: a module includes only what stands before it.
+# A module includes only modules below it.  The lists in this file are the rules.
 set -u
 
 # Modules from the bottom to the top.  Those on one line never include each other.
@@ -25,10 +25,10 @@ order() {
 	END
 }
 
-# These never need a device: they may include only each other (downwards) and base.
+# Modules without a device: they include only those of this list that are below them.
 deviceless="base spec media data ckpt"
 
-# Headers of other people: a pattern of the header (awk, on the text between < and >), a pattern of the
+# Headers of libraries: a pattern of the header (awk, on the text between < and >), a pattern of the
 # files that may include it, and how many files at most (0: any number).
 foreign() {
 	cat <<-'END'
@@ -106,7 +106,7 @@ find lib cmd tests/unit tests/ops tests/fuzz -name '*.[ch]' -o -name '*.cu' 2>/d
 			if (FILENAME !~ where[i])
 				fault("<" inc "> may be included only where the path matches " where[i])
 			else if (most[i] > 0 && !((i, FILENAME) in seen) && ++users[i] > most[i])
-				fault("<" inc "> is already included by " first[i] "; it stands behind one file")
+				fault("<" inc "> is already included by " first[i] "; it may be included by one file only")
 			if (!((i, FILENAME) in seen) && !(i in first))
 				first[i] = FILENAME
 			seen[i, FILENAME] = 1

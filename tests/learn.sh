@@ -1,6 +1,6 @@
 #!/bin/bash
-# learn.sh: does a training from nothing learn what captions say?  The demo's training with STEPS steps (5 to 10
-# minutes on 2 cores), then 64 samples of all colours, shapes and directions, looked at by fixed rules
+# learn.sh: does a training from random weights learn to follow captions?  The demo's training with STEPS steps (5 to 10
+# minutes on 2 cores), then 64 samples of all colours, shapes and directions, judged by fixed rules
 # (tests/tools/recognise.c): colour and direction must be right in 80 % of them.  KEEP=DIR keeps everything there.
 set -eu -o pipefail
 

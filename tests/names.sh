@@ -1,6 +1,6 @@
 #!/bin/bash
 # names.sh [TREE] - checks that no two files of lib and cmd define a static function of the same name, so that a backtrace
-# and grep name one function.  Prints one line a fault; status 1 if there are any.
+# and grep name one function.  Prints a line for each fault; status 1 if there is one.
 #
 # Headers are not read: lib/cpu/*.inc.h are compiled once for each instruction set.
 set -u

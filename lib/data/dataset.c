@@ -226,7 +226,7 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	TRY_OUT(count_shards(d, &there, err));
 	if (there && !o->resume) {
 		rc = vfm_fail(
-			err, VFM_EUSAGE, "'%s' holds %u shards already (--resume goes on behind them)", d->dir, there);
+			err, VFM_EUSAGE, "'%s' holds %u shards already (--resume appends to them)", d->dir, there);
 		goto out;
 	}
 	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));

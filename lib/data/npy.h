@@ -18,7 +18,7 @@
 #define VFM_NPY_DIMS       8
 #define VFM_NPY_HEADER_MAX 4096
 
-/* The numbers stand in index.vfmi (index.h): never renumber. */
+/* These numbers are stored in index.vfmi (index.h) and never change. */
 enum vfm_npy_type {
 	VFM_NPY_NONE = 0,
 	VFM_NPY_F16 = 1,

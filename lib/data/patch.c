@@ -20,7 +20,7 @@ int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t gr
 	return n;
 }
 
-/* One walk in latent order serves both directions: `body` sees rows of pw values that are contiguous on both
+/* Iterates in latent order, for both directions: `body` gets rows of pw values that are contiguous on both
  * sides, at latent[src] and tokens[dst]. */
 #define FOR_ROWS(body)                                                                                                 \
 	do {                                                                                                           \

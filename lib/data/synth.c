@@ -25,7 +25,7 @@ static const struct {
 	int dx, dy;
 } directions[] = {{"left", -1, 0}, {"right", 1, 0}, {"up", 0, -1}, {"down", 0, 1}};
 
-/* Elements of the stream, one a decision. */
+/* Elements of the random stream, one for each choice. */
 enum { E_SHAPE, E_COLOR, E_DIRECTION, E_SIZE, E_TRAVEL, E_ALONG, E_ACROSS, E_BACK, E_SLOPE, E_SHADE };
 
 static double between(const struct vfm_rng *r, int element, double lo, double hi)

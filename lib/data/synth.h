@@ -1,8 +1,8 @@
 /* synth.h - small captioned videos of moving shapes, as a function of (seed, number).
  *
- * "a red square moves left": one of 3 shapes, 4 colours and 4 directions before a dark grey background.
- * The shape is 0.30 to 0.42 of the shorter side wide, moves evenly by 0.30 to 0.45 of the side along which it
- * goes, and is wholly visible all the time.  Sizes, places, speeds and shades come from the Philox stream
+ * "a red square moves left": one of 3 shapes, 4 colours and 4 directions on a dark grey background.
+ * The shape is 0.30 to 0.42 of the shorter side wide, moves at constant speed by 0.30 to 0.45 of the side in
+ * its direction, and is always wholly visible.  Sizes, places, speeds and shades come from the Philox stream
  * (seed, step = number, id 0, VFM_RNG_DATA).
  *
  * Local and thread-safe.

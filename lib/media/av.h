@@ -35,7 +35,7 @@ struct vfm_orient vfm_orient_of(const int32_t *matrix);
 /* Clockwise degrees after an optional mirroring left to right. */
 int vfm_orient_degrees(struct vfm_orient o, bool *mirrored);
 
-/* Scales, crops and turns frames into packed pixels; keeps its contexts.  One thread at a time. */
+/* Scales, crops and rotates frames into packed pixels; keeps its contexts.  One thread at a time. */
 struct vfm_pixels;
 struct vfm_pixels *vfm_pixels_new(void);
 void vfm_pixels_free(struct vfm_pixels *p);
@@ -45,7 +45,7 @@ struct vfm_pixels_job {
 	struct vfm_orient orient;
 	int shown_w, shown_h; /* of the whole frame, upright and with square pixels */
 	int width, height;    /* wanted */
-	bool cover;           /* keep the shape, crop the middle */
+	bool cover;           /* keep the aspect ratio, crop the middle */
 	bool luma;            /* one byte a pixel, else three */
 	uint8_t *dst;
 };

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After all that FFmpeg's headers include, which must stay visible. */
+/* After the headers that FFmpeg's headers include: their functions must stay visible. */
 #pragma GCC visibility push(hidden)
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>

@@ -9,7 +9,7 @@
 #include "media/video_out.h"
 
 #define MAX_SIDE    16384
-#define MAX_PAUSE_S 10 /* a longer gap in the times of a file is not filled with copies */
+#define MAX_PAUSE_S 10 /* a longer gap between timestamps is not filled with copies */
 
 struct cutting {
 	const struct vfm_cut_opts *o;
@@ -19,7 +19,7 @@ struct cutting {
 	uint8_t *rgb;
 	size_t size;
 	double rate;          /* of the source */
-	double clock, last_s; /* time in the clip, repaired */
+	double clock, last_s; /* time in the clip, without gaps and jumps; timestamp of the last frame */
 	int64_t n_in;
 	bool have; /* rgb holds a frame */
 };
@@ -53,7 +53,7 @@ static bool is_full(const struct cutting *c)
 	return c->o->max_frames > 0 && c->r->frames >= c->o->max_frames;
 }
 
-/* With a new rate: what stood until now is shown at every tick before `until`. */
+/* Resampling: writes the current frame for every output time before `until`. */
 static int fill_until(struct cutting *c, double until, struct vfm_err *err)
 {
 	while (c->have && !is_full(c) && (double)c->r->frames / c->o->new_fps < until - 1e-6)

@@ -12,9 +12,9 @@ struct vfm_cut_opts {
 	struct vfm_video_opts video;
 	int64_t start, end;   /* frames, end exclusive; -1 = to the end */
 	int64_t start_pts;    /* of the first, for seeking; INT64_MIN unknown */
-	int width, height;    /* 0, 0 = as it is; one of them: the other keeps the shape; both: cover and crop */
-	bool even;            /* sizes that follow from others are rounded to even ones */
-	int fps_num, fps_den; /* what the source shows; 0 = the file's */
+	int width, height;    /* 0, 0: unchanged; one of them: keeps the aspect ratio; both: cover and crop */
+	bool even;            /* derived sizes are rounded to even numbers */
+	int fps_num, fps_den; /* rate of the source; 0: that of the file */
 	double new_fps;       /* > 0: frames per second of the file's timestamps */
 	int64_t max_frames;   /* 0 = any */
 	const char *codec;    /* as in video_out.h */

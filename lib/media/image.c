@@ -152,7 +152,7 @@ void vfm_image_line(struct vfm_image *im, double x0, double y0, double x1, doubl
 
 /* ---- text ---- */
 
-/* The glyph of the next character; UTF-8 continuation bytes belong to it. */
+/* Returns the glyph of the next character and skips its UTF-8 continuation bytes. */
 static const uint8_t *glyph(const char **text)
 {
 	unsigned char c = (unsigned char)*(*text)++;

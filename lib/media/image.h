@@ -45,7 +45,7 @@ struct vfm_series {
 	const char *name;    /* for the legend; NULL: none */
 	const double *x, *y; /* [n]; NaN breaks the line */
 	int64_t n;
-	uint32_t colour; /* 0 = one of a palette, by its place */
+	uint32_t colour; /* 0 = from the palette, by its place */
 	bool faint;      /* thin and pale: raw values behind a smoothed line */
 };
 

@@ -10,7 +10,7 @@
 struct bin {
 	uint16_t key;
 	uint32_t n;
-	uint64_t sum[3]; /* of the true 8-bit values, for the mean */
+	uint64_t sum[3]; /* of the 8-bit values, for the mean */
 };
 
 struct box {
@@ -50,7 +50,7 @@ static void measure_box(struct box *box, const struct bin *bins)
 	}
 }
 
-/* Cuts a box where half of its pixels lie on either side. */
+/* Splits a box at the median of its pixels. */
 static void split_box(struct box *box, struct box *rest, struct bin *bins)
 {
 	uint64_t total = 0, left = 0;

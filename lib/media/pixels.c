@@ -25,7 +25,7 @@ struct vfm_pixels {
 	struct context ctx[N_CONTEXTS];
 	int next;
 	AVFrame *crop;
-	uint8_t *buf; /* what swscale writes: rows padded, before turning */
+	uint8_t *buf; /* output of swscale: padded rows, before rotation */
 	size_t buf_size;
 };
 
@@ -38,8 +38,8 @@ static int sign_of(int32_t x)
 
 struct vfm_orient vfm_orient_of(const int32_t *m)
 {
-	/* FFmpeg's matrix maps rows: x' = m0 x + m3 y, y' = m1 x + m4 y; for quarter turns its
-	 * inverse, which we want, is its transpose. */
+	/* FFmpeg's matrix maps x' = m0 x + m3 y, y' = m1 x + m4 y.  We need its inverse, which for quarter turns is
+	 * its transpose. */
 	if (!m || (!m[0] && !m[1] && !m[3] && !m[4]))
 		return (struct vfm_orient){1, 0, 0, 1};
 	if (llabs((long long)m[0]) >= llabs((long long)m[1]))
@@ -80,7 +80,7 @@ static enum AVPixelFormat plain_format(enum AVPixelFormat f, int *full_range)
 	}
 }
 
-/* Unlabelled video: high definition is BT.709, the rest BT.601 (as players do). */
+/* Video without a label: BT.709 in high definition, else BT.601, as in players. */
 static int colour_space(const AVFrame *f)
 {
 	switch (f->colorspace) {
@@ -118,7 +118,7 @@ static struct SwsContext *context_for(struct vfm_pixels *p, const struct context
 	c = &p->ctx[p->next++ % N_CONTEXTS];
 	sws_freeContext(c->sws);
 	*c = *want;
-	/* Without these the fast paths come out a level or two too dark. */
+	/* Without these flags, the fast paths are one or two levels too dark. */
 	if (want->df != AV_PIX_FMT_GRAY8)
 		flags |= SWS_FULL_CHR_H_INT | SWS_ACCURATE_RND;
 	c->sws = sws_getContext(want->sw, want->sh, want->sf, want->dw, want->dh, want->df, flags, NULL, NULL, NULL);
@@ -128,7 +128,7 @@ static struct SwsContext *context_for(struct vfm_pixels *p, const struct context
 	return c->sws;
 }
 
-/* The part of the frame (in its own, unturned pixels) that shows with the wanted shape. */
+/* Crops the frame, before rotation, to the aspect ratio of the output. */
 static int crop_to_shape(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err)
 {
 	double keep_w = 1, keep_h = 1, shape = (double)job->width / job->height * job->shown_h / job->shown_w;

@@ -155,7 +155,7 @@ static uint32_t colour_of(const struct chart *c, int i)
 	return colour;
 }
 
-/* Long series are drawn by the mean of what falls on a column. */
+/* A long series is drawn as the mean of the values on each column of pixels. */
 static void draw_series(struct chart *c, int which)
 {
 	const struct vfm_series *s = &c->p->series[which];

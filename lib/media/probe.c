@@ -6,8 +6,8 @@
 
 #include "media/probe.h"
 
-#define REGULAR   0.9 /* the rate is constant when so many of the gaps are that of the rate (the rest: lost frames) */
-#define MAX_GAP_S 60  /* a longer pause between two frames is a fault of the file */
+#define REGULAR   0.9 /* share of regular gaps above which the rate is constant; the others are lost frames */
+#define MAX_GAP_S 60  /* a longer gap between two frames is a fault of the file */
 
 struct times {
 	double expected; /* gap */
@@ -90,7 +90,7 @@ int vfm_probe_file(
 	if (!fast)
 		rc = count_frames(p, v, err);
 	p->decode_errors = vfm_video_errors(v);
-	/* An animation format that holds one picture is a picture. */
+	/* An animation format with one frame is an image. */
 	if (!fast && p->frames == 1 && (!strcmp(p->info.container, "gif") || !strcmp(p->info.container, "apng"))) {
 		p->info.image = true;
 		p->duration_s = 0;

@@ -1,5 +1,5 @@
 /* scene.c - see scene.h.  The thresholds were set on videos with known cuts (synthetic and
- * real, four codecs); README and tests give what they reach. */
+ * real, four codecs). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 static const int halves[] = {4, 6, 8, 12, 16};
 #define N_HALVES ((int)(sizeof(halves) / sizeof(halves[0])))
 
-/* A mixture: shares near 1/4, 1/2, 3/4, and little that the two ends do not explain. */
+/* A mixture of two frames: shares near 1/4, 1/2 and 3/4, and a small residual. */
 #define SHARE_TOLERANCE  0.13f
 #define MIX_LEFT         0.37f
 #define MIX_MIN_DIFF     20.0f
@@ -26,15 +26,15 @@ static const int halves[] = {4, 6, 8, 12, 16};
 #define DIFFERENT_HIST   0.2f
 #define PLAIN_STD        12.0f /* contrast below which a frame is nearly one colour */
 #define BLACK_MEAN       20.0f
-#define BLACK_RUN        12 /* frames of black that part two shots whatever they show */
+#define BLACK_RUN        12 /* black frames that separate two shots, even similar ones */
 
 struct point {
-	float jump;   /* the least of the differences across this place */
-	float change; /* to the frame before */
+	float jump;   /* smallest difference between frames on either side */
+	float change; /* difference to the frame before */
 	float mean, std;
-	float mix_energy; /* how unlike the ends of the widest mixture centred here are; 0 = none */
+	float mix_energy; /* squared difference between the ends of the longest mixture centred here; 0: none */
 	float mix_from, mix_to;
-	bool other_side; /* what stands 8 to 16 frames before and after differs */
+	bool other_side; /* the pictures 8 to 16 frames before and after differ */
 };
 
 struct vfm_scene {
@@ -113,7 +113,7 @@ static void try_mixture(struct vfm_scene *s, int64_t t, int half)
 	float energy = energy_of(a, b), share[3], left[3], slope;
 	struct point *p = &s->p[t];
 
-	/* A piece of a dissolve is one too: the whole has the most unlike ends. */
+	/* A part of a dissolve is a mixture, too; the ends of the whole differ most. */
 	if (energy < MIX_MIN_DIFF * MIX_MIN_DIFF * N_PIX || energy <= p->mix_energy)
 		return;
 	for (int k = 0; k < 3; k++) {
@@ -168,7 +168,7 @@ static int compare_floats(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The median of the change around t, t itself left out. */
+/* Returns the median change of the frames around t, without t. */
 static float local_change(const struct vfm_scene *s, int64_t t)
 {
 	float v[2 * AROUND] = {0};
@@ -191,7 +191,7 @@ static void add_cut(struct vfm_scene *s, struct vfm_cut cut)
 	s->cuts[s->n_cuts++] = cut;
 }
 
-/* Of equal jumps the first is the higher one. */
+/* Of equal jumps the first counts as higher. */
 static bool higher(const struct point *a, int64_t ia, const struct point *b, int64_t ib)
 {
 	return a->jump > b->jump || (a->jump == b->jump && ia < ib);
@@ -247,7 +247,7 @@ static void find_dissolves(struct vfm_scene *s)
 	}
 }
 
-/* From the least contrast outward to where it no longer grows. */
+/* Goes from the lowest contrast outward while contrast grows. */
 static int64_t slope_end(const struct vfm_scene *s, int64_t t, int step)
 {
 	int64_t u = t, limit = t + (int64_t)step * 24;
@@ -344,7 +344,7 @@ static void add_shot(struct span_list *l, int64_t start, int64_t end, const stru
 		return;
 	if (rule->max > 0 && len > rule->max)
 		parts = (len + rule->max - 1) / rule->max;
-	/* Where equal parts would be too short, fewer of them, cut to the upper limit. */
+	/* If equal parts were too short: fewer parts, each cut to the upper limit. */
 	while (parts > 1 && len / parts < rule->min)
 		parts--;
 	for (int64_t i = 0; i < parts; i++) {

@@ -17,11 +17,11 @@
 #define BLOCK    8
 #define N_BLOCKS ((double)(MW * MH) / (BLOCK * BLOCK))
 #define REACH    12
-#define FLAT     3.0 /* mean absolute deviation of a block below which it shows nothing */
-#define NOISE    1.5 /* mean absolute difference that noise and coding make */
-#define STILL    0.6 /* … over a whole frame */
+#define FLAT     3.0 /* mean absolute deviation below which a block has no texture */
+#define NOISE    1.5 /* mean absolute difference of a block caused by noise and coding */
+#define STILL    0.6 /* … of a whole frame */
 
-/* the rest */
+/* other scores */
 #define CW       256
 #define SW       512
 #define MAX_H    1024
@@ -40,8 +40,8 @@ struct work {
 	double moved, prev_luma, prev2_luma;
 	int64_t n_flicker;
 	double flicker;
-	uint8_t *row_max, *col_max; /* brightest mean and … */
-	float *row_mean, *col_mean; /* … brightest pixel of each row and column in any frame */
+	uint8_t *row_max, *col_max; /* brightest pixel and … */
+	float *row_mean, *col_mean; /* … largest mean of each row and column in any frame */
 };
 
 /* ---- motion ---- */
@@ -113,7 +113,7 @@ static double block_motion(const uint8_t *then, const uint8_t *now, int x, int y
 		fy += vertex(sad(then + (y + by - 1) * MW + x + bx, b, 1 << 30),
 			sad(then + (y + by) * MW + x + bx, b, 1 << 30),
 			sad(then + (y + by + 1) * MW + x + bx, b, 1 << 30));
-	/* The grid is 128 x 96 whatever the shape: both ways in shares of a side. */
+	/* The grid is 128 x 96 for any aspect ratio: both directions as shares of a side. */
 	return hypot(fx / MW, fy / MH) * 100;
 }
 

@@ -16,7 +16,7 @@
  * flicker       oscillation of brightness between frames: mean |second difference| of luma, 0 to 1
  * text_ratio    share of the frame that lines of text cover (text.h), at 512 pixels of width; 0.03 a subtitle
  *
- * All but motion and static_ratio are means over the frames looked at: about 10 a second,
+ * All but motion and static_ratio are means over the sampled frames: about 10 a second,
  * at most 300, evenly.  An image has motion 0 and static_ratio 1.  Thread-safe.
  */
 #ifndef VFM_MEDIA_SCORE_H

@@ -64,7 +64,7 @@ int64_t vfm_sheet_count(const struct vfm_sheet *s)
 	return s->n;
 }
 
-/* The frame that was decoded last, fitted into a box with dark borders. */
+/* Fits the last decoded frame into a box with dark borders. */
 static int grab(
 	const struct vfm_sheet *s, struct vfm_video *v, const struct vfm_frame *f, uint8_t *box, struct vfm_err *err)
 {
@@ -85,7 +85,7 @@ static int grab(
 	return rc;
 }
 
-/* Frames at the middles of equal parts.  How many there are may turn out to be fewer: the last stands in. */
+/* Frames at the middles of equal parts.  If the file has fewer frames than announced, the last one is repeated. */
 static int grab_all(const struct vfm_sheet *s, struct vfm_video *v, const struct vfm_sheet_clip *clip, uint8_t *frames,
 	struct vfm_err *err)
 {

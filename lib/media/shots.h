@@ -15,16 +15,16 @@ struct vfm_shots_opts {
 	double min_s, max_s; /* max_s 0 = any length */
 	double threshold;    /* 0 = VFM_SCENE_THRESHOLD */
 	bool hard_only;      /* no dissolves and fades */
-	double fps;          /* for seconds into frames; 0 = the file's */
+	double fps;          /* converts seconds to frames; 0: rate of the file */
 };
 
 struct vfm_shots {
 	struct vfm_span *spans; /* [n] */
 	int64_t n, frames;
-	/* [frames + 1] the last is the end; made from the rate where the file's times are bad */
+	/* [frames + 1], the last is the end; computed from the rate if the file's timestamps are bad */
 	double *time_s;
-	int64_t *pts;     /* [frames]; NULL when they do not name frames (missing, repeated, going back) */
-	int32_t *damaged; /* [frames + 1] damaged frames before this one */
+	int64_t *pts;     /* [frames]; NULL if they do not identify frames (missing, repeated, decreasing) */
+	int32_t *damaged; /* [frames + 1], number of damaged frames before each */
 	double fps;
 };
 

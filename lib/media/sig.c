@@ -9,7 +9,7 @@
 #define H           VFM_SIG_H
 #define B           VFM_SIG_BLOCK
 #define N_PIX       ((float)(W * H))
-#define FLAT        2.0f /* a block whose luma varies less (mean absolute deviation) holds nothing to match */
+#define FLAT        2.0f /* mean absolute deviation of luma below which a block has no texture */
 #define UNEXPLAINED 0.55f
 
 void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
@@ -37,15 +37,15 @@ void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb)
 
 			s->cb[j * W / 2 + i] = (uint8_t)(cb < 0 ? 0 : cb > 255 ? 255 : cb);
 			s->cr[j * W / 2 + i] = (uint8_t)(cr < 0 ? 0 : cr > 255 ? 255 : cr);
-			/* Chroma keeps near the middle: finer there. */
+			/* Chroma is mostly near the middle: smaller bins there. */
 			cb = cb < 112 ? 0 : cb < 128 ? 1 : cb < 144 ? 2 : 3;
 			cr = cr < 112 ? 0 : cr < 128 ? 1 : cr < 144 ? 2 : 3;
 			s->hist[(y >> 5) * 16 + cb * 4 + cr]++;
 		}
 }
 
-/* Sum of absolute differences of a block at (x, y) in b against (x + dx, y + dy) in a, with the
- * difference of the means taken out (light may change). */
+/* Returns the sum of absolute differences between the block at (x, y) in b and the one at (x + dx, y + dy) in a, each
+ * minus its mean, because brightness may change. */
 static int block_sad(const struct vfm_sig *a, const struct vfm_sig *b, int x, int y, int dx, int dy, int mean_b)
 {
 	int sum = 0, sad = 0, offset;

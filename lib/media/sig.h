@@ -23,7 +23,7 @@ void vfm_sig_of(struct vfm_sig *s, const uint8_t *rgb);
 struct vfm_sig_diff {
 	float pixel;  /* mean absolute difference of luma and chroma, 0..255 */
 	float hist;   /* 1 - overlap of the colour histograms, 0..1 */
-	float moved;  /* residual of block matching over the total: 0 moved only, ~1 unrelated */
+	float moved;  /* residual of block matching as a share of the difference: 0 pure motion, about 1 unrelated */
 	float blocks; /* share of blocks without a match, 0..1 */
 };
 

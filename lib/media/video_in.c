@@ -22,9 +22,9 @@
 #define IO_BUFFER        65536
 #define MAX_IDLE_PACKETS 4096 /* packets without a frame before the rest counts as lost */
 #define MAX_READ_ERRORS  32
-#define MAX_SAR          8 /* a pixel's shape beyond 8:1 is taken for a fault of the file */
+#define MAX_SAR          8 /* a sample aspect ratio beyond 8:1 is a fault of the file */
 
-/* Containers that hold their media themselves: no playlists, no devices, no text as pictures. */
+/* Containers with their own media: no playlists, devices, or text drawn as pictures. */
 #define FORMATS                                                                                                        \
 	"mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,obu,av1,ivf,ogg,flv,live_flv,asf,mxf,yuv4mpegpipe," \
 	"rm,"                                                                                                          \
@@ -46,7 +46,7 @@ struct vfm_video {
 	AVStream *stream;
 	AVCodecContext *dec;
 	AVPacket *packet;
-	AVFrame *frame, *ahead; /* `ahead`: decoded, not yet handed out */
+	AVFrame *frame, *ahead; /* `ahead`: decoded, not yet returned */
 	bool has_ahead, draining, at_end;
 	int64_t next_index;
 	int64_t idle_packets, read_errors;
@@ -89,7 +89,7 @@ static int64_t io_seek(void *arg, int64_t offset, int whence)
 	return v->pos = offset;
 }
 
-/* Files that a file names are not opened. */
+/* Refuses to open other files that a file names. */
 static int io_no_other(AVFormatContext *s, AVIOContext **pb, const char *url, int flags, AVDictionary **options)
 {
 	(void)s, (void)pb, (void)url, (void)flags, (void)options;
@@ -108,7 +108,7 @@ static int open_regular(struct vfm_video *v, struct vfm_err *err)
 	struct stat st;
 	uint8_t *buf;
 
-	/* A FIFO would block, a device could do anything. */
+	/* Opening a FIFO would block, and a device may do anything. */
 	if (stat(v->path, &st) < 0)
 		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", v->path);
 	if (!S_ISREG(st.st_mode))
@@ -155,7 +155,7 @@ static int open_container(struct vfm_video *v, struct vfm_err *err)
 	v->fmt->interrupt_callback = (AVIOInterruptCB){is_late, v};
 	av_dict_set(&options, "format_whitelist", FORMATS, 0);
 	vfm_av_forget_line();
-	/* Without a name: the format is found by content, and patterns in names mean nothing. */
+	/* No name is given, so that the content determines the format and patterns in names have no meaning. */
 	rc = avformat_open_input(&v->fmt, NULL, NULL, &options);
 	av_dict_free(&options);
 	if (rc < 0)
@@ -191,7 +191,7 @@ static int choose_stream(struct vfm_video *v, struct vfm_err *err)
 			continue;
 		}
 		is_default = s->disposition & AV_DISPOSITION_DEFAULT;
-		/* as players do: the first that is marked, or the first */
+		/* like players: the first default stream, or else the first */
 		if (!v->stream || (is_default && !has_default)) {
 			has_default = is_default;
 			v->stream = s;
@@ -215,7 +215,7 @@ static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 
 	if (!codec)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no decoder for %s", v->path, avcodec_get_name(par->codec_id));
-	/* A header may lie about the size; the decoder finds the true one in the stream. */
+	/* The size in a header may be false; the decoder finds the true one in the stream. */
 	if ((int64_t)par->width * par->height > v->opts.max_pixels)
 		par->width = par->height = 0;
 	v->dec = avcodec_alloc_context3(codec);
@@ -245,7 +245,7 @@ static AVRational stream_rate(const AVStream *s)
 {
 	AVRational avg = s->avg_frame_rate, base = s->r_frame_rate;
 
-	/* The base rate is the cleaner number where both agree; otherwise the rate varies. */
+	/* Where both agree, the base rate is the exact number; otherwise the rate varies. */
 	if (rate_is_sane(base) && (!rate_is_sane(avg) || fabs(av_q2d(avg) / av_q2d(base) - 1) < 0.01))
 		return base;
 	return rate_is_sane(avg) ? avg : (AVRational){25, 1};
@@ -266,7 +266,7 @@ static bool is_image(const struct vfm_video *v)
 	return false;
 }
 
-/* How the frame is shown: size with square pixels, before turning. */
+/* The size with square pixels, before rotation. */
 static void square_size(struct vfm_video *v, AVFrame *f, int *w, int *h)
 {
 	AVRational sar = av_guess_sample_aspect_ratio(v->fmt, v->stream, f);
@@ -339,7 +339,7 @@ static void gather_info(struct vfm_video *v)
 
 static int64_t pts_of(const AVFrame *f)
 {
-	/* Not best_effort_timestamp: that depends on where decoding began. */
+	/* Not best_effort_timestamp, which depends on where decoding began. */
 	int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->pkt_dts;
 
 	return pts == AV_NOPTS_VALUE ? INT64_MIN : pts;
@@ -382,7 +382,7 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 	return 0;
 }
 
-/* Decodes one frame into `f`: 1, 0 at the end. */
+/* Decodes one frame into `f`.  Returns 1, or 0 at the end. */
 static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 {
 	int rc, refused = 0;
@@ -511,7 +511,7 @@ int64_t vfm_video_errors(const struct vfm_video *v)
 {
 	int64_t lines = atomic_load(&((struct vfm_video *)(uintptr_t)v)->errors.lines);
 
-	/* The decoder logs most of what it flags; where it logs nothing, the flags are all there is. */
+	/* The decoder logs most of what it flags.  Without a log, the flags are counted. */
 	return lines ? lines : v->flagged;
 }
 
@@ -567,7 +567,7 @@ static int skip_to(struct vfm_video *v, int64_t index, struct vfm_err *err)
 	return 0;
 }
 
-/* Seeks to a key frame at or before `from` and decodes up to `pts`: 1 = there, 0 = not by this way. */
+/* Seeks to a key frame at or before `from` and decodes up to `pts`.  Returns 1, or 0 if that does not reach it. */
 static int seek_by_pts(struct vfm_video *v, int64_t from, int64_t pts, struct vfm_err *err)
 {
 	bool key_seen = false;
@@ -582,7 +582,7 @@ static int seek_by_pts(struct vfm_video *v, int64_t from, int64_t pts, struct vf
 	while ((rc = decode(v, v->ahead, err)) == 1) {
 		int64_t at = pts_of(v->ahead);
 
-		/* A frame before the first key frame may lack what it refers to. */
+		/* A frame before the first key frame may lack its reference frames. */
 		if (v->ahead->key_frame)
 			key_seen = true;
 		if (at == pts && key_seen) {

@@ -1,9 +1,8 @@
 /* video_in.h - decode a video or an image, frame by frame, in order.
  *
- * A frame's number is its place in decoding output (0, 1, 2, … for all that decodes), not
- * a time: files with variable rate, jumping timestamps or lost frames have no gaps and no
- * duplicates.  Rotation and mirroring that the file asks for are applied; pixels come
- * out square (the sample aspect ratio is scaled away); transparency is laid on white.
+ * A frame's number is its place in the decoder's output (0, 1, 2, … for all that decodes), not a time: numbers have no
+ * gaps and no duplicates even if the frame rate varies, timestamps jump or frames are lost.  Rotation and mirroring
+ * stored in the file are applied, pixels are scaled to be square, and transparent pixels are blended with white.
  *
  * The reader checks all values of a file: it limits sizes before it allocates, does not follow playlists and network
  * names, and bounds its work by `deadline_s`.
@@ -57,20 +56,20 @@ void vfm_video_close(struct vfm_video *v); /* NULL is fine */
 
 const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
 
-/* Decodes the next frame: 1, or 0 at the end.  Skips and counts data that does not
- * decode; VFM_EINPUT only if no frame can follow (deadline, limits). */
+/* Decodes the next frame.  Returns 1, or 0 at the end.  Skips and counts data that does not decode; VFM_EINPUT only if
+ * no frame can follow (deadline, limits). */
 int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err);
 
-/* Goes on so that the next frame is number `index`.  `pts` is that frame's timestamp as an
- * earlier pass gave it (INT64_MIN: not known).  With a pts it seeks to the key frame before it;
- * when that does not lead to exactly this frame, it decodes from the start. */
+/* Makes frame `index` the next one.  `pts` is the timestamp of that frame from an earlier pass (INT64_MIN: not known).
+ * With a pts it seeks to the key frame before it; if that does not lead to exactly this frame, it decodes from the
+ * start. */
 int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_err *err);
 
 /* Returns the errors so far: of demuxer and decoder, and frames marked as damaged. */
 int64_t vfm_video_errors(const struct vfm_video *v);
 
 enum vfm_fit {
-	VFM_FIT_STRETCH, /* to exactly w x h */
+	VFM_FIT_STRETCH, /* stretch to w x h */
 	VFM_FIT_COVER,   /* scale until it covers w x h, crop the middle */
 };
 

@@ -32,7 +32,7 @@ struct vfm_video_out {
 	AVFrame *frame;
 	AVPacket *packet;
 	struct SwsContext *sws;
-	uint8_t *padded; /* [height, width, 3] when the size had to be padded */
+	uint8_t *padded; /* [height, width, 3], if the size is padded */
 };
 
 /* ---- names ---- */
@@ -114,7 +114,7 @@ static enum AVPixelFormat format_of(const AVCodec *c)
 	if (c->id == AV_CODEC_ID_PNG)
 		return AV_PIX_FMT_RGB24;
 	if (c->id == AV_CODEC_ID_FFV1)
-		return AV_PIX_FMT_BGR0; /* lossless all the way */
+		return AV_PIX_FMT_BGR0; /* lossless, without a conversion to YUV */
 	return AV_PIX_FMT_YUV420P;
 }
 
@@ -136,8 +136,7 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 	av_opt_set(o->enc->priv_data, "crf", text, 0);
 	if (!strcmp(c->name, "libx264") || !strcmp(c->name, "libx265"))
 		av_opt_set(o->enc->priv_data, "preset", "veryfast", 0);
-	/* Its macroblock tree reads memory that it has not written: the same pictures would give now and then another
-	 * file. */
+	/* The macroblock tree of x264 reads uninitialized memory: equal frames sometimes give different files. */
 	if (!strcmp(c->name, "libx264"))
 		av_opt_set(o->enc->priv_data, "mbtree", "0", 0);
 	if (!strcmp(c->name, "libx265"))
@@ -315,7 +314,7 @@ out:
 
 /* ---- frames ---- */
 
-/* Repeats the last column and row where the codec wants even sizes. */
+/* Repeats the last column and row where the codec needs even sizes. */
 static const uint8_t *pad_frame(struct vfm_video_out *o, const uint8_t *rgb)
 {
 	size_t row = (size_t)o->opts.width * 3, wide = (size_t)o->width * 3;
@@ -365,7 +364,7 @@ static int write_png(struct vfm_video_out *o, struct vfm_err *err)
 	return rc;
 }
 
-/* Takes what the encoder has finished. */
+/* Writes the packets that the encoder has finished. */
 static int drain(struct vfm_video_out *o, struct vfm_err *err)
 {
 	int rc;
@@ -467,9 +466,9 @@ static int flush_and_close(struct vfm_video_out *o, struct vfm_err *err)
 	if (o->n == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no frames were given", o->path);
 	avcodec_send_frame(o->enc, NULL);
-	TRY(drain(o, err)); /* an encoder with threads holds pictures back */
+	TRY(drain(o, err)); /* an encoder with threads delays frames */
 	if (o->png)
-		return 0; /* each was whole when it was written */
+		return 0; /* each file was complete when it was written */
 	rc = av_write_trailer(o->fmt);
 	if (rc < 0)
 		return enc_failed(o, rc, "index", err);

@@ -13,7 +13,7 @@
 struct vfm_video_out;
 
 struct vfm_video_out_opts {
-	int width, height;    /* of the frames given; odd sizes are padded to even where the codec wants that */
+	int width, height;    /* of the frames given; odd sizes are padded to even ones where the codec needs that */
 	int fps_num, fps_den; /* 0/0 = 25 */
 	/* "h264" (libx264, else mpeg4), "hevc", "mpeg4", "ffv1"; NULL = by the name: .mp4 .mov .mkv .gif .png */
 	const char *codec;
@@ -21,7 +21,7 @@ struct vfm_video_out_opts {
 	int threads; /* of the encoder; 0 = 1 */
 };
 
-/* The ending of `path` chooses the format.  A .png takes one frame, or, when its name holds
+/* The extension of `path` selects the format.  A .png takes one frame, or, when its name holds
  * one "%d" or "%0Nd", a file a frame, numbered from 0. */
 int vfm_video_out_open(
 	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err);

@@ -126,7 +126,7 @@ static bool is_inside(const char *path, const char *dir)
 static int check_identity(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	char *hint = is_inside(c->path, r->ckpt_dir)
-		? vfm_strfmt("; -o another RUN begins anew")
+		? vfm_strfmt("; another -o RUN starts from step 0")
 		: vfm_strfmt("; --init '%s' begins a new run with its weights", c->path);
 	int rc = vfm_identity_resume(&r->id, c, r->o->allow_change, hint, err);
 
@@ -382,7 +382,7 @@ static int start_save(struct run *r, int64_t steps_done, struct vfm_err *err)
 		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
 	r->saved = steps_done;
 	if (rc == 0)
-		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, held up training for %.1f ms",
+		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, blocked training for %.1f ms",
 			(long long)steps_done, (double)r->saver.bytes / 0x1p30, r->saver.stall_s * 1e3);
 	json_decref(state);
 	return rc;
@@ -551,7 +551,7 @@ static int loop(struct run *r, struct vfm_err *err)
 	r->job->agreed = true;
 	if (r->piped)
 		return vfm_fail(err, VFM_ESIGNAL, "%s", "");
-	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command goes on from there",
+	return vfm_fail(err, VFM_ESIGNAL, "stopped after step %lld of %lld; the same command resumes there",
 		(long long)step, (long long)r->last);
 }
 

@@ -463,7 +463,7 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 		found += rc > 0;
 	}
 	if (rc >= 0 && found < s->n)
-		vfm_info("%s has no histories of train.fp8=delayed%s: scales begin anew", c->path,
+		vfm_info("%s has no histories of train.fp8=delayed%s: they start empty", c->path,
 			found ? " for some layers" : "");
 	if (rc >= 0)
 		rc = ps->stream->dev->t->to_device(ps->stream, s->past, past, (size_t)s->n_past * sizeof(*past), err);

@@ -74,7 +74,7 @@ done
 from=current.stopped/ckpt/step-00000023
 further without
 rc_is 0 "from a checkpoint without histories"
-like "$err" "has no histories of train.fp8=delayed: scales begin anew" "it says so"
+like "$err" "has no histories of train.fp8=delayed: they start empty" "it says so"
 from=delayed.stopped/ckpt/step-00000023
 further unused --set train.fp8=none
 rc_is 0 "histories that are not needed"
@@ -82,7 +82,7 @@ like "$err" "has histories of train.fp8=delayed, of which this run makes no use"
 further shorter --set train.fp8_history=3
 rc_is 0 "shorter histories"
 is "$(vfm-ckpt ls -o jsonl shorter 'fp8/blocks.0.fc1.weight' | jq -r .shape)" 3x3 "which is what is saved then"
-unlike "$err" "begin anew" "they began with what was there"
+unlike "$err" "start empty" "the histories were loaded"
 
 run "${train[@]}" -o nowhere --set train.fp8=current --set train.dtype=fp32
 rc_is 2 "fp8 needs bf16"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# lib.sh - what every test here begins with:  . "${0%/*}/lib.sh"
+# lib.sh - the first line of every test of this folder:  . "${0%/*}/lib.sh"
 #
 # Sets TOP (the source tree), B (the build folder) and PATH (commands first), and goes to a fresh
 # scratch folder, which is removed at the end (KEEP=1 keeps it).  Output is TAP; run by prove.
@@ -131,7 +131,7 @@ skip_all() {
 	exit 0
 }
 
-# tiny_data BATCH STEPS [CONTEXT]: what a test of vfm-train learns from, packed into plan.jsonl.  One thread a rank: the machine may be busy.
+# tiny_data BATCH STEPS [CONTEXT]: a small dataset for tests of vfm-train, packed into plan.jsonl.  One thread a rank: the machine may be busy.
 tiny_data() {
 	[ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
 	[ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
@@ -140,7 +140,7 @@ tiny_data() {
 	vfm-pack -q -c "${3-48}" -b "$1" --steps "$2" data >plan.jsonl || exit 1
 }
 
-# curve RUN: step, loss and norm of the gradient, to be the same to the bit.
+# curve RUN: step, loss and norm of the gradient, to compare bit by bit.
 curve() {
 	jq -c '[.step, .loss, .grad_norm]' "$1/metrics.jsonl"
 }
@@ -152,7 +152,7 @@ apart() {
 	jq -sn --slurpfile a "$1/metrics.jsonl" --slurpfile b "$2/metrics.jsonl" \
 		'[range($a | length) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max'
 }
-# less A B DESC: two numbers, or sums that jq can do.
+# less A B DESC: A < B, for numbers or expressions of jq.
 less() {
 	ok "$3 ($1 < $2)" jq -en "$1 < $2"
 }

@@ -91,7 +91,7 @@ for sig in TERM USR1 INT; do
 	wait $pid
 	is "$?" 75 "SIG$sig: status 75"
 	last=$(jq -s '.[-1].step' start.out)
-	like "$(cat start.err)" "^vfm-train: stopped after step $last of 120; the same command goes on from there$" "SIG$sig: it says so"
+	like "$(cat start.err)" "^vfm-train: stopped after step $last of 120; the same command resumes there$" "SIG$sig: it says so"
 	is "$(vfm-ckpt info -o jsonl "sig$sig" | jq .step)" "$last" "SIG$sig: with a checkpoint after the last step"
 	run "${train[@]}" -o "sig$sig" --set ckpt.every=0
 	rc_is 0 "SIG$sig: the same command goes on"

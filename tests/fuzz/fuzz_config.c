@@ -1,5 +1,5 @@
-/* The configuration: any JSON, and any assignments behind it (after a NUL: --set texts, a line each).  What is
- * accepted prints to a text that reads back to the same text, and its counts are finite. */
+/* The configuration: any JSON, followed by any assignments (after a NUL: --set texts, a line each).  What is
+ * accepted is printed as a text that reads back as the same text, and its counts are finite. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* The file of algorithms of the CUDA GEMM: any bytes.  What is kept is well-formed and the first of its key; what is
- * added counts from then on, for who adds it, for one who has the file open, and for one who opens it. */
+/* Any bytes as the file of GEMM algorithms.  Entries that are read are well-formed, the first of each key.  An added
+ * entry is found by its writer, by a process that has the file open, and by one that opens it later. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Any bytes as an index.  Checksums would stop the fuzzer at the door, so they are set right first: the first
- * byte of the input says which of them stay as they are. */
+/* Any bytes as an index.  Checksums would stop the fuzzer early, so they are corrected first; the first byte of
+ * the input selects those that are not. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void setup(void)
 {
 	FILE *f;
 
-	/* memory rather than a disk, where there is such a place */
+	/* in memory, if possible */
 	snprintf(dir, sizeof(dir), "%s/vfm_fuzz_index_XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 	if (!mkdtemp(dir))
 		abort();

@@ -1,4 +1,4 @@
-/* JSON Lines: any bytes; every record that is read is written and reads back equal. */
+/* JSON Lines: any bytes; every record that is read is equal after writing and reading. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

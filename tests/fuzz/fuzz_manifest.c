@@ -1,5 +1,5 @@
-/* Manifests of both encodings: any bytes; what is read keeps the promises of manifest.h.  Inputs that begin like
- * the binary encoding get their two checksums put right, so that the fuzzer comes past them. */
+/* Manifests of both encodings: any bytes; what is read conforms to manifest.h.  In inputs that
+ * begin like the binary encoding the checksums are corrected, so that the fuzzer gets past them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void mend(uint8_t *d, size_t size)
 	memcpy(d + 48, &n, 8);
 	put32(d + 60, vfm_crc32c(0, d, 60));
 	memcpy(&packs_off, d + 40, 8);
-	for (uint64_t at = packs_off; at < size && size - at >= 32; at += 32) { /* each pack's own */
+	for (uint64_t at = packs_off; at < size && size - at >= 32; at += 32) { /* the checksum of each pack */
 		uint64_t first, samples_off;
 		uint32_t count = at32(d + at + 8);
 

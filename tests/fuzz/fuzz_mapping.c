@@ -1,4 +1,4 @@
-/* PMI_process_mapping, as a launcher hands it over: any text; what is accepted gives each rank a node that is not
+/* PMI_process_mapping, as a launcher passes it: any text; what is accepted gives each rank a node that is not
  * negative. */
 #include <stddef.h>
 #include <stdint.h>

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct vfm_npy n, again;
 	size_t len;
 
-	/* As a whole file; and as the head of one whose end is elsewhere, of any length. */
+	/* As a complete file, and as the start of a longer one. */
 	for (uint64_t total = size, i = 0; i < 2; i++, total = size + (size ? data[0] * 7919u : 0)) {
 		if (vfm_npy_parse(&n, data, size, total, "fuzz.npy", &err) < 0)
 			continue;

@@ -1,4 +1,5 @@
-/* safetensors headers: any bytes; what is accepted is laid out without holes and survives being written again. */
+/* safetensors headers: any bytes; what is accepted has no gaps between tensors and is equal after writing and reading.
+ */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	raw = malloc(size ? size : 1); /* exact, so that the sanitizer sees a read beyond */
 	memcpy(raw, data, size);
-	if (size > 8 && data[7]) { /* the length made right, else few would get further */
+	if (size > 8 && data[7]) { /* correct the length, which few inputs would match */
 		memset(raw, 0, 8);
 		raw[0] = (uint8_t)(size - 8);
 		raw[1] = (uint8_t)((size - 8) >> 8);

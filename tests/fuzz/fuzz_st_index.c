@@ -1,5 +1,5 @@
 /* A folder of safetensors files with an index (model.safetensors.index.json), as other programs write it: the input is
- * the index, a byte 0, and the one file "a.safetensors".  Whatever is accepted can be read, or says why not. */
+ * the index, a byte 0, and the one file "a.safetensors".  What is accepted can be read, or gives an error. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Any bytes as a tar: members must lie within them, and the names must split without harm.  Checksums would stop
- * the fuzzer at the first header: an odd first byte has them set right in every block. */
+/* Any bytes as a tar: members must lie within them, and names are split without a fault.  Checksums would stop
+ * the fuzzer at the first header; an odd first byte corrects them in every block. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A plugin for tests/unit/test_plugin.c; FAKE_… say what is wrong with it. */
+/* A plugin for tests/unit/test_plugin.c; the macros FAKE_… select its fault. */
 #include "dev/plugin.h"
 
 #include <stdio.h>

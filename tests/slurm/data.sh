@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# data.sh - tiny.json, plan.jsonl and what compares runs.  Sourced after lib.sh.
+# data.sh - tiny.json, plan.jsonl and functions that compare runs.  Sourced after lib.sh.
 [ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
 [ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
 export OMP_NUM_THREADS=1 # eight ranks share what processors there are

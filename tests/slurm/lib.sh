@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# lib.sh - what every test here begins with:  . "${0%/*}/lib.sh"
+# lib.sh - the first line of every test of this folder:  . "${0%/*}/lib.sh"
 #
 # A Slurm of its own for each test file: munged, slurmctld and four slurmd, n1 .. n4, of four processors each.  A node has network,
 # host name, IPC, /dev/shm and process numbers of its own, so that two nodes share what two machines would share: the files.

@@ -102,7 +102,7 @@ scancel --signal=USR1 "$step_id"
 ended usr1
 is "$status" 75 "scancel --signal=USR1: status 75"
 last=$(tail -n 1 usr1/metrics.jsonl | jq .step)
-is "$err" "vfm-train: stopped after step $last of 100000; the same command goes on from there" "scancel --signal=USR1: said once"
+is "$err" "vfm-train: stopped after step $last of 100000; the same command resumes there" "scancel --signal=USR1: said once"
 is "$(vfm-ckpt info -o jsonl usr1 | jq .step)" "$last" "scancel --signal=USR1: saved"
 
 start killed --set parallel.pp=4

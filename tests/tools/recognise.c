@@ -1,14 +1,14 @@
-/* recognise: looks at videos of moving shapes and says what they show, by fixed rules.
+/* recognise: states what videos of moving shapes show, by fixed rules.
  *
  *	recognise [--min FRACTION] < records > records
  *
  * Records are JSON Lines with "src" (a video) and "caption" ("a red square moves left").  Each gets
  * "seen": {color, direction, shape} and "right": {…}; the last line on stderr counts.
- * Status 1 when fewer than FRACTION have colour and direction right.
+ * Status 1 if fewer than FRACTION have colour and direction right.
  *
  * Rules.  The chroma of a pixel is max(r,g,b) - min(r,g,b); the background is grey and has none.  Colour: the hue
  * of the sum of the strongly coloured pixels, against red 0, yellow 60, green 120, blue 240 degrees.  Direction:
- * where the centre of the chroma goes from the first quarter of the frames to the last.  Shape: the share
+ * motion of the centre of the chroma from the first quarter of the frames to the last.  Shape: the share
  * of its bounding box that it fills (square 1, circle 0.79, triangle 0.5), median over the frames.
  */
 #include <math.h>
