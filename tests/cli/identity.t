@@ -51,7 +51,7 @@ is "$(jq -c '.state' run/ckpt/step-00000004/manifest.json)" "$(jq -c . run/run.j
 cp -r run other
 
 run "${train[@]}" --data other.jsonl -o other
-refused "cannot resume from 'other/ckpt/step-00000004': plan 'plan.jsonl' \(sha256 $sha\) -> 'other.jsonl' \(sha256 [0-9a-f]{64}\) \(--allow-change plan accepts this; -o another RUN begins anew\)$" "another plan"
+refused "cannot resume from 'other/ckpt/step-00000004': plan 'plan.jsonl' \(sha256 $sha\) -> 'other.jsonl' \(sha256 [0-9a-f]{64}\) \(--allow-change plan accepts this; another -o RUN starts from step 0\)$" "another plan"
 run "${train[@]}" --data longer.jsonl -o other --steps 8
 refused "cannot resume .*longer.jsonl" "a plan that begins as the old one"
 run "${train[@]}" --data other.jsonl -o else --resume run
