@@ -70,7 +70,7 @@ static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_va
 	int64_t out = w->v.shape[0], in = w->v.shape[1];
 	struct vfm_quant q = {.x = w->v};
 	struct vfm_gemm a = {.trans_b = true, .a = *dz, .scale_a = *dz_inv};
-	bool fuse = vfm_product_fuses(x);
+	struct vfm_product_dx dx;
 	struct vfm_store *mem;
 	struct vfm_tensor wt;
 	int rc;
@@ -80,12 +80,8 @@ static int fp8_inputs(struct vfm_tape *t, struct vfm_var *x, const struct vfm_va
 	scaling(&q, past, VFM_FP8_W, &wt);
 	a.scale_b = q.inv;
 	TRY_OUT(BACKWARD(quant, &q));
-	TRY_OUT(vfm_grad_into(t, x, &a.c, &a.accumulate, err));
-	if (fuse) {
-		a.dact = x->act;
-		a.aux = x->z;
-		x->g_is_dz = true;
-	}
+	TRY_OUT(vfm_product_dx(t, x, &dx, err));
+	a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
 	TRY_OUT(BACKWARD(gemm, &a));
 out:
 	vfm_store_unref(mem);

@@ -40,9 +40,15 @@ void vfm_product_save(struct vfm_node *n, const struct vfm_product *p);
  * GEMM of the reader has done so.  *cast: the memory of a copy, which the caller unrefs; NULL: no copy. */
 int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, struct vfm_tensor *dz,
 	struct vfm_store **cast, struct vfm_err *err);
-/* Returns whether the GEMM that computes the gradient of x may also multiply by act' of the activation that made x.
- * False if x already has a gradient or a second reader. */
-bool vfm_product_fuses(const struct vfm_var *x);
+/* Where the GEMM of the backward stores the gradient of x. */
+struct vfm_product_dx {
+	struct vfm_tensor c;
+	bool accumulate;
+	/* Multiplies by act' of the activation that made x; none if x has a gradient or a second reader. */
+	enum vfm_act dact;
+	struct vfm_tensor aux;
+};
+int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, struct vfm_product_dx *dx, struct vfm_err *err);
 
 struct vfm_linear_ctx {
 	struct vfm_tensor x; /* vfm_product.saved */

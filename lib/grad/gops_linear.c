@@ -80,9 +80,18 @@ int vfm_product_dz(struct vfm_tape *t, struct vfm_var *y, enum vfm_dtype dtype, 
 	return BACKWARD(axpby, &a);
 }
 
-bool vfm_product_fuses(const struct vfm_var *x)
+int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, struct vfm_product_dx *dx, struct vfm_err *err)
 {
-	return x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
+	bool fuse = x->act != VFM_ACT_NONE && x->uses == 1 && !x->g_ready && x->z.dtype == x->v.dtype;
+
+	*dx = (struct vfm_product_dx){0};
+	TRY(vfm_grad_into(t, x, &dx->c, &dx->accumulate, err));
+	if (fuse) {
+		dx->dact = x->act;
+		dx->aux = x->z;
+		x->g_is_dz = true;
+	}
+	return 0;
 }
 
 struct linear_wgrad {
@@ -108,7 +117,6 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 {
 	struct vfm_linear_ctx *c = n->ctx;
 	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
-	struct vfm_gemm dgrad = {.b = w->v};
 	struct linear_wgrad *wgrad;
 	struct vfm_store *cast = NULL;
 	struct vfm_tensor dz;
@@ -116,16 +124,12 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 
 	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
 	if (vfm_wants_grad(x)) {
-		bool fuse = vfm_product_fuses(x);
+		struct vfm_gemm a = {.a = dz, .b = w->v};
+		struct vfm_product_dx dx;
 
-		dgrad.a = dz;
-		TRY_OUT(vfm_grad_into(t, x, &dgrad.c, &dgrad.accumulate, err));
-		if (fuse) {
-			dgrad.dact = x->act;
-			dgrad.aux = x->z;
-			x->g_is_dz = true;
-		}
-		TRY_OUT(BACKWARD(gemm, &dgrad));
+		TRY_OUT(vfm_product_dx(t, x, &dx, err));
+		a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
+		TRY_OUT(BACKWARD(gemm, &a));
 	}
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
 	*wgrad = (struct linear_wgrad){dz, c->x, w, b};

@@ -144,7 +144,6 @@ static int grouped_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 {
 	struct grouped_ctx *c = n->ctx;
 	struct vfm_var *x = n->in[0], *w = n->in[1];
-	struct vfm_grouped_gemm dgrad = {.what = VFM_GROUPED_DGRAD, .groups = c->groups, .b = w->v};
 	struct grouped_wgrad *wgrad;
 	struct vfm_store *cast = NULL;
 	struct vfm_tensor dz;
@@ -152,16 +151,12 @@ static int grouped_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 
 	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
 	if (vfm_wants_grad(x)) {
-		bool fuse = vfm_product_fuses(x);
+		struct vfm_grouped_gemm a = {.what = VFM_GROUPED_DGRAD, .groups = c->groups, .a = dz, .b = w->v};
+		struct vfm_product_dx dx;
 
-		dgrad.a = dz;
-		TRY_OUT(vfm_grad_into(t, x, &dgrad.c, &dgrad.accumulate, err));
-		if (fuse) {
-			dgrad.dact = x->act;
-			dgrad.aux = x->z;
-			x->g_is_dz = true;
-		}
-		TRY_OUT(BACKWARD(grouped_gemm, &dgrad));
+		TRY_OUT(vfm_product_dx(t, x, &dx, err));
+		a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
+		TRY_OUT(BACKWARD(grouped_gemm, &a));
 	}
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
 	*wgrad = (struct grouped_wgrad){dz, c->x, w, n->in[2], c->groups};

@@ -58,7 +58,10 @@ static int start_scatter(
 	return vfm_reduce_scatter(r->c, s, all, own, r->count, err);
 }
 
-static int tp_gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+/* The gradient of a gather is the scatter of its gradient, and vice versa. */
+static int rows_backward(struct vfm_tape *t, struct vfm_node *n,
+	int (*start)(struct vfm_tape *, const struct tp_rows *, struct vfm_tensor, struct vfm_tensor, struct vfm_err *),
+	struct vfm_err *err)
 {
 	const struct tp_rows *r = n->ctx;
 	struct vfm_grad_tmp tmp;
@@ -67,23 +70,19 @@ static int tp_gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm
 	if (!vfm_wants_grad(n->in[0]))
 		return 0;
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	rc = start_scatter(t, r, n->out->g, tmp.g, err);
+	rc = start(t, r, n->out->g, tmp.g, err);
 	TRY(vfm_overlap_join_deferred(r->mesh, t, rc, err));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
+static int tp_gather_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	return rows_backward(t, n, start_scatter, err);
+}
+
 static int tp_scatter_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	const struct tp_rows *r = n->ctx;
-	struct vfm_grad_tmp tmp;
-	int rc;
-
-	if (!vfm_wants_grad(n->in[0]))
-		return 0;
-	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	rc = start_gather(t, r, n->out->g, tmp.g, err);
-	TRY(vfm_overlap_join_deferred(r->mesh, t, rc, err));
-	return vfm_grad_end(t, n->in[0], &tmp, err);
+	return rows_backward(t, n, start_gather, err);
 }
 
 static void record_rows(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
