@@ -49,6 +49,9 @@ struct vfm_cpu_kern {
 	void (*norm_bwd)(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	void (*gate)(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
 	void (*gate_bwd)(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
+	void (*add_row)(const struct vfm_add_row *a, int64_t t0, int64_t t1);
+	/* part: [D] = the sum of dy */
+	void (*add_row_bwd)(const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part);
 	void (*qk_norm_rope)(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp);
 	/* part: [d] = the sum of dweight */
 	void (*qk_norm_rope_bwd)(const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *tmp, float *part);

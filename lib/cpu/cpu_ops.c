@@ -62,6 +62,8 @@ ROW_RANGE(norm, j->kern->norm(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(norm_bwd, j->kern->norm_bwd(a, c->t0, c->t1, c->s, tmp, part))
 ROW_RANGE(gate, j->kern->gate(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(gate_bwd, j->kern->gate_bwd(a, c->t0, c->t1, c->s, tmp, part))
+ROW_RANGE(add_row, j->kern->add_row(a, c->t0, c->t1))
+ROW_RANGE(add_row_bwd, j->kern->add_row_bwd(a, c->t0, c->t1, part))
 ROW_RANGE(qk_norm_rope, j->kern->qk_norm_rope(a, c->t0, c->t1, tmp))
 ROW_RANGE(qk_norm_rope_bwd, j->kern->qk_norm_rope_bwd(a, c->t0, c->t1, tmp, part))
 ROW_RANGE(diffuse, j->kern->diffuse(a, c->t0, c->t1, c->s, tmp))
@@ -173,6 +175,23 @@ static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struc
 
 	TRY(run_rows(s, &j, a->seqs, a->dy.shape[0], ROW_GRAIN, gate_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dgate, false);
+	return 0;
+}
+
+static int op_add_row(struct vfm_stream *s, const struct vfm_add_row *a, struct vfm_err *err)
+{
+	struct job j = {.args = a};
+
+	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, add_row_range, err);
+}
+
+static int op_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a, struct vfm_err *err)
+{
+	int64_t d = a->dy.shape[1];
+	struct job j = {.args = a, .part_len = d};
+
+	TRY(run_rows(s, &j, NULL, a->dy.shape[0], ROW_GRAIN, add_row_bwd_range, err));
+	fold_chunks(&j, 0, d, &a->drow, true);
 	return 0;
 }
 
@@ -451,6 +470,8 @@ const struct vfm_ops vfm_cpu_ops = {
 	.norm_bwd = op_norm_bwd,
 	.gate = op_gate,
 	.gate_bwd = op_gate_bwd,
+	.add_row = op_add_row,
+	.add_row_bwd = op_add_row_bwd,
 	.qk_norm_rope = op_qk_norm_rope,
 	.qk_norm_rope_bwd = op_qk_norm_rope_bwd,
 	.attn = vfm_cpu_attn,

@@ -1,4 +1,4 @@
-/* cpu_rows.inc.h - row kernels: norm, gate, QK norm and RoPE.  Included by cpu_kern_<isa>.c after cpu_vec.h. */
+/* cpu_rows.inc.h - row kernels: norm, gate, add_row, QK norm, RoPE.  Included by cpu_kern_<isa>.c after cpu_vec.h. */
 
 /* BF2(a, b, f(…)): makes the call with both dtype flags as compile-time constants B0 and B1. */
 #define BF2(b0, b1, call)                                                                                              \
@@ -266,6 +266,52 @@ static void gate_bwd(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64
 	load_row(tmp, &a->gate, s, d, 0);
 	memset(part, 0, (size_t)d * sizeof(*part));
 	BF2(is_bf(&a->dy), is_bf(&a->h), gate_bwd_rows(a, t0, t1, tmp, part, B0, B1));
+}
+
+/* ---- add_row ---------------------------------------------------------------------- */
+
+INLINE void add_row_rows(const struct vfm_add_row *a, int64_t t0, int64_t t1, bool xb, bool rb)
+{
+	int64_t d = a->x.shape[1];
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *x = (const char *)a->x.data + t * d * (xb ? 2 : 4);
+		void *y = (char *)a->y.data + t * d * (xb ? 2 : 4);
+
+		V_FOR(k, n, 0, d)
+		v_put(y, k, v_get(x, k, n, xb) + v_get(a->row.data, k, n, rb), n, xb);
+	}
+}
+
+static void add_row(const struct vfm_add_row *a, int64_t t0, int64_t t1)
+{
+	BF2(is_bf(&a->x), is_bf(&a->row), add_row_rows(a, t0, t1, B0, B1));
+}
+
+INLINE void add_row_bwd_rows(const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part, bool yb)
+{
+	int64_t d = a->dy.shape[1];
+
+	for (int64_t t = t0; t < t1; t++) {
+		const void *dy = (const char *)a->dy.data + t * d * (yb ? 2 : 4);
+
+		V_FOR(k, n, 0, d)
+		{
+			vf y = v_get(dy, k, n, yb);
+
+			if (t > t0)
+				y += v_get(part, k, n, false);
+			v_put(part, k, y, n, false);
+		}
+	}
+}
+
+static void add_row_bwd(const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part)
+{
+	if (is_bf(&a->dy))
+		add_row_bwd_rows(a, t0, t1, part, true);
+	else
+		add_row_bwd_rows(a, t0, t1, part, false);
 }
 
 /* ---- QK norm and RoPE ---------------------------------------------------------------- */

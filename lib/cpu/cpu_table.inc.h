@@ -7,6 +7,8 @@
 		.norm_bwd = norm_bwd,                                                                                  \
 		.gate = gate,                                                                                          \
 		.gate_bwd = gate_bwd,                                                                                  \
+		.add_row = add_row,                                                                                    \
+		.add_row_bwd = add_row_bwd,                                                                            \
 		.qk_norm_rope = qk_norm_rope,                                                                          \
 		.qk_norm_rope_bwd = qk_norm_rope_bwd,                                                                  \
 		.unary = unary,                                                                                        \

@@ -1,4 +1,4 @@
-/* gate.cu - gated residuals. */
+/* gate.cu - gated residuals, sums with a row. */
 #include "cuda/colsum.h"
 
 enum { THREADS = 256, ROWS = 4 };
@@ -184,4 +184,124 @@ extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd
 		launch_gate_bwd<1>(s, g, a);
 	fold_column_sums(s, f);
 	return vfm_cuda_launched(s, "gate_bwd", err);
+}
+
+/* ---- add_row ---- */
+
+struct add_row_args {
+	const void *x, *row; /* backward: x is dy */
+	void *y;
+	float *part; /* backward: [part_rows, d] */
+	int slabs;   /* blocks side by side */
+	struct samples q;
+	int d;
+	bool row_bf;
+};
+
+/* Block (threads along a row, rows).  A thread has the same columns of ROWS rows, blockDim.y apart.  y may be x. */
+template <int N, class X> __global__ static void __launch_bounds__(THREADS) add_row(const struct add_row_args a)
+{
+	int c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N;
+	int64_t t = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * ROWS) + threadIdx.y;
+	packed<X, N> x[ROWS];
+	vec<N> row;
+
+	if (c >= a.d)
+		return;
+	row = ld_any<N>(a.row, a.row_bf, c);
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		if (t + r * blockDim.y < a.q.total)
+			x[r] = ld_packed<N>((const X *)a.x + (t + r * blockDim.y) * a.d + c);
+#pragma unroll
+	for (int r = 0; r < ROWS; r++) {
+		vec<N> y;
+
+		if (t + r * blockDim.y >= a.q.total)
+			continue;
+		y = widen(x[r]);
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			y.v[k] += row.v[k];
+		st_vec<N>((X *)a.y + (t + r * blockDim.y) * a.d + c, y);
+	}
+}
+
+/* Block (threads along a row, rows): one tile and one slab of columns. */
+template <int N, class DY> __global__ static void __launch_bounds__(THREADS) add_row_bwd(const struct add_row_args a)
+{
+	int tile = (int)(blockIdx.x / (unsigned)a.slabs),
+	    c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
+	int t = tile * a.q.per, end = min(t + a.q.per, (int)a.q.total);
+	bool in = c < a.d;
+	vec<N> sum = {};
+
+	for (int r0 = t + threadIdx.y; in && r0 < end; r0 += ROWS * step) {
+		packed<DY, N> dy[ROWS];
+
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			dy[r] = r0 + r * step < end ? ld_packed<N>((const DY *)a.x + (int64_t)(r0 + r * step) * a.d + c)
+						    : packed_zero<DY, N>();
+#pragma unroll
+		for (int r = 0; r < ROWS; r++) {
+			vec<N> y = widen(dy[r]);
+
+#pragma unroll
+			for (int k = 0; k < N; k++)
+				sum.v[k] += y.v[k];
+		}
+	}
+	sum_sides<N>(&sum);
+	if (in && threadIdx.y == 0)
+		st_vec<N>(a.part + (int64_t)tile * a.d + c, sum);
+}
+
+template <int N> static void launch_add_row(struct vfm_stream *s, enum vfm_dtype x, struct add_row_args &a)
+{
+	int threads = slabs_of(ceil_div(a.d, N), THREADS, &a.slabs), rows = THREADS / threads;
+	int64_t grid = (int64_t)a.slabs * ceil_div(a.q.total, rows * ROWS);
+
+	VFM_ACT_TYPE(x, X, VFM_LAUNCH(s, (add_row<N, X>), grid, dim3(threads, rows), 0, a));
+}
+
+extern "C" int vfm_cuda_add_row(struct vfm_stream *s, const struct vfm_add_row *r, struct vfm_err *err)
+{
+	struct add_row_args a = {r->x.data, r->row.data, r->y.data, nullptr, 0, tile_samples(nullptr, r->x.shape[0], 1),
+		(int)r->x.shape[1], is_bf(&r->row)};
+
+	if (!vfm_numel(&r->x))
+		return 0;
+	if (vec_ok(&r->x, 8) && vec_ok(&r->row, 8) && vec_ok(&r->y, 8))
+		launch_add_row<8>(s, r->x.dtype, a);
+	else
+		launch_add_row<1>(s, r->x.dtype, a);
+	return vfm_cuda_launched(s, "add_row", err);
+}
+
+template <int N> static void launch_add_row_bwd(struct vfm_stream *s, enum vfm_dtype dy, struct add_row_args &a)
+{
+	int threads = slabs_of(ceil_div(a.d, N), THREADS / 2, &a.slabs), rows = THREADS / threads;
+	int64_t grid = (int64_t)a.slabs * count_token_tiles(a.q);
+
+	VFM_ACT_TYPE(dy, DY, VFM_LAUNCH(s, (add_row_bwd<N, DY>), grid, dim3(threads, rows), 0, a));
+}
+
+extern "C" int vfm_cuda_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *r, struct vfm_err *err)
+{
+	struct add_row_args a = {r->dy.data, nullptr, nullptr, nullptr, 0, tile_samples(nullptr, r->dy.shape[0], 1),
+		(int)r->dy.shape[1], false};
+	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)r->drow.data, nullptr}, {}, true};
+
+	if (!vfm_numel(&r->dy))
+		return 0;
+	f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.d) * sizeof(float), err);
+	if (!a.part)
+		return VFM_EENV;
+	if (vec_ok(&r->dy, 8))
+		launch_add_row_bwd<8>(s, r->dy.dtype, a);
+	else
+		launch_add_row_bwd<1>(s, r->dy.dtype, a);
+	fold_column_sums(s, f);
+	return vfm_cuda_launched(s, "add_row_bwd", err);
 }

@@ -216,6 +216,40 @@ struct vfm_var *vfm_g_gate(
 	return y;
 }
 
+/* ---- sum with a row ---- */
+
+/* Returns the elements of x as one dimension. */
+static struct vfm_tensor flatten_tensor(const struct vfm_tensor *x)
+{
+	return vfm_t1(x->data, x->dtype, vfm_numel(x));
+}
+
+static int add_row_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_var *x = n->in[0], *row = n->in[1];
+	struct vfm_add_row_bwd a = {.dy = n->out->g};
+
+	/* row first: passing to x may hand over the memory of dy itself. */
+	if (vfm_wants_grad(row)) {
+		TRY(vfm_grad_add(t, row, &a.drow, err));
+		a.drow = flatten_tensor(&a.drow);
+		TRY(BACKWARD(add_row_bwd, &a));
+	}
+	return vfm_wants_grad(x) ? vfm_grad_pass(t, n->out, x, err) : 0;
+}
+
+struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *row)
+{
+	struct vfm_var *y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, row};
+	struct vfm_add_row a = {.x = vfm_read(x), .y = y->v};
+	struct vfm_tensor r = vfm_read(row);
+
+	a.row = flatten_tensor(&r);
+	FORWARD(add_row, &a);
+	vfm_record(t, add_row_backward, y, in, 2);
+	return y;
+}
+
 /* ---- QK norm + RoPE ---- */
 
 static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)

@@ -36,6 +36,9 @@ struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_n
 struct vfm_var *vfm_g_gate(
 	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs);
 
+/* y = x + row, added to each row of x [T,D].  row has D contiguous elements in any shape; its gradient is f32. */
+struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *row);
+
 /* Per head RMS norm (weight [d] or NULL) and rotation (rope [T,d] f32, absent: none) of x [T,H,d]. */
 struct vfm_var *vfm_g_qk_norm_rope(
 	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);

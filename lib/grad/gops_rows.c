@@ -136,18 +136,9 @@ static int embed3_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	struct vfm_embed3_bwd a = {.dy = n->out->g, .pos = *(struct vfm_tensor *)n->ctx};
 	struct vfm_tensor *dst[] = {&a.dtable_t, &a.dtable_h, &a.dtable_w};
 
-	for (int i = 0; i < 3; i++) {
-		bool accumulate;
-
-		if (!vfm_wants_grad(n->in[i]))
-			continue;
-		TRY(vfm_grad_into(t, n->in[i], dst[i], &accumulate, err));
-		if (!accumulate) {
-			struct vfm_axpby zero = {.x = *dst[i], .y = *dst[i]};
-
-			TRY(BACKWARD(axpby, &zero));
-		}
-	}
+	for (int i = 0; i < 3; i++)
+		if (vfm_wants_grad(n->in[i]))
+			TRY(vfm_grad_add(t, n->in[i], dst[i], err));
 	return BACKWARD(embed3_bwd, &a);
 }
 

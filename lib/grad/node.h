@@ -47,6 +47,8 @@ bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */
 /* Returns in *g the memory for a contribution to x's gradient.  *accumulate: the op must add to it; else it overwrites.
  */
 int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, bool *accumulate, struct vfm_err *err);
+/* The same for ops that can only add: zeroes the memory before the first contribution. */
+int vfm_grad_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, struct vfm_err *err);
 /* The same for ops that can only overwrite.  begin may return a temporary, which end adds to the gradient. */
 struct vfm_grad_tmp {
 	struct vfm_tensor g;

@@ -375,6 +375,14 @@ int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, b
 	return 0;
 }
 
+int vfm_grad_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, struct vfm_err *err)
+{
+	bool accumulate;
+
+	TRY(vfm_grad_into(t, x, g, &accumulate, err));
+	return accumulate ? 0 : zero_grad(t, g, err);
+}
+
 int vfm_scratch(
 	struct vfm_tape *t, struct vfm_tensor like, struct vfm_tensor *out, struct vfm_store **st, struct vfm_err *err)
 {

@@ -447,6 +447,7 @@ static void zero_row_cases(struct vfm_cases *l)
 					absent, 33);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], N_ABSENT, absent, 33);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t], types[t], types[t], 0, absent, 33);
+		vfm_case_add_row(l, VFM_CASE_TEST, types[t], VFM_F32, 0, 33);
 		vfm_case_qk(l, VFM_CASE_TEST, types[t], 0, 3, 64, true, true);
 		vfm_case_attn(l, VFM_CASE_TEST, "nothing", types[t], types[t], N_ABSENT, absent, absent, 4, 2, 40);
 		vfm_case_attn(l, VFM_CASE_TEST, "no-samples", types[t], types[t], 0, absent, absent, 4, 2, 40);
@@ -513,6 +514,8 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, BF, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_gate(l, L, BF, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 32, images, 1152);
+	vfm_case_add_row(l, L, VFM_F32, VFM_F32, 8192, 4096);
+	vfm_case_add_row(l, L, BF, VFM_F32, 8192, 4096);
 	vfm_case_qk(l, L, BF, 8192, 32, 128, true, true);
 	vfm_case_qk(l, L, BF, 8192, 16, 72, true, true);
 	add_loss(l, L, BF, 1, s64k, 64, true);

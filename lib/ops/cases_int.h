@@ -16,6 +16,8 @@ void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d);
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d);
+/* add_row of t rows of d elements; with rt f32 also add_row_bwd */
+void vfm_case_add_row(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype rt, int64_t t, int64_t d);
 /* n tokens of h heads */
 void vfm_case_qk(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm, bool rope);

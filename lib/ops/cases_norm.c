@@ -1,4 +1,4 @@
-/* cases_norm.c - norms, gated residuals, heads. */
+/* cases_norm.c - norms, gated residuals, sums with a row, heads. */
 #include "ops/cases_int.h"
 
 void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
@@ -108,6 +108,31 @@ static void gate_cases(struct vfm_cases *l)
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_BF16, VFM_BF16, VFM_BF16, 4, s, 768);
+}
+
+void vfm_case_add_row(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype rt, int64_t t, int64_t d)
+{
+	struct vfm_case *c = vfm_case_add(
+		l, VFM_OP_add_row, flags, "%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(rt), (int)t, (int)d);
+
+	c->args.add_row = (struct vfm_add_row){.x = mat(xt, t, d, 0), .row = vec(rt, d), .y = mat(xt, t, d, 0)};
+	if (rt != VFM_F32)
+		return;
+	c = vfm_case_add(l, VFM_OP_add_row_bwd, flags, "%s/%dx%d", vfm_dtype_name(xt), (int)t, (int)d);
+	c->args.add_row_bwd = (struct vfm_add_row_bwd){.dy = mat(xt, t, d, 0), .drow = vec(VFM_F32, d)};
+}
+
+static void add_row_cases(struct vfm_cases *l)
+{
+	/* one column; several tiles of tokens; columns in slabs, whole vectors or not; no columns */
+	static const int shapes[][2] = {
+		{300, 1}, {1, 301}, {29, 77}, {143, 128}, {700, 40}, {9, 2568}, {11, 1155}, {5, 0}};
+
+	for (int t = 0; t < 4; t++)
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+			vfm_case_add_row(l, VFM_CASE_TEST, types[t & 1], types[t >> 1], shapes[i][0], shapes[i][1]);
+	for (int t = 0; t < 2; t++)
+		vfm_case_add_row(l, VFM_CASE_BENCH, types[t], VFM_F32, 2048, 768);
 }
 
 void vfm_case_qk(
@@ -230,6 +255,7 @@ void vfm_cases_norm(struct vfm_cases *l)
 {
 	norm_cases(l);
 	gate_cases(l);
+	add_row_cases(l);
 	qk_cases(l);
 	wide_norm_cases(l);
 	for (int t = 0; t < 4; t++) {

@@ -33,6 +33,8 @@ static const struct vfm_operand o_gate[] = {
 	IN(gate, x, NORMAL), IN(gate, h, NORMAL), IN(gate, gate, NORMAL), OUT(gate, y), {0}};
 static const struct vfm_operand o_gate_bwd[] = {IN(gate_bwd, dy, NORMAL), IN(gate_bwd, h, NORMAL),
 	IN(gate_bwd, gate, NORMAL), OUT(gate_bwd, dh), OUT(gate_bwd, dgate), {0}};
+static const struct vfm_operand o_add_row[] = {IN(add_row, x, NORMAL), IN(add_row, row, NORMAL), OUT(add_row, y), {0}};
+static const struct vfm_operand o_add_row_bwd[] = {IN(add_row_bwd, dy, NORMAL), IO(add_row_bwd, drow, NORMAL), {0}};
 static const struct vfm_operand o_qk_norm_rope[] = {IN(qk_norm_rope, x, NORMAL), OUT(qk_norm_rope, y),
 	IN(qk_norm_rope, weight, POSITIVE), IN(qk_norm_rope, rope, NORMAL), OUT(qk_norm_rope, rstd), {0}};
 static const struct vfm_operand o_qk_norm_rope_bwd[] = {IN(qk_norm_rope_bwd, x, NORMAL),
@@ -117,6 +119,8 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(norm_bwd, SEQS(norm_bwd, seqs)),
 	INFO(gate, SEQS(gate, seqs)),
 	INFO(gate_bwd, SEQS(gate_bwd, seqs)),
+	INFO(add_row, 0),
+	INFO(add_row_bwd, 0),
 	INFO(qk_norm_rope, 0),
 	INFO(qk_norm_rope_bwd, 0),
 	INFO(attn, SEQS(attn, seqs_q), SEQS(attn, seqs_k)),

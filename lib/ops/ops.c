@@ -278,6 +278,36 @@ struct vfm_cost vfm_cost_gate_bwd(const struct vfm_gate_bwd *a)
 			vfm_nbytes(&a->dgate))};
 }
 
+/* ---- add_row ------------------------------------------------------------------- */
+
+static int check_add_row(const struct vfm_add_row *a, struct vfm_err *err)
+{
+	int64_t t, d;
+
+	CHECK("add_row", x, ACT, -1, -1);
+	t = a->x.shape[0], d = a->x.shape[1];
+	CHECK("add_row", row, ACT, d);
+	CHECK("add_row", y, 1u << a->x.dtype, t, d);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_add_row(const struct vfm_add_row *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->row) + vfm_nbytes(&a->y))};
+}
+
+static int check_add_row_bwd(const struct vfm_add_row_bwd *a, struct vfm_err *err)
+{
+	CHECK("add_row_bwd", dy, ACT, -1, -1);
+	CHECK("add_row_bwd", drow, F32, a->dy.shape[1]);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_add_row_bwd(const struct vfm_add_row_bwd *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->dy) + 2 * vfm_nbytes(&a->drow))};
+}
+
 /* ---- qk_norm_rope ---------------------------------------------------------------- */
 
 static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *err)
@@ -602,6 +632,8 @@ DISPATCH(norm)
 DISPATCH(norm_bwd)
 DISPATCH(gate)
 DISPATCH(gate_bwd)
+DISPATCH(add_row)
+DISPATCH(add_row_bwd)
 DISPATCH(qk_norm_rope)
 DISPATCH(qk_norm_rope_bwd)
 DISPATCH(attn)

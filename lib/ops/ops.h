@@ -133,6 +133,18 @@ struct vfm_gate_bwd {
 	struct vfm_tensor dgate; /* [S,D] f32, rows may be strided, = */
 };
 
+/* y = x + row, added to each row of x.  y may be x. */
+struct vfm_add_row {
+	struct vfm_tensor x;   /* [T,D] f32 or bf16 */
+	struct vfm_tensor row; /* [D] f32 or bf16 */
+	struct vfm_tensor y;   /* [T,D], dtype of x */
+};
+/* drow += sum over T of dy; dx is dy itself. */
+struct vfm_add_row_bwd {
+	struct vfm_tensor dy;   /* [T,D] f32 or bf16 */
+	struct vfm_tensor drow; /* [D] f32 += */
+};
+
 /* Per head: y = rope(x / sqrt(mean(x^2) + eps) * weight).  The norm and the rotation are each optional.
  * rope rotates the pairs (2i, 2i+1): (a c - b s, a s + b c). */
 struct vfm_qk_norm_rope {
@@ -448,6 +460,8 @@ struct vfm_grouped_gemm {
 	X(norm_bwd)                                                                                                    \
 	X(gate)                                                                                                        \
 	X(gate_bwd)                                                                                                    \
+	X(add_row)                                                                                                     \
+	X(add_row_bwd)                                                                                                 \
 	X(qk_norm_rope)                                                                                                \
 	X(qk_norm_rope_bwd)                                                                                            \
 	X(attn)                                                                                                        \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # HACKING.md names every file that an addition touches: compared with the files that mention one that was made by the recipe.
 . "${0%/*}/lib.sh"
-plan 4
+plan 5
 
 # recipe HEADING NAME: the files that begin the numbered steps of a section, for an addition called NAME.
 recipe() {
@@ -18,3 +18,16 @@ is "$files" "$(mentions 'pixart\|vfm_block_pixart')" "the recipe of a model name
 ok "which are at most 8" test "$(wc -l <<<"$files")" -le 8
 ok "the golden files are there" ls "$TOP"/tests/golden/pixart-*.json "$TOP"/tests/golden/pixart-*.safetensors
 is "$(mesh_models | grep -x pixart)" pixart "and the tests on models find it"
+
+# The steps of an op name several files each, some by a pattern; OP.cu is any file of kernels.
+names=$(sed -n '/^## Add an op$/,/^## Add a model$/p' "$TOP/HACKING.md" | grep -o '`[^` ]*`' | tr -d '`' | sed 's,.*/,,; s,^OP,*,')
+named() {
+	local w
+	while read -r w; do
+		# shellcheck disable=SC2053  # a pattern
+		[[ ${1##*/} == $w ]] && return
+	done <<<"$names"
+	return 1
+}
+unnamed=$(mentions 'add_row\|add_row_bwd\|vfm_case_add_row' | grep -vx HACKING.md | while read -r f; do named "$f" || echo "$f"; done)
+is "$unnamed" "" "the recipe of an op names each file that has to do with add_row"

@@ -16,7 +16,7 @@ PARTS = ["build", "device", "ops", "sanitize", "train", "nccl", "kernels", "step
 GOALS = {"dit-7b-8k": 620, "dit-7b-8k-half": 620, "dit-7b-64k": 520, "dit-7b-64k-selective": 520, "dit-7b-8k-graphs": 620}  # TFLOP/s
 XL_SHARE, COPY_SHARE, TORCH_RATIO = 0.45, 0.85, 1.15
 # Memory-bound ops; their goal is a share of the copy bandwidth.
-BY_MEMORY = re.compile(r"^(norm|gate|qk_norm_rope|adamw|sumsq|axpby|sum_parts|diffuse|mse|index_select|index_add|index_dot|swiglu|embed3|attn_merge|unary)(_bwd)?/")
+BY_MEMORY = re.compile(r"^(norm|gate|add_row|qk_norm_rope|adamw|sumsq|axpby|sum_parts|diffuse|mse|index_select|index_add|index_dot|swiglu|embed3|attn_merge|unary)(_bwd)?/")
 
 
 def lines(path):

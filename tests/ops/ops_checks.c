@@ -1,4 +1,4 @@
-/* ops_checks.c - operands of wrong shape, dtype or memory are errors before the device is called. */
+/* ops_checks.c - every op has a case; operands of wrong shape, dtype or memory are errors before a device is called. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,6 +73,21 @@ static void refuse_wrong_operand(struct vfm_stream *s, struct vfm_case *c, const
 	}
 }
 
+/* Every op is described and has a case, so that all tests run it. */
+static void find_cases(void)
+{
+	for (int op = 0; op < VFM_OP_N; op++) {
+		size_t k = 0;
+
+		if (!vfm_op_infos[op].name)
+			fail_msg("op %d of VFM_OP_LIST has no line in vfm_op_infos", op);
+		while (k < cases.n && !((int)cases.v[k]->op == op && cases.v[k]->flags & VFM_CASE_TEST))
+			k++;
+		if (k == cases.n)
+			fail_msg("the op %s has no case", vfm_op_infos[op].name);
+	}
+}
+
 void test_checks(void **state)
 {
 	static const struct vfm_dev_table table = {.name = "sink", .ops = &sink_ops};
@@ -81,6 +96,7 @@ void test_checks(void **state)
 	static char memory;
 
 	(void)state;
+	find_cases();
 	n_bad = 0;
 	for (size_t k = 0; k < cases.n; k++) {
 		struct vfm_case *c = cases.v[k];

@@ -46,16 +46,16 @@ static double objective_at(
 	return r;
 }
 
-/* Whether the op accumulates this gradient. */
-static bool op_accumulates(const struct vfm_case *c, const struct vfm_tensor *grad)
+/* Whether the op adds to this gradient. */
+static bool op_accumulates(struct vfm_case *c, const struct vfm_tensor *grad)
 {
-	const struct vfm_norm_bwd *n = &c->args.norm_bwd;
+	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
 
-	if (c->op == VFM_OP_norm_bwd)
-		return grad == &n->dweight || grad == &n->dbias || (grad == &n->dx && n->dx_accumulate);
-	if (c->op == VFM_OP_embed3_bwd)
-		return true;
-	return c->op == VFM_OP_qk_norm_rope_bwd && grad == &c->args.qk_norm_rope_bwd.dweight;
+	if (c->op == VFM_OP_norm_bwd && grad == &c->args.norm_bwd.dx)
+		return c->args.norm_bwd.dx_accumulate;
+	while (vfm_operand_of(&c->args, o) != grad)
+		o++;
+	return o->role == VFM_INOUT;
 }
 
 static void check_gradient(

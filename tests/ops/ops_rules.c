@@ -20,6 +20,8 @@ static const struct op_rule rules[] = {
 		5, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2},
 	{VFM_OP_gate_bwd, VFM_OP_gate, B(gate_bwd, dy), B(gate, y),
 		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0},
+	{VFM_OP_add_row_bwd, VFM_OP_add_row, B(add_row_bwd, dy), B(add_row, y),
+		{{B(add_row_bwd, drow), B(add_row, row)}}, 1, {{0}}, 0},
 	{VFM_OP_qk_norm_rope_bwd, VFM_OP_qk_norm_rope, B(qk_norm_rope_bwd, dy), B(qk_norm_rope, y),
 		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)},
 			{B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)}},
@@ -77,6 +79,10 @@ void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 		const struct vfm_gate_bwd *a = &c->args.gate_bwd;
 
 		f->gate = (struct vfm_gate){.x = a->dy, .y = a->dy, .h = a->h, .gate = a->gate, .seqs = a->seqs};
+	} else if (c->op == VFM_OP_add_row_bwd) {
+		const struct vfm_add_row_bwd *a = &c->args.add_row_bwd;
+
+		f->add_row = (struct vfm_add_row){.x = a->dy, .row = a->drow, .y = a->dy};
 	} else if (c->op == VFM_OP_qk_norm_rope_bwd) {
 		const struct vfm_qk_norm_rope_bwd *a = &c->args.qk_norm_rope_bwd;
 

@@ -85,6 +85,7 @@ void test_same_bits(void **state);
 void test_checks(void **state);
 void test_unread(void **state);
 void test_nan(void **state);
+void test_in_place(void **state);
 void test_sum_in_place(void **state);
 void test_merged_blocks(void **state);
 void test_low_scores(void **state);

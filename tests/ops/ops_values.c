@@ -1,4 +1,5 @@
-/* ops_values.c - properties that a list of cases cannot state: unread operands, NaN, order of sums, random numbers. */
+/* ops_values.c - properties that a list of cases cannot state: unread operands, NaN, operations in place, order of
+ * sums, random numbers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,6 +78,42 @@ void test_nan(void **state)
 				codes[39] == vfm_f32_to_f8(k ? 448 : 312, VFM_F8E4M3));
 		}
 	}
+}
+
+/* y in the memory of x gives the same bits as y in memory of its own. */
+void test_in_place(void **state)
+{
+	struct vfm_err err = {0};
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		bool gate = c->op == VFM_OP_gate;
+		struct vfm_tensor *x = gate ? &c->args.gate.x : &c->args.add_row.x,
+				  *y = gate ? &c->args.gate.y : &c->args.add_row.y;
+		void *apart, *want;
+		struct image m;
+
+		if (!case_wanted(c) || !(gate || c->op == VFM_OP_add_row))
+			continue;
+		image_take(&m, c, false);
+		apart = y->data;
+		want = vfm_malloc(vfm_nbytes(y) + 1);
+		for (int i = 0; i < n_full; i++) {
+			image_put(&m, c);
+			assert_int_equal(vfm_case_run(c, levels[i].s, &err), 0);
+			memcpy(want, apart, vfm_nbytes(y));
+			y->data = x->data;
+			assert_int_equal(vfm_case_run(c, levels[i].s, &err), 0);
+			if (memcmp(y->data, want, vfm_nbytes(y)) != 0)
+				case_bad(levels[i].name, c, "other bits in place");
+			y->data = apart;
+		}
+		free(want);
+		image_release(&m, c);
+	}
+	assert_int_equal(n_bad, 0);
 }
 
 /* Parts are summed in their order, element by element, for every location of the result and of the own part. */

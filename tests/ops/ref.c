@@ -246,6 +246,28 @@ static void ref_gate_bwd(struct ref *r)
 		}
 }
 
+static void ref_add_row(struct ref *r)
+{
+	const struct vfm_add_row *a = r->args;
+	const double *x = V(add_row, x), *row = V(add_row, row);
+	double *y = V(add_row, y);
+	int64_t d = a->x.shape[1];
+
+	for (int64_t i = 0; i < a->x.shape[0] * d; i++)
+		y[i] = x[i] + row[i % d];
+}
+
+static void ref_add_row_bwd(struct ref *r)
+{
+	const struct vfm_add_row_bwd *a = r->args;
+	const double *dy = V(add_row_bwd, dy);
+	double *drow = V(add_row_bwd, drow);
+	int64_t d = a->dy.shape[1];
+
+	for (int64_t i = 0; i < a->dy.shape[0] * d; i++)
+		drow[i % d] += dy[i];
+}
+
 /* Rotates the pairs of row[d] by cs[d], or back. */
 static void rotate(double *row, const double *cs, int64_t d, double dir)
 {

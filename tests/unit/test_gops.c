@@ -177,6 +177,13 @@ static struct vfm_var *f_qk(struct probe *p, struct vfm_var **x)
 	return vfm_g_qk_norm_rope(t, vfm_view_heads(t, y, 1, 2, 8), x[1], (struct vfm_tensor){0}, 1e-6f);
 }
 
+/* The row is read twice. */
+static struct vfm_var *f_add_row(struct probe *p, struct vfm_var **x)
+{
+	(void)p;
+	return vfm_g_add_row(t, vfm_g_act(t, vfm_g_add_row(t, x[0], x[1]), VFM_ACT_SILU), x[1]);
+}
+
 static struct vfm_var *f_linear(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
@@ -193,6 +200,10 @@ static void test_moving_weights(void **state)
 			.n = 3,
 			.leaf = {{like(rows, 24)}, {like(24, -1)}, {like(24, -1)}}};
 		struct probe qk = {.name = "qk", .f = f_qk, .n = 2, .leaf = {{like(rows, 48)}, {like(8, -1)}}};
+		struct probe row = {
+			.name = "add_row", .f = f_add_row, .n = 2, .leaf = {{like(rows, 24)}, {like(24, -1)}}};
+		struct probe table = {
+			.name = "add_row, table", .f = f_add_row, .n = 2, .leaf = {{like(rows, 24)}, {like(3, 8)}}};
 		struct probe linear = {.name = "linear",
 			.f = f_linear,
 			.n = 3,
@@ -200,6 +211,8 @@ static void test_moving_weights(void **state)
 
 		check_probe(&norm, 1);
 		check_probe(&qk, 1);
+		check_probe(&row, 0);
+		check_probe(&table, 0);
 		check_probe(&linear, 1);
 	}
 }
