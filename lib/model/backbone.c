@@ -174,15 +174,6 @@ void vfm_modulation_declare(
 	}
 }
 
-/* Returns [S, n_mod * D]: the table of the block, repeated for each sample. */
-static struct vfm_var *repeat_table(struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in)
-{
-	struct vfm_var *rows = vfm_g_index_select(t, &mod->table->var, in->in->mod_rows); /* [S * n_mod, D] */
-
-	return vfm_view(
-		t, rows, vfm_t2(rows->v.data, rows->v.dtype, in->sc->v.shape[0], mod->n_mod * in->sc->v.shape[1]));
-}
-
 void vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out)
 {
@@ -190,7 +181,7 @@ void vfm_modulation(
 	struct vfm_var *m;
 
 	if (mod->table)
-		m = vfm_g_add(t, in->shared, repeat_table(t, mod, in));
+		m = vfm_g_add_row(t, in->shared, &mod->table->var);
 	else if (in->shared)
 		m = vfm_g_add(t,
 			vfm_linear(t, &mod->b, vfm_linear(t, &mod->a, in->sc, VFM_ACT_NONE, dt), VFM_ACT_NONE, VFM_F32),

@@ -27,8 +27,6 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 		in->pos_embed = vfm_sub_t2(a, VFM_F32, T, m->hidden);
 	if (m->pos == VFM_POS_LEARNED)
 		in->pos = vfm_sub_t2(a, VFM_I32, T, 3);
-	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE)
-		in->mod_rows = vfm_sub_t1(a, VFM_I32, p->n * vfm_model_arch(m)->n_mod);
 }
 
 static int upload_tensor(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
@@ -107,19 +105,6 @@ out:
 	return rc;
 }
 
-static int upload_mod_rows(struct vfm_model_in *in, const struct vfm_model_spec *m, struct vfm_err *err)
-{
-	int64_t n = vfm_numel(&in->mod_rows);
-	int32_t *row = vfm_calloc((size_t)n + 1, sizeof(*row));
-	int rc;
-
-	for (int64_t i = 0; i < n; i++)
-		row[i] = (int32_t)(i % vfm_model_arch(m)->n_mod);
-	rc = upload_tensor(in, &in->mod_rows, row, err);
-	free(row);
-	return rc;
-}
-
 static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
@@ -136,8 +121,6 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
 	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, p->cu_text, err));
 	TRY_OUT(upload_text(in, m, p, dropped, host, err));
-	if (vfm_has(&in->mod_rows))
-		TRY_OUT(upload_mod_rows(in, m, err));
 	rc = upload_positions(in, m, p, host, err);
 out:
 	free(wide);

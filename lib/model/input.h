@@ -31,7 +31,6 @@ struct vfm_model_in {
 	struct vfm_units frames, columns; /* stdit: divisions for spatial and temporal attention */
 	struct vfm_moe_in moe;            /* with experts; the caller may set moe.loss */
 	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; absent without learned positions */
-	struct vfm_tensor mod_rows;       /* [S * n_mod] i32: 0 .. n_mod - 1 per sample; only for table modulation */
 };
 
 /* Uploads everything except x and t_cond.  Replaces the text of samples marked in `dropped` [n] (NULL: none) by zeros.
