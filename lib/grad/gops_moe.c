@@ -126,16 +126,8 @@ static int grouped_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 	struct grouped_wgrad *g = ctx;
 	struct vfm_grouped_gemm a = {.what = VFM_GROUPED_WGRAD, .groups = g->groups, .a = g->dz, .b = g->x};
 
-	if (vfm_wants_grad(g->b)) {
-		bool accumulate;
-
-		TRY(vfm_grad_into(t, g->b, &a.a_colsum, &accumulate, err));
-		if (!accumulate) { /* [G,out] counts as a matrix, which is not zeroed at the start of a step */
-			struct vfm_axpby zero = {.x = a.a_colsum, .y = a.a_colsum};
-
-			TRY(BACKWARD(axpby, &zero));
-		}
-	}
+	if (vfm_wants_grad(g->b))
+		TRY(vfm_grad_add(t, g->b, &a.a_colsum, err));
 	TRY(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
 	return BACKWARD(grouped_gemm, &a);
 }
