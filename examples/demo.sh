@@ -37,18 +37,14 @@ stage() { vfm-curate "$@" || [ $? = 1 ]; }
 if [ -n "${VIDEOS:-}" ]; then
 	say "1. probe, split, clip, score, filter, encode, shard: $VIDEOS"
 	size=128x128 prompts=("")
-	# Images and short clips have few latent frames, so a patch covers one.
-	patch=1x2x2 context=4608 lr=1e-3
-	model='"layers": 6, "hidden": 192, "heads": 3'
+	patch=1x2x2 context=1152 # images and short clips have few latent frames, so a patch covers one
 	find -L "$VIDEOS" -type f | sort | stage probe --timeout 60 | stage split --min-s 0.5 --max-s 4 --timeout 60 |
 		stage clip -d "$OUT/clips" --size $size --fps 8 --frames 16 --timeout 60 | stage score | stage filter --max black_ratio=0.5 |
 		stage encode -d "$OUT/latents" --text bytes:256 | stage shard -d "$OUT/data" >"$OUT/records.jsonl"
 else
 	say "1. synth, score, encode, shard: $N synthetic clips"
 	size=96x96 prompts=()
-	# All clips have 16 frames, which are 4 latent frames: with a patch of all of them, motion is learned within minutes on two cores.
-	patch=4x1x1 context=576 lr=4e-3
-	model='"layers": 4, "hidden": 128, "heads": 2, "cross_attention": false, "patch": [4, 1, 1]'
+	patch=4x1x1 context=576 # a patch covers all 4 latent frames of a clip: motion is then learned within minutes on two cores
 	for caption in "a red square moves left" "a green circle moves right" "a blue triangle moves up" "a yellow square moves down" \
 		"a blue circle moves left" "a yellow triangle moves right" "a red circle moves up" "a green square moves down" \
 		"a green triangle moves left" "a red triangle moves right" "a yellow circle moves up" "a blue square moves down"; do
@@ -66,9 +62,10 @@ vfm-pack -c $context --patch $patch --steps 100000 --format bin "$OUT/data" >"$O
 # ---- train -------------------------------------------------------------------
 cat >"$OUT/config.json" <<END
 {
-  "model": {$model, "text_dim": 256, "pos": "both", "pooled_text": true},
+  "model": {"layers": 4, "hidden": 128, "heads": 2, "pos": "both", "patch": [${patch//x/, }],
+            "text_dim": 256, "cross_attention": false, "pooled_text": true},
   "diffusion": {"kind": "flow"},
-  "train": {"lr": $lr, "schedule": "cosine", "warmup_steps": 50, "ema_decay": 0.995, "dtype": "$DTYPE"},
+  "train": {"lr": 3e-3, "schedule": "cosine", "warmup_steps": 50, "ema_decay": 0.995, "dtype": "$DTYPE"},
   "ckpt": {"every": 1000, "keep": 2}
 }
 END
