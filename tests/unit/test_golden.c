@@ -425,7 +425,7 @@ int main(void)
 	struct CMUnitTest tests[2 * MAX_GOLDENS] = {0};
 	glob_t found;
 	char *pattern = vfm_strfmt("%s/*.json", folder());
-	int n = 0, rc = glob(pattern, 0, NULL, &found);
+	int n = 0, rc = glob(pattern, 0, NULL, &found), failed;
 
 	if (rc != 0 || found.gl_pathc > MAX_GOLDENS) {
 		fprintf(stderr, "%s: %s\n", pattern, rc ? "no golden files" : "too many");
@@ -440,5 +440,11 @@ int main(void)
 			tests[n++] = (struct CMUnitTest){vfm_strfmt("%s in bf16", name), test_bf16, NULL, NULL, name};
 	}
 	vfm_par_set_threads(1); /* the models are tiny */
-	return _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
+	failed = _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
+	for (int i = 0; i < n; i++)
+		if (tests[i].test_func == test_bf16)
+			free((char *)(uintptr_t)tests[i].name);
+	globfree(&found);
+	free(pattern);
+	return failed;
 }
