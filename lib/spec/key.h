@@ -5,6 +5,9 @@
 #define VFM_SPEC_KEY_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
 
 enum vfm_key_type {
 	VFM_KEY_INT,  /* int64_t */
@@ -25,5 +28,10 @@ struct vfm_key {
 	const int *values;        /* of an enum; NULL: 0, 1, 2 ... */
 	const char *help;
 };
+
+/* Checks the value of k in the struct at `base`: numbers must lie in the range.  VFM_EUSAGE names key, range and value.
+ */
+int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_err *err);
+int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err);
 
 #endif

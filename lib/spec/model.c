@@ -112,14 +112,6 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 
 /* ---- checks ---- */
 
-static int check_int(const char *key, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err)
-{
-	if (v >= lo && v <= hi)
-		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", key, (long long)lo, (long long)hi,
-		(long long)v);
-}
-
 /* Whether the architecture reads the key: the key is in its row, or in no row. */
 static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
 {
@@ -136,29 +128,6 @@ static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
 	return !special;
 }
 
-static int check_key(const struct vfm_model_spec *m, const struct vfm_key *k, struct vfm_err *err)
-{
-	const void *p = (const char *)m + k->off;
-	int64_t lo = (int64_t)k->min, hi = (int64_t)k->max;
-	double x;
-
-	switch (k->type) {
-	case VFM_KEY_INT:
-		return check_int(k->path, *(const int64_t *)p, lo, hi, err);
-	case VFM_KEY_INT3:
-		for (int i = 0; i < 3; i++)
-			TRY(check_int(k->path, ((const int64_t *)p)[i], lo, hi, err));
-		return 0;
-	case VFM_KEY_NUM:
-		x = *(const double *)p;
-		if (!(x >= k->min && x <= k->max))
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, x);
-		return 0;
-	default:
-		return 0;
-	}
-}
-
 static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
 {
 	int64_t d;
@@ -171,7 +140,7 @@ static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.heads: head dim %lld (hidden / heads) must be a multiple of 8, at most 128",
 			(long long)d);
-	TRY(check_int("model.kv_heads", m->kv_heads, 0, m->heads, err));
+	TRY(vfm_key_check_int("model.kv_heads", m->kv_heads, 0, m->heads, err));
 	if (m->kv_heads == 0)
 		m->kv_heads = m->heads;
 	if (m->heads % m->kv_heads)
@@ -231,8 +200,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 	a = vfm_model_arch(m);
 	for (int i = 0; i < vfm_model_n_keys; i++)
 		if (has_key(a, &vfm_model_keys[i]))
-			TRY(check_key(m, &vfm_model_keys[i], err));
-	TRY(check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
+			TRY(vfm_key_check_value(m, &vfm_model_keys[i], err));
+	TRY(vfm_key_check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
 	if (m->adaln_lora && a->mod != VFM_MOD_MATRIX)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.adaln_lora: the blocks of model.arch '%s' have no modulation matrices; 0 would fit",

@@ -2,6 +2,37 @@
 
 #include "base/mem.h"
 
+static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
+static const char *const overlap_names[] = {"auto", "on", "off", NULL};
+static const char *const pp_names[] = {"1f1b", "zb", NULL};
+
+#define OFF(f) offsetof(struct vfm_parallel, f)
+
+const struct vfm_key vfm_parallel_keys[] = {
+	{"parallel.tp", VFM_KEY_INT, OFF(tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
+	{"parallel.cp", VFM_KEY_INT, OFF(cp), 1, 1024, NULL, NULL, "context parallel degree"},
+	{"parallel.pp", VFM_KEY_INT, OFF(pp), 1, 1024, NULL, NULL, "pipeline stages"},
+	{"parallel.ep", VFM_KEY_INT, OFF(ep), 1, 1024, NULL, NULL, "expert parallel degree"},
+	{"parallel.dp", VFM_KEY_INT, OFF(dp), 0, 1 << 20, NULL, NULL,
+		"data parallel degree; 0: what the other degrees leave"},
+	{"parallel.vpp", VFM_KEY_INT, OFF(vpp), 1, 1024, NULL, NULL,
+		"chunks of layers a pipeline stage holds, interleaved"},
+	{"parallel.schedule", VFM_KEY_ENUM, OFF(schedule), 0, 0, pp_names, NULL, "order of work of a pipeline"},
+	{"parallel.cp_mode", VFM_KEY_ENUM, OFF(cp_mode), 0, 0, cp_mode_names, NULL,
+		"how context parallel attention sees all tokens"},
+	{"parallel.cp_a2a", VFM_KEY_INT, OFF(cp_a2a), 0, 1024, NULL, NULL,
+		"hybrid: ranks of the inner all-to-all; 0: as many as the heads allow"},
+	{"parallel.fsdp", VFM_KEY_BOOL, OFF(fsdp), 0, 0, NULL, NULL, "shard parameters, gradients and optimizer"},
+	{"parallel.distopt", VFM_KEY_BOOL, OFF(distopt), 0, 0, NULL, NULL, "shard the optimizer"},
+	{"parallel.shard", VFM_KEY_INT, OFF(shard), 0, 1 << 20, NULL, NULL,
+		"ranks that fsdp and distopt shard over; 0: all of dp x cp"},
+	{"parallel.overlap", VFM_KEY_ENUM, OFF(overlap), 0, 0, overlap_names, NULL,
+		"whether collectives within layers overlap with computing"},
+	{"parallel.bucket_mib", VFM_KEY_INT, OFF(bucket_mib), 0, 1 << 20, NULL, NULL,
+		"size of the buckets in which gradients are reduced"},
+};
+const int vfm_parallel_n_keys = sizeof(vfm_parallel_keys) / sizeof(vfm_parallel_keys[0]);
+
 void vfm_parallel_defaults(struct vfm_parallel *p)
 {
 	*p = (struct vfm_parallel){.tp = 1, .cp = 1, .pp = 1, .ep = 1, .vpp = 1, .bucket_mib = 32};
@@ -54,16 +85,8 @@ static int check_divides(const char *key, int64_t degree, const struct multiple 
 
 static int check_range(const struct vfm_parallel *p, struct vfm_err *err)
 {
-	const struct {
-		const char *key;
-		int64_t value, min;
-	} k[] = {{"tp", p->tp, 1}, {"cp", p->cp, 1}, {"pp", p->pp, 1}, {"ep", p->ep, 1}, {"vpp", p->vpp, 1},
-		{"dp", p->dp, 0}, {"cp_a2a", p->cp_a2a, 0}, {"shard", p->shard, 0}, {"bucket_mib", p->bucket_mib, 0}};
-
-	for (size_t i = 0; i < sizeof(k) / sizeof(k[0]); i++)
-		if (k[i].value < k[i].min || k[i].value > 1 << 20)
-			return vfm_fail(err, VFM_EUSAGE, "parallel.%s: expected %lld to %d, got %lld", k[i].key,
-				(ll)k[i].min, 1 << 20, (ll)k[i].value);
+	for (int i = 0; i < vfm_parallel_n_keys; i++)
+		TRY(vfm_key_check_value(p, &vfm_parallel_keys[i], err));
 	return 0;
 }
 
@@ -71,7 +94,7 @@ static int check_world(struct vfm_parallel *p, int world, struct vfm_err *err)
 {
 	int64_t model = p->tp * p->cp, rest;
 
-	/* Each is at most 2^20. */
+	/* Each is at most 1024. */
 	if (model <= world)
 		model *= p->pp;
 	if (model > world || world % model)

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "spec/key.h"
 #include "spec/model.h"
 #include "spec/shard.h"
 
@@ -40,6 +41,10 @@ struct vfm_parallel {
 	int overlap;        /* enum vfm_overlap */
 	int64_t bucket_mib; /* size of the gradient buckets, which the backward reduces as they fill */
 };
+
+/* The keys of the section "parallel", with their ranges; offsets are those in struct vfm_parallel. */
+extern const struct vfm_key vfm_parallel_keys[];
+extern const int vfm_parallel_n_keys;
 
 void vfm_parallel_defaults(struct vfm_parallel *p);
 /* Checks p for `world` ranks and sets dp, shard and cp_a2a.  VFM_EUSAGE: the message names the key and the values that

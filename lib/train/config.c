@@ -13,9 +13,6 @@ static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {
 	"none", "selective", "full", "light", NULL}; /* in the order of enum vfm_recompute */
-static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
-static const char *const overlap_names[] = {"auto", "on", "off", NULL};
-static const char *const pp_names[] = {"1f1b", "zb", NULL};
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
@@ -27,8 +24,8 @@ static const char *const graphs_names[] = {"off", "on", NULL};
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
 
-/* The keys after those of section "model" (spec/model.h). */
-static const struct vfm_key own_keys[] = {
+/* Sections diffusion and data; then train and ckpt. */
+static const struct vfm_key data_keys[] = {
 	{"diffusion.kind", VFM_KEY_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
 	{"diffusion.p_mean", VFM_KEY_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
 	{"diffusion.p_std", VFM_KEY_NUM, OFF(diffusion.p_std), 0, 20, NULL, NULL,
@@ -43,29 +40,10 @@ static const struct vfm_key own_keys[] = {
 		"probability that a sample's text is dropped"},
 	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
 	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
-	{"parallel.tp", VFM_KEY_INT, OFF(parallel.tp), 1, 1024, NULL, NULL, "tensor parallel degree"},
-	{"parallel.cp", VFM_KEY_INT, OFF(parallel.cp), 1, 1024, NULL, NULL, "context parallel degree"},
-	{"parallel.pp", VFM_KEY_INT, OFF(parallel.pp), 1, 1024, NULL, NULL, "pipeline stages"},
-	{"parallel.ep", VFM_KEY_INT, OFF(parallel.ep), 1, 1024, NULL, NULL, "expert parallel degree"},
-	{"parallel.dp", VFM_KEY_INT, OFF(parallel.dp), 0, 1 << 20, NULL, NULL,
-		"data parallel degree; 0: what the other degrees leave"},
-	{"parallel.vpp", VFM_KEY_INT, OFF(parallel.vpp), 1, 1024, NULL, NULL,
-		"chunks of layers a pipeline stage holds, interleaved"},
-	{"parallel.schedule", VFM_KEY_ENUM, OFF(parallel.schedule), 0, 0, pp_names, NULL,
-		"order of work of a pipeline"},
-	{"parallel.cp_mode", VFM_KEY_ENUM, OFF(parallel.cp_mode), 0, 0, cp_mode_names, NULL,
-		"how context parallel attention sees all tokens"},
-	{"parallel.cp_a2a", VFM_KEY_INT, OFF(parallel.cp_a2a), 0, 1024, NULL, NULL,
-		"hybrid: ranks of the inner all-to-all; 0: as many as the heads allow"},
-	{"parallel.fsdp", VFM_KEY_BOOL, OFF(parallel.fsdp), 0, 0, NULL, NULL,
-		"shard parameters, gradients and optimizer"},
-	{"parallel.distopt", VFM_KEY_BOOL, OFF(parallel.distopt), 0, 0, NULL, NULL, "shard the optimizer"},
-	{"parallel.shard", VFM_KEY_INT, OFF(parallel.shard), 0, 1 << 20, NULL, NULL,
-		"ranks that fsdp and distopt shard over; 0: all of dp x cp"},
-	{"parallel.overlap", VFM_KEY_ENUM, OFF(parallel.overlap), 0, 0, overlap_names, NULL,
-		"whether collectives within layers overlap with computing"},
-	{"parallel.bucket_mib", VFM_KEY_INT, OFF(parallel.bucket_mib), 0, 1 << 20, NULL, NULL,
-		"size of the buckets in which gradients are reduced"},
+};
+static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
+
+static const struct vfm_key train_keys[] = {
 	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
 		"optimizer steps; 0: as many as the manifest has"},
 	{"train.lr", VFM_KEY_NUM, OFF(train.lr), 0, 10, NULL, NULL, "peak learning rate"},
@@ -111,22 +89,46 @@ static const struct vfm_key own_keys[] = {
 		"checkpoints at multiples of this stay for good; 0: none"},
 };
 
-enum { N_OWN = sizeof(own_keys) / sizeof(own_keys[0]) };
+static const int n_train_keys = sizeof(train_keys) / sizeof(train_keys[0]);
+
+/* All keys, in the order of vfm-config(5). */
+static const struct {
+	const struct vfm_key *key;
+	const int *n;
+	size_t off; /* of the struct that the offsets of these keys refer to */
+} key_tables[] = {
+	{vfm_model_keys, &vfm_model_n_keys, OFF(model)},
+	{data_keys, &n_data_keys, 0},
+	{vfm_parallel_keys, &vfm_parallel_n_keys, OFF(parallel)},
+	{train_keys, &n_train_keys, 0},
+};
 
 static int count_keys(void)
 {
-	return vfm_model_n_keys + N_OWN;
+	int n = 0;
+
+	for (size_t i = 0; i < sizeof(key_tables) / sizeof(key_tables[0]); i++)
+		n += *key_tables[i].n;
+	return n;
 }
 
 static const struct vfm_key *key_at(int i)
 {
-	return i < vfm_model_n_keys ? &vfm_model_keys[i] : &own_keys[i - vfm_model_n_keys];
+	size_t t = 0;
+
+	for (; i >= *key_tables[t].n; t++)
+		i -= *key_tables[t].n;
+	return &key_tables[t].key[i];
 }
 
 /* Returns the address of a key's value in the configuration. */
 static void *key_value(struct vfm_config *c, const struct vfm_key *k)
 {
-	return (strncmp(k->path, "model.", 6) == 0 ? (char *)&c->model : (char *)c) + k->off;
+	size_t t = 0;
+
+	while (k < key_tables[t].key || k >= key_tables[t].key + *key_tables[t].n)
+		t++;
+	return (char *)c + key_tables[t].off + k->off;
 }
 
 void vfm_config_defaults(struct vfm_config *c)
