@@ -1,4 +1,5 @@
-/* ops_checks.c - every op has a case; operands of wrong shape, dtype or memory are errors before a device is called. */
+/* ops_checks.c - every op has a case and a CUDA kernel; operands of wrong shape, dtype or memory are errors before a
+ * device is called. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "emu_dev.h"
 #include "ops_test.h"
 
 /* A device whose ops only count their calls. */
@@ -73,7 +75,7 @@ static void refuse_wrong_operand(struct vfm_stream *s, struct vfm_case *c, const
 	}
 }
 
-/* Every op is described and has a case, so that all tests run it. */
+/* Every op is described and has a case, so that all tests run it, and a CUDA kernel. */
 static void find_cases(void)
 {
 	for (int op = 0; op < VFM_OP_N; op++) {
@@ -85,6 +87,8 @@ static void find_cases(void)
 			k++;
 		if (k == cases.n)
 			fail_msg("the op %s has no case", vfm_op_infos[op].name);
+		if (!vfm_emu_has(op))
+			fail_msg("the op %s has no CUDA kernel", vfm_op_infos[op].name);
 	}
 }
 
