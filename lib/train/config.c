@@ -24,7 +24,7 @@ static const char *const graphs_names[] = {"off", "on", NULL};
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
 
-/* Sections diffusion and data; then train and ckpt. */
+/* Sections "diffusion" and "data". */
 static const struct vfm_key data_keys[] = {
 	{"diffusion.kind", VFM_KEY_ENUM, OFF(diffusion.kind), 0, 0, kind_names, NULL, "formulation"},
 	{"diffusion.p_mean", VFM_KEY_NUM, OFF(diffusion.p_mean), -20, 20, NULL, NULL, "edm: mean of ln sigma"},
@@ -43,6 +43,7 @@ static const struct vfm_key data_keys[] = {
 };
 static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
 
+/* Sections "train" and "ckpt". */
 static const struct vfm_key train_keys[] = {
 	{"train.steps", VFM_KEY_INT, OFF(train.steps), 0, 1e12, NULL, NULL,
 		"optimizer steps; 0: as many as the manifest has"},
@@ -88,7 +89,6 @@ static const struct vfm_key train_keys[] = {
 	{"ckpt.keep_every", VFM_KEY_INT, OFF(ckpt.keep_every), 0, 1e12, NULL, NULL,
 		"checkpoints at multiples of this stay for good; 0: none"},
 };
-
 static const int n_train_keys = sizeof(train_keys) / sizeof(train_keys[0]);
 
 /* All keys, in the order of vfm-config(5). */
@@ -124,11 +124,10 @@ static const struct vfm_key *key_at(int i)
 /* Returns the address of a key's value in the configuration. */
 static void *key_value(struct vfm_config *c, const struct vfm_key *k)
 {
-	size_t t = 0;
-
-	while (k < key_tables[t].key || k >= key_tables[t].key + *key_tables[t].n)
-		t++;
-	return (char *)c + key_tables[t].off + k->off;
+	for (size_t t = 0;; t++)
+		for (int i = 0; i < *key_tables[t].n; i++)
+			if (k == &key_tables[t].key[i])
+				return (char *)c + key_tables[t].off + k->off;
 }
 
 void vfm_config_defaults(struct vfm_config *c)
