@@ -33,7 +33,7 @@ struct run {
 	double seconds, first_s;
 };
 
-static int run_once(const struct vfm_manifest *m, bool skip_hash, struct run *r, struct vfm_err *err)
+static int run_once(struct vfm_manifest *m, bool skip_hash, struct run *r, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {
 		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .skip_hash = skip_hash};

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,47 +184,6 @@ fail:
 	close(fd);
 	free(buf);
 	return VFM_EINPUT;
-}
-
-int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err)
-{
-	struct stat st;
-	void *p;
-	int fd;
-
-	*m = (struct vfm_map){0};
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
-	if (fd < 0)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
-	if (fstat(fd, &st) != 0) {
-		vfm_fail_errno(err, VFM_EINPUT, "cannot stat '%s'", path);
-		goto fail;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		vfm_fail(err, VFM_EINPUT, "'%s' is not a regular file", path);
-		goto fail;
-	}
-	if (st.st_size > 0) {
-		p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (p == MAP_FAILED) {
-			vfm_fail_errno(err, VFM_EENV, "cannot map '%s'", path);
-			goto fail;
-		}
-		m->data = p;
-		m->size = (size_t)st.st_size;
-	}
-	close(fd);
-	return 0;
-fail:
-	close(fd);
-	return err ? err->code : VFM_EINPUT;
-}
-
-void vfm_map_close(struct vfm_map *m)
-{
-	if (m->data)
-		munmap((void *)(uintptr_t)m->data, m->size);
-	*m = (struct vfm_map){0};
 }
 
 int vfm_mkdir_p(const char *path, struct vfm_err *err)

@@ -1,4 +1,4 @@
-/* file.h - files that are complete or absent, reads, maps and directories. */
+/* file.h - files that are complete or absent, reads, and directories. */
 #ifndef VFM_BASE_FILE_H
 #define VFM_BASE_FILE_H
 
@@ -27,15 +27,6 @@ int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_er
 
 /* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data. */
 int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
-
-/* A read-only mapping of a regular file; of an empty file, data is NULL and size 0.  If another process truncates the
- * file, reading the mapping raises SIGBUS. */
-struct vfm_map {
-	const uint8_t *data;
-	size_t size;
-};
-int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err);
-void vfm_map_close(struct vfm_map *m);
 
 int vfm_mkdir_p(const char *path, struct vfm_err *err); /* also makes missing parents; no-op if it exists */
 int vfm_fsync_dir(const char *path, struct vfm_err *err);

@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -120,6 +121,34 @@ void vfm_error(const char *fmt, ...)
 	va_start(ap, fmt);
 	write_line("", fmt, ap);
 	va_end(ap);
+}
+
+/* Appends s to the line of *n bytes, as far as there is room. */
+static void append_text(char *line, size_t size, size_t *n, const char *s)
+{
+	while (*s && *n < size)
+		line[(*n)++] = *s++;
+}
+
+void vfm_log_from_signal(const char *message)
+{
+	char line[PIPE_BUF], digits[16], *p = digits + sizeof(digits) - 1;
+	size_t n = 0;
+	int r = rank;
+
+	*p = 0;
+	append_text(line, sizeof(line) - 1, &n, program);
+	if (r >= 0) {
+		do
+			*--p = (char)('0' + r % 10);
+		while ((r /= 10) > 0);
+		append_text(line, sizeof(line) - 1, &n, ": rank ");
+		append_text(line, sizeof(line) - 1, &n, p);
+	}
+	append_text(line, sizeof(line) - 1, &n, ": ");
+	append_text(line, sizeof(line) - 1, &n, message);
+	line[n++] = '\n';
+	write_stderr(line, n);
 }
 
 /* ---- progress ---------------------------------------------------------------- */

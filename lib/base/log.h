@@ -19,6 +19,9 @@ void vfm_info(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* su
 void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "warning: …" */
 void vfm_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Writes "program: rank 3: message" from a signal handler.  Takes no lock and allocates nothing. */
+void vfm_log_from_signal(const char *message);
+
 /* Progress: a bar on a terminal, else a line every 10 seconds; suppressed by -q.  total 0: unknown.  Any thread may
  * call step. */
 struct vfm_progress {

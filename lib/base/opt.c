@@ -1,12 +1,14 @@
 #include "base/opt.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/near.h"
 #include "base/num.h"
@@ -325,28 +327,37 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 
 /* ---- the frame of main ------------------------------------------------------- */
 
+/* A file that is opened while one of the first three descriptors is closed would get its number, and messages or output
+ * would be written into that file.  Each is opened in the direction that is not its own, so that its use fails. */
+static void open_standard_descriptors(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			_exit(-VFM_EENV); /* there is no descriptor for a message */
+}
+
 void vfm_cmd_init(const char *argv0)
 {
+	open_standard_descriptors();
 	vfm_log_init(argv0);
+	vfm_map_catch_faults();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 }
 
 int vfm_cmd_exit(int rc, const struct vfm_err *err)
 {
-	bool pending, failed;
+	bool failed;
 	int why;
 
 	if (rc < 0 && rc != VFM_EPIPE && err && err->msg[0])
 		vfm_error("%s", err->msg);
 	errno = 0;
-	pending = __fpending(stdout) > 0;
 	failed = ferror(stdout);
 	if (fflush(stdout) != 0)
 		failed = true;
 	why = errno;
-	/* EBADF: the process started without a stdout, which matters only if it wrote something. */
-	if (fclose(stdout) != 0 && !failed && (pending || errno != EBADF)) {
+	if (fclose(stdout) != 0 && !failed) {
 		failed = true;
 		why = errno;
 	}

@@ -50,7 +50,6 @@ static int scan_records(struct vfm_blend_set *set, const int32_t patch[3], int32
 
 int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, set->dir);
 	size_t size;
 	int rc;
 
@@ -60,7 +59,7 @@ int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t co
 		rc = vfm_fail(err, VFM_EUSAGE, "set '%s': more than %u samples; split it", set->name, UINT32_MAX);
 		goto out;
 	}
-	TRY_OUT(vfm_sha256_file(path, set->sha256, err));
+	TRY_OUT(vfm_index_sha256(set->ix, set->sha256, err));
 	size = (size_t)(set->records ? set->records : 1) * 4;
 	set->record = vfm_big_alloc(size, "sample numbers", err);
 	set->tokens = vfm_big_alloc(size, "sample lengths", err);
@@ -72,9 +71,10 @@ int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t co
 	if (rc < 0) {
 		vfm_err_context(err, "set '%s'", set->name);
 		rc = VFM_EUSAGE;
+		goto out;
 	}
+	rc = vfm_index_check(set->ix, set->sha256, err);
 out:
-	free(path);
 	return rc;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "data/index_impl.h"
 
@@ -134,6 +135,35 @@ void vfm_index_close(struct vfm_index *ix)
 	free(ix->dir);
 	free(ix->path);
 	free(ix);
+}
+
+/* ---- identity ---- */
+
+struct expected_index {
+	struct vfm_index *ix;
+	const char *sha256;
+};
+
+static int verify_index(void *ctx, struct vfm_err *err)
+{
+	struct expected_index *e = ctx;
+	char hex[VFM_SHA256_HEX];
+
+	vfm_sha256_of(e->ix->map.data, e->ix->map.size, hex);
+	if (e->sha256 && !strcmp(hex, e->sha256))
+		return 0;
+	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", e->ix->path);
+}
+
+int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *err)
+{
+	return vfm_map_check(&ix->map, verify_index, &(struct expected_index){ix, sha256}, err);
+}
+
+int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	vfm_sha256_of(ix->map.data, ix->map.size, hex);
+	return vfm_index_check(ix, hex, err);
 }
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix)

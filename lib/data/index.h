@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "data/maker.h"
 #include "data/npy.h"
 
@@ -74,6 +75,12 @@ struct vfm_index;
  * checksum or size.  The caller owns *ix. */
 int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
 void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
+
+/* Computes the sha256 of the index, which identifies a dataset in plans.  Reads the file whole. */
+int vfm_index_sha256(struct vfm_index *ix, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+/* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check).  sha256: of the opened index; NULL:
+ * unknown, and another modification time is an error. */
+int vfm_index_check(struct vfm_index *ix, const char *sha256, struct vfm_err *err);
 
 uint64_t vfm_index_n_records(const struct vfm_index *ix);
 uint32_t vfm_index_n_shards(const struct vfm_index *ix);

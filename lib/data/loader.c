@@ -42,7 +42,7 @@ struct cached_step {
 };
 
 struct vfm_loader {
-	const struct vfm_manifest *m;
+	struct vfm_manifest *m;
 	const struct vfm_manifest_header *h;
 	struct vfm_loader_opts o;
 	struct vfm_index **ix; /* [n_sets] */
@@ -93,6 +93,7 @@ static struct cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 static struct cached_step *cache_get(struct vfm_loader *l, int64_t step)
 {
 	struct cached_step *e;
+	struct vfm_err why;
 	bool mine;
 
 	pthread_mutex_lock(&l->lock);
@@ -103,6 +104,10 @@ static struct cached_step *cache_get(struct vfm_loader *l, int64_t step)
 	if (mine) {
 		pthread_mutex_unlock(&l->lock);
 		e->rc = vfm_manifest_step(l->m, step, &e->s, &e->err);
+		if (vfm_manifest_check(l->m, l->o.plan_sha256, &why) < 0) { /* an error of the step follows from it */
+			e->err = why;
+			e->rc = why.code;
+		}
 		pthread_mutex_lock(&l->lock);
 		e->ready = true;
 		pthread_cond_broadcast(&l->changed);
@@ -192,6 +197,9 @@ static int look_up(
 
 		if (rc >= 0)
 			rc = check_record(l, s, r, err);
+		if (rc >= 0)
+			rc = vfm_index_check(
+				l->ix[s->set], l->o.skip_hash ? NULL : l->h->sets[s->set].index_sha256, err);
 		if (rc < 0)
 			return sample_context(l, s, err);
 		p->text_tokens += kept_text_rows(l, r);
@@ -309,11 +317,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 			"the index has %llu records, the manifest was made for %lld: pack again",
 			(unsigned long long)vfm_index_n_records(l->ix[i]), (long long)s->records);
 	if (!l->o.skip_hash) {
-		char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, s->dir);
-		int rc = vfm_sha256_file(path, sha, err);
-
-		free(path);
-		TRY(rc);
+		TRY(vfm_index_sha256(l->ix[i], sha, err));
 		if (strcmp(sha, s->index_sha256))
 			return vfm_fail(
 				err, VFM_EUSAGE, "the index has changed since the manifest was made: pack again");
@@ -338,8 +342,7 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_loader *vfm_loader_open(
-	const struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
+struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err)
 {
 	struct vfm_loader *l = vfm_calloc(1, sizeof(*l));
 	const int32_t *patch;

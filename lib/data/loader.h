@@ -20,6 +20,9 @@ struct vfm_loader_opts {
 	int32_t prefetch;    /* packs read ahead; 0: 4 */
 	int32_t threads;     /* reading threads; 0: 2 */
 	int32_t text_len;    /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
+	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
+	 * of the file changes. */
+	const char *plan_sha256;
 	/* do not compare the sha256 of the indexes with the manifest at open (it reads them whole) */
 	bool skip_hash;
 };
@@ -35,15 +38,14 @@ struct vfm_loader;
 
 /* Opens the indexes of all sets and compares them with the header: records, channels, text_dim, sha256.
  * The manifest must outlive the loader.  NULL on failure. */
-struct vfm_loader *vfm_loader_open(
-	const struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
+struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
 /* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns and which is valid until
  * vfm_loader_release.  Returns 0 at the end of the manifest.  Returns a negative code if the pack cannot be read: a
- * sample is not in the index, its tokens differ from the manifest, or its checksum is wrong.  The message names pack,
- * set, shard and index; all further calls return the same error. At most prefetch + 1 packs may be held; VFM_EUSAGE if
- * the oldest of them is still held. */
+ * sample is not in the index, its tokens differ from the manifest, its checksum is wrong, or manifest or index changed
+ * while they were in use.  The message names pack, set, shard and index; all further calls return the same error. At
+ * most prefetch + 1 packs may be held; VFM_EUSAGE if the oldest of them is still held. */
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);
 

@@ -11,7 +11,7 @@
  * a step of a jsonl manifest by binary search over byte offsets.  Every record is checked when it is read: a damaged,
  * truncated or contradictory manifest gives VFM_EUSAGE and one sentence that names file and line (or pack).
  *
- * An opened manifest is immutable: all functions on a const manifest are thread-safe and local.
+ * All reading functions are thread-safe and local. If another process may change the file, see vfm_manifest_check.
  */
 #ifndef VFM_DATA_MANIFEST_H
 #define VFM_DATA_MANIFEST_H
@@ -86,6 +86,9 @@ struct vfm_manifest;
 
 /* Opens and checks the header and the last record (a truncated file is found here). NULL on failure. */
 struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err);
+/* Returns VFM_EENV if the file has changed since it was opened (vfm_map_check).  A reader calls it after it has read.
+ * sha256: of the opened manifest; NULL: unknown, and another modification time is an error. */
+int vfm_manifest_check(struct vfm_manifest *m, const char *sha256, struct vfm_err *err);
 void vfm_manifest_close(struct vfm_manifest *m);                                     /* NULL is fine */
 const struct vfm_manifest_header *vfm_manifest_header(const struct vfm_manifest *m); /* owned by m */
 const char *vfm_manifest_path(const struct vfm_manifest *m);
@@ -99,8 +102,8 @@ void vfm_manifest_step_release(struct vfm_manifest_step *s);
  * widths, hashes of the indexes, and the samples of every pack.  Both encodings of a plan have the same hash; paths,
  * names, weights and costs do not affect it.  The compute threads share the work (base/par.h). */
 /* tick (may be NULL) is called after each block of steps; a negative result ends the call. */
-int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
-	int (*tick)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err);
+int vfm_manifest_sha256(struct vfm_manifest *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
+	void *ctx, struct vfm_err *err);
 
 /* ---- writing ---- */
 

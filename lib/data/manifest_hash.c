@@ -6,6 +6,7 @@
 #include <endian.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/par.h"
 #include "data/manifest_priv.h"
@@ -88,7 +89,7 @@ static void hash_header(struct vfm_sha256 *s, const struct vfm_manifest_header *
 		vfm_sha256_add(s, h->sets[i].index_sha256, VFM_SHA256_HEX - 1);
 }
 
-int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
+static int hash_content(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
 	int (*tick)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err)
 {
 	struct hash_block b = {.m = m, .bad = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -110,4 +111,33 @@ int vfm_manifest_sha256(const struct vfm_manifest *m, char hex[VFM_SHA256_HEX],
 	if (b.bad >= 0 && err)
 		*err = b.err;
 	return b.bad >= 0 ? b.err.code : rc;
+}
+
+struct expected_plan {
+	const struct vfm_manifest *m;
+	const char *sha256;
+};
+
+static int verify_plan(void *ctx, struct vfm_err *err)
+{
+	struct expected_plan *e = ctx;
+	char hex[VFM_SHA256_HEX];
+
+	if (e->sha256 && hash_content(e->m, hex, NULL, NULL, NULL) == 0 && !strcmp(hex, e->sha256))
+		return 0;
+	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", e->m->path);
+}
+
+int vfm_manifest_check(struct vfm_manifest *m, const char *sha256, struct vfm_err *err)
+{
+	return vfm_map_check(&m->map, verify_plan, &(struct expected_plan){m, sha256}, err);
+}
+
+int vfm_manifest_sha256(struct vfm_manifest *m, char hex[VFM_SHA256_HEX], int (*tick)(void *ctx, struct vfm_err *err),
+	void *ctx, struct vfm_err *err)
+{
+	int rc = hash_content(m, hex, tick, ctx, err);
+
+	TRY(vfm_manifest_check(m, rc < 0 ? NULL : hex, err)); /* an error of a step may follow from it */
+	return rc;
 }

@@ -2,7 +2,7 @@
 #ifndef VFM_DATA_MANIFEST_PRIV_H
 #define VFM_DATA_MANIFEST_PRIV_H
 
-#include "base/file.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "data/manifest.h"
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/map.h"
 #include "data/stage.h"
 #include "data/tar.h"
 
@@ -203,6 +204,8 @@ int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err)
 	s->bytes = map.size;
 	vfm_tar_init(&t, map.data, map.size, path);
 	rc = scan_members(s, &t, m, err);
+	if (vfm_map_check(&map, NULL, NULL, err) < 0) /* a fault of the tar may follow from it */
+		rc = VFM_EENV;
 	free(m);
 	vfm_map_close(&map);
 	return rc;

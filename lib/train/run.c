@@ -328,6 +328,7 @@ static int open_loader(struct run *r, struct vfm_err *err)
 		.threads = (int32_t)r->c->data.threads,
 		.text_len = (int32_t)r->c->model.text_len,
 		.first_step = r->first,
+		.plan_sha256 = r->id.plan_sha256,
 		.rank = (int32_t)r->mesh->coord[VFM_AX_DP],
 		.world = (int32_t)r->mesh->p.dp};
 

@@ -126,7 +126,6 @@ static int status_of(int (*fn)(void), const char *path)
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		vfm_cmd_init("vfm-x");
 		freopen("/dev/null", "w", stderr);
 		if (!path) {
 			if (pipe(fd) != 0)
@@ -139,6 +138,7 @@ static int status_of(int (*fn)(void), const char *path)
 		} else {
 			dup2(open(path, O_WRONLY | O_CREAT, 0666), 1);
 		}
+		vfm_cmd_init("vfm-x");
 		_exit(fn());
 	}
 	waitpid(pid, &status, 0);
@@ -174,6 +174,25 @@ static int pipe_noticed(void)
 	return vfm_cmd_exit(VFM_EPIPE, NULL);
 }
 
+/* A closed descriptor is not reused for a file, and its use fails. */
+static int opens_file(void)
+{
+	char c;
+
+	return open("/dev/null", O_RDONLY) > STDERR_FILENO && write(STDOUT_FILENO, "x", 1) < 0 &&
+			read(STDIN_FILENO, &c, 1) < 0
+		? 7
+		: 8;
+}
+
+static int opens_file_without_any(void)
+{
+	close(STDIN_FILENO);
+	close(STDERR_FILENO);
+	vfm_cmd_init("vfm-x");
+	return opens_file();
+}
+
 static void exit_status(void **state)
 {
 	(void)state;
@@ -185,6 +204,7 @@ static void exit_status(void **state)
 	assert_int_equal(status_of(says_much, NULL), 0);
 	assert_int_equal(status_of(silent, ""), 0);
 	assert_int_equal(status_of(says_hello, ""), 3);
+	assert_int_equal(status_of(opens_file_without_any, ""), 7);
 	assert_int_equal(status_of(bad_record, "/dev/null"), 1);
 	assert_int_equal(status_of(bad_record, "/dev/full"), 3);
 	assert_int_equal(status_of(signalled, "/dev/null"), 75);

@@ -1,0 +1,54 @@
+/* map.h - read-only mappings of files that other processes may change.
+ *
+ * A mapping shows the file as it is at the time of each access.  If another process rewrites the file in place, a
+ * reader gets a mixture of both contents; if it truncates the file, an access beyond its end raises SIGBUS.  A reader
+ * therefore calls vfm_map_check after it has read, and before it uses the values.  Replacing the file by rename is
+ * harmless: the mapping keeps the old file.
+ */
+#ifndef VFM_BASE_MAP_H
+#define VFM_BASE_MAP_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/err.h"
+
+/* A mapping of a regular file; of an empty file, data is NULL and size 0. */
+struct vfm_map { /* `= {0}` before open */
+	const uint8_t *data;
+	size_t size;
+	/* private */
+	char *path;
+	int fd; /* kept open: the path may name another file later */
+	struct vfm_map_stamp {
+		struct timespec modified, changed; /* mtime, ctime */
+	} stamp;
+	pthread_mutex_t lock; /* guards stamp */
+	struct vfm_map_guard *guard;
+};
+
+/* VFM_EINPUT: the file is missing, unreadable or not a regular file; VFM_EENV: it cannot be mapped. */
+int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err);
+void vfm_map_close(struct vfm_map *m);
+
+/* Returns whether the file is as it was at open: 0, or VFM_EENV.  Costs one system call if size, mtime and ctime are
+ * equal.  Another size is an error.  Another time calls verify(ctx), which compares the content and returns 0 or a
+ * negative code; the new time is then accepted.  Programs that touch files, and chmod, therefore do no harm.  verify
+ * NULL: another time is an error.  Thread-safe; one thread verifies at a time. */
+int vfm_map_check(struct vfm_map *m, int (*verify)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err);
+
+/* ---- SIGBUS ---- */
+
+/* Ends the process with status 3 (VFM_EENV) and a message that names the file if an access to a guarded range raises
+ * SIGBUS.  Any other SIGBUS ends the process as without the handler.  Called once, by vfm_cmd_init. */
+void vfm_map_catch_faults(void);
+
+/* Guards a range of memory that vfm_map_open did not make.  message is copied; it is printed as a sentence.
+ * Thread-safe. */
+struct vfm_map_guard;
+struct vfm_map_guard *vfm_map_guard_new(const void *data, size_t size, const char *message);
+void vfm_map_guard_free(struct vfm_map_guard *g); /* NULL is fine */
+
+#endif
