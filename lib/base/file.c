@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,35 +26,74 @@ static char *dir_of(const char *path)
 	return vfm_strfmt("%.*s", (int)(slash - path), path);
 }
 
-/* Creates a new file in the folder of path.  Pid and counter make its name unique on this host.  O_EXCL and a retry
- * handle a shared file system and leftovers of killed processes. */
-static int create_tmp(const char *path, char **tmp)
+/* ---- temporary files ---- */
+
+static bool is_same_file(int fd, const char *path)
 {
-	static unsigned counter;
-	int fd = -1;
+	struct stat a, b;
 
-	for (int turn = 0; turn < 100; turn++) {
-		unsigned n = __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED);
+	return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
 
-		*tmp = vfm_strfmt("%s.tmp.%ld.%u", path, (long)getpid(), n);
-		fd = open(*tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		if (fd < 0 && errno == ENAMETOOLONG) {
-			char *dir = dir_of(path);
+/* Removes the file that a killed process left: nobody holds its lock.  On a file system without locks, no file is known
+ * to be a leftover. */
+static bool remove_leftover(const char *tmp)
+{
+	int fd = open(tmp, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool dead = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_same_file(fd, tmp) && unlink(tmp) == 0;
 
-			free(*tmp);
-			*tmp = vfm_strfmt("%s/.vfm.tmp.%ld.%u", dir, (long)getpid(), n);
-			free(dir);
-			fd = open(*tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		}
-		if (fd >= 0)
-			return fd;
-		free(*tmp);
-		*tmp = NULL;
-		if (errno != EEXIST)
+	if (fd >= 0)
+		close(fd);
+	return dead;
+}
+
+/* Creates and locks the file `tmp`.  Returns -1 with EEXIST if a living process holds it. */
+static int create_locked(const char *tmp)
+{
+	for (int attempt = 0; attempt < 100; attempt++) {
+		int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+		if (fd < 0 && errno != EEXIST)
+			return -1;
+		if (fd < 0 && !remove_leftover(tmp))
 			break;
+		if (fd < 0)
+			continue;
+		/* Before this lock, another process may have taken the file for a leftover. */
+		if ((flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && is_same_file(fd, tmp))
+			return fd;
+		close(fd);
 	}
+	errno = EEXIST;
 	return -1;
 }
+
+int vfm_temp_create(const char *path, char **tmp)
+{
+	static atomic_uint counter;
+	char *dir = dir_of(path);
+	int fd;
+
+	*tmp = vfm_strfmt("%s" VFM_TEMP_SUFFIX, path);
+	fd = create_locked(*tmp);
+	for (int attempt = 0; fd < 0 && (errno == EEXIST || errno == ENAMETOOLONG) && attempt < 100; attempt++) {
+		unsigned n = atomic_fetch_add(&counter, 1);
+		bool too_long = errno == ENAMETOOLONG;
+
+		free(*tmp);
+		*tmp = too_long ? vfm_strfmt("%s/" VFM_TEMP_SUFFIX ".%ld.%u", dir, (long)getpid(), n)
+				: vfm_strfmt("%s" VFM_TEMP_SUFFIX ".%ld.%u", path, (long)getpid(), n);
+		fd = create_locked(*tmp);
+	}
+	free(dir);
+	if (fd < 0) {
+		free(*tmp);
+		*tmp = NULL;
+	}
+	return fd;
+}
+
+/* ---- atomic writes ---- */
 
 int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)
 {
@@ -70,7 +111,7 @@ int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)
 	} else {
 		/* Replaces the target of a link, not the link. */
 		a->path = vfm_strdup(exists && realpath(path, real) ? real : path);
-		fd = create_tmp(a->path, &a->tmp);
+		fd = vfm_temp_create(a->path, &a->tmp);
 		if (fd >= 0 && exists && fchmod(fd, st.st_mode & 07777) != 0 && errno != EPERM) {
 			vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
 			close(fd);
@@ -102,8 +143,8 @@ void vfm_atomic_abort(struct vfm_atomic *a)
 
 int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 {
+	bool renamed = false;
 	FILE *f = a->f;
-	char *dir = NULL;
 	int rc = 0, why = 0;
 
 	/* stdio does not keep the reason of an earlier failure; the flush usually fails with it again. */
@@ -112,24 +153,25 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 		why = errno ? errno : EIO;
 	if (!why && a->tmp && fsync(fileno(f)) != 0)
 		why = errno;
-	a->f = NULL;
-	if (fclose(f) != 0 && !why)
-		why = errno;
 	if (!why && a->tmp) {
-		if (rename(a->tmp, a->path) != 0) {
-			why = errno;
-		} else {
-			free(a->tmp);
-			a->tmp = NULL;
-			dir = dir_of(a->path);
-			rc = vfm_fsync_dir(dir, err);
-		}
+		renamed = rename(a->tmp, a->path) == 0;
+		why = renamed ? 0 : errno;
+	}
+	a->f = NULL;
+	if (fclose(f) != 0 && !why) /* after the rename: it releases the lock of the temporary file */
+		why = errno;
+	if (renamed) {
+		char *dir = dir_of(a->path);
+
+		free(a->tmp);
+		a->tmp = NULL;
+		rc = vfm_fsync_dir(dir, err);
+		free(dir);
 	}
 	if (why) {
 		errno = why;
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", a->path);
 	}
-	free(dir);
 	vfm_atomic_abort(a);
 	return rc;
 }

@@ -167,9 +167,7 @@ static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 
 			found++;
 			last = k > last ? k : last;
-		} else if ((strlen(e->d_name) > 15 && isdigit((unsigned char)e->d_name[0]) &&
-				   memcmp(e->d_name + 6, ".tar.tmp.", 9) == 0) ||
-			strncmp(e->d_name, VFM_INDEX_NAME ".tmp.", sizeof(VFM_INDEX_NAME ".tmp.") - 1) == 0) {
+		} else if (strstr(e->d_name, VFM_TEMP_SUFFIX)) { /* the lock of the folder is held */
 			unlinkat(dirfd(dir), e->d_name, 0);
 		}
 	}

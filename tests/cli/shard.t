@@ -47,11 +47,11 @@ is "$out" "$(cat sh.jsonl)" "and gives the same records"
 head -12 enc.jsonl >half.jsonl
 vfm-curate shard -q -d grow --max-samples 8 half.jsonl >/dev/null
 rm grow/index.vfmi grow/000001.tar.idx grow/.nv-meta/index.sqlite # as if killed before the end
-printf junk >grow/000002.tar.tmp.1.1
+printf junk >grow/000002.tar.vfm-tmp
 run vfm-curate shard -d grow --max-samples 8 --resume enc.jsonl
 rc_is 0 "--resume after a kill"
 is "$(jq -c '[.shard, .index]' <<<"$out" | sed -n '8,9p;12,13p;20p' | tr '\n' ' ')" "[0,7] [1,0] [1,3] [2,0] [2,7] " "goes on in a new shard"
-is "$(find grow -name '*.tmp*' | wc -l)" 0 "leftovers are removed"
+is "$(find grow -name '*.vfm-tmp*' | wc -l)" 0 "leftovers are removed"
 ok "and verify likes it" vfm-curate verify grow
 
 # SIGKILL in the middle: whatever is there can be resumed.

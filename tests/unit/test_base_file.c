@@ -13,8 +13,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -96,6 +98,93 @@ static void atomic(void **state)
 	assert_string_equal(err.msg, "cannot write 'd': Is a directory");
 	assert_int_equal(vfm_write_file("none/x", "x", 1, &err), VFM_EENV);
 	assert_string_equal(err.msg, "cannot write 'none/x': No such file or directory");
+}
+
+/* Creates the temporary file of path in a child, which then exits with or without its lock. */
+static pid_t start_writer(const char *path, int *ready)
+{
+	int pipes[2];
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(pipes), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct vfm_atomic a;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test must not leave it behind */
+		if (vfm_atomic_open(&a, path, NULL) == 0 && fputs("half", a.f) >= 0 && fflush(a.f) == 0 &&
+			write(pipes[1], "x", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	assert_int_equal(read(pipes[0], &c, 1), 1);
+	close(pipes[0]);
+	*ready = pipes[1];
+	return pid;
+}
+
+static void leftovers(void **state)
+{
+	int ready, status;
+	struct stat st;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(mkdir("left", 0777), 0);
+	pid = start_writer("left/x", &ready);
+	assert_int_equal(entries("left"), 1);
+	assert_int_equal(vfm_write_file("left/x", "other", 5, &err), 0); /* beside the living writer */
+	has("left/x", "other");
+	has("left/x" VFM_TEMP_SUFFIX, "half");
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	close(ready);
+	assert_int_equal(entries("left"), 2);
+	assert_int_equal(vfm_write_file("left/x", "again", 5, &err), 0);
+	has("left/x", "again");
+	assert_int_equal(entries("left"), 1);
+	/* A link with the name of the temporary file is neither followed nor removed. */
+	assert_int_equal(vfm_write_file("left/victim", "mine", 4, &err), 0);
+	assert_int_equal(symlink("victim", "left/x" VFM_TEMP_SUFFIX), 0);
+	assert_int_equal(vfm_write_file("left/x", "third", 5, &err), 0);
+	has("left/x", "third");
+	has("left/victim", "mine");
+	assert_int_equal(lstat("left/x" VFM_TEMP_SUFFIX, &st), 0);
+}
+
+/* In a child. */
+static int write_many(int first, int n)
+{
+	char text[32];
+
+	for (int i = first; i < first + n; i++) {
+		int len = snprintf(text, sizeof(text), "content %06d", i);
+
+		if (vfm_write_file("race/x", text, (size_t)len, NULL) < 0)
+			return 1;
+	}
+	return 0;
+}
+
+static void concurrent_writers(void **state)
+{
+	char *data;
+	size_t len;
+
+	(void)state;
+	assert_int_equal(mkdir("race", 0777), 0);
+	for (int p = 0; p < 3; p++)
+		if (fork() == 0)
+			_exit(write_many(p * 1000, 300));
+	for (int p = 0, status; p < 3; p++) {
+		assert_true(wait(&status) > 0);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(entries("race"), 1);
+	assert_int_equal(vfm_read_file("race/x", 100, &data, &len, &err), 0);
+	assert_int_equal(len, strlen("content 000000"));
+	free(data);
 }
 
 static void long_names(void **state)
@@ -337,6 +426,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(atomic),
+		cmocka_unit_test(leftovers),
+		cmocka_unit_test(concurrent_writers),
 		cmocka_unit_test(long_names),
 		cmocka_unit_test(full_disk),
 		cmocka_unit_test(reading),
