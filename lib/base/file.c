@@ -28,11 +28,11 @@ static char *dir_of(const char *path)
 
 /* ---- temporary files ---- */
 
-static bool is_same_file(int fd, const char *path)
+bool vfm_is_same_file(int fd, const char *path)
 {
 	struct stat a, b;
 
-	return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 /* Removes the file that a killed process left: nobody holds its lock.  On a file system without locks, no file is known
@@ -40,7 +40,7 @@ static bool is_same_file(int fd, const char *path)
 static bool remove_leftover(const char *tmp)
 {
 	int fd = open(tmp, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	bool dead = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_same_file(fd, tmp) && unlink(tmp) == 0;
+	bool dead = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && vfm_is_same_file(fd, tmp) && unlink(tmp) == 0;
 
 	if (fd >= 0)
 		close(fd);
@@ -60,7 +60,7 @@ static int create_locked(const char *tmp)
 		if (fd < 0)
 			continue;
 		/* Before this lock, another process may have taken the file for a leftover. */
-		if ((flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && is_same_file(fd, tmp))
+		if ((flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && vfm_is_same_file(fd, tmp))
 			return fd;
 		close(fd);
 	}

@@ -2,6 +2,7 @@
 #ifndef VFM_BASE_FILE_H
 #define VFM_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,6 +37,9 @@ int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_er
 
 /* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data. */
 int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
+
+/* Returns whether path still names the open file fd. */
+bool vfm_is_same_file(int fd, const char *path);
 
 int vfm_mkdir_p(const char *path, struct vfm_err *err); /* also makes missing parents; no-op if it exists */
 int vfm_fsync_dir(const char *path, struct vfm_err *err);

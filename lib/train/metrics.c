@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 json_t *vfm_step_json(const struct vfm_step_record *r)
@@ -101,6 +102,8 @@ int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err)
 	m->t_flush = vfm_now();
 	if (fflush(m->f))
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", m->path);
+	if (!vfm_is_same_file(fileno(m->f), m->path))
+		return vfm_fail(err, VFM_EENV, "'%s' was removed or replaced during the run", m->path);
 	return vfm_tfevents_flush(&m->events, err);
 }
 

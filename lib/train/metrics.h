@@ -27,6 +27,7 @@ struct vfm_metrics {
  * their steps. */
 int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
+/* VFM_EENV: the file cannot be written, or RUN was moved or removed. */
 int vfm_metrics_flush(struct vfm_metrics *m, struct vfm_err *err);
 void vfm_metrics_close(struct vfm_metrics *m);
 

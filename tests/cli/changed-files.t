@@ -72,6 +72,16 @@ like "$err" "'data/index.vfmi' changed while it was in use" "the index is named"
 change_while_training noindex truncate_index
 rc_is 3 "an index that is truncated"
 like "$err" "data/index.vfmi.*while it was in use" "the index is named"
+
+remove_run() { rm -rf gone; }
+move_run() { mv moved elsewhere; }
+change_while_training gone remove_run
+rc_is 3 "a run whose folder is removed"
+like "$err" "'gone/metrics.jsonl' was removed or replaced during the run" "says so"
+not_ok "and does not make the folder again" test -e gone
+change_while_training moved move_run
+rc_is 3 "a run whose folder is moved"
+not_ok "does not make the folder again" test -e moved
 ranks=2
 change_while_training ranks truncate_plan
 rc_is 3 "two ranks, and a plan that is truncated"
