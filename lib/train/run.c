@@ -295,6 +295,24 @@ static int hash_plan(struct run *r, char *sha, struct vfm_err *err)
 	return rc;
 }
 
+/* Collective.  On another node, the same path may be another file. */
+static int compare_plans(struct run *r, struct vfm_err *err)
+{
+	char own[VFM_SHA256_HEX], *root = NULL;
+	int rc;
+
+	vfm_manifest_digest(r->manifest, own);
+	if (is_root(r))
+		root = vfm_strdup(own);
+	TRY_OUT(vfm_job_broadcast(r->job, &root, err));
+	if (strcmp(own, root) != 0)
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' is not the file that rank 0 has under this name", r->o->manifest);
+	rc = vfm_job_agree(r->job, rc, err);
+out:
+	free(root);
+	return rc;
+}
+
 /* Collective: rank 0 reads the whole plan while the others wait. */
 static int identify(struct run *r, struct vfm_err *err)
 {
@@ -308,6 +326,7 @@ static int identify(struct run *r, struct vfm_err *err)
 		.plan_steps = h->steps,
 		.last = r->last,
 		.encoders = h->makers};
+	TRY_OUT(compare_plans(r, err));
 	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	memcpy(r->id.plan_sha256, sha, VFM_SHA256_HEX);
