@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +30,13 @@ static void init_crypto(void)
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
 }
 
+static pthread_once_t crypto_once = PTHREAD_ONCE_INIT;
+
 struct vfm_sha256 *vfm_sha256_new(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct vfm_sha256 *s = vfm_malloc(sizeof(*s));
 
-	pthread_once(&once, init_crypto);
+	pthread_once(&crypto_once, init_crypto);
 	s->ctx = EVP_MD_CTX_new();
 	if (!s->ctx || EVP_DigestInit_ex(s->ctx, EVP_sha256(), NULL) != 1)
 		crypto_broken();
@@ -93,6 +95,20 @@ int vfm_sha256_file(const char *path, char hex[VFM_SHA256_HEX], struct vfm_err *
 	free(buf);
 	close(fd);
 	return n < 0 ? VFM_EINPUT : 0;
+}
+
+void vfm_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char out[VFM_HMAC_BYTES])
+{
+	unsigned n = 0;
+
+	pthread_once(&crypto_once, init_crypto);
+	if (!HMAC(EVP_sha256(), key, (int)key_len, data, len, out, &n) || n != VFM_HMAC_BYTES)
+		crypto_broken();
+}
+
+bool vfm_equal_secrets(const void *a, const void *b, size_t len)
+{
+	return CRYPTO_memcmp(a, b, len) == 0;
 }
 
 uint64_t vfm_fnv64(const void *data, size_t len)

@@ -1,10 +1,11 @@
-/* hash.h - SHA-256 (OpenSSL), CRC-32C (Castagnoli, in hardware if available), FNV-1a of 64 bits.
+/* hash.h - SHA-256 and HMAC-SHA256 (OpenSSL), CRC-32C (Castagnoli, in hardware if available), FNV-1a of 64 bits.
  *
  * Hexadecimal digests have 64 lower-case digits and a NUL.
  */
 #ifndef VFM_BASE_HASH_H
 #define VFM_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,12 @@ void vfm_sha256_add(struct vfm_sha256 *s, const void *data, size_t len);
 void vfm_sha256_end(struct vfm_sha256 *s, char hex[VFM_SHA256_HEX]); /* frees s */
 void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX]);
 int vfm_sha256_file(const char *path, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+
+enum { VFM_HMAC_BYTES = 32 };
+/* HMAC-SHA256 (RFC 2104) of data [len] with a key [key_len]. */
+void vfm_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char out[VFM_HMAC_BYTES]);
+/* Compares secrets: takes the same time for all contents. */
+bool vfm_equal_secrets(const void *a, const void *b, size_t len);
 
 uint32_t vfm_crc32c(uint32_t crc, const void *data, size_t len);       /* crc: 0, or the result of the bytes before */
 uint32_t vfm_crc32c_table(uint32_t crc, const void *data, size_t len); /* without hardware instructions */

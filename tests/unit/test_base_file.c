@@ -314,6 +314,28 @@ static void digests(void **state)
 	assert_true(vfm_fnv64("foobar", 6) == 0x85944171f73967e8u); /* the FNV authors' vector */
 }
 
+/* RFC 4231, test cases 2 and 6 */
+static void hmac(void **state)
+{
+	static const unsigned char jefe[] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26,
+		0x08, 0x95, 0x75, 0xc7, 0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27, 0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9, 0x64,
+		0xec, 0x38, 0x43};
+	static const unsigned char large[] = {0x60, 0xe4, 0x31, 0x59, 0x1e, 0xe0, 0xb6, 0x7f, 0x0d, 0x8a, 0x26, 0xaa,
+		0xcb, 0xf5, 0xb7, 0x7f, 0x8e, 0x0b, 0xc6, 0x21, 0x37, 0x28, 0xc5, 0x14, 0x05, 0x46, 0x04, 0x0f, 0x0e,
+		0xe3, 0x7f, 0x54};
+	unsigned char key[131], out[VFM_HMAC_BYTES];
+
+	(void)state;
+	vfm_hmac_sha256("Jefe", 4, "what do ya want for nothing?", 28, out);
+	assert_memory_equal(out, jefe, sizeof(out));
+	memset(key, 0xaa, sizeof(key));
+	vfm_hmac_sha256(key, sizeof(key), "Test Using Larger Than Block-Size Key - Hash Key First", 54, out);
+	assert_memory_equal(out, large, sizeof(out));
+	assert_true(vfm_equal_secrets(out, large, sizeof(out)));
+	out[31] ^= 1;
+	assert_false(vfm_equal_secrets(out, large, sizeof(out)));
+}
+
 static void crc(void **state)
 {
 	unsigned char buf[4096];
@@ -433,6 +455,7 @@ int main(void)
 		cmocka_unit_test(reading),
 		cmocka_unit_test(folders),
 		cmocka_unit_test(digests),
+		cmocka_unit_test(hmac),
 		cmocka_unit_test(crc),
 		cmocka_unit_test(loops),
 		cmocka_unit_test(pool),
