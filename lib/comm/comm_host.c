@@ -356,6 +356,23 @@ static struct vfm_hcomm *host_group_new(
 	return g;
 }
 
+/* Frees the links of a group, or all of them if g is NULL. */
+static void free_links(struct vfm_hjob *j, const struct vfm_hcomm *g)
+{
+	pthread_mutex_lock(&j->lock);
+	for (struct vfm_link **p = &j->links, *l; (l = *p);) {
+		if (g && (l->kind != VFM_HELLO_DATA || l->group != g->id)) {
+			p = &l->next;
+			continue;
+		}
+		*p = l->next;
+		if (l->fd >= 0)
+			close(l->fd);
+		free(l);
+	}
+	pthread_mutex_unlock(&j->lock);
+}
+
 static void host_group_free(struct vfm_hcomm *g)
 {
 	struct vfm_hjob *j = g->job;
@@ -368,6 +385,7 @@ static void host_group_free(struct vfm_hcomm *g)
 			break;
 		}
 	pthread_mutex_unlock(&j->lock);
+	free_links(j, g);
 	vfm_shm_unmap(g);
 	for (int i = 0; i < g->c.size; i++)
 		if (g->fd[i] >= 0)
@@ -496,13 +514,7 @@ static void host_job_free(struct vfm_hjob *j)
 	vfm_monitor_stop(j);
 	vfm_net_close(j);
 	vfm_arena_close(j);
-	while (j->pending) {
-		struct vfm_pending *p = j->pending;
-
-		j->pending = p->next;
-		close(p->fd);
-		free(p);
-	}
+	free_links(j, NULL);
 	pthread_mutex_destroy(&j->lock);
 	pthread_mutex_destroy(&j->fail_lock);
 	pthread_mutex_destroy(&j->rec_lock);
@@ -517,7 +529,7 @@ static void host_free(struct vfm_comm *c)
 {
 	struct vfm_hcomm *g = (struct vfm_hcomm *)c;
 	struct vfm_hjob *j = g->job;
-	bool world = c->size == j->size && g->id == vfm_fnv64(j->endpoint[0].token, 16);
+	bool world = c->size == j->size && g->id == j->world_id;
 
 	host_group_free(g);
 	if (world)
@@ -550,7 +562,7 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	j->main = pthread_self();
 	j->spin = l->local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
 	j->yields = j->spin ? 0 : 20;
-	j->arena_fd = j->listen_unix = j->listen_tcp = j->wake = -1;
+	j->arena_fd = j->wake = -1;
 	j->endpoint = vfm_calloc((size_t)l->size, sizeof(*j->endpoint));
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->fail_lock, NULL);
@@ -572,46 +584,53 @@ static void raise_fd_limit(int ranks)
 }
 
 /* The first rank of a node has made its shared memory; the others receive it from that rank. */
-static int join_node(struct vfm_hjob *j, struct vfm_err *err)
+static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 {
-	int first = 0, fd, box;
+	int fd, box;
 
-	while (j->node_of[first] != j->node_of[j->rank])
-		first++;
-	if (first == j->rank)
-		return vfm_monitor_start(j, err);
-	TRY(vfm_monitor_start(j, err));
 	TRY(vfm_net_connect(j, first, VFM_HELLO_ARENA, 0, &box, err));
 	if (vfm_net_recv_fd(box, &fd) < 0) {
 		close(box);
-		return vfm_fail(err, VFM_EENV, "rank %d did not hand over the shared memory of the node", first);
+		return vfm_hjob_unreachable(j, first, err);
 	}
 	close(box);
 	return vfm_arena_map(j, fd, err);
 }
 
+/* Derives from the published endpoints what all ranks have in common. */
+static void derive_identity(struct vfm_hjob *j)
+{
+	uint8_t id[VFM_HMAC_BYTES];
+
+	vfm_derive_key(j->endpoint[0].secret, "vfm handshake", j->key);
+	vfm_derive_key(j->endpoint[0].secret, "vfm world", id);
+	memcpy(&j->world_id, id, sizeof(j->world_id));
+	for (int r = 0; r < j->size; r++)
+		j->endpoint[r].host[sizeof(j->endpoint[r].host) - 1] = '\0';
+}
+
 static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 {
 	struct vfm_endpoint mine;
-	bool alone = true, first = true;
+	int first = 0;
+	bool alone = true;
 
+	while (j->node_of[first] != j->node_of[j->rank])
+		first++;
 	for (int r = 0; r < j->size; r++)
-		if (r != j->rank && j->node_of[r] == j->node_of[j->rank]) {
-			alone = false;
-			first &= r > j->rank;
-		}
+		alone &= r == j->rank || j->node_of[r] != j->node_of[j->rank];
 	TRY(vfm_net_open(j, &mine, err));
 	_Static_assert(sizeof(mine) <= VFM_EXCHANGE_MAX, "an endpoint must fit the launch's exchange");
 	TRY(vfm_launch_exchange(j->l, &mine, sizeof(mine), j->endpoint, err));
-	for (int r = 0; r < j->size; r++)
-		j->endpoint[r].host[sizeof(j->endpoint[r].host) - 1] = '\0';
+	derive_identity(j);
 	TRY(vfm_net_check(j, err));
-	if (first && !alone) {
+	if (first == j->rank && !alone) {
 		TRY(vfm_arena_make(j, err));
 		vfm_shm_reserve(j, j->l->nodes == 1 ? j->size : 1);
 	}
-	TRY(alone ? vfm_monitor_start(j, err) : join_node(j, err));
-	return vfm_monitor_join(j, err);
+	TRY(vfm_monitor_start(j, err));
+	TRY(vfm_monitor_join(j, err)); /* first: rank 0 then learns of any later failure */
+	return first == j->rank ? 0 : join_node(j, first, err);
 }
 
 /* Tries whether the ranks of each node can read each other's memory (process_vm_readv).  That needs a common pid
@@ -667,7 +686,7 @@ int vfm_comm_host_new(
 	world = vfm_calloc((size_t)l->size, sizeof(*world));
 	for (int r = 0; r < l->size; r++)
 		world[r] = r;
-	g = host_group_new(j, vfm_fnv64(j->endpoint[0].token, 16), l->rank, l->size, world, "world");
+	g = host_group_new(j, j->world_id, l->rank, l->size, world, "world");
 	if (l->nodes == 1)
 		rc = l->size > VFM_NODE_RANKS
 			? vfm_fail(err, VFM_EENV, "%d ranks on one node are more than %d", l->size, VFM_NODE_RANKS)

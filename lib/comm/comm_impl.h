@@ -7,10 +7,13 @@
  *   comm_host.c         makes, splits and frees communicators; dispatches every call
  *   comm_shm.c          shared memory of the node, barriers and mailboxes in it
  *   shm_coll.c          collectives of ranks on one node
+ *   handshake.c         both ends of a connection prove that they are ranks of this job
  *   comm_net.c          addresses, connections, messages over sockets
  *   net_coll.c          collectives of ranks on several nodes
  *   comm_sum.c          sums
  *   monitor.c           the monitor thread; failure messages
+ *   acceptor.c          accepts connections, in the monitor thread
+ *   join_watch.c        finds ranks that end before they connect to rank 0
  *   failure_detector.c  decides which rank died, hangs or is stopped
  *   recorder.c          the flight recorder
  *
@@ -25,6 +28,7 @@
 #include <sys/socket.h>
 
 #include "comm/comm_host.h"
+#include "comm/handshake.h"
 
 enum vfm_coll_kind {
 	VFM_C_ALL_REDUCE,
@@ -122,13 +126,13 @@ struct vfm_hcomm {
 
 /* How the other ranks reach a rank: each publishes its own. */
 struct vfm_endpoint {
-	uint8_t token[16]; /* that of rank 0 identifies the job */
-	uint8_t net[16];   /* of the network namespace and boot: equal on one host */
+	uint8_t secret[VFM_SECRET]; /* handshake.h; that of rank 0 gives the job's key */
+	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
 	char host[32];
-	uint16_t port;
-	uint8_t n_addr, loopback; /* loopback: it is the only address */
+	uint8_t n_addr, loopback; /* addresses on which it listens; loopback: it is the only one */
 	struct {
-		uint8_t family, pad[3];
+		uint8_t family, pad;
+		uint16_t port;
 		uint8_t a[16];
 	} addr[VFM_HC_ADDRS];
 };
@@ -144,6 +148,8 @@ struct vfm_hjob {
 	struct vfm_launch *l;
 	int rank, size, *node_of;
 	struct vfm_endpoint *endpoint; /* [size] */
+	uint8_t key[VFM_HMAC_BYTES];   /* of the handshakes */
+	uint64_t world_id;             /* of the world's communicator */
 	double timeout, beat_timeout;
 	char *recorder_dir;
 	pthread_t main; /* the thread that made the job: its waits are exposed */
@@ -155,20 +161,23 @@ struct vfm_hjob {
 	struct arena_head *arena;
 	bool owns_arena; /* the first rank of its node */
 
-	int listen_unix, listen_tcp, wake;
+	int listen[1 + VFM_HC_ADDRS], n_listen; /* the local socket, then one for each published address */
+	int wake;
 	pthread_t monitor;
 	bool monitor_runs;
+	atomic_bool joined; /* rank 0, or its monitor has a connection to that of rank 0 */
 	struct vfm_mon *mon;
 
-	pthread_mutex_t lock; /* groups, activities, pending */
-	pthread_cond_t came;  /* signals an addition to pending */
+	pthread_mutex_t lock; /* groups, activities, links */
+	pthread_cond_t came;  /* signals an addition to links */
 	struct vfm_hcomm *groups;
 	struct vfm_activity *activities; /* of host and device communicators */
-	struct vfm_pending {
-		struct vfm_pending *next;
+	struct vfm_link {                /* an accepted connection, until its group is freed */
+		struct vfm_link *next;
+		uint32_t kind;
 		uint64_t group;
-		int from, fd;
-	} * pending; /* accepted connections that no communicator has claimed */
+		int from, fd; /* fd: -1 once a communicator has claimed it */
+	} * links;
 
 	atomic_bool failed;
 	pthread_mutex_t fail_lock;
@@ -198,6 +207,9 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 /* The monitor reports the activity from add until remove. */
 void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *name, uint64_t id);
 void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
+
+/* Fails because a rank no longer listens: with the cause that the monitor finds within 2 s, or else that it ended. */
+int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err);
 
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);                /* accepts connections from then on */
 int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);                 /* connects to the monitor of rank 0 */
@@ -237,19 +249,17 @@ int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err);
 int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err);
 
 /* ---- comm_net.c ---- */
-enum vfm_hello_kind { VFM_HELLO_ARENA = 1, VFM_HELLO_MONITOR, VFM_HELLO_DATA };
-struct vfm_hello {
-	uint32_t magic, kind;
-	uint8_t token[16];
-	int32_t from, to;
-	uint64_t group;
-};
-enum { VFM_HELLO_MAGIC = 0x76666d31 };
-
 int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err); /* listens; fills *self */
 int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err);                           /* once all endpoints are known */
 void vfm_net_close(struct vfm_hjob *j);
-/* Connects to world rank `to` and exchanges hellos; retries until 30 s or the job's time-out.  The caller owns *fd. */
+/* Begins to connect to an address of a rank, 0 .. vfm_net_addresses - 1.  Returns the socket, or -1 with errno set.
+ * ECONNREFUSED: no process of this user listens there. */
+int vfm_net_dial(const struct vfm_hjob *j, int to, int addr);
+int vfm_net_addresses(const struct vfm_hjob *j, int to);
+/* Waits for ms; returns 0 if the socket is connected, EINPROGRESS, or the errno of the failure. */
+int vfm_net_dialed(int fd, int ms);
+/* Connects to world rank `to` with a handshake; retries until 30 s or the job's time-out.  Fails earlier if the rank no
+ * longer listens.  The caller owns *fd. */
 int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err);
 int vfm_net_recv_fd(int sock, int *fd);
 int vfm_net_send_fd(int sock, int fd);

@@ -1,7 +1,7 @@
 /* Addresses, connections, and messages over sockets.
  *
- * Each rank listens on a local (abstract) socket and, in a job of several nodes, on a TCP port.  A client sends a hello
- * with the job's token and receives one word; connections without the token are closed.
+ * Each rank listens on a local (abstract) socket and, in a job of several nodes, on a TCP port of each address that it
+ * publishes.  Every connection begins with the handshake of handshake.h.
  */
 #include "comm/comm_impl.h"
 
@@ -25,54 +25,75 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
+/* An address may belong to several hosts (bridges of containers): a rank is reached by another one of its addresses, or
+ * has ended if all refuse for this time. */
+static const double REFUSED_S = 2;
+
 /* ---- listening and the published endpoint ---- */
 
 static socklen_t make_unix_address(struct sockaddr_un *a, const struct vfm_endpoint *of)
 {
-	char *p = a->sun_path + 1;
-
-	memset(a, 0, sizeof(*a));
-	a->sun_family = AF_UNIX;
-	p += sprintf(p, "vfm-");
-	for (int i = 0; i < 16; i++)
-		p += sprintf(p, "%02x", of->token[i]);
-	return (socklen_t)(p - (char *)a);
+	*a = (struct sockaddr_un){.sun_family = AF_UNIX};
+	vfm_derive_name(of->secret, a->sun_path + 1);
+	return (socklen_t)(a->sun_path + 1 + VFM_SOCKET_NAME - (char *)a);
 }
 
-static int listen_on(int family, const void *addr, socklen_t len, int *fd, struct vfm_err *err)
+union inet_address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static socklen_t make_inet_address(union inet_address *a, const struct vfm_endpoint *of, int k)
 {
-	int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	memset(a, 0, sizeof(*a));
+	a->any.sa_family = of->addr[k].family;
+	if (of->addr[k].family == AF_INET) {
+		a->v4.sin_port = htons(of->addr[k].port);
+		memcpy(&a->v4.sin_addr, of->addr[k].a, 4);
+		return sizeof(a->v4);
+	}
+	a->v6.sin6_port = htons(of->addr[k].port);
+	memcpy(&a->v6.sin6_addr, of->addr[k].a, 16);
+	return sizeof(a->v6);
+}
+
+static int listen_on(struct vfm_hjob *j, const struct sockaddr *addr, socklen_t len, struct vfm_err *err)
+{
+	int s = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
 
 	if (s < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot open a socket");
+	if (addr->sa_family == AF_INET6)
+		setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	if (bind(s, addr, len) < 0 || listen(s, 1024) < 0) {
 		vfm_fail_errno(err, VFM_EENV, "cannot listen for other ranks");
 		close(s);
 		return VFM_EENV;
 	}
-	*fd = s;
+	j->listen[j->n_listen++] = s;
 	return 0;
 }
 
-static int listen_on_tcp(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err)
+/* Listens on each address of *self, and on no other.  Removes addresses that cannot be used. */
+static int listen_on_addresses(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err)
 {
-	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
-	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-	union {
-		struct sockaddr any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} got = {.v6.sin6_family = AF_UNSPEC};
-	socklen_t len = sizeof(got);
-	struct vfm_err none;
+	int n = self->n_addr;
 
-	/* an IPv6 socket accepts IPv4 as well; hosts without IPv6 need an IPv4 socket */
-	if (listen_on(AF_INET6, &a6, sizeof(a6), &j->listen_tcp, &none) < 0)
-		TRY(listen_on(AF_INET, &a4, sizeof(a4), &j->listen_tcp, err));
-	if (getsockname(j->listen_tcp, &got.any, &len) < 0)
-		return vfm_fail_errno(err, VFM_EENV, "cannot read a socket's port");
-	self->port = ntohs(got.any.sa_family == AF_INET6 ? got.v6.sin6_port : got.v4.sin_port);
-	return 0;
+	self->n_addr = 0;
+	for (int k = 0; k < n; k++) {
+		union inet_address a;
+		socklen_t len = make_inet_address(&a, self, k);
+
+		if (listen_on(j, &a.any, len, err) < 0)
+			continue;
+		len = sizeof(a);
+		if (getsockname(j->listen[j->n_listen - 1], &a.any, &len) < 0)
+			return vfm_fail_errno(err, VFM_EENV, "cannot read a socket's port");
+		self->addr[self->n_addr] = self->addr[k];
+		self->addr[self->n_addr++].port = ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
+	}
+	return self->n_addr ? 0 : VFM_EENV;
 }
 
 static bool is_virtual_interface(const char *name)
@@ -165,15 +186,15 @@ int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *
 	socklen_t len;
 
 	memset(self, 0, sizeof(*self));
-	if (getrandom(self->token, sizeof(self->token), 0) != sizeof(self->token))
+	if (getrandom(self->secret, sizeof(self->secret), 0) != sizeof(self->secret))
 		return vfm_fail_errno(err, VFM_EENV, "no random numbers");
 	snprintf(self->host, sizeof(self->host), "%.*s", (int)sizeof(self->host) - 1, j->l->host[0] ? j->l->host : "?");
 	read_net_identity(self->net);
 	len = make_unix_address(&a, self);
-	TRY(listen_on(AF_UNIX, &a, len, &j->listen_unix, err));
+	TRY(listen_on(j, (struct sockaddr *)&a, len, err));
 	if (j->l->nodes > 1) {
-		TRY(listen_on_tcp(j, self, err));
 		TRY(list_addresses(self, err));
+		TRY(listen_on_addresses(j, self, err));
 	}
 	return 0;
 }
@@ -181,8 +202,13 @@ int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *
 int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	for (int r = 0; r < j->size; r++) {
-		if (j->endpoint[r].port == 0 && j->l->nodes > 1)
+		if (j->endpoint[r].n_addr > VFM_HC_ADDRS || (j->endpoint[r].n_addr == 0 && j->l->nodes > 1))
 			return vfm_fail(err, VFM_EENV, "rank %d sees all ranks on one node, this rank does not", r);
+		if (j->node_of[r] == j->node_of[j->rank] &&
+			memcmp(j->endpoint[r].net, j->endpoint[j->rank].net, 16) != 0)
+			return vfm_fail(err, VFM_EENV,
+				"rank %d and rank %d are on one node (%s), but in different network namespaces", r,
+				j->rank, j->endpoint[j->rank].host);
 		for (int q = 0; j->endpoint[r].loopback && q < j->size; q++)
 			if (memcmp(j->endpoint[r].net, j->endpoint[q].net, 16) != 0)
 				return vfm_fail(err, VFM_EENV,
@@ -195,11 +221,8 @@ int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 
 void vfm_net_close(struct vfm_hjob *j)
 {
-	if (j->listen_unix >= 0)
-		close(j->listen_unix);
-	if (j->listen_tcp >= 0)
-		close(j->listen_tcp);
-	j->listen_unix = j->listen_tcp = -1;
+	while (j->n_listen > 0)
+		close(j->listen[--j->n_listen]);
 }
 
 /* ---- connecting ---- */
@@ -211,83 +234,101 @@ static int poll_fd(int fd, short events, int ms)
 	return poll(&p, 1, ms);
 }
 
-static int connect_socket(const struct sockaddr *sa, socklen_t len)
+int vfm_net_addresses(const struct vfm_hjob *j, int to)
+{
+	return j->node_of[to] == j->node_of[j->rank] ? 1 : j->endpoint[to].n_addr;
+}
+
+int vfm_net_dialed(int fd, int ms)
+{
+	socklen_t size = sizeof(int);
+	int e = 0, n = poll_fd(fd, POLLOUT, ms);
+
+	if (n == 0 || (n < 0 && errno == EINTR))
+		return EINPROGRESS;
+	return n < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &size) < 0 ? errno : e;
+}
+
+static int begin_connect(const struct sockaddr *sa, socklen_t len)
 {
 	int s = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, e = 0;
-	socklen_t size = sizeof(e);
 
 	if (s < 0)
 		return -1;
-	if (connect(s, sa, len) < 0 && errno != EINPROGRESS) {
-		close(s);
-		return -1;
-	}
-	if (poll_fd(s, POLLOUT, 3000) != 1 || getsockopt(s, SOL_SOCKET, SO_ERROR, &e, &size) < 0 || e) {
-		close(s);
-		return -1;
-	}
-	if (sa->sa_family != AF_UNIX)
+	if (connect(s, sa, len) < 0 && errno != EINPROGRESS)
+		e = errno;
+	else if (sa->sa_family != AF_UNIX)
 		setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	return s;
+	else if (!vfm_same_user(s)) /* the rank has ended, and another user has taken the name */
+		e = ECONNREFUSED;
+	if (!e)
+		return s;
+	close(s);
+	errno = e;
+	return -1;
 }
 
-static int dial_rank(const struct vfm_hjob *j, int to, int k)
+int vfm_net_dial(const struct vfm_hjob *j, int to, int addr)
 {
 	const struct vfm_endpoint *peer = &j->endpoint[to];
+	struct sockaddr_un local;
+	union inet_address a;
+	socklen_t len;
 
 	if (j->node_of[to] == j->node_of[j->rank]) {
-		struct sockaddr_un a = {0};
-		socklen_t len = make_unix_address(&a, peer);
-
-		return k == 0 ? connect_socket((struct sockaddr *)&a, len) : -1;
+		len = make_unix_address(&local, peer);
+		return begin_connect((struct sockaddr *)&local, len);
 	}
-	if (peer->addr[k].family == AF_INET) {
-		struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(peer->port)};
-
-		memcpy(&a.sin_addr, peer->addr[k].a, 4);
-		return connect_socket((struct sockaddr *)&a, sizeof(a));
-	} else {
-		struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(peer->port)};
-
-		memcpy(&a.sin6_addr, peer->addr[k].a, 16);
-		return connect_socket((struct sockaddr *)&a, sizeof(a));
-	}
+	len = make_inet_address(&a, peer, addr);
+	return begin_connect(&a.any, len);
 }
 
-static bool exchange_hello(struct vfm_hjob *j, int s, int to, enum vfm_hello_kind kind, uint64_t group)
+/* Returns 0 and the proved connection, or the errno of the failure; EPROTO: the other end did not prove itself. */
+static int try_connect(
+	struct vfm_hjob *j, int to, int addr, enum vfm_hello_kind kind, uint64_t group, double until, int *fd)
 {
-	struct vfm_hello h = {.magic = VFM_HELLO_MAGIC, .kind = kind, .from = j->rank, .to = to, .group = group};
-	uint32_t answer = 0;
+	int s = vfm_net_dial(j, to, addr), e = s < 0 ? errno : vfm_net_dialed(s, 3000);
 
-	memcpy(h.token, j->endpoint[0].token, sizeof(h.token));
-	if (send(s, &h, sizeof(h), MSG_NOSIGNAL) != sizeof(h) || poll_fd(s, POLLIN, 5000) != 1)
-		return false;
-	return recv(s, &answer, sizeof(answer), 0) == sizeof(answer) && answer == VFM_HELLO_MAGIC;
+	if (e == 0 && vfm_handshake_connect(j, s, to, kind, group, until)) {
+		*fd = s;
+		return 0;
+	}
+	if (s >= 0)
+		close(s);
+	return e ? e : EPROTO;
+}
+
+static const char *describe_refusal(int e)
+{
+	return e == EPROTO ? "it did not prove to be this rank" : e == EINPROGRESS ? "no answer" : strerror(e);
 }
 
 int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
 {
-	int n = j->node_of[to] == j->node_of[j->rank] ? 1 : j->endpoint[to].n_addr;
-	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30);
+	bool local = j->node_of[to] == j->node_of[j->rank];
+	int n = vfm_net_addresses(j, to), e = 0;
+	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30), answered = vfm_now();
 	char who[96];
 
 	do {
-		for (int k = 0; k < n && k < VFM_HC_ADDRS; k++) {
-			int s;
+		int refused = 0;
 
+		for (int k = 0; k < n; k++) {
 			TRY(vfm_hjob_check(j, err));
-			s = dial_rank(j, to, k);
-			if (s >= 0 && exchange_hello(j, s, to, kind, group)) {
-				*fd = s;
+			e = try_connect(j, to, k, kind, group, until, fd);
+			if (e == 0)
 				return 0;
-			}
-			if (s >= 0)
-				close(s);
+			refused += e == ECONNREFUSED;
 		}
+		if (refused < n)
+			answered = vfm_now();
+		else if (local || vfm_now() - answered > REFUSED_S)
+			return vfm_hjob_unreachable(j, to, err);
 		poll(NULL, 0, 50);
 	} while (vfm_now() < until);
+	TRY(vfm_hjob_check(j, err));
 	return vfm_fail(
-		err, VFM_EENV, "no connection to %s: %s", vfm_rank_str(j, to, who, sizeof(who)), strerror(errno));
+		err, VFM_EENV, "no connection to %s: %s", vfm_rank_str(j, to, who, sizeof(who)), describe_refusal(e));
 }
 
 int vfm_net_send_fd(int sock, int fd)
@@ -331,7 +372,7 @@ int vfm_net_recv_fd(int sock, int *fd)
 }
 
 /* Returns the accepted connection from a peer, or -1 after VFM_POLL_MS. */
-static int claim_pending(struct vfm_hcomm *g, int peer)
+static int claim_link(struct vfm_hcomm *g, int peer)
 {
 	struct vfm_hjob *j = g->job;
 	struct timespec t;
@@ -343,14 +384,10 @@ static int claim_pending(struct vfm_hcomm *g, int peer)
 		t.tv_sec++, t.tv_nsec -= 1000000000L;
 	pthread_mutex_lock(&j->lock);
 	for (int round = 0; fd < 0 && round < 2; round++) {
-		for (struct vfm_pending **p = &j->pending; *p; p = &(*p)->next)
-			if ((*p)->group == g->id && (*p)->from == g->world[peer]) {
-				struct vfm_pending *it = *p;
-
-				*p = it->next;
-				fd = it->fd;
-				free(it);
-				break;
+		for (struct vfm_link *k = j->links; k && fd < 0; k = k->next)
+			if (k->kind == VFM_HELLO_DATA && k->group == g->id && k->from == g->world[peer]) {
+				fd = k->fd;
+				k->fd = -1;
 			}
 		if (fd < 0 && round == 0)
 			pthread_cond_timedwait(&j->came, &j->lock, &t);
@@ -368,7 +405,7 @@ static int get_peer_fd(struct vfm_hcomm *g, int peer, int *fd, struct vfm_err *e
 		TRY(vfm_net_connect(g->job, g->world[peer], VFM_HELLO_DATA, g->id, &g->fd[peer], err));
 	} else if (g->fd[peer] < 0) {
 		vfm_wait_begin(g, peer);
-		while (rc >= 0 && (g->fd[peer] = claim_pending(g, peer)) < 0)
+		while (rc >= 0 && (g->fd[peer] = claim_link(g, peer)) < 0)
 			rc = vfm_wait_check(g, err);
 		vfm_wait_end(g);
 	}

@@ -1,6 +1,7 @@
 /* The failure detector of rank 0, which receives the heartbeats of all ranks.  A connection that closes without a
- * goodbye means that the rank died.  Missing heartbeats mean that it is stopped.  A wait beyond the time-out is
- * followed from rank to rank to the one that does not wait. */
+ * goodbye means that the rank died.  Heartbeats missing for beat_timeout mean that the rank is stopped or its host is
+ * down; its own thread sends them, also while the rank computes.  A wait beyond the time-out is followed from rank to
+ * rank to the one that does not wait. */
 #include "comm/monitor.h"
 
 #include <stdio.h>
@@ -32,12 +33,16 @@ static const struct mon_act *find_longest_waiter(struct vfm_hjob *j, int r, int 
 
 static void describe_last_call(struct vfm_hjob *j, int r, char *buf, size_t len)
 {
-	const struct mon_msg *m = &j->mon->peer[r].last;
+	const struct mon_peer *p = &j->mon->peer[r];
+	const struct mon_msg *m = &p->last;
 
+	*buf = '\0';
+	if (r != j->rank && !p->joined)
+		return;
 	if (!m->n)
-		snprintf(buf, len, "in no collective when last heard");
+		snprintf(buf, len, " (in no collective when last heard)");
 	else
-		snprintf(buf, len, "last heard in %s number %llu of '%s'", vfm_coll_name[m->act[0].kind],
+		snprintf(buf, len, " (last heard in %s number %llu of '%s')", vfm_coll_name[m->act[0].kind],
 			(unsigned long long)m->act[0].number, m->act[0].name);
 }
 
@@ -52,7 +57,7 @@ void vfm_declare_failed(struct vfm_hjob *j, int r, const char *reason)
 	vfm_mon_heartbeat(j, &j->mon->peer[j->rank].last);
 	a = find_longest_waiter(j, r, &q);
 	describe_last_call(j, r, did, sizeof(did));
-	n = snprintf(why, sizeof(why), "%s %s (%s)", vfm_rank_str(j, r, who, sizeof(who)), reason, did);
+	n = snprintf(why, sizeof(why), "%s %s%s", vfm_rank_str(j, r, who, sizeof(who)), reason, did);
 	if (a && n > 0 && (size_t)n < sizeof(why))
 		snprintf(why + n, sizeof(why) - (size_t)n,
 			"; %s has waited for it in %s number %llu of '%s' for %.1f s",
@@ -86,7 +91,8 @@ static bool describe_absence(struct vfm_hjob *j, int r, char *reason, size_t len
 	if (r == j->rank)
 		return false;
 	if (!p->joined)
-		snprintf(reason, len, "never connected");
+		snprintf(reason, len, "never connected within %.1f s: it is stopped, or cannot be reached",
+			silent_seconds(j, r));
 	else if (p->left)
 		snprintf(reason, len, "ended normally, but too early");
 	else if (silent_seconds(j, r) > 2.5 || (j->mon->probed > 0 && p->heard < j->mon->probed))
@@ -187,7 +193,7 @@ void vfm_detect_failures(struct vfm_hjob *j)
 		return;
 	}
 	for (int r = 1; r < j->size; r++)
-		if (m->peer[r].joined && !m->peer[r].left && silent_seconds(j, r) > j->beat_timeout &&
+		if (!m->peer[r].left && silent_seconds(j, r) > j->beat_timeout &&
 			describe_absence(j, r, reason, sizeof(reason))) {
 			vfm_declare_failed(j, r, reason);
 			return;

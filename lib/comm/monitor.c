@@ -56,7 +56,7 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	if (!j->monitor_runs) {
+	if (!j->monitor_runs || !atomic_load(&j->joined)) {
 		set_job_failed(j, why);
 		return vfm_hjob_check(j, err);
 	}
@@ -112,6 +112,16 @@ int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_er
 	return vfm_hjob_fail(j, err, "lost %s in %s number %llu of '%s': %s",
 		vfm_rank_str(j, g->world[peer], a, sizeof(a)), vfm_coll_name[atomic_load(&g->act.kind)],
 		(unsigned long long)atomic_load(&g->act.number), g->c.name, what);
+}
+
+int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err)
+{
+	char a[96], b[96];
+
+	for (double until = vfm_now() + 2; atomic_load(&j->joined) && vfm_now() < until; poll(NULL, 0, 10))
+		TRY(vfm_hjob_check(j, err));
+	return vfm_hjob_fail(j, err, "%s ended before %s could connect to it", vfm_rank_str(j, rank, a, sizeof(a)),
+		vfm_rank_str(j, j->rank, b, sizeof(b)));
 }
 
 void vfm_wait_begin(struct vfm_hcomm *g, int peer)
@@ -331,7 +341,7 @@ static void read_conn(struct vfm_hjob *j, int r)
 	}
 }
 
-static void add_conn(struct vfm_hjob *j, int r, int fd)
+void vfm_mon_adopt(struct vfm_hjob *j, int r, int fd)
 {
 	struct mon_peer *p = &j->mon->peer[r];
 	struct mon_msg beat;
@@ -340,6 +350,7 @@ static void add_conn(struct vfm_hjob *j, int r, int fd)
 	p->conn = vfm_calloc(1, sizeof(*p->conn));
 	p->conn->fd = fd;
 	p->conn->rank = r;
+	j->mon->n_joined += !p->joined;
 	p->joined = true;
 	p->heard = vfm_now();
 	vfm_mon_heartbeat(j, &beat);
@@ -350,103 +361,13 @@ static void add_conn(struct vfm_hjob *j, int r, int fd)
 	}
 }
 
-static void add_pending(struct vfm_hjob *j, const struct vfm_hello *h, int fd)
-{
-	struct vfm_pending *p = vfm_calloc(1, sizeof(*p));
-
-	p->group = h->group;
-	p->from = h->from;
-	p->fd = fd;
-	pthread_mutex_lock(&j->lock);
-	p->next = j->pending;
-	j->pending = p;
-	pthread_cond_broadcast(&j->came);
-	pthread_mutex_unlock(&j->lock);
-}
-
-/* Checks a complete hello and hands the connection to its user. */
-static void answer_hello(struct vfm_hjob *j, struct mon_hello *x)
-{
-	const struct vfm_hello *h = &x->h;
-	uint32_t yes = VFM_HELLO_MAGIC;
-
-	if (h->magic != VFM_HELLO_MAGIC || memcmp(h->token, j->endpoint[0].token, 16) != 0 || h->to != j->rank ||
-		h->from < 0 || h->from >= j->size ||
-		send(x->fd, &yes, sizeof(yes), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(yes)) {
-		close(x->fd);
-		return;
-	}
-	if (h->kind == VFM_HELLO_MONITOR && j->rank == 0) {
-		add_conn(j, h->from, x->fd);
-	} else if (h->kind == VFM_HELLO_DATA) {
-		add_pending(j, h, x->fd);
-	} else {
-		if (h->kind == VFM_HELLO_ARENA && j->owns_arena)
-			vfm_net_send_fd(x->fd, j->arena_fd);
-		close(x->fd);
-	}
-}
-
-/* Returns true if the connection needs no more reading here. */
-static bool read_hello(struct vfm_hjob *j, struct mon_hello *x)
-{
-	ssize_t k = recv(x->fd, (char *)&x->h + x->have, sizeof(x->h) - x->have, MSG_DONTWAIT);
-
-	if (k < 0 && (errno == EAGAIN || errno == EINTR)) {
-		if (vfm_now() < x->until)
-			return false;
-		close(x->fd);
-		return true;
-	}
-	if (k <= 0) {
-		close(x->fd);
-		return true;
-	}
-	x->have += (size_t)k;
-	if (x->have < sizeof(x->h))
-		return false;
-	answer_hello(j, x);
-	return true;
-}
-
-static void accept_connections(struct vfm_hjob *j, int listener, bool local)
-{
-	while (j->mon->n_hello < HELLOS) {
-		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), on = 1;
-		struct ucred who = {0};
-		socklen_t len = sizeof(who);
-
-		if (fd < 0) {
-			if (errno != EAGAIN && errno != EINTR)
-				poll(NULL, 0, 20); /* no descriptors are left: do not spin */
-			return;
-		}
-		if (local && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 || who.uid != geteuid())) {
-			close(fd);
-			continue;
-		}
-		if (!local)
-			setsockopt(fd, 6 /* IPPROTO_TCP */, 1 /* TCP_NODELAY */, &on, sizeof(on));
-		j->mon->hello[j->mon->n_hello++] = (struct mon_hello){.fd = fd, .until = vfm_now() + 10};
-	}
-}
-
+/* The wake descriptor, the connections of the monitors with their ranks in who, then those of the acceptor. */
 static int fill_poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 {
 	struct vfm_mon *m = j->mon;
-	int n = 0, listeners[2] = {j->listen_unix, j->listen_tcp};
+	int n = 0;
 
-	p[n] = (struct pollfd){.fd = j->wake, .events = POLLIN};
-	who[n++] = -1;
-	for (int i = 0; i < 2; i++)
-		if (listeners[i] >= 0 && m->n_hello < HELLOS) {
-			p[n] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
-			who[n++] = -2 - i;
-		}
-	for (int i = 0; i < m->n_hello; i++) {
-		p[n] = (struct pollfd){.fd = m->hello[i].fd, .events = POLLIN};
-		who[n++] = -10;
-	}
+	p[n++] = (struct pollfd){.fd = j->wake, .events = POLLIN};
 	for (int r = 0; r < j->size; r++)
 		if (m->peer[r].conn) {
 			p[n] = (struct pollfd){.fd = m->peer[r].conn->fd,
@@ -456,30 +377,21 @@ static int fill_poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 	return n;
 }
 
-static void serve_connections(struct vfm_hjob *j, const struct pollfd *p, const int *who, int n)
+static void serve_monitors(struct vfm_hjob *j, const struct pollfd *p, const int *who, int n)
 {
 	struct vfm_mon *m = j->mon;
 	uint64_t x;
-	int kept = 0;
 
-	for (int i = 0; i < n; i++) {
-		if (!p[i].revents)
+	if (p[0].revents && read(j->wake, &x, sizeof(x)) < 0)
+		x = 0; /* another wake-up has reset it */
+	for (int i = 1; i < n; i++) {
+		if (!p[i].revents || !m->peer[who[i]].conn)
 			continue;
-		if (who[i] == -1 && read(j->wake, &x, sizeof(x)) < 0)
-			continue;
-		if (who[i] == -2 || who[i] == -3)
-			accept_connections(j, p[i].fd, who[i] == -2);
-		if (who[i] >= 0 && m->peer[who[i]].conn) {
-			if ((p[i].revents & POLLOUT) && !flush_conn(m->peer[who[i]].conn))
-				drop_peer(j, who[i]);
-			else
-				read_conn(j, who[i]);
-		}
+		if ((p[i].revents & POLLOUT) && !flush_conn(m->peer[who[i]].conn))
+			drop_peer(j, who[i]);
+		else
+			read_conn(j, who[i]);
 	}
-	for (int i = 0; i < m->n_hello; i++)
-		if (!read_hello(j, &m->hello[i]))
-			m->hello[kept++] = m->hello[i];
-	m->n_hello = kept;
 }
 
 /* Serves requests of other threads of this rank. */
@@ -497,7 +409,7 @@ static void run_requests(struct vfm_hjob *j)
 	m->report[0] = '\0';
 	pthread_mutex_unlock(&m->lock);
 	if (fd >= 0)
-		add_conn(j, 0, fd);
+		vfm_mon_adopt(j, 0, fd);
 	if (why[0] && j->rank == 0) {
 		vfm_announce_failure(j, why);
 	} else if (why[0]) {
@@ -561,11 +473,20 @@ static bool may_end_monitor(struct vfm_hjob *j, bool said_goodbye)
 	return false;
 }
 
+static int choose_poll_ms(const struct vfm_hjob *j)
+{
+	const struct vfm_mon *m = j->mon;
+
+	if (m->dying >= 0 || m->probed > 0 || atomic_load(&m->stop))
+		return 20;
+	return j->rank == 0 && m->n_joined < j->size - 1 ? 50 : 250;
+}
+
 static void *run_monitor(void *arg)
 {
 	struct vfm_hjob *j = arg;
 	struct vfm_mon *m = j->mon;
-	size_t most = (size_t)j->size + HELLOS + 8;
+	size_t most = 1 + (size_t)j->size + (size_t)vfm_acceptor_limit(j);
 	struct pollfd *p = vfm_calloc(most, sizeof(*p));
 	int *who = vfm_calloc(most, sizeof(*who)), n;
 	struct mon_msg bye = {.magic = MSG_MAGIC, .type = GOODBYE, .rank = j->rank};
@@ -574,8 +495,9 @@ static void *run_monitor(void *arg)
 	m->looked = vfm_now();
 	while (!may_end_monitor(j, said_goodbye)) {
 		n = fill_poll_set(j, p, who);
-		poll(p, (nfds_t)n, m->dying >= 0 || m->probed > 0 || atomic_load(&m->stop) ? 20 : 250);
-		serve_connections(j, p, who, n);
+		poll(p, (nfds_t)(n + vfm_acceptor_poll_set(j, p + n)), choose_poll_ms(j));
+		serve_monitors(j, p, who, n);
+		vfm_acceptor_serve(j, p + n);
 		send_heartbeats(j);
 		run_requests(j);
 		if (j->rank != 0 && atomic_load(&m->stop) && !said_goodbye) {
@@ -584,6 +506,8 @@ static void *run_monitor(void *arg)
 				post_to_peer(&m->peer[0], &bye);
 		}
 		if (!atomic_load(&j->failed)) {
+			if (j->rank == 0)
+				vfm_watch_joins(j);
 			if (j->rank == 0)
 				vfm_detect_failures(j);
 			else if (!said_goodbye)
@@ -605,6 +529,9 @@ int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 	j->mon = m;
 	m->peer = vfm_calloc((size_t)j->size, sizeof(*m->peer));
 	m->dying = m->joining = -1;
+	for (int r = 0; r < j->size; r++)
+		m->peer[r].heard = vfm_now();
+	vfm_acceptor_init(j);
 	pthread_mutex_init(&m->lock, NULL);
 	j->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (j->wake < 0)
@@ -623,13 +550,14 @@ int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err)
 {
 	int fd;
 
-	if (j->rank == 0)
-		return 0;
-	TRY(vfm_net_connect(j, 0, VFM_HELLO_MONITOR, 0, &fd, err));
-	pthread_mutex_lock(&j->mon->lock);
-	j->mon->joining = fd;
-	pthread_mutex_unlock(&j->mon->lock);
-	wake_monitor(j);
+	if (j->rank != 0) {
+		TRY(vfm_net_connect(j, 0, VFM_HELLO_MONITOR, 0, &fd, err));
+		pthread_mutex_lock(&j->mon->lock);
+		j->mon->joining = fd;
+		pthread_mutex_unlock(&j->mon->lock);
+		wake_monitor(j);
+	}
+	atomic_store(&j->joined, true);
 	return 0;
 }
 
@@ -647,8 +575,8 @@ void vfm_monitor_stop(struct vfm_hjob *j)
 	}
 	for (int r = 0; r < j->size; r++)
 		mon_conn_free(m->peer[r].conn);
-	for (int i = 0; i < m->n_hello; i++)
-		close(m->hello[i].fd);
+	vfm_watch_joins_end(j);
+	vfm_acceptor_release(j);
 	if (m->joining >= 0)
 		close(m->joining);
 	if (j->wake >= 0)

@@ -99,16 +99,21 @@ struct setup {
 
 static struct vfm_launch l;
 
-static struct vfm_comm *join(const struct setup *s)
+static void place(const struct setup *s)
 {
-	struct vfm_comm *world;
-
 	l = (struct vfm_launch){.t = &harness, .rank = rank, .size = size};
 	l.node_of = vfm_calloc((size_t)size, sizeof(int));
 	for (int r = 0; r < size; r++)
 		l.node_of[r] = s->per_node ? r / s->per_node : 0;
 	vfm_launch_place(&l);
 	snprintf(l.host, sizeof(l.host), "node%d", l.node);
+}
+
+static struct vfm_comm *join(const struct setup *s)
+{
+	struct vfm_comm *world;
+
+	place(s);
 	MUST(vfm_comm_host_new(&l, &s->o, &world, &err));
 	return world;
 }

@@ -166,40 +166,6 @@ static void on_streams(void **state)
 	all_well(&(struct setup){.n = 3, .per_node = 2}, streams);
 }
 
-/* A connection without the job's token is closed; a silent connection has no effect. */
-static void strangers(const struct setup *s)
-{
-	struct vfm_comm *w = join(s);
-	const struct vfm_endpoint *card = &((struct vfm_hcomm *)w)->job->endpoint[0];
-	struct vfm_hello hello = {.magic = VFM_HELLO_MAGIC, .kind = VFM_HELLO_MONITOR, .from = 1};
-	int fd[64];
-
-	for (int i = 0; i < 64; i++) {
-		struct sockaddr_un a = {.sun_family = AF_UNIX};
-		char *p = a.sun_path + 1;
-
-		p += sprintf(p, "vfm-");
-		for (int k = 0; k < 16; k++)
-			p += sprintf(p, "%02x", card->token[k]);
-		fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
-		CHECK(connect(fd[i], (struct sockaddr *)&a, (socklen_t)(p - (char *)&a)) == 0);
-		if (i % 3)
-			CHECK(send(fd[i], &hello, i % 3 == 1 ? sizeof(hello) : 10, MSG_NOSIGNAL) > 0);
-	}
-	for (int64_t round = 0; round < 4; round++)
-		everything(w, round);
-	for (int i = 0; i < 64; i++)
-		close(fd[i]);
-	everything(w, 4);
-	leave(w);
-}
-
-static void with_strangers(void **state)
-{
-	(void)state;
-	all_well(&(struct setup){.n = 3}, strangers);
-}
-
 static void many(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -412,19 +378,22 @@ static void rank_zero(void **state)
 	}
 }
 
-/* Rank 1 dies after the exchange of endpoints. */
+/* Rank `word` listens, takes part in the exchange, and then dies or (word >= STOPS) is stopped. */
+enum { STOPS = 100 };
 static void never_comes(const struct setup *s)
 {
-	char all[RANKS * VFM_EXCHANGE_MAX];
-	struct vfm_endpoint card = {.host = "nowhere"};
+	char all[RANKS * sizeof(struct vfm_endpoint)];
+	struct vfm_hjob j = {.l = &l};
+	struct vfm_endpoint mine;
 	double t = vfm_now();
 	struct vfm_comm *w;
 
-	l = (struct vfm_launch){.t = &harness, .rank = rank, .size = size};
-	l.node_of = vfm_calloc((size_t)size, sizeof(int));
-	vfm_launch_place(&l);
-	if (rank == 1) {
-		exchange(&l, &card, sizeof(card), all, &err);
+	place(s);
+	if (rank == s->word % STOPS) {
+		MUST(vfm_net_open(&j, &mine, &err));
+		exchange(&l, &mine, sizeof(mine), all, &err);
+		if (s->word >= STOPS)
+			raise(SIGSTOP);
 		_exit(0);
 	}
 	if (vfm_comm_host_new(&l, &s->o, &w, &err) < 0)
@@ -432,21 +401,38 @@ static void never_comes(const struct setup *s)
 	_exit(0);
 }
 
-static void one_is_missing(void **state)
+static void one_is_missing(struct setup s, double within, const char *what)
 {
-	struct setup s = {.n = 3, .o.timeout_s = 2};
 	pid_t pid[RANKS];
+	char want[200];
 	int st;
 
-	(void)state;
 	start(&s, pid, never_comes);
 	for (int r = 0; r < s.n; r++) {
+		if (r == s.word % STOPS)
+			continue;
 		waitpid(pid[r], &st, 0);
-		if (r != 1 &&
-			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 ||
-				!strstr(sh->said[r], "rank 1 (nowhere) never connected")))
-			fail_msg("rank %d: status %#x, said '%s'", r, st, sh->said[r]);
+		snprintf(want, sizeof(want), "rank %d (node%d) %s", s.word % STOPS,
+			s.per_node ? s.word % STOPS / s.per_node : 0, what);
+		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], want))
+			fail_msg("without rank %d: rank %d: status %#x, said '%s'", s.word, r, st, sh->said[r]);
+		if (sh->at[r] > within)
+			fail_msg("without rank %d: rank %d needed %.2f s", s.word, r, sh->at[r]);
 	}
+	kill(pid[s.word % STOPS], SIGKILL);
+	waitpid(pid[s.word % STOPS], &st, 0);
+	print_message("%s (after %.2f s)\n", sh->said[s.word == 0], sh->at[s.word == 0]);
+}
+
+/* The time-out does not matter for a rank that has ended: nothing listens any more. */
+static void missing_ranks(void **state)
+{
+	(void)state;
+	for (int r = 0; r < 3; r++)
+		one_is_missing((struct setup){.n = 3, .word = r, .o.timeout_s = 50}, 5, "ended before");
+	for (int r = 0; r < 4; r++) /* rank 2 has the shared memory of its node */
+		one_is_missing((struct setup){.n = 4, .per_node = 2, .word = r, .o.timeout_s = 50}, 5, "ended before");
+	one_is_missing((struct setup){.n = 3, .word = STOPS + 1, .o.timeout_s = 3}, 8, "never connected within 3.");
 }
 
 /* Ranks that end at different times, without calls, are no failure. */
@@ -484,9 +470,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes),
 		cmocka_unit_test(large_shares), cmocka_unit_test(groups), cmocka_unit_test(at_once),
-		cmocka_unit_test(on_streams), cmocka_unit_test(with_strangers), cmocka_unit_test(sixteen),
-		cmocka_unit_test(same_bits), cmocka_unit_test(failures), cmocka_unit_test(rank_zero),
-		cmocka_unit_test(one_is_missing), cmocka_unit_test(ends_in_order)};
+		cmocka_unit_test(on_streams), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits),
+		cmocka_unit_test(failures), cmocka_unit_test(rank_zero), cmocka_unit_test(missing_ranks),
+		cmocka_unit_test(ends_in_order)};
 
 	return cmocka_run_group_tests(tests, setup_all, teardown_all);
 }

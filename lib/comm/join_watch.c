@@ -1,0 +1,103 @@
+/* Finds ranks that end between the launch's exchange and their connection to the monitor of rank 0.
+ *
+ * Each rank listens before the exchange and until it ends.  Rank 0 therefore connects, without a handshake, to the
+ * ranks that have not joined.  A rank whose addresses all refuse has ended.  A connection that is established, or that
+ * fails for another reason, says nothing; the failure detector's limits then hold. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/monitor.h"
+
+static const double FIRST_ROUND_S = 0.3, ROUND_S = 0.5, DIAL_S = 3;
+
+static void end_probe(struct join_probe *x)
+{
+	if (x->fd >= 0)
+		close(x->fd);
+	*x = (struct join_probe){.fd = -1};
+}
+
+/* Dials the addresses one after the other while they refuse.  Returns true if all have refused. */
+static bool advance_probe(const struct vfm_hjob *j, struct join_probe *x)
+{
+	while (x->addr < vfm_net_addresses(j, x->rank)) {
+		int e = 0;
+
+		if (x->fd < 0) {
+			x->fd = vfm_net_dial(j, x->rank, x->addr);
+			e = x->fd < 0 ? errno : 0;
+			x->until = vfm_now() + DIAL_S;
+		}
+		if (x->fd >= 0)
+			e = vfm_net_dialed(x->fd, 0);
+		if (e == EINPROGRESS && vfm_now() < x->until)
+			return false;
+		if (e != ECONNREFUSED) {
+			end_probe(x);
+			return false;
+		}
+		if (x->fd >= 0)
+			close(x->fd);
+		x->fd = -1;
+		x->addr++;
+	}
+	return true;
+}
+
+void vfm_watch_joins_end(struct vfm_hjob *j)
+{
+	for (int i = 0; i < JOIN_PROBES; i++)
+		if (j->mon->joins.probe[i].rank)
+			end_probe(&j->mon->joins.probe[i]);
+}
+
+static void begin_probes(struct vfm_hjob *j)
+{
+	struct vfm_mon *m = j->mon;
+	struct join_watch *w = &m->joins;
+
+	for (int i = 0; i < JOIN_PROBES; i++) {
+		while (w->at < j->size && (w->at == 0 || m->peer[w->at].joined))
+			w->at++;
+		if (w->at == j->size)
+			return;
+		if (!w->probe[i].rank)
+			w->probe[i] = (struct join_probe){.rank = w->at++, .fd = -1};
+	}
+}
+
+void vfm_watch_joins(struct vfm_hjob *j)
+{
+	struct vfm_mon *m = j->mon;
+	struct join_watch *w = &m->joins;
+	double now = vfm_now();
+
+	if (m->n_joined == j->size - 1) {
+		vfm_watch_joins_end(j);
+		return;
+	}
+	if (w->next <= 0) {
+		w->next = now + FIRST_ROUND_S;
+		w->at = j->size;
+	}
+	if (w->at == j->size && now >= w->next) {
+		w->at = 0;
+		w->next = now + ROUND_S;
+	}
+	begin_probes(j);
+	for (int i = 0; i < JOIN_PROBES; i++) {
+		struct join_probe *x = &w->probe[i];
+		bool joined = m->peer[x->rank].joined;
+
+		if (x->rank && (joined || advance_probe(j, x))) {
+			int rank = x->rank;
+
+			end_probe(x);
+			if (joined)
+				continue;
+			vfm_declare_failed(j, rank, "ended before all ranks had connected");
+			return;
+		}
+	}
+}
