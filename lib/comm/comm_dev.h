@@ -15,8 +15,8 @@
  * their parts and sum them in f32 in rank order, which moves as many bytes as a ring.  (On a stream that runs no ops,
  * its host thread sums.)  VFM_COMM_BF16=native lets the library sum bf16, which may round at every rank.
  *
- * Rank 0 sends the id of the world's communicator to all ranks through vfm_launch_share; all other communicators are
- * split from it.  The environment variables of rank 0 apply to all ranks.
+ * Rank 0 sends the id of the world's communicator to all ranks through the host communicator; all others are split from
+ * it.  The environment variables of rank 0 apply to all ranks.
  *
  * Registered buffers (struct vfm_comm_mem) come from the transport (mem_alloc), since it can only register whole
  * allocations of the driver.  If the transport has no memory left, they come from the device and are not registered.

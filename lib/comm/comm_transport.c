@@ -723,13 +723,12 @@ struct bootstrap {
 	char why[320]; /* why the id could not be made */
 };
 
-/* Sends it through the launch to the world, or through the host communicator to fewer ranks.  A failure of rank 0 is
- * sent, too. */
+/* Sends it through the host communicator, whose failure detector notices a rank that dies meanwhile.  A failure of rank
+ * 0 is sent, too. */
 static int share_bootstrap(
 	struct vfm_comm *host, const struct vfm_transport *w, struct bootstrap *f, struct vfm_err *err)
 {
 	const char *native = getenv("VFM_COMM_BF16"), *registers = getenv("VFM_COMM_REGISTER");
-	struct vfm_hcomm *h = vfm_hcomm_of(host);
 	struct vfm_err why = {0};
 
 	*f = (struct bootstrap){.native_bf16 = native && !strcmp(native, "native"),
@@ -738,11 +737,7 @@ static int share_bootstrap(
 		f->made = w->unique_id(f->id, &why) >= 0;
 		snprintf(f->why, sizeof(f->why), "%.300s", why.msg);
 	}
-	_Static_assert(sizeof(*f) <= VFM_EXCHANGE_MAX, "it must fit vfm_launch_share");
-	if (h && host->size == h->job->size)
-		TRY(vfm_launch_share(h->job->l, f, sizeof(*f), err));
-	else
-		TRY(vfm_broadcast(host, NULL, vfm_t1(f, VFM_U8, sizeof(*f)), 0, err));
+	TRY(vfm_broadcast(host, NULL, vfm_t1(f, VFM_U8, sizeof(*f)), 0, err));
 	return f->made ? 0 : vfm_fail(err, VFM_EENV, "%s", f->why);
 }
 

@@ -25,7 +25,7 @@ enum { MAX_RANKS = 1024 };
 static const double GRACE_S = 15, ABORT_GRACE_S = 3;
 
 struct rank_state {
-	_Atomic unsigned came;          /* exchanges that it has entered */
+	_Atomic unsigned came;          /* exchanges that it has entered: its slot holds the data of that one */
 	_Atomic int ended;              /* it called vfm_launch_end */
 	_Atomic int gone;               /* the parent reaped it: its wait status + 1 */
 	char slot[2][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: no rank can be two ahead */
@@ -33,8 +33,7 @@ struct rank_state {
 
 /* In memory shared by all ranks and the parent. */
 struct shared {
-	_Atomic unsigned done;    /* complete exchanges; a futex */
-	_Atomic unsigned arrived; /* ranks in the current exchange */
+	_Atomic unsigned changes; /* a futex: the last rank has come, or a rank has ended */
 	_Atomic int aborted;
 	struct rank_state rank[];
 };
@@ -46,7 +45,8 @@ static size_t shared_bytes(int n)
 
 static void wake_ranks(struct shared *s)
 {
-	syscall(SYS_futex, &s->done, FUTEX_WAKE, MAX_RANKS, NULL, NULL, 0);
+	s->changes++;
+	syscall(SYS_futex, &s->changes, FUTEX_WAKE, MAX_RANKS, NULL, NULL, 0);
 }
 
 /* "SIGKILL", "status 3" */
@@ -82,26 +82,32 @@ static int report_missing_rank(struct vfm_launch *l, unsigned round, double wait
 	return 0;
 }
 
+static bool have_all_come(const struct vfm_launch *l, unsigned round)
+{
+	const struct shared *s = l->priv;
+
+	for (int r = 0; r < l->size; r++)
+		if ((int)(s->rank[r].came - round) < 0)
+			return false;
+	return true;
+}
+
+/* Each rank finds out by itself whether all have come: one that dies on the way leaves no half-made state. */
 static int fork_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
 {
 	struct shared *s = l->priv;
 	struct rank_state *me = &s->rank[l->rank];
-	unsigned before = me->came, round = before + 1;
+	unsigned round = me->came + 1, seen;
 	double t0 = vfm_now(), limit = vfm_launch_timeout();
 	struct timespec slice = {.tv_nsec = 200 * 1000 * 1000};
 
 	memcpy(me->slot[round & 1], mine, n);
 	me->came = round;
-	if (++s->arrived == (unsigned)l->size) {
-		s->arrived = 0;
-		s->done = round;
+	if (have_all_come(l, round))
 		wake_ranks(s);
-	}
-	while (s->done == before) {
-		syscall(SYS_futex, &s->done, FUTEX_WAIT, before, &slice, NULL, 0);
-		if (s->done != before)
-			break;
+	while (seen = s->changes, !have_all_come(l, round)) {
 		TRY(report_missing_rank(l, round, vfm_now() - t0 > limit ? limit : -1, err));
+		syscall(SYS_futex, &s->changes, FUTEX_WAIT, seen, &slice, NULL, 0);
 	}
 	for (int r = 0; r < l->size; r++)
 		memcpy((char *)all + (size_t)r * n, s->rank[r].slot[round & 1], n);

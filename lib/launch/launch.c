@@ -135,23 +135,6 @@ int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *
 	return 0;
 }
 
-int vfm_launch_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err)
-{
-	char *all;
-	int rc;
-
-	if (n > VFM_EXCHANGE_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "internal: %zu bytes to share", n);
-	if (!l->t || l->t->share)
-		return l->t ? l->t->share(l, x, n, err) : 0;
-	all = vfm_calloc((size_t)l->size, n);
-	rc = l->t->exchange(l, x, n, all, err);
-	if (rc >= 0)
-		memcpy(x, all, n);
-	free(all);
-	return rc;
-}
-
 void vfm_launch_end(struct vfm_launch *l)
 {
 	if (l->t)

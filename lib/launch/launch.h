@@ -1,8 +1,8 @@
 /* launch.h - the identity of this process among the ranks of a job, and their first exchange of data.
  *
  * There are three backends: a plain start (one rank), `-n N` (N forks of this process on this host), and Slurm's PMI2
- * (libpmi2, opened at run time).  They provide identity, an exchange of a few bytes, and the distribution of the first
- * communicator id of a device's library.  All other communication uses comm.h.
+ * (libpmi2, opened at run time).  They provide identity and an exchange of a few bytes, with which the host
+ * communicator starts.  All other communication uses comm.h.
  *
  * A process has one launch; one thread calls its functions.
  */
@@ -47,11 +47,9 @@ struct vfm_launch {
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
 /* Gathers n bytes of each rank: all [size * n] holds them in rank order.  n <= VFM_EXCHANGE_MAX.  Collective.  Fails if
- * a rank died or does not come within VFM_COMM_TIMEOUT_S (600). */
+ * a forked rank died, or a rank does not come within VFM_COMM_TIMEOUT_S (600).  The bytes may be secret: they pass
+ * memory that forked ranks share, or PMI2's key-value space, which is as private as the launcher makes it. */
 int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
-/* Sends x [n] of rank 0 to all ranks.  n <= VFM_EXCHANGE_MAX.  Collective.  Cheaper than an exchange: it stores one
- * value.  Fails as vfm_launch_exchange does. */
-int vfm_launch_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err);
 
 /* Ends the launch of this rank normally, also after an error that all ranks have seen. */
 void vfm_launch_end(struct vfm_launch *l);

@@ -10,7 +10,6 @@
 struct vfm_launch_table {
 	const char *name; /* "fork", "pmi2" */
 	int (*exchange)(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
-	int (*share)(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err); /* NULL: an exchange does it */
 	void (*end)(struct vfm_launch *l);
 	void (*abort)(struct vfm_launch *l, int status, const char *why);
 };

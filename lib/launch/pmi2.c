@@ -126,7 +126,7 @@ static int pass_fence(struct vfm_launch *l, struct vfm_err *err)
 	return rc;
 }
 
-/* ---- exchange and share: puts, a fence, gets ---- */
+/* ---- exchange: puts, a fence, gets ---- */
 
 static void hex_encode(const unsigned char *p, size_t n, char *s)
 {
@@ -185,19 +185,6 @@ static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 	return 0;
 }
 
-/* Stores one value, which each rank reads. */
-static int pmi2_share(struct vfm_launch *l, void *x, size_t n, struct vfm_err *err)
-{
-	int round = rounds++;
-
-	if (stuck)
-		return vfm_fail(err, VFM_EENV, "a previous PMI2 fence did not finish");
-	if (l->rank == 0)
-		TRY(kvs_put(round, 0, x, n, err));
-	TRY(pass_fence(l, err));
-	return l->rank == 0 ? 0 : kvs_get(round, 0, x, n, err);
-}
-
 static void pmi2_end(struct vfm_launch *l)
 {
 	(void)l;
@@ -238,7 +225,7 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 }
 
 static const struct vfm_launch_table pmi2_table = {
-	.name = "pmi2", .exchange = pmi2_exchange, .share = pmi2_share, .end = pmi2_end, .abort = pmi2_abort};
+	.name = "pmi2", .exchange = pmi2_exchange, .end = pmi2_end, .abort = pmi2_abort};
 
 /* ---- placement ---- */
 

@@ -8,9 +8,9 @@ step=(srun -N4 -n8 --ntasks-per-node=2 --mpi=pmi2)
 run "${train[@]}" -o one
 rc_is 0 "a single process"
 
-# ---- one value for all ----------------------------------------------------------------
-run timeout 60 "${step[@]}" "$B/tests/unit/test_launch" share 9
-is "$rc $(sort <<<"$out" | tr '\n' ' ')" "0 $(printf '%d of 8: 208 ' 0 1 2 3 4 5 6 7)" "values of rank 0 through PMI2"
+# ---- exchanges ---------------------------------------------------------------
+run timeout 60 "${step[@]}" "$B/tests/unit/test_launch" exchange 9
+is "$rc $(sort <<<"$out" | tr '\n' ' ')" "0 $(printf '%d of 8: %d ' 0 209 1 210 2 211 3 212 4 213 5 214 6 215 7 208)" "exchanges through PMI2"
 
 # ---- cuts across nodes ---------------------------------------------------------------
 i=0

@@ -134,63 +134,30 @@ static int many_rounds(struct vfm_launch *l)
 	return 0;
 }
 
-/* Shares and exchanges alternate; each uses a new key. */
-static int many_shares(struct vfm_launch *l)
+/* test_launch exchange N: as a rank of a Slurm step, in N exchanges; each rank prints a byte of its successor. */
+static int exchange_main(const char *n)
 {
-	char big[VFM_EXCHANGE_MAX + 1];
-	int v[16];
-
-	for (int i = 0; i < 200; i++) {
-		size_t n = (size_t)(i * 7) % VFM_EXCHANGE_MAX + 1;
-
-		memset(big, l->rank == 0 ? i : 255, n);
-		big[n] = 'x';
-		if (vfm_launch_share(l, big, n, NULL) < 0)
-			return 40;
-		for (size_t k = 0; k < n; k++)
-			if ((unsigned char)big[k] != i)
-				return 41;
-		if (big[n] != 'x')
-			return 42;
-		if (i % 5 == 0 && exchange_ints(l, i, v) < 0)
-			return 43;
-	}
-	if (vfm_launch_share(l, big, sizeof(big), NULL) != VFM_EUSAGE)
-		return 44;
-	vfm_launch_end(l);
-	return 0;
-}
-
-static void test_share(void **state)
-{
-	(void)state;
-	assert_int_equal(end_of(start(2, many_shares)), 0);
-	assert_int_equal(end_of(start(5, many_shares)), 0);
-}
-
-/* test_launch share N: as a rank of a Slurm step, shares N values; each rank prints the last one. */
-static int share_main(const char *n)
-{
-	unsigned char x[VFM_EXCHANGE_MAX] = {0};
+	unsigned char x[VFM_EXCHANGE_MAX], *all;
 	struct vfm_launch l;
 	struct vfm_err err;
 	int rc = vfm_launch_init(&l, 0, &err);
 
+	all = vfm_calloc((size_t)l.size, sizeof(x));
 	for (int i = 0; rc >= 0 && i < atoi(n); i++) {
-		if (l.rank == 0)
-			for (size_t k = 0; k < sizeof(x); k++)
-				x[k] = (unsigned char)(i + 200 + (int)k);
-		rc = vfm_launch_share(&l, x, sizeof(x), &err);
-		for (size_t k = 0; rc >= 0 && k < sizeof(x); k++)
-			if (x[k] != (unsigned char)(i + 200 + (int)k))
-				rc = vfm_fail(&err, VFM_EENV, "value %d of %d is not what rank 0 had", i, l.rank);
+		for (size_t k = 0; k < sizeof(x); k++)
+			x[k] = (unsigned char)(i + 200 + l.rank + (int)k);
+		rc = vfm_launch_exchange(&l, x, sizeof(x), all, &err);
+		for (size_t k = 0; rc >= 0 && k < (size_t)l.size * sizeof(x); k++)
+			if (all[k] != (unsigned char)(i + 200 + (int)(k / sizeof(x) + k % sizeof(x))))
+				rc = vfm_fail(&err, VFM_EENV, "exchange %d: byte %zu is wrong", i, k);
 	}
 	if (rc < 0) {
 		fprintf(stderr, "%s\n", err.msg);
 		vfm_launch_abort(&l, 3, err.msg);
 		return 3;
 	}
-	printf("%d of %d: %d\n", l.rank, l.size, x[0]);
+	printf("%d of %d: %d\n", l.rank, l.size, all[(size_t)((l.rank + 1) % l.size) * sizeof(x)]);
+	free(all);
 	vfm_launch_end(&l);
 	return 0;
 }
@@ -214,8 +181,6 @@ static void test_alone(void **state)
 		assert_int_equal(l.size, 1);
 		assert_int_equal(vfm_launch_exchange(&l, &in, sizeof(in), &out, NULL), 0);
 		assert_int_equal(out, 7);
-		assert_int_equal(vfm_launch_share(&l, &in, sizeof(in), NULL), 0);
-		assert_int_equal(in, 7);
 		vfm_launch_end(&l);
 	}
 }
@@ -263,26 +228,6 @@ static void test_killed(void **state)
 	assert_int_equal(end_of(start(3, one_dies)), 3);
 	assert_true(vfm_now() - t0 < 5);
 	assert_string_equal(note->why, "rank 1 was killed by SIGKILL");
-	assert_string_equal(note->msg[0], "rank 1 ended (SIGKILL) before all ranks had connected");
-	assert_string_equal(note->msg[2], note->msg[0]);
-}
-
-static int one_dies_sharing(struct vfm_launch *l)
-{
-	struct vfm_err err = {0};
-	int v = 7, rc;
-
-	if (l->rank == 1)
-		raise(SIGKILL);
-	rc = vfm_launch_share(l, &v, sizeof(v), &err);
-	memcpy(note->msg[l->rank], err.msg, sizeof(err.msg));
-	return rc < 0 ? 3 : 0;
-}
-
-static void test_killed_sharing(void **state)
-{
-	(void)state;
-	assert_int_equal(end_of(start(3, one_dies_sharing)), 3);
 	assert_string_equal(note->msg[0], "rank 1 ended (SIGKILL) before all ranks had connected");
 	assert_string_equal(note->msg[2], note->msg[0]);
 }
@@ -472,8 +417,6 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_exchange),
-		cmocka_unit_test(test_share),
-		cmocka_unit_test(test_killed_sharing),
 		cmocka_unit_test(test_status),
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_late),
@@ -488,8 +431,8 @@ int main(int argc, char **argv)
 		"SLURM_STEP_NUM_TASKS", "PMI_FD", "PMI_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "VFM_BIND"};
 	struct sigaction sa = {.sa_handler = on_signal};
 
-	if (argc == 3 && !strcmp(argv[1], "share"))
-		return share_main(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "exchange"))
+		return exchange_main(argv[2]);
 	for (size_t i = 0; i < sizeof(slurm) / sizeof(slurm[0]); i++)
 		unsetenv(slurm[i]);
 	sigaction(SIGUSR1, &sa, NULL);
