@@ -41,7 +41,7 @@ struct shmt_arena {
 
 static struct shmt_arena *shmt;
 static atomic_bool shmt_broken; /* makes the library of this rank report an error */
-static bool shmt_same_device, shmt_no_id;
+static bool shmt_same_device, shmt_no_id, shmt_slow_id;
 
 struct vfm_transport_comm {
 	int comm, rank, size, splits; /* comm -1: not decided yet */
@@ -77,6 +77,8 @@ static int shmt_unique_id(unsigned char id[VFM_TRANSPORT_ID], struct vfm_err *er
 {
 	int n = shmt->comms++;
 
+	if (shmt_slow_id)
+		usleep(600000);
 	if (shmt_no_id)
 		return vfm_fail(err, VFM_EENV, "shm: no plug");
 	if (n >= SHMT_COMMS)

@@ -349,6 +349,47 @@ static void failures(void **state)
 	breaks(one, 'x', 6, "rank 2 (node0) ended normally, but too early");
 }
 
+/* Rank 1 computes for longer than the limit of heartbeats, and is then stopped, long before the time-out of calls.
+ * Heartbeats come from a thread of their own: only the second is a failure. */
+static void slow_then_stopped(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	struct vfm_hjob *j = ((struct vfm_hcomm *)w)->job;
+	double t;
+
+	CHECK(j->timeout == s->o.timeout_s && j->beat_timeout == (s->o.timeout_s < 30 ? s->o.timeout_s : 30));
+	j->beat_timeout = 3; /* of every rank, before the first second is over */
+	MUST(vfm_barrier(w, NULL, &err));
+	t = vfm_now() + 4.5;
+	while (rank == 1 && vfm_now() < t)
+		;
+	MUST(vfm_barrier(w, NULL, &err));
+	if (rank == 1)
+		raise(SIGSTOP);
+	t = vfm_now();
+	if (vfm_barrier(w, NULL, &err) < 0)
+		say_and_exit(t);
+	_exit(0);
+}
+
+static void stopped_ranks(void **state)
+{
+	struct setup s = {.n = 3, .o.timeout_s = 40};
+	const char *want = "rank 1 (node0) has not answered for 3.";
+	pid_t pid[RANKS];
+	int st;
+
+	(void)state;
+	start(&s, pid, slow_then_stopped);
+	for (int r = 0; r < s.n; r += 2) {
+		waitpid(pid[r], &st, 0);
+		if (!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], want) || sh->at[r] > 8)
+			fail_msg("rank %d: status %#x, said '%s' after %.2f s", r, st, sh->said[r], sh->at[r]);
+	}
+	kill(pid[1], SIGKILL);
+	waitpid(pid[1], &st, 0);
+}
+
 static void first_dies(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -471,8 +512,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes),
 		cmocka_unit_test(large_shares), cmocka_unit_test(groups), cmocka_unit_test(at_once),
 		cmocka_unit_test(on_streams), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits),
-		cmocka_unit_test(failures), cmocka_unit_test(rank_zero), cmocka_unit_test(missing_ranks),
-		cmocka_unit_test(ends_in_order)};
+		cmocka_unit_test(failures), cmocka_unit_test(stopped_ranks), cmocka_unit_test(rank_zero),
+		cmocka_unit_test(missing_ranks), cmocka_unit_test(ends_in_order)};
 
 	return cmocka_run_group_tests(tests, setup_all, teardown_all);
 }

@@ -393,6 +393,41 @@ static void until_it_breaks(const struct setup *s)
 	say_and_exit(t);
 }
 
+/* Rank 2 dies while rank 0 makes the library's id, for which the others wait. */
+static void dies_before_the_id(const struct setup *s)
+{
+	double t = vfm_now();
+	struct vfm_comm *host, *w;
+
+	shmt_slow_id = true;
+	if (rank == 2)
+		ualarm(300000, 0);
+	host = join(s);
+	dev = vfm_cpu_open(&err);
+	struct vfm_comm_dev_opts o = {.transport = &shm_transport, .compute = dev->t->stream_new(dev, false, &err)};
+	if (vfm_comm_dev_new(host, &o, &w, &err) < 0)
+		say_and_exit(t);
+	exit(0);
+}
+
+static void early_deaths(void **state)
+{
+	struct setup s = {.n = 4, .o.timeout_s = 40};
+	pid_t pid[RANKS];
+	int st;
+
+	(void)state;
+	shmt_make();
+	start(&s, pid, dies_before_the_id);
+	for (int r = 0; r < s.n; r++) {
+		waitpid(pid[r], &st, 0);
+		if (r != 2 &&
+			(!WIFEXITED(st) || WEXITSTATUS(st) != 3 || !strstr(sh->said[r], "rank 2 (node0) died") ||
+				sh->at[r] > 6))
+			fail_msg("rank %d: status %#x, said '%s' after %.2f s", r, st, sh->said[r], sh->at[r]);
+	}
+}
+
 static void recorded(int r, const char *why)
 {
 	char *text, want[VFM_ERR_MAX + 32], path[128];
@@ -476,6 +511,7 @@ int main(void)
 		cmocka_unit_test(groups),
 		cmocka_unit_test(memory),
 		cmocka_unit_test(choice),
+		cmocka_unit_test(early_deaths),
 		cmocka_unit_test(failures),
 	};
 
