@@ -4,8 +4,12 @@
  * and on a synchronous stream; on an asynchronous stream it runs in that stream's thread (dev.h, host_call).
  *
  * A monitor thread in each rank keeps a connection to the monitor of rank 0.  It reports once a second which calls the
- * rank is in and learns which rank died, hangs or is stopped.  The flight recorder holds the last collectives of the
- * rank and is written to `recorder_dir`/flight-RANK.jsonl when the job fails.
+ * rank is in and learns which rank died (within a second), is stopped or unreachable (30 s or the time-out, whichever
+ * is less; at least 2.6 s), or hangs (a wait for it exceeds the time-out).  The flight recorder holds the last
+ * collectives of the rank and is written to `recorder_dir`/flight-RANK.jsonl when the job fails.
+ *
+ * Both ends of every connection prove that they are ranks of this job and, on local sockets, of the same user
+ * (handshake.h).  The traffic after that is neither encrypted nor authenticated.
  */
 #ifndef VFM_COMM_COMM_HOST_H
 #define VFM_COMM_COMM_HOST_H
