@@ -98,6 +98,27 @@ for n in 2 3; do
 	ok "rank $victim of $n killed: no process is left" all_gone "${ranks[@]}"
 	like "$(cat "dead$n/failure.txt")" "^job local-.*rank $victim" "rank $victim of $n killed: failure.txt"
 done
+# Anywhere in the start: before the ranks have exchanged addresses, while they connect, and after.
+slowest=0 unnamed=''
+for ms in 0 2 4 6 8 10 14 18 25 35 60 100; do
+	victim=$((ms / 2 % 4))
+	"${train[@]}" "${long[@]}" --set parallel.tp=2 -n 4 -o early >/dev/null 2>start.err &
+	pid=$!
+	for ((i = 0; i < 5000; i++)); do
+		read -r -a ranks <"/proc/$pid/task/$pid/children"
+		[ ${#ranks[@]} -lt 4 ] || break
+	done
+	sleep "$(printf '0.%03d' $ms)"
+	kill -KILL "${ranks[$victim]}"
+	t0=${EPOCHREALTIME/[.,]/}
+	wait $pid
+	took=$(((${EPOCHREALTIME/[.,]/} - t0) / 1000))
+	[ $took -le $slowest ] || slowest=$took
+	grep -qE "rank $victim .*(died|ended)" start.err || unnamed="$unnamed $ms ms: $(cat start.err)"
+	ok "rank $victim of 4 killed $ms ms after its start: no process is left" all_gone "${ranks[@]}"
+done
+ok "killed in the start: noticed soon ($slowest ms at most)" test "$slowest" -le 5000
+is "$unnamed" "" "killed in the start: the others name the rank"
 export VFM_COMM_TIMEOUT_S=2
 start hung "${long[@]}" -n 3
 mapfile -t ranks < <(ranks_of $pid)
