@@ -130,6 +130,8 @@ int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struc
 	int64_t n = a->past.shape[0], h = a->past.shape[1];
 
 	(void)s, (void)err;
+	if (vfm_has(&a->grad_scale) && !isfinite(*(const float *)a->grad_scale.data))
+		return 0;
 	for (int64_t i = 0; i < n; i++) {
 		float *past = (float *)a->past.data + i * h, most = 0;
 

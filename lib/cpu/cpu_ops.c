@@ -366,6 +366,8 @@ static int op_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_
 	struct job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
 
 	(void)err;
+	if (vfm_has(&a->grad_scale) && !isfinite(*(const float *)a->grad_scale.data))
+		return 0; /* the step is skipped */
 	vfm_par_for(a->v.shape[0], ELEM_GRAIN / 4, adamw_range, &j);
 	return 0;
 }
@@ -425,11 +427,14 @@ static int op_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, struct vfm_
 static int op_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
 {
 	double norm = sqrt(*(const double *)a->sum.data);
+	bool finite = isfinite((float)norm) && (!vfm_has(&a->loss) || isfinite(*(const double *)a->loss.data));
 
 	(void)s;
 	(void)err;
 	*(float *)a->norm.data = (float)norm;
-	*(float *)a->scale.data = a->max_norm > 0 && norm > a->max_norm ? (float)(a->max_norm / norm) : 1.0f;
+	*(float *)a->scale.data = !finite               ? NAN
+		: a->max_norm > 0 && norm > a->max_norm ? (float)(a->max_norm / norm)
+							: 1.0f;
 	return 0;
 }
 

@@ -314,13 +314,13 @@ extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, s
 
 /* One warp a history: it reads 32 entries before it writes them. */
 __global__ static void __launch_bounds__(256)
-	push_amax(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h)
+	push_amax(const float *parts, int64_t ld, int64_t ranks, int64_t n, float *past, int64_t h, const float *gs)
 {
 	int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
 	int lane = threadIdx.x % 32;
 	float m = 0;
 
-	if (i >= n)
+	if (i >= n || (gs && !isfinite(*gs)))
 		return;
 	for (int64_t r = lane; r < ranks; r += 32)
 		m = fmaxf(m, parts[r * ld + i]);
@@ -343,6 +343,7 @@ extern "C" int vfm_cuda_amax_push(struct vfm_stream *s, const struct vfm_amax_pu
 
 	if (n)
 		VFM_LAUNCH(s, (push_amax), ceil_div(n, 8), 256, 0, (const float *)a->parts.data, a->parts.stride[0],
-			a->parts.shape[0], n, (float *)a->past.data, a->past.shape[1]);
+			a->parts.shape[0], n, (float *)a->past.data, a->past.shape[1],
+			vfm_has(&a->grad_scale) ? (const float *)a->grad_scale.data : (const float *)NULL);
 	return vfm_cuda_launched(s, "amax_push", err);
 }

@@ -91,18 +91,23 @@ extern "C" int vfm_cuda_sumsq(struct vfm_stream *s, const struct vfm_sumsq *a, s
 
 /* ---- clipping --------------------------------------------------------------------------------- */
 
-__global__ static void clip(const double *sum, float max_norm, float *norm, float *scale)
+/* loss may be NULL */
+__global__ static void clip(const double *sum, const double *loss, float max_norm, float *norm, float *scale)
 {
 	double r = sqrt(*sum);
 
 	*norm = (float)r;
-	*scale = max_norm > 0 && r > (double)max_norm ? (float)((double)max_norm / r) : 1.0f;
+	if (!isfinite((float)r) || (loss && !isfinite(*loss)))
+		*scale = NAN;
+	else
+		*scale = max_norm > 0 && r > (double)max_norm ? (float)((double)max_norm / r) : 1.0f;
 }
 
 extern "C" int vfm_cuda_clip(struct vfm_stream *s, const struct vfm_clip *a, struct vfm_err *err)
 {
-	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data, a->max_norm, (float *)a->norm.data,
-		(float *)a->scale.data);
+	VFM_LAUNCH(s, (clip), 1, 1, 0, (const double *)a->sum.data,
+		vfm_has(&a->loss) ? (const double *)a->loss.data : (const double *)NULL, a->max_norm,
+		(float *)a->norm.data, (float *)a->scale.data);
 	return vfm_cuda_launched(s, "clip", err);
 }
 
@@ -187,6 +192,8 @@ __global__ __launch_bounds__(256) static void adamw(const adam a, int64_t n)
 	int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x, nv = n / N;
 	float gs = a.gs ? *a.gs : 1.0f;
 
+	if (!isfinite(gs))
+		return; /* the step is skipped */
 	for (int64_t i = t; i < nv; i += step)
 		adam_step<N, SPLIT, M, G>(a, gs, i * N);
 	if (N > 1 && nv * N + t < n)

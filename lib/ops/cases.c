@@ -260,90 +260,6 @@ static void loss_cases(struct vfm_cases *l)
 	}
 }
 
-static void optimizer_cases(struct vfm_cases *l)
-{
-	static const int sizes[] = {1, 1000, 70003};
-	struct vfm_case *c;
-
-	for (int i = 0; i < 4; i++)
-		for (int bench = 0; bench < 2; bench++) {
-			int64_t n = bench ? 8 << 20 : sizes[i % 3];
-			struct vfm_tensor x = vec(VFM_F32, n);
-
-			c = vfm_case_add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
-				i & 1 ? "w" : "plain", i & 2 ? "-ema" : "", (int)n);
-			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
-				.beta1 = 0.9f,
-				.beta2 = 0.95f,
-				.eps = 1e-8f,
-				.wd = 0.1f,
-				.c1 = 0.4f,
-				.c2 = 0.2f,
-				.ema_decay = 0.99f,
-				.p = x,
-				.m = x,
-				.v = x,
-				.g = x,
-				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
-				.w = i & 1 ? vec(VFM_BF16, n) : none,
-				.ema = i & 2 ? x : none};
-		}
-	for (int i = 0; i < 8; i++) {
-		int64_t n = i / 2 == 3 ? 16 << 20 : sizes[i / 2];
-
-		c = vfm_case_add(l, VFM_OP_split_master, i / 2 == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
-			i & 1 ? "join" : "split", (int)n);
-		c->args.split_master = (struct vfm_split_master){
-			.join = i & 1, .x = vec(VFM_F32, n), .hi = vec(VFM_BF16, n), .lo = vec(VFM_I16, n)};
-		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
-	}
-	for (int i = 0; i < 6; i++) { /* bf16 moments and gradients, split master */
-		int64_t n = i == 5 ? 8 << 20 : i & 1 ? 1000 : 4003;
-		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
-		bool split = i >= 2, m16 = i != 1 && i != 2, g16 = i != 0 && i != 2;
-
-		c = vfm_case_add(l, VFM_OP_adamw, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s-m-%s-g-%s/%d",
-			split ? "split" : "w", vfm_dtype_name(types[m16]), vfm_dtype_name(types[g16]), (int)n);
-		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
-			.beta1 = 0.9f,
-			.beta2 = 0.95f,
-			.eps = 1e-8f,
-			.wd = 0.1f,
-			.c1 = 0.4f,
-			.c2 = 0.2f,
-			.ema_decay = 0.99f,
-			.p = split ? none : x,
-			.m = m16 ? h : x,
-			.v = x,
-			.g = g16 ? h : x,
-			.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
-			.w = h,
-			.p_lo = split ? vec(VFM_I16, n) : none,
-			.ema = i == 3 ? x : none};
-	}
-	for (int i = 0; i < 5; i++) {
-		int64_t n = i == 3 ? 16 << 20 : sizes[i % 3] * 3;
-
-		c = vfm_case_add(l, VFM_OP_sumsq, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
-			vfm_dtype_name(types[i == 4]), (int)n);
-		c->args.sumsq = (struct vfm_sumsq){vec(types[i == 4], n), vec(VFM_F64, 1)};
-		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "max%d", i);
-		c->args.clip = (struct vfm_clip){vec(VFM_F64, 1), vec(VFM_F32, 1), vec(VFM_F32, 1), 0.4f * (float)i};
-	}
-	for (int t = 0; t < 2; t++)
-		for (int i = 0; i < 4; i++) {
-			int64_t n = i == 3 ? 16 << 20 : sizes[i];
-
-			c = vfm_case_add(l, VFM_OP_fill, i == 3 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s/%d",
-				vfm_dtype_name(types[t]), (int)n);
-			c->args.fill = (struct vfm_fill){.x = vec(types[t], n),
-				.rng = vfm_rng_stream(1, 0, 99, VFM_RNG_TEST),
-				.first = i == 3 ? 0 : 3 + 4 * i,
-				.mean = 0.5f,
-				.std = i == 1 ? 0 : 0.02f};
-		}
-}
-
 static void add_quant(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype in, enum vfm_dtype out, int64_t t, int64_t d, int v)
 {
@@ -367,11 +283,26 @@ static void add_quant(
 		c->args.quant.colsum = vec(VFM_F32, d);
 }
 
-static void add_amax_push(struct vfm_cases *l, unsigned flags, int ranks, int64_t n, int64_t h, int64_t pad)
+static struct vfm_case *add_amax_push(
+	struct vfm_cases *l, unsigned flags, const char *what, int ranks, int64_t n, int64_t h, int64_t pad)
 {
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_amax_push, flags, "%d/%dx%d", ranks, (int)n, (int)h);
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_amax_push, flags, "%s%d/%dx%d", what, ranks, (int)n, (int)h);
 
-	c->args.amax_push = (struct vfm_amax_push){mat(VFM_F32, ranks, n, pad), mat(VFM_F32, n, h, 0)};
+	c->args.amax_push = (struct vfm_amax_push){.parts = mat(VFM_F32, ranks, n, pad), .past = mat(VFM_F32, n, h, 0)};
+	return c;
+}
+
+/* A step whose gradient is finite, NaN or infinite. */
+static void guarded_amax_push(struct vfm_cases *l)
+{
+	static const char *const what[] = {"finite-", "nan-", "inf-"};
+
+	for (int i = 0; i < 3; i++) {
+		struct vfm_case *c = add_amax_push(l, VFM_CASE_TEST, what[i], 3, 40, 16, 0);
+
+		c->args.amax_push.grad_scale = vec(VFM_F32, 1);
+		c->bound[0] = i;
+	}
 }
 
 static struct vfm_case *add_gemm8(struct vfm_cases *l, unsigned flags, const char *what, int64_t m, int64_t n,
@@ -400,7 +331,7 @@ static void fp8_cases(struct vfm_cases *l)
 				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0],
 					shapes[i][1], v);
 	for (int v = 0; v < 6; v++)
-		add_amax_push(l, VFM_CASE_TEST, v == 4 ? 0 : 1 + 39 * (v & 1), v == 5 ? 0 : 3 + 37 * (v & 2),
+		add_amax_push(l, VFM_CASE_TEST, "", v == 4 ? 0 : 1 + 39 * (v & 1), v == 5 ? 0 : 3 + 37 * (v & 2),
 			v & 2 ? 100 : 1 + v * 15, v & 1 ? 5 : 0);
 	for (int v = 0; v < 4; v++) {
 		add_gemm8(l, VFM_CASE_TEST, "plain", 35, 50, 83, v & 1, v & 2, A, v & 1 ? A : B, types[v >> 1],
@@ -556,10 +487,11 @@ void vfm_cases_init(struct vfm_cases *l)
 	vfm_cases_attn(l);
 	elementwise_cases(l);
 	loss_cases(l);
-	optimizer_cases(l);
+	vfm_cases_optim(l);
 	vfm_cases_rows(l);
 	vfm_cases_moe(l);
 	fp8_cases(l);
+	guarded_amax_push(l);
 	zero_row_cases(l);
 	large_cases(l);
 }
@@ -589,6 +521,10 @@ static double operand_element(const struct vfm_case *c, enum vfm_content content
 	switch (content) {
 	case VFM_C_POSITIVE:
 		return 0.5 + vfm_rng_uniform(rng, (uint64_t)i);
+	case VFM_C_SCALE:
+		return c->bound[0] == 1    ? (double)NAN
+			: c->bound[0] == 2 ? (double)INFINITY
+					   : 0.5 + vfm_rng_uniform(rng, (uint64_t)i);
 	case VFM_C_PAST:
 		return c->bound[0] ? 0 : 0.5 + vfm_rng_uniform(rng, (uint64_t)i);
 	case VFM_C_TIME:

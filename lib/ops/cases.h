@@ -29,6 +29,7 @@ enum vfm_content {           /* initial contents of an operand */
 	VFM_C_LSE_OR_NONE,   /* uniform in [-3, 3); one in four is -inf */
 	VFM_C_LOW,           /* integers in [-32768, 32768) */
 	VFM_C_POWER,         /* 1/4, 1/2, 1 or 2 */
+	VFM_C_SCALE,         /* uniform in [0.5, 1.5); NaN where bound[0] is 1, infinity where it is 2 */
 	VFM_C_PAST,          /* uniform in [0.5, 1.5); zeros where bound[0] is not 0 */
 };
 

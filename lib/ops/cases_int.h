@@ -29,6 +29,7 @@ struct vfm_case *vfm_case_attn(struct vfm_cases *l, unsigned flags, const char *
 
 void vfm_cases_norm(struct vfm_cases *l);
 void vfm_cases_attn(struct vfm_cases *l);
+void vfm_cases_optim(struct vfm_cases *l);
 void vfm_cases_rows(struct vfm_cases *l);
 void vfm_cases_moe(struct vfm_cases *l);
 

@@ -22,7 +22,8 @@ static const struct vfm_operand o_gemm[] = {IN(gemm, a, NORMAL), IN(gemm, b, SMA
 	IN(gemm, scale_b, POWER), {0}};
 static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y), OUT(quant, yt),
 	IN(quant, history, PAST), IO(quant, amax, POSITIVE), OUT(quant, inv), IO(quant, colsum, NORMAL), {0}};
-static const struct vfm_operand o_amax_push[] = {IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), {0}};
+static const struct vfm_operand o_amax_push[] = {
+	IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), IN(amax_push, grad_scale, SCALE), {0}};
 static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
 	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
 static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
@@ -55,12 +56,13 @@ static const struct vfm_operand o_diffuse[] = {IN(diffuse, x0, NORMAL), IN(diffu
 static const struct vfm_operand o_mse[] = {IN(mse, pred, NORMAL), IN(mse, target, NORMAL), IN(mse, w, POSITIVE),
 	IO(mse, loss, POSITIVE), OUT(mse, sample_loss), OUT(mse, dpred), {0}};
 static const struct vfm_operand o_adamw[] = {IO(adamw, p, NORMAL), IO(adamw, m, SMALL), IO(adamw, v, POSITIVE),
-	IN(adamw, g, NORMAL), IN(adamw, grad_scale, POSITIVE), IO(adamw, w, NORMAL), IO(adamw, p_lo, LOW),
+	IN(adamw, g, NORMAL), IN(adamw, grad_scale, SCALE), IO(adamw, w, NORMAL), IO(adamw, p_lo, LOW),
 	IO(adamw, ema, NORMAL), {0}};
 static const struct vfm_operand o_split_master[] = {
 	IO(split_master, x, NORMAL), IO(split_master, hi, NORMAL), IO(split_master, lo, INDEX), {0}};
 static const struct vfm_operand o_sumsq[] = {IN(sumsq, x, NORMAL), IO(sumsq, sum, POSITIVE), {0}};
-static const struct vfm_operand o_clip[] = {IN(clip, sum, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
+static const struct vfm_operand o_clip[] = {
+	IN(clip, sum, SCALE), IN(clip, loss, POSITIVE), OUT(clip, norm), OUT(clip, scale), {0}};
 static const struct vfm_operand o_fill[] = {OUT(fill, x), {0}};
 
 static const struct vfm_operand o_index_select[] = {IN(index_select, x, NORMAL), IN(index_select, index, INDEX_OR_NONE),

@@ -156,6 +156,7 @@ static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
 	CHECK("amax_push", past, F32, -1, -1);
 	n = a->past.shape[0];
 	CHECK("amax_push", parts, F32 | STRIDED, -1, n);
+	CHECK("amax_push", grad_scale, F32 | OPT, 1);
 	REQUIRE("amax_push", a->past.shape[1] > 0, "operand 'past' has no columns");
 	return 0;
 }
@@ -602,6 +603,7 @@ struct vfm_cost vfm_cost_sumsq(const struct vfm_sumsq *a)
 static int check_clip(const struct vfm_clip *a, struct vfm_err *err)
 {
 	CHECK("clip", sum, F64, 1);
+	CHECK("clip", loss, F64 | OPT, 1);
 	CHECK("clip", norm, F32, 1);
 	CHECK("clip", scale, F32, 1);
 	return 0;

@@ -86,8 +86,9 @@ struct vfm_quant {
 
 /* Advances n histories by a step: past[i] = past[i][1:] followed by the largest of parts[:,i] */
 struct vfm_amax_push {
-	struct vfm_tensor parts; /* [R,n] f32 >= 0: amax of R ranks; rows may be strided */
-	struct vfm_tensor past;  /* [n,h] f32, oldest first, in and out */
+	struct vfm_tensor parts;      /* [R,n] f32 >= 0: amax of R ranks; rows may be strided */
+	struct vfm_tensor past;       /* [n,h] f32, oldest first, in and out */
+	struct vfm_tensor grad_scale; /* optional [1] f32; not finite: past stays as it is */
 };
 
 enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
@@ -244,7 +245,9 @@ struct vfm_mse {
  *
  * m may be bf16, rounded to nearest.  A step changes it by the fraction 1 - beta1, far more than half a unit of bf16
  * (2^-9), so stochastic rounding is not needed; beta1 > 0.99 is an error.  v is f32, because 1 - beta2 is below that
- * unit. */
+ * unit.
+ *
+ * If grad_scale is not finite, the step is skipped: all operands keep their bits. */
 struct vfm_adamw {
 	float lr, beta1, beta2, eps, wd, c1, c2, ema_decay;
 	struct vfm_tensor p;          /* [n] f32; absent: split master weights */
@@ -271,9 +274,11 @@ struct vfm_sumsq {
 	struct vfm_tensor sum; /* [1] f64 */
 };
 
-/* norm[0] = sqrt(sum[0]); scale[0] = max_norm > 0 && norm > max_norm ? max_norm / norm : 1 */
+/* norm[0] = sqrt(sum[0]); scale[0] = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.  scale is NaN if norm or
+ * loss is not finite. */
 struct vfm_clip {
 	struct vfm_tensor sum;         /* [1] f64 */
+	struct vfm_tensor loss;        /* optional [1] f64 */
 	struct vfm_tensor norm, scale; /* [1] f32 */
 	float max_norm;                /* <= 0: no clipping */
 };

@@ -58,7 +58,7 @@ static void compare_operand(const char *level, const struct vfm_case *c, const s
 		/* bf16 attention rounds probabilities, too */
 		if ((c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16)
 			room += 0.04 * rms + fabs(want[i]) * 0x1p-8;
-		e = x == want[i] ? 0 : fabs(x - want[i]) / room;
+		e = x == want[i] || (isnan(x) && isnan(want[i])) ? 0 : fabs(x - want[i]) / room;
 		if (!(e <= most))
 			most = isnan(e) ? INFINITY : e, worst = i;
 	}

@@ -85,6 +85,8 @@ void test_same_bits(void **state);
 void test_checks(void **state);
 void test_unread(void **state);
 void test_nan(void **state);
+void test_skipped_update(void **state);
+void test_clip_nonfinite(void **state);
 void test_in_place(void **state);
 void test_sum_in_place(void **state);
 void test_merged_blocks(void **state);

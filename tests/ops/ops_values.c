@@ -34,6 +34,75 @@ void test_unread(void **state)
 		}
 }
 
+/* A scale that is not finite leaves every bit of weights, moments and average, also that of a NaN in them. */
+void test_skipped_update(void **state)
+{
+	static const float scales[] = {NAN, INFINITY, -INFINITY};
+	enum { N = 1037 };
+	static float f[4][N], was[4][N], g[N];
+	static uint16_t w[N], had[N];
+	struct vfm_err err = {0};
+	float gs;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		for (int k = 0; k < 4; k++)
+			was[k][i] = i == 5 ? NAN : (float)(i * 4 + k) / 7;
+		had[i] = (uint16_t)(i * 61);
+		g[i] = i % 3 ? 1e30f : NAN;
+	}
+	for (int i = 0; i < n_full; i++)
+		for (int split = 0; split < 2; split++)
+			for (int k = 0; k < 3; k++) {
+				struct vfm_adamw a = {.lr = 1,
+					.wd = 1,
+					.c1 = 1,
+					.c2 = 1,
+					.m = vfm_t1(f[1], VFM_F32, N),
+					.v = vfm_t1(f[2], VFM_F32, N),
+					.ema = vfm_t1(f[3], VFM_F32, N),
+					.g = vfm_t1(g, VFM_F32, N),
+					.grad_scale = vfm_t1(&gs, VFM_F32, 1),
+					.w = vfm_t1(w, VFM_BF16, N)};
+
+				gs = scales[k];
+				if (split)
+					a.p_lo = vfm_t1(f[0], VFM_I16, N);
+				else
+					a.p = vfm_t1(f[0], VFM_F32, N);
+				memcpy(f, was, sizeof(f));
+				memcpy(w, had, sizeof(w));
+				assert_int_equal(vfm_op_adamw(levels[i].s, &a, &err), 0);
+				assert_memory_equal(f, was, sizeof(f));
+				assert_memory_equal(w, had, sizeof(w));
+			}
+}
+
+/* The scale of a step is NaN if its norm or its loss is not finite, whatever max_norm is. */
+void test_clip_nonfinite(void **state)
+{
+	static const double x[] = {4, NAN, INFINITY, -INFINITY};
+	struct vfm_err err = {0};
+	float norm, scale;
+
+	(void)state;
+	for (int i = 0; i < n_full; i++)
+		for (int s = 0; s < 3; s++)
+			for (int l = 0; l < 4; l++)
+				for (int m = 0; m < 2; m++) {
+					double sum = x[s], loss = x[l];
+					struct vfm_clip c = {.sum = vfm_t1(&sum, VFM_F64, 1),
+						.loss = vfm_t1(&loss, VFM_F64, 1),
+						.norm = vfm_t1(&norm, VFM_F32, 1),
+						.scale = vfm_t1(&scale, VFM_F32, 1),
+						.max_norm = (float)m};
+
+					assert_int_equal(vfm_op_clip(levels[i].s, &c, &err), 0);
+					assert_true(isnan(scale) == (s > 0 || l > 0));
+					assert_true(isfinite(norm) == (s == 0));
+				}
+}
+
 /* NaN propagates, so that a diverged run is noticed. */
 void test_nan(void **state)
 {

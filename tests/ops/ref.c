@@ -132,11 +132,11 @@ static void ref_quant(struct ref *r)
 static void ref_amax_push(struct ref *r)
 {
 	const struct vfm_amax_push *a = r->args;
-	const double *parts = V(amax_push, parts);
+	const double *parts = V(amax_push, parts), *gs = V(amax_push, grad_scale);
 	int64_t n = a->past.shape[0], h = a->past.shape[1];
 	double *past = V(amax_push, past);
 
-	for (int64_t i = 0; i < n; i++) {
+	for (int64_t i = 0; i < n && (!gs || isfinite(*gs)); i++) {
 		for (int64_t k = 0; k < h; k++)
 			past[i * h + k] = k < h - 1 ? past[i * h + k + 1] : 0;
 		for (int64_t k = 0; k < a->parts.shape[0]; k++)
@@ -512,11 +512,13 @@ static void ref_adamw(struct ref *r)
 
 	if (lo)
 		p = w;
+	for (int64_t i = 0; lo && i < a->v.shape[0]; i++)
+		p[i] = (double)vfm_master_join(vfm_f32_to_bf16((float)w[i]), (int16_t)lo[i]);
+	if (gs && !isfinite(*gs))
+		return;
 	for (int64_t i = 0; i < a->v.shape[0]; i++) {
 		double gi = g[i] * (gs ? *gs : 1);
 
-		if (lo)
-			p[i] = (double)vfm_master_join(vfm_f32_to_bf16((float)w[i]), (int16_t)lo[i]);
 		m[i] = b1 * m[i] + (1 - b1) * gi;
 		v[i] = b2 * v[i] + (1 - b2) * gi * gi;
 		p[i] -= lr * (double)a->wd * p[i];
@@ -560,10 +562,14 @@ static void ref_sumsq(struct ref *r)
 static void ref_clip(struct ref *r)
 {
 	const struct vfm_clip *a = r->args;
+	const double *loss = V(clip, loss);
 	double norm = sqrt(*V(clip, sum));
 
 	*V(clip, norm) = norm;
-	*V(clip, scale) = a->max_norm > 0 && norm > (double)a->max_norm ? (double)a->max_norm / norm : 1;
+	if (!isfinite(norm) || (loss && !isfinite(*loss)))
+		*V(clip, scale) = (double)NAN;
+	else
+		*V(clip, scale) = a->max_norm > 0 && norm > (double)a->max_norm ? (double)a->max_norm / norm : 1;
 }
 
 static void ref_fill(struct ref *r)
