@@ -82,12 +82,12 @@ void vfm_scales_free(struct vfm_params *ps)
 }
 
 /* The ranks of a stage are consecutive. */
-int vfm_scales_step(struct vfm_params *ps, struct vfm_err *err)
+int vfm_scales_step(struct vfm_params *ps, struct vfm_tensor grad_scale, struct vfm_err *err)
 {
 	struct vfm_scales *s = ps->scales;
 	const struct vfm_mesh *m = ps->mesh;
 	int64_t inner = s ? s->ranks / m->size[VFM_AX_PP] : 0, n = s ? s->n * VFM_FP8_TENSORS : 0;
-	struct vfm_amax_push push;
+	struct vfm_amax_push push = {.grad_scale = grad_scale};
 
 	if (!s || s->room == 0)
 		return 0;

@@ -78,6 +78,8 @@ static const struct vfm_key train_keys[] = {
 		"operations that the backward recomputes"},
 	{"train.recompute_blocks", VFM_KEY_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
 		"blocks of the model that this goes for, spread evenly; 0: all"},
+	{"train.skip_nonfinite", VFM_KEY_INT, OFF(train.skip_nonfinite), 0, 1e12, NULL, NULL,
+		"steps that the run may skip because loss or gradient is not finite"},
 	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
 		"the same bits from every run, whatever is faster"},
 	{"train.graphs", VFM_KEY_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,

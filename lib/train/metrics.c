@@ -29,6 +29,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 		if (vfm_stats[i].key)
 			json_object_set_new(
 				o, vfm_stats[i].key, vfm_json_real(*vfm_stat_at(&stats, i) * vfm_stats[i].scale));
+	if (r->skipped)
+		json_object_set_new(o, "skipped", json_integer(r->skipped));
 	return o;
 }
 
@@ -79,7 +81,9 @@ out:
 
 static int add_event(struct vfm_metrics *m, int64_t step, const char *key, const json_t *record, struct vfm_err *err)
 {
-	return vfm_tfevents_scalar(&m->events, step, key, json_number_value(json_object_get(record, key)), err);
+	const json_t *v = json_object_get(record, key);
+
+	return json_is_number(v) ? vfm_tfevents_scalar(&m->events, step, key, json_number_value(v), err) : 0;
 }
 
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)

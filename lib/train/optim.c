@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/scales.h"
+
 enum { SCALARS = 64 }; /* bytes */
 
 static size_t array_bytes(const struct vfm_optim *o, const struct vfm_array *a)
@@ -91,10 +93,11 @@ void vfm_optim_release(struct vfm_optim *o)
 
 /* Computes the global norm and the clipping scale.  Exactly one rank counts each element.  Norm and scale stay on the
  * device, so the host does not wait for them. */
-static int clip(struct vfm_optim *o, double max_norm, struct vfm_err *err)
+static int clip(struct vfm_optim *o, double max_norm, struct vfm_tensor loss, struct vfm_err *err)
 {
 	const struct vfm_params *ps = o->ps;
-	struct vfm_clip c = {.sum = o->sum, .norm = o->norm, .scale = o->scale, .max_norm = (float)max_norm};
+	struct vfm_clip c = {
+		.sum = o->sum, .loss = loss, .norm = o->norm, .scale = o->scale, .max_norm = (float)max_norm};
 
 	TRY(ps->stream->dev->t->zero(ps->stream, o->sum.data, 8, err));
 	for (int i = 0; i < ps->n_buckets; i++) {
@@ -108,11 +111,13 @@ static int clip(struct vfm_optim *o, double max_norm, struct vfm_err *err)
 	return vfm_op_clip(ps->stream, &c, err);
 }
 
-int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_err *err)
+int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_tensor loss,
+	struct vfm_err *err)
 {
 	struct vfm_params *ps = o->ps;
 
-	TRY(clip(o, a->clip_norm, err));
+	TRY(clip(o, a->clip_norm, loss, err));
+	TRY(vfm_scales_step(ps, o->scale, err));
 	for (int i = 0; i < ps->n_buckets; i++) {
 		const struct vfm_bucket *s = &ps->bucket[i];
 		int64_t at = s->own_off, n = s->own_n;

@@ -56,7 +56,7 @@ struct vfm_pipeline {
 	/* the current step */
 	int64_t step;
 	const struct vfm_pack_source *src;
-	struct vfm_tensor loss;
+	const struct vfm_pipeline_losses *loss;
 	struct vfm_pipeline_sums *sums;
 	struct vfm_micro **micro; /* [n_packs]; NULL: not uploaded yet, or released */
 	int *left;                /* [n_packs] chunks that have not finished the pack */
@@ -279,6 +279,16 @@ static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b)
 	p->sums->samples += b->n;
 }
 
+/* Allocates the losses of a pack's samples. */
+static int alloc_sample_losses(struct vfm_pipeline *p, int64_t mb, int n, struct vfm_err *err)
+{
+	struct vfm_tensor *each = &p->loss->each[mb];
+
+	*each = vfm_t1(NULL, VFM_F32, n);
+	each->data = vfm_dev_alloc(p->stream, vfm_nbytes(each), "the losses of a pack's samples", err);
+	return each->data ? 0 : VFM_EENV;
+}
+
 /* Gets and uploads the pack of a microbatch, if it is not there.  Every stage requests packs in ascending order. */
 static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 {
@@ -297,7 +307,9 @@ static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
 	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
-	p->micro[mb]->in.moe.loss = p->loss;
+	if (rc == 0 && p->loss->each && b->n > 0 && vfm_model_is_last(p->model, chunks - 1))
+		rc = alloc_sample_losses(p, mb, b->n, err);
+	p->micro[mb]->in.moe.loss = p->loss->sum;
 	p->src->release(p->src->ctx, b);
 	return rc;
 }
@@ -415,7 +427,11 @@ static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struc
 	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, how);
 	if (last)
 		vfm_g_mse(s->tape, s->out,
-			&(struct vfm_mse){.target = u->target, .w = u->w, .seqs = &u->in.seqs, .loss = p->loss});
+			&(struct vfm_mse){.target = u->target,
+				.w = u->w,
+				.seqs = &u->in.seqs,
+				.loss = p->loss->sum,
+				.sample_loss = p->loss->each ? p->loss->each[a->mb] : (struct vfm_tensor){0}});
 	TRY(vfm_tape_status(s->tape, err));
 	return last ? 0 : send_tensor(p, p->mesh->fwd_out, p->fwd_side, s->out->v, s->fwd, err);
 }
@@ -552,7 +568,7 @@ static int wait_for_stages(struct vfm_pipeline *p, struct vfm_err *err)
 }
 
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
-	struct vfm_tensor loss, struct vfm_pipeline_sums *sums, struct vfm_err *err)
+	const struct vfm_pipeline_losses *loss, struct vfm_pipeline_sums *sums, struct vfm_err *err)
 {
 	struct vfm_schedule s = {0};
 	int rc;

@@ -40,10 +40,17 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	struct vfm_model *m, struct vfm_params *ps, struct vfm_err *err);
 void vfm_pipeline_free(struct vfm_pipeline *p); /* accepts NULL; blocks until pending sends complete */
 
+struct vfm_pipeline_losses {
+	struct vfm_tensor sum;   /* f64 [1], device */
+	struct vfm_tensor *each; /* [n_packs], or NULL: not wanted */
+};
+
 /* Collective: all stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates gradients
- * in the parameters and, on the last stage, this rank's share of the loss in `loss` (f64 [1], device). */
+ * in the parameters.  On the last stage, adds this rank's share of the loss to loss->sum, and sets loss->each[i] to the
+ * losses of the samples of pack i over this rank's tokens: f32 [samples] of new device memory, which the caller frees
+ * (vfm_nbytes), also after a failure. */
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
-	struct vfm_tensor loss, struct vfm_pipeline_sums *sums, struct vfm_err *err);
+	const struct vfm_pipeline_losses *loss, struct vfm_pipeline_sums *sums, struct vfm_err *err);
 /* Return the seconds that the host has waited for other stages, and for packs, since vfm_pipeline_new. */
 double vfm_pipeline_bubble(const struct vfm_pipeline *p);
 double vfm_pipeline_pack_wait(const struct vfm_pipeline *p);

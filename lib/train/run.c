@@ -13,6 +13,7 @@
 #include "data/loader.h"
 #include "spec/hw.h"
 #include "train/metrics.h"
+#include "train/skipped.h"
 #include "train/state.h"
 
 /* A step that the host has enqueued but not reported. */
@@ -45,6 +46,7 @@ struct run {
 	int n_slots;
 	double t_done;        /* when the host observed the end of the previous step */
 	bool stopping, piped; /* after a signal; after EPIPE on stdout */
+	struct vfm_skipped skipped;
 	struct vfm_progress progress;
 };
 
@@ -146,6 +148,7 @@ static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 	TRY_OUT(vfm_job_agree(r->job, vfm_state_load(r->tr, c, err), err));
 	r->first = c->step;
 	r->init = json_deep_copy(json_object_get(c->state, "init"));
+	r->skipped.n = json_integer_value(json_object_get(c->state, "skipped"));
 	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
 	if (r->o->init)
 		vfm_info("--init %s is not read: the run has begun", r->o->init);
@@ -260,6 +263,7 @@ static int save_json(struct run *r, const char *name, const json_t *o, struct vf
 static int open_manifest(struct run *r, struct vfm_err *err)
 {
 	r->manifest = vfm_manifest_open(r->o->manifest, err);
+	r->skipped.plan = r->manifest;
 	return r->manifest ? check_manifest(r, err) : err->code;
 }
 
@@ -396,6 +400,8 @@ static int start_save(struct run *r, int64_t steps_done, struct vfm_err *err)
 		.keep_every = r->c->ckpt.keep_every};
 	int rc;
 
+	if (r->skipped.n)
+		json_object_set_new(state, "skipped", json_integer(r->skipped.n));
 	/* The records on disk must match the checkpoint: no missing steps after a resume. */
 	rc = vfm_job_agree(r->job, is_root(r) ? vfm_metrics_flush(&r->metrics, err) : 0, err);
 	if (rc == 0)
@@ -489,11 +495,32 @@ static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_e
 	return rc;
 }
 
+/* Collective.  Counts the steps among the first n that were not applied.  On failure *n steps remain to be reported: up
+ * to the one that ends the run. */
+static int count_skipped(struct run *r, int *n, struct vfm_err *err)
+{
+	for (int k = 0; k < *n; k++) {
+		struct vfm_step_record *rec = &r->slot[k].rec;
+		int rc;
+
+		if (vfm_step_is_finite(&rec->s))
+			continue;
+		rc = vfm_skipped_add(&r->skipped, r->tr, rec->step - 1, &rec->s, err);
+		rec->skipped = r->skipped.n;
+		if (rc < 0) {
+			*n = k + 1;
+			return rc;
+		}
+	}
+	return 0;
+}
+
 /* Collective.  Rank 0 reports the first n steps; all ranks then agree on stopping and failures. */
 static int report_all(struct run *r, int n, struct vfm_err *err)
 {
 	int64_t flags[3] = {0}; /* stop, piped, failed */
-	int rc = 0;
+	struct vfm_err why = {0};
+	int rc = 0, ends = count_skipped(r, &n, &why);
 
 	for (int k = 0; k < n && rc == 0 && is_root(r); k++)
 		rc = report(r, &r->slot[k].rec, err);
@@ -510,7 +537,13 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 	r->stopping = r->stopping || flags[0] > 0;
 	r->piped = r->piped || flags[1] > 0;
 	vfm_progress_step(&r->progress, n);
-	return flags[2] ? vfm_job_agree(r->job, rc, err) : 0;
+	if (flags[2])
+		return vfm_job_agree(r->job, rc, err);
+	if (ends == 0)
+		return 0;
+	*err = why;
+	r->n_slots = 0; /* the steps after it do not count */
+	return vfm_job_agree(r->job, ends, err);
 }
 
 /* Collective.  Reads and reports the completed steps.  Blocks for the newest step if `all`; otherwise that step stays
@@ -598,6 +631,7 @@ int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_
 		.stream = x->device.stream,
 		.lock = -1,
 		.saved = -1,
+		.skipped = {.job = &x->job, .mesh = &x->mesh, .most = c->train.skip_nonfinite},
 		.config = vfm_config_to_json(c),
 		.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir)};
 	int rc = set_up(&r, err);

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -22,6 +23,8 @@ struct unread {
 	struct readback *read;
 	double bubble_s, comm_s, host_s; /* measured on the host */
 	int64_t from, to;                /* range of its stalls (dev/stall.h) */
+	int64_t step, n_packs;
+	struct vfm_tensor *each; /* [n_packs] device: losses of the samples; without data on other stages */
 };
 
 struct vfm_trainer {
@@ -55,6 +58,15 @@ static int unread_new(struct vfm_trainer *tr, struct vfm_err *err)
 	return 0;
 }
 
+static void release_sample_losses(struct vfm_trainer *tr, struct unread *u)
+{
+	for (int64_t i = 0; i < u->n_packs; i++)
+		vfm_dev_free(tr->stream, u->each[i].data, vfm_nbytes(&u->each[i]));
+	free(u->each);
+	u->each = NULL;
+	u->n_packs = 0;
+}
+
 static void unread_free(struct vfm_trainer *tr)
 {
 	struct vfm_dev *d = tr->stream->dev;
@@ -62,6 +74,7 @@ static void unread_free(struct vfm_trainer *tr)
 	for (int i = 0; i < VFM_TRAINER_UNREAD; i++) {
 		struct unread *u = &tr->unread[i];
 
+		release_sample_losses(tr, u);
 		if (u->read) {
 			d->t->event_sync(u->done, NULL);
 			d->t->free_host(d, u->read, sizeof(*u->read));
@@ -225,23 +238,27 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
 	struct unread *u = &tr->unread[tr->put % VFM_TRAINER_UNREAD];
 	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
+	struct vfm_pipeline_losses losses = {.sum = vfm_t1(tr->sums.data, VFM_F64, 1)};
 	struct vfm_pipeline_sums sums;
 	struct seen seen = {src, &tr->oom_hints};
 	struct vfm_pack_source packs = {next_seen, release_seen, &seen};
 
+	release_sample_losses(tr, u);
+	u->step = step;
+	u->n_packs = n_packs;
+	losses.each = u->each = vfm_calloc((size_t)n_packs + 1, sizeof(*u->each));
 	u->from = vfm_stalls_mark(tr->stalls);
 	tr->oom_hints.packs = n_packs;
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_set_packs(&tr->ps, n_packs);
-	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, vfm_t1(tr->sums.data, VFM_F64, 1), &sums, err));
+	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, &losses, &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(reduce_sums(tr, &sums, err));
 	if (tr->hold)
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
-	TRY(vfm_scales_step(&tr->ps, err));
-	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, err));
+	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, losses.sum, err));
 	TRY(stage_readback(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
 	u->comm_s = waited(tr) - wait0 - u->bubble_s;
@@ -289,6 +306,28 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 	add_stalls(tr, u, &out->rank);
 	tr->read++;
 	return 0;
+}
+
+bool vfm_step_is_finite(const struct vfm_step_stats *s)
+{
+	return isfinite(s->loss) && isfinite(s->grad_norm);
+}
+
+int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = tr->stream->dev->t;
+	const struct vfm_tensor *x = NULL;
+
+	*loss = NULL;
+	for (int i = 0; i < VFM_TRAINER_UNREAD; i++)
+		if (tr->unread[i].step == step && pack < tr->unread[i].n_packs)
+			x = &tr->unread[i].each[pack];
+	if (!x || !vfm_has(x))
+		return 0;
+	*loss = vfm_calloc((size_t)vfm_numel(x), sizeof(**loss));
+	TRY(t->to_host(tr->stream, *loss, x->data, vfm_nbytes(x), err));
+	TRY(t->stream_sync(tr->stream, err));
+	return (int)vfm_numel(x);
 }
 
 static int next_in_array(void *ctx, struct vfm_pack **p, struct vfm_err *err)

@@ -51,6 +51,14 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
  * the device has failed. */
 bool vfm_trainer_done(const struct vfm_trainer *tr);
 
+/* Returns whether the step was applied: the device skips the update of a step whose loss or gradient norm is not finite
+ * (vfm_optim_step). */
+bool vfm_step_is_finite(const struct vfm_step_stats *s);
+/* Local; blocks.  Copies the losses of the samples of pack `pack` of this rank in `step`, over the tokens of this rank,
+ * to *loss, which the caller frees.  Returns their number; 0 if this rank computes no loss or has fewer packs.  The
+ * step is one of the last VFM_TRAINER_UNREAD. */
+int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err);
+
 /* Makes the next update of weights and moments wait for the event, which follows a copy that reads them.  NULL: none.
  */
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);

@@ -344,7 +344,7 @@ static struct errors train(
 		if (s == 0)
 			check_grads(&g, &m, name);
 		OK(vfm_optim_step(&m.optim, &a, json_number_value(json_array_get(json_object_get(t, "lr"), (size_t)s)),
-			s + 1, &err));
+			s + 1, (struct vfm_tensor){0}, &err));
 		m.e.norm = fmax(m.e.norm, fabs(*(float *)m.optim.norm.data - norm) / norm);
 		if (fabs(*(float *)m.optim.norm.data - norm) > how->norm * norm)
 			fail_msg("%s: gradient norm of step %d: %.9g, expected %.9g", name, s,

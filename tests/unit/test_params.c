@@ -516,7 +516,7 @@ static int train(struct vfm_launch *l, const void *arg)
 		MUST((r.ps.early > 0) == (r.mesh.param_stream && r.step != 1),
 			"%s: the reductions of %d buckets overlapped with the backward", lay->name, r.ps.early);
 		check_grads(&r);
-		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
+		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err));
 		memcpy(&norm, r.optim.norm.data, sizeof(norm));
 		MUST(fabs((double)norm / ref_norm[r.step] - 1) < 1e-6, "%s: norm %.9g, not %.9g", lay->name,
 			(double)norm, ref_norm[r.step]);
@@ -607,7 +607,7 @@ static int train_for_bits(struct vfm_launch *l, const void *arg)
 	r.check = true;
 	for (r.step = 0; r.step < STEPS; r.step++) {
 		one_step(&r);
-		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
+		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err));
 	}
 	all[0] = r.ps.master, all[1] = r.optim.m.data, all[2] = r.optim.v.data, all[3] = r.optim.ema.data;
 	bits[l->rank] = 1;
@@ -726,7 +726,7 @@ static int one_dies(struct vfm_launch *l, const void *arg)
 		rc = rc ? rc : vfm_tape_seed(r.tape, x, vfm_t2(one, VFM_F32, 2, 2), &err);
 		rc = rc ? rc : vfm_tape_backward(r.tape, &err);
 		rc = rc ? rc : vfm_params_grad_end(&r.ps, &err);
-		rc = rc ? rc : vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err);
+		rc = rc ? rc : vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err);
 		vfm_tape_reset(r.tape);
 	}
 	rank_close(&r);
@@ -781,7 +781,7 @@ static int fsdp_memory(struct vfm_launch *l, const void *arg)
 	}
 	for (r.step = 0; r.step < STEPS; r.step++) {
 		one_step(&r);
-		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, &err));
+		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err));
 	}
 	allowed = 20 * matrix / FSDP + 24 * vector + 2 * (4 + 4) * most;
 	MUST(r.d.dev->mem_peak < allowed + allowed / 50 + (64 << 10), "fsdp: %lld bytes, expected %lld",

@@ -96,7 +96,7 @@ static void step(struct layer *o, int packs, const double (*max)[2])
 	for (int i = 0; i < packs; i++)
 		pack(o, max[i][0], max[i][1]);
 	OK(vfm_params_grad_end(&o->ps, &err));
-	OK(vfm_scales_step(&o->ps, &err));
+	OK(vfm_scales_step(&o->ps, (struct vfm_tensor){0}, &err));
 }
 
 #define STEP(o, ...) step(o, (int)(sizeof((double[][2]){__VA_ARGS__}) / sizeof(double[2])), (double[][2]){__VA_ARGS__})
@@ -160,7 +160,7 @@ static void test_scale(void **state)
 		pack(&c, i ? 100 : 3, i ? 1 : 1e-4);
 		assert_true(same(&d, &c));
 	}
-	OK(vfm_scales_step(&d.ps, &err));
+	OK(vfm_scales_step(&d.ps, (struct vfm_tensor){0}, &err));
 	pack(&d, 100, 1);
 	pack(&c, 100, 1);
 	assert_true(same(&d, &c));
@@ -176,7 +176,7 @@ static void test_scale(void **state)
 		most = fmax(most, fabs((double)(d.y[OUT + i] - c.y[OUT + i])));
 	assert_true(most > 100 && isfinite(most));
 	/* the element that was taken on the way there scales the next step */
-	OK(vfm_scales_step(&d.ps, &err));
+	OK(vfm_scales_step(&d.ps, (struct vfm_tensor){0}, &err));
 	assert_true(past_of(&d.l, VFM_FP8_X)[WINDOW - 1] == 1000);
 	pack(&d, 1000, 1);
 	assert_true(same(&d, &c));
@@ -224,7 +224,7 @@ static int histories(struct vfm_launch *l, const void *arg)
 		for (int i = 0; i < LAYERS - 2; i++)
 			for (int k = 0; i / per == m.coord[VFM_AX_PP] && k < VFM_FP8_TENSORS; k++)
 				*(float *)layer[i].w->past->amax[k].data = seen(m.rank % inner, s, i, k);
-		OK(vfm_scales_step(&ps, &err));
+		OK(vfm_scales_step(&ps, (struct vfm_tensor){0}, &err));
 	}
 	for (int i = 0; i < LAYERS; i++) {
 		if (i / per != m.coord[VFM_AX_PP])
