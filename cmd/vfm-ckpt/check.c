@@ -1,4 +1,5 @@
-/* vfm-ckpt check - prints one line per fault on stdout; status 1 if it finds any. */
+/* vfm-ckpt check - prints one line per fault, and per tensor that is not finite, on stdout; status 1 if there are any.
+ */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -15,16 +16,21 @@ int verb_check(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {{0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt check",
 		.synopsis = "CKPT ...",
-		.summary = "read and verify every byte",
+		.summary = "read and verify every byte; look for NaN and infinities",
 		.opts = opts};
 	int n, bad = 0, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
 
 	if (rc)
 		return rc;
 	for (int i = 1; i <= n; i++) {
-		TRY(rc = vfm_ckpt_check(argv[i], print_ckpt_fault, NULL, err));
-		bad += rc > 0;
-		vfm_info("%s: %s", argv[i], rc ? "damaged" : "all well");
+		struct vfm_ckpt_faults f = {.fn = print_ckpt_fault};
+
+		TRY(vfm_ckpt_check(argv[i], &f, err));
+		bad += f.damaged || f.nonfinite;
+		vfm_info("%s: %s", argv[i],
+			f.damaged             ? "damaged"
+				: f.nonfinite ? "intact, but with values that are NaN or infinite"
+					      : "all well");
 	}
 	return bad ? VFM_EINPUT : 0;
 }

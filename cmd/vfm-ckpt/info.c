@@ -55,6 +55,8 @@ static void info_row(struct vfm_table *t, const struct vfm_ckpt *c)
 	vfm_table_i64(t, "world", c->world);
 	vfm_table_i64(t, "bytes", c->bytes);
 	vfm_table_str(t, "size", size);
+	if (c->nonfinite >= 0)
+		vfm_table_i64(t, "nonfinite", c->nonfinite);
 	vfm_buf_release(&model);
 	vfm_buf_release(&parts);
 }
@@ -63,7 +65,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 {
 	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"},
 		{"params", "parameters"}, {"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"},
-		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}};
+		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}, {"nonfinite", "NaN or infinite"}};
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",

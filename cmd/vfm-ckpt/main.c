@@ -12,7 +12,7 @@ static const struct vfm_verb verbs[] = {
 	{"ls", "list tensors", verb_ls},
 	{"tree", "tensors grouped by prefix, with sums", verb_tree},
 	{"stat", "minimum, maximum, mean, norm and NaNs of each tensor", verb_stat},
-	{"check", "read and verify every byte", verb_check},
+	{"check", "read and verify every byte; look for NaN and infinities", verb_check},
 	{"diff", "compare the tensors of two checkpoints", verb_diff},
 	{"hash", "a hash of the values, whatever their layout", verb_hash},
 	{"prune", "remove old checkpoints", verb_prune},

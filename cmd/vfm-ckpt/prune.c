@@ -29,6 +29,7 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 		.synopsis = "-k N [--keep-every N] [-n] RUN",
 		.summary = "remove old checkpoints",
 		.opts = opts};
+	struct vfm_ckpt_prune p = {.spare = -1, .deep = true, .gone = print_gone};
 	struct stat st;
 	char *dir;
 	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
@@ -42,10 +43,14 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 		free(dir);
 		dir = vfm_strdup(argv[1]);
 	}
+	p.keep_last = (int)last;
+	p.keep_every = every;
+	p.dry = dry;
+	p.ctx = dir;
 	if (stat(dir, &st) != 0)
 		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", dir);
 	else
-		rc = vfm_ckpt_prune(dir, (int)last, every, -1, dry, print_gone, dir, err);
+		rc = vfm_ckpt_prune(dir, &p, err);
 	free(dir);
 	return rc;
 }

@@ -10,95 +10,183 @@
 #include "base/json.h"
 #include "ckpt/ckpt_impl.h"
 
-struct faults {
-	void (*fn)(void *ctx, const char *what);
-	void *ctx;
-	int n;
+/* The data of one tensor in a file. */
+struct range {
+	uint64_t begin, end; /* bytes of the file */
+	enum vfm_dtype dtype;
+	int tensor; /* index into c->t */
 };
 
-static void fault(struct faults *f, const char *what)
+struct file_piece {
+	int file, tensor;
+	const char *name; /* of its tensor in the file */
+};
+
+struct check {
+	struct vfm_ckpt *c;
+	struct vfm_ckpt_faults *faults;
+	struct file_piece *piece; /* the pieces of all tensors, by file */
+	size_t n_pieces, at;      /* at: the first piece of the current file */
+	int64_t *nonfinite;       /* [c->n] elements seen that are NaN or infinite */
+	/* of the current file */
+	char *path;
+	int fd;
+	struct range *range; /* [n], room for [n_pieces]; by begin; without those that its header lacks */
+	size_t n;
+	uint64_t data; /* end of the header; 0: the header cannot be read */
+};
+
+static void report_damage(struct vfm_ckpt_faults *f, const char *what)
 {
-	f->n++;
+	f->damaged++;
 	if (f->fn)
 		f->fn(f->ctx, what);
 }
 
-/* Appends " (tensor 'a', 'b' and 3 more)": the tensors with data in bytes [lo, hi) of a file. */
-static void name_tensors(struct vfm_ckpt *c, int file, uint64_t lo, uint64_t hi, struct vfm_buf *out)
+static int range_cmp(const void *a, const void *b)
 {
-	const struct vfm_ckpt_file *f = &c->file[file];
-	struct vfm_err ignore;
+	const struct range *x = a, *y = b;
+
+	return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Reads the header without verifying it: where it is damaged, the data of tensors may be intact, and vice versa. */
+static void find_ranges(struct check *k, int file)
+{
+	const struct vfm_ckpt_file *f = &k->c->file[file];
+	struct vfm_st st = {0};
+
+	k->n = 0;
+	k->data = 0;
+	if (vfm_st_open(&st, k->fd, f->bytes, k->path, NULL) < 0)
+		return;
+	k->data = st.data;
+	while (k->at < k->n_pieces && k->piece[k->at].file < file)
+		k->at++;
+	for (size_t i = k->at; i < k->n_pieces && k->piece[i].file == file; i++) {
+		const struct vfm_st_tensor *s = vfm_st_find(&st, k->piece[i].name);
+
+		if (s)
+			k->range[k->n++] =
+				(struct range){st.data + s->begin, st.data + s->end, s->dtype, k->piece[i].tensor};
+	}
+	if (k->n)
+		qsort(k->range, k->n, sizeof(*k->range), range_cmp);
+	vfm_st_release(&st);
+}
+
+/* Appends " (tensor 'a', 'b' and 3 more)": the tensors with data in bytes [lo, hi) of the file. */
+static void name_tensors(const struct check *k, uint64_t lo, uint64_t hi, struct vfm_buf *out)
+{
 	int named = 0, more = 0;
 
-	if (ckpt_file_header(c, file, &ignore) < 0) {
-		vfm_buf_adds(out, " (the header)");
-		return;
-	}
-	for (int i = 0; i < c->n; i++) {
-		for (int k = 0; k < c->t[i].n_pieces; k++) {
-			const struct vfm_ckpt_piece *p = &c->t[i].piece[k];
-			const struct vfm_st_tensor *s = p->file == file ? vfm_st_find(&f->st, p->tensor) : NULL;
+	for (size_t i = 0; i < k->n; i++) {
+		const struct range *r = &k->range[i];
 
-			if (!s || f->st.data + s->end <= lo || f->st.data + s->begin >= hi)
-				continue;
-			if (named == 4)
-				more++;
-			else
-				vfm_buf_addf(out, "%s'%.200s'", named++ ? ", " : " (tensor ", c->t[i].name);
-			break;
-		}
+		if (r->end <= lo || r->begin >= hi)
+			continue;
+		if (named == 4)
+			more++;
+		else
+			vfm_buf_addf(out, "%s'%.200s'", named++ ? ", " : " (tensor ", k->c->t[r->tensor].name);
 	}
 	if (more)
 		vfm_buf_addf(out, " and %d more", more);
-	vfm_buf_adds(out, named ? ")" : lo < f->st.data ? " (the header)" : "");
+	if (named)
+		vfm_buf_adds(out, lo < k->data ? ", or the header)" : ")");
+	else if (lo < k->data || !k->data)
+		vfm_buf_adds(out, " (the header)");
 }
 
-static int check_bytes(struct vfm_ckpt *c, int file, struct faults *fl, struct vfm_err *err)
+/* Counts the elements that end in bytes [lo, hi) of the file.  buf holds the bytes from lo - CARRY. */
+enum { CARRY = 8 };
+static void count_nonfinite(struct check *k, const uint8_t *buf, uint64_t lo, uint64_t hi)
 {
-	const struct vfm_ckpt_file *f = &c->file[file];
-	char *path = f->name == c->path ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, f->name),
-	     hex[VFM_SHA256_HEX];
-	struct vfm_sha256 *all = vfm_sha256_new();
-	uint8_t *buf = vfm_malloc((size_t)f->chunk_bytes);
-	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0, bad = 0;
+	for (size_t i = 0; i < k->n && k->range[i].begin < hi; i++) {
+		const struct range *r = &k->range[i];
+		uint64_t es = vfm_dtype_size(r->dtype), end = r->end < hi ? r->end : hi;
+		uint64_t a = lo > r->begin ? (lo - r->begin) / es : 0, b = (end - r->begin) / es;
 
-	if (fd < 0)
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", path);
-	for (uint64_t off = 0; off < f->bytes && !rc; off += (uint64_t)f->chunk_bytes) {
-		size_t len =
-			(size_t)(f->bytes - off < (uint64_t)f->chunk_bytes ? f->bytes - off : (uint64_t)f->chunk_bytes);
+		if (r->end > lo && a < b)
+			k->nonfinite[r->tensor] += vfm_dtype_count_nonfinite(
+				r->dtype, buf + CARRY + (int64_t)(r->begin + a * es - lo), (size_t)(b - a));
+	}
+}
+
+/* Reads the open file.  Returns the number of its faults. */
+static int check_chunks(struct check *k, int file, struct vfm_err *err)
+{
+	const struct vfm_ckpt_file *f = &k->c->file[file];
+	struct vfm_sha256 *all = vfm_sha256_new();
+	uint64_t chunk = (uint64_t)f->chunk_bytes;
+	uint8_t *buf = vfm_malloc(CARRY + (size_t)chunk);
+	char hex[VFM_SHA256_HEX];
+	int rc = 0, bad = 0;
+
+	for (uint64_t off = 0; off < f->bytes && !rc; off += chunk) {
+		size_t len = (size_t)(f->bytes - off < chunk ? f->bytes - off : chunk);
 		struct vfm_buf text = {0};
 
-		rc = vfm_full_pread(fd, buf, len, off, path, err);
-		if (rc < 0 || !f->chunks)
-			continue;
-		vfm_sha256_add(all, buf, len);
-		vfm_sha256_of(buf, len, hex);
-		if (!strcmp(hex,
-			    json_string_value(json_array_get(f->chunks, (size_t)(off / (uint64_t)f->chunk_bytes)))))
-			continue;
-		bad++;
-		vfm_buf_addf(&text, "%s: bytes %llu to %llu: sha256 mismatch", path, (unsigned long long)off,
-			(unsigned long long)(off + len));
-		name_tensors(c, file, off, off + len, &text);
-		fault(fl, text.data);
-		vfm_buf_release(&text);
+		rc = vfm_full_pread(k->fd, buf + CARRY, len, off, k->path, err);
+		if (rc < 0)
+			break;
+		vfm_sha256_add(all, buf + CARRY, len);
+		vfm_sha256_of(buf + CARRY, len, hex);
+		if (!f->chunks || !strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)(off / chunk))))) {
+			count_nonfinite(k, buf, off, off + len);
+		} else {
+			bad++;
+			vfm_buf_addf(&text, "%s: bytes %llu to %llu: sha256 mismatch", k->path, (unsigned long long)off,
+				(unsigned long long)(off + len));
+			name_tensors(k, off, off + len, &text);
+			report_damage(k->faults, text.data);
+			vfm_buf_release(&text);
+		}
+		memmove(buf, buf + len, CARRY); /* an element may begin in this chunk and end in the next */
 	}
 	vfm_sha256_end(all, hex);
 	if (!rc && !bad && f->sha256 && strcmp(hex, f->sha256) != 0) {
-		char *text = vfm_strfmt("%s: sha256 mismatch of the file", path);
+		char *text = vfm_strfmt("%s: sha256 mismatch of the file", k->path);
 
-		fault(fl, text);
+		bad++;
+		report_damage(k->faults, text);
 		free(text);
 	}
-	if (fd >= 0)
-		close(fd);
 	free(buf);
-	free(path);
-	return rc;
+	return rc < 0 ? rc : bad;
 }
 
-static void check_places(struct vfm_ckpt *c, const bool *file_bad, struct faults *fl)
+/* Returns the number of faults of a file. */
+static int check_file(struct check *k, int file, struct vfm_err *err)
+{
+	const struct vfm_ckpt *c = k->c;
+	struct vfm_err e = {0};
+	int rc = c->plain ? 0 : ckpt_file_stat(c, file, &e);
+
+	if (rc == VFM_EUSAGE) {
+		report_damage(k->faults, e.msg);
+		return 1;
+	}
+	if (rc < 0) {
+		if (err)
+			*err = e;
+		return rc;
+	}
+	k->path =
+		c->file[file].name == c->path ? vfm_strdup(c->path) : vfm_strfmt("%s/%s", c->path, c->file[file].name);
+	k->fd = open(k->path, O_RDONLY | O_CLOEXEC);
+	if (k->fd < 0) {
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", k->path);
+	} else {
+		find_ranges(k, file);
+		rc = check_chunks(k, file, err);
+		close(k->fd);
+	}
+	free(k->path);
+	return rc == VFM_EINPUT ? VFM_EENV : rc; /* it changes while it is read */
+}
+
+static void check_places(struct vfm_ckpt *c, const bool *file_bad, struct vfm_ckpt_faults *f)
 {
 	struct vfm_err e;
 	uint64_t off;
@@ -107,17 +195,74 @@ static void check_places(struct vfm_ckpt *c, const bool *file_bad, struct faults
 		for (int k = 0; k < c->t[i].n_pieces; k++)
 			if (!file_bad[c->t[i].piece[k].file] &&
 				ckpt_piece_place(c, &c->t[i], &c->t[i].piece[k], &off, &e) < 0)
-				fault(fl, e.msg);
+				report_damage(f, e.msg);
 }
 
-int vfm_ckpt_check(const char *path, void (*fn)(void *ctx, const char *what), void *ctx, struct vfm_err *err)
+static void report_nonfinite(const struct check *k)
 {
-	struct faults fl = {fn, ctx, 0};
+	for (int i = 0; i < k->c->n; i++) {
+		char *text;
+
+		if (!k->nonfinite[i])
+			continue;
+		k->faults->nonfinite++;
+		text = vfm_strfmt("%s: tensor '%.200s': %lld of %lld elements are NaN or infinite", k->c->path,
+			k->c->t[i].name, (long long)k->nonfinite[i], (long long)k->c->t[i].numel);
+		if (k->faults->fn)
+			k->faults->fn(k->faults->ctx, text);
+		free(text);
+	}
+}
+
+static int file_piece_cmp(const void *a, const void *b)
+{
+	return ((const struct file_piece *)a)->file - ((const struct file_piece *)b)->file;
+}
+
+static void sort_pieces(struct check *k)
+{
+	const struct vfm_ckpt *c = k->c;
+	size_t n = 0;
+
+	for (int i = 0; i < c->n; i++)
+		k->n_pieces += (size_t)c->t[i].n_pieces;
+	k->piece = vfm_calloc(k->n_pieces + 1, sizeof(*k->piece));
+	k->range = vfm_calloc(k->n_pieces + 1, sizeof(*k->range));
+	for (int i = 0; i < c->n; i++)
+		for (int p = 0; p < c->t[i].n_pieces; p++)
+			k->piece[n++] = (struct file_piece){c->t[i].piece[p].file, i, c->t[i].piece[p].tensor};
+	if (n)
+		qsort(k->piece, n, sizeof(*k->piece), file_piece_cmp);
+}
+
+static int check_files(struct vfm_ckpt *c, struct vfm_ckpt_faults *f, struct vfm_err *err)
+{
+	struct check k = {.c = c, .faults = f, .nonfinite = vfm_calloc((size_t)c->n + 1, sizeof(int64_t))};
+	bool *bad = vfm_calloc((size_t)c->n_files + 1, sizeof(*bad));
+	int rc = 0;
+
+	sort_pieces(&k);
+	for (int i = 0; i < c->n_files && rc >= 0; i++) {
+		rc = check_file(&k, i, err);
+		bad[i] = rc > 0;
+	}
+	if (rc >= 0) {
+		check_places(c, bad, f);
+		report_nonfinite(&k);
+	}
+	free(k.piece);
+	free(k.range);
+	free(k.nonfinite);
+	free(bad);
+	return rc < 0 ? rc : 0;
+}
+
+int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *err)
+{
 	struct vfm_ckpt *c = NULL;
 	struct vfm_err e = {0};
 	char *real = NULL, *manifest;
 	struct stat st;
-	bool *bad = NULL;
 	int rc;
 
 	TRY(vfm_ckpt_resolve(path, &real, err));
@@ -127,28 +272,17 @@ int vfm_ckpt_check(const char *path, void (*fn)(void *ctx, const char *what), vo
 	else
 		rc = vfm_ckpt_open(&c, real, &e);
 	if (rc == VFM_EUSAGE) {
-		fault(&fl, e.msg);
+		report_damage(f, e.msg);
 		rc = 0;
 	} else if (rc < 0 && err) {
 		*err = e;
 	}
-	bad = vfm_calloc((size_t)(c ? c->n_files : 0) + 1, sizeof(*bad));
-	for (int i = 0; c && i < c->n_files && !rc; i++) {
-		int before = fl.n;
-
-		if (!c->plain && ckpt_file_stat(c, i, &e) < 0)
-			fault(&fl, e.msg);
-		else
-			rc = check_bytes(c, i, &fl, err);
-		bad[i] = fl.n > before;
-	}
-	if (c && !rc)
-		check_places(c, bad, &fl);
-	free(bad);
+	if (c && rc == 0)
+		rc = check_files(c, f, err);
 	free(manifest);
 	free(real);
 	vfm_ckpt_close(c);
-	return rc < 0 ? rc : fl.n;
+	return rc;
 }
 
 int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[VFM_SHA256_HEX], struct vfm_err *err)

@@ -89,11 +89,29 @@ char *vfm_ckpt_path(const char *dir, int64_t step); /* "dir/step-00000123"; the 
  * checkpoints or a run (has ckpt/), of which the newest is taken; a .safetensors file; or a directory with
  * model.safetensors.index.json.  VFM_EUSAGE: no checkpoint. */
 int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err);
-/* Removes checkpoints, except the newest keep_last, those at multiples of keep_every, and the step `spare` (-1: none).
- * Calls `gone`, if not NULL, with each removed step.  dry: calls `gone` but removes nothing.  keep_last < 1 keeps all.
- */
-int vfm_ckpt_prune(const char *dir, int keep_last, int64_t keep_every, int64_t spare, bool dry,
-	void (*gone)(void *ctx, int64_t step), void *ctx, struct vfm_err *err);
+/* Sets *steps to the steps of the complete checkpoints in dir, or with `all` of all directories with the name of one,
+ * ascending, and *n to their number; the caller frees it.  A directory that does not exist has none.  VFM_EENV: dir
+ * cannot be read. */
+int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct vfm_err *err);
+
+struct vfm_ckpt_prune {
+	int keep_last;      /* keeps the newest; < 1: all */
+	int64_t keep_every; /* keeps multiples; 0: none */
+	int64_t spare;      /* keeps this step; -1: none */
+	bool deep; /* a checkpoint is good if vfm_ckpt_check finds no fault; else if vfm_ckpt_open succeeds and the
+		      manifest records no NaN or infinity */
+	bool dry;  /* removes nothing */
+	void (*gone)(void *ctx, int64_t step); /* called with each removed step; may be NULL */
+	void *ctx;
+};
+/* Removes old checkpoints from dir.  If none of those it keeps is good, also keeps the newest good one, and warns.
+ * VFM_EUSAGE: no checkpoint is good; nothing was removed. */
+int vfm_ckpt_prune(const char *dir, const struct vfm_ckpt_prune *p, struct vfm_err *err);
+/* Removes what killed saves and removals left in dir.  No process may be saving into dir. */
+void vfm_ckpt_sweep(const char *dir);
+/* Renames the checkpoint of a step to step-….damaged, or step-….damaged-2 and so on if that exists, a name that no
+ * reader uses.  Sets *name to the new path; the caller frees it. */
+int vfm_ckpt_set_aside(const char *dir, int64_t step, char **name, struct vfm_err *err);
 
 /* ---- reading ---- */
 
@@ -111,6 +129,7 @@ struct vfm_ckpt_tensor {
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
 	int64_t numel, bytes;
+	int64_t nonfinite; /* elements that are NaN or infinite, as the manifest records */
 	struct vfm_ckpt_piece *piece;
 	int n_pieces;
 };
@@ -125,14 +144,16 @@ struct vfm_ckpt { /* read-only for the caller */
 	int n;
 	struct vfm_ckpt_file *file;
 	int n_files;
-	int64_t bytes;   /* of all data files */
-	double saved_at; /* seconds since 1970; 0 unknown */
+	int64_t nonfinite; /* elements of all tensors that are NaN or infinite; -1: the manifest does not record it */
+	bool damaged;      /* a read found that the data do not match the manifest */
+	int64_t bytes;     /* of all data files */
+	double saved_at;   /* seconds since 1970; 0 unknown */
 	void *priv;
 };
 
 /* Opens a checkpoint: parses the manifest and checks its hash, the shapes, that the pieces cover each tensor exactly
- * once, and the file sizes.  Reads no tensor data.  `path` as for vfm_ckpt_resolve.  VFM_EUSAGE: the message names file
- * and tensor; VFM_EENV: I/O error. */
+ * once, and the file sizes.  Reads no tensor data.  `path` as for vfm_ckpt_resolve.  VFM_EUSAGE: no checkpoint, or a
+ * damaged one; the message names file and tensor.  VFM_EENV: a file exists but cannot be read. */
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
 /* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
 int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
@@ -142,7 +163,7 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 
 /* Reads a slice (NULL: all) of a tensor into dst and converts it to `dtype`.  Reads only the chunks (4 MiB) that hold
  * the slice and verifies the sha256 of each chunk before using its data.  One thread at a time per vfm_ckpt.
- * VFM_EUSAGE: bad slice or damaged data. */
+ * VFM_EUSAGE: bad slice, or damaged data, which sets c->damaged. */
 int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 
@@ -150,8 +171,17 @@ int vfm_ckpt_read_tensor(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
  * file, its own; of several plain files, of the lines "SHA256  NAME\n".  Reads plain files in full. */
 int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[65], struct vfm_err *err);
 
-/* Reads every file in full and verifies all hashes, headers and sizes.  Calls fault() for each fault and continues.
- * Returns the number of faults, or VFM_EENV. */
-int vfm_ckpt_check(const char *path, void (*fault)(void *ctx, const char *what), void *ctx, struct vfm_err *err);
+/* Fails with VFM_EUSAGE if the manifest of c records elements that are NaN or infinite; names the first such tensor. */
+int vfm_ckpt_finite(const struct vfm_ckpt *c, struct vfm_err *err);
+
+struct vfm_ckpt_faults {
+	void (*fn)(void *ctx, const char *what); /* called for each fault; may be NULL */
+	void *ctx;
+	int damaged;   /* faults of files: hash, size, header, manifest */
+	int nonfinite; /* tensors with elements that are NaN or infinite, of the files without such faults */
+};
+/* Reads every file in full, verifies all hashes, headers and sizes, and looks for NaN and infinities.  Adds to *f and
+ * continues after a fault.  VFM_EENV: a file cannot be read; VFM_EUSAGE: path names no checkpoint. */
+int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *err);
 
 #endif

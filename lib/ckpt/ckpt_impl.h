@@ -55,9 +55,13 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);
-/* Returns the tensors of all ranks, sorted by name; joins the pieces that several ranks have of one tensor. */
-json_t *ckpt_merge_tensors(json_t **ranks, int size);
+/* Returns the tensors of all ranks, sorted by name; joins the pieces that several ranks have of one tensor and adds
+ * their `nonfinite`, which only tensors with such elements keep.  Sets *nonfinite to the sum. */
+json_t *ckpt_merge_tensors(json_t **ranks, int size, int64_t *nonfinite);
 void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
+
+/* The code for a file that cannot be opened: VFM_EUSAGE if it is absent, else VFM_EENV. */
+int ckpt_open_code(int errnum);
 
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
 

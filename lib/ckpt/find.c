@@ -8,7 +8,22 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "ckpt/ckpt_impl.h"
+
+int ckpt_open_code(int errnum)
+{
+	switch (errnum) {
+	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+	case ELOOP:
+	case ENAMETOOLONG:
+		return VFM_EUSAGE;
+	default:
+		return VFM_EENV;
+	}
+}
 
 char *vfm_ckpt_path(const char *dir, int64_t step)
 {
@@ -39,6 +54,13 @@ static bool has_file(const char *dir, const char *name)
 	return yes;
 }
 
+static bool is_dir(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int step_cmp(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -46,8 +68,7 @@ static int step_cmp(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Sets *steps to the steps of the complete checkpoints in dir, ascending; the caller frees it. */
-static int list_steps(const char *dir, int64_t **steps, size_t *n, struct vfm_err *err)
+int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct vfm_err *err)
 {
 	DIR *d = opendir(dir);
 	struct dirent *de;
@@ -68,7 +89,7 @@ static int list_steps(const char *dir, int64_t **steps, size_t *n, struct vfm_er
 			continue;
 		p = vfm_strfmt("%s/%s", dir, de->d_name);
 		canon = vfm_ckpt_path(dir, step); /* skips names such as step-000000001 */
-		if (!strcmp(p, canon) && has_file(p, CKPT_MANIFEST)) {
+		if (!strcmp(p, canon) && (has_file(p, CKPT_MANIFEST) || (all && is_dir(p)))) {
 			vfm_grow(steps, &cap, *n + 1, sizeof(**steps));
 			(*steps)[(*n)++] = step;
 		}
@@ -86,7 +107,7 @@ int vfm_ckpt_latest(const char *dir, int64_t *step, struct vfm_err *err)
 	int64_t *steps;
 	size_t n;
 
-	TRY(list_steps(dir, &steps, &n, err));
+	TRY(vfm_ckpt_steps(dir, false, &steps, &n, err));
 	*step = n ? steps[n - 1] : -1;
 	free(steps);
 	return 0;
@@ -103,7 +124,7 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 		bare[n - 1] = 0;
 	*path = NULL;
 	if (stat(operand, &st) != 0) {
-		rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", operand);
+		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", operand);
 	} else if (!S_ISDIR(st.st_mode) || has_file(operand, CKPT_MANIFEST) || has_file(operand, CKPT_INDEX)) {
 		*path = vfm_strdup(bare);
 	} else {
@@ -120,32 +141,135 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 	return rc;
 }
 
-int vfm_ckpt_prune(const char *dir, int keep_last, int64_t keep_every, int64_t spare, bool dry,
-	void (*gone)(void *ctx, int64_t step), void *ctx, struct vfm_err *err)
+/* ---- removing ---- */
+
+void vfm_ckpt_sweep(const char *dir)
 {
-	int64_t *steps;
-	size_t n;
+	DIR *d = opendir(dir);
+	struct dirent *de;
+	int64_t step;
+	bool tmp;
+
+	while (d && (de = readdir(d)) != NULL) {
+		if (ckpt_step_of(de->d_name, &step, &tmp) && tmp) {
+			char *p = vfm_strfmt("%s/%s", dir, de->d_name);
+
+			vfm_rm_rf(p, NULL); /* ignores errors: a save reports a leftover that blocks it */
+			free(p);
+		}
+	}
+	if (d)
+		closedir(d);
+}
+
+int vfm_ckpt_set_aside(const char *dir, int64_t step, char **name, struct vfm_err *err)
+{
+	char *p = vfm_ckpt_path(dir, step);
+	struct stat st;
 	int rc = 0;
 
-	if (keep_last < 1)
-		return 0;
-	TRY(list_steps(dir, &steps, &n, err));
-	for (size_t i = 0; i + (size_t)keep_last < n && !rc; i++) {
-		char *p, *tmp;
+	*name = vfm_strfmt("%s.damaged", p);
+	for (int i = 2; lstat(*name, &st) == 0; i++) {
+		free(*name);
+		*name = vfm_strfmt("%s.damaged-%d", p, i);
+	}
+	if (rename(p, *name) != 0)
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot rename '%s' to '%s'", p, *name);
+	free(p);
+	return rc;
+}
 
-		if (steps[i] == spare || (keep_every > 0 && steps[i] % keep_every == 0))
+/* Returns 1 if the checkpoint is good, 0 with the reason in *why if not, or VFM_EENV. */
+static int is_good(const char *path, bool deep, struct vfm_err *why)
+{
+	struct vfm_ckpt_faults faults = {0};
+	struct vfm_ckpt *c = NULL;
+	int rc;
+
+	if (deep) {
+		rc = vfm_ckpt_check(path, &faults, why);
+		if (rc == 0 && faults.damaged + faults.nonfinite)
+			rc = vfm_fail(why, VFM_EUSAGE, "%s has %d faults (vfm-ckpt check)", path,
+				faults.damaged + faults.nonfinite);
+	} else {
+		rc = vfm_ckpt_open(&c, path, why);
+		if (rc == 0)
+			rc = vfm_ckpt_finite(c, why);
+		vfm_ckpt_close(c);
+	}
+	return rc == 0 ? 1 : rc == VFM_EENV ? rc : 0;
+}
+
+static bool is_kept(const struct vfm_ckpt_prune *p, const int64_t *steps, size_t n, size_t i)
+{
+	return i + (size_t)p->keep_last >= n || steps[i] == p->spare ||
+		(p->keep_every > 0 && steps[i] % p->keep_every == 0);
+}
+
+/* Sets *good to the index of the newest good checkpoint, kept ones first.  Warns if it is not one of those. */
+static int find_good(const char *dir, const struct vfm_ckpt_prune *p, const int64_t *steps, size_t n, size_t *good,
+	struct vfm_err *err)
+{
+	struct vfm_err first = {0}, why = {0};
+
+	for (int kept = 1; kept >= 0; kept--)
+		for (size_t i = n; i-- > 0;) {
+			char *path;
+			int rc;
+
+			if (is_kept(p, steps, n, i) != kept)
+				continue;
+			path = vfm_ckpt_path(dir, steps[i]);
+			rc = is_good(path, p->deep, &why);
+			if (rc == 0 && !first.code)
+				first = why;
+			if (rc > 0 && !kept)
+				vfm_warn("%s; '%s' is kept in its place", first.msg, path);
+			free(path);
+			*good = i;
+			if (rc < 0 && err)
+				*err = why;
+			if (rc != 0)
+				return rc < 0 ? rc : 0;
+		}
+	return vfm_fail(err, VFM_EUSAGE, "no checkpoint in '%s' is good, so none is removed: %s", dir, first.msg);
+}
+
+/* The rename comes first: a partly removed checkpoint must not have the name of a complete one. */
+static int remove_checkpoint(const char *dir, int64_t step, struct vfm_err *err)
+{
+	char *p = vfm_ckpt_path(dir, step), *tmp = vfm_strfmt("%s.old.tmp", p);
+	int rc = 0;
+
+	if (vfm_rm_rf(tmp, err) < 0 || rename(p, tmp) != 0)
+		rc = vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", p);
+	else
+		rc = vfm_rm_rf(tmp, err);
+	free(p);
+	free(tmp);
+	return rc;
+}
+
+int vfm_ckpt_prune(const char *dir, const struct vfm_ckpt_prune *p, struct vfm_err *err)
+{
+	size_t n, good = 0, candidates = 0;
+	int64_t *steps;
+	int rc = 0;
+
+	if (p->keep_last < 1)
+		return 0;
+	TRY(vfm_ckpt_steps(dir, false, &steps, &n, err));
+	for (size_t i = 0; i < n; i++)
+		candidates += !is_kept(p, steps, n, i);
+	if (candidates)
+		rc = find_good(dir, p, steps, n, &good, err);
+	for (size_t i = 0; candidates && i < n && !rc; i++) {
+		if (is_kept(p, steps, n, i) || i == good)
 			continue;
-		p = vfm_ckpt_path(dir, steps[i]);
-		tmp = vfm_strfmt("%s.old.tmp", p);
-		/* The rename comes first: a partly removed checkpoint must not have the name of a complete one. */
-		if (!dry && (vfm_rm_rf(tmp, err) < 0 || rename(p, tmp) != 0))
-			rc = vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", p);
-		else if (!dry)
-			rc = vfm_rm_rf(tmp, err);
-		if (!rc && gone)
-			gone(ctx, steps[i]);
-		free(p);
-		free(tmp);
+		if (!p->dry)
+			rc = remove_checkpoint(dir, steps[i], err);
+		if (!rc && p->gone)
+			p->gone(p->ctx, steps[i]);
 	}
 	free(steps);
 	return rc;

@@ -72,21 +72,42 @@ const struct vfm_ckpt_tensor *vfm_ckpt_find(const struct vfm_ckpt *c, const char
 	return c->n ? bsearch(&key, c->t, (size_t)c->n, sizeof(key), ckpt_tensor_cmp) : NULL;
 }
 
+int vfm_ckpt_finite(const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	for (int i = 0; i < c->n; i++)
+		if (c->t[i].nonfinite)
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s has %lld values that are NaN or infinite, the first of them in tensor '%s'",
+				c->path, (long long)c->nonfinite, c->t[i].name);
+	return 0;
+}
+
 /* ---- verified bytes ---- */
 
 static int open_file(struct vfm_ckpt *c, int file, struct vfm_err *err)
 {
 	struct vfm_ckpt_file *f = &c->file[file];
 	char *p;
+	int rc = 0;
 
 	if (f->fd >= 0)
 		return 0;
 	p = vfm_strfmt("%s/%s", c->path, f->name);
 	f->fd = open(p, O_RDONLY | O_CLOEXEC);
 	if (f->fd < 0)
-		vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", p);
+		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", p);
 	free(p);
-	return f->fd < 0 ? VFM_EENV : 0;
+	c->damaged = c->damaged || rc == VFM_EUSAGE;
+	return rc;
+}
+
+/* Sets the code of a message about damaged data. */
+static int mark_damaged(struct vfm_ckpt *c, struct vfm_err *err)
+{
+	c->damaged = true;
+	if (err)
+		err->code = VFM_EUSAGE;
+	return VFM_EUSAGE;
 }
 
 /* Loads a chunk into the least recently used slot and verifies its hash there.  Readers use only the verified copy, not
@@ -99,6 +120,7 @@ static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct c
 	uint64_t off = (uint64_t)chunk * (uint64_t)f->chunk_bytes;
 	size_t len = (size_t)(f->bytes - off < (uint64_t)f->chunk_bytes ? f->bytes - off : (uint64_t)f->chunk_bytes);
 	char hex[VFM_SHA256_HEX];
+	int rc;
 
 	for (int i = 0; i < 4; i++) {
 		if (pv->slot[i].file == file && pv->slot[i].chunk == chunk) {
@@ -115,12 +137,16 @@ static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct c
 		s->buf = vfm_realloc(s->buf, len, 1);
 		s->cap = len;
 	}
-	TRY(vfm_full_pread(f->fd, s->buf, len, off, f->name, err));
+	rc = vfm_full_pread(f->fd, s->buf, len, off, f->name, err);
+	if (rc < 0) /* VFM_EINPUT: the file has become shorter since it was opened */
+		return rc == VFM_EINPUT ? mark_damaged(c, err) : rc;
 	if (f->chunks) {
 		vfm_sha256_of(s->buf, len, hex);
-		if (strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)chunk))) != 0)
-			return vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: sha256 mismatch of bytes %llu to %llu",
-				c->path, f->name, (unsigned long long)off, (unsigned long long)(off + len));
+		if (strcmp(hex, json_string_value(json_array_get(f->chunks, (size_t)chunk))) != 0) {
+			vfm_fail(err, VFM_EUSAGE, "%s/%s is damaged: sha256 mismatch of bytes %llu to %llu", c->path,
+				f->name, (unsigned long long)off, (unsigned long long)(off + len));
+			return mark_damaged(c, err);
+		}
 	}
 	s->file = file;
 	s->chunk = chunk;
@@ -134,8 +160,10 @@ int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst
 	uint64_t cb = (uint64_t)c->file[file].chunk_bytes;
 	uint8_t *d = dst;
 
-	if (off > c->file[file].bytes || len > c->file[file].bytes - off)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: truncated", c->path, c->file[file].name);
+	if (off > c->file[file].bytes || len > c->file[file].bytes - off) {
+		vfm_fail(err, VFM_EUSAGE, "%s/%s: truncated", c->path, c->file[file].name);
+		return mark_damaged(c, err);
+	}
 	while (len) {
 		const struct ckpt_slot *s;
 		size_t in = (size_t)(off % cb), k = (size_t)(cb - in) < len ? (size_t)(cb - in) : len;
@@ -171,6 +199,7 @@ int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
 			break;
 	} while (rc < 0);
 	f->have_st = rc == 0;
+	c->damaged = c->damaged || rc == VFM_EUSAGE;
 	free(buf);
 	free(what);
 	return rc;
@@ -185,15 +214,19 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 
 	TRY(ckpt_file_header(c, p->file, err));
 	s = vfm_st_find(&f->st, p->tensor);
-	if (!s)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: the manifest lists tensor '%.200s', the file has none",
-			c->path, f->name, p->tensor);
+	if (!s) {
+		vfm_fail(err, VFM_EUSAGE, "%s/%s: the manifest lists tensor '%.200s', the file has none", c->path,
+			f->name, p->tensor);
+		return mark_damaged(c, err);
+	}
 	ok = s->dtype == t->dtype && s->ndim == (p->is_range ? 1 : t->ndim);
 	for (int d = 0; ok && d < s->ndim; d++)
 		ok = s->shape[d] == (p->is_range ? p->numel : p->box.ext[d]);
-	if (!ok)
-		return vfm_fail(err, VFM_EUSAGE, "%s/%s: type or shape of tensor '%.200s' differs from the manifest",
-			c->path, f->name, p->tensor);
+	if (!ok) {
+		vfm_fail(err, VFM_EUSAGE, "%s/%s: type or shape of tensor '%.200s' differs from the manifest", c->path,
+			f->name, p->tensor);
+		return mark_damaged(c, err);
+	}
 	*off = f->st.data + s->begin;
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* Reads and writes the manifest.  The parser checks every field: all later reads rely on it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -240,6 +241,8 @@ static int parse_manifest_tensor(struct vfm_ckpt *c, const struct name_ix *files
 		return VFM_EUSAGE;
 	}
 	TRY(get_ints(j, what, "shape", VFM_NDIM_MAX, t->shape, &t->ndim, err));
+	t->nonfinite = 0;
+	TRY(vfm_json_i64(j, what, "nonfinite", false, 0, INT64_MAX, &t->nonfinite, err));
 	t->numel = vfm_shape_numel(t->ndim, t->shape);
 	if (t->numel < 0 || t->numel > INT64_MAX / 16)
 		return vfm_fail(err, VFM_EUSAGE, "%s: shape is too large", what);
@@ -277,6 +280,8 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	TRY(vfm_json_i64(root, "", "step", true, 0, INT64_MAX, &c->step, err));
 	TRY(vfm_json_i64(root, "", "world", true, 1, 1 << 24, &world, err));
 	c->world = (int)world;
+	c->nonfinite = -1;
+	TRY(vfm_json_i64(root, "", "nonfinite", false, 0, INT64_MAX, &c->nonfinite, err));
 	c->config = json_object_get(root, "config");
 	c->state = json_object_get(root, "state");
 	TRY(parse_files(c, json_object_get(root, "files"), index, err));
@@ -331,7 +336,7 @@ int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err)
 	int rc = 0;
 
 	if (stat(p, &st) != 0)
-		rc = vfm_fail_errno(err, errno == ENOENT ? VFM_EUSAGE : VFM_EENV, "cannot open '%s'", p);
+		rc = vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", p);
 	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: %lld bytes; the manifest lists %llu", p, (long long)st.st_size,
 			(unsigned long long)f->bytes);
@@ -364,6 +369,22 @@ static int check_sums(const struct vfm_ckpt *c, const char *sums, const char *ma
 	return rc;
 }
 
+/* Reads a file of the checkpoint directory.  VFM_EUSAGE: it is absent or too large. */
+static int read_small(const char *path, char **text, size_t *len, struct vfm_err *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", path);
+	close(fd);
+	rc = vfm_read_file(path, CKPT_MAX_MANIFEST, text, len, err);
+	if (rc != VFM_EINPUT)
+		return rc;
+	if (err)
+		err->code = VFM_EUSAGE;
+	return VFM_EUSAGE;
+}
+
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err)
 {
 	char *mp = vfm_strfmt("%s/%s", path, CKPT_MANIFEST), *sp = vfm_strfmt("%s/%s", path, CKPT_SUMS);
@@ -373,8 +394,8 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 	int rc;
 
 	*out = NULL;
-	TRY_OUT(vfm_read_file(mp, CKPT_MAX_MANIFEST, &text, &len, err));
-	TRY_OUT(vfm_read_file(sp, CKPT_MAX_MANIFEST, &sums, &sums_len, err));
+	TRY_OUT(read_small(mp, &text, &len, err));
+	TRY_OUT(read_small(sp, &sums, &sums_len, err));
 	/* Verifies the hash before parsing, so that the message reports damage instead of a syntax error. */
 	vfm_sha256_of(text, len, hex);
 	if (strncmp(sums, hex, 64) != 0) {
@@ -388,8 +409,6 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 	*out = c;
 	c = NULL;
 out:
-	if (rc == VFM_EENV && (access(mp, F_OK) != 0 || access(sp, F_OK) != 0))
-		rc = err ? (err->code = VFM_EUSAGE) : VFM_EUSAGE; /* absent: not a checkpoint */
 	vfm_ckpt_close(c);
 	free(text);
 	free(sums);
@@ -407,7 +426,12 @@ static int by_json_name(const void *a, const void *b)
 	return strcmp(json_string_value(json_object_get(x, "name")), json_string_value(json_object_get(y, "name")));
 }
 
-json_t *ckpt_merge_tensors(json_t **ranks, int size)
+static int64_t nonfinite_of(const json_t *tensor)
+{
+	return json_integer_value(json_object_get(tensor, "nonfinite"));
+}
+
+json_t *ckpt_merge_tensors(json_t **ranks, int size, int64_t *nonfinite)
 {
 	json_t *by_name = json_object(), *out = json_array(), **v;
 	const char *name;
@@ -421,17 +445,24 @@ json_t *ckpt_merge_tensors(json_t **ranks, int size)
 
 			name = json_string_value(json_object_get(t, "name"));
 			have = name ? json_object_get(by_name, name) : NULL;
-			if (have)
-				json_array_extend(json_object_get(have, "pieces"), json_object_get(t, "pieces"));
-			else if (name)
+			if (!have && name)
 				json_object_set(by_name, name, t);
+			if (!have)
+				continue;
+			json_array_extend(json_object_get(have, "pieces"), json_object_get(t, "pieces"));
+			json_object_set_new(have, "nonfinite", json_integer(nonfinite_of(have) + nonfinite_of(t)));
 		}
 	}
 	v = vfm_calloc(json_object_size(by_name) + 1, sizeof(json_t *));
 	json_object_foreach(by_name, name, t) v[n++] = t;
 	qsort(v, n, sizeof(json_t *), by_json_name);
-	for (i = 0; i < n; i++)
+	*nonfinite = 0;
+	for (i = 0; i < n; i++) {
 		json_array_append(out, v[i]);
+		*nonfinite += nonfinite_of(v[i]);
+		if (!nonfinite_of(v[i]))
+			json_object_del(v[i], "nonfinite");
+	}
 	free(v);
 	json_decref(by_name);
 	return out;

@@ -22,7 +22,7 @@ static int open_one(struct vfm_ckpt *c, int i, const char *name, const char *pat
 	*f = (struct vfm_ckpt_file){.name = name, .chunk_bytes = CKPT_CHUNK, .fd = open(path, O_RDONLY | O_CLOEXEC)};
 	c->n_files = i + 1;
 	if (f->fd < 0 || fstat(f->fd, &st) != 0)
-		return vfm_fail_errno(err, VFM_EUSAGE, "cannot open '%s'", path);
+		return vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", path);
 	if (!S_ISREG(st.st_mode))
 		return vfm_fail(err, VFM_EUSAGE, "%s: neither a checkpoint nor a safetensors file", path);
 	f->bytes = (uint64_t)st.st_size;
@@ -156,7 +156,7 @@ int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct 
 	c->priv = pv;
 	c->path = vfm_strdup(path);
 	c->plain = true;
-	c->step = -1;
+	c->step = c->nonfinite = -1;
 	c->world = 1;
 	for (int i = 0; i < 4; i++)
 		pv->slot[i].file = -1;

@@ -1,7 +1,6 @@
 #include "ckpt/ckpt.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,7 +19,7 @@
 
 struct entry;
 struct piece {
-	const struct entry *e;
+	struct entry *e;
 	char *file_name; /* name of its tensor in the file */
 	bool is_range;
 	struct vfm_box box;
@@ -36,6 +35,7 @@ struct entry {
 	int64_t shape[VFM_NDIM_MAX];
 	struct piece *p;
 	int n;
+	int64_t nonfinite; /* elements written that are NaN or infinite */
 	const void *data;
 	struct vfm_ckpt *src; /* source of the values if data is NULL; the save reads it */
 	const struct vfm_ckpt_tensor *src_t;
@@ -366,7 +366,7 @@ static void name_pieces(struct vfm_ckpt_writer *w)
 static int copy_piece(struct out *o, const struct piece *p, struct vfm_err *err)
 {
 	enum { BLOCK = 1 << 18 }; /* elements */
-	const struct entry *e = p->e;
+	struct entry *e = p->e;
 	size_t es = vfm_dtype_size(e->dtype);
 	struct vfm_box box = p->box, loc = p->box;
 	struct vfm_part part = {.ndim = e->ndim, .n = 1, .box = &box, .loc = &loc};
@@ -383,8 +383,10 @@ static int copy_piece(struct out *o, const struct piece *p, struct vfm_err *err)
 		struct vfm_slice s = {.part = p->is_range ? NULL : &part, .a = at, .b = at + n};
 
 		rc = vfm_ckpt_read_tensor(e->src, e->src_t, &s, e->dtype, buf, err);
-		if (!rc)
+		if (!rc) {
+			e->nonfinite += vfm_dtype_count_nonfinite(e->dtype, buf, (size_t)n);
 			rc = out_add(o, buf, (size_t)n * es, err);
+		}
 	}
 	free(buf);
 	return rc;
@@ -396,9 +398,12 @@ static int write_piece(struct out *o, const struct piece *p, struct vfm_err *err
 
 	if (p->e->src)
 		return copy_piece(o, p, err);
-	for (size_t k = 0; k < p->src.n; k++)
-		TRY(out_add(
-			o, (const char *)p->e->data + (size_t)p->src.v[k].glob * es, (size_t)p->src.v[k].n * es, err));
+	for (size_t k = 0; k < p->src.n; k++) {
+		const char *run = (const char *)p->e->data + (size_t)p->src.v[k].glob * es;
+
+		p->e->nonfinite += vfm_dtype_count_nonfinite(p->e->dtype, run, (size_t)p->src.v[k].n);
+		TRY(out_add(o, run, (size_t)p->src.v[k].n * es, err));
+	}
 	return 0;
 }
 
@@ -520,8 +525,9 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 		for (int k = 0; k < e->n; k++)
 			json_array_append_new(pieces, piece_json(e, &e->p[k], file));
 		json_array_append_new(tensors,
-			json_pack("{s:s, s:s, s:o, s:o}", "name", e->name, "dtype", vfm_dtype_name(e->dtype), "shape",
-				int_array(e->shape, e->ndim), "pieces", pieces));
+			json_pack("{s:s, s:s, s:o, s:I, s:o}", "name", e->name, "dtype", vfm_dtype_name(e->dtype),
+				"shape", int_array(e->shape, e->ndim), "nonfinite", (json_int_t)e->nonfinite, "pieces",
+				pieces));
 		free(file);
 	}
 	*mine = json_pack("{s:o, s:o}", "tensors", tensors, "files", files);
@@ -548,8 +554,9 @@ static int write_small(const struct vfm_ckpt_writer *w, const char *name, const 
 
 static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_err *err)
 {
-	json_t *files = json_array(), *m, *f;
+	json_t *files = json_array(), *tensors, *m, *f;
 	struct vfm_buf text = {0}, sums = {0};
+	int64_t nonfinite;
 	char hex[VFM_SHA256_HEX];
 	struct vfm_ckpt *check = NULL;
 	size_t i;
@@ -557,10 +564,12 @@ static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_
 
 	for (int r = 0; r < w->spec.size; r++)
 		json_array_extend(files, json_object_get(ranks[r], "files"));
-	m = json_pack("{s:i, s:I, s:i}", "v", 1, "step", (json_int_t)w->spec.step, "world", w->spec.size);
+	tensors = ckpt_merge_tensors(ranks, w->spec.size, &nonfinite);
+	m = json_pack("{s:i, s:I, s:i, s:I}", "v", 1, "step", (json_int_t)w->spec.step, "world", w->spec.size,
+		"nonfinite", (json_int_t)nonfinite);
 	json_object_set_new(m, "config", w->config ? json_incref(w->config) : json_object());
 	json_object_set_new(m, "state", w->state ? json_incref(w->state) : json_object());
-	json_object_set_new(m, "tensors", ckpt_merge_tensors(ranks, w->spec.size));
+	json_object_set_new(m, "tensors", tensors);
 	json_object_set_new(m, "files", files);
 	ckpt_manifest_text(m, &text);
 	/* A manifest that the parser refuses must not replace a valid checkpoint. */
@@ -588,32 +597,13 @@ out:
 
 /* ---- commit ---- */
 
-static void sweep_leftovers(const char *dir)
-{
-	DIR *d = opendir(dir);
-	struct dirent *de;
-	int64_t step;
-	bool tmp;
-
-	while (d && (de = readdir(d)) != NULL) {
-		if (ckpt_step_of(de->d_name, &step, &tmp) && tmp) {
-			char *p = vfm_strfmt("%s/%s", dir, de->d_name);
-
-			vfm_rm_rf(p, NULL); /* ignores errors: mkdir reports a leftover that blocks it */
-			free(p);
-		}
-	}
-	if (d)
-		closedir(d);
-}
-
 static int make_tmp(struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	if (vfm_mkdir_p(w->dir, err) < 0) {
 		vfm_err_context(err, "cannot save checkpoint '%s'", w->final);
 		return VFM_EENV;
 	}
-	sweep_leftovers(w->dir);
+	vfm_ckpt_sweep(w->dir);
 	return mkdir(w->tmp, 0777) == 0 ? 0 : save_fail(w, err);
 }
 
@@ -705,11 +695,11 @@ out:
 int vfm_ckpt_save(struct vfm_ckpt_writer *w, struct vfm_err *err)
 {
 	struct vfm_err warn = {0}, mine = {0};
+	struct vfm_ckpt_prune prune = {
+		.keep_last = w->spec.keep_last, .keep_every = w->spec.keep_every, .spare = w->spec.step};
 	int rc = save_steps(w, err ? err : &mine);
 
-	if (!rc && w->spec.rank == 0 && w->spec.keep_last > 0 &&
-		vfm_ckpt_prune(w->dir, w->spec.keep_last, w->spec.keep_every, w->spec.step, false, NULL, NULL, &warn) <
-			0)
+	if (!rc && w->spec.rank == 0 && vfm_ckpt_prune(w->dir, &prune, &warn) < 0)
 		vfm_warn("%s", warn.msg); /* the save succeeded; only the pruning failed */
 	vfm_ckpt_abandon(w);
 	return rc;

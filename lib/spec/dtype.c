@@ -255,3 +255,50 @@ void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const vo
 		from_f64(dt, d + i * types[dt].size, tmp, k);
 	}
 }
+
+/* Counts the elements with all exponent bits set; blocks of a constant length are vectorized. */
+#define COUNT_MASKED(type, mask)                                                                                       \
+	do {                                                                                                           \
+		const char *p = x;                                                                                     \
+		type u[256];                                                                                           \
+                                                                                                                       \
+		for (; n > 0; n -= n < 256 ? n : 256, p += sizeof(u)) {                                                \
+			uint32_t some = 0;                                                                             \
+                                                                                                                       \
+			if (n < 256)                                                                                   \
+				memset(u, 0, sizeof(u));                                                               \
+			memcpy(u, p, n < 256 ? n * sizeof(*u) : sizeof(u));                                            \
+			for (int i = 0; i < 256; i++)                                                                  \
+				some += (u[i] & (mask)) == (mask);                                                     \
+			count += some;                                                                                 \
+		}                                                                                                      \
+	} while (0)
+
+int64_t vfm_dtype_count_nonfinite(enum vfm_dtype t, const void *x, size_t n)
+{
+	int64_t count = 0;
+
+	switch (t) {
+	case VFM_F32:
+		COUNT_MASKED(uint32_t, 0x7f800000u);
+		break;
+	case VFM_BF16:
+		COUNT_MASKED(uint16_t, 0x7f80u);
+		break;
+	case VFM_F16:
+		COUNT_MASKED(uint16_t, 0x7c00u);
+		break;
+	case VFM_F64:
+		COUNT_MASKED(uint64_t, 0x7ff0000000000000u);
+		break;
+	case VFM_F8E4M3:
+		COUNT_MASKED(uint8_t, 0x7fu);
+		break;
+	case VFM_F8E5M2:
+		COUNT_MASKED(uint8_t, 0x7cu);
+		break;
+	default:
+		break;
+	}
+	return count;
+}

@@ -44,6 +44,8 @@ int vfm_dtype_is_float(enum vfm_dtype t);
  * equal types it is a copy of the bits.  Integers saturate. */
 void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const void *src, size_t n);
 void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n);
+/* Returns how many of n elements are NaN or infinite; 0 for integers.  x needs no alignment. */
+int64_t vfm_dtype_count_nonfinite(enum vfm_dtype t, const void *x, size_t n);
 
 static inline float vfm_bf16_to_f32(uint16_t h)
 {

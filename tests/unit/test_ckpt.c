@@ -1,6 +1,7 @@
 /* Checkpoints: any layout in, any layout out; damage, full disks and kills. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -49,6 +50,23 @@ static int teardown(void **st)
 static float value(int tensor, int64_t i, int64_t step)
 {
 	return (float)(tensor * 1000 + i) + (float)step * 0.25f;
+}
+
+static int faults_of(const char *path)
+{
+	struct vfm_ckpt_faults f = {0};
+	struct vfm_err err = {0};
+
+	OK(vfm_ckpt_check(path, &f, &err));
+	return f.damaged + f.nonfinite;
+}
+
+static char fault_text[512];
+
+static void copy_fault(void *ctx, const char *what)
+{
+	(void)ctx;
+	snprintf(fault_text, sizeof(fault_text), "%s", what);
 }
 
 /* A small model in one piece a tensor. */
@@ -137,7 +155,7 @@ static void test_round_trip(void **st)
 	s.b = 121;
 	assert_int_equal(vfm_ckpt_read_tensor(c, vfm_ckpt_find(c, names[0]), &s, VFM_F64, half, &err), VFM_EUSAGE);
 	assert_null(vfm_ckpt_find(c, "model/none"));
-	assert_int_equal(vfm_ckpt_check(c->path, NULL, NULL, &err), 0);
+	assert_int_equal(faults_of(c->path), 0);
 	vfm_ckpt_close(c);
 	OK(verify(run, &err));
 	save_small(dir, 12); /* again: takes the place of the first */
@@ -281,7 +299,7 @@ static void test_layouts(void **st)
 		OK(team_save(dir, &d, grids[g][0], grids[g][1], -1, &err));
 		OK(vfm_ckpt_open(&c, dir, &err));
 		assert_int_equal(c->world, grids[g][0] * grids[g][1]);
-		assert_int_equal(vfm_ckpt_check(dir, NULL, NULL, &err), 0);
+		assert_int_equal(faults_of(dir), 0);
 		for (size_t h = 0; h < 7; h++) {
 			for (int r = 0; r < grids[h][0] * grids[h][1]; r++) {
 				int coord[VFM_AXES] = {[VFM_AX_TP] = r % grids[h][0]},
@@ -307,7 +325,7 @@ static void test_layouts(void **st)
 	assert_int_equal(team_save(dir, &d, 2, 3, 4, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "cannot save checkpoint"));
 	assert_non_null(strstr(err.msg, "model/qkv"));
-	assert_int_equal(vfm_ckpt_check(dir, NULL, NULL, &err), 0);
+	assert_int_equal(faults_of(dir), 0);
 	free(dir);
 }
 
@@ -361,6 +379,102 @@ static void test_prune(void **st)
 	free(dir);
 }
 
+/* Saves [8] f32, of which the first `bad` are NaN or infinite, and keeps the newest. */
+static void save_values(const char *dir, int64_t step, int bad)
+{
+	struct vfm_ckpt_spec spec = {.dir = dir, .step = step, .keep_last = 1};
+	struct vfm_ckpt_writer *w = vfm_ckpt_begin(&spec);
+	const int64_t shape[1] = {8};
+	float x[8] = {0}, one[8] = {0};
+	struct vfm_err err = {0};
+
+	for (int i = 0; i < bad; i++)
+		x[i] = i % 2 ? -INFINITY : NAN;
+	OK(vfm_ckpt_add(w, "model/one", VFM_F32, 1, shape, NULL, one, &err));
+	OK(vfm_ckpt_add(w, "model/x", VFM_F32, 1, shape, NULL, x, &err));
+	OK(vfm_ckpt_save(w, &err));
+}
+
+static bool has_step(const char *dir, int64_t step)
+{
+	char *p = vfm_ckpt_path(dir, step);
+	bool yes = access(p, F_OK) == 0;
+
+	free(p);
+	return yes;
+}
+
+/* The newest checkpoint that is whole and finite is never pruned. */
+static void test_prune_keeps_good(void **st)
+{
+	char *dir = vfm_strfmt("%s/good", root), *p;
+	struct vfm_ckpt_faults f = {0};
+	struct vfm_err err = {0};
+	struct vfm_ckpt *c;
+
+	(void)st;
+	save_values(dir, 1, 0);
+	save_values(dir, 2, 0);
+	assert_false(has_step(dir, 1));
+	save_values(dir, 3, 3);
+	assert_true(has_step(dir, 2) && has_step(dir, 3));
+	OK(vfm_ckpt_open(&c, dir, &err));
+	assert_int_equal(c->nonfinite, 3);
+	assert_int_equal(vfm_ckpt_find(c, "model/x")->nonfinite, 3);
+	assert_int_equal(vfm_ckpt_find(c, "model/one")->nonfinite, 0);
+	assert_int_equal(vfm_ckpt_finite(c, &err), VFM_EUSAGE);
+	assert_non_null(
+		strstr(err.msg, "has 3 values that are NaN or infinite, the first of them in tensor 'model/x'"));
+	vfm_ckpt_close(c);
+	OK(vfm_ckpt_check(dir, &f, &err));
+	assert_true(f.nonfinite == 1 && f.damaged == 0);
+	save_values(dir, 4, 1);
+	assert_true(has_step(dir, 2) && !has_step(dir, 3) && has_step(dir, 4));
+	p = vfm_strfmt("%s/step-00000002/SHA256SUMS", dir);
+	assert_int_equal(unlink(p), 0);
+	save_values(dir, 5, 1); /* none is good: warns, and removes none */
+	assert_true(has_step(dir, 2) && has_step(dir, 4) && has_step(dir, 5));
+	save_values(dir, 6, 0);
+	assert_true(!has_step(dir, 2) && !has_step(dir, 4) && !has_step(dir, 5) && has_step(dir, 6));
+	free(p);
+	free(dir);
+}
+
+/* Values are found also where they cross the border of a chunk. */
+static void test_nonfinite_at_border(void **st)
+{
+	enum { CHUNK = 4 << 20, N = CHUNK / 4 + 4096 };
+	char *path = vfm_strfmt("%s/border.safetensors", root);
+	float *x = vfm_calloc(N, sizeof(*x));
+
+	(void)st;
+	for (int pad = 0; pad < 4; pad++) {
+		char *head = vfm_strfmt("{\"a\":{\"dtype\":\"F32\",\"shape\":[%d],\"data_offsets\":[0,%d]}}%*s", N,
+			4 * N, 64 + pad, "");
+		uint64_t len = strlen(head);
+		struct vfm_ckpt_faults f = {0};
+		struct vfm_err err = {0};
+		FILE *file = fopen(path, "w");
+		int64_t at = (CHUNK - 8 - (int64_t)len) / 4;
+		char *want;
+
+		memset(x, 0, N * sizeof(*x));
+		x[at - 1] = x[at] = x[at + 1] = NAN;
+		assert_non_null(file);
+		assert_int_equal(fwrite(&len, 8, 1, file) + fwrite(head, len, 1, file) + fwrite(x, 4 * N, 1, file), 3);
+		fclose(file);
+		f.fn = copy_fault;
+		OK(vfm_ckpt_check(path, &f, &err));
+		want = vfm_strfmt("%s: tensor 'a': 3 of %d elements are NaN or infinite", path, N);
+		assert_int_equal(f.nonfinite, 1);
+		assert_string_equal(fault_text, want);
+		free(want);
+		free(head);
+	}
+	free(x);
+	free(path);
+}
+
 /* Every single byte of a checkpoint is guarded: flipped, it is found. */
 static void test_flip_every_byte(void **st)
 {
@@ -393,7 +507,7 @@ static void test_flip_every_byte(void **st)
 				assert_non_null(strstr(err.msg, files[f]));
 			if (f >= 2 && f < 4)
 				assert_non_null(strstr(err.msg, names[f - 2]));
-			assert_true(vfm_ckpt_check(ck, NULL, NULL, &err) > 0);
+			assert_true(faults_of(ck) > 0);
 			assert_int_equal(pwrite(fd, &b, 1, i), 1);
 		}
 		/* truncated anywhere, also empty, and longer than it was */
@@ -406,7 +520,7 @@ static void test_flip_every_byte(void **st)
 				assert_int_equal(system(cmd), 0);
 				assert_int_equal(truncate(q, i == sb.st_size ? i + 1 : i), 0);
 				assert_int_equal(verify(copy, &err), VFM_EUSAGE);
-				assert_true(vfm_ckpt_check(copy, NULL, NULL, &err) > 0);
+				assert_true(faults_of(copy) > 0);
 			}
 			free(copy);
 			free(cmd);
@@ -527,7 +641,7 @@ static void test_kill(void **st)
 		assert_true(step >= last);
 		last = step;
 		OK(verify(dir, &err));
-		assert_int_equal(vfm_ckpt_check(dir, NULL, NULL, &err), 0);
+		assert_int_equal(faults_of(dir), 0);
 	}
 	assert_true(last > 1);
 	free(dir);
@@ -625,6 +739,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_async),
 		cmocka_unit_test(test_prune),
+		cmocka_unit_test(test_prune_keeps_good),
+		cmocka_unit_test(test_nonfinite_at_border),
 		cmocka_unit_test(test_flip_every_byte),
 		cmocka_unit_test(test_file_limit),
 		cmocka_unit_test(test_full_disk),

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "spec/dtype.h"
@@ -202,6 +203,39 @@ static void test_f8_saturating(void **state)
 	}
 }
 
+/* Every bit pattern of the small types; long arrays without alignment; integers have none. */
+static void test_count_nonfinite(void **st)
+{
+	static const enum vfm_dtype types[] = {VFM_F8E4M3, VFM_F8E5M2, VFM_BF16, VFM_F16, VFM_F32, VFM_F64};
+	enum { N = 70000 };
+	static char data[N * 8 + 1];
+
+	(void)st;
+	for (int k = 0; k < 6; k++) {
+		size_t size = vfm_dtype_size(types[k]);
+
+		for (uint32_t u = 0; size <= 2 && u < 1u << (8 * size); u++) {
+			double x;
+
+			vfm_dtype_to_f64(&x, types[k], &u, 1);
+			assert_int_equal(vfm_dtype_count_nonfinite(types[k], &u, 1), !isfinite(x));
+		}
+		memset(data, 0, sizeof(data));
+		for (int i = 0; i < N; i += 7) {
+			double x = i % 2 ? (double)NAN : -(double)INFINITY;
+
+			vfm_dtype_convert(types[k], data + 1 + (size_t)i * size, VFM_F64, &x, 1);
+		}
+		assert_int_equal(vfm_dtype_count_nonfinite(types[k], data + 1, N), N / 7);
+		assert_int_equal(vfm_dtype_count_nonfinite(types[k], data + 1, 1), 1);
+		assert_int_equal(vfm_dtype_count_nonfinite(types[k], data + 1, 0), 0);
+		assert_int_equal(vfm_dtype_count_nonfinite(types[k], data + 1 + size, 6), 0);
+	}
+	memset(data, 0xff, sizeof(data));
+	assert_int_equal(vfm_dtype_count_nonfinite(VFM_I32, data, N), 0);
+	assert_int_equal(vfm_dtype_count_nonfinite(VFM_U8, data, N), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -211,6 +245,7 @@ int main(void)
 		cmocka_unit_test(test_f8),
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_master),
+		cmocka_unit_test(test_count_nonfinite),
 		cmocka_unit_test(test_f8_saturating),
 	};
 
