@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "data/loader.h"
 #include "spec/hw.h"
+#include "train/candidates.h"
 #include "train/metrics.h"
 #include "train/skipped.h"
 #include "train/state.h"
@@ -57,6 +59,22 @@ static bool is_root(const struct run *r)
 
 /* ---- setting up ---- */
 
+/* Removes what killed processes left in RUN; r->lock is held, so that no other process writes here. */
+static void sweep_dir(const struct run *r)
+{
+	static const char *const names[] = {"config.json.tmp.", "run.json.tmp."}; /* struct vfm_atomic */
+	DIR *d = opendir(r->o->dir);
+	struct dirent *de;
+
+	while (d && (de = readdir(d)) != NULL)
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+			if (!strncmp(de->d_name, names[i], strlen(names[i])))
+				unlinkat(dirfd(d), de->d_name, 0);
+	if (d)
+		closedir(d);
+	vfm_ckpt_sweep(r->ckpt_dir);
+}
+
 static int make_dir(struct run *r, struct vfm_err *err)
 {
 	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
@@ -68,6 +86,8 @@ static int make_dir(struct run *r, struct vfm_err *err)
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
 		else if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
 			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
+		else
+			sweep_dir(r);
 	}
 	free(lock);
 	return rc;
@@ -114,20 +134,9 @@ static int check_manifest(struct run *r, struct vfm_err *err)
 	return check_division(r, h->batch, err);
 }
 
-static bool is_inside(const char *path, const char *dir)
-{
-	char *p = realpath(path, NULL), *d = realpath(dir, NULL);
-	size_t n = d ? strlen(d) : 0;
-	bool yes = p && d && !strncmp(p, d, n) && p[n] == '/';
-
-	free(p);
-	free(d);
-	return yes;
-}
-
 static int check_identity(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	char *hint = is_inside(c->path, r->ckpt_dir)
+	char *hint = vfm_path_is_inside(c->path, r->ckpt_dir)
 		? vfm_strfmt("; another -o RUN starts from step 0")
 		: vfm_strfmt("; --init '%s' begins a new run with its weights", c->path);
 	int rc = vfm_identity_resume(&r->id, c, r->o->allow_change, hint, err);
@@ -136,22 +145,46 @@ static int check_identity(struct run *r, const struct vfm_ckpt *c, struct vfm_er
 	return rc;
 }
 
-/* Collective: resumes from a checkpoint. */
+/* Compares the run with a checkpoint that it resumes from. */
+static int check_resume(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	TRY(check_identity(r, c, err));
+	if (c->step > r->last)
+		return vfm_fail(err, VFM_EUSAGE, "%s has done %lld steps already, but train.steps is %lld", c->path,
+			(long long)c->step, (long long)r->last);
+	return 0;
+}
+
+/* Collective.  As vfm_job_agree on the results of reading a checkpoint, but returns 1, with the message in *err, if the
+ * worst failure is damage of the checkpoint. */
+static int agree_damage(struct run *r, int rc, bool damaged, struct vfm_err *err)
+{
+	int64_t any = damaged;
+
+	rc = vfm_job_agree(r->job, rc, err);
+	if (rc != VFM_EUSAGE)
+		return rc;
+	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(&any, VFM_I64, 1), err));
+	return any ? 1 : rc;
+}
+
+/* Collective: resumes from a checkpoint.  Returns 1, with the reason in *err, if the checkpoint is damaged. */
 static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	int rc = vfm_ckpt_open(&c, path, err);
 
-	if (rc == 0)
-		rc = check_identity(r, c, err);
-	TRY_OUT(vfm_job_agree(r->job, rc, err));
-	TRY_OUT(vfm_job_agree(r->job, vfm_state_load(r->tr, c, err), err));
+	rc = agree_damage(r, rc, rc == VFM_EUSAGE, err);
+	if (rc != 0)
+		goto out;
+	TRY_OUT(vfm_job_agree(r->job, check_resume(r, c, err), err));
+	rc = vfm_state_load(r->tr, c, err);
+	rc = agree_damage(r, rc, c->damaged, err);
+	if (rc != 0)
+		goto out;
 	r->first = c->step;
 	r->init = json_deep_copy(json_object_get(c->state, "init"));
 	r->skipped.n = json_integer_value(json_object_get(c->state, "skipped"));
-	vfm_info("resuming after step %lld from %s", (long long)c->step, c->path);
-	if (r->o->init)
-		vfm_info("--init %s is not read: the run has begun", r->o->init);
 out:
 	vfm_ckpt_close(c);
 	return rc;
@@ -187,61 +220,66 @@ out:
 	return rc;
 }
 
-/* Chooses the given checkpoint, unless RUN has a later one: users may repeat the same command. */
-static int choose_given(struct run *r, const char *path, char **from, struct vfm_err *err)
+/* RUN/run.json of an earlier start tells whether the run began with other weights than those of the seed. */
+static int check_begun(const struct run *r, struct vfm_err *err)
 {
-	struct vfm_ckpt *c = NULL;
-	int rc;
+	char *path = vfm_strfmt("%s/run.json", r->o->dir);
+	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
+	const char *init = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
+	int rc = 0;
 
-	TRY_OUT(vfm_ckpt_open(&c, path, err));
-	if (c->plain)
-		rc = vfm_fail(err, VFM_EUSAGE, "--resume: '%s' is a file of weights, not a checkpoint", path);
-	else if (r->saved <= c->step)
-		*from = vfm_strdup(c->path);
-	else if (is_inside(c->path, r->ckpt_dir))
+	if (init && !r->o->init)
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"--resume: '%s' holds newer checkpoints, up to step %lld; remove them or use another RUN",
-			r->o->dir, (long long)r->saved);
-	else
-		*from = vfm_ckpt_path(r->ckpt_dir, r->saved);
-out:
-	vfm_ckpt_close(c);
+			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove '%s' "
+			"to begin "
+			"with the weights of the seed",
+			r->o->dir, init, path);
+	json_decref(was);
+	free(path);
 	return rc;
 }
 
-/* Sets *from to the checkpoint to resume from; NULL: start at step 0. */
-static int choose_start(struct run *r, char **from, struct vfm_err *err)
+/* Collective.  Loads the first candidate that is not damaged.  *from: its path; NULL: there is none. */
+static int load_candidate(struct run *r, struct vfm_candidates *k, char **from, struct vfm_err *err)
 {
-	TRY(vfm_ckpt_latest(r->ckpt_dir, &r->saved, err));
-	if (!strcmp(r->o->resume, "no")) {
-		if (r->saved < 0)
-			return 0;
-		return vfm_fail(err, VFM_EUSAGE,
-			"--resume no, but '%s' holds the checkpoint of step %lld; use another RUN", r->o->dir,
-			(long long)r->saved);
+	int rc = 1;
+
+	while (rc == 1) {
+		const char *next = is_root(r) ? vfm_candidates_next(k) : NULL;
+
+		free(*from);
+		*from = next ? vfm_strdup(next) : NULL;
+		TRY(vfm_job_broadcast(r->job, from, err));
+		rc = *from ? load_checkpoint(r, *from, err) : 0;
+		if (rc == 1 && is_root(r))
+			vfm_candidates_reject(k, err->msg);
 	}
-	if (strcmp(r->o->resume, "auto") != 0)
-		return choose_given(r, r->o->resume, from, err);
-	if (r->saved >= 0)
-		*from = vfm_ckpt_path(r->ckpt_dir, r->saved);
-	return 0;
+	TRY(rc);
+	return vfm_job_agree(r->job, is_root(r) ? vfm_candidates_accept(k, err) : 0, err);
 }
 
-/* Collective.  Only rank 0 reads the directory, because it may change between the reads of several ranks. */
+/* Collective. */
 static int resume(struct run *r, struct vfm_err *err)
 {
-	int64_t saved = -1;
+	struct vfm_candidates k = {0};
 	char *from = NULL;
-	int rc;
+	int rc = is_root(r) ? vfm_candidates_list(&k, r->o->dir, r->ckpt_dir, r->o->resume, err) : 0;
 
-	TRY_OUT(vfm_job_agree(r->job, is_root(r) ? choose_start(r, &from, err) : 0, err));
-	saved = r->saved;
-	TRY_OUT(vfm_broadcast(r->job->world, NULL, vfm_t1(&saved, VFM_I64, 1), 0, err));
-	r->saved = saved;
-	TRY_OUT(vfm_job_broadcast(r->job, &from, err));
-	rc = from ? load_checkpoint(r, from, err) : r->o->init ? init_weights(r, err) : 0;
+	TRY_OUT(vfm_job_agree(r->job, rc, err));
+	TRY_OUT(load_candidate(r, &k, &from, err));
+	if (from) {
+		vfm_info("resuming after step %lld from %s", (long long)r->first, from);
+		if (r->o->init)
+			vfm_info("--init %s is not read: the run has begun", r->o->init);
+		if (vfm_path_is_inside(from, r->ckpt_dir))
+			r->saved = r->first;
+	} else {
+		TRY_OUT(vfm_job_agree(r->job, is_root(r) ? check_begun(r, err) : 0, err));
+		rc = r->o->init ? init_weights(r, err) : 0;
+	}
 	r->id.init = r->init;
 out:
+	vfm_candidates_release(&k);
 	free(from);
 	return rc;
 }

@@ -399,6 +399,11 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 	TRY(find_tensor(c, part, p, &have, err));
 	TRY(upload_reserve(g, o.b - o.a, &host, err));
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
+	if (vfm_dtype_count_nonfinite(VFM_F32, host, (size_t)(o.b - o.a))) {
+		c->damaged = true;
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: tensor '%s' has values that are NaN or infinite", c->path, have->name);
+	}
 	return vfm_param_put(g->ps, own, p, host, err);
 }
 

@@ -145,7 +145,9 @@ same_as_ref ref "what failed: left the run as it was"
 cp -r ref bad
 printf x | dd of=bad/ckpt/step-00000120/optim-00000.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
 run "${train[@]}" -o bad
-complaint 2 ".*optim-00000.safetensors.*" "a damaged checkpoint"
+rc_is 0 "a damaged checkpoint: the one before counts"
+like "$err" "optim-00000.safetensors is damaged.*resumes from 'bad/ckpt/step-00000116' instead$" "a damaged checkpoint: which it says"
+same_as_ref bad "a damaged checkpoint"
 rm bad/ckpt/step-00000120/manifest.json
 run "${train[@]}" -o bad
 rc_is 0 "an incomplete one: the one before counts"
