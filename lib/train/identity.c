@@ -114,42 +114,58 @@ static unsigned change_of_key(const char *section, const char *key, const struct
 }
 
 static void compare_key(struct comparison *k, unsigned change, const char *section, const char *key, const json_t *was,
-	const json_t *is)
+	const json_t *is, bool recorded)
 {
 	struct vfm_buf a = {0}, b = {0};
 
 	vfm_json_text(&a, was, 0);
 	vfm_json_text(&b, is, 0);
-	note_change(k, change, vfm_strfmt("%s.%s: %s -> %s", section, key, a.data, b.data));
+	note_change(k, change,
+		vfm_strfmt("%s.%s: %s%s -> %s", section, key, a.data, recorded ? "" : " (not recorded)", b.data));
 	vfm_buf_release(&a);
 	vfm_buf_release(&b);
 }
 
-/* `only` NULL: all sections. */
+/* Returns the configuration that c records, with the defaults of keys that did not exist when it was written, and under
+ * the current names; the caller releases it.  A configuration that this program refuses is returned as it is. */
+static json_t *read_recorded_config(const struct vfm_ckpt *c)
+{
+	struct vfm_config old;
+	struct vfm_err ignore;
+
+	vfm_config_defaults(&old);
+	if (vfm_config_saved(&old, c->config, &ignore) < 0 || vfm_config_check(&old, &ignore) < 0)
+		return json_incref((json_t *)(uintptr_t)c->config);
+	return vfm_config_to_json(&old);
+}
+
+/* `only` NULL: all sections.  Sections that c lacks are not compared. */
 static void compare_config(struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c,
 	const char *only, const struct schedule_change *ch)
 {
+	json_t *recorded = read_recorded_config(c), *keys, *is;
 	const char *section, *key;
-	json_t *keys, *is;
 
 	json_object_foreach((json_t *)(uintptr_t)id->config_json, section, keys)
 	{
 		const json_t *had = json_object_get(c->config, section);
 
-		if (only && strcmp(only, section) != 0)
+		if ((only && strcmp(only, section) != 0) || !had)
 			continue;
 		json_object_foreach(keys, key, is)
 		{
-			const json_t *was = json_object_get(had, key);
+			const json_t *was = json_object_get(json_object_get(recorded, section), key);
 
 			/* 1 equals 1.0 */
 			if (!was || json_equal(was, is) ||
 				(json_is_number(was) && json_is_number(is) &&
 					json_number_value(was) == json_number_value(is)))
 				continue;
-			compare_key(k, change_of_key(section, key, ch), section, key, was, is);
+			compare_key(k, change_of_key(section, key, ch), section, key, was, is,
+				json_object_get(had, key) != NULL);
 		}
 	}
+	json_decref(recorded);
 }
 
 /* Reads the learning rate keys of the run that wrote c, as far as c records them. */

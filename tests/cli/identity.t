@@ -111,6 +111,49 @@ refused "cannot resume .*: steps of the plan: 12 -> 24 \(--allow-change schedule
 run "${train[@]}" --data plan.jsonl -o keys --allow-change plans
 refused "--allow-change: expected a list of model, diffusion, schedule, plan and encoders, got 'plans'" "a word that it does not know"
 
+# Each setting of training that may change is a line, and nothing else is.
+cp -r run logged
+n=4
+for change in train.seed=1 train.dtype=bf16 train.ema_decay=0.5 train.weight_decay=0.1 train.beta1=0.8 train.beta2=0.9 train.eps=0.001 train.clip_norm=0.5 \
+	ckpt.every=3 train.recompute=full train.skip_nonfinite=2; do
+	n=$((n + 1))
+	rm -rf logged && cp -r run logged
+	run "${train[@]}" --data plan.jsonl -o logged --steps 5 --set "$change"
+	is "$rc $(grep -c -e "${change%%=*}: .* -> .*${change#*=}" <<<"$err") $(grep -c -e '->' <<<"$err")" "0 1 2" "$change is logged"
+done
+for change in diffusion.sigma_data=2 diffusion.p_std=2 diffusion.text_drop=0.3 model.heads=4 model.qk_norm=false; do
+	run "${train[@]}" --data plan.jsonl -o run --set "$change"
+	refused "cannot resume .*${change%%=*}: .* -> .*--allow-change ${change%%.*} accepts this" "$change"
+done
+"${pack[@]}" --steps 12 -b 4 data >batch.jsonl || exit 1
+run "${train[@]}" --data batch.jsonl -o run
+refused "cannot resume .*batch.jsonl.*--allow-change plan" "another batch"
+# The same plan over other data: the plan holds the hash of the index, the index those of the samples.
+cp -r data keep && vfm-curate shard -q -d again <(head -n 7 enc.jsonl) >log && cp again/* data/
+run "${train[@]}" --data plan.jsonl -o run
+is "$rc ${#out}" "2 0" "other data behind the same plan"
+rm -r data && mv keep data
+# A run that is shorter than what is done.
+run "${train[@]}" --data plan.jsonl -o run --steps 3
+refused "run/ckpt/step-00000004 has done 4 steps already, but train.steps is 3$" "fewer steps than are done"
+run "${train[@]}" --data plan.jsonl -o run --steps 4
+is "$rc ${#out}" "0 0" "as many steps as are done: there is nothing to do"
+# unrecord KEY ...: a checkpoint of a program that did not know these keys
+unrecord() {
+	rm -rf old && cp -r run old
+	jq -c "del($(printf '.config.%s,' "$@" | sed 's/,$//'))" run/ckpt/step-00000004/manifest.json >old/ckpt/step-00000004/manifest.json
+	(cd old/ckpt/step-00000004 && sums=$(cut -c67- SHA256SUMS) && echo "$sums" | xargs sha256sum >SHA256SUMS)
+}
+unrecord train.skip_nonfinite model.rope_theta model.ffn
+run "${train[@]}" --data plan.jsonl -o old --steps 5
+is "$rc $(grep -e '->' <<<"$err")" "0 vfm-train: train.steps: 4 -> 5" "keys that the checkpoint lacks had their defaults"
+unrecord train.skip_nonfinite model.rope_theta model.ffn
+run "${train[@]}" --data plan.jsonl -o old --steps 5 --set train.skip_nonfinite=3
+is "$rc $(grep -c -e 'train.skip_nonfinite: 0 (not recorded) -> 3' <<<"$err")" "0 1" "other values are changes, which are logged"
+unrecord train.skip_nonfinite model.rope_theta model.ffn
+run "${train[@]}" --data plan.jsonl -o old --set model.rope_theta=500
+refused "cannot resume .*model.rope_theta: 10000.0 \(not recorded\) -> 500.0 \(--allow-change model accepts this" "or refused"
+
 # ---- init -----------------------------------------------------------------------
 weights() { # CKPT PART: values by name
 	vfm-ckpt stat -o jsonl "$1" "${2-model}/*" | jq -c '[(.name | sub("^[a-z]+/"; "")), .norm, .mean]'
@@ -153,6 +196,17 @@ run "${train[@]}" --data other.jsonl -o no --init run --resume run
 refused "give either --init or --resume CKPT, not both" "--init and --resume"
 run "${train[@]}" --data other.jsonl -o no --init run --init-part optim
 refused "--init-part: expected model or ema, got 'optim'" "--init-part optim"
+
+# A run that was killed before its first checkpoint must not begin with other weights.
+run "${train[@]}" --data other.jsonl -o early --init run --steps 6
+rm -r early/ckpt
+run "${train[@]}" --data other.jsonl -o early --steps 6
+refused "'early' began with --init 'run/ckpt/step-00000004' and has no checkpoint yet: give the same --init, or remove 'early/run.json'" "no --init at the second start"
+run "${train[@]}" --data other.jsonl -o early --steps 6 --init run
+rc_is 0 "the same command is a new beginning"
+rm -r early/ckpt early/run.json
+run "${train[@]}" --data other.jsonl -o early --steps 6
+rc_is 0 "and so is a run without run.json"
 
 # ---- encoders -------------------------------------------------------------------
 run vfm-pack -c 64 --blend a=1:data --blend b=1:foreign
