@@ -90,6 +90,7 @@ struct job {
 	json_t *forced;  /* encoders that --force accepted; NULL: none */
 	struct vfm_progress progress;
 	int64_t evals; /* network evaluations shown as progress */
+	size_t failed; /* videos that are not finite */
 };
 
 /* ---- operands ---- */
@@ -410,6 +411,18 @@ static int write_record(const struct job *j, struct item *it, struct vfm_err *er
 	return vfm_jsonl_write(stdout, it->rec, err);
 }
 
+/* A latent that is not finite has no file; its record says why. */
+static int write_failure(struct job *j, struct item *it, int64_t bad, struct vfm_err *err)
+{
+	char *why = vfm_strfmt("%lld values of the latent are NaN or infinite", (long long)bad);
+
+	json_object_set_new(it->rec, "error", json_string(why));
+	vfm_error("%s: %s", json_string_value(json_object_get(it->rec, "id")), why);
+	free(why);
+	j->failed++;
+	return write_record(j, it, err);
+}
+
 static int write_latent(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
 	const int64_t shape[4] = {j->c.model.channels, j->latent_frames, j->height / 8, j->width / 8};
@@ -536,11 +549,16 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
 	for (int i = 0; i < n && j->x->job.world->rank == 0; i++) {
+		struct item *it = &j->item[first + (size_t)i];
+		int64_t bad = vfm_dtype_count_nonfinite(VFM_F32, tokens + (size_t)i * per, per);
+
 		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, dims, patch, latent);
-		if (ends_with(j->item[first + (size_t)i].path, ".npy"))
-			TRY_OUT(write_latent(j, &j->item[first + (size_t)i], latent, err));
+		if (bad)
+			TRY_OUT(write_failure(j, it, bad, err));
+		else if (ends_with(it->path, ".npy"))
+			TRY_OUT(write_latent(j, it, latent, err));
 		else
-			TRY_OUT(write_video(j, &j->item[first + (size_t)i], latent, err));
+			TRY_OUT(write_video(j, it, latent, err));
 	}
 out:
 	vfm_big_free(latent, per * sizeof(float));
@@ -557,6 +575,7 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	const struct vfm_model_spec *m = &j->c.model;
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, dims[3], grid[3];
 	int64_t tokens, batch, evals;
+	int rc = 0;
 	bool heun = sampling.kind == VFM_SAMPLER_HEUN ||
 		(sampling.kind == VFM_SAMPLER_AUTO && j->c.diffusion.kind == VFM_EDM);
 
@@ -583,7 +602,9 @@ static int sample_all(struct job *j, struct vfm_err *err)
 		TRY(vfm_job_agree(&j->x->job, sample_batch(j, i, (int)n, grid, err), err));
 	}
 	vfm_progress_end(&j->progress);
-	return 0;
+	if (j->failed)
+		rc = vfm_fail(err, VFM_EINPUT, "%zu of %zu videos are not finite and have no file", j->failed, j->n);
+	return vfm_job_agree(&j->x->job, rc, err);
 }
 
 static int read_request(struct job *j, struct vfm_err *err)

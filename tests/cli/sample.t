@@ -235,15 +235,15 @@ bad "no file of prompts" "gone.jsonl" --ckpt edm --prompts gone.jsonl -d bad
 cp -r edm/ckpt/step-00000012 cut
 truncate -s -100 cut/ema-00000.safetensors
 run "${s[@]}" --ckpt cut -p x -o bad.mp4
-is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a truncated file is refused"
+is "$rc ${#out}" "2 0" "a truncated file is refused"
 like "$err" "^vfm-sample: .*ema-00000.safetensors" "and named"
 rm cut/ema-00000.safetensors
 run "${s[@]}" --ckpt cut -p x -o bad.mp4
-is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a missing file is refused"
+is "$rc ${#out}" "2 0" "a missing file is refused"
 like "$err" "^vfm-sample: .*ema-00000.safetensors" "and named"
 echo '{' >cut/manifest.json
 run "${s[@]}" --ckpt cut -p x -o bad.mp4
-is "$((rc == 1 || rc == 2)) ${#out}" "1 0" "a broken manifest is refused"
+is "$rc ${#out}" "2 0" "a broken manifest is refused"
 like "$err" "^vfm-sample: .*cut" "and named"
 
 # ---- model.text_len ------------------------------------------------------------------------
