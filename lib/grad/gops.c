@@ -90,7 +90,7 @@ static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 	struct vfm_norm_bwd a = *(struct vfm_norm_bwd *)n->ctx;
 	struct vfm_var *x = n->in[0], *weight = n->in[1], *bias = n->in[2], *shift = n->in[3], *scale = n->in[4];
 	struct vfm_grad_tmp tshift = {0}, tscale = {0};
-	bool accumulate;
+	bool accumulate; /* vectors are zeroed at the start of a step: always += (grad/node.h) */
 
 	/* The address of sharded weights may have changed since the forward. */
 	if (weight)
@@ -256,7 +256,7 @@ static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *e
 {
 	struct vfm_qk_norm_rope_bwd a = *(struct vfm_qk_norm_rope_bwd *)n->ctx;
 	struct vfm_grad_tmp tx;
-	bool accumulate;
+	bool accumulate; /* as in norm_backward */
 
 	a.dy = n->out->g;
 	if (n->in[1])

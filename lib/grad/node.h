@@ -47,7 +47,9 @@ bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */
 /* Returns in *g the memory for a contribution to x's gradient.  *accumulate: the op must add to it; else it overwrites.
  */
 int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, bool *accumulate, struct vfm_err *err);
-/* The same for ops that can only add: zeroes the memory before the first contribution. */
+/* The same for ops that can only add: zeroes the memory before the first contribution.  For parameters that are vectors
+ * (biases, weights of norms) such ops call vfm_grad_into and ignore *accumulate: vfm_params_grad_begin (nn/param.h) has
+ * zeroed their gradients. */
 int vfm_grad_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, struct vfm_err *err);
 /* The same for ops that can only overwrite.  begin may return a temporary, which end adds to the gradient. */
 struct vfm_grad_tmp {
