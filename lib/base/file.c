@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -91,6 +92,24 @@ int vfm_temp_create(const char *path, char **tmp)
 		*tmp = NULL;
 	}
 	return fd;
+}
+
+void vfm_temp_sweep(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		char *path;
+
+		if (!strstr(e->d_name, VFM_TEMP_SUFFIX))
+			continue;
+		path = vfm_strfmt("%s/%s", dir, e->d_name);
+		remove_leftover(path);
+		free(path);
+	}
+	if (d)
+		closedir(d);
 }
 
 /* ---- atomic writes ---- */

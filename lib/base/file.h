@@ -18,6 +18,9 @@
  * before it closes the descriptor.  Several processes and threads may write the same path; the last rename wins. */
 int vfm_temp_create(const char *path, char **tmp);
 
+/* Removes the temporary files that killed processes left in a folder. */
+void vfm_temp_sweep(const char *dir);
+
 /* An atomic write.  The data go to a temporary file in the same folder; commit flushes, syncs and renames it and syncs
  * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  A path that is no
  * regular file (/dev/stdout, a pipe) is written directly.  Errors are VFM_EENV.  Each open needs a commit or an abort.

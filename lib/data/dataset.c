@@ -151,8 +151,7 @@ static bool is_shard(const char *name)
 	return strcmp(name + 6, ".tar") == 0;
 }
 
-/* Counts the shards: 000000.tar up to the first gap.  Fails on shards after a gap.  Removes the incomplete shard of a
- * killed run. */
+/* Counts the shards: 000000.tar up to the first gap.  Fails on shards after a gap. */
 static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 {
 	DIR *dir = opendir(d->dir);
@@ -161,16 +160,13 @@ static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 
 	if (!dir)
 		return vfm_fail_errno(err, VFM_EENV, "cannot read '%s'", d->dir);
-	while ((e = readdir(dir))) {
+	while ((e = readdir(dir)))
 		if (is_shard(e->d_name)) {
 			uint32_t k = (uint32_t)strtoul(e->d_name, NULL, 10);
 
 			found++;
 			last = k > last ? k : last;
-		} else if (strstr(e->d_name, VFM_TEMP_SUFFIX)) { /* the lock of the folder is held */
-			unlinkat(dirfd(dir), e->d_name, 0);
 		}
-	}
 	closedir(dir);
 	if (found && found != last + 1)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has %u shards, the last of them %06u.tar: some are missing",
@@ -221,6 +217,7 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	d->dir = vfm_strdup(o->dir);
 	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
 	TRY_OUT(lock_dir(d, err));
+	vfm_temp_sweep(d->dir);
 	TRY_OUT(count_shards(d, &there, err));
 	if (there && !o->resume) {
 		rc = vfm_fail(

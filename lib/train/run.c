@@ -1,6 +1,5 @@
 #include "train/run.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -59,22 +58,6 @@ static bool is_root(const struct run *r)
 
 /* ---- setting up ---- */
 
-/* Removes what killed processes left in RUN; r->lock is held, so that no other process writes here. */
-static void sweep_dir(const struct run *r)
-{
-	static const char *const names[] = {"config.json.tmp.", "run.json.tmp."}; /* struct vfm_atomic */
-	DIR *d = opendir(r->o->dir);
-	struct dirent *de;
-
-	while (d && (de = readdir(d)) != NULL)
-		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-			if (!strncmp(de->d_name, names[i], strlen(names[i])))
-				unlinkat(dirfd(d), de->d_name, 0);
-	if (d)
-		closedir(d);
-	vfm_ckpt_sweep(r->ckpt_dir);
-}
-
 static int make_dir(struct run *r, struct vfm_err *err)
 {
 	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
@@ -86,8 +69,10 @@ static int make_dir(struct run *r, struct vfm_err *err)
 			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
 		else if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
 			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
-		else
-			sweep_dir(r);
+		if (rc == 0) {
+			vfm_temp_sweep(r->o->dir);
+			vfm_ckpt_sweep(r->ckpt_dir);
+		}
 	}
 	free(lock);
 	return rc;

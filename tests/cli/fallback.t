@@ -163,8 +163,8 @@ like "$out" "sha256 mismatch \(the header\)$" "check: a header that cannot be re
 # ---- what killed processes leave
 fresh
 mkdir r/ckpt/step-00000099.tmp r/ckpt/step-00000002.old.tmp
-: >r/config.json.tmp.1.1
-: >r/run.json.tmp.22.3
+: >r/config.json.vfm-tmp
+: >r/run.json.vfm-tmp.22.3
 : >r/notes.tmp
 run "${train[@]}" -o r --steps 8
 is "$rc $(ls r r/ckpt | grep tmp)" "0 notes.tmp" "a start without a save removes them, and nothing else"
