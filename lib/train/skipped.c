@@ -76,6 +76,12 @@ static void describe_samples(char *text, int64_t samples, struct vfm_buf *out)
 	free(line);
 }
 
+/* printf writes the sign of a NaN, which means nothing. */
+static double drop_nan_sign(double x)
+{
+	return isnan(x) ? fabs(x) : x;
+}
+
 /* Collective. */
 static int describe_step(const struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step,
 	const struct vfm_step_stats *s, struct vfm_buf *out, struct vfm_err *err)
@@ -88,7 +94,7 @@ static int describe_step(const struct vfm_skipped *k, struct vfm_trainer *tr, in
 	TRY_OUT(vfm_job_agree(k->job, list_own_samples(k, tr, step, &mine, err), err));
 	TRY_OUT(vfm_comm_gather_bytes(k->job->world, mine.data ? mine.data : "", mine.len, &all, &off, err));
 	vfm_buf_addf(out, "step %lld: the loss is %g and the norm of the gradient %g, so the weights were not updated",
-		(long long)step + 1, s->loss, s->grad_norm);
+		(long long)step + 1, drop_nan_sign(s->loss), drop_nan_sign(s->grad_norm));
 	all = vfm_realloc(all, off[k->job->world->size] + 1, 1);
 	all[off[k->job->world->size]] = '\0';
 	describe_samples(all, s->samples, out);
