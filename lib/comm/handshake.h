@@ -8,7 +8,7 @@
  *
  * Each rank draws a secret and publishes it through the launch: in PMI2's key-value space, or in memory that forked
  * ranks share.  The key is derived from the secret of rank 0, and the name of a rank's local socket from its own
- * secret, by HMAC-SHA256 with different labels.  No secret passes a socket, and neither names nor proofs allow to
+ * secret, by HMAC-SHA256 with different labels.  No secret passes a connection, and neither names nor proofs allow to
  * compute one.
  *
  * A proof holds for one connection, since both nonces are part of it.  The proofs of the two ends have different

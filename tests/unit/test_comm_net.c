@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 
@@ -400,6 +401,7 @@ static pid_t flood(const struct vfm_hjob *j, int to, int n)
 
 	if (pid != 0)
 		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (; at < n; at++) {
 		fd = vfm_net_dial(j, to, 0);
 		if (fd >= 0)
@@ -529,6 +531,7 @@ static void other_listener(void)
 		if (pid == 0) {
 			struct sockaddr_un a = {.sun_family = AF_UNIX};
 
+			alarm(60);
 			fd = socket(AF_UNIX, SOCK_STREAM, 0);
 			vfm_derive_name(e[0].secret, a.sun_path + 1);
 			if (setuid((uid_t)user) ||
