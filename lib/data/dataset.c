@@ -311,7 +311,7 @@ static int read_encoded(
 	for (int i = 0; i < ndim; i++)
 		if (n.shape[i] < 1 || n.shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "'%s': a dimension of %" PRId64, path, n.shape[i]);
-	return 0;
+	return vfm_npy_check_finite(&n, b->data + n.header_bytes, path, err);
 }
 
 /* Returns the record for the shard, without local paths. */

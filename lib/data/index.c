@@ -355,8 +355,9 @@ struct payload {
 	uint8_t dtype;
 };
 
-/* Checks that npy header and record agree, so that readers may use either. */
-static int check_npy(const struct payload *p, const void *head, const uint16_t *shape, int ndim, struct vfm_err *err)
+/* Checks that npy header and record agree, so that readers may use either, and that the elements are numbers. */
+static int check_npy(const struct payload *p, const void *head, const void *data, const uint16_t *shape, int ndim,
+	const char *name, struct vfm_err *err)
 {
 	struct vfm_npy n;
 	bool same;
@@ -365,7 +366,9 @@ static int check_npy(const struct payload *p, const void *head, const uint16_t *
 	same = n.type == p->dtype && n.ndim == ndim && n.header_bytes == p->header;
 	for (int i = 0; i < ndim && same; i++)
 		same = n.shape[i] == shape[i];
-	return same ? 0 : vfm_fail(err, VFM_EINPUT, "%s: the npy header and the index disagree", p->what);
+	if (!same)
+		return vfm_fail(err, VFM_EINPUT, "%s: the npy header and the index disagree", p->what);
+	return vfm_npy_check_finite(&n, data, name, err);
 }
 
 static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const struct payload *p,
@@ -388,7 +391,7 @@ static int read_payload(struct vfm_index *ix, const struct vfm_record *r, const 
 	if (vfm_crc32c(vfm_crc32c(0, head, p->header), dst, p->data_bytes) != p->crc)
 		rc = vfm_fail(err, VFM_EINPUT, "%s: wrong checksum", name);
 	else
-		rc = check_npy(p, head, shape, ndim, err);
+		rc = check_npy(p, head, dst, shape, ndim, name, err);
 out:
 	release_fd(ix, slot, fd);
 	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;

@@ -95,7 +95,8 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
 
 /* Reads a payload, checks its crc32c and npy header, and converts its elements to float.  dst holds c*t*h*w (or
- * text_len*text_dim) elements.  VFM_EINPUT: damaged; VFM_EENV: cannot read. */
+ * text_len*text_dim) elements.  VFM_EINPUT: damaged, or an element is NaN
+ * or infinite; VFM_EENV: cannot read. */
 int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
 

@@ -228,6 +228,78 @@ int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total
 	return 0;
 }
 
+/* ---- NaN and infinities ---- */
+
+#define FINITE_BLOCK 4096 /* bytes */
+
+/* The exponents of the elements in 8 bytes, and 1 in the last place of each exponent.  Their sum sets a sign bit only
+ * where all bits of an exponent are set, and never carries further. */
+static const struct {
+	uint64_t exponent, one;
+} float_masks[] = {
+	[VFM_NPY_F16] = {0x7c007c007c007c00, 0x0400040004000400},
+	[VFM_NPY_F32] = {0x7f8000007f800000, 0x0080000000800000},
+	[VFM_NPY_F64] = {0x7ff0000000000000, 0x0010000000000000},
+};
+#define N_FLOATS (sizeof(float_masks) / sizeof(float_masks[0]))
+
+static bool block_is_finite(const uint8_t *block, uint64_t exponent, uint64_t one)
+{
+	typedef uint64_t words __attribute__((vector_size(16)));
+	const words exponents = {exponent, exponent}, ones = {one, one};
+	words sums = {0}, w;
+
+	for (size_t i = 0; i < FINITE_BLOCK; i += sizeof(w)) {
+		memcpy(&w, block + i, sizeof(w));
+		sums |= (w & exponents) + ones;
+	}
+	return !((sums[0] | sums[1]) & (exponent + one));
+}
+
+/* Returns whether the element of `size` bytes at p is finite; sets *is_nan if it is not. */
+static bool element_is_finite(const uint8_t *p, size_t size, uint64_t exponent, bool *is_nan)
+{
+	uint64_t bits = 0, mask = exponent & (size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1);
+
+	memcpy(&bits, p, size);
+	*is_nan = bits & ((mask & -mask) - 1); /* the fraction: the bits below the exponent */
+	return (bits & mask) != mask;
+}
+
+static int fail_not_finite(
+	const struct vfm_npy *n, uint64_t element, bool is_nan, const char *what, struct vfm_err *err)
+{
+	struct vfm_buf at = {0};
+	uint64_t stride = vfm_npy_count(n);
+	int rc;
+
+	for (int i = 0; i < n->ndim; i++) {
+		stride /= (uint64_t)n->shape[i];
+		vfm_buf_addf(&at, "%s%" PRIu64, i ? "," : "", element / stride % (uint64_t)n->shape[i]);
+	}
+	rc = vfm_fail(
+		err, VFM_EINPUT, "%s: element [%s] is %s", what, at.data ? at.data : "", is_nan ? "NaN" : "infinite");
+	vfm_buf_release(&at);
+	return rc;
+}
+
+int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err)
+{
+	const size_t size = vfm_npy_type_size(n->type);
+	const uint64_t exponent = (size_t)n->type < N_FLOATS ? float_masks[n->type].exponent : 0;
+	const uint8_t *p = data, *end = p + n->data_bytes;
+	bool is_nan;
+
+	if (!exponent)
+		return 0;
+	while ((size_t)(end - p) >= FINITE_BLOCK && block_is_finite(p, exponent, float_masks[n->type].one))
+		p += FINITE_BLOCK;
+	for (; p < end; p += size) /* the last block, or that of the fault */
+		if (!element_is_finite(p, size, exponent, &is_nan))
+			return fail_not_finite(n, (uint64_t)(p - (const uint8_t *)data) / size, is_nan, what, err);
+	return 0;
+}
+
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape)
 {
 	const size_t cap = VFM_NPY_HEADER_MAX;

@@ -47,6 +47,10 @@ uint64_t vfm_npy_count(const struct vfm_npy *n);
 int vfm_npy_parse(
 	struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err);
 
+/* Looks for NaN and infinities among the elements `data` of n, at any alignment.  VFM_EINPUT names `what` and the first
+ * of them: "x.npy: element [3,0,2,7] is NaN".  Integers are always finite. */
+int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err);
+
 /* Writes the version 1.0 header that numpy itself would write (a multiple of 64 bytes) into buf
  * [VFM_NPY_HEADER_MAX] and returns its length.  ndim <= VFM_NPY_DIMS. */
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape);

@@ -44,7 +44,7 @@ static int take_npy(
 	for (int i = 0; i < ndim; i++)
 		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "%s: a dimension of %" PRId64, p->name, n->shape[i]);
-	return 0;
+	return vfm_npy_check_finite(n, data + p->offset + n->header_bytes, p->name, err);
 }
 
 static int take_latent(struct vfm_record *r, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)

@@ -19,9 +19,14 @@
 #define DATASET_SCALE 1.0f /* or another power of two */
 #endif
 
-/* Element k of the latent (or text) of sample number n; exact in half precision. */
+/* Sample number dataset_nan (text of sample dataset_nan - 1) has a NaN as element 7. */
+static uint64_t dataset_nan = UINT64_MAX;
+
+/* Element k of the latent of sample number n, or of the text of sample n - 1; exact in half precision. */
 static inline float dataset_value(uint64_t n, int64_t k)
 {
+	if (n == dataset_nan && k == 7)
+		return __builtin_nanf("");
 	return (float)((n * 31 + (uint64_t)k * 7) % 2048) * DATASET_SCALE;
 }
 

@@ -319,6 +319,36 @@ static void damage_is_named(void **state)
 	assert_int_equal(first_failure(&o, &err), 0);
 }
 
+/* Writes the data again with a NaN in sample number n; checksums are right. */
+static void make_data_with_nan(uint64_t n)
+{
+	struct vfm_err err = {0};
+
+	dataset_nan = n;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	dataset_nan = UINT64_MAX;
+	make_manifest();
+}
+
+static void nan_is_damage(void **state)
+{
+	struct vfm_loader_opts cut = {.text_len = 1}, o = {0};
+	struct vfm_err err = {0};
+
+	(void)state;
+	make_data_with_nan(18); /* the text of 17 and the latent of 18 */
+	assert_int_equal(first_failure(&o, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "set 'a', shard 1, index "));
+	assert_true(strstr(err.msg, "latent of sample 2 of shard 1: element [0,0,1,3] is NaN") ||
+		strstr(err.msg, "text of sample 1 of shard 1: element [0,7] is NaN"));
+	make_data_with_nan(61); /* the text of 60; there is no sample 61 */
+	assert_int_equal(first_failure(&o, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "text of sample 12 of shard 3: element [0,7] is NaN"));
+	assert_int_equal(first_failure(&cut, &err), VFM_EINPUT);
+	make_data_with_nan(UINT64_MAX);
+	assert_int_equal(first_failure(&o, &err), 0);
+}
+
 static void options_are_checked(void **state)
 {
 	static const struct vfm_loader_opts bad[] = {{.rank = 1}, {.rank = -1}, {.world = -1}, {.first_step = -1},
@@ -337,7 +367,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
 		cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
 		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
-		cmocka_unit_test(damage_is_named), cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(damage_is_named), cmocka_unit_test(nan_is_damage),
+		cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

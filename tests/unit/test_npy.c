@@ -173,6 +173,53 @@ static void save_writes_what_parse_reads(void **state)
 	unlink(path);
 }
 
+/* The check of n elements with `bits` at position `at`, 1 byte off any alignment; the others are finite. */
+static int check_with(enum vfm_npy_type type, size_t n, size_t at, uint64_t bits, struct vfm_err *err)
+{
+	static const uint64_t finite[] = {[VFM_NPY_F16] = 0x7bff,
+		[VFM_NPY_F32] = 0xff7fffff,
+		[VFM_NPY_F64] = 0x7fefffffffffffff,
+		[VFM_NPY_U8] = 0xff,
+		[VFM_NPY_I32] = 0x7f800000,
+		[VFM_NPY_I64] = 0x7ff0000000000000};
+	static uint8_t buf[20000];
+	size_t size = vfm_npy_type_size(type);
+	struct vfm_npy npy = {.type = type, .ndim = 2, .shape = {(int64_t)n / 5, 5}, .data_bytes = n * size};
+
+	assert_in_range(n * size, 0, sizeof(buf) - 1);
+	for (size_t i = 0; i < n; i++)
+		memcpy(buf + 1 + i * size, i == at ? &bits : i % 3 ? &finite[type] : &(uint64_t){1}, size);
+	return vfm_npy_check_finite(&npy, buf + 1, "x.npy", err);
+}
+
+static void finite_or_not(void **state)
+{
+	static const struct {
+		enum vfm_npy_type type;
+		uint64_t bits;
+		const char *is;
+	} bad[] = {{VFM_NPY_F16, 0x7c00, "infinite"}, {VFM_NPY_F16, 0xfc00, "infinite"}, {VFM_NPY_F16, 0x7e00, "NaN"},
+		{VFM_NPY_F16, 0xfc01, "NaN"}, {VFM_NPY_F32, 0x7f800000, "infinite"}, {VFM_NPY_F32, 0x7f800001, "NaN"},
+		{VFM_NPY_F32, 0xffc00000, "NaN"}, {VFM_NPY_F64, 0xfff0000000000000, "infinite"},
+		{VFM_NPY_F64, 0x7ff0000000000001, "NaN"}};
+	static const size_t sizes[] = {5, 510, 515, 1025, 2045, 2050, 2400};
+	struct vfm_err err;
+	char want[80];
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		for (int t = VFM_NPY_F16; t <= VFM_NPY_I64; t++)
+			assert_int_equal(check_with((enum vfm_npy_type)t, sizes[k], SIZE_MAX, 0, &err), 0);
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+			for (size_t at = 0; at < sizes[k]; at += at < 5 || at + 6 > sizes[k] ? 1 : 101) {
+				assert_int_equal(check_with(bad[i].type, sizes[k], at, bad[i].bits, &err), VFM_EINPUT);
+				snprintf(want, sizeof(want), "x.npy: element [%zu,%zu] is %s", at / 5, at % 5,
+					bad[i].is);
+				assert_string_equal(err.msg, want);
+			}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -180,6 +227,7 @@ int main(void)
 		cmocka_unit_test(shapes_round_trip),
 		cmocka_unit_test(hostile_headers),
 		cmocka_unit_test(f16_is_ieee),
+		cmocka_unit_test(finite_or_not),
 		cmocka_unit_test(save_writes_what_parse_reads),
 	};
 
