@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "curate.h"
+#include "data/sample_key.h"
 #include "data/stage.h"
 #include "media/cut.h"
 
@@ -18,16 +19,6 @@ struct clip {
 	const char *dir;
 	struct vfm_cut_opts cut;
 };
-
-/* Ids become file names: refuses ids that would leave the folder. */
-static int check_id(const char *id, struct vfm_err *err)
-{
-	if (!id || !*id)
-		return vfm_fail(err, VFM_EINPUT, "the record has no id");
-	if (strchr(id, '/') || id[0] == '.' || strlen(id) > 200)
-		return vfm_fail(err, VFM_EINPUT, "the id '%.80s' cannot be a file name", id);
-	return 0;
-}
 
 static void move_key(json_t *from, json_t *to, const char *key)
 {
@@ -108,7 +99,7 @@ static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int wor
 
 	(void)out, (void)worker;
 	TRY(vfm_rec_media(rec, &m, err));
-	TRY(check_id(id, err));
+	TRY(vfm_sample_key_check(id, err));
 	if (m.is_image && !cut.width && !cut.height)
 		return copy_image(rec, c, id, m.src, err);
 	cut.start = m.start_frame;
@@ -165,10 +156,19 @@ static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t 
 	return vfm_mkdir_p(c->dir, err);
 }
 
+/* The options that change the clips (data/stage.h). */
+static char *clip_options(const struct vfm_cut_opts *o)
+{
+	return vfm_strfmt("codec %s crf %d size %dx%d fps %.17g frames %lld", o->codec, o->crf, o->width, o->height,
+		o->new_fps, (long long)o->max_frames);
+}
+
 int curate_clip(int argc, char **argv, struct vfm_err *err)
 {
 	struct clip c = {.cut = {.codec = "h264", .even = true, .video = {.deadline_s = 3600}}};
-	struct vfm_stage stage = {.name = "clip", .fn = cut_record, .ctx = &c};
+	static const char *const outputs[] = {"src", NULL};
+	struct vfm_stage stage = {.name = "clip", .fn = cut_record, .ctx = &c, .unique_ids = true, .outputs = outputs};
+	char *options = NULL;
 	int64_t crf = 18, width = 0, height = 0;
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
@@ -202,7 +202,9 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0) {
 		stage.files = argv + 1;
 		c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+		stage.options = options = clip_options(&c.cut);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
+	free(options);
 	return rc;
 }

@@ -54,30 +54,49 @@ static int check_encode_opts(
 	return vfm_mkdir_p(e->spec.dir, err);
 }
 
+/* The options that change latents and texts (data/stage.h). */
+static char *encode_options(const struct encode *e)
+{
+	const struct vfm_maker tokenizer = vfm_tokenizer_maker(&e->spec.tokenizer),
+			       text = vfm_textbytes_maker(e->embedders[0]);
+	char a[VFM_MAKER_LABEL], b[VFM_MAKER_LABEL];
+
+	vfm_maker_label(&tokenizer, a);
+	vfm_maker_label(&text, b);
+	return vfm_strfmt("tokenizer %s text %s size %dx%d frames %lld fps %.17g", a, b, e->spec.width, e->spec.height,
+		(long long)e->spec.frames, e->spec.fps);
+}
+
 static int run_encode(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)
 {
 	int64_t jobs = stage->opts.jobs < 1 ? 1 : stage->opts.jobs > 256 ? 256 : stage->opts.jobs;
+	char *options = NULL;
 	int rc = 0;
 
 	e->spec.threads = jobs > 1 ? 1 : vfm_par_threads();
 	e->embedders = vfm_calloc((size_t)jobs, sizeof(e->embedders[0]));
 	for (int64_t i = 0; i < jobs && rc >= 0; i++)
 		rc = vfm_textbytes_new(&e->embedders[i], text, err);
-	if (rc >= 0)
+	if (rc >= 0) {
+		stage->options = options = encode_options(e);
 		rc = vfm_stage_run(stage, NULL, err);
+	}
 	if (atomic_load(&e->uncaptioned))
 		vfm_info("%lld records have no caption and get the embedding of an empty caption",
 			(long long)atomic_load(&e->uncaptioned));
 	for (int64_t i = 0; i < jobs; i++)
 		vfm_textbytes_free(e->embedders[i]);
 	free(e->embedders);
+	free(options);
 	return rc;
 }
 
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.uncaptioned = 0};
-	struct vfm_stage stage = {.name = "encode", .fn = encode_record, .ctx = &e};
+	static const char *const outputs[] = {"latent.path", "text.path", NULL};
+	struct vfm_stage stage = {
+		.name = "encode", .fn = encode_record, .ctx = &e, .unique_ids = true, .outputs = outputs};
 	const char *tokenizer = "wavelet", *text = "bytes", *size = NULL;
 	int64_t frames = 0;
 	struct vfm_opt opts[] = {

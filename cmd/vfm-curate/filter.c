@@ -60,11 +60,23 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return 0;
 }
 
+/* The limits as text: what changes the records (data/stage.h). */
+static char *filter_options(const struct filter *f)
+{
+	struct vfm_buf b = {0};
+
+	for (int i = 0; i < f->n; i++)
+		vfm_buf_addf(&b, "%s%s %s %.17g", i ? " " : "", f->limits[i].is_max ? "max" : "min", f->limits[i].path,
+			f->limits[i].value);
+	return b.data;
+}
+
 int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_stage stage = {.name = "filter", .fn = filter_record};
 	struct vfm_strlist min = {0}, max = {0};
 	struct filter f = {0};
+	char *options = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_LIST, 0, "min", "KEY=X", "drop records whose KEY is below X or missing; may be repeated",
 			&min},
@@ -91,8 +103,10 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	if (rc >= 0) {
 		stage.files = argv + 1;
 		stage.ctx = &f;
+		stage.options = options = filter_options(&f);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
+	free(options);
 	for (int i = 0; i < f.n; i++)
 		free(f.limits[i].path);
 	free(f.limits);

@@ -244,6 +244,7 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	p.operands = argv + 1;
 	p.from_stdin = p.n_operands == 0;
+	stage.options = p.fast ? "fast" : NULL;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	if (rc == 0)
 		rc = vfm_stage_run(&stage, NULL, err);

@@ -56,7 +56,7 @@ static int run_shard(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct
 
 int curate_shard(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_stage stage = {.name = "shard", .fn = shard_record, .serial = true};
+	struct vfm_stage stage = {.name = "shard", .fn = shard_record, .serial = true, .unique_ids = true};
 	struct vfm_dataset_opts o = {.max_bytes = 0};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write 000000.tar, ..., index.vfmi and .nv-meta into DIR", &o.dir},

@@ -1,8 +1,10 @@
 /* split - one record per file -> one record per clip. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/opt.h"
 #include "base/par.h"
 #include "curate.h"
@@ -80,6 +82,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .video = {.deadline_s = 3600}}};
 	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
 	const char *detector = "content";
+	char *options = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)",
 			&detector},
@@ -116,7 +119,10 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		stage.files = argv + 1;
 		sp.shots.stride = !strcmp(detector, "stride");
 		sp.shots.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+		stage.options = options = vfm_strfmt("detector %s min-s %.17g max-s %.17g threshold %.17g hard-only %d",
+			detector, sp.shots.min_s, sp.shots.max_s, sp.shots.threshold, sp.shots.hard_only);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
+	free(options);
 	return rc;
 }

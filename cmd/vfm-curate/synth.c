@@ -106,8 +106,15 @@ static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *e
 int curate_synth(int argc, char **argv, struct vfm_err *err)
 {
 	struct synth s = {.width = 96, .height = 96, .frames = 16, .fps = 8};
-	struct vfm_stage stage = {
-		.name = "synth", .fn = synth_record, .ctx = &s, .next = next_number, .source = &s, .key = "src"};
+	static const char *const outputs[] = {"src", NULL};
+	struct vfm_stage stage = {.name = "synth",
+		.fn = synth_record,
+		.ctx = &s,
+		.next = next_number,
+		.source = &s,
+		.key = "src",
+		.outputs = outputs};
+	char *options = NULL;
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n},
@@ -133,7 +140,11 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 		rc = vfm_fail(err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
 	if (rc == 0)
 		rc = check_synth_opts(&s, size, err);
-	if (rc >= 0)
+	if (rc >= 0) {
+		stage.options = options = vfm_strfmt("seed %" PRId64 " size %dx%d frames %" PRId64 " fps %" PRId64,
+			s.seed, s.width, s.height, s.frames, s.fps);
 		rc = vfm_stage_run(&stage, NULL, err);
+	}
+	free(options);
 	return rc;
 }

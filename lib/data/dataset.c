@@ -16,10 +16,10 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/encode.h"
 #include "data/energon.h"
 #include "data/index.h"
 #include "data/npy.h"
+#include "data/sample_key.h"
 #include "data/scan.h"
 #include "data/stage.h"
 #include "data/tar.h"
@@ -417,7 +417,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	uint64_t id;
 	int rc;
 
-	TRY(vfm_key_check(s.key, err));
+	TRY(vfm_sample_key_check(s.key, err));
 	id = vfm_sample_id(s.key);
 	k = find_known(d, id);
 	if (k->id && !k->before)

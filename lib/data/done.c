@@ -16,12 +16,14 @@
 
 struct entry {
 	uint64_t hash; /* 0 = empty */
+	uint64_t mark;
 	uint64_t offset, bytes;
 	uint32_t lines, siblings;
 };
 
 struct vfm_done {
-	char *path, *key;
+	struct vfm_done_opts o;
+	char *path;
 	int fd;
 	struct entry *table;
 	size_t n, cap; /* cap is a power of two */
@@ -58,9 +60,22 @@ static void grow_entries(struct vfm_done *d)
 	free(old);
 }
 
+const char *vfm_done_mark(const json_t *rec, const char *stage)
+{
+	return vfm_rec_str(json_object_get(rec, "by"), stage, NULL);
+}
+
+/* Returns 0 for what is not 16 hexadecimal digits. */
+static uint64_t mark_of(const char *mark)
+{
+	return mark && strlen(mark) == VFM_DONE_MARK - 1 && strspn(mark, "0123456789abcdef") == VFM_DONE_MARK - 1
+		? strtoull(mark, NULL, 16)
+		: 0;
+}
+
 static const char *done_key(const struct vfm_done *d, const json_t *rec)
 {
-	const char *key = d->key ? vfm_rec_str(rec, d->key, NULL) : NULL;
+	const char *key = d->o.key ? vfm_rec_str(rec, d->o.key, NULL) : NULL;
 
 	if (!key)
 		key = vfm_rec_str(rec, "id", NULL);
@@ -71,21 +86,22 @@ static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, ui
 {
 	const char *key = done_key(d, rec);
 	/* Only a stage with several outputs per input checks "siblings"; later stages just copy the key. */
-	bool group = d->key && !strcmp(d->key, "parent") && json_object_get(rec, "parent");
+	bool group = d->o.key && !strcmp(d->o.key, "parent") && json_object_get(rec, "parent");
 	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
+	uint64_t mark = mark_of(vfm_done_mark(rec, d->o.stage));
 	struct entry *e;
 
-	if (!key || json_object_get(rec, "error"))
+	if (!key || json_object_get(rec, "error") || vfm_rec_check_version(rec, NULL) < 0)
 		return;
 	grow_entries(d);
 	e = find_entry(d, hash_of(key));
-	if (e->hash && e->offset + e->bytes == start && e->lines < e->siblings) { /* the next of its group */
+	if (e->hash && e->mark == mark && e->offset + e->bytes == start && e->lines < e->siblings) { /* of its group */
 		e->bytes = end - e->offset;
 		e->lines++;
 		return;
 	}
 	d->n += !e->hash;
-	*e = (struct entry){.hash = hash_of(key), .offset = start, .bytes = end - start, .lines = 1};
+	*e = (struct entry){.hash = hash_of(key), .mark = mark, .offset = start, .bytes = end - start, .lines = 1};
 	e->siblings = siblings > 1 && siblings < UINT32_MAX ? (uint32_t)siblings : 1;
 }
 
@@ -117,13 +133,13 @@ static int read_index(struct vfm_done *d, struct vfm_err *err)
 	return rc < 0 ? rc : 0;
 }
 
-int vfm_done_open(struct vfm_done **out, const char *path, const char *key, struct vfm_err *err)
+int vfm_done_open(struct vfm_done **out, const char *path, const struct vfm_done_opts *o, struct vfm_err *err)
 {
 	struct vfm_done *d = vfm_calloc(1, sizeof(*d));
 	int rc = 0;
 
 	d->path = vfm_strdup(path);
-	d->key = key ? vfm_strdup(key) : NULL;
+	d->o = *o;
 	grow_entries(d);
 	d->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (d->fd >= 0)
@@ -138,30 +154,51 @@ int vfm_done_open(struct vfm_done **out, const char *path, const char *key, stru
 	return 0;
 }
 
-int vfm_done_copy(
-	struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped, struct vfm_err *err)
+static bool has_outputs(const struct vfm_done *d, const json_t *rec)
+{
+	for (const char *const *path = d->o.outputs; path && *path; path++) {
+		const char *name = json_string_value(vfm_rec_at(rec, *path));
+
+		if (!name || access(name, F_OK) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Whether the record on the first line of an entry has the key: another key may have the same hash. */
+static bool is_entry_of(struct vfm_done *d, const json_t *rec, const char *key)
+{
+	const char *found = done_key(d, rec);
+
+	return found && !strcmp(found, key);
+}
+
+int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct vfm_buf *text,
+	struct vfm_done_found *found, struct vfm_err *err)
 {
 	struct entry e = *find_entry(d, hash_of(key));
-	const char *newline, *found;
+	const char *newline;
 	json_t *rec;
 	char *data;
 	int rc;
 
-	*lines = 0;
-	if (!e.hash || e.lines < e.siblings || e.bytes > MAX_GROUP_BYTES)
+	*found = (struct vfm_done_found){.stale = e.hash && e.mark != mark_of(mark)};
+	if (!e.hash || found->stale || e.lines < e.siblings || e.bytes > MAX_GROUP_BYTES)
 		return 0;
 	data = vfm_malloc(e.bytes + 1);
 	rc = vfm_full_pread(d->fd, data, e.bytes, e.offset, d->path, err);
 	data[rc < 0 ? 0 : e.bytes] = 0;
 	newline = memchr(data, '\n', e.bytes);
 	rec = rc < 0 || !newline ? NULL : json_loadb(data, (size_t)(newline - data), 0, NULL);
-	found = rec ? done_key(d, rec) : NULL;
-	if (found && !strcmp(found, key)) { /* else: another key with the same hash, or blank lines before it */
+	if (rec && is_entry_of(d, rec, key)) { /* else: another key, or blank lines before it */
+		found->stale = !has_outputs(d, rec);
+		found->lines = found->stale ? 0 : e.lines;
+		found->dropped = json_object_get(rec, "drop") != NULL;
+	}
+	if (found->lines) {
 		vfm_buf_add(text, data, e.bytes);
 		if (data[e.bytes - 1] != '\n')
 			vfm_buf_add(text, "\n", 1);
-		*lines = e.lines;
-		*dropped = json_object_get(rec, "drop") != NULL;
 	}
 	json_decref(rec);
 	free(data);
@@ -176,6 +213,5 @@ void vfm_done_close(struct vfm_done *d)
 		close(d->fd);
 	free(d->table);
 	free(d->path);
-	free(d->key);
 	free(d);
 }

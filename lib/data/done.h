@@ -1,11 +1,14 @@
 /* done.h - the records that an earlier run of a stage has finished, found by their key.
  *
- * An index of 32 bytes a record is kept in memory; the records stay in the file.
- * Looking up is thread-safe.
+ * A stage marks its output records: by.STAGE is a hash of the stage, its options and the input record (data/stage.h).
+ * A record is copied only for an input with the same mark.
+ *
+ * An index of 40 bytes a slot is kept in memory; the records stay in the file.  Looking up is thread-safe.
  */
 #ifndef VFM_DATA_DONE_H
 #define VFM_DATA_DONE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,15 +17,33 @@
 
 struct vfm_done;
 
-/* Indexes a file of JSON Lines.  A record's key is its string `key` (NULL: none), else "id",
- * else "src".  Records with "error" are not finished.  With the key "parent"
- * a parent is finished if the file has all its records, as many as "siblings".  Ignores a truncated last line (of a
- * killed run). */
-int vfm_done_open(struct vfm_done **d, const char *path, const char *key, struct vfm_err *err);
+struct vfm_done_opts {
+	const char *stage; /* its marks are by.STAGE */
+	const char *key;   /* a record's key is this string; if it is missing or NULL, "id", else "src" */
+	/* NULL, or dotted paths of names of files, ending in NULL: a record counts only if these files exist */
+	const char *const *outputs;
+};
 
-/* Appends the lines of `key` to `text`; sets *lines to 0 if the key is not finished. */
-int vfm_done_copy(
-	struct vfm_done *d, const char *key, struct vfm_buf *text, int64_t *lines, bool *dropped, struct vfm_err *err);
+#define VFM_DONE_MARK 17 /* bytes of a mark: 16 hexadecimal digits and a NUL */
+
+/* Returns by.STAGE of a record, or NULL. */
+const char *vfm_done_mark(const json_t *rec, const char *stage);
+
+/* Indexes a file of JSON Lines.  Records with "error", without a mark of the stage or of another version than 1 are not
+ * finished.  With the key "parent" a parent is finished if the file has all its records, as many as "siblings". Ignores
+ * a truncated last line (of a killed run).  A file that does not exist is empty.  The strings of `o` must outlive *d.
+ */
+int vfm_done_open(struct vfm_done **d, const char *path, const struct vfm_done_opts *o, struct vfm_err *err);
+
+struct vfm_done_found {
+	int64_t lines; /* copied; 0: the key is not finished */
+	bool dropped;
+	bool stale; /* lines is 0, and the file has the key with another mark or without its files */
+};
+
+/* Appends the lines of `key` to `text` if their mark is `mark`. */
+int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct vfm_buf *text,
+	struct vfm_done_found *found, struct vfm_err *err);
 
 void vfm_done_close(struct vfm_done *d); /* accepts NULL */
 

@@ -8,30 +8,12 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/npy.h"
+#include "data/sample_key.h"
 #include "data/stage.h"
 #include "media/video_in.h"
 
 #define CROP       16                /* 8 x 8 cells a block in 2 x 2 patches */
 #define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
-
-int vfm_key_check(const char *key, struct vfm_err *err)
-{
-	size_t n = key ? strlen(key) : 0;
-
-	if (n == 0)
-		return vfm_fail(err, VFM_EINPUT, "the record has no id");
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)key[i];
-
-		if (!(c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-			    c == '-' || c == '_'))
-			return vfm_fail(err, VFM_EINPUT, "the id '%.80s' cannot be a sample's key: it holds '%c'", key,
-				c < ' ' || c == 0x7f ? '?' : c);
-	}
-	if (n > 200 || strncmp(key, "__", 2) == 0)
-		return vfm_fail(err, VFM_EINPUT, "the id '%.80s' cannot be a sample's key", key);
-	return 0;
-}
 
 /* ---- pictures ---- */
 
@@ -168,7 +150,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 	char *path = NULL;
 	int rc;
 
-	TRY(vfm_key_check(id, err));
+	TRY(vfm_sample_key_check(id, err));
 	TRY(vfm_rec_media(rec, &m, err));
 	TRY_OUT(vfm_video_open(&c.video, m.src, &opts, err));
 	TRY_OUT(choose_size(&c, m.src, err));
@@ -201,7 +183,7 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 	char *path;
 	int rc;
 
-	TRY(vfm_key_check(id, err));
+	TRY(vfm_sample_key_check(id, err));
 	rows = vfm_malloc(n * sizeof(*rows)); /* at most 512 x 8192 */
 	half = vfm_malloc(n * sizeof(*half));
 	path = vfm_strfmt("%s/%s.text.npy", dir, id);

@@ -23,10 +23,6 @@ struct vfm_encode { /* a specification */
 	int threads;       /* of the decoder */
 };
 
-/* A sample's key: 1 to 200 bytes, letters, digits, "-" and "_" and what is >= 0x80 (so neither "." nor "/", as
- * WebDataset and Energon want it); not beginning with "__".  VFM_EINPUT otherwise. */
-int vfm_key_check(const char *key, struct vfm_err *err);
-
 /* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, shape, dtype,
  * tokenizer, frames, width, height, fps}.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err);

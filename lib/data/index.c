@@ -192,7 +192,10 @@ static bool name_ok(const char name[32])
 {
 	size_t n = strnlen(name, 32);
 
-	return n > 0 && n < 32 && name[0] != '.' && !memchr(name, '/', n);
+	for (size_t i = 0; i < n; i++)
+		if (name[i] == '/' || (unsigned char)name[i] < ' ' || name[i] == 0x7f)
+			return false;
+	return n > 0 && n < 32 && name[0] != '.';
 }
 
 int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index_shard *out, struct vfm_err *err)

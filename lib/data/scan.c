@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "data/sample_key.h"
 #include "data/stage.h"
 #include "data/tar.h"
 
@@ -165,6 +166,7 @@ static struct vfm_scan_sample *open_sample(struct vfm_scan *s, const struct vfm_
 static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *err)
 {
 	struct vfm_scan_sample *now = NULL;
+	struct vfm_err why;
 	int rc;
 
 	while ((rc = vfm_tar_next(t, m, err)) == 1) {
@@ -182,6 +184,8 @@ static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_me
 		if (now->n_parts == MAX_PARTS)
 			return vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what,
 				now->key, MAX_PARTS);
+		if (vfm_sample_member_check(m->name, &why) < 0)
+			set_fault(s, now, "%s", why.msg);
 		now->parts[now->n_parts++] =
 			(struct vfm_scan_part){vfm_arena_strdup(&s->arena, part), m->data_offset, m->size};
 		now->rec.sample_bytes = vfm_tar_end_of(m) - now->rec.sample_offset;

@@ -14,6 +14,8 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "data/done.h"
+#include "data/index.h"
+#include "data/sample_key.h"
 #include "data/stage.h"
 
 #define MAX_JOBS      256
@@ -44,7 +46,9 @@ struct loop {
 	struct vfm_jsonl lines; /* the built-in source */
 	int file;
 	struct vfm_stage_counts counts; /* of the writing thread */
-	int64_t bad_lines, other_parts; /* of the reading thread */
+	/* of the reading thread */
+	int64_t n_lines, n_refused, other_parts;
+	struct vfm_sample_set ids;
 	struct vfm_progress progress;
 
 	pthread_mutex_t lock;
@@ -66,7 +70,7 @@ const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwis
 	return s ? s : otherwise;
 }
 
-static const json_t *rec_path(const json_t *rec, const char *path)
+const json_t *vfm_rec_at(const json_t *rec, const char *path)
 {
 	char key[128];
 	const char *dot;
@@ -84,7 +88,7 @@ static const json_t *rec_path(const json_t *rec, const char *path)
 
 bool vfm_rec_num(const json_t *rec, const char *path, double *out)
 {
-	const json_t *v = rec_path(rec, path);
+	const json_t *v = vfm_rec_at(rec, path);
 
 	if (!v && !strchr(path, '.'))
 		v = json_object_get(json_object_get(rec, "score"), path);
@@ -118,6 +122,15 @@ int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *er
 	m->end_frame = end;
 	m->start_pts = pts;
 	return 0;
+}
+
+int vfm_rec_check_version(const json_t *rec, struct vfm_err *err)
+{
+	const json_t *v = json_object_get(rec, "v");
+
+	if (!v || (json_is_integer(v) && json_integer_value(v) == 1))
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "v: expected record version 1");
 }
 
 void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
@@ -170,6 +183,49 @@ static void add_line(struct slot *slot, const json_t *rec)
 	vfm_buf_add(&slot->text, "\n", 1);
 	slot->counts.written++;
 	json_decref(ordered);
+}
+
+/* ---- marks ---- */
+
+/* The digest of `head` and of a record without the keys of the NULL-terminated list `without`. */
+static void digest_record(const char *head, const json_t *rec, const char *const *without, char hex[VFM_SHA256_HEX])
+{
+	json_t *copy = json_copy((json_t *)rec); /* shallow */
+	struct vfm_buf b = {0};
+	char *text;
+
+	for (; *without; without++)
+		json_object_del(copy, *without);
+	text = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
+	vfm_buf_adds(&b, head);
+	vfm_buf_adds(&b, text ? text : "");
+	vfm_sha256_of(b.data, b.len, hex);
+	vfm_buf_release(&b);
+	free(text);
+	json_decref(copy);
+}
+
+/* The mark of the outputs for an input record; see stage.h. */
+static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark[VFM_DONE_MARK])
+{
+	static const char *const without[] = {"v", "by", "part", NULL};
+	char hex[VFM_SHA256_HEX], *head;
+
+	head = vfm_strfmt("%s %d\n%s\n", s->name, s->version, s->options ? s->options : "");
+	digest_record(head, rec, without, hex);
+	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
+	free(head);
+}
+
+static void set_mark(json_t *rec, const char *stage, const char *mark)
+{
+	json_t *by = json_object_get(rec, "by");
+
+	if (!json_is_object(by)) {
+		by = json_object();
+		json_object_set_new(rec, "by", by);
+	}
+	json_object_set_new(by, stage, json_string(mark));
 }
 
 /* ---- parts ---- */
@@ -295,6 +351,37 @@ static int open_next_file(struct loop *l, struct vfm_err *err)
 	return 1;
 }
 
+/* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
+ * differ in nothing but the name of their source; or else they get an error. */
+static void check_duplicate(struct loop *l, json_t *rec)
+{
+	static const char *const without[] = {"v", "by", "part", "src", "origin", NULL};
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	const struct vfm_sample_seen *first;
+	char hex[VFM_SHA256_HEX];
+	struct vfm_err err;
+	uint64_t content;
+
+	if (!l->s->unique_ids || !id || vfm_rec_is_out(rec))
+		return;
+	digest_record("", rec, without, hex);
+	hex[16] = 0;
+	content = strtoull(hex, NULL, 16);
+	first = vfm_sample_set_add(&l->ids, (struct vfm_sample_seen){vfm_sample_id(id), l->n_lines, content});
+	if (!first)
+		return;
+	if (first->content == content) {
+		vfm_stage_drop(rec, l->s->name, "the same as input record %lld", (long long)first->place);
+		return;
+	}
+	vfm_fail(&err, VFM_EINPUT,
+		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own, also for a "
+		"second caption of a clip",
+		(long long)first->place, id);
+	set_error(rec, err.msg);
+	l->n_refused++;
+}
+
 /* Reads a record: 1 = *rec is set, 0 = end.  An unreadable line becomes a record with an error. */
 static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
 {
@@ -318,7 +405,7 @@ static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
 			set_error(*rec, err->msg);
 			err->msg[0] = 0;
 			err->code = 0;
-			l->bad_lines++;
+			l->n_refused++;
 			rc = 1;
 		}
 		if (rc < 0)
@@ -329,8 +416,11 @@ static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
 				return rc;
 			continue;
 		}
-		if (is_my_part(l, *rec))
+		l->n_lines++;
+		if (is_my_part(l, *rec)) {
+			check_duplicate(l, *rec);
 			return 1;
+		}
 		l->other_parts++;
 		json_decref(*rec);
 		*rec = NULL;
@@ -349,62 +439,81 @@ static void count_record(struct vfm_stage_counts *c, const json_t *rec)
 		c->out++;
 }
 
-static int copy_finished(struct loop *l, struct slot *slot, bool *copied, struct vfm_err *err)
+static int copy_finished(struct loop *l, struct slot *slot, const char *mark, bool *copied, struct vfm_err *err)
 {
 	const char *key = rec_key(l->s, slot->rec);
-	bool dropped = false;
-	int64_t lines = 0;
+	struct vfm_done_found found;
 
 	*copied = false;
 	if (!l->done || !key)
 		return 0;
-	TRY(vfm_done_copy(l->done, key, &slot->text, &lines, &dropped, err));
-	if (!lines)
+	TRY(vfm_done_copy(l->done, key, mark, &slot->text, &found, err));
+	slot->counts.stale += found.stale;
+	if (!found.lines)
 		return 0;
 	*copied = true;
 	slot->counts.copied++;
-	slot->counts.written += lines;
-	if (dropped)
+	slot->counts.written += found.lines;
+	if (found.dropped)
 		slot->counts.dropped++;
 	else
 		slot->counts.out++;
 	return 0;
 }
 
-static int check_version(const json_t *rec, struct vfm_err *err)
+/* Passes on a record with "error" or "drop". */
+static void pass_on(struct loop *l, struct slot *slot, int worker)
 {
-	const json_t *v = json_object_get(rec, "v");
+	const struct vfm_stage *s = l->s;
+	struct vfm_stage_out out = {0};
 
-	if (!v || (json_is_integer(v) && json_integer_value(v) == 1))
-		return 0;
-	return vfm_fail(err, VFM_EINPUT, "v: expected record version 1");
+	count_record(&slot->counts, slot->rec);
+	if (s->sees_all)
+		slot->rc = s->fn(slot->rec, &out, s->ctx, worker, &slot->err);
+	if (slot->rc == VFM_EINPUT)
+		slot->rc = 0;
+	if (!s->silent)
+		add_line(slot, slot->rec);
+}
+
+/* Writes what became of a record: itself, or what the stage emitted for it. */
+static void add_outputs(struct loop *l, struct slot *slot, const struct vfm_stage_out *out, const char *mark)
+{
+	json_t **recs = out->n ? out->rec : &slot->rec;
+	size_t n = out->n ? out->n : 1;
+	const json_t *best = recs[0];
+
+	for (size_t i = 1; i < n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
+		best = recs[i];
+	count_record(&slot->counts, best);
+	for (size_t i = 0; i < n && !l->s->silent; i++) {
+		if (!json_object_get(recs[i], "error"))
+			set_mark(recs[i], l->s->name, mark);
+		add_line(slot, recs[i]);
+	}
 }
 
 static void work_on(struct loop *l, struct slot *slot, int worker)
 {
 	const struct vfm_stage *s = l->s;
 	struct vfm_stage_out out = {0};
+	char mark[VFM_DONE_MARK] = "";
 	struct vfm_err err = {0};
-	const json_t *best;
-	bool copied;
+	bool copied = false;
 	int rc;
 
 	slot->counts.in++;
 	if (vfm_rec_is_out(slot->rec)) {
-		count_record(&slot->counts, slot->rec);
-		if (s->sees_all)
-			slot->rc = s->fn(slot->rec, &out, s->ctx, worker, &slot->err);
-		if (slot->rc == VFM_EINPUT)
-			slot->rc = 0;
-		if (!s->silent)
-			add_line(slot, slot->rec);
+		pass_on(l, slot, worker);
 		return;
 	}
-	rc = copy_finished(l, slot, &copied, &err);
+	if (!s->silent)
+		compute_mark(s, slot->rec, mark);
+	rc = vfm_rec_check_version(slot->rec, &err);
+	if (rc == 0)
+		rc = copy_finished(l, slot, mark, &copied, &err);
 	if (rc == 0 && copied)
 		return;
-	if (rc == 0)
-		rc = check_version(slot->rec, &err);
 	if (rc == 0)
 		rc = s->fn(slot->rec, &out, s->ctx, worker, &err);
 	if (rc < VFM_EINPUT) {
@@ -418,14 +527,7 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 		slot->counts.failed_here++;
 		out_clear(&out);
 	}
-	best = out.n ? out.rec[0] : slot->rec;
-	for (size_t i = 1; i < out.n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
-		best = out.rec[i];
-	count_record(&slot->counts, best);
-	if (!s->silent && !out.n)
-		add_line(slot, slot->rec);
-	for (size_t i = 0; i < out.n && !s->silent; i++)
-		add_line(slot, out.rec[i]);
+	add_outputs(l, slot, &out, mark);
 	out_clear(&out);
 }
 
@@ -439,6 +541,7 @@ static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts
 	a->failed += b->failed;
 	a->failed_here += b->failed_here;
 	a->copied += b->copied;
+	a->stale += b->stale;
 	a->written += b->written;
 }
 
@@ -639,6 +742,8 @@ static void report_counts(const struct loop *l)
 		vfm_buf_addf(&b, "; %lld failed in an earlier stage", (long long)(c->failed - c->failed_here));
 	if (c->copied)
 		vfm_buf_addf(&b, "; %lld were done already", (long long)c->copied);
+	if (c->stale)
+		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
 	if (l->n_parts > 1)
 		vfm_buf_addf(&b, "; part %s, %lld left to other parts", l->mark, (long long)c->other_parts);
 	vfm_info("%s", b.data);
@@ -647,6 +752,7 @@ static void report_counts(const struct loop *l)
 
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
+	const struct vfm_done_opts done = {s->name, s->one_to_many ? "parent" : s->key, s->outputs};
 	struct loop l = {.s = s, .out = s->out ? s->out : stdout};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
@@ -655,8 +761,10 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
 	TRY(vfm_part_parse(s->opts.part, &l.part, &l.n_parts, err));
 	snprintf(l.mark, sizeof(l.mark), "%lld/%lld", (long long)l.part, (long long)l.n_parts);
+	if (s->opts.done && s->silent)
+		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
-		TRY(vfm_done_open(&l.done, s->opts.done, s->one_to_many ? "parent" : s->key, err));
+		TRY(vfm_done_open(&l.done, s->opts.done, &done, err));
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.moved, NULL);
 	vfm_progress_start(&l.progress, "records", 0);
@@ -666,10 +774,11 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 		rc = s->serial || jobs == 1 ? run_serial(&l) : run_threads(&l, (int)jobs, &l.err);
 
 	vfm_progress_end(&l.progress);
-	l.counts.failed_here += l.bad_lines;
+	l.counts.failed_here += l.n_refused;
 	l.counts.other_parts = l.other_parts;
 	vfm_jsonl_close(&l.lines);
 	vfm_done_close(l.done);
+	vfm_sample_set_release(&l.ids);
 	pthread_mutex_destroy(&l.lock);
 	pthread_cond_destroy(&l.moved);
 	if (counts)

@@ -10,7 +10,10 @@
  *               "part":"I/N"; a later stage with the same N uses the mark instead of the
  *               hash, so that the stages of a pipe under an array job process the same
  *               N-th of the records
- *   --done FILE a record that FILE holds already (same id, no "error") is copied from it
+ *   marks       an output record gets by.STAGE, a hash of the stage, its version and options,
+ *               and of the input record without "v", "by" and "part"
+ *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
+ *               from it
  *   -j N        N threads; the output keeps the order of the input; at most a few
  *               records a thread are in memory
  *   failures    the record gets "error":"…"; processing continues
@@ -79,6 +82,14 @@ struct vfm_stage {
 	void *ctx;
 	struct vfm_stage_opts opts;
 
+	/* What the mark covers besides name and input.  `options`: all that change an output record or file, as text
+	 * (not folders, threads, time limits); NULL: none.  `version`: raised when the algorithm changes.  `outputs`:
+	 * NULL, or paths of names of files ("latent.path"), ending in NULL: --done copies a record only if they exist.
+	 */
+	const char *options;
+	int version;
+	const char *const *outputs;
+
 	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
 	char **files;
 	vfm_stage_next_fn next; /* or: another source */
@@ -88,6 +99,8 @@ struct vfm_stage {
 	const char *key;
 	bool one_to_many; /* outputs have "parent" (their input) and "siblings" (their number):
 			     --done copies them only if it has all of them */
+	bool unique_ids;  /* outputs are files named by id: a second record with an id is dropped if it is equal but
+			     for its source, or else gets an error */
 	bool serial;      /* fn is called by one thread, in input order */
 	bool sees_all;    /* fn is called for records with "error" or "drop" too (and must leave them so) */
 	bool silent;      /* writes no records: the stage prints something else (stats) */
@@ -101,6 +114,7 @@ struct vfm_stage_counts {
 	int64_t failed;  /* carry "error", from here or from before */
 	int64_t failed_here;
 	int64_t copied;  /* taken from --done; counted in one of the above too */
+	int64_t stale;   /* in --done, but with another mark or without its files: done again */
 	int64_t written; /* lines */
 	int64_t other_parts;
 };
@@ -114,9 +128,13 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 
 /* Returns a record's string by key, or `otherwise`. */
 const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise);
+/* Returns a value by dotted path ("latent.path"), or NULL. */
+const json_t *vfm_rec_at(const json_t *rec, const char *path);
 /* A number by dotted path ("score.motion", "width"); a path without a dot that the
  * record lacks is looked up in "score" too.  Returns false when there is none (or it is null). */
 bool vfm_rec_num(const json_t *rec, const char *path, double *out);
+/* VFM_EINPUT: "v" is there and is not 1. */
+int vfm_rec_check_version(const json_t *rec, struct vfm_err *err);
 /* The frames that a record stands for: all of `src`, or after split, before clip, a range of it. */
 struct vfm_rec_media {
 	const char *src; /* belongs to the record */

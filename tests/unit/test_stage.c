@@ -121,7 +121,8 @@ static void test_order_and_counts(void **state)
 	many = run((struct vfm_stage){.name = "work", .fn = work, .opts = {.jobs = 7}}, input, VFM_EINPUT, &c);
 	assert_int_equal(c.in, c.out + c.dropped + c.failed);
 	assert_string_equal(one, many);
-	assert_non_null(strstr(one, "{\"v\":1,\"id\":\"r3\",\"n\":3,\"other\":[1,{\"x\":null}],\"twice\":6}\n"));
+	assert_non_null(strstr(
+		one, "{\"v\":1,\"id\":\"r3\",\"n\":3,\"other\":[1,{\"x\":null}],\"twice\":6,\"by\":{\"work\":\""));
 	assert_non_null(strstr(one, "\"error\":\"seven\"}"));
 	assert_non_null(strstr(one, "\"drop\":\"work: 9 is too much\""));
 	free(one);
@@ -192,33 +193,145 @@ static void test_parts(void **state)
 	free(input);
 }
 
+/* Runs `spread` over `input` with the done records `done`; returns the output. */
+static char *respread(const char *input, const char *done, const char *options, int *calls, struct vfm_stage_counts *c)
+{
+	struct vfm_stage s = {.name = "spread",
+		.fn = spread,
+		.ctx = calls,
+		.options = options,
+		.one_to_many = true,
+		.opts = {.done = done, .jobs = 2}};
+
+	*calls = 0;
+	return run(s, input, 0, c);
+}
+
+static const char *line_of(const char *text, int n)
+{
+	while (n-- > 0)
+		text = strchr(text, '\n') + 1;
+	return text;
+}
+
 static void test_done(void **state)
 {
-	char *input =
-		write_text("in.jsonl", "{\"id\":\"a\",\"n\":2}\n{\"id\":\"b\",\"n\":3}\n{\"id\":\"c\",\"n\":1}\n");
-	/* a is whole, of b one of three is missing, c failed, and the end is torn. */
-	char *done = write_text("done.jsonl",
-		"{\"v\":1,\"id\":\"a-0\",\"parent\":\"a\",\"siblings\":2,\"mark\":1}\n"
-		"{\"v\":1,\"id\":\"a-1\",\"parent\":\"a\",\"siblings\":2}\n"
-		"{\"v\":1,\"id\":\"b-0\",\"parent\":\"b\",\"siblings\":3}\n"
-		"{\"v\":1,\"id\":\"b-1\",\"parent\":\"b\",\"siblings\":3}\n"
-		"{\"v\":1,\"id\":\"c\",\"error\":\"no\"}\n{\"v\":1,\"id\":\"c-0\",\"pare");
-	int calls = 0;
-	struct vfm_stage s = {
-		.name = "spread", .fn = spread, .ctx = &calls, .one_to_many = true, .opts = {.done = done, .jobs = 2}};
+	static const char three[] = "{\"id\":\"a\",\"n\":2}\n{\"id\":\"b\",\"n\":3}\n{\"id\":\"c\",\"n\":1}\n";
+	char *input = write_text("in.jsonl", three), *all, *text, *done;
 	struct vfm_stage_counts c;
-	char *text = run(s, input, 0, &c);
+	struct vfm_buf b = {0};
+	int calls;
 
 	(void)state;
+	all = respread(input, NULL, "x 1", &calls, &c);
+	/* a is whole, of b one of three is missing, c failed, and the end is torn. */
+	vfm_buf_add(&b, all, (size_t)(line_of(all, 4) - all));
+	vfm_buf_adds(&b, "{\"v\":1,\"id\":\"c\",\"error\":\"no\"}\n{\"v\":1,\"id\":\"c-0\",\"pare");
+	done = write_text("done.jsonl", b.data);
+	text = respread(input, done, "x 1", &calls, &c);
 	assert_int_equal(calls, 2);
 	assert_int_equal(c.copied, 1);
+	assert_int_equal(c.stale, 0);
 	assert_int_equal(c.in, 3);
 	assert_int_equal(c.out, 3);
 	assert_int_equal(c.written, 6);
-	assert_non_null(strstr(text, "\"mark\":1}"));
-	assert_true(text == strstr(text, "{\"v\":1,\"id\":\"a-0\""));
+	assert_string_equal(text, all);
 	free(text);
+	text = respread(input, done, "x 2", &calls, &c); /* other options */
+	assert_int_equal(calls, 3);
+	assert_int_equal(c.copied, 0);
+	assert_int_equal(c.stale, 2);
+	free(text);
+	free(input);
+	input = write_text("in.jsonl", "{\"id\":\"a\",\"n\":2,\"caption\":\"new\",\"part\":\"0/1\"}\n");
+	text = respread(input, done, "x 1", &calls, &c); /* another record with the same id */
+	assert_int_equal(calls, 1);
+	assert_int_equal(c.stale, 1);
+	free(text);
+	free(input);
+	input = write_text("in.jsonl", "{\"n\":2,\"part\":\"0/1\",\"id\":\"a\",\"v\":1,\"by\":{\"other\":\"?\"}}\n");
+	text = respread(input, done, "x 1", &calls, &c); /* neither v, part, marks nor the order of keys matter */
+	assert_int_equal(c.copied, 1);
+	free(text);
+	free(all);
 	free(done);
+	free(input);
+	vfm_buf_release(&b);
+}
+
+/* A file that exists, or not. */
+static int name_output(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)out, (void)worker, (void)err;
+	json_object_set_new(rec, "made", json_pack("{s:s}", "path", (const char *)ctx));
+	return 0;
+}
+
+static void test_done_needs_outputs_and_version(void **state)
+{
+	static const char *const outputs[] = {"made.path", NULL};
+	char *input = write_text("in.jsonl", "{\"id\":\"a\"}\n{\"id\":\"b\",\"v\":2}\n"),
+	     *made = write_text("made", "x");
+	struct vfm_stage s = {.name = "make", .fn = name_output, .ctx = made, .outputs = outputs};
+	char *first = run(s, input, VFM_EINPUT, NULL), *done = write_text("done.jsonl", first), *again, *two;
+	struct vfm_stage_counts c;
+
+	(void)state;
+	assert_non_null(strstr(first, "{\"v\":2,\"id\":\"b\",\"error\":\"v: expected record version 1\"}"));
+	s.opts.done = done;
+	again = run(s, input, VFM_EINPUT, &c);
+	assert_int_equal(c.copied, 1);
+	assert_int_equal(c.failed_here, 1);
+	assert_string_equal(again, first);
+	free(again);
+	unlink(made);
+	again = run(s, input, VFM_EINPUT, &c);
+	assert_int_equal(c.copied, 0);
+	assert_int_equal(c.stale, 1);
+	free(again);
+	free(write_text("made", "x"));
+	two = strstr(first, "\"v\":1");
+	two[4] = '2'; /* of a's record */
+	free(done);
+	done = write_text("done.jsonl", first);
+	again = run(s, input, VFM_EINPUT, &c);
+	assert_int_equal(c.copied, 0);
+	free(again);
+	free(first);
+	free(done);
+	free(made);
+	free(input);
+}
+
+static void test_duplicate_ids(void **state)
+{
+	char *input = write_text("in.jsonl",
+		"{\"id\":\"a\",\"drop\":\"x: y\"}\n{\"id\":\"a\",\"n\":1}\n{\"id\":\"b\",\"n\":1}\n"
+		"{\"id\":\"a\",\"n\":2}\n{\"id\":\"a\",\"error\":\"e\"}\n{\"n\":1}\n{\"n\":2}\n"
+		"{\"n\":1,\"v\":1,\"id\":\"a\",\"src\":\"copy\"}\n");
+	struct vfm_stage s = {.name = "work", .fn = work, .unique_ids = true};
+	struct vfm_stage_counts c;
+	char *one, *many;
+
+	(void)state;
+	one = run(s, input, VFM_EINPUT, &c);
+	assert_int_equal(c.out, 4);
+	assert_int_equal(c.dropped, 2);
+	assert_int_equal(c.failed, 2);
+	assert_int_equal(c.failed_here, 1);
+	assert_non_null(strstr(one, "\"src\":\"copy\",\"drop\":\"work: the same as input record 2\"}"));
+	assert_non_null(strstr(one, "{\"v\":1,\"id\":\"a\",\"n\":2,\"error\":\"input record 2 has the id 'a' too, "));
+	s.opts.jobs = 5;
+	many = run(s, input, VFM_EINPUT, &c);
+	assert_string_equal(one, many);
+	free(many);
+	s.opts.done = write_text("done.jsonl", one);
+	many = run(s, input, VFM_EINPUT, &c); /* the second a is not copied from the first */
+	assert_string_equal(one, many);
+	assert_int_equal(c.copied, 2); /* records without id and src are not */
+	free((char *)(uintptr_t)s.opts.done);
+	free(many);
+	free(one);
 	free(input);
 }
 
@@ -302,6 +415,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_what_is_out_passes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_done, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_done_needs_outputs_and_version, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_duplicate_ids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_environment_stops, setup, teardown),
 		cmocka_unit_test(test_part_text),
 		cmocka_unit_test(test_numbers_of_records),

@@ -1,0 +1,138 @@
+#include "data/sample_key.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define MAX_KEY    200 /* with ".latent.npy.tmp.PID" still a file name */
+#define MAX_MEMBER 1000
+
+/* ---- validity ---- */
+
+static bool is_utf8(const char *s)
+{
+	json_t *text = json_string(s); /* NULL if not UTF-8 */
+	bool ok = text != NULL;
+
+	json_decref(text);
+	return ok;
+}
+
+/* Quotes the first bytes of a name, without those that are not printable ASCII. */
+static int fail_name(const char *what, const char *key, const char *why, struct vfm_err *err)
+{
+	char shown[81];
+	size_t n = 0;
+
+	for (; key[n] && n + 1 < sizeof(shown); n++)
+		shown[n] = key[n] < ' ' || key[n] > '~' ? '?' : key[n];
+	shown[n] = 0;
+	return vfm_fail(err, VFM_EINPUT, "%s '%s' cannot be %s", what, shown, why);
+}
+
+static int fail_key(const char *key, const char *why, struct vfm_err *err)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "a sample's key: %s", why);
+	return fail_name("the id", key, text, err);
+}
+
+int vfm_sample_key_check(const char *key, struct vfm_err *err)
+{
+	char why[32];
+
+	if (!key || !*key)
+		return vfm_fail(err, VFM_EINPUT, "the record has no id");
+	for (const char *p = key; *p; p++) {
+		unsigned char c = (unsigned char)*p;
+
+		if (c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+			c == '-' || c == '_')
+			continue;
+		snprintf(why, sizeof(why), c < ' ' || c == 0x7f ? "it holds byte %d" : "it holds '%c'", c);
+		return fail_key(key, why, err);
+	}
+	if (strlen(key) > MAX_KEY)
+		return fail_key(key, "it has more than 200 bytes", err);
+	if (strncmp(key, "__", 2) == 0)
+		return fail_key(key, "it begins with '__'", err);
+	return is_utf8(key) ? 0 : fail_key(key, "it is not UTF-8", err);
+}
+
+static int fail_member(const char *name, const char *why, struct vfm_err *err)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "a member of a shard: %s", why);
+	return fail_name("the name", name, text, err);
+}
+
+int vfm_sample_member_check(const char *name, struct vfm_err *err)
+{
+	if (!*name || strlen(name) > MAX_MEMBER)
+		return fail_member(name, "expected 1 to 1000 bytes", err);
+	for (const char *p = name; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			return fail_member(name, "it holds a control character", err);
+	for (const char *part = name, *end; part; part = end ? end + 1 : NULL) {
+		size_t n;
+
+		end = strchr(part, '/');
+		n = end ? (size_t)(end - part) : strlen(part);
+		if (n == 0)
+			return fail_member(name, "a part of its path is empty", err);
+		if (n == 2 && memcmp(part, "..", 2) == 0)
+			return fail_member(name, "it holds '..'", err);
+	}
+	return is_utf8(name) ? 0 : fail_member(name, "it is not UTF-8", err);
+}
+
+/* ---- sets ---- */
+
+static struct vfm_sample_seen *find_id_slot(const struct vfm_sample_set *s, uint64_t id)
+{
+	size_t i = (size_t)(id * 0x9E3779B97F4A7C15u >> 20) & (s->cap - 1);
+
+	while (s->slots[i].id && s->slots[i].id != id)
+		i = (i + 1) & (s->cap - 1);
+	return &s->slots[i];
+}
+
+static void grow_set(struct vfm_sample_set *s)
+{
+	struct vfm_sample_set old = *s;
+
+	if (s->n * 4 < s->cap * 3)
+		return;
+	s->cap = s->cap ? s->cap * 2 : 1024;
+	s->slots = vfm_calloc(s->cap, sizeof(*s->slots));
+	for (size_t i = 0; i < old.cap; i++)
+		if (old.slots[i].id)
+			*find_id_slot(s, old.slots[i].id) = old.slots[i];
+	free(old.slots);
+}
+
+const struct vfm_sample_seen *vfm_sample_set_add(struct vfm_sample_set *set, struct vfm_sample_seen s)
+{
+	struct vfm_sample_seen *slot;
+
+	grow_set(set);
+	s.id = s.id ? s.id : 1;
+	slot = find_id_slot(set, s.id);
+	if (slot->id)
+		return slot;
+	*slot = s;
+	set->n++;
+	return NULL;
+}
+
+void vfm_sample_set_release(struct vfm_sample_set *s)
+{
+	free(s->slots);
+	*s = (struct vfm_sample_set){0};
+}
