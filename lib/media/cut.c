@@ -90,10 +90,9 @@ static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
 		return rc;
 	if (c->o->new_fps > 0)
 		TRY(fill_until(c, c->clock + 1 / c->rate, err));
-	if (c->n_in == 0 || (c->o->end >= 0 && c->n_in < want && !is_full(c)))
-		return vfm_fail(err, VFM_EINPUT, "'%s': %lld frames of %lld to %lld can be decoded", src,
-			(long long)c->n_in, (long long)c->o->start, (long long)c->o->end);
-	return 0;
+	if (c->n_in == 0)
+		return vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", src);
+	return is_full(c) ? 0 : vfm_video_check_end(c->in, c->o->end, err);
 }
 
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)

@@ -261,9 +261,8 @@ static void prepare_score(struct work *w, const struct vfm_video_info *info, con
 
 	w->pair_step = (int64_t)fmax(1, lrint(PAIR_S * fps));
 	w->pair_s = (double)w->pair_step / fps;
-	w->every = w->pair_step;
-	while (n / w->every > MAX_FRAMES)
-		w->every += w->pair_step;
+	/* The least multiple of pair_step that samples at most MAX_FRAMES of n frames. */
+	w->every = w->pair_step * (n > 0 ? n / ((MAX_FRAMES + 1) * w->pair_step) + 1 : 1);
 	w->ch = in_range((int)lrint((double)CW * info->height / info->width));
 	w->sh = in_range((int)lrint((double)SW * info->height / info->width));
 	w->rgb = vfm_malloc((size_t)CW * (size_t)w->ch * 3);
@@ -294,6 +293,7 @@ static int score_frames(struct work *w, struct vfm_video *v, const struct vfm_sc
 		return rc;
 	if (!w->s->frames)
 		return vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
+	TRY(vfm_video_check_end(v, o->end, err));
 	compute_means(w, vfm_video_info(v)->image);
 	return 0;
 }

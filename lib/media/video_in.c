@@ -538,6 +538,14 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 	return 1;
 }
 
+int vfm_video_check_end(const struct vfm_video *v, int64_t end, struct vfm_err *err)
+{
+	if (end < 0 || v->next_index >= end)
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "'%s': the file ended at frame %lld, before end_frame %lld", v->path,
+		(long long)v->next_index, (long long)end);
+}
+
 /* ---- seeking ---- */
 
 static int restart(struct vfm_video *v, struct vfm_err *err)

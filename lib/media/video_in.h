@@ -60,6 +60,10 @@ const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
  * no frame can follow (deadline, limits). */
 int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err);
 
+/* After the last frame: fails with VFM_EINPUT if the file ended before frame `end`, which is the exclusive end of a range
+ * of frames (-1: the range ends with the file).  All that read a range call it, so that no range is cut short silently. */
+int vfm_video_check_end(const struct vfm_video *v, int64_t end, struct vfm_err *err);
+
 /* Makes frame `index` the next one.  `pts` is the timestamp of that frame from an earlier pass (INT64_MIN: not known).
  * With a pts it seeks to the key frame before it; if that does not lead to exactly this frame, it decodes from the
  * start. */

@@ -249,9 +249,30 @@ static void test_cut(void **state)
 	o.end = 500; /* more than there are: no half clip */
 	unlink(out);
 	assert_int_equal(vfm_cut_file(path, out, &o, &r, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "the file ended at frame 120, before end_frame 500"));
 	assert_int_equal(files_in_dir(), 1);
 	free(path);
 	free(out);
+}
+
+static void test_score_beyond_the_end(void **state)
+{
+	static const int64_t ends[] = {121, 500, (int64_t)1e18};
+	char *path = write_stamped("a.mp4", 120, NULL);
+	struct vfm_score_opts o = {.start = 33, .start_pts = INT64_MIN, .end = 120};
+	struct vfm_err err = {0};
+	struct vfm_score s;
+
+	(void)state;
+	assert_int_equal(vfm_score_file(&s, path, &o, &err), 0);
+	alarm(60); /* the number of a frame must not determine the time of a loop */
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		o.end = ends[i];
+		assert_int_equal(vfm_score_file(&s, path, &o, &err), VFM_EINPUT);
+		assert_non_null(strstr(err.msg, "the file ended at frame 120, before end_frame"));
+	}
+	alarm(0);
+	free(path);
 }
 
 static void test_cut_size(void **state)
@@ -660,6 +681,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_seek_is_exact, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_score_beyond_the_end, setup, teardown),
 		cmocka_unit_test(test_cut_size),
 		cmocka_unit_test_setup_teardown(test_written_whole_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_png, setup, teardown),
