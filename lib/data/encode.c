@@ -81,6 +81,8 @@ static int take_all(struct enc *c, const struct vfm_rec_media *m, struct vfm_err
 		return rc;
 	if (c->frames == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s' has no frame from %lld on", m->src, (long long)m->start_frame);
+	if (rc == 0)
+		TRY(vfm_video_check_end(c->video, m->end_frame, err));
 	return c->frames % VFM_WAVELET_TIME ? flush_group(c, (int)(c->frames % VFM_WAVELET_TIME), err) : 0;
 }
 

@@ -41,6 +41,13 @@ for c in 0 7 15; do
 done
 is "$same" yes "the latents of the range are those of the same frames"
 
+jq -c '. + {start_frame: 4, end_frame: 17}' syn.jsonl | head -1 >beyond.jsonl
+run vfm-curate encode -d e9 beyond.jsonl
+is "$rc $(jq -r .error <<<"$out")" "1 'syn/000000.mp4': the file ended at frame 16, before end_frame 17" "a range beyond the end is refused"
+is "$(find e9 -type f | wc -l)" 0 "and nothing is written"
+run vfm-curate encode -q -d e9 --frames 12 beyond.jsonl
+is "$rc $(jq -r .latent.frames <<<"$out")" "0 12" "but its first frames are there"
+
 run vfm-curate encode -d e7 <<<"$(head -1 syn.jsonl | jq -c 'del(.caption)')"
 is "$(jq -c .text.shape <<<"$out")" "[1,1024]" "without a caption: one row"
 like "$err" "1 records have no caption" "and a word about it"
