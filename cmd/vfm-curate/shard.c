@@ -51,6 +51,10 @@ static int run_shard(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct
 	vfm_info("%s: %" PRId64 " samples in %" PRId64 " shards, %" PRId64 " bytes; %" PRId64
 		 " samples were there before",
 		o->dir, stats.samples, stats.shards, stats.bytes, stats.kept);
+	if (stats.unbound)
+		vfm_info("%" PRId64 " records have no sha256 of their files and caption: whether these belong together "
+			 "was not checked",
+			stats.unbound);
 	return rc;
 }
 

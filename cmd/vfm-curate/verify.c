@@ -47,7 +47,14 @@ int curate_verify(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0) {
 		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults",
 			counts.shards, counts.samples, counts.bytes, counts.faults);
+		if (counts.unbound)
+			vfm_info("%" PRId64 " samples have no sha256 of their files and caption: whether these belong "
+				 "together was not checked",
+				counts.unbound);
+		if (counts.shared)
+			vfm_info("%" PRId64 " samples have the key of a sample of another dataset", counts.shared);
 		rc = counts.faults ? VFM_EINPUT : 0;
 	}
+	vfm_verify_release(&counts);
 	return rc;
 }

@@ -425,9 +425,11 @@ static int write_failure(struct job *j, struct item *it, int64_t bad, struct vfm
 
 static int write_latent(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
-	const int64_t shape[4] = {j->c.model.channels, j->latent_frames, j->height / 8, j->width / 8};
+	const struct vfm_npy n = {.type = VFM_NPY_F32,
+		.ndim = 4,
+		.shape = {j->c.model.channels, j->latent_frames, j->height / 8, j->width / 8}};
 
-	TRY(vfm_npy_save(it->path, VFM_NPY_F32, 4, shape, latent, err));
+	TRY(vfm_npy_save(it->path, &n, latent, NULL, err));
 	json_object_set_new(it->rec, "latent", json_string(it->path));
 	json_object_set_new(it->rec, "width", json_integer(j->width));
 	json_object_set_new(it->rec, "height", json_integer(j->height));

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/binding.h"
 #include "data/energon.h"
 #include "data/index.h"
 #include "data/npy.h"
@@ -30,7 +31,8 @@
 struct known {       /* a sample of a complete shard */
 	uint64_t id; /* 0: a free slot; a real id of 0 is moved to 1 */
 	uint32_t shard, index;
-	bool before; /* of an earlier run, not added again yet */
+	uint64_t files; /* vfm_binding_number of its record */
+	bool before;    /* of an earlier run, not added again yet */
 };
 
 struct vfm_dataset {
@@ -48,8 +50,10 @@ struct vfm_dataset {
 	/* contents of the indexes, in the order of shards */
 	struct vfm_index_writer *index;
 	struct vfm_energon *energon;
-	struct vfm_makers makers;                /* of the samples with labels */
-	bool unlabelled_latent, unlabelled_text; /* some sample has no label */
+	/* what all samples have in common */
+	struct vfm_makers makers;
+	int64_t n_latents, n_texts;
+	int64_t channels, text_dim;
 };
 
 /* ---- known samples ---- */
@@ -79,9 +83,9 @@ static struct known *find_known(struct vfm_dataset *d, uint64_t id)
 	return known_slot(d->table, d->n_slots, id ? id : 1);
 }
 
-static void remember(struct vfm_dataset *d, uint64_t id, uint32_t shard, uint32_t index, bool before)
+static void remember(struct vfm_dataset *d, uint64_t id, uint32_t shard, uint32_t index, uint64_t files, bool before)
 {
-	*find_known(d, id) = (struct known){id ? id : 1, shard, index, before};
+	*find_known(d, id) = (struct known){id ? id : 1, shard, index, files, before};
 	d->n_known++;
 }
 
@@ -92,14 +96,47 @@ static void shard_name(char name[32], uint32_t shard)
 	snprintf(name, 32, "%06u.tar", shard);
 }
 
-/* All samples of a dataset have one tokenizer and one text encoder. */
-static int note_makers(struct vfm_dataset *d, const struct vfm_makers *m, bool has_text, struct vfm_err *err)
+/* Either all samples have a label or none: a dataset without a label matches every other. */
+static int check_labelled(
+	const char *kind, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
+{
+	const char *a = sample->name, *b = dataset->name;
+
+	if (!a[0] == !b[0])
+		return 0;
+	return a[0] ? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, a)
+		    : vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, b);
+}
+
+/* All samples of a dataset have one tokenizer and one text encoder, and arrays of the same width.  text_dim 0: no text.
+ */
+static int check_common(const struct vfm_dataset *d, const struct vfm_makers *m, int64_t channels, int64_t text_dim,
+	struct vfm_err *err)
 {
 	TRY(vfm_makers_check(m, "the sample", &d->makers, "the dataset", err) < 0 ? VFM_EINPUT : 0);
-	vfm_makers_fill(&d->makers, m);
-	d->unlabelled_latent |= !m->tokenizer.name[0];
-	d->unlabelled_text |= has_text && !m->text.name[0];
+	if (d->n_latents)
+		TRY(check_labelled("tokenizer", &m->tokenizer, &d->makers.tokenizer, err));
+	if (d->n_texts && text_dim)
+		TRY(check_labelled("text encoder", &m->text, &d->makers.text, err));
+	if (d->n_latents && channels != d->channels)
+		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
+			channels, d->channels);
+	if (d->n_texts && text_dim && text_dim != d->text_dim)
+		return vfm_fail(err, VFM_EINPUT, "the sample has a text of width %" PRId64 ", the dataset has %" PRId64,
+			text_dim, d->text_dim);
 	return 0;
+}
+
+static void note_common(struct vfm_dataset *d, const struct vfm_makers *m, int64_t channels, int64_t text_dim)
+{
+	d->makers.tokenizer = m->tokenizer;
+	d->channels = channels;
+	d->n_latents++;
+	if (text_dim) {
+		d->makers.text = m->text;
+		d->text_dim = text_dim;
+		d->n_texts++;
+	}
 }
 
 /* Reads a complete shard, new or of an earlier run, and adds it to the indexes. */
@@ -118,19 +155,23 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 	for (size_t i = 0; i < s.n; i++) {
 		struct vfm_scan_sample *m = &s.samples[i];
 
-		if (m->fault || (before && find_known(d, m->rec.id)->id)) {
-			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key,
-				m->fault ? m->fault : "the key was there before");
+		const char *why = m->fault ? m->fault : m->mismatch;
+
+		if (!why && before && find_known(d, m->rec.id)->id)
+			why = "the key was there before";
+		if (why) {
+			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample %zu ('%s'): %s", path, i, m->key, why);
 			goto out;
 		}
-		if (note_makers(d, &m->makers, m->rec.text_bytes > 0, err) < 0) {
-			vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
-			rc = VFM_EINPUT;
+		if (check_common(d, &m->makers, m->rec.c, m->rec.text_dim, err) < 0) {
+			rc = vfm_err_context(err, "'%s': sample %zu ('%s')", path, i, m->key);
 			goto out;
 		}
+		if (before)
+			note_common(d, &m->makers, m->rec.c, m->rec.text_dim);
 		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, err));
 		if (before)
-			remember(d, m->rec.id, d->n_shards, (uint32_t)i, true);
+			remember(d, m->rec.id, d->n_shards, (uint32_t)i, m->files, true);
 	}
 	TRY_OUT(vfm_energon_add(d->energon, name, &s, err));
 	d->n_shards++;
@@ -277,9 +318,15 @@ static int begin_shard(struct vfm_dataset *d, struct vfm_err *err)
 	return 0;
 }
 
+struct array { /* a file, and what its header says */
+	struct vfm_buf file;
+	struct vfm_npy npy;
+};
+
 struct sample { /* the contents of all members of one sample */
 	const char *key, *media;
-	struct vfm_buf latent, text, json;
+	struct array latent, text; /* text.file is empty without text */
+	struct vfm_buf json;
 	char media_part[12];
 	FILE *media_file;
 	uint64_t media_bytes;
@@ -287,31 +334,34 @@ struct sample { /* the contents of all members of one sample */
 
 static void sample_release(struct sample *s)
 {
-	vfm_buf_release(&s->latent);
-	vfm_buf_release(&s->text);
+	vfm_buf_release(&s->latent.file);
+	vfm_buf_release(&s->text.file);
 	vfm_buf_release(&s->json);
 	if (s->media_file)
 		fclose(s->media_file);
 }
 
+/* Reads the file of rec[what] and checks its contents and its digest `sha256`. */
 static int read_encoded(
-	struct vfm_buf *b, const json_t *rec, const char *what, int ndim, bool required, struct vfm_err *err)
+	struct array *a, const json_t *rec, const char *what, int ndim, const char *sha256, struct vfm_err *err)
 {
+	struct vfm_buf *b = &a->file;
+	struct vfm_npy *n = &a->npy;
 	const char *path = vfm_rec_str(json_object_get(rec, what), "path", NULL);
-	struct vfm_npy n;
 
 	if (!path)
-		return required ? vfm_fail(err, VFM_EINPUT, "%s.path is missing: run encode before", what) : 0;
+		return vfm_fail(err, VFM_EINPUT, "%s.path is missing: run encode before", what);
 	if (vfm_read_file(path, MAX_NPY, &b->data, &b->len, err) < 0)
 		return VFM_EINPUT;
 	b->cap = b->len + 1;
-	TRY(vfm_npy_parse(&n, b->data, b->len, b->len, path, err));
-	if (n.ndim != ndim || (n.type != VFM_NPY_F16 && n.type != VFM_NPY_F32))
+	TRY(vfm_binding_check(sha256, b->data, b->len, path, err));
+	TRY(vfm_npy_parse(n, b->data, b->len, b->len, path, err));
+	if (n->ndim != ndim || (n->type != VFM_NPY_F16 && n->type != VFM_NPY_F32))
 		return vfm_fail(err, VFM_EINPUT, "'%s': expected %d dimensions of float16 or float32", path, ndim);
 	for (int i = 0; i < ndim; i++)
-		if (n.shape[i] < 1 || n.shape[i] > UINT16_MAX)
-			return vfm_fail(err, VFM_EINPUT, "'%s': a dimension of %" PRId64, path, n.shape[i]);
-	return vfm_npy_check_finite(&n, b->data + n.header_bytes, path, err);
+		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
+			return vfm_fail(err, VFM_EINPUT, "'%s': a dimension of %" PRId64, path, n->shape[i]);
+	return vfm_npy_check_finite(n, b->data + n->header_bytes, path, err);
 }
 
 /* Returns the record for the shard, without local paths. */
@@ -387,7 +437,7 @@ static int add_media(struct vfm_dataset *d, const struct sample *s, struct vfm_e
 
 static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vfm_err *err)
 {
-	uint64_t bytes = member_bytes(s->latent.len) + member_bytes(s->text.len) + member_bytes(s->json.len) +
+	uint64_t bytes = member_bytes(s->latent.file.len) + member_bytes(s->text.file.len) + member_bytes(s->json.len) +
 		member_bytes(s->media_bytes);
 
 	if (d->open && d->n_in_shard &&
@@ -396,9 +446,9 @@ static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vf
 		TRY(finish_shard(d, err));
 	if (!d->open)
 		TRY(begin_shard(d, err));
-	TRY(add_member(d, s, "latent.npy", &s->latent, err));
-	if (s->text.len)
-		TRY(add_member(d, s, "text.npy", &s->text, err));
+	TRY(add_member(d, s, "latent.npy", &s->latent.file, err));
+	if (s->text.file.len)
+		TRY(add_member(d, s, "text.npy", &s->text.file, err));
 	TRY(add_member(d, s, "json", &s->json, err));
 	return s->media_file ? add_media(d, s, err) : 0;
 }
@@ -409,37 +459,58 @@ static void set_place(json_t *rec, uint32_t shard, uint32_t index)
 	json_object_set_new(rec, "index", json_integer(index));
 }
 
+/* The record of a sample that the dataset has: good once, if an earlier run wrote it from the same files. */
+static int keep_known(struct known *k, json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
+{
+	uint64_t files = vfm_binding_number(b);
+	const char *key = vfm_rec_str(rec, "id", "");
+
+	if (!k->before)
+		return vfm_fail(err, VFM_EINPUT, "a sample '%s' is in shard %u already", key, k->shard);
+	if (k->files && files && k->files != files)
+		return vfm_fail(err, VFM_EINPUT,
+			"the sample '%s' is in shard %u with other latents or text: write a new dataset", key,
+			k->shard);
+	k->before = false;
+	set_place(rec, k->shard, k->index);
+	return 0;
+}
+
 int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 {
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
+	struct vfm_binding binding;
 	struct vfm_makers makers;
+	int64_t channels, text_dim = 0;
 	struct known *k;
 	uint64_t id;
 	int rc;
 
 	TRY(vfm_sample_key_check(s.key, err));
 	id = vfm_sample_id(s.key);
+	TRY(vfm_binding_of(&binding, rec, err));
 	k = find_known(d, id);
-	if (k->id && !k->before)
-		return vfm_fail(err, VFM_EINPUT, "a sample '%s' is in shard %u already", s.key, k->shard);
-	if (k->id) {
-		k->before = false;
-		set_place(rec, k->shard, k->index);
-		return 0;
+	if (k->id)
+		return keep_known(k, rec, &binding, err);
+	TRY_OUT(read_encoded(&s.latent, rec, "latent", 4, binding.latent, err));
+	channels = s.latent.npy.shape[0];
+	if (json_is_object(json_object_get(rec, "text"))) { /* records of other programs may have a string there */
+		TRY_OUT(read_encoded(&s.text, rec, "text", 2, binding.text, err));
+		text_dim = s.text.npy.shape[1];
 	}
-	TRY_OUT(read_encoded(&s.latent, rec, "latent", 4, true, err));
-	TRY_OUT(read_encoded(&s.text, rec, "text", 2, false, err));
 	TRY_OUT(vfm_makers_from_record(&makers, rec, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
-	TRY_OUT(note_makers(d, &makers, s.text.len > 0, err));
+	TRY_OUT(check_common(d, &makers, channels, text_dim, err));
 	rc = write_sample(d, &s, err);
 	if (rc < 0) { /* the tar may end in a partial sample: the run must stop */
 		rc = VFM_EENV;
 		goto out;
 	}
-	remember(d, id, d->n_shards, d->n_in_shard, false);
+	note_common(d, &makers, channels, text_dim);
+	d->stats.unbound += !vfm_binding_is_whole(&binding, text_dim > 0);
+	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);
 	set_place(rec, d->n_shards, d->n_in_shard++);
 out:
 	sample_release(&s);
@@ -458,10 +529,6 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 		rc = vfm_fail(err, VFM_EINPUT, "there is no sample to write");
 		goto out;
 	}
-	if (d->unlabelled_latent)
-		d->makers.tokenizer = (struct vfm_maker){0};
-	if (d->unlabelled_text)
-		d->makers.text = (struct vfm_maker){0};
 	rc = vfm_index_writer_commit(d->index, &d->makers, err);
 	d->index = NULL;
 	if (rc < 0)

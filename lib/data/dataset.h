@@ -34,7 +34,8 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err);
 
 struct vfm_dataset_stats {
 	int64_t samples, shards, bytes;
-	int64_t kept; /* samples of earlier runs */
+	int64_t kept;    /* samples of earlier runs */
+	int64_t unbound; /* new samples whose record lacks digests (data/binding.h) */
 };
 
 /* Completes the last shard and writes the indexes.  Frees d on success and on failure.  VFM_EINPUT: no samples. */

@@ -100,6 +100,8 @@ static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, ui
 		e->lines++;
 		return;
 	}
+	if (e->hash && !mark) /* a duplicate that was dropped does not replace the first */
+		return;
 	d->n += !e->hash;
 	*e = (struct entry){.hash = hash_of(key), .mark = mark, .offset = start, .bytes = end - start, .lines = 1};
 	e->siblings = siblings > 1 && siblings < UINT32_MAX ? (uint32_t)siblings : 1;

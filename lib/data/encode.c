@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/binding.h"
 #include "data/npy.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
@@ -101,12 +102,22 @@ static int choose_size(struct enc *c, const char *src, struct vfm_err *err)
 	return c->rgb ? 0 : VFM_EENV;
 }
 
+/* Checks the elements and writes the file; *sha256 binds it to its record. */
+static int save_array(
+	const char *path, struct vfm_npy *n, const uint16_t *half, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	n->type = VFM_NPY_F16;
+	n->data_bytes = vfm_npy_count(n) * sizeof(*half);
+	TRY(vfm_npy_check_finite(n, half, path, err));
+	return vfm_npy_save(path, n, half, sha256, err);
+}
+
 /* [T, C, h, w] float -> [C, T, h, w] half, written. */
-static int save_latent(const struct enc *c, const char *path, struct vfm_err *err)
+static int save_latent(const struct enc *c, const char *path, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	const size_t n = (size_t)c->h * (size_t)c->w, ch = (size_t)c->e->tokenizer.channels,
 		     t = (size_t)c->latent_frames;
-	const int64_t shape[4] = {(int64_t)ch, (int64_t)t, c->h, c->w};
+	struct vfm_npy npy = {.ndim = 4, .shape = {(int64_t)ch, (int64_t)t, c->h, c->w}};
 	uint16_t *half = vfm_big_alloc(ch * t * n * 2, "the latents", err);
 	int rc;
 
@@ -115,7 +126,7 @@ static int save_latent(const struct enc *c, const char *path, struct vfm_err *er
 	for (size_t k = 0; k < ch; k++)
 		for (size_t i = 0; i < t; i++)
 			vfm_f16s_from_f32(half + (k * t + i) * n, c->latent + (i * ch + k) * n, n);
-	rc = vfm_npy_save(path, VFM_NPY_F16, 4, shape, half, err);
+	rc = save_array(path, &npy, half, sha256, err);
 	vfm_big_free(half, ch * t * n * 2);
 	return rc;
 }
@@ -129,7 +140,7 @@ static double record_rate(const json_t *rec)
 	return (double)num / den;
 }
 
-static void set_latent(json_t *rec, const struct enc *c, const char *path, bool image)
+static void set_latent(json_t *rec, const struct enc *c, const char *path, const char *sha256, bool image)
 {
 	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : record_rate(rec);
 	struct vfm_maker maker = vfm_tokenizer_maker(&c->e->tokenizer);
@@ -137,10 +148,10 @@ static void set_latent(json_t *rec, const struct enc *c, const char *path, bool 
 
 	vfm_maker_label(&maker, label);
 	json_object_set_new(rec, "latent",
-		json_pack("{s:s,s:[i,I,i,i],s:s,s:s,s:I,s:i,s:i,s:o}", "path", path, "shape", c->e->tokenizer.channels,
-			(json_int_t)c->latent_frames, c->h, c->w, "dtype", "float16", "tokenizer", label, "frames",
-			(json_int_t)c->frames, "width", c->width, "height", c->height, "fps",
-			fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null()));
+		json_pack("{s:s,s:s,s:[i,I,i,i],s:s,s:s,s:I,s:i,s:i,s:o}", "path", path, "sha256", sha256, "shape",
+			c->e->tokenizer.channels, (json_int_t)c->latent_frames, c->h, c->w, "dtype", "float16",
+			"tokenizer", label, "frames", (json_int_t)c->frames, "width", c->width, "height", c->height,
+			"fps", fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null()));
 }
 
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err)
@@ -148,6 +159,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 	struct vfm_video_opts opts = {.threads = e->threads, .deadline_s = e->timeout_s};
 	struct enc c = {.e = e};
 	const char *id = vfm_rec_str(rec, "id", NULL);
+	char sha256[VFM_SHA256_HEX];
 	struct vfm_rec_media m;
 	char *path = NULL;
 	int rc;
@@ -160,8 +172,8 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 		TRY_OUT(vfm_video_seek(c.video, m.start_frame, m.start_pts, err));
 	TRY_OUT(take_all(&c, &m, err));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
-	TRY_OUT(save_latent(&c, path, err));
-	set_latent(rec, &c, path, m.is_image);
+	TRY_OUT(save_latent(&c, path, sha256, err));
+	set_latent(rec, &c, path, sha256, m.is_image);
 out:
 	vfm_video_close(c.video);
 	if (c.rgb)
@@ -175,28 +187,33 @@ out:
 
 int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err)
 {
+	const json_t *given = json_object_get(rec, "caption");
 	const char *caption = vfm_rec_str(rec, "caption", ""), *id = vfm_rec_str(rec, "id", NULL);
-	const int64_t shape[2] = {vfm_textbytes_rows(caption), vfm_textbytes_dim(embedder)};
+	struct vfm_npy npy = {.ndim = 2, .shape = {vfm_textbytes_rows(caption), vfm_textbytes_dim(embedder)}};
 	struct vfm_maker maker = vfm_textbytes_maker(embedder);
-	size_t n = (size_t)(shape[0] * shape[1]);
-	char label[VFM_MAKER_LABEL];
+	size_t n = vfm_npy_count(&npy);
+	char label[VFM_MAKER_LABEL], sha256[VFM_SHA256_HEX], caption_sha256[VFM_SHA256_HEX];
 	uint16_t *half;
 	float *rows;
 	char *path;
 	int rc;
 
 	TRY(vfm_sample_key_check(id, err));
+	if (given && !json_is_string(given) && !json_is_null(given))
+		return vfm_fail(err, VFM_EINPUT, "caption: expected a string; a record has one caption");
 	rows = vfm_malloc(n * sizeof(*rows)); /* at most 512 x 8192 */
 	half = vfm_malloc(n * sizeof(*half));
 	path = vfm_strfmt("%s/%s.text.npy", dir, id);
 	vfm_textbytes_embed(embedder, caption, rows);
 	vfm_f16s_from_f32(half, rows, n);
-	rc = vfm_npy_save(path, VFM_NPY_F16, 2, shape, half, err);
+	rc = save_array(path, &npy, half, sha256, err);
 	vfm_maker_label(&maker, label);
+	vfm_caption_sha256(rec, caption_sha256);
 	if (rc >= 0)
 		json_object_set_new(rec, "text",
-			json_pack("{s:s,s:[I,I],s:s,s:s}", "path", path, "shape", (json_int_t)shape[0],
-				(json_int_t)shape[1], "dtype", "float16", "embedder", label));
+			json_pack("{s:s,s:s,s:s,s:[I,I],s:s,s:s}", "path", path, "sha256", sha256, "caption_sha256",
+				caption_sha256, "shape", (json_int_t)npy.shape[0], (json_int_t)npy.shape[1], "dtype",
+				"float16", "embedder", label));
 	free(rows);
 	free(half);
 	free(path);

@@ -320,22 +320,26 @@ size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t
 }
 
 int vfm_npy_save(
-	const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data, struct vfm_err *err)
+	const char *path, const struct vfm_npy *n, const void *data, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
 {
-	struct vfm_npy n = {.type = type, .ndim = ndim};
 	char header[VFM_NPY_HEADER_MAX];
+	size_t hlen = vfm_npy_header(header, n->type, n->ndim, n->shape);
+	size_t bytes = vfm_npy_count(n) * types[n->type].size;
+	struct vfm_sha256 *digest;
 	struct vfm_atomic a;
-	size_t hlen, bytes;
 
-	memcpy(n.shape, shape, (size_t)ndim * sizeof(*shape));
-	hlen = vfm_npy_header(header, type, ndim, shape);
-	bytes = vfm_npy_count(&n) * types[type].size;
 	TRY(vfm_atomic_open(&a, path, err));
 	if (fwrite(header, 1, hlen, a.f) != hlen || fwrite(data, 1, bytes, a.f) != bytes) {
 		int rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
 
 		vfm_atomic_abort(&a);
 		return rc;
+	}
+	if (sha256) {
+		digest = vfm_sha256_new();
+		vfm_sha256_add(digest, header, hlen);
+		vfm_sha256_add(digest, data, bytes);
+		vfm_sha256_end(digest, sha256);
 	}
 	return vfm_atomic_commit(&a, err);
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 
 #define VFM_NPY_DIMS       8
 #define VFM_NPY_HEADER_MAX 4096
@@ -55,8 +56,10 @@ int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *
  * [VFM_NPY_HEADER_MAX] and returns its length.  ndim <= VFM_NPY_DIMS. */
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape);
 
-int vfm_npy_save(const char *path, enum vfm_npy_type type, int ndim, const int64_t *shape, const void *data,
-	struct vfm_err *err); /* atomic */
+/* Writes a file atomically: type and shape of n, and its elements.  `sha256` gets the digest of the file; NULL: none.
+ */
+int vfm_npy_save(
+	const char *path, const struct vfm_npy *n, const void *data, char sha256[VFM_SHA256_HEX], struct vfm_err *err);
 
 /* IEEE 754 binary16, round to nearest even; overflow becomes infinity, NaN stays NaN. */
 void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n);

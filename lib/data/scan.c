@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "data/binding.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
 #include "data/tar.h"
@@ -80,7 +81,18 @@ static int take_text(struct vfm_record *r, const uint8_t *data, const struct vfm
 	return 0;
 }
 
-static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
+/* A record of this toolkit ("v") has its key as id; those of other programs may use "id" for something else. */
+static int check_record_id(const struct vfm_scan_sample *m, const json_t *rec, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+
+	if (!json_object_get(rec, "v") || !id || strcmp(id, m->key) == 0)
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "json: the record is that of sample '%.80s'", id);
+}
+
+static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
+	struct vfm_binding *binding, struct vfm_err *err)
 {
 	struct vfm_record *r = &m->rec;
 	double frames = 0, fps = 0;
@@ -98,7 +110,11 @@ static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struc
 		r->fps_milli = (uint32_t)lround(fps * 1000);
 	if (strcmp(vfm_rec_str(j, "kind", ""), "image") == 0)
 		r->flags |= VFM_REC_IMAGE;
-	rc = vfm_makers_from_record(&m->makers, j, err);
+	rc = check_record_id(m, j, err);
+	if (rc >= 0)
+		rc = vfm_makers_from_record(&m->makers, j, err);
+	if (rc >= 0)
+		rc = vfm_binding_of(binding, j, err);
 	r->json_offset = p->offset;
 	r->json_bytes = (uint32_t)p->bytes;
 	r->json_crc = vfm_crc32c(0, data + p->offset, p->bytes);
@@ -106,9 +122,25 @@ static int take_json(struct vfm_scan_sample *m, const uint8_t *data, const struc
 	return rc;
 }
 
+/* Compares the members of a sample with the digests of its record. */
+static int check_binding(
+	struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_binding *b, struct vfm_err *err)
+{
+	const struct vfm_record *r = &m->rec;
+
+	TRY(vfm_binding_check(b->latent, data + r->latent_offset, r->latent_bytes, "latent.npy", err));
+	if (b->text[0] && !r->text_bytes)
+		return vfm_fail(err, VFM_EINPUT, "text.npy is missing");
+	TRY(vfm_binding_check(b->text, data + r->text_offset, r->text_bytes, "text.npy", err));
+	m->is_bound = vfm_binding_is_whole(b, r->text_bytes > 0);
+	m->files = vfm_binding_number(b);
+	return 0;
+}
+
 /* All parts are known: builds the record. */
 static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data)
 {
+	struct vfm_binding binding = {0};
 	unsigned seen = 0;
 	struct vfm_err err = {0};
 
@@ -128,7 +160,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 			rc = take_text(&m->rec, data, p, &err);
 		} else if (strcmp(p->name, "json") == 0) {
 			bit = 4;
-			rc = take_json(m, data, p, &err);
+			rc = take_json(m, data, p, &binding, &err);
 		} else if (!(m->rec.flags & VFM_REC_MEDIA)) {
 			m->rec.flags |= VFM_REC_MEDIA;
 			m->rec.media_offset = p->offset;
@@ -142,6 +174,8 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		set_fault(s, m, "latent.npy is missing");
 	if (!(seen & 4))
 		set_fault(s, m, "json is missing");
+	if (!m->fault && check_binding(m, data, &binding, &err) < 0)
+		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);
 	if (!m->rec.frames)
 		m->rec.frames = m->rec.flags & VFM_REC_IMAGE ? 1 : m->rec.t * 4u;
 }

@@ -5,6 +5,7 @@
 #ifndef VFM_DATA_SCAN_H
 #define VFM_DATA_SCAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -19,7 +20,10 @@ struct vfm_scan_part {
 struct vfm_scan_sample {
 	const char *key;
 	const char *fault;        /* NULL, or why it cannot be an index record */
+	const char *mismatch;     /* NULL, or what contradicts the digests of its record */
 	struct vfm_makers makers; /* as its json names them */
+	bool is_bound;            /* its record has digests of latents, text and caption (data/binding.h) */
+	uint64_t files;           /* vfm_binding_number of its record */
 	struct vfm_record rec;    /* shard and index are 0; valid without fault */
 	struct vfm_scan_part *parts;
 	int n_parts;

@@ -63,76 +63,6 @@ struct loop {
 
 /* ---- records ---- */
 
-const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise)
-{
-	const char *s = json_string_value(json_object_get(rec, key));
-
-	return s ? s : otherwise;
-}
-
-const json_t *vfm_rec_at(const json_t *rec, const char *path)
-{
-	char key[128];
-	const char *dot;
-
-	while ((dot = strchr(path, '.'))) {
-		if ((size_t)(dot - path) >= sizeof(key))
-			return NULL;
-		memcpy(key, path, (size_t)(dot - path));
-		key[dot - path] = 0;
-		rec = json_object_get(rec, key);
-		path = dot + 1;
-	}
-	return json_object_get(rec, path);
-}
-
-bool vfm_rec_num(const json_t *rec, const char *path, double *out)
-{
-	const json_t *v = vfm_rec_at(rec, path);
-
-	if (!v && !strchr(path, '.'))
-		v = json_object_get(json_object_get(rec, "score"), path);
-	if (!json_is_number(v))
-		return false;
-	*out = json_number_value(v);
-	return true;
-}
-
-bool vfm_rec_is_out(const json_t *rec)
-{
-	return json_object_get(rec, "error") || json_object_get(rec, "drop");
-}
-
-int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err)
-{
-	int64_t start = 0, end = -1, pts = INT64_MIN;
-	const char *kind = vfm_rec_str(rec, "kind", "video");
-
-	*m = (struct vfm_rec_media){.src = vfm_rec_str(rec, "src", NULL), .is_image = !strcmp(kind, "image")};
-	if (!m->src)
-		return vfm_fail(err, VFM_EINPUT, "the record has no src");
-	if (vfm_json_i64(rec, "", "start_frame", false, 0, INT64_MAX / 2, &start, err) < 0 ||
-		vfm_json_i64(rec, "", "end_frame", false, 0, INT64_MAX / 2, &end, err) < 0 ||
-		vfm_json_i64(rec, "", "start_pts", false, INT64_MIN, INT64_MAX, &pts, err) < 0)
-		return VFM_EINPUT;
-	if (end >= 0 && end <= start)
-		return vfm_fail(err, VFM_EINPUT, "end_frame: expected more than start_frame %lld, got %lld",
-			(long long)start, (long long)end);
-	m->start_frame = start;
-	m->end_frame = end;
-	m->start_pts = pts;
-	return 0;
-}
-
-int vfm_rec_check_version(const json_t *rec, struct vfm_err *err)
-{
-	const json_t *v = json_object_get(rec, "v");
-
-	if (!v || (json_is_integer(v) && json_integer_value(v) == 1))
-		return 0;
-	return vfm_fail(err, VFM_EINPUT, "v: expected record version 1");
-}
-
 void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...)
 {
 	char text[512];
@@ -187,24 +117,6 @@ static void add_line(struct slot *slot, const json_t *rec)
 
 /* ---- marks ---- */
 
-/* The digest of `head` and of a record without the keys of the NULL-terminated list `without`. */
-static void digest_record(const char *head, const json_t *rec, const char *const *without, char hex[VFM_SHA256_HEX])
-{
-	json_t *copy = json_copy((json_t *)rec); /* shallow */
-	struct vfm_buf b = {0};
-	char *text;
-
-	for (; *without; without++)
-		json_object_del(copy, *without);
-	text = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
-	vfm_buf_adds(&b, head);
-	vfm_buf_adds(&b, text ? text : "");
-	vfm_sha256_of(b.data, b.len, hex);
-	vfm_buf_release(&b);
-	free(text);
-	json_decref(copy);
-}
-
 /* The mark of the outputs for an input record; see stage.h. */
 static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark[VFM_DONE_MARK])
 {
@@ -212,7 +124,7 @@ static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark
 	char hex[VFM_SHA256_HEX], *head;
 
 	head = vfm_strfmt("%s %d\n%s\n", s->name, s->version, s->options ? s->options : "");
-	digest_record(head, rec, without, hex);
+	vfm_rec_digest(head, rec, without, hex);
 	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
 	free(head);
 }
@@ -364,7 +276,7 @@ static void check_duplicate(struct loop *l, json_t *rec)
 
 	if (!l->s->unique_ids || !id || vfm_rec_is_out(rec))
 		return;
-	digest_record("", rec, without, hex);
+	vfm_rec_digest("", rec, without, hex);
 	hex[16] = 0;
 	content = strtoull(hex, NULL, 16);
 	first = vfm_sample_set_add(&l->ids, (struct vfm_sample_seen){vfm_sample_id(id), l->n_lines, content});

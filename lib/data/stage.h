@@ -29,6 +29,7 @@
 
 #include "base/err.h"
 #include "base/opt.h"
+#include "data/record.h"
 
 /* ---- options that every stage takes ---- */
 
@@ -124,27 +125,7 @@ struct vfm_stage_counts {
  * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not go on. */
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
 
-/* ---- small helpers on records ---- */
-
-/* Returns a record's string by key, or `otherwise`. */
-const char *vfm_rec_str(const json_t *rec, const char *key, const char *otherwise);
-/* Returns a value by dotted path ("latent.path"), or NULL. */
-const json_t *vfm_rec_at(const json_t *rec, const char *path);
-/* A number by dotted path ("score.motion", "width"); a path without a dot that the
- * record lacks is looked up in "score" too.  Returns false when there is none (or it is null). */
-bool vfm_rec_num(const json_t *rec, const char *path, double *out);
-/* VFM_EINPUT: "v" is there and is not 1. */
-int vfm_rec_check_version(const json_t *rec, struct vfm_err *err);
-/* The frames that a record stands for: all of `src`, or after split, before clip, a range of it. */
-struct vfm_rec_media {
-	const char *src; /* belongs to the record */
-	bool is_image;
-	int64_t start_frame, end_frame; /* end exclusive; -1: to the end */
-	int64_t start_pts;              /* for vfm_video_seek; INT64_MIN: unknown */
-};
-int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
-/* Whether the record has "error" or "drop". */
-bool vfm_rec_is_out(const json_t *rec);
+/* ---- parts ---- */
 
 /* "I/N" -> part I (from 0) of N; NULL asks Slurm's environment: SLURM_ARRAY_TASK_ID, _COUNT
  * (_MIN, _STEP), else SLURM_PROCID, SLURM_NTASKS within a step; else 0 of 1. */

@@ -17,6 +17,7 @@ struct verify {
 	void (*tell)(const struct vfm_fault *f, void *ctx);
 	void *ctx;
 	struct vfm_verify_counts *counts;
+	struct vfm_makers makers; /* of the index, and of the samples so far if it names none */
 };
 
 static void tell(struct verify *v, const char *shard, int64_t index, const char *key, const char *what)
@@ -51,6 +52,25 @@ static const char *difference(const struct vfm_record *r, const struct vfm_recor
 	return NULL;
 }
 
+/* Compares a sample with the others: NULL, or the fault in err. */
+static const char *conflict(
+	struct verify *v, uint32_t shard, uint32_t index, const struct vfm_scan_sample *m, struct vfm_err *err)
+{
+	struct vfm_sample_seen s = {m->rec.id, (int64_t)((uint64_t)shard << 32 | index), (uint64_t)v->counts->datasets};
+	const struct vfm_sample_seen *first = vfm_sample_set_add(&v->counts->ids, s);
+
+	if (first && first->content == s.content) {
+		vfm_fail(err, VFM_EINPUT, "sample %u of shard %u has this key, too", (uint32_t)first->place,
+			(uint32_t)(first->place >> 32));
+		return err->msg;
+	}
+	v->counts->shared += first != NULL;
+	if (vfm_makers_check(&m->makers, "the sample", &v->makers, "the dataset", err) < 0)
+		return err->msg;
+	vfm_makers_fill(&v->makers, &m->makers);
+	return NULL;
+}
+
 static void check_samples(struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, const struct vfm_scan *s)
 {
 	struct vfm_err err = {0};
@@ -61,10 +81,15 @@ static void check_samples(struct verify *v, const struct vfm_index_shard *sh, ui
 		const char *what = m->fault;
 
 		v->counts->samples++;
+		v->counts->unbound += !m->fault && !m->is_bound;
 		if (!what && vfm_index_get(v->ix, shard, i, &r, &err) < 0)
 			what = err.msg;
 		else if (!what)
 			what = difference(&r, &m->rec);
+		if (!what)
+			what = m->mismatch;
+		if (!what)
+			what = conflict(v, shard, i, m, &err);
 		if (what)
 			tell(v, sh->name, i, m->key, what);
 	}
@@ -107,12 +132,14 @@ static void check_shard(struct verify *v, uint32_t shard)
 int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void *ctx), void *ctx,
 	struct vfm_verify_counts *counts, struct vfm_err *err)
 {
-	struct verify v = {dir, NULL, tell_fn, ctx, counts};
+	struct verify v = {.dir = dir, .tell = tell_fn, .ctx = ctx, .counts = counts};
 	uint32_t n;
 	char *extra;
 
 	TRY(vfm_index_open(&v.ix, dir, err));
 	v.dir = vfm_index_dir(v.ix);
+	v.makers = vfm_index_makers(v.ix);
+	counts->datasets++;
 	n = vfm_index_n_shards(v.ix);
 	for (uint32_t i = 0; i < n; i++)
 		check_shard(&v, i);
@@ -122,4 +149,9 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	free(extra);
 	vfm_index_close(v.ix);
 	return 0;
+}
+
+void vfm_verify_release(struct vfm_verify_counts *counts)
+{
+	vfm_sample_set_release(&counts->ids);
 }

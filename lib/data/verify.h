@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/sample_key.h"
 
 struct vfm_fault { /* strings live during the call */
 	const char *dir;
@@ -14,13 +15,18 @@ struct vfm_fault { /* strings live during the call */
 	const char *what;
 };
 
-struct vfm_verify_counts {
-	int64_t shards, samples, bytes, faults;
+struct vfm_verify_counts { /* `= {0}`, and release at the end */
+	int64_t datasets, shards, samples, bytes, faults;
+	int64_t unbound;           /* samples whose record lacks digests (data/binding.h) */
+	int64_t shared;            /* samples that an earlier dataset has, too */
+	struct vfm_sample_set ids; /* of all samples */
 };
 
-/* Compares everything, reports each fault, and adds to `counts`.  Returns 0 also if it found faults; VFM_EUSAGE: the
+/* Compares everything, reports each fault, and adds to `counts`.  A key that stands twice in a dataset is a fault; one
+ * of an earlier dataset is only counted.  Returns 0 also if it found faults; VFM_EUSAGE: the
  * dataset has no index. */
 int vfm_verify(const char *dir, void (*tell)(const struct vfm_fault *f, void *ctx), void *ctx,
 	struct vfm_verify_counts *counts, struct vfm_err *err);
+void vfm_verify_release(struct vfm_verify_counts *counts);
 
 #endif

@@ -152,16 +152,18 @@ static void save_writes_what_parse_reads(void **state)
 {
 	char path[] = "/tmp/vfm_npy_XXXXXX";
 	float x[6] = {1, 2, 3, 4, 5, 6};
-	int64_t shape[2] = {2, 3};
+	struct vfm_npy n = {.type = VFM_NPY_F32, .ndim = 2, .shape = {2, 3}};
+	char hex[VFM_SHA256_HEX], want[VFM_SHA256_HEX];
 	struct vfm_err err = {0};
-	struct vfm_npy n;
 	char data[256];
 	ssize_t len;
 	int fd;
 
 	(void)state;
 	close(mkstemp(path));
-	assert_int_equal(vfm_npy_save(path, VFM_NPY_F32, 2, shape, x, &err), 0);
+	assert_int_equal(vfm_npy_save(path, &n, x, hex, &err), 0);
+	assert_int_equal(vfm_sha256_file(path, want, &err), 0);
+	assert_string_equal(hex, want);
 	fd = open(path, O_RDONLY);
 	len = read(fd, data, sizeof(data));
 	close(fd);

@@ -1,0 +1,183 @@
+#!/bin/bash
+# Latents, texts and captions of a sample belong together: duplicate ids, files of another record, edited captions,
+# values that are not finite, datasets of several encoders.
+. "${0%/*}/lib.sh"
+
+vfm-curate synth -q -n 6 -d syn >syn.jsonl
+vfm-curate encode -q -d enc syn.jsonl >enc.jsonl
+id=$(head -1 enc.jsonl | jq -r .id)
+
+# ---- two records with one id
+(cat syn.jsonl; head -1 syn.jsonl | jq -c '.caption = "another caption"'; head -2 syn.jsonl | tail -1 | jq -c '.src = "./" + .src') >twice.jsonl
+for j in 1 4; do
+	run vfm-curate encode -j $j -d "twice$j" twice.jsonl
+	rc_is 1 "-j $j: a second caption for an id: status 1"
+	is "$(jq -r '.error // empty' <<<"$out")" \
+		"input record 1 has the id '$id' too, but differs: give each record an id of its own, also for a second caption of a clip" "-j $j: and an error"
+	is "$(jq -r '.drop // empty' <<<"$out")" "encode: the same as input record 2" "-j $j: an equal file is dropped"
+	ok "-j $j: the files are those of the first" cmp "enc/$id.text.npy" "twice$j/$id.text.npy"
+	like "$err" "8 in = 6 out \+ 1 dropped \+ 1 failed" "-j $j: the counts add up"
+done
+printf '%s\n' "$out" >twice.out
+run vfm-curate encode -d twice1 --done twice.out twice.jsonl
+is "$rc $(jq -r '.error // empty' <<<"$out" | wc -l)" "1 1" "--done: the second is not copied from the first"
+run vfm-curate clip -d clips <<<"$(head -1 syn.jsonl; head -1 syn.jsonl | jq -c '.end_frame = 5')"
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input record 1 has the id '$(cut -c-5 <<<"$id")" "clip: likewise"
+run vfm-curate shard -d twice.data <<<"$(head -1 enc.jsonl; head -2 enc.jsonl | tail -1 | jq -c ".id = \"$id\"")"
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input record 1 has the id '$(cut -c-5 <<<"$id")" "shard: likewise"
+run vfm-curate encode -d list <<<"$(head -1 syn.jsonl | jq -c '.caption = ["a", "b"]')"
+is "$rc $(jq -r .error <<<"$out")" "1 caption: expected a string; a record has one caption" "a list of captions is not an empty caption"
+is "$(jq -r 'select(.caption | type != "string") | .id' enc.jsonl)" "" "and all others are strings"
+
+# Two parts do not see each other's records; the digest tells that a file was overwritten.
+mkdir parts
+vfm-curate encode -q -d parts <<<"$(head -1 syn.jsonl)" >part0.jsonl
+vfm-curate encode -q -d parts <<<"$(head -1 syn.jsonl | jq -c '.caption = "of another part"')" >part1.jsonl
+run vfm-curate shard -d parts.data part0.jsonl
+is "$rc $(jq -r .error <<<"$out" | sed 's/ is .*//')" "1 parts/$id.text.npy" "a file that another part has overwritten is refused"
+ok "and taken for the record that wrote it" vfm-curate shard -d parts.data part1.jsonl
+
+# ---- digests
+is "$(jq -r '.latent.sha256, .text.sha256' enc.jsonl | tr '\n' ' ')" \
+	"$(jq -r '.latent.path, .text.path' enc.jsonl | while read -r f; do sha256sum "$f" | cut -c-64; done | tr '\n' ' ')" "encode writes the sha256 of the files"
+is "$(jq -r .text.caption_sha256 enc.jsonl | head -1)" "$(head -1 enc.jsonl | jq -rj .caption | sha256sum | cut -c-64)" "and of the caption"
+(jq -c 'select(.id == "'"$id"'") | .caption = "edited"' enc.jsonl; sed -n '2p;3p' enc.jsonl) >edited.jsonl
+run vfm-curate shard -d edited edited.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the text was made from another caption (text.caption_sha256)" "a caption edited after encode is refused"
+(sed -n 1p enc.jsonl | jq -c '.text = $o.text' --argjson o "$(sed -n 2p enc.jsonl)") >swapped.jsonl
+run vfm-curate shard -d swapped swapped.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the text was made from another caption (text.caption_sha256)" "so is the text of another record"
+for bad in '"x"' 5 '"'"$(printf 'A%.0s' {1..64})"'"'; do
+	run vfm-curate shard -d "bad$RANDOM" <<<"$(head -1 enc.jsonl | jq -c ".latent.sha256 = $bad")"
+	is "$rc $(jq -r .error <<<"$out")" "1 latent.sha256: expected 64 lower-case hexadecimal digits" "a digest that is none: $bad"
+done
+cp -r enc enc2
+cp "enc2/$(sed -n 2p enc.jsonl | jq -r .id).latent.npy" "enc2/$id.latent.npy"
+sed 's/"enc\//"enc2\//g' enc.jsonl >enc2.jsonl
+run vfm-curate shard -d other enc2.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | sed 's/:.*//')" "1 enc2/$id.latent.npy is not the file of this record" "latents of another record are refused"
+is "$(jq -c 'select(.shard != null)' <<<"$out" | wc -l)" 5 "the others are written"
+
+vfm-curate shard -q -d data enc.jsonl >data.jsonl
+run vfm-curate verify data
+is "$rc" 0 "verify: no faults"
+unlike "$err" "sha256" "and all samples are bound"
+# resharded DIR: packs the members of ./m into DIR/000000.tar and indexes them
+reshard() {
+	rm -rf "$1"
+	mkdir "$1"
+	(cd m && tar -cf "../$1/000000.tar" --sort=name -- *)
+	vfm-curate shard -q -d "$1" --resume /dev/null >/dev/null
+}
+mkdir m && tar -xf data/000000.tar -C m
+b=$(sed -n 2p enc.jsonl | jq -r .id)
+cp "m/$b.text.npy" "m/$id.text.npy"
+run reshard pair
+is "$rc $(grep -c "sample .* ('$id'): text.npy is not the file of this record" <<<"$err")" "2 1" "--resume: a member of another sample is refused"
+cp -r data verified && rm -r m/* && tar -xf data/000000.tar -C m
+python3 - "$id" "$b" <<-'END' || skip_all "no python3"
+	import sys, os
+	a, b = (open("m/%s.text.npy" % k, "rb").read() for k in sys.argv[1:3])
+	print(len(a) == len(b))
+END
+# The same damage in a shard whose index agrees with it: made by an index over records without digests.
+for f in m/*.json; do jq -c 'del(.latent.sha256, .text.sha256, .text.caption_sha256)' "$f" >t && mv t "$f"; done
+cp "m/$b.text.npy" "m/$id.text.npy"
+ok "--resume indexes members without digests" reshard loose
+run vfm-curate verify loose
+is "$rc $(grep -c "6 samples have no sha256" <<<"$err")" "0 1" "verify: nothing binds them, and it says so"
+jq -c 'del(.latent.sha256)' enc.jsonl >loose.jsonl
+run vfm-curate shard -d loose2 loose.jsonl
+is "$rc $(grep -c "6 records have no sha256" <<<"$err")" "0 1" "shard: says so too"
+jq -c '.id = "x"' "m/$id.json" >t && mv t "m/$id.json"
+run reshard renamed
+is "$rc $(grep -c "json: the record is that of sample 'x'" <<<"$err")" "2 1" "a record under the key of another is refused"
+
+# --resume keeps samples of an earlier run, but not under other contents.
+run vfm-curate shard -d data --resume <<<"$(head -1 syn.jsonl | jq -c '.caption = "new"' | vfm-curate encode -q -d new)"
+is "$rc $(jq -r .error <<<"$out")" "1 the sample '$id' is in shard 0 with other latents or text: write a new dataset" "--resume: a sample with another text is no repetition"
+run vfm-curate shard -d data --resume enc.jsonl
+is "$rc $out" "0 $(cat data.jsonl)" "--resume: the same samples are"
+
+# ---- keys
+rm -r m/* && tar -xf data/000000.tar -C m
+tar -cf key.tar --transform "s,^m/$id,../$id," m/"$id".*
+for key in "../$id" "a//b" "/abs" "new
+line" "tab	" ".."/x; do
+	rm -rf keys && mkdir keys
+	python3 - "$key" "$id" <<-'END'
+		import io, sys, tarfile
+		with tarfile.open("keys/000000.tar", "w", format=tarfile.USTAR_FORMAT) as t:
+		    for part in ("latent.npy", "text.npy", "json"):
+		        data = open("m/%s.%s" % (sys.argv[2], part), "rb").read()
+		        if part == "json":
+		            data = data.replace(b'"v":1,', b'')
+		        i = tarfile.TarInfo("%s.%s" % (sys.argv[1], part))
+		        i.size = len(data)
+		        t.addfile(i, io.BytesIO(data))
+	END
+	run vfm-curate shard -q -d keys --resume /dev/null
+	is "$rc $(grep -c "cannot be a member of a shard" <<<"$err")" "2 1" "a key in a shard: '${key//[[:cntrl:]]/?}'"
+done
+rm -rf keys && mkdir -p keys m2/dir.x && for f in m/"$id".*; do cp "$f" "m2/dir.x/0001.${f#*.}"; done
+sed -i 's/"v":1,//' m2/dir.x/0001.json
+(cd m2 && tar -cf ../keys/000000.tar ./dir.x/0001.*)
+ok "a key with folders is one" vfm-curate shard -q -d keys --resume /dev/null
+ok "and verify likes it" vfm-curate verify keys
+for bad in '../x' 'a/b' 'a\nb' '' '.hidden' '__x' 'a.b' 'a\u007fb'; do
+	run vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".id = \"$bad\"")"
+	is "$rc $(jq -r .error <<<"$out" | grep -c "cannot be a sample's key\|has no id")" "1 1" "the id '$bad'"
+done
+is "$(find . -name 'x.*' -o -path './hostile/*')" "" "no file is written for them"
+
+# ---- duplicates in a dataset
+rm -rf dup && mkdir dup && cp data/000000.tar dup && cp data/000000.tar dup/000001.tar
+run vfm-curate shard -q -d dup --resume /dev/null
+is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key was there before" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
+cp -r data copy
+run vfm-curate verify data copy
+is "$rc $(grep -c "6 samples have the key of a sample of another dataset" <<<"$err")" "0 1" "verify: counts the samples that two datasets share"
+
+# ---- values that are not finite
+# poison FILE BYTE HEX DIGEST-KEY: a copy of enc.jsonl's first record whose file has HEX at BYTE
+poison() {
+	local f=poison/$id.$1.npy
+	mkdir -p poison
+	cp "enc/$id.$1.npy" "$f"
+	printf "$3" | dd of="$f" bs=1 seek="$2" conv=notrunc status=none
+	(head -1 enc.jsonl | jq -c ".$1.path = \"$f\" | .$1.sha256 = \"$(sha256sum <"$f" | cut -c-64)\""; sed -n '2,$p' enc.jsonl) >poison.jsonl
+}
+poison latent 1000 '\x01\x7e'
+run vfm-curate shard -d nan poison.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 poison/$id.latent.npy: element [0,3,0,4] is NaN" "shard: NaN in latents"
+ok "the rest is a dataset" vfm-curate verify nan
+poison text 130 '\x00\xfc'
+run vfm-curate shard -d inf poison.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 poison/$id.text.npy: element [0,1] is infinite" "shard: infinity in a text"
+cp "poison/$id.text.npy" "m/$id.text.npy"
+sed -i 's/"sha256":"[^"]*",//g' "m/$id.json"
+run reshard infinite
+is "$rc $(grep -c "('$id'): text.npy: element \[0,1\] is infinite" <<<"$err")" "2 1" "--resume: infinity in a member"
+
+# ---- encoders
+vfm-curate encode -q -d enc8 --tokenizer wavelet:8 syn.jsonl >enc8.jsonl
+vfm-curate encode -q -d encb --text bytes:64 syn.jsonl >encb.jsonl
+run vfm-curate shard -d mixed <<<"$(sed -n 1p enc.jsonl; sed -n 2p enc8.jsonl; sed -n 3p encb.jsonl
+	sed -n 4p enc.jsonl | jq -c 'del(.latent.tokenizer)'; sed -n 5p enc8.jsonl | jq -c '.latent.tokenizer = "wavelet:16"'
+	sed -n 6p encb.jsonl | jq -c '.text.embedder = "bytes:1024"')"
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'wavelet:8', the dataset has 'wavelet:16'
+the sample has text encoder 'bytes:64', the dataset has 'bytes:1024'
+the sample names no tokenizer, the dataset has 'wavelet:16'
+the sample has 8 latent channels, the dataset has 16
+the sample has a text of width 64, the dataset has 1024" "shard: records of other encoders"
+run vfm-curate shard -d mixed --resume <<<"$(sed -n 2p enc8.jsonl)"
+is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'wavelet:8', the dataset has 'wavelet:16'" "shard --resume: likewise"
+vfm-curate shard -q -d data8 enc8.jsonl >data8.jsonl
+rm -rf two && mkdir two && cp data/000000.tar two
+vfm-curate synth -q -n 2 --seed 1 -d syn1 | vfm-curate encode -q -d enc1 --tokenizer wavelet:8 | vfm-curate shard -q -d data1 >/dev/null
+cp data1/000000.tar two/000001.tar
+run vfm-curate shard -q -d two --resume /dev/null
+is "$rc $(grep -c "the sample has tokenizer 'wavelet:8', the dataset has 'wavelet:16'" <<<"$err")" "2 1" "shard --resume: shards of two tokenizers"
+run vfm-pack -c 1024 data data8
+is "$rc $(grep -c "set 'data8' has 8 latent channels, set 'data' has 16" <<<"$err")" "2 1" "vfm-pack: sets of two tokenizers"
+done_testing
