@@ -52,11 +52,11 @@ struct vfm_record {
 	uint32_t crc;                                  /* crc32c of the 124 bytes before it */
 };
 
-struct vfm_index_shard {      /* 64 bytes, in the format of the file */
-	char name[32];        /* relative to the index's folder, NUL-padded; no '/', does not start with '.' */
-	uint64_t bytes;       /* of the tar */
-	uint64_t first;       /* record number of its first sample */
-	uint32_t count;       /* samples */
+struct vfm_index_shard { /* 64 bytes, in the format of the file */
+	char name[32];   /* relative to the index's folder, NUL-padded; no '/', no control character, no leading '.' */
+	uint64_t bytes;  /* of the tar */
+	uint64_t first;  /* record number of its first sample */
+	uint32_t count;  /* samples */
 	uint32_t reserved[2]; /* 0 */
 	uint32_t crc;         /* crc32c of the 60 bytes before it */
 };
