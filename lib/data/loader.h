@@ -36,7 +36,8 @@ struct vfm_loader_stats {
 
 struct vfm_loader;
 
-/* Opens the indexes of all sets and compares them with the header: records, channels, text_dim, sha256.
+/* Opens the indexes of all sets and compares them with the header: records, encoders, channels,
+ * text_dim, sha256.
  * The manifest must outlive the loader.  NULL on failure. */
 struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */

@@ -349,6 +349,27 @@ static void nan_is_damage(void **state)
 	assert_int_equal(first_failure(&o, &err), 0);
 }
 
+static void other_encoders_are_refused(void **state)
+{
+	struct vfm_loader_opts o = {0};
+	struct vfm_err err = {0};
+	char *text, *p;
+	size_t len;
+
+	(void)state;
+	assert_int_equal(vfm_read_file(plan_path, 1 << 20, &text, &len, &err), 0);
+	p = strstr(text, "\"sets\":");
+	assert_non_null(p);
+	p = vfm_strfmt(
+		"%.*s\"encoders\":{\"tokenizer\":{\"name\":\"wavelet:5\",\"version\":1}},%s", (int)(p - text), text, p);
+	assert_int_equal(vfm_write_file(plan_path, p, strlen(p), &err), 0);
+	assert_int_equal(first_failure(&o, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "the index has tokenizer 'wavelet:4', the manifest has 'wavelet:5'"));
+	free(p);
+	free(text);
+	make_manifest();
+}
+
 static void options_are_checked(void **state)
 {
 	static const struct vfm_loader_opts bad[] = {{.rank = 1}, {.rank = -1}, {.world = -1}, {.first_step = -1},
@@ -368,7 +389,7 @@ int main(void)
 		cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
 		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
 		cmocka_unit_test(damage_is_named), cmocka_unit_test(nan_is_damage),
-		cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(other_encoders_are_refused), cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
