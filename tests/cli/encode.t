@@ -52,6 +52,24 @@ run vfm-curate encode -d e7 <<<"$(head -1 syn.jsonl | jq -c 'del(.caption)')"
 is "$(jq -c .text.shape <<<"$out")" "[1,1024]" "without a caption: one row"
 like "$err" "1 records have no caption" "and a word about it"
 
+# --done copies what the same options made of the same record, and nothing else.
+run vfm-curate encode -d enc --done enc.jsonl - <<<"$(jq -c . syn.jsonl)"
+is "$out" "$(cat enc.jsonl)" "--done: the same records"
+like "$err" "4 in = 4 out .* 4 were done already" "--done: without encoding, also of records that jq has written"
+run vfm-curate encode -d e10 --done enc.jsonl --size 64x48 syn.jsonl
+is "$(jq -c .latent.shape[2:] <<<"$out" | sort -u)" "[6,8]" "--done: another size is encoded again"
+like "$err" "; 4 were done otherwise and are done again" "--done: and counted"
+run vfm-curate encode -d e10 --done enc.jsonl --tokenizer wavelet:16 --timeout 100 -j 2 <<<"$(head -2 syn.jsonl; sed -n 3p syn.jsonl | jq -c '.caption = "new"')"
+like "$err" "3 in = 3 out .* 2 were done already; 1 were done otherwise" "--done: another caption is; defaults, time limits and threads do not matter"
+cp -r enc gone && sed 's/"enc\//"gone\//g' enc.jsonl >gone.jsonl && rm "gone/$id.text.npy"
+run vfm-curate encode -d gone --done gone.jsonl syn.jsonl
+like "$err" "3 were done already; 1 were done otherwise" "--done: a file that is gone is made again"
+ok "--done: it is there" cmp "gone/$id.text.npy" "enc/$id.text.npy"
+run vfm-curate score --done syn.jsonl syn.jsonl
+is "$(jq -c '.score | type' <<<"$out" | sort -u)" '"object"' "--done: the output of another stage is not that of score"
+run vfm-curate stats --done syn.jsonl syn.jsonl
+is "$rc $err" "2 vfm-curate stats: --done: stats writes no records" "--done: nothing that stats could copy"
+
 # Records that fail, and those that come as failures.
 cat >bad.jsonl <<EOF
 {"v":1,"id":"gone","src":"no/such.mp4","kind":"video"}

@@ -2,6 +2,41 @@
 # Latents, texts and captions of a sample belong together: duplicate ids, files of another record, edited captions,
 # values that are not finite, datasets of several encoders.
 . "${0%/*}/lib.sh"
+for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
+
+# Writes an index that agrees with a damaged shard, as another program might:
+#   craft.py twice DIR        000000.tar again as shard 1
+#   craft.py put DIR N HEX    the latents of sample 0 hold these bytes at element N (2 bytes each)
+cat >craft.py <<'END'
+import struct, sys
+def crc32c(b):
+    c = 0xffffffff
+    for x in b:
+        c ^= x
+        for _ in range(8):
+            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
+    return c ^ 0xffffffff
+def seal(b):
+    return b[:-4] + struct.pack("<I", crc32c(b[:-4]))
+what, d = sys.argv[1:3]
+ix = open(d + "/index.vfmi", "rb").read()
+n, = struct.unpack_from("<Q", ix, 24)
+head, recs, shard = ix[:128], [ix[128 + 128 * i:256 + 128 * i] for i in range(n)], ix[128 + 128 * n:]
+tar = bytearray(open(d + "/000000.tar", "rb").read())
+if what == "twice":
+    recs += [seal(r[:8] + struct.pack("<I", 1) + r[12:]) for r in recs]
+    shard += seal(b"000001.tar".ljust(32, b"\0") + shard[32:40] + struct.pack("<Q", n) + shard[48:])
+    head = seal(head[:24] + struct.pack("<QI", 2 * n, 2) + head[36:48] + struct.pack("<QQ", 128 + 256 * n, 256 + 256 * n) + head[64:])
+    open(d + "/000001.tar", "wb").write(tar)
+else:
+    r = recs[0]
+    at, size, header = struct.unpack_from("<Q", r, 32)[0], struct.unpack_from("<I", r, 72)[0], struct.unpack_from("<H", r, 104)[0]
+    p = at + header + 2 * int(sys.argv[3])
+    tar[p:p + 2] = bytes.fromhex(sys.argv[4])
+    recs[0] = seal(r[:84] + struct.pack("<I", crc32c(bytes(tar[at:at + size]))) + r[88:])
+    open(d + "/000000.tar", "wb").write(tar)
+open(d + "/index.vfmi", "wb").write(head + b"".join(recs) + shard)
+END
 
 vfm-curate synth -q -n 6 -d syn >syn.jsonl
 vfm-curate encode -q -d enc syn.jsonl >enc.jsonl
@@ -75,11 +110,6 @@ cp "m/$b.text.npy" "m/$id.text.npy"
 run reshard pair
 is "$rc $(grep -c "sample .* ('$id'): text.npy is not the file of this record" <<<"$err")" "2 1" "--resume: a member of another sample is refused"
 cp -r data verified && rm -r m/* && tar -xf data/000000.tar -C m
-python3 - "$id" "$b" <<-'END' || skip_all "no python3"
-	import sys, os
-	a, b = (open("m/%s.text.npy" % k, "rb").read() for k in sys.argv[1:3])
-	print(len(a) == len(b))
-END
 # The same damage in a shard whose index agrees with it: made by an index over records without digests.
 for f in m/*.json; do jq -c 'del(.latent.sha256, .text.sha256, .text.caption_sha256)' "$f" >t && mv t "$f"; done
 cp "m/$b.text.npy" "m/$id.text.npy"
@@ -134,6 +164,10 @@ is "$(find . -name 'x.*' -o -path './hostile/*')" "" "no file is written for the
 rm -rf dup && mkdir dup && cp data/000000.tar dup && cp data/000000.tar dup/000001.tar
 run vfm-curate shard -q -d dup --resume /dev/null
 is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key was there before" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
+cp -r data again && python3 craft.py twice again
+run vfm-curate verify again
+is "$rc $(jq -r 'select(.key) | [.shard, .index, .error] | @tsv' <<<"$out" | head -2 | tr '\t' ' ')" "1 000001.tar 0 sample 0 of shard 0 has this key, too
+000001.tar 1 sample 1 of shard 0 has this key, too" "verify: a key in two shards"
 cp -r data copy
 run vfm-curate verify data copy
 is "$rc $(grep -c "6 samples have the key of a sample of another dataset" <<<"$err")" "0 1" "verify: counts the samples that two datasets share"
@@ -158,6 +192,17 @@ cp "poison/$id.text.npy" "m/$id.text.npy"
 sed -i 's/"sha256":"[^"]*",//g' "m/$id.json"
 run reshard infinite
 is "$rc $(grep -c "('$id'): text.npy: element \[0,1\] is infinite" <<<"$err")" "2 1" "--resume: infinity in a member"
+
+cp -r data crafted && python3 craft.py put crafted 5 ff7f # of 16-bit numbers with the low byte first
+run vfm-curate verify crafted
+is "$rc $(jq -r .error <<<"$out")" "1 latent.npy: element [0,0,0,5] is NaN" "verify: NaN under right checksums"
+cat >tiny.json <<'END'
+{"model": {"layers": 1, "hidden": 32, "heads": 2, "channels": 16, "text_dim": 1024}, "train": {"lr": 0.001}}
+END
+vfm-pack -q -c 1024 crafted >crafted.jsonl
+run vfm-train -q -c tiny.json --data crafted.jsonl -o run
+is "$rc $(wc -l <"$SCRATCH/io/err")" "1 1" "vfm-train: NaN ends the run with status 1"
+like "$err" "set 'crafted', shard 0, index 0: .*latent of sample 0 of shard 0: element \[0,0,0,5\] is NaN" "and names the sample"
 
 # ---- encoders
 vfm-curate encode -q -d enc8 --tokenizer wavelet:8 syn.jsonl >enc8.jsonl
