@@ -59,7 +59,7 @@ static int curve_read(struct curve *c, const char *run, struct vfm_err *err)
 		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds no steps yet", path);
 out:
 	free(path);
-	return rc < 0 ? VFM_EUSAGE : 0;
+	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
 /* Centred moving average over the values, except NaN, of `w` steps, which does not lag. */

@@ -78,7 +78,7 @@ static int import(struct vfm_ckpt *c, const char *part, int dtype, const char *c
 	if (config) {
 		j = vfm_json_load(config, 1 << 20, err);
 		if (!j)
-			return VFM_EUSAGE;
+			return err->code;
 	}
 	rc = vfm_ckpt_import(c, part, dtype, j, dst, step, err);
 	json_decref(j);

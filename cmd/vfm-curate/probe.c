@@ -203,7 +203,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	int rc;
 
 	(void)out, (void)worker;
-	rc = vfm_sha256_file(src, hex, err);
+	rc = vfm_sha256_file(src, NULL, hex, err);
 	if (rc == 0) {
 		hex[16] = 0;
 		json_object_del(rec, "src"); /* re-added below, so that the key "id" comes first */

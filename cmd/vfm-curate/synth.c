@@ -71,7 +71,7 @@ static int synth_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	TRY_OUT(vfm_synth_init(&scene, s->width, s->height, (int)s->frames, (uint64_t)s->seed,
 		(uint64_t)json_integer_value(json_object_get(rec, "number")), err));
 	TRY_OUT(write_clip(s, &scene, path, err));
-	TRY_OUT(vfm_sha256_file(path, hex, err));
+	TRY_OUT(vfm_sha256_file(path, NULL, hex, err));
 	TRY_OUT(vfm_probe_file(&facts, path, &opts, false, err));
 	hex[16] = 0;
 	json_object_del(rec, "number");

@@ -137,7 +137,7 @@ static int read_prompts(struct job *j, struct vfm_err *err)
 		item_add(j, rec, caption);
 	}
 	vfm_jsonl_close(&in);
-	return rc < 0 ? VFM_EUSAGE : 0;
+	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
 static int check_utf8(const char *opt, const char *text, struct vfm_err *err)

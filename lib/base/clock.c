@@ -19,3 +19,20 @@ double vfm_wall_time(void)
 {
 	return read_clock(CLOCK_REALTIME);
 }
+
+struct vfm_limit vfm_limit_start(double seconds)
+{
+	return (struct vfm_limit){.until = vfm_now() + seconds, .seconds = seconds};
+}
+
+bool vfm_limit_is_over(const struct vfm_limit *l)
+{
+	return l->until > 0 && vfm_now() > l->until;
+}
+
+int vfm_limit_check(const struct vfm_limit *l, const char *path, struct vfm_err *err)
+{
+	if (!vfm_limit_is_over(l))
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "'%s': gave up after %g s", path, l->seconds);
+}

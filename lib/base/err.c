@@ -39,6 +39,27 @@ int(vfm_fail)(struct vfm_err *err, int code, const char *fmt, ...)
 	return code;
 }
 
+int vfm_errno_code(int errnum, int otherwise)
+{
+	switch (errnum) {
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+	case ENOBUFS:
+	case EAGAIN:
+	case ENOSPC:
+	case EDQUOT:
+	case EROFS:
+	case EIO:
+	case ESTALE:
+	case ETIMEDOUT:
+	case ENOLCK:
+		return VFM_EENV;
+	default:
+		return otherwise;
+	}
+}
+
 int(vfm_fail_errno)(struct vfm_err *err, int code, const char *fmt, ...)
 {
 	int saved = errno;
@@ -46,6 +67,7 @@ int(vfm_fail_errno)(struct vfm_err *err, int code, const char *fmt, ...)
 	size_t len, room;
 	va_list ap;
 
+	code = vfm_errno_code(saved, code);
 	if (!err)
 		return code;
 	err->code = code;

@@ -31,7 +31,12 @@ struct vfm_err {
  * `return vfm_fail(err, VFM_EENV, "cannot open '%s': %s", path, strerror(errno));` */
 int vfm_fail(struct vfm_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* As vfm_fail, with ": " and strerror(errno) appended. */
+/* Returns VFM_EENV if errnum is a failure of the machine (no descriptors, memory or space, an I/O error, a stale file
+ * handle), and `otherwise` if it speaks of the file (absent, not permitted).  Another file would fail likewise, so that
+ * a record or a checkpoint is not to blame. */
+int vfm_errno_code(int errnum, int otherwise);
+
+/* As vfm_fail, with ": " and strerror(errno) appended.  The code is vfm_errno_code(errno, code). */
 int vfm_fail_errno(struct vfm_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Shows compilers and analysers which code is returned, and so which paths exist. */
@@ -40,8 +45,16 @@ static inline int vfm_code_of_(int rc, int code)
 	(void)rc;
 	return code;
 }
-#define vfm_fail(err, code, ...)       vfm_code_of_(vfm_fail(err, code, __VA_ARGS__), code)
-#define vfm_fail_errno(err, code, ...) vfm_code_of_(vfm_fail_errno(err, code, __VA_ARGS__), code)
+#define vfm_fail(err, code, ...) vfm_code_of_(vfm_fail(err, code, __VA_ARGS__), code)
+
+/* Shows them that the code is negative. */
+static inline int vfm_negative_(int rc)
+{
+	if (rc >= 0)
+		__builtin_unreachable();
+	return rc;
+}
+#define vfm_fail_errno(err, code, ...) vfm_negative_(vfm_fail_errno(err, code, __VA_ARGS__))
 
 /* Prepends "context: " to the message of *err.  Returns err->code. */
 int vfm_err_context(struct vfm_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -213,6 +213,7 @@ int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t cap = 0, n = 0;
 	char *buf = NULL;
+	int rc = VFM_EINPUT;
 	ssize_t got;
 
 	*data = NULL;
@@ -233,7 +234,7 @@ int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct
 		}
 	}
 	if (got < 0) {
-		vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+		rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
 		goto fail;
 	}
 	close(fd);
@@ -244,7 +245,7 @@ int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct
 fail:
 	close(fd);
 	free(buf);
-	return VFM_EINPUT;
+	return rc;
 }
 
 int vfm_mkdir_p(const char *path, struct vfm_err *err)

@@ -10,8 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/regular.h"
 
 struct vfm_sha256 {
 	EVP_MD_CTX *ctx;
@@ -73,28 +75,31 @@ void vfm_sha256_of(const void *data, size_t len, char hex[VFM_SHA256_HEX])
 	vfm_sha256_end(s, hex);
 }
 
-int vfm_sha256_file(const char *path, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	enum { CHUNK = 1 << 18 };
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = vfm_open_regular(path, NULL, err), rc = 0;
 	struct vfm_sha256 *s;
 	char *buf;
-	ssize_t n;
+	ssize_t n = 1;
 
-	if (fd < 0)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	TRY(fd);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	buf = vfm_malloc(CHUNK);
 	s = vfm_sha256_new();
-	while ((n = read(fd, buf, CHUNK)) > 0 || (n < 0 && errno == EINTR))
+	while (rc == 0 && n != 0) {
+		n = read(fd, buf, CHUNK);
 		if (n > 0)
 			vfm_sha256_add(s, buf, (size_t)n);
-	if (n < 0)
-		vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+		else if (n < 0 && errno != EINTR)
+			rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+		if (rc == 0 && limit)
+			rc = vfm_limit_check(limit, path, err);
+	}
 	vfm_sha256_end(s, hex);
 	free(buf);
 	close(fd);
-	return n < 0 ? VFM_EINPUT : 0;
+	return rc;
 }
 
 void vfm_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char out[VFM_HMAC_BYTES])

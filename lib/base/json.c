@@ -30,7 +30,7 @@ json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err)
 	json_t *v;
 
 	if (vfm_read_file(path, max_bytes, &text, &len, err) < 0) {
-		if (err)
+		if (err && err->code == VFM_EINPUT)
 			err->code = VFM_EUSAGE;
 		return NULL;
 	}

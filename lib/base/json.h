@@ -14,7 +14,7 @@
 #include "base/err.h"
 
 /* Parse a file of at most max_bytes, or a text.  Errors name file (or `what`), line and column.  Return NULL on
- * failure; the caller owns the result (json_decref). */
+ * failure, with VFM_EUSAGE or VFM_EENV in err->code; the caller owns the result (json_decref). */
 json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err);
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err);
 

@@ -186,16 +186,40 @@ static int check_file(struct check *k, int file, struct vfm_err *err)
 	return rc == VFM_EINPUT ? VFM_EENV : rc; /* it changes while it is read */
 }
 
-static void check_places(struct vfm_ckpt *c, const bool *file_bad, struct vfm_ckpt_faults *f)
+/* Reads the header of a file for check_places, which reports a bad one with each of its tensors.  Keeps no descriptor,
+ * because a checkpoint may have more files than a process may open. */
+static int read_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
+{
+	struct vfm_ckpt_file *f = &c->file[file];
+	struct vfm_err e = {0};
+	int rc = ckpt_file_header(c, file, &e);
+
+	if (f->fd >= 0 && !c->plain) {
+		close(f->fd);
+		f->fd = -1;
+	}
+	if (rc == VFM_EENV && err)
+		*err = e;
+	return rc == VFM_EENV ? rc : 0;
+}
+
+static int check_places(struct vfm_ckpt *c, const bool *file_bad, struct vfm_ckpt_faults *f, struct vfm_err *err)
 {
 	struct vfm_err e;
 	uint64_t off;
 
 	for (int i = 0; i < c->n; i++)
-		for (int k = 0; k < c->t[i].n_pieces; k++)
-			if (!file_bad[c->t[i].piece[k].file] &&
-				ckpt_piece_place(c, &c->t[i], &c->t[i].piece[k], &off, &e) < 0)
+		for (int k = 0; k < c->t[i].n_pieces; k++) {
+			int rc = 0;
+
+			if (!file_bad[c->t[i].piece[k].file])
+				rc = ckpt_piece_place(c, &c->t[i], &c->t[i].piece[k], &off, &e);
+			if (rc == VFM_EENV)
+				return vfm_fail(err, rc, "%s", e.msg);
+			if (rc < 0)
 				report_damage(f, e.msg);
+		}
+	return 0;
 }
 
 static void report_nonfinite(const struct check *k)
@@ -245,11 +269,13 @@ static int check_files(struct vfm_ckpt *c, struct vfm_ckpt_faults *f, struct vfm
 	for (int i = 0; i < c->n_files && rc >= 0; i++) {
 		rc = check_file(&k, i, err);
 		bad[i] = rc > 0;
+		if (rc == 0)
+			rc = read_header(c, i, err);
 	}
-	if (rc >= 0) {
-		check_places(c, bad, f);
+	if (rc >= 0)
+		rc = check_places(c, bad, f, err);
+	if (rc >= 0)
 		report_nonfinite(&k);
-	}
 	free(k.piece);
 	free(k.range);
 	free(k.nonfinite);
@@ -293,7 +319,7 @@ int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[VFM_SHA256_HEX], struct v
 	int rc;
 
 	if (!c->plain || !strcmp(c->file[0].name, c->path)) { /* a manifest, or a single file */
-		rc = vfm_sha256_file(c->plain ? c->path : path, hex, err);
+		rc = vfm_sha256_file(c->plain ? c->path : path, NULL, hex, err);
 		free(path);
 		return rc;
 	}
@@ -302,7 +328,7 @@ int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[VFM_SHA256_HEX], struct v
 	for (int i = 0; i < c->n_files && rc == 0; i++) {
 		free(path);
 		path = vfm_strfmt("%s/%s", c->path, c->file[i].name);
-		rc = vfm_sha256_file(path, one, err);
+		rc = vfm_sha256_file(path, NULL, one, err);
 		vfm_sha256_add(all, one, VFM_SHA256_HEX - 1);
 		vfm_sha256_add(all, "  ", 2);
 		vfm_sha256_add(all, c->file[i].name, strlen(c->file[i].name));

@@ -119,7 +119,7 @@ static int open_index(struct vfm_ckpt *c, struct vfm_err *err)
 	pv->root = vfm_json_load(what, CKPT_MAX_MANIFEST, err);
 	map = json_object_get(pv->root, "weight_map");
 	if (!pv->root)
-		rc = VFM_EUSAGE;
+		rc = err ? err->code : VFM_EUSAGE;
 	else if (!json_is_object(map))
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: weight_map: expected an object", what);
 	if (!rc)

@@ -70,7 +70,7 @@ int vfm_blend_scan(struct vfm_blend_set *set, const int32_t patch[3], int32_t co
 	rc = scan_records(set, patch, context, err);
 	if (rc < 0) {
 		vfm_err_context(err, "set '%s'", set->name);
-		rc = VFM_EUSAGE;
+		rc = rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 		goto out;
 	}
 	rc = vfm_index_check(set->ix, set->sha256, err);

@@ -351,8 +351,7 @@ static int read_encoded(
 
 	if (!path)
 		return vfm_fail(err, VFM_EINPUT, "%s.path is missing: run encode before", what);
-	if (vfm_read_file(path, MAX_NPY, &b->data, &b->len, err) < 0)
-		return VFM_EINPUT;
+	TRY(vfm_read_file(path, MAX_NPY, &b->data, &b->len, err));
 	b->cap = b->len + 1;
 	TRY(vfm_binding_check(sha256, b->data, b->len, path, err));
 	TRY(vfm_npy_parse(n, b->data, b->len, b->len, path, err));
@@ -533,7 +532,7 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 	d->index = NULL;
 	if (rc < 0)
 		goto out;
-	TRY_OUT(vfm_sha256_file(d->index_path, hex, err));
+	TRY_OUT(vfm_sha256_file(d->index_path, NULL, hex, err));
 	rc = vfm_energon_commit(d->energon, hex, err);
 	d->energon = NULL;
 	d->stats.shards = d->n_shards;

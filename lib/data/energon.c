@@ -220,9 +220,7 @@ int vfm_energon_check_idx(const char *dir, const char *name, const struct vfm_sc
 	uint64_t *idx = idx_of(s);
 	int rc = vfm_read_file(path, (size_t)1 << 32, &data, &got, err);
 
-	if (rc < 0)
-		rc = VFM_EINPUT;
-	else if (got != want || memcmp(data, idx, want) != 0)
+	if (rc == 0 && (got != want || memcmp(data, idx, want) != 0))
 		rc = vfm_fail(err, VFM_EINPUT, "'%s' does not agree with the tar", path);
 	free(data);
 	free(idx);
@@ -234,7 +232,7 @@ static int check_info(const char *dir, const char *name, size_t n, struct vfm_er
 {
 	char *path = vfm_strfmt("%s/.nv-meta/.info.json", dir);
 	json_t *info = vfm_json_load(path, (size_t)1 << 30, err), *count;
-	int rc = info ? 0 : VFM_EINPUT;
+	int rc = info ? 0 : err->code == VFM_EENV ? VFM_EENV : VFM_EINPUT;
 
 	if (info) {
 		count = json_object_get(json_object_get(info, "shard_counts"), name);

@@ -108,9 +108,10 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 	}
 	rc = vfm_map_open(&ix->map, ix->path, err);
 	if (rc < 0) {
+		if (rc == VFM_EINPUT)
+			rc = VFM_EUSAGE;
 		if (err)
-			err->code = VFM_EUSAGE;
-		rc = VFM_EUSAGE;
+			err->code = rc;
 		goto out;
 	}
 	TRY_OUT(check_header(ix, err));

@@ -399,7 +399,7 @@ struct vfm_manifest *vfm_manifest_open(const char *path, struct vfm_err *err)
 	m->serial = atomic_fetch_add(&opened, 1) + 1;
 	m->path = vfm_strdup(path);
 	if (vfm_map_open(&m->map, path, err) < 0) {
-		if (err)
+		if (err && err->code == VFM_EINPUT)
 			err->code = VFM_EUSAGE; /* without it nothing can be done */
 		goto fail;
 	}

@@ -321,7 +321,7 @@ int vfm_config_file(struct vfm_config *c, const char *path, struct vfm_err *err)
 	int rc;
 
 	if (!obj)
-		return VFM_EUSAGE;
+		return err ? err->code : VFM_EUSAGE;
 	rc = vfm_config_json(c, obj, err);
 	json_decref(obj);
 	return rc < 0 ? vfm_err_context(err, "%s", path) : 0;

@@ -1,0 +1,54 @@
+#include "base/regular.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *kind_of(mode_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFDIR:
+		return "a folder";
+	case S_IFIFO:
+		return "a FIFO";
+	case S_IFSOCK:
+		return "a socket";
+	case S_IFCHR:
+		return "a character device";
+	case S_IFBLK:
+		return "a block device";
+	default:
+		return "a special file";
+	}
+}
+
+static int check_regular(const char *path, const struct stat *st, struct vfm_err *err)
+{
+	if (S_ISREG(st->st_mode))
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "'%s' is %s, not a regular file", path, kind_of(st->st_mode));
+}
+
+int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err)
+{
+	struct stat st;
+	int fd, rc;
+
+	/* Opening some devices has effects (a tape rewinds), and a socket cannot be opened. */
+	if (stat(path, &st) != 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	TRY(check_regular(path, &st, err));
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	/* The name may stand for another file by now. */
+	rc = fstat(fd, &st) != 0 ? vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path)
+				 : check_regular(path, &st, err);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	if (bytes)
+		*bytes = (uint64_t)st.st_size;
+	return fd;
+}

@@ -1,0 +1,14 @@
+/* regular.h - opens input files: regular files alone, so that no read waits for another process or a device. */
+#ifndef VFM_BASE_REGULAR_H
+#define VFM_BASE_REGULAR_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Opens a regular file for reading, close-on-exec, and sets *bytes to its size unless it is NULL.  Returns the
+ * descriptor, or a negative code: VFM_EINPUT with a message that names the kind of file ("is a FIFO"), or VFM_EENV
+ * (vfm_errno_code).  The open does not wait for the other end of a FIFO, and the check applies to the opened file. */
+int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err);
+
+#endif
