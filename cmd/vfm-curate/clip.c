@@ -1,23 +1,25 @@
 /* clip - cuts each clip out to its own file. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/par.h"
+#include "base/regular.h"
 #include "curate.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
 #include "media/cut.h"
 
-#define MAX_COPY ((size_t)1 << 30)
-
 struct clip {
 	const char *dir;
 	struct vfm_cut_opts cut;
+	double timeout_s;
 };
 
 static void move_key(json_t *from, json_t *to, const char *key)
@@ -61,30 +63,72 @@ static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_r
 	if (image)
 		return;
 	json_object_set_new(rec, "fps", json_sprintf("%d/%d", r->fps_num, r->fps_den));
-	json_object_set_new(
-		rec, "duration_s", vfm_json_real(round((double)r->frames * r->fps_den / r->fps_num * 1e6) / 1e6));
+	json_object_set_new(rec, "duration_s", vfm_json_real(round(r->duration_s * 1e6) / 1e6));
+	if (r->vfr)
+		json_object_set_new(rec, "vfr", json_true());
+}
+
+static int copy_bytes(
+	int fd, struct vfm_atomic *out, const char *src, const struct vfm_limit *limit, struct vfm_err *err)
+{
+	enum { CHUNK = 1 << 16 };
+	char *buf = vfm_malloc(CHUNK);
+	ssize_t n = 1;
+	int rc = 0;
+
+	while (rc == 0 && n != 0) {
+		n = read(fd, buf, CHUNK);
+		if (n > 0 && fwrite(buf, 1, (size_t)n, out->f) != (size_t)n)
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", out->path);
+		else if (n < 0 && errno != EINTR)
+			rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", src);
+		if (rc == 0)
+			rc = vfm_limit_check(limit, src, err);
+	}
+	free(buf);
+	return rc;
 }
 
 /* Copies an image without decoding it. */
-static int copy_image(json_t *rec, const struct clip *c, const char *id, const char *src, struct vfm_err *err)
+static int copy_image(
+	json_t *rec, const struct clip *c, const char *id, const struct vfm_limit *limit, struct vfm_err *err)
 {
-	const char *dot = strrchr(src, '.');
-	char *path, *data;
-	size_t len;
-	int rc;
+	const char *src = vfm_rec_str(rec, "src", ""), *dot = strrchr(src, '.');
+	int fd = vfm_open_regular(src, NULL, err), rc;
+	struct vfm_atomic out;
+	char *path;
 
-	TRY(vfm_read_file(src, MAX_COPY, &data, &len, err) < 0 ? VFM_EINPUT : 0);
+	TRY(fd);
 	path = vfm_strfmt("%s/%s%s", c->dir, id, dot && strlen(dot) < 8 && !strchr(dot, '/') ? dot : "");
-	rc = vfm_write_file(path, data, len, err);
+	TRY_OUT(vfm_atomic_open(&out, path, err));
+	rc = copy_bytes(fd, &out, src, limit, err);
+	if (rc == 0)
+		rc = vfm_atomic_commit(&out, err);
+	else
+		vfm_atomic_abort(&out);
 	if (rc == 0) {
 		json_t *origin = json_pack("{s:s}", "src", src);
 
 		json_object_set_new(rec, "origin", origin);
 		json_object_set_new(rec, "src", json_string(path));
 	}
-	free(data);
+out:
+	close(fd);
 	free(path);
 	return rc;
+}
+
+/* Tells the cut what the record knows of the times of its frames. */
+static void set_times(struct vfm_cut_opts *cut, const json_t *rec)
+{
+	double start_s, end_s;
+
+	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d", &cut->fps_num, &cut->fps_den) != 2)
+		cut->fps_num = cut->fps_den = 0;
+	cut->vfr = json_is_true(json_object_get(rec, "vfr"));
+	cut->bad_times = json_is_true(json_object_get(rec, "bad_times"));
+	if (vfm_rec_num(rec, "start_s", &start_s) && vfm_rec_num(rec, "end_s", &end_s))
+		cut->length_s = end_s - start_s;
 }
 
 static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -98,15 +142,15 @@ static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int wor
 	int rc;
 
 	(void)out, (void)worker;
+	cut.video.limit = vfm_limit_start(c->timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
 	TRY(vfm_sample_key_check(id, err));
 	if (m.is_image && !cut.width && !cut.height)
-		return copy_image(rec, c, id, m.src, err);
+		return copy_image(rec, c, id, &cut.video.limit, err);
 	cut.start = m.start_frame;
 	cut.end = m.end_frame;
 	cut.start_pts = m.start_pts;
-	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d", &cut.fps_num, &cut.fps_den) != 2)
-		cut.fps_num = cut.fps_den = 0;
+	set_times(&cut, rec);
 	if (m.is_image) {
 		cut.even = false;
 		cut.codec = NULL;
@@ -165,7 +209,7 @@ static char *clip_options(const struct vfm_cut_opts *o)
 
 int curate_clip(int argc, char **argv, struct vfm_err *err)
 {
-	struct clip c = {.cut = {.codec = "h264", .even = true, .video = {.deadline_s = 3600}}};
+	struct clip c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "clip", .fn = cut_record, .ctx = &c, .unique_ids = true, .outputs = outputs};
 	char *options = NULL;
@@ -180,8 +224,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps},
 		{VFM_OPT_INT, 0, "frames", "N", "write at most N frames of a clip", &c.cut.max_frames},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
-			&c.cut.video.deadline_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &c.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -197,6 +240,8 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == VFM_OPT_DONE)
 		return rc;
+	if (rc == 0)
+		rc = vfm_timeout_check(c.timeout_s, err);
 	if (rc == 0)
 		rc = check_clip_opts(&c, size, width, height, crf, err);
 	if (rc == 0) {

@@ -93,7 +93,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
-	struct encode e = {.uncaptioned = 0};
+	struct encode e = {.spec = {.timeout_s = 3600}};
 	static const char *const outputs[] = {"latent.path", "text.path", NULL};
 	struct vfm_stage stage = {
 		.name = "encode", .fn = encode_record, .ctx = &e, .unique_ids = true, .outputs = outputs};
@@ -122,6 +122,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == VFM_OPT_DONE)
 		return rc;
+	if (rc == 0)
+		rc = vfm_timeout_check(e.spec.timeout_s, err);
 	if (rc == 0)
 		rc = check_encode_opts(&e, size, tokenizer, frames, err);
 	if (rc >= 0) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/opt.h"
@@ -42,6 +43,7 @@ static int add_limits(struct filter *f, const struct vfm_strlist *list, bool is_
 static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct filter *f = ctx;
+	char value[VFM_REAL_TEXT], limit[VFM_REAL_TEXT];
 	double x;
 
 	(void)out, (void)worker, (void)err;
@@ -53,7 +55,8 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 			return 0;
 		}
 		if (m->is_max ? x > m->value : x < m->value) {
-			vfm_stage_drop(rec, "filter", "%s %.6g %s %.6g", m->path, x, m->is_max ? ">" : "<", m->value);
+			vfm_stage_drop(rec, "filter", "%s %s %s %s", m->path, vfm_real_text(value, x),
+				m->is_max ? ">" : "<", vfm_real_text(limit, m->value));
 			return 0;
 		}
 	}

@@ -52,6 +52,16 @@ static int compare_names(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
+/* Whether a file becomes a record: each operand, and in folders the names of media.  Opening it reports a dangling
+ * link, a FIFO and other files that cannot be read. */
+static bool is_wanted(struct probe *p, const FTSENT *e)
+{
+	if (e->fts_level == FTS_ROOTLEVEL || p->all || vfm_media_name(e->fts_name))
+		return true;
+	p->left_out++;
+	return false;
+}
+
 /* 1 = *path is set (until the next call), 0 = the tree is done. */
 static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
 {
@@ -61,21 +71,22 @@ static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
 		*path = e->fts_path;
 		switch (e->fts_info) {
 		case FTS_D:
-			if (e->fts_level > 0 && e->fts_name[0] == '.')
+			if (e->fts_level > FTS_ROOTLEVEL && e->fts_name[0] == '.')
 				fts_set(p->tree, e, FTS_SKIP);
 			break;
-		case FTS_F:
-			if (p->all || vfm_media_name(e->fts_name))
-				return 1;
-			p->left_out++;
+		case FTS_DP:
 			break;
+		case FTS_DC:
+			return vfm_fail(err, VFM_EINPUT, "'%s' is a folder that contains itself", e->fts_path);
 		case FTS_NS: /* opening the file reports the error */
 			return 1;
 		case FTS_DNR:
 		case FTS_ERR:
-			return vfm_fail(err, VFM_EINPUT, "cannot read '%s': %s", e->fts_path, strerror(e->fts_errno));
+			errno = e->fts_errno;
+			return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", e->fts_path);
 		default:
-			break;
+			if (is_wanted(p, e))
+				return 1;
 		}
 	}
 	fts_close(p->tree);
@@ -140,9 +151,7 @@ static int next_name(void *source, json_t **rec, struct vfm_err *err)
 			return rc;
 		rc = next_operand(p, err);
 		if (rc == 0 && p->left_out)
-			vfm_info("%lld files in folders have no name of a video or image and were left "
-				 "out "
-				 "(--all)",
+			vfm_info("%lld files in folders have no name of a video or image and were left out (--all)",
 				(long long)p->left_out);
 		if (rc <= 0)
 			return rc;
@@ -196,14 +205,14 @@ void curate_set_facts(json_t *rec, const struct vfm_probe *p)
 static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct probe *p = ctx;
-	struct vfm_video_opts opts = {.threads = p->threads, .deadline_s = p->timeout_s};
+	struct vfm_video_opts opts = {.threads = p->threads, .limit = vfm_limit_start(p->timeout_s)};
 	char *src = vfm_strdup(vfm_rec_str(rec, "src", ""));
 	char hex[VFM_SHA256_HEX];
 	struct vfm_probe facts;
 	int rc;
 
 	(void)out, (void)worker;
-	rc = vfm_sha256_file(src, NULL, hex, err);
+	rc = vfm_sha256_file(src, &opts.limit, hex, err);
 	if (rc == 0) {
 		hex[16] = 0;
 		json_object_del(rec, "src"); /* re-added below, so that the key "id" comes first */
@@ -214,7 +223,7 @@ static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	if (rc == 0)
 		curate_set_facts(rec, &facts);
 	free(src);
-	return rc < 0 ? VFM_EINPUT : 0; /* the record fails; the stage continues */
+	return rc;
 }
 
 int curate_probe(int argc, char **argv, struct vfm_err *err)
@@ -246,6 +255,8 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 	p.from_stdin = p.n_operands == 0;
 	stage.options = p.fast ? "fast" : NULL;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	if (rc == 0)
+		rc = vfm_timeout_check(p.timeout_s, err);
 	if (rc == 0)
 		rc = vfm_stage_run(&stage, NULL, err);
 	if (p.tree)

@@ -33,14 +33,21 @@ static json_t *score_json(const struct vfm_score *s)
 	return o;
 }
 
+struct score {
+	struct vfm_video_opts video;
+	double timeout_s;
+};
+
 static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
-	struct vfm_score_opts opts = *(const struct vfm_score_opts *)ctx;
+	const struct score *s = ctx;
+	struct vfm_score_opts opts = {.video = s->video};
 	struct vfm_score score;
 	struct vfm_rec_media m;
 	json_t *old, *now;
 
 	(void)out, (void)worker;
+	opts.video.limit = vfm_limit_start(s->timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
 	opts.start = m.start_frame;
 	opts.end = m.end_frame;
@@ -60,11 +67,10 @@ static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_score_opts opts_score = {.video = {.deadline_s = 3600}};
-	struct vfm_stage stage = {.name = "score", .fn = score_record, .ctx = &opts_score};
+	struct score s = {.timeout_s = 3600};
+	struct vfm_stage stage = {.name = "score", .fn = score_record, .ctx = &s};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
-			&opts_score.video.deadline_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &s.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -78,9 +84,11 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == VFM_OPT_DONE)
 		return rc;
+	if (rc == 0)
+		rc = vfm_timeout_check(s.timeout_s, err);
 	if (rc == 0) {
 		stage.files = argv + 1;
-		opts_score.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+		s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
 	return rc;

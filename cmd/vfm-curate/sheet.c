@@ -89,7 +89,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	struct sheet s = {.max = 48};
 	struct vfm_stage stage = {
 		.name = "sheet", .fn = sheet_record, .ctx = &s, .serial = true, .silent = true, .sees_all = true};
-	struct vfm_sheet_opts so = {.video = {.deadline_s = 600}};
+	struct vfm_sheet_opts so = {.timeout_s = 600};
 	int64_t columns = 3, frames = 3, width = 160;
 	const char *path = NULL, *title = NULL;
 	struct vfm_opt opts[] = {

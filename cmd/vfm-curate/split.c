@@ -13,17 +13,8 @@
 
 struct split {
 	struct vfm_shots_opts shots;
+	double timeout_s;
 };
-
-static double split_rate(const json_t *rec)
-{
-	const char *text = vfm_rec_str(rec, "fps", "");
-	int num = 0, den = 1;
-
-	if (sscanf(text, "%d/%d", &num, &den) >= 1 && num > 0 && den > 0)
-		return (double)num / den;
-	return 0;
-}
 
 static void set_seconds(json_t *rec, const char *key, double s)
 {
@@ -35,22 +26,24 @@ static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, in
 	const struct vfm_span *c = &s->spans[i];
 	json_t *clip = json_deep_copy(rec);
 	const char *parent = vfm_rec_str(rec, "id", "");
-	double start_s = s->time_s[c->start], end_s = s->time_s[c->end];
+	double length_s = vfm_shots_length_s(s, c);
+	char length[VFM_REAL_TEXT], least[VFM_REAL_TEXT];
 
 	json_object_set_new(clip, "id", json_sprintf("%s-%lld", parent, (long long)c->start));
 	json_object_set_new(clip, "parent", json_string(parent));
 	json_object_set_new(clip, "siblings", json_integer(s->n));
 	json_object_set_new(clip, "start_frame", json_integer(c->start));
 	json_object_set_new(clip, "end_frame", json_integer(c->end));
-	set_seconds(clip, "start_s", start_s);
-	set_seconds(clip, "end_s", end_s);
+	set_seconds(clip, "start_s", s->time_s[c->start]);
+	set_seconds(clip, "end_s", s->time_s[c->end]);
 	if (s->pts)
 		json_object_set_new(clip, "start_pts", json_integer(s->pts[c->start]));
 	json_object_set_new(clip, "frames", json_integer(c->end - c->start));
-	set_seconds(clip, "duration_s", end_s - start_s);
+	set_seconds(clip, "duration_s", length_s);
 	json_object_set_new(clip, "damaged_frames", json_integer(s->damaged[c->end] - s->damaged[c->start]));
 	if (c->is_short)
-		vfm_stage_drop(clip, "split", "%.3g s is less than %.3g s", end_s - start_s, min_s);
+		vfm_stage_drop(clip, "split", "%s s is less than %s s", vfm_real_text(length, length_s),
+			vfm_real_text(least, min_s));
 	return clip;
 }
 
@@ -62,6 +55,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	struct vfm_shots shots;
 
 	(void)worker;
+	opts.video.limit = vfm_limit_start(sp->timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
 	if (m.is_image)
 		return 0;
@@ -69,7 +63,6 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 		return vfm_fail(err, VFM_EINPUT, "the record is already a clip");
 	if (!vfm_rec_str(rec, "id", NULL))
 		return vfm_fail(err, VFM_EINPUT, "the record has no id");
-	opts.fps = split_rate(rec);
 	TRY(vfm_shots_file(&shots, m.src, &opts, err));
 	for (int64_t i = 0; i < shots.n; i++)
 		vfm_stage_emit(out, make_clip_record(rec, &shots, i, opts.min_s));
@@ -79,7 +72,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 
 int curate_split(int argc, char **argv, struct vfm_err *err)
 {
-	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .video = {.deadline_s = 3600}}};
+	struct split sp = {.shots = {.min_s = 1, .max_s = 30}, .timeout_s = 3600};
 	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
 	const char *detector = "content";
 	char *options = NULL;
@@ -92,8 +85,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "threshold", "X", "minimum difference between shots; lower cuts more (default 1.05)",
 			&sp.shots.threshold},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)",
-			&sp.shots.video.deadline_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)", &sp.timeout_s},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -108,6 +100,8 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 
 	if (rc == VFM_OPT_DONE)
 		return rc;
+	if (rc == 0)
+		rc = vfm_timeout_check(sp.timeout_s, err);
 	if (rc == 0 && strcmp(detector, "content") && strcmp(detector, "stride"))
 		rc = vfm_fail(err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", detector);
 	if (rc == 0 &&

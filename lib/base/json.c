@@ -204,15 +204,21 @@ static void put_string(struct vfm_buf *b, const char *s, size_t len)
 	vfm_buf_add(b, "\"", 1);
 }
 
-static void put_real(struct vfm_buf *b, double x)
+const char *vfm_real_text(char text[VFM_REAL_TEXT], double x)
 {
-	char s[32];
-
 	for (int digits = 15; digits <= 17; digits++) {
-		snprintf(s, sizeof(s), "%.*g", digits, x);
-		if (strtod(s, NULL) == x)
+		snprintf(text, VFM_REAL_TEXT, "%.*g", digits, x);
+		if (strtod(text, NULL) == x)
 			break;
 	}
+	return text;
+}
+
+static void put_real(struct vfm_buf *b, double x)
+{
+	char s[VFM_REAL_TEXT];
+
+	vfm_real_text(s, x);
 	/* The next reader must see a real number. */
 	if (!strpbrk(s, ".e"))
 		memcpy(s + strlen(s), ".0", 3);

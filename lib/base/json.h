@@ -30,6 +30,10 @@ int vfm_json_str(const json_t *obj, const char *where, const char *key, bool req
 /* Fails with "<path>: unknown key (did you mean 'x'?)" if obj has a key that is not in the NULL-terminated list. */
 int vfm_json_only_keys(const json_t *obj, const char *where, const char *const *keys, struct vfm_err *err);
 
+/* Writes x with the fewest digits that read back equal ("0.1"), for messages that compare numbers.  Returns text. */
+#define VFM_REAL_TEXT 32
+const char *vfm_real_text(char text[VFM_REAL_TEXT], double x);
+
 /* Returns a number, or null for NaN and infinities. */
 json_t *vfm_json_real(double x);
 

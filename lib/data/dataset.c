@@ -16,7 +16,9 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/regular.h"
 #include "data/binding.h"
+#include "data/encode.h"
 #include "data/energon.h"
 #include "data/index.h"
 #include "data/npy.h"
@@ -379,7 +381,7 @@ static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
 {
 	const char *src = vfm_rec_str(rec, "src", NULL), *dot = src ? strrchr(src, '.') : NULL;
 	size_t n = 0;
-	struct stat st;
+	int fd;
 
 	if (!src)
 		return vfm_fail(err, VFM_EINPUT, "src is missing");
@@ -392,12 +394,13 @@ static int open_media(struct sample *s, const json_t *rec, struct vfm_err *err)
 	if (n == 0 || strcmp(s->media_part, "json") == 0 || strcmp(s->media_part, "npy") == 0)
 		strcpy(s->media_part, "media");
 	s->media = src;
-	s->media_file = fopen(src, "rb");
-	if (!s->media_file || fstat(fileno(s->media_file), &st) != 0)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", src);
-	if (!S_ISREG(st.st_mode))
-		return vfm_fail(err, VFM_EINPUT, "'%s' is not a regular file", src);
-	s->media_bytes = (uint64_t)st.st_size;
+	fd = vfm_open_regular(src, &s->media_bytes, err);
+	TRY(fd);
+	s->media_file = fdopen(fd, "rb");
+	if (!s->media_file) {
+		close(fd);
+		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", src);
+	}
 	return 0;
 }
 

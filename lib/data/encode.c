@@ -13,6 +13,7 @@
 #include "data/stage.h"
 #include "media/video_in.h"
 
+#define TIMEOUT_S  3600
 #define CROP       16                /* 8 x 8 cells a block in 2 x 2 patches */
 #define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
 
@@ -20,6 +21,8 @@
 
 struct enc {
 	const struct vfm_encode *e;
+	struct vfm_limit limit;
+	const char *src;
 	struct vfm_video *video;
 	int width, height, h, w; /* of the pictures; of the latents */
 	uint8_t *rgb;            /* [4, height, width, 3] */
@@ -50,6 +53,7 @@ static int take_picture(struct enc *c, struct vfm_err *err)
 	size_t bytes = (size_t)c->height * (size_t)c->width * 3;
 	int at = (int)(c->frames % VFM_WAVELET_TIME);
 
+	TRY(vfm_limit_check(&c->limit, c->src, err));
 	TRY(vfm_video_rgb(c->video, c->width, c->height, VFM_FIT_COVER, c->rgb + (size_t)at * bytes, err));
 	c->frames++;
 	return at == VFM_WAVELET_TIME - 1 ? flush_group(c, VFM_WAVELET_TIME, err) : 0;
@@ -156,8 +160,9 @@ static void set_latent(json_t *rec, const struct enc *c, const char *path, const
 
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err)
 {
-	struct vfm_video_opts opts = {.threads = e->threads, .deadline_s = e->timeout_s};
-	struct enc c = {.e = e};
+	struct vfm_video_opts opts = {
+		.threads = e->threads, .limit = vfm_limit_start(e->timeout_s > 0 ? e->timeout_s : TIMEOUT_S)};
+	struct enc c = {.e = e, .limit = opts.limit};
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	char sha256[VFM_SHA256_HEX];
 	struct vfm_rec_media m;
@@ -166,6 +171,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 
 	TRY(vfm_sample_key_check(id, err));
 	TRY(vfm_rec_media(rec, &m, err));
+	c.src = m.src;
 	TRY_OUT(vfm_video_open(&c.video, m.src, &opts, err));
 	TRY_OUT(choose_size(&c, m.src, err));
 	if (m.start_frame > 0)

@@ -216,6 +216,13 @@ int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm
 	return 0;
 }
 
+int vfm_timeout_check(double seconds, struct vfm_err *err)
+{
+	if (seconds > 0 && seconds < 1e9)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
+}
+
 /* Returns the key that selects a record for a part and identifies it in --done. */
 static const char *rec_key(const struct vfm_stage *s, const json_t *rec)
 {

@@ -127,6 +127,9 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 
 /* ---- parts ---- */
 
+/* Fails with VFM_EUSAGE unless the argument of --timeout is a positive number of seconds. */
+int vfm_timeout_check(double seconds, struct vfm_err *err);
+
 /* "I/N" -> part I (from 0) of N; NULL asks Slurm's environment: SLURM_ARRAY_TASK_ID, _COUNT
  * (_MIN, _STEP), else SLURM_PROCID, SLURM_NTASKS within a step; else 0 of 1. */
 int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err);

@@ -12,7 +12,8 @@
 #include "base/log.h"
 #include "media/av.h"
 
-#define MAX_ALLOC ((size_t)1 << 30)
+#define MAX_ALLOC ((size_t)1 << 30) /* of one allocation of FFmpeg */
+#define SPARE     ((size_t)1 << 26) /* less free memory than this is a failure of the machine */
 
 static _Thread_local char last_line[256];
 static bool talk; /* VFM_LIBAV_LOG is set */
@@ -65,6 +66,23 @@ const char *vfm_av_strerror(int rc, char buf[128])
 	if (av_strerror(rc, buf, 128) < 0)
 		snprintf(buf, 128, "error %d", rc);
 	return buf;
+}
+
+static bool is_memory_short(void)
+{
+	void *volatile p = malloc(SPARE); /* volatile: compilers remove a pair of malloc and free */
+	bool is_short = !p;
+
+	free(p);
+	return is_short;
+}
+
+int vfm_av_code(int rc, int otherwise)
+{
+	/* Encoders and decoders of other projects report each failure as external. */
+	if (rc == AVERROR(ENOMEM) || rc == AVERROR_EXTERNAL)
+		return is_memory_short() ? VFM_EENV : otherwise;
+	return rc == AVERROR(EMFILE) || rc == AVERROR(ENFILE) ? VFM_EENV : otherwise;
 }
 
 const char *vfm_av_last_line(void)

@@ -16,6 +16,11 @@ void vfm_av_init(void);
 /* Returns FFmpeg's message for a code. */
 const char *vfm_av_strerror(int rc, char buf[128]);
 
+/* Returns VFM_EENV if a function of FFmpeg failed with `rc` because of the machine (no descriptors, no memory), and
+ * `otherwise` if not.  FFmpeg also reports no memory if a file asks for more than it may (MAX_ALLOC): call this before
+ * memory is freed. */
+int vfm_av_code(int rc, int otherwise);
+
 /* The last error line that FFmpeg logged in this thread ("" = none), and forgetting it. */
 const char *vfm_av_last_line(void);
 void vfm_av_forget_line(void);

@@ -6,20 +6,24 @@
 
 #include "base/mem.h"
 #include "media/cut.h"
+#include "media/times.h"
 #include "media/video_out.h"
 
-#define MAX_SIDE    16384
-#define MAX_PAUSE_S 10 /* a longer gap between timestamps is not filled with copies */
+#define MAX_SIDE 16384
+#define UNEVEN   1 /* the source was said to have a constant rate, but its frames leave the grid */
 
 struct cutting {
 	const struct vfm_cut_opts *o;
 	struct vfm_cut_result *r;
 	struct vfm_video *in;
 	struct vfm_video_out *out;
+	const char *src;
 	uint8_t *rgb;
 	size_t size;
-	double rate;          /* of the source */
+	bool keep;            /* each frame keeps its time */
+	double rate, tick_s;  /* of the source */
 	double clock, last_s; /* time in the clip, without gaps and jumps; timestamp of the last frame */
+	struct vfm_times times;
 	int64_t n_in;
 	bool have; /* rgb holds a frame */
 };
@@ -43,6 +47,7 @@ void vfm_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *h
 
 static int write_frame(struct cutting *c, struct vfm_err *err)
 {
+	TRY(vfm_limit_check(&c->o->video.limit, c->src, err));
 	TRY(vfm_video_out_write(c->out, c->rgb, err));
 	c->r->frames++;
 	return 0;
@@ -61,49 +66,116 @@ static int fill_until(struct cutting *c, double until, struct vfm_err *err)
 	return 0;
 }
 
+/* Writes the frame that waits for the time of the next one. */
+static int write_waiting(struct cutting *c, double until, struct vfm_err *err)
+{
+	if (!c->have || is_full(c))
+		return 0;
+	TRY(vfm_limit_check(&c->o->video.limit, c->src, err));
+	TRY(vfm_video_out_write_at(c->out, c->rgb, c->times.last_s, until - c->times.last_s, err));
+	c->r->frames++;
+	return 0;
+}
+
+static bool leaves_grid(const struct cutting *c)
+{
+	double off = fabs(c->clock - (double)c->n_in / c->rate);
+
+	return !c->o->bad_times && off > 0.5 / c->rate + 2 * c->tick_s;
+}
+
+/* Returns 0, or UNEVEN. */
 static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
 {
 	double gap = f->time_s - c->last_s;
 
-	if (c->n_in++ == 0)
+	if (c->n_in == 0)
 		gap = 0;
-	else if (!(gap > 0) || gap > MAX_PAUSE_S)
+	else if (!(gap >= 0) || gap > VFM_TIMES_MAX_GAP_S || c->o->bad_times)
 		gap = 1 / c->rate;
 	c->clock += gap;
 	c->last_s = f->time_s;
 	if (c->o->new_fps > 0)
 		TRY(fill_until(c, c->clock, err));
+	else if (c->keep)
+		TRY(write_waiting(c, c->clock, err));
+	else if (leaves_grid(c))
+		return UNEVEN;
+	c->n_in++;
+	vfm_times_add(&c->times, c->clock);
 	TRY(vfm_video_rgb(c->in, c->r->width, c->r->height, VFM_FIT_COVER, c->rgb, err));
 	c->have = true;
-	return c->o->new_fps > 0 ? 0 : write_frame(c, err);
+	return c->o->new_fps > 0 || c->keep ? 0 : write_frame(c, err);
 }
 
-static int copy_frames(struct cutting *c, const char *src, struct vfm_err *err)
+/* Returns the end of the clip.  The record says when its last frame ends.  Within half a period, a constant rate is
+ * more exact: a clock of milliseconds must not add a frame to a resampled clip. */
+static double end_of_clip(const struct cutting *c)
+{
+	double period = 1 / c->rate, rest = c->o->length_s - c->clock;
+	bool whole = c->o->end >= 0 && c->n_in == c->o->end - c->o->start && !c->o->bad_times;
+
+	if (whole && rest > 0 && rest <= VFM_TIMES_MAX_GAP_S &&
+		(c->keep || fabs(rest - period) > 0.5 * period + 2 * c->tick_s))
+		return c->o->length_s;
+	if (c->keep && c->times.n > 1)
+		period = c->clock / (double)(c->times.n - 1);
+	return c->clock + period;
+}
+
+static int finish_frames(struct cutting *c, struct vfm_err *err)
+{
+	struct vfm_cut_result *r = c->r;
+	double end = end_of_clip(c);
+
+	if (c->o->new_fps > 0) {
+		TRY(fill_until(c, end, err));
+	} else if (c->keep) {
+		struct vfm_rate rate = vfm_times_rate(&c->times, (struct vfm_rate){r->fps_num, r->fps_den});
+
+		TRY(write_waiting(c, end, err));
+		r->vfr = vfm_times_vary(&c->times);
+		r->fps_num = rate.num;
+		r->fps_den = rate.den;
+		r->duration_s = end;
+		return 0;
+	}
+	r->duration_s = (double)r->frames * r->fps_den / r->fps_num;
+	return 0;
+}
+
+static int copy_frames(struct cutting *c, struct vfm_err *err)
 {
 	int64_t want = c->o->end < 0 ? INT64_MAX : c->o->end - c->o->start;
 	struct vfm_frame f;
 	int rc = 0;
 
-	while (c->n_in < want && !is_full(c) && (rc = vfm_video_next(c->in, &f, err)) == 1)
-		TRY(cut_frame(c, &f, err));
+	if (c->o->max_frames > 0 && c->keep && want > c->o->max_frames)
+		want = c->o->max_frames;
+	while (c->n_in < want && !is_full(c) && (rc = vfm_video_next(c->in, &f, err)) == 1) {
+		rc = cut_frame(c, &f, err);
+		if (rc != 0)
+			return rc;
+	}
 	if (rc < 0)
 		return rc;
-	if (c->o->new_fps > 0)
-		TRY(fill_until(c, c->clock + 1 / c->rate, err));
 	if (c->n_in == 0)
-		return vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", src);
+		return vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", c->src);
+	TRY(finish_frames(c, err));
 	return is_full(c) ? 0 : vfm_video_check_end(c->in, c->o->end, err);
 }
 
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 {
 	const struct vfm_video_info *info = vfm_video_info(c->in);
-	struct vfm_video_out_opts oo = {.codec = c->o->codec, .crf = c->o->crf, .threads = c->o->threads};
+	struct vfm_video_out_opts oo = {
+		.codec = c->o->codec, .crf = c->o->crf, .threads = c->o->threads, .vfr = c->keep};
 	AVRational fps = {c->o->fps_num ? c->o->fps_num : info->fps_num, c->o->fps_num ? c->o->fps_den : info->fps_den};
 
 	if (fps.num < 1 || fps.den < 1)
 		fps = (AVRational){25, 1};
 	c->rate = av_q2d(fps);
+	c->tick_s = c->times.tick_s = info->tick_s;
 	if (c->o->new_fps > 0)
 		fps = av_d2q(c->o->new_fps, 100000);
 	vfm_cut_size(c->o, info->width, info->height, &c->r->width, &c->r->height);
@@ -118,23 +190,39 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	return vfm_video_out_open(&c->out, out, &oo, err);
 }
 
+static int cut_once(struct cutting *c, const char *out, struct vfm_err *err)
+{
+	const struct vfm_cut_opts *o = c->o;
+	int rc;
+
+	*c->r = (struct vfm_cut_result){0};
+	TRY(vfm_video_open(&c->in, c->src, &o->video, err));
+	if (vfm_video_info(c->in)->image)
+		c->keep = false;
+	if (o->start > 0)
+		TRY_OUT(vfm_video_seek(c->in, o->start, o->start_pts, err));
+	TRY_OUT(open_output(c, out, err));
+	rc = copy_frames(c, err);
+	if (rc == 0) {
+		rc = vfm_video_out_close(c->out, err);
+		c->out = NULL;
+	}
+out:
+	vfm_video_out_abort(c->out);
+	vfm_big_free(c->rgb, c->size);
+	vfm_video_close(c->in);
+	return rc;
+}
+
 int vfm_cut_file(const char *src, const char *out, const struct vfm_cut_opts *o, struct vfm_cut_result *result,
 	struct vfm_err *err)
 {
-	struct cutting c = {.o = o, .r = result};
-	int rc;
+	struct cutting c = {.o = o, .r = result, .src = src, .keep = o->vfr && !o->bad_times && o->new_fps <= 0};
+	int rc = cut_once(&c, out, err);
 
-	*result = (struct vfm_cut_result){0};
-	TRY(vfm_video_open(&c.in, src, &o->video, err));
-	if (o->start > 0)
-		TRY_OUT(vfm_video_seek(c.in, o->start, o->start_pts, err));
-	TRY_OUT(open_output(&c, out, err));
-	TRY_OUT(copy_frames(&c, src, err));
-	rc = vfm_video_out_close(c.out, err);
-	c.out = NULL;
-out:
-	vfm_video_out_abort(c.out);
-	vfm_big_free(c.rgb, c.size);
-	vfm_video_close(c.in);
+	if (rc == UNEVEN) {
+		c = (struct cutting){.o = o, .r = result, .src = src, .keep = true};
+		rc = cut_once(&c, out, err);
+	}
 	return rc;
 }

@@ -1,65 +1,29 @@
 /* probe.c - see probe.h. */
-#include <libavutil/rational.h>
-#include <math.h>
 #include <string.h>
 #include <strings.h>
 
 #include "media/probe.h"
+#include "media/times.h"
 
-#define REGULAR   0.9 /* share of regular gaps above which the rate is constant; the others are lost frames */
-#define MAX_GAP_S 60  /* a longer gap between two frames is a fault of the file */
-
-struct times {
-	double expected; /* gap */
-	int64_t n, regular;
-	double last;
-	bool bad;
-};
-
-static void add_time(struct times *t, double time_s)
+static void judge_times(struct vfm_probe *p, const struct vfm_times *t)
 {
-	double gap = time_s - t->last;
+	struct vfm_rate rate = vfm_times_rate(t, (struct vfm_rate){p->info.fps_num, p->info.fps_den});
 
-	if (t->n++ > 0) {
-		if (!(gap > 0) || gap > MAX_GAP_S)
-			t->bad = true;
-		/* Millisecond clocks (Matroska) round either way. */
-		if (fabs(gap - t->expected) < 0.25 * t->expected + 0.001)
-			t->regular++;
-	}
-	t->last = time_s;
-}
-
-static void judge_times(struct vfm_probe *p, const struct times *t)
-{
-	double fps = (double)p->fps_num / p->fps_den;
-	AVRational r;
-
-	p->bad_times = t->bad;
-	if (t->bad) {
-		p->duration_s = (double)p->frames / fps;
-		return;
-	}
-	p->vfr = t->n > 2 && (double)t->regular < REGULAR * (double)(t->n - 1);
-	if (p->vfr) {
-		r = av_d2q((double)(t->n - 1) / t->last, 100000);
-		if (r.num > 0 && r.den > 0) {
-			p->fps_num = r.num;
-			p->fps_den = r.den;
-			fps = av_q2d(r);
-		}
-	}
-	p->duration_s = t->last + 1 / fps;
+	p->fps_num = rate.num;
+	p->fps_den = rate.den;
+	p->bad_times = vfm_times_bad(t);
+	p->vfr = vfm_times_vary(t);
+	p->duration_s = vfm_times_duration(t, rate, p->info.stream_s);
 }
 
 static int count_frames(struct vfm_probe *p, struct vfm_video *v, struct vfm_err *err)
 {
-	struct times t = {.expected = p->fps_num ? (double)p->fps_den / p->fps_num : 1};
+	struct vfm_times t = {.tick_s = p->info.tick_s};
 	struct vfm_frame f;
 	int rc;
 
 	while ((rc = vfm_video_next(v, &f, err)) == 1) {
-		add_time(&t, f.time_s);
+		vfm_times_add(&t, f.time_s);
 		if (f.width != p->info.width || f.height != p->info.height)
 			p->resized = true;
 	}

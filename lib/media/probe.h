@@ -11,11 +11,11 @@
 
 struct vfm_probe {
 	struct vfm_video_info info;
-	int fps_num, fps_den; /* the container's; where the rate varies, the average that was measured */
+	int fps_num, fps_den; /* of the timestamps (media/times.h); with `fast` as the container claims */
 	int64_t frames;       /* decoded; with `fast` as the container claims, -1 unknown */
-	double duration_s;    /* frames shown; with `fast` as the container claims, < 0 unknown; 0 for an image */
+	double duration_s;    /* of the timestamps; with `fast` as the container claims, < 0 unknown; 0 for an image */
 	int64_t decode_errors;
-	bool vfr;       /* the rate varies */
+	bool vfr;       /* the rate varies: fps is the mean */
 	bool bad_times; /* timestamps repeat, go back or jump: times follow from the rate */
 	bool resized;   /* the size changes within the stream */
 };

@@ -330,27 +330,100 @@ struct span_list {
 	int64_t n;
 };
 
-static void add_clip(struct span_list *l, int64_t start, int64_t end, const struct vfm_clip_rule *rule)
+static void add_clip(struct span_list *l, int64_t start, int64_t end)
 {
+	if (start >= end)
+		return;
 	vfm_grow(&l->v, &l->cap, (size_t)l->n + 1, sizeof(l->v[0]));
-	l->v[l->n++] = (struct vfm_span){.start = start, .end = end, .is_short = end - start < rule->min};
+	l->v[l->n++] = (struct vfm_span){.start = start, .end = end};
+}
+
+static double place_of(const struct vfm_clip_rule *rule, int64_t frame)
+{
+	return rule->at ? rule->at[frame] : (double)frame;
+}
+
+/* Returns the last frame in [lo, hi] that is not after `place`. */
+static int64_t frame_at(const struct vfm_clip_rule *rule, double place, int64_t lo, int64_t hi)
+{
+	while (lo < hi) {
+		int64_t mid = lo + (hi - lo + 1) / 2;
+
+		if (place_of(rule, mid) <= place + 1e-6)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo;
+}
+
+/* Returns the end of a clip that begins at `start`, is at most `most` long and has at least one frame. */
+static int64_t end_of_clip(const struct vfm_clip_rule *rule, double most, int64_t start, int64_t end)
+{
+	int64_t at = frame_at(rule, place_of(rule, start) + most, start, end);
+
+	return at > start ? at : start + 1;
+}
+
+/* Returns the first frame of part i of a shot. */
+static int64_t start_of_part(const struct vfm_clip_rule *rule, int64_t start, int64_t end, int64_t i, int64_t parts)
+{
+	double from = place_of(rule, start), len = place_of(rule, end) - from;
+
+	return i == parts ? end : frame_at(rule, from + len * (double)i / (double)parts, start, end);
+}
+
+static bool parts_fit(const struct vfm_clip_rule *rule, int64_t start, int64_t end, int64_t parts)
+{
+	for (int64_t i = 0; i < parts; i++)
+		if (place_of(rule, start_of_part(rule, start, end, i + 1, parts)) -
+				place_of(rule, start_of_part(rule, start, end, i, parts)) >
+			rule->max + 1e-6)
+			return false;
+	return true;
+}
+
+static int64_t count_parts(const struct vfm_clip_rule *rule, int64_t start, int64_t end)
+{
+	double len = place_of(rule, end) - place_of(rule, start);
+	int64_t parts = 1;
+
+	if (rule->max > 0 && len > rule->max + 1e-6)
+		parts = (int64_t)fmin(ceil((len - 1e-6) / rule->max), (double)(end - start));
+	/* If equal parts were too short: fewer parts, each cut to the upper limit. */
+	while (parts > 1 && len / (double)parts < rule->min - 1e-6)
+		parts--;
+	/* Parts begin at frames, so that with a varying rate one of them may be longer than the limit. */
+	if (rule->at && parts > 1 && !parts_fit(rule, start, end, parts) && len / (double)(parts + 1) >= rule->min)
+		parts++;
+	return parts;
 }
 
 static void add_shot(struct span_list *l, int64_t start, int64_t end, const struct vfm_clip_rule *rule)
 {
-	int64_t len = end - start, parts = 1;
+	int64_t parts = start < end ? count_parts(rule, start, end) : 0;
 
-	if (len <= 0)
-		return;
-	if (rule->max > 0 && len > rule->max)
-		parts = (len + rule->max - 1) / rule->max;
-	/* If equal parts were too short: fewer parts, each cut to the upper limit. */
-	while (parts > 1 && len / parts < rule->min)
-		parts--;
 	for (int64_t i = 0; i < parts; i++) {
-		int64_t a = start + len * i / parts, b = start + len * (i + 1) / parts;
+		int64_t a = start_of_part(rule, start, end, i, parts),
+			b = start_of_part(rule, start, end, i + 1, parts);
 
-		add_clip(l, a, rule->max > 0 && b - a > rule->max ? a + rule->max : b, rule);
+		if (rule->max <= 0)
+			add_clip(l, a, b);
+		else if (!rule->at && a < b)
+			add_clip(l, a, end_of_clip(rule, rule->max, a, b));
+		else /* around a frame that lasts long, a part becomes several clips */
+			for (int64_t c; a < b; a = c)
+				add_clip(l, a, c = end_of_clip(rule, rule->max, a, b));
+	}
+}
+
+static void add_strides(struct span_list *l, int64_t frames, const struct vfm_clip_rule *rule)
+{
+	int64_t end;
+
+	for (int64_t start = 0; start < frames; start = end) {
+		end = end_of_clip(rule, rule->stride, start, frames);
+		add_clip(l, start, end);
 	}
 }
 
@@ -361,8 +434,7 @@ int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts,
 	int64_t start = 0;
 
 	if (rule->stride > 0) {
-		for (; start < frames; start += rule->stride)
-			add_clip(&l, start, start + rule->stride < frames ? start + rule->stride : frames, rule);
+		add_strides(&l, frames, rule);
 	} else {
 		for (int64_t i = 0; i < n_cuts; i++) {
 			add_shot(&l, start, cuts[i].from, rule);

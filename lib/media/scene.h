@@ -44,13 +44,16 @@ struct vfm_span {
 	bool is_short;      /* shorter than the minimum; reported, but not to be used */
 };
 
+/* Lengths are numbers of frames, or, with `at`, differences of at[frame]. */
 struct vfm_clip_rule {
-	int64_t min, max; /* frames; shorter ones are marked, longer ones cut into equal parts; max 0 = any */
-	int64_t stride;   /* > 0: no cuts, every so many frames (the last may be shorter) */
+	double min, max;  /* longer shots are cut into equal parts, which are not shorter than min if possible; max 0 =
+			     any */
+	double stride;    /* > 0: no cuts, a clip for every stride (the last may be shorter) */
+	const double *at; /* [frames + 1], not decreasing: times of frames whose rate varies; NULL: frame numbers */
 };
 
-/* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.
- * Returns their number; the caller frees *spans. */
+/* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.  A single frame that is
+ * longer than the maximum is a clip.  Leaves is_short false.  Returns their number; the caller frees *spans. */
 int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
 	struct vfm_span **spans);
 

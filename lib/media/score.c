@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "media/score.h"
 #include "media/text.h"
+#include "media/times.h"
 
 #define PAIR_S     0.1
 #define MAX_FRAMES 300
@@ -35,7 +36,7 @@ struct work {
 	uint8_t *rgb, *sharp; /* [ch, CW, 3], [sh, SW] */
 	int ch, sh;
 	int64_t pair_step, every;
-	double pair_s;
+	double pair_s, tick_s, motion_s[2]; /* motion_s: times of the two frames in motion */
 	int64_t n_pairs, n_still;
 	double moved, prev_luma, prev2_luma;
 	int64_t n_flicker;
@@ -115,6 +116,15 @@ static double block_motion(const uint8_t *then, const uint8_t *now, int x, int y
 			sad(then + (y + by + 1) * MW + x + bx, b, 1 << 30));
 	/* The grid is 128 x 96 for any aspect ratio: both directions as shares of a side. */
 	return hypot(fx / MW, fy / MH) * 100;
+}
+
+/* Returns the time between the frames of a pair: that of the rate, unless the timestamps tell of another one. */
+static double pair_length(const struct work *w, int at)
+{
+	double s = w->motion_s[at] - w->motion_s[at ^ 1];
+
+	return s > 0 && s <= VFM_TIMES_MAX_GAP_S && fabs(s - w->pair_s) > 0.25 * w->pair_s + 2 * w->tick_s ? s
+													   : w->pair_s;
 }
 
 static void add_pair(struct work *w, const uint8_t *then, const uint8_t *now, double seconds)
@@ -261,6 +271,7 @@ static void prepare_score(struct work *w, const struct vfm_video_info *info, con
 
 	w->pair_step = (int64_t)fmax(1, lrint(PAIR_S * fps));
 	w->pair_s = (double)w->pair_step / fps;
+	w->tick_s = info->tick_s;
 	/* The least multiple of pair_step that samples at most MAX_FRAMES of n frames. */
 	w->every = w->pair_step * (n > 0 ? n / ((MAX_FRAMES + 1) * w->pair_step) + 1 : 1);
 	w->ch = in_range((int)lrint((double)CW * info->height / info->width));
@@ -282,10 +293,12 @@ static int score_frames(struct work *w, struct vfm_video *v, const struct vfm_sc
 	for (int64_t i = 0; i < want && (rc = vfm_video_next(v, &f, err)) == 1; i++) {
 		bool first = i % w->every == 0, second = i >= w->pair_step && (i - w->pair_step) % w->every == 0;
 
-		if (first || second)
+		if (first || second) {
 			TRY(vfm_video_luma(v, MW, MH, VFM_FIT_STRETCH, w->motion[at ^= 1], err));
+			w->motion_s[at] = f.time_s;
+		}
 		if (second)
-			add_pair(w, w->motion[at ^ 1], w->motion[at], w->pair_s);
+			add_pair(w, w->motion[at ^ 1], w->motion[at], pair_length(w, at));
 		if (first)
 			TRY(look_at(w, v, err));
 	}

@@ -36,6 +36,8 @@ struct vfm_sheet *vfm_sheet_new(const struct vfm_sheet_opts *opts)
 	struct vfm_sheet *s = vfm_calloc(1, sizeof(*s));
 
 	s->o = *opts;
+	if (s->o.timeout_s <= 0)
+		s->o.timeout_s = 600;
 	if (!s->o.columns)
 		s->o.columns = 3;
 	if (!s->o.frames)
@@ -123,11 +125,13 @@ static int grab_all(const struct vfm_sheet *s, struct vfm_video *v, const struct
 int vfm_sheet_add(struct vfm_sheet *s, const struct vfm_sheet_clip *clip, struct vfm_err *err)
 {
 	size_t size = (size_t)s->o.width * (size_t)s->o.height * 3 * (size_t)s->o.frames;
+	struct vfm_video_opts video = s->o.video;
 	uint8_t *frames;
 	struct vfm_video *v;
 	int rc;
 
-	TRY(vfm_video_open(&v, clip->path, &s->o.video, err));
+	video.limit = vfm_limit_start(s->o.timeout_s);
+	TRY(vfm_video_open(&v, clip->path, &video, err));
 	frames = vfm_malloc(size);
 	rc = grab_all(s, v, clip, frames, err);
 	vfm_video_close(v);

@@ -9,10 +9,11 @@
 #include "media/video_in.h"
 
 struct vfm_sheet_opts {
-	struct vfm_video_opts video;
-	int columns;       /* clips in a row; 0 = 3 */
-	int frames;        /* of a clip; 0 = 3 */
-	int width, height; /* box of a frame, in which it is fitted; 0 = 160 x 120 */
+	struct vfm_video_opts video; /* each clip has a limit of its own */
+	double timeout_s;            /* of a clip; 0 = 600 */
+	int columns;                 /* clips in a row; 0 = 3 */
+	int frames;                  /* of a clip; 0 = 3 */
+	int width, height;           /* box of a frame, in which it is fitted; 0 = 160 x 120 */
 };
 
 struct vfm_sheet;

@@ -4,11 +4,15 @@
 
 #include "base/mem.h"
 #include "media/shots.h"
+#include "media/times.h"
 
 struct reading {
 	struct vfm_shots *s;
 	size_t cap_t, cap_p, cap_e;
-	bool bad_times, bad_pts;
+	bool bad_pts;
+	struct vfm_times times;
+	struct vfm_rate claimed; /* by the header */
+	double claimed_s;        /* end of the last frame, by the header */
 	struct vfm_scene *scene;
 	uint8_t rgb[VFM_SIG_W * VFM_SIG_H * 3];
 };
@@ -26,8 +30,7 @@ static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_
 	s->damaged[n + 1] = (n ? s->damaged[n] : 0) + f->damaged;
 	if (f->pts == INT64_MIN || (n && f->pts <= s->pts[n - 1]))
 		r->bad_pts = true;
-	if (n && (!(f->time_s > s->time_s[n - 1]) || f->time_s - s->time_s[n - 1] > 60))
-		r->bad_times = true;
+	vfm_times_add(&r->times, f->time_s);
 	if (!r->scene)
 		return 0;
 	TRY(vfm_video_rgb(v, VFM_SIG_W, VFM_SIG_H, VFM_FIT_STRETCH, r->rgb, err));
@@ -35,33 +38,59 @@ static int score_frame(struct reading *r, struct vfm_video *v, const struct vfm_
 	return 0;
 }
 
+/* Lengths are counted in frames, so that clips of a constant rate have equal numbers of frames, and in seconds if the
+ * rate varies. */
+static struct vfm_clip_rule clip_rule(const struct reading *r, const struct vfm_shots_opts *o, double fps)
+{
+	struct vfm_clip_rule rule = {.min = o->min_s, .max = o->max_s, .at = r->s->time_s};
+
+	if (!vfm_times_vary(&r->times)) {
+		rule.min = fmax(1, ceil(o->min_s * fps - 1e-6));
+		rule.max = o->max_s > 0 ? fmax(1, floor(o->max_s * fps + 1e-6)) : 0;
+		rule.at = NULL;
+	}
+	if (o->stride)
+		rule.stride = rule.max > 0 ? rule.max : (double)r->s->frames;
+	return rule;
+}
+
+static void set_times(struct reading *r, struct vfm_rate rate)
+{
+	struct vfm_shots *s = r->s;
+
+	for (int64_t i = 0; vfm_times_bad(&r->times) && i < s->frames; i++)
+		s->time_s[i] = (double)i * rate.den / rate.num;
+	s->time_s[s->frames] = s->time_s[0] + vfm_times_duration(&r->times, rate, r->claimed_s);
+}
+
 static void find_shots(struct reading *r, const struct vfm_shots_opts *o)
 {
 	struct vfm_shots *s = r->s;
-	struct vfm_clip_rule rule = {
-		.min = (int64_t)ceil(o->min_s * s->fps - 1e-6),
-		.max = (int64_t)fmax(1, floor(o->max_s * s->fps + 1e-6)),
-	};
+	struct vfm_rate rate = vfm_times_rate(&r->times, r->claimed);
 	const struct vfm_cut *cuts = NULL;
+	struct vfm_clip_rule rule;
 	int64_t n_cuts = 0;
 
-	if (o->max_s <= 0)
-		rule.max = 0;
-	if (o->stride)
-		rule.stride = rule.max ? rule.max : s->frames;
-	if (rule.min < 1)
-		rule.min = 1;
+	if (rate.num < 1 || rate.den < 1)
+		rate = (struct vfm_rate){25, 1};
 	s->damaged[0] = 0;
-	for (int64_t i = 0; r->bad_times && i < s->frames; i++)
-		s->time_s[i] = (double)i / s->fps;
-	s->time_s[s->frames] = s->time_s[s->frames - 1] + 1 / s->fps;
+	set_times(r, rate);
 	if (r->bad_pts) {
 		free(s->pts);
 		s->pts = NULL;
 	}
 	if (r->scene)
 		cuts = vfm_scene_cuts(r->scene, o->threshold, !o->hard_only, &n_cuts);
+	rule = clip_rule(r, o, (double)rate.num / rate.den);
 	s->n = vfm_clips_of(s->frames, cuts, n_cuts, &rule, &s->spans);
+	/* A clock of milliseconds may round 24 frames down to less than a second. */
+	for (int64_t i = 0; i < s->n; i++)
+		s->spans[i].is_short = vfm_shots_length_s(s, &s->spans[i]) < o->min_s - r->times.tick_s;
+}
+
+double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span)
+{
+	return round((s->time_s[span->end] - s->time_s[span->start]) * 1e6) / 1e6;
 }
 
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *o, struct vfm_err *err)
@@ -77,7 +106,9 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	video.draft = true;
 	TRY(vfm_video_open(&v, path, &video, err));
 	info = vfm_video_info(v);
-	s->fps = o->fps > 0 ? o->fps : info->fps_num ? (double)info->fps_num / info->fps_den : 25;
+	r.times.tick_s = info->tick_s;
+	r.claimed = (struct vfm_rate){info->fps_num, info->fps_den};
+	r.claimed_s = info->stream_s;
 	r.scene = o->stride ? NULL : vfm_scene_new();
 	while ((rc = vfm_video_next(v, &f, err)) == 1) {
 		rc = score_frame(&r, v, &f, err);

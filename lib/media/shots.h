@@ -12,23 +12,23 @@
 struct vfm_shots_opts {
 	struct vfm_video_opts video;
 	bool stride;         /* fixed clips of max_s, without detection */
-	double min_s, max_s; /* max_s 0 = any length */
+	double min_s, max_s; /* by the timestamps; max_s 0 = any length */
 	double threshold;    /* 0 = VFM_SCENE_THRESHOLD */
 	bool hard_only;      /* no dissolves and fades */
-	double fps;          /* converts seconds to frames; 0: rate of the file */
 };
 
 struct vfm_shots {
 	struct vfm_span *spans; /* [n] */
 	int64_t n, frames;
 	/* [frames + 1], the last is the end; computed from the rate if the file's timestamps are bad */
-	double *time_s;
+	double *time_s;   /* media/times.h */
 	int64_t *pts;     /* [frames]; NULL if they do not identify frames (missing, repeated, decreasing) */
 	int32_t *damaged; /* [frames + 1], number of damaged frames before each */
-	double fps;
 };
 
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *opts, struct vfm_err *err);
+/* Returns the duration of a clip, rounded to microseconds: the number that records state and min_s is compared with. */
+double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span);
 void vfm_shots_release(struct vfm_shots *s);
 
 #endif

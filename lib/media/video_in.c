@@ -1,6 +1,5 @@
 /* video_in.c - opening, decoding and seeking; see video_in.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
@@ -9,16 +8,16 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/regular.h"
 #include "media/av.h"
 #include "media/video_in.h"
 
 #define MAX_PIXELS       ((int64_t)1 << 27)
-#define DEADLINE_S       3600
+#define LIMIT_S          3600
 #define IO_BUFFER        65536
 #define MAX_IDLE_PACKETS 4096 /* packets without a frame before the rest counts as lost */
 #define MAX_READ_ERRORS  32
@@ -37,9 +36,8 @@ struct vfm_video {
 	char *path;
 	struct vfm_video_opts opts;
 	struct vfm_video_info info;
-	double started;
 
-	int fd;
+	int fd, read_errno; /* read_errno: of a read that failed; 0: none */
 	int64_t size, pos;
 	AVIOContext *io;
 	AVFormatContext *fmt;
@@ -51,6 +49,7 @@ struct vfm_video {
 	int64_t next_index;
 	int64_t idle_packets, read_errors;
 	int64_t first_pts, flagged; /* flagged: frames marked as damaged, packets refused */
+	int64_t last_index;         /* of the frame returned last, and its time */
 	double last_time_s;
 	struct vfm_orient orient;
 	struct vfm_av_errors errors;
@@ -64,11 +63,15 @@ static int io_read(void *arg, uint8_t *buf, int size)
 	struct vfm_video *v = arg;
 	ssize_t n;
 
+	if (vfm_limit_is_over(&v->opts.limit))
+		return AVERROR_EXIT;
 	do
 		n = pread(v->fd, buf, (size_t)size, v->pos);
 	while (n < 0 && errno == EINTR);
-	if (n < 0)
+	if (n < 0) {
+		v->read_errno = errno;
 		return AVERROR(errno);
+	}
 	v->pos += n;
 	return n ? (int)n : AVERROR_EOF;
 }
@@ -100,31 +103,35 @@ static int is_late(void *arg)
 {
 	const struct vfm_video *v = arg;
 
-	return vfm_now() - v->started > v->opts.deadline_s;
+	return vfm_limit_is_over(&v->opts.limit);
 }
 
-static int open_regular(struct vfm_video *v, struct vfm_err *err)
+static int open_file(struct vfm_video *v, struct vfm_err *err)
 {
-	struct stat st;
+	uint64_t size = 0;
 	uint8_t *buf;
 
-	/* Opening a FIFO would block, and a device may do anything. */
-	if (stat(v->path, &st) < 0)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", v->path);
-	if (!S_ISREG(st.st_mode))
-		return vfm_fail(err, VFM_EINPUT, "'%s' is not a regular file", v->path);
-	if (st.st_size == 0)
+	v->fd = vfm_open_regular(v->path, &size, err);
+	TRY(v->fd);
+	if (size == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s' is empty", v->path);
-	v->fd = open(v->path, O_RDONLY | O_CLOEXEC);
-	if (v->fd < 0)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", v->path);
-	v->size = st.st_size;
+	v->size = (int64_t)size;
 	v->pos = 0;
 	buf = av_malloc(IO_BUFFER);
 	v->io = buf ? avio_alloc_context(buf, IO_BUFFER, 0, v, io_read, NULL, io_seek) : NULL;
 	if (!v->io)
 		return vfm_fail(err, VFM_EENV, "out of memory");
 	return 0;
+}
+
+/* Fails if the limit is over or a read has failed, of which FFmpeg reports only the end of the data. */
+static int check_reading(struct vfm_video *v, struct vfm_err *err)
+{
+	TRY(vfm_limit_check(&v->opts.limit, v->path, err));
+	if (!v->read_errno)
+		return 0;
+	errno = v->read_errno;
+	return vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", v->path);
 }
 
 static int av_failed(struct vfm_video *v, int rc, const char *what, struct vfm_err *err)
@@ -134,10 +141,9 @@ static int av_failed(struct vfm_video *v, int rc, const char *what, struct vfm_e
 
 	if (!strncmp(line, "Format not on whitelist", 23))
 		return vfm_fail(err, VFM_EINPUT, "'%s': %s: a format that is not supported", v->path, what);
-	if (is_late(v))
-		return vfm_fail(err, VFM_EINPUT, "'%s': gave up after %.0f s", v->path, v->opts.deadline_s);
-	return vfm_fail(
-		err, VFM_EINPUT, "'%s': %s: %s%s%s", v->path, what, vfm_av_strerror(rc, buf), *line ? ": " : "", line);
+	TRY(check_reading(v, err));
+	return vfm_fail(err, vfm_av_code(rc, VFM_EINPUT), "'%s': %s: %s%s%s", v->path, what, vfm_av_strerror(rc, buf),
+		*line ? ": " : "", line);
 }
 
 static int open_container(struct vfm_video *v, struct vfm_err *err)
@@ -328,9 +334,10 @@ static void gather_info(struct vfm_video *v)
 	i->fps_num = i->image ? 0 : rate.num;
 	i->fps_den = i->image ? 1 : rate.den;
 	i->frames = i->image ? 1 : v->stream->nb_frames > 0 ? v->stream->nb_frames : -1;
-	i->duration_s = -1;
+	i->tick_s = av_q2d(v->stream->time_base);
+	i->duration_s = i->stream_s = -1;
 	if (!i->image && v->stream->duration > 0)
-		i->duration_s = (double)v->stream->duration * av_q2d(v->stream->time_base);
+		i->duration_s = i->stream_s = (double)v->stream->duration * i->tick_s;
 	else if (!i->image && v->fmt->duration > 0)
 		i->duration_s = (double)v->fmt->duration / AV_TIME_BASE;
 }
@@ -352,8 +359,9 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 	if (rc == AVERROR(EAGAIN) && ++v->read_errors < MAX_READ_ERRORS)
 		return 0;
 	if (rc < 0) {
-		if (is_late(v))
-			return av_failed(v, rc, "", err);
+		TRY(check_reading(v, err));
+		if (vfm_av_code(rc, 0) < 0)
+			return av_failed(v, rc, "cannot read", err);
 		if (rc != AVERROR_EOF)
 			v->flagged++;
 		v->draining = true;
@@ -390,8 +398,7 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 	if (v->at_end)
 		return 0;
 	for (;;) {
-		if (is_late(v))
-			return av_failed(v, 0, "", err);
+		TRY(check_reading(v, err));
 		rc = avcodec_receive_frame(v->dec, f);
 		if (rc >= 0) {
 			if (f->width < 1 || f->height < 1 || (int64_t)f->width * f->height > v->opts.max_pixels) {
@@ -410,6 +417,8 @@ static int decode(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 			return 0;
 		}
 		if (rc == AVERROR(ENOMEM)) {
+			if (vfm_av_code(rc, 0) < 0)
+				return av_failed(v, rc, "cannot decode", err);
 			v->flagged++;
 			if (++refused > MAX_READ_ERRORS)
 				return vfm_fail(err, VFM_EINPUT, "'%s': a frame is too big for memory", v->path);
@@ -436,6 +445,7 @@ static void close_all(struct vfm_video *v)
 	v->stream = NULL;
 	v->has_ahead = v->draining = v->at_end = false;
 	v->next_index = v->idle_packets = v->read_errors = v->flagged = 0;
+	v->read_errno = 0;
 	atomic_store(&v->errors.lines, 0);
 }
 
@@ -443,7 +453,7 @@ static int open_streams(struct vfm_video *v, struct vfm_err *err)
 {
 	int rc;
 
-	TRY(open_regular(v, err));
+	TRY(open_file(v, err));
 	TRY(open_container(v, err));
 	TRY(choose_stream(v, err));
 	TRY(open_decoder(v, err));
@@ -479,9 +489,8 @@ int vfm_video_open(struct vfm_video **out, const char *path, const struct vfm_vi
 		v->opts.threads = 1;
 	if (!v->opts.max_pixels)
 		v->opts.max_pixels = MAX_PIXELS;
-	if (v->opts.deadline_s <= 0)
-		v->opts.deadline_s = DEADLINE_S;
-	v->started = vfm_now();
+	if (v->opts.limit.until <= 0)
+		v->opts.limit = vfm_limit_start(LIMIT_S);
 	rc = open_streams(v, err);
 	if (rc < 0) {
 		vfm_video_close(v);
@@ -533,8 +542,12 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 	shown_size(v, v->frame, &f->width, &f->height);
 	if (f->pts != INT64_MIN && v->first_pts != INT64_MIN)
 		f->time_s = ((double)f->pts - (double)v->first_pts) * av_q2d(v->stream->time_base);
+	else if (f->index > 0 && v->last_index == f->index - 1)
+		f->time_s = v->last_time_s + 1 / rate;
 	else
 		f->time_s = (double)f->index / rate;
+	v->last_index = f->index;
+	v->last_time_s = f->time_s;
 	return 1;
 }
 

@@ -5,7 +5,10 @@
  * stored in the file are applied, pixels are scaled to be square, and transparent pixels are blended with white.
  *
  * The reader checks all values of a file: it limits sizes before it allocates, does not follow playlists and network
- * names, and bounds its work by `deadline_s`.
+ * names, opens regular files alone, and checks its time limit before each frame and each read.
+ *
+ * Errors are VFM_EINPUT if the file is to blame or the limit is over, and VFM_EENV if the machine failed: no
+ * descriptors, no memory, an I/O error.
  *
  * A reader belongs to one thread at a time.  It silences the library's log and counts the decoder's errors.
  */
@@ -16,15 +19,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 
 struct vfm_video;
 
 struct vfm_video_opts {
-	int threads;        /* of the decoder; 0 = 1 */
-	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
-	double deadline_s;  /* VFM_EINPUT after this many seconds since the opening; 0 = 3600 */
-	bool draft;         /* skip the loop filter; pixels are slightly inexact */
+	int threads;            /* of the decoder; 0 = 1 */
+	int64_t max_pixels;     /* of a frame; 0 = 2^27 (16384 x 8192) */
+	bool draft;             /* skip the loop filter; pixels are slightly inexact */
+	struct vfm_limit limit; /* of the caller's work on this file; until 0: 3600 s from the opening */
 };
 
 struct vfm_video_info {
@@ -35,16 +39,18 @@ struct vfm_video_info {
 	int rotation;         /* degrees clockwise that the file asks for: 0, 90, 180, 270 */
 	bool mirrored;        /* … after a mirroring left to right */
 	int sar_num, sar_den; /* shape of a pixel; 1/1 = square */
-	int fps_num, fps_den; /* average rate; 0/1 for an image */
+	int fps_num, fps_den; /* as the container claims (media/times.h measures); 0/1 for an image */
 	int64_t frames;       /* as the container claims; -1 unknown */
 	double duration_s;    /* as the container claims; < 0 unknown */
+	double stream_s;      /* end of the last frame, as the video stream claims; < 0 unknown */
+	double tick_s;        /* unit of the timestamps */
 	bool has_audio, has_alpha;
 };
 
 struct vfm_frame {
 	int64_t index;     /* from 0 */
 	int64_t pts;       /* in units of the stream's time base; INT64_MIN when there is none */
-	double time_s;     /* since the first frame; from the rate when there is no pts */
+	double time_s;     /* since the first frame; without pts, a period of the claimed rate after the frame before */
 	int width, height; /* as shown; may change in mid-stream */
 	bool damaged;      /* the decoder says so */
 };
@@ -60,8 +66,9 @@ const struct vfm_video_info *vfm_video_info(const struct vfm_video *v);
  * no frame can follow (deadline, limits). */
 int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err);
 
-/* After the last frame: fails with VFM_EINPUT if the file ended before frame `end`, which is the exclusive end of a range
- * of frames (-1: the range ends with the file).  All that read a range call it, so that no range is cut short silently. */
+/* After the last frame: fails with VFM_EINPUT if the file ended before frame `end`, which is the exclusive end of a
+ * range of frames (-1: the range ends with the file).  All that read a range call it, so that no range is cut short
+ * silently. */
 int vfm_video_check_end(const struct vfm_video *v, int64_t end, struct vfm_err *err);
 
 /* Makes frame `index` the next one.  `pts` is the timestamp of that frame from an earlier pass (INT64_MIN: not known).

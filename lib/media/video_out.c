@@ -6,6 +6,7 @@
 #include <libavformat/avformat.h>
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,13 @@
 #include "media/palette.h"
 #include "media/video_out.h"
 
-#define MAX_SIDE 32768
+#define MAX_SIDE  32768
+#define VFR_CLOCK 60000 /* ticks per second: a multiple of common rates, and MPEG-4 Part 2 allows at most 65535 */
+#define N_LENGTHS 1024  /* more than any encoder delays frames */
+
+struct frame_length {
+	int64_t pts, ticks;
+};
 
 struct vfm_video_out {
 	char *path, *tmp;
@@ -32,7 +39,9 @@ struct vfm_video_out {
 	AVFrame *frame;
 	AVPacket *packet;
 	struct SwsContext *sws;
-	uint8_t *padded; /* [height, width, 3], if the size is padded */
+	uint8_t *padded;                        /* [height, width, 3], if the size is padded */
+	struct frame_length lengths[N_LENGTHS]; /* vfr: of the last frames, by number */
+	int64_t last_pts;
 };
 
 /* ---- names ---- */
@@ -148,11 +157,11 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 static int enc_failed(struct vfm_video_out *o, int rc, const char *what, struct vfm_err *err)
 {
 	char buf[128];
-	bool env = rc == AVERROR(ENOSPC) || rc == AVERROR(EIO) || rc == AVERROR(EDQUOT) || rc == AVERROR(EFBIG) ||
-		rc == AVERROR(ENOMEM) || rc == AVERROR(EROFS) || rc == AVERROR(EACCES);
+	int code = vfm_av_code(rc, vfm_errno_code(AVUNERROR(rc), VFM_EINPUT));
 
-	return vfm_fail(
-		err, env ? VFM_EENV : VFM_EINPUT, "cannot write '%s': %s: %s", o->path, what, vfm_av_strerror(rc, buf));
+	if (rc == AVERROR(EFBIG) || rc == AVERROR(EACCES)) /* of the output file */
+		code = VFM_EENV;
+	return vfm_fail(err, code, "cannot write '%s': %s: %s", o->path, what, vfm_av_strerror(rc, buf));
 }
 
 static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
@@ -187,7 +196,7 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 	}
 	o->enc->width = o->width;
 	o->enc->height = o->height;
-	o->enc->time_base = (AVRational){o->opts.fps_den, o->opts.fps_num};
+	o->enc->time_base = o->opts.vfr ? (AVRational){1, VFR_CLOCK} : (AVRational){o->opts.fps_den, o->opts.fps_num};
 	o->enc->framerate = (AVRational){o->opts.fps_num, o->opts.fps_den};
 	o->enc->sample_aspect_ratio = (AVRational){1, 1};
 	o->enc->thread_count = o->opts.threads ? o->opts.threads : 1;
@@ -251,7 +260,8 @@ static int start_muxer(struct vfm_video_out *o, struct vfm_err *err)
 	if (!o->stream || avcodec_parameters_from_context(o->stream->codecpar, o->enc) < 0)
 		return vfm_fail(err, VFM_EENV, "out of memory");
 	o->stream->time_base = o->enc->time_base;
-	o->stream->avg_frame_rate = o->enc->framerate;
+	if (!o->opts.vfr) /* Matroska would store it as the duration of each frame */
+		o->stream->avg_frame_rate = o->enc->framerate;
 	o->stream->sample_aspect_ratio = o->enc->sample_aspect_ratio;
 	if (!strcmp(o->fmt->oformat->name, "mp4") || !strcmp(o->fmt->oformat->name, "mov"))
 		av_dict_set(&options, "movflags", "+faststart", 0);
@@ -271,6 +281,8 @@ static int check_output_opts(struct vfm_video_out *o, struct vfm_err *err)
 	if (o->opts.fps_num < 1 || o->opts.fps_den < 1)
 		return vfm_fail(
 			err, VFM_EUSAGE, "a frame rate of %d/%d makes no sense", o->opts.fps_num, o->opts.fps_den);
+	if (o->opts.vfr && (o->png || has_extension(o->path, ".gif")))
+		return vfm_fail(err, VFM_EUSAGE, "'%s': this format has a constant frame rate", o->path);
 	if (o->opts.crf > 51)
 		return vfm_fail(err, VFM_EUSAGE, "crf: expected 0 to 51, got %d", o->opts.crf);
 	return 0;
@@ -364,6 +376,14 @@ static int write_png(struct vfm_video_out *o, struct vfm_err *err)
 	return rc;
 }
 
+static int64_t length_of_packet(const struct vfm_video_out *o)
+{
+	for (int i = 0; o->opts.vfr && i < N_LENGTHS; i++)
+		if (o->lengths[i].pts == o->packet->pts && o->lengths[i].ticks)
+			return o->lengths[i].ticks;
+	return 1;
+}
+
 /* Writes the packets that the encoder has finished. */
 static int drain(struct vfm_video_out *o, struct vfm_err *err)
 {
@@ -376,8 +396,8 @@ static int drain(struct vfm_video_out *o, struct vfm_err *err)
 			TRY(rc);
 			continue;
 		}
-		if (!o->packet->duration)
-			o->packet->duration = 1;
+		if (o->opts.vfr || !o->packet->duration)
+			o->packet->duration = length_of_packet(o);
 		av_packet_rescale_ts(o->packet, o->enc->time_base, o->stream->time_base);
 		o->packet->stream_index = 0;
 		rc = av_interleaved_write_frame(o->fmt, o->packet);
@@ -387,7 +407,7 @@ static int drain(struct vfm_video_out *o, struct vfm_err *err)
 	return rc == AVERROR(EAGAIN) || rc == AVERROR_EOF ? 0 : enc_failed(o, rc, "encoder", err);
 }
 
-int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb, struct vfm_err *err)
+static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, struct vfm_err *err)
 {
 	int rc;
 
@@ -398,13 +418,34 @@ int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb, struct vfm_
 	if (rc < 0)
 		return enc_failed(o, rc, "frame", err);
 	fill_frame(o, rgb);
-	o->frame->pts = o->n;
+	o->frame->pts = pts;
 	rc = avcodec_send_frame(o->enc, o->frame);
 	if (rc < 0)
 		return enc_failed(o, rc, "encoder", err);
 	TRY(drain(o, err));
 	o->n++;
 	return 0;
+}
+
+int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb, struct vfm_err *err)
+{
+	if (o->opts.vfr)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': a frame without a time", o->path);
+	return send_frame(o, rgb, o->n, err);
+}
+
+int vfm_video_out_write_at(
+	struct vfm_video_out *o, const uint8_t *rgb, double time_s, double length_s, struct vfm_err *err)
+{
+	int64_t pts = llrint(time_s * VFR_CLOCK), end = llrint((time_s + length_s) * VFR_CLOCK);
+
+	if (!o->opts.vfr)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': a frame with a time in a file of constant rate", o->path);
+	if (o->n > 0 && pts <= o->last_pts)
+		pts = o->last_pts + 1;
+	o->last_pts = pts;
+	o->lengths[o->n % N_LENGTHS] = (struct frame_length){pts, end > pts ? end - pts : 1};
+	return send_frame(o, rgb, pts, err);
 }
 
 /* ---- the end ---- */

@@ -6,6 +6,7 @@
 #ifndef VFM_MEDIA_VIDEO_OUT_H
 #define VFM_MEDIA_VIDEO_OUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -15,6 +16,7 @@ struct vfm_video_out;
 struct vfm_video_out_opts {
 	int width, height;    /* of the frames given; odd sizes are padded to even ones where the codec needs that */
 	int fps_num, fps_den; /* 0/0 = 25 */
+	bool vfr; /* frames come with their times (vfm_video_out_write_at); fps is the mean.  Not for .gif, .png */
 	/* "h264" (libx264, else mpeg4), "hevc", "mpeg4", "ffv1"; NULL = by the name: .mp4 .mov .mkv .gif .png */
 	const char *codec;
 	int crf;     /* quality of h264 and hevc, 0 (lossless) to 51; < 0 = 18 */
@@ -26,6 +28,10 @@ struct vfm_video_out_opts {
 int vfm_video_out_open(
 	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err);
 int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, width, 3] */, struct vfm_err *err);
+/* With `vfr`: a frame that is shown at time_s, which increases from frame to frame, for length_s seconds.  The file
+ * keeps times to 1/60000 s (.mkv: 1 ms). */
+int vfm_video_out_write_at(
+	struct vfm_video_out *o, const uint8_t *rgb, double time_s, double length_s, struct vfm_err *err);
 /* Completes the file and frees o.  Removes the file on failure. */
 int vfm_video_out_close(struct vfm_video_out *o, struct vfm_err *err);
 void vfm_video_out_abort(struct vfm_video_out *o); /* frees o and removes the file; accepts NULL */

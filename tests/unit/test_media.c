@@ -489,13 +489,13 @@ static void test_clip_rules(void **state)
 
 	(void)state;
 	assert_int_equal(vfm_clips_of(100, cuts, 2, &rule, &s), 5);
-	assert_true(s[0].is_short && s[0].start == 0 && s[0].end == 10);
+	assert_true(s[0].start == 0 && s[0].end == 10);
 	assert_true(s[1].start == 10 && s[1].end == 30 && s[2].start == 30 && s[2].end == 50);
 	assert_true(s[3].start == 60 && s[3].end == 80 && s[4].end == 100);
 	free(s);
 	rule = (struct vfm_clip_rule){.min = 12, .stride = 30};
 	assert_int_equal(vfm_clips_of(100, cuts, 2, &rule, &s), 4);
-	assert_true(s[3].start == 90 && s[3].is_short);
+	assert_true(s[3].start == 90 && s[3].end == 100);
 	free(s);
 	rule = (struct vfm_clip_rule){.min = 20, .max = 25};
 	assert_int_equal(vfm_clips_of(30, NULL, 0, &rule, &s), 1); /* two of 15 would be too short */
