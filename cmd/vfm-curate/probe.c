@@ -67,7 +67,7 @@ static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
 {
 	FTSENT *e;
 
-	while ((e = fts_read(p->tree))) {
+	while (errno = 0, (e = fts_read(p->tree))) {
 		*path = e->fts_path;
 		switch (e->fts_info) {
 		case FTS_D:
@@ -89,6 +89,8 @@ static int next_in_tree(struct probe *p, const char **path, struct vfm_err *err)
 				return 1;
 		}
 	}
+	if (errno) /* no memory; folders that cannot be read are entries */
+		return vfm_fail_errno(err, VFM_EENV, "cannot walk the folder");
 	fts_close(p->tree);
 	p->tree = NULL;
 	return 0;
@@ -107,7 +109,7 @@ static int next_line(struct probe *p, const char **path, struct vfm_err *err)
 		*path = p->line;
 		return 1;
 	}
-	if (ferror(stdin))
+	if (!feof(stdin)) /* an error, or no memory for the line */
 		return vfm_fail_errno(err, VFM_EENV, "cannot read <stdin>");
 	p->from_stdin = false;
 	return 0;

@@ -22,8 +22,8 @@ struct vfm_sha256 {
 static void crypto_broken(void) __attribute__((noreturn));
 static void crypto_broken(void)
 {
-	vfm_error("sha256 is not available from libcrypto");
-	abort();
+	vfm_error("sha256 is not available from libcrypto, or there is no memory for it");
+	_exit(-VFM_EENV);
 }
 
 /* Otherwise the first digest reads openssl.cnf, which takes milliseconds and may load engines. */

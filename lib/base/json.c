@@ -10,6 +10,11 @@
 #include "base/mem.h"
 #include "base/near.h"
 
+void vfm_json_init(void)
+{
+	json_set_alloc_funcs(vfm_malloc, free);
+}
+
 /* ---- whole documents --------------------------------------------------------- */
 
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err)

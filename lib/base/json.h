@@ -13,6 +13,10 @@
 
 #include "base/err.h"
 
+/* Lets jansson allocate with vfm_malloc, so that no constructor of a value returns NULL for want of memory.  Once,
+ * before the first value; vfm_cmd_init does it. */
+void vfm_json_init(void);
+
 /* Parse a file of at most max_bytes, or a text.  Errors name file (or `what`), line and column.  Return NULL on
  * failure, with VFM_EUSAGE or VFM_EENV in err->code; the caller owns the result (json_decref). */
 json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err);

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
-static void abort_out_of_memory(size_t size) __attribute__((noreturn));
-static void abort_out_of_memory(size_t size)
+void vfm_out_of_memory(void)
 {
-	vfm_error("out of memory (%zu bytes)", size);
-	abort();
+	vfm_error("out of memory");
+	_exit(-VFM_EENV);
 }
 
 static size_t checked_product(size_t n, size_t size)
@@ -20,7 +20,7 @@ static size_t checked_product(size_t n, size_t size)
 	size_t bytes;
 
 	if (__builtin_mul_overflow(n, size, &bytes))
-		abort_out_of_memory(SIZE_MAX);
+		vfm_out_of_memory();
 	return bytes;
 }
 
@@ -29,7 +29,7 @@ void *vfm_malloc(size_t size)
 	void *p = malloc(size ? size : 1);
 
 	if (!p)
-		abort_out_of_memory(size);
+		vfm_out_of_memory();
 	return p;
 }
 
@@ -39,7 +39,7 @@ void *vfm_calloc(size_t n, size_t size)
 	void *p = calloc(1, bytes ? bytes : 1);
 
 	if (!p)
-		abort_out_of_memory(bytes);
+		vfm_out_of_memory();
 	return p;
 }
 
@@ -49,7 +49,7 @@ void *vfm_realloc(void *p, size_t n, size_t size)
 
 	p = realloc(p, bytes ? bytes : 1);
 	if (!p)
-		abort_out_of_memory(bytes);
+		vfm_out_of_memory();
 	return p;
 }
 
@@ -67,7 +67,7 @@ char *vfm_strfmt(const char *fmt, ...)
 
 	va_start(ap, fmt);
 	if (vasprintf(&s, fmt, ap) < 0)
-		abort_out_of_memory(strlen(fmt));
+		vfm_out_of_memory();
 	va_end(ap);
 	return s;
 }
@@ -126,7 +126,7 @@ void *vfm_arena_alloc(struct vfm_arena *a, size_t size)
 	void *p;
 
 	if (size > SIZE_MAX / 2)
-		abort_out_of_memory(size);
+		vfm_out_of_memory();
 	size = (size + 15) & ~(size_t)15;
 	if (!c || c->size - c->used < size) {
 		size_t room = size > 65536 - sizeof(*c) ? size : 65536 - sizeof(*c);
@@ -172,7 +172,7 @@ static void reserve_text(struct vfm_buf *b, size_t more)
 	size_t n;
 
 	if (__builtin_add_overflow(b->len, more, &n) || n == SIZE_MAX)
-		abort_out_of_memory(SIZE_MAX);
+		vfm_out_of_memory();
 	vfm_grow(&b->data, &b->cap, n + 1, 1);
 }
 
@@ -200,7 +200,7 @@ void vfm_buf_addf(struct vfm_buf *b, const char *fmt, ...)
 	n = vsnprintf(b->data + b->len, b->cap - b->len, fmt, ap);
 	va_end(ap);
 	if (n < 0)
-		abort_out_of_memory(strlen(fmt));
+		vfm_out_of_memory();
 	if ((size_t)n >= b->cap - b->len) {
 		reserve_text(b, (size_t)n);
 		va_start(ap, fmt);

@@ -1,6 +1,6 @@
 /* mem.h - memory.
  *
- * A failed small allocation aborts with a message.  A large allocation (vfm_big_alloc) returns an error.
+ * A failed small allocation ends the process: vfm_out_of_memory.  A large allocation (vfm_big_alloc) returns an error.
  */
 #ifndef VFM_BASE_MEM_H
 #define VFM_BASE_MEM_H
@@ -9,6 +9,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+
+/* Prints "out of memory" and ends the process with status 3.  Flushes no streams and runs no handlers, since these may
+ * need memory; temporary files stay. */
+void vfm_out_of_memory(void) __attribute__((noreturn));
 
 void *vfm_malloc(size_t size);                     /* never NULL */
 void *vfm_calloc(size_t n, size_t size);           /* never NULL, overflow checked */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -341,6 +342,7 @@ void vfm_cmd_init(const char *argv0)
 	open_standard_descriptors();
 	vfm_log_init(argv0);
 	vfm_map_catch_faults();
+	vfm_json_init();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 }

@@ -118,7 +118,7 @@ void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
 
 	va_start(ap, fmt);
 	if (vasprintf(&s, fmt, ap) < 0)
-		abort();
+		vfm_out_of_memory();
 	va_end(ap);
 	vfm_grow(&t->notes, &t->cap_notes, t->n_notes + 1, sizeof(*t->notes));
 	t->notes[t->n_notes++] = vfm_arena_strdup(&t->arena, s);

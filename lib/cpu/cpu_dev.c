@@ -142,10 +142,8 @@ void *vfm_cpu_scratch(size_t bytes)
 	if (size < bytes) {
 		free(p);
 		size = (bytes + 63) / 64 * 64;
-		if (posix_memalign(&p, 64, size)) {
-			fputs("out of memory for a thread's scratch\n", stderr);
-			abort();
-		}
+		if (posix_memalign(&p, 64, size))
+			vfm_out_of_memory();
 	}
 	return p;
 }

@@ -244,6 +244,17 @@ static int check_info(const char *dir, const char *name, size_t n, struct vfm_er
 	return rc;
 }
 
+/* SQLite says "cannot open" for each reason; that of the system tells a missing file from missing descriptors. */
+static int sqlite_code(sqlite3 *db)
+{
+	int code = db ? sqlite3_errcode(db) : SQLITE_NOMEM;
+
+	if (code == SQLITE_NOMEM)
+		return VFM_EENV;
+	return code == SQLITE_CANTOPEN || code == SQLITE_IOERR ? vfm_errno_code(sqlite3_system_errno(db), VFM_EINPUT)
+							       : VFM_EINPUT;
+}
+
 static bool row_is(sqlite3_stmt *q, const struct vfm_scan_sample *s, const struct vfm_scan_part *p)
 {
 	const char *key = (const char *)sqlite3_column_text(q, 0), *part = (const char *)sqlite3_column_text(q, 3);
@@ -264,7 +275,7 @@ static int check_db_rows(sqlite3 *db, const char *path, uint32_t shard, const st
 	int rc = 0, step = SQLITE_DONE;
 
 	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
-		return vfm_fail(err, VFM_EINPUT, "'%s': %s", path, sqlite3_errmsg(db));
+		return vfm_fail(err, sqlite_code(db), "'%s': %s", path, sqlite3_errmsg(db));
 	sqlite3_bind_int64(q, 1, shard);
 	for (size_t i = 0; rc == 0 && i < s->n; i++)
 		for (int k = 0; rc == 0 && k < s->samples[i].n_parts; k++) {
@@ -287,7 +298,8 @@ int vfm_energon_check_meta(
 	int rc;
 
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
-		rc = vfm_fail(err, VFM_EINPUT, "cannot open '%s': %s", path, db ? sqlite3_errmsg(db) : "no memory");
+		rc = vfm_fail(
+			err, sqlite_code(db), "cannot open '%s': %s", path, db ? sqlite3_errmsg(db) : "no memory");
 	else
 		rc = check_db_rows(db, path, shard, s, err);
 	sqlite3_close(db);

@@ -99,34 +99,52 @@ static void check_samples(struct verify *v, const struct vfm_index_shard *sh, ui
 	}
 }
 
-static void check_shard(struct verify *v, uint32_t shard)
+/* Reports a fault of the shard.  A failure of the machine is none: it ends the verification. */
+static int check_part(struct verify *v, const char *shard, int rc, const struct vfm_err *e, struct vfm_err *err)
+{
+	if (rc == VFM_EENV)
+		return vfm_fail(err, rc, "%s", e->msg);
+	if (rc < 0)
+		tell(v, shard, -1, NULL, e->msg);
+	return 0;
+}
+
+static int check_files(
+	struct verify *v, const struct vfm_index_shard *sh, uint32_t shard, struct vfm_scan *s, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", v->dir, sh->name);
+	struct vfm_err e = {0};
+	int scanned = vfm_scan_tar(s, path, &e);
+
+	free(path);
+	v->counts->shards++;
+	v->counts->bytes += (int64_t)s->bytes;
+	TRY(check_part(v, sh->name, scanned, &e, err));
+	if (scanned >= 0 && s->bytes != sh->bytes)
+		tell(v, sh->name, -1, NULL, "another size than the index says");
+	check_samples(v, sh, shard, s);
+	if (scanned < 0)
+		return 0;
+	TRY(check_part(v, sh->name, vfm_energon_check_idx(v->dir, sh->name, s, &e), &e, err));
+	return check_part(v, sh->name, vfm_energon_check_meta(v->dir, sh->name, shard, s, &e), &e, err);
+}
+
+static int check_shard(struct verify *v, uint32_t shard, struct vfm_err *err)
 {
 	struct vfm_index_shard sh;
-	struct vfm_err err = {0};
+	struct vfm_err e = {0};
 	struct vfm_scan s = {0};
-	char *path, number[32];
+	char number[32];
 	int rc;
 
-	if (vfm_index_shard(v->ix, shard, &sh, &err) < 0) {
+	if (vfm_index_shard(v->ix, shard, &sh, &e) < 0) {
 		snprintf(number, sizeof(number), "shard %u", shard);
-		tell(v, number, -1, NULL, err.msg);
-		return;
+		tell(v, number, -1, NULL, e.msg);
+		return 0;
 	}
-	path = vfm_strfmt("%s/%s", v->dir, sh.name);
-	rc = vfm_scan_tar(&s, path, &err);
-	v->counts->shards++;
-	v->counts->bytes += (int64_t)s.bytes;
-	if (rc < 0)
-		tell(v, sh.name, -1, NULL, err.msg);
-	if (rc >= 0 && s.bytes != sh.bytes)
-		tell(v, sh.name, -1, NULL, "another size than the index says");
-	check_samples(v, &sh, shard, &s);
-	if (rc >= 0 && vfm_energon_check_idx(v->dir, sh.name, &s, &err) < 0)
-		tell(v, sh.name, -1, NULL, err.msg);
-	if (rc >= 0 && vfm_energon_check_meta(v->dir, sh.name, shard, &s, &err) < 0)
-		tell(v, sh.name, -1, NULL, err.msg);
+	rc = check_files(v, &sh, shard, &s, err);
 	vfm_scan_release(&s);
-	free(path);
+	return rc;
 }
 
 int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void *ctx), void *ctx,
@@ -135,20 +153,21 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	struct verify v = {.dir = dir, .tell = tell_fn, .ctx = ctx, .counts = counts};
 	uint32_t n;
 	char *extra;
+	int rc = 0;
 
 	TRY(vfm_index_open(&v.ix, dir, err));
 	v.dir = vfm_index_dir(v.ix);
 	v.makers = vfm_index_makers(v.ix);
 	counts->datasets++;
 	n = vfm_index_n_shards(v.ix);
-	for (uint32_t i = 0; i < n; i++)
-		check_shard(&v, i);
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		rc = check_shard(&v, i, err);
 	extra = vfm_strfmt("%s/%06u.tar", v.dir, n);
 	if (access(extra, F_OK) == 0)
 		tell(&v, strrchr(extra, '/') + 1, -1, NULL, "the index does not know this shard");
 	free(extra);
 	vfm_index_close(v.ix);
-	return 0;
+	return rc;
 }
 
 void vfm_verify_release(struct vfm_verify_counts *counts)

@@ -14,6 +14,7 @@
 
 #define MAX_ALLOC ((size_t)1 << 30) /* of one allocation of FFmpeg */
 #define SPARE     ((size_t)1 << 26) /* less free memory than this is a failure of the machine */
+#define LAST      ((size_t)1 << 20) /* … and with less than this, FFmpeg cannot even free a decoder */
 
 static _Thread_local char last_line[256];
 static bool talk; /* VFM_LIBAV_LOG is set */
@@ -68,20 +69,25 @@ const char *vfm_av_strerror(int rc, char buf[128])
 	return buf;
 }
 
-static bool is_memory_short(void)
+static bool is_memory_short(size_t spare)
 {
-	void *volatile p = malloc(SPARE); /* volatile: compilers remove a pair of malloc and free */
+	void *volatile p = malloc(spare); /* volatile: compilers remove a pair of malloc and free */
 	bool is_short = !p;
 
 	free(p);
 	return is_short;
 }
 
+bool vfm_av_starved(void)
+{
+	return is_memory_short(LAST);
+}
+
 int vfm_av_code(int rc, int otherwise)
 {
 	/* Encoders and decoders of other projects report each failure as external. */
 	if (rc == AVERROR(ENOMEM) || rc == AVERROR_EXTERNAL)
-		return is_memory_short() ? VFM_EENV : otherwise;
+		return is_memory_short(SPARE) ? VFM_EENV : otherwise;
 	return rc == AVERROR(EMFILE) || rc == AVERROR(ENFILE) ? VFM_EENV : otherwise;
 }
 

@@ -21,6 +21,10 @@ const char *vfm_av_strerror(int rc, char buf[128]);
  * memory is freed. */
 int vfm_av_code(int rc, int otherwise);
 
+/* Whether so little memory is left that FFmpeg may abort the process when it frees a decoder with threads.  The caller
+ * then frees nothing, since its process is about to end with VFM_EENV. */
+bool vfm_av_starved(void);
+
 /* The last error line that FFmpeg logged in this thread ("" = none), and forgetting it. */
 const char *vfm_av_last_line(void);
 void vfm_av_forget_line(void);

@@ -238,10 +238,12 @@ int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struc
 	TRY(need_buf(p, (size_t)strides[0] * (size_t)(want.dh + 1), err));
 	sws = context_for(p, &want);
 	if (!sws)
-		return vfm_fail(err, VFM_EINPUT, "cannot convert %s of %dx%d", desc->name, want.sw, want.sh);
+		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert %s of %dx%d", desc->name,
+			want.sw, want.sh);
 	planes[0] = p->buf;
 	if (sws_scale(sws, (const uint8_t *const *)p->crop->data, p->crop->linesize, 0, want.sh, planes, strides) < 0)
-		return vfm_fail(err, VFM_EINPUT, "cannot convert %s of %dx%d", desc->name, want.sw, want.sh);
+		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert %s of %dx%d", desc->name,
+			want.sw, want.sh);
 	if (alpha) {
 		for (int y = 0; y < want.dh; y++)
 			on_white(p->buf + (size_t)y * (size_t)strides[0], want.dw);
@@ -258,7 +260,7 @@ struct vfm_pixels *vfm_pixels_new(void)
 
 	p->crop = av_frame_alloc();
 	if (!p->crop)
-		abort();
+		vfm_out_of_memory();
 	return p;
 }
 

@@ -46,6 +46,8 @@ struct vfm_video {
 	AVPacket *packet;
 	AVFrame *frame, *ahead; /* `ahead`: decoded, not yet returned */
 	bool has_ahead, draining, at_end;
+	bool abandoned; /* FFmpeg has no memory: it may abort when it frees a decoder with threads, so nothing is freed
+			 */
 	int64_t next_index;
 	int64_t idle_packets, read_errors;
 	int64_t first_pts, flagged; /* flagged: frames marked as damaged, packets refused */
@@ -142,8 +144,9 @@ static int av_failed(struct vfm_video *v, int rc, const char *what, struct vfm_e
 	if (!strncmp(line, "Format not on whitelist", 23))
 		return vfm_fail(err, VFM_EINPUT, "'%s': %s: a format that is not supported", v->path, what);
 	TRY(check_reading(v, err));
-	return vfm_fail(err, vfm_av_code(rc, VFM_EINPUT), "'%s': %s: %s%s%s", v->path, what, vfm_av_strerror(rc, buf),
-		*line ? ": " : "", line);
+	v->abandoned = vfm_av_code(rc, 0) < 0;
+	return vfm_fail(err, v->abandoned ? VFM_EENV : VFM_EINPUT, "'%s': %s: %s%s%s", v->path, what,
+		vfm_av_strerror(rc, buf), *line ? ": " : "", line);
 }
 
 static int open_container(struct vfm_video *v, struct vfm_err *err)
@@ -235,6 +238,10 @@ static int open_decoder(struct vfm_video *v, struct vfm_err *err)
 		v->dec->skip_loop_filter = AVDISCARD_ALL;
 	vfm_av_forget_line();
 	rc = avcodec_open2(v->dec, codec, NULL);
+	if (rc == AVERROR(EAGAIN))
+		v->abandoned = true;
+	if (v->abandoned)
+		return vfm_fail(err, VFM_EENV, "'%s': cannot start the threads of the decoder", v->path);
 	if (rc < 0)
 		return av_failed(v, rc, "cannot decode", err);
 	return 0;
@@ -380,6 +387,8 @@ static int send_packet(struct vfm_video *v, struct vfm_err *err)
 		v->flagged++;
 	rc = avcodec_send_packet(v->dec, v->packet);
 	av_packet_unref(v->packet);
+	if (rc < 0 && vfm_av_code(rc, 0) < 0)
+		return av_failed(v, rc, "cannot decode", err);
 	if (rc < 0 && rc != AVERROR(EAGAIN) && rc != AVERROR_EOF)
 		v->flagged++;
 	if (++v->idle_packets > MAX_IDLE_PACKETS) {
@@ -468,7 +477,10 @@ static int open_streams(struct vfm_video *v, struct vfm_err *err)
 	if (rc == 0) {
 		const char *line = vfm_av_last_line();
 
-		return vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded%s%s", v->path, *line ? ": " : "", line);
+		/* Decoders also drop frames because there is no memory. */
+		v->abandoned = vfm_av_code(AVERROR(ENOMEM), 0) < 0;
+		return vfm_fail(err, v->abandoned ? VFM_EENV : VFM_EINPUT, "'%s': no frame can be decoded%s%s", v->path,
+			*line ? ": " : "", line);
 	}
 	v->has_ahead = true;
 	v->first_pts = pts_of(v->ahead);
@@ -503,7 +515,7 @@ int vfm_video_open(struct vfm_video **out, const char *path, const struct vfm_vi
 
 void vfm_video_close(struct vfm_video *v)
 {
-	if (!v)
+	if (!v || v->abandoned || vfm_av_starved())
 		return;
 	close_all(v);
 	vfm_pixels_free(v->pixels);

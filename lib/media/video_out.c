@@ -228,7 +228,8 @@ static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 	o->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_RGB24, o->width, o->height, o->enc->pix_fmt,
 		SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP, NULL, NULL, NULL);
 	if (!o->sws)
-		return vfm_fail(err, VFM_EINPUT, "cannot convert pictures of %dx%d", o->width, o->height);
+		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert pictures of %dx%d",
+			o->width, o->height);
 	sws_setColorspaceDetails(
 		o->sws, sws_getCoefficients(space), 1, sws_getCoefficients(space), 0, 0, 1 << 16, 1 << 16);
 	return 0;

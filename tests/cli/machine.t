@@ -46,4 +46,47 @@ if [ -x "$B/tests/unit/test_ckpt" ] && "$B/tests/unit/test_ckpt" make .; then
 else
 	skip 2 "build/tests/unit/test_ckpt is not built"
 fi
+
+# ---- no memory: whatever the limit, a command succeeds or ends with status 3; 127: not even the loader could start it
+with_memory() { # MEGABYTES CMD ARG ...
+	local mb=$1
+	shift
+	run timeout 60 bash -c 'ulimit -c 0; ulimit -v "$0"; exec "$@"' "${mb}000" "$@" </dev/null
+}
+if (ulimit -v 4000000) 2>/dev/null && ! nm -D "$B/bin/vfm-curate" 2>/dev/null | grep -q __asan; then
+	jq -nc '{v: 1, id: "big", x: [range(700000)]}' >big.jsonl
+	for stage in "probe syn" "split syn.jsonl" "clip -d c syn.jsonl" "score syn.jsonl" "encode -d e syn.jsonl" "filter --max x=1 big.jsonl" \
+		"shard -d data3 enc.jsonl" "sheet -o s.png syn.jsonl" "stats big.jsonl" "synth -n 2 -d syn3" "verify data"; do
+		odd=''
+		for mb in 10 12 16 24 40 80 150 180 195 205 208 210 212 216 225 250 350; do
+			# shellcheck disable=SC2086 # words
+			with_memory $mb vfm-curate $stage
+			[ "$rc" = 0 ] || [ "$rc" = 3 ] || [ "$rc$mb" = 12710 ] || odd+=" $mb:$rc"
+			grep -q '"error":' <<<"$out" && odd+=" $mb:record"
+			rm -rf data3
+		done
+		is "$odd" "" "no memory: ${stage%% *}: status 0 or 3, and no record is to blame"
+	done
+	with_memory 24 vfm-curate stats big.jsonl
+	is "$rc $err" "3 vfm-curate stats: out of memory" "no memory for a record: the message"
+	if [ -d run ]; then
+		odd=''
+		for mb in 10 12 16 24 40 80; do
+			for cmd in "vfm-ckpt check cut" "vfm-ckpt info run" "vfm-ckpt stat run" "vfm-ckpt hash run"; do
+				# shellcheck disable=SC2086 # words
+				with_memory $mb $cmd
+				[ "$rc" = 0 ] || [ "$rc" = 3 ] || [ "$rc" = 127 ] || odd+=" $mb:$cmd:$rc"
+			done
+		done
+		is "$odd" "" "no memory: vfm-ckpt"
+	fi
+	odd=''
+	for mb in 10 12 16 24 40 80; do
+		with_memory $mb vfm-pack -q -c 4096 --batch 1 data
+		[ "$rc" = 0 ] || [ "$rc" = 3 ] || [ "$rc" = 127 ] || odd+=" $mb:$rc"
+	done
+	is "$odd" "" "no memory: vfm-pack"
+else
+	skip 14 "no limit of memory here, or a sanitizer that needs it"
+fi
 done_testing
