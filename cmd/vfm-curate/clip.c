@@ -68,7 +68,7 @@ static void set_result(json_t *rec, const struct clip *c, const struct vfm_cut_r
 		json_object_set_new(rec, "vfr", json_true());
 }
 
-static int copy_bytes(
+static int copy_image_bytes(
 	int fd, struct vfm_atomic *out, const char *src, const struct vfm_limit *limit, struct vfm_err *err)
 {
 	enum { CHUNK = 1 << 16 };
@@ -101,7 +101,7 @@ static int copy_image(
 	TRY(fd);
 	path = vfm_strfmt("%s/%s%s", c->dir, id, dot && strlen(dot) < 8 && !strchr(dot, '/') ? dot : "");
 	TRY_OUT(vfm_atomic_open(&out, path, err));
-	rc = copy_bytes(fd, &out, src, limit, err);
+	rc = copy_image_bytes(fd, &out, src, limit, err);
 	if (rc == 0)
 		rc = vfm_atomic_commit(&out, err);
 	else
@@ -119,7 +119,7 @@ out:
 }
 
 /* Tells the cut what the record knows of the times of its frames. */
-static void set_times(struct vfm_cut_opts *cut, const json_t *rec)
+static void set_cut_times(struct vfm_cut_opts *cut, const json_t *rec)
 {
 	double start_s, end_s;
 
@@ -150,7 +150,7 @@ static int cut_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int wor
 	cut.start = m.start_frame;
 	cut.end = m.end_frame;
 	cut.start_pts = m.start_pts;
-	set_times(&cut, rec);
+	set_cut_times(&cut, rec);
 	if (m.is_image) {
 		cut.even = false;
 		cut.codec = NULL;

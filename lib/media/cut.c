@@ -110,7 +110,7 @@ static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_er
 
 /* Returns the end of the clip.  The record says when its last frame ends.  Within half a period, a constant rate is
  * more exact: a clock of milliseconds must not add a frame to a resampled clip. */
-static double end_of_clip(const struct cutting *c)
+static double end_of_cut(const struct cutting *c)
 {
 	double period = 1 / c->rate, rest = c->o->length_s - c->clock;
 	bool whole = c->o->end >= 0 && c->n_in == c->o->end - c->o->start && !c->o->bad_times;
@@ -126,7 +126,7 @@ static double end_of_clip(const struct cutting *c)
 static int finish_frames(struct cutting *c, struct vfm_err *err)
 {
 	struct vfm_cut_result *r = c->r;
-	double end = end_of_clip(c);
+	double end = end_of_cut(c);
 
 	if (c->o->new_fps > 0) {
 		TRY(fill_until(c, end, err));

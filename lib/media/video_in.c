@@ -108,7 +108,7 @@ static int is_late(void *arg)
 	return vfm_limit_is_over(&v->opts.limit);
 }
 
-static int open_file(struct vfm_video *v, struct vfm_err *err)
+static int open_input(struct vfm_video *v, struct vfm_err *err)
 {
 	uint64_t size = 0;
 	uint8_t *buf;
@@ -462,7 +462,7 @@ static int open_streams(struct vfm_video *v, struct vfm_err *err)
 {
 	int rc;
 
-	TRY(open_file(v, err));
+	TRY(open_input(v, err));
 	TRY(open_container(v, err));
 	TRY(choose_stream(v, err));
 	TRY(open_decoder(v, err));
