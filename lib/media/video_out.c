@@ -1,7 +1,6 @@
 /* video_out.c - encoders and containers; see video_out.h. */
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/opt.h>
@@ -29,6 +28,7 @@ struct frame_length {
 
 struct vfm_video_out {
 	char *path, *tmp;
+	int tmp_fd; /* holds the lock of tmp, which FFmpeg opens by its name */
 	struct vfm_video_out_opts opts;
 	bool png, numbered;
 	int width, height; /* encoded: may be padded */
@@ -293,7 +293,6 @@ int vfm_video_out_open(
 	struct vfm_video_out **out, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err)
 {
 	struct vfm_video_out *o = vfm_calloc(1, sizeof(*o));
-	static atomic_int counter;
 	const char *muxer;
 	int rc, digits;
 	size_t len;
@@ -311,7 +310,11 @@ int vfm_video_out_open(
 		goto out;
 	}
 	if (!o->png) {
-		o->tmp = vfm_strfmt("%s.tmp.%d.%d", path, (int)getpid(), atomic_fetch_add(&counter, 1));
+		o->tmp_fd = vfm_temp_create(path, &o->tmp);
+		if (o->tmp_fd < 0) {
+			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+			goto out;
+		}
 		TRY_OUT(open_muxer(o, muxer, err));
 	}
 	TRY_OUT(open_encoder(o, err));
@@ -462,6 +465,8 @@ static void release(struct vfm_video_out *o)
 	av_packet_free(&o->packet);
 	sws_freeContext(o->sws);
 	free(o->padded);
+	if (o->tmp)
+		close(o->tmp_fd);
 	free(o->path);
 	free(o->tmp);
 	free(o);
@@ -473,7 +478,7 @@ void vfm_video_out_abort(struct vfm_video_out *o)
 		return;
 	if (o->fmt)
 		avio_closep(&o->fmt->pb);
-	if (o->tmp)
+	if (o->tmp && vfm_is_same_file(o->tmp_fd, o->tmp)) /* not if it was renamed */
 		unlink(o->tmp);
 	release(o);
 }
@@ -481,16 +486,9 @@ void vfm_video_out_abort(struct vfm_video_out *o)
 static int publish(struct vfm_video_out *o, struct vfm_err *err)
 {
 	char *slash, *dir;
-	int fd = open(o->tmp, O_RDONLY | O_CLOEXEC), rc;
+	int rc;
 
-	if (fd < 0 || fsync(fd) < 0) {
-		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", o->path);
-		if (fd >= 0)
-			close(fd);
-		return rc;
-	}
-	close(fd);
-	if (rename(o->tmp, o->path) < 0)
+	if (fsync(o->tmp_fd) < 0 || rename(o->tmp, o->path) < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", o->path);
 	dir = vfm_strdup(o->path);
 	slash = strrchr(dir, '/');
