@@ -207,17 +207,21 @@ static int scan_members(struct vfm_scan *s, struct vfm_tar *t, struct vfm_tar_me
 		const char *part;
 		size_t key_len = vfm_tar_split_name(m->name, &part);
 
-		if (m->type != '0' || !key_len)
-			return vfm_fail(
+		if (m->type != '0' || !key_len) {
+			rc = vfm_fail(
 				err, VFM_EINPUT, "'%s': the member '%.100s' is not part of a sample", t->what, m->name);
+			break;
+		}
 		if (!now || strlen(now->key) != key_len || memcmp(now->key, m->name, key_len) != 0) {
 			if (now)
 				close_sample(s, now, t->data);
 			now = open_sample(s, m, key_len);
 		}
-		if (now->n_parts == MAX_PARTS)
-			return vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what,
+		if (now->n_parts == MAX_PARTS) {
+			rc = vfm_fail(err, VFM_EINPUT, "'%s': sample '%.100s' has more than %d parts", t->what,
 				now->key, MAX_PARTS);
+			break;
+		}
 		if (vfm_sample_member_check(m->name, &why) < 0)
 			set_fault(s, now, "%s", why.msg);
 		now->parts[now->n_parts++] =

@@ -294,6 +294,7 @@ static void test_done_needs_outputs_and_version(void **state)
 	two[4] = '2'; /* of a's record */
 	free(done);
 	done = write_text("done.jsonl", first);
+	s.opts.done = done;
 	again = run(s, input, VFM_EINPUT, &c);
 	assert_int_equal(c.copied, 0);
 	free(again);
