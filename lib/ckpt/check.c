@@ -259,7 +259,7 @@ static void sort_pieces(struct check *k)
 		qsort(k->piece, n, sizeof(*k->piece), file_piece_cmp);
 }
 
-static int check_files(struct vfm_ckpt *c, struct vfm_ckpt_faults *f, struct vfm_err *err)
+static int check_checkpoint_files(struct vfm_ckpt *c, struct vfm_ckpt_faults *f, struct vfm_err *err)
 {
 	struct check k = {.c = c, .faults = f, .nonfinite = vfm_calloc((size_t)c->n + 1, sizeof(int64_t))};
 	bool *bad = vfm_calloc((size_t)c->n_files + 1, sizeof(*bad));
@@ -304,7 +304,7 @@ int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *
 		*err = e;
 	}
 	if (c && rc == 0)
-		rc = check_files(c, f, err);
+		rc = check_checkpoint_files(c, f, err);
 	free(manifest);
 	free(real);
 	vfm_ckpt_close(c);
