@@ -75,7 +75,7 @@ GPU     := $(patsubst tests/gpu/%.c,$(B)/tests/gpu/%,$(filter-out tests/gpu/gaps
 GPU_CU  := $(patsubst tests/gpu/%.cu,$(B)/tests/gpu/%,$(wildcard tests/gpu/*.cu))
 MAN     := $(wildcard man/*.[1-9])
 
-.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz deps-pack deps-ci demo deb check check-build check-quick check-unit check-unit-quick check-ops check-cuda check-cli check-mesh check-slurm check-learn check-format tests lint layers format \
+.PHONY: all deps deps-check deps-slurm deps-lint deps-fuzz deps-pack deps-ci demo deb check check-build check-quick check-unit check-unit-quick check-ops check-cuda check-cli check-mesh check-slurm check-abuse check-learn check-format tests lint layers format \
         install clean help fuzz fuzz-build lint-shell lint-man lint-cppcheck FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -86,7 +86,7 @@ help:
 	@echo "make            build the commands into $(B)/bin; with nvcc also the CUDA plugin: for the GPU of this machine, else sm_90a"
 	@echo "                (CUDA_ARCHS=all: sm_80, sm_90a, sm_100a and PTX; CUDA_ARCHS='80 90a': these)"
 	@echo "make demo       the whole pipeline on a CPU, end to end (TRAIN_S=SECONDS of training, VIDEOS=DIR for your own clips)"
-	@echo "make check      all tests, and which took longest; check-quick (2 minutes), check-unit, check-ops, check-cuda, check-cli, check-mesh, check-slurm run a part (V=1, T=tests/cli/one.t)"
+	@echo "make check      all tests, and which took longest; check-quick (2 minutes), check-unit, check-ops, check-cuda, check-cli, check-mesh, check-slurm, check-abuse run a part (V=1, T=tests/cli/one.t)"
 	@echo "                (P='check-unit check-mesh': these parts, with the report)"
 	@echo "make check-learn  train for minutes, then see whether samples show what was asked for"
 	@echo "make deps       install the Debian packages that building needs (deps-check, deps-lint: more)"
@@ -288,7 +288,7 @@ check:
 	@($(probe_build)) && ($(probe_check)) || $(SUB) deps-check
 	@($(probe_slurm)) || $(SUB) deps-slurm
 	+@$(PARTS) $(P)
-P ?= check-build layers check-format check-unit check-ops check-cuda check-cli check-mesh check-slurm
+P ?= check-build layers check-format check-unit check-ops check-cuda check-cli check-mesh check-slurm check-abuse
 
 # Runs each part, then prints the seconds of the parts and of the slowest tests, and the counts.
 PARTS = LOGS=$(B)/check MAKE='$(SUB) $(JOBS)' tests/parts.sh
@@ -323,6 +323,11 @@ check-cli: all
 SLURM_T = $(sort $(wildcard tests/slurm/*.t))
 check-slurm: all $(B)/tests/unit/test_train $(B)/tests/unit/test_launch
 	B="$(abspath $(B))" prove --timer $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
+
+# Random faults in every stage, for ABUSE_S seconds.
+check-abuse: all
+	B="$(abspath $(B))" ABUSE_S=$(ABUSE_S) prove --timer $(if $(V),-v,--failures --comments) tests/abuse/campaign.t
+ABUSE_S ?= 120
 
 # What the kernels take on the chip.
 check-cuda: export LD_LIBRARY_PATH := $(abspath $(B)/tests/cuda):$(LD_LIBRARY_PATH)

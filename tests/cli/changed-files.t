@@ -27,7 +27,6 @@ change_while_training() {
 	wait $pid
 	rc=$?
 	err=$(cat "$SCRATCH/io/err")
-	out=
 }
 
 truncate_plan() { : >plan.jsonl; }
