@@ -18,6 +18,7 @@ for n, line in enumerate(open("enc.jsonl")):
         head = head.ljust(117) + "\n"
         name = "latents/" + sys.argv[1] + ".npy"
         r["latent"].update(path=name, dtype="float32")
+        del r["latent"]["sha256"]  # of the file that encode wrote
         with open(name, "wb") as f:
             f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
             f.write(struct.pack("<f", float(sys.argv[1])) * math.prod(shape))
