@@ -8,6 +8,8 @@ ifeq ($(origin CC),default)
 CC      := gcc
 endif
 B       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+# Dependency files name targets as this make knows them; so a folder in this tree has one spelling.
+override B := $(patsubst $(CURDIR)/%,%,$(B))
 comma   := ,
 space   := $(subst ,, )
 
