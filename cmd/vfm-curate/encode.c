@@ -94,9 +94,17 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.spec = {.timeout_s = 3600}};
-	static const char *const outputs[] = {"latent.path", "text.path", NULL};
-	struct vfm_stage stage = {
-		.name = "encode", .fn = encode_record, .ctx = &e, .unique_ids = true, .outputs = outputs};
+	static const char *const outputs[] = {"latent.path", "text.path", NULL},
+				 *const sets[] = {"latent", "text", NULL},
+				 *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps",
+					 "caption", NULL};
+	struct vfm_stage stage = {.name = "encode",
+		.fn = encode_record,
+		.ctx = &e,
+		.unique_ids = true,
+		.outputs = outputs,
+		.reads = reads,
+		.sets = sets};
 	const char *tokenizer = "wavelet", *text = "bytes", *size = NULL;
 	int64_t frames = 0;
 	struct vfm_opt opts[] = {

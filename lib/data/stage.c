@@ -122,10 +122,17 @@ static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark
 {
 	static const char *const without[] = {"v", "by", "part", NULL};
 	char hex[VFM_SHA256_HEX], *head;
+	json_t *read = NULL;
 
+	if (s->reads) {
+		read = json_object();
+		for (const char *const *key = s->reads; *key; key++)
+			json_object_set(read, *key, json_object_get(rec, *key));
+	}
 	head = vfm_strfmt("%s %d\n%s\n", s->name, s->version, s->options ? s->options : "");
-	vfm_rec_digest(head, rec, without, hex);
+	vfm_rec_digest(head, read ? read : rec, without, hex);
 	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
+	json_decref(read);
 	free(head);
 }
 
@@ -358,21 +365,44 @@ static void count_record(struct vfm_stage_counts *c, const json_t *rec)
 		c->out++;
 }
 
+/* Copies what the stage set in a finished record into the record of the slot, and writes that. */
+static void add_finished(const struct vfm_stage *s, struct slot *slot, const char *line, const char *mark)
+{
+	json_t *was = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL); /* vfm_done_copy has parsed it before */
+
+	for (const char *const *key = s->sets; *key; key++) {
+		json_object_del(slot->rec, *key);
+		json_object_set(slot->rec, *key, json_object_get(was, *key));
+	}
+	if (json_object_get(was, "drop"))
+		json_object_set(slot->rec, "drop", json_object_get(was, "drop"));
+	set_mark(slot->rec, s->name, mark);
+	add_line(slot, slot->rec);
+	json_decref(was);
+}
+
 static int copy_finished(struct loop *l, struct slot *slot, const char *mark, bool *copied, struct vfm_err *err)
 {
 	const char *key = rec_key(l->s, slot->rec);
 	struct vfm_done_found found;
+	struct vfm_buf text = {0};
 
 	*copied = false;
 	if (!l->done || !key)
 		return 0;
-	TRY(vfm_done_copy(l->done, key, mark, &slot->text, &found, err));
+	TRY(vfm_done_copy(l->done, key, mark, &text, &found, err));
 	slot->counts.stale += found.stale;
 	if (!found.lines)
 		return 0;
 	*copied = true;
 	slot->counts.copied++;
-	slot->counts.written += found.lines;
+	if (l->s->sets) {
+		add_finished(l->s, slot, text.data, mark);
+	} else {
+		vfm_buf_add(&slot->text, text.data, text.len);
+		slot->counts.written += found.lines;
+	}
+	vfm_buf_release(&text);
 	if (found.dropped)
 		slot->counts.dropped++;
 	else

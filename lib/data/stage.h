@@ -90,6 +90,10 @@ struct vfm_stage {
 	const char *options;
 	int version;
 	const char *const *outputs;
+	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
+	 * alone, and leaves all others: the mark covers `reads` instead of the whole input, and --done copies `sets`
+	 * into the input record. */
+	const char *const *reads, *const *sets;
 
 	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
 	char **files;

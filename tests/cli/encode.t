@@ -54,8 +54,12 @@ like "$err" "1 records have no caption" "and a word about it"
 
 # --done copies what the same options made of the same record, and nothing else.
 run vfm-curate encode -d enc --done enc.jsonl - <<<"$(jq -c . syn.jsonl)"
-is "$out" "$(cat enc.jsonl)" "--done: the same records"
+is "$(jq -c . <<<"$out")" "$(jq -c . enc.jsonl)" "--done: the same records"
 like "$err" "4 in = 4 out .* 4 were done already" "--done: without encoding, also of records that jq has written"
+run vfm-curate encode -d enc --done enc.jsonl - <<<"$(jq -c '. + {score: {motion: 2}, note: "new"}' syn.jsonl)"
+like "$err" "4 were done already" "--done: keys that encode does not read may change"
+is "$(jq -c 'del(.note, .score)' <<<"$out")" "$(jq -c . enc.jsonl)" "--done: latents and texts are those of before"
+is "$(jq -c '[.note, .score.motion]' <<<"$out" | sort -u)" '["new",2]' "--done: the other keys are those of the input"
 run vfm-curate encode -d e10 --done enc.jsonl --size 64x48 syn.jsonl
 is "$(jq -c .latent.shape[2:] <<<"$out" | sort -u)" "[6,8]" "--done: another size is encoded again"
 like "$err" "; 4 were done otherwise and are done again" "--done: and counted"
