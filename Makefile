@@ -16,7 +16,7 @@ space   := $(subst ,, )
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
 DEB        := gcc make pkg-config libjansson-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev
-DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format
+DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
 DEB_FUZZ   := clang libclang-rt-14-dev libomp-14-dev
@@ -279,7 +279,7 @@ have = command -v $(1) >/dev/null || { echo "$(1) is missing"; exit 1; };
 probe_build = $(call have,$(firstword $(filter-out ccache,$(CC)))) $(call have,pkg-config) \
 	pkg-config --print-errors --exists $(PKGS) && echo '\#include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 || \
 	{ echo "a library is missing"; exit 1; }
-probe_check = $(call have,$(firstword $(filter-out ccache,$(CXX)))) $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) $(call have,clang-format) \
+probe_check = $(call have,$(firstword $(filter-out ccache,$(CXX)))) $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) $(call have,clang-format) $(call have,pgrep) \
 	pkg-config --exists cmocka || { echo "cmocka is missing"; exit 1; }
 
 # Slurm is asked for where its tests can run: as root.

@@ -36,8 +36,8 @@ bool vfm_is_same_file(int fd, const char *path)
 	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Removes the file that a killed process left: nobody holds its lock.  On a file system without locks, no file is known
- * to be a leftover. */
+/* Removes the file that a killed process left: no process holds its lock.  On a file system without locks, no file is
+ * known to be a leftover. */
 static bool remove_leftover(const char *tmp)
 {
 	int fd = open(tmp, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
