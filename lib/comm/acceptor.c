@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,20 +110,44 @@ static void drop_oldest(struct vfm_acceptor *a)
 	memmove(a->half, a->half + 1, (size_t)--a->n * sizeof(*a->half));
 }
 
+/* accept fails for lack of a descriptor also if no connection waits. */
+static bool has_waiting(int listener)
+{
+	struct pollfd p = {.fd = listener, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* Ranks wait for a descriptor, and no half-open connection occupies one.  While the job starts, none becomes free. */
+static void wait_for_descriptor(struct vfm_hjob *j, int errnum)
+{
+	char who[96], why[VFM_WHY_MAX];
+
+	if (errnum == EMFILE && j->rank == 0 && !atomic_load(&j->started) && !atomic_load(&j->failed)) {
+		snprintf(why, sizeof(why), "%s cannot accept the connections of %d ranks: %s (see ulimit -n)",
+			vfm_rank_str(j, 0, who, sizeof(who)), j->size - 1, strerror(errnum));
+		vfm_announce_failure(j, why);
+	}
+	poll(NULL, 0, 20); /* do not spin */
+}
+
 static void accept_some(struct vfm_hjob *j, int listener, bool local)
 {
 	struct vfm_acceptor *a = &j->mon->acceptor;
 
 	for (int i = 0; i < AT_ONCE; i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), on = 1;
+		bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
 
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE) && a->n > 0) {
+		if (full && !has_waiting(listener))
+			return;
+		if (full && a->n > 0) {
 			drop_oldest(a);
 			continue;
 		}
 		if (fd < 0) {
 			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-				poll(NULL, 0, 20); /* no descriptors are left: do not spin */
+				wait_for_descriptor(j, errno);
 			return;
 		}
 		if (local && !vfm_same_user(fd)) {

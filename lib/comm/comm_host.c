@@ -693,6 +693,7 @@ int vfm_comm_host_new(
 			: vfm_shm_map(g, vfm_shm_first(), err);
 	if (rc >= 0)
 		rc = vfm_barrier(&g->c, NULL, err);
+	atomic_store(&j->started, true);
 	if (rc >= 0)
 		rc = probe_direct_reads(g, err);
 	if (rc < 0) {

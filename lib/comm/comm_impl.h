@@ -165,7 +165,8 @@ struct vfm_hjob {
 	int wake;
 	pthread_t monitor;
 	bool monitor_runs;
-	atomic_bool joined; /* rank 0, or its monitor has a connection to that of rank 0 */
+	atomic_bool joined;  /* rank 0, or its monitor has a connection to that of rank 0 */
+	atomic_bool started; /* all ranks have connected to rank 0 and to the first rank of their node */
 	struct vfm_mon *mon;
 
 	pthread_mutex_t lock; /* groups, activities, links */

@@ -47,6 +47,25 @@ else
 	skip 2 "build/tests/unit/test_ckpt is not built"
 fi
 
+# ---- ranks: with few descriptors they start, or rank 0 says at once that it has too few
+if [ -x "$B/bin/vfm-bench" ]; then
+	odd='' started=0 starved=0
+	for n in 6 7 8 9 10 11 12 14 16; do
+		with_files $n vfm-bench comm -q -n 4 --ops barrier -r 1 --threads 1
+		if [ "$rc" = 0 ]; then
+			started=$((started + 1))
+		elif [ "$rc" = 3 ] && grep -q "Too many open files" <<<"$err"; then
+			starved=$((starved + 1))
+		else
+			odd+=" $n: $rc $err"
+		fi
+	done
+	is "$odd" "" "four ranks with few descriptors: they start, or say what is missing"
+	ok "of which both occur ($started and $starved)" test "$started" -gt 0 -a "$starved" -gt 0
+else
+	skip 2 "vfm-bench is not built"
+fi
+
 # ---- no memory: whatever the limit, a command succeeds or ends with status 3; 127: not even the loader could start it
 with_memory() { # MEGABYTES CMD ARG ...
 	local mb=$1
