@@ -159,6 +159,8 @@ static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 	struct vfm_ckpt *c = NULL;
 	int rc = vfm_ckpt_open(&c, path, err);
 
+	if (rc == 0 && c->plain)
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s' holds files of weights, not a checkpoint", path);
 	rc = agree_damage(r, rc, rc == VFM_EUSAGE, err);
 	if (rc != 0)
 		goto out;

@@ -58,6 +58,17 @@ flip r/ckpt/$newest/optim-00000.safetensors
 run "${train[@]}" -o r
 is "$rc $(ls -d r/ckpt/$newest.*)" "0 r/ckpt/$newest.damaged"$'\n'"r/ckpt/$newest.damaged-2" "damaged again: another name"
 
+# A folder of weights that has the name of a checkpoint.
+fresh
+mkdir r/ckpt/step-00000010
+vfm-ckpt consolidate -o r/ckpt/step-00000010/model.safetensors r/ckpt/$newest
+jq -nc --argjson names "$(vfm-ckpt ls -o jsonl r/ckpt/step-00000010/model.safetensors | jq -s 'map(.name)')" \
+	'{weight_map: ($names | map({key: ., value: "model.safetensors"}) | from_entries)}' >r/ckpt/step-00000010/model.safetensors.index.json
+ok "a folder of weights" vfm-ckpt ls r/ckpt/step-00000010
+run "${train[@]}" -o r
+like "$err" "'r/ckpt/step-00000010' holds files of weights, not a checkpoint; the run resumes from 'r/ckpt/$newest' instead$" "weights with the name of a checkpoint are none"
+ends_as_ref "weights with the name of a checkpoint"
+
 # ---- ranks
 for how in "" "--set parallel.distopt=true" "--set parallel.fsdp=true" "--set parallel.pp=2"; do
 	rm -rf two
