@@ -386,6 +386,16 @@ out:
 	return rc;
 }
 
+/* Checks n values that were read from a tensor. */
+static int check_values(
+	struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const float *x, int64_t n, struct vfm_err *err)
+{
+	if (!vfm_dtype_count_nonfinite(VFM_F32, x, (size_t)n))
+		return 0;
+	c->damaged = true;
+	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has values that are NaN or infinite", c->path, t->name);
+}
+
 static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
 	const struct vfm_array *own, struct vfm_err *err)
 {
@@ -399,11 +409,7 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 	TRY(find_tensor(c, part, p, &have, err));
 	TRY(upload_reserve(g, o.b - o.a, &host, err));
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
-	if (vfm_dtype_count_nonfinite(VFM_F32, host, (size_t)(o.b - o.a))) {
-		c->damaged = true;
-		return vfm_fail(
-			err, VFM_EUSAGE, "%s: tensor '%s' has values that are NaN or infinite", c->path, have->name);
-	}
+	TRY(check_values(c, have, host, o.b - o.a, err));
 	return vfm_param_put(g->ps, own, p, host, err);
 }
 
@@ -442,6 +448,8 @@ static int load_history(struct vfm_ckpt *c, const struct vfm_param *p, int64_t w
 	n = had < window ? had : window;
 	x = vfm_calloc((size_t)(VFM_FP8_TENSORS * had), sizeof(*x));
 	rc = vfm_ckpt_read_tensor(c, have, NULL, VFM_F32, x, err);
+	if (rc == 0)
+		rc = check_values(c, have, x, VFM_FP8_TENSORS * had, err);
 	for (int k = 0; k < VFM_FP8_TENSORS && rc == 0; k++)
 		memcpy(past + (k + 1) * window - n, x + (k + 1) * had - n, (size_t)n * sizeof(*x));
 	free(x);

@@ -128,6 +128,12 @@ run vfm-train -c tiny.json --data plan.jsonl -o nan --set ckpt.keep=1
 rc_is 0 "a run does not resume from it"
 like "$err" "warning: .*step-00000008: tensor '[^']*' has values that are NaN or infinite; the run resumes from 'nan/ckpt/step-00000006' instead" "but from the one before"
 is "$(vfm-ckpt hash -o jsonl nan | jq -r .hash)" "$(vfm-ckpt hash -o jsonl whole | jq -r .hash)" "to the same end"
+fp8=(--set train.dtype=bf16 --set train.fp8=delayed)
+run "${train[@]}" "${fp8[@]}" -o fp8 --steps 4
+spoil fp8/ckpt/step-00000004 fp8-00000.safetensors
+run vfm-train -c tiny.json --data plan.jsonl "${fp8[@]}" -o fp8 --steps 5
+rc_is 0 "nor from a history of fp8 with a NaN"
+like "$err" "warning: .*step-00000004: tensor 'fp8/[^']*' has values that are NaN or infinite; the run resumes from 'fp8/ckpt/step-00000003' instead" "but from the one before"
 
 vfm-ckpt convert -q -p model run good.safetensors
 cp good.safetensors nan.safetensors
