@@ -153,7 +153,8 @@ struct vfm_ckpt { /* read-only for the caller */
 
 /* Opens a checkpoint: parses the manifest and checks its hash, the shapes, that the pieces cover each tensor exactly
  * once, and the file sizes.  Reads no tensor data.  `path` as for vfm_ckpt_resolve.  VFM_EUSAGE: no checkpoint, or a
- * damaged one; the message names file and tensor.  VFM_EENV: a file exists but cannot be read. */
+ * damaged one; the message names file and tensor.  VFM_EENV: a file exists but cannot be read, or the format is newer
+ * than this program. */
 int vfm_ckpt_open(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
 /* Parses the text of a manifest as vfm_ckpt_open does.  dir NULL: does not check file sizes. */
 int vfm_ckpt_parse(struct vfm_ckpt **out, const char *text, size_t len, const char *dir, struct vfm_err *err);
@@ -181,7 +182,8 @@ struct vfm_ckpt_faults {
 	int nonfinite; /* tensors with elements that are NaN or infinite, of the files without such faults */
 };
 /* Reads every file in full, verifies all hashes, headers and sizes, and looks for NaN and infinities.  Adds to *f and
- * continues after a fault.  VFM_EENV: a file cannot be read; VFM_EUSAGE: path names no checkpoint. */
+ * continues after a fault.  VFM_EENV: a file cannot be read, or as for vfm_ckpt_open; VFM_EUSAGE: path names no
+ * checkpoint. */
 int vfm_ckpt_check(const char *path, struct vfm_ckpt_faults *f, struct vfm_err *err);
 
 #endif

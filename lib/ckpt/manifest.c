@@ -274,9 +274,9 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 	if (!json_is_object(root))
 		return vfm_fail(err, VFM_EUSAGE, "expected an object");
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT64_MAX, &v, err));
-	if (v != 1)
+	if (v != 1) /* not VFM_EUSAGE, which would mean damage */
 		return vfm_fail(
-			err, VFM_EUSAGE, "v: format %lld is newer than this program, which supports 1", (long long)v);
+			err, VFM_EENV, "v: format %lld is newer than this program, which supports 1", (long long)v);
 	TRY(vfm_json_i64(root, "", "step", true, 0, INT64_MAX, &c->step, err));
 	TRY(vfm_json_i64(root, "", "world", true, 1, 1 << 24, &world, err));
 	c->world = (int)world;
@@ -402,7 +402,11 @@ int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *
 		rc = vfm_fail(err, VFM_EUSAGE, "%s is damaged: its sha256 does not match %s", mp, CKPT_SUMS);
 		goto out;
 	}
-	TRY_OUT(vfm_ckpt_parse(&c, text, len, NULL, err));
+	rc = vfm_ckpt_parse(&c, text, len, NULL, err);
+	if (rc < 0) {
+		vfm_err_context(err, "%s", path);
+		goto out;
+	}
 	free(c->path);
 	c->path = vfm_strdup(path);
 	TRY_OUT(check_sums(c, sums, text, len, err));

@@ -117,6 +117,19 @@ is "$rc $(grep -c "is damaged" <<<"$err")" "2 1" "--resume of another run: no ot
 run "${train[@]}" -o r --resume run/ckpt/step-00000002
 like "$err" "the run resumes from 'r/ckpt/step-00000006' instead$" "--resume CKPT again: the run's own count, also then"
 
+# ---- a newer program is no damage
+fresh
+sed -i 's/"v":1/"v":2/' r/ckpt/$newest/manifest.json
+(cd r/ckpt/$newest && sums=$(cut -c67- SHA256SUMS) && echo "$sums" | xargs sha256sum >SHA256SUMS)
+run "${train[@]}" -o r
+is "$rc $(aside)" "3 0" "a checkpoint of a newer format: status 3, nothing is renamed"
+like "$err" "^vfm-train: r/ckpt/$newest: .*format 2 is newer than this program" "and it says so"
+for verb in check info "prune -k 1"; do
+	# shellcheck disable=SC2086 # words
+	run vfm-ckpt $verb r
+	is "$rc $(ls r/ckpt | wc -l)" "3 4" "and vfm-ckpt ${verb%% *}"
+done
+
 # ---- a machine that fails is no damage
 fresh
 chmod -R a+rwX . ..
