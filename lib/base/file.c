@@ -133,29 +133,36 @@ int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)
 		fd = vfm_temp_create(a->path, &a->tmp);
 		if (fd >= 0 && exists && fchmod(fd, st.st_mode & 07777) != 0 && errno != EPERM) {
 			vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
-			close(fd);
 			vfm_atomic_abort(a);
+			close(fd);
 			return VFM_EENV;
 		}
 	}
 	a->f = fd >= 0 ? fdopen(fd, "w") : NULL;
 	if (!a->f) {
 		vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+		vfm_atomic_abort(a);
 		if (fd >= 0)
 			close(fd);
-		vfm_atomic_abort(a);
 		return VFM_EENV;
 	}
 	return 0;
 }
 
-void vfm_atomic_abort(struct vfm_atomic *a)
+/* The caller closes the file afterwards: without its lock, the name may already be that of another writer's file. */
+static void remove_temp(struct vfm_atomic *a)
 {
-	if (a->f)
-		fclose(a->f);
 	if (a->tmp)
 		unlink(a->tmp);
 	free(a->tmp);
+	a->tmp = NULL;
+}
+
+void vfm_atomic_abort(struct vfm_atomic *a)
+{
+	remove_temp(a);
+	if (a->f)
+		fclose(a->f);
 	free(a->path);
 	*a = (struct vfm_atomic){0};
 }
@@ -176,8 +183,10 @@ int vfm_atomic_commit(struct vfm_atomic *a, struct vfm_err *err)
 		renamed = rename(a->tmp, a->path) == 0;
 		why = renamed ? 0 : errno;
 	}
+	if (!renamed)
+		remove_temp(a);
 	a->f = NULL;
-	if (fclose(f) != 0 && !why) /* after the rename: it releases the lock of the temporary file */
+	if (fclose(f) != 0 && !why) /* last: it releases the lock of the temporary file */
 		why = errno;
 	if (renamed) {
 		char *dir = dir_of(a->path);

@@ -187,6 +187,52 @@ static void concurrent_writers(void **state)
 	free(data);
 }
 
+/* A file in which the closing of another one begins a write of the same path. */
+struct follower {
+	FILE *first;
+	struct vfm_atomic next;
+};
+
+static int close_and_follow(void *cookie)
+{
+	struct follower *f = cookie;
+
+	fclose(f->first);
+	return vfm_atomic_open(&f->next, "after/x", NULL);
+}
+
+static struct vfm_atomic followed(struct follower *f)
+{
+	struct vfm_atomic a;
+
+	assert_int_equal(vfm_atomic_open(&a, "after/x", &err), 0);
+	f->first = a.f;
+	a.f = fopencookie(f, "w", (cookie_io_functions_t){.close = close_and_follow});
+	assert_non_null(a.f);
+	return a;
+}
+
+/* A writer that gives up must not remove the temporary file of the writer after it. */
+static void next_writer(void **state)
+{
+	struct follower f;
+	struct vfm_atomic a;
+
+	(void)state;
+	assert_int_equal(mkdir("after", 0777), 0);
+	a = followed(&f);
+	vfm_atomic_abort(&a);
+	fputs("second", f.next.f);
+	assert_int_equal(vfm_atomic_commit(&f.next, &err), 0);
+	has("after/x", "second");
+	a = followed(&f);
+	assert_int_equal(vfm_atomic_commit(&a, &err), VFM_EENV); /* it has no descriptor to sync */
+	fputs("third", f.next.f);
+	assert_int_equal(vfm_atomic_commit(&f.next, &err), 0);
+	has("after/x", "third");
+	assert_int_equal(entries("after"), 1);
+}
+
 static void long_names(void **state)
 {
 	char name[300];
@@ -450,6 +496,7 @@ int main(void)
 		cmocka_unit_test(atomic),
 		cmocka_unit_test(leftovers),
 		cmocka_unit_test(concurrent_writers),
+		cmocka_unit_test(next_writer),
 		cmocka_unit_test(long_names),
 		cmocka_unit_test(full_disk),
 		cmocka_unit_test(reading),
