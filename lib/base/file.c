@@ -217,9 +217,8 @@ int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_er
 	return vfm_atomic_commit(&a, err);
 }
 
-int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err)
+int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len, struct vfm_err *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t cap = 0, n = 0;
 	char *buf = NULL;
 	int rc = VFM_EINPUT;
@@ -227,8 +226,6 @@ int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct
 
 	*data = NULL;
 	*len = 0;
-	if (fd < 0)
-		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
 	for (;;) {
 		vfm_grow(&buf, &cap, n + 65536, 1);
 		got = read(fd, buf + n, cap - n - 1);
@@ -238,22 +235,33 @@ int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct
 			break;
 		n += (size_t)got;
 		if (n > max) {
-			vfm_fail(err, VFM_EINPUT, "'%s' is too large (more than %zu bytes)", path, max);
+			vfm_fail(err, VFM_EINPUT, "'%s' is too large (more than %zu bytes)", name, max);
 			goto fail;
 		}
 	}
 	if (got < 0) {
-		rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", path);
+		rc = vfm_fail_errno(err, VFM_EINPUT, "cannot read '%s'", name);
 		goto fail;
 	}
-	close(fd);
 	buf[n] = 0;
 	*data = buf;
 	*len = n;
 	return 0;
 fail:
-	close(fd);
 	free(buf);
+	return rc;
+}
+
+int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+
+	*data = NULL;
+	*len = 0;
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
+	rc = vfm_read_all(fd, path, max, data, len, err);
+	close(fd);
 	return rc;
 }
 

@@ -38,8 +38,11 @@ int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_er
 
 /* Below, errors of reading are VFM_EINPUT, errors of writing VFM_EENV. */
 
-/* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data. */
+/* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data.  A pipe is
+ * read to its end; vfm_read_regular (base/regular.h) refuses it. */
 int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
+/* The same from an open file.  name is for messages. */
+int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len, struct vfm_err *err);
 
 /* Returns whether path still names the open file fd. */
 bool vfm_is_same_file(int fd, const char *path);

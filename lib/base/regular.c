@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 static const char *kind_of(mode_t mode)
 {
 	switch (mode & S_IFMT) {
@@ -51,4 +53,16 @@ int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err)
 	if (bytes)
 		*bytes = (uint64_t)st.st_size;
 	return fd;
+}
+
+int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err)
+{
+	int fd = vfm_open_regular(path, NULL, err), rc;
+
+	*data = NULL;
+	*len = 0;
+	TRY(fd);
+	rc = vfm_read_all(fd, path, max, data, len, err);
+	close(fd);
+	return rc;
 }

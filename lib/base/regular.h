@@ -2,6 +2,7 @@
 #ifndef VFM_BASE_REGULAR_H
 #define VFM_BASE_REGULAR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -10,5 +11,8 @@
  * descriptor, or a negative code: VFM_EINPUT with a message that names the kind of file ("is a FIFO"), or VFM_EENV
  * (vfm_errno_code).  The open does not wait for the other end of a FIFO, and the check applies to the opened file. */
 int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err);
+
+/* As vfm_read_file (base/file.h), of a regular file. */
+int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
 
 #endif

@@ -353,7 +353,7 @@ static int read_encoded(
 
 	if (!path)
 		return vfm_fail(err, VFM_EINPUT, "%s.path is missing: run encode before", what);
-	TRY(vfm_read_file(path, MAX_NPY, &b->data, &b->len, err));
+	TRY(vfm_read_regular(path, MAX_NPY, &b->data, &b->len, err));
 	b->cap = b->len + 1;
 	TRY(vfm_binding_check(sha256, b->data, b->len, path, err));
 	TRY(vfm_npy_parse(n, b->data, b->len, b->len, path, err));

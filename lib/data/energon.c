@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/regular.h"
 
 struct vfm_energon {
 	char *dir, *meta, *db_path, *db_tmp;
@@ -218,7 +219,7 @@ int vfm_energon_check_idx(const char *dir, const char *name, const struct vfm_sc
 	size_t want = (s->n + 1) * sizeof(uint64_t), got;
 	char *path = idx_path(dir, name), *data = NULL;
 	uint64_t *idx = idx_of(s);
-	int rc = vfm_read_file(path, (size_t)1 << 32, &data, &got, err);
+	int rc = vfm_read_regular(path, (size_t)1 << 32, &data, &got, err);
 
 	if (rc == 0 && (got != want || memcmp(data, idx, want) != 0))
 		rc = vfm_fail(err, VFM_EINPUT, "'%s' does not agree with the tar", path);

@@ -57,6 +57,12 @@ for stage in split "clip -d c" "clip -d c --height 64" score "encode -d e"; do
 done
 run timeout 20 vfm-curate sheet -o s.png <<<'{"v":1,"id":"x","kind":"video","src":"pipe.mp4"}'
 is "$rc" 1 "sheet: a FIFO"
+run timeout 20 vfm-curate shard -d s <<<'{"v":1,"id":"x","latent":{"path":"pipe.mp4"}}'
+is "$rc $(jq -r .error <<<"$out")" "1 'pipe.mp4' is a FIFO, not a regular file" "shard: a FIFO as latents"
+vfm-curate encode -q -d e --size 32x32 syn.jsonl | vfm-curate shard -q -d data >/dev/null
+rm data/000000.tar.idx && mkfifo data/000000.tar.idx
+run timeout 20 vfm-curate verify data
+is "$rc $(jq -r .error <<<"$out")" "1 'data/000000.tar.idx' is a FIFO, not a regular file" "verify: a FIFO as index"
 exec 7>&-
 
 # ---- the limit covers all work on a record
