@@ -143,11 +143,14 @@ int vfm_done_open(struct vfm_done **out, const char *path, const struct vfm_done
 	d->path = vfm_strdup(path);
 	d->o = *o;
 	grow_entries(d);
-	d->fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (d->fd >= 0)
-		rc = read_index(d, err);
-	else if (errno != ENOENT) /* absent: the first run */
+	d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
+	if (d->fd < 0 && errno != ENOENT)                      /* absent: the first run */
 		rc = vfm_fail_errno(err, VFM_EUSAGE, "--done: cannot open '%s'", path);
+	else if (d->fd >= 0 && lseek(d->fd, 0, SEEK_CUR) < 0)
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "--done: '%s' is a pipe, which cannot be read twice: expected a file", path);
+	else if (d->fd >= 0)
+		rc = read_index(d, err);
 	if (rc < 0) {
 		vfm_done_close(d);
 		return rc;
@@ -175,6 +178,24 @@ static bool is_entry_of(struct vfm_done *d, const json_t *rec, const char *key)
 	return found && !strcmp(found, key);
 }
 
+/* Whether all lines are records with "drop": a group counts by its best record (data/stage.c). */
+static bool all_dropped(const char *lines, size_t bytes)
+{
+	const char *end = lines + bytes, *next;
+	bool dropped = true;
+
+	for (; dropped && lines < end; lines = next) {
+		const char *newline = memchr(lines, '\n', (size_t)(end - lines));
+		json_t *rec;
+
+		next = newline ? newline + 1 : end;
+		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL);
+		dropped = !rec || json_object_get(rec, "drop");
+		json_decref(rec);
+	}
+	return dropped;
+}
+
 int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct vfm_buf *text,
 	struct vfm_done_found *found, struct vfm_err *err)
 {
@@ -195,7 +216,7 @@ int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct 
 	if (rec && is_entry_of(d, rec, key)) { /* else: another key, or blank lines before it */
 		found->stale = !has_outputs(d, rec);
 		found->lines = found->stale ? 0 : e.lines;
-		found->dropped = json_object_get(rec, "drop") != NULL;
+		found->dropped = all_dropped(data, e.bytes);
 	}
 	if (found->lines) {
 		vfm_buf_add(text, data, e.bytes);

@@ -37,8 +37,8 @@ int vfm_done_open(struct vfm_done **d, const char *path, const struct vfm_done_o
 
 struct vfm_done_found {
 	int64_t lines; /* copied; 0: the key is not finished */
-	bool dropped;
-	bool stale; /* lines is 0, and the file has the key with another mark or without its files */
+	bool dropped;  /* all of them have "drop" */
+	bool stale;    /* lines is 0, and the file has the key with another mark or without its files */
 };
 
 /* Appends the lines of `key` to `text` if their mark is `mark`. */

@@ -149,6 +149,16 @@ head -n 5 score.jsonl | jq -c '.score.luma = 99' >done.jsonl
 run vfm-curate score --done done.jsonl clip.jsonl
 is "$(jq -c 'select(.score.luma == 99)' "$SCRATCH/io/out" | wc -l)" "$(jq -c 'select(.error == null)' done.jsonl | wc -l)" "--done: what was finished is copied"
 is "$(jq -r '.id // .src' "$SCRATCH/io/out")" "$(jq -r '.id // .src' clip.jsonl)" "--done: and the rest is done, in order"
+make_media short.mp4 -f lavfi -i testsrc2=s=160x120:r=25:d=0.5 -f lavfi -i smptebars=s=160x120:r=25:d=2 \
+	-filter_complex '[0][1]concat=n=2:v=1,format=yuv420p' -c:v libx264
+vfm-curate probe -q short.mp4 >short.jsonl
+run vfm-curate split short.jsonl
+printf '%s\n' "$out" >short.split
+is "$(jq -r '.drop // "good"' short.split)" "$(printf 'split: 0.52 s is less than 1 s\ngood')" "split: the first of two shots is short"
+like "$(last "$err")" '1 in = 1 out \+ 0 dropped' "split: the file counts as good"
+run vfm-curate split --done short.split short.jsonl
+is "$out" "$(cat short.split)" "--done: both records are copied"
+like "$(last "$err")" '1 in = 1 out \+ 0 dropped .* 1 were done already' "--done: and counted as before"
 run bash -c 'vfm-curate filter score.jsonl >/dev/full'
 rc_is 3 "a full disk ends a stage with status 3"
 run bash -c 'vfm-curate filter score.jsonl | head -n 1 >/dev/null; exit "${PIPESTATUS[0]}"'
