@@ -121,6 +121,7 @@ static void add_line(struct slot *slot, const json_t *rec)
 static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark[VFM_DONE_MARK])
 {
 	static const char *const without[] = {"v", "by", "part", NULL};
+	const char *clip = vfm_done_mark(rec, "clip"); /* the record does not tell the quality of its file */
 	char hex[VFM_SHA256_HEX], *head;
 	json_t *read = NULL;
 
@@ -129,7 +130,7 @@ static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark
 		for (const char *const *key = s->reads; *key; key++)
 			json_object_set(read, *key, json_object_get(rec, *key));
 	}
-	head = vfm_strfmt("%s %d\n%s\n", s->name, s->version, s->options ? s->options : "");
+	head = vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, s->options ? s->options : "", clip ? clip : "");
 	vfm_rec_digest(head, read ? read : rec, without, hex);
 	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
 	json_decref(read);

@@ -11,7 +11,8 @@
  *               hash, so that the stages of a pipe under an array job process the same
  *               N-th of the records
  *   marks       an output record gets by.STAGE, a hash of the stage, its version and options,
- *               and of the input record without "v", "by" and "part"
+ *               and of the input record without "v", "part" and "by", except by.clip, which
+ *               stands for the contents of the clip's file
  *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
  *               from it
  *   -j N        N threads; the output keeps the order of the input; at most a few

@@ -69,6 +69,13 @@ cp -r enc gone && sed 's/"enc\//"gone\//g' enc.jsonl >gone.jsonl && rm "gone/$id
 run vfm-curate encode -d gone --done gone.jsonl syn.jsonl
 like "$err" "3 were done already; 1 were done otherwise" "--done: a file that is gone is made again"
 ok "--done: it is there" cmp "gone/$id.text.npy" "enc/$id.text.npy"
+vfm-curate clip -q -d cut --crf 10 syn.jsonl | tee cut10.jsonl | vfm-curate encode -q -d cut >enc10.jsonl
+vfm-curate clip -q -d cut --crf 45 syn.jsonl >cut45.jsonl
+is "$(jq -c 'del(.by)' cut45.jsonl)" "$(jq -c 'del(.by)' cut10.jsonl)" "--done: records of clips of another quality are the same"
+run vfm-curate encode -d cut --done enc10.jsonl cut45.jsonl
+like "$err" "; 4 were done otherwise" "--done: and still their files are encoded again"
+run timeout 20 vfm-curate encode -d enc --done <(cat enc.jsonl) syn.jsonl
+like "$rc $err" "^2 .*--done: '/dev/fd/.*' is a pipe" "--done: a pipe is bad usage"
 run vfm-curate score --done syn.jsonl syn.jsonl
 is "$(jq -c '.score | type' <<<"$out" | sort -u)" '"object"' "--done: the output of another stage is not that of score"
 run vfm-curate stats --done syn.jsonl syn.jsonl
