@@ -22,10 +22,12 @@ struct cutting {
 	size_t size;
 	bool keep;            /* each frame keeps its time */
 	double rate, tick_s;  /* of the source */
+	double claimed_s;     /* end of the source by its header; < 0: unknown */
 	double clock, last_s; /* time in the clip, without gaps and jumps; timestamp of the last frame */
 	struct vfm_times times;
 	int64_t n_in;
-	bool have; /* rgb holds a frame */
+	bool have;  /* rgb holds a frame */
+	bool ended; /* the source has no more frames */
 };
 
 static int round_size(double x, bool even)
@@ -108,16 +110,23 @@ static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_er
 	return c->o->new_fps > 0 || c->keep ? 0 : write_frame(c, err);
 }
 
-/* Returns the end of the clip.  The record says when its last frame ends.  Within half a period, a constant rate is
- * more exact: a clock of milliseconds must not add a frame to a resampled clip. */
+/* Returns when the last frame ends, or 0 if that is unknown: of a range by its record, of a whole file by its header,
+ * which counts if the rate varies (media/times.h). */
+static double claimed_end(const struct cutting *c)
+{
+	if (c->o->end >= 0)
+		return c->n_in == c->o->end - c->o->start && !c->o->bad_times ? c->o->length_s : 0;
+	return c->ended && c->o->start == 0 && vfm_times_vary(&c->times) ? c->claimed_s : 0;
+}
+
+/* Returns the end of the clip.  Within half a period of a claimed end, a constant rate is more exact: a clock of
+ * milliseconds must not add a frame to a resampled clip. */
 static double end_of_cut(const struct cutting *c)
 {
-	double period = 1 / c->rate, rest = c->o->length_s - c->clock;
-	bool whole = c->o->end >= 0 && c->n_in == c->o->end - c->o->start && !c->o->bad_times;
+	double period = 1 / c->rate, claimed = claimed_end(c), rest = claimed - c->clock;
 
-	if (whole && rest > 0 && rest <= VFM_TIMES_MAX_GAP_S &&
-		(c->keep || fabs(rest - period) > 0.5 * period + 2 * c->tick_s))
-		return c->o->length_s;
+	if (rest > 0 && rest <= VFM_TIMES_MAX_GAP_S && (c->keep || fabs(rest - period) > 0.5 * period + 2 * c->tick_s))
+		return claimed;
 	if (c->keep && c->times.n > 1)
 		period = c->clock / (double)(c->times.n - 1);
 	return c->clock + period;
@@ -159,6 +168,7 @@ static int copy_frames(struct cutting *c, struct vfm_err *err)
 	}
 	if (rc < 0)
 		return rc;
+	c->ended = c->n_in < want && !is_full(c);
 	if (c->n_in == 0)
 		return vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", c->src);
 	TRY(finish_frames(c, err));
@@ -176,6 +186,7 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 		fps = (AVRational){25, 1};
 	c->rate = av_q2d(fps);
 	c->tick_s = c->times.tick_s = info->tick_s;
+	c->claimed_s = info->stream_s;
 	if (c->o->new_fps > 0)
 		fps = av_d2q(c->o->new_fps, 100000);
 	vfm_cut_size(c->o, info->width, info->height, &c->r->width, &c->r->height);

@@ -57,6 +57,13 @@ is "$(jq -r '.error // empty' clip.jsonl)" "" "clip"
 is "$(jq -c 'select(.drop == null and .origin.src != "telecine.mp4") | select((.duration_s - (.origin.end_s - .origin.start_s) | fabs) > 0.041) | [.origin,.duration_s]' clip.jsonl)" "" \
 	"clip: a clip lasts as long as its shot"
 is "$(jq -c 'select(.drop == null) | select(.frames != (.src | length) and .frames < 1)' clip.jsonl)" "" "clip: there are frames"
+make_times end.mp4 20 'N/50+gte(N,10)*0.7' -bf 0 -bsf:v "setts=duration=if(eq(N\,19)\,300000\,DURATION)"
+vfm-curate probe -q end.mp4 screen.mp4 alternating.mp4 >whole.jsonl
+ok "probe: the last frame lasts long" jq -es '.[0].vfr and .[0].duration_s > 6' whole.jsonl
+is "$(vfm-curate clip -q -d whole whole.jsonl >/dev/null; vfm-curate probe -q whole | jq -c '[.vfr,.frames,(.duration_s * 1000 | round)]' | sort)" \
+	"$(jq -c '[.vfr,.frames,(.duration_s * 1000 | round)]' whole.jsonl | sort)" "clip: a file that was not split lasts as long as before"
+is "$(vfm-curate clip -q --fps 10 -d whole whole.jsonl | jq -s '.[0].frames == (.[0].duration_s * 10 | round) and .[0].frames > 60')" true \
+	"clip --fps: also with its last frame"
 wrong=''
 while read -r src frames seconds; do
 	got=$(ffprobe -v error -count_packets -select_streams v -show_entries stream=nb_read_packets:format=duration -of csv=p=0 "$src" | tr '\n' ' ')
