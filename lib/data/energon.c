@@ -266,6 +266,23 @@ static bool row_is(sqlite3_stmt *q, const struct vfm_scan_sample *s, const struc
 		(uint64_t)sqlite3_column_int64(q, 4) == p->offset && (uint64_t)sqlite3_column_int64(q, 5) == p->bytes;
 }
 
+/* Compares the next row with part k of sample i; i = s->n expects the end. */
+static int check_next_row(
+	sqlite3_stmt *q, const char *path, const struct vfm_scan *s, size_t i, int k, struct vfm_err *err)
+{
+	sqlite3 *db = sqlite3_db_handle(q);
+	int step = sqlite3_step(q);
+
+	if (step != SQLITE_ROW && step != SQLITE_DONE)
+		return vfm_fail(err, sqlite_code(db), "cannot read '%s': %s", path, sqlite3_errmsg(db));
+	if (i == s->n)
+		return step == SQLITE_DONE ? 0 : vfm_fail(err, VFM_EINPUT, "'%s' has more samples than the tar", path);
+	if (step == SQLITE_ROW && row_is(q, &s->samples[i], &s->samples[i].parts[k]))
+		return 0;
+	return vfm_fail(
+		err, VFM_EINPUT, "'%s' does not agree with the tar on sample %zu ('%s')", path, i, s->samples[i].key);
+}
+
 static int check_db_rows(sqlite3 *db, const char *path, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err)
 {
 	static const char sql[] =
@@ -273,20 +290,16 @@ static int check_db_rows(sqlite3 *db, const char *path, uint32_t shard, const st
 		"FROM samples JOIN sample_parts USING (tar_file_id, sample_index) WHERE tar_file_id = ? "
 		"ORDER BY sample_index, content_byte_offset";
 	sqlite3_stmt *q = NULL;
-	int rc = 0, step = SQLITE_DONE;
+	int rc = 0;
 
 	if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
 		return vfm_fail(err, sqlite_code(db), "'%s': %s", path, sqlite3_errmsg(db));
 	sqlite3_bind_int64(q, 1, shard);
 	for (size_t i = 0; rc == 0 && i < s->n; i++)
-		for (int k = 0; rc == 0 && k < s->samples[i].n_parts; k++) {
-			step = sqlite3_step(q);
-			if (step != SQLITE_ROW || !row_is(q, &s->samples[i], &s->samples[i].parts[k]))
-				rc = vfm_fail(err, VFM_EINPUT, "'%s' does not agree with the tar on sample %zu ('%s')",
-					path, i, s->samples[i].key);
-		}
-	if (rc == 0 && sqlite3_step(q) == SQLITE_ROW)
-		rc = vfm_fail(err, VFM_EINPUT, "'%s' has more samples than the tar", path);
+		for (int k = 0; rc == 0 && k < s->samples[i].n_parts; k++)
+			rc = check_next_row(q, path, s, i, k, err);
+	if (rc == 0)
+		rc = check_next_row(q, path, s, s->n, 0, err);
 	sqlite3_finalize(q);
 	return rc;
 }

@@ -136,6 +136,8 @@ harm "a database that is gone" rm .nv-meta/index.sqlite
 like "$out" 'index.sqlite' "is named"
 harm "a database that is none" cp index.vfmi .nv-meta/index.sqlite
 like "$out" 'index.sqlite' "is named"
+harm "a database that is damaged" poke .nv-meta/index.sqlite 4096 "$(printf 'X%.0s' {1..4096})"
+like "$out" "cannot read 'harm/.nv-meta/index.sqlite': database disk image is malformed" "is not called wrong about a sample"
 harm "shards that changed places" sh -c 'mv 000000.tar t && mv 000001.tar 000000.tar && mv t 000001.tar'
 like "$out" 'another sample than the index says' "is named"
 harm "a shard too many" cp 000000.tar 000003.tar
