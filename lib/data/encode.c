@@ -29,7 +29,17 @@ struct enc {
 	float *latent;           /* [T, C, h, w] */
 	size_t latent_cap;
 	int64_t frames, latent_frames;
+	double period; /* of the record's rate, if the timestamps are bad; 0: they tell the times of frames */
 };
+
+static double record_rate(const json_t *rec)
+{
+	int num = 0, den = 1;
+
+	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d", &num, &den) < 1 || num <= 0 || den <= 0)
+		return 0;
+	return (double)num / den;
+}
 
 static int flush_group(struct enc *c, int n, struct vfm_err *err)
 {
@@ -70,6 +80,8 @@ static int take_all(struct enc *c, const struct vfm_rec_media *m, struct vfm_err
 	while ((rc = vfm_video_next(c->video, &f, err)) == 1) {
 		if (m->end_frame >= 0 && f.index >= m->end_frame)
 			break;
+		if (c->period > 0)
+			f.time_s = (double)f.index * c->period;
 		if (first)
 			t0 = f.time_s;
 		first = false;
@@ -135,15 +147,6 @@ static int save_latent(const struct enc *c, const char *path, char sha256[VFM_SH
 	return rc;
 }
 
-static double record_rate(const json_t *rec)
-{
-	int num = 0, den = 1;
-
-	if (sscanf(vfm_rec_str(rec, "fps", ""), "%d/%d", &num, &den) < 1 || num <= 0 || den <= 0)
-		return 0;
-	return (double)num / den;
-}
-
 static void set_latent(json_t *rec, const struct enc *c, const char *path, const char *sha256, bool image)
 {
 	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : record_rate(rec);
@@ -164,6 +167,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 		.threads = e->threads, .limit = vfm_limit_start(e->timeout_s > 0 ? e->timeout_s : TIMEOUT_S)};
 	struct enc c = {.e = e, .limit = opts.limit};
 	const char *id = vfm_rec_str(rec, "id", NULL);
+	double rate = record_rate(rec);
 	char sha256[VFM_SHA256_HEX];
 	struct vfm_rec_media m;
 	char *path = NULL;
@@ -172,6 +176,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 	TRY(vfm_sample_key_check(id, err));
 	TRY(vfm_rec_media(rec, &m, err));
 	c.src = m.src;
+	c.period = json_is_true(json_object_get(rec, "bad_times")) && rate > 0 ? 1 / rate : 0;
 	TRY_OUT(vfm_video_open(&c.video, m.src, &opts, err));
 	TRY_OUT(choose_size(&c, m.src, err));
 	if (m.start_frame > 0)

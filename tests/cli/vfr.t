@@ -92,6 +92,13 @@ for codec in mpeg4 ffv1; do
 	is "$(cat got)" '[true,200,true]' "clip --codec $codec keeps the times"
 done
 
+# ---- encode: bad timestamps do not say which frames to take
+ffmpeg -nostdin -v error -y -i cfr.mp4 -c copy once.ts && cat once.ts once.ts >twice.ts
+vfm-curate probe -q twice.ts >twice.jsonl
+is "$(jq -c '[.bad_times,.frames,.fps]' twice.jsonl)" '[true,200,"25/1"]' "timestamps that go back: the rate of the stream"
+run vfm-curate encode --fps 5 --size 32x32 -d enc twice.jsonl
+is "$(jq -c .latent.frames <<<"$out")" 40 "encode --fps: frames of the whole file"
+
 # ---- reasons say the quantities that were compared
 make_times short.mkv 30 'N*0.04'
 run bash -c 'vfm-curate probe -q short.mkv | vfm-curate split -q --min-s 1.2000001'
