@@ -52,6 +52,7 @@ int vfm_errno_code(int errnum, int otherwise)
 	case EROFS:
 	case EIO:
 	case ESTALE:
+	case ENOTCONN: /* a FUSE mount whose daemon has ended */
 	case ETIMEDOUT:
 	case ENOLCK:
 		return VFM_EENV;

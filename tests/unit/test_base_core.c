@@ -37,6 +37,18 @@ static void err_messages(void **state)
 }
 
 /* A file name may be longer than the message: the cut message is valid UTF-8 and keeps the reason of errno. */
+static void err_codes(void **state)
+{
+	static const int machine[] = {EMFILE, ENFILE, ENOMEM, ENOSPC, EDQUOT, EROFS, EIO, ESTALE, ENOTCONN},
+			 file[] = {ENOENT, EACCES, EISDIR, ELOOP, ENAMETOOLONG, 0};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(machine) / sizeof(machine[0]); i++)
+		assert_int_equal(vfm_errno_code(machine[i], VFM_EINPUT), VFM_EENV);
+	for (size_t i = 0; i < sizeof(file) / sizeof(file[0]); i++)
+		assert_int_equal(vfm_errno_code(file[i], VFM_EINPUT), VFM_EINPUT);
+}
+
 static void err_long(void **state)
 {
 	struct vfm_err e = {0};
@@ -252,6 +264,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(err_messages),
+		cmocka_unit_test(err_codes),
 		cmocka_unit_test(err_long),
 		cmocka_unit_test(integers),
 		cmocka_unit_test(sizes),
