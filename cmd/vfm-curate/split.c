@@ -72,7 +72,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 
 int curate_split(int argc, char **argv, struct vfm_err *err)
 {
-	struct split sp = {.shots = {.min_s = 1, .max_s = 30}, .timeout_s = 3600};
+	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD}, .timeout_s = 3600};
 	struct vfm_stage stage = {.name = "split", .fn = split_record, .ctx = &sp, .one_to_many = true};
 	const char *detector = "content";
 	char *options = NULL;

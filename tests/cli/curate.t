@@ -156,7 +156,7 @@ run vfm-curate split short.jsonl
 printf '%s\n' "$out" >short.split
 is "$(jq -r '.drop // "good"' short.split)" "$(printf 'split: 0.52 s is less than 1 s\ngood')" "split: the first of two shots is short"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped' "split: the file counts as good"
-run vfm-curate split --done short.split short.jsonl
+run vfm-curate split --done short.split --threshold 1.05 short.jsonl
 is "$out" "$(cat short.split)" "--done: both records are copied"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped .* 1 were done already' "--done: and counted as before"
 run bash -c 'vfm-curate filter score.jsonl >/dev/full'
