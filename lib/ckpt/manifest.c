@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/regular.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_impl.h"
 
@@ -372,12 +373,12 @@ static int check_sums(const struct vfm_ckpt *c, const char *sums, const char *ma
 /* Reads a file of the checkpoint directory.  VFM_EUSAGE: it is absent or too large. */
 static int read_small(const char *path, char **text, size_t *len, struct vfm_err *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), rc; /* does not wait for the writer of a FIFO */
 
 	if (fd < 0)
 		return vfm_fail_errno(err, ckpt_open_code(errno), "cannot open '%s'", path);
 	close(fd);
-	rc = vfm_read_file(path, CKPT_MAX_MANIFEST, text, len, err);
+	rc = vfm_read_regular(path, CKPT_MAX_MANIFEST, text, len, err);
 	if (rc != VFM_EINPUT)
 		return rc;
 	if (err)

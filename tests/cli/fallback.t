@@ -32,11 +32,13 @@ harm() {
 	"no manifest") rm $c/manifest.json ;;
 	"no SHA256SUMS") rm $c/SHA256SUMS ;;
 	"an empty manifest") : >$c/manifest.json ;;
+	"a FIFO as its manifest") rm $c/manifest.json && mkfifo $c/manifest.json ;;
 	"a changed manifest") sed -i 's/"step":8/"step":9/' $c/manifest.json ;;
 	"a damaged header") flip $c/model-00000.safetensors 20 ;;
 	esac
 }
-for what in "a flipped byte" "a short file" "a missing file" "no manifest" "no SHA256SUMS" "an empty manifest" "a changed manifest" "a damaged header"; do
+for what in "a flipped byte" "a short file" "a missing file" "no manifest" "no SHA256SUMS" "an empty manifest" \
+	"a FIFO as its manifest" "a changed manifest" "a damaged header"; do
 	fresh
 	harm "$what"
 	run vfm-ckpt check r/ckpt/$newest
