@@ -46,6 +46,7 @@ struct run {
 	struct step_slot slot[STEP_SLOTS]; /* oldest step first; the same steps on all ranks */
 	int n_slots;
 	double t_done;        /* when the host observed the end of the previous step */
+	bool closed;          /* on_step has returned VFM_EPIPE; on rank 0 */
 	bool stopping, piped; /* after a signal; after EPIPE on stdout */
 	struct vfm_skipped skipped;
 	struct vfm_progress progress;
@@ -509,15 +510,17 @@ static int reduce_stats(struct run *r, int *n, struct vfm_err *err)
 	return *n < 0 ? *n : 0;
 }
 
+/* After the reader of stdout has exited, steps are still written to metrics.jsonl. */
 static int report(struct run *r, const struct vfm_step_record *rec, struct vfm_err *err)
 {
 	json_t *o = vfm_step_json(rec);
 	int rc = vfm_metrics_add(&r->metrics, rec, o, err);
 
-	if (rc == 0 && r->o->on_step)
+	if (rc == 0 && r->o->on_step && !r->closed)
 		rc = r->o->on_step(r->o->ctx, o, err);
 	json_decref(o);
-	return rc;
+	r->closed = r->closed || rc == VFM_EPIPE;
+	return rc == VFM_EPIPE ? 0 : rc;
 }
 
 /* Collective.  Counts the steps among the first n that were not applied.  On failure *n steps remain to be reported: up
@@ -551,9 +554,7 @@ static int report_all(struct run *r, int n, struct vfm_err *err)
 		rc = report(r, &r->slot[k].rec, err);
 	r->n_slots -= n;
 	memmove(r->slot, r->slot + n, (size_t)r->n_slots * sizeof(r->slot[0]));
-	flags[1] = rc == VFM_EPIPE; /* the reader of stdout has exited: stop without a message */
-	if (flags[1])
-		rc = 0;
+	flags[1] = r->closed; /* stop without a message */
 	if (rc == 0)
 		rc = vfm_saver_poll(&r->saver, err);
 	flags[0] = flags[1] || (r->o->stop && *r->o->stop);

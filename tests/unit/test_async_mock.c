@@ -363,6 +363,7 @@ struct record_log {
 	struct vfm_buf text;
 	volatile sig_atomic_t *stop; /* set after line stop_at */
 	int lines, stop_at;
+	int closes_at; /* from this line on, the reader of stdout has exited; 0: never */
 };
 
 static int on_step(void *ctx, const json_t *o, struct vfm_err *e)
@@ -376,7 +377,7 @@ static int on_step(void *ctx, const json_t *o, struct vfm_err *e)
 	MUST(json_number_value(json_object_get(o, "step_ms")) > 0, "step_ms is not positive");
 	if (++s->lines == s->stop_at)
 		*s->stop = 1;
-	return 0;
+	return s->closes_at && s->lines >= s->closes_at ? VFM_EPIPE : 0;
 }
 
 static const struct layout *variant; /* of a run: uses only name (settings) and dtype */
@@ -436,6 +437,30 @@ static void same_checkpoint(const char *name, int step)
 	free(pb);
 }
 
+/* The reader of stdout exits after each of the first lines: metrics.jsonl still has a line for every step. */
+static void closed_stdout(void)
+{
+	for (int at = 1; at <= 6; at++) {
+		char *name = vfm_strfmt("closed%d", at),
+		     *path = vfm_strfmt("%s/%s/%s/metrics.jsonl", dir, vfm_dtype_name(variant->dtype), name), *text;
+		struct record_log first = {.closes_at = at}, second = {0};
+		size_t len;
+		int lines = 0;
+
+		MUST(run_in(name, mock_open(true, &err), &first, 0) == VFM_ESIGNAL, "the run did not stop");
+		OK(run_in(name, mock_open(true, &err), &second, 0));
+		OK(vfm_read_file(path, 1 << 20, &text, &len, &err));
+		for (size_t i = 0; i < len; i++)
+			lines += text[i] == '\n';
+		MUST(lines == 10, "stdout closed at line %d: %d lines of 10 steps", at, lines);
+		vfm_buf_release(&first.text);
+		vfm_buf_release(&second.text);
+		free(text);
+		free(path);
+		free(name);
+	}
+}
+
 /* Runs to the end, and once more with a stop signal after a line, which the mock observes a step later. */
 static int whole_run(struct vfm_launch *l, const void *arg)
 {
@@ -459,6 +484,7 @@ static int whole_run(struct vfm_launch *l, const void *arg)
 	MUST(!strcmp(cpu.text.data, two.text.data), "the records after stop and resume are\n%sinstead of\n%s",
 		two.text.data, cpu.text.data);
 	same_checkpoint("stopped", 10);
+	closed_stdout();
 	vfm_buf_release(&cpu.text);
 	vfm_buf_release(&one.text);
 	vfm_buf_release(&two.text);
