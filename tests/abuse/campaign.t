@@ -177,10 +177,10 @@ fault_memory() { # MiB
 	(ulimit -v $(((n + 20) * 1024)) && "stage_$1" "") 2>"$log" </dev/null
 	rc=$?
 }
-fault_file_size() { # KiB: writing fails with EFBIG
+fault_file_size() { # KiB: writing fails with EFBIG; the log needs one
 	pick 100
-	what="$what of $n KiB"
-	(ulimit -f "$n" && "stage_$1" "") 2>"$log" </dev/null
+	what="$what of $((n + 1)) KiB"
+	(ulimit -f $((n + 1)) && "stage_$1" "") 2>"$log" </dev/null
 	rc=$?
 }
 fault_full_disk() { # the stage runs in a small file system
