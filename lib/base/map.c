@@ -44,7 +44,8 @@ static struct vfm_map_guard *acquire_guard(void)
 	return g;
 }
 
-struct vfm_map_guard *vfm_map_guard_new(const void *data, size_t size, const char *message)
+/* message: what the handler prints; copied. */
+static struct vfm_map_guard *guard_range(const void *data, size_t size, const char *message)
 {
 	struct vfm_map_guard *g = acquire_guard();
 
@@ -54,7 +55,7 @@ struct vfm_map_guard *vfm_map_guard_new(const void *data, size_t size, const cha
 	return g;
 }
 
-void vfm_map_guard_free(struct vfm_map_guard *g)
+static void release_guard(struct vfm_map_guard *g)
 {
 	if (!g)
 		return;
@@ -117,7 +118,7 @@ static int map_file(struct vfm_map *m, const struct stat *st, struct vfm_err *er
 	m->data = p;
 	m->size = (size_t)st->st_size;
 	message = vfm_strfmt("cannot read '%s': it was truncated while it was in use, or its disk failed", m->path);
-	m->guard = vfm_map_guard_new(p, m->size, message);
+	m->guard = guard_range(p, m->size, message);
 	free(message);
 	return 0;
 }
@@ -149,7 +150,7 @@ int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err)
 
 void vfm_map_close(struct vfm_map *m)
 {
-	vfm_map_guard_free(m->guard);
+	release_guard(m->guard);
 	if (m->data)
 		munmap((void *)(uintptr_t)m->data, m->size);
 	if (m->path) {

@@ -39,16 +39,8 @@ void vfm_map_close(struct vfm_map *m);
  * NULL: another time is an error.  Thread-safe; one thread verifies at a time. */
 int vfm_map_check(struct vfm_map *m, int (*verify)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err);
 
-/* ---- SIGBUS ---- */
-
-/* Ends the process with status 3 (VFM_EENV) and a message that names the file if an access to a guarded range raises
- * SIGBUS.  Any other SIGBUS ends the process as without the handler.  Called once, by vfm_cmd_init. */
+/* From now on, if an access to a mapping raises SIGBUS, the process ends with status 3 (VFM_EENV) and a message that
+ * names the file.  Any other SIGBUS ends the process as without the handler.  vfm_cmd_init calls it once. */
 void vfm_map_catch_faults(void);
-
-/* Guards a range of memory that vfm_map_open did not make.  message is copied; it is printed as a sentence.
- * Thread-safe. */
-struct vfm_map_guard;
-struct vfm_map_guard *vfm_map_guard_new(const void *data, size_t size, const char *message);
-void vfm_map_guard_free(struct vfm_map_guard *g); /* NULL is fine */
 
 #endif

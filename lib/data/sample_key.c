@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 
-#define MAX_KEY    200 /* with ".latent.npy.tmp.PID" still a file name */
+#define MAX_KEY    200 /* with ".latent.npy" and the suffix of a temporary file still a file name */
 #define MAX_MEMBER 1000
 
 /* ---- validity ---- */

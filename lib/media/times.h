@@ -1,4 +1,4 @@
-/* times.h - judges the timestamps of a video: is its rate constant, which rate is it, how long does it last.
+/* times.h - derives rate and duration of a video from its timestamps, and whether the rate is constant.
  *
  * The rate is constant if each frame lies within a quarter of a period (and one tick of the file's clock) of its place
  * on a regular grid that begins at the first frame.  Clocks of milliseconds and soft telecine, which shows frames for
