@@ -23,9 +23,20 @@ void bench_note_machine(struct vfm_table *t, int threads);
 /* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
 void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out);
 
+/* Fallbacks of the vendor libraries (dev/dev.h), counted since the device was opened. */
+enum { BENCH_FALLBACKS = 3 };
+struct bench_fallbacks {
+	int64_t n[BENCH_FALLBACKS];
+};
+struct bench_fallbacks bench_fallbacks_of(const struct vfm_dev *d);
+/* Columns slow_attn, slow_gemm, heuristic_gemm; their cells: the calls since `before`; notes on the counts above 0. */
+void bench_fallback_columns(struct vfm_table *t);
+void bench_fallback_cells(struct vfm_table *t, const struct vfm_dev *d, const struct bench_fallbacks *before);
+void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d);
+
 typedef int (*bench_fill)(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err);
-/* Opens the device, calls `fill` to fill a table, and prints it.  Adds notes on the device, on calls of attention that
- * fell back to slower kernels, and on the machine. */
+/* Opens the device, calls `fill` to fill a table, and prints it.  Adds notes on the device, on fallbacks, and on
+ * the machine. */
 int bench_on_device(
 	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err);
 

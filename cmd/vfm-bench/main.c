@@ -65,6 +65,41 @@ void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out)
 		vfm_buf_adds(out, p->fsdp ? " fsdp" : " distopt");
 }
 
+static const struct {
+	const char *key, *heading;
+} fallback_columns[] = {{"slow_attn", "slow attn"}, {"slow_gemm", "slow gemm"}, {"heuristic_gemm", "heur gemm"}};
+
+struct bench_fallbacks bench_fallbacks_of(const struct vfm_dev *d)
+{
+	return (struct bench_fallbacks){{d->slow_attn, d->slow_gemm, d->heuristic_gemm}};
+}
+
+void bench_fallback_columns(struct vfm_table *t)
+{
+	for (int i = 0; i < BENCH_FALLBACKS; i++)
+		vfm_table_col(t, fallback_columns[i].key, fallback_columns[i].heading, 0);
+}
+
+void bench_fallback_cells(struct vfm_table *t, const struct vfm_dev *d, const struct bench_fallbacks *before)
+{
+	struct bench_fallbacks now = bench_fallbacks_of(d);
+
+	for (int i = 0; i < BENCH_FALLBACKS; i++)
+		vfm_table_i64(t, fallback_columns[i].key, now.n[i] - before->n[i]);
+}
+
+void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d)
+{
+	if (d->slow_attn)
+		vfm_table_note(t,
+			"%" PRId64 " calls of bf16 attention were computed by our own kernels, which are slow",
+			d->slow_attn);
+	if (d->slow_gemm)
+		vfm_table_note(t, "the library refused the product or the epilogue of %" PRId64 " GEMMs", d->slow_gemm);
+	if (d->heuristic_gemm)
+		vfm_table_note(t, "%" PRId64 " GEMMs used the library's heuristic without timing", d->heuristic_gemm);
+}
+
 int bench_on_device(
 	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err)
 {
@@ -76,10 +111,7 @@ int bench_on_device(
 		vfm_table_note(
 			t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, repeat);
 		rc = fill(t, d.stream, ctx, err);
-		if (d.dev->slow_attn)
-			vfm_table_note(t,
-				"%" PRId64 " calls of bf16 attention were computed by our own kernels, which are slow",
-				d.dev->slow_attn);
+		bench_fallback_notes(t, d.dev);
 		bench_note_machine(t, vfm_par_threads());
 		vfm_device_close(&d);
 	}

@@ -74,7 +74,8 @@ static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err
 	return rc;
 }
 
-static void add_case_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy)
+static void add_case_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy,
+	const struct vfm_dev *d, const struct bench_fallbacks *before)
 {
 	struct vfm_cost cost = vfm_case_cost(c);
 	double s = seconds.median;
@@ -89,6 +90,7 @@ static void add_case_row(struct vfm_table *t, const struct vfm_case *c, struct v
 	vfm_table_f64(t, "gb_s", cost.bytes / s / 1e9);
 	if (cost.flops <= 0)
 		vfm_table_f64(t, "of_copy", cost.bytes / s / copy);
+	bench_fallback_cells(t, d, before);
 	vfm_table_str(t, "kind", "measured");
 }
 
@@ -100,6 +102,7 @@ static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vf
 
 	for (size_t i = 0; i < l->n; i++) {
 		struct vfm_case *c = l->v[i];
+		struct bench_fallbacks before = bench_fallbacks_of(s->dev);
 		int rc;
 
 		if (!chosen(c, patterns, n))
@@ -110,7 +113,7 @@ static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vf
 		vfm_case_free(c, s);
 		if (rc < 0)
 			return vfm_err_context(err, "%s", c->name);
-		add_case_row(t, c, seconds, copy);
+		add_case_row(t, c, seconds, copy, s->dev, &before);
 		rows++;
 	}
 	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case matches (--list prints their names)");
@@ -125,6 +128,7 @@ static void add_case_columns(struct vfm_table *t)
 	vfm_table_col(t, "gflop_s", "GFLOP/s", 1);
 	vfm_table_col(t, "gb_s", "GB/s", 1);
 	vfm_table_col(t, "of_copy", "of copy", 2);
+	bench_fallback_columns(t);
 	vfm_table_col(t, "kind", "kind", 0);
 }
 

@@ -130,6 +130,7 @@ static int print(
 	vfm_table_col(t, "copy", "copy", 3);
 	vfm_table_col(t, "host_ms", "host ms", 1);
 	vfm_table_col(t, "ahead_ms", "ahead", 1);
+	bench_fallback_columns(t);
 	vfm_table_row(t);
 	vfm_table_str(t, "model", preset);
 	vfm_table_i64(t, "hidden", c->model.hidden);
@@ -155,8 +156,10 @@ static int print(
 	vfm_table_f64(t, "copy", r->copy_s / r->step_s.median);
 	vfm_table_f64(t, "host_ms", r->host_s * 1e3);
 	vfm_table_f64(t, "ahead_ms", r->ahead_s * 1e3);
+	bench_fallback_cells(t, dev, &(struct bench_fallbacks){0});
 	vfm_buf_release(&layout);
 	vfm_table_note(t, "device %s: %s", dev->name, dev->descr);
+	bench_fallback_notes(t, dev);
 	bench_note_machine(t, vfm_par_threads());
 	vfm_table_note(t, "median of n steps: forward, backward, AdamW; FLOPs of the model, 3 x forward");
 	if (world > 1)

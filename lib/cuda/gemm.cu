@@ -488,6 +488,8 @@ static int run_gemm_job(struct vfm_stream *s, struct job *j, struct vfm_err *err
 	if (rc)
 		TRY(by_library(s, j, &p, err));
 	else
+		s->dev->slow_gemm += vfm_lt_find && j->g.act != VFM_ACT_SILU && j->g.dact != VFM_ACT_SILU;
+	if (!rc)
 		TRY(by_own_epilogue(s, j, err));
 	return vfm_cuda_launched(s, "gemm", err);
 }

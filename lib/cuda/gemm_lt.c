@@ -511,6 +511,7 @@ int vfm_lt_run(struct vfm_stream *s, const struct vfm_lt_problem *p0, const stru
 	c = known(g, &p, NULL);
 	if (!c || !c->ok)
 		return vfm_fail(err, VFM_EENV, "gemm: no algorithm for %ldx%ldx%ld", (long)p.m, (long)p.n, (long)p.k);
+	g->c->dev.heuristic_gemm += c->us < 0;
 	return lt_check(matmul(g, s, &p, x, &c->algo), "cublasLtMatmul", err);
 }
 

@@ -121,6 +121,8 @@ struct vfm_dev {
 	bool graph_first;          /* a failed capture contained a first use, which works once it has run eagerly */
 	bool async;                /* the host runs ahead, and streams overlap one another */
 	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
+	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */
+	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
 	int64_t mem_reserved;               /* bytes reserved from the system by the pool; 0: unknown */
