@@ -2,8 +2,9 @@
  * builds communicators.
  *
  * Collectives enqueue work on a stream of the device and return 0, VFM_TRANSPORT_BUSY or a negative code with err set.
- * BUSY means that the library is still connecting; until `state` returns 0, nothing else may be enqueued on that
- * stream. One thread makes the calls; any thread may call `state` and `abort` at any time.  Counts are equal on all
+ * BUSY means that the library still waits for other ranks; until `state` returns 0, nothing else may be enqueued on
+ * that stream.  The first collective of a communicator may block the host until the other ranks come; `abort` ends it.
+ * One thread makes the calls; any thread may call `state` and `abort` at any time.  Counts are equal on all
  * ranks.  Sums are of f32, bf16, f64 or i64; everything else moves bytes.
  */
 #ifndef VFM_COMM_TRANSPORT_H
@@ -42,8 +43,9 @@ struct vfm_transport {
 		struct vfm_transport_comm **out, struct vfm_err *err);
 
 	int (*state)(struct vfm_transport_comm *w, struct vfm_err *err); /* 0, BUSY, or an asynchronous error */
-	/* Makes enqueued work finish with undefined results; every later call of w fails.  Does not free w. */
-	void (*abort)(struct vfm_transport_comm *w);
+	/* Makes enqueued work of the n communicators finish with undefined results; their later calls fail.  Frees
+	 * none.  They are aborted together, since the end of one may wait for the work of the others. */
+	void (*abort)(struct vfm_transport_comm *const *w, int n);
 	/* Collective: starts a normal shutdown; `state` returns 0 when it is complete. */
 	int (*finish)(struct vfm_transport_comm *w, struct vfm_err *err);
 	void (*free)(struct vfm_transport_comm *w); /* no-op for NULL; aborts w if it is not shut down */

@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "comm/transport_impl.h"
 
 enum { GRACE_S = 2 }; /* for the monitor to find the cause of an error of the library */
@@ -128,13 +130,22 @@ static bool find_trouble(struct vfm_transport_group *g, bool *library, char *why
 
 static void abort_transports(struct vfm_transport_job *j)
 {
+	struct vfm_transport_comm **all;
+	int n = 0;
+
 	/* poisons the device first: a wait that the abort ends must see it */
 	vfm_transport_poison(j, NULL);
 	pthread_mutex_lock(&j->lock);
 	for (struct vfm_transport_group *g = j->groups; g; g = g->next)
-		j->transport->abort(g->w);
+		n++;
+	all = vfm_calloc((size_t)n + 1, sizeof(*all));
+	n = 0;
+	for (struct vfm_transport_group *g = j->groups; g; g = g->next)
+		all[n++] = g->w;
+	j->transport->abort(all, n);
 	j->aborted = true;
 	pthread_mutex_unlock(&j->lock);
+	free(all);
 }
 
 static void sleep_until_poll(struct vfm_transport_job *j)

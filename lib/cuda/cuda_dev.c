@@ -47,6 +47,11 @@ static bool breaks(cudaError_t e)
 	}
 }
 
+const struct vfm_cuda *vfm_cuda_device(const struct vfm_dev *d)
+{
+	return (const struct vfm_cuda *)d;
+}
+
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err)
 {
 	char first[sizeof(broken_by)];

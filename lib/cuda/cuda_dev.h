@@ -29,6 +29,9 @@ static inline struct vfm_cuda *vfm_cuda_of(const struct vfm_stream *s)
 	return (struct vfm_cuda *)s->dev;
 }
 
+/* Returns the device d, which must be a CUDA device, for code of other folders, which tests run on other devices. */
+const struct vfm_cuda *vfm_cuda_device(const struct vfm_dev *d);
+
 /* Accounts for memory that a library allocated (bytes > 0) or freed for `what`, so that out-of-memory errors list it.
  */
 void vfm_cuda_mem_lent(struct vfm_stream *s, const char *what, int64_t bytes);

@@ -43,6 +43,7 @@ struct shmt_arena {
 static struct shmt_arena *shmt;
 static atomic_bool shmt_broken; /* makes the library of this rank report an error */
 static bool shmt_same_device, shmt_no_id, shmt_dies;
+static atomic_int shmt_jobs; /* enqueued work of this rank that has not run */
 
 struct vfm_transport_comm {
 	int comm, rank, size, splits; /* comm -1: not decided yet */
@@ -171,9 +172,10 @@ static int shmt_split(struct vfm_transport_comm *w, int color, int key, bool p2p
 	return 0;
 }
 
-static void shmt_abort(struct vfm_transport_comm *w)
+static void shmt_abort(struct vfm_transport_comm *const *w, int n)
 {
-	atomic_store(&w->aborted, true);
+	for (int i = 0; i < n; i++)
+		atomic_store(&w[i]->aborted, true);
 }
 
 static int shmt_finish(struct vfm_transport_comm *w, struct vfm_err *err)
@@ -360,6 +362,7 @@ static int shmt_run(void *arg, struct vfm_err *err)
 		memmove(k->dst, k->src[0], k->bytes);
 	free(k->tmp);
 	free(k);
+	atomic_fetch_sub(&shmt_jobs, 1);
 	return 0;
 }
 
@@ -392,6 +395,7 @@ static int shmt_put(struct vfm_stream *s, struct shmt_job *k, struct vfm_err *er
 		free(k);
 		return rc;
 	}
+	atomic_fetch_add(&shmt_jobs, 1);
 	return s->dev->t->host_call(s, shmt_run, &k, sizeof(k), err);
 }
 
