@@ -131,6 +131,7 @@ static int print(
 	vfm_table_col(t, "host_ms", "host ms", 1);
 	vfm_table_col(t, "ahead_ms", "ahead", 1);
 	bench_fallback_columns(t);
+	vfm_table_col(t, "compactions", "compactions", 0);
 	vfm_table_row(t);
 	vfm_table_str(t, "model", preset);
 	vfm_table_i64(t, "hidden", c->model.hidden);
@@ -157,6 +158,7 @@ static int print(
 	vfm_table_f64(t, "host_ms", r->host_s * 1e3);
 	vfm_table_f64(t, "ahead_ms", r->ahead_s * 1e3);
 	bench_fallback_cells(t, dev, &(struct bench_fallbacks){0});
+	vfm_table_i64(t, "compactions", r->compactions);
 	vfm_buf_release(&layout);
 	vfm_table_note(t, "device %s: %s", dev->name, dev->descr);
 	bench_fallback_notes(t, dev);

@@ -14,6 +14,8 @@
 
 enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_PIECES = 512 };
 static const uint64_t LARGE_CHUNK = 32 << 20, PIECE = 1ull << 30;
+/* Left to the driver and to libraries, which load kernels and allocate workspaces at their first use. */
+static const size_t HEADROOM = 512 << 20;
 
 struct piece {
 	char *base;
@@ -41,6 +43,20 @@ static const struct vfm_cuda_driver *drv(const struct vfm_cuda_mem *m)
 
 /* ---- memory below addresses ---- */
 
+/* Whether a chunk would leave less than the headroom; asks the driver only when most memory is mapped. */
+static bool needs_headroom(const struct vfm_cuda_mem *m, uint64_t chunk)
+{
+	size_t free_bytes = 0, total = 0;
+
+	if (m->mapped.bytes < (uint64_t)m->c->dev.mem_total / 8 * 7)
+		return false;
+	if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) {
+		cudaGetLastError();
+		return false;
+	}
+	return free_bytes < chunk + HEADROOM;
+}
+
 static int map(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 {
 	struct vfm_cuda_mem *m = ctx;
@@ -48,8 +64,11 @@ static int map(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 	uint64_t chunk = m->mapped.zone[zone].chunk;
 	CUdeviceptr at = m->base[zone] + i * chunk;
 	CUmemGenericAllocationHandle h;
-	CUresult e = drv(m)->create(&h, chunk, &m->prop, 0);
+	CUresult e;
 
+	if (needs_headroom(m, chunk))
+		return VFM_MAPPED_FULL;
+	e = drv(m)->create(&h, chunk, &m->prop, 0);
 	if (e == CUDA_SUCCESS) {
 		e = drv(m)->map(at, chunk, 0, h, 0);
 		drv(m)->release(h); /* the mapping keeps a reference */
@@ -159,6 +178,7 @@ static int take_mapped(
 	m->stream = s;
 	rc = vfm_mapped_take(&m->mapped, zone, bytes, tag, &at, err);
 	m->c->dev.mem_reserved = (int64_t)m->mapped.bytes + m->lent;
+	m->c->dev.mem_compactions = m->mapped.compactions;
 	if (rc == 0)
 		*p = (void *)(uintptr_t)(m->base[zone] + at);
 	return rc;

@@ -124,6 +124,7 @@ struct vfm_dev {
 	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
+	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
 	int64_t mem_reserved;               /* bytes reserved from the system by the pool; 0: unknown */
 	char name[64];                      /* "NVIDIA H200", "cpu"; the key of spec/hw.h */

@@ -208,34 +208,100 @@ void vfm_heap_free(struct vfm_heap *h)
 	free(h);
 }
 
-int64_t vfm_heap_take(struct vfm_heap *h, uint64_t bytes, uint32_t tag)
+/* Rounds up to the grain; 0: too large. */
+static uint64_t round_to_grain(const struct vfm_heap *h, uint64_t bytes)
 {
 	uint64_t size = bytes ? (bytes + h->grain - 1) & ~(h->grain - 1) : h->grain;
-	uint32_t k;
 
-	if (size < bytes || size > h->limit)
-		return -1;
-	k = best_fit(h, size);
-	if (k != NIL) {
-		hole_out(h, k);
-		if (h->node[k].size > size) {
-			hole_in(h, node_new(h, k, h->node[k].at + size, h->node[k].size - size));
-			h->node[k].size = size;
-		}
-	} else {
-		if (h->limit - h->top < size)
-			return -1;
-		k = node_new(h, h->node[0].prev, h->top, size);
-		h->top += size;
-		if (h->top > h->end)
-			h->end = h->top;
-	}
+	return size < bytes || size > h->limit ? 0 : size;
+}
+
+/* Enters the node of a new range into the table. */
+static int64_t enter_range(struct vfm_heap *h, uint32_t k, uint32_t tag)
+{
 	h->node[k].tag = tag;
-	h->used += size;
+	h->used += h->node[k].size;
 	if (2 * ++h->ranges > h->slots)
 		grow_ranges(h);
 	h->table[range_slot(h, h->node[k].at)] = k;
 	return (int64_t)h->node[k].at;
+}
+
+/* Makes the first `size` bytes of the hole k a range; k is not in the treap any more. */
+static void cut_hole(struct vfm_heap *h, uint32_t k, uint64_t size)
+{
+	if (h->node[k].size > size) {
+		hole_in(h, node_new(h, k, h->node[k].at + size, h->node[k].size - size));
+		h->node[k].size = size;
+	}
+}
+
+/* Appends a node above all others. */
+static uint32_t raise_top(struct vfm_heap *h, uint64_t size)
+{
+	uint32_t k = node_new(h, h->node[0].prev, h->top, size);
+
+	h->top += size;
+	if (h->top > h->end)
+		h->end = h->top;
+	return k;
+}
+
+int64_t vfm_heap_take(struct vfm_heap *h, uint64_t bytes, uint32_t tag)
+{
+	uint64_t size = round_to_grain(h, bytes);
+	uint32_t k;
+
+	if (!size)
+		return -1;
+	k = best_fit(h, size);
+	if (k != NIL) {
+		hole_out(h, k);
+		cut_hole(h, k, size);
+	} else {
+		if (h->limit - h->top < size)
+			return -1;
+		k = raise_top(h, size);
+	}
+	return enter_range(h, k, tag);
+}
+
+static uint32_t hole_around(const struct vfm_heap *h, uint64_t at)
+{
+	uint32_t k = h->node[0].next;
+
+	while (k != 0 && (!h->node[k].hole || h->node[k].at + h->node[k].size <= at))
+		k = h->node[k].next;
+	return k != 0 && h->node[k].at <= at ? k : NIL;
+}
+
+bool vfm_heap_take_at(struct vfm_heap *h, uint64_t at, uint64_t bytes, uint32_t tag)
+{
+	uint64_t size = round_to_grain(h, bytes);
+	uint32_t k;
+
+	if (!size || at % h->grain || at > h->limit || h->limit - at < size)
+		return false;
+	if (at >= h->top) {
+		if (at > h->top)
+			hole_in(h, raise_top(h, at - h->top));
+		enter_range(h, raise_top(h, size), tag);
+		return true;
+	}
+	k = hole_around(h, at);
+	if (k == NIL || h->node[k].at + h->node[k].size - at < size)
+		return false;
+	hole_out(h, k);
+	if (h->node[k].at < at) {
+		uint32_t rest = node_new(h, k, at, h->node[k].at + h->node[k].size - at);
+
+		h->node[k].size = at - h->node[k].at;
+		hole_in(h, k);
+		k = rest;
+	}
+	cut_hole(h, k, size);
+	enter_range(h, k, tag);
+	return true;
 }
 
 uint64_t vfm_heap_give(struct vfm_heap *h, uint64_t at, uint32_t *tag)
@@ -283,12 +349,13 @@ void vfm_heap_stats(const struct vfm_heap *h, struct vfm_heap_stats *s)
 		s->largest = h->node[t].size;
 }
 
-uint64_t vfm_heap_hole(const struct vfm_heap *h, uint64_t from, uint64_t *at)
+uint32_t vfm_heap_next_hole(const struct vfm_heap *h, uint32_t after, uint64_t *at, uint64_t *size)
 {
-	for (uint32_t k = h->node[0].next; k != 0; k = h->node[k].next)
-		if (h->node[k].hole && h->node[k].at >= from) {
-			*at = h->node[k].at;
-			return h->node[k].size;
-		}
-	return 0;
+	uint32_t k = h->node[after].next;
+
+	while (k != 0 && !h->node[k].hole)
+		k = h->node[k].next;
+	*at = h->node[k].at;
+	*size = h->node[k].size;
+	return k;
 }

@@ -8,6 +8,7 @@
 #ifndef VFM_DEV_HEAP_H
 #define VFM_DEV_HEAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,13 +29,19 @@ void vfm_heap_free(struct vfm_heap *h); /* NULL is fine */
 /* Allocates a range of `bytes` (0: one grain) and returns its offset, or -1 if it does not fit below the limit.  The
  * heap stores the caller's `tag`. */
 int64_t vfm_heap_take(struct vfm_heap *h, uint64_t bytes, uint32_t tag);
+/* Allocates the range of `bytes` that begins at `at`, a multiple of the grain.  Returns whether it was free and lies
+ * below the limit.  Linear time. */
+bool vfm_heap_take_at(struct vfm_heap *h, uint64_t at, uint64_t bytes, uint32_t tag);
 /* Frees the range that begins at `at`.  Returns its size, and its tag in *tag (may be NULL); 0 if there is no such
  * range. */
 uint64_t vfm_heap_give(struct vfm_heap *h, uint64_t at, uint32_t *tag);
 
 void vfm_heap_stats(const struct vfm_heap *h, struct vfm_heap_stats *s);
-/* Finds the lowest hole that begins at or above `from` and ends below top: returns its size and its offset in *at, or 0
- * if there is none.  Linear time. */
-uint64_t vfm_heap_hole(const struct vfm_heap *h, uint64_t from, uint64_t *at);
+/* Iterates over the holes below top in the order of addresses; the heap must not change meanwhile.  `after` is 0, then
+ * the last result; returns 0 after the last hole.
+ *
+ *	for (k = 0; (k = vfm_heap_next_hole(h, k, &at, &size)) != 0;)
+ */
+uint32_t vfm_heap_next_hole(const struct vfm_heap *h, uint32_t after, uint64_t *at, uint64_t *size);
 
 #endif

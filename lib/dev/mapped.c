@@ -63,6 +63,7 @@ static uint64_t reclaim(struct vfm_mapped *m, uint64_t want)
 
 	if (m->t->drain(m->ctx) < 0)
 		return 0;
+	m->compactions++;
 	for (int k = m->zones - 1; k >= 0 && got < want; k--) {
 		struct vfm_mapped_zone *z = &m->zone[k];
 
@@ -70,23 +71,32 @@ static uint64_t reclaim(struct vfm_mapped *m, uint64_t want)
 		got += unmap_within(m, k, st.top, z->size, want - got);
 	}
 	for (int k = m->zones - 1; k >= 0 && got < want; k--) {
-		uint64_t at = 0, size;
+		uint64_t at, size;
 
-		for (; got < want && (size = vfm_heap_hole(m->zone[k].heap, at, &at)) != 0; at += size)
+		for (uint32_t i = 0; got < want && (i = vfm_heap_next_hole(m->zone[k].heap, i, &at, &size)) != 0;)
 			got += unmap_within(m, k, at, at + size, want - got);
 	}
 	return got;
+}
+
+/* Chunks of [at, at + bytes) without memory. */
+static uint64_t count_missing(const struct vfm_mapped_zone *z, uint64_t at, uint64_t bytes)
+{
+	uint64_t n = 0, end = (at + bytes + z->chunk - 1) / z->chunk;
+
+	for (uint64_t i = at / z->chunk; i < end; i++)
+		n += !z->mapped[i];
+	return n;
 }
 
 /* Maps the chunks of a range.  The heap has allocated the range, so reclaim does not unmap its chunks. */
 static int map_range(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes, struct vfm_err *err)
 {
 	struct vfm_mapped_zone *z = &m->zone[zone];
-	uint64_t first = at / z->chunk, end = (at + bytes + z->chunk - 1) / z->chunk, missing = 0;
+	uint64_t first = at / z->chunk, end = (at + bytes + z->chunk - 1) / z->chunk,
+		 missing = count_missing(z, at, bytes);
 	bool again = true;
 
-	for (uint64_t i = first; i < end; i++)
-		missing += !z->mapped[i];
 	for (uint64_t i = first; i < end && missing; i++) {
 		int rc;
 
@@ -107,18 +117,60 @@ static int map_range(struct vfm_mapped *m, int zone, uint64_t at, uint64_t bytes
 	return 0;
 }
 
+struct place {
+	uint64_t at, missing, hole; /* hole: bytes of the hole that it is in */
+};
+
+/* Compares the placements in the free space [from, to) with the best: at its begin, and where each run of mapped
+ * chunks in it begins. */
+static void try_space(const struct vfm_mapped_zone *z, uint64_t from, uint64_t to, uint64_t bytes, struct place *best)
+{
+	uint64_t at = from, i;
+
+	while (to - from >= bytes && at <= to - bytes) {
+		uint64_t n = count_missing(z, at, bytes);
+
+		if (n < best->missing || (n == best->missing && to - from < best->hole))
+			*best = (struct place){at, n, to - from};
+		for (i = at / z->chunk + 1; i * z->chunk < to && (!z->mapped[i] || z->mapped[i - 1]); i++)
+			;
+		at = i * z->chunk;
+	}
+}
+
+/* Returns the placement that needs the fewest new chunks; of these the one in the smallest hole, then the lowest. */
+static struct place cheapest_place(const struct vfm_mapped_zone *z, uint64_t bytes)
+{
+	struct place best = {.missing = UINT64_MAX, .hole = UINT64_MAX};
+	struct vfm_heap_stats st;
+	uint64_t at, size;
+
+	for (uint32_t i = 0; best.missing && (i = vfm_heap_next_hole(z->heap, i, &at, &size)) != 0;)
+		try_space(z, at, at + size, bytes, &best);
+	vfm_heap_stats(z->heap, &st);
+	try_space(z, st.top, z->size, bytes, &best);
+	return best;
+}
+
 int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag, uint64_t *at, struct vfm_err *err)
 {
-	struct vfm_heap *h = m->zone[zone].heap;
-	int64_t got = vfm_heap_take(h, bytes, tag);
+	struct vfm_mapped_zone *z = &m->zone[zone];
+	int64_t got = vfm_heap_take(z->heap, bytes, tag);
 	int rc;
 
 	if (got < 0)
 		return VFM_MAPPED_FULL;
-	rc = map_range(m, zone, (uint64_t)got, bytes ? bytes : 1, err);
-	if (rc != 0)
-		vfm_heap_give(h, (uint64_t)got, NULL);
 	*at = (uint64_t)got;
+	bytes = bytes ? bytes : 1;
+	if (m->compactions && count_missing(z, *at, bytes)) {
+		vfm_heap_give(z->heap, *at, NULL);
+		*at = cheapest_place(z, bytes).at;
+		if (!vfm_heap_take_at(z->heap, *at, bytes, tag))
+			return VFM_MAPPED_FULL;
+	}
+	rc = map_range(m, zone, *at, bytes, err);
+	if (rc != 0)
+		vfm_heap_give(z->heap, *at, NULL);
 	return rc;
 }
 

@@ -2,8 +2,12 @@
  *
  * A zone is a range of virtual addresses that a heap (heap.h) manages, divided into chunks.  The pool maps physical
  * memory to a chunk when it allocates a range in it.  If physical memory runs out, the pool unmaps chunks that lie in
- * holes.  Fragmentation therefore costs addresses and no memory.  The device provides the mapping functions
- * (lib/cuda/cuda_mem.c).  Not thread-safe.
+ * holes: a compaction.  Fragmentation therefore costs addresses and no memory.  The device provides the mapping
+ * functions (lib/cuda/cuda_mem.c).  Not thread-safe.
+ *
+ * A compaction waits for the device, so it must not recur in a periodic program (a training step).  The best fit alone
+ * would recur: it returns to holes whose memory it has moved.  After the first compaction the pool therefore allocates
+ * where the fewest chunks lack memory, if the best fit is not completely mapped.
  */
 #ifndef VFM_DEV_MAPPED_H
 #define VFM_DEV_MAPPED_H
@@ -28,7 +32,8 @@ struct vfm_mapped_table {
 struct vfm_mapped {
 	const struct vfm_mapped_table *t;
 	void *ctx;
-	uint64_t bytes; /* mapped now */
+	uint64_t bytes;      /* mapped now */
+	int64_t compactions; /* waits for the device in order to unmap chunks */
 	int zones;
 	struct vfm_mapped_zone {
 		uint64_t size, chunk; /* bytes */

@@ -61,6 +61,7 @@ struct timing {
 	size_t n, cap;
 	struct vfm_rank_stats total;
 	struct vfm_step_stats last;
+	int64_t compactions; /* of the device, before the first measured step */
 };
 
 static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const struct vfm_bench_step *b,
@@ -69,6 +70,8 @@ static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const
 	int64_t packs = b->packs / x->mesh.size[VFM_AX_DP];
 
 	for (int64_t i = 0; i < b->warmup || (int64_t)t->n < b->steps || t->total.step_s < b->min_s; i++) {
+		if (i == b->warmup)
+			t->compactions = x->device.dev->mem_compactions;
 		TRY(timed_step(tr, x, i, packs, source, &t->last, err));
 		if (i < b->warmup)
 			continue;
@@ -80,7 +83,7 @@ static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const
 	return isfinite(t->last.loss) ? 0 : vfm_fail(err, VFM_EENV, "the loss of the measured step is not finite");
 }
 
-static struct vfm_bench_result result_of(const struct timing *t)
+static struct vfm_bench_result result_of(const struct timing *t, const struct vfm_dev *d)
 {
 	double n = (double)t->n;
 
@@ -89,6 +92,7 @@ static struct vfm_bench_result result_of(const struct timing *t)
 		.flops = t->last.flops,
 		.tokens = t->last.tokens,
 		.mem_peak_bytes = (int64_t)t->last.rank.mem_peak_bytes,
+		.compactions = d->mem_compactions - t->compactions,
 		.loss = t->last.loss,
 		.comm_s = t->total.comm_s / n,
 		.bubble_s = t->total.bubble_s / n,
@@ -165,7 +169,7 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 		return err->code;
 	TRY_OUT(vfm_job_failed(&x->job, make_equal_samples(&pack, b, &c->model, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &source, &t, err), err));
-	*out = result_of(&t);
+	*out = result_of(&t, x->device.dev);
 out:
 	vfm_pack_release(&pack);
 	vfm_trainer_free(tr);

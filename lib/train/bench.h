@@ -24,6 +24,7 @@ struct vfm_bench_result {
 	double flops;           /* model FLOPs per step (spec/model.h) */
 	int64_t tokens;         /* tokens per global step */
 	int64_t mem_peak_bytes; /* maximum over the ranks */
+	int64_t compactions;    /* of the memory pool of this rank during the measured steps (dev/mapped.h) */
 	double loss;            /* loss of the last step; always finite */
 };
 

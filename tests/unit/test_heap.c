@@ -57,6 +57,21 @@ static int64_t model_take(struct model *m, uint32_t want, uint32_t id)
 	return best;
 }
 
+/* Takes the cells at `at`, if all are free. */
+static bool model_take_at(struct model *m, uint32_t at, uint32_t want, uint32_t id)
+{
+	if (at > m->n || m->n - at < want)
+		return false;
+	for (uint32_t i = 0; i < want; i++)
+		if (m->cell[at + i] != 0)
+			return false;
+	for (uint32_t i = 0; i < want; i++)
+		m->cell[at + i] = id + 1;
+	if (at + want > m->top)
+		m->top = at + want;
+	return true;
+}
+
 static void model_give(struct model *m, uint32_t at, uint32_t id)
 {
 	for (uint32_t i = at; i < m->n && m->cell[i] == id + 1; i++)
@@ -68,7 +83,8 @@ static void model_give(struct model *m, uint32_t at, uint32_t id)
 static void model_check(const struct model *m, const struct vfm_heap *h)
 {
 	struct vfm_heap_stats s;
-	uint64_t used = 0, largest = 0, at = 0, size;
+	uint64_t used = 0, largest = 0, at, size;
+	uint32_t hole = 0;
 	size_t holes = 0;
 
 	vfm_heap_stats(h, &s);
@@ -78,10 +94,10 @@ static void model_check(const struct model *m, const struct vfm_heap *h)
 		while (j < m->top && m->cell[j] == 0)
 			j++;
 		if (j > i) {
-			size = vfm_heap_hole(h, at, &at);
+			hole = vfm_heap_next_hole(h, hole, &at, &size);
+			assert_int_not_equal(hole, 0);
 			assert_int_equal(size, (uint64_t)(j - i) * GRAIN);
 			assert_int_equal(at, (uint64_t)i * GRAIN);
-			at += size;
 			largest = size > largest ? size : largest;
 			holes++;
 			i = j;
@@ -90,7 +106,7 @@ static void model_check(const struct model *m, const struct vfm_heap *h)
 			i++;
 		}
 	}
-	assert_int_equal(vfm_heap_hole(h, at, &at), 0);
+	assert_int_equal(vfm_heap_next_hole(h, hole, &at, &size), 0);
 	assert_int_equal(s.used, used);
 	assert_int_equal(s.top, (uint64_t)m->top * GRAIN);
 	assert_int_equal(s.largest, largest);
@@ -105,7 +121,7 @@ static void against_model(uint32_t cells, uint32_t most, int steps)
 	struct model m = {.n = cells, .cell = calloc(cells, sizeof(uint32_t))};
 	struct vfm_heap *h = vfm_heap_new((uint64_t)cells * GRAIN + GRAIN - 1, GRAIN);
 	int64_t at[IDS];
-	uint32_t tag, refused = 0;
+	uint32_t tag, refused = 0, placed = 0;
 
 	memset(at, 0xff, sizeof(at));
 	for (int i = 0; i < steps; i++) {
@@ -113,8 +129,18 @@ static void against_model(uint32_t cells, uint32_t most, int steps)
 
 		if (at[id] < 0) {
 			uint32_t bytes = next(8) ? 1 + next(most * GRAIN) : next(2) * GRAIN,
-				 want = (bytes + GRAIN - 1) / GRAIN;
-			int64_t expected = model_take(&m, want ? want : 1, id);
+				 want = bytes ? (bytes + GRAIN - 1) / GRAIN : 1, place = next(cells);
+			int64_t expected;
+
+			if (next(4) == 0) {
+				bool fits = model_take_at(&m, place, want, id);
+
+				placed += fits;
+				assert_int_equal(vfm_heap_take_at(h, (uint64_t)place * GRAIN, bytes, id), fits);
+				at[id] = fits ? (int64_t)place * GRAIN : -1;
+				continue;
+			}
+			expected = model_take(&m, want, id);
 
 			at[id] = vfm_heap_take(h, bytes, id);
 			assert_int_equal(at[id], expected < 0 ? -1 : expected * GRAIN);
@@ -131,6 +157,7 @@ static void against_model(uint32_t cells, uint32_t most, int steps)
 		if (i % 50 == 0)
 			model_check(&m, h);
 	}
+	assert_true(placed > 0);
 	assert_true(most < 64 || refused > 0); /* the limit was met where it was meant to be */
 	for (int id = 0; id < IDS; id++)
 		if (at[id] >= 0)
@@ -159,6 +186,9 @@ static void test_edges(void **state)
 	(void)state;
 
 	assert_int_equal(vfm_heap_take(h, UINT64_MAX, 0), -1);
+	assert_false(vfm_heap_take_at(h, GRAIN, UINT64_MAX, 0));
+	assert_false(vfm_heap_take_at(h, 1, 1, 0)); /* not a multiple of the grain */
+	assert_false(vfm_heap_take_at(h, UINT64_MAX & ~(uint64_t)(GRAIN - 1), 1, 0));
 	assert_int_equal(vfm_heap_take(h, UINT64_MAX - GRAIN, 0), -1);
 	assert_int_equal(vfm_heap_take(h, 4 * GRAIN + 1, 0), -1);
 	assert_int_equal(vfm_heap_take(h, 0, 0), 0);
