@@ -6,14 +6,16 @@
  * P^T dO and dK = dS^T Q.
  *
  * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their B operand has this layout; their A operand is
- * rows of m, so operands that the others read by column are packed transposed.  A unit test compiles this source
- * against a model of the tile instructions in C by defining AMX_* itself.
+ * rows of m, so operands that the others read by column are packed transposed.
  */
 #ifndef VFM_CPU_CPU_ATTN_TILE_H
 #define VFM_CPU_CPU_ATTN_TILE_H
 
 #include "cpu/cpu_attn_int.h"
 #include "cpu/cpu_attn_vec.h"
+#ifdef ATTN_AMX
+#include "cpu/cpu_tiles.h"
+#endif
 
 #ifdef ATTN_PAIR
 static inline vf v_mac(vf acc, const float *a, vf b)
@@ -34,36 +36,17 @@ enum side {
 };
 
 #ifdef ATTN_AMX
-#ifndef AMX_ZERO
-#define AMX_CONFIG(c)           _tile_loadconfig(c)
-#define AMX_RELEASE()           _tile_release()
-#define AMX_ZERO(t)             _tile_zero(t)
-#define AMX_LOAD(t, p, stride)  _tile_loadd(t, p, stride)
-#define AMX_STORE(t, p, stride) _tile_stored(t, p, stride)
-#define AMX_MAC(c, a, b)        _tile_dpbf16ps(c, a, b)
-#endif
-
 /* Words of k are read 16 at a time: operands are zero-padded to that. */
 enum { KWORDS = 16 };
 
 static void product_begin(void)
 {
-	struct {
-		uint8_t palette, start_row, reserved[14];
-		uint16_t colsb[16];
-		uint8_t rows[16];
-	} cfg = {.palette = 1};
-
-	for (int i = 0; i < 8; i++) {
-		cfg.colsb[i] = 64;
-		cfg.rows[i] = 16;
-	}
-	AMX_CONFIG(&cfg);
+	tiles_begin();
 }
 
 static void product_end(void)
 {
-	AMX_RELEASE();
+	tiles_end();
 }
 
 /* Computes up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
@@ -74,43 +57,43 @@ static inline void tile_2x2(
 	float *c1 = c + 16 * ldc;
 
 	if (add) {
-		AMX_LOAD(0, c, sc);
+		TILE_LOAD(0, c, sc);
 		if (cols2)
-			AMX_LOAD(1, c + 16, sc);
+			TILE_LOAD(1, c + 16, sc);
 		if (rows2)
-			AMX_LOAD(2, c1, sc);
+			TILE_LOAD(2, c1, sc);
 		if (rows2 && cols2)
-			AMX_LOAD(3, c1 + 16, sc);
+			TILE_LOAD(3, c1 + 16, sc);
 	} else {
-		AMX_ZERO(0);
-		AMX_ZERO(1);
-		AMX_ZERO(2);
-		AMX_ZERO(3);
+		TILE_ZERO(0);
+		TILE_ZERO(1);
+		TILE_ZERO(2);
+		TILE_ZERO(3);
 	}
 	for (int p = 0; p < k; p += KWORDS) {
 		const float *bp = b + (size_t)p * (size_t)ldb;
 
-		AMX_LOAD(4, a + p, sa);
-		AMX_LOAD(6, bp, sb);
-		AMX_MAC(0, 4, 6);
+		TILE_LOAD(4, a + p, sa);
+		TILE_LOAD(6, bp, sb);
+		TILE_MAC(0, 4, 6);
 		if (cols2) {
-			AMX_LOAD(7, bp + 16, sb);
-			AMX_MAC(1, 4, 7);
+			TILE_LOAD(7, bp + 16, sb);
+			TILE_MAC(1, 4, 7);
 		}
 		if (rows2) {
-			AMX_LOAD(5, a + 16 * ATTN_LD + p, sa);
-			AMX_MAC(2, 5, 6);
+			TILE_LOAD(5, a + 16 * ATTN_LD + p, sa);
+			TILE_MAC(2, 5, 6);
 			if (cols2)
-				AMX_MAC(3, 5, 7);
+				TILE_MAC(3, 5, 7);
 		}
 	}
-	AMX_STORE(0, c, sc);
+	TILE_STORE(0, c, sc);
 	if (cols2)
-		AMX_STORE(1, c + 16, sc);
+		TILE_STORE(1, c + 16, sc);
 	if (rows2)
-		AMX_STORE(2, c1, sc);
+		TILE_STORE(2, c1, sc);
 	if (rows2 && cols2)
-		AMX_STORE(3, c1 + 16, sc);
+		TILE_STORE(3, c1 + 16, sc);
 }
 
 static void multiply_tile(

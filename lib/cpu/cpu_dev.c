@@ -213,6 +213,13 @@ static const struct vfm_cpu_kern *const kernels[VFM_ISA_N] = {
 #endif
 };
 
+void vfm_cpu_set_gemm_bf16(struct vfm_cpu *c, const struct vfm_gemm_kern *kern)
+{
+	c->gemm_bf16 = *kern;
+	if (!kern->epilogue)
+		c->gemm_bf16.epilogue = c->kern->gemm_bf16.epilogue;
+}
+
 struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 {
 	const char *gemm = getenv("VFM_CPU_GEMM");
@@ -234,11 +241,16 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	c->isa = isa;
 	c->kern = kernels[isa];
 	c->pool = vfm_calloc(1, sizeof(*c->pool));
-	c->use_dnnl = VFM_HAVE_DNNL && isa == VFM_ISA_AMX && !(gemm && strcmp(gemm, "own") == 0);
-	c->force_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
-	vfm_par_use_openmp(c->use_dnnl || c->force_dnnl);
+	vfm_cpu_set_gemm_bf16(c, &c->kern->gemm_bf16);
+#ifdef __x86_64__
+	if (isa == VFM_ISA_AMX)
+		vfm_cpu_set_gemm_bf16(c, &vfm_gemm_amx);
+#endif
+	c->use_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
+	vfm_par_use_openmp(c->use_dnnl);
 	snprintf(c->dev.name, sizeof(c->dev.name), "cpu");
-	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s, %s%s", vfm_par_threads(), vfm_isa_name(isa),
-		VFM_HAVE_DNNL ? "oneDNN " : "no oneDNN", VFM_HAVE_DNNL ? vfm_dnnl_version() : "");
+	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s%s%s", vfm_par_threads(), vfm_isa_name(isa),
+		VFM_HAVE_DNNL && c->use_dnnl ? ", GEMM of oneDNN " : "",
+		VFM_HAVE_DNNL && c->use_dnnl ? vfm_dnnl_version() : "");
 	return &c->dev;
 }

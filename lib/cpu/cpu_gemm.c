@@ -11,9 +11,7 @@
 #include "base/par.h"
 
 enum {
-	KC = 256,                /* units a chunk … */
-	KC_WHOLE = 400,          /* … or up to this many in one chunk */
-	MC = 168,                /* rows of a block of C: a multiple of every mr */
+	TILE_MAX = 32 * 32,      /* the largest mr nr */
 	NC = 768,                /* columns of a block: a multiple of every nr */
 	B_BYTES = 12 << 20,      /* bytes of B packed at a time … */
 	B_BYTES_PLAIN = 4 << 20, /* … if C can hold the sums between passes */
@@ -41,6 +39,12 @@ static int64_t min_i64(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+/* Returns the packed units of k elements. */
+static int64_t count_units(const struct gemm *g, int64_t k)
+{
+	return cpu_ceil_div(k, (int64_t)g->kern->ku * g->kern->step) * g->kern->step;
+}
+
 enum { B_GROUP = 8 };
 
 /* Packs piece i: a chunk of a group of panels. */
@@ -48,12 +52,12 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int nr = g->kern->nr;
-	int64_t units = cpu_ceil_div(g->k1 - g->k0, g->kern->ku), step = g->kc * g->kern->ku;
+	int64_t units = count_units(g, g->k1 - g->k0), step = g->kc * g->kern->ku;
 
 	for (int64_t i = i0; i < i1; i++) {
 		int64_t j = i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
 
-		g->kern->pack(g->packed + j * units * nr + c * g->kc * nr, nr, units * nr, &g->b, j * nr,
+		g->kern->pack_b(g->packed + j * units * nr + c * g->kc * nr, nr, units * nr, &g->b, j * nr,
 			min_i64(B_GROUP * nr, g->n - j * nr), k, min_i64(k + step, g->k1), NULL);
 	}
 }
@@ -94,17 +98,17 @@ static void prefetch_a(const struct gemm *g, int64_t i0, int64_t i1, int64_t k, 
 static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, units = cpu_ceil_div(g->k1 - g->k0, kern->ku);
+	int64_t mr = kern->mr, nr = kern->nr, units = count_units(g, g->k1 - g->k0);
 	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = g->kc * mr + 16;
-	float *panels = scratch + (int64_t)MC * NC;
+	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
 
 	share(g->m_panels, g->mb, bi, &i0, &i1);
 	share(g->n_panels, g->nb, bj, &j0, &j1);
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = min_i64(k + step, g->k1), u = cpu_ceil_div(ke - k, kern->ku);
+		int64_t ke = min_i64(k + step, g->k1), u = count_units(g, ke - k);
 
-		kern->pack(panels, (int)mr, a_stride, &g->a, i0 * mr, min_i64((i1 - i0) * mr, g->m - i0 * mr), k, ke,
+		kern->pack_a(panels, (int)mr, a_stride, &g->a, i0 * mr, min_i64((i1 - i0) * mr, g->m - i0 * mr), k, ke,
 			g->sums && bj == 0 ? g->sums + i0 * mr : NULL);
 		for (int64_t j = j0; j < j1; j++) {
 			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
@@ -119,7 +123,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 				kern->tile(u, panels + (i - i0) * a_stride, b, tile, fresh);
 				prefetch_a(g, i0, i1, ke, (j - j0) * (i1 - i0) + i - i0, (j1 - j0) * (i1 - i0));
 				if (ke == g->k1)
-					kern->epilogue(&g->epi, tile, i * mr, j * nr, tm, tn);
+					kern->epilogue(&g->epi, tile, nr, i * mr, j * nr, tm, tn);
 			}
 		}
 	}
@@ -128,10 +132,25 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 static void block_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	float *scratch = vfm_cpu_scratch((size_t)((int64_t)MC * NC + MC * (g->kc + 16) + 64) * sizeof(float));
+	int64_t mc = g->kern->mc;
+	float *scratch = vfm_cpu_scratch((size_t)(mc * NC + mc * (g->kc + 16) + 64) * sizeof(float));
 
+	if (g->kern->begin)
+		g->kern->begin();
 	for (int64_t i = i0; i < i1; i++)
 		block(g, i % g->mb, i / g->mb, scratch);
+	if (g->kern->end)
+		g->kern->end();
+}
+
+/* Chooses the chunks of K.  Tiles are reloaded for each, so those of AMX are of equal size. */
+static void choose_chunk(struct gemm *g)
+{
+	int64_t units = count_units(g, g->k), kc = g->kern->kc, step = g->kern->step;
+
+	g->kc = units <= g->kern->kc_whole ? units : kc;
+	if (step > 1 && units > g->kern->kc_whole)
+		g->kc = cpu_ceil_div(cpu_ceil_div(units, cpu_ceil_div(units, kc)), step) * step;
 }
 
 /* Chooses blocks as large as the cache holds, but enough of them for all threads. */
@@ -141,7 +160,7 @@ static void choose_blocks(struct gemm *g)
 
 	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
 	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
-	g->mb = cpu_ceil_div(g->m_panels, MC / g->kern->mr);
+	g->mb = cpu_ceil_div(g->m_panels, g->kern->mc / g->kern->mr);
 	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(g->n_panels, NC / g->kern->nr);
 	while (g->mb * g->nb < want && (g->n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
 		if (g->n_panels / g->nb > 4 && g->n_panels / g->nb >= g->m_panels / g->mb)
@@ -158,18 +177,17 @@ static void choose_blocks(struct gemm *g)
 static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
 {
 	const struct vfm_epi last = g->epi;
-	int64_t units = cpu_ceil_div(g->k, g->kern->ku), step, width;
+	int64_t step, width;
 	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
 
-	g->kc = units <= KC_WHOLE ? units : KC;
+	choose_chunk(g);
 	step = g->kc * g->kern->ku;
 	choose_blocks(g);
 	width = (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
 	if (width < step)
 		width = step;
 	g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
-		(size_t)(g->n_panels * g->kern->nr * cpu_ceil_div(min_i64(width, g->k), g->kern->ku)) * sizeof(float),
-		err);
+		(size_t)(g->n_panels * g->kern->nr * count_units(g, min_i64(width, g->k))) * sizeof(float), err);
 	if (!g->packed)
 		return VFM_EENV;
 	if (g->k > width && !plain) {
@@ -205,12 +223,12 @@ static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm 
 static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	float tile[14 * 32] = {0};
+	float tile[TILE_MAX] = {0};
 	int64_t mr = g->kern->mr, nr = g->kern->nr;
 
 	for (int64_t i = i0 * mr; i < i1 * mr && i < g->m; i += mr)
 		for (int64_t j = 0; j < g->n; j += nr)
-			g->kern->epilogue(&g->epi, tile, i, j, min_i64(mr, g->m - i), min_i64(nr, g->n - j));
+			g->kern->epilogue(&g->epi, tile, nr, i, j, min_i64(mr, g->m - i), min_i64(nr, g->n - j));
 }
 
 /* ---- through oneDNN ------------------------------------------------------------------- */
@@ -219,26 +237,27 @@ static void epi_pass(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
 	int64_t nr = g->kern->nr;
-	float tile[14 * 32];
+	float tile[TILE_MAX];
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t j = 0; j < g->n; j += nr) {
 			int64_t n = min_i64(nr, g->n - j);
 
 			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
-			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
+			g->kern->epilogue(&g->epi, tile, nr, g->m0 + i, j, 1, n);
 		}
 }
 
 static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	float panel[14 * KC + 64];
+	enum { KC = 256 };
+	float panel[32 * KC + 64];
 	int64_t step = (int64_t)KC * g->kern->ku, mr = g->kern->mr;
 
 	for (int64_t i = i0; i < i1; i++)
 		for (int64_t k = 0; k < g->k; k += step)
-			g->kern->pack(panel, (int)mr, 0, &g->a, i * mr, min_i64(mr, g->m - i * mr), k,
+			g->kern->pack_a(panel, (int)mr, 0, &g->a, i * mr, min_i64(mr, g->m - i * mr), k,
 				min_i64(k + step, g->k), g->sums + i * mr);
 }
 
@@ -299,7 +318,7 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 	struct vfm_cpu *c = vfm_cpu_of(s);
 	bool bf = a->a.dtype == VFM_BF16;
 	struct gemm g = {
-		.kern = bf ? &c->kern->gemm_bf16 : &c->kern->gemm_f32,
+		.kern = bf ? &c->gemm_bf16 : &c->kern->gemm_f32,
 		.a = {a->a.data, a->a.stride[0], bf, a->trans_a},
 		.b = {a->b.data, a->b.stride[0], bf, !a->trans_b},
 		.epi = {.c = a->c.data,
@@ -327,7 +346,7 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 			vfm_par_for(cpu_ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
 		return 0;
 	}
-	if (VFM_HAVE_DNNL && (c->force_dnnl || (c->use_dnnl && bf)))
+	if (VFM_HAVE_DNNL && c->use_dnnl)
 		return through_dnnl(s, &g, a, err);
 	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
 }

@@ -297,12 +297,12 @@ static void pack_bf16(float *dst, int width, int64_t stride, const struct vfm_ma
 
 /* ---- epilogue ----------------------------------------------------------------------------- */
 
-INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n0, int64_t mr, int64_t nr,
-	bool bf, enum vfm_act act, enum vfm_act dact)
+INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t ld, int64_t m, int64_t n0, int64_t mr,
+	int64_t nr, bool bf, enum vfm_act act, enum vfm_act dact)
 {
 	int esize = bf ? 2 : 4;
 
-	for (int64_t i = 0; i < mr; i++, tile += NR) {
+	for (int64_t i = 0; i < mr; i++, tile += ld) {
 		char *c = (char *)e->c + ((m + i) * e->ldc + n0) * esize;
 		char *aux = e->aux ? (char *)e->aux + ((m + i) * e->ld_aux + n0) * esize : NULL;
 
@@ -326,20 +326,21 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, i
 	}
 }
 
-static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr)
+static void epilogue(
+	const struct vfm_epi *e, const float *tile, int64_t ld, int64_t m, int64_t n, int64_t mr, int64_t nr)
 {
 #define EPI(bf)                                                                                                        \
 	do {                                                                                                           \
 		if (e->act == VFM_ACT_GELU_TANH)                                                                       \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_GELU_TANH, VFM_ACT_NONE);                       \
+			epilogue_as(e, tile, ld, m, n, mr, nr, bf, VFM_ACT_GELU_TANH, VFM_ACT_NONE);                   \
 		else if (e->act == VFM_ACT_SILU)                                                                       \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_SILU, VFM_ACT_NONE);                            \
+			epilogue_as(e, tile, ld, m, n, mr, nr, bf, VFM_ACT_SILU, VFM_ACT_NONE);                        \
 		else if (e->dact == VFM_ACT_GELU_TANH)                                                                 \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_GELU_TANH);                       \
+			epilogue_as(e, tile, ld, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_GELU_TANH);                   \
 		else if (e->dact == VFM_ACT_SILU)                                                                      \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_SILU);                            \
+			epilogue_as(e, tile, ld, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_SILU);                        \
 		else                                                                                                   \
-			epilogue_as(e, tile, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_NONE);                            \
+			epilogue_as(e, tile, ld, m, n, mr, nr, bf, VFM_ACT_NONE, VFM_ACT_NONE);                        \
 	} while (0)
 	if (e->c_bf)
 		EPI(true);
@@ -348,15 +349,14 @@ static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int6
 #undef EPI
 }
 
-#define GEMM_F32                                                                                                       \
+#define GEMM_KERN(units, type)                                                                                         \
 	{                                                                                                              \
-		.mr = MR, .nr = NR, .ku = 1, .pack = pack_f32, .tile = tile_f32, .epilogue = epilogue                  \
+		.mr = MR, .nr = NR, .ku = (units), .step = 1, .kc = 256, .kc_whole = 400, .mc = 168,                   \
+		.pack_a = pack_##type, .pack_b = pack_##type, .tile = tile_##type, .epilogue = epilogue                \
 	}
+#define GEMM_F32 GEMM_KERN(1, f32)
 #ifdef __AVX512BF16__
-#define GEMM_BF16                                                                                                      \
-	{                                                                                                              \
-		.mr = MR, .nr = NR, .ku = 2, .pack = pack_bf16, .tile = tile_bf16, .epilogue = epilogue                \
-	}
+#define GEMM_BF16 GEMM_KERN(2, bf16)
 #else
 #define GEMM_BF16 GEMM_F32
 #endif

@@ -27,18 +27,29 @@ struct vfm_epi {
 };
 
 /* Panels: A is packed as [k unit][mr], B as [k unit][nr]; a unit is a float, or two neighbouring bf16 (ku 2).
- * Incomplete panels are padded with zeros. */
+ * Incomplete panels are padded with zeros.  Kernels with AMX tiles pack A otherwise (cpu_gemm_tile.h) and complete each
+ * chunk of K with zeros to a multiple of `step` units. */
 struct vfm_gemm_kern {
-	int mr, nr, ku;
-	/* Packs rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows, `stride` floats apart; writes
-	 * up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] += the sums over
-	 * k. */
-	void (*pack)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
-		int64_t k1, float *sum);
+	int mr, nr, ku, step;
+	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk; multiples of step */
+	int mc;           /* most rows of a block of C */
+	/* Pack rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows (mr or nr), `stride` floats
+	 * apart; write up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
+	 * the sums over k. */
+	void (*pack_a)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
+		int64_t k0, int64_t k1, float *sum);
+	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
+		int64_t k0, int64_t k1, float *sum);
 	/* tile [mr][nr] = (first ? 0 : tile) + A panel * B panel */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, bool first);
-	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
-	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	/* applies the epilogue to the valid mr x nr part of a tile, with rows of ld, and stores it at row m, column n
+	 * of
+	 * C */
+	void (*epilogue)(
+		const struct vfm_epi *e, const float *tile, int64_t ld, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	/* before the first and after the last tile of a range of work, on its thread; NULL: nothing to do */
+	void (*begin)(void);
+	void (*end)(void);
 };
 
 /* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 2 D floats. */
@@ -74,5 +85,7 @@ struct vfm_cpu_kern {
 };
 
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
+/* bf16 with AMX; its epilogue is that of vfm_cpu_kern_avx512bf16, absent here */
+extern const struct vfm_gemm_kern vfm_gemm_amx;
 
 #endif

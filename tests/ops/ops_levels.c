@@ -18,7 +18,7 @@
 #include "ops_test.h"
 #include "train/device.h"
 
-struct op_level levels[VFM_ISA_N + 2];
+struct op_level levels[VFM_ISA_N + 3];
 int n_levels, n_isa, n_full;
 const char *device, *case_words;
 struct vfm_cases cases;
@@ -26,8 +26,8 @@ int n_bad;
 
 bool has_op(int level, enum vfm_op_id op)
 {
-	if (level == n_full)
-		return op == VFM_OP_gemm;
+	if (level >= n_full)
+		return op == VFM_OP_gemm || (op == VFM_OP_grouped_gemm && level == n_full);
 	return level != n_isa || vfm_emu_has(op);
 }
 
@@ -92,6 +92,15 @@ static struct vfm_dev *open_mirror(struct vfm_err *err)
 	return m;
 }
 
+static struct vfm_dev *open_amx_model(struct vfm_err *err)
+{
+	struct vfm_dev *d = vfm_cpu_open(err);
+
+	if (d)
+		vfm_cpu_set_gemm_bf16((struct vfm_cpu *)d, &amx_model);
+	return d;
+}
+
 int open_levels(void **state)
 {
 	(void)state;
@@ -107,6 +116,7 @@ int open_levels(void **state)
 	}
 	TRY(open_level("CUDA, emulated", vfm_emu_open));
 	n_full = n_levels;
+	TRY(open_level("AMX, emulated", open_amx_model));
 	setenv("VFM_CPU_GEMM", "dnnl", 1);
 	if (VFM_HAVE_DNNL && vfm_isa_best() < VFM_ISA_AVX512) /* its bf16 needs AVX-512 */
 		fprintf(stderr, "skip: oneDNN: this CPU has no AVX-512\n");

@@ -2,6 +2,7 @@
 #ifndef VFM_TESTS_OPS_OPS_TEST_H
 #define VFM_TESTS_OPS_OPS_TEST_H
 
+#include "cpu/cpu_kern.h"
 #include "ops/cases.h"
 #include "ref.h"
 
@@ -11,18 +12,21 @@ struct op_level {
 	struct vfm_stream *s;
 };
 
-/* Instruction sets of this CPU, the CUDA kernels (emulated), oneDNN; with VFM_TEST_DEVICE=NAME only that device. */
+/* Instruction sets of this CPU, the CUDA kernels (emulated), GEMM with AMX tiles (emulated), oneDNN; with
+ * VFM_TEST_DEVICE=NAME only that device. */
 extern struct op_level levels[];
-extern int n_levels, n_isa, n_full; /* n_full: all but oneDNN */
+extern int n_levels, n_isa, n_full; /* n_full: all but the last two */
 extern const char *device;          /* VFM_TEST_DEVICE; NULL: none */
 /* VFM_TEST_CASES=norm,gate: only cases whose names begin so; -gemm,-attn: all but these; * and ? as in a shell. */
 extern const char *case_words;
 extern struct vfm_cases cases; /* the list */
-extern int n_bad;              /* calls of case_bad */
+extern const struct vfm_gemm_kern amx_model;
+extern int n_bad; /* calls of case_bad */
 
 int open_levels(void **state);
 int close_levels(void **state);
-/* Whether a level implements an op: oneDNN has only gemm, the emulation no op of NVIDIA's libraries. */
+/* Whether a level implements an op: oneDNN has only gemm, the emulation of AMX also grouped_gemm, that of CUDA no op of
+ * NVIDIA's libraries. */
 bool has_op(int level, enum vfm_op_id op);
 bool case_wanted(const struct vfm_case *c);
 /* Prints the failure of a case and counts it in n_bad. */

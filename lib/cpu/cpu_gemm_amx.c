@@ -1,0 +1,6 @@
+/* The bf16 GEMM with AMX tiles (flags: Makefile, ISA_amx). */
+#ifdef __x86_64__
+#include "cpu/cpu_gemm_tile.h"
+
+const struct vfm_gemm_kern vfm_gemm_amx = GEMM_TILES;
+#endif

@@ -1,0 +1,127 @@
+/* cpu_tiles.h - AMX tiles: eight registers of 16 rows of 64 bytes, and their product of bf16 pairs (Intel SDM,
+ * TDPBF16PS): c[m][n] += sum over k of a[m][k] b[k][n], where a word of a and b holds two neighbouring bf16 of the sum.
+ *
+ * Code uses tiles between tiles_begin and tiles_end, which set up and release the state of the calling thread.
+ * With TILES_MODEL the instructions are a model in plain C, so that tests run the same source on any machine.  The
+ * model ends the process if tiles are used outside begin and end; a register that nothing has set holds NaN.
+ */
+#ifndef VFM_CPU_CPU_TILES_H
+#define VFM_CPU_CPU_TILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef TILES_MODEL
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local struct {
+	bool on;
+	uint32_t tile[8][16][16];
+} tiles_state;
+
+static void tiles_check(void)
+{
+	if (!tiles_state.on) {
+		fprintf(stderr, "model of AMX: a tile is used without a configuration\n");
+		abort();
+	}
+}
+
+static void tiles_load(int t, const void *p, size_t stride)
+{
+	tiles_check();
+	for (size_t r = 0; r < 16; r++)
+		memcpy(tiles_state.tile[t][r], (const char *)p + r * stride, 64);
+}
+
+static void tiles_store(int t, void *p, size_t stride)
+{
+	tiles_check();
+	for (size_t r = 0; r < 16; r++)
+		memcpy((char *)p + r * stride, tiles_state.tile[t][r], 64);
+}
+
+static void tiles_zero(int t)
+{
+	tiles_check();
+	memset(tiles_state.tile[t], 0, sizeof tiles_state.tile[t]);
+}
+
+static void tiles_mac(int c, int a, int b)
+{
+	float even[16][16], odd[16][16];
+
+	tiles_check();
+	for (int k = 0; k < 16; k++)
+		for (int n = 0; n < 16; n++) {
+			uint32_t w = tiles_state.tile[b][k][n], lo = w << 16, hi = w & 0xffff0000u;
+
+			memcpy(&even[k][n], &lo, 4);
+			memcpy(&odd[k][n], &hi, 4);
+		}
+	for (int m = 0; m < 16; m++) {
+		float row[16];
+
+		memcpy(row, tiles_state.tile[c][m], 64);
+		for (int k = 0; k < 16; k++) {
+			uint32_t w = tiles_state.tile[a][m][k], lo = w << 16, hi = w & 0xffff0000u;
+			float x, y;
+
+			memcpy(&x, &lo, 4);
+			memcpy(&y, &hi, 4);
+			for (int n = 0; n < 16; n++)
+				row[n] += x * even[k][n] + y * odd[k][n];
+		}
+		memcpy(tiles_state.tile[c][m], row, 64);
+	}
+}
+
+#define TILE_LOAD(t, p, stride)  tiles_load(t, p, stride)
+#define TILE_STORE(t, p, stride) tiles_store(t, p, stride)
+#define TILE_ZERO(t)             tiles_zero(t)
+#define TILE_MAC(c, a, b)        tiles_mac(c, a, b)
+
+static void tiles_begin(void)
+{
+	memset(tiles_state.tile, 0xff, sizeof tiles_state.tile);
+	tiles_state.on = true;
+}
+
+static void tiles_end(void)
+{
+	tiles_state.on = false;
+}
+#else
+#include <immintrin.h>
+
+/* Macros, because the register numbers are immediates. */
+#define TILE_LOAD(t, p, stride)  _tile_loadd(t, p, stride)
+#define TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
+#define TILE_ZERO(t)             _tile_zero(t)
+#define TILE_MAC(c, a, b)        _tile_dpbf16ps(c, a, b)
+
+static void tiles_begin(void)
+{
+	struct {
+		uint8_t palette, start_row, reserved[14];
+		uint16_t colsb[16];
+		uint8_t rows[16];
+	} cfg = {.palette = 1};
+
+	for (int i = 0; i < 8; i++) {
+		cfg.colsb[i] = 64;
+		cfg.rows[i] = 16;
+	}
+	_tile_loadconfig(&cfg);
+}
+
+static void tiles_end(void)
+{
+	_tile_release();
+}
+#endif
+
+#endif
