@@ -27,7 +27,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &grid},
 	{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &packs},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
-	{VFM_OPT_STR, 0, "recompute", "none|light|selective|full", "what the backward recomputes (none)", &recompute},
+	{VFM_OPT_STR, 0, "recompute", "none|light|outputs|selective|full", "what the backward recomputes (none)",
+		&recompute},
 	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps (5)", &steps},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds (3)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (2)", &warmup},
@@ -42,7 +43,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-bench step",
 	.synopsis = "[-q] [--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] "
 		    "[--text-len N] [--samples N] [--grid T,H,W] [--packs N] [--dtype fp32|bf16] "
-		    "[--recompute none|light|selective|full] [--steps N] [--seconds S] [--warmup N] "
+		    "[--recompute none|light|outputs|selective|full] [--steps N] [--seconds S] [--warmup N] "
 		    "[--set KEY=VALUE ...] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step",
 	.opts = opts,

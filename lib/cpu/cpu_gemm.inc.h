@@ -313,8 +313,11 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t ld, 
 			if (e->bias)
 				z += v_get(e->bias, n0 + j, n, false);
 			if (act) {
-				if (aux)
+				if (aux) {
 					v_put(aux, j, z, n, bf);
+					/* of the rounded input, as a backward computes it that kept only aux */
+					z = bf ? v_get(aux, j, n, bf) : z;
+				}
 				z = act_fwd(act, z);
 			}
 			if (dact)

@@ -38,12 +38,14 @@ static int add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b)
 {
-	struct vfm_var *y = vfm_var_new(t, vfm_like(&a->v, a->v.dtype)), *in[] = {a, b};
+	struct vfm_var *y = vfm_result_new(t, vfm_like(&a->v, a->v.dtype)), *in[] = {a, b};
 	struct vfm_axpby copy = {.alpha = 1, .x = vfm_read(a), .y = y->v};
 	struct vfm_axpby add = {.alpha = 1, .beta = 1, .x = vfm_read(b), .y = y->v};
 
-	FORWARD(axpby, &copy);
-	FORWARD(axpby, &add);
+	if (y->v.data) {
+		FORWARD(axpby, &copy);
+		FORWARD(axpby, &add);
+	}
 	vfm_record(t, add_backward, y, in, 2);
 	return y;
 }
@@ -198,13 +200,14 @@ static int gate_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 struct vfm_var *vfm_g_gate(
 	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs)
 {
-	struct vfm_var *y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, h, gate};
+	struct vfm_var *y = vfm_result_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, h, gate};
 	struct vfm_gate a = {.x = vfm_read(x), .y = y->v, .h = vfm_read(h), .seqs = gate ? seqs : NULL};
 	struct vfm_node *n;
 
 	if (gate)
 		a.gate = vfm_read(gate);
-	FORWARD(gate, &a);
+	if (y->v.data)
+		FORWARD(gate, &a);
 	n = gate ? vfm_record(t, gate_backward, y, in, 3) : vfm_record(t, add_backward, y, in, 2);
 	if (n && gate) {
 		struct vfm_gate_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
@@ -240,12 +243,13 @@ static int add_row_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_e
 
 struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *row)
 {
-	struct vfm_var *y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, row};
+	struct vfm_var *y = vfm_result_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, row};
 	struct vfm_add_row a = {.x = vfm_read(x), .y = y->v};
 	struct vfm_tensor r = vfm_read(row);
 
 	a.row = flatten_tensor(&r);
-	FORWARD(add_row, &a);
+	if (y->v.data)
+		FORWARD(add_row, &a);
 	vfm_record(t, add_row_backward, y, in, 2);
 	return y;
 }
@@ -338,11 +342,11 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 	lse = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1]}}, VFM_F32));
 	if (vfm_tape_failed(t))
 		return o;
-	if (!vfm_kept(t, (struct vfm_var *[]){o, lse}, 2)) {
+	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
 		a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]);
 		a.lse = lse->v;
 		FORWARD(attn, &a);
-		vfm_keep(t, (struct vfm_var *[]){o, lse}, 2);
+		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
 	}
 	n = vfm_record(t, attn_backward, o, in, 3);
 	if (n) {

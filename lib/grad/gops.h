@@ -19,6 +19,7 @@ struct vfm_linear_args {
 	struct vfm_var *b; /* [out] f32, or NULL */
 	enum vfm_act act;
 	enum vfm_dtype out;              /* of y */
+	enum vfm_keep keep;              /* the group of y or, with an activation, of its input; 0: VFM_KEEP_OTHER */
 	bool fp8;                        /* products in fp8 (gops_fp8.c); in and out are multiples of 16 */
 	const struct vfm_fp8_past *past; /* fp8: delayed scaling, alive until the backward; NULL: current scaling */
 };
@@ -43,7 +44,7 @@ struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_
 struct vfm_var *vfm_g_qk_norm_rope(
 	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);
 
-/* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  Selective recompute keeps the output and lse. */
+/* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  The output and lse are VFM_KEEP_ATTN. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale);
 
@@ -76,9 +77,9 @@ struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);
  * values of the scores.  Then vfm_g_index_select on the scores as [T E, 1] with index t E + e gives the weights.) */
 struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, int64_t k, struct vfm_tensor *expert);
 /* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype is cast to the dtype of w; w [G,out,in], b [G,out] f32 or
- * NULL. */
-struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
-	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out);
+ * NULL.  No fp8. */
+struct vfm_var *vfm_g_grouped_linear(
+	struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args, const struct vfm_seqs *groups);
 /* A loss op, like vfm_g_mse: adds to loss (f64 [1], optional); the backward adds the gradient of score.  count [S,E]
  * f32 and coef [S] f32 are as in vfm_moe_balance and have no gradients.  Recompute of a region does not add the loss
  * again. */

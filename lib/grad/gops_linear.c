@@ -34,11 +34,16 @@ static struct vfm_var **kept_of(struct vfm_product *p)
 	return p->z ? &p->z : &p->y;
 }
 
+static enum vfm_keep keep_of(const struct vfm_product *p)
+{
+	return p->args.keep ? p->args.keep : VFM_KEEP_OTHER;
+}
+
 bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p)
 {
 	struct vfm_unary again = {.act = p->args.act};
 
-	if (!vfm_kept_product(t, kept_of(p), 1))
+	if (!vfm_kept(t, keep_of(p), kept_of(p), 1))
 		return false;
 	if (p->z) {
 		again.x = p->z->v;
@@ -50,7 +55,7 @@ bool vfm_product_kept(struct vfm_tape *t, struct vfm_product *p)
 
 void vfm_product_keep(struct vfm_tape *t, struct vfm_product *p)
 {
-	vfm_keep_product(t, kept_of(p), 1);
+	vfm_keep(t, keep_of(p), kept_of(p), 1);
 }
 
 void vfm_product_save(struct vfm_node *n, const struct vfm_product *p)

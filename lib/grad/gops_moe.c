@@ -158,11 +158,12 @@ out:
 	return rc;
 }
 
-struct vfm_var *vfm_g_grouped_linear(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *w, struct vfm_var *b,
-	const struct vfm_seqs *groups, enum vfm_act act, enum vfm_dtype out)
+struct vfm_var *vfm_g_grouped_linear(
+	struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args, const struct vfm_seqs *groups)
 {
-	struct vfm_grouped_gemm a = {.what = VFM_GROUPED_FWD, .groups = groups, .b = w->v, .act = act};
-	struct vfm_product p = {.args = {.w = w, .b = b, .act = act, .out = out}, .x = x};
+	struct vfm_var *w = args->w, *b = args->b;
+	struct vfm_grouped_gemm a = {.what = VFM_GROUPED_FWD, .groups = groups, .b = w->v, .act = args->act};
+	struct vfm_product p = {.args = *args, .x = x};
 	struct vfm_var *in[] = {x, w, b};
 	struct vfm_node *n;
 

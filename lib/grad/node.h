@@ -22,6 +22,9 @@ bool vfm_tape_failed(const struct vfm_tape *t);
 void vfm_tape_fail(struct vfm_tape *t, int rc, const struct vfm_err *err); /* no-op after the first failure */
 /* Returns a new variable with undefined contents.  The open scope holds it. */
 struct vfm_var *vfm_var_new(struct vfm_tape *t, struct vfm_tensor like);
+/* The same for an op whose backward does not read its result.  If the backward recomputes a region whose result this
+ * is, the variable has no memory (v.data is NULL), and the op does not compute it. */
+struct vfm_var *vfm_result_new(struct vfm_tape *t, struct vfm_tensor like);
 struct vfm_tensor vfm_like(
 	const struct vfm_tensor *shape, enum vfm_dtype dt); /* returns a contiguous tensor without data */
 /* Returns the value of x as an operand of a new op, and counts the use. */
@@ -31,13 +34,11 @@ struct vfm_node *vfm_record(struct vfm_tape *t, int (*backward)(struct vfm_tape 
 	struct vfm_var *out, struct vfm_var **in, int n_in);
 void vfm_save(struct vfm_node *n, struct vfm_var *x); /* keeps the value of x until n is released */
 
-/* Selective recompute, for an op whose results are kept.  The op calls vfm_kept first.  If that returns true, out[] has
- * the results of the first run, and the op computes nothing.  Otherwise the op computes them and calls vfm_keep. */
-bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n);
-void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n);
-/* The same for the result of a linear layer, which only light recompute keeps. */
-bool vfm_kept_product(struct vfm_tape *t, struct vfm_var **out, int n);
-void vfm_keep_product(struct vfm_tape *t, struct vfm_var **out, int n);
+/* For an op whose results a recomputed region may keep, as members of group `keep` (spec/saved.h).  The op calls
+ * vfm_kept first.  If that returns true, out[] has the results of the first run, and the op computes nothing. Otherwise
+ * the op computes them and calls vfm_keep. */
+bool vfm_kept(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n);
+void vfm_keep(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n);
 /* Returns whether a region is being recomputed.  Then an op must not add to memory outside the region (a loss) again.
  */
 bool vfm_tape_recomputing(const struct vfm_tape *t);

@@ -6,10 +6,10 @@
 #include "grad/tape_impl.h"
 
 /* Stream order.  Stream `out` copies values to the host after the compute stream has made them.  The compute stream
- * waits for that copy before the device memory is freed.  This is deferred until the next eviction, when the copy is
- * normally done.  Stream `in` copies to memory that the compute stream has allocated, and the compute stream waits for
- * it before the value is used.  `out` overwrites a host block only after the compute stream has waited for the copy of
- * `in` from that block. */
+ * waits for that copy before the device memory is freed.  This is deferred until the next region evicts its values,
+ * when the copy is normally done.  Stream `in` copies to memory that the compute stream has allocated, and the compute
+ * stream waits for it before the value is used.  `out` overwrites a host block only after the compute stream has waited
+ * for the copy of `in` from that block. */
 
 struct block { /* of pinned host memory */
 	struct block *next;
@@ -29,7 +29,8 @@ struct vfm_offloaded {
 struct vfm_offload {
 	struct vfm_stream *compute, *out, *in;
 	struct vfm_event *fork;
-	struct vfm_store *evicting; /* the last evicted value, still on the device; NULL: none */
+	struct vfm_store **evicting; /* [n_evicting] values of the last region, still on the device */
+	size_t n_evicting, cap_evicting;
 	struct block *idle;
 	int64_t bytes;
 	struct vfm_offloaded *free_list[64]; /* free structs, with their events */
@@ -76,6 +77,7 @@ void vfm_offload_free(struct vfm_offload *o)
 		t->event_free(o->fork);
 	t->stream_free(o->out);
 	t->stream_free(o->in);
+	free(o->evicting);
 	free(o);
 }
 
@@ -139,19 +141,28 @@ static void offloaded_release(struct vfm_offloaded *a)
 	free(a);
 }
 
-/* Frees the device memory of the last evicted value after its copy. */
-static int drain_evicting(struct vfm_offload *o, struct vfm_err *err)
+int vfm_offload_drain(struct vfm_offload *o, struct vfm_err *err)
 {
-	struct vfm_store *s = o->evicting;
+	while (o->n_evicting > 0) {
+		struct vfm_store *s = o->evicting[--o->n_evicting];
 
-	o->evicting = NULL;
-	if (!s)
-		return 0;
-	TRY(vfm_stall_wait(s->offloaded->copied, o->compute, VFM_STALL_COPY, err));
-	vfm_dev_free(s->stream, s->data, s->bytes);
-	s->data = NULL;
-	s->offloaded->state = ON_HOST;
+		TRY(vfm_stall_wait(s->offloaded->copied, o->compute, VFM_STALL_COPY, err));
+		vfm_dev_free(s->stream, s->data, s->bytes);
+		s->data = NULL;
+		s->offloaded->state = ON_HOST;
+	}
 	return 0;
+}
+
+/* Forgets the eviction of a value that stays on the device. */
+static void forget_eviction(struct vfm_offload *o, const struct vfm_store *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < o->n_evicting; i++)
+		if (o->evicting[i] != s)
+			o->evicting[n++] = o->evicting[i];
+	o->n_evicting = n;
 }
 
 int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err)
@@ -161,7 +172,6 @@ int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 
 	if (s->offloaded || s->bytes == 0)
 		return 0;
-	TRY(drain_evicting(o, err));
 	a = offloaded_new(o, err);
 	if (!a)
 		return VFM_EENV;
@@ -175,7 +185,8 @@ int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 	TRY(vfm_stream_follow(o->out, o->compute, &o->fork, err));
 	TRY(t->to_host(o->out, a->host->p, s->data, s->bytes, err));
 	TRY(t->event_record(a->copied, o->out, err));
-	o->evicting = s;
+	vfm_grow(&o->evicting, &o->cap_evicting, o->n_evicting + 1, sizeof(*o->evicting));
+	o->evicting[o->n_evicting++] = s;
 	return 0;
 }
 
@@ -199,8 +210,7 @@ int vfm_store_arrive(struct vfm_offload *o, struct vfm_store *s, struct vfm_err 
 {
 	if (!s->offloaded)
 		return 0;
-	if (o->evicting == s)
-		o->evicting = NULL;
+	forget_eviction(o, s);
 	/* A value that is still on the device must not be overwritten before its copy is done. */
 	TRY(vfm_stall_wait(s->offloaded->copied, o->compute, VFM_STALL_COPY, err));
 	offloaded_release(s->offloaded);
@@ -214,8 +224,7 @@ void vfm_store_drop_offloaded(struct vfm_store *s)
 
 	if (!a)
 		return;
-	if (a->o->evicting == s)
-		a->o->evicting = NULL;
+	forget_eviction(a->o, s);
 	/* The next use of these streams reports a failure. */
 	if (a->state != ON_HOST)
 		(void)vfm_stall_wait(a->copied, a->o->compute, VFM_STALL_COPY, &(struct vfm_err){0});

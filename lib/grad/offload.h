@@ -1,8 +1,9 @@
 /* offload.h - values kept for the backward are offloaded to host memory.
  *
- * With an offload set, a recomputed region (vfm_region) copies its first input and the results that it keeps, if any,
- * to pinned host memory after its forward.  The backward prefetches them one region ahead of their use.  Copies run on
- * streams of their own.  Apart from the values in use, the device holds the values of at most two regions.
+ * With an offload set, a recomputed region (vfm_region) copies to pinned host memory, after its forward, what its set
+ * `offload` selects of its first input and of the results that it keeps.  The backward prefetches them one region ahead
+ * of their use.  Copies run on streams of their own.  Apart from the values in use, the device holds the values of at
+ * most two regions; the copies of one region overlap with the forward of the next.
  *
  * After the region, no op except the recompute of the region may read its first input; an op that does fails because
  * the input has no memory.  If another node holds the input, or it is a view, it stays on the device.

@@ -8,7 +8,8 @@ struct region {
 	void *ctx;
 	struct stash stash;
 	struct vfm_var *x;       /* the first input, if its value is offloaded; else NULL */
-	bool offloaded;          /* the values of x and stash are on the host */
+	unsigned offload;        /* the groups that are offloaded (enum vfm_keep) */
+	bool offloaded;          /* values of x and stash are on the host */
 	struct region *previous; /* the region with offloaded values that the backward reaches next */
 };
 
@@ -17,48 +18,59 @@ bool vfm_tape_recomputing(const struct vfm_tape *t)
 	return t->recomputing;
 }
 
-bool vfm_kept(struct vfm_tape *t, struct vfm_var **out, int n)
+bool vfm_kept(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n)
 {
 	struct stash *k = t->stash;
 
-	if (!k || !k->replay || t->rc < 0)
+	if (!k || !k->replay || !(k->keep & keep) || t->rc < 0)
 		return false;
 	for (int i = 0; i < n; i++) {
 		/* Replaces the memory that the variable was made with. */
 		vfm_store_unref(out[i]->vs);
-		out[i]->vs = k->store[k->next++];
+		out[i]->vs = k->v[k->next++].store;
 		out[i]->v.data = out[i]->vs->data;
 	}
 	return true;
 }
 
-void vfm_keep(struct vfm_tape *t, struct vfm_var **out, int n)
+void vfm_keep(struct vfm_tape *t, enum vfm_keep keep, struct vfm_var **out, int n)
 {
 	struct stash *k = t->stash;
 
-	if (!k || k->replay || t->rc < 0)
+	if (!k || k->replay || !(k->keep & keep) || t->rc < 0)
 		return;
-	vfm_grow(&k->store, &k->cap, k->n + (size_t)n, sizeof(struct vfm_store *));
+	vfm_grow(&k->v, &k->cap, k->n + (size_t)n, sizeof(*k->v));
 	for (int i = 0; i < n; i++)
-		k->store[k->n++] = vfm_store_ref(out[i]->vs);
+		k->v[k->n++] = (struct kept){vfm_store_ref(out[i]->vs), keep};
 }
 
-bool vfm_kept_product(struct vfm_tape *t, struct vfm_var **out, int n)
+struct vfm_var *vfm_result_new(struct vfm_tape *t, struct vfm_tensor like)
 {
-	return t->stash && t->stash->light && vfm_kept(t, out, n);
+	struct stash *k = t->stash;
+	struct vfm_var *x;
+
+	if (k && k->replay && k->results++ == k->unread && t->rc == 0) {
+		like.data = NULL;
+		return vfm_input(t, like);
+	}
+	x = vfm_var_new(t, like);
+	if (k && !k->replay && t->rc == 0)
+		x->result = ++k->results;
+	return x;
 }
 
-void vfm_keep_product(struct vfm_tape *t, struct vfm_var **out, int n)
+/* Notes which result of the first run only ops outside the region read. */
+static void note_unread(struct stash *k, const struct vfm_var *out)
 {
-	if (t->stash && t->stash->light)
-		vfm_keep(t, out, n);
+	k->unread = out->result > 0 && out->uses == 0 && !out->views ? out->result - 1 : -1;
+	k->results = 0;
 }
 
 static void stash_release(struct stash *k)
 {
 	for (size_t i = k->next; i < k->n; i++)
-		vfm_store_unref(k->store[i]);
-	free(k->store);
+		vfm_store_unref(k->v[i].store);
+	free(k->v);
 	*k = (struct stash){0};
 }
 
@@ -84,12 +96,14 @@ static struct vfm_var *sole_input(struct vfm_var **in, int n_in)
 
 static int region_evict(struct vfm_tape *t, struct region *r, struct vfm_err *err)
 {
+	TRY(vfm_offload_drain(t->offload, err));
 	if (r->x) {
 		TRY(vfm_store_evict(t->offload, r->x->vs, err));
 		r->x->v.data = NULL; /* an op that reads it nevertheless fails */
 	}
 	for (size_t i = 0; i < r->stash.n; i++)
-		TRY(vfm_store_evict(t->offload, r->stash.store[i], err));
+		if (r->stash.v[i].keep & r->offload)
+			TRY(vfm_store_evict(t->offload, r->stash.v[i].store, err));
 	r->offloaded = true;
 	r->previous = t->last_region;
 	t->last_region = r;
@@ -101,7 +115,7 @@ static int region_fetch(struct vfm_tape *t, const struct region *r, struct vfm_e
 	if (r->x)
 		TRY(vfm_store_fetch(t->offload, r->x->vs, err));
 	for (size_t i = 0; i < r->stash.n; i++)
-		TRY(vfm_store_fetch(t->offload, r->stash.store[i], err));
+		TRY(vfm_store_fetch(t->offload, r->stash.v[i].store, err));
 	return 0;
 }
 
@@ -114,7 +128,7 @@ static int region_restore(struct vfm_tape *t, struct region *r, struct vfm_err *
 		r->x->v.data = r->x->vs->data;
 	}
 	for (size_t i = 0; i < r->stash.n; i++)
-		TRY(vfm_store_arrive(t->offload, r->stash.store[i], err));
+		TRY(vfm_store_arrive(t->offload, r->stash.v[i].store, err));
 	r->offloaded = false;
 	t->last_region = r->previous;
 	return r->previous ? region_fetch(t, r->previous, err) : 0;
@@ -135,7 +149,7 @@ static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	if (r->offloaded)
 		TRY(region_restore(t, r, err));
 	r->stash.replay = true;
-	t->stash = r->stash.n ? &r->stash : NULL;
+	t->stash = &r->stash;
 	t->recomputing = true;
 	out = r->fn(t, r->ctx);
 	t->recomputing = recomputing;
@@ -154,7 +168,7 @@ static int region_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 	return rc;
 }
 
-struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
+struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
 {
 	int mark = vfm_scope_begin(t);
@@ -169,17 +183,17 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
 		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: a region of %d inputs", n_in), &err);
 	if (t->rc < 0)
 		return &t->dead;
-	if (mode == VFM_RECOMPUTE_NONE || !recording) {
+	if ((how.keep & VFM_KEEP_REST) || !recording) {
 		out = fn(t, ctx);
 		vfm_scope_end(t, mark, out);
 		return out;
 	}
 	r = vfm_tape_alloc(t, sizeof(*r));
-	*r = (struct region){.fn = fn, .ctx = ctx};
+	*r = (struct region){.fn = fn, .ctx = ctx, .offload = how.offload, .stash = {.keep = how.keep}};
 	t->recording = false;
-	r->stash.light = mode == VFM_RECOMPUTE_LIGHT;
-	t->stash = mode == VFM_RECOMPUTE_SELECTIVE || mode == VFM_RECOMPUTE_LIGHT ? &r->stash : NULL;
+	t->stash = &r->stash;
 	out = fn(t, ctx);
+	note_unread(&r->stash, out);
 	t->recording = recording;
 	t->stash = outer;
 	vfm_scope_end(t, mark, out);
@@ -193,10 +207,10 @@ struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
 	for (int i = 0; i < n_in; i++)
 		if (in[i])
 			vfm_save(n, in[i]);
-	if (t->offload) {
+	if (t->offload && how.offload) {
 		int rc;
 
-		r->x = sole_input(in, n_in);
+		r->x = how.offload & VFM_KEEP_INPUT ? sole_input(in, n_in) : NULL;
 		rc = region_evict(t, r, &err);
 		if (rc < 0)
 			vfm_tape_fail(t, rc, &err);

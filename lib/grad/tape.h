@@ -34,6 +34,7 @@ struct vfm_var {
 	bool needs_grad;
 	bool g_ready;           /* g holds a contribution; if false, g is undefined */
 	int uses;               /* number of ops that read it */
+	int result;             /* 1 + the number of the call of vfm_result_new that made it; 0: none */
 	struct vfm_var *parent; /* a view: v and g are slices of the parent's */
 	struct vfm_var *views, *next_view;
 	/* Output of an activation: z is its input, so that the GEMM that computes the gradient of this variable can
@@ -76,10 +77,11 @@ struct vfm_var *vfm_view_heads(struct vfm_tape *t, struct vfm_var *x, int64_t i,
 int vfm_scope_begin(struct vfm_tape *t);
 void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
 
-/* Returns fn(t, ctx).  With recompute, the backward runs fn a second time with the same inputs, parameters and
- * counters. fn must be a pure function of these and make the same calls each time.  `in` lists the variables that fn
- * reads, except parameters: at most 6, NULLs are skipped.  ctx must stay alive until the end of the backward. */
-struct vfm_var *vfm_region(struct vfm_tape *t, enum vfm_recompute mode,
+/* Returns fn(t, ctx).  Unless how.keep has VFM_KEEP_REST, the backward runs fn a second time with the same inputs,
+ * parameters and counters; it takes the results in the groups of how.keep from the first run.  fn must be a pure
+ * function of these and make the same calls each time.  `in` lists the variables that fn reads, except parameters: at
+ * most 6, NULLs are skipped.  ctx must stay alive until the end of the backward. */
+struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
 
 /* Makes the backward call fn(ctx) when it reaches this point.  No-op on a tape that does not record. */

@@ -23,9 +23,11 @@ struct vfm_store {
 	struct vfm_offloaded *offloaded;
 };
 
-/* Starts the copy of the value to the host.  The next eviction frees its device memory, unless vfm_store_arrive comes
- * first. */
+/* Starts the copy of the value to the host.  The next vfm_offload_drain frees its device memory, unless
+ * vfm_store_arrive comes first. */
 int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
+/* Frees the device memory of all evicted values; the compute stream waits for their copies. */
+int vfm_offload_drain(struct vfm_offload *o, struct vfm_err *err);
 /* Starts the copy back to the device.  No-op if the value is on the device. */
 int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
 /* Makes the compute stream wait for the copy; afterwards data is valid for ops. */
@@ -38,9 +40,14 @@ struct vfm_store *vfm_store_ref(struct vfm_store *s); /* returns s; no-op if s i
 /* ---- the tape ---- */
 
 struct stash { /* values that a region keeps for its recompute */
-	struct vfm_store **store;
+	struct kept {
+		struct vfm_store *store;
+		unsigned keep; /* enum vfm_keep */
+	} * v;
 	size_t n, cap, next;
-	bool replay, light;
+	unsigned keep; /* set of enum vfm_keep: the groups that are kept */
+	bool replay;
+	int results, unread; /* calls of vfm_result_new; the call that made a result which only readers outside read */
 };
 
 struct deferred {

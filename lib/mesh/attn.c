@@ -542,7 +542,7 @@ static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct v
 	lse = vfm_var_new(t, vfm_t2(NULL, VFM_F32, a.q.shape[0], a.q.shape[1]));
 	if (vfm_tape_failed(t))
 		return o;
-	if (!vfm_kept(t, (struct vfm_var *[]){o, lse}, 2)) {
+	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
 		int rc;
 
 		a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]);
@@ -550,7 +550,7 @@ static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct v
 		rc = ring_forward(t, l, a, &err);
 		if (rc < 0)
 			vfm_tape_fail(t, rc, &err);
-		vfm_keep(t, (struct vfm_var *[]){o, lse}, 2);
+		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
 	}
 	n = vfm_record(t, ring_backward, o, in, 3);
 	if (n) {

@@ -305,7 +305,7 @@ struct vfm_var *vfm_tp_row(
 		return y;
 	/* The product has memory during this op only. */
 	p.y = vfm_input(t, vfm_t2(NULL, args->out, r->all, width));
-	p.known = vfm_kept_product(t, &y, 1);
+	p.known = vfm_kept(t, args->keep ? args->keep : VFM_KEEP_OTHER, &y, 1);
 	if (!p.known)
 		rc = vfm_scratch(t, p.y->v, &p.y->v, &mem, &err);
 	vfm_product_open(t, &p);
@@ -316,7 +316,7 @@ struct vfm_var *vfm_tp_row(
 		vfm_tape_fail(t, rc, &err);
 	vfm_store_unref(mem);
 	p.y->v.data = NULL;
-	vfm_keep_product(t, &y, 1);
+	vfm_keep(t, args->keep ? args->keep : VFM_KEEP_OTHER, &y, 1);
 	vfm_product_close(t, &p);
 	record_rows(t, tp_scatter_backward, r, p.y, y);
 	return y;

@@ -291,16 +291,10 @@ static struct vfm_var *head(
 	return y;
 }
 
-static enum vfm_recompute mode_of(const struct vfm_model *d, int64_t block, struct vfm_recompute_how how)
-{
-	int64_t n = how.blocks, all = d->m.layers;
-
-	return n == 0 || n >= all || (block + 1) * n / all > block * n / all ? how.mode : VFM_RECOMPUTE_NONE;
-}
-
 struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
-	struct vfm_var *h, struct vfm_recompute_how how)
+	struct vfm_var *h, const struct vfm_keeps *keeps)
 {
+	static const struct vfm_keeps all_kept = {VFM_KEEP_ALL, 0};
 	const struct chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;
 	struct vfm_var *sc, *ctx = NULL, *shared = NULL, *pos = NULL;
@@ -323,7 +317,7 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
 
 		*r = (struct block_run){d, i, {in, h, sc, ctx, shared, pos}};
-		h = vfm_unit_region(t, d->ps, unit_of(i), mode_of(d, i, how), run_block, r, read, 5);
+		h = vfm_unit_region(t, d->ps, unit_of(i), keeps ? keeps[i] : all_kept, run_block, r, read, 5);
 		vfm_scope_end(t, stream, h);
 	}
 	if (k->is_last)

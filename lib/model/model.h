@@ -19,11 +19,6 @@
 
 struct vfm_model;
 
-struct vfm_recompute_how {
-	enum vfm_recompute mode; /* mode of `blocks` evenly spaced blocks; the other blocks save all activations */
-	int64_t blocks;          /* 0: all */
-};
-
 /* Declares the parameters of this rank's stage in ps.  ps must outlive the model. */
 struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_params *ps);
 void vfm_model_free(struct vfm_model *m);
@@ -37,8 +32,9 @@ bool vfm_model_is_last(const struct vfm_model *m, int chunk);  /* chunk holds th
 
 /* Runs one chunk.  Collective over cp x tp (and ep).  h: the residual stream [T,D] from the previous chunk; NULL on the
  * first chunk, which reads in->x.  Returns the residual stream, or the prediction [T,F] f32 on the last chunk.  `in`
- * must stay valid until the backward is done. */
+ * must stay valid until the backward is done.  keeps [layers of the model]: what each block keeps for its backward
+ * (spec/saved.h); NULL: everything. */
 struct vfm_var *vfm_model_forward(struct vfm_model *m, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
-	struct vfm_var *h, struct vfm_recompute_how how);
+	struct vfm_var *h, const struct vfm_keeps *keeps);
 
 #endif

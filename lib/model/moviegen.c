@@ -29,11 +29,17 @@ static void declare_moviegen(void *block, const struct vfm_model_spec *m, struct
 		.in = m->hidden,
 		.out = 2 * m->ffn,
 		.split = VFM_SPLIT_COLUMN,
+		.keep = VFM_KEEP_FC1,
 		.groups = 2,
 		.no_bias = true,
 		.fp8 = true};
-	struct vfm_linear_desc w2 = {
-		.unit = unit, .in = m->ffn, .out = m->hidden, .split = VFM_SPLIT_ROW, .no_bias = true, .fp8 = true};
+	struct vfm_linear_desc w2 = {.unit = unit,
+		.in = m->ffn,
+		.out = m->hidden,
+		.split = VFM_SPLIT_ROW,
+		.keep = VFM_KEEP_MLP,
+		.no_bias = true,
+		.fp8 = true};
 	char prefix[64];
 
 	b->eps = (float)m->norm_eps;

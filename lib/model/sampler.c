@@ -327,8 +327,7 @@ static int evaluate(struct sampling *g, const struct vfm_tensor *x, double noise
 	TRY(report_progress(g, err));
 	TRY(vfm_op_fill(g->job->stream, &time, err));
 	TRY(write_input(g, c_in, x, err));
-	out = vfm_model_forward(
-		g->job->net, g->tape, &g->in, 0, NULL, (struct vfm_recompute_how){VFM_RECOMPUTE_NONE, 0});
+	out = vfm_model_forward(g->job->net, g->tape, &g->in, 0, NULL, NULL);
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0)
 		rc = gather_predictions(g, &out->v, &pred, err);

@@ -38,6 +38,7 @@ void vfm_linear_declare(
 	l->w = vfm_param_add(ps, d->unit, &w, d->zero ? VFM_INIT_ZERO : VFM_INIT_NORMAL, std, "%s.weight", name);
 	l->skip_bias = d->split == VFM_SPLIT_ROW && ps->mesh->coord[VFM_AX_TP] > 0;
 	l->w->fp8 = d->fp8;
+	l->keep = d->keep;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 }
 
@@ -49,6 +50,7 @@ static struct vfm_linear_args make_linear_args(const struct vfm_linear *l, enum 
 		.b = l->b && !l->skip_bias ? &l->b->var : NULL,
 		.act = act,
 		.out = out,
+		.keep = l->keep,
 		.fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0,
 		.past = l->w->past};
 }
@@ -112,6 +114,7 @@ static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const st
 		.in = d->hidden,
 		.out = out,
 		.split = VFM_SPLIT_COLUMN,
+		.keep = VFM_KEEP_QKV,
 		.groups = groups,
 		.no_bias = d->no_bias,
 		.fp8 = true};
@@ -126,6 +129,7 @@ static void proj_declare(
 		.in = d->hidden,
 		.out = d->hidden,
 		.split = VFM_SPLIT_ROW,
+		.keep = VFM_KEEP_PROJ,
 		.zero = zero,
 		.no_bias = d->no_bias,
 		.fp8 = true};
@@ -233,11 +237,20 @@ void vfm_mlp_declare(
 	struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix)
 {
 	vfm_linear_declare(&m->fc1, ps,
-		&(struct vfm_linear_desc){
-			.unit = unit, .in = hidden, .out = ffn, .split = VFM_SPLIT_COLUMN, .fp8 = true},
+		&(struct vfm_linear_desc){.unit = unit,
+			.in = hidden,
+			.out = ffn,
+			.split = VFM_SPLIT_COLUMN,
+			.keep = VFM_KEEP_FC1,
+			.fp8 = true},
 		"%sfc1", prefix);
 	vfm_linear_declare(&m->fc2, ps,
-		&(struct vfm_linear_desc){.unit = unit, .in = ffn, .out = hidden, .split = VFM_SPLIT_ROW, .fp8 = true},
+		&(struct vfm_linear_desc){.unit = unit,
+			.in = ffn,
+			.out = hidden,
+			.split = VFM_SPLIT_ROW,
+			.keep = VFM_KEEP_MLP,
+			.fp8 = true},
 		"%sfc2", prefix);
 }
 

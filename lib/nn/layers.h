@@ -13,14 +13,16 @@
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row split: another rank adds it */
+	enum vfm_keep keep;      /* of struct vfm_linear_args */
 };
 enum vfm_split { VFM_SPLIT_NONE, VFM_SPLIT_COLUMN, VFM_SPLIT_ROW }; /* over tp; column: by output, row: by input */
 struct vfm_linear_desc {
 	int unit;
 	int64_t in, out;
 	enum vfm_split split;
-	int groups; /* equal blocks of outputs, each split over tp: 3 for a fused qkv; 0 means 1 */
-	bool zero;  /* initialised to zero (adaLN-Zero) */
+	enum vfm_keep keep; /* of struct vfm_linear_args */
+	int groups;         /* equal blocks of outputs, each split over tp: 3 for a fused qkv; 0 means 1 */
+	bool zero;          /* initialised to zero (adaLN-Zero) */
 	bool no_bias;
 	/* a layer of a block: multiplies in fp8 if vfm_params.fp8 is set and its local dimensions are multiples of 16
 	 */

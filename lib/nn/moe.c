@@ -372,7 +372,11 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 {
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
 	struct route *r = vfm_tape_alloc(t, sizeof(*r));
-	enum vfm_dtype dt = x->v.dtype;
+	struct vfm_linear_args fc1 = {.w = &e->fc1->var,
+				       .act = VFM_ACT_GELU_TANH,
+				       .out = x->v.dtype,
+				       .keep = VFM_KEEP_FC1},
+			       fc2 = {.w = &e->fc2->var, .out = x->v.dtype, .keep = VFM_KEEP_MLP};
 	struct vfm_var *y, *w;
 
 	hold_lists(t, x, v->lists);
@@ -382,8 +386,8 @@ static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct
 	}
 	w = vfm_g_index_select(t, v->weights, v->place);
 	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, vfm_g_index_select(t, x, v->row), &r->to_experts);
-	y = vfm_g_grouped_linear(t, y, &e->fc1->var, NULL, &r->groups, VFM_ACT_GELU_TANH, dt);
-	y = vfm_g_grouped_linear(t, y, &e->fc2->var, NULL, &r->groups, VFM_ACT_NONE, dt);
+	y = vfm_g_grouped_linear(t, y, &fc1, &r->groups);
+	y = vfm_g_grouped_linear(t, y, &fc2, &r->groups);
 	y = vfm_m_redist(t, in->mesh, VFM_AX_EP, y, &r->to_tokens);
 	return vfm_g_index_add(t, y, v->row, w, x->v.shape[0], out);
 }

@@ -188,7 +188,7 @@ int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
  * gathered before the region and dropped after it, in the forward and in the backward, and its gradients are reduced
  * after the backward of the region.  Otherwise its gradients belong to a bucket, whose reduction overlaps with the
  * backward of the step's last pack. */
-struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,
+struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, struct vfm_keeps how,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
 /* The same for code between begin and end (the embedders, the head), which is never recomputed.  Units do not nest. */
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);

@@ -548,13 +548,13 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
 		vfm_hook(t, backward_in, x);
 }
 
-struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, enum vfm_recompute mode,
+struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, struct vfm_keeps how,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
 {
 	struct vfm_var *out;
 
 	vfm_unit_begin(t, ps, unit);
-	out = vfm_region(t, mode, fn, ctx, in, n_in);
+	out = vfm_region(t, how, fn, ctx, in, n_in);
 	vfm_unit_end(t, ps, unit);
 	return out;
 }

@@ -1,6 +1,7 @@
-/* saved.h - the tensors that a transformer block saves in its forward for its backward, for each architecture and
- * recompute mode.  The list follows from the row of the architecture (spec/arch.h); OOM hints and memory estimates use
- * it.  tests/unit/test_saved.c compares it with the bytes that a device allocates.
+/* saved.h - the tensors that a transformer block saves in its forward for its backward, for each architecture, with the
+ * FLOPs of the products that make them.  The list follows from the row of the architecture (spec/arch.h); the modes of
+ * recompute, the planner (spec/plan.h), OOM hints and memory estimates use it.  tests/unit/test_saved.c compares it
+ * with the bytes that a device allocates and with the products that a backward computes again.
  */
 #ifndef VFM_SPEC_SAVED_H
 #define VFM_SPEC_SAVED_H
@@ -8,12 +9,41 @@
 #include "spec/dtype.h"
 #include "spec/model.h"
 
+/* The tensors of a block, in groups.  A set of groups tells which tensors a block keeps for its backward; the backward
+ * recomputes the others. */
+enum vfm_keep {
+	VFM_KEEP_ATTN = 1 << 0,  /* output and lse of attention */
+	VFM_KEEP_MLP = 1 << 1,   /* outputs of the last products of the MLP: fc2, w2, experts */
+	VFM_KEEP_PROJ = 1 << 2,  /* outputs of the projections that follow attention */
+	VFM_KEEP_QKV = 1 << 3,   /* outputs of the projections that precede attention */
+	VFM_KEEP_FC1 = 1 << 4,   /* outputs of the first products of the MLP: fc1, w13, experts */
+	VFM_KEEP_OTHER = 1 << 5, /* outputs of the other products: modulation, router */
+	VFM_KEEP_REST = 1 << 6,  /* all other tensors that the backward reads; only together with all groups above */
+	VFM_KEEP_INPUT =
+		1 << 7, /* the residual stream before the block; always kept, so only a set to offload has it */
+
+	VFM_KEEP_PRODUCTS = VFM_KEEP_REST - 1, /* all products and attention */
+	VFM_KEEP_ALL = VFM_KEEP_INPUT - 1,     /* nothing is recomputed */
+};
+
+/* What a block keeps, and which of that it offloads to host memory until its backward. */
+struct vfm_keeps {
+	unsigned keep, offload; /* sets of enum vfm_keep */
+};
+
 enum vfm_recompute {
 	VFM_RECOMPUTE_NONE,      /* saves all tensors that the backward reads */
 	VFM_RECOMPUTE_SELECTIVE, /* recomputes blocks; saves output and lse of attention */
 	VFM_RECOMPUTE_FULL,      /* recomputes blocks; saves only their inputs */
 	VFM_RECOMPUTE_LIGHT,     /* recomputes blocks; saves the outputs of matrix products and attention */
+	VFM_RECOMPUTE_OUTPUTS,   /* recomputes blocks; saves the outputs of attention and of the MLP */
+	VFM_RECOMPUTE_MODES,
 };
+unsigned vfm_recompute_keeps(enum vfm_recompute mode); /* returns a set of enum vfm_keep */
+
+/* Fills how [layers]: `blocks` evenly spaced blocks recompute in this mode and offload the set `offload`; the others
+ * keep all.  blocks 0: all blocks recompute. */
+void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mode, int64_t blocks, unsigned offload);
 
 enum vfm_saved_rows { VFM_ROWS_TOKENS, VFM_ROWS_TEXT, VFM_ROWS_SAMPLES, VFM_ROW_KINDS };
 enum vfm_saved_dtype { VFM_SAVED_COMPUTE, VFM_SAVED_RESIDUAL, VFM_SAVED_F32 };
@@ -23,21 +53,34 @@ struct vfm_saved {
 	enum vfm_saved_rows rows;
 	double width; /* elements per row; for experts, the mean over tokens */
 	enum vfm_saved_dtype dtype;
-	unsigned modes; /* bit 1 << mode for each enum vfm_recompute mode that saves it */
-	bool cast;      /* a cast of an f32 tensor to the compute dtype; not saved if that is f32 */
+	enum vfm_keep keep; /* the group */
+	bool unread;        /* the backward does not read it: saved only where the block recomputes */
+	bool cast;          /* a cast of an f32 tensor to the compute dtype; not saved if that is f32 */
+	double flops;       /* of the product or the attention that makes it; 0: another op does */
 };
 
 enum { VFM_SAVED_MAX = 64 };
-/* Fills `out` with the tensors of one block and returns their number.  m must have passed the check.  Widths are those
- * of the unsharded model; a rank holds 1/tp of them.  Ignores fp8. */
-int vfm_block_saved(const struct vfm_model_spec *m, struct vfm_saved out[VFM_SAVED_MAX]);
+/* Fills `out` with the tensors of one block for a pack and returns their number.  m must have passed the check.  Widths
+ * and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of them.  Ignores fp8. */
+int vfm_block_saved(
+	const struct vfm_model_spec *m, const struct vfm_pack_sums *pack, struct vfm_saved out[VFM_SAVED_MAX]);
 
 struct vfm_saved_how {
-	enum vfm_recompute mode;
+	unsigned keep;                  /* a set of enum vfm_keep */
 	enum vfm_dtype dtype, residual; /* of activations, and of the residual stream */
-	double rows[VFM_ROW_KINDS];     /* tokens, text rows and samples of a pack */
+	struct vfm_pack_sums pack;      /* q, c and n are its rows: tokens, text, samples */
 };
 /* Returns the bytes that one block saves. */
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
+/* Returns the bytes of the part of it that is in the set `of`. */
+double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);
+
+/* What the backward of a block recomputes. */
+struct vfm_block_again {
+	double flops;   /* of products and attention */
+	double traffic; /* bytes of the other ops, estimated: each tensor is written once and something as large is read
+			 */
+};
+struct vfm_block_again vfm_block_again(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 
 #endif

@@ -12,7 +12,7 @@
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {
-	"none", "selective", "full", "light", NULL}; /* in the order of enum vfm_recompute */
+	"none", "selective", "full", "light", "outputs", NULL}; /* in the order of enum vfm_recompute */
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
@@ -364,7 +364,8 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 			"train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
 	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
 		return vfm_fail(err, VFM_EUSAGE,
-			"train.offload: activations are what train.recompute=light, selective or full keeps of a "
+			"train.offload: activations are what train.recompute=light, outputs, selective or full keeps "
+			"of a "
 			"block; it is none");
 	if (c->train.min_lr > c->train.lr)
 		return vfm_fail(

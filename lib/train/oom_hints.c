@@ -2,17 +2,16 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 /* ---- this rank's share ---- */
 
 struct share {
 	const struct vfm_oom_hints *a;
-	double rows[VFM_ROW_KINDS]; /* on this rank, over all packs in flight */
-	double blocks;              /* blocks on this stage */
-	double remade;              /* blocks of this stage that recompute */
-	double matrices;            /* owned state elements that have a copy in the compute dtype */
-	double own;                 /* all owned state elements */
+	struct vfm_pack_sums pack; /* its rows on this rank, over all packs in flight */
+	double blocks;             /* blocks on this stage */
+	double remade;             /* blocks of this stage that recompute */
+	double matrices;           /* owned state elements that have a copy in the compute dtype */
+	double own;                /* all owned state elements */
 };
 
 static struct share share_of(const struct vfm_oom_hints *a)
@@ -24,9 +23,9 @@ static struct share share_of(const struct vfm_oom_hints *a)
 
 	if (a->packs > 0 && flight > (double)a->packs)
 		flight = (double)a->packs;
-	s.rows[VFM_ROWS_TOKENS] = (double)a->rows[VFM_ROWS_TOKENS] * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
-	s.rows[VFM_ROWS_TEXT] = (double)a->rows[VFM_ROWS_TEXT] * flight / m->size[VFM_AX_TP];
-	s.rows[VFM_ROWS_SAMPLES] = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
+	s.pack.q = (double)a->rows[VFM_ROWS_TOKENS] * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
+	s.pack.c = (double)a->rows[VFM_ROWS_TEXT] * flight / m->size[VFM_AX_TP];
+	s.pack.n = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
 	if (t->recompute != VFM_RECOMPUTE_NONE)
 		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
 	for (int i = 0; i < a->ps->n_buckets; i++)
@@ -37,11 +36,11 @@ static struct share share_of(const struct vfm_oom_hints *a)
 /* Returns the bytes that one block saves in a recompute mode, with the dtypes of t. */
 static double block_bytes(const struct share *s, int mode, const struct vfm_train_config *t)
 {
-	struct vfm_saved_how how = {.mode = (enum vfm_recompute)mode,
+	struct vfm_saved_how how = {.keep = vfm_recompute_keeps((enum vfm_recompute)mode),
 		.dtype = (enum vfm_dtype)t->dtype,
-		.residual = (enum vfm_dtype)t->residual};
+		.residual = (enum vfm_dtype)t->residual,
+		.pack = s->pack};
 
-	memcpy(how.rows, s->rows, sizeof(how.rows));
 	return vfm_block_saved_bytes(&s->a->c->model, &how);
 }
 
@@ -98,8 +97,8 @@ static void add_activations(struct list *l, const struct share *s)
 	static const struct {
 		int mode;
 		const char *name;
-	} modes[] = {
-		{VFM_RECOMPUTE_LIGHT, "light"}, {VFM_RECOMPUTE_SELECTIVE, "selective"}, {VFM_RECOMPUTE_FULL, "full"}};
+	} modes[] = {{VFM_RECOMPUTE_LIGHT, "light"}, {VFM_RECOMPUTE_OUTPUTS, "outputs"},
+		{VFM_RECOMPUTE_SELECTIVE, "selective"}, {VFM_RECOMPUTE_FULL, "full"}};
 	const struct vfm_train_config *t = &s->a->c->train;
 	struct vfm_train_config other;
 	double is = current_activations(s), remade = s->remade > 0 ? s->remade : s->blocks;

@@ -126,7 +126,6 @@ static int predict(
 {
 	struct vfm_stream *s = vfm_trainer_params(tr)->stream;
 	struct vfm_micro_opts o = {.config = c, .mesh = vfm_mesh_one(), .step = STEP, .ends = true};
-	struct vfm_recompute_how how = {VFM_RECOMPUTE_NONE, 0};
 	struct vfm_tape *tape = vfm_tape_new(s);
 	struct vfm_micro u;
 	struct vfm_var *out;
@@ -134,7 +133,7 @@ static int predict(
 
 	vfm_tape_set_recording(tape, false);
 	TRY_OUT(vfm_micro_make(&u, s, &o, p, err));
-	out = vfm_model_forward(vfm_trainer_model(tr), tape, &u.in, 0, NULL, how);
+	out = vfm_model_forward(vfm_trainer_model(tr), tape, &u.in, 0, NULL, NULL);
 	TRY_OUT(vfm_tape_status(tape, err));
 	*pred = vfm_calloc((size_t)(p->tokens * p->patch_dim), sizeof(float));
 	TRY_OUT(s->dev->t->to_host(s, *pred, out->v.data, vfm_nbytes(&out->v), err));

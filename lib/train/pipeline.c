@@ -51,6 +51,7 @@ struct vfm_pipeline {
 	size_t n_slot, cap_slot;
 	int64_t sent;            /* number of transitions to SENDING */
 	double bubble_s, pack_s; /* host waits for other stages, and for packs */
+	struct vfm_keeps *keeps; /* [layers of the model] */
 	struct vfm_params *ps;
 	struct vfm_capture *capture; /* NULL: packs run eagerly */
 	/* the current step */
@@ -91,6 +92,9 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 
 	*p = (struct vfm_pipeline){
 		.c = c, .mesh = mesh, .stream = s, .model = m, .ps = ps, .fwd_side = mesh->send_stream};
+	p->keeps = vfm_calloc((size_t)c->model.layers, sizeof(*p->keeps));
+	vfm_keeps_fill(p->keeps, c->model.layers, (enum vfm_recompute)c->train.recompute, c->train.recompute_blocks,
+		c->train.offload & VFM_OFFLOAD_ACTIVATIONS ? VFM_KEEP_PRODUCTS | VFM_KEEP_INPUT : 0);
 	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	/* On a common stream a gradient could be queued after an activation whose receiver waits for the gradient. */
@@ -212,6 +216,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 		t->stream_sync(p->bwd_side, NULL); /* it may still read memory that is freed below */
 		t->stream_free(p->bwd_side);
 	}
+	free(p->keeps);
 	if (p->recv_side) {
 		t->stream_sync(p->recv_side, NULL);
 		t->stream_free(p->recv_side);
@@ -405,7 +410,6 @@ static int receive_tensor(
 static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struct vfm_err *err)
 {
 	bool first = vfm_model_is_first(p->model, a->chunk), last = vfm_model_is_last(p->model, a->chunk);
-	struct vfm_recompute_how how = {(enum vfm_recompute)p->c->train.recompute, p->c->train.recompute_blocks};
 	struct vfm_micro *u;
 	struct vfm_tensor h;
 	struct slot *s;
@@ -424,7 +428,7 @@ static int run_forward(struct vfm_pipeline *p, const struct vfm_action *a, struc
 			return rc;
 		s->in = vfm_leaf(s->tape, h);
 	}
-	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, how);
+	s->out = vfm_model_forward(p->model, s->tape, &u->in, a->chunk, s->in, p->keeps);
 	if (last)
 		vfm_g_mse(s->tape, s->out,
 			&(struct vfm_mse){.target = u->target,

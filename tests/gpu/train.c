@@ -330,8 +330,9 @@ static void against_itself(const struct model *m)
 		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
 	compare_bits("the same run twice", m, &again, &first, 0, rc, &err);
 	base = c.train.recompute;
-	for (int k = VFM_RECOMPUTE_NONE + 1; k <= VFM_RECOMPUTE_LIGHT && rc == 0; k++) {
-		static const char *const names[] = {"none", "recompute=selective", "recompute=full", "recompute=light"};
+	for (int k = VFM_RECOMPUTE_NONE + 1; k < VFM_RECOMPUTE_MODES && rc == 0; k++) {
+		static const char *const names[] = {
+			"none", "recompute=selective", "recompute=full", "recompute=light", "recompute=outputs"};
 
 		free(again.master);
 		again = (struct result){0};

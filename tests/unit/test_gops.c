@@ -351,11 +351,12 @@ static struct vfm_var *f_softmax(struct probe *p, struct vfm_var **x)
 /* An MLP of experts: the first layer's activation is undone in the second's data gradient. */
 static struct vfm_var *f_grouped(struct probe *p, struct vfm_var **x)
 {
-	struct vfm_var *h = vfm_g_grouped_linear(
-		t, vfm_g_act(t, x[0], VFM_ACT_SILU), x[1], x[2], &groups, VFM_ACT_GELU_TANH, VFM_F32);
+	struct vfm_linear_args fc1 = {.w = x[1], .b = x[2], .act = VFM_ACT_GELU_TANH, .out = VFM_F32},
+			       fc2 = {.w = x[3], .out = VFM_F32};
+	struct vfm_var *h = vfm_g_grouped_linear(t, vfm_g_act(t, x[0], VFM_ACT_SILU), &fc1, &groups);
 
 	(void)p;
-	return vfm_g_grouped_linear(t, h, x[3], NULL, &groups, VFM_ACT_NONE, VFM_F32);
+	return vfm_g_grouped_linear(t, h, &fc2, &groups);
 }
 
 /* Token choice from logits to combined outputs, as a layer does it. */
@@ -382,7 +383,7 @@ static struct vfm_var *f_token_choice(struct probe *p, struct vfm_var **x)
 		cu[e + 1] = cu[e] + ((int32_t *)count->v.data)[e];
 	*by_expert = (struct vfm_seqs){.n = E, .total = T * K, .cu = cu};
 	h = vfm_g_index_select(t, x[0], token->v);
-	h = vfm_g_grouped_linear(t, h, x[2], NULL, by_expert, VFM_ACT_NONE, VFM_F32);
+	h = vfm_g_grouped_linear(t, h, &(struct vfm_linear_args){.w = x[2], .out = VFM_F32}, by_expert);
 	w = vfm_g_index_select(t, vfm_view(t, w, vfm_t2(w->v.data, VFM_F32, T * K, 1)), order->v);
 	return vfm_g_index_add(t, h, token->v, w, T, VFM_F32);
 }
@@ -468,7 +469,7 @@ static void test_balance(void **state)
 		memset(g[mode], 0xff, sizeof(g[mode]));
 		r.logits->g = vfm_t2(g[mode], VFM_F32, 9, 3);
 		r.logits->needs_grad = true;
-		y = vfm_region(t, mode ? VFM_RECOMPUTE_FULL : VFM_RECOMPUTE_NONE, balance_layer, &r, &r.logits, 1);
+		y = vfm_region(t, (struct vfm_keeps){mode ? 0 : VFM_KEEP_ALL, 0}, balance_layer, &r, &r.logits, 1);
 		OK(vfm_tape_seed(t, y, vfm_t2(zero, VFM_F32, 9, 3), &err)); /* the rest of the network says nothing */
 		OK(vfm_tape_backward(t, &err));
 		vfm_tape_reset(t);

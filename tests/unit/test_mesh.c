@@ -247,7 +247,7 @@ static void run_attn(const struct attn_case *c, const struct vfm_attn_layout *l,
 	for (int64_t i = 0; i < rows * h * D; i++)
 		set(dout, i, value((uint64_t)((row[i / (h * D)] * all + head[i % (h * D) / D]) * D + i % D), 2));
 	run.qkv = vfm_leaf(t, x);
-	y = vfm_region(t, c->recompute, attend, &run, &run.qkv, 1);
+	y = vfm_region(t, (struct vfm_keeps){vfm_recompute_keeps(c->recompute), 0}, attend, &run, &run.qkv, 1);
 	OK(vfm_tape_status(t, &err));
 	*o = malloc((size_t)(rows * h * D) * 4 + 4);
 	for (int64_t i = 0; i < rows * h * D; i++)

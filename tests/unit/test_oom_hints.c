@@ -147,12 +147,12 @@ static void test_sizes(void **state)
 		{"model.preset=moe-1b", MODEL, "model.hidden=128", "model.experts=4", "model.moe_capacity=2",
 			"model.expert_ffn=128", NULL},
 	};
-	static const char *const settings[] = {
-		"train.recompute=light", "train.recompute=selective", "train.recompute=full"};
+	static const char *const settings[] = {"train.recompute=light", "train.recompute=outputs",
+		"train.recompute=selective", "train.recompute=full"};
 	(void)state;
 
 	for (size_t i = 0; i < sizeof(archs) / sizeof(*archs); i++)
-		for (size_t k = 0; k < 3; k++) {
+		for (size_t k = 0; k < 4; k++) {
 			const char *set[14];
 			int n = 0;
 

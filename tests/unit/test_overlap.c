@@ -189,7 +189,7 @@ static void layer_pass(struct vfm_tape *t, struct layer *l, struct vfm_tensor x,
 	l->x = vfm_leaf(t, x);
 	for (int i = 0; i < n_w; i++)
 		l->w[i] = vfm_leaf(t, w[i]);
-	y = vfm_region(t, mode, layer_forward, l, &l->x, 1);
+	y = vfm_region(t, (struct vfm_keeps){vfm_recompute_keeps(mode), 0}, layer_forward, l, &l->x, 1);
 	r->rc = vfm_tape_status(t, &err);
 	if (r->rc == 0) {
 		note('/');

@@ -355,7 +355,8 @@ static struct vfm_var *run_unit(struct rank *r, int unit, struct vfm_var *x, enu
 	*b = (struct probe){r, unit, r->pack};
 	*(struct vfm_var **)(b + 1) = x;
 	if (unit >= UNIT_BLOCKS && unit < UNIT_HEAD)
-		return vfm_unit_region(r->tape, &r->ps, unit, mode, probe, b, &x, 1);
+		return vfm_unit_region(
+			r->tape, &r->ps, unit, (struct vfm_keeps){vfm_recompute_keeps(mode), 0}, probe, b, &x, 1);
 	vfm_unit_begin(r->tape, &r->ps, unit);
 	x = probe(r->tape, b);
 	vfm_unit_end(r->tape, &r->ps, unit);

@@ -1,5 +1,5 @@
 /* What a block saves for its backward: the list of spec/saved.h against the bytes that the device counts after a
- * forward, for every architecture and mode of recompute. */
+ * forward, and the products that it recomputes, for every architecture and every group of kept tensors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/par.h"
+#include "grad/node.h"
 #include "ok.h"
 #include "spec/saved.h"
 #include "train/device.h"
@@ -20,23 +21,61 @@ enum { FEW = 2, MANY = 5, SAMPLES = 3 };
 
 /* An image, a video, and a sample without text. */
 static const struct vfm_synthetic samples[SAMPLES] = {{{1, 8, 8}, 24, 1}, {{5, 4, 8}, 40, 2}, {{3, 6, 4}, 0, 3}};
-static const double rows[VFM_ROW_KINDS] = {
-	[VFM_ROWS_TOKENS] = 64 + 160 + 72, [VFM_ROWS_TEXT] = 64, [VFM_ROWS_SAMPLES] = SAMPLES};
 
-/* Bytes that the tape of a forward holds. */
-static int64_t measure_saved(struct vfm_config *c, int64_t layers)
+/* ---- a device that counts what a tape recomputes ---- */
+
+static struct vfm_dev_table counting;
+static struct vfm_ops counting_ops;
+static const struct vfm_ops *cpu;
+static struct vfm_tape *counted_tape;
+static struct vfm_block_again again;
+
+static void count_op(struct vfm_cost c)
 {
-	struct vfm_model_in *in;
+	if (!counted_tape || !vfm_tape_recomputing(counted_tape))
+		return;
+	again.flops += c.flops;
+	again.traffic += c.flops > 0 ? 0 : c.bytes;
+}
+
+#define X(name)                                                                                                        \
+	static int count_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *e)                   \
+	{                                                                                                              \
+		count_op(vfm_cost_##name(a));                                                                          \
+		return cpu->name(s, a, e);                                                                             \
+	}
+VFM_OP_LIST(X)
+#undef X
+
+static void open_counting(struct vfm_device *d)
+{
+	OK(vfm_device_open(d, "cpu", &err));
+	cpu = d->dev->t->ops;
+#define X(name) counting_ops.name = count_##name;
+	VFM_OP_LIST(X)
+#undef X
+	counting = *d->dev->t;
+	counting.ops = &counting_ops;
+	d->dev->t = &counting;
+}
+
+/* Bytes that the tape of a forward holds, and in *redone what its backward recomputes. */
+static int64_t measure_saved(struct vfm_config *c, int64_t layers, unsigned keep, struct vfm_block_again *redone)
+{
+	struct vfm_keeps keeps[MANY];
 	struct vfm_params ps;
 	struct vfm_model *net;
 	struct vfm_tape *tape;
 	struct vfm_device d;
 	struct vfm_pack b;
 	struct vfm_micro u;
+	struct vfm_var *out;
 	int64_t before, bytes;
 
 	c->model.layers = layers;
-	OK(vfm_device_open(&d, "cpu", &err));
+	for (int i = 0; i < MANY; i++)
+		keeps[i] = (struct vfm_keeps){keep, 0};
+	open_counting(&d);
 	vfm_params_init(&ps, d.stream, vfm_mesh_one());
 	net = vfm_model_new(&c->model, &ps);
 	vfm_model_set_residual(net, (enum vfm_dtype)c->train.residual);
@@ -44,13 +83,18 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers)
 	OK(vfm_params_fill_dense(&ps, 1, &err));
 	OK(vfm_synthetic_pack(&b, samples, SAMPLES, &c->model, 5, &err));
 	OK(vfm_micro_make(&u, d.stream, &(struct vfm_micro_opts){c, vfm_mesh_one(), 0, true}, &b, &err));
-	in = &u.in;
-	tape = vfm_tape_new(d.stream);
+	counted_tape = tape = vfm_tape_new(d.stream);
+	again = (struct vfm_block_again){0};
+	OK(vfm_params_grad_begin(&ps, &err));
 	before = d.dev->mem_now;
-	vfm_model_forward(
-		net, tape, in, 0, NULL, (struct vfm_recompute_how){(enum vfm_recompute)c->train.recompute, 0});
+	out = vfm_model_forward(net, tape, &u.in, 0, NULL, keeps);
 	OK(vfm_tape_status(tape, &err));
 	bytes = d.dev->mem_now - before;
+	OK(vfm_tape_seed(tape, out, out->v, &err));
+	OK(vfm_tape_backward(tape, &err));
+	OK(vfm_params_grad_end(&ps, &err));
+	*redone = again;
+	counted_tape = NULL;
 	vfm_tape_free(tape);
 	vfm_micro_release(&u);
 	vfm_pack_release(&b);
@@ -60,23 +104,45 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers)
 	return bytes;
 }
 
+static bool is_near(double x, double y, double tolerance)
+{
+	return x >= (1 - tolerance) * y && x <= (1 + tolerance) * y;
+}
+
+/* Compares the list with the device for one set of kept groups. */
+static void compare_set(const char *what, struct vfm_config *c, unsigned keep)
+{
+	struct vfm_saved_how how = {
+		.keep = keep, .dtype = (enum vfm_dtype)c->train.dtype, .residual = (enum vfm_dtype)c->train.residual};
+	struct vfm_block_again few, many, listed;
+	double bytes, counted;
+
+	for (int i = 0; i < SAMPLES; i++)
+		vfm_pack_sums_add(&how.pack, samples[i].grid, samples[i].text_len);
+	counted = (double)measure_saved(c, MANY, keep, &many);
+	counted = (counted - (double)measure_saved(c, FEW, keep, &few)) / (MANY - FEW);
+	bytes = vfm_block_saved_bytes(&c->model, &how);
+	if (!is_near(bytes, counted, 0.005))
+		fail_msg("%s, keep %#x: a block saves %.0f bytes, the list has %.0f", what, keep, counted, bytes);
+	many.flops = (many.flops - few.flops) / (MANY - FEW);
+	many.traffic = (many.traffic - few.traffic) / (MANY - FEW);
+	listed = vfm_block_again(&c->model, &how);
+	if (!is_near(listed.flops, many.flops, 0.005))
+		fail_msg("%s, keep %#x: a block computes %.0f FLOPs again, the list has %.0f", what, keep, many.flops,
+			listed.flops);
+	if (listed.traffic < many.traffic / 2 || listed.traffic > many.traffic * 2)
+		fail_msg("%s, keep %#x: the other ops of a recomputed block move %.0f bytes, the estimate is %.0f",
+			what, keep, many.traffic, listed.traffic);
+}
+
 static void compare(const char *what, struct vfm_config *c)
 {
-	struct vfm_saved_how how = {.dtype = (enum vfm_dtype)c->train.dtype,
-		.residual = (enum vfm_dtype)c->train.residual,
-		.rows = {rows[0], rows[1], rows[2]}};
-
 	OK(vfm_model_check(&c->model, &err));
-	for (int mode = VFM_RECOMPUTE_NONE; mode <= VFM_RECOMPUTE_LIGHT; mode++) {
-		double counted, listed;
-
-		c->train.recompute = mode;
-		how.mode = (enum vfm_recompute)mode;
-		counted = (double)(measure_saved(c, MANY) - measure_saved(c, FEW)) / (MANY - FEW);
-		listed = vfm_block_saved_bytes(&c->model, &how);
-		if (listed < 0.995 * counted || listed > 1.005 * counted)
-			fail_msg("%s, recompute %d: a block saves %.0f bytes, the list has %.0f", what, mode, counted,
-				listed);
+	for (int mode = 0; mode < VFM_RECOMPUTE_MODES; mode++)
+		compare_set(what, c, vfm_recompute_keeps((enum vfm_recompute)mode));
+	for (unsigned group = 1; group < VFM_KEEP_REST; group *= 2) {
+		compare_set(what, c, group);
+		compare_set(what, c, VFM_KEEP_PRODUCTS & ~group);
 	}
 }
 
