@@ -1,29 +1,38 @@
 #include "mesh/mesh.h"
 
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* The field of struct vfm_mesh for each group of spec/parallel.h. */
+/* Streams of groups.  Groups of one kind with the same ranks in the same order share a communicator, since their
+ * collectives never overlap.  Those of LAYERS run on comm_stream or the compute stream, which wait for one another. */
+enum group_use { LAYERS, RINGS, SUMS, GATHERS };
+
+/* The field of struct vfm_mesh for each group of spec/parallel.h that communicates. */
 static const struct {
+	const char *name;
 	enum vfm_group g;
+	enum group_use use;
 	size_t off;
 } group_fields[] = {
-#define AXIS(a)         VFM_GR_##a, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)
-#define GROUP(a, field) VFM_GR_##a, offsetof(struct vfm_mesh, field)
-	{AXIS(PP)},
-	{AXIS(DP)},
-	{AXIS(EP)},
-	{AXIS(CP)},
-	{AXIS(TP)},
-	{GROUP(RING, ring)},
-	{GROUP(A2A, a2a)},
-	{GROUP(SEQ, seq)},
-	{GROUP(DATA, data)},
-	{GROUP(SHARD, shard)},
-	{GROUP(REPLICA, replica)},
-	{GROUP(EDATA, edata)},
-	{GROUP(ESHARD, eshard)},
-	{GROUP(EREPLICA, ereplica)},
-	{VFM_GR_TP, offsetof(struct vfm_mesh, tp_param)},
+#define AXIS(name, a)                                                                                                  \
+	name, VFM_GR_##a, LAYERS, offsetof(struct vfm_mesh, group) + VFM_AX_##a * sizeof(struct vfm_comm *)
+#define GROUP(g, use, field) #field, VFM_GR_##g, use, offsetof(struct vfm_mesh, field)
+	{AXIS("pp", PP)},
+	{AXIS("ep", EP)},
+	{AXIS("cp", CP)},
+	{AXIS("tp", TP)},
+	{GROUP(RING, RINGS, ring)},
+	{GROUP(A2A, LAYERS, a2a)},
+	{GROUP(SEQ, LAYERS, seq)},
+	{GROUP(SHARD, SUMS, shard)},
+	{GROUP(REPLICA, SUMS, replica)},
+	{GROUP(ESHARD, SUMS, eshard)},
+	{GROUP(EREPLICA, SUMS, ereplica)},
+	{GROUP(TP, SUMS, tp_param)},
+	{GROUP(SHARD, GATHERS, gather)},
+	{GROUP(ESHARD, GATHERS, egather)},
 #undef AXIS
 #undef GROUP
 };
@@ -39,6 +48,7 @@ static void init_coordinates(struct vfm_mesh *m, const struct vfm_parallel *p, s
 {
 	*m = (struct vfm_mesh){
 		.p = *p, .rank = world->rank, .world_size = world->size, .world = world, .save = vfm_comm_self()};
+	m->group[VFM_AX_DP] = vfm_comm_self();
 	for (int i = 0; i < N_GROUP_FIELDS; i++)
 		*group_field(m, i) = vfm_comm_self();
 	vfm_parallel_size(p, m->size);
@@ -60,15 +70,70 @@ const struct vfm_mesh *vfm_mesh_one(void)
 
 /* ---- groups ---- */
 
+/* Returns whether all groups of two fields have the same ranks in the same order. */
+static bool have_equal_members(const struct vfm_mesh *m, int i, int k)
+{
+	int *first[2], equal = 1;
+
+	for (int f = 0; f < 2; f++) { /* the first rank of each group, by color */
+		first[f] = vfm_calloc((size_t)m->world_size, sizeof(int));
+		for (int r = 0; r < m->world_size; r++) {
+			struct vfm_place at = vfm_parallel_place(&m->p, r, group_fields[f ? k : i].g);
+
+			if (at.key == 0)
+				first[f][at.color] = r;
+		}
+	}
+	for (int r = 0; equal && r < m->world_size; r++) {
+		struct vfm_place a = vfm_parallel_place(&m->p, r, group_fields[i].g),
+				 b = vfm_parallel_place(&m->p, r, group_fields[k].g);
+
+		equal = a.size == b.size && a.key == b.key && first[0][a.color] == first[1][b.color];
+	}
+	free(first[0]);
+	free(first[1]);
+	return equal;
+}
+
+/* Returns the field before i whose communicator field i shares, or i. */
+static int shared_group_field(const struct vfm_mesh *m, int i)
+{
+	for (int k = 0; k < i; k++) {
+		enum group_use a = group_fields[i].use, b = group_fields[k].use;
+
+		/* Without fsdp, weights are gathered after the sums of a step and not during them. */
+		if ((a == b || (a == GATHERS && b == SUMS && !m->p.fsdp)) && have_equal_members(m, i, k))
+			return k;
+	}
+	return i;
+}
+
+/* "shard+eshard": the groups that share a communicator, as far as they fit in its name. */
+static void name_shared_group(const struct vfm_mesh *m, int i, char name[16])
+{
+	snprintf(name, 16, "%s", group_fields[i].name);
+	for (int k = i + 1; k < N_GROUP_FIELDS; k++)
+		if (shared_group_field(m, k) == i && strlen(name) + 1 + strlen(group_fields[k].name) < 16) {
+			strcat(name, "+");
+			strcat(name, group_fields[k].name);
+		}
+}
+
 static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 {
+	if (m->size[VFM_AX_DP] > 1)
+		m->group[VFM_AX_DP] = NULL;
 	for (int i = 0; i < N_GROUP_FIELDS; i++) {
 		struct vfm_place at = vfm_parallel_place(&m->p, m->rank, group_fields[i].g);
-		const char *name = i == N_GROUP_FIELDS - 1 ? "tp_param" : vfm_group_name(group_fields[i].g);
+		int k = at.size > 1 ? shared_group_field(m, i) : i;
+		char name[16];
 
-		/* Groups of one are skipped.  All ranks agree on the sizes. */
-		if (at.size > 1)
+		if (k < i) {
+			*group_field(m, i) = *group_field(m, k);
+		} else if (at.size > 1) { /* groups of one are skipped; all ranks agree on the sizes */
+			name_shared_group(m, i, name);
 			TRY(vfm_comm_split(m->world, at.color, at.key, name, group_field(m, i), err));
+		}
 	}
 	/* Checkpoints are in host memory on every device. */
 	return vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err);
@@ -133,6 +198,7 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 	has_reductions = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
 		m->tp_param->size > 1;
 	TRY_OUT(make_stream(dev, has_reductions, &m->param_stream, err));
+	TRY_OUT(make_stream(dev, p->fsdp && (m->shard->size > 1 || m->eshard->size > 1), &m->gather_stream, err));
 	TRY_OUT(make_stream(dev, m->ring->size > 1, &m->ring_stream, err));
 	TRY_OUT(make_stream(dev, m->size[VFM_AX_PP] > 1, &m->send_stream, err));
 	overlap = p->overlap == VFM_OVERLAP_AUTO ? dev->async : p->overlap == VFM_OVERLAP_ON;
@@ -148,7 +214,8 @@ out:
 
 void vfm_mesh_release(struct vfm_mesh *m)
 {
-	struct vfm_stream *stream[] = {m->param_stream, m->ring_stream, m->send_stream, m->comm_stream};
+	struct vfm_stream *stream[] = {
+		m->param_stream, m->gather_stream, m->ring_stream, m->send_stream, m->comm_stream};
 	struct vfm_comm *link[] = {m->fwd_out, m->fwd_in, m->bwd_out, m->bwd_in, m->save};
 
 	const struct vfm_dev_table *d = m->comm_stream ? m->comm_stream->dev->t : NULL;
@@ -163,8 +230,14 @@ void vfm_mesh_release(struct vfm_mesh *m)
 		d->event_free(m->comm_done);
 	for (size_t i = 0; i < sizeof(link) / sizeof(link[0]); i++)
 		vfm_comm_free(link[i]);
-	for (int i = 0; i < N_GROUP_FIELDS && m->world; i++)
-		vfm_comm_free(*group_field(m, i));
+	for (int i = 0; i < N_GROUP_FIELDS && m->world; i++) {
+		bool shared = false;
+
+		for (int k = 0; k < i; k++)
+			shared |= *group_field(m, k) == *group_field(m, i);
+		if (!shared)
+			vfm_comm_free(*group_field(m, i));
+	}
 	*m = (struct vfm_mesh){0};
 }
 

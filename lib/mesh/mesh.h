@@ -17,16 +17,18 @@ struct vfm_mesh {
 	int rank, world_size;
 	int size[VFM_AXES], coord[VFM_AXES];
 	struct vfm_comm *world;
-	/* the ranks that differ only in this coordinate (ep: the ranks of an ep block) */
+	/* Groups.  Some with the same ranks are one communicator (mesh.c).
+	 * group: the ranks that differ only in this coordinate (ep: the ranks of an ep block).  That of dp is NULL if
+	 * dp is more than 1: nothing communicates over dp alone. */
 	struct vfm_comm *group[VFM_AXES];
 	struct vfm_comm *ring, *a2a; /* the two factors of cp */
 	struct vfm_comm *seq;        /* cp x tp: all ranks that share a pack; rank in it: cp_i * tp + tp_i */
 
-	/* Groups that reduce gradients.  Dense parameters: data = dp x cp = replica x shard.  Experts, which are cut
-	 * over ep: the ranks of the stage with the same ep_i, edata = ereplica x eshard.  Without fsdp and distopt,
-	 * shard and eshard are groups of one. */
-	struct vfm_comm *data, *shard, *replica;
-	struct vfm_comm *edata, *eshard, *ereplica;
+	/* Groups that reduce gradients.  Dense parameters: dp x cp = replica x shard.  Experts, which are cut over ep:
+	 * the ranks of the stage with the same ep_i, ereplica x eshard.  Without fsdp and distopt, shard and eshard are
+	 * groups of one.  gather and egather have the ranks of shard and eshard, for weights. */
+	struct vfm_comm *shard, *replica, *gather;
+	struct vfm_comm *eshard, *ereplica, *egather;
 
 	/* P2p communicators between stages: one of two ranks for each direction to each neighbour, so that calls on one
 	 * never block calls on another.  The first stage follows the last (interleaving).  Rank 0 sends, rank 1
@@ -38,8 +40,9 @@ struct vfm_mesh {
 	struct vfm_comm *save;     /* a second world, for the thread that writes checkpoints: host memory */
 
 	/* Communication streams.  If NULL, the collectives run on the compute stream. */
-	/* reductions of gradients, all-gathers of weights: shard, replica, eshard, ereplica, tp_param */
-	struct vfm_stream *param_stream;
+	struct vfm_stream *param_stream; /* reductions of gradients: shard, replica, eshard, ereplica, tp_param */
+	/* all-gathers of weights: gather, egather.  NULL without fsdp: they run on param_stream. */
+	struct vfm_stream *gather_stream;
 	struct vfm_stream *ring_stream; /* the blocks of ring attention: ring */
 	/* collectives within the layers of a pack: tp, cp, a2a, ep (the counts of ep use the compute stream) */
 	struct vfm_stream *comm_stream;

@@ -131,6 +131,7 @@ static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
 
 	s.shard = s.expert ? m->eshard : m->shard;
 	s.replica = s.expert ? m->ereplica : m->replica;
+	s.gather = s.expert ? m->egather : m->gather;
 	s.sharding = s.shard->size == 1 ? VFM_SHARDING_NONE
 		: m->p.fsdp && s.matrix ? VFM_SHARDING_FULL
 					: VFM_SHARDING_STATE;
@@ -321,45 +322,48 @@ static int alloc_unit_bufs(
 	return 0;
 }
 
-static bool is_group_of(const struct vfm_bucket *s, struct vfm_comm *c)
+/* Registers the arrays that the buckets reduce or gather over c. */
+static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_err *err)
 {
-	return s->shard == c || s->replica == c;
-}
-
-static int register_with(struct vfm_params *ps, struct vfm_comm *c, bool shards, struct vfm_err *err)
-{
-	struct vfm_unit_buf *buf[] = {&ps->w_buf[0], &ps->w_buf[1], &ps->g_buf[0], &ps->g_buf[1]};
-	bool used = false, units = false;
+	bool sums = false, gathers = false, unit_sums = false, unit_gathers = false;
 
 	for (int i = 0; i < ps->n_buckets; i++) {
-		used |= is_group_of(&ps->bucket[i], c) || (ps->bucket[i].tp_sum && c == ps->mesh->tp_param);
-		units |= shards && ps->bucket[i].shard == c && ps->bucket[i].sharding == VFM_SHARDING_FULL;
+		const struct vfm_bucket *s = &ps->bucket[i];
+		bool full = s->sharding == VFM_SHARDING_FULL;
+
+		sums |= s->shard == c || s->replica == c || (s->tp_sum && c == ps->mesh->tp_param);
+		gathers |= s->gather == c;
+		unit_sums |= s->shard == c && full;
+		unit_gathers |= s->gather == c && full;
 	}
-	if (!used || c->size == 1)
-		return 0;
-	if (ps->grad)
+	if (sums && ps->grad)
 		TRY(vfm_comm_mem_register(&ps->grad_mem, c, err));
-	if (shards)
+	if (gathers)
 		TRY(vfm_comm_mem_register(&ps->copy_mem, c, err));
-	for (int k = 0; units && k < (ps->grad ? 4 : 2); k++)
-		TRY(vfm_comm_mem_register(&buf[k]->mem, c, err));
+	for (int k = 0; k < 2; k++) {
+		if (unit_gathers)
+			TRY(vfm_comm_mem_register(&ps->w_buf[k].mem, c, err));
+		if (unit_sums && ps->grad)
+			TRY(vfm_comm_mem_register(&ps->g_buf[k].mem, c, err));
+	}
 	return 0;
 }
 
 int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err)
 {
 	const struct vfm_mesh *m = ps->mesh;
+	struct vfm_comm *all[] = {m->shard, m->replica, m->eshard, m->ereplica, m->tp_param, m->gather, m->egather};
 
 	if (ps->registered)
 		return 0;
-	TRY(register_with(ps, m->shard, true, err));
-	TRY(register_with(ps, m->replica, false, err));
-	if (m->eshard != m->shard)
-		TRY(register_with(ps, m->eshard, true, err));
-	if (m->ereplica != m->replica)
-		TRY(register_with(ps, m->ereplica, false, err));
-	if (m->tp_param)
-		TRY(register_with(ps, m->tp_param, false, err));
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		bool seen = false;
+
+		for (size_t k = 0; k < i; k++)
+			seen |= all[k] == all[i];
+		if (all[i]->size > 1 && !seen)
+			TRY(register_with(ps, all[i], err));
+	}
 	ps->registered = true;
 	return 0;
 }

@@ -89,7 +89,8 @@ struct vfm_bucket {
 	bool matrix, expert, tp_sum, all_stages;
 	enum vfm_sharding sharding;
 	int first_unit, last_unit;
-	struct vfm_comm *shard, *replica; /* groups of one without sharding, without replicas */
+	struct vfm_comm *shard, *replica; /* of gradients; groups of one without sharding, without replicas */
+	struct vfm_comm *gather;          /* of weights: the ranks of shard */
 	int64_t off, n;                   /* first element in the local array; elements, padding included */
 	int64_t own, own_n;               /* this rank's shard: elements [own, own + own_n) of the bucket */
 	int64_t own_off;                  /* first element of the shard in the owned arrays */
@@ -177,7 +178,7 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
  * gradient is exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* Makes the weights follow the masters.  Starts the all-gathers on mesh->param_stream; a unit waits for its weights
+/* Makes the weights follow the masters.  Starts the all-gathers on mesh->gather_stream; a unit waits for its weights
  * when it is entered.  cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
  * Collective. */
 int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err);

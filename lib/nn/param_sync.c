@@ -1,8 +1,10 @@
 /* Transfers of weights and gradients between ranks.
  *
- * Collectives run on mesh->param_stream, if the mesh has one.  fork_param_stream makes that stream wait for the work
- * enqueued on the compute stream so far.  An event per result makes the compute stream wait for it.  All memory belongs
- * to the compute stream: memory that the parameter stream uses is freed after the compute stream has waited. */
+ * Reductions run on mesh->param_stream, if the mesh has one, and all-gathers on mesh->gather_stream, so that an
+ * all-gather does not wait for a reduction.  The two have different communicators.  Every rank enqueues the collectives
+ * of both streams in the same order.  fork_stream makes a stream wait for the work enqueued on the compute stream so
+ * far.  An event per result makes the compute stream wait for it.  All memory belongs to the compute stream: memory
+ * that another stream uses is freed after the compute stream has waited. */
 #include <stddef.h>
 
 #include "dev/stall.h"
@@ -16,30 +18,33 @@ static struct vfm_stream *param_stream(const struct vfm_params *ps)
 	return ps->mesh->param_stream ? ps->mesh->param_stream : ps->stream;
 }
 
-static int record_event(const struct vfm_params *ps, struct vfm_event **e, struct vfm_stream *s, struct vfm_err *err)
+static struct vfm_stream *gather_stream(const struct vfm_params *ps)
+{
+	return ps->mesh->gather_stream ? ps->mesh->gather_stream : param_stream(ps);
+}
+
+/* Makes s wait for the work that the compute stream has so far. */
+static int fork_stream(struct vfm_params *ps, struct vfm_stream *s, struct vfm_err *err)
+{
+	return vfm_stream_follow(s, ps->stream, &ps->fork, err);
+}
+
+/* *e stays NULL on the compute stream. */
+static int record_stream(const struct vfm_params *ps, struct vfm_event **e, struct vfm_stream *s, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
+	if (s == ps->stream)
+		return 0;
 	if (!*e)
 		*e = t->event_new(ps->stream->dev, err);
 	return *e ? t->event_record(*e, s, err) : VFM_EENV;
 }
 
-/* Makes the parameter stream wait for the work that the compute stream has so far. */
-static int fork_param_stream(struct vfm_params *ps, struct vfm_err *err)
+/* Makes the compute stream wait for e. */
+static int wait_for_event(struct vfm_params *ps, struct vfm_event *e, struct vfm_err *err)
 {
-	return ps->mesh->param_stream ? vfm_stream_follow(ps->mesh->param_stream, ps->stream, &ps->fork, err) : 0;
-}
-
-static int record_param_stream(struct vfm_params *ps, struct vfm_event **e, struct vfm_err *err)
-{
-	return ps->mesh->param_stream ? record_event(ps, e, ps->mesh->param_stream, err) : 0;
-}
-
-/* Makes the compute stream wait for e, recorded on the parameter stream. */
-static int wait_param_stream(struct vfm_params *ps, struct vfm_event *e, struct vfm_err *err)
-{
-	return ps->mesh->param_stream && e ? vfm_stall_wait(e, ps->stream, VFM_STALL_COMM, err) : 0;
+	return e ? vfm_stall_wait(e, ps->stream, VFM_STALL_COMM, err) : 0;
 }
 
 static void free_event(const struct vfm_params *ps, struct vfm_event **e)
@@ -77,9 +82,11 @@ void vfm_params_sync_release(struct vfm_params *ps)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
+	/* failures were reported before, or no longer matter */
 	if (ps->mesh && ps->mesh->param_stream && ps->hooks)
-		t->stream_sync(ps->mesh->param_stream,
-			&(struct vfm_err){0}); /* failures were reported before, or no longer matter */
+		t->stream_sync(ps->mesh->param_stream, &(struct vfm_err){0});
+	if (ps->mesh && ps->mesh->gather_stream && ps->hooks)
+		t->stream_sync(ps->mesh->gather_stream, &(struct vfm_err){0});
 	for (int u = 0; ps->unit && u < ps->units; u++) {
 		struct vfm_unit *x = &ps->unit[u];
 
@@ -168,7 +175,7 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 
 	if (!x->w)
 		return 0;
-	TRY(wait_param_stream(ps, x->gathered, err));
+	TRY(wait_for_event(ps, x->gathered, err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
 		set_weights(ps, s, NULL);
 	return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
@@ -186,16 +193,16 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 	if (!x->w)
 		return VFM_EENV;
 	x->joined = false;
-	TRY(fork_param_stream(ps, err));
+	TRY(fork_stream(ps, gather_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		char *full = x->w + (size_t)s->buf_off * es;
 		void *own = s->w ? s->w : ps->master + s->master_off;
 
 		set_weights(ps, s, full);
-		TRY(vfm_all_gather(s->shard, param_stream(ps), vfm_t1(own, ps->dtype, s->own_n),
+		TRY(vfm_all_gather(s->gather, gather_stream(ps), vfm_t1(own, ps->dtype, s->own_n),
 			vfm_t1(full, ps->dtype, s->n), NULL, err));
 	}
-	return record_param_stream(ps, &x->gathered, err);
+	return record_stream(ps, &x->gathered, gather_stream(ps), err);
 }
 
 /* Makes the compute stream wait for the weights all-gathered after the last update; unit -1: of all units. */
@@ -206,7 +213,7 @@ static int wait_gathered_buckets(struct vfm_params *ps, int unit, struct vfm_err
 
 		if (!s->gathering || (unit >= 0 && !in_unit(s, unit)))
 			continue;
-		TRY(wait_param_stream(ps, s->gathered, err));
+		TRY(wait_for_event(ps, s->gathered, err));
 		s->gathering = false;
 		ps->gathering--;
 	}
@@ -229,7 +236,7 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 	if (!x->w)
 		TRY(gather_unit(x, err));
 	if (!x->joined)
-		TRY(wait_param_stream(ps, x->gathered, err));
+		TRY(wait_for_event(ps, x->gathered, err));
 	x->joined = true;
 	x->running = true;
 	if (ps->last_unit >= 0)
@@ -265,17 +272,17 @@ int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err)
 		TRY(drop_weights(&ps->unit[u], err));
 	for (int i = 0; i < ps->n_buckets; i++)
 		TRY(cast_bucket(ps, &ps->bucket[i], cast, err));
-	TRY(fork_param_stream(ps, err));
+	TRY(fork_stream(ps, gather_stream(ps), err));
 	for (int i = 0; i < ps->n_buckets; i++) {
 		struct vfm_bucket *s = &ps->bucket[i];
 		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
 
 		if (s->sharding != VFM_SHARDING_STATE)
 			continue;
-		TRY(vfm_all_gather(s->shard, param_stream(ps),
+		TRY(vfm_all_gather(s->gather, gather_stream(ps),
 			vfm_t1(s->full + (size_t)s->own * vfm_dtype_size(dt), dt, s->own_n), vfm_t1(s->full, dt, s->n),
 			NULL, err));
-		TRY(record_param_stream(ps, &s->gathered, err));
+		TRY(record_stream(ps, &s->gathered, gather_stream(ps), err));
 		s->gathering = true;
 		ps->gathering++;
 	}
@@ -326,13 +333,13 @@ static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_
 		TRY(vfm_all_reduce(ps->mesh->tp_param, param_stream(ps), shard_grad(s), err));
 	if (s->replica->size > 1)
 		TRY(vfm_all_reduce(s->replica, param_stream(ps), shard_grad(s), err));
-	return record_param_stream(ps, &s->reduced, err);
+	return record_stream(ps, &s->reduced, param_stream(ps), err);
 }
 
 static int reduce_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
 	TRY(zero_missing_grads(ps, s, err));
-	TRY(fork_param_stream(ps, err));
+	TRY(fork_stream(ps, param_stream(ps), err));
 	if (s->sharding == VFM_SHARDING_STATE)
 		TRY(vfm_reduce_scatter(
 			s->shard, param_stream(ps), vfm_t1(s->grad, VFM_F32, s->n), shard_grad(s), NULL, err));
@@ -351,7 +358,7 @@ static int finish_pending_unit(struct vfm_params *ps, struct vfm_err *err)
 	x = &ps->unit[ps->pending];
 	ps->pending = -1;
 	last = ps->packs > 0 && x->passed == ps->packs * x->passes;
-	TRY(wait_param_stream(ps, x->reduced, err));
+	TRY(wait_for_event(ps, x->reduced, err));
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		struct vfm_axpby add = {.alpha = 1, .beta = s->g_begun ? 1 : 0, .y = shard_grad(s)};
 
@@ -363,7 +370,7 @@ static int finish_pending_unit(struct vfm_params *ps, struct vfm_err *err)
 	x->g_reducing = NULL;
 	if (!last)
 		return 0;
-	TRY(fork_param_stream(ps, err));
+	TRY(fork_stream(ps, param_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
 		TRY(reduce_shard(ps, s, err));
 	return 0;
@@ -383,7 +390,7 @@ static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 	TRY(finish_pending_unit(ps, err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
 		TRY(zero_missing_grads(ps, s, err));
-	TRY(fork_param_stream(ps, err));
+	TRY(fork_stream(ps, param_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		float *full = x->g + s->buf_off;
 
@@ -392,7 +399,7 @@ static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 		for (int k = 0; k < s->n_p; k++)
 			s->p[k]->var.g.data = NULL;
 	}
-	TRY(record_param_stream(ps, &x->reduced, err));
+	TRY(record_stream(ps, &x->reduced, param_stream(ps), err));
 	x->g_reducing = x->g;
 	x->g = NULL;
 	ps->pending = x->id;
@@ -475,7 +482,7 @@ static int reduce_bucket_at_end(struct vfm_params *ps, struct vfm_bucket *s, str
 		return reduce_bucket(ps, s, err);
 	if (!s->g_begun)
 		TRY(zero_f32(ps, s->g, s->own_n, err));
-	TRY(fork_param_stream(ps, err));
+	TRY(fork_stream(ps, param_stream(ps), err));
 	return reduce_shard(ps, s, err);
 }
 
@@ -486,7 +493,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 		if (!ps->bucket[i].reducing)
 			TRY(reduce_bucket_at_end(ps, &ps->bucket[i], err));
 	for (int i = 0; i < ps->n_buckets; i++)
-		TRY(wait_param_stream(ps, ps->bucket[i].reduced, err));
+		TRY(wait_for_event(ps, ps->bucket[i].reduced, err));
 	for (int i = 0; i < ps->n_buckets; i++)
 		if (ps->bucket[i].all_stages)
 			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, shard_grad(&ps->bucket[i]), err));

@@ -1,5 +1,6 @@
 /* fault.c - fault injection into collectives.  Replaces the function table of one group of the mesh.  The chosen call
  * then skips its work or shifts the result by one element.  Every rank does so in the same call, so no rank hangs. */
+#include <stdio.h>
 #include <string.h>
 
 #include "meshes.h"
@@ -114,17 +115,27 @@ static int exchange(struct vfm_comm *c, struct vfm_stream *s, struct vfm_tensor 
 	return is_faulty_call("exchange") && vfm_numel(&in) ? shift(s, in, err) : 0;
 }
 
+/* Groups that share a communicator are named "shard+eshard". */
+static bool has_name(const struct vfm_comm *c, const char *group)
+{
+	char list[sizeof(c->name) + 2], one[34];
+
+	snprintf(list, sizeof(list), "+%s+", c->name);
+	snprintf(one, sizeof(one), "+%s+", group);
+	return strstr(list, one) != NULL;
+}
+
 void fault_arm(const struct fault *f, struct vfm_mesh *m)
 {
 	struct vfm_comm *all[] = {m->world, m->group[0], m->group[1], m->group[2], m->group[3], m->group[4], m->ring,
-		m->a2a, m->seq, m->data, m->shard, m->replica, m->edata, m->eshard, m->ereplica, m->tp_param, m->fwd_in,
-		m->bwd_in};
+		m->a2a, m->seq, m->shard, m->replica, m->eshard, m->ereplica, m->tp_param, m->gather, m->egather,
+		m->fwd_in, m->bwd_in};
 
 	g.f = f;
 	for (size_t i = 0; f && i < sizeof(all) / sizeof(*all); i++) {
 		struct vfm_comm *c = all[i];
 
-		if (!c || c->size < 2 || strcmp(c->name, f->group) != 0 || c->t == &g.t)
+		if (!c || c->size < 2 || !has_name(c, f->group) || c->t == &g.t)
 			continue;
 		g.orig = c->t;
 		g.t = *c->t;

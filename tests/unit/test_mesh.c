@@ -122,24 +122,48 @@ static void check_links(const struct vfm_mesh *m)
 		(long long)next);
 }
 
-static void check_mesh(struct vfm_parallel p)
+/* `made` communicators of more than one rank; those of gathers and sums differ with fsdp, and the ring is separate. */
+static void check_sharing(const struct vfm_mesh *m, int made)
+{
+	struct vfm_comm *all[] = {m->group[VFM_AX_PP], m->group[VFM_AX_EP], m->group[VFM_AX_CP], m->group[VFM_AX_TP],
+		m->ring, m->a2a, m->seq, m->shard, m->replica, m->gather, m->eshard, m->ereplica, m->egather,
+		m->tp_param};
+	int n = 0;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		bool seen = all[i]->size == 1;
+
+		for (size_t k = 0; k < i; k++)
+			seen |= all[k] == all[i];
+		n += !seen;
+	}
+	MUST(n == made, "%d communicators, expected %d", n, made);
+	MUST(m->shard->size == 1 || (m->shard == m->gather) == !m->p.fsdp, "gather and shard");
+	MUST(m->ring->size == 1 || (m->ring != m->group[VFM_AX_CP] && m->ring != m->a2a), "ring");
+	MUST(m->tp_param->size == 1 || m->tp_param != m->group[VFM_AX_TP], "tp and tp_param");
+}
+
+static void check_mesh(struct vfm_parallel p, int made)
 {
 	struct vfm_model_spec spec = any_model();
 	struct vfm_mesh m;
 
 	mesh_new(&m, &p, &spec);
 	for (int a = 0; a < VFM_AXES; a++)
-		check_members(&m, m.group[a], (enum vfm_group)a);
+		if (a != VFM_AX_DP)
+			check_members(&m, m.group[a], (enum vfm_group)a);
 	check_members(&m, m.ring, VFM_GR_RING);
 	check_members(&m, m.a2a, VFM_GR_A2A);
 	check_members(&m, m.seq, VFM_GR_SEQ);
-	check_members(&m, m.data, VFM_GR_DATA);
 	check_members(&m, m.shard, VFM_GR_SHARD);
 	check_members(&m, m.replica, VFM_GR_REPLICA);
-	check_members(&m, m.edata, VFM_GR_EDATA);
 	check_members(&m, m.eshard, VFM_GR_ESHARD);
 	check_members(&m, m.ereplica, VFM_GR_EREPLICA);
+	check_members(&m, m.gather, VFM_GR_SHARD);
+	check_members(&m, m.egather, VFM_GR_ESHARD);
 	check_members(&m, m.tp_param, VFM_GR_TP);
+	check_sharing(&m, made);
+	MUST(!m.gather_stream == !(p.fsdp && m.shard->size > 1), "gather_stream");
 	MUST(m.save->size == world->size && m.save->rank == world->rank, "save");
 	MUST(!m.ring_stream == (m.ring->size == 1), "ring_stream");
 	MUST(!m.send_stream == (m.size[VFM_AX_PP] == 1), "send_stream");
@@ -157,14 +181,14 @@ static void meshes(const void *arg)
 	(void)arg;
 	vfm_parallel_defaults(&base);
 	if (world->size == 6) {
-		p = base, p.pp = 3, p.tp = 2, check_mesh(p);
-		p = base, p.cp = 3, p.distopt = true, p.ep = 2, check_mesh(p);
+		p = base, p.pp = 3, p.tp = 2, check_mesh(p, 3);
+		p = base, p.cp = 3, p.distopt = true, p.ep = 2, check_mesh(p, 5);
 		return;
 	}
-	p = base, p.pp = 2, p.tp = 2, p.cp = 2, p.ep = 2, check_mesh(p);
-	p = base, p.fsdp = true, p.shard = 2, p.ep = 4, check_mesh(p);
-	p = base, p.cp = 4, p.cp_mode = VFM_CP_HYBRID, p.cp_a2a = 2, p.distopt = true, check_mesh(p);
-	p = base, p.pp = 8, check_mesh(p);
+	p = base, p.pp = 2, p.tp = 2, p.cp = 2, p.ep = 2, check_mesh(p, 7);
+	p = base, p.fsdp = true, p.shard = 2, p.ep = 4, check_mesh(p, 6);
+	p = base, p.cp = 4, p.cp_mode = VFM_CP_HYBRID, p.cp_a2a = 2, p.distopt = true, check_mesh(p, 4);
+	p = base, p.pp = 8, check_mesh(p, 1);
 }
 
 static void test_groups(void **state)
