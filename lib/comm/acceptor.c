@@ -190,7 +190,7 @@ void vfm_acceptor_serve(struct vfm_hjob *j, const struct pollfd *p)
 		if (state == VFM_HANDSHAKE_WAITS)
 			a->half[kept++] = *x;
 		else if (state == VFM_HANDSHAKE_PROVED)
-			hand_over(j, x);
+			atomic_fetch_add(&j->n_accepted, 1), hand_over(j, x);
 		else
 			close(x->fd);
 	}

@@ -161,6 +161,10 @@ struct vfm_hjob {
 	struct arena_head *arena;
 	bool owns_arena; /* the first rank of its node */
 
+	/* counts for tests: connections that this rank made and accepted; messages between nodes that it began */
+	atomic_int n_dialed, n_accepted;
+	_Atomic int64_t n_messages;
+
 	int listen[1 + VFM_HC_ADDRS], n_listen; /* the local socket, then one for each published address */
 	int wake;
 	pthread_t monitor;

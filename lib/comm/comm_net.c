@@ -291,6 +291,7 @@ static int try_connect(
 
 	if (e == 0 && vfm_handshake_connect(j, s, to, kind, group, until)) {
 		*fd = s;
+		atomic_fetch_add(&j->n_dialed, 1);
 		return 0;
 	}
 	if (s >= 0)
@@ -492,6 +493,7 @@ int vfm_net_exchange(struct vfm_hcomm *g, const struct vfm_sig *sig_out, int to,
 			       y = {.fd = -1, .peer = from, .p = in, .n = n_in};
 	int rc = 0;
 
+	atomic_fetch_add_explicit(&g->job->n_messages, 1, memory_order_relaxed);
 	if (to >= 0) {
 		x.m = (struct vfm_msg){.sig = *sig_out, .bytes = n_out};
 		TRY(get_peer_fd(g, to, &x.fd, err));

@@ -1,7 +1,19 @@
 /* Collectives of ranks on several nodes, by messages between pairs of ranks.
  *
- * In a reduction, every rank receives the chunks of its share from the others and sums them in rank order.  The bits
- * are those of a communicator on one node, the traffic is that of a ring.
+ * Messages that a rank sends and receives one after another, for n ranks and L = log2(n), rounded up:
+ *
+ *     barrier                                L
+ *     broadcast                              L         a tree
+ *     all_gather of at most GATHER bytes     L
+ *     all_gather of more                     n - 1     a ring
+ *     all_reduce of at most GATHER / n       L         an all_gather, then each rank sums
+ *     all_reduce of at most SMALL            2 L       a tree
+ *     all_reduce of more                     2 (n - 1)
+ *     reduce_scatter, all_to_all             n - 1
+ *
+ * In the reductions of the last two lines and those by an all_gather, every rank sums in rank order.  The bits are
+ * those of a communicator on one node, and the traffic is that of a ring.  The tree sums ranges of ranks, in an order
+ * that n determines.
  */
 #include "comm/comm_impl.h"
 
@@ -12,6 +24,7 @@
 
 enum {
 	SMALL = 8192,
+	GATHER = 256 << 10,
 	CHUNK = 512 << 10,
 };
 
@@ -41,6 +54,39 @@ static int gather_on_ring(const struct vfm_coll *c, char *all, const size_t *off
 			c, next, all + off[s], off[s + 1] - off[s], prev, all + off[r], off[r + 1] - off[r], err));
 	}
 	return 0;
+}
+
+/* The same in log2(n) messages (Bruck): before round k this rank has the shares of the 2^k ranks from itself on, and
+ * it receives as many more.  They lie in this order in a buffer. */
+static int gather_by_doubling(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank;
+	size_t *at = vfm_calloc((size_t)n + 1, sizeof(*at));
+	char *tmp = vfm_malloc(off[n] + 1);
+	int rc = 0;
+
+	for (int i = 0; i < n; i++) {
+		int r = (me + i) % n;
+
+		at[i + 1] = at[i] + off[r + 1] - off[r];
+	}
+	copy_unless_same(tmp, all + off[me], at[1]);
+	for (int have = 1; have < n; have *= 2) {
+		int more = have < n - have ? have : n - have, to = (me + n - have) % n, from = (me + have) % n;
+
+		TRY_OUT(exchange_bytes(c, to, tmp, at[more], from, tmp + at[have], at[have + more] - at[have], err));
+	}
+	for (int i = 1; i < n; i++)
+		copy_unless_same(all + off[(me + i) % n], tmp + at[i], at[i + 1] - at[i]);
+out:
+	free(at);
+	free(tmp);
+	return rc;
+}
+
+static int gather_shares_in_place(const struct vfm_coll *c, char *all, const size_t *off, struct vfm_err *err)
+{
+	return off[c->g->c.size] <= GATHER ? gather_by_doubling(c, all, off, err) : gather_on_ring(c, all, off, err);
 }
 
 /* out = sum of the ranks' bytes [off[me], off[me + 1]) of in; out may be in + off[me]. */
@@ -99,7 +145,7 @@ static int all_reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_er
 	for (int i = 0; i <= n; i++)
 		off[i] = bytes * (size_t)i;
 	copy_unless_same(tmp + off[c->g->c.rank], c->in, bytes);
-	TRY(gather_on_ring(c, tmp, off, err));
+	TRY(gather_shares_in_place(c, tmp, off, err));
 	x = vfm_calloc((size_t)n, sizeof(*x));
 	for (int i = 0; i < n; i++)
 		x[i] = tmp + off[i];
@@ -108,13 +154,41 @@ static int all_reduce_small(const struct vfm_coll *c, size_t *off, struct vfm_er
 	return 0;
 }
 
+static int broadcast_from(const struct vfm_coll *c, int root, struct vfm_err *err);
+
+/* Sums up a binomial tree, in which rank r stands for the ranks from r to r + 2^k - 1 before round k, and sends the sum
+ * down again. */
+static int all_reduce_on_tree(const struct vfm_coll *c, struct vfm_err *err)
+{
+	int n = c->g->c.size, me = c->g->c.rank;
+	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype);
+	char *tmp = vfm_hc_tmp(c->g, bytes, err);
+
+	if (!tmp)
+		return err->code;
+	copy_unless_same(c->out, c->in, bytes);
+	for (int bit = 1; bit < n; bit <<= 1) {
+		if (me & bit) {
+			TRY(exchange_bytes(c, me - bit, c->out, bytes, -1, NULL, 0, err));
+			break;
+		}
+		if (me + bit < n) {
+			TRY(exchange_bytes(c, -1, NULL, 0, me + bit, tmp, bytes, err));
+			vfm_comm_sum(c->dtype, c->out, (const void *const[]){c->out, tmp}, 2, (size_t)c->n_out);
+		}
+	}
+	return broadcast_from(c, 0, err);
+}
+
 static int net_all_reduce(const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = c->g->c.size, me = c->g->c.rank, rc;
 	size_t es = vfm_dtype_size(c->dtype), *off = vfm_calloc((size_t)n + 1, sizeof(*off));
 
 	if ((size_t)c->n_out * es <= SMALL) {
-		rc = all_reduce_small(c, off, err);
+		/* the tree would round sums of bf16 in every round */
+		rc = (size_t)c->n_out * es * (size_t)n <= GATHER || c->dtype == VFM_BF16 ? all_reduce_small(c, off, err)
+											 : all_reduce_on_tree(c, err);
 		goto out;
 	}
 	for (int i = 0; i <= n; i++)
@@ -132,7 +206,7 @@ static int net_all_gather(const struct vfm_coll *c, struct vfm_err *err)
 	int me = c->g->c.rank, rc;
 
 	copy_unless_same(c->out + off[me], c->in, off[me + 1] - off[me]);
-	rc = gather_on_ring(c, c->out, off, err);
+	rc = gather_shares_in_place(c, c->out, off, err);
 	free(off);
 	return rc;
 }
@@ -161,20 +235,22 @@ static int net_all_to_all(const struct vfm_coll *c, struct vfm_err *err)
 	return 0;
 }
 
-/* A binomial tree, numbered from the root, in chunks, so that its levels overlap. */
-static int net_broadcast(const struct vfm_coll *c, struct vfm_err *err)
+/* A binomial tree, numbered from the root, in chunks, so that its levels overlap.  The largest subtree comes first. */
+static int broadcast_from(const struct vfm_coll *c, int root, struct vfm_err *err)
 {
-	int n = c->g->c.size, me = (c->g->c.rank + n - c->from) % n, low = me ? me & -me : 1 << 30;
+	int n = c->g->c.size, me = (c->g->c.rank + n - root) % n, low = me ? me & -me : 1 << 30, top = 1;
 	size_t bytes = (size_t)c->n_out * vfm_dtype_size(c->dtype), at = 0;
 
+	while (2 * top < n)
+		top *= 2;
 	do {
 		size_t m = vfm_min_size(CHUNK, bytes - at);
 
 		if (me)
-			TRY(exchange_bytes(c, -1, NULL, 0, (me - low + c->from) % n, c->out + at, m, err));
-		for (int bit = 1; bit < n; bit <<= 1)
+			TRY(exchange_bytes(c, -1, NULL, 0, (me - low + root) % n, c->out + at, m, err));
+		for (int bit = top; bit; bit >>= 1)
 			if (bit < low && me + bit < n)
-				TRY(exchange_bytes(c, (me + bit + c->from) % n, c->out + at, m, -1, NULL, 0, err));
+				TRY(exchange_bytes(c, (me + bit + root) % n, c->out + at, m, -1, NULL, 0, err));
 		at += m;
 	} while (at < bytes);
 	return 0;
@@ -220,7 +296,7 @@ int vfm_net_coll(const struct vfm_coll *c, struct vfm_err *err)
 	case VFM_C_ALL_TO_ALL:
 		return net_all_to_all(c, err);
 	case VFM_C_BROADCAST:
-		return net_broadcast(c, err);
+		return broadcast_from(c, c->from, err);
 	case VFM_C_EXCHANGE:
 		return net_exchange(c, err);
 	default:

@@ -31,7 +31,7 @@
 #include "launch/launch_impl.h"
 #include "spec/dtype.h"
 
-enum { RANKS = 16 };
+enum { RANKS = 64 };
 
 /* ---- ranks: forks that exchange their endpoints through a shared mapping ---- */
 

@@ -646,6 +646,92 @@ static void addresses(void **state)
 	in_net("echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; " PAIR V4("eth7", "10.9.1.1"), NULL, 1);
 }
 
+/* ---- what grows with the ranks: connections, key-value exchanges, messages after one another ---- */
+
+static int64_t messages_of(struct vfm_hjob *j, int64_t *before)
+{
+	int64_t now = atomic_load(&j->n_messages), n = now - *before;
+
+	*before = now;
+	return n;
+}
+
+static void timed(struct vfm_comm *w, const char *what, int64_t n, int64_t hops)
+{
+	double *x = vfm_calloc((size_t)n + 1, sizeof(*x)), start = 0;
+	int64_t at = 0;
+
+	enum { CALLS = 20 };
+	for (int i = -2; i < CALLS; i++) {
+		if (i == 0) {
+			start = vfm_now();
+			messages_of(job_of(w), &at);
+		}
+		for (int64_t k = 0; k < n; k++)
+			x[k] = value(VFM_F64, i + 9, rank, k);
+		MUST(n ? vfm_all_reduce(w, NULL, vfm_t1(x, VFM_F64, n), &err) : vfm_barrier(w, NULL, &err));
+		for (int64_t k = 0; k < n; k++)
+			CHECK(x[k] == total(VFM_F64, i + 9, size, k));
+	}
+	start = (vfm_now() - start) / CALLS;
+	CHECK(messages_of(job_of(w), &at) <= CALLS * hops);
+	if (rank == 0)
+		fprintf(stderr, "%d ranks: %s of %lld bytes: %.0f us, at most %lld messages after one another\n", size,
+			what, (long long)n * 8, start * 1e6, (long long)hops);
+	free(x);
+}
+
+static void growth(const struct setup *s)
+{
+	double start = vfm_now(), joined;
+	struct vfm_comm *w = join(s), *c;
+	struct vfm_hjob *j = job_of(w);
+	int log = 0, locals, limit;
+	int64_t at = 0, one = rank, all[RANKS];
+
+	joined = vfm_now() - start;
+	while (1 << log < size)
+		log++;
+	CHECK(exchanges == 1); /* one value put */
+	messages_of(j, &at);
+	MUST(vfm_all_gather(w, NULL, vfm_t1(&one, VFM_I64, 1), vfm_t1(all, VFM_I64, size), NULL, &err));
+	for (int r = 0; r < size; r++)
+		CHECK(all[r] == r);
+	CHECK(messages_of(j, &at) == log);
+	for (int root = 0; root < size; root += 7) {
+		one = rank == root ? 4711 + root : 0;
+		MUST(vfm_broadcast(w, NULL, vfm_t1(&one, VFM_I64, 1), root, &err));
+		CHECK(one == 4711 + root && messages_of(j, &at) <= log + (rank != root));
+	}
+	start = vfm_now();
+	MUST(vfm_comm_split(w, rank % 2, 0, "half", &c, &err));
+	start = vfm_now() - start;
+	CHECK(messages_of(j, &at) == 3 * log);
+	if (rank == 0)
+		fprintf(stderr, "%d ranks: set-up %.0f ms, split %.1f ms\n", size, joined * 1e3, start * 1e3);
+	timed(w, "barrier", 0, log);
+	timed(w, "all_reduce", 30, log);
+	timed(w, "all_reduce", 1000, 1000 * 8 * size <= 256 << 10 ? log : 2 * log);
+
+	/* The monitor of rank 0 has a connection to every rank, the first rank of a node one to each of its ranks,
+	 * until these have the node's memory.  All others are made for collectives, between ranks whose distance is a
+	 * power of two. */
+	locals = rank % s->per_node == 0 ? s->per_node - 1 : 1;
+	limit = 2 * log + locals + (rank == 0 ? size - 1 : 1);
+	CHECK(atomic_load(&j->n_dialed) + atomic_load(&j->n_accepted) <= limit);
+	vfm_comm_free(c);
+	leave(w);
+}
+
+static void sizes(void **state)
+{
+	(void)state;
+	for (int n = 16; n <= 64; n *= 2)
+		all_well(&(struct setup){.n = n, .per_node = 8}, growth);
+	all_well(&(struct setup){.n = 11, .per_node = 4}, growth);
+	all_well(&(struct setup){.n = 2, .per_node = 1}, growth); /* the cost of one message */
+}
+
 static int setup_all(void **state)
 {
 	(void)state;
@@ -658,7 +744,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(proofs), cmocka_unit_test(false_servers),
 		cmocka_unit_test(secrecy), cmocka_unit_test(silent), cmocka_unit_test(users),
-		cmocka_unit_test(addresses)};
+		cmocka_unit_test(addresses), cmocka_unit_test(sizes)};
 
 	return cmocka_run_group_tests(tests, setup_all, NULL);
 }
