@@ -422,6 +422,7 @@ install: all
 	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/vfm && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/vfm)
 	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
 	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
+	install -d $(SHARE)/vfm/machines && install -m 644 share/machines/*.json $(SHARE)/vfm/machines
 	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done
 
 # Debian packages for the release of this machine.  Their version names the commit, since commands and plugin must be of one.

@@ -13,6 +13,7 @@
 static const struct vfm_verb benches[] = {
 	{"matrix", "the table of models, contexts and configurations", bench_matrix},
 	{"step", "one training step of one model", bench_step},
+	{"launches", "the launches of a training step, predicted", bench_launches},
 	{"ops", "each operation of the device", bench_ops},
 	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
 	{"loader", "read the packs of a manifest as training would", bench_loader},

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
@@ -41,6 +42,11 @@ int vfm_stream_follow(struct vfm_stream *s, struct vfm_stream *leader, struct vf
 		return VFM_EENV;
 	TRY(t->event_record(*e, leader, err));
 	return t->event_wait(*e, s, err);
+}
+
+double vfm_dev_now(struct vfm_dev *d)
+{
+	return d->t->now ? d->t->now(d) : vfm_now();
 }
 
 void vfm_dev_peak_reset(struct vfm_dev *d)

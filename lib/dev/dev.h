@@ -1,7 +1,7 @@
 /* dev.h - a device: memory, streams, events, and the op table that runs on it.
  *
- * Backends implement `struct vfm_dev_table`: cpu (always built, the reference) and cuda (a plugin).  Code above this
- * module never asks which backend it has.
+ * Backends implement `struct vfm_dev_table`: cpu (always built, the reference), cuda (a plugin) and sim (no data; it
+ * records and estimates).  Code above this module never asks which backend it has.
  *
  * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous
  * device, so device memory must stay allocated until the stream has passed its last use.  Freeing is stream-ordered,
@@ -95,6 +95,10 @@ struct vfm_dev_table {
 	int (*graph_begin)(struct vfm_stream *s, struct vfm_err *err);
 	int (*graph_end)(struct vfm_stream *s, bool run, struct vfm_err *err);
 
+	/* Seconds of the clock that times on this device refer to; optional.  NULL: the host's, vfm_now.  A simulated
+	 * device has a clock of its own, which advances while the host waits for it. */
+	double (*now)(struct vfm_dev *d);
+
 	void (*dev_free)(struct vfm_dev *d);
 };
 
@@ -143,6 +147,14 @@ void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
  * both are the same stream.  *e is NULL at first, then an event that the caller owns (event_free) and passes again.
  * Earlier waits for it are unaffected. */
 int vfm_stream_follow(struct vfm_stream *s, struct vfm_stream *leader, struct vfm_event **e, struct vfm_err *err);
+
+/* Returns the seconds of the clock of the device (see now). */
+double vfm_dev_now(struct vfm_dev *d);
+/* Returns whether times are predicted by a simulated clock; such a device holds no data. */
+static inline bool vfm_dev_predicts(const struct vfm_dev *d)
+{
+	return d->t->now != NULL;
+}
 
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */
 void vfm_dev_count(struct vfm_dev *d, int64_t bytes);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "train/synthetic.h"
 
 /* Makes a pack of equal samples. */
@@ -43,11 +42,11 @@ static int timed_step(struct vfm_trainer *tr, const struct vfm_context *x, int64
 	int n;
 
 	TRY(vfm_barrier(world, NULL, err));
-	t0 = vfm_now();
+	t0 = vfm_dev_now(x->device.dev);
 	TRY(vfm_trainer_step(tr, step, packs, source, 1e-4, err));
-	enqueued = vfm_now();
+	enqueued = vfm_dev_now(x->device.dev);
 	TRY(vfm_trainer_stats(tr, stats, err));
-	done = vfm_now();
+	done = vfm_dev_now(x->device.dev);
 	stats->rank.step_s = done - t0;
 	stats->rank.ahead_s = done - enqueued;
 	stats->rank.mem_peak_bytes = (double)x->device.dev->mem_peak;
@@ -72,6 +71,8 @@ static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const
 	for (int64_t i = 0; i < b->warmup || (int64_t)t->n < b->steps || t->total.step_s < b->min_s; i++) {
 		if (i == b->warmup)
 			t->compactions = x->device.dev->mem_compactions;
+		if (b->before)
+			b->before(b->ctx, x->device.dev);
 		TRY(timed_step(tr, x, i, packs, source, &t->last, err));
 		if (i < b->warmup)
 			continue;

@@ -29,9 +29,13 @@ int vfm_context_run(const struct vfm_context_opts *o, vfm_rank_fn work, void *ct
 
 static int open_rank(struct vfm_context *x, bool deterministic, struct vfm_err *err)
 {
-	const struct vfm_launch *l = &x->job.launch;
+	struct vfm_device_opts o = {.local_rank = x->job.launch.local_rank,
+		.local_size = x->job.launch.local_size,
+		.size = x->job.world->size,
+		.deterministic = deterministic,
+		.machine = x->opts->machine};
 
-	if (vfm_device_open_rank(&x->device, x->opts->device, l->local_rank, l->local_size, deterministic, err) < 0)
+	if (vfm_device_open_rank(&x->device, x->opts->device, &o, err) < 0)
 		return vfm_err_context(err, "--device");
 	return 0;
 }

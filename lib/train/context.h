@@ -27,7 +27,8 @@ enum { VFM_UNSET = INT32_MIN }; /* a numeric option that was not given */
 struct vfm_context_opts {
 	int64_t ranks;            /* -n: ranks to fork on this host; VFM_UNSET: one process, or the tasks of srun */
 	int64_t threads;          /* --threads: compute threads per rank; VFM_UNSET: its share of the CPUs */
-	const char *device;       /* --device: "cpu", "cuda" */
+	const char *device;       /* --device: "cpu", "cuda"; "sim" with a machine */
+	const char *machine;      /* of "sim"; NULL: it is refused (vfm_device_opts) */
 	const char *recorder_dir; /* directory of the flight recorder (comm/comm_host.h); NULL: default */
 };
 
@@ -37,15 +38,18 @@ struct vfm_context_opts {
 	}
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_context_opts *. */
-#define VFM_CONTEXT_OPTS(o)                                                                                            \
+#define VFM_CONTEXT_ROWS(o, devices)                                                                                   \
 	{VFM_OPT_INT, 'n', "ranks", "N", "start N ranks on this host (under Slurm, srun starts them)", &(o)->ranks},   \
 		{VFM_OPT_INT, 0, "threads", "N", "compute threads of a rank", &(o)->threads},                          \
 	{                                                                                                              \
-		VFM_OPT_STR, 0, "device", "cpu|cuda", "where to compute", &(o)->device                                 \
+		VFM_OPT_STR, 0, "device", devices, "where to compute", &(o)->device                                    \
 	}
+#define VFM_CONTEXT_OPTS(o)     VFM_CONTEXT_ROWS(o, "cpu|cuda")
+#define VFM_CONTEXT_OPTS_SIM(o) VFM_CONTEXT_ROWS(o, "cpu|cuda|sim") /* sets o->machine */
 
 /* The synopsis of these options. */
-#define VFM_CONTEXT_SYNOPSIS "[-n N] [--threads N] [--device cpu|cuda]"
+#define VFM_CONTEXT_SYNOPSIS     "[-n N] [--threads N] [--device cpu|cuda]"
+#define VFM_CONTEXT_SYNOPSIS_SIM "[-n N] [--threads N] [--device cpu|cuda|sim]"
 
 struct vfm_context {
 	const struct vfm_context_opts *opts;

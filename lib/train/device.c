@@ -6,6 +6,7 @@
 #include "base/par.h"
 #include "comm/comm_dev.h"
 #include "cpu/cpu.h"
+#include "sim/sim.h"
 
 /* Known plugins; "cpu" is built in. */
 static const char *const plugins[] = {"cuda"};
@@ -24,14 +25,28 @@ static int open_plugin(struct vfm_device *d, const char *name, const struct vfm_
 	return why.code < 0 ? why.code : VFM_EENV;
 }
 
-int vfm_device_open_rank(
-	struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic, struct vfm_err *err)
+static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o, struct vfm_err *err)
 {
-	struct vfm_plugin_opts o = {.local_rank = local_rank,
-		.local_size = local_size,
-		.deterministic = deterministic,
+	struct vfm_machine m;
+
+	if (!o->machine)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the device 'sim' computes no data: only vfm-bench step and launches predict with it");
+	if (o->size > 1)
+		return vfm_fail(err, VFM_EUSAGE, "the device 'sim' simulates one rank, this job has more");
+	TRY(vfm_machine_load(&m, o->machine, err));
+	d->dev = vfm_sim_open(&m, err);
+	return d->dev ? 0 : VFM_EENV;
+}
+
+int vfm_device_open_rank(
+	struct vfm_device *d, const char *name, const struct vfm_device_opts *opts, struct vfm_err *err)
+{
+	struct vfm_plugin_opts o = {.local_rank = opts->local_rank,
+		.local_size = opts->local_size,
+		.deterministic = opts->deterministic,
 		.thread_start = vfm_par_serial,
-		.warn = local_rank == 0 ? vfm_warn : NULL}; /* warnings hold for all ranks of a node */
+		.warn = opts->local_rank == 0 ? vfm_warn : NULL}; /* warnings hold for all ranks of a node */
 	bool known = false;
 
 	*d = (struct vfm_device){0};
@@ -43,8 +58,10 @@ int vfm_device_open_rank(
 		d->dev = vfm_cpu_open(err);
 		if (!d->dev)
 			return VFM_EENV;
+	} else if (strcmp(name, "sim") == 0) {
+		TRY(open_simulated(d, opts, err));
 	} else {
-		return vfm_fail(err, VFM_EUSAGE, "unknown device '%s' (expected cpu or cuda)", name);
+		return vfm_fail(err, VFM_EUSAGE, "unknown device '%s' (expected cpu, cuda or sim)", name);
 	}
 	d->stream = d->dev->t->stream_new(d->dev, false, err);
 	if (d->stream)
@@ -55,7 +72,7 @@ int vfm_device_open_rank(
 
 int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err)
 {
-	return vfm_device_open_rank(d, name, 0, 1, false, err);
+	return vfm_device_open_rank(d, name, &(struct vfm_device_opts){.local_size = 1, .size = 1}, err);
 }
 
 int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err)

@@ -15,9 +15,15 @@ struct vfm_device {
 /* Opens "cpu", or "cuda" from a plugin (dev/plugin.h).  Returns VFM_EUSAGE for an unknown name, VFM_EENV if the device
  * is unavailable.  The process must not fork after this call. */
 int vfm_device_open(struct vfm_device *d, const char *name, struct vfm_err *err);
-/* As vfm_device_open, for one of several ranks on a node. */
-int vfm_device_open_rank(struct vfm_device *d, const char *name, int local_rank, int local_size, bool deterministic,
-	struct vfm_err *err);
+struct vfm_device_opts {
+	int local_rank, local_size; /* rank within this node */
+	int size;                   /* ranks of the job */
+	bool deterministic;         /* prefer algorithms with equal bits from run to run */
+	const char *machine;        /* file or name of the machine of "sim" (sim/machine.h); NULL: "sim" is refused */
+};
+/* As vfm_device_open, for one of several ranks on a node.  Also opens "sim", a device without data. */
+int vfm_device_open_rank(
+	struct vfm_device *d, const char *name, const struct vfm_device_opts *opts, struct vfm_err *err);
 /* Collective: creates d->world (comm/comm_dev.h).  All ranks learn of a failure. */
 int vfm_device_join(struct vfm_device *d, struct vfm_job *job, struct vfm_err *err);
 /* For vfm_version_more.  Returns " cuda" if the plugin file exists, else "".  Does not load the plugin, which would

@@ -21,7 +21,7 @@ for cmd in "$train" "$step"; do
 	c=${cmd%% *}
 	# shellcheck disable=SC2086
 	{
-		complains 2 "^$c( step)?: .*unknown device 'tpu' \(expected cpu or cuda\)$" "$c: an unknown device" $cmd --device tpu
+		complains 2 "^$c( step)?: .*unknown device 'tpu' \(expected cpu, cuda or sim\)$" "$c: an unknown device" $cmd --device tpu
 		complains 2 "unknown device ''" "$c: no name" $cmd --device ""
 		VFM_PLUGIN_DIR=$PWD/none complains 3 "^$c( step)?: .*no plugin libvfm_cuda\.so in $PWD/none$" "$c: no plugin" $cmd --device cuda
 	}

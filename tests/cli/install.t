@@ -23,6 +23,11 @@ done
 for d in README.md ARCHITECTURE.md HACKING.md LICENSE; do
 	ok "$d" cmp "$TOP/$d" "root/usr/share/doc/vfm/$d"
 done
+for m in "$TOP"/share/machines/*.json; do
+	ok "${m##*/}" cmp "$m" "root/usr/share/vfm/machines/${m##*/}"
+done
+run env -u VFM_MACHINE_DIR root/usr/bin/vfm-bench launches -q --model dit-s --layers 1 --grid 1,4,4
+rc_is 0 "an installed command finds its machines"
 is "$(find root -type f ! -path 'root/usr/*')" "" "nothing outside of PREFIX"
 is "$(find root -type f -path '*/bin/*' ! -perm -111)" "" "commands may be run by all"
 done_testing

@@ -258,7 +258,9 @@ int run_rank(const struct vfm_config *c, const char *device, struct vfm_launch *
 	if (mesh_comm)
 		setenv("VFM_COMM", mesh_comm, 1);
 	TRY(vfm_comm_host_new(l, &opts, &host, err));
-	TRY_OUT(vfm_device_open_rank(&x.dev, device, l->local_rank, l->local_size, false, err));
+	TRY_OUT(vfm_device_open_rank(&x.dev, device,
+		&(struct vfm_device_opts){.local_rank = l->local_rank, .local_size = l->local_size, .size = l->size},
+		err));
 	on = (struct vfm_comm_dev_opts){.compute = x.dev.stream,
 		.transport = x.dev.plugin ? x.dev.plugin->transport : &shm_transport,
 		.host_memory = !x.dev.plugin};

@@ -1,0 +1,87 @@
+#include "step_opts.h"
+
+#include <string.h>
+
+#include "base/num.h"
+
+static int parse_grid(const char *text, int32_t out[3], struct vfm_err *err)
+{
+	char buf[64], *save = NULL, *part;
+	int64_t v;
+	int n = 0;
+
+	if (strlen(text) >= sizeof(buf))
+		return vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
+	strcpy(buf, text);
+	for (part = strtok_r(buf, ",", &save); part && n < 3; part = strtok_r(NULL, ",", &save)) {
+		TRY(vfm_parse_i64(part, 1, 4096, &v, err) < 0 ? vfm_err_context(err, "--grid") : 0);
+		out[n++] = (int32_t)v;
+	}
+	return n == 3 && !part ? 0 : vfm_fail(err, VFM_EUSAGE, "--grid: expected T,H,W, got '%s'", text);
+}
+
+static int read_step_config(const struct bench_step_opts *o, struct vfm_config *c, struct vfm_err *err)
+{
+	char set[64];
+
+	vfm_config_defaults(c);
+	c->train.ema_decay = 0;
+	TRY(vfm_model_preset(o->preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
+	if (o->hidden != VFM_UNSET) {
+		c->model.hidden = o->hidden;
+		c->model.ffn = 0;
+	}
+	if (o->layers != VFM_UNSET)
+		c->model.layers = o->layers;
+	if (o->heads != VFM_UNSET)
+		c->model.heads = o->heads;
+	if (o->text_dim != VFM_UNSET)
+		c->model.text_dim = o->text_dim;
+	snprintf(set, sizeof(set), "train.dtype=%s", o->dtype);
+	TRY(vfm_bench_set(c, set, err));
+	snprintf(set, sizeof(set), "train.recompute=%s", o->recompute);
+	TRY(vfm_bench_set(c, set, err));
+	for (int i = 0; i < o->sets.n; i++)
+		TRY(vfm_bench_set(c, o->sets.v[i], err));
+	return vfm_config_check(c, err);
+}
+
+int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm_bench_step *b, struct vfm_err *err)
+{
+	TRY(read_step_config(o, c, err));
+	vfm_strlist_release(&o->sets);
+	b->samples = o->samples;
+	b->text_len = o->text_len;
+	b->packs = o->packs;
+	TRY(parse_grid(o->grid, b->grid, err));
+	return vfm_bench_check(b, err);
+}
+
+static void begin_predicted_step(void *ctx, struct vfm_dev *dev)
+{
+	struct bench_predicted *p = ctx;
+
+	vfm_sim_clear(dev);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e);
+}
+
+void bench_predict(struct bench_predicted *p, struct vfm_bench_step *b)
+{
+	b->before = begin_predicted_step;
+	b->ctx = p;
+	b->warmup = 2;
+	b->steps = 1;
+	b->min_s = 0;
+}
+
+void bench_predict_end(struct bench_predicted *p, const struct vfm_dev *dev)
+{
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e) - p->s[e];
+}
+
+void bench_note_predicted(struct vfm_table *t, const char *machine)
+{
+	vfm_table_note(t, "predicted for the machine %s, not measured; vfm %s", machine, vfm_version());
+}

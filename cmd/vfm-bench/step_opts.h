@@ -1,0 +1,67 @@
+/* step_opts.h - the options that describe a training step on synthetic samples, for step and launches. */
+#ifndef CMD_STEP_OPTS_H
+#define CMD_STEP_OPTS_H
+
+#include "base/opt.h"
+#include "base/table.h"
+#include "sim/sim.h"
+#include "train/bench.h"
+
+struct bench_step_opts {
+	const char *preset, *grid, *dtype, *recompute;
+	int64_t hidden, layers, heads, text_dim, samples, text_len, packs;
+	struct vfm_strlist sets;
+	const char *machine; /* of --device sim */
+};
+
+#define BENCH_STEP_OPTS_INIT                                                                                           \
+	{                                                                                                              \
+		.preset = "dit-s", .grid = "4,16,16", .dtype = "fp32", .recompute = "none", .hidden = VFM_UNSET,       \
+		.layers = VFM_UNSET, .heads = VFM_UNSET, .text_dim = VFM_UNSET, .samples = 1, .text_len = 77,          \
+		.packs = 1, .machine = "h200"                                                                          \
+	}
+
+/* Rows of a struct vfm_opt table; `o` is a struct bench_step_opts *. */
+#define BENCH_STEP_OPTS(o)                                                                                             \
+	{VFM_OPT_STR, 0, "model", "PRESET", "dimensions to start from (dit-s)", &(o)->preset},                         \
+		{VFM_OPT_INT, 0, "hidden", "N", "override the width", &(o)->hidden},                                   \
+		{VFM_OPT_INT, 0, "layers", "N", "override the number of blocks", &(o)->layers},                        \
+		{VFM_OPT_INT, 0, "heads", "N", "override the number of heads", &(o)->heads},                           \
+		{VFM_OPT_INT, 0, "text-dim", "N", "override the features of a text row", &(o)->text_dim},              \
+		{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (77)", &(o)->text_len},                       \
+		{VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &(o)->samples},                              \
+		{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &(o)->grid},    \
+		{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &(o)->packs},                     \
+		{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &(o)->dtype},             \
+		{VFM_OPT_STR, 0, "recompute", "none|light|outputs|selective|full",                                     \
+			"what the backward recomputes (none)", &(o)->recompute},                                       \
+		{VFM_OPT_LIST, 0, "set", "KEY=VALUE",                                                                  \
+			"a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated",          \
+			&(o)->sets},                                                                                   \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "machine", "NAME|FILE", "machine to predict (h200; vfm-machine(5))", &(o)->machine     \
+	}
+
+/* The synopsis of these options. */
+#define BENCH_STEP_SYNOPSIS                                                                                            \
+	"[--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] [--text-len N] [--samples N] "          \
+	"[--grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute none|light|outputs|selective|full] "              \
+	"[--set KEY=VALUE ...] [--machine NAME|FILE]"
+
+/* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */
+int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm_bench_step *b, struct vfm_err *err);
+
+/* The last step on a simulated device: its seconds at the low, middle and high rates. */
+struct bench_predicted {
+	struct vfm_dev *dev;
+	double s[VFM_ESTIMATES];
+};
+/* Makes *b a step after two that it does not count: every step takes the same time.  The record of the device
+ * (sim/sim.h) then begins with it. */
+void bench_predict(struct bench_predicted *p, struct vfm_bench_step *b);
+/* Call this after vfm_bench_run. */
+void bench_predict_end(struct bench_predicted *p, const struct vfm_dev *dev);
+/* Adds the note of a table of predictions. */
+void bench_note_predicted(struct vfm_table *t, const char *machine);
+
+#endif

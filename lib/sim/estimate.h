@@ -1,0 +1,44 @@
+/* estimate.h - the kernels that a CUDA device launches for an op, and their time at the rates of a machine.
+ *
+ * GEMM           max(tiles in waves + exposed epilogue, bytes).  A tile of m x n results is computed by one
+ *                multiprocessor; the product lasts for ceil(tiles / multiprocessors) waves.  The rate of a
+ * multiprocessor follows from the measured square product, which has waves and an epilogue too.  The best of the
+ *                machine's tiles, and of splits along K, counts.
+ * attention      FLOPs at the rate of head dim and length, interpolated in 1 / tokens; bytes as a lower bound.
+ * all else       bytes at the bandwidth of the machine's kernels.
+ * operands in host memory   their bytes at the bandwidth of PCIe, if that takes longer.
+ */
+#ifndef VFM_SIM_ESTIMATE_H
+#define VFM_SIM_ESTIMATE_H
+
+#include "ops/ops.h"
+#include "sim/sim.h"
+
+struct vfm_sim_cost {
+	enum vfm_sim_class class;
+	int kernels;
+	double flops, bytes; /* of vfm_cost_X */
+	double work[VFM_ESTIMATES];
+};
+
+/* Returns the number of kernels.  The own kernels of lib/cuda are counted for operands at their alignment of 16 bytes
+ * (tests/ops/test_ops compares with the emulated kernels); GEMM and attention count the library's kernel, and ours
+ * around it. */
+int vfm_sim_kernels(enum vfm_op_id op, const void *args);
+enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
+
+/* pcie: bytes of operands in host memory, of the larger direction.  Returns VFM_EUSAGE if the machine lacks the rate.
+ */
+int vfm_sim_cost_of(const struct vfm_machine *m, enum vfm_op_id op, const void *args, double pcie,
+	struct vfm_sim_cost *out, struct vfm_err *err);
+
+/* A product [m,k] x [k,n]. */
+struct vfm_sim_product {
+	double m, n, k;
+	double bytes;   /* of all operands */
+	double results; /* bytes of results, of each once written and once read where it is added to */
+};
+double vfm_sim_gemm_s(
+	const struct vfm_machine *m, const struct vfm_rate *rate, const struct vfm_sim_product *p, enum vfm_estimate e);
+
+#endif

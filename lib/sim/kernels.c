@@ -1,0 +1,253 @@
+/* kernels.c - the kernels that lib/cuda launches for each op.  A change of a launch there changes this file;
+ * tests/ops/test_ops compares the two. */
+#include "sim/estimate.h"
+
+/* ---- GEMM: the product of the library, and our kernels around it (gemm.cu) ---- */
+
+/* Our kernels: the bias rounded to bf16, which the library requires where the result is bf16; sums of rows, in two
+ * steps along a transposed operand; an epilogue that the library lacks. */
+static int count_gemm(const struct vfm_gemm *a)
+{
+	bool f8 = a->a.dtype == VFM_F8E4M3 || a->a.dtype == VFM_F8E5M2;
+	bool silu = a->act == VFM_ACT_SILU || a->dact == VFM_ACT_SILU;
+	int64_t m = a->c.shape[0], n = a->c.shape[1], k = a->a.shape[a->trans_a ? 0 : 1];
+	int sums = !vfm_has(&a->a_rowsum) ? 0 : a->trans_a ? 2 : 1;
+
+	if (m == 0)
+		return 0;
+	if (k == 0)
+		return n && (!a->accumulate || vfm_has(&a->bias)) ? 1 : 0;
+	if (n == 0)
+		return sums;
+	if (silu)
+		return 2 + sums;
+	return 1 + sums + (vfm_has(&a->bias) && (a->c.dtype == VFM_BF16 || f8) ? 1 : 0);
+}
+
+/* Equal groups are one batch; others follow one another. */
+static int count_grouped(const struct vfm_grouped_gemm *a)
+{
+	bool wgrad = a->what == VFM_GROUPED_WGRAD, equal = a->groups->n > 1;
+	int own = (vfm_has(&a->bias) && a->c.dtype == VFM_BF16 ? 1 : 0) + (vfm_has(&a->a_colsum) ? 2 : 0), groups = 0;
+
+	for (int g = 0; g < a->groups->n; g++) {
+		equal = equal && vfm_seqs_len(a->groups, g) == vfm_seqs_len(a->groups, 0);
+		groups += wgrad || vfm_seqs_len(a->groups, g) > 0;
+	}
+	if (a->groups->total == 0 && !wgrad)
+		return 0;
+	return (equal ? 1 : groups) * (1 + own);
+}
+
+/* ---- attention: cuDNN's kernels, and the lists of a packed piece (attn.c) ---- */
+
+/* The lengths and batches that a plan is made for (attn_pack.h). */
+static bool is_planned(int64_t n, int64_t least, int64_t steps)
+{
+	int64_t octave = least;
+
+	while (2 * octave <= n)
+		octave *= 2;
+	return n >= least && n % (octave >= steps * least ? octave / steps : least) == 0;
+}
+
+static bool has_equal_samples(const struct vfm_seqs *q)
+{
+	for (int i = 1; i < q->n; i++)
+		if (vfm_seqs_len(q, i) != vfm_seqs_len(q, 0))
+			return false;
+	return true;
+}
+
+/* The backward of cuDNN has three kernels: dsum, the gradients, and the conversion of dq. */
+static int count_attention(const struct vfm_seqs *q, const struct vfm_seqs *k, bool backward)
+{
+	int main = backward ? 3 : 1;
+	bool fixed = has_equal_samples(q) && has_equal_samples(k);
+
+	if (q->total == 0 && (!backward || k->total == 0))
+		return 0;
+	fixed = fixed && (q->n & (q->n - 1)) == 0 && is_planned(q->max_len, 128, 4) && is_planned(k->max_len, 128, 4);
+	return fixed ? main : main + 1;
+}
+
+/* ---- our kernels ---- */
+
+/* As in kern.h: 16-byte vectors of 8 elements. */
+static bool is_wide(const struct vfm_tensor *t)
+{
+	bool ok = !vfm_has(t) || t->shape[t->ndim - 1] % 8 == 0;
+
+	for (int i = 0; i + 1 < t->ndim; i++)
+		ok = ok && t->stride[i] % 8 == 0;
+	return ok && (uintptr_t)t->data % 16 == 0;
+}
+
+static int count_norm_bwd(const struct vfm_norm_bwd *a)
+{
+	bool mod = vfm_has(&a->scale), rows = a->x.shape[0] > 0;
+	bool sums = mod ? vfm_has(&a->dscale) || vfm_has(&a->dshift) : vfm_has(&a->dweight) || vfm_has(&a->dbias);
+	bool wide = is_wide(&a->x) && is_wide(&a->dy) && is_wide(&a->dx) && is_wide(mod ? &a->scale : &a->weight) &&
+		a->x.shape[1] <= 6144 && !(a->dx_accumulate && a->dx.dtype != a->x.dtype);
+
+	return (rows ? wide || !sums ? 1 : 2 : 0) + (sums && (rows || mod) ? 1 : 0);
+}
+
+static int count_qk_bwd(const struct vfm_qk_norm_rope_bwd *a)
+{
+	bool sums = vfm_has(&a->dweight);
+	bool wide = is_wide(&a->dy) && is_wide(&a->dx) && (!vfm_has(&a->weight) || is_wide(&a->x)) &&
+		is_wide(&a->weight) && is_wide(&a->rope) && a->dy.shape[2] <= 256;
+
+	if (!vfm_numel(&a->dy))
+		return 0;
+	return wide || !sums ? 1 + sums : 3;
+}
+
+/* Passes of a radix sort with digits of 8 bits, three kernels each (sort.h). */
+static int count_sort(int64_t n, int64_t keys)
+{
+	int bits = 1;
+
+	while (keys >> bits)
+		bits++;
+	return n > 0 ? (bits + 7) / 8 * 3 : 0;
+}
+
+/* Sums of n rows into m by index: a sort, the bounds of the lists, and the sums, many rows for few lists in pieces. */
+static int count_row_sums(int64_t n, int64_t m, int64_t d)
+{
+	if (d == 0)
+		return 0;
+	return count_sort(n, m) + (m > 0 ? n > 64 && n / 32 > m ? 4 : 2 : 0);
+}
+
+static int64_t row_width(const struct vfm_tensor *t)
+{
+	return t->ndim == 3 ? t->shape[1] * t->shape[2] : t->shape[1];
+}
+
+static int count_embed3_bwd(const struct vfm_embed3_bwd *a)
+{
+	const struct vfm_tensor *table[] = {&a->dtable_t, &a->dtable_h, &a->dtable_w};
+	int n = 0;
+
+	for (int i = 0; i < 3; i++)
+		if (vfm_has(table[i]) && a->dy.shape[0] > 0)
+			n += count_row_sums(a->dy.shape[0], table[i]->shape[0], a->dy.shape[1]);
+	return n;
+}
+
+static int count_quant(const struct vfm_quant *a)
+{
+	bool rows = a->x.shape[0] > 0, cols = a->x.shape[1] > 0;
+	bool tiles = cols && (rows || (vfm_has(&a->yt) && a->yt.shape[1] > 0));
+
+	return (rows && cols ? 1 : 0) + 1 + (tiles ? 1 : 0) + (tiles && vfm_has(&a->colsum) ? 1 : 0);
+}
+
+static int count_moe_count(const struct vfm_moe_count *a)
+{
+	return vfm_numel(&a->count) == 0 ? 0 : vfm_numel(&a->expert) == 0 ? 2 : 3;
+}
+
+static int count_moe_sort(const struct vfm_moe_sort *a)
+{
+	int64_t n = a->key.shape[0];
+
+	return n == 0 && a->buckets == 0 ? 0 : count_sort(n, a->buckets) + 1;
+}
+
+/* One kernel if the tensor has elements. */
+static int one_for(const struct vfm_tensor *t)
+{
+	return vfm_numel(t) > 0;
+}
+
+/* Ops whose kernels depend on more than the size of one operand. */
+static int count_special(enum vfm_op_id op, const void *args)
+{
+	const struct vfm_attn *attn = args;
+	const struct vfm_attn_bwd *attn_bwd = args;
+	const struct vfm_mse *mse = args;
+	const struct vfm_moe_balance *balance = args;
+	const struct vfm_index_add *add = args;
+	const struct vfm_gate_bwd *gate_bwd = args;
+
+	switch (op) {
+	case VFM_OP_gemm:
+		return count_gemm(args);
+	case VFM_OP_grouped_gemm:
+		return count_grouped(args);
+	case VFM_OP_attn:
+		return count_attention(attn->seqs_q, attn->seqs_k, false);
+	case VFM_OP_attn_bwd:
+		return count_attention(attn_bwd->seqs_q, attn_bwd->seqs_k, true);
+	case VFM_OP_norm_bwd:
+		return count_norm_bwd(args);
+	case VFM_OP_gate_bwd:
+		return !one_for(&gate_bwd->dgate) ? 0 : 1 + one_for(&gate_bwd->dy);
+	case VFM_OP_qk_norm_rope_bwd:
+		return count_qk_bwd(args);
+	case VFM_OP_mse:
+		return (mse->pred.shape[0] > 0) + (mse->seqs->n > 0 ? 2 : 0);
+	case VFM_OP_moe_balance:
+		return (balance->score.shape[0] > 0) + (vfm_has(&balance->loss) && balance->seqs->n > 0 ? 2 : 0);
+	case VFM_OP_index_add:
+		return count_row_sums(add->x.shape[0], add->y.shape[0], row_width(&add->y));
+	case VFM_OP_embed3_bwd:
+		return count_embed3_bwd(args);
+	case VFM_OP_quant:
+		return count_quant(args);
+	case VFM_OP_moe_count:
+		return count_moe_count(args);
+	case VFM_OP_moe_sort:
+		return count_moe_sort(args);
+	default:
+		return -1;
+	}
+}
+
+int vfm_sim_kernels(enum vfm_op_id op, const void *args)
+{
+	int n = count_special(op, args);
+
+	if (n >= 0)
+		return n;
+	switch (op) {
+#define ONE(name, field, k)                                                                                            \
+	case VFM_OP_##name:                                                                                            \
+		return one_for(&((const struct vfm_##name *)args)->field) * (k);
+		ONE(norm, x, 1)
+		ONE(gate, x, 1)
+		ONE(add_row, x, 1)
+		ONE(add_row_bwd, dy, 2)
+		ONE(qk_norm_rope, x, 1)
+		ONE(unary, x, 1)
+		ONE(axpby, x, 1)
+		ONE(sum_parts, y, 1)
+		ONE(timestep, out, 1)
+		ONE(diffuse, input, 1)
+		ONE(adamw, v, 1)
+		ONE(split_master, x, 1)
+		ONE(sumsq, x, 2)
+		ONE(clip, sum, 1)
+		ONE(fill, x, 1)
+		ONE(index_select, y, 1)
+		ONE(index_dot, dot, 1)
+		ONE(attn_merge, lse, 1)
+		ONE(swiglu, y, 1)
+		ONE(swiglu_bwd, dx, 1)
+		ONE(embed3, out, 1)
+		ONE(softmax, y, 1)
+		ONE(softmax_bwd, dx, 1)
+		ONE(moe_topk_expert, index, 3)
+		ONE(moe_own, count, 2)
+		ONE(moe_topk_token, expert, 1)
+		ONE(moe_topk_token_bwd, dscore, 1)
+		ONE(amax_push, past, 1)
+#undef ONE
+	default:
+		return 1;
+	}
+}

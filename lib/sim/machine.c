@@ -1,0 +1,230 @@
+#include "sim/machine.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+enum { FILE_MAX = 1 << 20 };
+
+/* ---- values ---- */
+
+/* Returns the member `key` of o, an object of "value" and "source". */
+static int get_sourced(const json_t *o, const char *key, bool required, json_t **value, struct vfm_err *err)
+{
+	static const char *const keys[] = {"value", "source", NULL};
+	json_t *x = json_object_get(o, key);
+	const char *source = NULL;
+
+	*value = NULL;
+	if (!x && !required)
+		return 0;
+	if (!json_is_object(x))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object with the keys value and source", key);
+	TRY(vfm_json_only_keys(x, key, keys, err));
+	TRY(vfm_json_str(x, key, "source", true, &source, err));
+	if (!*source)
+		return vfm_fail(err, VFM_EUSAGE, "%s.source: is empty", key);
+	*value = json_object_get(x, "value");
+	if (!*value)
+		return vfm_fail(err, VFM_EUSAGE, "%s.value: is missing", key);
+	return 0;
+}
+
+/* Reads a number above 0, or three of them from the slower to the faster machine. */
+static int read_rate(const json_t *x, const char *where, bool falls, struct vfm_rate *out, struct vfm_err *err)
+{
+	bool list = json_is_array(x);
+
+	if (list && json_array_size(x) != VFM_ESTIMATES)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected a number, or the low, middle and high estimate", where);
+	for (size_t i = 0; i < VFM_ESTIMATES; i++) {
+		const json_t *one = list ? json_array_get(x, i) : x;
+
+		if (!json_is_number(one))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected a number", where);
+		out->v[i] = json_number_value(one);
+		if (!(out->v[i] >= 0 && out->v[i] <= 1e9))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected 0 to 1e9, got %g", where, out->v[i]);
+		if (!falls && out->v[i] < 1e-6)
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected at least 1e-6, got %g", where, out->v[i]);
+		if (i > 0 && (falls ? out->v[i] > out->v[i - 1] : out->v[i] < out->v[i - 1]))
+			return vfm_fail(err, VFM_EUSAGE,
+				"%s: expected estimates from the slowest to the fastest machine", where);
+	}
+	return 0;
+}
+
+static int get_rate(
+	const json_t *o, const char *key, bool required, bool falls, struct vfm_rate *out, struct vfm_err *err)
+{
+	json_t *x;
+
+	TRY(get_sourced(o, key, required, &x, err));
+	return x ? read_rate(x, key, falls, out, err) : 0;
+}
+
+static int get_count(const json_t *o, const char *key, int64_t min, int64_t max, int64_t *out, struct vfm_err *err)
+{
+	json_t *x;
+
+	TRY(get_sourced(o, key, true, &x, err));
+	return vfm_json_i64(json_object_get(o, key), key, "value", true, min, max, out, err);
+}
+
+/* ---- tables ---- */
+
+static int read_tiles(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+{
+	json_t *list, *row;
+	size_t i;
+
+	TRY(get_sourced(o, "gemm_tiles", true, &list, err));
+	if (!json_is_array(list) || json_array_size(list) < 1 || json_array_size(list) > VFM_MACHINE_TILES)
+		return vfm_fail(err, VFM_EUSAGE, "gemm_tiles.value: expected 1 to %d tiles", VFM_MACHINE_TILES);
+	json_array_foreach(list, i, row)
+	{
+		struct vfm_gemm_tile *t = &m->tile[m->n_tiles++];
+		double x[3] = {0};
+
+		for (size_t k = 0; k < 3; k++)
+			x[k] = json_number_value(json_array_get(row, k));
+		if (json_array_size(row) != 3 || !(x[0] >= 8 && x[0] <= 4096 && x[1] >= 8 && x[1] <= 4096) ||
+			x[0] != floor(x[0]) || x[1] != floor(x[1]) || !(x[2] > 0.01 && x[2] <= 1))
+			return vfm_fail(err, VFM_EUSAGE, "gemm_tiles.value[%zu]: expected [rows, columns, rate]", i);
+		*t = (struct vfm_gemm_tile){(int64_t)x[0], (int64_t)x[1], x[2]};
+	}
+	return 0;
+}
+
+static int read_attention(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+{
+	static const char *const keys[] = {"head_dim", "tokens", "forward", "backward", "source", NULL};
+	json_t *list = json_object_get(o, "attention"), *row;
+	const char *source;
+	char where[64];
+	size_t i;
+
+	if (!json_is_array(list) || json_array_size(list) < 2 || json_array_size(list) > VFM_MACHINE_ATTN)
+		return vfm_fail(err, VFM_EUSAGE, "attention: expected 2 to %d rows", VFM_MACHINE_ATTN);
+	json_array_foreach(list, i, row)
+	{
+		struct vfm_attn_rate *a = &m->attn[m->n_attn], *last = a - 1;
+
+		snprintf(where, sizeof(where), "attention[%zu]", i);
+		if (!json_is_object(row))
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+		TRY(vfm_json_only_keys(row, where, keys, err));
+		TRY(vfm_json_str(row, where, "source", true, &source, err));
+		TRY(vfm_json_i64(row, where, "head_dim", true, 8, 1024, &a->head_dim, err));
+		TRY(vfm_json_i64(row, where, "tokens", true, 1, 1 << 30, &a->tokens, err));
+		snprintf(where, sizeof(where), "attention[%zu].forward", i);
+		TRY(read_rate(json_object_get(row, "forward"), where, false, &a->forward, err));
+		snprintf(where, sizeof(where), "attention[%zu].backward", i);
+		TRY(read_rate(json_object_get(row, "backward"), where, false, &a->backward, err));
+		if (i > 0 &&
+			(a->head_dim < last->head_dim || (a->head_dim == last->head_dim && a->tokens <= last->tokens)))
+			return vfm_fail(err, VFM_EUSAGE, "attention[%zu]: rows ascend by head_dim, then by tokens", i);
+		m->n_attn++;
+	}
+	return 0;
+}
+
+/* ---- the file ---- */
+
+static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
+{
+	static const char *const keys[] = {"v", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
+		"gemm_bf16_tflops", "gemm_f32_tflops", "gemm_fp8_tflops", "gemm_tiles", "gemm_epilogue", "copy_gb_s",
+		"kernel_of_copy", "attention", "gap_us", "graph_gap_us", "pcie_gb_s", NULL};
+	const char *name;
+	int64_t v;
+
+	if (!json_is_object(o))
+		return vfm_fail(err, VFM_EUSAGE, "expected an object");
+	TRY(vfm_json_only_keys(o, "", keys, err));
+	TRY(vfm_json_i64(o, "", "v", true, 1, 1, &v, err));
+	TRY(vfm_json_str(o, "", "name", true, &name, err));
+	if (!*name || strlen(name) >= sizeof(m->name))
+		return vfm_fail(err, VFM_EUSAGE, "name: expected 1 to %zu bytes", sizeof(m->name) - 1);
+	strcpy(m->name, name);
+	TRY(get_count(o, "capacity_bytes", 1 << 20, INT64_C(1) << 50, &m->capacity, err));
+	TRY(get_count(o, "context_bytes", 0, m->capacity / 2, &m->context, err));
+	TRY(get_count(o, "sms", 1, 1 << 16, &m->sms, err));
+	TRY(get_count(o, "gemm_size", 128, 1 << 20, &m->gemm_size, err));
+	TRY(get_rate(o, "gemm_bf16_tflops", true, false, &m->gemm_bf16, err));
+	TRY(get_rate(o, "gemm_f32_tflops", true, false, &m->gemm_f32, err));
+	TRY(get_rate(o, "gemm_fp8_tflops", false, false, &m->gemm_f8, err));
+	TRY(read_tiles(o, m, err));
+	TRY(get_rate(o, "gemm_epilogue", true, true, &m->epilogue, err));
+	if (m->epilogue.v[VFM_LOW] > 1)
+		return vfm_fail(err, VFM_EUSAGE, "gemm_epilogue.value: expected at most 1");
+	TRY(get_rate(o, "copy_gb_s", true, false, &m->copy, err));
+	TRY(get_rate(o, "kernel_of_copy", true, false, &m->kernel, err));
+	TRY(read_attention(o, m, err));
+	TRY(get_rate(o, "gap_us", true, true, &m->gap, err));
+	TRY(get_rate(o, "graph_gap_us", true, true, &m->graph_gap, err));
+	return get_rate(o, "pcie_gb_s", true, false, &m->pcie, err);
+}
+
+static int read_json(struct vfm_machine *m, json_t *o, const char *what, struct vfm_err *err)
+{
+	int rc;
+
+	*m = (struct vfm_machine){0};
+	if (!o)
+		return err ? err->code : VFM_EUSAGE;
+	rc = read_machine(o, m, err);
+	json_decref(o);
+	return rc < 0 ? vfm_err_context(err, "%s", what) : 0;
+}
+
+int vfm_machine_parse(struct vfm_machine *m, const char *text, size_t len, const char *what, struct vfm_err *err)
+{
+	return read_json(m, vfm_json_parse(text, len, what, err), what, err);
+}
+
+/* Returns the path of the machine `name`, allocated; NULL with the searched folders in err. */
+static char *find_machine(const char *name, struct vfm_err *err)
+{
+	static const char *const below[] = {"../share/vfm/machines", "../../share/machines"};
+	const char *given = getenv("VFM_MACHINE_DIR");
+	char exe[PATH_MAX], *slash, *path;
+	ssize_t n;
+
+	if (strchr(name, '/') || strchr(name, '.'))
+		return vfm_strdup(name);
+	if (given && *given)
+		return vfm_strfmt("%s/%s.json", given, name);
+	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = '\0';
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = '\0';
+	for (size_t i = 0; slash && i < sizeof(below) / sizeof(*below); i++) {
+		path = vfm_strfmt("%s/%s/%s.json", exe, below[i], name);
+		if (access(path, F_OK) == 0)
+			return path;
+		free(path);
+	}
+	vfm_fail(err, VFM_EUSAGE,
+		"no machine '%s': there is no %s.json in %s/%s or %s/%s (a path, or VFM_MACHINE_DIR?)", name, name, exe,
+		below[0], exe, below[1]);
+	return NULL;
+}
+
+int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err)
+{
+	char *path = find_machine(name, err);
+	int rc;
+
+	if (!path)
+		return VFM_EUSAGE;
+	rc = read_json(m, vfm_json_load(path, FILE_MAX, err), path, err);
+	free(path);
+	return rc;
+}

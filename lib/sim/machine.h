@@ -1,0 +1,57 @@
+/* machine.h - the rates of a machine with one GPU, read from a JSON file (vfm-machine(5)).
+ *
+ * Each rate has three values: a low and a high estimate and one between them.  Low is the slower machine: lower rates,
+ * longer gaps.  Peaks of data sheets are not here (spec/hw.h); `name` finds them.
+ */
+#ifndef VFM_SIM_MACHINE_H
+#define VFM_SIM_MACHINE_H
+
+#include "base/err.h"
+#include "spec/dtype.h"
+
+enum vfm_estimate { VFM_LOW, VFM_MID, VFM_HIGH, VFM_ESTIMATES };
+
+struct vfm_rate {
+	double v[VFM_ESTIMATES];
+};
+
+enum { VFM_MACHINE_TILES = 8, VFM_MACHINE_ATTN = 32 };
+
+struct vfm_machine {
+	char name[64];             /* of the device, as its driver reports it */
+	int64_t capacity;          /* bytes of device memory */
+	int64_t context;           /* bytes of it that the driver and the libraries hold */
+	int64_t sms;               /* multiprocessors */
+	struct vfm_rate gemm_bf16; /* TFLOP/s of the product of two square matrices of gemm_size */
+	struct vfm_rate gemm_f32;  /* the same in f32 */
+	struct vfm_rate gemm_f8;   /* the same in fp8; zeros: unknown */
+	int64_t gemm_size;
+	struct vfm_gemm_tile {
+		int64_t m, n;
+		double rate; /* of a multiprocessor, as a fraction of its rate with the best tile */
+	} tile[VFM_MACHINE_TILES];
+	int n_tiles;
+	/* the part of a product's results, written and read back, that no other work overlaps: 0 to 1; low is 1 or near
+	 */
+	struct vfm_rate epilogue;
+	struct vfm_rate copy;   /* GB/s of device memory, bytes read + written */
+	struct vfm_rate kernel; /* bandwidth of a memory-bound kernel as a fraction of copy */
+	/* ascending head_dim, then ascending tokens */
+	struct vfm_attn_rate {
+		int64_t head_dim, tokens;
+		struct vfm_rate forward, backward; /* TFLOP/s; a backward counts 2.5 forwards */
+	} attn[VFM_MACHINE_ATTN];
+	int n_attn;
+	struct vfm_rate gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
+	struct vfm_rate pcie;           /* GB/s between device and pinned host memory, each direction */
+};
+
+/* Reads a machine.  `name` with a slash or a dot is a path; other names are NAME.json in $VFM_MACHINE_DIR, else in the
+ * machines of this installation: share/vfm/machines or share/machines beside the folder of the command.  Returns
+ * VFM_EUSAGE, naming the file and the key, if the file does not follow vfm-machine(5), VFM_EENV if it cannot be read.
+ */
+int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err);
+/* The same from a text; `what` names it in errors. */
+int vfm_machine_parse(struct vfm_machine *m, const char *text, size_t len, const char *what, struct vfm_err *err);
+
+#endif

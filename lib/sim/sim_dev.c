@@ -1,0 +1,673 @@
+#include "sim/sim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "dev/holders.h"
+#include "dev/mapped.h"
+#include "dev/staging.h"
+#include "ops/cases.h"
+#include "sim/estimate.h"
+
+/* The zones and chunks of the CUDA device's pool (cuda_mem.c). */
+enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, LARGE_CHUNK = 32 << 20 };
+enum { ARG_MAX_BYTES = 256, KNOWN_MAX = 4096, HOST_SMALL = 1 << 16 };
+
+struct clock {
+	double s[VFM_ESTIMATES];
+};
+
+struct sim_stream {
+	struct vfm_stream s; /* first */
+	int number;          /* 0: the compute stream */
+	struct clock now;
+};
+
+struct vfm_event {
+	struct sim *dev;
+	struct clock at;
+};
+
+/* The contents of a small array on the device. */
+struct known {
+	char *at;
+	size_t bytes;
+	char data[];
+};
+
+struct texts { /* strings by contents; a table of open addresses */
+	char **v;
+	size_t n, cap;
+};
+
+struct sim {
+	struct vfm_dev dev; /* first */
+	struct vfm_machine machine;
+	char *base; /* of the addresses of the device; unreadable */
+	size_t reserved;
+	uint64_t zone_at[ZONES]; /* offset of each zone */
+	struct vfm_mapped mapped;
+	struct vfm_holders holders;
+	struct vfm_ranges pinned;
+	struct known **known;
+	size_t n_known, cap_known;
+	struct clock host;
+	bool graph; /* a capture is in progress */
+	int streams;
+	struct vfm_sim_launch *launch;
+	size_t n, cap;
+	struct texts texts;
+	/* at the begin of the capture */
+	size_t graph_n;
+	struct clock graph_now;
+};
+
+static struct sim *sim_of(const struct vfm_dev *d)
+{
+	return (struct sim *)d;
+}
+
+static struct sim_stream *sim_stream_of(struct vfm_stream *s)
+{
+	return (struct sim_stream *)s;
+}
+
+/* ---- texts ---- */
+
+static char **text_slot(const struct texts *t, const char *s)
+{
+	size_t i = vfm_fnv64(s, strlen(s)) & (t->cap - 1);
+
+	while (t->v[i] && strcmp(t->v[i], s) != 0)
+		i = (i + 1) & (t->cap - 1);
+	return &t->v[i];
+}
+
+/* Returns the one copy of s. */
+static const char *intern(struct texts *t, const char *s)
+{
+	struct texts wide = {.cap = t->cap ? 2 * t->cap : 64, .n = t->n};
+	char **slot;
+
+	if (2 * (t->n + 1) > t->cap) {
+		wide.v = vfm_calloc(wide.cap, sizeof(*wide.v));
+		for (size_t i = 0; i < t->cap; i++)
+			if (t->v[i])
+				*text_slot(&wide, t->v[i]) = t->v[i];
+		free(t->v);
+		*t = wide;
+	}
+	slot = text_slot(t, s);
+	if (!*slot) {
+		*slot = vfm_strdup(s);
+		t->n++;
+	}
+	return *slot;
+}
+
+/* ---- the record ---- */
+
+static void add_launch(struct sim_stream *s, const struct vfm_sim_launch *x)
+{
+	struct sim *d = sim_of(s->s.dev);
+	const struct vfm_rate *gap = d->graph ? &d->machine.graph_gap : &d->machine.gap;
+	struct vfm_sim_launch *l;
+
+	vfm_grow(&d->launch, &d->cap, d->n + 1, sizeof(*d->launch));
+	l = &d->launch[d->n++];
+	*l = *x;
+	l->stream = s->number;
+	l->graph = d->graph && s->number == 0;
+	for (int e = 0; e < VFM_ESTIMATES; e++) {
+		l->gap[e] = l->kernels * gap->v[e] * 1e-6;
+		l->begin[e] = fmax(s->now.s[e], d->host.s[e]);
+		s->now.s[e] = l->begin[e] + l->gap[e] + l->work[e];
+	}
+}
+
+/* "[8192,4096] x:bf16 y:bf16": the shape of the first operand, and of others that it does not determine for products.
+ */
+static const char *describe_operands(struct sim *d, enum vfm_op_id op, const void *args)
+{
+	const struct vfm_operand *o = vfm_op_infos[op].operands;
+	const struct vfm_gemm *g = args;
+	const struct vfm_attn *a = args;
+	struct vfm_buf b = {0};
+	const char *text;
+
+	if (op == VFM_OP_gemm)
+		vfm_buf_addf(&b, "[%lld,%lld,%lld]%s", (long long)g->c.shape[0], (long long)g->c.shape[1],
+			(long long)g->a.shape[g->trans_a ? 0 : 1], g->accumulate ? " +=" : "");
+	for (int i = 0; o->name && op != VFM_OP_gemm && i < vfm_operand_of((void *)args, o)->ndim; i++)
+		vfm_buf_addf(&b, "%s%lld", i ? "," : "[", (long long)vfm_operand_of((void *)args, o)->shape[i]);
+	if (op != VFM_OP_gemm)
+		vfm_buf_adds(&b, b.len ? "]" : "[]");
+	if (op == VFM_OP_attn || op == VFM_OP_attn_bwd) /* both begin with q, k */
+		vfm_buf_addf(&b, " keys %lld", (long long)a->k.shape[0]);
+	for (; o->name; o++) {
+		const struct vfm_tensor *t = vfm_operand_of((void *)args, o);
+
+		if (vfm_has(t))
+			vfm_buf_addf(&b, " %s:%s", o->name, vfm_dtype_name(t->dtype));
+	}
+	text = intern(&d->texts, b.data);
+	vfm_buf_release(&b);
+	return text;
+}
+
+/* Returns the bytes of operands in pinned host memory, of the larger direction. */
+static double count_pcie(const struct sim *d, enum vfm_op_id op, const void *args)
+{
+	double in = 0, out = 0;
+
+	for (const struct vfm_operand *o = vfm_op_infos[op].operands; d->pinned.n > 0 && o->name; o++) {
+		const struct vfm_tensor *t = vfm_operand_of((void *)args, o);
+
+		if (!vfm_has(t) || !vfm_ranges_hold(&d->pinned, t->data, vfm_nbytes(t)))
+			continue;
+		in += o->role != VFM_OUT ? (double)vfm_nbytes(t) : 0;
+		out += o->role != VFM_IN ? (double)vfm_nbytes(t) : 0;
+	}
+	return fmax(in, out);
+}
+
+/* ---- known contents ---- */
+
+static bool on_device(const struct sim *d, const void *p)
+{
+	return (const char *)p >= d->base && (const char *)p < d->base + d->reserved;
+}
+
+static void forget_contents(struct sim *d, const void *p, size_t bytes)
+{
+	const char *at = p;
+
+	for (size_t i = 0; i < d->n_known;) {
+		struct known *k = d->known[i];
+
+		if (k->at < at + bytes && at < k->at + k->bytes) {
+			free(k);
+			d->known[i] = d->known[--d->n_known];
+		} else {
+			i++;
+		}
+	}
+}
+
+static void know(struct sim *d, void *p, const void *data, size_t bytes)
+{
+	struct known *k;
+
+	forget_contents(d, p, bytes);
+	if (bytes == 0 || bytes > KNOWN_MAX)
+		return;
+	k = vfm_malloc(sizeof(*k) + bytes);
+	k->at = p;
+	k->bytes = bytes;
+	memcpy(k->data, data, bytes);
+	vfm_grow(&d->known, &d->cap_known, d->n_known + 1, sizeof(struct known *));
+	d->known[d->n_known++] = k;
+}
+
+/* Copies what is known of device memory to the host; all else is zero. */
+static void read_known(const struct sim *d, void *host, const char *at, size_t bytes)
+{
+	memset(host, 0, bytes);
+	for (size_t i = 0; i < d->n_known; i++) {
+		const struct known *k = d->known[i];
+		const char *lo = k->at > at ? k->at : at,
+			   *end = k->at + k->bytes < at + bytes ? k->at + k->bytes : at + bytes;
+
+		if (lo < end)
+			memcpy((char *)host + (lo - at), k->data + (lo - k->at), (size_t)(end - lo));
+	}
+}
+
+/* Distributes n rows over all entries of count [E] i32. */
+static void know_balanced(struct sim *d, const struct vfm_tensor *count, int64_t n)
+{
+	int64_t E = vfm_numel(count);
+	int32_t *x = vfm_calloc((size_t)E + 1, sizeof(*x));
+
+	for (int64_t i = 0; i < E; i++)
+		x[i] = (int32_t)(n / E + (i < n % E));
+	know(d, count->data, x, (size_t)E * sizeof(*x));
+	free(x);
+}
+
+static void know_counts(struct sim *d, enum vfm_op_id op, const void *args)
+{
+	const struct vfm_moe_sort *sort = args;
+	const struct vfm_moe_own *own = args;
+
+	if (op == VFM_OP_moe_sort)
+		know_balanced(d, &sort->count, sort->key.shape[0]);
+	else if (op == VFM_OP_moe_own)
+		know_balanced(d, &own->count, vfm_numel(&own->row));
+}
+
+/* ---- ops ---- */
+
+static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *args, struct vfm_err *err)
+{
+	struct sim_stream *s = sim_stream_of(stream);
+	struct sim *d = sim_of(stream->dev);
+	struct vfm_sim_cost cost;
+	struct vfm_sim_launch l;
+
+	TRY(vfm_sim_cost_of(&d->machine, op, args, count_pcie(d, op, args), &cost, err));
+	l = (struct vfm_sim_launch){.class = cost.class,
+		.op = vfm_op_infos[op].name,
+		.shape = describe_operands(d, op, args),
+		.kernels = cost.kernels,
+		.flops = cost.flops,
+		.bytes = cost.bytes};
+	memcpy(l.work, cost.work, sizeof(l.work));
+	know_counts(d, op, args);
+	add_launch(s, &l);
+	return 0;
+}
+
+#define X(name)                                                                                                        \
+	static int sim_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)                   \
+	{                                                                                                              \
+		return record_op(s, VFM_OP_##name, a, err);                                                            \
+	}
+VFM_OP_LIST(X)
+#undef X
+
+static const struct vfm_ops sim_ops = {
+#define X(name) .name = sim_##name,
+	VFM_OP_LIST(X)
+#undef X
+};
+
+/* ---- memory ---- */
+
+static int map_simulated(void *ctx, int zone, uint64_t i, struct vfm_err *err)
+{
+	struct sim *d = ctx;
+
+	(void)i, (void)err;
+	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->machine.capacity - d->machine.context))
+		return VFM_MAPPED_FULL;
+	return 0;
+}
+
+static int unmap_simulated(void *ctx, int zone, uint64_t i)
+{
+	(void)ctx, (void)zone, (void)i;
+	return 0;
+}
+
+static int drain_device(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+static const struct vfm_mapped_table mapping = {map_simulated, unmap_simulated, drain_device};
+
+static void report_full(struct sim *d, size_t bytes, const char *what, struct vfm_err *err)
+{
+	char text[VFM_ERR_MAX];
+
+	vfm_oom_sentence(&(struct vfm_oom){.device = d->dev.name,
+				 .what = what,
+				 .bytes = bytes,
+				 .in_use = (uint64_t)d->dev.mem_now,
+				 .total = (uint64_t)d->dev.mem_total,
+				 .others = (uint64_t)d->machine.context,
+				 .holders = &d->holders,
+				 .oom_hints = &d->dev.oom_hints},
+		text, sizeof(text));
+	vfm_fail(err, VFM_EENV, "%s", text);
+}
+
+static void *sim_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
+{
+	struct sim *d = sim_of(s->dev);
+	int zone = bytes >= SMALL_BELOW ? LARGE : SMALL, rc = VFM_MAPPED_FULL;
+	uint32_t tag = vfm_holders_add(&d->holders, what, 0);
+	uint64_t at = 0;
+
+	if (bytes <= d->reserved)
+		rc = vfm_mapped_take(&d->mapped, zone, bytes, tag, &at, err);
+	d->dev.mem_reserved = (int64_t)d->mapped.bytes;
+	d->dev.mem_compactions = d->mapped.compactions;
+	if (rc == VFM_MAPPED_FULL)
+		report_full(d, bytes, what, err);
+	if (rc != 0)
+		return NULL;
+	d->holders.v[tag].bytes += bytes;
+	return d->base + d->zone_at[zone] + at;
+}
+
+static void sim_free(struct vfm_stream *s, void *p, size_t bytes)
+{
+	struct sim *d = sim_of(s->dev);
+	uint64_t at = (uint64_t)((char *)p - d->base);
+	int zone = at >= d->zone_at[LARGE] ? LARGE : SMALL;
+	uint32_t tag = 0;
+
+	if (!on_device(d, p) || !vfm_mapped_give(&d->mapped, zone, at - d->zone_at[zone], &tag)) {
+		fprintf(stderr, "simulated memory %p (%zu bytes) is freed that was not allocated\n", p, bytes);
+		abort();
+	}
+	vfm_holders_sub(&d->holders, tag, bytes);
+	forget_contents(d, p, bytes);
+}
+
+/* Large memory gets its pages when the host writes to it. */
+static void *sim_alloc_host(struct vfm_dev *dev, size_t bytes, const char *what, struct vfm_err *err)
+{
+	void *p = bytes < HOST_SMALL
+		? vfm_big_alloc(bytes, what, err)
+		: mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED) {
+		vfm_fail_errno(err, VFM_EENV, "no addresses for %s (%zu bytes)", what, bytes);
+		return NULL;
+	}
+	if (p)
+		vfm_ranges_add(&sim_of(dev)->pinned, p, bytes);
+	return p;
+}
+
+static void sim_free_host(struct vfm_dev *dev, void *p, size_t bytes)
+{
+	if (!p)
+		return;
+	vfm_ranges_remove(&sim_of(dev)->pinned, p);
+	if (bytes < HOST_SMALL)
+		vfm_big_free(p, bytes);
+	else
+		munmap(p, bytes);
+}
+
+/* ---- copies ---- */
+
+static void record_copy(struct vfm_stream *s, const char *op, bool transfer, double moved)
+{
+	struct sim *d = sim_of(s->dev);
+	const struct vfm_machine *m = &d->machine;
+	struct vfm_sim_launch l = {.class = transfer ? VFM_SIM_TRANSFER : VFM_SIM_MEMORY,
+		.op = op,
+		.kernels = transfer ? 0 : 1,
+		.bytes = moved};
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.0f bytes", moved);
+	l.shape = intern(&d->texts, text);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		l.work[e] = moved / ((transfer ? m->pcie.v[e] : m->copy.v[e]) * 1e9);
+	if (moved > 0)
+		add_launch(sim_stream_of(s), &l);
+}
+
+static int sim_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err)
+{
+	struct sim *d = sim_of(s->dev);
+	bool within = on_device(d, host);
+
+	(void)err;
+	record_copy(s, within ? "copy" : "to_device", !within, (double)bytes * (within ? 2 : 1));
+	if (on_device(d, dst) && !within)
+		know(d, dst, host, bytes);
+	else if (on_device(d, dst))
+		forget_contents(d, dst, bytes);
+	return 0;
+}
+
+static int sim_to_host(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err)
+{
+	struct sim *d = sim_of(s->dev);
+	bool within = on_device(d, host);
+
+	(void)err;
+	record_copy(s, within ? "copy" : "to_host", !within, (double)bytes * (within ? 2 : 1));
+	if (within)
+		forget_contents(d, host, bytes);
+	else if (bytes < HOST_SMALL || !vfm_ranges_hold(&d->pinned, host, bytes))
+		read_known(d, host, src, bytes);
+	return 0;
+}
+
+static int sim_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err)
+{
+	(void)err;
+	record_copy(s, "zero", false, (double)bytes);
+	if (on_device(sim_of(s->dev), dst))
+		forget_contents(sim_of(s->dev), dst, bytes);
+	return 0;
+}
+
+/* ---- streams and events ---- */
+
+static void advance(struct clock *c, const struct clock *to)
+{
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		c->s[e] = fmax(c->s[e], to->s[e]);
+}
+
+static struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct vfm_err *err)
+{
+	struct sim_stream *s = vfm_calloc(1, sizeof(*s));
+
+	(void)err;
+	s->s.dev = dev;
+	s->number = async ? ++sim_of(dev)->streams : 0;
+	return &s->s;
+}
+
+static void sim_stream_free(struct vfm_stream *s)
+{
+	free(s);
+}
+
+static int sim_stream_sync(struct vfm_stream *s, struct vfm_err *err)
+{
+	advance(&sim_of(s->dev)->host, &sim_stream_of(s)->now);
+	return vfm_dev_check(s->dev, err);
+}
+
+static int sim_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
+	struct vfm_err *err)
+{
+	_Alignas(16) char copy[ARG_MAX_BYTES];
+
+	(void)s;
+	if (bytes > sizeof(copy))
+		return vfm_fail(err, VFM_EUSAGE, "internal: a stream call with an argument of %zu bytes", bytes);
+	if (bytes)
+		memcpy(copy, arg, bytes);
+	return fn(copy, err);
+}
+
+static struct vfm_event *sim_event_new(struct vfm_dev *dev, struct vfm_err *err)
+{
+	struct vfm_event *e = vfm_calloc(1, sizeof(*e));
+
+	(void)err;
+	e->dev = sim_of(dev);
+	return e;
+}
+
+static void sim_event_free(struct vfm_event *e)
+{
+	free(e);
+}
+
+static int sim_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)err;
+	e->at = sim_stream_of(s)->now;
+	return 0;
+}
+
+static int sim_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err)
+{
+	(void)err;
+	advance(&sim_stream_of(s)->now, &e->at);
+	return 0;
+}
+
+static int sim_event_sync(struct vfm_event *e, struct vfm_err *err)
+{
+	advance(&e->dev->host, &e->at);
+	return vfm_dev_check(&e->dev->dev, err);
+}
+
+/* The host polls for work that it need not wait for. */
+static bool sim_event_passed(struct vfm_event *e)
+{
+	(void)e;
+	return true;
+}
+
+static int sim_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err)
+{
+	(void)err;
+	*s = b->at.s[VFM_MID] - a->at.s[VFM_MID];
+	return 0;
+}
+
+/* ---- graphs: captured work is recorded at once, and forgotten if the capture fails ---- */
+
+static int sim_graph_begin(struct vfm_stream *s, struct vfm_err *err)
+{
+	struct sim *d = sim_of(s->dev);
+
+	if (d->graph || sim_stream_of(s)->number != 0)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a capture not on the compute stream, or nested");
+	d->graph = true;
+	d->graph_n = d->n;
+	d->graph_now = sim_stream_of(s)->now;
+	return 0;
+}
+
+static int sim_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err)
+{
+	struct sim *d = sim_of(s->dev);
+
+	if (!d->graph)
+		return vfm_fail(err, VFM_EUSAGE, "internal: the end of a capture that has not begun");
+	d->graph = false;
+	if (run)
+		return 0;
+	d->n = d->graph_n;
+	sim_stream_of(s)->now = d->graph_now;
+	return 0;
+}
+
+/* ---- the device ---- */
+
+static double sim_now(struct vfm_dev *d)
+{
+	return sim_of(d)->host.s[VFM_MID];
+}
+
+static void sim_dev_free(struct vfm_dev *dev)
+{
+	struct sim *d = sim_of(dev);
+
+	if (!d)
+		return;
+	vfm_mapped_release(&d->mapped);
+	vfm_holders_release(&d->holders);
+	vfm_ranges_release(&d->pinned);
+	for (size_t i = 0; i < d->n_known; i++)
+		free(d->known[i]);
+	free(d->known);
+	for (size_t i = 0; i < d->texts.cap; i++)
+		free(d->texts.v[i]);
+	free(d->texts.v);
+	free(d->launch);
+	munmap(d->base, d->reserved);
+	free(d);
+}
+
+static const struct vfm_dev_table sim_table = {
+	.name = "sim",
+	.ops = &sim_ops,
+	.alloc = sim_alloc,
+	.free = sim_free,
+	.alloc_host = sim_alloc_host,
+	.free_host = sim_free_host,
+	.to_device = sim_to_device,
+	.to_host = sim_to_host,
+	.zero = sim_zero,
+	.stream_new = sim_stream_new,
+	.stream_free = sim_stream_free,
+	.stream_sync = sim_stream_sync,
+	.host_call = sim_host_call,
+	.event_new = sim_event_new,
+	.event_new_timed = sim_event_new,
+	.event_free = sim_event_free,
+	.event_record = sim_event_record,
+	.event_wait = sim_event_wait,
+	.event_sync = sim_event_sync,
+	.event_passed = sim_event_passed,
+	.event_elapsed = sim_event_elapsed,
+	.graph_begin = sim_graph_begin,
+	.graph_end = sim_graph_end,
+	.now = sim_now,
+	.dev_free = sim_dev_free,
+};
+
+/* The zone of large allocations has twice the addresses, as in the pool of the CUDA device. */
+static void add_zones(struct sim *d)
+{
+	uint64_t large = ((uint64_t)d->machine.capacity + LARGE_CHUNK - 1) / LARGE_CHUNK * LARGE_CHUNK;
+
+	vfm_mapped_init(&d->mapped, &mapping, d);
+	vfm_mapped_zone(&d->mapped, large, SMALL_CHUNK, 512);
+	vfm_mapped_zone(&d->mapped, 2 * large, LARGE_CHUNK, 64 << 10);
+	d->zone_at[LARGE] = large;
+	d->reserved = (size_t)(3 * large);
+}
+
+struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_err *err)
+{
+	struct sim *d = vfm_calloc(1, sizeof(*d));
+
+	d->machine = *m;
+	add_zones(d);
+	d->base = mmap(NULL, d->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (d->base == MAP_FAILED) {
+		vfm_fail_errno(err, VFM_EENV, "no %zu bytes of addresses for the memory of the machine '%s'",
+			d->reserved, m->name);
+		vfm_mapped_release(&d->mapped);
+		free(d);
+		return NULL;
+	}
+	d->dev.t = &sim_table;
+	d->dev.async = true;
+	d->dev.mem_total = m->capacity;
+	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
+	snprintf(d->dev.descr, sizeof(d->dev.descr), "simulated: no data, times at the rates of the machine");
+	return &d->dev;
+}
+
+const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *dev, size_t *n)
+{
+	const struct sim *d = sim_of(dev);
+
+	*n = d->n;
+	return d->launch;
+}
+
+void vfm_sim_clear(struct vfm_dev *dev)
+{
+	sim_of(dev)->n = 0;
+}
+
+double vfm_sim_time(const struct vfm_dev *dev, enum vfm_estimate e)
+{
+	return sim_of(dev)->host.s[e];
+}

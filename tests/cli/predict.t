@@ -1,0 +1,49 @@
+#!/bin/bash
+# vfm-bench step --device sim and launches: predictions of a training step.
+. "${0%/*}/lib.sh"
+
+tiny=(--model dit-s --layers 3 --hidden 64 --heads 2 --grid 2,4,4 --text-len 8 --packs 2 --dtype bf16)
+run vfm-bench step -q --device sim "${tiny[@]}" -o jsonl
+rc_is 0 "a predicted step"
+row=$out
+is "$(jq -r '"\(.how) \(.threads) \(.host_ms) \(.ahead_ms) \(.min_ms < .step_ms and .step_ms < .max_ms) \(.mfu > 0) \(.mem_gib > 0)"' <<<"$out")" \
+	"predicted null null null true true true" "is marked, and has no figures of this host"
+run vfm-bench step -q --device sim "${tiny[@]}" -o jsonl
+is "$out" "$row" "and is the same each time"
+run vfm-bench step -q "${tiny[@]}" --steps 1 --seconds 0 -o jsonl
+is "$(jq -r .how <<<"$out")" measured "a step on the CPU is measured"
+is "$(jq .mem_gib <<<"$out")" "$(jq .mem_gib <<<"$row")" "with the same peak of memory"
+
+run vfm-bench launches -q "${tiny[@]}" -o json
+rc_is 0 "launches"
+is "$(jq -r '[.rows[] | select(.op == "total") | .class] | join(" ")' <<<"$out")" "gemm attention memory optimizer transfer gaps step" "totals of the classes"
+is "$(jq '[.rows[] | select(.class == "gemm")] | ([.[] | select(.op != "total") | .gflop] | add) - .[-1].gflop | . * . < 1e-18' <<<"$out")" true "are sums"
+is "$(jq --argjson row "$row" '.rows[-1].ms / $row.step_ms - 1 | . * . < 1e-12' <<<"$out")" true "the step is the predicted step"
+is "$(jq '[.rows[] | .how == "predicted"] | all' <<<"$out")" true "every row is marked"
+is "$(jq '[.rows[] | select(.op == "adamw")] | length > 0' <<<"$out")" true "the optimizer is among them"
+run vfm-bench launches -q --block "${tiny[@]}" -o json
+rc_is 0 "launches of a block"
+is "$(jq '[.rows[] | select(.class == "attention" and .op != "total") | .count] | join(" ")' <<<"$out")" '"1 1 1 1"' "self and cross attention, forward and backward"
+is "$(jq '[.rows[] | select(.class == "optimizer" or .class == "step")] | length' <<<"$out")" 0 "without the optimizer"
+run vfm-bench launches -q --block --model dit-s --layers 2
+rc_is 2 "--block of two blocks"
+
+run vfm-bench launches -q --model dit-28b --dtype bf16
+rc_is 3 "a model that does not fit"
+like "$err" "out of memory on NVIDIA H200: .* GiB for .* do not fit beside the .* of 139.80 GiB" "says what a GPU would say"
+run vfm-bench launches -q "${tiny[@]}" --machine no-such
+like "$rc $err" "^2 .*no machine 'no-such'" "an unknown machine"
+echo '{"v":1}' >m.json
+run vfm-bench launches -q "${tiny[@]}" --machine ./m.json
+like "$rc $err" "^2 .*\./m.json: name: " "a machine without its keys"
+jq 'del(.gemm_fp8_tflops)' "$TOP/share/machines/h200.json" >m.json
+run vfm-bench launches -q "${tiny[@]}" --machine ./m.json --set train.fp8=current
+like "$rc $err" "^2 .*the machine 'NVIDIA H200' has no rate of matrix products in " "a rate that is not known"
+for cmd in "vfm-bench matrix -q --model dit-s" "vfm-bench ops -q norm/layer" "vfm-train -q --model dit-s --data none -o x"; do
+	# shellcheck disable=SC2086 # words
+	run $cmd --device sim
+	like "$rc $err" "^2 .*only vfm-bench step and launches predict with it" "refused: $cmd"
+done
+run vfm-bench step -q --device sim "${tiny[@]}" -n 2
+like "$rc $err" "^2 .*'sim' simulates one rank" "two ranks"
+done_testing

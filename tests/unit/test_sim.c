@@ -1,0 +1,374 @@
+/* The simulated device: its record, memory and clocks; the files of machines; and training steps on it, compared with
+ * the same steps on the CPU. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "ok.h"
+#include "ops/cases.h"
+#include "sim/estimate.h"
+#include "spec/arch.h"
+#include "train/bench.h"
+
+static struct vfm_machine h200;
+
+static int load_h200(void **state)
+{
+	(void)state;
+	return vfm_machine_load(&h200, "share/machines/h200.json", &err);
+}
+
+/* ---- ops ---- */
+
+/* Every op is accepted, and recorded once with the cost of ops.h. */
+static void test_ops(void **state)
+{
+	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	bool seen[VFM_OP_N] = {false};
+	struct vfm_cases l;
+
+	(void)state;
+	vfm_cases_init(&l);
+	for (size_t i = 0; i < l.n; i++) {
+		struct vfm_case *c = l.v[i];
+		struct vfm_cost cost = vfm_case_cost(c);
+		const struct vfm_sim_launch *x;
+		size_t n;
+
+		if (!(c->flags & VFM_CASE_TEST) || strstr(c->name, "f8") || strstr(c->name, "fp8"))
+			continue;
+		OK(vfm_case_alloc(c, s, 1, &err));
+		vfm_sim_clear(d);
+		OK(vfm_case_run(c, s, &err));
+		x = vfm_sim_launches(d, &n);
+		assert_int_equal(n, 1);
+		assert_string_equal(x->op, vfm_op_infos[c->op].name);
+		assert_true(x->flops == cost.flops && x->bytes == cost.bytes);
+		for (int e = 0; e < VFM_ESTIMATES; e++)
+			if (!(x->work[e] >= 0 && isfinite(x->work[e])) || (x->kernels == 0 && x->work[e] > 0))
+				fail_msg("%s: %d kernels, %g s", c->name, x->kernels, x->work[e]);
+		if (x->work[VFM_LOW] < x->work[VFM_HIGH])
+			fail_msg("%s: the high rates are slower", c->name);
+		seen[c->op] = true;
+		vfm_case_free(c, s);
+	}
+	for (int op = 0; op < VFM_OP_N; op++)
+		if (!seen[op] && op != VFM_OP_quant)
+			fail_msg("no case of %s ran", vfm_op_infos[op].name);
+	vfm_cases_release(&l);
+	assert_int_equal(d->mem_now, 0);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
+}
+
+/* The measured product takes the measured time, and waves are whole. */
+static void test_gemm_time(void **state)
+{
+	double S = (double)h200.gemm_size;
+	struct vfm_sim_product p = {S, S, S, 6 * S * S, 2 * S * S}, half = {128, 256, 4096, 1, 0}, more = half;
+
+	(void)state;
+	for (int e = 0; e < VFM_ESTIMATES; e++) {
+		double want = 2 * S * S * S / (h200.gemm_bf16.v[e] * 1e12),
+		       got = vfm_sim_gemm_s(&h200, &h200.gemm_bf16, &p, (enum vfm_estimate)e);
+
+		assert_true(fabs(got - want) < 1e-9 * want);
+	}
+	half.m = 128.0 * (double)h200.sms;
+	more.m = half.m + 1; /* one tile of another wave */
+	assert_true(vfm_sim_gemm_s(&h200, &h200.gemm_bf16, &more, VFM_MID) >
+		1.3 * vfm_sim_gemm_s(&h200, &h200.gemm_bf16, &half, VFM_MID));
+}
+
+/* ---- memory ---- */
+
+static void test_memory(void **state)
+{
+	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	size_t gib = (size_t)1 << 30;
+	char *big, *p, *host;
+	double x[2] = {1.5, 2.5}, y[3] = {7, 7, 7};
+
+	(void)state;
+	assert_int_equal(d->mem_total, h200.capacity);
+	big = vfm_dev_alloc(s, 120 * gib, "activations", &err);
+	assert_non_null(big);
+	assert_int_equal(d->mem_now, 120 * gib);
+	assert_null(vfm_dev_alloc(s, 30 * gib, "parameters", &err));
+	assert_int_equal(err.code, VFM_EENV);
+	assert_non_null(strstr(err.msg, "out of memory on NVIDIA H200: 30.00 GiB for parameters"));
+	assert_non_null(strstr(err.msg, "activations 120.00 GiB"));
+	vfm_dev_free(s, big, 120 * gib);
+	p = vfm_dev_alloc(s, 30 * gib, "parameters", &err);
+	assert_non_null(p);
+	assert_int_equal(d->mem_peak, 120 * gib);
+	/* small arrays are known, all else reads as zero */
+	OK(d->t->to_device(s, p + 8, x, sizeof(x), &err));
+	OK(d->t->to_host(s, y, p, sizeof(y), &err));
+	assert_true(y[0] == 0 && y[1] == 1.5 && y[2] == 2.5);
+	OK(d->t->zero(s, p + 16, 8, &err));
+	OK(d->t->to_host(s, y, p, sizeof(y), &err));
+	assert_true(y[0] == 0 && y[2] == 0);
+	host = d->t->alloc_host(d, 4096 * gib, "offloaded activations", &err);
+	assert_non_null(host);
+	OK(d->t->to_host(s, host, p, 30 * gib, &err)); /* writes no page */
+	d->t->free_host(d, host, 4096 * gib);
+	vfm_dev_free(s, p, 30 * gib);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
+}
+
+/* ---- clocks ---- */
+
+static void run_op(struct vfm_stream *s, size_t bytes)
+{
+	struct vfm_fill fill = {.x = vfm_t1(NULL, VFM_F32, (int64_t)bytes / 4)};
+
+	fill.x.data = vfm_dev_alloc(s, bytes, "x", &err);
+	OK(vfm_op_fill(s, &fill, &err));
+	vfm_dev_free(s, fill.x.data, bytes);
+}
+
+/* Copies on another stream overlap with computation; the slower of the two counts. */
+static void test_overlap(void **state)
+{
+	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	const struct vfm_dev_table *t = d->t;
+	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
+	size_t bytes = (size_t)1 << 28;
+	void *p = vfm_dev_alloc(s, bytes, "x", &err), *host = t->alloc_host(d, bytes, "y", &err);
+	struct vfm_event *e = NULL, *a = t->event_new_timed(d, &err), *b = t->event_new_timed(d, &err);
+	double copy = (double)bytes / (h200.pcie.v[VFM_MID] * 1e9), op, took;
+
+	(void)state;
+	OK(t->event_record(a, s, &err));
+	OK(t->to_host(side, host, p, bytes, &err));
+	run_op(s, bytes);
+	OK(t->event_record(b, s, &err));
+	OK(t->event_elapsed(a, b, &op, &err));
+	assert_true(op > 0 && op < copy / 2);
+	assert_true(vfm_dev_now(d) == 0); /* the host has not waited */
+	OK(vfm_stream_follow(s, side, &e, &err));
+	run_op(s, bytes);
+	OK(t->stream_sync(s, &err));
+	took = vfm_dev_now(d);
+	assert_true(fabs(took - (copy + op)) < 1e-6 * took);
+	assert_true(vfm_sim_time(d, VFM_LOW) > took && vfm_sim_time(d, VFM_HIGH) < took);
+	t->event_free(e);
+	t->event_free(a);
+	t->event_free(b);
+	t->free_host(d, host, bytes);
+	vfm_dev_free(s, p, bytes);
+	t->stream_free(side);
+	t->stream_free(s);
+	t->dev_free(d);
+}
+
+/* ---- training steps ---- */
+
+struct counted {
+	double flops, bytes;
+	int64_t ops, peak;
+	double s; /* seconds on the device's clock */
+};
+
+static struct counted count; /* of the current step on the CPU */
+static const struct vfm_dev_table *cpu;
+
+#define X(name)                                                                                                        \
+	static int count_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *e)                   \
+	{                                                                                                              \
+		struct vfm_cost c = vfm_cost_##name(a);                                                                \
+                                                                                                                       \
+		count.flops += c.flops;                                                                                \
+		count.bytes += c.bytes;                                                                                \
+		count.ops++;                                                                                           \
+		return cpu->ops->name(s, a, e);                                                                        \
+	}
+VFM_OP_LIST(X)
+#undef X
+
+static const struct vfm_ops counting = {
+#define X(name) .name = count_##name,
+	VFM_OP_LIST(X)
+#undef X
+};
+
+static void clear_counts(void *ctx, struct vfm_dev *d)
+{
+	struct counted *c = ctx;
+
+	count = (struct counted){0};
+	if (vfm_dev_predicts(d))
+		vfm_sim_clear(d);
+	c->s = vfm_dev_now(d);
+}
+
+struct step {
+	struct vfm_config config;
+	struct counted got;
+};
+
+static int run_step(struct vfm_context *x, void *ctx, struct vfm_err *e)
+{
+	static struct vfm_dev_table table;
+	struct step *step = ctx;
+	struct vfm_bench_step b = {.samples = 2,
+		.grid = {2, 4, 4},
+		.text_len = 8,
+		.packs = 2,
+		.warmup = 1,
+		.steps = 1,
+		.before = clear_counts,
+		.ctx = &step->got};
+	struct vfm_bench_result r;
+	bool sim;
+
+	TRY(vfm_context_open(x, &step->config, e));
+	sim = vfm_dev_predicts(x->device.dev);
+	if (!sim) {
+		cpu = x->device.dev->t;
+		table = *cpu;
+		table.ops = &counting;
+		x->device.dev->t = &table;
+	}
+	TRY(vfm_bench_run(x, &step->config, &b, &r, e));
+	if (sim) {
+		size_t n;
+		const struct vfm_sim_launch *l = vfm_sim_launches(x->device.dev, &n);
+
+		for (size_t i = 0; i < n; i++)
+			if (strcmp(l[i].op, "zero") != 0 && strcmp(l[i].op, "copy") != 0 &&
+				l[i].class != VFM_SIM_TRANSFER) {
+				count.flops += l[i].flops;
+				count.bytes += l[i].bytes;
+				count.ops++;
+			}
+		count.s = vfm_dev_now(x->device.dev) - step->got.s;
+	}
+	count.peak = r.mem_peak_bytes;
+	step->got = count;
+	return r.flops > 0 && r.tokens == 2 * 2 * 32
+		? 0
+		: vfm_fail(e, VFM_EENV, "no FLOPs, or %lld tokens", (long long)r.tokens);
+}
+
+static void run_on(const char *device, struct step *s)
+{
+	struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT;
+
+	o.device = device;
+	o.machine = "share/machines/h200.json";
+	if (vfm_context_run(&o, run_step, s, &err) < 0)
+		fail_msg("%s: %s", device, err.msg);
+}
+
+static void configure(struct vfm_config *c, const char *preset, const char *const *set)
+{
+	static const char *const tiny[] = {"model.layers=2", "model.hidden=32", "model.heads=2", "model.kv_heads=2",
+		"model.ffn=48", "model.text_dim=8", "model.channels=4", "model.experts=4", "model.expert_ffn=16",
+		"model.moe_capacity=2"};
+
+	vfm_config_defaults(c);
+	OK(vfm_model_preset(preset, &c->model, &err));
+	c->model.adaln_lora = c->model.adaln_lora ? 8 : 0;
+	for (size_t i = 0; i < sizeof(tiny) / sizeof(tiny[0]); i++)
+		OK(vfm_bench_set(c, tiny[i], &err));
+	for (; *set; set++)
+		OK(vfm_bench_set(c, *set, &err));
+	OK(vfm_config_check(c, &err));
+}
+
+static const char *const settings[][4] = {
+	{"train.dtype=fp32", NULL},
+	{"train.dtype=bf16", "train.recompute=full", NULL},
+	{"train.dtype=bf16", "train.recompute=light", "train.master=split", NULL},
+	{"train.dtype=bf16", "train.recompute=selective", "train.offload=activations", NULL},
+};
+
+/* The same program runs on both devices: equal ops, FLOPs, bytes and peak of memory.  A second run has equal times. */
+static void test_conservation(void **state)
+{
+	(void)state;
+	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
+		for (size_t k = 0; k < sizeof(settings) / sizeof(*settings); k++) {
+			struct step on_cpu, sim, again;
+
+			configure(&on_cpu.config, p->name, settings[k]);
+			sim = again = on_cpu;
+			run_on("cpu", &on_cpu);
+			run_on("sim", &sim);
+			run_on("sim", &again);
+			if (sim.got.ops != on_cpu.got.ops || sim.got.flops != on_cpu.got.flops ||
+				sim.got.bytes != on_cpu.got.bytes)
+				fail_msg("%s %zu: %lld ops, %.17g FLOPs, %.17g bytes; on the CPU %lld, %.17g, %.17g",
+					p->name, k, (long long)sim.got.ops, sim.got.flops, sim.got.bytes,
+					(long long)on_cpu.got.ops, on_cpu.got.flops, on_cpu.got.bytes);
+			if (sim.got.peak != on_cpu.got.peak)
+				fail_msg("%s %zu: a peak of %lld bytes; on the CPU %lld", p->name, k,
+					(long long)sim.got.peak, (long long)on_cpu.got.peak);
+			assert_memory_equal(&sim.got, &again.got, sizeof(sim.got));
+			assert_true(sim.got.s > 0);
+		}
+}
+
+/* ---- machines ---- */
+
+static const char *changed(json_t *m, struct vfm_err *e)
+{
+	char *text = json_dumps(m, 0);
+	struct vfm_machine got;
+	int rc = vfm_machine_parse(&got, text, strlen(text), "m.json", e);
+
+	free(text);
+	return rc == 0 ? "" : e->msg;
+}
+
+static void check_fault(const char *key, const char *value, const char *want)
+{
+	json_t *m = vfm_json_load("share/machines/h200.json", 1 << 20, &err), *v;
+	const char *got;
+
+	v = json_loads(value, JSON_DECODE_ANY, NULL);
+	assert_non_null(v);
+	json_object_set_new(m, key, v);
+	got = changed(m, &err);
+	if (!strstr(got, want))
+		fail_msg("%s: '%s', expected '%s'", key, got, want);
+	json_decref(m);
+}
+
+static void test_machines(void **state)
+{
+	struct vfm_machine m;
+
+	(void)state;
+	check_fault("pcie", "{}", "m.json: pcie: unknown key");
+	check_fault("sms", "{\"value\":132}", "sms.source");
+	check_fault("sms", "{\"value\":0,\"source\":\"x\"}", "sms.value: ");
+	check_fault("copy_gb_s", "4300", "copy_gb_s: expected an object");
+	check_fault("copy_gb_s", "{\"value\":[1,2],\"source\":\"x\"}", "copy_gb_s: expected a number, or");
+	check_fault("copy_gb_s", "{\"value\":[3,2,1],\"source\":\"x\"}", "from the slowest to the fastest");
+	check_fault("gap_us", "{\"value\":[1,2,3],\"source\":\"x\"}", "from the slowest to the fastest");
+	check_fault("gemm_epilogue", "{\"value\":2,\"source\":\"x\"}", "at most 1");
+	check_fault("gemm_tiles", "{\"value\":[[128,256]],\"source\":\"x\"}", "gemm_tiles.value[0]");
+	check_fault("attention", "[]", "attention: expected 2");
+	check_fault("attention", "[{},{}]", "attention[0].source");
+	check_fault("v", "2", "m.json: v: ");
+	assert_int_equal(vfm_machine_load(&m, "no-such", &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "no machine 'no-such'"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_gemm_time),
+		cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap), cmocka_unit_test(test_conservation),
+		cmocka_unit_test(test_machines)};
+
+	return cmocka_run_group_tests(tests, load_h200, NULL);
+}
