@@ -95,7 +95,7 @@ help:
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
 	@echo "make fuzz       build the fuzz targets and run each for FUZZ_S seconds"
 	@echo "make format     clang-format over all sources; check-format only looks"
-	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu: without FFmpeg, sqlite and oneDNN; DEPS=DIR of tests/gpu/deps"
+	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu, to be copied to a machine with a GPU: without FFmpeg, sqlite and oneDNN"
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
 	@echo "make deb        Debian packages into $(B)/deb: vfm, and vfm-cuda where nvcc is"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
@@ -231,7 +231,9 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 # What tests/gpu/run needs, on a machine that has nvcc and libraries of CUDA but none of the packages (tests/gpu/README.md).
 .PHONY: gpu gpu-build
 gpu:
-	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' B=$(B)/gpu gpu-build
+	$(if $(DEPS),,$(Q)tests/gpu/deps $(B)/deps)
+	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl' DEPS=$(or $(DEPS),$(abspath $(B)/deps)) B=$(B)/gpu-obj gpu-build
+	$(Q)tests/gpu/collect $(B)/gpu-obj $(B)/gpu
 gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU)) $(GAPS)
 
 $(GPU) $(TOOLS): $(B)/tests/%: $(B)/tests/%.o $(LIB)

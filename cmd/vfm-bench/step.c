@@ -44,6 +44,7 @@ static void add_step_columns(struct vfm_table *t)
 	vfm_table_col(t, "hidden", "hidden", 0);
 	vfm_table_col(t, "layers", "layers", 0);
 	vfm_table_col(t, "dtype", "dtype", 0);
+	vfm_table_col(t, "residual", "residual", 0);
 	vfm_table_col(t, "tokens", "tokens", 0);
 	vfm_table_col(t, "samples", "samples", 0);
 	vfm_table_col(t, "step_ms", "step ms", 1);
@@ -82,6 +83,7 @@ static void add_step_row(
 	vfm_table_i64(t, "hidden", c->model.hidden);
 	vfm_table_i64(t, "layers", c->model.layers);
 	vfm_table_str(t, "dtype", c->train.dtype == VFM_BF16 ? "bf16" : "fp32");
+	vfm_table_str(t, "residual", c->train.residual == VFM_BF16 ? "bf16" : "fp32");
 	vfm_table_i64(t, "tokens", r->tokens);
 	vfm_table_i64(t, "samples", b->samples * b->packs);
 	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cuda/cuda_sys.h"
+
+/* Some packages of CUDA lack these headers; VFM_NVTX then has no effect. */
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#else
+#define nvtxRangePushA(name) ((void)(name))
+#define nvtxRangePop()       ((void)0)
+#endif
 
 /* ---- errors ---- */
 
