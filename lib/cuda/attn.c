@@ -1,7 +1,7 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
- * length.
+ * length; cudnn-apart: cuDNN with lse in its own layout.
  *
  * A fallback for bf16, which cuDNN should support (it never supports f32), is counted in the device, and a warning
  * names each class of shapes once.
@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,20 +33,37 @@ enum { APART_ROWS = 1 << 17 };
 struct plan {
 	struct vfm_dnn_attn_key key;
 	struct vfm_dnn_attn *a; /* NULL: cuDNN has none */
+	bool refused;           /* cuDNN has none, or refused to run it */
 	struct vfm_err err;     /* why */
 };
 
-/* A class of shapes that cuDNN rejects, for warnings. */
+/* Graphs with the same result, in the order of preference: what cuDNN refuses falls to the next form, at last to our
+ * own kernels.  The layout of lse is the likeliest cause: ours is [rows, heads]. */
+static const struct form {
+	const char *name;
+	bool packed, apart, unified; /* see struct vfm_dnn_attn_key; packed: offsets even for samples of equal length */
+} forms[] = {
+	{"plain", false, false, false},
+	{"lse by samples", false, true, false},
+	{"packed", true, false, false},
+	{"packed, lse by samples", true, true, false},
+	{"one operation, lse by samples", false, true, true},
+	{"one operation, packed", true, false, true},
+};
+enum { FORMS = sizeof(forms) / sizeof(forms[0]) };
+
+/* A class of shapes of which cuDNN refuses a form, for warnings. */
 struct refused {
 	int64_t h, hkv, d;
 	int kind; /* enum vfm_attn_kind, or -1 */
+	int used; /* the form that runs instead; FORMS: our own kernels */
 	bool bwd;
 };
 
 struct vfm_cuda_attn {
 	struct vfm_dnn_on on;
 	enum mode mode;
-	bool only_packed;
+	bool only_packed, only_apart;
 	int sm;
 	int64_t pairs; /* deterministic: limit of pairs in a piece (attn_pack.h) */
 	struct plan **plan;
@@ -63,9 +81,13 @@ static int mode_of_env(struct vfm_cuda_attn *c, struct vfm_err *err)
 	if (!e || !*e)
 		return 0;
 	c->only_packed = strcmp(e, "cudnn-packed") == 0;
-	c->mode = strcmp(e, "own") == 0 ? OWN : strcmp(e, "cudnn") == 0 || c->only_packed ? CUDNN : AUTO;
+	c->only_apart = strcmp(e, "cudnn-apart") == 0;
+	c->mode = strcmp(e, "own") == 0                                      ? OWN
+		: strcmp(e, "cudnn") == 0 || c->only_packed || c->only_apart ? CUDNN
+									     : AUTO;
 	if (c->mode == AUTO)
-		return vfm_fail(err, VFM_EUSAGE, "VFM_CUDA_ATTN: expected own, cudnn or cudnn-packed, got '%s'", e);
+		return vfm_fail(err, VFM_EUSAGE,
+			"VFM_CUDA_ATTN: expected own, cudnn, cudnn-packed or cudnn-apart, got '%s'", e);
 	return 0;
 }
 
@@ -115,9 +137,9 @@ static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *
 	for (size_t i = 0; i < c->n; i++) {
 		p = c->plan[i];
 		if (memcmp(&p->key, key, sizeof(*key)) == 0) {
-			if (!p->a)
+			if (p->refused)
 				vfm_fail(err, VFM_EENV, "%s", p->err.msg);
-			return p->a;
+			return p->refused ? NULL : p->a;
 		}
 	}
 	/* building a plan loads kernels */
@@ -127,11 +149,22 @@ static struct vfm_dnn_attn *plan_of(struct vfm_stream *s, struct vfm_cuda_attn *
 	p = vfm_calloc(1, sizeof(*p));
 	memcpy(&p->key, key, sizeof(*key));
 	p->a = vfm_dnn_attn_new(&c->on, key, &p->err);
+	p->refused = !p->a;
 	vfm_grow(&c->plan, &c->cap, c->n + 1, sizeof(*c->plan));
 	c->plan[c->n++] = p;
 	if (!p->a)
 		vfm_fail(err, VFM_EENV, "%s", p->err.msg);
 	return p->a;
+}
+
+/* Marks a plan that cuDNN refused to run. */
+static void refuse_plan(struct vfm_cuda_attn *c, const struct vfm_dnn_attn *a, const struct vfm_err *why)
+{
+	for (size_t i = 0; i < c->n; i++)
+		if (c->plan[i]->a == a) {
+			c->plan[i]->refused = true;
+			c->plan[i]->err = *why;
+		}
 }
 
 /* ---- one op ---- */
@@ -144,8 +177,10 @@ struct job {
 	struct vfm_tensor to[VFM_DNN_ROWS];     /* destination of such gradients; else absent */
 	const struct vfm_seqs *q, *k;
 	float scale;
+	const struct form *form;
 	bool bwd, deterministic;
 	bool refused; /* a capture refused to build a plan */
+	int kind;     /* of the first piece; -1: none */
 	struct vfm_attn_piece *piece;
 	struct vfm_dnn_attn **plan; /* of each piece */
 	int n;
@@ -164,10 +199,13 @@ static bool is_supported(const struct job *j)
 	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
 }
 
-/* Whether lse and scratch of a ragged backward cannot be packed: cuDNN's kernels for these go wrong (its front end
- * refuses them, too).  They are [b, h, sq] then; lse has zeros beyond the lengths, because -inf would give NaN. */
+/* Whether lse of a ragged plan, and scratch of its backward, is not packed.  cuDNN's kernels for some packed backwards
+ * go wrong (its front end refuses them, too).  It is [b, h, sq] then; in a backward lse has zeros beyond the lengths,
+ * because -inf would give NaN. */
 static bool is_apart(const struct job *j)
 {
+	if (j->form->apart)
+		return true;
 	return j->bwd && (j->x[VFM_DNN_Q].shape[2] % 16 != 0 || j->c->sm < 90 || j->c->sm >= 120);
 }
 
@@ -214,7 +252,8 @@ static void fill_plan_key(const struct job *j, const struct vfm_attn_piece *p, s
 	key->dq_type = j->bwd ? j->x[VFM_DNN_DQ].dtype : VFM_BF16;
 	key->dkv_type = j->bwd ? j->x[VFM_DNN_DK].dtype : VFM_BF16;
 	key->deterministic = j->deterministic;
-	key->apart = key->ragged && is_apart(j);
+	key->apart = key->ragged ? is_apart(j) : j->form->apart;
+	key->unified = j->form->unified;
 }
 
 /* Computes the pieces and their plans.  VFM_EENV: cuDNN does not support them. */
@@ -223,11 +262,12 @@ static int plan_pieces(struct job *j, struct vfm_err *err)
 	int64_t hkv = j->x[VFM_DNN_K].shape[1], group = j->x[VFM_DNN_Q].shape[1] / hkv;
 	struct vfm_attn_limits lim = {.hkv = hkv,
 		.group = group,
-		.only_packed = j->c->only_packed,
+		.only_packed = j->form->packed,
 		.pairs = j->deterministic ? j->c->pairs : 0,
 		.rows = is_apart(j) ? APART_ROWS : 0};
 
 	j->n = vfm_attn_pieces(j->q, j->k, &lim, &j->piece);
+	j->kind = j->n ? (int)j->piece[0].kind : -1;
 	if (j->bwd)
 		redirect_gradients(j, j->n > 0 && j->piece[0].kind == VFM_ATTN_PACKED);
 	j->plan = vfm_calloc((size_t)j->n + 1, sizeof(*j->plan));
@@ -349,10 +389,10 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 
 	if (a->key.ragged)
 		vfm_cuda_attn_lists(j->s, j->q, j->k, p, &w.lists);
-	if (w.lse_padded) {
+	if (w.lse_padded && j->bwd)
 		vfm_cuda_attn_spread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
+	if (w.lse_padded)
 		lse = w.lse_padded;
-	}
 	for (int i = 0; i < VFM_DNN_ROWS; i++)
 		if (a->x[i])
 			b[k++] = (struct vfm_dnn_bind){a->x[i], at_head(&j->x[i], is_key_operand(i) ? p->head : head)};
@@ -370,7 +410,10 @@ static int run_piece(struct job *j, int n, struct vfm_suballoc m, struct vfm_err
 	b[k++] = (struct vfm_dnn_bind){a->dq_sum, w.dq_sum};
 	b[k++] = (struct vfm_dnn_bind){a->dk_all, w.dk_all};
 	b[k++] = (struct vfm_dnn_bind){a->dv_all, w.dv_all};
-	return vfm_dnn_run(a->g, vfm_cuda_stream(j->s), b, k, w.workspace, err);
+	TRY(vfm_dnn_run(a->g, vfm_cuda_stream(j->s), b, k, w.workspace, err));
+	if (w.lse_padded && !j->bwd)
+		vfm_cuda_attn_unspread(j->s, p, &j->lse, head, a->key.h, w.lists.len_q, w.first, w.lse_padded);
+	return 0;
 }
 
 /* Copies redirected gradients to their destination, and sets the rows of excluded samples. */
@@ -391,38 +434,99 @@ static void finish_attn(struct job *j)
 		vfm_cuda_attn_blank(j->s, j->k, j->q, &j->x[i], NULL);
 }
 
-/* Counts a fallback to our own kernels and warns about it. */
-static void report_fallback(struct job *j, const char *op, const char *why)
+/* Warns once for each class of shapes that a form was refused, and what runs instead. */
+static void warn_refused(const struct job *j, const char *op, int used, const char *why)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);
 	struct vfm_cuda_attn *c = j->c;
 	const int64_t *q = j->x[VFM_DNN_Q].shape, *k = j->x[VFM_DNN_K].shape;
-	struct refused r = {
-		.h = q[1], .hkv = k[1], .d = q[2], .kind = j->n ? (int)j->piece[0].kind : -1, .bwd = j->bwd};
+	struct refused r = {.h = q[1], .hkv = k[1], .d = q[2], .kind = j->kind, .used = used, .bwd = j->bwd};
 
-	if (j->x[VFM_DNN_Q].dtype != VFM_BF16)
-		return; /* as documented */
-	dev->dev.slow_attn++;
 	for (size_t i = 0; i < c->n_refused; i++) {
 		const struct refused *o = &c->refused[i];
 
-		if (o->h == r.h && o->hkv == r.hkv && o->d == r.d && o->kind == r.kind && o->bwd == r.bwd)
+		if (o->h == r.h && o->hkv == r.hkv && o->d == r.d && o->kind == r.kind && o->used == used &&
+			o->bwd == r.bwd)
 			return;
 	}
 	vfm_grow(&c->refused, &c->cap_refused, c->n_refused + 1, sizeof(*c->refused));
 	c->refused[c->n_refused++] = r;
 	if (dev->warn)
 		dev->warn("%s of bf16, %d samples%s, %" PRId64 " queries x %" PRId64 " heads, %" PRId64
-			  " keys x %" PRId64 " heads, of %" PRId64 ": computed by our own kernels, which are slow (%s)",
-			op, j->q->n, r.kind == VFM_ATTN_PACKED ? ", packed" : "", q[0], q[1], k[0], k[1], q[2], why);
+			  " keys x %" PRId64 " heads, of %" PRId64 ": computed by %s%s (%s)",
+			op, j->q->n, r.kind == VFM_ATTN_PACKED ? ", packed" : "", q[0], q[1], k[0], k[1], q[2],
+			used == FORMS ? "our own kernels, which are slow" : "cuDNN in another form: ",
+			used == FORMS ? "" : forms[used].name, why);
+}
+
+/* Counts a fallback to our own kernels and warns about it. */
+static void report_fallback(const struct job *j, const char *op, const char *why)
+{
+	if (j->x[VFM_DNN_Q].dtype != VFM_BF16)
+		return; /* as documented */
+	vfm_cuda_of(j->s)->dev.slow_attn++;
+	warn_refused(j, op, FORMS, why);
+}
+
+/* Runs all pieces.  Returns 1 if cuDNN refused to run one, with the reason in *why. */
+static int run_pieces(struct job *j, const char *op, struct vfm_err *why, struct vfm_err *err)
+{
+	struct vfm_suballoc m;
+
+	TRY(alloc_attn_scratch(j, &m, err));
+	for (int i = 0; i < j->n; i++) {
+		if (run_piece(j, i, m, why) == 0)
+			continue;
+		/* a failure of the device or of a capture is no refusal */
+		TRY(vfm_cuda_launched(j->s, op, err));
+		if (vfm_cuda_captured(vfm_cuda_of(j->s), vfm_cuda_stream(j->s)))
+			return vfm_fail(err, VFM_EENV, "%s", why->msg);
+		refuse_plan(j->c, j->plan[i], why);
+		return 1;
+	}
+	finish_attn(j);
+	return vfm_cuda_launched(j->s, op, err);
+}
+
+/* Tries one form, with a copy of the job.  Returns 1 if cuDNN refuses it, with the reason in *why. */
+static int try_form(struct job *whole, int form, const char *op, struct vfm_err *why, struct vfm_err *err)
+{
+	struct job j = *whole;
+	int rc;
+
+	j.form = &forms[form];
+	rc = plan_pieces(&j, why) < 0 ? 1 : run_pieces(&j, op, why, err);
+	if (j.refused && err)
+		*err = *why;
+	if (j.refused)
+		rc = VFM_EENV;
+	whole->kind = j.kind;
+	free(j.piece);
+	free(j.plan);
+	return rc;
+}
+
+/* Whether the form is one of those that VFM_CUDA_ATTN allows. */
+static bool allows_form(const struct job *j, const struct form *f)
+{
+	return (f->packed || !j->c->only_packed) && (f->apart || !j->c->only_apart) && !(j->bwd && f->unified);
+}
+
+/* Appends "form: reason" unless the last reason was the same. */
+static void add_reason(struct vfm_buf *b, const char *form, const char *why, char last[VFM_ERR_MAX])
+{
+	if (strcmp(last, why) == 0)
+		return;
+	vfm_buf_addf(b, "%s%s: %s", b->len ? "; " : "", form, why);
+	snprintf(last, VFM_ERR_MAX, "%s", why);
 }
 
 /* *done: cuDNN computes it; else nothing has been enqueued. */
 static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *err)
 {
-	struct vfm_err why = {0};
-	struct vfm_suballoc m;
-	int rc;
+	struct vfm_buf reasons = {0};
+	char last[VFM_ERR_MAX] = "";
+	int rc = 1, form;
 
 	*done = false;
 	if (j->c->mode == OWN)
@@ -434,23 +538,24 @@ static int run_cudnn(struct job *j, const char *op, bool *done, struct vfm_err *
 		report_fallback(j, op, "rows are not aligned to 16 bytes");
 		return 0;
 	}
-	rc = plan_pieces(j, &why);
-	if (rc == 0) {
-		*done = true;
-		TRY_OUT(alloc_attn_scratch(j, &m, err));
-		for (int i = 0; i < j->n; i++)
-			TRY_OUT(run_piece(j, i, m, err));
-		finish_attn(j);
-		rc = vfm_cuda_launched(j->s, op, err);
-	} else if (j->c->mode == AUTO && !j->refused) {
-		report_fallback(j, op, why.msg);
-		rc = 0;
-	} else if (err) {
-		*err = why;
+	for (form = 0; form < FORMS; form++) {
+		struct vfm_err why = {0};
+
+		if (!allows_form(j, &forms[form]))
+			continue;
+		rc = try_form(j, form, op, &why, err);
+		if (rc <= 0)
+			break;
+		add_reason(&reasons, forms[form].name, why.msg, last);
 	}
-out:
-	free(j->piece);
-	free(j->plan);
+	*done = rc == 0;
+	if (rc == 0 && reasons.len)
+		warn_refused(j, op, form, reasons.data);
+	else if (rc > 0 && j->c->mode == AUTO)
+		report_fallback(j, op, reasons.data);
+	else if (rc > 0)
+		rc = vfm_fail(err, VFM_EENV, "%s", reasons.data);
+	vfm_buf_release(&reasons);
 	return rc < 0 ? vfm_err_context(err, "%s", op) : 0;
 }
 

@@ -69,20 +69,37 @@ extern "C" void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs 
 
 /* ---- lse in rows of a sample each ---- */
 
-__global__ static void attn_spread(const float *lse, int64_t heads_all, int64_t head, const int32_t *len,
+/* The two layouts of lse.  A block has consecutive queries of one head of one sample; SPREAD: lse is read. */
+template <bool SPREAD>
+__global__ static void attn_spread(float *lse, int64_t heads_all, int64_t head, const int32_t *len,
 	const int64_t *first, int64_t sq, float *padded)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, b = blockIdx.z, h = blockIdx.y;
+	bool in = i < (len ? len[b] : sq);
+	float *at = lse + ((first ? first[b] : b * sq) + i) * heads_all + head + h;
 
-	if (i < sq)
-		padded[(b * gridDim.y + h) * sq + i] = i < len[b] ? lse[(first[b] + i) * heads_all + head + h] : 0.0f;
+	if (i >= sq)
+		return;
+	padded += (b * gridDim.y + h) * sq + i;
+	if (SPREAD)
+		*padded = in ? *at : 0.0f;
+	else if (in)
+		*at = *padded;
 }
 
 extern "C" void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
 	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded)
 {
-	VFM_LAUNCH(s, (attn_spread), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (const float *)lse->data,
+	VFM_LAUNCH(s, (attn_spread<true>), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (float *)lse->data,
 		lse->shape[1], head, len_q, first, p->sq, padded);
+}
+
+extern "C" void vfm_cuda_attn_unspread(struct vfm_stream *s, const struct vfm_attn_piece *p,
+	const struct vfm_tensor *lse, int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first,
+	const float *padded)
+{
+	VFM_LAUNCH(s, (attn_spread<false>), dim3(ceil_div(p->sq, THREADS), heads, p->b), THREADS, 0, (float *)lse->data,
+		lse->shape[1], head, len_q, first, p->sq, (float *)padded);
 }
 
 /* ---- rows that nothing is computed for ---- */

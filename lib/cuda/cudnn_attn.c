@@ -48,14 +48,15 @@ static void add_operands(struct vfm_dnn_attn *a)
 
 	a->scale = vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
 	if (k->ragged) {
-		a->none = vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
+		if (!k->unified)
+			a->none = vfm_dnn_tensor4(a->g, CUDNN_DATA_FLOAT, 1, 1, 1, 1, VFM_DNN_HOST);
 		a->len_q = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT32, k->b, 1, 1, 1, VFM_DNN_DEVICE);
 		a->len_k = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT32, k->b, 1, 1, 1, VFM_DNN_DEVICE);
 		if (!k->apart)
 			a->lse_offset = vfm_dnn_tensor4(a->g, CUDNN_DATA_INT64, k->b + 1, 1, 1, 1, VFM_DNN_DEVICE);
 	}
 	add_row_tensor(a, VFM_DNN_Q, false);
-	add_row_tensor(a, VFM_DNN_K, true);
+	add_row_tensor(a, VFM_DNN_K, !k->unified);
 	add_row_tensor(a, VFM_DNN_V, k->bwd);
 	add_row_tensor(a, VFM_DNN_O, false);
 	a->lse = add_stats(a);
@@ -186,6 +187,10 @@ struct vfm_dnn_attn *vfm_dnn_attn_new(
 	add_operands(a);
 	if (key->bwd)
 		build_backward(a);
+	else if (key->unified)
+		vfm_dnn_sdpa(a->g,
+			&(struct vfm_dnn_sdpa){a->x[VFM_DNN_Q], a->x[VFM_DNN_K], a->x[VFM_DNN_V], a->x[VFM_DNN_O],
+				a->lse, a->scale, a->len_q, a->len_k});
 	else
 		build_forward(a);
 	if (vfm_dnn_build(a->g, key->bwd && key->deterministic, err) < 0) {

@@ -2,7 +2,8 @@
  *
  * A plan is for a shape: b samples of at most sq queries and sk keys.  Ragged offsets and lengths of packed samples are
  * device values, so that one plan serves every pack that is not larger (attn.c rounds up).  Without them each sample
- * has sq queries and sk keys.
+ * has sq queries and sk keys.  The fields `ragged`, `apart` and `unified` choose among graphs with the same result, of
+ * which a version of cuDNN or a device may support only some.
  */
 #ifndef VFM_CUDA_CUDNN_ATTN_H
 #define VFM_CUDA_CUDNN_ATTN_H
@@ -30,8 +31,9 @@ struct vfm_dnn_attn_key {
 	int64_t lse_row;                  /* the same for lse, whose heads are contiguous */
 	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
 	bool bwd, deterministic;
-	bool ragged; /* the samples have offsets and lengths */
-	bool apart;  /* ragged backward: lse and scratch are [b, h, sq], else packed like the queries */
+	bool ragged;  /* the samples have offsets and lengths */
+	bool apart;   /* lse is [b, h, sq] instead of [rows, heads]; ragged backward: so is its scratch */
+	bool unified; /* forward: cuDNN's single operation of attention instead of a graph of its steps */
 };
 
 struct vfm_dnn_attn {

@@ -301,6 +301,28 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 	return y;
 }
 
+void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x)
+{
+	static const char what[] = "attention as one operation";
+#if CUDNN_VERSION >= 91500
+	desc op = make_descriptor(g, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, what);
+
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, x->q, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, x->k, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, x->v, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, x->o, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, x->lse, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, x->scale, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, x->len_q, what);
+	set_tensor(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC, x->len_k, what);
+	add_op(g, op, what);
+#else
+	(void)x;
+	if (g->rc == 0)
+		g->rc = vfm_fail(&g->err, VFM_EENV, "cuDNN: %s needs the headers of version 9.15", what);
+#endif
+}
+
 /* ---- plans ---- */
 
 /* NVRTC compiles the kernels of plans and opens its builtins by name alone, which the loader does not find where only
@@ -422,7 +444,8 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *e
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
 	if (try_mode(g, CUDNN_HEUR_MODE_A, deterministic, &first) == 0)
 		return 0;
-	if (try_mode(g, CUDNN_HEUR_MODE_FALLBACK, deterministic, err) == 0)
+	if (try_mode(g, CUDNN_HEUR_MODE_B, deterministic, err) == 0 ||
+		try_mode(g, CUDNN_HEUR_MODE_FALLBACK, deterministic, err) == 0)
 		return 0;
 	return vfm_fail(err, VFM_EENV, "%s", first.msg); /* with the more accurate mode */
 }

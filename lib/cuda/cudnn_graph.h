@@ -66,6 +66,13 @@ struct vfm_dnn_mnk {
 };
 vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, struct vfm_dnn_mnk len, vfm_dnn_t y);
 
+/* O = softmax(scale Q K^T) V and its lse, as one operation; q, k, v, o are [b, h, s, d].  cuDNN has it since 9.15. */
+struct vfm_dnn_sdpa {
+	vfm_dnn_t q, k, v, o, lse, scale;
+	vfm_dnn_t len_q, len_k; /* or 0 */
+};
+void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x);
+
 /* Builds the first plan of cuDNN's heuristics that can be finalized.  deterministic: only engines that are
  * deterministic. */
 int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *err);

@@ -107,7 +107,8 @@ static void job_of(struct job *j, const struct problem *p, struct vfm_cuda_attn 
 	j->x[VFM_DNN_DV] = rows(p->grad, k->total, p->hkv, d, p->grad == VFM_F32 ? hk : fused);
 }
 
-static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, bool deterministic)
+static int build(
+	struct vfm_cuda_attn *c, const struct problem *p, const struct form *form, bool bwd, bool deterministic)
 {
 	static int32_t cu_q[1001], cu_k[1001];
 	struct vfm_seqs q = seqs_of(&p->q, cu_q), k = seqs_of(p->k.n ? &p->k : &p->q, cu_k);
@@ -119,9 +120,10 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 
 	job_of(&j, p, c, &q, &k, bwd);
 	j.deterministic = deterministic;
+	j.form = form;
 	assert_true(is_supported(&j));
 	rc = plan_pieces(&j, &err);
-	print_message("%-30s %s %2d/%d d %-3d  ", p->what, bwd ? "bwd" : "fwd", p->h, p->hkv, p->d);
+	print_message("%-30s %s %s %2d/%d d %-3d  ", p->what, form->name, bwd ? "bwd" : "fwd", p->h, p->hkv, p->d);
 	if (rc < 0)
 		print_message("%s\n", err.msg);
 	for (int i = 0; rc == 0 && i < j.n; i++) {
@@ -142,6 +144,12 @@ static int build(struct vfm_cuda_attn *c, const struct problem *p, bool bwd, boo
 	return rc;
 }
 
+/* Problems of which all forms are built. */
+static bool is_ladder(const char *what)
+{
+	return strcmp(what, "dit-7b 8k") == 0 || strcmp(what, "dit-7b 64k packed") == 0;
+}
+
 static void device(const char *name, int sm, int brief)
 {
 	struct vfm_cuda_attn *c = vfm_calloc(1, sizeof(*c));
@@ -157,11 +165,16 @@ static void device(const char *name, int sm, int brief)
 	c->pairs = PAIRS;
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		for (int bwd = 0; bwd < 2 && problems[i].brief >= brief; bwd++)
-			bad += build(c, &problems[i], bwd, false) < 0;
+			bad += build(c, &problems[i], &forms[0], bwd, false) < 0;
+	/* the forms that replace refused ones */
+	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
+		for (int f = 1; f < FORMS && is_ladder(problems[i].what); f++)
+			for (int bwd = 0; bwd < 2 - forms[f].unified; bwd++)
+				bad += build(c, &problems[i], &forms[f], bwd, false) < 0;
 	/* deterministic: cuDNN supports it only on Hopper */
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && brief == 0; i++)
 		if (i < 2 || strstr(problems[i].what, "d 96 gqa ring"))
-			bad += build(c, &problems[i], true, true) < 0;
+			bad += build(c, &problems[i], &forms[0], true, true) < 0;
 	free(json);
 	vfm_dnn_on_release(&c->on);
 	vfm_cuda_attn_free(c);

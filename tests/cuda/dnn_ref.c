@@ -14,6 +14,7 @@
 #include "spec/dtype.h"
 
 bool dnn_ref_no_plans;
+int dnn_ref_refuse_build, dnn_ref_refuse_run, dnn_ref_ran;
 
 enum { MOST = 96 };
 enum op_kind { PW, INDEX, LOGIC, SELECT, REDUCE, RESHAPE, MATMUL };
@@ -42,6 +43,7 @@ struct vfm_dnn_graph {
 	struct tensor t[MOST];
 	struct op op[MOST];
 	int n_t, n_op;
+	struct vfm_dnn_sdpa sdpa; /* instead of operations, if q is set */
 };
 
 int vfm_dnn_check(cudnnStatus_t st, const char *what, struct vfm_err *err)
@@ -135,6 +137,29 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 		(int64_t[4]){m[0], m[1], m[2], n[3]}, CUDNN_DATA_FLOAT);
 }
 
+void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x)
+{
+	g->sdpa = *x;
+}
+
+/* The form of attention: has the graph offsets, and is a tensor of one f32 a query in device memory in rows? */
+static int form_of(const struct vfm_dnn_graph *g)
+{
+	bool ragged = false, in_rows = false;
+
+	for (int i = 1; i <= g->n_t; i++) {
+		const struct tensor *t = &g->t[i];
+
+		ragged = ragged || t->ragged;
+		in_rows = in_rows ||
+			(t->kind == VFM_DNN_DEVICE && t->dt == CUDNN_DATA_FLOAT && t->dim[3] == 1 && t->dim[2] > 1 &&
+				t->stride[1] == 1 && t->stride[2] != 1);
+	}
+	return g->sdpa.q ? DNN_REF_UNIFIED
+		: ragged ? (in_rows ? DNN_REF_PACKED : DNN_REF_PACKED_APART)
+			 : (in_rows ? DNN_REF_PLAIN : DNN_REF_APART);
+}
+
 static void rows(struct vfm_dnn_graph *g, vfm_dnn_t t, vfm_dnn_t len, bool turned)
 {
 	if (t && len && !tensor(g, t)->rows) {
@@ -149,6 +174,15 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, struct vfm_err *e
 	(void)deterministic;
 	if (dnn_ref_no_plans)
 		return vfm_fail(err, VFM_EENV, "no engine takes it");
+	if (dnn_ref_refuse_build & form_of(g))
+		return vfm_fail(err, VFM_EENV, "no engine for form %d", form_of(g));
+	if (g->sdpa.q) {
+		rows(g, g->sdpa.q, g->sdpa.len_q, false);
+		rows(g, g->sdpa.o, g->sdpa.len_q, false);
+		rows(g, g->sdpa.lse, g->sdpa.len_q, false);
+		rows(g, g->sdpa.k, g->sdpa.len_k, false);
+		rows(g, g->sdpa.v, g->sdpa.len_k, false);
+	}
 	for (int again = 0; again < g->n_op; again++)
 		for (int i = 0; i < g->n_op; i++) {
 			const struct op *o = &g->op[i];
@@ -371,12 +405,51 @@ static void run_op(const struct vfm_dnn_graph *g, const struct op *o)
 	free(f.b);
 }
 
+/* One row of queries of the single operation. */
+static void attend_row(const struct vfm_dnn_graph *g, const int64_t i[4], double scale)
+{
+	const struct vfm_dnn_sdpa *x = &g->sdpa;
+	int64_t heads = g->t[x->q].dim[1], d = g->t[x->q].dim[3],
+		n = x->len_k ? number(g, x->len_k, i[0]) : g->t[x->k].dim[2];
+	double *p = vfm_calloc((size_t)n + 1, sizeof(*p)), max = -INFINITY, sum = 0;
+
+	for (int64_t k = 0; k < n; k++) {
+		for (int64_t c = 0; c < d; c++)
+			p[k] += scale * (double)get(g, x->q, (int64_t[4]){i[0], i[1], i[2], c}, heads) *
+				(double)get(g, x->k, (int64_t[4]){i[0], i[1], k, c}, heads);
+		max = p[k] > max ? p[k] : max;
+	}
+	for (int64_t k = 0; k < n; k++)
+		sum += p[k] = exp(p[k] - max);
+	for (int64_t c = 0; c < d; c++) {
+		double o = 0;
+
+		for (int64_t k = 0; k < n; k++)
+			o += p[k] / sum * (double)get(g, x->v, (int64_t[4]){i[0], i[1], k, c}, heads);
+		put(g, x->o, (int64_t[4]){i[0], i[1], i[2], c}, (float)o);
+	}
+	put(g, x->lse, i, (float)(max + log(sum)));
+	free(p);
+}
+
+static void run_sdpa(const struct vfm_dnn_graph *g)
+{
+	const int64_t *n = g->t[g->sdpa.q].dim;
+	double scale = (double)*(const float *)(void *)g->t[g->sdpa.scale].p;
+
+	for (int64_t r = 0; r < n[0] * n[1] * n[2]; r++)
+		attend_row(g, (int64_t[4]){r / n[2] / n[1], r / n[2] % n[1], r % n[2], 0}, scale);
+}
+
 int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bind *b, int n, void *workspace,
 	struct vfm_err *err)
 {
 	(void)s;
 	if (!workspace)
 		return vfm_fail(err, VFM_EENV, "no workspace");
+	if (dnn_ref_refuse_run & form_of(g))
+		return vfm_fail(err, VFM_EENV, "no run of form %d", form_of(g));
+	dnn_ref_ran |= form_of(g);
 	memset(workspace, 0x5a, (size_t)vfm_dnn_facts(g).workspace);
 	for (int i = 0; i < n; i++)
 		if (b[i].t)
@@ -391,6 +464,8 @@ int vfm_dnn_run(struct vfm_dnn_graph *g, cudaStream_t s, const struct vfm_dnn_bi
 	}
 	for (int i = 0; i < g->n_op; i++)
 		run_op(g, &g->op[i]);
+	if (g->sdpa.q)
+		run_sdpa(g);
 	for (int i = 1; i <= g->n_t; i++) {
 		free(g->t[i].v);
 		g->t[i].v = NULL;

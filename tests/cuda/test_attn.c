@@ -41,6 +41,12 @@ int vfm_cuda_refuse(struct vfm_cuda *c, cudaStream_t st, const char *what, bool 
 	return 0; /* there are no captures */
 }
 
+bool vfm_cuda_captured(const struct vfm_cuda *c, cudaStream_t st)
+{
+	(void)c, (void)st;
+	return false;
+}
+
 cudaStream_t vfm_cuda_stream(struct vfm_stream *s)
 {
 	(void)s;
@@ -182,6 +188,14 @@ static void test_packed(void **state)
 	all(90, false, "cudnn-packed", 0);
 }
 
+static void test_apart(void **state)
+{
+	(void)state;
+	among = "/fixed";
+	all(90, false, "cudnn-apart", 0);
+	among = "";
+}
+
 static void test_ampere(void **state)
 {
 	(void)state;
@@ -252,6 +266,67 @@ static void test_no_plan(void **state)
 		}
 	vfm_cuda_attn_free(dev.attn);
 	dnn_ref_no_plans = false;
+}
+
+/* Refused forms fall to the next one, at a refusal of the plan as of its run, with one warning that has the reason; our
+ * own kernels come last. */
+static void check_ladder(const char *name, int refuse, bool run, int ran, const char *says)
+{
+	struct vfm_cuda dev = {.sm = 90, .warn = warn};
+	int n = 0;
+
+	*(run ? &dnn_ref_refuse_run : &dnn_ref_refuse_build) = refuse;
+	setenv("VFM_CUDA_ATTN", "", 1);
+	for (int again = 0; again < 2; again++) {
+		dnn_ref_ran = n_warned = 0;
+		warned[0] = '\0';
+		for (size_t i = 0; i < cases.n; i++)
+			if (strncmp(cases.v[i]->name, name, strlen(name)) == 0 && strstr(cases.v[i]->name, "/d64")) {
+				check(cases.v[i], &dev);
+				n++;
+				break;
+			}
+		if (dnn_ref_ran != ran ||
+			(again == 0 && (n_warned != (says != NULL) || (says && !strstr(warned, says)))))
+			fail_msg("%s without %d: ran %d, %d warnings: %s", name, refuse, dnn_ref_ran, n_warned, warned);
+		assert_int_equal(again ? n_warned : 0, 0);
+	}
+	assert_int_equal(n, 2);
+	assert_int_equal(dev.dev.slow_attn, ran ? 0 : 2);
+	vfm_cuda_attn_free(dev.attn);
+	dnn_ref_refuse_build = dnn_ref_refuse_run = 0;
+}
+
+static void test_ladder(void **state)
+{
+	static const char fixed[] = "fixed/bf16", packed[] = "packed-mixed/bf16";
+	const int two = DNN_REF_PLAIN | DNN_REF_APART, four = two | DNN_REF_PACKED | DNN_REF_PACKED_APART;
+	char name[80];
+
+	(void)state;
+	for (int run = 0; run < 2; run++) {
+		for (int bwd = 0; bwd < 2; bwd++) {
+			snprintf(name, sizeof(name), "%s/%s", bwd ? "attn_bwd" : "attn", fixed);
+			check_ladder(name, 0, run, DNN_REF_PLAIN, NULL);
+			check_ladder(name, DNN_REF_PLAIN, run, DNN_REF_APART,
+				run ? "computed by cuDNN in another form: lse by samples (plain: no run of form 1)"
+				    : "computed by cuDNN in another form: lse by samples (plain: no engine for form "
+				      "1)");
+			check_ladder(name, two, run, DNN_REF_PACKED, "in another form: packed (plain: ");
+			check_ladder(
+				name, two | DNN_REF_PACKED, run, DNN_REF_PACKED_APART, "form: packed, lse by samples");
+			snprintf(name, sizeof(name), "%s/%s", bwd ? "attn_bwd" : "attn", packed);
+			check_ladder(name, DNN_REF_PACKED, run, DNN_REF_PACKED_APART, "form: lse by samples (plain: ");
+		}
+		snprintf(name, sizeof(name), "attn/%s", fixed);
+		check_ladder(name, four, run, DNN_REF_UNIFIED, "form: one operation");
+		snprintf(name, sizeof(name), "attn/%s", packed);
+		check_ladder(name, four, run, DNN_REF_UNIFIED, "form: one operation");
+		snprintf(name, sizeof(name), "attn_bwd/%s", fixed);
+		check_ladder(name, four, run, 0, "by our own kernels, which are slow (plain: ");
+		snprintf(name, sizeof(name), "attn/%s", fixed);
+		check_ladder(name, DNN_REF_FORMS, run, 0, "by our own kernels, which are slow (plain: ");
+	}
 }
 
 /* ---- pieces ---- */
@@ -384,11 +459,15 @@ int main(void)
 		cmocka_unit_test(test_few_shapes),
 		cmocka_unit_test(test_hopper),
 		cmocka_unit_test(test_packed),
+		cmocka_unit_test(test_apart),
 		cmocka_unit_test(test_ampere),
 		cmocka_unit_test(test_blackwell),
 		cmocka_unit_test(test_deterministic),
 		cmocka_unit_test(test_no_plan),
+		cmocka_unit_test(test_ladder),
 	};
 
+	if (getenv("VFM_TEST_ONLY"))
+		cmocka_set_test_filter(getenv("VFM_TEST_ONLY"));
 	return cmocka_run_group_tests(tests, start, end);
 }
