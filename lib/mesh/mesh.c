@@ -139,6 +139,28 @@ static int make_groups(struct vfm_mesh *m, struct vfm_err *err)
 	return vfm_comm_split(vfm_comm_host(m->world), 0, m->rank, "save", &m->save, err);
 }
 
+static int make_nodes(struct vfm_mesh *m, struct vfm_err *err)
+{
+	struct vfm_comm *all[] = {m->shard, m->replica, m->eshard, m->ereplica};
+
+	for (size_t i = 0; m->p.grad_reduce == VFM_GRAD_REDUCE_BF16_INTERNODE && i < sizeof(all) / sizeof(all[0]);
+		i++) {
+		if (all[i]->size == 1 || vfm_mesh_nodes(m, all[i]))
+			continue;
+		TRY(vfm_comm_nodes_new(all[i], &m->nodes[m->n_nodes], err));
+		m->n_nodes += m->nodes[m->n_nodes].all != NULL;
+	}
+	return 0;
+}
+
+const struct vfm_comm_nodes *vfm_mesh_nodes(const struct vfm_mesh *m, const struct vfm_comm *c)
+{
+	for (int i = 0; i < m->n_nodes; i++)
+		if (m->nodes[i].all == c)
+			return &m->nodes[i];
+	return NULL;
+}
+
 /* Link i connects stage i with the next stage in both directions; the first stage follows the last.  A rank belongs to
  * two links, its own and the previous one, so these two are made in different rounds: even links, odd links, and the
  * last link if the number of links is odd. */
@@ -194,6 +216,7 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 
 	init_coordinates(m, p, world);
 	TRY_OUT(make_groups(m, err));
+	TRY_OUT(make_nodes(m, err));
 	TRY_OUT(make_p2p_comms(m, err));
 	has_reductions = m->shard->size > 1 || m->replica->size > 1 || m->eshard->size > 1 || m->ereplica->size > 1 ||
 		m->tp_param->size > 1;
@@ -230,6 +253,8 @@ void vfm_mesh_release(struct vfm_mesh *m)
 		d->event_free(m->comm_done);
 	for (size_t i = 0; i < sizeof(link) / sizeof(link[0]); i++)
 		vfm_comm_free(link[i]);
+	for (size_t i = 0; i < sizeof(m->nodes) / sizeof(m->nodes[0]); i++)
+		vfm_comm_nodes_release(&m->nodes[i]);
 	for (int i = 0; i < N_GROUP_FIELDS && m->world; i++) {
 		bool shared = false;
 

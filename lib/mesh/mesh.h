@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "comm/comm_nodes.h"
 #include "grad/tape.h"
 #include "launch/launch.h"
 #include "spec/parallel.h"
@@ -29,6 +30,9 @@ struct vfm_mesh {
 	 * groups of one.  gather and egather have the ranks of shard and eshard, for weights. */
 	struct vfm_comm *shard, *replica, *gather;
 	struct vfm_comm *eshard, *ereplica, *egather;
+	/* With parallel.grad_reduce bf16_internode: those of shard, replica, eshard and ereplica that span nodes. */
+	struct vfm_comm_nodes nodes[4];
+	int n_nodes;
 
 	/* P2p communicators between stages: one of two ranks for each direction to each neighbour, so that calls on one
 	 * never block calls on another.  The first stage follows the last (interleaving).  Rank 0 sends, rank 1
@@ -58,6 +62,8 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 /* Returns the static mesh of a single rank (local). */
 const struct vfm_mesh *vfm_mesh_one(void);
 void vfm_mesh_release(struct vfm_mesh *m);
+/* Returns how gradients are summed over c in two levels; NULL: as by one call of c (local). */
+const struct vfm_comm_nodes *vfm_mesh_nodes(const struct vfm_mesh *m, const struct vfm_comm *c);
 
 /* Appends the table of --print-mesh to out: a header "rank node pp dp cp tp ep ring a2a shard replica", a line "of"
  * with the sizes of these groups, then a line per rank with its rank in each.  node_of [ranks]; NULL: all on node 0.

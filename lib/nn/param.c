@@ -26,6 +26,7 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_dev_free(ps->stream, ps->master_lo, (size_t)ps->n_master_lo * 2);
 		vfm_comm_mem_release(&ps->grad_mem);
 		vfm_comm_mem_release(&ps->copy_mem);
+		vfm_comm_mem_release(&ps->node_scratch);
 		for (int k = 0; k < 2; k++) {
 			vfm_comm_mem_release(&ps->w_buf[k].mem);
 			vfm_comm_mem_release(&ps->g_buf[k].mem);
@@ -326,6 +327,8 @@ static int alloc_unit_bufs(
 static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_err *err)
 {
 	bool sums = false, gathers = false, unit_sums = false, unit_gathers = false;
+	const struct vfm_comm_nodes *nodes = vfm_mesh_nodes(ps->mesh, c);
+	struct vfm_comm *sum = nodes ? nodes->node : c; /* that has gradients as operands */
 
 	for (int i = 0; i < ps->n_buckets; i++) {
 		const struct vfm_bucket *s = &ps->bucket[i];
@@ -337,14 +340,16 @@ static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_e
 		unit_gathers |= s->gather == c && full;
 	}
 	if (sums && ps->grad)
-		TRY(vfm_comm_mem_register(&ps->grad_mem, c, err));
+		TRY(vfm_comm_mem_register(&ps->grad_mem, sum, err));
+	if (sums && ps->grad && nodes)
+		TRY(vfm_comm_mem_register(&ps->node_scratch, nodes->across, err));
 	if (gathers)
 		TRY(vfm_comm_mem_register(&ps->copy_mem, c, err));
 	for (int k = 0; k < 2; k++) {
 		if (unit_gathers)
 			TRY(vfm_comm_mem_register(&ps->w_buf[k].mem, c, err));
 		if (unit_sums && ps->grad)
-			TRY(vfm_comm_mem_register(&ps->g_buf[k].mem, c, err));
+			TRY(vfm_comm_mem_register(&ps->g_buf[k].mem, sum, err));
 	}
 	return 0;
 }
@@ -431,6 +436,26 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 	return 0;
 }
 
+/* Of the largest bucket; the sums run after one another on one stream. */
+static int alloc_node_scratch(struct vfm_params *ps, struct vfm_err *err)
+{
+	size_t most = 0;
+
+	for (int i = 0; i < ps->n_buckets; i++) {
+		const struct vfm_bucket *s = &ps->bucket[i];
+
+		for (int k = 0; k < 2; k++) {
+			const struct vfm_comm_nodes *n = vfm_mesh_nodes(ps->mesh, k ? s->replica : s->shard);
+			size_t bytes = n ? vfm_nodes_scratch(n, s->own_n, k == 0) : 0;
+
+			most = bytes > most ? bytes : most;
+		}
+	}
+	return most ? vfm_comm_mem_new(
+			      &ps->node_scratch, allocating_comm(ps), ps->stream, most, "gradients between nodes", err)
+		    : 0;
+}
+
 int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err)
 {
 	if (ps->bad.code) {
@@ -446,6 +471,8 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	TRY(alloc_unit_bufs(ps, ps->w_buf, vfm_dtype_size(dtype), "unit weights", err));
 	if (with_grad)
 		TRY(alloc_grads(ps, err));
+	if (with_grad)
+		TRY(alloc_node_scratch(ps, err));
 	if (with_grad)
 		TRY(alloc_unit_bufs(ps, ps->g_buf, 4, "unit gradients", err));
 	for (size_t i = 0; i < ps->n; i++) {

@@ -149,6 +149,7 @@ struct vfm_params {
 		bool used;
 	} w_buf[2], g_buf[2]; /* permanent unit buffers; absent without memory of the communication library */
 	bool registered;      /* the buffers, with the groups */
+	struct vfm_comm_mem node_scratch; /* of sums in two levels (vfm_mesh_nodes) */
 	struct vfm_unit *unit;
 	struct vfm_event *fork;
 	int pending, last_unit, last_dir; /* -1: none */

@@ -325,6 +325,24 @@ int vfm_param_want_grad(struct vfm_var *v, struct vfm_err *err)
 	return alloc_unit_grads(&p->ps->unit[p->unit], err);
 }
 
+/* Sums the gradients of a bucket over its shard group: this rank's share of `full` becomes the sum. */
+static int sum_shards(struct vfm_params *ps, const struct vfm_bucket *s, float *full, struct vfm_err *err)
+{
+	const struct vfm_comm_nodes *nodes = vfm_mesh_nodes(ps->mesh, s->shard);
+	struct vfm_tensor x = vfm_t1(full, VFM_F32, s->n), own = vfm_t1(full + s->own, VFM_F32, s->own_n);
+
+	return nodes ? vfm_nodes_reduce_scatter(nodes, param_stream(ps), x, ps->node_scratch.p, err)
+		     : vfm_reduce_scatter(s->shard, param_stream(ps), x, own, NULL, err);
+}
+
+static int sum_replicas(struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_err *err)
+{
+	const struct vfm_comm_nodes *nodes = vfm_mesh_nodes(ps->mesh, s->replica);
+
+	return nodes ? vfm_nodes_all_reduce(nodes, param_stream(ps), shard_grad(s), ps->node_scratch.p, err)
+		     : vfm_all_reduce(s->replica, param_stream(ps), shard_grad(s), err);
+}
+
 /* Sums a shard's gradient over the other ranks that hold it, after the sum over its shard group. */
 static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
@@ -332,7 +350,7 @@ static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_
 	if (s->tp_sum)
 		TRY(vfm_all_reduce(ps->mesh->tp_param, param_stream(ps), shard_grad(s), err));
 	if (s->replica->size > 1)
-		TRY(vfm_all_reduce(s->replica, param_stream(ps), shard_grad(s), err));
+		TRY(sum_replicas(ps, s, err));
 	return record_stream(ps, &s->reduced, param_stream(ps), err);
 }
 
@@ -341,8 +359,7 @@ static int reduce_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm
 	TRY(zero_missing_grads(ps, s, err));
 	TRY(fork_stream(ps, param_stream(ps), err));
 	if (s->sharding == VFM_SHARDING_STATE)
-		TRY(vfm_reduce_scatter(
-			s->shard, param_stream(ps), vfm_t1(s->grad, VFM_F32, s->n), shard_grad(s), NULL, err));
+		TRY(sum_shards(ps, s, s->grad, err));
 	return reduce_shard(ps, s, err);
 }
 
@@ -394,8 +411,7 @@ static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		float *full = x->g + s->buf_off;
 
-		TRY(vfm_reduce_scatter(s->shard, param_stream(ps), vfm_t1(full, VFM_F32, s->n),
-			vfm_t1(full + s->own, VFM_F32, s->own_n), NULL, err));
+		TRY(sum_shards(ps, s, full, err));
 		for (int k = 0; k < s->n_p; k++)
 			s->p[k]->var.g.data = NULL;
 	}

@@ -6,6 +6,8 @@ static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
 static const char *const overlap_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
 
+static const char *const grad_reduce_names[] = {"fp32", "bf16_internode", NULL};
+
 #define OFF(f) offsetof(struct vfm_parallel, f)
 
 const struct vfm_key vfm_parallel_keys[] = {
@@ -30,6 +32,8 @@ const struct vfm_key vfm_parallel_keys[] = {
 		"whether collectives within layers overlap with computing"},
 	{"parallel.bucket_mib", VFM_KEY_INT, OFF(bucket_mib), 0, 1 << 20, NULL, NULL,
 		"size of the buckets in which gradients are reduced"},
+	{"parallel.grad_reduce", VFM_KEY_ENUM, OFF(grad_reduce), 0, 0, grad_reduce_names, NULL,
+		"how gradients are summed between nodes"},
 };
 const int vfm_parallel_n_keys = sizeof(vfm_parallel_keys) / sizeof(vfm_parallel_keys[0]);
 

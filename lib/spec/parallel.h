@@ -26,6 +26,9 @@ enum vfm_pp_schedule { VFM_PP_1F1B, VFM_PP_ZB }; /* 1f1b is interleaved where vp
  * auto: on asynchronous devices only. */
 enum vfm_overlap { VFM_OVERLAP_AUTO, VFM_OVERLAP_ON, VFM_OVERLAP_OFF };
 
+/* How gradients are summed between nodes (comm/comm_nodes.h); the ranks of a node always sum in f32. */
+enum vfm_grad_reduce { VFM_GRAD_REDUCE_FP32, VFM_GRAD_REDUCE_BF16_INTERNODE };
+
 struct vfm_parallel {
 	int64_t tp, cp, pp, ep;
 	int64_t dp;  /* 0: world / (tp cp pp) */
@@ -40,6 +43,7 @@ struct vfm_parallel {
 	int64_t shard;      /* ranks that fsdp and distopt shard over (hybrid sharding); 0: dp * cp */
 	int overlap;        /* enum vfm_overlap */
 	int64_t bucket_mib; /* size of the gradient buckets, which the backward reduces as they fill */
+	int grad_reduce;    /* enum vfm_grad_reduce */
 };
 
 /* The keys of the section "parallel", with their ranges; offsets are those in struct vfm_parallel. */

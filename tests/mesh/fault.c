@@ -129,7 +129,7 @@ void fault_arm(const struct fault *f, struct vfm_mesh *m)
 {
 	struct vfm_comm *all[] = {m->world, m->group[0], m->group[1], m->group[2], m->group[3], m->group[4], m->ring,
 		m->a2a, m->seq, m->shard, m->replica, m->eshard, m->ereplica, m->tp_param, m->gather, m->egather,
-		m->fwd_in, m->bwd_in};
+		m->fwd_in, m->bwd_in, m->nodes[0].across};
 
 	g.f = f;
 	for (size_t i = 0; f && i < sizeof(all) / sizeof(*all); i++) {

@@ -33,7 +33,8 @@
 enum { MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
 
 static const char *device = "cpu";
-static const double loss_tol = 1e-5, grad_tol = 1e-4, bf16_tol = 2e-2, residual_tol = 4e-2, fp8_tol = 0.15;
+static const double loss_tol = 1e-5, grad_tol = 1e-4, internode_loss_tol = 1e-3, internode_tol = 1e-2, bf16_tol = 2e-2,
+		    residual_tol = 4e-2, fp8_tol = 0.15;
 
 struct model {
 	const char *name, *key[MAX_KEYS];
@@ -309,7 +310,13 @@ static double bf16_tol_of(const struct row *r)
 static void compare_row(const struct row *r, const struct ref *ref, const struct found *f, struct verdict *v)
 {
 	bool bf16 = has_key(r, "dtype=bf16");
-	double l_tol = bf16 ? bf16_tol : loss_tol, g_tol = bf16 ? bf16_tol_of(r) : grad_tol;
+	bool internode = has_key(r, "grad_reduce=bf16_internode");
+	double l_tol = bf16 ? bf16_tol
+		: internode ? internode_loss_tol
+			    : loss_tol,
+	       g_tol = bf16 ? bf16_tol_of(r)
+		: internode ? internode_tol
+			    : grad_tol;
 
 	for (int s = 0; s < STEPS; s++)
 		for (int k = 0; k < r->ranks; k++) {

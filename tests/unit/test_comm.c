@@ -1,6 +1,7 @@
 /* The host communicator over forked ranks: every collective against a local computation, and many groups at once, on
  * one node and on two (node_of is synthetic, so that the traffic uses TCP).  Then failures: a rank dies, stops, hangs,
  * or makes another call than the others. */
+#include "comm/comm_nodes.h"
 #include "comm_ranks.h"
 
 static void rounds(const struct setup *s)
@@ -226,6 +227,97 @@ static void same_bits(void **state)
 	(void)state;
 	all_well(&(struct setup){.n = 3}, bits);
 	all_well(&(struct setup){.n = 3, .per_node = 2}, bits);
+}
+
+/* ---- sums in two levels (comm_nodes.h) ---- */
+
+static double f32_value(int64_t i, int r)
+{
+	return (float)(value(VFM_F32, i % 13, r, i) * 0.37 + (double)(i % 101) * 0.013 + r * 0.001);
+}
+
+/* Compares element x of a sum with the sums of the nodes; `roundings`: 1, or 2 if the result is rounded, too. */
+static void check_sum(const struct setup *s, int64_t i, float x, int roundings)
+{
+	double sum = 0, most = 0, node = 0, all = 0;
+
+	for (int r = 0; r < size; r++) {
+		node += f32_value(i, r);
+		all += fabs(f32_value(i, r));
+		if ((r + 1) % s->per_node == 0) {
+			sum += node;
+			most += fabs(node);
+			node = 0;
+		}
+	}
+	CHECK(fabs(x - sum) <= most / 256 * 1.001 + (roundings - 1) * (fabs(sum) + most / 256) / 256 + 1e-6 * all);
+}
+
+static void nodes_of(const struct setup *s)
+{
+	static const int64_t ns[] = {1, 5, 64, 1000, 40000};
+	struct vfm_comm *w = join(s);
+	struct vfm_dev *d = vfm_cpu_open(&err);
+	struct vfm_stream *st[2] = {d->t->stream_new(d, false, &err), d->t->stream_new(d, true, &err)};
+	struct vfm_comm_nodes n;
+	float *x = vfm_calloc(40000 * RANKS, sizeof(*x)), *first = vfm_calloc(40000, sizeof(*first));
+	char *scratch;
+
+	MUST(vfm_comm_nodes_new(w, &n, &err));
+	CHECK(n.all == w && n.node->size == s->per_node && n.across->size == size / s->per_node);
+	CHECK(n.node->rank == rank % s->per_node && n.across->rank == rank / s->per_node);
+	scratch = vfm_malloc(vfm_nodes_scratch(&n, 40000, true) + vfm_nodes_scratch(&n, 40000, false));
+	for (int k = 0; k < 20; k++) {
+		struct vfm_stream *on_stream = st[k / 5 % 2];
+		int64_t m = ns[k % 5];
+
+		for (int64_t i = 0; i < m; i++)
+			x[i] = (float)f32_value(i, rank);
+		MUST(vfm_nodes_all_reduce(&n, on_stream, vfm_t1(x, VFM_F32, m), scratch, &err));
+		MUST(d->t->stream_sync(on_stream, &err));
+		for (int64_t i = 0; i < m; i++)
+			check_sum(s, i, x[i], 2);
+		memcpy(first, x, (size_t)m * 4);
+		MUST(vfm_broadcast(w, NULL, vfm_t1(first, VFM_F32, m), 0, &err));
+		CHECK(!memcmp(first, x, (size_t)m * 4)); /* the bits of all ranks are equal */
+
+		for (int64_t i = 0; i < m * size; i++)
+			x[i] = (float)f32_value(i, rank);
+		MUST(vfm_nodes_reduce_scatter(&n, on_stream, vfm_t1(x, VFM_F32, m * size), scratch, &err));
+		MUST(d->t->stream_sync(on_stream, &err));
+		for (int64_t i = m * rank; i < m * (rank + 1); i++)
+			check_sum(s, i, x[i], 1);
+	}
+	vfm_comm_nodes_release(&n);
+	d->t->stream_free(st[1]);
+	d->t->stream_free(st[0]);
+	d->t->dev_free(d);
+	free(x);
+	free(first);
+	free(scratch);
+	leave(w);
+}
+
+static void uneven_nodes(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	struct vfm_comm_nodes n;
+
+	if (s->per_node)
+		CHECK(vfm_comm_nodes_new(w, &n, &err) == VFM_EUSAGE && strstr(err.msg, "parallel.grad_reduce"));
+	else
+		CHECK(vfm_comm_nodes_new(w, &n, &err) == 0 && !n.all);
+	leave(w);
+}
+
+static void between_nodes(void **state)
+{
+	(void)state;
+	all_well(&(struct setup){.n = 6, .per_node = 3}, nodes_of);
+	all_well(&(struct setup){.n = 6, .per_node = 2}, nodes_of);
+	all_well(&(struct setup){.n = 3, .per_node = 1}, nodes_of);
+	all_well(&(struct setup){.n = 5, .per_node = 2}, uneven_nodes);
+	all_well(&(struct setup){.n = 3}, uneven_nodes);
 }
 
 /* ---- failures ---- */
@@ -512,8 +604,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(collectives), cmocka_unit_test(two_nodes),
 		cmocka_unit_test(large_shares), cmocka_unit_test(groups), cmocka_unit_test(at_once),
 		cmocka_unit_test(on_streams), cmocka_unit_test(sixteen), cmocka_unit_test(same_bits),
-		cmocka_unit_test(failures), cmocka_unit_test(stopped_ranks), cmocka_unit_test(rank_zero),
-		cmocka_unit_test(missing_ranks), cmocka_unit_test(ends_in_order)};
+		cmocka_unit_test(between_nodes), cmocka_unit_test(failures), cmocka_unit_test(stopped_ranks),
+		cmocka_unit_test(rank_zero), cmocka_unit_test(missing_ranks), cmocka_unit_test(ends_in_order)};
 
 	return cmocka_run_group_tests(tests, setup_all, teardown_all);
 }
