@@ -19,32 +19,6 @@ static inline vf v_clamp2(vf x)
 {
 	return x;
 }
-static inline void v_transpose(vf r[VW])
-{
-	__m512d t[16];
-	vf u[16];
-
-	for (int i = 0; i < 16; i += 2) {
-		t[i] = _mm512_castps_pd(_mm512_unpacklo_ps(r[i], r[i + 1]));
-		t[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(r[i], r[i + 1]));
-	}
-	for (int i = 0; i < 16; i += 4) {
-		u[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(t[i], t[i + 2]));
-		u[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(t[i], t[i + 2]));
-		u[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(t[i + 1], t[i + 3]));
-		u[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(t[i + 1], t[i + 3]));
-	}
-	for (int i = 0; i < 4; i++) {
-		vf a = _mm512_shuffle_f32x4(u[i], u[4 + i], 0x88), b = _mm512_shuffle_f32x4(u[i], u[4 + i], 0xdd);
-		vf c = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0x88);
-		vf e = _mm512_shuffle_f32x4(u[8 + i], u[12 + i], 0xdd);
-
-		r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-		r[8 + i] = _mm512_shuffle_f32x4(a, c, 0xdd);
-		r[4 + i] = _mm512_shuffle_f32x4(b, e, 0x88);
-		r[12 + i] = _mm512_shuffle_f32x4(b, e, 0xdd);
-	}
-}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 enum { NVMAX = 2 };
@@ -60,25 +34,6 @@ static inline bool v_any_lt(vf a, vf b)
 static inline vf v_clamp2(vf x)
 {
 	return v_max(v_set(-126.0f), x); /* NaN in the second operand propagates */
-}
-static inline void v_transpose(vf r[VW])
-{
-	vf t[8], u[8];
-
-	for (int i = 0; i < 8; i += 2) {
-		t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-		t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-	}
-	for (int i = 0; i < 8; i += 4) {
-		u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-		u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-		u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-		u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-	}
-	for (int i = 0; i < 4; i++) {
-		r[i] = _mm256_permute2f128_ps(u[i], u[4 + i], 0x20);
-		r[4 + i] = _mm256_permute2f128_ps(u[i], u[4 + i], 0x31);
-	}
 }
 
 #else
@@ -99,15 +54,6 @@ static inline bool v_any_lt(vf a, vf b)
 static inline vf v_clamp2(vf x)
 {
 	return v_max(v_set(-126.0f), x);
-}
-static inline void v_transpose(vf r[VW])
-{
-	vf t[VW];
-
-	for (int i = 0; i < VW; i++)
-		for (int j = 0; j < VW; j++)
-			t[i][j] = r[j][i];
-	memcpy(r, t, sizeof t);
 }
 #endif
 

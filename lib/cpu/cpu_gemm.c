@@ -123,7 +123,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 				kern->tile(u, panels + (i - i0) * a_stride, b, tile, fresh);
 				prefetch_a(g, i0, i1, ke, (j - j0) * (i1 - i0) + i - i0, (j1 - j0) * (i1 - i0));
 				if (ke == g->k1)
-					kern->epilogue(&g->epi, tile, nr, i * mr, j * nr, tm, tn);
+					kern->epilogue(&g->epi, tile, i * mr, j * nr, tm, tn);
 			}
 		}
 	}
@@ -228,7 +228,7 @@ static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 
 	for (int64_t i = i0 * mr; i < i1 * mr && i < g->m; i += mr)
 		for (int64_t j = 0; j < g->n; j += nr)
-			g->kern->epilogue(&g->epi, tile, nr, i, j, min_i64(mr, g->m - i), min_i64(nr, g->n - j));
+			g->kern->epilogue(&g->epi, tile, i, j, min_i64(mr, g->m - i), min_i64(nr, g->n - j));
 }
 
 /* ---- through oneDNN ------------------------------------------------------------------- */
@@ -244,7 +244,7 @@ static void epi_pass(int64_t i0, int64_t i1, void *ctx)
 			int64_t n = min_i64(nr, g->n - j);
 
 			memcpy(tile, g->partial + i * g->n + j, (size_t)n * sizeof(float));
-			g->kern->epilogue(&g->epi, tile, nr, g->m0 + i, j, 1, n);
+			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
 		}
 }
 

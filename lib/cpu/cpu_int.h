@@ -37,7 +37,8 @@ static inline struct vfm_cpu *vfm_cpu_of(const struct vfm_stream *s)
 	return (struct vfm_cpu *)s->dev;
 }
 
-/* Selects the kernels of bf16 GEMM; one without an epilogue gets that of c->kern.  For vfm_cpu_open and tests. */
+/* Selects the kernels of bf16 GEMM; one without an epilogue gets that of c->kern, whose nr must agree.  For
+ * vfm_cpu_open and tests. */
 void vfm_cpu_set_gemm_bf16(struct vfm_cpu *c, const struct vfm_gemm_kern *kern);
 
 /* Returns at least `bytes` of 64-byte aligned memory, or NULL with err.  A call that needs more memory discards the

@@ -42,11 +42,8 @@ struct vfm_gemm_kern {
 		int64_t k0, int64_t k1, float *sum);
 	/* tile [mr][nr] = (first ? 0 : tile) + A panel * B panel */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, bool first);
-	/* applies the epilogue to the valid mr x nr part of a tile, with rows of ld, and stores it at row m, column n
-	 * of
-	 * C */
-	void (*epilogue)(
-		const struct vfm_epi *e, const float *tile, int64_t ld, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
+	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 	/* before the first and after the last tile of a range of work, on its thread; NULL: nothing to do */
 	void (*begin)(void);
 	void (*end)(void);
@@ -85,7 +82,7 @@ struct vfm_cpu_kern {
 };
 
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
-/* bf16 with AMX; its epilogue is that of vfm_cpu_kern_avx512bf16, absent here */
+/* bf16 with AMX; its epilogue is that of vfm_cpu_kern_avx512bf16, which has the same nr; absent here */
 extern const struct vfm_gemm_kern vfm_gemm_amx;
 
 #endif

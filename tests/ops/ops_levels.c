@@ -92,15 +92,6 @@ static struct vfm_dev *open_mirror(struct vfm_err *err)
 	return m;
 }
 
-static struct vfm_dev *open_amx_model(struct vfm_err *err)
-{
-	struct vfm_dev *d = vfm_cpu_open(err);
-
-	if (d)
-		vfm_cpu_set_gemm_bf16((struct vfm_cpu *)d, &amx_model);
-	return d;
-}
-
 int open_levels(void **state)
 {
 	(void)state;

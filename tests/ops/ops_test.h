@@ -2,7 +2,6 @@
 #ifndef VFM_TESTS_OPS_OPS_TEST_H
 #define VFM_TESTS_OPS_OPS_TEST_H
 
-#include "cpu/cpu_kern.h"
 #include "ops/cases.h"
 #include "ref.h"
 
@@ -20,10 +19,10 @@ extern const char *device;          /* VFM_TEST_DEVICE; NULL: none */
 /* VFM_TEST_CASES=norm,gate: only cases whose names begin so; -gemm,-attn: all but these; * and ? as in a shell. */
 extern const char *case_words;
 extern struct vfm_cases cases; /* the list */
-extern const struct vfm_gemm_kern amx_model;
-extern int n_bad; /* calls of case_bad */
+extern int n_bad;              /* calls of case_bad */
 
 int open_levels(void **state);
+struct vfm_dev *open_amx_model(struct vfm_err *err);
 int close_levels(void **state);
 /* Whether a level implements an op: oneDNN has only gemm, the emulation of AMX also grouped_gemm, that of CUDA no op of
  * NVIDIA's libraries. */
