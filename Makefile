@@ -60,8 +60,8 @@ isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
 
 # ---- what there is ---------------------------------------------------------
-# (gemm_plan.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
-CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
+# (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
+CUDA_SRC := $(filter-out lib/cuda/gemm_plan.c lib/cuda/gemm_choice.c lib/cuda/fault.c,$(wildcard lib/cuda/*.c)) lib/comm/comm_nccl.c
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),,$(shell grep -lE '<lib(av|sw)|media/av\.h' lib/*/*.c)) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' lib/*/*.c)) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' lib/*/*.c)),$(wildcard lib/*/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
@@ -172,7 +172,7 @@ $(BINS): $$(call cmd_objs,$$(notdir $$@)) $(LIB)
 # Our CUDA kernels a second time, as C++ for the host (lib/cuda/emu.h).
 EMU_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -DVFM_EMU -Ilib -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
                -fno-strict-aliasing -ffp-contract=off -MMD -MP $(OPT) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(wildcard lib/cuda/*.cu tests/ops/*.cu)) $(B)/emu/emu.o $(B)/tests/ops/emu_dev.o $(B)/tests/ops/emu_attn.o
+EMU_OBJ := $(patsubst %.cu,$(B)/emu/%.o,$(wildcard lib/cuda/*.cu tests/ops/*.cu)) $(B)/emu/emu.o $(B)/tests/ops/emu_dev.o $(B)/tests/ops/emu_attn.o $(B)/tests/ops/emu_lt.o
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)

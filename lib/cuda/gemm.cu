@@ -1,5 +1,5 @@
-/* gemm.cu - gemm and grouped_gemm: the choice of an implementation (gemm_plan.h), products of the library (gemm_lt.h),
- * and our kernels for other epilogues, row sums, and products that the library does not support.
+/* gemm.cu - gemm and grouped_gemm: products of the library by the implementation that gemm_choice.h chooses, and our
+ * kernels for other epilogues, row sums, and products that the library does not support.
  *
  * Sums over K are divided into parts whose number depends on shapes and the device alone.
  */
@@ -45,15 +45,17 @@ __global__ static void __launch_bounds__(256) product(const A *a, int64_t lda, b
 				p[(i0 + i) * n + j0 + 32 * j] = f * sum[i][j];
 }
 
-/* C = epilogue(P); p NULL: P is 0. */
+/* C = epilogue(P), where P may be C or aux; p NULL: P is 0.  Rows of group r / group_rows have bias row r / group_rows.
+ */
 struct epilogue {
-	const float *p, *bias;
-	int64_t rows, cols, ldc, ld_aux;
+	const void *p, *bias;
+	bool bias_bf;
+	int64_t rows, cols, ld_p, ldc, ld_aux, group_rows, ld_bias;
 	enum vfm_act act, dact;
-	bool accumulate;
+	bool accumulate, store_aux;
 };
 
-template <int N, class C> __global__ static void __launch_bounds__(256) finish(struct epilogue e, C *c, C *aux)
+template <int N, class P, class C> __global__ static void __launch_bounds__(256) finish(struct epilogue e, C *c, C *aux)
 {
 	int64_t per_row = e.cols / N, n = e.rows * per_row;
 
@@ -62,9 +64,9 @@ template <int N, class C> __global__ static void __launch_bounds__(256) finish(s
 		vec<N> z = {};
 
 		if (e.p)
-			z = ld_vec<N>(e.p + r * e.cols + j);
+			z = ld_vec<N>((const P *)e.p + r * e.ld_p + j);
 		if (e.bias) {
-			vec<N> b = ld_vec<N>(e.bias + j);
+			vec<N> b = ld_any<N>(e.bias, e.bias_bf, r / e.group_rows * e.ld_bias + j);
 
 #pragma unroll
 			for (int k = 0; k < N; k++)
@@ -76,7 +78,7 @@ template <int N, class C> __global__ static void __launch_bounds__(256) finish(s
 #pragma unroll
 			for (int k = 0; k < N; k++)
 				z.v[k] *= dact_of(e.dact, x.v[k]);
-		} else if (aux) {
+		} else if (e.store_aux) {
 			st_vec<N>(aux + r * e.ld_aux + j, z);
 		}
 		if (e.act) {
@@ -161,12 +163,43 @@ __global__ static void __launch_bounds__(256) row_sums(const A *a, int64_t lda, 
 		out[row] += t;
 }
 
-__global__ static void __launch_bounds__(256) round_bias(const float *x, bf16 *y, int64_t n)
+/* y[g][i] = x[g][i], from one of f32 and bf16 to the other. */
+template <class X, class Y> __global__ static void __launch_bounds__(256) convert_bias(const X *x, Y *y, int64_t n)
 {
 	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (i < n)
-		st(y + i, x[i]);
+		st(y + i, ld(x + i));
+}
+
+__device__ static inline void st(f8e4m3 *p, float x)
+{
+	p->u = f8_code<f8e4m3>(f8_fit<f8e4m3>(x, 1.0f));
+}
+__device__ static inline void st(f8e5m2 *p, float x)
+{
+	p->u = f8_code<f8e5m2>(f8_fit<f8e5m2>(x, 1.0f));
+}
+
+/* Mixes the bits of a counter (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", SplitMix64). */
+__device__ static inline uint64_t mix_bits(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
+/* The sum of four uniform numbers, with variance 1. */
+template <class T> __global__ static void __launch_bounds__(256) noise(T *x, int64_t n, uint64_t seed)
+{
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+		uint64_t u = mix_bits(seed + (uint64_t)i);
+		float sum =
+			(float)(u & 0xffff) + (float)(u >> 16 & 0xffff) + (float)(u >> 32 & 0xffff) + (float)(u >> 48);
+
+		st(x + i, (sum - 131070.0f) * (1.7320508f / 65535.0f));
+	}
 }
 
 /* ---- what an op is, with its memory ---------------------------------------------------------------- */
@@ -176,13 +209,9 @@ enum {
 	PARTS = 64,       /* most slices of rows */
 };
 
-struct job {
-	struct vfm_gemm g;
-	struct vfm_gemm_batch batch;
-	bool tune;
-	size_t ws_lt; /* bytes of the library, first … */
-	size_t small; /* … then bytes of vectors … */
-	char *ws;     /* … in here */
+/* Scratch memory of an op: bytes of the library, of vectors, of a chunk of an f32 product. */
+struct areas {
+	size_t lt, vectors, chunk;
 };
 
 static int64_t dim_m(const struct vfm_gemm *g)
@@ -211,31 +240,40 @@ static size_t chunk_bytes(const struct vfm_gemm *g)
 	return (size_t)(rows * dim_n(g)) * 4;
 }
 
-static size_t vector_bytes(const struct job *j)
+static size_t vector_bytes(const struct vfm_gemm_op *op)
 {
-	int64_t rowsum = vfm_has(&j->g.a_rowsum) ? j->batch.count * dim_m(&j->g) * PARTS * 4 : 0;
-	int64_t bias = vfm_has(&j->g.bias) ? j->batch.count * dim_n(&j->g) * 2 : 0;
+	int64_t rowsum = vfm_has(&op->g.a_rowsum) ? op->batch.count * dim_m(&op->g) * PARTS * 4 : 0;
+	int64_t bias = vfm_has(&op->g.bias) ? op->batch.count * dim_n(&op->g) * 4 : 0;
 
 	return round_256((size_t)(rowsum > bias ? rowsum : bias));
 }
 
-/* Allocates scratch memory: for the library, vectors, and on request a chunk of the product. */
-static int take_ws(struct vfm_stream *s, struct job *j, bool chunk, struct vfm_err *err)
+static struct areas areas_of(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c)
 {
-	j->small = vector_bytes(j);
-	j->ws = (char *)vfm_cuda_ws(s, j->ws_lt + j->small + (chunk ? chunk_bytes(&j->g) : 0), err);
-	return j->ws ? 0 : VFM_EENV;
+	struct areas w = {};
+
+	w.lt = c->path.f32 ? op->ws : round_256(c->algo.ws);
+	w.vectors = vector_bytes(op);
+	w.chunk = c->path.f32 ? chunk_bytes(&op->g) : 0;
+	return w;
+}
+
+extern "C" size_t vfm_gemm_ws(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c)
+{
+	struct areas w = areas_of(op, c);
+
+	return w.lt + w.vectors + w.chunk;
 }
 
 /* ---- sums of rows ------------------------------------------------------------------------------------ */
 
-template <class A> static void sum_rows_of(struct vfm_stream *s, const struct job *j, float *part)
+template <class A> static void sum_rows_of(struct vfm_stream *s, const struct vfm_gemm_op *op, float *part)
 {
-	const struct vfm_gemm *g = &j->g;
+	const struct vfm_gemm *g = &op->g;
 	const A *a = (const A *)g->a.data;
-	int64_t m = dim_m(g), k = dim_k(g), per = m;
+	int64_t m = dim_m(g), k = dim_k(g), count = op->batch.count;
 	const int wide = 16 / sizeof(A);
-	bool vectors = vec_ok(&g->a, wide) && j->batch.a % wide == 0;
+	bool vectors = vec_ok(&g->a, wide) && op->batch.a % wide == 0;
 	int64_t across, slices;
 
 	if (!g->trans_a) { /* single products only: groups have their rows as columns of op(A) */
@@ -244,40 +282,23 @@ template <class A> static void sum_rows_of(struct vfm_stream *s, const struct jo
 		return;
 	}
 	across = ceil_div(m, 32 * (vectors ? wide : 1));
-	slices = ceil_div((int64_t)vfm_cuda_sms(s) * 4, across * j->batch.count);
+	slices = ceil_div((int64_t)vfm_cuda_sms(s) * 4, across * count);
 	if (slices > PARTS)
 		slices = PARTS;
 	slices = slices > ceil_div(k, 64) ? ceil_div(k, 64) : slices;
 	if (vectors)
-		VFM_LAUNCH(s, (column_sums<16 / sizeof(A), A>), dim3(across, slices, j->batch.count), 256, 0, a,
-			g->a.stride[0], j->batch.a, m, k, part);
+		VFM_LAUNCH(s, (column_sums<16 / sizeof(A), A>), dim3(across, slices, count), 256, 0, a, g->a.stride[0],
+			op->batch.a, m, k, part);
 	else
-		VFM_LAUNCH(s, (column_sums<1, A>), dim3(across, slices, j->batch.count), 256, 0, a, g->a.stride[0],
-			j->batch.a, m, k, part);
-	VFM_LAUNCH(s, (add_parts), dim3(ceil_div(per, 256), 1, j->batch.count), 256, 0, part, (int)slices, m,
-		(float *)g->a_rowsum.data, j->batch.rowsum);
+		VFM_LAUNCH(s, (column_sums<1, A>), dim3(across, slices, count), 256, 0, a, g->a.stride[0], op->batch.a,
+			m, k, part);
+	VFM_LAUNCH(s, (add_parts), dim3(ceil_div(m, 256), 1, count), 256, 0, part, (int)slices, m,
+		(float *)g->a_rowsum.data, op->batch.rowsum);
 }
 
-static void sum_rows(struct vfm_stream *s, const struct job *j)
+static void sum_rows(struct vfm_stream *s, const struct vfm_gemm_op *op, float *part)
 {
-	VFM_ACT_TYPE(j->g.a.dtype, A, sum_rows_of<A>(s, j, (float *)(j->ws + j->ws_lt)));
-}
-
-/* The same into scratch memory, for timing. */
-struct try_sums {
-	struct vfm_stream *s;
-	const struct job *j;
-};
-static int try_sum_rows(void *ctx, void *scratch, struct vfm_err *err)
-{
-	struct try_sums *t = (struct try_sums *)ctx;
-	struct job j = *t->j;
-
-	j.ws = (char *)scratch;
-	j.ws_lt = 0;
-	j.g.a_rowsum.data = j.ws + vector_bytes(&j);
-	sum_rows(t->s, &j);
-	return vfm_cuda_launched(t->s, "gemm", err);
+	VFM_ACT_TYPE(op->g.a.dtype, A, sum_rows_of<A>(s, op, part));
 }
 
 /* ---- our epilogue -------------------------------------------------------------------------------------- */
@@ -303,23 +324,73 @@ static void own_product(struct vfm_stream *s, const struct vfm_gemm *g, float *p
 		own_product_of<f8e4m3, f8e4m3>(s, g, p);
 }
 
-template <int N, class C>
+template <int N, class P, class C>
 static void launch_finish(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
 {
 	int64_t blocks = ceil_div(e->rows * (e->cols / N), 256), most = (int64_t)vfm_cuda_sms(s) * 8;
 
-	VFM_LAUNCH(s, (finish<N, C>), blocks < most ? blocks : most, 256, 0, *e, (C *)g->c.data,
+	VFM_LAUNCH(s, (finish<N, P, C>), blocks < most ? blocks : most, 256, 0, *e, (C *)g->c.data,
 		(C *)(vfm_has(&g->aux) ? g->aux.data : NULL));
 }
 
+template <class P, class C>
+static void own_epilogue_of(struct vfm_stream *s, const struct vfm_gemm *g, const struct epilogue *e)
+{
+	size_t bias_size = e->bias_bf ? 2 : 4, vector = 8 * bias_size > 16 ? 16 : 8 * bias_size;
+	bool wide = vec_ok(&g->c, 8) && (!vfm_has(&g->aux) || vec_ok(&g->aux, 8)) && e->ld_p % 8 == 0 &&
+		(uintptr_t)e->p % 16 == 0 && (uintptr_t)e->bias % vector == 0 && e->ld_bias % 8 == 0;
+
+	if (wide)
+		launch_finish<8, P, C>(s, g, e);
+	else
+		launch_finish<1, P, C>(s, g, e);
+}
+
+static struct epilogue own_epilogue_args(const struct vfm_gemm *g)
+{
+	struct epilogue e = {};
+
+	if (vfm_has(&g->bias)) {
+		e.bias = g->bias.data;
+		e.bias_bf = g->bias.dtype == VFM_BF16;
+	}
+	e.rows = e.group_rows = dim_m(g);
+	e.cols = dim_n(g);
+	e.ldc = g->c.stride[0];
+	e.ld_aux = vfm_has(&g->aux) ? g->aux.stride[0] : 0;
+	e.act = g->act;
+	e.dact = g->dact;
+	e.accumulate = g->accumulate;
+	e.store_aux = g->act && vfm_has(&g->aux);
+	return e;
+}
+
+/* C = epilogue of the f32 product p without gaps between its rows; NULL: of 0. */
 static void own_epilogue(struct vfm_stream *s, const struct vfm_gemm *g, const float *p)
 {
-	struct epilogue e = {p, vfm_has(&g->bias) ? (const float *)g->bias.data : NULL, dim_m(g), dim_n(g),
-		g->c.stride[0], vfm_has(&g->aux) ? g->aux.stride[0] : 0, g->act, g->dact, g->accumulate};
-	bool wide = vec_ok(&g->c, 8) && (!vfm_has(&g->aux) || vec_ok(&g->aux, 8)) && (uintptr_t)e.bias % 16 == 0 &&
-		(uintptr_t)p % 16 == 0;
+	struct epilogue e = own_epilogue_args(g);
 
-	VFM_ACT_TYPE(g->c.dtype, C, if (wide) launch_finish<8, C>(s, g, &e); else launch_finish<1, C>(s, g, &e));
+	e.p = p;
+	e.ld_p = e.cols;
+	VFM_ACT_TYPE(g->c.dtype, C, (own_epilogue_of<float, C>(s, g, &e)));
+}
+
+/* The rest of the epilogue after the library's product, which is in place (vfm_gemm_product_of).  The rows of a batch
+ * follow one another. */
+static void own_rest(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_path *path)
+{
+	const struct vfm_tensor *product = vfm_gemm_product_of(&op->g, path);
+	struct epilogue e = own_epilogue_args(&op->g);
+
+	e.p = product->data;
+	e.ld_p = product->stride[0];
+	e.rows = e.group_rows * op->batch.count;
+	e.ld_bias = op->batch.bias;
+	if (path->epi & VFM_LT_BIAS)
+		e.bias = NULL;
+	e.store_aux = e.store_aux && e.bias; /* else the product is it */
+	e.accumulate = false;                /* the product has done that */
+	VFM_ACT_TYPE(op->g.c.dtype, C, (own_epilogue_of<C, C>(s, &op->g, &e)));
 }
 
 static char *at_row(const struct vfm_tensor *t, int64_t row)
@@ -343,165 +414,152 @@ static struct vfm_gemm slice_rows(const struct vfm_gemm *g, int64_t first, int64
 	return r;
 }
 
-/* P = op(A) op(B), by the library if it supports the product. */
-static int f32_product(
-	struct vfm_stream *s, const struct job *j, const struct vfm_gemm *g, float *p, struct vfm_err *err)
+/* P = op(A) op(B), by the library if it supports the product.  ws: op->ws bytes. */
+static int f32_product(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm *g, float *p, char *ws,
+	struct vfm_err *err)
 {
-	static const struct vfm_gemm_batch one = {1, 0, 0, 0, 0, 0, 0};
-	struct vfm_gemm plain = {};
-	struct vfm_lt_args x = {};
-	struct vfm_lt_problem q;
-	double us;
-	int rc = 0;
+	struct vfm_gemm_choice c;
+	struct vfm_gemm_op plain = {};
+	int rc;
 
-	if (vfm_lt_find) {
-		plain.a = g->a, plain.b = g->b, plain.trans_a = g->trans_a, plain.trans_b = g->trans_b;
-		plain.scale_a = g->scale_a, plain.scale_b = g->scale_b;
-		plain.c = vfm_t2(p, VFM_F32, dim_m(g), dim_n(g));
-		q = vfm_lt_problem_of(&plain, &one, 0);
-		x.a = g->b.data, x.b = g->a.data, x.c = p;
-		x.scale_a = (const float *)g->scale_b.data, x.scale_b = (const float *)g->scale_a.data;
-		x.ws = j->ws, x.ws_bytes = j->ws_lt;
-		rc = vfm_lt_find(s, &q, &x, j->tune, &us, err);
-		if (rc > 0)
-			return vfm_lt_run(s, &q, &x, err);
-	}
+	plain.g.a = g->a, plain.g.b = g->b, plain.g.trans_a = g->trans_a, plain.g.trans_b = g->trans_b;
+	plain.g.scale_a = g->scale_a, plain.g.scale_b = g->scale_b;
+	plain.g.c = vfm_t2(p, VFM_F32, dim_m(g), dim_n(g));
+	plain.batch.count = 1;
+	plain.tune = op->tune;
+	plain.ws = op->ws;
+	rc = vfm_lt_choose(s, &plain, true, &c, err);
+	if (rc > 0)
+		return vfm_gemm_enqueue(s, &plain, &c, ws, err);
 	if (rc == 0)
 		own_product(s, g, p);
 	return rc;
 }
 
-static int by_own_epilogue(struct vfm_stream *s, const struct job *j, struct vfm_err *err)
+static int by_own_epilogue(
+	struct vfm_stream *s, const struct vfm_gemm_op *op, const struct areas *w, char *ws, struct vfm_err *err)
 {
-	const struct vfm_gemm *g = &j->g;
-	int64_t m = dim_m(g), step = (int64_t)(chunk_bytes(g) / 4) / dim_n(g);
-	float *p = (float *)(j->ws + j->ws_lt + j->small);
+	const struct vfm_gemm *g = &op->g;
+	int64_t m = dim_m(g), step = (int64_t)(w->chunk / 4) / dim_n(g);
+	float *p = (float *)(ws + w->lt + w->vectors);
 
 	for (int64_t i = 0; i < m; i += step) {
 		struct vfm_gemm part = slice_rows(g, i, m - i < step ? m - i : step);
 
-		TRY(f32_product(s, j, &part, p, err));
+		TRY(f32_product(s, op, &part, p, ws, err));
 		own_epilogue(s, &part, p);
 	}
 	return 0;
 }
 
-/* ---- the ways ---------------------------------------------------------------------------------------------- */
+/* ---- an op by a choice ---------------------------------------------------------------------------------------- */
 
-static struct vfm_lt_args args_of(const struct job *j, const struct vfm_lt_problem *p)
+static void convert_bias_of(struct vfm_stream *s, const struct vfm_tensor *bias, void *out, int64_t n)
 {
-	struct vfm_lt_args x = {};
-	const struct vfm_gemm *g = &j->g;
+	if (bias->dtype == VFM_F32)
+		VFM_LAUNCH(s, (convert_bias<float, bf16>), ceil_div(n, 256), 256, 0, (const float *)bias->data,
+			(bf16 *)out, n);
+	else
+		VFM_LAUNCH(s, (convert_bias<bf16, float>), ceil_div(n, 256), 256, 0, (const bf16 *)bias->data,
+			(float *)out, n);
+}
 
-	x.a = g->b.data, x.b = g->a.data, x.c = g->c.data;
+/* The product of the library.  vectors: scratch memory for a converted bias, or for row sums. */
+static int by_library(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c,
+	char *vectors, void *ws, struct vfm_err *err)
+{
+	const struct vfm_gemm *g = &op->g;
+	const struct vfm_lt_problem *p = &c->p;
+	struct vfm_lt_args x = {};
+
+	x.a = g->b.data, x.b = g->a.data, x.c = vfm_gemm_product_of(g, &c->path)->data;
 	x.scale_a = (const float *)g->scale_b.data, x.scale_b = (const float *)g->scale_a.data;
 	x.aux = p->epi & (VFM_LT_AUX | VFM_LT_DGELU) ? g->aux.data : NULL;
-	if (p->epi & VFM_LT_BGRADB || vfm_lt_bias_bf16(p))
-		x.bias = j->ws ? j->ws + j->ws_lt : NULL;
-	else
-		x.bias = vfm_has(&g->bias) ? g->bias.data : NULL;
-	x.ws = j->ws, x.ws_bytes = j->ws_lt;
-	return x;
-}
-
-static int by_library(struct vfm_stream *s, const struct job *j, const struct vfm_lt_problem *p, struct vfm_err *err)
-{
-	struct vfm_lt_args x = args_of(j, p);
-	int64_t m = dim_m(&j->g), n = dim_n(&j->g) * j->batch.count;
-
-	if (vfm_lt_bias_bf16(p))
-		VFM_LAUNCH(s, (round_bias), ceil_div(n, 256), 256, 0, (const float *)j->g.bias.data, (bf16 *)x.bias, n);
-	TRY(vfm_lt_run(s, p, &x, err));
-	if (p->epi & VFM_LT_BGRADB)
-		VFM_LAUNCH(s, (add_parts), dim3(ceil_div(m, 256)), 256, 0, (const float *)x.bias, 1, m,
-			(float *)j->g.a_rowsum.data, (int64_t)0);
-	return 0;
-}
-
-/* Whether row sums by the library pay off: they take less time than the plain product and our kernel together. */
-static int sums_pay(
-	struct vfm_stream *s, const struct job *j, double with, double plain, bool *yes, struct vfm_err *err)
-{
-	struct try_sums t = {s, j};
-	char key[VFM_LT_KEY];
-	struct vfm_lt_timed what = {key, try_sum_rows, &t, vector_bytes(j) + (size_t)dim_m(&j->g) * 4};
-	double us = -1;
-
-	*yes = false;
-	if (with < 0 || plain < 0)
-		return 0;
-	vfm_lt_rowsum_key(&j->g, key);
-	TRY(vfm_lt_measure(s, &what, j->tune, &us, err));
-	*yes = us >= 0 && with < plain + us;
-	return 0;
-}
-
-/* Finds the first implementation that the library supports.  1: sets *p and *rowsum (our kernel is needed); 0: none. */
-static int find_way(
-	struct vfm_stream *s, const struct job *j, struct vfm_lt_problem *p, bool *rowsum, struct vfm_err *err)
-{
-	struct vfm_gemm_path path[VFM_GEMM_PATHS];
-	struct vfm_lt_problem bgrad = {};
-	double us, bgrad_us = -1;
-	int n = vfm_gemm_paths(&j->g, &j->batch, path), rc;
-	bool yes = false;
-
-	for (int i = 0; i < n && !path[i].own_epi && vfm_lt_find; i++) {
-		struct vfm_lt_problem q = vfm_lt_problem_of(&j->g, &j->batch, path[i].epi);
-		struct vfm_lt_args x = args_of(j, &q);
-
-		rc = vfm_lt_find(s, &q, &x, j->tune, &us, err);
-		if (rc < 0)
-			return rc;
-		if (rc && path[i].epi & VFM_LT_BGRADB) {
-			bgrad = q;
-			bgrad_us = us;
-		} else if (rc) {
-			*p = q;
-			*rowsum = path[i].own_rowsum;
-			if (bgrad_us >= 0)
-				TRY(sums_pay(s, j, bgrad_us, us, &yes, err));
-			if (yes) {
-				*p = bgrad;
-				*rowsum = false;
-			}
-			return 1;
-		}
+	x.bias = p->epi & VFM_LT_BGRADB ? vectors : vfm_has(&g->bias) ? g->bias.data : NULL;
+	x.ws = ws;
+	if (vfm_lt_bias_differs(p, g)) {
+		x.bias = vectors;
+		convert_bias_of(s, &g->bias, vectors, dim_n(g) * op->batch.count);
 	}
+	TRY(vfm_lt_run(s, c, &x, err));
+	if (p->epi & VFM_LT_BGRADB)
+		VFM_LAUNCH(s, (add_parts), dim3(ceil_div(dim_m(g), 256)), 256, 0, (const float *)x.bias, 1, dim_m(g),
+			(float *)g->a_rowsum.data, (int64_t)0);
 	return 0;
 }
 
-static int run_gemm_job(struct vfm_stream *s, struct job *j, struct vfm_err *err)
+extern "C" int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c,
+	void *ws, struct vfm_err *err)
 {
-	struct vfm_lt_problem p;
-	bool rowsum = vfm_has(&j->g.a_rowsum);
-	int rc;
+	struct areas w = areas_of(op, c);
+	char *vectors = (char *)ws + w.lt;
 
-	rc = find_way(s, j, &p, &rowsum, err);
+	if (c->path.own_rowsum)
+		sum_rows(s, op, (float *)vectors);
+	if (c->path.f32)
+		return by_own_epilogue(s, op, &w, (char *)ws, err);
+	TRY(by_library(s, op, c, vectors, ws, err));
+	if (c->path.own_epi)
+		own_rest(s, op, &c->path);
+	return 0;
+}
+
+extern "C" int vfm_gemm_noise(
+	struct vfm_stream *s, enum vfm_dtype dt, void *x, int64_t n, uint64_t seed, struct vfm_err *err)
+{
+	int64_t blocks = ceil_div(n, 256), most = (int64_t)vfm_cuda_sms(s) * 8;
+
+	blocks = blocks < most ? blocks : most;
+	if (n <= 0)
+		return 0;
+	if (dt == VFM_BF16)
+		VFM_LAUNCH(s, (noise<bf16>), blocks, 256, 0, (bf16 *)x, n, seed);
+	else if (dt == VFM_F8E4M3)
+		VFM_LAUNCH(s, (noise<f8e4m3>), blocks, 256, 0, (f8e4m3 *)x, n, seed);
+	else if (dt == VFM_F8E5M2)
+		VFM_LAUNCH(s, (noise<f8e5m2>), blocks, 256, 0, (f8e5m2 *)x, n, seed);
+	else
+		VFM_LAUNCH(s, (noise<float>), blocks, 256, 0, (float *)x, n, seed);
+	return vfm_cuda_launched(s, "gemm", err);
+}
+
+/* Returns 1 if a batch has to be computed one by one. */
+static int run_gemm_op(struct vfm_stream *s, struct vfm_gemm_op *op, struct vfm_err *err)
+{
+	struct vfm_gemm_choice c;
+	int rc = vfm_lt_choose(s, op, false, &c, err);
+	void *ws;
+
 	if (rc < 0)
 		return rc;
-	if (!rc && j->batch.count > 1)
+	if (!rc && op->batch.count > 1)
 		return 1;
-	TRY(take_ws(s, j, !rc, err));
-	if (rowsum)
-		sum_rows(s, j);
-	if (rc)
-		TRY(by_library(s, j, &p, err));
-	else
-		s->dev->slow_gemm += vfm_lt_find && j->g.act != VFM_ACT_SILU && j->g.dact != VFM_ACT_SILU;
-	if (!rc)
-		TRY(by_own_epilogue(s, j, err));
+	ws = vfm_cuda_ws(s, vfm_gemm_ws(op, &c), err);
+	if (!ws)
+		return VFM_EENV;
+	TRY(vfm_gemm_enqueue(s, op, &c, ws, err));
+	return vfm_cuda_launched(s, "gemm", err);
+}
+
+/* Row sums without a product. */
+static int only_sums(struct vfm_stream *s, const struct vfm_gemm_op *op, struct vfm_err *err)
+{
+	void *part = vfm_cuda_ws(s, vector_bytes(op), err);
+
+	if (!part)
+		return VFM_EENV;
+	sum_rows(s, op, (float *)part);
 	return vfm_cuda_launched(s, "gemm", err);
 }
 
 static int one_gemm(struct vfm_stream *s, const struct vfm_gemm *a, bool tune, struct vfm_err *err)
 {
-	struct job j = {};
+	struct vfm_gemm_op op = {};
 
-	j.g = *a;
-	j.batch.count = 1;
-	j.tune = tune;
-	j.ws_lt = !vfm_lt_find ? 0 : tune ? VFM_LT_WS : VFM_LT_WS_SMALL;
+	op.g = *a;
+	op.batch.count = 1;
+	op.tune = tune;
+	op.ws = tune ? VFM_LT_WS : VFM_LT_WS_SMALL;
 	if (dim_m(a) == 0)
 		return 0;
 	if (dim_k(a) == 0) { /* empty sums: the epilogue still applies */
@@ -509,14 +567,9 @@ static int one_gemm(struct vfm_stream *s, const struct vfm_gemm *a, bool tune, s
 			own_epilogue(s, a, NULL);
 		return vfm_cuda_launched(s, "gemm", err);
 	}
-	if (dim_n(a) == 0) {
-		if (!vfm_has(&a->a_rowsum))
-			return 0;
-		TRY(take_ws(s, &j, false, err));
-		sum_rows(s, &j);
-		return vfm_cuda_launched(s, "gemm", err);
-	}
-	return run_gemm_job(s, &j, err);
+	if (dim_n(a) == 0)
+		return vfm_has(&a->a_rowsum) ? only_sums(s, &op, err) : 0;
+	return run_gemm_op(s, &op, err);
 }
 
 extern "C" int vfm_cuda_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
@@ -582,7 +635,7 @@ static struct vfm_gemm group_of(const struct vfm_grouped_gemm *a, int64_t g)
 static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, struct vfm_err *err)
 {
 	int64_t n = a->groups->cu[1] - a->groups->cu[0];
-	struct job j = {};
+	struct vfm_gemm_op j = {};
 	int rc;
 
 	for (int g = 1; g < a->groups->n; g++)
@@ -590,7 +643,7 @@ static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, 
 			return 0;
 	j.g = group_of(a, 0);
 	j.tune = true;
-	j.ws_lt = VFM_LT_WS;
+	j.ws = VFM_LT_WS;
 	j.batch.count = a->groups->n;
 	j.batch.a = n * a->a.stride[0];
 	j.batch.b = a->what == VFM_GROUPED_WGRAD ? n * a->b.stride[0] : a->b.stride[0];
@@ -600,7 +653,7 @@ static int equal_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a, 
 	j.batch.rowsum = vfm_has(&a->a_colsum) ? a->a_colsum.stride[0] : 0;
 	if (dim_m(&j.g) == 0 || dim_n(&j.g) == 0 || dim_k(&j.g) == 0)
 		return 0;
-	rc = run_gemm_job(s, &j, err);
+	rc = run_gemm_op(s, &j, err);
 	return rc < 0 ? rc : rc == 0;
 }
 
@@ -611,7 +664,7 @@ static int uneven_groups(struct vfm_stream *s, const struct vfm_grouped_gemm *a,
 	struct vfm_stream *const *sides = NULL;
 	int n = 0, next = 0, rc = 0, end;
 
-	if (vfm_lt_fork && a->groups->n > 2)
+	if (a->groups->n > 2)
 		n = vfm_lt_fork(s, &sides, err);
 	if (n < 0)
 		return n;
@@ -629,7 +682,7 @@ extern "C" int vfm_cuda_grouped_gemm(struct vfm_stream *s, const struct vfm_grou
 {
 	int rc = 0;
 
-	if (a->groups->n > 1 && vfm_lt_find)
+	if (a->groups->n > 1)
 		rc = equal_groups(s, a, err);
 	return rc < 0 ? rc : rc ? 0 : uneven_groups(s, a, err);
 }

@@ -4,38 +4,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "cuda/cuda_dev.h"
 
 enum {
-	N_ID = 25,
-	N_BUCKETS = 4096,
-	MOST_CHOICES = 32768, /* groups of experts always have new sizes */
 	CANDIDATES = 16,
-	RUNS = 4,
-	MOST_SCRATCH = 1 << 30, /* bytes of a substitute for a C that must not change */
-	MOST_US = 2000000,      /* time for the candidates of one problem */
+	RUNS = 5, /* timed; their median counts */
 	SIDES = 4,
+	SETS = 32, /* most copies of the operands */
 };
+static const int64_t MOST_SCRATCH = INT64_C(6) << 30; /* bytes of operands for timing */
 
-/* The choice for one problem. */
-struct choice {
-	int64_t id[N_ID];
-	bool ok; /* the library supports it */
-	cublasLtMatmulAlgo_t algo;
-	size_t ws;
-	double us; /* negative: not timed */
-	struct choice *next;
+/* Operands for timing.  Each run takes the next set, so that small operands are not in the L2 cache, as in training. */
+struct trial {
+	struct vfm_gemm_op op; /* without addresses; perhaps with fewer rows than the op of the caller */
+	struct vfm_stream *s;
+	char *mem;
+	size_t bytes, set_bytes, ws_bytes;
+	int sets, next;
 };
 
 struct vfm_cuda_gemm {
 	struct vfm_cuda *c;
 	cublasLtHandle_t lt;
-	struct vfm_lt_cache cache;
+	struct vfm_gemm_lib lib;
+	struct vfm_gemm_chooser *chooser;
+	struct vfm_stream *asked_by; /* within vfm_lt_choose */
+	struct trial trial;
 	bool tune, tf32;
-	struct choice *bucket[N_BUCKETS];
-	size_t n;
+	size_t l2; /* bytes */
 	cudaEvent_t from, to;
 	struct vfm_stream *side[SIDES];
 	struct vfm_event *forked, *joined[SIDES];
@@ -58,41 +55,46 @@ static bool asked(const char *env, bool def)
 	return v && *v ? strcmp(v, "0") != 0 : def;
 }
 
+static const struct vfm_gemm_lib library;
+
+static int open_gemm(struct vfm_cuda_gemm *g, struct vfm_err *err)
+{
+	char name[128], *path;
+	enum vfm_gemm_mode mode;
+	int l2 = 0;
+
+	TRY(vfm_gemm_mode_of_env(&mode, err));
+	g->tune = asked("VFM_CUDA_TUNE", true);
+	g->tf32 = asked("VFM_CUDA_TF32", false);
+	TRY(lt_check(cublasLtCreate(&g->lt), "cublasLtCreate", err));
+	TRY(vfm_cuda_check(cudaEventCreate(&g->from), "cudaEventCreate", err));
+	TRY(vfm_cuda_check(cudaEventCreate(&g->to), "cudaEventCreate", err));
+	TRY(vfm_cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, g->c->ordinal), "gemm", err));
+	g->l2 = (size_t)l2;
+	vfm_lt_cache_name(g->c->dev.name, cublasLtGetVersion(), name, sizeof(name));
+	path = vfm_cuda_cache_path(name);
+	g->lib = library;
+	g->lib.warn = g->c->warn;
+	g->chooser = vfm_gemm_chooser_new(&g->lib, g, mode, path, g->c->local_size == 1);
+	free(path);
+	return 0;
+}
+
 static struct vfm_cuda_gemm *gemm_of(struct vfm_stream *s, struct vfm_err *err)
 {
 	struct vfm_cuda *c = vfm_cuda_of(s);
 	struct vfm_cuda_gemm *g = c->gemm;
-	char name[128], *path;
 
 	if (g)
 		return g;
 	g = vfm_calloc(1, sizeof(*g));
 	g->c = c;
-	vfm_lt_cache_name(c->dev.name, cublasLtGetVersion(), name, sizeof(name));
-	path = vfm_cuda_cache_path(name);
-	vfm_lt_cache_open(&g->cache, path);
-	free(path);
-	g->tune = asked("VFM_CUDA_TUNE", true);
-	g->tf32 = asked("VFM_CUDA_TF32", false);
-	if (lt_check(cublasLtCreate(&g->lt), "cublasLtCreate", err) < 0 ||
-		vfm_cuda_check(cudaEventCreate(&g->from), "cudaEventCreate", err) < 0 ||
-		vfm_cuda_check(cudaEventCreate(&g->to), "cudaEventCreate", err) < 0) {
+	if (open_gemm(g, err) < 0) {
 		vfm_cuda_gemm_free(g);
 		return NULL;
 	}
 	c->gemm = g;
 	return g;
-}
-
-static void forget(struct vfm_cuda_gemm *g)
-{
-	for (size_t i = 0; i < N_BUCKETS; i++)
-		for (struct choice *e = g->bucket[i], *next; e; e = next) {
-			next = e->next;
-			free(e);
-		}
-	memset(g->bucket, 0, sizeof(g->bucket));
-	g->n = 0;
 }
 
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g)
@@ -116,8 +118,7 @@ void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g)
 		(void)cudaEventDestroy(g->to);
 	if (g->lt)
 		(void)cublasLtDestroy(g->lt);
-	forget(g);
-	vfm_lt_cache_close(&g->cache);
+	vfm_gemm_chooser_free(g->chooser);
 	free(g);
 }
 
@@ -182,6 +183,7 @@ static bool terms_of(struct terms *t, const struct vfm_lt_problem *p, const stru
 	cublasOperation_t ta = p->ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb = p->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasLtEpilogue_t epi = epilogue_of(p->epi);
 	int32_t bias_type = (int32_t)lt_type(p->bias), aux_type = (int32_t)lt_type(p->c);
+	int32_t sms = p->sms;
 	int8_t fast = 1;
 	bool ok = cublasLtMatmulDescInit(&t->op, p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
 			  CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
@@ -208,37 +210,49 @@ static bool terms_of(struct terms *t, const struct vfm_lt_problem *p, const stru
 	}
 	if (p->fast8)
 		SET(FAST_ACCUM, fast);
+	if (p->sms)
+		SET(SM_COUNT_TARGET, sms);
 	return ok && layout(&t->a, p->a, p->ta, p->m, p->k, p->lda, p->batch, p->stride_a) &&
 		layout(&t->b, p->b, p->tb, p->k, p->n, p->ldb, p->batch, p->stride_b) &&
 		layout(&t->c, p->c, false, p->m, p->n, p->ldc, p->batch, p->stride_c);
 }
 
-static cublasStatus_t matmul(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p,
-	const struct vfm_lt_args *x, const cublasLtMatmulAlgo_t *algo)
+int vfm_lt_run(struct vfm_stream *s, const struct vfm_gemm_choice *c, const struct vfm_lt_args *x, struct vfm_err *err)
 {
-	const float alpha = 1, beta = p->beta ? 1 : 0;
+	struct vfm_cuda_gemm *g = gemm_of(s, err);
+	const float alpha = 1, beta = c->p.beta ? 1 : 0;
+	cublasLtMatmulAlgo_t algo;
 	struct terms t;
 
-	if (!terms_of(&t, p, x))
-		return CUBLAS_STATUS_NOT_SUPPORTED;
-	return cublasLtMatmul(g->lt, &t.op, &alpha, x->a, &t.a, x->b, &t.b, &beta, x->c, &t.c, x->c, &t.c, algo, x->ws,
-		x->ws_bytes, vfm_cuda_stream(s));
+	if (!g)
+		return VFM_EENV;
+	memcpy(&algo, c->algo.opaque, sizeof(algo));
+	if (!terms_of(&t, &c->p, x))
+		return vfm_fail(err, VFM_EENV, "gemm: cuBLASLt refuses the description of the product");
+	return lt_check(cublasLtMatmul(g->lt, &t.op, &alpha, x->a, &t.a, x->b, &t.b, &beta, x->c, &t.c, x->c, &t.c,
+				&algo, x->ws, c->algo.ws, vfm_cuda_stream(s)),
+		"cublasLtMatmul", err);
 }
 
-/* ---- candidates --------------------------------------------------------------------------------------------- */
+/* ---- algorithms ------------------------------------------------------------------------------------------------ */
 
-static int candidates(struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p, struct terms *t, size_t ws, int most,
-	cublasLtMatmulHeuristicResult_t *out)
+/* For questions about a problem only the alignment of the vectors matters. */
+static const struct vfm_lt_args nowhere = {
+	.bias = (void *)65536, .aux = (void *)65536, .scale_a = (const float *)65536, .scale_b = (const float *)65536};
+
+static int list_algorithms(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm_lt_algo *out, int most)
 {
+	struct vfm_cuda_gemm *g = ctx;
 	cublasLtMatmulPreferenceOpaque_t pref;
 	cublasLtMatmulHeuristicResult_t found[CANDIDATES];
 	/* Allows only split-K with f32 partial sums in a fixed order. */
 	uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
 		 align[3] = {(uint32_t)p->align_a, (uint32_t)p->align_b, (uint32_t)p->align_c};
 	uint64_t bytes = ws;
+	struct terms t;
 	int got = 0, n = 0;
 
-	if (cublasLtMatmulPreferenceInit(&pref) != CUBLAS_STATUS_SUCCESS)
+	if (!terms_of(&t, p, &nowhere) || cublasLtMatmulPreferenceInit(&pref) != CUBLAS_STATUS_SUCCESS)
 		return 0;
 #define PREF(what, value)                                                                                              \
 	(void)cublasLtMatmulPreferenceSetAttribute(&pref, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value))
@@ -249,301 +263,235 @@ static int candidates(struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p, s
 	PREF(MIN_ALIGNMENT_C_BYTES, align[2]);
 	PREF(MIN_ALIGNMENT_D_BYTES, align[2]);
 #undef PREF
-	if (cublasLtMatmulAlgoGetHeuristic(g->lt, &t->op, &t->a, &t->b, &t->c, &t->c, &pref, CANDIDATES, found, &got) !=
+	if (cublasLtMatmulAlgoGetHeuristic(g->lt, &t.op, &t.a, &t.b, &t.c, &t.c, &pref, CANDIDATES, found, &got) !=
 		CUBLAS_STATUS_SUCCESS)
 		return 0;
 	for (int i = 0; i < got && n < most; i++)
-		if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= ws)
-			out[n++] = found[i];
+		if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= ws) {
+			memcpy(out[n].opaque, &found[i].algo, sizeof(found[i].algo));
+			out[n++].ws = found[i].workspaceSize;
+		}
 	return n;
 }
 
-/* ---- timing --------------------------------------------------------------------------------------------------- */
-
-struct attempt {
-	struct vfm_cuda_gemm *g;
-	struct vfm_stream *s;
-	const struct vfm_lt_problem *p;
-	struct vfm_lt_args x;
-	const cublasLtMatmulAlgo_t *algo;
-};
-
-static int attempt(void *ctx, void *scratch, struct vfm_err *err)
+static bool supports_algorithm(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm_lt_algo *a)
 {
-	struct attempt *a = ctx;
-
-	(void)scratch;
-	return lt_check(matmul(a->g, a->s, a->p, &a->x, a->algo), "cublasLtMatmul", err);
-}
-
-/* Returns the minimum time of a few runs in microseconds, after a warm-up; a candidate much slower than `best` runs
- * once.  Blocks the host. */
-static int time_of(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_timed *what, void *scratch,
-	double best, double *us, struct vfm_err *err)
-{
-	cudaStream_t st = vfm_cuda_stream(s);
-	float ms;
-
-	TRY(what->fn(what->ctx, scratch, err));
-	*us = -1;
-	for (int i = 0; i < RUNS; i++) {
-		TRY(vfm_cuda_check(cudaEventRecord(g->from, st), "gemm", err));
-		TRY(what->fn(what->ctx, scratch, err));
-		TRY(vfm_cuda_check(cudaEventRecord(g->to, st), "gemm", err));
-		TRY(vfm_cuda_check(cudaEventSynchronize(g->to), "gemm", err));
-		TRY(vfm_cuda_check(cudaEventElapsedTime(&ms, g->from, g->to), "gemm", err));
-		if (*us < 0 || (double)ms * 1e3 < *us)
-			*us = (double)ms * 1e3;
-		if (best >= 0 && *us > 1.3 * best)
-			break;
-	}
-	return 0;
-}
-
-/* Returns 1: time it.  A capture refuses sizes that were never timed, so that the choice does not depend on where they
- * occur first. */
-static int may_time(struct vfm_cuda_gemm *g, struct vfm_stream *s, struct vfm_err *err)
-{
-	if (!g->tune || g->c->deterministic)
-		return 0;
-	TRY(vfm_cuda_refuse(g->c, vfm_cuda_stream(s), "gemm: timing a size for the first time", true, err));
-	return 1;
-}
-
-/* Returns the bytes of the substitute for a C that is added to. */
-static size_t stand_in_c(const struct vfm_lt_problem *p)
-{
-	return p->beta ? (size_t)((p->batch - 1) * p->stride_c + (p->n - 1) * p->ldc + p->m) * vfm_dtype_size(p->c) : 0;
-}
-
-/* Whether the product may be repeated: it does not change its operands, and memory suffices. */
-static bool timeable(const struct vfm_lt_problem *p, const struct vfm_lt_args *x)
-{
-	return stand_in_c(p) <= MOST_SCRATCH && !(p->epi & VFM_LT_DGELU && x->aux == x->c);
-}
-
-/* Memory for timing: scratch of the library, substitutes for a bias, and for C if C is added to.  NULL: no timing. */
-static void *stand_in(struct attempt *a)
-{
-	const struct vfm_lt_problem *p = a->p;
-	size_t vector = (size_t)(p->batch * (p->m > p->n ? p->m : p->n)) * 4;
-	size_t c = stand_in_c(p);
-	size_t at = (a->x.ws_bytes + vector + 255) / 256 * 256;
-	void *mem;
-
-	if (cudaMalloc(&mem, at + c) != cudaSuccess) {
-		(void)cudaGetLastError();
-		return NULL;
-	}
-	a->x.ws = mem;
-	if (p->epi & (VFM_LT_BIAS | VFM_LT_BGRADB))
-		a->x.bias = (char *)mem + a->x.ws_bytes;
-	if (p->beta)
-		a->x.c = (char *)mem + at;
-	return mem;
-}
-
-/* Finds the fastest of n candidates.  1: *best is set; 0: none could be timed. */
-static int fastest(struct attempt *a, const cublasLtMatmulHeuristicResult_t *list, int n, struct vfm_lt_entry *best,
-	struct vfm_err *err)
-{
-	const struct vfm_lt_timed what = {.fn = attempt, .ctx = a};
-	void *mem = stand_in(a);
-	double spent = 0, us;
-	int rc = 0;
-
-	best->us = -1;
-	for (int i = 0; mem && i < n && spent < MOST_US && rc >= 0; i++) {
-		a->algo = &list[i].algo;
-		rc = time_of(a->g, a->s, &what, NULL, best->us, &us, err);
-		if (rc < 0) { /* rejected at the call: try the next; a failed device: stop */
-			rc = vfm_cuda_check(cudaStreamSynchronize(vfm_cuda_stream(a->s)), "gemm", err);
-			continue;
-		}
-		spent += us * (RUNS + 1);
-		if (best->us < 0 || us < best->us) {
-			best->us = us;
-			memcpy(best->algo, &list[i].algo, sizeof(list[i].algo));
-			best->ws = (int64_t)list[i].workspaceSize;
-		}
-	}
-	if (mem)
-		(void)cudaFree(mem);
-	return rc < 0 ? rc : best->us >= 0;
-}
-
-/* ---- choosing ---------------------------------------------------------------------------------------------------- */
-
-static void id_of(const struct vfm_lt_problem *p, int64_t id[N_ID])
-{
-	const int64_t all[N_ID] = {p->a, p->b, p->c, p->bias, p->ta, p->tb, p->beta, p->tf32, p->fast8, p->scaled,
-		p->epi, p->m, p->n, p->k, p->lda, p->ldb, p->ldc, p->ld_aux, p->batch, p->stride_a, p->stride_b,
-		p->stride_c,
-		(int64_t)p->align_a | (int64_t)p->align_b << 16 | (int64_t)p->align_c << 32 |
-			(int64_t)p->align_aux << 48,
-		p->stride_bias, p->stride_aux};
-
-	memcpy(id, all, sizeof(all));
-}
-
-static struct choice *known(struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p, struct choice ***slot)
-{
-	int64_t id[N_ID];
-	struct choice **at;
-
-	id_of(p, id);
-	at = &g->bucket[vfm_fnv64(id, sizeof(id)) % N_BUCKETS];
-	while (*at && memcmp((*at)->id, id, sizeof(id)) != 0)
-		at = &(*at)->next;
-	if (slot)
-		*slot = at;
-	return *at;
-}
-
-/* Whether the library supports this algorithm for exactly this problem. */
-static bool fits_scratch(
-	struct vfm_cuda_gemm *g, struct terms *t, const struct vfm_lt_entry *e, size_t ws, struct choice *c)
-{
+	struct vfm_cuda_gemm *g = ctx;
 	cublasLtMatmulHeuristicResult_t r = {0};
+	cublasLtMatmulAlgo_t algo;
+	struct terms t;
 
-	memcpy(&c->algo, e->algo, sizeof(c->algo));
-	if (cublasLtMatmulAlgoCheck(g->lt, &t->op, &t->a, &t->b, &t->c, &t->c, &c->algo, &r) != CUBLAS_STATUS_SUCCESS ||
+	memcpy(&algo, a->opaque, sizeof(algo));
+	if (!terms_of(&t, p, &nowhere) ||
+		cublasLtMatmulAlgoCheck(g->lt, &t.op, &t.a, &t.b, &t.c, &t.c, &algo, &r) != CUBLAS_STATUS_SUCCESS ||
 		r.state != CUBLAS_STATUS_SUCCESS || r.workspaceSize > ws)
 		return false;
-	c->ws = r.workspaceSize;
-	c->us = e->us;
+	a->ws = r.workspaceSize;
 	return true;
 }
 
-static int choose_algorithm(struct vfm_cuda_gemm *g, struct vfm_stream *s, const struct vfm_lt_problem *p,
-	const struct vfm_lt_args *x, bool tune, struct choice *c, struct vfm_err *err)
+/* ---- timing ---------------------------------------------------------------------------------------------------- */
+
+/* Gives operand t, which is `batch` elements from the next of its batch, the next memory of a set, with the alignment
+ * that it has.  *at: offset in the set.  base NULL: counts only. */
+static void place_operand(struct vfm_tensor *t, int64_t count, int64_t batch, char *base, size_t *at)
 {
-	cublasLtMatmulHeuristicResult_t list[CANDIDATES];
-	struct vfm_lt_entry found = {.us = -1};
-	const struct vfm_lt_entry *e;
-	struct vfm_lt_args seen = *x;
-	struct terms t;
-	int n, rc;
+	size_t size = vfm_dtype_size(t->dtype), skew = (uintptr_t)t->data % 256;
+	int64_t rows = t->ndim > 1 ? t->shape[0] : 1, ld = t->ndim > 1 ? t->stride[0] : t->shape[0];
 
-	c->ok = false;
-	c->us = -1;
-	if (!seen.bias)
-		seen.bias = (void *)(uintptr_t)65536; /* only its alignment matters */
-	if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX || !terms_of(&t, p, &seen))
-		return 0;
-	vfm_lt_key(p, found.key);
-	e = vfm_lt_cache_find(&g->cache, found.key);
-	c->ok = e && fits_scratch(g, &t, e, x->ws_bytes, c);
-	if (c->ok)
-		return 0;
-	n = candidates(g, p, &t, x->ws_bytes, CANDIDATES, list);
-	if (!n)
-		return 0;
-	rc = !e && tune && timeable(p, x) ? may_time(g, s, err) : 0;
-	if (rc < 0)
-		return rc;
-	if (rc) {
-		struct attempt a = {.g = g, .s = s, .p = p, .x = *x};
+	if (!vfm_has(t))
+		return;
+	*at = (*at + 255) / 256 * 256 + skew;
+	t->data = base ? base + *at : (char *)256 + skew; /* present */
+	*at += (size_t)((count - 1) * batch + rows * ld) * size;
+}
 
-		rc = fastest(&a, list, n, &found, err);
-		if (rc < 0)
-			return rc;
-		e = rc ? vfm_lt_cache_add(&g->cache, &found, g->c->local_size == 1) : NULL;
-		c->ok = e && fits_scratch(g, &t, e, x->ws_bytes, c);
-		if (c->ok)
-			return 0;
+/* Places the operands of an op in a set; returns its bytes. */
+static size_t place_operands(struct vfm_gemm_op *op, char *base)
+{
+	const struct vfm_gemm_batch *b = &op->batch;
+	struct vfm_gemm *g = &op->g;
+	size_t at = 0;
+
+	place_operand(&g->a, b->count, b->a, base, &at);
+	place_operand(&g->b, b->count, b->b, base, &at);
+	place_operand(&g->c, b->count, b->c, base, &at);
+	place_operand(&g->bias, b->count, b->bias, base, &at);
+	place_operand(&g->aux, b->count, b->aux, base, &at);
+	place_operand(&g->a_rowsum, b->count, b->rowsum, base, &at);
+	place_operand(&g->scale_a, 1, 0, base, &at);
+	place_operand(&g->scale_b, 1, 0, base, &at);
+	return (at + 255) / 256 * 256;
+}
+
+/* Halves the rows of data of an op: those of C, or for the gradient of weights the terms of its sums. */
+static bool halve_rows(struct vfm_gemm_op *op)
+{
+	struct vfm_gemm *g = &op->g;
+	bool wgrad = g->trans_a;
+	int64_t n = (wgrad ? g->a.shape[0] : g->c.shape[0]) / 2 / 256 * 256;
+
+	if (n < 4096 || op->batch.count > 1)
+		return false;
+	g->a.shape[0] = n;
+	if (wgrad)
+		g->b.shape[g->trans_b ? 1 : 0] = n;
+	else
+		g->c.shape[0] = n;
+	if (vfm_has(&g->aux))
+		g->aux.shape[0] = g->c.shape[0];
+	return true;
+}
+
+static int fill_operands(struct trial *t, struct vfm_err *err)
+{
+	uint64_t seed = 0;
+
+	for (int k = 0; k < t->sets; k++) {
+		struct vfm_gemm_op op = t->op;
+		struct vfm_tensor *x[] = {
+			&op.g.a, &op.g.b, &op.g.c, &op.g.bias, &op.g.aux, &op.g.a_rowsum, &op.g.scale_a, &op.g.scale_b};
+		char *base = t->mem + (size_t)k * t->set_bytes, *end;
+
+		place_operands(&op, base);
+		for (int i = 0; i < 8; i++, seed += UINT64_C(1) << 40) {
+			if (!vfm_has(x[i]))
+				continue;
+			end = base + t->set_bytes; /* of a batch: up to the next operand */
+			for (int k2 = i + 1; k2 < 8; k2++)
+				if (vfm_has(x[k2])) {
+					end = x[k2]->data;
+					break;
+				}
+			TRY(vfm_gemm_noise(t->s, x[i]->dtype, x[i]->data,
+				(end - (char *)x[i]->data) / (int64_t)vfm_dtype_size(x[i]->dtype), seed, err));
+		}
 	}
-	c->ok = true;
-	c->algo = list[0].algo;
-	c->ws = list[0].workspaceSize;
-	c->us = -1;
 	return 0;
 }
 
-static struct vfm_lt_problem as_asked(const struct vfm_cuda_gemm *g, const struct vfm_lt_problem *p)
+/* A capture refuses sizes that were never timed, so that the choice does not depend on where they occur first. */
+static int begin_timing(void *ctx, const struct vfm_gemm_op *op, const char **why, struct vfm_err *err)
 {
-	struct vfm_lt_problem q = *p;
+	struct vfm_cuda_gemm *g = ctx;
+	struct vfm_stream *s = g->asked_by;
+	struct vfm_dev *d = s->dev;
+	struct trial *t = &g->trial;
+	int64_t peak = d->mem_peak;
+	int rc;
 
-	q.tf32 = g->tf32 && p->a == VFM_F32;
-	return q;
-}
+	*why = NULL;
+	if (!g->tune || g->c->deterministic)
+		return 0;
+	TRY(vfm_cuda_refuse(g->c, vfm_cuda_stream(s), "gemm: timing a size for the first time", true, err));
+	*t = (struct trial){.op = *op, .s = s};
+	/* that of the library, and vectors of our kernels, whose number is that of the rows or columns */
+	t->ws_bytes = op->ws + (size_t)op->batch.count * (size_t)(op->g.c.shape[0] + op->g.c.shape[1]) * 4 * 64 + 4096;
+	for (;;) {
+		struct vfm_gemm_op at = t->op;
 
-int vfm_lt_find(struct vfm_stream *s, const struct vfm_lt_problem *p0, const struct vfm_lt_args *x, bool tune,
-	double *us, struct vfm_err *err)
-{
-	struct vfm_cuda_gemm *g = gemm_of(s, err);
-	struct vfm_lt_problem p;
-	struct choice *c, **slot;
-
-	if (!g)
-		return VFM_EENV;
-	p = as_asked(g, p0);
-	c = known(g, &p, &slot);
-	if (!c || (c->ok && c->ws > x->ws_bytes)) {
-		struct choice fresh;
-
-		TRY(choose_algorithm(g, s, &p, x, tune, &fresh, err));
-		if (!c && g->n >= MOST_CHOICES) {
-			forget(g);
-			(void)known(g, &p, &slot);
-		}
-		if (!c) {
-			c = *slot = vfm_calloc(1, sizeof(*c));
-			g->n++;
-		}
-		fresh.next = c->next;
-		id_of(&p, fresh.id);
-		*c = fresh;
+		t->set_bytes = place_operands(&at, NULL);
+		t->sets = (int)(4 * g->l2 / t->set_bytes) + 1;
+		t->sets = t->sets < SETS ? t->sets : SETS;
+		t->bytes = t->ws_bytes + (size_t)t->sets * t->set_bytes;
+		if ((int64_t)t->bytes <= MOST_SCRATCH)
+			t->mem = vfm_dev_alloc(s, t->bytes, "operands to time a matrix product", NULL);
+		d->mem_peak = peak; /* they are no memory of the run */
+		if (t->mem || !halve_rows(&t->op))
+			break;
 	}
-	*us = c->us;
-	return c->ok;
+	*why = "no memory for operands to time it";
+	if (!t->mem)
+		return 0;
+	rc = fill_operands(t, err);
+	if (rc < 0)
+		vfm_dev_free(s, t->mem, t->bytes);
+	return rc < 0 ? rc : 1;
 }
 
-int vfm_lt_run(struct vfm_stream *s, const struct vfm_lt_problem *p0, const struct vfm_lt_args *x, struct vfm_err *err)
+static void end_timing(void *ctx)
 {
-	struct vfm_cuda_gemm *g = gemm_of(s, err);
-	struct vfm_lt_problem p;
-	struct choice *c;
+	struct trial *t = &((struct vfm_cuda_gemm *)ctx)->trial;
 
-	if (!g)
-		return VFM_EENV;
-	p = as_asked(g, p0);
-	c = known(g, &p, NULL);
-	if (!c || !c->ok)
-		return vfm_fail(err, VFM_EENV, "gemm: no algorithm for %ldx%ldx%ld", (long)p.m, (long)p.n, (long)p.k);
-	g->c->dev.heuristic_gemm += c->us < 0;
-	return lt_check(matmul(g, s, &p, x, &c->algo), "cublasLtMatmul", err);
+	vfm_dev_free(t->s, t->mem, t->bytes);
+	*t = (struct trial){0};
 }
 
-int vfm_lt_measure(struct vfm_stream *s, const struct vfm_lt_timed *what, bool tune, double *us, struct vfm_err *err)
+/* Enqueues the op once, with the next operands. */
+static int run_trial(struct trial *t, struct vfm_gemm_choice *c, struct vfm_err *err)
+{
+	struct vfm_gemm_op op = t->op;
+
+	place_operands(&op, t->mem + (size_t)(t->next++ % t->sets) * t->set_bytes);
+	c->p = vfm_lt_problem_of(&op, &c->path);
+	TRY(vfm_gemm_enqueue(t->s, &op, c, t->mem + (size_t)t->sets * t->set_bytes, err));
+	return vfm_cuda_launched(t->s, "gemm", err);
+}
+
+static int by_time(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Runs once to warm up, and takes the median of the others.  Blocks the host. */
+static int time_runs(struct vfm_cuda_gemm *g, struct vfm_gemm_choice *c, double best, double *us, struct vfm_err *err)
+{
+	cudaStream_t st = vfm_cuda_stream(g->trial.s);
+	double x[RUNS];
+	float ms;
+	int n = 0;
+
+	TRY(run_trial(&g->trial, c, err));
+	while (n < RUNS) {
+		TRY(vfm_cuda_check(cudaEventRecord(g->from, st), "gemm", err));
+		TRY(run_trial(&g->trial, c, err));
+		TRY(vfm_cuda_check(cudaEventRecord(g->to, st), "gemm", err));
+		TRY(vfm_cuda_check(cudaEventSynchronize(g->to), "gemm", err));
+		TRY(vfm_cuda_check(cudaEventElapsedTime(&ms, g->from, g->to), "gemm", err));
+		x[n++] = (double)ms * 1e3;
+		if (best >= 0 && x[0] > 1.25 * best)
+			break;
+	}
+	qsort(x, (size_t)n, sizeof(*x), by_time);
+	*us = x[n / 2];
+	return 0;
+}
+
+static int time_choice(void *ctx, const struct vfm_gemm_choice *c, double best, double *us, struct vfm_err *err)
+{
+	struct vfm_cuda_gemm *g = ctx;
+	struct vfm_gemm_choice mine = *c;
+	struct vfm_err refused = {0};
+
+	if (time_runs(g, &mine, best, us, &refused) == 0)
+		return 1;
+	/* rejected at the call: try the next; a failed device: stop */
+	TRY(vfm_cuda_check(cudaStreamSynchronize(vfm_cuda_stream(g->trial.s)), "gemm", err));
+	return 0;
+}
+
+static const struct vfm_gemm_lib library = {
+	list_algorithms, supports_algorithm, begin_timing, time_choice, end_timing, NULL};
+
+int vfm_lt_choose(
+	struct vfm_stream *s, struct vfm_gemm_op *op, bool part, struct vfm_gemm_choice *out, struct vfm_err *err)
 {
 	struct vfm_cuda_gemm *g = gemm_of(s, err);
-	struct vfm_lt_entry found = {.us = -1};
-	const struct vfm_lt_entry *e;
-	void *scratch;
 	int rc;
 
 	if (!g)
 		return VFM_EENV;
-	*us = -1;
-	e = vfm_lt_cache_find(&g->cache, what->key);
-	rc = !e && tune ? may_time(g, s, err) : 0;
-	if (rc < 0)
-		return rc;
-	if (rc) {
-		if (cudaMalloc(&scratch, what->scratch + 1) != cudaSuccess) {
-			(void)cudaGetLastError();
-			return 0;
-		}
-		memcpy(found.key, what->key, strnlen(what->key, sizeof(found.key) - 1));
-		rc = time_of(g, s, what, scratch, -1, &found.us, err);
-		(void)cudaFree(scratch);
-		TRY(rc);
-		e = vfm_lt_cache_add(&g->cache, &found, g->c->local_size == 1);
+	op->tf32 = g->tf32;
+	op->sms = 0;
+	g->asked_by = s;
+	rc = vfm_gemm_choose(g->chooser, op, out, err);
+	if (rc >= 0 && !part) {
+		s->dev->slow_gemm += out->refused;
+		s->dev->heuristic_gemm += out->untimed;
 	}
-	if (e)
-		*us = e->us;
-	return 0;
+	return rc;
 }
 
 /* ---- side by side ---------------------------------------------------------------------------------------------------

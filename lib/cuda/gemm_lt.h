@@ -1,4 +1,5 @@
-/* gemm_lt.h - GEMM by cuBLASLt (gemm_lt.c), called by gemm.cu.  In the emulation these functions are NULL. */
+/* gemm_lt.h - GEMM by cuBLASLt (gemm_lt.c), called by gemm.cu, and what gemm_lt.c calls of gemm.cu to time an op.  In
+ * the emulation tests/ops/emu_lt.c stands for the library. */
 #ifndef VFM_CUDA_GEMM_LT_H
 #define VFM_CUDA_GEMM_LT_H
 
@@ -6,44 +7,39 @@
 extern "C" {
 #endif
 
-#include "cuda/gemm_plan.h"
-
-#define VFM_MAYBE __attribute__((weak))
+#include "cuda/gemm_choice.h"
 
 struct vfm_lt_args {       /* device memory */
 	const void *a, *b; /* the library's A and B */
 	void *c;
-	void *bias; /* read, or written by BGRADB; NULL in find: scratch memory */
+	void *bias; /* read, or written by BGRADB */
 	void *aux;
 	const float *scale_a, *scale_b; /* [1] each, with p->scaled */
-	void *ws;                       /* NULL for find */
-	size_t ws_bytes;                /* find: the scratch that run will have */
+	void *ws;                       /* at least algo->ws bytes */
 };
 
 /* Bytes of scratch memory: for tuned products, and for small concurrent ones. */
 enum { VFM_LT_WS = 64 << 20, VFM_LT_WS_SMALL = 8 << 20 };
 
-/* Chooses an algorithm for p unless one is cached.  With `tune` candidates are timed (unless VFM_CUDA_TUNE=0); timing
- * overwrites c and aux if the product writes them, but not a c that is added to.  Returns 1: the library supports p; 0:
- * it does not; negative: an error.  *us is negative without a time. */
-int vfm_lt_find(struct vfm_stream *s, const struct vfm_lt_problem *p, const struct vfm_lt_args *x, bool tune,
-	double *us, struct vfm_err *err) VFM_MAYBE;
-/* Enqueues p, for which find returned 1. */
-int vfm_lt_run(struct vfm_stream *s, const struct vfm_lt_problem *p, const struct vfm_lt_args *x,
-	struct vfm_err *err) VFM_MAYBE;
-/* Times the work that fn enqueues, and caches the time the same way; *us as above. */
-struct vfm_lt_timed {
-	const char *key;
-	int (*fn)(void *ctx, void *scratch, struct vfm_err *err);
-	void *ctx;
-	size_t scratch; /* bytes */
-};
-int vfm_lt_measure(
-	struct vfm_stream *s, const struct vfm_lt_timed *what, bool tune, double *us, struct vfm_err *err) VFM_MAYBE;
+/* vfm_gemm_choose for the device of s; sets the fields of op that the device determines.  Timing uses operands of its
+ * own.  Counts the fallbacks of the device (dev/dev.h) unless `part`: a product within another op. */
+int vfm_lt_choose(
+	struct vfm_stream *s, struct vfm_gemm_op *op, bool part, struct vfm_gemm_choice *out, struct vfm_err *err);
+/* Enqueues c->p. */
+int vfm_lt_run(struct vfm_stream *s, const struct vfm_gemm_choice *c, const struct vfm_lt_args *x, struct vfm_err *err);
 /* fork: streams wait for s and run products concurrently that do not fill the device; join: s waits for them.  Returns
  * their number. */
-int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err) VFM_MAYBE;
-int vfm_lt_join(struct vfm_stream *s, struct vfm_err *err) VFM_MAYBE;
+int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err);
+int vfm_lt_join(struct vfm_stream *s, struct vfm_err *err);
+
+/* gemm.cu: enqueues an op by a choice of the library (not f32).  ws: vfm_gemm_ws(op, c) bytes at a 256-byte boundary.
+ */
+size_t vfm_gemm_ws(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c);
+int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c, void *ws,
+	struct vfm_err *err);
+/* gemm.cu: fills x with n normally distributed elements of variance 1, f32, bf16 or fp8: a GPU multiplies zeros faster
+ * than the numbers of a training step. */
+int vfm_gemm_noise(struct vfm_stream *s, enum vfm_dtype dt, void *x, int64_t n, uint64_t seed, struct vfm_err *err);
 
 #ifdef __cplusplus
 }

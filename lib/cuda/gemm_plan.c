@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-/* ---- ways ------------------------------------------------------------------------------------- */
+/* ---- paths ------------------------------------------------------------------------------------ */
 
 static bool f8(enum vfm_dtype t)
 {
@@ -26,22 +26,74 @@ static bool aux_fits(const struct vfm_tensor *aux, const struct vfm_gemm_batch *
 	return !vfm_has(aux) || (aux->stride[0] % 8 == 0 && (uintptr_t)aux->data % 16 == 0 && batch->aux % 8 == 0);
 }
 
-int vfm_gemm_paths(
-	const struct vfm_gemm *a, const struct vfm_gemm_batch *batch, struct vfm_gemm_path out[VFM_GEMM_PATHS])
+/* Whether the library can add the bias: with fp8 operands it takes a bias in bf16 only, which must not round the bias
+ * of an f32 result. */
+static bool library_adds_bias(const struct vfm_gemm *a)
 {
-	bool rowsum = vfm_has(&a->a_rowsum), gelu = a->act == VFM_ACT_GELU_TANH, dgelu = a->dact == VFM_ACT_GELU_TANH;
-	unsigned epi = (vfm_has(&a->bias) ? VFM_LT_BIAS : 0u) | (gelu ? VFM_LT_GELU : 0u) |
-		(gelu && vfm_has(&a->aux) ? VFM_LT_AUX : 0u) | (dgelu ? VFM_LT_DGELU : 0u);
+	return !(f8(a->a.dtype) && a->c.dtype == VFM_F32 && a->bias.dtype == VFM_F32);
+}
+
+unsigned vfm_gemm_whole_epilogue(const struct vfm_gemm_op *op, const char **why)
+{
+	const struct vfm_gemm *a = &op->g;
+	bool gelu = a->act == VFM_ACT_GELU_TANH, dgelu = a->dact == VFM_ACT_GELU_TANH, bias = vfm_has(&a->bias);
+
+	*why = NULL;
+	if (a->act == VFM_ACT_SILU || a->dact == VFM_ACT_SILU)
+		return 0;
+	if (!aux_fits(&a->aux, &op->batch)) {
+		*why = "aux is not aligned to 16 bytes";
+		return 0;
+	}
+	if (bias && (dgelu || !library_adds_bias(a)))
+		return 0;
+	return (bias ? VFM_LT_BIAS : 0u) | (gelu ? VFM_LT_GELU : 0u) | (gelu && vfm_has(&a->aux) ? VFM_LT_AUX : 0u) |
+		(dgelu ? VFM_LT_DGELU : 0u);
+}
+
+int vfm_gemm_paths(const struct vfm_gemm_op *op, struct vfm_gemm_path out[VFM_GEMM_PATHS])
+{
+	const struct vfm_gemm *a = &op->g;
+	bool sums = vfm_has(&a->a_rowsum), bias = vfm_has(&a->bias), rest = bias || a->act || a->dact;
+	const char *why;
+	unsigned whole = vfm_gemm_whole_epilogue(op, &why);
 	int n = 0;
 
-	if (!epi && !a->act && !a->dact && rowsum && a->c.dtype == VFM_F32 && !f8(a->a.dtype) && batch->count == 1)
+	if (sums && !rest && a->c.dtype == VFM_F32 && !f8(a->a.dtype) && op->batch.count == 1)
 		out[n++] = (struct vfm_gemm_path){.epi = VFM_LT_BGRADB};
-	if (a->act != VFM_ACT_SILU && a->dact != VFM_ACT_SILU && aux_fits(&a->aux, batch) &&
-		!(epi & VFM_LT_DGELU && epi & VFM_LT_BIAS))
-		out[n++] = (struct vfm_gemm_path){.epi = epi, .own_rowsum = rowsum};
-	if (epi || a->act || a->dact || a->accumulate)
-		out[n++] = (struct vfm_gemm_path){.own_epi = true, .own_rowsum = rowsum};
+	if (whole || !rest)
+		out[n++] = (struct vfm_gemm_path){.epi = whole, .own_rowsum = sums};
+	if (bias && a->act && library_adds_bias(a))
+		out[n++] = (struct vfm_gemm_path){.epi = VFM_LT_BIAS, .own_epi = true, .own_rowsum = sums};
+	if (rest)
+		out[n++] = (struct vfm_gemm_path){.own_epi = true, .own_rowsum = sums};
+	if (op->batch.count == 1)
+		out[n++] = (struct vfm_gemm_path){.own_epi = true, .f32 = true, .own_rowsum = sums};
 	return n;
+}
+
+/* The two numbers of a path in the file never change their meaning. */
+unsigned vfm_gemm_path_code(const struct vfm_gemm_path *p)
+{
+	return p->epi | (p->own_epi ? 256u : 0u) | (p->f32 ? 512u : 0u) | (p->own_rowsum ? 1024u : 0u);
+}
+
+bool vfm_gemm_path_of_code(const struct vfm_gemm_op *op, unsigned code, struct vfm_gemm_path *p)
+{
+	struct vfm_gemm_path all[VFM_GEMM_PATHS];
+	int n = vfm_gemm_paths(op, all);
+
+	for (int i = 0; i < n; i++)
+		if (vfm_gemm_path_code(&all[i]) == code) {
+			*p = all[i];
+			return true;
+		}
+	return false;
+}
+
+const struct vfm_tensor *vfm_gemm_product_of(const struct vfm_gemm *g, const struct vfm_gemm_path *path)
+{
+	return path->own_epi && g->act && vfm_has(&g->aux) ? &g->aux : &g->c;
 }
 
 static int align_of(const void *p, int64_t stride, size_t size)
@@ -56,30 +108,36 @@ static int align_of(const void *p, int64_t stride, size_t size)
 	return a;
 }
 
-struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm *a, const struct vfm_gemm_batch *batch, unsigned epi)
+/* The problem of op(A) op(B) with an epilogue; c receives it. */
+static struct vfm_lt_problem problem_with(
+	const struct vfm_gemm_op *op, unsigned epi, const struct vfm_tensor *c, int64_t batch_c)
 {
-	size_t sa = vfm_dtype_size(a->a.dtype), sc = vfm_dtype_size(a->c.dtype);
+	const struct vfm_gemm *a = &op->g;
+	const struct vfm_gemm_batch *batch = &op->batch;
+	size_t sa = vfm_dtype_size(a->a.dtype), sc = vfm_dtype_size(c->dtype);
 	struct vfm_lt_problem p;
 
 	memset(&p, 0, sizeof(p)); /* compared as bytes */
-	p.a = a->b.dtype, p.b = a->a.dtype, p.c = a->c.dtype;
+	p.a = a->b.dtype, p.b = a->a.dtype, p.c = c->dtype;
 	p.ta = a->trans_b, p.tb = a->trans_a;
 	p.beta = a->accumulate;
 	p.epi = epi;
 	p.scaled = vfm_has(&a->scale_a);
+	p.tf32 = op->tf32 && p.a == VFM_F32;
+	p.sms = op->sms;
 	/* forward only: the precision of gradients stays */
 	p.fast8 = a->a.dtype == VFM_F8E4M3 && a->b.dtype == VFM_F8E4M3;
 	p.bias = f8(p.a) && p.c == VFM_F32 ? VFM_BF16 : p.c;
-	p.m = a->c.shape[1], p.n = a->c.shape[0], p.k = a->a.shape[a->trans_a ? 0 : 1];
-	p.lda = a->b.stride[0], p.ldb = a->a.stride[0], p.ldc = a->c.stride[0];
+	p.m = c->shape[1], p.n = c->shape[0], p.k = a->a.shape[a->trans_a ? 0 : 1];
+	p.lda = a->b.stride[0], p.ldb = a->a.stride[0], p.ldc = c->stride[0];
 	p.batch = batch->count;
 	if (batch->count > 1) {
-		p.stride_a = batch->b, p.stride_b = batch->a, p.stride_c = batch->c;
+		p.stride_a = batch->b, p.stride_b = batch->a, p.stride_c = batch_c;
 		p.stride_bias = batch->bias, p.stride_aux = batch->aux;
 	}
 	p.align_a = align_of(a->b.data, p.stride_a, vfm_dtype_size(a->b.dtype));
 	p.align_b = align_of(a->a.data, p.stride_b, sa);
-	p.align_c = align_of(a->c.data, p.stride_c, sc);
+	p.align_c = align_of(c->data, p.stride_c, sc);
 	if (epi & (VFM_LT_AUX | VFM_LT_DGELU)) {
 		p.ld_aux = a->aux.stride[0];
 		p.align_aux = align_of(a->aux.data, p.stride_aux, sc);
@@ -87,9 +145,16 @@ struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm *a, const struct v
 	return p;
 }
 
-bool vfm_lt_bias_bf16(const struct vfm_lt_problem *p)
+struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm_op *op, const struct vfm_gemm_path *path)
 {
-	return p->epi & VFM_LT_BIAS && p->bias == VFM_BF16;
+	const struct vfm_tensor *c = vfm_gemm_product_of(&op->g, path);
+
+	return problem_with(op, path->epi, c, c == &op->g.c ? op->batch.c : op->batch.aux);
+}
+
+bool vfm_lt_bias_differs(const struct vfm_lt_problem *p, const struct vfm_gemm *g)
+{
+	return p->epi & VFM_LT_BIAS && p->bias != g->bias.dtype;
 }
 
 /* ---- names ------------------------------------------------------------------------------------- */
@@ -116,12 +181,30 @@ void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY])
 		align_of(NULL, p->ldc, sc), p->ld_aux ? align_of(NULL, p->ld_aux, sc) : 0, p->align_a, p->align_b,
 		p->align_c, p->align_aux, p->epi, p->beta ? " add" : "", p->tf32 ? " tf32" : "",
 		p->fast8 ? " fast" : "", p->scaled ? " scaled" : "");
+	if (p->sms)
+		snprintf(key + strlen(key), VFM_LT_KEY - strlen(key), " sms%d", p->sms);
 }
 
-void vfm_lt_rowsum_key(const struct vfm_gemm *a, char key[VFM_LT_KEY])
+void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY])
 {
-	snprintf(key, VFM_LT_KEY, "rowsum %s %c %ldx%ld", vfm_dtype_name(a->a.dtype), a->trans_a ? 't' : 'n',
-		(long)vfm_lt_round(a->c.shape[0]), (long)vfm_lt_round(a->a.shape[a->trans_a ? 0 : 1]));
+	const struct vfm_gemm *g = &op->g;
+	const char *why;
+	unsigned whole = vfm_gemm_whole_epilogue(op, &why);
+	struct vfm_lt_problem p = problem_with(op, whole, &g->c, op->batch.c);
+	size_t n;
+
+	vfm_lt_key(&p, key);
+	n = strlen(key);
+	/* what the epilogue of the library does not say */
+	snprintf(key + n, VFM_LT_KEY - n, "%s%s%s%s%s", vfm_has(&g->a_rowsum) ? " sums" : "",
+		vfm_has(&g->bias) && g->bias.dtype != p.bias ? " cast" : "", !whole && vfm_has(&g->bias) ? " bias" : "",
+		!whole && vfm_has(&g->aux) ? " aux" : "",
+		whole                                  ? ""
+			: g->act == VFM_ACT_SILU       ? " silu"
+			: g->dact == VFM_ACT_SILU      ? " dsilu"
+			: g->act == VFM_ACT_GELU_TANH  ? " gelu"
+			: g->dact == VFM_ACT_GELU_TANH ? " dgelu"
+						       : "");
 }
 
 /* ---- the file ----------------------------------------------------------------------------------- */
@@ -174,6 +257,8 @@ static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_
 	return *at;
 }
 
+enum { VERSION = 2 }; /* 1: without the path, by the time of the product alone */
+
 static int hex_digit(char c)
 {
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -183,12 +268,13 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 {
 	json_t *o = vfm_json_parse(line, len, "", NULL);
 	const char *key = NULL, *algo = NULL;
-	int64_t v = 0;
+	int64_t v = 0, path = 0;
 	bool ok;
 
 	memset(e, 0, sizeof(*e));
-	ok = o && json_is_object(o) && vfm_json_i64(o, "", "v", true, 1, 1, &v, NULL) == 0 &&
+	ok = o && json_is_object(o) && vfm_json_i64(o, "", "v", true, VERSION, VERSION, &v, NULL) == 0 &&
 		vfm_json_str(o, "", "key", true, &key, NULL) == 0 && strlen(key) < VFM_LT_KEY &&
+		vfm_json_i64(o, "", "path", true, 0, 2047, &path, NULL) == 0 &&
 		vfm_json_str(o, "", "algo", true, &algo, NULL) == 0 && strlen(algo) == 2 * VFM_LT_ALGO &&
 		vfm_json_i64(o, "", "ws", true, 0, INT64_C(1) << 40, &e->ws, NULL) == 0 &&
 		vfm_json_f64(o, "", "us", true, &e->us, NULL) == 0 && e->us >= 0;
@@ -200,6 +286,7 @@ static bool parse_line(const char *line, size_t len, struct vfm_lt_entry *e)
 	}
 	if (ok)
 		memcpy(e->key, key, strlen(key) + 1);
+	e->path = (unsigned)path;
 	json_decref(o);
 	return ok;
 }
@@ -285,7 +372,8 @@ static bool append(const char *path, const struct vfm_lt_entry *e)
 	}
 	if (st.st_size > 0 && pread(fd, &last, 1, st.st_size - 1) != 1)
 		last = '\n';
-	vfm_buf_addf(&line, "%s{\"v\":1,\"key\":\"%s\",\"algo\":\"", last == '\n' ? "" : "\n", e->key);
+	vfm_buf_addf(&line, "%s{\"v\":%d,\"key\":\"%s\",\"path\":%u,\"algo\":\"", last == '\n' ? "" : "\n", VERSION,
+		e->key, e->path);
 	for (int i = 0; i < VFM_LT_ALGO; i++)
 		vfm_buf_addf(&line, "%02x", e->algo[i]);
 	vfm_buf_addf(&line, "\",\"ws\":%lld,\"us\":%.3f}\n", (long long)e->ws, e->us);

@@ -58,8 +58,9 @@ struct vfm_gemm {
 	bool accumulate; /* C += instead of C = (without act) */
 	/* optional [N] f32, added before the activation; a backend may round it to the dtype of c first */
 	struct vfm_tensor bias;
-	enum vfm_act act;           /* C = act(z), z = op(A) op(B) + bias */
-	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux) */
+	/* C = act(z), z = op(A) op(B) + bias; a backend may round z to the dtype of c first, as it stores it in aux */
+	enum vfm_act act;
+	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux); a backend may round the product first */
 	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
 	struct vfm_tensor a_rowsum; /* optional [M] f32 += sum over K of op(A): the bias gradient */
 	/* [1] f32 on the device, powers of two (vfm_quant.inv); required with fp8, absent otherwise */

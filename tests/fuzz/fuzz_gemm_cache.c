@@ -23,7 +23,7 @@ static void check(const struct vfm_lt_cache *c)
 
 	for (size_t i = 0; i < c->n_buckets; i++)
 		for (const struct vfm_lt_entry *e = c->bucket[i]; e; e = e->next, n++)
-			must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 &&
+			must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 && e->path < 2048 &&
 				vfm_lt_cache_find(c, e->key) == e);
 	must(n == c->n);
 }
@@ -35,14 +35,16 @@ static void within(const struct vfm_lt_cache *a, const struct vfm_lt_cache *b)
 		for (const struct vfm_lt_entry *e = a->bucket[i]; e; e = e->next) {
 			const struct vfm_lt_entry *f = vfm_lt_cache_find(b, e->key);
 
-			must(f && memcmp(f->algo, e->algo, sizeof(e->algo)) == 0 && f->ws == e->ws);
+			must(f && memcmp(f->algo, e->algo, sizeof(e->algo)) == 0 && f->ws == e->ws &&
+				f->path == e->path);
 		}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static char path[64];
-	struct vfm_lt_entry mine = {.key = "fuzz", .ws = 1, .us = 0.5}, other = {.key = "another", .ws = 2, .us = 3};
+	struct vfm_lt_entry mine = {.key = "fuzz", .path = 7, .ws = 1, .us = 0.5},
+			    other = {.key = "another", .ws = 2, .us = 3};
 	const struct vfm_lt_entry *e;
 	struct vfm_lt_cache a, b, again;
 	FILE *f;

@@ -7,6 +7,10 @@
 /* Opens the CPU device with the ops replaced that have a CUDA kernel; others (GEMM, attention by cuDNN) are those of
  * the CPU. */
 struct vfm_dev *vfm_emu_open(struct vfm_err *err);
+/* The same with a library for matrix products (emu_lt.c): with its epilogues, or with plain products only. */
+struct vfm_dev *vfm_emu_open_epilogues(struct vfm_err *err);
+struct vfm_dev *vfm_emu_open_plain(struct vfm_err *err);
+void vfm_emu_close_libraries(void);
 void vfm_emu_backwards(bool yes); /* emu.h: run the last thread first */
 bool vfm_emu_has(enum vfm_op_id op);
 void vfm_emu_forget_faults(

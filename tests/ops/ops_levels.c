@@ -18,7 +18,7 @@
 #include "ops_test.h"
 #include "train/device.h"
 
-struct op_level levels[VFM_ISA_N + 3];
+struct op_level levels[VFM_ISA_N + 5];
 int n_levels, n_isa, n_full;
 const char *device, *case_words;
 struct vfm_cases cases;
@@ -27,7 +27,7 @@ int n_bad;
 bool has_op(int level, enum vfm_op_id op)
 {
 	if (level >= n_full)
-		return op == VFM_OP_gemm || (op == VFM_OP_grouped_gemm && level == n_full);
+		return op == VFM_OP_gemm || (op == VFM_OP_grouped_gemm && (level == n_full || levels[level].rounds));
 	return level != n_isa || vfm_emu_has(op);
 }
 
@@ -113,6 +113,9 @@ int open_levels(void **state)
 		fprintf(stderr, "skip: oneDNN: this CPU has no AVX-512\n");
 	else if (VFM_HAVE_DNNL)
 		TRY(open_level("oneDNN", vfm_cpu_open));
+	TRY(open_level("CUDA, emulated, epilogues of the library", vfm_emu_open_epilogues));
+	TRY(open_level("CUDA, emulated, plain products of the library", vfm_emu_open_plain));
+	levels[n_levels - 1].rounds = levels[n_levels - 2].rounds = true;
 	vfm_cases_init(&cases);
 	return 0;
 }
@@ -123,6 +126,7 @@ int close_levels(void **state)
 
 	(void)state;
 	vfm_cases_release(&cases);
+	vfm_emu_close_libraries();
 	for (int i = 0; i < n_levels; i++) {
 		leaks += levels[i].dev->mem_now != 0;
 		levels[i].dev->t->stream_free(levels[i].s);

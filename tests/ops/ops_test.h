@@ -9,12 +9,13 @@ struct op_level {
 	const char *name;
 	struct vfm_dev *dev;
 	struct vfm_stream *s;
+	bool rounds; /* biases and products to the dtype of the result; it has only gemm and grouped_gemm */
 };
 
-/* Instruction sets of this CPU, the CUDA kernels (emulated), GEMM with AMX tiles (emulated), oneDNN; with
- * VFM_TEST_DEVICE=NAME only that device. */
+/* Instruction sets of this CPU, the CUDA kernels (emulated), GEMM with AMX tiles (emulated), oneDNN, the CUDA kernels
+ * with products of a library; with VFM_TEST_DEVICE=NAME only that device. */
 extern struct op_level levels[];
-extern int n_levels, n_isa, n_full; /* n_full: all but the last two */
+extern int n_levels, n_isa, n_full; /* n_full: those with all ops */
 extern const char *device;          /* VFM_TEST_DEVICE; NULL: none */
 /* VFM_TEST_CASES=norm,gate: only cases whose names begin so; -gemm,-attn: all but these; * and ? as in a shell. */
 extern const char *case_words;
@@ -24,8 +25,8 @@ extern int n_bad;              /* calls of case_bad */
 int open_levels(void **state);
 struct vfm_dev *open_amx_model(struct vfm_err *err);
 int close_levels(void **state);
-/* Whether a level implements an op: oneDNN has only gemm, the emulation of AMX also grouped_gemm, that of CUDA no op of
- * NVIDIA's libraries. */
+/* Whether a level implements an op: oneDNN has only gemm, the emulation of AMX and a library also grouped_gemm, that of
+ * CUDA no op of NVIDIA's libraries. */
 bool has_op(int level, enum vfm_op_id op);
 bool case_wanted(const struct vfm_case *c);
 /* Prints the failure of a case and counts it in n_bad. */
@@ -98,5 +99,6 @@ void test_philox(void **state);
 void test_bad_indices(void **state);
 void test_bad_indices_of_kernels(void **state);
 void test_normals(void **state);
+void test_gemm_noise(void **state);
 
 #endif

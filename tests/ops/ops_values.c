@@ -12,6 +12,7 @@
 
 #include "base/philox.h"
 #include "emu_dev.h"
+#include "cuda/gemm_lt.h"
 #include "ops_test.h"
 
 /* Operands that an op does not read may hold any value. */
@@ -264,6 +265,34 @@ void test_philox(void **state)
 }
 
 /* The normals of fill, on every level, are those of base/philox.h to the bound stated there. */
+/* The operands on which products are timed: dense, of mean 0 and variance 1. */
+void test_gemm_noise(void **state)
+{
+	static const enum vfm_dtype types[] = {VFM_F32, VFM_BF16, VFM_F8E4M3, VFM_F8E5M2};
+	enum { N = 1 << 16 };
+	static char x[4 * N + 4];
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int t = 0; t < 4; t++) {
+		size_t size = vfm_dtype_size(types[t]);
+		double sum = 0, squares = 0, zeros = 0;
+
+		memset(x, 0x5a, sizeof(x));
+		assert_int_equal(vfm_gemm_noise(levels[n_isa].s, types[t], x, N, 3, &err), 0);
+		for (int i = 0; i < N; i++) {
+			double v;
+
+			vfm_dtype_to_f64(&v, types[t], x + (size_t)i * size, 1);
+			sum += v;
+			squares += v * v;
+			zeros += v == 0;
+		}
+		assert_true(fabs(sum / N) < 0.02 && fabs(squares / N - 1) < 0.02 && zeros / N < 0.01);
+		assert_int_equal(x[N * size], 0x5a);
+	}
+}
+
 void test_normals(void **state)
 {
 	enum { N = 1 << 14, FIRST = 4093 };

@@ -19,7 +19,17 @@
 #include "base/mem.h"
 #include "cuda/gemm_plan.h"
 
-static const struct vfm_gemm_batch one = {.count = 1};
+static struct vfm_gemm_op op_of(const struct vfm_gemm *g)
+{
+	return (struct vfm_gemm_op){.g = *g, .batch = {.count = 1}};
+}
+
+static struct vfm_lt_problem problem_of(const struct vfm_gemm *g, unsigned epi)
+{
+	struct vfm_gemm_op op = op_of(g);
+
+	return vfm_lt_problem_of(&op, &(struct vfm_gemm_path){.epi = epi});
+}
 
 /* ---- what cuBLASLt would make of a problem, from its manual: everything in columns ---------------------- */
 
@@ -117,7 +127,7 @@ static void test_mapping(void **state)
 			g.aux = strided(x->aux, M, N, 16);
 		g.act = e & VFM_LT_GELU ? VFM_ACT_GELU_TANH : VFM_ACT_NONE;
 		g.dact = e & VFM_LT_DGELU ? VFM_ACT_GELU_TANH : VFM_ACT_NONE;
-		p = vfm_lt_problem_of(&g, &one, e);
+		p = problem_of(&g, e);
 		library(&p, g.b.data, g.a.data, y->c, e & VFM_LT_BGRADB ? y->rows : y->bias,
 			e & (VFM_LT_AUX | VFM_LT_DGELU) ? y->aux : NULL);
 		for (int i = 0; i < M; i++) {
@@ -163,7 +173,8 @@ static void test_batch(void **state)
 		.trans_b = true,
 		.bias = vfm_t1(bias, VFM_F32, N)};
 	struct vfm_gemm_batch batch = {.count = G, .a = R * K, .b = N * K, .c = R * N, .bias = N};
-	struct vfm_lt_problem p = vfm_lt_problem_of(&g, &batch, VFM_LT_BIAS);
+	struct vfm_gemm_op op = {.g = g, .batch = batch};
+	struct vfm_lt_problem p = vfm_lt_problem_of(&op, &(struct vfm_gemm_path){.epi = VFM_LT_BIAS});
 
 	(void)state;
 	for (int i = 0; i < G * R * K; i++)
@@ -185,7 +196,14 @@ static void test_batch(void **state)
 
 static int paths(const struct vfm_gemm *g, struct vfm_gemm_path out[VFM_GEMM_PATHS])
 {
-	return vfm_gemm_paths(g, &one, out);
+	struct vfm_gemm_op op = op_of(g);
+
+	return vfm_gemm_paths(&op, out);
+}
+
+static bool same_path(const struct vfm_gemm_path *p, struct vfm_gemm_path want)
+{
+	return vfm_gemm_path_code(p) == vfm_gemm_path_code(&want);
 }
 
 static void test_paths(void **state)
@@ -196,7 +214,7 @@ static void test_paths(void **state)
 		.c = vfm_t2((void *)256, VFM_BF16, 64, 48),
 		.bias = vfm_t1((void *)256, VFM_F32, 48),
 		.act = VFM_ACT_GELU_TANH};
-	struct vfm_gemm_path p[VFM_GEMM_PATHS];
+	struct vfm_gemm_path p[VFM_GEMM_PATHS], back;
 	struct vfm_gemm w = {.trans_a = true,
 		.a = vfm_t2((void *)256, VFM_BF16, 64, 48),
 		.b = vfm_t2((void *)256, VFM_BF16, 64, 32),
@@ -204,31 +222,89 @@ static void test_paths(void **state)
 		.accumulate = true,
 		.a_rowsum = vfm_t1((void *)256, VFM_F32, 48)};
 	struct vfm_lt_problem q;
+	struct vfm_gemm_op op;
+	const char *why;
 
 	(void)state;
-	g.aux = vfm_t2((void *)256, VFM_BF16, 64, 48);
-	assert_int_equal(paths(&g, p), 2);
-	assert_int_equal(p[0].epi, VFM_LT_BIAS | VFM_LT_GELU | VFM_LT_AUX);
-	assert_true(!p[0].own_epi && p[1].own_epi);
-	q = vfm_lt_problem_of(&g, &one, p[0].epi);
-	assert_true(vfm_lt_bias_bf16(&q)); /* the library wants it like the result */
+	g.aux = vfm_t2((void *)(2 * 256), VFM_BF16, 64, 48);
+	assert_int_equal(paths(&g, p), 4);
+	assert_true(same_path(&p[0], (struct vfm_gemm_path){.epi = VFM_LT_BIAS | VFM_LT_GELU | VFM_LT_AUX}));
+	assert_true(same_path(&p[1], (struct vfm_gemm_path){.epi = VFM_LT_BIAS, .own_epi = true}));
+	assert_true(same_path(&p[2], (struct vfm_gemm_path){.own_epi = true}));
+	assert_true(same_path(&p[3], (struct vfm_gemm_path){.own_epi = true, .f32 = true}));
+	op = op_of(&g);
+	for (int i = 0; i < 4; i++)
+		assert_true(vfm_gemm_path_of_code(&op, vfm_gemm_path_code(&p[i]), &back) && same_path(&back, p[i]));
+	assert_false(vfm_gemm_path_of_code(&op, VFM_LT_DGELU, &back));
+	q = problem_of(&g, p[0].epi);
+	assert_true(vfm_lt_bias_differs(&q, &g)); /* the library wants it like the result */
 	assert_true(q.m == 48 && q.n == 64 && q.k == 32 && q.ta && !q.tb && q.ld_aux == 48);
-	g.aux.stride[0] = 52; /* not a multiple of 8: ours */
-	assert_int_equal(paths(&g, p), 1);
-	assert_true(p[0].own_epi);
+	g.bias.dtype = VFM_BF16;
+	assert_false(vfm_lt_bias_differs(&q, &g));
+	/* our kernel reads z from aux and writes c */
+	assert_ptr_equal(vfm_gemm_product_of(&op.g, &p[0]), &op.g.c);
+	assert_ptr_equal(vfm_gemm_product_of(&op.g, &p[1]), &op.g.aux);
+	g.aux.stride[0] = 52; /* not a multiple of 8: our epilogue */
+	assert_int_equal(paths(&g, p), 3);
+	assert_true(p[0].own_epi && !p[0].f32);
+	op = op_of(&g);
+	assert_int_equal(vfm_gemm_whole_epilogue(&op, &why), 0);
+	assert_non_null(why);
+	q = vfm_lt_problem_of(&op, &p[0]);
+	assert_int_equal(q.ldc, 52);
 	g.aux.stride[0] = 56;
-	g.act = VFM_ACT_SILU;
-	assert_int_equal(paths(&g, p), 1);
+	g.act = VFM_ACT_SILU; /* which the library lacks */
+	assert_int_equal(paths(&g, p), 3);
 	assert_true(p[0].own_epi);
+	op = op_of(&g);
+	assert_int_equal(vfm_gemm_whole_epilogue(&op, &why), 0);
+	assert_null(why);
 
 	/* the gradient of a weight: the library's sum of rows beside ours */
 	assert_int_equal(paths(&w, p), 3);
 	assert_int_equal(p[0].epi, VFM_LT_BGRADB);
 	assert_true(!p[0].own_rowsum && p[1].own_rowsum && !p[1].own_epi && p[1].epi == 0);
-	q = vfm_lt_problem_of(&w, &one, p[0].epi);
+	q = problem_of(&w, p[0].epi);
 	assert_true(q.beta && q.bias == VFM_F32 && q.n == 48 && q.tb && !q.ta);
 	w.c.dtype = VFM_BF16; /* which would round the sums */
 	assert_true(paths(&w, p) >= 1 && p[0].epi == 0 && p[0].own_rowsum);
+}
+
+/* Ops that differ in anything that decides have different keys. */
+static void test_op_keys(void **state)
+{
+	struct vfm_gemm base = {.a = vfm_t2((void *)256, VFM_BF16, 64, 32),
+		.b = vfm_t2((void *)256, VFM_BF16, 48, 32),
+		.trans_b = true,
+		.c = vfm_t2((void *)256, VFM_BF16, 64, 48)};
+	char key[12][VFM_LT_KEY];
+	struct vfm_gemm_op op[12];
+	int n = 0;
+
+	(void)state;
+	for (int i = 0; i < 12; i++)
+		op[i] = op_of(&base);
+	op[n++].g.bias = vfm_t1((void *)256, VFM_F32, 48);
+	op[n++].g.bias = vfm_t1((void *)256, VFM_BF16, 48);
+	op[n++].g.act = VFM_ACT_GELU_TANH;
+	op[n++].g.act = VFM_ACT_SILU;
+	op[n].g.act = VFM_ACT_SILU;
+	op[n++].g.aux = base.c;
+	op[n].g.dact = VFM_ACT_SILU;
+	op[n++].g.aux = base.c;
+	op[n].g.dact = VFM_ACT_GELU_TANH;
+	op[n++].g.aux = base.c;
+	op[n++].g.a_rowsum = vfm_t1((void *)256, VFM_F32, 64);
+	op[n++].g.accumulate = true;
+	op[n++].sms = 116;
+	op[n].g.act = VFM_ACT_SILU;
+	op[n++].g.bias = vfm_t1((void *)256, VFM_F32, 48);
+	n++; /* the op without anything */
+	for (int i = 0; i < n; i++) {
+		vfm_gemm_key(&op[i], key[i]);
+		for (int j = 0; j < i; j++)
+			assert_string_not_equal(key[i], key[j]);
+	}
 }
 
 static void test_keys(void **state)
@@ -238,7 +314,7 @@ static void test_keys(void **state)
 		.trans_b = true,
 		.c = vfm_t2((void *)256, VFM_BF16, 8192, 16384)};
 	char a[VFM_LT_KEY], b[VFM_LT_KEY];
-	struct vfm_lt_problem p = vfm_lt_problem_of(&g, &one, 0);
+	struct vfm_lt_problem p = problem_of(&g, 0);
 
 	(void)state;
 	vfm_lt_key(&p, a);
@@ -254,6 +330,7 @@ static void test_keys(void **state)
 	vfm_lt_key(&p, b);
 	assert_non_null(strstr(b, "ld256,256,2,0"));
 	p.beta = p.tf32 = p.fast8 = p.scaled = true;
+	p.sms = INT32_MAX;
 	p.m = p.n = p.k = p.batch = INT64_MAX / 4; /* nothing overruns */
 	vfm_lt_key(&p, b);
 	assert_true(strlen(b) < VFM_LT_KEY - 1);
@@ -290,12 +367,17 @@ static int out_dir(void **state)
 
 static struct vfm_lt_entry entry(const char *key, int byte, double us)
 {
-	struct vfm_lt_entry e = {.ws = 4096, .us = us};
+	struct vfm_lt_entry e = {.path = 256, .ws = 4096, .us = us};
 
 	snprintf(e.key, sizeof(e.key), "%s", key);
 	memset(e.algo, byte, sizeof(e.algo));
 	return e;
 }
+
+/* A line of version 1, whose time is that of the product alone. */
+#define BYTES_8  "0101010101010101"
+#define BYTES_64 BYTES_8 BYTES_8 BYTES_8 BYTES_8 BYTES_8 BYTES_8 BYTES_8 BYTES_8
+#define OLD_LINE "{\"v\":1,\"key\":\"b\",\"algo\":\"" BYTES_64 "\",\"ws\":0,\"us\":1}\n"
 
 static void test_cache(void **state)
 {
@@ -316,16 +398,16 @@ static void test_cache(void **state)
 	e = vfm_lt_cache_add(&d, &again, false);
 	assert_non_null(e);
 	assert_memory_equal(e->algo, a.algo, sizeof(a.algo));
-	assert_true(e->us == 1.5 && e->ws == 4096);
+	assert_true(e->us == 1.5 && e->ws == 4096 && e->path == 256);
 	vfm_lt_cache_close(&d);
 
 	/* lines of others, broken ones, and a last one that was cut off */
 	f = fopen(path, "a");
 	assert_non_null(f);
 	fputs("not "
-	      "json\n[1]\n{\"v\":2,\"key\":\"b\",\"algo\":\"\",\"ws\":0,\"us\":1}\n\n{\"v\":1,\"key\":\"b\",\"algo\":"
-	      "\"zz\",\"ws\":0,\"us\":1}\n"
-	      "{\"v\":1,\"key\":\"b\",\"al",
+	      "json\n[1]\n{\"v\":3,\"key\":\"b\",\"path\":0,\"algo\":\"\",\"ws\":0,\"us\":1}\n\n"
+	      "{\"v\":2,\"key\":\"b\",\"path\":0,\"algo\":\"zz\",\"ws\":0,\"us\":1}\n" OLD_LINE
+	      "{\"v\":2,\"key\":\"b\",\"path\":0,\"al",
 		f);
 	fclose(f);
 	vfm_lt_cache_open(&d, path);
@@ -424,7 +506,7 @@ static void test_long_file(void **state)
 	algo[sizeof(algo) - 1] = 0;
 	for (int i = 0; i < LINES; i++)
 		if (i % (LINES / GOOD) == 0)
-			fprintf(f, "{\"v\":1,\"key\":\"g%d\",\"algo\":\"%s\",\"ws\":0,\"us\":1}\n", i, algo);
+			fprintf(f, "{\"v\":2,\"key\":\"g%d\",\"path\":0,\"algo\":\"%s\",\"ws\":0,\"us\":1}\n", i, algo);
 		else
 			fputs(i % 2 ? "{\"v\":\n" : "\n", f);
 	assert_int_equal(fclose(f), 0);
@@ -522,6 +604,7 @@ int main(void)
 		cmocka_unit_test(test_mapping),
 		cmocka_unit_test(test_batch),
 		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_op_keys),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test_setup_teardown(test_cache, in_dir, out_dir),
 		cmocka_unit_test_setup_teardown(test_no_regular_file, in_dir, out_dir),
