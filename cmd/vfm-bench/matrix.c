@@ -24,7 +24,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "model", "LIST", "presets (dit-s,dit-b)", &models},
 	{VFM_OPT_STR, 0, "context", "LIST", "tokens of a pack, one sample (1024,4096)", &contexts},
 	{VFM_OPT_STR, 0, "dtype", "LIST", "fp32, bf16 (both)", &dtypes},
-	{VFM_OPT_STR, 0, "recompute", "LIST", "none, light, outputs, selective, full (none)", &recomputes},
+	{VFM_OPT_STR, 0, "recompute", "LIST", "auto, none, light, outputs, selective, full (none)", &recomputes},
 	{VFM_OPT_INT, 0, "packs", "N", "packs per step (1)", &packs},
 	{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (128)", &text_len},
 	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps per row (3)", &steps},
@@ -228,7 +228,8 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	double params = (double)vfm_model_params(m) / (double)(p->tp * p->pp * p->ep);
 	double master = t->master == VFM_MASTER_SPLIT ? 2 : 4, rest = t->dtype == VFM_BF16 ? 6 : 4;
 	double moments = t->offload & VFM_OFFLOAD_OPTIMIZER ? 0 : t->moments == VFM_BF16 ? 6 : 8;
-	struct vfm_saved_how how = {.keep = vfm_recompute_keeps((enum vfm_recompute)t->recompute),
+	unsigned keep = t->recompute == VFM_RECOMPUTE_AUTO ? 0 : vfm_recompute_keeps((enum vfm_recompute)t->recompute);
+	struct vfm_saved_how how = {.keep = keep,
 		.dtype = (enum vfm_dtype)t->dtype,
 		.residual = (enum vfm_dtype)t->residual,
 		.pack = {.q = (double)tokens, .c = (double)text_len, .n = 1}};

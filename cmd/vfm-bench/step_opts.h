@@ -33,7 +33,7 @@ struct bench_step_opts {
 		{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &(o)->grid},    \
 		{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &(o)->packs},                     \
 		{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &(o)->dtype},             \
-		{VFM_OPT_STR, 0, "recompute", "none|light|outputs|selective|full",                                     \
+		{VFM_OPT_STR, 0, "recompute", "auto|none|light|outputs|selective|full",                                \
 			"what the backward recomputes (none)", &(o)->recompute},                                       \
 		{VFM_OPT_LIST, 0, "set", "KEY=VALUE",                                                                  \
 			"a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated",          \
@@ -45,7 +45,7 @@ struct bench_step_opts {
 /* The synopsis of these options. */
 #define BENCH_STEP_SYNOPSIS                                                                                            \
 	"[--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] [--text-len N] [--samples N] "          \
-	"[--grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute none|light|outputs|selective|full] "              \
+	"[--grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute auto|none|light|outputs|selective|full] "         \
 	"[--set KEY=VALUE ...] [--machine NAME|FILE]"
 
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */

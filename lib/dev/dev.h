@@ -112,6 +112,7 @@ struct vfm_dev_saving {
 struct vfm_dev_oom_hints {
 	int (*savings)(void *ctx, struct vfm_dev_saving *v, int n); /* NULL: none */
 	void *ctx;
+	const char *plan; /* the plan of train.recompute=auto, which was wrong; NULL: none */
 };
 
 /* Backends embed these structs as their first member. */

@@ -117,6 +117,8 @@ void vfm_oom_add_hints(const struct vfm_dev_oom_hints *a, uint64_t total, struct
 	}
 	if (named[0] + named[1] == 0)
 		vfm_buf_adds(b, "; to make room: smaller packs or a smaller model");
+	if (a && a->plan)
+		vfm_buf_addf(b, "; train.recompute=auto planned: %s", a->plan);
 }
 
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)

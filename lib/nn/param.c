@@ -323,6 +323,16 @@ static int alloc_unit_bufs(
 	return 0;
 }
 
+double vfm_params_unit_bytes(const struct vfm_params *ps)
+{
+	int64_t most = 0;
+
+	for (int u = 0; u < ps->units && ps->hooks && !ps->w_buf[0].mem.p; u++)
+		if (ps->unit[u].gathers && ps->unit[u].n > most)
+			most = ps->unit[u].n;
+	return 2.0 * (double)most * (double)(vfm_dtype_size(ps->dtype) + (ps->grad ? 4 : 0));
+}
+
 /* Registers the arrays that the buckets reduce or gather over c. */
 static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_err *err)
 {

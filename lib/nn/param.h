@@ -196,6 +196,10 @@ struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int u
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
+/* Returns the bytes that gathered weights and gradients of units take from the device at most during a step, beyond
+ * what is allocated; 0 without fsdp. */
+double vfm_params_unit_bytes(const struct vfm_params *ps);
+
 /* Starts a step: drops all gradients (local). */
 int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err);
 /* Announces the number of backwards of each chunk in this step (local).  The caller calls it before the last of them

@@ -2,8 +2,9 @@
 
 unsigned vfm_recompute_keeps(enum vfm_recompute mode)
 {
-	static const unsigned keeps[VFM_RECOMPUTE_MODES] = {
+	static const unsigned keeps[VFM_RECOMPUTE_MODES + 1] = {
 		[VFM_RECOMPUTE_NONE] = VFM_KEEP_ALL,
+		[VFM_RECOMPUTE_AUTO] = VFM_KEEP_ALL,
 		[VFM_RECOMPUTE_LIGHT] = VFM_KEEP_PRODUCTS,
 		[VFM_RECOMPUTE_OUTPUTS] = VFM_KEEP_ATTN | VFM_KEEP_MLP,
 		[VFM_RECOMPUTE_SELECTIVE] = VFM_KEEP_ATTN,
@@ -17,8 +18,9 @@ void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mo
 	for (int64_t i = 0; i < layers; i++) {
 		bool again = blocks == 0 || blocks >= layers || (i + 1) * blocks / layers > i * blocks / layers;
 
-		how[i] = again && mode != VFM_RECOMPUTE_NONE ? (struct vfm_keeps){vfm_recompute_keeps(mode), offload}
-							     : (struct vfm_keeps){VFM_KEEP_ALL, 0};
+		how[i] = again && !(vfm_recompute_keeps(mode) & VFM_KEEP_REST)
+			? (struct vfm_keeps){vfm_recompute_keeps(mode), offload}
+			: (struct vfm_keeps){VFM_KEEP_ALL, 0};
 	}
 }
 

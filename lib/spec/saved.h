@@ -1,7 +1,7 @@
 /* saved.h - the tensors that a transformer block saves in its forward for its backward, for each architecture, with the
  * FLOPs of the products that make them.  The list follows from the row of the architecture (spec/arch.h); the modes of
- * recompute, the planner (spec/plan.h), OOM hints and memory estimates use it.  tests/unit/test_saved.c compares it
- * with the bytes that a device allocates and with the products that a backward computes again.
+ * recompute, the planner (spec/keep_plan.h), OOM hints and memory estimates use it.  tests/unit/test_saved.c compares
+ * it with the bytes that a device allocates and with the products that a backward computes again.
  */
 #ifndef VFM_SPEC_SAVED_H
 #define VFM_SPEC_SAVED_H
@@ -38,6 +38,7 @@ enum vfm_recompute {
 	VFM_RECOMPUTE_LIGHT,     /* recomputes blocks; saves the outputs of matrix products and attention */
 	VFM_RECOMPUTE_OUTPUTS,   /* recomputes blocks; saves the outputs of attention and of the MLP */
 	VFM_RECOMPUTE_MODES,
+	VFM_RECOMPUTE_AUTO = VFM_RECOMPUTE_MODES, /* a plan decides (spec/keep_plan.h); without one, as NONE */
 };
 unsigned vfm_recompute_keeps(enum vfm_recompute mode); /* returns a set of enum vfm_keep */
 

@@ -12,7 +12,7 @@
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
 static const char *const recompute_names[] = {
-	"none", "selective", "full", "light", "outputs", NULL}; /* in the order of enum vfm_recompute */
+	"none", "selective", "full", "light", "outputs", "auto", NULL}; /* in the order of enum vfm_recompute */
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
@@ -78,6 +78,8 @@ static const struct vfm_key train_keys[] = {
 		"operations that the backward recomputes"},
 	{"train.recompute_blocks", VFM_KEY_INT, OFF(train.recompute_blocks), 0, 1 << 20, NULL, NULL,
 		"blocks of the model that this goes for, spread evenly; 0: all"},
+	{"train.memory_gib", VFM_KEY_NUM, OFF(train.memory_gib), 0, 1e6, NULL, NULL,
+		"memory of a rank's device that train.recompute=auto may fill; 0: most of the device"},
 	{"train.skip_nonfinite", VFM_KEY_INT, OFF(train.skip_nonfinite), 0, 1e12, NULL, NULL,
 		"steps that the run may skip because loss or gradient is not finite"},
 	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
@@ -149,6 +151,7 @@ void vfm_config_defaults(struct vfm_config *c)
 		.clip_norm = 1.0,
 		.ema_decay = 0.9999,
 		.dtype = VFM_F32,
+		.recompute = VFM_RECOMPUTE_AUTO,
 		.fp8_history = 16};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
@@ -364,9 +367,15 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 			"train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
 	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
 		return vfm_fail(err, VFM_EUSAGE,
-			"train.offload: activations are what train.recompute=light, outputs, selective or full keeps "
+			"train.offload: activations are what train.recompute=auto, light, outputs, selective or full "
+			"keeps "
 			"of a "
 			"block; it is none");
+	if (c->train.recompute == VFM_RECOMPUTE_AUTO && c->train.recompute_blocks)
+		return vfm_fail(
+			err, VFM_EUSAGE, "train.recompute_blocks: train.recompute=auto chooses the blocks itself");
+	if (c->train.recompute != VFM_RECOMPUTE_AUTO && c->train.memory_gib > 0)
+		return vfm_fail(err, VFM_EUSAGE, "train.memory_gib: only train.recompute=auto uses it");
 	if (c->train.min_lr > c->train.lr)
 		return vfm_fail(
 			err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);

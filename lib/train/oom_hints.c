@@ -26,7 +26,7 @@ static struct share share_of(const struct vfm_oom_hints *a)
 	s.pack.q = (double)a->rows[VFM_ROWS_TOKENS] * flight / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
 	s.pack.c = (double)a->rows[VFM_ROWS_TEXT] * flight / m->size[VFM_AX_TP];
 	s.pack.n = (double)a->rows[VFM_ROWS_SAMPLES] * flight;
-	if (t->recompute != VFM_RECOMPUTE_NONE)
+	if (!(vfm_recompute_keeps((enum vfm_recompute)t->recompute) & VFM_KEEP_REST))
 		s.remade = t->recompute_blocks ? (double)t->recompute_blocks / pp : s.blocks;
 	for (int i = 0; i < a->ps->n_buckets; i++)
 		s.matrices += a->ps->bucket[i].matrix ? (double)a->ps->bucket[i].own_n : 0;
@@ -55,6 +55,8 @@ static double activation_bytes(const struct share *s, const struct vfm_train_con
 
 static double current_activations(const struct share *s)
 {
+	if (s->a->plan)
+		return s->a->plan->blocks.device;
 	return activation_bytes(s, &s->a->c->train, s->remade);
 }
 
@@ -115,6 +117,8 @@ static void add_activations(struct list *l, const struct share *s)
 		!(t->offload & VFM_OFFLOAD_ACTIVATIONS)) /* the activations of two blocks stay on the device */
 		add_hint(l, (s->remade - 2) * block_bytes(s, t->recompute, t), "train.offload=%s",
 			t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
+	if (s->a->plan && !s->a->plan->blocks.host)
+		add_hint(l, is / 2, "train.offload=%s", t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
 	other = *t;
 	other.dtype = other.residual = VFM_BF16;
 	if (t->dtype != VFM_BF16) {

@@ -12,13 +12,15 @@
 #include "nn/param.h"
 #include "spec/saved.h"
 #include "train/config.h"
+#include "train/recompute.h"
 
 struct vfm_oom_hints {
 	const struct vfm_config *c;
 	const struct vfm_mesh *mesh;
 	const struct vfm_params *ps;
-	int64_t rows[VFM_ROW_KINDS]; /* longest pack so far: tokens, text rows, samples */
-	int64_t packs;               /* packs per step */
+	int64_t rows[VFM_ROW_KINDS];           /* longest pack so far: tokens, text rows, samples */
+	int64_t packs;                         /* packs per step */
+	const struct vfm_recompute_plan *plan; /* of train.recompute=auto; NULL: none */
 };
 /* The `savings` callback of struct vfm_dev_oom_hints; ctx is a struct vfm_oom_hints. */
 int vfm_oom_hints_savings(void *ctx, struct vfm_dev_saving *v, int n);

@@ -112,6 +112,11 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	return NULL;
 }
 
+struct vfm_keeps *vfm_pipeline_keeps(struct vfm_pipeline *p)
+{
+	return p->keeps;
+}
+
 double vfm_pipeline_bubble(const struct vfm_pipeline *p)
 {
 	return p->bubble_s;

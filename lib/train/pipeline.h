@@ -40,6 +40,10 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	struct vfm_model *m, struct vfm_params *ps, struct vfm_err *err);
 void vfm_pipeline_free(struct vfm_pipeline *p); /* accepts NULL; blocks until pending sends complete */
 
+/* Returns what each layer of the model keeps for the backward, [layers]; the caller may change the layers of this stage
+ * before the first step.  train.recompute determines the initial values. */
+struct vfm_keeps *vfm_pipeline_keeps(struct vfm_pipeline *p);
+
 struct vfm_pipeline_losses {
 	struct vfm_tensor sum;   /* f64 [1], device */
 	struct vfm_tensor *each; /* [n_packs], or NULL: not wanted */

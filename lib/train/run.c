@@ -387,10 +387,55 @@ static int open_loader(struct run *r, struct vfm_err *err)
 	return r->loader ? 0 : err->code;
 }
 
+enum { PLANNED_STEPS = 64 };
+
+/* Counts the longest pack that the plan allows: its tokens are those of the header, as one sample; its samples and
+ * their text the most of the first steps.  The plan does not tell the shapes of samples: frames have about 256 patches.
+ */
+static int find_largest_pack(const struct run *r, struct vfm_pack_sums *p, struct vfm_err *err)
+{
+	const struct vfm_manifest_header *h = vfm_manifest_header(r->manifest);
+	double n = h->context, frame = n < 256 ? n : 256;
+	struct vfm_manifest_step s = {0};
+	int32_t samples = 1;
+	int rc = 0;
+
+	for (int64_t i = r->first; i < r->last && i < r->first + PLANNED_STEPS && rc == 0; i++) {
+		rc = vfm_manifest_step(r->manifest, i, &s, err);
+		for (int32_t k = 0; k < s.n_packs && rc == 0; k++)
+			if (s.packs[k].n_samples > samples)
+				samples = s.packs[k].n_samples;
+	}
+	vfm_manifest_step_release(&s);
+	*p = (struct vfm_pack_sums){.q = n, .Q = n * n, .Qs = n * frame, .Qt = n * n / frame, .n = samples};
+	p->c = samples * (double)r->c->model.text_len;
+	p->X = n * (double)r->c->model.text_len;
+	return rc;
+}
+
+/* Collective. */
+static int plan_recompute(struct run *r, struct vfm_err *err)
+{
+	struct vfm_load load = {.packs = vfm_manifest_header(r->manifest)->batch / r->mesh->p.dp,
+		.host_bytes = vfm_recompute_host_bytes(r->job->launch.local_size)};
+
+	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
+		return 0;
+	TRY(vfm_job_agree(r->job, find_largest_pack(r, &load.largest, err), err));
+	return vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err);
+}
+
 static int open_records(struct run *r, struct vfm_err *err)
 {
+	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
 	json_t *id = vfm_identity_json(&r->id);
 	int rc = save_json(r, "config.json", r->config, err);
+	char text[512];
+
+	if (plan->made) {
+		vfm_recompute_text(plan, text, sizeof(text));
+		json_object_set_new(id, "recompute", json_string(text));
+	}
 
 	if (rc == 0)
 		rc = save_json(r, "run.json", id, err);
@@ -409,6 +454,7 @@ static int set_up(struct run *r, struct vfm_err *err)
 	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
 	TRY(resume(r, err));
 	TRY(vfm_job_agree(r->job, open_loader(r, err), err));
+	TRY(plan_recompute(r, err));
 	return vfm_job_agree(r->job, is_root(r) ? open_records(r, err) : 0, err);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "dev/stall.h"
 #include "nn/scales.h"
 #include "train/oom_hints.h"
@@ -35,7 +36,9 @@ struct vfm_trainer {
 	struct vfm_model *model;
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
-	struct vfm_oom_hints oom_hints;           /* for out-of-memory messages */
+	struct vfm_oom_hints oom_hints; /* for out-of-memory messages */
+	struct vfm_recompute_plan plan;
+	char plan_text[512];
 	struct vfm_tensor sums;                   /* [N_SUMS] f64, device */
 	struct unread unread[VFM_TRAINER_UNREAD]; /* step i at i % VFM_TRAINER_UNREAD */
 	int64_t put, read;                        /* number of steps enqueued, read */
@@ -103,7 +106,7 @@ struct vfm_trainer *vfm_trainer_new(
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	tr->oom_hints = (struct vfm_oom_hints){.c = &tr->c, .mesh = mesh, .ps = &tr->ps};
-	s->dev->oom_hints = (struct vfm_dev_oom_hints){vfm_oom_hints_savings, &tr->oom_hints};
+	s->dev->oom_hints = (struct vfm_dev_oom_hints){.savings = vfm_oom_hints_savings, .ctx = &tr->oom_hints};
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
@@ -138,6 +141,30 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 	vfm_params_release(&tr->ps);
 	vfm_dev_free(tr->stream, tr->sums.data, N_SUMS * sizeof(double));
 	free(tr);
+}
+
+int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err)
+{
+	const int *at = tr->mesh->coord;
+
+	TRY(vfm_recompute_plan(&tr->c, &tr->ps, load, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
+	if (!tr->plan.made)
+		return 0;
+	vfm_recompute_text(&tr->plan, tr->plan_text, sizeof(tr->plan_text));
+	tr->stream->dev->oom_hints.plan = tr->plan_text;
+	tr->oom_hints.plan = &tr->plan;
+	if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
+		return 0;
+	if (tr->mesh->size[VFM_AX_PP] > 1)
+		vfm_info("recompute, stage %d: %s", at[VFM_AX_PP], tr->plan_text);
+	else
+		vfm_info("recompute: %s", tr->plan_text);
+	return 0;
+}
+
+const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr)
+{
+	return &tr->plan;
 }
 
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e)

@@ -18,6 +18,7 @@
 #include "train/config.h"
 #include "train/optim.h"
 #include "train/pipeline.h"
+#include "train/recompute.h"
 #include "train/stats.h"
 
 struct vfm_trainer;
@@ -38,6 +39,12 @@ struct vfm_trainer *vfm_trainer_new(
 /* Accepts NULL.  After a failed step it blocks until sends to other ranks complete.  If these ranks may no longer
  * receive, call vfm_comm_host_abort first. */
 void vfm_trainer_free(struct vfm_trainer *tr);
+
+/* Collective.  Plans what blocks keep for their backward if train.recompute is auto, and prints the plan on the log;
+ * else a no-op.  To be called once, before the first step; without it, auto recomputes nothing. */
+int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err);
+/* The plan; `made` is false without one. */
+const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
 
 /* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all stages, must get
  * the same packs.  After a failure the caller may only free the trainer. */

@@ -1,0 +1,158 @@
+#include "train/recompute.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "spec/schedule.h"
+
+/* The part of a device's capacity that a plan leaves free: contexts and workspaces of libraries, other processes, and
+ * fragmentation. */
+static const double margin = 0.05;
+
+/* ---- what a step needs besides the blocks ---- */
+
+/* Inputs and targets of a pack, conditioning, positions and text; and the head, on the last stage.  `in->pack` is this
+ * rank's share. */
+static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_model_spec *m = &c->model;
+	const struct vfm_arch *a = vfm_model_arch(m);
+	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m), size = (double)vfm_dtype_size(in->dtype);
+	double token = 2 * 4 * f + size * f + 4 * (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1) + 32;
+	double text = 4 * (double)m->text_dim + 3 * size * h, sample = 4 * (8 * h + 2 * a->n_mod * h);
+
+	if (m->pos != VFM_POS_ROPE)
+		token += 8 * h;
+	token += (2 * size + 2 * (double)vfm_dtype_size(in->residual)) * h + 3 * 4 * f; /* the head */
+	return in->pack.q * token + in->pack.c * text + in->pack.n * sample;
+}
+
+static int count_blocks(const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_load *load,
+	struct vfm_keep_plan_in *in, struct vfm_err *err)
+{
+	int pp = m->size[VFM_AX_PP], stage = m->coord[VFM_AX_PP], vpp = (int)m->p.vpp;
+	struct vfm_schedule s = {0};
+
+	TRY(vfm_schedule_make(
+		&s, m->p.schedule == VFM_PP_ZB && pp > 1 ? VFM_PP_ZB : VFM_PP_1F1B, pp, vpp, stage, load->packs, err));
+	in->copies = (double)s.in_flight / vpp;
+	vfm_schedule_release(&s);
+	in->blocks = 0;
+	for (int k = 0; k < vpp; k++) {
+		int64_t first, end;
+
+		vfm_stage_layers(&c->model, pp * vpp, k * pp + stage, &first, &end);
+		in->blocks += end - first;
+	}
+	return 0;
+}
+
+int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p, struct vfm_err *err)
+{
+	const struct vfm_mesh *m = ps->mesh;
+	const struct vfm_dev *d = ps->stream->dev;
+	double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]), text = 1.0 / m->size[VFM_AX_TP];
+	const struct vfm_pack_sums *all = &load->largest;
+
+	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
+	p->capacity = c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : (1 - margin) * (double)d->mem_total;
+	*in = (struct vfm_keep_plan_in){.model = &c->model,
+		.dtype = (enum vfm_dtype)c->train.dtype,
+		.residual = (enum vfm_dtype)c->train.residual,
+		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
+			all->n},
+		.host_room = c->train.offload & VFM_OFFLOAD_ACTIVATIONS ? load->host_bytes : 0,
+		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
+	TRY(count_blocks(c, m, load, in, err));
+	p->state += vfm_params_unit_bytes(ps) + ceil(in->copies) * pack_bytes(c, in);
+	in->room = p->capacity - p->state;
+	return 0;
+}
+
+/* ---- the plan ---- */
+
+/* Sets x [n] to the minima over the world. */
+static int agree_on_least(struct vfm_comm *world, double *x, int n, struct vfm_err *err)
+{
+	double *all = vfm_calloc((size_t)world->size * (size_t)n, sizeof(*all));
+	int rc = vfm_all_gather(world, NULL, vfm_t1(x, VFM_F64, n), vfm_t1(all, VFM_F64, world->size * n), NULL, err);
+
+	for (int i = 0; i < world->size * n && rc == 0; i++)
+		x[i % n] = fmin(x[i % n], all[i]);
+	free(all);
+	return rc;
+}
+
+static void fill_layers(const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_keep_plan *plan,
+	int64_t blocks, struct vfm_keeps *keeps)
+{
+	struct vfm_keeps *own = vfm_calloc((size_t)blocks + 1, sizeof(*own));
+	int pp = m->size[VFM_AX_PP], vpp = (int)m->p.vpp;
+	int64_t at = 0;
+
+	vfm_keep_plan_spread(plan, own);
+	for (int k = 0; k < vpp; k++) {
+		int64_t first, end;
+
+		vfm_stage_layers(&c->model, pp * vpp, k * pp + m->coord[VFM_AX_PP], &first, &end);
+		while (first < end)
+			keeps[first++] = own[at++];
+	}
+	free(own);
+}
+
+int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err)
+{
+	struct vfm_keep_plan_in in;
+	double least[3];
+
+	*p = (struct vfm_recompute_plan){0};
+	if (c->train.recompute != VFM_RECOMPUTE_AUTO)
+		return 0;
+	TRY(vfm_recompute_input(c, ps, load, &in, p, err));
+	least[0] = p->capacity;
+	least[1] = in.room;
+	least[2] = in.host_room;
+	TRY(agree_on_least(ps->mesh->world, least, 3, err));
+	if (least[0] <= 0)
+		return 0;
+	in.room = least[1];
+	in.host_room = least[2];
+	vfm_keep_plan_make(&in, &p->blocks);
+	p->made = true;
+	p->peak = p->state + p->blocks.device;
+	fill_layers(c, ps->mesh, &p->blocks, in.blocks, keeps);
+	return 0;
+}
+
+double vfm_recompute_host_bytes(int local_ranks)
+{
+	double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+
+	return 0.7 * all / local_ranks;
+}
+
+void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+{
+	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < p->blocks.n && at < size; i++) {
+		char kind[128];
+
+		vfm_keeps_text(p->blocks.part[i].keeps, kind, sizeof(kind));
+		at += (size_t)snprintf(buf + at, size - at, "%s%lld %s%s", i ? ", " : "",
+			(long long)p->blocks.part[i].blocks, i ? "" : "of the blocks keep ", kind);
+	}
+	if (at < size && p->blocks.host > 0)
+		at += (size_t)snprintf(buf + at, size - at, "; %.1f %s on the host", p->blocks.host / unit,
+			p->capacity < 0x1p30 ? "MiB" : "GiB");
+	if (at < size)
+		snprintf(buf + at, size - at, "; predicted peak %.1f of %.1f %s%s", p->peak / unit, p->capacity / unit,
+			p->capacity < 0x1p30 ? "MiB" : "GiB", p->blocks.fits ? "" : ", which is more than there is");
+}

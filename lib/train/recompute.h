@@ -1,0 +1,47 @@
+/* recompute.h - train.recompute=auto: counts the memory of a step and plans what the blocks of this rank keep
+ * (spec/keep_plan.h), once before the first step.
+ *
+ * The plan is the same on all ranks of a pipeline stage: they plan for the least free memory of the job and for the
+ * same pack.  Stages differ because they hold different numbers of packs and blocks.  No call allocates device memory.
+ */
+#ifndef VFM_TRAIN_RECOMPUTE_H
+#define VFM_TRAIN_RECOMPUTE_H
+
+#include "mesh/mesh.h"
+#include "nn/param.h"
+#include "spec/keep_plan.h"
+#include "train/config.h"
+
+/* What the steps of a run bring to a rank; equal on all ranks. */
+struct vfm_load {
+	struct vfm_pack_sums largest; /* the pack with the most tokens, over all ranks that share it */
+	int64_t packs;                /* packs of a rank in a step */
+	double host_bytes;            /* host memory of a rank for offloaded activations; may differ between ranks */
+	const struct vfm_keep_plan_rates *rates; /* NULL: those of an H200 */
+};
+
+struct vfm_recompute_plan {
+	bool made; /* false: the device's capacity is unknown, or train.recompute is not auto; all blocks keep
+		    * everything
+		    */
+	struct vfm_keep_plan blocks;
+	double capacity; /* bytes of the device that the run may use */
+	double state;    /* bytes taken before the first step: parameters, gradients, moments */
+	double peak;     /* predicted bytes */
+};
+
+/* Returns the input of the planner for this rank.  Sets the counts of *p.  Local.  room is at most 0 if the state alone
+ * does not fit. */
+int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p, struct vfm_err *err);
+/* Plans and fills keeps [layers of the model] for the layers of this stage.  Leaves keeps unchanged if no plan is made.
+ * Collective over the world. */
+int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
+	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
+/* Returns the host memory that a rank may use for offloaded activations: most of the machine's, divided by its ranks.
+ */
+double vfm_recompute_host_bytes(int local_ranks);
+/* Writes one line: "14 of the blocks keep everything, 14 light; predicted peak 121.3 of 139.8 GiB". */
+void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size);
+
+#endif
