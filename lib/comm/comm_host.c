@@ -583,7 +583,14 @@ static void raise_fd_limit(int ranks)
 	}
 }
 
-/* The first rank of a node has made its shared memory; the others receive it from that rank. */
+static void terminate_hosts(struct vfm_hjob *j)
+{
+	for (int r = 0; r < j->size; r++)
+		j->endpoint[r].host[sizeof(j->endpoint[r].host) - 1] = '\0';
+}
+
+/* The first rank of a node has made its shared memory, with the endpoints of all ranks; the others receive both from
+ * that rank. */
 static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 {
 	int fd, box;
@@ -594,7 +601,10 @@ static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 		return vfm_hjob_unreachable(j, first, err);
 	}
 	close(box);
-	return vfm_arena_map(j, fd, err);
+	TRY(vfm_arena_map(j, fd, err));
+	TRY(vfm_arena_get_endpoints(j, err));
+	terminate_hosts(j);
+	return vfm_net_check(j, err);
 }
 
 /* Derives from the published endpoints what all ranks have in common. */
@@ -605,8 +615,19 @@ static void derive_identity(struct vfm_hjob *j)
 	vfm_derive_key(j->endpoint[0].secret, "vfm handshake", j->key);
 	vfm_derive_key(j->endpoint[0].secret, "vfm world", id);
 	memcpy(&j->world_id, id, sizeof(j->world_id));
-	for (int r = 0; r < j->size; r++)
-		j->endpoint[r].host[sizeof(j->endpoint[r].host) - 1] = '\0';
+	terminate_hosts(j);
+}
+
+/* Only the first rank of a node fetches the endpoints of all ranks: N requests on each node, not N of each rank. */
+static int exchange_endpoints(struct vfm_hjob *j, const struct vfm_endpoint *mine, int first, struct vfm_err *err)
+{
+	bool *want = vfm_calloc((size_t)j->size, sizeof(*want));
+	int rc;
+
+	want[0] = want[first] = want[j->rank] = true;
+	rc = vfm_launch_exchange(j->l, mine, sizeof(*mine), first == j->rank ? NULL : want, j->endpoint, err);
+	free(want);
+	return rc;
 }
 
 static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
@@ -621,12 +642,13 @@ static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 		alone &= r == j->rank || j->node_of[r] != j->node_of[j->rank];
 	TRY(vfm_net_open(j, &mine, err));
 	_Static_assert(sizeof(mine) <= VFM_EXCHANGE_MAX, "an endpoint must fit the launch's exchange");
-	TRY(vfm_launch_exchange(j->l, &mine, sizeof(mine), j->endpoint, err));
+	TRY(exchange_endpoints(j, &mine, first, err));
 	derive_identity(j);
 	TRY(vfm_net_check(j, err));
 	if (first == j->rank && !alone) {
 		TRY(vfm_arena_make(j, err));
 		vfm_shm_reserve(j, j->l->nodes == 1 ? j->size : 1);
+		TRY(vfm_arena_put_endpoints(j, err));
 	}
 	TRY(vfm_monitor_start(j, err));
 	TRY(vfm_monitor_join(j, err)); /* first: rank 0 then learns of any later failure */

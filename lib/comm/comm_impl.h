@@ -124,7 +124,8 @@ struct vfm_hcomm {
 	struct vfm_counts *counts;
 };
 
-/* How the other ranks reach a rank: each publishes its own. */
+/* How the other ranks reach a rank: each publishes its own.  host is never empty; while it is, this rank does not know
+ * the endpoint yet. */
 struct vfm_endpoint {
 	uint8_t secret[VFM_SECRET]; /* handshake.h; that of rank 0 gives the job's key */
 	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
@@ -231,6 +232,9 @@ void vfm_record_dump(struct vfm_hjob *j, const char *why);
 int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err);        /* in the first rank of the node */
 int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err); /* takes ownership of fd */
 void vfm_arena_close(struct vfm_hjob *j);
+/* Writes job->endpoint to the node's memory, before other ranks have it; reads it from there. */
+int vfm_arena_put_endpoints(struct vfm_hjob *j, struct vfm_err *err);
+int vfm_arena_get_endpoints(struct vfm_hjob *j, struct vfm_err *err);
 uint64_t vfm_shm_first(void);                        /* the offset of a node's first segment */
 uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n); /* the offset of a new segment for n ranks */
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err);

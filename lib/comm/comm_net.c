@@ -202,6 +202,8 @@ int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *
 int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 {
 	for (int r = 0; r < j->size; r++) {
+		if (!j->endpoint[r].host[0])
+			continue;
 		if (j->endpoint[r].n_addr > VFM_HC_ADDRS || (j->endpoint[r].n_addr == 0 && j->l->nodes > 1))
 			return vfm_fail(err, VFM_EENV, "rank %d sees all ranks on one node, this rank does not", r);
 		if (j->node_of[r] == j->node_of[j->rank] &&
@@ -210,7 +212,7 @@ int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
 				"rank %d and rank %d are on one node (%s), but in different network namespaces", r,
 				j->rank, j->endpoint[j->rank].host);
 		for (int q = 0; j->endpoint[r].loopback && q < j->size; q++)
-			if (memcmp(j->endpoint[r].net, j->endpoint[q].net, 16) != 0)
+			if (j->endpoint[q].host[0] && memcmp(j->endpoint[r].net, j->endpoint[q].net, 16) != 0)
 				return vfm_fail(err, VFM_EENV,
 					"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on "
 					"another host: see VFM_COMM_IFNAME",

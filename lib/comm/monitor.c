@@ -18,7 +18,7 @@
 
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len)
 {
-	snprintf(buf, len, "rank %d (%s)", rank, j->endpoint[rank].host);
+	snprintf(buf, len, "rank %d (%s)", rank, j->endpoint[rank].host[0] ? j->endpoint[rank].host : "?");
 	return buf;
 }
 

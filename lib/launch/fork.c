@@ -93,7 +93,8 @@ static bool have_all_come(const struct vfm_launch *l, unsigned round)
 }
 
 /* Each rank finds out by itself whether all have come: one that dies on the way leaves no half-made state. */
-static int fork_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+static int fork_exchange(
+	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err)
 {
 	struct shared *s = l->priv;
 	struct rank_state *me = &s->rank[l->rank];
@@ -110,7 +111,8 @@ static int fork_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 		syscall(SYS_futex, &s->changes, FUTEX_WAIT, seen, &slice, NULL, 0);
 	}
 	for (int r = 0; r < l->size; r++)
-		memcpy((char *)all + (size_t)r * n, s->rank[r].slot[round & 1], n);
+		if (!want || want[r])
+			memcpy((char *)all + (size_t)r * n, s->rank[r].slot[round & 1], n);
 	return 0;
 }
 

@@ -125,13 +125,15 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+int vfm_launch_exchange(
+	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err)
 {
 	if (n > VFM_EXCHANGE_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "internal: an exchange of %zu bytes", n);
 	if (l->t)
-		return l->t->exchange(l, mine, n, all, err);
-	memcpy(all, mine, n);
+		return l->t->exchange(l, mine, n, want, all, err);
+	if (!want || want[0])
+		memcpy(all, mine, n);
 	return 0;
 }
 

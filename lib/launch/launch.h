@@ -9,6 +9,7 @@
 #ifndef VFM_LAUNCH_LAUNCH_H
 #define VFM_LAUNCH_LAUNCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -46,10 +47,13 @@ struct vfm_launch {
  * ranks that wait. */
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
-/* Gathers n bytes of each rank: all [size * n] holds them in rank order.  n <= VFM_EXCHANGE_MAX.  Collective.  Fails if
- * a forked rank died, or a rank does not come within VFM_COMM_TIMEOUT_S (600).  The bytes may be secret: they pass
- * memory that forked ranks share, or PMI2's key-value space, which is as private as the launcher makes it. */
-int vfm_launch_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err);
+/* Gathers n bytes of each rank: all [size * n] holds them in rank order.  n <= VFM_EXCHANGE_MAX.  want [size]: the
+ * ranks whose bytes this rank fetches, each at the cost of a request; those of the others stay unchanged.  NULL: all
+ * ranks. Collective; ranks may want different ones.  Fails if a forked rank died, or a rank does not come within
+ * VFM_COMM_TIMEOUT_S (600).  The bytes may be secret: they pass memory that forked ranks share, or PMI2's key-value
+ * space, which is as private as the launcher makes it. */
+int vfm_launch_exchange(
+	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err);
 
 /* Ends the launch of this rank normally, also after an error that all ranks have seen. */
 void vfm_launch_end(struct vfm_launch *l);

@@ -172,7 +172,8 @@ static int kvs_get(int round, int rank, void *p, size_t n, struct vfm_err *err)
 	return 0;
 }
 
-static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *err)
+static int pmi2_exchange(
+	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err)
 {
 	int round = rounds++;
 
@@ -181,7 +182,8 @@ static int pmi2_exchange(struct vfm_launch *l, const void *mine, size_t n, void 
 	TRY(kvs_put(round, l->rank, mine, n, err));
 	TRY(pass_fence(l, err));
 	for (int r = 0; r < l->size; r++)
-		TRY(kvs_get(round, r, (char *)all + (size_t)r * n, n, err));
+		if (!want || want[r])
+			TRY(kvs_get(round, r, (char *)all + (size_t)r * n, n, err));
 	return 0;
 }
 
@@ -234,31 +236,35 @@ struct hello {
 	uint64_t mask;
 };
 
-/* Places the ranks by PMI_process_mapping, or else by equal host names.  The exchange also compares affinity masks. */
+/* Places the ranks by PMI_process_mapping, or else by equal host names.  The exchange also compares the affinity masks
+ * of a node; with a mapping, a rank fetches nothing from other nodes. */
 static int find_nodes(struct vfm_launch *l, struct vfm_err *err)
 {
 	struct hello me = {.mask = vfm_launch_mask_hash()}, *all = vfm_calloc((size_t)l->size, sizeof(*all));
+	bool *local = vfm_calloc((size_t)l->size, sizeof(*local)), mapped;
 	char map[VALUE_MAX + 1] = "";
 	int rc, found = 0, sharers = 0;
 
 	memcpy(me.host, l->host, sizeof(me.host));
-	TRY_OUT(pmi2_exchange(l, &me, sizeof(me), all, err));
 	rc = pmi.Info_GetJobAttr("PMI_process_mapping", map, sizeof(map) - 1, &found);
-	if (rc != 0 || !found || strlen(map) >= VALUE_MAX - 1 || !vfm_launch_mapping(map, l->size, l->node_of))
-		for (int r = 0; r < l->size; r++) {
-			int k = 0;
+	mapped = rc == 0 && found && strlen(map) < VALUE_MAX - 1 && vfm_launch_mapping(map, l->size, l->node_of);
+	for (int r = 0; mapped && r < l->size; r++)
+		local[r] = l->node_of[r] == l->node_of[l->rank];
+	TRY_OUT(pmi2_exchange(l, &me, sizeof(me), mapped ? local : NULL, all, err));
+	for (int r = 0; !mapped && r < l->size; r++) {
+		int k = 0;
 
-			while (strncmp(all[k].host, all[r].host, sizeof(all[k].host)) != 0)
-				k++;
-			l->node_of[r] = k;
-		}
-	rc = 0;
+		while (strncmp(all[k].host, all[r].host, sizeof(all[k].host)) != 0)
+			k++;
+		l->node_of[r] = k;
+	}
 	vfm_launch_place(l);
 	for (int r = 0; r < l->size; r++)
 		sharers += l->node_of[r] == l->node && all[r].mask == me.mask;
 	vfm_launch_threads(l, sharers);
 out:
 	free(all);
+	free(local);
 	return rc;
 }
 

@@ -46,9 +46,9 @@ static struct shared *sh;
 static struct vfm_err err;
 static int rank, size;
 
-static int exchanges; /* of this rank */
+static int exchanges, fetched; /* of this rank: exchanges, values of ranks */
 
-static int exchange(struct vfm_launch *l, const void *mine, size_t n, void *all, struct vfm_err *e)
+static int exchange(struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *e)
 {
 	int k = exchanges++;
 
@@ -60,7 +60,10 @@ static int exchange(struct vfm_launch *l, const void *mine, size_t n, void *all,
 		usleep(1000);
 	}
 	for (int r = 0; r < l->size; r++)
-		memcpy((char *)all + (size_t)r * n, sh->endpoint[k % 2][r], n);
+		if (!want || want[r]) {
+			fetched++;
+			memcpy((char *)all + (size_t)r * n, sh->endpoint[k % 2][r], n);
+		}
 	return 0;
 }
 

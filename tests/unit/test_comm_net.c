@@ -693,6 +693,9 @@ static void growth(const struct setup *s)
 	while (1 << log < size)
 		log++;
 	CHECK(exchanges == 1); /* one value put */
+	CHECK(rank % s->per_node == 0 ? fetched == size : fetched <= 3);
+	for (int r = 0; r < size; r++)
+		CHECK(j->endpoint[r].host[0]);
 	messages_of(j, &at);
 	MUST(vfm_all_gather(w, NULL, vfm_t1(&one, VFM_I64, 1), vfm_t1(all, VFM_I64, size), NULL, &err));
 	for (int r = 0; r < size; r++)

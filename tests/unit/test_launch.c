@@ -92,7 +92,7 @@ static bool gone(pid_t pid)
 static int exchange_ints(struct vfm_launch *l, int mine, int *all)
 {
 	struct vfm_err err;
-	int rc = vfm_launch_exchange(l, &mine, sizeof(mine), all, &err);
+	int rc = vfm_launch_exchange(l, &mine, sizeof(mine), NULL, all, &err);
 
 	if (rc < 0)
 		memcpy(note->msg[l->rank], err.msg, sizeof(err.msg));
@@ -104,6 +104,7 @@ static int exchange_ints(struct vfm_launch *l, int mine, int *all)
 static int many_rounds(struct vfm_launch *l)
 {
 	char big[VFM_EXCHANGE_MAX], *all = vfm_malloc((size_t)l->size * sizeof(big));
+	bool want[16];
 	int v[16];
 
 	for (int i = 0; i < 2000; i++) {
@@ -115,14 +116,23 @@ static int many_rounds(struct vfm_launch *l)
 		if (i % 500 == l->rank)
 			usleep(3000);
 	}
+	for (int r = 0; r < l->size; r++)
+		v[r] = -1;
+	for (int r = 0; r < l->size; r++)
+		want[r] = r == (l->rank + 1) % l->size;
+	if (vfm_launch_exchange(l, &l->rank, sizeof(int), want, v, NULL) < 0)
+		return 47;
+	for (int r = 0; r < l->size; r++)
+		if (v[r] != (want[r] ? r : -1))
+			return 48;
 	memset(big, 'a' + l->rank, sizeof(big));
-	if (vfm_launch_exchange(l, big, sizeof(big), all, NULL) < 0)
+	if (vfm_launch_exchange(l, big, sizeof(big), NULL, all, NULL) < 0)
 		return 42;
 	for (int r = 0; r < l->size; r++)
 		for (size_t i = 0; i < sizeof(big); i++)
 			if (all[(size_t)r * sizeof(big) + i] != 'a' + r)
 				return 43;
-	if (vfm_launch_exchange(l, big, sizeof(big) + 1, all, NULL) != VFM_EUSAGE)
+	if (vfm_launch_exchange(l, big, sizeof(big) + 1, NULL, all, NULL) != VFM_EUSAGE)
 		return 44;
 	if (l->local_rank != l->rank || l->local_size != l->size || l->nodes != 1 || l->node != 0 ||
 		l->node_of[l->size - 1] != 0 || !*l->host)
@@ -146,7 +156,7 @@ static int exchange_main(const char *n)
 	for (int i = 0; rc >= 0 && i < atoi(n); i++) {
 		for (size_t k = 0; k < sizeof(x); k++)
 			x[k] = (unsigned char)(i + 200 + l.rank + (int)k);
-		rc = vfm_launch_exchange(&l, x, sizeof(x), all, &err);
+		rc = vfm_launch_exchange(&l, x, sizeof(x), NULL, all, &err);
 		for (size_t k = 0; rc >= 0 && k < (size_t)l.size * sizeof(x); k++)
 			if (all[k] != (unsigned char)(i + 200 + (int)(k / sizeof(x) + k % sizeof(x))))
 				rc = vfm_fail(&err, VFM_EENV, "exchange %d: byte %zu is wrong", i, k);
@@ -179,7 +189,7 @@ static void test_alone(void **state)
 		assert_int_equal(vfm_launch_init(&l, n, NULL), 0);
 		assert_int_equal(l.rank, 0);
 		assert_int_equal(l.size, 1);
-		assert_int_equal(vfm_launch_exchange(&l, &in, sizeof(in), &out, NULL), 0);
+		assert_int_equal(vfm_launch_exchange(&l, &in, sizeof(in), NULL, &out, NULL), 0);
 		assert_int_equal(out, 7);
 		vfm_launch_end(&l);
 	}
