@@ -313,7 +313,19 @@ static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_g
 	return add_rowsums(s, g, a, err);
 }
 
-int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+/* The kernels add biases in f32. */
+static int widen_bias(struct vfm_stream *s, struct vfm_tensor *bias, struct vfm_err *err)
+{
+	float *x = vfm_cpu_ws(s, VFM_WS_BIAS, (size_t)bias->shape[0] * sizeof(float) + 1, err);
+
+	if (!x)
+		return VFM_EENV;
+	vfm_dtype_convert(VFM_F32, x, bias->dtype, bias->data, (size_t)bias->shape[0]);
+	*bias = vfm_t1(x, VFM_F32, bias->shape[0]);
+	return 0;
+}
+
+static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	struct vfm_cpu *c = vfm_cpu_of(s);
 	bool bf = a->a.dtype == VFM_BF16;
@@ -349,4 +361,13 @@ int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err 
 	if (VFM_HAVE_DNNL && c->use_dnnl)
 		return through_dnnl(s, &g, a, err);
 	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
+}
+
+int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+{
+	struct vfm_gemm g = *a;
+
+	if (vfm_has(&g.bias) && g.bias.dtype != VFM_F32)
+		TRY(widen_bias(s, &g.bias, err));
+	return multiply(s, &g, err);
 }

@@ -8,7 +8,7 @@
 #include "ops/ops.h"
 
 /* Workspaces belong to the device and grow as needed. */
-enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_N };
+enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_BIAS, VFM_WS_N };
 
 struct vfm_cpu_pool;
 struct vfm_dnnl; /* cpu_gemm_dnnl.c */

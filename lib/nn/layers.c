@@ -40,6 +40,8 @@ void vfm_linear_declare(
 	l->w->fp8 = d->fp8;
 	l->keep = d->keep;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
+	if (l->b)
+		l->b->bias = true;
 }
 
 static struct vfm_linear_args make_linear_args(const struct vfm_linear *l, enum vfm_act act, enum vfm_dtype out)

@@ -91,7 +91,7 @@ static bool is_matrix(const struct vfm_param *p)
 
 enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_bucket *s)
 {
-	return s->matrix ? ps->dtype : VFM_F32;
+	return s->matrix || s->bias ? ps->dtype : VFM_F32;
 }
 
 struct vfm_tensor vfm_param_tensor(const struct vfm_param *p, const struct vfm_bucket *s, void *base, enum vfm_dtype dt)
@@ -111,21 +111,22 @@ static int64_t round_up(int64_t n, int64_t step)
 }
 
 /* The properties shared by the parameters of a bucket.  Buckets are laid out by key, matrices first. */
-enum { KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1, KEYS = 16 };
+enum { KEY_BIAS = 16, KEY_VECTOR = 8, KEY_EXPERT = 4, KEY_TP_SUM = 2, KEY_ALL_STAGES = 1, KEYS = 32 };
 
 static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 {
 	bool expert = p->d.cut[VFM_AX_EP].groups > 0;
 	bool tp_sum = !expert && ps->mesh->size[VFM_AX_TP] > 1 && p->d.cut[VFM_AX_TP].groups == 0;
 
-	return (is_matrix(p) ? 0 : KEY_VECTOR) | (expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) |
-		(p->all_stages ? KEY_ALL_STAGES : 0);
+	return (is_matrix(p) ? 0 : KEY_VECTOR) | (p->bias && ps->dtype != VFM_F32 ? KEY_BIAS : 0) |
+		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_stages ? KEY_ALL_STAGES : 0);
 }
 
 static struct vfm_bucket bucket_of_key(const struct vfm_params *ps, int key)
 {
 	const struct vfm_mesh *m = ps->mesh;
 	struct vfm_bucket s = {.matrix = !(key & KEY_VECTOR),
+		.bias = (key & KEY_BIAS) != 0,
 		.expert = (key & KEY_EXPERT) != 0,
 		.tp_sum = (key & KEY_TP_SUM) != 0,
 		.all_stages = (key & KEY_ALL_STAGES) != 0};

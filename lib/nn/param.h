@@ -5,10 +5,10 @@
  * the optimizer, the slices of checkpoints and the memory count.
  *
  * Buckets.  The local array holds this rank's tp and ep slice of every parameter.  It consists of flat-parameter
- * buckets.  All parameters of a bucket are matrices or all are vectors, and all agree in three more properties: dense
- * or expert, summed over tp or not, held by one stage or by all.  A bucket spans consecutive units (embedders, each
- * block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for matrices.
- * A bucket is padded so that the shards over its shard group are equal and aligned.
+ * buckets.  All parameters of a bucket are matrices, biases or other vectors, and all agree in three more properties:
+ *dense or expert, summed over tp or not, held by one stage or by all.  A bucket spans consecutive units (embedders,
+ *each block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for
+ *matrices. A bucket is padded so that the shards over its shard group are equal and aligned.
  *
  * Sharding.  enum vfm_sharding gives the strategy of a bucket.  Owned arrays (master, and m, v, ema of the optimizer)
  * hold this rank's shards only, one bucket after the other.  Without sharding they span the local array.
@@ -17,7 +17,8 @@
  * The bf16 weights are the shard that ops read, the low bits are in `master_lo`, and `master` holds vectors only.  The
  * values are bit-identical to f32 masters.
  *
- * Weights.  Matrices have the compute dtype and weight decay; vectors (biases, norm weights) are f32 without decay.
+ * Weights.  Matrices have the compute dtype and weight decay; vectors are without decay.  Biases of linear layers have
+ * the compute dtype, too, because products add them in the dtype of their result; other vectors (norm weights) are f32.
  * Ops read the masters, a copy in the compute dtype, or weights that were all-gathered from the shards:
  *
  *     VFM_SHARDING_NONE    the masters, or the copy
@@ -74,6 +75,7 @@ struct vfm_param {
 	int bucket;
 	int64_t off, n;     /* first element of the local tensor in the local array, and its number of elements */
 	struct vfm_var var; /* operand of the ops: the value in the compute dtype, the gradient in f32 */
+	bool bias;          /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
 	struct vfm_params *ps;
@@ -86,7 +88,7 @@ enum vfm_sharding {
 };
 
 struct vfm_bucket {
-	bool matrix, expert, tp_sum, all_stages;
+	bool matrix, bias, expert, tp_sum, all_stages; /* bias: of linear layers, in a compute dtype other than f32 */
 	enum vfm_sharding sharding;
 	int first_unit, last_unit;
 	struct vfm_comm *shard, *replica; /* of gradients; groups of one without sharding, without replicas */

@@ -63,6 +63,12 @@ static void gemm_epilogues(
 
 	c = add_gemm(l, VFM_CASE_TEST, "bias", m, n, k, false, true, in, out, pad);
 	c->args.gemm.bias = vec(VFM_F32, n);
+	c = add_gemm(l, VFM_CASE_TEST, "bias-bf16", m, n, k, false, true, in, out, pad);
+	c->args.gemm.bias = vec(VFM_BF16, n);
+	c = add_gemm(l, VFM_CASE_TEST, "bias-bf16-gelu-aux", m, n, k, false, true, in, out, pad);
+	c->args.gemm.bias = vec(VFM_BF16, n);
+	c->args.gemm.act = VFM_ACT_GELU_TANH;
+	c->args.gemm.aux = mat(out, m, n, pad * 7);
 	c = add_gemm(l, VFM_CASE_TEST, "accumulate", m, n, k, false, true, in, out, pad);
 	c->args.gemm.accumulate = true;
 	c = add_gemm(l, VFM_CASE_TEST, "bias-accumulate", m, n, k, false, false, in, out, pad);

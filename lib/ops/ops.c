@@ -94,7 +94,7 @@ static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
 	CHECK("gemm", b, ACT | F8 | STRIDED, a->trans_b ? -1 : k, a->trans_b ? k : -1);
 	n = a->b.shape[a->trans_b ? 0 : 1];
 	CHECK("gemm", c, ACT | STRIDED, m, n);
-	CHECK("gemm", bias, F32 | OPT, n);
+	CHECK("gemm", bias, ACT | OPT, n);
 	CHECK("gemm", aux, (1u << a->c.dtype) | STRIDED | OPT, m, n);
 	CHECK("gemm", a_rowsum, F32 | OPT, m);
 	CHECK("gemm", scale_a, F32 | OPT, 1);

@@ -56,7 +56,7 @@ struct vfm_gemm {
 	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
 	bool trans_a, trans_b;
 	bool accumulate; /* C += instead of C = (without act) */
-	/* optional [N] f32, added before the activation; a backend may round it to the dtype of c first */
+	/* optional [N] f32 or bf16, added before the activation; a backend may round it to the dtype of c first */
 	struct vfm_tensor bias;
 	/* C = act(z), z = op(A) op(B) + bias; a backend may round z to the dtype of c first, as it stores it in aux */
 	enum vfm_act act;

@@ -38,14 +38,17 @@ static double bias_room(const struct op_level *l, const struct vfm_case *c)
 	return most * 0x1p-8;
 }
 
-/* Returns the tolerance for z, or with dact for the product, that a library rounds to the dtype of c (ops.h).  With z <
- * 0 the activation is small, but |z act'(z)| may be 0.25. */
+/* Returns the tolerance for z, or with dact for the product, that is rounded to the dtype of c (ops.h): by a library,
+ * and everywhere as far as it is an output.  With z < 0 the activation is small, but |z act'(z)| may be 0.25. */
 static double act_room(const struct op_level *l, const struct vfm_case *c, double want)
 {
 	bool act = (c->op == VFM_OP_gemm && (c->args.gemm.act || c->args.gemm.dact)) ||
 		(c->op == VFM_OP_grouped_gemm && (c->args.grouped_gemm.act || c->args.grouped_gemm.dact));
 
-	return act && (device || l->rounds) ? (fabs(want) + 0.25) * 0x1p-8 : 0;
+	bool output = c->op == VFM_OP_gemm ? c->args.gemm.act && vfm_has(&c->args.gemm.aux)
+					   : c->args.grouped_gemm.act && vfm_has(&c->args.grouped_gemm.aux);
+
+	return act && (device || l->rounds || output) ? (fabs(want) + 0.25) * 0x1p-8 : 0;
 }
 
 static void compare_operand(const struct op_level *l, const struct vfm_case *c, const struct vfm_operand *o,
