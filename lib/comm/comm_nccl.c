@@ -78,20 +78,30 @@ static void drop_nccl_comm(struct vfm_transport_comm *w)
 /* Thread blocks of a p2p communicator between pipeline stages.  Two sends and one receive may wait while collectives
  * and computation run, and all of them must fit on the device at once, each block on a multiprocessor. */
 enum { P2P_CTAS = 8 };
+/* Products leave so many multiprocessors to collectives if the user does not say how many thread blocks they have. */
+enum { USUAL_CTAS = 16 };
 
-static void set_nccl_config(ncclConfig_t *cfg, bool p2p, const char *name)
+/* Thread blocks that a communicator may use; 0: as many as NCCL chooses. */
+static int asked_ctas(void)
 {
 	const char *ctas = getenv("VFM_NCCL_CTAS");
 	int64_t n;
 
+	return ctas && vfm_parse_i64(ctas, 1, 64, &n, NULL) == 0 ? (int)n : 0;
+}
+
+static void set_nccl_config(ncclConfig_t *cfg, bool p2p, const char *name)
+{
+	int n = asked_ctas();
+
 	cfg->blocking = 1;
 	if (name)
 		cfg->commName = name;
-	if (!ctas || vfm_parse_i64(ctas, 1, 64, &n, NULL) < 0)
-		n = p2p ? P2P_CTAS : 0;
+	if (!n && p2p)
+		n = P2P_CTAS;
 	if (n) {
 		cfg->minCTAs = 1;
-		cfg->maxCTAs = (int)n;
+		cfg->maxCTAs = n;
 	}
 }
 
@@ -254,6 +264,7 @@ static int nccl_init(struct vfm_transport_comm **out, struct vfm_dev *d, const u
 		setenv("NCCL_NVLS_ENABLE", "0", 0);
 	memcpy(&k.id, id, sizeof(k.id));
 	set_nccl_config(&k.cfg, false, w->name);
+	d->comm_units = asked_ctas() ? asked_ctas() : USUAL_CTAS;
 	return start_nccl_wait(&k, err);
 }
 

@@ -26,6 +26,11 @@ static bool aux_fits(const struct vfm_tensor *aux, const struct vfm_gemm_batch *
 	return !vfm_has(aux) || (aux->stride[0] % 8 == 0 && (uintptr_t)aux->data % 16 == 0 && batch->aux % 8 == 0);
 }
 
+int vfm_gemm_sms(int all, int comm)
+{
+	return comm > 0 && comm <= all / 2 ? all - comm : 0;
+}
+
 /* Whether the library can add the bias: with fp8 operands it takes a bias in bf16 only, which must not round the bias
  * of an f32 result. */
 static bool library_adds_bias(const struct vfm_gemm *a)

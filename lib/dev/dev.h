@@ -115,6 +115,10 @@ struct vfm_dev_oom_hints {
 	const char *plan; /* the plan of train.recompute=auto, which was wrong; NULL: none */
 };
 
+/* Collectives that may run while the compute stream works on what is enqueued now: of layers (mesh/overlap.h), of
+ * weights and of gradients (nn/param.h). */
+enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
+
 /* Backends embed these structs as their first member. */
 struct vfm_dev {
 	const struct vfm_dev_table *t;
@@ -128,6 +132,8 @@ struct vfm_dev {
 	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
 	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
+	unsigned comm_busy;        /* VFM_COMM_…, set and cleared by those who start and await the collectives */
+	int comm_units;            /* compute units that they may occupy, which a backend leaves free then; 0: none */
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */

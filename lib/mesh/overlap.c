@@ -9,6 +9,8 @@ int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_st
 	struct vfm_event *ready = m->comm_ready;
 
 	*s = m->comm_stream ? m->comm_stream : compute;
+	if (m->comm_stream)
+		compute->dev->comm_busy |= VFM_COMM_LAYERS;
 	return vfm_stream_follow(*s, compute, &ready, err);
 }
 
@@ -20,6 +22,7 @@ int vfm_overlap_join(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struc
 
 	if (!m->comm_stream)
 		return rc;
+	compute->dev->comm_busy &= ~(unsigned)VFM_COMM_LAYERS;
 	waited = compute->dev->t->event_record(m->comm_done, m->comm_stream, e);
 	if (waited == 0)
 		waited = vfm_stall_wait(m->comm_done, compute, VFM_STALL_COMM, e);

@@ -47,6 +47,14 @@ static int wait_for_event(struct vfm_params *ps, struct vfm_event *e, struct vfm
 	return e ? vfm_stall_wait(e, ps->stream, VFM_STALL_COMM, err) : 0;
 }
 
+/* Tells the device that collectives on s overlap with what the compute stream gets from here on, or no longer do. */
+static void set_busy(const struct vfm_params *ps, const struct vfm_stream *s, unsigned what, bool busy)
+{
+	struct vfm_dev *d = ps->stream->dev;
+
+	d->comm_busy = busy && s != ps->stream ? d->comm_busy | what : d->comm_busy & ~what;
+}
+
 static void free_event(const struct vfm_params *ps, struct vfm_event **e)
 {
 	if (*e)
@@ -202,6 +210,7 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		TRY(vfm_all_gather(s->gather, gather_stream(ps), vfm_t1(own, ps->dtype, s->own_n),
 			vfm_t1(full, ps->dtype, s->n), NULL, err));
 	}
+	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, true);
 	return record_stream(ps, &x->gathered, gather_stream(ps), err);
 }
 
@@ -237,6 +246,7 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 		TRY(gather_unit(x, err));
 	if (!x->joined)
 		TRY(wait_for_event(ps, x->gathered, err));
+	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, false);
 	x->joined = true;
 	x->running = true;
 	if (ps->last_unit >= 0)
@@ -351,6 +361,7 @@ static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_
 		TRY(vfm_all_reduce(ps->mesh->tp_param, param_stream(ps), shard_grad(s), err));
 	if (s->replica->size > 1)
 		TRY(sum_replicas(ps, s, err));
+	set_busy(ps, param_stream(ps), VFM_COMM_GRADS, true);
 	return record_stream(ps, &s->reduced, param_stream(ps), err);
 }
 
@@ -416,6 +427,7 @@ static int reduce_unit_grads(struct vfm_unit *x, struct vfm_err *err)
 			s->p[k]->var.g.data = NULL;
 	}
 	TRY(record_stream(ps, &x->reduced, param_stream(ps), err));
+	set_busy(ps, param_stream(ps), VFM_COMM_GRADS, true);
 	x->g_reducing = x->g;
 	x->g = NULL;
 	ps->pending = x->id;
@@ -510,6 +522,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 			TRY(reduce_bucket_at_end(ps, &ps->bucket[i], err));
 	for (int i = 0; i < ps->n_buckets; i++)
 		TRY(wait_for_event(ps, ps->bucket[i].reduced, err));
+	set_busy(ps, param_stream(ps), VFM_COMM_GRADS, false);
 	for (int i = 0; i < ps->n_buckets; i++)
 		if (ps->bucket[i].all_stages)
 			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, shard_grad(&ps->bucket[i]), err));

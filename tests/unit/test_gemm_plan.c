@@ -348,6 +348,16 @@ static void test_keys(void **state)
 		assert_int_equal(vfm_lt_round(widths[i]), widths[i]);
 }
 
+/* Products leave room for collectives, but not most of the device. */
+static void test_sms(void **state)
+{
+	(void)state;
+	assert_int_equal(vfm_gemm_sms(132, 0), 0);
+	assert_int_equal(vfm_gemm_sms(132, 16), 116);
+	assert_int_equal(vfm_gemm_sms(132, 64), 68);
+	assert_int_equal(vfm_gemm_sms(20, 16), 0);
+}
+
 /* ---- the file ----------------------------------------------------------------------------------------- */
 
 static char dir[64];
@@ -605,6 +615,7 @@ int main(void)
 		cmocka_unit_test(test_batch),
 		cmocka_unit_test(test_paths),
 		cmocka_unit_test(test_op_keys),
+		cmocka_unit_test(test_sms),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test_setup_teardown(test_cache, in_dir, out_dir),
 		cmocka_unit_test_setup_teardown(test_no_regular_file, in_dir, out_dir),

@@ -38,6 +38,7 @@ static void note(char c)
 static int note_collective(char c, const struct vfm_stream *s, struct vfm_err *e)
 {
 	note((char)(s == did.compute ? c + ('a' - 'A') : c));
+	MUST(s == did.compute || s->dev->comm_busy & VFM_COMM_LAYERS, "the device does not know of a collective");
 	if (did.when && c == did.fails && --did.when == 0)
 		return vfm_fail(e, VFM_EENV, "no way");
 	return 0;
