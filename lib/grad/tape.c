@@ -235,20 +235,28 @@ int vfm_scope_begin(struct vfm_tape *t)
 	return (int)t->n_held;
 }
 
-void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep)
+void vfm_scope_end_keep(struct vfm_tape *t, int mark, struct vfm_var **keep, int n)
 {
-	bool kept = false;
+	size_t kept = (size_t)mark;
 
-	while (t->n_held > (size_t)mark) {
-		struct vfm_var *x = t->held[--t->n_held];
+	for (size_t i = (size_t)mark; i < t->n_held; i++) {
+		struct vfm_var *x = t->held[i];
+		int k = 0;
 
-		if (x == keep)
-			kept = true;
+		while (k < n && keep[k] != x)
+			k++;
+		if (k < n)
+			t->held[kept++] = x;
 		else
 			vfm_store_unref(x->vs);
 	}
-	if (kept)
-		t->held[t->n_held++] = keep;
+	if (t->n_held > kept)
+		t->n_held = kept;
+}
+
+void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep)
+{
+	vfm_scope_end_keep(t, mark, &keep, 1);
 }
 
 /* ---- recording ---- */

@@ -76,6 +76,8 @@ struct vfm_var *vfm_view_heads(struct vfm_tape *t, struct vfm_var *x, int64_t i,
  * be NULL). */
 int vfm_scope_begin(struct vfm_tape *t);
 void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
+/* The same with n variables to keep. */
+void vfm_scope_end_keep(struct vfm_tape *t, int mark, struct vfm_var **keep, int n);
 
 /* Returns fn(t, ctx).  Unless how.keep has VFM_KEEP_REST, the backward runs fn a second time with the same inputs,
  * parameters and counters; it takes the results in the groups of how.keep from the first run.  fn must be a pure

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/block.h"
+#include "model/modulation.h"
 #include "model/model.h"
 #include "spec/schedule.h"
 
@@ -22,8 +23,9 @@ struct vfm_model {
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
-	struct vfm_param *pos[3]; /* tables of t, h, w; NULL without learned positions */
-	char *block;              /* [layers] of kind->size bytes; only the layers of this stage are declared */
+	struct vfm_param *pos[3];   /* tables of t, h, w; NULL without learned positions */
+	char *block;                /* [layers] of kind->size bytes; only the layers of this stage are declared */
+	struct vfm_modulation *mod; /* [layers] of the group that begins with the layer */
 	struct chunk *chunk;
 	int chunks;
 };
@@ -90,6 +92,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	d->chunks = (int)mesh->p.vpp;
 	d->chunk = vfm_calloc((size_t)d->chunks, sizeof(*d->chunk));
 	d->block = vfm_calloc((size_t)m->layers, d->kind->size);
+	d->mod = vfm_calloc((size_t)m->layers, sizeof(*d->mod));
 	for (int c = 0; c < d->chunks; c++) {
 		struct chunk *k = &d->chunk[c];
 
@@ -102,8 +105,11 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 		vfm_linear_declare(
 			&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
 	for (int c = 0; c < d->chunks; c++)
-		for (int64_t i = d->chunk[c].first; i < d->chunk[c].end; i++)
+		for (int64_t i = d->chunk[c].first; i < d->chunk[c].end; i++) {
+			if (vfm_modulation_begins(m, ps, d->chunk[c].first, i))
+				vfm_modulation_declare(&d->mod[i], m, ps, unit_of(i), i, d->chunk[c].end);
 			d->kind->declare(block_of(d, i), m, ps, unit_of(i), (int)i);
+		}
 	if (d->chunk[d->chunks - 1].is_last) {
 		vfm_linear_declare(&d->ada, ps,
 			&(struct vfm_linear_desc){.unit = head, .in = h, .out = 2 * h, .zero = true}, "ada");
@@ -117,6 +123,9 @@ void vfm_model_free(struct vfm_model *d)
 {
 	if (!d)
 		return;
+	for (int64_t i = 0; i < d->m.layers; i++)
+		vfm_modulation_release(&d->mod[i]);
+	free(d->mod);
 	free(d->block);
 	free(d->chunk);
 	free(d);
@@ -145,51 +154,6 @@ bool vfm_model_is_first(const struct vfm_model *d, int chunk)
 bool vfm_model_is_last(const struct vfm_model *d, int chunk)
 {
 	return d->chunk[chunk].is_last;
-}
-
-/* ---- modulation ---- */
-
-void vfm_modulation_declare(
-	struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, const char *prefix)
-{
-	int n_mod = vfm_model_arch(m)->n_mod;
-	int64_t h = m->hidden, out = n_mod * h;
-
-	*mod = (struct vfm_modulation){.n_mod = n_mod};
-	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE) {
-		struct vfm_pdesc table = {.ndim = 2, .shape = {n_mod, h}};
-
-		mod->table = vfm_param_add(
-			ps, unit, &table, VFM_INIT_NORMAL, 1 / sqrtf((float)h), "%sscale_shift_table", prefix);
-	} else if (m->adaln_lora) {
-		vfm_linear_declare(&mod->a, ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = m->adaln_lora, .no_bias = true},
-			"%sada_a", prefix);
-		vfm_linear_declare(&mod->b, ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = m->adaln_lora, .out = out, .zero = true},
-			"%sada_b", prefix);
-	} else {
-		vfm_linear_declare(&mod->ada, ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = out, .zero = true}, "%sada", prefix);
-	}
-}
-
-void vfm_modulation(
-	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out)
-{
-	enum vfm_dtype dt = in->in->x.dtype;
-	struct vfm_var *m;
-
-	if (mod->table)
-		m = vfm_g_add_row(t, in->shared, &mod->table->var);
-	else if (in->shared)
-		m = vfm_g_add(t,
-			vfm_linear(t, &mod->b, vfm_linear(t, &mod->a, in->sc, VFM_ACT_NONE, dt), VFM_ACT_NONE, VFM_F32),
-			in->shared);
-	else
-		m = vfm_linear(t, &mod->ada, in->sc, VFM_ACT_NONE, VFM_F32);
-	for (int i = 0; i < mod->n_mod; i++)
-		out[i] = vfm_view_cols(t, m, i, in->h->v.shape[1]);
 }
 
 /* ---- attention to the text ---- */
@@ -291,10 +255,54 @@ static struct vfm_var *head(
 	return y;
 }
 
+/* Ends the scope of the residual stream, except its newest value and the modulation of the next n blocks. */
+static void end_block_scope(
+	struct vfm_model *d, struct vfm_tape *t, int stream, struct vfm_var *h, struct vfm_var **mod, int64_t n)
+{
+	struct vfm_var **keep = vfm_calloc((size_t)n + 1, sizeof(*keep));
+	int k = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		struct vfm_var *x = vfm_modulation_source(mod + i * d->arch->n_mod);
+
+		if (!k || keep[k - 1] != x)
+			keep[k++] = x;
+	}
+	keep[k++] = h;
+	vfm_scope_end_keep(t, stream, keep, k);
+	free(keep);
+}
+
+/* Runs the blocks of a chunk; in->h is the residual stream. */
+static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const struct vfm_block_in *in,
+	const struct vfm_modulation_in *cond, const struct chunk *k, int stream, const struct vfm_keeps *keeps)
+{
+	static const struct vfm_keeps all_kept = {VFM_KEEP_ALL, 0};
+	struct vfm_var *h = in->h, **mod = NULL;
+	int64_t left = 0; /* blocks of the group */
+
+	for (int64_t i = k->first; i < k->end; i++, mod += d->arch->n_mod) {
+		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
+
+		vfm_unit_begin(t, d->ps, unit_of(i));
+		if (d->mod[i].layers) {
+			left = d->mod[i].layers;
+			mod = vfm_modulation(t, &d->mod[i], cond);
+		}
+		*r = (struct block_run){d, i, *in};
+		r->in.h = h;
+		r->in.mod = mod;
+		h = vfm_region(t, keeps ? keeps[i] : all_kept, run_block, r,
+			(struct vfm_var *[]){h, vfm_modulation_source(mod), in->ctx, in->pos}, 4);
+		vfm_unit_end(t, d->ps, unit_of(i));
+		end_block_scope(d, t, stream, h, mod + d->arch->n_mod, --left);
+	}
+	return h;
+}
+
 struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
 	struct vfm_var *h, const struct vfm_keeps *keeps)
 {
-	static const struct vfm_keeps all_kept = {VFM_KEEP_ALL, 0};
 	const struct chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;
 	struct vfm_var *sc, *ctx = NULL, *shared = NULL, *pos = NULL;
@@ -312,14 +320,8 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 	stream = vfm_scope_begin(t); /* scope of the residual stream: keeps only its newest value */
 	if (k->is_first)
 		h = patches(d, t, in);
-	for (int64_t i = k->first; i < k->end; i++) {
-		struct vfm_var *read[] = {h, sc, ctx, shared, pos};
-		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
-
-		*r = (struct block_run){d, i, {in, h, sc, ctx, shared, pos}};
-		h = vfm_unit_region(t, d->ps, unit_of(i), keeps ? keeps[i] : all_kept, run_block, r, read, 5);
-		vfm_scope_end(t, stream, h);
-	}
+	h = run_blocks(d, t, &(struct vfm_block_in){.in = in, .h = h, .ctx = ctx, .pos = pos},
+		&(struct vfm_modulation_in){sc, shared}, k, stream, keeps);
 	if (k->is_last)
 		h = head(d, t, in, h, sc);
 	vfm_scope_end(t, all, h);

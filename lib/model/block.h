@@ -5,15 +5,14 @@
 #include "model/input.h"
 #include "nn/layers.h"
 
-/* Inputs shared by all blocks of a forward; allocated on the tape. */
+/* Inputs of a block; allocated on the tape. */
 struct vfm_block_in {
 	const struct vfm_model_in *in;
 	struct vfm_var *h;   /* [T,D] f32 or bf16: the residual stream */
-	struct vfm_var *sc;  /* [S,D] f32, silu of the conditioning */
 	struct vfm_var *ctx; /* [text,D] in the compute dtype; NULL without cross-attention */
-	/* [S, n_mod * D] f32: modulation shared by all blocks; NULL without */
-	struct vfm_var *shared;
 	struct vfm_var *pos; /* [T,D] f32: learned positions, added in every block; NULL without */
+	/* [n_mod of the architecture] shifts, scales and gates of this block, [S,D] f32 (modulation.h) */
+	struct vfm_var *const *mod;
 };
 
 struct vfm_block_kind {
@@ -27,19 +26,6 @@ struct vfm_block_kind {
 #define X(name) extern const struct vfm_block_kind vfm_block_##name;
 VFM_ARCH_LIST(X)
 #undef X
-
-/* The modulation of a block: a full matrix; or an addend to the shared modulation, either two rank-r matrices
- * (adaln_lora) or a table. */
-struct vfm_modulation {
-	struct vfm_linear ada, a, b;
-	struct vfm_param *table; /* [n_mod, D] or NULL */
-	int n_mod;
-};
-void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
-	const char *prefix);
-/* Fills out [n_mod of the architecture] with tensors [S,D] f32. */
-void vfm_modulation(
-	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_block_in *in, struct vfm_var **out);
 
 /* Returns the attention description of a model: widths, heads and biases. */
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);

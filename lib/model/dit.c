@@ -13,7 +13,6 @@
 enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, N_MOD };
 
 struct block {
-	struct vfm_modulation mod;
 	struct vfm_self_attn attn;
 	struct vfm_text_attn text;
 	struct vfm_mlp mlp; /* moe: the shared experts, if any */
@@ -46,8 +45,6 @@ static void declare_dit(void *block, const struct vfm_model_spec *m, struct vfm_
 	char prefix[64];
 
 	b->eps = (float)m->norm_eps;
-	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-	vfm_modulation_declare(&b->mod, m, ps, unit, prefix);
 	snprintf(prefix, sizeof(prefix), "blocks.%d.attn", layer);
 	vfm_self_attn_declare(&b->attn, ps, &attn, prefix);
 	vfm_text_attn_declare(&b->text, m, ps, &attn, layer);
@@ -71,9 +68,8 @@ static struct vfm_var *forward_dit(struct vfm_tape *t, const void *block, const 
 	const struct vfm_attn_layout *l = &r->in->attn;
 	const struct vfm_seqs *seqs = &r->in->seqs;
 	enum vfm_dtype dt = r->in->x.dtype;
-	struct vfm_var *mod[N_MOD], *h = r->h, *y;
+	struct vfm_var *const *mod = r->mod, *h = r->h, *y;
 
-	vfm_modulation(t, &b->mod, r, mod);
 	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT1], mod[SCALE1], seqs, dt);
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
 	h = vfm_g_gate(t, h, y, mod[GATE1], seqs);

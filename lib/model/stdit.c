@@ -18,7 +18,6 @@ enum { SPATIAL, TEMPORAL, FULL, ATTNS };
 enum { SHIFT, SCALE, GATE, PER_PART, N_MOD = 4 * PER_PART };
 
 struct block {
-	struct vfm_modulation mod;
 	struct vfm_self_attn attn[ATTNS];
 	struct vfm_text_attn text;
 	struct vfm_mlp mlp;
@@ -33,8 +32,6 @@ static void declare_stdit(void *block, const struct vfm_model_spec *m, struct vf
 	char prefix[64];
 
 	b->eps = (float)m->norm_eps;
-	snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-	vfm_modulation_declare(&b->mod, m, ps, unit, prefix);
 	for (int i = 0; i < ATTNS; i++) {
 		snprintf(prefix, sizeof(prefix), "blocks.%d.%s", layer, names[i]);
 		vfm_self_attn_declare(&b->attn[i], ps, &attn, prefix);
@@ -51,9 +48,8 @@ static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, cons
 	const struct vfm_attn_units *units[] = {&r->in->frames.a, &r->in->columns.a};
 	const struct vfm_seqs *seqs = &r->in->seqs;
 	enum vfm_dtype dt = r->in->x.dtype;
-	struct vfm_var *mod[N_MOD], **part = mod, *h = r->h, *y;
+	struct vfm_var *const *part = r->mod, *h = r->h, *y;
 
-	vfm_modulation(t, &b->mod, r, mod);
 	for (int i = 0; i < ATTNS; i++, part += PER_PART) {
 		y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
 		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope)

@@ -65,6 +65,24 @@ struct vfm_var *vfm_linear(
 	return vfm_g_linear(t, x, &a);
 }
 
+void vfm_linear_stack(struct vfm_linear_stack *s, const struct vfm_linear *l, int n)
+{
+	struct vfm_param **p = vfm_calloc((size_t)n, sizeof(*p));
+
+	for (int i = 0; i < n; i++)
+		p[i] = l[i].w;
+	s->w = vfm_params_stack(l->w->ps, p, n);
+	for (int i = 0; i < n; i++)
+		p[i] = l[i].b;
+	s->b = l->b ? vfm_params_stack(l->w->ps, p, n) : NULL;
+	free(p);
+}
+
+struct vfm_var *vfm_linears(struct vfm_tape *t, const struct vfm_linear_stack *s, struct vfm_var *x, enum vfm_dtype out)
+{
+	return vfm_g_linear(t, x, &(struct vfm_linear_args){.w = s->w, .b = s->b, .out = out});
+}
+
 struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,
 	enum vfm_dtype out, const struct vfm_attn_layout *lay)
 {

@@ -32,8 +32,16 @@ void vfm_linear_declare(struct vfm_linear *l, struct vfm_params *ps, const struc
 	const char *name_fmt, ...) __attribute__((format(printf, 4, 5)));
 struct vfm_var *vfm_linear(
 	struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act, enum vfm_dtype out);
-/* The same with the collectives of tensor parallelism (mesh/tp_linear.h).  The column-split layer all-gathers the rows
- * of x; the row-split layer reduce-scatters the rows of y. */
+/* Layers of one input in one product: y = [layer 0 | layer 1 | …].  The layers are declared one after another, without
+ * a split, in one unit; either all or none have a bias. */
+struct vfm_linear_stack {
+	struct vfm_var *w, *b; /* [sum of out, in], [sum of out]; b NULL: no bias */
+};
+void vfm_linear_stack(struct vfm_linear_stack *s, const struct vfm_linear *l, int n);
+struct vfm_var *vfm_linears(
+	struct vfm_tape *t, const struct vfm_linear_stack *s, struct vfm_var *x, enum vfm_dtype out);
+/* vfm_linear with the collectives of tensor parallelism (mesh/tp_linear.h).  The column-split layer all-gathers the
+ * rows of x; the row-split layer reduce-scatters the rows of y. */
 struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,
 	enum vfm_dtype out, const struct vfm_attn_layout *lay);
 struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,

@@ -36,8 +36,13 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_part_release(&ps->p[i]->part);
 		free(ps->p[i]);
 	}
+	for (size_t i = 0; i < ps->n_stack; i++) {
+		free(ps->stack[i]->p);
+		free(ps->stack[i]);
+	}
 	for (int i = 0; i < ps->n_buckets; i++)
 		free(ps->bucket[i].p);
+	free(ps->stack);
 	free(ps->p);
 	free(ps->bucket);
 	free(ps->unit);
@@ -82,6 +87,24 @@ struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name)
 		if (!strcmp(ps->p[i]->name, name))
 			return ps->p[i];
 	return NULL;
+}
+
+struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n)
+{
+	struct vfm_param_stack *s;
+
+	if (n == 1)
+		return &p[0]->var;
+	s = vfm_calloc(1, sizeof(*s));
+	s->n = n;
+	s->p = vfm_calloc((size_t)n, sizeof(struct vfm_param *));
+	for (int i = 0; i < n; i++) {
+		s->p[i] = p[i];
+		p[i]->stack = s;
+	}
+	vfm_grow(&ps->stack, &ps->cap_stack, ps->n_stack + 1, sizeof(struct vfm_param_stack *));
+	ps->stack[ps->n_stack++] = s;
+	return &s->var;
 }
 
 static bool is_matrix(const struct vfm_param *p)
@@ -147,10 +170,17 @@ static bool is_split(const struct vfm_params *ps, const struct vfm_bucket *s)
 	return ps->split && s->matrix;
 }
 
+/* Whether p follows `before` without padding. */
+static bool joins_stack(const struct vfm_param *p, const struct vfm_param *before)
+{
+	return p->stack && before && before->stack == p->stack;
+}
+
 /* Adds a bucket for the parameters with this key in units [first, last].  No-op if none has the key. */
 static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 {
 	struct vfm_bucket s = bucket_of_key(ps, key);
+	const struct vfm_param *before = NULL;
 	int unit = -1;
 
 	s.first_unit = first;
@@ -165,8 +195,9 @@ static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 			s.p = vfm_realloc(s.p, (size_t)s.n_p + 1, sizeof(*s.p));
 			s.p[s.n_p++] = p;
 			p->bucket = ps->n_buckets;
-			p->off = s.off + s.n;
-			s.n += round_up(p->n, ALIGN);
+			p->off = s.off + (joins_stack(p, before) ? before->off - s.off + before->n : s.n);
+			s.n = round_up(p->off - s.off + p->n, ALIGN);
+			before = p;
 			ps->n_values += p->n;
 			s.units += unit != u;
 			unit = u;
@@ -467,6 +498,32 @@ static int alloc_node_scratch(struct vfm_params *ps, struct vfm_err *err)
 		    : 0;
 }
 
+/* Makes the variable of a stack from those of its parameters, which become its views. */
+static int join_stack(struct vfm_param_stack *s, struct vfm_err *err)
+{
+	const struct vfm_var *first = &s->p[0]->var;
+	int64_t rows = 0;
+
+	for (int i = 0; i < s->n; i++) {
+		struct vfm_param *p = s->p[i];
+
+		if (!p->var.v.data ||
+			(i && (p->bucket != s->p[i - 1]->bucket || p->off != s->p[i - 1]->off + s->p[i - 1]->n)))
+			return vfm_fail(err, VFM_EUSAGE, "internal: %s does not follow %s in memory", p->name,
+				s->p[i ? i - 1 : 0]->name);
+		rows += p->var.v.shape[0];
+		p->var.parent = &s->var;
+		p->var.next_view = s->var.views;
+		s->var.views = &p->var;
+	}
+	s->var.v = first->v;
+	s->var.v.shape[0] = rows;
+	s->var.g = first->g;
+	s->var.g.shape[0] = rows;
+	s->var.needs_grad = first->needs_grad;
+	return 0;
+}
+
 int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad, struct vfm_err *err)
 {
 	if (ps->bad.code) {
@@ -497,6 +554,8 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 			p->var.want_grad = s->grad ? NULL : vfm_param_want_grad;
 		}
 	}
+	for (size_t i = 0; i < ps->n_stack; i++)
+		TRY(join_stack(ps->stack[i], err));
 	return 0;
 }
 

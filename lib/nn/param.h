@@ -26,7 +26,7 @@
  *     VFM_SHARDING_FULL    all-gathered for each unit; without memory outside of their unit
  *
  * An op of the backward must therefore read p->var.v in the backward and must not keep it.  Views of a matrix are not
- *allowed. With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the
+ * allowed.  With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the
  *end of its unit.
  *
  * Gradients are f32.  Every rank computes with its own data: tp divides the tokens of the residual stream, cp and dp
@@ -78,7 +78,16 @@ struct vfm_param {
 	bool bias;          /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
+	struct vfm_param_stack *stack;   /* NULL: none */
 	struct vfm_params *ps;
+};
+
+/* Parameters one after another in memory, which are one operand: matrices [rows, cols] as [sum of rows, cols], vectors
+ * as a vector.  Their variables are views of var. */
+struct vfm_param_stack {
+	struct vfm_var var;
+	struct vfm_param **p; /* [n] */
+	int n;
 };
 
 enum vfm_sharding {
@@ -122,6 +131,8 @@ struct vfm_params {
 	const struct vfm_mesh *mesh;
 	struct vfm_param **p; /* in the order of their declaration */
 	size_t n, cap;
+	struct vfm_param_stack **stack;
+	size_t n_stack, cap_stack;
 	int units;
 	bool all_stages;      /* of the next declarations */
 	struct vfm_err bad;   /* the first description that does not divide */
@@ -171,6 +182,9 @@ struct vfm_param *vfm_param_add(struct vfm_params *ps, int unit, const struct vf
 /* Sets whether all pipeline stages hold the parameters declared from here on (default: no).  Their unit runs once a
  * chunk; other units run once a pack. */
 void vfm_params_all_stages(struct vfm_params *ps, bool on);
+/* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
+ * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
+struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 
 /* Lays out and allocates the arrays (local).  with_grad false: for sampling. */
@@ -188,13 +202,10 @@ int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err)
 /* vfm_params_all_gather with the cast; the compute stream waits for the all-gathers.  Collective. */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
 
-/* A region (vfm_region) of a model that uses the parameters of one unit.  With fsdp, the weights of the unit are
- * gathered before the region and dropped after it, in the forward and in the backward, and its gradients are reduced
- * after the backward of the region.  Otherwise its gradients belong to a bucket, whose reduction overlaps with the
- * backward of the step's last pack. */
-struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, struct vfm_keeps how,
-	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
-/* The same for code between begin and end (the embedders, the head), which is never recomputed.  Units do not nest. */
+/* Code between begin and end uses the parameters of one unit: an embedder, a block with its region, the head.  With
+ * fsdp, the weights of the unit are gathered at begin and dropped after end, in the forward and in the backward, and
+ * its gradients are reduced after its backward.  Otherwise its gradients belong to a bucket, whose reduction overlaps
+ * with the backward of the step's last pack.  Units do not nest. */
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 

@@ -473,6 +473,8 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 	/* The first contribution to a matrix overwrites.  Ops add to vectors, which therefore start from zero. */
 	for (size_t i = 0; i < ps->n; i++)
 		ps->p[i]->var.g_ready = false;
+	for (size_t i = 0; i < ps->n_stack; i++)
+		ps->stack[i]->var.g_ready = false;
 	for (int i = 0; i < ps->n_buckets; i++) {
 		struct vfm_bucket *s = &ps->bucket[i];
 
@@ -501,6 +503,8 @@ void vfm_params_restore_grad_flags(struct vfm_params *ps, const bool *has_grad)
 {
 	for (size_t i = 0; i < ps->n; i++)
 		ps->p[i]->var.g_ready = has_grad[i];
+	for (size_t i = 0; i < ps->n_stack; i++)
+		ps->stack[i]->var.g_ready = ps->stack[i]->p[0]->var.g_ready;
 }
 
 /* Reduces a bucket whose reduction did not overlap with the backward. */
@@ -582,15 +586,4 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
 	x->running = false;
 	if (ps->grad)
 		vfm_hook(t, backward_in, x);
-}
-
-struct vfm_var *vfm_unit_region(struct vfm_tape *t, struct vfm_params *ps, int unit, struct vfm_keeps how,
-	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in)
-{
-	struct vfm_var *out;
-
-	vfm_unit_begin(t, ps, unit);
-	out = vfm_region(t, how, fn, ctx, in, n_in);
-	vfm_unit_end(t, ps, unit);
-	return out;
 }

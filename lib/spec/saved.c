@@ -176,21 +176,15 @@ static void add_mlp(struct list *l, const struct vfm_model_spec *m)
 	add_product(l, "MLP output", VFM_ROWS_TOKENS, f, h, VFM_KEEP_MLP);
 }
 
+/* It is computed in front of the block's region (model/modulation.h), which keeps it in every mode. */
 static void add_modulation(struct list *l, const struct vfm_model_spec *m)
 {
-	double h = (double)m->hidden, mods = vfm_model_arch(m)->n_mod * h, rank = (double)m->adaln_lora;
-	bool sum = vfm_model_has_shared_mod(m);
-	struct vfm_saved *mod;
+	double h = (double)m->hidden;
 
-	if (vfm_model_arch(m)->mod == VFM_MOD_MATRIX) {
-		add_saved(l, "cast conditioning", VFM_ROWS_SAMPLES, h, VFM_SAVED_COMPUTE, VFM_KEEP_REST)->cast = true;
-		add_product(l, "low-rank modulation", VFM_ROWS_SAMPLES, h, rank, VFM_KEEP_OTHER);
-		mod = add_product(l, "modulation", VFM_ROWS_SAMPLES, rank > 0 ? rank : h, mods, VFM_KEEP_OTHER);
-		mod->dtype = VFM_SAVED_F32;
-		mod->unread = sum;
-	}
-	if (sum)
-		add_saved(l, "modulation, summed", VFM_ROWS_SAMPLES, mods, VFM_SAVED_F32, VFM_KEEP_REST);
+	if (vfm_model_arch(m)->mod == VFM_MOD_MATRIX)
+		add_saved(l, "low-rank modulation", VFM_ROWS_SAMPLES, (double)m->adaln_lora, VFM_SAVED_COMPUTE,
+			VFM_KEEP_MODULATION);
+	add_saved(l, "modulation", VFM_ROWS_SAMPLES, vfm_model_arch(m)->n_mod * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
 }
 
 int vfm_block_saved(
@@ -216,12 +210,12 @@ static double bytes_of(const struct vfm_saved *s, const struct vfm_saved_how *ho
 		[VFM_SAVED_RESIDUAL] = (double)vfm_dtype_size(how->residual),
 		[VFM_SAVED_F32] = 4};
 
-	return s->cast && how->dtype == VFM_F32 ? 0 : saved_rows(&how->pack, s->rows) * s->width * size[s->dtype];
+	return saved_rows(&how->pack, s->rows) * s->width * size[s->dtype];
 }
 
 double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of)
 {
-	unsigned keep = (how->keep | VFM_KEEP_INPUT) & of;
+	unsigned keep = (how->keep | VFM_KEEP_INPUT | VFM_KEEP_MODULATION) & of;
 	struct vfm_saved all[VFM_SAVED_MAX];
 	double bytes = 0;
 
@@ -233,7 +227,7 @@ double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_sav
 
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
 {
-	return vfm_block_saved_part(m, how, VFM_KEEP_ALL | VFM_KEEP_INPUT);
+	return vfm_block_saved_part(m, how, VFM_KEEP_ALL | VFM_KEEP_INPUT | VFM_KEEP_MODULATION);
 }
 
 struct vfm_block_again vfm_block_again(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
@@ -242,7 +236,7 @@ struct vfm_block_again vfm_block_again(const struct vfm_model_spec *m, const str
 	struct vfm_saved all[VFM_SAVED_MAX];
 
 	for (int i = 0, n = vfm_block_saved(m, &how->pack, all); i < n; i++) {
-		if (all[i].keep & (how->keep | VFM_KEEP_INPUT))
+		if (all[i].keep & (how->keep | VFM_KEEP_INPUT | VFM_KEEP_MODULATION))
 			continue;
 		again.flops += all[i].flops;
 		if (all[i].keep == VFM_KEEP_REST)

@@ -17,10 +17,11 @@ enum vfm_keep {
 	VFM_KEEP_PROJ = 1 << 2,  /* outputs of the projections that follow attention */
 	VFM_KEEP_QKV = 1 << 3,   /* outputs of the projections that precede attention */
 	VFM_KEEP_FC1 = 1 << 4,   /* outputs of the first products of the MLP: fc1, w13, experts */
-	VFM_KEEP_OTHER = 1 << 5, /* outputs of the other products: modulation, router */
+	VFM_KEEP_OTHER = 1 << 5, /* outputs of the other products: router */
 	VFM_KEEP_REST = 1 << 6,  /* all other tensors that the backward reads; only together with all groups above */
 	VFM_KEEP_INPUT =
 		1 << 7, /* the residual stream before the block; always kept, so only a set to offload has it */
+	VFM_KEEP_MODULATION = 1 << 8, /* made in front of the block; always kept, on the device */
 
 	VFM_KEEP_PRODUCTS = VFM_KEEP_REST - 1, /* all products and attention */
 	VFM_KEEP_ALL = VFM_KEEP_INPUT - 1,     /* nothing is recomputed */
@@ -56,7 +57,6 @@ struct vfm_saved {
 	enum vfm_saved_dtype dtype;
 	enum vfm_keep keep; /* the group */
 	bool unread;        /* the backward does not read it: saved only where the block recomputes */
-	bool cast;          /* a cast of an f32 tensor to the compute dtype; not saved if that is f32 */
 	double flops;       /* of the product or the attention that makes it; 0: another op does */
 };
 

@@ -34,8 +34,9 @@ struct what {
 	enum vfm_init init;
 };
 
-static const struct what cond[] = {
-	{"cond.w", 2, {20, 12}, 0, 0, false, VFM_INIT_NORMAL}, {"cond.b", 1, {20}, 0, 0, false, VFM_INIT_ZERO}};
+static const struct what cond[] = {{"cond.w", 2, {20, 12}, 0, 0, false, VFM_INIT_NORMAL},
+	{"cond.b", 1, {20}, 0, 0, false, VFM_INIT_ZERO}, {"cond.s0", 2, {3, 11}, 0, 0, false, VFM_INIT_NORMAL},
+	{"cond.s1", 2, {5, 11}, 0, 0, false, VFM_INIT_NORMAL}};
 static const struct what patch[] = {{"patch.w", 2, {13, 7}, 0, 0, false, VFM_INIT_NORMAL}};
 static const struct what head[] = {
 	{"head.w", 2, {7, 13}, 0, 0, false, VFM_INIT_ZERO}, {"head.b", 1, {7}, 0, 0, false, VFM_INIT_ZERO}};
@@ -83,6 +84,11 @@ static void declare_all(struct vfm_params *ps, int scale)
 
 	vfm_params_all_stages(ps, true);
 	DECLARE(UNIT_COND, "", cond, 1);
+	if (!m->p.fsdp || m->shard->size == 1) {
+		struct vfm_param *both[] = {vfm_param_find(ps, "cond.s0"), vfm_param_find(ps, "cond.s1")};
+
+		vfm_params_stack(ps, both, 2);
+	}
 	vfm_params_all_stages(ps, false);
 	if (m->coord[VFM_AX_PP] == 0)
 		DECLARE(UNIT_PATCH, "", patch, 1);
@@ -354,11 +360,11 @@ static struct vfm_var *run_unit(struct rank *r, int unit, struct vfm_var *x, enu
 
 	*b = (struct probe){r, unit, r->pack};
 	*(struct vfm_var **)(b + 1) = x;
-	if (unit >= UNIT_BLOCKS && unit < UNIT_HEAD)
-		return vfm_unit_region(
-			r->tape, &r->ps, unit, (struct vfm_keeps){vfm_recompute_keeps(mode), 0}, probe, b, &x, 1);
 	vfm_unit_begin(r->tape, &r->ps, unit);
-	x = probe(r->tape, b);
+	x = vfm_region(r->tape,
+		(struct vfm_keeps){
+			unit >= UNIT_BLOCKS && unit < UNIT_HEAD ? vfm_recompute_keeps(mode) : VFM_KEEP_ALL, 0},
+		probe, b, &x, 1);
 	vfm_unit_end(r->tape, &r->ps, unit);
 	return x;
 }
