@@ -80,6 +80,8 @@ static const struct vfm_key train_keys[] = {
 		"blocks of the model that this goes for, spread evenly; 0: all"},
 	{"train.memory_gib", VFM_KEY_NUM, OFF(train.memory_gib), 0, 1e6, NULL, NULL,
 		"memory of a rank's device that train.recompute=auto may fill; 0: most of the device"},
+	{"train.host_gib", VFM_KEY_NUM, OFF(train.host_gib), 0, 1e6, NULL, NULL,
+		"host memory of a rank that train.recompute=auto may offload activations to; 0: most of its share"},
 	{"train.skip_nonfinite", VFM_KEY_INT, OFF(train.skip_nonfinite), 0, 1e12, NULL, NULL,
 		"steps that the run may skip because loss or gradient is not finite"},
 	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
@@ -376,6 +378,10 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 			err, VFM_EUSAGE, "train.recompute_blocks: train.recompute=auto chooses the blocks itself");
 	if (c->train.recompute != VFM_RECOMPUTE_AUTO && c->train.memory_gib > 0)
 		return vfm_fail(err, VFM_EUSAGE, "train.memory_gib: only train.recompute=auto uses it");
+	if ((c->train.recompute != VFM_RECOMPUTE_AUTO || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)) &&
+		c->train.host_gib > 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.host_gib: only train.recompute=auto with train.offload=activations or both uses it");
 	if (c->train.min_lr > c->train.lr)
 		return vfm_fail(
 			err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);

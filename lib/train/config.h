@@ -33,6 +33,7 @@ struct vfm_train_config {
 	int recompute;            /* enum vfm_recompute */
 	int64_t recompute_blocks; /* blocks that recompute, evenly spaced; 0: all */
 	double memory_gib;        /* of the device that recompute=auto may fill; 0: most of its capacity */
+	double host_gib;          /* of the host that recompute=auto may offload activations to; 0: most of a share */
 	int64_t skip_nonfinite;   /* steps that the run may skip (train/skipped.h) */
 	bool deterministic;       /* disables selection by timing: see vfm_plugin_opts */
 	int offload;              /* enum vfm_offload_kind */

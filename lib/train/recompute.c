@@ -13,7 +13,7 @@ static const double margin = 0.05;
 
 /* ---- what a step needs besides the blocks ---- */
 
-/* Inputs and targets of a pack, conditioning, positions and text; and the head, on the last stage.  `in->pack` is this
+/* Inputs and targets of a pack, conditioning, positions and text.  `in->pack` is this
  * rank's share. */
 static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
 {
@@ -25,7 +25,7 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 
 	if (m->pos != VFM_POS_ROPE)
 		token += 8 * h;
-	token += (2 * size + 2 * (double)vfm_dtype_size(in->residual)) * h + 3 * 4 * f; /* the head */
+	token += 3 * 4 * f; /* prediction, target and a gradient; the head is smaller than a running block */
 	return in->pack.q * token + in->pack.c * text + in->pack.n * sample;
 }
 
@@ -64,8 +64,9 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 		.residual = (enum vfm_dtype)c->train.residual,
 		.pack = {all->q * rows, all->Q * rows, all->c * text, all->X * rows, all->Qs * rows, all->Qt * rows,
 			all->n},
-		.host_room = c->train.offload & VFM_OFFLOAD_ACTIVATIONS ? load->host_bytes : 0,
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
+	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
+		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	TRY(count_blocks(c, m, load, in, err));
 	p->state += vfm_params_unit_bytes(ps) + ceil(in->copies) * pack_bytes(c, in);
 	in->room = p->capacity - p->state;

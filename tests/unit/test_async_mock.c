@@ -181,6 +181,8 @@ static void test_one_rank(void **state)
 	one(token, VFM_F32, VFM_RECOMPUTE_SELECTIVE);
 	one(lean, VFM_BF16, VFM_RECOMPUTE_SELECTIVE);
 	one(lean, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(lean, VFM_BF16, VFM_RECOMPUTE_OUTPUTS);
+	one(lean, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 	one(half, VFM_BF16, VFM_RECOMPUTE_NONE);
 	one(half_moviegen, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 	one(fp8, VFM_BF16, VFM_RECOMPUTE_NONE);

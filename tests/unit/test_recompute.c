@@ -194,6 +194,11 @@ static void test_refused(void **state)
 	c.train.memory_gib = 1;
 	assert_int_equal(vfm_config_check(&c, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "train.memory_gib"));
+	c.train.memory_gib = 0;
+	c.train.recompute = VFM_RECOMPUTE_AUTO;
+	c.train.host_gib = 1;
+	assert_int_equal(vfm_config_check(&c, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "train.host_gib"));
 }
 
 /* A plan that turns out to be wrong is part of the message. */
