@@ -29,6 +29,7 @@ struct ncclComm {
 	bool finalized;
 	bool met[SHMT_RANKS][2]; /* peers that this rank has received from, sent to */
 	atomic_bool aborted;
+	struct ncclComm *next; /* aborted earlier */
 };
 
 /* Of all ranks: how many have come to the first collective; which sides of a pair have come to their first message. */
@@ -39,6 +40,7 @@ struct mock_meetings {
 
 static struct mock_meetings *mock_meet;
 static bool mock_stub;
+static struct ncclComm *mock_dead;  /* aborted; never freed, since threads may still be in their calls */
 static int mock_calls, mock_aborts; /* collectives and message groups; aborted communicators */
 static struct vfm_cuda mock_cuda;   /* what comm_nccl.c reads of its device */
 static _Thread_local int mock_depth, mock_ending;
@@ -243,6 +245,8 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 	if (!c || c->magic != MOCK_MAGIC || atomic_exchange(&c->aborted, true))
 		shmt_wrong("a communicator is aborted twice, or after its end");
 	mock_aborts++;
+	c->next = mock_dead;
+	mock_dead = c;
 	shmt_abort(&c->w, 1);
 	if (mock_depth)
 		mock_ending++;
