@@ -63,22 +63,23 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 static const int warpSize = 32;
 
-extern "C" void vfm_emu_backwards(bool yes); /* applies from the next launch */
+extern "C" void vfm_emu_backwards(bool yes);             /* applies from the next launch */
+extern "C" void (*vfm_emu_launched)(const char *kernel); /* optional; called for every launch */
 void vfm_emu_die(const char *why);
-void vfm_emu_run(dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx);
+void vfm_emu_run(const char *kernel, dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx);
 void *vfm_emu_shared(void); /* the dynamic shared memory of the running block */
 void vfm_emu_barrier(void);
 /* Exchanges 8 bytes of each lane; returns those of all 32. */
 const uint64_t *vfm_emu_lanes(uint64_t mine);
 
-template <class F> static inline void vfm_emu_launch(dim3 grid, dim3 block, size_t smem, F f)
+template <class F> static inline void vfm_emu_launch(const char *kernel, dim3 grid, dim3 block, size_t smem, F f)
 {
 	vfm_emu_run(
-		grid, block, smem, [](void *ctx) { (*(F *)ctx)(); }, &f);
+		kernel, grid, block, smem, [](void *ctx) { (*(F *)ctx)(); }, &f);
 }
 #define VFM_UNPACK(...) __VA_ARGS__
 #define VFM_LAUNCH(s, kernel, grid, block, smem, ...)                                                                  \
-	((void)(s), vfm_emu_launch(dim3(grid), dim3(block), (smem), [=]() { VFM_UNPACK kernel(__VA_ARGS__); }))
+	((void)(s), vfm_emu_launch(#kernel, dim3(grid), dim3(block), (smem), [=]() { VFM_UNPACK kernel(__VA_ARGS__); }))
 #define VFM_DYN_SHARED(T, name)         T *name = reinterpret_cast<T *>(vfm_emu_shared())
 #define VFM_ALLOW_SHARED(kernel, bytes) ((void)(bytes))
 

@@ -50,6 +50,7 @@ struct vfm_dev_table {
 	 * may be device memory. */
 	int (*to_device)(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
 	int (*to_host)(struct vfm_stream *s, void *host, const void *src, size_t bytes, struct vfm_err *err);
+	/* dst: memory of alloc or alloc_host */
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
 
 	/* async: a stream that overlaps the compute stream, for communication and copies. */

@@ -4,7 +4,7 @@
 
 /* ---- GEMM: the product of the library, and our kernels around it (gemm.cu) ---- */
 
-/* Our kernels: the bias rounded to bf16, which the library requires where the result is bf16; sums of rows, in two
+/* Our kernels: the bias converted to the dtype of the result, which the library requires; sums of rows, in two
  * steps along a transposed operand; an epilogue that the library lacks. */
 static int count_gemm(const struct vfm_gemm *a)
 {
@@ -21,14 +21,15 @@ static int count_gemm(const struct vfm_gemm *a)
 		return sums;
 	if (silu)
 		return 2 + sums;
-	return 1 + sums + (vfm_has(&a->bias) && (a->c.dtype == VFM_BF16 || f8) ? 1 : 0);
+	return 1 + sums + (vfm_has(&a->bias) && a->bias.dtype != (f8 ? VFM_BF16 : a->c.dtype) ? 1 : 0);
 }
 
 /* Equal groups are one batch; others follow one another. */
 static int count_grouped(const struct vfm_grouped_gemm *a)
 {
 	bool wgrad = a->what == VFM_GROUPED_WGRAD, equal = a->groups->n > 1;
-	int own = (vfm_has(&a->bias) && a->c.dtype == VFM_BF16 ? 1 : 0) + (vfm_has(&a->a_colsum) ? 2 : 0), groups = 0;
+	int own = (vfm_has(&a->bias) && a->bias.dtype != a->c.dtype ? 1 : 0) + (vfm_has(&a->a_colsum) ? 2 : 0),
+	    groups = 0;
 
 	for (int g = 0; g < a->groups->n; g++) {
 		equal = equal && vfm_seqs_len(a->groups, g) == vfm_seqs_len(a->groups, 0);

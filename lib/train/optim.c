@@ -1,7 +1,6 @@
 #include "train/optim.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "nn/scales.h"
 
@@ -22,10 +21,8 @@ static int array_new(struct vfm_optim *o, struct vfm_array *a, enum vfm_dtype dt
 	a->data = o->o.on_host ? s->dev->t->alloc_host(s->dev, bytes, what, err) : vfm_dev_alloc(s, bytes, what, err);
 	if (!a->data)
 		return VFM_EENV;
-	if (!o->o.on_host)
-		return s->dev->t->zero(s, a->data, bytes, err);
-	memset(a->data, 0, bytes);
-	return 0;
+	TRY(s->dev->t->zero(s, a->data, bytes, err));
+	return o->o.on_host ? s->dev->t->stream_sync(s, err) : 0; /* the host may write to it next */
 }
 
 static void array_free(struct vfm_optim *o, struct vfm_array *a)

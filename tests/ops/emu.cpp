@@ -100,6 +100,7 @@ static uint3 idx[MAX_THREADS];
 static uint64_t lane_in[MAX_THREADS], lane_out[MAX_THREADS];
 alignas(16) static unsigned char shared[MAX_SHARED];
 static bool backwards;
+void (*vfm_emu_launched)(const char *kernel);
 static int me, warp_from, warp_n, cursor; /* the running thread; the running warp and its progress */
 static void (*body)(void *ctx);
 static void *body_ctx;
@@ -242,10 +243,12 @@ static void run_block(int n)
 	} while (waiting);
 }
 
-void vfm_emu_run(dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx)
+void vfm_emu_run(const char *kernel, dim3 grid, dim3 block, size_t smem, void (*thread)(void *ctx), void *ctx)
 {
 	uint64_t n = (uint64_t)block.x * block.y * block.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
 
+	if (vfm_emu_launched)
+		vfm_emu_launched(kernel);
 	gridDim = grid, blockDim = block;
 	blockIdx = threadIdx = {0, 0, 0};
 	if (n == 0 || n > MAX_THREADS || block.z > 64 || grid.y > 65535 || grid.z > 65535 || grid.x == 0 ||

@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
+#include "emu_dev.h"
 #include "ops_test.h"
+#include "sim/estimate.h"
 
 /* Split master weights: p_lo is compared as a part of w. */
 static bool split_master(const struct vfm_case *c)
@@ -99,15 +101,43 @@ static void check_gaps(const char *level, const struct vfm_case *c, const struct
 	free(used);
 }
 
+static int n_launched;
+
+static void count_launch(const char *kernel)
+{
+	(void)kernel;
+	n_launched++;
+}
+
+/* The emulated kernels are those that a prediction counts (lib/sim/kernels.c), except around products of NVIDIA's
+ * libraries. */
+static void check_launches(const struct op_level *l, const struct vfm_case *c)
+{
+	int want = vfm_sim_kernels(c->op, &c->args);
+
+	if (c->op == VFM_OP_gemm || c->op == VFM_OP_grouped_gemm || c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd)
+		return;
+	if (n_launched != want)
+		case_bad(l->name, c, "%d launches, lib/sim/kernels.c counts %d", n_launched, want);
+}
+
 static void check_case(struct op_level *l, struct vfm_case *c, struct ref *want)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
+	bool emulated = !device && l == &levels[n_isa];
 	struct vfm_err err = {0};
+	int rc;
 
-	if (vfm_case_run(c, l->s, &err) < 0) {
+	n_launched = 0;
+	vfm_emu_launched = emulated ? count_launch : NULL;
+	rc = vfm_case_run(c, l->s, &err);
+	vfm_emu_launched = NULL;
+	if (rc < 0) {
 		case_bad(l->name, c, "%s", err.msg);
 		return;
 	}
+	if (emulated)
+		check_launches(l, c);
 	for (int i = 0; o[i].name; i++) {
 		struct vfm_tensor *t = vfm_operand_of(&c->args, &o[i]);
 

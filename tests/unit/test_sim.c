@@ -288,7 +288,7 @@ static const char *const settings[][4] = {
 	{"train.dtype=fp32", NULL},
 	{"train.dtype=bf16", "train.recompute=full", NULL},
 	{"train.dtype=bf16", "train.recompute=light", "train.master=split", NULL},
-	{"train.dtype=bf16", "train.recompute=selective", "train.offload=activations", NULL},
+	{"train.dtype=bf16", "train.recompute=selective", "train.offload=both", NULL},
 };
 
 /* The same program runs on both devices: equal ops, FLOPs, bytes and peak of memory.  A second run has equal times. */
