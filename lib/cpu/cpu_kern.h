@@ -49,13 +49,14 @@ struct vfm_gemm_kern {
 	void (*end)(void);
 };
 
-/* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 2 D floats. */
+/* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
 struct vfm_cpu_kern {
 	struct vfm_gemm_kern gemm_f32, gemm_bf16;
 	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
-	/* part: [2][D], = sums of dy xhat and of dy */
+	/* part: [2][D], = sums of dy xhat and of dy; with dh [4][D]: also of h dx and of dh */
 	void (*norm_bwd)(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	void (*gate)(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	/* part: [D] = the sum of h dy; with dh_sum [2][D]: also of dh */
 	void (*gate_bwd)(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	void (*add_row)(const struct vfm_add_row *a, int64_t t0, int64_t t1);
 	/* part: [D] = the sum of dy */

@@ -37,7 +37,7 @@ struct job {
 	const void *args;
 	const struct vfm_chunk *chunks;
 	int64_t n_chunks;
-	int64_t d;   /* scratch: 2 d floats */
+	int64_t d;   /* scratch: 4 d floats */
 	float *part; /* [chunk][part_len], or NULL */
 	int64_t part_len;
 	double *dpart; /* [chunk] */
@@ -48,7 +48,7 @@ struct job {
 	{                                                                                                              \
 		const struct job *j = ctx;                                                                             \
 		const struct vfm_##name *a = j->args;                                                                  \
-		float *tmp = vfm_cpu_scratch((size_t)j->d * 2 * sizeof(float) + 64);                                   \
+		float *tmp = vfm_cpu_scratch((size_t)j->d * 4 * sizeof(float) + 64);                                   \
                                                                                                                        \
 		for (int64_t i = c0; i < c1; i++) {                                                                    \
 			const struct vfm_chunk *c = &j->chunks[i];                                                     \
@@ -143,21 +143,26 @@ static void fold_chunks(const struct job *j, int64_t offset, int64_t d, const st
 static int op_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
 {
 	struct job j = {.args = a, .d = a->x.shape[1]};
+	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
 
-	return run_rows(s, &j, vfm_has(&a->scale) ? a->seqs : NULL, a->x.shape[0], ROW_GRAIN, norm_range, err);
+	return run_rows(s, &j, q, a->x.shape[0], ROW_GRAIN, norm_range, err);
 }
 
 static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->x.shape[1];
-	bool sums = vfm_has(&a->dscale) || vfm_has(&a->dshift) || vfm_has(&a->dweight) || vfm_has(&a->dbias);
-	struct job j = {.args = a, .d = d, .part_len = sums ? 2 * d : 0};
+	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
+	bool sums = vfm_has(&a->dscale) || vfm_has(&a->dshift) || vfm_has(&a->dweight) || vfm_has(&a->dbias) ||
+		vfm_has(&a->dgate) || vfm_has(&a->dh_sum);
+	struct job j = {.args = a, .d = d, .part_len = sums ? (vfm_has(&a->dh) ? 4 : 2) * d : 0};
 
-	TRY(run_rows(s, &j, vfm_has(&a->scale) ? a->seqs : NULL, a->x.shape[0], ROW_GRAIN, norm_bwd_range, err));
+	TRY(run_rows(s, &j, q, a->x.shape[0], ROW_GRAIN, norm_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dscale, false);
 	fold_chunks(&j, d, d, &a->dshift, false);
 	fold_chunks(&j, 0, d, &a->dweight, true);
 	fold_chunks(&j, d, d, &a->dbias, true);
+	fold_chunks(&j, 2 * d, d, &a->dgate, false);
+	fold_chunks(&j, 3 * d, d, &a->dh_sum, true);
 	return 0;
 }
 
@@ -171,10 +176,11 @@ static int op_gate(struct vfm_stream *s, const struct vfm_gate *a, struct vfm_er
 static int op_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
 	int64_t d = a->dy.shape[1];
-	struct job j = {.args = a, .d = d, .part_len = d};
+	struct job j = {.args = a, .d = d, .part_len = (vfm_has(&a->dh_sum) ? 2 : 1) * d};
 
 	TRY(run_rows(s, &j, a->seqs, a->dy.shape[0], ROW_GRAIN, gate_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dgate, false);
+	fold_chunks(&j, d, d, &a->dh_sum, true);
 	return 0;
 }
 

@@ -55,6 +55,46 @@ INLINE void load_row(float *dst, const struct vfm_tensor *t, int64_t i, int64_t 
 	else V_FOR(k, n, 0, d) v_put(dst, k, v_get(p, k, n, false) + v_set(offset), n, false);
 }
 
+/* ---- gated residual: one row ---------------------------------------------------------- */
+
+/* y = x + g h; g NULL: 1.  s (may be NULL) = the same before it is rounded.  y may be x. */
+INLINE void add_branch(float *s, void *y, const void *x, const void *h, const float *g, int64_t d, bool xb, bool hb)
+{
+	V_FOR(k, n, 0, d)
+	{
+		vf f = v_get(h, k, n, hb), o = v_get(x, k, n, xb);
+
+		if (g)
+			o = v_fma(v_get(g, k, n, false), f, o);
+		else
+			o = f + o;
+		v_put(y, k, o, n, xb);
+		if (s)
+			v_put(s, k, o, n, false);
+	}
+}
+
+/* dh = g dy; dg += h dy; sum += dh.  g NULL: 1, without h and dg; sum may be NULL. */
+INLINE void branch_bwd(
+	const void *dy, const void *h, const float *g, void *dh, float *dg, float *sum, int64_t d, bool yb, bool hb)
+{
+	if (g)
+		V_FOR(k, n, 0, d)
+		{
+			vf y = v_get(dy, k, n, yb);
+
+			v_put(dg, k, v_fma(y, v_get(h, k, n, hb), v_get(dg, k, n, false)), n, false);
+			v_put(dh, k, y * v_get(g, k, n, false), n, hb);
+		}
+	else
+		V_FOR(k, n, 0, d)
+	v_put(dh, k, v_get(dy, k, n, yb), n, hb);
+	if (sum && g)
+		V_FOR(k, n, 0, d)
+	v_put(sum, k, v_fma(v_get(dy, k, n, yb), v_get(g, k, n, false), v_get(sum, k, n, false)), n, false);
+	else if (sum) V_FOR(k, n, 0, d) v_put(sum, k, v_get(dy, k, n, yb) + v_get(sum, k, n, false), n, false);
+}
+
 /* ---- norm ------------------------------------------------------------------------- */
 
 /* Returns the factors mul[D] of the normalized x; NULL: 1. */
@@ -105,14 +145,25 @@ INLINE float row_sumsq(const void *x, int64_t d, float mean, bool bf)
 	return v_sum(s0 + s1);
 }
 
-INLINE void norm_rows(
-	const struct vfm_norm *a, int64_t t0, int64_t t1, const float *mul, const float *add, bool xb, bool yb)
+/* Adds the branch to row t and returns the sum, which is in s. */
+static const float *norm_sum(const struct vfm_norm *a, int64_t t, const float *g, float *s)
+{
+	int64_t d = a->x.shape[1];
+
+	BF2(is_bf(&a->x), is_bf(&a->h), add_branch(s, row(&a->sum, t), crow(&a->x, t), crow(&a->h, t), g, d, B0, B1));
+	return s;
+}
+
+/* With h the kernel is called with xb false, and the row that it reads is the sum in s. */
+INLINE void norm_rows(const struct vfm_norm *a, int64_t t0, int64_t t1, const float *mul, const float *add,
+	const float *g, float *s, bool xb, bool yb)
 {
 	int64_t d = a->x.shape[1];
 	float *mean = fdata(&a->mean), *rstd = fdata(&a->rstd);
 
 	for (int64_t t = t0; t < t1; t++) {
-		const void *x = (const char *)a->x.data + t * d * (xb ? 2 : 4);
+		const void *x = s ? (const void *)norm_sum(a, t, g, s)
+				  : (const void *)((const char *)a->x.data + t * d * (xb ? 2 : 4));
 		void *y = (char *)a->y.data + t * d * (yb ? 2 : 4);
 		float mu = a->kind == VFM_NORM_LAYER ? row_sum(x, d, xb) / (float)d : 0;
 		float r = 1.0f / sqrtf(row_sumsq(x, d, mu, xb) / (float)d + a->eps);
@@ -135,19 +186,38 @@ INLINE void norm_rows(
 static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
 {
 	int64_t d = a->x.shape[1];
-	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp), *add = fdata(&a->bias);
+	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp), *add = fdata(&a->bias), *g = NULL;
+	float *sum = a->h.ndim ? tmp + 3 * d : NULL;
 
 	if (s >= 0 && a->shift.ndim) {
 		load_row(tmp + d, &a->shift, s, d, 0);
 		add = tmp + d;
 	}
-	BF2(is_bf(&a->x), is_bf(&a->y), norm_rows(a, t0, t1, mul, add, B0, B1));
+	if (s >= 0 && a->gate.ndim) {
+		load_row(tmp + 2 * d, &a->gate, s, d, 0);
+		g = tmp + 2 * d;
+	}
+	BF2(is_bf(&a->x) && !sum, is_bf(&a->y), norm_rows(a, t0, t1, mul, add, g, sum, B0, B1));
+}
+
+/* The branch of row t; ds: the gradient of the sum; part: [2][D], sums of h ds and of dh. */
+static void norm_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, const float *g, const float *ds, float *part)
+{
+	int64_t d = a->x.shape[1];
+	const void *h = g ? crow(&a->h, t) : NULL;
+	void *dh = row(&a->dh, t);
+	float *sum = a->dh_sum.ndim ? part + d : NULL;
+
+	if (is_bf(&a->dh))
+		branch_bwd(ds, h, g, dh, part, sum, d, false, true);
+	else
+		branch_bwd(ds, h, g, dh, part, sum, d, false, false);
 }
 
 /* Two passes over a row: the first computes the sums that dx needs (and the column sums for dscale and dshift), the
  * second dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul. */
-INLINE void norm_bwd_rows(
-	const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, float *part, bool xb, bool yb)
+INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, const float *g,
+	float *part, float *sum, bool xb, bool yb)
 {
 	int64_t d = a->x.shape[1];
 	const float *mean = fdata(&a->mean), *rstd = fdata(&a->rstd);
@@ -164,10 +234,10 @@ INLINE void norm_bwd_rows(
 			V_FOR(k, n, 0, d)
 			{
 				vf xh = (v_get(x, k, n, xb) - vm) * vr, y = v_get(dy, k, n, yb);
-				vf g = y * v_get(mul, k, n, false);
+				vf ym = y * v_get(mul, k, n, false);
 
-				s1 += g;
-				s2 = v_fma(g, xh, s2);
+				s1 += ym;
+				s2 = v_fma(ym, xh, s2);
 				v_put(part, k, v_fma(y, xh, v_get(part, k, n, false)), n, false);
 				v_put(part, d + k, y + v_get(part, d + k, n, false), n, false);
 			}
@@ -175,57 +245,56 @@ INLINE void norm_bwd_rows(
 			V_FOR(k, n, 0, d)
 			{
 				vf xh = (v_get(x, k, n, xb) - vm) * vr, y = v_get(dy, k, n, yb);
-				vf g = y * v_get(mul, k, n, false);
+				vf ym = y * v_get(mul, k, n, false);
 
-				s1 += g;
-				s2 = v_fma(g, xh, s2);
+				s1 += ym;
+				s2 = v_fma(ym, xh, s2);
 			}
 		c1 = layer ? v_sum(s1) / (float)d : 0;
 		c2 = v_sum(s2) / (float)d;
 		s1 = v_set(c1), s2 = v_set(-c2);
 		V_FOR(k, n, 0, d)
 		{
-			vf xh = (v_get(x, k, n, xb) - vm) * vr, g = v_get(dy, k, n, yb) * v_get(mul, k, n, false);
-			vf o = v_fma(xh, s2, g - s1) * vr;
+			vf xh = (v_get(x, k, n, xb) - vm) * vr, ym = v_get(dy, k, n, yb) * v_get(mul, k, n, false);
+			vf o = v_fma(xh, s2, ym - s1) * vr;
 
 			if (a->dx_accumulate)
 				o += v_get(dx, k, n, db);
 			v_put(dx, k, o, n, db);
+			if (sum)
+				v_put(sum, k, o, n, false);
 		}
+		if (sum)
+			norm_branch_bwd(a, t, g, sum, part ? part + 2 * d : NULL);
 	}
 }
 
 static void norm_bwd(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part)
 {
 	int64_t d = a->x.shape[1];
-	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp);
+	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp), *g = NULL;
+	float *sum = a->dh.ndim ? tmp + 2 * d : NULL;
 
 	if (!mul) {
 		V_FOR(k, n, 0, d)
 		v_put(tmp, k, v_set(1), n, false);
 		mul = tmp;
 	}
+	if (s >= 0 && a->gate.ndim) {
+		load_row(tmp + d, &a->gate, s, d, 0);
+		g = tmp + d;
+	}
 	if (part)
-		memset(part, 0, (size_t)d * 2 * sizeof(*part));
-	BF2(is_bf(&a->x), is_bf(&a->dy), norm_bwd_rows(a, t0, t1, mul, part, B0, B1));
+		memset(part, 0, (size_t)d * (sum ? 4 : 2) * sizeof(*part));
+	BF2(is_bf(&a->x), is_bf(&a->dy), norm_bwd_rows(a, t0, t1, mul, g, part, sum, B0, B1));
 }
 
 /* ---- gate ------------------------------------------------------------------------- */
 
 INLINE void gate_rows(const struct vfm_gate *a, int64_t t0, int64_t t1, const float *g, bool xb, bool hb)
 {
-	int64_t d = a->x.shape[1];
-
-	for (int64_t t = t0; t < t1; t++) {
-		const void *x = (const char *)a->x.data + t * d * (xb ? 2 : 4);
-		const void *h = (const char *)a->h.data + t * d * (hb ? 2 : 4);
-		void *y = (char *)a->y.data + t * d * (xb ? 2 : 4);
-
-		if (g)
-			V_FOR(k, n, 0, d)
-		v_put(y, k, v_fma(v_get(g, k, n, false), v_get(h, k, n, hb), v_get(x, k, n, xb)), n, xb);
-		else V_FOR(k, n, 0, d) v_put(y, k, v_get(h, k, n, hb) + v_get(x, k, n, xb), n, xb);
-	}
+	for (int64_t t = t0; t < t1; t++)
+		add_branch(NULL, row(&a->y, t), crow(&a->x, t), crow(&a->h, t), g, a->x.shape[1], xb, hb);
 }
 
 static void gate(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
@@ -244,19 +313,9 @@ INLINE void gate_bwd_rows(
 {
 	int64_t d = a->dy.shape[1];
 
-	for (int64_t t = t0; t < t1; t++) {
-		const void *dy = (const char *)a->dy.data + t * d * (yb ? 2 : 4);
-		const void *h = (const char *)a->h.data + t * d * (hb ? 2 : 4);
-		void *dh = (char *)a->dh.data + t * d * (hb ? 2 : 4);
-
-		V_FOR(k, n, 0, d)
-		{
-			vf y = v_get(dy, k, n, yb);
-
-			v_put(part, k, v_fma(y, v_get(h, k, n, hb), v_get(part, k, n, false)), n, false);
-			v_put(dh, k, y * v_get(g, k, n, false), n, hb);
-		}
-	}
+	for (int64_t t = t0; t < t1; t++)
+		branch_bwd(crow(&a->dy, t), crow(&a->h, t), g, row(&a->dh, t), part, a->dh_sum.ndim ? part + d : NULL,
+			d, yb, hb);
 }
 
 static void gate_bwd(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part)
@@ -264,7 +323,7 @@ static void gate_bwd(const struct vfm_gate_bwd *a, int64_t t0, int64_t t1, int64
 	int64_t d = a->dy.shape[1];
 
 	load_row(tmp, &a->gate, s, d, 0);
-	memset(part, 0, (size_t)d * sizeof(*part));
+	memset(part, 0, (size_t)d * (a->dh_sum.ndim ? 2 : 1) * sizeof(*part));
 	BF2(is_bf(&a->dy), is_bf(&a->h), gate_bwd_rows(a, t0, t1, tmp, part, B0, B1));
 }
 

@@ -66,51 +66,79 @@ __device__ static inline int64_t sample_end(const struct samples &q, int s)
 	return q.cu ? q.cu[s + 1] : q.total;
 }
 
+/* Returns the same tiles of all tokens as one sample. */
+static inline struct samples whole_pack(const struct samples &q)
+{
+	return {nullptr, nullptr, 1, q.total, q.per};
+}
+
+enum { FOLD_OUT = 3 };
 struct fold_args {
 	struct samples q;
-	const float *part; /* [part_rows, width] */
-	int64_t width, d;  /* columns [0, d) go to out[0], [d, 2d) to out[1] */
-	float *out[2];     /* either may be NULL */
-	int64_t stride[2]; /* between samples */
+	const float *part;        /* [part_rows, width] */
+	int64_t width, d;         /* columns [i d, (i + 1) d) go to out[i] */
+	float *out[FOLD_OUT];     /* each may be NULL */
+	int64_t stride[FOLD_OUT]; /* between samples */
 	bool add;
 };
+struct fold_pair {
+	struct fold_args a[2];
+	int64_t blocks; /* of a[0] */
+	int rows[2];    /* threads that share a column */
+};
 
-/* Block (32, n): 32 columns of one sample, rows divided among n; grid: column blocks x samples. */
-__global__ static void fold_columns(const struct fold_args a)
+/* Block (32, n): 32 columns of one sample, rows divided among some of n; grid: column blocks x samples, of a[0], then
+ * of a[1]. */
+__global__ static void fold_columns(const struct fold_pair p)
 {
 	__shared__ float sums[32][32];
-	int64_t blocks = (a.width + 31) / 32, c = blockIdx.x % blocks * 32 + threadIdx.x, at;
-	int s = (int)(blockIdx.x / blocks);
+	bool second = blockIdx.x >= p.blocks;
+	const struct fold_args &a = p.a[second];
+	int64_t block = blockIdx.x - (second ? p.blocks : 0), blocks = (a.width + 31) / 32;
+	int64_t c = block % blocks * 32 + threadIdx.x;
+	int s = (int)(block / blocks), rows = p.rows[second];
 	int64_t t0 = a.q.cu ? a.q.cu[s] : 0, t1 = sample_end(a.q, s), from = t0 / a.q.per,
 		to = t1 > t0 ? (t1 - 1) / a.q.per + 1 : from;
 	float sum = 0, *out;
-	bool to_second;
+	int group;
 
-	if (c < a.width) {
+	if (c < a.width && (int)threadIdx.y < rows) {
 #pragma unroll 4
-		for (int64_t k = from + threadIdx.y; k < to; k += blockDim.y)
+		for (int64_t k = from + threadIdx.y; k < to; k += rows)
 			sum += a.part[(k + s) * a.width + c];
 	}
 	sums[threadIdx.y][threadIdx.x] = sum;
 	__syncthreads();
 	if (threadIdx.y || c >= a.width)
 		return;
-	for (unsigned k = 1; k < blockDim.y; k++)
+	for (int k = 1; k < rows; k++)
 		sum += sums[k][threadIdx.x];
-	to_second = c >= a.d;
-	out = to_second ? a.out[1] : a.out[0];
-	at = to_second ? s * a.stride[1] + c - a.d : s * a.stride[0] + c;
+	group = (int)(c / a.d);
+	out = a.out[group];
+	c += s * a.stride[group] - group * a.d;
 	if (out)
-		out[at] = a.add ? out[at] + sum : sum;
+		out[c] = a.add ? out[c] + sum : sum;
+}
+
+static inline int fold_rows(const struct fold_args &a)
+{
+	return count_token_tiles(a.q) > 32 * (int64_t)a.q.n ? 32 : 8;
+}
+
+/* One launch for both; width 0: none. */
+static inline void fold_two_sums(struct vfm_stream *st, const struct fold_args &a, const struct fold_args &b)
+{
+	int64_t more = ceil_div(b.width, 32) * b.q.n;
+	struct fold_pair p = {{a, b}, ceil_div(a.width, 32) * a.q.n, {fold_rows(a), fold_rows(b)}};
+
+	if (p.blocks + more)
+		VFM_LAUNCH(st, (fold_columns), p.blocks + more,
+			dim3(32, !more || p.rows[0] > p.rows[1] ? p.rows[0] : p.rows[1]), 0, p);
 }
 
 static inline void fold_column_sums(struct vfm_stream *st, const struct fold_args &a)
 {
-	int64_t grid = ceil_div(a.width, 32) * a.q.n;
-	int rows = count_token_tiles(a.q) > 32 * (int64_t)a.q.n ? 32 : 8;
-
-	if (grid)
-		VFM_LAUNCH(st, (fold_columns), grid, dim3(32, rows), 0, a);
+	fold_two_sums(st, a, {a.q, nullptr, 0, 1, {}, {}, false});
 }
 
 #endif

@@ -7,6 +7,7 @@ struct gate_args {
 	const void *x, *h, *gate; /* gate NULL: 1.  Backward: x is dy */
 	void *out;                /* y; dh */
 	float *part;              /* backward: [part_rows, d] */
+	float *all;               /* backward: [tiles, d] of dh; or NULL */
 	int64_t gate_stride;
 	int slabs; /* blocks side by side */
 	struct samples q;
@@ -89,6 +90,7 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 	    c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, step = blockDim.y;
 	int t = tile * a.q.per, end = min(t + a.q.per, (int)a.q.total);
 	bool in = c < a.d;
+	vec<N> all = {};
 
 	while (t < end) {
 		int s = sample_at(a.q, t), to = min(end, (int)sample_end(a.q, s));
@@ -119,6 +121,7 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 				for (int k = 0; k < N; k++) {
 					sum.v[k] += y.v[k] * f.v[k];
 					y.v[k] *= g.v[k];
+					all.v[k] += y.v[k];
 				}
 				st_vec<N>((H *)a.out + (int64_t)(r0 + r * step) * a.d + c, y);
 			}
@@ -128,6 +131,11 @@ template <int N, class DY, class H> __global__ static void __launch_bounds__(THR
 			st_vec<N>(a.part + (int64_t)(tile + s) * a.d + c, sum);
 		t = to;
 	}
+	if (!a.all)
+		return;
+	sum_sides<N>(&all);
+	if (in && threadIdx.y == 0)
+		st_vec<N>(a.all + (int64_t)tile * a.d + c, all);
 }
 
 template <int N> static void launch_gate(struct vfm_stream *s, const struct vfm_gate *g, struct gate_args &a)
@@ -142,7 +150,7 @@ template <int N> static void launch_gate(struct vfm_stream *s, const struct vfm_
 extern "C" int vfm_cuda_gate(struct vfm_stream *s, const struct vfm_gate *g, struct vfm_err *err)
 {
 	bool has = vfm_has(&g->gate);
-	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr,
+	struct gate_args a = {g->x.data, g->h.data, has ? g->gate.data : nullptr, g->y.data, nullptr, nullptr,
 		has ? g->gate.stride[0] : 0, 0, tile_samples(has ? g->seqs : nullptr, g->x.shape[0], 1),
 		(int)g->x.shape[1], is_bf(&g->gate)};
 
@@ -166,23 +174,27 @@ template <int N> static void launch_gate_bwd(struct vfm_stream *s, const struct 
 
 extern "C" int vfm_cuda_gate_bwd(struct vfm_stream *s, const struct vfm_gate_bwd *g, struct vfm_err *err)
 {
-	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, g->gate.stride[0], 0,
+	bool all = vfm_has(&g->dh_sum);
+	struct gate_args a = {g->dy.data, g->h.data, g->gate.data, g->dh.data, nullptr, nullptr, g->gate.stride[0], 0,
 		tile_samples(g->seqs, g->dy.shape[0], 1), (int)g->dy.shape[1], is_bf(&g->gate)};
-	struct fold_args f = {
-		a.q, nullptr, a.d, a.d, {(float *)g->dgate.data, nullptr}, {g->dgate.stride[0], 0}, false};
+	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)g->dgate.data}, {g->dgate.stride[0]}, false};
+	struct fold_args fa = {
+		whole_pack(a.q), nullptr, all && a.q.total ? a.d : 0, a.d, {(float *)g->dh_sum.data}, {}, true};
 
 	if (!vfm_numel(&g->dgate))
 		return 0;
-	f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.d) * sizeof(float), err);
+	f.part = a.part = (float *)vfm_cuda_ws(
+		s, (size_t)((part_rows(a.q) + (all ? count_token_tiles(a.q) : 0)) * a.d) * sizeof(float), err);
 	if (!a.part)
 		return VFM_EENV;
+	fa.part = a.all = all ? a.part + part_rows(a.q) * a.d : nullptr;
 	if (!a.q.total)
 		;
 	else if (vec_ok(&g->dy, 8) && vec_ok(&g->h, 8) && vec_ok(&g->dh, 8) && vec_ok(&g->gate, 8))
 		launch_gate_bwd<8>(s, g, a);
 	else
 		launch_gate_bwd<1>(s, g, a);
-	fold_column_sums(s, f);
+	fold_two_sums(s, f, fa);
 	return vfm_cuda_launched(s, "gate_bwd", err);
 }
 
@@ -291,7 +303,7 @@ extern "C" int vfm_cuda_add_row_bwd(struct vfm_stream *s, const struct vfm_add_r
 {
 	struct add_row_args a = {r->dy.data, nullptr, nullptr, nullptr, 0, tile_samples(nullptr, r->dy.shape[0], 1),
 		(int)r->dy.shape[1], false};
-	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)r->drow.data, nullptr}, {}, true};
+	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)r->drow.data}, {}, true};
 
 	if (!vfm_numel(&r->dy))
 		return 0;

@@ -1,8 +1,9 @@
-/* norm.cu - layer norm and RMS norm, with modulation or weights.
+/* norm.cu - layer norm and RMS norm, with modulation or weights, and the residual sum in front of them.
  *
  * Forward: one or more warps keep a row in registers between its statistics and its output.  Backward: a block
- * processes a tile of tokens (colsum.h) row by row and keeps the sums of its columns.  Rows that are not made of
- * 16-byte vectors, or are too long, use plain loops.
+ * processes a tile of tokens (colsum.h) row by row and keeps the sums of its columns, in registers those of the norm
+ * and in shared memory those of the branch.  Rows that are not made of 16-byte vectors, or are too long, use plain
+ * loops.
  */
 #include "cuda/colsum.h"
 
@@ -11,12 +12,15 @@ struct norm_args {
 	void *y;
 	const void *mul, *add; /* rows for each sample, or NULL */
 	int64_t mul_stride, add_stride;
-	float one;          /* 1 where mul is a scale */
-	float *mean, *rstd; /* or NULL */
+	float one;            /* 1 where mul is a scale */
+	float *mean, *rstd;   /* or NULL */
+	const void *h, *gate; /* the branch; h NULL: none; gate NULL: 1 */
+	void *sum;            /* with h */
+	int64_t gate_stride;
 	struct samples q;
 	float eps;
 	int d;
-	bool layer, x_bf, y_bf, mul_bf, add_bf;
+	bool layer, x_bf, y_bf, mul_bf, add_bf, h_bf, gate_bf;
 };
 
 /* Reduces over the warps of a row; `part` has an element for each warp of the block and is used once between two
@@ -39,24 +43,74 @@ __device__ static inline float row_sum(float x, float *part)
 
 /* ---- forward ---- */
 
-/* Block (threads of a row, rows); several rows only if a warp has one row. */
-template <class X, class M, int V> __global__ static void __launch_bounds__(512) norm_vec(const struct norm_args p)
+/* The type in which a thread keeps its part of a row: that of x, or float for the sum with a branch. */
+template <class X, bool H> struct kept {
+	using type = X;
+};
+template <class X> struct kept<X, true> {
+	using type = float;
+};
+
+/* in = x + gate h, which it also stores.  All loads of x and h precede the first use. */
+template <class X, int V>
+__device__ static inline void load_sum(const struct norm_args &p, int64_t row, int s, packed<float, 8> *in)
+{
+	packed<X, 8> x[V];
+
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		int c = (v * blockDim.x + threadIdx.x) * 8;
+
+		x[v] = c < p.d ? ld_packed<8>((const X *)p.x + row + c) : packed_zero<X, 8>();
+	}
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		int c = (v * blockDim.x + threadIdx.x) * 8;
+		vec<8> h = {}, g, sum = widen(x[v]);
+
+		if (c < p.d)
+			h = ld_any<8>(p.h, p.h_bf, row + c);
+#pragma unroll
+		for (int k = 0; k < 8; k++)
+			g.v[k] = 1.0f;
+		if (p.gate && c < p.d)
+			g = ld_any<8>(p.gate, p.gate_bf, s * p.gate_stride + c);
+#pragma unroll
+		for (int k = 0; k < 8; k++) {
+			sum.v[k] += g.v[k] * h.v[k];
+			in[v].w[k] = sum.v[k];
+		}
+		if (c < p.d)
+			st_vec<8>((X *)p.sum + row + c, sum);
+	}
+}
+template <class X, int V, class S>
+__device__ static inline void load_sum(const struct norm_args &, int64_t, int, packed<S, 8> *)
+{
+}
+
+/* Block (threads of a row, rows); several rows only if a warp has one row.  H: x is added to a branch. */
+template <class X, class M, int V, bool H>
+__global__ static void __launch_bounds__(512) norm_vec(const struct norm_args p)
 {
 	__shared__ float part[2][16];
 	int64_t t = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, row = t * p.d;
-	packed<X, 8> in[V];
+	packed<typename kept<X, H>::type, 8> in[V];
 	float sum = 0, mean = 0, rstd;
 	int s;
 
 	if (t >= p.q.total)
 		return;
 #pragma unroll
-	for (int v = 0; v < V; v++) {
+	for (int v = 0; v < V && !H; v++) {
 		int c = (v * blockDim.x + threadIdx.x) * 8;
 
-		in[v] = c < p.d ? ld_packed<8>((const X *)p.x + row + c) : packed_zero<X, 8>();
+		in[v] = c < p.d ? ld_packed<8>((const typename kept<X, H>::type *)p.x + row + c)
+				: packed_zero<typename kept<X, H>::type, 8>();
 	}
-	s = p.mul ? sample_at(p.q, t) : 0;
+	s = p.mul || (H && p.gate) ? sample_at(p.q, t) : 0;
+	if (H)
+		load_sum<X, V>(p, row, s, in);
 	if (p.layer) {
 #pragma unroll
 		for (int v = 0; v < V; v++) {
@@ -106,6 +160,16 @@ template <class X, class M, int V> __global__ static void __launch_bounds__(512)
 	}
 }
 
+/* Element c of a row of x, with the branch. */
+__device__ static inline float norm_in(const struct norm_args &p, int64_t row, int s, int c)
+{
+	float x = ld_one(p.x, p.x_bf, row + c);
+
+	if (p.h)
+		x += (p.gate ? ld_one(p.gate, p.gate_bf, s * p.gate_stride + c) : 1.0f) * ld_one(p.h, p.h_bf, row + c);
+	return x;
+}
+
 /* Any row. */
 __global__ static void __launch_bounds__(256) norm_any(const struct norm_args p)
 {
@@ -116,21 +180,23 @@ __global__ static void __launch_bounds__(256) norm_any(const struct norm_args p)
 
 	if (t >= p.q.total)
 		return;
-	s = p.mul ? sample_at(p.q, t) : 0;
+	s = p.mul || p.gate ? sample_at(p.q, t) : 0;
 	for (int c = threadIdx.x; c < p.d && p.layer; c += blockDim.x)
-		sum += ld_one(p.x, p.x_bf, row + c);
+		sum += norm_in(p, row, s, c);
 	if (p.layer)
 		mean = row_sum(sum, part[0]) / (float)p.d;
 	sum = 0;
 	for (int c = threadIdx.x; c < p.d; c += blockDim.x) {
-		float x = ld_one(p.x, p.x_bf, row + c) - mean;
+		float x = norm_in(p, row, s, c) - mean;
 
 		sum += x * x;
 	}
 	rstd = 1.0f / sqrtf(row_sum(sum, part[1]) / (float)p.d + p.eps);
 	for (int c = threadIdx.x; c < p.d; c += blockDim.x) {
-		float y = (ld_one(p.x, p.x_bf, row + c) - mean) * rstd;
+		float x = norm_in(p, row, s, c), y = (x - mean) * rstd;
 
+		if (p.sum)
+			st_one(p.sum, p.x_bf, row + c, x);
 		if (p.mul)
 			y *= ld_one(p.mul, p.mul_bf, s * p.mul_stride + c) + p.one;
 		if (p.add)
@@ -159,18 +225,18 @@ static int row_threads(int64_t n, int *v)
 	return best;
 }
 
-template <class X, class M> static void launch_norm(struct vfm_stream *s, const struct norm_args &p)
+template <class X, class M, bool H> static void launch_norm(struct vfm_stream *s, const struct norm_args &p)
 {
 	int v, threads = row_threads(p.d / 8, &v), rows = threads == 32 ? 4 : 1;
 	int64_t grid = ceil_div(p.q.total, rows);
 	dim3 block(threads, rows);
 
 	if (v == 2)
-		VFM_LAUNCH(s, (norm_vec<X, M, 2>), grid, block, 0, p);
+		VFM_LAUNCH(s, (norm_vec<X, M, 2, H>), grid, block, 0, p);
 	else if (v == 3)
-		VFM_LAUNCH(s, (norm_vec<X, M, 3>), grid, block, 0, p);
+		VFM_LAUNCH(s, (norm_vec<X, M, 3, H>), grid, block, 0, p);
 	else
-		VFM_LAUNCH(s, (norm_vec<X, M, 4>), grid, block, 0, p);
+		VFM_LAUNCH(s, (norm_vec<X, M, 4, H>), grid, block, 0, p);
 }
 
 /* Whether an operand is absent or made of 16-byte vectors. */
@@ -179,23 +245,48 @@ static bool norm_vectorized(const struct vfm_tensor *t)
 	return !vfm_has(t) || vec_ok(t, 8);
 }
 
-extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
+static const void *norm_operand(const struct vfm_tensor *t)
+{
+	return vfm_has(t) ? t->data : nullptr;
+}
+
+static int64_t sample_stride(const struct vfm_tensor *t)
+{
+	return vfm_has(t) && t->ndim == 2 ? t->stride[0] : 0;
+}
+
+static struct norm_args norm_args_of(const struct vfm_norm *a)
 {
 	bool mod = vfm_has(&a->scale);
 	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight, *add = mod ? &a->shift : &a->bias;
-	struct norm_args p = {a->x.data, a->y.data, mul->data, add->data, mod ? mul->stride[0] : 0,
-		mod ? add->stride[0] : 0, mod ? 1.0f : 0.0f, (float *)a->mean.data, (float *)a->rstd.data,
-		tile_samples(mod ? a->seqs : nullptr, a->x.shape[0], 1), a->eps, (int)a->x.shape[1],
-		a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add)};
+
+	return {norm_operand(&a->x), (void *)norm_operand(&a->y), norm_operand(mul), norm_operand(add),
+		sample_stride(mul), sample_stride(add), mod ? 1.0f : 0.0f, (float *)norm_operand(&a->mean),
+		(float *)norm_operand(&a->rstd), norm_operand(&a->h), norm_operand(&a->gate),
+		(void *)norm_operand(&a->sum), sample_stride(&a->gate),
+		tile_samples(mod || vfm_has(&a->gate) ? a->seqs : nullptr, a->x.shape[0], 1), a->eps,
+		(int)a->x.shape[1], a->kind == VFM_NORM_LAYER, is_bf(&a->x), is_bf(&a->y), is_bf(mul), is_bf(add),
+		is_bf(&a->h), is_bf(&a->gate)};
+}
+
+extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
+{
+	const struct vfm_tensor *mul = vfm_has(&a->scale) ? &a->scale : &a->weight,
+				*add = vfm_has(&a->scale) ? &a->shift : &a->bias;
+	struct norm_args p = norm_args_of(a);
 	int any = p.d <= 512 ? 32 : 256;
 
-	p.mul = vfm_has(mul) ? mul->data : nullptr, p.add = vfm_has(add) ? add->data : nullptr;
-	p.mean = vfm_has(&a->mean) ? p.mean : nullptr, p.rstd = vfm_has(&a->rstd) ? p.rstd : nullptr;
 	if (!p.q.total)
 		return 0;
 	if (norm_vectorized(&a->x) && norm_vectorized(&a->y) && norm_vectorized(mul) && norm_vectorized(add) &&
+		norm_vectorized(&a->h) && norm_vectorized(&a->gate) && norm_vectorized(&a->sum) &&
 		(!p.add || p.mul_bf == p.add_bf) && p.d <= 512 * 4 * 8)
-		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(p.mul ? mul->dtype : VFM_F32, M, (launch_norm<X, M>(s, p))));
+		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(p.mul ? mul->dtype : VFM_F32, M, {
+			if (p.h)
+				launch_norm<X, M, true>(s, p);
+			else
+				launch_norm<X, M, false>(s, p);
+		}));
 	else
 		VFM_LAUNCH(s, (norm_any), ceil_div(p.q.total, 128 / any > 1 ? 128 / any : 1),
 			dim3(any, 128 / any > 1 ? 128 / any : 1), 0, p);
@@ -204,6 +295,13 @@ extern "C" int vfm_cuda_norm(struct vfm_stream *s, const struct vfm_norm *a, str
 
 /* ---- backward ---- */
 
+/* Where a block writes column sums: one row for each tile, or with `by_sample` one for each sample of the tile. */
+struct sums_to {
+	float *at; /* NULL: nowhere */
+	int64_t width;
+	bool by_sample;
+};
+
 struct bwd_args {
 	const void *x, *dy;
 	void *dx;
@@ -211,11 +309,21 @@ struct bwd_args {
 	int64_t mul_stride;
 	float one;
 	const float *mean, *rstd;
-	float *part; /* [part_rows, 2 d]: of dy xhat, and of dy; or NULL */
+	const void *h, *gate; /* NULL: 1, and no dgate */
+	void *dh;             /* or NULL: no branch */
+	int64_t gate_stride;
+	float *ds;                    /* [T,d] for norm_bwd_any: dx before it is rounded; or NULL */
+	struct sums_to sums;          /* 2 d columns: of dy xhat, and of dy */
+	struct sums_to gates, branch; /* d columns: of h dx, and of dh */
 	struct samples q;
 	int d;
-	bool layer, acc, x_bf, dy_bf, dx_bf, mul_bf;
+	bool layer, acc, x_bf, dy_bf, dx_bf, mul_bf, gate_bf, dh_bf;
 };
+
+__device__ static inline float *sums_row(const struct sums_to &to, int64_t tile, int s)
+{
+	return to.at + (tile + (to.by_sample ? s : 0)) * to.width;
+}
 
 /* The part of a row that a thread has. */
 template <class X, class DY, int V> struct bwd_row {
@@ -272,37 +380,95 @@ __device__ static inline vec<8> bwd_mul(const float *mul, int v)
 	return m;
 }
 
-template <int V> __device__ static inline void bwd_factors(const struct bwd_args &p, int s, float *mul)
+/* Writes row s of `from` + one to the factors in shared memory; from NULL: ones. */
+template <int V>
+__device__ static inline void put_factors(
+	const void *from, bool bf, int64_t stride, float one, int s, int d, float *factors)
 {
-	__syncthreads();
 #pragma unroll
 	for (int v = 0; v < V && threadIdx.y == 0; v++) {
 		int c = (v * blockDim.x + threadIdx.x) * 8;
 		vec<8> m = {};
 		vec<4> half;
 
-		if (p.mul && c < p.d)
-			m = ld_any<8>(p.mul, p.mul_bf, s * p.mul_stride + c);
+		if (from && c < d)
+			m = ld_any<8>(from, bf, s * stride + c);
 #pragma unroll
 		for (int k = 0; k < 8; k++) {
-			half.v[k % 4] = p.mul ? m.v[k] + p.one : 1.0f;
+			half.v[k % 4] = from ? m.v[k] + one : 1.0f;
 			if (k % 4 == 3)
-				st_vec<4>(mul + ((2 * v + k / 4) * blockDim.x + threadIdx.x) * 4, half);
+				st_vec<4>(factors + ((2 * v + k / 4) * blockDim.x + threadIdx.x) * 4, half);
 		}
 	}
-	__syncthreads();
 }
 
-template <class X, class DY, int V>
+/* The shared memory of a block: factors of the norm and of the gate, room to add rows of threads, and for each thread
+ * the sums of its columns for the gate and the branch, as factors are. */
+template <int V> struct bwd_shared {
+	float *mul, *gate, *flush, *sg, *sb;
+
+	__device__ bwd_shared(float *at)
+	{
+		int n = 8 * V * blockDim.x, me = threadIdx.y * n;
+
+		mul = at, flush = at + n, gate = at + 2 * n, sg = gate + n + me, sb = sg + n * blockDim.y;
+	}
+};
+
+/* Adds a to the thread's sums of vector v. */
+__device__ static inline void add_shared(float *sums, int v, const vec<8> &a)
+{
+	vec<8> old = bwd_mul(sums, v);
+
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		vec<4> x;
+
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			x.v[k] = old.v[4 * half + k] + a.v[4 * half + k];
+		st_vec<4>(sums + ((2 * v + half) * blockDim.x + threadIdx.x) * 4, x);
+	}
+}
+
+template <int V> __device__ static inline void zero_shared(float *sums)
+{
+	vec<4> zero = {};
+
+#pragma unroll
+	for (int v = 0; v < 2 * V; v++)
+		st_vec<4>(sums + (v * blockDim.x + threadIdx.x) * 4, zero);
+}
+
+/* ds is the gradient of the sum, without its rounding. */
+template <int V, class H>
+__device__ static inline void store_branch(const struct bwd_args &p, const struct bwd_shared<V> &mem, unsigned at,
+	int v, const packed<H, 8> &h, const vec<8> &ds)
+{
+	vec<8> g = bwd_mul(mem.gate, v), f = widen(h), dh, dg;
+
+#pragma unroll
+	for (int k = 0; k < 8; k++) {
+		dh.v[k] = ds.v[k] * g.v[k];
+		dg.v[k] = ds.v[k] * f.v[k];
+	}
+	st_any<8>(p.dh, p.dh_bf, at, dh);
+	if (p.gates.at)
+		add_shared(mem.sg, v, dg);
+	if (p.branch.at)
+		add_shared(mem.sb, v, dh);
+}
+
+template <class X, class DY, int V, bool H>
 __device__ static inline void bwd_store(const struct bwd_args &p, int t, const struct bwd_row<X, DY, V> &r,
-	const packed<X, 8> *kept, const float *mul, float c1, float c2)
+	const packed<X, 8> *kept, const packed<DY, 8> *h, const struct bwd_shared<V> &mem, float c1, float c2)
 {
 	unsigned at = (unsigned)t * p.d;
 
 #pragma unroll
 	for (int v = 0; v < V; v++) {
 		int c = (v * blockDim.x + threadIdx.x) * 8;
-		vec<8> x = widen(r.x[v]), dy = widen(r.dy[v]), old = widen(kept[v]), m = bwd_mul(mul, v);
+		vec<8> x = widen(r.x[v]), dy = widen(r.dy[v]), old = widen(kept[v]), m = bwd_mul(mem.mul, v);
 
 		if (c >= p.d)
 			continue;
@@ -310,41 +476,71 @@ __device__ static inline void bwd_store(const struct bwd_args &p, int t, const s
 		for (int k = 0; k < 8; k++)
 			x.v[k] = r.rstd * (dy.v[k] * m.v[k] - c1 - (x.v[k] - r.mean) * r.rstd * c2) + old.v[k];
 		st_any<8>(p.dx, p.dx_bf, at + c, x);
+		if (H)
+			store_branch<V>(p, mem, at + c, v, h[v], x);
 	}
 }
 
-/* Writes the column sums of the rows of the block to one row of part, in the order of threadIdx.y. */
+/* Writes d column sums of the rows of the block, in the order of threadIdx.y. */
 template <int V>
-__device__ static inline void bwd_flush(
-	const struct bwd_args &p, int64_t at, float (*sx)[8], float (*sy)[8], float *sums)
+__device__ static inline void flush_columns(const struct bwd_args &p, float *to, float (*sum)[8], float *room)
 {
-	float *to = p.part + at * 2 * p.d;
-
 	for (unsigned g = 0; g < blockDim.y; g++) {
 		bool last = g + 1 == blockDim.y;
 
 #pragma unroll
 		for (int v = 0; v < V && g == threadIdx.y; v++) {
 			int i = v * blockDim.x + threadIdx.x;
-			vec<8> a, b;
+			vec<8> a;
 
 #pragma unroll
 			for (int k = 0; k < 8; k++) {
-				float *s = sums + (v * 16 + k) * blockDim.x + threadIdx.x, *s8 = s + 8 * blockDim.x;
+				float *s = room + (v * 8 + k) * blockDim.x + threadIdx.x;
 
-				a.v[k] = sx[v][k] + (g ? *s : 0.0f);
-				b.v[k] = sy[v][k] + (g ? *s8 : 0.0f);
+				a.v[k] = sum[v][k] + (g ? *s : 0.0f);
 				if (!last)
-					*s = a.v[k], *s8 = b.v[k];
+					*s = a.v[k];
 			}
-			if (last && i * 8 < p.d) {
+			if (last && i * 8 < p.d)
 				st_vec<8>(to + i * 8, a);
-				st_vec<8>(to + p.d + i * 8, b);
-			}
 		}
 		if (blockDim.y > 1)
 			__syncthreads();
 	}
+}
+
+/* The same for sums in shared memory, which become zero. */
+template <int V>
+__device__ static inline void flush_shared(const struct bwd_args &p, float *to, float *sums, float *room)
+{
+	float a[V][8];
+
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		vec<8> x = bwd_mul(sums, v);
+
+#pragma unroll
+		for (int k = 0; k < 8; k++)
+			a[v][k] = x.v[k];
+	}
+	flush_columns<V>(p, to, a, room);
+	zero_shared<V>(sums);
+}
+
+/* Writes the sums of a norm and makes them zero. */
+template <int V>
+__device__ static inline void flush_norm(
+	const struct bwd_args &p, int tile, int s, float (*sx)[8], float (*sy)[8], float *room)
+{
+	float *to = sums_row(p.sums, tile, s);
+
+	flush_columns<V>(p, to, sx, room);
+	flush_columns<V>(p, to + p.d, sy, room);
+#pragma unroll
+	for (int v = 0; v < V; v++)
+#pragma unroll
+		for (int k = 0; k < 8; k++)
+			sx[v][k] = sy[v][k] = 0;
 }
 
 /* Limits of the threads of a block.  For short rows two such blocks fit a multiprocessor, so that one computes while
@@ -353,30 +549,41 @@ template <class X, class DY, int V> struct bwd_threads {
 	enum { most = V == 1 ? 512 : 384, blocks = V == 1 && sizeof(X) + sizeof(DY) < 8 ? 2 : 1 };
 };
 
-/* Block (threads of a row, rows); one tile for each block. */
-template <class X, class DY, int V>
-__global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_threads<X, DY, V>::blocks)
+/* Block (threads of a row, rows); one tile for each block.  H: with a branch. */
+template <class X, class DY, int V, bool H>
+__global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, H ? 1 : bwd_threads<X, DY, V>::blocks)
 	norm_bwd_vec(const struct bwd_args p)
 {
-	VFM_DYN_SHARED(float, mul);
+	VFM_DYN_SHARED(float, shared);
 	__shared__ float2 part[2][16];
 	int tile = (int)blockIdx.x, t = tile * p.q.per, end = min(t + p.q.per, (int)p.q.total), turn = 0;
+	struct bwd_shared<V> mem(shared);
+	float sx[V][8] = {}, sy[V][8] = {};
 
+	if (H) {
+		zero_shared<V>(mem.sg);
+		zero_shared<V>(mem.sb);
+	}
 	while (t < end) {
 		int s = sample_at(p.q, t), to = min(end, (int)sample_end(p.q, s));
-		float sx[V][8] = {}, sy[V][8] = {};
 
-		bwd_factors<V>(p, s, mul);
+		__syncthreads();
+		put_factors<V>(p.mul, p.mul_bf, p.mul_stride, p.one, s, p.d, mem.mul);
+		if (H)
+			put_factors<V>(p.gate, p.gate_bf, p.gate_stride, 0.0f, s, p.d, mem.gate);
+		__syncthreads();
 		for (; t < to; t += blockDim.y, turn ^= 1) {
 			struct bwd_row<X, DY, V> row;
 			packed<X, 8> old[V]; /* accumulates dx, which then has the dtype of x */
+			packed<DY, 8> h[V];
+			bool there = t + (int)threadIdx.y < to;
 			float s1 = 0, s2 = 0;
 			float2 sum;
 
-			bwd_load<X, DY, V>(p, t + threadIdx.y, t + (int)threadIdx.y < to, &row);
+			bwd_load<X, DY, V>(p, t + threadIdx.y, there, &row);
 #pragma unroll
 			for (int v = 0; v < V; v++) {
-				vec<8> x = widen(row.x[v]), dy = widen(row.dy[v]), m = bwd_mul(mul, v);
+				vec<8> x = widen(row.x[v]), dy = widen(row.dy[v]), m = bwd_mul(mem.mul, v);
 
 #pragma unroll
 				for (int k = 0; k < 8; k++) {
@@ -391,37 +598,47 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, bwd_thread
 #pragma unroll
 			for (int v = 0; v < V; v++) { /* in flight during the reduction of the others */
 				int c = (v * blockDim.x + threadIdx.x) * 8;
+				unsigned at = (unsigned)(t + threadIdx.y) * p.d + c;
 
 				fresh(row.x[v]), fresh(row.dy[v]);
-				old[v] = p.acc && t + (int)threadIdx.y < to && c < p.d
-					? ld_packed<8>((const X *)p.dx + ((unsigned)(t + threadIdx.y) * p.d + c))
-					: packed_zero<X, 8>();
+				old[v] = p.acc && there && c < p.d ? ld_packed<8>((const X *)p.dx + at)
+								   : packed_zero<X, 8>();
+				h[v] = H && p.h && there && c < p.d ? ld_packed<8>((const DY *)p.h + at)
+								    : packed_zero<DY, 8>();
 			}
 			sum = row_sums(s1, s2, part[turn]);
-			if (t + (int)threadIdx.y < to)
-				bwd_store<X, DY, V>(p, t + threadIdx.y, row, old, mul,
+			if (there)
+				bwd_store<X, DY, V, H>(p, t + threadIdx.y, row, old, h, mem,
 					p.layer ? sum.x / (float)p.d : 0.0f, sum.y / (float)p.d);
 		}
 		t = to;
-		if (p.part)
-			bwd_flush<V>(p, tile + s, sx, sy, mul + 8 * V * blockDim.x);
+		if (p.sums.at && p.sums.by_sample)
+			flush_norm<V>(p, tile, s, sx, sy, mem.flush);
+		if (H && p.gates.at)
+			flush_shared<V>(p, sums_row(p.gates, tile, s), mem.sg, mem.flush);
 	}
+	if (p.sums.at && !p.sums.by_sample)
+		flush_norm<V>(p, tile, 0, sx, sy, mem.flush);
+	if (H && p.branch.at)
+		flush_shared<V>(p, sums_row(p.branch, tile, 0), mem.sb, mem.flush);
 }
 
-/* Rows of any length: dx. */
+/* Rows of any length: dx and dh. */
 __global__ static void __launch_bounds__(256) norm_bwd_any(const struct bwd_args p)
 {
 	__shared__ float2 part[16];
-	int64_t t = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, row = t * p.d, m;
+	int64_t t = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, row = t * p.d;
 	float mean, rstd, s1 = 0, s2 = 0;
 	float2 sum;
+	int s;
 
 	if (t >= p.q.total)
 		return;
 	mean = p.layer ? p.mean[t] : 0.0f, rstd = p.rstd[t];
-	m = p.mul ? sample_at(p.q, t) * p.mul_stride : 0;
+	s = p.mul || p.gate ? sample_at(p.q, t) : 0;
 	for (int c = threadIdx.x; c < p.d; c += blockDim.x) {
-		float g = ld_one(p.dy, p.dy_bf, row + c) * (p.mul ? ld_one(p.mul, p.mul_bf, m + c) + p.one : 1.0f);
+		float g = ld_one(p.dy, p.dy_bf, row + c) *
+			(p.mul ? ld_one(p.mul, p.mul_bf, s * p.mul_stride + c) + p.one : 1.0f);
 
 		s1 += g;
 		s2 += g * (ld_one(p.x, p.x_bf, row + c) - mean) * rstd;
@@ -429,11 +646,17 @@ __global__ static void __launch_bounds__(256) norm_bwd_any(const struct bwd_args
 	sum = row_sums(s1, s2, part);
 	sum.x = p.layer ? sum.x / (float)p.d : 0.0f, sum.y /= (float)p.d;
 	for (int c = threadIdx.x; c < p.d; c += blockDim.x) {
-		float g = ld_one(p.dy, p.dy_bf, row + c) * (p.mul ? ld_one(p.mul, p.mul_bf, m + c) + p.one : 1.0f);
+		float g = ld_one(p.dy, p.dy_bf, row + c) *
+			(p.mul ? ld_one(p.mul, p.mul_bf, s * p.mul_stride + c) + p.one : 1.0f);
 		float x = (ld_one(p.x, p.x_bf, row + c) - mean) * rstd,
-		      old = p.acc ? ld_one(p.dx, p.dx_bf, row + c) : 0.0f;
+		      old = p.acc ? ld_one(p.dx, p.dx_bf, row + c) : 0.0f, ds = rstd * (g - sum.x - x * sum.y) + old;
 
-		st_one(p.dx, p.dx_bf, row + c, rstd * (g - sum.x - x * sum.y) + old);
+		st_one(p.dx, p.dx_bf, row + c, ds);
+		if (p.ds)
+			p.ds[row + c] = ds;
+		if (p.dh)
+			st_one(p.dh, p.dh_bf, row + c,
+				ds * (p.gate ? ld_one(p.gate, p.gate_bf, s * p.gate_stride + c) : 1.0f));
 	}
 }
 
@@ -442,77 +665,158 @@ __global__ static void __launch_bounds__(128) norm_bwd_cols(const struct bwd_arg
 {
 	int64_t blocks = (p.d + 127) / 128, tile = blockIdx.x / blocks, c = blockIdx.x % blocks * 128 + threadIdx.x;
 	int64_t t = tile * p.q.per, end = min(t + (int64_t)p.q.per, p.q.total);
+	float sx = 0, sy = 0, sb = 0;
 
 	while (t < end && c < p.d) {
 		int s = sample_at(p.q, t);
 		int64_t to = min(end, sample_end(p.q, s));
-		float sx = 0, sy = 0, *out = p.part + (tile + s) * 2 * p.d + c;
+		float sg = 0, gate = p.gate ? ld_one(p.gate, p.gate_bf, s * p.gate_stride + c) : 1.0f;
 
 		for (; t < to; t++) {
-			float dy = ld_one(p.dy, p.dy_bf, t * p.d + c);
+			float dy = ld_one(p.dy, p.dy_bf, t * p.d + c), ds = p.ds ? p.ds[t * p.d + c] : 0.0f;
 
 			sx += dy * (ld_one(p.x, p.x_bf, t * p.d + c) - (p.layer ? p.mean[t] : 0.0f)) * p.rstd[t];
 			sy += dy;
+			sg += p.h ? ds * ld_one(p.h, p.dh_bf, t * p.d + c) : 0.0f;
+			sb += ds * gate;
 		}
-		out[0] = sx;
-		out[p.d] = sy;
+		if (p.sums.at && p.sums.by_sample) {
+			float *out = sums_row(p.sums, tile, s) + c;
+
+			out[0] = sx, out[p.d] = sy;
+			sx = sy = 0;
+		}
+		if (p.gates.at)
+			sums_row(p.gates, tile, s)[c] = sg;
 	}
+	if (c >= p.d)
+		return;
+	if (p.sums.at && !p.sums.by_sample)
+		sums_row(p.sums, tile, 0)[c] = sx, sums_row(p.sums, tile, 0)[c + p.d] = sy;
+	if (p.branch.at)
+		sums_row(p.branch, tile, 0)[c] = sb;
+}
+
+template <class X, class DY, int V, bool H> static void launch_bwd_rows(struct vfm_stream *s, const struct bwd_args &p)
+{
+	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V>::most / threads;
+	dim3 block(threads, rows > 4 ? 4 : rows);
+	/* struct bwd_shared */
+	size_t smem = (size_t)threads * 8 * V * (H ? 3 + 2 * block.y : block.y > 1 ? 2 : 1) * sizeof(float);
+
+	if (smem > 48 << 10)
+		VFM_ALLOW_SHARED((norm_bwd_vec<X, DY, V, H>), smem);
+	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V, H>), count_token_tiles(p.q), block, smem, p);
 }
 
 template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
-	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V>::most / threads;
-	dim3 block(threads, rows > 4 ? 4 : rows);
-	/* factors; sums of the rows of the block */
-	size_t smem = (size_t)threads * V * (block.y > 1 && p.part ? 24 : 8) * sizeof(float);
-
-	VFM_LAUNCH(s, (norm_bwd_vec<X, DY, V>), count_token_tiles(p.q), block, smem, p);
+	if (p.dh)
+		launch_bwd_rows<X, DY, V, true>(s, p);
+	else
+		launch_bwd_rows<X, DY, V, false>(s, p);
 }
 
-/* Returns false if the rows are too long, or if dx has another dtype than x and accumulates. */
-template <class X, class DY> static bool launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
+template <class X, class DY> static void launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
-	if ((p.acc && p.dx_bf != p.x_bf) || p.q.total * p.d > UINT32_MAX)
-		return false;
 	if (p.d <= bwd_threads<X, DY, 1>::most * 8)
 		launch_bwd<X, DY, 1>(s, p);
-	else if (p.d <= bwd_threads<X, DY, 2>::most * 16)
-		launch_bwd<X, DY, 2>(s, p);
 	else
-		return false;
-	return true;
+		launch_bwd<X, DY, 2>(s, p);
+}
+
+/* Whether norm_bwd_vec can do it: whole vectors, rows that fit its registers, equal dtypes of what it loads together.
+ */
+static bool bwd_vectorized(const struct vfm_norm_bwd *a)
+{
+	const struct vfm_tensor *mul = vfm_has(&a->scale) ? &a->scale : &a->weight;
+
+	return norm_vectorized(&a->x) && norm_vectorized(&a->dy) && norm_vectorized(&a->dx) && norm_vectorized(mul) &&
+		norm_vectorized(&a->h) && norm_vectorized(&a->gate) && norm_vectorized(&a->dh) &&
+		(!a->dx_accumulate || a->dx.dtype == a->x.dtype) && (!vfm_has(&a->h) || a->h.dtype == a->dy.dtype) &&
+		a->x.shape[1] <= bwd_threads<float, float, 2>::most * 16 && vfm_numel(&a->x) <= UINT32_MAX;
+}
+
+static struct bwd_args bwd_args_of(const struct vfm_norm_bwd *a)
+{
+	bool mod = vfm_has(&a->scale);
+	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight;
+
+	return {a->x.data, a->dy.data, a->dx.data, norm_operand(mul), sample_stride(mul), mod ? 1.0f : 0.0f,
+		(const float *)norm_operand(&a->mean), (const float *)a->rstd.data, norm_operand(&a->h),
+		norm_operand(&a->gate), (void *)norm_operand(&a->dh), sample_stride(&a->gate), nullptr, {}, {}, {},
+		tile_samples(mod || vfm_has(&a->gate) ? a->seqs : nullptr, a->x.shape[0], 1), (int)a->x.shape[1],
+		a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul),
+		is_bf(&a->gate), is_bf(&a->dh)};
+}
+
+/* One more column group of a fold. */
+static void add_group(struct fold_args *f, const struct vfm_tensor *out)
+{
+	int i = (int)(f->width / f->d);
+
+	f->out[i] = (float *)norm_operand(out);
+	f->stride[i] = sample_stride(out);
+	f->width += f->d;
+}
+
+/* Places the partial sums: f[0] those of each sample, f[1] those of all tokens.  Returns their number. */
+static int64_t place_sums(struct bwd_args *p, const struct vfm_norm_bwd *a, struct fold_args f[2])
+{
+	bool mod = vfm_has(&a->scale);
+	const struct vfm_tensor *out[2] = {mod ? &a->dscale : &a->dweight, mod ? &a->dshift : &a->dbias};
+
+	f[0] = {p->q, nullptr, 0, p->d, {}, {}, false};
+	f[1] = {whole_pack(p->q), nullptr, 0, p->d, {}, {}, true};
+	p->sums.by_sample = mod, p->gates.by_sample = true;
+	if (vfm_has(out[0]) || vfm_has(out[1]))
+		add_group(&f[!mod], out[0]), add_group(&f[!mod], out[1]);
+	if (vfm_has(&a->dgate))
+		add_group(&f[0], &a->dgate);
+	if (vfm_has(&a->dh_sum))
+		add_group(&f[1], &a->dh_sum);
+	p->sums.width = f[!mod].width, p->gates.width = f[0].width, p->branch.width = f[1].width;
+	return f[0].width * part_rows(p->q) + f[1].width * count_token_tiles(p->q);
+}
+
+static void point_sums(struct bwd_args *p, const struct vfm_norm_bwd *a, struct fold_args f[2], float *at)
+{
+	bool mod = vfm_has(&a->scale),
+	     norm = vfm_has(&a->dscale) || vfm_has(&a->dshift) || vfm_has(&a->dweight) || vfm_has(&a->dbias);
+	float *all = at + f[0].width * part_rows(p->q);
+
+	f[0].part = at, f[1].part = all;
+	p->sums.at = !norm ? nullptr : mod ? at : all;
+	p->gates.at = vfm_has(&a->dgate) ? at + f[0].width - p->d : nullptr;
+	p->branch.at = vfm_has(&a->dh_sum) ? all + f[1].width - p->d : nullptr;
 }
 
 extern "C" int vfm_cuda_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struct vfm_err *err)
 {
-	bool mod = vfm_has(&a->scale);
-	const struct vfm_tensor *mul = mod ? &a->scale : &a->weight,
-				*out[2] = {mod ? &a->dscale : &a->dweight, mod ? &a->dshift : &a->dbias};
-	struct bwd_args p = {a->x.data, a->dy.data, a->dx.data, vfm_has(mul) ? mul->data : nullptr,
-		mod ? mul->stride[0] : 0, mod ? 1.0f : 0.0f, (const float *)a->mean.data, (const float *)a->rstd.data,
-		nullptr, tile_samples(mod ? a->seqs : nullptr, a->x.shape[0], 1), (int)a->x.shape[1],
-		a->kind == VFM_NORM_LAYER, a->dx_accumulate, is_bf(&a->x), is_bf(&a->dy), is_bf(&a->dx), is_bf(mul)};
-	struct fold_args f = {p.q, nullptr, 2 * (int64_t)p.d, p.d, {}, {}, !mod};
+	struct bwd_args p = bwd_args_of(a);
+	struct fold_args f[2];
+	int64_t sums = place_sums(&p, a, f), n = vfm_numel(&a->x);
 	int any = p.d <= 512 ? 32 : 256, rows = any == 32 ? 4 : 1;
-	bool done = !p.q.total;
+	bool fast = bwd_vectorized(a), ds = !fast && (vfm_has(&a->dgate) || vfm_has(&a->dh_sum));
 
-	for (int i = 0; i < 2; i++)
-		if (vfm_has(out[i]))
-			f.out[i] = (float *)out[i]->data, f.stride[i] = mod ? out[i]->stride[0] : 0;
-	if (f.out[0] || f.out[1]) {
-		f.part = p.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(p.q) * f.width) * sizeof(float), err);
-		if (!p.part)
+	if (sums) {
+		float *ws = (float *)vfm_cuda_ws(s, (size_t)(sums + (ds ? n : 0)) * sizeof(float), err);
+
+		if (!ws)
 			return VFM_EENV;
+		point_sums(&p, a, f, ws);
+		p.ds = ds ? ws + sums : nullptr;
 	}
-	if (!done && norm_vectorized(&a->x) && norm_vectorized(&a->dy) && norm_vectorized(&a->dx) &&
-		norm_vectorized(mul))
-		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(a->dy.dtype, DY, (done = launch_bwd<X, DY>(s, p))));
-	if (!done) {
+	if (!p.q.total) {
+		f[1].width = 0;
+	} else if (fast) {
+		VFM_ACT_TYPE(a->x.dtype, X, VFM_ACT_TYPE(a->dy.dtype, DY, (launch_bwd<X, DY>(s, p))));
+	} else {
 		VFM_LAUNCH(s, (norm_bwd_any), ceil_div(p.q.total, rows), dim3(any, rows), 0, p);
-		if (p.part)
+		if (sums)
 			VFM_LAUNCH(s, (norm_bwd_cols), count_token_tiles(p.q) * ceil_div(p.d, 128), 128, 0, p);
 	}
-	if (p.part && (p.q.total || mod))
-		fold_column_sums(s, f);
+	if (sums)
+		fold_two_sums(s, f[0], f[1]);
 	return vfm_cuda_launched(s, "norm_bwd", err);
 }

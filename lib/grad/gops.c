@@ -22,17 +22,21 @@ struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype
 	return y;
 }
 
-static int add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+int vfm_grad_copy(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.alpha = 1, .x = n->out->g};
+	struct vfm_axpby a = {.alpha = 1, .x = y->g};
 	bool accumulate;
 
+	TRY(vfm_grad_into(t, x, &a.y, &accumulate, err));
+	a.beta = accumulate ? 1 : 0;
+	return BACKWARD(axpby, &a);
+}
+
+static int add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
 	/* b first: passing to a may hand over the memory of the gradient itself. */
-	if (vfm_wants_grad(n->in[1])) {
-		TRY(vfm_grad_into(t, n->in[1], &a.y, &accumulate, err));
-		a.beta = accumulate ? 1 : 0;
-		TRY(BACKWARD(axpby, &a));
-	}
+	if (vfm_wants_grad(n->in[1]))
+		TRY(vfm_grad_copy(t, n->out, n->in[1], err));
 	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
 }
 
@@ -81,140 +85,6 @@ struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act ac
 
 		c->a = a;
 		vfm_save(n, x);
-	}
-	return y;
-}
-
-/* ---- norm ---- */
-
-static int norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
-{
-	struct vfm_norm_bwd a = *(struct vfm_norm_bwd *)n->ctx;
-	struct vfm_var *x = n->in[0], *weight = n->in[1], *bias = n->in[2], *shift = n->in[3], *scale = n->in[4];
-	struct vfm_grad_tmp tshift = {0}, tscale = {0};
-	bool accumulate; /* vectors are zeroed at the start of a step: always += (grad/node.h) */
-
-	/* The address of sharded weights may have changed since the forward. */
-	if (weight)
-		a.weight = weight->v;
-	a.dy = n->out->g;
-	if (vfm_wants_grad(weight))
-		TRY(vfm_grad_into(t, weight, &a.dweight, &accumulate, err));
-	if (vfm_wants_grad(bias))
-		TRY(vfm_grad_into(t, bias, &a.dbias, &accumulate, err));
-	if (vfm_wants_grad(shift)) {
-		TRY(vfm_grad_begin(t, shift, &tshift, err));
-		TRY(vfm_grad_begin(t, scale, &tscale, err));
-		a.dshift = tshift.g;
-		a.dscale = tscale.g;
-	}
-	TRY(vfm_grad_into(t, x, &a.dx, &a.dx_accumulate, err));
-	TRY(BACKWARD(norm_bwd, &a));
-	if (vfm_wants_grad(shift)) {
-		TRY(vfm_grad_end(t, shift, &tshift, err));
-		TRY(vfm_grad_end(t, scale, &tscale, err));
-	}
-	return 0;
-}
-
-static struct vfm_var *norm(struct vfm_tape *t, struct vfm_norm *a, struct vfm_var **in, enum vfm_dtype out)
-{
-	struct vfm_var *x = in[0], *y, *mean = NULL, *rstd;
-	struct vfm_tensor stat = {.ndim = 1, .shape = {x->v.shape[0]}};
-	struct vfm_node *n;
-
-	if (vfm_tape_failed(t))
-		return x;
-	a->x = vfm_read(x);
-	y = vfm_var_new(t, vfm_like(&x->v, out));
-	if (a->kind == VFM_NORM_LAYER)
-		mean = vfm_var_new(t, vfm_like(&stat, VFM_F32));
-	rstd = vfm_var_new(t, vfm_like(&stat, VFM_F32));
-	if (vfm_tape_failed(t))
-		return y;
-	a->y = y->v;
-	a->rstd = rstd->v;
-	if (mean)
-		a->mean = mean->v;
-	FORWARD(norm, a);
-	n = vfm_record(t, norm_backward, y, in, 5);
-	if (n) {
-		struct vfm_norm_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct vfm_norm_bwd){.kind = a->kind,
-			.x = a->x,
-			.scale = a->scale,
-			.seqs = a->seqs,
-			.mean = a->mean,
-			.rstd = a->rstd};
-		vfm_save(n, x);
-		vfm_save(n, rstd);
-		if (mean)
-			vfm_save(n, mean);
-		if (in[4])
-			vfm_save(n, in[4]);
-	}
-	return y;
-}
-
-struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
-	struct vfm_var *weight, struct vfm_var *bias, enum vfm_dtype out)
-{
-	struct vfm_norm a = {.kind = kind, .eps = eps};
-
-	if (weight)
-		a.weight = weight->v;
-	if (bias)
-		a.bias = bias->v;
-	return norm(t, &a, (struct vfm_var *[]){x, weight, bias, NULL, NULL}, out);
-}
-
-struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
-	struct vfm_var *shift, struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out)
-{
-	struct vfm_norm a = {
-		.kind = kind, .eps = eps, .shift = vfm_read(shift), .scale = vfm_read(scale), .seqs = seqs};
-
-	return norm(t, &a, (struct vfm_var *[]){x, NULL, NULL, shift, scale}, out);
-}
-
-/* ---- gate + residual ---- */
-
-static int gate_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
-{
-	struct vfm_gate_bwd a = *(struct vfm_gate_bwd *)n->ctx;
-	struct vfm_var *x = n->in[0], *h = n->in[1], *gate = n->in[2];
-	struct vfm_grad_tmp th = {0}, tg = {0};
-
-	a.dy = n->out->g;
-	TRY(vfm_grad_begin(t, h, &th, err));
-	a.dh = th.g;
-	TRY(vfm_grad_begin(t, gate, &tg, err));
-	a.dgate = tg.g;
-	TRY(BACKWARD(gate_bwd, &a));
-	TRY(vfm_grad_end(t, h, &th, err));
-	TRY(vfm_grad_end(t, gate, &tg, err));
-	return vfm_wants_grad(x) ? vfm_grad_pass(t, n->out, x, err) : 0;
-}
-
-struct vfm_var *vfm_g_gate(
-	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate, const struct vfm_seqs *seqs)
-{
-	struct vfm_var *y = vfm_result_new(t, vfm_like(&x->v, x->v.dtype)), *in[] = {x, h, gate};
-	struct vfm_gate a = {.x = vfm_read(x), .y = y->v, .h = vfm_read(h), .seqs = gate ? seqs : NULL};
-	struct vfm_node *n;
-
-	if (gate)
-		a.gate = vfm_read(gate);
-	if (y->v.data)
-		FORWARD(gate, &a);
-	n = gate ? vfm_record(t, gate_backward, y, in, 3) : vfm_record(t, add_backward, y, in, 2);
-	if (n && gate) {
-		struct vfm_gate_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct vfm_gate_bwd){.h = a.h, .gate = a.gate, .seqs = seqs};
-		vfm_save(n, h);
-		vfm_save(n, gate);
 	}
 	return y;
 }

@@ -25,13 +25,20 @@ struct vfm_linear_args {
 };
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 
-/* y = n(x) * weight + bias (both may be NULL). */
-struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
-	struct vfm_var *weight, struct vfm_var *bias, enum vfm_dtype out);
-
-/* y = n(x) * (1 + scale[seg]) + shift[seg];  shift, scale [S,D] may be views. */
-struct vfm_var *vfm_g_norm_mod(struct vfm_tape *t, struct vfm_var *x, enum vfm_norm_kind kind, float eps,
-	struct vfm_var *shift, struct vfm_var *scale, const struct vfm_seqs *seqs, enum vfm_dtype out);
+/* y = n(x) * weight + bias, or n(x) * (1 + scale[seg]) + shift[seg]. */
+struct vfm_norm_args {
+	enum vfm_norm_kind kind;
+	float eps;
+	struct vfm_var *weight, *bias; /* [D] f32, or NULL */
+	struct vfm_var *shift, *scale; /* [S,D], may be views; both or none, and not with weight */
+	const struct vfm_seqs *seqs;   /* with shift, or with a gate */
+	enum vfm_dtype out;            /* of y */
+};
+struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, const struct vfm_norm_args *args);
+/* *sum = x + gate[seg] * h (gate NULL: 1), and returns its norm: vfm_g_gate and vfm_g_norm as one op.  The backward is
+ * one op, too, if the norm has a gradient. */
+struct vfm_var *vfm_g_add_norm(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate,
+	const struct vfm_norm_args *args, struct vfm_var **sum);
 
 /* y = x + gate[seg] * h;  gate NULL: x + h. */
 struct vfm_var *vfm_g_gate(

@@ -110,7 +110,7 @@ int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err
 		TRY_OUT(vfm_scratch(t, vfm_like(&dz, VFM_F8E5M2), &d8, &mem, err));
 		q.y = d8;
 	}
-	if (vfm_wants_grad(b))
+	if (vfm_wants_grad(b) && !n->out->bias_done)
 		/* biases are zeroed at the start of a step: always += */
 		TRY_OUT(vfm_grad_into(t, b, &q.colsum, &accumulate, err));
 	TRY_OUT(BACKWARD(quant, &q));

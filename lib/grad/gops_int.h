@@ -24,6 +24,9 @@
 				 .shape = {__VA_ARGS__}},                                                              \
 			dt))
 
+/* x.g (+)= y.g.  Unlike vfm_grad_pass, x gets its own memory. */
+int vfm_grad_copy(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err);
+
 /* ---- linear layers (gops_linear.c); product.h has the steps that plain and fp8 layers are made of ---- */
 
 /* Reads x and makes y, unless the caller has given it, and z where the layer has an activation. */

@@ -137,7 +137,7 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 		TRY_OUT(BACKWARD(gemm, &a));
 	}
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct linear_wgrad){dz, c->x, w, b};
+	*wgrad = (struct linear_wgrad){dz, c->x, w, n->out->bias_done ? NULL : b};
 	rc = vfm_defer(t, linear_weights, wgrad, cast ? cast : n->out->gs, n->saved[0], err);
 out:
 	vfm_store_unref(cast);
@@ -208,6 +208,8 @@ struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p)
 
 	if (p->keeps)
 		vfm_product_keep(t, p);
+	if (!p->z)
+		p->y->bias = p->args.b;
 	n = vfm_record(t, p->args.fp8 ? vfm_fp8_backward : linear_backward, p->y, in, 3);
 	if (n) {
 		struct vfm_linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));

@@ -42,6 +42,10 @@ struct vfm_var {
 	enum vfm_act act;
 	struct vfm_tensor z;
 	bool g_is_dz;
+	/* Output of a linear layer: its bias, whose gradient is the sum over the rows of g.  A reader that computes
+	 * this sum together with g sets bias_done. */
+	struct vfm_var *bias;
+	bool bias_done;
 	/* Allocates the gradient of a parameter that has memory only temporarily.  The tape calls it before a
 	 * contribution if x->g.data is NULL. */
 	int (*want_grad)(struct vfm_var *x, struct vfm_err *err);

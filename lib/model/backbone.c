@@ -186,20 +186,47 @@ void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec 
 	vfm_cross_attn_declare(&a->cross, ps, d, prefix);
 }
 
-struct vfm_var *vfm_text_attn(
-	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h)
+void vfm_text_attn(
+	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_residual *r)
 {
+	struct vfm_norm_args norm = {.kind = a->norm, .eps = a->cross.eps, .out = in->in->x.dtype};
 	struct vfm_var *y;
 
 	if (!a->present)
-		return h;
+		return;
 	if (a->ln_w)
-		y = vfm_g_norm(
-			t, h, a->norm, a->cross.eps, &a->ln_w->var, a->ln_b ? &a->ln_b->var : NULL, in->in->x.dtype);
-	else
-		y = vfm_g_cast(t, h, in->in->x.dtype);
-	y = vfm_cross_attn(t, &a->cross, y, in->ctx, &in->in->attn, &in->in->text_seqs);
-	return vfm_g_gate(t, h, y, NULL, NULL);
+		norm.weight = &a->ln_w->var;
+	if (a->ln_b)
+		norm.bias = &a->ln_b->var;
+	y = a->ln_w ? vfm_residual_norm(t, r, &norm) : vfm_g_cast(t, vfm_residual_value(t, r), norm.out);
+	vfm_residual_add(t, r, vfm_cross_attn(t, &a->cross, y, in->ctx, &in->in->attn, &in->in->text_seqs), NULL);
+}
+
+/* ---- the residual stream ---- */
+
+void vfm_residual_add(struct vfm_tape *t, struct vfm_residual *r, struct vfm_var *branch, struct vfm_var *gate)
+{
+	r->h = vfm_residual_value(t, r);
+	r->branch = branch;
+	r->gate = gate;
+}
+
+struct vfm_var *vfm_residual_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args)
+{
+	struct vfm_norm_args a = *args;
+	struct vfm_var *branch = r->branch;
+
+	a.seqs = r->seqs;
+	r->branch = NULL;
+	return branch ? vfm_g_add_norm(t, r->h, branch, r->gate, &a, &r->h) : vfm_g_norm(t, r->h, &a);
+}
+
+struct vfm_var *vfm_residual_value(struct vfm_tape *t, struct vfm_residual *r)
+{
+	if (r->branch)
+		r->h = vfm_g_gate(t, r->h, r->branch, r->gate, r->seqs);
+	r->branch = NULL;
+	return r->h;
 }
 
 /* ---- forward ---- */
@@ -248,8 +275,13 @@ static struct vfm_var *head(
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
 	m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
-	y = vfm_g_norm_mod(t, h, norm_of(d->arch), (float)d->m.norm_eps, vfm_view_cols(t, m, 0, D),
-		vfm_view_cols(t, m, 1, D), &in->seqs, d->ps->dtype);
+	y = vfm_g_norm(t, h,
+		&(struct vfm_norm_args){.kind = norm_of(d->arch),
+			.eps = (float)d->m.norm_eps,
+			.shift = vfm_view_cols(t, m, 0, D),
+			.scale = vfm_view_cols(t, m, 1, D),
+			.seqs = &in->seqs,
+			.out = d->ps->dtype});
 	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
 	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
 	return y;

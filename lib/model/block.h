@@ -30,8 +30,25 @@ VFM_ARCH_LIST(X)
 /* Returns the attention description of a model: widths, heads and biases. */
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
 
+/* The residual stream within a block: h, and a branch that the op of the next norm adds to it.  Sum and norm as one op
+ * read and write the stream once less.  A block ends with the value of its stream: the next block is another region and
+ * another unit of parameters.  A branch that is pending between blocks would save 2 of the 46 passes over [T,D] that a
+ * block makes in bf16, and recompute would save the branch besides the stream. */
+struct vfm_residual {
+	struct vfm_var *h;           /* [T,D] f32 or bf16 */
+	struct vfm_var *branch;      /* [T,D]; NULL: none is pending */
+	struct vfm_var *gate;        /* [S,D] of the branch; NULL: 1 */
+	const struct vfm_seqs *seqs; /* of the gate */
+};
+/* Adds gate[seg] * branch to the stream; branch and gate may be NULL. */
+void vfm_residual_add(struct vfm_tape *t, struct vfm_residual *r, struct vfm_var *branch, struct vfm_var *gate);
+/* Returns the norm of the stream.  args->seqs may be absent. */
+struct vfm_var *vfm_residual_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args);
+/* Returns the stream with all branches. */
+struct vfm_var *vfm_residual_value(struct vfm_tape *t, struct vfm_residual *r);
+
 /* Cross-attention to the text ("blocks.I.cross") after an affine norm ("blocks.I.ln_c"; absent with plain_cross), added
- * to the residual stream.  Returns the residual stream unchanged in a model without cross-attention. */
+ * to the residual stream.  No-op in a model without cross-attention. */
 struct vfm_text_attn {
 	enum vfm_norm_kind norm;
 	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: no norm; ln_b NULL: an RMS norm */
@@ -40,7 +57,7 @@ struct vfm_text_attn {
 };
 void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
 	const struct vfm_attn_desc *d, int layer);
-struct vfm_var *vfm_text_attn(
-	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_var *h);
+void vfm_text_attn(
+	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_residual *r);
 
 #endif

@@ -66,17 +66,22 @@ static struct vfm_var *forward_dit(struct vfm_tape *t, const void *block, const 
 {
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
-	const struct vfm_seqs *seqs = &r->in->seqs;
+	struct vfm_residual s = {.h = r->h, .seqs = &r->in->seqs};
 	enum vfm_dtype dt = r->in->x.dtype;
-	struct vfm_var *const *mod = r->mod, *h = r->h, *y;
+	struct vfm_var *const *mod = r->mod, *y;
 
-	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT1], mod[SCALE1], seqs, dt);
+	y = vfm_residual_norm(t, &s,
+		&(struct vfm_norm_args){
+			.kind = VFM_NORM_LAYER, .eps = b->eps, .shift = mod[SHIFT1], .scale = mod[SCALE1], .out = dt});
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
-	h = vfm_g_gate(t, h, y, mod[GATE1], seqs);
+	vfm_residual_add(t, &s, y, mod[GATE1]);
 
-	h = vfm_text_attn(t, &b->text, r, h);
-	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, mod[SHIFT2], mod[SCALE2], seqs, dt);
-	return vfm_g_gate(t, h, mlp(t, b, y, r->in, h->v.dtype), mod[GATE2], seqs);
+	vfm_text_attn(t, &b->text, r, &s);
+	y = vfm_residual_norm(t, &s,
+		&(struct vfm_norm_args){
+			.kind = VFM_NORM_LAYER, .eps = b->eps, .shift = mod[SHIFT2], .scale = mod[SCALE2], .out = dt});
+	vfm_residual_add(t, &s, mlp(t, b, y, r->in, s.h->v.dtype), mod[GATE2]);
+	return vfm_residual_value(t, &s);
 }
 
 const struct vfm_block_kind vfm_block_dit = {

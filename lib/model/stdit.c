@@ -46,20 +46,28 @@ static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, cons
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
 	const struct vfm_attn_units *units[] = {&r->in->frames.a, &r->in->columns.a};
-	const struct vfm_seqs *seqs = &r->in->seqs;
+	struct vfm_residual s = {.h = r->h, .seqs = &r->in->seqs};
 	enum vfm_dtype dt = r->in->x.dtype;
-	struct vfm_var *const *part = r->mod, *h = r->h, *y;
+	struct vfm_var *const *part = r->mod, *y;
 
 	for (int i = 0; i < ATTNS; i++, part += PER_PART) {
-		y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
+		y = vfm_residual_norm(t, &s,
+			&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
+				.eps = b->eps,
+				.shift = part[SHIFT],
+				.scale = part[SCALE],
+				.out = dt});
 		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope)
 			      : vfm_self_attn_units(t, &b->attn[i], y, l, units[i]);
-		h = vfm_g_gate(t, h, y, part[GATE], seqs);
+		vfm_residual_add(t, &s, y, part[GATE]);
 	}
 
-	h = vfm_text_attn(t, &b->text, r, h);
-	y = vfm_g_norm_mod(t, h, VFM_NORM_LAYER, b->eps, part[SHIFT], part[SCALE], seqs, dt);
-	return vfm_g_gate(t, h, vfm_mlp(t, &b->mlp, y, l), part[GATE], seqs);
+	vfm_text_attn(t, &b->text, r, &s);
+	y = vfm_residual_norm(t, &s,
+		&(struct vfm_norm_args){
+			.kind = VFM_NORM_LAYER, .eps = b->eps, .shift = part[SHIFT], .scale = part[SCALE], .out = dt});
+	vfm_residual_add(t, &s, vfm_mlp(t, &b->mlp, y, l), part[GATE]);
+	return vfm_residual_value(t, &s);
 }
 
 const struct vfm_block_kind vfm_block_stdit = {

@@ -450,6 +450,11 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, BF, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, BF, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_gate(l, L, BF, BF, VFM_F32, 1, s8k, 4096);
+	for (int t = 0; t < 2; t++) {
+		vfm_case_add_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, true, types[t], BF, VFM_F32, 1, s8k, 4096);
+		vfm_case_add_norm(l, L, VFM_NORM_LAYER, NORM_MOD, false, types[t], BF, VFM_F32, 1, s8k, 4096);
+		vfm_case_add_norm(l, L, VFM_NORM_LAYER, NORM_MOD, true, types[t], BF, VFM_F32, 32, images, 1152);
+	}
 	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 32, images, 1152);
 	vfm_case_add_row(l, L, VFM_F32, VFM_F32, 8192, 4096);
 	vfm_case_add_row(l, L, BF, VFM_F32, 8192, 4096);

@@ -14,6 +14,8 @@ void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, co
 enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
 void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d);
+void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, bool gated,
+	enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype st, int n, const int *len, int64_t d);
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d);
 /* add_row of t rows of d elements; with rt f32 also add_row_bwd */

@@ -1,6 +1,8 @@
 /* cases_norm.c - norms, gated residuals, sums with a row, heads. */
 #include "ops/cases_int.h"
 
+#include <stdio.h>
+
 void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
 {
@@ -48,6 +50,39 @@ void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind,
 	}
 }
 
+/* The residual sum in front of a norm; `gated`: with a gate.  Backward: first contribution to dx, and later. */
+void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, bool gated,
+	enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype st, int n, const int *len, int64_t d)
+{
+	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
+	int64_t t = sum_lengths(n, len);
+	struct vfm_tensor x = mat(xt, t, d, 0), h = mat(ht, t, d, 0), g = gated ? mat(st, n, d, 5 * d) : none;
+	struct vfm_case *c;
+
+	vfm_case_norm(l, flags, kind, mode, xt, ht, st, n, len, d);
+	for (size_t i = l->n - 3; i < l->n; i++) {
+		c = l->v[i];
+		snprintf(c->name, sizeof(c->name), "%s/%s-%s-%s/%s-%s-%s/%dx%d%s", vfm_op_infos[c->op].name,
+			gated ? "gate" : "add", kind ? "rms" : "layer", modes[mode], vfm_dtype_name(xt),
+			vfm_dtype_name(ht), vfm_dtype_name(st), (int)t, (int)d, i == l->n - 1 ? "/accumulate" : "");
+		if (c->op == VFM_OP_norm) {
+			c->args.norm.h = h;
+			c->args.norm.gate = g;
+			c->args.norm.sum = x;
+		} else {
+			c->args.norm_bwd.dx = x;
+			c->args.norm_bwd.h = gated ? h : none;
+			c->args.norm_bwd.gate = g;
+			c->args.norm_bwd.dh = h;
+			c->args.norm_bwd.dgate = gated ? mat(VFM_F32, n, d, 5 * d) : none;
+			/* with a bias, unless it is the first contribution */
+			c->args.norm_bwd.dh_sum = i == l->n - 1 || !gated ? vec(VFM_F32, d) : none;
+		}
+		if (gated && mode != NORM_MOD)
+			vfm_case_seqs(l, c, 0, n, len);
+	}
+}
+
 static void norm_cases(struct vfm_cases *l)
 {
 	static const int s[] = {512, 1024, 256, 256};
@@ -68,6 +103,25 @@ static void norm_cases(struct vfm_cases *l)
 	vfm_case_norm(l, VFM_CASE_BENCH, VFM_NORM_RMS, NORM_WEIGHT, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
 }
 
+static void add_norm_cases(struct vfm_cases *l)
+{
+	static const int s[] = {512, 1024, 256, 256};
+	static const int widths[] = {77, 128, 3};
+
+	for (int t = 0; t < 8; t++)
+		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+			for (int mode = NORM_PLAIN; mode <= NORM_MOD; mode++)
+				for (int gated = 0; gated < 2; gated++)
+					if (widths[i] != 3 || t == 7)
+						vfm_case_add_norm(l, VFM_CASE_TEST, (t + mode) % 2, mode, gated,
+							types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed,
+							widths[i]);
+	for (int t = 0; t < 4; t++)
+		for (int gated = 0; gated < 2; gated++)
+			vfm_case_add_norm(l, VFM_CASE_BENCH, VFM_NORM_LAYER, gated ? NORM_WEIGHT_BIAS : NORM_MOD, gated,
+				types[t & 1], types[t >> 1], VFM_F32, 4, s, 768);
+}
+
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d)
 {
@@ -84,7 +138,8 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 		.h = mat(ht, t, d, 0),
 		.gate = mat(gt, n, d, 5 * d),
 		.dh = mat(ht, t, d, 0),
-		.dgate = mat(VFM_F32, n, d, 5 * d)};
+		.dgate = mat(VFM_F32, n, d, 5 * d),
+		.dh_sum = d % 2 ? none : vec(VFM_F32, d)};
 	vfm_case_seqs(l, c, 0, n, len);
 }
 
@@ -235,6 +290,39 @@ static void wide_norm_cases(struct vfm_cases *l)
 	vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, VFM_F32, VFM_F32, 3, few, 16392);
 }
 
+/* Rows of one and of several warps, several rows a block, several vectors a thread, rows too long for registers,
+ * misaligned rows, many samples with empty ones. */
+static void wide_add_norm_cases(struct vfm_cases *l)
+{
+	static const int widths[] = {264, 1152, 4096, 4104, 6144, 8200}, long_sample[] = {700};
+
+	for (int t = 0; t < 4; t++) {
+		enum vfm_dtype xt = types[t & 1], ht = types[t >> 1];
+
+		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+			if (widths[i] < 2048 || i % 2 == 0 || t == 3)
+				vfm_case_add_norm(l, VFM_CASE_TEST, i % 2 ? VFM_NORM_RMS : VFM_NORM_LAYER,
+					i % 3 ? NORM_MOD : NORM_WEIGHT_BIAS, i != 1, xt, ht, types[i / 2 % 2], 3, few,
+					widths[i]);
+		vfm_case_add_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, true, xt, ht, VFM_F32, N_MANY, many, 64);
+		vfm_case_add_norm(
+			l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, true, xt, ht, xt, N_MANY, many, 200);
+		vfm_case_add_norm(
+			l, VFM_CASE_TEST, VFM_NORM_RMS, NORM_WEIGHT, true, xt, ht, VFM_F32, 1, long_sample, 40);
+		vfm_case_add_norm(
+			l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, false, xt, ht, VFM_F32, N_ABSENT, absent, 64);
+		vfm_case_add_norm(
+			l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT, true, xt, ht, VFM_F32, N_ABSENT, absent, 64);
+		/* rows of the gate at addresses that are not multiples of 16 bytes */
+		vfm_case_add_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_MOD, true, xt, ht, xt, N_MIXED, mixed, 72);
+		for (size_t k = l->n - 3; k < l->n; k++)
+			if (l->v[k]->op == VFM_OP_norm)
+				l->v[k]->args.norm.gate.stride[0]++;
+			else
+				l->v[k]->args.norm_bwd.gate.stride[0]++;
+	}
+}
+
 static void wide_head_cases(struct vfm_cases *l)
 {
 	static const struct {
@@ -254,10 +342,12 @@ static void wide_head_cases(struct vfm_cases *l)
 void vfm_cases_norm(struct vfm_cases *l)
 {
 	norm_cases(l);
+	add_norm_cases(l);
 	gate_cases(l);
 	add_row_cases(l);
 	qk_cases(l);
 	wide_norm_cases(l);
+	wide_add_norm_cases(l);
 	for (int t = 0; t < 4; t++) {
 		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1], types[t & 1], N_MANY, many, 96);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1], VFM_F32, 3, few, 301);

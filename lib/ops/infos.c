@@ -25,15 +25,17 @@ static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y)
 static const struct vfm_operand o_amax_push[] = {
 	IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), IN(amax_push, grad_scale, SCALE), {0}};
 static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
-	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), OUT(norm, mean), OUT(norm, rstd), {0}};
+	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), IN(norm, h, NORMAL),
+	IN(norm, gate, NORMAL), OUT(norm, sum), OUT(norm, mean), OUT(norm, rstd), {0}};
 static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
 	IN(norm_bwd, weight, POSITIVE), IN(norm_bwd, scale, SMALL), IN(norm_bwd, mean, SMALL),
 	IN(norm_bwd, rstd, POSITIVE), IO(norm_bwd, dx, NORMAL), IO(norm_bwd, dweight, NORMAL),
-	IO(norm_bwd, dbias, NORMAL), OUT(norm_bwd, dshift), OUT(norm_bwd, dscale), {0}};
+	IO(norm_bwd, dbias, NORMAL), OUT(norm_bwd, dshift), OUT(norm_bwd, dscale), IN(norm_bwd, h, NORMAL),
+	IN(norm_bwd, gate, NORMAL), OUT(norm_bwd, dh), OUT(norm_bwd, dgate), IO(norm_bwd, dh_sum, NORMAL), {0}};
 static const struct vfm_operand o_gate[] = {
 	IN(gate, x, NORMAL), IN(gate, h, NORMAL), IN(gate, gate, NORMAL), OUT(gate, y), {0}};
 static const struct vfm_operand o_gate_bwd[] = {IN(gate_bwd, dy, NORMAL), IN(gate_bwd, h, NORMAL),
-	IN(gate_bwd, gate, NORMAL), OUT(gate_bwd, dh), OUT(gate_bwd, dgate), {0}};
+	IN(gate_bwd, gate, NORMAL), OUT(gate_bwd, dh), OUT(gate_bwd, dgate), IO(gate_bwd, dh_sum, NORMAL), {0}};
 static const struct vfm_operand o_add_row[] = {IN(add_row, x, NORMAL), IN(add_row, row, NORMAL), OUT(add_row, y), {0}};
 static const struct vfm_operand o_add_row_bwd[] = {IN(add_row_bwd, dy, NORMAL), IO(add_row_bwd, drow, NORMAL), {0}};
 static const struct vfm_operand o_qk_norm_rope[] = {IN(qk_norm_rope, x, NORMAL), OUT(qk_norm_rope, y),

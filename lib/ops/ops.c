@@ -168,9 +168,23 @@ struct vfm_cost vfm_cost_amax_push(const struct vfm_amax_push *a)
 
 /* ---- norm ---------------------------------------------------------------------- */
 
+/* The samples of a norm: those of the modulation, of the gate, or -1. */
+static int check_norm_samples(const char *op, const struct vfm_tensor *scale, const struct vfm_tensor *gate,
+	const struct vfm_seqs *seqs, int64_t t, struct vfm_err *err)
+{
+	const struct vfm_tensor *by = vfm_has(scale) ? scale : gate;
+
+	if (!vfm_has(by))
+		return 0;
+	if (vfm_has(gate) && gate->shape[0] != by->shape[0])
+		return vfm_fail(err, VFM_EUSAGE, "%s: operands 'scale' and 'gate' differ in samples", op);
+	return vfm_op_check_seqs(op, "seqs", seqs, t, by->shape[0], err);
+}
+
 static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 {
 	int64_t t, d, s;
+	bool h = vfm_has(&a->h);
 
 	CHECK("norm", x, ACT, -1, -1);
 	t = a->x.shape[0], d = a->x.shape[1];
@@ -184,18 +198,37 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	REQUIRE("norm", vfm_has(&a->scale) == vfm_has(&a->shift), "scale and shift go together");
 	REQUIRE("norm", !vfm_has(&a->scale) || !vfm_has(&a->weight), "scale and weight exclude each other");
 	REQUIRE("norm", !vfm_has(&a->bias) || vfm_has(&a->weight), "bias needs weight");
-	if (vfm_has(&a->scale))
-		TRY(vfm_op_check_seqs("norm", "seqs", a->seqs, t, s, err));
+	CHECK("norm", h, ACT | OPT, t, d);
+	CHECK("norm", gate, ACT | STRIDED | OPT, -1, d);
+	CHECK("norm", sum, 1u << a->x.dtype | OPT, t, d);
+	REQUIRE("norm", vfm_has(&a->sum) == h, "h and sum go together");
+	REQUIRE("norm", h || !vfm_has(&a->gate), "gate needs h");
 	CHECK("norm", mean, F32 | OPT, t);
 	CHECK("norm", rstd, F32 | OPT, t);
-	return 0;
+	return check_norm_samples("norm", &a->scale, &a->gate, a->seqs, t, err);
 }
 
 struct vfm_cost vfm_cost_norm(const struct vfm_norm *a)
 {
 	return (struct vfm_cost){0,
 		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->bias) +
-			vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd))};
+			vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) +
+			vfm_nbytes(&a->sum) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd))};
+}
+
+/* The operands of the residual sum in front of the norm. */
+static int check_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, int64_t d, struct vfm_err *err)
+{
+	bool gate = vfm_has(&a->gate);
+
+	CHECK("norm_bwd", h, ACT | OPT, t, d);
+	CHECK("norm_bwd", gate, ACT | STRIDED | OPT, -1, d);
+	CHECK("norm_bwd", dh, (vfm_has(&a->h) ? 1u << a->h.dtype : ACT) | OPT, t, d);
+	CHECK("norm_bwd", dgate, F32 | STRIDED | OPT, gate ? a->gate.shape[0] : -1, d);
+	CHECK("norm_bwd", dh_sum, F32 | OPT, d);
+	REQUIRE("norm_bwd", vfm_has(&a->h) == gate && vfm_has(&a->dgate) == gate, "h, gate and dgate go together");
+	REQUIRE("norm_bwd", vfm_has(&a->dh) || !(gate || vfm_has(&a->dh_sum)), "dgate and dh_sum need dh");
+	return 0;
 }
 
 static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
@@ -222,9 +255,8 @@ static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
 	REQUIRE("norm_bwd", vfm_has(&a->weight) || (!vfm_has(&a->dweight) && !vfm_has(&a->dbias)),
 		"dweight and dbias need weight");
 	REQUIRE("norm_bwd", mod || (!vfm_has(&a->dshift) && !vfm_has(&a->dscale)), "dshift and dscale need scale");
-	if (mod)
-		TRY(vfm_op_check_seqs("norm_bwd", "seqs", a->seqs, t, s, err));
-	return 0;
+	TRY(check_branch_bwd(a, t, d, err));
+	return check_norm_samples("norm_bwd", &a->scale, &a->gate, a->seqs, t, err);
 }
 
 struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
@@ -233,7 +265,8 @@ struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
 		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) * (a->dx_accumulate ? 2 : 1) +
 			vfm_nbytes(&a->weight) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd) +
 			2 * vfm_nbytes(&a->dweight) + 2 * vfm_nbytes(&a->dbias) + vfm_nbytes(&a->dshift) +
-			vfm_nbytes(&a->dscale))};
+			vfm_nbytes(&a->dscale) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) + vfm_nbytes(&a->dh) +
+			vfm_nbytes(&a->dgate) + 2 * vfm_nbytes(&a->dh_sum))};
 }
 
 /* ---- gate ---------------------------------------------------------------------- */
@@ -269,6 +302,7 @@ static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 	s = a->gate.shape[0];
 	CHECK("gate_bwd", dh, 1u << a->h.dtype, t, d);
 	CHECK("gate_bwd", dgate, F32 | STRIDED, s, d);
+	CHECK("gate_bwd", dh_sum, F32 | OPT, d);
 	return vfm_op_check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
 }
 
@@ -276,7 +310,7 @@ struct vfm_cost vfm_cost_gate_bwd(const struct vfm_gate_bwd *a)
 {
 	return (struct vfm_cost){0,
 		(double)(vfm_nbytes(&a->dy) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) + vfm_nbytes(&a->dh) +
-			vfm_nbytes(&a->dgate))};
+			vfm_nbytes(&a->dgate) + 2 * vfm_nbytes(&a->dh_sum))};
 }
 
 /* ---- add_row ------------------------------------------------------------------- */

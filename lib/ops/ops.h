@@ -94,8 +94,9 @@ struct vfm_amax_push {
 
 enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
 
-/* y = n(x) * (1 + scale[seg]) + shift[seg], or n(x) * weight + bias; n: layer norm
- * (x - mean) / sqrt(var + eps), or RMS x / sqrt(mean(x^2) + eps). */
+/* y = n(s) * (1 + scale[seg]) + shift[seg], or n(s) * weight + bias; n: layer norm
+ * (s - mean) / sqrt(var + eps), or RMS s / sqrt(mean(s^2) + eps).
+ * s = x; with h it is the residual sum in front of the norm, s = x + gate[seg] * h (gate absent: 1). */
 struct vfm_norm {
 	enum vfm_norm_kind kind;
 	float eps;
@@ -103,20 +104,30 @@ struct vfm_norm {
 	struct vfm_tensor y;            /* [T,D] f32 or bf16 */
 	struct vfm_tensor weight, bias; /* optional [D] f32 */
 	struct vfm_tensor shift, scale; /* optional (both or none) [S,D], f32 or bf16, rows may be strided */
-	const struct vfm_seqs *seqs;    /* with shift */
+	struct vfm_tensor h;            /* optional [T,D] f32 or bf16 */
+	struct vfm_tensor gate;         /* optional, with h: [S,D] f32 or bf16, rows may be strided */
+	struct vfm_tensor sum;          /* with h: [T,D], dtype of x: s, rounded; may be x */
+	const struct vfm_seqs *seqs;    /* with shift or gate */
 	struct vfm_tensor mean, rstd;   /* optional [T] f32 outputs (no mean for RMS) */
 };
+/* dx is the gradient of s; with dh also dh = gate[seg] * dx, dgate[s] = sum over the tokens of s of h * dx, and
+ * dh_sum += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it
+ * is rounded. */
 struct vfm_norm_bwd {
 	enum vfm_norm_kind kind;
-	struct vfm_tensor x, dy;          /* [T,D] */
+	struct vfm_tensor x, dy;          /* [T,D]; x is s */
 	struct vfm_tensor weight;         /* as in the forward */
 	struct vfm_tensor scale;          /* as in the forward */
-	const struct vfm_seqs *seqs;      /* with scale */
+	struct vfm_tensor h, gate;        /* as in the forward; only with dgate, and dgate only with them */
+	const struct vfm_seqs *seqs;      /* with scale or gate */
 	struct vfm_tensor mean, rstd;     /* [T] f32, from the forward */
 	struct vfm_tensor dx;             /* [T,D] f32 or bf16 */
-	bool dx_accumulate;               /* dx += */
+	bool dx_accumulate;               /* dx +=: it holds the gradient of the other readers of s */
 	struct vfm_tensor dweight, dbias; /* optional [D] f32 += */
 	struct vfm_tensor dshift, dscale; /* optional [S,D] f32, rows may be strided, = */
+	struct vfm_tensor dh;             /* optional [T,D] f32 or bf16, dtype of h if that is there, = */
+	struct vfm_tensor dgate;          /* [S,D] f32, rows may be strided, = */
+	struct vfm_tensor dh_sum;         /* optional, with dh: [D] f32 += */
 };
 
 /* y = x + gate[seg] * h (gate absent: 1).  y may be x. */
@@ -126,13 +137,14 @@ struct vfm_gate {
 	struct vfm_tensor gate;      /* optional [S,D] f32 or bf16, rows may be strided */
 	const struct vfm_seqs *seqs; /* with gate */
 };
-/* dh = gate[seg] * dy; dgate[s] = sum over the tokens of s of h * dy; dx is dy itself. */
+/* dh = gate[seg] * dy; dgate[s] = sum over the tokens of s of h * dy; dh_sum += sum over T of dh; dx is dy itself. */
 struct vfm_gate_bwd {
 	struct vfm_tensor dy, h; /* [T,D] */
 	struct vfm_tensor gate;
 	const struct vfm_seqs *seqs;
-	struct vfm_tensor dh;    /* [T,D], dtype of h, = */
-	struct vfm_tensor dgate; /* [S,D] f32, rows may be strided, = */
+	struct vfm_tensor dh;     /* [T,D], dtype of h, = */
+	struct vfm_tensor dgate;  /* [S,D] f32, rows may be strided, = */
+	struct vfm_tensor dh_sum; /* optional [D] f32 += */
 };
 
 /* y = x + row, added to each row of x.  y may be x. */

@@ -87,11 +87,13 @@ static bool is_wide(const struct vfm_tensor *t)
 static int count_norm_bwd(const struct vfm_norm_bwd *a)
 {
 	bool mod = vfm_has(&a->scale), rows = a->x.shape[0] > 0;
-	bool sums = mod ? vfm_has(&a->dscale) || vfm_has(&a->dshift) : vfm_has(&a->dweight) || vfm_has(&a->dbias);
+	bool by_sample = vfm_has(&a->dscale) || vfm_has(&a->dshift) || vfm_has(&a->dgate);
+	bool sums = by_sample || vfm_has(&a->dweight) || vfm_has(&a->dbias) || vfm_has(&a->dh_sum);
 	bool wide = is_wide(&a->x) && is_wide(&a->dy) && is_wide(&a->dx) && is_wide(mod ? &a->scale : &a->weight) &&
-		a->x.shape[1] <= 6144 && !(a->dx_accumulate && a->dx.dtype != a->x.dtype);
+		is_wide(&a->h) && is_wide(&a->gate) && is_wide(&a->dh) && a->x.shape[1] <= 6144 &&
+		!(a->dx_accumulate && a->dx.dtype != a->x.dtype) && !(vfm_has(&a->h) && a->h.dtype != a->dy.dtype);
 
-	return (rows ? wide || !sums ? 1 : 2 : 0) + (sums && (rows || mod) ? 1 : 0);
+	return (rows ? wide || !sums ? 1 : 2 : 0) + (sums && (rows || by_sample) ? 1 : 0);
 }
 
 static int count_qk_bwd(const struct vfm_qk_norm_rope_bwd *a)

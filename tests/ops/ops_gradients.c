@@ -22,9 +22,9 @@ static double dot_product(const double *a, const double *b, int64_t n)
 	return s;
 }
 
-/* Returns sum dy * y(in + step * v). */
-static double objective_at(
-	struct ref *f, const struct op_rule *rule, int in, const double *v, double step, const double *dy)
+/* Returns sum dy * y(in + step * v), with dsum also + sum dsum * s, where s is the residual sum in front of a norm. */
+static double objective_at(struct ref *f, const struct op_rule *rule, int in, const double *v, double step,
+	const double *dy, const double *dsum)
 {
 	const struct vfm_operand *o = vfm_op_infos[f->op].operands;
 	int64_t n = vfm_numel(vfm_operand_of((void *)f->args, &o[in])), ny = 0;
@@ -41,18 +41,28 @@ static double objective_at(
 		*y = 0; /* the op adds to the loss */
 	ref_run(f);
 	r = dy ? dot_product(dy, y, ny) : *y;
+	if (dsum)
+		r += dot_product(dsum, ref_at(f, offsetof(struct vfm_norm, sum)), ny);
 	for (int64_t i = 0; i < n; i++)
 		f->v[in][i] -= step * v[i];
 	return r;
 }
 
-/* Whether the op adds to this gradient. */
+/* Returns the gradient of the residual sum that a backward of a norm finds in dx; NULL: none, or no such sum. */
+static const double *residual_gradient(const struct vfm_case *c, const struct ref *before)
+{
+	if (c->op != VFM_OP_norm_bwd || !vfm_has(&c->args.norm_bwd.dh) || !c->args.norm_bwd.dx_accumulate)
+		return NULL;
+	return ref_at(before, offsetof(struct vfm_norm_bwd, dx));
+}
+
+/* Whether the op adds to this gradient something that is not a part of the objective. */
 static bool op_accumulates(struct vfm_case *c, const struct vfm_tensor *grad)
 {
 	const struct vfm_operand *o = vfm_op_infos[c->op].operands;
 
 	if (c->op == VFM_OP_norm_bwd && grad == &c->args.norm_bwd.dx)
-		return c->args.norm_bwd.dx_accumulate;
+		return c->args.norm_bwd.dx_accumulate && !vfm_has(&c->args.norm_bwd.dh);
 	while (vfm_operand_of(&c->args, o) != grad)
 		o++;
 	return o->role == VFM_INOUT;
@@ -63,7 +73,8 @@ static void check_gradient(
 {
 	const struct vfm_operand *of = vfm_op_infos[rule->fwd].operands;
 	struct vfm_tensor *grad = operand_at(&c->args, rule->grads[g].grad);
-	const double h = 1e-5, *dy = rule->dy == SIZE_MAX ? NULL : ref_at(before, rule->dy), *init;
+	const double h = 1e-5, *dy = rule->dy == SIZE_MAX ? NULL : ref_at(before, rule->dy), *init,
+		     *dsum = residual_gradient(c, before);
 	double *dx, *v, want, got, room;
 	union vfm_op_args args;
 	struct ref f;
@@ -84,7 +95,7 @@ static void check_gradient(
 		v[i] = (double)vfm_rng_normal(&rng, (uint64_t)i);
 		dx[i] -= op_accumulates(c, grad) ? init[i] : 0;
 	}
-	want = (objective_at(&f, rule, in, v, h, dy) - objective_at(&f, rule, in, v, -h, dy)) / (2 * h);
+	want = (objective_at(&f, rule, in, v, h, dy, dsum) - objective_at(&f, rule, in, v, -h, dy, dsum)) / (2 * h);
 	got = dot_product(v, dx, n);
 	room = 3e-5 * sqrt(dot_product(v, v, n) * dot_product(dx, dx, n)) + 1e-7;
 	if (!(fabs(want - got) <= room))

@@ -16,8 +16,9 @@ static const struct op_rule rules[] = {
 	{VFM_OP_norm_bwd, VFM_OP_norm, B(norm_bwd, dy), B(norm, y),
 		{{B(norm_bwd, dx), B(norm, x)}, {B(norm_bwd, dweight), B(norm, weight)},
 			{B(norm_bwd, dbias), B(norm, bias)}, {B(norm_bwd, dshift), B(norm, shift)},
-			{B(norm_bwd, dscale), B(norm, scale)}},
-		5, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2},
+			{B(norm_bwd, dscale), B(norm, scale)}, {B(norm_bwd, dh), B(norm, h)},
+			{B(norm_bwd, dgate), B(norm, gate)}},
+		7, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2},
 	{VFM_OP_gate_bwd, VFM_OP_gate, B(gate_bwd, dy), B(gate, y),
 		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0},
 	{VFM_OP_add_row_bwd, VFM_OP_add_row, B(add_row_bwd, dy), B(add_row, y),
@@ -72,6 +73,9 @@ void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 			.bias = a->dbias,
 			.shift = a->scale,
 			.scale = a->scale,
+			.h = a->dh,
+			.gate = a->gate,
+			.sum = vfm_has(&a->dh) ? a->x : a->dh,
 			.seqs = a->seqs,
 			.mean = a->rstd,
 			.rstd = a->rstd};
@@ -119,6 +123,20 @@ void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	}
 }
 
+/* The backward of a norm has the residual sum; its forward makes the sum of x and h. */
+static void remove_branch(const struct ref *bwd, struct ref *f)
+{
+	const struct vfm_norm *a = f->args;
+	const double *h = ref_at(f, offsetof(struct vfm_norm, h)), *s = ref_at(bwd, B(norm_bwd, x));
+	double *x = ref_at(f, offsetof(struct vfm_norm, x)), *sum = ref_at(f, offsetof(struct vfm_norm, sum));
+
+	if (!h)
+		return;
+	ref_run(f); /* sum = x + gate h */
+	for (int64_t i = 0; i < vfm_numel(&a->x); i++)
+		x[i] = s[i] - (sum[i] - x[i]);
+}
+
 void forward_operands(const struct op_rule *rule, const struct ref *bwd, union vfm_op_args *args, struct ref *f)
 {
 	const struct vfm_operand *o = vfm_op_infos[rule->fwd].operands, *ob = vfm_op_infos[rule->bwd].operands;
@@ -137,6 +155,8 @@ void forward_operands(const struct op_rule *rule, const struct ref *bwd, union v
 		for (int64_t k = 0; src && o[i].role == VFM_IN && k < vfm_numel(t); k++)
 			f->v[i][k] = src[k];
 	}
+	if (rule->fwd == VFM_OP_norm)
+		remove_branch(bwd, f);
 }
 
 void fill_saved_operands(struct vfm_case *c)

@@ -64,7 +64,7 @@ struct op_rule {
 	size_t dy, y; /* L = sum dy * y; dy SIZE_MAX: L = y */
 	struct {
 		size_t grad, in; /* grad = dL / d in; of bwd, of fwd */
-	} grads[5];
+	} grads[7];
 	int n_grads;
 	struct {
 		size_t bwd, fwd; /* inputs of the backward that the forward computes */

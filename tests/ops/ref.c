@@ -144,14 +144,31 @@ static void ref_amax_push(struct ref *r)
 	}
 }
 
+/* s = x + gate h, and its rounded copy. */
+static void ref_residual_sum(struct ref *r, double *s)
+{
+	const struct vfm_norm *a = r->args;
+	const double *x = V(norm, x), *h = V(norm, h), *g = V(norm, gate);
+	double *sum = V(norm, sum);
+	int64_t d = a->x.shape[1];
+
+	for (int64_t t = 0; t < a->x.shape[0]; t++)
+		for (int64_t i = t * d; i < (t + 1) * d; i++) {
+			s[i] = x[i] + (h ? (g ? g[sample_of(a->seqs, t) * d + i - t * d] : 1) * h[i] : 0);
+			if (sum)
+				sum[i] = s[i];
+		}
+}
+
 static void ref_norm(struct ref *r)
 {
 	const struct vfm_norm *a = r->args;
-	const double *x = V(norm, x), *w = V(norm, weight), *b = V(norm, bias), *sh = V(norm, shift),
-		     *sc = V(norm, scale);
+	const double *w = V(norm, weight), *b = V(norm, bias), *sh = V(norm, shift), *sc = V(norm, scale);
 	double *y = V(norm, y), *mean = V(norm, mean), *rstd = V(norm, rstd);
 	int64_t d = a->x.shape[1];
+	double *all = vfm_calloc((size_t)vfm_numel(&a->x) + 1, sizeof(*all)), *x = all;
 
+	ref_residual_sum(r, all);
 	for (int64_t t = 0; t < a->x.shape[0]; t++, x += d, y += d) {
 		int s = sc ? sample_of(a->seqs, t) : 0;
 		double m = 0, q = 0, k;
@@ -174,6 +191,25 @@ static void ref_norm(struct ref *r)
 		if (rstd)
 			rstd[t] = k;
 	}
+	free(all);
+}
+
+/* dh = gate dx of [rows,d], dgate and dh_sum; h, gate, dgate and dh_sum may be NULL. */
+static void ref_branch_bwd(const struct vfm_seqs *seqs, int64_t rows, int64_t d, const double *dx, const double *h,
+	const double *g, double *dh, double *dg, double *sum)
+{
+	if (dg)
+		memset(dg, 0, (size_t)(seqs->n * d) * sizeof(*dg));
+	for (int64_t t = 0; t < rows; t++)
+		for (int64_t i = 0; i < d; i++) {
+			int64_t k = g ? sample_of(seqs, t) * d + i : 0;
+
+			dh[t * d + i] = (g ? g[k] : 1) * dx[t * d + i];
+			if (dg)
+				dg[k] += h[t * d + i] * dx[t * d + i];
+			if (sum)
+				sum[i] += dh[t * d + i];
+		}
 }
 
 static void ref_norm_bwd(struct ref *r)
@@ -215,6 +251,9 @@ static void ref_norm_bwd(struct ref *r)
 			dx[i] = rstd[t] * (g - s1 - xh * s2) + (a->dx_accumulate ? dx[i] : 0);
 		}
 	}
+	if (vfm_has(&a->dh))
+		ref_branch_bwd(a->seqs, a->x.shape[0], d, V(norm_bwd, dx), V(norm_bwd, h), V(norm_bwd, gate),
+			V(norm_bwd, dh), V(norm_bwd, dgate), V(norm_bwd, dh_sum));
 }
 
 static void ref_gate(struct ref *r)
@@ -232,18 +271,9 @@ static void ref_gate(struct ref *r)
 static void ref_gate_bwd(struct ref *r)
 {
 	const struct vfm_gate_bwd *a = r->args;
-	const double *dy = V(gate_bwd, dy), *h = V(gate_bwd, h), *g = V(gate_bwd, gate);
-	double *dh = V(gate_bwd, dh), *dg = V(gate_bwd, dgate);
-	int64_t d = a->dy.shape[1];
 
-	memset(dg, 0, (size_t)(a->gate.shape[0] * d) * sizeof(*dg));
-	for (int64_t t = 0; t < a->dy.shape[0]; t++)
-		for (int64_t i = 0; i < d; i++) {
-			int64_t k = sample_of(a->seqs, t) * d + i;
-
-			dh[t * d + i] = g[k] * dy[t * d + i];
-			dg[k] += h[t * d + i] * dy[t * d + i];
-		}
+	ref_branch_bwd(a->seqs, a->dy.shape[0], a->dy.shape[1], V(gate_bwd, dy), V(gate_bwd, h), V(gate_bwd, gate),
+		V(gate_bwd, dh), V(gate_bwd, dgate), V(gate_bwd, dh_sum));
 }
 
 static void ref_add_row(struct ref *r)

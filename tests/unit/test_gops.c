@@ -14,7 +14,7 @@
 
 /* ---- the harness ---- */
 
-enum { LEAVES = 4 };
+enum { LEAVES = 6 };
 
 struct leaf {
 	struct vfm_tensor like; /* f32 */
@@ -30,6 +30,7 @@ struct probe {
 	float *r; /* L = sum r y */
 	int64_t n_y;
 	double mean; /* of the leaves' values */
+	unsigned flags;
 };
 
 static void fill(float *v, int64_t n, uint64_t seed, double mean)
@@ -166,7 +167,8 @@ static struct vfm_tensor ints(int32_t *v, int64_t n)
 static struct vfm_var *f_norm(struct probe *p, struct vfm_var **x)
 {
 	(void)p;
-	return vfm_g_norm(t, vfm_g_add(t, x[0], x[0]), VFM_NORM_LAYER, 1e-6f, x[1], x[2], VFM_F32);
+	return vfm_g_norm(t, vfm_g_add(t, x[0], x[0]),
+		&(struct vfm_norm_args){.eps = 1e-6f, .weight = x[1], .bias = x[2], .out = VFM_F32});
 }
 
 static struct vfm_var *f_qk(struct probe *p, struct vfm_var **x)
@@ -417,8 +419,12 @@ static struct vfm_var *f_no_rows(struct probe *p, struct vfm_var **x)
 	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU), *h, *o;
 
 	(void)p;
-	h = vfm_g_norm_mod(t, x[0], VFM_NORM_LAYER, 1e-6f, vfm_view_cols(t, mod, 0, 16), vfm_view_cols(t, mod, 1, 16),
-		&no_tokens, VFM_F32);
+	h = vfm_g_norm(t, x[0],
+		&(struct vfm_norm_args){.eps = 1e-6f,
+			.shift = vfm_view_cols(t, mod, 0, 16),
+			.scale = vfm_view_cols(t, mod, 1, 16),
+			.seqs = &no_tokens,
+			.out = VFM_F32});
 	h = vfm_g_linear(t, h, &(struct vfm_linear_args){.w = x[2], .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
 	o = vfm_g_attn(t, vfm_g_qk_norm_rope(t, vfm_view_heads(t, h, 0, 2, 8), x[3], (struct vfm_tensor){0}, 1e-6f),
 		vfm_view_heads(t, h, 1, 2, 8), vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
@@ -502,8 +508,13 @@ static struct vfm_var *f_rms_mod(struct probe *p, struct vfm_var **x)
 	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU);
 
 	(void)p;
-	return vfm_g_norm_mod(t, vfm_g_add(t, x[0], x[0]), VFM_NORM_RMS, 1e-6f, vfm_view_cols(t, mod, 0, 12),
-		vfm_view_cols(t, mod, 1, 12), &samples, VFM_F32);
+	return vfm_g_norm(t, vfm_g_add(t, x[0], x[0]),
+		&(struct vfm_norm_args){.kind = VFM_NORM_RMS,
+			.eps = 1e-6f,
+			.shift = vfm_view_cols(t, mod, 0, 12),
+			.scale = vfm_view_cols(t, mod, 1, 12),
+			.seqs = &samples,
+			.out = VFM_F32});
 }
 
 static void test_rms_modulation(void **state)
@@ -515,6 +526,65 @@ static void test_rms_modulation(void **state)
 	check_probe(&mod, 3);
 }
 
+/* ---- residual sums with norms ---- */
+
+enum { SEPARATE = 1, UNREAD_SUM = 2, READ_TWICE = 4 }; /* struct probe.flags */
+
+/* x + gate h and its norm, as one op or as two. */
+static struct vfm_var *add_norm(struct probe *p, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate,
+	const struct vfm_norm_args *args, struct vfm_var **sum)
+{
+	if (!(p->flags & SEPARATE))
+		return vfm_g_add_norm(t, x, h, gate, args, sum);
+	*sum = vfm_g_gate(t, x, h, gate, args->seqs);
+	return vfm_g_norm(t, *sum, args);
+}
+
+/* Two branches: the first with a gate in front of a modulated norm, the second without in front of an affine one.
+ * x: residual stream, modulation, weight, bias, weight and bias of the norm. */
+static struct vfm_var *f_add_norm(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *mod = vfm_g_act(t, x[1], VFM_ACT_SILU), *h, *y, *sum;
+
+	h = vfm_g_linear(t, x[0], &(struct vfm_linear_args){.w = x[2], .b = x[3], .out = VFM_F32});
+	y = add_norm(p, vfm_g_act(t, x[0], VFM_ACT_SILU), h, vfm_view_cols(t, mod, 2, 12),
+		&(struct vfm_norm_args){.eps = 1e-6f,
+			.shift = vfm_view_cols(t, mod, 0, 12),
+			.scale = vfm_view_cols(t, mod, 1, 12),
+			.seqs = &samples,
+			.out = VFM_F32},
+		&sum);
+	h = p->flags & READ_TWICE ? vfm_g_add(t, y, h)
+				  : vfm_g_linear(t, y, &(struct vfm_linear_args){.w = x[2], .b = x[3], .out = VFM_F32});
+	y = add_norm(p, sum, h, NULL,
+		&(struct vfm_norm_args){
+			.kind = VFM_NORM_RMS, .eps = 1e-6f, .weight = x[4], .bias = x[5], .out = VFM_F32},
+		&sum);
+	return p->flags & UNREAD_SUM ? y : vfm_g_add(t, y, sum);
+}
+
+#define ADD_NORM_PROBE(how)                                                                                            \
+	{                                                                                                              \
+		.name = "residual sum with norm, variant " #how, .f = f_add_norm, .n = 6, .flags = (how), .leaf = {    \
+			{like(9, 12)},                                                                                 \
+			{like(2, 36)},                                                                                 \
+			{like(12, 12)},                                                                                \
+			{like(12, -1)},                                                                                \
+			{like(12, -1)},                                                                                \
+			{like(12, -1)}                                                                                 \
+		}                                                                                                      \
+	}
+
+static void test_add_norm(void **state)
+{
+	struct probe p[] = {ADD_NORM_PROBE(0), ADD_NORM_PROBE(SEPARATE), ADD_NORM_PROBE(UNREAD_SUM),
+		ADD_NORM_PROBE(READ_TWICE), ADD_NORM_PROBE(READ_TWICE | SEPARATE)};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(p) / sizeof(p[0]); i++)
+		check_probe(&p[i], 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -523,6 +593,7 @@ int main(void)
 		cmocka_unit_test(test_take_bf16),
 		cmocka_unit_test(test_swiglu_embed),
 		cmocka_unit_test(test_rms_modulation),
+		cmocka_unit_test(test_add_norm),
 		cmocka_unit_test(test_moe),
 		cmocka_unit_test(test_no_rows),
 		cmocka_unit_test(test_balance),

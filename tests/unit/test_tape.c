@@ -134,7 +134,7 @@ static void test_sticky_errors(void **state)
 	/* After a failure all ops are no-ops, and the first message is kept. */
 	y = vfm_g_add(t, vfm_view_cols(t, bad, 1, 99), x);
 	y = vfm_g_linear(t, y, &(struct vfm_linear_args){.w = x, .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
-	y = vfm_g_norm(t, y, VFM_NORM_RMS, 1e-6f, NULL, NULL, VFM_BF16);
+	y = vfm_g_norm(t, y, &(struct vfm_norm_args){.kind = VFM_NORM_RMS, .eps = 1e-6f, .out = VFM_BF16});
 	assert_non_null(y);
 	assert_int_equal(vfm_tape_status(t, &second), first.code);
 	assert_string_equal(first.msg, second.msg);
@@ -241,8 +241,12 @@ static struct vfm_var *block_forward(struct vfm_tape *tape, void *p)
 	struct block_ctx *k = p;
 	struct vfm_var *x = k->x, *h;
 
-	h = vfm_g_norm_mod(tape, x, VFM_NORM_LAYER, 1e-6f, vfm_view_cols(tape, k->mod, 0, D),
-		vfm_view_cols(tape, k->mod, 1, D), &k->n->seqs, VFM_F32);
+	h = vfm_g_norm(tape, x,
+		&(struct vfm_norm_args){.eps = 1e-6f,
+			.shift = vfm_view_cols(tape, k->mod, 0, D),
+			.scale = vfm_view_cols(tape, k->mod, 1, D),
+			.seqs = &k->n->seqs,
+			.out = VFM_F32});
 	h = vfm_self_attn(tape, &k->b->attn, h, &k->n->layout, (struct vfm_tensor){0});
 	x = vfm_g_gate(tape, x, h, vfm_view_cols(tape, k->mod, 2, D), &k->n->seqs);
 	h = vfm_linear(
