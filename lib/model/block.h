@@ -31,9 +31,14 @@ VFM_ARCH_LIST(X)
 struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
 
 /* The residual stream within a block: h, and a branch that the op of the next norm adds to it.  Sum and norm as one op
- * read and write the stream once less.  A block ends with the value of its stream: the next block is another region and
- * another unit of parameters.  A branch that is pending between blocks would save 2 of the 46 passes over [T,D] that a
- * block makes in bf16, and recompute would save the branch besides the stream. */
+ * read the stream once less; so does their backward.
+ *
+ * A block ends with the value of its stream.  A branch that is pending between blocks would save 2 of the 46 passes
+ * over [T,D] that a block makes in bf16 (tests/unit/test_traffic.c).  In return a recomputed block would save the
+ * branch besides the stream, and compute gradients of parameters of another unit.
+ *
+ * A GEMM that adds its product to the stream would save 1 pass of a branch without gate in bf16, and none in f32.  With
+ * tp it cannot, because the sum over ranks follows the product. */
 struct vfm_residual {
 	struct vfm_var *h;           /* [T,D] f32 or bf16 */
 	struct vfm_var *branch;      /* [T,D]; NULL: none is pending */
