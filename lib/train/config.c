@@ -15,6 +15,8 @@ static const char *const recompute_names[] = {
 	"none", "selective", "full", "light", "outputs", "auto", NULL}; /* in the order of enum vfm_recompute */
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 static const int dtype_values[] = {VFM_F32, VFM_BF16};
+static const char *const residual_names[] = {"auto", "fp32", "bf16", NULL};
+static const int residual_values[] = {VFM_RESIDUAL_AUTO, VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
@@ -63,8 +65,8 @@ static const struct vfm_key train_keys[] = {
 		"moving average of the weights; 0: none"},
 	{"train.dtype", VFM_KEY_ENUM, OFF(train.dtype), 0, 0, dtype_names, dtype_values,
 		"dtype of matrices and activations; masters are fp32"},
-	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, dtype_names, dtype_values,
-		"dtype of the residual stream and its gradient"},
+	{"train.residual", VFM_KEY_ENUM, OFF(train.residual), 0, 0, residual_names, residual_values,
+		"dtype of the residual stream and its gradient; auto: that of train.dtype"},
 	{"train.fp8", VFM_KEY_ENUM, OFF(train.fp8), 0, 0, fp8_names, NULL,
 		"fp8 products in the linear layers of blocks: none, or how tensors are scaled"},
 	{"train.fp8_history", VFM_KEY_INT, OFF(train.fp8_history), 1, 4096, NULL, NULL,
@@ -154,6 +156,7 @@ void vfm_config_defaults(struct vfm_config *c)
 		.ema_decay = 0.9999,
 		.dtype = VFM_F32,
 		.recompute = VFM_RECOMPUTE_AUTO,
+		.residual = VFM_RESIDUAL_AUTO,
 		.fp8_history = 16};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
@@ -317,6 +320,7 @@ int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err
 
 int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err)
 {
+	c->train.residual = VFM_F32; /* of checkpoints that were written before this key existed */
 	return set_object(c, obj, true, err);
 }
 
@@ -362,6 +366,8 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.master: split needs train.dtype=bf16");
+	if (c->train.residual == VFM_RESIDUAL_AUTO)
+		c->train.residual = c->train.dtype;
 	if (c->train.residual == VFM_BF16 && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.residual: bf16 needs train.dtype=bf16");
 	if (c->train.moments == VFM_BF16 && c->train.beta1 > 0.99)

@@ -14,6 +14,7 @@ enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_
 
 enum vfm_fp8_kind { VFM_FP8_NONE, VFM_FP8_CURRENT, VFM_FP8_DELAYED };
 enum vfm_master_kind { VFM_MASTER_F32, VFM_MASTER_SPLIT };
+enum { VFM_RESIDUAL_AUTO = -1 }; /* vfm_config_check replaces it by train.dtype */
 enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
 
 struct vfm_train_config {
@@ -29,7 +30,7 @@ struct vfm_train_config {
 	int64_t fp8_history;      /* amax history length of delayed scaling, in steps */
 	int master;               /* enum vfm_master_kind */
 	int moments;              /* enum vfm_dtype of AdamW's first moments: f32 or bf16 */
-	int residual;             /* enum vfm_dtype of the residual stream: f32 or bf16 */
+	int residual;             /* enum vfm_dtype of the residual stream: f32 or bf16; or VFM_RESIDUAL_AUTO */
 	int recompute;            /* enum vfm_recompute */
 	int64_t recompute_blocks; /* blocks that recompute, evenly spaced; 0: all */
 	double memory_gib;        /* of the device that recompute=auto may fill; 0: most of its capacity */

@@ -121,12 +121,10 @@ static void add_activations(struct list *l, const struct share *s)
 		add_hint(l, is / 2, "train.offload=%s", t->offload & VFM_OFFLOAD_OPTIMIZER ? "both" : "activations");
 	other = *t;
 	other.dtype = other.residual = VFM_BF16;
-	if (t->dtype != VFM_BF16) {
-		other.residual = t->residual;
+	if (t->dtype != VFM_BF16)
 		add_hint(l, is - activation_bytes(s, &other, s->remade) - 2 * s->matrices, "train.dtype=bf16");
-	} else if (t->residual != VFM_BF16) {
+	else if (t->residual != VFM_BF16)
 		add_hint(l, is - activation_bytes(s, &other, s->remade), "train.residual=bf16");
-	}
 	add_hint(l, is / 2, "packs of half as many tokens");
 }
 

@@ -8,8 +8,8 @@ cat >tiny.json <<'END2'
 {"model": {"layers": 4, "hidden": 32, "heads": 2, "channels": 4, "text_dim": 8},
  "train": {"lr": 0.003, "warmup_steps": 5, "schedule": "constant", "ema_decay": 0, "dtype": "bf16"}}
 END2
-train=(vfm-train -q -c tiny.json --data plan.jsonl)
-half=("${train[@]}" --set train.residual=bf16)
+half=(vfm-train -q -c tiny.json --data plan.jsonl) # the default: the type of train.dtype
+train=("${half[@]}" --set train.residual=fp32)
 
 run "${train[@]}" -o whole
 rc_is 0 "a run with the residual stream in fp32"
@@ -70,12 +70,14 @@ run "${half[@]}" -o lean --steps 6 --set train.master=split --set train.moments=
 run "${s[@]}" fp32 --ckpt lean -o lean.npy
 rc_is 0 "split masters and fp8 do not stand in the way of a sample in fp32"
 
+run vfm-train -q -c tiny.json --set train.dtype=fp32 --print-config
+is "$(jq -r .train.residual <<<"$out")" fp32 "with train.dtype=fp32 it is in fp32"
 run "${train[@]}" -o nowhere --set train.residual=bf16 --set train.dtype=fp32
 rc_is 2 "bf16 there needs bf16 elsewhere"
 like "$err" "train.residual: bf16 needs train.dtype=bf16" "and says so"
 run "${train[@]}" -o nowhere --set train.residual=fp16
 rc_is 2 "fp16 is none"
-like "$err" "train.residual: expected one of fp32, bf16" "and says what there is"
+like "$err" "train.residual: expected one of auto, fp32, bf16" "and says what there is"
 run vfm-bench step --model dit-s --layers 1 --set train.residual=bf16
 rc_is 2 "vfm-bench step: it is the same key"
 like "$err" "train.residual: bf16 needs train.dtype=bf16" "and the same words"

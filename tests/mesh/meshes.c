@@ -300,7 +300,7 @@ static double bf16_tol_of(const struct row *r)
 {
 	if (has_key(r, "train.fp8=delayed") || has_key(r, "train.fp8=current"))
 		return fp8_tol;
-	return has_key(r, "train.residual=bf16") ? residual_tol : bf16_tol;
+	return has_key(r, "train.residual=fp32") ? bf16_tol : residual_tol;
 }
 
 /* bf16 rounds every value to 1/256.  Single elements therefore vary, and the norm of a gradient is compared instead.
@@ -397,7 +397,7 @@ enum { N_SORTS = 5 };
 static const struct ref *ref_of(struct cache *c, const struct list *l, const struct row *r)
 {
 	static const char *const sorts[] = {
-		"dtype=bf16", "train.residual=bf16", "train.fp8=current", "train.fp8=delayed", "train.fp8_history=2"};
+		"dtype=bf16", "train.residual=fp32", "train.fp8=current", "train.fp8=delayed", "train.fp8_history=2"};
 	int sort = 0;
 
 	for (int i = 0; i < N_SORTS; i++)
