@@ -200,6 +200,7 @@ $(B)/tests/unit/test_plugin: $(FAKES:%=$(B)/tests/plugin/libvfm_%.so)
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)
 OPS_PARTS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/ops/ops_*.c))
 $(B)/tests/ops/test_ops: $(OPS_PARTS)
+$(B)/tests/ops/test_launches: $(B)/lib/cuda/attn_pack.o
 
 # Attention through cuDNN: its graphs computed on the host, and its plans built for devices that are not there.
 CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/cudnn_plans))

@@ -204,8 +204,10 @@ static int op_add_row_bwd(struct vfm_stream *s, const struct vfm_add_row_bwd *a,
 static int op_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *a, struct vfm_err *err)
 {
 	struct job j = {.args = a, .d = a->x.shape[2]};
+	struct vfm_qk_norm_rope second = vfm_qk_second(a);
 
-	return run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, qk_norm_rope_range, err);
+	TRY(run_rows(s, &j, NULL, a->x.shape[0], ROW_GRAIN, qk_norm_rope_range, err));
+	return vfm_has(&second.x) ? op_qk_norm_rope(s, &second, err) : 0;
 }
 
 static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
@@ -213,9 +215,11 @@ static int op_qk_norm_rope_bwd(struct vfm_stream *s, const struct vfm_qk_norm_ro
 	int64_t d = a->dy.shape[2];
 	struct job j = {.args = a, .d = d, .part_len = d};
 
+	struct vfm_qk_norm_rope_bwd second = vfm_qk_second_bwd(a);
+
 	TRY(run_rows(s, &j, NULL, a->dy.shape[0], ROW_GRAIN, qk_norm_rope_bwd_range, err));
 	fold_chunks(&j, 0, d, &a->dweight, true);
-	return 0;
+	return vfm_has(&second.dy) ? op_qk_norm_rope_bwd(s, &second, err) : 0;
 }
 
 static int op_diffuse(struct vfm_stream *s, const struct vfm_diffuse *a, struct vfm_err *err)

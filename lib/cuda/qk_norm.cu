@@ -2,6 +2,8 @@
  *
  * A head is spread over a power of two of lanes, a 16-byte vector each; a warp processes several heads of one token.
  * Other head dims use plain loops with a warp for each head.
+ *
+ * A launch processes one tensor or two (q and k): the first blocks belong to the first.
  */
 #include "cuda/colsum.h"
 
@@ -25,6 +27,20 @@ struct qk_args {
 	bool x_bf, y_bf, dy_bf;
 };
 
+/* One tensor or two. */
+struct qk_pair {
+	struct qk_args a[2];
+	int64_t blocks; /* of the first */
+};
+
+__device__ static inline struct qk_args args_of_block(const struct qk_pair &p, int64_t *block)
+{
+	bool second = (int64_t)blockIdx.x >= p.blocks;
+
+	*block = (int64_t)blockIdx.x - (second ? p.blocks : 0);
+	return second ? p.a[1] : p.a[0];
+}
+
 __device__ static inline float sum_lanes(float x, int lanes)
 {
 	for (int d = lanes / 2; d > 0; d /= 2)
@@ -47,9 +63,11 @@ template <int N> __device__ static inline void rotate(vec<N> *v, const vec<N> &c
 /* ---- forward ---- */
 
 /* A group of lanes processes U heads: first, first + step, … of token t. */
-template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_vec(const struct qk_args a)
+template <class X, int U> __global__ static void __launch_bounds__(THREADS) qk_vec(const struct qk_pair p)
 {
-	int64_t work = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, t = work / a.groups;
+	int64_t block;
+	const struct qk_args a = args_of_block(p, &block);
+	int64_t work = block * WARPS + threadIdx.x / 32, t = work / a.groups;
 	int lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8,
 	    first = (int)(work % a.groups) * U * step + lane / a.lanes;
 	bool in = t < a.q.total && c < a.d;
@@ -154,32 +172,59 @@ static bool heads_vectorized(const struct vfm_tensor *t)
 	return !vfm_has(t) || vec_ok(t, 8);
 }
 
-template <class X> static void launch_qk(struct vfm_stream *s, struct qk_args &a)
+template <class X> static void launch_qk(struct vfm_stream *s, struct qk_pair *p, int n)
 {
-	bool many = a.heads > 2 * (32 / a.lanes);
+	bool many = false;
+	int64_t blocks[2] = {0, 0};
 
-	a.groups = warps_a_token(a, many ? 4 : 2);
+	for (int i = 0; i < n; i++)
+		many = many || p->a[i].heads > 2 * (32 / p->a[i].lanes);
+	for (int i = 0; i < n; i++) {
+		p->a[i].groups = warps_a_token(p->a[i], many ? 4 : 2);
+		blocks[i] = ceil_div(p->a[i].q.total * p->a[i].groups, WARPS);
+	}
+	p->blocks = blocks[0];
 	if (many)
-		VFM_LAUNCH(s, (qk_vec<X, 4>), ceil_div(a.q.total * a.groups, WARPS), THREADS, 0, a);
+		VFM_LAUNCH(s, (qk_vec<X, 4>), blocks[0] + blocks[1], THREADS, 0, *p);
 	else
-		VFM_LAUNCH(s, (qk_vec<X, 2>), ceil_div(a.q.total * a.groups, WARPS), THREADS, 0, a);
+		VFM_LAUNCH(s, (qk_vec<X, 2>), blocks[0] + blocks[1], THREADS, 0, *p);
 }
 
-extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *b, struct vfm_err *err)
+static struct qk_args forward_args(const struct vfm_qk_norm_rope *b)
 {
 	const struct vfm_tensor *x = &b->x, *y = &b->y;
-	struct qk_args a = {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope),
-		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
+
+	return {x->data, y->data, nullptr, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data,
+		nullptr, {x->stride[0], x->stride[1]}, {y->stride[0], y->stride[1]}, {0, 0},
 		tile_samples(nullptr, x->shape[0], 4), b->eps, (int)x->shape[1], (int)x->shape[2],
 		head_lanes((int)x->shape[2]), 0, is_bf(x), is_bf(y), false};
+}
 
-	if (!vfm_numel(x))
-		return 0;
-	if (heads_vectorized(x) && heads_vectorized(y) && heads_vectorized(&b->weight) && heads_vectorized(&b->rope) &&
-		a.d <= 256)
-		VFM_ACT_TYPE(x->dtype, X, launch_qk<X>(s, a));
-	else
-		VFM_LAUNCH(s, (qk_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
+static bool forward_vectorized(const struct vfm_qk_norm_rope *b)
+{
+	return heads_vectorized(&b->x) && heads_vectorized(&b->y) && heads_vectorized(&b->weight) &&
+		heads_vectorized(&b->rope) && b->x.shape[2] <= 256;
+}
+
+/* Tensors that no vector fits have a launch each. */
+extern "C" int vfm_cuda_qk_norm_rope(struct vfm_stream *s, const struct vfm_qk_norm_rope *b, struct vfm_err *err)
+{
+	const struct vfm_qk_norm_rope of[2] = {*b, vfm_qk_second(b)};
+	struct qk_pair p = {};
+	int n = 0;
+
+	for (int i = 0; i < 2; i++) {
+		if (!vfm_has(&of[i].x) || !vfm_numel(&of[i].x))
+			continue;
+		struct qk_args a = forward_args(&of[i]);
+
+		if (forward_vectorized(&of[i]))
+			p.a[n++] = a;
+		else
+			VFM_LAUNCH(s, (qk_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
+	}
+	if (n)
+		VFM_ACT_TYPE(b->x.dtype, X, launch_qk<X>(s, &p, n));
 	return vfm_cuda_launched(s, "qk_norm_rope", err);
 }
 
@@ -212,9 +257,11 @@ __device__ static inline void qk_flush(const struct qk_args &a, int64_t tile, in
 /* A block processes a tile of tokens; its warps share the work that the forward gives to one. */
 template <class X, class DY, int U>
 __global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(DY) == 4 ? 3 : 2)
-	qk_bwd_vec(const struct qk_args a)
+	qk_bwd_vec(const struct qk_pair p)
 {
-	int tile = (int)blockIdx.x, lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8;
+	int64_t block;
+	const struct qk_args a = args_of_block(p, &block);
+	int tile = (int)block, lane = threadIdx.x % 32, step = 32 / a.lanes, c = lane % a.lanes * 8;
 	int64_t from = (int64_t)tile * a.q.per, end = min(from + a.q.per, a.q.total);
 	int todo = (int)(end - from) * a.groups;
 	vec<8> w, sum = {};
@@ -329,39 +376,117 @@ __global__ static void __launch_bounds__(THREADS) qk_bwd_cols(const struct qk_ar
 	a.part[tile * a.d + i] = sum;
 }
 
-template <class X, class DY> static void launch_qk_bwd(struct vfm_stream *s, struct qk_args &a)
+/* Sums of the weight's gradient: parts of each tensor, in their order. */
+struct qk_fold {
+	const float *part[2];
+	float *out[2];
+	int64_t rows[2];
+	int d;
+};
+
+/* Block (32, 32): 32 columns of a tensor's parts, their rows divided among 32; grid: column blocks of each tensor. */
+__global__ static void qk_fold_parts(const struct qk_fold f)
 {
-	a.groups = warps_a_token(a, 2);
-	VFM_LAUNCH(s, (qk_bwd_vec<X, DY, 2>), count_token_tiles(a.q), THREADS, 0, a);
+	__shared__ float sums[32][32];
+	int blocks = (f.d + 31) / 32, c = (int)blockIdx.x % blocks * 32 + threadIdx.x;
+	bool second = (int)blockIdx.x >= blocks;
+	const float *part = second ? f.part[1] : f.part[0];
+	int64_t rows = second ? f.rows[1] : f.rows[0];
+	float *out = second ? f.out[1] : f.out[0], sum = 0;
+
+	if (c < f.d) {
+#pragma unroll 4
+		for (int64_t k = threadIdx.y; k < rows; k += 32)
+			sum += part[k * f.d + c];
+	}
+	sums[threadIdx.y][threadIdx.x] = sum;
+	__syncthreads();
+	if (threadIdx.y || c >= f.d)
+		return;
+	for (int k = 1; k < 32; k++)
+		sum += sums[k][threadIdx.x];
+	out[c] += sum;
+}
+
+template <class X, class DY> static void launch_qk_bwd(struct vfm_stream *s, struct qk_pair *p, int n)
+{
+	int64_t blocks[2] = {0, 0};
+
+	for (int i = 0; i < n; i++) {
+		p->a[i].groups = warps_a_token(p->a[i], 2);
+		blocks[i] = count_token_tiles(p->a[i].q);
+	}
+	p->blocks = blocks[0];
+	VFM_LAUNCH(s, (qk_bwd_vec<X, DY, 2>), blocks[0] + blocks[1], THREADS, 0, *p);
+}
+
+/* Without a weight x is not read. */
+static const struct vfm_tensor *input_of(const struct vfm_qk_norm_rope_bwd *b)
+{
+	return vfm_has(&b->weight) ? &b->x : &b->dy;
+}
+
+static struct qk_args backward_args(const struct vfm_qk_norm_rope_bwd *b)
+{
+	const struct vfm_tensor *x = input_of(b), *dx = &b->dx, *dy = &b->dy;
+
+	return {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope), (float *)b->rstd.data,
+		nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]}, {dy->stride[0], dy->stride[1]},
+		tile_samples(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1], (int)dy->shape[2],
+		head_lanes((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
+}
+
+static bool backward_vectorized(const struct vfm_qk_norm_rope_bwd *b)
+{
+	return heads_vectorized(input_of(b)) && heads_vectorized(&b->dx) && heads_vectorized(&b->dy) &&
+		heads_vectorized(&b->weight) && heads_vectorized(&b->rope) && b->dy.shape[2] <= 256;
+}
+
+static int64_t parts_of(const struct vfm_qk_norm_rope_bwd *b, const struct qk_args &a)
+{
+	return vfm_has(&b->dweight) ? count_token_tiles(a.q) : 0;
 }
 
 extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	struct vfm_stream *s, const struct vfm_qk_norm_rope_bwd *b, struct vfm_err *err)
 {
-	/* without weight, x is not read */
-	const struct vfm_tensor *x = vfm_has(&b->weight) ? &b->x : &b->dy, *dx = &b->dx, *dy = &b->dy;
-	struct qk_args a = {x->data, dx->data, dy->data, f32_or_null(&b->weight), f32_or_null(&b->rope),
-		(float *)b->rstd.data, nullptr, {x->stride[0], x->stride[1]}, {dx->stride[0], dx->stride[1]},
-		{dy->stride[0], dy->stride[1]}, tile_samples(nullptr, dy->shape[0], 4), 0, (int)dy->shape[1],
-		(int)dy->shape[2], head_lanes((int)dy->shape[2]), 0, is_bf(x), is_bf(dx), is_bf(dy)};
-	struct fold_args f = {a.q, nullptr, a.d, a.d, {(float *)b->dweight.data, nullptr}, {0, 0}, true};
+	const struct vfm_qk_norm_rope_bwd of[2] = {*b, vfm_qk_second_bwd(b)};
+	struct qk_args a[2];
+	struct qk_pair p = {};
+	struct qk_fold f = {};
+	int64_t d = b->dy.shape[2], rows = 0;
+	int n = 0, folds = 0;
+	float *part = nullptr;
 
-	if (!vfm_numel(dy))
-		return 0;
-	if (vfm_has(&b->dweight)) {
-		f.part = a.part = (float *)vfm_cuda_ws(s, (size_t)(part_rows(a.q) * a.d) * sizeof(float), err);
-		if (!a.part)
-			return VFM_EENV;
+	for (int i = 0; i < 2; i++)
+		if (vfm_has(&of[i].dy) && vfm_numel(&of[i].dy)) {
+			a[i] = backward_args(&of[i]);
+			rows += parts_of(&of[i], a[i]);
+		}
+	if (rows && !(part = (float *)vfm_cuda_ws(s, (size_t)(rows * d) * sizeof(float), err)))
+		return VFM_EENV;
+	for (int i = 0; i < 2; i++) {
+		if (!vfm_has(&of[i].dy) || !vfm_numel(&of[i].dy))
+			continue;
+		if (parts_of(&of[i], a[i])) {
+			f.part[folds] = a[i].part = part;
+			f.out[folds] = (float *)of[i].dweight.data;
+			f.rows[folds++] = count_token_tiles(a[i].q);
+			part += count_token_tiles(a[i].q) * d;
+		}
+		if (backward_vectorized(&of[i])) {
+			p.a[n++] = a[i];
+			continue;
+		}
+		VFM_LAUNCH(s, (qk_bwd_any), ceil_div(a[i].q.total * a[i].heads, WARPS), THREADS, 0, a[i]);
+		if (a[i].part)
+			VFM_LAUNCH(
+				s, (qk_bwd_cols), count_token_tiles(a[i].q) * ceil_div(d, THREADS), THREADS, 0, a[i]);
 	}
-	if (heads_vectorized(x) && heads_vectorized(dx) && heads_vectorized(dy) && heads_vectorized(&b->weight) &&
-		heads_vectorized(&b->rope) && a.d <= 256) {
-		VFM_ACT_TYPE(x->dtype, X, VFM_ACT_TYPE(dy->dtype, DY, (launch_qk_bwd<X, DY>(s, a))));
-	} else {
-		VFM_LAUNCH(s, (qk_bwd_any), ceil_div(a.q.total * a.heads, WARPS), THREADS, 0, a);
-		if (a.part)
-			VFM_LAUNCH(s, (qk_bwd_cols), count_token_tiles(a.q) * ceil_div(a.d, THREADS), THREADS, 0, a);
-	}
-	if (a.part)
-		fold_column_sums(s, f);
+	if (n)
+		VFM_ACT_TYPE(input_of(b)->dtype, X, VFM_ACT_TYPE(b->dy.dtype, DY, (launch_qk_bwd<X, DY>(s, &p, n))));
+	f.d = (int)d;
+	if (folds)
+		VFM_LAUNCH(s, (qk_fold_parts), folds * ceil_div(d, 32), dim3(32, 32), 0, f);
 	return vfm_cuda_launched(s, "qk_norm_rope_bwd", err);
 }

@@ -126,52 +126,117 @@ struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_
 
 /* ---- QK norm + RoPE ---- */
 
+/* Node inputs: q, its weight, k, its weight.  The node's output holds the results of q and of k, which are views. */
+struct qk_ctx {
+	struct vfm_qk_norm_rope_bwd a;
+	struct vfm_var *y[2];
+};
+
 static int qk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct vfm_qk_norm_rope_bwd a = *(struct vfm_qk_norm_rope_bwd *)n->ctx;
-	struct vfm_grad_tmp tx;
+	const struct qk_ctx *c = n->ctx;
+	struct vfm_qk_norm_rope_bwd a = c->a;
+	struct vfm_tensor *weight[] = {&a.weight, &a.weight2}, *dweight[] = {&a.dweight, &a.dweight2},
+			  *dx[] = {&a.dx, &a.dx2};
+	struct vfm_grad_tmp tx[2] = {0};
 	bool accumulate; /* as in norm_backward */
 
-	a.dy = n->out->g;
-	if (n->in[1])
-		a.weight = n->in[1]->v; /* its current address */
-	if (vfm_wants_grad(n->in[1]))
-		TRY(vfm_grad_into(t, n->in[1], &a.dweight, &accumulate, err));
-	TRY(vfm_grad_begin(t, n->in[0], &tx, err));
-	a.dx = tx.g;
+	a.dy = c->y[0]->g;
+	if (c->y[1])
+		a.dy2 = c->y[1]->g;
+	for (int i = 0; i < 2 && c->y[i]; i++) {
+		struct vfm_var *x = n->in[2 * i], *w = n->in[2 * i + 1];
+
+		if (w)
+			*weight[i] = w->v; /* its current address */
+		if (vfm_wants_grad(w))
+			TRY(vfm_grad_into(t, w, dweight[i], &accumulate, err));
+		TRY(vfm_grad_begin(t, x, &tx[i], err));
+		*dx[i] = tx[i].g;
+	}
 	TRY(BACKWARD(qk_norm_rope_bwd, &a));
-	return vfm_grad_end(t, n->in[0], &tx, err);
+	for (int i = 0; i < 2 && c->y[i]; i++)
+		TRY(vfm_grad_end(t, n->in[2 * i], &tx[i], err));
+	return 0;
 }
 
-struct vfm_var *vfm_g_qk_norm_rope(
-	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps)
+/* Returns a tensor of the shape of x in the memory of `all`, after `at` elements. */
+static struct vfm_tensor place_in(const struct vfm_var *all, int64_t at, const struct vfm_tensor *x)
 {
-	struct vfm_qk_norm_rope a = {.rope = rope, .eps = eps};
-	struct vfm_var *y, *rstd = NULL, *in[] = {x, weight};
-	struct vfm_node *n;
+	struct vfm_tensor y = vfm_like(x, all->v.dtype);
 
-	if (vfm_tape_failed(t) || (!weight && !vfm_has(&rope)))
-		return x;
-	a.x = vfm_read(x);
-	y = vfm_var_new(t, vfm_like(&x->v, x->v.dtype));
-	a.y = y->v;
-	if (weight) {
-		rstd = vfm_var_new(
-			t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {x->v.shape[0], x->v.shape[1]}}, VFM_F32));
-		a.weight = weight->v;
-		a.rstd = rstd->v;
+	y.data = (char *)all->v.data + (size_t)at * vfm_dtype_size(y.dtype);
+	return y;
+}
+
+/* Makes the variable of n contiguous tensors of the shapes of x (heads: [T,H] of them), one after another. */
+static struct vfm_var *new_qk_memory(struct vfm_tape *t, struct vfm_var *const *x, int n, bool heads, enum vfm_dtype dt)
+{
+	int64_t total = 0;
+
+	for (int i = 0; i < n; i++)
+		total += heads ? x[i]->v.shape[0] * x[i]->v.shape[1] : vfm_numel(&x[i]->v);
+	return vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {total}}, dt));
+}
+
+static void record_qk(struct vfm_tape *t, const struct vfm_qk_norm_rope *a, struct vfm_var *all, struct vfm_var *rstd,
+	struct vfm_var **in, int n_in, struct vfm_var **y)
+{
+	struct vfm_node *n = vfm_record(t, qk_backward, all, in, n_in);
+	struct qk_ctx *c;
+
+	for (int i = 0; i < n_in / 2; i++)
+		y[i] = vfm_view(t, all, i ? a->y2 : a->y);
+	if (!n)
+		return;
+	c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
+	c->a = (struct vfm_qk_norm_rope_bwd){
+		.x = a->x, .rope = a->rope, .rstd = a->rstd, .x2 = a->x2, .rope2 = a->rope2, .rstd2 = a->rstd2};
+	for (int i = 0; i < n_in / 2; i++) {
+		c->y[i] = y[i];
+		vfm_save(n, in[2 * i]);
+	}
+	if (rstd)
+		vfm_save(n, rstd);
+}
+
+void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y)
+{
+	struct vfm_var *x[] = {args->q, args->k}, *in[] = {x[0], args->weight_q, x[1], args->weight_k}, *all,
+		       *rstd = NULL;
+	struct vfm_qk_norm_rope a = {.eps = args->eps};
+	int n = args->k ? 2 : 1;
+	int64_t first;
+
+	for (int i = 0; i < n; i++)
+		y[i] = x[i];
+	if (vfm_tape_failed(t) || (!args->weight_q && !vfm_has(&args->rope)))
+		return;
+	first = x[0]->v.shape[0] * x[0]->v.shape[1];
+	all = new_qk_memory(t, x, n, false, x[0]->v.dtype);
+	if (args->weight_q)
+		rstd = new_qk_memory(t, x, n, true, VFM_F32);
+	if (vfm_tape_failed(t))
+		return;
+	a.x = vfm_read(x[0]);
+	a.y = place_in(all, 0, &a.x);
+	a.rope = args->rope;
+	if (n > 1) {
+		a.x2 = vfm_read(x[1]);
+		a.y2 = place_in(all, vfm_numel(&a.x), &a.x2);
+		a.rope2 = args->rope;
+	}
+	if (rstd) {
+		a.weight = args->weight_q->v;
+		a.rstd = place_in(rstd, 0, &(struct vfm_tensor){.ndim = 2, .shape = {a.x.shape[0], a.x.shape[1]}});
+	}
+	if (rstd && n > 1) {
+		a.weight2 = args->weight_k->v;
+		a.rstd2 =
+			place_in(rstd, first, &(struct vfm_tensor){.ndim = 2, .shape = {a.x2.shape[0], a.x2.shape[1]}});
 	}
 	FORWARD(qk_norm_rope, &a);
-	n = vfm_record(t, qk_backward, y, in, 2);
-	if (n) {
-		struct vfm_qk_norm_rope_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct vfm_qk_norm_rope_bwd){.x = a.x, .rope = rope, .rstd = a.rstd};
-		vfm_save(n, x);
-		if (rstd)
-			vfm_save(n, rstd);
-	}
-	return y;
+	record_qk(t, &a, all, rstd, in, 2 * n, y);
 }
 
 /* ---- attention ---- */

@@ -47,9 +47,16 @@ struct vfm_var *vfm_g_gate(
 /* y = x + row, added to each row of x [T,D].  row has D contiguous elements in any shape; its gradient is f32. */
 struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *row);
 
-/* Per head RMS norm (weight [d] or NULL) and rotation (rope [T,d] f32, absent: none) of x [T,H,d]. */
-struct vfm_var *vfm_g_qk_norm_rope(
-	struct vfm_tape *t, struct vfm_var *x, struct vfm_var *weight, struct vfm_tensor rope, float eps);
+/* Per head RMS norm (weights [d] or NULL, both or none) and rotation (rope [T,d] f32, absent: none) of q [T,H,d] and,
+ * if it is there, k [T2,Hkv,d], in one op; with rope T2 = T.  y [2] receives the results: contiguous tensors, or q and
+ * k themselves if nothing is to be done. */
+struct vfm_qk_args {
+	struct vfm_var *q, *k; /* k may be NULL */
+	struct vfm_var *weight_q, *weight_k;
+	struct vfm_tensor rope;
+	float eps;
+};
+void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y);
 
 /* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  The output and lse are VFM_KEEP_ATTN. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,

@@ -174,6 +174,11 @@ void vfm_self_attn_declare(
 	proj_declare(&a->proj, ps, d, false, prefix);
 }
 
+static struct vfm_var *var_or_null(struct vfm_param *p)
+{
+	return p ? &p->var : NULL;
+}
+
 /* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and rotated.  With a layout, x is this tp rank's share of
  * the rows. */
 static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
@@ -193,8 +198,8 @@ static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vf
 	qkv[0] = vfm_view_heads(t, y[n - 1], 0, a->heads, a->head_dim);
 	qkv[1] = vfm_view_heads(t, y[0], fused ? 1 : 0, a->kv_heads, a->head_dim);
 	qkv[2] = vfm_view_heads(t, y[0], fused ? 2 : 1, a->kv_heads, a->head_dim);
-	qkv[0] = vfm_g_qk_norm_rope(t, qkv[0], a->qn ? &a->qn->var : NULL, rope, a->eps);
-	qkv[1] = vfm_g_qk_norm_rope(t, qkv[1], a->kn ? &a->kn->var : NULL, rope, a->eps);
+	vfm_g_qk_norm_rope(
+		t, &(struct vfm_qk_args){qkv[0], qkv[1], var_or_null(a->qn), var_or_null(a->kn), rope, a->eps}, qkv);
 }
 
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
@@ -236,18 +241,16 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs)
 {
 	enum vfm_dtype dt = x->v.dtype;
-	struct vfm_tensor no_rope = {0};
 	/* [R, heads * d] */
 	struct vfm_var *q = vfm_linear_column(t, &a->q, x, VFM_ACT_NONE, dt, l);
 	struct vfm_var *kv = vfm_linear(t, &a->kv, ctx, VFM_ACT_NONE, dt); /* [text, 2 * kv_heads * d] */
 	struct vfm_var *k = vfm_view_heads(t, kv, 0, a->kv_heads, a->head_dim);
 	struct vfm_var *v = vfm_view_heads(t, kv, 1, a->kv_heads, a->head_dim);
-	struct vfm_var *o;
+	struct vfm_var *qk[2], *o;
 
 	q = vfm_view_heads(t, q, 0, a->heads, a->head_dim);
-	q = vfm_g_qk_norm_rope(t, q, a->qn ? &a->qn->var : NULL, no_rope, a->eps);
-	k = vfm_g_qk_norm_rope(t, k, a->kn ? &a->kn->var : NULL, no_rope, a->eps);
-	o = vfm_g_attn(t, q, k, v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
+	vfm_g_qk_norm_rope(t, &(struct vfm_qk_args){q, k, var_or_null(a->qn), var_or_null(a->kn), {0}, a->eps}, qk);
+	o = vfm_g_attn(t, qk[0], qk[1], v, &l->own, text_seqs, 1.0f / sqrtf((float)a->head_dim));
 	return vfm_linear_row(t, &a->proj, o, dt, l);
 }
 

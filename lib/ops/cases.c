@@ -460,6 +460,8 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_add_row(l, L, BF, VFM_F32, 8192, 4096);
 	vfm_case_qk(l, L, BF, 8192, 32, 128, true, true);
 	vfm_case_qk(l, L, BF, 8192, 16, 72, true, true);
+	vfm_case_qk_pair(l, L, BF, 8192, 32, 128, 8192, 32);
+	vfm_case_qk_pair(l, L, BF, 8192, 16, 72, 8192, 16);
 	add_loss(l, L, BF, 1, s64k, 64, true);
 	for (int i = 0; i < 2; i++) {
 		enum { N = 64 << 20 };

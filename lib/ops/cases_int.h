@@ -23,6 +23,9 @@ void vfm_case_add_row(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, en
 /* n tokens of h heads */
 void vfm_case_qk(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm, bool rope);
+/* With norm and rope, and a second tensor [n2,h2,d]. */
+void vfm_case_qk_pair(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, int64_t n2, int64_t h2);
 
 /* attn and attn_bwd of n samples of lq queries and lk keys; gt: the dtype of the gradients.  With VFM_CASE_AS_FILLED
  * only attn_bwd.  Returns the case of attn_bwd. */

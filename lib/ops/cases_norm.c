@@ -1,4 +1,7 @@
 /* cases_norm.c - norms, gated residuals, sums with a row, heads. */
+#include <stdio.h>
+#include <string.h>
+
 #include "ops/cases_int.h"
 
 #include <stdio.h>
@@ -215,6 +218,58 @@ void vfm_case_qk(
 		.dweight = norm ? w : none};
 }
 
+/* Gives the last two cases, a forward and its backward, a second tensor [n,h,d]. */
+static void add_second(struct vfm_cases *l, int64_t n, int64_t h)
+{
+	struct vfm_case *f = l->v[l->n - 2], *b = l->v[l->n - 1];
+	struct vfm_qk_norm_rope *a = &f->args.qk_norm_rope;
+	struct vfm_qk_norm_rope_bwd *g = &b->args.qk_norm_rope_bwd;
+	enum vfm_dtype t = a->x.dtype;
+	int64_t d = a->x.shape[2];
+	size_t len = strlen(f->name);
+
+	a->x2 = heads(t, n, h, d, 2 * h * d);
+	a->y2 = g->dy2 = heads(t, n, h, d, 0);
+	g->dx2 = a->x2;
+	if (vfm_has(&a->weight)) {
+		g->x2 = a->x2;
+		a->weight2 = g->weight2 = g->dweight2 = a->weight;
+		a->rstd2 = g->rstd2 = mat(VFM_F32, n, h, 0);
+	}
+	if (vfm_has(&a->rope))
+		a->rope2 = g->rope2 = mat(VFM_F32, n, d, 0);
+	snprintf(f->name + len, sizeof(f->name) - len, "+%dx%d", (int)n, (int)h);
+	snprintf(b->name + len, sizeof(b->name) - len, "+%dx%d", (int)n, (int)h);
+}
+
+void vfm_case_qk_pair(
+	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, int64_t n2, int64_t h2)
+{
+	vfm_case_qk(l, flags, t, n, h, d, true, true);
+	add_second(l, n2, h2);
+}
+
+static void qk_pair_cases(struct vfm_cases *l)
+{
+	static const struct {
+		int t, h, d, t2, h2;
+	} shapes[] = {{19, 16, 72, 19, 16}, {45, 3, 64, 45, 1}, {9, 2, 128, 31, 2}, {0, 2, 64, 5, 2}, {5, 2, 64, 0, 2},
+		{7, 2, 22, 7, 3}, {300, 1, 8, 40, 9}};
+
+	for (int t = 0; t < 2; t++)
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+			for (int v = 1; v < 4; v++) {
+				vfm_case_qk(l, VFM_CASE_TEST, types[t], shapes[i].t, shapes[i].h, shapes[i].d, v & 1,
+					v & 2);
+				add_second(l, shapes[i].t2, shapes[i].h2);
+			}
+	/* k that no vector fits */
+	vfm_case_qk(l, VFM_CASE_TEST, VFM_BF16, 6, 3, 48, true, true);
+	add_second(l, 6, 3);
+	l->v[l->n - 2]->args.qk_norm_rope.x2.stride[0] += 3;
+	l->v[l->n - 1]->args.qk_norm_rope_bwd.x2.stride[0] += 4;
+}
+
 static void qk_cases(struct vfm_cases *l)
 {
 	for (int t = 0; t < 2; t++) {
@@ -346,6 +401,7 @@ void vfm_cases_norm(struct vfm_cases *l)
 	gate_cases(l);
 	add_row_cases(l);
 	qk_cases(l);
+	qk_pair_cases(l);
 	wide_norm_cases(l);
 	wide_add_norm_cases(l);
 	for (int t = 0; t < 4; t++) {

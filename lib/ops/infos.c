@@ -39,10 +39,15 @@ static const struct vfm_operand o_gate_bwd[] = {IN(gate_bwd, dy, NORMAL), IN(gat
 static const struct vfm_operand o_add_row[] = {IN(add_row, x, NORMAL), IN(add_row, row, NORMAL), OUT(add_row, y), {0}};
 static const struct vfm_operand o_add_row_bwd[] = {IN(add_row_bwd, dy, NORMAL), IO(add_row_bwd, drow, NORMAL), {0}};
 static const struct vfm_operand o_qk_norm_rope[] = {IN(qk_norm_rope, x, NORMAL), OUT(qk_norm_rope, y),
-	IN(qk_norm_rope, weight, POSITIVE), IN(qk_norm_rope, rope, NORMAL), OUT(qk_norm_rope, rstd), {0}};
+	IN(qk_norm_rope, weight, POSITIVE), IN(qk_norm_rope, rope, NORMAL), OUT(qk_norm_rope, rstd),
+	IN(qk_norm_rope, x2, NORMAL), OUT(qk_norm_rope, y2), IN(qk_norm_rope, weight2, POSITIVE),
+	IN(qk_norm_rope, rope2, NORMAL), OUT(qk_norm_rope, rstd2), {0}};
 static const struct vfm_operand o_qk_norm_rope_bwd[] = {IN(qk_norm_rope_bwd, x, NORMAL),
 	IN(qk_norm_rope_bwd, dy, NORMAL), IN(qk_norm_rope_bwd, weight, POSITIVE), IN(qk_norm_rope_bwd, rope, NORMAL),
-	IN(qk_norm_rope_bwd, rstd, POSITIVE), OUT(qk_norm_rope_bwd, dx), IO(qk_norm_rope_bwd, dweight, NORMAL), {0}};
+	IN(qk_norm_rope_bwd, rstd, POSITIVE), OUT(qk_norm_rope_bwd, dx), IO(qk_norm_rope_bwd, dweight, NORMAL),
+	IN(qk_norm_rope_bwd, x2, NORMAL), IN(qk_norm_rope_bwd, dy2, NORMAL), IN(qk_norm_rope_bwd, weight2, POSITIVE),
+	IN(qk_norm_rope_bwd, rope2, NORMAL), IN(qk_norm_rope_bwd, rstd2, POSITIVE), OUT(qk_norm_rope_bwd, dx2),
+	IO(qk_norm_rope_bwd, dweight2, NORMAL), {0}};
 static const struct vfm_operand o_attn[] = {
 	IN(attn, q, NORMAL), IN(attn, k, NORMAL), IN(attn, v, NORMAL), OUT(attn, o), OUT(attn, lse), {0}};
 static const struct vfm_operand o_attn_bwd[] = {IN(attn_bwd, q, NORMAL), IN(attn_bwd, k, NORMAL),

@@ -357,6 +357,20 @@ static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *
 	CHECK("qk_norm_rope", rope, F32 | OPT, t, d);
 	CHECK("qk_norm_rope", rstd, F32 | (norm ? 0 : OPT), t, h);
 	REQUIRE("qk_norm_rope", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
+	if (!vfm_has(&a->x2)) {
+		REQUIRE("qk_norm_rope",
+			!vfm_has(&a->y2) && !vfm_has(&a->weight2) && !vfm_has(&a->rope2) && !vfm_has(&a->rstd2),
+			"y2, weight2, rope2 and rstd2 need x2");
+		return 0;
+	}
+	CHECK("qk_norm_rope", x2, (1u << a->x.dtype) | STRIDED, -1, -1, d);
+	t = a->x2.shape[0], h = a->x2.shape[1];
+	CHECK("qk_norm_rope", y2, (1u << a->x.dtype) | STRIDED, t, h, d);
+	CHECK("qk_norm_rope", weight2, F32 | (norm ? 0 : OPT), d);
+	CHECK("qk_norm_rope", rope2, F32 | (vfm_has(&a->rope) ? 0 : OPT), t, d);
+	CHECK("qk_norm_rope", rstd2, F32 | (norm ? 0 : OPT), t, h);
+	REQUIRE("qk_norm_rope", norm == vfm_has(&a->weight2) && vfm_has(&a->rope) == vfm_has(&a->rope2),
+		"weight2 and rope2 are present if weight and rope are");
 	return 0;
 }
 
@@ -364,7 +378,8 @@ struct vfm_cost vfm_cost_qk_norm_rope(const struct vfm_qk_norm_rope *a)
 {
 	return (struct vfm_cost){0,
 		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) +
-			vfm_nbytes(&a->rstd))};
+			vfm_nbytes(&a->rstd) + vfm_nbytes(&a->x2) + vfm_nbytes(&a->y2) + vfm_nbytes(&a->weight2) +
+			vfm_nbytes(&a->rope2) + vfm_nbytes(&a->rstd2))};
 }
 
 static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
@@ -382,15 +397,35 @@ static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct v
 	CHECK("qk_norm_rope_bwd", dweight, F32 | OPT, d);
 	REQUIRE("qk_norm_rope_bwd", norm || !vfm_has(&a->dweight), "dweight needs weight");
 	REQUIRE("qk_norm_rope_bwd", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
+	if (!vfm_has(&a->dy2)) {
+		REQUIRE("qk_norm_rope_bwd",
+			!vfm_has(&a->x2) && !vfm_has(&a->dx2) && !vfm_has(&a->weight2) && !vfm_has(&a->rope2) &&
+				!vfm_has(&a->rstd2) && !vfm_has(&a->dweight2),
+			"x2, dx2, weight2, rope2, rstd2 and dweight2 need dy2");
+		return 0;
+	}
+	CHECK("qk_norm_rope_bwd", dy2, (1u << a->dy.dtype) | STRIDED, -1, -1, d);
+	t = a->dy2.shape[0], h = a->dy2.shape[1];
+	CHECK("qk_norm_rope_bwd", x2, (norm ? 1u << a->x.dtype : ACT | OPT) | STRIDED, t, h, d);
+	CHECK("qk_norm_rope_bwd", dx2, ACT | STRIDED, t, h, d);
+	CHECK("qk_norm_rope_bwd", weight2, F32 | (norm ? 0 : OPT), d);
+	CHECK("qk_norm_rope_bwd", rope2, F32 | (vfm_has(&a->rope) ? 0 : OPT), t, d);
+	CHECK("qk_norm_rope_bwd", rstd2, F32 | (norm ? 0 : OPT), t, h);
+	CHECK("qk_norm_rope_bwd", dweight2, F32 | OPT, d);
+	REQUIRE("qk_norm_rope_bwd", norm == vfm_has(&a->weight2) && vfm_has(&a->rope) == vfm_has(&a->rope2),
+		"weight2 and rope2 are present if weight and rope are");
+	REQUIRE("qk_norm_rope_bwd", norm || !vfm_has(&a->dweight2), "dweight2 needs weight2");
 	return 0;
 }
 
 struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 {
-	return (struct vfm_cost){0,
-		(double)((vfm_has(&a->weight) ? vfm_nbytes(&a->x) : 0) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) +
-			vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) + vfm_nbytes(&a->rstd) +
-			2 * vfm_nbytes(&a->dweight))};
+	double bytes = (double)((vfm_has(&a->weight) ? vfm_nbytes(&a->x) : 0) + vfm_nbytes(&a->dy) +
+		vfm_nbytes(&a->dx) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) + vfm_nbytes(&a->rstd) +
+		2 * vfm_nbytes(&a->dweight));
+	struct vfm_qk_norm_rope_bwd b = vfm_qk_second_bwd(a);
+
+	return (struct vfm_cost){0, bytes + (vfm_has(&b.dy) ? vfm_cost_qk_norm_rope_bwd(&b).bytes : 0)};
 }
 
 /* ---- attention -------------------------------------------------------------------- */

@@ -168,13 +168,36 @@ struct vfm_qk_norm_rope {
 	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1; absent: no rotation */
 	struct vfm_tensor rstd;   /* [T,H] f32 out, with weight */
 	float eps;
+	/* Optional: a second tensor of the same d and dtype (k beside q), [T2,H2,d].  weight2 and rstd2 are present if
+	 * weight is, and rope2 [T2,d] if rope is. */
+	struct vfm_tensor x2, y2, weight2, rope2, rstd2;
 };
 struct vfm_qk_norm_rope_bwd {
 	struct vfm_tensor x, dy; /* [T,H,d] */
 	struct vfm_tensor weight, rope, rstd;
 	struct vfm_tensor dx;      /* [T,H,d], rows may be strided, = */
 	struct vfm_tensor dweight; /* [d] f32 += */
+	/* Optional, as in the forward; dy2 has the dtype of dy. */
+	struct vfm_tensor x2, dy2, weight2, rope2, rstd2, dx2, dweight2;
 };
+/* Return the second tensor as the only one, with its x (dy) absent if there is none. */
+static inline struct vfm_qk_norm_rope vfm_qk_second(const struct vfm_qk_norm_rope *a)
+{
+	struct vfm_qk_norm_rope b = *a;
+
+	b.x = a->x2, b.y = a->y2, b.weight = a->weight2, b.rope = a->rope2, b.rstd = a->rstd2;
+	b.x2.ndim = b.y2.ndim = b.weight2.ndim = b.rope2.ndim = b.rstd2.ndim = 0;
+	return b;
+}
+static inline struct vfm_qk_norm_rope_bwd vfm_qk_second_bwd(const struct vfm_qk_norm_rope_bwd *a)
+{
+	struct vfm_qk_norm_rope_bwd b = *a;
+
+	b.x = a->x2, b.dy = a->dy2, b.weight = a->weight2, b.rope = a->rope2, b.rstd = a->rstd2;
+	b.dx = a->dx2, b.dweight = a->dweight2;
+	b.x2.ndim = b.dy2.ndim = b.weight2.ndim = b.rope2.ndim = b.rstd2.ndim = b.dx2.ndim = b.dweight2.ndim = 0;
+	return b;
+}
 
 /* o = softmax(scale q k^T) v within each sample; not causal.  H is a multiple of Hkv (grouped-query attention).
  * A sample without keys gives o = 0 and lse = -inf. */

@@ -11,8 +11,9 @@ struct vfm_dev *vfm_emu_open(struct vfm_err *err);
 struct vfm_dev *vfm_emu_open_epilogues(struct vfm_err *err);
 struct vfm_dev *vfm_emu_open_plain(struct vfm_err *err);
 void vfm_emu_close_libraries(void);
-void vfm_emu_backwards(bool yes);                    /* emu.h: run the last thread first */
-extern void (*vfm_emu_launched)(const char *kernel); /* emu.h: called for every launch of a kernel; NULL: none */
+void vfm_emu_backwards(bool yes); /* emu.h: run the last thread first */
+/* Called for every launch of a kernel, and for every product of the library; NULL: no one counts. */
+extern void (*vfm_emu_launched)(const char *kernel);
 bool vfm_emu_has(enum vfm_op_id op);
 void vfm_emu_forget_faults(
 	void); /* clears the bad indices that kernels reported; stream_sync fails for them as on the device */

@@ -180,6 +180,8 @@ int vfm_lt_run(struct vfm_stream *s, const struct vfm_gemm_choice *c, const stru
 	double scale = p->scaled ? (double)*x->scale_a * (double)*x->scale_b : 1;
 
 	(void)s, (void)err;
+	if (vfm_emu_launched)
+		vfm_emu_launched("cuBLASLt");
 	check_requirements(p, x);
 	memset(x->ws, 0x5a, c->algo.ws); /* the library may write all of it */
 	for (int64_t z = 0; z < p->batch; z++) {

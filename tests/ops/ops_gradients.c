@@ -22,27 +22,36 @@ static double dot_product(const double *a, const double *b, int64_t n)
 	return s;
 }
 
-/* Returns sum dy * y(in + step * v), with dsum also + sum dsum * s, where s is the residual sum in front of a norm. */
-static double objective_at(struct ref *f, const struct op_rule *rule, int in, const double *v, double step,
-	const double *dy, const double *dsum)
+/* Returns sum dy * y of an output of the forward, at this offset; absent: 0. */
+static double output_objective(const struct ref *f, size_t offset, const double *dy)
 {
 	const struct vfm_operand *o = vfm_op_infos[f->op].operands;
-	int64_t n = vfm_numel(vfm_operand_of((void *)f->args, &o[in])), ny = 0;
+
+	for (int i = 0; o[i].name; i++)
+		if (o[i].offset == offset && f->v[i])
+			return dot_product(dy, f->v[i], vfm_numel(vfm_operand_of((void *)f->args, &o[i])));
+	return 0;
+}
+
+/* Returns sum dy * y(in + step * v), with that of a second output. */
+static double objective_at(struct ref *f, const struct op_rule *rule, int in, const double *v, double step,
+	const double *dy, const double *dy2)
+{
+	const struct vfm_operand *o = vfm_op_infos[f->op].operands;
+	int64_t n = vfm_numel(vfm_operand_of((void *)f->args, &o[in]));
 	double *y = NULL, r;
 
 	for (int i = 0; o[i].name; i++)
-		if (o[i].offset == rule->y) {
+		if (o[i].offset == rule->y)
 			y = f->v[i];
-			ny = vfm_numel(vfm_operand_of((void *)f->args, &o[i]));
-		}
 	for (int64_t i = 0; i < n; i++)
 		f->v[in][i] += step * v[i];
 	if (!dy)
 		*y = 0; /* the op adds to the loss */
 	ref_run(f);
-	r = dy ? dot_product(dy, y, ny) : *y;
-	if (dsum)
-		r += dot_product(dsum, ref_at(f, offsetof(struct vfm_norm, sum)), ny);
+	r = dy ? output_objective(f, rule->y, dy) : *y;
+	if (dy2)
+		r += output_objective(f, rule->y2, dy2);
 	for (int64_t i = 0; i < n; i++)
 		f->v[in][i] -= step * v[i];
 	return r;
@@ -74,7 +83,7 @@ static void check_gradient(
 	const struct vfm_operand *of = vfm_op_infos[rule->fwd].operands;
 	struct vfm_tensor *grad = operand_at(&c->args, rule->grads[g].grad);
 	const double h = 1e-5, *dy = rule->dy == SIZE_MAX ? NULL : ref_at(before, rule->dy), *init,
-		     *dsum = residual_gradient(c, before);
+		     *dy2 = rule->dy2 ? ref_at(before, rule->dy2) : residual_gradient(c, before);
 	double *dx, *v, want, got, room;
 	union vfm_op_args args;
 	struct ref f;
@@ -95,7 +104,7 @@ static void check_gradient(
 		v[i] = (double)vfm_rng_normal(&rng, (uint64_t)i);
 		dx[i] -= op_accumulates(c, grad) ? init[i] : 0;
 	}
-	want = (objective_at(&f, rule, in, v, h, dy, dsum) - objective_at(&f, rule, in, v, -h, dy, dsum)) / (2 * h);
+	want = (objective_at(&f, rule, in, v, h, dy, dy2) - objective_at(&f, rule, in, v, -h, dy, dy2)) / (2 * h);
 	got = dot_product(v, dx, n);
 	room = 3e-5 * sqrt(dot_product(v, v, n) * dot_product(dx, dx, n)) + 1e-7;
 	if (!(fabs(want - got) <= room))

@@ -18,28 +18,32 @@ static const struct op_rule rules[] = {
 			{B(norm_bwd, dbias), B(norm, bias)}, {B(norm_bwd, dshift), B(norm, shift)},
 			{B(norm_bwd, dscale), B(norm, scale)}, {B(norm_bwd, dh), B(norm, h)},
 			{B(norm_bwd, dgate), B(norm, gate)}},
-		7, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2},
+		7, {{B(norm_bwd, mean), B(norm, mean)}, {B(norm_bwd, rstd), B(norm, rstd)}}, 2, 0, B(norm, sum)},
 	{VFM_OP_gate_bwd, VFM_OP_gate, B(gate_bwd, dy), B(gate, y),
-		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0},
+		{{B(gate_bwd, dh), B(gate, h)}, {B(gate_bwd, dgate), B(gate, gate)}}, 2, {{0}}, 0, 0, 0},
 	{VFM_OP_add_row_bwd, VFM_OP_add_row, B(add_row_bwd, dy), B(add_row, y),
-		{{B(add_row_bwd, drow), B(add_row, row)}}, 1, {{0}}, 0},
+		{{B(add_row_bwd, drow), B(add_row, row)}}, 1, {{0}}, 0, 0, 0},
 	{VFM_OP_qk_norm_rope_bwd, VFM_OP_qk_norm_rope, B(qk_norm_rope_bwd, dy), B(qk_norm_rope, y),
-		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)},
-			{B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)}},
-		2, {{B(qk_norm_rope_bwd, rstd), B(qk_norm_rope, rstd)}}, 1},
+		{{B(qk_norm_rope_bwd, dx), B(qk_norm_rope, x)}, {B(qk_norm_rope_bwd, dweight), B(qk_norm_rope, weight)},
+			{B(qk_norm_rope_bwd, dx2), B(qk_norm_rope, x2)},
+			{B(qk_norm_rope_bwd, dweight2), B(qk_norm_rope, weight2)}},
+		4,
+		{{B(qk_norm_rope_bwd, rstd), B(qk_norm_rope, rstd)},
+			{B(qk_norm_rope_bwd, rstd2), B(qk_norm_rope, rstd2)}},
+		2, B(qk_norm_rope_bwd, dy2), B(qk_norm_rope, y2)},
 	{VFM_OP_attn_bwd, VFM_OP_attn, B(attn_bwd, dout), B(attn, o),
 		{{B(attn_bwd, dq), B(attn, q)}, {B(attn_bwd, dk), B(attn, k)}, {B(attn_bwd, dv), B(attn, v)}}, 3,
-		{{B(attn_bwd, o), B(attn, o)}, {B(attn_bwd, lse), B(attn, lse)}}, 2},
-	{VFM_OP_unary, VFM_OP_unary, B(unary, dy), B(unary, y), {{B(unary, y), B(unary, x)}}, 1, {{0}}, 0},
+		{{B(attn_bwd, o), B(attn, o)}, {B(attn_bwd, lse), B(attn, lse)}}, 2, 0, 0},
+	{VFM_OP_unary, VFM_OP_unary, B(unary, dy), B(unary, y), {{B(unary, y), B(unary, x)}}, 1, {{0}}, 0, 0, 0},
 	{VFM_OP_swiglu_bwd, VFM_OP_swiglu, B(swiglu_bwd, dy), B(swiglu, y), {{B(swiglu_bwd, dx), B(swiglu, x)}}, 1,
-		{{0}}, 0},
+		{{0}}, 0, 0, 0},
 	{VFM_OP_embed3_bwd, VFM_OP_embed3, B(embed3_bwd, dy), B(embed3, out),
 		{{B(embed3_bwd, dtable_t), B(embed3, table_t)}, {B(embed3_bwd, dtable_h), B(embed3, table_h)},
 			{B(embed3_bwd, dtable_w), B(embed3, table_w)}},
-		3, {{0}}, 0},
+		3, {{0}}, 0, 0, 0},
 	{VFM_OP_softmax_bwd, VFM_OP_softmax, B(softmax_bwd, dy), B(softmax, y), {{B(softmax_bwd, dx), B(softmax, x)}},
-		1, {{B(softmax_bwd, y), B(softmax, y)}}, 1},
-	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0},
+		1, {{B(softmax_bwd, y), B(softmax, y)}}, 1, 0, 0},
+	{VFM_OP_mse, VFM_OP_mse, SIZE_MAX, B(mse, loss), {{B(mse, dpred), B(mse, pred)}}, 1, {{0}}, 0, 0, 0},
 };
 
 const struct op_rule *op_rule_of(const struct vfm_case *c)
@@ -90,8 +94,17 @@ void forward_args(const struct vfm_case *c, union vfm_op_args *f)
 	} else if (c->op == VFM_OP_qk_norm_rope_bwd) {
 		const struct vfm_qk_norm_rope_bwd *a = &c->args.qk_norm_rope_bwd;
 
-		f->qk_norm_rope = (struct vfm_qk_norm_rope){
-			.x = a->dy, .y = a->dy, .weight = a->weight, .rope = a->rope, .rstd = a->rstd, .eps = 1e-6f};
+		f->qk_norm_rope = (struct vfm_qk_norm_rope){.x = a->dy,
+			.y = a->dy,
+			.weight = a->weight,
+			.rope = a->rope,
+			.rstd = a->rstd,
+			.eps = 1e-6f,
+			.x2 = a->dy2,
+			.y2 = a->dy2,
+			.weight2 = a->weight2,
+			.rope2 = a->rope2,
+			.rstd2 = a->rstd2};
 	} else if (c->op == VFM_OP_attn_bwd) {
 		const struct vfm_attn_bwd *a = &c->args.attn_bwd;
 

@@ -70,6 +70,7 @@ struct op_rule {
 		size_t bwd, fwd; /* inputs of the backward that the forward computes */
 	} saved[2];
 	int n_saved;
+	size_t dy2, y2; /* of a second output, which adds to L; 0: none */
 };
 
 /* Returns the rule of a case; NULL if its op is no backward. */

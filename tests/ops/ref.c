@@ -309,20 +309,19 @@ static void rotate(double *row, const double *cs, int64_t d, double dir)
 	}
 }
 
-static void ref_qk_norm_rope(struct ref *r)
+/* One tensor x [rows,nh,d]; w, cs may be NULL. */
+static void qk_forward(const struct vfm_tensor *xt, const double *x, const double *w, const double *cs, double eps,
+	double *y, double *rstd)
 {
-	const struct vfm_qk_norm_rope *a = r->args;
-	const double *x = V(qk_norm_rope, x), *w = V(qk_norm_rope, weight), *cs = V(qk_norm_rope, rope);
-	double *y = V(qk_norm_rope, y), *rstd = V(qk_norm_rope, rstd);
-	int64_t nh = a->x.shape[1], d = a->x.shape[2];
+	int64_t nh = xt->shape[1], d = xt->shape[2];
 
-	for (int64_t j = 0; j < a->x.shape[0] * nh; j++, x += d, y += d) {
+	for (int64_t j = 0; j < xt->shape[0] * nh; j++, x += d, y += d) {
 		double q = 0, k = 1;
 
 		for (int64_t i = 0; i < d; i++)
 			q += x[i] * x[i] / (double)d;
 		if (w)
-			rstd[j] = k = 1 / sqrt(q + (double)a->eps);
+			rstd[j] = k = 1 / sqrt(q + eps);
 		for (int64_t i = 0; i < d; i++)
 			y[i] = x[i] * k * (w ? w[i] : 1);
 		if (cs)
@@ -330,31 +329,55 @@ static void ref_qk_norm_rope(struct ref *r)
 	}
 }
 
+static void ref_qk_norm_rope(struct ref *r)
+{
+	const struct vfm_qk_norm_rope *a = r->args;
+
+	qk_forward(&a->x, V(qk_norm_rope, x), V(qk_norm_rope, weight), V(qk_norm_rope, rope), (double)a->eps,
+		V(qk_norm_rope, y), V(qk_norm_rope, rstd));
+	if (vfm_has(&a->x2))
+		qk_forward(&a->x2, V(qk_norm_rope, x2), V(qk_norm_rope, weight2), V(qk_norm_rope, rope2),
+			(double)a->eps, V(qk_norm_rope, y2), V(qk_norm_rope, rstd2));
+}
+
+struct qk_grad {
+	const double *x, *dy, *w, *cs, *rstd;
+	double *dx, *dw; /* dw may be NULL */
+};
+
+static void qk_backward(const struct vfm_tensor *dyt, const struct qk_grad *g)
+{
+	int64_t nh = dyt->shape[1], d = dyt->shape[2];
+
+	for (int64_t j = 0; j < dyt->shape[0] * nh; j++) {
+		double *o = g->dx + j * d, s = 0;
+
+		memcpy(o, g->dy + j * d, (size_t)d * sizeof(*o));
+		if (g->cs)
+			rotate(o, g->cs + j / nh * d, d, -1);
+		for (int64_t i = 0; g->w && i < d; i++) {
+			double xh = g->x[j * d + i] * g->rstd[j];
+
+			if (g->dw)
+				g->dw[i] += o[i] * xh;
+			s += o[i] * g->w[i] * xh / (double)d;
+		}
+		for (int64_t i = 0; g->w && i < d; i++)
+			o[i] = g->rstd[j] * (o[i] * g->w[i] - g->x[j * d + i] * g->rstd[j] * s);
+	}
+}
+
+#define VB(f) V(qk_norm_rope_bwd, f)
 static void ref_qk_norm_rope_bwd(struct ref *r)
 {
 	const struct vfm_qk_norm_rope_bwd *a = r->args;
-	const double *x = V(qk_norm_rope_bwd, x), *dy = V(qk_norm_rope_bwd, dy), *w = V(qk_norm_rope_bwd, weight);
-	const double *cs = V(qk_norm_rope_bwd, rope), *rstd = V(qk_norm_rope_bwd, rstd);
-	double *dx = V(qk_norm_rope_bwd, dx), *dw = V(qk_norm_rope_bwd, dweight);
-	int64_t nh = a->dy.shape[1], d = a->dy.shape[2];
 
-	for (int64_t j = 0; j < a->dy.shape[0] * nh; j++) {
-		double *o = dx + j * d, s = 0;
-
-		memcpy(o, dy + j * d, (size_t)d * sizeof(*o));
-		if (cs)
-			rotate(o, cs + j / nh * d, d, -1);
-		for (int64_t i = 0; w && i < d; i++) {
-			double xh = x[j * d + i] * rstd[j];
-
-			if (dw)
-				dw[i] += o[i] * xh;
-			s += o[i] * w[i] * xh / (double)d;
-		}
-		for (int64_t i = 0; w && i < d; i++)
-			o[i] = rstd[j] * (o[i] * w[i] - x[j * d + i] * rstd[j] * s);
-	}
+	qk_backward(&a->dy, &(struct qk_grad){VB(x), VB(dy), VB(weight), VB(rope), VB(rstd), VB(dx), VB(dweight)});
+	if (vfm_has(&a->dy2))
+		qk_backward(&a->dy2,
+			&(struct qk_grad){VB(x2), VB(dy2), VB(weight2), VB(rope2), VB(rstd2), VB(dx2), VB(dweight2)});
 }
+#undef VB
 
 /* Computes p[k] = scale q k of one query for the keys [k0, k1); returns the log of the sum of exponentials. */
 static double scores(

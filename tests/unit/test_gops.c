@@ -171,12 +171,45 @@ static struct vfm_var *f_norm(struct probe *p, struct vfm_var **x)
 		&(struct vfm_norm_args){.eps = 1e-6f, .weight = x[1], .bias = x[2], .out = VFM_F32});
 }
 
+static struct vfm_var *qk_norm(struct vfm_var *x, struct vfm_var *weight)
+{
+	struct vfm_var *y[2];
+
+	vfm_g_qk_norm_rope(t, &(struct vfm_qk_args){.q = x, .weight_q = weight, .eps = 1e-6f}, y);
+	return y[0];
+}
+
 static struct vfm_var *f_qk(struct probe *p, struct vfm_var **x)
 {
 	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU);
 
 	(void)p;
-	return vfm_g_qk_norm_rope(t, vfm_view_heads(t, y, 1, 2, 8), x[1], (struct vfm_tensor){0}, 1e-6f);
+	return qk_norm(vfm_view_heads(t, y, 1, 2, 8), x[1]);
+}
+
+static float ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+/* Two heads of q and one of k, which nothing reads and whose weight is no parameter. */
+static struct vfm_var *f_qk_pair(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *qk[2];
+	struct vfm_qk_args a = {vfm_view_heads(t, y, 0, 2, 8), vfm_view_heads(t, y, 2, 1, 8), x[1],
+		vfm_input(t, vfm_t1(ones, VFM_F32, 8)), {0}, 1e-6f};
+
+	(void)p;
+	vfm_g_qk_norm_rope(t, &a, qk);
+	return vfm_g_add(t, vfm_g_act(t, qk[0], VFM_ACT_SILU), qk[0]);
+}
+
+/* k is read twice. */
+static struct vfm_var *f_qk_second(struct probe *p, struct vfm_var **x)
+{
+	struct vfm_var *y = vfm_g_act(t, x[0], VFM_ACT_SILU), *qk[2];
+	struct vfm_qk_args a = {vfm_view_heads(t, y, 0, 2, 8), vfm_view_heads(t, y, 1, 2, 8), x[1], x[2], {0}, 1e-6f};
+
+	(void)p;
+	vfm_g_qk_norm_rope(t, &a, qk);
+	return vfm_g_add(t, qk[1], vfm_g_add(t, qk[0], qk[1]));
 }
 
 /* The row is read twice. */
@@ -202,6 +235,14 @@ static void test_moving_weights(void **state)
 			.n = 3,
 			.leaf = {{like(rows, 24)}, {like(24, -1)}, {like(24, -1)}}};
 		struct probe qk = {.name = "qk", .f = f_qk, .n = 2, .leaf = {{like(rows, 48)}, {like(8, -1)}}};
+		struct probe qk_pair = {.name = "qk, q alone is read",
+			.f = f_qk_pair,
+			.n = 2,
+			.leaf = {{like(rows, 48)}, {like(8, -1)}}};
+		struct probe qk_second = {.name = "qk, both are read",
+			.f = f_qk_second,
+			.n = 3,
+			.leaf = {{like(rows, 48)}, {like(8, -1)}, {like(8, -1)}}};
 		struct probe row = {
 			.name = "add_row", .f = f_add_row, .n = 2, .leaf = {{like(rows, 24)}, {like(24, -1)}}};
 		struct probe table = {
@@ -213,6 +254,8 @@ static void test_moving_weights(void **state)
 
 		check_probe(&norm, 1);
 		check_probe(&qk, 1);
+		check_probe(&qk_pair, 1);
+		check_probe(&qk_second, 1);
 		check_probe(&row, 0);
 		check_probe(&table, 0);
 		check_probe(&linear, 1);
@@ -426,8 +469,8 @@ static struct vfm_var *f_no_rows(struct probe *p, struct vfm_var **x)
 			.seqs = &no_tokens,
 			.out = VFM_F32});
 	h = vfm_g_linear(t, h, &(struct vfm_linear_args){.w = x[2], .act = VFM_ACT_GELU_TANH, .out = VFM_F32});
-	o = vfm_g_attn(t, vfm_g_qk_norm_rope(t, vfm_view_heads(t, h, 0, 2, 8), x[3], (struct vfm_tensor){0}, 1e-6f),
-		vfm_view_heads(t, h, 1, 2, 8), vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
+	o = vfm_g_attn(t, qk_norm(vfm_view_heads(t, h, 0, 2, 8), x[3]), vfm_view_heads(t, h, 1, 2, 8),
+		vfm_view_heads(t, h, 2, 2, 8), &no_tokens, &no_tokens, 0.3f);
 	return vfm_g_gate(t, x[0], o, vfm_view_cols(t, mod, 2, 16), &no_tokens);
 }
 
