@@ -388,7 +388,11 @@ static int run(const char *device, bool with_fault)
 	bool good;
 
 	if (vfm_job_agree(&job,
-		    vfm_device_open_rank(&d, device, job.launch.local_rank, job.launch.local_size, false, &err),
+		    vfm_device_open_rank(&d, device,
+			    &(struct vfm_device_opts){.local_rank = job.launch.local_rank,
+				    .local_size = job.launch.local_size,
+				    .size = job.launch.size},
+			    &err),
 		    &err) < 0)
 		return 3;
 	t = d.dev->t;

@@ -134,7 +134,7 @@ static void test_oom(void **state)
 		.in_use = 139 * GIB,
 		.total = 140 * GIB,
 		.holders = &h};
-	struct vfm_dev_oom_hints oom_hints = {savings, NULL};
+	struct vfm_dev_oom_hints oom_hints = {.savings = savings};
 	char cut[40];
 	(void)state;
 
