@@ -751,7 +751,7 @@ static struct bwd_args bwd_args_of(const struct vfm_norm_bwd *a)
 }
 
 /* One more column group of a fold. */
-static void add_group(struct fold_args *f, const struct vfm_tensor *out)
+static void add_fold_group(struct fold_args *f, const struct vfm_tensor *out)
 {
 	int i = (int)(f->width / f->d);
 
@@ -770,11 +770,11 @@ static int64_t place_sums(struct bwd_args *p, const struct vfm_norm_bwd *a, stru
 	f[1] = {whole_pack(p->q), nullptr, 0, p->d, {}, {}, true};
 	p->sums.by_sample = mod, p->gates.by_sample = true;
 	if (vfm_has(out[0]) || vfm_has(out[1]))
-		add_group(&f[!mod], out[0]), add_group(&f[!mod], out[1]);
+		add_fold_group(&f[!mod], out[0]), add_fold_group(&f[!mod], out[1]);
 	if (vfm_has(&a->dgate))
-		add_group(&f[0], &a->dgate);
+		add_fold_group(&f[0], &a->dgate);
 	if (vfm_has(&a->dh_sum))
-		add_group(&f[1], &a->dh_sum);
+		add_fold_group(&f[1], &a->dh_sum);
 	p->sums.width = f[!mod].width, p->gates.width = f[0].width, p->branch.width = f[1].width;
 	return f[0].width * part_rows(p->q) + f[1].width * count_token_tiles(p->q);
 }

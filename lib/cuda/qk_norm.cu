@@ -442,7 +442,7 @@ static bool backward_vectorized(const struct vfm_qk_norm_rope_bwd *b)
 		heads_vectorized(&b->weight) && heads_vectorized(&b->rope) && b->dy.shape[2] <= 256;
 }
 
-static int64_t parts_of(const struct vfm_qk_norm_rope_bwd *b, const struct qk_args &a)
+static int64_t count_qk_parts(const struct vfm_qk_norm_rope_bwd *b, const struct qk_args &a)
 {
 	return vfm_has(&b->dweight) ? count_token_tiles(a.q) : 0;
 }
@@ -461,14 +461,14 @@ extern "C" int vfm_cuda_qk_norm_rope_bwd(
 	for (int i = 0; i < 2; i++)
 		if (vfm_has(&of[i].dy) && vfm_numel(&of[i].dy)) {
 			a[i] = backward_args(&of[i]);
-			rows += parts_of(&of[i], a[i]);
+			rows += count_qk_parts(&of[i], a[i]);
 		}
 	if (rows && !(part = (float *)vfm_cuda_ws(s, (size_t)(rows * d) * sizeof(float), err)))
 		return VFM_EENV;
 	for (int i = 0; i < 2; i++) {
 		if (!vfm_has(&of[i].dy) || !vfm_numel(&of[i].dy))
 			continue;
-		if (parts_of(&of[i], a[i])) {
+		if (count_qk_parts(&of[i], a[i])) {
 			f.part[folds] = a[i].part = part;
 			f.out[folds] = (float *)of[i].dweight.data;
 			f.rows[folds++] = count_token_tiles(a[i].q);

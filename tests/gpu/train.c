@@ -201,8 +201,8 @@ static int run(const char *name, const struct vfm_config *c, int from, int to, c
 	struct vfm_device d = {0};
 	int rc;
 
-	TRY(vfm_device_open_rank(&d, name,
-		&(struct vfm_device_opts){.local_size = 1, .size = 1, .deterministic = deterministic}, err));
+	TRY(vfm_device_open_rank(
+		&d, name, &(struct vfm_device_opts){.local_size = 1, .size = 1, .deterministic = deterministic}, err));
 	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, err);
 	TRY_OUT(tr ? 0 : err->code);
 	/* Zero-initialized weights (adaLN-Zero) would hide most of the model. */

@@ -5,6 +5,7 @@
 
 #include "ok.h"
 #include "ops/ops.h"
+#include "spec/arch.h"
 #include "train/bench.h"
 
 static struct {
@@ -74,15 +75,14 @@ static int run_bench(struct vfm_context *x, void *ctx, struct vfm_err *e)
 
 static void test_presets(void **state)
 {
-	static const char *const presets[] = {"dit-7b", "dit-xl", "moviegen-5b", "stdit-xl", "moe-1b", "pixart-xl"};
 	struct vfm_context_opts o = VFM_CONTEXT_OPTS_INIT;
 	struct vfm_config c;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++)
+	for (const struct vfm_preset *p = vfm_presets; p->name; p++)
 		for (int dt = VFM_F32; dt <= VFM_BF16; dt++) {
 			vfm_config_defaults(&c);
-			OK(vfm_model_preset(presets[i], &c.model, &err));
+			OK(vfm_model_preset(p->name, &c.model, &err));
 			c.model.layers = 2;
 			c.model.hidden = 64;
 			c.model.heads = 4;
@@ -95,11 +95,11 @@ static void test_presets(void **state)
 			OK(vfm_config_check(&c, &err));
 			memset(&seen, 0, sizeof(seen));
 			OK(vfm_context_run(&o, run_bench, &c, &err));
-			print_message("%-12s %s: %d products, at most %.2f %% zeros\n", presets[i],
+			print_message("%-12s %s: %d products, at most %.2f %% zeros\n", p->name,
 				dt == VFM_BF16 ? "bf16" : "fp32", (int)seen.products, 100 * seen.worst);
 			assert_true(seen.products > 50);
 			if (seen.worst > 0.02)
-				fail_msg("%s: %.0f %% zeros: %s", presets[i], 100 * seen.worst, seen.what);
+				fail_msg("%s: %.0f %% zeros: %s", p->name, 100 * seen.worst, seen.what);
 		}
 }
 
