@@ -116,6 +116,9 @@ static int record_block(struct vfm_context *x, struct launches *l, struct vfm_er
 
 	if (l->config.model.layers < 3)
 		return vfm_fail(err, VFM_EUSAGE, "--block: expected a model of 3 or more blocks");
+	if (l->config.train.recompute == VFM_RECOMPUTE_AUTO)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--block: with --recompute auto the smaller model would have another plan; name a mode");
 	TRY(record_step(x, l, 0, weight, err));
 	vfm_context_close(x);
 	l->config.model.layers -= 2;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The goals of a training step on one H200, predicted at the middle rates of share/machines/h200.json.  No rate may be changed
-# to pass.  A bound that is below its goal is the present state of the program: raise it when a change gains time.
+# to pass.
 . "${0%/*}/lib.sh"
 
 small=(--set train.master=split --set train.moments=bf16)
@@ -9,15 +9,15 @@ block() { vfm-bench launches -q --block --dtype bf16 "$@" -o json; }
 at_least() { ok "$1: $2, at least $3" jq -en "$2 >= $3"; }
 at_most() { ok "$1: $2, at most $3" jq -en "$2 <= $3"; }
 
-video=(--model dit-7b --text-len 512 --set train.residual=bf16 "${small[@]}")
-at_least "dit-7b, 8,192 tokens, TFLOP/s" "$(step "${video[@]}" --grid 32,16,16 --packs 8 --recompute light)" 620
-# the goal is 520
-at_least "dit-7b, 65,536 tokens, TFLOP/s" "$(step "${video[@]}" --grid 64,32,32 --recompute selective --set train.offload=activations)" 510
+video=(--model dit-7b --text-len 512 --recompute auto "${small[@]}")
+at_least "dit-7b, 8,192 tokens, TFLOP/s" "$(step "${video[@]}" --grid 32,16,16 --packs 8)" 620
+# Half of the host memory of a machine with eight GPUs and 2 TiB would be 128 GiB a GPU; the plan needs 43.
+at_least "dit-7b, 65,536 tokens, TFLOP/s" \
+	"$(step "${video[@]}" --grid 64,32,32 --set train.offload=activations --set train.host_gib=128)" 520
 at_most "dit-7b, GB of a block without products and attention" \
 	"$(block "${video[@]}" --grid 32,16,16 --packs 2 --recompute light | jq '.rows[] | select(.class == "memory" and .op == "total").gb')" 5.5
 images=(--model dit-xl --samples 32 --grid 1,16,16 --text-len 128 --packs 8)
 ceiling=$(jq '.gemm_bf16_tflops.value[1]' "$TOP/share/machines/h200.json")
 at_least "dit-xl, images, of the GEMM ceiling" "$(jq -n "$(step "${images[@]}") / $ceiling")" 0.45
-# the goal is 60
-at_most "dit-xl, launches of a block" "$(block "${images[@]}" | jq '.rows[] | select(.class == "gaps").launches')" 87
+at_most "dit-xl, launches of a block" "$(block "${images[@]}" | jq '.rows[] | select(.class == "gaps").launches')" 60
 done_testing

@@ -27,6 +27,9 @@ is "$(jq '[.rows[] | select(.class == "attention" and .op != "total") | .count] 
 is "$(jq '[.rows[] | select(.class == "optimizer" or .class == "step")] | length' <<<"$out")" 0 "without the optimizer"
 run vfm-bench launches -q --block --model dit-s --layers 2
 rc_is 2 "--block of two blocks"
+run vfm-bench launches -q --block --model dit-s --recompute auto
+rc_is 2 "--block of an automatic plan"
+like "$err" "--block: with --recompute auto the smaller model would have another plan" "says why"
 
 run vfm-bench launches -q --model dit-28b --dtype bf16
 rc_is 3 "a model that does not fit"
