@@ -1,19 +1,26 @@
 #include "train/capture.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
-enum { EAGER_FIRST = 2, MOST_FAILED = 8 };
+enum { EAGER_FIRST = 2, MOST_FAILED = 8, SHAPES = 32 };
 
 struct vfm_capture {
 	struct vfm_stream *stream;
 	struct vfm_params *ps;
 	bool *has_grad; /* [ps->n] gradients present before the capture */
+	bool recurring; /* only packs whose shape occurred before */
 	bool off;       /* set by a failure that would recur */
 	int eager;      /* initial packs run eagerly, up to EAGER_FIRST */
 	int failed;     /* consecutive failed captures */
 	int64_t launched;
+	struct {
+		struct vfm_capture_shape shape;
+		int64_t used; /* the number of the last pack; 0: empty */
+	} seen[SHAPES];
+	int64_t packs;
 };
 
 /* Returns the reason why no pack of this run can be captured; NULL if none is known. */
@@ -35,14 +42,16 @@ struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm
 	struct vfm_params *ps, int chunks)
 {
 	const char *obstacle = c->train.graphs ? find_obstacle(c, mesh, s, chunks) : NULL;
+	bool is_auto = c->train.graphs == VFM_GRAPHS_AUTO;
 	struct vfm_capture *x;
 
-	if (obstacle && mesh->rank == 0)
+	if (obstacle && mesh->rank == 0 && !is_auto)
 		vfm_info("train.graphs: packs run eagerly: %s", obstacle);
 	if (!c->train.graphs || obstacle)
 		return NULL;
 	x = vfm_calloc(1, sizeof(*x));
-	*x = (struct vfm_capture){.stream = s, .ps = ps, .has_grad = vfm_calloc(ps->n + 1, sizeof(*x->has_grad))};
+	*x = (struct vfm_capture){
+		.stream = s, .ps = ps, .has_grad = vfm_calloc(ps->n + 1, sizeof(*x->has_grad)), .recurring = is_auto};
 	return x;
 }
 
@@ -54,9 +63,42 @@ void vfm_capture_free(struct vfm_capture *c)
 	free(c);
 }
 
-bool vfm_capture_wanted(struct vfm_capture *c)
+/* Rounds up to four significant bits. */
+static int64_t round_size(int64_t n)
+{
+	int64_t step = 1;
+
+	while (n > 16 * step)
+		step *= 2;
+	return (n + step - 1) / step * step;
+}
+
+/* Returns whether the shape is among the last SHAPES different ones, and remembers it in place of the oldest. */
+static bool find_shape(struct vfm_capture *c, const struct vfm_capture_shape *s)
+{
+	struct vfm_capture_shape r = {round_size(s->tokens), s->samples, round_size(s->text), round_size(s->longest),
+		round_size(s->longest_text)};
+	int at = 0;
+
+	c->packs++;
+	for (int i = 0; i < SHAPES; i++) {
+		if (c->seen[i].used && memcmp(&c->seen[i].shape, &r, sizeof(r)) == 0) {
+			c->seen[i].used = c->packs;
+			return true;
+		}
+		if (c->seen[i].used < c->seen[at].used)
+			at = i;
+	}
+	c->seen[at].shape = r;
+	c->seen[at].used = c->packs;
+	return false;
+}
+
+bool vfm_capture_wanted(struct vfm_capture *c, const struct vfm_capture_shape *shape)
 {
 	if (!c || c->off)
+		return false;
+	if (c->recurring && !find_shape(c, shape))
 		return false;
 	if (c->eager == EAGER_FIRST)
 		return true;

@@ -5,9 +5,17 @@
  * separately, with its own arguments.  A failed capture runs nothing on the device and leaves the parameters' gradients
  * as they were; the caller then runs the pack eagerly.
  *
- * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  If a capture fails
- * because of a first use, the next pack is captured again, up to 8 failures in a row.  After any other failure all
- * later packs run eagerly, and the log gives the reason.
+ * Why the arguments are right.  Every pack is captured again, so the graph has its addresses, sizes and scalars; only
+ * the executable graph is reused, and updated first (cuda/cuda_graph.c).  Memory that the capture allocates and frees
+ * belongs to the pool in stream order: the graph runs between the work enqueued before and after it, as the same work
+ * would eagerly.  A replay without a capture would save the host's time, but it would need inputs and temporaries at
+ * fixed addresses, a second pool; the host enqueues ahead of the device, so that only the gaps on the device count.
+ *
+ * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  With
+ * train.graphs=auto, the first pack of each shape does, and shapes that do not recur are never captured: it remembers
+ * the shapes of the last packs, with sizes rounded to four significant bits as the choice of a GEMM is.  If a capture
+ * fails because of a first use, the next pack is captured again, up to 8 failures in a row.  After any other failure
+ * all later packs run eagerly, and the log gives the reason once.
  *
  * All calls are local and belong to the thread of the compute stream.
  */
@@ -25,8 +33,13 @@ struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm
 	struct vfm_params *ps, int chunks);
 void vfm_capture_free(struct vfm_capture *c);
 
+/* What the kernels of a pack depend on. */
+struct vfm_capture_shape {
+	int64_t tokens, samples, text, longest, longest_text; /* rows of this rank; of the longest sample and text */
+};
+
 /* Returns whether the caller should capture the next pack.  Must be called once per pack: it counts the eager packs. */
-bool vfm_capture_wanted(struct vfm_capture *c);
+bool vfm_capture_wanted(struct vfm_capture *c, const struct vfm_capture_shape *shape);
 
 struct vfm_capture_work {
 	int (*enqueue)(void *ctx, struct vfm_err *err);

@@ -21,7 +21,7 @@ static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
-static const char *const graphs_names[] = {"off", "on", NULL};
+static const char *const graphs_names[] = {"off", "on", "auto", NULL};
 
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
@@ -157,7 +157,8 @@ void vfm_config_defaults(struct vfm_config *c)
 		.dtype = VFM_F32,
 		.recompute = VFM_RECOMPUTE_AUTO,
 		.residual = VFM_RESIDUAL_AUTO,
-		.fp8_history = 16};
+		.fp8_history = 16,
+		.graphs = VFM_GRAPHS_AUTO};
 	c->data.threads = 1;
 	c->data.prefetch = 4;
 	c->ckpt.every = 1000;

@@ -15,6 +15,7 @@ enum vfm_lr_schedule { VFM_SCHEDULE_CONSTANT, VFM_SCHEDULE_COSINE, VFM_SCHEDULE_
 enum vfm_fp8_kind { VFM_FP8_NONE, VFM_FP8_CURRENT, VFM_FP8_DELAYED };
 enum vfm_master_kind { VFM_MASTER_F32, VFM_MASTER_SPLIT };
 enum { VFM_RESIDUAL_AUTO = -1 }; /* vfm_config_check replaces it by train.dtype */
+enum vfm_graphs { VFM_GRAPHS_OFF, VFM_GRAPHS_ON, VFM_GRAPHS_AUTO /* packs whose shape recurs */ };
 enum vfm_offload_kind { VFM_OFFLOAD_NONE, VFM_OFFLOAD_OPTIMIZER, VFM_OFFLOAD_ACTIVATIONS, VFM_OFFLOAD_BOTH }; /* bits */
 
 struct vfm_train_config {
@@ -38,7 +39,7 @@ struct vfm_train_config {
 	int64_t skip_nonfinite;   /* steps that the run may skip (train/skipped.h) */
 	bool deterministic;       /* disables selection by timing: see vfm_plugin_opts */
 	int offload;              /* enum vfm_offload_kind */
-	int graphs;               /* launch each pack as one device graph where possible */
+	int graphs;               /* enum vfm_graphs: launch packs as device graphs */
 	uint64_t seed;
 };
 

@@ -545,13 +545,20 @@ static int capture_both(
 	struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
 {
 	struct captured x = {.p = p, .f = f, .b = b};
+	struct vfm_capture_shape shape;
+	const struct vfm_model_in *in;
 
 	*done = false;
 	if (f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
 		return 0;
-	if (!vfm_capture_wanted(p->capture))
+	if (!p->capture)
 		return 0;
 	TRY(micro_get(p, f->mb, err));
+	in = &p->micro[f->mb]->in;
+	shape = (struct vfm_capture_shape){
+		in->tok.rows, in->seqs.n, in->text_seqs.total, in->seqs.max_len, in->text_seqs.max_len};
+	if (!vfm_capture_wanted(p->capture, &shape))
+		return 0;
 	*done = vfm_capture_run(p->capture, &(struct vfm_capture_work){enqueue_both, reset_both, &x});
 	return *done ? slot_finish(p, x.slot, err) : 0;
 }

@@ -366,12 +366,12 @@ static void against_itself(const struct model *m)
 	if (rc == 0) {
 		free(again.master);
 		again = (struct result){0};
-		c.train.graphs = true;
+		c.train.graphs = VFM_GRAPHS_ON;
 		rc = run(device, &c, 0, STEPS, NULL, &again, &err);
 		if (rc == 0 && !graphs_expected(&c) == (again.graphs > 0))
 			rc = vfm_fail(&err, VFM_EENV, "%lld packs were launched as graphs", (long long)again.graphs);
 		compare_bits("graphs", m, &again, &first, 0, rc, &err);
-		c.train.graphs = false;
+		c.train.graphs = VFM_GRAPHS_OFF;
 	}
 	free(first.master);
 	free(again.master);
