@@ -62,6 +62,16 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 	return c;
 }
 
+/* Whether b is one of four steps an octave, so that few plans are built for samples of equal length. */
+static bool is_step(int64_t b)
+{
+	int64_t step = 1;
+
+	while (b >= 8 * step)
+		step *= 2;
+	return b % step == 0;
+}
+
 /* Whether all samples are one piece without offsets and mask: their lengths are equal, and nothing has to be rounded.
  */
 static bool is_fixed(const struct vfm_seqs *q, const struct vfm_attn_limits *lim, const struct class *all)
@@ -72,7 +82,7 @@ static bool is_fixed(const struct vfm_seqs *q, const struct vfm_attn_limits *lim
 		return false;
 	if (lim->pairs && (b > 1 || lim->hkv > 1) && b * lim->hkv * lim->group > lim->pairs / sq / sk)
 		return false;
-	return vfm_attn_round_batch(b) == b && vfm_attn_round_len(sq) == sq && vfm_attn_round_len(sk) == sk;
+	return is_step(b) && vfm_attn_round_len(sq) == sq && vfm_attn_round_len(sk) == sk;
 }
 
 struct list {
