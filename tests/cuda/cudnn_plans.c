@@ -31,6 +31,7 @@ static const struct problem {
 	{"dit-b packed", 12, 12, 64, {5, 2500, 391}, {0}, false, VFM_BF16, 1},
 	{"dit-l fused", 16, 16, 64, {7, 3001, 77}, {0}, true, VFM_BF16, 0},
 	{"dit-xl", 16, 16, 72, {8, 1024, 0}, {0}, false, VFM_BF16, 0},
+	{"dit-xl, images of 256", 16, 16, 72, {192, 256, 0}, {0}, false, VFM_BF16, 0},
 	{"dit-xl packed", 16, 16, 72, {9, 2048, 111}, {0}, false, VFM_BF16, 1},
 	{"stdit columns", 16, 16, 72, {900, 17, 0}, {0}, false, VFM_BF16, 0},
 	{"dit-7b 8k", 32, 32, 128, {1, 8192, 0}, {0}, false, VFM_BF16, 1},

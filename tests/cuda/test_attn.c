@@ -408,6 +408,31 @@ static void test_pieces(void **state)
 	assert_true(n_fixed > 0);
 }
 
+/* Images of 256 tokens need no padding for four numbers of samples an octave. */
+static void test_images(void **state)
+{
+	static const struct {
+		int n;
+		bool fixed;
+	} packs[] = {{1, true}, {7, true}, {8, true}, {9, false}, {12, true}, {13, false}, {192, true}, {200, false},
+		{224, true}, {256, true}};
+	struct vfm_attn_limits lim = {.hkv = 16, .group = 1};
+	int32_t cu[257];
+
+	(void)state;
+	for (int i = 0; i <= 256; i++)
+		cu[i] = 256 * i;
+	for (size_t i = 0; i < sizeof(packs) / sizeof(packs[0]); i++) {
+		struct vfm_seqs q = {.n = packs[i].n, .total = 256 * packs[i].n, .cu = cu};
+		struct vfm_attn_piece *v;
+
+		assert_int_equal(vfm_attn_pieces(&q, &q, &lim, &v), 1);
+		assert_int_equal(v[0].kind == VFM_ATTN_FIXED, packs[i].fixed);
+		assert_true(!packs[i].fixed || (v[0].b == packs[i].n && v[0].sq == 256 && v[0].sk == 256));
+		free(v);
+	}
+}
+
 /* Packs with different samples share few plans, which is the purpose of rounding. */
 static void test_few_shapes(void **state)
 {
@@ -456,6 +481,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rounding),
 		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_images),
 		cmocka_unit_test(test_few_shapes),
 		cmocka_unit_test(test_hopper),
 		cmocka_unit_test(test_packed),
