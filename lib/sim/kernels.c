@@ -96,15 +96,46 @@ static int count_norm_bwd(const struct vfm_norm_bwd *a)
 	return (rows ? wide || !sums ? 1 : 2 : 0) + (sums && (rows || by_sample) ? 1 : 0);
 }
 
+/* q and k that vectors fit share a launch; others have one each. */
+static int count_qk(const struct vfm_qk_norm_rope *a)
+{
+	const struct vfm_qk_norm_rope of[2] = {*a, vfm_qk_second(a)};
+	int shared = 0, single = 0;
+
+	for (int i = 0; i < 2; i++) {
+		const struct vfm_qk_norm_rope *b = &of[i];
+
+		if (!vfm_has(&b->x) || !vfm_numel(&b->x))
+			continue;
+		if (is_wide(&b->x) && is_wide(&b->y) && is_wide(&b->weight) && is_wide(&b->rope) &&
+			b->x.shape[2] <= 256)
+			shared = 1;
+		else
+			single++;
+	}
+	return shared + single;
+}
+
+/* One fold adds the partial sums of both weights. */
 static int count_qk_bwd(const struct vfm_qk_norm_rope_bwd *a)
 {
-	bool sums = vfm_has(&a->dweight);
-	bool wide = is_wide(&a->dy) && is_wide(&a->dx) && (!vfm_has(&a->weight) || is_wide(&a->x)) &&
-		is_wide(&a->weight) && is_wide(&a->rope) && a->dy.shape[2] <= 256;
+	const struct vfm_qk_norm_rope_bwd of[2] = {*a, vfm_qk_second_bwd(a)};
+	int shared = 0, single = 0, fold = 0;
 
-	if (!vfm_numel(&a->dy))
-		return 0;
-	return wide || !sums ? 1 + sums : 3;
+	for (int i = 0; i < 2; i++) {
+		const struct vfm_qk_norm_rope_bwd *b = &of[i];
+		bool sums = vfm_has(&b->dweight);
+
+		if (!vfm_has(&b->dy) || !vfm_numel(&b->dy))
+			continue;
+		if (is_wide(&b->dy) && is_wide(&b->dx) && (!vfm_has(&b->weight) || is_wide(&b->x)) &&
+			is_wide(&b->weight) && is_wide(&b->rope) && b->dy.shape[2] <= 256)
+			shared = 1;
+		else
+			single += 1 + sums;
+		fold |= sums;
+	}
+	return shared + single + fold;
 }
 
 /* Passes of a radix sort with digits of 8 bits, three kernels each (sort.h). */
@@ -190,6 +221,8 @@ static int count_special(enum vfm_op_id op, const void *args)
 		return count_norm_bwd(args);
 	case VFM_OP_gate_bwd:
 		return !one_for(&gate_bwd->dgate) ? 0 : 1 + one_for(&gate_bwd->dy);
+	case VFM_OP_qk_norm_rope:
+		return count_qk(args);
 	case VFM_OP_qk_norm_rope_bwd:
 		return count_qk_bwd(args);
 	case VFM_OP_mse:
@@ -225,7 +258,6 @@ int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 		ONE(gate, x, 1)
 		ONE(add_row, x, 1)
 		ONE(add_row_bwd, dy, 2)
-		ONE(qk_norm_rope, x, 1)
 		ONE(unary, x, 1)
 		ONE(axpby, x, 1)
 		ONE(sum_parts, y, 1)
