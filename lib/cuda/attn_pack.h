@@ -4,8 +4,8 @@
  * Building a plan takes about 0.4 s, and packs differ from step to step in the number and lengths of their samples.  So
  * shapes are rounded up: the number of samples to a power of two, the longest sample to one of four steps an octave, at
  * least 128.  Blocks of the samples and rows beyond the pack return at once.  If nothing has to be rounded and all
- * samples are of equal length, the piece needs neither offsets nor a mask; four numbers of samples an octave have such a
- * plan.
+ * samples are of equal length, the piece needs neither offsets nor a mask; four numbers of samples an octave have such
+ * a plan.
  *
  * A few long samples among many short ones would make a shape that is mostly padding, and scratch for it.  Such a pack
  * is divided into one piece for each octave of length.
