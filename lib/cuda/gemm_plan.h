@@ -52,8 +52,8 @@ struct vfm_gemm_op {
 	size_t ws; /* bytes of scratch memory for the library */
 };
 
-/* Returns the multiprocessors to use of `all`, 0 for all, while collectives occupy `comm` of them: one wave of thread
- * blocks then fits beside them.  Nothing is left to collectives that would take more than half. */
+/* Returns the multiprocessors to use of `all`, 0 for all, while collectives occupy `comm` of them: a
+ * product in one wave then overlaps them.  No multiprocessors are reserved if they occupy more than half of all. */
 int vfm_gemm_sms(int all, int comm);
 
 /* An implementation of an op: a product of the library with this epilogue, and our kernels for the rest. */
