@@ -52,10 +52,11 @@ rc_is 0 "the rows of a matrix on the ranks of a step"
 is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" $'8 dp=4 tp=2 measured\n8 dp=2 cp=2 pp=2 ring measured' "with all of them"
 
 # ---- one plan for all ranks --------------------------------------------------------------
-# /dev/shm belongs to a node.
+# /dev/shm belongs to a node.  One step, since a second job may get other nodes.
 sed '2s/"tokens"/ "tokens"/' plan.jsonl >spaced.jsonl
-run timeout 60 srun -N2 -n2 bash -c 'cp -r data /dev/shm/ && cp $([ $SLURM_PROCID = 0 ] && echo plan.jsonl || echo spaced.jsonl) /dev/shm/p.jsonl'
-run timeout 60 srun -N2 -n2 --mpi=pmi2 vfm-train -q -c tiny.json --data /dev/shm/p.jsonl --steps 1 -o two-plans
+# shellcheck disable=SC2016
+place='cp -r data /dev/shm/ && cp "$([ "$SLURM_PROCID" = 0 ] && echo plan.jsonl || echo spaced.jsonl)" /dev/shm/p.jsonl && exec "$@"'
+run timeout 60 srun -N2 -n2 --mpi=pmi2 bash -c "$place" sh vfm-train -q -c tiny.json --data /dev/shm/p.jsonl --steps 1 -o two-plans
 is "$rc $(grep -v '^srun: ' <<<"$err")" "2 vfm-train: rank 1: '/dev/shm/p.jsonl' is not the file that rank 0 has under this name" \
 	"a node with another plan"
 
