@@ -518,7 +518,10 @@ static void host_job_free(struct vfm_hjob *j)
 	pthread_mutex_destroy(&j->lock);
 	pthread_mutex_destroy(&j->fail_lock);
 	pthread_mutex_destroy(&j->rec_lock);
+	pthread_mutex_destroy(&j->fetch_lock);
 	pthread_cond_destroy(&j->came);
+	for (int r = 0; r < j->size; r++)
+		free(j->endpoint[r]);
 	free(j->endpoint);
 	free(j->pid);
 	free(j->recorder_dir);
@@ -567,6 +570,7 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->fail_lock, NULL);
 	pthread_mutex_init(&j->rec_lock, NULL);
+	pthread_mutex_init(&j->fetch_lock, NULL);
 	pthread_cond_init(&j->came, NULL);
 	return j;
 }
@@ -583,14 +587,7 @@ static void raise_fd_limit(int ranks)
 	}
 }
 
-static void terminate_hosts(struct vfm_hjob *j)
-{
-	for (int r = 0; r < j->size; r++)
-		j->endpoint[r].host[sizeof(j->endpoint[r].host) - 1] = '\0';
-}
-
-/* The first rank of a node has made its shared memory, with the endpoints of all ranks; the others receive both from
- * that rank. */
+/* The first rank of a node has made its shared memory; the others receive it from that rank. */
 static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 {
 	int fd, box;
@@ -601,38 +598,25 @@ static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 		return vfm_hjob_unreachable(j, first, err);
 	}
 	close(box);
-	TRY(vfm_arena_map(j, fd, err));
-	TRY(vfm_arena_get_endpoints(j, err));
-	terminate_hosts(j);
-	return vfm_net_check(j, err);
+	return vfm_arena_map(j, fd, err);
 }
 
-/* Derives from the published endpoints what all ranks have in common. */
-static void derive_identity(struct vfm_hjob *j)
+/* Derives from the secret of rank 0 what all ranks have in common. */
+static int derive_identity(struct vfm_hjob *j, struct vfm_err *err)
 {
+	const struct vfm_endpoint *zero = vfm_endpoint_of(j, 0, err);
 	uint8_t id[VFM_HMAC_BYTES];
 
-	vfm_derive_key(j->endpoint[0].secret, "vfm handshake", j->key);
-	vfm_derive_key(j->endpoint[0].secret, "vfm world", id);
+	if (!zero)
+		return VFM_EENV;
+	vfm_derive_key(zero->secret, "vfm handshake", j->key);
+	vfm_derive_key(zero->secret, "vfm world", id);
 	memcpy(&j->world_id, id, sizeof(j->world_id));
-	terminate_hosts(j);
-}
-
-/* Only the first rank of a node fetches the endpoints of all ranks: N requests on each node, not N of each rank. */
-static int exchange_endpoints(struct vfm_hjob *j, const struct vfm_endpoint *mine, int first, struct vfm_err *err)
-{
-	bool *want = vfm_calloc((size_t)j->size, sizeof(*want));
-	int rc;
-
-	want[0] = want[first] = want[j->rank] = true;
-	rc = vfm_launch_exchange(j->l, mine, sizeof(*mine), first == j->rank ? NULL : want, j->endpoint, err);
-	free(want);
-	return rc;
+	return 0;
 }
 
 static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 {
-	struct vfm_endpoint mine;
 	int first = 0;
 	bool alone = true;
 
@@ -640,15 +624,11 @@ static int start_host_job(struct vfm_hjob *j, struct vfm_err *err)
 		first++;
 	for (int r = 0; r < j->size; r++)
 		alone &= r == j->rank || j->node_of[r] != j->node_of[j->rank];
-	TRY(vfm_net_open(j, &mine, err));
-	_Static_assert(sizeof(mine) <= VFM_EXCHANGE_MAX, "an endpoint must fit the launch's exchange");
-	TRY(exchange_endpoints(j, &mine, first, err));
-	derive_identity(j);
-	TRY(vfm_net_check(j, err));
+	TRY(vfm_net_open(j, err));
+	TRY(derive_identity(j, err));
 	if (first == j->rank && !alone) {
 		TRY(vfm_arena_make(j, err));
 		vfm_shm_reserve(j, j->l->nodes == 1 ? j->size : 1);
-		TRY(vfm_arena_put_endpoints(j, err));
 	}
 	TRY(vfm_monitor_start(j, err));
 	TRY(vfm_monitor_join(j, err)); /* first: rank 0 then learns of any later failure */

@@ -124,8 +124,7 @@ struct vfm_hcomm {
 	struct vfm_counts *counts;
 };
 
-/* How the other ranks reach a rank: each publishes its own.  host is never empty; while it is, this rank does not know
- * the endpoint yet. */
+/* How the other ranks reach a rank: each publishes its own. */
 struct vfm_endpoint {
 	uint8_t secret[VFM_SECRET]; /* handshake.h; that of rank 0 gives the job's key */
 	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
@@ -148,9 +147,10 @@ struct vfm_record {
 struct vfm_hjob {
 	struct vfm_launch *l;
 	int rank, size, *node_of;
-	struct vfm_endpoint *endpoint; /* [size] */
-	uint8_t key[VFM_HMAC_BYTES];   /* of the handshakes */
-	uint64_t world_id;             /* of the world's communicator */
+	struct vfm_endpoint *_Atomic *endpoint; /* [size] NULL: not fetched yet; vfm_endpoint_of */
+	pthread_mutex_t fetch_lock;
+	uint8_t key[VFM_HMAC_BYTES]; /* of the handshakes */
+	uint64_t world_id;           /* of the world's communicator */
 	double timeout, beat_timeout;
 	char *recorder_dir;
 	pthread_t main; /* the thread that made the job: its waits are exposed */
@@ -232,9 +232,6 @@ void vfm_record_dump(struct vfm_hjob *j, const char *why);
 int vfm_arena_make(struct vfm_hjob *j, struct vfm_err *err);        /* in the first rank of the node */
 int vfm_arena_map(struct vfm_hjob *j, int fd, struct vfm_err *err); /* takes ownership of fd */
 void vfm_arena_close(struct vfm_hjob *j);
-/* Writes job->endpoint to the node's memory, before other ranks have it; reads it from there. */
-int vfm_arena_put_endpoints(struct vfm_hjob *j, struct vfm_err *err);
-int vfm_arena_get_endpoints(struct vfm_hjob *j, struct vfm_err *err);
 uint64_t vfm_shm_first(void);                        /* the offset of a node's first segment */
 uint64_t vfm_shm_reserve(struct vfm_hjob *j, int n); /* the offset of a new segment for n ranks */
 int vfm_shm_map(struct vfm_hcomm *g, uint64_t at, struct vfm_err *err);
@@ -258,13 +255,17 @@ int vfm_shm_exchange(const struct vfm_coll *c, struct vfm_err *err);
 int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err);
 
 /* ---- comm_net.c ---- */
-int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err); /* listens; fills *self */
-int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err);                           /* once all endpoints are known */
+int vfm_net_open(struct vfm_hjob *j, struct vfm_err *err); /* listens, and publishes this rank's endpoint */
 void vfm_net_close(struct vfm_hjob *j);
+/* Returns the endpoint of a rank, which the first call fetches; NULL on failure.  Any thread may call it.  The job owns
+ * the endpoint. */
+const struct vfm_endpoint *vfm_endpoint_of(struct vfm_hjob *j, int rank, struct vfm_err *err);
+/* VFM_EENV if the endpoints of this rank and of `to` contradict each other, so that no connection can be made. */
+int vfm_net_check(struct vfm_hjob *j, int to, struct vfm_err *err);
 /* Begins to connect to an address of a rank, 0 .. vfm_net_addresses - 1.  Returns the socket, or -1 with errno set.
  * ECONNREFUSED: no process of this user listens there. */
-int vfm_net_dial(const struct vfm_hjob *j, int to, int addr);
-int vfm_net_addresses(const struct vfm_hjob *j, int to);
+int vfm_net_dial(struct vfm_hjob *j, int to, int addr);
+int vfm_net_addresses(struct vfm_hjob *j, int to); /* 0: the endpoint cannot be fetched */
 /* Waits for ms; returns 0 if the socket is connected, EINPROGRESS, or the errno of the failure. */
 int vfm_net_dialed(int fd, int ms);
 /* Connects to world rank `to` with a handshake; retries until 30 s or the job's time-out.  Fails earlier if the rank no

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/mem.h"
 
 /* An address may belong to several hosts (bridges of containers): a rank is reached by another one of its addresses, or
  * has ended if all refuse for this time. */
@@ -180,12 +181,13 @@ static void read_net_identity(uint8_t id[16])
 	memcpy(id + 8, &ino, 8);
 }
 
-int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *err)
+int vfm_net_open(struct vfm_hjob *j, struct vfm_err *err)
 {
+	struct vfm_endpoint *self = vfm_calloc(1, sizeof(*self));
 	struct sockaddr_un a = {0};
 	socklen_t len;
 
-	memset(self, 0, sizeof(*self));
+	atomic_store(&j->endpoint[j->rank], self);
 	if (getrandom(self->secret, sizeof(self->secret), 0) != sizeof(self->secret))
 		return vfm_fail_errno(err, VFM_EENV, "no random numbers");
 	snprintf(self->host, sizeof(self->host), "%.*s", (int)sizeof(self->host) - 1, j->l->host[0] ? j->l->host : "?");
@@ -196,35 +198,68 @@ int vfm_net_open(struct vfm_hjob *j, struct vfm_endpoint *self, struct vfm_err *
 		TRY(list_addresses(self, err));
 		TRY(listen_on_addresses(j, self, err));
 	}
-	return 0;
-}
-
-int vfm_net_check(struct vfm_hjob *j, struct vfm_err *err)
-{
-	for (int r = 0; r < j->size; r++) {
-		if (!j->endpoint[r].host[0])
-			continue;
-		if (j->endpoint[r].n_addr > VFM_HC_ADDRS || (j->endpoint[r].n_addr == 0 && j->l->nodes > 1))
-			return vfm_fail(err, VFM_EENV, "rank %d sees all ranks on one node, this rank does not", r);
-		if (j->node_of[r] == j->node_of[j->rank] &&
-			memcmp(j->endpoint[r].net, j->endpoint[j->rank].net, 16) != 0)
-			return vfm_fail(err, VFM_EENV,
-				"rank %d and rank %d are on one node (%s), but in different network namespaces", r,
-				j->rank, j->endpoint[j->rank].host);
-		for (int q = 0; j->endpoint[r].loopback && q < j->size; q++)
-			if (j->endpoint[q].host[0] && memcmp(j->endpoint[r].net, j->endpoint[q].net, 16) != 0)
-				return vfm_fail(err, VFM_EENV,
-					"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on "
-					"another host: see VFM_COMM_IFNAME",
-					r, j->endpoint[r].host, q, j->endpoint[q].host);
-	}
-	return 0;
+	_Static_assert(sizeof(*self) <= VFM_PUBLISH_MAX, "a rank must be able to publish its endpoint");
+	return vfm_launch_publish(j->l, self, sizeof(*self), err);
 }
 
 void vfm_net_close(struct vfm_hjob *j)
 {
 	while (j->n_listen > 0)
 		close(j->listen[--j->n_listen]);
+}
+
+/* ---- the endpoints of other ranks ---- */
+
+const struct vfm_endpoint *vfm_endpoint_of(struct vfm_hjob *j, int rank, struct vfm_err *err)
+{
+	struct vfm_endpoint *e = atomic_load(&j->endpoint[rank]);
+
+	if (e)
+		return e;
+	pthread_mutex_lock(&j->fetch_lock);
+	e = atomic_load(&j->endpoint[rank]); /* another thread may have fetched it */
+	if (!e) {
+		e = vfm_malloc(sizeof(*e));
+		if (vfm_launch_fetch(j->l, rank, e, sizeof(*e), err) < 0) {
+			free(e);
+			e = NULL;
+		} else {
+			e->host[sizeof(e->host) - 1] = '\0';
+			atomic_store(&j->endpoint[rank], e);
+		}
+	}
+	pthread_mutex_unlock(&j->fetch_lock);
+	return e;
+}
+
+static int check_loopback(struct vfm_hjob *j, int only, int other, struct vfm_err *err)
+{
+	const struct vfm_endpoint *a = vfm_endpoint_of(j, only, err), *b = vfm_endpoint_of(j, other, err);
+
+	if (!a || !b)
+		return VFM_EENV;
+	if (!a->loopback || memcmp(a->net, b->net, sizeof(a->net)) == 0)
+		return 0;
+	return vfm_fail(err, VFM_EENV,
+		"rank %d (%s) has no network address but 127.0.0.1, and rank %d (%s) is on another host: see "
+		"VFM_COMM_IFNAME",
+		only, a->host, other, b->host);
+}
+
+int vfm_net_check(struct vfm_hjob *j, int to, struct vfm_err *err)
+{
+	const struct vfm_endpoint *e = vfm_endpoint_of(j, to, err), *self = atomic_load(&j->endpoint[j->rank]);
+
+	if (!e)
+		return VFM_EENV;
+	if (e->n_addr > VFM_HC_ADDRS || (e->n_addr == 0 && j->l->nodes > 1))
+		return vfm_fail(err, VFM_EENV, "rank %d sees all ranks on one node, this rank does not", to);
+	if (j->node_of[to] == j->node_of[j->rank] && memcmp(e->net, self->net, sizeof(e->net)) != 0)
+		return vfm_fail(err, VFM_EENV,
+			"rank %d and rank %d are on one node (%s), but in different network namespaces", to, j->rank,
+			self->host);
+	TRY(check_loopback(j, to, j->rank, err));
+	return check_loopback(j, j->rank, to, err);
 }
 
 /* ---- connecting ---- */
@@ -236,9 +271,11 @@ static int poll_fd(int fd, short events, int ms)
 	return poll(&p, 1, ms);
 }
 
-int vfm_net_addresses(const struct vfm_hjob *j, int to)
+int vfm_net_addresses(struct vfm_hjob *j, int to)
 {
-	return j->node_of[to] == j->node_of[j->rank] ? 1 : j->endpoint[to].n_addr;
+	const struct vfm_endpoint *e = vfm_endpoint_of(j, to, NULL);
+
+	return !e ? 0 : j->node_of[to] == j->node_of[j->rank] ? 1 : e->n_addr;
 }
 
 int vfm_net_dialed(int fd, int ms)
@@ -270,13 +307,17 @@ static int begin_connect(const struct sockaddr *sa, socklen_t len)
 	return -1;
 }
 
-int vfm_net_dial(const struct vfm_hjob *j, int to, int addr)
+int vfm_net_dial(struct vfm_hjob *j, int to, int addr)
 {
-	const struct vfm_endpoint *peer = &j->endpoint[to];
+	const struct vfm_endpoint *peer = vfm_endpoint_of(j, to, NULL);
 	struct sockaddr_un local;
 	union inet_address a;
 	socklen_t len;
 
+	if (!peer) {
+		errno = EHOSTUNREACH;
+		return -1;
+	}
 	if (j->node_of[to] == j->node_of[j->rank]) {
 		len = make_unix_address(&local, peer);
 		return begin_connect((struct sockaddr *)&local, len);
@@ -309,10 +350,12 @@ static const char *describe_refusal(int e)
 int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
 {
 	bool local = j->node_of[to] == j->node_of[j->rank];
-	int n = vfm_net_addresses(j, to), e = 0;
 	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30), answered = vfm_now();
+	int n, e = 0;
 	char who[96];
 
+	TRY(vfm_net_check(j, to, err));
+	n = vfm_net_addresses(j, to);
 	do {
 		int refused = 0;
 

@@ -30,7 +30,6 @@ static const uint64_t ARENA_BYTES = (uint64_t)1 << 40;
 
 struct arena_head {
 	_Atomic uint64_t next; /* first free offset */
-	uint64_t endpoints;    /* offset of the endpoints of all ranks */
 };
 
 struct shm_cell { /* of one rank */
@@ -121,31 +120,6 @@ void vfm_arena_close(struct vfm_hjob *j)
 static size_t align_size(size_t n, size_t to)
 {
 	return (n + to - 1) / to * to;
-}
-
-static int copy_endpoints(struct vfm_hjob *j, bool put, struct vfm_err *err)
-{
-	size_t bytes = (size_t)j->size * sizeof(*j->endpoint);
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, j->arena_fd, (off_t)j->arena->endpoints);
-
-	if (p == MAP_FAILED)
-		return vfm_fail_errno(err, VFM_EENV, "cannot map shared memory for the addresses of the ranks");
-	memcpy(put ? p : j->endpoint, put ? j->endpoint : p, bytes);
-	munmap(p, bytes);
-	return 0;
-}
-
-int vfm_arena_put_endpoints(struct vfm_hjob *j, struct vfm_err *err)
-{
-	uint64_t bytes = align_size((size_t)j->size * sizeof(*j->endpoint), PAGE);
-
-	j->arena->endpoints = atomic_fetch_add(&j->arena->next, bytes);
-	return copy_endpoints(j, true, err);
-}
-
-int vfm_arena_get_endpoints(struct vfm_hjob *j, struct vfm_err *err)
-{
-	return copy_endpoints(j, false, err);
 }
 
 /* ---- the segment of a communicator ---- */

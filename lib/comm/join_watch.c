@@ -19,9 +19,11 @@ static void end_probe(struct join_probe *x)
 }
 
 /* Dials the addresses one after the other while they refuse.  Returns true if all have refused. */
-static bool advance_probe(const struct vfm_hjob *j, struct join_probe *x)
+static bool advance_probe(struct vfm_hjob *j, struct join_probe *x)
 {
-	while (x->addr < vfm_net_addresses(j, x->rank)) {
+	int n = vfm_net_addresses(j, x->rank);
+
+	while (x->addr < n) {
 		int e = 0;
 
 		if (x->fd < 0) {
@@ -42,7 +44,7 @@ static bool advance_probe(const struct vfm_hjob *j, struct join_probe *x)
 		x->fd = -1;
 		x->addr++;
 	}
-	return true;
+	return n > 0;
 }
 
 void vfm_watch_joins_end(struct vfm_hjob *j)

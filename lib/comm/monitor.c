@@ -18,7 +18,9 @@
 
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len)
 {
-	snprintf(buf, len, "rank %d (%s)", rank, j->endpoint[rank].host[0] ? j->endpoint[rank].host : "?");
+	const struct vfm_endpoint *e = vfm_endpoint_of(j, rank, NULL);
+
+	snprintf(buf, len, "rank %d (%s)", rank, e ? e->host : "?");
 	return buf;
 }
 

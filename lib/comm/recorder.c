@@ -66,8 +66,8 @@ void vfm_record_dump(struct vfm_hjob *j, const char *why)
 	first = n > VFM_RECORDS ? n - VFM_RECORDS : 0;
 	path = vfm_strfmt("%s/flight-%d.jsonl", j->recorder_dir, j->rank);
 	if (vfm_atomic_open(&a, path, NULL) >= 0) {
-		o = json_pack("{s:i,s:i,s:s,s:f,s:s}", "v", 1, "rank", j->rank, "host", j->endpoint[j->rank].host,
-			"failed_s", vfm_wall_time(), "why", why);
+		o = json_pack("{s:i,s:i,s:s,s:f,s:s}", "v", 1, "rank", j->rank, "host",
+			atomic_load(&j->endpoint[j->rank])->host, "failed_s", vfm_wall_time(), "why", why);
 		if (o)
 			vfm_jsonl_write(a.f, o, NULL);
 		json_decref(o);

@@ -25,10 +25,10 @@ enum { MAX_RANKS = 1024 };
 static const double GRACE_S = 15, ABORT_GRACE_S = 3;
 
 struct rank_state {
-	_Atomic unsigned came;          /* exchanges that it has entered: its slot holds the data of that one */
-	_Atomic int ended;              /* it called vfm_launch_end */
-	_Atomic int gone;               /* the parent reaped it: its wait status + 1 */
-	char slot[2][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: no rank can be two ahead */
+	_Atomic unsigned came; /* rounds of publishing that it has entered: its slot holds the data of that one */
+	_Atomic int ended;     /* it called vfm_launch_end */
+	_Atomic int gone;      /* the parent reaped it: its wait status + 1 */
+	char slot[2][VFM_PUBLISH_MAX]; /* of even and odd rounds: no rank can be two ahead */
 };
 
 /* In memory shared by all ranks and the parent. */
@@ -93,8 +93,7 @@ static bool have_all_come(const struct vfm_launch *l, unsigned round)
 }
 
 /* Each rank finds out by itself whether all have come: one that dies on the way leaves no half-made state. */
-static int fork_exchange(
-	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err)
+static int fork_publish(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *err)
 {
 	struct shared *s = l->priv;
 	struct rank_state *me = &s->rank[l->rank];
@@ -110,9 +109,15 @@ static int fork_exchange(
 		TRY(report_missing_rank(l, round, vfm_now() - t0 > limit ? limit : -1, err));
 		syscall(SYS_futex, &s->changes, FUTEX_WAIT, seen, &slice, NULL, 0);
 	}
-	for (int r = 0; r < l->size; r++)
-		if (!want || want[r])
-			memcpy((char *)all + (size_t)r * n, s->rank[r].slot[round & 1], n);
+	return 0;
+}
+
+static int fork_fetch(struct vfm_launch *l, int rank, void *out, size_t n, struct vfm_err *err)
+{
+	const struct shared *s = l->priv;
+
+	(void)err;
+	memcpy(out, s->rank[rank].slot[s->rank[l->rank].came & 1], n);
 	return 0;
 }
 
@@ -134,7 +139,7 @@ static void fork_abort(struct vfm_launch *l, int status, const char *why)
 }
 
 static const struct vfm_launch_table fork_table = {
-	.name = "fork", .exchange = fork_exchange, .end = fork_end, .abort = fork_abort};
+	.name = "fork", .publish = fork_publish, .fetch = fork_fetch, .end = fork_end, .abort = fork_abort};
 
 /* ---- the parent's side ---- */
 

@@ -125,16 +125,18 @@ int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_launch_exchange(
-	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err)
+int vfm_launch_publish(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *err)
 {
-	if (n > VFM_EXCHANGE_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "internal: an exchange of %zu bytes", n);
-	if (l->t)
-		return l->t->exchange(l, mine, n, want, all, err);
-	if (!want || want[0])
-		memcpy(all, mine, n);
-	return 0;
+	if (n > VFM_PUBLISH_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a rank publishes %zu bytes", n);
+	return l->t ? l->t->publish(l, mine, n, err) : 0;
+}
+
+int vfm_launch_fetch(struct vfm_launch *l, int rank, void *out, size_t n, struct vfm_err *err)
+{
+	if (!l->t)
+		return vfm_fail(err, VFM_EUSAGE, "internal: a single rank has no other ranks");
+	return l->t->fetch(l, rank, out, n, err);
 }
 
 void vfm_launch_end(struct vfm_launch *l)

@@ -4,7 +4,7 @@
  * (libpmi2, opened at run time).  They provide identity and an exchange of a few bytes, with which the host
  * communicator starts.  All other communication uses comm.h.
  *
- * A process has one launch; one thread calls its functions.
+ * A process has one launch; one thread calls its functions, except vfm_launch_fetch.
  */
 #ifndef VFM_LAUNCH_LAUNCH_H
 #define VFM_LAUNCH_LAUNCH_H
@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 
-enum { VFM_EXCHANGE_MAX = 480 }; /* bytes; hex-encoded they fit a PMI2 value */
+enum { VFM_PUBLISH_MAX = 480 }; /* bytes; hex-encoded they fit a PMI2 value */
 
 struct vfm_launch_table;
 
@@ -47,13 +47,14 @@ struct vfm_launch {
  * ranks that wait. */
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
-/* Gathers n bytes of each rank: all [size * n] holds them in rank order.  n <= VFM_EXCHANGE_MAX.  want [size]: the
- * ranks whose bytes this rank fetches, each at the cost of a request; those of the others stay unchanged.  NULL: all
- * ranks. Collective; ranks may want different ones.  Fails if a forked rank died, or a rank does not come within
- * VFM_COMM_TIMEOUT_S (600).  The bytes may be secret: they pass memory that forked ranks share, or PMI2's key-value
- * space, which is as private as the launcher makes it. */
-int vfm_launch_exchange(
-	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err);
+/* Publishes n bytes of this rank, n <= VFM_PUBLISH_MAX the same on all ranks.  Collective: returns once all ranks have
+ * published.  Fails if a forked rank died, or a rank does not come within VFM_COMM_TIMEOUT_S (600).  The bytes may be
+ * secret: they pass memory that forked ranks share, or PMI2's key-value space, which is as private as the launcher
+ * makes it. */
+int vfm_launch_publish(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *err);
+/* Reads the n bytes that a rank published last.  Local, from any thread, until this rank publishes again or ends the
+ * launch.  Costs a copy, or with PMI2 a request to the daemon of this node, which holds the values of all ranks. */
+int vfm_launch_fetch(struct vfm_launch *l, int rank, void *out, size_t n, struct vfm_err *err);
 
 /* Ends the launch of this rank normally, also after an error that all ranks have seen. */
 void vfm_launch_end(struct vfm_launch *l);

@@ -9,8 +9,8 @@
 
 struct vfm_launch_table {
 	const char *name; /* "fork", "pmi2" */
-	int (*exchange)(
-		struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err);
+	int (*publish)(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *err);
+	int (*fetch)(struct vfm_launch *l, int rank, void *out, size_t n, struct vfm_err *err); /* thread-safe */
 	void (*end)(struct vfm_launch *l);
 	void (*abort)(struct vfm_launch *l, int status, const char *why);
 };

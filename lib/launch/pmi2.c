@@ -1,5 +1,8 @@
 /* Ranks of a Slurm step, or of another PMI2 launcher.  libpmi2 is opened at run time, so that other uses do not need
- * it.  One thread at a time uses the library. */
+ * it.  One thread at a time uses the library.
+ *
+ * Slurm's fence sends the pairs of all ranks to srun and from there to each slurmstepd.  A get after it is a request to
+ * the slurmstepd of this node. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +18,7 @@
 #include "launch/launch_impl.h"
 
 enum { ABORT_GRACE_MS = 2000 };
-enum { ID_NULL = -1, VALUE_MAX = 1024, HEX_MAX = 2 * VFM_EXCHANGE_MAX };
+enum { ID_NULL = -1, VALUE_MAX = 1024, HEX_MAX = 2 * VFM_PUBLISH_MAX };
 
 /* The functions of <slurm/pmi2.h> in use; each returns 0 or its own code. */
 static struct pmi2 {
@@ -31,8 +34,9 @@ static struct pmi2 {
 } pmi;
 
 static char job_id[256];
-static int rounds; /* of exchanges: makes every key unique */
-static bool stuck; /* a thread hangs in the library */
+static int rounds;                                           /* of publishing: makes every key unique */
+static bool stuck;                                           /* a thread hangs in the library */
+static pthread_mutex_t get_lock = PTHREAD_MUTEX_INITIALIZER; /* held in a get */
 
 static int open_libpmi2(struct vfm_err *err)
 {
@@ -126,7 +130,7 @@ static int pass_fence(struct vfm_launch *l, struct vfm_err *err)
 	return rc;
 }
 
-/* ---- exchange: puts, a fence, gets ---- */
+/* ---- a put and a fence; gets ---- */
 
 static void hex_encode(const unsigned char *p, size_t n, char *s)
 {
@@ -172,19 +176,23 @@ static int kvs_get(int round, int rank, void *p, size_t n, struct vfm_err *err)
 	return 0;
 }
 
-static int pmi2_exchange(
-	struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *err)
+static int pmi2_publish(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *err)
 {
-	int round = rounds++;
-
 	if (stuck)
 		return vfm_fail(err, VFM_EENV, "a previous PMI2 fence did not finish");
-	TRY(kvs_put(round, l->rank, mine, n, err));
-	TRY(pass_fence(l, err));
-	for (int r = 0; r < l->size; r++)
-		if (!want || want[r])
-			TRY(kvs_get(round, r, (char *)all + (size_t)r * n, n, err));
-	return 0;
+	TRY(kvs_put(++rounds, l->rank, mine, n, err));
+	return pass_fence(l, err);
+}
+
+static int pmi2_fetch(struct vfm_launch *l, int rank, void *out, size_t n, struct vfm_err *err)
+{
+	int rc;
+
+	(void)l;
+	pthread_mutex_lock(&get_lock);
+	rc = kvs_get(rounds, rank, out, n, err);
+	pthread_mutex_unlock(&get_lock);
+	return rc;
 }
 
 static void pmi2_end(struct vfm_launch *l)
@@ -204,6 +212,7 @@ static void exit_at_once(void)
 static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 {
 	char msg[256];
+	bool locked = false;
 	pid_t pid;
 
 	(void)status;
@@ -213,6 +222,9 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 			*s = ','; /* the separators of a PMI2 message */
 	if (!stuck)
 		usleep(ABORT_GRACE_MS * 1000); /* lets the other ranks report the failure and end themselves */
+	/* The library has a lock of its own, which a child must not inherit from a thread in a get. */
+	for (int ms = 0; !(locked = pthread_mutex_trylock(&get_lock) == 0) && ms < ABORT_GRACE_MS; ms += 10)
+		usleep(10000);
 	pid = fork();
 	if (pid == 0) {
 		atexit(exit_at_once); /* runs before the handlers of this process */
@@ -224,10 +236,12 @@ static void pmi2_abort(struct vfm_launch *l, int status, const char *why)
 			kill(pid, SIGKILL);
 		usleep(10000);
 	}
+	if (locked)
+		pthread_mutex_unlock(&get_lock);
 }
 
 static const struct vfm_launch_table pmi2_table = {
-	.name = "pmi2", .exchange = pmi2_exchange, .end = pmi2_end, .abort = pmi2_abort};
+	.name = "pmi2", .publish = pmi2_publish, .fetch = pmi2_fetch, .end = pmi2_end, .abort = pmi2_abort};
 
 /* ---- placement ---- */
 
@@ -236,21 +250,22 @@ struct hello {
 	uint64_t mask;
 };
 
-/* Places the ranks by PMI_process_mapping, or else by equal host names.  The exchange also compares the affinity masks
- * of a node; with a mapping, a rank fetches nothing from other nodes. */
+/* Places the ranks by PMI_process_mapping, or else by equal host names.  Also compares the affinity masks of a node.
+ * With a mapping, a rank fetches only the values of its node. */
 static int find_nodes(struct vfm_launch *l, struct vfm_err *err)
 {
 	struct hello me = {.mask = vfm_launch_mask_hash()}, *all = vfm_calloc((size_t)l->size, sizeof(*all));
-	bool *local = vfm_calloc((size_t)l->size, sizeof(*local)), mapped;
+	bool mapped;
 	char map[VALUE_MAX + 1] = "";
 	int rc, found = 0, sharers = 0;
 
 	memcpy(me.host, l->host, sizeof(me.host));
 	rc = pmi.Info_GetJobAttr("PMI_process_mapping", map, sizeof(map) - 1, &found);
 	mapped = rc == 0 && found && strlen(map) < VALUE_MAX - 1 && vfm_launch_mapping(map, l->size, l->node_of);
-	for (int r = 0; mapped && r < l->size; r++)
-		local[r] = l->node_of[r] == l->node_of[l->rank];
-	TRY_OUT(pmi2_exchange(l, &me, sizeof(me), mapped ? local : NULL, all, err));
+	TRY_OUT(pmi2_publish(l, &me, sizeof(me), err));
+	for (int r = 0; r < l->size; r++)
+		if (!mapped || l->node_of[r] == l->node_of[l->rank])
+			TRY_OUT(pmi2_fetch(l, r, &all[r], sizeof(all[r]), err));
 	for (int r = 0; !mapped && r < l->size; r++) {
 		int k = 0;
 
@@ -264,7 +279,6 @@ static int find_nodes(struct vfm_launch *l, struct vfm_err *err)
 	vfm_launch_threads(l, sharers);
 out:
 	free(all);
-	free(local);
 	return rc;
 }
 

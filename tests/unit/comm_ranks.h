@@ -37,8 +37,8 @@ enum { RANKS = 64 };
 
 struct shared {
 	_Atomic int arrived;
-	char endpoint[2][RANKS][VFM_EXCHANGE_MAX]; /* of even and odd exchanges: no rank can be two ahead */
-	char said[RANKS][VFM_ERR_MAX];             /* the last error of each rank */
+	char endpoint[2][RANKS][VFM_PUBLISH_MAX]; /* of even and odd rounds: no rank can be two ahead */
+	char said[RANKS][VFM_ERR_MAX];            /* the last error of each rank */
 	double at[RANKS];
 	_Atomic int word[RANKS];
 };
@@ -46,11 +46,11 @@ static struct shared *sh;
 static struct vfm_err err;
 static int rank, size;
 
-static int exchanges, fetched; /* of this rank: exchanges, values of ranks */
+static int published, fetched; /* of this rank: values put and got */
 
-static int exchange(struct vfm_launch *l, const void *mine, size_t n, const bool *want, void *all, struct vfm_err *e)
+static int publish(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *e)
 {
-	int k = exchanges++;
+	int k = published++;
 
 	memcpy(sh->endpoint[k % 2][l->rank], mine, n);
 	sh->arrived++;
@@ -59,15 +59,18 @@ static int exchange(struct vfm_launch *l, const void *mine, size_t n, const bool
 			return vfm_fail(e, VFM_EENV, "a rank did not come");
 		usleep(1000);
 	}
-	for (int r = 0; r < l->size; r++)
-		if (!want || want[r]) {
-			fetched++;
-			memcpy((char *)all + (size_t)r * n, sh->endpoint[k % 2][r], n);
-		}
 	return 0;
 }
 
-static const struct vfm_launch_table harness = {.exchange = exchange};
+static int fetch(struct vfm_launch *l, int r, void *out, size_t n, struct vfm_err *e)
+{
+	(void)l, (void)e;
+	fetched++; /* the caller holds a lock */
+	memcpy(out, sh->endpoint[(published - 1) % 2][r], n);
+	return 0;
+}
+
+static const struct vfm_launch_table harness = {.publish = publish, .fetch = fetch};
 
 #define MUST(call)                                                                                                     \
 	do {                                                                                                           \
