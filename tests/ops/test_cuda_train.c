@@ -2,30 +2,17 @@
  * losses, gradient norms, gradients and weights of a few steps of every architecture.  It covers what cases of single
  * ops cannot: views, strides, accumulations and packs without rows as layers pass them. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cpu/cpu.h"
 #include "emu_dev.h"
+#include "ok.h"
 #include "train/synthetic.h"
 #include "train/trainer.h"
 
 enum { STEPS = 3, PACKS = 2, SAMPLES = 3 };
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                                       \
-	do {                                                                                                           \
-		if ((call) < 0)                                                                                        \
-			fail_msg("%s", err.msg);                                                                       \
-	} while (0)
 
 struct trained {
 	struct vfm_step_stats stats[STEPS];

@@ -5,32 +5,19 @@
  *
  * A launch costs about 2 us of idle device between dependent small kernels, so a small model is limited by their
  * number. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "cpu/cpu.h"
 #include "cuda/attn_pack.h"
 #include "emu_dev.h"
+#include "ok.h"
 #include "train/synthetic.h"
 #include "train/trainer.h"
 
 enum { FEW = 2, MANY = 3, SAMPLES = 1, KINDS = 256, MOST = 60 };
-
-static struct vfm_err err;
-
-#define OK(call)                                                                                                       \
-	do {                                                                                                           \
-		if ((call) < 0)                                                                                        \
-			fail_msg("%s", err.msg);                                                                       \
-	} while (0)
 
 /* ---- counting ---- */
 
