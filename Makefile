@@ -388,7 +388,7 @@ FORMAT_SRC = $(wildcard lib/*/*.[ch] lib/*/*.cu cmd/*/*.[ch] tests/*/*.[ch] test
 format:
 	clang-format -i $(FORMAT_SRC)
 check-format:
-	clang-format --dry-run -Werror $(FORMAT_SRC)
+	$(Q)clang-format --dry-run -Werror $(FORMAT_SRC)
 
 # ---- fuzz ----------------------------------------------------------------------
 # Everything is built a second time by clang, with coverage and sanitizers.

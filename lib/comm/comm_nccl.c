@@ -1,12 +1,13 @@
 /* The transport of CUDA devices: NCCL.
  *
  * Communicators are blocking: a collective returns when it is enqueued.  (For a non-blocking communicator, NCCL 2.28
- * starts a thread for each collective and polls for it.)  A call that waits for the other ranks is made as follows:
+ * starts a thread for each collective and polls for it.)
  *
- *   init, split, finish   run in a thread of their own, and `state` returns BUSY meanwhile.  The caller's wait ends
- * with the job or its time-out.  NCCL cannot interrupt these calls: their thread is then left behind, until the process
- * ends. collectives           connect in their first call, in which the host blocks.  Another thread ends it by
- * `abort`.
+ * Init, split and finish wait for the other ranks, and NCCL cannot interrupt them.  Each runs in a thread of its own,
+ * and `state` returns BUSY meanwhile.  The caller's wait ends with the job or its time-out; the thread is then left
+ * behind until the process ends.
+ *
+ * The first collective of a communicator connects, which blocks the host.  Another thread can end it by `abort`.
  *
  * NCCL chooses channels, protocols and algorithms; its own environment variables apply.  VFM_NCCL_CTAS=N limits each
  * communicator to N thread blocks, which leaves the others to computation.  Communicators do not share resources
