@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/host_memory.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -250,8 +250,7 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 static int check_memory(struct vfm_context *x, double need, bool *fits, struct vfm_err *err)
 {
 	const struct vfm_dev *d = x->device.dev;
-	double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-	double have = d->mem_total ? (double)d->mem_total : host / x->job.launch.local_size;
+	double have = d->mem_total ? (double)d->mem_total : vfm_host_memory() / x->job.launch.local_size;
 	int64_t lacking = need > 0.9 * have;
 
 	TRY(vfm_all_reduce(x->job.world, NULL, vfm_t1(&lacking, VFM_I64, 1), err));

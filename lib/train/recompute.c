@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/host_memory.h"
 #include "spec/schedule.h"
 
 /* The part of a device's capacity that a plan leaves free: contexts and workspaces of libraries, other processes, and
@@ -132,9 +132,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 
 double vfm_recompute_host_bytes(int local_ranks)
 {
-	double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-
-	return 0.7 * all / local_ranks;
+	return 0.7 * vfm_host_memory() / local_ranks;
 }
 
 void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)

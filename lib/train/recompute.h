@@ -38,8 +38,8 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
  * Collective over the world. */
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
 	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
-/* Returns the host memory that a rank may use for offloaded activations: most of the machine's, divided by its ranks.
- */
+/* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks
+ * of the host. */
 double vfm_recompute_host_bytes(int local_ranks);
 /* Writes one line: "14 of the blocks keep everything, 14 light; predicted peak 121.3 of 139.8 GiB". */
 void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size);

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -22,6 +23,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/host_memory.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/par.h"
@@ -490,6 +492,53 @@ static void clocks(void **state)
 	assert_true(vfm_wall_time() > 1.6e9);
 }
 
+/* ---- limits of control groups ---- */
+
+static void put_limit(const char *group, const char *name, const char *limit)
+{
+	char *path = vfm_strfmt("%s/%s", group, name);
+
+	assert_int_equal(vfm_mkdir_p(group, &err), 0);
+	assert_int_equal(vfm_write_file(path, limit, strlen(limit), &err), 0);
+	free(path);
+}
+
+static double limit_of(const char *groups)
+{
+	assert_int_equal(vfm_write_file("groups", groups, strlen(groups), &err), 0);
+	return vfm_cgroup_limit("groups", "cg");
+}
+
+static void memory_limits(void **state)
+{
+	(void)state;
+	assert_true(isinf(vfm_cgroup_limit("absent", "cg")));
+	assert_true(isinf(limit_of("")));
+	assert_true(isinf(limit_of("0::/job_7/step_0\n")));
+	put_limit("cg/job_7/step_0/task_1", "memory.max", "max\n");
+	put_limit("cg/job_7/step_0", "memory.max", "3000\n");
+	put_limit("cg/job_7", "memory.max", "2000\n");
+	put_limit("cg/other", "memory.max", "1000\n");
+	put_limit("cg/job_70", "memory.max", "10\n");
+	assert_true(limit_of("0::/job_7/step_0/task_1\n") == 2000); /* of an ancestor */
+	assert_true(limit_of("0::/job_7/step_0/task_1") == 2000);
+	assert_true(limit_of("0::/other\n") == 1000);
+	assert_true(isinf(limit_of("1:cpu:/other\n0::/\n")));
+	put_limit("cg", "memory.max", "500\n"); /* a container's own group is the root */
+	assert_true(limit_of("0::/\n") == 500);
+	assert_true(limit_of("0::/docker/abc\n") == 500);
+	assert_true(limit_of("0::/../other\n") == 500);
+	put_limit("cg/memory/a", "memory.limit_in_bytes", "400\n");
+	assert_true(limit_of("3:cpu,cpuacct:/a\n4:memory:/a\n") == 400);
+	assert_true(limit_of("4:hugetlb,memory:/a/b\n0::/\n") == 400);
+	assert_true(isinf(limit_of("4:memoryless:/a\n")));
+	put_limit("cg/memory/a", "memory.limit_in_bytes", "9223372036854771712\n");
+	assert_true(limit_of("4:memory:/a\n") > 9e18);
+	put_limit("cg/memory/a", "memory.limit_in_bytes", "many\n");
+	assert_true(isinf(limit_of("4:memory:/a\nno colons\n:\n4:memory\n\n")));
+	assert_true(vfm_host_memory() > 1e6 && vfm_host_memory() < 1e16);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -506,6 +555,7 @@ int main(void)
 		cmocka_unit_test(crc),
 		cmocka_unit_test(loops),
 		cmocka_unit_test(pool),
+		cmocka_unit_test(memory_limits),
 		cmocka_unit_test(clocks),
 	};
 
