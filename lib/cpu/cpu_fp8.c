@@ -125,6 +125,51 @@ int vfm_cpu_quant(struct vfm_stream *s, const struct vfm_quant *a, struct vfm_er
 	return 0;
 }
 
+int vfm_cpu_norm_exponent(const struct vfm_norm *a)
+{
+	return vfm_f8_exponent(largest(a->history.data, a->history.shape[0]), VFM_F8E4M3);
+}
+
+float vfm_cpu_norm_row8(const struct vfm_norm *a, int64_t t, const uint16_t *y, float most)
+{
+	int64_t d = a->y.shape[1];
+	float scale = vfm_has(&a->history) ? power(vfm_cpu_norm_exponent(a)) : 1;
+	uint8_t *y8 = vfm_has(&a->history) ? (uint8_t *)a->y.data + t * d : NULL;
+
+	for (int64_t k = 0; k < d; k++) {
+		float v = y ? vfm_bf16_to_f32(y[k]) : ((const float *)a->y.data)[t * d + k], s = v * scale;
+
+		if (fabsf(v) <= 3.4028235e38f) {
+			most = fabsf(v) > most ? fabsf(v) : most;
+			s = s > 448 ? 448 : s < -448 ? -448 : s;
+		}
+		if (y8)
+			y8[k] = vfm_f32_to_f8(s, VFM_F8E4M3);
+	}
+	return most;
+}
+
+/* Transposes columns [16 i0, 16 i1) of x. */
+static void transpose8_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct vfm_transpose8 *a = ctx;
+	int64_t t = a->x.shape[0], d = a->x.shape[1], w = a->y.shape[1], end = i1 * 16 < d ? i1 * 16 : d;
+	const uint8_t *x = a->x.data;
+	uint8_t *y = a->y.data;
+
+	for (int64_t r0 = 0; r0 < w; r0 += 64)
+		for (int64_t c = i0 * 16; c < end; c++)
+			for (int64_t r = r0; r < w && r < r0 + 64; r++)
+				y[c * w + r] = r < t ? x[r * d + c] : 0;
+}
+
+int vfm_cpu_transpose8(struct vfm_stream *s, const struct vfm_transpose8 *a, struct vfm_err *err)
+{
+	(void)s, (void)err;
+	vfm_par_for((a->x.shape[1] + 15) / 16, 1, transpose8_range, (void *)(uintptr_t)a);
+	return 0;
+}
+
 int vfm_cpu_amax_push(struct vfm_stream *s, const struct vfm_amax_push *a, struct vfm_err *err)
 {
 	int64_t n = a->past.shape[0], h = a->past.shape[1];

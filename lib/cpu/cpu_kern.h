@@ -52,7 +52,8 @@ struct vfm_gemm_kern {
 /* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
 struct vfm_cpu_kern {
 	struct vfm_gemm_kern gemm_f32, gemm_bf16;
-	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
+	/* with amax: *part = the largest finite |y| of the rows */
+	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	/* part: [2][D], = sums of dy xhat and of dy; with dh [4][D]: also of h dx and of dh */
 	void (*norm_bwd)(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	void (*gate)(const struct vfm_gate *a, int64_t t0, int64_t t1, int64_t s, float *tmp);
@@ -81,6 +82,11 @@ struct vfm_cpu_kern {
 	void (*softmax)(const float *x, float *y, int64_t n); /* n > 0; y may be x */
 	void (*embed3)(const struct vfm_embed3 *a, int64_t t0, int64_t t1);
 };
+
+/* For the kernels of norms (cpu_fp8.c): the exponent of the scale of y; and row t as 8-bit floats of its bf16 y, if a
+ * has a history, and the larger of `most` and its largest finite |y|.  y NULL: the row is in a->y, in f32. */
+int vfm_cpu_norm_exponent(const struct vfm_norm *a);
+float vfm_cpu_norm_row8(const struct vfm_norm *a, int64_t t, const uint16_t *y, float most);
 
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
 /* bf16 with AMX; its epilogue is that of vfm_cpu_kern_avx512bf16, which has the same nr; absent here */

@@ -37,7 +37,7 @@ struct job {
 	const void *args;
 	const struct vfm_chunk *chunks;
 	int64_t n_chunks;
-	int64_t d;   /* scratch: 4 d floats */
+	int64_t d;   /* scratch: 5 d floats */
 	float *part; /* [chunk][part_len], or NULL */
 	int64_t part_len;
 	double *dpart; /* [chunk] */
@@ -48,7 +48,7 @@ struct job {
 	{                                                                                                              \
 		const struct job *j = ctx;                                                                             \
 		const struct vfm_##name *a = j->args;                                                                  \
-		float *tmp = vfm_cpu_scratch((size_t)j->d * 4 * sizeof(float) + 64);                                   \
+		float *tmp = vfm_cpu_scratch((size_t)j->d * 5 * sizeof(float) + 64);                                   \
                                                                                                                        \
 		for (int64_t i = c0; i < c1; i++) {                                                                    \
 			const struct vfm_chunk *c = &j->chunks[i];                                                     \
@@ -58,7 +58,7 @@ struct job {
 			call;                                                                                          \
 		}                                                                                                      \
 	}
-ROW_RANGE(norm, j->kern->norm(a, c->t0, c->t1, c->s, tmp))
+ROW_RANGE(norm, j->kern->norm(a, c->t0, c->t1, c->s, tmp, part))
 ROW_RANGE(norm_bwd, j->kern->norm_bwd(a, c->t0, c->t1, c->s, tmp, part))
 ROW_RANGE(gate, j->kern->gate(a, c->t0, c->t1, c->s, tmp))
 ROW_RANGE(gate_bwd, j->kern->gate_bwd(a, c->t0, c->t1, c->s, tmp, part))
@@ -142,10 +142,16 @@ static void fold_chunks(const struct job *j, int64_t offset, int64_t d, const st
 
 static int op_norm(struct vfm_stream *s, const struct vfm_norm *a, struct vfm_err *err)
 {
-	struct job j = {.args = a, .d = a->x.shape[1]};
+	struct job j = {.args = a, .d = a->x.shape[1], .part_len = vfm_has(&a->amax)};
 	const struct vfm_seqs *q = vfm_has(&a->scale) || vfm_has(&a->gate) ? a->seqs : NULL;
+	float *amax = a->amax.data;
 
-	return run_rows(s, &j, q, a->x.shape[0], ROW_GRAIN, norm_range, err);
+	if (vfm_has(&a->history))
+		*(float *)a->inv.data = ldexpf(1, -vfm_cpu_norm_exponent(a));
+	TRY(run_rows(s, &j, q, a->x.shape[0], ROW_GRAIN, norm_range, err));
+	for (int64_t i = 0; vfm_has(&a->amax) && i < j.n_chunks; i++)
+		*amax = fmaxf(*amax, j.part[i]);
+	return 0;
 }
 
 static int op_norm_bwd(struct vfm_stream *s, const struct vfm_norm_bwd *a, struct vfm_err *err)
@@ -521,5 +527,6 @@ const struct vfm_ops vfm_cpu_ops = {
 	.moe_balance = vfm_cpu_moe_balance,
 	.grouped_gemm = vfm_cpu_grouped_gemm,
 	.quant = vfm_cpu_quant,
+	.transpose8 = vfm_cpu_transpose8,
 	.amax_push = vfm_cpu_amax_push,
 };

@@ -154,9 +154,10 @@ static const float *norm_sum(const struct vfm_norm *a, int64_t t, const float *g
 	return s;
 }
 
-/* With h the kernel is called with xb false, and the row that it reads is the sum in s. */
+/* With h the kernel is called with xb false, and the row that it reads is the sum in s.  With history yb is true, and
+ * y8 holds a row before it is quantized. */
 INLINE void norm_rows(const struct vfm_norm *a, int64_t t0, int64_t t1, const float *mul, const float *add,
-	const float *g, float *s, bool xb, bool yb)
+	const float *g, float *s, void *y8, float *most, bool xb, bool yb)
 {
 	int64_t d = a->x.shape[1];
 	float *mean = fdata(&a->mean), *rstd = fdata(&a->rstd);
@@ -164,7 +165,7 @@ INLINE void norm_rows(const struct vfm_norm *a, int64_t t0, int64_t t1, const fl
 	for (int64_t t = t0; t < t1; t++) {
 		const void *x = s ? (const void *)norm_sum(a, t, g, s)
 				  : (const void *)((const char *)a->x.data + t * d * (xb ? 2 : 4));
-		void *y = (char *)a->y.data + t * d * (yb ? 2 : 4);
+		void *y = y8 ? y8 : (char *)a->y.data + t * d * (yb ? 2 : 4);
 		float mu = a->kind == VFM_NORM_LAYER ? row_sum(x, d, xb) / (float)d : 0;
 		float r = 1.0f / sqrtf(row_sumsq(x, d, mu, xb) / (float)d + a->eps);
 		vf vr = v_set(r), vm = v_set(mu);
@@ -180,14 +181,21 @@ INLINE void norm_rows(const struct vfm_norm *a, int64_t t0, int64_t t1, const fl
 			mean[t] = mu;
 		if (rstd)
 			rstd[t] = r;
+		if (y8 || most) {
+			float m = vfm_cpu_norm_row8(a, t, yb ? y : NULL, most ? *most : 0);
+
+			if (most)
+				*most = m;
+		}
 	}
 }
 
-static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
+static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part)
 {
 	int64_t d = a->x.shape[1];
 	const float *mul = norm_mul(&a->weight, &a->scale, s, d, tmp), *add = fdata(&a->bias), *g = NULL;
 	float *sum = a->h.ndim ? tmp + 3 * d : NULL;
+	void *y8 = a->history.ndim ? tmp + 4 * d : NULL;
 
 	if (s >= 0 && a->shift.ndim) {
 		load_row(tmp + d, &a->shift, s, d, 0);
@@ -197,7 +205,9 @@ static void norm(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, fl
 		load_row(tmp + 2 * d, &a->gate, s, d, 0);
 		g = tmp + 2 * d;
 	}
-	BF2(is_bf(&a->x) && !sum, is_bf(&a->y), norm_rows(a, t0, t1, mul, add, g, sum, B0, B1));
+	if (part)
+		*part = 0;
+	BF2(is_bf(&a->x) && !sum, is_bf(&a->y) || y8, norm_rows(a, t0, t1, mul, add, g, sum, y8, part, B0, B1));
 }
 
 /* The branch of row t; ds: the gradient of the sum; part: [2][D], sums of h ds and of dh. */

@@ -1,5 +1,5 @@
-/* fp8.cu - quant: a tensor as 8-bit floats with a scale, and its transpose; amax_push: the histories of amax from which
- * delayed scaling takes the scales.
+/* fp8.cu - quant: a tensor as 8-bit floats with a scale, and its transpose; transpose8: the transpose alone; amax_push:
+ * the histories of amax from which delayed scaling takes the scales.
  *
  * The first pass over x finds the largest element; with a nonzero history its kernel returns at once.  The second pass
  * reads x in tiles of 128 x 128 and writes y and its transpose: a thread quantizes 8 x 8 elements, stores their rows
@@ -308,6 +308,55 @@ extern "C" int vfm_cuda_quant(struct vfm_stream *s, const struct vfm_quant *a, s
 	VFM_ACT_TYPE(
 		a->x.dtype, X, rc = to == VFM_F8E4M3 ? (quant<f8e4m3, X>(s, a, err)) : (quant<f8e5m2, X>(s, a, err)));
 	return rc;
+}
+
+/* ---- transpose8 ---- */
+
+/* One tile; a thread has a patch of 8 x 8 bytes.  Grid: tiles across, tiles down. */
+template <bool WIDE> __global__ static void __launch_bounds__(256) transpose_bytes(const uint8_t *x, struct tiles a)
+{
+	__shared__ uint64_t piece[TILE * 16];
+	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE, r = r0 + ty * 8, c = c0 + tx * 8;
+	uint64_t row[8] = {};
+
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		for (int j = 0; j < (WIDE ? 1 : 8); j++) {
+			if (r + i >= a.rows || c + j >= a.cols)
+				continue;
+			if (WIDE)
+				row[i] = *reinterpret_cast<const uint64_t *>(x + (r + i) * a.cols + c);
+			else
+				row[i] |= (uint64_t)x[(r + i) * a.cols + c + j] << (8 * j);
+		}
+#pragma unroll
+	for (int j = 0; j < 8; j++) {
+		uint64_t column = 0;
+
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			column |= (row[i] >> (8 * j) & 0xff) << (8 * i);
+		piece[tile_slot(tx * 8 + j, ty)] = column;
+	}
+	__syncthreads();
+	store_transpose<WIDE>(a, piece, r0, c0);
+}
+
+extern "C" int vfm_cuda_transpose8(struct vfm_stream *s, const struct vfm_transpose8 *a, struct vfm_err *err)
+{
+	const uint8_t *x = (const uint8_t *)a->x.data;
+	struct tiles t = {a->x.shape[1], a->x.shape[0], a->x.shape[1], a->y.shape[1], NULL, (uint8_t *)a->y.data, NULL,
+		NULL, NULL};
+	dim3 grid(ceil_div(t.cols, TILE), ceil_div(t.width, TILE));
+
+	if (!t.cols || !t.width)
+		return 0;
+	if (t.cols % 8 == 0 && ((uintptr_t)x | (uintptr_t)t.yt) % 16 == 0)
+		VFM_LAUNCH(s, (transpose_bytes<true>), grid, 256, 0, x, t);
+	else
+		VFM_LAUNCH(s, (transpose_bytes<false>), grid, 256, 0, x, t);
+	return vfm_cuda_launched(s, "transpose8", err);
 }
 
 /* ---- histories -------------------------------------------------------------------------------- */

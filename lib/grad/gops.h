@@ -13,6 +13,7 @@
 enum vfm_fp8_tensor { VFM_FP8_X, VFM_FP8_W, VFM_FP8_DY, VFM_FP8_TENSORS };
 struct vfm_fp8_past {
 	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* of struct vfm_quant, for each tensor */
+	bool filled; /* a step or a checkpoint has filled the histories: a scale does not depend on the tensor */
 };
 struct vfm_linear_args {
 	struct vfm_var *w; /* [out,in] */
@@ -25,6 +26,13 @@ struct vfm_linear_args {
 };
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 
+/* What a norm does for linear layers in fp8 that are the only readers of y, in bf16.  past: quantizes y for the one
+ * layer that has it, whose histories are filled; y has no memory then.  amax: computes the largest element of y, from
+ * which these layers take their scale (current scaling).  The layers' results have the same bits in all cases. */
+struct vfm_norm_fp8 {
+	const struct vfm_fp8_past *past;
+	bool amax;
+};
 /* y = n(x) * weight + bias, or n(x) * (1 + scale[seg]) + shift[seg]. */
 struct vfm_norm_args {
 	enum vfm_norm_kind kind;
@@ -33,6 +41,7 @@ struct vfm_norm_args {
 	struct vfm_var *shift, *scale; /* [S,D], may be views; both or none, and not with weight */
 	const struct vfm_seqs *seqs;   /* with shift, or with a gate */
 	enum vfm_dtype out;            /* of y */
+	struct vfm_norm_fp8 fp8;       /* zeros: nothing; ignored unless y is bf16 */
 };
 struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, const struct vfm_norm_args *args);
 /* *sum = x + gate[seg] * h (gate NULL: 1), and returns its norm: vfm_g_gate and vfm_g_norm as one op.  The backward is

@@ -3,13 +3,13 @@
  * element of the tensor, or of the tensors of previous steps.  The adjoint is that of the layer without rounding.
  * Recompute takes the maximum of the same values again, which does not change a history.
  *
- * The GEMM needs the summed dimension along the rows of both operands, so an operand of two products is kept in two
- * orders.  For the backward, x is kept only as 8-bit floats.  Weights are quantized again, because their address may
- * have changed.
+ * The GEMM needs the summed dimension along the rows of both operands, so an operand of two products is needed in two
+ * orders.  For the backward, x is kept only as 8-bit floats: transposed, or as a norm has quantized it; the backward
+ * then transposes it.  Weights are quantized again, because their address may have changed.
  */
 #include "grad/gops_int.h"
 
-enum { SCALARS = 16 }; /* bytes after a transposed operand for its amax and inv */
+enum { SCALARS = 16 }; /* bytes after an operand of the backward for its amax and inv */
 
 static int64_t up16(int64_t n)
 {
@@ -21,7 +21,7 @@ static struct vfm_tensor scalar(const struct vfm_tensor *t, int i)
 	return vfm_t1((char *)t->data + vfm_numel(t) - SCALARS + 4 * i, VFM_F32, 1);
 }
 
-/* Returns the transposed operand [rows, cols], which is stored before its scalars. */
+/* Returns the operand [rows, cols], which is stored before its scalars. */
 static struct vfm_tensor matrix(const struct vfm_tensor *t, int64_t rows, int64_t cols)
 {
 	return vfm_t2(t->data, t->dtype, rows, cols);
@@ -45,22 +45,35 @@ static void scaling(
 }
 
 struct fp8_wgrad {
-	struct vfm_tensor dzt, xt;
+	struct vfm_tensor dzt, x;
+	bool q8; /* x is not transposed */
 	struct vfm_var *w;
 };
 
 static int fp8_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 {
 	struct fp8_wgrad *g = ctx;
-	int64_t out = g->w->v.shape[0], in = g->w->v.shape[1], k = (vfm_numel(&g->xt) - SCALARS) / in;
+	int64_t out = g->w->v.shape[0], in = g->w->v.shape[1], k = (vfm_numel(&g->dzt) - SCALARS) / out;
 	struct vfm_gemm a = {.trans_b = true,
 		.a = matrix(&g->dzt, out, k),
-		.b = matrix(&g->xt, in, k),
+		.b = matrix(&g->x, in, k),
 		.scale_a = scalar(&g->dzt, 1),
-		.scale_b = scalar(&g->xt, 1)};
+		.scale_b = scalar(&g->x, 1)};
+	struct vfm_store *mem = NULL;
+	int rc;
 
-	TRY(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
-	return BACKWARD(gemm, &a);
+	if (g->q8) {
+		struct vfm_transpose8 turn = {.x = matrix(&g->x, (vfm_numel(&g->x) - SCALARS) / in, in)};
+
+		TRY(vfm_scratch(t, a.b, &a.b, &mem, err));
+		turn.y = a.b;
+		TRY_OUT(BACKWARD(transpose8, &turn));
+	}
+	TRY_OUT(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
+	rc = BACKWARD(gemm, &a);
+out:
+	vfm_store_unref(mem);
+	return rc;
 }
 
 /* dx = dz w */
@@ -90,7 +103,7 @@ out:
 
 int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct vfm_linear_ctx *c = n->ctx; /* x: bytes: [in, T'], scalars */
+	struct vfm_linear_ctx *c = n->ctx; /* x: bytes: [in, T'] or with q8 [T, in]; scalars */
 	struct vfm_var *x = n->in[0], *w = n->in[1], *b = n->in[2];
 	struct vfm_store *cast = NULL, *mem = NULL, *mem_t = NULL;
 	struct vfm_tensor dz, d8, dzt;
@@ -117,7 +130,7 @@ int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err
 	if (vfm_wants_grad(x))
 		TRY_OUT(fp8_inputs(t, x, w, &d8, &q.inv, c->past, err));
 	wgrad = vfm_tape_alloc(t, sizeof(*wgrad));
-	*wgrad = (struct fp8_wgrad){dzt, c->x, w};
+	*wgrad = (struct fp8_wgrad){dzt, c->x, c->q8, w};
 	rc = vfm_defer(t, fp8_weights, wgrad, mem_t, n->saved[0], err);
 out:
 	vfm_store_unref(cast);
@@ -126,22 +139,54 @@ out:
 	return rc;
 }
 
+struct vfm_var *vfm_fp8_norm(
+	struct vfm_tape *t, const struct vfm_var *x, const struct vfm_norm_args *args, struct vfm_norm *a)
+{
+	const struct vfm_fp8_past *past = args->out == VFM_BF16 ? args->fp8.past : NULL;
+	struct vfm_tensor like = vfm_like(&x->v, args->out), one = {.ndim = 1, .shape = {1}};
+	struct vfm_var *y = past ? vfm_input(t, like) : vfm_var_new(t, like);
+	struct vfm_err err = {0};
+
+	a->y = y->v;
+	if (past)
+		y->q8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(&like)));
+	else if (args->fp8.amax && args->out == VFM_BF16)
+		y->amax = vfm_var_new(t, vfm_like(&one, VFM_F32));
+	if (vfm_tape_failed(t))
+		return y;
+	if (y->q8) {
+		a->y = matrix(&y->q8->v, like.shape[0], like.shape[1]);
+		a->history = past->history[VFM_FP8_X];
+		a->inv = scalar(&y->q8->v, 1);
+		a->amax = past->amax[VFM_FP8_X];
+	} else if (y->amax) {
+		struct vfm_stream *s = vfm_tape_stream(t);
+		int rc = s->dev->t->zero(s, y->amax->v.data, sizeof(float), &err);
+
+		a->amax = y->amax->v;
+		if (rc < 0)
+			vfm_tape_fail(t, rc, &err);
+	}
+	return y;
+}
+
 void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p)
 {
 	const struct vfm_tensor *x = &p->x->v, *w = &p->args.w->v;
+	struct vfm_var *x8 = p->x->q8, *w8;
 	struct vfm_quant q = {.x = *w};
-	struct vfm_var *x8, *w8;
 
-	p->saved = vfm_var_new(t, bytes(VFM_F8E4M3, up16(x->shape[0]) * x->shape[1]));
+	p->saved = x8 ? x8 : vfm_var_new(t, bytes(VFM_F8E4M3, up16(x->shape[0]) * x->shape[1]));
 	if (p->known)
 		return;
-	x8 = VAR_NEW(VFM_F8E4M3, x->shape[0], x->shape[1]);
+	if (!x8)
+		x8 = VAR_NEW(VFM_F8E4M3, x->shape[0], x->shape[1]);
 	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(w)));
 	if (vfm_tape_failed(t))
 		return;
 	q.y = p->gemm.b = matrix(&w8->v, w->shape[0], w->shape[1]);
 	scaling(&q, p->args.past, VFM_FP8_W, &w8->v);
-	p->gemm.a = x8->v;
+	p->gemm.a = matrix(&x8->v, x->shape[0], x->shape[1]);
 	p->gemm.scale_b = q.inv;
 	FORWARD(quant, &q);
 }
@@ -151,7 +196,13 @@ void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p)
 	const struct vfm_tensor *x = &p->x->v;
 	struct vfm_quant q = {.x = *x, .yt = matrix(&p->saved->v, x->shape[1], up16(x->shape[0]))};
 
+	if (p->x->q8) {
+		p->gemm.scale_a = scalar(&p->saved->v, 1);
+		return;
+	}
 	scaling(&q, p->args.past, VFM_FP8_X, &p->saved->v);
+	if (p->x->amax && !p->args.past)
+		q.history = q.amax = p->x->amax->v;
 	if (!p->known)
 		q.y = p->gemm.a;
 	p->gemm.scale_a = q.inv;

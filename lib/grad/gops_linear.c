@@ -214,7 +214,7 @@ struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p)
 	if (n) {
 		struct vfm_linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
 
-		*c = (struct vfm_linear_ctx){p->saved->v, p->args.past};
+		*c = (struct vfm_linear_ctx){p->saved->v, p->saved == p->x->q8, p->args.past};
 		vfm_product_save(n, p);
 	}
 	return p->y;

@@ -222,13 +222,12 @@ static struct vfm_var *norm(struct vfm_tape *t, struct vfm_var *x, struct vfm_va
 		s = *sum = vfm_var_new(t, vfm_like(&x->v, x->v.dtype));
 		a.sum = vfm_read(s);
 	}
-	y = vfm_var_new(t, vfm_like(&x->v, args->out));
+	y = vfm_fp8_norm(t, x, args, &a);
 	stat[0] = vfm_var_new(t, vfm_like(&rows, VFM_F32));
 	if (args->kind == VFM_NORM_LAYER)
 		stat[1] = vfm_var_new(t, vfm_like(&rows, VFM_F32));
 	if (vfm_tape_failed(t))
 		return y;
-	a.y = y->v;
 	a.rstd = stat[0]->v;
 	if (stat[1])
 		a.mean = stat[1]->v;

@@ -27,7 +27,7 @@ struct vfm_product {
 	/* private */
 	bool keeps;            /* open made y */
 	struct vfm_var *z;     /* the input of the activation; NULL: none */
-	struct vfm_var *saved; /* for the backward: x in the dtype of the weights, or its 8-bit transpose */
+	struct vfm_var *saved; /* for the backward: x in the dtype of the weights, its 8-bit transpose, or x->q8 */
 	struct vfm_gemm gemm;  /* of all rows */
 };
 

@@ -194,6 +194,7 @@ void vfm_text_attn(
 
 	if (!a->present)
 		return;
+	norm.fp8 = vfm_cross_attn_norm(&a->cross, &in->in->attn);
 	if (a->ln_w)
 		norm.weight = &a->ln_w->var;
 	if (a->ln_b)

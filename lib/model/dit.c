@@ -71,15 +71,23 @@ static struct vfm_var *forward_dit(struct vfm_tape *t, const void *block, const 
 	struct vfm_var *const *mod = r->mod, *y;
 
 	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){
-			.kind = VFM_NORM_LAYER, .eps = b->eps, .shift = mod[SHIFT1], .scale = mod[SCALE1], .out = dt});
+		&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
+			.eps = b->eps,
+			.shift = mod[SHIFT1],
+			.scale = mod[SCALE1],
+			.out = dt,
+			.fp8 = vfm_self_attn_norm(&b->attn, l)});
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
 	vfm_residual_add(t, &s, y, mod[GATE1]);
 
 	vfm_text_attn(t, &b->text, r, &s);
 	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){
-			.kind = VFM_NORM_LAYER, .eps = b->eps, .shift = mod[SHIFT2], .scale = mod[SCALE2], .out = dt});
+		&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
+			.eps = b->eps,
+			.shift = mod[SHIFT2],
+			.scale = mod[SCALE2],
+			.out = dt,
+			.fp8 = b->has_moe ? (struct vfm_norm_fp8){0} : vfm_mlp_norm(&b->mlp, l)});
 	vfm_residual_add(t, &s, mlp(t, b, y, r->in, s.h->v.dtype), mod[GATE2]);
 	return vfm_residual_value(t, &s);
 }

@@ -68,15 +68,23 @@ static struct vfm_var *forward_moviegen(struct vfm_tape *t, const void *block, c
 
 	vfm_residual_add(t, &s, r->pos, NULL);
 	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){
-			.kind = VFM_NORM_RMS, .eps = b->eps, .shift = mod[SHIFT1], .scale = mod[SCALE1], .out = dt});
+		&(struct vfm_norm_args){.kind = VFM_NORM_RMS,
+			.eps = b->eps,
+			.shift = mod[SHIFT1],
+			.scale = mod[SCALE1],
+			.out = dt,
+			.fp8 = vfm_self_attn_norm(&b->attn, l)});
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
 	vfm_residual_add(t, &s, y, mod[GATE1]);
 
 	vfm_text_attn(t, &b->text, r, &s);
 	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){
-			.kind = VFM_NORM_RMS, .eps = b->eps, .shift = mod[SHIFT2], .scale = mod[SCALE2], .out = dt});
+		&(struct vfm_norm_args){.kind = VFM_NORM_RMS,
+			.eps = b->eps,
+			.shift = mod[SHIFT2],
+			.scale = mod[SCALE2],
+			.out = dt,
+			.fp8 = vfm_linear_norm(&b->w13, l)});
 	vfm_residual_add(t, &s, swiglu_mlp(t, b, y, l), mod[GATE2]);
 	return vfm_residual_value(t, &s);
 }

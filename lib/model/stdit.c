@@ -49,6 +49,7 @@ static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, cons
 	struct vfm_residual s = {.h = r->h, .seqs = &r->in->seqs};
 	enum vfm_dtype dt = r->in->x.dtype;
 	struct vfm_var *const *part = r->mod, *y;
+	const struct vfm_norm_fp8 none = {0}; /* the norm is redistributed first */
 
 	for (int i = 0; i < ATTNS; i++, part += PER_PART) {
 		y = vfm_residual_norm(t, &s,
@@ -56,7 +57,8 @@ static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, cons
 				.eps = b->eps,
 				.shift = part[SHIFT],
 				.scale = part[SCALE],
-				.out = dt});
+				.out = dt,
+				.fp8 = i == FULL ? vfm_self_attn_norm(&b->attn[i], l) : none});
 		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope)
 			      : vfm_self_attn_units(t, &b->attn[i], y, l, units[i]);
 		vfm_residual_add(t, &s, y, part[GATE]);
@@ -64,8 +66,12 @@ static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, cons
 
 	vfm_text_attn(t, &b->text, r, &s);
 	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){
-			.kind = VFM_NORM_LAYER, .eps = b->eps, .shift = part[SHIFT], .scale = part[SCALE], .out = dt});
+		&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
+			.eps = b->eps,
+			.shift = part[SHIFT],
+			.scale = part[SCALE],
+			.out = dt,
+			.fp8 = vfm_mlp_norm(&b->mlp, l)});
 	vfm_residual_add(t, &s, vfm_mlp(t, &b->mlp, y, l), part[GATE]);
 	return vfm_residual_value(t, &s);
 }

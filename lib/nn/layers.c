@@ -101,6 +101,39 @@ struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, s
 	return vfm_tp_row(t, lay, x, &a);
 }
 
+/* ---- norms in front of layers in fp8 ---- */
+
+struct vfm_norm_fp8 vfm_linear_norm(const struct vfm_linear *l, const struct vfm_attn_layout *lay)
+{
+	struct vfm_linear_args a = make_linear_args(l, VFM_ACT_NONE, VFM_BF16);
+
+	if (!a.fp8 || lay->mesh->size[VFM_AX_TP] > 1)
+		return (struct vfm_norm_fp8){0};
+	return (struct vfm_norm_fp8){.past = a.past && a.past->filled ? a.past : NULL, .amax = !a.past};
+}
+
+/* Two layers with a history each do not share a quantized input. */
+struct vfm_norm_fp8 vfm_self_attn_norm(const struct vfm_self_attn *a, const struct vfm_attn_layout *lay)
+{
+	struct vfm_norm_fp8 q, kv;
+
+	if (a->qkv.w)
+		return vfm_linear_norm(&a->qkv, lay);
+	q = vfm_linear_norm(&a->q, lay);
+	kv = vfm_linear_norm(&a->kv, lay);
+	return (struct vfm_norm_fp8){.amax = q.amax && kv.amax};
+}
+
+struct vfm_norm_fp8 vfm_cross_attn_norm(const struct vfm_cross_attn *a, const struct vfm_attn_layout *lay)
+{
+	return vfm_linear_norm(&a->q, lay);
+}
+
+struct vfm_norm_fp8 vfm_mlp_norm(const struct vfm_mlp *m, const struct vfm_attn_layout *lay)
+{
+	return vfm_linear_norm(&m->fc1, lay);
+}
+
 struct vfm_param *vfm_vector_declare(
 	struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
 {

@@ -99,5 +99,7 @@ int vfm_scales_step(struct vfm_params *ps, struct vfm_tensor grad_scale, struct 
 	push.parts.stride[0] = s->room;
 	push.past = vfm_t2(s->past, VFM_F32, n, s->window);
 	TRY(vfm_op_amax_push(ps->stream, &push, err));
+	for (int64_t i = 0; i < s->n; i++)
+		s->of[i].filled = true;
 	return ps->stream->dev->t->zero(ps->stream, own_row(s, ps), (size_t)n * sizeof(float), err);
 }

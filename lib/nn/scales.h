@@ -7,6 +7,8 @@
  * of the step.  At the end of the step the ranks that hold the layer take the maximum of theirs, so that a history does
  * not depend on the division of tensors and packs.  Exception: the gradient of the keys and values of the text is a sum
  * over cp, of which each rank sees its own term.  An empty history (all 0: the first step) selects current scaling.
+ * From the second step on, or with histories of a checkpoint, norms quantize for the layer that reads them; an empty
+ * history then selects the scale 1: all steps before were skipped.
  *
  * struct vfm_params owns the scales and releases them.
  */
@@ -23,8 +25,8 @@ struct vfm_scales {
 	float *past; /* device [n, VFM_FP8_TENSORS, window] = [n_past], the oldest step first */
 	int64_t n_past;
 	bool writes; /* this rank writes the histories to checkpoints; one of the ranks that hold them does */
-	/* private */
 	struct vfm_fp8_past *of; /* [n] */
+	/* private */
 	/* device [ranks, room]: the maxima of the step.  The ops of this rank write its row. */
 	float *all;
 	int64_t ranks, room;

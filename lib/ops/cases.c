@@ -289,6 +289,13 @@ static void add_quant(
 		c->args.quant.colsum = vec(VFM_F32, d);
 }
 
+static void add_transpose8(struct vfm_cases *l, unsigned flags, enum vfm_dtype dt, int64_t t, int64_t d)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_transpose8, flags, "%s/%dx%d", vfm_dtype_name(dt), (int)t, (int)d);
+
+	c->args.transpose8 = (struct vfm_transpose8){.x = mat(dt, t, d, 0), .y = mat(dt, d, (t + 15) / 16 * 16, 0)};
+}
+
 static struct vfm_case *add_amax_push(
 	struct vfm_cases *l, unsigned flags, const char *what, int ranks, int64_t n, int64_t h, int64_t pad)
 {
@@ -336,6 +343,8 @@ static void fp8_cases(struct vfm_cases *l)
 			if (v % 4 && v / 4 != 2) /* including empty histories */
 				add_quant(l, VFM_CASE_TEST, types[(v + (int)i) & 1], v & 1 ? A : B, shapes[i][0],
 					shapes[i][1], v);
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		add_transpose8(l, VFM_CASE_TEST, i & 1 ? A : B, shapes[i][0], shapes[i][1]);
 	for (int v = 0; v < 6; v++)
 		add_amax_push(l, VFM_CASE_TEST, "", v == 4 ? 0 : 1 + 39 * (v & 1), v == 5 ? 0 : 3 + 37 * (v & 2),
 			v & 2 ? 100 : 1 + v * 15, v & 1 ? 5 : 0);
@@ -362,6 +371,7 @@ static void fp8_cases(struct vfm_cases *l)
 	add_quant(l, VFM_CASE_LARGE, BF, B, 8192, 16384, 7);
 	add_quant(l, VFM_CASE_LARGE, BF, A, 16384, 4096, 1); /* its weight */
 	add_quant(l, VFM_CASE_LARGE, BF, A, 16384, 4096, 5);
+	add_transpose8(l, VFM_CASE_LARGE, A, 8192, 4096);
 	c = add_gemm8(l, VFM_CASE_LARGE, "7b-fc1-fwd", 8192, 16384, 4096, false, true, A, A, BF, 0);
 	c->args.gemm.bias = vec(VFM_F32, 16384);
 	c->args.gemm.act = VFM_ACT_GELU_TANH;
@@ -444,6 +454,8 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_attn(l, L, "xl-cross", BF, BF, 32, images, texts, 16, 16, 72);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_MOD, VFM_F32, BF, VFM_F32, 32, images, 1152);
+	vfm_case_norm8(l, L, NORM_MOD, true, BF, VFM_F32, 1, s8k, 4096, false, false);
+	vfm_case_norm8(l, L, NORM_MOD, true, BF, VFM_F32, 1, s8k, 4096, true, false);
 	vfm_case_norm(l, L, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
 	vfm_case_gate(l, L, VFM_F32, BF, VFM_F32, 1, s8k, 4096);
 	/* A residual stream in bf16. */

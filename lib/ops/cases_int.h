@@ -16,6 +16,9 @@ void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d);
 void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, bool gated,
 	enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype st, int n, const int *len, int64_t d);
+/* Adds a norm alone, which quantizes its result (history) or computes its amax; branch: with a residual sum. */
+void vfm_case_norm8(struct vfm_cases *l, unsigned flags, int mode, bool branch, enum vfm_dtype xt, enum vfm_dtype st,
+	int n, const int *len, int64_t d, bool history, bool first);
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d);
 /* add_row of t rows of d elements; with rt f32 also add_row_bwd */

@@ -4,7 +4,7 @@
 
 #include "ops/cases_int.h"
 
-#include <stdio.h>
+static const int few[] = {2, 0, 3};
 
 void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
@@ -84,6 +84,51 @@ void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind k
 		if (gated && mode != NORM_MOD)
 			vfm_case_seqs(l, c, 0, n, len);
 	}
+}
+
+/* The same, of which the forward also computes amax, and with history also quantizes; `first`: an empty history.  Adds
+ * no backward. */
+void vfm_case_norm8(struct vfm_cases *l, unsigned flags, int mode, bool branch, enum vfm_dtype xt, enum vfm_dtype st,
+	int n, const int *len, int64_t d, bool history, bool first)
+{
+	struct vfm_case *c;
+	size_t at;
+
+	if (branch)
+		vfm_case_add_norm(l, flags, d % 3 ? VFM_NORM_LAYER : VFM_NORM_RMS, mode, mode == NORM_MOD, xt, VFM_BF16,
+			st, n, len, d);
+	else
+		vfm_case_norm(l, flags, d % 3 ? VFM_NORM_LAYER : VFM_NORM_RMS, mode, xt, VFM_BF16, st, n, len, d);
+	l->n -= 2;
+	c = l->v[l->n - 1];
+	at = strlen(c->name);
+	snprintf(c->name + at, sizeof(c->name) - at, "%s", first ? "/f8-first" : history ? "/f8" : "/amax");
+	c->args.norm.amax = vec(VFM_F32, 1);
+	c->bound[0] = first;
+	if (!history)
+		return;
+	c->args.norm.y.dtype = VFM_F8E4M3;
+	c->args.norm.history = vec(VFM_F32, flags & VFM_CASE_TEST ? d % 3 * 20 + 1 : 16);
+	c->args.norm.inv = vec(VFM_F32, 1);
+}
+
+/* Rows of one warp, of several, of plain loops; no rows. */
+static void norm8_cases(struct vfm_cases *l)
+{
+	static const int widths[] = {64, 77, 1152, 4096, 16392};
+
+	for (int v = 0; v < 12; v++)
+		for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+			bool big = widths[i] > 4000;
+			int mode = v & 1 ? NORM_MOD : widths[i] % 2 ? NORM_WEIGHT : NORM_PLAIN;
+
+			if (big && v > 6)
+				continue;
+			vfm_case_norm8(l, VFM_CASE_TEST, mode, v & 2, types[v / 2 & 1], types[v & 1], big ? 3 : N_MIXED,
+				big ? few : mixed, widths[i], v % 3 < 2, v % 3 == 1);
+		}
+	for (int v = 0; v < 2; v++)
+		vfm_case_norm8(l, VFM_CASE_TEST, NORM_MOD, v, VFM_BF16, VFM_F32, N_ABSENT, absent, 64, v, false);
 }
 
 static void norm_cases(struct vfm_cases *l)
@@ -287,7 +332,6 @@ static void qk_cases(struct vfm_cases *l)
 enum { N_MANY = 40 };
 static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8,
 	1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
-static const int few[] = {2, 0, 3};
 
 /* The first gradient of a residual stream: "=", dx has the dtype of x and dy another one. */
 static void first_dx(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype yt, int64_t t, int64_t d)
@@ -397,6 +441,7 @@ static void wide_head_cases(struct vfm_cases *l)
 void vfm_cases_norm(struct vfm_cases *l)
 {
 	norm_cases(l);
+	norm8_cases(l);
 	add_norm_cases(l);
 	gate_cases(l);
 	add_row_cases(l);

@@ -24,9 +24,11 @@ static const struct vfm_operand o_quant[] = {IN(quant, x, NORMAL), OUT(quant, y)
 	IN(quant, history, PAST), IO(quant, amax, POSITIVE), OUT(quant, inv), IO(quant, colsum, NORMAL), {0}};
 static const struct vfm_operand o_amax_push[] = {
 	IN(amax_push, parts, POSITIVE), IO(amax_push, past, POSITIVE), IN(amax_push, grad_scale, SCALE), {0}};
+static const struct vfm_operand o_transpose8[] = {IN(transpose8, x, NORMAL), OUT(transpose8, y), {0}};
 static const struct vfm_operand o_norm[] = {IN(norm, x, NORMAL), OUT(norm, y), IN(norm, weight, POSITIVE),
 	IN(norm, bias, NORMAL), IN(norm, shift, NORMAL), IN(norm, scale, SMALL), IN(norm, h, NORMAL),
-	IN(norm, gate, NORMAL), OUT(norm, sum), OUT(norm, mean), OUT(norm, rstd), {0}};
+	IN(norm, gate, NORMAL), OUT(norm, sum), OUT(norm, mean), OUT(norm, rstd), IN(norm, history, PAST),
+	OUT(norm, inv), IO(norm, amax, POSITIVE), {0}};
 static const struct vfm_operand o_norm_bwd[] = {IN(norm_bwd, x, NORMAL), IN(norm_bwd, dy, NORMAL),
 	IN(norm_bwd, weight, POSITIVE), IN(norm_bwd, scale, SMALL), IN(norm_bwd, mean, SMALL),
 	IN(norm_bwd, rstd, POSITIVE), IO(norm_bwd, dx, NORMAL), IO(norm_bwd, dweight, NORMAL),
@@ -164,5 +166,6 @@ const struct vfm_op_info vfm_op_infos[VFM_OP_N] = {
 	INFO(moe_balance, SEQS(moe_balance, seqs)),
 	INFO(grouped_gemm, SEQS(grouped_gemm, groups)),
 	INFO(quant, 0),
+	INFO(transpose8, 0),
 	INFO(amax_push, 0),
 };

@@ -149,6 +149,18 @@ struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
 			2 * vfm_nbytes(&a->colsum))};
 }
 
+static int check_transpose8(const struct vfm_transpose8 *a, struct vfm_err *err)
+{
+	CHECK("transpose8", x, F8, -1, -1);
+	CHECK("transpose8", y, 1u << a->x.dtype, a->x.shape[1], (a->x.shape[0] + 15) / 16 * 16);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_transpose8(const struct vfm_transpose8 *a)
+{
+	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y))};
+}
+
 static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
 {
 	int64_t n;
@@ -190,7 +202,7 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	t = a->x.shape[0], d = a->x.shape[1];
 	REQUIRE("norm", d > 0, "operand 'x' has no columns");
 	s = op_dim(&a->scale, 0);
-	CHECK("norm", y, ACT, t, d);
+	CHECK("norm", y, vfm_has(&a->history) ? 1u << VFM_F8E4M3 : ACT, t, d);
 	CHECK("norm", weight, F32 | OPT, d);
 	CHECK("norm", bias, F32 | OPT, d);
 	CHECK("norm", scale, ACT | STRIDED | OPT, -1, d);
@@ -205,6 +217,10 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	REQUIRE("norm", h || !vfm_has(&a->gate), "gate needs h");
 	CHECK("norm", mean, F32 | OPT, t);
 	CHECK("norm", rstd, F32 | OPT, t);
+	CHECK("norm", history, F32 | OPT, -1);
+	CHECK("norm", inv, F32 | OPT, 1);
+	CHECK("norm", amax, F32 | OPT, 1);
+	REQUIRE("norm", vfm_has(&a->history) == vfm_has(&a->inv), "history and inv go together");
 	return check_norm_samples("norm", &a->scale, &a->gate, a->seqs, t, err);
 }
 
@@ -213,7 +229,8 @@ struct vfm_cost vfm_cost_norm(const struct vfm_norm *a)
 	return (struct vfm_cost){0,
 		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->bias) +
 			vfm_nbytes(&a->shift) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) +
-			vfm_nbytes(&a->sum) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd))};
+			vfm_nbytes(&a->sum) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd) + vfm_nbytes(&a->history) +
+			vfm_nbytes(&a->inv) + 2 * vfm_nbytes(&a->amax))};
 }
 
 /* The operands of the residual sum in front of the norm. */
@@ -721,4 +738,5 @@ DISPATCH(sumsq)
 DISPATCH(clip)
 DISPATCH(fill)
 DISPATCH(quant)
+DISPATCH(transpose8)
 DISPATCH(amax_push)

@@ -77,12 +77,19 @@ struct vfm_quant {
 	/* optional [D,T'], dtype of y: its transpose; T' is T rounded up to a multiple of 16, and columns beyond T are
 	 * zero.  At least one of y and yt is present */
 	struct vfm_tensor yt;
-	/* optional [h] f32 >= 0: amax of earlier steps.  Their maximum gives the scale; if it is 0, this x does */
+	/* optional [h] f32 >= 0: amax of earlier steps, or that of x, from the op that made it.  The maximum gives the
+	 * scale; if it is 0, this x does */
 	struct vfm_tensor history;
-	/* [1] f32 = the largest finite |x|.  With history: raised to it (the old value is >= 0) */
+	/* [1] f32 = the largest finite |x|.  With history: raised to it (the old value is >= 0); may be history */
 	struct vfm_tensor amax;
 	struct vfm_tensor inv;    /* [1] f32 = 1 / scale */
 	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
+};
+
+/* y = the transpose of 8-bit floats x, zeros behind it: vfm_quant.yt of an x that was quantized without. */
+struct vfm_transpose8 {
+	struct vfm_tensor x; /* [T,D] f8_e4m3 or f8_e5m2 */
+	struct vfm_tensor y; /* [D,T'], dtype of x; T' is T rounded up to a multiple of 16 */
 };
 
 /* Advances n histories by a step: past[i] = past[i][1:] followed by the largest of parts[:,i] */
@@ -96,12 +103,14 @@ enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
 
 /* y = n(s) * (1 + scale[seg]) + shift[seg], or n(s) * weight + bias; n: layer norm
  * (s - mean) / sqrt(var + eps), or RMS s / sqrt(mean(s^2) + eps).
- * s = x; with h it is the residual sum in front of the norm, s = x + gate[seg] * h (gate absent: 1). */
+ * s = x; with h it is the residual sum in front of the norm, s = x + gate[seg] * h (gate absent: 1).
+ * With history y is rounded to bf16, and then as vfm_quant rounds it to f8_e4m3, with the scale
+ * 2^vfm_f8_exponent(maximum of history), which is 1 if the maximum is 0. */
 struct vfm_norm {
 	enum vfm_norm_kind kind;
 	float eps;
 	struct vfm_tensor x;            /* [T,D] f32 or bf16 */
-	struct vfm_tensor y;            /* [T,D] f32 or bf16 */
+	struct vfm_tensor y;            /* [T,D] f32 or bf16; with history f8_e4m3 */
 	struct vfm_tensor weight, bias; /* optional [D] f32 */
 	struct vfm_tensor shift, scale; /* optional (both or none) [S,D], f32 or bf16, rows may be strided */
 	struct vfm_tensor h;            /* optional [T,D] f32 or bf16 */
@@ -109,6 +118,10 @@ struct vfm_norm {
 	struct vfm_tensor sum;          /* with h: [T,D], dtype of x: s, rounded; may be x */
 	const struct vfm_seqs *seqs;    /* with shift or gate */
 	struct vfm_tensor mean, rstd;   /* optional [T] f32 outputs (no mean for RMS) */
+	struct vfm_tensor history;      /* optional [h] f32 >= 0: amax of y in earlier steps */
+	struct vfm_tensor inv;          /* with history: [1] f32 = 1 / scale */
+	/* optional [1] f32 >= 0: raised to the largest finite |y|, of y in bf16 with history */
+	struct vfm_tensor amax;
 };
 /* dx is the gradient of s; with dh also dh = gate[seg] * dx, dgate[s] = sum over the tokens of s of h * dx, and
  * dh_sum += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it
@@ -537,6 +550,7 @@ struct vfm_grouped_gemm {
 	X(moe_balance)                                                                                                 \
 	X(grouped_gemm)                                                                                                \
 	X(quant)                                                                                                       \
+	X(transpose8)                                                                                                  \
 	X(amax_push)
 
 enum vfm_op_id {

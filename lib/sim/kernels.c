@@ -203,6 +203,7 @@ static int count_special(enum vfm_op_id op, const void *args)
 {
 	const struct vfm_attn *attn = args;
 	const struct vfm_attn_bwd *attn_bwd = args;
+	const struct vfm_norm *norm = args;
 	const struct vfm_mse *mse = args;
 	const struct vfm_moe_balance *balance = args;
 	const struct vfm_index_add *add = args;
@@ -217,6 +218,8 @@ static int count_special(enum vfm_op_id op, const void *args)
 		return count_attention(attn->seqs_q, attn->seqs_k, false);
 	case VFM_OP_attn_bwd:
 		return count_attention(attn_bwd->seqs_q, attn_bwd->seqs_k, true);
+	case VFM_OP_norm:
+		return one_for(&norm->x) || vfm_has(&norm->history);
 	case VFM_OP_norm_bwd:
 		return count_norm_bwd(args);
 	case VFM_OP_gate_bwd:
@@ -254,7 +257,7 @@ int vfm_sim_kernels(enum vfm_op_id op, const void *args)
 #define ONE(name, field, k)                                                                                            \
 	case VFM_OP_##name:                                                                                            \
 		return one_for(&((const struct vfm_##name *)args)->field) * (k);
-		ONE(norm, x, 1)
+		ONE(transpose8, y, 1)
 		ONE(gate, x, 1)
 		ONE(add_row, x, 1)
 		ONE(add_row_bwd, dy, 2)

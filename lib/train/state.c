@@ -473,6 +473,7 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 	past = vfm_calloc((size_t)s->n_past, sizeof(*past));
 	for (int64_t i = 0; i < s->n && rc >= 0; i++) {
 		rc = load_history(c, s->p[i], s->window, past + i * VFM_FP8_TENSORS * s->window, err);
+		s->of[i].filled = rc > 0;
 		found += rc > 0;
 	}
 	if (rc >= 0 && found < s->n)

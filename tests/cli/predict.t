@@ -39,6 +39,11 @@ like "$rc $err" "^2 .*no machine 'no-such'" "an unknown machine"
 echo '{"v":1}' >m.json
 run vfm-bench launches -q "${tiny[@]}" --machine ./m.json
 like "$rc $err" "^2 .*\./m.json: name: " "a machine without its keys"
+for kind in current delayed; do
+	ms=$(vfm-bench step -q --device sim --dtype bf16 --model dit-xl --grid 16,16,16 --set train.fp8=$kind -o jsonl | jq .step_ms)
+	ok "fp8, $kind scaling: $ms ms, before ${before=1e9}" jq -en "$ms < $before"
+	before=$ms
+done
 jq 'del(.gemm_fp8_tflops)' "$TOP/share/machines/h200.json" >m.json
 run vfm-bench launches -q "${tiny[@]}" --machine ./m.json --set train.fp8=current
 like "$rc $err" "^2 .*the machine 'NVIDIA H200' has no rate of matrix products in " "a rate that is not known"

@@ -47,6 +47,7 @@ static void refuse_wrong_operand(struct vfm_stream *s, struct vfm_case *c, const
 	bool any_size = c->op == VFM_OP_fill || (c->op == VFM_OP_sumsq && t == &c->args.sumsq.x) ||
 		c->op == VFM_OP_moe_count || (c->op == VFM_OP_moe_topk_token && t == &c->args.moe_topk_token.score) ||
 		(c->op == VFM_OP_quant && t == &c->args.quant.history) ||
+		(c->op == VFM_OP_norm && t == &c->args.norm.history) ||
 		(c->op == VFM_OP_amax_push && t == &c->args.amax_push.past) ||
 		(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own);
 	int last = t->ndim - 1;

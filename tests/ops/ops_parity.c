@@ -53,6 +53,16 @@ static double act_room(const struct op_level *l, const struct vfm_case *c, doubl
 	return act && (device || l->rounds || output) ? (fabs(want) + 0.25) * 0x1p-8 : 0;
 }
 
+/* A norm rounds y to bf16 before its maximum, and before fp8: the result is the next 8-bit float at the furthest. */
+static double norm8_room(const struct vfm_case *c, const struct vfm_tensor *t, double want)
+{
+	if (c->op != VFM_OP_norm)
+		return 0;
+	if (t == &c->args.norm.amax)
+		return fabs(want) * 0x1p-8;
+	return t->dtype == VFM_F8E4M3 ? fmax(fabs(want) * 0x1p-3, 0x1p-9) : 0;
+}
+
 static void compare_operand(const struct op_level *l, const struct vfm_case *c, const struct vfm_operand *o,
 	const struct vfm_tensor *t, const double *want)
 {
@@ -73,6 +83,7 @@ static void compare_operand(const struct op_level *l, const struct vfm_case *c, 
 		/* bf16 attention rounds probabilities, too */
 		if ((c->op == VFM_OP_attn || c->op == VFM_OP_attn_bwd) && c->args.attn.q.dtype == VFM_BF16)
 			room += 0.04 * rms + fabs(want[i]) * 0x1p-8;
+		room += norm8_room(c, t, want[i]);
 		e = x == want[i] || (isnan(x) && isnan(want[i])) ? 0 : fabs(x - want[i]) / room;
 		if (!(e <= most))
 			most = isnan(e) ? INFINITY : e, worst = i;

@@ -150,6 +150,67 @@ void test_nan(void **state)
 	}
 }
 
+/* Runs the norm of a case without its fp8, to bf16, and then quant. */
+static void norm_and_quant(struct vfm_stream *s, struct vfm_norm a, uint8_t *y8, float *amax, float *inv)
+{
+	struct vfm_err err = {0};
+	void *y = vfm_malloc((size_t)vfm_numel(&a.y) * 2 + 1);
+	struct vfm_quant q = {.x = vfm_t2(y, VFM_BF16, a.y.shape[0], a.y.shape[1]),
+		.y = a.y,
+		.history = a.history,
+		.amax = vfm_t1(amax, VFM_F32, 1),
+		.inv = vfm_t1(inv, VFM_F32, 1)};
+
+	q.y.data = y8;
+	*amax = *(float *)a.amax.data;
+	a.y = q.x;
+	a.history = a.inv = a.amax = (struct vfm_tensor){0};
+	assert_int_equal(vfm_op_norm(s, &a, &err), 0);
+	assert_int_equal(vfm_op_quant(s, &q, &err), 0);
+	free(y);
+}
+
+/* A norm that quantizes gives the bits of a norm and quant, also of rows with NaN. */
+void test_norm8(void **state)
+{
+	struct vfm_err err = {0};
+	int n = 0;
+
+	(void)state;
+	n_bad = 0;
+	for (size_t k = 0; k < cases.n; k++) {
+		struct vfm_case *c = cases.v[k];
+		struct vfm_norm *a = &c->args.norm;
+		struct image m;
+		uint8_t *want;
+
+		if (!case_wanted(c) || c->op != VFM_OP_norm || !vfm_has(&a->history) || c->bound[0])
+			continue;
+		image_take(&m, c, false);
+		want = vfm_malloc(vfm_nbytes(&a->y) + 1);
+		for (int i = 0; i < n_full; i++, n++) {
+			float amax, inv;
+
+			image_put(&m, c);
+			if (a->weight.ndim && n % 2)
+				((float *)a->weight.data)[0] = NAN;
+			norm_and_quant(levels[i].s, *a, want, &amax, &inv);
+			assert_int_equal(vfm_case_run(c, levels[i].s, &err), 0);
+			if (memcmp(a->y.data, want, vfm_nbytes(&a->y)) != 0)
+				case_bad(levels[i].name, c, "other bits than norm and quant");
+			if (memcmp(a->amax.data, &amax, 4) != 0 || memcmp(a->inv.data, &inv, 4) != 0)
+				case_bad(levels[i].name, c, "amax %g, inv %g, but quant gives %g and %g",
+					(double)*(float *)a->amax.data, (double)*(float *)a->inv.data, (double)amax,
+					(double)inv);
+		}
+		free(want);
+		image_release(&m, c);
+	}
+	print_message("%d runs\n", n);
+	assert_true(n > 0 || getenv("VFM_TEST_CASES"));
+	assert_int_equal(n_bad, 0);
+}
+
 /* y in the memory of x gives the same bits as y in memory of its own. */
 void test_in_place(void **state)
 {

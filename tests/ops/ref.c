@@ -129,6 +129,17 @@ static void ref_quant(struct ref *r)
 	*V(quant, inv) = 1 / scale;
 }
 
+static void ref_transpose8(struct ref *r)
+{
+	const struct vfm_transpose8 *a = r->args;
+	const double *x = V(transpose8, x);
+	double *y = V(transpose8, y);
+	int64_t t = a->x.shape[0], d = a->x.shape[1], w = a->y.shape[1];
+
+	for (int64_t i = 0; i < d * w; i++)
+		y[i] = i % w < t ? x[i % w * d + i / w] : 0;
+}
+
 static void ref_amax_push(struct ref *r)
 {
 	const struct vfm_amax_push *a = r->args;
@@ -158,6 +169,26 @@ static void ref_residual_sum(struct ref *r, double *s)
 			if (sum)
 				sum[i] = s[i];
 		}
+}
+
+/* amax, and y in 8 bits. */
+static void ref_norm8(struct ref *r)
+{
+	const struct vfm_norm *a = r->args;
+	const double *history = V(norm, history);
+	double *y = V(norm, y), *amax = V(norm, amax), top = 0, scale = 1;
+
+	for (int64_t i = 0; amax && i < vfm_numel(&a->y); i++)
+		*amax = isfinite(y[i]) ? fmax(*amax, fabs(y[i])) : *amax;
+	for (int64_t i = 0; history && i < a->history.shape[0]; i++)
+		top = fmax(top, history[i]);
+	if (!history)
+		return;
+	if (top > 0)
+		scale = exp2(floor(log2(448 / top)));
+	for (int64_t i = 0; i < vfm_numel(&a->y); i++)
+		y[i] = to_f8(y[i] * scale, 3, -6, 448);
+	*V(norm, inv) = 1 / scale;
 }
 
 static void ref_norm(struct ref *r)
@@ -192,6 +223,7 @@ static void ref_norm(struct ref *r)
 			rstd[t] = k;
 	}
 	free(all);
+	ref_norm8(r);
 }
 
 /* dh = gate dx of [rows,d], dgate and dh_sum; h, gate, dgate and dh_sum may be NULL. */

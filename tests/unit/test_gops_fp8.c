@@ -196,10 +196,79 @@ static void test_two_layers(void **state)
 	vfm_arena_release(&arena);
 }
 
+/* ---- a norm and the layer that reads it, in bf16 ---- */
+
+struct normed {
+	uint16_t y[T * MID], dx[T * IN];
+	float dw[MID * IN];
+	float amax[VFM_FP8_TENSORS];
+};
+
+/* Runs the two layers with what the norm does for the layer; past NULL: current scaling. */
+static void run_normed(struct normed *r, struct vfm_norm_fp8 fp8, struct vfm_fp8_past *past)
+{
+	static uint16_t x[T * IN], w[MID * IN], dy[T * MID];
+	struct vfm_rng rng = vfm_rng_stream(9, 7, 7, VFM_RNG_TEST);
+	struct vfm_var *vx, *vw, *h, *y;
+	struct vfm_device dev;
+	struct vfm_tensor g;
+	struct vfm_tape *t;
+
+	for (int i = 0; i < T * IN; i++)
+		x[i] = vfm_f32_to_bf16(vfm_rng_normal(&rng, (uint64_t)i));
+	for (int i = 0; i < MID * IN; i++)
+		w[i] = vfm_f32_to_bf16(0.1f * vfm_rng_normal(&rng, (uint64_t)i + 10000));
+	for (int i = 0; i < T * MID; i++)
+		dy[i] = vfm_f32_to_bf16(1e-3f * vfm_rng_normal(&rng, (uint64_t)i + 20000));
+	*r = (struct normed){0};
+	OK(vfm_device_open(&dev, "cpu", &err));
+	t = vfm_tape_new(dev.stream);
+	for (int k = 0; past && k < VFM_FP8_TENSORS; k++)
+		past->amax[k] = vfm_t1(&r->amax[k], VFM_F32, 1);
+	vx = vfm_leaf(t, vfm_t2(x, VFM_BF16, T, IN));
+	vw = vfm_input(t, vfm_t2(w, VFM_BF16, MID, IN));
+	vw->g = vfm_t2(r->dw, VFM_F32, MID, IN);
+	vw->needs_grad = true;
+	h = vfm_g_norm(
+		t, vx, &(struct vfm_norm_args){.kind = VFM_NORM_LAYER, .eps = 1e-6f, .out = VFM_BF16, .fp8 = fp8});
+	assert_true(!h->v.data == !!fp8.past);
+	y = vfm_g_linear(t, h, &(struct vfm_linear_args){.w = vw, .out = VFM_BF16, .fp8 = true, .past = past});
+	OK(vfm_tape_status(t, &err));
+	memcpy(r->y, y->v.data, sizeof(r->y));
+	OK(vfm_tape_seed(t, y, vfm_t2(dy, VFM_BF16, T, MID), &err));
+	OK(vfm_tape_backward(t, &err));
+	g = vfm_leaf_grad(vx);
+	memcpy(r->dx, g.data, sizeof(r->dx));
+	vfm_tape_reset(t);
+	vfm_tape_free(t);
+	assert_int_equal(dev.dev->mem_now, 0);
+	vfm_device_close(&dev);
+}
+
+/* Results, gradients and maxima have the same bits whether a norm serves the layer or not. */
+static void test_norm(void **state)
+{
+	static struct normed want, got;
+	float history[VFM_FP8_TENSORS][3] = {{0, 2.5f, 1}, {0.3f, 0.2f, 0}, {0, 0, 0.004f}};
+	struct vfm_fp8_past past = {.filled = true};
+
+	(void)state;
+	for (int k = 0; k < VFM_FP8_TENSORS; k++)
+		past.history[k] = vfm_t1(history[k], VFM_F32, 3);
+	run_normed(&want, (struct vfm_norm_fp8){0}, NULL);
+	run_normed(&got, (struct vfm_norm_fp8){.amax = true}, NULL);
+	assert_memory_equal(&got, &want, sizeof(want));
+	run_normed(&want, (struct vfm_norm_fp8){0}, &past);
+	run_normed(&got, (struct vfm_norm_fp8){.past = &past}, &past);
+	assert_memory_equal(&got, &want, sizeof(want));
+	assert_true(want.amax[VFM_FP8_X] > 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_two_layers),
+		cmocka_unit_test(test_norm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
