@@ -254,19 +254,69 @@ __device__ static inline void flush_norm(
 			sx[v][k] = sy[v][k] = 0;
 }
 
-/* Limits of the threads of a block.  For short rows two such blocks fit a multiprocessor, so that one computes while
- * the other waits for its row. */
-template <class X, class DY, int V> struct bwd_threads {
-	enum { most = V == 1 ? 512 : 384, blocks = V == 1 && sizeof(X) + sizeof(DY) < 8 ? 2 : 1 };
+/* Limits of the threads of a block, and how it hides the latency of memory.  An H200 moves 4.3 TB/s, 33 GB/s a
+ * multiprocessor, with a latency of about 0.8 us, so 17 KB of loads must be in flight on each (two thirds of the bytes
+ * of a row are loads).  In bf16 without a branch two blocks with short rows fit a multiprocessor, and one computes
+ * while the other waits.  Otherwise the registers allow one block.  It loads all operands of a row at once, and x and
+ * dy of the next row (`early`): with a branch 32 KB for 512 threads in bf16.  Long rows, and f32, have as many bytes
+ * without.
+ */
+template <class X, class DY, int V, bool H> struct bwd_threads {
+	enum {
+		most = V == 1 ? 512 : 384,
+		bytes = sizeof(X) + sizeof(DY),
+		blocks = V == 1 && bytes == 4 && !H ? 2 : 1,
+		early = V == 1 && bytes < 8 && blocks == 1
+	};
 };
+
+/* Loads what the second half of a row reads: dx, if it holds a gradient, and h. */
+template <class X, class DY, int V, bool H>
+__device__ static inline void load_second(
+	const struct bwd_args &p, int t, bool there, packed<X, 8> (&old)[V], packed<DY, 8> (&h)[V])
+{
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		int c = (v * blockDim.x + threadIdx.x) * 8;
+		unsigned at = (unsigned)t * p.d + c;
+
+		old[v] = p.acc && there && c < p.d ? ld_packed<8>((const X *)p.dx + at) : packed_zero<X, 8>();
+		h[v] = H && p.h && there && c < p.d ? ld_packed<8>((const DY *)p.h + at) : packed_zero<DY, 8>();
+	}
+}
+
+/* Adds a row to the column sums; returns its two sums over the columns, of this thread. */
+template <class X, class DY, int V>
+__device__ static inline float2 add_row_sums(
+	const struct bwd_row<X, DY, V> &row, const float *mul, float (*sx)[8], float (*sy)[8])
+{
+	float2 sum = make_float2(0, 0);
+
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		vec<8> x = widen(row.x[v]), dy = widen(row.dy[v]), m = bwd_mul(mul, v);
+
+#pragma unroll
+		for (int k = 0; k < 8; k++) {
+			float xh = (x.v[k] - row.mean) * row.rstd, g = dy.v[k] * m.v[k];
+
+			sum.x += g;
+			sum.y += g * xh;
+			sx[v][k] += dy.v[k] * xh;
+			sy[v][k] += dy.v[k];
+		}
+	}
+	return sum;
+}
 
 /* Block (threads of a row, rows); one tile for each block.  H: with a branch. */
 template <class X, class DY, int V, bool H>
-__global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, H ? 1 : bwd_threads<X, DY, V>::blocks)
+__global__ static void __launch_bounds__(bwd_threads<X, DY, V, H>::most, bwd_threads<X, DY, V, H>::blocks)
 	norm_bwd_vec(const struct bwd_args p)
 {
 	VFM_DYN_SHARED(float, shared);
 	__shared__ float2 part[2][16];
+	const bool early = bwd_threads<X, DY, V, H>::early;
 	int tile = (int)blockIdx.x, t = tile * p.q.per, end = min(t + p.q.per, (int)p.q.total), turn = 0;
 	struct bwd_shared<V> mem(shared);
 	float sx[V][8] = {}, sy[V][8] = {};
@@ -277,50 +327,38 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V>::most, H ? 1 : bw
 	}
 	while (t < end) {
 		int s = sample_at(p.q, t), to = min(end, (int)sample_end(p.q, s));
+		struct bwd_row<X, DY, V> row;
 
+		bwd_load<X, DY, V>(p, t + threadIdx.y, t + (int)threadIdx.y < to, &row);
 		__syncthreads();
 		put_factors<V>(p.mul, p.mul_bf, p.mul_stride, p.one, s, p.d, mem.mul);
 		if (H)
 			put_factors<V>(p.gate, p.gate_bf, p.gate_stride, 0.0f, s, p.d, mem.gate);
 		__syncthreads();
 		for (; t < to; t += blockDim.y, turn ^= 1) {
-			struct bwd_row<X, DY, V> row;
+			int me = t + (int)threadIdx.y, after = me + (int)blockDim.y;
+			struct bwd_row<X, DY, V> next;
 			packed<X, 8> old[V]; /* accumulates dx, which then has the dtype of x */
 			packed<DY, 8> h[V];
-			bool there = t + (int)threadIdx.y < to;
-			float s1 = 0, s2 = 0;
 			float2 sum;
 
-			bwd_load<X, DY, V>(p, t + threadIdx.y, there, &row);
-#pragma unroll
-			for (int v = 0; v < V; v++) {
-				vec<8> x = widen(row.x[v]), dy = widen(row.dy[v]), m = bwd_mul(mem.mul, v);
-
-#pragma unroll
-				for (int k = 0; k < 8; k++) {
-					float xh = (x.v[k] - row.mean) * row.rstd, g = dy.v[k] * m.v[k];
-
-					s1 += g;
-					s2 += g * xh;
-					sx[v][k] += dy.v[k] * xh;
-					sy[v][k] += dy.v[k];
-				}
+			if (early) {
+				load_second<X, DY, V, H>(p, me, me < to, old, h);
+				bwd_load<X, DY, V>(p, after, after < to, &next);
 			}
+			sum = add_row_sums<X, DY, V>(row, mem.mul, sx, sy);
 #pragma unroll
-			for (int v = 0; v < V; v++) { /* in flight during the reduction of the others */
-				int c = (v * blockDim.x + threadIdx.x) * 8;
-				unsigned at = (unsigned)(t + threadIdx.y) * p.d + c;
-
+			for (int v = 0; v < V; v++)
 				fresh(row.x[v]), fresh(row.dy[v]);
-				old[v] = p.acc && there && c < p.d ? ld_packed<8>((const X *)p.dx + at)
-								   : packed_zero<X, 8>();
-				h[v] = H && p.h && there && c < p.d ? ld_packed<8>((const DY *)p.h + at)
-								    : packed_zero<DY, 8>();
-			}
-			sum = row_sums(s1, s2, part[turn]);
-			if (there)
-				bwd_store<X, DY, V, H>(p, t + threadIdx.y, row, old, h, mem,
-					p.layer ? sum.x / (float)p.d : 0.0f, sum.y / (float)p.d);
+			if (!early) /* in flight during the reduction */
+				load_second<X, DY, V, H>(p, me, me < to, old, h);
+			sum = row_sums(sum.x, sum.y, part[turn]);
+			if (me < to)
+				bwd_store<X, DY, V, H>(p, me, row, old, h, mem, p.layer ? sum.x / (float)p.d : 0.0f,
+					sum.y / (float)p.d);
+			if (!early)
+				bwd_load<X, DY, V>(p, after, after < to, &next);
+			row = next;
 		}
 		t = to;
 		if (p.sums.at && p.sums.by_sample)
@@ -410,7 +448,7 @@ __global__ static void __launch_bounds__(128) norm_bwd_cols(const struct bwd_arg
 
 template <class X, class DY, int V, bool H> static void launch_bwd_rows(struct vfm_stream *s, const struct bwd_args &p)
 {
-	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V>::most / threads;
+	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V, H>::most / threads;
 	dim3 block(threads, rows > 4 ? 4 : rows);
 	/* struct bwd_shared */
 	size_t smem = (size_t)threads * 8 * V * (H ? 3 + 2 * block.y : block.y > 1 ? 2 : 1) * sizeof(float);
@@ -430,7 +468,7 @@ template <class X, class DY, int V> static void launch_bwd(struct vfm_stream *s,
 
 template <class X, class DY> static void launch_bwd(struct vfm_stream *s, const struct bwd_args &p)
 {
-	if (p.d <= bwd_threads<X, DY, 1>::most * 8)
+	if (p.d <= bwd_threads<X, DY, 1, true>::most * 8)
 		launch_bwd<X, DY, 1>(s, p);
 	else
 		launch_bwd<X, DY, 2>(s, p);
@@ -445,7 +483,7 @@ static bool bwd_vectorized(const struct vfm_norm_bwd *a)
 	return norm_vectorized(&a->x) && norm_vectorized(&a->dy) && norm_vectorized(&a->dx) && norm_vectorized(mul) &&
 		norm_vectorized(&a->h) && norm_vectorized(&a->gate) && norm_vectorized(&a->dh) &&
 		(!a->dx_accumulate || a->dx.dtype == a->x.dtype) && (!vfm_has(&a->h) || a->h.dtype == a->dy.dtype) &&
-		a->x.shape[1] <= bwd_threads<float, float, 2>::most * 16 && vfm_numel(&a->x) <= UINT32_MAX;
+		a->x.shape[1] <= bwd_threads<float, float, 2, true>::most * 16 && vfm_numel(&a->x) <= UINT32_MAX;
 }
 
 static struct bwd_args bwd_args_of(const struct vfm_norm_bwd *a)
