@@ -102,7 +102,6 @@ static int record_step(struct vfm_context *x, struct launches *l, int model, dou
 	TRY(vfm_context_open(x, &l->config, err));
 	bench_predict(&l->predicted, &l->step);
 	TRY(vfm_bench_run(x, &l->config, &l->step, &r, err));
-	bench_predict_end(&l->predicted, x->device.dev);
 	add_launches(l, x->device.dev, model, weight);
 	l->flops += weight * r.flops;
 	l->mem_peak = (double)r.mem_peak_bytes;
@@ -249,7 +248,8 @@ static int print_launches(struct launches *l, const struct vfm_context *x, struc
 			"blocks fewer, divided by the packs");
 	else
 		vfm_table_note(t,
-			"step: on the clock, where copies overlap; its GFLOP and TFLOP/s are those of the model, 3 x "
+			"step: on the clock, where copies and updates overlap; its GFLOP and TFLOP/s are those of the "
+			"model, 3 x "
 			"forward; peak %.2f GiB",
 			l->mem_peak / 0x1p30);
 	rc = vfm_table_print(t, l->format, stdout, err);

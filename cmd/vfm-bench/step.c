@@ -160,8 +160,6 @@ static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	if (vfm_dev_predicts(x->device.dev))
 		bench_predict(&m->predicted, &m->step);
 	TRY(vfm_bench_run(x, &m->config, &m->step, &r, err));
-	if (vfm_dev_predicts(x->device.dev))
-		bench_predict_end(&m->predicted, x->device.dev);
 	return x->mesh.rank == 0 ? print(m, &r, x, err) : 0;
 }
 

@@ -66,19 +66,22 @@ static void begin_predicted_step(void *ctx, struct vfm_dev *dev)
 		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e);
 }
 
+static void end_predicted_step(void *ctx, struct vfm_dev *dev)
+{
+	struct bench_predicted *p = ctx;
+
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e) - p->s[e];
+}
+
 void bench_predict(struct bench_predicted *p, struct vfm_bench_step *b)
 {
 	b->before = begin_predicted_step;
+	b->after = end_predicted_step;
 	b->ctx = p;
 	b->warmup = 2;
 	b->steps = 1;
 	b->min_s = 0;
-}
-
-void bench_predict_end(struct bench_predicted *p, const struct vfm_dev *dev)
-{
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		p->s[e] = vfm_sim_time(dev, (enum vfm_estimate)e) - p->s[e];
 }
 
 void bench_note_predicted(struct vfm_table *t, const char *machine)

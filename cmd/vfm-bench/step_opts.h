@@ -57,10 +57,8 @@ struct bench_predicted {
 	double s[VFM_ESTIMATES];
 };
 /* Makes *b a step after two that it does not count: every step takes the same time.  The record of the device
- * (sim/sim.h) then begins with it. */
+ * (sim/sim.h) then begins with it.  *p is valid after vfm_bench_run. */
 void bench_predict(struct bench_predicted *p, struct vfm_bench_step *b);
-/* Call this after vfm_bench_run. */
-void bench_predict_end(struct bench_predicted *p, const struct vfm_dev *dev);
 /* Adds the note of a table of predictions. */
 void bench_note_predicted(struct vfm_table *t, const char *machine);
 

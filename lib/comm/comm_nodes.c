@@ -14,6 +14,16 @@ static int node_of_rank(const struct vfm_hcomm *h, int rank)
 	return h->job->node_of[h->world[rank]];
 }
 
+bool vfm_comm_spans_nodes(struct vfm_comm *c)
+{
+	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));
+
+	for (int r = 1; h && r < c->size; r++)
+		if (node_of_rank(h, r) != node_of_rank(h, 0))
+			return true;
+	return false;
+}
+
 int vfm_comm_nodes_new(struct vfm_comm *c, struct vfm_comm_nodes *n, struct vfm_err *err)
 {
 	struct vfm_hcomm *h = vfm_hcomm_of(vfm_comm_host(c));

@@ -147,6 +147,11 @@ int vfm_cuda_sms(struct vfm_stream *s)
 	return vfm_cuda_of(s)->n_sm;
 }
 
+int vfm_cuda_units(struct vfm_stream *s)
+{
+	return s->units;
+}
+
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op)
 {
 	return vfm_cuda_of(s)->sys->faults + op;
@@ -365,6 +370,10 @@ static int describe_device(struct vfm_cuda *c, struct vfm_err *err)
 	c->n_sm = p.multiProcessorCount;
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
 	c->dev.async = true;
+	/* On an H200 a multiprocessor computes 6 TFLOP/s, and moves perhaps 60 GB/s; three compute beside each that
+	 * moves. Deterministic products do not depend on what the step before left to run beside them. */
+	c->dev.side =
+		(struct vfm_dev_side){.units = c->n_sm / 4, .flops_per_byte = c->deterministic ? 0 : 3 * 6e12 / 60e9};
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
 	vfm_cuda_versions(libs, sizeof(libs));
 	snprintf(all, sizeof(all), "%.24s %02x:%02x, %d SMs, %.0f GiB, driver %d.%d, %s", p.name,

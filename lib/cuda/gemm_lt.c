@@ -500,7 +500,7 @@ int vfm_lt_choose(
 	if (!g)
 		return VFM_EENV;
 	op->tf32 = g->tf32;
-	op->sms = vfm_gemm_sms(g->c->n_sm, s->dev->comm_busy ? s->dev->comm_units : 0);
+	op->sms = vfm_gemm_sms(g->c->n_sm, vfm_dev_units_taken(s->dev));
 	g->asked_by = s;
 	rc = vfm_gemm_choose(g->chooser, op, out, err);
 	if (rc >= 0 && !part) {

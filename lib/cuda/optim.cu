@@ -185,9 +185,13 @@ __device__ static inline void adam_step(const adam &a, float gs, int64_t i)
 		st_vec<N>(a.ema + i, e);
 }
 
+/* A block that keeps others off its multiprocessor: more than half of the shared memory on every GPU.  512 threads have
+ * 57 kB of loads in flight, which the bandwidth of one multiprocessor needs. */
+enum { ADAM_THREADS = 512, ADAM_ALONE = 120 << 10 };
+
 /* Processes VEC neighbours at a time, and the elements after the last vector one by one.  Unaligned: all one by one. */
 template <int N, bool SPLIT, class M, class G>
-__global__ __launch_bounds__(256) static void adamw(const adam a, int64_t n)
+__global__ __launch_bounds__(ADAM_THREADS) static void adamw(const adam a, int64_t n)
 {
 	int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x, nv = n / N;
 	float gs = a.gs ? *a.gs : 1.0f;
@@ -200,21 +204,30 @@ __global__ __launch_bounds__(256) static void adamw(const adam a, int64_t n)
 		adam_step<1, SPLIT, M, G>(a, gs, nv * N + t);
 }
 
-template <int N, class M, class G> static void launch_adamw(struct vfm_stream *s, const adam &a, int64_t n)
+/* On a stream with units, a block a unit: other kernels keep the other multiprocessors. */
+template <int N, bool SPLIT, class M, class G> static void launch_adamw(struct vfm_stream *s, const adam &a, int64_t n)
 {
-	int64_t blocks = ceil_div(ceil_div(n, N), 256), most = (int64_t)vfm_cuda_sms(s) * 16;
+	int units = vfm_cuda_units(s), smem = units ? ADAM_ALONE : 0;
+	int64_t blocks = ceil_div(ceil_div(n, N), ADAM_THREADS), most = units ? units : (int64_t)vfm_cuda_sms(s) * 8;
 
 	if (blocks > most)
 		blocks = most;
+	if (smem)
+		VFM_ALLOW_SHARED((adamw<N, SPLIT, M, G>), smem);
+	VFM_LAUNCH(s, (adamw<N, SPLIT, M, G>), blocks, ADAM_THREADS, smem, a, n);
+}
+
+template <int N, class M, class G> static void choose_master(struct vfm_stream *s, const adam &a, int64_t n)
+{
 	if (a.p)
-		VFM_LAUNCH(s, (adamw<N, false, M, G>), blocks, 256, 0, a, n);
+		launch_adamw<N, false, M, G>(s, a, n);
 	else
-		VFM_LAUNCH(s, (adamw<N, true, M, G>), blocks, 256, 0, a, n);
+		launch_adamw<N, true, M, G>(s, a, n);
 }
 
 template <int N> static void adamw_types(struct vfm_stream *s, const struct vfm_adamw *o, const adam &a)
 {
-	VFM_ACT_TYPE(o->m.dtype, M, VFM_ACT_TYPE(o->g.dtype, G, (launch_adamw<N, M, G>(s, a, o->v.shape[0]))));
+	VFM_ACT_TYPE(o->m.dtype, M, VFM_ACT_TYPE(o->g.dtype, G, (choose_master<N, M, G>(s, a, o->v.shape[0]))));
 }
 
 extern "C" int vfm_cuda_adamw(struct vfm_stream *s, const struct vfm_adamw *o, struct vfm_err *err)

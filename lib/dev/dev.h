@@ -120,6 +120,18 @@ struct vfm_dev_oom_hints {
  * weights and of gradients (nn/param.h). */
 enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
 
+/* Ops on another stream that run beside those of the compute stream, on units of their own.  The backend sets units and
+ * flops_per_byte.  The host does not know when such work ends, so backends leave its units free for as many FLOPs of
+ * the compute stream as it takes: who enqueues it adds to flops or gather_flops, and sets these to 0 when the compute
+ * stream waits for it. */
+struct vfm_dev_side {
+	int units;             /* compute units for them (vfm_stream.units); 0: the device runs one op at a time */
+	double flops_per_byte; /* FLOPs of the compute stream in the time in which they move a byte; 0: do not count */
+	int taken;             /* units of those that run */
+	double flops;          /* left of these ops */
+	double gather_flops;   /* left of all-gathers that are not in comm_busy; on comm_units */
+};
+
 /* Backends embed these structs as their first member. */
 struct vfm_dev {
 	const struct vfm_dev_table *t;
@@ -135,6 +147,7 @@ struct vfm_dev {
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
 	unsigned comm_busy;        /* VFM_COMM_…, set and cleared by those who start and await the collectives */
 	int comm_units;            /* compute units that they may occupy, which a backend leaves free then; 0: none */
+	struct vfm_dev_side side;
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
@@ -144,6 +157,7 @@ struct vfm_dev {
 };
 struct vfm_stream {
 	struct vfm_dev *dev;
+	int units;      /* compute units that adamw may occupy, set after stream_new; 0: all */
 	bool host_only; /* a host thread that can address all device memory: accepts host_call, copies, events; no ops
 			 */
 };
@@ -155,6 +169,24 @@ void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
  * both are the same stream.  *e is NULL at first, then an event that the caller owns (event_free) and passes again.
  * Earlier waits for it are unaffected. */
 int vfm_stream_follow(struct vfm_stream *s, struct vfm_stream *leader, struct vfm_event **e, struct vfm_err *err);
+
+/* Returns the compute units that other work may occupy while ops enqueued now on the compute stream run. */
+static inline int vfm_dev_units_taken(const struct vfm_dev *d)
+{
+	bool comm = d->comm_busy || d->side.gather_flops > 0;
+
+	return (comm ? d->comm_units : 0) + (d->side.flops > 0 ? d->side.taken : 0);
+}
+/* Whether work is counted; after an op on the compute stream its FLOPs are taken off. */
+static inline bool vfm_dev_side_counts(const struct vfm_dev *d)
+{
+	return d->side.flops > 0 || d->side.gather_flops > 0;
+}
+static inline void vfm_dev_side_pass(struct vfm_dev *d, double flops)
+{
+	d->side.flops -= flops;
+	d->side.gather_flops -= flops;
+}
 
 /* Returns the seconds of the clock of the device (see now). */
 double vfm_dev_now(struct vfm_dev *d);

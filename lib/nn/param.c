@@ -24,6 +24,7 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_scales_free(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
 		vfm_dev_free(ps->stream, ps->master_lo, (size_t)ps->n_master_lo * 2);
+		vfm_dev_free(ps->stream, ps->sumsq.data, sizeof(double));
 		vfm_comm_mem_release(&ps->grad_mem);
 		vfm_comm_mem_release(&ps->copy_mem);
 		vfm_comm_mem_release(&ps->node_scratch);
@@ -42,6 +43,7 @@ void vfm_params_release(struct vfm_params *ps)
 	}
 	for (int i = 0; i < ps->n_buckets; i++)
 		free(ps->bucket[i].p);
+	free(ps->reduced);
 	free(ps->stack);
 	free(ps->p);
 	free(ps->bucket);
@@ -460,6 +462,10 @@ static int alloc_grads(struct vfm_params *ps, struct vfm_err *err)
 
 	for (int i = 0; i < ps->n_buckets; i++)
 		ps->n_grad += ps->bucket[i].sharding == VFM_SHARDING_FULL ? ps->bucket[i].own_n : ps->bucket[i].n;
+	ps->sumsq = vfm_t1(alloc_zeroed(ps, sizeof(double), "the square of the gradient norm", err), VFM_F64, 1);
+	if (!ps->sumsq.data)
+		return VFM_EENV;
+	ps->reduced = vfm_calloc((size_t)ps->n_buckets + 1, sizeof(*ps->reduced));
 	ps->grad = alloc_zeroed_operand(ps, &ps->grad_mem, (size_t)ps->n_grad * 4, "gradients", err);
 	if (!ps->grad)
 		return VFM_EENV;
@@ -624,8 +630,8 @@ const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a
 	return locate_owned(ps, a, p, &o).f32;
 }
 
-int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x,
-	struct vfm_err *err)
+int vfm_param_get(
+	struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
@@ -634,6 +640,7 @@ int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const 
 
 	if (n == 0)
 		return 0;
+	TRY(vfm_params_wait(ps, err));
 	if (m.f32)
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
 	if (m.hi || !a)
@@ -652,6 +659,7 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 
 	if (n == 0)
 		return 0;
+	TRY(vfm_params_wait(ps, err));
 	if (m.f32)
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
 	if (m.hi || !a)

@@ -34,7 +34,8 @@
  * summed over every axis along which the parameter is not cut, and over pp if all stages hold it.  A term that would
  * be counted twice is computed by one rank only: tp rank 0 adds the bias of a row-split linear layer.  Reductions run
  * on mesh->param_stream and overlap with the backward.  Their order is fixed: reduce-scatter over the shard group, then
- * tp, then the replicas.
+ * tp, then the replicas.  The square of the gradient norm is summed behind each reduction, on the same stream if that
+ * runs ops, else at the end.  Its order is that of the reductions, which the schedule determines, never time.
  *
  * Registered buffers.  The operands of frequent collectives are allocated by the communication library, if it can, and
  * registered with the groups (vfm_comm_mem).  These are gradients, the weights that ops read unless those are the
@@ -49,8 +50,15 @@
  *	vfm_params_set_packs(ps, n);        // optional: lets reductions start before the end of the step
  *	n forwards and backwards of each chunk
  *	vfm_params_grad_end(ps, err);       // collective
- *	an update of the masters
- *	vfm_params_all_gather(ps, false, err);
+ *	vfm_params_update_begin(ps, err);
+ *	for each bucket i, on the compute stream or another one: an update of its masters,
+ *		vfm_params_updated(ps, i, stream, false, err);
+ *	vfm_params_update_end(ps, err);
+ *
+ * Updates on another stream run beside the next forward.  A unit waits for the updates and all-gathers of its buckets
+ * when it is entered, and an update reads gradients that the same unit's backward overwrites later.  Two orders remain.
+ * vfm_params_grad_begin zeroes the gradients of vectors, so their updates belong to the compute stream.  Everything
+ *that reads weights or owned arrays outside of units calls vfm_params_wait.
  *
  * "Collective" means: all ranks of the stage make the same calls in the same order (grad_end: all ranks of the job).
  * Forwards and backwards are collective, too.
@@ -119,8 +127,9 @@ struct vfm_bucket {
 	int n_p;
 	int units;      /* with parameters in this bucket */
 	int units_left; /* units whose last backward of the step is outstanding */
-	bool g_begun, reducing, gathering;
-	struct vfm_event *reduced, *gathered;
+	bool g_begun, reducing;
+	bool updating, gathering; /* its update on another stream, its all-gather: the compute stream has not waited */
+	struct vfm_event *reduced, *ready; /* ready: of the newer of the two */
 };
 
 struct vfm_unit;
@@ -151,7 +160,9 @@ struct vfm_params {
 	/* device: full gradients of all buckets but VFM_SHARDING_FULL, then the shards of the latter.  NULL: none.
 	 * Without sharding [n_flat], with the offsets of the local array. */
 	float *grad;
-	int early; /* buckets whose reduction started before the end of the step (for tests and reports) */
+	struct vfm_tensor
+		sumsq; /* device [1] f64: after grad_end, the squares of the gradients that this rank counts */
+	int early;     /* buckets whose reduction started before the end of the step (for tests and reports) */
 	/* private to param*.c */
 	int64_t n_grad;
 	char *copy; /* weights for the ops, unless those are the masters */
@@ -166,7 +177,9 @@ struct vfm_params {
 	struct vfm_unit *unit;
 	struct vfm_event *fork;
 	int pending, last_unit, last_dir; /* -1: none */
-	int gathering;                    /* buckets with a pending all-gather */
+	int updating, gathering;          /* buckets in these states */
+	int unit_gathers;                 /* units whose weights the compute stream has not waited for */
+	int *reduced, n_reduced;          /* buckets in the order of their reductions in this step */
 	int64_t packs;
 	bool hooks;
 };
@@ -199,6 +212,14 @@ int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *
  * when it is entered.  cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
  * Collective. */
 int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err);
+/* The parts of vfm_params_all_gather, for masters that are updated in between: begin waits for the last updates and
+ * drops gathered weights; updated says that s writes the masters of bucket i until now, and starts its all-gather; end
+ * starts the all-gather of the unit that comes next.  updated is called once for each bucket.  Collective. */
+int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err);
+int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err);
+int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err);
+/* Makes the compute stream wait for all updates and all-gathers of buckets (local). */
+int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err);
 /* vfm_params_all_gather with the cast; the compute stream waits for the all-gathers.  Collective. */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
 
@@ -245,11 +266,12 @@ struct vfm_array {
  * the array.  a NULL: the masters; after a put into them the caller calls vfm_params_all_gather.  Local, ordered by the
  * compute stream.  x: device memory or memory of alloc_host.  For an f32 array, except split masters, x may be any host
  * memory. */
-int vfm_param_get(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x,
-	struct vfm_err *err);
+int vfm_param_get(
+	struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
 int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,
 	struct vfm_err *err);
-/* Returns the address of these elements in the array, or NULL if the array does not store them as f32. */
+/* Returns the address of these elements in the array, or NULL if the array does not store them as f32.  The caller
+ * has called vfm_params_wait since the last update. */
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);
 
 /* Sets the owned elements of a parameter's master from its local tensor [p->n] f32 in host memory (local).  The caller

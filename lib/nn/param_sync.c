@@ -55,6 +55,16 @@ static void set_busy(const struct vfm_params *ps, const struct vfm_stream *s, un
 	d->comm_busy = busy && s != ps->stream ? d->comm_busy | what : d->comm_busy & ~what;
 }
 
+/* After a change of the work that runs beside the compute stream. */
+static void set_weights_busy(const struct vfm_params *ps)
+{
+	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, ps->unit_gathers > 0);
+	if (!ps->updating)
+		ps->stream->dev->side.flops = 0;
+	if (!ps->gathering)
+		ps->stream->dev->side.gather_flops = 0;
+}
+
 static void free_event(const struct vfm_params *ps, struct vfm_event **e)
 {
 	if (*e)
@@ -106,7 +116,7 @@ void vfm_params_sync_release(struct vfm_params *ps)
 	}
 	for (int i = 0; i < ps->n_buckets; i++) {
 		free_event(ps, &ps->bucket[i].reduced);
-		free_event(ps, &ps->bucket[i].gathered);
+		free_event(ps, &ps->bucket[i].ready);
 	}
 	free_event(ps, &ps->fork);
 }
@@ -176,6 +186,18 @@ static void set_weights(struct vfm_params *ps, const struct vfm_bucket *s, char 
 		s->p[i]->var.v = vfm_param_tensor(s->p[i], s, w, ps->dtype);
 }
 
+/* Makes the compute stream wait for the weights of a unit. */
+static int join_unit(struct vfm_unit *x, struct vfm_err *err)
+{
+	if (x->joined)
+		return 0;
+	TRY(wait_for_event(x->ps, x->gathered, err));
+	x->joined = true;
+	x->ps->unit_gathers--;
+	set_weights_busy(x->ps);
+	return 0;
+}
+
 static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
@@ -183,7 +205,7 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 
 	if (!x->w)
 		return 0;
-	TRY(wait_for_event(ps, x->gathered, err));
+	TRY(join_unit(x, err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
 		set_weights(ps, s, NULL);
 	return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->n * vfm_dtype_size(ps->dtype));
@@ -202,6 +224,9 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		return VFM_EENV;
 	x->joined = false;
 	TRY(fork_stream(ps, gather_stream(ps), err));
+	for (int i = -1; (s = next_full_bucket(x, &i));)
+		if (s->updating)
+			TRY(ps->stream->dev->t->event_wait(s->ready, gather_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		char *full = x->w + (size_t)s->buf_off * es;
 		void *own = s->w ? s->w : ps->master + s->master_off;
@@ -210,23 +235,37 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 		TRY(vfm_all_gather(s->gather, gather_stream(ps), vfm_t1(own, ps->dtype, s->own_n),
 			vfm_t1(full, ps->dtype, s->n), NULL, err));
 	}
-	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, true);
+	ps->unit_gathers++;
+	set_weights_busy(ps);
 	return record_stream(ps, &x->gathered, gather_stream(ps), err);
 }
 
-/* Makes the compute stream wait for the weights all-gathered after the last update; unit -1: of all units. */
-static int wait_gathered_buckets(struct vfm_params *ps, int unit, struct vfm_err *err)
+/* Makes the compute stream wait for the last update of a bucket and its all-gather. */
+static int wait_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
-	for (int i = 0; ps->gathering && i < ps->n_buckets; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
-
-		if (!s->gathering || (unit >= 0 && !in_unit(s, unit)))
-			continue;
-		TRY(wait_for_event(ps, s->gathered, err));
-		s->gathering = false;
-		ps->gathering--;
-	}
+	if (s->gathering)
+		TRY(wait_for_event(ps, s->ready, err));
+	else if (s->updating)
+		TRY(ps->stream->dev->t->event_wait(s->ready, ps->stream, err));
+	ps->gathering -= s->gathering;
+	ps->updating -= s->updating;
+	s->gathering = s->updating = false;
+	set_weights_busy(ps);
 	return 0;
+}
+
+/* The same for the buckets of a unit; -1: of all units. */
+static int wait_unit_buckets(struct vfm_params *ps, int unit, struct vfm_err *err)
+{
+	for (int i = 0; (ps->gathering || ps->updating) && i < ps->n_buckets; i++)
+		if (unit < 0 || in_unit(&ps->bucket[i], unit))
+			TRY(wait_bucket(ps, &ps->bucket[i], err));
+	return 0;
+}
+
+int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err)
+{
+	return wait_unit_buckets(ps, -1, err);
 }
 
 /* Before a unit runs: drops the weights of units that neither run nor come next, waits for the weights of this unit and
@@ -236,7 +275,8 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 	struct vfm_params *ps = x->ps;
 	int next = x->next[dir];
 
-	TRY(wait_gathered_buckets(ps, x->id, err));
+	if (ps->gathering || ps->updating)
+		TRY(wait_unit_buckets(ps, x->id, err));
 	if (!x->gathers)
 		return 0;
 	for (int u = 0; u < ps->units; u++)
@@ -244,10 +284,7 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 			TRY(drop_weights(&ps->unit[u], err));
 	if (!x->w)
 		TRY(gather_unit(x, err));
-	if (!x->joined)
-		TRY(wait_for_event(ps, x->gathered, err));
-	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, false);
-	x->joined = true;
+	TRY(join_unit(x, err));
 	x->running = true;
 	if (ps->last_unit >= 0)
 		ps->unit[ps->last_unit].next[ps->last_dir] = x->id;
@@ -256,7 +293,8 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 	return next >= 0 && !ps->unit[next].w ? gather_unit(&ps->unit[next], err) : 0;
 }
 
-static int cast_bucket(struct vfm_params *ps, const struct vfm_bucket *s, bool cast, struct vfm_err *err)
+static int cast_bucket(
+	struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_stream *on, bool cast, struct vfm_err *err)
 {
 	struct vfm_axpby a = {.alpha = 1};
 
@@ -269,42 +307,73 @@ static int cast_bucket(struct vfm_params *ps, const struct vfm_bucket *s, bool c
 		a.y = vfm_t1(s->full + (size_t)s->own * 4, VFM_F32, s->own_n);
 	else
 		return 0;
-	return vfm_op_axpby(ps->stream, &a, err);
+	return vfm_op_axpby(on, &a, err);
+}
+
+int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err)
+{
+	TRY(vfm_params_register_buffers(ps, err));
+	TRY(vfm_params_wait(ps, err));
+	for (int u = 0; u < ps->units; u++)
+		TRY(drop_weights(&ps->unit[u], err));
+	return 0;
+}
+
+/* Counts an all-gather of weights, which may end long before the forward waits for it. */
+static void count_gather(const struct vfm_params *ps, const struct vfm_bucket *b)
+{
+	/* Side units move 2 TB/s (cuda_dev.c); a GPU about 300 GB/s within a node, 50 GB/s between nodes. */
+	enum { WITHIN_NODE = 7, BETWEEN_NODES = 40 };
+	struct vfm_dev_side *side = &ps->stream->dev->side;
+	double bytes = (double)(b->n - b->own_n) * (double)vfm_dtype_size(vfm_bucket_dtype(ps, b));
+
+	if (gather_stream(ps) != ps->stream)
+		side->gather_flops +=
+			bytes * side->flops_per_byte * (vfm_comm_spans_nodes(b->gather) ? BETWEEN_NODES : WITHIN_NODE);
+}
+
+/* With fsdp the weights are gathered when their unit comes next (gather_unit). */
+int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err)
+{
+	struct vfm_bucket *b = &ps->bucket[i];
+	enum vfm_dtype dt = vfm_bucket_dtype(ps, b);
+
+	TRY(cast_bucket(ps, b, s, cast, err));
+	b->updating = s != ps->stream;
+	b->gathering = b->sharding == VFM_SHARDING_STATE;
+	ps->updating += b->updating;
+	ps->gathering += b->gathering;
+	set_weights_busy(ps);
+	if (!b->gathering)
+		return record_stream(ps, &b->ready, s, err);
+	count_gather(ps, b);
+	TRY(vfm_stream_follow(gather_stream(ps), s, &ps->fork, err));
+	TRY(vfm_all_gather(b->gather, gather_stream(ps),
+		vfm_t1(b->full + (size_t)b->own * vfm_dtype_size(dt), dt, b->own_n), vfm_t1(b->full, dt, b->n), NULL,
+		err));
+	return record_stream(ps, &b->ready, gather_stream(ps), err);
+}
+
+int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err)
+{
+	/* After the last unit of a step comes the first unit of the next step. */
+	int next = ps->last_unit >= 0 ? ps->unit[ps->last_unit].next[ps->last_dir] : -1;
+
+	return next >= 0 ? gather_unit(&ps->unit[next], err) : 0;
 }
 
 int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err)
 {
-	int next;
-
-	TRY(vfm_params_register_buffers(ps, err));
-	TRY(wait_gathered_buckets(ps, -1, err));
-	for (int u = 0; u < ps->units; u++)
-		TRY(drop_weights(&ps->unit[u], err));
+	TRY(vfm_params_update_begin(ps, err));
 	for (int i = 0; i < ps->n_buckets; i++)
-		TRY(cast_bucket(ps, &ps->bucket[i], cast, err));
-	TRY(fork_stream(ps, gather_stream(ps), err));
-	for (int i = 0; i < ps->n_buckets; i++) {
-		struct vfm_bucket *s = &ps->bucket[i];
-		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
-
-		if (s->sharding != VFM_SHARDING_STATE)
-			continue;
-		TRY(vfm_all_gather(s->gather, gather_stream(ps),
-			vfm_t1(s->full + (size_t)s->own * vfm_dtype_size(dt), dt, s->own_n), vfm_t1(s->full, dt, s->n),
-			NULL, err));
-		TRY(record_stream(ps, &s->gathered, gather_stream(ps), err));
-		s->gathering = true;
-		ps->gathering++;
-	}
-	/* After the last unit of a step comes the first unit of the next step. */
-	next = ps->last_unit >= 0 ? ps->unit[ps->last_unit].next[ps->last_dir] : -1;
-	return next >= 0 ? gather_unit(&ps->unit[next], err) : 0;
+		TRY(vfm_params_updated(ps, i, ps->stream, cast, err));
+	return vfm_params_update_end(ps, err);
 }
 
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
 {
 	TRY(vfm_params_all_gather(ps, true, err));
-	return wait_gathered_buckets(ps, -1, err);
+	return vfm_params_wait(ps, err);
 }
 
 /* ---- gradients ---- */
@@ -353,20 +422,52 @@ static int sum_replicas(struct vfm_params *ps, const struct vfm_bucket *s, struc
 		     : vfm_all_reduce(s->replica, param_stream(ps), shard_grad(s), err);
 }
 
+/* Adds the squares of a shard's gradient, if no other rank counts them. */
+static int add_squares(struct vfm_params *ps, const struct vfm_bucket *s, struct vfm_stream *on, struct vfm_err *err)
+{
+	return s->counts_norm ? vfm_op_sumsq(on, &(struct vfm_sumsq){.x = shard_grad(s), .sum = ps->sumsq}, err) : 0;
+}
+
+/* Whether the squares are added as soon as the shard is reduced, beside the backward.  Gradients of all stages are
+ * final only after a sum over pp, at the end of the step. */
+static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_bucket *s)
+{
+	return !param_stream(ps)->host_only && !s->all_stages;
+}
+
+/* The order is the same for buckets whose squares were added early. */
+static int add_late_squares(struct vfm_params *ps, struct vfm_err *err)
+{
+	for (int all_stages = 0; all_stages < 2; all_stages++)
+		for (int k = 0; k < ps->n_reduced; k++) {
+			const struct vfm_bucket *s = &ps->bucket[ps->reduced[k]];
+
+			if (s->all_stages == all_stages && !adds_squares_early(ps, s))
+				TRY(add_squares(ps, s, ps->stream, err));
+		}
+	return 0;
+}
+
 /* Sums a shard's gradient over the other ranks that hold it, after the sum over its shard group. */
 static int reduce_shard(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
 	s->reducing = true;
+	ps->reduced[ps->n_reduced++] = (int)(s - ps->bucket);
 	if (s->tp_sum)
 		TRY(vfm_all_reduce(ps->mesh->tp_param, param_stream(ps), shard_grad(s), err));
 	if (s->replica->size > 1)
 		TRY(sum_replicas(ps, s, err));
+	if (adds_squares_early(ps, s))
+		TRY(add_squares(ps, s, param_stream(ps), err));
 	set_busy(ps, param_stream(ps), VFM_COMM_GRADS, true);
 	return record_stream(ps, &s->reduced, param_stream(ps), err);
 }
 
 static int reduce_bucket(struct vfm_params *ps, struct vfm_bucket *s, struct vfm_err *err)
 {
+	TRY(wait_bucket(ps, s, err)); /* the last update reads them; a unit that did not run has not waited */
+	if (s->matrix && s->sharding == VFM_SHARDING_STATE)
+		TRY(zero_padding(ps, s, s->grad, err)); /* the last reduction overwrote it */
 	TRY(zero_missing_grads(ps, s, err));
 	TRY(fork_stream(ps, param_stream(ps), err));
 	if (s->sharding == VFM_SHARDING_STATE)
@@ -468,6 +569,7 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 {
 	ps->packs = 0;
 	ps->early = 0;
+	ps->n_reduced = 0;
 	for (int u = 0; u < ps->units; u++)
 		ps->unit[u].passed = 0;
 	/* The first contribution to a matrix overwrites.  Ops add to vectors, which therefore start from zero. */
@@ -482,10 +584,8 @@ int vfm_params_grad_begin(struct vfm_params *ps, struct vfm_err *err)
 		s->g_begun = s->reducing = false;
 		if (!s->matrix)
 			TRY(zero_f32(ps, s->grad, s->n, err));
-		else if (s->sharding == VFM_SHARDING_STATE) /* the last reduction overwrote it */
-			TRY(zero_padding(ps, s, s->grad, err));
 	}
-	return 0;
+	return ps->stream->dev->t->zero(ps->stream, ps->sumsq.data, sizeof(double), err);
 }
 
 void vfm_params_set_packs(struct vfm_params *ps, int64_t packs)
@@ -512,6 +612,7 @@ static int reduce_bucket_at_end(struct vfm_params *ps, struct vfm_bucket *s, str
 {
 	if (s->sharding != VFM_SHARDING_FULL)
 		return reduce_bucket(ps, s, err);
+	TRY(wait_bucket(ps, s, err));
 	if (!s->g_begun)
 		TRY(zero_f32(ps, s->g, s->own_n, err));
 	TRY(fork_stream(ps, param_stream(ps), err));
@@ -530,7 +631,7 @@ int vfm_params_grad_end(struct vfm_params *ps, struct vfm_err *err)
 	for (int i = 0; i < ps->n_buckets; i++)
 		if (ps->bucket[i].all_stages)
 			TRY(vfm_all_reduce(ps->mesh->group[VFM_AX_PP], ps->stream, shard_grad(&ps->bucket[i]), err));
-	return 0;
+	return add_late_squares(ps, err);
 }
 
 /* ---- units on the tape ---- */
@@ -555,20 +656,20 @@ static int weight_grads_out(void *ctx, struct vfm_err *err)
 	return count_pass(ctx, err);
 }
 
-static struct vfm_unit *unit_buffers(struct vfm_params *ps, int unit)
+static struct vfm_unit *find_unit(struct vfm_params *ps, int unit)
 {
-	return ps->hooks && unit >= 0 && unit < ps->units && ps->unit[unit].present ? &ps->unit[unit] : NULL;
+	return unit >= 0 && unit < ps->units && ps->unit[unit].present ? &ps->unit[unit] : NULL;
 }
 
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 {
-	struct vfm_unit *x = unit_buffers(ps, unit);
+	struct vfm_unit *x = find_unit(ps, unit);
 	struct vfm_err err = {0};
 	int rc;
 
 	if (!x || vfm_tape_failed(t))
 		return;
-	if (ps->grad) {
+	if (ps->hooks && ps->grad) {
 		vfm_hook_weights(t, weight_grads_out, x);
 		vfm_hook(t, backward_out, x);
 	}
@@ -579,11 +680,11 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)
 {
-	struct vfm_unit *x = unit_buffers(ps, unit);
+	struct vfm_unit *x = find_unit(ps, unit);
 
 	if (!x)
 		return;
 	x->running = false;
-	if (ps->grad)
+	if (ps->hooks && ps->grad)
 		vfm_hook(t, backward_in, x);
 }

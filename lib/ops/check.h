@@ -56,7 +56,10 @@ static inline double op_bytes(const struct vfm_tensor *t)
 			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' on a stream without ops");               \
 		if (!t->ops->op)                                                                                       \
 			return vfm_fail(err, VFM_EENV, "the device '%s' has no op '" #op "'", t->name);                \
-		return t->ops->op(s, a, err);                                                                          \
+		TRY(t->ops->op(s, a, err));                                                                            \
+		if (vfm_dev_side_counts(s->dev) && !s->units)                                                          \
+			vfm_dev_side_pass(s->dev, vfm_cost_##op(a).flops);                                             \
+		return 0;                                                                                              \
 	}
 
 #endif

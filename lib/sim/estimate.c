@@ -39,47 +39,55 @@ static bool is_f8(enum vfm_dtype t)
 	return t == VFM_F8E4M3 || t == VFM_F8E5M2;
 }
 
-/* Returns the FLOPs that the device could compute in the time of a product, split along K into `parts`. */
-static double count_slots(const struct vfm_machine *m, double M, double N, double K, int parts)
+/* Returns the FLOPs that the device could compute in the time of a product on `sms` multiprocessors, split along K into
+ * `parts`. */
+static double count_slots(const struct vfm_machine *m, double sms, double M, double N, double K, int parts)
 {
 	double best = INFINITY;
 
 	for (int i = 0; i < m->n_tiles; i++) {
 		const struct vfm_gemm_tile *t = &m->tile[i];
-		double tm = (double)t->m, tn = (double)t->n, sms = (double)m->sms;
+		double tm = (double)t->m, tn = (double)t->n;
 		double waves = ceil(ceil(M / tm) * ceil(N / tn) * parts / sms);
 
-		best = fmin(best, waves * sms * 2 * tm * tn * K / parts / t->rate);
+		best = fmin(best, waves * (double)m->sms * 2 * tm * tn * K / parts / t->rate);
 	}
 	return best;
 }
 
-static double bandwidth(const struct vfm_machine *m, enum vfm_estimate e)
+/* Bytes per second of an op. */
+static double bandwidth(const struct vfm_machine *m, const struct vfm_sim_room *r, enum vfm_estimate e)
 {
-	return m->copy.v[e] * m->kernel.v[e] * 1e9;
+	double all = m->copy.v[e] * m->kernel.v[e] * 1e9, each = m->sm_bw.v[e] * 1e9;
+
+	if (r->units)
+		return fmin((double)r->units * each, all);
+	return r->beside[e] ? fmax(all - (double)r->taken * each, all / 4) : all;
 }
 
 /* Seconds in which the results are written, and read back, while nothing is computed. */
-static double epilogue_s(const struct vfm_machine *m, double bytes, enum vfm_estimate e)
+static double epilogue_s(const struct vfm_machine *m, const struct vfm_sim_room *r, double bytes, enum vfm_estimate e)
 {
-	return m->epilogue.v[e] * bytes / bandwidth(m, e);
+	return m->epilogue.v[e] * bytes / bandwidth(m, r, e);
 }
 
-double vfm_sim_gemm_s(
-	const struct vfm_machine *m, const struct vfm_rate *rate, const struct vfm_sim_product *p, enum vfm_estimate e)
+double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_rate *rate,
+	const struct vfm_sim_product *p, enum vfm_estimate e)
 {
-	double S = (double)m->gemm_size, best = INFINITY;
+	static const struct vfm_sim_room alone;
+	double S = (double)m->gemm_size, sms = (double)m->sms, best = INFINITY;
 	/* of a slot, from the measured product, whose results are bf16 */
-	double slot = (2 * S * S * S / (rate->v[e] * 1e12) - epilogue_s(m, 2 * S * S, e)) / count_slots(m, S, S, S, 1);
+	double slot = (2 * S * S * S / (rate->v[e] * 1e12) - epilogue_s(m, &alone, 2 * S * S, e)) /
+		count_slots(m, sms, S, S, S, 1);
 
 	if (!(p->m > 0 && p->n > 0 && p->k > 0))
 		return 0;
 	/* Partial sums of a product that is split along K are written and read in f32. */
 	for (int parts = 1; parts <= 32 && (parts == 1 || p->k / parts >= 256); parts *= 2)
 		best = fmin(best,
-			count_slots(m, p->m, p->n, p->k, parts) * slot +
-				(parts > 1 ? 8.0 * parts * p->m * p->n / bandwidth(m, e) : 0));
-	return fmax(best + epilogue_s(m, p->results, e), p->bytes / bandwidth(m, e));
+			count_slots(m, sms - (double)r->taken, p->m, p->n, p->k, parts) * slot +
+				(parts > 1 ? 8.0 * parts * p->m * p->n / bandwidth(m, r, e) : 0));
+	return fmax(best + epilogue_s(m, r, p->results, e), p->bytes / bandwidth(m, r, e));
 }
 
 static const struct vfm_rate *gemm_rate(const struct vfm_machine *m, enum vfm_dtype t)
@@ -107,7 +115,8 @@ static double bytes_around(const struct vfm_gemm *a)
 	return n;
 }
 
-static void time_gemm(const struct vfm_machine *m, const struct vfm_gemm *a, struct vfm_sim_cost *c)
+static void time_gemm(
+	const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_gemm *a, struct vfm_sim_cost *c)
 {
 	struct vfm_sim_product p = {.m = (double)a->c.shape[0],
 		.n = (double)a->c.shape[1],
@@ -116,12 +125,13 @@ static void time_gemm(const struct vfm_machine *m, const struct vfm_gemm *a, str
 		.results = (double)vfm_nbytes(&a->c) * (a->accumulate ? 2 : 1) + (double)vfm_nbytes(&a->aux)};
 
 	for (int e = 0; e < VFM_ESTIMATES; e++)
-		c->work[e] = vfm_sim_gemm_s(m, gemm_rate(m, a->a.dtype), &p, (enum vfm_estimate)e) +
-			bytes_around(a) / bandwidth(m, (enum vfm_estimate)e);
+		c->work[e] = vfm_sim_gemm_s(m, r, gemm_rate(m, a->a.dtype), &p, (enum vfm_estimate)e) +
+			bytes_around(a) / bandwidth(m, r, (enum vfm_estimate)e);
 }
 
 /* The products of all groups run at once.  Their rows are rounded up to a tile each. */
-static void time_grouped(const struct vfm_machine *m, const struct vfm_grouped_gemm *a, struct vfm_sim_cost *c)
+static void time_grouped(const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_grouped_gemm *a,
+	struct vfm_sim_cost *c)
 {
 	bool wgrad = a->what == VFM_GROUPED_WGRAD, fwd = a->what == VFM_GROUPED_FWD;
 	const struct vfm_tensor *w = wgrad ? &a->c : &a->b; /* [G,O,I] */
@@ -136,8 +146,8 @@ static void time_grouped(const struct vfm_machine *m, const struct vfm_grouped_g
 		.results = (double)vfm_nbytes(&a->c) * (a->accumulate ? 2 : 1) + (double)vfm_nbytes(&a->aux)};
 
 	for (int e = 0; e < VFM_ESTIMATES; e++)
-		c->work[e] = vfm_sim_gemm_s(m, gemm_rate(m, a->a.dtype), &p, (enum vfm_estimate)e) +
-			(vfm_has(&a->a_colsum) ? sums / bandwidth(m, (enum vfm_estimate)e) : 0);
+		c->work[e] = vfm_sim_gemm_s(m, r, gemm_rate(m, a->a.dtype), &p, (enum vfm_estimate)e) +
+			(vfm_has(&a->a_colsum) ? sums / bandwidth(m, r, (enum vfm_estimate)e) : 0);
 }
 
 /* ---- attention ---- */
@@ -172,8 +182,8 @@ static double attention_s(const struct vfm_machine *m, int64_t d, double tokens,
 #undef RATE
 }
 
-static void time_attention(const struct vfm_machine *m, const struct vfm_tensor *q, const struct vfm_seqs *sq,
-	const struct vfm_seqs *sk, bool backward, struct vfm_sim_cost *c)
+static void time_attention(const struct vfm_machine *m, const struct vfm_sim_room *r, const struct vfm_tensor *q,
+	const struct vfm_seqs *sq, const struct vfm_seqs *sk, bool backward, struct vfm_sim_cost *c)
 {
 	double per_pair = (backward ? 10 : 4) * (double)(q->shape[1] * q->shape[2]) / 1e12, blocks = 0;
 
@@ -188,22 +198,24 @@ static void time_attention(const struct vfm_machine *m, const struct vfm_tensor 
 				attention_s(m, q->shape[2], fmin(nq, nk), backward, (enum vfm_estimate)e);
 	}
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
-		if (blocks > 0 && blocks < (double)m->sms) /* some multiprocessors have no block */
-			c->work[e] *= (double)m->sms / blocks;
-		c->work[e] = fmax(c->work[e], c->bytes / bandwidth(m, (enum vfm_estimate)e));
+		double sms = (double)(m->sms - (r->beside[e] ? r->taken : 0));
+
+		if (blocks > 0) /* some multiprocessors have no block, or are taken */
+			c->work[e] *= (double)m->sms / fmin(blocks, sms);
+		c->work[e] = fmax(c->work[e], c->bytes / bandwidth(m, r, (enum vfm_estimate)e));
 	}
 }
 
 /* ---- all ---- */
 
-static void time_bytes(const struct vfm_machine *m, struct vfm_sim_cost *c)
+static void time_bytes(const struct vfm_machine *m, const struct vfm_sim_room *r, struct vfm_sim_cost *c)
 {
 	for (int e = 0; e < VFM_ESTIMATES; e++)
-		c->work[e] = c->bytes / bandwidth(m, (enum vfm_estimate)e);
+		c->work[e] = c->bytes / bandwidth(m, r, (enum vfm_estimate)e);
 }
 
-int vfm_sim_cost_of(const struct vfm_machine *m, enum vfm_op_id op, const void *args, double pcie,
-	struct vfm_sim_cost *out, struct vfm_err *err)
+int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, enum vfm_op_id op, const void *args,
+	double pcie, struct vfm_sim_cost *out, struct vfm_err *err)
 {
 	struct vfm_cost cost = vfm_op_infos[op].cost(args);
 	const struct vfm_gemm *gemm = args;
@@ -218,15 +230,15 @@ int vfm_sim_cost_of(const struct vfm_machine *m, enum vfm_op_id op, const void *
 	if (op == VFM_OP_gemm || op == VFM_OP_grouped_gemm)
 		TRY(check_gemm_rate(m, op == VFM_OP_gemm ? gemm->a.dtype : grouped->a.dtype, err));
 	if (op == VFM_OP_gemm)
-		time_gemm(m, gemm, out);
+		time_gemm(m, r, gemm, out);
 	else if (op == VFM_OP_grouped_gemm)
-		time_grouped(m, grouped, out);
+		time_grouped(m, r, grouped, out);
 	else if (op == VFM_OP_attn)
-		time_attention(m, &attn->q, attn->seqs_q, attn->seqs_k, false, out);
+		time_attention(m, r, &attn->q, attn->seqs_q, attn->seqs_k, false, out);
 	else if (op == VFM_OP_attn_bwd)
-		time_attention(m, &attn_bwd->q, attn_bwd->seqs_q, attn_bwd->seqs_k, true, out);
+		time_attention(m, r, &attn_bwd->q, attn_bwd->seqs_q, attn_bwd->seqs_k, true, out);
 	else
-		time_bytes(m, out);
+		time_bytes(m, r, out);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		out->work[e] = fmax(out->kernels ? out->work[e] : 0, pcie / (m->pcie.v[e] * 1e9));
 	return 0;

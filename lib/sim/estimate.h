@@ -7,6 +7,10 @@
  * attention      FLOPs at the rate of head dim and length, interpolated in 1 / tokens; bytes as a lower bound.
  * all else       bytes at the bandwidth of the machine's kernels.
  * operands in host memory   their bytes at the bandwidth of PCIe, if that takes longer.
+ *
+ * Work of two streams at a time (struct vfm_sim_room).  An op confined to some multiprocessors moves bytes at their
+ * bandwidth.  Beside it products have the other multiprocessors, attention the same fraction of its rate, and all ops
+ * what is left of the bandwidth.  Neither the gaps in one stream nor units that the other leaves idle help.
  */
 #ifndef VFM_SIM_ESTIMATE_H
 #define VFM_SIM_ESTIMATE_H
@@ -27,10 +31,17 @@ struct vfm_sim_cost {
 int vfm_sim_kernels(enum vfm_op_id op, const void *args);
 enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 
+/* What an op has of the device. */
+struct vfm_sim_room {
+	int64_t units;              /* multiprocessors that it is confined to; 0: none is set */
+	int64_t taken;              /* multiprocessors that products leave free for the other stream */
+	bool beside[VFM_ESTIMATES]; /* the other stream works, on `taken` multiprocessors */
+};
+
 /* pcie: bytes of operands in host memory, of the larger direction.  Returns VFM_EUSAGE if the machine lacks the rate.
  */
-int vfm_sim_cost_of(const struct vfm_machine *m, enum vfm_op_id op, const void *args, double pcie,
-	struct vfm_sim_cost *out, struct vfm_err *err);
+int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *room, enum vfm_op_id op, const void *args,
+	double pcie, struct vfm_sim_cost *out, struct vfm_err *err);
 
 /* A product [m,k] x [k,n]. */
 struct vfm_sim_product {
@@ -38,7 +49,7 @@ struct vfm_sim_product {
 	double bytes;   /* of all operands */
 	double results; /* bytes of results, of each once written and once read where it is added to */
 };
-double vfm_sim_gemm_s(
-	const struct vfm_machine *m, const struct vfm_rate *rate, const struct vfm_sim_product *p, enum vfm_estimate e);
+double vfm_sim_gemm_s(const struct vfm_machine *m, const struct vfm_sim_room *room, const struct vfm_rate *rate,
+	const struct vfm_sim_product *p, enum vfm_estimate e);
 
 #endif

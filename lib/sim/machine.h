@@ -36,6 +36,7 @@ struct vfm_machine {
 	struct vfm_rate epilogue;
 	struct vfm_rate copy;   /* GB/s of device memory, bytes read + written */
 	struct vfm_rate kernel; /* bandwidth of a memory-bound kernel as a fraction of copy */
+	struct vfm_rate sm_bw;  /* GB/s of such a kernel on few multiprocessors, of each; zeros: unknown */
 	/* ascending head_dim, then ascending tokens */
 	struct vfm_attn_rate {
 		int64_t head_dim, tokens;

@@ -7,10 +7,10 @@
  * which are those of a balanced routing.  So a program that decides nothing else from device values runs as it does on
  * a GPU.
  *
- * A stream has a clock, and so has the host.  A launch begins when its stream and the host are there, and lasts for the
- * gap of its kernels and the time that the rates of the machine give (estimate.h).  An event is the time of its stream.
- * The host's clock advances only when the host waits.  Enqueueing costs no time.  Each clock has three readings, for
- * the low, middle and high rates of the machine.
+ * A stream has a clock, and so has the host.  Streams overlap, and share the device as estimate.h says.  A launch
+ * begins when its stream and the host are there, and lasts for the gap of its kernels and the time that the rates of
+ * the machine give (estimate.h).  An event is the time of its stream. The host's clock advances only when the host
+ * waits.  Enqueueing costs no time.  Each clock has three readings, for the low, middle and high rates of the machine.
  *
  * Equal programs make equal records.  A device belongs to one thread.  One rank only: nothing simulates collectives.
  */

@@ -59,6 +59,7 @@ struct sim {
 	struct clock host;
 	bool graph; /* a capture is in progress */
 	int streams;
+	struct sim_stream *side; /* that has ops confined to some multiprocessors; NULL: none yet */
 	struct vfm_sim_launch *launch;
 	size_t n, cap;
 	struct texts texts;
@@ -253,14 +254,30 @@ static void know_counts(struct sim *d, enum vfm_op_id op, const void *args)
 
 /* ---- ops ---- */
 
+/* Returns what an op on s has of the device when it begins. */
+static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
+{
+	struct vfm_sim_room r = {.units = s->s.units};
+
+	if (r.units) {
+		d->side = s;
+		return r;
+	}
+	r.taken = vfm_dev_units_taken(&d->dev);
+	for (int e = 0; d->side && e < VFM_ESTIMATES; e++)
+		r.beside[e] = r.taken && d->side->now.s[e] > fmax(s->now.s[e], d->host.s[e]);
+	return r;
+}
+
 static int record_op(struct vfm_stream *stream, enum vfm_op_id op, const void *args, struct vfm_err *err)
 {
 	struct sim_stream *s = sim_stream_of(stream);
 	struct sim *d = sim_of(stream->dev);
+	struct vfm_sim_room room = room_of(d, s);
 	struct vfm_sim_cost cost;
 	struct vfm_sim_launch l;
 
-	TRY(vfm_sim_cost_of(&d->machine, op, args, count_pcie(d, op, args), &cost, err));
+	TRY(vfm_sim_cost_of(&d->machine, &room, op, args, count_pcie(d, op, args), &cost, err));
 	l = (struct vfm_sim_launch){.class = cost.class,
 		.op = vfm_op_infos[op].name,
 		.shape = describe_operands(d, op, args),
@@ -467,6 +484,8 @@ static struct vfm_stream *sim_stream_new(struct vfm_dev *dev, bool async, struct
 
 static void sim_stream_free(struct vfm_stream *s)
 {
+	if (s && sim_of(s->dev)->side == sim_stream_of(s))
+		sim_of(s->dev)->side = NULL;
 	free(s);
 }
 
@@ -648,6 +667,9 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_err *err)
 	}
 	d->dev.t = &sim_table;
 	d->dev.async = true;
+	if (m->sm_bw.v[VFM_MID] > 0) /* as the CUDA device */
+		d->dev.side = (struct vfm_dev_side){.units = (int)(m->sms / 4),
+			.flops_per_byte = 3 * m->gemm_bf16.v[VFM_MID] * 1e3 / (double)m->sms / m->sm_bw.v[VFM_MID]};
 	d->dev.mem_total = m->capacity;
 	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
 	snprintf(d->dev.descr, sizeof(d->dev.descr), "simulated: no data, times at the rates of the machine");

@@ -74,6 +74,8 @@ static int time_steps(struct vfm_trainer *tr, const struct vfm_context *x, const
 		if (b->before)
 			b->before(b->ctx, x->device.dev);
 		TRY(timed_step(tr, x, i, packs, source, &t->last, err));
+		if (b->after)
+			b->after(b->ctx, x->device.dev);
 		if (i < b->warmup)
 			continue;
 		vfm_grow(&t->step_s, &t->cap, t->n + 1, sizeof(*t->step_s));

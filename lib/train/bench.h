@@ -14,8 +14,9 @@ struct vfm_bench_step {
 	int64_t packs;         /* packs per step over all ranks: a multiple of dp */
 	int64_t warmup, steps; /* warm-up steps; minimum number of measured steps */
 	double min_s;          /* minimum total time of the measured steps */
-	/* optional: called before each step, when the device has passed all earlier work */
+	/* optional: called before each step and after it, when the compute stream has passed all earlier work */
 	void (*before)(void *ctx, struct vfm_dev *dev);
+	void (*after)(void *ctx, struct vfm_dev *dev);
 	void *ctx;
 };
 

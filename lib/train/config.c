@@ -22,6 +22,7 @@ static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
 static const char *const graphs_names[] = {"off", "on", "auto", NULL};
+static const char *const overlap_names[] = {"auto", "on", "off", NULL};
 
 #define OFF(f) offsetof(struct vfm_config, f)
 #define BIG    9e15
@@ -90,6 +91,8 @@ static const struct vfm_key train_keys[] = {
 		"the same bits from every run, whatever is faster"},
 	{"train.graphs", VFM_KEY_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
 		"forward and backward of a pack launched as one graph, where the device can"},
+	{"train.overlap_update", VFM_KEY_ENUM, OFF(train.overlap_update), 0, 0, overlap_names, NULL,
+		"weights updated beside the next forward, where the device can"},
 	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
 		"steps between checkpoints; 0: only at the end"},
@@ -389,6 +392,10 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 		c->train.host_gib > 0)
 		return vfm_fail(err, VFM_EUSAGE,
 			"train.host_gib: only train.recompute=auto with train.offload=activations or both uses it");
+	if (c->train.overlap_update == VFM_OVERLAP_ON && c->train.deterministic)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.overlap_update: on changes how products are computed, which train.deterministic "
+			"forbids");
 	if (c->train.min_lr > c->train.lr)
 		return vfm_fail(
 			err, VFM_EUSAGE, "train.min_lr: %g is more than train.lr %g", c->train.min_lr, c->train.lr);

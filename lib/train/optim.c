@@ -1,10 +1,12 @@
 #include "train/optim.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "nn/scales.h"
 
-enum { SCALARS = 64 }; /* bytes */
+enum { SCALARS = 64 };   /* bytes */
+enum { HOST_UNITS = 4 }; /* that fill the bus to host memory */
 
 static size_t array_bytes(const struct vfm_optim *o, const struct vfm_array *a)
 {
@@ -40,6 +42,43 @@ static struct vfm_tensor array_at(const struct vfm_array *a, int64_t at, int64_t
 	return vfm_t1((char *)a->data + (size_t)at * vfm_dtype_size(a->dtype), a->dtype, n);
 }
 
+/* Sets the order of the updates: vectors, then matrices as the forward reads them.  The first updates stay on the
+ * compute stream: those of vectors, whose gradients the next step zeroes first, and those of the first two ranges of
+ * units, which the forward reads before it has done work that could hide them. */
+static void order_updates(struct vfm_optim *o)
+{
+	const struct vfm_params *ps = o->ps;
+	int n = 0, first = -1, second = -1;
+
+	o->order = vfm_calloc((size_t)ps->n_buckets + 1, sizeof(*o->order));
+	for (int i = 0; i < ps->n_buckets; i++)
+		if (!ps->bucket[i].matrix)
+			o->order[n++] = i;
+	for (int u = 0; u < ps->units; u++)
+		for (int i = 0; i < ps->n_buckets; i++) {
+			if (!ps->bucket[i].matrix || ps->bucket[i].first_unit != u)
+				continue;
+			if (first < 0 || first == u)
+				first = u;
+			else if (second < 0)
+				second = u;
+			if (u == first || u == second)
+				o->n_first = n + 1;
+			o->order[n++] = i;
+		}
+}
+
+static int side_new(struct vfm_optim *o, struct vfm_err *err)
+{
+	struct vfm_dev *d = o->ps->stream->dev;
+
+	o->side = d->t->stream_new(d, true, err);
+	if (!o->side)
+		return VFM_EENV;
+	o->side->units = o->o.on_host ? HOST_UNITS : d->side.units;
+	return 0;
+}
+
 int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_optim_opts *opts, struct vfm_err *err)
 {
 	int rc;
@@ -51,14 +90,16 @@ int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_o
 		TRY_OUT(array_new(o, &o->ema, VFM_F32, "the moving average of the weights", err));
 	o->scalars = vfm_dev_alloc(ps->stream, SCALARS, "optimizer scalars", err);
 	rc = o->scalars ? 0 : VFM_EENV;
+	order_updates(o);
+	if (rc == 0 && ps->stream->dev->side.units > 0)
+		rc = side_new(o, err);
 out:
 	if (rc < 0) {
 		vfm_optim_release(o);
 		return rc;
 	}
-	o->sum = vfm_t1(o->scalars, VFM_F64, 1);
-	o->norm = vfm_t1((char *)o->scalars + 8, VFM_F32, 1);
-	o->scale = vfm_t1((char *)o->scalars + 12, VFM_F32, 1);
+	o->norm = vfm_t1(o->scalars, VFM_F32, 1);
+	o->scale = vfm_t1((char *)o->scalars + 4, VFM_F32, 1);
 	return 0;
 }
 
@@ -74,13 +115,27 @@ int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err)
 	return 0;
 }
 
+static void finish_updates(struct vfm_optim *o)
+{
+	const struct vfm_dev_table *t = o->ps->stream->dev->t;
+
+	vfm_params_wait(o->ps, &(struct vfm_err){0}); /* failures were reported before, or no longer matter */
+	t->stream_sync(o->side, &(struct vfm_err){0});
+	t->stream_free(o->side);
+	if (o->forked)
+		t->event_free(o->forked);
+}
+
 void vfm_optim_release(struct vfm_optim *o)
 {
 	if (!o->ps)
 		return;
+	if (o->side)
+		finish_updates(o);
 	if (o->o.on_host && o->v.data)
 		o->ps->stream->dev->t->stream_sync(
 			o->ps->stream, &(struct vfm_err){0}); /* finish the updates that access them */
+	free(o->order);
 	array_free(o, &o->m);
 	array_free(o, &o->v);
 	array_free(o, &o->ema);
@@ -88,24 +143,53 @@ void vfm_optim_release(struct vfm_optim *o)
 	*o = (struct vfm_optim){0};
 }
 
-/* Computes the global norm and the clipping scale.  Exactly one rank counts each element.  Norm and scale stay on the
- * device, so the host does not wait for them. */
+/* Computes the global norm and the clipping scale, from the squares that vfm_params_grad_end has completed.  Norm and
+ * scale stay on the device, so the host does not wait for them. */
 static int clip(struct vfm_optim *o, double max_norm, struct vfm_tensor loss, struct vfm_err *err)
 {
 	const struct vfm_params *ps = o->ps;
 	struct vfm_clip c = {
-		.sum = o->sum, .loss = loss, .norm = o->norm, .scale = o->scale, .max_norm = (float)max_norm};
+		.sum = ps->sumsq, .loss = loss, .norm = o->norm, .scale = o->scale, .max_norm = (float)max_norm};
 
-	TRY(ps->stream->dev->t->zero(ps->stream, o->sum.data, 8, err));
-	for (int i = 0; i < ps->n_buckets; i++) {
-		const struct vfm_bucket *s = &ps->bucket[i];
-
-		if (s->counts_norm)
-			TRY(vfm_op_sumsq(ps->stream,
-				&(struct vfm_sumsq){.x = vfm_t1(s->g, VFM_F32, s->own_n), .sum = o->sum}, err));
-	}
-	TRY(vfm_all_reduce(ps->mesh->world, ps->stream, o->sum, err));
+	TRY(vfm_all_reduce(ps->mesh->world, ps->stream, ps->sumsq, err));
 	return vfm_op_clip(ps->stream, &c, err);
+}
+
+/* Updates the owned elements of a bucket on s. */
+static int update_bucket(struct vfm_optim *o, const struct vfm_bucket *b, const struct vfm_adam *a, double lr,
+	int64_t t, struct vfm_stream *s, struct vfm_err *err)
+{
+	struct vfm_params *ps = o->ps;
+	int64_t at = b->own_off, n = b->own_n;
+	struct vfm_adamw k = {.lr = (float)lr,
+		.beta1 = (float)a->beta1,
+		.beta2 = (float)a->beta2,
+		.eps = (float)a->eps,
+		.wd = b->matrix ? (float)a->weight_decay : 0,
+		.c1 = (float)(1 - pow(a->beta1, (double)t)),
+		.c2 = (float)(1 - pow(a->beta2, (double)t)),
+		.ema_decay = (float)a->ema_decay,
+		.m = array_at(&o->m, at, n),
+		.v = array_at(&o->v, at, n),
+		.g = vfm_t1(b->g, VFM_F32, n),
+		.grad_scale = o->scale};
+
+	if (b->w)
+		k.w = vfm_t1(b->w, ps->dtype, n);
+	if (ps->split && b->matrix)
+		k.p_lo = vfm_t1(ps->master_lo + b->master_off, VFM_I16, n);
+	else
+		k.p = vfm_t1(ps->master + b->master_off, VFM_F32, n);
+	if (o->ema.data)
+		k.ema = array_at(&o->ema, at, n);
+	TRY(vfm_op_adamw(s, &k, err));
+	if (s != ps->stream) {
+		struct vfm_dev_side *side = &s->dev->side;
+
+		side->taken = s->units;
+		side->flops = o->o.on_host ? INFINITY : side->flops + vfm_cost_adamw(&k).bytes * side->flops_per_byte;
+	}
+	return 0;
 }
 
 int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_tensor loss,
@@ -115,31 +199,15 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 
 	TRY(clip(o, a->clip_norm, loss, err));
 	TRY(vfm_scales_step(ps, o->scale, err));
-	for (int i = 0; i < ps->n_buckets; i++) {
-		const struct vfm_bucket *s = &ps->bucket[i];
-		int64_t at = s->own_off, n = s->own_n;
-		struct vfm_adamw k = {.lr = (float)lr,
-			.beta1 = (float)a->beta1,
-			.beta2 = (float)a->beta2,
-			.eps = (float)a->eps,
-			.wd = s->matrix ? (float)a->weight_decay : 0,
-			.c1 = (float)(1 - pow(a->beta1, (double)t)),
-			.c2 = (float)(1 - pow(a->beta2, (double)t)),
-			.ema_decay = (float)a->ema_decay,
-			.m = array_at(&o->m, at, n),
-			.v = array_at(&o->v, at, n),
-			.g = vfm_t1(s->g, VFM_F32, n),
-			.grad_scale = o->scale};
+	TRY(vfm_params_update_begin(ps, err));
+	for (int k = 0; k < ps->n_buckets; k++) {
+		bool beside = o->beside && o->side && k >= o->n_first;
+		struct vfm_stream *s = beside ? o->side : ps->stream;
 
-		if (s->w)
-			k.w = vfm_t1(s->w, ps->dtype, n);
-		if (ps->split && s->matrix)
-			k.p_lo = vfm_t1(ps->master_lo + s->master_off, VFM_I16, n);
-		else
-			k.p = vfm_t1(ps->master + s->master_off, VFM_F32, n);
-		if (o->ema.data)
-			k.ema = array_at(&o->ema, at, n);
-		TRY(vfm_op_adamw(ps->stream, &k, err));
+		if (beside && k == o->n_first)
+			TRY(vfm_stream_follow(s, ps->stream, &o->forked, err));
+		TRY(update_bucket(o, &ps->bucket[o->order[k]], a, lr, t, s, err));
+		TRY(vfm_params_updated(ps, o->order[k], s, false, err));
 	}
-	return vfm_params_all_gather(ps, false, err);
+	return vfm_params_update_end(ps, err);
 }

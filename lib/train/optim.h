@@ -20,9 +20,17 @@ struct vfm_optim_opts {
 struct vfm_optim {
 	struct vfm_params *ps;
 	struct vfm_optim_opts o;
-	struct vfm_array m, v, ema;         /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
-	void *scalars;                      /* device: sum f64, norm f32, scale f32 */
-	struct vfm_tensor sum, norm, scale; /* norm: gradient norm of the last step, before clipping */
+	struct vfm_array m, v, ema;    /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
+	void *scalars;                 /* device: norm f32, scale f32 */
+	struct vfm_tensor norm, scale; /* norm: gradient norm of the last step, before clipping */
+	/* Set before a step: the updates of most matrices run on `side`, beside the next forward (nn/param.h).  Ignored
+	 * without `side`.  The bits are the same. */
+	bool beside;
+	struct vfm_stream *side; /* NULL: the device runs one op at a time */
+	/* private */
+	struct vfm_event *forked;
+	int *order,
+		n_first; /* [ps->n_buckets] buckets in the order of their updates; n_first stay on the compute stream */
 };
 
 /* new allocates zero states; start copies the weights to the EMA. */
@@ -30,10 +38,10 @@ int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_o
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
 
-/* Collective.  Applies one update from the owned gradients, clipped by the global norm, and ends the step of the fp8
- * scales (nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global step; absent: none.  If the
- * norm or the loss is not finite, the device skips the step: weights, moments, average and scales keep their bits,
- * while t counts it. */
+/* Collective.  Applies one update from the owned gradients of vfm_params_grad_end, clipped by the global norm, and ends
+ * the step of the fp8 scales (nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global step;
+ * absent: none.  If the norm or the loss is not finite, the device skips the step: weights, moments, average and scales
+ * keep their bits, while t counts it. */
 int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_tensor loss,
 	struct vfm_err *err);
 

@@ -75,7 +75,7 @@ out:
 }
 
 /* Writes all parameters, or their gradients if `grads`. */
-static int write_params(const struct vfm_params *ps, bool grads, const char *dir, const char *name, struct vfm_err *err)
+static int write_params(struct vfm_params *ps, bool grads, const char *dir, const char *name, struct vfm_err *err)
 {
 	struct vfm_dev *dev = ps->stream->dev;
 	size_t bytes = (size_t)ps->n_flat * sizeof(float);

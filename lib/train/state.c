@@ -90,7 +90,7 @@ static int64_t count_part(const struct vfm_params *ps)
 
 /* Adds the elements of a part that this rank writes, staged in pinned memory `host`.  Enqueues the copies of f32 arrays
  * on `copies`; the compute stream converts the others. */
-static int add_part(struct vfm_ckpt_writer *w, const struct vfm_params *ps, struct vfm_stream *copies,
+static int add_part(struct vfm_ckpt_writer *w, struct vfm_params *ps, struct vfm_stream *copies,
 	const struct part *part, float *host, struct vfm_err *err)
 {
 	char name[160];
@@ -164,6 +164,7 @@ static int copy_state(struct vfm_saver *s, struct vfm_trainer *tr, struct vfm_ck
 		parts += part[i].from != NONE ? 1 : 0;
 	TRY(saver_reserve(s, ps->stream->dev,
 		(parts * (size_t)n + (size_t)(scales ? scales->n_past : 0)) * sizeof(float) + 64, err));
+	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_stream_follow(s->stream, ps->stream, &s->ready, err));
 	host = s->host;
 	for (int i = 0; i < N_PARTS; i++) {

@@ -16,7 +16,7 @@ static void check_times(const struct vfm_machine *m, const struct vfm_cases *l)
 		struct vfm_sim_cost c;
 		struct vfm_err err = {0};
 
-		if (vfm_sim_cost_of(m, l->v[i]->op, &l->v[i]->args, 0, &c, &err) < 0) {
+		if (vfm_sim_cost_of(m, &(struct vfm_sim_room){0}, l->v[i]->op, &l->v[i]->args, 0, &c, &err) < 0) {
 			if (m->gemm_f8.v[VFM_MID] > 0 || !err.msg[0])
 				abort();
 			continue;

@@ -51,6 +51,11 @@ int vfm_cuda_sms(struct vfm_stream *s)
 	return 3;
 }
 
+int vfm_cuda_units(struct vfm_stream *s)
+{
+	return s->units;
+}
+
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 {
 	(void)s, (void)err;

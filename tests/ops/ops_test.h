@@ -92,6 +92,7 @@ void test_unread(void **state);
 void test_nan(void **state);
 void test_skipped_update(void **state);
 void test_clip_nonfinite(void **state);
+void test_adamw_units(void **state);
 void test_in_place(void **state);
 void test_norm8(void **state);
 void test_sum_in_place(void **state);

@@ -104,6 +104,41 @@ void test_clip_nonfinite(void **state)
 				}
 }
 
+/* An update on few units of the device gives the same bits. */
+void test_adamw_units(void **state)
+{
+	enum { N = 20011, ARRAYS = 4 }; /* more than a pass of two units */
+	static _Alignas(64) float first[ARRAYS][N], x[ARRAYS][N], all[ARRAYS][N];
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < ARRAYS * N; i++)
+		first[i / N][i % N] = fabsf(vfm_rng_normal(&rng, (uint64_t)i));
+	for (int l = 0; l < n_full; l++)
+		for (int units = 0; units < 4; units++) {
+			struct vfm_adamw a = {.lr = 0.1f,
+				.beta1 = 0.9f,
+				.beta2 = 0.95f,
+				.eps = 1e-8f,
+				.c1 = 0.1f,
+				.c2 = 0.05f,
+				.p = vfm_t1(x[0], VFM_F32, N),
+				.m = vfm_t1(x[1], VFM_F32, N),
+				.v = vfm_t1(x[2], VFM_F32, N),
+				.g = vfm_t1(x[3], VFM_F32, N)};
+
+			memcpy(x, first, sizeof(x));
+			levels[l].s->units = units;
+			assert_int_equal(vfm_op_adamw(levels[l].s, &a, &err), 0);
+			levels[l].s->units = 0;
+			assert_true(memcmp(x[0], first[0], sizeof(x[0])) != 0);
+			if (units == 0)
+				memcpy(all, x, sizeof(x));
+			assert_memory_equal(all, x, sizeof(x));
+		}
+}
+
 /* NaN propagates, so that a diverged run is noticed. */
 void test_nan(void **state)
 {

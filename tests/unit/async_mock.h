@@ -5,7 +5,8 @@
  *                    its destination with 0xff (NaN).  It delivers the data when the host waits, or when another stream
  *                    passes a wait for a later event.  Pinned memory read by to_device must be unchanged at that time.
  *                    event_passed returns false for the first MOCK_POLLS calls.
- *   other streams    Each piece of work starts after a random delay.
+ *   other streams    Each piece of work starts after a random delay.  Ops run too, one at a time on the device, after a
+ *                    long delay and with the arguments of the call: a missing wait reads the wrong bytes.
  *   graphs           Captured work runs at once, but the mock refuses operations that a graph cannot contain.  Events
  *                    recorded in a graph are invalid outside of it.  Dropping a graph restores device memory.
  *                    `drop_each` and `break_at` make graphs fail.
@@ -62,6 +63,8 @@ static struct {
 	struct vfm_ops ops;
 	struct vfm_stream *compute;
 	pthread_mutex_t lock, arena_lock; /* lock: pending actions and pinned blocks; arena_lock: users, used */
+	pthread_mutex_t op_lock;          /* of the CPU device, which runs one op at a time */
+	int64_t aside;                    /* ops on other streams */
 	struct mock_pending *first, **end;
 	uint64_t last_seq, done_seq; /* newest pending action; progress of the stream known to the host */
 	bool guard;
@@ -81,7 +84,9 @@ static struct {
 	bool break_always; /* report the failure as permanent, not as a first use */
 	char *saved_arena; /* contents of the arena before the graph */
 	size_t saved_used;
-} mock = {.lock = PTHREAD_MUTEX_INITIALIZER, .arena_lock = PTHREAD_MUTEX_INITIALIZER};
+} mock = {.lock = PTHREAD_MUTEX_INITIALIZER,
+	.arena_lock = PTHREAD_MUTEX_INITIALIZER,
+	.op_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void mock_die(const char *why)
 {
@@ -374,6 +379,8 @@ static struct vfm_stream *mock_stream_new(struct vfm_dev *d, bool async, struct 
 
 	if (!async)
 		mock.compute = s;
+	else if (s)
+		s->host_only = false;
 	return s;
 }
 
@@ -530,17 +537,59 @@ static int mock_count_op(struct vfm_stream *s, struct vfm_err *err)
 
 /* ---- the device ---- */
 
+struct mock_aside {
+	int (*run)(const void *args, struct vfm_err *err);
+	void *args; /* a copy */
+};
+
+/* Longer than the work that must wait for the op. */
+static int mock_slow_callback(void *arg, struct vfm_err *err)
+{
+	(void)arg, (void)err;
+	nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
+	return 0;
+}
+
+static int mock_aside_callback(void *arg, struct vfm_err *err)
+{
+	struct mock_aside *x = arg;
+	int rc = x->run(x->args, err);
+
+	free(x->args);
+	return rc;
+}
+
+/* Enqueues an op on a stream other than compute. */
+static int mock_op_aside(struct vfm_stream *s, int (*run)(const void *args, struct vfm_err *err), const void *args,
+	size_t bytes, struct vfm_err *err)
+{
+	struct mock_aside x = {run, memcpy(vfm_malloc(bytes), args, bytes)};
+
+	mock.aside++;
+	TRY(mock.cpu->host_call(s, mock_slow_callback, NULL, 0, err));
+	return mock.cpu->host_call(s, mock_aside_callback, &x, sizeof(x), err);
+}
+
 #define X(name)                                                                                                        \
+	static int mock_run_##name(const void *a, struct vfm_err *err)                                                 \
+	{                                                                                                              \
+		int rc;                                                                                                \
+                                                                                                                       \
+		pthread_mutex_lock(&mock.op_lock);                                                                     \
+		mock_unprotect();                                                                                      \
+		rc = mock.cpu->ops->name(mock.compute, a, err);                                                        \
+		mock_reprotect();                                                                                      \
+		pthread_mutex_unlock(&mock.op_lock);                                                                   \
+		return rc;                                                                                             \
+	}                                                                                                              \
 	static int mock_op_##name(struct vfm_stream *s, const struct vfm_##name *a, struct vfm_err *err)               \
 	{                                                                                                              \
 		int rc = mock_count_op(s, err);                                                                        \
                                                                                                                        \
 		if (rc < 0)                                                                                            \
 			return rc;                                                                                     \
-		mock_unprotect();                                                                                      \
-		rc = mock.cpu->ops->name(s, a, err);                                                                   \
-		mock_reprotect();                                                                                      \
-		return rc;                                                                                             \
+		return s == mock.compute ? mock_run_##name(a, err)                                                     \
+					 : mock_op_aside(s, mock_run_##name, a, sizeof(*a), err);                      \
 	}
 VFM_OP_LIST(X)
 #undef X
@@ -590,6 +639,7 @@ static struct vfm_dev *mock_open(bool guard, struct vfm_err *err)
 	mock.table.graph_end = mock_graph_end;
 	d->t = &mock.table;
 	d->async = true;
+	d->side.units = 1;
 	return d;
 }
 

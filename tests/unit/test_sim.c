@@ -65,6 +65,8 @@ static void test_ops(void **state)
 	d->t->dev_free(d);
 }
 
+static const struct vfm_sim_room alone;
+
 /* The measured product takes the measured time, and waves are whole. */
 static void test_gemm_time(void **state)
 {
@@ -74,14 +76,14 @@ static void test_gemm_time(void **state)
 	(void)state;
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
 		double want = 2 * S * S * S / (h200.gemm_bf16.v[e] * 1e12),
-		       got = vfm_sim_gemm_s(&h200, &h200.gemm_bf16, &p, (enum vfm_estimate)e);
+		       got = vfm_sim_gemm_s(&h200, &alone, &h200.gemm_bf16, &p, (enum vfm_estimate)e);
 
 		assert_true(fabs(got - want) < 1e-9 * want);
 	}
 	half.m = 128.0 * (double)h200.sms;
 	more.m = half.m + 1; /* one tile of another wave */
-	assert_true(vfm_sim_gemm_s(&h200, &h200.gemm_bf16, &more, VFM_MID) >
-		1.3 * vfm_sim_gemm_s(&h200, &h200.gemm_bf16, &half, VFM_MID));
+	assert_true(vfm_sim_gemm_s(&h200, &alone, &h200.gemm_bf16, &more, VFM_MID) >
+		1.3 * vfm_sim_gemm_s(&h200, &alone, &h200.gemm_bf16, &half, VFM_MID));
 }
 
 /* ---- memory ---- */
@@ -164,6 +166,60 @@ static void test_overlap(void **state)
 	t->event_free(b);
 	t->free_host(d, host, bytes);
 	vfm_dev_free(s, p, bytes);
+	t->stream_free(side);
+	t->stream_free(s);
+	t->dev_free(d);
+}
+
+static struct vfm_sim_launch last_launch(const struct vfm_dev *d)
+{
+	size_t n;
+	const struct vfm_sim_launch *l = vfm_sim_launches(d, &n);
+
+	return l[n - 1];
+}
+
+/* An update on some multiprocessors moves bytes at their bandwidth.  Beside it a product has the others, and other ops
+ * have what is left of the bandwidth, for as many FLOPs as are counted. */
+static void test_side(void **state)
+{
+	enum { N = 1 << 26, K = 4096 };
+	struct vfm_dev *d = vfm_sim_open(&h200, &err);
+	const struct vfm_dev_table *t = d->t;
+	struct vfm_stream *s = t->stream_new(d, false, &err), *side = t->stream_new(d, true, &err);
+	float *p = vfm_dev_alloc(s, (size_t)4 * N * 4, "x", &err);
+	struct vfm_adamw adam = {.p = vfm_t1(p, VFM_F32, N),
+		.m = vfm_t1(p + N, VFM_F32, N),
+		.v = vfm_t1(p + 2 * (int64_t)N, VFM_F32, N),
+		.g = vfm_t1(p + 3 * (int64_t)N, VFM_F32, N)};
+	struct vfm_gemm g = {.a = vfm_t2(p, VFM_BF16, K, K),
+		.b = vfm_t2(p, VFM_BF16, K, K),
+		.c = vfm_t2(p, VFM_BF16, K, K),
+		.trans_b = true};
+	double flops = 2.0 * K * K * K, bytes = vfm_cost_adamw(&adam).bytes, own[2], beside[2], left;
+
+	(void)state;
+	assert_int_equal(d->side.units, h200.sms / 4);
+	OK(vfm_op_gemm(s, &g, &err));
+	own[0] = last_launch(d).work[VFM_MID];
+	run_op(s, N);
+	own[1] = last_launch(d).work[VFM_MID];
+	side->units = d->side.taken = d->side.units;
+	d->side.flops = 1.5 * flops;
+	OK(vfm_op_adamw(side, &adam, &err));
+	assert_true(d->side.flops == 1.5 * flops);
+	assert_true(
+		fabs(last_launch(d).work[VFM_MID] * d->side.units * h200.sm_bw.v[VFM_MID] * 1e9 / bytes - 1) < 1e-9);
+	run_op(s, N);
+	beside[1] = last_launch(d).work[VFM_MID];
+	left = 1 - d->side.units * h200.sm_bw.v[VFM_MID] / (h200.copy.v[VFM_MID] * h200.kernel.v[VFM_MID]);
+	assert_true(fabs(own[1] / beside[1] - left) < 1e-9);
+	for (int i = 0; i < 3; i++) {
+		OK(vfm_op_gemm(s, &g, &err));
+		beside[0] = last_launch(d).work[VFM_MID];
+		assert_true(i < 2 ? beside[0] > 1.2 * own[0] && beside[0] < 1.6 * own[0] : beside[0] == own[0]);
+	}
+	vfm_dev_free(s, p, (size_t)4 * N * 4);
 	t->stream_free(side);
 	t->stream_free(s);
 	t->dev_free(d);
@@ -367,8 +423,8 @@ static void test_machines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_gemm_time),
-		cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap), cmocka_unit_test(test_conservation),
-		cmocka_unit_test(test_machines)};
+		cmocka_unit_test(test_memory), cmocka_unit_test(test_overlap), cmocka_unit_test(test_side),
+		cmocka_unit_test(test_conservation), cmocka_unit_test(test_machines)};
 
 	return cmocka_run_group_tests(tests, load_h200, NULL);
 }
