@@ -317,7 +317,7 @@ check-unit: $(UNIT)
 	$(RUN_TESTS) $(UNIT)
 
 # Without the tests of many ranks or streams that take half of the time.
-QUICK := $(filter-out $(addprefix $(B)/tests/unit/,test_comm test_comm_net test_comm_dev test_async_mock),$(UNIT))
+QUICK := $(filter-out $(addprefix $(B)/tests/unit/,test_comm test_comm_net test_comm_faults test_comm_dev test_async_mock),$(UNIT))
 check-unit-quick: $(QUICK)
 	$(RUN_TESTS) $(QUICK)
 

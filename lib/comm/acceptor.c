@@ -16,7 +16,7 @@
 #include "comm/monitor.h"
 
 enum {
-	STRANGERS = 256, /* half-open connections beyond one for each rank */
+	STRANGERS = 256, /* half-open connections beyond two for each child */
 	AT_ONCE = 64,    /* accepted before the half-open ones are served again */
 };
 static const double HANDSHAKE_S = 10;
@@ -25,7 +25,7 @@ void vfm_acceptor_init(struct vfm_hjob *j)
 {
 	struct vfm_acceptor *a = &j->mon->acceptor;
 
-	a->most = STRANGERS + j->size;
+	a->most = STRANGERS + 2 * j->mon->tree.n;
 	a->half = vfm_calloc((size_t)a->most, sizeof(*a->half));
 }
 
@@ -74,7 +74,7 @@ static bool may_connect(struct vfm_hjob *j, const struct vfm_hello *h)
 {
 	switch (h->kind) {
 	case VFM_HELLO_MONITOR:
-		return j->rank == 0 && !j->mon->peer[h->from].joined;
+		return vfm_tree_parent(&j->mon->tree, h->from) == j->rank && !j->mon->peer[h->from].joined;
 	case VFM_HELLO_ARENA:
 		return j->owns_arena && j->node_of[h->from] == j->node_of[j->rank] && !has_link(j, h);
 	case VFM_HELLO_DATA:
@@ -123,10 +123,10 @@ static void wait_for_descriptor(struct vfm_hjob *j, int errnum)
 {
 	char who[96], why[VFM_WHY_MAX];
 
-	if (errnum == EMFILE && j->rank == 0 && !atomic_load(&j->started) && !atomic_load(&j->failed)) {
-		snprintf(why, sizeof(why), "%s cannot accept the connections of %d ranks: %s (see ulimit -n)",
-			vfm_rank_str(j, 0, who, sizeof(who)), j->size - 1, strerror(errnum));
-		vfm_announce_failure(j, why);
+	if (errnum == EMFILE && !atomic_load(&j->started) && !atomic_load(&j->failed) && j->mon->reported <= 0) {
+		snprintf(why, sizeof(why), "%s cannot accept the connections of other ranks: %s (see ulimit -n)",
+			vfm_rank_str(j, j->rank, who, sizeof(who)), strerror(errnum));
+		vfm_report_failure(j, why);
 	}
 	poll(NULL, 0, 20); /* do not spin */
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -575,18 +574,6 @@ static struct vfm_hjob *host_job_new(struct vfm_launch *l, const struct vfm_host
 	return j;
 }
 
-/* Rank 0 has a connection to each rank, and a communicator across nodes one per peer.  Large jobs need more than the
- * usual limit of a shell. */
-static void raise_fd_limit(int ranks)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < 1024 + 8 * (rlim_t)ranks && r.rlim_cur < r.rlim_max) {
-		r.rlim_cur = r.rlim_max < 1024 + 8 * (rlim_t)ranks ? r.rlim_max : 1024 + 8 * (rlim_t)ranks;
-		setrlimit(RLIMIT_NOFILE, &r);
-	}
-}
-
 /* The first rank of a node has made its shared memory; the others receive it from that rank. */
 static int join_node(struct vfm_hjob *j, int first, struct vfm_err *err)
 {
@@ -668,6 +655,15 @@ out:
 	return rc;
 }
 
+/* No-op if the job has failed already, or none can hear of it. */
+static void report_start_failure(struct vfm_hjob *j, const struct vfm_err *err)
+{
+	char who[96];
+
+	if (j->monitor_runs && err && vfm_hjob_check(j, NULL) >= 0)
+		vfm_hjob_fail(j, NULL, "%s: %s", vfm_rank_str(j, j->rank, who, sizeof(who)), err->msg);
+}
+
 int vfm_comm_host_new(
 	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err)
 {
@@ -678,10 +674,10 @@ int vfm_comm_host_new(
 	*out = vfm_comm_self();
 	if (l->size == 1)
 		return 0;
-	raise_fd_limit(l->size);
 	j = host_job_new(l, o);
 	rc = start_host_job(j, err);
 	if (rc < 0) {
+		report_start_failure(j, err);
 		host_job_free(j);
 		return rc;
 	}
@@ -699,6 +695,7 @@ int vfm_comm_host_new(
 	if (rc >= 0)
 		rc = probe_direct_reads(g, err);
 	if (rc < 0) {
+		report_start_failure(j, err);
 		host_free(&g->c);
 		return rc;
 	}

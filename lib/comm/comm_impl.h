@@ -11,10 +11,8 @@
  *   comm_net.c          addresses, connections, messages over sockets
  *   net_coll.c          collectives of ranks on several nodes
  *   comm_sum.c          sums
- *   monitor.c           the monitor thread; failure messages
- *   acceptor.c          accepts connections, in the monitor thread
- *   join_watch.c        finds ranks that end before they connect to rank 0
- *   failure_detector.c  decides which rank died, hangs or is stopped
+ *   monitor.c           the monitor thread; failure messages.  monitor.h lists its other parts
+ *   tree.c              the tree of the monitors
  *   recorder.c          the flight recorder
  *
  * Device communicators (comm_dev.h) are built on these: comm_dev.c, comm_transport.c, transport_watch.c,
@@ -151,7 +149,8 @@ struct vfm_hjob {
 	pthread_mutex_t fetch_lock;
 	uint8_t key[VFM_HMAC_BYTES]; /* of the handshakes */
 	uint64_t world_id;           /* of the world's communicator */
-	double timeout, beat_timeout;
+	double timeout;
+	_Atomic double beat_timeout; /* tests change it */
 	char *recorder_dir;
 	pthread_t main; /* the thread that made the job: its waits are exposed */
 	int spin;       /* rounds of polling before sleep */
@@ -170,8 +169,8 @@ struct vfm_hjob {
 	int wake;
 	pthread_t monitor;
 	bool monitor_runs;
-	atomic_bool joined;  /* rank 0, or its monitor has a connection to that of rank 0 */
-	atomic_bool started; /* all ranks have connected to rank 0 and to the first rank of their node */
+	atomic_bool joined;  /* rank 0, or its monitor has a connection to its parent */
+	atomic_bool started; /* all ranks have joined */
 	struct vfm_mon *mon;
 
 	pthread_mutex_t lock; /* groups, activities, links */
@@ -218,7 +217,7 @@ void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
 int vfm_hjob_unreachable(struct vfm_hjob *j, int rank, struct vfm_err *err);
 
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err);                /* accepts connections from then on */
-int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);                 /* connects to the monitor of rank 0 */
+int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err);                 /* connects to the parent */
 void vfm_monitor_stop(struct vfm_hjob *j);                                     /* sends a goodbye first */
 const char *vfm_rank_str(struct vfm_hjob *j, int rank, char *buf, size_t len); /* "rank 3 (node2)" */
 
@@ -257,6 +256,9 @@ int vfm_shm_coll(const struct vfm_coll *c, struct vfm_err *err);
 /* ---- comm_net.c ---- */
 int vfm_net_open(struct vfm_hjob *j, struct vfm_err *err); /* listens, and publishes this rank's endpoint */
 void vfm_net_close(struct vfm_hjob *j);
+/* VFM_EENV if the limit of open files is too low for the connections of a rank: of its monitor, and two for each factor
+ * of two of the ranks in collectives.  Raises the soft limit first. */
+int vfm_net_reserve_files(struct vfm_hjob *j, int monitors, struct vfm_err *err);
 /* Returns the endpoint of a rank, which the first call fetches; NULL on failure.  Any thread may call it.  The job owns
  * the endpoint. */
 const struct vfm_endpoint *vfm_endpoint_of(struct vfm_hjob *j, int rank, struct vfm_err *err);

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -264,6 +265,33 @@ int vfm_net_check(struct vfm_hjob *j, int to, struct vfm_err *err)
 
 /* ---- connecting ---- */
 
+enum {
+	OTHER_FILES = 64, /* of this process, besides connections */
+};
+
+/* Raises the soft limit of this process, since a large reduction between nodes connects to all ranks of its group. */
+int vfm_net_reserve_files(struct vfm_hjob *j, int monitors, struct vfm_err *err)
+{
+	rlim_t want = 1024 + 8 * (rlim_t)j->size, need;
+	struct rlimit r;
+	int log = 0;
+
+	while (1 << log < j->size)
+		log++;
+	need = (rlim_t)(monitors + j->n_listen + 2 * log + OTHER_FILES);
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return 0;
+	if (r.rlim_cur < want && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+	if (r.rlim_cur >= need)
+		return 0;
+	return vfm_fail(err, VFM_EENV,
+		"rank %d may open %llu files, and needs %llu for its connections to %d other ranks: see ulimit -n",
+		j->rank, (unsigned long long)r.rlim_cur, (unsigned long long)need, j->size - 1);
+}
+
 static int poll_fd(int fd, short events, int ms)
 {
 	struct pollfd p = {.fd = fd, .events = events};
@@ -350,9 +378,9 @@ static const char *describe_refusal(int e)
 int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64_t group, int *fd, struct vfm_err *err)
 {
 	bool local = j->node_of[to] == j->node_of[j->rank];
-	double until = vfm_now() + (j->timeout < 30 ? j->timeout : 30), answered = vfm_now();
+	double start = vfm_now(), until = start + (j->timeout < 30 ? j->timeout : 30), answered = start;
+	char who[96], me[96];
 	int n, e = 0;
-	char who[96];
 
 	TRY(vfm_net_check(j, to, err));
 	n = vfm_net_addresses(j, to);
@@ -366,6 +394,8 @@ int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64
 				return 0;
 			refused += e == ECONNREFUSED;
 		}
+		if (e == EMFILE || e == ENFILE)
+			break;
 		if (refused < n)
 			answered = vfm_now();
 		else if (local || vfm_now() - answered > REFUSED_S)
@@ -373,8 +403,12 @@ int vfm_net_connect(struct vfm_hjob *j, int to, enum vfm_hello_kind kind, uint64
 		poll(NULL, 0, 50);
 	} while (vfm_now() < until);
 	TRY(vfm_hjob_check(j, err));
-	return vfm_fail(
-		err, VFM_EENV, "no connection to %s: %s", vfm_rank_str(j, to, who, sizeof(who)), describe_refusal(e));
+	vfm_rank_str(j, j->rank, me, sizeof(me));
+	vfm_rank_str(j, to, who, sizeof(who));
+	if (e == EMFILE || e == ENFILE)
+		return vfm_hjob_fail(j, err, "%s cannot connect to %s: %s (see ulimit -n)", me, who, strerror(e));
+	return vfm_hjob_fail(j, err, "%s accepted no connection of %s within %.1f s: %s", who, me, vfm_now() - start,
+		describe_refusal(e));
 }
 
 int vfm_net_send_fd(int sock, int fd)

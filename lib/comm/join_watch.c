@@ -1,8 +1,8 @@
-/* Finds ranks that end between the launch's exchange and their connection to the monitor of rank 0.
+/* Finds ranks that end after they have published their addresses and before they connect to their parent.
  *
- * Each rank listens before the exchange and until it ends.  Rank 0 therefore connects, without a handshake, to the
- * ranks that have not joined.  A rank whose addresses all refuse has ended.  A connection that is established, or that
- * fails for another reason, says nothing; the failure detector's limits then hold. */
+ * Each rank listens before it publishes and until it ends.  A parent therefore connects, without a handshake, to the
+ * children that have not joined.  A rank whose addresses all refuse has ended.  A connection that is established, or
+ * that fails for another reason, says nothing; the failure detector's limits then hold. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -56,16 +56,22 @@ void vfm_watch_joins_end(struct vfm_hjob *j)
 
 static void begin_probes(struct vfm_hjob *j)
 {
-	struct vfm_mon *m = j->mon;
-	struct join_watch *w = &m->joins;
+	const struct vfm_tree *t = &j->mon->tree;
+	struct join_watch *w = &j->mon->joins;
+	struct vfm_err err;
 
 	for (int i = 0; i < JOIN_PROBES; i++) {
-		while (w->at < j->size && (w->at == 0 || m->peer[w->at].joined))
+		if (w->probe[i].rank)
+			continue;
+		while (w->at < t->n && j->mon->peer[t->child[w->at]].joined)
 			w->at++;
-		if (w->at == j->size)
+		if (w->at == t->n)
 			return;
-		if (!w->probe[i].rank)
-			w->probe[i] = (struct join_probe){.rank = w->at++, .fd = -1};
+		if (vfm_net_check(j, t->child[w->at], &err) < 0) {
+			vfm_report_failure(j, err.msg);
+			return;
+		}
+		w->probe[i] = (struct join_probe){.rank = t->child[w->at++], .fd = -1};
 	}
 }
 
@@ -75,31 +81,30 @@ void vfm_watch_joins(struct vfm_hjob *j)
 	struct join_watch *w = &m->joins;
 	double now = vfm_now();
 
-	if (m->n_joined == j->size - 1) {
+	if (m->n_joined == m->tree.n) {
 		vfm_watch_joins_end(j);
 		return;
 	}
 	if (w->next <= 0) {
 		w->next = now + FIRST_ROUND_S;
-		w->at = j->size;
+		w->at = m->tree.n;
 	}
-	if (w->at == j->size && now >= w->next) {
+	if (w->at == m->tree.n && now >= w->next) {
 		w->at = 0;
 		w->next = now + ROUND_S;
 	}
 	begin_probes(j);
 	for (int i = 0; i < JOIN_PROBES; i++) {
 		struct join_probe *x = &w->probe[i];
-		bool joined = m->peer[x->rank].joined;
+		struct mon_peer *p = &m->peer[x->rank];
+		int rank = x->rank;
 
-		if (x->rank && (joined || advance_probe(j, x))) {
-			int rank = x->rank;
-
-			end_probe(x);
-			if (joined)
-				continue;
-			vfm_declare_failed(j, rank, "ended before all ranks had connected");
-			return;
-		}
+		if (!rank || !(p->joined || advance_probe(j, x)))
+			continue;
+		end_probe(x);
+		if (p->joined || p->suspect)
+			continue;
+		p->suspect = true;
+		vfm_mon_report(j, SUSPECT, rank, "ended before all ranks had connected");
 	}
 }

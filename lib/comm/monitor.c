@@ -1,5 +1,4 @@
-/* The monitor: a thread in each rank.  It accepts connections, sends heartbeats with the current calls of this rank to
- * rank 0, and receives failures of the job, which the monitor of rank 0 detects (failure_detector.c). */
+/* The monitor thread of a rank (monitor.h), and the state of the job. */
 #include "comm/monitor.h"
 
 #include <errno.h>
@@ -13,6 +12,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+
+static const double CAUSE_S = 3.5;   /* how long a rank that lost a connection waits for the monitors to find out why */
+static const double VERDICT_S = 2.5; /* how long a rank that reports a failure waits for rank 0 to announce it */
 
 /* ---- the state of the job ---- */
 
@@ -58,7 +60,7 @@ int vfm_hjob_fail(struct vfm_hjob *j, struct vfm_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	if (!j->monitor_runs || !atomic_load(&j->joined)) {
+	if (!j->monitor_runs) {
 		set_job_failed(j, why);
 		return vfm_hjob_check(j, err);
 	}
@@ -108,7 +110,8 @@ int vfm_hjob_lost(struct vfm_hcomm *g, int peer, const char *what, struct vfm_er
 	struct vfm_hjob *j = g->job;
 	char a[96];
 
-	for (double until = vfm_now() + 2; !atomic_load(&j->failed) && vfm_now() < until;)
+	vfm_wait_begin(g, peer); /* the monitors look for the cause of long waits, too */
+	for (double until = vfm_now() + CAUSE_S; !atomic_load(&j->failed) && vfm_now() < until;)
 		poll(NULL, 0, 10);
 	TRY(vfm_hjob_check(j, err));
 	return vfm_hjob_fail(j, err, "lost %s in %s number %llu of '%s': %s",
@@ -156,31 +159,7 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err)
 		t);
 }
 
-/* ---- messages ---- */
-
-void vfm_mon_heartbeat(struct vfm_hjob *j, struct mon_msg *m)
-{
-	double now = vfm_now();
-
-	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = HEARTBEAT, .rank = j->rank};
-	pthread_mutex_lock(&j->lock);
-	for (struct vfm_activity *d = j->activities; d && m->n < ACTS; d = d->next) {
-		struct mon_act *a = &m->act[m->n];
-
-		if (!atomic_load(&d->busy))
-			continue;
-		snprintf(a->name, sizeof(a->name), "%s", d->name);
-		a->group = d->id;
-		a->number = atomic_load(&d->number);
-		a->bytes = atomic_load(&d->bytes);
-		a->kind = atomic_load(&d->kind);
-		a->age = now - atomic_load(&d->since);
-		a->waits = atomic_load(&d->waits) ? now - atomic_load(&d->wait_since) : -1;
-		a->peer = atomic_load(&d->peer);
-		m->n++;
-	}
-	pthread_mutex_unlock(&j->lock);
-}
+/* ---- the calls of this rank ---- */
 
 void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *name, uint64_t id)
 {
@@ -203,197 +182,63 @@ void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a)
 	pthread_mutex_unlock(&j->lock);
 }
 
-static void mon_conn_free(struct mon_conn *c)
-{
-	if (!c)
-		return;
-	close(c->fd);
-	vfm_buf_release(&c->out);
-	free(c);
-}
-
-/* Returns false if the connection is closed. */
-static bool flush_conn(struct mon_conn *c)
-{
-	while (c->out.len) {
-		ssize_t k = send(c->fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (k < 0)
-			return errno == EAGAIN || errno == EINTR;
-		memmove(c->out.data, c->out.data + k, c->out.len - (size_t)k);
-		c->out.len -= (size_t)k;
-	}
-	return true;
-}
-
-static void post_to_peer(struct mon_peer *p, const struct mon_msg *m)
-{
-	if (!p->conn || (p->conn->out.len > 16 * sizeof(*m) && m->type == HEARTBEAT))
-		return;
-	vfm_buf_add(&p->conn->out, m, sizeof(*m));
-	flush_conn(p->conn);
-}
-
-void vfm_mon_post(struct vfm_hjob *j, const struct mon_msg *m)
-{
-	for (int r = 0; r < j->size; r++)
-		post_to_peer(&j->mon->peer[r], m);
-}
-
-static void make_fail_msg(struct vfm_hjob *j, struct mon_msg *m, const char *why)
-{
-	*m = (struct mon_msg){.magic = MSG_MAGIC, .type = FAIL, .rank = j->rank};
-	snprintf(m->why, sizeof(m->why), "%s", why);
-}
+/* ---- the thread ---- */
 
 void vfm_announce_failure(struct vfm_hjob *j, const char *why)
 {
-	struct mon_msg m;
+	struct mon_msg m = vfm_mon_msg(FAIL, j->rank, why);
 
-	if (j->rank == 0 && !atomic_load(&j->failed)) {
-		make_fail_msg(j, &m, why);
-		vfm_mon_post(j, &m);
-	}
+	if (!atomic_load(&j->failed))
+		vfm_mon_post_down(j, &m);
 	set_job_failed(j, why);
 }
 
-/* ---- the thread ---- */
-
-static void handle_msg(struct vfm_hjob *j, int r, const struct mon_msg *m)
+static struct mon_peer *parent_of(const struct vfm_hjob *j)
 {
-	struct mon_peer *p = &j->mon->peer[r];
-	struct mon_msg beat;
-
-	p->heard = vfm_now();
-	switch (m->type) {
-	case HEARTBEAT:
-		p->last = *m;
-		if (p->last.n > ACTS)
-			p->last.n = 0;
-		for (uint32_t i = 0; i < p->last.n; i++) {
-			p->last.act[i].name[15] = '\0';
-			if (p->last.act[i].kind < 0 || p->last.act[i].kind >= VFM_C_KINDS)
-				p->last.act[i].kind = VFM_C_BARRIER;
-		}
-		break;
-	case PROBE:
-		vfm_mon_heartbeat(j, &beat);
-		post_to_peer(p, &beat);
-		break;
-	case FAIL: {
-		char why[VFM_WHY_MAX];
-
-		memcpy(why, m->why, sizeof(why));
-		why[sizeof(why) - 1] = '\0';
-		vfm_announce_failure(j, why);
-		break;
-	}
-	case GOODBYE:
-		p->left = true;
-		p->last.n = 0;
-		break;
-	default:
-		break;
-	}
+	return j->rank == 0 ? NULL : &j->mon->peer[j->mon->tree.parent];
 }
 
-static void drop_peer(struct vfm_hjob *j, int r)
-{
-	struct mon_peer *p = &j->mon->peer[r];
-
-	mon_conn_free(p->conn);
-	p->conn = NULL;
-	if (p->left || p->dead)
-		return;
-	p->dead = true;
-	if (atomic_load(&j->failed))
-		return;
-	if (j->rank == 0) {
-		if (j->mon->dying < 0) {
-			j->mon->dying = r;
-			j->mon->probed = 0;
-		}
-	} else if (!atomic_load(&j->mon->stop)) {
-		vfm_declare_failed(j, 0, "died");
-	}
-}
-
-static void read_conn(struct vfm_hjob *j, int r)
-{
-	struct mon_conn *c = j->mon->peer[r].conn;
-
-	while (c) {
-		ssize_t k = recv(c->fd, (char *)&c->in + c->have, sizeof(c->in) - c->have, MSG_DONTWAIT);
-
-		if (k < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		if (k <= 0) {
-			drop_peer(j, r);
-			return;
-		}
-		c->have += (size_t)k;
-		if (c->have == sizeof(c->in)) {
-			c->have = 0;
-			if (c->in.magic != MSG_MAGIC) {
-				drop_peer(j, r);
-				return;
-			}
-			handle_msg(j, r, &c->in);
-		}
-	}
-}
-
-void vfm_mon_adopt(struct vfm_hjob *j, int r, int fd)
-{
-	struct mon_peer *p = &j->mon->peer[r];
-	struct mon_msg beat;
-
-	mon_conn_free(p->conn);
-	p->conn = vfm_calloc(1, sizeof(*p->conn));
-	p->conn->fd = fd;
-	p->conn->rank = r;
-	j->mon->n_joined += !p->joined;
-	p->joined = true;
-	p->heard = vfm_now();
-	vfm_mon_heartbeat(j, &beat);
-	post_to_peer(p, &beat);
-	if (atomic_load(&j->failed)) {
-		make_fail_msg(j, &beat, j->why);
-		post_to_peer(p, &beat);
-	}
-}
-
-/* The wake descriptor, the connections of the monitors with their ranks in who, then those of the acceptor. */
+/* The wake descriptor, the connections of neighbours with their ranks in who, then those of the acceptor. */
 static int fill_poll_set(struct vfm_hjob *j, struct pollfd *p, int *who)
 {
-	struct vfm_mon *m = j->mon;
+	const struct vfm_tree *t = &j->mon->tree;
 	int n = 0;
 
 	p[n++] = (struct pollfd){.fd = j->wake, .events = POLLIN};
-	for (int r = 0; r < j->size; r++)
-		if (m->peer[r].conn) {
-			p[n] = (struct pollfd){.fd = m->peer[r].conn->fd,
-				.events = (short)(POLLIN | (m->peer[r].conn->out.len ? POLLOUT : 0))};
-			who[n++] = r;
-		}
+	for (int i = j->rank == 0 ? 0 : -1; i < t->n; i++) {
+		int r = i < 0 ? t->parent : t->child[i];
+		const struct mon_conn *c = j->mon->peer[r].conn;
+
+		if (!c || c->fd < 0)
+			continue;
+		p[n] = (struct pollfd){.fd = c->fd, .events = (short)(POLLIN | (c->out.len ? POLLOUT : 0))};
+		who[n++] = r;
+	}
 	return n;
 }
 
 static void serve_monitors(struct vfm_hjob *j, const struct pollfd *p, const int *who, int n)
 {
-	struct vfm_mon *m = j->mon;
 	uint64_t x;
 
 	if (p[0].revents && read(j->wake, &x, sizeof(x)) < 0)
 		x = 0; /* another wake-up has reset it */
-	for (int i = 1; i < n; i++) {
-		if (!p[i].revents || !m->peer[who[i]].conn)
-			continue;
-		if ((p[i].revents & POLLOUT) && !flush_conn(m->peer[who[i]].conn))
-			drop_peer(j, who[i]);
-		else
-			read_conn(j, who[i]);
+	for (int i = 1; i < n; i++)
+		if (p[i].revents)
+			vfm_mon_serve(j, who[i], p[i].revents & POLLOUT);
+}
+
+void vfm_report_failure(struct vfm_hjob *j, const char *why)
+{
+	struct vfm_mon *m = j->mon;
+
+	if (j->rank == 0 || !parent_of(j)->joined) {
+		vfm_announce_failure(j, why);
+		return;
 	}
+	vfm_mon_report(j, FAIL, j->rank, why);
+	m->reported = vfm_now();
+	snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
 /* Serves requests of other threads of this rank. */
@@ -401,7 +246,6 @@ static void run_requests(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
 	char why[VFM_WHY_MAX];
-	struct mon_msg msg;
 	int fd;
 
 	pthread_mutex_lock(&m->lock);
@@ -411,65 +255,101 @@ static void run_requests(struct vfm_hjob *j)
 	m->report[0] = '\0';
 	pthread_mutex_unlock(&m->lock);
 	if (fd >= 0)
-		vfm_mon_adopt(j, 0, fd);
-	if (why[0] && j->rank == 0) {
-		vfm_announce_failure(j, why);
-	} else if (why[0]) {
-		make_fail_msg(j, &msg, why);
-		post_to_peer(&m->peer[0], &msg);
-	}
+		vfm_mon_adopt(j, m->tree.parent, fd);
+	if (why[0])
+		vfm_report_failure(j, why);
+	if (m->reported > 0 && vfm_now() - m->reported > VERDICT_S)
+		vfm_announce_failure(j, m->why);
+}
+
+/* This process itself was stopped (a suspended job): that time does not count. */
+static void forget_pause(struct vfm_hjob *j, double seconds)
+{
+	for (int r = 0; r < j->size; r++)
+		j->mon->peer[r].heard += seconds;
+	pthread_mutex_lock(&j->lock);
+	for (struct vfm_activity *d = j->activities; d; d = d->next)
+		atomic_store(&d->wait_since, atomic_load(&d->wait_since) + seconds);
+	pthread_mutex_unlock(&j->lock);
 }
 
 static void send_heartbeats(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
+	const struct mon_peer *self = &m->peer[j->rank], *up = parent_of(j);
+	const struct mon_act *wait;
 	double now = vfm_now();
 	struct mon_msg msg;
 
-	if (now - m->looked > 2) { /* this process itself was stopped (a suspended job): that time does not count */
-		for (int r = 0; r < j->size; r++)
-			m->peer[r].heard = now;
-		pthread_mutex_lock(&j->lock);
-		for (struct vfm_activity *d = j->activities; d; d = d->next)
-			atomic_store(&d->wait_since, atomic_load(&d->wait_since) + now - m->looked);
-		pthread_mutex_unlock(&j->lock);
-	}
+	if (now - m->looked > 2)
+		forget_pause(j, now - m->looked);
 	m->looked = now;
 	if (now - m->beat < 1)
 		return;
 	m->beat = now;
-	vfm_mon_heartbeat(j, &msg);
-	vfm_mon_post(j, &msg);
+	msg = vfm_mon_calls(j, BEAT);
+	vfm_mon_post_down(j, &msg);
+	if (!up || !up->joined)
+		return;
+	wait = vfm_longest_wait(self->act, self->n);
+	if (!wait || wait->waits <= vfm_shortest_wait_limit(j)) {
+		vfm_mon_post(up->conn, &msg);
+		return;
+	}
+	msg.h.type = STATE;
+	vfm_mon_tell(j, &msg);
 }
 
-/* Returns whether the thread may end.  That of rank 0 ends last, since the others may need it. */
-static bool may_end_monitor(struct vfm_hjob *j, bool said_goodbye)
+static void say_goodbye(struct vfm_hjob *j)
+{
+	if (j->rank == 0 || j->mon->said_goodbye || !atomic_load(&j->mon->stop))
+		return;
+	j->mon->said_goodbye = true;
+	if (!atomic_load(&j->failed))
+		vfm_mon_report(j, GOODBYE, j->rank, NULL);
+}
+
+/* Returns a rank that has not ended, or -1. */
+static int find_unfinished(const struct vfm_hjob *j)
+{
+	const struct vfm_mon *m = j->mon;
+
+	for (int r = j->size - 1; r > 0; r--)
+		if (!m->peer[r].left && vfm_tree_is_above(&m->tree, j->rank, r) && r != j->rank)
+			return r;
+	for (int i = 0; i < m->tree.n; i++)
+		if (m->peer[m->tree.child[i]].conn)
+			return m->tree.child[i];
+	return -1;
+}
+
+/* Returns whether the thread may end: after the connections of all children have closed, since they may need it. */
+static bool may_end_monitor(struct vfm_hjob *j)
 {
 	struct vfm_mon *m = j->mon;
-	double now = vfm_now();
 	char why[VFM_WHY_MAX], who[96];
-	int left = -1;
+	bool open = m->dying >= 0 && !atomic_load(&j->failed); /* rank 0 has to announce it */
+	double now = vfm_now();
 
 	/* A stop request may arrive after the check for the goodbye: the thread ends only after it has sent one. */
-	if (!atomic_load(&m->stop) || (j->rank != 0 && !said_goodbye))
+	if (!atomic_load(&m->stop) || (j->rank != 0 && !m->said_goodbye))
 		return false;
-	if (m->stop_since <= 0)
-		m->stop_since = now;
-	for (int r = 0; r < j->size; r++)
-		if (m->peer[r].conn && !(j->rank == 0 && m->peer[r].left && !m->peer[r].conn->out.len))
-			left = r;
-	if (j->rank != 0) {
-		bool sent = !m->peer[0].conn || !m->peer[0].conn->out.len;
+	for (int i = 0; i < m->tree.n; i++) {
+		const struct mon_peer *p = &m->peer[m->tree.child[i]];
 
-		return sent || now - m->stop_since > 2;
+		open |= p->conn || (!p->joined && !atomic_load(&j->failed));
 	}
-	if (left < 0)
-		return true;
-	if (atomic_load(&j->failed))
-		return now - m->stop_since > 1;
-	if (now - m->stop_since > j->timeout) {
+	if (atomic_load(&j->failed)) {
+		m->failed_since = m->failed_since > 0 ? m->failed_since : now;
+		return !open || now - m->failed_since > 1;
+	}
+	if (m->stop_since <= 0 || (open && j->rank != 0))
+		m->stop_since = now;
+	if (!open)
+		return j->rank == 0 || !parent_of(j)->conn || !parent_of(j)->conn->out.len || now - m->stop_since > 2;
+	if (j->rank == 0 && now - m->stop_since > j->timeout) {
 		snprintf(why, sizeof(why), "%s has not ended %.1f s after rank 0",
-			vfm_rank_str(j, left, who, sizeof(who)), now - m->stop_since);
+			vfm_rank_str(j, find_unfinished(j), who, sizeof(who)), now - m->stop_since);
 		vfm_announce_failure(j, why);
 	}
 	return false;
@@ -479,43 +359,35 @@ static int choose_poll_ms(const struct vfm_hjob *j)
 {
 	const struct vfm_mon *m = j->mon;
 
-	if (m->dying >= 0 || m->probed > 0 || atomic_load(&m->stop))
+	if (m->dying >= 0 || m->probed > 0 || m->reported > 0 || atomic_load(&m->stop))
 		return 20;
-	return j->rank == 0 && m->n_joined < j->size - 1 ? 50 : 250;
+	return m->n_joined < m->tree.n ? 50 : 250;
 }
 
 static void *run_monitor(void *arg)
 {
 	struct vfm_hjob *j = arg;
 	struct vfm_mon *m = j->mon;
-	size_t most = 1 + (size_t)j->size + (size_t)vfm_acceptor_limit(j);
+	size_t most = 2 + (size_t)m->tree.n + (size_t)vfm_acceptor_limit(j);
 	struct pollfd *p = vfm_calloc(most, sizeof(*p));
 	int *who = vfm_calloc(most, sizeof(*who)), n;
-	struct mon_msg bye = {.magic = MSG_MAGIC, .type = GOODBYE, .rank = j->rank};
-	bool said_goodbye = false;
 
 	m->looked = vfm_now();
-	while (!may_end_monitor(j, said_goodbye)) {
+	while (!may_end_monitor(j)) {
 		n = fill_poll_set(j, p, who);
 		poll(p, (nfds_t)(n + vfm_acceptor_poll_set(j, p + n)), choose_poll_ms(j));
 		serve_monitors(j, p, who, n);
 		vfm_acceptor_serve(j, p + n);
 		send_heartbeats(j);
 		run_requests(j);
-		if (j->rank != 0 && atomic_load(&m->stop) && !said_goodbye) {
-			said_goodbye = true;
-			if (!atomic_load(&j->failed))
-				post_to_peer(&m->peer[0], &bye);
-		}
+		say_goodbye(j);
 		if (!atomic_load(&j->failed)) {
-			if (j->rank == 0)
-				vfm_watch_joins(j);
-			if (j->rank == 0)
-				vfm_detect_failures(j);
-			else if (!said_goodbye)
-				vfm_detect_rank0_failure(j);
-			run_requests(j);
+			vfm_watch_joins(j);
+			vfm_watch_neighbours(j);
 		}
+		if (!atomic_load(&j->failed) && j->rank == 0)
+			vfm_detect_failures(j);
+		run_requests(j);
 	}
 	free(p);
 	free(who);
@@ -530,11 +402,17 @@ int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 
 	j->mon = m;
 	m->peer = vfm_calloc((size_t)j->size, sizeof(*m->peer));
-	m->dying = m->joining = -1;
+	m->dying = m->joining = j->wake = -1;
+	pthread_mutex_init(&m->lock, NULL);
 	for (int r = 0; r < j->size; r++)
 		m->peer[r].heard = vfm_now();
+	vfm_tree_init(&m->tree, j->node_of, j->size, j->rank);
+	if (j->rank != 0) {
+		parent_of(j)->conn = vfm_calloc(1, sizeof(struct mon_conn));
+		parent_of(j)->conn->fd = -1;
+	}
 	vfm_acceptor_init(j);
-	pthread_mutex_init(&m->lock, NULL);
+	TRY(vfm_net_reserve_files(j, m->tree.n + 1, err));
 	j->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (j->wake < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make an event descriptor");
@@ -553,7 +431,7 @@ int vfm_monitor_join(struct vfm_hjob *j, struct vfm_err *err)
 	int fd;
 
 	if (j->rank != 0) {
-		TRY(vfm_net_connect(j, 0, VFM_HELLO_MONITOR, 0, &fd, err));
+		TRY(vfm_net_connect(j, j->mon->tree.parent, VFM_HELLO_MONITOR, 0, &fd, err));
 		pthread_mutex_lock(&j->mon->lock);
 		j->mon->joining = fd;
 		pthread_mutex_unlock(&j->mon->lock);
@@ -575,8 +453,10 @@ void vfm_monitor_stop(struct vfm_hjob *j)
 		pthread_join(j->monitor, NULL);
 		j->monitor_runs = false;
 	}
-	for (int r = 0; r < j->size; r++)
-		mon_conn_free(m->peer[r].conn);
+	for (int r = 0; r < j->size; r++) {
+		vfm_mon_close(&m->peer[r]);
+		free(m->peer[r].act);
+	}
 	vfm_watch_joins_end(j);
 	vfm_acceptor_release(j);
 	if (m->joining >= 0)
@@ -584,6 +464,7 @@ void vfm_monitor_stop(struct vfm_hjob *j)
 	if (j->wake >= 0)
 		close(j->wake);
 	pthread_mutex_destroy(&m->lock);
+	vfm_tree_release(&m->tree);
 	free(m->peer);
 	free(m);
 	j->mon = NULL;

@@ -251,7 +251,7 @@ static void do_all_gather(struct vfm_comm *c, int64_t round)
 {
 	static const enum vfm_dtype dts[] = {VFM_F32, VFM_BF16, VFM_U8, VFM_I64};
 	enum vfm_dtype dt = dts[round % 4];
-	int64_t count[RANKS], at[RANKS], n = shares(c, round, count, at);
+	int64_t count[RANKS], at[RANKS] = {0}, n = shares(c, round, count, at);
 	struct vfm_tensor out = fresh(dt, n), in;
 	bool in_place = round % 2;
 
@@ -271,7 +271,7 @@ static void do_all_gather(struct vfm_comm *c, int64_t round)
 static void do_reduce_scatter(struct vfm_comm *c, int64_t round)
 {
 	enum vfm_dtype dt = round % 2 ? VFM_F32 : VFM_BF16;
-	int64_t count[RANKS], at[RANKS], n = shares(c, round, count, at);
+	int64_t count[RANKS], at[RANKS] = {0}, n = shares(c, round, count, at);
 	struct vfm_tensor in = fresh(dt, n), out;
 	bool in_place = round % 4 < 2;
 

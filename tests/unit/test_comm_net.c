@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 
 #include "base/hash.h"
-#include "comm/handshake.h"
+#include "comm/monitor.h"
 
 static struct vfm_hjob *job_of(struct vfm_comm *w)
 {
@@ -713,11 +713,11 @@ static void growth(const struct setup *s)
 	timed(w, "all_reduce", 30, log);
 	timed(w, "all_reduce", 1000, 1000 * 8 * size <= 256 << 10 ? log : 2 * log);
 
-	/* The monitor of rank 0 has a connection to every rank, the first rank of a node one to each of its ranks,
-	 * until these have the node's memory.  All others are made for collectives, between ranks whose distance is a
-	 * power of two. */
+	/* The monitors have those of their tree.  The first rank of a node has one to each of its ranks, until these
+	 * have the node's memory.  All others are made for collectives, between ranks whose distance is a power of
+	 * two. */
 	locals = rank % s->per_node == 0 ? s->per_node - 1 : 1;
-	limit = 2 * log + locals + (rank == 0 ? size - 1 : 1);
+	limit = 2 * log + locals + j->mon->tree.n + 1;
 	CHECK(atomic_load(&j->n_dialed) + atomic_load(&j->n_accepted) <= limit);
 	CHECK(fetched <= 2 + 2 * log); /* rank 0, the first rank of the node, peers that this rank connects to */
 	vfm_comm_free(c);
