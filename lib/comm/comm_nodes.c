@@ -7,6 +7,8 @@
 #include "comm/comm_impl.h"
 #include "ops/ops.h"
 
+enum { PIECE = 16 << 20 };
+
 /* ---- the two groups ---- */
 
 static int node_of_rank(const struct vfm_hcomm *h, int rank)
@@ -64,7 +66,8 @@ void vfm_comm_nodes_release(struct vfm_comm_nodes *n)
 
 struct nodes_sum {
 	int64_t parts, n; /* of x */
-	int64_t stride;   /* elements between the parts */
+	int64_t stride;   /* elements between the parts of x */
+	int64_t y_stride; /* and of y; 0: n */
 	const void *x;    /* [parts, n]; dx: f32 or bf16 */
 	void *y;          /* sum: [n]; else [parts, n] */
 	enum vfm_dtype dx, dy;
@@ -87,6 +90,7 @@ static void write_element(void *p, enum vfm_dtype dt, int64_t i, float v)
 static int compute_on_host(void *arg, struct vfm_err *err)
 {
 	const struct nodes_sum *a = arg;
+	int64_t y_stride = a->y_stride ? a->y_stride : a->n;
 
 	(void)err;
 	for (int64_t i = 0; a->sum && i < a->n; i++) {
@@ -98,13 +102,13 @@ static int compute_on_host(void *arg, struct vfm_err *err)
 	}
 	for (int64_t k = 0; !a->sum && k < a->parts; k++)
 		for (int64_t i = 0; i < a->n; i++)
-			write_element(a->y, a->dy, k * a->n + i, read_element(a->x, a->dx, k * a->stride + i));
+			write_element(a->y, a->dy, k * y_stride + i, read_element(a->x, a->dx, k * a->stride + i));
 	return 0;
 }
 
 static int compute_on_stream(struct vfm_stream *s, struct nodes_sum a, struct vfm_err *err)
 {
-	struct vfm_tensor x = vfm_t2((void *)(uintptr_t)a.x, a.dx, a.parts, a.n);
+	struct vfm_tensor x = vfm_t2((void *)(uintptr_t)a.x, a.dx, a.parts, a.n), y = vfm_t2(a.y, a.dy, a.parts, a.n);
 
 	if (a.n == 0)
 		return 0;
@@ -113,7 +117,9 @@ static int compute_on_stream(struct vfm_stream *s, struct nodes_sum a, struct vf
 	x.stride[0] = a.stride;
 	if (a.sum)
 		return vfm_op_sum_parts(s, &(struct vfm_sum_parts){.x = x, .y = vfm_t1(a.y, a.dy, a.n)}, err);
-	return vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .x = x, .y = vfm_t2(a.y, a.dy, a.parts, a.n)}, err);
+	if (a.y_stride)
+		y.stride[0] = a.y_stride;
+	return vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 1, .x = x, .y = y}, err);
 }
 
 /* ---- the collectives ---- */
@@ -129,29 +135,70 @@ static int64_t elements_of_part(int64_t n, int parts)
 	return round_up_to((n + parts - 1) / parts, 64);
 }
 
+/* Elements of each share that one reduce_scatter within the node sums: its operand has PIECE bytes. */
+static int64_t elements_of_piece(const struct vfm_comm_nodes *n, int64_t each)
+{
+	int64_t fit = PIECE / 4 / n->all->size, pieces = fit ? (each + fit - 1) / fit : each;
+
+	if (pieces > n->across->size) /* but not more of them than nodes */
+		pieces = n->across->size;
+	return pieces > 1 ? elements_of_part(each, (int)pieces) : each;
+}
+
 size_t vfm_nodes_scratch(const struct vfm_comm_nodes *n, int64_t elements, bool scatter)
 {
 	int64_t each =
 		scatter ? elements : elements_of_part(elements_of_part(elements, n->node->size), n->across->size);
 
-	return 2 * (size_t)n->across->size * (size_t)each * 2;
+	return 2 * (size_t)n->across->size * (size_t)each * 2 +
+		(scatter && n->node->size > 1 ? 4 * (size_t)(elements_of_piece(n, each) * n->all->size) : 0);
+}
+
+/* out [nodes, each] bf16 = the sums within this node of the shares of its ranks' places.  A rank's shares of a piece
+ * are moved to one row of x first, so that a single reduce_scatter sums them for all nodes. */
+static int sum_within_node(const struct vfm_comm_nodes *n, struct vfm_stream *s, const float *in, int64_t each,
+	float *x, uint16_t *out, struct vfm_err *err)
+{
+	int64_t piece = elements_of_piece(n, each), nodes = n->across->size, local = n->node->size;
+
+	for (int64_t at = 0; at < each; at += piece) {
+		int64_t m = at + piece < each ? piece : each - at, row = nodes * m;
+		struct nodes_sum move = {.parts = nodes, .n = m, .stride = local * each, .dx = VFM_F32, .dy = VFM_F32},
+				 down = {.parts = nodes,
+					 .n = m,
+					 .stride = m,
+					 .y_stride = each,
+					 .x = x + row * n->node->rank,
+					 .dx = VFM_F32,
+					 .y = out + at,
+					 .dy = VFM_BF16};
+
+		for (int64_t i = 0; i < local; i++) {
+			move.x = in + i * each + at;
+			move.y = x + i * row;
+			TRY(compute_on_stream(s, move, err));
+		}
+		TRY(vfm_reduce_scatter(n->node, s, vfm_t1(x, VFM_F32, local * row),
+			vfm_t1(x + row * n->node->rank, VFM_F32, row), NULL, err));
+		TRY(compute_on_stream(s, down, err));
+	}
+	return 0;
 }
 
 int vfm_nodes_reduce_scatter(
 	const struct vfm_comm_nodes *n, struct vfm_stream *s, struct vfm_tensor x, void *scratch, struct vfm_err *err)
 {
-	int nodes = n->across->size, local = n->node->size;
-	int64_t each = vfm_numel(&x) / n->all->size, block = each * local, all = each * nodes;
-	float *mine = (float *)x.data + each * n->node->rank; /* of each block, the share of this rank's place */
-	uint16_t *out = scratch, *in = out + all;
+	int64_t each = vfm_numel(&x) / n->all->size, nodes = n->across->size, all = each * nodes;
+	struct nodes_sum down = {.parts = nodes, .n = each, .stride = each, .x = x.data, .dx = VFM_F32, .dy = VFM_BF16};
+	float *own = (float *)x.data + each * n->all->rank;
+	uint16_t *out = scratch, *in;
 
-	for (int k = 0; local > 1 && k < nodes; k++)
-		TRY(vfm_reduce_scatter(n->node, s, vfm_t1((float *)x.data + k * block, VFM_F32, block),
-			vfm_t1(mine + k * block, VFM_F32, each), NULL, err));
-	TRY(compute_on_stream(s,
-		(struct nodes_sum){
-			.parts = nodes, .n = each, .stride = block, .x = mine, .dx = VFM_F32, .y = out, .dy = VFM_BF16},
-		err));
+	if (n->node->size > 1)
+		out += 2 * elements_of_piece(n, each) * n->all->size;
+	in = out + all;
+	down.y = out;
+	TRY(n->node->size > 1 ? sum_within_node(n, s, x.data, each, scratch, out, err)
+			      : compute_on_stream(s, down, err));
 	TRY(vfm_all_to_all(n->across, s, vfm_t1(out, VFM_BF16, all), vfm_t1(in, VFM_BF16, all), NULL, NULL, err));
 	return compute_on_stream(s,
 		(struct nodes_sum){.sum = true,
@@ -160,7 +207,7 @@ int vfm_nodes_reduce_scatter(
 			.stride = each,
 			.x = in,
 			.dx = VFM_BF16,
-			.y = mine + n->across->rank * block,
+			.y = own,
 			.dy = VFM_F32},
 		err);
 }

@@ -370,7 +370,7 @@ double vfm_params_unit_bytes(const struct vfm_params *ps)
 /* Registers the arrays that the buckets reduce or gather over c. */
 static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_err *err)
 {
-	bool sums = false, gathers = false, unit_sums = false, unit_gathers = false;
+	bool sums = false, scatters = false, gathers = false, unit_sums = false, unit_gathers = false;
 	const struct vfm_comm_nodes *nodes = vfm_mesh_nodes(ps->mesh, c);
 	struct vfm_comm *sum = nodes ? nodes->node : c; /* that has gradients as operands */
 
@@ -379,6 +379,7 @@ static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_e
 		bool full = s->sharding == VFM_SHARDING_FULL;
 
 		sums |= s->shard == c || s->replica == c || (s->tp_sum && c == ps->mesh->tp_param);
+		scatters |= s->shard == c;
 		gathers |= s->gather == c;
 		unit_sums |= s->shard == c && full;
 		unit_gathers |= s->gather == c && full;
@@ -387,6 +388,8 @@ static int register_with(struct vfm_params *ps, struct vfm_comm *c, struct vfm_e
 		TRY(vfm_comm_mem_register(&ps->grad_mem, sum, err));
 	if (sums && ps->grad && nodes)
 		TRY(vfm_comm_mem_register(&ps->node_scratch, nodes->across, err));
+	if (scatters && ps->grad && nodes)
+		TRY(vfm_comm_mem_register(&ps->node_scratch, nodes->node, err));
 	if (gathers)
 		TRY(vfm_comm_mem_register(&ps->copy_mem, c, err));
 	for (int k = 0; k < 2; k++) {

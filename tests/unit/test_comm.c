@@ -252,6 +252,27 @@ static void check_sum(const struct setup *s, int64_t i, float x, int roundings)
 	CHECK(fabs(x - sum) <= most / 256 * 1.001 + (roundings - 1) * (fabs(sum) + most / 256) / 256 + 1e-6 * all);
 }
 
+/* More than one reduce_scatter within the node, the last one of fewer elements. */
+static void sum_large(const struct setup *s, const struct vfm_comm_nodes *n, struct vfm_stream *on_stream, int64_t m)
+{
+	float *x = vfm_calloc((size_t)(m * size), sizeof(*x));
+	size_t bytes = vfm_nodes_scratch(n, m, true), guard = 4096;
+	char *scratch = vfm_malloc(bytes + guard);
+	int64_t calls = vfm_comm_stats().calls;
+
+	memset(scratch + bytes, 77, guard);
+	for (int64_t i = 0; i < m * size; i++)
+		x[i] = (float)f32_value(i, rank);
+	MUST(vfm_nodes_reduce_scatter(n, on_stream, vfm_t1(x, VFM_F32, m * size), scratch, &err));
+	CHECK(vfm_comm_stats().calls - calls == 2 + 1); /* two pieces; between nodes */
+	for (int64_t i = m * rank; i < m * (rank + 1); i++)
+		check_sum(s, i, x[i], 1);
+	for (size_t i = 0; i < guard; i++)
+		CHECK(scratch[bytes + i] == 77);
+	free(scratch);
+	free(x);
+}
+
 static void nodes_of(const struct setup *s)
 {
 	static const int64_t ns[] = {1, 5, 64, 1000, 40000};
@@ -287,6 +308,8 @@ static void nodes_of(const struct setup *s)
 		for (int64_t i = m * rank; i < m * (rank + 1); i++)
 			check_sum(s, i, x[i], 1);
 	}
+	if (s->word)
+		sum_large(s, &n, st[0], s->word);
 	vfm_comm_nodes_release(&n);
 	d->t->stream_free(st[1]);
 	d->t->stream_free(st[0]);
@@ -313,7 +336,7 @@ static void between_nodes(void **state)
 {
 	(void)state;
 	all_well(&(struct setup){.n = 6, .per_node = 3}, nodes_of);
-	all_well(&(struct setup){.n = 6, .per_node = 2}, nodes_of);
+	all_well(&(struct setup){.n = 6, .per_node = 2, .word = 800001}, nodes_of);
 	all_well(&(struct setup){.n = 3, .per_node = 1}, nodes_of);
 	all_well(&(struct setup){.n = 5, .per_node = 2}, uneven_nodes);
 	all_well(&(struct setup){.n = 3}, uneven_nodes);
