@@ -152,6 +152,11 @@ int vfm_cuda_units(struct vfm_stream *s)
 	return s->units;
 }
 
+int vfm_cuda_most_shared(struct vfm_stream *s)
+{
+	return vfm_cuda_of(s)->most_shared;
+}
+
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op)
 {
 	return vfm_cuda_of(s)->sys->faults + op;
@@ -368,6 +373,7 @@ static int describe_device(struct vfm_cuda *c, struct vfm_err *err)
 	TRY(vfm_cuda_check(cudaDriverGetVersion(&driver), "the version of the driver", err));
 	c->sm = p.major * 10 + p.minor;
 	c->n_sm = p.multiProcessorCount;
+	c->most_shared = (int)p.sharedMemPerBlockOptin;
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
 	c->dev.async = true;
 	/* On an H200 a multiprocessor computes 6 TFLOP/s, and moves perhaps 60 GB/s; three compute beside each that

@@ -14,6 +14,7 @@ struct vfm_cuda {
 	int ordinal;        /* of the CUDA runtime */
 	int sm;             /* 90: compute capability 9.0 */
 	int n_sm;           /* multiprocessors */
+	int most_shared;    /* bytes of shared memory of a block that requests them */
 	int local_size;     /* ranks on this node, as in vfm_plugin_opts */
 	bool deterministic;
 	/* VFM_CUDA_SYNC=1: the host waits after every op, so that an error names the op that caused it */

@@ -28,6 +28,8 @@ void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err);
 int vfm_cuda_sms(struct vfm_stream *s);
 /* Returns vfm_stream.units of a stream. */
 int vfm_cuda_units(struct vfm_stream *s);
+/* Returns the most bytes of shared memory that a block may request: a block with them has its multiprocessor alone. */
+int vfm_cuda_most_shared(struct vfm_stream *s);
 /* Returns the word in which kernels of this op report an invalid index (row_of in kern.h, fault.h). */
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */

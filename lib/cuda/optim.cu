@@ -185,9 +185,8 @@ __device__ static inline void adam_step(const adam &a, float gs, int64_t i)
 		st_vec<N>(a.ema + i, e);
 }
 
-/* A block that keeps others off its multiprocessor: more than half of the shared memory on every GPU.  512 threads have
- * 57 kB of loads in flight, which the bandwidth of one multiprocessor needs. */
-enum { ADAM_THREADS = 512, ADAM_ALONE = 120 << 10 };
+/* 512 threads have 57 kB of loads in flight, which the bandwidth of one multiprocessor needs. */
+enum { ADAM_THREADS = 512 };
 
 /* Processes VEC neighbours at a time, and the elements after the last vector one by one.  Unaligned: all one by one. */
 template <int N, bool SPLIT, class M, class G>
@@ -204,10 +203,10 @@ __global__ __launch_bounds__(ADAM_THREADS) static void adamw(const adam a, int64
 		adam_step<1, SPLIT, M, G>(a, gs, nv * N + t);
 }
 
-/* On a stream with units, a block a unit: other kernels keep the other multiprocessors. */
+/* On a stream with units, a block a unit, which shares its multiprocessor with no other kernel. */
 template <int N, bool SPLIT, class M, class G> static void launch_adamw(struct vfm_stream *s, const adam &a, int64_t n)
 {
-	int units = vfm_cuda_units(s), smem = units ? ADAM_ALONE : 0;
+	int units = vfm_cuda_units(s), smem = units ? vfm_cuda_most_shared(s) : 0;
 	int64_t blocks = ceil_div(ceil_div(n, N), ADAM_THREADS), most = units ? units : (int64_t)vfm_cuda_sms(s) * 8;
 
 	if (blocks > most)

@@ -429,7 +429,9 @@ static int add_squares(struct vfm_params *ps, const struct vfm_bucket *s, struct
 }
 
 /* Whether the squares are added as soon as the shard is reduced, beside the backward.  Gradients of all stages are
- * final only after a sum over pp, at the end of the step. */
+ * final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end on the
+ * compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
+ * captured packs could not use it. */
 static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_bucket *s)
 {
 	return !param_stream(ps)->host_only && !s->all_stages;
