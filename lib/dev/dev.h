@@ -28,6 +28,7 @@ struct vfm_dev;
 struct vfm_stream;
 struct vfm_event;
 struct vfm_stalls;
+struct vfm_upload;
 
 struct vfm_dev_table {
 	const char *name; /* "cpu" */
@@ -160,6 +161,7 @@ struct vfm_stream {
 	int units;      /* compute units that adamw may occupy, set after stream_new; 0: all */
 	bool host_only; /* a host thread that can address all device memory: accepts host_call, copies, events; no ops
 			 */
+	struct vfm_upload *upload; /* gathers vfm_dev_upload (upload.h); NULL: none is open */
 };
 
 /* Allocate and free device memory, and count it.  Only these may call t->alloc and t->free. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "dev/stall.h"
+#include "dev/upload.h"
 #include "grad/node.h"
 #include "mesh/mops.h"
 #include "mesh/overlap.h"
@@ -72,7 +73,7 @@ int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, co
 	host = vfm_calloc(1, l->bytes);
 	place_layout(l, &(struct vfm_suballoc){.base = host});
 	fill_layout(l);
-	rc = s->dev->t->to_device(s, l->mem, host, l->bytes, err);
+	rc = vfm_dev_upload(s, l->mem, host, l->bytes, err);
 	place_layout(l, &(struct vfm_suballoc){.base = l->mem});
 	free(host);
 	return rc;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "dev/upload.h"
 #include "nn/layers.h"
 
 static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
@@ -31,7 +32,7 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 
 static int upload_tensor(struct vfm_model_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
-	return in->stream->dev->t->to_device(in->stream, dst->data, host, vfm_nbytes(dst), err);
+	return vfm_dev_upload(in->stream, dst->data, host, vfm_nbytes(dst), err);
 }
 
 /* Computes the mean of each sample's text rows; zero for a dropped sample. */
@@ -49,19 +50,36 @@ static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped
 	}
 }
 
+/* Uploads the rows of consecutive samples that are all dropped, which are zeros, or all not, at once. */
+static int upload_text_rows(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, int64_t dim,
+	const float *zeros, struct vfm_err *err)
+{
+	for (int i = 0, n; i < p->n; i += n) {
+		int64_t first = p->cu_text[i] * dim;
+		bool drop = dropped && dropped[i];
+
+		for (n = 1; i + n < p->n && drop == (dropped && dropped[i + n]); n++)
+			;
+		TRY(vfm_dev_upload(in->stream, (float *)in->text.data + first, drop ? zeros : p->text + first,
+			(size_t)(p->cu_text[i + n] * dim - first) * sizeof(float), err));
+	}
+	return 0;
+}
+
 static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = in->stream->dev->t;
+	bool any = false;
+	float *zeros;
+	int rc;
 
-	TRY(upload_tensor(in, &in->text, p->text, err));
-	for (int i = 0; dropped && i < p->n; i++) {
-		size_t row = (size_t)m->text_dim * sizeof(float), first = (size_t)p->cu_text[i];
-
-		if (dropped[i])
-			TRY(t->zero(in->stream, (char *)in->text.data + first * row,
-				((size_t)p->cu_text[i + 1] - first) * row, err));
-	}
+	for (int i = 0; dropped && i < p->n; i++)
+		any |= dropped[i];
+	zeros = any ? vfm_calloc((size_t)(p->text_tokens * m->text_dim) + 1, sizeof(*zeros)) : NULL;
+	rc = upload_text_rows(in, p, dropped, m->text_dim, zeros, err);
+	free(zeros);
+	if (rc < 0)
+		return rc;
 	if (!vfm_has(&in->text_mean))
 		return 0;
 	pool_text(host, p, dropped, m->text_dim);

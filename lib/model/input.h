@@ -33,8 +33,9 @@ struct vfm_model_in {
 	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; absent without learned positions */
 };
 
-/* Uploads everything except x and t_cond.  Replaces the text of samples marked in `dropped` [n] (NULL: none) by zeros.
- * The caller may release the pack on return.  The mesh must outlive the input. */
+/* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Replaces the text of samples
+ * marked in `dropped` [n] (NULL: none) by zeros. The caller may release the pack on return.  The mesh must outlive the
+ * input. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
 	struct vfm_err *err);

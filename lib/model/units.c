@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/upload.h"
 #include "model/input.h"
 
 static bool is_identity(const int32_t *index, int64_t n)
@@ -34,7 +35,7 @@ static void place_units(struct vfm_units *u, const struct vfm_model_spec *m, str
 
 static int upload_array(struct vfm_units *u, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
-	return vfm_has(dst) ? u->stream->dev->t->to_device(u->stream, dst->data, host, vfm_nbytes(dst), err) : 0;
+	return vfm_has(dst) ? vfm_dev_upload(u->stream, dst->data, host, vfm_nbytes(dst), err) : 0;
 }
 
 /* Uploads the 3-D RoPE table in the row order of this division.  Coordinates that are constant within a unit cancel in

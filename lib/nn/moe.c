@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/upload.h"
 #include "grad/node.h"
 
 void vfm_moe_declare(
@@ -40,7 +41,7 @@ static void place_moe_in(struct vfm_moe_in *in, const struct vfm_model_spec *m, 
 
 static int put_moe_in(struct vfm_moe_in *in, const struct vfm_tensor *dst, const void *host, struct vfm_err *err)
 {
-	return in->stream->dev->t->to_device(in->stream, dst->data, host, vfm_nbytes(dst), err);
+	return vfm_dev_upload(in->stream, dst->data, host, vfm_nbytes(dst), err);
 }
 
 static int put_all(struct vfm_moe_in *in, const struct vfm_tokens *tok, const int32_t *cu, struct vfm_err *err)

@@ -31,14 +31,13 @@ static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const 
 /* Uploads the latents of this rank's rows, one copy per run of consecutive rows. */
 static int upload_latents(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = u->stream->dev->t;
 	const int32_t *rows = vfm_model_in_rows(&u->in);
 	size_t row = (size_t)p->patch_dim * 4;
 
 	for (int64_t i = 0, n; i < u->in.tok.rows; i += n) {
 		for (n = 1; i + n < u->in.tok.rows && rows[i + n] == rows[i] + n; n++)
 			;
-		TRY(t->to_device(u->stream, (char *)u->x0.data + (size_t)i * row,
+		TRY(vfm_dev_upload(u->stream, (char *)u->x0.data + (size_t)i * row,
 			p->x0 + (size_t)rows[i] * (size_t)p->patch_dim, (size_t)n * row, err));
 	}
 	return 0;
@@ -54,7 +53,6 @@ static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm
 
 static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const struct drawn *d, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = u->stream->dev->t;
 	struct vfm_suballoc count = {0};
 
 	place_ends(u, p, &count);
@@ -64,13 +62,20 @@ static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const stru
 		return VFM_EENV;
 	place_ends(u, p, &(struct vfm_suballoc){.base = u->mem});
 	TRY(upload_latents(u, p, err));
-	TRY(t->to_device(u->stream, u->coef.data, d->coef, vfm_nbytes(&u->coef), err));
-	return t->to_device(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
+	TRY(vfm_dev_upload(u->stream, u->coef.data, d->coef, vfm_nbytes(&u->coef), err));
+	return vfm_dev_upload(u->stream, u->w.data, d->w, vfm_nbytes(&u->w), err);
 }
 
-static int add_noise(struct vfm_micro *u, const struct vfm_micro_opts *o, struct vfm_err *err)
+static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p,
+	const struct drawn *d, struct vfm_err *err)
 {
-	struct vfm_diffuse a = {.seed = o->config->train.seed,
+	TRY(vfm_model_in_make(&u->in, u->stream, o->mesh, &o->config->model, p, d->drop,
+		(enum vfm_dtype)o->config->train.dtype, err));
+	TRY(vfm_dev_upload(u->stream, u->in.t_cond.data, d->t_cond, vfm_nbytes(&u->in.t_cond), err));
+	if (!o->ends)
+		return 0;
+	TRY(upload_ends(u, p, d, err));
+	u->noise = (struct vfm_diffuse){.seed = o->config->train.seed,
 		.step = (uint64_t)o->step,
 		.x0 = u->x0,
 		.id = u->in.id,
@@ -79,34 +84,43 @@ static int add_noise(struct vfm_micro *u, const struct vfm_micro_opts *o, struct
 		.seqs = &u->in.seqs,
 		.input = u->in.x,
 		.target = u->target};
-
-	return vfm_op_diffuse(u->stream, &a, err);
+	return 0;
 }
 
 int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = s->dev->t;
 	struct drawn d;
-	int rc;
+	int rc, ended;
 
 	*u = (struct vfm_micro){.stream = s};
+	if (o->upload)
+		TRY(vfm_upload_begin(o->upload, err));
 	draw_samples(&d, o, p);
-	TRY_OUT(vfm_model_in_make(
-		&u->in, s, o->mesh, &o->config->model, p, d.drop, (enum vfm_dtype)o->config->train.dtype, err));
-	TRY_OUT(t->to_device(s, u->in.t_cond.data, d.t_cond, vfm_nbytes(&u->in.t_cond), err));
-	if (o->ends) {
-		TRY_OUT(upload_ends(u, p, &d, err));
-		rc = add_noise(u, o, err);
-	}
-out:
+	rc = upload_micro(u, o, p, &d, err);
 	free(d.t_cond);
 	free(d.drop);
-	return rc;
+	if (!o->upload)
+		return rc < 0 ? rc : vfm_micro_ready(u, err);
+	ended = vfm_upload_end(o->upload, &u->uploaded, rc < 0 ? NULL : err);
+	return rc < 0 ? rc : ended;
+}
+
+int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err)
+{
+	struct vfm_diffuse noise = u->noise;
+
+	if (u->uploaded)
+		TRY(u->stream->dev->t->event_wait(u->uploaded, u->stream, err));
+	u->uploaded = NULL;
+	u->noise = (struct vfm_diffuse){0};
+	return vfm_has(&noise.x0) ? vfm_op_diffuse(u->stream, &noise, err) : 0;
 }
 
 void vfm_micro_release(struct vfm_micro *u)
 {
+	if (u->uploaded) /* after a failed step */
+		u->stream->dev->t->event_wait(u->uploaded, u->stream, NULL);
 	if (u->stream)
 		vfm_dev_free(u->stream, u->mem, u->bytes);
 	vfm_model_in_release(&u->in);

@@ -2,6 +2,7 @@
 #ifndef VFM_TRAIN_MICRO_H
 #define VFM_TRAIN_MICRO_H
 
+#include "dev/upload.h"
 #include "model/model.h"
 #include "spec/pack.h"
 #include "train/config.h"
@@ -14,19 +15,26 @@ struct vfm_micro {
 	struct vfm_tensor x0, target; /* [T,F] f32; absent unless opts.ends */
 	struct vfm_tensor coef;       /* [S,4] f32 */
 	struct vfm_tensor w;          /* [S] f32: weight of a token's loss, 1 / tokens of the global step */
+	/* private */
+	struct vfm_event *uploaded; /* NULL: the compute stream has waited for the upload */
+	struct vfm_diffuse noise;   /* the op that makes the noisy input and the target; without x0: none */
 };
 
 struct vfm_micro_opts {
 	const struct vfm_config *config;
 	const struct vfm_mesh *mesh;
 	int64_t step;
-	bool ends; /* this stage holds the patches or the head: make the noisy input and the target */
+	bool ends;                 /* this stage holds the patches or the head: make the noisy input and the target */
+	struct vfm_upload *upload; /* uploads under the work of the compute stream (dev/upload.h); NULL: in its order */
 };
 
 /* Random draws depend on (seed, step, sample id) only.  The caller may release the pack on return, and must release u
  * also after a failure. */
 int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err);
+/* Makes the compute stream wait for the upload, and makes the noisy input and the target.  The caller calls it before
+ * other ops read u; no-op the second time. */
+int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
 
 #endif

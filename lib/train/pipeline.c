@@ -47,6 +47,7 @@ struct vfm_pipeline {
 	struct vfm_model *model;
 	struct vfm_event *ready;     /* for vfm_stream_follow: orders sends and receives after the compute stream */
 	struct vfm_offload *offload; /* NULL: activations stay on the device */
+	struct vfm_upload *upload;   /* of the next pack; NULL: a pack is uploaded when it is needed */
 	struct slot **slot;
 	size_t n_slot, cap_slot;
 	int64_t sent;            /* number of transitions to SENDING */
@@ -60,6 +61,7 @@ struct vfm_pipeline {
 	const struct vfm_pipeline_losses *loss;
 	struct vfm_pipeline_sums *sums;
 	struct vfm_micro **micro; /* [n_packs]; NULL: not uploaded yet, or released */
+	int64_t made;             /* number of packs uploaded, or being uploaded */
 	int *left;                /* [n_packs] chunks that have not finished the pack */
 	int64_t n_packs;
 	bool split; /* the schedule separates W from B */
@@ -103,6 +105,13 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	if (posts_receives_early(p) && !recv_side_new(p, err)) {
 		vfm_pipeline_free(p);
 		return NULL;
+	}
+	if (s->dev->async) {
+		p->upload = vfm_upload_new(s, err);
+		if (!p->upload) {
+			vfm_pipeline_free(p);
+			return NULL;
+		}
 	}
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		p->offload = vfm_offload_new(s, err);
@@ -244,6 +253,7 @@ void vfm_pipeline_free(struct vfm_pipeline *p)
 		free(s);
 	}
 	vfm_offload_free(p->offload);
+	vfm_upload_free(p->upload);
 	if (p->ready)
 		t->event_free(p->ready);
 	free(p->slot);
@@ -299,29 +309,40 @@ static int alloc_sample_losses(struct vfm_pipeline *p, int64_t mb, int n, struct
 	return each->data ? 0 : VFM_EENV;
 }
 
-/* Gets and uploads the pack of a microbatch, if it is not there.  Every stage requests packs in ascending order. */
-static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
+/* Gets the next pack and uploads it. */
+static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(p->model);
-	struct vfm_micro_opts o = {
-		p->c, p->mesh, p->step, vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1)};
+	struct vfm_micro_opts o = {p->c, p->mesh, p->step,
+		vfm_model_is_first(p->model, 0) || vfm_model_is_last(p->model, chunks - 1), p->upload};
 	double before = vfm_now();
+	int64_t mb = p->made;
 	struct vfm_pack *b;
 	int rc;
 
-	if (p->micro[mb])
-		return 0;
 	TRY(p->src->next(p->src->ctx, &b, err));
 	p->pack_s += vfm_now() - before;
 	count_pack(p, b);
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
+	p->made++;
 	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
 	if (rc == 0 && p->loss->each && b->n > 0 && vfm_model_is_last(p->model, chunks - 1))
 		rc = alloc_sample_losses(p, mb, b->n, err);
 	p->micro[mb]->in.moe.loss = p->loss->sum;
 	p->src->release(p->src->ctx, b);
 	return rc;
+}
+
+/* Makes the pack of a microbatch ready for ops.  With uploads under compute it also begins that of the next pack of the
+ * step, before the work on this one is enqueued.  Every stage requests packs in ascending order. */
+static int micro_get(struct vfm_pipeline *p, int64_t mb, struct vfm_err *err)
+{
+	int64_t most = p->upload && mb + 1 < p->n_packs ? mb + 2 : mb + 1;
+
+	while (p->made < most)
+		TRY(make_next_micro(p, err));
+	return vfm_micro_ready(p->micro[mb], err);
 }
 
 static void micro_drop(struct vfm_pipeline *p, int64_t mb)
@@ -591,6 +612,7 @@ int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, cons
 
 	p->step = step;
 	p->n_packs = n_packs;
+	p->made = 0;
 	p->src = src;
 	p->loss = loss;
 	p->sums = sums;

@@ -68,7 +68,8 @@ int vfm_recompute_input(const struct vfm_config *c, const struct vfm_params *ps,
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	TRY(count_blocks(c, m, load, in, err));
-	p->state += vfm_params_unit_bytes(ps) + ceil(in->copies) * pack_bytes(c, in);
+	/* An asynchronous device has the next pack, too, which is uploaded meanwhile. */
+	p->state += vfm_params_unit_bytes(ps) + (ceil(in->copies) + (d->async && load->packs > 1)) * pack_bytes(c, in);
 	in->room = p->capacity - p->state;
 	return 0;
 }

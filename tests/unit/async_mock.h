@@ -8,7 +8,8 @@
  *   other streams    Each piece of work starts after a random delay.  Ops run too, one at a time on the device, after a
  *                    long delay and with the arguments of the call: a missing wait reads the wrong bytes.
  *   graphs           Captured work runs at once, but the mock refuses operations that a graph cannot contain.  Events
- *                    recorded in a graph are invalid outside of it.  Dropping a graph restores device memory.
+ *                    recorded in a graph are invalid outside of it.  Dropping a graph restores device memory,
+ *                    except for copies outside of it.
  *                    `drop_each` and `break_at` make graphs fail.
  *   memory           New and freed memory is filled with 0xff.  With `guard` the host can access device memory only
  *                    through copies and ops.  This works for a single process only, because the ranks of the CPU
@@ -62,9 +63,10 @@ static struct {
 	struct vfm_dev_table table;
 	struct vfm_ops ops;
 	struct vfm_stream *compute;
-	pthread_mutex_t lock, arena_lock; /* lock: pending actions and pinned blocks; arena_lock: users, used */
-	pthread_mutex_t op_lock;          /* of the CPU device, which runs one op at a time */
-	int64_t aside;                    /* ops on other streams */
+	/* lock: pending actions and pinned blocks; arena_lock: users, used; save_lock: saved_arena */
+	pthread_mutex_t lock, arena_lock, save_lock;
+	pthread_mutex_t op_lock; /* of the CPU device, which runs one op at a time */
+	int64_t aside;           /* ops on other streams */
 	struct mock_pending *first, **end;
 	uint64_t last_seq, done_seq; /* newest pending action; progress of the stream known to the host */
 	bool guard;
@@ -86,7 +88,8 @@ static struct {
 	size_t saved_used;
 } mock = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	.arena_lock = PTHREAD_MUTEX_INITIALIZER,
-	.op_lock = PTHREAD_MUTEX_INITIALIZER};
+	.op_lock = PTHREAD_MUTEX_INITIALIZER,
+	.save_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void mock_die(const char *why)
 {
@@ -294,6 +297,7 @@ struct mock_copy {
 	const void *src; /* NULL: zero */
 	size_t bytes;
 	bool poison; /* fill dst with 0xff until the copy is done */
+	bool apart;  /* not captured: it stays when a graph is dropped */
 };
 
 static int mock_poison_callback(void *arg, struct vfm_err *err)
@@ -308,19 +312,25 @@ static int mock_poison_callback(void *arg, struct vfm_err *err)
 static int mock_copy_callback(void *arg, struct vfm_err *err)
 {
 	struct mock_copy *x = arg;
+	size_t at = (size_t)((char *)x->dst - mock.arena);
 
 	(void)err;
+	pthread_mutex_lock(&mock.save_lock);
 	mock_unprotect();
 	if (x->src)
 		memcpy(x->dst, x->src, x->bytes);
 	else
 		memset(x->dst, 0, x->bytes);
+	if (x->apart && mock.saved_arena && mock_owns(x->dst) && at + x->bytes <= mock.saved_used)
+		memcpy(mock.saved_arena + at, x->dst, x->bytes);
 	mock_reprotect();
+	pthread_mutex_unlock(&mock.save_lock);
 	return 0;
 }
 
 static int mock_copy(struct vfm_stream *s, struct mock_copy x, struct vfm_err *err)
 {
+	x.apart = !mock.graph;
 	if (x.poison)
 		TRY(mock.cpu->host_call(s, mock_poison_callback, &x, sizeof(x), err));
 	TRY(mock_delay(s, err));
@@ -332,7 +342,7 @@ static int mock_to_device(struct vfm_stream *s, void *dst, const void *host, siz
 	int rc;
 
 	if (s != mock.compute)
-		return mock_copy(s, (struct mock_copy){dst, host, bytes, false}, err);
+		return mock_copy(s, (struct mock_copy){.dst = dst, .src = host, .bytes = bytes}, err);
 	if (!mock_is_pinned(host) && !mock_owns(host))
 		TRY(mock_refuse("a copy from pageable memory", err));
 	mock_unprotect();
@@ -348,7 +358,8 @@ static int mock_to_host(struct vfm_stream *s, void *host, const void *src, size_
 	int rc;
 
 	if (s != mock.compute)
-		return mock_copy(s, (struct mock_copy){host, src, bytes, !mock_owns(host)}, err);
+		return mock_copy(s,
+			(struct mock_copy){.dst = host, .src = src, .bytes = bytes, .poison = !mock_owns(host)}, err);
 	if (!mock_owns(host))
 		TRY(mock_refuse("a copy to the host", err));
 	mock_unprotect();
@@ -366,7 +377,7 @@ static int mock_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_e
 	int rc;
 
 	if (s != mock.compute)
-		return mock_copy(s, (struct mock_copy){dst, NULL, bytes, false}, err);
+		return mock_copy(s, (struct mock_copy){.dst = dst, .bytes = bytes}, err);
 	mock_unprotect();
 	rc = mock.cpu->zero(s, dst, bytes, err);
 	mock_reprotect();
@@ -495,11 +506,13 @@ static int mock_graph_begin(struct vfm_stream *s, struct vfm_err *err)
 {
 	if (s != mock.compute || mock.graph)
 		return vfm_fail(err, VFM_EUSAGE, "capture not on the compute stream, or nested");
+	pthread_mutex_lock(&mock.save_lock);
 	mock_unprotect();
 	mock.saved_used = mock.used;
 	mock.saved_arena = vfm_malloc(mock.used + 1);
 	memcpy(mock.saved_arena, mock.arena, mock.used);
 	mock_reprotect();
+	pthread_mutex_unlock(&mock.save_lock);
 	mock.graph = true;
 	mock.graphs++;
 	mock.n_ops = 0;
@@ -513,6 +526,7 @@ static int mock_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err)
 	if (s != mock.compute || !mock.graph)
 		return vfm_fail(err, VFM_EUSAGE, "graph_end without graph_begin");
 	mock.graph = false;
+	pthread_mutex_lock(&mock.save_lock);
 	if (!run || fails) {
 		mock_unprotect();
 		memcpy(mock.arena, mock.saved_arena, mock.saved_used);
@@ -520,6 +534,7 @@ static int mock_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err)
 	}
 	free(mock.saved_arena);
 	mock.saved_arena = NULL;
+	pthread_mutex_unlock(&mock.save_lock);
 	mock.launched += run && !fails;
 	mock.dropped += !run || fails;
 	s->dev->graph_first |= fails;

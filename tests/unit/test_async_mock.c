@@ -9,6 +9,7 @@
 #include "ckpt/ckpt.h"
 #include "data/pack.h"
 #include "dataset.h"
+#include "dev/upload.h"
 #include "async_mock.h"
 #include "ranks.h"
 #include "model/sampler.h"
@@ -620,10 +621,62 @@ static void test_device(void **state)
 	assert_int_equal(status_of(&(struct layout){.p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, too_early), 9);
 }
 
+/* Uploads that follow one another at once: a buffer is not filled again before its copies are done, and arrays that
+ * need more than a block of pinned memory arrive, too. */
+static int upload_often(struct vfm_launch *l, const void *arg)
+{
+	enum { N = 12, SMALL_BYTES = 1000, LARGE_BYTES = 5 << 20 };
+	struct vfm_dev *d = mock_open(true, &err);
+	const struct vfm_dev_table *t = d->t;
+	struct vfm_stream *s = t->stream_new(d, false, &err);
+	struct vfm_upload *u = vfm_upload_new(s, &err);
+	char *host = vfm_malloc(LARGE_BYTES), *got = vfm_malloc(LARGE_BYTES), *dst[N][2];
+	struct vfm_event *done = NULL;
+	int bad = 0;
+
+	(void)l, (void)arg;
+	OK(u ? 0 : -1);
+	for (int i = 0; i < N; i++) {
+		size_t bytes[2] = {SMALL_BYTES, i % 5 ? SMALL_BYTES : LARGE_BYTES};
+
+		OK(vfm_upload_begin(u, &err));
+		for (int k = 0; k < 2; k++) {
+			dst[i][k] = vfm_dev_alloc(s, bytes[k], "a test", &err);
+			OK(dst[i][k] ? 0 : -1);
+			memset(host, 2 * i + k, bytes[k]);
+			OK(vfm_dev_upload(s, dst[i][k], host, bytes[k], &err));
+		}
+		OK(vfm_upload_end(u, &done, &err));
+	}
+	OK(t->event_wait(done, s, &err));
+	for (int i = 0; i < N; i++)
+		for (int k = 0; k < 2; k++) {
+			size_t bytes = k && i % 5 == 0 ? LARGE_BYTES : SMALL_BYTES;
+
+			OK(t->to_host(s, got, dst[i][k], bytes, &err));
+			OK(t->stream_sync(s, &err));
+			for (size_t j = 0; j < bytes; j++)
+				bad += got[j] != 2 * i + k;
+			vfm_dev_free(s, dst[i][k], bytes);
+		}
+	vfm_upload_free(u);
+	free(host);
+	free(got);
+	MUST(!bad, "%d wrong bytes", bad);
+	return 7;
+}
+
+static void test_upload(void **state)
+{
+	(void)state;
+	assert_int_equal(status_of(&(struct layout){.p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, upload_often), 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_upload),
 		cmocka_unit_test(test_one_rank),
 		cmocka_unit_test(test_graphs),
 		cmocka_unit_test(test_ranks),

@@ -82,7 +82,8 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers, unsigned keep
 	OK(vfm_params_alloc(&ps, (enum vfm_dtype)c->train.dtype, true, &err));
 	OK(vfm_params_fill_dense(&ps, 1, &err));
 	OK(vfm_synthetic_pack(&b, samples, SAMPLES, &c->model, 5, &err));
-	OK(vfm_micro_make(&u, d.stream, &(struct vfm_micro_opts){c, vfm_mesh_one(), 0, true}, &b, &err));
+	OK(vfm_micro_make(
+		&u, d.stream, &(struct vfm_micro_opts){.config = c, .mesh = vfm_mesh_one(), .ends = true}, &b, &err));
 	counted_tape = tape = vfm_tape_new(d.stream);
 	again = (struct vfm_block_again){0};
 	OK(vfm_params_grad_begin(&ps, &err));

@@ -267,6 +267,7 @@ static void clear_counts(void *ctx, struct vfm_dev *d)
 
 struct step {
 	struct vfm_config config;
+	int packs;
 	struct counted got;
 };
 
@@ -277,7 +278,7 @@ static int run_step(struct vfm_context *x, void *ctx, struct vfm_err *e)
 	struct vfm_bench_step b = {.samples = 2,
 		.grid = {2, 4, 4},
 		.text_len = 8,
-		.packs = 2,
+		.packs = step->packs,
 		.warmup = 1,
 		.steps = 1,
 		.before = clear_counts,
@@ -309,7 +310,7 @@ static int run_step(struct vfm_context *x, void *ctx, struct vfm_err *e)
 	}
 	count.peak = r.mem_peak_bytes;
 	step->got = count;
-	return r.flops > 0 && r.tokens == 2 * 2 * 32
+	return r.flops > 0 && r.tokens == 2 * 32 * step->packs
 		? 0
 		: vfm_fail(e, VFM_EENV, "no FLOPs, or %lld tokens", (long long)r.tokens);
 }
@@ -347,6 +348,20 @@ static const char *const settings[][4] = {
 	{"train.dtype=bf16", "train.recompute=selective", "train.offload=both", NULL},
 };
 
+/* The peak of memory of one pack is equal on both devices.  With several, a simulated device holds the next pack, too.
+ */
+static void check_peak(const struct step *s, const char *name, size_t k)
+{
+	struct step on_cpu = *s, sim = *s;
+
+	on_cpu.packs = sim.packs = 1;
+	run_on("cpu", &on_cpu);
+	run_on("sim", &sim);
+	if (sim.got.peak != on_cpu.got.peak)
+		fail_msg("%s %zu: a peak of %lld bytes; on the CPU %lld", name, k, (long long)sim.got.peak,
+			(long long)on_cpu.got.peak);
+}
+
 /* The same program runs on both devices: equal ops, FLOPs, bytes and peak of memory.  A second run has equal times. */
 static void test_conservation(void **state)
 {
@@ -356,6 +371,7 @@ static void test_conservation(void **state)
 			struct step on_cpu, sim, again;
 
 			configure(&on_cpu.config, p->name, settings[k]);
+			on_cpu.packs = 2;
 			sim = again = on_cpu;
 			run_on("cpu", &on_cpu);
 			run_on("sim", &sim);
@@ -365,9 +381,10 @@ static void test_conservation(void **state)
 				fail_msg("%s %zu: %lld ops, %.17g FLOPs, %.17g bytes; on the CPU %lld, %.17g, %.17g",
 					p->name, k, (long long)sim.got.ops, sim.got.flops, sim.got.bytes,
 					(long long)on_cpu.got.ops, on_cpu.got.flops, on_cpu.got.bytes);
-			if (sim.got.peak != on_cpu.got.peak)
-				fail_msg("%s %zu: a peak of %lld bytes; on the CPU %lld", p->name, k,
-					(long long)sim.got.peak, (long long)on_cpu.got.peak);
+			if (sim.got.peak < on_cpu.got.peak || sim.got.peak > on_cpu.got.peak + (64 << 10))
+				fail_msg("%s %zu: a peak of %lld bytes; on the CPU, without the next pack, %lld",
+					p->name, k, (long long)sim.got.peak, (long long)on_cpu.got.peak);
+			check_peak(&on_cpu, p->name, k);
 			assert_memory_equal(&sim.got, &again.got, sizeof(sim.got));
 			assert_true(sim.got.s > 0);
 		}

@@ -106,7 +106,8 @@ static struct traffic count_step(struct vfm_config *c, int64_t layers, struct vf
 		OK(vfm_scales_step(&ps, (struct vfm_tensor){0}, &err));
 	}
 	OK(vfm_synthetic_pack(&b, &sample, 1, &c->model, 5, &err));
-	OK(vfm_micro_make(&u, &stream, &(struct vfm_micro_opts){c, vfm_mesh_one(), 0, true}, &b, &err));
+	OK(vfm_micro_make(
+		&u, &stream, &(struct vfm_micro_opts){.config = c, .mesh = vfm_mesh_one(), .ends = true}, &b, &err));
 	OK(vfm_params_grad_begin(&ps, &err));
 	total = (struct traffic){0};
 	y = vfm_model_forward(net, tape, &u.in, 0, NULL, NULL);
