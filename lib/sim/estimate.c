@@ -167,7 +167,9 @@ static double attention_s(const struct vfm_machine *m, int64_t d, double tokens,
 		r++;
 	while (r + n < end && r[n].head_dim == dim)
 		n++;
-	padding = d < dim ? (double)dim / (double)d : 1;
+	/* cuDNN does not say how it computes other dims.  Its open kernels fill the next larger one with zeros; matrix
+	 * instructions need multiples of 16 only. */
+	padding = d < dim ? (double)(e == VFM_HIGH ? (d + 15) / 16 * 16 : dim) / (double)d : 1;
 #define RATE(i) (backward ? r[i].backward.v[e] : r[i].forward.v[e])
 	for (int i = 0; i + 1 < n; i++) {
 		double x0 = 1 / (double)r[i].tokens, x1 = 1 / (double)r[i + 1].tokens, y0 = 1 / RATE(i),
@@ -239,7 +241,10 @@ int vfm_sim_cost_of(const struct vfm_machine *m, const struct vfm_sim_room *r, e
 		time_attention(m, r, &attn_bwd->q, attn_bwd->seqs_q, attn_bwd->seqs_k, true, out);
 	else
 		time_bytes(m, r, out);
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		out->work[e] = fmax(out->kernels ? out->work[e] : 0, pcie / (m->pcie.v[e] * 1e9));
+	for (int e = 0; e < VFM_ESTIMATES; e++) {
+		double least = out->kernels * m->least.v[e] * 1e-6;
+
+		out->work[e] = fmax(out->kernels ? fmax(out->work[e], least) : 0, pcie / (m->pcie.v[e] * 1e9));
+	}
 	return 0;
 }

@@ -4,8 +4,10 @@
  *                multiprocessor; the product lasts for ceil(tiles / multiprocessors) waves.  The rate of a
  * multiprocessor follows from the measured square product, which has waves and an epilogue too.  The best of the
  *                machine's tiles, and of splits along K, counts.
- * attention      FLOPs at the rate of head dim and length, interpolated in 1 / tokens; bytes as a lower bound.
+ * attention      FLOPs at the rate of head dim and length, interpolated in 1 / tokens; bytes as a lower bound.  A head
+ *                dim without rates is computed as the next larger one; at high rates, as the next multiple of 16.
  * all else       bytes at the bandwidth of the machine's kernels.
+ * each kernel    at least the machine's shortest time.
  * operands in host memory   their bytes at the bandwidth of PCIe, if that takes longer.
  *
  * Work of two streams at a time (struct vfm_sim_room).  An op confined to some multiprocessors moves bytes at their

@@ -140,7 +140,7 @@ static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *
 {
 	static const char *const keys[] = {"v", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
 		"gemm_bf16_tflops", "gemm_f32_tflops", "gemm_fp8_tflops", "gemm_tiles", "gemm_epilogue", "copy_gb_s",
-		"kernel_of_copy", "sm_gb_s", "attention", "gap_us", "graph_gap_us", "pcie_gb_s", NULL};
+		"kernel_of_copy", "sm_gb_s", "attention", "gap_us", "graph_gap_us", "kernel_us", "pcie_gb_s", NULL};
 	const char *name;
 	int64_t v;
 
@@ -169,6 +169,7 @@ static int read_machine(const json_t *o, struct vfm_machine *m, struct vfm_err *
 	TRY(read_attention(o, m, err));
 	TRY(get_rate(o, "gap_us", true, true, &m->gap, err));
 	TRY(get_rate(o, "graph_gap_us", true, true, &m->graph_gap, err));
+	TRY(get_rate(o, "kernel_us", false, true, &m->least, err));
 	return get_rate(o, "pcie_gb_s", true, false, &m->pcie, err);
 }
 

@@ -44,6 +44,7 @@ struct vfm_machine {
 	} attn[VFM_MACHINE_ATTN];
 	int n_attn;
 	struct vfm_rate gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
+	struct vfm_rate least;          /* microseconds that the shortest kernel takes; zeros: unknown */
 	struct vfm_rate pcie;           /* GB/s between device and pinned host memory, each direction */
 };
 

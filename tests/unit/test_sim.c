@@ -53,6 +53,8 @@ static void test_ops(void **state)
 				fail_msg("%s: %d kernels, %g s", c->name, x->kernels, x->work[e]);
 		if (x->work[VFM_LOW] < x->work[VFM_HIGH])
 			fail_msg("%s: the high rates are slower", c->name);
+		if (x->work[VFM_MID] < x->kernels * h200.least.v[VFM_MID] * 1e-6)
+			fail_msg("%s: shorter than a kernel can be", c->name);
 		seen[c->op] = true;
 		vfm_case_free(c, s);
 	}
