@@ -263,13 +263,16 @@ static void run_requests(struct vfm_hjob *j)
 }
 
 /* This process itself was stopped (a suspended job): that time does not count. */
-static void forget_pause(struct vfm_hjob *j, double seconds)
+static void forget_pause(struct vfm_hjob *j, double seconds, double now)
 {
 	for (int r = 0; r < j->size; r++)
-		j->mon->peer[r].heard += seconds;
+		j->mon->peer[r].heard = now;
 	pthread_mutex_lock(&j->lock);
-	for (struct vfm_activity *d = j->activities; d; d = d->next)
-		atomic_store(&d->wait_since, atomic_load(&d->wait_since) + seconds);
+	for (struct vfm_activity *d = j->activities; d; d = d->next) {
+		double since = atomic_load(&d->wait_since) + seconds;
+
+		atomic_store(&d->wait_since, since < now ? since : now); /* the wait may have begun since */
+	}
 	pthread_mutex_unlock(&j->lock);
 }
 
@@ -282,7 +285,7 @@ static void send_heartbeats(struct vfm_hjob *j)
 	struct mon_msg msg;
 
 	if (now - m->looked > 2)
-		forget_pause(j, now - m->looked);
+		forget_pause(j, now - m->looked, now);
 	m->looked = now;
 	if (now - m->beat < 1)
 		return;

@@ -268,6 +268,54 @@ static void stopped_ranks(void **state)
 	waitpid(pid[1], &st, 0);
 }
 
+/* All ranks are stopped for longer than the limit of heartbeats, which is no failure.  Then rank 3 alone is, at once.
+ */
+static void suspended(const struct setup *s)
+{
+	struct vfm_comm *w = join(s);
+	double t;
+
+	((struct vfm_hcomm *)w)->job->beat_timeout = 3;
+	for (;;) {
+		t = vfm_now();
+		if (rank == 3 && sh->word[3])
+			raise(SIGSTOP);
+		if (vfm_barrier(w, NULL, &err) < 0)
+			say_and_exit(t);
+		sh->word[0] = 1;
+		usleep(10000);
+	}
+}
+
+static void suspended_job(void **state)
+{
+	struct setup s = {.n = 6, .per_node = 2, .o.timeout_s = 40};
+	pid_t pid[RANKS];
+	int st;
+
+	(void)state;
+	start(&s, pid, suspended);
+	while (!sh->word[0])
+		usleep(1000);
+	for (int r = 0; r < s.n; r++)
+		kill(pid[r], SIGSTOP);
+	sleep(8);
+	sh->word[3] = 1;
+	for (int r = s.n - 1; r >= 0; r--) { /* ranks find messages of others when they resume */
+		kill(pid[r], SIGCONT);
+		usleep(100000);
+	}
+	for (int r = 0; r < s.n; r++) {
+		if (r == 3)
+			continue;
+		waitpid(pid[r], &st, 0);
+		if (!strstr(sh->said[r], "rank 3 (node1) has not answered") || sh->at[r] > 6)
+			fail_msg("rank %d: status %#x, said '%s' after %.2f s", r, st, sh->said[r], sh->at[r]);
+	}
+	kill(pid[3], SIGKILL);
+	waitpid(pid[3], &st, 0);
+}
+
 static void first_dies(const struct setup *s)
 {
 	struct vfm_comm *w = join(s);
@@ -597,9 +645,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(failures), cmocka_unit_test(inner_victims),
 		cmocka_unit_test(silent_relay), cmocka_unit_test(relayed_victims), cmocka_unit_test(root_victims),
-		cmocka_unit_test(stopped_ranks), cmocka_unit_test(rank_zero), cmocka_unit_test(missing_ranks),
-		cmocka_unit_test(ends_in_order), cmocka_unit_test(out_of_order), cmocka_unit_test(end_of_a_relay),
-		cmocka_unit_test(malformed), cmocka_unit_test(any_header), cmocka_unit_test(file_limits)};
+		cmocka_unit_test(stopped_ranks), cmocka_unit_test(suspended_job), cmocka_unit_test(rank_zero),
+		cmocka_unit_test(missing_ranks), cmocka_unit_test(ends_in_order), cmocka_unit_test(out_of_order),
+		cmocka_unit_test(end_of_a_relay), cmocka_unit_test(malformed), cmocka_unit_test(any_header),
+		cmocka_unit_test(file_limits)};
 
 	return cmocka_run_group_tests(tests, setup_all, teardown_all);
 }
