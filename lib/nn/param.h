@@ -160,9 +160,9 @@ struct vfm_params {
 	/* device: full gradients of all buckets but VFM_SHARDING_FULL, then the shards of the latter.  NULL: none.
 	 * Without sharding [n_flat], with the offsets of the local array. */
 	float *grad;
-	struct vfm_tensor
-		sumsq; /* device [1] f64: after grad_end, the squares of the gradients that this rank counts */
-	int early;     /* buckets whose reduction started before the end of the step (for tests and reports) */
+	/* device [1] f64: after grad_end, the sum of the squares of the gradients that this rank counts */
+	struct vfm_tensor sumsq;
+	int early; /* buckets whose reduction started before the end of the step (for tests and reports) */
 	/* private to param*.c */
 	int64_t n_grad;
 	char *copy; /* weights for the ops, unless those are the masters */
