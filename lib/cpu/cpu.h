@@ -1,11 +1,11 @@
 /* cpu.h - the CPU device: the reference backend, which is always built.
  *
  * Its own kernels are one source compiled for the compiler's default, AVX2, AVX-512 and AVX-512 bf16, and selected at
- * run time.  With AMX, oneDNN computes the GEMMs of bf16 (cpu_gemm_dnnl.c).  bf16 is fast with avx512_bf16 or AMX;
- * other CPUs convert it to f32.
+ * run time.  With AMX, the GEMMs of bf16 use its tiles (cpu_gemm_tile.h).  bf16 is fast with avx512_bf16 or AMX; other
+ * CPUs convert it to f32.
  *
  * Environment: VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection, for tests; VFM_CPU_GEMM=own|dnnl
- * forces an implementation of GEMM, for comparisons.
+ * selects the implementation of GEMM (default own), for comparisons.
  *
  * Results are bitwise reproducible, and do not depend on the number of threads except in oneDNN.
  */

@@ -1,8 +1,14 @@
 /* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
  * K is divided into chunks whose panel of B fits the L1 cache.  The partial sums of a block of C stay in the L2 cache,
- * and the epilogue runs on each tile while it is there.  The order of every sum depends on K alone, so results do not
- * depend on the number of threads.
+ * and the epilogue runs on each tile while it is there.  A plain result in f32 is its own partial sum.
+ *
+ * Products of many rows pack all of B first, because several blocks of rows read it.  Products whose rows are one block
+ * pack A first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
+ * B where it is (cpu_few.inc.h), so they cost little more than to read B.
+ *
+ * The order of every sum depends on K, and on whether the rows are few, so results do not depend on the number of
+ * threads.
  */
 #include "cpu/cpu_int.h"
 
@@ -15,6 +21,7 @@ enum {
 	NC = 768,                /* columns of a block: a multiple of every nr */
 	B_BYTES = 12 << 20,      /* bytes of B packed at a time … */
 	B_BYTES_PLAIN = 4 << 20, /* … if C can hold the sums between passes */
+	FEW_ROWS = 16,           /* most rows of a product that reads B where it is */
 };
 
 struct gemm {
@@ -25,13 +32,15 @@ struct gemm {
 	int64_t k0, k1; /* this pass; bounds are multiples of ku kc */
 	bool first;
 	int64_t kc;       /* units a chunk */
-	float *packed;    /* B of this pass: [panel of nr][units][nr] */
+	float *packed;    /* B of this pass: [panel of nr][units][nr].  One block: A, [chunk][panel of mr][a_stride] */
 	int64_t b_groups; /* groups of panels that are packed together */
 	float *sums;      /* [m] or NULL: row sums of A of this pass */
 	float *partial;   /* [m][n] sums so far; NULL: C holds them */
 	int64_t m0;       /* row of C of row 0 of partial */
 	int64_t mb, nb;   /* blocks of C */
 	int64_t m_panels, n_panels;
+	bool in_c;     /* whole tiles are summed in C */
+	int64_t group; /* panels of B that a thread computes at a time, where it does not compute blocks */
 };
 
 static int64_t min_i64(int64_t a, int64_t b)
@@ -69,6 +78,12 @@ static void share(int64_t panels, int64_t blocks, int64_t i, int64_t *p0, int64_
 	*p1 = panels * (i + 1) / blocks;
 }
 
+/* Returns the floats from one packed panel of A to the next: packing writes past the end of a panel. */
+static int64_t get_a_stride(const struct gemm *g)
+{
+	return g->kc * g->kern->mr + 16;
+}
+
 /* Reloads a tile of an earlier pass, so that sums are formed in the same order everywhere. */
 static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, int64_t mr, int64_t nr)
 {
@@ -78,6 +93,25 @@ static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, in
 	memset(tile, 0, (size_t)(g->kern->mr * g->kern->nr) * sizeof(*tile));
 	for (int64_t i = 0; i < mr; i++)
 		memcpy(tile + i * g->kern->nr, src + (m0 + i) * ld + n0, (size_t)nr * sizeof(*tile));
+}
+
+/* Multiplies u units of panels a and b, for the tile of panels i and j; first, last: the chunk is that of this pass.
+ * scratch: [mr][nr], which keeps the sums between chunks. */
+static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, const float *a, const float *b,
+	float *scratch, bool first, bool last)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t mr = kern->mr, nr = kern->nr, tm = min_i64(mr, g->m - i * mr), tn = min_i64(nr, g->n - j * nr);
+
+	if (g->in_c && tm == mr && tn == nr) {
+		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc, first && g->first);
+		return;
+	}
+	if (first && !g->first)
+		reload(g, scratch, i * mr, j * nr, tm, tn);
+	kern->tile(u, a, b, scratch, nr, first && g->first);
+	if (last)
+		kern->epilogue(&g->epi, scratch, i * mr, j * nr, tm, tn);
 }
 
 /* Prefetches part i of n of the next chunk of A, from k on, during the product of this one. */
@@ -99,7 +133,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, units = count_units(g, g->k1 - g->k0);
-	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = g->kc * mr + 16;
+	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = get_a_stride(g);
 	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
 
@@ -114,16 +148,11 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 			const float *b = g->packed + j * units * nr + (k - g->k0) / kern->ku * nr;
 
 			for (int64_t i = i0; i < i1; i++) {
-				float *tile = scratch + (whole ? 0 : ((j - j0) * (i1 - i0) + i - i0) * mr * nr);
-				int64_t tm = min_i64(mr, g->m - i * mr), tn = min_i64(nr, g->n - j * nr);
-				bool fresh = k == g->k0 && g->first;
+				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
 
-				if (k == g->k0 && !g->first)
-					reload(g, tile, i * mr, j * nr, tm, tn);
-				kern->tile(u, panels + (i - i0) * a_stride, b, tile, fresh);
-				prefetch_a(g, i0, i1, ke, (j - j0) * (i1 - i0) + i - i0, (j1 - j0) * (i1 - i0));
-				if (ke == g->k1)
-					kern->epilogue(&g->epi, tile, i * mr, j * nr, tm, tn);
+				add_chunk(g, i, j, u, panels + (i - i0) * a_stride, b,
+					scratch + (whole ? 0 : nth * mr * nr), k == g->k0, ke == g->k1);
+				prefetch_a(g, i0, i1, ke, nth, (j1 - j0) * (i1 - i0));
 			}
 		}
 	}
@@ -158,8 +187,6 @@ static void choose_blocks(struct gemm *g)
 {
 	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1;
 
-	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
-	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
 	g->mb = cpu_ceil_div(g->m_panels, g->kern->mc / g->kern->mr);
 	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(g->n_panels, NC / g->kern->nr);
 	while (g->mb * g->nb < want && (g->n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
@@ -174,14 +201,140 @@ static void choose_blocks(struct gemm *g)
 		g->mb++;
 }
 
-static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
+/* ---- rows of one block -------------------------------------------------------------------- */
+
+static void pack_a_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t mr = g->kern->mr, stride = get_a_stride(g), step = g->kc * g->kern->ku;
+
+	for (int64_t k = 0; k < g->k; k += step)
+		g->kern->pack_a(g->packed + (k / step * g->m_panels + i0) * stride, (int)mr, stride, &g->a, i0 * mr,
+			min_i64((i1 - i0) * mr, g->m - i0 * mr), k, min_i64(k + step, g->k),
+			g->sums ? g->sums + i0 * mr : NULL);
+}
+
+/* Computes the columns of panels [j0, j1) of B. */
+static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float *scratch)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t mr = kern->mr, nr = kern->nr, step = g->kc * kern->ku, stride = get_a_stride(g);
+	float *panels = scratch + g->group * g->m_panels * mr * nr;
+	bool whole = g->k <= step;
+
+	for (int64_t k = 0; k < g->k; k += step) {
+		int64_t ke = min_i64(k + step, g->k), u = count_units(g, ke - k);
+		const float *a = g->packed + k / step * g->m_panels * stride;
+
+		kern->pack_b(panels, (int)nr, g->kc * nr, &g->b, j0 * nr, min_i64((j1 - j0) * nr, g->n - j0 * nr), k,
+			ke, NULL);
+		for (int64_t j = j0; j < j1; j++)
+			for (int64_t i = 0; i < g->m_panels; i++)
+				add_chunk(g, i, j, u, a + i * stride, panels + (j - j0) * g->kc * nr,
+					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == 0,
+					ke == g->k);
+	}
+}
+
+static void panels_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct gemm *g = ctx;
+	int64_t tiles = g->group * g->m_panels * g->kern->mr * g->kern->nr, panels = g->group * g->kc * g->kern->nr;
+	float *scratch = vfm_cpu_scratch((size_t)(tiles + panels + 64) * sizeof(float));
+
+	if (g->kern->begin)
+		g->kern->begin();
+	for (int64_t i = i0; i < i1; i++)
+		multiply_panels(g, i * g->group, min_i64((i + 1) * g->group, g->n_panels), scratch);
+	if (g->kern->end)
+		g->kern->end();
+}
+
+static int run_one_block(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
+{
+	int64_t chunks = cpu_ceil_div(g->k, g->kc * g->kern->ku), group = g->n_panels / (4 * vfm_par_threads());
+
+	g->group = group < 1 ? 1 : min_i64(group, B_GROUP);
+	g->packed =
+		vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(chunks * g->m_panels * get_a_stride(g) + 16) * sizeof(float), err);
+	if (!g->packed)
+		return VFM_EENV;
+	g->k1 = g->k;
+	vfm_par_for(g->m_panels, g->k > 4096 ? 1 : 8, pack_a_range, g);
+	vfm_par_for(cpu_ceil_div(g->n_panels, g->group), 1, panels_range, g);
+	return 0;
+}
+
+/* ---- few rows ----------------------------------------------------------------------------- */
+
+struct few_job {
+	const struct gemm *g;
+	const struct vfm_cpu_kern *kern;
+	struct vfm_few few;
+	float *x; /* the rows of A in f32 and contiguous along K, where A has another form */
+};
+
+/* A thread reads long pieces of the rows of a k-major B, and several whole rows of others. */
+enum { FEW_DOTS = 4, FEW_SUMS = 32 };
+
+static void few_range(int64_t i0, int64_t i1, void *ctx)
+{
+	const struct few_job *j = ctx;
+	const struct gemm *g = j->g;
+	int64_t nr = j->kern->gemm_f32.nr, rows = g->m, width = g->group * nr;
+	float *tiles = vfm_cpu_scratch((size_t)(width * rows + 16) * sizeof(float));
+
+	for (int64_t i = i0; i < i1; i++) {
+		int64_t n0 = i * width, n1 = min_i64(n0 + width, g->n);
+
+		j->kern->few_rows(&j->few, n0, n1, tiles);
+		for (int64_t n = n0; n < n1; n += nr)
+			j->kern->gemm_f32.epilogue(&g->epi, tiles + (n - n0) * rows, 0, n, rows, min_i64(nr, n1 - n));
+	}
+}
+
+static void widen_rows_range(int64_t k0, int64_t k1, void *ctx)
+{
+	const struct few_job *j = ctx;
+	const struct gemm *g = j->g;
+	const uint16_t *half = g->a.p;
+	const float *whole = g->a.p;
+
+	for (int64_t m = 0; m < g->m; m++)
+		if (g->a.kmajor)
+			for (int64_t k = k0; k < k1; k++)
+				j->x[m * g->k + k] =
+					g->a.bf ? vfm_bf16_to_f32(half[k * g->a.ld + m]) : whole[k * g->a.ld + m];
+		else
+			j->kern->axpby(1, half + m * g->a.ld + k0, true, 0, j->x + m * g->k + k0, false, k1 - k0);
+}
+
+static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
+{
+	struct few_job j = {.g = g, .kern = vfm_cpu_of(s)->kern};
+	int64_t panels = cpu_ceil_div(g->n, j.kern->gemm_f32.nr);
+
+	j.few = (struct vfm_few){.x = g->a.p, .ldx = g->a.ld, .rows = g->m, .k = g->k, .b = g->b};
+	if (g->a.bf || g->a.kmajor) {
+		j.x = vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(g->m * g->k) * sizeof(float), err);
+		if (!j.x)
+			return VFM_EENV;
+		vfm_par_for(g->k, 4096, widen_rows_range, &j);
+		j.few.x = j.x;
+		j.few.ldx = g->k;
+	}
+	g->group = min_i64(g->b.kmajor ? FEW_SUMS : FEW_DOTS, cpu_ceil_div(panels, vfm_par_threads()));
+	vfm_par_for(cpu_ceil_div(panels, g->group), 1, few_range, &j);
+	return 0;
+}
+
+/* ---- many rows ---------------------------------------------------------------------------- */
+
+static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, struct vfm_err *err)
 {
 	const struct vfm_epi last = g->epi;
-	int64_t step, width;
-	bool plain = !last.c_bf && !last.act && !last.dact && !last.bias;
+	int64_t step = g->kc * g->kern->ku, width;
 
-	choose_chunk(g);
-	step = g->kc * g->kern->ku;
 	choose_blocks(g);
 	width = (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
 	if (width < step)
@@ -195,25 +348,40 @@ static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm 
 		if (!g->partial)
 			return VFM_EENV;
 	}
-	if (rowsum) {
-		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(g->m_panels * g->kern->mr) * sizeof(float), err);
-		if (!g->sums)
-			return VFM_EENV;
-		memset(g->sums, 0, (size_t)(g->m_panels * g->kern->mr) * sizeof(float));
-	}
-	/* with accumulate the sums start from C */
-	g->first = !(plain && a->accumulate);
 	for (g->k0 = 0; g->k0 < g->k; g->k0 = g->k1, g->first = false) {
 		g->k1 = min_i64(g->k0 + width, g->k);
 		g->epi = last;
-		if (plain)
-			g->epi.accumulate = false;
 		if (g->k1 < g->k && g->partial)
 			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
 		g->b_groups = cpu_ceil_div(g->n_panels, B_GROUP);
 		vfm_par_for(g->b_groups * cpu_ceil_div(g->k1 - g->k0, step), 1, pack_b_range, g);
 		vfm_par_for(g->mb * g->nb, 1, block_range, g);
 	}
+	return 0;
+}
+
+static int run_gemm(struct vfm_stream *s, struct gemm *g, float *rowsum, struct vfm_err *err)
+{
+	bool plain = !g->epi.c_bf && !g->epi.act && !g->epi.dact && !g->epi.bias;
+
+	choose_chunk(g);
+	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
+	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
+	if (rowsum) {
+		g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(g->m_panels * g->kern->mr) * sizeof(float), err);
+		if (!g->sums)
+			return VFM_EENV;
+		memset(g->sums, 0, (size_t)(g->m_panels * g->kern->mr) * sizeof(float));
+	}
+	/* with accumulate the sums of a plain result start from C */
+	g->first = !(plain && g->epi.accumulate);
+	if (plain)
+		g->epi.accumulate = false;
+	g->in_c = plain;
+	if (g->m <= g->kern->mc)
+		TRY(run_one_block(s, g, err));
+	else
+		TRY(multiply_blocks(s, g, plain, err));
 	for (int64_t i = 0; rowsum && i < g->m; i++)
 		rowsum[i] += g->sums[i];
 	return 0;
@@ -360,7 +528,9 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 	}
 	if (VFM_HAVE_DNNL && c->use_dnnl)
 		return through_dnnl(s, &g, a, err);
-	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
+	if (g.m <= FEW_ROWS && !vfm_has(&a->a_rowsum))
+		return run_few_rows(s, &g, err);
+	return run_gemm(s, &g, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
 }
 
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)

@@ -11,28 +11,28 @@ enum { MR = 14, NR = 2 * VW };
 enum { MR = 6, NR = 2 * VW };
 #endif
 
-INLINE void tile_load(vf c[MR][2], const float *tile, bool first)
+INLINE void tile_load(vf c[MR][2], const float *tile, int64_t ld, bool first)
 {
 #pragma GCC unroll 14
 	for (int i = 0; i < MR; i++) {
-		c[i][0] = first ? v_set(0) : v_load(tile + i * NR);
-		c[i][1] = first ? v_set(0) : v_load(tile + i * NR + VW);
+		c[i][0] = first ? v_set(0) : v_load(tile + i * ld);
+		c[i][1] = first ? v_set(0) : v_load(tile + i * ld + VW);
 	}
 }
-INLINE void tile_store(vf c[MR][2], float *tile)
+INLINE void tile_store(vf c[MR][2], float *tile, int64_t ld)
 {
 #pragma GCC unroll 14
 	for (int i = 0; i < MR; i++) {
-		v_store(tile + i * NR, c[i][0]);
-		v_store(tile + i * NR + VW, c[i][1]);
+		v_store(tile + i * ld, c[i][0]);
+		v_store(tile + i * ld + VW, c[i][1]);
 	}
 }
 
-static void tile_f32(int64_t units, const float *a, const float *b, float *tile, bool first)
+static void tile_f32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
 {
 	vf c[MR][2];
 
-	tile_load(c, tile, first);
+	tile_load(c, tile, ld, first);
 	for (int64_t k = 0; k < units; k++) {
 		vf b0 = v_load(b), b1 = v_load(b + VW);
 
@@ -49,7 +49,7 @@ static void tile_f32(int64_t units, const float *a, const float *b, float *tile,
 		a += MR;
 		b += NR;
 	}
-	tile_store(c, tile);
+	tile_store(c, tile, ld);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */
@@ -219,11 +219,11 @@ static void pack_f32(float *dst, int width, int64_t stride, const struct vfm_mat
 }
 
 #ifdef __AVX512BF16__
-static void tile_bf16(int64_t units, const float *a, const float *b, float *tile, bool first)
+static void tile_bf16(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
 {
 	vf c[MR][2];
 
-	tile_load(c, tile, first);
+	tile_load(c, tile, ld, first);
 	for (int64_t k = 0; k < units; k++) {
 		__m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + VW);
 
@@ -238,7 +238,7 @@ static void tile_bf16(int64_t units, const float *a, const float *b, float *tile
 		a += MR;
 		b += NR;
 	}
-	tile_store(c, tile);
+	tile_store(c, tile, ld);
 }
 
 static void pack_bf16(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,

@@ -194,10 +194,11 @@ static void pack_tile_b(float *dst, int width, int64_t stride, const struct vfm_
 	pack_panels(dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
-static void tile_32x32(int64_t units, const float *a, const float *b, float *tile, bool first)
+static void tile_32x32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
 {
-	enum { SA = STEP * 4, SB = TROWS * 4, SC = TROWS * 4 };
-	float *low = tile + 16 * TROWS;
+	enum { SA = STEP * 4, SB = TROWS * 4 };
+	float *low = tile + 16 * ld;
+	size_t row = (size_t)ld * 4;
 
 	if (first) {
 		TILE_ZERO(0);
@@ -205,10 +206,10 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 		TILE_ZERO(2);
 		TILE_ZERO(3);
 	} else {
-		TILE_LOAD(0, tile, SC);
-		TILE_LOAD(1, tile + 16, SC);
-		TILE_LOAD(2, low, SC);
-		TILE_LOAD(3, low + 16, SC);
+		TILE_LOAD(0, tile, row);
+		TILE_LOAD(1, tile + 16, row);
+		TILE_LOAD(2, low, row);
+		TILE_LOAD(3, low + 16, row);
 	}
 	for (int64_t u = 0; u < units; u += STEP, a += TWORDS, b += TWORDS) {
 		TILE_LOAD(4, a, SA);
@@ -222,10 +223,10 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 		TILE_MAC(2, 5, 6);
 		TILE_MAC(3, 5, 7);
 	}
-	TILE_STORE(0, tile, SC);
-	TILE_STORE(1, tile + 16, SC);
-	TILE_STORE(2, low, SC);
-	TILE_STORE(3, low + 16, SC);
+	TILE_STORE(0, tile, row);
+	TILE_STORE(1, tile + 16, row);
+	TILE_STORE(2, low, row);
+	TILE_STORE(3, low + 16, row);
 }
 
 /* The epilogue is that of the table of kernels. */

@@ -40,8 +40,8 @@ struct vfm_gemm_kern {
 		int64_t k0, int64_t k1, float *sum);
 	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
 		int64_t k0, int64_t k1, float *sum);
-	/* tile [mr][nr] = (first ? 0 : tile) + A panel * B panel */
-	void (*tile)(int64_t units, const float *a, const float *b, float *tile, bool first);
+	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel */
+	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 	/* before the first and after the last tile of a range of work, on its thread; NULL: nothing to do */
@@ -49,9 +49,19 @@ struct vfm_gemm_kern {
 	void (*end)(void);
 };
 
+/* A product of few rows. */
+struct vfm_few {
+	const float *x; /* [rows][k], rows ldx elements apart */
+	int64_t ldx, rows, k;
+	struct vfm_mat b;
+};
+
 /* Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
 struct vfm_cpu_kern {
 	struct vfm_gemm_kern gemm_f32, gemm_bf16;
+	/* tiles [panel of gemm_f32.nr columns, the first is n0][rows][nr] = the sums of columns [n0, n1) of the result
+	 */
+	void (*few_rows)(const struct vfm_few *f, int64_t n0, int64_t n1, float *tiles);
 	/* with amax: *part = the largest finite |y| of the rows */
 	void (*norm)(const struct vfm_norm *a, int64_t t0, int64_t t1, int64_t s, float *tmp, float *part);
 	/* part: [2][D], = sums of dy xhat and of dy; with dh [4][D]: also of h dx and of dh */

@@ -3,6 +3,7 @@
 	const struct vfm_cpu_kern name = {                                                                             \
 		.gemm_f32 = GEMM_F32,                                                                                  \
 		.gemm_bf16 = GEMM_BF16,                                                                                \
+		.few_rows = few_rows,                                                                                  \
 		.norm = norm,                                                                                          \
 		.norm_bwd = norm_bwd,                                                                                  \
 		.gate = gate,                                                                                          \

@@ -110,20 +110,21 @@ static void gemm_cases(struct vfm_cases *l)
 					v & 2, types[t > 0], types[t > 1], i % 2 ? 3 : 0);
 	for (int t = 0; t < 4; t++) {
 		gemm_epilogues(l, 61, 75, 83, types[t & 1], types[t >> 1], t % 2 ? 5 : 0);
+		gemm_epilogues(l, 5, 203, 83, types[t & 1], types[t >> 1], t % 2 ? 5 : 0);
 		gemm_epilogues(l, 128, 64, 96, types[t & 1], types[t >> 1], 0);
 		gemm_epilogues(l, 177, 390, 270, types[t & 1], types[t >> 1], 8);
 	}
-	/* B exceeds one packing block */
+	/* B exceeds what a product packs at a time: plain results, and those with an epilogue */
 	for (int t = 0; t < 2; t++) {
-		int64_t k = t ? 1700 : 850;
+		int64_t k = t ? 1700 : 850, m = t ? 18 : 170;
 
-		c = add_gemm(l, VFM_CASE_TEST, "wgrad", 18, 4100, k, true, false, types[t], VFM_F32, 0);
+		c = add_gemm(l, VFM_CASE_TEST, "wgrad", m, 1300, k, true, false, types[t], VFM_F32, 0);
 		c->args.gemm.accumulate = true;
-		c->args.gemm.a_rowsum = vec(VFM_F32, 18);
-		c = add_gemm(l, VFM_CASE_TEST, "fwd-gelu-aux", 18, 4100, k, false, true, types[t], types[t], 0);
+		c->args.gemm.a_rowsum = vec(VFM_F32, m);
+		c = add_gemm(l, VFM_CASE_TEST, "fwd-gelu-aux", m, 4100, k, false, true, types[t], types[t], 0);
 		c->args.gemm.act = VFM_ACT_GELU_TANH;
 		c->args.gemm.bias = vec(VFM_F32, 4100);
-		c->args.gemm.aux = mat(types[t], 18, 4100, 7);
+		c->args.gemm.aux = mat(types[t], m, 4100, 7);
 		c = add_gemm(l, VFM_CASE_TEST, "plain", 18, 4100, k, false, false, types[t], types[t], 0);
 	}
 	/* more rows than one oneDNN call computes before an epilogue */
