@@ -388,6 +388,8 @@ static int load_model(struct job *j, struct vfm_err *err)
 	}
 	if (rc == 0)
 		rc = vfm_job_agree(&j->x->job, vfm_state_load_weights(&j->ps, c, part, err), err);
+	if (rc == 0)
+		vfm_params_hold(&j->ps);
 	vfm_ckpt_close(c);
 	return rc;
 }

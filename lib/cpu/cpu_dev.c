@@ -163,6 +163,11 @@ static void cpu_free_host(struct vfm_dev *d, void *p, size_t bytes)
 
 /* ---- the device ---- */
 
+static void cpu_drop_copies(struct vfm_stream *s)
+{
+	vfm_cpu_drop_held(vfm_cpu_of(s));
+}
+
 static void cpu_dev_free(struct vfm_dev *d)
 {
 	struct vfm_cpu *c = (struct vfm_cpu *)d;
@@ -171,6 +176,7 @@ static void cpu_dev_free(struct vfm_dev *d)
 		return;
 	pool_trim(c->pool, 0);
 	free(c->pool);
+	vfm_cpu_drop_held(c);
 	for (int i = 0; i < VFM_WS_N; i++)
 		vfm_big_free(c->ws[i].p, c->ws[i].size);
 	if (VFM_HAVE_DNNL)
@@ -200,6 +206,7 @@ static const struct vfm_dev_table cpu_table = {
 	.event_sync = vfm_cpu_event_sync,
 	.event_passed = vfm_cpu_event_passed,
 	.event_elapsed = vfm_cpu_event_elapsed,
+	.drop_copies = cpu_drop_copies,
 	.dev_free = cpu_dev_free,
 };
 

@@ -7,6 +7,8 @@
  * pack A first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
  * B where it is (cpu_few.inc.h), so they cost little more than to read B.
  *
+ * Held operands (ops/tensor.h) are packed whole at the first call, and later calls read the packed copy.
+ *
  * The order of every sum depends on K, and on whether the rows are few, so results do not depend on the number of
  * threads.
  */
@@ -32,7 +34,9 @@ struct gemm {
 	int64_t k0, k1; /* this pass; bounds are multiples of ku kc */
 	bool first;
 	int64_t kc;       /* units a chunk */
-	float *packed;    /* B of this pass: [panel of nr][units][nr].  One block: A, [chunk][panel of mr][a_stride] */
+	float *packed;    /* B of this pass: [panel of nr][units][nr] */
+	float *a_packed;  /* one block: A, [chunk][panel of mr][a_stride] */
+	bool held;        /* packed is all of B, and stays */
 	int64_t b_groups; /* groups of panels that are packed together */
 	float *sums;      /* [m] or NULL: row sums of A of this pass */
 	float *partial;   /* [m][n] sums so far; NULL: C holds them */
@@ -69,6 +73,13 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 		g->kern->pack_b(g->packed + j * units * nr + c * g->kc * nr, nr, units * nr, &g->b, j * nr,
 			min_i64(B_GROUP * nr, g->n - j * nr), k, min_i64(k + step, g->k1), NULL);
 	}
+}
+
+/* Packs B of this pass. */
+static void pack_pass(struct gemm *g)
+{
+	g->b_groups = cpu_ceil_div(g->n_panels, B_GROUP);
+	vfm_par_for(g->b_groups * cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku), 1, pack_b_range, g);
 }
 
 /* Returns panels [*p0, *p1) of block i of `blocks`, divided as evenly as whole panels allow. */
@@ -209,7 +220,7 @@ static void pack_a_range(int64_t i0, int64_t i1, void *ctx)
 	int64_t mr = g->kern->mr, stride = get_a_stride(g), step = g->kc * g->kern->ku;
 
 	for (int64_t k = 0; k < g->k; k += step)
-		g->kern->pack_a(g->packed + (k / step * g->m_panels + i0) * stride, (int)mr, stride, &g->a, i0 * mr,
+		g->kern->pack_a(g->a_packed + (k / step * g->m_panels + i0) * stride, (int)mr, stride, &g->a, i0 * mr,
 			min_i64((i1 - i0) * mr, g->m - i0 * mr), k, min_i64(k + step, g->k),
 			g->sums ? g->sums + i0 * mr : NULL);
 }
@@ -224,13 +235,18 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 
 	for (int64_t k = 0; k < g->k; k += step) {
 		int64_t ke = min_i64(k + step, g->k), u = count_units(g, ke - k);
-		const float *a = g->packed + k / step * g->m_panels * stride;
+		const float *a = g->a_packed + k / step * g->m_panels * stride, *b = panels;
+		int64_t b_stride = g->kc * nr;
 
-		kern->pack_b(panels, (int)nr, g->kc * nr, &g->b, j0 * nr, min_i64((j1 - j0) * nr, g->n - j0 * nr), k,
-			ke, NULL);
+		if (g->held) {
+			b_stride = count_units(g, g->k) * nr;
+			b = g->packed + j0 * b_stride + k / kern->ku * nr;
+		} else
+			kern->pack_b(panels, (int)nr, g->kc * nr, &g->b, j0 * nr,
+				min_i64((j1 - j0) * nr, g->n - j0 * nr), k, ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
 			for (int64_t i = 0; i < g->m_panels; i++)
-				add_chunk(g, i, j, u, a + i * stride, panels + (j - j0) * g->kc * nr,
+				add_chunk(g, i, j, u, a + i * stride, b + (j - j0) * b_stride,
 					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == 0,
 					ke == g->k);
 	}
@@ -255,11 +271,10 @@ static int run_one_block(struct vfm_stream *s, struct gemm *g, struct vfm_err *e
 	int64_t chunks = cpu_ceil_div(g->k, g->kc * g->kern->ku), group = g->n_panels / (4 * vfm_par_threads());
 
 	g->group = group < 1 ? 1 : min_i64(group, B_GROUP);
-	g->packed =
+	g->a_packed =
 		vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(chunks * g->m_panels * get_a_stride(g) + 16) * sizeof(float), err);
-	if (!g->packed)
+	if (!g->a_packed)
 		return VFM_EENV;
-	g->k1 = g->k;
 	vfm_par_for(g->m_panels, g->k > 4096 ? 1 : 8, pack_a_range, g);
 	vfm_par_for(cpu_ceil_div(g->n_panels, g->group), 1, panels_range, g);
 	return 0;
@@ -336,11 +351,15 @@ static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, str
 	int64_t step = g->kc * g->kern->ku, width;
 
 	choose_blocks(g);
-	width = (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
+	width = g->held
+		? g->k
+		: (plain ? B_BYTES_PLAIN : B_BYTES) / 4 / (g->n_panels * g->kern->nr) * g->kern->ku / step * step;
 	if (width < step)
 		width = step;
-	g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
-		(size_t)(g->n_panels * g->kern->nr * count_units(g, min_i64(width, g->k))) * sizeof(float), err);
+	if (!g->held)
+		g->packed = vfm_cpu_ws(s, VFM_WS_PACK,
+			(size_t)(g->n_panels * g->kern->nr * count_units(g, min_i64(width, g->k))) * sizeof(float),
+			err);
 	if (!g->packed)
 		return VFM_EENV;
 	if (g->k > width && !plain) {
@@ -353,14 +372,29 @@ static int multiply_blocks(struct vfm_stream *s, struct gemm *g, bool plain, str
 		g->epi = last;
 		if (g->k1 < g->k && g->partial)
 			g->epi = (struct vfm_epi){.c = g->partial, .ldc = g->n};
-		g->b_groups = cpu_ceil_div(g->n_panels, B_GROUP);
-		vfm_par_for(g->b_groups * cpu_ceil_div(g->k1 - g->k0, step), 1, pack_b_range, g);
+		if (!g->held)
+			pack_pass(g);
 		vfm_par_for(g->mb * g->nb, 1, block_range, g);
 	}
 	return 0;
 }
 
-static int run_gemm(struct vfm_stream *s, struct gemm *g, float *rowsum, struct vfm_err *err)
+/* Packs a held B, unless a copy of this version exists.  Without memory for it each call packs B. */
+static void get_held(struct vfm_stream *s, struct gemm *g, int64_t version)
+{
+	struct vfm_held_key key = {.b = g->b, .n = g->n, .k = g->k, .kc = g->kc};
+	size_t bytes = (size_t)(g->n_panels * g->kern->nr * count_units(g, g->k)) * sizeof(float);
+	bool valid;
+
+	g->packed = vfm_cpu_held(vfm_cpu_of(s), &key, version, bytes, &valid);
+	g->held = g->packed != NULL;
+	if (g->held && !valid) {
+		g->k1 = g->k;
+		pack_pass(g);
+	}
+}
+
+static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
 {
 	bool plain = !g->epi.c_bf && !g->epi.act && !g->epi.dact && !g->epi.bias;
 
@@ -378,6 +412,8 @@ static int run_gemm(struct vfm_stream *s, struct gemm *g, float *rowsum, struct 
 	if (plain)
 		g->epi.accumulate = false;
 	g->in_c = plain;
+	if (a->b.version && g->m <= g->kern->held_rows)
+		get_held(s, g, a->b.version);
 	if (g->m <= g->kern->mc)
 		TRY(run_one_block(s, g, err));
 	else
@@ -530,7 +566,7 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 		return through_dnnl(s, &g, a, err);
 	if (g.m <= FEW_ROWS && !vfm_has(&a->a_rowsum))
 		return run_few_rows(s, &g, err);
-	return run_gemm(s, &g, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
+	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
 }
 
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)

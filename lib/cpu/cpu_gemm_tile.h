@@ -233,6 +233,6 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 #define GEMM_TILES                                                                                                     \
 	{                                                                                                              \
 		.mr = TROWS, .nr = TROWS, .ku = 2, .step = STEP, .kc = 160, .kc_whole = 192, .mc = 320,                \
-		.pack_a = pack_tile_a, .pack_b = pack_tile_b, .tile = tile_32x32, .begin = tiles_begin,                \
-		.end = tiles_end                                                                                       \
+		.held_rows = 4096, .pack_a = pack_tile_a, .pack_b = pack_tile_b, .tile = tile_32x32,                   \
+		.begin = tiles_begin, .end = tiles_end                                                                 \
 	}

@@ -11,7 +11,8 @@
 enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_BIAS, VFM_WS_N };
 
 struct vfm_cpu_pool;
-struct vfm_dnnl; /* cpu_gemm_dnnl.c */
+struct vfm_dnnl;     /* cpu_gemm_dnnl.c */
+struct vfm_cpu_held; /* cpu_held.c */
 
 struct vfm_cpu {
 	struct vfm_dev dev; /* first */
@@ -20,6 +21,7 @@ struct vfm_cpu {
 	struct vfm_cpu_pool *pool;
 	struct vfm_gemm_kern gemm_bf16; /* that of kern, or with AMX tiles */
 	struct vfm_dnnl *dnnl;          /* NULL until the first use */
+	struct vfm_cpu_held *held;      /* NULL: no copies */
 	bool use_dnnl;                  /* VFM_CPU_GEMM=dnnl: for every GEMM */
 	struct {
 		void *p;
@@ -47,6 +49,16 @@ void *vfm_cpu_ws(struct vfm_stream *s, enum vfm_ws slot, size_t bytes, struct vf
 /* Returns memory of the calling thread; aborts if there is none.  A caller must not call another kernel driver while it
  * uses the memory. */
 void *vfm_cpu_scratch(size_t bytes);
+
+/* Identifies a packed operand: rows [0, n) and elements [0, k) of b, in chunks of kc units. */
+struct vfm_held_key {
+	struct vfm_mat b;
+	int64_t n, k, kc;
+};
+/* Returns the memory of the packed operand, or NULL if there is none for it; the device owns it.  *valid: it holds the
+ * contents of `version`.  If not, the caller fills it now. */
+float *vfm_cpu_held(struct vfm_cpu *c, const struct vfm_held_key *key, int64_t version, size_t bytes, bool *valid);
+void vfm_cpu_drop_held(struct vfm_cpu *c); /* frees all */
 
 /* A range of at most `grain` tokens within one sample; without samples s = -1. */
 struct vfm_chunk {

@@ -15,6 +15,17 @@ void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct
 	return p;
 }
 
+int64_t vfm_dev_version(struct vfm_dev *d)
+{
+	return ++d->versions;
+}
+
+void vfm_dev_drop_copies(struct vfm_stream *s)
+{
+	if (s->dev->t->drop_copies)
+		s->dev->t->drop_copies(s);
+}
+
 void vfm_dev_count(struct vfm_dev *d, int64_t bytes)
 {
 	d->mem_now += bytes;

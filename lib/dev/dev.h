@@ -97,6 +97,9 @@ struct vfm_dev_table {
 	int (*graph_begin)(struct vfm_stream *s, struct vfm_err *err);
 	int (*graph_end)(struct vfm_stream *s, bool run, struct vfm_err *err);
 
+	/* Frees the copies that ops keep of held tensors (ops/tensor.h); optional. */
+	void (*drop_copies)(struct vfm_stream *s);
+
 	/* Seconds of the clock that times on this device refer to; optional.  NULL: the host's, vfm_now.  A simulated
 	 * device has a clock of its own, which advances while the host waits for it. */
 	double (*now)(struct vfm_dev *d);
@@ -137,6 +140,7 @@ struct vfm_dev_side {
 struct vfm_dev {
 	const struct vfm_dev_table *t;
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
+	int64_t versions;          /* the last number of vfm_dev_version */
 	const char *poison;        /* see vfm_dev_poison */
 	double wait_s; /* seconds for which the host waited for asynchronous streams; exposed on a synchronous device */
 	double behind_s; /* seconds for which the host waited for the compute stream of an asynchronous device */
@@ -197,6 +201,12 @@ static inline bool vfm_dev_predicts(const struct vfm_dev *d)
 {
 	return d->t->now != NULL;
 }
+
+/* Returns a number that no tensor on this device has as its version (ops/tensor.h). */
+int64_t vfm_dev_version(struct vfm_dev *d);
+/* Frees the copies that ops keep of held tensors.  To be called before such tensors are freed; their versions must not
+ * be used again.  No-op on devices that keep none. */
+void vfm_dev_drop_copies(struct vfm_stream *s);
 
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */
 void vfm_dev_count(struct vfm_dev *d, int64_t bytes);

@@ -12,7 +12,7 @@
 struct vfm_transport; /* comm/transport.h */
 
 /* Changes with any struct that both sides see (dev.h, ops.h, tensor.h, transport.h); the commit is compared, too. */
-enum { VFM_PLUGIN_ABI = 3 };
+enum { VFM_PLUGIN_ABI = 4 };
 
 struct vfm_plugin_opts {
 	int local_rank, local_size; /* rank within this node, which selects the device */

@@ -20,6 +20,7 @@ void vfm_params_init(struct vfm_params *ps, struct vfm_stream *s, const struct v
 void vfm_params_release(struct vfm_params *ps)
 {
 	if (ps->stream) {
+		vfm_dev_drop_copies(ps->stream);
 		vfm_params_sync_release(ps);
 		vfm_scales_free(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);

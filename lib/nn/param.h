@@ -163,6 +163,7 @@ struct vfm_params {
 	/* device [1] f64: after grad_end, the sum of the squares of the gradients that this rank counts */
 	struct vfm_tensor sumsq;
 	int early; /* buckets whose reduction started before the end of the step (for tests and reports) */
+	bool held; /* see vfm_params_hold */
 	/* private to param*.c */
 	int64_t n_grad;
 	char *copy; /* weights for the ops, unless those are the masters */
@@ -222,6 +223,11 @@ int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err);
 int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err);
 /* vfm_params_all_gather with the cast; the compute stream waits for the all-gathers.  Collective. */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
+
+/* Promises that ops find the same weights from here on until vfm_params_update_begin, which ends the promise.  Devices
+ * may then keep copies of matrices in a layout of their own (ops/tensor.h), which pays if several forwards or backwards
+ * follow.  The caller does not write to weights otherwise.  Matrices gathered for each unit are not held.  Local. */
+void vfm_params_hold(struct vfm_params *ps);
 
 /* Code between begin and end uses the parameters of one unit: an embedder, a block with its region, the head.  With
  * fsdp, the weights of the unit are gathered at begin and dropped after end, in the forward and in the backward, and

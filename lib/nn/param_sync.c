@@ -310,8 +310,26 @@ static int cast_bucket(
 	return vfm_op_axpby(on, &a, err);
 }
 
+/* 0: the weights may change. */
+static void set_version(struct vfm_params *ps, int64_t version)
+{
+	for (size_t i = 0; i < ps->n; i++)
+		if (ps->bucket[ps->p[i]->bucket].matrix && ps->bucket[ps->p[i]->bucket].sharding != VFM_SHARDING_FULL)
+			ps->p[i]->var.v.version = version;
+	for (size_t i = 0; i < ps->n_stack; i++)
+		ps->stack[i]->var.v.version = ps->stack[i]->p[0]->var.v.version;
+	ps->held = version != 0;
+}
+
+void vfm_params_hold(struct vfm_params *ps)
+{
+	set_version(ps, vfm_dev_version(ps->stream->dev));
+}
+
 int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err)
 {
+	if (ps->held)
+		set_version(ps, 0);
 	TRY(vfm_params_register_buffers(ps, err));
 	TRY(vfm_params_wait(ps, err));
 	for (int u = 0; u < ps->units; u++)

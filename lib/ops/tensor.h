@@ -15,12 +15,16 @@
 
 enum { VFM_MAX_DIM = 4 };
 
+/* Held contents.  Ops that read a tensor whose `version` is not 0 may keep a copy of it in a layout of their own, and
+ * read that copy when they meet the same address and version again (vfm_dev_version, vfm_dev_drop_copies).  The caller
+ * ensures that they find the same contents each time.  Tensors that an op writes have version 0. */
 struct vfm_tensor {
 	void *data;
 	enum vfm_dtype dtype;
 	int ndim;
 	int64_t shape[VFM_MAX_DIM];
 	int64_t stride[VFM_MAX_DIM]; /* in elements; stride[ndim-1] == 1 */
+	int64_t version;             /* 0: the contents may change at any time */
 };
 
 static inline bool vfm_has(const struct vfm_tensor *t)

@@ -300,6 +300,8 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
 	vfm_params_set_packs(&tr->ps, n_packs);
+	if (n_packs > 1 && !tr->plan.made) /* a plan fills the memory that copies would take */
+		vfm_params_hold(&tr->ps);
 	TRY(vfm_pipeline_run(tr->pipe, step, n_packs, &packs, &losses, &sums, err));
 	TRY(vfm_params_grad_end(&tr->ps, err));
 	TRY(reduce_sums(tr, &sums, err));
