@@ -27,8 +27,8 @@ struct vfm_host_comm_opts {
  *
  * A rank ends normally with vfm_comm_free of the world; a rank that exits without it is reported as dead.  In rank 0
  * vfm_comm_free blocks until all other ranks have ended, and in the first rank of a node until those below it in the
- * tree have ended, since its monitor relays failures to them.  If a rank fails here, all ranks fail with its message.
- */
+ * tree have ended, since its monitor relays failures to them.  If a rank fails here, all ranks fail:
+ * with its message once its monitor runs, before that because it ended. */
 int vfm_comm_host_new(
 	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
 /* Fails the job: the calls of all ranks return "rank R (host) failed: WHY" (local). */
