@@ -124,7 +124,7 @@ struct vfm_dev_oom_hints {
  * weights and of gradients (nn/param.h). */
 enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
 
-/* Ops on another stream that run beside those of the compute stream, on units of their own.  The backend sets units and
+/* Ops on another stream that overlap those of the compute stream, on units of their own.  The backend sets units and
  * flops_per_byte.  The host does not know when such work ends, so backends leave its units free for as many FLOPs of
  * the compute stream as it takes: who enqueues it adds to flops or gather_flops, and sets these to 0 when the compute
  * stream waits for it. */
