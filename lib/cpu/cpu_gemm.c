@@ -9,8 +9,7 @@
  *
  * Held operands (ops/tensor.h) are packed whole at the first call, and later calls read the packed copy.
  *
- * The order of every sum depends on K, and on whether the rows are few, so results do not depend on the number of
- * threads.
+ * The order of every sum depends on K alone, so results depend neither on the number of threads nor on the other rows.
  */
 #include "cpu/cpu_int.h"
 
@@ -289,8 +288,7 @@ struct few_job {
 	float *x; /* the rows of A in f32 and contiguous along K, where A has another form */
 };
 
-/* A thread reads long pieces of the rows of a k-major B, and several whole rows of others. */
-enum { FEW_DOTS = 4, FEW_SUMS = 32 };
+enum { FEW_GROUP = 32 }; /* a thread reads long pieces of the rows of B */
 
 static void few_range(int64_t i0, int64_t i1, void *ctx)
 {
@@ -338,9 +336,15 @@ static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *er
 		j.few.x = j.x;
 		j.few.ldx = g->k;
 	}
-	g->group = min_i64(g->b.kmajor ? FEW_SUMS : FEW_DOTS, cpu_ceil_div(panels, vfm_par_threads()));
+	g->group = min_i64(FEW_GROUP, cpu_ceil_div(panels, vfm_par_threads()));
 	vfm_par_for(cpu_ceil_div(panels, g->group), 1, few_range, &j);
 	return 0;
+}
+
+/* Whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
+static bool suits_few_rows(const struct gemm *g, const struct vfm_gemm *a)
+{
+	return g->m <= FEW_ROWS && g->b.kmajor && g->kern->ku == 1 && !g->epi.accumulate && !vfm_has(&a->a_rowsum);
 }
 
 /* ---- many rows ---------------------------------------------------------------------------- */
@@ -564,7 +568,7 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 	}
 	if (VFM_HAVE_DNNL && c->use_dnnl)
 		return through_dnnl(s, &g, a, err);
-	if (g.m <= FEW_ROWS && !vfm_has(&a->a_rowsum))
+	if (suits_few_rows(&g, a))
 		return run_few_rows(s, &g, err);
 	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
 }

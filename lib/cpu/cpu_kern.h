@@ -50,7 +50,7 @@ struct vfm_gemm_kern {
 	void (*end)(void);
 };
 
-/* A product of few rows. */
+/* A product of few rows.  b is k-major. */
 struct vfm_few {
 	const float *x; /* [rows][k], rows ldx elements apart */
 	int64_t ldx, rows, k;

@@ -1,11 +1,13 @@
-/* Held operands of products (ops/tensor.h) on the CPU: packed once for each version, used by every call, and freed. */
+/* Products on the CPU.  Held operands (ops/tensor.h): packed once for each version, used by every call, and freed.  A
+ * row has the same bits in products of few and many rows, on which packs of several samples and overlap by chunks rely.
+ */
 #include <string.h>
 
 #include "cpu/cpu.h"
 #include "ok.h"
 #include "ops/ops.h"
 
-enum { IN = 200, OUT = 331, ROWS = 300 };
+enum { IN = 200, OUT = 331, ROWS = 300, LONG = 1000 };
 
 static struct vfm_dev *dev;
 static struct vfm_stream *s;
@@ -96,10 +98,51 @@ static void test_versions(void **state)
 	run_versions(VFM_BF16);
 }
 
+/* Compares the first `rows` rows of a product with the product of these rows alone.  a.b has the dtype of x. */
+static void compare_rows(struct vfm_gemm a, const struct vfm_tensor *x, enum vfm_dtype out, int64_t n, int64_t rows)
+{
+	struct vfm_tensor all = make(out, ROWS, n, 9), few = make(out, ROWS, n, 9);
+
+	a.a = *x;
+	a.c = all;
+	OK(vfm_op_gemm(s, &a, &err));
+	a.a.shape[0] = rows;
+	a.c = few;
+	a.c.shape[0] = rows;
+	OK(vfm_op_gemm(s, &a, &err));
+	if (memcmp(all.data, few.data, (size_t)(rows * n) * vfm_dtype_size(out)) != 0)
+		fail_msg("%lld rows, %s to %s%s%s: other bits than in %d rows", (long long)rows,
+			vfm_dtype_name(x->dtype), vfm_dtype_name(out), a.trans_b ? ", transposed B" : "",
+			a.accumulate ? ", accumulated" : "", ROWS);
+	drop(&all);
+	drop(&few);
+}
+
+static void test_rows(void **state)
+{
+	static const enum vfm_dtype in[] = {VFM_F32, VFM_BF16, VFM_BF16}, out[] = {VFM_F32, VFM_F32, VFM_BF16};
+	static const int64_t rows[] = {1, 2, 5, 7, 16, 17, 40, 200};
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		for (int trans = 0; trans < 2; trans++) {
+			struct vfm_tensor x = make(in[i], ROWS, LONG, 7),
+					  w = trans ? make(in[i], OUT, LONG, 1) : make(in[i], LONG, OUT, 1);
+
+			for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++)
+				for (int add = 0; add < 2; add++)
+					compare_rows((struct vfm_gemm){.b = w, .trans_b = trans, .accumulate = add}, &x,
+						out[i], OUT, rows[k]);
+			drop(&x);
+			drop(&w);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_rows),
 	};
 	int rc;
 
