@@ -288,8 +288,8 @@ int vfm_net_reserve_files(struct vfm_hjob *j, int monitors, struct vfm_err *err)
 	if (r.rlim_cur >= need)
 		return 0;
 	return vfm_fail(err, VFM_EENV,
-		"rank %d may open %llu files, and needs %llu for its connections to %d other ranks: see ulimit -n",
-		j->rank, (unsigned long long)r.rlim_cur, (unsigned long long)need, j->size - 1);
+		"this process may open %llu files, and needs %llu, %llu of them for connections: see ulimit -n",
+		(unsigned long long)r.rlim_cur, (unsigned long long)need, (unsigned long long)need - OTHER_FILES);
 }
 
 static int poll_fd(int fd, short events, int ms)

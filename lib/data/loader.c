@@ -191,15 +191,19 @@ static int look_up(
 	for (int32_t i = 0; i < m->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &m->samples[i];
 		struct vfm_record *r = &sl->rec[i];
+		struct vfm_err change = {0};
 		int rc = s->index > UINT32_MAX
 			? vfm_fail(err, VFM_EUSAGE, "not in the index")
 			: vfm_index_get(l->ix[s->set], (uint32_t)s->shard, (uint32_t)s->index, r, err);
 
 		if (rc >= 0)
 			rc = check_record(l, s, r, err);
-		if (rc >= 0)
-			rc = vfm_index_check(
-				l->ix[s->set], l->o.skip_hash ? NULL : l->h->sets[s->set].index_sha256, err);
+		/* A change of the index is the cause of any other fault. */
+		if (vfm_index_check(l->ix[s->set], l->o.skip_hash ? NULL : l->h->sets[s->set].index_sha256, &change) <
+			0) {
+			rc = change.code;
+			*err = change;
+		}
 		if (rc < 0)
 			return sample_context(l, s, err);
 		p->text_tokens += kept_text_rows(l, r);
