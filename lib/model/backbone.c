@@ -222,6 +222,17 @@ struct vfm_var *vfm_residual_norm(struct vfm_tape *t, struct vfm_residual *r, co
 	return branch ? vfm_g_add_norm(t, r->h, branch, r->gate, &a, &r->h) : vfm_g_norm(t, r->h, &a);
 }
 
+struct vfm_var *vfm_modulated_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args,
+	struct vfm_var *shift, struct vfm_var *scale, struct vfm_norm_fp8 fp8)
+{
+	struct vfm_norm_args a = *args;
+
+	a.shift = shift;
+	a.scale = scale;
+	a.fp8 = fp8;
+	return vfm_residual_norm(t, r, &a);
+}
+
 struct vfm_var *vfm_residual_value(struct vfm_tape *t, struct vfm_residual *r)
 {
 	if (r->branch)

@@ -49,6 +49,9 @@ struct vfm_residual {
 void vfm_residual_add(struct vfm_tape *t, struct vfm_residual *r, struct vfm_var *branch, struct vfm_var *gate);
 /* Returns the norm of the stream.  args->seqs may be absent. */
 struct vfm_var *vfm_residual_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args);
+/* The same with a modulation, for readers in fp8 (nn/layers.h). */
+struct vfm_var *vfm_modulated_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args,
+	struct vfm_var *shift, struct vfm_var *scale, struct vfm_norm_fp8 fp8);
 /* Returns the stream with all branches. */
 struct vfm_var *vfm_residual_value(struct vfm_tape *t, struct vfm_residual *r);
 

@@ -41,27 +41,15 @@ static struct vfm_var *forward_pixart(struct vfm_tape *t, const void *block, con
 	const struct block *b = block;
 	const struct vfm_attn_layout *l = &r->in->attn;
 	struct vfm_residual s = {.h = r->h, .seqs = &r->in->seqs};
-	enum vfm_dtype dt = r->in->x.dtype;
+	const struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = b->eps, .out = r->in->x.dtype};
 	struct vfm_var *const *mod = r->mod, *y;
 
-	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
-			.eps = b->eps,
-			.shift = mod[SHIFT1],
-			.scale = mod[SCALE1],
-			.out = dt,
-			.fp8 = vfm_self_attn_norm(&b->attn, l)});
+	y = vfm_modulated_norm(t, &s, &norm, mod[SHIFT1], mod[SCALE1], vfm_self_attn_norm(&b->attn, l));
 	y = vfm_self_attn(t, &b->attn, y, l, r->in->rope);
 	vfm_residual_add(t, &s, y, mod[GATE1]);
 
 	vfm_text_attn(t, &b->text, r, &s);
-	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
-			.eps = b->eps,
-			.shift = mod[SHIFT2],
-			.scale = mod[SCALE2],
-			.out = dt,
-			.fp8 = vfm_mlp_norm(&b->mlp, l)});
+	y = vfm_modulated_norm(t, &s, &norm, mod[SHIFT2], mod[SCALE2], vfm_mlp_norm(&b->mlp, l));
 	vfm_residual_add(t, &s, vfm_mlp(t, &b->mlp, y, l), mod[GATE2]);
 	return vfm_residual_value(t, &s);
 }

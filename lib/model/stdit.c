@@ -47,31 +47,20 @@ static struct vfm_var *forward_stdit(struct vfm_tape *t, const void *block, cons
 	const struct vfm_attn_layout *l = &r->in->attn;
 	const struct vfm_attn_units *units[] = {&r->in->frames.a, &r->in->columns.a};
 	struct vfm_residual s = {.h = r->h, .seqs = &r->in->seqs};
-	enum vfm_dtype dt = r->in->x.dtype;
+	const struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = b->eps, .out = r->in->x.dtype};
 	struct vfm_var *const *part = r->mod, *y;
 	const struct vfm_norm_fp8 none = {0}; /* the norm is redistributed first */
 
 	for (int i = 0; i < ATTNS; i++, part += PER_PART) {
-		y = vfm_residual_norm(t, &s,
-			&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
-				.eps = b->eps,
-				.shift = part[SHIFT],
-				.scale = part[SCALE],
-				.out = dt,
-				.fp8 = i == FULL ? vfm_self_attn_norm(&b->attn[i], l) : none});
+		y = vfm_modulated_norm(
+			t, &s, &norm, part[SHIFT], part[SCALE], i == FULL ? vfm_self_attn_norm(&b->attn[i], l) : none);
 		y = i == FULL ? vfm_self_attn(t, &b->attn[i], y, l, r->in->rope)
 			      : vfm_self_attn_units(t, &b->attn[i], y, l, units[i]);
 		vfm_residual_add(t, &s, y, part[GATE]);
 	}
 
 	vfm_text_attn(t, &b->text, r, &s);
-	y = vfm_residual_norm(t, &s,
-		&(struct vfm_norm_args){.kind = VFM_NORM_LAYER,
-			.eps = b->eps,
-			.shift = part[SHIFT],
-			.scale = part[SCALE],
-			.out = dt,
-			.fp8 = vfm_mlp_norm(&b->mlp, l)});
+	y = vfm_modulated_norm(t, &s, &norm, part[SHIFT], part[SCALE], vfm_mlp_norm(&b->mlp, l));
 	vfm_residual_add(t, &s, vfm_mlp(t, &b->mlp, y, l), part[GATE]);
 	return vfm_residual_value(t, &s);
 }
