@@ -136,13 +136,16 @@ int vfm_dev_upload(struct vfm_stream *s, void *dst, const void *host, size_t byt
 	char *p;
 
 	if (!u)
-		return s->dev->t->to_device(s, dst, host, bytes, err);
+		return host ? s->dev->t->to_device(s, dst, host, bytes, err) : s->dev->t->zero(s, dst, bytes, err);
 	if (!bytes)
 		return 0;
 	p = take_pinned(u, bytes, err);
 	if (!p)
 		return VFM_EENV;
-	memcpy(p, host, bytes);
+	if (host)
+		memcpy(p, host, bytes);
+	else
+		memset(p, 0, bytes);
 	vfm_grow(&u->v, &u->cap, u->n + 1, sizeof(*u->v));
 	u->v[u->n++] = (struct gathered){dst, p, bytes};
 	return 0;

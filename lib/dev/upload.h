@@ -31,7 +31,7 @@ int vfm_upload_begin(struct vfm_upload *u, struct vfm_err *err);
 int vfm_upload_end(struct vfm_upload *u, struct vfm_event **done, struct vfm_err *err);
 
 /* Copies to device memory, in the order of s, the compute stream, or with the others of an open upload.  The caller may
- * reuse host on return. */
+ * reuse host on return.  host NULL: zeros. */
 int vfm_dev_upload(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err);
 
 #endif

@@ -50,9 +50,9 @@ static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped
 	}
 }
 
-/* Uploads the rows of consecutive samples that are all dropped, which are zeros, or all not, at once. */
-static int upload_text_rows(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, int64_t dim,
-	const float *zeros, struct vfm_err *err)
+/* Uploads the rows of consecutive samples at once that are all dropped, which are zeros, or all not. */
+static int upload_text_rows(
+	struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, int64_t dim, struct vfm_err *err)
 {
 	for (int i = 0, n; i < p->n; i += n) {
 		int64_t first = p->cu_text[i] * dim;
@@ -60,7 +60,7 @@ static int upload_text_rows(struct vfm_model_in *in, const struct vfm_pack *p, c
 
 		for (n = 1; i + n < p->n && drop == (dropped && dropped[i + n]); n++)
 			;
-		TRY(vfm_dev_upload(in->stream, (float *)in->text.data + first, drop ? zeros : p->text + first,
+		TRY(vfm_dev_upload(in->stream, (float *)in->text.data + first, drop ? NULL : p->text + first,
 			(size_t)(p->cu_text[i + n] * dim - first) * sizeof(float), err));
 	}
 	return 0;
@@ -69,17 +69,7 @@ static int upload_text_rows(struct vfm_model_in *in, const struct vfm_pack *p, c
 static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
-	bool any = false;
-	float *zeros;
-	int rc;
-
-	for (int i = 0; dropped && i < p->n; i++)
-		any |= dropped[i];
-	zeros = any ? vfm_calloc((size_t)(p->text_tokens * m->text_dim) + 1, sizeof(*zeros)) : NULL;
-	rc = upload_text_rows(in, p, dropped, m->text_dim, zeros, err);
-	free(zeros);
-	if (rc < 0)
-		return rc;
+	TRY(upload_text_rows(in, p, dropped, m->text_dim, err));
 	if (!vfm_has(&in->text_mean))
 		return 0;
 	pool_text(host, p, dropped, m->text_dim);
