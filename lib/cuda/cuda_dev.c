@@ -376,8 +376,8 @@ static int describe_device(struct vfm_cuda *c, struct vfm_err *err)
 	c->most_shared = (int)p.sharedMemPerBlockOptin;
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
 	c->dev.async = true;
-	/* On an H200 a multiprocessor computes 6 TFLOP/s, and moves perhaps 60 GB/s; three compute beside each that
-	 * moves. Deterministic products do not depend on what the step before left to run beside them. */
+	/* On an H200 a multiprocessor computes 6 TFLOP/s, and moves perhaps 60 GB/s; three compute while one moves.
+	 * Deterministic products do not depend on what overlaps them. */
 	c->dev.side =
 		(struct vfm_dev_side){.units = c->n_sm / 4, .flops_per_byte = c->deterministic ? 0 : 3 * 6e12 / 60e9};
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);

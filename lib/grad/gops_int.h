@@ -60,12 +60,12 @@ struct vfm_linear_ctx {
 };
 
 /* The fp8 part of the steps (gops_fp8.c): variables and weights; x; the adjoint. */
+void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p);
+void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p);
+int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err);
 /* Returns the result of a norm, shaped like x, with what a reader in fp8 takes from it, and sets these operands of a.
  */
 struct vfm_var *vfm_fp8_norm(
 	struct vfm_tape *t, const struct vfm_var *x, const struct vfm_norm_args *args, struct vfm_norm *a);
-void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p);
-void vfm_fp8_input(struct vfm_tape *t, struct vfm_product *p);
-int vfm_fp8_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err);
 
 #endif

@@ -55,10 +55,10 @@
  *		vfm_params_updated(ps, i, stream, false, err);
  *	vfm_params_update_end(ps, err);
  *
- * Updates on another stream run beside the next forward.  A unit waits for the updates and all-gathers of its buckets
- * when it is entered, and an update reads gradients that the same unit's backward overwrites later.  Two orders remain.
- * vfm_params_grad_begin zeroes the gradients of vectors, so their updates belong to the compute stream.  Everything
- *that reads weights or owned arrays outside of units calls vfm_params_wait.
+ * Updates on another stream overlap the next forward.  A unit waits for the updates and all-gathers of its buckets when
+ * it is entered, and an update reads gradients that the same unit's backward overwrites later.  Two rules remain:
+ * vfm_params_grad_begin zeroes the gradients of vectors, so their updates belong to the compute stream; and all code
+ * that reads weights or owned arrays outside of units calls vfm_params_wait.
  *
  * "Collective" means: all ranks of the stage make the same calls in the same order (grad_end: all ranks of the job).
  * Forwards and backwards are collective, too.

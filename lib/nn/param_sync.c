@@ -55,7 +55,7 @@ static void set_busy(const struct vfm_params *ps, const struct vfm_stream *s, un
 	d->comm_busy = busy && s != ps->stream ? d->comm_busy | what : d->comm_busy & ~what;
 }
 
-/* After a change of the work that runs beside the compute stream. */
+/* To be called when the work that overlaps the compute stream has changed. */
 static void set_weights_busy(const struct vfm_params *ps)
 {
 	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, ps->unit_gathers > 0);
@@ -446,8 +446,8 @@ static int add_squares(struct vfm_params *ps, const struct vfm_bucket *s, struct
 	return s->counts_norm ? vfm_op_sumsq(on, &(struct vfm_sumsq){.x = shard_grad(s), .sum = ps->sumsq}, err) : 0;
 }
 
-/* Whether the squares are added as soon as the shard is reduced, beside the backward.  Gradients of all stages are
- * final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end on the
+/* Whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all stages
+ * are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end on the
  * compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
  * captured packs could not use it. */
 static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_bucket *s)

@@ -62,7 +62,7 @@ static double bandwidth(const struct vfm_machine *m, const struct vfm_sim_room *
 
 	if (r->units)
 		return fmin((double)r->units * each, all);
-	return r->beside[e] ? fmax(all - (double)r->taken * each, all / 4) : all;
+	return r->shared[e] ? fmax(all - (double)r->taken * each, all / 4) : all;
 }
 
 /* Seconds in which the results are written, and read back, while nothing is computed. */
@@ -200,7 +200,7 @@ static void time_attention(const struct vfm_machine *m, const struct vfm_sim_roo
 				attention_s(m, q->shape[2], fmin(nq, nk), backward, (enum vfm_estimate)e);
 	}
 	for (int e = 0; e < VFM_ESTIMATES; e++) {
-		double sms = (double)(m->sms - (r->beside[e] ? r->taken : 0));
+		double sms = (double)(m->sms - (r->shared[e] ? r->taken : 0));
 
 		if (blocks > 0) /* some multiprocessors have no block, or are taken */
 			c->work[e] *= (double)m->sms / fmin(blocks, sms);

@@ -37,7 +37,7 @@ enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 struct vfm_sim_room {
 	int64_t units;              /* multiprocessors that it is confined to; 0: none is set */
 	int64_t taken;              /* multiprocessors that products leave free for the other stream */
-	bool beside[VFM_ESTIMATES]; /* the other stream works, on `taken` multiprocessors */
+	bool shared[VFM_ESTIMATES]; /* the other stream works, on `taken` multiprocessors */
 };
 
 /* pcie: bytes of operands in host memory, of the larger direction.  Returns VFM_EUSAGE if the machine lacks the rate.

@@ -265,7 +265,7 @@ static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 	}
 	r.taken = vfm_dev_units_taken(&d->dev);
 	for (int e = 0; d->side && e < VFM_ESTIMATES; e++)
-		r.beside[e] = r.taken && d->side->now.s[e] > fmax(s->now.s[e], d->host.s[e]);
+		r.shared[e] = r.taken && d->side->now.s[e] > fmax(s->now.s[e], d->host.s[e]);
 	return r;
 }
 

@@ -101,7 +101,7 @@ bool vfm_capture_wanted(struct vfm_capture *c, const struct vfm_capture_shape *s
 	if (c->recurring && !find_shape(c, shape))
 		return false;
 	if (c->eager == EAGER_FIRST)
-		return c->ps->updating == 0; /* a graph cannot wait for updates that run beside it */
+		return c->ps->updating == 0; /* a graph cannot wait for updates that overlap it */
 	c->eager++;
 	return false;
 }

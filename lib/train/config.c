@@ -92,7 +92,7 @@ static const struct vfm_key train_keys[] = {
 	{"train.graphs", VFM_KEY_ENUM, OFF(train.graphs), 0, 0, graphs_names, NULL,
 		"forward and backward of a pack launched as one graph, where the device can"},
 	{"train.overlap_update", VFM_KEY_ENUM, OFF(train.overlap_update), 0, 0, overlap_names, NULL,
-		"weights updated beside the next forward, where the device can"},
+		"updates of weights that overlap the next forward, where the device can"},
 	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
 	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
 		"steps between checkpoints; 0: only at the end"},

@@ -40,7 +40,7 @@ struct vfm_train_config {
 	bool deterministic;       /* disables selection by timing: see vfm_plugin_opts */
 	int offload;              /* enum vfm_offload_kind */
 	int graphs;               /* enum vfm_graphs: launch packs as device graphs */
-	int overlap_update;       /* enum vfm_overlap: updates beside the next forward */
+	int overlap_update;       /* enum vfm_overlap: updates that overlap the next forward */
 	uint64_t seed;
 };
 

@@ -201,10 +201,10 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 	TRY(vfm_scales_step(ps, o->scale, err));
 	TRY(vfm_params_update_begin(ps, err));
 	for (int k = 0; k < ps->n_buckets; k++) {
-		bool beside = o->beside && o->side && k >= o->n_first;
-		struct vfm_stream *s = beside ? o->side : ps->stream;
+		bool overlaps = o->overlaps && o->side && k >= o->n_first;
+		struct vfm_stream *s = overlaps ? o->side : ps->stream;
 
-		if (beside && k == o->n_first)
+		if (overlaps && k == o->n_first)
 			TRY(vfm_stream_follow(s, ps->stream, &o->forked, err));
 		TRY(update_bucket(o, &ps->bucket[o->order[k]], a, lr, t, s, err));
 		TRY(vfm_params_updated(ps, o->order[k], s, false, err));

@@ -23,9 +23,9 @@ struct vfm_optim {
 	struct vfm_array m, v, ema;    /* [ps->n_own]; v, ema: f32; ema.data NULL: none */
 	void *scalars;                 /* device: norm f32, scale f32 */
 	struct vfm_tensor norm, scale; /* norm: gradient norm of the last step, before clipping */
-	/* Set before a step: the updates of most matrices run on `side`, beside the next forward (nn/param.h).  Ignored
-	 * without `side`.  The bits are the same. */
-	bool beside;
+	/* Set before a step: the updates of most matrices run on `side` and overlap the next forward (nn/param.h).
+	 * Ignored without `side`.  The bits are the same. */
+	bool overlaps;
 	struct vfm_stream *side; /* NULL: the device runs one op at a time */
 	/* private */
 	struct vfm_event *forked;

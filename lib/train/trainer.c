@@ -258,14 +258,14 @@ static void release_seen(void *ctx, struct vfm_pack *p)
 	s->src->release(s->src->ctx, p);
 }
 
-/* Whether most of the update should run beside the next forward.
+/* Whether most of the update should overlap the next forward.
  *
  * Beside products, a quarter of the device (vfm_dev_side) moves half of its bandwidth: the forward loses a quarter of
  * its speed meanwhile, half of what the update costs alone.  A unit must not wait for its weights, so the forward of a
  * pack lasts as long as the update: an element is 26 bytes or 13 ns on an H200, in which products compute 10,000 FLOPs.
  * An update of a gigabyte or less is over in 2 ms, which launching the next pack without a graph (train/capture.h)
  * costs. Moments in host memory move over a slow bus, which needs no units of the device. */
-static bool update_beside(const struct vfm_trainer *tr, int64_t n_packs, double flops)
+static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, double flops)
 {
 	enum { LEAST_ELEMENTS = 1 << 28, LEAST_FLOPS = 10000 };
 	const struct vfm_mesh *m = tr->mesh;
@@ -308,7 +308,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 	if (tr->hold)
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
-	tr->optim.beside = update_beside(tr, n_packs, sums.flops);
+	tr->optim.overlaps = update_overlaps(tr, n_packs, sums.flops);
 	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, losses.sum, err));
 	TRY(stage_readback(tr, u, err));
 	u->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;

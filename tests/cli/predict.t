@@ -28,9 +28,9 @@ is "$(jq '[.rows[] | select(.class == "attention" and .op != "total") | .count] 
 is "$(jq '[.rows[] | select(.class == "optimizer" or .class == "step")] | length' <<<"$out")" 0 "without the optimizer"
 xl=(--model dit-xl --samples 32 --grid 1,16,16 --text-len 128 --dtype bf16)
 step_ms() { vfm-bench step -q --device sim "${xl[@]}" --set "train.overlap_update=$1" -o jsonl | jq .step_ms; }
-in_order=$(step_ms off) beside=$(step_ms on)
-ok "an update beside the forward costs less: $beside of $in_order ms" jq -en "$beside < $in_order and $beside > 0.9 * $in_order"
-is "$(step_ms auto)" "$beside" "and is chosen"
+in_order=$(step_ms off) overlap=$(step_ms on)
+ok "an update that overlaps the forward costs less: $overlap of $in_order ms" jq -en "$overlap < $in_order and $overlap > 0.9 * $in_order"
+is "$(step_ms auto)" "$overlap" "and is chosen"
 run vfm-bench step -q --device sim "${tiny[@]}" --set train.overlap_update=on --set train.deterministic=true
 like "$rc $err" "^2 .*train.overlap_update: on changes how products are computed" "it excludes deterministic products"
 run vfm-bench launches -q --block --model dit-s --layers 2

@@ -174,7 +174,7 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 			b.s[k].rank.copy_s);
 	compare(lay->name, &a, &b);
 	MUST(mock.completed >= 2 * STEPS && !mock.first, "the mock delayed too few actions, or lost some");
-	MUST(mock.aside >= STEPS, "%lld updates beside the forward", (long long)mock.aside);
+	MUST(mock.aside >= STEPS, "%lld updates that overlap the forward", (long long)mock.aside);
 	return 0;
 }
 
@@ -269,7 +269,7 @@ static void test_graphs(void **state)
 		/* The first pack of each shape runs eagerly, too. */
 		{dit, ALL - EAGER - PACKS, 0, 0, 0, 0, false, true, true},
 		{moe, ALL - EAGER - PACKS, 0, 0, 0, 0, false, true, true},
-		/* So does the first pack after an update that runs beside it. */
+		/* So does the first pack after an update that overlaps it. */
 		{dit, ALL - EAGER - (STEPS - 1), 0, 0, 0, 0, false, false, false},
 		{fp8, ALL - EAGER - (STEPS - 1), 0, 0, 0, 0, false, false, false},
 		{moe, ALL - PACKS - EAGER - 1, 0, 0, 0, 0, false, true, false},
