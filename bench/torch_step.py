@@ -38,6 +38,7 @@ def arguments():
     p.add_argument("--warmup", type=int, default=2)
     p.add_argument("--steps", type=int, default=5, help="timed steps, at least")
     p.add_argument("--seconds", type=float, default=4.0, help="go on until this much time is measured")
+    p.add_argument("--turns", action="store_true", help="print ready before each step and wait for a line")
     p.add_argument("--profile", action="store_true", help="a table of operators on stderr")
     return p.parse_args()
 
@@ -224,6 +225,9 @@ def main():
     run = torch.compile(model) if a.compile else model
 
     def step():
+        if a.turns:
+            print("ready", flush=True)
+            sys.stdin.readline()
         t0 = time.perf_counter()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16"):
             pred = run(torch.lerp(x0, noise, t[:, None, None]), t, text)

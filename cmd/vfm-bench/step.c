@@ -12,12 +12,14 @@ static const char *format = "text";
 static int64_t steps = 5, warmup = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 3;
+static bool turns;
 
 static const struct vfm_opt opts[] = {
 	BENCH_STEP_OPTS(&step_opts),
 	{VFM_OPT_INT, 0, "steps", "N", "minimum measured steps (5)", &steps},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds (3)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before (2)", &warmup},
+	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
 	VFM_CONTEXT_OPTS_SIM(&rank_opts),
 	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
@@ -25,7 +27,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench step",
-	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [--steps N] [--seconds S] [--warmup N] " VFM_CONTEXT_SYNOPSIS_SIM
+	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [--steps N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
 		    " [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step, or predict it",
 	.opts = opts,
@@ -151,6 +153,19 @@ static int print(
 	return rc;
 }
 
+/* Lets another program run between the steps. */
+static void wait_for_turn(void *ctx, struct vfm_dev *dev)
+{
+	int c;
+
+	(void)ctx, (void)dev;
+	puts("ready");
+	fflush(stdout);
+	do
+		c = getchar();
+	while (c != '\n' && c != EOF);
+}
+
 static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	struct measurement *m = ctx;
@@ -159,6 +174,8 @@ static int measure_step(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	TRY(vfm_context_open(x, &m->config, err));
 	if (vfm_dev_predicts(x->device.dev))
 		bench_predict(&m->predicted, &m->step);
+	if (turns && x->mesh.rank == 0)
+		m->step.before = wait_for_turn;
 	TRY(vfm_bench_run(x, &m->config, &m->step, &r, err));
 	return x->mesh.rank == 0 ? print(m, &r, x, err) : 0;
 }
@@ -175,6 +192,8 @@ static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_e
 	m->step = (struct vfm_bench_step){.warmup = warmup, .steps = steps, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &m->config, &m->step, err));
 	rank_opts.machine = step_opts.machine;
+	if (turns && !strcmp(rank_opts.device, "sim"))
+		return vfm_fail(err, VFM_EUSAGE, "--turns: a simulated device measures no step");
 	return vfm_context_check(&rank_opts, err);
 }
 
