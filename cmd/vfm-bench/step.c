@@ -27,7 +27,8 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench step",
-	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [--steps N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
+	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS
+		    " [--steps N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
 		    " [-o " VFM_TABLE_FORMATS "]",
 	.summary = "measure one training step, or predict it",
 	.opts = opts,

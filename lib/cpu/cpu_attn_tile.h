@@ -128,6 +128,7 @@ static inline __attribute__((always_inline)) void tile(
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			acc[i][j] = v_set(0);
+#pragma GCC unroll 4
 	for (int p = 0; p < k; p++, a += sk, b += ldb) {
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)

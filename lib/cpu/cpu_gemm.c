@@ -105,6 +105,19 @@ static void reload(const struct gemm *g, float *tile, int64_t m0, int64_t n0, in
 		memcpy(tile + i * g->kern->nr, src + (m0 + i) * ld + n0, (size_t)nr * sizeof(*tile));
 }
 
+/* Prefetches the part of the result and of aux that the epilogue of a tile accesses. */
+static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64_t mr, int64_t nr)
+{
+	int64_t esize = e->c_bf ? 2 : 4;
+
+	for (int64_t i = m; i < m + mr; i++)
+		for (int64_t b = n * esize; b < (n + nr) * esize; b += 64) {
+			__builtin_prefetch((char *)e->c + i * e->ldc * esize + b, 1, 3);
+			if (e->aux)
+				__builtin_prefetch((char *)e->aux + i * e->ld_aux * esize + b, !e->dact, 3);
+		}
+}
+
 /* Multiplies u units of panels a and b, for the tile of panels i and j; first, last: the chunk is that of this pass.
  * scratch: [mr][nr], which keeps the sums between chunks. */
 static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, const float *a, const float *b,
@@ -113,6 +126,8 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, con
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = min_i64(mr, g->m - i * mr), tn = min_i64(nr, g->n - j * nr);
 
+	if (last || g->in_c)
+		prefetch_result(&g->epi, i * mr, j * nr, tm, tn);
 	if (g->in_c && tm == mr && tn == nr) {
 		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc, first && g->first);
 		return;

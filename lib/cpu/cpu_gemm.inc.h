@@ -33,6 +33,8 @@ static void tile_f32(int64_t units, const float *a, const float *b, float *tile,
 	vf c[MR][2];
 
 	tile_load(c, tile, ld, first);
+	/* unrolled: on a core whose other hyperthread is busy, each instruction beside the products costs time */
+#pragma GCC unroll 8
 	for (int64_t k = 0; k < units; k++) {
 		vf b0 = v_load(b), b1 = v_load(b + VW);
 
@@ -132,7 +134,7 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 				w[i] = r < rows
 					? row_units((const char *)m->p + ((r0 + r) * m->ld + k) * esize, k1 - k, how)
 					: v_set(0);
-				__builtin_prefetch((const char *)m->p + ((r0 + r) * m->ld + k) * esize + 512, 0, 3);
+				__builtin_prefetch((const char *)m->p + ((r0 + r + width) * m->ld + k) * esize, 0, 3);
 			}
 			v_transpose(w);
 			for (int64_t u = 0; u < units; u++) {
@@ -282,7 +284,7 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, i
 	}
 }
 
-static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr)
+INLINE void epilogue_of(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr)
 {
 #define EPI(bf)                                                                                                        \
 	do {                                                                                                           \
@@ -302,6 +304,14 @@ static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int6
 	else
 		EPI(false);
 #undef EPI
+}
+
+static void epilogue(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr)
+{
+	if (nr == NR) /* a constant, so that it is compiled for whole vectors */
+		epilogue_of(e, tile, m, n, mr, NR);
+	else
+		epilogue_of(e, tile, m, n, mr, nr);
 }
 
 #define GEMM_KERN(units, type)                                                                                         \

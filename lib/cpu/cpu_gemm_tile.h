@@ -218,6 +218,7 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 		TILE_LOAD(7, b + 16, SB);
 		TILE_MAC(1, 4, 7);
 		TILE_LOAD(5, a + TWORDS / 2, SA);
+#pragma GCC unroll 32
 		for (int i = 0; i < TWORDS; i += 16) /* the next panel of A follows this one */
 			__builtin_prefetch(a + AHEAD * TWORDS + i, 0, 3);
 		TILE_MAC(2, 5, 6);

@@ -60,6 +60,21 @@ run "${step[@]}" -n 2 --packs 3
 is "$rc $(wc -l <"$SCRATCH/io/err")" "2 1" "packs that cannot be divided: one line"
 run "${step[@]}" -n 3 --set parallel.tp=2
 like "$err" "parallel.*3" "a layout that does not fit"
+coproc turns { "${step[@]}" -n 2 --turns --steps 2; }
+turns_in=${turns[0]} turns_out=${turns[1]} turns_pid=$turns_PID
+read -rt 60 line <&"$turns_in"
+read -rt 0.5 more <&"$turns_in"
+is "$line $?$more" "ready 142" "a step waits for its turn"
+echo >&"$turns_out"
+read -rt 60 line <&"$turns_in"
+echo >&"$turns_out"
+read -rt 60 more <&"$turns_in"
+is "$line $(jq .n <<<"$more")" "ready 2" "each step has a turn, then comes the table"
+wait "$turns_pid"
+run "${step[@]}" --turns </dev/null
+is "$rc $(wc -l <<<"$out")" "0 2" "the end of standard input ends the waiting"
+run "${step[@]}" --turns --device sim
+is "$rc" 2 "a simulated device has no turns"
 for option in "-n 0" "-n -2" "--threads 0" "--threads 5000"; do
 	# shellcheck disable=SC2086
 	run "${step[@]}" $option
