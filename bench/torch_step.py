@@ -183,17 +183,15 @@ def choose_attention(a, torch, attend):
         gib = a.samples * a.heads * n * keys * 8 * a.layers / 2**30
         q = torch.randn(a.samples, n, a.heads, hd).to(dtype).requires_grad_()
         k, v = (torch.randn(a.samples, keys, a.heads, hd).to(dtype).requires_grad_() for _ in range(2))
-        times = {}
-        for kind in ("sdpa", "math"):
-            if kind == "math" and gib > a.max_attention_gib:
-                continue
-            runs = []
-            for _ in range(5):
+        kinds = ["sdpa"] if gib > a.max_attention_gib else ["sdpa", "math"]
+        times = {kind: [] for kind in kinds}
+        for _ in range(10):
+            for kind in kinds:  # in turn
                 t0 = time.perf_counter()
                 o = attend(q, k, v, kind)
                 o.backward(o.detach())
-                runs.append(time.perf_counter() - t0)
-            times[kind] = min(runs[1:])  # the least disturbed
+                times[kind].append(time.perf_counter() - t0)
+        times = {kind: min(runs[1:]) for kind, runs in times.items()}  # the least disturbed
         best[name] = min(times, key=times.get)
     return best["self"], best["cross"]
 

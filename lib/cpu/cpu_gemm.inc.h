@@ -33,7 +33,7 @@ static void tile_f32(int64_t units, const float *a, const float *b, float *tile,
 	vf c[MR][2];
 
 	tile_load(c, tile, ld, first);
-	/* unrolled: on a core whose other hyperthread is busy, each instruction beside the products costs time */
+	/* unrolled: on a core whose other hyperthread is busy, each instruction that is not a product costs time */
 #pragma GCC unroll 8
 	for (int64_t k = 0; k < units; k++) {
 		vf b0 = v_load(b), b1 = v_load(b + VW);

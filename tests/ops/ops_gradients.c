@@ -155,7 +155,7 @@ void test_gradients(void **state)
 		image_release(&m, c);
 	}
 	print_message("%d gradients\n", n);
-	assert_true(n > 0);
+	assert_true(n > 0 || case_words);
 	assert_int_equal(n_bad, 0);
 }
 

@@ -11,6 +11,8 @@
  *                    recorded in a graph are invalid outside of it.  Dropping a graph restores device memory,
  *                    except for copies outside of it.
  *                    `drop_each` and `break_at` make graphs fail.
+ *   order            A stream may access an array only after a wait for an event of the compute stream that follows its
+ *                    allocation, and read it only after work that follows the allocation.  Copies are checked.
  *   memory           New and freed memory is filled with 0xff.  With `guard` the host can access device memory only
  *                    through copies and ops.  This works for a single process only, because the ranks of the CPU
  *                    backend read each other's memory.
@@ -33,7 +35,7 @@
 #include "cpu/cpu.h"
 #include "ops/ops.h"
 
-enum { MOCK_POLLS = 3, MOCK_BLOCKS = 1 << 16, MOCK_PINNED = 4096 };
+enum { MOCK_POLLS = 3, MOCK_BLOCKS = 1 << 16, MOCK_PINNED = 4096, MOCK_STREAMS = 16 };
 #define MOCK_ARENA ((size_t)2 << 30)
 
 /* A pending action of the compute stream: delivery of a copy, or a check that pinned memory is unchanged. */
@@ -50,6 +52,7 @@ struct mock_event {
 	bool compute;   /* recorded on the compute stream */
 	uint64_t graph; /* number of the graph it was recorded in; 0: none */
 	uint64_t seq;
+	uint64_t time; /* mock.time that work after a wait for it follows */
 	atomic_int polls;
 };
 
@@ -73,6 +76,14 @@ static struct {
 	int users; /* ops and copies in progress */
 	char *arena;
 	size_t used;
+	/* allocations and work enqueued on the compute stream; by page of the arena: at its allocation */
+	uint64_t time, page_time[MOCK_ARENA / 4096];
+	struct {
+		struct vfm_stream *s;
+		uint64_t time; /* the work of the compute stream up to here precedes that of s */
+	} other[MOCK_STREAMS];
+	int n_other;
+	uint64_t host_time; /* … precedes all that the host enqueues now */
 	struct mock_block idle[MOCK_BLOCKS], pinned[MOCK_PINNED];
 	int n_idle, n_pinned;
 	int64_t completed, delays;          /* completed actions; delays of other streams */
@@ -135,6 +146,44 @@ static void mock_reprotect(void)
 	pthread_mutex_unlock(&mock.arena_lock);
 }
 
+/* ---- order of the streams ---- */
+
+/* Notes that p is allocated now. */
+static void mock_set_time(const char *p, size_t size)
+{
+	mock.time++;
+	for (size_t i = 0; i < size / 4096; i++)
+		mock.page_time[(size_t)(p - mock.arena) / 4096 + i] = mock.time;
+}
+
+/* Returns the time up to which work of the compute stream precedes what is enqueued on s now. */
+static uint64_t *mock_time_of(struct vfm_stream *s)
+{
+	int i = 0;
+
+	while (i < mock.n_other && mock.other[i].s != s)
+		i++;
+	if (i == MOCK_STREAMS)
+		mock_die("too many streams");
+	if (i == mock.n_other) {
+		mock.other[i].s = s;
+		mock.other[i].time = 0;
+		mock.n_other++;
+	}
+	if (mock.other[i].time < mock.host_time)
+		mock.other[i].time = mock.host_time;
+	return &mock.other[i].time;
+}
+
+/* Aborts if a copy on s may run before the owner of p, or before anything that could have written it. */
+static void mock_check_order(struct vfm_stream *s, const void *p, bool read)
+{
+	if (mock_owns(p) &&
+		*mock_time_of(s) < mock.page_time[(size_t)((const char *)p - mock.arena) / 4096] + (read ? 1 : 0))
+		mock_die(read ? "a copy may read an array before it is written"
+			      : "a copy may write an array that earlier work still uses");
+}
+
 static void *mock_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
 {
 	size_t size = (bytes + 4095) / 4096 * 4096 + 4096;
@@ -146,8 +195,10 @@ static void *mock_alloc(struct vfm_stream *s, size_t bytes, const char *what, st
 			p = mock.idle[i].p;
 			mock.idle[i] = mock.idle[--mock.n_idle];
 		}
-	if (p)
+	if (p) {
+		mock_set_time(p, size);
 		return p;
+	}
 	if (size > MOCK_ARENA - mock.used) {
 		vfm_fail(err, VFM_EENV, "no memory for %s", what);
 		return NULL;
@@ -159,6 +210,7 @@ static void *mock_alloc(struct vfm_stream *s, size_t bytes, const char *what, st
 	mock_unprotect();
 	memset(p, 0xff, size);
 	mock_reprotect();
+	mock_set_time(p, size);
 	return p;
 }
 
@@ -330,6 +382,8 @@ static int mock_copy_callback(void *arg, struct vfm_err *err)
 
 static int mock_copy(struct vfm_stream *s, struct mock_copy x, struct vfm_err *err)
 {
+	mock_check_order(s, x.dst, false);
+	mock_check_order(s, x.src, true);
 	x.apart = !mock.graph;
 	if (x.poison)
 		TRY(mock.cpu->host_call(s, mock_poison_callback, &x, sizeof(x), err));
@@ -345,6 +399,7 @@ static int mock_to_device(struct vfm_stream *s, void *dst, const void *host, siz
 		return mock_copy(s, (struct mock_copy){.dst = dst, .src = host, .bytes = bytes}, err);
 	if (!mock_is_pinned(host) && !mock_owns(host))
 		TRY(mock_refuse("a copy from pageable memory", err));
+	mock.time++;
 	mock_unprotect();
 	rc = mock.cpu->to_device(s, dst, host, bytes, err);
 	mock_reprotect();
@@ -362,6 +417,7 @@ static int mock_to_host(struct vfm_stream *s, void *host, const void *src, size_
 			(struct mock_copy){.dst = host, .src = src, .bytes = bytes, .poison = !mock_owns(host)}, err);
 	if (!mock_owns(host))
 		TRY(mock_refuse("a copy to the host", err));
+	mock.time++;
 	mock_unprotect();
 	rc = mock.cpu->to_host(s, host, src, bytes, err);
 	mock_reprotect();
@@ -378,6 +434,7 @@ static int mock_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_e
 
 	if (s != mock.compute)
 		return mock_copy(s, (struct mock_copy){.dst = dst, .bytes = bytes}, err);
+	mock.time++;
 	mock_unprotect();
 	rc = mock.cpu->zero(s, dst, bytes, err);
 	mock_reprotect();
@@ -395,12 +452,28 @@ static struct vfm_stream *mock_stream_new(struct vfm_dev *d, bool async, struct 
 	return s;
 }
 
+static void mock_stream_free(struct vfm_stream *s)
+{
+	for (int i = 0; i < mock.n_other; i++)
+		if (mock.other[i].s == s)
+			mock.other[i] = mock.other[--mock.n_other];
+	mock.cpu->stream_free(s);
+}
+
+/* The host has waited for work that follows the compute stream up to `time`. */
+static void mock_host_follows(uint64_t time)
+{
+	if (mock.host_time < time)
+		mock.host_time = time;
+}
+
 static int mock_stream_sync(struct vfm_stream *s, struct vfm_err *err)
 {
 	if (s == mock.compute) {
 		TRY(mock_refuse("stream synchronization", err));
 		mock_complete(mock.last_seq);
 	}
+	mock_host_follows(s == mock.compute ? mock.time : *mock_time_of(s));
 	return mock.cpu->stream_sync(s, err);
 }
 
@@ -441,6 +514,7 @@ static int mock_event_record(struct vfm_event *ev, struct vfm_stream *s, struct 
 	e->compute = s == mock.compute;
 	e->graph = mock.graph && e->compute ? mock.graphs : 0;
 	e->seq = mock.last_seq;
+	e->time = e->compute ? mock.time : *mock_time_of(s);
 	e->polls = 0;
 	return mock.cpu->event_record(e->cpu, s, err);
 }
@@ -459,6 +533,8 @@ static int mock_event_wait(struct vfm_event *ev, struct vfm_stream *s, struct vf
 	mock_check_graph(e);
 	if (mock.graph && s == mock.compute && !e->compute && !mock.cpu->event_passed(e->cpu))
 		TRY(mock_refuse("wait for an event from outside", err));
+	if (s != mock.compute && *mock_time_of(s) < e->time)
+		*mock_time_of(s) = e->time;
 	if (e->compute && s != mock.compute)
 		TRY(mock.cpu->host_call(s, mock_complete_callback, &e->seq, sizeof(e->seq), err));
 	return mock.cpu->event_wait(e->cpu, s, err);
@@ -472,6 +548,7 @@ static int mock_event_sync(struct vfm_event *ev, struct vfm_err *err)
 	TRY(mock_refuse("wait for an event", err));
 	if (e->compute)
 		mock_complete(e->seq);
+	mock_host_follows(e->time);
 	return mock.cpu->event_sync(e->cpu, err);
 }
 
@@ -485,6 +562,7 @@ static bool mock_event_passed(struct vfm_event *ev)
 	if (atomic_fetch_add(&e->polls, 1) < MOCK_POLLS)
 		return false;
 	mock_complete(e->seq);
+	mock_host_follows(e->time);
 	return true;
 }
 
@@ -603,6 +681,7 @@ static int mock_op_aside(struct vfm_stream *s, int (*run)(const void *args, stru
                                                                                                                        \
 		if (rc < 0)                                                                                            \
 			return rc;                                                                                     \
+		mock.time += s == mock.compute;                                                                        \
 		return s == mock.compute ? mock_run_##name(a, err)                                                     \
 					 : mock_op_aside(s, mock_run_##name, a, sizeof(*a), err);                      \
 	}
@@ -622,6 +701,7 @@ static struct vfm_dev *mock_open(bool guard, struct vfm_err *err)
 	if (mock.arena == MAP_FAILED)
 		mock_die("mmap");
 	mock.cpu = d->t;
+	mock.n_other = 0;
 	mock.end = &mock.first;
 	mock_protect(PROT_READ | PROT_WRITE); /* protection left by the previous mock */
 	mock.guard = guard;
@@ -640,6 +720,7 @@ static struct vfm_dev *mock_open(bool guard, struct vfm_err *err)
 	mock.table.to_host = mock_to_host;
 	mock.table.zero = mock_zero;
 	mock.table.stream_new = mock_stream_new;
+	mock.table.stream_free = mock_stream_free;
 	mock.table.stream_sync = mock_stream_sync;
 	mock.table.host_call = mock_host_call;
 	mock.table.event_new = mock_event_new;
