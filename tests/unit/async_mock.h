@@ -11,8 +11,9 @@
  *                    recorded in a graph are invalid outside of it.  Dropping a graph restores device memory,
  *                    except for copies outside of it.
  *                    `drop_each` and `break_at` make graphs fail.
- *   order            A stream may access an array only after a wait for an event of the compute stream that follows its
- *                    allocation, and read it only after work that follows the allocation.  Copies are checked.
+ *   order            A copy on another stream must follow, through events, the allocation of its arrays and the ops of
+ *                    the compute stream so far whose arguments point into them.  It may read an array only after work
+ *                    that follows the allocation.
  *   memory           New and freed memory is filled with 0xff.  With `guard` the host can access device memory only
  *                    through copies and ops.  This works for a single process only, because the ranks of the CPU
  *                    backend read each other's memory.
@@ -76,8 +77,9 @@ static struct {
 	int users; /* ops and copies in progress */
 	char *arena;
 	size_t used;
-	/* allocations and work enqueued on the compute stream; by page of the arena: at its allocation */
-	uint64_t time, page_time[MOCK_ARENA / 4096];
+	/* counts allocations and work enqueued on the compute stream; by page of the arena: at its allocation, at the
+	 * last op with an argument in it */
+	uint64_t time, alloc_time[MOCK_ARENA / 4096], use_time[MOCK_ARENA / 4096];
 	struct {
 		struct vfm_stream *s;
 		uint64_t time; /* the work of the compute stream up to here precedes that of s */
@@ -148,12 +150,30 @@ static void mock_reprotect(void)
 
 /* ---- order of the streams ---- */
 
+static size_t mock_page(const void *p)
+{
+	return (size_t)((const char *)p - mock.arena) / 4096;
+}
+
 /* Notes that p is allocated now. */
-static void mock_set_time(const char *p, size_t size)
+static void mock_note_alloc(const char *p, size_t size)
 {
 	mock.time++;
-	for (size_t i = 0; i < size / 4096; i++)
-		mock.page_time[(size_t)(p - mock.arena) / 4096 + i] = mock.time;
+	for (size_t i = mock_page(p); i < mock_page(p + size); i++)
+		mock.alloc_time[i] = mock.use_time[i] = mock.time;
+}
+
+/* Notes an op of the compute stream: any word of its arguments may be a pointer. */
+static void mock_note_op(const void *args, size_t bytes)
+{
+	const void *p;
+
+	mock.time++;
+	for (size_t i = 0; i + sizeof(p) <= bytes; i += sizeof(p)) {
+		memcpy(&p, (const char *)args + i, sizeof(p));
+		if (mock_owns(p))
+			mock.use_time[mock_page(p)] = mock.time;
+	}
 }
 
 /* Returns the time up to which work of the compute stream precedes what is enqueued on s now. */
@@ -175,13 +195,17 @@ static uint64_t *mock_time_of(struct vfm_stream *s)
 	return &mock.other[i].time;
 }
 
-/* Aborts if a copy on s may run before the owner of p, or before anything that could have written it. */
-static void mock_check_order(struct vfm_stream *s, const void *p, bool read)
+/* Aborts if a copy on s may overtake the allocation of p, or work on it. */
+static void mock_check_order(struct vfm_stream *s, const void *p, size_t bytes, bool read)
 {
-	if (mock_owns(p) &&
-		*mock_time_of(s) < mock.page_time[(size_t)((const char *)p - mock.arena) / 4096] + (read ? 1 : 0))
-		mock_die(read ? "a copy may read an array before it is written"
-			      : "a copy may write an array that earlier work still uses");
+	uint64_t time = *mock_time_of(s);
+
+	if (!mock_owns(p) || !bytes)
+		return;
+	for (size_t i = mock_page(p); i <= mock_page((const char *)p + bytes - 1); i++)
+		if (time < mock.use_time[i] || (read && time == mock.alloc_time[i]))
+			mock_die(read ? "a copy may read an array before it is written"
+				      : "a copy may write an array that earlier work still uses");
 }
 
 static void *mock_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err)
@@ -196,7 +220,7 @@ static void *mock_alloc(struct vfm_stream *s, size_t bytes, const char *what, st
 			mock.idle[i] = mock.idle[--mock.n_idle];
 		}
 	if (p) {
-		mock_set_time(p, size);
+		mock_note_alloc(p, size);
 		return p;
 	}
 	if (size > MOCK_ARENA - mock.used) {
@@ -210,7 +234,7 @@ static void *mock_alloc(struct vfm_stream *s, size_t bytes, const char *what, st
 	mock_unprotect();
 	memset(p, 0xff, size);
 	mock_reprotect();
-	mock_set_time(p, size);
+	mock_note_alloc(p, size);
 	return p;
 }
 
@@ -382,8 +406,8 @@ static int mock_copy_callback(void *arg, struct vfm_err *err)
 
 static int mock_copy(struct vfm_stream *s, struct mock_copy x, struct vfm_err *err)
 {
-	mock_check_order(s, x.dst, false);
-	mock_check_order(s, x.src, true);
+	mock_check_order(s, x.dst, x.bytes, false);
+	mock_check_order(s, x.src, x.bytes, true);
 	x.apart = !mock.graph;
 	if (x.poison)
 		TRY(mock.cpu->host_call(s, mock_poison_callback, &x, sizeof(x), err));
@@ -681,7 +705,8 @@ static int mock_op_aside(struct vfm_stream *s, int (*run)(const void *args, stru
                                                                                                                        \
 		if (rc < 0)                                                                                            \
 			return rc;                                                                                     \
-		mock.time += s == mock.compute;                                                                        \
+		if (s == mock.compute)                                                                                 \
+			mock_note_op(a, sizeof(*a));                                                                   \
 		return s == mock.compute ? mock_run_##name(a, err)                                                     \
 					 : mock_op_aside(s, mock_run_##name, a, sizeof(*a), err);                      \
 	}

@@ -621,6 +621,34 @@ static void test_device(void **state)
 	assert_int_equal(status_of(&(struct layout){.p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, too_early), 9);
 }
 
+/* A copy on another stream that does not wait for the last op on its array. */
+static int overtake(struct vfm_launch *l, const void *arg)
+{
+	struct vfm_dev *d = mock_open(false, &err);
+	struct vfm_stream *s = d->t->stream_new(d, false, &err), *other = d->t->stream_new(d, true, &err);
+	struct vfm_event *e = NULL;
+	float *dev = vfm_dev_alloc(s, 4, "a number", &err), *host = d->t->alloc_host(d, 4, "a number", &err);
+	struct vfm_tensor x = vfm_t1(dev, VFM_F32, 1);
+
+	(void)l, (void)arg;
+	OK(d->t->zero(s, dev, 4, &err));
+	OK(vfm_stream_follow(other, s, &e, &err));
+	OK(d->t->to_host(other, host, dev, 4, &err));
+	OK(vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 2, .x = x, .y = x}, &err));
+	OK(vfm_stream_follow(other, s, &e, &err));
+	OK(d->t->to_host(other, host, dev, 4, &err));
+	OK(vfm_op_axpby(s, &(struct vfm_axpby){.alpha = 2, .x = x, .y = x}, &err));
+	signal(SIGABRT, caught);
+	OK(d->t->to_host(other, host, dev, 4, &err));
+	return 8;
+}
+
+static void test_order(void **state)
+{
+	(void)state;
+	assert_int_equal(status_of(&(struct layout){.p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1}}, overtake), 9);
+}
+
 /* Uploads that follow one another at once: a buffer is not filled again before its copies are done, and arrays that
  * need more than a block of pinned memory arrive, too. */
 static int upload_often(struct vfm_launch *l, const void *arg)
@@ -676,6 +704,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_upload),
 		cmocka_unit_test(test_one_rank),
 		cmocka_unit_test(test_graphs),
