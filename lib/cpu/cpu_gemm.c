@@ -114,7 +114,7 @@ static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64
 		for (int64_t b = n * esize; b < (n + nr) * esize; b += 64) {
 			__builtin_prefetch((char *)e->c + i * e->ldc * esize + b, 1, 3);
 			if (e->aux)
-				__builtin_prefetch((char *)e->aux + i * e->ld_aux * esize + b, !e->dact, 3);
+				__builtin_prefetch((char *)e->aux + i * e->ld_aux * esize + b, 0, 3);
 		}
 }
 

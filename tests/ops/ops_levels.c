@@ -92,12 +92,23 @@ static struct vfm_dev *open_mirror(struct vfm_err *err)
 	return m;
 }
 
+/* Makes the cases.  A filter that matches none of them is an error. */
+static int make_cases(void)
+{
+	vfm_cases_init(&cases);
+	for (size_t k = 0; k < cases.n; k++)
+		if (case_wanted(cases.v[k]))
+			return 0;
+	fprintf(stderr, "VFM_TEST_CASES=%s: no such case\n", case_words);
+	return -1;
+}
+
 int open_levels(void **state)
 {
 	(void)state;
 	if (device) {
 		n_isa = n_full = 1;
-		vfm_cases_init(&cases);
+		TRY(make_cases());
 		return open_level(device, open_mirror);
 	}
 	setenv("VFM_CPU_GEMM", "", 1);
@@ -116,8 +127,7 @@ int open_levels(void **state)
 	TRY(open_level("CUDA, emulated, epilogues of the library", vfm_emu_open_epilogues));
 	TRY(open_level("CUDA, emulated, plain products of the library", vfm_emu_open_plain));
 	levels[n_levels - 1].rounds = levels[n_levels - 2].rounds = true;
-	vfm_cases_init(&cases);
-	return 0;
+	return make_cases();
 }
 
 int close_levels(void **state)
