@@ -117,7 +117,8 @@ static void product_end(void)
 
 typedef void tile_fn(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add);
 
-/* sm, sk: words between neighbours in m and in k of A; r, nv, sm and sk are compile-time constants at each call. */
+/* sm, sk: words between neighbours in m and in k of A; r, nv, sm and sk are compile-time constants at each call.  The
+ * loop over k is unrolled for the reason given in cpu_gemm.inc.h. */
 static inline __attribute__((always_inline)) void tile(
 	int r, int nv, int sm, int sk, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
 {

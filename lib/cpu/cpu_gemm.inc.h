@@ -134,6 +134,7 @@ INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0
 				w[i] = r < rows
 					? row_units((const char *)m->p + ((r0 + r) * m->ld + k) * esize, k1 - k, how)
 					: v_set(0);
+				/* the next panel */
 				__builtin_prefetch((const char *)m->p + ((r0 + r + width) * m->ld + k) * esize, 0, 3);
 			}
 			v_transpose(w);
