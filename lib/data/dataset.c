@@ -357,12 +357,7 @@ static int read_encoded(
 	b->cap = b->len + 1;
 	TRY(vfm_binding_check(sha256, b->data, b->len, path, err));
 	TRY(vfm_npy_parse(n, b->data, b->len, b->len, path, err));
-	if (n->ndim != ndim || (n->type != VFM_NPY_F16 && n->type != VFM_NPY_F32))
-		return vfm_fail(err, VFM_EINPUT, "'%s': expected %d dimensions of float16 or float32", path, ndim);
-	for (int i = 0; i < ndim; i++)
-		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
-			return vfm_fail(err, VFM_EINPUT, "'%s': a dimension of %" PRId64, path, n->shape[i]);
-	return vfm_npy_check_finite(n, b->data + n->header_bytes, path, err);
+	return vfm_sample_array_check(n, ndim, b->data + n->header_bytes, path, err);
 }
 
 /* Returns the record for the shard, without local paths. */

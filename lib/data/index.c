@@ -45,6 +45,23 @@ uint64_t vfm_sample_id(const char *key)
 	return strtoull(hex, NULL, 16);
 }
 
+static bool is_array_type(int type)
+{
+	return type == VFM_NPY_F16 || type == VFM_NPY_BF16 || type == VFM_NPY_F32;
+}
+
+int vfm_sample_array_check(
+	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err)
+{
+	if (n->ndim != ndim || !is_array_type(n->type))
+		return vfm_fail(
+			err, VFM_EINPUT, "%s: expected %d dimensions of float16, bfloat16 or float32", what, ndim);
+	for (int i = 0; i < ndim; i++)
+		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
+			return vfm_fail(err, VFM_EINPUT, "%s: a dimension of %" PRId64, what, n->shape[i]);
+	return vfm_npy_check_finite(n, elements, what, err);
+}
+
 uint64_t vfm_record_latent_count(const struct vfm_record *r)
 {
 	return (uint64_t)r->c * r->t * r->h * r->w;
@@ -223,7 +240,7 @@ static bool within(uint64_t off, uint64_t len, uint64_t lo, uint64_t hi)
 
 static bool array_ok(uint64_t count, uint8_t dtype, uint16_t header, uint32_t bytes)
 {
-	uint64_t size = dtype == VFM_NPY_F16 || dtype == VFM_NPY_F32 ? vfm_npy_type_size(dtype) : 0;
+	uint64_t size = is_array_type(dtype) ? vfm_npy_type_size(dtype) : 0;
 
 	/* count < 2^64 by its u16 factors, but count * size may not be */
 	return size && count > 0 && count <= UINT32_MAX && header >= 10 && header <= VFM_NPY_HEADER_MAX &&
@@ -422,9 +439,9 @@ static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, void *
 	return read_payload(ix, r, &p, shape, 2, dst, err);
 }
 
-/* Widens n half floats in the upper half of dst: element i is written at bytes 4i to 4i+3, which
+/* Widens n elements of two bytes in the upper half of dst: element i is written at bytes 4i to 4i+3, which
  * never reaches the elements still to be read, at 2n+2i and above. */
-static void widen_halves(float *dst, uint64_t n)
+static void widen_halves(float *dst, uint64_t n, enum vfm_npy_type type)
 {
 	const char *src = (const char *)dst + 2 * n;
 	uint16_t half[64];
@@ -433,7 +450,10 @@ static void widen_halves(float *dst, uint64_t n)
 	for (uint64_t i = 0, k; i < n; i += k) {
 		k = n - i < 64 ? n - i : 64;
 		memcpy(half, src + 2 * i, 2 * k);
-		vfm_f16s_to_f32(full, half, k);
+		if (type == VFM_NPY_BF16)
+			vfm_bf16s_to_f32(full, half, k);
+		else
+			vfm_f16s_to_f32(full, half, k);
 		memcpy(dst + i, full, 4 * k);
 	}
 }
@@ -441,21 +461,21 @@ static void widen_halves(float *dst, uint64_t n)
 int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err)
 {
 	uint64_t n = vfm_record_latent_count(r);
-	bool half = r->latent_dtype == VFM_NPY_F16;
+	bool half = vfm_npy_type_size(r->latent_dtype) == 2;
 
 	TRY(read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
-		widen_halves(dst, n);
+		widen_halves(dst, n, r->latent_dtype);
 	return 0;
 }
 
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err)
 {
 	uint64_t n = vfm_record_text_count(r);
-	bool half = r->text_dtype == VFM_NPY_F16;
+	bool half = vfm_npy_type_size(r->text_dtype) == 2;
 
 	TRY(read_text_at(ix, r, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
-		widen_halves(dst, n);
+		widen_halves(dst, n, r->text_dtype);
 	return 0;
 }

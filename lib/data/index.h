@@ -45,7 +45,7 @@ struct vfm_record {
 	uint16_t c, t, h, w;                           /* latent [c, t, h, w], each >= 1 */
 	uint16_t latent_header, text_header;           /* npy header lengths; the elements follow */
 	uint16_t text_len, text_dim;                   /* text [text_len, text_dim]; 0, 0 without text */
-	uint8_t latent_dtype, text_dtype;              /* enum vfm_npy_type: F16 or F32 */
+	uint8_t latent_dtype, text_dtype;              /* enum vfm_npy_type: F16, BF16 or F32 */
 	uint16_t flags;                                /* VFM_REC_* */
 	uint32_t frames;                               /* true number of frames before tokenization */
 	uint32_t fps_milli;                            /* frames a second x 1000; 0: unknown or an image */
@@ -63,6 +63,11 @@ struct vfm_index_shard { /* 64 bytes, in the format of the file */
 
 _Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
+
+/* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32, all finite.
+ * `elements` follow the header n.  VFM_EINPUT names `what`. */
+int vfm_sample_array_check(
+	const struct vfm_npy *n, int ndim, const void *elements, const char *what, struct vfm_err *err);
 
 /* First 16 hex digits of sha256(key), as a number. */
 uint64_t vfm_sample_id(const char *key);

@@ -21,6 +21,7 @@ static const struct {
 	[VFM_NPY_U8] = {"|u1", "uint8", 1},
 	[VFM_NPY_I32] = {"<i4", "int32", 4},
 	[VFM_NPY_I64] = {"<i8", "int64", 8},
+	[VFM_NPY_BF16] = {"<V2", "bfloat16", 2},
 };
 #define N_TYPES ((int)(sizeof(types) / sizeof(types[0])))
 
@@ -122,13 +123,20 @@ static const char *take_shape(struct scan *s, struct vfm_npy *n)
 	return NULL;
 }
 
+/* Bytes have no byte order, and NumPy writes opaque elements with "<" or "|". */
+static bool is_descr_of(int t, const char *descr)
+{
+	if (!*descr || strcmp(descr + 1, types[t].descr + 1) != 0)
+		return false;
+	return *descr == *types[t].descr || types[t].size == 1 || (t == VFM_NPY_BF16 && *descr == '|');
+}
+
 static const char *take_descr(struct scan *s, struct vfm_npy *n, char *descr, size_t cap)
 {
 	if (!take_string(s, descr, cap))
 		return "descr is not a plain type";
 	for (int t = 1; t < N_TYPES; t++)
-		if (strcmp(descr, types[t].descr) == 0 ||
-			(types[t].size == 1 && strcmp(descr + 1, types[t].descr + 1) == 0 && *descr))
+		if (is_descr_of(t, descr))
 			n->type = (enum vfm_npy_type)t;
 	if (n->type == VFM_NPY_NONE)
 		return descr[0] == '>' ? "big-endian numbers are not supported" : "an unsupported element type";
@@ -240,6 +248,7 @@ static const struct {
 	[VFM_NPY_F16] = {0x7c007c007c007c00, 0x0400040004000400},
 	[VFM_NPY_F32] = {0x7f8000007f800000, 0x0080000000800000},
 	[VFM_NPY_F64] = {0x7ff0000000000000, 0x0010000000000000},
+	[VFM_NPY_BF16] = {0x7f807f807f807f80, 0x0080008000800080},
 };
 #define N_FLOATS (sizeof(float_masks) / sizeof(float_masks[0]))
 
@@ -436,4 +445,24 @@ void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n)
 	}
 	for (size_t i = 0; i < n; i++)
 		dst[i] = float_of(src[i]);
+}
+
+void vfm_bf16s_to_f32(float *dst, const uint16_t *src, size_t n)
+{
+	typedef uint16_t halves __attribute__((vector_size(16)));
+	typedef uint32_t words __attribute__((vector_size(32)));
+	size_t i = 0;
+	uint32_t bits;
+	halves h;
+	words w;
+
+	for (; i + 8 <= n; i += 8) {
+		memcpy(&h, src + i, sizeof(h));
+		w = __builtin_convertvector(h, words) << 16;
+		memcpy(dst + i, &w, sizeof(w));
+	}
+	for (; i < n; i++) {
+		bits = (uint32_t)src[i] << 16;
+		memcpy(dst + i, &bits, sizeof(bits));
+	}
 }

@@ -5,6 +5,9 @@
  * payload must be exactly as long as header and shape say.  Python objects,
  * big-endian numbers, structured types and Fortran order are refused by name.
  *
+ * NumPy has no name for bfloat16: np.save writes an array of ml_dtypes.bfloat16 as "<V2", opaque elements of two bytes.
+ * Here "<V2" and "|V2" are therefore bfloat16.
+ *
  * All functions are local and thread-safe.
  */
 #ifndef VFM_DATA_NPY_H
@@ -28,6 +31,7 @@ enum vfm_npy_type {
 	VFM_NPY_U8 = 4,
 	VFM_NPY_I32 = 5,
 	VFM_NPY_I64 = 6,
+	VFM_NPY_BF16 = 7,
 };
 
 size_t vfm_npy_type_size(enum vfm_npy_type t); /* bytes of an element; 0 for an unknown type */
@@ -64,5 +68,7 @@ int vfm_npy_save(
 /* IEEE 754 binary16, round to nearest even; overflow becomes infinity, NaN stays NaN. */
 void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n);
 void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n);
+/* bfloat16, exact. */
+void vfm_bf16s_to_f32(float *dst, const uint16_t *src, size_t n);
 
 #endif

@@ -41,12 +41,9 @@ static int take_npy(
 	struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p, int ndim, struct vfm_err *err)
 {
 	TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
-	if (n->ndim != ndim || (n->type != VFM_NPY_F16 && n->type != VFM_NPY_F32) || p->bytes > UINT32_MAX)
-		return vfm_fail(err, VFM_EINPUT, "%s: expected %d dimensions of float16 or float32", p->name, ndim);
-	for (int i = 0; i < ndim; i++)
-		if (n->shape[i] < 1 || n->shape[i] > UINT16_MAX)
-			return vfm_fail(err, VFM_EINPUT, "%s: a dimension of %" PRId64, p->name, n->shape[i]);
-	return vfm_npy_check_finite(n, data + p->offset + n->header_bytes, p->name, err);
+	if (p->bytes > UINT32_MAX)
+		return vfm_fail(err, VFM_EINPUT, "%s: more than %u bytes", p->name, UINT32_MAX);
+	return vfm_sample_array_check(n, ndim, data + p->offset + n->header_bytes, p->name, err);
 }
 
 static int take_latent(struct vfm_record *r, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)

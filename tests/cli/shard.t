@@ -75,7 +75,7 @@ run vfm-curate shard -d bad bad.jsonl
 rc_is 1 "bad records: status 1"
 is "$(jq -r 'select(.error) | .error' <<<"$out" | sed 's/[0-9a-f]\{16\}/ID/g; s/enc.ID/ID/')" "the id 'no.dots' cannot be a sample's key: it holds '.'
 latent.path is missing: run encode before
-'ID.text.npy': expected 4 dimensions of float16 or float32
+ID.text.npy: expected 4 dimensions of float16, bfloat16 or float32
 before" "each says why"
 like "$err" "8 in = 3 out \+ 1 dropped \+ 4 failed" "the counts add up"
 ok "the good ones are a dataset" vfm-curate verify bad

@@ -20,6 +20,9 @@ static bool is_finite(const struct vfm_npy *n, const uint8_t *data)
 		if (n->type == VFM_NPY_F16) {
 			memcpy(&half, data + 2 * i, 2);
 			vfm_f16s_to_f32(&f, &half, 1);
+		} else if (n->type == VFM_NPY_BF16) {
+			memcpy(&half, data + 2 * i, 2);
+			vfm_bf16s_to_f32(&f, &half, 1);
 		} else if (n->type == VFM_NPY_F32) {
 			memcpy(&f, data + 4 * i, 4);
 		} else if (n->type == VFM_NPY_F64) {

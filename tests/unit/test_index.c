@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "data/index.h"
+#include "spec/dtype.h"
 
 /* Three "tars" that hold nothing but payloads: the index does not read tar headers. */
 #define N_SHARDS 3
@@ -20,8 +21,17 @@
 
 static char dir[] = "/tmp/vfm_index_XXXXXX", path[64];
 
+static enum vfm_npy_type type_of(int i)
+{
+	static const enum vfm_npy_type types[] = {VFM_NPY_F32, VFM_NPY_F16, VFM_NPY_BF16};
+
+	return types[i % 3];
+}
+
 static float value(int s, int i, int k)
 {
+	if (type_of(i) == VFM_NPY_BF16) /* exact in 8 bits, and beyond the range of float16 */
+		return (float)(s + i + k % 100) * 0x1p100f;
 	return (float)(s * 500 + i * 100 + k % 100);
 }
 
@@ -35,8 +45,10 @@ static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *sha
 		f[k] = value(s, i, k);
 	if (t == VFM_NPY_F16)
 		vfm_f16s_from_f32(half, f, (size_t)n);
+	for (int k = 0; k < n && t == VFM_NPY_BF16; k++)
+		half[k] = vfm_f32_to_bf16(f[k]);
 	/* at any address */
-	memcpy(p + *head, t == VFM_NPY_F16 ? (void *)half : f, (size_t)n * (t == VFM_NPY_F16 ? 2 : 4));
+	memcpy(p + *head, t == VFM_NPY_F32 ? (void *)f : half, (size_t)n * vfm_npy_type_size(t));
 	return *head + (uint32_t)n * (uint32_t)vfm_npy_type_size(t);
 }
 
@@ -68,15 +80,15 @@ static int setup(void **state)
 				.w = 4,
 				.text_len = 3,
 				.text_dim = 7,
-				.latent_dtype = i % 3 ? VFM_NPY_F16 : VFM_NPY_F32,
-				.text_dtype = VFM_NPY_F16,
+				.latent_dtype = (uint8_t)type_of(i),
+				.text_dtype = (uint8_t)type_of(i),
 				.frames = 16,
 				.fps_milli = 8000};
 			r[i].latent_bytes = array(tar + at, r[i].latent_dtype, 4, ls, n, s, i, &r[i].latent_header);
 			r[i].latent_crc = vfm_crc32c(0, tar + at, r[i].latent_bytes);
 			at += r[i].latent_bytes;
 			r[i].text_offset = at;
-			r[i].text_bytes = array(tar + at, VFM_NPY_F16, 2, ts, 21, s, i, &r[i].text_header);
+			r[i].text_bytes = array(tar + at, type_of(i), 2, ts, 21, s, i, &r[i].text_header);
 			r[i].text_crc = vfm_crc32c(0, tar + at, r[i].text_bytes);
 			at += r[i].text_bytes;
 			r[i].json_offset = at;

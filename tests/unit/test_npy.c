@@ -40,7 +40,7 @@ static void shapes_round_trip(void **state)
 	char h[VFM_NPY_HEADER_MAX];
 
 	(void)state;
-	for (int t = VFM_NPY_F16; t <= VFM_NPY_I64; t++) {
+	for (int t = VFM_NPY_F16; t <= VFM_NPY_BF16; t++) {
 		for (int d = 0; d <= VFM_NPY_DIMS; d++) {
 			size_t n = vfm_npy_header(h, t, d, shape);
 			uint64_t bytes = vfm_npy_type_size(t) * (d == 0 ? 1 : d <= 2 ? 3 : 0);
@@ -105,6 +105,9 @@ static void hostile_headers(void **state)
 		if (!strstr(err.msg, bad[i].why))
 			fail_msg("%s: got '%s', expected '%s'", bad[i].dict, err.msg, bad[i].why);
 	}
+	assert_int_equal(parse_text("{'descr': '>V2', 'fortran_order': False, 'shape': (2,), }", 4, &err), VFM_EINPUT);
+	assert_int_equal(parse_text("{'descr': '<V4', 'fortran_order': False, 'shape': (1,), }", 4, &err), VFM_EINPUT);
+	assert_int_equal(parse_text("{'descr': '|V2', 'fortran_order': False, 'shape': (2,), }", 4, &err), 0);
 	assert_int_equal(parse_text("{\"shape\":(1,),\"fortran_order\":False,\"descr\":\"<f4\"}\n", 4, &err), 0);
 }
 
@@ -148,6 +151,32 @@ static void f16_is_ieee(void **state)
 	}
 }
 
+/* numpy.save(f, numpy.array([1, -3.140625, 1e38, 2e-39]).astype(ml_dtypes.bfloat16)) */
+static void bf16_is_what_numpy_writes(void **state)
+{
+	static const char dict[] = "{'descr': '<V2', 'fortran_order': False, 'shape': (4,), }";
+	static const uint16_t in[4] = {0x3f80, 0xc049, 0x7e96, 0x0016};
+	static const float want[4] = {1, -3.140625f, 0x1.2cp+126f, 0x1.6p-129f};
+	uint16_t all[19];
+	char h[VFM_NPY_HEADER_MAX];
+	float f[19];
+
+	(void)state;
+	assert_int_equal(vfm_npy_header(h, VFM_NPY_BF16, 1, (const int64_t[]){4}), 128);
+	assert_memory_equal(h + 10, dict, sizeof(dict) - 1);
+	vfm_bf16s_to_f32(f, in, 4);
+	assert_memory_equal(f, want, sizeof(want));
+	for (uint32_t v = 0; v < 65536; v++) { /* 16 through the vector path, 3 through the scalar one */
+		uint32_t bits = v << 16;
+
+		for (int i = 0; i < 19; i++)
+			all[i] = (uint16_t)v;
+		vfm_bf16s_to_f32(f, all, 19);
+		for (int i = 0; i < 19; i++)
+			assert_memory_equal(&f[i], &bits, 4);
+	}
+}
+
 static void save_writes_what_parse_reads(void **state)
 {
 	char path[] = "/tmp/vfm_npy_XXXXXX";
@@ -183,7 +212,8 @@ static int check_with(enum vfm_npy_type type, size_t n, size_t at, uint64_t bits
 		[VFM_NPY_F64] = 0x7fefffffffffffff,
 		[VFM_NPY_U8] = 0xff,
 		[VFM_NPY_I32] = 0x7f800000,
-		[VFM_NPY_I64] = 0x7ff0000000000000};
+		[VFM_NPY_I64] = 0x7ff0000000000000,
+		[VFM_NPY_BF16] = 0xff7f};
 	static uint8_t buf[20000];
 	size_t size = vfm_npy_type_size(type);
 	struct vfm_npy npy = {.type = type, .ndim = 2, .shape = {(int64_t)n / 5, 5}, .data_bytes = n * size};
@@ -203,14 +233,15 @@ static void finite_or_not(void **state)
 	} bad[] = {{VFM_NPY_F16, 0x7c00, "infinite"}, {VFM_NPY_F16, 0xfc00, "infinite"}, {VFM_NPY_F16, 0x7e00, "NaN"},
 		{VFM_NPY_F16, 0xfc01, "NaN"}, {VFM_NPY_F32, 0x7f800000, "infinite"}, {VFM_NPY_F32, 0x7f800001, "NaN"},
 		{VFM_NPY_F32, 0xffc00000, "NaN"}, {VFM_NPY_F64, 0xfff0000000000000, "infinite"},
-		{VFM_NPY_F64, 0x7ff0000000000001, "NaN"}};
+		{VFM_NPY_F64, 0x7ff0000000000001, "NaN"}, {VFM_NPY_BF16, 0x7f80, "infinite"},
+		{VFM_NPY_BF16, 0xff80, "infinite"}, {VFM_NPY_BF16, 0xff81, "NaN"}, {VFM_NPY_BF16, 0x7fc0, "NaN"}};
 	static const size_t sizes[] = {5, 510, 515, 1025, 2045, 2050, 2400};
 	struct vfm_err err;
 	char want[80];
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
-		for (int t = VFM_NPY_F16; t <= VFM_NPY_I64; t++)
+		for (int t = VFM_NPY_F16; t <= VFM_NPY_BF16; t++)
 			assert_int_equal(check_with((enum vfm_npy_type)t, sizes[k], SIZE_MAX, 0, &err), 0);
 		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 			for (size_t at = 0; at < sizes[k]; at += at < 5 || at + 6 > sizes[k] ? 1 : 101) {
@@ -229,6 +260,7 @@ int main(void)
 		cmocka_unit_test(shapes_round_trip),
 		cmocka_unit_test(hostile_headers),
 		cmocka_unit_test(f16_is_ieee),
+		cmocka_unit_test(bf16_is_what_numpy_writes),
 		cmocka_unit_test(finite_or_not),
 		cmocka_unit_test(save_writes_what_parse_reads),
 	};
