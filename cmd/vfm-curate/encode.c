@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
@@ -57,14 +58,16 @@ static int check_encode_opts(
 /* The options that change latents and texts (data/stage.h). */
 static char *encode_options(const struct encode *e)
 {
-	const struct vfm_maker tokenizer = vfm_tokenizer_maker(&e->spec.tokenizer),
-			       text = vfm_textbytes_maker(e->embedders[0]);
-	char a[VFM_MAKER_LABEL], b[VFM_MAKER_LABEL];
+	const struct vfm_makers makers = {
+		vfm_tokenizer_maker(&e->spec.tokenizer), vfm_textbytes_maker(e->embedders[0])};
+	json_t *o = vfm_makers_json(&makers);
+	struct vfm_buf b = {0};
 
-	vfm_maker_label(&tokenizer, a);
-	vfm_maker_label(&text, b);
-	return vfm_strfmt("tokenizer %s text %s size %dx%d frames %lld fps %.17g", a, b, e->spec.width, e->spec.height,
-		(long long)e->spec.frames, e->spec.fps);
+	vfm_json_text(&b, o, 0);
+	vfm_buf_addf(&b, " size %dx%d frames %lld fps %.17g", e->spec.width, e->spec.height, (long long)e->spec.frames,
+		e->spec.fps);
+	json_decref(o);
+	return b.data;
 }
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)

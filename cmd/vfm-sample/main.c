@@ -285,8 +285,7 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *ke
 	enum vfm_maker_relation rel = vfm_maker_compare(trained, used);
 	char was[VFM_MAKER_LABEL], is[VFM_MAKER_LABEL];
 
-	vfm_maker_label(trained, was);
-	vfm_maker_label(used, is);
+	vfm_maker_label_pair(trained, used, was, is);
 	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
 		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, kind, is);
 	if (rel != VFM_MAKER_DIFFERENT)

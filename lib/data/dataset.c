@@ -98,16 +98,18 @@ static void shard_name(char name[32], uint32_t shard)
 	snprintf(name, 32, "%06u.tar", shard);
 }
 
-/* Either all samples have a label or none: a dataset without a label matches every other. */
+/* Either all samples name a maker or none: a dataset without one matches every other. */
 static int check_labelled(
 	const char *kind, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
 {
-	const char *a = sample->name, *b = dataset->name;
+	char label[VFM_MAKER_LABEL];
 
-	if (!a[0] == !b[0])
+	if (!sample->name[0] == !dataset->name[0])
 		return 0;
-	return a[0] ? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, a)
-		    : vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, b);
+	vfm_maker_label(sample->name[0] ? sample : dataset, label);
+	return sample->name[0]
+		? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, label)
+		: vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, label);
 }
 
 /* All samples of a dataset have one tokenizer and one text encoder, and arrays of the same width.  text_dim 0: no text.

@@ -151,14 +151,12 @@ static void set_latent(json_t *rec, const struct enc *c, const char *path, const
 {
 	double fps = image ? 0 : c->e->fps > 0 ? c->e->fps : record_rate(rec);
 	struct vfm_maker maker = vfm_tokenizer_maker(&c->e->tokenizer);
-	char label[VFM_MAKER_LABEL];
 
-	vfm_maker_label(&maker, label);
 	json_object_set_new(rec, "latent",
-		json_pack("{s:s,s:s,s:[i,I,i,i],s:s,s:s,s:I,s:i,s:i,s:o}", "path", path, "sha256", sha256, "shape",
+		json_pack("{s:s,s:s,s:[i,I,i,i],s:s,s:I,s:i,s:i,s:o,s:o}", "path", path, "sha256", sha256, "shape",
 			c->e->tokenizer.channels, (json_int_t)c->latent_frames, c->h, c->w, "dtype", "float16",
-			"tokenizer", label, "frames", (json_int_t)c->frames, "width", c->width, "height", c->height,
-			"fps", fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null()));
+			"frames", (json_int_t)c->frames, "width", c->width, "height", c->height, "fps",
+			fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null(), "maker", vfm_maker_json(&maker)));
 }
 
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err)
@@ -203,7 +201,7 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 	struct vfm_npy npy = {.ndim = 2, .shape = {vfm_textbytes_rows(caption), vfm_textbytes_dim(embedder)}};
 	struct vfm_maker maker = vfm_textbytes_maker(embedder);
 	size_t n = vfm_npy_count(&npy);
-	char label[VFM_MAKER_LABEL], sha256[VFM_SHA256_HEX], caption_sha256[VFM_SHA256_HEX];
+	char sha256[VFM_SHA256_HEX], caption_sha256[VFM_SHA256_HEX];
 	uint16_t *half;
 	float *rows;
 	char *path;
@@ -218,13 +216,12 @@ int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir
 	vfm_textbytes_embed(embedder, caption, rows);
 	vfm_f16s_from_f32(half, rows, n);
 	rc = save_array(path, &npy, half, sha256, err);
-	vfm_maker_label(&maker, label);
 	vfm_caption_sha256(rec, caption_sha256);
 	if (rc >= 0)
 		json_object_set_new(rec, "text",
-			json_pack("{s:s,s:s,s:s,s:[I,I],s:s,s:s}", "path", path, "sha256", sha256, "caption_sha256",
+			json_pack("{s:s,s:s,s:s,s:[I,I],s:s,s:o}", "path", path, "sha256", sha256, "caption_sha256",
 				caption_sha256, "shape", (json_int_t)npy.shape[0], (json_int_t)npy.shape[1], "dtype",
-				"float16", "embedder", label));
+				"float16", "maker", vfm_maker_json(&maker)));
 	free(rows);
 	free(half);
 	free(path);

@@ -24,10 +24,10 @@ struct vfm_encode { /* a specification */
 };
 
 /* Encodes the pictures of a record (src, start_frame, end_frame) and sets rec["latent"] = {path, sha256, shape, dtype,
- * tokenizer, frames, width, height, fps}.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
+ * frames, width, height, fps, maker}.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err);
 
-/* Embeds rec["caption"] (missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape, dtype, embedder}. */
+/* Embeds rec["caption"] (missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape, dtype, maker}. */
 int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err);
 
 #endif

@@ -74,6 +74,25 @@ uint64_t vfm_record_text_count(const struct vfm_record *r)
 
 /* ---- open ---- */
 
+/* "NAME VERSION" */
+static int parse_label(struct vfm_maker *m, const char field[24])
+{
+	char text[24] = "";
+	char *blank;
+
+	memcpy(text, field, sizeof(text) - 1);
+	blank = strchr(text, ' ');
+	if (!text[0])
+		return 0;
+	if (!blank)
+		return -1;
+	*blank = 0;
+	snprintf(m->name, sizeof(m->name), "%s", text);
+	snprintf(m->version, sizeof(m->version), "%s", blank + 1);
+	return vfm_is_plain_name(m->name, sizeof(m->name)) && vfm_is_plain_name(m->version, sizeof(m->version)) ? 0
+														: -1;
+}
+
 static int check_header(struct vfm_index *ix, struct vfm_err *err)
 {
 	struct vfm_index_header *h = &ix->h;
@@ -96,12 +115,8 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (h->file_bytes != ix->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
 			ix->map.size < h->file_bytes ? "truncated" : "too long", ix->map.size, h->file_bytes);
-	h->tokenizer[sizeof(h->tokenizer) - 1] = h->embedder[sizeof(h->embedder) - 1] = 0;
-	if (vfm_maker_parse(&ix->makers.tokenizer, h->tokenizer, err) < 0 ||
-		vfm_maker_parse(&ix->makers.text, h->embedder, err) < 0) {
-		vfm_err_context(err, "'%s'", ix->path);
-		return VFM_EUSAGE;
-	}
+	if (parse_label(&ix->makers.tokenizer, h->tokenizer) < 0 || parse_label(&ix->makers.text, h->embedder) < 0)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': a label of an encoder is damaged", ix->path);
 	return 0;
 }
 

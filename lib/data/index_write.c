@@ -81,12 +81,10 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 
 static int set_label(char field[24], const struct vfm_maker *m, struct vfm_err *err)
 {
-	char label[VFM_MAKER_LABEL];
-
-	vfm_maker_label(m, label);
-	if (strlen(label) > VFM_MAKER_LABEL_BYTES)
-		return vfm_fail(err, VFM_EINPUT, "the label '%s' has more than %d bytes", label, VFM_MAKER_LABEL_BYTES);
-	memcpy(field, label, strlen(label));
+	if (!m->name[0])
+		return 0;
+	if (snprintf(field, 24, "%s %s", m->name, m->version) >= 24)
+		return vfm_fail(err, VFM_EINPUT, "the label '%s %s' has more than 23 bytes", m->name, m->version);
 	return 0;
 }
 

@@ -4,59 +4,145 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/num.h"
+
+#define TEXT_DIM_MAX  (1 << 20)
+#define TEXT_ROWS_MAX UINT16_MAX
+
+/* ---- one encoder ---- */
+
+static bool has_same_name(const struct vfm_maker *a, const struct vfm_maker *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->version, b->version);
+}
+
+/* Compares geometries and sizes of texts; one that is not recorded matches. */
+static bool has_same_sizes(const struct vfm_maker *a, const struct vfm_maker *b)
+{
+	const struct vfm_geometry *g = &a->geometry, *h = &b->geometry;
+
+	if (vfm_geometry_is_known(g) && vfm_geometry_is_known(h) && !vfm_geometry_equal(g, h))
+		return false;
+	return !a->dim || !b->dim || (a->dim == b->dim && a->rows == b->rows);
+}
 
 enum vfm_maker_relation vfm_maker_compare(const struct vfm_maker *a, const struct vfm_maker *b)
 {
 	if (!a->name[0] || !b->name[0])
 		return VFM_MAKER_UNKNOWN;
-	return a->version == b->version && !strcmp(a->name, b->name) ? VFM_MAKER_SAME : VFM_MAKER_DIFFERENT;
+	return has_same_name(a, b) && !strcmp(a->sha256, b->sha256) && has_same_sizes(a, b) ? VFM_MAKER_SAME
+											    : VFM_MAKER_DIFFERENT;
 }
 
-static int set_maker_name(struct vfm_maker *m, const char *name, size_t len, struct vfm_err *err)
+/* digits: of the sha256. */
+static void write_label(const struct vfm_maker *m, int digits, bool sizes, char label[VFM_MAKER_LABEL])
 {
-	if (len == 0 || len >= sizeof(m->name))
-		return vfm_fail(err, VFM_EINPUT, "a label has %zu bytes: expected 1 to %zu", len, sizeof(m->name) - 1);
-	for (size_t i = 0; i < len; i++)
-		if (name[i] <= ' ' || name[i] > '~' || name[i] == '@')
-			return vfm_fail(err, VFM_EINPUT, "the label '%.*s' holds a character that is not allowed",
-				(int)len, name);
-	memcpy(m->name, name, len);
-	m->name[len] = '\0';
-	return 0;
-}
+	char geometry[VFM_GEOMETRY_TEXT], rows[32] = "";
+	size_t n;
 
-int vfm_maker_parse(struct vfm_maker *m, const char *label, struct vfm_err *err)
-{
-	const char *at = strchr(label, '@');
-	int64_t version = 1;
-
-	*m = (struct vfm_maker){0};
-	if (!*label)
-		return 0;
-	if (strlen(label) > VFM_MAKER_LABEL_BYTES)
-		return vfm_fail(
-			err, VFM_EINPUT, "the label '%.80s' has more than %d bytes", label, VFM_MAKER_LABEL_BYTES);
-	if (at && vfm_parse_i64(at + 1, 1, INT32_MAX, &version, err) < 0) {
-		vfm_err_context(err, "the version of the label '%.80s'", label);
-		return VFM_EINPUT;
-	}
-	TRY(set_maker_name(m, label, at ? (size_t)(at - label) : strlen(label), err));
-	m->version = (int32_t)version;
-	return 0;
+	snprintf(label, VFM_MAKER_LABEL, "%s%s%s", m->name[0] ? m->name : "unknown", m->version[0] ? " " : "",
+		m->version);
+	n = strlen(label);
+	if (m->sha256[0])
+		snprintf(label + n, VFM_MAKER_LABEL - n, " (sha256 %.*s)", digits, m->sha256);
+	n = strlen(label);
+	if (m->rows)
+		snprintf(rows, sizeof(rows), " in %d rows", m->rows);
+	if (sizes && vfm_geometry_is_known(&m->geometry))
+		snprintf(label + n, VFM_MAKER_LABEL - n, " (%s)", vfm_geometry_text(&m->geometry, geometry));
+	else if (sizes && m->dim)
+		snprintf(label + n, VFM_MAKER_LABEL - n, " (width %d%s)", m->dim, rows);
 }
 
 void vfm_maker_label(const struct vfm_maker *m, char label[VFM_MAKER_LABEL])
 {
-	if (m->version > 1)
-		snprintf(label, VFM_MAKER_LABEL, "%s@%d", m->name, m->version);
-	else
-		snprintf(label, VFM_MAKER_LABEL, "%s", m->name);
+	write_label(m, 12, false, label);
+}
+
+void vfm_maker_label_pair(
+	const struct vfm_maker *a, const struct vfm_maker *b, char x[VFM_MAKER_LABEL], char y[VFM_MAKER_LABEL])
+{
+	bool named = has_same_name(a, b), equal = named && !strcmp(a->sha256, b->sha256);
+	int digits = named && !equal && !strncmp(a->sha256, b->sha256, 12) ? VFM_SHA256_HEX : 12;
+
+	write_label(a, digits, equal, x);
+	write_label(b, digits, equal, y);
 }
 
 json_t *vfm_maker_json(const struct vfm_maker *m)
 {
-	return m->name[0] ? json_pack("{s:s,s:i}", "name", m->name, "version", m->version) : json_null();
+	json_t *o;
+
+	if (!m->name[0])
+		return json_null();
+	o = json_pack("{s:s,s:s}", "name", m->name, "version", m->version);
+	if (m->sha256[0])
+		json_object_set_new(o, "sha256", json_string(m->sha256));
+	if (vfm_geometry_is_known(&m->geometry))
+		json_object_set_new(o, "geometry", vfm_geometry_json(&m->geometry));
+	if (m->dim)
+		json_object_set_new(o, "dim", json_integer(m->dim));
+	if (m->rows)
+		json_object_set_new(o, "rows", json_integer(m->rows));
+	return o;
+}
+
+static int read_name(const json_t *o, const char *where, const char *key, char *out, size_t size, struct vfm_err *err)
+{
+	const char *s = "";
+
+	TRY(vfm_json_str(o, where, key, true, &s, err));
+	if (!vfm_is_plain_name(s, size))
+		return vfm_fail(err, VFM_EUSAGE, "%s.%s: expected 1 to %zu characters of A-Z a-z 0-9 . _ : / + -",
+			where, key, size - 1);
+	strcpy(out, s);
+	return 0;
+}
+
+/* Plans and checkpoints of earlier versions have integers. */
+static int read_version(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	int64_t number = 0;
+
+	if (!json_is_integer(json_object_get(o, "version")))
+		return read_name(o, where, "version", m->version, sizeof(m->version), err);
+	TRY(vfm_json_i64(o, where, "version", true, 1, INT32_MAX, &number, err));
+	snprintf(m->version, sizeof(m->version), "%lld", (long long)number);
+	return 0;
+}
+
+static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	const json_t *geometry = json_object_get(o, "geometry");
+	const char *sha256 = "";
+	int64_t dim = 0, rows = 0;
+	char path[96];
+
+	if (!json_is_object(o))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	TRY(read_name(o, where, "name", m->name, sizeof(m->name), err));
+	TRY(read_version(m, o, where, err));
+	TRY(vfm_json_str(o, where, "sha256", false, &sha256, err));
+	if (*sha256 && (strlen(sha256) != VFM_SHA256_HEX - 1 || strspn(sha256, "0123456789abcdef") != strlen(sha256)))
+		return vfm_fail(err, VFM_EUSAGE, "%s.sha256: expected 64 lower-case hex digits", where);
+	strcpy(m->sha256, sha256);
+	snprintf(path, sizeof(path), "%s.geometry", where);
+	if (geometry && !json_is_null(geometry))
+		TRY(vfm_geometry_from_json(&m->geometry, geometry, path, err));
+	TRY(vfm_json_i64(o, where, "dim", false, 1, TEXT_DIM_MAX, &dim, err));
+	TRY(vfm_json_i64(o, where, "rows", false, 0, TEXT_ROWS_MAX, &rows, err));
+	m->dim = (int32_t)dim;
+	m->rows = (int32_t)rows;
+	return 0;
+}
+
+int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	*m = (struct vfm_maker){0};
+	if (read_maker(m, o, where, err) < 0) {
+		*m = (struct vfm_maker){0};
+		return VFM_EUSAGE;
+	}
+	return 0;
 }
 
 /* ---- both encoders ---- */
@@ -68,8 +154,7 @@ static int check_maker(const char *kind, const struct vfm_maker *a, const char *
 
 	if (vfm_maker_compare(a, b) != VFM_MAKER_DIFFERENT)
 		return 0;
-	vfm_maker_label(a, x);
-	vfm_maker_label(b, y);
+	vfm_maker_label_pair(a, b, x, y);
 	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, kind, x, b_owner, y);
 }
 
@@ -88,17 +173,35 @@ void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
 		all->text = one->text;
 }
 
-static const char *label_in(const json_t *rec, const char *section, const char *key)
+/* Reads rec[section].maker.  Earlier versions wrote a label there, under the key `old`; to ignore it would let the
+ * record match every maker. */
+static int maker_of_section(
+	struct vfm_maker *m, const json_t *rec, const char *section, const char *old, struct vfm_err *err)
 {
-	const char *label = json_string_value(json_object_get(json_object_get(rec, section), key));
+	const json_t *part = json_object_get(rec, section), *o = json_object_get(part, "maker");
+	char where[32];
 
-	return label ? label : "";
+	*m = (struct vfm_maker){0};
+	if (!o && json_is_string(json_object_get(part, old)))
+		return vfm_fail(err, VFM_EINPUT,
+			"%s.%s is a label of an earlier version, and %s.maker is missing: run encode again", section,
+			old, section);
+	if (!o || json_is_null(o))
+		return 0;
+	snprintf(where, sizeof(where), "%s.maker", section);
+	if (vfm_maker_from_json(m, o, where, err) < 0) {
+		if (err)
+			err->code = VFM_EINPUT;
+		return VFM_EINPUT;
+	}
+	return 0;
 }
 
 int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err)
 {
-	TRY(vfm_maker_parse(&m->tokenizer, label_in(rec, "latent", "tokenizer"), err));
-	return vfm_maker_parse(&m->text, label_in(rec, "text", "embedder"), err);
+	*m = (struct vfm_makers){0};
+	TRY(maker_of_section(&m->tokenizer, rec, "latent", "tokenizer", err));
+	return maker_of_section(&m->text, rec, "text", "embedder", err);
 }
 
 json_t *vfm_makers_json(const struct vfm_makers *m)
@@ -112,27 +215,13 @@ json_t *vfm_makers_json(const struct vfm_makers *m)
 	return o;
 }
 
-static int maker_from_json(
-	struct vfm_maker *m, const json_t *all, const char *where, const char *key, struct vfm_err *err)
+static int read_one(struct vfm_maker *m, const json_t *all, const char *where, const char *key, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(all, key);
-	const char *name = "";
-	int64_t version = 1;
 	char path[80];
 
-	if (!o)
-		return 0;
 	snprintf(path, sizeof(path), "%s.%s", where, key);
-	if (!json_is_object(o))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", path);
-	TRY(vfm_json_str(o, path, "name", true, &name, err));
-	TRY(vfm_json_i64(o, path, "version", true, 1, INT32_MAX, &version, err));
-	if (set_maker_name(m, name, strlen(name), err) < 0) {
-		vfm_err_context(err, "%s.name", path);
-		return VFM_EUSAGE;
-	}
-	m->version = (int32_t)version;
-	return 0;
+	return o ? vfm_maker_from_json(m, o, path, err) : 0;
 }
 
 int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *where, struct vfm_err *err)
@@ -142,6 +231,6 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
 		return 0;
 	if (!json_is_object(o))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	TRY(maker_from_json(&m->tokenizer, o, where, "tokenizer", err));
-	return maker_from_json(&m->text, o, where, "text", err);
+	TRY(read_one(&m->tokenizer, o, where, "tokenizer", err));
+	return read_one(&m->text, o, where, "text", err);
 }

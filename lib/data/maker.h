@@ -1,11 +1,13 @@
 /* maker.h - the encoders that made a dataset: its tokenizer and its text encoder.
  *
- * Embeddings of different text encoders are incompatible, even with equal widths; only the label distinguishes them.
- * Labels therefore accompany the data: record -> index.vfmi -> plan -> checkpoint -> vfm-sample.  Each step compares
- * them with vfm_maker_compare and refuses a difference.  An unknown encoder matches every encoder.
+ * Latents of different tokenizers are incompatible even with equal shapes, and so are embeddings of different text
+ * encoders; only their makers distinguish them.  A maker therefore accompanies the data: record -> index.vfmi -> plan
+ * -> checkpoint -> vfm-sample.  Each step compares makers with vfm_maker_compare and refuses a difference.  An unknown
+ * maker matches every maker.
  *
- * As text (records, index.vfmi) a maker is "NAME[:PARAMETERS][@VERSION]"; version 1 is omitted.  As JSON (plan,
- * checkpoint, records of vfm-sample) it is {"name":"wavelet:16","version":1}; readers ignore other keys.
+ * JSON: {"name":"wan-vae","version":"2.1","sha256":"<64 hex digits>","geometry":{…}} for a tokenizer
+ * (spec/geometry.h), {…,"dim":4096,"rows":512} for a text encoder.  The sha256 is that of the weights; a built-in
+ * encoder has none.  Everything but the name and the version is optional, and other keys are ignored.
  */
 #ifndef VFM_DATA_MAKER_H
 #define VFM_DATA_MAKER_H
@@ -15,13 +17,17 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hash.h"
+#include "spec/geometry.h"
 
-#define VFM_MAKER_LABEL       80 /* bytes of a buffer for a label */
-#define VFM_MAKER_LABEL_BYTES 23 /* of a label in records and indexes, at most */
+#define VFM_MAKER_LABEL 320 /* bytes of a buffer for a label */
 
-struct vfm_maker {       /* plain data; `= {0}`: unknown */
-	char name[64];   /* with its parameters, "wavelet:16"; "" if unknown */
-	int32_t version; /* >= 1; 0 if unknown */
+struct vfm_maker {                    /* plain data; `= {0}`: unknown */
+	char name[64];                /* with the parameters of a built-in one, "wavelet:16"; "" if unknown */
+	char version[32];             /* "" if unknown */
+	char sha256[VFM_SHA256_HEX];  /* of the weights; "": it has none */
+	struct vfm_geometry geometry; /* of a tokenizer */
+	int32_t dim, rows; /* of a text encoder: width; rows of every text, 0 if they vary.  dim 0: unknown */
 };
 
 struct vfm_makers {
@@ -29,23 +35,29 @@ struct vfm_makers {
 };
 
 enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
-/* Returns VFM_MAKER_UNKNOWN if one of them is unknown. */
+/* Compares names, versions and sha256, and, if both record them, geometries and sizes of texts.  Returns
+ * VFM_MAKER_UNKNOWN if one of them is unknown. */
 enum vfm_maker_relation vfm_maker_compare(const struct vfm_maker *a, const struct vfm_maker *b);
 
-/* "" gives an unknown maker.  VFM_EINPUT: empty name, more than 23 bytes, a blank or control character, a bad version.
- */
-int vfm_maker_parse(struct vfm_maker *m, const char *label, struct vfm_err *err);
+/* Writes "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wavelet:16 1" or "unknown". */
 void vfm_maker_label(const struct vfm_maker *m, char label[VFM_MAKER_LABEL]);
+/* Writes the labels of two different makers.  They contain the whole sha256 and the geometry if only these differ. */
+void vfm_maker_label_pair(
+	const struct vfm_maker *a, const struct vfm_maker *b, char x[VFM_MAKER_LABEL], char y[VFM_MAKER_LABEL]);
+
 json_t *vfm_maker_json(const struct vfm_maker *m); /* the caller owns it; JSON null if unknown */
+/* Reads and checks one maker from outside.  A version that is an integer is read as text.  VFM_EUSAGE names the key;
+ * `where` is the path of o. */
+int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err);
 
 /* Compares both encoders of a with those of b.  VFM_EUSAGE names the first two that differ and their owners:
- * "set 'a' has tokenizer 'wavelet:16', set 'b' has 'wavelet:8'". */
+ * "set 'a' has tokenizer 'wavelet:16 1', set 'b' has 'wavelet:8 1'". */
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err);
 /* Copies those that `all` does not know from `one`. */
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one);
 
-/* From the labels latent.tokenizer and text.embedder of a record; a missing one is unknown. */
+/* Reads latent.maker and text.maker of a record; a missing one is unknown.  VFM_EINPUT names the key. */
 int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err);
 
 /* {"tokenizer":…,"text":…} without the unknown ones; the caller owns it. */

@@ -61,7 +61,7 @@ int vfm_textbytes_dim(const struct vfm_textbytes *t)
 
 struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t)
 {
-	struct vfm_maker m = {.version = VFM_TEXT_VERSION};
+	struct vfm_maker m = {.version = VFM_TEXT_VERSION, .dim = t->dim};
 
 	snprintf(m.name, sizeof(m.name), "bytes:%d", t->dim);
 	return m;

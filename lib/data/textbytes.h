@@ -25,7 +25,7 @@
 #define VFM_TEXT_ROWS    512
 #define VFM_TEXT_DIM     1024 /* default */
 #define VFM_TEXT_DIM_MAX 8192
-#define VFM_TEXT_VERSION 1 /* increment if the rows of a caption change */
+#define VFM_TEXT_VERSION "1" /* change it if the rows of a caption change */
 
 struct vfm_textbytes; /* opaque; caches the rows of words.  One thread at a time. */
 
@@ -34,7 +34,7 @@ int vfm_textbytes_new(struct vfm_textbytes **t, const char *spec, struct vfm_err
 void vfm_textbytes_free(struct vfm_textbytes *t); /* NULL is fine */
 
 int vfm_textbytes_dim(const struct vfm_textbytes *t);
-struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t); /* "bytes:1024" */
+struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t); /* "bytes:1024", rows vary */
 
 /* Rows that embed() will write for this caption: 1..VFM_TEXT_ROWS. */
 int vfm_textbytes_rows(const char *caption);

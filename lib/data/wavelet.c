@@ -145,7 +145,13 @@ int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_er
 
 struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t)
 {
-	struct vfm_maker m = {.version = VFM_WAVELET_VERSION};
+	struct vfm_maker m = {.version = VFM_WAVELET_VERSION,
+		.geometry = {.stride = {VFM_WAVELET_TIME, VFM_WAVELET_SPACE, VFM_WAVELET_SPACE},
+			.channels = t->channels,
+			.first = VFM_WAVELET_TIME,
+			.step = VFM_WAVELET_TIME,
+			.pad = true,
+			.scaling = "shift-scale"}};
 
 	snprintf(m.name, sizeof(m.name), "wavelet:%d", t->channels);
 	return m;

@@ -34,7 +34,7 @@
 #define VFM_WAVELET_TIME     4
 #define VFM_WAVELET_CHANNELS 16 /* default */
 #define VFM_WAVELET_MAX      768
-#define VFM_WAVELET_VERSION  1 /* increment if the latents of a video change */
+#define VFM_WAVELET_VERSION  "1" /* change it if the latents of a video change */
 
 struct vfm_tokenizer { /* plain data: made by parse, may be copied */
 	int channels;  /* C, 1..VFM_WAVELET_MAX */
@@ -44,7 +44,8 @@ struct vfm_tokenizer { /* plain data: made by parse, may be copied */
 
 /* spec: "wavelet" or "wavelet:C".  VFM_EUSAGE for anything else. */
 int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_err *err);
-struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t); /* "wavelet:16" */
+/* "wavelet:16" with its geometry, which pads. */
+struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t);
 
 int64_t vfm_tokenizer_latent_frames(int64_t frames); /* ceil(frames / 4) */
 

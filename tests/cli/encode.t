@@ -6,9 +6,10 @@ vfm-curate synth -q -n 4 -d syn >syn.jsonl
 run vfm-curate encode -d enc syn.jsonl
 rc_is 0 "encodes clips"
 printf '%s\n' "$out" >enc.jsonl
-is "$(jq -c '.latent | [.shape, .tokenizer, .frames, .width, .height, .fps == 8]' enc.jsonl | sort -u)" \
-	'[[16,4,12,12],"wavelet:16",16,96,96,true]' "latents: shape, tokenizer, frames"
-is "$(jq -c '.text | [.shape, .embedder]' enc.jsonl | sort -u)" '[[5,1024],"bytes:1024"]' "text: shape, embedder"
+is "$(jq -c '.latent | [.shape, .maker, .frames, .width, .height, .fps == 8]' enc.jsonl | sort -u)" \
+	'[[16,4,12,12],{"name":"wavelet:16","version":"1","geometry":{"stride":[4,8,8],"channels":16,"frames":[4,4],"pad":true,"scaling":"shift-scale"}},16,96,96,true]' \
+	"latents: shape, maker, frames"
+is "$(jq -c '.text | [.shape, .maker]' enc.jsonl | sort -u)" '[[5,1024],{"name":"bytes:1024","version":"1","dim":1024}]' "text: shape, maker"
 is "$(jq -c 'del(.latent, .text, .by.encode)' enc.jsonl)" "$(jq -c . syn.jsonl)" "other keys stay"
 
 # header FILE: the dictionary of an npy file

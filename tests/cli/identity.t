@@ -7,8 +7,8 @@ export OMP_NUM_THREADS=1
 vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 >syn.jsonl || exit 1
 vfm-curate encode -q -d latents --text bytes:32 syn.jsonl >enc.jsonl || exit 1
 vfm-curate shard -q -d data enc.jsonl >log || exit 1
-jq -c '.text.embedder = "t5:32@3"' enc.jsonl | vfm-curate shard -q -d foreign >log || exit 1
-jq -c 'del(.text.embedder, .latent.tokenizer)' enc.jsonl | vfm-curate shard -q -d bare >log || exit 1
+jq -c '.text.maker = {name: "t5:32", version: "3"}' enc.jsonl | vfm-curate shard -q -d foreign >log || exit 1
+jq -c 'del(.text.maker, .latent.maker)' enc.jsonl | vfm-curate shard -q -d bare >log || exit 1
 pack=(vfm-pack -q -c 64 -b 2)
 "${pack[@]}" --steps 12 data >plan.jsonl || exit 1
 "${pack[@]}" --steps 12 --format bin data >plan.bin || exit 1
@@ -212,31 +212,31 @@ rc_is 0 "and so is a run without run.json"
 
 # ---- encoders -------------------------------------------------------------------
 run vfm-pack -c 64 --blend a=1:data --blend b=1:foreign
-is "$rc ${#out} $err" "2 0 vfm-pack: set 'b' has text encoder 't5:32@3', set 'a' has 'bytes:32'" "sets of two text encoders make no plan"
+is "$rc ${#out} $err" "2 0 vfm-pack: set 'b' has text encoder 't5:32 3', set 'a' has 'bytes:32 1'" "sets of two text encoders make no plan"
 run vfm-pack -q -c 64 --blend a=1:data --blend b=1:bare
-is "$rc $(head -1 <<<"$out" | jq -c .encoders)" '0 {"tokenizer":{"name":"wavelet:16","version":1},"text":{"name":"bytes:32","version":1}}' "a set without labels fits"
+is "$rc $(head -1 <<<"$out" | jq -c '.encoders | [(.tokenizer, .text) | .name, .version]')" '0 ["wavelet:16","1","bytes:32","1"]' "a set without labels fits"
 like "$err" "warning: set 'b' does not name its encoders" "with a warning"
 run "${train[@]}" --data foreign.jsonl -o keys --allow-change plan
-refused "cannot resume .*the checkpoint has text encoder 'bytes:32', the plan has 't5:32@3' \(--allow-change encoders" "a plan of another text encoder"
+refused "cannot resume .*the checkpoint has text encoder 'bytes:32 1', the plan has 't5:32 3' \(--allow-change encoders" "a plan of another text encoder"
 run "${train[@]}" --data foreign.jsonl -o no --init run
-refused "cannot take the weights of .*the checkpoint has text encoder 'bytes:32', the plan has 't5:32@3' \(--allow-change encoders" "--init for another text encoder"
+refused "cannot take the weights of .*the checkpoint has text encoder 'bytes:32 1', the plan has 't5:32 3' \(--allow-change encoders" "--init for another text encoder"
 run "${train[@]}" --data foreign.jsonl -o foreign-run --steps 2
 rc_is 0 "a run on foreign texts"
 small=(--size 32x32 --frames 4 --steps 2)
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "a red square" -o x.gif
-is "$rc ${#out} $err" "2 0 vfm-sample: foreign-run/ckpt/step-00000002 was trained on data of the text encoder 't5:32@3', but 'bytes:32' would be used (--force does so)" \
+is "$rc ${#out} $err" "2 0 vfm-sample: foreign-run/ckpt/step-00000002 was trained on data of the text encoder 't5:32 3', but 'bytes:32 1' would be used (--force does so)" \
 	"is not sampled with the built-in text encoder"
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "" -o x.gif
 is "$rc $err" "0 " "the null text needs none"
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "" --negative "a red square" -o x.gif
 is "$rc" 2 "but a negative text does"
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "a red square" -o x.gif --force
-is "$rc $(jq -c .forced <<<"$out")" '0 {"text":{"trained":{"name":"t5:32","version":3},"used":{"name":"bytes:32","version":1}}}' "--force does, and its record says so"
-jq -c '.latent.tokenizer = "vae:16"' enc.jsonl | vfm-curate shard -q -d vae >log
+is "$rc $(jq -c .forced <<<"$out")" '0 {"text":{"trained":{"name":"t5:32","version":"3"},"used":{"name":"bytes:32","version":"1","dim":32}}}' "--force does, and its record says so"
+jq -c '.latent.maker = {name: "vae:16", version: "2.1"}' enc.jsonl | vfm-curate shard -q -d vae >log
 "${pack[@]}" --steps 12 vae >vae.jsonl
 run "${train[@]}" --data vae.jsonl -o vae-run --steps 2
 run vfm-sample -q --ckpt vae-run "${small[@]}" -p "a red square" -o x.gif
-like "$rc $err" "^2 vfm-sample: vae-run/.* of the tokenizer 'vae:16', but 'wavelet:16' would be used" "latents of another tokenizer are not decoded"
+like "$rc $err" "^2 vfm-sample: vae-run/.* of the tokenizer 'vae:16 2.1', but 'wavelet:16 1' would be used" "latents of another tokenizer are not decoded"
 run vfm-sample -q --ckpt vae-run "${small[@]}" -p "a red square" -o x.npy
 is "$rc $err" "0 " "but they may be written"
 "${pack[@]}" --steps 12 bare >bare.jsonl 2>log

@@ -79,17 +79,16 @@ ID.text.npy: expected 4 dimensions of float16, bfloat16 or float32
 before" "each says why"
 like "$err" "8 in = 3 out \+ 1 dropped \+ 4 failed" "the counts add up"
 ok "the good ones are a dataset" vfm-curate verify bad
-(head -2 enc.jsonl; sed -n 3p enc.jsonl | jq -c '.latent.tokenizer = "vae:16@2"'; sed -n 4p enc.jsonl | jq -c '.text.embedder = "t5 xl"'
+(head -2 enc.jsonl; sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "2"}'; sed -n 4p enc.jsonl | jq -c '.text.maker.name = "t5 xl"'
 	sed -n 5p enc.jsonl) >mixed.jsonl
 run vfm-curate shard -d mixed mixed.jsonl
-is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16@2', the dataset has 'wavelet:16'
-the label 't5 xl' holds a character that is not allowed" "samples of another tokenizer, or with a bad label, are refused"
-is "$(od -An -c -j64 -N16 mixed/index.vfmi | tr -d ' \n')" 'wavelet:16\0\0\0\0\0\0' "the index has the label of the others"
-(sed -n 3p enc.jsonl | jq -c '.latent.tokenizer = "vae:16"') >other.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16 2', the dataset has 'wavelet:16 1'
+text.maker.name: expected 1 to 63 characters of A-Z a-z 0-9 . _ : / + -" "samples of another tokenizer, or with a bad name, are refused"
+(sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "1"}') >other.jsonl
 cp -r mixed mixed2
 run vfm-curate shard -d mixed2 --resume other.jsonl
-is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16', the dataset has 'wavelet:16'" "also when more shards are added"
-jq -c 'del(.latent.tokenizer)' mixed.jsonl | head -2 >unlabelled.jsonl
+is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16 1', the dataset has 'wavelet:16 1'" "also when more shards are added"
+jq -c 'del(.latent.maker)' mixed.jsonl | head -2 >unlabelled.jsonl
 run vfm-curate shard -d unlabelled unlabelled.jsonl
 is "$rc $(od -An -tx1 -j64 -N4 unlabelled/index.vfmi)" "0  00 00 00 00" "samples without a label: the index has none"
 run vfm-curate shard -d empty /dev/null

@@ -88,7 +88,7 @@ static inline int dataset_make(
 	const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
-	const struct vfm_makers makers = {{"wavelet:4", 1}, {"bytes:8", 1}};
+	const struct vfm_makers makers = {{.name = "wavelet:4", .version = "1"}, {.name = "bytes:8", .version = "1"}};
 	struct vfm_index_writer *w;
 	int rc;
 

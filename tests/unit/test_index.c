@@ -54,7 +54,7 @@ static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *sha
 
 static int setup(void **state)
 {
-	const struct vfm_makers makers = {{"wavelet:4", 1}, {"bytes:7", 3}};
+	const struct vfm_makers makers = {{.name = "wavelet:4", .version = "1"}, {.name = "bytes:7", .version = "3"}};
 	struct vfm_index_writer *w;
 	struct vfm_err err = {0};
 
@@ -129,7 +129,7 @@ static void reads_back(void **state)
 	assert_int_equal(vfm_index_n_shards(ix), N_SHARDS);
 	assert_string_equal(vfm_index_makers(ix).tokenizer.name, "wavelet:4");
 	assert_string_equal(vfm_index_makers(ix).text.name, "bytes:7");
-	assert_int_equal(vfm_index_makers(ix).text.version, 3);
+	assert_string_equal(vfm_index_makers(ix).text.version, "3");
 	for (int s = N_SHARDS - 1; s >= 0; s--) {
 		for (int i = 0; i < PER; i++) {
 			assert_int_equal(vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, &err), 0);

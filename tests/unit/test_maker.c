@@ -1,109 +1,204 @@
-/* Labels of encoders: text, JSON, comparison. */
+/* Makers of latents and texts: labels, JSON, records, comparison. */
 #include "ok.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/maker.h"
 
-static void test_text(void **state)
+#define SHA_A "1a2b3c4d5e6f00000000000000000000000000000000000000000000000000aa"
+#define SHA_B "1a2b3c4d5e6f00000000000000000000000000000000000000000000000000bb"
+#define SHA_C "ff00000000000000000000000000000000000000000000000000000000000000"
+/* clang-format off */
+#define GEOMETRY(C) {.stride = {4, 8, 8}, .channels = (C), .first = 1, .step = 4}
+/* clang-format on */
+
+static void expect_labels(const struct vfm_maker *a, const struct vfm_maker *b, const char *x, const char *y)
 {
-	static const struct {
-		const char *label, *name, *again; /* again NULL: refused */
-		int version;
-	} cases[] = {
-		{"", "", "", 0},
-		{"wavelet:16", "wavelet:16", "wavelet:16", 1},
-		{"wavelet:16@1", "wavelet:16", "wavelet:16", 1},
-		{"bytes:1024@12", "bytes:1024", "bytes:1024@12", 12},
-		{"12345678901234567890123", "12345678901234567890123", "12345678901234567890123", 1},
-		{"123456789012345678901234", NULL, NULL, 0},
-		{"@2", NULL, NULL, 0},
-		{"a@", NULL, NULL, 0},
-		{"a@0", NULL, NULL, 0},
-		{"a@99999999999", NULL, NULL, 0},
-		{"a@2@3", NULL, NULL, 0},
-		{"a b", NULL, NULL, 0},
-		{"a\x7f", NULL, NULL, 0},
-		{"\xc3\xa4", NULL, NULL, 0},
-	};
+	char p[VFM_MAKER_LABEL], q[VFM_MAKER_LABEL];
 
-	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct vfm_maker m;
-		char label[VFM_MAKER_LABEL];
-
-		if (!cases[i].again) {
-			assert_int_equal(vfm_maker_parse(&m, cases[i].label, &err), VFM_EINPUT);
-			assert_true(err.msg[0]);
-			continue;
-		}
-		assert_int_equal(vfm_maker_parse(&m, cases[i].label, &err), 0);
-		assert_string_equal(m.name, cases[i].name);
-		assert_int_equal(m.version, cases[i].version);
-		vfm_maker_label(&m, label);
-		assert_string_equal(label, cases[i].again);
-	}
+	assert_int_equal(vfm_maker_compare(a, b), VFM_MAKER_DIFFERENT);
+	assert_int_equal(vfm_maker_compare(b, a), VFM_MAKER_DIFFERENT);
+	vfm_maker_label_pair(a, b, p, q);
+	assert_string_equal(p, x);
+	assert_string_equal(q, y);
 }
 
 static void test_compare(void **state)
 {
-	const struct vfm_makers a = {{"wavelet:16", 1}, {"bytes:8", 2}}, b = {{"wavelet:16", 1}, {"bytes:8", 1}},
-				none = {0};
-	struct vfm_makers all = {{"", 0}, {"t5", 1}};
+	const struct vfm_maker vae = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
+			       bare = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A},
+			       unhashed = {.name = "wan-vae", .version = "2.1"},
+			       near = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_B},
+			       far = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_C},
+			       newer = {.name = "wan-vae", .version = "2.2", .sha256 = SHA_A},
+			       wide = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(48)},
+			       none = {0},
+			       text = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .rows = 512},
+			       loose = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096};
+	char label[VFM_MAKER_LABEL];
 
 	(void)state;
-	assert_int_equal(vfm_maker_compare(&a.tokenizer, &b.tokenizer), VFM_MAKER_SAME);
-	assert_int_equal(vfm_maker_compare(&a.text, &b.text), VFM_MAKER_DIFFERENT);
-	assert_int_equal(vfm_maker_compare(&a.text, &a.tokenizer), VFM_MAKER_DIFFERENT);
-	assert_int_equal(vfm_maker_compare(&a.text, &none.text), VFM_MAKER_UNKNOWN);
+	assert_int_equal(vfm_maker_compare(&vae, &vae), VFM_MAKER_SAME);
+	assert_int_equal(vfm_maker_compare(&vae, &bare), VFM_MAKER_SAME); /* a geometry that is not recorded */
+	assert_int_equal(vfm_maker_compare(&vae, &none), VFM_MAKER_UNKNOWN);
+	assert_int_equal(vfm_maker_compare(&none, &vae), VFM_MAKER_UNKNOWN);
+	expect_labels(&vae, &unhashed, "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wan-vae 2.1");
+	expect_labels(&vae, &far, "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wan-vae 2.1 (sha256 ff0000000000)");
+	expect_labels(&vae, &near, "wan-vae 2.1 (sha256 " SHA_A ")", "wan-vae 2.1 (sha256 " SHA_B ")");
+	expect_labels(&vae, &newer, "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wan-vae 2.2 (sha256 1a2b3c4d5e6f)");
+	expect_labels(&vae, &wide, "wan-vae 2.1 (sha256 1a2b3c4d5e6f) (stride 4x8x8, 16 channels, 1 + 4n frames)",
+		"wan-vae 2.1 (sha256 1a2b3c4d5e6f) (stride 4x8x8, 48 channels, 1 + 4n frames)");
+	expect_labels(&text, &loose, "umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in 512 rows)",
+		"umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096)");
+	vfm_maker_label(&none, label);
+	assert_string_equal(label, "unknown");
+}
+
+static void test_check(void **state)
+{
+	const struct vfm_makers a = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:8", .version = "2"}},
+				b = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:8", .version = "1"}},
+				none = {0};
+	struct vfm_makers all = {{.name = ""}, {.name = "t5", .version = "1"}};
+
+	(void)state;
 	assert_int_equal(vfm_makers_check(&a, "x", &a, "y", &err), 0);
 	assert_int_equal(vfm_makers_check(&a, "x", &none, "y", &err), 0);
 	assert_int_equal(vfm_makers_check(&a, "x", &b, "y", &err), VFM_EUSAGE);
-	assert_string_equal(err.msg, "x has text encoder 'bytes:8@2', y has 'bytes:8'");
+	assert_string_equal(err.msg, "x has text encoder 'bytes:8 2', y has 'bytes:8 1'");
 	vfm_makers_fill(&all, &a);
 	assert_string_equal(all.tokenizer.name, "wavelet:16");
 	assert_string_equal(all.text.name, "t5");
 }
 
+/* A label of the longest fields is whole. */
+static void test_longest(void **state)
+{
+	struct vfm_maker a = {.sha256 = SHA_A,
+		.geometry = {{256, 256, 256}, 4096, 16777216, 256, 16777216, false, "1234567890123456789012345678901"}};
+	struct vfm_maker b;
+	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+
+	(void)state;
+	memset(a.name, 'n', sizeof(a.name) - 1);
+	memset(a.version, 'v', sizeof(a.version) - 1);
+	b = a;
+	b.geometry.scaling[0] = '2';
+	vfm_maker_label_pair(&a, &b, x, y);
+	assert_string_equal(strrchr(x, ' '), " 1234567890123456789012345678901)");
+	assert_string_equal(strrchr(y, ' '), " 2234567890123456789012345678901)");
+}
+
 static void test_json(void **state)
 {
-	static const struct {
-		const char *text, *says;
-	} bad[] = {
-		{"[]", "encoders: expected an object"},
-		{"{\"tokenizer\":1}", "encoders.tokenizer: expected an object"},
-		{"{\"text\":{\"version\":1}}", "encoders.text.name"},
-		{"{\"text\":{\"name\":7,\"version\":1}}", "encoders.text.name"},
-		{"{\"text\":{\"name\":\"\",\"version\":1}}", "encoders.text.name"},
-		{"{\"text\":{\"name\":\"a b\",\"version\":1}}", "encoders.text.name"},
-		{"{\"text\":{\"name\":\"a\"}}", "encoders.text.version"},
-		{"{\"text\":{\"name\":\"a\",\"version\":0}}", "encoders.text.version"},
-	};
-	const struct vfm_makers a = {{"wavelet:16", 3}, {"", 0}};
+	const struct vfm_makers a = {{.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
+					{.name = ""}},
+				t = {{.name = ""},
+					{.name = "umt5", .version = "xxl", .sha256 = SHA_B, .dim = 4096, .rows = 512}};
 	struct vfm_makers m;
 	struct vfm_buf b = {0};
 	json_t *o = vfm_makers_json(&a);
 
 	(void)state;
 	vfm_json_text(&b, o, 0);
-	assert_string_equal(b.data, "{\"tokenizer\":{\"name\":\"wavelet:16\",\"version\":3}}");
-	assert_int_equal(vfm_makers_from_json(&m, o, "encoders", &err), 0);
-	assert_int_equal(m.tokenizer.version, 3);
+	assert_string_equal(b.data,
+		"{\"tokenizer\":{\"name\":\"wan-vae\",\"version\":\"2.1\",\"sha256\":\"" SHA_A
+		"\",\"geometry\":{\"stride\":"
+		"[4,8,8],\"channels\":16,\"frames\":[1,4]}}}");
+	vfm_buf_release(&b);
+	OK(vfm_makers_from_json(&m, o, "encoders", &err));
+	assert_int_equal(vfm_maker_compare(&m.tokenizer, &a.tokenizer), VFM_MAKER_SAME);
+	assert_int_equal(m.tokenizer.geometry.channels, 16);
 	assert_string_equal(m.text.name, "");
 	json_decref(o);
-	vfm_buf_release(&b);
-	assert_int_equal(vfm_makers_from_json(&m, NULL, "encoders", &err), 0);
+	o = vfm_makers_json(&t);
+	OK(vfm_makers_from_json(&m, o, "encoders", &err));
+	assert_int_equal(vfm_maker_compare(&m.text, &t.text), VFM_MAKER_SAME);
+	assert_int_equal(m.text.rows, 512);
+	json_decref(o);
+	OK(vfm_makers_from_json(&m, NULL, "encoders", &err));
 	assert_string_equal(m.tokenizer.name, "");
-	/* keys of later versions are ignored */
-	o = json_loads("{\"text\":{\"name\":\"t5\",\"version\":1,\"sha256\":\"00\"},\"audio\":{}}", 0, NULL);
-	assert_int_equal(vfm_makers_from_json(&m, o, "encoders", &err), 0);
-	assert_string_equal(m.text.name, "t5");
+	/* a version of earlier plans, and keys of later ones */
+	o = json_loads("{\"text\":{\"name\":\"t5\",\"version\":3,\"later\":\"00\"},\"audio\":{}}", 0, NULL);
+	OK(vfm_makers_from_json(&m, o, "encoders", &err));
+	assert_string_equal(m.text.version, "3");
+	json_decref(o);
+}
+
+#define NAMED "\"name\":\"a\",\"version\":\"1\""
+
+static void test_bad_json(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{"[]", "encoders: expected an object"},
+		{"{\"tokenizer\":1}", "encoders.tokenizer: expected an object"},
+		{"{\"text\":{\"version\":\"1\"}}", "encoders.text.name"},
+		{"{\"text\":{\"name\":7,\"version\":\"1\"}}", "encoders.text.name"},
+		{"{\"text\":{\"name\":\"\",\"version\":\"1\"}}", "encoders.text.name"},
+		{"{\"text\":{\"name\":\"a b\",\"version\":\"1\"}}", "encoders.text.name"},
+		{"{\"text\":{\"name\":\"\xc3\xa4\",\"version\":\"1\"}}", "encoders.text.name"},
+		{"{\"text\":{\"name\":\"1234567890123456789012345678901234567890123456789012345678901234\",\"version\":"
+		 "\"1\"}}",
+			"encoders.text.name: expected 1 to 63 characters"},
+		{"{\"text\":{\"name\":\"a\"}}", "encoders.text.version"},
+		{"{\"text\":{\"name\":\"a\",\"version\":0}}", "encoders.text.version"},
+		{"{\"text\":{\"name\":\"a\",\"version\":1.5}}", "encoders.text.version"},
+		{"{\"text\":{\"name\":\"a\",\"version\":\"\"}}", "encoders.text.version"},
+		{"{\"text\":{\"name\":\"a\",\"version\":\"12345678901234567890123456789012\"}}",
+			"encoders.text.version"},
+		{"{\"text\":{" NAMED ",\"sha256\":\"abc\"}}", "encoders.text.sha256: expected 64"},
+		{"{\"text\":{" NAMED
+		 ",\"sha256\":\"1A2b3c4d5e6f00000000000000000000000000000000000000000000000000aa\"}}",
+			"encoders.text.sha256: expected 64"},
+		{"{\"text\":{" NAMED ",\"sha256\":64}}", "encoders.text.sha256"},
+		{"{\"text\":{" NAMED ",\"dim\":0}}", "encoders.text.dim"},
+		{"{\"text\":{" NAMED ",\"dim\":8,\"rows\":-1}}", "encoders.text.rows"},
+		{"{\"text\":{" NAMED ",\"dim\":8,\"rows\":65536}}", "encoders.text.rows"},
+		{"{\"tokenizer\":{" NAMED ",\"geometry\":7}}", "encoders.tokenizer.geometry: expected an object"},
+		{"{\"tokenizer\":{" NAMED ",\"geometry\":{\"stride\":[4,8]}}}", "encoders.tokenizer.geometry.stride"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		json_t *o = json_loads(bad[i].text, 0, NULL);
+		struct vfm_makers m;
+
+		assert_non_null(o);
+		assert_int_equal(vfm_makers_from_json(&m, o, "encoders", &err), VFM_EUSAGE);
+		if (!strstr(err.msg, bad[i].says))
+			fail_msg("'%s' does not say '%s'", err.msg, bad[i].says);
+		json_decref(o);
+	}
+}
+
+static void test_record(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{"{\"latent\":{\"maker\":\"wavelet:16\"}}", "latent.maker: expected an object"},
+		{"{\"text\":{\"maker\":{\"name\":\"a\"}}}", "text.maker.version"},
+		{"{\"latent\":{\"tokenizer\":\"wavelet:16\"}}", "latent.tokenizer is a label of an earlier version"},
+		{"{\"text\":{\"embedder\":\"bytes:8\"}}", "text.embedder is a label of an earlier version"},
+	};
+	struct vfm_makers m;
+	json_t *o =
+		json_loads("{\"latent\":{\"maker\":{" NAMED "}},\"text\":\"a caption of another program\"}", 0, NULL);
+
+	(void)state;
+	OK(vfm_makers_from_record(&m, o, &err));
+	assert_string_equal(m.tokenizer.name, "a");
+	assert_string_equal(m.text.name, "");
 	json_decref(o);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		o = json_loads(bad[i].text, 0, NULL);
-		assert_int_equal(vfm_makers_from_json(&m, o, "encoders", &err), VFM_EUSAGE);
+		assert_int_equal(vfm_makers_from_record(&m, o, &err), VFM_EINPUT);
+		assert_int_equal(err.code, VFM_EINPUT);
 		if (!strstr(err.msg, bad[i].says))
 			fail_msg("'%s' does not say '%s'", err.msg, bad[i].says);
 		json_decref(o);
@@ -113,9 +208,12 @@ static void test_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_compare),
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_longest),
 		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_bad_json),
+		cmocka_unit_test(test_record),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
