@@ -19,6 +19,7 @@ order() {
 		nn
 		model
 		media
+		exec
 		data
 		ckpt
 		train
@@ -26,7 +27,7 @@ order() {
 }
 
 # Modules without a device: they include only those of this list that are below them.
-deviceless="base spec media data ckpt"
+deviceless="base spec media exec data ckpt"
 
 # Headers of libraries: a pattern of the header (awk, on the text between < and >), a pattern of the
 # files that may include it, and how many files at most (0: any number).

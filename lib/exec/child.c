@@ -1,0 +1,610 @@
+/* child.c - one child: the thread that starts it, moves its lines, watches its time and replaces it. */
+#include <ctype.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "exec/exec_int.h"
+
+#define MAX_LINE   ((size_t)16 << 20)
+#define READ_BYTES ((size_t)256 << 10)
+#define END_S      10 /* between the end of stdin and SIGKILL */
+#define MAX_BARREN 3
+#define TALK_BYTES 4096 /* of a forwarded line */
+#define MAX_TALK   64   /* KiB of stderr that are read at a time */
+
+extern char **environ;
+
+/* ---- starting ---- */
+
+/* The i-th GPU of those that this process may use; the children share them in turn.  NULL: none is known. */
+static char *choose_gpu(int i)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	char path[32];
+	int n = 0;
+
+	if (!list) {
+		while (snprintf(path, sizeof(path), "/dev/nvidia%d", n), access(path, F_OK) == 0)
+			n++;
+		return n ? vfm_strfmt("CUDA_VISIBLE_DEVICES=%d", i % n) : NULL;
+	}
+	if (!*list)
+		return NULL;
+	for (const char *p = list; *p; p++)
+		n += *p == ',';
+	for (i %= n + 1; i > 0; i--)
+		list = strchr(list, ',') + 1;
+	return vfm_strfmt("CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
+}
+
+static bool sets_same_variable(const char *a, const char *b)
+{
+	size_t n = strcspn(a, "=");
+
+	return strncmp(a, b, n + 1) == 0;
+}
+
+/* The environment of a child; the caller frees the first 5 entries and the list. */
+static char **make_environment(const struct vfm_exec_child *c)
+{
+	char *own[5] = {
+		vfm_strfmt("VFM_EXEC=%d", VFM_EXEC_PROTOCOL),
+		vfm_strfmt("VFM_EXEC_CHILD=%d", c->index),
+		vfm_strfmt("VFM_EXEC_CHILDREN=%d", c->x->o.children),
+		vfm_strfmt("VFM_EXEC_DIR=%s", c->x->dir),
+		choose_gpu(c->index),
+	};
+	char **env;
+	size_t n = 0, k = 0;
+
+	while (environ[n])
+		n++;
+	env = vfm_calloc(n + 6, sizeof(*env));
+	if (!own[4])
+		own[4] = vfm_strdup("VFM_EXEC_GPUS=0");
+	for (; k < 5; k++)
+		env[k] = own[k];
+	for (size_t i = 0; i < n; i++) {
+		bool own_one = false;
+
+		for (int j = 0; j < 5; j++)
+			own_one = own_one || sets_same_variable(own[j], environ[i]);
+		if (!own_one)
+			env[k++] = environ[i];
+	}
+	return env;
+}
+
+static int start_child(struct vfm_exec_child *c, struct vfm_err *err)
+{
+	char **env = make_environment(c);
+	int rc = vfm_process_start(&c->p, c->x->argv, env, err);
+
+	for (int i = 0; i < 5; i++)
+		free(env[i]);
+	free(env);
+	if (rc < 0)
+		return rc;
+	vfm_guardian_add(&c->x->guardian, c->p.pid);
+	c->started = vfm_now();
+	c->answered = false;
+	c->last_words[0] = 0;
+	return 0;
+}
+
+/* ---- states; with the lock ---- */
+
+/* Adds the time since the last change to the totals. */
+static void account_time(struct vfm_exec_child *c)
+{
+	double now = vfm_now();
+
+	c->x->stats.ready_s += now - c->since;
+	if (c->n_flight)
+		c->x->stats.busy_s += now - c->since;
+	c->since = now;
+}
+
+static void set_ready(struct vfm_exec_child *c)
+{
+	c->ready = true;
+	c->since = vfm_now();
+	c->x->n_idle++;
+}
+
+static void set_not_ready(struct vfm_exec_child *c)
+{
+	if (!c->ready)
+		return;
+	account_time(c);
+	c->x->n_idle -= c->n_flight == 0;
+	c->ready = false;
+	c->alone = false;
+}
+
+/* Takes a request out of those in flight. */
+static void remove_flight(struct vfm_exec_child *c, int i)
+{
+	account_time(c);
+	c->n_flight--;
+	memmove(&c->flight[i], &c->flight[i + 1], (size_t)(c->n_flight - i) * sizeof(c->flight[0]));
+	if (c->n_flight == 0) {
+		c->alone = false;
+		c->x->n_idle += c->ready;
+	}
+}
+
+/* ---- faults ---- */
+
+/* The requests in flight go back to the front of the queue, or fail if too many children died with them. */
+static void return_flight(struct vfm_exec_child *c, const char *why)
+{
+	struct vfm_exec *x = c->x;
+	struct vfm_err err;
+
+	for (int i = c->n_flight - 1; i >= 0; i--) {
+		struct vfm_exec_slot *s = c->flight[i];
+
+		if (++s->deaths > x->o.retries) {
+			vfm_fail(&err, VFM_EINPUT, "%s: %d processes failed on this record; the last %s", x->hello.name,
+				s->deaths, why);
+			vfm_exec_finish(s, VFM_EINPUT, NULL, &err);
+			continue;
+		}
+		s->next = x->head;
+		if (!x->head)
+			x->tail = &s->next;
+		x->head = s;
+	}
+	c->n_flight = 0;
+}
+
+/* Kills the process.  `why`: "gave no answer for 600 s".  Without a hello of any child, or after several processes that
+ * did nothing, the pool gives up. */
+static void drop_process(struct vfm_exec_child *c, const char *why)
+{
+	struct vfm_exec *x = c->x;
+	const char *colon = c->last_words[0] ? ": " : "";
+	struct vfm_err err;
+	bool fruitless = !c->answered && c->n_flight == 0, goes_on;
+
+	vfm_guardian_remove(&x->guardian, c->p.pid);
+	vfm_process_kill(&c->p);
+	vfm_buf_clear(&c->from);
+	vfm_buf_clear(&c->to);
+	vfm_buf_clear(&c->talk);
+	c->sent = 0;
+	pthread_mutex_lock(&x->lock);
+	set_not_ready(c);
+	return_flight(c, why);
+	c->barren = fruitless ? c->barren + 1 : 0;
+	if (!x->hello_json || c->barren >= MAX_BARREN) {
+		vfm_fail(&err, VFM_EENV, "%s: child %d %s%s%s", x->name, c->index, why, colon, c->last_words);
+		vfm_exec_give_up(x, &err);
+	} else {
+		x->stats.restarts++;
+		vfm_exec_wake_one(x);
+	}
+	goes_on = !x->failed && !x->closing;
+	pthread_mutex_unlock(&x->lock);
+	if (goes_on)
+		vfm_warn("%s[%d] %s%s%s; starting another", x->name, c->index, why, colon, c->last_words);
+}
+
+/* Ends the run, since another process would do the same. */
+static void refuse_child(struct vfm_exec_child *c, struct vfm_err *err)
+{
+	vfm_err_context(err, "%s: child %d", c->x->name, c->index);
+	pthread_mutex_lock(&c->x->lock);
+	vfm_exec_give_up(c->x, err);
+	pthread_mutex_unlock(&c->x->lock);
+}
+
+/* ---- stderr ---- */
+
+static void forward_line(struct vfm_exec_child *c, const char *line, size_t n)
+{
+	while (n && (line[n - 1] == '\r' || line[n - 1] == ' '))
+		n--;
+	if (n == 0)
+		return;
+	vfm_info("%s[%d]: %.*s", c->x->name, c->index, (int)n, line);
+	snprintf(c->last_words, sizeof(c->last_words), "%.*s", (int)n, line);
+}
+
+static void read_talk(struct vfm_exec_child *c)
+{
+	char block[4096];
+	ssize_t n = 0;
+
+	for (int i = 0; i < MAX_TALK * 1024 / (int)sizeof(block); i++) {
+		n = c->p.err_fd >= 0 ? read(c->p.err_fd, block, sizeof(block)) : 0;
+		if (n <= 0)
+			break;
+		for (ssize_t k = 0; k < n; k++) { /* progress bars end their lines with \r */
+			if (block[k] != '\n' && block[k] != '\r' && c->talk.len < TALK_BYTES) {
+				vfm_buf_add(&c->talk, &block[k], 1);
+				continue;
+			}
+			forward_line(c, c->talk.data ? c->talk.data : "", c->talk.len);
+			vfm_buf_clear(&c->talk);
+		}
+	}
+	if (n == 0 && c->p.err_fd >= 0) {
+		forward_line(c, c->talk.data ? c->talk.data : "", c->talk.len);
+		vfm_buf_clear(&c->talk);
+		close(c->p.err_fd);
+		c->p.err_fd = -1;
+	}
+}
+
+/* ---- requests ---- */
+
+/* Takes requests of the queue if there is room: a batch for an idle child, and one more to follow while no other child
+ * is idle.  A request that has seen a child die goes alone. */
+static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
+{
+	struct vfm_exec *x = c->x;
+	int room = x->hello.batch, n = 0;
+	double now = vfm_now();
+
+	c->woken = false;
+	if (!c->ready || c->alone || c->n_flight > room || (c->n_flight && x->n_idle > 0) || !x->head)
+		return 0;
+	if (c->n_flight == 0) /* idle since c->since, while the first request waited */
+		x->stats.waiting_s += now - (c->since > x->head->queued ? c->since : x->head->queued);
+	account_time(c);
+	while (x->head && n < room) {
+		struct vfm_exec_slot *s = x->head;
+
+		if (s->deaths && c->n_flight + n)
+			break;
+		x->head = s->next;
+		if (!x->head)
+			x->tail = &x->head;
+		s->next = NULL;
+		s->clock = now;
+		taken[n++] = s;
+		if (s->deaths) {
+			c->alone = true;
+			break;
+		}
+	}
+	if (c->n_flight == 0)
+		x->n_idle -= n > 0;
+	for (int i = 0; i < n; i++)
+		c->flight[c->n_flight++] = taken[i];
+	vfm_exec_wake_one(x);
+	return n;
+}
+
+/* The slots in flight belong to this thread until they are finished, so that the lock is not needed for their
+ * requests. */
+static void queue_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (i + 1 < n)
+			json_object_set_new(taken[i]->request, "more", json_true());
+		else
+			json_object_del(taken[i]->request, "more");
+		vfm_json_text(&c->to, taken[i]->request, 0);
+		vfm_buf_add(&c->to, "\n", 1);
+	}
+}
+
+/* Writes as much as the pipe takes.  Returns false if the child has closed it. */
+static bool write_requests(struct vfm_exec_child *c)
+{
+	while (c->sent < c->to.len) {
+		ssize_t n = write(c->p.in, c->to.data + c->sent, c->to.len - c->sent);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		c->sent += (size_t)n;
+	}
+	vfm_buf_clear(&c->to);
+	c->sent = 0;
+	return true;
+}
+
+/* ---- answers ---- */
+
+/* Fails with VFM_EUSAGE if the child is not what the first one was. */
+static int take_hello(struct vfm_exec_child *c, json_t *o, struct vfm_err *err)
+{
+	struct vfm_exec *x = c->x;
+	struct vfm_hello hello;
+	int rc;
+
+	TRY(vfm_hello_parse(&hello, o, err));
+	if (!(hello.ops & x->op))
+		return vfm_fail(err, VFM_EUSAGE, "hello.capabilities: '%s' lacks '%s'", hello.name, x->o.capability);
+	c->flight = vfm_realloc(c->flight, (size_t)hello.batch * 2 + 1, sizeof(struct vfm_exec_slot *));
+	pthread_mutex_lock(&x->lock);
+	if (!x->hello_json) {
+		x->hello = hello;
+		x->hello_json = json_incref(o);
+		pthread_cond_broadcast(&x->hello_came);
+	}
+	rc = json_equal(x->hello_json, o) ? 0 : VFM_EUSAGE;
+	if (rc == 0)
+		set_ready(c);
+	pthread_mutex_unlock(&x->lock);
+	return rc == 0 ? 0
+		       : vfm_fail(err, VFM_EUSAGE, "its hello differs from that of another child: '%s %s'", hello.name,
+				 hello.version);
+}
+
+/* Returns NULL, or what is wrong with the answer.  Takes the reference of o. */
+static const char *take_answer(struct vfm_exec_child *c, json_t *o)
+{
+	const json_t *id = json_object_get(o, "id"), *error = json_object_get(o, "error");
+	struct vfm_exec *x = c->x;
+	struct vfm_exec_slot *s;
+	struct vfm_err err;
+	double now = vfm_now();
+	const char *why;
+	int i = 0;
+
+	while (i < c->n_flight && !(json_is_integer(id) && json_integer_value(id) == c->flight[i]->id))
+		i++;
+	if (i == c->n_flight) {
+		why = json_is_integer(id) ? "answered a request that was not in flight"
+					  : "gave an answer without an id";
+		json_decref(o);
+		return why;
+	}
+	s = c->flight[i];
+	pthread_mutex_lock(&x->lock);
+	remove_flight(c, i);
+	for (; i < c->n_flight; i++) /* those sent later begin their time now */
+		c->flight[i]->clock = now;
+	c->answered = true;
+	c->barren = 0;
+	if (error && !json_is_null(error)) {
+		const char *text = json_string_value(error);
+
+		vfm_fail(&err, VFM_EINPUT, "%s: %s", x->hello.name, text ? text : "an error without text");
+		vfm_exec_finish(s, VFM_EINPUT, NULL, &err);
+		json_decref(o);
+	} else {
+		vfm_exec_finish(s, 0, o, NULL);
+	}
+	pthread_mutex_unlock(&x->lock);
+	return NULL;
+}
+
+/* Returns NULL, or what is wrong.  A hello that is refused ends the pool. */
+static const char *take_line(struct vfm_exec_child *c, const char *line, size_t n)
+{
+	struct vfm_err err = {0};
+	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+	int rc;
+
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return "wrote a line that is no JSON object";
+	}
+	if (c->ready)
+		return take_answer(c, o);
+	rc = take_hello(c, o, &err);
+	json_decref(o);
+	if (rc < 0)
+		refuse_child(c, &err);
+	return NULL;
+}
+
+/* Handles the complete lines of c->from. */
+static const char *take_lines(struct vfm_exec_child *c, size_t from)
+{
+	const char *why = NULL, *end;
+	size_t at = 0;
+
+	while (!why && c->from.len > from && (end = memchr(c->from.data + from, '\n', c->from.len - from))) {
+		size_t n = (size_t)(end - (c->from.data + at));
+
+		if (n)
+			why = take_line(c, c->from.data + at, n);
+		at += n + 1;
+		from = at;
+	}
+	if (why)
+		return why;
+	if (at) {
+		memmove(c->from.data, c->from.data + at, c->from.len - at);
+		c->from.len -= at;
+	}
+	return c->from.len > MAX_LINE ? "wrote a line of more than 16 MiB" : NULL;
+}
+
+/* Reads once.  Returns NULL or what is wrong; *end at the end of stdout. */
+static const char *read_answers(struct vfm_exec_child *c, bool *end)
+{
+	size_t had = c->from.len;
+	ssize_t n;
+
+	*end = false;
+	vfm_grow(&c->from.data, &c->from.cap, had + READ_BYTES + 1, 1);
+	n = read(c->p.out, c->from.data + had, READ_BYTES);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? NULL : "cannot be read";
+	*end = n == 0;
+	c->from.len += (size_t)n;
+	return n ? take_lines(c, had) : NULL;
+}
+
+/* ---- the loop ---- */
+
+/* Returns the time at which the child is late. */
+static double child_deadline(const struct vfm_exec_child *c)
+{
+	double until = c->ready ? 1e300 : c->started + c->x->o.start_s;
+
+	for (int i = 0; i < c->n_flight; i++)
+		if (c->flight[i]->clock + c->x->o.timeout_s < until)
+			until = c->flight[i]->clock + c->x->o.timeout_s;
+	return until;
+}
+
+/* Waits up to 1 s for the end of a child that has closed its stdout, which tells more. */
+static void describe_end(struct vfm_exec_child *c, char *why, size_t size)
+{
+	struct timespec slice = {.tv_nsec = 5000000};
+	int status;
+
+	for (int i = 0; i < 200; i++) {
+		if (vfm_process_has_ended(&c->p, &status)) {
+			read_talk(c);
+			vfm_process_describe(status, why, size);
+			return;
+		}
+		nanosleep(&slice, NULL);
+	}
+	snprintf(why, size, "closed its stdout");
+}
+
+static void check_lateness(struct vfm_exec_child *c)
+{
+	char why[96];
+
+	if (vfm_now() < child_deadline(c))
+		return;
+	if (c->ready)
+		snprintf(why, sizeof(why), "gave no answer for %g s", c->x->o.timeout_s);
+	else
+		snprintf(why, sizeof(why), "said no hello within %g s", c->x->o.start_s);
+	drop_process(c, why);
+}
+
+static int wait_ms(const struct vfm_exec_child *c)
+{
+	double left = child_deadline(c) - vfm_now();
+
+	return left <= 0 ? 0 : left > 3600 ? 3600 * 1000 : (int)(left * 1000) + 1;
+}
+
+/* Waits for the child or for requests, and handles what has come. */
+static void serve_child(struct vfm_exec_child *c)
+{
+	struct pollfd fds[4] = {
+		{.fd = c->wake, .events = POLLIN},
+		{.fd = c->p.out, .events = POLLIN},
+		{.fd = c->p.err_fd, .events = POLLIN},
+		{.fd = c->sent < c->to.len ? c->p.in : -1, .events = POLLOUT},
+	};
+	const char *why = NULL;
+	char text[96] = "";
+	uint64_t ignored;
+	bool end = false;
+
+	if (poll(fds, 4, wait_ms(c)) < 0)
+		return; /* EINTR */
+	if (fds[0].revents && read(c->wake, &ignored, sizeof(ignored)) < 0 && errno != EAGAIN)
+		return;
+	if (fds[2].revents)
+		read_talk(c);
+	if (fds[1].revents)
+		why = read_answers(c, &end);
+	if (!why && !end && fds[3].revents && !write_requests(c))
+		end = true;
+	if (end) {
+		describe_end(c, text, sizeof(text));
+		why = c->from.len ? "ended in the middle of a line" : text;
+	}
+	if (why)
+		drop_process(c, why);
+	else
+		check_lateness(c);
+}
+
+/* Closes stdin and waits for the end of the process. */
+static void end_child(struct vfm_exec_child *c, bool failed)
+{
+	double until = vfm_now() + (failed ? 0 : END_S);
+	struct pollfd fds[2] = {{.fd = c->p.out, .events = POLLIN}, {.fd = c->p.err_fd, .events = POLLIN}};
+	bool ended = false, surplus = false;
+	char block[4096], how[64];
+	int status = 0;
+
+	close(c->p.in);
+	c->p.in = -1;
+	while (!(ended = vfm_process_has_ended(&c->p, &status)) && vfm_now() < until) {
+		ssize_t n;
+
+		fds[1].fd = c->p.err_fd;
+		poll(fds, 2, 10);
+		read_talk(c);
+		n = fds[0].fd >= 0 ? read(c->p.out, block, sizeof(block)) : -1;
+		surplus = surplus || n > 0;
+		if (n == 0)
+			fds[0].fd = -1;
+	}
+	read_talk(c);
+	vfm_guardian_remove(&c->x->guardian, c->p.pid);
+	vfm_process_kill(&c->p);
+	vfm_process_describe(status, how, sizeof(how));
+	if (!ended && !failed)
+		vfm_warn("%s[%d] did not end within %d s after the end of its stdin", c->x->name, c->index, END_S);
+	else if (ended && status && !failed)
+		vfm_warn("%s[%d] %s after the end of its stdin", c->x->name, c->index, how);
+	if (surplus && !failed)
+		vfm_warn("%s[%d] gave more answers than there were requests", c->x->name, c->index);
+}
+
+/* Fails what is left in flight when the pool gives up. */
+static void abandon_flight(struct vfm_exec_child *c)
+{
+	for (int i = 0; i < c->n_flight; i++)
+		vfm_exec_finish(c->flight[i], VFM_EENV, NULL, &c->x->err);
+	set_not_ready(c);
+	c->n_flight = 0;
+}
+
+void *vfm_exec_child_main(void *arg)
+{
+	struct vfm_exec_child *c = arg;
+	struct vfm_exec *x = c->x;
+	struct vfm_exec_slot **taken = NULL;
+	struct vfm_err err;
+	bool stop, failed;
+	int n;
+
+	for (;;) {
+		pthread_mutex_lock(&x->lock);
+		failed = x->failed;
+		stop = x->closing || failed;
+		if (c->ready && !taken)
+			taken = vfm_calloc((size_t)x->hello.batch, sizeof(struct vfm_exec_slot *));
+		n = stop || !taken ? 0 : take_requests(c, taken);
+		pthread_mutex_unlock(&x->lock);
+		if (stop)
+			break;
+		queue_requests(c, taken, n);
+		if (!c->p.pid && start_child(c, &err) < 0) {
+			refuse_child(c, &err);
+			continue;
+		}
+		if (n && !write_requests(c))
+			vfm_buf_clear(&c->to), c->sent = 0; /* the end of its stdout tells why */
+		serve_child(c);
+	}
+	pthread_mutex_lock(&x->lock);
+	abandon_flight(c);
+	pthread_mutex_unlock(&x->lock);
+	if (c->p.pid)
+		end_child(c, failed);
+	vfm_buf_release(&c->to);
+	vfm_buf_release(&c->from);
+	vfm_buf_release(&c->talk);
+	free(c->flight);
+	free(taken);
+	return NULL;
+}

@@ -1,0 +1,103 @@
+/* exec.h - outside models (captioners, scorers, embedders, encoders, decoders) as child processes: vfm-exec(7).
+ *
+ * A vfm_exec starts N children of one command and distributes requests over them.  A request and its answer are JSON
+ * objects; arrays travel in two files of a slot, `in` and `out`, in a folder on a tmpfs.  Each thread that makes
+ * requests has a slot of its own:
+ *
+ *	TRY(vfm_exec_open(&x, &opts, err));                    // starts the children, waits for the first hello
+ *	slot = vfm_exec_slot(x, worker);
+ *	TRY(vfm_exec_input(slot, bytes, &frames, err));        // memory that the child reads as a file
+ *	TRY(vfm_exec_call(slot, request, &answer, err));       // blocks until a child has answered
+ *	TRY(vfm_exec_array(slot, answer, "latent", &a, err));  // what the child wrote
+ *	vfm_exec_close(x);
+ *
+ * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
+ * in a child; a request in whose presence `retries` + 1 children died fails, and only that request.
+ *
+ * One thread for each child moves the lines.  No child outlives the process, also if it is killed: a guardian process
+ * kills the children's process groups and removes the folder when it sees the end of the parent.
+ */
+#ifndef VFM_EXEC_EXEC_H
+#define VFM_EXEC_EXEC_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "exec/hello.h"
+
+struct vfm_exec_opts {
+	const char *command;    /* "python3 vae.py DIR": divided into words (vfm_exec_words) */
+	bool shell;             /* instead: sh -c command */
+	const char *capability; /* "encode": the op of the requests; the hello must name it */
+	int children;           /* 0: 1; at most VFM_EXEC_MAX */
+	int slots;              /* threads that make requests; 0: vfm_exec_threads */
+	double timeout_s;       /* between an answer and the next; 0: 600 */
+	double start_s;         /* until the hello; 0: 1800 */
+	int retries;            /* of a request after the death of its child */
+};
+
+#define VFM_EXEC_MAX 256 /* children */
+
+struct vfm_exec;
+struct vfm_exec_slot;
+
+/* Starts the children and blocks until one has said hello.  VFM_EUSAGE: the command cannot be started, or its hello is
+ * invalid or lacks the capability.  VFM_EENV: it ended or stalled before its hello. */
+int vfm_exec_open(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
+/* Ends the children: closes their stdin, waits for 10 s, kills what is left.  Logs the totals.  No call may be in
+ * progress.  No-op for NULL. */
+void vfm_exec_close(struct vfm_exec *x);
+
+const struct vfm_hello *vfm_exec_hello(const struct vfm_exec *x); /* borrowed; the same for all children */
+/* Returns the number of threads that keep all children busy while `preparing` others prepare requests. */
+int vfm_exec_threads(const struct vfm_exec *x, int preparing);
+
+/* Slot i of the threads, 0 <= i < max(slots, 1).  Used by one thread at a time. */
+struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
+
+/* Sets *data to `bytes` of zeroed or old memory that is the file of vfm_exec_in_path, valid until the next call of this
+ * function on the slot.  VFM_EENV: no space. */
+int vfm_exec_input(struct vfm_exec_slot *s, size_t bytes, void **data, struct vfm_err *err);
+const char *vfm_exec_in_path(const struct vfm_exec_slot *s);
+
+/* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Takes
+ * the reference of `request`.  The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children
+ * died; VFM_EENV: children cannot be started any more. */
+int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
+
+enum vfm_exec_dtype { VFM_EXEC_U8, VFM_EXEC_F16, VFM_EXEC_BF16, VFM_EXEC_F32 };
+const char *vfm_exec_dtype_name(enum vfm_exec_dtype t); /* "uint8", "float16", "bfloat16", "float32" */
+size_t vfm_exec_dtype_size(enum vfm_exec_dtype t);
+
+#define VFM_EXEC_DIMS      5
+#define VFM_EXEC_MAX_ARRAY ((size_t)16 << 30) /* bytes */
+
+struct vfm_exec_array {
+	enum vfm_exec_dtype dtype;
+	int ndim;
+	int64_t shape[VFM_EXEC_DIMS];
+	size_t count;     /* elements */
+	const void *data; /* C order; belongs to the slot, valid until its next array or call */
+};
+
+/* Reads the array that the answer describes under `key` ({"shape":[…],"dtype":"…"}) from the slot's `out` file.
+ * VFM_EINPUT: the description is invalid, or the file has another length.  Elements are not checked. */
+int vfm_exec_read_array(
+	struct vfm_exec_slot *s, const json_t *answer, const char *key, struct vfm_exec_array *a, struct vfm_err *err);
+
+/* {"path":…,"shape":[…],"dtype":…} of an input in the slot's `in` file; the caller owns it. */
+json_t *vfm_exec_describe(const struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape);
+
+struct vfm_exec_stats {
+	int64_t requests, errors; /* answered or failed; of them: failed */
+	int64_t restarts;
+	double busy_s;    /* sum over the children of the time with a request in flight */
+	double waiting_s; /* of the time without, while a request was waiting */
+	double ready_s;   /* of the time since the hello */
+};
+struct vfm_exec_stats vfm_exec_stats(struct vfm_exec *x);
+
+#endif

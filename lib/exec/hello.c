@@ -1,0 +1,236 @@
+#include "exec/hello.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+
+#define MAX_BATCH 4096
+
+static const struct {
+	const char *name;
+	unsigned op;
+} ops[] = {
+	{"caption", VFM_EXEC_CAPTION},
+	{"score", VFM_EXEC_SCORE},
+	{"embed", VFM_EXEC_EMBED},
+	{"text-encode", VFM_EXEC_TEXT_ENCODE},
+	{"encode", VFM_EXEC_ENCODE},
+	{"decode", VFM_EXEC_DECODE},
+};
+enum { N_OPS = sizeof(ops) / sizeof(ops[0]) };
+
+unsigned vfm_exec_op_of(const char *name)
+{
+	for (int i = 0; i < N_OPS; i++)
+		if (!strcmp(ops[i].name, name))
+			return ops[i].op;
+	return 0;
+}
+
+const char *vfm_exec_op_name(unsigned op)
+{
+	for (int i = 0; i < N_OPS; i++)
+		if (ops[i].op == op)
+			return ops[i].name;
+	return "?";
+}
+
+/* Copies a string of 1 to size - 1 printable characters without blanks. */
+static int copy_word(
+	const json_t *o, const char *where, const char *key, bool required, char *dst, size_t size, struct vfm_err *err)
+{
+	const char *s = NULL;
+	size_t n;
+
+	TRY(vfm_json_str(o, where, key, required, &s, err));
+	if (!s)
+		return 0;
+	n = strlen(s);
+	for (size_t i = 0; i < n; i++)
+		if (!isgraph((unsigned char)s[i]) || s[i] == '"' || s[i] == '\\')
+			return vfm_fail(
+				err, VFM_EUSAGE, "%s.%s: expected printable characters without blanks", where, key);
+	if (n < 1 || n >= size)
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s.%s: expected 1 to %zu characters, got %zu", where, key, size - 1, n);
+	memcpy(dst, s, n + 1);
+	return 0;
+}
+
+static int parse_sha256(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	const char *s = NULL;
+	size_t n = 0;
+
+	TRY(vfm_json_str(o, "hello", "sha256", true, &s, err));
+	while (s[n] && strchr("0123456789abcdef", s[n]))
+		n++;
+	if (n != VFM_SHA256_HEX - 1 || s[n])
+		return vfm_fail(err, VFM_EUSAGE, "hello.sha256: expected 64 hexadecimal digits in lower case");
+	memcpy(h->sha256, s, n + 1);
+	return 0;
+}
+
+static int parse_capabilities(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	const json_t *list = json_object_get(o, "capabilities"), *v;
+	size_t i;
+
+	if (!json_is_array(list) || json_array_size(list) == 0)
+		return vfm_fail(err, VFM_EUSAGE, "hello.capabilities: expected a list of names");
+	json_array_foreach(list, i, v)
+	{
+		/* a capability of a newer protocol is no fault */
+		h->ops |= json_is_string(v) ? vfm_exec_op_of(json_string_value(v)) : 0;
+	}
+	if (!h->ops)
+		return vfm_fail(err, VFM_EUSAGE,
+			"hello.capabilities: expected some of caption, score, embed, text-encode, encode and decode");
+	return 0;
+}
+
+/* Gets an object, NULL if it is absent. */
+static int get_object(const json_t *o, const char *key, bool required, const json_t **out, struct vfm_err *err)
+{
+	*out = json_object_get(o, key);
+	if (json_is_null(*out))
+		*out = NULL;
+	if (*out && !json_is_object(*out))
+		return vfm_fail(err, VFM_EUSAGE, "hello.%s: expected an object", key);
+	return *out || !required ? 0 : vfm_fail(err, VFM_EUSAGE, "hello.%s is missing", key);
+}
+
+static int parse_fit(struct vfm_exec_input *in, const json_t *o, struct vfm_err *err)
+{
+	static const char *const names[] = {"cover", "contain", "stretch"};
+	const char *fit = "cover";
+
+	TRY(vfm_json_str(o, "hello.input", "fit", false, &fit, err));
+	for (int i = 0; i < 3; i++) {
+		if (strcmp(fit, names[i]) != 0)
+			continue;
+		in->fit = (enum vfm_exec_fit)i;
+		return 0;
+	}
+	return vfm_fail(err, VFM_EUSAGE, "hello.input.fit: expected cover, contain or stretch, got '%s'", fit);
+}
+
+static int parse_input(struct vfm_exec_input *in, const json_t *o, struct vfm_err *err)
+{
+	const char *kind = "clip", *where = "hello.input";
+	int64_t width = 0, height = 0;
+
+	in->clip = true;
+	if (!o)
+		return 0;
+	TRY(vfm_json_str(o, where, "kind", true, &kind, err));
+	if (strcmp(kind, "clip") != 0 && strcmp(kind, "frames") != 0)
+		return vfm_fail(err, VFM_EUSAGE, "hello.input.kind: expected clip or frames, got '%s'", kind);
+	in->clip = !strcmp(kind, "clip");
+	in->text = json_is_true(json_object_get(o, "text"));
+	TRY(vfm_json_i64(o, where, "frames", false, 1, 65536, &in->frames, err));
+	TRY(vfm_json_i64(o, where, "max_frames", false, 1, 65536, &in->max_frames, err));
+	TRY(vfm_json_f64(o, where, "fps", false, &in->fps, err));
+	TRY(vfm_json_i64(o, where, "width", false, 1, 16384, &width, err));
+	TRY(vfm_json_i64(o, where, "height", false, 1, 16384, &height, err));
+	if (!(in->fps >= 0 && in->fps <= 1000))
+		return vfm_fail(err, VFM_EUSAGE, "hello.input.fps: expected a rate up to 1000");
+	if (in->frames && in->fps > 0)
+		return vfm_fail(err, VFM_EUSAGE, "hello.input: expected one of frames and fps");
+	if (!width != !height)
+		return vfm_fail(err, VFM_EUSAGE, "hello.input: expected both width and height, or none");
+	in->width = (int)width;
+	in->height = (int)height;
+	return parse_fit(in, o, err);
+}
+
+/* Reads a list of n integers from min to max. */
+static int parse_ints(
+	const json_t *o, const char *path, size_t n, int64_t min, int64_t max, int64_t *out, struct vfm_err *err)
+{
+	if (!json_is_array(o) || json_array_size(o) != n)
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected a list of %zu integers", path, n);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *v = json_array_get(o, i);
+
+		if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected integers from %lld to %lld", path,
+				(long long)min, (long long)max);
+		out[i] = json_integer_value(v);
+	}
+	return 0;
+}
+
+static int parse_range(struct vfm_exec_tokenizer *t, const json_t *range, struct vfm_err *err)
+{
+	if (!range || json_is_null(range))
+		return 0;
+	if (!json_is_array(range) || json_array_size(range) != 2 || !json_is_number(json_array_get(range, 0)) ||
+		!json_is_number(json_array_get(range, 1)))
+		return vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.range: expected two numbers");
+	t->min = json_number_value(json_array_get(range, 0));
+	t->max = json_number_value(json_array_get(range, 1));
+	return t->min < t->max ? 0 : vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.range: expected [smaller, larger]");
+}
+
+static int parse_tokenizer(struct vfm_exec_tokenizer *t, const json_t *o, struct vfm_err *err)
+{
+	const char *where = "hello.tokenizer";
+	int64_t stride[3], frames[2] = {1, 1}, channels;
+
+	TRY(parse_ints(json_object_get(o, "stride"), "hello.tokenizer.stride", 3, 1, 1024, stride, err));
+	TRY(vfm_json_i64(o, where, "channels", true, 1, 65535, &channels, err));
+	TRY(parse_ints(json_object_get(o, "frames"), "hello.tokenizer.frames", 2, 1, 65535, frames, err));
+	TRY(vfm_json_i64(o, where, "max_frames", false, 1, 1 << 20, &t->max_frames, err));
+	if (frames[1] % stride[0])
+		return vfm_fail(err, VFM_EUSAGE,
+			"hello.tokenizer.frames: the step %lld is not a multiple of the stride in time, %lld",
+			(long long)frames[1], (long long)stride[0]);
+	if (t->max_frames && t->max_frames < frames[0])
+		return vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.max_frames: %lld is below the first legal count",
+			(long long)t->max_frames);
+	for (int i = 0; i < 3; i++)
+		t->stride[i] = (int32_t)stride[i];
+	t->channels = (int32_t)channels;
+	t->first_frames = frames[0];
+	t->frame_step = frames[1];
+	TRY(parse_range(t, json_object_get(o, "range"), err));
+	return copy_word(o, where, "scaling", false, t->scaling, sizeof(t->scaling), err);
+}
+
+static int parse_text(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	h->text_max_rows = 512;
+	TRY(vfm_json_i64(o, "hello.text", "dim", true, 1, 65535, &h->text_dim, err));
+	TRY(vfm_json_i64(o, "hello.text", "rows", false, 1, 65535, &h->text_rows, err));
+	return vfm_json_i64(o, "hello.text", "max_rows", false, 1, 65535, &h->text_max_rows, err);
+}
+
+int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	const json_t *input, *tokenizer, *text;
+	int64_t protocol = 0, batch = 1;
+
+	*h = (struct vfm_hello){0};
+	if (!json_is_object(o) || !json_object_get(o, "vfm_exec"))
+		return vfm_fail(err, VFM_EUSAGE, "hello: expected an object with the key \"vfm_exec\"");
+	TRY(vfm_json_i64(o, "hello", "vfm_exec", true, 0, INT32_MAX, &protocol, err));
+	if (protocol != VFM_EXEC_PROTOCOL)
+		return vfm_fail(err, VFM_EUSAGE, "hello: protocol version %lld; this program speaks version %d",
+			(long long)protocol, VFM_EXEC_PROTOCOL);
+	TRY(copy_word(o, "hello", "name", true, h->name, sizeof(h->name), err));
+	TRY(copy_word(o, "hello", "version", true, h->version, sizeof(h->version), err));
+	TRY(parse_sha256(h, o, err));
+	TRY(parse_capabilities(h, o, err));
+	TRY(vfm_json_i64(o, "hello", "batch", false, 1, MAX_BATCH, &batch, err));
+	h->batch = (int)batch;
+	TRY(get_object(o, "input", false, &input, err));
+	TRY(get_object(o, "tokenizer", h->ops & (VFM_EXEC_ENCODE | VFM_EXEC_DECODE), &tokenizer, err));
+	TRY(get_object(o, "text", h->ops & VFM_EXEC_TEXT_ENCODE, &text, err));
+	TRY(parse_input(&h->input, input, err));
+	if (tokenizer)
+		TRY(parse_tokenizer(&h->tokenizer, tokenizer, err));
+	return text ? parse_text(h, text, err) : 0;
+}

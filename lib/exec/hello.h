@@ -1,0 +1,61 @@
+/* hello.h - the first line of a child: what it is and what it can do (vfm-exec(7)).  Plain data after parsing. */
+#ifndef VFM_EXEC_HELLO_H
+#define VFM_EXEC_HELLO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+
+#define VFM_EXEC_PROTOCOL 1
+
+enum vfm_exec_op {
+	VFM_EXEC_CAPTION = 1,
+	VFM_EXEC_SCORE = 2,
+	VFM_EXEC_EMBED = 4,
+	VFM_EXEC_TEXT_ENCODE = 8,
+	VFM_EXEC_ENCODE = 16,
+	VFM_EXEC_DECODE = 32,
+};
+
+enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };
+
+/* What a captioner, scorer or embedder wants of a clip. */
+struct vfm_exec_input {
+	bool clip;          /* the path alone; otherwise frames: */
+	int64_t frames;     /* evenly spaced; 0: by rate */
+	double fps;         /* 0: every frame */
+	int64_t max_frames; /* by rate; 0: no limit */
+	int width, height;  /* of the frames; 0, 0: the source's */
+	enum vfm_exec_fit fit;
+	bool text; /* embed: texts too */
+};
+
+struct vfm_exec_tokenizer {
+	int32_t stride[3]; /* t, h, w */
+	int32_t channels;
+	int64_t first_frames, frame_step, max_frames; /* legal counts: first + n * step, up to max (0: none) */
+	char scaling[64];
+	double min, max; /* of latents; both 0: not checked */
+};
+
+struct vfm_hello {
+	char name[64], version[32], sha256[VFM_SHA256_HEX];
+	unsigned ops; /* bits of enum vfm_exec_op */
+	int batch;    /* requests that the child takes at once, >= 1 */
+	struct vfm_exec_input input;
+	struct vfm_exec_tokenizer tokenizer; /* if ops has encode or decode */
+	int64_t text_dim;                    /* if ops has text-encode */
+	int64_t text_rows, text_max_rows;    /* rows 0: as many as the text has, up to max_rows */
+};
+
+/* The bit of "caption", …; 0: unknown.  The name of a bit. */
+unsigned vfm_exec_op_of(const char *name);
+const char *vfm_exec_op_name(unsigned op);
+
+/* VFM_EUSAGE names the key: "hello: tokenizer.stride: expected …".  `o` is any JSON value. */
+int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err);
+
+#endif

@@ -1,0 +1,262 @@
+/* payload.c - the files of requests and answers: DIR/<slot>.in and DIR/<slot>.out. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "exec/exec_int.h"
+
+#define PREFIX "vfm-exec-"
+
+static const struct {
+	const char *name;
+	size_t size;
+} dtypes[] = {
+	[VFM_EXEC_U8] = {"uint8", 1},
+	[VFM_EXEC_F16] = {"float16", 2},
+	[VFM_EXEC_BF16] = {"bfloat16", 2},
+	[VFM_EXEC_F32] = {"float32", 4},
+};
+enum { N_DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
+
+const char *vfm_exec_dtype_name(enum vfm_exec_dtype t)
+{
+	return dtypes[t].name;
+}
+
+size_t vfm_exec_dtype_size(enum vfm_exec_dtype t)
+{
+	return dtypes[t].size;
+}
+
+/* ---- the folder ---- */
+
+/* Opens and locks DIR/lock.  Returns -1 if another process holds it. */
+static int lock_payloads(const char *dir, int flags)
+{
+	char *path = vfm_strfmt("%s/lock", dir);
+	int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+
+	free(path);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* Removes the folders of this user whose process was killed together with its guardian. */
+static void sweep_payloads(const char *base)
+{
+	DIR *d = opendir(base);
+	struct dirent *e;
+	struct stat st;
+
+	while (d && (e = readdir(d))) {
+		char *path;
+		int fd;
+
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		path = vfm_strfmt("%s/%s", base, e->d_name);
+		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid()) {
+			fd = lock_payloads(path, 0);
+			if (fd >= 0) {
+				vfm_rm_rf(path, NULL);
+				close(fd);
+			}
+		}
+		free(path);
+	}
+	if (d)
+		closedir(d);
+}
+
+/* VFM_EXEC_TMP, else /dev/shm, else TMPDIR, else /tmp. */
+static const char *choose_base(void)
+{
+	const char *base = getenv("VFM_EXEC_TMP"), *tmp = getenv("TMPDIR");
+
+	if (base && *base)
+		return base;
+	if (access("/dev/shm", W_OK | X_OK) == 0)
+		return "/dev/shm";
+	return tmp && *tmp ? tmp : "/tmp";
+}
+
+int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err)
+{
+	const char *base = choose_base();
+	char *path;
+
+	sweep_payloads(base);
+	path = vfm_strfmt("%s/" PREFIX "XXXXXX", base);
+	if (!mkdtemp(path)) {
+		vfm_fail_errno(err, VFM_EENV, "cannot make a folder for payloads in '%s'", base);
+		free(path);
+		return VFM_EENV;
+	}
+	*dir = path;
+	*lock_fd = lock_payloads(path, O_CREAT);
+	return *lock_fd >= 0 ? 0 : vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
+}
+
+/* ---- slots ---- */
+
+void vfm_exec_slot_init(struct vfm_exec_slot *s, struct vfm_exec *x, int index)
+{
+	*s = (struct vfm_exec_slot){.x = x, .in_fd = -1};
+	s->in_path = vfm_strfmt("%s/%d.in", x->dir, index);
+	s->out_path = vfm_strfmt("%s/%d.out", x->dir, index);
+	pthread_cond_init(&s->answered, NULL);
+}
+
+static void unmap_input(struct vfm_exec_slot *s)
+{
+	if (s->in)
+		munmap(s->in, s->in_bytes);
+	s->in = NULL;
+	s->in_bytes = 0;
+}
+
+void vfm_exec_slot_release(struct vfm_exec_slot *s)
+{
+	unmap_input(s);
+	if (s->in_fd >= 0)
+		close(s->in_fd);
+	vfm_big_free(s->out, s->out_bytes);
+	free(s->in_path);
+	free(s->out_path);
+	pthread_cond_destroy(&s->answered);
+}
+
+struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i)
+{
+	return &x->slots[i];
+}
+
+const char *vfm_exec_in_path(const struct vfm_exec_slot *s)
+{
+	return s->in_path;
+}
+
+static int map_input(struct vfm_exec_slot *s, size_t bytes, struct vfm_err *err)
+{
+	int why;
+
+	if (s->in_fd < 0)
+		s->in_fd = open(s->in_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->in_fd < 0)
+		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", s->in_path);
+	/* reserved, so that a full tmpfs is an error here and no SIGBUS later */
+	while ((why = posix_fallocate(s->in_fd, 0, (off_t)bytes)) == EINTR)
+		;
+	errno = why;
+	if (why)
+		return vfm_fail_errno(err, VFM_EENV,
+			"no space for %zu bytes in '%s' (VFM_EXEC_TMP names another folder)", bytes, s->in_path);
+	s->in = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->in_fd, 0);
+	if (s->in == MAP_FAILED) {
+		s->in = NULL;
+		return vfm_fail_errno(err, VFM_EENV, "cannot map '%s'", s->in_path);
+	}
+	s->in_bytes = bytes;
+	return 0;
+}
+
+int vfm_exec_input(struct vfm_exec_slot *s, size_t bytes, void **data, struct vfm_err *err)
+{
+	struct stat st;
+
+	/* The pages are reused: new ones cost more than the copy.  A child may have truncated its input. */
+	if (s->in && s->in_bytes == bytes && fstat(s->in_fd, &st) == 0 && (size_t)st.st_size >= bytes) {
+		*data = s->in;
+		return 0;
+	}
+	unmap_input(s);
+	TRY(map_input(s, bytes ? bytes : 1, err));
+	if (ftruncate(s->in_fd, (off_t)s->in_bytes) != 0) /* the length of the file is that of the array */
+		return vfm_fail_errno(err, VFM_EENV, "cannot truncate '%s'", s->in_path);
+	*data = s->in;
+	return 0;
+}
+
+json_t *vfm_exec_describe(const struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape)
+{
+	json_t *dims = json_array();
+
+	for (int i = 0; i < ndim; i++)
+		json_array_append_new(dims, json_integer(shape[i]));
+	return json_pack("{s:s,s:o,s:s}", "path", s->in_path, "shape", dims, "dtype", dtypes[dtype].name);
+}
+
+/* ---- arrays of answers ---- */
+
+static int parse_description(struct vfm_exec_array *a, const json_t *o, const char *key, struct vfm_err *err)
+{
+	const json_t *shape = json_object_get(o, "shape");
+	const char *dtype = json_string_value(json_object_get(o, "dtype"));
+	int t = 0;
+
+	*a = (struct vfm_exec_array){.count = 1};
+	if (!json_is_object(o) || !json_is_array(shape) || !dtype)
+		return vfm_fail(
+			err, VFM_EINPUT, "the answer has no %s of the form {\"shape\":[...],\"dtype\":\"...\"}", key);
+	while (t < N_DTYPES && strcmp(dtype, dtypes[t].name) != 0)
+		t++;
+	if (t == N_DTYPES)
+		return vfm_fail(err, VFM_EINPUT, "%s.dtype: expected uint8, float16, bfloat16 or float32, got '%.40s'",
+			key, dtype);
+	a->dtype = (enum vfm_exec_dtype)t;
+	if (json_array_size(shape) < 1 || json_array_size(shape) > VFM_EXEC_DIMS)
+		return vfm_fail(err, VFM_EINPUT, "%s.shape: expected 1 to %d dimensions", key, VFM_EXEC_DIMS);
+	for (; a->ndim < (int)json_array_size(shape); a->ndim++) {
+		const json_t *v = json_array_get(shape, (size_t)a->ndim);
+		json_int_t n = json_is_integer(v) ? json_integer_value(v) : 0;
+
+		if (n < 1 || (size_t)n > VFM_EXEC_MAX_ARRAY / dtypes[t].size / a->count)
+			return vfm_fail(err, VFM_EINPUT, "%s.shape: expected positive integers, and at most %zu GiB",
+				key, VFM_EXEC_MAX_ARRAY >> 30);
+		a->shape[a->ndim] = n;
+		a->count *= (size_t)n;
+	}
+	return 0;
+}
+
+static int read_output(struct vfm_exec_slot *s, size_t bytes, const char *key, struct vfm_err *err)
+{
+	int fd = open(s->out_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return vfm_fail_errno(err, VFM_EINPUT, "the child wrote no %s: '%s'", key, s->out_path);
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != bytes)
+		rc = vfm_fail(err, VFM_EINPUT, "%s: the file has %lld bytes, its shape and dtype say %zu", key,
+			(long long)st.st_size, bytes);
+	if (rc == 0 && s->out_bytes < bytes) {
+		vfm_big_free(s->out, s->out_bytes);
+		s->out = vfm_big_alloc(bytes, "an array of a child", err);
+		s->out_bytes = s->out ? bytes : 0;
+		rc = s->out ? 0 : VFM_EENV;
+	}
+	/* copied: a child that truncates a mapped file would end this process */
+	if (rc == 0)
+		rc = vfm_full_pread(fd, s->out, bytes, 0, s->out_path, err);
+	close(fd);
+	return rc;
+}
+
+int vfm_exec_read_array(
+	struct vfm_exec_slot *s, const json_t *answer, const char *key, struct vfm_exec_array *a, struct vfm_err *err)
+{
+	TRY(parse_description(a, json_object_get(answer, key), key, err));
+	TRY(read_output(s, a->count * dtypes[a->dtype].size, key, err));
+	a->data = s->out;
+	return 0;
+}

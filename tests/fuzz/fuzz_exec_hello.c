@@ -1,0 +1,45 @@
+/* Any bytes as the hello of a child: what is accepted keeps the ranges that the tools rely on.  The same bytes as a
+ * command line. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "exec/hello.h"
+#include "exec/words.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_tokenizer(const struct vfm_exec_tokenizer *t)
+{
+	for (int i = 0; i < 3; i++)
+		if (t->stride[i] < 1 || t->stride[i] > 1024)
+			abort();
+	if (t->channels < 1 || t->first_frames < 1 || t->frame_step < 1 || t->frame_step % t->stride[0])
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *text = malloc(size + 1), **words;
+	json_t *o = json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+	struct vfm_hello h;
+	struct vfm_err err;
+
+	memcpy(text, data, size);
+	text[size] = 0;
+	words = vfm_exec_words(text, &err);
+	if (words && !words[0])
+		abort();
+	vfm_exec_words_free(words);
+	if (vfm_hello_parse(&h, o, &err) == 0) {
+		if (!h.ops || h.batch < 1 || strlen(h.sha256) != 64 || !h.name[0] || !h.version[0])
+			abort();
+		if (h.ops & (VFM_EXEC_ENCODE | VFM_EXEC_DECODE))
+			check_tokenizer(&h.tokenizer);
+		if ((h.ops & VFM_EXEC_TEXT_ENCODE) && h.text_dim < 1)
+			abort();
+	}
+	json_decref(o);
+	free(text);
+	return 0;
+}

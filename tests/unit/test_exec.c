@@ -1,0 +1,620 @@
+/* Outside models as child processes.  This program is also the child: `test_exec --child FAULT…`. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ok.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "exec/words.h"
+
+/* ---- the child ---- */
+
+static const char hello_text[] = "{\"vfm_exec\":1,\"name\":\"toy\",\"version\":\"1.0\",\"sha256\":"
+				 "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\","
+				 "\"capabilities\":[\"score\",\"sing\"],\"batch\":%d,\"input\":{\"kind\":\"clip\"}}\n";
+
+static void copy_array(const json_t *in, const char *out)
+{
+	FILE *a = fopen(json_string_value(json_object_get(in, "path")), "rb"), *b = fopen(out, "wb");
+	static char block[1 << 20];
+	size_t n;
+
+	while ((n = fread(block, 1, sizeof(block), a)) > 0)
+		fwrite(block, 1, n, b);
+	fclose(a);
+	fclose(b);
+}
+
+/* Answers a request as its key "do" says. */
+static void answer_request(const json_t *r)
+{
+	const char *what = json_string_value(json_object_get(r, "do")),
+		   *out = json_string_value(json_object_get(r, "out"));
+	json_int_t id = json_integer_value(json_object_get(r, "id")), n = json_integer_value(json_object_get(r, "n"));
+
+	if (!strcmp(what, "crash"))
+		abort();
+	if (!strcmp(what, "exit"))
+		exit(0);
+	if (!strcmp(what, "hang"))
+		sleep(1000);
+	if (!strcmp(what, "garbage"))
+		printf("Loading weights: 10%%\n");
+	if (!strcmp(what, "wrong"))
+		id += 1000000;
+	if (!strcmp(what, "half")) {
+		printf("{\"id\":%lld,", (long long)id);
+		fflush(stdout);
+		_exit(0);
+	}
+	if (!strcmp(what, "error")) {
+		printf("{\"id\":%lld,\"error\":\"no face\"}\n", (long long)id);
+		return;
+	}
+	if (!strcmp(what, "array"))
+		copy_array(json_object_get(r, "frames"), out);
+	printf("{\"id\":%lld,\"n\":%lld", (long long)id, (long long)n);
+	if (!strcmp(what, "array"))
+		printf(",\"latent\":{\"shape\":[%lld,2],\"dtype\":\"uint8\"}", (long long)n / 2);
+	printf("}\n");
+	if (!strcmp(what, "twice"))
+		printf("{\"id\":%lld,\"n\":%lld}\n", (long long)id, (long long)n);
+}
+
+static int be_child(int argc, char **argv)
+{
+	static char line[1 << 16];
+	const char *fault = argc > 2 ? argv[2] : "", *log = getenv("TOY_LOG");
+	int batch = argc > 3 ? atoi(argv[3]) : 1;
+
+	if (!strcmp(fault, "dead")) {
+		fprintf(stderr, "no module named toy\n");
+		return 4;
+	}
+	if (!strcmp(fault, "mute"))
+		sleep(1000);
+	if (!strcmp(fault, "grandchild") && fork() == 0) {
+		FILE *f = fopen(log, "w");
+
+		fprintf(f, "%d\n", getpid());
+		fclose(f);
+		sleep(1000);
+		_exit(0);
+	}
+	printf(hello_text, batch);
+	fflush(stdout);
+	if (!strcmp(fault, "once")) /* ends as soon as it has begun */
+		return 0;
+	while (fgets(line, sizeof(line), stdin)) {
+		json_t *r = json_loads(line, 0, NULL);
+		bool more = json_is_true(json_object_get(r, "more"));
+
+		if (log && !strcmp(fault, "log")) {
+			FILE *f = fopen(log, "a");
+
+			fprintf(f, "%d %s", more, line);
+			fclose(f);
+		}
+		answer_request(r);
+		json_decref(r);
+		if (!more)
+			fflush(stdout);
+	}
+	return 0;
+}
+
+/* ---- helpers ---- */
+
+static char self[4096];
+
+static struct vfm_exec *open_toy(const char *fault, int batch, const struct vfm_exec_opts *more)
+{
+	struct vfm_exec_opts o = more ? *more : (struct vfm_exec_opts){.retries = 1};
+	char *command = vfm_strfmt("'%s' --child %s %d", self, fault, batch);
+	struct vfm_exec *x = NULL;
+	int rc;
+
+	o.command = command;
+	o.capability = o.capability ? o.capability : "score";
+	rc = vfm_exec_open(&x, &o, &err);
+	free(command);
+	return rc < 0 ? NULL : x;
+}
+
+static int ask(struct vfm_exec *x, int slot, const char *what, int64_t n, json_t **answer)
+{
+	return vfm_exec_call(
+		vfm_exec_slot(x, slot), json_pack("{s:s,s:I}", "do", what, "n", (json_int_t)n), answer, &err);
+}
+
+static void expect_answer(struct vfm_exec *x, int64_t n)
+{
+	json_t *a;
+
+	OK(ask(x, 0, "ok", n, &a));
+	assert_int_equal(json_integer_value(json_object_get(a, "n")), n);
+	json_decref(a);
+}
+
+static void expect_error(struct vfm_exec *x, const char *what, const char *message)
+{
+	json_t *a;
+
+	err.msg[0] = 0;
+	assert_int_equal(ask(x, 0, what, 1, &a), VFM_EINPUT);
+	assert_null(a);
+	if (!strstr(err.msg, message))
+		fail_msg("%s: '%s'", what, err.msg);
+}
+
+static bool is_alive(pid_t pid)
+{
+	char path[64], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return false;
+	if (fscanf(f, "%*d %*s %c", &state) != 1)
+		state = 0;
+	fclose(f);
+	return state && state != 'Z';
+}
+
+/* ---- tests ---- */
+
+static void test_words(void **state)
+{
+	static const char *const want[] = {"python3", "a b", "c\"d", "", "e\\f", "$HOME", NULL};
+	char **w = vfm_exec_words(" python3 'a b'\tc\\\"d \"\" \"e\\f\" $HOME", &err);
+	int i = 0;
+
+	(void)state;
+	assert_non_null(w);
+	for (; want[i]; i++)
+		assert_string_equal(w[i], want[i]);
+	assert_null(w[i]);
+	vfm_exec_words_free(w);
+	assert_null(vfm_exec_words("a 'b", &err));
+	assert_non_null(strstr(err.msg, "open '"));
+	assert_null(vfm_exec_words(" \t", &err));
+	assert_int_equal(err.code, VFM_EUSAGE);
+}
+
+static void test_hello(void **state)
+{
+	static const struct {
+		const char *key, *value, *message;
+	} bad[] = {
+		{"vfm_exec", "2", "protocol version 2"},
+		{"name", "\"a b\"", "hello.name"},
+		{"name", "\"\"", "hello.name"},
+		{"version", "1", "hello.version"},
+		{"sha256", "\"12\"", "hello.sha256"},
+		{"capabilities", "[]", "hello.capabilities"},
+		{"capabilities", "[\"sing\"]", "hello.capabilities"},
+		{"batch", "0", "hello.batch"},
+		{"input", "[]", "hello.input"},
+		{"input", "{\"kind\":\"film\"}", "hello.input.kind"},
+		{"input", "{\"kind\":\"frames\",\"frames\":4,\"fps\":2}", "one of frames and fps"},
+		{"input", "{\"kind\":\"frames\",\"width\":4}", "both width and height"},
+		{"input", "{\"kind\":\"frames\",\"fit\":\"zoom\"}", "hello.input.fit"},
+		{"tokenizer", "null", "hello.tokenizer is missing"},
+		{"tokenizer", "{\"stride\":[4,8],\"channels\":16,\"frames\":[1,4]}", "hello.tokenizer.stride"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":0,\"frames\":[1,4]}", "hello.tokenizer.channels"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,3]}", "not a multiple"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,4],\"range\":[2,1]}", "range"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[5,4],\"max_frames\":4}", "max_frames"},
+		{"text", "{\"rows\":512}", "hello.text.dim"},
+	};
+	static const char good[] =
+		"{\"vfm_exec\":1,\"name\":\"vae\",\"version\":\"2.1\",\"sha256\":"
+		"\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\",\"capabilities\":"
+		"[\"encode\",\"decode\",\"text-encode\",\"dance\"],\"batch\":3,\"tokenizer\":{\"stride\":[4,16,8],"
+		"\"channels\":48,\"frames\":[1,4],\"max_frames\":81,\"scaling\":\"mean-std\",\"range\":[-9,9.5]},"
+		"\"text\":{\"dim\":4096,\"rows\":512},\"later\":true}";
+	struct vfm_hello h;
+	json_t *o = json_loads(good, 0, NULL);
+
+	(void)state;
+	OK(vfm_hello_parse(&h, o, &err));
+	assert_int_equal(h.ops, VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_TEXT_ENCODE);
+	assert_int_equal(h.batch, 3);
+	assert_int_equal(h.tokenizer.stride[1], 16);
+	assert_int_equal(h.tokenizer.channels, 48);
+	assert_int_equal(h.tokenizer.frame_step, 4);
+	assert_true(h.tokenizer.max == 9.5 && h.tokenizer.min == -9);
+	assert_string_equal(h.tokenizer.scaling, "mean-std");
+	assert_int_equal(h.text_rows, 512);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		json_t *copy = json_deep_copy(o);
+
+		json_object_set_new(copy, bad[i].key, json_loads(bad[i].value, JSON_DECODE_ANY, NULL));
+		assert_int_equal(vfm_hello_parse(&h, copy, &err), VFM_EUSAGE);
+		if (!strstr(err.msg, bad[i].message))
+			fail_msg("%s: '%s'", bad[i].message, err.msg);
+		json_decref(copy);
+	}
+	json_decref(o);
+}
+
+static void test_answers(void **state)
+{
+	struct vfm_exec *x = open_toy("none", 1, NULL);
+
+	(void)state;
+	assert_non_null(x);
+	assert_string_equal(vfm_exec_hello(x)->name, "toy");
+	for (int i = 0; i < 100; i++)
+		expect_answer(x, i);
+	expect_error(x, "error", "toy: no face");
+	assert_int_equal(vfm_exec_stats(x).requests, 101);
+	assert_int_equal(vfm_exec_stats(x).errors, 1);
+	assert_int_equal(vfm_exec_stats(x).restarts, 0);
+	vfm_exec_close(x);
+}
+
+/* Each fault costs its own record two processes; the next record is answered. */
+static void test_faults(void **state)
+{
+	static const struct {
+		const char *what, *message;
+	} faults[] = {
+		{"crash", "was killed by SIGABRT"},
+		{"exit", "exited with status 0"},
+		{"hang", "gave no answer for 0.2 s"},
+		{"garbage", "wrote a line that is no JSON object"},
+		{"wrong", "answered a request that was not in flight"},
+		{"half", "ended in the middle of a line"},
+	};
+	struct vfm_exec *x = open_toy("none", 1, &(struct vfm_exec_opts){.timeout_s = 0.2, .retries = 1});
+
+	(void)state;
+	assert_non_null(x);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		expect_error(x, faults[i].what, "toy: 2 processes failed on this record");
+		if (!strstr(err.msg, faults[i].message))
+			fail_msg("%s: '%s'", faults[i].what, err.msg);
+		expect_answer(x, (int64_t)i);
+		assert_int_equal(vfm_exec_stats(x).restarts, 2 * (i + 1));
+	}
+	vfm_exec_close(x);
+}
+
+/* A surplus answer follows a good one: the record is answered, and the process replaced. */
+static void test_surplus(void **state)
+{
+	struct vfm_exec *x = open_toy("none", 1, NULL);
+	json_t *a;
+
+	(void)state;
+	OK(ask(x, 0, "twice", 5, &a));
+	json_decref(a);
+	for (int i = 0; i < 1000 && vfm_exec_stats(x).restarts == 0; i++)
+		poll(NULL, 0, 5);
+	assert_int_equal(vfm_exec_stats(x).restarts, 1);
+	expect_answer(x, 1);
+	vfm_exec_close(x);
+}
+
+static void expect_refusal(const char *fault, const struct vfm_exec_opts *o, int code, const char *message)
+{
+	assert_null(open_toy(fault, 1, o));
+	assert_int_equal(err.code, code);
+	if (!strstr(err.msg, message))
+		fail_msg("'%s'", err.msg);
+}
+
+static void test_start(void **state)
+{
+	struct vfm_exec_opts o = {.command = "/no/such/program", .capability = "score"};
+	struct vfm_exec *x = NULL;
+	json_t *a;
+
+	(void)state;
+	assert_int_equal(vfm_exec_open(&x, &o, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "cannot start '/no/such/program': No such file"));
+	expect_refusal("dead", NULL, VFM_EENV, "exited with status 4: no module named toy");
+	expect_refusal("mute", &(struct vfm_exec_opts){.start_s = 0.1}, VFM_EENV, "said no hello within 0.1 s");
+	expect_refusal("none", &(struct vfm_exec_opts){.capability = "caption"}, VFM_EUSAGE, "'toy' lacks 'caption'");
+	o.command = "echo hi";
+	assert_int_equal(vfm_exec_open(&x, &o, &err), VFM_EENV);
+	assert_non_null(strstr(err.msg, "no JSON object"));
+	/* a child that ends after each hello does not go on for ever */
+	x = open_toy("once", 1, NULL);
+	if (x) {
+		poll(NULL, 0, 300);
+		assert_int_equal(ask(x, 0, "ok", 1, &a), VFM_EENV);
+		vfm_exec_close(x);
+	}
+	o.shell = true;
+	o.command = vfm_strfmt("cd / && exec '%s' --child none 1", self);
+	OK(vfm_exec_open(&x, &o, &err));
+	expect_answer(x, 7);
+	vfm_exec_close(x);
+	free((char *)(uintptr_t)o.command);
+}
+
+static void test_arrays(void **state)
+{
+	const size_t sizes[] = {10, 2, 5 << 20, 64};
+	struct vfm_exec *x = open_toy("none", 1, NULL);
+	struct vfm_exec_slot *slot = vfm_exec_slot(x, 0);
+	struct vfm_exec_array out;
+	json_t *a, *r;
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		unsigned char *in;
+
+		OK(vfm_exec_input(slot, sizes[i], (void **)&in, &err));
+		for (size_t k = 0; k < sizes[i]; k++)
+			in[k] = (unsigned char)(k * 7 + i);
+		r = json_pack("{s:s,s:I,s:o}", "do", "array", "n", (json_int_t)sizes[i], "frames",
+			vfm_exec_describe(slot, VFM_EXEC_U8, 1, (int64_t[]){(int64_t)sizes[i]}));
+		OK(vfm_exec_call(slot, r, &a, &err));
+		OK(vfm_exec_read_array(slot, a, "latent", &out, &err));
+		assert_int_equal(out.ndim, 2);
+		assert_int_equal(out.count, sizes[i]);
+		assert_memory_equal(out.data, in, sizes[i]);
+		assert_int_equal(vfm_exec_read_array(slot, a, "frames", &out, &err), VFM_EINPUT);
+		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("float32"));
+		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
+		assert_non_null(strstr(err.msg, "its shape and dtype say"));
+		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("complex64"));
+		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
+		json_object_set_new(json_object_get(a, "latent"), "shape",
+			json_pack("[I,I]", (json_int_t)1 << 40, (json_int_t)1 << 40));
+		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("uint8"));
+		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
+		json_decref(a);
+	}
+	vfm_exec_close(x);
+}
+
+/* ---- many records, several children ---- */
+
+struct crowd {
+	struct vfm_exec *x;
+	int64_t n;
+	const char *(*what)(int64_t i);
+	atomic_llong next;
+	_Atomic signed char *result; /* 1: answered, -1: failed */
+	atomic_int wrong;
+};
+
+static void *run_asker(void *arg)
+{
+	struct crowd *c = ((void **)arg)[0];
+	int slot = (int)(intptr_t)((void **)arg)[1];
+	int64_t i;
+
+	while ((i = atomic_fetch_add(&c->next, 1)) < c->n) {
+		json_t *a, *r = json_pack("{s:s,s:I}", "do", c->what(i), "n", (json_int_t)i);
+		struct vfm_err why;
+		int rc = vfm_exec_call(vfm_exec_slot(c->x, slot), r, &a, &why);
+
+		if (rc < 0 && rc != VFM_EINPUT)
+			c->wrong++;
+		if (rc == 0 && json_integer_value(json_object_get(a, "n")) != i)
+			c->wrong++;
+		if (c->result[i])
+			c->wrong++;
+		c->result[i] = rc < 0 ? -1 : 1;
+		json_decref(a);
+	}
+	return NULL;
+}
+
+static void ask_all(struct crowd *c, int threads)
+{
+	pthread_t thread[256];
+	void *args[256][2];
+
+	c->result = vfm_calloc((size_t)c->n, 1);
+	for (int i = 0; i < threads; i++) {
+		args[i][0] = c;
+		args[i][1] = (void *)(intptr_t)i;
+		assert_int_equal(pthread_create(&thread[i], NULL, run_asker, args[i]), 0);
+	}
+	for (int i = 0; i < threads; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(c->wrong, 0);
+}
+
+static const char *mostly_good(int64_t i)
+{
+	return i % 97 == 13 ? "crash" : i % 101 == 50 ? "garbage" : i % 89 == 3 ? "error" : "ok";
+}
+
+static const char *always_good(int64_t i)
+{
+	(void)i;
+	return "ok";
+}
+
+static void test_crowd(void **state)
+{
+	struct vfm_exec *x = open_toy("none", 4, &(struct vfm_exec_opts){.children = 3, .retries = 1});
+	struct crowd c = {.x = x, .n = 1500, .what = mostly_good};
+	int64_t failed = 0;
+
+	(void)state;
+	assert_int_equal(vfm_exec_threads(x, 2), 3 * 2 * 4 + 2);
+	ask_all(&c, vfm_exec_threads(x, 2));
+	for (int64_t i = 0; i < c.n; i++) {
+		bool bad = strcmp(mostly_good(i), "ok") != 0;
+
+		failed += bad;
+		if (c.result[i] != (bad ? -1 : 1))
+			fail_msg("record %lld (%s): %d", (long long)i, mostly_good(i), c.result[i]);
+	}
+	assert_int_equal(vfm_exec_stats(x).errors, failed);
+	free((void *)c.result);
+	vfm_exec_close(x);
+}
+
+/* Reads the processes whose parent is this one and that run this program. */
+static int list_children(pid_t *pids, int max)
+{
+	char path[64];
+	FILE *f;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	f = popen("ps -o pid=,args= --ppid $PPID | grep -e '--child' | awk '{print $1}'", "r");
+	while (f && n < max && fscanf(f, "%d", &pids[n]) == 1)
+		n++;
+	if (f)
+		pclose(f);
+	return n;
+}
+
+static void *kill_now_and_then(void *arg)
+{
+	atomic_int *kills = arg;
+	pid_t pids[8];
+
+	for (int i = 0; i < 5; i++) {
+		poll(NULL, 0, 40);
+		if (list_children(pids, 8) > 0)
+			*kills += kill(pids[i % 2 == 0 ? 0 : 1], SIGKILL) == 0;
+	}
+	return NULL;
+}
+
+/* kill -9 of children during 10,000 records loses and duplicates nothing. */
+static void test_killed_children(void **state)
+{
+	struct vfm_exec *x = open_toy("none", 2, &(struct vfm_exec_opts){.children = 2, .retries = 3});
+	struct crowd c = {.x = x, .n = 10000, .what = always_good};
+	atomic_int kills = 0;
+	pthread_t killer;
+
+	(void)state;
+	pthread_create(&killer, NULL, kill_now_and_then, &kills);
+	ask_all(&c, vfm_exec_threads(x, 2));
+	pthread_join(killer, NULL);
+	for (int64_t i = 0; i < c.n; i++)
+		assert_int_equal(c.result[i], 1);
+	assert_true(kills > 0);
+	assert_int_equal(vfm_exec_stats(x).requests, c.n);
+	assert_int_equal(vfm_exec_stats(x).errors, 0);
+	free((void *)c.result);
+	vfm_exec_close(x);
+}
+
+/* The lines of a batch: "more" on all but the last, never more than the child wants. */
+static void test_batches(void **state)
+{
+	char log[] = "/tmp/test_exec.XXXXXX", line[4096];
+	struct crowd c = {.n = 200, .what = always_good};
+	int fd = mkstemp(log), run = 0, longest = 0, lines = 0;
+	FILE *f;
+
+	(void)state;
+	close(fd);
+	setenv("TOY_LOG", log, 1);
+	c.x = open_toy("log", 5, NULL);
+	ask_all(&c, vfm_exec_threads(c.x, 2));
+	vfm_exec_close(c.x);
+	f = fopen(log, "r");
+	while (fgets(line, sizeof(line), f)) {
+		run++;
+		lines++;
+		longest = run > longest ? run : longest;
+		if (line[0] == '0')
+			run = 0;
+	}
+	fclose(f);
+	unlink(log);
+	unsetenv("TOY_LOG");
+	assert_int_equal(lines, 200);
+	assert_int_equal(longest, 5);
+	free((void *)c.result);
+}
+
+/* Neither a grandchild nor the folder survives, also if the parent is killed. */
+static void test_orphans(void **state)
+{
+	char log[] = "/tmp/test_exec.XXXXXX", dir[64] = "";
+	int ends[2], fd = mkstemp(log);
+	pid_t parent, grandchild = 0;
+
+	(void)state;
+	close(fd);
+	assert_int_equal(pipe(ends), 0);
+	setenv("TOY_LOG", log, 1);
+	parent = fork();
+	if (parent == 0) {
+		struct vfm_exec *x = open_toy("grandchild", 1, NULL);
+		const char *path = vfm_exec_in_path(vfm_exec_slot(x, 0));
+
+		if (write(ends[1], path, strlen(path)) < 0)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	assert_true(read(ends[0], dir, sizeof(dir) - 1) > 0);
+	*strrchr(dir, '/') = 0;
+	assert_int_equal(access(dir, F_OK), 0);
+	for (int i = 0; i < 400 && !grandchild; i++) {
+		FILE *f = fopen(log, "r");
+
+		if (fscanf(f, "%d", &grandchild) != 1)
+			grandchild = 0;
+		fclose(f);
+		poll(NULL, 0, 5);
+	}
+	assert_true(grandchild > 0 && is_alive(grandchild));
+	kill(parent, SIGKILL);
+	waitpid(parent, NULL, 0);
+	for (int i = 0; i < 1000 && (is_alive(grandchild) || access(dir, F_OK) == 0); i++)
+		poll(NULL, 0, 5);
+	assert_false(is_alive(grandchild));
+	assert_int_not_equal(access(dir, F_OK), 0);
+	unsetenv("TOY_LOG");
+	unlink(log);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_surplus),
+		cmocka_unit_test(test_start),
+		cmocka_unit_test(test_arrays),
+		cmocka_unit_test(test_crowd),
+		cmocka_unit_test(test_killed_children),
+		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_orphans),
+	};
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0)
+		return 1;
+	if (argc > 1 && !strcmp(argv[1], "--child"))
+		return be_child(argc, argv);
+	signal(SIGPIPE, SIG_IGN);
+	vfm_log_init("test_exec");
+	vfm_log_set_quiet(!getenv("V"));
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
