@@ -419,6 +419,7 @@ demo:
 	START=$(shell date +%s) B=$(abspath $(B)) examples/demo.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
+EXEC_BINS = $(filter-out %/vfm_exec.py,$(wildcard share/exec/*.py share/exec/*.sh))
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/vfm $(SHARE)/bash-completion/completions
 	$(if $(BINS),install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin)
@@ -426,6 +427,8 @@ install: all
 	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
 	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
 	install -d $(SHARE)/vfm/machines && install -m 644 share/machines/*.json $(SHARE)/vfm/machines
+	install -d $(SHARE)/vfm/exec && install -m 755 $(EXEC_BINS) $(SHARE)/vfm/exec
+	install -m 644 share/exec/README.md share/exec/vfm_exec.py $(SHARE)/vfm/exec
 	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done
 
 # Debian packages for the release of this machine.  Their version names the commit, since commands and plugin must be of one.

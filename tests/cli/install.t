@@ -26,6 +26,10 @@ done
 for m in "$TOP"/share/machines/*.json; do
 	ok "${m##*/}" cmp "$m" "root/usr/share/vfm/machines/${m##*/}"
 done
+for m in "$TOP"/share/exec/*.*; do
+	ok "exec/${m##*/}" cmp "$m" "root/usr/share/vfm/exec/${m##*/}"
+	[ ! -x "$m" ] || ok "which may be run" test -x "root/usr/share/vfm/exec/${m##*/}"
+done
 run env -u VFM_MACHINE_DIR root/usr/bin/vfm-bench launches -q --model dit-s --layers 1 --grid 1,4,4
 rc_is 0 "an installed command finds its machines"
 is "$(find root -type f ! -path 'root/usr/*')" "" "nothing outside of PREFIX"

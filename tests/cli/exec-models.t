@@ -1,0 +1,158 @@
+#!/bin/bash
+# The children of share/exec.  The module vfm_exec.py alone needs no package; the model children run with tiny random models made
+# here, and each answer is compared with a direct call of the model (VFM_PYTHON names an interpreter with the packages).
+. "${0%/*}/lib.sh"
+
+PY=${VFM_PYTHON:-python3}
+EXEC=$TOP/share/exec
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$EXEC OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
+command -v "$PY" >/dev/null || skip_all "no $PY (set VFM_PYTHON)"
+
+# ---- the module
+
+cat >child.py <<'END'
+import os, sys
+import vfm_exec
+print("library says hello")
+os.system("cat; echo a subprocess says hello")
+calls = []
+def score(requests):
+    texts = [r["text"] for r in requests]
+    calls.append(len(texts))
+    print("computing", texts)
+    if "bad" in texts:
+        raise ValueError("a bad\nrecord")
+    if len(texts) > 1 and "big" in texts:
+        raise MemoryError
+    if "lost" in texts:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    if "few" in texts:
+        return []
+    return [{"score": {"length": float("nan") if t == "nan" else len(t)}} for t in texts]
+vfm_exec.serve({"score": score, "calls": lambda requests: [{"calls": calls} for r in requests]},
+               name="test", version="1.0", sha256=vfm_exec.weights_sha256("weights"), batch=4, input={"kind": "clip"})
+END
+mkdir weights && printf abc >weights/b.safetensors && printf xyz >weights/a.safetensors && echo other >weights/notes.txt
+# request ID TEXT [MORE]
+request() { echo "{\"id\":$1,\"op\":\"score\",\"text\":\"$2\"${3:+,\"more\":true}}"; }
+# child LINES: what it answers, with the protocol's environment; the hello is checked once, then left out.
+child() { VFM_EXEC=1 run timeout 60 "$PY" child.py <<<"$1"; }
+
+child "$(request 1 four)"
+rc_is 0 "a child ends with status 0 at the end of its input"
+is "$(head -1 <<<"$out" | jq -c .)" "$(jq -nc --arg sum "$(printf xyzabc | sha256sum | cut -d' ' -f1)" '{vfm_exec: 1, name: "test",
+	version: "1.0", sha256: $sum, capabilities: ["score", "calls"], batch: 4, input: {kind: "clip"}}')" \
+	"its hello; the hash is of the folder's *.safetensors in order"
+is "$(tail -n +2 <<<"$out")" '{"id": 1, "score": {"length": 4}}' "what it and its subprocesses print is not on stdout"
+like "$err" 'library says hello.*subprocess says hello.*computing' "but on stderr"
+
+child "$(request 1 a more; request 2 bb more; request 3 c; request 4 d; echo '{"id":5,"op":"calls"}')"
+is "$(tail -n +2 <<<"$out" | jq -c '[.id, .score.length // .calls]' | tr '\n' ' ')" '[1,1] [2,2] [3,1] [4,1] [5,[3,1]] ' \
+	"requests with \"more\" come to the handler at once"
+child "$(for i in 1 2 3 4 5; do request $i x more; done; echo '{"id":6,"op":"calls"}')"
+is "$(tail -1 <<<"$out" | jq -c .calls)" '[4,1]' "at most as many as its batch; other ops are calls of their own"
+
+child "$(request 1 a more; request 2 bad more; request 3 c; request 4 bad; request 5 d)"
+is "$(tail -n +2 <<<"$out" | jq -c '[.id, .score.length // .error]' | tr '\n' ' ')" \
+	'[1,1] [2,"ValueError: a bad record"] [3,1] [4,"ValueError: a bad record"] [5,1] ' "an exception fails its record alone"
+like "$err" 'Traceback' "and its traceback is on stderr"
+child "$(request 1 big more; request 2 big; echo '{"id":3,"op":"calls"}')"
+is "$(tail -n +2 <<<"$out" | jq -c '[.id, .score.length // .calls]' | tr '\n' ' ')" '[1,3] [2,3] [3,[2,1,1]] ' \
+	"a batch without enough memory is computed record by record"
+child "$(request 1 nan; request 2 few; echo '{"id":3,"op":"paint"}'; request 4 ok)"
+like "$(jq -r .error <<<"$(sed -n 2p <<<"$out")")" 'JSON compliant' "NaN is an error of its record"
+like "$(jq -r .error <<<"$(sed -n 3p <<<"$out")")" '0 answers to 1 requests' "so is a missing answer"
+is "$(sed -n 4p <<<"$out")" "{\"id\": 3, \"error\": \"no op 'paint' here, only score, calls\"}" "and an unknown op"
+is "$(sed -n 5p <<<"$out")" '{"id": 4, "score": {"length": 2}}' "the child goes on"
+
+child "$(request 1 a; request 2 lost; request 3 c)"
+rc_is 1 "a lost GPU context ends the child"
+is "$(wc -l <<<"$out")" 2 "before it answers"
+for garbage in 'garbage' '[1]' '{"op":"score"}' '{"id":1'; do
+	child "$garbage"
+	rc_is 1 "garbage ends the child: $garbage"
+	like "$err" 'not a request' "with a reason"
+done
+printf '%s' "$(request 1 a)" >partial
+VFM_EXEC=1 run timeout 60 "$PY" child.py <partial
+is "$rc $(wc -l <<<"$out")" "0 1" "an unfinished last line is the end of the input"
+for bad in 'name="a b"' 'name=""' 'version="x" * 32' 'sha256="AB"' 'batch=0'; do
+	run "$PY" -c "import vfm_exec
+a = dict(name='n', version='1', sha256='0' * 64)
+a.update($bad)
+vfm_exec.serve({}, **a)" </dev/null
+	like "$rc $err" "^1 .*ValueError: ${bad%%=*} " "a hello with $bad is refused"
+done
+mkdir none
+run "$PY" -c 'import vfm_exec; vfm_exec.weights_sha256("none")'
+like "$err" 'none: no \*.safetensors' "a folder without weights has no hash"
+
+# Trivial records, in batches and without.
+for batch in 1 4; do
+	seq 20000 | awk -v b=$batch '{ printf "{\"id\":%d,\"op\":\"calls\"%s}\n", $1, $1 % b ? ",\"more\":true" : "" }' >many
+	VFM_EXEC=1 run timeout 100 "$PY" child.py <many
+	is "$(tail -n +2 <<<"$out" | jq .id | cksum)" "$(seq 20000 | cksum)" "20,000 records, batches of $batch"
+done
+
+# ---- payloads
+
+if "$PY" -c 'import numpy' 2>/dev/null; then
+	run "$PY" - <<'END'
+import numpy as np
+import vfm_exec
+
+rng = np.random.default_rng(1)
+a = rng.standard_normal((3, 5, 7)).astype("f4")
+open("out", "wb").write(b"x" * 9999)
+for dtype, bits in ("float32", None), ("float16", None), ("uint8", None), ("bfloat16", 8):
+    b = (a * 100).clip(0, 255) if dtype == "uint8" else a
+    what = vfm_exec.write({"out": "out"}, b, dtype)
+    assert what == {"shape": [3, 5, 7], "dtype": dtype}, what
+    c = vfm_exec.array({"path": "out", **what})
+    if bits:
+        assert c.dtype == np.float32 and (abs(c - b) <= abs(b) * 2.0 ** -bits).all()
+        assert vfm_exec.write({"out": "out"}, c, dtype) and (vfm_exec.array({"path": "out", **what}) == c).all()
+    else:
+        assert (c == b.astype(dtype)).all()
+ties = np.array([1 + 2**-8, 1 + 3 * 2**-8, np.inf, -np.inf], "f4")
+assert (vfm_exec.array({"path": "out", **vfm_exec.write({"out": "out"}, ties, "bfloat16")})
+        == np.array([1, 1 + 2**-6, np.inf, -np.inf])).all()
+nan = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001], "u4").view("f4")
+assert np.isnan(vfm_exec.array({"path": "out", **vfm_exec.write({"out": "out"}, nan, "bfloat16")})).all()
+for payload, why in (([3, 5, 8], "float32"), "bytes"), (([3, 5, 7], "int32"), "unknown dtype"), (([0], "uint8"), "bytes"):
+    vfm_exec.write({"out": "out"}, a)
+    try:
+        vfm_exec.array({"path": "out", "shape": payload[0], "dtype": payload[1]})
+        raise SystemExit(f"{payload} was accepted")
+    except ValueError as e:
+        assert why in str(e), e
+try:
+    vfm_exec.write({"out": "out"}, [0.5])
+    raise SystemExit("float64 was accepted")
+except ValueError as e:
+    assert "float64" in str(e), e
+END
+	rc_is 0 "arrays of each dtype go to a file and back; bfloat16 is rounded to nearest even"
+else
+	skip 1 "no numpy for $PY (set VFM_PYTHON)"
+fi
+
+# ---- the model children, each against its model
+
+if ! "$PY" -c 'import torch, transformers, diffusers, tokenizers' 2>"$SCRATCH/io/err"; then
+	skip 1 "no torch, transformers, diffusers for $PY (set VFM_PYTHON): $(tail -1 "$SCRATCH/io/err")"
+	done_testing
+	exit
+fi
+run timeout 300 "$PY" "$TOP/tests/tools/tiny_models.py" models
+rc_is 0 "tiny models are made without a download"
+for kind in vae t5; do
+	run timeout 300 "$PY" "$TOP/tests/tools/check_children.py" "$EXEC" models "$kind"
+	n=0
+	while read -r line; do
+		n=$((n + 1))
+		is "${line%% *}" ok "${line#*ok }"
+	done <<<"$out"
+	rc_is 0 "all of $kind ($n checks)"
+done
+done_testing

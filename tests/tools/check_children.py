@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Drive the children of share/exec through vfm-exec(7) and compare each answer with a direct call of its model.
+
+    check_children.py SHARE MODELS KIND
+
+MODELS is what tiny_models.py wrote.  Prints "ok DESCRIPTION" or "not ok DESCRIPTION: why", a line each.
+This side of the protocol is written out here and uses nothing of vfm_exec.py."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+
+SHARE, MODELS = sys.argv[1:3]
+failed = False
+
+
+def report(good, description, why=""):
+    global failed
+    failed |= not good
+    print(f"ok {description}" if good else f"not ok {description}: {why}", flush=True)
+
+
+def near(have, want, tolerance, description):
+    """Equal shape, and no element further apart than tolerance of the largest."""
+    if list(have.shape) != list(want.shape):
+        return report(False, description, f"shape {list(have.shape)}, not {list(want.shape)}")
+    have, want = have.double(), want.double()
+    apart, size = (have - want).abs().max().item(), want.abs().max().item()
+    report(size > 0 and apart <= tolerance * size, description, f"{apart} apart, of {size}")
+
+
+class Child:
+    def __init__(self, script, *args):
+        self.dir = tempfile.mkdtemp(prefix="exec.", dir=".")
+        env = {**os.environ, "VFM_EXEC": "1", "VFM_EXEC_CHILD": "0", "VFM_EXEC_CHILDREN": "1", "VFM_EXEC_DIR": self.dir}
+        self.log = f"{self.dir}.log"
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen([sys.executable, f"{SHARE}/{script}", *args], env=env, text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        line = self.process.stdout.readline()
+        self.hello = json.loads(line) if line else {}
+        if self.hello.get("vfm_exec") != 1:
+            raise SystemExit(f"{script}: no hello, status {self.process.wait()}: {open(self.log).read()[-2000:]}")
+        self.files = 0
+
+    def file(self):
+        self.files += 1
+        return f"{self.dir}/{self.files}"
+
+    def payload(self, t, **more):
+        """t (uint8 or float) as a payload: its elements in a file."""
+        path = self.file()
+        with open(path, "wb") as f:
+            f.write(t.contiguous().view(torch.uint8).numpy().tobytes())
+        return {"path": path, "shape": list(t.shape), "dtype": str(t.dtype)[6:], **more}
+
+    def ask(self, op, *requests):
+        """The answers to one batch, in the order of the requests; arrays of an answer become tensors."""
+        requests = [{"id": 100 - i, "op": op, "out": self.file(), **r} for i, r in enumerate(requests)]
+        lines = [json.dumps({**r, "more": True} if r is not requests[-1] else r) for r in requests]
+        self.process.stdin.write("\n".join(lines) + "\n")
+        self.process.stdin.flush()
+        answers = {a["id"]: a for a in (json.loads(self.process.stdout.readline()) for _ in requests)}
+        for r in requests:
+            for key in "latent", "frames", "rows", "vector":
+                if key in answers[r["id"]]:
+                    answers[r["id"]][key] = self.read(r["out"], answers[r["id"]][key])
+        return [answers[r["id"]] for r in requests]
+
+    def one(self, op, **request):
+        return self.ask(op, request)[0]
+
+    def failures(self):
+        """Handlers that raised so far; a batch whose records succeeded alone counts, too."""
+        return open(self.log).read().count("Traceback")
+
+    @staticmethod
+    def read(path, what):
+        data = np.fromfile(path, np.uint8)
+        return torch.from_numpy(data).view(getattr(torch, what["dtype"])).reshape(what["shape"])
+
+    def end(self, name):
+        self.process.stdin.close()
+        rest, status = self.process.stdout.read(), self.process.wait(timeout=60)
+        report(rest == "" and status == 0, f"{name}: it ends at the end of its input", f"status {status}, {rest!r}")
+
+
+def clip(frames, height, width, seed):
+    """A moving random picture, [frames, height, width, 3] uint8."""
+    rng = torch.Generator().manual_seed(seed)
+    small = torch.rand(1, 3, 2 + frames // 4, 5, 7, generator=rng)
+    video = torch.nn.functional.interpolate(small, (frames, height, width), mode="trilinear")[0]
+    return (video * 255).byte().permute(1, 2, 3, 0)
+
+
+@torch.no_grad()
+def check_vae():
+    from diffusers import AutoencoderKLWan
+
+    for model, geometry in ("wan", (4, 8, 4)), ("wan22", (4, 16, 6)), ("t2", (2, 4, 3)):
+        st, s, channels = geometry
+        folder = f"{MODELS}/{model}"
+        vae = AutoencoderKLWan.from_pretrained(f"{folder}/vae").eval()
+        mean = torch.tensor(vae.config.latents_mean).view(-1, 1, 1, 1)
+        std = torch.tensor(vae.config.latents_std).view(-1, 1, 1, 1)
+        child = Child("vae_wan.py", folder, "--batch", "2", "--device", "cpu", "--max-frames", "81")
+        have = child.hello["tokenizer"]
+        want = {"stride": [st, s, s], "channels": channels, "frames": [1, 4], "scaling": "mean-std", "max_frames": 81}
+        report(have == want, f"{model}: the geometry of the config", f"{have}, not {want}")
+
+        def direct(x):
+            z = vae.encode(x.permute(3, 0, 1, 2)[None].float() / 127.5 - 1).latent_dist.mode()[0]
+            return z, (z - mean) / std
+
+        def pixels(z):
+            x = vae.decode(z[None]).sample[0].clamp(-1, 1)
+            return ((x + 1) * 127.5).round().byte().permute(1, 2, 3, 0)
+
+        clips = clip(9, 3 * s, 4 * s, 1), clip(9, 3 * s, 4 * s, 2), clip(1, 2 * s, 2 * s, 3)
+        answers = child.ask("encode", *({"frames": child.payload(x, fps=16.0)} for x in clips[:2]))
+        answers += child.ask("encode", {"frames": child.payload(clips[2], fps=1.0)})
+        for x, answer, which in zip(clips, answers, ("first of a batch", "second of a batch", "a picture")):
+            z, scaled = direct(x)
+            report(str(answer["latent"].dtype) == "torch.bfloat16", f"{model}: latents are bfloat16 ({which})")
+            near(answer["latent"], scaled, 0.004, f"{model}: latents are (mode - mean) / std ({which})")
+        report(0.2 < answers[0]["latent"].float().std() < 3, f"{model}: of a deviation of about 1")
+
+        # In float32, decoding an encoded clip is the model's own round trip; pixels round alike but for ties.
+        z, scaled = direct(clips[0])
+        back = child.one("decode", latent=child.payload(scaled), frames=9)["frames"]
+        apart = (back.int() - pixels(z).int()).abs().max().item()
+        report(apart <= 1, f"{model}: decode(encode) is the model's own", f"{apart} apart")
+        report(back.float().std() > 1, f"{model}: and no flat picture")
+        both = child.ask("decode", *({"latent": child.payload(direct(x)[1].bfloat16()), "frames": x.shape[0]}
+                                     for x in (clips[2], clips[1])))
+        for x, answer in zip((clips[2], clips[1]), both):
+            want = pixels(direct(x)[1].bfloat16().float() * std + mean)
+            apart = (answer["frames"].int() - want.int()).abs().max().item()
+            report(apart <= 1, f"{model}: bfloat16 latents of {len(want)} frames in a mixed batch", f"{apart} apart")
+
+        report(child.failures() == 0, f"{model}: no batch needed a retry", open(child.log).read()[-1000:])
+        for shape in (6, 2 * s, 2 * s), (5, 2 * s + 1, 2 * s):
+            why = child.one("encode", frames=child.payload(clip(*shape, 4))).get("error", "")
+            report("not 1 + 4n" in why, f"{model}: a clip of {shape[0]} frames of {shape[1]} rows is refused", why)
+        bad = child.payload(clips[0])
+        bad["shape"][0] += 4
+        answers = child.ask("encode", {"frames": bad}, {"frames": child.payload(clips[1])})
+        why = answers[0].get("error", "")
+        report("bytes" in why, f"{model}: a payload of a wrong size is an error", why)
+        report("latent" in answers[1], f"{model}: of that record alone", str(answers[1]))
+        child.end(model)
+
+
+@torch.no_grad()
+def check_t5():
+    from transformers import AutoTokenizer, T5EncoderModel, UMT5EncoderModel
+
+    texts = "a red square", "Ein grüner Kreis, der über blaues Wasser läuft; then the camera pans left.", ""
+    for folder, text, words, encoder, dim, pads in (
+        (f"{MODELS}/wan", "text_encoder", "tokenizer", UMT5EncoderModel, 32, ("zero", "model", "none")),
+        (f"{MODELS}/t5", "", "", T5EncoderModel, 24, ("zero",)),
+    ):
+        model = encoder.from_pretrained(os.path.join(folder, text)).eval()
+        tokenizer = AutoTokenizer.from_pretrained(os.path.join(folder, words))
+        hashes = set()
+        for pad in pads:
+            name = f"{os.path.basename(folder)} --pad {pad}"
+            child = Child("text_t5.py", folder, "--pad", pad, "--rows", "64", "--dtype", "float32", "--device", "cpu")
+            want = {"dim": dim, "max_rows" if pad == "none" else "rows": 64}
+            report(child.hello["text"] == want, f"{name}: hello", f"{child.hello}, not {want}")
+            report(child.hello["version"] == f"1:{pad}64", f"{name}: padding is part of the version")
+            hashes.add(child.hello["sha256"])
+            answers = child.ask("text-encode", *({"text": t} for t in texts))
+            for t, answer, single in zip(texts, answers, [child.one("text-encode", text=t) for t in texts]):
+                # As the pipeline of Wan computes it: all rows with the mask, and the real ones are kept.
+                tokens = tokenizer([t], padding="max_length", max_length=64, truncation=True, return_tensors="pt")
+                rows = model(tokens.input_ids, tokens.attention_mask).last_hidden_state[0]
+                real = int(tokens.attention_mask.sum())
+                if pad == "zero":
+                    rows[real:] = 0
+                rows = rows[:real] if pad == "none" else rows
+                near(answer["rows"], rows, 0.005, f"{name}: hidden states of {t[:12]!r} ({real} tokens)")
+                near(answer["rows"], single["rows"], 0.005, f"{name}: in a batch as alone")
+            report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
+            child.end(name)
+        report(len(hashes) == 1, f"{os.path.basename(folder)}: the hash is of the weights alone")
+
+
+KINDS = {"vae": check_vae, "t5": check_t5}
+KINDS[sys.argv[3]]()
+sys.exit(failed)
