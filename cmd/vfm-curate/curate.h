@@ -25,7 +25,7 @@ int curate_synth(int argc, char **argv, struct vfm_err *err);
 
 /* Sets the keys of a record that `probe` reads from a file. */
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);
-/* Parses --size WxH; both must be multiples of `multiple`. */
-int curate_parse_size(const char *text, int multiple, int *width, int *height, struct vfm_err *err);
+/* Parses --size WxH; width and height must be multiples of unit_w and unit_h. */
+int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err);
 
 #endif

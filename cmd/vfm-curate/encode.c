@@ -11,6 +11,7 @@
 #include "base/par.h"
 #include "curate.h"
 #include "data/encode.h"
+#include "data/patch.h"
 #include "data/stage.h"
 
 struct encode {
@@ -30,28 +31,34 @@ static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return vfm_encode_text(rec, e->embedders[worker], e->spec.dir, err);
 }
 
-int curate_parse_size(const char *text, int multiple, int *width, int *height, struct vfm_err *err)
+int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err)
 {
 	int n = 0;
 
-	if (sscanf(text, "%5dx%5d%n", width, height, &n) != 2 || text[n] || *width < multiple || *height < multiple ||
-		*width > 16384 || *height > 16384 || *width % multiple || *height % multiple)
-		return vfm_fail(err, VFM_EUSAGE, "--size: expected WIDTHxHEIGHT, multiples of %d up to 16384, got '%s'",
-			multiple, text);
+	if (sscanf(text, "%5dx%5d%n", width, height, &n) != 2 || text[n] || *width < unit_w || *height < unit_h ||
+		*width > 16384 || *height > 16384 || *width % unit_w || *height % unit_h)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--size: expected WIDTHxHEIGHT up to 16384, multiples of %d and %d, got '%s'", unit_w, unit_h,
+			text);
 	return 0;
 }
 
 static int check_encode_opts(
 	struct encode *e, const char *size, const char *tokenizer, int64_t frames, struct vfm_err *err)
 {
+	struct vfm_geometry geometry;
+	int32_t unit[2];
+
 	if (!e->spec.dir)
 		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
-	if (size)
-		TRY(curate_parse_size(size, 16, &e->spec.width, &e->spec.height, err));
 	if (frames < 0 || e->spec.fps < 0 || e->spec.fps > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: expected a number from 1, a rate up to 1000");
 	e->spec.frames = frames;
 	TRY(vfm_tokenizer_parse(&e->spec.tokenizer, tokenizer, err));
+	geometry = vfm_tokenizer_maker(&e->spec.tokenizer).geometry;
+	vfm_geometry_multiple(&geometry, e->spec.patch, unit);
+	if (size)
+		TRY(curate_parse_size(size, unit[1], unit[0], &e->spec.width, &e->spec.height, err));
 	return vfm_mkdir_p(e->spec.dir, err);
 }
 
@@ -64,8 +71,8 @@ static char *encode_options(const struct encode *e)
 	struct vfm_buf b = {0};
 
 	vfm_json_text(&b, o, 0);
-	vfm_buf_addf(&b, " size %dx%d frames %lld fps %.17g", e->spec.width, e->spec.height, (long long)e->spec.frames,
-		e->spec.fps);
+	vfm_buf_addf(&b, " patch %dx%dx%d size %dx%d frames %lld fps %.17g", e->spec.patch[0], e->spec.patch[1],
+		e->spec.patch[2], e->spec.width, e->spec.height, (long long)e->spec.frames, e->spec.fps);
 	json_decref(o);
 	return b.data;
 }
@@ -108,13 +115,16 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.outputs = outputs,
 		.reads = reads,
 		.sets = sets};
-	const char *tokenizer = "wavelet", *text = "bytes", *size = NULL;
+	const char *tokenizer = "wavelet", *text = "bytes", *size = NULL, *patch = "1x2x2";
 	int64_t frames = 0;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &tokenizer},
 		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &text},
-		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle; multiples of 16", &size},
+		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle; multiples of stride x patch",
+			&size},
+		{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size of the models to train, in latent cells (1x2x2)",
+			&patch},
 		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &frames},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
@@ -124,7 +134,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis = "-d DIR [--tokenizer NAME] [--text NAME] [--size WxH] [--frames N] [--fps X] [--timeout "
+		.synopsis = "-d DIR [--tokenizer NAME] [--text NAME] [--size WxH] [--patch TxHxW] [--frames N] [--fps "
+			    "X] [--timeout "
 			    "SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
@@ -135,6 +146,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (rc == 0)
 		rc = vfm_timeout_check(e.spec.timeout_s, err);
+	if (rc == 0)
+		rc = vfm_patch_parse(patch, e.spec.patch, err) < 0 ? vfm_err_context(err, "--patch") : 0;
 	if (rc == 0)
 		rc = check_encode_opts(&e, size, tokenizer, frames, err);
 	if (rc >= 0) {

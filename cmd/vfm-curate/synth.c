@@ -98,7 +98,7 @@ static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *e
 	if (s->frames < 2 || s->frames > 10000)
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 2 to 10000, got %" PRId64, s->frames);
 	if (size)
-		TRY(curate_parse_size(size, 2, &s->width, &s->height, err));
+		TRY(curate_parse_size(size, 2, 2, &s->width, &s->height, err));
 	TRY(vfm_synth_init(&probe, s->width, s->height, (int)s->frames, 0, 0, err));
 	return vfm_mkdir_p(s->dir, err);
 }

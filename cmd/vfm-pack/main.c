@@ -13,6 +13,7 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "data/pack.h"
+#include "data/patch.h"
 
 static struct {
 	int64_t context, batch, steps, seed, window;
@@ -72,16 +73,6 @@ static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vf
 	if (x < min || x > max)
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min,
 			(long long)max, (long long)x);
-	return 0;
-}
-
-static int parse_patch(const char *s, int32_t patch[3], struct vfm_err *err)
-{
-	int used = 0;
-
-	if (sscanf(s, "%2dx%2dx%2d%n", &patch[0], &patch[1], &patch[2], &used) != 3 || s[used] || patch[0] < 1 ||
-		patch[1] < 1 || patch[2] < 1 || patch[0] > 64 || patch[1] > 64 || patch[2] > 64)
-		return vfm_fail(err, VFM_EUSAGE, "--patch: expected TxHxW, each 1 to 64, got '%s'", s);
 	return 0;
 }
 
@@ -368,7 +359,7 @@ static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
 	TRY_OUT(parse_choice("format", o.format, "jsonl", "bin", &bin, err));
 	TRY_OUT(parse_set_args(n_dirs, dirs, sets, &mem, err));
 	TRY_OUT(parse_plan(&po, err));
-	TRY_OUT(parse_patch(o.patch, h.patch, err));
+	TRY_OUT(vfm_patch_parse(o.patch, h.patch, err) < 0 ? vfm_err_context(err, "--patch") : 0);
 	h.context = po.context;
 	h.batch = po.batch;
 	h.seed = po.seed;

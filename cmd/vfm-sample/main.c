@@ -18,10 +18,10 @@
 #include "train/context.h"
 #include "train/state.h"
 
-static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size = "128x128", *sampler = "auto",
-			      *fps = "8", *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "";
+static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size, *sampler = "auto", *fps = "8",
+			      *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "";
 static struct vfm_strlist prompts, sets;
-static int64_t frames = 16, context = 4096;
+static int64_t frames = INT64_MIN, context = 4096; /* INT64_MIN: not given */
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static struct vfm_sampler sampling;
 static bool force;
@@ -39,8 +39,9 @@ static const struct vfm_opt opts[] = {
 		&out_file},
 	{VFM_OPT_STR, 'd', "dir", "DIR", "where the videos of many prompts go", &out_dir},
 	{VFM_OPT_STR, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &format},
-	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16)", &frames},
-	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of 16 (128x128)", &size},
+	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16, or what the tokenizer takes)",
+		&frames},
+	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of stride x patch (128x128)", &size},
 	{VFM_OPT_STR, 0, "fps", "N[/D]", "of the file (8)", &fps},
 	{VFM_OPT_INT, 0, "steps", "N", "sampler steps (32)", &sampling.steps},
 	{VFM_OPT_STR, 0, "sampler", "auto|heun|euler", "auto: heun for edm, euler for flow", &sampler},
@@ -66,7 +67,7 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-enum { MAX_TOKENS = 1 << 24 }; /* of a video */
+enum { MAX_TOKENS = 1 << 24, DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 }; /* of a video */
 
 /* One prompt. */
 struct item {
@@ -79,7 +80,8 @@ struct job {
 	struct item *item;
 	size_t n, cap;
 	int width, height, fps_num, fps_den;
-	int64_t latent_frames;
+	struct vfm_geometry geometry; /* of the tokenizer that decodes, or of that of the training data for .npy */
+	int32_t dims[3];              /* of a latent: t, h, w */
 	struct vfm_config c;
 	struct vfm_context *x;
 	struct vfm_params ps;
@@ -243,11 +245,10 @@ static int check_sample_options(struct job *j, struct vfm_err *err)
 		known = known || !strcmp(format, endings[i] + 1);
 	if (!known)
 		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif, png or npy, got '%s'", format);
-	if (frames < 1 || frames > 65536)
+	if (frames != INT64_MIN && (frames < 1 || frames > 65536))
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)frames);
-	TRY(parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0 ? vfm_err_context(err, "--size") : 0);
-	if (j->width % 16 || j->height % 16)
-		return vfm_fail(err, VFM_EUSAGE, "--size: %dx%d is not a multiple of 16", j->width, j->height);
+	if (size && parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0)
+		return vfm_err_context(err, "--size");
 	TRY(parse_pair(fps, '/', 100000, &j->fps_num, &j->fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);
 	sampling.seed = (uint64_t)seed;
 	return check_utf8("--negative", negative, err);
@@ -303,24 +304,112 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *ke
 	return 0;
 }
 
-/* Checks the encoders that this request uses: .npy output needs no decoder, the null text needs no text encoder. */
-static int check_latent_maker(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
+/* Sets the tokenizer that decodes. */
+static int open_tokenizer(struct job *j, struct vfm_err *err)
 {
-	struct vfm_maker tok = vfm_tokenizer_maker(&j->tok), text = vfm_textbytes_maker(j->text);
+	char spec[32];
+
+	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
+	TRY(vfm_tokenizer_parse(&j->tok, tokenizer ? tokenizer : spec, err));
+	if (j->tok.channels != j->c.model.channels)
+		return vfm_fail(err, VFM_EUSAGE, "--tokenizer %s has %d channels, the model %lld", tokenizer,
+			j->tok.channels, (long long)j->c.model.channels);
+	return 0;
+}
+
+/* Sets the geometry of latents that are not decoded: that of the training data, or that of the built-in tokenizer. */
+static int choose_geometry(
+	struct job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained, struct vfm_err *err)
+{
+	struct vfm_maker own;
+	char label[VFM_MAKER_LABEL];
+
+	j->geometry = trained->geometry;
+	if (vfm_geometry_is_known(&j->geometry)) {
+		if (j->geometry.channels == j->c.model.channels)
+			return 0;
+		vfm_maker_label(trained, label);
+		return vfm_fail(err, VFM_EUSAGE, "%s: the tokenizer '%s' of its data has %d channels, the model %lld",
+			c->path, label, j->geometry.channels, (long long)j->c.model.channels);
+	}
+	TRY(open_tokenizer(j, err));
+	own = vfm_tokenizer_maker(&j->tok);
+	j->geometry = own.geometry;
+	vfm_maker_label(&own, label);
+	if (j->x->job.world->rank == 0 && vfm_maker_compare(trained, &own) != VFM_MAKER_SAME)
+		vfm_warn("%s does not record the sizes of its latents; those of '%s' are used", c->path, label);
+	return 0;
+}
+
+/* Opens and checks the encoders that this request uses: .npy output needs no decoder, the null text needs no text
+ * encoder. */
+static int choose_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct vfm_maker tok, text;
 	bool decodes = false, encodes = false;
 	struct vfm_makers m;
+	char spec[32];
 
 	TRY(vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 			? vfm_err_context(err, "%s", c->path)
 			: 0);
+	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
+	TRY(vfm_textbytes_new(&j->text, spec, err));
 	for (size_t i = 0; i < j->n; i++) {
 		decodes = decodes || !ends_with(j->item[i].path, ".npy");
 		encodes = encodes || *j->item[i].caption || (*j->item[i].negative && sampling.cfg != 1);
 	}
-	encodes = encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
+	if (decodes || tokenizer) {
+		TRY(open_tokenizer(j, err));
+		tok = vfm_tokenizer_maker(&j->tok);
+		j->geometry = tok.geometry;
+	}
 	if (decodes)
 		TRY(check_encoder(j, c, "tokenizer", "tokenizer", &m.tokenizer, &tok, err));
+	else
+		TRY(choose_geometry(j, c, &m.tokenizer, err));
+	text = vfm_textbytes_maker(j->text);
+	encodes = encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
 	return encodes ? check_encoder(j, c, "text", "text encoder", &m.text, &text, err) : 0;
+}
+
+/* The default number of frames: the largest up to 16 that tokenizer and patch take. */
+static int64_t choose_frames(const struct vfm_geometry *g, int64_t patch_t)
+{
+	int64_t n = vfm_geometry_fit(g, DEFAULT_FRAMES);
+
+	while (n > 0 && vfm_geometry_latent_frames(g, n) % patch_t)
+		n = vfm_geometry_fit(g, n - 1);
+	return n > 0 ? n : g->first;
+}
+
+static int choose_side(int unit)
+{
+	return unit > DEFAULT_SIDE ? unit : DEFAULT_SIDE / unit * unit;
+}
+
+/* Sets the sizes of video and latent.  Tokenizer and patch decide which are possible. */
+static int choose_video(struct job *j, struct vfm_err *err)
+{
+	const int32_t patch[3] = {
+		(int32_t)j->c.model.patch[0], (int32_t)j->c.model.patch[1], (int32_t)j->c.model.patch[2]};
+	int32_t unit[2];
+
+	vfm_geometry_multiple(&j->geometry, patch, unit);
+	if (frames == INT64_MIN)
+		frames = choose_frames(&j->geometry, patch[0]);
+	if (!size) {
+		j->height = choose_side(unit[0]);
+		j->width = choose_side(unit[1]);
+	}
+	if (j->width % unit[1] || j->height % unit[0])
+		return vfm_fail(err, VFM_EUSAGE,
+			"--size: %dx%d: tokenizer and patch need a width that is a multiple of %d and a height that is "
+			"a multiple of %d",
+			j->width, j->height, unit[1], unit[0]);
+	return vfm_geometry_latent(&j->geometry, frames, j->height, j->width, j->dims, err) < 0
+		? vfm_err_context(err, "--frames")
+		: 0;
 }
 
 /* Opens the checkpoint and sets up configuration and encoders.  Local. */
@@ -352,16 +441,8 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 		part = "model";
 	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step,
 		(long long)vfm_model_params(&j->c.model));
-	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
-	TRY_OUT(vfm_tokenizer_parse(&j->tok, tokenizer ? tokenizer : spec, err));
-	if (j->tok.channels != j->c.model.channels) {
-		rc = vfm_fail(err, VFM_EUSAGE, "--tokenizer %s has %d channels, the model %lld", tokenizer,
-			j->tok.channels, (long long)j->c.model.channels);
-		goto out;
-	}
-	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
-	TRY_OUT(vfm_textbytes_new(&j->text, spec, err));
-	rc = check_latent_maker(j, c, err);
+	TRY_OUT(choose_encoders(j, c, err));
+	rc = choose_video(j, err);
 out:
 	if (rc < 0)
 		vfm_ckpt_close(c);
@@ -426,9 +507,8 @@ static int write_failure(struct job *j, struct item *it, int64_t bad, struct vfm
 
 static int write_latent(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
-	const struct vfm_npy n = {.type = VFM_NPY_F32,
-		.ndim = 4,
-		.shape = {j->c.model.channels, j->latent_frames, j->height / 8, j->width / 8}};
+	const struct vfm_npy n = {
+		.type = VFM_NPY_F32, .ndim = 4, .shape = {j->c.model.channels, j->dims[0], j->dims[1], j->dims[2]}};
 
 	TRY(vfm_npy_save(it->path, &n, latent, NULL, err));
 	json_object_set_new(it->rec, "latent", json_string(it->path));
@@ -451,7 +531,7 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 
 	if (!rgb)
 		return VFM_EENV;
-	TRY_OUT(vfm_tokenizer_decode(&j->tok, latent, j->latent_frames, j->height / 8, j->width / 8, frames, rgb, err));
+	TRY_OUT(vfm_tokenizer_decode(&j->tok, latent, j->dims[0], j->dims[1], j->dims[2], frames, rgb, err));
 	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
 	for (int64_t f = 0; f < n; f++)
 		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));
@@ -528,7 +608,6 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	const struct vfm_model_spec *m = &j->c.model;
 	struct vfm_sample_job sj = {m, &j->c.diffusion, j->net, &j->x->mesh, j->x->device.stream, j->ps.dtype};
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]};
-	int32_t dims[3] = {(int32_t)j->latent_frames, j->height / 8, j->width / 8};
 	size_t per = (size_t)(grid[0] * grid[1] * grid[2]) * (size_t)vfm_model_patch_dim(m);
 	uint64_t *id = vfm_calloc((size_t)n, sizeof(*id));
 	int32_t(*grids)[3] = vfm_calloc((size_t)n, sizeof(*grids));
@@ -555,7 +634,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 		struct item *it = &j->item[first + (size_t)i];
 		int64_t bad = vfm_dtype_count_nonfinite(VFM_F32, tokens + (size_t)i * per, per);
 
-		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, dims, patch, latent);
+		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, j->dims, patch, latent);
 		if (bad)
 			TRY_OUT(write_failure(j, it, bad, err));
 		else if (ends_with(it->path, ".npy"))
@@ -576,17 +655,13 @@ out:
 static int sample_all(struct job *j, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
-	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, dims[3], grid[3];
+	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, grid[3];
 	int64_t tokens, batch, evals;
 	int rc = 0;
 	bool heun = sampling.kind == VFM_SAMPLER_HEUN ||
 		(sampling.kind == VFM_SAMPLER_AUTO && j->c.diffusion.kind == VFM_EDM);
 
-	j->latent_frames = vfm_tokenizer_latent_frames(frames);
-	dims[0] = (int32_t)j->latent_frames;
-	dims[1] = j->height / 8;
-	dims[2] = j->width / 8;
-	tokens = vfm_patch_grid(dims, patch, grid, err);
+	tokens = vfm_patch_grid(j->dims, patch, grid, err);
 	if (tokens < 0)
 		return VFM_EUSAGE;
 	if (tokens > MAX_TOKENS)

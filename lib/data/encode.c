@@ -14,7 +14,6 @@
 #include "media/video_in.h"
 
 #define TIMEOUT_S  3600
-#define CROP       16                /* 8 x 8 cells a block in 2 x 2 patches */
 #define MAX_LATENT ((size_t)1 << 30) /* maximum float32 bytes per record */
 
 /* ---- pictures ---- */
@@ -24,8 +23,10 @@ struct enc {
 	struct vfm_limit limit;
 	const char *src;
 	struct vfm_video *video;
+	struct vfm_geometry geometry;
 	int width, height, h, w; /* of the pictures; of the latents */
-	uint8_t *rgb;            /* [4, height, width, 3] */
+	int group;               /* pictures of a latent frame */
+	uint8_t *rgb;            /* [group, height, width, 3] */
 	float *latent;           /* [T, C, h, w] */
 	size_t latent_cap;
 	int64_t frames, latent_frames;
@@ -61,12 +62,12 @@ static int flush_group(struct enc *c, int n, struct vfm_err *err)
 static int take_picture(struct enc *c, struct vfm_err *err)
 {
 	size_t bytes = (size_t)c->height * (size_t)c->width * 3;
-	int at = (int)(c->frames % VFM_WAVELET_TIME);
+	int at = (int)(c->frames % c->group);
 
 	TRY(vfm_limit_check(&c->limit, c->src, err));
 	TRY(vfm_video_rgb(c->video, c->width, c->height, VFM_FIT_COVER, c->rgb + (size_t)at * bytes, err));
 	c->frames++;
-	return at == VFM_WAVELET_TIME - 1 ? flush_group(c, VFM_WAVELET_TIME, err) : 0;
+	return at == c->group - 1 ? flush_group(c, c->group, err) : 0;
 }
 
 static int take_all(struct enc *c, const struct vfm_rec_media *m, struct vfm_err *err)
@@ -100,21 +101,23 @@ static int take_all(struct enc *c, const struct vfm_rec_media *m, struct vfm_err
 		return vfm_fail(err, VFM_EINPUT, "'%s' has no frame from %lld on", m->src, (long long)m->start_frame);
 	if (rc == 0)
 		TRY(vfm_video_check_end(c->video, m->end_frame, err));
-	return c->frames % VFM_WAVELET_TIME ? flush_group(c, (int)(c->frames % VFM_WAVELET_TIME), err) : 0;
+	return c->frames % c->group ? flush_group(c, (int)(c->frames % c->group), err) : 0;
 }
 
 static int choose_size(struct enc *c, const char *src, struct vfm_err *err)
 {
 	const struct vfm_video_info *info = vfm_video_info(c->video);
+	int32_t unit[2];
 
-	c->width = c->e->width ? c->e->width : info->width / CROP * CROP;
-	c->height = c->e->height ? c->e->height : info->height / CROP * CROP;
-	if (c->width < CROP || c->height < CROP)
+	vfm_geometry_multiple(&c->geometry, c->e->patch, unit);
+	c->width = c->e->width ? c->e->width : info->width / unit[1] * unit[1];
+	c->height = c->e->height ? c->e->height : info->height / unit[0] * unit[0];
+	if (c->width < unit[1] || c->height < unit[0])
 		return vfm_fail(err, VFM_EINPUT, "'%s' is %dx%d: smaller than %dx%d", src, info->width, info->height,
-			CROP, CROP);
-	c->h = c->height / VFM_WAVELET_SPACE;
-	c->w = c->width / VFM_WAVELET_SPACE;
-	c->rgb = vfm_big_alloc((size_t)c->height * (size_t)c->width * 3 * VFM_WAVELET_TIME, "the pictures", err);
+			unit[1], unit[0]);
+	c->h = c->height / c->geometry.stride[1];
+	c->w = c->width / c->geometry.stride[2];
+	c->rgb = vfm_big_alloc((size_t)c->height * (size_t)c->width * 3 * (size_t)c->group, "the pictures", err);
 	return c->rgb ? 0 : VFM_EENV;
 }
 
@@ -174,6 +177,8 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 	TRY(vfm_sample_key_check(id, err));
 	TRY(vfm_rec_media(rec, &m, err));
 	c.src = m.src;
+	c.geometry = vfm_tokenizer_maker(&e->tokenizer).geometry;
+	c.group = c.geometry.stride[0];
 	c.period = json_is_true(json_object_get(rec, "bad_times")) && rate > 0 ? 1 / rate : 0;
 	TRY_OUT(vfm_video_open(&c.video, m.src, &opts, err));
 	TRY_OUT(choose_size(&c, m.src, err));
@@ -186,7 +191,7 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *er
 out:
 	vfm_video_close(c.video);
 	if (c.rgb)
-		vfm_big_free(c.rgb, (size_t)c.height * (size_t)c.width * 3 * VFM_WAVELET_TIME);
+		vfm_big_free(c.rgb, (size_t)c.height * (size_t)c.width * 3 * (size_t)c.group);
 	free(c.latent);
 	free(path);
 	return rc;

@@ -16,7 +16,8 @@
 struct vfm_encode { /* a specification */
 	struct vfm_tokenizer tokenizer;
 	const char *dir;   /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy */
-	int width, height; /* multiples of 16; 0, 0: the source's, cropped to multiples of 16 */
+	int32_t patch[3];  /* t, h, w: of the models that will read the latents */
+	int width, height; /* multiples of stride x patch; 0, 0: the source's, cropped to such multiples */
 	int64_t frames;    /* maximum number of frames; 0: all */
 	double fps;        /* frames per second; 0: every frame of the source */
 	double timeout_s;  /* 0: 3600 */

@@ -1,6 +1,18 @@
 /* patch.c - latents to tokens and back. */
 #include "data/patch.h"
 
+#include <stdio.h>
+
+int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err)
+{
+	int used = 0;
+
+	if (sscanf(s, "%2dx%2dx%2d%n", &patch[0], &patch[1], &patch[2], &used) != 3 || s[used] || patch[0] < 1 ||
+		patch[1] < 1 || patch[2] < 1 || patch[0] > 64 || patch[1] > 64 || patch[2] > 64)
+		return vfm_fail(err, VFM_EUSAGE, "expected TxHxW, each 1 to 64, got '%s'", s);
+	return 0;
+}
+
 int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err)
 {
 	int64_t n = 1;

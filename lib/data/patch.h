@@ -12,6 +12,9 @@
 
 #include "base/err.h"
 
+/* s: "1x2x2", each 1 to 64.  VFM_EUSAGE otherwise. */
+int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
+
 /* dims = {t, h, w}; fills grid = dims / patch.  Returns the number of tokens (> 0), VFM_EINPUT if a dimension
  * is not positive, not divisible, or the product does not fit 2^31. */
 int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);

@@ -173,8 +173,10 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		set_fault(s, m, "json is missing");
 	if (!m->fault && check_binding(m, data, &binding, &err) < 0)
 		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);
-	if (!m->rec.frames)
-		m->rec.frames = m->rec.flags & VFM_REC_IMAGE ? 1 : m->rec.t * 4u;
+	if (!m->rec.frames && m->rec.flags & VFM_REC_IMAGE)
+		m->rec.frames = 1;
+	else if (!m->rec.frames && m->rec.t && vfm_geometry_is_known(&m->makers.tokenizer.geometry))
+		m->rec.frames = (uint32_t)vfm_geometry_pictures(&m->makers.tokenizer.geometry, m->rec.t);
 }
 
 /* ---- the tar ---- */

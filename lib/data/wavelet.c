@@ -157,11 +157,6 @@ struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t)
 	return m;
 }
 
-int64_t vfm_tokenizer_latent_frames(int64_t frames)
-{
-	return frames / VFM_WAVELET_TIME + (frames % VFM_WAVELET_TIME != 0);
-}
-
 /* ---- the transform of one row of blocks ---- */
 
 struct row {
@@ -323,7 +318,7 @@ static int check_size(int64_t frames, int64_t height, int64_t width, struct vfm_
 int vfm_tokenizer_encode(const struct vfm_tokenizer *t, const uint8_t *rgb, int64_t frames, int height, int width,
 	float *latent, struct vfm_err *err)
 {
-	const int64_t nt = vfm_tokenizer_latent_frames(frames);
+	const int64_t nt = frames / VFM_WAVELET_TIME + (frames % VFM_WAVELET_TIME != 0);
 	const size_t h = (size_t)height / VFM_WAVELET_SPACE, w = (size_t)width / VFM_WAVELET_SPACE;
 	const size_t stride = (size_t)width * 3;
 	const uint8_t *frame[VFM_WAVELET_TIME];
@@ -420,7 +415,7 @@ int vfm_tokenizer_decode(const struct vfm_tokenizer *t, const float *latent, int
 		return vfm_fail(err, VFM_EINPUT, "%lld latent frames hold no %lld frames", (long long)latent_frames,
 			(long long)frames);
 	row_init(&r, t, w);
-	for (int64_t it = 0; it < vfm_tokenizer_latent_frames(frames); it++) {
+	for (int64_t it = 0; it < frames / VFM_WAVELET_TIME + (frames % VFM_WAVELET_TIME != 0); it++) {
 		for (size_t y = 0; y < (size_t)h; y++) {
 			const float *src = latent + ((size_t)it * (size_t)h + y) * (size_t)w;
 

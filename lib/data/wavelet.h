@@ -18,7 +18,7 @@
  *
  * Frames: an image is one latent frame (the picture four times; decoded to one picture, the mean of the four).
  * F frames of video are ceil(F / 4) latent frames, the last picture repeated; the true number is kept by the
- * caller.  H and W must be multiples of 8; callers crop to multiples of 16, so that 2 x 2 patches fit.
+ * caller.  H and W must be multiples of 8.
  *
  * All functions are local and thread-safe; each call works in one thread.
  */
@@ -47,13 +47,11 @@ int vfm_tokenizer_parse(struct vfm_tokenizer *t, const char *spec, struct vfm_er
 /* "wavelet:16" with its geometry, which pads. */
 struct vfm_maker vfm_tokenizer_maker(const struct vfm_tokenizer *t);
 
-int64_t vfm_tokenizer_latent_frames(int64_t frames); /* ceil(frames / 4) */
-
 /* Sets the coefficient of channel c and its constants; any pointer may be NULL. */
 void vfm_tokenizer_channel(int c, int *component, int *kt, int *ky, int *kx);
 void vfm_tokenizer_norm(int c, float *shift, float *scale);
 
-/* rgb [frames, height, width, 3] -> latent [C, T, height/8, width/8], T = latent_frames(frames).
+/* rgb [frames, height, width, 3] -> latent [C, T, height/8, width/8], T = ceil(frames / 4).
  * VFM_EINPUT: sizes that are not positive multiples of 8, or no frame. */
 int vfm_tokenizer_encode(const struct vfm_tokenizer *t, const uint8_t *rgb, int64_t frames, int height, int width,
 	float *latent, struct vfm_err *err);

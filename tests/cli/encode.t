@@ -24,6 +24,14 @@ is "$(cd enc && sha256sum ./*)" "$(cd enc2 && sha256sum ./*)" "the same bytes wi
 run vfm-curate encode -d e3 --tokenizer wavelet:768 --text bytes:8 --size 64x32 --frames 6 syn.jsonl
 is "$(jq -c '[.latent.shape, .latent.frames, .text.shape]' <<<"$out" | sort -u)" '[[768,2,4,8],6,[5,8]]' \
 	"--tokenizer, --text, --size, --frames"
+run vfm-curate encode -d e3p --patch 1x4x4 --size 64x32 --frames 6 syn.jsonl
+is "$rc $(jq -c .latent.shape <<<"$out" | sort -u)" "0 [16,2,4,8]" "--patch 1x4x4 --size 64x32"
+run vfm-curate encode -d e3p --patch 1x4x4 --size 48x32 syn.jsonl
+is "$rc $err" "2 vfm-curate encode: --size: expected WIDTHxHEIGHT up to 16384, multiples of 32 and 32, got '48x32'" "--patch 1x4x4 --size 48x32"
+run vfm-curate encode -d e3p --patch 1x1x3 <<<"$(head -1 syn.jsonl)"
+is "$rc $(jq -c '.latent | [.shape, .width, .height]' <<<"$out")" "0 [[16,4,12,12],96,96]" "--patch 1x1x3: sources are cropped to its multiples"
+run vfm-curate encode -d e3p --patch 1x1 syn.jsonl
+is "$rc $err" "2 vfm-curate encode: --patch: expected TxHxW, each 1 to 64, got '1x1'" "--patch 1x1"
 run vfm-curate encode -d e4 --fps 4 syn.jsonl
 is "$(jq -c '[.latent.shape[1], .latent.frames, .latent.fps == 4]' <<<"$out" | sort -u)" '[2,8,true]' "--fps 4 of 8: every other frame"
 run vfm-curate encode -d e5 --fps 16 --frames 20 syn.jsonl

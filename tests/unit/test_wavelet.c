@@ -234,13 +234,17 @@ static void an_image_is_one_latent_frame(void **state)
 	static uint8_t rgb[S * S * 3], back[S * S * 3];
 	static float z[768 * 16];
 	struct vfm_tokenizer t;
+	struct vfm_geometry g;
 	int kt;
 
 	(void)state;
 	noise(rgb, sizeof(rgb));
-	assert_int_equal(vfm_tokenizer_latent_frames(1), 1);
-	assert_int_equal(vfm_tokenizer_latent_frames(4), 1);
-	assert_int_equal(vfm_tokenizer_latent_frames(5), 2);
+	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet:3", NULL), 0);
+	g = vfm_tokenizer_maker(&t).geometry;
+	assert_int_equal(g.channels, 3);
+	assert_int_equal(vfm_geometry_latent_frames(&g, 1), 1);
+	assert_int_equal(vfm_geometry_latent_frames(&g, 4), 1);
+	assert_int_equal(vfm_geometry_latent_frames(&g, 5), 2);
 	assert_int_equal(vfm_tokenizer_parse(&t, "wavelet:768", NULL), 0);
 	assert_int_equal(vfm_tokenizer_encode(&t, rgb, 1, S, S, z, NULL), 0);
 	for (int c = 0; c < 768; c++) {
