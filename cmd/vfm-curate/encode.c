@@ -26,7 +26,7 @@ static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 
 	(void)out;
 	TRY(vfm_encode_media(rec, &e->spec, err));
-	if (!json_is_string(json_object_get(rec, "caption")))
+	if (!json_is_string(json_object_get(rec, "caption")) && !json_is_object(json_object_get(rec, "caption")))
 		atomic_fetch_add(&e->uncaptioned, 1);
 	return vfm_encode_text(rec, e->embedders[worker], e->spec.dir, err);
 }
@@ -104,8 +104,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
 	struct encode e = {.spec = {.timeout_s = 3600}};
-	static const char *const outputs[] = {"latent.path", "text.path", NULL},
-				 *const sets[] = {"latent", "text", NULL},
+	static const char *const outputs[] = {"latent", "text", NULL}, *const sets[] = {"latent", "text", NULL},
 				 *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps",
 					 "caption", NULL};
 	struct vfm_stage stage = {.name = "encode",

@@ -7,6 +7,7 @@
 #include "base/opt.h"
 #include "base/par.h"
 #include "curate.h"
+#include "data/caption.h"
 #include "data/stage.h"
 #include "media/sheet.h"
 
@@ -37,8 +38,8 @@ static void add_score_text(struct vfm_buf *b, const json_t *score)
 static char *words_for(const json_t *rec)
 {
 	struct vfm_buf b = {0};
-	const char *caption = vfm_rec_str(rec, "caption", NULL),
-		   *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL));
+	const char *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL));
+	struct vfm_captions c;
 	double w = 0, h = 0, s = 0;
 
 	vfm_buf_addf(&b, "%s", vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?")));
@@ -47,8 +48,10 @@ static char *words_for(const json_t *rec)
 	if (vfm_rec_num(rec, "duration_s", &s) && s > 0)
 		vfm_buf_addf(&b, "  %.3g s", s);
 	vfm_buf_adds(&b, "\n");
-	if (caption)
-		vfm_buf_addf(&b, "%s\n", caption);
+	if (vfm_captions_of(&c, rec, NULL) == 0)
+		for (int i = 0; i < c.n && c.list[i].value; i++)
+			vfm_buf_addf(&b, "%s%s%s\n", c.list[i].name, *c.list[i].name ? ": " : "",
+				json_string_value(c.list[i].value));
 	if (why)
 		vfm_buf_addf(&b, "%s\n", why);
 	add_score_text(&b, json_object_get(rec, "score"));

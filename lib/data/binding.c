@@ -1,44 +1,68 @@
 #include "data/binding.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/mem.h"
 
+/* `what` is the path of `part`, for errors. */
 static int take_digest(
-	char hex[VFM_SHA256_HEX], const json_t *rec, const char *part, const char *key, struct vfm_err *err)
+	char hex[VFM_SHA256_HEX], const json_t *part, const char *what, const char *key, struct vfm_err *err)
 {
-	const json_t *v = json_object_get(json_object_get(rec, part), key);
+	const json_t *v = json_object_get(part, key);
 	const char *text = json_string_value(v);
 
 	hex[0] = 0;
 	if (!v || json_is_null(v))
 		return 0;
 	if (!text || strlen(text) != VFM_SHA256_HEX - 1 || strspn(text, "0123456789abcdef") != VFM_SHA256_HEX - 1)
-		return vfm_fail(err, VFM_EINPUT, "%s.%s: expected 64 lower-case hexadecimal digits", part, key);
+		return vfm_fail(err, VFM_EINPUT, "%s.%s: expected 64 lower-case hexadecimal digits", what, key);
 	memcpy(hex, text, VFM_SHA256_HEX);
 	return 0;
 }
 
-void vfm_caption_sha256(const json_t *rec, char hex[VFM_SHA256_HEX])
+void vfm_caption_sha256(const json_t *caption, char hex[VFM_SHA256_HEX])
 {
-	const char *caption = json_string_value(json_object_get(rec, "caption"));
+	vfm_sha256_of(caption ? json_string_value(caption) : "", json_string_length(caption), hex);
+}
 
-	vfm_sha256_of(caption ? caption : "", caption ? strlen(caption) : 0, hex);
+/* Compares the digest `want` with the caption of that name; a record without a caption has the caption "". */
+static int check_caption(const char *want, const json_t *rec, const char *name, const char *what, struct vfm_err *err)
+{
+	char hex[VFM_SHA256_HEX] = "";
+	struct vfm_captions c;
+
+	if (!want[0])
+		return 0;
+	TRY(vfm_captions_of(&c, rec, err));
+	for (int i = 0; i < c.n; i++)
+		if (strcmp(c.list[i].name, name) == 0)
+			vfm_caption_sha256(c.list[i].value, hex);
+	return strcmp(hex, want) == 0
+		? 0
+		: vfm_fail(err, VFM_EINPUT, "the text was made from another caption (%s.caption_sha256)", what);
 }
 
 int vfm_binding_of(struct vfm_binding *b, const json_t *rec, struct vfm_err *err)
 {
-	char hex[VFM_SHA256_HEX];
+	struct vfm_captions texts;
+	char what[64];
 
-	TRY(take_digest(b->latent, rec, "latent", "sha256", err));
-	TRY(take_digest(b->text, rec, "text", "sha256", err));
-	TRY(take_digest(b->caption, rec, "text", "caption_sha256", err));
-	if (!b->caption[0])
-		return 0;
-	vfm_caption_sha256(rec, hex);
-	if (strcmp(hex, b->caption) != 0)
-		return vfm_fail(err, VFM_EINPUT, "the text was made from another caption (text.caption_sha256)");
+	*b = (struct vfm_binding){0};
+	TRY(take_digest(b->latent, json_object_get(rec, "latent"), "latent", "sha256", err));
+	TRY(vfm_texts_of(&texts, rec, err));
+	for (; b->n_texts < texts.n; b->n_texts++) {
+		const char *name = texts.list[b->n_texts].name;
+		const json_t *text = texts.list[b->n_texts].value;
+
+		snprintf(what, sizeof(what), "%s%s", *name ? "text.captions." : "text", name);
+		strcpy(b->texts[b->n_texts].name, name);
+		TRY(take_digest(b->texts[b->n_texts].sha256, text, what, "sha256", err));
+		TRY(take_digest(b->texts[b->n_texts].caption, text, what, "caption_sha256", err));
+		TRY(check_caption(b->texts[b->n_texts].caption, rec, name, what, err));
+	}
 	return 0;
 }
 
@@ -55,21 +79,28 @@ int vfm_binding_check(const char *want, const void *data, size_t len, const char
 		"%s is not the file of this record: its sha256 is %.12s..., the record has %.12s...", what, hex, want);
 }
 
-bool vfm_binding_is_whole(const struct vfm_binding *b, bool has_text)
+bool vfm_binding_is_whole(const struct vfm_binding *b, int n_texts)
 {
-	return b->latent[0] && (!has_text || (b->text[0] && b->caption[0]));
+	bool whole = b->latent[0] && b->n_texts >= n_texts;
+
+	for (int i = 0; i < b->n_texts; i++)
+		whole = whole && b->texts[i].sha256[0] && b->texts[i].caption[0];
+	return whole;
 }
 
 uint64_t vfm_binding_number(const struct vfm_binding *b)
 {
-	char both[2 * VFM_SHA256_HEX], hex[VFM_SHA256_HEX];
+	struct vfm_buf all = {0};
+	char hex[VFM_SHA256_HEX];
+	bool any = b->latent[0];
 
-	if (!b->latent[0] && !b->text[0])
-		return 0;
-	memset(both, 0, sizeof(both));
-	strcpy(both, b->latent);
-	strcpy(both + VFM_SHA256_HEX, b->text);
-	vfm_sha256_of(both, sizeof(both), hex);
+	vfm_buf_addf(&all, "%s\n", b->latent);
+	for (int i = 0; i < b->n_texts; i++) {
+		vfm_buf_addf(&all, "%s %s\n", b->texts[i].name, b->texts[i].sha256);
+		any |= b->texts[i].sha256[0];
+	}
+	vfm_sha256_of(all.data, all.len, hex);
+	vfm_buf_release(&all);
 	hex[16] = 0;
-	return strtoull(hex, NULL, 16);
+	return any ? strtoull(hex, NULL, 16) : 0;
 }

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/regular.h"
 #include "data/binding.h"
+#include "data/caption.h"
 #include "data/encode.h"
 #include "data/energon.h"
 #include "data/index.h"
@@ -173,7 +174,7 @@ static int register_shard(struct vfm_dataset *d, const char *name, bool before, 
 		}
 		if (before)
 			note_common(d, &m->makers, m->rec.c, m->rec.text_dim);
-		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, err));
+		TRY_OUT(vfm_index_writer_add(d->index, &m->rec, m->texts, m->text_names, err));
 		if (before)
 			remember(d, m->rec.id, d->n_shards, (uint32_t)i, m->files, true);
 	}
@@ -329,7 +330,8 @@ struct array { /* a file, and what its header says */
 
 struct sample { /* the contents of all members of one sample */
 	const char *key, *media;
-	struct array latent, text; /* text.file is empty without text */
+	struct array latent, texts[VFM_CAPTIONS_MAX];
+	struct vfm_captions names; /* of the texts */
 	struct vfm_buf json;
 	char media_part[12];
 	FILE *media_file;
@@ -339,19 +341,20 @@ struct sample { /* the contents of all members of one sample */
 static void sample_release(struct sample *s)
 {
 	vfm_buf_release(&s->latent.file);
-	vfm_buf_release(&s->text.file);
+	for (int i = 0; i < s->names.n; i++)
+		vfm_buf_release(&s->texts[i].file);
 	vfm_buf_release(&s->json);
 	if (s->media_file)
 		fclose(s->media_file);
 }
 
-/* Reads the file of rec[what] and checks its contents and its digest `sha256`. */
+/* Reads the file of the entry `part` of a record and checks its contents and its digest `sha256`. */
 static int read_encoded(
-	struct array *a, const json_t *rec, const char *what, int ndim, const char *sha256, struct vfm_err *err)
+	struct array *a, const json_t *part, const char *what, int ndim, const char *sha256, struct vfm_err *err)
 {
 	struct vfm_buf *b = &a->file;
 	struct vfm_npy *n = &a->npy;
-	const char *path = vfm_rec_str(json_object_get(rec, what), "path", NULL);
+	const char *path = vfm_rec_str(part, "path", NULL);
 
 	if (!path)
 		return vfm_fail(err, VFM_EINPUT, "%s.path is missing: run encode before", what);
@@ -362,13 +365,35 @@ static int read_encoded(
 	return vfm_sample_array_check(n, ndim, b->data + n->header_bytes, path, err);
 }
 
+/* Reads all texts of the record, which have the same width. */
+static int read_texts(struct sample *s, const json_t *rec, const struct vfm_binding *b, struct vfm_err *err)
+{
+	char what[64];
+
+	TRY(vfm_texts_of(&s->names, rec, err));
+	for (int i = 0; i < s->names.n; i++) {
+		const char *name = s->names.list[i].name;
+
+		snprintf(what, sizeof(what), "%s%s", *name ? "text.captions." : "text", name);
+		TRY(read_encoded(&s->texts[i], s->names.list[i].value, what, 2, b->texts[i].sha256, err));
+		if (s->texts[i].npy.shape[1] != s->texts[0].npy.shape[1])
+			return vfm_fail(err, VFM_EINPUT,
+				"%s has width %" PRId64 ", another text of the sample has %" PRId64, what,
+				s->texts[i].npy.shape[1], s->texts[0].npy.shape[1]);
+	}
+	return 0;
+}
+
 /* Returns the record for the shard, without local paths. */
 static void dump_json(struct vfm_buf *b, const json_t *rec)
 {
 	json_t *copy = json_deep_copy(rec);
+	struct vfm_captions texts;
 
 	json_object_del(json_object_get(copy, "latent"), "path");
-	json_object_del(json_object_get(copy, "text"), "path");
+	if (vfm_texts_of(&texts, copy, NULL) >= 0)
+		for (int i = 0; i < texts.n; i++)
+			json_object_del((json_t *)texts.list[i].value, "path");
 	json_object_del(copy, "part");
 	vfm_json_text(b, copy, 0);
 	json_decref(copy);
@@ -436,9 +461,11 @@ static int add_media(struct vfm_dataset *d, const struct sample *s, struct vfm_e
 
 static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vfm_err *err)
 {
-	uint64_t bytes = member_bytes(s->latent.file.len) + member_bytes(s->text.file.len) + member_bytes(s->json.len) +
-		member_bytes(s->media_bytes);
+	uint64_t bytes = member_bytes(s->latent.file.len) + member_bytes(s->json.len) + member_bytes(s->media_bytes);
+	char part[VFM_TEXT_PART];
 
+	for (int i = 0; i < s->names.n; i++)
+		bytes += member_bytes(s->texts[i].file.len);
 	if (d->open && d->n_in_shard &&
 		(d->tar.pos + bytes + 1024 > (uint64_t)d->o.max_bytes ||
 			(d->o.max_samples && d->n_in_shard >= (uint64_t)d->o.max_samples)))
@@ -446,8 +473,8 @@ static int write_sample(struct vfm_dataset *d, const struct sample *s, struct vf
 	if (!d->open)
 		TRY(begin_shard(d, err));
 	TRY(add_member(d, s, "latent.npy", &s->latent.file, err));
-	if (s->text.file.len)
-		TRY(add_member(d, s, "text.npy", &s->text.file, err));
+	for (int i = 0; i < s->names.n; i++)
+		TRY(add_member(d, s, vfm_text_part(part, s->names.list[i].name), &s->texts[i].file, err));
 	TRY(add_member(d, s, "json", &s->json, err));
 	return s->media_file ? add_media(d, s, err) : 0;
 }
@@ -480,7 +507,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
 	struct vfm_binding binding;
 	struct vfm_makers makers;
-	int64_t channels, text_dim = 0;
+	int64_t channels, text_dim;
 	struct known *k;
 	uint64_t id;
 	int rc;
@@ -491,12 +518,10 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	k = find_known(d, id);
 	if (k->id)
 		return keep_known(k, rec, &binding, err);
-	TRY_OUT(read_encoded(&s.latent, rec, "latent", 4, binding.latent, err));
+	TRY_OUT(read_encoded(&s.latent, json_object_get(rec, "latent"), "latent", 4, binding.latent, err));
 	channels = s.latent.npy.shape[0];
-	if (json_is_object(json_object_get(rec, "text"))) { /* records of other programs may have a string there */
-		TRY_OUT(read_encoded(&s.text, rec, "text", 2, binding.text, err));
-		text_dim = s.text.npy.shape[1];
-	}
+	TRY_OUT(read_texts(&s, rec, &binding, err));
+	text_dim = s.names.n ? s.texts[0].npy.shape[1] : 0;
 	TRY_OUT(vfm_makers_from_record(&makers, rec, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
@@ -508,7 +533,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 		goto out;
 	}
 	note_common(d, &makers, channels, text_dim);
-	d->stats.unbound += !vfm_binding_is_whole(&binding, text_dim > 0);
+	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
 	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);
 	set_place(rec, d->n_shards, d->n_in_shard++);
 out:

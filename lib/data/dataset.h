@@ -1,5 +1,5 @@
-/* dataset.h - writes a dataset: DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy, KEY.json (and
- * KEY.mp4), Energon's files, and DIR/index.vfmi.
+/* dataset.h - writes a dataset: DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy (or
+ * KEY.text.NAME.npy for each caption), KEY.json (and KEY.mp4), Energon's files, and DIR/index.vfmi.
  *
  * A tar gets its name when it is complete.  The writer removes index and .nv-meta before it adds shards and writes them
  * at the end, so that an index always matches the shards.  A killed run loses its incomplete shard; `resume` continues

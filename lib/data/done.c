@@ -159,14 +159,30 @@ int vfm_done_open(struct vfm_done **out, const char *path, const struct vfm_done
 	return 0;
 }
 
+/* Counts the files that a value names, or returns -1 if one does not exist. */
+static int count_files(const json_t *value)
+{
+	const char *name = json_string_value(value), *key;
+	int files = 0, n;
+	json_t *v;
+
+	if (name)
+		return access(name, F_OK) == 0 ? 1 : -1;
+	json_object_foreach((json_t *)value, key, v)
+	{
+		n = json_is_object(v) || strcmp(key, "path") == 0 ? count_files(v) : 0;
+		if (n < 0)
+			return -1;
+		files += n;
+	}
+	return files;
+}
+
 static bool has_outputs(const struct vfm_done *d, const json_t *rec)
 {
-	for (const char *const *path = d->o.outputs; path && *path; path++) {
-		const char *name = json_string_value(vfm_rec_at(rec, *path));
-
-		if (!name || access(name, F_OK) != 0)
+	for (const char *const *path = d->o.outputs; path && *path; path++)
+		if (count_files(vfm_rec_at(rec, *path)) < 1)
 			return false;
-	}
 	return true;
 }
 

@@ -20,7 +20,8 @@ struct vfm_done;
 struct vfm_done_opts {
 	const char *stage; /* its marks are by.STAGE */
 	const char *key;   /* a record's key is this string; if it is missing or NULL, "id", else "src" */
-	/* NULL, or dotted paths of names of files, ending in NULL: a record counts only if these files exist */
+	/* NULL, or dotted paths, ending in NULL: each of names of a file, or of an object whose keys "path", at any
+	 * depth, are names of files.  A record counts only if these files exist. */
 	const char *const *outputs;
 };
 

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/binding.h"
+#include "data/caption.h"
 #include "data/npy.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
@@ -199,36 +200,57 @@ out:
 
 /* ---- text ---- */
 
-int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err)
+/* Embeds one caption of vfm_captions_of into the file `path`; *entry describes it, and the caller owns it. */
+static int write_text(
+	json_t **entry, const json_t *caption, const char *path, struct vfm_textbytes *embedder, struct vfm_err *err)
 {
-	const json_t *given = json_object_get(rec, "caption");
-	const char *caption = vfm_rec_str(rec, "caption", ""), *id = vfm_rec_str(rec, "id", NULL);
-	struct vfm_npy npy = {.ndim = 2, .shape = {vfm_textbytes_rows(caption), vfm_textbytes_dim(embedder)}};
-	struct vfm_maker maker = vfm_textbytes_maker(embedder);
+	const char *words = caption ? json_string_value(caption) : "";
+	struct vfm_npy npy = {.ndim = 2, .shape = {vfm_textbytes_rows(words), vfm_textbytes_dim(embedder)}};
 	size_t n = vfm_npy_count(&npy);
 	char sha256[VFM_SHA256_HEX], caption_sha256[VFM_SHA256_HEX];
-	uint16_t *half;
-	float *rows;
-	char *path;
+	float *rows = vfm_malloc(n * sizeof(*rows)); /* at most 512 x 8192 */
+	uint16_t *half = vfm_malloc(n * sizeof(*half));
 	int rc;
 
-	TRY(vfm_sample_key_check(id, err));
-	if (given && !json_is_string(given) && !json_is_null(given))
-		return vfm_fail(err, VFM_EINPUT, "caption: expected a string; a record has one caption");
-	rows = vfm_malloc(n * sizeof(*rows)); /* at most 512 x 8192 */
-	half = vfm_malloc(n * sizeof(*half));
-	path = vfm_strfmt("%s/%s.text.npy", dir, id);
-	vfm_textbytes_embed(embedder, caption, rows);
+	vfm_textbytes_embed(embedder, words, rows);
 	vfm_f16s_from_f32(half, rows, n);
 	rc = save_array(path, &npy, half, sha256, err);
-	vfm_caption_sha256(rec, caption_sha256);
+	vfm_caption_sha256(caption, caption_sha256);
 	if (rc >= 0)
-		json_object_set_new(rec, "text",
-			json_pack("{s:s,s:s,s:s,s:[I,I],s:s,s:o}", "path", path, "sha256", sha256, "caption_sha256",
-				caption_sha256, "shape", (json_int_t)npy.shape[0], (json_int_t)npy.shape[1], "dtype",
-				"float16", "maker", vfm_maker_json(&maker)));
+		*entry = json_pack("{s:s,s:s,s:s,s:[I,I],s:s}", "path", path, "sha256", sha256, "caption_sha256",
+			caption_sha256, "shape", (json_int_t)npy.shape[0], (json_int_t)npy.shape[1], "dtype",
+			"float16");
 	free(rows);
 	free(half);
-	free(path);
 	return rc;
+}
+
+int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err)
+{
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_maker maker = vfm_textbytes_maker(embedder);
+	json_t *text, *entry = NULL, *several = NULL;
+	char part[VFM_TEXT_PART];
+	struct vfm_captions c;
+
+	TRY(vfm_sample_key_check(id, err));
+	TRY(vfm_captions_of(&c, rec, err));
+	if (*c.list[0].name)
+		several = json_object();
+	for (int i = 0; i < c.n; i++) {
+		char *path = vfm_strfmt("%s/%s.%s", dir, id, vfm_text_part(part, c.list[i].name));
+		int rc = write_text(&entry, c.list[i].value, path, embedder, err);
+
+		free(path);
+		if (rc < 0) {
+			json_decref(several);
+			return rc;
+		}
+		if (several)
+			json_object_set_new(several, c.list[i].name, entry);
+	}
+	text = several ? json_pack("{s:o}", "captions", several) : entry;
+	json_object_set_new(text, "maker", vfm_maker_json(&maker));
+	json_object_set_new(rec, "text", text);
+	return 0;
 }

@@ -15,7 +15,7 @@
 
 struct vfm_encode { /* a specification */
 	struct vfm_tokenizer tokenizer;
-	const char *dir;   /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy */
+	const char *dir;   /* output folder: DIR/ID.latent.npy, DIR/ID.text.npy or ID.text.NAME.npy */
 	int32_t patch[3];  /* t, h, w: of the models that will read the latents */
 	int width, height; /* multiples of stride x patch; 0, 0: the source's, cropped to such multiples */
 	int64_t frames;    /* maximum number of frames; 0: all */
@@ -28,7 +28,8 @@ struct vfm_encode { /* a specification */
  * frames, width, height, fps, maker}.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, struct vfm_err *err);
 
-/* Embeds rec["caption"] (missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape, dtype, maker}. */
+/* Embeds the captions of rec (data/caption.h; missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape,
+ * dtype, maker}; of named captions, {captions: {NAME: {path, sha256, caption_sha256, shape, dtype}, …}, maker}. */
 int vfm_encode_text(json_t *rec, struct vfm_textbytes *embedder, const char *dir, struct vfm_err *err);
 
 #endif

@@ -14,8 +14,10 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "data/caption.h"
 #include "data/index_impl.h"
 
 #define FD_SLOTS 64 /* cached descriptors of tars: enough for a shuffled read of many shards at once */
@@ -31,6 +33,9 @@ struct vfm_index {
 	struct vfm_makers makers;
 	const struct vfm_record *records;
 	const struct vfm_index_shard *shards;
+	const struct vfm_index_text *texts;
+	uint32_t n_names;
+	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
 	char *dir, *path;
 	pthread_mutex_t lock; /* guards slots */
 	struct fd_slot slots[FD_SLOTS];
@@ -67,56 +72,125 @@ uint64_t vfm_record_latent_count(const struct vfm_record *r)
 	return (uint64_t)r->c * r->t * r->h * r->w;
 }
 
-uint64_t vfm_record_text_count(const struct vfm_record *r)
+/* ---- version 1: a record holds its text; the header, labels of the encoders ---- */
+
+static int set_makers_v1(struct vfm_index *ix, struct vfm_err *err)
 {
-	return (uint64_t)r->text_len * r->text_dim;
+	static const char *const keys[] = {"tokenizer", "text"};
+	json_t *makers = json_object();
+	int rc;
+
+	for (int i = 0; i < 2; i++) {
+		char label[25] = {0};
+		char *at = memcpy(label, ix->h.labels[i], 24);
+
+		at = strchr(label, '@');
+		if (at)
+			*at++ = 0;
+		if (label[0])
+			json_object_set_new(makers, keys[i],
+				json_pack("{s:s,s:I}", "name", label, "version", (json_int_t)(at ? atoi(at) : 1)));
+	}
+	rc = vfm_makers_from_json(&ix->makers, makers, "labels", err);
+	json_decref(makers);
+	ix->n_names = 1; /* "" */
+	return rc;
+}
+
+/* The text of record n.  Its offset and its size are where version 2 has first_text and n_texts. */
+static void text_of_v1(struct vfm_index_text *t, const struct vfm_record *r)
+{
+	*t = (struct vfm_index_text){.offset = r->first_text,
+		.bytes = r->n_texts,
+		.data_crc = r->reserved0,
+		.header = r->reserved1[0],
+		.rows = r->reserved1[1],
+		.dtype = r->reserved2};
+}
+
+static void upgrade_record_v1(struct vfm_record *r, uint64_t n)
+{
+	r->n_texts = r->n_texts != 0;
+	r->first_text = r->n_texts ? n : 0;
+	r->reserved0 = r->reserved1[0] = r->reserved1[1] = r->reserved2 = 0;
 }
 
 /* ---- open ---- */
 
-/* "NAME VERSION" */
-static int parse_label(struct vfm_maker *m, const char field[24])
+static int add_name(struct vfm_index *ix, const json_t *name, struct vfm_err *err)
 {
-	char text[24] = "";
-	char *blank;
+	const char *s = json_string_value(name);
 
-	memcpy(text, field, sizeof(text) - 1);
-	blank = strchr(text, ' ');
-	if (!text[0])
-		return 0;
-	if (!blank)
-		return -1;
-	*blank = 0;
-	snprintf(m->name, sizeof(m->name), "%s", text);
-	snprintf(m->version, sizeof(m->version), "%s", blank + 1);
-	return vfm_is_plain_name(m->name, sizeof(m->name)) && vfm_is_plain_name(m->version, sizeof(m->version)) ? 0
-														: -1;
+	if (!s || ix->n_names == VFM_TEXT_NAMES_MAX || (*s && !vfm_caption_name_ok(s)))
+		return vfm_fail(err, VFM_EUSAGE, "texts: expected at most %d names of captions", VFM_TEXT_NAMES_MAX);
+	strcpy(ix->names[ix->n_names++], s);
+	return 0;
+}
+
+static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
+{
+	const char *text = (const char *)ix->map.data + ix->h.meta_offset;
+	json_t *meta, *names, *name;
+	size_t i;
+	int rc = 0;
+
+	if (vfm_crc32c(0, text, ix->h.meta_bytes) != ix->h.meta_crc)
+		return vfm_fail(err, VFM_EUSAGE, "wrong checksum");
+	meta = vfm_json_parse(text, ix->h.meta_bytes, "JSON", err);
+	if (!meta)
+		return VFM_EUSAGE;
+	TRY_OUT(vfm_makers_from_json(&ix->makers, json_object_get(meta, "makers"), "makers", err));
+	names = json_object_get(meta, "texts");
+	if (!json_is_array(names))
+		rc = vfm_fail(err, VFM_EUSAGE, "texts: expected an array");
+	json_array_foreach(names, i, name) TRY_OUT(add_name(ix, name, err));
+out:
+	json_decref(meta);
+	return rc;
+}
+
+static bool sizes_agree(const struct vfm_index_header *h)
+{
+	const bool v1 = h->version == 1;
+	uint64_t records, texts = 0, end;
+
+	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_record), &records) || records > (uint64_t)1 << 62)
+		return false;
+	end = h->records_offset + records;
+	if (h->records_offset != sizeof(*h) || h->shards_offset != end)
+		return false;
+	end += (uint64_t)h->n_shards * sizeof(struct vfm_index_shard);
+	if (v1)
+		return h->file_bytes == end;
+	if (__builtin_mul_overflow(h->n_texts, sizeof(struct vfm_index_text), &texts) || texts > (uint64_t)1 << 62)
+		return false;
+	return h->texts_offset == end && h->meta_offset == end + texts && h->meta_bytes <= VFM_INDEX_META_MAX &&
+		h->file_bytes == h->meta_offset + h->meta_bytes;
 }
 
 static int check_header(struct vfm_index *ix, struct vfm_err *err)
 {
 	struct vfm_index_header *h = &ix->h;
-	uint64_t records, shards;
 
 	if (ix->map.size < sizeof(*h) || memcmp(ix->map.data, VFM_INDEX_MAGIC, 8) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a sample index", ix->path);
 	memcpy(h, ix->map.data, sizeof(*h));
-	if (h->version != VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
-		h->record_bytes != sizeof(struct vfm_record) || h->shard_bytes != sizeof(struct vfm_index_shard))
-		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads version %d", ix->path,
-			h->version, VFM_INDEX_VERSION);
+	if (h->version < 1 || h->version > VFM_INDEX_VERSION || h->header_bytes != sizeof(*h) ||
+		h->record_bytes != sizeof(struct vfm_record) || h->shard_bytes != sizeof(struct vfm_index_shard) ||
+		(h->version > 1 && h->text_bytes != sizeof(struct vfm_index_text)))
+		return vfm_fail(err, VFM_EUSAGE, "'%s' has index version %u; this program reads versions 1 and %d",
+			ix->path, h->version, VFM_INDEX_VERSION);
 	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
-	shards = (uint64_t)h->n_shards * sizeof(struct vfm_index_shard);
-	if (__builtin_mul_overflow(h->n_records, sizeof(struct vfm_record), &records) || records > (uint64_t)1 << 62 ||
-		h->records_offset != sizeof(*h) || h->shards_offset != sizeof(*h) + records ||
-		h->file_bytes != h->shards_offset + shards)
+	if (!sizes_agree(h))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header contradicts itself", ix->path);
 	if (h->file_bytes != ix->map.size)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is %s: %zu bytes where its header says %" PRIu64, ix->path,
 			ix->map.size < h->file_bytes ? "truncated" : "too long", ix->map.size, h->file_bytes);
-	if (parse_label(&ix->makers.tokenizer, h->tokenizer) < 0 || parse_label(&ix->makers.text, h->embedder) < 0)
-		return vfm_fail(err, VFM_EUSAGE, "'%s': a label of an encoder is damaged", ix->path);
+	if ((h->version == 1 ? set_makers_v1(ix, err) : parse_index_meta(ix, err)) < 0) {
+		vfm_err_context(err, "'%s': meta", ix->path);
+		return VFM_EUSAGE;
+	}
 	return 0;
 }
 
@@ -149,6 +223,8 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 	TRY_OUT(check_header(ix, err));
 	ix->records = (const void *)(ix->map.data + ix->h.records_offset);
 	ix->shards = (const void *)(ix->map.data + ix->h.shards_offset);
+	if (ix->h.version > 1)
+		ix->texts = (const void *)(ix->map.data + ix->h.texts_offset);
 	*out = ix;
 	return 0;
 out:
@@ -270,14 +346,21 @@ const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_
 		return "the sample lies outside its shard";
 	hi = lo + r->sample_bytes;
 	if (!within(r->latent_offset, r->latent_bytes, lo, hi) || !within(r->json_offset, r->json_bytes, lo, hi) ||
-		(r->text_bytes && !within(r->text_offset, r->text_bytes, lo, hi)) ||
 		((r->flags & VFM_REC_MEDIA) && !within(r->media_offset, r->media_bytes, lo, hi)))
 		return "a member lies outside its sample";
 	if (!array_ok(vfm_record_latent_count(r), r->latent_dtype, r->latent_header, r->latent_bytes))
 		return "the latent's shape and size disagree";
-	if (r->text_bytes ? !array_ok(vfm_record_text_count(r), r->text_dtype, r->text_header, r->text_bytes)
-			  : r->text_len || r->text_dim)
-		return "the text's shape and size disagree";
+	if (r->n_texts > VFM_TEXTS_MAX || !r->n_texts != !r->text_dim)
+		return "texts without a width, or too many";
+	return NULL;
+}
+
+const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r)
+{
+	if (!within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
+		return "a text lies outside its sample";
+	if (!array_ok((uint64_t)t->rows * r->text_dim, t->dtype, t->header, t->bytes))
+		return "a text's shape and size disagree";
 	return NULL;
 }
 
@@ -296,8 +379,11 @@ int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct
 		why = "wrong checksum";
 	else if (r.shard != shard || r.index != i)
 		why = "the record names another sample";
-	else
+	else {
+		if (ix->h.version == 1)
+			upgrade_record_v1(&r, s.first + i);
 		why = vfm_record_fault(&r, &s);
+	}
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", ix->path, shard, i, why);
 	*out = r;
@@ -316,6 +402,46 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
 	if (vfm_index_shard(ix, r.shard, &s, NULL) < 0 || s.first + r.index != n)
 		return vfm_fail(err, VFM_EINPUT, "'%s': record %" PRIu64 " is damaged", ix->path, n);
 	return vfm_index_get(ix, r.shard, r.index, out, err);
+}
+
+/* ---- texts ---- */
+
+uint32_t vfm_index_n_names(const struct vfm_index *ix)
+{
+	return ix->n_names;
+}
+
+const char *vfm_index_name(const struct vfm_index *ix, uint32_t name)
+{
+	return ix->names[name];
+}
+
+int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
+	struct vfm_err *err)
+{
+	const uint64_t n = r->first_text + i;
+	struct vfm_index_text t;
+	const char *why = NULL;
+
+	if (i >= r->n_texts)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
+			r->index, r->shard, i, r->n_texts);
+	if (ix->h.version == 1) { /* r is the record number first_text of this index */
+		text_of_v1(&t, &ix->records[n]);
+	} else if (n >= ix->h.n_texts || n < i) {
+		why = "not among the texts";
+	} else {
+		memcpy(&t, &ix->texts[n], sizeof(t));
+		if (vfm_crc32c(0, &t, offsetof(struct vfm_index_text, crc)) != t.crc)
+			why = "wrong checksum";
+	}
+	if (!why)
+		why = t.name < ix->n_names ? vfm_index_text_fault(&t, r) : "a text without a name";
+	if (why)
+		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", ix->path, r->shard, r->index,
+			i, why);
+	*out = t;
+	return 0;
 }
 
 /* ---- payloads ---- */
@@ -442,15 +568,15 @@ static int read_latent(struct vfm_index *ix, const struct vfm_record *r, void *d
 	return read_payload(ix, r, &p, shape, 4, dst, err);
 }
 
-static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+static int read_text_at(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t, void *dst,
+	struct vfm_err *err)
 {
-	const uint16_t shape[2] = {r->text_len, r->text_dim};
-	struct payload p = {
-		"text", r->text_offset, r->text_bytes - r->text_header, r->text_crc, r->text_header, r->text_dtype};
+	const uint16_t shape[2] = {t->rows, r->text_dim};
+	const char *name = ix->names[t->name];
+	char what[VFM_TEXT_PART];
+	struct payload p = {what, t->offset, t->bytes - t->header, t->data_crc, t->header, t->dtype};
 
-	if (!r->text_bytes)
-		return vfm_fail(
-			err, VFM_EINPUT, "'%s': sample %u of shard %u has no text", ix->dir, r->index, r->shard);
+	snprintf(what, sizeof(what), "text%s%s", *name ? "." : "", name);
 	return read_payload(ix, r, &p, shape, 2, dst, err);
 }
 
@@ -484,13 +610,14 @@ int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, 
 	return 0;
 }
 
-int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err)
+int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
+	float *dst, struct vfm_err *err)
 {
-	uint64_t n = vfm_record_text_count(r);
-	bool half = vfm_npy_type_size(r->text_dtype) == 2;
+	uint64_t n = (uint64_t)t->rows * r->text_dim;
+	bool half = vfm_npy_type_size(t->dtype) == 2;
 
-	TRY(read_text_at(ix, r, (char *)dst + (half ? 2 * n : 0), err));
+	TRY(read_text_at(ix, r, t, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
-		widen_halves(dst, n, r->text_dtype);
+		widen_halves(dst, n, t->dtype);
 	return 0;
 }

@@ -1,13 +1,16 @@
 /* index.h - index.vfmi: the offsets of all samples of a dataset, as fixed-size records.
  *
- * The file is little endian and mapped into memory.  Opening reads only the header and takes constant time; a record is
- * checked when it is read.  vfm-index(5) describes the format:
+ * The file is little endian and mapped into memory.  Opening reads only header and meta and takes constant time; a
+ * record is checked when it is read.  vfm-index(5) describes the format:
  *
- *     header [128] | records [n_records x 128] | shard table [n_shards x 64]
+ *     header [128] | records [n_records x 128] | shard table [n_shards x 64] | texts [n_texts x 32] | meta
  *
  * The records of a shard are contiguous and in the order of the tar, so that the shard table gives the record of
- * (shard, index).  Header, records and shard table entries
- * each end in the crc32c of their other bytes.
+ * (shard, index).  A record names a range of the texts: a sample has one for each of its captions.  Meta is a JSON
+ * object with the encoders and the names of the captions.  Header, records and entries of both tables each end in the
+ * crc32c of their other bytes.
+ *
+ * A text has the name of its caption; that of a sample's only, unnamed caption is "" (data/caption.h).
  *
  * All reading functions may be called by many threads at once on one index.
  */
@@ -23,7 +26,10 @@
 #include "data/npy.h"
 
 #define VFM_INDEX_NAME    "index.vfmi"
-#define VFM_INDEX_VERSION 1
+#define VFM_INDEX_VERSION 2 /* version 1 is read, too: one text a sample */
+
+#define VFM_TEXTS_MAX      17  /* texts of a sample: VFM_CAPTIONS_MAX, and one without a name */
+#define VFM_TEXT_NAMES_MAX 256 /* names in a dataset */
 
 enum {
 	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
@@ -38,18 +44,38 @@ struct vfm_record {
 	uint32_t index;         /* number in the shard, from 0 */
 	uint64_t sample_offset; /* of the sample's first tar header */
 	uint64_t sample_bytes;  /* headers, payloads and padding of all its members */
-	uint64_t latent_offset, text_offset, json_offset;
-	uint64_t media_offset, media_bytes;            /* 0, 0 without VFM_REC_MEDIA */
-	uint32_t latent_bytes, text_bytes, json_bytes; /* payload lengths; text_bytes 0: no text member */
-	uint32_t latent_crc, text_crc, json_crc;       /* crc32c of the payloads */
-	uint16_t c, t, h, w;                           /* latent [c, t, h, w], each >= 1 */
-	uint16_t latent_header, text_header;           /* npy header lengths; the elements follow */
-	uint16_t text_len, text_dim;                   /* text [text_len, text_dim]; 0, 0 without text */
-	uint8_t latent_dtype, text_dtype;              /* enum vfm_npy_type: F16, BF16 or F32 */
-	uint16_t flags;                                /* VFM_REC_* */
-	uint32_t frames;                               /* true number of frames before tokenization */
-	uint32_t fps_milli;                            /* frames a second x 1000; 0: unknown or an image */
-	uint32_t crc;                                  /* crc32c of the 124 bytes before it */
+	uint64_t latent_offset;
+	uint64_t first_text; /* number of its first text; 0 without one */
+	uint64_t json_offset;
+	uint64_t media_offset, media_bytes; /* 0, 0 without VFM_REC_MEDIA */
+	uint32_t latent_bytes;              /* payload length */
+	uint32_t n_texts;                   /* at most VFM_TEXTS_MAX */
+	uint32_t json_bytes;
+	uint32_t latent_crc; /* crc32c of the payload */
+	uint32_t reserved0;  /* these three are 0 */
+	uint32_t json_crc;
+	uint16_t c, t, h, w;    /* latent [c, t, h, w], each >= 1 */
+	uint16_t latent_header; /* npy header length; the elements follow */
+	uint16_t reserved1[2];
+	uint16_t text_dim;    /* of all its texts; 0 without one */
+	uint8_t latent_dtype; /* enum vfm_npy_type: F16, BF16 or F32 */
+	uint8_t reserved2;
+	uint16_t flags;     /* VFM_REC_* */
+	uint32_t frames;    /* true number of frames before tokenization */
+	uint32_t fps_milli; /* frames a second x 1000; 0: unknown or an image */
+	uint32_t crc;       /* crc32c of the 124 bytes before it */
+};
+
+struct vfm_index_text {       /* 32 bytes, in the format of the file */
+	uint64_t offset;      /* of the payload, in the shard's tar */
+	uint32_t bytes;       /* of the payload, with its npy header */
+	uint32_t data_crc;    /* crc32c of the payload */
+	uint16_t header;      /* npy header length */
+	uint16_t rows;        /* text [rows, text_dim of the record], >= 1 */
+	uint8_t dtype;        /* enum vfm_npy_type: F16, BF16 or F32 */
+	uint8_t name;         /* number of its name; ascending among the texts of a sample */
+	uint16_t reserved[3]; /* 0 */
+	uint32_t crc;         /* crc32c of the 28 bytes before it */
 };
 
 struct vfm_index_shard { /* 64 bytes, in the format of the file */
@@ -63,6 +89,7 @@ struct vfm_index_shard { /* 64 bytes, in the format of the file */
 
 _Static_assert(sizeof(struct vfm_record) == 128, "on-disk layout");
 _Static_assert(sizeof(struct vfm_index_shard) == 64, "on-disk layout");
+_Static_assert(sizeof(struct vfm_index_text) == 32, "on-disk layout");
 
 /* Checks an array of a sample: `ndim` dimensions of 1 to 65535 elements, of float16, bfloat16 or float32, all finite.
  * `elements` follow the header n.  VFM_EINPUT names `what`. */
@@ -77,7 +104,7 @@ uint64_t vfm_sample_id(const char *key);
 struct vfm_index;
 
 /* Opens the index of a dataset's folder, or the index file `path`.  VFM_EUSAGE: no index, or bad magic, version,
- * checksum or size.  The caller owns *ix. */
+ * checksum, size or meta.  The caller owns *ix. */
 int vfm_index_open(struct vfm_index **ix, const char *path, struct vfm_err *err);
 void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 
@@ -99,25 +126,34 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 int vfm_index_get(const struct vfm_index *ix, uint32_t shard, uint32_t i, struct vfm_record *out, struct vfm_err *err);
 int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out, struct vfm_err *err); /* n-th of all */
 
-/* Reads a payload, checks its crc32c and npy header, and converts its elements to float.  dst holds c*t*h*w (or
- * text_len*text_dim) elements.  VFM_EINPUT: damaged, or an element is NaN
- * or infinite; VFM_EENV: cannot read. */
-int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
-int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
+/* Checks text i (< n_texts) of a record that the functions above returned, and copies it to *out.  VFM_EINPUT: the
+ * entry is damaged or contradicts the record. */
+int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint32_t i, struct vfm_index_text *out,
+	struct vfm_err *err);
+/* The names of captions that the dataset has; `name` < vfm_index_n_names.  Borrowed. */
+uint32_t vfm_index_n_names(const struct vfm_index *ix);
+const char *vfm_index_name(const struct vfm_index *ix, uint32_t name);
 
-/* Bytes of the elements alone, in the record's dtype. */
+/* Reads a payload, checks its crc32c and npy header, and converts its elements to float.  dst holds c*t*h*w (or
+ * rows*text_dim) elements.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
+int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
+int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
+	float *dst, struct vfm_err *err);
+
 uint64_t vfm_record_latent_count(const struct vfm_record *r); /* c*t*h*w */
-uint64_t vfm_record_text_count(const struct vfm_record *r);   /* text_len*text_dim */
 
 /* ---- writing: atomic; commit renames the file into place ---- */
 
 struct vfm_index_writer;
 
 int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct vfm_err *err);
-/* Shards in the order of their numbers: begin, add each record (shard, index and crc are filled in here), … */
+/* Shards in the order of their numbers: begin, add each record with its n_texts texts, …  The writer fills in shard,
+ * index, first_text, crc and the numbers of names.  names [n_texts] stand in ascending order.  VFM_EINPUT: record or
+ * texts contradict themselves, or the dataset has more than VFM_TEXT_NAMES_MAX names. */
 int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_t bytes, struct vfm_err *err);
-int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, struct vfm_err *err);
-/* Frees w on success and on failure.  VFM_EINPUT: a label of more than 23 bytes. */
+int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+	const char *const *names, struct vfm_err *err);
+/* Frees w on success and on failure. */
 int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err);
 void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */
 

@@ -10,15 +10,26 @@ struct vfm_index_header {
 	char magic[8] __attribute__((nonstring));
 	uint32_t version, header_bytes, record_bytes, shard_bytes;
 	uint64_t n_records;
-	uint32_t n_shards, reserved0;
+	uint32_t n_shards, text_bytes; /* text_bytes: of an entry of the texts */
 	uint64_t records_offset, shards_offset, file_bytes;
-	char tokenizer[24], embedder[24];
-	uint32_t reserved[3];
+	union {
+		struct {
+			uint64_t n_texts, texts_offset, meta_offset;
+			uint32_t meta_bytes, meta_crc;
+			uint64_t reserved[2];
+		};
+		char labels[2][24]; /* version 1: "NAME[@VERSION]" of the tokenizer and of the text encoder */
+	};
+	uint32_t reserved1[3];
 	uint32_t crc; /* crc32c of the 124 bytes before it */
 };
 _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 
+#define VFM_INDEX_META_MAX (1u << 20)
+
 /* NULL, or why this record cannot be one of shard s. */
 const char *vfm_record_fault(const struct vfm_record *r, const struct vfm_index_shard *s);
+/* NULL, or why this text cannot be one of record r. */
+const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_record *r);
 
 #endif

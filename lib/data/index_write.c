@@ -1,5 +1,7 @@
-/* The writer of index.h.  The shard table follows the records because it is complete only at the end.  The writer
- * overwrites the blank header last and then renames the file into place. */
+/* The writer of index.h.  The tables of shards and texts follow the records because they are complete only at the end;
+ * until then they are kept in memory.  The writer overwrites the blank header last and then renames the file into
+ * place.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,9 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "data/caption.h"
 #include "data/index.h"
 #include "data/index_impl.h"
 
@@ -15,6 +19,10 @@ struct vfm_index_writer {
 	struct vfm_atomic a;
 	struct vfm_index_shard *shards;
 	size_t n_shards, cap_shards;
+	struct vfm_index_text *texts;
+	size_t n_texts, cap_texts;
+	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
+	uint32_t n_names;
 	uint64_t n_records;
 	char *path;
 };
@@ -59,7 +67,48 @@ int vfm_index_writer_shard(struct vfm_index_writer *w, const char *name, uint64_
 	return 0;
 }
 
-int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, struct vfm_err *err)
+/* Returns the number of a caption's name, or VFM_EINPUT. */
+static int number_name(struct vfm_index_writer *w, const char *name, struct vfm_err *err)
+{
+	uint32_t i = 0;
+
+	while (i < w->n_names && strcmp(w->names[i], name) != 0)
+		i++;
+	if (i < w->n_names)
+		return (int)i;
+	if (*name && !vfm_caption_name_ok(name))
+		return vfm_fail(err, VFM_EINPUT, "'%s': '%.80s' cannot name a caption", w->path, name);
+	if (i == VFM_TEXT_NAMES_MAX)
+		return vfm_fail(err, VFM_EINPUT, "'%s': more than %d names of captions", w->path, VFM_TEXT_NAMES_MAX);
+	strcpy(w->names[w->n_names++], name);
+	return (int)i;
+}
+
+static int add_texts(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+	const char *const *names, struct vfm_err *err)
+{
+	const char *why = NULL;
+
+	vfm_grow(&w->texts, &w->cap_texts, w->n_texts + r->n_texts, sizeof(*texts));
+	for (uint32_t i = 0; i < r->n_texts; i++) {
+		struct vfm_index_text *t = &w->texts[w->n_texts + i];
+		int name = number_name(w, names[i], err);
+
+		TRY(name);
+		*t = texts[i];
+		t->name = (uint8_t)name;
+		why = i && strcmp(names[i - 1], names[i]) >= 0 ? "the names do not ascend" : vfm_index_text_fault(t, r);
+		if (why)
+			return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", w->path, r->shard,
+				r->index, i, why);
+		t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
+	}
+	w->n_texts += r->n_texts;
+	return 0;
+}
+
+int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r, const struct vfm_index_text *texts,
+	const char *const *names, struct vfm_err *err)
 {
 	struct vfm_index_shard *s = w->n_shards ? &w->shards[w->n_shards - 1] : NULL;
 	struct vfm_record rec = *r;
@@ -72,6 +121,8 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	why = vfm_record_fault(&rec, s);
 	if (why)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", w->path, rec.shard, rec.index, why);
+	rec.first_text = rec.n_texts ? w->n_texts : 0;
+	TRY(add_texts(w, &rec, texts, names, err));
 	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_record, crc));
 	TRY(write_hashed(w, &rec, sizeof(rec), err));
 	s->count++;
@@ -79,13 +130,27 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_record *r,
 	return 0;
 }
 
-static int set_label(char field[24], const struct vfm_maker *m, struct vfm_err *err)
+static void make_meta(const struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_buf *text)
 {
-	if (!m->name[0])
-		return 0;
-	if (snprintf(field, 24, "%s %s", m->name, m->version) >= 24)
-		return vfm_fail(err, VFM_EINPUT, "the label '%s %s' has more than 23 bytes", m->name, m->version);
-	return 0;
+	json_t *meta = json_object(), *names = json_array();
+
+	for (uint32_t i = 0; i < w->n_names; i++)
+		json_array_append_new(names, json_string(w->names[i]));
+	json_object_set_new(meta, "makers", vfm_makers_json(makers));
+	json_object_set_new(meta, "texts", names);
+	vfm_json_text(text, meta, 0);
+	json_decref(meta);
+}
+
+static int write_tables(struct vfm_index_writer *w, const struct vfm_buf *meta, struct vfm_err *err)
+{
+	for (size_t i = 0; i < w->n_shards; i++) {
+		w->shards[i].crc = vfm_crc32c(0, &w->shards[i], offsetof(struct vfm_index_shard, crc));
+		TRY(write_hashed(w, &w->shards[i], sizeof(w->shards[i]), err));
+	}
+	if (w->n_texts)
+		TRY(write_hashed(w, w->texts, w->n_texts * sizeof(*w->texts), err));
+	return write_hashed(w, meta->data, meta->len, err);
 }
 
 int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err)
@@ -96,21 +161,24 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 		.header_bytes = sizeof(h),
 		.record_bytes = sizeof(struct vfm_record),
 		.shard_bytes = sizeof(struct vfm_index_shard),
+		.text_bytes = sizeof(struct vfm_index_text),
 		.n_records = w->n_records,
 		.n_shards = (uint32_t)w->n_shards,
+		.n_texts = w->n_texts,
 		.records_offset = sizeof(h),
 		.shards_offset = sizeof(h) + w->n_records * sizeof(struct vfm_record),
 	};
+	struct vfm_buf meta = {0};
 	int rc;
 
-	h.file_bytes = h.shards_offset + w->n_shards * sizeof(struct vfm_index_shard);
-	TRY_OUT(set_label(h.tokenizer, &makers->tokenizer, err));
-	TRY_OUT(set_label(h.embedder, &makers->text, err));
+	make_meta(w, makers, &meta);
+	h.texts_offset = h.shards_offset + w->n_shards * sizeof(struct vfm_index_shard);
+	h.meta_offset = h.texts_offset + w->n_texts * sizeof(struct vfm_index_text);
+	h.meta_bytes = (uint32_t)meta.len;
+	h.meta_crc = vfm_crc32c(0, meta.data, meta.len);
+	h.file_bytes = h.meta_offset + meta.len;
 	h.crc = vfm_crc32c(0, &h, offsetof(struct vfm_index_header, crc));
-	for (size_t i = 0; i < w->n_shards; i++) {
-		w->shards[i].crc = vfm_crc32c(0, &w->shards[i], offsetof(struct vfm_index_shard, crc));
-		TRY_OUT(write_hashed(w, &w->shards[i], sizeof(w->shards[i]), err));
-	}
+	TRY_OUT(write_tables(w, &meta, err));
 	if (fseeko(w->a.f, 0, SEEK_SET) != 0) {
 		rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", w->path);
 		goto out;
@@ -118,6 +186,7 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 	TRY_OUT(write_hashed(w, &h, sizeof(h), err));
 	rc = vfm_atomic_commit(&w->a, err);
 out:
+	vfm_buf_release(&meta);
 	vfm_index_writer_abort(w);
 	return rc;
 }
@@ -128,6 +197,7 @@ void vfm_index_writer_abort(struct vfm_index_writer *w)
 		return;
 	vfm_atomic_abort(&w->a);
 	free(w->shards);
+	free(w->texts);
 	free(w->path);
 	free(w);
 }

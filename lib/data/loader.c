@@ -16,6 +16,11 @@
 #include "data/index.h"
 #include "data/patch.h"
 
+struct loaded { /* a sample of a pack, and its text; text.rows 0: none */
+	struct vfm_record rec;
+	struct vfm_index_text text;
+};
+
 enum slot_state { SLOT_FREE, SLOT_LOADING, SLOT_READY, SLOT_HELD };
 
 struct slot {
@@ -25,8 +30,8 @@ struct slot {
 	struct vfm_pack p;
 	int rc;
 	struct vfm_err err;
-	struct vfm_record *rec; /* [cap_rec] of the samples */
-	size_t cap_rec;
+	struct loaded *sample; /* [cap_sample] */
+	size_t cap_sample;
 	float *scratch; /* a latent before patchify, or a text before truncation */
 	size_t scratch_size;
 };
@@ -142,7 +147,7 @@ static int check_record(const struct vfm_loader *l, const struct vfm_manifest_sa
 	if (r->c != l->h->latent_channels)
 		return vfm_fail(
 			err, VFM_EUSAGE, "%d latent channels, the manifest says %d", r->c, l->h->latent_channels);
-	if (r->text_len && r->text_dim != l->h->text_dim)
+	if (r->n_texts && r->text_dim != l->h->text_dim)
 		return vfm_fail(
 			err, VFM_EUSAGE, "texts of width %d, the manifest says %d", r->text_dim, l->h->text_dim);
 	return 0;
@@ -154,17 +159,17 @@ static int sample_context(const struct vfm_loader *l, const struct vfm_manifest_
 		err, "set '%s', shard %d, index %lld", l->h->sets[s->set].name, s->shard, (long long)s->index);
 }
 
-static bool is_cut(const struct vfm_loader *l, const struct vfm_record *r)
+static bool is_cut(const struct vfm_loader *l, const struct loaded *s)
 {
-	return l->o.text_len > 0 && r->text_len > l->o.text_len;
+	return l->o.text_len > 0 && s->text.rows > l->o.text_len;
 }
 
-static int32_t kept_text_rows(const struct vfm_loader *l, const struct vfm_record *r)
+static int32_t kept_text_rows(const struct vfm_loader *l, const struct loaded *s)
 {
-	return is_cut(l, r) ? l->o.text_len : r->text_len;
+	return is_cut(l, s) ? l->o.text_len : s->text.rows;
 }
 
-static void log_cut(struct vfm_loader *l, const struct vfm_record *r)
+static void log_cut(struct vfm_loader *l, const struct loaded *s)
 {
 	bool first;
 
@@ -174,7 +179,21 @@ static void log_cut(struct vfm_loader *l, const struct vfm_record *r)
 	pthread_mutex_unlock(&l->lock);
 	if (first)
 		vfm_info("sample %llu has %d text rows; of each sample the first %d are read (model.text_len)",
-			(unsigned long long)r->id, r->text_len, l->o.text_len);
+			(unsigned long long)s->rec.id, s->text.rows, l->o.text_len);
+}
+
+/* Looks up record and text of a sample. */
+static int look_up_sample(
+	const struct vfm_loader *l, const struct vfm_manifest_sample *s, struct loaded *out, struct vfm_err *err)
+{
+	struct vfm_index *ix = l->ix[s->set];
+
+	if (s->index > UINT32_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "not in the index");
+	TRY(vfm_index_get(ix, (uint32_t)s->shard, (uint32_t)s->index, &out->rec, err));
+	TRY(check_record(l, s, &out->rec, err));
+	out->text = (struct vfm_index_text){0};
+	return out->rec.n_texts ? vfm_index_text(ix, &out->rec, 0, &out->text, err) : 0;
 }
 
 /* Looks the samples up; counts tokens, text rows and the elements of the largest array that passes through scratch. */
@@ -183,21 +202,17 @@ static int look_up(
 {
 	struct vfm_pack *p = &sl->p;
 
-	vfm_grow(&sl->rec, &sl->cap_rec, (size_t)m->n_samples, sizeof(*sl->rec));
+	vfm_grow(&sl->sample, &sl->cap_sample, (size_t)m->n_samples, sizeof(*sl->sample));
 	p->tokens = m->tokens;
 	p->text_tokens = 0;
 	p->n = m->n_samples;
 	*scratch = 0;
 	for (int32_t i = 0; i < m->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &m->samples[i];
-		struct vfm_record *r = &sl->rec[i];
+		struct loaded *in = &sl->sample[i];
 		struct vfm_err change = {0};
-		int rc = s->index > UINT32_MAX
-			? vfm_fail(err, VFM_EUSAGE, "not in the index")
-			: vfm_index_get(l->ix[s->set], (uint32_t)s->shard, (uint32_t)s->index, r, err);
+		int rc = look_up_sample(l, s, in, err);
 
-		if (rc >= 0)
-			rc = check_record(l, s, r, err);
 		/* A change of the index is the cause of any other fault. */
 		if (vfm_index_check(l->ix[s->set], l->o.skip_hash ? NULL : l->h->sets[s->set].index_sha256, &change) <
 			0) {
@@ -206,11 +221,11 @@ static int look_up(
 		}
 		if (rc < 0)
 			return sample_context(l, s, err);
-		p->text_tokens += kept_text_rows(l, r);
-		if (vfm_record_latent_count(r) > *scratch)
-			*scratch = vfm_record_latent_count(r);
-		if (is_cut(l, r) && vfm_record_text_count(r) > *scratch)
-			*scratch = vfm_record_text_count(r);
+		p->text_tokens += kept_text_rows(l, in);
+		if (vfm_record_latent_count(&in->rec) > *scratch)
+			*scratch = vfm_record_latent_count(&in->rec);
+		if (is_cut(l, in) && (size_t)in->text.rows * in->rec.text_dim > *scratch)
+			*scratch = (size_t)in->text.rows * in->rec.text_dim;
 	}
 	if (p->text_tokens > INT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than 2^31 text tokens");
@@ -231,30 +246,31 @@ static int ensure(void **p, size_t *have, size_t want, const char *what, struct 
 }
 
 /* Reads a text and truncates it.  The checksum covers all rows, so that a truncated text is read in full first. */
-static int load_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, const struct vfm_record *r,
-	float *rows, struct vfm_err *err)
+static int load_text(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, const struct loaded *s, float *rows,
+	struct vfm_err *err)
 {
-	if (!r->text_len)
+	if (!s->text.rows)
 		return 0;
-	if (!is_cut(l, r))
-		return vfm_index_read_text_f32(ix, r, rows, err);
-	log_cut(l, r);
-	TRY(vfm_index_read_text_f32(ix, r, sl->scratch, err));
-	memcpy(rows, sl->scratch, (size_t)l->o.text_len * r->text_dim * sizeof(float));
+	if (!is_cut(l, s))
+		return vfm_index_read_text_f32(ix, &s->rec, &s->text, rows, err);
+	log_cut(l, s);
+	TRY(vfm_index_read_text_f32(ix, &s->rec, &s->text, sl->scratch, err));
+	memcpy(rows, sl->scratch, (size_t)l->o.text_len * s->rec.text_dim * sizeof(float));
 	return 0;
 }
 
 static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *ix, int32_t i, struct vfm_err *err)
 {
 	struct vfm_pack *p = &sl->p;
-	const struct vfm_record *r = &sl->rec[i];
+	const struct loaded *s = &sl->sample[i];
+	const struct vfm_record *r = &s->rec;
 	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 
 	TRY(vfm_patch_grid(dims, l->h->patch, grid, err));
-	vfm_pack_set(p, i, r->id, grid, kept_text_rows(l, r));
+	vfm_pack_set(p, i, r->id, grid, kept_text_rows(l, s));
 	TRY(vfm_index_read_latent_f32(ix, r, sl->scratch, err));
 	vfm_patchify(sl->scratch, r->c, dims, l->h->patch, p->x0 + (int64_t)p->cu_seqlens[i] * p->patch_dim);
-	return load_text(l, sl, ix, r, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
+	return load_text(l, sl, ix, s, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
 }
 
 static int fill_slot(struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, struct vfm_err *err)
@@ -397,7 +413,7 @@ void vfm_loader_close(struct vfm_loader *l)
 	for (int32_t i = 0; l->slots && i < l->n_slots; i++) {
 		vfm_pack_release(&l->slots[i].p);
 		vfm_big_free(l->slots[i].scratch, l->slots[i].scratch_size);
-		free(l->slots[i].rec);
+		free(l->slots[i].sample);
 	}
 	for (int32_t i = 0; l->cache && i < l->n_cache; i++)
 		vfm_manifest_step_release(&l->cache[i].s);

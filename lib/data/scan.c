@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "data/binding.h"
+#include "data/caption.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
 #include "data/tar.h"
@@ -63,18 +64,39 @@ static int take_latent(struct vfm_record *r, const uint8_t *data, const struct v
 	return 0;
 }
 
-static int take_text(struct vfm_record *r, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
+/* Inserts the text of a caption in the order of names. */
+static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_scan_part *p,
+	const char *name, struct vfm_err *err)
 {
+	struct vfm_record *r = &m->rec;
 	struct vfm_npy n;
+	uint32_t at;
 
+	if (*name && !vfm_caption_name_ok(name))
+		return vfm_fail(err, VFM_EINPUT, "%s: '%s' cannot name a caption", p->name, name);
+	if (r->n_texts == VFM_TEXTS_MAX)
+		return vfm_fail(err, VFM_EINPUT, "more than %d texts", VFM_TEXTS_MAX);
 	TRY(take_npy(&n, data, p, 2, err));
-	r->text_offset = p->offset;
-	r->text_bytes = (uint32_t)p->bytes;
-	r->text_crc = vfm_crc32c(0, data + p->offset, p->bytes);
-	r->text_header = (uint16_t)n.header_bytes;
-	r->text_dtype = (uint8_t)n.type;
-	r->text_len = (uint16_t)n.shape[0];
+	if (r->n_texts && n.shape[1] != r->text_dim)
+		return vfm_fail(err, VFM_EINPUT, "%s: width %" PRId64 ", another text has %d", p->name, n.shape[1],
+			r->text_dim);
+	if (!r->n_texts) {
+		m->texts = vfm_arena_alloc(&s->arena, VFM_TEXTS_MAX * sizeof(*m->texts));
+		m->text_names = vfm_arena_alloc(&s->arena, VFM_TEXTS_MAX * sizeof(*m->text_names));
+	}
+	for (at = r->n_texts; at > 0 && strcmp(m->text_names[at - 1], name) > 0; at--) {
+		m->texts[at] = m->texts[at - 1];
+		m->text_names[at] = m->text_names[at - 1];
+	}
+	m->texts[at] = (struct vfm_index_text){.offset = p->offset,
+		.bytes = (uint32_t)p->bytes,
+		.data_crc = vfm_crc32c(0, data + p->offset, p->bytes),
+		.header = (uint16_t)n.header_bytes,
+		.rows = (uint16_t)n.shape[0],
+		.dtype = (uint8_t)n.type};
+	m->text_names[at] = vfm_arena_strdup(&s->arena, name);
 	r->text_dim = (uint16_t)n.shape[1];
+	r->n_texts++;
 	return 0;
 }
 
@@ -124,15 +146,27 @@ static int check_binding(
 	struct vfm_scan_sample *m, const uint8_t *data, const struct vfm_binding *b, struct vfm_err *err)
 {
 	const struct vfm_record *r = &m->rec;
+	char part[VFM_TEXT_PART];
 
 	TRY(vfm_binding_check(b->latent, data + r->latent_offset, r->latent_bytes, "latent.npy", err));
-	if (b->text[0] && !r->text_bytes)
-		return vfm_fail(err, VFM_EINPUT, "text.npy is missing");
-	TRY(vfm_binding_check(b->text, data + r->text_offset, r->text_bytes, "text.npy", err));
-	m->is_bound = vfm_binding_is_whole(b, r->text_bytes > 0);
+	for (int i = 0; i < b->n_texts; i++) {
+		const struct vfm_index_text *t = NULL;
+
+		vfm_text_part(part, b->texts[i].name);
+		for (uint32_t k = 0; k < r->n_texts && !t; k++)
+			if (strcmp(m->text_names[k], b->texts[i].name) == 0)
+				t = &m->texts[k];
+		if (b->texts[i].sha256[0] && !t)
+			return vfm_fail(err, VFM_EINPUT, "%s is missing", part);
+		if (t)
+			TRY(vfm_binding_check(b->texts[i].sha256, data + t->offset, t->bytes, part, err));
+	}
+	m->is_bound = vfm_binding_is_whole(b, (int)r->n_texts);
 	m->files = vfm_binding_number(b);
 	return 0;
 }
+
+enum { HAS_LATENT = 1, HAS_JSON = 2 };
 
 /* All parts are known: builds the record. */
 static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_t *data)
@@ -140,23 +174,22 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 	struct vfm_binding binding = {0};
 	unsigned seen = 0;
 	struct vfm_err err = {0};
+	char name[VFM_CAPTION_NAME];
 
 	for (int i = 0; i < m->n_parts; i++) {
 		const struct vfm_scan_part *p = &m->parts[i];
-		unsigned bit = 8;
 		int rc = 0;
 
 		for (int k = 0; k < i; k++)
 			if (strcmp(m->parts[k].name, p->name) == 0)
 				set_fault(s, m, "%s stands twice", p->name);
 		if (strcmp(p->name, "latent.npy") == 0) {
-			bit = 1;
+			seen |= HAS_LATENT;
 			rc = take_latent(&m->rec, data, p, &err);
-		} else if (strcmp(p->name, "text.npy") == 0) {
-			bit = 2;
-			rc = take_text(&m->rec, data, p, &err);
+		} else if (vfm_text_part_name(p->name, name)) {
+			rc = take_text(s, m, data, p, name, &err);
 		} else if (strcmp(p->name, "json") == 0) {
-			bit = 4;
+			seen |= HAS_JSON;
 			rc = take_json(m, data, p, &binding, &err);
 		} else if (!(m->rec.flags & VFM_REC_MEDIA)) {
 			m->rec.flags |= VFM_REC_MEDIA;
@@ -165,11 +198,10 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		}
 		if (rc < 0)
 			set_fault(s, m, "%s", err.msg);
-		seen |= bit;
 	}
-	if (!(seen & 1))
+	if (!(seen & HAS_LATENT))
 		set_fault(s, m, "latent.npy is missing");
-	if (!(seen & 4))
+	if (!(seen & HAS_JSON))
 		set_fault(s, m, "json is missing");
 	if (!m->fault && check_binding(m, data, &binding, &err) < 0)
 		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);

@@ -24,7 +24,11 @@ struct vfm_scan_sample {
 	struct vfm_makers makers; /* as its json names them */
 	bool is_bound;            /* its record has digests of latents, text and caption (data/binding.h) */
 	uint64_t files;           /* vfm_binding_number of its record */
-	struct vfm_record rec;    /* shard and index are 0; valid without fault */
+	/* shard, index and first_text are 0; valid without fault */
+	struct vfm_record rec;
+	/* [rec.n_texts] for vfm_index_writer_add; name is 0 */
+	struct vfm_index_text *texts;
+	const char **text_names;
 	struct vfm_scan_part *parts;
 	int n_parts;
 };

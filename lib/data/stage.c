@@ -302,8 +302,8 @@ static void check_duplicate(struct loop *l, json_t *rec)
 		return;
 	}
 	vfm_fail(&err, VFM_EINPUT,
-		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own, also for a "
-		"second caption of a clip",
+		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own; several "
+		"captions of a clip stand in one record, by name",
 		(long long)first->place, id);
 	set_error(rec, err.msg);
 	l->n_refused++;

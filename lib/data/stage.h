@@ -86,8 +86,8 @@ struct vfm_stage {
 
 	/* What the mark covers besides name and input.  `options`: all that change an output record or file, as text
 	 * (not folders, threads, time limits); NULL: none.  `version`: raised when the algorithm changes.  `outputs`:
-	 * NULL, or paths of names of files ("latent.path"), ending in NULL: --done copies a record only if they exist.
-	 */
+	 * NULL, or paths of names of files as in vfm_done_opts ("latent", "src"): --done copies a record only if they
+	 * exist. */
 	const char *options;
 	int version;
 	const char *const *outputs;

@@ -21,12 +21,17 @@ def seal(b):
 what, d = sys.argv[1:3]
 ix = open(d + "/index.vfmi", "rb").read()
 n, = struct.unpack_from("<Q", ix, 24)
-head, recs, shard = ix[:128], [ix[128 + 128 * i:256 + 128 * i] for i in range(n)], ix[128 + 128 * n:]
+end = 128 + 128 * n
+head, recs, shard, rest = ix[:128], [ix[128 + 128 * i:256 + 128 * i] for i in range(n)], ix[end:end + 64], ix[end + 64:]
 tar = bytearray(open(d + "/000000.tar", "rb").read())
 if what == "twice":
     recs += [seal(r[:8] + struct.pack("<I", 1) + r[12:]) for r in recs]
     shard += seal(b"000001.tar".ljust(32, b"\0") + shard[32:40] + struct.pack("<Q", n) + shard[48:])
-    head = seal(head[:24] + struct.pack("<QI", 2 * n, 2) + head[36:48] + struct.pack("<QQ", 128 + 256 * n, 256 + 256 * n) + head[64:])
+    head = bytearray(head)
+    struct.pack_into("<QI", head, 24, 2 * n, 2)
+    for at in (48, 56, 72, 80): # offsets: shards, end, texts, meta
+        struct.pack_into("<Q", head, at, struct.unpack_from("<Q", head, at)[0] + 128 * n + (64 if at > 48 else 0))
+    head = seal(bytes(head))
     open(d + "/000001.tar", "wb").write(tar)
 else:
     r = recs[0]
@@ -35,7 +40,7 @@ else:
     tar[p:p + 2] = bytes.fromhex(sys.argv[4])
     recs[0] = seal(r[:84] + struct.pack("<I", crc32c(bytes(tar[at:at + size]))) + r[88:])
     open(d + "/000000.tar", "wb").write(tar)
-open(d + "/index.vfmi", "wb").write(head + b"".join(recs) + shard)
+open(d + "/index.vfmi", "wb").write(head + b"".join(recs) + shard + rest)
 END
 
 vfm-curate synth -q -n 6 -d syn >syn.jsonl
@@ -48,7 +53,7 @@ for j in 1 4; do
 	run vfm-curate encode -j $j -d "twice$j" twice.jsonl
 	rc_is 1 "-j $j: a second caption for an id: status 1"
 	is "$(jq -r '.error // empty' <<<"$out")" \
-		"input record 1 has the id '$id' too, but differs: give each record an id of its own, also for a second caption of a clip" "-j $j: and an error"
+		"input record 1 has the id '$id' too, but differs: give each record an id of its own; several captions of a clip stand in one record, by name" "-j $j: and an error"
 	is "$(jq -r '.drop // empty' <<<"$out")" "encode: the same as input record 2" "-j $j: an equal file is dropped"
 	ok "-j $j: the files are those of the first" cmp "enc/$id.text.npy" "twice$j/$id.text.npy"
 	like "$err" "8 in = 6 out \+ 1 dropped \+ 1 failed" "-j $j: the counts add up"
@@ -61,7 +66,7 @@ is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input recor
 run vfm-curate shard -d twice.data <<<"$(head -1 enc.jsonl; head -2 enc.jsonl | tail -1 | jq -c ".id = \"$id\"")"
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input record 1 has the id '$(cut -c-5 <<<"$id")" "shard: likewise"
 run vfm-curate encode -d list <<<"$(head -1 syn.jsonl | jq -c '.caption = ["a", "b"]')"
-is "$rc $(jq -r .error <<<"$out")" "1 caption: expected a string; a record has one caption" "a list of captions is not an empty caption"
+is "$rc $(jq -r .error <<<"$out")" "1 caption: expected a string, or an object of named strings" "a list of captions is not an empty caption"
 is "$(jq -r 'select(.caption | type != "string") | .id' enc.jsonl)" "" "and all others are strings"
 
 # Two parts do not see each other's records; the digest tells that a file was overwritten.

@@ -17,7 +17,10 @@ is "$(tar -tf data/000000.tar | head -3 | tr '\n' ' ')" "$id.latent.npy $id.text
 is "$(tar -xOf data/000000.tar "$id.latent.npy" | sha256sum)" "$(sha256sum <"enc/$id.latent.npy")" "the latents are those of encode"
 is "$(tar -xOf data/000000.tar "$id.json" | jq -c '[.caption, .latent.path, .latent.shape]')" \
 	"$(head -1 sh.jsonl | jq -c '[.caption, null, .latent.shape]')" "the json: the record without paths"
-is "$(stat -c %s data/index.vfmi)" $((128 + 20 * 128 + 3 * 64)) "index.vfmi: size"
+# meta DIR: the last section of its index
+meta() { tail -c "$(od -An -tu4 -j88 -N4 "$1/index.vfmi" | tr -d ' ')" "$1/index.vfmi"; }
+is "$(($(stat -c %s data/index.vfmi) - $(meta data | wc -c)))" $((128 + 20 * 128 + 3 * 64 + 20 * 32)) "index.vfmi: size"
+is "$(meta data | jq -c .texts)" '[""]' "index.vfmi: the names of captions"
 is "$(od -An -tu8 -j24 -N8 data/index.vfmi | tr -d ' ')" 20 "index.vfmi: samples"
 is "$(od -An -tx8 -j128 -N8 data/index.vfmi | tr -d ' ')" "$(printf %s "$id" | sha256sum | cut -c1-16)" "index.vfmi: the id"
 is "$(od -An -tu8 -w8 data/000002.tar.idx | wc -l)" 5 "tar.idx: one offset more than samples"
@@ -84,13 +87,14 @@ ok "the good ones are a dataset" vfm-curate verify bad
 run vfm-curate shard -d mixed mixed.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16 2', the dataset has 'wavelet:16 1'
 text.maker.name: expected 1 to 63 characters of A-Z a-z 0-9 . _ : / + -" "samples of another tokenizer, or with a bad name, are refused"
+is "$(meta mixed | jq -c .makers.tokenizer.name)" '"wavelet:16"' "the index has the maker of the others"
 (sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "1"}') >other.jsonl
 cp -r mixed mixed2
 run vfm-curate shard -d mixed2 --resume other.jsonl
 is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16 1', the dataset has 'wavelet:16 1'" "also when more shards are added"
 jq -c 'del(.latent.maker)' mixed.jsonl | head -2 >unlabelled.jsonl
 run vfm-curate shard -d unlabelled unlabelled.jsonl
-is "$rc $(od -An -tx1 -j64 -N4 unlabelled/index.vfmi)" "0  00 00 00 00" "samples without a label: the index has none"
+is "$rc $(meta unlabelled | jq -c "[.makers.tokenizer, .makers.text.name]")" '0 [null,"bytes:1024"]' "samples without a maker: the index has none"
 run vfm-curate shard -d empty /dev/null
 rc_is 1 "no sample: status 1"
 is "$(find empty -name '*.vfmi*' -o -name '*.tar*' -o -name '*.sqlite*' | wc -l)" 0 "no sample: no dataset"

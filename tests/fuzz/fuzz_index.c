@@ -44,38 +44,51 @@ static void put_crc(uint8_t *p, size_t len)
 	memcpy(p + len - 4, &crc, 4);
 }
 
-static void mend(uint8_t *b, size_t size, uint8_t how)
+/* Makes a file whose sections agree with its length.  `how`: 1: the header; 2, 4, 8: checksums of records, shards and
+ * texts; 16: two shards; 32: two texts; 64: version 1; 128: the input holds the names, instead of valid ones. */
+static size_t mend(uint8_t *b, size_t size, uint8_t how)
 {
-	uint64_t records = 0, n = 0, at;
-	uint32_t shards = 0;
+	static const char meta[] = "{\"texts\":[\"\",\"a\"],\"makers\":{}}";
+	uint64_t shards = how & 16 ? 2 : 1, texts = how & 64 ? 0 : how & 32 ? 2 : 1, names, records, at[3];
+	uint32_t words[2];
 
-	if (size < 128)
-		return;
-	if (how & 1) { /* a header that agrees with the length */
-		memcpy(b, "VFMINDEX\1\0\0\0\200\0\0\0\200\0\0\0\100\0\0\0", 24);
-		shards = size >= 128 + 64 ? 1 + (how >> 4) % 2 : 0;
-		if (size < 128 + 64u * shards)
-			shards = 1;
-		records = (size - 128 - 64u * shards) / 128;
-		n = 128 + records * 128;
-		memcpy(b + 24, &records, 8);
-		memcpy(b + 32, &shards, 4);
-		at = 128;
-		memcpy(b + 40, &at, 8);
-		memcpy(b + 48, &n, 8);
-		at = n + 64u * shards;
-		memcpy(b + 56, &at, 8);
-		put_crc(b, 128);
-	}
+	names = how & 64 ? 0 : how & 128 ? size % 100 : sizeof(meta) - 1;
+	if (!(how & 1) || size < 128 + shards * 64 + texts * 32 + names)
+		return size;
+	records = (size - 128 - shards * 64 - texts * 32 - names) / 128;
+	memcpy(b, "VFMINDEX\2\0\0\0\200\0\0\0\200\0\0\0\100\0\0\0", 24);
+	b[8] = how & 64 ? 1 : 2;
+	memcpy(b + 24, &records, 8);
+	memcpy(b + 32, &shards, 4);
+	memcpy(b + 36, &(uint32_t){32}, 4);
+	at[0] = 128;
+	at[1] = 128 + records * 128;
+	at[2] = at[1] + shards * 64 + texts * 32 + names;
+	memcpy(b + 40, at, 24);
 	for (uint64_t i = 0; (how & 2) && i < records; i++)
 		put_crc(b + 128 + i * 128, 128);
-	for (uint32_t i = 0; (how & 4) && i < shards; i++)
-		put_crc(b + n + i * 64, 64);
+	for (uint64_t i = 0; (how & 4) && i < shards; i++)
+		put_crc(b + at[1] + i * 64, 64);
+	if (!(how & 64)) {
+		uint64_t t[3] = {texts, at[1] + shards * 64, at[2] - names};
+
+		for (uint64_t i = 0; (how & 8) && i < texts; i++)
+			put_crc(b + t[1] + i * 32, 32);
+		if (!(how & 128))
+			memcpy(b + t[2], meta, names);
+		words[0] = (uint32_t)names;
+		words[1] = vfm_crc32c(0, b + t[2], names);
+		memcpy(b + 64, t, 24);
+		memcpy(b + 88, words, 8);
+	}
+	put_crc(b, 128);
+	return at[2];
 }
 
 static void walk(struct vfm_index *ix)
 {
 	struct vfm_index_shard sh;
+	struct vfm_index_text t;
 	struct vfm_record r;
 	struct vfm_err err;
 	static float buf[1 << 16];
@@ -88,8 +101,14 @@ static void walk(struct vfm_index *ix)
 				continue;
 			if (vfm_record_latent_count(&r) <= 1 << 16)
 				vfm_index_read_latent_f32(ix, &r, buf, &err);
-			if (vfm_record_text_count(&r) <= 1 << 16)
-				vfm_index_read_text_f32(ix, &r, buf, &err);
+			for (uint32_t k = 0; k < r.n_texts; k++) {
+				if (vfm_index_text(ix, &r, k, &t, &err) < 0)
+					continue;
+				if (!memchr(vfm_index_name(ix, t.name), 0, 32))
+					abort();
+				if ((uint32_t)t.rows * r.text_dim <= 1 << 16)
+					vfm_index_read_text_f32(ix, &r, &t, buf, &err);
+			}
 		}
 	}
 	for (uint64_t n = 0; n < vfm_index_n_records(ix) && n < 16; n++)
@@ -111,13 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	len = size - 1;
 	b = malloc(len + 1);
 	memcpy(b, data + 1, len);
-	mend(b, len, data[0]);
-	if ((data[0] & 1) && len >= 192) {
-		uint64_t n;
-
-		memcpy(&n, b + 56, 8); /* cut to what the header says */
-		len = n <= len ? (size_t)n : len;
-	}
+	len = mend(b, len, data[0]);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	if (fd < 0 || write(fd, b, len) != (ssize_t)len)
 		abort();

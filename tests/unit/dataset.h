@@ -52,7 +52,8 @@ static inline uint32_t dataset_array(
 	return (uint32_t)(b->len - start);
 }
 
-static inline void dataset_sample(struct vfm_buf *b, struct vfm_record *r, const struct dataset_dims *d, uint64_t n)
+static inline void dataset_sample(
+	struct vfm_buf *b, struct vfm_record *r, struct vfm_index_text *t, const struct dataset_dims *d, uint64_t n)
 {
 	int64_t ls[4] = {DATASET_C, d->t, d->h, d->w}, ts[2] = {d->text_len, DATASET_TEXT_DIM};
 
@@ -69,12 +70,11 @@ static inline void dataset_sample(struct vfm_buf *b, struct vfm_record *r, const
 	r->latent_bytes = dataset_array(b, 4, ls, DATASET_C * ls[1] * ls[2] * ls[3], n, &r->latent_header);
 	r->latent_crc = vfm_crc32c(0, b->data + r->latent_offset, r->latent_bytes);
 	if (d->text_len) {
-		r->text_offset = b->len;
-		r->text_len = d->text_len;
+		r->n_texts = 1;
 		r->text_dim = DATASET_TEXT_DIM;
-		r->text_dtype = VFM_NPY_F16;
-		r->text_bytes = dataset_array(b, 2, ts, ts[0] * ts[1], n + 1, &r->text_header);
-		r->text_crc = vfm_crc32c(0, b->data + r->text_offset, r->text_bytes);
+		*t = (struct vfm_index_text){.offset = b->len, .rows = d->text_len, .dtype = VFM_NPY_F16};
+		t->bytes = dataset_array(b, 2, ts, ts[0] * ts[1], n + 1, &t->header);
+		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
 	}
 	r->json_offset = b->len;
 	vfm_buf_adds(b, "{}");
@@ -97,21 +97,23 @@ static inline int dataset_make(
 	for (int64_t s = 0; s * per < n; s++) {
 		int64_t count = n - s * per < per ? n - s * per : per;
 		struct vfm_record *r = vfm_calloc((size_t)count, sizeof(*r));
+		struct vfm_index_text *t = vfm_calloc((size_t)count, sizeof(*t));
 		char name[32], *tar;
 		struct vfm_buf b = {0};
 
 		for (int64_t i = 0; i < count; i++)
-			dataset_sample(&b, &r[i], &dims[(s * per + i) % n_dims], (uint64_t)(s * per + i));
+			dataset_sample(&b, &r[i], &t[i], &dims[(s * per + i) % n_dims], (uint64_t)(s * per + i));
 		snprintf(name, sizeof(name), "%06lld.tar", (long long)s);
 		tar = vfm_strfmt("%s/%s", dir, name);
 		rc = vfm_write_file(tar, b.data, b.len, err);
 		if (rc >= 0)
 			rc = vfm_index_writer_shard(w, name, b.len, err);
 		for (int64_t i = 0; rc >= 0 && i < count; i++)
-			rc = vfm_index_writer_add(w, &r[i], err);
+			rc = vfm_index_writer_add(w, &r[i], &t[i], &(const char *){""}, err);
 		vfm_buf_release(&b);
 		free(tar);
 		free(r);
+		free(t);
 		if (rc < 0) {
 			vfm_index_writer_abort(w);
 			goto out;

@@ -28,6 +28,14 @@ static enum vfm_npy_type type_of(int i)
 	return types[i % 3];
 }
 
+/* Sample i has the first n_texts(i) of these, but the first alone has no name. */
+static const char *const several[] = {"long", "short"};
+
+static int n_texts(int i)
+{
+	return i == 3 ? 0 : 2 - i % 2;
+}
+
 static float value(int s, int i, int k)
 {
 	if (type_of(i) == VFM_NPY_BF16) /* exact in 8 bits, and beyond the range of float16 */
@@ -65,6 +73,7 @@ static int setup(void **state)
 	for (int s = 0; s < N_SHARDS; s++) {
 		char *tar = calloc(1, 65536), name[16], file[96];
 		struct vfm_record r[PER];
+		struct vfm_index_text t[PER][2] = {0};
 		uint32_t at = 0;
 
 		for (int i = 0; i < PER; i++) {
@@ -78,19 +87,23 @@ static int setup(void **state)
 				.t = (uint16_t)ls[1],
 				.h = 6,
 				.w = 4,
-				.text_len = 3,
-				.text_dim = 7,
+				.n_texts = (uint32_t)n_texts(i),
+				.text_dim = n_texts(i) ? 7 : 0,
 				.latent_dtype = (uint8_t)type_of(i),
-				.text_dtype = (uint8_t)type_of(i),
 				.frames = 16,
 				.fps_milli = 8000};
 			r[i].latent_bytes = array(tar + at, r[i].latent_dtype, 4, ls, n, s, i, &r[i].latent_header);
 			r[i].latent_crc = vfm_crc32c(0, tar + at, r[i].latent_bytes);
 			at += r[i].latent_bytes;
-			r[i].text_offset = at;
-			r[i].text_bytes = array(tar + at, type_of(i), 2, ts, 21, s, i, &r[i].text_header);
-			r[i].text_crc = vfm_crc32c(0, tar + at, r[i].text_bytes);
-			at += r[i].text_bytes;
+			for (int k = 0; k < n_texts(i); k++) {
+				t[i][k] = (struct vfm_index_text){
+					.offset = at, .rows = (uint16_t)(3 + k), .dtype = (uint8_t)type_of(i)};
+				ts[0] = 3 + k;
+				t[i][k].bytes =
+					array(tar + at, type_of(i), 2, ts, (int)ts[0] * 7, s, i, &t[i][k].header);
+				t[i][k].data_crc = vfm_crc32c(0, tar + at, t[i][k].bytes);
+				at += t[i][k].bytes;
+			}
 			r[i].json_offset = at;
 			r[i].json_bytes = (uint32_t)sprintf(tar + at, "{\"i\":%d}", i);
 			r[i].json_crc = vfm_crc32c(0, tar + at, r[i].json_bytes);
@@ -102,7 +115,9 @@ static int setup(void **state)
 		assert_int_equal(vfm_write_file(file, tar, at, &err), 0);
 		assert_int_equal(vfm_index_writer_shard(w, name, at, &err), 0);
 		for (int i = 0; i < PER; i++)
-			assert_int_equal(vfm_index_writer_add(w, &r[i], &err), 0);
+			assert_int_equal(vfm_index_writer_add(
+						 w, &r[i], t[i], n_texts(i) == 1 ? &(const char *){""} : several, &err),
+				0);
 		free(tar);
 	}
 	assert_int_equal(access(path, F_OK), -1); /* nothing is seen before commit */
@@ -119,6 +134,7 @@ static int teardown(void **state)
 static void reads_back(void **state)
 {
 	struct vfm_err err = {0};
+	struct vfm_index_text t;
 	struct vfm_index *ix;
 	struct vfm_record r, q;
 	float f[512];
@@ -139,11 +155,19 @@ static void reads_back(void **state)
 			assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), 0);
 			for (uint64_t k = 0; k < vfm_record_latent_count(&r); k++)
 				assert_true(f[k] == value(s, i, (int)k));
-			assert_int_equal(vfm_index_read_text_f32(ix, &r, f, &err), 0);
-			for (int k = 0; k < 21; k++)
-				assert_true(f[k] == value(s, i, k));
+			assert_int_equal(r.n_texts, n_texts(i));
+			for (int j = 0; j < n_texts(i); j++) {
+				assert_int_equal(vfm_index_text(ix, &r, (uint32_t)j, &t, &err), 0);
+				assert_string_equal(vfm_index_name(ix, t.name), n_texts(i) == 1 ? "" : several[j]);
+				assert_int_equal(t.rows, 3 + j);
+				assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, &err), 0);
+				for (int k = 0; k < 7 * (3 + j); k++)
+					assert_true(f[k] == value(s, i, k));
+			}
+			assert_int_equal(vfm_index_text(ix, &r, r.n_texts, &t, &err), VFM_EUSAGE);
 		}
 	}
+	assert_int_equal(vfm_index_n_names(ix), 3);
 	assert_int_equal(vfm_index_get(ix, 0, PER, &r, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_index_get(ix, N_SHARDS, 0, &r, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_index_at(ix, N_SHARDS * PER, &r, &err), VFM_EUSAGE);
@@ -159,6 +183,7 @@ static int noticed(const char *file)
 	struct vfm_index *ix;
 	struct vfm_record r;
 	struct vfm_index_shard sh;
+	struct vfm_index_text t;
 	int bad = 0;
 
 	if (vfm_index_open(&ix, file, NULL) < 0)
@@ -168,8 +193,11 @@ static int noticed(const char *file)
 			bad = 1;
 			continue;
 		}
-		for (uint32_t i = 0; i < sh.count; i++)
+		for (uint32_t i = 0; i < sh.count; i++) {
 			bad |= vfm_index_get(ix, s, i, &r, NULL) < 0;
+			for (uint32_t k = 0; !bad && k < r.n_texts; k++)
+				bad |= vfm_index_text(ix, &r, k, &t, NULL) < 0;
+		}
 	}
 	for (uint64_t n = 0; n < vfm_index_n_records(ix); n++)
 		bad |= vfm_index_at(ix, n, &r, NULL) < 0;
@@ -226,19 +254,22 @@ static void hostile_records(void **state)
 		F(sample_offset, UINT64_MAX),
 		F(sample_bytes, UINT64_MAX),
 		F(latent_offset, UINT64_MAX - 10),
-		F(text_offset, 1ull << 40),
+		F(first_text, 1ull << 40),
+		F(first_text, UINT64_MAX),
+		F(first_text, 2 /* the text of the next sample */),
 		F(json_offset, UINT64_MAX),
 		F(latent_bytes, UINT32_MAX),
 		F(c, 0),
 		F(t, 65535),
 		F(latent_header, 65535),
 		F(latent_header, 3),
-		F(text_len, 0),
 		F(text_dim, 65535),
 		F(latent_dtype, 0),
 		F(latent_dtype, 4),
 		F(latent_dtype, 200),
-		F(text_bytes, 0),
+		F(n_texts, 0),
+		F(n_texts, 3),
+		F(n_texts, VFM_TEXTS_MAX + 1),
 		F(json_bytes, UINT32_MAX),
 		F(flags, 2 /* media at 0, 0 bytes: fine */),
 	};
@@ -261,10 +292,136 @@ static void hostile_records(void **state)
 	}
 }
 
+/* The same for the first text, and for the meta section, in front of which its bytes stand. */
+static void hostile_texts(void **state)
+{
+	static const struct {
+		size_t off;
+		int bytes;
+		uint64_t value;
+	} lies[] = {
+#define T(field, v) {offsetof(struct vfm_index_text, field), sizeof(((struct vfm_index_text *)0)->field), v}
+		T(offset, UINT64_MAX),
+		T(offset, 1ull << 40),
+		T(bytes, 0),
+		T(bytes, UINT32_MAX),
+		T(header, 3),
+		T(header, 65535),
+		T(rows, 0),
+		T(rows, 65535),
+		T(dtype, 0),
+		T(dtype, 4),
+		T(name, 3),
+		T(name, 255),
+	};
+	static const char *const metas[] = {"{}", "[]", "{\"texts\":[\"\",\"long\",5]}", "{\"texts\":[\"Long\"]}",
+		"{\"texts\":\"long\"}", "{\"texts\":[], \"makers\":[]}"};
+	uint64_t texts, meta;
+	char *data, file[96];
+	size_t len;
+
+	(void)state;
+	snprintf(file, sizeof(file), "%s/lie.vfmi", dir);
+	assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, NULL), 0);
+	memcpy(&texts, data + 72, 8);
+	memcpy(&meta, data + 80, 8);
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		struct vfm_index_text was, *t = (struct vfm_index_text *)(void *)(data + texts);
+
+		was = *t;
+		memcpy((char *)t + lies[i].off, &lies[i].value, (size_t)lies[i].bytes);
+		t->crc = vfm_crc32c(0, t, 28);
+		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
+		if (!noticed(file))
+			fail_msg("lie %zu passed", i);
+		*t = was;
+	}
+	for (size_t i = 0; i < sizeof(metas) / sizeof(metas[0]); i++) {
+		uint32_t n[2] = {(uint32_t)strlen(metas[i])}, crc;
+		uint64_t end = meta + n[0];
+
+		memcpy(data + meta, metas[i], n[0]);
+		n[1] = vfm_crc32c(0, data + meta, n[0]);
+		memcpy(data + 88, n, 8);
+		memcpy(data + 56, &end, 8);
+		crc = vfm_crc32c(0, data, 124);
+		memcpy(data + 124, &crc, 4);
+		assert_int_equal(vfm_write_file(file, data, end, NULL), 0);
+		if (!noticed(file))
+			fail_msg("meta %s passed", metas[i]);
+	}
+	free(data);
+}
+
+/* A file of version 1, by its description: header, a record with its text, a shard. */
+static void version_1_is_read(void **state)
+{
+	static const uint16_t text[] = {0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600}; /* 1 to 6 */
+	char tar[4096] = {0}, index[128 + 128 + 64] = {0}, file[96], *r = index + 128, *s = index + 256;
+	uint32_t head[7] = {1, 128, 128, 64, 1, 0, 1}, crc;
+	uint64_t sizes[3] = {128, 256, 320}, u;
+	uint16_t shape[4] = {2, 1, 1, 3}, n;
+	struct vfm_index_text t;
+	struct vfm_err err;
+	struct vfm_index *ix;
+	struct vfm_record rec;
+	float f[6];
+
+	(void)state;
+	n = (uint16_t)vfm_npy_header(tar, VFM_NPY_F16, 4, (const int64_t[]){2, 1, 1, 3});
+	assert_int_equal(vfm_npy_header(tar + 512, VFM_NPY_F16, 2, (const int64_t[]){2, 3}), n);
+	memcpy(tar + n, text, 12);
+	memcpy(tar + 512 + n, text, 12);
+	memcpy(index, "VFMINDEX", 8);
+	memcpy(index + 8, head, sizeof(head));
+	memcpy(index + 40, sizes, 24);
+	strcpy(index + 64, "wavelet:2@3");
+	crc = vfm_crc32c(0, index, 124);
+	memcpy(index + 124, &crc, 4);
+	memcpy(r + 24, &(uint64_t){1024}, 8); /* sample_bytes */
+	memcpy(r + 40, &(uint64_t){512}, 8);  /* offset of the text */
+	memcpy(r + 72, (uint32_t[]){n + 12u, n + 12u, 0}, 12);
+	crc = vfm_crc32c(0, tar, n + 12u);
+	memcpy(r + 84, &crc, 4);
+	crc = vfm_crc32c(0, tar + 512, n + 12u);
+	memcpy(r + 88, &crc, 4);
+	memcpy(r + 96, shape, 8);
+	memcpy(r + 104, (uint16_t[]){n, n, 2, 3, 0x0101}, 10);
+	crc = vfm_crc32c(0, r, 124);
+	memcpy(r + 124, &crc, 4);
+	strcpy(s, "v1.tar");
+	u = sizeof(tar);
+	memcpy(s + 32, &u, 8);
+	memcpy(s + 48, &(uint32_t){1}, 4);
+	crc = vfm_crc32c(0, s, 60);
+	memcpy(s + 60, &crc, 4);
+	snprintf(file, sizeof(file), "%s/v1.tar", dir);
+	assert_int_equal(vfm_write_file(file, tar, sizeof(tar), NULL), 0);
+	snprintf(file, sizeof(file), "%s/v1.vfmi", dir);
+	assert_int_equal(vfm_write_file(file, index, sizeof(index), NULL), 0);
+
+	if (vfm_index_open(&ix, file, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_string_equal(vfm_index_makers(ix).tokenizer.name, "wavelet:2");
+	assert_string_equal(vfm_index_makers(ix).text.name, "");
+	assert_int_equal(vfm_index_get(ix, 0, 0, &rec, &err), 0);
+	assert_int_equal(rec.n_texts, 1);
+	assert_int_equal(rec.text_dim, 3);
+	assert_int_equal(vfm_index_text(ix, &rec, 0, &t, &err), 0);
+	assert_string_equal(vfm_index_name(ix, t.name), "");
+	assert_int_equal(t.rows, 2);
+	assert_int_equal(vfm_index_read_text_f32(ix, &rec, &t, f, &err), 0);
+	assert_true(f[0] == 1 && f[5] == 6);
+	assert_int_equal(vfm_index_read_latent_f32(ix, &rec, f, &err), 0);
+	assert_true(f[0] == 1 && f[5] == 6);
+	vfm_index_close(ix);
+}
+
 static void damaged_payload(void **state)
 {
 	char file[96], *data;
 	struct vfm_err err = {0};
+	struct vfm_index_text t;
 	struct vfm_index *ix;
 	struct vfm_record r;
 	size_t len;
@@ -275,16 +432,17 @@ static void damaged_payload(void **state)
 	assert_int_equal(vfm_read_file(file, 1 << 20, &data, &len, NULL), 0);
 	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
 	assert_int_equal(vfm_index_get(ix, 1, 2, &r, &err), 0);
+	assert_int_equal(vfm_index_text(ix, &r, 0, &t, &err), 0);
 	data[r.latent_offset + r.latent_bytes - 1] ^= 1;
 	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
 	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), VFM_EINPUT);
 	assert_non_null(strstr(err.msg, "checksum"));
 	assert_non_null(strstr(err.msg, "sample 2 of shard 1"));
-	assert_int_equal(vfm_index_read_text_f32(ix, &r, f, &err), 0);
+	assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, &err), 0);
 	vfm_index_close(ix);
 	assert_int_equal(truncate(file, 100), 0);
 	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
-	assert_int_equal(vfm_index_read_text_f32(ix, &r, f, &err), VFM_EINPUT);
+	assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, &err), VFM_EINPUT);
 	data[r.latent_offset + r.latent_bytes - 1] ^= 1;
 	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
 	assert_int_equal(vfm_index_read_latent_f32(ix, &r, f, &err), 0);
@@ -346,6 +504,8 @@ int main(void)
 		cmocka_unit_test(reads_back),
 		cmocka_unit_test(every_flipped_byte_is_noticed),
 		cmocka_unit_test(hostile_records),
+		cmocka_unit_test(hostile_texts),
+		cmocka_unit_test(version_1_is_read),
 		cmocka_unit_test(damaged_payload),
 		cmocka_unit_test(threads_share_an_index),
 		cmocka_unit_test(errors_are_sentences),

@@ -1,0 +1,129 @@
+#!/bin/bash
+# Several captions of a sample: records, shards, verify, --resume, and the choice in training.
+. "${0%/*}/lib.sh"
+for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
+
+vfm-curate synth -q -n 12 -d syn >syn.jsonl
+# Two captions each; the second record has one, the third a third name alone.
+jq -c 'if input_line_number == 2 then . elif input_line_number == 3 then .caption = {only: "x"}
+	else .caption = {short: "a shape", long: (.caption + ", slowly, on a dark background")} end' syn.jsonl >named.jsonl
+run vfm-curate encode -q -d enc --text bytes:32 named.jsonl
+rc_is 0 "encode takes named captions"
+printf '%s\n' "$out" >enc.jsonl
+id=$(head -1 enc.jsonl | jq -r .id)
+is "$(head -1 enc.jsonl | jq -c '[.text | keys, (.captions | keys), (.captions.short | keys)]')" \
+	'[["captions","maker"],["long","short"],["caption_sha256","dtype","path","sha256","shape"]]' "text.captions"
+is "$(head -1 enc.jsonl | jq -c '.text.captions | [.short.path, .short.shape, .long.shape]')" \
+	"[\"enc/$id.text.short.npy\",[2,32],[12,32]]" "a file for each caption"
+is "$(head -1 enc.jsonl | jq -r .text.captions.short.sha256)" "$(sha256sum <"enc/$id.text.short.npy" | cut -c-64)" "bound by sha256"
+is "$(head -1 enc.jsonl | jq -r .text.captions.short.caption_sha256)" "$(printf 'a shape' | sha256sum | cut -c-64)" "to its caption"
+is "$(sed -n 2p enc.jsonl | jq -r '.text.path')" "enc/$(sed -n 2p enc.jsonl | jq -r .id).text.npy" "a single caption as before"
+ok "the embedding is that of the caption alone" cmp "enc/$id.text.short.npy" \
+	"$(head -1 syn.jsonl | jq -c '.caption = "a shape"' | vfm-curate encode -q -d alone --text bytes:32 | jq -r .text.path)"
+run vfm-curate encode -d enc --text bytes:32 --done enc.jsonl named.jsonl
+like "$err" "12 were done already" "--done copies them"
+rm "enc/$id.text.long.npy"
+run vfm-curate encode -d enc --text bytes:32 --done enc.jsonl named.jsonl
+like "$err" "11 were done already" "--done: but not if a file is gone"
+for bad in '{}' '{"Short":"a"}' '{"":"a"}' '{"a.b":"a"}' '{"a":1}' '7' '{"a/../b":"x"}' '{"abcdefghijabcdefghijabcdefghijab":"x"}'; do
+	run vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".caption = $bad")"
+	is "$rc $(jq -r .error <<<"$out" | grep -c '^caption')" "1 1" "bad captions: $bad"
+done
+is "$(find hostile -name '*.text*')" "" "no file is written for them"
+run vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c '.caption = ([range(17) | {("n\(.)"): "x"}] | add)')"
+is "$rc $(jq -r .error <<<"$out")" "1 caption: 17 captions, expected 1 to 16" "17 captions"
+
+run vfm-curate shard -d data --max-samples 5 enc.jsonl
+rc_is 0 "shard"
+printf '%s\n' "$out" >data.jsonl
+unlike "$err" "no sha256" "all of it is bound"
+is "$(tar -tf data/000000.tar | head -4 | tr '\n' ' ')" "$id.latent.npy $id.text.long.npy $id.text.short.npy $id.json " "members"
+is "$(tar -xOf data/000000.tar "$id.json" | jq -c '[.. | .path? // empty]')" "[]" "no paths in the json"
+meta() { tail -c "$(od -An -tu4 -j88 -N4 "$1/index.vfmi" | tr -d ' ')" "$1/index.vfmi"; }
+is "$(meta data | jq -c .texts)" '["long","short","","only"]' "the names are in the index"
+ok "verify likes it" vfm-curate verify data
+ok "Energon's database has all parts" python3 - "$id" <<'END'
+import sqlite3, sys
+q = sqlite3.connect("data/.nv-meta/index.sqlite").execute(
+    "SELECT part_name FROM samples JOIN sample_parts USING (tar_file_id, sample_index) WHERE sample_key = ? ORDER BY 1", sys.argv[1:])
+assert [r[0] for r in q] == ["json", "latent.npy", "text.long.npy", "text.short.npy"]
+END
+cp -r data keep
+run vfm-curate shard -d data --max-samples 5 --resume enc.jsonl
+ok "--resume changes nothing" diff -r data keep
+is "$out" "$(cat data.jsonl)" "and gives the same records"
+
+# Version 1 of the index, made from a dataset of single captions, is rewritten.
+vfm-curate encode -q -d single --text bytes:32 syn.jsonl | vfm-curate shard -q -d v2 >/dev/null
+cp -r v2 v1
+python3 - <<'END'
+import struct
+def crc32c(b):
+    c = 0xffffffff
+    for x in b:
+        c ^= x
+        for _ in range(8):
+            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
+    return c ^ 0xffffffff
+def seal(b):
+    return bytes(b[:-4]) + struct.pack("<I", crc32c(b[:-4]))
+ix = open("v2/index.vfmi", "rb").read()
+n, shards = struct.unpack_from("<QI", ix, 24)
+texts, = struct.unpack_from("<Q", ix, 72)
+head = bytearray(ix[:128])
+struct.pack_into("<I", head, 8, 1)
+struct.pack_into("<I", head, 36, 0)
+struct.pack_into("<Q", head, 56, texts)
+head[64:124] = b"wavelet:16".ljust(24, b"\0") + b"bytes:32".ljust(24, b"\0") + bytes(12)
+out = seal(head)
+for i in range(n):
+    r = bytearray(ix[128 + 128 * i:256 + 128 * i])
+    first, = struct.unpack_from("<Q", r, 40)
+    offset, size, crc, header, rows, dtype = struct.unpack_from("<QIIHHB", ix, texts + 32 * first)
+    struct.pack_into("<Q", r, 40, offset)
+    struct.pack_into("<I", r, 76, size)
+    struct.pack_into("<I", r, 88, crc)
+    struct.pack_into("<HH", r, 106, header, rows)
+    r[113] = dtype
+    out += seal(r)
+open("v1/index.vfmi", "wb").write(out + ix[128 + 128 * n:texts])
+END
+run vfm-curate verify v1
+rc_is 0 "an index of version 1 is read"
+vfm-pack -q -c 256 v1 >v1.plan
+vfm-pack -q -c 256 v2 >v2.plan
+is "$(sed 1d v1.plan | sha256sum)" "$(sed 1d v2.plan | sha256sum)" "and packed"
+run vfm-curate shard -q -d v1 --resume /dev/null
+ok "shard --resume rewrites it" diff -r v1 v2
+
+# Digests, of each text and caption.
+run vfm-curate shard -d edited <<<"$(head -1 enc.jsonl | jq -c '.caption.short = "other"'; sed -n 4p enc.jsonl | jq -c 'del(.caption.short)'
+	sed -n 5p enc.jsonl | jq -c '.text.captions |= {long: .short, short: .long}'
+	sed -n 6p enc.jsonl | jq -c '.text.captions.long.sha256 = .text.captions.short.sha256' | sed 's/x/x/')"
+is "$rc $(jq -r .error <<<"$out" | sed 's/enc.*npy is/FILE is/; s/sha256 is.*//')" "1 the text was made from another caption (text.captions.short.caption_sha256)
+the text was made from another caption (text.captions.short.caption_sha256)
+the text was made from another caption (text.captions.long.caption_sha256)
+FILE is not the file of this record: its " "captions and texts that were edited"
+mkdir m && tar -xf data/000000.tar -C m
+remake() { # the shard from the files in m
+	rm -rf broken && mkdir broken
+	(cd m && tar -cf ../broken/000000.tar $(tar -tf ../data/000000.tar | while read -r f; do [ -e "$f" ] && echo "$f"; done))
+	run vfm-curate shard -q -d broken --resume /dev/null
+}
+remake
+rc_is 0 "the members again"
+cp "m/$id.text.short.npy" save
+cp "m/$id.text.long.npy" "m/$id.text.short.npy"
+remake
+like "$err" "\('$id'\): text.short.npy is not the file of this record" "a text of another caption"
+rm "m/$id.text.short.npy"
+remake
+like "$err" "\('$id'\): text.short.npy is missing" "a text that is gone"
+mv save "m/$id.text.short.npy"
+cp -r data harm
+at=$(grep -obUa "$id.text.short.npy" harm/000000.tar | head -1 | cut -d: -f1)
+printf X | dd of=harm/000000.tar bs=1 seek=$((at + 512 + 130)) conv=notrunc status=none
+run vfm-curate verify harm
+like "$out" "\"key\":\"$id\",\"error\":\"text.short.npy: wrong checksum\"" "verify: a damaged text"
+
+done_testing
