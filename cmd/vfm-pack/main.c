@@ -20,6 +20,7 @@ static struct {
 	double epochs;
 	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check;
 	struct vfm_strlist blend;
+	bool force;
 } o = {.context = 8192,
 	.batch = 1,
 	.algo = "ffd",
@@ -46,6 +47,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)",
 		&o.last},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (65536)", &o.window},
+	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
 	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a manifest; write nothing", &o.check},
 	{0},
@@ -200,30 +202,67 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_manif
 	return 0;
 }
 
-/* Fails if the encoders of two sets differ.  A set without encoder names matches every set. */
-static int match_encoders(const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+static const char *set_text(const struct vfm_blend_set *s, char *text, size_t size)
 {
-	char mine[128], other[128] = "";
+	snprintf(text, size, "set '%s' (%s)", s->name, s->dir);
+	return text;
+}
+
+/* Compares an encoder of set i with that of set `first`, whose maker is in the header.  With --force it records a
+ * difference instead. */
+static int match_encoder(struct vfm_manifest_header *h, json_t **forced, enum vfm_encoder e,
+	const struct vfm_blend_set *sets, int first, int i, const struct vfm_maker *mine, struct vfm_err *err)
+{
+	const struct vfm_maker *expected = vfm_makers_of(&h->makers, e);
+	char a[256], b[256];
+	struct vfm_err why;
+	json_t *entry;
+
+	if (vfm_maker_check(e, mine, set_text(&sets[i], a, sizeof(a)), expected, set_text(&sets[first], b, sizeof(b)),
+		    &why) == 0)
+		return 0;
+	if (!o.force)
+		return vfm_fail(err, VFM_EUSAGE, "%s (--force mixes them)", why.msg);
+	vfm_warn("%s: mixed by --force", why.msg);
+	entry = vfm_forced_entry("vfm-pack", e, sets[i].dir, expected, mine);
+	json_object_set_new(entry, "set", json_integer(i));
+	if (!*forced)
+		*forced = json_array();
+	json_array_append_new(*forced, entry);
+	return 0;
+}
+
+/* Fails if the encoders of two sets differ.  A set without encoder names matches every set. */
+static int match_encoders(
+	const struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, json_t **forced, struct vfm_err *err)
+{
+	int first[VFM_ENCODERS] = {0}; /* the set that the header's maker is from */
 
 	for (int i = 0; i < n; i++) {
 		struct vfm_makers m = vfm_index_makers(sets[i].ix);
 
-		snprintf(mine, sizeof(mine), "set '%s'", sets[i].name);
 		if (!sets[i].text_dim)
 			m.text = (struct vfm_maker){0};
-		TRY(vfm_makers_check(&m, mine, &h->makers, other[0] ? other : "another set", err));
-		vfm_makers_fill(&h->makers, &m);
 		if (!m.tokenizer.name[0] || (sets[i].text_dim && !m.text.name[0]))
-			vfm_warn("%s does not name its %s: vfm-pack cannot check that the encoders match", mine,
+			vfm_warn("set '%s' does not name its %s: vfm-pack cannot check that the encoders match",
+				sets[i].name,
 				m.tokenizer.name[0]      ? "text encoder"
 					: m.text.name[0] ? "tokenizer"
 							 : "encoders");
-		snprintf(other, sizeof(other), i ? "the others" : "set '%s'", sets[i].name);
+		for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+			const struct vfm_maker *mine = vfm_makers_of(&m, e);
+
+			if (!vfm_makers_of(&h->makers, e)->name[0] && mine->name[0])
+				first[e] = i;
+			TRY(match_encoder(h, forced, e, sets, first[e], i, mine, err));
+		}
+		vfm_makers_fill(&h->makers, &m);
 	}
 	return 0;
 }
 
-static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, struct vfm_err *err)
+static int scan_sets(
+	struct vfm_blend_set *sets, int n, struct vfm_manifest_header *h, json_t **forced, struct vfm_err *err)
 {
 	bool drop_long, drop_ragged;
 
@@ -233,7 +272,7 @@ static int scan_sets(struct vfm_blend_set *sets, int n, struct vfm_manifest_head
 		TRY(vfm_blend_scan(&sets[i], h->patch, h->context, err));
 	TRY(check_left_out(sets, n, drop_long, drop_ragged, err));
 	TRY(same_widths(sets, n, h, err));
-	return match_encoders(sets, n, h, err);
+	return match_encoders(sets, n, h, forced, err);
 }
 
 /* Returns the path of a set to store: readers resolve relative paths against the manifest's folder.  If stdout is a
@@ -353,6 +392,7 @@ static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
 	struct vfm_manifest_header h = {0};
 	struct vfm_plan_opts po;
 	struct vfm_plan plan = {0};
+	json_t *forced = NULL;
 	double start = vfm_now();
 	bool bin;
 
@@ -363,7 +403,8 @@ static int make_manifest(int n_dirs, char **dirs, struct vfm_err *err)
 	h.context = po.context;
 	h.batch = po.batch;
 	h.seed = po.seed;
-	TRY_OUT(scan_sets(sets, n, &h, err));
+	TRY_OUT(scan_sets(sets, n, &h, &forced, err));
+	h.forced = forced;
 	if (bin && isatty(STDOUT_FILENO)) {
 		rc = vfm_fail(err, VFM_EUSAGE, "--format bin: not to a terminal");
 		goto out;
@@ -383,6 +424,7 @@ out:
 	for (int i = 0; i < n; i++)
 		vfm_blend_set_release(&sets[i]);
 	free(sets);
+	json_decref(forced);
 	vfm_arena_release(&mem);
 	return rc;
 }

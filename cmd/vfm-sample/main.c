@@ -89,7 +89,7 @@ struct job {
 	struct vfm_tokenizer tok;
 	struct vfm_textbytes *text;
 	bool logged_cut; /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced;  /* encoders that --force accepted; NULL: none */
+	json_t *forced;  /* differences of encoders that were accepted (data/maker.h); NULL: none */
 	struct vfm_progress progress;
 	int64_t evals; /* network evaluations shown as progress */
 	size_t failed; /* videos that are not finite */
@@ -280,27 +280,29 @@ static int configure_ranks(struct job *j, struct vfm_err *err)
 }
 
 /* Compares an encoder with the encoder of the training data. */
-static int check_encoder(struct job *j, const struct vfm_ckpt *c, const char *key, const char *kind,
-	const struct vfm_maker *trained, const struct vfm_maker *used, struct vfm_err *err)
+static int check_encoder(struct job *j, const struct vfm_ckpt *c, enum vfm_encoder e, struct vfm_makers *trained,
+	const struct vfm_maker *used, struct vfm_err *err)
 {
-	enum vfm_maker_relation rel = vfm_maker_compare(trained, used);
+	const struct vfm_maker *expected = vfm_makers_of(trained, e);
+	enum vfm_maker_relation rel = vfm_maker_compare(expected, used);
 	char was[VFM_MAKER_LABEL], is[VFM_MAKER_LABEL];
+	json_t *entries;
 
-	vfm_maker_label_pair(trained, used, was, is);
+	vfm_maker_label_pair(expected, used, was, is);
 	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
-		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, kind, is);
+		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_encoder_name(e), is);
 	if (rel != VFM_MAKER_DIFFERENT)
 		return 0;
 	if (!force)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
-			kind, was, is);
+			vfm_encoder_name(e), was, is);
 	if (j->x->job.world->rank == 0)
-		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, kind, was, is);
-	if (!j->forced)
-		j->forced = json_object();
-	json_object_set_new(j->forced, key,
-		json_pack("{s:o,s:o}", "trained", vfm_maker_json(trained), "used", vfm_maker_json(used)));
+		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_encoder_name(e), was, is);
+	entries = json_array();
+	json_array_append_new(entries, vfm_forced_entry("vfm-sample", e, c->path, expected, used));
+	vfm_forced_add(&j->forced, entries);
+	json_decref(entries);
 	return 0;
 }
 
@@ -353,6 +355,7 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_e
 	TRY(vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 			? vfm_err_context(err, "%s", c->path)
 			: 0);
+	vfm_forced_add(&j->forced, json_object_get(c->state, "forced"));
 	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
 	TRY(vfm_textbytes_new(&j->text, spec, err));
 	for (size_t i = 0; i < j->n; i++) {
@@ -365,12 +368,12 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_e
 		j->geometry = tok.geometry;
 	}
 	if (decodes)
-		TRY(check_encoder(j, c, "tokenizer", "tokenizer", &m.tokenizer, &tok, err));
+		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &tok, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, err));
 	text = vfm_textbytes_maker(j->text);
 	encodes = encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
-	return encodes ? check_encoder(j, c, "text", "text encoder", &m.text, &text, err) : 0;
+	return encodes ? check_encoder(j, c, VFM_ENCODER_TEXT, &m, &text, err) : 0;
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */

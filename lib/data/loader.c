@@ -329,12 +329,13 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 {
 	const struct vfm_manifest_set *s = &l->h->sets[i];
-	struct vfm_makers makers;
+	struct vfm_makers makers, want = s->forced;
 	char sha[VFM_SHA256_HEX];
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
 	makers = vfm_index_makers(l->ix[i]);
-	TRY(vfm_makers_check(&makers, "the index", &l->h->makers, "the manifest", err));
+	vfm_makers_fill(&want, &l->h->makers);
+	TRY(vfm_makers_check(&makers, "the index", &want, "the manifest", err));
 	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)
 		return vfm_fail(err, VFM_EUSAGE,
 			"the index has %llu records, the manifest was made for %lld: pack again",

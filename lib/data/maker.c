@@ -147,7 +147,22 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
 
 /* ---- both encoders ---- */
 
-static int check_maker(const char *kind, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
+const char *vfm_encoder_key(enum vfm_encoder e)
+{
+	return e == VFM_ENCODER_TOKENIZER ? "tokenizer" : "text";
+}
+
+const char *vfm_encoder_name(enum vfm_encoder e)
+{
+	return e == VFM_ENCODER_TOKENIZER ? "tokenizer" : "text encoder";
+}
+
+struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e)
+{
+	return e == VFM_ENCODER_TOKENIZER ? &m->tokenizer : &m->text;
+}
+
+int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
 	const char *b_owner, struct vfm_err *err)
 {
 	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
@@ -155,14 +170,14 @@ static int check_maker(const char *kind, const struct vfm_maker *a, const char *
 	if (vfm_maker_compare(a, b) != VFM_MAKER_DIFFERENT)
 		return 0;
 	vfm_maker_label_pair(a, b, x, y);
-	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, kind, x, b_owner, y);
+	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_encoder_name(e), x, b_owner, y);
 }
 
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err)
 {
-	TRY(check_maker("tokenizer", &a->tokenizer, a_owner, &b->tokenizer, b_owner, err));
-	return check_maker("text encoder", &a->text, a_owner, &b->text, b_owner, err);
+	TRY(vfm_maker_check(VFM_ENCODER_TOKENIZER, &a->tokenizer, a_owner, &b->tokenizer, b_owner, err));
+	return vfm_maker_check(VFM_ENCODER_TEXT, &a->text, a_owner, &b->text, b_owner, err);
 }
 
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
@@ -233,4 +248,36 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
 	TRY(read_one(&m->tokenizer, o, where, "tokenizer", err));
 	return read_one(&m->text, o, where, "text", err);
+}
+
+/* ---- differences that a user accepted ---- */
+
+json_t *vfm_forced_entry(const char *tool, enum vfm_encoder e, const char *file, const struct vfm_maker *expected,
+	const struct vfm_maker *used)
+{
+	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_encoder_key(e), "file", file, "expected",
+		vfm_maker_json(expected), "used", vfm_maker_json(used));
+}
+
+static bool has_entry(const json_t *all, const json_t *entry)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach(all, i, e) if (json_equal(e, entry)) return true;
+	return false;
+}
+
+void vfm_forced_add(json_t **all, const json_t *more)
+{
+	json_t *e;
+	size_t i;
+
+	json_array_foreach(more, i, e)
+	{
+		if (!*all)
+			*all = json_array();
+		if (!has_entry(*all, e))
+			json_array_append_new(*all, json_deep_copy(e));
+	}
 }

@@ -34,6 +34,11 @@ struct vfm_makers {
 	struct vfm_maker tokenizer, text;
 };
 
+enum vfm_encoder { VFM_ENCODER_TOKENIZER, VFM_ENCODER_TEXT, VFM_ENCODERS };
+const char *vfm_encoder_key(enum vfm_encoder e);  /* "tokenizer", "text": in JSON */
+const char *vfm_encoder_name(enum vfm_encoder e); /* "tokenizer", "text encoder": in messages */
+struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_encoder e);
+
 enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
 /* Compares names, versions and sha256, and, if both record them, geometries and sizes of texts.  Returns
  * VFM_MAKER_UNKNOWN if one of them is unknown. */
@@ -50,8 +55,11 @@ json_t *vfm_maker_json(const struct vfm_maker *m); /* the caller owns it; JSON n
  * `where` is the path of o. */
 int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err);
 
-/* Compares both encoders of a with those of b.  VFM_EUSAGE names the first two that differ and their owners:
- * "set 'a' has tokenizer 'wavelet:16 1', set 'b' has 'wavelet:8 1'". */
+/* VFM_EUSAGE names two makers that differ, and their owners: "set 'a' has tokenizer 'wavelet:16 1', set 'b' has
+ * 'wavelet:8 1'". */
+int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
+	const char *b_owner, struct vfm_err *err);
+/* The same for both encoders of a and b. */
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err);
 /* Copies those that `all` does not know from `one`. */
@@ -64,5 +72,18 @@ int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_e
 json_t *vfm_makers_json(const struct vfm_makers *m);
 /* o NULL: both are unknown.  VFM_EUSAGE names the key; `where` is the path of o. */
 int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *where, struct vfm_err *err);
+
+/* ---- differences that a user accepted ----
+ *
+ * `forced` in a plan, a checkpoint's state and records of vfm-sample is an array of
+ * {"tool":"vfm-pack","encoder":"tokenizer","file":"data/b","expected":{…},"used":{…}}, where `file` is what the makers
+ * were compared with.  Each step passes on the entries that it read. */
+
+/* The caller owns the entry. */
+json_t *vfm_forced_entry(const char *tool, enum vfm_encoder e, const char *file, const struct vfm_maker *expected,
+	const struct vfm_maker *used);
+/* Appends the entries of the array `more` (NULL: none) that *all lacks.  *all may be NULL: it becomes a new array if
+ * there are entries. */
+void vfm_forced_add(json_t **all, const json_t *more);
 
 #endif

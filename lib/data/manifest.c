@@ -57,6 +57,48 @@ static int parse_header_sets(struct vfm_manifest *m, const json_t *root, struct 
 	return 0;
 }
 
+static int parse_forced_entry(struct vfm_manifest *m, const json_t *o, const char *where, struct vfm_err *err)
+{
+	const char *encoder = "", *text;
+	struct vfm_maker expected, *used;
+	enum vfm_encoder e = 0;
+	char path[48];
+	int64_t set = 0;
+
+	TRY(vfm_json_i64(o, where, "set", true, 0, m->h.n_sets - 1, &set, err));
+	TRY(vfm_json_str(o, where, "tool", true, &text, err));
+	TRY(vfm_json_str(o, where, "file", true, &text, err));
+	TRY(vfm_json_str(o, where, "encoder", true, &encoder, err));
+	while (e < VFM_ENCODERS && strcmp(vfm_encoder_key(e), encoder) != 0)
+		e++;
+	if (e == VFM_ENCODERS)
+		return vfm_fail(err, VFM_EUSAGE, "%s.encoder: expected tokenizer or text", where);
+	used = vfm_makers_of(&m->h.sets[set].forced, e);
+	if (used->name[0])
+		return vfm_fail(err, VFM_EUSAGE, "%s: set %lld has two makers", where, (long long)set);
+	snprintf(path, sizeof(path), "%s.expected", where);
+	TRY(vfm_maker_from_json(&expected, json_object_get(o, "expected"), path, err));
+	snprintf(path, sizeof(path), "%s.used", where);
+	return vfm_maker_from_json(used, json_object_get(o, "used"), path, err);
+}
+
+static int parse_forced(struct vfm_manifest *m, const json_t *root, struct vfm_err *err)
+{
+	const json_t *forced = json_object_get(root, "forced");
+
+	if (forced && !json_is_array(forced))
+		return vfm_fail(err, VFM_EUSAGE, "forced: expected an array");
+	for (size_t i = 0; i < json_array_size(forced); i++) {
+		char where[32];
+
+		snprintf(where, sizeof(where), "forced[%zu]", i);
+		TRY(parse_forced_entry(m, json_array_get(forced, i), where, err));
+	}
+	if (forced)
+		m->h.forced = m->forced = json_deep_copy(forced);
+	return 0;
+}
+
 static int int_field(const json_t *o, const char *key, int64_t max, int32_t *out, struct vfm_err *err)
 {
 	int64_t x = 0;
@@ -98,7 +140,8 @@ static int parse_fields(struct vfm_manifest *m, const json_t *root, struct vfm_e
 		h->patch[i] = (int32_t)p;
 	}
 	TRY(vfm_makers_from_json(&h->makers, json_object_get(root, "encoders"), "encoders", err));
-	return parse_header_sets(m, root, err);
+	TRY(parse_header_sets(m, root, err));
+	return parse_forced(m, root, err);
 }
 
 int vfm_manifest_parse_header(struct vfm_manifest *m, const char *text, size_t len, struct vfm_err *err)
@@ -422,6 +465,7 @@ void vfm_manifest_close(struct vfm_manifest *m)
 		return;
 	vfm_map_close(&m->map);
 	vfm_arena_release(&m->arena);
+	json_decref(m->forced);
 	free(m->path);
 	free(m);
 }

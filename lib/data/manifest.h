@@ -36,6 +36,7 @@ struct vfm_manifest_set {
 	int64_t records;                   /* samples in the set's index */
 	char index_sha256[VFM_SHA256_HEX]; /* of index.vfmi */
 	double weight;                     /* requested share of the tokens */
+	struct vfm_makers forced;          /* its makers where --force accepted others than the header's; or unknown */
 };
 
 struct vfm_manifest_header {
@@ -49,6 +50,7 @@ struct vfm_manifest_header {
 	int32_t n_sets;
 	struct vfm_manifest_set *sets; /* [n_sets] */
 	struct vfm_makers makers;      /* of all sets; unknown if no set knows */
+	const json_t *forced;          /* an array (data/maker.h), whose entries also have "set"; or NULL */
 };
 
 struct vfm_manifest_sample {

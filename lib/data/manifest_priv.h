@@ -25,6 +25,7 @@ struct vfm_manifest {
 	struct vfm_map map;
 	struct vfm_manifest_header h;
 	struct vfm_arena arena;
+	json_t *forced; /* of the header */
 	bool bin;
 	size_t body;                    /* jsonl: where the second line begins */
 	const uint8_t *samples, *packs; /* bin */

@@ -54,6 +54,8 @@ static void header_text(struct vfm_buf *b, const struct vfm_manifest_header *h)
 	json_object_set_new(o, "sets", sets);
 	if (h->makers.tokenizer.name[0] || h->makers.text.name[0])
 		json_object_set_new(o, "encoders", vfm_makers_json(&h->makers));
+	if (h->forced)
+		json_object_set_new(o, "forced", json_deep_copy(h->forced));
 	vfm_json_text(b, o, 0);
 	json_decref(o);
 }

@@ -42,6 +42,8 @@ json_t *vfm_identity_json(const struct vfm_identity *id)
 		(json_int_t)id->plan_steps);
 
 	json_object_set_new(o, "encoders", vfm_makers_json(&id->encoders));
+	if (id->forced)
+		json_object_set(o, "forced", (json_t *)(uintptr_t)id->forced);
 	if (id->init)
 		json_object_set(o, "init", (json_t *)(uintptr_t)id->init);
 	return o;
@@ -218,17 +220,47 @@ static void compare_plan(struct comparison *k, const struct vfm_identity *id, co
 		note_change(k, 0, vfm_strfmt("plan '%s' -> '%s', the same content", path, id->plan_path));
 }
 
+static int read_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	return vfm_makers_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+		? vfm_err_context(err, "%s", c->path)
+		: 0;
+}
+
 static int compare_encoders(
 	struct comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct vfm_makers had;
+	struct vfm_makers had, have = id->encoders;
 	struct vfm_err why;
 
-	TRY(vfm_makers_from_json(&had, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
-			? vfm_err_context(err, "%s", c->path)
-			: 0);
-	if (vfm_makers_check(&had, "the checkpoint", &id->encoders, "the plan", &why) < 0)
-		note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
+	TRY(read_encoders(&had, c, err));
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+		if (vfm_maker_check(
+			    e, vfm_makers_of(&had, e), "the checkpoint", vfm_makers_of(&have, e), "the plan", &why) < 0)
+			note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
+	return 0;
+}
+
+int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
+	struct vfm_err *err)
+{
+	struct vfm_makers had = {0}, have = id->encoders;
+	json_t *own = json_array();
+
+	*forced = NULL;
+	if (c && read_encoders(&had, c, err) < 0) {
+		json_decref(own);
+		return VFM_EUSAGE;
+	}
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+		if (vfm_maker_compare(vfm_makers_of(&had, e), vfm_makers_of(&have, e)) == VFM_MAKER_DIFFERENT)
+			json_array_append_new(own,
+				vfm_forced_entry(
+					"vfm-train", e, c->path, vfm_makers_of(&had, e), vfm_makers_of(&have, e)));
+	vfm_forced_add(forced, c ? json_object_get(c->state, "forced") : NULL);
+	vfm_forced_add(forced, plan);
+	vfm_forced_add(forced, own);
+	json_decref(own);
 	return 0;
 }
 

@@ -31,10 +31,11 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 	int64_t plan_steps;
 	int64_t last; /* total steps of the run, the horizon of the learning rate schedule */
 	struct vfm_makers encoders;
-	const json_t *init; /* {"path","sha256","part","step"} of the initial weights; NULL: from the seed */
+	const json_t *init;   /* {"path","sha256","part","step"} of the initial weights; NULL: from the seed */
+	const json_t *forced; /* from vfm_identity_forced; NULL: none */
 };
 
-/* Returns {"plan":{…},"encoders":{…},"init":{…}}; the caller owns it. */
+/* Returns {"plan":{…},"encoders":{…},"forced":[…],"init":{…}}; the caller owns it. */
 json_t *vfm_identity_json(const struct vfm_identity *id);
 
 /* Compares a run that resumes from c.  On VFM_EUSAGE the message lists every refused change with both values, and
@@ -44,5 +45,11 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 	struct vfm_err *err);
 /* As vfm_identity_resume, for a run that takes only the weights of c: compares model and encoders. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
+
+/* Collects the differences of encoders that were accepted (data/maker.h): those of the checkpoint c that the run takes
+ * its weights from (NULL: none), those of the plan (NULL: none), and those between c and the plan, which the comparison
+ * above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is damaged. */
+int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
+	struct vfm_err *err);
 
 #endif

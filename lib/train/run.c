@@ -39,6 +39,7 @@ struct run {
 	struct vfm_saver saver;
 	char *ckpt_dir;
 	json_t *config, *init; /* init: origin of the initial weights; NULL: the seed */
+	json_t *forced;        /* differences of encoders that were accepted; NULL: none */
 	struct vfm_identity id;
 	int lock;
 	int64_t first, last;               /* steps completed before this run; total steps */
@@ -141,6 +142,12 @@ static int check_resume(struct run *r, const struct vfm_ckpt *c, struct vfm_err 
 	return 0;
 }
 
+/* c: the checkpoint that the weights are from; NULL: the seed. */
+static int collect_forced(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	return vfm_identity_forced(&r->forced, &r->id, c, vfm_manifest_header(r->manifest)->forced, err);
+}
+
 /* Collective.  As vfm_job_agree on the results of reading a checkpoint, but returns 1, with the message in *err, if the
  * worst failure is damage of the checkpoint. */
 static int agree_damage(struct run *r, int rc, bool damaged, struct vfm_err *err)
@@ -170,6 +177,7 @@ static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 	rc = agree_damage(r, rc, c->damaged, err);
 	if (rc != 0)
 		goto out;
+	TRY_OUT(vfm_job_agree(r->job, collect_forced(r, c, err), err));
 	r->first = c->step;
 	r->init = json_deep_copy(json_object_get(c->state, "init"));
 	r->skipped.n = json_integer_value(json_object_get(c->state, "skipped"));
@@ -196,6 +204,7 @@ static int init_weights(struct run *r, struct vfm_err *err)
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	TRY_OUT(vfm_job_agree(r->job, vfm_state_load_weights(vfm_trainer_params(r->tr), c, part, err), err));
 	TRY_OUT(vfm_job_agree(r->job, vfm_optim_start(vfm_trainer_optim(r->tr), err), err));
+	TRY_OUT(vfm_job_agree(r->job, collect_forced(r, c, err), err));
 	r->init = json_pack("{s:s,s:s}", "path", c->path, "sha256", sha);
 	if (!c->plain) {
 		json_object_set_new(r->init, "part", json_string(part));
@@ -263,9 +272,10 @@ static int resume(struct run *r, struct vfm_err *err)
 			r->saved = r->first;
 	} else {
 		TRY_OUT(vfm_job_agree(r->job, is_root(r) ? check_begun(r, err) : 0, err));
-		rc = r->o->init ? init_weights(r, err) : 0;
+		rc = r->o->init ? init_weights(r, err) : collect_forced(r, NULL, err);
 	}
 	r->id.init = r->init;
+	r->id.forced = r->forced;
 out:
 	vfm_candidates_release(&k);
 	free(from);
@@ -689,6 +699,7 @@ static void tear_down(struct run *r)
 	vfm_trainer_free(r->tr);
 	json_decref(r->config);
 	json_decref(r->init);
+	json_decref(r->forced);
 	free(r->ckpt_dir);
 	if (r->lock >= 0)
 		close(r->lock);

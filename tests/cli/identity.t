@@ -212,7 +212,7 @@ rc_is 0 "and so is a run without run.json"
 
 # ---- encoders -------------------------------------------------------------------
 run vfm-pack -c 64 --blend a=1:data --blend b=1:foreign
-is "$rc ${#out} $err" "2 0 vfm-pack: set 'b' has text encoder 't5:32 3', set 'a' has 'bytes:32 1'" "sets of two text encoders make no plan"
+is "$rc ${#out} $err" "2 0 vfm-pack: set 'b' (foreign) has text encoder 't5:32 3', set 'a' (data) has 'bytes:32 1' (--force mixes them)" "sets of two text encoders make no plan"
 run vfm-pack -q -c 64 --blend a=1:data --blend b=1:bare
 is "$rc $(head -1 <<<"$out" | jq -c '.encoders | [(.tokenizer, .text) | .name, .version]')" '0 ["wavelet:16","1","bytes:32","1"]' "a set without labels fits"
 like "$err" "warning: set 'b' does not name its encoders" "with a warning"
@@ -231,14 +231,16 @@ is "$rc $err" "0 " "the null text needs none"
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "" --negative "a red square" -o x.gif
 is "$rc" 2 "but a negative text does"
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "a red square" -o x.gif --force
-is "$rc $(jq -c .forced <<<"$out")" '0 {"text":{"trained":{"name":"t5:32","version":"3"},"used":{"name":"bytes:32","version":"1","dim":32}}}' "--force does, and its record says so"
+is "$rc $(jq -c .forced <<<"$out")" \
+	'0 [{"tool":"vfm-sample","encoder":"text","file":"foreign-run/ckpt/step-00000002","expected":{"name":"t5:32","version":"3"},"used":{"name":"bytes:32","version":"1","dim":32}}]' "--force does, and its record says so"
 jq -c '.latent.maker = {name: "vae:16", version: "2.1"}' enc.jsonl | vfm-curate shard -q -d vae >log
 "${pack[@]}" --steps 12 vae >vae.jsonl
 run "${train[@]}" --data vae.jsonl -o vae-run --steps 2
 run vfm-sample -q --ckpt vae-run "${small[@]}" -p "a red square" -o x.gif
 like "$rc $err" "^2 vfm-sample: vae-run/.* of the tokenizer 'vae:16 2.1', but 'wavelet:16 1' would be used" "latents of another tokenizer are not decoded"
 run vfm-sample -q --ckpt vae-run "${small[@]}" -p "a red square" -o x.npy
-is "$rc $err" "0 " "but they may be written"
+is "$rc $err" "0 vfm-sample: warning: vae-run/ckpt/step-00000002 does not record the sizes of its latents; those of 'wavelet:16 1' are used" \
+	"but they may be written, with the sizes of the built-in one if theirs are unknown"
 "${pack[@]}" --steps 12 bare >bare.jsonl 2>log
 run "${train[@]}" --data bare.jsonl -o bare-run --steps 2
 is "$rc $(jq -c .encoders bare-run/run.json)" "0 {}" "data without labels"

@@ -11,7 +11,8 @@ geometry='{"stride":[4,16,8],"channels":16,"frames":[1,4],"max_frames":34}'
 vae=$(jq -nc --argjson g "$geometry" '{name: "vae", version: "2.1", geometry: $g}')
 vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 >enc.jsonl || exit 1
 jq -c --argjson m "$vae" '.latent.maker = $m' enc.jsonl | vfm-curate shard -q -d vae >log || exit 1
-vfm-pack -q -c 64 -b 2 --steps 4 vae | jq -c --argjson m "$vae" 'if .encoders then .encoders.tokenizer = $m else . end' >vae.jsonl || exit 1
+vfm-curate shard -q -d data enc.jsonl >log || exit 1
+vfm-pack -q -c 64 -b 2 --steps 4 vae >vae.jsonl || exit 1
 cat >tiny.json <<'JSON'
 {"model": {"layers": 1, "hidden": 32, "heads": 2, "text_dim": 32}, "ckpt": {"every": 0}}
 JSON
@@ -31,4 +32,63 @@ is "$(latents --frames 16)" "2 vfm-sample: --frames: 16 frames: the tokenizer ta
 is "$(latents --frames 37)" "2 vfm-sample: --frames: 37 frames: the tokenizer takes 1 + 4n frames, at most 33 " "37 frames"
 is "$(latents --size 64x48)" "2 vfm-sample: --size: 64x48: tokenizer and patch need a width that is a multiple of 16 and a height that is a multiple of 32 " \
 	"a height that the patch does not divide"
+
+# ---- sets of two tokenizers -----------------------------------------------------
+# forced FILTER FILE: tool, encoder, names of both makers of each entry of .forced
+forced() { jq -c "$1"' | if .forced then [.forced[] | [.tool, .encoder, .file, .expected.name, .used.name]] else null end' "$2"; }
+run vfm-pack -q -c 64 data vae
+is "$rc ${#out} $err" "2 0 vfm-pack: set 'vae' (vae) has tokenizer 'vae 2.1', set 'data' (data) has 'wavelet:16 1' (--force mixes them)" "vfm-pack: two tokenizers"
+run vfm-pack -q -c 64 -b 2 --steps 4 --force data vae data
+is "$rc $(grep -c "warning: set 'vae' (vae) has tokenizer 'vae 2.1', set 'data' (data) has 'wavelet:16 1': mixed by --force" <<<"$err")" "0 1" "vfm-pack --force"
+printf '%s\n' "$out" >mixed.jsonl
+pack='["vfm-pack","tokenizer","vae","wavelet:16","vae"]'
+is "$(head -1 mixed.jsonl | forced . -) $(head -1 mixed.jsonl | jq -c '[.forced[0].set, .encoders.tokenizer.name]')" "[$pack] [1,\"wavelet:16\"]" "is recorded in the plan"
+vfm-pack -q -c 64 -b 2 --steps 4 --force --format bin data vae data >mixed.bin 2>log
+ok "also in the binary one" grep -aq '"forced":\[{"tool":"vfm-pack"' mixed.bin
+run vfm-train -q -c tiny.json --data mixed.bin -o mixed
+is "$rc $(forced . mixed/run.json) $(forced .state mixed/ckpt/*4/manifest.json)" "0 [$pack] [$pack]" "in the run and its checkpoints"
+run vfm-train -q -c tiny.json --data mixed.jsonl -o mixed
+is "$rc $(forced . mixed/run.json)" "0 [$pack]" "once, also when the run goes on"
+small=(--size 32x32 --frames 4 --steps 1)
+run vfm-sample -q --ckpt mixed "${small[@]}" -p "a red square" -o x.gif
+is "$rc $(forced . - <<<"$out")" "0 [$pack]" "and in the records of its samples"
+
+# tampered FILTER STATUS REGEX DESC: a plan whose header the filter changed
+tampered() {
+	{ head -1 mixed.jsonl | jq -c "$1" && tail -n +2 mixed.jsonl; } >bad.jsonl
+	run vfm-train -q -c tiny.json --data bad.jsonl -o bad
+	like "$rc $err" "^2 vfm-train: .*$2" "$3"
+}
+tampered 'del(.forced)' "set 'vae': the index has tokenizer 'vae 2.1', the manifest has 'wavelet:16 1'" "a plan that does not record it is refused"
+tampered '.forced[0].used.version = "2.2"' "set 'vae': the index has tokenizer 'vae 2.1', the manifest has 'vae 2.2'" "the recorded maker counts"
+tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': the index has tokenizer 'vae 2.1', the manifest has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
+tampered '.forced[0].set = 3' "forced\[0\].set: expected an integer from 0 to 2, got 3" "a set that is none"
+tampered '.forced += .forced' "forced\[1\]: set 1 has two makers" "two entries of a set"
+tampered '.forced[0].encoder = "audio"' "forced\[0\].encoder: expected tokenizer or text" "an unknown encoder"
+tampered '.forced[0].used = null' "forced\[0\].used: expected an object" "an entry without a maker"
+tampered '.forced = {}' "forced: expected an array" "entries that are no array"
+
+# ---- a run that goes on with the data of another maker --------------------------
+vfm-pack -q -c 64 -b 2 --steps 6 data >data.jsonl || exit 1
+run vfm-train -q -c tiny.json --data data.jsonl -o next --init run
+like "$rc $err" "^2 vfm-train: cannot take the weights of 'run/ckpt/step-00000004': the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" \
+	"--init from a run on another tokenizer"
+run vfm-train -q -c tiny.json --data data.jsonl -o next --init run --allow-change encoders
+change='["vfm-train","tokenizer","run/ckpt/step-00000004","vae","wavelet:16"]'
+is "$rc $(forced . next/run.json) $(forced .state next/ckpt/*6/manifest.json)" "0 [$change] [$change]" "--allow-change encoders is recorded"
+run vfm-train -q -c tiny.json --data data.jsonl -o run --resume next/ckpt/step-00000006
+is "$rc $(forced . run/run.json)" "0 [$change]" "a run that resumes from it passes it on"
+run vfm-sample -q --ckpt next "${small[@]}" -p "a red square" -o x.gif
+is "$rc $(forced . - <<<"$out")" "0 [$change]" "and so do its samples"
+rm -r run
+vfm-train -q -c tiny.json --data vae.jsonl -o run >log || exit 1
+run vfm-train -q -c tiny.json --data data.jsonl -o run --allow-change plan,schedule
+like "$rc $err" "^2 vfm-train: cannot resume from 'run/ckpt/.*: the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" "resuming with another tokenizer"
+run vfm-sample -q --ckpt run --size 32x32 --frames 5 --steps 1 -p "a red square" -o x.gif
+is "$rc $err" "2 vfm-sample: run/ckpt/step-00000004 was trained on data of the tokenizer 'vae 2.1', but 'wavelet:16 1' would be used (--force does so)" \
+	"latents of another tokenizer are not decoded"
+run vfm-sample -q --ckpt next "${small[@]}" -p "a red square" -o x.gif --force
+is "$rc $(forced . - <<<"$out")" "0 [$change]" "--force of vfm-sample adds nothing where the makers match"
+run vfm-sample -q --ckpt run --size 32x32 --frames 7 --steps 1 -p "a red square" -o x.gif --force
+is "$rc $(forced . - <<<"$out")" '0 [["vfm-sample","tokenizer","run/ckpt/step-00000004","vae","wavelet:16"]]' "and is recorded where they do not; the sizes are those of the tokenizer in use"
 done_testing
