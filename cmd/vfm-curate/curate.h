@@ -21,6 +21,7 @@ int curate_stats(int argc, char **argv, struct vfm_err *err);
 int curate_encode(int argc, char **argv, struct vfm_err *err);
 int curate_shard(int argc, char **argv, struct vfm_err *err);
 int curate_verify(int argc, char **argv, struct vfm_err *err);
+int curate_provenance(int argc, char **argv, struct vfm_err *err);
 int curate_synth(int argc, char **argv, struct vfm_err *err);
 
 /* Sets the keys of a record that `probe` reads from a file. */

@@ -62,25 +62,19 @@ static int check_encode_opts(
 	return vfm_mkdir_p(e->spec.dir, err);
 }
 
-/* The options that change latents and texts (data/stage.h). */
-static char *encode_options(const struct encode *e)
+/* The options that change latents and texts besides the makers (data/stage.h). */
+static char *encode_options(const struct vfm_encode *e)
 {
-	const struct vfm_makers makers = {
-		vfm_tokenizer_maker(&e->spec.tokenizer), vfm_textbytes_maker(e->embedders[0])};
-	json_t *o = vfm_makers_json(&makers);
-	struct vfm_buf b = {0};
-
-	vfm_json_text(&b, o, 0);
-	vfm_buf_addf(&b, " patch %dx%dx%d size %dx%d frames %lld fps %.17g", e->spec.patch[0], e->spec.patch[1],
-		e->spec.patch[2], e->spec.width, e->spec.height, (long long)e->spec.frames, e->spec.fps);
-	json_decref(o);
-	return b.data;
+	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %.17g", e->patch[0], e->patch[1], e->patch[2],
+		e->width, e->height, (long long)e->frames, e->fps);
 }
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)
 {
 	int64_t jobs = stage->opts.jobs < 1 ? 1 : stage->opts.jobs > 256 ? 256 : stage->opts.jobs;
+	struct vfm_makers makers;
 	char *options = NULL;
+	json_t *maker = NULL;
 	int rc = 0;
 
 	e->spec.threads = jobs > 1 ? 1 : vfm_par_threads();
@@ -88,7 +82,10 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 	for (int64_t i = 0; i < jobs && rc >= 0; i++)
 		rc = vfm_textbytes_new(&e->embedders[i], text, err);
 	if (rc >= 0) {
-		stage->options = options = encode_options(e);
+		makers.tokenizer = vfm_tokenizer_maker(&e->spec.tokenizer);
+		makers.text = vfm_textbytes_maker(e->embedders[0]);
+		stage->options = options = encode_options(&e->spec);
+		stage->maker = maker = vfm_makers_json(&makers);
 		rc = vfm_stage_run(stage, NULL, err);
 	}
 	if (atomic_load(&e->uncaptioned))
@@ -98,6 +95,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 		vfm_textbytes_free(e->embedders[i]);
 	free(e->embedders);
 	free(options);
+	json_decref(maker);
 	return rc;
 }
 

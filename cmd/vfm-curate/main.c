@@ -12,6 +12,7 @@ static const struct vfm_verb stages[] = {
 	{"encode", "clips and captions -> latents and text embeddings", curate_encode},
 	{"shard", "latents and texts -> WebDataset tars with an index", curate_shard},
 	{"verify", "check shards against their indexes and checksums", curate_verify},
+	{"provenance", "print the stages, options and models that made a dataset", curate_provenance},
 	{"sheet", "a contact sheet PNG of clips, for a person to look at", curate_sheet},
 	{"stats", "histograms of the numbers in records", curate_stats},
 	{"synth", "make small captioned videos of moving shapes", curate_synth},

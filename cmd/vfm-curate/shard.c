@@ -7,12 +7,18 @@
 #include "base/opt.h"
 #include "curate.h"
 #include "data/dataset.h"
+#include "data/part.h"
 #include "data/stage.h"
 
 static int shard_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	(void)out, (void)worker;
 	return vfm_dataset_add(ctx, rec, err);
+}
+
+static int set_shard_chain(const json_t *chain, void *ctx, struct vfm_err *err)
+{
+	return vfm_dataset_set_chain(ctx, chain, err);
 }
 
 /* Sets *dir to DIR, or to DIR/part-NNNNN with --part: each part of an array job writes its own dataset. */
@@ -25,7 +31,7 @@ static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct v
 	if (stage->opts.done)
 		return vfm_fail(
 			err, VFM_EUSAGE, "--done: skipped samples would be missing from the shards; use --resume");
-	if (o->max_bytes < 0 || o->max_samples < 0)
+	if (o->max_bytes < 1 || o->max_samples < 0)
 		return vfm_fail(err, VFM_EUSAGE, "--max-bytes, --max-samples: expected a number from 1");
 	TRY(vfm_part_parse(stage->opts.part, &part, &n_parts, err));
 	*dir = n_parts == 1 ? vfm_strdup(o->dir) : vfm_strfmt("%s/part-%05" PRId64, o->dir, part);
@@ -36,11 +42,16 @@ static int run_shard(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct
 {
 	struct vfm_dataset_stats stats;
 	struct vfm_dataset *d;
+	char *options;
 	int rc, end;
 
 	TRY(vfm_dataset_open(&d, o, err));
+	options = vfm_strfmt("max-bytes %" PRId64 " max-samples %" PRId64 " with-media %d", o->max_bytes,
+		o->max_samples, o->with_media);
 	stage->ctx = d;
+	stage->options = options;
 	rc = vfm_stage_run(stage, NULL, err);
+	free(options);
 	if (rc < VFM_EINPUT) {
 		vfm_dataset_abort(d);
 		return rc;
@@ -60,8 +71,9 @@ static int run_shard(struct vfm_dataset_opts *o, struct vfm_stage *stage, struct
 
 int curate_shard(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_stage stage = {.name = "shard", .fn = shard_record, .serial = true, .unique_ids = true};
-	struct vfm_dataset_opts o = {.max_bytes = 0};
+	struct vfm_stage stage = {
+		.name = "shard", .fn = shard_record, .on_chain = set_shard_chain, .serial = true, .unique_ids = true};
+	struct vfm_dataset_opts o = {.max_bytes = VFM_DATASET_MAX_BYTES};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write 000000.tar, ..., index.vfmi and .nv-meta into DIR", &o.dir},
 		{VFM_OPT_SIZE, 0, "max-bytes", "SIZE", "bytes of a tar (default 256M)", &o.max_bytes},

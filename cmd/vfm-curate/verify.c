@@ -47,6 +47,9 @@ int curate_verify(int argc, char **argv, struct vfm_err *err)
 	if (rc == 0) {
 		vfm_info("%" PRId64 " shards, %" PRId64 " samples, %" PRId64 " bytes: %" PRId64 " faults",
 			counts.shards, counts.samples, counts.bytes, counts.faults);
+		if (counts.without_chain)
+			vfm_info("%" PRId64 " datasets have no provenance.json: their history is unknown",
+				counts.without_chain);
 		if (counts.unbound)
 			vfm_info("%" PRId64 " samples have no sha256 of their files and caption: whether these belong "
 				 "together was not checked",

@@ -11,6 +11,7 @@
 #include "base/opt.h"
 #include "data/npy.h"
 #include "data/patch.h"
+#include "data/provenance.h"
 #include "data/textbytes.h"
 #include "data/wavelet.h"
 #include "media/video_out.h"
@@ -128,6 +129,10 @@ static int read_prompts(struct job *j, struct vfm_err *err)
 	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
 		const char *caption = NULL, *other;
 
+		if (vfm_provenance_is_header(rec)) {
+			json_decref(rec);
+			continue;
+		}
 		rc = vfm_json_str(rec, "", "caption", true, &caption, err);
 		if (rc >= 0)
 			rc = vfm_json_str(rec, "", "negative", false, &other, err);

@@ -23,6 +23,7 @@
 #include "data/energon.h"
 #include "data/index.h"
 #include "data/npy.h"
+#include "data/provenance.h"
 #include "data/sample_key.h"
 #include "data/scan.h"
 #include "data/stage.h"
@@ -57,6 +58,9 @@ struct vfm_dataset {
 	struct vfm_makers makers;
 	int64_t n_latents, n_texts;
 	int64_t channels, text_dim;
+	/* where the samples come from (data/provenance.h) */
+	json_t *chain;
+	bool has_chain, chain_changed; /* since provenance.json was written */
 };
 
 /* ---- known samples ---- */
@@ -249,6 +253,44 @@ static int lock_dir(struct vfm_dataset *d, struct vfm_err *err)
 	return 0;
 }
 
+/* ---- provenance ---- */
+
+/* Reads the chain of earlier runs.  Without a file, that of their shards is unknown, except for this stage. */
+static int load_chain(struct vfm_dataset *d, struct vfm_err *err)
+{
+	int rc = vfm_provenance_load(d->chain, d->dir, err);
+
+	if (rc < 0)
+		return vfm_err_context(err, "remove the file to continue without the history of the shards");
+	if (rc == 0)
+		json_array_append_new(d->chain, json_pack("{s:s}", "tool", "vfm-curate shard"));
+	return 0;
+}
+
+int vfm_dataset_set_chain(struct vfm_dataset *d, const json_t *chain, struct vfm_err *err)
+{
+	int rc = vfm_provenance_merge(d->chain, chain, err);
+
+	if (rc < 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"'%s/" VFM_PROVENANCE_NAME "' would hold more than %d stages or %d bytes", d->dir,
+			VFM_PROVENANCE_ENTRIES, VFM_PROVENANCE_BYTES);
+	d->has_chain = true;
+	d->chain_changed |= rc == 1;
+	return 0;
+}
+
+/* Precedes the shards to which the chain applies. */
+static int store_chain(struct vfm_dataset *d, struct vfm_err *err)
+{
+	if (!d->has_chain || !d->chain_changed)
+		return 0;
+	d->chain_changed = false;
+	return vfm_provenance_store(d->chain, d->dir, err);
+}
+
+/* ---- opening ---- */
+
 int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o, struct vfm_err *err)
 {
 	struct vfm_dataset *d = vfm_calloc(1, sizeof(*d));
@@ -259,7 +301,8 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	d->o = *o;
 	d->lock = -1;
 	if (d->o.max_bytes <= 0)
-		d->o.max_bytes = (int64_t)256 << 20;
+		d->o.max_bytes = VFM_DATASET_MAX_BYTES;
+	d->chain = json_array();
 	d->dir = vfm_strdup(o->dir);
 	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
 	TRY_OUT(lock_dir(d, err));
@@ -270,6 +313,8 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 			err, VFM_EUSAGE, "'%s' holds %u shards already (--resume appends to them)", d->dir, there);
 		goto out;
 	}
+	if (there)
+		TRY_OUT(load_chain(d, err));
 	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
 	TRY_OUT(vfm_energon_open(&d->energon, d->dir, err));
 	for (uint32_t i = 0; i < there; i++) {
@@ -298,6 +343,7 @@ static int finish_shard(struct vfm_dataset *d, struct vfm_err *err)
 	shard_name(name, d->n_shards);
 	TRY(vfm_tar_finish(&d->tar, err));
 	TRY(remove_indexes(d, err));
+	TRY(store_chain(d, err));
 	d->open = false;
 	TRY(vfm_atomic_commit(&d->file, err));
 	/* This program wrote the shard: the error is not the record's and ends the run. */
@@ -533,6 +579,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 		goto out;
 	}
 	note_common(d, &makers, channels, text_dim);
+	d->chain_changed |= d->has_chain && vfm_provenance_note(d->chain, rec);
 	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
 	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);
 	set_place(rec, d->n_shards, d->n_in_shard++);
@@ -578,6 +625,7 @@ void vfm_dataset_abort(struct vfm_dataset *d)
 	vfm_energon_abort(d->energon);
 	if (d->lock >= 0)
 		close(d->lock);
+	json_decref(d->chain);
 	free(d->table);
 	free(d->dir);
 	free(d->index_path);

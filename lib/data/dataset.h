@@ -1,9 +1,11 @@
 /* dataset.h - writes a dataset: DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy (or
- * KEY.text.NAME.npy for each caption), KEY.json (and KEY.mp4), Energon's files, and DIR/index.vfmi.
+ * KEY.text.NAME.npy for each caption), KEY.json (and KEY.mp4), Energon's files, DIR/index.vfmi and
+ * DIR/provenance.json.
  *
  * A tar gets its name when it is complete.  The writer removes index and .nv-meta before it adds shards and writes them
  * at the end, so that an index always matches the shards.  A killed run loses its incomplete shard; `resume` continues
- * after the complete ones.  One thread at a time.
+ * after the complete ones.  provenance.json is written before the first shard to which it applies, and holds the chains
+ * of all runs that wrote shards.  One thread at a time.
  */
 #ifndef VFM_DATA_DATASET_H
 #define VFM_DATA_DATASET_H
@@ -14,9 +16,11 @@
 
 #include "base/err.h"
 
+#define VFM_DATASET_MAX_BYTES ((int64_t)256 << 20)
+
 struct vfm_dataset_opts {
 	const char *dir;
-	int64_t max_bytes;   /* of a tar, unless one sample alone is larger; 0: 256 MiB */
+	int64_t max_bytes;   /* of a tar, unless one sample alone is larger; 0: VFM_DATASET_MAX_BYTES */
 	int64_t max_samples; /* of a tar; 0: no limit */
 	bool with_media;     /* adds the clip itself */
 	bool resume;         /* keep the shards that DIR already has */
@@ -26,6 +30,10 @@ struct vfm_dataset;
 
 /* VFM_EUSAGE: DIR holds shards already and `resume` is off, or one of them is damaged. */
 int vfm_dataset_open(struct vfm_dataset **d, const struct vfm_dataset_opts *o, struct vfm_err *err);
+
+/* Sets the chain of the records that follow (data/provenance.h), with the entry of the program that calls.  Datasets
+ * without a chain get no provenance.json.  VFM_EUSAGE: with those of earlier runs it is too long. */
+int vfm_dataset_set_chain(struct vfm_dataset *d, const json_t *chain, struct vfm_err *err);
 
 /* Adds the sample of a record of `encode` and sets rec["shard"], rec["index"].  Does not write samples again that the
  * shards of an earlier run have.  VFM_EINPUT: the record is bad (no latents, unreadable files, duplicate key);

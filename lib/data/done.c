@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "data/done.h"
+#include "data/provenance.h"
 #include "data/stage.h"
 
 #define MAX_GROUP_BYTES ((uint64_t)1 << 30)
@@ -27,6 +28,7 @@ struct vfm_done {
 	int fd;
 	struct entry *table;
 	size_t n, cap; /* cap is a power of two */
+	json_t *chain;
 };
 
 static uint64_t hash_of(const char *key)
@@ -123,6 +125,9 @@ static int read_index(struct vfm_done *d, struct vfm_err *err)
 			bad++;
 		} else if (rc < 0) {
 			break;
+		} else if (vfm_provenance_is_header(rec)) {
+			bad += vfm_provenance_read(d->chain, rec, NULL) < 0;
+			json_decref(rec);
 		} else {
 			add_record(d, rec, (uint64_t)start, (uint64_t)end);
 			json_decref(rec);
@@ -142,6 +147,7 @@ int vfm_done_open(struct vfm_done **out, const char *path, const struct vfm_done
 
 	d->path = vfm_strdup(path);
 	d->o = *o;
+	d->chain = json_array();
 	grow_entries(d);
 	d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
 	if (d->fd < 0 && errno != ENOENT)                      /* absent: the first run */
@@ -157,6 +163,11 @@ int vfm_done_open(struct vfm_done **out, const char *path, const struct vfm_done
 	}
 	*out = d;
 	return 0;
+}
+
+const json_t *vfm_done_chain(const struct vfm_done *d)
+{
+	return d->chain;
 }
 
 /* Counts the files that a value names, or returns -1 if one does not exist. */
@@ -250,6 +261,7 @@ void vfm_done_close(struct vfm_done *d)
 		return;
 	if (d->fd >= 0)
 		close(d->fd);
+	json_decref(d->chain);
 	free(d->table);
 	free(d->path);
 	free(d);

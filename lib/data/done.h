@@ -36,6 +36,9 @@ const char *vfm_done_mark(const json_t *rec, const char *stage);
  */
 int vfm_done_open(struct vfm_done **d, const char *path, const struct vfm_done_opts *o, struct vfm_err *err);
 
+/* Returns the merged chain of the file's headers (data/provenance.h); it belongs to d. */
+const json_t *vfm_done_chain(const struct vfm_done *d);
+
 struct vfm_done_found {
 	int64_t lines; /* copied; 0: the key is not finished */
 	bool dropped;  /* all of them have "drop" */

@@ -15,6 +15,8 @@
 #include "base/num.h"
 #include "data/done.h"
 #include "data/index.h"
+#include "data/part.h"
+#include "data/provenance.h"
 #include "data/sample_key.h"
 #include "data/stage.h"
 
@@ -30,6 +32,7 @@ enum slot_state { SLOT_FREE, SLOT_READ, SLOT_TAKEN, SLOT_DONE };
 
 struct slot {
 	enum slot_state state;
+	bool is_header; /* text is complete; without rec */
 	json_t *rec;
 	struct vfm_buf text; /* its output lines */
 	struct vfm_stage_counts counts;
@@ -43,11 +46,17 @@ struct loop {
 	struct vfm_done *done;
 	int64_t part, n_parts;
 	char mark[48];          /* "I/N" */
+	char *settings;         /* options and models, for marks */
 	struct vfm_jsonl lines; /* the built-in source */
 	int file;
 	struct vfm_stage_counts counts; /* of the writing thread */
 	/* of the reading thread */
 	int64_t n_lines, n_refused, other_parts;
+	json_t *chain;   /* of the headers read so far */
+	json_t *own;     /* the entry of this stage; before it those of --done that differ in nothing but the version */
+	bool header_due; /* the chain is not written yet */
+	json_t *held;    /* a record that waits until the header is written */
+	bool at_last_end; /* of the last input */
 	struct vfm_sample_set ids;
 	struct vfm_progress progress;
 
@@ -98,7 +107,7 @@ static void out_clear(struct vfm_stage_out *out)
 }
 
 /* One line; "v":1 is moved or put to the front. */
-static void add_line(struct slot *slot, const json_t *rec)
+static void add_line_text(struct slot *slot, const json_t *rec)
 {
 	void *first = json_object_iter((json_t *)rec);
 	json_t *ordered = NULL;
@@ -111,16 +120,22 @@ static void add_line(struct slot *slot, const json_t *rec)
 	}
 	vfm_json_text(&slot->text, rec, 0);
 	vfm_buf_add(&slot->text, "\n", 1);
-	slot->counts.written++;
 	json_decref(ordered);
+}
+
+static void add_line(struct slot *slot, const json_t *rec)
+{
+	add_line_text(slot, rec);
+	slot->counts.written++;
 }
 
 /* ---- marks ---- */
 
 /* The mark of the outputs for an input record; see stage.h. */
-static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark[VFM_DONE_MARK])
+static void compute_mark(const struct loop *l, const json_t *rec, char mark[VFM_DONE_MARK])
 {
 	static const char *const without[] = {"v", "by", "part", NULL};
+	const struct vfm_stage *s = l->s;
 	const char *clip = vfm_done_mark(rec, "clip"); /* the record does not tell the quality of its file */
 	char hex[VFM_SHA256_HEX], *head;
 	json_t *read = NULL;
@@ -130,7 +145,7 @@ static void compute_mark(const struct vfm_stage *s, const json_t *rec, char mark
 		for (const char *const *key = s->reads; *key; key++)
 			json_object_set(read, *key, json_object_get(rec, *key));
 	}
-	head = vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, s->options ? s->options : "", clip ? clip : "");
+	head = vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, l->settings, clip ? clip : "");
 	vfm_rec_digest(head, read ? read : rec, without, hex);
 	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
 	json_decref(read);
@@ -149,80 +164,6 @@ static void set_mark(json_t *rec, const char *stage, const char *mark)
 }
 
 /* ---- parts ---- */
-
-static int env_i64(const char *name, int64_t *out, bool *set, struct vfm_err *err)
-{
-	const char *s = getenv(name);
-
-	*set = s && *s;
-	if (!*set)
-		return 0;
-	if (vfm_parse_i64(s, 0, INT64_MAX, out, err) < 0)
-		return vfm_err_context(err, "environment variable %s", name);
-	return 0;
-}
-
-static int part_from_array(int64_t *part, int64_t *n_parts, bool *found, struct vfm_err *err)
-{
-	int64_t id = 0, count = 0, min = 0, step = 1;
-	bool has_id, has_count, has;
-
-	TRY(env_i64("SLURM_ARRAY_TASK_ID", &id, &has_id, err));
-	TRY(env_i64("SLURM_ARRAY_TASK_COUNT", &count, &has_count, err));
-	TRY(env_i64("SLURM_ARRAY_TASK_MIN", &min, &has, err));
-	TRY(env_i64("SLURM_ARRAY_TASK_STEP", &step, &has, err));
-	*found = has_id && has_count && count > 0;
-	if (!*found)
-		return 0;
-	if (step < 1 || id < min || (id - min) % step || (id - min) / step >= count)
-		return vfm_fail(err, VFM_EUSAGE,
-			"the tasks of this job array are not evenly spaced (task %lld, first %lld, %lld of them): "
-			"say --part I/N",
-			(long long)id, (long long)min, (long long)count);
-	*part = (id - min) / step;
-	*n_parts = count;
-	return 0;
-}
-
-static int part_from_step(int64_t *part, int64_t *n_parts, struct vfm_err *err)
-{
-	int64_t id = 0, count = 0;
-	bool has_id, has_count;
-
-	/* The body of a batch job also has SLURM_PROCID=0 and SLURM_NTASKS, but is not a task of a step. */
-	if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
-		return 0;
-	TRY(env_i64("SLURM_PROCID", &id, &has_id, err));
-	TRY(env_i64("SLURM_NTASKS", &count, &has_count, err));
-	if (!has_id || !has_count || id >= count)
-		return 0;
-	*part = id;
-	*n_parts = count;
-	return 0;
-}
-
-int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err)
-{
-	char left[32];
-	const char *slash;
-	bool found;
-
-	*part = 0;
-	*n_parts = 1;
-	if (!text) {
-		TRY(part_from_array(part, n_parts, &found, err));
-		return found ? 0 : part_from_step(part, n_parts, err);
-	}
-	slash = strchr(text, '/');
-	if (!slash || (size_t)(slash - text) >= sizeof(left))
-		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, got '%s'", text);
-	memcpy(left, text, (size_t)(slash - text));
-	left[slash - text] = 0;
-	if (vfm_parse_i64(slash + 1, 1, INT64_MAX, n_parts, err) < 0 ||
-		vfm_parse_i64(left, 0, *n_parts - 1, part, err) < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--part: expected I/N with I from 0 to N-1, got '%s'", text);
-	return 0;
-}
 
 int vfm_timeout_check(double seconds, struct vfm_err *err)
 {
@@ -309,39 +250,98 @@ static void check_duplicate(struct loop *l, json_t *rec)
 	l->n_refused++;
 }
 
-/* Reads a record: 1 = *rec is set, 0 = end.  An unreadable line becomes a record with an error. */
-static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
+/* Turns an unreadable line into a record with the error. */
+static json_t *refuse_line(struct loop *l, struct vfm_err *err)
+{
+	json_t *rec = json_pack("{s:i}", "v", 1);
+
+	set_error(rec, err->msg);
+	*err = (struct vfm_err){0};
+	l->n_refused++;
+	return rec;
+}
+
+/* Reads a line of the inputs: 1 = *rec is set, 0 = the end of the last one. */
+static int read_line(struct loop *l, json_t **rec, struct vfm_err *err)
 {
 	const struct vfm_stage *s = l->s;
-	int rc;
+	int rc = 0;
 
 	*rec = NULL;
-	for (;;) {
+	while (rc == 0 && !l->at_last_end) {
 		if (s->next)
 			rc = s->next(s->source, rec, err);
 		else
 			rc = l->lines.f ? vfm_jsonl_next(&l->lines, rec, err) : 0;
 		if (rc == 1 && !json_is_object(*rec)) {
 			json_decref(*rec);
-			*rec = NULL;
 			rc = vfm_fail(err, VFM_EINPUT, "%s:%lld: expected a JSON object",
 				s->next ? "input" : l->lines.name, (long long)l->lines.line);
 		}
 		if (rc == VFM_EINPUT) {
-			*rec = json_pack("{s:i}", "v", 1);
-			set_error(*rec, err->msg);
-			err->msg[0] = 0;
-			err->code = 0;
-			l->n_refused++;
+			*rec = refuse_line(l, err);
 			rc = 1;
 		}
-		if (rc < 0)
-			return rc;
 		if (rc == 0) {
-			rc = s->next ? 0 : open_next_file(l, err);
-			if (rc <= 0)
-				return rc;
-			continue;
+			int opened = s->next ? 0 : open_next_file(l, err);
+
+			if (opened < 0)
+				return opened;
+			l->at_last_end = opened == 0;
+		}
+	}
+	return rc;
+}
+
+/* Merges the chain of a header.  One that is damaged becomes a record with the error, as an unreadable line does. */
+static json_t *take_header(struct loop *l, json_t *rec)
+{
+	struct vfm_err err = {0};
+	int rc = vfm_provenance_read(l->chain, rec, &err);
+
+	json_decref(rec);
+	if (rc < 0) {
+		vfm_err_context(&err, "%s:%lld", l->lines.name ? l->lines.name : "input", (long long)l->lines.line);
+		return refuse_line(l, &err);
+	}
+	l->header_due |= rc == 1;
+	return NULL;
+}
+
+/* Makes the slot the header of the chain so far, unless the stage is silent. */
+static int make_header(struct loop *l, struct slot *slot, struct vfm_err *err)
+{
+	json_t *chain = json_copy(l->chain), *entry, *header;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(l->own, i, entry) vfm_provenance_append(chain, entry);
+	if (l->s->on_chain)
+		rc = l->s->on_chain(chain, l->s->ctx, err);
+	slot->is_header = !l->s->silent;
+	if (slot->is_header) {
+		header = vfm_provenance_header(chain);
+		add_line_text(slot, header);
+		json_decref(header);
+	}
+	json_decref(chain);
+	l->header_due = false;
+	return rc;
+}
+
+/* Reads a record of this part, past headers. */
+static int read_part(struct loop *l, json_t **rec, struct vfm_err *err)
+{
+	int rc;
+
+	for (;;) {
+		rc = read_line(l, rec, err);
+		if (rc <= 0)
+			return rc;
+		if (vfm_provenance_is_header(*rec)) {
+			*rec = take_header(l, *rec);
+			if (!*rec)
+				continue;
 		}
 		l->n_lines++;
 		if (is_my_part(l, *rec)) {
@@ -352,6 +352,23 @@ static int read_record(struct loop *l, json_t **rec, struct vfm_err *err)
 		json_decref(*rec);
 		*rec = NULL;
 	}
+}
+
+/* Fills a slot: 1 = with a record, or with the header that must precede it; 0 = end. */
+static int read_slot(struct loop *l, struct slot *slot, struct vfm_err *err)
+{
+	int rc = 1;
+
+	slot->rec = l->held;
+	l->held = NULL;
+	if (!slot->rec)
+		rc = read_part(l, &slot->rec, err);
+	if (rc < 0 || !l->header_due)
+		return rc;
+	l->held = slot->rec;
+	slot->rec = NULL;
+	TRY(make_header(l, slot, err));
+	return slot->is_header ? 1 : read_slot(l, slot, err); /* silent: the record that is held */
 }
 
 /* ---- working ---- */
@@ -452,13 +469,15 @@ static void work_on(struct loop *l, struct slot *slot, int worker)
 	bool copied = false;
 	int rc;
 
+	if (slot->is_header)
+		return;
 	slot->counts.in++;
 	if (vfm_rec_is_out(slot->rec)) {
 		pass_on(l, slot, worker);
 		return;
 	}
 	if (!s->silent)
-		compute_mark(s, slot->rec, mark);
+		compute_mark(l, slot->rec, mark);
 	rc = vfm_rec_check_version(slot->rec, &err);
 	if (rc == 0)
 		rc = copy_finished(l, slot, mark, &copied, &err);
@@ -512,7 +531,7 @@ static int write_slot(struct loop *l, struct slot *slot, bool flush)
 		rc = write_failed(l);
 	} else {
 		counts_add(&l->counts, &slot->counts);
-		vfm_progress_step(&l->progress, 1);
+		vfm_progress_step(&l->progress, slot->is_header ? 0 : 1);
 	}
 	json_decref(slot->rec);
 	vfm_buf_release(&slot->text);
@@ -525,7 +544,7 @@ static int run_serial(struct loop *l)
 	struct slot slot = {0};
 	int rc;
 
-	while ((rc = read_record(l, &slot.rec, &l->err)) == 1) {
+	while ((rc = read_slot(l, &slot, &l->err)) == 1) {
 		work_on(l, &slot, 0);
 		rc = write_slot(l, &slot, true);
 		if (rc < 0)
@@ -598,9 +617,8 @@ static void *writer_main(void *arg)
 /* The calling thread reads. */
 static void feed(struct loop *l)
 {
+	struct slot *slot, filled;
 	struct vfm_err err = {0};
-	struct slot *slot;
-	json_t *rec;
 	bool stop;
 	int rc = 0;
 
@@ -612,12 +630,13 @@ static void feed(struct loop *l)
 		pthread_mutex_unlock(&l->lock);
 		if (stop)
 			break;
-		rc = read_record(l, &rec, &err);
+		filled = (struct slot){0};
+		rc = read_slot(l, &filled, &err);
 		if (rc <= 0)
 			break;
 		pthread_mutex_lock(&l->lock);
 		slot = &l->slots[l->n_read++ % l->n_slots];
-		slot->rec = rec;
+		*slot = filled;
 		slot->state = SLOT_READ;
 		pthread_cond_broadcast(&l->moved);
 		pthread_mutex_unlock(&l->lock);
@@ -700,10 +719,27 @@ static void report_counts(const struct loop *l)
 	vfm_buf_release(&b);
 }
 
+/* The entries that this run adds to the chain.  Copied records may come from another version of the program. */
+static json_t *own_entries(const struct vfm_stage *s, const struct vfm_done *done)
+{
+	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
+	size_t i;
+
+	json_array_foreach(done ? vfm_done_chain(done) : NULL, i, was)
+	{
+		if (json_equal(json_object_get(was, "tool"), json_object_get(entry, "tool")) &&
+			json_equal(json_object_get(was, "by"), json_object_get(entry, "by")))
+			vfm_provenance_append(own, was);
+	}
+	vfm_provenance_append(own, entry);
+	json_decref(entry);
+	return own;
+}
+
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
 	const struct vfm_done_opts done = {s->name, s->one_to_many ? "parent" : s->key, s->outputs};
-	struct loop l = {.s = s, .out = s->out ? s->out : stdout};
+	struct loop l = {.s = s, .out = s->out ? s->out : stdout, .header_due = true};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
 
@@ -715,6 +751,9 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(vfm_done_open(&l.done, s->opts.done, &done, err));
+	l.settings = vfm_provenance_settings(s->options, s->maker);
+	l.chain = json_array();
+	l.own = own_entries(s, l.done);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.moved, NULL);
 	vfm_progress_start(&l.progress, "records", 0);
@@ -727,6 +766,10 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.counts.failed_here += l.n_refused;
 	l.counts.other_parts = l.other_parts;
 	vfm_jsonl_close(&l.lines);
+	free(l.settings);
+	json_decref(l.chain);
+	json_decref(l.own);
+	json_decref(l.held);
 	vfm_done_close(l.done);
 	vfm_sample_set_release(&l.ids);
 	pthread_mutex_destroy(&l.lock);

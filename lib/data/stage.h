@@ -10,9 +10,13 @@
  *               "part":"I/N"; a later stage with the same N uses the mark instead of the
  *               hash, so that the stages of a pipe under an array job process the same
  *               N-th of the records
- *   marks       an output record gets by.STAGE, a hash of the stage, its version and options,
- *               and of the input record without "v", "part" and "by", except by.clip, which
+ *   marks       an output record gets by.STAGE, a hash of the stage, its version, options and
+ *               models, and of the input record without "v", "part" and "by", except by.clip, which
  *               stands for the contents of the clip's file
+ *   headers     the first output line is the header: the chain of the inputs and this stage's entry
+ *               (data/provenance.h).  Headers may stand anywhere in the inputs; one that adds to the chain makes
+ *               another header.  They are no records: no part selects them, no count includes them, and fn never
+ *               gets one.  A damaged header becomes a record with "error"
  *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
  *               from it
  *   -j N        N threads; the output keeps the order of the input; at most a few
@@ -91,6 +95,8 @@ struct vfm_stage {
 	const char *options;
 	int version;
 	const char *const *outputs;
+	/* The models that the stage uses (`maker` in data/provenance.h), also covered by the mark; NULL: none. */
+	const json_t *maker;
 	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
 	 * alone, and leaves all others: the mark covers `reads` instead of the whole input, and --done copies `sets`
 	 * into the input record. */
@@ -111,6 +117,10 @@ struct vfm_stage {
 	bool sees_all;    /* fn is called for records with "error" or "drop" too (and must leave them so) */
 	bool silent;      /* writes no records: the stage prints something else (stats) */
 	FILE *out;        /* NULL = stdout */
+	/* NULL, or gets the chain with this stage's entry: before the first record, and before the first record after
+	 * each header that adds to it.  Returns 0, or VFM_EUSAGE or VFM_EENV, with which the loop stops.  Called by
+	 * the thread that reads. */
+	int (*on_chain)(const json_t *chain, void *ctx, struct vfm_err *err);
 };
 
 struct vfm_stage_counts {
@@ -130,13 +140,7 @@ struct vfm_stage_counts {
  * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not go on. */
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
 
-/* ---- parts ---- */
-
 /* Fails with VFM_EUSAGE unless the argument of --timeout is a positive number of seconds. */
 int vfm_timeout_check(double seconds, struct vfm_err *err);
-
-/* "I/N" -> part I (from 0) of N; NULL asks Slurm's environment: SLURM_ARRAY_TASK_ID, _COUNT
- * (_MIN, _STEP), else SLURM_PROCID, SLURM_NTASKS within a step; else 0 of 1. */
-int vfm_part_parse(const char *text, int64_t *part, int64_t *n_parts, struct vfm_err *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include "data/caption.h"
 #include "data/energon.h"
 #include "data/index.h"
+#include "data/provenance.h"
 #include "data/scan.h"
 
 struct verify {
@@ -126,7 +127,8 @@ static void check_samples(struct verify *v, const struct vfm_index_shard *sh, ui
 	}
 }
 
-/* Reports a fault of the shard.  A failure of the machine is none: it ends the verification. */
+/* Reports a fault of the shard, or of the dataset if it is NULL.  A failure of the machine is none: it ends the
+ * verification. */
 static int check_part(struct verify *v, const char *shard, int rc, const struct vfm_err *e, struct vfm_err *err)
 {
 	if (rc == VFM_EENV)
@@ -174,6 +176,18 @@ static int check_shard(struct verify *v, uint32_t shard, struct vfm_err *err)
 	return rc;
 }
 
+/* A dataset of another program has no provenance.json. */
+static int check_chain(struct verify *v, struct vfm_err *err)
+{
+	json_t *chain = json_array();
+	struct vfm_err e = {0};
+	int rc = vfm_provenance_load(chain, v->dir, &e);
+
+	json_decref(chain);
+	v->counts->without_chain += rc == 0;
+	return check_part(v, NULL, rc, &e, err);
+}
+
 int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void *ctx), void *ctx,
 	struct vfm_verify_counts *counts, struct vfm_err *err)
 {
@@ -189,6 +203,8 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	n = vfm_index_n_shards(v.ix);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_shard(&v, i, err);
+	if (rc == 0)
+		rc = check_chain(&v, err);
 	extra = vfm_strfmt("%s/%06u.tar", v.dir, n);
 	if (access(extra, F_OK) == 0)
 		tell(&v, strrchr(extra, '/') + 1, -1, NULL, "the index does not know this shard");

@@ -17,6 +17,7 @@ struct vfm_fault { /* strings live during the call */
 
 struct vfm_verify_counts { /* `= {0}`, and release at the end */
 	int64_t datasets, shards, samples, bytes, faults;
+	int64_t without_chain;     /* datasets without provenance.json (data/provenance.h) */
 	int64_t unbound;           /* samples whose record lacks digests (data/binding.h) */
 	int64_t shared;            /* samples that an earlier dataset has, too */
 	struct vfm_sample_set ids; /* of all samples */

@@ -19,9 +19,9 @@ dataset() {
 	cp -r enc "$1"
 	for f in "$1"/*.npy; do python3 convert.py "$f" "$1"; done
 	sed "s/\"enc\\//\"$1\\//g" enc.jsonl | jq -c 'del(.latent.sha256, .text.sha256)' |
-		vfm-curate shard -q -d "data-$1" >"$1.jsonl"
+		vfm-curate shard -q -d "data-$1" | records >"$1.jsonl"
 }
-vfm-curate synth -q -n 12 -d syn | vfm-curate encode -q --text bytes:16 -d enc >enc.jsonl
+vfm-curate synth -q -n 12 -d syn | vfm-curate encode -q --text bytes:16 -d enc | records >enc.jsonl
 dataset bf16
 dataset f32
 is "$(jq -c 'select(.error)' bf16.jsonl)" "" "shard takes bfloat16"
@@ -41,7 +41,7 @@ is "$(wc -l <f32.loss)" 3 "three losses"
 ok "bfloat16 is widened exactly: the losses are those of float32" cmp bf16.loss f32.loss
 
 printf '\x80\x7f' | dd of="bf16/$id.latent.npy" bs=1 seek=128 conv=notrunc status=none
-run vfm-curate shard -d data-inf <(head -2 bf16.jsonl | jq -c --arg d bf16 '.latent.path = "\($d)/\(.id).latent.npy" | .text.path = "\($d)/\(.id).text.npy"')
+run_stage vfm-curate shard -d data-inf <(head -2 bf16.jsonl | jq -c --arg d bf16 '.latent.path = "\($d)/\(.id).latent.npy" | .text.path = "\($d)/\(.id).text.npy"')
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 bf16/$id.latent.npy: element [0,0,0,0] is infinite" "infinities are refused"
 
 done_testing

@@ -3,11 +3,11 @@
 . "${0%/*}/lib.sh"
 for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
 
-vfm-curate synth -q -n 12 -d syn >syn.jsonl
+vfm-curate synth -q -n 12 -d syn | records >syn.jsonl
 # Two captions each; the second record has one, the third a third name alone.
 jq -c 'if input_line_number == 2 then . elif input_line_number == 3 then .caption = {only: "x"}
 	else .caption = {short: "a shape", long: (.caption + ", slowly, on a dark background")} end' syn.jsonl >named.jsonl
-run vfm-curate encode -q -d enc --text bytes:32 named.jsonl
+run_stage vfm-curate encode -q -d enc --text bytes:32 named.jsonl
 rc_is 0 "encode takes named captions"
 printf '%s\n' "$out" >enc.jsonl
 id=$(head -1 enc.jsonl | jq -r .id)
@@ -19,21 +19,21 @@ is "$(head -1 enc.jsonl | jq -r .text.captions.short.sha256)" "$(sha256sum <"enc
 is "$(head -1 enc.jsonl | jq -r .text.captions.short.caption_sha256)" "$(printf 'a shape' | sha256sum | cut -c-64)" "to its caption"
 is "$(sed -n 2p enc.jsonl | jq -r '.text.path')" "enc/$(sed -n 2p enc.jsonl | jq -r .id).text.npy" "a single caption as before"
 ok "the embedding is that of the caption alone" cmp "enc/$id.text.short.npy" \
-	"$(head -1 syn.jsonl | jq -c '.caption = "a shape"' | vfm-curate encode -q -d alone --text bytes:32 | jq -r .text.path)"
-run vfm-curate encode -d enc --text bytes:32 --done enc.jsonl named.jsonl
+	"$(head -1 syn.jsonl | jq -c '.caption = "a shape"' | vfm-curate encode -q -d alone --text bytes:32 | records | jq -r .text.path)"
+run_stage vfm-curate encode -d enc --text bytes:32 --done enc.jsonl named.jsonl
 like "$err" "12 were done already" "--done copies them"
 rm "enc/$id.text.long.npy"
-run vfm-curate encode -d enc --text bytes:32 --done enc.jsonl named.jsonl
+run_stage vfm-curate encode -d enc --text bytes:32 --done enc.jsonl named.jsonl
 like "$err" "11 were done already" "--done: but not if a file is gone"
 for bad in '{}' '{"Short":"a"}' '{"":"a"}' '{"a.b":"a"}' '{"a":1}' '7' '{"a/../b":"x"}' '{"abcdefghijabcdefghijabcdefghijab":"x"}'; do
-	run vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".caption = $bad")"
+	run_stage vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".caption = $bad")"
 	is "$rc $(jq -r .error <<<"$out" | grep -c '^caption')" "1 1" "bad captions: $bad"
 done
 is "$(find hostile -name '*.text*')" "" "no file is written for them"
-run vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c '.caption = ([range(17) | {("n\(.)"): "x"}] | add)')"
+run_stage vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c '.caption = ([range(17) | {("n\(.)"): "x"}] | add)')"
 is "$rc $(jq -r .error <<<"$out")" "1 caption: 17 captions, expected 1 to 16" "17 captions"
 
-run vfm-curate shard -d data --max-samples 5 enc.jsonl
+run_stage vfm-curate shard -d data --max-samples 5 enc.jsonl
 rc_is 0 "shard"
 printf '%s\n' "$out" >data.jsonl
 unlike "$err" "no sha256" "all of it is bound"
@@ -49,7 +49,7 @@ q = sqlite3.connect("data/.nv-meta/index.sqlite").execute(
 assert [r[0] for r in q] == ["json", "latent.npy", "text.long.npy", "text.short.npy"]
 END
 cp -r data keep
-run vfm-curate shard -d data --max-samples 5 --resume enc.jsonl
+run_stage vfm-curate shard -d data --max-samples 5 --resume enc.jsonl
 ok "--resume changes nothing" diff -r data keep
 is "$out" "$(cat data.jsonl)" "and gives the same records"
 
@@ -93,11 +93,11 @@ rc_is 0 "an index of version 1 is read"
 vfm-pack -q -c 256 v1 >v1.plan
 vfm-pack -q -c 256 v2 >v2.plan
 is "$(sed 1d v1.plan | sha256sum)" "$(sed 1d v2.plan | sha256sum)" "and packed"
-run vfm-curate shard -q -d v1 --resume /dev/null
+run_stage vfm-curate shard -q -d v1 --resume /dev/null
 ok "shard --resume rewrites it" diff -r v1 v2
 
 # Digests, of each text and caption.
-run vfm-curate shard -d edited <<<"$(head -1 enc.jsonl | jq -c '.caption.short = "other"'; sed -n 4p enc.jsonl | jq -c 'del(.caption.short)'
+run_stage vfm-curate shard -d edited <<<"$(head -1 enc.jsonl | jq -c '.caption.short = "other"'; sed -n 4p enc.jsonl | jq -c 'del(.caption.short)'
 	sed -n 5p enc.jsonl | jq -c '.text.captions |= {long: .short, short: .long}'
 	sed -n 6p enc.jsonl | jq -c '.text.captions.long.sha256 = .text.captions.short.sha256' | sed 's/x/x/')"
 is "$rc $(jq -r .error <<<"$out" | sed 's/enc.*npy is/FILE is/; s/sha256 is.*//')" "1 the text was made from another caption (text.captions.short.caption_sha256)
@@ -108,7 +108,7 @@ mkdir m && tar -xf data/000000.tar -C m
 remake() { # the shard from the files in m
 	rm -rf broken && mkdir broken
 	(cd m && tar -cf ../broken/000000.tar $(tar -tf ../data/000000.tar | while read -r f; do [ -e "$f" ] && echo "$f"; done))
-	run vfm-curate shard -q -d broken --resume /dev/null
+	run_stage vfm-curate shard -q -d broken --resume /dev/null
 }
 remake
 rc_is 0 "the members again"

@@ -105,6 +105,6 @@ is $? 3 "a stage without stdout"
 like "$(cat err)" "cannot write the records: Bad file descriptor" "says that it cannot write"
 (vfm-curate encode -d lat2 clips.jsonl 2>&- <&- | vfm-curate shard -d two 2>&- >two.jsonl)
 ok "a dataset that was made without stderr is good" vfm-curate verify two
-is "$(wc -l <two.jsonl)" 4 "and complete"
+is "$(count two.jsonl)" 4 "and complete"
 
 done_testing

@@ -15,7 +15,7 @@ if [ -d "$MEDIA/broken" ]; then
 		vfm-curate probe "$0" | tee probe.jsonl | vfm-curate split --min-s 0.05 | tee split.jsonl |
 		vfm-curate clip -d clips --height 64 -j 2 | tee clip.jsonl | vfm-curate score -j 2 >score.jsonl' "$MEDIA/broken"
 	like "$rc" '^1$' "broken: the pipe ends, within its memory"
-	is "$(wc -l <probe.jsonl)" 24 "broken: a record a file"
+	is "$(count probe.jsonl)" 24 "broken: a record a file"
 	while read -r name frames; do
 		is "$(by_name probe.jsonl "$name" .frames)" "$frames" "broken: $name decodes $frames frames"
 	done <<-END
@@ -52,7 +52,7 @@ if [ -d "$MEDIA/broken" ]; then
 	is "$(by_name probe.jsonl 04_ .frames_claimed)" 150 "broken: what the header claimed is told"
 	is "$(by_name split.jsonl 09_ .drop)" '"split: 0.033367 s is less than 0.05 s"' "broken: one frame is too short"
 	is "$(jq -c 'select(.origin.src // "" | contains("/16_")) | .score.black_ratio' score.jsonl)" 1 "broken: all black is seen"
-	is "$(jq -c 'select(.error == null and .drop == null) | .score.luma | type' score.jsonl | sort -u)" '"number"' "broken: good parts are scored"
+	is "$(records score.jsonl | jq -c 'select(.error == null and .drop == null) | .score.luma | type' | sort -u)" '"number"' "broken: good parts are scored"
 	is "$(jq -rs 'map(select(.origin.src // "" | contains("/04_")))[0].frames' score.jsonl)" 71 "broken: good parts are kept"
 else
 	skip 1 "no $MEDIA/broken"
@@ -61,9 +61,9 @@ fi
 # ---- real files; the 8K one is only opened
 if [ -d "$MEDIA/clips" ]; then
 	find "$MEDIA/clips" -type f ! -name 'webgl__Test.webm' | sort >names
-	run timeout 100 vfm-curate probe -q -j 2 <names
+	run_stage timeout 100 vfm-curate probe -q -j 2 <names
 	rc_is 0 "clips: every file can be read"
-	cp "$SCRATCH/io/out" clips.jsonl
+	records "$SCRATCH/io/out" >clips.jsonl
 	tail -n +2 "$MEDIA/SOURCES.tsv" | awk -F'\t' '$15 != "" && $2 !~ /webgl__Test/ { print $2, $15 }' | sort >want
 	jq -r 'select(.kind == "video") | [(.src | split("/")[-2:] | join("/")), .frames] | join(" ")' clips.jsonl | sort >got
 	is "$(cat got)" "$(cat want)" "clips: as many frames as other decoders find"
@@ -73,10 +73,10 @@ if [ -d "$MEDIA/clips" ]; then
 		"clips: photographs stand upright"
 	is "$(by_name clips.jsonl mediabunny__rotate-buck-bunny.mp4 '[.width,.height]')$(by_name clips.jsonl mediabunny__sar_2x1.mp4 '[.width,.height]')" '[1080,1920][1280,360]' \
 		"clips: turned, and with pixels that are not square"
-	run vfm-curate probe --fast "$MEDIA/clips/webgl__Test.webm"
+	run_stage vfm-curate probe --fast "$MEDIA/clips/webgl__Test.webm"
 	is "$(jq -c '[.width,.height]' <<<"$out")" '[7680,4320]' "clips: 8K"
 	jq -c 'select(.width * .height < 700000)' clips.jsonl >small.jsonl
-	run timeout 100 vfm-curate clip -q -d cut --height 64 --frames 9 -j 2 small.jsonl
+	run_stage timeout 100 vfm-curate clip -q -d cut --height 64 --frames 9 -j 2 small.jsonl
 	rc_is 0 "clips: all can be cut"
 	is "$(jq -c 'select(.kind == "video") | .frames > 9 or .frames < 1' "$SCRATCH/io/out" | sort -u)" false "clips: to few frames"
 else
@@ -86,7 +86,7 @@ fi
 # ---- cuts
 if [ -d "$MEDIA/cuts" ] && [ -f "$MEDIA/score_cuts.py" ]; then
 	find "$MEDIA/cuts" -name '*.mp4' -o -name '*.webm' -o -name '*.mkv' | sort | vfm-curate probe -q --fast |
-		vfm-curate split -q --min-s 0 --max-s 0 -j 2 >cuts.jsonl
+		vfm-curate split -q --min-s 0 --max-s 0 -j 2 | records >cuts.jsonl
 	mkdir pred
 	jq -r .src cuts.jsonl | sort -u | while read -r f; do
 		jq -c --arg f "$f" 'select(.src == $f) | {start_frame, end_frame}' cuts.jsonl | jq -cs '{clips: .}' >"pred/${f##*/}.json"

@@ -36,10 +36,10 @@ mkdir raw/.hidden && cp raw/still.jpg raw/.hidden
 cp raw/still.jpg "raw/ü 'quoted' \"\$(x)\"; name.jpg"
 
 # ---- probe
-run vfm-curate probe raw
+run_stage vfm-curate probe raw
 rc_is 1 "probe: some files fail, the rest goes on"
 cp "$SCRATCH/io/out" probe.jsonl
-is "$(wc -l <probe.jsonl)" 12 "probe: a record a file; hidden folders and other names are left out"
+is "$(count probe.jsonl)" 12 "probe: a record a file; hidden folders and other names are left out"
 like "$err" "1 files in folders" "probe: and it says so"
 like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed$' "probe: counts add up, on the last line"
 is "$(jq -c 'select(keys_unsorted[0] != "v")' probe.jsonl)" "" "probe: \"v\" stands first"
@@ -57,15 +57,15 @@ like "$(field probe.jsonl sound .error)" 'no video stream' "probe: sound alone i
 like "$(field probe.jsonl words.mp4 .error)" 'not a video' "probe: text is named"
 like "$(field probe.jsonl torn.mp4 .error)" 'moov atom not found' "probe: a torn file is named"
 find raw -maxdepth 1 -type f -name '*.mp4' -print0 | sort -z >names0
-run vfm-curate probe -q -0 -j 3 <names0
+run_stage vfm-curate probe -q -0 -j 3 <names0
 is "$err" "" "probe -q is quiet"
-is "$(jq -r .src "$SCRATCH/io/out")" "$(tr '\0' '\n' <names0)" "probe -0 -j: names from stdin, in their order"
-run vfm-curate probe no-such-file
+is "$(jq -r .src <<<"$out")" "$(tr '\0' '\n' <names0)" "probe -0 -j: names from stdin, in their order"
+run_stage vfm-curate probe no-such-file
 rc_is 1 "probe: a missing file is a failed record"
 like "$out" '"error":"cannot open .no-such-file' "probe: and says why"
 
 # ---- split
-run vfm-curate split probe.jsonl
+run_stage vfm-curate split probe.jsonl
 rc_is 0 "split: what failed before is not its failure"
 cp "$SCRATCH/io/out" split.jsonl
 is "$(field split.jsonl shots.mp4 '[.start_frame,.end_frame]' | tr -d '\n')" '[0,50][50,100][100,150]' "split: finds both cuts"
@@ -73,16 +73,16 @@ is "$(field split.jsonl shots.mp4 '.parent + "-" + (.start_frame|tostring) == .i
 is "$(field split.jsonl shots.mp4 '[.start_s,.end_s,.siblings]' | tail -1)" '[4,6,3]' "split: times"
 is "$(grep -c '"error"' split.jsonl)" 4 "split: failed records pass through"
 is "$(field split.jsonl still.jpg .id)" "$(field probe.jsonl still.jpg .id)" "split: images pass through"
-run vfm-curate split --detector stride --max-s 0.8 --min-s 0.5 probe.jsonl
+run_stage vfm-curate split --detector stride --max-s 0.8 --min-s 0.5 probe.jsonl
 is "$(field "$SCRATCH/io/out" shots.mp4 '[.start_frame,.end_frame,.drop]' | tail -2 | tr -d '\n')" \
 	'[120,140,null][140,150,"split: 0.4 s is less than 0.5 s"]' "split: a stride; what is too short is dropped, not lost"
-run vfm-curate split --detector magic probe.jsonl
+run_stage vfm-curate split --detector magic probe.jsonl
 rc_is 2 "split: an unknown detector is bad usage"
-run vfm-curate split split.jsonl
+run_stage vfm-curate split split.jsonl
 rc_is 1 "split: clips cannot be split again"
 
 # ---- clip
-run vfm-curate clip -d clips --codec ffv1 -j 2 split.jsonl
+run_stage vfm-curate clip -d clips --codec ffv1 -j 2 split.jsonl
 rc_is 0 "clip"
 cp "$SCRATCH/io/out" clip.jsonl
 like "$(jq -r 'select(.src | test("quoted")) | .drop' clip.jsonl)" '^clip: the same as input record [0-9]+$' "clip: of two equal files, one"
@@ -96,19 +96,19 @@ ffmpeg -nostdin -v error -y -i "$middle" -c:v rawvideo -pix_fmt gray got.nut
 psnr=$(ffmpeg -nostdin -i want.nut -i got.nut -lavfi psnr -f null - 2>&1 | sed -n 's/.*PSNR.* min:\([0-9.]*\|inf\).*/\1/p')
 ok "clip: the very frames, by their least PSNR ($psnr)" awk -v p="$psnr" 'BEGIN { exit !(p == "inf" || p > 35) }'
 is "$(jq -c 'select(.origin) | select(.start_frame != null or .src == .origin.src)' clip.jsonl)" "" "clip: records speak of the new file"
-run vfm-curate clip -d small --size 64x48 --fps 5 --frames 6 split.jsonl
+run_stage vfm-curate clip -d small --size 64x48 --fps 5 --frames 6 split.jsonl
 is "$(jq -c 'select(.kind == "video" and .origin) | [.width,.height,.fps,.frames]' "$SCRATCH/io/out" | sort | uniq -c | sort -rn | head -1 | sed 's/^ *[0-9]* //')" \
 	'[64,48,"5/1",6]' "clip: size, rate and number of frames"
 is "$(field "$SCRATCH/io/out" small/ 'select(.kind == "image") | [.width,.height,.codec]' | head -1)" '[64,48,"png"]' "clip: images are scaled"
 is "$(find small -name '*.tmp*')" "" "clip: no temporary files stay"
-run vfm-curate clip split.jsonl
+run_stage vfm-curate clip split.jsonl
 rc_is 2 "clip: without a folder is bad usage"
-run vfm-curate clip -d small <<<'{"v":1,"id":"../evil","kind":"video","src":"raw/ntsc.mp4"}'
+run_stage vfm-curate clip -d small <<<'{"v":1,"id":"../evil","kind":"video","src":"raw/ntsc.mp4"}'
 rc_is 1 "clip: an id that leads elsewhere is refused"
 ok "clip: and nothing is written there" test ! -e evil.mp4
 
 # ---- score, filter
-run vfm-curate score -j 2 clip.jsonl
+run_stage vfm-curate score -j 2 clip.jsonl
 rc_is 0 "score"
 cp "$SCRATCH/io/out" score.jsonl
 is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion,.score.text_ratio]")" \
@@ -117,14 +117,14 @@ is "$(jq -c 'select(.origin.start_frame == 0 and .origin.src == "raw/shots.mp4")
 	'[true,true]' "score: something moves"
 ok "score: a range of a file, as its clip" jq -en --argjson a "$(vfm-curate score -q split.jsonl | jq -c 'select(.start_frame == 50 and .score) | .score.luma')" \
 	--argjson b "$(jq -c 'select(.origin.start_frame == 50) | .score.luma' score.jsonl)" '$a > 0.2 and ($a - $b | fabs) < 0.002'
-run vfm-curate filter --min motion=0.5 --max score.black_ratio=0.1 score.jsonl
+run_stage vfm-curate filter --min motion=0.5 --max score.black_ratio=0.1 score.jsonl
 cp "$SCRATCH/io/out" filter.jsonl
 rc_is 0 "filter"
 like "$(jq -r 'select(.origin.src == "raw/black.mp4") | .drop' filter.jsonl)" '^filter: motion 0 < 0.5$' "filter: names stage and reason"
 like "$(last "$err")" '13 dropped|[0-9]+ in = [0-9]+ out \+ [0-9]+ dropped \+ 4 failed' "filter: counts"
-run vfm-curate filter --min nothing=1 score.jsonl
+run_stage vfm-curate filter --min nothing=1 score.jsonl
 is "$(jq -r 'select(.error == null and (.drop | startswith("clip") | not)) | .drop' "$SCRATCH/io/out" | sort -u)" 'filter: nothing is missing' "filter: a key that is missing drops"
-run vfm-curate filter --min motion=fast score.jsonl
+run_stage vfm-curate filter --min motion=fast score.jsonl
 rc_is 2 "filter: a limit that is no number is bad usage"
 
 # ---- sheet, stats
@@ -137,36 +137,36 @@ ok "sheet: and leaves nothing" test ! -e none.png
 run vfm-curate stats filter.jsonl
 like "$out" 'filter: motion # < #' "stats: reasons fall together"
 run vfm-curate stats -o json filter.jsonl
-is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(wc -l <filter.jsonl),true,20]" "stats: as JSON"
+is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
 
 # ---- what all share
-for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw | vfm-curate split -q --part $i/3; done | jq -r '.id // .src' | sort >parts
-jq -r '.id // .src' split.jsonl | sort >whole
+for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw | vfm-curate split -q --part $i/3; done | records | jq -r '.id // .src' | sort >parts
+records split.jsonl | jq -r '.id // .src' | sort >whole
 is "$(cat parts)" "$(cat whole)" "--part: a pipe of stages; together they do everything once"
 is "$(SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a job array"
 is "$(SLURM_PROCID=1 SLURM_NTASKS=3 vfm-curate probe -q raw)" "$(vfm-curate probe -q --part 1/3 raw)" "--part: from a step"
-head -n 5 score.jsonl | jq -c '.score.luma = 99' >done.jsonl
-run vfm-curate score --done done.jsonl clip.jsonl
+records score.jsonl | head -n 5 | jq -c '.score.luma = 99' >done.jsonl
+run_stage vfm-curate score --done done.jsonl clip.jsonl
 is "$(jq -c 'select(.score.luma == 99)' "$SCRATCH/io/out" | wc -l)" "$(jq -c 'select(.error == null)' done.jsonl | wc -l)" "--done: what was finished is copied"
 is "$(jq -r '.id // .src' "$SCRATCH/io/out")" "$(jq -r '.id // .src' clip.jsonl)" "--done: and the rest is done, in order"
 make_media short.mp4 -f lavfi -i testsrc2=s=160x120:r=25:d=0.5 -f lavfi -i smptebars=s=160x120:r=25:d=2 \
 	-filter_complex '[0][1]concat=n=2:v=1,format=yuv420p' -c:v libx264
 vfm-curate probe -q short.mp4 >short.jsonl
-run vfm-curate split short.jsonl
+run_stage vfm-curate split short.jsonl
 printf '%s\n' "$out" >short.split
 is "$(jq -r '.drop // "good"' short.split)" "$(printf 'split: 0.52 s is less than 1 s\ngood')" "split: the first of two shots is short"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped' "split: the file counts as good"
-run vfm-curate split --done short.split --threshold 1.05 short.jsonl
+run_stage vfm-curate split --done short.split --threshold 1.05 short.jsonl
 is "$out" "$(cat short.split)" "--done: both records are copied"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped .* 1 were done already' "--done: and counted as before"
 run bash -c 'vfm-curate filter score.jsonl >/dev/full'
 rc_is 3 "a full disk ends a stage with status 3"
 run bash -c 'vfm-curate filter score.jsonl | head -n 1 >/dev/null; exit "${PIPESTATUS[0]}"'
 rc_is 0 "a reader that goes away is no error"
-run vfm-curate score nowhere.jsonl
+run_stage vfm-curate score nowhere.jsonl
 rc_is 2 "a missing list of records is bad usage"
 for i in $(seq 1 20000); do echo "{\"v\":1,\"id\":\"x$i\",\"n\":$i}"; done >many.jsonl
-run vfm-curate filter --max n=10000 -j 4 many.jsonl
+run_stage vfm-curate filter --max n=10000 -j 4 many.jsonl
 like "$(last "$err")" '20000 in = 10000 out \+ 10000 dropped \+ 0 failed' "many records, many threads"
 is "$(jq -r .n "$SCRATCH/io/out" | sort -nc 2>&1)" "" "in their order"
 done_testing

@@ -131,7 +131,7 @@ done
 run "${train[@]}" --data batch.jsonl -o run
 refused "cannot resume .*batch.jsonl.*--allow-change plan" "another batch"
 # The same plan over other data: the plan holds the hash of the index, the index those of the samples.
-cp -r data keep && vfm-curate shard -q -d again <(head -n 7 enc.jsonl) >log && cp again/* data/
+cp -r data keep && vfm-curate shard -q -d again <(records enc.jsonl | head -n 7) >log && cp again/* data/
 run "${train[@]}" --data plan.jsonl -o run
 is "$rc ${#out}" "2 0" "other data behind the same plan"
 rm -r data && mv keep data

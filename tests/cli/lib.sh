@@ -11,6 +11,8 @@
 #   is GOT WANT DESC          equal text
 #   like GOT REGEX DESC       matches an extended regular expression (bash's =~); unlike: does not
 #   rc_is WANT DESC           the status of the last `run`; shows its stderr if it differs
+#   run_stage CMD ARG ...     the same for a stage of vfm-curate: $out has its records, without headers (which the file out has)
+#   records [FILE ...]        the records of FILEs or stdin, without headers; count: their number
 #   skip N WHY                counts N tests as skipped
 #   skip_all WHY              ends the test file
 #   need_media                sets MEDIA to the folder of test media, or skips all
@@ -113,6 +115,17 @@ rc_is() {
 	local status=0
 	[ "$rc" = "$1" ] || status=1
 	report "$status" "$2" "status $rc, not $1" "stderr: ${err:0:2000}"
+}
+
+run_stage() {
+	run "$@"
+	out=$(records <<<"$out")
+}
+records() {
+	grep -hv '^{"v":1,"provenance":' "$@"
+}
+count() {
+	records "$@" | wc -l
 }
 
 skip() {

@@ -5,7 +5,7 @@
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1
 vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 >syn.jsonl || exit 1
-vfm-curate encode -q -d latents --text bytes:32 syn.jsonl >enc.jsonl || exit 1
+vfm-curate encode -q -d latents --text bytes:32 syn.jsonl | records >enc.jsonl || exit 1
 # spoil_latents VALUE DIR: shards in which the latent of the fourth sample is finite, but its square is not.
 spoil_latents() {
 	python3 - "$1" <<'PY' | vfm-curate shard -q -d "$2" >log

@@ -6,7 +6,7 @@
 	vfm-curate shard -d data <e.jsonl >h.jsonl &&
 	vfm-curate encode --text bytes:32 -d lat32 <s.jsonl | vfm-curate shard -d data32 >/dev/null; } 2>log ||
 	skip_all "the dataset cannot be made: $(tail -1 log)"
-tokens=$(head -1 e.jsonl | jq '.latent.shape | .[1] * .[2] * .[3] / 4')
+tokens=$(records e.jsonl | head -1 | jq '.latent.shape | .[1] * .[2] * .[3] / 4')
 
 run bash -c "vfm-pack -c $((3 * tokens)) -b 2 --seed 5 data >plan.jsonl"
 rc_is 0 "packs"
@@ -71,7 +71,7 @@ bad broken "broken"
 
 run bash -c 'vfm-pack data >/dev/full'
 rc_is 3 "a full disk is noticed"
-vfm-curate encode --text bytes:64 -d lat2 <s.jsonl 2>/dev/null | head -5 | vfm-curate shard -d other >/dev/null 2>&1
+vfm-curate encode --text bytes:64 -d lat2 <s.jsonl 2>/dev/null | records | head -5 | vfm-curate shard -d other >/dev/null 2>&1
 cp other/* data/
 run vfm-bench loader -r 1 plan.jsonl
 rc_is 2 "a dataset that has changed is refused"

@@ -43,14 +43,14 @@ else:
 open(d + "/index.vfmi", "wb").write(head + b"".join(recs) + shard + rest)
 END
 
-vfm-curate synth -q -n 6 -d syn >syn.jsonl
-vfm-curate encode -q -d enc syn.jsonl >enc.jsonl
+vfm-curate synth -q -n 6 -d syn | records >syn.jsonl
+vfm-curate encode -q -d enc syn.jsonl | records >enc.jsonl
 id=$(head -1 enc.jsonl | jq -r .id)
 
 # ---- two records with one id
 (cat syn.jsonl; head -1 syn.jsonl | jq -c '.caption = "another caption"'; head -2 syn.jsonl | tail -1 | jq -c '.src = "./" + .src') >twice.jsonl
 for j in 1 4; do
-	run vfm-curate encode -j $j -d "twice$j" twice.jsonl
+	run_stage vfm-curate encode -j $j -d "twice$j" twice.jsonl
 	rc_is 1 "-j $j: a second caption for an id: status 1"
 	is "$(jq -r '.error // empty' <<<"$out")" \
 		"input record 1 has the id '$id' too, but differs: give each record an id of its own; several captions of a clip stand in one record, by name" "-j $j: and an error"
@@ -59,13 +59,13 @@ for j in 1 4; do
 	like "$err" "8 in = 6 out \+ 1 dropped \+ 1 failed" "-j $j: the counts add up"
 done
 printf '%s\n' "$out" >twice.out
-run vfm-curate encode -d twice1 --done twice.out twice.jsonl
+run_stage vfm-curate encode -d twice1 --done twice.out twice.jsonl
 is "$rc $(jq -r '.error // empty' <<<"$out" | wc -l)" "1 1" "--done: the second is not copied from the first"
-run vfm-curate clip -d clips <<<"$(head -1 syn.jsonl; head -1 syn.jsonl | jq -c '.end_frame = 5')"
+run_stage vfm-curate clip -d clips <<<"$(head -1 syn.jsonl; head -1 syn.jsonl | jq -c '.end_frame = 5')"
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input record 1 has the id '$(cut -c-5 <<<"$id")" "clip: likewise"
-run vfm-curate shard -d twice.data <<<"$(head -1 enc.jsonl; head -2 enc.jsonl | tail -1 | jq -c ".id = \"$id\"")"
+run_stage vfm-curate shard -d twice.data <<<"$(head -1 enc.jsonl; head -2 enc.jsonl | tail -1 | jq -c ".id = \"$id\"")"
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input record 1 has the id '$(cut -c-5 <<<"$id")" "shard: likewise"
-run vfm-curate encode -d list <<<"$(head -1 syn.jsonl | jq -c '.caption = ["a", "b"]')"
+run_stage vfm-curate encode -d list <<<"$(head -1 syn.jsonl | jq -c '.caption = ["a", "b"]')"
 is "$rc $(jq -r .error <<<"$out")" "1 caption: expected a string, or an object of named strings" "a list of captions is not an empty caption"
 is "$(jq -r 'select(.caption | type != "string") | .id' enc.jsonl)" "" "and all others are strings"
 
@@ -73,7 +73,7 @@ is "$(jq -r 'select(.caption | type != "string") | .id' enc.jsonl)" "" "and all 
 mkdir parts
 vfm-curate encode -q -d parts <<<"$(head -1 syn.jsonl)" >part0.jsonl
 vfm-curate encode -q -d parts <<<"$(head -1 syn.jsonl | jq -c '.caption = "of another part"')" >part1.jsonl
-run vfm-curate shard -d parts.data part0.jsonl
+run_stage vfm-curate shard -d parts.data part0.jsonl
 is "$rc $(jq -r .error <<<"$out" | sed 's/ is .*//')" "1 parts/$id.text.npy" "a file that another part has overwritten is refused"
 ok "and taken for the record that wrote it" vfm-curate shard -d parts.data part1.jsonl
 
@@ -82,19 +82,19 @@ is "$(jq -r '.latent.sha256, .text.sha256' enc.jsonl | tr '\n' ' ')" \
 	"$(jq -r '.latent.path, .text.path' enc.jsonl | while read -r f; do sha256sum "$f" | cut -c-64; done | tr '\n' ' ')" "encode writes the sha256 of the files"
 is "$(jq -r .text.caption_sha256 enc.jsonl | head -1)" "$(head -1 enc.jsonl | jq -rj .caption | sha256sum | cut -c-64)" "and of the caption"
 (jq -c 'select(.id == "'"$id"'") | .caption = "edited"' enc.jsonl; sed -n '2p;3p' enc.jsonl) >edited.jsonl
-run vfm-curate shard -d edited edited.jsonl
+run_stage vfm-curate shard -d edited edited.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the text was made from another caption (text.caption_sha256)" "a caption edited after encode is refused"
 (sed -n 1p enc.jsonl | jq -c '.text = $o.text' --argjson o "$(sed -n 2p enc.jsonl)") >swapped.jsonl
-run vfm-curate shard -d swapped swapped.jsonl
+run_stage vfm-curate shard -d swapped swapped.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the text was made from another caption (text.caption_sha256)" "so is the text of another record"
 for bad in '"x"' 5 '"'"$(printf 'A%.0s' {1..64})"'"'; do
-	run vfm-curate shard -d "bad$RANDOM" <<<"$(head -1 enc.jsonl | jq -c ".latent.sha256 = $bad")"
+	run_stage vfm-curate shard -d "bad$RANDOM" <<<"$(head -1 enc.jsonl | jq -c ".latent.sha256 = $bad")"
 	is "$rc $(jq -r .error <<<"$out")" "1 latent.sha256: expected 64 lower-case hexadecimal digits" "a digest that is none: $bad"
 done
 cp -r enc enc2
 cp "enc2/$(sed -n 2p enc.jsonl | jq -r .id).latent.npy" "enc2/$id.latent.npy"
 sed 's/"enc\//"enc2\//g' enc.jsonl >enc2.jsonl
-run vfm-curate shard -d other enc2.jsonl
+run_stage vfm-curate shard -d other enc2.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | sed 's/:.*//')" "1 enc2/$id.latent.npy is not the file of this record" "latents of another record are refused"
 is "$(jq -c 'select(.shard != null)' <<<"$out" | wc -l)" 5 "the others are written"
 
@@ -122,17 +122,17 @@ ok "--resume indexes members without digests" reshard loose
 run vfm-curate verify loose
 is "$rc $(grep -c "6 samples have no sha256" <<<"$err")" "0 1" "verify: nothing binds them, and it says so"
 jq -c 'del(.latent.sha256)' enc.jsonl >loose.jsonl
-run vfm-curate shard -d loose2 loose.jsonl
+run_stage vfm-curate shard -d loose2 loose.jsonl
 is "$rc $(grep -c "6 records have no sha256" <<<"$err")" "0 1" "shard: says so too"
 jq -c '.id = "x"' "m/$id.json" >t && mv t "m/$id.json"
 run reshard renamed
 is "$rc $(grep -c "json: the record is that of sample 'x'" <<<"$err")" "2 1" "a record under the key of another is refused"
 
 # --resume keeps samples of an earlier run, but not under other contents.
-run vfm-curate shard -d data --resume <<<"$(head -1 syn.jsonl | jq -c '.caption = "new"' | vfm-curate encode -q -d new)"
+run_stage vfm-curate shard -d data --resume <<<"$(head -1 syn.jsonl | jq -c '.caption = "new"' | vfm-curate encode -q -d new)"
 is "$rc $(jq -r .error <<<"$out")" "1 the sample '$id' is in shard 0 with other latents or text: write a new dataset" "--resume: a sample with another text is no repetition"
-run vfm-curate shard -d data --resume enc.jsonl
-is "$rc $out" "0 $(cat data.jsonl)" "--resume: the same samples are"
+run_stage vfm-curate shard -d data --resume enc.jsonl
+is "$rc $out" "0 $(records data.jsonl)" "--resume: the same samples are"
 
 # ---- keys
 rm -r m/* && tar -xf data/000000.tar -C m
@@ -151,7 +151,7 @@ line" "tab	" ".."/x; do
 		        i.size = len(data)
 		        t.addfile(i, io.BytesIO(data))
 	END
-	run vfm-curate shard -q -d keys --resume /dev/null
+	run_stage vfm-curate shard -q -d keys --resume /dev/null
 	is "$rc $(grep -c "cannot be a member of a shard" <<<"$err")" "2 1" "a key in a shard: '${key//[[:cntrl:]]/?}'"
 done
 rm -rf keys && mkdir -p keys m2/dir.x && for f in m/"$id".*; do cp "$f" "m2/dir.x/0001.${f#*.}"; done
@@ -160,14 +160,14 @@ sed -i 's/"v":1,//' m2/dir.x/0001.json
 ok "a key with folders is one" vfm-curate shard -q -d keys --resume /dev/null
 ok "and verify likes it" vfm-curate verify keys
 for bad in '../x' 'a/b' 'a\nb' '' '.hidden' '__x' 'a.b' 'a\u007fb'; do
-	run vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".id = \"$bad\"")"
+	run_stage vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".id = \"$bad\"")"
 	is "$rc $(jq -r .error <<<"$out" | grep -c "cannot be a sample's key\|has no id")" "1 1" "the id '$bad'"
 done
 is "$(find . -name 'x.*' -o -path './hostile/*')" "" "no file is written for them"
 
 # ---- duplicates in a dataset
 rm -rf dup && mkdir dup && cp data/000000.tar dup && cp data/000000.tar dup/000001.tar
-run vfm-curate shard -q -d dup --resume /dev/null
+run_stage vfm-curate shard -q -d dup --resume /dev/null
 is "$rc $(grep -c "000001.tar': sample 0 ('$id'): the key was there before" <<<"$err")" "2 1" "--resume: a key in two shards is refused"
 cp -r data again && python3 craft.py twice again
 run vfm-curate verify again
@@ -187,11 +187,11 @@ poison() {
 	(head -1 enc.jsonl | jq -c ".$1.path = \"$f\" | .$1.sha256 = \"$(sha256sum <"$f" | cut -c-64)\""; sed -n '2,$p' enc.jsonl) >poison.jsonl
 }
 poison latent 1000 '\x01\x7e'
-run vfm-curate shard -d nan poison.jsonl
+run_stage vfm-curate shard -d nan poison.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 poison/$id.latent.npy: element [0,3,0,4] is NaN" "shard: NaN in latents"
 ok "the rest is a dataset" vfm-curate verify nan
 poison text 130 '\x00\xfc'
-run vfm-curate shard -d inf poison.jsonl
+run_stage vfm-curate shard -d inf poison.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 poison/$id.text.npy: element [0,1] is infinite" "shard: infinity in a text"
 cp "poison/$id.text.npy" "m/$id.text.npy"
 sed -i 's/"sha256":"[^"]*",//g' "m/$id.json"
@@ -210,9 +210,9 @@ is "$rc $(wc -l <"$SCRATCH/io/err")" "1 1" "vfm-train: NaN ends the run with sta
 like "$err" "set 'crafted', shard 0, index 0: .*latent of sample 0 of shard 0: element \[0,0,0,5\] is NaN" "and names the sample"
 
 # ---- encoders
-vfm-curate encode -q -d enc8 --tokenizer wavelet:8 syn.jsonl >enc8.jsonl
-vfm-curate encode -q -d encb --text bytes:64 syn.jsonl >encb.jsonl
-run vfm-curate shard -d mixed <<<"$(sed -n 1p enc.jsonl; sed -n 2p enc8.jsonl; sed -n 3p encb.jsonl
+vfm-curate encode -q -d enc8 --tokenizer wavelet:8 syn.jsonl | records >enc8.jsonl
+vfm-curate encode -q -d encb --text bytes:64 syn.jsonl | records >encb.jsonl
+run_stage vfm-curate shard -d mixed <<<"$(sed -n 1p enc.jsonl; sed -n 2p enc8.jsonl; sed -n 3p encb.jsonl
 	sed -n 4p enc.jsonl | jq -c 'del(.latent.maker)'; sed -n 5p enc8.jsonl | jq -c --argjson m "$(jq -c .latent.maker enc.jsonl | head -1)" '.latent.maker = $m'
 	sed -n 6p encb.jsonl | jq -c --argjson m "$(jq -c .text.maker enc.jsonl | head -1)" '.text.maker = $m')"
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset has 'wavelet:16 1'
@@ -220,13 +220,13 @@ the sample has text encoder 'bytes:64 1', the dataset has 'bytes:1024 1'
 the sample names no tokenizer, the dataset has 'wavelet:16 1'
 the sample has 8 latent channels, the dataset has 16
 the sample has a text of width 64, the dataset has 1024" "shard: records of other encoders"
-run vfm-curate shard -d mixed --resume <<<"$(sed -n 2p enc8.jsonl)"
+run_stage vfm-curate shard -d mixed --resume <<<"$(sed -n 2p enc8.jsonl)"
 is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset has 'wavelet:16 1'" "shard --resume: likewise"
 vfm-curate shard -q -d data8 enc8.jsonl >data8.jsonl
 rm -rf two && mkdir two && cp data/000000.tar two
 vfm-curate synth -q -n 2 --seed 1 -d syn1 | vfm-curate encode -q -d enc1 --tokenizer wavelet:8 | vfm-curate shard -q -d data1 >/dev/null
 cp data1/000000.tar two/000001.tar
-run vfm-curate shard -q -d two --resume /dev/null
+run_stage vfm-curate shard -q -d two --resume /dev/null
 is "$rc $(grep -c "the sample has tokenizer 'wavelet:8 1', the dataset has 'wavelet:16 1'" <<<"$err")" "2 1" "shard --resume: shards of two tokenizers"
 run vfm-pack -c 1024 data data8
 is "$rc $(grep -c "set 'data8' has 8 latent channels, set 'data' has 16" <<<"$err")" "2 1" "vfm-pack: sets of two tokenizers"

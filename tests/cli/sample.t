@@ -98,14 +98,14 @@ done
 "${s[@]}" "${prompts[@]}" -d threads --threads 2 >log
 is "$(sha256sum threads/*.mp4 | cut -c -64)" "$want" "--threads 2: the same videos"
 
-jq -c '{caption, key: .id, seed: 7}' records.jsonl | head -3 >captions.jsonl
+records records.jsonl | jq -c '{caption, key: .id, seed: 7}' | head -3 >captions.jsonl
 run "${s[@]}" -p first --prompts captions.jsonl -d file
 rc_is 0 "--prompts"
 is "$(jq -r .caption <<<"$out")" "first
 $(jq -r .caption captions.jsonl)" "they come after those of -p"
 is "$(jq -c '[.key, .seed]' <<<"$out" | tail -n +2)" "$(jq -c '[.key, 0]' captions.jsonl)" "keys are passed on, but for its own"
-run bash -c 'vfm-sample -q --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin <captions.jsonl'
-is "$rc $(wc -l <"$SCRATCH/io/out")" "0 3" "--prompts -"
+run bash -c 'vfm-sample -q --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin < <(head -1 records.jsonl && cat captions.jsonl)'
+is "$rc $(wc -l <"$SCRATCH/io/out")" "0 3" "--prompts -, past a header"
 
 # ---- ranks ---------------------------------------------------------------------------
 # far A B: the largest difference of two .npy of float32, relative to the largest value

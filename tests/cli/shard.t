@@ -2,12 +2,12 @@
 # vfm-curate shard and verify: shards, indexes, resuming, duplicates, damage.
 . "${0%/*}/lib.sh"
 
-vfm-curate synth -q -n 20 -d syn | vfm-curate encode -q -d enc >enc.jsonl
+vfm-curate synth -q -n 20 -d syn | vfm-curate encode -q -d enc | records >enc.jsonl
 
-run vfm-curate shard -d data --max-samples 8 enc.jsonl
+run_stage vfm-curate shard -d data --max-samples 8 enc.jsonl
 rc_is 0 "writes shards"
 printf '%s\n' "$out" >sh.jsonl
-is "$(cd data && echo *)" "000000.tar 000000.tar.idx 000001.tar 000001.tar.idx 000002.tar 000002.tar.idx index.vfmi" "the files"
+is "$(cd data && echo *)" "000000.tar 000000.tar.idx 000001.tar 000001.tar.idx 000002.tar 000002.tar.idx index.vfmi provenance.json" "the files"
 is "$(cd data/.nv-meta && echo .info.json *)" ".info.json dataset.yaml index.sqlite index.uuid split.yaml" "Energon's files"
 is "$(jq -c '[.shard, .index]' sh.jsonl | sed -n '1p;8,9p;20p' | tr '\n' ' ')" "[0,0] [0,7] [1,0] [2,3] " "shard and index of records"
 is "$(jq -c .shard_counts data/.nv-meta/.info.json)" '{"000000.tar":8,"000001.tar":8,"000002.tar":4}' "shard_counts"
@@ -31,19 +31,19 @@ is "$out" "" "and nothing on stdout"
 like "$err" "3 shards, 20 samples, .* 0 faults" "but counts"
 
 # Determinism, media, sizes.
-run vfm-curate shard -d same --max-samples 8 enc.jsonl
+run_stage vfm-curate shard -d same --max-samples 8 enc.jsonl
 ok "the same samples give the same files" diff -r data same
-run vfm-curate shard -d media --with-media --max-bytes 100K enc.jsonl
+run_stage vfm-curate shard -d media --with-media --max-bytes 100K enc.jsonl
 is "$(tar -xOf media/000000.tar "$id.mp4" | sha256sum)" "$(sha256sum <syn/000000.mp4)" "--with-media adds the clip"
 is "$(find media -name '*.tar' -size +100k | wc -l)" 0 "--max-bytes is kept"
 ok "verify likes it" vfm-curate verify media
 
 # Resuming.
-run vfm-curate shard -d data enc.jsonl
+run_stage vfm-curate shard -d data enc.jsonl
 rc_is 2 "shards that are there are not overwritten"
 like "$err" "holds 3 shards already \(--resume" "and it says what to do"
 cp -r data keep
-run vfm-curate shard -d data --max-samples 8 --resume enc.jsonl
+run_stage vfm-curate shard -d data --max-samples 8 --resume enc.jsonl
 rc_is 0 "--resume with nothing to do"
 ok "changes nothing" diff -r data keep
 is "$out" "$(cat sh.jsonl)" "and gives the same records"
@@ -51,7 +51,7 @@ head -12 enc.jsonl >half.jsonl
 vfm-curate shard -q -d grow --max-samples 8 half.jsonl >/dev/null
 rm grow/index.vfmi grow/000001.tar.idx grow/.nv-meta/index.sqlite # as if killed before the end
 printf junk >grow/000002.tar.vfm-tmp
-run vfm-curate shard -d grow --max-samples 8 --resume enc.jsonl
+run_stage vfm-curate shard -d grow --max-samples 8 --resume enc.jsonl
 rc_is 0 "--resume after a kill"
 is "$(jq -c '[.shard, .index]' <<<"$out" | sed -n '8,9p;12,13p;20p' | tr '\n' ' ')" "[0,7] [1,0] [1,3] [2,0] [2,7] " "goes on in a new shard"
 is "$(find grow -name '*.vfm-tmp*' | wc -l)" 0 "leftovers are removed"
@@ -74,7 +74,7 @@ is "$(od -An -tu8 -j24 -N8 kill/index.vfmi | tr -d ' ')" 20 "with every sample o
 (head -3 enc.jsonl; head -1 enc.jsonl; head -4 enc.jsonl | tail -1 | jq -c '.id = "no.dots"'
 	echo '{"v":1,"id":"none"}'; head -5 enc.jsonl | tail -1 | jq -c '.latent.path = .text.path | del(.latent.sha256) | .id = "swapped"'
 	echo '{"v":1,"id":"was","error":"before"}') >bad.jsonl
-run vfm-curate shard -d bad bad.jsonl
+run_stage vfm-curate shard -d bad bad.jsonl
 rc_is 1 "bad records: status 1"
 is "$(jq -r 'select(.error) | .error' <<<"$out" | sed 's/[0-9a-f]\{16\}/ID/g; s/enc.ID/ID/')" "the id 'no.dots' cannot be a sample's key: it holds '.'
 latent.path is missing: run encode before
@@ -84,26 +84,26 @@ like "$err" "8 in = 3 out \+ 1 dropped \+ 4 failed" "the counts add up"
 ok "the good ones are a dataset" vfm-curate verify bad
 (head -2 enc.jsonl; sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "2"}'; sed -n 4p enc.jsonl | jq -c '.text.maker.name = "t5 xl"'
 	sed -n 5p enc.jsonl) >mixed.jsonl
-run vfm-curate shard -d mixed mixed.jsonl
+run_stage vfm-curate shard -d mixed mixed.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16 2', the dataset has 'wavelet:16 1'
 text.maker.name: expected 1 to 63 characters of A-Z a-z 0-9 . _ : / + -" "samples of another tokenizer, or with a bad name, are refused"
 is "$(meta mixed | jq -c .makers.tokenizer.name)" '"wavelet:16"' "the index has the maker of the others"
 (sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "1"}') >other.jsonl
 cp -r mixed mixed2
-run vfm-curate shard -d mixed2 --resume other.jsonl
+run_stage vfm-curate shard -d mixed2 --resume other.jsonl
 is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16 1', the dataset has 'wavelet:16 1'" "also when more shards are added"
 jq -c 'del(.latent.maker)' mixed.jsonl | head -2 >unlabelled.jsonl
-run vfm-curate shard -d unlabelled unlabelled.jsonl
+run_stage vfm-curate shard -d unlabelled unlabelled.jsonl
 is "$rc $(meta unlabelled | jq -c "[.makers.tokenizer, .makers.text.name]")" '0 [null,"bytes:1024"]' "samples without a maker: the index has none"
-run vfm-curate shard -d empty /dev/null
+run_stage vfm-curate shard -d empty /dev/null
 rc_is 1 "no sample: status 1"
 is "$(find empty -name '*.vfmi*' -o -name '*.tar*' -o -name '*.sqlite*' | wc -l)" 0 "no sample: no dataset"
 for bad in "" "-d x --done sh.jsonl" "-d x --max-bytes -1" "-d x --max-samples x"; do
 	# shellcheck disable=SC2086 # words
-	run vfm-curate shard $bad enc.jsonl
+	run_stage vfm-curate shard $bad enc.jsonl
 	rc_is 2 "usage: $bad"
 done
-run vfm-curate shard -d parts --part 1/2 enc.jsonl
+run_stage vfm-curate shard -d parts --part 1/2 enc.jsonl
 is "$(cd parts && echo *)" "part-00001" "a part is a dataset of its own"
 ok "verify likes it" vfm-curate verify parts/part-00001
 run bash -c 'trap "" XFSZ; ulimit -f 64; vfm-curate shard -d full enc.jsonl'

@@ -2,7 +2,7 @@
 # vfm-curate synth: the same seed gives the same files; records are those of probe; captions say what is to be seen.
 . "${0%/*}/lib.sh"
 
-run vfm-curate synth -n 24 -d a --seed 7
+run_stage vfm-curate synth -n 24 -d a --seed 7
 rc_is 0 "makes videos"
 printf '%s\n' "$out" >a.jsonl
 is "$(wc -l <a.jsonl)" 24 "a record each"
@@ -10,14 +10,14 @@ like "$err" "24 in = 24 out \+ 0 dropped \+ 0 failed" "the counts add up"
 
 # In other memory, too: what is read without having been written differs then.
 export MALLOC_PERTURB_=85
-run vfm-curate synth -n 24 -d b --seed 7 -j 2
+run_stage vfm-curate synth -n 24 -d b --seed 7 -j 2
 unset MALLOC_PERTURB_
 is "$(sed 's/"a\//"b\//' a.jsonl | jq -c 'del(.by)')" "$(jq -c 'del(.by)' <<<"$out")" "the same seed gives the same records, also with -j 2"
 is "$(cd a && sha256sum ./*)" "$(cd b && sha256sum ./*)" "and the same files"
-run vfm-curate synth -n 2 -d c --seed 8
+run_stage vfm-curate synth -n 2 -d c --seed 8
 not_ok "another seed gives other files" cmp -s a/000000.mp4 c/000000.mp4
 
-run vfm-curate probe a
+run_stage vfm-curate probe a
 is "$(jq -cS 'del(.caption, .synth, .by)' <a.jsonl)" "$(jq -cS 'del(.by)' <<<"$out")" "probe says the same of the files"
 is "$(jq -r '.id' <a.jsonl | sort -u | wc -l)" 24 "every id is its own"
 is "$(jq -r '"a \(.synth.color) \(.synth.shape) moves \(.synth.direction)" == .caption' <a.jsonl | sort -u)" true \
@@ -55,18 +55,18 @@ else
 	skip 1 "no ffmpeg(1) to look with"
 fi
 
-run vfm-curate synth -n 3 -d d --size 64x48 --frames 5 --fps 10
+run_stage vfm-curate synth -n 3 -d d --size 64x48 --frames 5 --fps 10
 is "$(jq -r '[.width, .height, .frames, .fps] | @csv' <<<"$out" | sort -u)" '64,48,5,"10/1"' "--size, --frames, --fps"
-run vfm-curate synth -n 8 -d e --part 0/2
+run_stage vfm-curate synth -n 8 -d e --part 0/2
 p0=$(jq -r .src <<<"$out")
-run vfm-curate synth -n 8 -d e --part 1/2
+run_stage vfm-curate synth -n 8 -d e --part 1/2
 is "$( (echo "$p0" && jq -r .src <<<"$out") | sort | wc -l)" 8 "parts make up the whole"
 
 for bad in "-n 0 -d x" "-n 4" "-n 2 -d x --size 97x96" "-n 2 -d x --size 96" "-n 2 -d x --frames 1" "-n 2 -d x operand"; do
 	# shellcheck disable=SC2086 # words
-	run vfm-curate synth $bad
+	run_stage vfm-curate synth $bad
 	rc_is 2 "usage: $bad"
 done
-run vfm-curate synth -n 2 -d /proc/nowhere
+run_stage vfm-curate synth -n 2 -d /proc/nowhere
 rc_is 3 "a folder that cannot be made"
 done_testing

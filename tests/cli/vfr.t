@@ -23,7 +23,7 @@ make_times cfr.webm 150 'N/30' -c:v libvpx-vp9 -cpu-used 8
 make_times cfr.mp4 100 'N/25'
 ffmpeg -nostdin -v error -y -i cfr.mp4 -c copy -bsf:v h264_mp4toannexb untimed.h264
 
-vfm-curate probe -q -- *.mp4 *.mkv *.webm *.h264 >probe.jsonl || exit 1
+vfm-curate probe -q -- *.mp4 *.mkv *.webm *.h264 | records >probe.jsonl || exit 1
 fact() { jq -rc --arg n "$1" "select(.src == \$n) | $2" probe.jsonl; }
 
 # ---- probe
@@ -40,7 +40,7 @@ is "$(fact untimed.h264 '[.fps,.vfr,.bad_times,.frames]')" '["25/1",null,null,10
 ok "pulldown: the duration" jq -en --argjson d "$(fact telecine.mp4 .duration_s)" '$d - 200 * 1001 / 24000 | fabs < 0.02'
 
 # ---- split
-jq -c . probe.jsonl | vfm-curate split -q --max-s 3 --min-s 0.5 >split.jsonl || exit 1
+jq -c . probe.jsonl | vfm-curate split -q --max-s 3 --min-s 0.5 | records >split.jsonl || exit 1
 is "$(jq -rc 'select(.duration_s > 3.000001 and .frames > 1) | [.src,.start_frame,.duration_s]' split.jsonl)" "" "split: no clip of several frames is longer than --max-s"
 is "$(jq -rc 'select((.end_s - .start_s - .duration_s | fabs) > 0.000002) | .id' split.jsonl)" "" "split: the duration is end minus start"
 for f in alternating.mp4 freeze.mp4 screen.mp4 mostly.mp4; do
@@ -48,21 +48,21 @@ for f in alternating.mp4 freeze.mp4 screen.mp4 mostly.mp4; do
 		"[0,true,$(fact $f .frames)]" "split: $f: the clips hold all frames"
 done
 is "$(jq -rc 'select(.src == "freeze.mp4" and .drop == null and .frames == 1) | .duration_s > 20' split.jsonl)" true "split: one frame that lasts long is a clip"
-run vfm-curate split --detector stride --max-s 0.5 --min-s 0.1 <<<"$(fact screen.mp4 .)"
+run_stage vfm-curate split --detector stride --max-s 0.5 --min-s 0.1 <<<"$(fact screen.mp4 .)"
 is "$(jq -c 'select(.start_s < 1.4) | .duration_s' <<<"$out" | sort -u | tr '\n' ' ')" "0.5 " "split: a stride of seconds"
 
 # ---- clip
-vfm-curate clip -q -j 2 -d clips split.jsonl >clip.jsonl
+vfm-curate clip -q -j 2 -d clips split.jsonl | records >clip.jsonl
 is "$(jq -r '.error // empty' clip.jsonl)" "" "clip"
 is "$(jq -c 'select(.drop == null and .origin.src != "telecine.mp4") | select((.duration_s - (.origin.end_s - .origin.start_s) | fabs) > 0.041) | [.origin,.duration_s]' clip.jsonl)" "" \
 	"clip: a clip lasts as long as its shot"
 is "$(jq -c 'select(.drop == null) | select(.frames != (.src | length) and .frames < 1)' clip.jsonl)" "" "clip: there are frames"
 make_times end.mp4 20 'N/50+gte(N,10)*0.7' -bf 0 -bsf:v "setts=duration=if(eq(N\,19)\,300000\,DURATION)"
-vfm-curate probe -q end.mp4 screen.mp4 alternating.mp4 >whole.jsonl
+vfm-curate probe -q end.mp4 screen.mp4 alternating.mp4 | records >whole.jsonl
 ok "probe: the last frame lasts long" jq -es '.[0].vfr and .[0].duration_s > 6' whole.jsonl
-is "$(vfm-curate clip -q -d whole whole.jsonl >/dev/null; vfm-curate probe -q whole | jq -c '[.vfr,.frames,(.duration_s * 1000 | round)]' | sort)" \
+is "$(vfm-curate clip -q -d whole whole.jsonl >/dev/null; vfm-curate probe -q whole | records | jq -c '[.vfr,.frames,(.duration_s * 1000 | round)]' | sort)" \
 	"$(jq -c '[.vfr,.frames,(.duration_s * 1000 | round)]' whole.jsonl | sort)" "clip: a file that was not split lasts as long as before"
-is "$(vfm-curate clip -q --fps 10 -d whole whole.jsonl | jq -s '.[0].frames == (.[0].duration_s * 10 | round) and .[0].frames > 60')" true \
+is "$(vfm-curate clip -q --fps 10 -d whole whole.jsonl | records | jq -s '.[0].frames == (.[0].duration_s * 10 | round) and .[0].frames > 60')" true \
 	"clip --fps: also with its last frame"
 wrong=''
 while read -r src frames seconds; do
@@ -82,32 +82,32 @@ for f in alternating.mp4 mostly.mp4; do
 	read -r src start n <one
 	is "$(apart $f "$start" "$src" "$n" | awk -v n="$n" '{ print ($1 < 0.001 && $2 == n) }')" 1 "clip: $f: the times of all frames"
 done
-run vfm-curate clip -d even --fps 10 <<<"$(jq -c 'select(.src == "screen.mp4")' probe.jsonl)"
+run_stage vfm-curate clip -d even --fps 10 <<<"$(jq -c 'select(.src == "screen.mp4")' probe.jsonl)"
 is "$(jq -c '[.fps, .vfr, .frames]' <<<"$out")" '["10/1",null,53]' "clip --fps: a constant rate, by the timestamps"
-run vfm-curate clip -d hidden <<<"$(jq -c 'select(.src == "screen.mp4") | del(.fps, .vfr)' probe.jsonl)"
+run_stage vfm-curate clip -d hidden <<<"$(jq -c 'select(.src == "screen.mp4") | del(.fps, .vfr)' probe.jsonl)"
 ok "clip: a record that says nothing of the rate: the timestamps decide" jq -e '.vfr and .duration_s > 5.1 and .duration_s < 5.7' <<<"$out"
 for codec in mpeg4 ffv1; do
-	run vfm-curate clip -d $codec --codec $codec <<<"$(jq -c 'select(.src == "alternating.mp4")' probe.jsonl)"
-	vfm-curate probe -q $codec | jq -c '[.vfr, .frames, .duration_s > 7.9 and .duration_s < 8.01]' >got
+	run_stage vfm-curate clip -d $codec --codec $codec <<<"$(jq -c 'select(.src == "alternating.mp4")' probe.jsonl)"
+	vfm-curate probe -q $codec | records | jq -c '[.vfr, .frames, .duration_s > 7.9 and .duration_s < 8.01]' >got
 	is "$(cat got)" '[true,200,true]' "clip --codec $codec keeps the times"
 done
 
 # ---- encode: bad timestamps do not say which frames to take
 ffmpeg -nostdin -v error -y -i cfr.mp4 -c copy once.ts && cat once.ts once.ts >twice.ts
-vfm-curate probe -q twice.ts >twice.jsonl
+vfm-curate probe -q twice.ts | records >twice.jsonl
 is "$(jq -c '[.bad_times,.frames,.fps]' twice.jsonl)" '[true,200,"25/1"]' "timestamps that go back: the rate of the stream"
-run vfm-curate encode --fps 5 --size 32x32 -d enc twice.jsonl
+run_stage vfm-curate encode --fps 5 --size 32x32 -d enc twice.jsonl
 is "$(jq -c .latent.frames <<<"$out")" 40 "encode --fps: frames of the whole file"
 
 # ---- reasons say the quantities that were compared
 make_times short.mkv 30 'N*0.04'
-run bash -c 'vfm-curate probe -q short.mkv | vfm-curate split -q --min-s 1.2000001'
+run_stage bash -c 'vfm-curate probe -q short.mkv | vfm-curate split -q --min-s 1.2000001'
 is "$(jq -r .drop <<<"$out")" "null" "split: a difference below the clock's unit does not drop a clip"
-run bash -c 'vfm-curate probe -q short.mkv | vfm-curate split -q --min-s 1.2018'
+run_stage bash -c 'vfm-curate probe -q short.mkv | vfm-curate split -q --min-s 1.2018'
 is "$(jq -r .drop <<<"$out")" "split: 1.2 s is less than 1.2018 s" "split: all digits that tell the difference"
-run vfm-curate filter --min x=0.5 <<<'{"v":1,"id":"a","x":0.49999999}'
+run_stage vfm-curate filter --min x=0.5 <<<'{"v":1,"id":"a","x":0.49999999}'
 is "$(jq -r .drop <<<"$out")" "filter: x 0.49999999 < 0.5" "filter: too"
-run bash -c 'vfm-curate probe -q mostly.mp4 | vfm-curate split -q --min-s 2.9 --max-s 3 --detector stride'
+run_stage bash -c 'vfm-curate probe -q mostly.mp4 | vfm-curate split -q --min-s 2.9 --max-s 3 --detector stride'
 is "$(jq -r 'select(.drop) | .drop | capture("split: (?<a>[0-9.]+) s is less than (?<b>[0-9.]+) s") | (.a | tonumber) < (.b | tonumber)' <<<"$out" | sort -u)" true \
 	"split: the first number is below the second"
 done_testing

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/part.h"
 #include "data/stage.h"
 
 static char dir[64];
@@ -147,7 +148,7 @@ static void test_what_is_out_passes(void **state)
 	assert_int_equal(c.dropped, 1);
 	assert_int_equal(c.failed, 4);
 	assert_int_equal(c.failed_here, 3);
-	assert_true(strstr(text, "{\"v\":1,\"id\":\"a\",\"error\":\"before\"}\n") == text);
+	assert_true(strstr(text, "{\"v\":1,\"id\":\"a\",\"error\":\"before\"}\n") == strchr(text, '\n') + 1);
 	assert_non_null(strstr(text, ":3: "));
 	free(text);
 	free(input);
@@ -290,7 +291,7 @@ static void test_done_needs_outputs_and_version(void **state)
 	assert_int_equal(c.stale, 1);
 	free(again);
 	free(write_text("made", "x"));
-	two = strstr(first, "\"v\":1");
+	two = strstr(strchr(first, '\n'), "\"v\":1");
 	two[4] = '2'; /* of a's record */
 	free(done);
 	done = write_text("done.jsonl", first);
@@ -409,6 +410,214 @@ static void test_numbers_of_records(void **state)
 	json_decref(rec);
 }
 
+/* ---- headers ---- */
+
+#define ENTRY(tool, options) "{\"tool\":\"" tool "\",\"version\":\"1\",\"options\":\"" options "\"}"
+#define HEADER(entries)      "{\"v\":1,\"provenance\":[" entries "]}\n"
+
+/* Returns the tools and options of the headers in `text`, a line each, and counts the other lines. */
+static char *chains(const char *text, int *n_records)
+{
+	struct vfm_buf b = {0};
+
+	*n_records = 0;
+	vfm_buf_adds(&b, "");
+	for (const char *end; *text; text = end + 1) {
+		json_t *rec, *entry;
+		size_t i;
+
+		end = strchr(text, '\n');
+		rec = json_loadb(text, (size_t)(end - text), 0, NULL);
+		assert_non_null(rec);
+		if (json_object_get(rec, "provenance")) {
+			json_array_foreach(json_object_get(rec, "provenance"), i, entry) vfm_buf_addf(&b, "%s%s:%s",
+				i ? " " : "", vfm_rec_str(entry, "tool", "?"), vfm_rec_str(entry, "options", ""));
+			vfm_buf_adds(&b, "\n");
+		} else {
+			++*n_records;
+		}
+		json_decref(rec);
+	}
+	return b.data;
+}
+
+static void check_chains(const char *text, const char *want, int want_records)
+{
+	int n;
+	char *got = chains(text, &n);
+
+	assert_string_equal(got, want);
+	assert_int_equal(n, want_records);
+	free(got);
+}
+
+static void test_header(void **state)
+{
+	struct vfm_buf b = {0};
+	struct vfm_stage s = {.name = "keep", .fn = keep, .options = "x 1"};
+	struct vfm_stage_counts c;
+	char *input = write_text("in.jsonl", ""), *text;
+	int calls = 0;
+
+	(void)state;
+	text = run(s, input, 0, &c);
+	check_chains(text, "vfm-curate keep:x 1\n", 0); /* no input: the stage ran */
+	assert_int_equal(c.in + c.written, 0);
+	free(text);
+	free(input);
+
+	/* Headers of files that were concatenated: before the records, between them, equal ones, at the end. */
+	vfm_buf_adds(&b, HEADER(ENTRY("a", "") "," ENTRY("b", "1")) HEADER(ENTRY("a", "") "," ENTRY("b", "2")));
+	for (int i = 0; i < 60; i++)
+		vfm_buf_addf(&b, "{\"id\":\"r%d\",\"n\":%d}\n%s", i, i % 5,
+			i == 20           ? HEADER(ENTRY("a", "") "," ENTRY("c", "") "," ENTRY("b", "2"))
+				: i == 40 ? HEADER(ENTRY("b", "1"))
+					  : "");
+	vfm_buf_adds(&b, HEADER(ENTRY("d", "")));
+	input = write_text("in.jsonl", b.data);
+	for (int jobs = 1; jobs < 9; jobs += 7) {
+		s = (struct vfm_stage){.name = "work", .fn = work, .ctx = &calls, .opts = {.jobs = jobs}};
+		calls = 0;
+		text = run(s, input, 0, &c);
+		check_chains(text,
+			"a: b:1 b:2 vfm-curate work:\n"
+			"a: b:1 c: b:2 vfm-curate work:\n"
+			"a: b:1 c: b:2 d: vfm-curate work:\n",
+			60);
+		assert_non_null(strstr(text, "\"id\":\"r20\",\"n\":0,\"twice\":0,\"by\":"));
+		assert_non_null(strstr(strstr(text, "\"id\":\"r20\""), "\n{\"v\":1,\"provenance\":"));
+		assert_true(strstr(strstr(text, "\"id\":\"r20\""), "\"provenance\"") < strstr(text, "\"id\":\"r21\""));
+		assert_int_equal(calls, 60);
+		assert_int_equal(c.in, 60);
+		assert_int_equal(c.written, 60);
+		free(text);
+	}
+	/* A part has all headers; a silent stage writes none; the own output adds nothing. */
+	s = (struct vfm_stage){.name = "keep", .fn = keep, .opts = {.part = "1/3"}};
+	text = run(s, input, 0, &c);
+	assert_int_equal(c.in + c.other_parts, 60);
+	check_chains(text,
+		"a: b:1 b:2 vfm-curate keep:\na: b:1 c: b:2 vfm-curate keep:\na: b:1 c: b:2 d: vfm-curate keep:\n",
+		(int)c.in);
+	free(input);
+	input = write_text("in.jsonl", text);
+	free(text);
+	text = run((struct vfm_stage){.name = "keep", .fn = keep}, input, 0, &c);
+	check_chains(strstr(text, "\n") + 1, "a: b:1 c: b:2 vfm-curate keep:\na: b:1 c: b:2 d: vfm-curate keep:\n",
+		(int)c.in);
+	free(text);
+	text = run((struct vfm_stage){.name = "keep", .fn = keep, .silent = true, .serial = true}, input, 0, &c);
+	assert_string_equal(text, "");
+	free(text);
+	free(input);
+	vfm_buf_release(&b);
+}
+
+static void test_damaged_header(void **state)
+{
+	static const char *const bad[][2] = {{"7", "expected a list of stages"},
+		{"[{\"tool\":\"a\"},{\"tool\":7}]", "provenance[1].tool: expected a string, got an integer"},
+		{"[{\"tool\":\"a\",\"options\":[]}]", "provenance[0].options: expected a string"},
+		{"[{\"tool\":\"a\",\"maker\":\"b\"}]", "provenance[0].maker: expected an object"},
+		{"[[]]", "provenance[0]: expected an object"}, {"[{}]", "provenance[0].tool: "}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		char *lines = vfm_strfmt("{\"id\":\"a\"}\n{\"v\":1,\"provenance\":%s}\n{\"id\":\"b\"}\n", bad[i][0]),
+		     *input = write_text("in.jsonl", lines);
+		struct vfm_stage_counts c;
+		char *text = run((struct vfm_stage){.name = "keep", .fn = keep}, input, VFM_EINPUT, &c);
+
+		assert_non_null(strstr(text, "in.jsonl:2: "));
+		assert_non_null(strstr(text, bad[i][1]));
+		assert_int_equal(c.out, 2);
+		assert_int_equal(c.failed_here, 1);
+		check_chains(text, "vfm-curate keep:\n", 3);
+		free(text);
+		free(input);
+		free(lines);
+	}
+}
+
+/* A record with a key "provenance" of its own is no header, and a header that jq has edited is one. */
+static void test_records_like_headers(void **state)
+{
+	char *input = write_text("in.jsonl",
+		"{\"id\":\"a\",\"provenance\":\"a web site\"}\n{\"src\":\"b\",\"provenance\":[\"a\",\"b\"]}\n"
+		"{\"v\":1,\"id\":\"-2\",\"caption\":\"x\",\"provenance\":[" ENTRY(
+			"a", "1") "]}\n"
+				  "{\"v\":2,\"provenance\":[" ENTRY("b", "1") "]}\n");
+	struct vfm_stage_counts c;
+	char *text = run((struct vfm_stage){.name = "keep", .fn = keep}, input, VFM_EINPUT, &c);
+
+	(void)state;
+	assert_int_equal(c.out, 2);
+	assert_int_equal(c.failed, 1); /* version 2 */
+	assert_non_null(strstr(text, "\"id\":\"a\",\"provenance\":\"a web site\",\"by\":"));
+	assert_non_null(strstr(text, "in.jsonl:4: v: expected record version 1"));
+	free(text);
+	free(input);
+}
+
+/* Copied records of another version of the program: its entry stays; that of other options does not. */
+static void test_header_of_done(void **state)
+{
+	char *input = numbers(3), *done, *text, *old, *release;
+	struct vfm_stage s = {.name = "keep", .fn = keep, .options = "x 1"};
+	struct vfm_stage_counts c;
+	int n;
+
+	(void)state;
+	old = run(s, input, 0, NULL);
+	release = strstr(old, "\"version\":\"") + 11;
+	*release = *release == '9' ? '8' : '9';
+	done = write_text("done.jsonl", old);
+	s.opts.done = done;
+	text = run(s, input, 0, &c);
+	assert_int_equal(c.copied, 3);
+	check_chains(text, "vfm-curate keep:x 1 vfm-curate keep:x 1\n", 3);
+	free(text);
+	s.options = "x 2";
+	text = run(s, input, 0, &c);
+	assert_int_equal(c.copied, 0);
+	free(chains(text, &n));
+	check_chains(text, "vfm-curate keep:x 2\n", 3);
+	free(text);
+	free(old);
+	free(done);
+	free(input);
+}
+
+static void test_huge_chain(void **state)
+{
+	struct vfm_buf b = {0};
+	struct vfm_stage_counts c;
+	char *input, *text;
+
+	(void)state;
+	for (int header = 0; header < 3; header++) {
+		vfm_buf_adds(&b, "{\"v\":1,\"provenance\":[");
+		for (int i = 0; i < 400; i++)
+			vfm_buf_addf(&b, "%s{\"tool\":\"t%d-%d\"}", i ? "," : "", header, i);
+		vfm_buf_adds(&b, "]}\n");
+	}
+	vfm_buf_adds(&b, "{\"id\":\"a\"}\n{\"v\":1,\"provenance\":[{\"tool\":\"big\",\"options\":\"");
+	for (int i = 0; i < 5 << 17; i++)
+		vfm_buf_adds(&b, "0123 567");
+	vfm_buf_adds(&b, "\"}]}\n");
+	input = write_text("in.jsonl", b.data);
+	text = run((struct vfm_stage){.name = "keep", .fn = keep}, input, VFM_EINPUT, &c);
+	assert_int_equal(c.out, 1);
+	assert_int_equal(c.failed_here, 2);
+	assert_non_null(strstr(text, "in.jsonl:3: provenance: 1200 entries with those of earlier headers"));
+	assert_non_null(strstr(text, "in.jsonl:5: provenance: more than 4194304 bytes"));
+	assert_non_null(strstr(text, "t1-399"));
+	assert_null(strstr(text, "t2-0"));
+	free(text);
+	free(input);
+	vfm_buf_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -419,6 +628,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_done_needs_outputs_and_version, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_duplicate_ids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_environment_stops, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_header, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_damaged_header, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_records_like_headers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_header_of_done, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_huge_chain, setup, teardown),
 		cmocka_unit_test(test_part_text),
 		cmocka_unit_test(test_numbers_of_records),
 	};

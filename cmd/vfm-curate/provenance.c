@@ -1,0 +1,107 @@
+/* provenance - prints the stages that made a dataset or a file of records. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/table.h"
+#include "curate.h"
+#include "data/provenance.h"
+#include "data/record.h"
+
+static int read_chain(json_t *chain, const char *path, struct vfm_err *err)
+{
+	struct stat st;
+	int rc;
+
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		rc = vfm_provenance_load(chain, path, err);
+		if (rc == 0)
+			return vfm_fail(err, VFM_EUSAGE,
+				"'%s' has no " VFM_PROVENANCE_NAME ": it is no dataset, or one of another program",
+				path);
+	} else {
+		rc = vfm_provenance_of_records(chain, path, err);
+	}
+	if (rc >= 0 && json_array_size(chain) == 0)
+		return vfm_fail(err, VFM_EINPUT, "'%s' has no header, and no record has marks of stages", path);
+	return rc < 0 ? rc : 0;
+}
+
+/* A line break in an option would break the table. */
+static void set_cell(struct vfm_table *t, const char *key, const char *value, enum vfm_table_format format)
+{
+	char *text = value ? vfm_strdup(value) : NULL;
+
+	for (char *s = text; s && *s && (format == VFM_TABLE_TEXT || format == VFM_TABLE_MD); s++)
+		if ((unsigned char)*s < ' ' || *s == 0x7f)
+			*s = ' ';
+	vfm_table_str(t, key, text);
+	free(text);
+}
+
+static int add_chain_rows(struct vfm_table *t, const char *path, enum vfm_table_format format, struct vfm_err *err)
+{
+	json_t *chain = json_array(), *entry;
+	int rc = read_chain(chain, path, err);
+	int64_t unknown = 0;
+	size_t i;
+
+	if (rc == 0)
+		json_array_foreach(chain, i, entry)
+		{
+			char *maker = vfm_provenance_maker_text(json_object_get(entry, "maker"));
+
+			vfm_table_row(t);
+			set_cell(t, "data", path, format);
+			set_cell(t, "tool", vfm_rec_str(entry, "tool", NULL), format);
+			set_cell(t, "version", vfm_rec_str(entry, "version", NULL), format);
+			set_cell(t, "maker", maker, format);
+			set_cell(t, "options", vfm_rec_str(entry, "options", NULL), format);
+			unknown += !json_object_get(entry, "version");
+			free(maker);
+		}
+	if (unknown)
+		vfm_table_note(t, "%s: %lld stages without a version are known from marks of records alone", path,
+			(long long)unknown);
+	json_decref(chain);
+	return rc;
+}
+
+int curate_provenance(int argc, char **argv, struct vfm_err *err)
+{
+	const char *format_name = "text";
+	struct vfm_opt opts[] = {
+		{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (default text)", &format_name},
+		{0},
+	};
+	struct vfm_cmd cmd = {
+		.name = "vfm-curate provenance",
+		.synopsis = "[-q] [-o FORMAT] DIR|FILE ...",
+		.summary = "print the stages, options and models that made a dataset",
+		.opts = opts,
+	};
+	enum vfm_table_format format;
+	struct vfm_table *t;
+	int n = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
+
+	if (rc)
+		return rc;
+	if (n == 0)
+		return vfm_fail(err, VFM_EUSAGE, "DIR is missing: a dataset, or a file of records ('-': stdin)");
+	if (vfm_table_format(format_name, &format, err) < 0)
+		return vfm_err_context(err, "-o");
+	t = vfm_table_new();
+	vfm_table_col(t, "data", "data", 0);
+	vfm_table_col(t, "tool", "tool", 0);
+	vfm_table_col(t, "version", "version", 0);
+	vfm_table_col(t, "maker", "maker", 0);
+	vfm_table_col(t, "options", "options", 0);
+	for (int i = 1; i <= n && rc == 0; i++)
+		rc = add_chain_rows(t, argv[i], format, err);
+	if (rc == 0)
+		rc = vfm_table_print(t, format, stdout, err);
+	vfm_table_free(t);
+	return rc;
+}
