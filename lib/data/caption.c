@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/philox.h"
+
 bool vfm_caption_name_ok(const char *name)
 {
 	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
@@ -66,6 +68,38 @@ int vfm_texts_of(struct vfm_captions *t, const json_t *rec, struct vfm_err *err)
 	t->list[0].name = "";
 	t->list[0].value = text;
 	return 0;
+}
+
+static double weight_of_caption(const struct vfm_weights *w, const char *name)
+{
+	for (int i = 0; i < w->n; i++)
+		if (strcmp(w->list[i].name, name) == 0)
+			return w->list[i].weight;
+	return 0;
+}
+
+int vfm_caption_choose(const struct vfm_weights *w, int n, const char *const *names, uint64_t seed, uint64_t step,
+	uint64_t id, bool *unlisted)
+{
+	struct vfm_rng r = vfm_rng_stream(seed, step, id, VFM_RNG_CAPTION);
+	double u = vfm_rng_uniform(&r, 0), sum = 0, below = 0;
+	int last = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += weight_of_caption(w, names[i]);
+	*unlisted = w->n > 0 && sum == 0;
+	if (sum == 0)
+		return (int)(u * n);
+	for (int i = 0; i < n; i++) {
+		double weight = weight_of_caption(w, names[i]);
+
+		below += weight;
+		if (weight > 0)
+			last = i;
+		if (weight > 0 && u * sum < below)
+			break;
+	}
+	return last; /* also if rounding left u * sum at the end */
 }
 
 const char *vfm_text_part(char part[VFM_TEXT_PART], const char *name)

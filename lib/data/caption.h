@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "spec/key.h"
 
 #define VFM_CAPTIONS_MAX 16 /* of a record */
 #define VFM_CAPTION_NAME 32 /* bytes of a buffer for a name */
@@ -33,6 +34,13 @@ struct vfm_captions {
 int vfm_captions_of(struct vfm_captions *c, const json_t *rec, struct vfm_err *err);
 /* The texts of a record, none if its "text" is no object (records of other programs may have a string there). */
 int vfm_texts_of(struct vfm_captions *t, const json_t *rec, struct vfm_err *err);
+
+/* Returns which of n >= 1 captions with these names a sample has in a step.  Each is as likely as its weight in w; one
+ * that w does not list has the weight 0.  If w is empty, or no caption has a weight (then *unlisted is set), all are
+ * equally likely.  The choice is the uniform element 0 of the stream (seed, step, id, VFM_RNG_CAPTION) in the sum of
+ * weights, in the order of `names`. */
+int vfm_caption_choose(const struct vfm_weights *w, int n, const char *const *names, uint64_t seed, uint64_t step,
+	uint64_t id, bool *unlisted);
 
 /* Name of the file or member of a text after the key: "text.npy" or "text.NAME.npy".  Returns part. */
 const char *vfm_text_part(char part[VFM_TEXT_PART], const char *name);

@@ -13,12 +13,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
+#include "data/caption.h"
 #include "data/index.h"
 #include "data/patch.h"
 
 struct loaded { /* a sample of a pack, and its text; text.rows 0: none */
 	struct vfm_record rec;
 	struct vfm_index_text text;
+	bool unlisted; /* none of its captions has a weight */
 };
 
 enum slot_state { SLOT_FREE, SLOT_LOADING, SLOT_READY, SLOT_HELD };
@@ -51,6 +53,7 @@ struct vfm_loader {
 	const struct vfm_manifest_header *h;
 	struct vfm_loader_opts o;
 	struct vfm_index **ix; /* [n_sets] */
+	struct vfm_weights captions;
 	int32_t patch_dim, per_step;
 	int64_t n_packs, next;
 	struct slot *slots;
@@ -58,7 +61,7 @@ struct vfm_loader {
 	struct cached_step *cache;
 	int32_t n_cache;
 	uint64_t clock;
-	bool logged_cut;
+	bool logged_cut, logged_unlisted;
 	struct vfm_pool *pool;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -182,9 +185,44 @@ static void log_cut(struct vfm_loader *l, const struct loaded *s)
 			(unsigned long long)s->rec.id, s->text.rows, l->o.text_len);
 }
 
-/* Looks up record and text of a sample. */
-static int look_up_sample(
-	const struct vfm_loader *l, const struct vfm_manifest_sample *s, struct loaded *out, struct vfm_err *err)
+static void log_unlisted(struct vfm_loader *l, const struct loaded *s)
+{
+	bool first;
+
+	pthread_mutex_lock(&l->lock);
+	first = !l->logged_unlisted;
+	l->logged_unlisted = true;
+	pthread_mutex_unlock(&l->lock);
+	if (first)
+		vfm_info("sample %llu has no caption with a weight (data.captions): of such samples, all captions are "
+			 "equally likely",
+			(unsigned long long)s->rec.id);
+}
+
+/* Chooses the text of a sample in a step. */
+static int choose_text(struct vfm_loader *l, struct vfm_index *ix, int64_t step, struct loaded *s, struct vfm_err *err)
+{
+	struct vfm_index_text texts[VFM_TEXTS_MAX];
+	const char *names[VFM_TEXTS_MAX];
+	const int n = (int)s->rec.n_texts;
+
+	s->text = (struct vfm_index_text){0};
+	s->unlisted = false;
+	if (n == 0)
+		return 0;
+	for (int i = 0; i < n; i++) {
+		TRY(vfm_index_text(ix, &s->rec, (uint32_t)i, &texts[i], err));
+		names[i] = vfm_index_name(ix, texts[i].name);
+	}
+	s->text = texts[vfm_caption_choose(&l->captions, n, names, l->o.seed, (uint64_t)step, s->rec.id, &s->unlisted)];
+	if (s->unlisted)
+		log_unlisted(l, s);
+	return 0;
+}
+
+/* Looks up the record of a sample and its text in a step. */
+static int look_up_sample(struct vfm_loader *l, const struct vfm_manifest_sample *s, int64_t step, struct loaded *out,
+	struct vfm_err *err)
 {
 	struct vfm_index *ix = l->ix[s->set];
 
@@ -192,8 +230,7 @@ static int look_up_sample(
 		return vfm_fail(err, VFM_EUSAGE, "not in the index");
 	TRY(vfm_index_get(ix, (uint32_t)s->shard, (uint32_t)s->index, &out->rec, err));
 	TRY(check_record(l, s, &out->rec, err));
-	out->text = (struct vfm_index_text){0};
-	return out->rec.n_texts ? vfm_index_text(ix, &out->rec, 0, &out->text, err) : 0;
+	return choose_text(l, ix, step, out, err);
 }
 
 /* Looks the samples up; counts tokens, text rows and the elements of the largest array that passes through scratch. */
@@ -211,7 +248,7 @@ static int look_up(
 		const struct vfm_manifest_sample *s = &m->samples[i];
 		struct loaded *in = &sl->sample[i];
 		struct vfm_err change = {0};
-		int rc = look_up_sample(l, s, in, err);
+		int rc = look_up_sample(l, s, p->step, in, err);
 
 		/* A change of the index is the cause of any other fault. */
 		if (vfm_index_check(l->ix[s->set], l->o.skip_hash ? NULL : l->h->sets[s->set].index_sha256, &change) <
@@ -349,6 +386,24 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	return 0;
 }
 
+static bool has_caption(const struct vfm_loader *l, const char *name)
+{
+	for (int32_t s = 0; s < l->h->n_sets; s++)
+		for (uint32_t i = 0; i < vfm_index_n_names(l->ix[s]); i++)
+			if (strcmp(vfm_index_name(l->ix[s], i), name) == 0)
+				return true;
+	return false;
+}
+
+static int check_captions(const struct vfm_loader *l, struct vfm_err *err)
+{
+	for (int i = 0; i < l->captions.n; i++)
+		if (!has_caption(l, l->captions.list[i].name))
+			return vfm_fail(err, VFM_EUSAGE, "data.captions: no set of manifest '%s' has the caption '%s'",
+				vfm_manifest_path(l->m), l->captions.list[i].name);
+	return 0;
+}
+
 static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 {
 	struct vfm_loader_opts *o = &l->o;
@@ -372,6 +427,8 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 	const int32_t *patch;
 
 	*l = (struct vfm_loader){.m = m, .h = vfm_manifest_header(m), .o = *opts};
+	if (opts->captions)
+		l->captions = *opts->captions;
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->changed, NULL);
 	if (check_opts(l, err) < 0)
@@ -382,6 +439,8 @@ struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_load
 			vfm_err_context(err, "manifest '%s', set '%s'", vfm_manifest_path(m), l->h->sets[i].name);
 			goto fail;
 		}
+	if (check_captions(l, err) < 0)
+		goto fail;
 	patch = l->h->patch;
 	l->patch_dim = l->h->latent_channels * patch[0] * patch[1] * patch[2];
 	if (l->o.rank < l->h->batch)
@@ -453,6 +512,8 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err 
 	l->stats.packs++;
 	l->stats.samples += sl->p.n;
 	l->stats.tokens += sl->p.tokens;
+	for (int i = 0; i < sl->p.n; i++)
+		l->stats.unlisted += sl->sample[i].unlisted;
 	l->stats.bytes +=
 		(sl->p.tokens * sl->p.patch_dim + sl->p.text_tokens * sl->p.text_dim) * (int64_t)sizeof(float);
 	*out = &sl->p;

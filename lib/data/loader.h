@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "data/manifest.h"
+#include "spec/key.h"
 #include "spec/pack.h"
 
 struct vfm_loader_opts {
@@ -19,7 +20,10 @@ struct vfm_loader_opts {
 	int32_t rank, world; /* pack p of a step belongs to p % world == rank; world 0 means 1 */
 	int32_t prefetch;    /* packs read ahead; 0: 4 */
 	int32_t threads;     /* reading threads; 0: 2 */
-	int32_t text_len;    /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
+	/* Weights of the captions of a sample; NULL: all are equally likely.  The loader copies them. */
+	const struct vfm_weights *captions;
+	uint64_t seed;    /* of the choice of captions */
+	int32_t text_len; /* text rows of a sample that are delivered, the first; 0: all.  The first cut is logged */
 	/* of the manifest (vfm_manifest_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
@@ -30,14 +34,15 @@ struct vfm_loader_opts {
 struct vfm_loader_stats {
 	int64_t packs, samples, tokens; /* delivered */
 	int64_t bytes;                  /* of latents and text as float32 */
-	double wait_s;                  /* total time that next() blocked for data */
-	double last_wait_s;             /* of the last call */
+	int64_t unlisted;   /* samples that have none of the captions with a weight; the first one is logged */
+	double wait_s;      /* total time that next() blocked for data */
+	double last_wait_s; /* of the last call */
 };
 
 struct vfm_loader;
 
 /* Opens the indexes of all sets and compares them with the header: records, encoders, channels,
- * text_dim, sha256.
+ * text_dim, sha256.  VFM_EUSAGE also if no set has a caption that opts->captions names.
  * The manifest must outlive the loader.  NULL on failure. */
 struct vfm_loader *vfm_loader_open(struct vfm_manifest *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */

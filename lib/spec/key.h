@@ -10,13 +10,24 @@
 #include "base/err.h"
 
 enum vfm_key_type {
-	VFM_KEY_INT,  /* int64_t */
-	VFM_KEY_SEED, /* uint64_t */
-	VFM_KEY_NUM,  /* double */
-	VFM_KEY_BOOL, /* bool */
-	VFM_KEY_ENUM, /* int */
-	VFM_KEY_INT3, /* int64_t [3] */
-	VFM_KEY_NAME, /* char [16] */
+	VFM_KEY_INT,     /* int64_t */
+	VFM_KEY_SEED,    /* uint64_t */
+	VFM_KEY_NUM,     /* double */
+	VFM_KEY_BOOL,    /* bool */
+	VFM_KEY_ENUM,    /* int */
+	VFM_KEY_INT3,    /* int64_t [3] */
+	VFM_KEY_NAME,    /* char [16] */
+	VFM_KEY_WEIGHTS, /* struct vfm_weights */
+};
+
+#define VFM_WEIGHTS_MAX 16
+
+struct vfm_weights { /* names with weights, in ascending order of the names */
+	int n;
+	struct {
+		char name[32];
+		double weight; /* >= 0, finite */
+	} list[VFM_WEIGHTS_MAX];
 };
 
 struct vfm_key {

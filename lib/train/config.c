@@ -8,6 +8,7 @@
 
 #include "base/near.h"
 #include "base/num.h"
+#include "data/caption.h"
 
 static const char *const kind_names[] = {"edm", "flow", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", "linear", NULL};
@@ -43,6 +44,8 @@ static const struct vfm_key data_keys[] = {
 		"probability that a sample's text is dropped"},
 	{"data.threads", VFM_KEY_INT, OFF(data.threads), 1, 256, NULL, NULL, "threads that read samples"},
 	{"data.prefetch", VFM_KEY_INT, OFF(data.prefetch), 1, 4096, NULL, NULL, "packs read ahead"},
+	{"data.captions", VFM_KEY_WEIGHTS, OFF(data.captions), 0, 1e9, NULL, NULL,
+		"weights of a sample's captions, as short:1,long:3; none: all are equally likely"},
 };
 static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
 
@@ -93,7 +96,8 @@ static const struct vfm_key train_keys[] = {
 		"forward and backward of a pack launched as one graph, where the device can"},
 	{"train.overlap_update", VFM_KEY_ENUM, OFF(train.overlap_update), 0, 0, overlap_names, NULL,
 		"updates of weights that overlap the next forward, where the device can"},
-	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL, "of weights, noise, times and text dropping"},
+	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL,
+		"of weights, noise, times, text dropping and captions"},
 	{"ckpt.every", VFM_KEY_INT, OFF(ckpt.every), 0, 1e12, NULL, NULL,
 		"steps between checkpoints; 0: only at the end"},
 	{"ckpt.keep", VFM_KEY_INT, OFF(ckpt.keep), 0, 1e9, NULL, NULL, "newest checkpoints that stay; 0: all"},
@@ -205,6 +209,74 @@ static int set_enum(const struct vfm_key *k, const json_t *v, int *out, struct v
 	return VFM_EUSAGE;
 }
 
+static int add_weight(
+	const struct vfm_key *k, struct vfm_weights *w, const char *name, double weight, struct vfm_err *err)
+{
+	int at = w->n;
+
+	if (!vfm_caption_name_ok(name))
+		return vfm_fail(err, VFM_EUSAGE, "%s: '%.80s' is no name of a caption", k->path, name);
+	if (!(weight >= k->min && weight <= k->max))
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: %s: expected a weight of %g to %g", k->path, name, k->min, k->max);
+	if (w->n == VFM_WEIGHTS_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "%s: more than %d names", k->path, VFM_WEIGHTS_MAX);
+	for (int i = 0; i < w->n; i++)
+		if (!strcmp(w->list[i].name, name))
+			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' stands twice", k->path, name);
+	for (; at > 0 && strcmp(w->list[at - 1].name, name) > 0; at--)
+		w->list[at] = w->list[at - 1];
+	strcpy(w->list[at].name, name);
+	w->list[at].weight = weight;
+	w->n++;
+	return 0;
+}
+
+/* "short:1,long:3" */
+static int parse_weights(const struct vfm_key *k, const char *text, struct vfm_weights *w, struct vfm_err *err)
+{
+	char *copy = vfm_strdup(text), *save = NULL;
+	int rc = 0;
+
+	for (char *p = strtok_r(copy, ",", &save); p && rc == 0; p = strtok_r(NULL, ",", &save)) {
+		char *colon = strchr(p, ':'), *end = NULL;
+		double weight = colon ? strtod(colon + 1, &end) : 0;
+
+		if (!colon || end == colon + 1 || *end) {
+			rc = vfm_fail(err, VFM_EUSAGE, "%s: expected NAME:WEIGHT, got '%s'", k->path, p);
+			break;
+		}
+		*colon = 0;
+		rc = add_weight(k, w, p, weight, err);
+	}
+	free(copy);
+	return rc;
+}
+
+/* Sets *out from "short:1,long:3" or {"short":1,"long":3}. */
+static int set_key_weights(const struct vfm_key *k, const json_t *v, struct vfm_weights *out, struct vfm_err *err)
+{
+	struct vfm_weights w = {0};
+	double sum = 0;
+	const char *name;
+	json_t *weight;
+
+	if (json_is_string(v)) {
+		TRY(parse_weights(k, json_string_value(v), &w, err));
+	} else if (json_is_object(v)) {
+		json_object_foreach((json_t *)v, name, weight)
+			TRY(add_weight(k, &w, name, json_is_number(weight) ? json_number_value(weight) : NAN, err));
+	} else {
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object of weights, or NAME:WEIGHT,...", k->path);
+	}
+	for (int i = 0; i < w.n; i++)
+		sum += w.list[i].weight;
+	if (w.n && sum == 0)
+		return vfm_fail(err, VFM_EUSAGE, "%s: all weights are 0", k->path);
+	*out = w;
+	return 0;
+}
+
 static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *v, struct vfm_err *err)
 {
 	void *dst = key_value(c, k);
@@ -245,6 +317,8 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected a short string", k->path);
 		memcpy(dst, json_string_value(v), json_string_length(v) + 1);
 		return 0;
+	case VFM_KEY_WEIGHTS:
+		return set_key_weights(k, v, dst, err);
 	}
 	return 0;
 }
@@ -402,6 +476,15 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	return 0;
 }
 
+static json_t *weights_json(const struct vfm_weights *w)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < w->n; i++)
+		json_object_set_new(o, w->list[i].name, vfm_json_real(w->list[i].weight));
+	return o;
+}
+
 static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 {
 	const void *p = key_value((struct vfm_config *)c, k);
@@ -425,6 +508,8 @@ static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 			(json_int_t)((const int64_t *)p)[2]);
 	case VFM_KEY_NAME:
 		return json_string(p);
+	case VFM_KEY_WEIGHTS:
+		return weights_json(p);
 	}
 	return json_null();
 }

@@ -51,6 +51,7 @@ struct vfm_config {
 	struct vfm_train_config train;
 	struct {
 		int64_t threads, prefetch;
+		struct vfm_weights captions; /* of a sample; empty: all are equally likely */
 	} data;
 	struct {
 		int64_t every;      /* steps between checkpoints; 0: only at the end */

@@ -15,6 +15,7 @@ static const struct {
 	{"schedule", VFM_CHANGE_SCHEDULE},
 	{"plan", VFM_CHANGE_PLAN},
 	{"encoders", VFM_CHANGE_ENCODERS},
+	{"captions", VFM_CHANGE_CAPTIONS},
 };
 enum { N_CHANGES = sizeof(change_names) / sizeof(change_names[0]) };
 
@@ -29,7 +30,8 @@ int vfm_change_parse(unsigned *changes, const char *list, struct vfm_err *err)
 			i++;
 		if (i == N_CHANGES)
 			return vfm_fail(err, VFM_EUSAGE,
-				"expected a list of model, diffusion, schedule, plan and encoders, got '%s'", list);
+				"expected a list of model, diffusion, schedule, plan, encoders and captions, got '%s'",
+				list);
 		*changes |= change_names[i].change;
 		p += n + (p[n] == ',');
 	}
@@ -112,6 +114,8 @@ static unsigned change_of_key(const char *section, const char *key, const struct
 		return VFM_CHANGE_MODEL;
 	if (!strcmp(section, "diffusion"))
 		return VFM_CHANGE_DIFFUSION;
+	if (!strcmp(section, "data") && !strcmp(key, "captions"))
+		return VFM_CHANGE_CAPTIONS;
 	return ch->other_lr && is_schedule_key(section, key) && !(end && ch->constant) ? VFM_CHANGE_SCHEDULE : 0;
 }
 

@@ -19,6 +19,7 @@ enum vfm_change {                 /* bits: changes that the user may allow */
 	VFM_CHANGE_SCHEDULE = 4,  /* learning rate of a completed step */
 	VFM_CHANGE_PLAN = 8,      /* the sha256 of the plan */
 	VFM_CHANGE_ENCODERS = 16, /* tokenizer or text encoder of the data */
+	VFM_CHANGE_CAPTIONS = 32, /* data.captions */
 };
 /* Parses a list such as "plan,schedule".  On VFM_EUSAGE the message lists the valid words. */
 int vfm_change_parse(unsigned *changes, const char *list, struct vfm_err *err);

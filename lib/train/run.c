@@ -385,6 +385,8 @@ static int open_loader(struct run *r, struct vfm_err *err)
 {
 	struct vfm_loader_opts lo = {.prefetch = (int32_t)r->c->data.prefetch,
 		.threads = (int32_t)r->c->data.threads,
+		.captions = &r->c->data.captions,
+		.seed = r->c->train.seed,
 		.text_len = (int32_t)r->c->model.text_len,
 		.first_step = r->first,
 		.plan_sha256 = r->id.plan_sha256,
@@ -690,8 +692,19 @@ static int loop(struct run *r, struct vfm_err *err)
 		(long long)step, (long long)r->last);
 }
 
+/* Says how many samples of this rank had none of the captions that data.captions asks for. */
+static void report_captions(const struct run *r)
+{
+	struct vfm_loader_stats s = r->loader ? vfm_loader_stats(r->loader) : (struct vfm_loader_stats){0};
+
+	if (s.unlisted)
+		vfm_info("%lld of the %lld samples that this rank read had no caption with a weight (data.captions)",
+			(long long)s.unlisted, (long long)s.samples);
+}
+
 static void tear_down(struct run *r)
 {
+	report_captions(r);
 	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
 	vfm_loader_close(r->loader);

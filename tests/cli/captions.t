@@ -126,4 +126,39 @@ printf X | dd of=harm/000000.tar bs=1 seek=$((at + 512 + 130)) conv=notrunc stat
 run vfm-curate verify harm
 like "$out" "\"key\":\"$id\",\"error\":\"text.short.npy: wrong checksum\"" "verify: a damaged text"
 
+# ---- training
+cat >tiny.json <<'END'
+{"model": {"layers": 1, "hidden": 32, "heads": 2, "text_dim": 32}, "train": {"lr": 0.01, "warmup_steps": 0}}
+END
+train=(vfm-train -q --device cpu -c tiny.json --data data.plan)
+vfm-pack -q -c 256 -b 2 --epochs 4 data >data.plan
+run "${train[@]}" -o all
+rc_is 0 "trains"
+printf '%s\n' "$out" >all.loss
+unlike "$err" "data.captions" "without weights, all captions are equal"
+run vfm-train "${train[@]:2}" -o long --set data.captions=long:1
+rc_is 0 "trains on one of the captions"
+is "$(grep -c "^vfm-train: sample [0-9]* has no caption with a weight" <<<"$err")" 1 "samples without it: the first is logged"
+like "$err" "8 of the 48 samples that this rank read had no caption with a weight" "and all are counted"
+is "$(jq '.data.captions | keys[], .long == 1' long/config.json | tr '\n' ' ')" '"long" true ' "config.json has the weights"
+run "${train[@]}" -o again --set 'data.captions={"long":2}'
+is "$(jq -c .loss <<<"$out" | sha256sum)" "$(jq -c .loss long/metrics.jsonl | sha256sum)" "only the proportions count"
+not_ok "other captions give other losses" cmp <(jq -c .loss all/metrics.jsonl) <(jq -c .loss long/metrics.jsonl)
+run "${train[@]}" -o stop --steps 3 --set data.captions=short:1,long:3
+run "${train[@]}" -o stop
+rc_is 2 "resuming with other weights is refused"
+like "$err" 'data.captions: \{"long":3.0,"short":1.0\} -> \{\} \(--allow-change captions accepts this' "and says how to allow it"
+run "${train[@]}" -o stop --set data.captions=long:3,short:1
+rc_is 0 "the same weights resume"
+run "${train[@]}" -o whole --set data.captions=long:3,short:1
+is "$(jq -c .loss stop/metrics.jsonl | sha256sum)" "$(jq -c .loss whole/metrics.jsonl | sha256sum)" "with the captions of a run that was not stopped"
+run "${train[@]}" -n 2 -o ranks --set data.captions=long:3,short:1
+ok "and of two ranks" python3 - <<'END'
+import json
+a, b = ([json.loads(x)["loss"] for x in open(d + "/metrics.jsonl")] for d in ("whole", "ranks"))
+assert len(a) == len(b) > 3 and all(abs(x - y) < 1e-4 * x for x, y in zip(a, b)), (a, b)
+END
+run "${train[@]}" -o typo --set data.captions=shrt:1
+is "$rc $err" "2 vfm-train: data.captions: no set of manifest 'data.plan' has the caption 'shrt'" "a name that no set has"
+
 done_testing

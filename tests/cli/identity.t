@@ -109,7 +109,7 @@ rm -r horizon/ckpt/step-00000012
 run "${train[@]}" --data longer.jsonl -o horizon --set train.schedule=linear --allow-change plan
 refused "cannot resume .*: steps of the plan: 12 -> 24 \(--allow-change schedule" "a longer plan is a longer schedule"
 run "${train[@]}" --data plan.jsonl -o keys --allow-change plans
-refused "--allow-change: expected a list of model, diffusion, schedule, plan and encoders, got 'plans'" "a word that it does not know"
+refused "--allow-change: expected a list of model, diffusion, schedule, plan, encoders and captions, got 'plans'" "a word that it does not know"
 
 # Each setting of training that may change is a line, and nothing else is.
 cp -r run logged

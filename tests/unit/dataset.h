@@ -30,6 +30,12 @@ static inline float dataset_value(uint64_t n, int64_t k)
 	return (float)((n * 31 + (uint64_t)k * 7) % 2048) * DATASET_SCALE;
 }
 
+/* A sample with text has so many, with the names "a", "b", …; one has no name.  Text j of sample n has the elements of
+ * number n + 1 + j * DATASET_NEXT_TEXT. */
+static int dataset_texts = 1;
+#define DATASET_TEXTS_MAX 4
+#define DATASET_NEXT_TEXT 7919
+
 struct dataset_dims {
 	uint16_t t, h, w, text_len;
 };
@@ -69,11 +75,11 @@ static inline void dataset_sample(
 		.flags = VFM_REC_IMAGE};
 	r->latent_bytes = dataset_array(b, 4, ls, DATASET_C * ls[1] * ls[2] * ls[3], n, &r->latent_header);
 	r->latent_crc = vfm_crc32c(0, b->data + r->latent_offset, r->latent_bytes);
-	if (d->text_len) {
-		r->n_texts = 1;
+	for (int j = 0; d->text_len && j < dataset_texts; j++, t++) {
+		r->n_texts++;
 		r->text_dim = DATASET_TEXT_DIM;
 		*t = (struct vfm_index_text){.offset = b->len, .rows = d->text_len, .dtype = VFM_NPY_F16};
-		t->bytes = dataset_array(b, 2, ts, ts[0] * ts[1], n + 1, &t->header);
+		t->bytes = dataset_array(b, 2, ts, ts[0] * ts[1], n + 1 + (uint64_t)j * DATASET_NEXT_TEXT, &t->header);
 		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
 	}
 	r->json_offset = b->len;
@@ -89,6 +95,7 @@ static inline int dataset_make(
 {
 	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
 	const struct vfm_makers makers = {{.name = "wavelet:4", .version = "1"}, {.name = "bytes:8", .version = "1"}};
+	static const char *const letters[DATASET_TEXTS_MAX] = {"a", "b", "c", "d"};
 	struct vfm_index_writer *w;
 	int rc;
 
@@ -97,19 +104,21 @@ static inline int dataset_make(
 	for (int64_t s = 0; s * per < n; s++) {
 		int64_t count = n - s * per < per ? n - s * per : per;
 		struct vfm_record *r = vfm_calloc((size_t)count, sizeof(*r));
-		struct vfm_index_text *t = vfm_calloc((size_t)count, sizeof(*t));
+		struct vfm_index_text *t = vfm_calloc((size_t)count * DATASET_TEXTS_MAX, sizeof(*t));
 		char name[32], *tar;
 		struct vfm_buf b = {0};
 
 		for (int64_t i = 0; i < count; i++)
-			dataset_sample(&b, &r[i], &t[i], &dims[(s * per + i) % n_dims], (uint64_t)(s * per + i));
+			dataset_sample(&b, &r[i], &t[i * DATASET_TEXTS_MAX], &dims[(s * per + i) % n_dims],
+				(uint64_t)(s * per + i));
 		snprintf(name, sizeof(name), "%06lld.tar", (long long)s);
 		tar = vfm_strfmt("%s/%s", dir, name);
 		rc = vfm_write_file(tar, b.data, b.len, err);
 		if (rc >= 0)
 			rc = vfm_index_writer_shard(w, name, b.len, err);
 		for (int64_t i = 0; rc >= 0 && i < count; i++)
-			rc = vfm_index_writer_add(w, &r[i], &t[i], &(const char *){""}, err);
+			rc = vfm_index_writer_add(w, &r[i], &t[i * DATASET_TEXTS_MAX],
+				dataset_texts == 1 ? &(const char *){""} : letters, err);
 		vfm_buf_release(&b);
 		free(tar);
 		free(r);

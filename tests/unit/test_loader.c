@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/caption.h"
 #include "data/loader.h"
 #include "data/pack.h"
 #include "data/patch.h"
@@ -320,6 +321,86 @@ static void damage_is_named(void **state)
 }
 
 /* Writes the data again with a NaN in sample number n; checksums are right. */
+/* Counts the texts of each name, which must be those that vfm_caption_choose chooses.  Returns the number of packs. */
+static int count_texts(const struct vfm_loader_opts *o, uint64_t *digests, int count[3], int64_t *unlisted)
+{
+	static const char *const names[] = {"a", "b", "c"};
+	struct vfm_err err = {0};
+	struct vfm_manifest *m = vfm_manifest_open(plan_path, &err);
+	struct vfm_loader *l = vfm_loader_open(m, o, &err);
+	struct vfm_pack *b;
+	int n = 0, rc;
+	bool none;
+
+	assert_non_null(l);
+	while ((rc = vfm_loader_next(l, &b, &err)) == 1) {
+		for (int i = 0; i < b->n; i++) {
+			int j = vfm_caption_choose(o->captions, 3, names, o->seed, (uint64_t)b->step, b->id[i], &none);
+			uint64_t number = b->id[i] - 1000 + 1 + (uint64_t)j * DATASET_NEXT_TEXT;
+
+			if (b->cu_text[i] == b->cu_text[i + 1])
+				continue;
+			for (int k = 0; k < DATASET_TEXT_DIM; k++)
+				assert_true(b->text[(int64_t)b->cu_text[i] * DATASET_TEXT_DIM + k] ==
+					dataset_value(number, k));
+			count[j]++;
+		}
+		digests[n++] = digest(b);
+		vfm_loader_release(l, b);
+	}
+	if (rc < 0)
+		fail_msg("%s", err.msg);
+	*unlisted = vfm_loader_stats(l).unlisted;
+	vfm_loader_close(l);
+	vfm_manifest_close(m);
+	return n;
+}
+
+/* The captions of a sample in a step do not depend on ranks and on resuming; other seeds choose others. */
+static void captions_are_chosen(void **state)
+{
+	const struct vfm_weights w = {2, {{"a", 1}, {"b", 3}}}, typo = {1, {{"bb", 1}}};
+	struct vfm_loader_opts o = {.captions = &w, .seed = 5};
+	uint64_t one[512], half[512], other[512];
+	int count[3] = {0}, again[3] = {0}, n, per, k;
+	struct vfm_manifest *m;
+	struct vfm_err err = {0};
+	int64_t unlisted;
+
+	(void)state;
+	dataset_texts = 3;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_manifest();
+	n = count_texts(&o, one, count, &unlisted);
+	assert_int_equal(unlisted, 0);
+	assert_int_equal(count[2], 0);
+	assert_in_range(count[1], 2 * count[0], 5 * count[0]);
+	m = vfm_manifest_open(plan_path, &err);
+	per = vfm_manifest_header(m)->batch;
+	for (o.world = 2; o.rank < 2; o.rank++) {
+		k = count_texts(&o, half, again, &unlisted);
+		for (int i = 0, at = 0; i < n; i++)
+			if (i % per % 2 == o.rank)
+				assert_true(at < k && half[at++] == one[i]);
+	}
+	assert_memory_equal(count, again, sizeof(count));
+	o = (struct vfm_loader_opts){.captions = &w, .seed = 5, .first_step = 3, .threads = 4};
+	k = count_texts(&o, other, again, &unlisted);
+	assert_int_equal(k, n - 3 * per);
+	assert_memory_equal(other, one + 3 * per, (size_t)k * sizeof(*one));
+	o.seed = 6;
+	count_texts(&o, other, again, &unlisted);
+	assert_memory_not_equal(other, one + 3 * per, (size_t)k * sizeof(*one));
+	o.captions = &typo;
+	assert_null(vfm_loader_open(m, &o, &err));
+	assert_non_null(strstr(err.msg, "has the caption 'bb'"));
+	vfm_manifest_close(m);
+
+	dataset_texts = 1;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_manifest();
+}
+
 static void make_data_with_nan(uint64_t n)
 {
 	struct vfm_err err = {0};
@@ -388,8 +469,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
 		cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
 		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
-		cmocka_unit_test(damage_is_named), cmocka_unit_test(nan_is_damage),
-		cmocka_unit_test(other_encoders_are_refused), cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(captions_are_chosen), cmocka_unit_test(damage_is_named),
+		cmocka_unit_test(nan_is_damage), cmocka_unit_test(other_encoders_are_refused),
+		cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
