@@ -363,7 +363,7 @@ layers:
 	@tests/names.sh
 
 # ---- lint ----------------------------------------------------------------------
-SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/deb/package share/bash-completion/*)
+SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/exec/*.sh share/deb/package share/bash-completion/*)
 TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
 
 lint:
@@ -384,7 +384,7 @@ tidy/%: FORCE
 FORCE:
 
 # Sources are as clang-format leaves them; `make check` asks for that.
-FORMAT_SRC = $(wildcard lib/*/*.[ch] lib/*/*.cu cmd/*/*.[ch] tests/*/*.[ch] tests/*/*.cu tests/*/*.cpp bench/*.c)
+FORMAT_SRC = $(wildcard lib/*/*.[ch] lib/*/*.cu cmd/*/*.[ch] tests/*/*.[ch] tests/*/*.cu tests/*/*.cpp bench/*.c share/*/*.c)
 format:
 	clang-format -i $(FORMAT_SRC)
 check-format:
@@ -428,7 +428,7 @@ install: all
 	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
 	install -d $(SHARE)/vfm/machines && install -m 644 share/machines/*.json $(SHARE)/vfm/machines
 	install -d $(SHARE)/vfm/exec && install -m 755 $(EXEC_BINS) $(SHARE)/vfm/exec
-	install -m 644 share/exec/README.md share/exec/vfm_exec.py $(SHARE)/vfm/exec
+	install -m 644 share/exec/README.md share/exec/vfm_exec.py share/exec/mean.c $(SHARE)/vfm/exec
 	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done
 
 # Debian packages for the release of this machine.  Their version names the commit, since commands and plugin must be of one.

@@ -60,7 +60,7 @@ def main():
             # The model would drop the rest in silence.
             raise ValueError(f"frames {shape} are not 1 + {CHUNK}n of multiples of {stride} pixels")
         x = torch.stack([vfm_exec.tensor(r["frames"]) for r in requests]).to(device)  # [n, F, H, W, 3]
-        x = x.permute(0, 4, 1, 2, 3).to(dtype) / 127.5 - 1
+        x = (x.permute(0, 4, 1, 2, 3) / 127.5 - 1).to(dtype)
         z = (vae.encode(x).latent_dist.mode().float() - mean) / std
         return [{"latent": vfm_exec.write(r, one, a.out)} for r, one in zip(requests, z)]
 

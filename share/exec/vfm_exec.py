@@ -36,6 +36,10 @@ import traceback
 
 ITEM_SIZE = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
+# Models are folders, nothing is downloaded; and a progress bar is no line of a log.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TQDM_DISABLE", "1")
+
 _streams = None
 
 

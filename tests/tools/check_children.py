@@ -6,6 +6,7 @@
 MODELS is what tiny_models.py wrote.  Prints "ok DESCRIPTION" or "not ok DESCRIPTION: why", a line each.
 This side of the protocol is written out here and uses nothing of vfm_exec.py."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -75,6 +76,11 @@ class Child:
     def one(self, op, **request):
         return self.ask(op, request)[0]
 
+    def check_hash(self, name, *files, extra=b""):
+        """The hello's sha256 is that of these files under MODELS, and of extra."""
+        want = hashlib.sha256(b"".join(open(f"{MODELS}/{f}", "rb").read() for f in files) + extra).hexdigest()
+        report(self.hello["sha256"] == want, f"{name}: the hash of {', '.join(files)}", self.hello["sha256"])
+
     def failures(self):
         """Handlers that raised so far; a batch whose records succeeded alone counts, too."""
         return open(self.log).read().count("Traceback")
@@ -112,6 +118,10 @@ def check_vae():
         have = child.hello["tokenizer"]
         want = {"stride": [st, s, s], "channels": channels, "frames": [1, 4], "scaling": "mean-std", "max_frames": 81}
         report(have == want, f"{model}: the geometry of the config", f"{have}, not {want}")
+
+        lists = (",".join(map(repr, getattr(vae.config, f"latents_{key}"))) for key in ("mean", "std"))
+        extra = '{"latents_mean":[%s],"latents_std":[%s]}' % tuple(lists)
+        child.check_hash(model, f"{model}/vae/diffusion_pytorch_model.safetensors", extra=extra.encode())
 
         def direct(x):
             z = vae.encode(x.permute(3, 0, 1, 2)[None].float() / 127.5 - 1).latent_dist.mode()[0]
@@ -162,19 +172,19 @@ def check_t5():
 
     texts = "a red square", "Ein grüner Kreis, der über blaues Wasser läuft; then the camera pans left.", ""
     for folder, text, words, encoder, dim, pads in (
-        (f"{MODELS}/wan", "text_encoder", "tokenizer", UMT5EncoderModel, 32, ("zero", "model", "none")),
-        (f"{MODELS}/t5", "", "", T5EncoderModel, 24, ("zero",)),
+        ("wan/", "text_encoder/", "tokenizer/", UMT5EncoderModel, 32, ("zero", "model", "none")),
+        ("t5/", "", "", T5EncoderModel, 24, ("zero",)),
     ):
-        model = encoder.from_pretrained(os.path.join(folder, text)).eval()
-        tokenizer = AutoTokenizer.from_pretrained(os.path.join(folder, words))
-        hashes = set()
+        model = encoder.from_pretrained(f"{MODELS}/{folder}{text}").eval()
+        tokenizer = AutoTokenizer.from_pretrained(f"{MODELS}/{folder}{words}")
         for pad in pads:
-            name = f"{os.path.basename(folder)} --pad {pad}"
-            child = Child("text_t5.py", folder, "--pad", pad, "--rows", "64", "--dtype", "float32", "--device", "cpu")
+            name = f"{folder[:-1]} --pad {pad}"
+            child = Child("text_t5.py", f"{MODELS}/{folder}", "--pad", pad, "--rows", "64",
+                          "--dtype", "float32", "--device", "cpu")
             want = {"dim": dim, "max_rows" if pad == "none" else "rows": 64}
             report(child.hello["text"] == want, f"{name}: hello", f"{child.hello}, not {want}")
             report(child.hello["version"] == f"1:{pad}64", f"{name}: padding is part of the version")
-            hashes.add(child.hello["sha256"])
+            child.check_hash(name, f"{folder}{text}model.safetensors", f"{folder}{words}tokenizer.json")
             answers = child.ask("text-encode", *({"text": t} for t in texts))
             for t, answer, single in zip(texts, answers, [child.one("text-encode", text=t) for t in texts]):
                 # As the pipeline of Wan computes it: all rows with the mask, and the real ones are kept.
@@ -188,9 +198,103 @@ def check_t5():
                 near(answer["rows"], single["rows"], 0.005, f"{name}: in a batch as alone")
             report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
             child.end(name)
-        report(len(hashes) == 1, f"{os.path.basename(folder)}: the hash is of the weights alone")
 
 
-KINDS = {"vae": check_vae, "t5": check_t5}
+def features(out):
+    """get_image_features() returns a tensor in older transformers."""
+    v = getattr(out, "pooler_output", out)
+    return v / v.norm(dim=-1, keepdim=True)
+
+
+@torch.no_grad()
+def check_clip():
+    from safetensors.torch import load_file
+    from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
+
+    folder = f"{MODELS}/clip"
+    model = CLIPModel.from_pretrained(folder).eval()
+    processor, tokenizer = AutoImageProcessor.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    clips = [clip(4, 32, 32, seed) for seed in (1, 2)] + [clip(1, 32, 32, 3)]
+
+    def direct(x):
+        return features(model.get_image_features(**processor(images=[f.numpy() for f in x], return_tensors="pt")))
+
+    child = Child("embed_clip.py", folder, "--device", "cpu", "--frames", "4")
+    want = {"kind": "frames", "frames": 4, "width": 32, "height": 32, "fit": "cover", "text": True}
+    report(child.hello["input"] == want, "clip: frames of the size of the model", f"{child.hello['input']}, not {want}")
+    texts = "a red square", "a much longer text than the forty tokens that this model has positions for"
+    answers = child.ask("embed", *({"frames": child.payload(x, fps=2.0)} for x in clips), *({"text": t} for t in texts))
+    for x, answer in zip(clips, answers):
+        near(answer["vector"], direct(x).mean(0), 1e-4, f"clip: the mean of the unit vectors of {len(x)} frames")
+    for t, answer in zip(texts, answers[3:]):
+        tokens = tokenizer([t], truncation=True, max_length=40, return_tensors="pt")
+        near(answer["vector"], features(model.get_text_features(**tokens))[0], 1e-4, f"clip: a text, {t[:12]!r}")
+    apart = (answers[0]["vector"] - answers[1]["vector"]).norm().item()
+    report(apart > 1e-3, "clip: other clips have other vectors", f"{apart} apart")
+    report(child.failures() == 0, "clip: no batch needed a retry", open(child.log).read()[-1000:])
+    why = child.one("embed", frames=child.payload(clip(2, 40, 40, 1))).get("error")
+    report(bool(why), "clip: frames of another size are an error", why)
+    child.end("clip")
+
+    head = load_file(f"{MODELS}/head.safetensors")
+    for activation in "none", "relu":
+        child = Child("score_aesthetic.py", folder, f"{MODELS}/head.safetensors", "--device", "cpu",
+                      "--activation", activation)
+        child.check_hash("aesthetic", "clip/model.safetensors", "head.safetensors")
+        answers = child.ask("score", *({"frames": child.payload(x, fps=2.0)} for x in clips))
+        for x, answer in zip(clips, answers):
+            y = direct(x) @ head["layers.0.weight"].T + head["layers.0.bias"]
+            y = y.relu() if activation == "relu" else y
+            y = (y @ head["layers.2.weight"].T + head["layers.2.bias"]).mean()
+            near(torch.tensor(answer["score"]["aesthetic"]), y, 1e-4, f"aesthetic: {activation}, {len(x)} frames")
+        child.end(f"aesthetic, {activation}")
+
+
+@torch.no_grad()
+def check_vlm():
+    from PIL import Image
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+    from transformers.video_utils import VideoMetadata
+
+    clips = clip(4, 32, 48, 1), clip(4, 32, 48, 2), clip(3, 32, 48, 5)
+    prompts = "Describe it.", "A prompt that is longer than the other", "Describe it."
+    for name in "llava", "qwen":
+        folder = f"{MODELS}/{name}"
+        if not os.path.isdir(folder):
+            print(f"skip {name}: tiny_models.py could not make it", flush=True)
+            continue
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+        processor = AutoProcessor.from_pretrained(folder)
+
+        def direct(x, prompt):
+            if name == "llava":
+                shown, inputs = "<image>" * len(x), {"images": [Image.fromarray(f.numpy()) for f in x]}
+            else:
+                shown = "<|vision_start|><|video_pad|><|vision_end|>"
+                times = VideoMetadata(len(x), fps=2.0, frames_indices=list(range(len(x))))
+                inputs = {"videos": [x.permute(0, 3, 1, 2)], "video_metadata": [times], "do_sample_frames": False}
+            text = f"system: Be terse.\nuser: {shown}{prompt}\nassistant: "
+            inputs = processor(text=text, return_tensors="pt", **inputs)
+            tokens = model.generate(**inputs, do_sample=False, max_new_tokens=24)[0, inputs["input_ids"].shape[1]:]
+            return processor.decode(tokens, skip_special_tokens=True).strip()
+
+        child = Child("caption_vlm.py", folder, "--device", "cpu", "--dtype", "float32", "--max-tokens", "24",
+                      "--frames", "4", "--size", "48", "--system", "Be terse.")
+        want = {"kind": "frames", "frames": 4, "width": 48, "height": 48, "fit": "contain"}
+        report(child.hello["input"] == want, f"{name}: hello", f"{child.hello}, not {want}")
+        child.check_hash(name, f"{name}/model.safetensors")
+        both = [{"frames": child.payload(x, fps=2.0), "prompt": p, "name": "short"} for x, p in zip(clips, prompts)]
+        answers = [a.get("caption", a) for a in child.ask("caption", *both)]
+        single = [child.one("caption", **r).get("caption") for r in both]
+        wanted = [direct(x, p) for x, p in zip(clips, prompts)]
+        for have, alone, want in zip(answers, single, wanted):
+            report(want != "" and have == want, f"{name}: the caption that generate() gives", f"{have!r}, not {want!r}")
+            report(alone == want, f"{name}: also alone", f"{alone!r}, not {want!r}")
+        report(len(set(answers)) > 1, f"{name}: which depends on the clip or the prompt", str(answers))
+        report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
+        child.end(name)
+
+
+KINDS = {"vae": check_vae, "t5": check_t5, "clip": check_clip, "vlm": check_vlm}
 KINDS[sys.argv[3]]()
 sys.exit(failed)

@@ -7,6 +7,9 @@
   wan22    OUT/wan22/vae: as Wan 2.2, patches of 2 x 2 pixels, 6 channels, strides 4 x 16 x 16
   t2       OUT/t2/vae: strides 2 x 4 x 4, 3 channels: a geometry that no public model has
   t5       OUT/t5: T5, width 24, its tokenizer beside it
+  clip     OUT/clip: CLIP, pictures of 32 x 32, width 20; OUT/head.safetensors: linear layers 20 -> 8 -> 1
+  llava    OUT/llava: LLaVA, a vision-language model that takes pictures
+  qwen     OUT/qwen: Qwen2.5-VL, which takes videos (if torchvision is there)
 """
 
 import argparse
@@ -82,7 +85,80 @@ def t5(out):
     write_t5(f"{out}/t5", f"{out}/t5", T5Config, T5EncoderModel, 24)
 
 
-KINDS = {f.__name__: f for f in (wan, wan22, t2, t5)}
+def clip(out):
+    from safetensors.torch import save_file
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
+
+    n = write_tokenizer(f"{out}/clip", model_max_length=40)
+    tower = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    text = dict(tower, vocab_size=n, max_position_embeddings=40, pad_token_id=0, eos_token_id=1, bos_token_id=2)
+    picture = dict(tower, image_size=32, patch_size=8)
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=picture, projection_dim=20))
+    model.eval().save_pretrained(f"{out}/clip")
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32).save_pretrained(f"{out}/clip")
+    layers = torch.nn.ModuleDict({"0": torch.nn.Linear(20, 8), "2": torch.nn.Linear(8, 1)})
+    save_file({f"layers.{k}": t for k, t in layers.state_dict().items()}, f"{out}/head.safetensors")
+
+
+# Each part of a message in its order.
+CHAT = (
+    "{% for m in messages %}{{ m.role }}: {% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}"
+    "{% elif c.type == 'image' %}IMAGE{% else %}VIDEO{% endif %}{% endfor %}{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def llava(out):
+    from transformers import (CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig,
+                              LlavaForConditionalGeneration, LlavaProcessor, PreTrainedTokenizerFast)
+
+    folder, signs = f"{out}/llava", (*SIGNS, "<image>")
+    n = write_tokenizer(folder, signs, end=None, extra_special_tokens={"image_token": "<image>"})
+    tower = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    model = LlavaForConditionalGeneration(LlavaConfig(
+        vision_config=CLIPVisionConfig(**tower, image_size=32, patch_size=8),
+        text_config=LlamaConfig(**tower, num_key_value_heads=2, vocab_size=n, max_position_embeddings=2048,
+                                pad_token_id=0, eos_token_id=1, bos_token_id=2),
+        image_token_index=signs.index("<image>"), image_seq_length=16))
+    model.eval().save_pretrained(folder)
+    LlavaProcessor(CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32),
+                   PreTrainedTokenizerFast.from_pretrained(folder), patch_size=8, num_additional_image_tokens=1,
+                   vision_feature_select_strategy="default",
+                   chat_template=CHAT.replace("IMAGE", "<image>")).save_pretrained(folder)
+
+
+def qwen(out):
+    from transformers import (PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration,
+                              Qwen2_5_VLProcessor, Qwen2VLImageProcessor)
+
+    try:
+        from transformers import Qwen2VLVideoProcessor
+        Qwen2VLVideoProcessor()
+    except ImportError as e:
+        print(f"no tiny Qwen2.5-VL: {e}")
+        return
+    marks = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    folder, signs = f"{out}/qwen", (*SIGNS, *marks)
+    n = write_tokenizer(folder, signs, end=None, extra_special_tokens=list(marks))
+    start, end, image, video = (signs.index(m) for m in marks)
+    tower = dict(hidden_size=32, intermediate_size=64)
+    model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(
+        text_config=dict(tower, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, vocab_size=n,
+                         pad_token_id=0, eos_token_id=1, bos_token_id=2, max_position_embeddings=2048,
+                         rope_parameters={"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e4}),
+        vision_config=dict(tower, depth=2, num_heads=2, patch_size=4, out_hidden_size=32, window_size=16,
+                           fullatt_block_indexes=[1]),
+        image_token_id=image, video_token_id=video, vision_start_token_id=start, vision_end_token_id=end))
+    model.eval().save_pretrained(folder)
+    size = {"shortest_edge": 64, "longest_edge": 4096}
+    patches = dict(patch_size=4, merge_size=2, temporal_patch_size=2, size=size)
+    wrap = "<|vision_start|>{}<|vision_end|>".format
+    Qwen2_5_VLProcessor(Qwen2VLImageProcessor(**patches), PreTrainedTokenizerFast.from_pretrained(folder),
+                        Qwen2VLVideoProcessor(**patches), chat_template=CHAT.replace("IMAGE", wrap(marks[2])).replace(
+                            "VIDEO", wrap(marks[3]))).save_pretrained(folder)
+
+
+KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen)}
 
 
 def main():
