@@ -1,15 +1,17 @@
 /* vfm-ckpt diff - compares tensors; status 1 if they differ. */
 #include <string.h>
 
+#include "base/log.h"
 #include "ckpt/inspect.h"
 #include "ckpt_cmd.h"
+#include "data/maker.h"
 
 struct diff {
 	struct view v[2];
 	double atol, rtol;
-	bool all, ignore_dtype;
+	bool all, ignore_dtype, listed;
 	struct vfm_table *t;
-	int64_t differ;
+	int64_t differ; /* tensors and makers */
 };
 
 static void add_diff_row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a,
@@ -20,6 +22,7 @@ static void add_diff_row(struct diff *d, const char *name, const char *state, co
 	d->differ += strcmp(state, "same") != 0;
 	if (!strcmp(state, "same") && !d->all)
 		return;
+	d->listed = true;
 	vfm_table_row(d->t);
 	vfm_table_str(d->t, "name", name);
 	vfm_table_str(d->t, "state", state);
@@ -80,6 +83,24 @@ static int walk(struct diff *d, struct vfm_err *err)
 	return 0;
 }
 
+/* Names the makers of the training data that differ; an unknown one matches. */
+static int compare_makers(struct diff *d, struct vfm_err *err)
+{
+	struct vfm_makers m[2];
+	struct vfm_err why;
+
+	for (int k = 0; k < 2; k++)
+		if (vfm_makers_from_json(&m[k], json_object_get(d->v[k].c->state, "encoders"), "state.encoders", err) <
+			0)
+			return vfm_err_context(err, "%s", d->v[k].c->path);
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+		if (vfm_maker_check(e, vfm_makers_of(&m[0], e), "A", vfm_makers_of(&m[1], e), "B", &why) < 0) {
+			vfm_warn("%s", why.msg);
+			d->differ++;
+		}
+	return 0;
+}
+
 /* A checkpoint is compared with a plain file by its part "model". */
 static int open_ckpts(struct diff *d, char **argv, const char *part, struct vfm_err *err)
 {
@@ -129,6 +150,8 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 	add_diff_columns(d.t);
 	rc = open_ckpts(&d, argv, part, err);
 	if (!rc)
+		rc = compare_makers(&d, err);
+	if (!rc)
 		rc = walk(&d, err);
 	view_close(&d.v[0]);
 	view_close(&d.v[1]);
@@ -136,7 +159,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		vfm_table_free(d.t);
 		return rc;
 	}
-	if (d.differ || d.all || strcmp(format, "text") != 0)
+	if (d.listed || d.all || strcmp(format, "text") != 0)
 		TRY(verb_print(d.t, format, err));
 	else
 		vfm_table_free(d.t);

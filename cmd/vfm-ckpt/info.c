@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt_cmd.h"
+#include "data/maker.h"
 
 /* Appends "dit 12 layers, hidden 384, 6 heads"; omits keys that the config lacks. */
 static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)
@@ -25,7 +26,38 @@ static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)
 	}
 }
 
-static void info_row(struct vfm_table *t, const struct vfm_ckpt *c)
+/* The makers of the training data, and "vfm-pack: tokenizer of data/b; …" for the differences that were accepted. */
+static int makers_text(const struct vfm_ckpt *c, struct vfm_table *t, struct vfm_err *err)
+{
+	const json_t *forced = json_object_get(c->state, "forced"), *entry;
+	char label[VFM_MAKER_LABEL];
+	struct vfm_buf b = {0};
+	struct vfm_makers m;
+	size_t i;
+
+	if (vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0)
+		return vfm_err_context(err, "%s", c->path);
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+		const struct vfm_maker *maker = vfm_makers_of(&m, e);
+
+		vfm_maker_label(maker, label);
+		vfm_table_str(t, vfm_encoder_key(e), maker->name[0] ? label : NULL);
+	}
+	json_array_foreach(forced, i, entry)
+	{
+		const char *tool = json_string_value(json_object_get(entry, "tool")),
+			   *encoder = json_string_value(json_object_get(entry, "encoder")),
+			   *file = json_string_value(json_object_get(entry, "file"));
+
+		vfm_buf_addf(&b, "%s%s: %s of %s", b.len ? "; " : "", tool ? tool : "?", encoder ? encoder : "?",
+			file ? file : "?");
+	}
+	vfm_table_str(t, "forced", b.len ? b.data : NULL);
+	vfm_buf_release(&b);
+	return 0;
+}
+
+static int info_row(struct vfm_table *t, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_buf model = {0}, parts = {0};
 	int64_t params = 0, all = 0;
@@ -59,13 +91,15 @@ static void info_row(struct vfm_table *t, const struct vfm_ckpt *c)
 		vfm_table_i64(t, "nonfinite", c->nonfinite);
 	vfm_buf_release(&model);
 	vfm_buf_release(&parts);
+	return makers_text(c, t, err);
 }
 
 int verb_info(int argc, char **argv, struct vfm_err *err)
 {
 	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"},
 		{"params", "parameters"}, {"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"},
-		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}, {"nonfinite", "NaN or infinite"}};
+		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}, {"nonfinite", "NaN or infinite"},
+		{"tokenizer", "tokenizer"}, {"text", "text encoder"}, {"forced", "forced"}};
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",
@@ -84,10 +118,10 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 		struct vfm_ckpt *c;
 
 		rc = vfm_ckpt_open(&c, argv[i], err);
-		if (!rc)
-			info_row(t, c);
-		if (!rc)
-			vfm_ckpt_close(c);
+		if (rc)
+			break;
+		rc = info_row(t, c, err);
+		vfm_ckpt_close(c);
 	}
 	if (!rc)
 		return verb_print(t, format, err);

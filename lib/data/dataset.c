@@ -103,30 +103,20 @@ static void shard_name(char name[32], uint32_t shard)
 	snprintf(name, 32, "%06u.tar", shard);
 }
 
-/* Either all samples name a maker or none: a dataset without one matches every other. */
-static int check_labelled(
-	const char *kind, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
-{
-	char label[VFM_MAKER_LABEL];
-
-	if (!sample->name[0] == !dataset->name[0])
-		return 0;
-	vfm_maker_label(sample->name[0] ? sample : dataset, label);
-	return sample->name[0]
-		? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, label)
-		: vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, label);
-}
-
 /* All samples of a dataset have one tokenizer and one text encoder, and arrays of the same width.  text_dim 0: no text.
  */
 static int check_common(const struct vfm_dataset *d, const struct vfm_makers *m, int64_t channels, int64_t text_dim,
 	struct vfm_err *err)
 {
-	TRY(vfm_makers_check(m, "the sample", &d->makers, "the dataset", err) < 0 ? VFM_EINPUT : 0);
+	char *dataset = vfm_strfmt("the dataset '%s'", d->dir);
+	int rc = vfm_makers_check(m, "the sample", &d->makers, dataset, err);
+
+	free(dataset);
+	TRY(rc < 0 ? VFM_EINPUT : 0);
 	if (d->n_latents)
-		TRY(check_labelled("tokenizer", &m->tokenizer, &d->makers.tokenizer, err));
+		TRY(vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
 	if (d->n_texts && text_dim)
-		TRY(check_labelled("text encoder", &m->text, &d->makers.text, err));
+		TRY(vfm_maker_check_named(VFM_ENCODER_TEXT, &m->text, &d->makers.text, err));
 	if (d->n_latents && channels != d->channels)
 		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
 			channels, d->channels);
@@ -228,7 +218,7 @@ static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 static int remove_indexes(struct vfm_dataset *d, struct vfm_err *err)
 {
 	static const char *const names[] = {VFM_INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/index.sqlite",
-		".nv-meta/index.uuid", ".nv-meta/split.yaml"};
+		".nv-meta/index.uuid", ".nv-meta/split.yaml", ".nv-meta/" VFM_ENERGON_MAKERS};
 	int rc = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -569,6 +559,9 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	TRY_OUT(read_texts(&s, rec, &binding, err));
 	text_dim = s.names.n ? s.texts[0].npy.shape[1] : 0;
 	TRY_OUT(vfm_makers_from_record(&makers, rec, err));
+	TRY_OUT(vfm_maker_check_latent(&makers.tokenizer, channels, err));
+	for (int i = 0; i < s.names.n; i++)
+		TRY_OUT(vfm_maker_check_text(&makers.text, s.texts[i].npy.shape[0], text_dim, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
@@ -605,7 +598,7 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 	if (rc < 0)
 		goto out;
 	TRY_OUT(vfm_sha256_file(d->index_path, NULL, hex, err));
-	rc = vfm_energon_commit(d->energon, hex, err);
+	rc = vfm_energon_commit(d->energon, hex, &d->makers, err);
 	d->energon = NULL;
 	d->stats.shards = d->n_shards;
 	if (stats)

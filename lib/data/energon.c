@@ -178,6 +178,20 @@ out:
 	return rc;
 }
 
+static int write_makers(const struct vfm_energon *e, const struct vfm_makers *makers, struct vfm_err *err)
+{
+	json_t *o = json_pack("{s:i,s:o}", "v", 1, "makers", vfm_makers_json(makers));
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_json_text(&b, o, 2);
+	vfm_buf_adds(&b, "\n");
+	rc = write_meta(e, VFM_ENERGON_MAKERS, b.data, err);
+	vfm_buf_release(&b);
+	json_decref(o);
+	return rc;
+}
+
 /* Syncs the database to disk before renaming it into place. */
 static int place_db(struct vfm_energon *e, struct vfm_err *err)
 {
@@ -200,12 +214,15 @@ static int place_db(struct vfm_energon *e, struct vfm_err *err)
 	return rc;
 }
 
-int vfm_energon_commit(struct vfm_energon *e, const char *uuid_hex, struct vfm_err *err)
+int vfm_energon_commit(
+	struct vfm_energon *e, const char *uuid_hex, const struct vfm_makers *makers, struct vfm_err *err)
 {
 	int rc = place_db(e, err);
 
 	if (rc >= 0)
 		rc = write_texts(e, uuid_hex, err);
+	if (rc >= 0)
+		rc = write_makers(e, makers, err);
 	if (rc >= 0)
 		rc = vfm_fsync_dir(e->meta, err);
 	vfm_energon_abort(e);
@@ -319,4 +336,31 @@ int vfm_energon_check_meta(
 	sqlite3_close(db);
 	free(path);
 	return rc < 0 ? rc : check_info(dir, name, s->n, err);
+}
+
+int vfm_energon_check_makers(const char *dir, const struct vfm_makers *makers, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/.nv-meta/" VFM_ENERGON_MAKERS, dir), *owner = vfm_strfmt("'%s'", path);
+	json_t *o = vfm_json_load(path, (size_t)1 << 20, err);
+	int rc = o ? 0 : err->code == VFM_EENV ? VFM_EENV : VFM_EINPUT;
+	struct vfm_makers own;
+
+	if (rc == 0 && vfm_makers_from_json(&own, json_object_get(o, "makers"), "makers", err) < 0) {
+		vfm_err_context(err, "%s", owner);
+		rc = VFM_EINPUT;
+	}
+	if (rc == 0 && vfm_makers_check(&own, owner, makers, "the index", err) < 0)
+		rc = VFM_EINPUT;
+	for (enum vfm_encoder e = 0; rc == 0 && e < VFM_ENCODERS; e++) {
+		const char *a = vfm_makers_of(&own, e)->name;
+		struct vfm_makers index = *makers;
+
+		if (!a[0] != !vfm_makers_of(&index, e)->name[0])
+			rc = vfm_fail(err, VFM_EINPUT, "%s and the index: only one of them names the %s", owner,
+				vfm_encoder_name(e));
+	}
+	json_decref(o);
+	free(owner);
+	free(path);
+	return rc;
 }

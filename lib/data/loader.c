@@ -367,12 +367,16 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 {
 	const struct vfm_manifest_set *s = &l->h->sets[i];
 	struct vfm_makers makers, want = s->forced;
-	char sha[VFM_SHA256_HEX];
+	char sha[VFM_SHA256_HEX], *index;
+	int rc;
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
 	makers = vfm_index_makers(l->ix[i]);
 	vfm_makers_fill(&want, &l->h->makers);
-	TRY(vfm_makers_check(&makers, "the index", &want, "the manifest", err));
+	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);
+	rc = vfm_makers_check(&makers, index, &want, "the manifest", err);
+	free(index);
+	TRY(rc);
 	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)
 		return vfm_fail(err, VFM_EUSAGE,
 			"the index has %llu records, the manifest was made for %lld: pack again",

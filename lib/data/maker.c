@@ -180,6 +180,45 @@ int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const stru
 	return vfm_maker_check(VFM_ENCODER_TEXT, &a->text, a_owner, &b->text, b_owner, err);
 }
 
+int vfm_maker_check_named(
+	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
+{
+	const char *kind = vfm_encoder_name(e);
+	char label[VFM_MAKER_LABEL];
+
+	if (!sample->name[0] == !dataset->name[0])
+		return 0;
+	vfm_maker_label(sample->name[0] ? sample : dataset, label);
+	return sample->name[0]
+		? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, label)
+		: vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, label);
+}
+
+int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err)
+{
+	char label[VFM_MAKER_LABEL];
+
+	if (!vfm_geometry_is_known(&m->geometry) || m->geometry.channels == channels)
+		return 0;
+	vfm_maker_label(m, label);
+	return vfm_fail(err, VFM_EINPUT, "the latent has %lld channels, its tokenizer '%s' makes %d",
+		(long long)channels, label, m->geometry.channels);
+}
+
+int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+{
+	char label[VFM_MAKER_LABEL];
+
+	vfm_maker_label(m, label);
+	if (m->dim && m->dim != dim)
+		return vfm_fail(err, VFM_EINPUT, "the text has width %lld, its text encoder '%s' makes %d",
+			(long long)dim, label, m->dim);
+	if (m->rows && m->rows != rows)
+		return vfm_fail(err, VFM_EINPUT, "the text has %lld rows, its text encoder '%s' makes %d",
+			(long long)rows, label, m->rows);
+	return 0;
+}
+
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
 {
 	if (!all->tokenizer.name[0])

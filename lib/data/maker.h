@@ -62,6 +62,14 @@ int vfm_maker_check(enum vfm_encoder e, const struct vfm_maker *a, const char *a
 /* The same for both encoders of a and b. */
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err);
+/* Either all samples of a dataset name a maker or none: a dataset without one matches every other.  VFM_EINPUT. */
+int vfm_maker_check_named(
+	enum vfm_encoder e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err);
+
+/* Compares arrays with their maker: the channels of a latent; rows and width of a text.  VFM_EINPUT names both. */
+int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err);
+int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
+
 /* Copies those that `all` does not know from `one`. */
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one);
 

@@ -166,6 +166,15 @@ static int check_binding(
 	return 0;
 }
 
+/* Compares the arrays of a sample with their makers. */
+static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
+{
+	TRY(vfm_maker_check_latent(&m->makers.tokenizer, m->rec.c, err));
+	for (uint32_t i = 0; i < m->rec.n_texts; i++)
+		TRY(vfm_maker_check_text(&m->makers.text, m->texts[i].rows, m->rec.text_dim, err));
+	return 0;
+}
+
 enum { HAS_LATENT = 1, HAS_JSON = 2 };
 
 /* All parts are known: builds the record. */
@@ -203,7 +212,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		set_fault(s, m, "latent.npy is missing");
 	if (!(seen & HAS_JSON))
 		set_fault(s, m, "json is missing");
-	if (!m->fault && check_binding(m, data, &binding, &err) < 0)
+	if (!m->fault && (check_binding(m, data, &binding, &err) < 0 || check_arrays(m, &err) < 0))
 		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);
 	if (!m->rec.frames && m->rec.flags & VFM_REC_IMAGE)
 		m->rec.frames = 1;

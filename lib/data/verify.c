@@ -19,7 +19,7 @@ struct verify {
 	void (*tell)(const struct vfm_fault *f, void *ctx);
 	void *ctx;
 	struct vfm_verify_counts *counts;
-	struct vfm_makers makers; /* of the index, and of the samples so far if it names none */
+	struct vfm_makers makers; /* of the index */
 };
 
 static void tell(struct verify *v, const char *shard, int64_t index, const char *key, const char *what)
@@ -64,9 +64,11 @@ static const char *conflict(
 		return err->msg;
 	}
 	v->counts->shared += first != NULL;
-	if (vfm_makers_check(&m->makers, "the sample", &v->makers, "the dataset", err) < 0)
+	if (vfm_makers_check(&m->makers, "the sample", &v->makers, "the index", err) < 0 ||
+		vfm_maker_check_named(VFM_ENCODER_TOKENIZER, &m->makers.tokenizer, &v->makers.tokenizer, err) < 0)
 		return err->msg;
-	vfm_makers_fill(&v->makers, &m->makers);
+	if (m->rec.n_texts && vfm_maker_check_named(VFM_ENCODER_TEXT, &m->makers.text, &v->makers.text, err) < 0)
+		return err->msg;
 	return NULL;
 }
 
@@ -192,15 +194,17 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	struct vfm_verify_counts *counts, struct vfm_err *err)
 {
 	struct verify v = {.dir = dir, .tell = tell_fn, .ctx = ctx, .counts = counts};
+	struct vfm_err e = {0};
 	uint32_t n;
 	char *extra;
-	int rc = 0;
+	int rc;
 
 	TRY(vfm_index_open(&v.ix, dir, err));
 	v.dir = vfm_index_dir(v.ix);
 	v.makers = vfm_index_makers(v.ix);
 	counts->datasets++;
 	n = vfm_index_n_shards(v.ix);
+	rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_shard(&v, i, err);
 	if (rc == 0)

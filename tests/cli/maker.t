@@ -9,7 +9,7 @@ export OMP_NUM_THREADS=1 # the models are tiny
 # An outside tokenizer: latents of the built-in one, with the maker of another.
 geometry='{"stride":[4,16,8],"channels":16,"frames":[1,4],"max_frames":34}'
 vae=$(jq -nc --argjson g "$geometry" '{name: "vae", version: "2.1", geometry: $g}')
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 >enc.jsonl || exit 1
+vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 | records >enc.jsonl || exit 1
 jq -c --argjson m "$vae" '.latent.maker = $m' enc.jsonl | vfm-curate shard -q -d vae >log || exit 1
 vfm-curate shard -q -d data enc.jsonl >log || exit 1
 vfm-pack -q -c 64 -b 2 --steps 4 vae >vae.jsonl || exit 1
@@ -17,6 +17,79 @@ cat >tiny.json <<'JSON'
 {"model": {"layers": 1, "hidden": 32, "heads": 2, "text_dim": 32}, "ckpt": {"every": 0}}
 JSON
 vfm-train -q -c tiny.json --data vae.jsonl -o run >log || exit 1
+
+# ---- records and datasets -------------------------------------------------------
+umt5=$(jq -nc '{name: "umt5", version: "xxl", sha256: ("1a2b3c4d5e6f" + "0" * 52), dim: 32, rows: 5}')
+# with MAKER [KEY=latent]: the records with this maker
+with() { jq -c --argjson m "$1" --arg k "${2-latent}" '.[$k].maker = $m' enc.jsonl; }
+is "$(jq -r .caption enc.jsonl | wc -w) $(with "$umt5" text | vfm-curate shard -q -d umt5 | records | jq -c '[.error, .text.maker.rows]' | sort -u)" "40 [null,5]" "a text encoder of 5 rows"
+is "$(jq -c .makers.text umt5/.nv-meta/vfm.json)" "$umt5" ".nv-meta/vfm.json has it"
+# refuses DATASET DESC WHY: shard --resume refuses the records of stdin
+refuses() {
+	run_stage vfm-curate shard -d "$1" --resume
+	is "$rc $(jq -r .error <<<"$out" | sort -u)" "1 $3" "$2"
+}
+new() { jq -c '.id += "-new"'; }
+refuses umt5 "a text of other rows than its maker makes" \
+	"the text has 5 rows, its text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f)' makes 512" <<<"$(with "$(jq -c '.rows = 512' <<<"$umt5")" text | new)"
+refuses umt5 "rows that vary" \
+	"the sample has text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f) (width 32)', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f) (width 32 in 5 rows)'" <<<"$(with "$(jq -c '.rows = 0' <<<"$umt5")" text | new)"
+refuses umt5 "other weights" \
+	"the sample has text encoder 'umt5 xxl (sha256 ffffffffffff)', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f)'" <<<"$(with "$(jq -c '.sha256 = "f" * 64' <<<"$umt5")" text | new)"
+refuses umt5 "weights without a sha256" \
+	"the sample has text encoder 'umt5 xxl', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f)'" <<<"$(with "$(jq -c 'del(.sha256)' <<<"$umt5")" text | new)"
+refuses vae "other channels than its maker makes" \
+	"the latent has 16 channels, its tokenizer 'vae 2.1' makes 8" <<<"$(with "$(jq -c '.geometry.channels = 8' <<<"$vae")" | new)"
+refuses vae "another geometry" \
+	"the sample has tokenizer 'vae 2.1 (stride 4x16x8, 16 channels, 1 + 8n frames, at most 33)', the dataset 'vae' has 'vae 2.1 (stride 4x16x8, 16 channels, 1 + 4n frames, at most 33)'" <<<"$(with "$(jq -c '.geometry.frames = [1, 8]' <<<"$vae")" | new)"
+refuses vae "no maker" "the sample names no tokenizer, the dataset has 'vae 2.1'" <<<"$(with null | new)"
+refuses vae "a maker without version" "latent.maker.version: missing (expected a string)" <<<"$(with '{"name":"vae"}' | new)"
+refuses data "a label of an earlier version" \
+	"latent.tokenizer is a label of an earlier version, and latent.maker is missing: run encode again" <<<"$(jq -c '.latent |= (.tokenizer = "wavelet:16" | del(.maker))' enc.jsonl | new)"
+jq -c '.caption_maker = {name: "captioner", version: "7", sha256: ("0" * 64)}' enc.jsonl | vfm-curate shard -q -d captioned >log
+is "$(tar -xOf captioned/000000.tar --wildcards '*.json' | jq -c .caption_maker.version | sort | uniq -c | tr -s ' ')" ' 8 "7"' "the maker of captions is kept"
+
+# edit DATASET FROM TO: replaces bytes in the JSON of its index, which keeps its length and gets its checksums
+edit() {
+	rm -rf edited && cp -r "$1" edited && python3 - "$2" "$3" <<-'END'
+		import struct, sys
+		def crc32c(b):
+		    c = 0xffffffff
+		    for x in b:
+		        c ^= x
+		        for _ in range(8):
+		            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
+		    return c ^ 0xffffffff
+		ix = bytearray(open("edited/index.vfmi", "rb").read())
+		at, n = struct.unpack_from("<QI", ix, 80)
+		meta = bytes(ix[at:at + n]).replace(sys.argv[1].encode(), sys.argv[2].encode())
+		assert len(meta) == n and meta != ix[at:at + n]
+		ix[at:at + n] = meta
+		struct.pack_into("<I", ix, 92, crc32c(meta))
+		struct.pack_into("<I", ix, 124, crc32c(ix[:124]))
+		open("edited/index.vfmi", "wb").write(ix)
+	END
+}
+ok "verify likes the datasets" vfm-curate verify vae umt5 data captioned
+edit vae '"2.1"' '"2.2"'
+run vfm-curate verify edited
+is "$rc $(jq -r '.error' <<<"$out" | sort | uniq -c | tr -s ' ')" "1  1 'edited/.nv-meta/vfm.json' has tokenizer 'vae 2.1', the index has 'vae 2.2'
+ 8 the sample has tokenizer 'vae 2.1', the index has 'vae 2.2'" "verify: an index of another maker"
+edit vae '"tokenizer"' '"tokeniser"'
+run vfm-curate verify edited
+is "$rc $(jq -r '.error' <<<"$out" | sort | uniq -c | tr -s ' ')" "1  1 'edited/.nv-meta/vfm.json' and the index: only one of them names the tokenizer
+ 8 the sample has tokenizer 'vae 2.1', the dataset names none" "verify: an index without a maker"
+sed -i 's/"vae"/"vaf"/' edited/.nv-meta/vfm.json && cp vae/index.vfmi edited
+run vfm-curate verify edited
+is "$rc $(jq -r '.error' <<<"$out")" "1 'edited/.nv-meta/vfm.json' has tokenizer 'vaf 2.1', the index has 'vae 2.1'" "verify: .nv-meta of another maker"
+rm edited/.nv-meta/vfm.json
+run vfm-curate verify edited
+like "$rc $(jq -r '.error' <<<"$out")" "^1 cannot open 'edited/.nv-meta/vfm.json'" "verify: .nv-meta without makers"
+edit vae '"2.1"' '"2.2"'
+vfm-pack -q -c 64 -b 2 --steps 4 vae >stale.jsonl
+sed -i '1s|"dir":"vae"|"dir":"edited"|' stale.jsonl
+run vfm-train -q -c tiny.json --data stale.jsonl -o stale
+is "$rc $err" "2 vfm-train: manifest 'stale.jsonl', set 'vae': 'edited/index.vfmi' has tokenizer 'vae 2.2', the manifest has 'vae 2.1'" "the loader compares plan and index"
 
 # ---- sizes of samples -----------------------------------------------------------
 # latents ARG ...: status, messages and the shape of the latent
@@ -59,9 +132,9 @@ tampered() {
 	run vfm-train -q -c tiny.json --data bad.jsonl -o bad
 	like "$rc $err" "^2 vfm-train: .*$2" "$3"
 }
-tampered 'del(.forced)' "set 'vae': the index has tokenizer 'vae 2.1', the manifest has 'wavelet:16 1'" "a plan that does not record it is refused"
-tampered '.forced[0].used.version = "2.2"' "set 'vae': the index has tokenizer 'vae 2.1', the manifest has 'vae 2.2'" "the recorded maker counts"
-tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': the index has tokenizer 'vae 2.1', the manifest has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
+tampered 'del(.forced)' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'wavelet:16 1'" "a plan that does not record it is refused"
+tampered '.forced[0].used.version = "2.2"' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'vae 2.2'" "the recorded maker counts"
+tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
 tampered '.forced[0].set = 3' "forced\[0\].set: expected an integer from 0 to 2, got 3" "a set that is none"
 tampered '.forced += .forced' "forced\[1\]: set 1 has two makers" "two entries of a set"
 tampered '.forced[0].encoder = "audio"' "forced\[0\].encoder: expected tokenizer or text" "an unknown encoder"
@@ -82,6 +155,13 @@ run vfm-sample -q --ckpt next "${small[@]}" -p "a red square" -o x.gif
 is "$rc $(forced . - <<<"$out")" "0 [$change]" "and so do its samples"
 rm -r run
 vfm-train -q -c tiny.json --data vae.jsonl -o run >log || exit 1
+is "$(vfm-ckpt info -o jsonl run next mixed | jq -c '[.tokenizer, .text, .forced]')" '["vae 2.1","bytes:32 1",null]
+["wavelet:16 1","bytes:32 1","vfm-train: tokenizer of run/ckpt/step-00000004"]
+["wavelet:16 1","bytes:32 1","vfm-pack: tokenizer of vae"]' "vfm-ckpt info prints them"
+run vfm-ckpt diff -p ema --atol 1000 run mixed
+is "$rc $out$err" "1 vfm-ckpt diff: warning: A has tokenizer 'vae 2.1', B has 'wavelet:16 1'" "vfm-ckpt diff: two makers are a difference"
+run vfm-ckpt diff -p ema --atol 1000 next mixed
+is "$rc $out$err" "0 " "and equal ones none"
 run vfm-train -q -c tiny.json --data data.jsonl -o run --allow-change plan,schedule
 like "$rc $err" "^2 vfm-train: cannot resume from 'run/ckpt/.*: the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" "resuming with another tokenizer"
 run vfm-sample -q --ckpt run --size 32x32 --frames 5 --steps 1 -p "a red square" -o x.gif

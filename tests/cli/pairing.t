@@ -215,19 +215,19 @@ vfm-curate encode -q -d encb --text bytes:64 syn.jsonl | records >encb.jsonl
 run_stage vfm-curate shard -d mixed <<<"$(sed -n 1p enc.jsonl; sed -n 2p enc8.jsonl; sed -n 3p encb.jsonl
 	sed -n 4p enc.jsonl | jq -c 'del(.latent.maker)'; sed -n 5p enc8.jsonl | jq -c --argjson m "$(jq -c .latent.maker enc.jsonl | head -1)" '.latent.maker = $m'
 	sed -n 6p encb.jsonl | jq -c --argjson m "$(jq -c .text.maker enc.jsonl | head -1)" '.text.maker = $m')"
-is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset has 'wavelet:16 1'
-the sample has text encoder 'bytes:64 1', the dataset has 'bytes:1024 1'
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset 'mixed' has 'wavelet:16 1'
+the sample has text encoder 'bytes:64 1', the dataset 'mixed' has 'bytes:1024 1'
 the sample names no tokenizer, the dataset has 'wavelet:16 1'
-the sample has 8 latent channels, the dataset has 16
-the sample has a text of width 64, the dataset has 1024" "shard: records of other encoders"
+the latent has 8 channels, its tokenizer 'wavelet:16 1' makes 16
+the text has width 64, its text encoder 'bytes:1024 1' makes 1024" "shard: records of other encoders"
 run_stage vfm-curate shard -d mixed --resume <<<"$(sed -n 2p enc8.jsonl)"
-is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset has 'wavelet:16 1'" "shard --resume: likewise"
+is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset 'mixed' has 'wavelet:16 1'" "shard --resume: likewise"
 vfm-curate shard -q -d data8 enc8.jsonl >data8.jsonl
 rm -rf two && mkdir two && cp data/000000.tar two
 vfm-curate synth -q -n 2 --seed 1 -d syn1 | vfm-curate encode -q -d enc1 --tokenizer wavelet:8 | vfm-curate shard -q -d data1 >/dev/null
 cp data1/000000.tar two/000001.tar
 run_stage vfm-curate shard -q -d two --resume /dev/null
-is "$rc $(grep -c "the sample has tokenizer 'wavelet:8 1', the dataset has 'wavelet:16 1'" <<<"$err")" "2 1" "shard --resume: shards of two tokenizers"
+is "$rc $(grep -c "the sample has tokenizer 'wavelet:8 1', the dataset 'two' has 'wavelet:16 1'" <<<"$err")" "2 1" "shard --resume: shards of two tokenizers"
 run vfm-pack -c 1024 data data8
 is "$rc $(grep -c "set 'data8' has 8 latent channels, set 'data' has 16" <<<"$err")" "2 1" "vfm-pack: sets of two tokenizers"
 done_testing

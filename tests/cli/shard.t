@@ -8,7 +8,7 @@ run_stage vfm-curate shard -d data --max-samples 8 enc.jsonl
 rc_is 0 "writes shards"
 printf '%s\n' "$out" >sh.jsonl
 is "$(cd data && echo *)" "000000.tar 000000.tar.idx 000001.tar 000001.tar.idx 000002.tar 000002.tar.idx index.vfmi provenance.json" "the files"
-is "$(cd data/.nv-meta && echo .info.json *)" ".info.json dataset.yaml index.sqlite index.uuid split.yaml" "Energon's files"
+is "$(cd data/.nv-meta && echo .info.json *)" ".info.json dataset.yaml index.sqlite index.uuid split.yaml vfm.json" "Energon's files"
 is "$(jq -c '[.shard, .index]' sh.jsonl | sed -n '1p;8,9p;20p' | tr '\n' ' ')" "[0,0] [0,7] [1,0] [2,3] " "shard and index of records"
 is "$(jq -c .shard_counts data/.nv-meta/.info.json)" '{"000000.tar":8,"000001.tar":8,"000002.tar":4}' "shard_counts"
 like "$(cat data/.nv-meta/index.uuid)" '^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$' "index.uuid"
@@ -85,13 +85,13 @@ ok "the good ones are a dataset" vfm-curate verify bad
 (head -2 enc.jsonl; sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "2"}'; sed -n 4p enc.jsonl | jq -c '.text.maker.name = "t5 xl"'
 	sed -n 5p enc.jsonl) >mixed.jsonl
 run_stage vfm-curate shard -d mixed mixed.jsonl
-is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16 2', the dataset has 'wavelet:16 1'
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16 2', the dataset 'mixed' has 'wavelet:16 1'
 text.maker.name: expected 1 to 63 characters of A-Z a-z 0-9 . _ : / + -" "samples of another tokenizer, or with a bad name, are refused"
 is "$(meta mixed | jq -c .makers.tokenizer.name)" '"wavelet:16"' "the index has the maker of the others"
 (sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "1"}') >other.jsonl
 cp -r mixed mixed2
 run_stage vfm-curate shard -d mixed2 --resume other.jsonl
-is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16 1', the dataset has 'wavelet:16 1'" "also when more shards are added"
+is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16 1', the dataset 'mixed2' has 'wavelet:16 1'" "also when more shards are added"
 jq -c 'del(.latent.maker)' mixed.jsonl | head -2 >unlabelled.jsonl
 run_stage vfm-curate shard -d unlabelled unlabelled.jsonl
 is "$rc $(meta unlabelled | jq -c "[.makers.tokenizer, .makers.text.name]")" '0 [null,"bytes:1024"]' "samples without a maker: the index has none"

@@ -445,7 +445,8 @@ static void other_encoders_are_refused(void **state)
 		"%.*s\"encoders\":{\"tokenizer\":{\"name\":\"wavelet:5\",\"version\":1}},%s", (int)(p - text), text, p);
 	assert_int_equal(vfm_write_file(plan_path, p, strlen(p), &err), 0);
 	assert_int_equal(first_failure(&o, &err), VFM_EUSAGE);
-	assert_non_null(strstr(err.msg, "the index has tokenizer 'wavelet:4 1', the manifest has 'wavelet:5 1'"));
+	assert_non_null(
+		strstr(err.msg, "/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest has 'wavelet:5 1'"));
 	free(p);
 	free(text);
 	make_manifest();
