@@ -232,7 +232,7 @@ static double need_bytes(const struct vfm_config *c, const struct vfm_parallel *
 	struct vfm_saved_how how = {.keep = keep,
 		.dtype = (enum vfm_dtype)t->dtype,
 		.residual = (enum vfm_dtype)t->residual,
-		.pack = {.q = (double)tokens, .c = (double)text_len, .n = 1}};
+		.pack = {.q = (double)tokens, .c = (double)vfm_model_text_rows(m, text_len), .n = 1}};
 	double kept = t->offload & VFM_OFFLOAD_ACTIVATIONS ? 0 : (double)blocks * vfm_block_saved_bytes(m, &how);
 
 	if (p->fsdp || p->distopt) {

@@ -19,7 +19,7 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	in->seqs.seg = vfm_sub_t1(a, VFM_I32, T);
 	in->seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
 	in->text_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
-	in->text = vfm_sub_t2(a, VFM_F32, p->text_tokens, m->text_dim);
+	in->text = vfm_sub_t2(a, VFM_F32, in->text_seqs.total, m->text_dim);
 	if (m->pooled_text)
 		in->text_mean = vfm_sub_t2(a, VFM_F32, p->n, m->text_dim);
 	if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
@@ -35,12 +35,12 @@ static int upload_tensor(struct vfm_model_in *in, const struct vfm_tensor *dst, 
 	return vfm_dev_upload(in->stream, dst->data, host, vfm_nbytes(dst), err);
 }
 
-/* Computes the mean of each sample's text rows; zero for a dropped sample. */
-static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped, int64_t dim)
+/* Computes the mean of each sample's text rows, of which `cu` counts the padding; zero for a dropped sample. */
+static void pool_text(float *mean, const struct vfm_pack *p, const int32_t *cu, const bool *dropped, int64_t dim)
 {
 	memset(mean, 0, (size_t)p->n * (size_t)dim * sizeof(float));
 	for (int i = 0; i < p->n; i++) {
-		int32_t rows = p->cu_text[i + 1] - p->cu_text[i];
+		int32_t rows = cu[i + 1] - cu[i];
 
 		if (rows == 0 || (dropped && dropped[i]))
 			continue;
@@ -50,20 +50,46 @@ static void pool_text(float *mean, const struct vfm_pack *p, const bool *dropped
 	}
 }
 
-/* Uploads the rows of consecutive samples at once that are all dropped, which are zeros, or all not. */
+struct text_run {
+	int64_t at, rows; /* in the input */
+	int64_t from;     /* row of the pack; -1: zeros */
+};
+
+static int upload_run(
+	struct vfm_model_in *in, const struct text_run *r, const struct vfm_pack *p, int64_t dim, struct vfm_err *err)
+{
+	if (r->rows == 0)
+		return 0;
+	return vfm_dev_upload(in->stream, (float *)in->text.data + r->at * dim,
+		r->from < 0 ? NULL : p->text + r->from * dim, (size_t)(r->rows * dim) * sizeof(float), err);
+}
+
+/* Uploads rows that follow one another in the pack, and consecutive rows of zeros, at once. */
 static int upload_text_rows(
 	struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, int64_t dim, struct vfm_err *err)
 {
-	for (int i = 0, n; i < p->n; i += n) {
-		int64_t first = p->cu_text[i] * dim;
-		bool drop = dropped && dropped[i];
+	struct text_run run = {0};
 
-		for (n = 1; i + n < p->n && drop == (dropped && dropped[i + n]); n++)
-			;
-		TRY(vfm_dev_upload(in->stream, (float *)in->text.data + first, drop ? NULL : p->text + first,
-			(size_t)(p->cu_text[i + n] * dim - first) * sizeof(float), err));
+	for (int i = 0; i < p->n; i++) {
+		int64_t at = in->host_cu_text[i], all = in->host_cu_text[i + 1] - at;
+		int64_t own = dropped && dropped[i] ? 0 : p->cu_text[i + 1] - p->cu_text[i];
+		const struct text_run parts[] = {{at, own, p->cu_text[i]}, {at + own, all - own, -1}};
+
+		for (int k = 0; k < 2; k++) {
+			const struct text_run *r = &parts[k];
+
+			if (r->rows == 0)
+				continue;
+			if (run.rows > 0 &&
+				(r->from < 0 ? run.from < 0 : run.from >= 0 && r->from == run.from + run.rows)) {
+				run.rows += r->rows;
+			} else {
+				TRY(upload_run(in, &run, p, dim, err));
+				run = *r;
+			}
+		}
 	}
-	return 0;
+	return upload_run(in, &run, p, dim, err);
 }
 
 static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
@@ -72,7 +98,7 @@ static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, 
 	TRY(upload_text_rows(in, p, dropped, m->text_dim, err));
 	if (!vfm_has(&in->text_mean))
 		return 0;
-	pool_text(host, p, dropped, m->text_dim);
+	pool_text(host, p, in->host_cu_text, dropped, m->text_dim);
 	return upload_tensor(in, &in->text_mean, host, err);
 }
 
@@ -127,7 +153,7 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	TRY_OUT(upload_tensor(in, &in->idx, wide, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.seg, wide + T, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
-	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, p->cu_text, err));
+	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, in->host_cu_text, err));
 	TRY_OUT(upload_text(in, m, p, dropped, host, err));
 	rc = upload_positions(in, m, p, host, err);
 out:
@@ -151,13 +177,19 @@ static bool has_units(const struct vfm_model_spec *m)
 	return false;
 }
 
-static int check_texts(const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+/* Computes the boundaries of the texts in the input. */
+static int place_texts(int32_t *cu, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
 {
-	for (int i = 0; i < p->n; i++)
-		if (p->cu_text[i + 1] - p->cu_text[i] > m->text_len)
+	for (int i = 0; i < p->n; i++) {
+		int64_t rows = p->cu_text[i + 1] - p->cu_text[i], end = cu[i] + vfm_model_text_rows(m, rows);
+
+		if (rows > m->text_len)
 			return vfm_fail(err, VFM_EUSAGE, "sample %llu has %d text rows, but model.text_len is %lld",
-				(unsigned long long)p->id[i], (int)(p->cu_text[i + 1] - p->cu_text[i]),
-				(long long)m->text_len);
+				(unsigned long long)p->id[i], (int)rows, (long long)m->text_len);
+		if (end > INT32_MAX)
+			return vfm_fail(err, VFM_EUSAGE, "a pack has more than 2^31 text rows (model.text_pad)");
+		cu[i + 1] = (int32_t)end;
+	}
 	return 0;
 }
 
@@ -184,10 +216,10 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 
 	*in = (struct vfm_model_in){.stream = s};
 	TRY(check_grids(m, p, err));
-	TRY(check_texts(m, p, err));
 	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP],
 		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
-	in->host_cu_text = memcpy(vfm_malloc(cu), p->cu_text, cu);
+	in->host_cu_text = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
+	TRY_OUT(place_texts(in->host_cu_text, m, p, err));
 	in->host_cu = memcpy(vfm_malloc(cu), p->cu_seqlens, cu);
 	vfm_seqs_init(&in->seqs, p->n, in->tok.cu);
 	vfm_seqs_init(&in->text_seqs, p->n, in->host_cu_text);

@@ -15,27 +15,30 @@ struct vfm_model_in {
 	struct vfm_stream *stream;
 	void *mem; /* one allocation for the tensors below */
 	size_t bytes;
-	int32_t *host_cu_text, *host_cu; /* copies of the pack's arrays; text_seqs and moe refer to them */
+	/* boundaries of the samples in the text rows, padding included (model.text_pad), and in the tokens; text_seqs
+	 * and moe refer to them */
+	int32_t *host_cu_text, *host_cu;
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs; /* the samples within the T rows */
 	struct vfm_seqs text_seqs;
-	struct vfm_tensor x;         /* [T,F] in the compute dtype: the noisy input; the caller fills it */
-	struct vfm_tensor t_cond;    /* [S] f32; the caller fills it */
-	struct vfm_tensor id;        /* [S] i64 */
-	struct vfm_tensor idx;       /* [T] i32 */
-	struct vfm_tensor text;      /* [text, text_dim] f32 */
-	struct vfm_tensor text_mean; /* [S, text_dim] f32: mean text row of each sample; absent without pooled_text */
-	struct vfm_tensor rope;      /* [R, head_dim] f32; absent without RoPE */
-	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without sine-cosine positions */
+	struct vfm_tensor x;      /* [T,F] in the compute dtype: the noisy input; the caller fills it */
+	struct vfm_tensor t_cond; /* [S] f32; the caller fills it */
+	struct vfm_tensor id;     /* [S] i64 */
+	struct vfm_tensor idx;    /* [T] i32 */
+	struct vfm_tensor text;   /* [text, text_dim] f32 */
+	/* [S, text_dim] f32: mean text row of each sample, padding included; absent without pooled_text */
+	struct vfm_tensor text_mean;
+	struct vfm_tensor rope;           /* [R, head_dim] f32; absent without RoPE */
+	struct vfm_tensor pos_embed;      /* [T, hidden] f32; absent without sine-cosine positions */
 	struct vfm_units frames, columns; /* stdit: divisions for spatial and temporal attention */
 	struct vfm_moe_in moe;            /* with experts; the caller may set moe.loss */
 	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; absent without learned positions */
 };
 
 /* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Replaces the text of samples
- * marked in `dropped` [n] (NULL: none) by zeros. The caller may release the pack on return.  The mesh must outlive the
- * input. */
+ * marked in `dropped` [n] (NULL: none) by zeros, and pads texts (model.text_pad). The caller may release the pack on
+ * return.  The mesh must outlive the input. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, enum vfm_dtype dtype,
 	struct vfm_err *err);

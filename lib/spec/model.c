@@ -44,6 +44,8 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
 	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
 		"maximum text rows of a sample; longer texts are truncated"},
+	{"model.text_pad", VFM_KEY_BOOL, OFF(text_pad), 0, 0, NULL, NULL,
+		"rows of zeros behind shorter texts, up to model.text_len"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
 };
@@ -332,6 +334,11 @@ int64_t vfm_model_active_params(const struct vfm_model_spec *m)
 	double idle = vfm_model_has_experts(m) ? (double)m->experts - m->moe_capacity : 0;
 
 	return vfm_model_params(m) - (int64_t)(idle * (double)(m->layers * expert_params(m)));
+}
+
+int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)
+{
+	return m->text_pad ? m->text_len : rows;
 }
 
 /* ---- FLOPs ---- */

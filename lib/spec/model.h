@@ -33,6 +33,7 @@ struct vfm_model_spec {
 	int64_t channels;           /* of the latents */
 	int64_t patch[3];           /* t, h, w */
 	int64_t text_dim, text_len; /* features of a text row; maximum rows of a sample, longer texts are truncated */
+	bool text_pad;              /* every text has text_len rows; the rows behind a shorter one are zeros */
 	double norm_eps, rope_theta;
 };
 
@@ -54,6 +55,9 @@ bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
 /* Whether all blocks share a modulation matrix.  Each block adds its own modulation to the shared one. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
+/* Returns the text rows that the model reads of a sample with `rows`, at most text_len: as many, or text_len with
+ * text_pad. */
+int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows);
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 int64_t vfm_model_params(const struct vfm_model_spec *m);
 

@@ -104,14 +104,14 @@ static struct vfm_bench_result result_of(const struct timing *t, const struct vf
 		.ahead_s = t->total.ahead_s / n};
 }
 
-static int plan_for_samples(
-	struct vfm_trainer *tr, const struct vfm_context *x, const struct vfm_bench_step *b, struct vfm_err *err)
+static int plan_for_samples(struct vfm_trainer *tr, const struct vfm_model_spec *m, const struct vfm_context *x,
+	const struct vfm_bench_step *b, struct vfm_err *err)
 {
 	struct vfm_load load = {.packs = b->packs / x->mesh.size[VFM_AX_DP],
 		.host_bytes = vfm_recompute_host_bytes(x->job.launch.local_size)};
 
 	for (int64_t i = 0; i < b->samples; i++)
-		vfm_pack_sums_add(&load.largest, b->grid, b->text_len);
+		vfm_pack_sums_add(&load.largest, b->grid, vfm_model_text_rows(m, b->text_len));
 	return vfm_trainer_plan(tr, &load, err);
 }
 
@@ -182,7 +182,7 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	if (!tr)
 		return err->code;
 	TRY_OUT(vfm_job_failed(&x->job, make_equal_samples(&pack, b, &c->model, err), err));
-	TRY_OUT(vfm_job_failed(&x->job, plan_for_samples(tr, x, b, err), err));
+	TRY_OUT(vfm_job_failed(&x->job, plan_for_samples(tr, &c->model, x, b, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev);
 out:

@@ -257,6 +257,23 @@ static int step(
 	return write_info(c, stats.loss, dir, err);
 }
 
+/* Makes the packs.  With model.text_pad all texts have the padded length, so that the dump holds the rows that the
+ * model reads. */
+static int make_packs(struct vfm_pack *p, const struct vfm_config *c, struct vfm_err *err)
+{
+	struct vfm_synthetic s[SAMPLES];
+
+	for (int k = 0; k < PACKS; k++) {
+		memcpy(s, samples[k], sizeof(s));
+		for (int i = 0; i < SAMPLES; i++)
+			s[i].text_len = (int32_t)vfm_model_text_rows(&c->model, s[i].text_len);
+		TRY(vfm_synthetic_pack(&p[k], s, SAMPLES, &c->model, c->train.seed, err));
+	}
+	for (int k = 0; k < PACKS; k++)
+		p[k].step_tokens = p[0].tokens + p[1].tokens;
+	return 0;
+}
+
 int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char *dir, struct vfm_err *err)
 {
 	struct vfm_pack p[PACKS] = {0};
@@ -266,10 +283,7 @@ int vfm_parity_dump(const struct vfm_config *c, struct vfm_stream *s, const char
 	tr = vfm_trainer_new(c, vfm_mesh_one(), s, err);
 	if (!tr)
 		return err->code;
-	for (int k = 0; k < PACKS; k++)
-		TRY_OUT(vfm_synthetic_pack(&p[k], samples[k], SAMPLES, &c->model, c->train.seed, err));
-	for (int k = 0; k < PACKS; k++)
-		p[k].step_tokens = p[0].tokens + p[1].tokens;
+	TRY_OUT(make_packs(p, c, err));
 	rc = step(tr, c, p, dir, err);
 out:
 	for (int k = 0; k < PACKS; k++)

@@ -293,7 +293,8 @@ static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b)
 	struct vfm_pack_sums sums = {0};
 
 	for (int i = 0; i < b->n; i++)
-		vfm_pack_sums_add(&sums, b->grid[i], b->cu_text[i + 1] - b->cu_text[i]);
+		vfm_pack_sums_add(
+			&sums, b->grid[i], vfm_model_text_rows(&p->c->model, b->cu_text[i + 1] - b->cu_text[i]));
 	p->sums->flops += 3 * vfm_model_flops(&p->c->model, &sums);
 	p->sums->tokens += b->tokens;
 	p->sums->samples += b->n;

@@ -161,4 +161,14 @@ END
 run "${train[@]}" -o typo --set data.captions=shrt:1
 is "$rc $err" "2 vfm-train: data.captions: no set of manifest 'data.plan' has the caption 'shrt'" "a name that no set has"
 
+# ---- padded texts
+run "${train[@]}" -o pad --steps 4 --set model.text_len=16 --set model.text_pad=true
+rc_is 0 "trains on padded texts"
+isnt=$(sed -n 4p all/metrics.jsonl | jq -c .loss)
+unlike "$(jq -c .loss <<<"$out" | tail -1)" "^$isnt\$" "which changes the loss"
+run "${train[@]}" -o pad --steps 6 --set model.text_len=16
+like "$err" "model.text_pad: true -> false \(--allow-change model accepts this" "it is a property of the model"
+run vfm-sample -q --device cpu --ckpt pad --size 32x32 --frames 4 --steps 2 -p "a shape" --format npy -d sampled
+rc_is 0 "vfm-sample reads it from the checkpoint"
+
 done_testing

@@ -100,13 +100,15 @@ static int each_grad(struct vfm_trainer *tr, grad_fn *fn, void *ctx, struct vfm_
 }
 
 /* Makes the plan of train.recompute=auto, at rates that hide copies of tiny blocks. */
-static int plan_recompute(struct bench *x, const struct vfm_mesh *m, struct vfm_err *err)
+static int plan_recompute(
+	struct bench *x, const struct vfm_model_spec *model, const struct vfm_mesh *m, struct vfm_err *err)
 {
 	static const struct vfm_keep_plan_rates rates = {.flops = 720e12, .mem = 4.3e12, .host = 1e12};
 	struct vfm_load load = {.packs = PACKS / m->size[VFM_AX_DP], .host_bytes = 1e12, .rates = &rates};
 
 	for (int i = 0; i < SAMPLES && samples[6][i].id; i++) /* the longest pack */
-		vfm_pack_sums_add(&load.largest, samples[6][i].grid, samples[6][i].text_len);
+		vfm_pack_sums_add(
+			&load.largest, samples[6][i].grid, vfm_model_text_rows(model, samples[6][i].text_len));
 	return vfm_trainer_plan(x->tr, &load, err);
 }
 
@@ -119,7 +121,7 @@ static int bench_open(struct bench *x, const struct vfm_config *c, const struct 
 		return err->code;
 	TRY(vfm_params_fill_dense(vfm_trainer_params(x->tr), c->train.seed, err));
 	TRY(fault_slice(fault, vfm_trainer_params(x->tr), err));
-	TRY(plan_recompute(x, m, err));
+	TRY(plan_recompute(x, &c->model, m, err));
 	return vfm_params_refresh(vfm_trainer_params(x->tr), err);
 }
 

@@ -274,6 +274,40 @@ static void predict(const struct net *n, struct vfm_sampler s, const struct prom
 	sample(n, &s, &d, p, tokens);
 }
 
+/* model.text_pad gives the same latents as prompts with rows of zeros, also with guidance from the null text. */
+static void test_text_pad(void **state)
+{
+	static float own[MAX_TOKENS * F], padded[MAX_TOKENS * F], zeros[MAX_TOKENS * F], text[3 * 5 * TEXT_DIM];
+	const int32_t cu[] = {0, 5, 10, 15};
+	struct prompts p = {0};
+	struct vfm_diffusion d;
+	struct vfm_sampler s;
+	struct net n;
+
+	(void)state;
+	net_open(&n, false);
+	vfm_diffusion_defaults(&d);
+	vfm_sampler_defaults(&s);
+	s.steps = 2;
+	s.cfg = 3;
+	for (int i = 0; i < 3; i++)
+		add_prompt(&p, i);
+	sample(&n, &s, &d, &p, own);
+	n.m.text_len = 5;
+	n.m.text_pad = true;
+	sample(&n, &s, &d, &p, padded);
+	n.m.text_pad = false;
+	for (int i = 0; i < 3; i++)
+		memcpy(text + cu[i] * TEXT_DIM, p.text + p.cu_text[i] * TEXT_DIM,
+			(size_t)(i + 1) * TEXT_DIM * sizeof(float));
+	memcpy(p.cu_text, cu, sizeof(cu));
+	memcpy(p.text, text, sizeof(text));
+	sample(&n, &s, &d, &p, zeros);
+	assert_memory_equal(padded, zeros, (size_t)(p.first[3] * F) * sizeof(float));
+	assert_memory_not_equal(padded, own, (size_t)(p.first[3] * F) * sizeof(float));
+	net_close(&n);
+}
+
 /* Guidance leads from the negative text's prediction; a sample whose texts are both null is not guided. */
 static void test_negative(void **state)
 {
@@ -452,6 +486,7 @@ int main(void)
 		cmocka_unit_test(test_edm_order),
 		cmocka_unit_test(test_flow_known),
 		cmocka_unit_test(test_guidance),
+		cmocka_unit_test(test_text_pad),
 		cmocka_unit_test(test_negative),
 		cmocka_unit_test(test_packs),
 		cmocka_unit_test(test_evaluations),

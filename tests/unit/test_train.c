@@ -296,6 +296,84 @@ static void test_flops(void **state)
 	vfm_device_close(&d);
 }
 
+/* Makes two steps on the pack and returns the losses, the FLOPs and the hash of the gradients of the second. */
+static void steps_of(struct vfm_config *c, struct vfm_pack *b, double out[4])
+{
+	struct vfm_pack_array packs = {b, 1, 0};
+	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	struct vfm_step_stats stats;
+	struct vfm_trainer *tr;
+	struct vfm_params *ps;
+	struct vfm_device d;
+
+	OK(vfm_device_open(&d, "cpu", &err));
+	tr = vfm_trainer_new(c, vfm_mesh_one(), d.stream, &err);
+	assert_non_null(tr);
+	ps = vfm_trainer_params(tr);
+	OK(vfm_params_fill_dense(ps, 3, &err));
+	for (int s = 0; s < 2; s++) {
+		packs.at = 0;
+		OK(vfm_trainer_step(tr, s, 1, &source, 1e-2, &err));
+		OK(vfm_trainer_stats(tr, &stats, &err));
+		out[s] = stats.loss;
+	}
+	out[2] = stats.flops;
+	out[3] = stats.grad_norm;
+	vfm_trainer_free(tr);
+	vfm_device_close(&d);
+}
+
+/* model.text_pad gives the same bits as texts with rows of zeros in the files. */
+static void test_text_pad(void **state)
+{
+	static const struct vfm_synthetic samples[] = {
+		{{1, 4, 4}, 3, 1}, {{2, 2, 4}, 0, 2}, {{2, 4, 4}, 6, 3}, {{1, 2, 2}, 1, 4}, {{1, 2, 2}, 2, 5}};
+	enum { N = 5, ROWS = 6, DIM = 8 };
+	static const char *const archs[] = {"dit", "stdit"};
+	double own[4], padded[4], files[4];
+	struct vfm_pack b, f;
+	struct vfm_config c;
+
+	(void)state;
+	for (size_t a = 0; a < sizeof(archs) / sizeof(archs[0]); a++) {
+		vfm_config_defaults(&c);
+		strcpy(c.model.arch, archs[a]);
+		c.model.layers = 2;
+		c.model.hidden = 32;
+		c.model.heads = 2;
+		c.model.text_dim = DIM;
+		c.model.text_len = ROWS;
+		c.model.pooled_text = a == 0;
+		c.diffusion.text_drop = 0.5;
+		c.train.warmup_steps = 0;
+		OK(vfm_config_check(&c, &err));
+		OK(vfm_parallel_check(&c.parallel, &c.model, 1, &err));
+		OK(vfm_synthetic_pack(&b, samples, N, &c.model, 5, &err));
+		f = (struct vfm_pack){.n = N,
+			.tokens = b.tokens,
+			.text_tokens = N * ROWS,
+			.patch_dim = b.patch_dim,
+			.text_dim = DIM,
+			.step_tokens = b.step_tokens};
+		OK(vfm_pack_alloc(&f, &err));
+		memset(f.text, 0, N * ROWS * DIM * sizeof(float));
+		memcpy(f.x0, b.x0, (size_t)(b.tokens * b.patch_dim) * sizeof(float));
+		for (int i = 0; i < N; i++) {
+			vfm_pack_set(&f, i, samples[i].id, samples[i].grid, ROWS);
+			memcpy(f.text + (size_t)(i * ROWS * DIM), b.text + (size_t)b.cu_text[i] * DIM,
+				(size_t)(samples[i].text_len * DIM) * sizeof(float));
+		}
+		steps_of(&c, &b, own);
+		steps_of(&c, &f, files);
+		c.model.text_pad = true;
+		steps_of(&c, &b, padded);
+		assert_memory_equal(padded, files, sizeof(files));
+		assert_true(own[0] != padded[0] && own[1] != padded[1] && own[2] < padded[2]);
+		vfm_pack_release(&b);
+		vfm_pack_release(&f);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +384,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_metrics_cut),
 		cmocka_unit_test(test_metrics_add),
 		cmocka_unit_test(test_flops),
+		cmocka_unit_test(test_text_pad),
 	};
 
 	if (argc == 3 && !strcmp(argv[1], "make"))
