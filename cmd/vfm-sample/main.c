@@ -81,6 +81,7 @@ struct job {
 	struct item *item;
 	size_t n, cap;
 	int width, height, fps_num, fps_den;
+	struct vfm_makers makers;     /* the tokenizer of the latents, the text encoder of the prompts; or unknown */
 	struct vfm_geometry geometry; /* of the tokenizer that decodes, or of that of the training data for .npy */
 	int32_t dims[3];              /* of a latent: t, h, w */
 	struct vfm_config c;
@@ -352,7 +353,7 @@ static int choose_geometry(
  * encoder. */
 static int choose_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct vfm_maker tok, text;
+	struct vfm_maker tok;
 	bool decodes = false, encodes = false;
 	struct vfm_makers m;
 	char spec[32];
@@ -372,13 +373,15 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_e
 		tok = vfm_tokenizer_maker(&j->tok);
 		j->geometry = tok.geometry;
 	}
+	j->makers.tokenizer = decodes ? tok : m.tokenizer;
 	if (decodes)
 		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &tok, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, err));
-	text = vfm_textbytes_maker(j->text);
-	encodes = encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
-	return encodes ? check_encoder(j, c, VFM_ENCODER_TEXT, &m, &text, err) : 0;
+	if (!encodes || !(j->c.model.cross_attention || j->c.model.pooled_text))
+		return 0;
+	j->makers.text = vfm_textbytes_maker(j->text);
+	return check_encoder(j, c, VFM_ENCODER_TEXT, &m, &j->makers.text, err);
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */
@@ -495,6 +498,7 @@ static void print_progress(void *ctx, int64_t done, int64_t total)
 static int write_record(const struct job *j, struct item *it, struct vfm_err *err)
 {
 	json_object_set_new(it->rec, "seed", json_integer(seed));
+	json_object_set_new(it->rec, "encoders", vfm_makers_json(&j->makers));
 	json_object_del(it->rec, "forced");
 	if (j->forced)
 		json_object_set(it->rec, "forced", j->forced);

@@ -106,6 +106,9 @@ is "$(latents --frames 37)" "2 vfm-sample: --frames: 37 frames: the tokenizer ta
 is "$(latents --size 64x48)" "2 vfm-sample: --size: 64x48: tokenizer and patch need a width that is a multiple of 16 and a height that is a multiple of 32 " \
 	"a height that the patch does not divide"
 
+run vfm-sample -q --ckpt run --steps 1 --size 32x32 --frames 5 -p "" -o x.npy
+is "$(jq -c .encoders <<<"$out")" "{\"tokenizer\":$(jq -c '.max_frames = 33' <<<"$geometry" | jq -c --argjson m "$vae" '$m + {geometry: .}')}" "the record of latents names their tokenizer, and no text encoder"
+
 # ---- sets of two tokenizers -----------------------------------------------------
 # forced FILTER FILE: tool, encoder, names of both makers of each entry of .forced
 forced() { jq -c "$1"' | if .forced then [.forced[] | [.tool, .encoder, .file, .expected.name, .used.name]] else null end' "$2"; }
