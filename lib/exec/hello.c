@@ -1,7 +1,5 @@
 #include "exec/hello.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -37,25 +35,15 @@ const char *vfm_exec_op_name(unsigned op)
 	return "?";
 }
 
-/* Copies a string of 1 to size - 1 printable characters without blanks. */
-static int copy_word(
-	const json_t *o, const char *where, const char *key, bool required, char *dst, size_t size, struct vfm_err *err)
+static int copy_name(const json_t *o, const char *key, char *dst, size_t size, struct vfm_err *err)
 {
 	const char *s = NULL;
-	size_t n;
 
-	TRY(vfm_json_str(o, where, key, required, &s, err));
-	if (!s)
-		return 0;
-	n = strlen(s);
-	for (size_t i = 0; i < n; i++)
-		if (!isgraph((unsigned char)s[i]) || s[i] == '"' || s[i] == '\\')
-			return vfm_fail(
-				err, VFM_EUSAGE, "%s.%s: expected printable characters without blanks", where, key);
-	if (n < 1 || n >= size)
-		return vfm_fail(
-			err, VFM_EUSAGE, "%s.%s: expected 1 to %zu characters, got %zu", where, key, size - 1, n);
-	memcpy(dst, s, n + 1);
+	TRY(vfm_json_str(o, "hello", key, true, &s, err));
+	if (!vfm_is_plain_name(s, size))
+		return vfm_fail(err, VFM_EUSAGE, "hello.%s: expected 1 to %zu characters of A-Z a-z 0-9 . _ : / + -",
+			key, size - 1);
+	strcpy(dst, s);
 	return 0;
 }
 
@@ -146,58 +134,17 @@ static int parse_input(struct vfm_exec_input *in, const json_t *o, struct vfm_er
 	return parse_fit(in, o, err);
 }
 
-/* Reads a list of n integers from min to max. */
-static int parse_ints(
-	const json_t *o, const char *path, size_t n, int64_t min, int64_t max, int64_t *out, struct vfm_err *err)
-{
-	if (!json_is_array(o) || json_array_size(o) != n)
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected a list of %zu integers", path, n);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *v = json_array_get(o, i);
-
-		if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected integers from %lld to %lld", path,
-				(long long)min, (long long)max);
-		out[i] = json_integer_value(v);
-	}
-	return 0;
-}
-
-static int parse_range(struct vfm_exec_tokenizer *t, const json_t *range, struct vfm_err *err)
+/* The range of latents, outside of which a record fails. */
+static int parse_range(struct vfm_hello *h, const json_t *range, struct vfm_err *err)
 {
 	if (!range || json_is_null(range))
 		return 0;
 	if (!json_is_array(range) || json_array_size(range) != 2 || !json_is_number(json_array_get(range, 0)) ||
 		!json_is_number(json_array_get(range, 1)))
 		return vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.range: expected two numbers");
-	t->min = json_number_value(json_array_get(range, 0));
-	t->max = json_number_value(json_array_get(range, 1));
-	return t->min < t->max ? 0 : vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.range: expected [smaller, larger]");
-}
-
-static int parse_tokenizer(struct vfm_exec_tokenizer *t, const json_t *o, struct vfm_err *err)
-{
-	const char *where = "hello.tokenizer";
-	int64_t stride[3], frames[2] = {1, 1}, channels;
-
-	TRY(parse_ints(json_object_get(o, "stride"), "hello.tokenizer.stride", 3, 1, 1024, stride, err));
-	TRY(vfm_json_i64(o, where, "channels", true, 1, 65535, &channels, err));
-	TRY(parse_ints(json_object_get(o, "frames"), "hello.tokenizer.frames", 2, 1, 65535, frames, err));
-	TRY(vfm_json_i64(o, where, "max_frames", false, 1, 1 << 20, &t->max_frames, err));
-	if (frames[1] % stride[0])
-		return vfm_fail(err, VFM_EUSAGE,
-			"hello.tokenizer.frames: the step %lld is not a multiple of the stride in time, %lld",
-			(long long)frames[1], (long long)stride[0]);
-	if (t->max_frames && t->max_frames < frames[0])
-		return vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.max_frames: %lld is below the first legal count",
-			(long long)t->max_frames);
-	for (int i = 0; i < 3; i++)
-		t->stride[i] = (int32_t)stride[i];
-	t->channels = (int32_t)channels;
-	t->first_frames = frames[0];
-	t->frame_step = frames[1];
-	TRY(parse_range(t, json_object_get(o, "range"), err));
-	return copy_word(o, where, "scaling", false, t->scaling, sizeof(t->scaling), err);
+	h->min = json_number_value(json_array_get(range, 0));
+	h->max = json_number_value(json_array_get(range, 1));
+	return h->min < h->max ? 0 : vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.range: expected [smaller, larger]");
 }
 
 static int parse_text(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
@@ -220,8 +167,8 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	if (protocol != VFM_EXEC_PROTOCOL)
 		return vfm_fail(err, VFM_EUSAGE, "hello: protocol version %lld; this program speaks version %d",
 			(long long)protocol, VFM_EXEC_PROTOCOL);
-	TRY(copy_word(o, "hello", "name", true, h->name, sizeof(h->name), err));
-	TRY(copy_word(o, "hello", "version", true, h->version, sizeof(h->version), err));
+	TRY(copy_name(o, "name", h->name, sizeof(h->name), err));
+	TRY(copy_name(o, "version", h->version, sizeof(h->version), err));
 	TRY(parse_sha256(h, o, err));
 	TRY(parse_capabilities(h, o, err));
 	TRY(vfm_json_i64(o, "hello", "batch", false, 1, MAX_BATCH, &batch, err));
@@ -231,6 +178,8 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	TRY(get_object(o, "text", h->ops & VFM_EXEC_TEXT_ENCODE, &text, err));
 	TRY(parse_input(&h->input, input, err));
 	if (tokenizer)
-		TRY(parse_tokenizer(&h->tokenizer, tokenizer, err));
+		TRY(vfm_geometry_from_json(&h->geometry, tokenizer, "hello.tokenizer", err));
+	if (tokenizer)
+		TRY(parse_range(h, json_object_get(tokenizer, "range"), err));
 	return text ? parse_text(h, text, err) : 0;
 }

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "spec/geometry.h"
 
 #define VFM_EXEC_PROTOCOL 1
 
@@ -33,22 +34,15 @@ struct vfm_exec_input {
 	bool text; /* embed: texts too */
 };
 
-struct vfm_exec_tokenizer {
-	int32_t stride[3]; /* t, h, w */
-	int32_t channels;
-	int64_t first_frames, frame_step, max_frames; /* legal counts: first + n * step, up to max (0: none) */
-	char scaling[64];
-	double min, max; /* of latents; both 0: not checked */
-};
-
 struct vfm_hello {
 	char name[64], version[32], sha256[VFM_SHA256_HEX];
 	unsigned ops; /* bits of enum vfm_exec_op */
 	int batch;    /* requests that the child takes at once, >= 1 */
 	struct vfm_exec_input input;
-	struct vfm_exec_tokenizer tokenizer; /* if ops has encode or decode */
-	int64_t text_dim;                    /* if ops has text-encode */
-	int64_t text_rows, text_max_rows;    /* rows 0: as many as the text has, up to max_rows */
+	struct vfm_geometry geometry;     /* of a tokenizer: if ops has encode or decode */
+	double min, max;                  /* of its latents; both 0: not checked */
+	int64_t text_dim;                 /* if ops has text-encode */
+	int64_t text_rows, text_max_rows; /* rows 0: as many as the text has, up to max_rows */
 };
 
 /* The bit of "caption", …; 0: unknown.  The name of a bit. */

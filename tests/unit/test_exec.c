@@ -217,9 +217,9 @@ static void test_hello(void **state)
 		{"tokenizer", "null", "hello.tokenizer is missing"},
 		{"tokenizer", "{\"stride\":[4,8],\"channels\":16,\"frames\":[1,4]}", "hello.tokenizer.stride"},
 		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":0,\"frames\":[1,4]}", "hello.tokenizer.channels"},
-		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,3]}", "not a multiple"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,3]}", "hello.tokenizer.frames"},
 		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,4],\"range\":[2,1]}", "range"},
-		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[5,4],\"max_frames\":4}", "max_frames"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[5,4],\"max_frames\":4}", "hello.tokenizer.max_frames"},
 		{"text", "{\"rows\":512}", "hello.text.dim"},
 	};
 	static const char good[] =
@@ -235,11 +235,11 @@ static void test_hello(void **state)
 	OK(vfm_hello_parse(&h, o, &err));
 	assert_int_equal(h.ops, VFM_EXEC_ENCODE | VFM_EXEC_DECODE | VFM_EXEC_TEXT_ENCODE);
 	assert_int_equal(h.batch, 3);
-	assert_int_equal(h.tokenizer.stride[1], 16);
-	assert_int_equal(h.tokenizer.channels, 48);
-	assert_int_equal(h.tokenizer.frame_step, 4);
-	assert_true(h.tokenizer.max == 9.5 && h.tokenizer.min == -9);
-	assert_string_equal(h.tokenizer.scaling, "mean-std");
+	assert_int_equal(h.geometry.stride[1], 16);
+	assert_int_equal(h.geometry.channels, 48);
+	assert_int_equal(h.geometry.step, 4);
+	assert_true(h.max == 9.5 && h.min == -9);
+	assert_string_equal(h.geometry.scaling, "mean-std");
 	assert_int_equal(h.text_rows, 512);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		json_t *copy = json_deep_copy(o);
