@@ -1,0 +1,65 @@
+/* outside.h - the requests to outside models (exec/exec.h, vfm-exec(7)) and the checks of their answers.
+ *
+ * All functions belong to the thread of their slot and block until a child has answered.  Arrays point into the slot
+ * and are valid until its next request.  Each array is checked: its shape against the geometry or the hello, its dtype,
+ * and its elements for NaN, infinities and the range of the hello.  VFM_EINPUT: the record failed.
+ */
+#ifndef VFM_DATA_OUTSIDE_H
+#define VFM_DATA_OUTSIDE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/clip_reader.h"
+#include "data/maker.h"
+#include "data/npy.h"
+#include "exec/exec.h"
+
+/* The makers that a hello describes: of latents, of text embeddings, of anything else. */
+struct vfm_maker vfm_outside_tokenizer(const struct vfm_hello *h);
+struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h);
+struct vfm_maker vfm_outside_maker(const struct vfm_hello *h);
+
+struct vfm_outside_frames { /* in the slot's input file */
+	int64_t shape[4];   /* [frames, height, width, 3], uint8 */
+	double fps;         /* 0: unknown, or an image */
+};
+
+/* Reads all pictures of r into the slot's input.  With a geometry it keeps as many as the tokenizer takes: the last
+ * ones are left out.  VFM_EINPUT: it takes none of so few, or they exceed `max_bytes`. */
+int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g,
+	struct vfm_outside_frames *f, struct vfm_err *err);
+
+/* Encodes the frames of the slot.  *npy and *data: latents [C, T, h, w] as float16, bfloat16 or float32. */
+int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
+	const json_t *rec, struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
+/* Decodes latents [C, T, h, w] (dims: T, h, w) to *rgb [frames, height, width, 3], frames of the geometry. */
+int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const float *latent, const int32_t dims[3],
+	int64_t frames, const uint8_t **rgb, struct vfm_err *err);
+
+/* Embeds a text.  *npy and *data: rows [R, dim]; R = text_rows of the hello if that is set, else up to text_max_rows.
+ */
+int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
+	const void **data, struct vfm_err *err);
+
+/* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
+ * frames 0: to the end. */
+struct vfm_outside_view {
+	struct vfm_exec_input input;
+	int64_t start_frame, frames;
+	double timeout_s;
+	int threads;
+};
+
+/* Returns a request with "record" and "frames" or "clip", NULL on failure; the caller adds its keys. */
+json_t *vfm_outside_show(
+	struct vfm_exec_slot *s, const struct vfm_outside_view *v, const json_t *rec, struct vfm_err *err);
+
+/* Reads and checks the array `key` of an answer: ndim dimensions, of which those of `want` that are not 0 must agree.
+ */
+int vfm_outside_array(struct vfm_exec_slot *s, const json_t *answer, const char *key, int ndim, const int64_t *want,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
+#endif
