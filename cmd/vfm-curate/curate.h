@@ -18,6 +18,8 @@ int curate_score(int argc, char **argv, struct vfm_err *err);
 int curate_filter(int argc, char **argv, struct vfm_err *err);
 int curate_sheet(int argc, char **argv, struct vfm_err *err);
 int curate_stats(int argc, char **argv, struct vfm_err *err);
+int curate_caption(int argc, char **argv, struct vfm_err *err);
+int curate_embed(int argc, char **argv, struct vfm_err *err);
 int curate_encode(int argc, char **argv, struct vfm_err *err);
 int curate_shard(int argc, char **argv, struct vfm_err *err);
 int curate_verify(int argc, char **argv, struct vfm_err *err);

@@ -16,7 +16,9 @@
 
 struct encode {
 	struct vfm_encode spec;
-	struct vfm_textbytes **embedders; /* [jobs] */
+	const char *size, *patch, *tokenizer, *text; /* as given; NULL: not */
+	const char *exec, *text_exec;                /* commands; NULL: the built-in encoders */
+	struct vfm_exec_opts exec_opts;
 	atomic_llong uncaptioned;
 };
 
@@ -25,10 +27,10 @@ static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	struct encode *e = ctx;
 
 	(void)out;
-	TRY(vfm_encode_media(rec, &e->spec, err));
+	TRY(vfm_encode_media(rec, &e->spec, worker, err));
 	if (!json_is_string(json_object_get(rec, "caption")) && !json_is_object(json_object_get(rec, "caption")))
 		atomic_fetch_add(&e->uncaptioned, 1);
-	return vfm_encode_text(rec, e->embedders[worker], e->spec.dir, err);
+	return vfm_encode_text(rec, &e->spec, worker, err);
 }
 
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err)
@@ -43,23 +45,83 @@ int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int 
 	return 0;
 }
 
-static int check_encode_opts(
-	struct encode *e, const char *size, const char *tokenizer, int64_t frames, struct vfm_err *err)
+static int check_encode_opts(struct encode *e, struct vfm_err *err)
 {
+	if (!e->spec.dir)
+		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
+	if (e->spec.frames < 0 || e->spec.fps < 0 || e->spec.fps > 1000)
+		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: expected a number from 1, a rate up to 1000");
+	if (e->exec && e->tokenizer)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
+	if (e->text_exec && e->text)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --text and --text-exec");
+	TRY(vfm_timeout_check(e->spec.timeout_s, err));
+	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)
+		return vfm_err_context(err, "--patch");
+	return vfm_mkdir_p(e->spec.dir, err);
+}
+
+/* ---- the encoders ---- */
+
+static int open_tokenizer(struct encode *e, int64_t children, struct vfm_err *err)
+{
+	struct vfm_exec_opts o = e->exec_opts;
 	struct vfm_geometry geometry;
 	int32_t unit[2];
 
-	if (!e->spec.dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
-	if (frames < 0 || e->spec.fps < 0 || e->spec.fps > 1000)
-		return vfm_fail(err, VFM_EUSAGE, "--frames, --fps: expected a number from 1, a rate up to 1000");
-	e->spec.frames = frames;
-	TRY(vfm_tokenizer_parse(&e->spec.tokenizer, tokenizer, err));
-	geometry = vfm_tokenizer_maker(&e->spec.tokenizer).geometry;
+	o.command = e->exec;
+	o.capability = "encode";
+	o.children = children;
+	TRY(e->exec ? vfm_exec_open(&e->spec.exec, &o, err)
+		    : vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err));
+	geometry = vfm_encode_tokenizer(&e->spec).geometry;
 	vfm_geometry_multiple(&geometry, e->spec.patch, unit);
-	if (size)
-		TRY(curate_parse_size(size, unit[1], unit[0], &e->spec.width, &e->spec.height, err));
-	return vfm_mkdir_p(e->spec.dir, err);
+	return e->size ? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err) : 0;
+}
+
+static int open_text_encoder(struct encode *e, int64_t children, struct vfm_err *err)
+{
+	struct vfm_exec_opts o = e->exec_opts;
+
+	o.command = e->text_exec;
+	o.capability = "text-encode";
+	o.children = children;
+	return e->text_exec ? vfm_exec_open(&e->spec.text_exec, &o, err) : 0;
+}
+
+/* Opens both encoders for stage->threads workers. */
+static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
+{
+	const int64_t jobs = stage->opts.jobs ? stage->opts.jobs : 1;
+	const int cpus = vfm_par_threads();
+
+	TRY(open_text_encoder(e, jobs, err));
+	TRY(open_tokenizer(e, jobs, err));
+	stage->threads = e->spec.exec || e->spec.text_exec ? 1 : (int)jobs;
+	if (e->spec.exec)
+		stage->threads = vfm_exec_threads(e->spec.exec, cpus);
+	if (e->spec.text_exec && vfm_exec_threads(e->spec.text_exec, cpus) > stage->threads)
+		stage->threads = vfm_exec_threads(e->spec.text_exec, cpus);
+	if (e->spec.exec)
+		vfm_exec_make_slots(e->spec.exec, stage->threads);
+	if (e->spec.text_exec)
+		vfm_exec_make_slots(e->spec.text_exec, stage->threads);
+	e->spec.threads = stage->threads > 1 ? 1 : cpus;
+	if (e->spec.text_exec)
+		return 0;
+	e->spec.embedders = vfm_calloc((size_t)stage->threads, sizeof(e->spec.embedders[0]));
+	for (int i = 0; i < stage->threads; i++)
+		TRY(vfm_textbytes_new(&e->spec.embedders[i], e->text ? e->text : "bytes", err));
+	return 0;
+}
+
+static void close_encoders(struct encode *e, const struct vfm_stage *stage)
+{
+	for (int i = 0; e->spec.embedders && i < stage->threads; i++)
+		vfm_textbytes_free(e->spec.embedders[i]);
+	free(e->spec.embedders);
+	vfm_exec_close(e->spec.exec);
+	vfm_exec_close(e->spec.text_exec);
 }
 
 /* The options that change latents and texts besides the makers (data/stage.h). */
@@ -69,21 +131,16 @@ static char *encode_options(const struct vfm_encode *e)
 		e->width, e->height, (long long)e->frames, e->fps);
 }
 
-static int run_encode(struct encode *e, struct vfm_stage *stage, const char *text, struct vfm_err *err)
+static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
-	int64_t jobs = stage->opts.jobs < 1 ? 1 : stage->opts.jobs > 256 ? 256 : stage->opts.jobs;
 	struct vfm_makers makers;
 	char *options = NULL;
 	json_t *maker = NULL;
-	int rc = 0;
+	int rc = open_encoders(e, stage, err);
 
-	e->spec.threads = jobs > 1 ? 1 : vfm_par_threads();
-	e->embedders = vfm_calloc((size_t)jobs, sizeof(e->embedders[0]));
-	for (int64_t i = 0; i < jobs && rc >= 0; i++)
-		rc = vfm_textbytes_new(&e->embedders[i], text, err);
 	if (rc >= 0) {
-		makers.tokenizer = vfm_tokenizer_maker(&e->spec.tokenizer);
-		makers.text = vfm_textbytes_maker(e->embedders[0]);
+		makers.tokenizer = vfm_encode_tokenizer(&e->spec);
+		makers.text = vfm_encode_text_maker(&e->spec);
 		stage->options = options = encode_options(&e->spec);
 		stage->maker = maker = vfm_makers_json(&makers);
 		rc = vfm_stage_run(stage, NULL, err);
@@ -91,9 +148,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 	if (atomic_load(&e->uncaptioned))
 		vfm_info("%lld records have no caption and get the embedding of an empty caption",
 			(long long)atomic_load(&e->uncaptioned));
-	for (int64_t i = 0; i < jobs; i++)
-		vfm_textbytes_free(e->embedders[i]);
-	free(e->embedders);
+	close_encoders(e, stage);
 	free(options);
 	json_decref(maker);
 	return rc;
@@ -101,10 +156,10 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, const char *tex
 
 int curate_encode(int argc, char **argv, struct vfm_err *err)
 {
-	struct encode e = {.spec = {.timeout_s = 3600}};
+	struct encode e = {.spec = {.timeout_s = 3600}, .patch = "1x2x2", .exec_opts = VFM_EXEC_DEFAULTS};
 	static const char *const outputs[] = {"latent", "text", NULL}, *const sets[] = {"latent", "text", NULL},
 				 *const reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps",
-					 "caption", NULL};
+					 "bad_times", "caption", NULL};
 	struct vfm_stage stage = {.name = "encode",
 		.fn = encode_record,
 		.ctx = &e,
@@ -112,28 +167,29 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.outputs = outputs,
 		.reads = reads,
 		.sets = sets};
-	const char *tokenizer = "wavelet", *text = "bytes", *size = NULL, *patch = "1x2x2";
-	int64_t frames = 0;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
-		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &tokenizer},
-		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &text},
+		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)", &e.tokenizer},
+		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &e.text},
 		{VFM_OPT_STR, 0, "size", "WxH", "scale to cover W x H and crop the middle; multiples of stride x patch",
-			&size},
+			&e.size},
 		{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size of the models to train, in latent cells (1x2x2)",
-			&patch},
-		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &frames},
+			&e.patch},
+		{VFM_OPT_INT, 0, "frames", "N", "take at most N frames of a clip", &e.spec.frames},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &e.spec.fps},
 		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
 			&e.spec.timeout_s},
+		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.exec},
+		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.text_exec},
+		VFM_EXEC_OPTS(&e.exec_opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis = "-d DIR [--tokenizer NAME] [--text NAME] [--size WxH] [--patch TxHxW] [--frames N] [--fps "
-			    "X] [--timeout "
-			    "SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [--tokenizer NAME | --exec CMD] [--text NAME | --text-exec CMD] [--size WxH] "
+			    "[--patch TxHxW] [--frames N] [--fps X] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
+			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 	};
@@ -142,14 +198,10 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	if (rc == 0)
-		rc = vfm_timeout_check(e.spec.timeout_s, err);
-	if (rc == 0)
-		rc = vfm_patch_parse(patch, e.spec.patch, err) < 0 ? vfm_err_context(err, "--patch") : 0;
-	if (rc == 0)
-		rc = check_encode_opts(&e, size, tokenizer, frames, err);
+		rc = check_encode_opts(&e, err);
 	if (rc >= 0) {
 		stage.files = argv + 1;
-		rc = run_encode(&e, &stage, text, err);
+		rc = run_encode(&e, &stage, err);
 	}
 	return rc;
 }

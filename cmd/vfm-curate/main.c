@@ -9,6 +9,8 @@ static const struct vfm_verb stages[] = {
 	{"clip", "cut each clip out to its own file", curate_clip},
 	{"score", "motion, luma, sharpness, black and more", curate_score},
 	{"filter", "drop records outside of limits", curate_filter},
+	{"caption", "captions of clips from an outside model", curate_caption},
+	{"embed", "a vector for each clip from an outside model", curate_embed},
 	{"encode", "clips and captions -> latents and text embeddings", curate_encode},
 	{"shard", "latents and texts -> WebDataset tars with an index", curate_shard},
 	{"verify", "check shards against their indexes and checksums", curate_verify},

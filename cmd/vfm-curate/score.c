@@ -7,6 +7,7 @@
 #include "base/par.h"
 #include "curate.h"
 #include "data/stage.h"
+#include "exec_stage.h"
 #include "media/score.h"
 
 static json_t *rounded_json(double x)
@@ -35,8 +36,21 @@ static json_t *score_json(const struct vfm_score *s)
 
 struct score {
 	struct vfm_video_opts video;
-	double timeout_s;
+	struct exec_stage model; /* with --exec */
 };
+
+/* Adds scores to those of a record; takes the reference. */
+static void add_scores(json_t *rec, json_t *scores)
+{
+	json_t *old = json_object_get(rec, "score");
+
+	if (!json_is_object(old)) {
+		json_object_set_new(rec, "score", scores);
+		return;
+	}
+	json_object_update(old, scores);
+	json_decref(scores);
+}
 
 static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
@@ -44,39 +58,73 @@ static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	struct vfm_score_opts opts = {.video = s->video};
 	struct vfm_score score;
 	struct vfm_rec_media m;
-	json_t *old, *now;
 
 	(void)out, (void)worker;
-	opts.video.limit = vfm_limit_start(s->timeout_s);
+	opts.video.limit = vfm_limit_start(s->model.timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
 	opts.start = m.start_frame;
 	opts.end = m.end_frame;
 	opts.start_pts = m.start_pts;
 	opts.about = json_integer_value(json_object_get(rec, "frames"));
 	TRY(vfm_score_file(&score, m.src, &opts, err));
-	now = score_json(&score);
-	old = json_object_get(rec, "score");
-	if (json_is_object(old)) { /* keeps scores that other programs have set */
-		json_object_update(old, now);
-		json_decref(now);
-	} else {
-		json_object_set_new(rec, "score", now);
+	add_scores(rec, score_json(&score));
+	return 0;
+}
+
+/* Scores of a child: numbers under names that `filter --min NAME=X` can address. */
+static int check_scores(const json_t *scores, struct vfm_err *err)
+{
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(scores) || json_object_size(scores) == 0)
+		return vfm_fail(err, VFM_EINPUT, "the answer has no score of the form {\"NAME\":NUMBER}");
+	json_object_foreach((json_t *)(uintptr_t)scores, key, v)
+	{
+		if (!vfm_is_plain_name(key, 64) || strpbrk(key, ".:/+-"))
+			return vfm_fail(
+				err, VFM_EINPUT, "score: expected names of letters, digits and _, got '%.64s'", key);
+		if (!json_is_number(v) && !json_is_null(v))
+			return vfm_fail(err, VFM_EINPUT, "score.%s: expected a number", key);
 	}
 	return 0;
 }
 
+static int score_outside(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct score *s = ctx;
+	struct vfm_exec_slot *slot = vfm_exec_slot(s->model.exec, worker);
+	json_t *request = vfm_outside_show(slot, &s->model.view, rec, err), *answer, *scores;
+	int rc;
+
+	(void)out;
+	if (!request)
+		return err->code;
+	TRY(vfm_exec_call(slot, request, &answer, err));
+	scores = json_object_get(answer, "score");
+	rc = check_scores(scores, err);
+	if (rc >= 0)
+		add_scores(rec, json_incref(scores));
+	json_decref(answer);
+	return rc;
+}
+
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
-	struct score s = {.timeout_s = 3600};
+	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
 	struct vfm_stage stage = {.name = "score", .fn = score_record, .ctx = &s};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &s.timeout_s},
+		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
+			&s.model.timeout_s},
+		EXEC_STAGE_OPTS(&s.model),
+		VFM_EXEC_OPTS(&s.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate score",
-		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n" EXEC_STAGE_SYNOPSIS
+			    " [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
 		.summary = "score clips: motion, luma, contrast, sharpness, colour, black, letterbox, flicker, text",
 		.opts = opts,
 	};
@@ -85,11 +133,16 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	if (rc == 0)
-		rc = vfm_timeout_check(s.timeout_s, err);
-	if (rc == 0) {
-		stage.files = argv + 1;
-		s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		rc = vfm_stage_run(&stage, NULL, err);
+		rc = vfm_timeout_check(s.model.timeout_s, err);
+	if (rc == 0 && !s.model.command && (s.model.frames || s.model.fps > 0))
+		rc = vfm_fail(err, VFM_EUSAGE, "--frames, --fps: only with --exec");
+	if (rc < 0)
+		return rc;
+	stage.files = argv + 1;
+	if (s.model.command) {
+		stage.fn = score_outside;
+		return exec_stage_run(&s.model, &stage, "score", NULL, err);
 	}
-	return rc;
+	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	return vfm_stage_run(&stage, NULL, err);
 }

@@ -30,6 +30,11 @@ size_t vfm_npy_type_size(enum vfm_npy_type t)
 	return (int)t > 0 && (int)t < N_TYPES ? types[t].size : 0;
 }
 
+const char *vfm_npy_type_name(enum vfm_npy_type t)
+{
+	return types[t].name;
+}
+
 uint64_t vfm_npy_count(const struct vfm_npy *n)
 {
 	uint64_t c = 1;

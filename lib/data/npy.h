@@ -34,7 +34,8 @@ enum vfm_npy_type {
 	VFM_NPY_BF16 = 7,
 };
 
-size_t vfm_npy_type_size(enum vfm_npy_type t); /* bytes of an element; 0 for an unknown type */
+size_t vfm_npy_type_size(enum vfm_npy_type t);      /* bytes of an element; 0 for an unknown type */
+const char *vfm_npy_type_name(enum vfm_npy_type t); /* "float16"; a valid type */
 
 struct vfm_npy { /* plain data */
 	enum vfm_npy_type type;

@@ -181,9 +181,9 @@ static json_t *describe_frames(const struct vfm_exec_slot *s, const struct vfm_o
 /* ---- requests ---- */
 
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
-	const json_t *rec, struct vfm_npy *npy, const void **data, struct vfm_err *err)
+	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	json_t *request = json_pack("{s:o,s:O}", "frames", describe_frames(s, f), "record", rec), *answer;
+	json_t *request = json_pack("{s:o,s:{s:s}}", "frames", describe_frames(s, f), "record", "id", id), *answer;
 	int32_t dims[3];
 	int rc;
 

@@ -61,7 +61,7 @@ struct loop {
 	struct vfm_progress progress;
 
 	pthread_mutex_t lock;
-	pthread_cond_t moved;
+	pthread_cond_t readable, writable, room; /* a record to work on; a slot that is done; a free slot */
 	struct slot *slots;
 	int n_slots;
 	int64_t n_read, n_taken, n_written;
@@ -568,7 +568,7 @@ static void *worker_main(void *arg)
 	pthread_mutex_lock(&l->lock);
 	for (;;) {
 		while (!l->stop && l->n_taken == l->n_read && !l->at_end)
-			pthread_cond_wait(&l->moved, &l->lock);
+			pthread_cond_wait(&l->readable, &l->lock);
 		if (l->stop || l->n_taken == l->n_read)
 			break;
 		slot = &l->slots[l->n_taken++ % l->n_slots];
@@ -577,7 +577,8 @@ static void *worker_main(void *arg)
 		work_on(l, slot, w->index);
 		pthread_mutex_lock(&l->lock);
 		slot->state = SLOT_DONE;
-		pthread_cond_broadcast(&l->moved);
+		if (slot == &l->slots[l->n_written % l->n_slots])
+			pthread_cond_signal(&l->writable);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return NULL;
@@ -594,7 +595,7 @@ static void *writer_main(void *arg)
 	for (;;) {
 		slot = &l->slots[l->n_written % l->n_slots];
 		while (slot->state != SLOT_DONE && !l->stop && !(l->at_end && l->n_written == l->n_read))
-			pthread_cond_wait(&l->moved, &l->lock);
+			pthread_cond_wait(&l->writable, &l->lock);
 		if (slot->state != SLOT_DONE)
 			break;
 		flush = l->slots[(l->n_written + 1) % l->n_slots].state != SLOT_DONE;
@@ -605,8 +606,9 @@ static void *writer_main(void *arg)
 		if (rc < 0) {
 			l->rc = rc;
 			l->stop = true;
+			pthread_cond_broadcast(&l->readable);
 		}
-		pthread_cond_broadcast(&l->moved);
+		pthread_cond_signal(&l->room);
 		if (rc < 0)
 			break;
 	}
@@ -625,7 +627,7 @@ static void feed(struct loop *l)
 	for (;;) {
 		pthread_mutex_lock(&l->lock);
 		while (!l->stop && l->n_read - l->n_written >= l->n_slots)
-			pthread_cond_wait(&l->moved, &l->lock);
+			pthread_cond_wait(&l->room, &l->lock);
 		stop = l->stop;
 		pthread_mutex_unlock(&l->lock);
 		if (stop)
@@ -638,17 +640,18 @@ static void feed(struct loop *l)
 		slot = &l->slots[l->n_read++ % l->n_slots];
 		*slot = filled;
 		slot->state = SLOT_READ;
-		pthread_cond_broadcast(&l->moved);
+		pthread_cond_signal(&l->readable);
 		pthread_mutex_unlock(&l->lock);
 	}
 	pthread_mutex_lock(&l->lock);
 	l->at_end = true;
-	pthread_cond_broadcast(&l->moved);
+	pthread_cond_broadcast(&l->readable);
+	pthread_cond_signal(&l->writable);
 	pthread_mutex_unlock(&l->lock);
 	if (rc < 0) { /* the records read before are still processed and written */
 		pthread_mutex_lock(&l->lock);
 		while (!l->stop && l->n_written < l->n_read)
-			pthread_cond_wait(&l->moved, &l->lock);
+			pthread_cond_wait(&l->room, &l->lock);
 		if (!l->rc) {
 			l->rc = rc;
 			l->err = err;
@@ -681,7 +684,7 @@ static int run_threads(struct loop *l, int jobs, struct vfm_err *err)
 		pthread_mutex_lock(&l->lock);
 		l->at_end = true;
 		l->rc = vfm_fail(&l->err, VFM_EENV, "cannot start a thread");
-		pthread_cond_broadcast(&l->moved);
+		pthread_cond_signal(&l->writable);
 		pthread_mutex_unlock(&l->lock);
 	}
 	for (int i = 0; i < started; i++)
@@ -755,10 +758,14 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	l.chain = json_array();
 	l.own = own_entries(s, l.done);
 	pthread_mutex_init(&l.lock, NULL);
-	pthread_cond_init(&l.moved, NULL);
+	pthread_cond_init(&l.readable, NULL);
+	pthread_cond_init(&l.writable, NULL);
+	pthread_cond_init(&l.room, NULL);
 	vfm_progress_start(&l.progress, "records", 0);
 
 	rc = s->next ? 0 : open_next_file(&l, &l.err);
+	if (s->threads)
+		jobs = s->threads;
 	if (rc >= 0)
 		rc = s->serial || jobs == 1 ? run_serial(&l) : run_threads(&l, (int)jobs, &l.err);
 
@@ -773,7 +780,9 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	vfm_done_close(l.done);
 	vfm_sample_set_release(&l.ids);
 	pthread_mutex_destroy(&l.lock);
-	pthread_cond_destroy(&l.moved);
+	pthread_cond_destroy(&l.readable);
+	pthread_cond_destroy(&l.writable);
+	pthread_cond_destroy(&l.room);
 	if (counts)
 		*counts = l.counts;
 	if (rc < 0) {

@@ -107,6 +107,7 @@ struct vfm_stage {
 	vfm_stage_next_fn next; /* or: another source */
 	void *source;
 
+	int threads; /* that call fn, if their number is not -j (with children -j is the number of these); 0: -j */
 	/* the key that identifies a record for --part and --done; NULL = "id", or "src" without id */
 	const char *key;
 	bool one_to_many; /* outputs have "parent" (their input) and "siblings" (their number):

@@ -56,7 +56,7 @@ static char **make_environment(const struct vfm_exec_child *c)
 	char *own[5] = {
 		vfm_strfmt("VFM_EXEC=%d", VFM_EXEC_PROTOCOL),
 		vfm_strfmt("VFM_EXEC_CHILD=%d", c->index),
-		vfm_strfmt("VFM_EXEC_CHILDREN=%d", c->x->o.children),
+		vfm_strfmt("VFM_EXEC_CHILDREN=%d", (int)c->x->o.children),
 		vfm_strfmt("VFM_EXEC_DIR=%s", c->x->dir),
 		choose_gpu(c->index),
 	};

@@ -13,8 +13,7 @@
 #include "exec/exec_int.h"
 #include "exec/words.h"
 
-#define DEFAULT_TIMEOUT_S 600
-#define DEFAULT_START_S   1800
+#define MAX_THREADS 1024
 
 /* ---- the queue; with the lock ---- */
 
@@ -178,6 +177,18 @@ static int wait_for_hello(struct vfm_exec *x, struct vfm_err *err)
 	return rc;
 }
 
+static int check_exec_opts(const struct vfm_exec_opts *o, struct vfm_err *err)
+{
+	if (o->children < 1 || o->children > VFM_EXEC_MAX)
+		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d child processes, got %lld", VFM_EXEC_MAX,
+			(long long)o->children);
+	if (!(o->timeout_s > 0 && o->timeout_s < 1e9) || !(o->start_s > 0 && o->start_s < 1e9))
+		return vfm_fail(err, VFM_EUSAGE, "--exec-timeout, --exec-start: expected a number of seconds above 0");
+	if (o->retries < 0 || o->retries > 1000)
+		return vfm_fail(err, VFM_EUSAGE, "--exec-retries: expected 0 to 1000, got %lld", (long long)o->retries);
+	return 0;
+}
+
 int vfm_exec_open(struct vfm_exec **out, const struct vfm_exec_opts *o, struct vfm_err *err)
 {
 	struct vfm_exec *x = vfm_calloc(1, sizeof(*x));
@@ -185,27 +196,18 @@ int vfm_exec_open(struct vfm_exec **out, const struct vfm_exec_opts *o, struct v
 
 	x->o = *o;
 	x->o.children = o->children ? o->children : 1;
-	x->o.timeout_s = o->timeout_s > 0 ? o->timeout_s : DEFAULT_TIMEOUT_S;
-	x->o.start_s = o->start_s > 0 ? o->start_s : DEFAULT_START_S;
 	x->op = vfm_exec_op_of(o->capability);
 	x->lock_fd = -1;
 	x->guardian.fd = -1;
 	x->tail = &x->head;
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_cond_init(&x->hello_came, NULL);
-	if (x->o.children < 1 || x->o.children > VFM_EXEC_MAX) {
-		rc = vfm_fail(err, VFM_EUSAGE, "expected 1 to %d child processes, got %d", VFM_EXEC_MAX, o->children);
-		goto out;
-	}
+	TRY_OUT(check_exec_opts(&x->o, err));
 	TRY_OUT(make_argv(x, err));
 	TRY_OUT(vfm_exec_dir_make(&x->dir, &x->lock_fd, err));
 	TRY_OUT(vfm_guardian_start(&x->guardian, x->dir, err));
 	TRY_OUT(start_children(x, err));
 	TRY_OUT(wait_for_hello(x, err));
-	x->n_slots = o->slots > 0 ? o->slots : vfm_exec_threads(x, 2);
-	x->slots = vfm_calloc((size_t)x->n_slots, sizeof(*x->slots));
-	for (int i = 0; i < x->n_slots; i++)
-		vfm_exec_slot_init(&x->slots[i], x, i);
 	*out = x;
 	return 0;
 out:
@@ -220,7 +222,17 @@ const struct vfm_hello *vfm_exec_hello(const struct vfm_exec *x)
 
 int vfm_exec_threads(const struct vfm_exec *x, int preparing)
 {
-	return x->o.children * 2 * x->hello.batch + preparing;
+	int64_t n = x->o.children * 2 * x->hello.batch + preparing;
+
+	return n < MAX_THREADS ? (int)n : MAX_THREADS;
+}
+
+void vfm_exec_make_slots(struct vfm_exec *x, int n)
+{
+	x->n_slots = n;
+	x->slots = vfm_calloc((size_t)n, sizeof(*x->slots));
+	for (int i = 0; i < n; i++)
+		vfm_exec_slot_init(&x->slots[i], x, i);
 }
 
 /* ---- the end ---- */

@@ -5,10 +5,11 @@
  * requests has a slot of its own:
  *
  *	TRY(vfm_exec_open(&x, &opts, err));                    // starts the children, waits for the first hello
+ *	vfm_exec_make_slots(x, vfm_exec_threads(x, 2));
  *	slot = vfm_exec_slot(x, worker);
  *	TRY(vfm_exec_input(slot, bytes, &frames, err));        // memory that the child reads as a file
  *	TRY(vfm_exec_call(slot, request, &answer, err));       // blocks until a child has answered
- *	TRY(vfm_exec_array(slot, answer, "latent", &a, err));  // what the child wrote
+ *	TRY(vfm_exec_read_array(slot, answer, "latent", &a, err)); // what the child wrote
  *	vfm_exec_close(x);
  *
  * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
@@ -26,36 +27,53 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/opt.h"
 #include "exec/hello.h"
 
 struct vfm_exec_opts {
 	const char *command;    /* "python3 vae.py DIR": divided into words (vfm_exec_words) */
 	bool shell;             /* instead: sh -c command */
 	const char *capability; /* "encode": the op of the requests; the hello must name it */
-	int children;           /* 0: 1; at most VFM_EXEC_MAX */
-	int slots;              /* threads that make requests; 0: vfm_exec_threads */
-	double timeout_s;       /* between an answer and the next; 0: 600 */
-	double start_s;         /* until the hello; 0: 1800 */
-	int retries;            /* of a request after the death of its child */
+	int64_t children;       /* 0: 1; at most VFM_EXEC_MAX */
+	double timeout_s;       /* between an answer and the next */
+	double start_s;         /* until the hello */
+	int64_t retries;        /* of a request after the death of its child */
 };
+
+#define VFM_EXEC_DEFAULTS ((struct vfm_exec_opts){.timeout_s = 600, .start_s = 1800, .retries = 1})
+
+/* Rows of a struct vfm_opt table; `o` is a struct vfm_exec_opts *. */
+#define VFM_EXEC_OPTS(o)                                                                                               \
+	{VFM_OPT_GROUP, 0, NULL, NULL, "Of outside models:", NULL},                                                    \
+		{VFM_OPT_FLAG, 0, "exec-shell", NULL, "start the commands with sh -c", &(o)->shell},                   \
+		{VFM_OPT_NUM, 0, "exec-timeout", "SECONDS", "restart a child that gives no answer (default 600)",      \
+			&(o)->timeout_s},                                                                              \
+		{VFM_OPT_NUM, 0, "exec-start", "SECONDS", "limit of the start of a child (default 1800)",              \
+			&(o)->start_s},                                                                                \
+	{                                                                                                              \
+		VFM_OPT_INT, 0, "exec-retries", "N", "repeat a record whose child failed (default 1)", &(o)->retries   \
+	}
+#define VFM_EXEC_SYNOPSIS "[--exec-shell] [--exec-timeout SECONDS] [--exec-start SECONDS] [--exec-retries N]"
 
 #define VFM_EXEC_MAX 256 /* children */
 
 struct vfm_exec;
 struct vfm_exec_slot;
 
-/* Starts the children and blocks until one has said hello.  VFM_EUSAGE: the command cannot be started, or its hello is
- * invalid or lacks the capability.  VFM_EENV: it ended or stalled before its hello. */
+/* Starts the children and blocks until one has said hello.  VFM_EUSAGE: an option is out of range, the command cannot
+ * be started, or its hello is invalid or lacks the capability.  VFM_EENV: it ended or stalled before its hello. */
 int vfm_exec_open(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
 /* Ends the children: closes their stdin, waits for 10 s, kills what is left.  Logs the totals.  No call may be in
  * progress.  No-op for NULL. */
 void vfm_exec_close(struct vfm_exec *x);
 
 const struct vfm_hello *vfm_exec_hello(const struct vfm_exec *x); /* borrowed; the same for all children */
-/* Returns the number of threads that keep all children busy while `preparing` others prepare requests. */
+/* Returns the number of threads that keep all children busy while `preparing` others prepare requests; at most 1024. */
 int vfm_exec_threads(const struct vfm_exec *x, int preparing);
 
-/* Slot i of the threads, 0 <= i < max(slots, 1).  Used by one thread at a time. */
+/* Makes n slots.  Once, after open. */
+void vfm_exec_make_slots(struct vfm_exec *x, int n);
+/* Slot i, 0 <= i < n.  Used by one thread at a time. */
 struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
 
 /* Sets *data to `bytes` of zeroed or old memory that is the file of vfm_exec_in_path, valid until the next call of this

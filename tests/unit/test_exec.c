@@ -123,14 +123,22 @@ static char self[4096];
 
 static struct vfm_exec *open_toy(const char *fault, int batch, const struct vfm_exec_opts *more)
 {
-	struct vfm_exec_opts o = more ? *more : (struct vfm_exec_opts){.retries = 1};
+	struct vfm_exec_opts o = VFM_EXEC_DEFAULTS;
 	char *command = vfm_strfmt("'%s' --child %s %d", self, fault, batch);
 	struct vfm_exec *x = NULL;
 	int rc;
 
+	if (more) {
+		o.children = more->children;
+		o.retries = more->retries;
+		o.timeout_s = more->timeout_s > 0 ? more->timeout_s : o.timeout_s;
+		o.start_s = more->start_s > 0 ? more->start_s : o.start_s;
+	}
 	o.command = command;
-	o.capability = o.capability ? o.capability : "score";
+	o.capability = more && more->capability ? more->capability : "score";
 	rc = vfm_exec_open(&x, &o, &err);
+	if (rc == 0)
+		vfm_exec_make_slots(x, vfm_exec_threads(x, 2));
 	free(command);
 	return rc < 0 ? NULL : x;
 }
@@ -219,7 +227,8 @@ static void test_hello(void **state)
 		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":0,\"frames\":[1,4]}", "hello.tokenizer.channels"},
 		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,3]}", "hello.tokenizer.frames"},
 		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[1,4],\"range\":[2,1]}", "range"},
-		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[5,4],\"max_frames\":4}", "hello.tokenizer.max_frames"},
+		{"tokenizer", "{\"stride\":[4,8,8],\"channels\":16,\"frames\":[5,4],\"max_frames\":4}",
+			"hello.tokenizer.max_frames"},
 		{"text", "{\"rows\":512}", "hello.text.dim"},
 	};
 	static const char good[] =
@@ -322,11 +331,13 @@ static void expect_refusal(const char *fault, const struct vfm_exec_opts *o, int
 
 static void test_start(void **state)
 {
-	struct vfm_exec_opts o = {.command = "/no/such/program", .capability = "score"};
+	struct vfm_exec_opts o = VFM_EXEC_DEFAULTS;
 	struct vfm_exec *x = NULL;
 	json_t *a;
 
 	(void)state;
+	o.command = "/no/such/program";
+	o.capability = "score";
 	assert_int_equal(vfm_exec_open(&x, &o, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "cannot start '/no/such/program': No such file"));
 	expect_refusal("dead", NULL, VFM_EENV, "exited with status 4: no module named toy");
@@ -345,6 +356,7 @@ static void test_start(void **state)
 	o.shell = true;
 	o.command = vfm_strfmt("cd / && exec '%s' --child none 1", self);
 	OK(vfm_exec_open(&x, &o, &err));
+	vfm_exec_make_slots(x, 1);
 	expect_answer(x, 7);
 	vfm_exec_close(x);
 	free((char *)(uintptr_t)o.command);

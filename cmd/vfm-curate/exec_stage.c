@@ -1,0 +1,60 @@
+/* exec_stage - the children of caption, score --exec and embed. */
+#include "exec_stage.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/par.h"
+
+static int check_view(struct exec_stage *s, struct vfm_err *err)
+{
+	struct vfm_exec_input *in = &s->view.input;
+
+	*in = vfm_exec_hello(s->exec)->input;
+	if ((s->frames || s->fps > 0) && in->clip)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--frames, --fps: '%s' reads the files itself", vfm_exec_hello(s->exec)->name);
+	if (s->frames) {
+		in->frames = s->frames;
+		in->fps = 0;
+		in->max_frames = 0;
+	} else if (s->fps > 0) {
+		in->frames = 0;
+		in->fps = s->fps;
+	}
+	return 0;
+}
+
+int exec_stage_run(
+	struct exec_stage *s, struct vfm_stage *stage, const char *capability, const char *more, struct vfm_err *err)
+{
+	const int cpus = vfm_par_threads();
+	struct vfm_maker maker;
+	char *options = NULL;
+	int rc;
+
+	if (!s->command)
+		return vfm_fail(err, VFM_EUSAGE, "--exec CMD is missing: the model");
+	if (s->frames < 0 || s->frames > 65536 || s->fps < 0 || s->fps > 1000 || (s->frames && s->fps > 0))
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --frames N, 1 to 65536, and --fps X, up to 1000");
+	TRY(vfm_timeout_check(s->timeout_s, err));
+	s->opts.command = s->command;
+	s->opts.capability = capability;
+	s->opts.children = stage->opts.jobs ? stage->opts.jobs : 1;
+	TRY_OUT(vfm_exec_open(&s->exec, &s->opts, err));
+	TRY_OUT(check_view(s, err));
+	stage->threads = vfm_exec_threads(s->exec, s->view.input.clip ? 1 : cpus);
+	vfm_exec_make_slots(s->exec, stage->threads);
+	s->view.timeout_s = s->timeout_s;
+	s->view.threads = 1;
+	maker = vfm_outside_maker(vfm_exec_hello(s->exec));
+	stage->maker = vfm_maker_json(&maker);
+	stage->options = options =
+		vfm_strfmt("frames %lld fps %.17g %s", (long long)s->frames, s->fps, more ? more : "");
+	rc = vfm_stage_run(stage, NULL, err);
+	json_decref(stage->maker);
+out:
+	vfm_exec_close(s->exec);
+	free(options);
+	return rc;
+}

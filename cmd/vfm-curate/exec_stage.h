@@ -1,0 +1,34 @@
+/* exec_stage.h - stages that ask children of one command: caption, score --exec, embed. */
+#ifndef VFM_CURATE_EXEC_STAGE_H
+#define VFM_CURATE_EXEC_STAGE_H
+
+#include "data/outside.h"
+#include "data/stage.h"
+#include "exec/exec.h"
+
+struct exec_stage {
+	const char *command; /* --exec */
+	struct vfm_exec_opts opts;
+	int64_t frames; /* --frames; 0: as the child wants */
+	double fps;     /* --fps; 0: as the child wants */
+	double timeout_s;
+	struct vfm_exec *exec;
+	struct vfm_outside_view view; /* what each request shows */
+};
+
+/* Options of these stages; `s` is a struct exec_stage *. */
+#define EXEC_STAGE_OPTS(s)                                                                                             \
+	{VFM_OPT_STR, 0, "exec", "CMD", "the model: -j N children that speak vfm-exec(7)", &(s)->command},             \
+		{VFM_OPT_INT, 0, "frames", "N", "show N evenly spaced frames (default: as the child wants)",           \
+			&(s)->frames},                                                                                 \
+	{                                                                                                              \
+		VFM_OPT_NUM, 0, "fps", "X", "show X frames a second (default: as the child wants)", &(s)->fps          \
+	}
+#define EXEC_STAGE_SYNOPSIS "--exec CMD [--frames N] [--fps X]"
+
+/* Starts the children, prepares the stage for them and runs it; ends the children.  more: further options for the mark,
+ * NULL: none. */
+int exec_stage_run(
+	struct exec_stage *s, struct vfm_stage *stage, const char *capability, const char *more, struct vfm_err *err);
+
+#endif
