@@ -63,7 +63,7 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 
 /* ---- the encoders ---- */
 
-static int open_tokenizer(struct encode *e, int64_t children, struct vfm_err *err)
+static int start_tokenizer(struct encode *e, int64_t children, struct vfm_err *err)
 {
 	struct vfm_exec_opts o = e->exec_opts;
 	struct vfm_geometry geometry;
@@ -79,7 +79,7 @@ static int open_tokenizer(struct encode *e, int64_t children, struct vfm_err *er
 	return e->size ? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err) : 0;
 }
 
-static int open_text_encoder(struct encode *e, int64_t children, struct vfm_err *err)
+static int start_text_encoder(struct encode *e, int64_t children, struct vfm_err *err)
 {
 	struct vfm_exec_opts o = e->exec_opts;
 
@@ -95,8 +95,8 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	const int64_t jobs = stage->opts.jobs ? stage->opts.jobs : 1;
 	const int cpus = vfm_par_threads();
 
-	TRY(open_text_encoder(e, jobs, err));
-	TRY(open_tokenizer(e, jobs, err));
+	TRY(start_text_encoder(e, jobs, err));
+	TRY(start_tokenizer(e, jobs, err));
 	stage->threads = e->spec.exec || e->spec.text_exec ? 1 : (int)jobs;
 	if (e->spec.exec)
 		stage->threads = vfm_exec_threads(e->spec.exec, cpus);

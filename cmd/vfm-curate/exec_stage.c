@@ -31,6 +31,7 @@ int exec_stage_run(
 	const int cpus = vfm_par_threads();
 	struct vfm_maker maker;
 	char *options = NULL;
+	json_t *used = NULL;
 	int rc;
 
 	if (!s->command)
@@ -48,13 +49,13 @@ int exec_stage_run(
 	s->view.timeout_s = s->timeout_s;
 	s->view.threads = 1;
 	maker = vfm_outside_maker(vfm_exec_hello(s->exec));
-	stage->maker = vfm_maker_json(&maker);
+	stage->maker = used = vfm_maker_json(&maker);
 	stage->options = options =
 		vfm_strfmt("frames %lld fps %.17g %s", (long long)s->frames, s->fps, more ? more : "");
 	rc = vfm_stage_run(stage, NULL, err);
-	json_decref(stage->maker);
 out:
 	vfm_exec_close(s->exec);
+	json_decref(used);
 	free(options);
 	return rc;
 }

@@ -40,7 +40,7 @@ struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h)
 
 /* ---- arrays ---- */
 
-static void print_shape(char *text, size_t size, int ndim, const int64_t *shape)
+static void print_wanted_shape(char *text, size_t size, int ndim, const int64_t *shape)
 {
 	size_t n = (size_t)snprintf(text, size, "[");
 
@@ -60,8 +60,8 @@ static int check_shape(
 		equal = !want[i] || a->shape[i] == want[i];
 	if (equal)
 		return 0;
-	print_shape(got, sizeof(got), a->ndim, a->shape);
-	print_shape(expected, sizeof(expected), ndim, want);
+	print_wanted_shape(got, sizeof(got), a->ndim, a->shape);
+	print_wanted_shape(expected, sizeof(expected), ndim, want);
 	return vfm_fail(err, VFM_EINPUT, "%s.shape: expected %s, got %s", key, expected, got);
 }
 
@@ -110,7 +110,7 @@ static float element_value(const struct vfm_npy *npy, const void *data, size_t i
 	return x;
 }
 
-static int check_range(
+static int check_latent_range(
 	const struct vfm_hello *h, const struct vfm_npy *npy, const void *data, const char *key, struct vfm_err *err)
 {
 	size_t n = vfm_npy_count(npy);
@@ -196,7 +196,7 @@ int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	rc = read_floats(
 		s, answer, "latent", 4, (int64_t[]){h->geometry.channels, dims[0], dims[1], dims[2]}, npy, data, err);
 	if (rc >= 0)
-		rc = check_range(h, npy, *data, "latent", err);
+		rc = check_latent_range(h, npy, *data, "latent", err);
 	json_decref(answer);
 	return rc < 0 ? rc : 0;
 }

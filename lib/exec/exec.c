@@ -251,7 +251,7 @@ static void log_totals(const struct vfm_exec *x)
 {
 	const struct vfm_exec_stats *s = &x->stats;
 
-	if (!x->hello_json || x->failed)
+	if (!s->requests || x->failed)
 		return;
 	vfm_info("%s %s: %lld requests, %lld failed, %lld restarts; children busy for %.1f of %.1f s", x->hello.name,
 		x->hello.version, (long long)s->requests, (long long)s->errors, (long long)s->restarts, s->busy_s,

@@ -306,6 +306,10 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
+	if (!json_loads(input, 0, NULL)) {
+		fprintf(stderr, "-i: no JSON\n");
+		return 2;
+	}
 	say_hello();
 	while (getline(&line, &cap, stdin) > 0) {
 		json_t *r = json_loads(line, 0, NULL), *a = answer(r);

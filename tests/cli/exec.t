@@ -1,0 +1,114 @@
+#!/bin/bash
+# Outside models (vfm-exec(7)) in vfm-curate: captions, scores, vectors, latents and texts of children; their faults.
+. "${0%/*}/lib.sh"
+
+toy=$B/tests/tools/toy_model
+vfm-curate synth -q -n 6 -d syn >syn.jsonl
+sha=$(printf 'a%.0s' {1..64})
+maker='{"name":"toy","version":"1.0","sha256":"'$sha'"}'
+
+# rows FILE: its records without header lines, in order
+rows() { jq -c 'select(.provenance | not)' "$@"; }
+
+### captions
+run vfm-curate caption --exec "$toy" --prompt "Say:" --overwrite syn.jsonl
+rc_is 0 "caption: runs"
+is "$(rows <<<"$out" | jq -r .caption | sed 's/first.*//' | sort -u)" "Say: 4x16x16 " "caption: the child saw what its hello wants"
+is "$(rows <<<"$out" | jq -c .caption_maker | sort -u)" "$maker" "caption: the maker"
+like "$err" 'toy 1.0: 6 requests, 0 failed, 0 restarts' "caption: totals"
+is "$(rows <<<"$out" | jq -r .id)" "$(rows syn.jsonl | jq -r .id)" "caption: order"
+run vfm-curate caption --exec "$toy" -q syn.jsonl
+is "$(rows <<<"$out" | jq -c .caption)" "$(rows syn.jsonl | jq -c .caption)" "caption: captions that are there stay"
+echo '{"short":"In short:","long":"At length:"}' >prompts.json
+run vfm-curate caption -q --exec "$toy -b 3" --prompts prompts.json --frames 2 syn.jsonl
+is "$(rows <<<"$out" | jq -c '.caption | [keys_unsorted, (.short | .[:17]), (.long | .[:18])]' | sort -u)" \
+	'[["original","short","long"],"In short: 2x16x16","At length: 2x16x16"]' "caption: names, and the original"
+printf '%s\n' "$out" >named.jsonl
+echo '{"short":"Again:","title":"Title:"}' >prompts2.json
+run vfm-curate caption -q --exec "$toy" --prompts prompts2.json named.jsonl
+is "$(rows <<<"$out" | jq -c '.caption | [(.short | .[:9]), (.title | .[:6]), length]' | sort -u)" '["In short:","Title:",4]' "caption: only missing names are asked for"
+run vfm-curate caption -q --overwrite --window 6 --exec "$toy -i {\"kind\":\"clip\"}" --exec-shell --prompt P syn.jsonl
+like "$rc $err" '^3 .*: child 0 exited with status 2: -i: no JSON' "caption: --exec-shell removes quotes"
+run vfm-curate caption -q --overwrite --window 6 --exec "$toy -i '{\"kind\":\"clip\"}'" --prompt P syn.jsonl
+is "$(rows <<<"$out" | jq -c '[.caption, [.windows[] | [.start_frame, .end_frame, .caption]]]' | sort -u)" \
+	'["P clip 0-6 P clip 6-12 P clip 12-16",[[0,6,"P clip 0-6"],[6,12,"P clip 6-12"],[12,16,"P clip 12-16"]]]' "caption: windows"
+rows syn.jsonl | jq -c '.start_frame = 3 | .end_frame = 9 | .id += "-3"' >ranges.jsonl
+run vfm-curate caption -q --overwrite --window 4 --exec "$toy -i '{\"kind\":\"clip\"}'" --prompt P ranges.jsonl
+is "$(rows <<<"$out" | jq -c '[.windows[] | [.start_frame, .end_frame, .caption]]' | sort -u)" '[[0,4,"P clip 3-7"],[4,6,"P clip 7-9"]]' "caption: windows of a range of a file"
+echo '{"a b":"x"}' >bad.json
+run vfm-curate caption --exec "$toy" --prompts bad.json syn.jsonl
+is "$rc $err" "2 vfm-curate caption: 'bad.json': the name 'a b': expected 1 to 31 characters of a-z 0-9 _ -" "caption: bad name of a prompt"
+run vfm-curate caption --exec "$toy -i '{\"kind\":\"clip\"}'" --frames 3 syn.jsonl
+is "$rc $err" "2 vfm-curate caption: --frames, --fps: 'toy' reads the files itself" "caption: --frames for a child that takes paths"
+
+### scores
+run vfm-curate score -q syn.jsonl
+printf '%s\n' "$out" >scored.jsonl
+run vfm-curate score -q --exec "$toy -b 4" -j 2 scored.jsonl
+is "$(rows <<<"$out" | jq -c '.score | [has("motion"), (.redness | type), (.brightness > 0)]' | sort -u)" '[true,"number",true]' "score: joins the built-in ones"
+printf '%s\n' "$out" | vfm-curate filter -q --min brightness=2 >dropped.jsonl
+is "$(rows dropped.jsonl | jq -r .drop | grep -c brightness)" 6 "score: filter uses them"
+
+### vectors
+run vfm-curate embed -q -d emb --exec "$toy -t float16" syn.jsonl
+is "$(rows <<<"$out" | jq -c '.embedding | [.shape, .dtype, .maker]' | sort -u)" '[[3],"float16",'"$maker"']' "embed: shape, dtype, maker"
+is "$(rows <<<"$out" | jq -r '.embedding | "\(.sha256)  \(.path)"' | sha256sum --quiet -c 2>&1)" "" "embed: digests of the files"
+printf '%s\n' "$out" >emb.jsonl
+run vfm-curate embed -d emb --exec "$toy -t float16" --done emb.jsonl syn.jsonl
+like "$err" '6 were done already' "embed: --done"
+run vfm-curate embed -d emb --exec "$toy -t float16 -w b" --done emb.jsonl syn.jsonl
+like "$err" '6 were done otherwise' "embed: --done does again what another model did"
+
+### latents and texts
+run vfm-curate encode -q -d enc -j 2 --exec "$toy -t bfloat16 -b 2" --text-exec "$toy -b 8" syn.jsonl
+rc_is 0 "encode: runs"
+printf '%s\n' "$out" >enc.jsonl
+is "$(rows enc.jsonl | jq -c '.latent | [.shape, .dtype, .frames, .maker.geometry.stride]' | sort -u)" \
+	'[[3,8,24,24],"bfloat16",15,[2,4,4]]' "encode: the largest legal number of frames, strides of the child"
+is "$(rows enc.jsonl | jq -c '.text | [.shape[1], .dtype, .maker.dim]' | sort -u)" '[8,"float32",8]' "encode: texts"
+run vfm-curate encode -q -d enc1 --exec "$toy -t bfloat16" --text-exec "$toy" syn.jsonl
+is "$(cd enc && sha256sum ./*)" "$(cd enc1 && sha256sum ./*)" "encode: equal with another number of children and batch"
+run vfm-curate encode -q -d enc2 --exec "$toy" --text-exec "$toy" --size 32x24 --frames 8 --fps 4 syn.jsonl
+is "$(rows <<<"$out" | jq -c '.latent | [.shape, .frames, .fps]' | sort -u)" '[[3,4,6,8],7,4]' "encode: --size, --frames, --fps"
+run vfm-curate encode -q -d enc2 --exec "$toy" --size 32x20 syn.jsonl
+is "$rc $err" "2 vfm-curate encode: --size: expected WIDTHxHEIGHT up to 16384, multiples of 8 and 8, got '32x20'" "encode: --size from the stride of the child"
+run vfm-curate encode -q -d enc2 --exec "$toy" --tokenizer wavelet syn.jsonl
+is "$rc $err" "2 vfm-curate encode: expected one of --tokenizer and --exec" "encode: --tokenizer and --exec"
+run vfm-curate encode -q -d enc2 --exec "$toy -c caption" syn.jsonl
+is "$rc $err" "2 vfm-curate encode: toy_model: child 0: hello.capabilities: 'toy' lacks 'encode'" "encode: a child that cannot"
+run vfm-curate encode -q -d enc2 --exec "no-such-program" syn.jsonl
+is "$rc $err" "2 vfm-curate encode: no-such-program: child 0: cannot start 'no-such-program': No such file or directory" "encode: no such program"
+while IFS='|' read -r fault message; do
+	run vfm-curate encode -q -d enc3 --exec "$toy -f $fault" syn.jsonl
+	is "$rc $(rows <<<"$out" | jq -r .error | sort -u)" "1 $message" "encode: an answer with $fault fails its record"
+done <<'END'
+nan|latent: element [1,4,0,0] is NaN
+shape|latent: the file has 55296 bytes, its shape and dtype say 62208
+short|latent: the file has 55292 bytes, its shape and dtype say 55296
+wide|latent: element 4608 is 99, outside of -2 to 2
+END
+
+### faults: what a child refuses or dies of fails alone; the others go on
+rows syn.jsonl | jq -c 'if .id[-1:] < "8" then .die = 1 else . end' >die.jsonl
+n=$(jq -s 'map(select(.die)) | length' die.jsonl)
+
+run vfm-curate score --exec "$toy -f die -b 2" -j 2 die.jsonl
+is "$rc $(rows <<<"$out" | jq -r 'select(.error) | .id' | sort)" "$((n > 0)) $(jq -r 'select(.die) | .id' die.jsonl | sort)" "a record that children die of fails alone"
+is "$(rows <<<"$out" | jq -c 'select(.error | not) | .score | has("redness")' | sort | uniq -c | tr -s ' ')" " $((6 - n)) true" "the others have scores"
+run vfm-curate score -q --exec "$toy" <<<"$(rows syn.jsonl | head -2 | jq -c '.refuse = 1')"
+is "$rc $(rows <<<"$out" | jq -r .error | sort -u)" "1 toy: refused" "an error of the child is the error of the record"
+
+### a run that is killed leaves neither children nor files
+mkdir shm
+VFM_EXEC_TMP=$PWD/shm vfm-curate score --exec "$toy -n killed-$$" - < <(cat syn.jsonl; sleep 60) >/dev/null 2>&1 &
+pid=$!
+for _ in {1..100}; do pgrep -f "killed-$$" >/dev/null && [ -n "$(ls shm)" ] && break; sleep 0.05; done
+ok "the child runs" pgrep -f "toy_model -n killed-$$"
+kill -9 "$pid"
+wait "$pid" 2>/dev/null
+for _ in {1..100}; do pgrep -f "toy_model -n killed-$$" >/dev/null || [ -n "$(ls shm)" ] || break; sleep 0.05; done
+not_ok "after kill -9 of the tool no child is left" pgrep -f "toy_model -n killed-$$"
+for _ in {1..100}; do [ -z "$(ls shm)" ] && break; sleep 0.05; done
+is "$(ls shm)" "" "nor the folder of arrays"
+
+done_testing
