@@ -43,8 +43,9 @@ def main():
     def caption(requests):
         clips = [vfm_exec.array(r["frames"]) for r in requests]  # each [F, H, W, 3]
         if video:
-            times = [{"total_num_frames": len(c), "fps": r["frames"].get("fps"), "frames_indices": list(range(len(c)))}
-                     for r, c in zip(requests, clips)]
+            rates = [r["frames"].get("fps") or None for r in requests]  # 0: unknown
+            times = [{"total_num_frames": len(c), "fps": fps, "frames_indices": list(range(len(c)))}
+                     for c, fps in zip(clips, rates)]
             shown = {"videos": clips, "video_metadata": times, "do_sample_frames": False}
         else:
             shown = {"images": [list(c) for c in clips]}
@@ -58,8 +59,8 @@ def main():
         return [{"caption": text.strip()} for text in answers]
 
     when = {"fps": a.fps, "max_frames": a.frames} if a.fps else {"frames": a.frames}
-    vfm_exec.serve({"caption": caption}, name=a.name or model.config.model_type, version=a.version, batch=a.batch,
-                   sha256=vfm_exec.weights_sha256(folder),
+    vfm_exec.serve({"caption": caption}, name=a.name or model.config.model_type, version=a.version,
+                   batch=a.batch, ragged=True, sha256=vfm_exec.weights_sha256(folder),
                    input={"kind": "frames", **when, "width": a.size, "height": a.size, "fit": "contain"})
 
 

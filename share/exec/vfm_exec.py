@@ -195,10 +195,11 @@ def subfolder(model, *names):
 # ---- the protocol
 
 
-def serve(ops, *, name, version, sha256, batch=1, **hello):
+def serve(ops, *, name, version, sha256, batch=1, ragged=False, **hello):
     """Say hello and answer requests until the tool closes stdin; then return.
 
     ops: {"encode": function, ...}; its keys are the capabilities.  function(list of requests) -> list of answers.
+    ragged: the handlers take payloads of different shapes in one call.
     hello: further keys of the hello: input, tokenizer, text."""
     if not re.fullmatch(r"[A-Za-z0-9._:/+-]{1,63}", name):
         raise ValueError(f"name {name!r}: 1 to 63 of A-Z a-z 0-9 . _ : / + -")
@@ -214,7 +215,7 @@ def serve(ops, *, name, version, sha256, batch=1, **hello):
     try:
         _send(answers, [json.dumps(hello)])
         for part in _batches(requests, batch):
-            for group in _groups(part):
+            for group in _groups(part, ragged):
                 _send(answers, _answer(ops, group))
     except BrokenPipeError:
         raise SystemExit("vfm_exec: nobody reads the answers") from None
@@ -243,14 +244,15 @@ def _batches(stream, size):
             part = []
 
 
-def _groups(part):
-    """The requests of a batch with equal op and equal shape of the payload, as lists."""
+def _groups(part, ragged):
+    """The requests of a batch with equal op and, unless ragged, equal shape of the payload, as lists."""
     if len(part) == 1:
         return [part]
     groups = {}
     for r in part:
-        shapes = [p.get("shape") for p in (r.get("frames"), r.get("latent")) if isinstance(p, dict)]
-        groups.setdefault(json.dumps([r.get("op"), shapes]), []).append(r)
+        payloads = [p for p in (r.get("frames"), r.get("latent")) if isinstance(p, dict)]
+        key = [r.get("op"), [ragged or p.get("shape") for p in payloads]]
+        groups.setdefault(json.dumps(key), []).append(r)
     return groups.values()
 
 

@@ -29,20 +29,21 @@ def score(requests):
     if "few" in texts:
         return []
     return [{"score": {"length": float("nan") if t == "nan" else len(t)}} for t in texts]
-vfm_exec.serve({"score": score, "calls": lambda requests: [{"calls": calls} for r in requests]},
+vfm_exec.serve({"score": score, "calls": lambda requests: [{"calls": calls} for r in requests],
+                "embed": lambda requests: [{"calls": len(requests)} for r in requests]}, ragged="ragged" in sys.argv,
                name="test", version="1.0", sha256=vfm_exec.weights_sha256("weights"), batch=4, input={"kind": "clip"})
 END
 mkdir weights && printf abc >weights/b.safetensors && printf xyz >weights/a.safetensors && echo other >weights/notes.txt
 # request ID TEXT [MORE]
 request() { echo "{\"id\":$1,\"op\":\"score\",\"text\":\"$2\"${3:+,\"more\":true}}"; }
-# child LINES: what it answers, with the protocol's environment; the hello is checked once, then left out.
-child() { VFM_EXEC=1 run timeout 60 "$PY" child.py <<<"$1"; }
+# child LINES [ragged]: what it answers, with the protocol's environment; the hello is checked once, then left out.
+child() { VFM_EXEC=1 run timeout 60 "$PY" child.py "${@:2}" <<<"$1"; }
 
 child "$(request 1 four)"
 rc_is 0 "a child ends with status 0 at the end of its input"
 sum=$(printf xyzabc | sha256sum | cut -d' ' -f1)
 is "$(head -1 <<<"$out" | jq -c .)" "$(jq -nc --arg sum "$sum" '{vfm_exec: 1, name: "test", version: "1.0",
-	sha256: $sum, capabilities: ["score", "calls"], batch: 4, input: {kind: "clip"}}')" \
+	sha256: $sum, capabilities: ["score", "calls", "embed"], batch: 4, input: {kind: "clip"}}')" \
 	"its hello; the hash is of the folder's *.safetensors in order"
 is "$(tail -n +2 <<<"$out")" '{"id": 1, "score": {"length": 4}}' "what it and its subprocesses print is not on stdout"
 like "$err" 'library says hello.*subprocess says hello.*computing' "but on stderr"
@@ -54,6 +55,13 @@ is "$(answers)" '[1,1] [2,2] [3,1] [4,1] [5,[3,1]] ' "requests with \"more\" com
 child "$(for i in 1 2 3 4 5; do request $i x more; done; echo '{"id":6,"op":"calls"}')"
 is "$(tail -1 <<<"$out" | jq -c .calls)" '[4,1]' "at most as many as its batch; other ops are calls of their own"
 
+shapes=$(for s in 3 4 3; do echo "{\"id\":$s,\"op\":\"embed\",\"frames\":{\"shape\":[$s]},\"more\":true}"; done
+	echo '{"id":9,"op":"embed","text":"a"}')
+child "$shapes"
+is "$(answers)" '[3,2] [3,2] [4,1] [9,1] ' "a handler gets payloads of one shape at a time"
+child "$shapes" ragged
+is "$(answers)" '[3,3] [4,3] [3,3] [9,1] ' "unless it takes ragged ones"
+
 child "$(request 1 a more; request 2 bad more; request 3 c; request 4 bad; request 5 d)"
 bad='"ValueError: a bad record"'
 is "$(answers)" "[1,1] [2,$bad] [3,1] [4,$bad] [5,1] " "an exception fails its record alone"
@@ -63,7 +71,7 @@ is "$(answers)" '[1,3] [2,3] [3,[2,1,1]] ' "a batch without enough memory is com
 child "$(request 1 nan; request 2 few; echo '{"id":3,"op":"paint"}'; request 4 ok)"
 like "$(jq -r .error <<<"$(sed -n 2p <<<"$out")")" 'JSON compliant' "NaN is an error of its record"
 like "$(jq -r .error <<<"$(sed -n 3p <<<"$out")")" '0 answers to 1 requests' "so is a missing answer"
-is "$(sed -n 4p <<<"$out")" "{\"id\": 3, \"error\": \"no op 'paint' here, only score, calls\"}" "and an unknown op"
+is "$(sed -n 4p <<<"$out")" "{\"id\": 3, \"error\": \"no op 'paint' here, only score, calls, embed\"}" "and an unknown op"
 is "$(sed -n 5p <<<"$out")" '{"id": 4, "score": {"length": 2}}' "the child goes on"
 
 child "$(request 1 a; request 2 lost; request 3 c)"

@@ -35,6 +35,15 @@ def near(have, want, tolerance, description):
     report(size > 0 and apart <= tolerance * size, description, f"{apart} apart, of {size}")
 
 
+def same_pixels(have, want, description):
+    """Equal shape; values that rounded the other way may differ by one, in one pixel of a hundred."""
+    if have.shape != want.shape:
+        return report(False, description, f"shape {list(have.shape)}, not {list(want.shape)}")
+    apart = (have.int() - want.int()).abs()
+    share = (apart > 0).float().mean().item()
+    report(apart.max().item() <= 1 and share < 0.01, description, f"{apart.max()} apart, {share:.1%} differ")
+
+
 class Child:
     def __init__(self, script, *args):
         self.dir = tempfile.mkdtemp(prefix="exec.", dir=".")
@@ -143,15 +152,13 @@ def check_vae():
         # In float32, decoding an encoded clip is the model's own round trip; pixels round alike but for ties.
         z, scaled = direct(clips[0])
         back = child.one("decode", latent=child.payload(scaled), frames=9)["frames"]
-        apart = (back.int() - pixels(z).int()).abs().max().item()
-        report(apart <= 1, f"{model}: decode(encode) is the model's own", f"{apart} apart")
+        same_pixels(back, pixels(z), f"{model}: decode(encode) is the model's own")
         report(back.float().std() > 1, f"{model}: and no flat picture")
         both = child.ask("decode", *({"latent": child.payload(direct(x)[1].bfloat16()), "frames": x.shape[0]}
                                      for x in (clips[2], clips[1])))
         for x, answer in zip((clips[2], clips[1]), both):
             want = pixels(direct(x)[1].bfloat16().float() * std + mean)
-            apart = (answer["frames"].int() - want.int()).abs().max().item()
-            report(apart <= 1, f"{model}: bfloat16 latents of {len(want)} frames in a mixed batch", f"{apart} apart")
+            same_pixels(answer["frames"], want, f"{model}: bfloat16 latents of {len(want)} frames in a mixed batch")
 
         report(child.failures() == 0, f"{model}: no batch needed a retry", open(child.log).read()[-1000:])
         for shape in (6, 2 * s, 2 * s), (5, 2 * s + 1, 2 * s):
@@ -256,7 +263,7 @@ def check_vlm():
     from transformers import AutoModelForImageTextToText, AutoProcessor
     from transformers.video_utils import VideoMetadata
 
-    clips = clip(4, 32, 48, 1), clip(4, 32, 48, 2), clip(3, 32, 48, 5)
+    clips = clip(4, 32, 48, 1), clip(4, 32, 48, 2), clip(3, 40, 32, 5)
     prompts = "Describe it.", "A prompt that is longer than the other", "Describe it."
     for name in "llava", "qwen":
         folder = f"{MODELS}/{name}"
