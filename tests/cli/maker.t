@@ -38,6 +38,9 @@ refuses umt5 "other weights" \
 	"the sample has text encoder 'umt5 xxl (sha256 ffffffffffff)', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f)'" <<<"$(with "$(jq -c '.sha256 = "f" * 64' <<<"$umt5")" text | new)"
 refuses umt5 "weights without a sha256" \
 	"the sample has text encoder 'umt5 xxl', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f)'" <<<"$(with "$(jq -c 'del(.sha256)' <<<"$umt5")" text | new)"
+rm -rf edited && cp -r umt5 edited && sed -i 's/"rows":5/"rows":6/' edited/000000.tar
+run vfm-curate shard -d edited --resume /dev/null
+like "$rc $err" "^2 .*'edited/000000.tar': sample 0 .*: the text has 5 rows, its text encoder 'umt5 xxl \(sha256 1a2b3c4d5e6f\)' makes 6" "and in a shard of before"
 refuses vae "other channels than its maker makes" \
 	"the latent has 16 channels, its tokenizer 'vae 2.1' makes 8" <<<"$(with "$(jq -c '.geometry.channels = 8' <<<"$vae")" | new)"
 refuses vae "another geometry" \
