@@ -141,7 +141,7 @@ def qwen(out):
     folder, signs = f"{out}/qwen", (*SIGNS, *marks)
     n = write_tokenizer(folder, signs, end=None, extra_special_tokens=list(marks))
     start, end, image, video = (signs.index(m) for m in marks)
-    tower = dict(hidden_size=32, intermediate_size=64)
+    tower = dict(hidden_size=32, intermediate_size=64, initializer_range=0.2)  # so that positions change captions
     model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(
         text_config=dict(tower, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, vocab_size=n,
                          pad_token_id=0, eos_token_id=1, bos_token_id=2, max_position_embeddings=2048,
