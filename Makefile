@@ -326,7 +326,7 @@ check-ops: $(OPTESTS)
 
 # T=tests/cli/one.t runs one.  version.t measures time and therefore runs alone.
 T ?= $(sort $(wildcard tests/cli/*.t))
-check-cli: all
+check-cli: all $(TOOLS)
 	@if [ -n "$(T)" ]; then B="$(abspath $(B))" prove --timer $(if $(V),-v) -j2 --rules 'seq=*/version.t' --rules 'par=**' $(T); fi
 
 # A Slurm of its own for each file (tests/slurm/README.md); as root, else skipped.

@@ -1,4 +1,5 @@
 /* vfm-sample: checkpoint + prompts -> videos. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -9,23 +10,24 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "data/codec.h"
 #include "data/npy.h"
 #include "data/patch.h"
 #include "data/provenance.h"
-#include "data/textbytes.h"
-#include "data/wavelet.h"
 #include "media/video_out.h"
 #include "model/sampler.h"
 #include "train/context.h"
 #include "train/state.h"
 
 static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size, *sampler = "auto", *fps = "8",
-			      *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "";
+			      *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "", *exec_command,
+			      *text_command;
 static struct vfm_strlist prompts, sets;
 static int64_t frames = INT64_MIN, context = 4096; /* INT64_MIN: not given */
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static struct vfm_sampler sampling;
-static bool force;
+static struct vfm_exec_opts exec_opts = VFM_EXEC_DEFAULTS;
+static bool force, keep_latents;
 
 static int64_t seed;
 
@@ -50,12 +52,16 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sampling.sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)", &tokenizer},
+	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &exec_command},
+	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &text_command},
+	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy beside each video", &keep_latents},
 	{VFM_OPT_FLAG, 0, "force", NULL,
 		"accept a tokenizer and text encoder that differ from those of the training data", &force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
-		"layout of the ranks: parallel.cp (all ranks), tp, ep, cp_mode, cp_a2a; may be repeated", &sets},
+		"layout of the ranks: parallel.cp (all ranks), tp, dp, ep, cp_mode, cp_a2a; may be repeated", &sets},
+	VFM_EXEC_OPTS(&exec_opts),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
 };
@@ -75,6 +81,7 @@ struct item {
 	json_t *rec;
 	const char *caption, *negative;
 	char *path;
+	char *why; /* it failed: the message; NULL: not */
 };
 
 struct job {
@@ -88,13 +95,15 @@ struct job {
 	struct vfm_context *x;
 	struct vfm_params ps;
 	struct vfm_model *net;
-	struct vfm_tokenizer tok;
-	struct vfm_textbytes *text;
-	bool logged_cut; /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced;  /* differences of encoders that were accepted (data/maker.h); NULL: none */
+	struct vfm_codec codec;    /* of a leader */
+	bool leader;               /* the first rank of those that sample together: it has the codec and writes files */
+	struct vfm_comm *together; /* these ranks, host memory */
+	struct vfm_buf records;    /* lines of this rank that are not printed yet */
+	bool logged_cut;           /* whether a note about a prompt longer than model.text_len was printed */
+	json_t *forced;            /* differences of encoders that were accepted (data/maker.h); NULL: none */
 	struct vfm_progress progress;
-	int64_t evals; /* network evaluations shown as progress */
-	size_t failed; /* videos that are not finite */
+	int64_t evals;  /* network evaluations shown as progress */
+	int64_t failed; /* videos without a file, of this rank */
 };
 
 /* ---- operands ---- */
@@ -251,6 +260,8 @@ static int check_sample_options(struct job *j, struct vfm_err *err)
 		known = known || !strcmp(format, endings[i] + 1);
 	if (!known)
 		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif, png or npy, got '%s'", format);
+	if (exec_command && tokenizer)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
 	if (frames != INT64_MIN && (frames < 1 || frames > 65536))
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)frames);
 	if (size && parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0)
@@ -269,19 +280,24 @@ static int configure_ranks(struct job *j, struct vfm_err *err)
 	int world = j->x->job.world->size;
 
 	vfm_parallel_defaults(p);
-	p->cp = 0;
+	p->cp = p->dp = 0;
 	for (int i = 0; i < sets.n; i++) {
 		if (strncmp(sets.v[i], "parallel.", 9) != 0)
 			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here",
 				sets.v[i]);
 		TRY(vfm_config_set(&j->c, sets.v[i], err));
 	}
-	if (!p->cp)
-		p->cp = world % p->tp ? 1 : world / p->tp;
+	if (!p->cp) {
+		int64_t others = p->tp * (p->dp ? p->dp : 1);
+
+		p->cp = world % others ? 1 : world / others;
+	}
 	TRY(vfm_parallel_check(p, &j->c.model, world, err));
-	if (p->pp > 1 || p->dp > 1)
-		return vfm_fail(err, VFM_EUSAGE, "parallel: %d ranks sample together with tp x cp = %d, and pp = 1",
-			world, world);
+	if (p->pp > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: sampling uses tp, cp and dp; expected 1");
+	if (p->dp > 1 && p->ep > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: experts over ep need dp = 1 in sampling");
+	j->leader = j->x->job.world->rank % (p->tp * p->cp) == 0;
 	return 0;
 }
 
@@ -312,17 +328,65 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, enum vfm_encod
 	return 0;
 }
 
-/* Sets the tokenizer that decodes. */
-static int open_tokenizer(struct job *j, struct vfm_err *err)
+/* Opens the decoder, the built-in one on all ranks. */
+static int open_sample_decoder(struct job *j, struct vfm_err *err)
 {
 	char spec[32];
 
+	if (exec_command && !j->leader)
+		return 0;
 	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
-	TRY(vfm_tokenizer_parse(&j->tok, tokenizer ? tokenizer : spec, err));
-	if (j->tok.channels != j->c.model.channels)
-		return vfm_fail(err, VFM_EUSAGE, "--tokenizer %s has %d channels, the model %lld", tokenizer,
-			j->tok.channels, (long long)j->c.model.channels);
+	return vfm_codec_open_decoder(
+		&j->codec, tokenizer ? tokenizer : spec, exec_command, &exec_opts, j->c.model.channels, err);
+}
+
+/* Which encoders this request uses: .npy output needs no decoder, the null text needs no text encoder. */
+static void find_needs(const struct job *j, bool *decodes, bool *encodes)
+{
+	*decodes = *encodes = false;
+	for (size_t i = 0; i < j->n; i++) {
+		*decodes = *decodes || !ends_with(j->item[i].path, ".npy");
+		*encodes = *encodes || *j->item[i].caption || (*j->item[i].negative && sampling.cfg != 1);
+	}
+	*encodes = *encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
+}
+
+/* Local. */
+static int open_codec(struct job *j, struct vfm_err *err)
+{
+	bool decodes, encodes;
+
+	find_needs(j, &decodes, &encodes);
+	exec_opts.first_gpu = j->x->job.launch.local_rank;
+	if (decodes || tokenizer || exec_command)
+		TRY(open_sample_decoder(j, err));
+	if (encodes && (j->leader || !text_command))
+		TRY(vfm_codec_open_text(&j->codec, text_command, &exec_opts, j->c.model.text_dim, err));
 	return 0;
+}
+
+/* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
+static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *err)
+{
+	const struct vfm_makers own = {.tokenizer = exec_command && !j->leader ? (struct vfm_maker){.name = ""}
+									       : vfm_codec_tokenizer(&j->codec),
+		.text = vfm_codec_text_maker(&j->codec)};
+	json_t *o = vfm_makers_json(&own);
+	char *text = json_dumps(o, JSON_COMPACT);
+	int rc = vfm_job_broadcast(&j->x->job, &text, err);
+
+	json_decref(o);
+	if (rc < 0) {
+		free(text);
+		return rc;
+	}
+	o = json_loads(text, 0, NULL);
+	free(text);
+	rc = vfm_makers_from_json(used, o, "the encoders of rank 0", err);
+	json_decref(o);
+	if (rc >= 0 && j->leader)
+		rc = vfm_makers_check(&own, "this rank", used, "rank 0", err);
+	return vfm_job_agree(&j->x->job, rc, err);
 }
 
 /* Sets the geometry of latents that are not decoded: that of the training data, or that of the built-in tokenizer. */
@@ -340,8 +404,8 @@ static int choose_geometry(
 		return vfm_fail(err, VFM_EUSAGE, "%s: the tokenizer '%s' of its data has %d channels, the model %lld",
 			c->path, label, j->geometry.channels, (long long)j->c.model.channels);
 	}
-	TRY(open_tokenizer(j, err));
-	own = vfm_tokenizer_maker(&j->tok);
+	TRY(open_sample_decoder(j, err));
+	own = vfm_codec_tokenizer(&j->codec);
 	j->geometry = own.geometry;
 	vfm_maker_label(&own, label);
 	if (j->x->job.world->rank == 0 && vfm_maker_compare(trained, &own) != VFM_MAKER_SAME)
@@ -349,39 +413,27 @@ static int choose_geometry(
 	return 0;
 }
 
-/* Opens and checks the encoders that this request uses: .npy output needs no decoder, the null text needs no text
- * encoder. */
-static int choose_encoders(struct job *j, const struct vfm_ckpt *c, struct vfm_err *err)
+/* Compares the encoders that this request uses with those of the training data.  Local. */
+static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct vfm_makers *used, struct vfm_err *err)
 {
-	struct vfm_maker tok;
-	bool decodes = false, encodes = false;
+	bool decodes, encodes;
 	struct vfm_makers m;
-	char spec[32];
 
 	TRY(vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 			? vfm_err_context(err, "%s", c->path)
 			: 0);
 	vfm_forced_add(&j->forced, json_object_get(c->state, "forced"));
-	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)j->c.model.text_dim);
-	TRY(vfm_textbytes_new(&j->text, spec, err));
-	for (size_t i = 0; i < j->n; i++) {
-		decodes = decodes || !ends_with(j->item[i].path, ".npy");
-		encodes = encodes || *j->item[i].caption || (*j->item[i].negative && sampling.cfg != 1);
-	}
-	if (decodes || tokenizer) {
-		TRY(open_tokenizer(j, err));
-		tok = vfm_tokenizer_maker(&j->tok);
-		j->geometry = tok.geometry;
-	}
-	j->makers.tokenizer = decodes ? tok : m.tokenizer;
+	find_needs(j, &decodes, &encodes);
+	j->makers.tokenizer = decodes ? used->tokenizer : m.tokenizer;
+	j->geometry = used->tokenizer.geometry;
 	if (decodes)
-		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &tok, err));
+		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, err));
-	if (!encodes || !(j->c.model.cross_attention || j->c.model.pooled_text))
+	if (!encodes)
 		return 0;
-	j->makers.text = vfm_textbytes_maker(j->text);
-	return check_encoder(j, c, VFM_ENCODER_TEXT, &m, &j->makers.text, err);
+	j->makers.text = used->text;
+	return check_encoder(j, c, VFM_ENCODER_TEXT, &m, &used->text, err);
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */
@@ -423,7 +475,7 @@ static int choose_video(struct job *j, struct vfm_err *err)
 		: 0;
 }
 
-/* Opens the checkpoint and sets up configuration and encoders.  Local. */
+/* Opens the checkpoint and sets up configuration and codec.  Local. */
 static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
@@ -452,8 +504,7 @@ static int prepare(struct job *j, struct vfm_ckpt **ckpt, struct vfm_err *err)
 		part = "model";
 	vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step,
 		(long long)vfm_model_params(&j->c.model));
-	TRY_OUT(choose_encoders(j, c, err));
-	rc = choose_video(j, err);
+	rc = open_codec(j, err);
 out:
 	if (rc < 0)
 		vfm_ckpt_close(c);
@@ -467,10 +518,18 @@ static int load_model(struct job *j, struct vfm_err *err)
 {
 	struct vfm_ckpt *c = NULL;
 	int rc = vfm_job_agree(&j->x->job, prepare(j, &c, err), err);
+	struct vfm_makers used;
 
+	if (rc == 0)
+		rc = share_makers(j, &used, err);
+	if (rc == 0) {
+		rc = choose_encoders(j, c, &used, err);
+		rc = vfm_job_agree(&j->x->job, rc < 0 ? rc : choose_video(j, err), err);
+	}
 	if (rc == 0)
 		rc = vfm_context_open(j->x, &j->c, err);
 	if (rc == 0) {
+		j->together = vfm_comm_host(j->x->mesh.seq);
 		vfm_params_init(&j->ps, j->x->device.stream, &j->x->mesh);
 		j->net = vfm_model_new(&j->c.model, &j->ps);
 		vfm_model_set_residual(j->net, (enum vfm_dtype)j->c.train.residual);
@@ -495,39 +554,69 @@ static void print_progress(void *ctx, int64_t done, int64_t total)
 
 /* ---- one batch of prompts ---- */
 
-static int write_record(const struct job *j, struct item *it, struct vfm_err *err)
+/* Adds the record of an item to those that print_records prints. */
+static void queue_record(struct job *j, struct item *it)
 {
 	json_object_set_new(it->rec, "seed", json_integer(seed));
 	json_object_set_new(it->rec, "encoders", vfm_makers_json(&j->makers));
 	json_object_del(it->rec, "forced");
 	if (j->forced)
 		json_object_set(it->rec, "forced", j->forced);
-	return vfm_jsonl_write(stdout, it->rec, err);
+	vfm_json_text(&j->records, it->rec, 0);
+	vfm_buf_add(&j->records, "\n", 1);
 }
 
-/* A latent that is not finite has no file; its record says why. */
-static int write_failure(struct job *j, struct item *it, int64_t bad, struct vfm_err *err)
+/* Rank 0 prints the records of all ranks in the order of the prompts.  Collective. */
+static int print_records(struct job *j, struct vfm_err *err)
 {
-	char *why = vfm_strfmt("%lld values of the latent are NaN or infinite", (long long)bad);
+	char *all = NULL;
+	size_t *off = NULL, n;
+	int rc;
 
+	TRY(vfm_comm_gather_bytes(
+		j->x->job.world, j->records.data ? j->records.data : "", j->records.len, &all, &off, err));
+	vfm_buf_clear(&j->records);
+	n = off[j->x->job.world->size];
+	rc = 0;
+	if (j->x->job.world->rank == 0 && (fwrite(all, 1, n, stdout) != n || fflush(stdout) != 0))
+		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the records");
+	free(all);
+	free(off);
+	return rc;
+}
+
+/* An item without a video; its record says why. */
+static void add_failure(struct job *j, struct item *it, const char *why)
+{
 	json_object_set_new(it->rec, "error", json_string(why));
 	vfm_error("%s: %s", json_string_value(json_object_get(it->rec, "id")), why);
-	free(why);
 	j->failed++;
-	return write_record(j, it, err);
+	queue_record(j, it);
 }
 
-static int write_latent(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
+/* Writes the latents of an item to `path` and describes them in its record as `vfm-curate encode` does. */
+static int write_latent(struct job *j, struct item *it, const char *path, const float *latent, struct vfm_err *err)
 {
 	const struct vfm_npy n = {
 		.type = VFM_NPY_F32, .ndim = 4, .shape = {j->c.model.channels, j->dims[0], j->dims[1], j->dims[2]}};
+	char sha256[VFM_SHA256_HEX];
 
-	TRY(vfm_npy_save(it->path, &n, latent, NULL, err));
-	json_object_set_new(it->rec, "latent", json_string(it->path));
-	json_object_set_new(it->rec, "width", json_integer(j->width));
-	json_object_set_new(it->rec, "height", json_integer(j->height));
-	json_object_set_new(it->rec, "frames", json_integer(frames));
-	return write_record(j, it, err);
+	TRY(vfm_npy_save(path, &n, latent, sha256, err));
+	json_object_set_new(it->rec, "latent",
+		json_pack("{s:s,s:s,s:[I,i,i,i],s:s,s:I,s:i,s:i,s:o,s:o}", "path", path, "sha256", sha256, "shape",
+			(json_int_t)j->c.model.channels, j->dims[0], j->dims[1], j->dims[2], "dtype", "float32",
+			"frames", (json_int_t)frames, "width", j->width, "height", j->height, "fps",
+			frames > 1 ? json_real((double)j->fps_num / j->fps_den) : json_null(), "maker",
+			vfm_maker_json(&j->makers.tokenizer)));
+	return 0;
+}
+
+/* "r/sample-000000.latent.npy" of "r/sample-000000.mp4"; the caller frees it. */
+static char *latent_path(const char *video)
+{
+	const char *dot = strrchr(video, '.');
+
+	return vfm_strfmt("%.*s.latent.npy", (int)(dot - video), video);
 }
 
 static int write_video(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
@@ -543,7 +632,7 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 
 	if (!rgb)
 		return VFM_EENV;
-	TRY_OUT(vfm_tokenizer_decode(&j->tok, latent, j->dims[0], j->dims[1], j->dims[2], frames, rgb, err));
+	TRY_OUT(vfm_codec_decode(&j->codec, latent, j->dims, frames, rgb, err));
 	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
 	for (int64_t f = 0; f < n; f++)
 		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));
@@ -556,25 +645,78 @@ static int write_video(struct job *j, struct item *it, const float *latent, stru
 	json_object_set_new(it->rec, "height", json_integer(j->height));
 	json_object_set_new(it->rec, "frames", json_integer(n));
 	json_object_set_new(it->rec, "fps", json_string(rate));
-	if (rc == 0)
-		rc = write_record(j, it, err);
 out:
 	vfm_video_out_abort(v);
 	vfm_big_free(rgb, picture * (size_t)frames);
 	return rc;
 }
 
-/* Embeds a caption and returns the number of rows that the model reads.  `rows` must hold all rows of the caption. */
-static int32_t embed_caption(struct job *j, const char *caption, float *rows)
+/* Writes the files of an item.  VFM_EINPUT: this item failed. */
+static int write_item(struct job *j, struct item *it, const float *latent, struct vfm_err *err)
 {
-	int32_t n = vfm_textbytes_embed(j->text, caption, rows), most = (int32_t)j->c.model.text_len;
+	char *path;
+	int rc;
 
-	if (n <= most)
-		return n;
-	if (!j->logged_cut && j->x->job.world->rank == 0)
-		vfm_info("a prompt has %d text rows; of each prompt the first %d are read (model.text_len)", n, most);
-	j->logged_cut = true;
-	return most;
+	if (ends_with(it->path, ".npy"))
+		return write_latent(j, it, it->path, latent, err);
+	if (keep_latents) {
+		path = latent_path(it->path);
+		rc = write_latent(j, it, path, latent, err);
+		free(path);
+		TRY(rc);
+	}
+	return write_video(j, it, latent, err);
+}
+
+static int finish_item(struct job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err)
+{
+	int64_t bad = vfm_dtype_count_nonfinite(VFM_F32, latent, n);
+	struct vfm_err why = {0};
+	int rc;
+
+	if (it->why) {
+		add_failure(j, it, it->why);
+		return 0;
+	}
+	if (bad) {
+		vfm_fail(&why, VFM_EINPUT, "%lld values of the latent are NaN or infinite", (long long)bad);
+		add_failure(j, it, why.msg);
+		return 0;
+	}
+	rc = write_item(j, it, latent, &why);
+	if (rc == VFM_EINPUT)
+		add_failure(j, it, why.msg);
+	else if (rc >= 0)
+		queue_record(j, it);
+	else
+		*err = why;
+	return rc == VFM_EINPUT ? 0 : rc;
+}
+
+/* ---- texts ---- */
+
+/* Embeds a caption and appends the rows that the model reads to *rows.  Returns their number; -1: it failed. */
+static int32_t embed_caption(
+	struct job *j, struct item *it, const char *caption, struct vfm_buf *rows, int *rc, struct vfm_err *err)
+{
+	const int64_t most = j->c.model.text_len;
+	const float *embedded;
+	int64_t n = vfm_codec_embed(&j->codec, caption, &embedded, err);
+
+	if (n < 0) {
+		*rc = n == VFM_EINPUT ? 0 : (int)n;
+		free(it->why);
+		it->why = vfm_strdup(err->msg);
+		return -1;
+	}
+	if (n > most && !j->logged_cut) {
+		vfm_info("a prompt has %lld text rows; of each prompt the first %lld are read (model.text_len)",
+			(long long)n, (long long)most);
+		j->logged_cut = true;
+	}
+	n = n < most ? n : most;
+	vfm_buf_add(rows, embedded, (size_t)n * (size_t)j->c.model.text_dim * sizeof(float));
+	return (int32_t)n;
 }
 
 /* The concatenated texts of a batch; an empty text has no rows. */
@@ -584,27 +726,36 @@ struct texts {
 	int32_t *cu; /* [n + 1] */
 };
 
-static int embed_texts(
-	struct texts *t, struct job *j, const struct item *it, int n, bool negatives, struct vfm_err *err)
+/* The leader embeds.  Collective over the ranks that sample together. */
+static int embed_texts(struct texts *t, struct job *j, struct item *it, int n, bool negatives, struct vfm_err *err)
 {
-	size_t dim = (size_t)j->c.model.text_dim, rows = 0;
+	const size_t row = (size_t)j->c.model.text_dim * sizeof(float);
+	const bool reads_text = j->c.model.cross_attention || j->c.model.pooled_text;
+	struct vfm_buf rows = {0};
+	int rc = 0;
 
 	t->cu = vfm_calloc((size_t)n + 1, sizeof(*t->cu));
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < n && j->leader; i++) {
 		const char *text = negatives ? it[i].negative : it[i].caption;
+		int32_t k = 0;
 
-		rows += *text ? (size_t)vfm_textbytes_rows(text) : 0;
+		if (*text && reads_text && rc == 0 && !(negatives && sampling.cfg == 1))
+			k = embed_caption(j, &it[i], text, &rows, &rc, err);
+		t->cu[i + 1] = t->cu[i] + (k > 0 ? k : 0);
 	}
-	t->bytes = (rows * dim + 1) * sizeof(float);
-	t->rows = vfm_big_alloc(t->bytes, "the texts", err);
-	if (!t->rows)
-		return VFM_EENV;
-	for (int i = 0; i < n; i++) {
-		const char *text = negatives ? it[i].negative : it[i].caption;
-
-		t->cu[i + 1] = t->cu[i] + (*text ? embed_caption(j, text, t->rows + (size_t)t->cu[i] * dim) : 0);
-	}
-	return 0;
+	rc = vfm_agree(j->together, rc, err);
+	if (rc == 0)
+		rc = vfm_broadcast(j->together, NULL, vfm_t1(t->cu, VFM_I32, n + 1), 0, err);
+	t->bytes = (size_t)t->cu[n] * row + sizeof(float);
+	t->rows = rc == 0 ? vfm_big_alloc(t->bytes, "the texts", err) : NULL;
+	if (rc == 0)
+		rc = vfm_agree(j->together, t->rows ? 0 : VFM_EENV, err);
+	if (rc == 0 && rows.len)
+		memcpy(t->rows, rows.data, rows.len);
+	if (rc == 0)
+		rc = vfm_broadcast(j->together, NULL, vfm_t1(t->rows, VFM_U8, (int64_t)t->bytes), 0, err);
+	vfm_buf_release(&rows);
+	return rc;
 }
 
 static void release_texts(struct texts *t)
@@ -614,7 +765,7 @@ static void release_texts(struct texts *t)
 	free(t->cu);
 }
 
-/* Samples a batch of prompts.  All ranks have the same latents; rank 0 writes the files.  Collective. */
+/* Samples a batch of prompts.  The leader writes the files.  Collective over the ranks that sample together. */
 static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3], struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
@@ -642,17 +793,9 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 		memcpy(grids[i], grid, sizeof(grids[i]));
 	}
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
-	for (int i = 0; i < n && j->x->job.world->rank == 0; i++) {
-		struct item *it = &j->item[first + (size_t)i];
-		int64_t bad = vfm_dtype_count_nonfinite(VFM_F32, tokens + (size_t)i * per, per);
-
+	for (int i = 0; i < n && j->leader; i++) {
 		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, j->dims, patch, latent);
-		if (bad)
-			TRY_OUT(write_failure(j, it, bad, err));
-		else if (ends_with(it->path, ".npy"))
-			TRY_OUT(write_latent(j, it, latent, err));
-		else
-			TRY_OUT(write_video(j, it, latent, err));
+		TRY_OUT(finish_item(j, &j->item[first + (size_t)i], latent, per, err));
 	}
 out:
 	vfm_big_free(latent, per * sizeof(float));
@@ -664,12 +807,27 @@ out:
 	return rc;
 }
 
+/* Collective. */
+static int report_failures(struct job *j, struct vfm_err *err)
+{
+	int64_t failed = j->leader ? j->failed : 0;
+	int rc = 0;
+
+	TRY(vfm_all_reduce(j->x->job.world, NULL, vfm_t1(&failed, VFM_I64, 1), err));
+	if (failed)
+		rc = vfm_fail(err, VFM_EINPUT, "%lld of %zu videos failed and have no file; their records say why",
+			(long long)failed, j->n);
+	return vfm_job_agree(&j->x->job, rc, err);
+}
+
 static int sample_all(struct job *j, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &j->c.model;
 	int32_t patch[3] = {(int32_t)m->patch[0], (int32_t)m->patch[1], (int32_t)m->patch[2]}, grid[3];
+	const int64_t dp = j->c.parallel.dp;
 	int64_t tokens, batch, evals;
-	int rc = 0;
+	struct vfm_err why;
+	int rc, printed;
 	bool heun = sampling.kind == VFM_SAMPLER_HEUN ||
 		(sampling.kind == VFM_SAMPLER_AUTO && j->c.diffusion.kind == VFM_EDM);
 
@@ -684,17 +842,22 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	evals = heun ? 2 * sampling.steps - 1 : sampling.steps;
 	sampling.progress = print_progress;
 	sampling.ctx = j;
-	vfm_progress_start(&j->progress, "evaluations", evals * (((int64_t)j->n + batch - 1) / batch));
-	for (size_t i = 0; i < j->n; i += (size_t)batch) {
-		int64_t n = (int64_t)(j->n - i) < batch ? (int64_t)(j->n - i) : batch;
+	vfm_progress_start(&j->progress, "evaluations", evals * (((int64_t)j->n + batch * dp - 1) / (batch * dp)));
+	for (size_t i = 0; i < j->n; i += (size_t)(batch * dp)) { /* dp batches at a time */
+		size_t first = i + (size_t)(batch * j->x->mesh.coord[VFM_AX_DP]);
+		int64_t n = first < j->n ? (int64_t)(j->n - first) : 0;
 
+		rc = n ? sample_batch(j, first, (int)(n < batch ? n : batch), grid, err) : 0;
+		printed = print_records(j, &why);
+		if (rc >= 0 && printed < 0) {
+			rc = printed;
+			*err = why;
+		}
 		/* All ranks learn of a failure on one rank, such as a failed write. */
-		TRY(vfm_job_agree(&j->x->job, sample_batch(j, i, (int)n, grid, err), err));
+		TRY(vfm_job_agree(&j->x->job, rc, err));
 	}
 	vfm_progress_end(&j->progress);
-	if (j->failed)
-		rc = vfm_fail(err, VFM_EINPUT, "%zu of %zu videos are not finite and have no file", j->failed, j->n);
-	return vfm_job_agree(&j->x->job, rc, err);
+	return report_failures(j, err);
 }
 
 static int read_request(struct job *j, struct vfm_err *err)
@@ -724,7 +887,8 @@ static int sample_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	rc = run(j, err);
 	vfm_job_failed(&x->job, rc, err);
 	json_decref(j->forced);
-	vfm_textbytes_free(j->text);
+	vfm_codec_release(&j->codec);
+	vfm_buf_release(&j->records);
 	vfm_model_free(j->net);
 	vfm_params_release(&j->ps);
 	return rc;
@@ -748,6 +912,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < j.n; i++) {
 		json_decref(j.item[i].rec);
 		free(j.item[i].path);
+		free(j.item[i].why);
 	}
 	free(j.item);
 	vfm_strlist_release(&prompts);

@@ -58,7 +58,7 @@ static char **make_environment(const struct vfm_exec_child *c)
 		vfm_strfmt("VFM_EXEC_CHILD=%d", c->index),
 		vfm_strfmt("VFM_EXEC_CHILDREN=%d", (int)c->x->o.children),
 		vfm_strfmt("VFM_EXEC_DIR=%s", c->x->dir),
-		choose_gpu(c->index),
+		choose_gpu(c->x->o.first_gpu + c->index),
 	};
 	char **env;
 	size_t n = 0, k = 0;

@@ -38,6 +38,7 @@ struct vfm_exec_opts {
 	double timeout_s;       /* between an answer and the next */
 	double start_s;         /* until the hello */
 	int64_t retries;        /* of a request after the death of its child */
+	int first_gpu;          /* of child 0 */
 };
 
 #define VFM_EXEC_DEFAULTS ((struct vfm_exec_opts){.timeout_s = 600, .start_s = 1800, .retries = 1})

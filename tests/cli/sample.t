@@ -125,12 +125,12 @@ far() {
 two=(-p "a red square moves left" -p "a green triangle")
 run "${s[@]}" "${two[@]}" -d r1 --format npy
 rc_is 0 "latents"
-is "$(jq -r '"\(.latent) \(.frames)"' <<<"$out" | tr '\n' ' ')" "r1/sample-000000.npy 8 r1/sample-000001.npy 8 " "and their records"
+is "$(jq -r '"\(.latent.path) \(.latent.frames)"' <<<"$out" | tr '\n' ' ')" "r1/sample-000000.npy 8 r1/sample-000001.npy 8 " "and their records"
 is "$(far r1/sample-000000.npy r1/sample-000001.npy)" far "which differ"
 "${s[@]}" -n 4 "${square[@]}" --negative "a blue circle" -p "" -d many --format npy >log
 "${s[@]}" "${square[@]}" --negative "a blue circle" -p "" -d few --format npy >log
 is "$(far few/sample-000000.npy many/sample-000000.npy) $(far few/sample-000001.npy many/sample-000001.npy)" "near near" "-n 4: negative texts"
-for how in "-n 2" "-n 4" "-n 2 --set parallel.cp_mode=a2a" "-n 4 --set parallel.tp=2" "-n 2 --set parallel.tp=2"; do
+for how in "-n 2" "-n 4" "-n 2 --set parallel.dp=2 --context 64" "-n 4 --set parallel.dp=2 --context 64" "-n 2 --set parallel.cp_mode=a2a" "-n 4 --set parallel.tp=2" "-n 2 --set parallel.tp=2"; do
 	# shellcheck disable=SC2086 # words
 	run "${s[@]}" $how "${two[@]}" -d ranks --format npy
 	is "$rc $(wc -l <<<"$out")" "0 2" "$how: each video once"

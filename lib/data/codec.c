@@ -1,0 +1,116 @@
+#include "data/codec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/outside.h"
+
+int vfm_codec_open_decoder(struct vfm_codec *c, const char *spec, const char *command, const struct vfm_exec_opts *o,
+	int64_t channels, struct vfm_err *err)
+{
+	struct vfm_exec_opts opts = *o;
+	struct vfm_maker maker;
+
+	opts.command = command;
+	opts.capability = "decode";
+	TRY(command ? vfm_exec_open(&c->exec, &opts, err) : vfm_tokenizer_parse(&c->tokenizer, spec, err));
+	if (c->exec)
+		vfm_exec_make_slots(c->exec, 1);
+	maker = vfm_codec_tokenizer(c);
+	if (maker.geometry.channels != channels)
+		return vfm_fail(err, VFM_EUSAGE, "the decoder '%s' has %d channels, the model %lld", maker.name,
+			maker.geometry.channels, (long long)channels);
+	return 0;
+}
+
+int vfm_codec_open_text(
+	struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, int64_t dim, struct vfm_err *err)
+{
+	struct vfm_exec_opts opts = *o;
+	char spec[32];
+
+	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)dim);
+	opts.command = command;
+	opts.capability = "text-encode";
+	TRY(command ? vfm_exec_open(&c->text_exec, &opts, err) : vfm_textbytes_new(&c->text, spec, err));
+	if (!command)
+		return 0;
+	vfm_exec_make_slots(c->text_exec, 1);
+	if (vfm_exec_hello(c->text_exec)->text_dim != dim)
+		return vfm_fail(err, VFM_EUSAGE, "the text encoder '%s' has rows of width %lld, the model reads %lld",
+			vfm_exec_hello(c->text_exec)->name, (long long)vfm_exec_hello(c->text_exec)->text_dim,
+			(long long)dim);
+	return 0;
+}
+
+void vfm_codec_release(struct vfm_codec *c)
+{
+	vfm_exec_close(c->exec);
+	vfm_exec_close(c->text_exec);
+	vfm_textbytes_free(c->text);
+	free(c->rows);
+	*c = (struct vfm_codec){0};
+}
+
+struct vfm_maker vfm_codec_tokenizer(const struct vfm_codec *c)
+{
+	return c->exec ? vfm_outside_tokenizer(vfm_exec_hello(c->exec)) : vfm_tokenizer_maker(&c->tokenizer);
+}
+
+struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c)
+{
+	if (c->text_exec)
+		return vfm_outside_text_encoder(vfm_exec_hello(c->text_exec));
+	return c->text ? vfm_textbytes_maker(c->text) : (struct vfm_maker){0};
+}
+
+static void widen(const struct vfm_npy *npy, const void *data, float *out, size_t n)
+{
+	if (npy->type == VFM_NPY_F32)
+		memcpy(out, data, n * sizeof(float));
+	else if (npy->type == VFM_NPY_F16)
+		vfm_f16s_to_f32(out, data, n);
+	else
+		vfm_bf16s_to_f32(out, data, n);
+}
+
+int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err)
+{
+	struct vfm_npy npy = {.ndim = 2};
+	const void *data = NULL;
+	size_t n;
+
+	if (c->text_exec) {
+		TRY(vfm_outside_text(
+			vfm_exec_slot(c->text_exec, 0), vfm_exec_hello(c->text_exec), text, &npy, &data, err));
+	} else {
+		npy.shape[0] = vfm_textbytes_rows(text);
+		npy.shape[1] = vfm_textbytes_dim(c->text);
+	}
+	n = vfm_npy_count(&npy);
+	vfm_grow(&c->rows, &c->rows_cap, n, sizeof(float));
+	if (data)
+		widen(&npy, data, c->rows, n);
+	else
+		vfm_textbytes_embed(c->text, text, c->rows);
+	*rows = c->rows;
+	return npy.shape[0];
+}
+
+int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
+	struct vfm_err *err)
+{
+	const struct vfm_hello *h;
+	const uint8_t *pictures;
+
+	if (!c->exec)
+		return vfm_tokenizer_decode(&c->tokenizer, latent, dims[0], dims[1], dims[2], frames, rgb, err);
+	h = vfm_exec_hello(c->exec);
+	TRY(vfm_outside_decode(vfm_exec_slot(c->exec, 0), h, latent, dims, frames, &pictures, err));
+	memcpy(rgb, pictures,
+		(size_t)frames * (size_t)dims[1] * (size_t)h->geometry.stride[1] * (size_t)dims[2] *
+			(size_t)h->geometry.stride[2] * 3);
+	return 0;
+}

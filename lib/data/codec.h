@@ -1,0 +1,40 @@
+/* codec.h - the decoder of latents and the encoder of prompts of vfm-sample: built-in or children.
+ *
+ * One thread.  A codec without children and without built-in encoders (`= {0}`) may be released.
+ */
+#ifndef VFM_DATA_CODEC_H
+#define VFM_DATA_CODEC_H
+
+#include "data/maker.h"
+#include "data/textbytes.h"
+#include "data/wavelet.h"
+#include "exec/exec.h"
+
+struct vfm_codec {
+	struct vfm_tokenizer tokenizer; /* unless exec */
+	struct vfm_exec *exec;          /* children that decode */
+	struct vfm_textbytes *text;     /* unless text_exec; NULL: none was opened */
+	struct vfm_exec *text_exec;     /* children that embed texts */
+	float *rows;                    /* of the last text */
+	size_t rows_cap;
+};
+
+/* command NULL: the built-in decoder `spec` ("wavelet:16").  o: the other options of children.  VFM_EUSAGE: its latents
+ * have not so many channels. */
+int vfm_codec_open_decoder(struct vfm_codec *c, const char *spec, const char *command, const struct vfm_exec_opts *o,
+	int64_t channels, struct vfm_err *err);
+/* command NULL: the built-in encoder of width dim.  VFM_EUSAGE: its texts are not dim wide. */
+int vfm_codec_open_text(
+	struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, int64_t dim, struct vfm_err *err);
+void vfm_codec_release(struct vfm_codec *c);
+
+struct vfm_maker vfm_codec_tokenizer(const struct vfm_codec *c);
+struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c); /* unknown without an encoder */
+
+/* Embeds a text.  *rows [n, dim], n the result, belongs to the codec until its next text. */
+int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err);
+/* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3]. */
+int vfm_codec_decode(struct vfm_codec *c, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
+	struct vfm_err *err);
+
+#endif
