@@ -318,7 +318,7 @@ static int make_header(struct loop *l, struct slot *slot, struct vfm_err *err)
 	json_array_foreach(l->own, i, entry) vfm_provenance_append(chain, entry);
 	if (l->s->on_chain)
 		rc = l->s->on_chain(chain, l->s->ctx, err);
-	slot->is_header = !l->s->silent;
+	slot->is_header = rc == 0 && !l->s->silent;
 	if (slot->is_header) {
 		header = vfm_provenance_header(chain);
 		add_line_text(slot, header);
