@@ -1,5 +1,5 @@
 #!/bin/bash
-# outside.sh - videos to a trained model with outside models: aesthetic scores, captions, embeddings, Wan's latents.
+# outside.sh - videos to samples with outside models: aesthetic scores, captions, embeddings, latents and texts of Wan.
 #
 #	WAN=Wan2.1-T2V-1.3B-Diffusers VLM=Qwen2.5-VL-7B-Instruct CLIP=clip-vit-large-patch14 HEAD=aesthetic.safetensors \
 #		examples/outside.sh VIDEOS OUT
@@ -65,7 +65,7 @@ stage encode -j "$GPUS" -d "$out/latents" --exec "$vae" --text-exec "$t5" "$out/
 	stage shard -d "$out/data" >"$out/records.jsonl"
 vfm-curate provenance "$out/data"
 
-# ---- train --------------------------------------------------------------------------
+# ---- train, sample ------------------------------------------------------------------
 say "pack, train"
 vfm-pack -c "${CONTEXT:-32760}" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
 model=${MODEL:-'{"layers": 12, "hidden": 768, "heads": 12}'}
@@ -74,4 +74,9 @@ jq -n --argjson model "$model" --slurpfile vae "$WAN/vae/config.json" --slurpfil
 	diffusion: {kind: "flow", shift: 3, text_drop: 0.1}, data: {captions: {short: 1, long: 3}},
 	train: {lr: 1e-4, warmup_steps: 100}, ckpt: {every: 500, keep: 2}}' >"$out/config.json"
 vfm-train -c "$out/config.json" --data "$out/plan.bin" --steps "${STEPS:-1000}" -o "$out/run" >"$out/train.jsonl"
-say "the trained model is $out/run"
+
+# The same children as in training encode the prompts and decode the latents; other ones are refused.
+say "sample"
+vfm-sample --ckpt "$out/run" --exec "$vae" --text-exec "$t5" -p "a red fox runs through snow" -p "waves at sunset" \
+	-d "$out/samples" --size "$SIZE" --frames "$FRAMES" --fps "$FPS" >"$out/samples.jsonl"
+say "samples are in $out/samples"

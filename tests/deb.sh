@@ -40,6 +40,7 @@ for c in curate pack train sample ckpt bench; do
 	ok "completion of vfm-$c" bash -n "/usr/share/bash-completion/completions/vfm-$c"
 done
 for page in 5/vfm-config.5 7/vfm.7 7/vfm-cuda.7; do ok "${page#*/}" gzip -t "/usr/share/man/man$page.gz"; done
+for c in vae_wan.py caption.sh; do ok "$c" test -x "/usr/share/vfm/exec/$c"; done
 ok "copyright" grep -q Apache-2.0 /usr/share/doc/vfm/copyright
 ok "README" test -s /usr/share/doc/vfm/README.md
 

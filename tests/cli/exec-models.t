@@ -239,5 +239,6 @@ rc_is 0 "examples/outside.sh"
 record='[[4,3,8,8],"bfloat16","number",["long","short"],[20]]'
 is "$(jq -c 'select(.src) | [.latent.shape, .latent.dtype, (.score.aesthetic | type), (.caption | keys), .embedding.shape]' \
 	out/records.jsonl)" "$record"$'\n'"$record" "its records have scores, captions, vectors and latents"
-is "$(wc -l <out/train.jsonl)" 3 "and it trains"
+is "$(wc -l <out/train.jsonl)" 3 "it trains"
+is "$(jq -c '[.frames, .width, .height]' out/samples.jsonl)" '[9,64,64]'$'\n''[9,64,64]' "and samples through the same children"
 done_testing
