@@ -219,12 +219,26 @@ int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, s
 	return 0;
 }
 
+static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
+{
+	enum vfm_maker_relation rel = vfm_maker_compare(all, one);
+
+	if (!all->name[0])
+		*all = *one;
+	if (rel != VFM_MAKER_SAME)
+		return;
+	if (!vfm_geometry_is_known(&all->geometry))
+		all->geometry = one->geometry;
+	if (!all->dim) {
+		all->dim = one->dim;
+		all->rows = one->rows;
+	}
+}
+
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
 {
-	if (!all->tokenizer.name[0])
-		all->tokenizer = one->tokenizer;
-	if (!all->text.name[0])
-		all->text = one->text;
+	fill_maker(&all->tokenizer, &one->tokenizer);
+	fill_maker(&all->text, &one->text);
 }
 
 /* Reads rec[section].maker.  Earlier versions wrote a label there, under the key `old`; to ignore it would let the

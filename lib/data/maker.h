@@ -70,7 +70,7 @@ int vfm_maker_check_named(
 int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err);
 int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
 
-/* Copies those that `all` does not know from `one`. */
+/* Copies those that `all` does not know from `one`, and of equal makers the geometry and the sizes of texts. */
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one);
 
 /* Reads latent.maker and text.maker of a record; a missing one is unknown.  VFM_EINPUT names the key. */

@@ -61,7 +61,9 @@ static void test_check(void **state)
 {
 	const struct vfm_makers a = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:8", .version = "2"}},
 				b = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:8", .version = "1"}},
-				none = {0};
+				none = {0},
+				sized = {{.name = "wavelet:16", .version = "1", .geometry = GEOMETRY(16)},
+					{.name = "t5", .version = "2", .dim = 8}};
 	struct vfm_makers all = {{.name = ""}, {.name = "t5", .version = "1"}};
 
 	(void)state;
@@ -72,6 +74,9 @@ static void test_check(void **state)
 	vfm_makers_fill(&all, &a);
 	assert_string_equal(all.tokenizer.name, "wavelet:16");
 	assert_string_equal(all.text.name, "t5");
+	vfm_makers_fill(&all, &sized);
+	assert_int_equal(all.tokenizer.geometry.channels, 16);
+	assert_int_equal(all.text.dim, 0); /* of another version */
 }
 
 /* A label of the longest fields is whole. */
