@@ -234,11 +234,11 @@ mkdir videos
 ok "two videos" vfm-curate synth -q -n 2 -d videos --size 96x96 --frames 24
 run env WAN=models/wan VLM=models/llava CLIP=models/clip HEAD=models/head.safetensors PYTHON="$PY" SIZE=64x64 FPS=8 FRAMES=9 \
 	MIN_AESTHETIC=-1000 CONTEXT=256 STEPS=3 VLM_OPTIONS="--frames 4 --size 64 --max-tokens 8" \
-	MODEL='{"layers": 1, "hidden": 32, "heads": 2}' timeout 600 "$TOP/examples/outside.sh" videos out
+	MODEL='{"layers": 1, "hidden": 32, "heads": 2}' timeout 600 "$TOP/examples/outside.sh" videos made
 rc_is 0 "examples/outside.sh"
 record='[[4,3,8,8],"bfloat16","number",["long","short"],[20]]'
 is "$(jq -c 'select(.src) | [.latent.shape, .latent.dtype, (.score.aesthetic | type), (.caption | keys), .embedding.shape]' \
-	out/records.jsonl)" "$record"$'\n'"$record" "its records have scores, captions, vectors and latents"
-is "$(wc -l <out/train.jsonl)" 3 "it trains"
-is "$(jq -c '[.frames, .width, .height]' out/samples.jsonl)" '[9,64,64]'$'\n''[9,64,64]' "and samples through the same children"
+	made/records.jsonl)" "$record"$'\n'"$record" "its records have scores, captions, vectors and latents"
+is "$(wc -l <made/train.jsonl)" 3 "it trains"
+is "$(jq -c '[.frames, .width, .height]' made/samples.jsonl)" '[9,64,64]'$'\n''[9,64,64]' "and samples through the same children"
 done_testing
