@@ -246,16 +246,17 @@ static void read_talk(struct vfm_exec_child *c)
 
 /* ---- requests ---- */
 
-/* Takes requests of the queue if there is room: a batch for an idle child, and one more to follow while no other child
- * is idle.  A request that has seen a child die goes alone. */
+/* Takes requests of the queue: a batch, and as many as keep the child busy while no other child is idle.  A request
+ * that has seen a child die goes alone. */
 static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 {
 	struct vfm_exec *x = c->x;
-	int room = x->hello.batch, n = 0;
+	int others = x->n_idle - (c->ready && c->n_flight == 0), n = 0;
+	int room = others > 0 ? (c->n_flight ? 0 : x->hello.batch) : vfm_exec_depth(x) - c->n_flight;
 	double now = vfm_now();
 
 	c->woken = false;
-	if (!c->ready || c->alone || c->n_flight > room || (c->n_flight && x->n_idle > 0) || !x->head)
+	if (!c->ready || c->alone || room <= 0 || !x->head)
 		return 0;
 	if (c->n_flight == 0) /* idle since c->since, while the first request waited */
 		x->stats.waiting_s += now - (c->since > x->head->queued ? c->since : x->head->queued);
@@ -289,7 +290,7 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 static void queue_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken, int n)
 {
 	for (int i = 0; i < n; i++) {
-		if (i + 1 < n)
+		if (i + 1 < n && (i + 1) % c->x->hello.batch != 0)
 			json_object_set_new(taken[i]->request, "more", json_true());
 		else
 			json_object_del(taken[i]->request, "more");
@@ -327,7 +328,7 @@ static int take_hello(struct vfm_exec_child *c, json_t *o, struct vfm_err *err)
 	TRY(vfm_hello_parse(&hello, o, err));
 	if (!(hello.ops & x->op))
 		return vfm_fail(err, VFM_EUSAGE, "hello.capabilities: '%s' lacks '%s'", hello.name, x->o.capability);
-	c->flight = vfm_realloc(c->flight, (size_t)hello.batch * 2 + 1, sizeof(struct vfm_exec_slot *));
+	c->flight = vfm_realloc(c->flight, (size_t)hello.batch * 2 + 4, sizeof(struct vfm_exec_slot *));
 	pthread_mutex_lock(&x->lock);
 	if (!x->hello_json) {
 		x->hello = hello;
@@ -582,7 +583,7 @@ void *vfm_exec_child_main(void *arg)
 		failed = x->failed;
 		stop = x->closing || failed;
 		if (c->ready && !taken)
-			taken = vfm_calloc((size_t)x->hello.batch, sizeof(struct vfm_exec_slot *));
+			taken = vfm_calloc((size_t)vfm_exec_depth(x), sizeof(struct vfm_exec_slot *));
 		n = stop || !taken ? 0 : take_requests(c, taken);
 		pthread_mutex_unlock(&x->lock);
 		if (stop)

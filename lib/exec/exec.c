@@ -14,12 +14,18 @@
 #include "exec/words.h"
 
 #define MAX_THREADS 1024
+#define MIN_DEPTH   4 /* a quick child has answered two requests before a thread runs */
+
+int vfm_exec_depth(const struct vfm_exec *x)
+{
+	return x->hello.batch < MIN_DEPTH / 2 ? MIN_DEPTH : 2 * x->hello.batch;
+}
 
 /* ---- the queue; with the lock ---- */
 
 static bool has_room(const struct vfm_exec_child *c)
 {
-	return c->ready && !c->alone && c->n_flight <= c->x->hello.batch;
+	return c->ready && !c->alone && c->n_flight < vfm_exec_depth(c->x);
 }
 
 void vfm_exec_wake_one(struct vfm_exec *x)
@@ -222,7 +228,7 @@ const struct vfm_hello *vfm_exec_hello(const struct vfm_exec *x)
 
 int vfm_exec_threads(const struct vfm_exec *x, int preparing)
 {
-	int64_t n = x->o.children * 2 * x->hello.batch + preparing;
+	int64_t n = x->o.children * vfm_exec_depth(x) + preparing;
 
 	return n < MAX_THREADS ? (int)n : MAX_THREADS;
 }

@@ -49,7 +49,7 @@ struct vfm_exec_child {
 	bool ready;                    /* it has said hello */
 	bool woken;                    /* the eventfd is set */
 	bool alone;                    /* its one request was in flight when a child died */
-	struct vfm_exec_slot **flight; /* [2 * batch] in the order of sending */
+	struct vfm_exec_slot **flight; /* [depth] in the order of sending */
 	int n_flight;
 	double since; /* the time at which it became busy or idle */
 };
@@ -81,6 +81,8 @@ struct vfm_exec {
 };
 
 void *vfm_exec_child_main(void *child);
+/* Returns the number of requests in flight that keep a child busy. */
+int vfm_exec_depth(const struct vfm_exec *x);
 
 /* payload.c: the folder, with a lock that tells other processes that it is in use. */
 int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err);

@@ -129,4 +129,10 @@ is "$(head -c 4 loss.png | tail -c 3)" PNG "a picture"
 run vfm-bench plot -o none.png missing
 rc_is 2 "a run that is not there"
 not_ok "leaves no picture" test -e none.png
+run vfm-bench exec -q -n 300 --bytes 64K -r 1 -o jsonl
+is "$rc $(jq -c '[.batch, .bytes, .records_s > 0, .idle_ratio >= 0]' <<<"$out" | tr '\n' ' ')" \
+	'0 [1,0,true,true] [8,0,true,true] [64,0,true,true] [1,65536,true,true] ' "exec: rows"
+run vfm-bench exec --bytes 1
+is "$rc $err" "2 vfm-bench exec: expected --repeat 1 to 256, --records from 1, --bytes 2 to 8G" "exec: too few bytes"
+
 done_testing
