@@ -66,15 +66,19 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 static int start_tokenizer(struct encode *e, int64_t children, struct vfm_err *err)
 {
 	struct vfm_exec_opts o = e->exec_opts;
-	struct vfm_geometry geometry;
-	int32_t unit[2];
 
 	o.command = e->exec;
 	o.capability = "encode";
 	o.children = children;
-	TRY(e->exec ? vfm_exec_open(&e->spec.exec, &o, err)
-		    : vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err));
-	geometry = vfm_encode_tokenizer(&e->spec).geometry;
+	return e->exec ? vfm_exec_start(&e->spec.exec, &o, err)
+		       : vfm_tokenizer_parse(&e->spec.tokenizer, e->tokenizer ? e->tokenizer : "wavelet", err);
+}
+
+static int choose_encode_size(struct encode *e, struct vfm_err *err)
+{
+	const struct vfm_geometry geometry = vfm_encode_tokenizer(&e->spec).geometry;
+	int32_t unit[2];
+
 	vfm_geometry_multiple(&geometry, e->spec.patch, unit);
 	return e->size ? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err) : 0;
 }
@@ -86,7 +90,7 @@ static int start_text_encoder(struct encode *e, int64_t children, struct vfm_err
 	o.command = e->text_exec;
 	o.capability = "text-encode";
 	o.children = children;
-	return e->text_exec ? vfm_exec_open(&e->spec.text_exec, &o, err) : 0;
+	return e->text_exec ? vfm_exec_start(&e->spec.text_exec, &o, err) : 0;
 }
 
 /* Opens both encoders for stage->threads workers. */
@@ -95,8 +99,13 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	const int64_t jobs = stage->opts.jobs ? stage->opts.jobs : 1;
 	const int cpus = vfm_par_threads();
 
-	TRY(start_text_encoder(e, jobs, err));
+	TRY(start_text_encoder(e, jobs, err)); /* both load their weights at once */
 	TRY(start_tokenizer(e, jobs, err));
+	if (e->spec.exec)
+		TRY(vfm_exec_wait(e->spec.exec, err));
+	if (e->spec.text_exec)
+		TRY(vfm_exec_wait(e->spec.text_exec, err));
+	TRY(choose_encode_size(e, err));
 	stage->threads = e->spec.exec || e->spec.text_exec ? 1 : (int)jobs;
 	if (e->spec.exec)
 		stage->threads = vfm_exec_threads(e->spec.exec, cpus);

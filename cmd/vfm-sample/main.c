@@ -11,11 +11,12 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "data/codec.h"
+#include "data/encode.h"
 #include "data/npy.h"
 #include "data/patch.h"
-#include "data/provenance.h"
 #include "media/video_out.h"
 #include "model/sampler.h"
+#include "items.h"
 #include "train/context.h"
 #include "train/state.h"
 
@@ -76,17 +77,8 @@ static const struct vfm_cmd cmd = {
 
 enum { MAX_TOKENS = 1 << 24, DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 }; /* of a video */
 
-/* One prompt. */
-struct item {
-	json_t *rec;
-	const char *caption, *negative;
-	char *path;
-	char *why; /* it failed: the message; NULL: not */
-};
-
 struct job {
-	struct item *item;
-	size_t n, cap;
+	struct items items;
 	int width, height, fps_num, fps_den;
 	struct vfm_makers makers;     /* the tokenizer of the latents, the text encoder of the prompts; or unknown */
 	struct vfm_geometry geometry; /* of the tokenizer that decodes, or of that of the training data for .npy */
@@ -106,105 +98,7 @@ struct job {
 	int64_t failed; /* videos without a file, of this rank */
 };
 
-/* ---- operands ---- */
-
-static void item_add(struct job *j, json_t *rec, const char *caption)
-{
-	struct item *it;
-	char id[32];
-
-	vfm_grow(&j->item, &j->cap, j->n + 1, sizeof(*j->item));
-	it = &j->item[j->n];
-	snprintf(id, sizeof(id), "sample-%06zu", j->n);
-	json_object_set_new(rec, "v", json_integer(1));
-	json_object_set_new(rec, "id", json_string(id));
-	json_object_set_new(rec, "caption", json_string(caption));
-	if (!json_object_get(rec, "negative") && *negative)
-		json_object_set_new(rec, "negative", json_string(negative));
-	*it = (struct item){.rec = rec,
-		.caption = json_string_value(json_object_get(rec, "caption")),
-		.negative = json_string_value(json_object_get(rec, "negative"))};
-	it->negative = it->negative ? it->negative : "";
-	it->path = out_dir ? vfm_strfmt("%s/%s.%s", out_dir, id, format) : vfm_strdup(out_file);
-	j->n++;
-}
-
-static int read_prompts(struct job *j, struct vfm_err *err)
-{
-	struct vfm_jsonl in = {0};
-	json_t *rec;
-	int rc;
-
-	TRY(vfm_jsonl_open(&in, prompt_file, err));
-	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
-		const char *caption = NULL, *other;
-
-		if (vfm_provenance_is_header(rec)) {
-			json_decref(rec);
-			continue;
-		}
-		rc = vfm_json_str(rec, "", "caption", true, &caption, err);
-		if (rc >= 0)
-			rc = vfm_json_str(rec, "", "negative", false, &other, err);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
-			json_decref(rec);
-			break;
-		}
-		item_add(j, rec, caption);
-	}
-	vfm_jsonl_close(&in);
-	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
-}
-
-static int check_utf8(const char *opt, const char *text, struct vfm_err *err)
-{
-	json_t *s = json_string(text);
-
-	json_decref(s);
-	return s ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: not UTF-8", opt);
-}
-
-static int collect(struct job *j, struct vfm_err *err)
-{
-	for (int i = 0; i < prompts.n; i++) {
-		TRY(check_utf8("--prompt", prompts.v[i], err));
-		item_add(j, json_object(), prompts.v[i]);
-	}
-	if (prompt_file)
-		TRY(read_prompts(j, err));
-	if (j->n == 0)
-		return vfm_fail(err, VFM_EUSAGE, "no prompt: give -p TEXT or --prompts FILE");
-	if (out_file && j->n > 1)
-		return vfm_fail(err, VFM_EUSAGE, "-o FILE is for a single prompt; there are %zu: give -d DIR", j->n);
-	return 0;
-}
-
-/* Broadcasts the prompts from rank 0, the only rank that reads stdin.  Collective. */
-static int share_items(struct job *j, struct vfm_err *err)
-{
-	json_t *all = json_array(), *rec;
-	char *text = NULL;
-	size_t i;
-	int rc;
-
-	for (i = 0; i < j->n; i++)
-		json_array_append(all, j->item[i].rec);
-	if (j->x->job.world->rank == 0)
-		text = json_dumps(all, JSON_COMPACT);
-	json_decref(all);
-	rc = vfm_job_broadcast(&j->x->job, &text, err);
-	if (rc == 0 && j->x->job.world->rank != 0) {
-		all = json_loads(text ? text : "", 0, NULL);
-		json_array_foreach(all, i, rec)
-		{
-			item_add(j, json_incref(rec), json_string_value(json_object_get(rec, "caption")));
-		}
-		json_decref(all);
-	}
-	free(text);
-	return rc;
-}
+/* ---- options ---- */
 
 static bool ends_with(const char *s, const char *ending)
 {
@@ -268,7 +162,7 @@ static int check_sample_options(struct job *j, struct vfm_err *err)
 		return vfm_err_context(err, "--size");
 	TRY(parse_pair(fps, '/', 100000, &j->fps_num, &j->fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);
 	sampling.seed = (uint64_t)seed;
-	return check_utf8("--negative", negative, err);
+	return 0;
 }
 
 /* ---- the model ---- */
@@ -328,49 +222,44 @@ static int check_encoder(struct job *j, const struct vfm_ckpt *c, enum vfm_encod
 	return 0;
 }
 
-/* Opens the decoder, the built-in one on all ranks. */
-static int open_sample_decoder(struct job *j, struct vfm_err *err)
+/* Opens a decoder; with command NULL the built-in one. */
+static int open_sample_decoder(struct job *j, const char *command, struct vfm_err *err)
 {
 	char spec[32];
 
-	if (exec_command && !j->leader)
-		return 0;
 	snprintf(spec, sizeof(spec), "wavelet:%lld", (long long)j->c.model.channels);
-	return vfm_codec_open_decoder(
-		&j->codec, tokenizer ? tokenizer : spec, exec_command, &exec_opts, j->c.model.channels, err);
+	return vfm_codec_open_decoder(&j->codec, tokenizer ? tokenizer : spec, command, &exec_opts, err);
 }
 
 /* Which encoders this request uses: .npy output needs no decoder, the null text needs no text encoder. */
 static void find_needs(const struct job *j, bool *decodes, bool *encodes)
 {
 	*decodes = *encodes = false;
-	for (size_t i = 0; i < j->n; i++) {
-		*decodes = *decodes || !ends_with(j->item[i].path, ".npy");
-		*encodes = *encodes || *j->item[i].caption || (*j->item[i].negative && sampling.cfg != 1);
+	for (size_t i = 0; i < j->items.n; i++) {
+		*decodes = *decodes || !ends_with(j->items.v[i].path, ".npy");
+		*encodes = *encodes || *j->items.v[i].caption || (*j->items.v[i].negative && sampling.cfg != 1);
 	}
 	*encodes = *encodes && (j->c.model.cross_attention || j->c.model.pooled_text);
 }
 
-/* Local. */
+/* Opens what the request uses; children only on leaders.  Local. */
 static int open_codec(struct job *j, struct vfm_err *err)
 {
 	bool decodes, encodes;
 
 	find_needs(j, &decodes, &encodes);
 	exec_opts.first_gpu = j->x->job.launch.local_rank;
-	if (decodes || tokenizer || exec_command)
-		TRY(open_sample_decoder(j, err));
+	if ((decodes || tokenizer || exec_command) && (j->leader || !exec_command))
+		TRY(open_sample_decoder(j, exec_command, err));
 	if (encodes && (j->leader || !text_command))
 		TRY(vfm_codec_open_text(&j->codec, text_command, &exec_opts, j->c.model.text_dim, err));
-	return 0;
+	return vfm_codec_wait(&j->codec, j->c.model.channels, j->c.model.text_dim, err);
 }
 
 /* Sets the makers of the codec on all ranks; the leaders must agree with rank 0.  Collective. */
 static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *err)
 {
-	const struct vfm_makers own = {.tokenizer = exec_command && !j->leader ? (struct vfm_maker){.name = ""}
-									       : vfm_codec_tokenizer(&j->codec),
-		.text = vfm_codec_text_maker(&j->codec)};
+	const struct vfm_makers own = {vfm_codec_tokenizer(&j->codec), vfm_codec_text_maker(&j->codec)};
 	json_t *o = vfm_makers_json(&own);
 	char *text = json_dumps(o, JSON_COMPACT);
 	int rc = vfm_job_broadcast(&j->x->job, &text, err);
@@ -390,8 +279,8 @@ static int share_makers(struct job *j, struct vfm_makers *used, struct vfm_err *
 }
 
 /* Sets the geometry of latents that are not decoded: that of the training data, or that of the built-in tokenizer. */
-static int choose_geometry(
-	struct job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained, struct vfm_err *err)
+static int choose_geometry(struct job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
+	const struct vfm_maker *used, struct vfm_err *err)
 {
 	struct vfm_maker own;
 	char label[VFM_MAKER_LABEL];
@@ -404,8 +293,11 @@ static int choose_geometry(
 		return vfm_fail(err, VFM_EUSAGE, "%s: the tokenizer '%s' of its data has %d channels, the model %lld",
 			c->path, label, j->geometry.channels, (long long)j->c.model.channels);
 	}
-	TRY(open_sample_decoder(j, err));
-	own = vfm_codec_tokenizer(&j->codec);
+	own = *used;
+	if (!*own.name) {
+		TRY(open_sample_decoder(j, NULL, err));
+		own = vfm_codec_tokenizer(&j->codec);
+	}
 	j->geometry = own.geometry;
 	vfm_maker_label(&own, label);
 	if (j->x->job.world->rank == 0 && vfm_maker_compare(trained, &own) != VFM_MAKER_SAME)
@@ -429,7 +321,7 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct
 	if (decodes)
 		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
 	else
-		TRY(choose_geometry(j, c, &m.tokenizer, err));
+		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
 	if (!encodes)
 		return 0;
 	j->makers.text = used->text;
@@ -603,11 +495,8 @@ static int write_latent(struct job *j, struct item *it, const char *path, const 
 
 	TRY(vfm_npy_save(path, &n, latent, sha256, err));
 	json_object_set_new(it->rec, "latent",
-		json_pack("{s:s,s:s,s:[I,i,i,i],s:s,s:I,s:i,s:i,s:o,s:o}", "path", path, "sha256", sha256, "shape",
-			(json_int_t)j->c.model.channels, j->dims[0], j->dims[1], j->dims[2], "dtype", "float32",
-			"frames", (json_int_t)frames, "width", j->width, "height", j->height, "fps",
-			frames > 1 ? json_real((double)j->fps_num / j->fps_den) : json_null(), "maker",
-			vfm_maker_json(&j->makers.tokenizer)));
+		vfm_latent_json(&(struct vfm_latent_file){path, sha256, &n, frames, j->width, j->height,
+			frames > 1 ? (double)j->fps_num / j->fps_den : 0, &j->makers.tokenizer}));
 	return 0;
 }
 
@@ -782,8 +671,8 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 
 	if (!tokens || !latent)
 		goto out;
-	TRY_OUT(embed_texts(&text, j, &j->item[first], n, false, err));
-	TRY_OUT(embed_texts(&against, j, &j->item[first], n, true, err));
+	TRY_OUT(embed_texts(&text, j, &j->items.v[first], n, false, err));
+	TRY_OUT(embed_texts(&against, j, &j->items.v[first], n, true, err));
 	r.text = text.rows;
 	r.cu_text = text.cu;
 	r.negative = against.rows;
@@ -795,7 +684,7 @@ static int sample_batch(struct job *j, size_t first, int n, const int32_t grid[3
 	TRY_OUT(vfm_sampler_run(&sampling, &sj, &r, tokens, err));
 	for (int i = 0; i < n && j->leader; i++) {
 		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, j->dims, patch, latent);
-		TRY_OUT(finish_item(j, &j->item[first + (size_t)i], latent, per, err));
+		TRY_OUT(finish_item(j, &j->items.v[first + (size_t)i], latent, per, err));
 	}
 out:
 	vfm_big_free(latent, per * sizeof(float));
@@ -816,7 +705,7 @@ static int report_failures(struct job *j, struct vfm_err *err)
 	TRY(vfm_all_reduce(j->x->job.world, NULL, vfm_t1(&failed, VFM_I64, 1), err));
 	if (failed)
 		rc = vfm_fail(err, VFM_EINPUT, "%lld of %zu videos failed and have no file; their records say why",
-			(long long)failed, j->n);
+			(long long)failed, j->items.n);
 	return vfm_job_agree(&j->x->job, rc, err);
 }
 
@@ -842,10 +731,11 @@ static int sample_all(struct job *j, struct vfm_err *err)
 	evals = heun ? 2 * sampling.steps - 1 : sampling.steps;
 	sampling.progress = print_progress;
 	sampling.ctx = j;
-	vfm_progress_start(&j->progress, "evaluations", evals * (((int64_t)j->n + batch * dp - 1) / (batch * dp)));
-	for (size_t i = 0; i < j->n; i += (size_t)(batch * dp)) { /* dp batches at a time */
+	vfm_progress_start(
+		&j->progress, "evaluations", evals * (((int64_t)j->items.n + batch * dp - 1) / (batch * dp)));
+	for (size_t i = 0; i < j->items.n; i += (size_t)(batch * dp)) { /* dp batches at a time */
 		size_t first = i + (size_t)(batch * j->x->mesh.coord[VFM_AX_DP]);
-		int64_t n = first < j->n ? (int64_t)(j->n - first) : 0;
+		int64_t n = first < j->items.n ? (int64_t)(j->items.n - first) : 0;
 
 		rc = n ? sample_batch(j, first, (int)(n < batch ? n : batch), grid, err) : 0;
 		printed = print_records(j, &why);
@@ -863,8 +753,12 @@ static int sample_all(struct job *j, struct vfm_err *err)
 static int read_request(struct job *j, struct vfm_err *err)
 {
 	TRY(check_sample_options(j, err));
+	j->items.out_dir = out_dir;
+	j->items.out_file = out_file;
+	j->items.format = format;
+	j->items.negative = negative;
 	if (j->x->job.world->rank == 0)
-		TRY(collect(j, err));
+		TRY(items_collect(&j->items, &prompts, prompt_file, err));
 	if (out_dir && j->x->job.world->rank == 0)
 		TRY(vfm_mkdir_p(out_dir, err));
 	return 0;
@@ -873,7 +767,7 @@ static int read_request(struct job *j, struct vfm_err *err)
 static int run(struct job *j, struct vfm_err *err)
 {
 	TRY(vfm_job_agree(&j->x->job, read_request(j, err), err));
-	TRY(share_items(j, err));
+	TRY(items_share(&j->items, &j->x->job, err));
 	TRY(load_model(j, err));
 	return sample_all(j, err);
 }
@@ -909,12 +803,7 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = vfm_context_check(&rank_opts, &err);
 	rc = rc == 0 ? vfm_context_run(&rank_opts, sample_rank, &j, &err) : vfm_job_say_once(rc, &err);
-	for (size_t i = 0; i < j.n; i++) {
-		json_decref(j.item[i].rec);
-		free(j.item[i].path);
-		free(j.item[i].why);
-	}
-	free(j.item);
+	items_release(&j.items);
 	vfm_strlist_release(&prompts);
 	vfm_strlist_release(&sets);
 	return vfm_cmd_exit(rc, &err);

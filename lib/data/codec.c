@@ -7,22 +7,14 @@
 #include "base/mem.h"
 #include "data/outside.h"
 
-int vfm_codec_open_decoder(struct vfm_codec *c, const char *spec, const char *command, const struct vfm_exec_opts *o,
-	int64_t channels, struct vfm_err *err)
+int vfm_codec_open_decoder(
+	struct vfm_codec *c, const char *spec, const char *command, const struct vfm_exec_opts *o, struct vfm_err *err)
 {
 	struct vfm_exec_opts opts = *o;
-	struct vfm_maker maker;
 
 	opts.command = command;
 	opts.capability = "decode";
-	TRY(command ? vfm_exec_open(&c->exec, &opts, err) : vfm_tokenizer_parse(&c->tokenizer, spec, err));
-	if (c->exec)
-		vfm_exec_make_slots(c->exec, 1);
-	maker = vfm_codec_tokenizer(c);
-	if (maker.geometry.channels != channels)
-		return vfm_fail(err, VFM_EUSAGE, "the decoder '%s' has %d channels, the model %lld", maker.name,
-			maker.geometry.channels, (long long)channels);
-	return 0;
+	return command ? vfm_exec_start(&c->exec, &opts, err) : vfm_tokenizer_parse(&c->tokenizer, spec, err);
 }
 
 int vfm_codec_open_text(
@@ -34,14 +26,33 @@ int vfm_codec_open_text(
 	snprintf(spec, sizeof(spec), "bytes:%lld", (long long)dim);
 	opts.command = command;
 	opts.capability = "text-encode";
-	TRY(command ? vfm_exec_open(&c->text_exec, &opts, err) : vfm_textbytes_new(&c->text, spec, err));
-	if (!command)
+	return command ? vfm_exec_start(&c->text_exec, &opts, err) : vfm_textbytes_new(&c->text, spec, err);
+}
+
+/* Waits for the hello of children that one thread will ask. */
+static int wait_for_child(struct vfm_exec *x, struct vfm_err *err)
+{
+	if (!x)
 		return 0;
-	vfm_exec_make_slots(c->text_exec, 1);
-	if (vfm_exec_hello(c->text_exec)->text_dim != dim)
-		return vfm_fail(err, VFM_EUSAGE, "the text encoder '%s' has rows of width %lld, the model reads %lld",
-			vfm_exec_hello(c->text_exec)->name, (long long)vfm_exec_hello(c->text_exec)->text_dim,
-			(long long)dim);
+	TRY(vfm_exec_wait(x, err));
+	vfm_exec_make_slots(x, 1);
+	return 0;
+}
+
+int vfm_codec_wait(struct vfm_codec *c, int64_t channels, int64_t dim, struct vfm_err *err)
+{
+	struct vfm_maker maker;
+
+	TRY(wait_for_child(c->exec, err));
+	TRY(wait_for_child(c->text_exec, err));
+	maker = vfm_codec_tokenizer(c);
+	if (vfm_geometry_is_known(&maker.geometry) && maker.geometry.channels != channels)
+		return vfm_fail(err, VFM_EUSAGE, "the decoder '%s' has %d channels, the model %lld", maker.name,
+			maker.geometry.channels, (long long)channels);
+	maker = vfm_codec_text_maker(c);
+	if (maker.dim && maker.dim != dim)
+		return vfm_fail(err, VFM_EUSAGE, "the text encoder '%s' has rows of width %d, the model reads %lld",
+			maker.name, maker.dim, (long long)dim);
 	return 0;
 }
 
@@ -56,14 +67,16 @@ void vfm_codec_release(struct vfm_codec *c)
 
 struct vfm_maker vfm_codec_tokenizer(const struct vfm_codec *c)
 {
-	return c->exec ? vfm_outside_tokenizer(vfm_exec_hello(c->exec)) : vfm_tokenizer_maker(&c->tokenizer);
+	if (c->exec)
+		return vfm_outside_tokenizer(vfm_exec_hello(c->exec));
+	return c->tokenizer.channels ? vfm_tokenizer_maker(&c->tokenizer) : (struct vfm_maker){.name = ""};
 }
 
 struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c)
 {
 	if (c->text_exec)
 		return vfm_outside_text_encoder(vfm_exec_hello(c->text_exec));
-	return c->text ? vfm_textbytes_maker(c->text) : (struct vfm_maker){0};
+	return c->text ? vfm_textbytes_maker(c->text) : (struct vfm_maker){.name = ""};
 }
 
 static void widen(const struct vfm_npy *npy, const void *data, float *out, size_t n)

@@ -19,17 +19,20 @@ struct vfm_codec {
 	size_t rows_cap;
 };
 
-/* command NULL: the built-in decoder `spec` ("wavelet:16").  o: the other options of children.  VFM_EUSAGE: its latents
- * have not so many channels. */
-int vfm_codec_open_decoder(struct vfm_codec *c, const char *spec, const char *command, const struct vfm_exec_opts *o,
-	int64_t channels, struct vfm_err *err);
-/* command NULL: the built-in encoder of width dim.  VFM_EUSAGE: its texts are not dim wide. */
+/* Opens the decoder.  command NULL: the built-in one, `spec` ("wavelet:16").  o: the other options of children. */
+int vfm_codec_open_decoder(
+	struct vfm_codec *c, const char *spec, const char *command, const struct vfm_exec_opts *o, struct vfm_err *err);
+/* Opens the text encoder.  command NULL: the built-in one of width dim. */
 int vfm_codec_open_text(
 	struct vfm_codec *c, const char *command, const struct vfm_exec_opts *o, int64_t dim, struct vfm_err *err);
+/* Waits for the children; to be called before any other use.  VFM_EUSAGE: the decoder, if one was opened, has not
+ * `channels` channels, or the texts are not dim wide. */
+int vfm_codec_wait(struct vfm_codec *c, int64_t channels, int64_t dim, struct vfm_err *err);
 void vfm_codec_release(struct vfm_codec *c);
 
+/* Unknown if none was opened. */
 struct vfm_maker vfm_codec_tokenizer(const struct vfm_codec *c);
-struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c); /* unknown without an encoder */
+struct vfm_maker vfm_codec_text_maker(const struct vfm_codec *c);
 
 /* Embeds a text.  *rows [n, dim], n the result, belongs to the codec until its next text. */
 int64_t vfm_codec_embed(struct vfm_codec *c, const char *text, const float **rows, struct vfm_err *err);

@@ -122,17 +122,15 @@ static int encode_outside(struct enc *c, const char *id, struct vfm_exec_slot *s
 	return 0;
 }
 
-static void set_latent(json_t *rec, const struct enc *c, const char *path, const char *sha256)
+json_t *vfm_latent_json(const struct vfm_latent_file *f)
 {
-	const int64_t *shape = c->npy.shape;
-	double fps = c->clip.fps;
+	const int64_t *shape = f->npy->shape;
 
-	json_object_set_new(rec, "latent",
-		json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:I,s:i,s:i,s:o,s:o}", "path", path, "sha256", sha256, "shape",
-			(json_int_t)shape[0], (json_int_t)shape[1], (json_int_t)shape[2], (json_int_t)shape[3], "dtype",
-			vfm_npy_type_name(c->npy.type), "frames", (json_int_t)c->frames, "width", c->clip.width,
-			"height", c->clip.height, "fps", fps > 0 ? json_real(round(fps * 1000) / 1000) : json_null(),
-			"maker", vfm_maker_json(&c->maker)));
+	return json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:I,s:i,s:i,s:o,s:o}", "path", f->path, "sha256", f->sha256, "shape",
+		(json_int_t)shape[0], (json_int_t)shape[1], (json_int_t)shape[2], (json_int_t)shape[3], "dtype",
+		vfm_npy_type_name(f->npy->type), "frames", (json_int_t)f->frames, "width", f->width, "height",
+		f->height, "fps", f->fps > 0 ? json_real(round(f->fps * 1000) / 1000) : json_null(), "maker",
+		vfm_maker_json(f->maker));
 }
 
 struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e)
@@ -160,7 +158,9 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY_OUT(e->exec ? encode_outside(&c, id, vfm_exec_slot(e->exec, worker), err) : encode_built_in(&c, err));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
 	TRY_OUT(save_array(path, &c.npy, c.data, sha256, err));
-	set_latent(rec, &c, path, sha256);
+	json_object_set_new(rec, "latent",
+		vfm_latent_json(&(struct vfm_latent_file){
+			path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height, c.clip.fps, &c.maker}));
 out:
 	vfm_clip_close(&c.clip);
 	vfm_big_free(c.half, c.half ? c.npy.data_bytes : 0);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/npy.h"
 #include "data/textbytes.h"
 #include "data/wavelet.h"
 #include "exec/exec.h"
@@ -36,6 +37,17 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 /* Embeds the captions of rec (data/caption.h; missing: "") and sets rec["text"] = {path, sha256, caption_sha256, shape,
  * dtype, maker}; of named captions, {captions: {NAME: {path, sha256, caption_sha256, shape, dtype}, …}, maker}. */
 int vfm_encode_text(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
+
+/* A file of latents, for rec["latent"]. */
+struct vfm_latent_file {
+	const char *path, *sha256;
+	const struct vfm_npy *npy; /* [C, T, h, w] */
+	int64_t frames;            /* that the latents cover */
+	int width, height;         /* of the pictures */
+	double fps;                /* 0: unknown, or an image */
+	const struct vfm_maker *maker;
+};
+json_t *vfm_latent_json(const struct vfm_latent_file *f); /* the caller owns it */
 
 /* The makers of latents and texts. */
 struct vfm_maker vfm_encode_tokenizer(const struct vfm_encode *e);

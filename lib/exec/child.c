@@ -161,6 +161,7 @@ static void return_flight(struct vfm_exec_child *c, const char *why)
 		if (!x->head)
 			x->tail = &s->next;
 		x->head = s;
+		x->n_queued++;
 	}
 	c->n_flight = 0;
 }
@@ -251,13 +252,16 @@ static void read_talk(struct vfm_exec_child *c)
 static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 {
 	struct vfm_exec *x = c->x;
-	int others = x->n_idle - (c->ready && c->n_flight == 0), n = 0;
-	int room = others > 0 ? (c->n_flight ? 0 : x->hello.batch) : vfm_exec_depth(x) - c->n_flight;
+	const int batch = x->hello.batch;
+	int others = x->n_idle - (c->ready && c->n_flight == 0), n = 0, room;
 	double now = vfm_now();
 
 	c->woken = false;
-	if (!c->ready || c->alone || room <= 0 || !x->head)
+	if (!vfm_exec_has_room(c) || (c->n_flight && others > 0))
 		return 0;
+	room = others > 0 ? batch : vfm_exec_depth(x) - c->n_flight;
+	if (room > batch && x->n_queued < room) /* full batches, or one that is not */
+		room = x->n_queued < batch ? batch : (int)(x->n_queued / batch) * batch;
 	if (c->n_flight == 0) /* idle since c->since, while the first request waited */
 		x->stats.waiting_s += now - (c->since > x->head->queued ? c->since : x->head->queued);
 	account_time(c);
@@ -269,6 +273,7 @@ static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 		x->head = s->next;
 		if (!x->head)
 			x->tail = &x->head;
+		x->n_queued--;
 		s->next = NULL;
 		s->clock = now;
 		taken[n++] = s;

@@ -23,9 +23,13 @@ int vfm_exec_depth(const struct vfm_exec *x)
 
 /* ---- the queue; with the lock ---- */
 
-static bool has_room(const struct vfm_exec_child *c)
+bool vfm_exec_has_room(const struct vfm_exec_child *c)
 {
-	return c->ready && !c->alone && c->n_flight < vfm_exec_depth(c->x);
+	if (!c->ready || c->alone || !c->x->head || (c->x->head->deaths && c->n_flight))
+		return false;
+	/* A busy child gets full batches: single requests would become batches of one. */
+	return c->n_flight == 0 ||
+		(c->x->n_queued >= c->x->hello.batch && c->n_flight + c->x->hello.batch <= vfm_exec_depth(c->x));
 }
 
 void vfm_exec_wake_one(struct vfm_exec *x)
@@ -33,10 +37,10 @@ void vfm_exec_wake_one(struct vfm_exec *x)
 	const uint64_t one = 1;
 	struct vfm_exec_child *best = NULL;
 
-	for (int i = 0; x->head && i < x->o.children; i++) {
+	for (int i = 0; i < x->o.children; i++) {
 		struct vfm_exec_child *c = &x->children[i];
 
-		if (has_room(c) && (!best || c->n_flight < best->n_flight))
+		if (vfm_exec_has_room(c) && (!best || c->n_flight < best->n_flight))
 			best = c;
 	}
 	if (!best || best->woken)
@@ -71,6 +75,7 @@ void vfm_exec_give_up(struct vfm_exec *x, const struct vfm_err *err)
 	}
 	x->head = NULL;
 	x->tail = &x->head;
+	x->n_queued = 0;
 	pthread_cond_broadcast(&x->hello_came);
 	for (int i = 0; i < x->o.children; i++)
 		if (write(x->children[i].wake, &one, sizeof(one)) < 0)
@@ -101,6 +106,7 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 	} else {
 		*x->tail = s;
 		x->tail = &s->next;
+		x->n_queued++;
 		vfm_exec_wake_one(x);
 	}
 	while (!s->done)
@@ -167,7 +173,7 @@ static int start_children(struct vfm_exec *x, struct vfm_err *err)
 	return 0;
 }
 
-static int wait_for_hello(struct vfm_exec *x, struct vfm_err *err)
+int vfm_exec_wait(struct vfm_exec *x, struct vfm_err *err)
 {
 	int rc = 0;
 
@@ -195,7 +201,7 @@ static int check_exec_opts(const struct vfm_exec_opts *o, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_exec_open(struct vfm_exec **out, const struct vfm_exec_opts *o, struct vfm_err *err)
+int vfm_exec_start(struct vfm_exec **out, const struct vfm_exec_opts *o, struct vfm_err *err)
 {
 	struct vfm_exec *x = vfm_calloc(1, sizeof(*x));
 	int rc;
@@ -213,11 +219,24 @@ int vfm_exec_open(struct vfm_exec **out, const struct vfm_exec_opts *o, struct v
 	TRY_OUT(vfm_exec_dir_make(&x->dir, &x->lock_fd, err));
 	TRY_OUT(vfm_guardian_start(&x->guardian, x->dir, err));
 	TRY_OUT(start_children(x, err));
-	TRY_OUT(wait_for_hello(x, err));
 	*out = x;
 	return 0;
 out:
 	vfm_exec_close(x);
+	return rc;
+}
+
+int vfm_exec_open(struct vfm_exec **out, const struct vfm_exec_opts *o, struct vfm_err *err)
+{
+	struct vfm_exec *x = NULL;
+	int rc;
+
+	TRY(vfm_exec_start(&x, o, err));
+	rc = vfm_exec_wait(x, err);
+	if (rc < 0)
+		vfm_exec_close(x);
+	else
+		*out = x;
 	return rc;
 }
 

@@ -61,8 +61,13 @@ struct vfm_exec_opts {
 struct vfm_exec;
 struct vfm_exec_slot;
 
-/* Starts the children and blocks until one has said hello.  VFM_EUSAGE: an option is out of range, the command cannot
- * be started, or its hello is invalid or lacks the capability.  VFM_EENV: it ended or stalled before its hello. */
+/* Starts the children; each loads its weights while the caller goes on.  VFM_EUSAGE: an option is out of range, or the
+ * command has no word.  Wait before any other call. */
+int vfm_exec_start(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
+/* Blocks until a child has said hello.  After a failure the caller still closes x.  VFM_EUSAGE: the command cannot be
+ * started, or its hello is invalid or lacks the capability.  VFM_EENV: it ended or stalled before its hello. */
+int vfm_exec_wait(struct vfm_exec *x, struct vfm_err *err);
+/* Both; closes the pool if the second fails. */
 int vfm_exec_open(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
 /* Ends the children: closes their stdin, waits for 10 s, kills what is left.  Logs the totals.  No call may be in
  * progress.  No-op for NULL. */

@@ -70,6 +70,7 @@ struct vfm_exec {
 	bool closing, failed;
 	struct vfm_err err;                 /* if failed */
 	struct vfm_exec_slot *head, **tail; /* requests that no child has taken */
+	int64_t n_queued;                   /* requests in the queue */
 	int n_idle;                         /* children that are ready and have no request */
 	int64_t next_id;
 	struct vfm_exec_stats stats;
@@ -90,6 +91,8 @@ void vfm_exec_slot_init(struct vfm_exec_slot *s, struct vfm_exec *x, int index);
 void vfm_exec_slot_release(struct vfm_exec_slot *s);
 
 /* The functions below are called with the pool's lock. */
+/* Returns whether the child can take requests of the queue. */
+bool vfm_exec_has_room(const struct vfm_exec_child *c);
 void vfm_exec_wake_one(struct vfm_exec *x); /* a child that can take a request of the queue */
 void vfm_exec_finish(struct vfm_exec_slot *s, int rc, json_t *answer, const struct vfm_err *err);
 /* Makes all calls fail, present and future. */

@@ -117,7 +117,6 @@ static int parse_input(struct vfm_exec_input *in, const json_t *o, struct vfm_er
 	if (strcmp(kind, "clip") != 0 && strcmp(kind, "frames") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "hello.input.kind: expected clip or frames, got '%s'", kind);
 	in->clip = !strcmp(kind, "clip");
-	in->text = json_is_true(json_object_get(o, "text"));
 	TRY(vfm_json_i64(o, where, "frames", false, 1, 65536, &in->frames, err));
 	TRY(vfm_json_i64(o, where, "max_frames", false, 1, 65536, &in->max_frames, err));
 	TRY(vfm_json_f64(o, where, "fps", false, &in->fps, err));

@@ -31,7 +31,6 @@ struct vfm_exec_input {
 	int64_t max_frames; /* by rate; 0: no limit */
 	int width, height;  /* of the frames; 0, 0: the source's */
 	enum vfm_exec_fit fit;
-	bool text; /* embed: texts too */
 };
 
 struct vfm_hello {
