@@ -335,7 +335,7 @@ check-slurm: all $(B)/tests/unit/test_train $(B)/tests/unit/test_launch
 	B="$(abspath $(B))" prove --timer $(if $(V),-v,--failures --comments) -j2 $(SLURM_T)
 
 # Random faults in every stage, for ABUSE_S seconds.
-check-abuse: all
+check-abuse: all $(TOOLS)
 	B="$(abspath $(B))" ABUSE_S=$(ABUSE_S) prove --timer $(if $(V),-v,--failures --comments) tests/abuse/campaign.t
 ABUSE_S ?= 120
 

@@ -102,9 +102,15 @@ int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err)
 		free(path);
 		return VFM_EENV;
 	}
-	*dir = path;
 	*lock_fd = lock_payloads(path, O_CREAT);
-	return *lock_fd >= 0 ? 0 : vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
+	if (*lock_fd < 0) {
+		vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
+		rmdir(path); /* needs no descriptor; nobody else would remove it */
+		free(path);
+		return VFM_EENV;
+	}
+	*dir = path;
+	return 0;
 }
 
 /* ---- slots ---- */

@@ -17,6 +17,8 @@ export OMP_NUM_THREADS=1
 ABUSE_S=${ABUSE_S:-120} ABUSE_TRIES=${ABUSE_TRIES:-100000}
 seed=${ABUSE_SEED:-$((EPOCHSECONDS * 1000))}
 STEPS=30 log=$SCRATCH/io/log
+toy=$SCRATCH/toy_model # a name of its own, for pgrep
+cp "$B/tests/tools/toy_model" "$toy"
 
 # ---- the stages -------------------------------------------------------------------
 # stage_NAME AGAIN: runs a stage in the current folder; AGAIN: empty, or that an earlier run may have left a part of the output.
@@ -35,19 +37,25 @@ stage_probe() { records probe.jsonl "$1" vfm-curate probe -q -j 2 clips; }
 stage_score() { records score.jsonl "$1" vfm-curate score -q -j 2 probe.jsonl; }
 stage_clip() { records clip.jsonl "$1" vfm-curate clip -q -j 2 -d cut --size 32x32 --fps 8 score.jsonl; }
 stage_encode() { records encode.jsonl "$1" vfm-curate encode -q -j 2 -d latents --text bytes:16 captions.jsonl; }
+stage_outside() {
+	mkdir -p shm
+	export VFM_EXEC_TMP=$PWD/shm
+	records outside.jsonl "$1" vfm-curate encode -q -j 2 -d outside --exec "$toy" --text-exec "$toy -b 2" captions.jsonl
+}
 stage_shard() { exec vfm-curate shard -q -d data --max-samples 5 ${1:+--resume} encode.jsonl >shard.jsonl; }
 stage_pack() { exec vfm-pack -q -c 64 -b 2 --steps $STEPS data >plan.jsonl; }
 stage_train() { exec vfm-train -q -c model.json --data plan.jsonl -o run >steps.jsonl; }
 stage_ranks() { exec vfm-train -q -c model.json --data plan.jsonl -n 2 --set parallel.fsdp=true -o ranks >steps2.jsonl; }
 stage_sample() { exec vfm-sample -q --ckpt run --size 32x32 --frames 8 --steps 3 -d samples --format npy -p "a red square" -p "" >samples.jsonl; }
 
-STAGES=(probe score clip encode shard pack train ranks sample)
+STAGES=(probe score clip encode outside shard pack train ranks sample)
 
 # outputs STAGE: the files and folders that it makes.
 outputs() {
 	case $1 in
 	clip) echo clip.jsonl cut ;;
 	encode) echo encode.jsonl latents ;;
+	outside) echo outside.jsonl outside ;;
 	shard) echo shard.jsonl data ;;
 	pack) echo plan.jsonl ;;
 	train) echo run steps.jsonl ;;
@@ -60,7 +68,7 @@ outputs() {
 # inputs STAGE: the files whose damage must not change the output unnoticed.
 inputs() {
 	case $1 in
-	encode | clip) find clips -name '*.mp4' ;;
+	encode | outside | clip) find clips -name '*.mp4' ;;
 	shard) find latents -name '*.npy' ;;
 	pack) echo data/index.vfmi ;;
 	train) find data -name '*.tar' && echo data/index.vfmi ;;
@@ -78,6 +86,12 @@ same() {
 	probe | score) cmp "$1.jsonl" "$r/$1.jsonl" ;;
 	clip) cmp clip.jsonl $r/clip.jsonl && diff -rq cut $r/cut ;;
 	encode) cmp encode.jsonl $r/encode.jsonl && diff -rq latents $r/latents ;;
+	outside)
+		cmp outside.jsonl $r/outside.jsonl && diff -rq outside $r/outside
+		for _ in {1..60}; do [ -n "$(ls shm)" ] && sleep 0.05; done
+		ls shm # neither arrays nor children stay
+		pgrep -f "$toy"
+		;;
 	shard) # a resumed dataset begins a new shard
 		diff <(jq -r .id shard.jsonl | sort) <(jq -r .id $r/shard.jsonl | sort)
 		diff <(cat data/*.tar | tar -ti --ignore-zeros | sort) <(cat $r/data/*.tar | tar -ti --ignore-zeros | sort)
@@ -257,7 +271,7 @@ faults() {
 	echo kill kill kill terminate pause close descriptors memory file_size
 	[ -z "$can_mount" ] || echo full_disk
 	case $1 in
-	encode | clip | shard | pack | sample) echo truncate flip ;;
+	encode | outside | clip | shard | pack | sample) echo truncate flip ;;
 	train) echo truncate flip twice checkpoint checkpoint ;;
 	ranks) echo truncate flip twice checkpoint kill_one kill_one kill_one ;;
 	esac
@@ -287,7 +301,7 @@ check_success() {
 	local diff list
 	[ "$rc" = 0 ] || return
 	# A decoder conceals damage of a clip: the output is a good one of another input.
-	case $stage:$fault in encode:flip | encode:truncate | clip:flip | clip:truncate)
+	case $stage:$fault in encode:flip | encode:truncate | outside:flip | outside:truncate | clip:flip | clip:truncate)
 		read -ra list < <(outputs "$stage")
 		rm -rf "${list[@]}"
 		return
