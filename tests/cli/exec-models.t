@@ -241,4 +241,16 @@ is "$(jq -c 'select(.src) | [.latent.shape, .latent.dtype, (.score.aesthetic | t
 	made/records.jsonl)" "$record"$'\n'"$record" "its records have scores, captions, vectors and latents"
 is "$(wc -l <made/train.jsonl)" 3 "it trains"
 is "$(jq -c '[.frames, .width, .height]' made/samples.jsonl)" '[9,64,64]'$'\n''[9,64,64]' "and samples through the same children"
+
+# Other weights of the same model are another maker.
+run timeout 300 "$PY" "$TOP/tests/tools/tiny_models.py" --seed 7 other wan
+rc_is 0 "models with other weights"
+t5="'$PY' '$EXEC/text_t5.py' --pad none --rows 512"
+sample=(vfm-sample -q --ckpt made/run -p "a red fox" -o x.mp4 --size 64x64 --frames 9)
+run timeout 300 "${sample[@]}" --exec "'$PY' '$EXEC/vae_wan.py' other/wan" --text-exec "$t5 models/wan"
+is "$rc ${#out}" "2 0" "another autoencoder is refused"
+like "$err" "was trained on data of the tokenizer 'wan-vae [^']*', but 'wan-vae [^']*' would be used" "which names both"
+run timeout 300 "${sample[@]}" --exec "'$PY' '$EXEC/vae_wan.py' models/wan" --text-exec "$t5 other/wan"
+is "$rc ${#out}" "2 0" "another text encoder is refused"
+like "$err" "was trained on data of the text encoder '[^']*', but '[^']*' would be used" "which names both encoders"
 done_testing

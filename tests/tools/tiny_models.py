@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write tiny models with random weights, in the folder formats of diffusers and transformers, without any download.
 
-    tiny_models.py OUT [--seed N] [KIND ...]
+    tiny_models.py [--seed N] OUT [KIND ...]
 
   wan      OUT/wan/{vae,text_encoder,tokenizer}: AutoencoderKLWan, 4 channels, strides 4 x 8 x 8; UMT5, width 32
   wan22    OUT/wan22/vae: as Wan 2.2, patches of 2 x 2 pixels, 6 channels, strides 4 x 16 x 16
