@@ -531,10 +531,10 @@ static void serve_child(struct vfm_exec_child *c)
 		check_lateness(c);
 }
 
-/* Closes stdin and waits for the end of the process. */
-static void end_child(struct vfm_exec_child *c, bool failed)
+/* Closes stdin and waits for the end of the process; at once: kills it, since it is of no use. */
+static void end_child(struct vfm_exec_child *c, bool at_once)
 {
-	double until = vfm_now() + (failed ? 0 : END_S);
+	double until = vfm_now() + (at_once ? 0 : END_S);
 	struct pollfd fds[2] = {{.fd = c->p.out, .events = POLLIN}, {.fd = c->p.err_fd, .events = POLLIN}};
 	bool ended = false, surplus = false;
 	char block[4096], how[64];
@@ -557,11 +557,11 @@ static void end_child(struct vfm_exec_child *c, bool failed)
 	vfm_guardian_remove(&c->x->guardian, c->p.pid);
 	vfm_process_kill(&c->p);
 	vfm_process_describe(status, how, sizeof(how));
-	if (!ended && !failed)
+	if (!ended && !at_once)
 		vfm_warn("%s[%d] did not end within %d s after the end of its stdin", c->x->name, c->index, END_S);
-	else if (ended && status && !failed)
+	else if (ended && status && !at_once)
 		vfm_warn("%s[%d] %s after the end of its stdin", c->x->name, c->index, how);
-	if (surplus && !failed)
+	if (surplus && !at_once)
 		vfm_warn("%s[%d] gave more answers than there were requests", c->x->name, c->index);
 }
 
@@ -603,6 +603,7 @@ void *vfm_exec_child_main(void *arg)
 		serve_child(c);
 	}
 	pthread_mutex_lock(&x->lock);
+	failed = failed || !c->ready; /* it still loads its weights */
 	abandon_flight(c);
 	pthread_mutex_unlock(&x->lock);
 	if (c->p.pid)

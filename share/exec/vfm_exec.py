@@ -55,6 +55,7 @@ def take_stdio():
             os.dup2(null.fileno(), 0)
         sys.stdout.flush()
         os.dup2(2, 1)
+        sys.stdout.reconfigure(line_buffering=True)  # what is printed appears in its order, before a crash
     return _streams
 
 

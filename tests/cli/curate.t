@@ -85,7 +85,7 @@ rc_is 1 "split: clips cannot be split again"
 run_stage vfm-curate clip -d clips --codec ffv1 -j 2 split.jsonl
 rc_is 0 "clip"
 cp "$SCRATCH/io/out" clip.jsonl
-like "$(jq -r 'select(.src | test("quoted")) | .drop' clip.jsonl)" '^clip: the same as input record [0-9]+$' "clip: of two equal files, one"
+like "$(jq -r 'select((.src // "") | test("quoted")) | .drop' clip.jsonl)" '^clip: the same as input record [0-9]+$' "clip: of two equal files, one"
 middle=$(field clip.jsonl clips/ 'select(.origin.start_frame == 50) | .src' | tr -d '"')
 hashes() { # FILE FILTER
 	ffmpeg -nostdin -v error -i "$1" -vf "$2,scale=32:24:flags=area,format=gray" -f framemd5 - | grep -v '^#' | awk '{ print $NF }'
@@ -123,7 +123,7 @@ rc_is 0 "filter"
 like "$(jq -r 'select(.origin.src == "raw/black.mp4") | .drop' filter.jsonl)" '^filter: motion 0 < 0.5$' "filter: names stage and reason"
 like "$(last "$err")" '13 dropped|[0-9]+ in = [0-9]+ out \+ [0-9]+ dropped \+ 4 failed' "filter: counts"
 run_stage vfm-curate filter --min nothing=1 score.jsonl
-is "$(jq -r 'select(.error == null and (.drop | startswith("clip") | not)) | .drop' "$SCRATCH/io/out" | sort -u)" 'filter: nothing is missing' "filter: a key that is missing drops"
+is "$(jq -r 'select(.error == null and (.provenance | not) and ((.drop // "") | startswith("clip") | not)) | .drop' "$SCRATCH/io/out" | sort -u)" 'filter: nothing is missing' "filter: a key that is missing drops"
 run_stage vfm-curate filter --min motion=fast score.jsonl
 rc_is 2 "filter: a limit that is no number is bad usage"
 

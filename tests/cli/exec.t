@@ -100,12 +100,16 @@ is "$rc $(rows <<<"$out" | jq -r .error | sort -u)" "1 toy: refused" "an error o
 
 ### a run that is killed leaves neither children nor files
 mkdir shm
-VFM_EXEC_TMP=$PWD/shm vfm-curate score --exec "$toy -n killed-$$" - < <(cat syn.jsonl; sleep 60) >/dev/null 2>&1 &
+mkfifo more
+VFM_EXEC_TMP=$PWD/shm vfm-curate score --exec "$toy -n killed-$$" more >/dev/null 2>&1 &
 pid=$!
+exec 9>more # open, so that the tool waits for more records
+cat syn.jsonl >&9
 for _ in {1..100}; do pgrep -f "killed-$$" >/dev/null && [ -n "$(ls shm)" ] && break; sleep 0.05; done
 ok "the child runs" pgrep -f "toy_model -n killed-$$"
 kill -9 "$pid"
 wait "$pid" 2>/dev/null
+exec 9>&-
 for _ in {1..100}; do pgrep -f "toy_model -n killed-$$" >/dev/null || [ -n "$(ls shm)" ] || break; sleep 0.05; done
 not_ok "after kill -9 of the tool no child is left" pgrep -f "toy_model -n killed-$$"
 for _ in {1..100}; do [ -z "$(ls shm)" ] && break; sleep 0.05; done
