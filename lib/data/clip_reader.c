@@ -120,7 +120,6 @@ static int decode_frame(struct vfm_clip_reader *r, struct vfm_frame *f, struct v
 			r->first_s = f->time_s;
 		r->have_frame = true;
 		r->frame_s = f->time_s - r->first_s;
-		r->damaged += f->damaged;
 		return 1;
 	}
 	r->at_end = true;

@@ -38,7 +38,6 @@ struct vfm_clip_reader {
 	int width, height; /* of the pictures */
 	double fps;        /* of the pictures: opts.fps, or the record's rate; 0: unknown, or an image */
 	int64_t pictures;  /* given so far */
-	int64_t damaged;   /* of them: marked by the decoder */
 
 	/* private */
 	struct vfm_clip_opts o;

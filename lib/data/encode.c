@@ -31,7 +31,7 @@ struct enc {
 	uint16_t *half; /* [C, T, h, w] */
 };
 
-/* Checks the elements and writes the file; *sha256 binds it to its record. */
+/* Checks the elements of a built-in encoder and writes the file; *sha256 binds it to its record. */
 static int save_array(
 	const char *path, const struct vfm_npy *n, const void *data, char sha256[VFM_SHA256_HEX], struct vfm_err *err)
 {
@@ -157,7 +157,9 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 	TRY_OUT(vfm_clip_open(&c.clip, rec, &o, err));
 	TRY_OUT(e->exec ? encode_outside(&c, id, vfm_exec_slot(e->exec, worker), err) : encode_built_in(&c, err));
 	path = vfm_strfmt("%s/%s.latent.npy", e->dir, id);
-	TRY_OUT(save_array(path, &c.npy, c.data, sha256, err));
+	/* Arrays of children are checked when they are read. */
+	TRY_OUT(e->exec ? vfm_npy_save(path, &c.npy, c.data, sha256, err)
+			: save_array(path, &c.npy, c.data, sha256, err));
 	json_object_set_new(rec, "latent",
 		vfm_latent_json(&(struct vfm_latent_file){
 			path, sha256, &c.npy, c.frames, c.clip.width, c.clip.height, c.clip.fps, &c.maker}));
@@ -212,7 +214,7 @@ static int write_text(json_t **entry, const json_t *caption, const char *path, c
 	if (e->text_exec) {
 		TRY(vfm_outside_text(
 			vfm_exec_slot(e->text_exec, worker), vfm_exec_hello(e->text_exec), words, &npy, &data, err));
-		TRY(save_array(path, &npy, data, sha256, err));
+		TRY(vfm_npy_save(path, &npy, data, sha256, err));
 	} else {
 		TRY(write_built_in_text(&npy, words, path, e->embedders[worker], sha256, err));
 	}

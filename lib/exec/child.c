@@ -1,5 +1,4 @@
 /* child.c - one child: the thread that starts it, moves its lines, watches its time and replaces it. */
-#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,12 +10,12 @@
 #include "base/log.h"
 #include "exec/exec_int.h"
 
-#define MAX_LINE   ((size_t)16 << 20)
-#define READ_BYTES ((size_t)256 << 10)
-#define END_S      10 /* between the end of stdin and SIGKILL */
-#define MAX_BARREN 3
-#define TALK_BYTES 4096 /* of a forwarded line */
-#define MAX_TALK   64   /* KiB of stderr that are read at a time */
+#define MAX_LINE       ((size_t)16 << 20)
+#define READ_BYTES     ((size_t)256 << 10)
+#define END_S          10 /* between the end of stdin and SIGKILL */
+#define MAX_EMPTY_RUNS 3
+#define STDERR_LINE    4096 /* of a forwarded line */
+#define STDERR_KIB     64   /* KiB of stderr that are read at a time */
 
 extern char **environ;
 
@@ -50,32 +49,30 @@ static bool sets_same_variable(const char *a, const char *b)
 	return strncmp(a, b, n + 1) == 0;
 }
 
-/* The environment of a child; the caller frees the first 5 entries and the list. */
-static char **make_environment(const struct vfm_exec_child *c)
+enum { MAX_OWN = 5 }; /* variables that the tool sets */
+
+/* Returns the environment of a child and sets *n_own.  The caller frees the first *n_own entries and the list. */
+static char **make_environment(const struct vfm_exec_child *c, int *n_own)
 {
-	char *own[5] = {
-		vfm_strfmt("VFM_EXEC=%d", VFM_EXEC_PROTOCOL),
-		vfm_strfmt("VFM_EXEC_CHILD=%d", c->index),
-		vfm_strfmt("VFM_EXEC_CHILDREN=%d", (int)c->x->o.children),
-		vfm_strfmt("VFM_EXEC_DIR=%s", c->x->dir),
-		choose_gpu(c->x->o.first_gpu + c->index),
-	};
-	char **env;
+	char *gpu = choose_gpu(c->x->o.first_gpu + c->index), **env;
 	size_t n = 0, k = 0;
 
 	while (environ[n])
 		n++;
-	env = vfm_calloc(n + 6, sizeof(*env));
-	if (!own[4])
-		own[4] = vfm_strdup("VFM_EXEC_GPUS=0");
-	for (; k < 5; k++)
-		env[k] = own[k];
+	env = vfm_calloc(n + MAX_OWN + 1, sizeof(*env));
+	env[k++] = vfm_strfmt("VFM_EXEC=%d", VFM_EXEC_PROTOCOL);
+	env[k++] = vfm_strfmt("VFM_EXEC_CHILD=%d", c->index);
+	env[k++] = vfm_strfmt("VFM_EXEC_CHILDREN=%d", (int)c->x->o.children);
+	env[k++] = vfm_strfmt("VFM_EXEC_DIR=%s", c->x->dir);
+	if (gpu)
+		env[k++] = gpu;
+	*n_own = (int)k;
 	for (size_t i = 0; i < n; i++) {
-		bool own_one = false;
+		bool own = false;
 
-		for (int j = 0; j < 5; j++)
-			own_one = own_one || sets_same_variable(own[j], environ[i]);
-		if (!own_one)
+		for (int j = 0; j < *n_own; j++)
+			own = own || sets_same_variable(env[j], environ[i]);
+		if (!own)
 			env[k++] = environ[i];
 	}
 	return env;
@@ -83,10 +80,11 @@ static char **make_environment(const struct vfm_exec_child *c)
 
 static int start_child(struct vfm_exec_child *c, struct vfm_err *err)
 {
-	char **env = make_environment(c);
+	int n_own;
+	char **env = make_environment(c, &n_own);
 	int rc = vfm_process_start(&c->p, c->x->argv, env, err);
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < n_own; i++)
 		free(env[i]);
 	free(env);
 	if (rc < 0)
@@ -94,7 +92,7 @@ static int start_child(struct vfm_exec_child *c, struct vfm_err *err)
 	vfm_guardian_add(&c->x->guardian, c->p.pid);
 	c->started = vfm_now();
 	c->answered = false;
-	c->last_words[0] = 0;
+	c->last_line[0] = 0;
 	return 0;
 }
 
@@ -171,7 +169,7 @@ static void return_flight(struct vfm_exec_child *c, const char *why)
 static void drop_process(struct vfm_exec_child *c, const char *why)
 {
 	struct vfm_exec *x = c->x;
-	const char *colon = c->last_words[0] ? ": " : "";
+	const char *colon = c->last_line[0] ? ": " : "";
 	struct vfm_err err;
 	bool fruitless = !c->answered && c->n_flight == 0, goes_on;
 
@@ -179,14 +177,14 @@ static void drop_process(struct vfm_exec_child *c, const char *why)
 	vfm_process_kill(&c->p);
 	vfm_buf_clear(&c->from);
 	vfm_buf_clear(&c->to);
-	vfm_buf_clear(&c->talk);
+	vfm_buf_clear(&c->err_text);
 	c->sent = 0;
 	pthread_mutex_lock(&x->lock);
 	set_not_ready(c);
 	return_flight(c, why);
-	c->barren = fruitless ? c->barren + 1 : 0;
-	if (!x->hello_json || c->barren >= MAX_BARREN) {
-		vfm_fail(&err, VFM_EENV, "%s: child %d %s%s%s", x->name, c->index, why, colon, c->last_words);
+	c->empty_runs = fruitless ? c->empty_runs + 1 : 0;
+	if (!x->hello_json || c->empty_runs >= MAX_EMPTY_RUNS) {
+		vfm_fail(&err, VFM_EENV, "%s: child %d %s%s%s", x->name, c->index, why, colon, c->last_line);
 		vfm_exec_give_up(x, &err);
 	} else {
 		x->stats.restarts++;
@@ -195,7 +193,7 @@ static void drop_process(struct vfm_exec_child *c, const char *why)
 	goes_on = !x->failed && !x->closing;
 	pthread_mutex_unlock(&x->lock);
 	if (goes_on)
-		vfm_warn("%s[%d] %s%s%s; starting another", x->name, c->index, why, colon, c->last_words);
+		vfm_warn("%s[%d] %s%s%s; starting another", x->name, c->index, why, colon, c->last_line);
 }
 
 /* Ends the run, since another process would do the same. */
@@ -216,30 +214,30 @@ static void forward_line(struct vfm_exec_child *c, const char *line, size_t n)
 	if (n == 0)
 		return;
 	vfm_info("%s[%d]: %.*s", c->x->name, c->index, (int)n, line);
-	snprintf(c->last_words, sizeof(c->last_words), "%.*s", (int)n, line);
+	snprintf(c->last_line, sizeof(c->last_line), "%.*s", (int)n, line);
 }
 
-static void read_talk(struct vfm_exec_child *c)
+static void read_stderr(struct vfm_exec_child *c)
 {
 	char block[4096];
 	ssize_t n = 0;
 
-	for (int i = 0; i < MAX_TALK * 1024 / (int)sizeof(block); i++) {
+	for (int i = 0; i < STDERR_KIB * 1024 / (int)sizeof(block); i++) {
 		n = c->p.err_fd >= 0 ? read(c->p.err_fd, block, sizeof(block)) : 0;
 		if (n <= 0)
 			break;
 		for (ssize_t k = 0; k < n; k++) { /* progress bars end their lines with \r */
-			if (block[k] != '\n' && block[k] != '\r' && c->talk.len < TALK_BYTES) {
-				vfm_buf_add(&c->talk, &block[k], 1);
+			if (block[k] != '\n' && block[k] != '\r' && c->err_text.len < STDERR_LINE) {
+				vfm_buf_add(&c->err_text, &block[k], 1);
 				continue;
 			}
-			forward_line(c, c->talk.data ? c->talk.data : "", c->talk.len);
-			vfm_buf_clear(&c->talk);
+			forward_line(c, c->err_text.data ? c->err_text.data : "", c->err_text.len);
+			vfm_buf_clear(&c->err_text);
 		}
 	}
 	if (n == 0 && c->p.err_fd >= 0) {
-		forward_line(c, c->talk.data ? c->talk.data : "", c->talk.len);
-		vfm_buf_clear(&c->talk);
+		forward_line(c, c->err_text.data ? c->err_text.data : "", c->err_text.len);
+		vfm_buf_clear(&c->err_text);
 		close(c->p.err_fd);
 		c->p.err_fd = -1;
 	}
@@ -374,7 +372,7 @@ static const char *take_answer(struct vfm_exec_child *c, json_t *o)
 	for (; i < c->n_flight; i++) /* those sent later begin their time now */
 		c->flight[i]->clock = now;
 	c->answered = true;
-	c->barren = 0;
+	c->empty_runs = 0;
 	if (error && !json_is_null(error)) {
 		const char *text = json_string_value(error);
 
@@ -468,7 +466,7 @@ static void describe_end(struct vfm_exec_child *c, char *why, size_t size)
 
 	for (int i = 0; i < 200; i++) {
 		if (vfm_process_has_ended(&c->p, &status)) {
-			read_talk(c);
+			read_stderr(c);
 			vfm_process_describe(status, why, size);
 			return;
 		}
@@ -516,7 +514,7 @@ static void serve_child(struct vfm_exec_child *c)
 	if (fds[0].revents && read(c->wake, &ignored, sizeof(ignored)) < 0 && errno != EAGAIN)
 		return;
 	if (fds[2].revents)
-		read_talk(c);
+		read_stderr(c);
 	if (fds[1].revents)
 		why = read_answers(c, &end);
 	if (!why && !end && fds[3].revents && !write_requests(c))
@@ -547,13 +545,13 @@ static void end_child(struct vfm_exec_child *c, bool at_once)
 
 		fds[1].fd = c->p.err_fd;
 		poll(fds, 2, 10);
-		read_talk(c);
+		read_stderr(c);
 		n = fds[0].fd >= 0 ? read(c->p.out, block, sizeof(block)) : -1;
 		surplus = surplus || n > 0;
 		if (n == 0)
 			fds[0].fd = -1;
 	}
-	read_talk(c);
+	read_stderr(c);
 	vfm_guardian_remove(&c->x->guardian, c->p.pid);
 	vfm_process_kill(&c->p);
 	vfm_process_describe(status, how, sizeof(how));
@@ -610,7 +608,7 @@ void *vfm_exec_child_main(void *arg)
 		end_child(c, failed);
 	vfm_buf_release(&c->to);
 	vfm_buf_release(&c->from);
-	vfm_buf_release(&c->talk);
+	vfm_buf_release(&c->err_text);
 	free(c->flight);
 	free(taken);
 	return NULL;

@@ -1,7 +1,6 @@
 /* exec.c - the pool: its queue of requests, and calls. */
 #include "exec/exec.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>

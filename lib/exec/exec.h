@@ -93,7 +93,6 @@ const char *vfm_exec_in_path(const struct vfm_exec_slot *s);
 int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
 
 enum vfm_exec_dtype { VFM_EXEC_U8, VFM_EXEC_F16, VFM_EXEC_BF16, VFM_EXEC_F32 };
-const char *vfm_exec_dtype_name(enum vfm_exec_dtype t); /* "uint8", "float16", "bfloat16", "float32" */
 size_t vfm_exec_dtype_size(enum vfm_exec_dtype t);
 
 #define VFM_EXEC_DIMS      5

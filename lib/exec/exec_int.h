@@ -38,12 +38,12 @@ struct vfm_exec_child {
 	struct vfm_process p;
 	double started;
 	bool answered;     /* this process has answered a request */
-	int barren;        /* processes in a row that ended without a request or an answer */
+	int empty_runs;    /* processes in a row that ended without a request or an answer */
 	struct vfm_buf to; /* lines for its stdin; the first `sent` bytes are written */
 	size_t sent;
-	struct vfm_buf from;  /* the incomplete line of its stdout */
-	struct vfm_buf talk;  /* of its stderr */
-	char last_words[256]; /* the last line of its stderr */
+	struct vfm_buf from;     /* the incomplete line of its stdout */
+	struct vfm_buf err_text; /* of its stderr */
+	char last_line[256];     /* the last line of its stderr */
 
 	/* guarded by the pool's lock */
 	bool ready;                    /* it has said hello */

@@ -25,11 +25,6 @@ static const struct {
 };
 enum { N_DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 
-const char *vfm_exec_dtype_name(enum vfm_exec_dtype t)
-{
-	return dtypes[t].name;
-}
-
 size_t vfm_exec_dtype_size(enum vfm_exec_dtype t)
 {
 	return dtypes[t].size;
@@ -105,7 +100,7 @@ int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err)
 	*lock_fd = lock_payloads(path, O_CREAT);
 	if (*lock_fd < 0) {
 		vfm_fail_errno(err, VFM_EENV, "cannot lock '%s'", path);
-		rmdir(path); /* needs no descriptor; nobody else would remove it */
+		rmdir(path); /* needs no descriptor; sweep_payloads skips folders without a lock */
 		free(path);
 		return VFM_EENV;
 	}

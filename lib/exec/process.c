@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/wait_status.h"
 #include "exec/exec.h"
 
 #define PIPE_BYTES (1 << 20) /* fewer wake-ups than with 64 KiB */
@@ -192,12 +193,8 @@ int vfm_process_kill(struct vfm_process *p)
 
 void vfm_process_describe(int wait_status, char *text, size_t size)
 {
-	const char *sig = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
+	char end[32];
 
-	if (sig)
-		snprintf(text, size, "was killed by SIG%s", sig);
-	else if (WIFSIGNALED(wait_status))
-		snprintf(text, size, "was killed by signal %d", WTERMSIG(wait_status));
-	else
-		snprintf(text, size, "exited with status %d", WEXITSTATUS(wait_status));
+	vfm_wait_status_text(wait_status, end, sizeof(end));
+	snprintf(text, size, "%s %s", WIFSIGNALED(wait_status) ? "was killed by" : "exited with", end);
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/wait_status.h"
 #include "launch/launch_impl.h"
 
 enum { MAX_RANKS = 1024 };
@@ -49,18 +50,6 @@ static void wake_ranks(struct shared *s)
 	syscall(SYS_futex, &s->changes, FUTEX_WAKE, MAX_RANKS, NULL, NULL, 0);
 }
 
-/* "SIGKILL", "status 3" */
-static void describe_wait_status(int wait_status, char *s, size_t size)
-{
-	const char *sig = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
-
-	if (sig)
-		snprintf(s, size, "SIG%s", sig);
-	else
-		snprintf(s, size, "%s %d", WIFSIGNALED(wait_status) ? "signal" : "status",
-			WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
-}
-
 /* ---- the ranks' side ---- */
 
 static int report_missing_rank(struct vfm_launch *l, unsigned round, double waited, struct vfm_err *err)
@@ -73,7 +62,7 @@ static int report_missing_rank(struct vfm_launch *l, unsigned round, double wait
 
 		if (!gone || s->rank[r].came >= round)
 			continue;
-		describe_wait_status(gone - 1, how, sizeof(how));
+		vfm_wait_status_text(gone - 1, how, sizeof(how));
 		return vfm_fail(err, VFM_EENV, "rank %d ended (%s) before all ranks had connected", r, how);
 	}
 	for (int r = 0; waited >= 0 && r < l->size; r++)
@@ -178,7 +167,7 @@ static void note_ended_rank(struct family *f, int r, int st)
 	wake_ranks(f->s);
 	f->l->status = worse_status(f->l->status, WIFSIGNALED(st) ? 3 : WEXITSTATUS(st));
 	if (WIFSIGNALED(st) && !f->killed && !*f->l->why) {
-		describe_wait_status(st, how, sizeof(how));
+		vfm_wait_status_text(st, how, sizeof(how));
 		snprintf(f->l->why, sizeof(f->l->why), "rank %d was killed by %s", r, how);
 	}
 	if (!in_order && !f->kill_at)

@@ -219,7 +219,7 @@ def serve(ops, *, name, version, sha256, batch=1, ragged=False, **hello):
             for group in _groups(part, ragged):
                 _send(answers, _answer(ops, group))
     except BrokenPipeError:
-        raise SystemExit("vfm_exec: nobody reads the answers") from None
+        raise SystemExit("vfm_exec: the reader of the answers is gone") from None
 
 
 def _send(stream, lines):
@@ -232,7 +232,7 @@ def _batches(stream, size):
     part = []
     for line in stream:
         if not line.endswith(b"\n"):
-            return  # The tool died while it wrote: nobody waits for an answer.
+            return  # The tool died while it wrote.
         try:
             request = json.loads(line)
         except ValueError:
