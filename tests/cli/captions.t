@@ -1,6 +1,7 @@
 #!/bin/bash
 # Several captions of a sample: records, shards, verify, --resume, and the choice in training.
 . "${0%/*}/lib.sh"
+export PYTHONPATH=$TOP/tests/tools PYTHONDONTWRITEBYTECODE=1
 for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
 
 vfm-curate synth -q -n 12 -d syn | records >syn.jsonl
@@ -58,15 +59,7 @@ vfm-curate encode -q -d single --text bytes:32 syn.jsonl | vfm-curate shard -q -
 cp -r v2 v1
 python3 - <<'END'
 import struct
-def crc32c(b):
-    c = 0xffffffff
-    for x in b:
-        c ^= x
-        for _ in range(8):
-            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
-    return c ^ 0xffffffff
-def seal(b):
-    return bytes(b[:-4]) + struct.pack("<I", crc32c(b[:-4]))
+from index_crc import seal
 ix = open("v2/index.vfmi", "rb").read()
 n, shards = struct.unpack_from("<QI", ix, 24)
 texts, = struct.unpack_from("<Q", ix, 72)

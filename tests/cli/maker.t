@@ -2,6 +2,7 @@
 # Makers of latents and texts: their geometry gives the sizes of samples; every step refuses another maker, or records
 # that it was forced.
 . "${0%/*}/lib.sh"
+export PYTHONPATH=$TOP/tests/tools PYTHONDONTWRITEBYTECODE=1
 
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1 # the models are tiny
@@ -56,13 +57,7 @@ is "$(tar -xOf captioned/000000.tar --wildcards '*.json' | jq -c .caption_maker.
 edit() {
 	rm -rf edited && cp -r "$1" edited && python3 - "$2" "$3" <<-'END'
 		import struct, sys
-		def crc32c(b):
-		    c = 0xffffffff
-		    for x in b:
-		        c ^= x
-		        for _ in range(8):
-		            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
-		    return c ^ 0xffffffff
+		from index_crc import crc32c
 		ix = bytearray(open("edited/index.vfmi", "rb").read())
 		at, n = struct.unpack_from("<QI", ix, 80)
 		meta = bytes(ix[at:at + n]).replace(sys.argv[1].encode(), sys.argv[2].encode())

@@ -2,6 +2,7 @@
 # Latents, texts and captions of a sample belong together: duplicate ids, files of another record, edited captions,
 # values that are not finite, datasets of several encoders.
 . "${0%/*}/lib.sh"
+export PYTHONPATH=$TOP/tests/tools PYTHONDONTWRITEBYTECODE=1
 for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
 
 # Writes an index that agrees with a damaged shard, as another program might:
@@ -9,15 +10,7 @@ for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; d
 #   craft.py put DIR N HEX    the latents of sample 0 hold these bytes at element N (2 bytes each)
 cat >craft.py <<'END'
 import struct, sys
-def crc32c(b):
-    c = 0xffffffff
-    for x in b:
-        c ^= x
-        for _ in range(8):
-            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
-    return c ^ 0xffffffff
-def seal(b):
-    return b[:-4] + struct.pack("<I", crc32c(b[:-4]))
+from index_crc import crc32c, seal
 what, d = sys.argv[1:3]
 ix = open(d + "/index.vfmi", "rb").read()
 n, = struct.unpack_from("<Q", ix, 24)
