@@ -24,6 +24,16 @@ static int same_width(struct vfm_blend_set *set, const struct vfm_record *r, uin
 	return 0;
 }
 
+/* The loader would find a damaged text only in the step that reads it. */
+static int check_texts(const struct vfm_blend_set *set, const struct vfm_record *r, struct vfm_err *err)
+{
+	struct vfm_index_text t;
+
+	for (uint32_t i = 0; i < r->n_texts; i++)
+		TRY(vfm_index_text(set->ix, r, i, &t, err));
+	return 0;
+}
+
 static int scan_records(struct vfm_blend_set *set, const int32_t patch[3], int32_t context, struct vfm_err *err)
 {
 	for (int64_t i = 0; i < set->records; i++) {
@@ -33,6 +43,7 @@ static int scan_records(struct vfm_blend_set *set, const int32_t patch[3], int32
 
 		TRY(vfm_index_at(set->ix, (uint64_t)i, &r, err));
 		TRY(same_width(set, &r, (uint64_t)i, err));
+		TRY(check_texts(set, &r, err));
 		dims[0] = r.t, dims[1] = r.h, dims[2] = r.w;
 		tokens = vfm_patch_grid(dims, patch, grid, NULL);
 		if (tokens < 0 || grid[0] > INT16_MAX || grid[1] > INT16_MAX || grid[2] > INT16_MAX) {

@@ -68,6 +68,22 @@ head -c -9 plan.jsonl >short
 bad --check short "truncated"
 mkdir broken && head -c 200 data/index.vfmi >broken/index.vfmi
 bad broken "broken"
+# flip PART: a bit of this part of the index is flipped; those of the texts belong to the last sample.
+flip() {
+	cp data/index.vfmi broken/
+	python3 - broken/index.vfmi "$1" <<'END'
+import struct, sys
+b = bytearray(open(sys.argv[1], "rb").read())
+shards, = struct.unpack_from("<Q", b, 48)
+texts, meta = struct.unpack_from("<QQ", b, 72)
+b[{"header": 30, "record": 164, "shard": shards + 20, "text": meta - 31, "meta": meta + 3}[sys.argv[2]]] ^= 8
+open(sys.argv[1], "wb").write(b)
+END
+}
+for part in header record shard text meta; do
+	flip $part
+	bad broken "'broken/index.vfmi'.*(checksum|damaged)"
+done
 
 run bash -c 'vfm-pack data >/dev/full'
 rc_is 3 "a full disk is noticed"
