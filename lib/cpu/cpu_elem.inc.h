@@ -445,7 +445,8 @@ static void normals(const struct vfm_rng *rng, int64_t first, int64_t n, float *
 	}
 }
 
-INLINE void diffuse_rows(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *noise, bool bf)
+INLINE void diffuse_rows(
+	const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *noise, bool bf_x, bool bf)
 {
 	int64_t f = a->x0.shape[1];
 	const float *c = (const float *)a->coef.data + 4 * s;
@@ -455,14 +456,14 @@ INLINE void diffuse_rows(const struct vfm_diffuse *a, int64_t t0, int64_t t1, in
 	vf va = v_set(c[0]), vb = v_set(c[1]), vc = v_set(c[2]), ve = v_set(c[3]);
 
 	for (int64_t t = t0; t < t1; t++) {
-		const float *x = (const float *)a->x0.data + t * f;
+		const void *x = (const char *)a->x0.data + t * f * (bf_x ? 2 : 4);
 		void *in = (char *)a->input.data + t * f * (bf ? 2 : 4);
 		float *y = a->target.ndim ? (float *)a->target.data + t * f : NULL;
 
 		normals(&rng, idx[t] * f, f, noise);
 		V_FOR(i, n, 0, f)
 		{
-			vf x0 = v_get(x, i, n, false), ns = v_get(noise, i, n, false);
+			vf x0 = v_get(x, i, n, bf_x), ns = v_get(noise, i, n, false);
 
 			v_put(in, i, v_fma(va, x0, vb * ns), n, bf);
 			if (y)
@@ -473,8 +474,12 @@ INLINE void diffuse_rows(const struct vfm_diffuse *a, int64_t t0, int64_t t1, in
 
 static void diffuse(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t s, float *tmp)
 {
-	if (is_bf(&a->input))
-		diffuse_rows(a, t0, t1, s, tmp, true);
+	if (is_bf(&a->x0) && is_bf(&a->input))
+		diffuse_rows(a, t0, t1, s, tmp, true, true);
+	else if (is_bf(&a->x0))
+		diffuse_rows(a, t0, t1, s, tmp, true, false);
+	else if (is_bf(&a->input))
+		diffuse_rows(a, t0, t1, s, tmp, false, true);
 	else
-		diffuse_rows(a, t0, t1, s, tmp, false);
+		diffuse_rows(a, t0, t1, s, tmp, false, false);
 }

@@ -47,7 +47,8 @@ extern "C" int vfm_cuda_fill(struct vfm_stream *s, const struct vfm_fill *a, str
 /* ---- diffusion ---------------------------------------------------------------------------------- */
 
 struct diffuse_args {
-	const float *x0, *coef;
+	const void *x0;
+	const float *coef;
 	const int64_t *id;
 	const int32_t *idx, *seg;
 	float *target; /* may be NULL */
@@ -56,7 +57,7 @@ struct diffuse_args {
 };
 
 /* Computes N features of a token.  N 4: one block of the generator; N 1: rows that are not a multiple of blocks. */
-template <int N, class T> __global__ __launch_bounds__(256) static void diffuse(const diffuse_args a, T *input)
+template <int N, class X, class T> __global__ __launch_bounds__(256) static void diffuse(const diffuse_args a, T *input)
 {
 	int64_t per_row = a.f / N, n = a.rows * per_row;
 
@@ -65,7 +66,7 @@ template <int N, class T> __global__ __launch_bounds__(256) static void diffuse(
 		uint64_t id = (uint64_t)a.id[s], e = (uint64_t)((int64_t)a.idx[t] * a.f + (v - t * per_row) * N);
 		struct vfm_rng rng = {{a.key[0], a.key[1]}, {(uint32_t)id, (uint32_t)(id >> 32)}};
 		float ca = a.coef[4 * s], cb = a.coef[4 * s + 1], cc = a.coef[4 * s + 2], ce = a.coef[4 * s + 3];
-		vec<N> x0 = ld_vec<N>(a.x0 + i), in, target;
+		vec<N> x0 = ld_vec<N>((const X *)a.x0 + i), in, target;
 		vec<4> z = normal4(rng, e / 4);
 
 #pragma unroll
@@ -86,14 +87,16 @@ template <int N> static void launch_diffuse(struct vfm_stream *s, const struct v
 {
 	int64_t blocks = ceil_div(a.rows * a.f / N, 256), most = (int64_t)vfm_cuda_sms(s) * 16;
 
-	VFM_ACT_TYPE(o->input.dtype, T,
-		VFM_LAUNCH(s, (diffuse<N, T>), blocks < most ? blocks : most, 256, 0, a, (T *)o->input.data));
+	VFM_ACT_TYPE(o->x0.dtype, X,
+		VFM_ACT_TYPE(o->input.dtype, T,
+			VFM_LAUNCH(
+				s, (diffuse<N, X, T>), blocks < most ? blocks : most, 256, 0, a, (T *)o->input.data)));
 }
 
 extern "C" int vfm_cuda_diffuse(struct vfm_stream *s, const struct vfm_diffuse *o, struct vfm_err *err)
 {
 	struct vfm_rng rng = vfm_rng_stream(o->seed, o->step, 0, VFM_RNG_NOISE);
-	diffuse_args a = {(const float *)o->x0.data, (const float *)o->coef.data, (const int64_t *)o->id.data,
+	diffuse_args a = {o->x0.data, (const float *)o->coef.data, (const int64_t *)o->id.data,
 		(const int32_t *)o->idx.data, (const int32_t *)o->seqs->seg.data,
 		vfm_has(&o->target) ? (float *)o->target.data : NULL, o->x0.shape[0], o->x0.shape[1],
 		{rng.key[0], rng.key[1]}};

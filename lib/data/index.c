@@ -559,7 +559,7 @@ out:
 	return rc < 0 ? vfm_err_context(err, "'%s'", ix->dir) : 0;
 }
 
-static int read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err)
 {
 	const uint16_t shape[4] = {r->c, r->t, r->h, r->w};
 	struct payload p = {"latent", r->latent_offset, r->latent_bytes - r->latent_header, r->latent_crc,
@@ -604,7 +604,7 @@ int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, 
 	uint64_t n = vfm_record_latent_count(r);
 	bool half = vfm_npy_type_size(r->latent_dtype) == 2;
 
-	TRY(read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), err));
+	TRY(vfm_index_read_latent(ix, r, (char *)dst + (half ? 2 * n : 0), err));
 	if (half)
 		widen_halves(dst, n, r->latent_dtype);
 	return 0;

@@ -134,8 +134,9 @@ int vfm_index_text(const struct vfm_index *ix, const struct vfm_record *r, uint3
 uint32_t vfm_index_n_names(const struct vfm_index *ix);
 const char *vfm_index_name(const struct vfm_index *ix, uint32_t name);
 
-/* Reads a payload, checks its crc32c and npy header, and converts its elements to float.  dst holds c*t*h*w (or
- * rows*text_dim) elements.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
+/* Reads a payload, and checks its crc32c and npy header.  dst holds c*t*h*w (or rows*text_dim) elements: of
+ * latent_dtype, or converted to f32.  VFM_EINPUT: damaged, or an element is NaN or infinite; VFM_EENV: cannot read. */
+int vfm_index_read_latent(struct vfm_index *ix, const struct vfm_record *r, void *dst, struct vfm_err *err);
 int vfm_index_read_latent_f32(struct vfm_index *ix, const struct vfm_record *r, float *dst, struct vfm_err *err);
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_err *err);

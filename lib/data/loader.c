@@ -233,7 +233,8 @@ static int look_up_sample(struct vfm_loader *l, const struct vfm_manifest_sample
 	return choose_text(l, ix, step, out, err);
 }
 
-/* Looks the samples up; counts tokens, text rows and the elements of the largest array that passes through scratch. */
+/* Looks the samples up; counts tokens, text rows and the elements of the largest array that passes through scratch.
+ * Latents stay bf16 if all of them are. */
 static int look_up(
 	struct vfm_loader *l, struct slot *sl, const struct vfm_manifest_pack *m, size_t *scratch, struct vfm_err *err)
 {
@@ -243,6 +244,7 @@ static int look_up(
 	p->tokens = m->tokens;
 	p->text_tokens = 0;
 	p->n = m->n_samples;
+	p->x0_dtype = m->n_samples ? VFM_BF16 : VFM_F32;
 	*scratch = 0;
 	for (int32_t i = 0; i < m->n_samples; i++) {
 		const struct vfm_manifest_sample *s = &m->samples[i];
@@ -259,6 +261,8 @@ static int look_up(
 		if (rc < 0)
 			return sample_context(l, s, err);
 		p->text_tokens += kept_text_rows(l, in);
+		if (in->rec.latent_dtype != VFM_NPY_BF16)
+			p->x0_dtype = VFM_F32;
 		if (vfm_record_latent_count(&in->rec) > *scratch)
 			*scratch = vfm_record_latent_count(&in->rec);
 		if (is_cut(l, in) && (size_t)in->text.rows * in->rec.text_dim > *scratch)
@@ -301,12 +305,17 @@ static int fill_sample(struct vfm_loader *l, struct slot *sl, struct vfm_index *
 	struct vfm_pack *p = &sl->p;
 	const struct loaded *s = &sl->sample[i];
 	const struct vfm_record *r = &s->rec;
+	const size_t size = vfm_dtype_size(p->x0_dtype);
 	int32_t dims[3] = {r->t, r->h, r->w}, grid[3];
 
 	TRY(vfm_patch_grid(dims, l->h->patch, grid, err));
 	vfm_pack_set(p, i, r->id, grid, kept_text_rows(l, s));
-	TRY(vfm_index_read_latent_f32(ix, r, sl->scratch, err));
-	vfm_patchify(sl->scratch, r->c, dims, l->h->patch, p->x0 + (int64_t)p->cu_seqlens[i] * p->patch_dim);
+	if (p->x0_dtype == VFM_F32)
+		TRY(vfm_index_read_latent_f32(ix, r, sl->scratch, err));
+	else
+		TRY(vfm_index_read_latent(ix, r, sl->scratch, err));
+	vfm_patchify(sl->scratch, size, r->c, dims, l->h->patch,
+		(char *)p->x0 + (size_t)p->cu_seqlens[i] * (size_t)p->patch_dim * size);
 	return load_text(l, sl, ix, s, p->text + (int64_t)p->cu_text[i] * p->text_dim, err);
 }
 
@@ -518,8 +527,8 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err 
 	l->stats.tokens += sl->p.tokens;
 	for (int i = 0; i < sl->p.n; i++)
 		l->stats.unlisted += sl->sample[i].unlisted;
-	l->stats.bytes +=
-		(sl->p.tokens * sl->p.patch_dim + sl->p.text_tokens * sl->p.text_dim) * (int64_t)sizeof(float);
+	l->stats.bytes += sl->p.tokens * sl->p.patch_dim * (int64_t)vfm_dtype_size(sl->p.x0_dtype) +
+		sl->p.text_tokens * sl->p.text_dim * (int64_t)sizeof(float);
 	*out = &sl->p;
 	return 1;
 }

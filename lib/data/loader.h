@@ -1,7 +1,8 @@
 /* loader.h - the packs of a manifest as host memory, read ahead in the background.
  *
  * The order of the packs is that of the manifest (step, then pack), restricted to the
- * packs that `rank` of `world` owns; it does not depend on threads or prefetch.  A loader
+ * packs that `rank` of `world` owns; it does not depend on threads or prefetch.  Latents are bf16 if all latents of the
+ * pack are stored so, else f32.  A loader
  * has one consumer: next and release are called from one thread.  All calls are local.
  */
 #ifndef VFM_DATA_LOADER_H
@@ -33,7 +34,7 @@ struct vfm_loader_opts {
 
 struct vfm_loader_stats {
 	int64_t packs, samples, tokens; /* delivered */
-	int64_t bytes;                  /* of latents and text as float32 */
+	int64_t bytes;                  /* of latents and text, as delivered */
 	int64_t unlisted;   /* samples that have none of the captions with a weight; the first one is logged */
 	double wait_s;      /* total time that next() blocked for data */
 	double last_wait_s; /* of the last call */

@@ -50,9 +50,25 @@ int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t gr
 				}                                                                                      \
 	} while (0)
 
-void vfm_patchify(const float *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *tokens)
+static void patchify32(
+	const uint32_t *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], uint32_t *tokens)
 {
 	FOR_ROWS(for (int32_t j = 0; j < pw; j++) tokens[dst + j] = latent[src + j]);
+}
+
+static void patchify16(
+	const uint16_t *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], uint16_t *tokens)
+{
+	FOR_ROWS(for (int32_t j = 0; j < pw; j++) tokens[dst + j] = latent[src + j]);
+}
+
+void vfm_patchify(const void *latent, size_t element_size, int32_t channels, const int32_t dims[3],
+	const int32_t patch[3], void *tokens)
+{
+	if (element_size == 2)
+		patchify16(latent, channels, dims, patch, tokens);
+	else
+		patchify32(latent, channels, dims, patch, tokens);
 }
 
 void vfm_unpatchify(const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent)

@@ -8,6 +8,7 @@
 #ifndef VFM_DATA_PATCH_H
 #define VFM_DATA_PATCH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -19,9 +20,10 @@ int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
  * is not positive, not divisible, or the product does not fit 2^31. */
 int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);
 
-/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw] */
-void vfm_patchify(const float *latent, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *tokens);
-/* the inverse */
+/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw], of any type of element_size 2 or 4 */
+void vfm_patchify(const void *latent, size_t element_size, int32_t channels, const int32_t dims[3],
+	const int32_t patch[3], void *tokens);
+/* the inverse, for f32 */
 void vfm_unpatchify(
 	const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);
 

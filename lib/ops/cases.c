@@ -229,23 +229,30 @@ static void elementwise_cases(struct vfm_cases *l)
 	}
 }
 
-static void add_loss(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n, const int *len, int64_t f, bool all)
+static void add_diffuse(struct vfm_cases *l, unsigned flags, enum vfm_dtype x0, enum vfm_dtype t, int n, const int *len,
+	int64_t f, bool all)
 {
 	int64_t rows = sum_lengths(n, len);
-	struct vfm_case *c = vfm_case_add(
-		l, VFM_OP_diffuse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/input-only");
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_diffuse, flags, "%s/%dx%d%s%s", vfm_dtype_name(t), (int)rows,
+		(int)f, all ? "" : "/input-only", x0 == VFM_BF16 ? "/bf16-x0" : "");
 
 	c->args.diffuse = (struct vfm_diffuse){.seed = 3,
 		.step = 17,
-		.x0 = mat(VFM_F32, rows, f, 0),
+		.x0 = mat(x0, rows, f, 0),
 		.id = vec(VFM_I64, n),
 		.idx = vec(VFM_I32, rows),
 		.coef = mat(VFM_F32, n, 4, 0),
 		.input = mat(t, rows, f, 0),
 		.target = all ? mat(VFM_F32, rows, f, 0) : none};
 	vfm_case_seqs(l, c, 0, n, len);
-	c = vfm_case_add(
+}
+
+static void add_mse(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int n, const int *len, int64_t f, bool all)
+{
+	int64_t rows = sum_lengths(n, len);
+	struct vfm_case *c = vfm_case_add(
 		l, VFM_OP_mse, flags, "%s/%dx%d%s", vfm_dtype_name(t), (int)rows, (int)f, all ? "" : "/loss-only");
+
 	c->args.mse = (struct vfm_mse){.pred = mat(t, rows, f, 0),
 		.target = mat(VFM_F32, rows, f, 0),
 		.w = vec(VFM_F32, n),
@@ -258,12 +265,21 @@ static void add_loss(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int 
 static void loss_cases(struct vfm_cases *l)
 {
 	static const int s[] = {1024, 1024, 2048};
+	static const struct {
+		int64_t f;
+		bool all;
+	} tests[] = {{64, true}, {30, true}, {7, false}};
 
 	for (int t = 0; t < 2; t++) {
-		add_loss(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, 64, true);
-		add_loss(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, 30, true);
-		add_loss(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, 7, false);
-		add_loss(l, VFM_CASE_BENCH, types[t], 3, s, 64, true);
+		for (int i = 0; i < 3; i++) {
+			for (int x0 = 0; x0 < 2; x0++)
+				add_diffuse(l, VFM_CASE_TEST, types[x0], types[t], N_MIXED, mixed, tests[i].f,
+					tests[i].all);
+			add_mse(l, VFM_CASE_TEST, types[t], N_MIXED, mixed, tests[i].f, tests[i].all);
+		}
+		for (int x0 = 0; x0 < 2; x0++)
+			add_diffuse(l, VFM_CASE_BENCH, types[x0], types[t], 3, s, 64, true);
+		add_mse(l, VFM_CASE_BENCH, types[t], 3, s, 64, true);
 	}
 }
 
@@ -406,7 +422,8 @@ static void zero_row_cases(struct vfm_cases *l)
 		add_unary(l, VFM_CASE_TEST, VFM_ACT_SILU, types[t], types[t], 0);
 		c = vfm_case_add(l, VFM_OP_axpby, VFM_CASE_TEST, "zero-rows/%s", vfm_dtype_name(types[t]));
 		c->args.axpby = (struct vfm_axpby){1, 1, mat(types[t], 0, 37, 4), mat(types[t], 0, 37, 9)};
-		add_loss(l, VFM_CASE_TEST, types[t], N_ABSENT, absent, 30, true);
+		add_diffuse(l, VFM_CASE_TEST, types[!t], types[t], N_ABSENT, absent, 30, true);
+		add_mse(l, VFM_CASE_TEST, types[t], N_ABSENT, absent, 30, true);
 		c = vfm_case_add(l, VFM_OP_timestep, VFM_CASE_TEST, "%s/0x34", vfm_dtype_name(types[t]));
 		c->args.timestep = (struct vfm_timestep){vec(VFM_F32, 0), mat(types[t], 0, 34, 0), 10000.0f};
 		gemm_epilogues(l, 0, 75, 83, types[t], types[t], 5);
@@ -475,7 +492,9 @@ static void large_cases(struct vfm_cases *l)
 	vfm_case_qk(l, L, BF, 8192, 16, 72, true, true);
 	vfm_case_qk_pair(l, L, BF, 8192, 32, 128, 8192, 32);
 	vfm_case_qk_pair(l, L, BF, 8192, 16, 72, 8192, 16);
-	add_loss(l, L, BF, 1, s64k, 64, true);
+	for (int t = 0; t < 2; t++)
+		add_diffuse(l, L, types[t], BF, 1, s64k, 64, true);
+	add_mse(l, L, BF, 1, s64k, 64, true);
 	for (int i = 0; i < 2; i++) {
 		enum { N = 64 << 20 };
 		struct vfm_tensor x = vec(VFM_F32, N);

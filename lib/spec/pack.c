@@ -9,7 +9,7 @@ static void place_arrays(struct vfm_pack *p, struct vfm_suballoc *a)
 	p->grid = vfm_suballoc(a, p->n, sizeof(*p->grid));
 	p->cu_seqlens = vfm_suballoc(a, p->n + 1, sizeof(*p->cu_seqlens));
 	p->cu_text = vfm_suballoc(a, p->n + 1, sizeof(*p->cu_text));
-	p->x0 = p->patch_dim ? vfm_suballoc(a, p->tokens * p->patch_dim, sizeof(*p->x0)) : NULL;
+	p->x0 = p->patch_dim ? vfm_suballoc(a, p->tokens * p->patch_dim, vfm_dtype_size(p->x0_dtype)) : NULL;
 	p->text = vfm_suballoc(a, p->text_tokens * p->text_dim, sizeof(*p->text));
 	p->seg = vfm_suballoc(a, p->tokens, sizeof(*p->seg));
 	p->idx = vfm_suballoc(a, p->tokens, sizeof(*p->idx));

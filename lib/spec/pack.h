@@ -21,13 +21,15 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "spec/dtype.h"
 
 struct vfm_pack {
-	int n;               /* samples */
-	int64_t tokens;      /* == cu_seqlens[n] */
-	int64_t text_tokens; /* == cu_text[n]; 0 rows for a sample without text */
-	int32_t patch_dim;   /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
-	int32_t text_dim;    /* features of a text row */
+	int n;                   /* samples */
+	int64_t tokens;          /* == cu_seqlens[n] */
+	int64_t text_tokens;     /* == cu_text[n]; 0 rows for a sample without text */
+	int32_t patch_dim;       /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
+	int32_t text_dim;        /* features of a text row */
+	enum vfm_dtype x0_dtype; /* of the latents: f32 or bf16 */
 
 	int64_t step, index; /* of a manifest: the global step, the pack within it; else 0 */
 	int64_t step_tokens; /* tokens of the global step over all ranks, the denominator of losses; 0: no loss
@@ -38,7 +40,7 @@ struct vfm_pack {
 	int32_t *cu_seqlens; /* [n+1] boundaries of the samples in the tokens */
 	int32_t *cu_text;    /* [n+1] boundaries of the samples in the text rows */
 	/* [tokens, patch_dim] patchified latents (data/patch.h), feature order (c, pt, ph, pw); NULL: none */
-	float *x0;
+	void *x0;
 	float *text;       /* [text_tokens, text_dim] */
 	int32_t *seg;      /* [tokens] sample of the token */
 	int32_t *idx;      /* [tokens] token within its sample */
@@ -48,9 +50,9 @@ struct vfm_pack {
 	size_t bytes;
 };
 
-/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim.  Reuses the
- * block of an earlier call if it is large enough.  Sets cu_seqlens[0] and cu_text[0] to 0 and leaves the other elements
- * undefined.  VFM_EENV: out of memory; the pack may be released or allocated again. */
+/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim, x0_dtype.
+ * Reuses the block of an earlier call if it is large enough.  Sets cu_seqlens[0] and cu_text[0] to 0 and leaves the
+ * other elements undefined.  VFM_EENV: out of memory; the pack may be released or allocated again. */
 int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err);
 /* Sets id and grid of sample i, cu_seqlens[i+1] and cu_text[i+1], and seg, idx and pos of its tokens.  Call in
  * ascending order of i. */

@@ -32,20 +32,20 @@ static void draw_samples(struct drawn *d, const struct vfm_micro_opts *o, const 
 static int upload_latents(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_err *err)
 {
 	const int32_t *rows = vfm_model_in_rows(&u->in);
-	size_t row = (size_t)p->patch_dim * 4;
+	size_t row = (size_t)p->patch_dim * vfm_dtype_size(p->x0_dtype);
 
 	for (int64_t i = 0, n; i < u->in.tok.rows; i += n) {
 		for (n = 1; i + n < u->in.tok.rows && rows[i + n] == rows[i] + n; n++)
 			;
 		TRY(vfm_dev_upload(u->stream, (char *)u->x0.data + (size_t)i * row,
-			p->x0 + (size_t)rows[i] * (size_t)p->patch_dim, (size_t)n * row, err));
+			(const char *)p->x0 + (size_t)rows[i] * row, (size_t)n * row, err));
 	}
 	return 0;
 }
 
 static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_suballoc *a)
 {
-	u->x0 = vfm_sub_t2(a, VFM_F32, u->in.tok.rows, p->patch_dim);
+	u->x0 = vfm_sub_t2(a, p->x0_dtype, u->in.tok.rows, p->patch_dim);
 	u->target = vfm_sub_t2(a, VFM_F32, u->in.tok.rows, p->patch_dim);
 	u->coef = vfm_sub_t2(a, VFM_F32, p->n, 4);
 	u->w = vfm_sub_t1(a, VFM_F32, p->n);

@@ -12,7 +12,7 @@ struct vfm_micro {
 	struct vfm_stream *stream;
 	void *mem; /* one allocation for the tensors below */
 	size_t bytes;
-	struct vfm_tensor x0, target; /* [T,F] f32; absent unless opts.ends */
+	struct vfm_tensor x0, target; /* [T,F] the pack's dtype, f32; absent unless opts.ends */
 	struct vfm_tensor coef;       /* [S,4] f32 */
 	struct vfm_tensor w;          /* [S] f32: weight of a token's loss, 1 / tokens of the global step */
 	/* private */

@@ -154,7 +154,7 @@ static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const stru
 		int ndim;
 		int64_t shape[2];
 	} all[] = {
-		{"x0", VFM_F32, p->x0, 2, {p->tokens, p->patch_dim}},
+		{"x0", p->x0_dtype, p->x0, 2, {p->tokens, p->patch_dim}},
 		{"cu", VFM_I32, p->cu_seqlens, 1, {n + 1}},
 		{"grids", VFM_I32, p->grid, 2, {n, 3}},
 		{"ids", VFM_I64, p->id, 1, {n}},

@@ -22,7 +22,7 @@ int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n,
 		int64_t token = p->cu_seqlens[i], row = p->cu_text[i];
 
 		vfm_pack_set(p, i, s[i].id, s[i].grid, s[i].text_len);
-		fill_normal(p->x0 + token * p->patch_dim, (p->cu_seqlens[i + 1] - token) * p->patch_dim, 0.5f,
+		fill_normal((float *)p->x0 + token * p->patch_dim, (p->cu_seqlens[i + 1] - token) * p->patch_dim, 0.5f,
 			vfm_rng_stream(seed, 0, s[i].id, VFM_RNG_TEST));
 		fill_normal(p->text + row * p->text_dim, (int64_t)s[i].text_len * p->text_dim, 1,
 			vfm_rng_stream(seed, 1, s[i].id, VFM_RNG_TEST));

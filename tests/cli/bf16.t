@@ -40,6 +40,16 @@ done
 is "$(wc -l <f32.loss)" 3 "three losses"
 ok "bfloat16 is widened exactly: the losses are those of float32" cmp bf16.loss f32.loss
 
+
+# bfloat16 beside float32 in one pack.
+vfm-pack -q -c 512 -b 2 --blend a=1:data-bf16 --blend b=1:data-f32 >mixed.plan
+vfm-pack -q -c 512 -b 2 --blend a=1:data-f32 --blend b=1:data-f32 >wide.plan
+for kind in mixed wide; do
+	vfm-train -q --device cpu -c small.json --data "$kind.plan" -o "run-$kind" | jq -c .loss >"$kind.loss"
+done
+is "$(tail -n +2 mixed.plan | jq -c '.samples | map(.[0]) | unique' | sort -u | tr '\n' ' ')" "[0,1] " "packs of both types"
+ok "whatever else is in the pack" cmp mixed.loss wide.loss
+
 printf '\x80\x7f' | dd of="bf16/$id.latent.npy" bs=1 seek=128 conv=notrunc status=none
 run_stage vfm-curate shard -d data-inf <(head -2 bf16.jsonl | jq -c --arg d bf16 '.latent.path = "\($d)/\(.id).latent.npy" | .text.path = "\($d)/\(.id).text.npy"')
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 bf16/$id.latent.npy: element [0,0,0,0] is infinite" "infinities are refused"

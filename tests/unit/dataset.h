@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "data/index.h"
 #include "data/pack.h"
+#include "spec/dtype.h"
 
 #define DATASET_C        4
 #define DATASET_TEXT_DIM 8
@@ -30,6 +31,14 @@ static inline float dataset_value(uint64_t n, int64_t k)
 	return (float)((n * 31 + (uint64_t)k * 7) % 2048) * DATASET_SCALE;
 }
 
+/* Every so many-th sample, from the first, has latents in bfloat16, all others in float16; 0: none. */
+static int dataset_bf16_every;
+
+static inline bool dataset_is_bf16(uint64_t n)
+{
+	return dataset_bf16_every && n % (uint64_t)dataset_bf16_every == 0;
+}
+
 /* A sample with text has so many, with the names "a", "b", …; one has no name.  Text j of sample n has the elements of
  * number n + 1 + j * DATASET_NEXT_TEXT. */
 static int dataset_texts = 1;
@@ -40,19 +49,22 @@ struct dataset_dims {
 	uint16_t t, h, w, text_len;
 };
 
-static inline uint32_t dataset_array(
-	struct vfm_buf *b, int ndim, const int64_t *shape, int64_t count, uint64_t n, uint16_t *header)
+static inline uint32_t dataset_array(struct vfm_buf *b, enum vfm_npy_type type, int ndim, const int64_t *shape,
+	int64_t count, uint64_t n, uint16_t *header)
 {
 	char head[VFM_NPY_HEADER_MAX];
 	size_t start = b->len;
 
-	*header = (uint16_t)vfm_npy_header(head, VFM_NPY_F16, ndim, shape);
+	*header = (uint16_t)vfm_npy_header(head, type, ndim, shape);
 	vfm_buf_add(b, head, *header);
 	for (int64_t k = 0; k < count; k++) {
 		float f = dataset_value(n, k);
 		uint16_t h;
 
-		vfm_f16s_from_f32(&h, &f, 1);
+		if (type == VFM_NPY_BF16)
+			h = vfm_f32_to_bf16(f);
+		else
+			vfm_f16s_from_f32(&h, &f, 1);
 		vfm_buf_add(b, &h, 2);
 	}
 	return (uint32_t)(b->len - start);
@@ -70,16 +82,18 @@ static inline void dataset_sample(
 		.t = d->t,
 		.h = d->h,
 		.w = d->w,
-		.latent_dtype = VFM_NPY_F16,
+		.latent_dtype = dataset_is_bf16(n) ? VFM_NPY_BF16 : VFM_NPY_F16,
 		.frames = 1,
 		.flags = VFM_REC_IMAGE};
-	r->latent_bytes = dataset_array(b, 4, ls, DATASET_C * ls[1] * ls[2] * ls[3], n, &r->latent_header);
+	r->latent_bytes =
+		dataset_array(b, r->latent_dtype, 4, ls, DATASET_C * ls[1] * ls[2] * ls[3], n, &r->latent_header);
 	r->latent_crc = vfm_crc32c(0, b->data + r->latent_offset, r->latent_bytes);
 	for (int j = 0; d->text_len && j < dataset_texts; j++, t++) {
 		r->n_texts++;
 		r->text_dim = DATASET_TEXT_DIM;
 		*t = (struct vfm_index_text){.offset = b->len, .rows = d->text_len, .dtype = VFM_NPY_F16};
-		t->bytes = dataset_array(b, 2, ts, ts[0] * ts[1], n + 1 + (uint64_t)j * DATASET_NEXT_TEXT, &t->header);
+		t->bytes = dataset_array(
+			b, t->dtype, 2, ts, ts[0] * ts[1], n + 1 + (uint64_t)j * DATASET_NEXT_TEXT, &t->header);
 		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
 	}
 	r->json_offset = b->len;

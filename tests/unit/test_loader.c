@@ -59,6 +59,7 @@ static void patchify(void **state)
 	const int32_t d[3] = {4, 6, 8}, p[3] = {2, 3, 2}, bad[3] = {4, 7, 8};
 	int32_t g[3];
 	float x[3 * 4 * 6 * 8], y[3 * 4 * 6 * 8], z[3 * 4 * 6 * 8];
+	uint16_t half[3 * 4 * 6 * 8], tokens[3 * 4 * 6 * 8];
 	struct vfm_err err = {0};
 
 	(void)state;
@@ -67,7 +68,7 @@ static void patchify(void **state)
 	vfm_patch_grid(d, p, g, &err);
 	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
 		x[i] = (float)i;
-	vfm_patchify(x, 3, d, p, y);
+	vfm_patchify(x, sizeof(*x), 3, d, p, y);
 	for (int c = 0; c < 3; c++) /* the formula of the header */
 		for (int t = 0; t < 4; t++)
 			for (int h = 0; h < 6; h++)
@@ -79,6 +80,11 @@ static void patchify(void **state)
 				}
 	vfm_unpatchify(y, 3, d, p, z);
 	assert_memory_equal(x, z, sizeof(x));
+	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
+		half[i] = (uint16_t)i;
+	vfm_patchify(half, sizeof(*half), 3, d, p, tokens);
+	for (int i = 0; i < 3 * 4 * 6 * 8; i++)
+		assert_int_equal(tokens[i], (int)y[i]);
 }
 
 /* A hash of all that a pack holds. */
@@ -91,7 +97,7 @@ static uint64_t digest(const struct vfm_pack *b)
 	h[4] = vfm_fnv64(b->grid, n * 12);
 	h[5] = vfm_fnv64(b->cu_seqlens, (n + 1) * 4);
 	h[6] = vfm_fnv64(b->cu_text, (n + 1) * 4);
-	h[7] = vfm_fnv64(b->x0, t * (size_t)b->patch_dim * 4);
+	h[7] = vfm_fnv64(b->x0, t * (size_t)b->patch_dim * vfm_dtype_size(b->x0_dtype));
 	h[8] = vfm_fnv64(b->text, (size_t)b->text_tokens * (size_t)b->text_dim * 4);
 	h[9] = vfm_fnv64(b->seg, t * 4);
 	h[10] = vfm_fnv64(b->idx, t * 4);
@@ -99,8 +105,22 @@ static uint64_t digest(const struct vfm_pack *b)
 	return vfm_fnv64(h, sizeof(h));
 }
 
+static float x0_value(const struct vfm_pack *b, int64_t i)
+{
+	return b->x0_dtype == VFM_BF16 ? vfm_bf16_to_f32(((const uint16_t *)b->x0)[i]) : ((const float *)b->x0)[i];
+}
+
+static float latent_value(uint64_t n, int64_t k)
+{
+	float f = dataset_value(n, k);
+
+	return dataset_is_bf16(n) ? vfm_bf16_to_f32(vfm_f32_to_bf16(f)) : f;
+}
+
 static void check_pack(const struct vfm_pack *b, int text_len)
 {
+	bool all_bf16 = true;
+
 	assert_int_equal((uintptr_t)b->x0 % 64, 0);
 	assert_int_equal((uintptr_t)b->pos % 64, 0);
 	assert_int_equal(b->patch_dim, DATASET_C * 4);
@@ -112,6 +132,7 @@ static void check_pack(const struct vfm_pack *b, int text_len)
 		const int32_t *g = b->grid[i];
 
 		assert_true(n < N_A);
+		all_bf16 = all_bf16 && dataset_is_bf16(n);
 		assert_true(g[0] == d->t && g[1] == d->h / 2 && g[2] == d->w / 2);
 		assert_int_equal(b->cu_text[i + 1] - b->cu_text[i], d->text_len < text_len ? d->text_len : text_len);
 		for (int32_t k = b->cu_text[i] * b->text_dim; k < b->cu_text[i + 1] * b->text_dim; k++)
@@ -125,11 +146,12 @@ static void check_pack(const struct vfm_pack *b, int text_len)
 			for (int f = 0; f < b->patch_dim; f++) { /* (c, pt = 1, ph, pw) */
 				int c = f / 4, h = p[1] * 2 + f / 2 % 2, w = p[2] * 2 + f % 2;
 
-				assert_true(b->x0[k * b->patch_dim + f] ==
-					dataset_value(n, ((c * d->t + p[0]) * d->h + h) * d->w + w));
+				assert_true(x0_value(b, k * b->patch_dim + f) ==
+					latent_value(n, ((c * d->t + p[0]) * d->h + h) * d->w + w));
 			}
 		}
 	}
+	assert_int_equal(b->x0_dtype, all_bf16 ? VFM_BF16 : VFM_F32);
 }
 
 /* Reads to the end; digests[k] of every pack.  Returns their number. */
@@ -176,6 +198,26 @@ static void contents(void **state)
 
 	(void)state;
 	assert_true(read_all(&o, d, true) >= 30);
+}
+
+/* Packs of bf16 latents only, of none, and of both; a slot of the loader serves all of them. */
+static void bf16_latents(void **state)
+{
+	static const int every[] = {1, 2};
+	struct vfm_loader_opts o = {.prefetch = 1};
+	uint64_t d[512];
+	struct vfm_err err = {0};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		dataset_bf16_every = every[i];
+		assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+		make_manifest();
+		assert_true(read_all(&o, d, true) >= 30);
+	}
+	dataset_bf16_every = 0;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_manifest();
 }
 
 static void order_is_fixed(void **state)
@@ -468,11 +510,11 @@ static void options_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
-		cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
-		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
-		cmocka_unit_test(captions_are_chosen), cmocka_unit_test(damage_is_named),
-		cmocka_unit_test(nan_is_damage), cmocka_unit_test(other_encoders_are_refused),
-		cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(bf16_latents), cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed),
+		cmocka_unit_test(resume_is_the_rest), cmocka_unit_test(ranks_share_the_packs),
+		cmocka_unit_test(holding_packs), cmocka_unit_test(captions_are_chosen),
+		cmocka_unit_test(damage_is_named), cmocka_unit_test(nan_is_damage),
+		cmocka_unit_test(other_encoders_are_refused), cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -68,9 +68,10 @@ static void test_blocks(void **state)
 	assert_int_equal(p.bytes, bytes);
 	check(&p);
 	p.patch_dim = 7000;
+	p.x0_dtype = VFM_BF16;
 	make(&p, 3);
 	assert_true(p.bytes > bytes);
-	memset(p.x0, 0xff, (size_t)(p.tokens * p.patch_dim) * sizeof(*p.x0));
+	memset(p.x0, 0xff, (size_t)(p.tokens * p.patch_dim) * vfm_dtype_size(p.x0_dtype));
 	memset(p.text, 0xff, (size_t)(p.text_tokens * p.text_dim) * sizeof(*p.text));
 	check(&p);
 	vfm_pack_release(&p);
