@@ -22,6 +22,8 @@ static bool has_same_sizes(const struct vfm_maker *a, const struct vfm_maker *b)
 
 	if (vfm_geometry_is_known(g) && vfm_geometry_is_known(h) && !vfm_geometry_equal(g, h))
 		return false;
+	if (a->max_rows && b->max_rows && a->max_rows != b->max_rows)
+		return false;
 	return !a->dim || !b->dim || (a->dim == b->dim && a->rows == b->rows);
 }
 
@@ -47,6 +49,8 @@ static void write_label(const struct vfm_maker *m, int digits, bool sizes, char 
 	n = strlen(label);
 	if (m->rows)
 		snprintf(rows, sizeof(rows), " in %d rows", m->rows);
+	else if (m->max_rows)
+		snprintf(rows, sizeof(rows), " in at most %d rows", m->max_rows);
 	if (sizes && vfm_geometry_is_known(&m->geometry))
 		snprintf(label + n, VFM_MAKER_LABEL - n, " (%s)", vfm_geometry_text(&m->geometry, geometry));
 	else if (sizes && m->dim)
@@ -83,6 +87,8 @@ json_t *vfm_maker_json(const struct vfm_maker *m)
 		json_object_set_new(o, "dim", json_integer(m->dim));
 	if (m->rows)
 		json_object_set_new(o, "rows", json_integer(m->rows));
+	else if (m->max_rows)
+		json_object_set_new(o, "max_rows", json_integer(m->max_rows));
 	return o;
 }
 
@@ -114,7 +120,7 @@ static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, s
 {
 	const json_t *geometry = json_object_get(o, "geometry");
 	const char *sha256 = "";
-	int64_t dim = 0, rows = 0;
+	int64_t dim = 0, rows = 0, max_rows = 0;
 	char path[96];
 
 	if (!json_is_object(o))
@@ -130,8 +136,10 @@ static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, s
 		TRY(vfm_geometry_from_json(&m->geometry, geometry, path, err));
 	TRY(vfm_json_i64(o, where, "dim", false, 1, TEXT_DIM_MAX, &dim, err));
 	TRY(vfm_json_i64(o, where, "rows", false, 0, TEXT_ROWS_MAX, &rows, err));
+	TRY(vfm_json_i64(o, where, "max_rows", false, 0, TEXT_ROWS_MAX, &max_rows, err));
 	m->dim = (int32_t)dim;
 	m->rows = (int32_t)rows;
+	m->max_rows = rows ? 0 : (int32_t)max_rows;
 	return 0;
 }
 
@@ -216,6 +224,9 @@ int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, s
 	if (m->rows && m->rows != rows)
 		return vfm_fail(err, VFM_EINPUT, "the text has %lld rows, its text encoder '%s' makes %d",
 			(long long)rows, label, m->rows);
+	if (m->max_rows && rows > m->max_rows)
+		return vfm_fail(err, VFM_EINPUT, "the text has %lld rows, its text encoder '%s' makes at most %d",
+			(long long)rows, label, m->max_rows);
 	return 0;
 }
 
@@ -233,6 +244,8 @@ static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
 		all->dim = one->dim;
 		all->rows = one->rows;
 	}
+	if (!all->max_rows)
+		all->max_rows = one->max_rows;
 }
 
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)

@@ -6,7 +6,8 @@
  * maker matches every maker.
  *
  * JSON: {"name":"wan-vae","version":"2.1","sha256":"<64 hex digits>","geometry":{…}} for a tokenizer
- * (spec/geometry.h), {…,"dim":4096,"rows":512} for a text encoder.  The sha256 is that of the weights; a built-in
+ * (spec/geometry.h), {…,"dim":4096,"rows":512} for a text encoder, or "max_rows"
+ * instead of "rows".  The sha256 is that of the weights; a built-in
  * encoder has none.  Everything but the name and the version is optional, and other keys are ignored.
  */
 #ifndef VFM_DATA_MAKER_H
@@ -28,6 +29,7 @@ struct vfm_maker {                    /* plain data; `= {0}`: unknown */
 	char sha256[VFM_SHA256_HEX];  /* of the weights; "": it has none */
 	struct vfm_geometry geometry; /* of a tokenizer */
 	int32_t dim, rows; /* of a text encoder: width; rows of every text, 0 if they vary.  dim 0: unknown */
+	int32_t max_rows;  /* where a text encoder cuts texts whose rows vary; 0: not recorded */
 };
 
 struct vfm_makers {

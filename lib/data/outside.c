@@ -35,6 +35,7 @@ struct vfm_maker vfm_outside_text_encoder(const struct vfm_hello *h)
 
 	m.dim = (int32_t)h->text_dim;
 	m.rows = (int32_t)h->text_rows;
+	m.max_rows = h->text_rows ? 0 : (int32_t)h->text_max_rows;
 	return m;
 }
 

@@ -33,6 +33,8 @@ refuses() {
 new() { jq -c '.id += "-new"'; }
 refuses umt5 "a text of other rows than its maker makes" \
 	"the text has 5 rows, its text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f)' makes 512" <<<"$(with "$(jq -c '.rows = 512' <<<"$umt5")" text | new)"
+refuses umt5 "a text of more rows than its maker makes" \
+	"the text has 5 rows, its text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f)' makes at most 4" <<<"$(with "$(jq -c 'del(.rows) | .max_rows = 4' <<<"$umt5")" text | new)"
 refuses umt5 "rows that vary" \
 	"the sample has text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f) (width 32)', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f) (width 32 in 5 rows)'" <<<"$(with "$(jq -c '.rows = 0' <<<"$umt5")" text | new)"
 refuses umt5 "other weights" \

@@ -46,6 +46,8 @@ run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy -w b" --text-exec "$toy"
 complaint "was trained on data of the tokenizer 'toy 1.0 \(sha256 aaaaaaaaaaaa\)', but 'toy 1.0 \(sha256 bbbbbbbbbbbb\)' would be used" "another decoder"
 run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy" --text-exec "$toy -v 2.0"
 complaint "text encoder 'toy 1.0.*', but 'toy 2.0" "another text encoder"
+run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy" --text-exec "$toy -m 9"
+complaint "text encoder 'toy 1.0.* in at most 64 rows\)', but 'toy 1.0.* in at most 9 rows\)' would be used" "one that cuts texts elsewhere"
 run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy"
 complaint "text encoder 'toy 1.0.*', but 'bytes:8" "the built-in text encoder"
 run "${s[@]}" -p "" -o x.mp4

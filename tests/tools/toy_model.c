@@ -1,10 +1,10 @@
-/* toy_model [-c OPS] [-n NAME] [-v VERSION] [-w DIGIT] [-t DTYPE] [-b BATCH] [-i INPUT] [-f FAULT] [-l LOG] - a child
- * of vfm-exec(7) for tests.
+/* toy_model [-c OPS] [-n NAME] [-v VERSION] [-w DIGIT] [-t DTYPE] [-b BATCH] [-m ROWS] [-i INPUT] [-f FAULT]
+ * [-l LOG] - a child of vfm-exec(7) for tests.
  *
  * Its tokenizer has stride 2 x 4 x 4, 3 channels and 1 + 2n frames: a latent is the mean of its block, in [-1, 1].  Its
- * text encoder has one row of 8 values a word.  A caption tells what the child was shown; a score is the mean of the
- * frames; a vector is their mean colour.  -w DIGIT: all digits of the sha256 of the weights.  -i INPUT: JSON of
- * hello.input.  FAULT: nan, shape, short (a short file), wide (out of range), die (on a record with "die"). */
+ * text encoder has one row of 8 values a word, at most ROWS (64).  A caption tells what the child was shown; a score is
+ * the mean of the frames; a vector is their mean colour.  -w DIGIT: all digits of the sha256 of the weights.  -i INPUT:
+ * JSON of hello.input.  FAULT: nan, shape, short (a short file), wide (out of range), die (on a record with "die"). */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ static const char *ops = "encode,decode,text-encode,caption,score,embed", *name 
 		  *dtype = "float32", *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}",
 		  *fault = "", *log_path;
 static char digit = 'a';
-static int batch = 1;
+static int batch = 1, max_rows = 64;
 
 /* ---- arrays ---- */
 
@@ -154,7 +154,7 @@ static json_t *encode_text(const json_t *r, const char *out)
 	float rows[64][DIM] = {0};
 	int n = 0;
 
-	for (; *p && n < 64; n++) {
+	for (; *p && n < max_rows; n++) {
 		size_t len = strcspn(p, " ");
 		uint32_t hash = 2166136261u;
 
@@ -260,7 +260,7 @@ static void say_hello(void)
 	o = json_pack("{s:i,s:s,s:s,s:s,s:o,s:i,s:o,s:{s:[i,i,i],s:i,s:[i,i],s:s,s:[i,i]},s:{s:i,s:i}}", "vfm_exec", 1,
 		"name", name, "version", version, "sha256", sha, "capabilities", list, "batch", batch, "input",
 		json_loads(input, 0, NULL), "tokenizer", "stride", ST, SS, SS, "channels", CHANNELS, "frames", 1, ST,
-		"scaling", "unit", "range", -2, 2, "text", "dim", DIM, "max_rows", 64);
+		"scaling", "unit", "range", -2, 2, "text", "dim", DIM, "max_rows", max_rows);
 	json_dumpf(o, stdout, JSON_COMPACT);
 	json_decref(o);
 	putchar('\n');
@@ -273,7 +273,7 @@ int main(int argc, char **argv)
 	size_t cap = 0;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "c:n:v:w:t:b:i:f:l:")) > 0) {
+	while ((opt = getopt(argc, argv, "c:n:v:w:t:b:m:i:f:l:")) > 0) {
 		switch (opt) {
 		case 'c':
 			ops = optarg;
@@ -293,6 +293,9 @@ int main(int argc, char **argv)
 		case 'b':
 			batch = atoi(optarg);
 			break;
+		case 'm':
+			max_rows = atoi(optarg);
+			break;
 		case 'i':
 			input = optarg;
 			break;
@@ -305,6 +308,10 @@ int main(int argc, char **argv)
 		default:
 			return 2;
 		}
+	}
+	if (max_rows < 1 || max_rows > 64) {
+		fprintf(stderr, "-m: 1 to 64 rows\n");
+		return 2;
 	}
 	if (!json_loads(input, 0, NULL)) {
 		fprintf(stderr, "-i: no JSON\n");

@@ -37,7 +37,17 @@ static void test_compare(void **state)
 			       wide = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(48)},
 			       none = {0},
 			       text = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .rows = 512},
-			       loose = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096};
+			       loose = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096},
+			       at_512 = {.name = "umt5",
+				       .version = "xxl",
+				       .sha256 = SHA_A,
+				       .dim = 4096,
+				       .max_rows = 512},
+			       at_226 = {.name = "umt5",
+				       .version = "xxl",
+				       .sha256 = SHA_A,
+				       .dim = 4096,
+				       .max_rows = 226};
 	char label[VFM_MAKER_LABEL];
 
 	(void)state;
@@ -53,6 +63,9 @@ static void test_compare(void **state)
 		"wan-vae 2.1 (sha256 1a2b3c4d5e6f) (stride 4x8x8, 48 channels, 1 + 4n frames)");
 	expect_labels(&text, &loose, "umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in 512 rows)",
 		"umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096)");
+	assert_int_equal(vfm_maker_compare(&loose, &at_512), VFM_MAKER_SAME); /* a cut that is not recorded */
+	expect_labels(&at_512, &at_226, "umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in at most 512 rows)",
+		"umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in at most 226 rows)");
 	vfm_maker_label(&none, label);
 	assert_string_equal(label, "unknown");
 }
@@ -164,6 +177,7 @@ static void test_bad_json(void **state)
 		{"{\"text\":{" NAMED ",\"dim\":0}}", "encoders.text.dim"},
 		{"{\"text\":{" NAMED ",\"dim\":8,\"rows\":-1}}", "encoders.text.rows"},
 		{"{\"text\":{" NAMED ",\"dim\":8,\"rows\":65536}}", "encoders.text.rows"},
+		{"{\"text\":{" NAMED ",\"dim\":8,\"max_rows\":65536}}", "encoders.text.max_rows"},
 		{"{\"tokenizer\":{" NAMED ",\"geometry\":7}}", "encoders.tokenizer.geometry: expected an object"},
 		{"{\"tokenizer\":{" NAMED ",\"geometry\":{\"stride\":[4,8]}}}", "encoders.tokenizer.geometry.stride"},
 	};
