@@ -13,6 +13,7 @@
 #define CKPT_MANIFEST     "manifest.json"
 #define CKPT_SUMS         "SHA256SUMS"
 #define CKPT_INDEX        "model.safetensors.index.json"
+#define CKPT_META_STATE   "vfm.state" /* key of the metadata of plain files */
 
 struct vfm_ckpt_file {
 	const char *name;
@@ -35,6 +36,7 @@ struct ckpt_slot { /* a verified chunk */
 
 struct ckpt_priv {
 	json_t *root;
+	json_t *state; /* of plain files: from their metadata; NULL: none */
 	struct vfm_arena arena;
 	struct ckpt_slot slot[4];
 	uint64_t clock;

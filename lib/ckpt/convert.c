@@ -132,6 +132,7 @@ struct job {
 	size_t cut;              /* length of "PART/" */
 	struct vfm_st_tensor *t; /* the tensors to write, in the order of names */
 	size_t n;
+	struct vfm_buf state; /* what the metadata holds of the state; empty: nothing */
 };
 
 static int write_tensors(
@@ -164,11 +165,16 @@ static int write_one(const struct job *j, struct vfm_st_tensor *t, size_t n, con
 	struct vfm_atomic a = {0};
 	struct vfm_buf head = {0};
 	char step[32];
-	const char *meta[2][2] = {{"format", "pt"}, {"vfm.step", step}};
+	const char *meta[3][2] = {{"format", "pt"}};
+	size_t n_meta = 1;
 	int rc = 0;
 
 	snprintf(step, sizeof(step), "%lld", (long long)j->c->step);
-	vfm_st_layout(t, n, meta, j->c->plain ? 1 : 2, &head);
+	if (!j->c->plain)
+		memcpy(meta[n_meta++], (const char *[]){"vfm.step", step}, sizeof(meta[0]));
+	if (j->state.len)
+		memcpy(meta[n_meta++], (const char *[]){CKPT_META_STATE, j->state.data}, sizeof(meta[0]));
+	vfm_st_layout(t, n, meta, n_meta, &head);
 	if (head.len - 8 > VFM_ST_MAX_HEADER) {
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: too many tensors for one file", path);
 		goto out;
@@ -242,11 +248,29 @@ static enum vfm_dtype out_dtype(const struct vfm_ckpt_tensor *t, int dtype)
 	return dtype >= 0 && vfm_dtype_is_float(t->dtype) ? (enum vfm_dtype)dtype : t->dtype;
 }
 
+/* What follows from the data of the training: its encoders, and the differences of encoders that were accepted. */
+static json_t *exported_state(const struct vfm_ckpt *c)
+{
+	static const char *const keys[] = {"encoders", "forced"};
+	json_t *o = json_object(), *v;
+
+	for (int i = 0; i < 2; i++) {
+		v = json_object_get(c->state, keys[i]);
+		if (v && (json_object_size(v) || json_array_size(v)))
+			json_object_set(o, keys[i], v);
+	}
+	return o;
+}
+
 int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct vfm_err *err)
 {
 	struct job j = {.c = c, .x = x, .cut = c->plain ? 0 : strlen(x->part) + 1};
+	json_t *state = exported_state(c);
 	int rc;
 
+	if (json_object_size(state))
+		vfm_json_text(&j.state, state, 0);
+	json_decref(state);
 	j.t = vfm_calloc((size_t)c->n + 1, sizeof(*j.t));
 	for (int i = 0; i < c->n; i++) {
 		const struct vfm_ckpt_tensor *s = &c->t[i];
@@ -261,6 +285,7 @@ int vfm_ckpt_export(struct vfm_ckpt *c, const struct vfm_ckpt_export *x, struct 
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", c->path, x->part);
 	else
 		rc = x->shard_bytes > 0 ? write_shards(&j, err) : write_one(&j, j.t, j.n, x->out, err);
+	vfm_buf_release(&j.state);
 	free(j.t);
 	return rc;
 }
@@ -277,7 +302,7 @@ int vfm_ckpt_consolidate(struct vfm_ckpt *c, const char *part, const char *out, 
 int vfm_ckpt_import(struct vfm_ckpt *c, const char *part, int dtype, const json_t *config, const char *dir,
 	int64_t step, struct vfm_err *err)
 {
-	struct vfm_ckpt_spec spec = {.dir = dir, .step = step, .config = config};
+	struct vfm_ckpt_spec spec = {.dir = dir, .step = step, .config = config, .state = c->state};
 	struct vfm_ckpt_writer *w;
 	int rc = 0;
 

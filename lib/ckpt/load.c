@@ -28,6 +28,7 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 	for (int i = 0; i < 4; i++)
 		free(pv->slot[i].buf);
 	json_decref(pv->root);
+	json_decref(pv->state);
 	vfm_arena_release(&pv->arena);
 	free(pv->tmp);
 	free(pv);

@@ -54,6 +54,27 @@ static void add_tensors(struct vfm_ckpt *c, int file)
 	}
 }
 
+/* Sets c->state from the metadata of the first file, where vfm_ckpt_export wrote it; all files have the same. */
+static int read_plain_state(struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct ckpt_priv *pv = c->priv;
+	const struct vfm_st *st = &c->file[0].st;
+
+	for (size_t i = 0; i < st->n_meta; i++) {
+		char *what;
+
+		if (strcmp(st->meta[i].key, CKPT_META_STATE) != 0)
+			continue;
+		what = vfm_strfmt("%s: __metadata__." CKPT_META_STATE, c->path);
+		pv->state = vfm_json_parse(st->meta[i].value, strlen(st->meta[i].value), what, err);
+		free(what);
+		if (!pv->state)
+			return VFM_EUSAGE;
+	}
+	c->state = pv->state;
+	return 0;
+}
+
 /* ---- an index ---- */
 
 static int string_cmp(const void *a, const void *b)
@@ -170,6 +191,8 @@ int ckpt_open_plain(struct vfm_ckpt **out, const char *path, bool index, struct 
 		if (!rc)
 			qsort(c->t, (size_t)c->n, sizeof(*c->t), ckpt_tensor_cmp);
 	}
+	if (!rc)
+		rc = read_plain_state(c, err);
 	if (rc < 0) {
 		vfm_ckpt_close(c);
 		return rc;

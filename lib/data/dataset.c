@@ -128,11 +128,14 @@ static int check_common(const struct vfm_dataset *d, const struct vfm_makers *m,
 
 static void note_common(struct vfm_dataset *d, const struct vfm_makers *m, int64_t channels, int64_t text_dim)
 {
-	d->makers.tokenizer = m->tokenizer;
+	struct vfm_makers of = *m;
+
+	if (!text_dim)
+		of.text = (struct vfm_maker){0};
+	vfm_makers_fill(&d->makers, &of);
 	d->channels = channels;
 	d->n_latents++;
 	if (text_dim) {
-		d->makers.text = m->text;
 		d->text_dim = text_dim;
 		d->n_texts++;
 	}

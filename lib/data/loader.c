@@ -372,6 +372,22 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 
 /* ---- open, next, release ---- */
 
+/* A manifest that is silent about a maker would match every other set, and the run would not know its encoders. */
+static int check_named_encoders(
+	struct vfm_makers *makers, const char *index, struct vfm_makers *want, struct vfm_err *err)
+{
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+		char label[VFM_MAKER_LABEL];
+
+		if (!vfm_makers_of(makers, e)->name[0] || vfm_makers_of(want, e)->name[0])
+			continue;
+		vfm_maker_label(vfm_makers_of(makers, e), label);
+		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the manifest names none (encoders): pack again",
+			index, vfm_encoder_name(e), label);
+	}
+	return 0;
+}
+
 static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 {
 	const struct vfm_manifest_set *s = &l->h->sets[i];
@@ -384,6 +400,8 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	vfm_makers_fill(&want, &l->h->makers);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);
 	rc = vfm_makers_check(&makers, index, &want, "the manifest", err);
+	if (rc == 0)
+		rc = check_named_encoders(&makers, index, &want, err);
 	free(index);
 	TRY(rc);
 	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)

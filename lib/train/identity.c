@@ -245,6 +245,24 @@ static int compare_encoders(
 	return 0;
 }
 
+int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct vfm_makers had;
+
+	TRY(read_encoders(&had, c, err));
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++) {
+		char label[VFM_MAKER_LABEL];
+
+		if (vfm_makers_of(&id->encoders, e)->name[0] || !vfm_makers_of(&had, e)->name[0])
+			continue;
+		vfm_maker_label(vfm_makers_of(&had, e), label);
+		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'", vfm_encoder_name(e),
+			label);
+	}
+	vfm_makers_fill(&id->encoders, &had);
+	return 0;
+}
+
 int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
 	struct vfm_err *err)
 {
@@ -284,11 +302,25 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 	return end_comparison(&k, "resume from", c, hint, err);
 }
 
+/* Weights without a maker match every plan. */
+static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	struct vfm_makers had, have = id->encoders;
+
+	TRY(read_encoders(&had, c, err));
+	for (enum vfm_encoder e = 0; e < VFM_ENCODERS; e++)
+		if (vfm_makers_of(&have, e)->name[0] && !vfm_makers_of(&had, e)->name[0])
+			vfm_info("%s does not name the %s of its data: nothing tells whether it is that of the plan",
+				c->path, vfm_encoder_name(e));
+	return 0;
+}
+
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err)
 {
 	struct comparison k = {.allowed = allowed};
 
 	TRY(compare_encoders(&k, id, c, err));
+	TRY(log_unnamed_encoders(id, c, err));
 	compare_config(&k, id, c, "model", &(struct schedule_change){0});
 	return end_comparison(&k, "take the weights of", c, "", err);
 }

@@ -47,6 +47,10 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 /* As vfm_identity_resume, for a run that takes only the weights of c: compares model and encoders. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
+/* Adds the encoders of c that the plan of the run does not name to id->encoders: they stay those of the weights.
+ * VFM_EUSAGE: c->state is damaged. */
+int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err);
+
 /* Collects the differences of encoders that were accepted (data/maker.h): those of the checkpoint c that the run takes
  * its weights from (NULL: none), those of the plan (NULL: none), and those between c and the plan, which the comparison
  * above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is damaged. */

@@ -143,9 +143,10 @@ static int check_resume(struct run *r, const struct vfm_ckpt *c, struct vfm_err 
 }
 
 /* c: the checkpoint that the weights are from; NULL: the seed. */
-static int collect_forced(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
+static int take_encoders(struct run *r, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	return vfm_identity_forced(&r->forced, &r->id, c, vfm_manifest_header(r->manifest)->forced, err);
+	TRY(vfm_identity_forced(&r->forced, &r->id, c, vfm_manifest_header(r->manifest)->forced, err));
+	return c ? vfm_identity_keep_encoders(&r->id, c, err) : 0;
 }
 
 /* Collective.  As vfm_job_agree on the results of reading a checkpoint, but returns 1, with the message in *err, if the
@@ -177,7 +178,7 @@ static int load_checkpoint(struct run *r, const char *path, struct vfm_err *err)
 	rc = agree_damage(r, rc, c->damaged, err);
 	if (rc != 0)
 		goto out;
-	TRY_OUT(vfm_job_agree(r->job, collect_forced(r, c, err), err));
+	TRY_OUT(vfm_job_agree(r->job, take_encoders(r, c, err), err));
 	r->first = c->step;
 	r->init = json_deep_copy(json_object_get(c->state, "init"));
 	r->skipped.n = json_integer_value(json_object_get(c->state, "skipped"));
@@ -204,7 +205,7 @@ static int init_weights(struct run *r, struct vfm_err *err)
 	TRY_OUT(vfm_job_broadcast(r->job, &sha, err));
 	TRY_OUT(vfm_job_agree(r->job, vfm_state_load_weights(vfm_trainer_params(r->tr), c, part, err), err));
 	TRY_OUT(vfm_job_agree(r->job, vfm_optim_start(vfm_trainer_optim(r->tr), err), err));
-	TRY_OUT(vfm_job_agree(r->job, collect_forced(r, c, err), err));
+	TRY_OUT(vfm_job_agree(r->job, take_encoders(r, c, err), err));
 	r->init = json_pack("{s:s,s:s}", "path", c->path, "sha256", sha);
 	if (!c->plain) {
 		json_object_set_new(r->init, "part", json_string(part));
@@ -272,7 +273,7 @@ static int resume(struct run *r, struct vfm_err *err)
 			r->saved = r->first;
 	} else {
 		TRY_OUT(vfm_job_agree(r->job, is_root(r) ? check_begun(r, err) : 0, err));
-		rc = r->o->init ? init_weights(r, err) : collect_forced(r, NULL, err);
+		rc = r->o->init ? init_weights(r, err) : take_encoders(r, NULL, err);
 	}
 	r->id.init = r->init;
 	r->id.forced = r->forced;

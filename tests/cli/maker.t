@@ -135,6 +135,7 @@ tampered() {
 	run vfm-train -q -c tiny.json --data bad.jsonl -o bad
 	like "$rc $err" "^2 vfm-train: .*$2" "$3"
 }
+tampered 'del(.forced, .encoders)' "set 'data': '.*/data/index.vfmi' has tokenizer 'wavelet:16 1', the manifest names none \(encoders\): pack again" "nor is one without makers"
 tampered 'del(.forced)' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'wavelet:16 1'" "a plan that does not record it is refused"
 tampered '.forced[0].used.version = "2.2"' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'vae 2.2'" "the recorded maker counts"
 tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the manifest has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
@@ -143,6 +144,34 @@ tampered '.forced += .forced' "forced\[1\]: set 1 has two makers" "two entries o
 tampered '.forced[0].encoder = "audio"' "forced\[0\].encoder: expected tokenizer or text" "an unknown encoder"
 tampered '.forced[0].used = null' "forced\[0\].used: expected an object" "an entry without a maker"
 tampered '.forced = {}' "forced: expected an array" "entries that are no array"
+
+# ---- makers that only some know --------------------------------------------------
+plain=$(jq -c 'del(.geometry)' <<<"$vae") other=$(jq -c '.geometry.stride = [4, 8, 8]' <<<"$vae")
+{ with "$vae" | head -6 && with "$plain" | tail -n +7; } | vfm-curate shard -q -d last >log
+is "$(vfm-pack -q -c 64 --steps 4 last | head -1 | jq -c .encoders.tokenizer.geometry.stride)" "[4,16,8]" "a sample without a geometry leaves that of the dataset"
+{ with "$vae" | head -3 && with "$plain" | sed -n 4p && with "$other" | tail -n +5; } >three.jsonl
+run_stage vfm-curate shard -d three --max-samples 2 three.jsonl
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | grep -c "stride 4x8x8, .*the dataset 'three' has .*stride 4x16x8")" "1 4" "and hides no other"
+ok "which verify likes" vfm-curate verify -q three
+
+with null | jq -c 'del(.text.maker)' | vfm-curate shard -q -d bare >log
+vfm-pack -q -c 64 -b 2 --steps 6 bare >bare.plan 2>log
+cp -r run kept
+run vfm-train -c tiny.json --data bare.plan -o kept --allow-change plan
+is "$rc $(jq -r .encoders.tokenizer.name kept/run.json) $(grep -c "the plan names no tokenizer: .* checkpoint, 'vae 2.1'" <<<"$err")" "0 vae 1" "a plan without makers leaves those of the run"
+vfm-pack -q -c 64 -b 2 --steps 8 data >later.jsonl
+run vfm-train -q -c tiny.json --data later.jsonl -o kept --allow-change plan
+like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "so that it cannot go on with those of others"
+run vfm-train -q -c tiny.json --data bare.plan -o fresh --init run
+is "$rc $(jq -r .encoders.tokenizer.name fresh/run.json)" "0 vae" "also after --init"
+
+vfm-ckpt convert -p model run weights.safetensors && vfm-ckpt convert -p model --shard 20000 run weights
+for w in weights.safetensors weights; do
+	run vfm-train -q -c tiny.json --data later.jsonl -o conv --init $w
+	like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "$w: the makers go with the weights"
+	vfm-ckpt convert -c run/config.json $w back-"$w"
+	is "$(vfm-ckpt info -o jsonl back-"$w" | jq -r '.tokenizer, .text' | tr '\n' ' ')" "vae 2.1 bytes:32 1 " "$w: and come back"
+done
 
 # ---- a run that goes on with the data of another maker --------------------------
 vfm-pack -q -c 64 -b 2 --steps 6 data >data.jsonl || exit 1

@@ -168,6 +168,7 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	h.steps = p.steps;
 	h.latent_channels = set.channels;
 	h.text_dim = set.text_dim;
+	h.makers = vfm_index_makers(set.ix);
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
 	f = fopen(path, "w");

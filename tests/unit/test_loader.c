@@ -476,20 +476,30 @@ static void other_encoders_are_refused(void **state)
 {
 	struct vfm_loader_opts o = {0};
 	struct vfm_err err = {0};
-	char *text, *p;
+	static const char was[] = "\"tokenizer\":{\"name\":\"wavelet:4\"";
+	static const struct {
+		const char *is, *says;
+	} plans[] = {
+		{"\"tokenizer\":{\"name\":\"wavelet:5\"",
+			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest has 'wavelet:5 1'"},
+		{"\"ignored\":{\"name\":\"wavelet:4\"",
+			"/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest names none (encoders): pack "
+			"again"},
+	};
+	char *text, *at, *edited;
 	size_t len;
 
 	(void)state;
 	assert_int_equal(vfm_read_file(plan_path, 1 << 20, &text, &len, &err), 0);
-	p = strstr(text, "\"sets\":");
-	assert_non_null(p);
-	p = vfm_strfmt(
-		"%.*s\"encoders\":{\"tokenizer\":{\"name\":\"wavelet:5\",\"version\":1}},%s", (int)(p - text), text, p);
-	assert_int_equal(vfm_write_file(plan_path, p, strlen(p), &err), 0);
-	assert_int_equal(first_failure(&o, &err), VFM_EUSAGE);
-	assert_non_null(
-		strstr(err.msg, "/data/index.vfmi' has tokenizer 'wavelet:4 1', the manifest has 'wavelet:5 1'"));
-	free(p);
+	at = strstr(text, was);
+	assert_non_null(at);
+	for (int i = 0; i < 2; i++) {
+		edited = vfm_strfmt("%.*s%s%s", (int)(at - text), text, plans[i].is, at + strlen(was));
+		assert_int_equal(vfm_write_file(plan_path, edited, strlen(edited), &err), 0);
+		assert_int_equal(first_failure(&o, &err), VFM_EUSAGE);
+		assert_non_null(strstr(err.msg, plans[i].says));
+		free(edited);
+	}
 	free(text);
 	make_manifest();
 }

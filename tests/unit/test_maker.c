@@ -28,26 +28,18 @@ static void expect_labels(const struct vfm_maker *a, const struct vfm_maker *b, 
 
 static void test_compare(void **state)
 {
-	const struct vfm_maker vae = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
-			       bare = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A},
-			       unhashed = {.name = "wan-vae", .version = "2.1"},
-			       near = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_B},
-			       far = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_C},
-			       newer = {.name = "wan-vae", .version = "2.2", .sha256 = SHA_A},
-			       wide = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(48)},
-			       none = {0},
-			       text = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .rows = 512},
-			       loose = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096},
-			       at_512 = {.name = "umt5",
-				       .version = "xxl",
-				       .sha256 = SHA_A,
-				       .dim = 4096,
-				       .max_rows = 512},
-			       at_226 = {.name = "umt5",
-				       .version = "xxl",
-				       .sha256 = SHA_A,
-				       .dim = 4096,
-				       .max_rows = 226};
+	const struct vfm_maker
+		vae = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
+		bare = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A},
+		unhashed = {.name = "wan-vae", .version = "2.1"},
+		near = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_B},
+		far = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_C},
+		newer = {.name = "wan-vae", .version = "2.2", .sha256 = SHA_A},
+		wide = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(48)}, none = {0},
+		text = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .rows = 512},
+		loose = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096},
+		at_512 = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .max_rows = 512},
+		at_226 = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .max_rows = 226};
 	char label[VFM_MAKER_LABEL];
 
 	(void)state;
