@@ -2,22 +2,30 @@
 #include "items.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/caption.h"
 #include "data/provenance.h"
 
-static void add_item(struct items *s, json_t *rec, const char *caption)
+/* Returns the record of the next item. */
+static json_t *new_item_record(const struct items *s, const char *caption)
 {
-	struct item *it;
 	char id[32];
+
+	snprintf(id, sizeof(id), "sample-%06zu", s->n);
+	return json_pack("{s:i,s:s,s:s}", "v", 1, "id", id, "caption", caption);
+}
+
+/* Takes the reference to rec. */
+static void add_item(struct items *s, json_t *rec)
+{
+	const char *id = json_string_value(json_object_get(rec, "id"));
+	struct item *it;
 
 	vfm_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v));
 	it = &s->v[s->n];
-	snprintf(id, sizeof(id), "sample-%06zu", s->n);
-	json_object_set_new(rec, "v", json_integer(1));
-	json_object_set_new(rec, "id", json_string(id));
-	json_object_set_new(rec, "caption", json_string(caption));
 	if (!json_object_get(rec, "negative") && *s->negative)
 		json_object_set_new(rec, "negative", json_string(s->negative));
 	*it = (struct item){.rec = rec,
@@ -28,29 +36,53 @@ static void add_item(struct items *s, json_t *rec, const char *caption)
 	s->n++;
 }
 
+/* The caption of a line: its only one, or the one that --caption names. */
+static int choose_caption(const struct items *s, const json_t *line, const char **caption, struct vfm_err *err)
+{
+	struct vfm_captions c;
+
+	if (!json_object_get(line, "caption"))
+		return vfm_fail(err, VFM_EINPUT, "caption: missing (expected a string)");
+	TRY(vfm_captions_of(&c, line, err));
+	for (int i = 0; i < c.n; i++)
+		if (!*c.list[i].name || (s->caption && !strcmp(c.list[i].name, s->caption))) {
+			*caption = c.list[i].value ? json_string_value(c.list[i].value) : "";
+			return 0;
+		}
+	return s->caption ? vfm_fail(err, VFM_EINPUT, "caption: there is none with the name '%s'", s->caption)
+			  : vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one by --caption", c.n);
+}
+
+/* The line stays in the record as a whole: its keys describe another file than the video of the record. */
+static int add_line(struct items *s, const json_t *line, struct vfm_err *err)
+{
+	const char *caption, *negative;
+	json_t *rec;
+
+	TRY(choose_caption(s, line, &caption, err));
+	TRY(vfm_json_str(line, "", "negative", false, &negative, err));
+	rec = new_item_record(s, caption);
+	json_object_set(rec, "prompt", (json_t *)(uintptr_t)line);
+	if (json_object_get(line, "negative"))
+		json_object_set(rec, "negative", json_object_get(line, "negative"));
+	add_item(s, rec);
+	return 0;
+}
+
 static int read_prompts(struct items *s, const char *file, struct vfm_err *err)
 {
 	struct vfm_jsonl in = {0};
-	json_t *rec;
+	json_t *line;
 	int rc;
 
 	TRY(vfm_jsonl_open(&in, file, err));
-	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
-		const char *caption = NULL, *other;
-
-		if (vfm_provenance_is_header(rec)) {
-			json_decref(rec);
-			continue;
-		}
-		rc = vfm_json_str(rec, "", "caption", true, &caption, err);
-		if (rc >= 0)
-			rc = vfm_json_str(rec, "", "negative", false, &other, err);
+	while ((rc = vfm_jsonl_next(&in, &line, err)) == 1) {
+		rc = vfm_provenance_is_header(line) ? 0 : add_line(s, line, err);
+		json_decref(line);
 		if (rc < 0) {
 			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
-			json_decref(rec);
 			break;
 		}
-		add_item(s, rec, caption);
 	}
 	vfm_jsonl_close(&in);
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
@@ -69,7 +101,7 @@ int items_collect(struct items *s, const struct vfm_strlist *prompts, const char
 	TRY(check_utf8("--negative", s->negative, err));
 	for (int i = 0; i < prompts->n; i++) {
 		TRY(check_utf8("--prompt", prompts->v[i], err));
-		add_item(s, json_object(), prompts->v[i]);
+		add_item(s, new_item_record(s, prompts->v[i]));
 	}
 	if (file)
 		TRY(read_prompts(s, file, err));
@@ -95,10 +127,7 @@ int items_share(struct items *s, struct vfm_job *job, struct vfm_err *err)
 	rc = vfm_job_broadcast(job, &text, err);
 	if (rc == 0 && job->world->rank != 0) {
 		all = json_loads(text ? text : "", 0, NULL);
-		json_array_foreach(all, i, rec)
-		{
-			add_item(s, json_incref(rec), json_string_value(json_object_get(rec, "caption")));
-		}
+		json_array_foreach(all, i, rec) add_item(s, json_incref(rec));
 		json_decref(all);
 	}
 	free(text);

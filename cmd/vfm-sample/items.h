@@ -17,8 +17,9 @@ struct item {
 struct items {
 	struct item *v;
 	size_t n, cap;
-	/* options, borrowed: one of out_dir and out_file; the format of files in out_dir; of items without one */
-	const char *out_dir, *out_file, *format, *negative;
+	/* options, borrowed: one of out_dir and out_file; the format of files in out_dir; the negative text of items
+	 * without one; the name of the captions of a file, NULL: none is given */
+	const char *out_dir, *out_file, *format, *negative, *caption;
 };
 
 /* Adds the prompts of the command line and those of a file of JSON Lines (NULL: none; "-": stdin).  VFM_EUSAGE names

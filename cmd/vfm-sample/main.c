@@ -21,8 +21,8 @@
 #include "train/state.h"
 
 static const char *ckpt_path, *part = "ema", *out_file, *out_dir, *prompt_file, *size, *sampler = "auto", *fps = "8",
-			      *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "", *exec_command,
-			      *text_command;
+			      *dtype = "fp32", *tokenizer, *format = "mp4", *negative = "", *caption_name,
+			      *exec_command, *text_command;
 static struct vfm_strlist prompts, sets;
 static int64_t frames = INT64_MIN, context = 4096; /* INT64_MIN: not given */
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -39,6 +39,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "negative", "TEXT", "negative prompt of the guidance (the null text)", &negative},
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with \"caption\" and perhaps \"negative\"; - is stdin",
 		&prompt_file},
+	{VFM_OPT_STR, 0, "caption", "NAME", "which of the named captions in FILE is the prompt", &caption_name},
 	{VFM_OPT_STR, 'o', "out", "FILE", "the video of a single prompt: .mp4, .gif, .png; or its latents: .npy",
 		&out_file},
 	{VFM_OPT_STR, 'd', "dir", "DIR", "where the videos of many prompts go", &out_dir},
@@ -156,6 +157,8 @@ static int check_sample_options(struct job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif, png or npy, got '%s'", format);
 	if (exec_command && tokenizer)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --tokenizer and --exec");
+	if (caption_name && !prompt_file)
+		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
 	if (frames != INT64_MIN && (frames < 1 || frames > 65536))
 		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)frames);
 	if (size && parse_pair(size, 'x', 16384, &j->width, &j->height, 0, err) < 0)
@@ -329,12 +332,10 @@ static int choose_encoders(struct job *j, const struct vfm_ckpt *c, const struct
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */
-static int64_t choose_frames(const struct vfm_geometry *g, int64_t patch_t)
+static int64_t choose_frames(const struct vfm_geometry *g, int32_t patch_t)
 {
-	int64_t n = vfm_geometry_fit(g, DEFAULT_FRAMES);
+	int64_t n = vfm_geometry_fit_patch(g, DEFAULT_FRAMES, patch_t);
 
-	while (n > 0 && vfm_geometry_latent_frames(g, n) % patch_t)
-		n = vfm_geometry_fit(g, n - 1);
 	return n > 0 ? n : g->first;
 }
 
@@ -451,7 +452,6 @@ static void queue_record(struct job *j, struct item *it)
 {
 	json_object_set_new(it->rec, "seed", json_integer(seed));
 	json_object_set_new(it->rec, "encoders", vfm_makers_json(&j->makers));
-	json_object_del(it->rec, "forced");
 	if (j->forced)
 		json_object_set(it->rec, "forced", j->forced);
 	vfm_json_text(&j->records, it->rec, 0);
@@ -757,6 +757,7 @@ static int read_request(struct job *j, struct vfm_err *err)
 	j->items.out_file = out_file;
 	j->items.format = format;
 	j->items.negative = negative;
+	j->items.caption = caption_name;
 	if (j->x->job.world->rank == 0)
 		TRY(items_collect(&j->items, &prompts, prompt_file, err));
 	if (out_dir && j->x->job.world->rank == 0)

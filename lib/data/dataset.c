@@ -59,7 +59,7 @@ struct vfm_dataset {
 	int64_t n_latents, n_texts;
 	int64_t channels, text_dim;
 	/* where the samples come from (data/provenance.h) */
-	json_t *chain;
+	json_t *chain, *marked;        /* of headers; from marks of the records of this run */
 	bool has_chain, chain_changed; /* since provenance.json was written */
 };
 
@@ -276,10 +276,17 @@ int vfm_dataset_set_chain(struct vfm_dataset *d, const json_t *chain, struct vfm
 /* Precedes the shards to which the chain applies. */
 static int store_chain(struct vfm_dataset *d, struct vfm_err *err)
 {
+	json_t *all;
+	int rc;
+
 	if (!d->has_chain || !d->chain_changed)
 		return 0;
 	d->chain_changed = false;
-	return vfm_provenance_store(d->chain, d->dir, err);
+	all = json_copy(d->chain);
+	vfm_provenance_note_all(all, d->marked);
+	rc = vfm_provenance_store(all, d->dir, err);
+	json_decref(all);
+	return rc;
 }
 
 /* ---- opening ---- */
@@ -296,6 +303,7 @@ int vfm_dataset_open(struct vfm_dataset **out, const struct vfm_dataset_opts *o,
 	if (d->o.max_bytes <= 0)
 		d->o.max_bytes = VFM_DATASET_MAX_BYTES;
 	d->chain = json_array();
+	d->marked = json_array();
 	d->dir = vfm_strdup(o->dir);
 	d->index_path = vfm_strfmt("%s/" VFM_INDEX_NAME, o->dir);
 	TRY_OUT(lock_dir(d, err));
@@ -575,7 +583,7 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 		goto out;
 	}
 	note_common(d, &makers, channels, text_dim);
-	d->chain_changed |= d->has_chain && vfm_provenance_note(d->chain, rec);
+	d->chain_changed |= d->has_chain && vfm_provenance_note(d->marked, rec);
 	d->stats.unbound += !vfm_binding_is_whole(&binding, s.names.n);
 	remember(d, id, d->n_shards, d->n_in_shard, vfm_binding_number(&binding), false);
 	set_place(rec, d->n_shards, d->n_in_shard++);
@@ -622,6 +630,7 @@ void vfm_dataset_abort(struct vfm_dataset *d)
 	if (d->lock >= 0)
 		close(d->lock);
 	json_decref(d->chain);
+	json_decref(d->marked);
 	free(d->table);
 	free(d->dir);
 	free(d->index_path);

@@ -56,7 +56,8 @@ static int encode_group(struct enc *c, const uint8_t *rgb, int n, struct vfm_err
 	return 0;
 }
 
-/* Reads all pictures, a group for each latent frame, so that memory holds one group. */
+/* Reads all pictures, a group for each latent frame, so that memory holds one group.  Drops the latent frames at the
+ * end that do not fill a patch. */
 static int encode_groups(struct enc *c, uint8_t *rgb, int group, size_t picture, struct vfm_err *err)
 {
 	int n = 0, rc;
@@ -68,8 +69,14 @@ static int encode_groups(struct enc *c, uint8_t *rgb, int group, size_t picture,
 		n = 0;
 	}
 	TRY(rc);
-	c->frames = c->clip.pictures;
-	return n ? encode_group(c, rgb, n, err) : 0;
+	TRY(n ? encode_group(c, rgb, n, err) : 0);
+	c->frames = vfm_geometry_fit_patch(&c->maker.geometry, c->clip.pictures, c->e->patch[0]);
+	if (c->frames < 1)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s' gives %lld frames: too few for latent frames in patches of %d (--patch)", c->clip.src,
+			(long long)c->clip.pictures, c->e->patch[0]);
+	c->npy.shape[1] = vfm_geometry_latent_frames(&c->maker.geometry, c->frames);
+	return 0;
 }
 
 /* [T, C, h, w] float -> [C, T, h, w] half */
@@ -112,7 +119,7 @@ static int encode_outside(struct enc *c, const char *id, struct vfm_exec_slot *s
 	const struct vfm_hello *h = vfm_exec_hello(c->e->exec);
 	struct vfm_outside_frames f;
 
-	TRY(vfm_outside_read(slot, &c->clip, &h->geometry, &f, err));
+	TRY(vfm_outside_read(slot, &c->clip, &h->geometry, c->e->patch[0], &f, err));
 	c->frames = f.shape[0];
 	TRY(vfm_outside_encode(slot, h, &f, id, &c->npy, &c->data, err));
 	for (int i = 0; i < 4; i++)

@@ -399,7 +399,9 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_record *out,
 		return vfm_fail(
 			err, VFM_EUSAGE, "'%s' has no record %" PRIu64 ", only %" PRIu64, ix->path, n, ix->h.n_records);
 	memcpy(&r, &ix->records[n], sizeof(r));
-	if (vfm_index_shard(ix, r.shard, &s, NULL) < 0 || s.first + r.index != n)
+	if (r.shard < ix->h.n_shards)
+		TRY(vfm_index_shard(ix, r.shard, &s, err));
+	if (r.shard >= ix->h.n_shards || s.first + r.index != n)
 		return vfm_fail(err, VFM_EINPUT, "'%s': record %" PRIu64 " is damaged", ix->path, n);
 	return vfm_index_get(ix, r.shard, r.index, out, err);
 }

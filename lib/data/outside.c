@@ -137,7 +137,7 @@ static size_t first_guess(const struct vfm_clip_reader *r)
 	return n < 1024 ? (size_t)n : 1024;
 }
 
-int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g,
+int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err)
 {
 	const size_t picture = (size_t)r->height * (size_t)r->width * 3;
@@ -163,7 +163,11 @@ int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const s
 	}
 	if (rc < 0)
 		return rc;
-	keep = g ? vfm_geometry_fit(g, r->pictures) : r->pictures;
+	keep = g ? vfm_geometry_fit_patch(g, r->pictures, patch_t) : r->pictures;
+	if (keep < 1 && vfm_geometry_fit(g, r->pictures) > 0)
+		return vfm_fail(err, VFM_EINPUT,
+			"'%s' gives %" PRId64 " frames: too few for latent frames in patches of %d (--patch)", r->src,
+			r->pictures, patch_t);
 	if (keep < 1)
 		return vfm_fail(err, VFM_EINPUT, "'%s' gives %" PRId64 " frames: the tokenizer takes at least %d",
 			r->src, r->pictures, g ? g->first : 1);
@@ -287,7 +291,7 @@ static int read_view(struct vfm_exec_slot *s, const struct vfm_outside_view *v, 
 	int rc = vfm_clip_open(&r, rec, &o, err);
 
 	if (rc >= 0)
-		rc = vfm_outside_read(s, &r, NULL, f, err);
+		rc = vfm_outside_read(s, &r, NULL, 1, f, err);
 	vfm_clip_close(&r);
 	return rc;
 }

@@ -215,8 +215,7 @@ bool vfm_provenance_note(json_t *chain, const json_t *rec)
 	return added;
 }
 
-/* The same for stages that vfm_provenance_note has collected. */
-static void note_tools(json_t *chain, const json_t *noted)
+void vfm_provenance_note_all(json_t *chain, const json_t *noted)
 {
 	size_t i, at = 0;
 	json_t *entry;
@@ -289,7 +288,7 @@ int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *e
 		}
 	}
 	if (rc == 0)
-		note_tools(chain, marked);
+		vfm_provenance_note_all(chain, marked);
 	vfm_jsonl_close(&in);
 out:
 	json_decref(marked);

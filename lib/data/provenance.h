@@ -45,6 +45,9 @@ int vfm_provenance_read(json_t *chain, const json_t *header, struct vfm_err *err
 /* Adds an entry with `tool` alone for each stage that marks of the record (by.STAGE) name and `chain` lacks.  Returns
  * whether it added any; a chain that is full stays as it is. */
 bool vfm_provenance_note(json_t *chain, const json_t *rec);
+/* The same for the stages that vfm_provenance_note has collected in `noted`.  A header may follow the records: only at
+ * the end is it known which stages have no entry of their own. */
+void vfm_provenance_note_all(json_t *chain, const json_t *noted);
 
 /* Merges the chain of DIR/provenance.json.  Returns 1, or 0 if there is no such file.  VFM_EUSAGE: it is damaged. */
 int vfm_provenance_load(json_t *chain, const char *dir, struct vfm_err *err);

@@ -48,6 +48,15 @@ int64_t vfm_geometry_fit(const struct vfm_geometry *g, int64_t frames)
 	return frames < most ? frames : most;
 }
 
+int64_t vfm_geometry_fit_patch(const struct vfm_geometry *g, int64_t frames, int32_t patch_t)
+{
+	int64_t n = vfm_geometry_fit(g, frames);
+
+	while (n > 0 && vfm_geometry_latent_frames(g, n) % patch_t)
+		n = vfm_geometry_fit(g, n - 1);
+	return n;
+}
+
 int64_t vfm_geometry_latent_frames(const struct vfm_geometry *g, int64_t frames)
 {
 	int64_t more = frames - g->first;

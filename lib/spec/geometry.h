@@ -45,6 +45,8 @@ bool vfm_geometry_equal(const struct vfm_geometry *a, const struct vfm_geometry 
 
 /* Returns the largest number of frames that the tokenizer takes, at most `frames`; 0 if it takes none. */
 int64_t vfm_geometry_fit(const struct vfm_geometry *g, int64_t frames);
+/* The same, so that patch_t divides the latent frames. */
+int64_t vfm_geometry_fit_patch(const struct vfm_geometry *g, int64_t frames, int32_t patch_t);
 /* Returns the latent frames of `frames` frames; 0 if the tokenizer does not take this number. */
 int64_t vfm_geometry_latent_frames(const struct vfm_geometry *g, int64_t frames);
 /* Returns the frames that a decoder makes of latent_frames >= 1 latent frames, padding included. */

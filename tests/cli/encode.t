@@ -30,6 +30,10 @@ run_stage vfm-curate encode -d e3p --patch 1x4x4 --size 48x32 syn.jsonl
 is "$rc $err" "2 vfm-curate encode: --size: expected WIDTHxHEIGHT up to 16384, multiples of 32 and 32, got '48x32'" "--patch 1x4x4 --size 48x32"
 run_stage vfm-curate encode -d e3p --patch 1x1x3 <<<"$(head -1 syn.jsonl)"
 is "$rc $(jq -c '.latent | [.shape, .width, .height]' <<<"$out")" "0 [[16,4,12,12],96,96]" "--patch 1x1x3: sources are cropped to its multiples"
+run_stage vfm-curate encode -d e3p --patch 3x2x2 --size 32x32 --frames 15 syn.jsonl
+is "$rc $(jq -c '.latent | [.shape, .frames]' <<<"$out" | sort -u)" "0 [[16,3,4,4],12]" "--patch 3x2x2: 15 frames give whole patches of 12"
+run_stage vfm-curate encode -d e3p --patch 3x2x2 --size 32x32 --frames 8 <<<"$(head -1 syn.jsonl)"
+like "$rc $(jq -r .error <<<"$out")" "^1 '.*' gives 8 frames: too few for latent frames in patches of 3 \(--patch\)" "and 8 frames none"
 run_stage vfm-curate encode -d e3p --patch 1x1 syn.jsonl
 is "$rc $err" "2 vfm-curate encode: --patch: expected TxHxW, each 1 to 64, got '1x1'" "--patch 1x1"
 run_stage vfm-curate encode -d e4 --fps 4 syn.jsonl

@@ -21,6 +21,9 @@ run vfm-train -q -c tiny.json --data plan.jsonl -o run
 rc_is 0 "training on them"
 is "$(tail -1 <<<"$out" | jq '.loss < 10')" true "with a finite loss"
 
+run vfm-curate encode -q -d pairs --exec "$toy" --patch 4x2x2 syn.jsonl
+is "$rc $(records <<<"$out" | jq -c '.latent | [.shape, .frames]' | sort -u)" "0 [[3,4,8,8],7]" "--patch 4x2x2: 8 frames give whole patches of 7"
+
 # complaint REGEX DESC: the last run was refused and says why
 complaint() {
 	is "$rc ${#out}" "2 0" "$2: refused"

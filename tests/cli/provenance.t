@@ -129,6 +129,9 @@ for text in '' '{' '[]' '{"v":1}' '{"v":1,"provenance":[{"tool":1}]}' '{"v":2,"p
 	like "$rc $err" '2 .*remove the file .*bad/provenance.json' "shard --resume: too"
 done
 
+vfm-curate shard -q -d behind <(records enc.jsonl && head -1 enc.jsonl) >log
+is "$(jq -c '[.provenance[].tool] | sort' behind/provenance.json)" "$(jq -c '[.provenance[].tool, "vfm-curate shard"] | sort' <<<"$(head -1 enc.jsonl)")" "a header behind the records names each stage once"
+
 # ---- damaged and huge headers in records
 (records split.jsonl | head -n 2 && echo '{"v":1,"provenance":[{"tool":"a"},{"version":"1"}]}') >damaged.jsonl
 run vfm-curate provenance damaged.jsonl

@@ -104,7 +104,14 @@ run "${s[@]}" -p first --prompts captions.jsonl -d file
 rc_is 0 "--prompts"
 is "$(jq -r .caption <<<"$out")" "first
 $(jq -r .caption captions.jsonl)" "they come after those of -p"
-is "$(jq -c '[.key, .seed]' <<<"$out" | tail -n +2)" "$(jq -c '[.key, 0]' captions.jsonl)" "keys are passed on, but for its own"
+is "$(jq -c '[.prompt, .seed]' <<<"$out" | tail -n +2)" "$(jq -c '[., 0]' captions.jsonl)" "a record holds the line of its prompt"
+records records.jsonl | head -1 | jq -c '.error = "old", .caption = null, (.caption = {short: "a red square", long: "a large red square"})' >clips.jsonl
+run "${s[@]}" --prompts clips.jsonl --caption short -d clips
+is "$rc $(jq -c '[.caption, .error, .latent, .start_frame, .prompt.id]' <<<"$out")" "$(records records.jsonl | head -1 | jq -r '"0 [\(.caption | tojson),null,null,null,\"\(.id)\"]
+[\"\",null,null,null,\"\(.id)\"]
+[\"a red square\",null,null,null,\"\(.id)\"]"')" "records of clips as prompts: nothing of theirs describes the video"
+printf '%s\n' "$out" | vfm-curate score -q >scored.jsonl
+is "$(records scored.jsonl | jq -c .error | sort -u)" "null" "so that the videos are scored as a whole"
 run bash -c 'vfm-sample -q --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin < <(head -1 records.jsonl && cat captions.jsonl)'
 is "$rc $(wc -l <"$SCRATCH/io/out")" "0 3" "--prompts -, past a header"
 
@@ -139,7 +146,7 @@ for how in "-n 2" "-n 4" "-n 2 --set parallel.dp=2 --context 64" "-n 4 --set par
 done
 echo '{"caption":"a red square moves left","key":1}' >one.jsonl
 run bash -c 'vfm-sample -q -n 2 --ckpt edm --size 32x32 --frames 8 --steps 4 --prompts - -d stdin2 --format npy <one.jsonl'
-is "$rc $(jq .key <<<"$out") $(far r1/sample-000000.npy stdin2/sample-000000.npy)" "0 1 near" "standard input is read by one and known to all"
+is "$rc $(jq .prompt.key <<<"$out") $(far r1/sample-000000.npy stdin2/sample-000000.npy)" "0 1 near" "standard input is read by one and known to all"
 run "${s[@]}" -n 2 --set parallel.tp=3 -p x -o x.npy
 complaint 2 "3" "a degree that does not fit"
 run "${s[@]}" -n 2 --set train.lr=1 -p x -o x.npy
@@ -231,6 +238,9 @@ echo '{"caption": "x", "negative": 5}' >five.jsonl
 bad "a negative text that is a number" "five.jsonl:1: negative: expected a string" --ckpt edm --prompts five.jsonl -d bad
 echo '{"caption": 5}' >five.jsonl
 bad "a caption that is a number" "five.jsonl:1" --ckpt edm --prompts five.jsonl -d bad
+bad "captions with names" "clips.jsonl:3: caption: 2 captions with names: choose one by --caption" --ckpt edm --prompts clips.jsonl -d bad
+bad "an unknown caption" "clips.jsonl:3: caption: there is none with the name 'medium'" --ckpt edm --prompts clips.jsonl --caption medium -d bad
+bad "--caption without prompts" "--caption: it needs --prompts" --ckpt edm -p x --caption short -d bad
 bad "no file of prompts" "gone.jsonl" --ckpt edm --prompts gone.jsonl -d bad
 
 cp -r edm/ckpt/step-00000012 cut

@@ -37,7 +37,7 @@ static void test_counts(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		const struct vfm_geometry *g = all[i];
-		int64_t fits = 0;
+		int64_t fits = 0, in_patches[4] = {0};
 
 		for (int64_t f = 0; f < 200; f++) {
 			int64_t k, count = count_above(g, f, &k);
@@ -46,6 +46,11 @@ static void test_counts(void **state)
 			if (takes)
 				fits = f;
 			assert_int_equal(vfm_geometry_fit(g, f), fits);
+			for (int32_t p = 1; p < 4; p++) {
+				if (takes && (1 + k * (g->step / g->stride[0])) % p == 0)
+					in_patches[p] = f;
+				assert_int_equal(vfm_geometry_fit_patch(g, f, p), in_patches[p]);
+			}
 			assert_int_equal(
 				vfm_geometry_latent_frames(g, f), takes ? 1 + k * (g->step / g->stride[0]) : 0);
 			if (takes)
