@@ -54,7 +54,7 @@ static int choose_caption(const struct items *s, const json_t *line, const char 
 }
 
 /* The line stays in the record as a whole: its keys describe another file than the video of the record. */
-static int add_line(struct items *s, const json_t *line, struct vfm_err *err)
+static int add_prompt_line(struct items *s, const json_t *line, struct vfm_err *err)
 {
 	const char *caption, *negative;
 	json_t *rec;
@@ -77,7 +77,7 @@ static int read_prompts(struct items *s, const char *file, struct vfm_err *err)
 
 	TRY(vfm_jsonl_open(&in, file, err));
 	while ((rc = vfm_jsonl_next(&in, &line, err)) == 1) {
-		rc = vfm_provenance_is_header(line) ? 0 : add_line(s, line, err);
+		rc = vfm_provenance_is_header(line) ? 0 : add_prompt_line(s, line, err);
 		json_decref(line);
 		if (rc < 0) {
 			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
