@@ -19,33 +19,15 @@ struct chunk {
 struct vfm_model {
 	struct vfm_model_spec m;
 	const struct vfm_arch *arch;
-	const struct vfm_block_kind *kind;
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, ctx_proj, ada_shared, ada, out;
 	struct vfm_param *pos[3];   /* tables of t, h, w; NULL without learned positions */
-	char *block;                /* [layers] of kind->size bytes; only the layers of this stage are declared */
+	struct vfm_block *block;    /* [layers]; only the layers of this stage are declared */
 	struct vfm_modulation *mod; /* [layers] of the group that begins with the layer */
 	struct chunk *chunk;
 	int chunks;
 };
-
-/* In the order of vfm_archs. */
-static const struct vfm_block_kind *const kinds[] = {
-#define X(name) &vfm_block_##name,
-	VFM_ARCH_LIST(X)
-#undef X
-};
-
-static enum vfm_norm_kind norm_of(const struct vfm_arch *a)
-{
-	return a->rms_norm ? VFM_NORM_RMS : VFM_NORM_LAYER;
-}
-
-static void *block_of(const struct vfm_model *d, int64_t i)
-{
-	return d->block + (size_t)i * d->kind->size;
-}
 
 static int unit_of(int64_t layer)
 {
@@ -86,12 +68,11 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 
 	d->m = *m;
 	d->arch = vfm_model_arch(m);
-	d->kind = kinds[d->arch - vfm_archs];
 	d->ps = ps;
 	d->residual = VFM_F32;
 	d->chunks = (int)mesh->p.vpp;
 	d->chunk = vfm_calloc((size_t)d->chunks, sizeof(*d->chunk));
-	d->block = vfm_calloc((size_t)m->layers, d->kind->size);
+	d->block = vfm_calloc((size_t)m->layers, sizeof(*d->block));
 	d->mod = vfm_calloc((size_t)m->layers, sizeof(*d->mod));
 	for (int c = 0; c < d->chunks; c++) {
 		struct chunk *k = &d->chunk[c];
@@ -108,7 +89,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 		for (int64_t i = d->chunk[c].first; i < d->chunk[c].end; i++) {
 			if (vfm_modulation_begins(m, ps, d->chunk[c].first, i))
 				vfm_modulation_declare(&d->mod[i], m, ps, unit_of(i), i, d->chunk[c].end);
-			d->kind->declare(block_of(d, i), m, ps, unit_of(i), (int)i);
+			vfm_block_declare(&d->block[i], m, ps, unit_of(i), i);
 		}
 	if (d->chunk[d->chunks - 1].is_last) {
 		vfm_linear_declare(&d->ada, ps,
@@ -156,91 +137,6 @@ bool vfm_model_is_last(const struct vfm_model *d, int chunk)
 	return d->chunk[chunk].is_last;
 }
 
-/* ---- attention to the text ---- */
-
-struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit)
-{
-	return (struct vfm_attn_desc){.unit = unit,
-		.hidden = m->hidden,
-		.heads = m->heads,
-		.kv_heads = m->kv_heads,
-		.qk_norm = m->qk_norm,
-		.no_bias = vfm_model_arch(m)->no_bias,
-		.eps = (float)m->norm_eps};
-}
-
-void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
-	const struct vfm_attn_desc *d, int layer)
-{
-	char prefix[64];
-
-	*a = (struct vfm_text_attn){.norm = norm_of(vfm_model_arch(m))};
-	a->present = m->cross_attention;
-	if (!a->present)
-		return;
-	if (!vfm_model_arch(m)->plain_cross)
-		a->ln_w = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", layer);
-	if (a->ln_w && a->norm == VFM_NORM_LAYER)
-		a->ln_b = vfm_vector_declare(ps, d->unit, m->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", layer);
-	snprintf(prefix, sizeof(prefix), "blocks.%d.cross", layer);
-	vfm_cross_attn_declare(&a->cross, ps, d, prefix);
-}
-
-void vfm_text_attn(
-	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_residual *r)
-{
-	struct vfm_norm_args norm = {.kind = a->norm, .eps = a->cross.eps, .out = in->in->x.dtype};
-	struct vfm_var *y;
-
-	if (!a->present)
-		return;
-	norm.fp8 = vfm_cross_attn_norm(&a->cross, &in->in->attn);
-	if (a->ln_w)
-		norm.weight = &a->ln_w->var;
-	if (a->ln_b)
-		norm.bias = &a->ln_b->var;
-	y = a->ln_w ? vfm_residual_norm(t, r, &norm) : vfm_g_cast(t, vfm_residual_value(t, r), norm.out);
-	vfm_residual_add(t, r, vfm_cross_attn(t, &a->cross, y, in->ctx, &in->in->attn, &in->in->text_seqs), NULL);
-}
-
-/* ---- the residual stream ---- */
-
-void vfm_residual_add(struct vfm_tape *t, struct vfm_residual *r, struct vfm_var *branch, struct vfm_var *gate)
-{
-	r->h = vfm_residual_value(t, r);
-	r->branch = branch;
-	r->gate = gate;
-}
-
-struct vfm_var *vfm_residual_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args)
-{
-	struct vfm_norm_args a = *args;
-	struct vfm_var *branch = r->branch;
-
-	a.seqs = r->seqs;
-	r->branch = NULL;
-	return branch ? vfm_g_add_norm(t, r->h, branch, r->gate, &a, &r->h) : vfm_g_norm(t, r->h, &a);
-}
-
-struct vfm_var *vfm_modulated_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args,
-	struct vfm_var *shift, struct vfm_var *scale, struct vfm_norm_fp8 fp8)
-{
-	struct vfm_norm_args a = *args;
-
-	a.shift = shift;
-	a.scale = scale;
-	a.fp8 = fp8;
-	return vfm_residual_norm(t, r, &a);
-}
-
-struct vfm_var *vfm_residual_value(struct vfm_tape *t, struct vfm_residual *r)
-{
-	if (r->branch)
-		r->h = vfm_g_gate(t, r->h, r->branch, r->gate, r->seqs);
-	r->branch = NULL;
-	return r->h;
-}
-
 /* ---- forward ---- */
 
 /* Arguments of a block run; allocated on the tape until the backward of the block. */
@@ -254,7 +150,7 @@ static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
 {
 	const struct block_run *r = arg;
 
-	return r->d->kind->forward(t, block_of(r->d, r->layer), &r->in);
+	return vfm_block(t, &r->d->block[r->layer], &r->in);
 }
 
 /* Returns silu of the conditioning, [S,D]. */
@@ -288,7 +184,7 @@ static struct vfm_var *head(
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
 	m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
 	y = vfm_g_norm(t, h,
-		&(struct vfm_norm_args){.kind = norm_of(d->arch),
+		&(struct vfm_norm_args){.kind = vfm_block_norm(d->arch),
 			.eps = (float)d->m.norm_eps,
 			.shift = vfm_view_cols(t, m, 0, D),
 			.scale = vfm_view_cols(t, m, 1, D),

@@ -1,9 +1,30 @@
-/* block.h - the transformer block of an architecture: the code beyond its row in spec/arch.h. */
+/* block.h - a transformer block.  The row of the architecture (spec/arch.h) says what it consists of:
+ *
+ *   h += pos                                                        with learned positions
+ *   h += gate_i * attn_i(norm(h) * (1 + scale_i) + shift_i)         for each self-attention
+ *   h += cross(norm_affine(h), text)                                with cross_attention; plain_cross: no norm
+ *   h += gate_m * mlp(norm(h) * (1 + scale_m) + shift_m)
+ *
+ * Attention within frames or columns redistributes rows over cp by an all-to-all, so that each frame, then each column,
+ * is on one rank; full attention uses the original distribution.  All self-attentions apply the same 3-D RoPE.  Only
+ * differences of positions count, so it acts within a frame as a RoPE of (h, w), and along time as a RoPE of t.
+ */
 #ifndef VFM_MODEL_BLOCK_H
 #define VFM_MODEL_BLOCK_H
 
 #include "model/input.h"
 #include "nn/layers.h"
+
+struct vfm_block {
+	const struct vfm_arch *arch;
+	struct vfm_self_attn attn[VFM_ARCH_ATTNS];
+	bool has_text, has_mlp, has_moe;
+	struct vfm_param *ln_w, *ln_b; /* before the cross-attention; ln_w NULL: no norm; ln_b NULL: an RMS norm */
+	struct vfm_cross_attn cross;
+	struct vfm_mlp mlp; /* with experts: the shared ones, if any */
+	struct vfm_moe moe;
+	float eps;
+};
 
 /* Inputs of a block; allocated on the tape. */
 struct vfm_block_in {
@@ -15,57 +36,12 @@ struct vfm_block_in {
 	struct vfm_var *const *mod;
 };
 
-struct vfm_block_kind {
-	size_t size; /* bytes of the block struct */
-	/* Declares the parameters "blocks.I.…" in `unit`. */
-	void (*declare)(void *block, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int layer);
-	/* Returns the new residual stream.  Has no side effects: recompute runs it again. */
-	struct vfm_var *(*forward)(struct vfm_tape *t, const void *block, const struct vfm_block_in *in);
-};
-
-#define X(name) extern const struct vfm_block_kind vfm_block_##name;
-VFM_ARCH_LIST(X)
-#undef X
-
-/* Returns the attention description of a model: widths, heads and biases. */
-struct vfm_attn_desc vfm_block_attn(const struct vfm_model_spec *m, int unit);
-
-/* The residual stream within a block: h, and a branch that the op of the next norm adds to it.  Sum and norm as one op
- * read the stream once less; so does their backward.
- *
- * A block ends with the value of its stream.  A branch that is pending between blocks would save 2 of the 46 passes
- * over [T,D] that a block makes in bf16 (tests/unit/test_traffic.c).  In return a recomputed block would save the
- * branch besides the stream, and compute gradients of parameters of another unit.
- *
- * A GEMM that adds its product to the stream would save 1 pass of a branch without gate in bf16, and none in f32.  With
- * tp it cannot, because the sum over ranks follows the product. */
-struct vfm_residual {
-	struct vfm_var *h;           /* [T,D] f32 or bf16 */
-	struct vfm_var *branch;      /* [T,D]; NULL: none is pending */
-	struct vfm_var *gate;        /* [S,D] of the branch; NULL: 1 */
-	const struct vfm_seqs *seqs; /* of the gate */
-};
-/* Adds gate[seg] * branch to the stream; branch and gate may be NULL. */
-void vfm_residual_add(struct vfm_tape *t, struct vfm_residual *r, struct vfm_var *branch, struct vfm_var *gate);
-/* Returns the norm of the stream.  args->seqs may be absent. */
-struct vfm_var *vfm_residual_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args);
-/* The same with a modulation, for readers in fp8 (nn/layers.h). */
-struct vfm_var *vfm_modulated_norm(struct vfm_tape *t, struct vfm_residual *r, const struct vfm_norm_args *args,
-	struct vfm_var *shift, struct vfm_var *scale, struct vfm_norm_fp8 fp8);
-/* Returns the stream with all branches. */
-struct vfm_var *vfm_residual_value(struct vfm_tape *t, struct vfm_residual *r);
-
-/* Cross-attention to the text ("blocks.I.cross") after an affine norm ("blocks.I.ln_c"; absent with plain_cross), added
- * to the residual stream.  No-op in a model without cross-attention. */
-struct vfm_text_attn {
-	enum vfm_norm_kind norm;
-	struct vfm_param *ln_w, *ln_b; /* ln_w NULL: no norm; ln_b NULL: an RMS norm */
-	bool present;
-	struct vfm_cross_attn cross;
-};
-void vfm_text_attn_declare(struct vfm_text_attn *a, const struct vfm_model_spec *m, struct vfm_params *ps,
-	const struct vfm_attn_desc *d, int layer);
-void vfm_text_attn(
-	struct vfm_tape *t, const struct vfm_text_attn *a, const struct vfm_block_in *in, struct vfm_residual *r);
+/* Declares the parameters "blocks.LAYER.…" in `unit`. */
+void vfm_block_declare(
+	struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t layer);
+/* Returns the new residual stream.  Has no side effects: recompute runs it again. */
+struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in);
+/* The kind of the norms of an architecture. */
+enum vfm_norm_kind vfm_block_norm(const struct vfm_arch *a);
 
 #endif

@@ -131,7 +131,7 @@ struct vfm_norm_fp8 vfm_cross_attn_norm(const struct vfm_cross_attn *a, const st
 
 struct vfm_norm_fp8 vfm_mlp_norm(const struct vfm_mlp *m, const struct vfm_attn_layout *lay)
 {
-	return vfm_linear_norm(&m->fc1, lay);
+	return vfm_linear_norm(&m->in, lay);
 }
 
 struct vfm_param *vfm_vector_declare(
@@ -289,33 +289,35 @@ struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *
 
 /* ---- MLP ---- */
 
-void vfm_mlp_declare(
-	struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn, const char *prefix)
+void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, const struct vfm_mlp_desc *d, const char *prefix)
 {
-	vfm_linear_declare(&m->fc1, ps,
-		&(struct vfm_linear_desc){.unit = unit,
-			.in = hidden,
-			.out = ffn,
-			.split = VFM_SPLIT_COLUMN,
-			.keep = VFM_KEEP_FC1,
-			.fp8 = true},
-		"%sfc1", prefix);
-	vfm_linear_declare(&m->fc2, ps,
-		&(struct vfm_linear_desc){.unit = unit,
-			.in = ffn,
-			.out = hidden,
-			.split = VFM_SPLIT_ROW,
-			.keep = VFM_KEEP_MLP,
-			.fp8 = true},
-		"%sfc2", prefix);
+	const struct vfm_linear_desc in = {.unit = d->unit,
+		.in = d->hidden,
+		.out = d->gated ? 2 * d->ffn : d->ffn,
+		.split = VFM_SPLIT_COLUMN,
+		.keep = VFM_KEEP_FC1,
+		.groups = d->gated ? 2 : 1,
+		.no_bias = d->no_bias,
+		.fp8 = true};
+	const struct vfm_linear_desc out = {.unit = d->unit,
+		.in = d->ffn,
+		.out = d->hidden,
+		.split = VFM_SPLIT_ROW,
+		.keep = VFM_KEEP_MLP,
+		.no_bias = d->no_bias,
+		.fp8 = true};
+
+	m->gated = d->gated;
+	vfm_linear_declare(&m->in, ps, &in, "%s%s", prefix, d->gated ? "w13" : "fc1");
+	vfm_linear_declare(&m->out, ps, &out, "%s%s", prefix, d->gated ? "w2" : "fc2");
 }
 
 struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l)
 {
 	enum vfm_dtype dt = x->v.dtype;
 
-	x = vfm_linear_column(t, &m->fc1, x, VFM_ACT_GELU_TANH, dt, l);
-	return vfm_linear_row(t, &m->fc2, x, dt, l);
+	x = vfm_linear_column(t, &m->in, x, m->gated ? VFM_ACT_NONE : VFM_ACT_GELU_TANH, dt, l);
+	return vfm_linear_row(t, &m->out, m->gated ? vfm_g_swiglu(t, x) : x, dt, l);
 }
 
 /* ---- positions ---- */

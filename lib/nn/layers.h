@@ -105,11 +105,18 @@ void vfm_cross_attn_declare(
 struct vfm_var *vfm_cross_attn(struct vfm_tape *t, const struct vfm_cross_attn *a, struct vfm_var *x,
 	struct vfm_var *ctx, const struct vfm_attn_layout *l, const struct vfm_seqs *text_seqs);
 
-/* y = fc2(gelu(fc1(x))).  Rows are gathered and scattered over tp as above. */
-struct vfm_mlp {
-	struct vfm_linear fc1, fc2;
+/* y = fc2(gelu(fc1(x))); gated (SwiGLU): y = w2(silu(a) * b), [a | b] = w13(x).  Rows are gathered and scattered over
+ * tp as above. */
+struct vfm_mlp_desc {
+	int unit;
+	int64_t hidden, ffn;
+	bool gated, no_bias;
 };
-void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, int unit, int64_t hidden, int64_t ffn,
+struct vfm_mlp {
+	struct vfm_linear in, out; /* named fc1 and fc2, or w13 and w2 */
+	bool gated;
+};
+void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, const struct vfm_mlp_desc *d,
 	const char *prefix); /* prefix "blocks.0." */
 struct vfm_var *vfm_mlp(
 	struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l);

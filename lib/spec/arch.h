@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME): arch.c has the row of NAME; its block is vfm_block_NAME (model/block.h). */
+/* X(NAME): arch.c has the row of NAME. */
 #define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
