@@ -10,7 +10,7 @@ The prompt comes with the request.  Frames become a video for processors that ta
 import vfm_exec  # first: it keeps stdout for the protocol
 
 import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 
 def main():
@@ -24,12 +24,15 @@ def main():
     a = p.parse_args()
 
     folder = vfm_exec.subfolder(a.model)
+    config = AutoConfig.from_pretrained(folder)
+    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        raise SystemExit(f"{folder}/config.json: model_type is {config.model_type}, expected a vision-language model")
     device = vfm_exec.device(a.device)
     processor = AutoProcessor.from_pretrained(folder)
+    if not getattr(processor, "chat_template", None) or not hasattr(processor, "tokenizer"):
+        raise SystemExit(f"{folder}: its processor is a {type(processor).__name__} without tokenizer or chat template")
     processor.tokenizer.padding_side = "left"
-    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, a.dtype)).to(device).eval()
-    if not processor.chat_template:
-        raise SystemExit(f"{folder}: the processor has no chat template")
+    model = vfm_exec.load(AutoModelForImageTextToText, folder, dtype=getattr(torch, a.dtype)).to(device)
     video = a.kind == "video" or a.kind == "auto" and getattr(processor, "video_processor", None) is not None
 
     def chat(prompt, n):
@@ -60,7 +63,7 @@ def main():
 
     when = {"fps": a.fps, "max_frames": a.frames} if a.fps else {"frames": a.frames}
     vfm_exec.serve({"caption": caption}, name=a.name or model.config.model_type, version=a.version,
-                   batch=a.batch, ragged=True, sha256=vfm_exec.weights_sha256(folder),
+                   batch=a.batch, ragged=True, sha256=vfm_exec.identity(a, folder),
                    input={"kind": "frames", **when, "width": a.size, "height": a.size, "fit": "contain"})
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Child of vfm-exec(7): the embeddings of CLIP, of frames or of text.
+"""Child of vfm-exec(7): the embeddings of CLIP.
 
     vfm-curate embed --exec 'embed_clip.py clip-vit-large-patch14' ...
 
 The vector of a clip is the mean of the unit vectors of its frames: the cosine of two is their similarity, and its own
-length tells how alike the frames are.  That of a text has length 1."""
+length tells how alike the frames are."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
 import torch
-from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
+from transformers import AutoImageProcessor, CLIPModel
 
 
 class Clip:
@@ -17,8 +17,9 @@ class Clip:
 
     def __init__(self, options):
         self.folder = vfm_exec.subfolder(options.model)
+        vfm_exec.check_config(self.folder, "model_type", "clip")
         self.device, self.dtype = vfm_exec.device(options.device), getattr(torch, options.dtype)
-        self.model = CLIPModel.from_pretrained(self.folder, dtype=self.dtype).to(self.device).eval()
+        self.model = vfm_exec.load(CLIPModel, self.folder, dtype=self.dtype).to(self.device)
         processor = AutoImageProcessor.from_pretrained(self.folder)
         self.mean = torch.tensor(processor.image_mean, device=self.device)
         self.std = torch.tensor(processor.image_std, device=self.device)
@@ -32,13 +33,6 @@ class Clip:
         v = self.model.visual_projection(self.model.vision_model(pixel_values=x).pooler_output).float()
         return torch.nn.functional.normalize(v, dim=-1).unflatten(0, (len(requests), -1))
 
-    def texts(self, tokenizer, texts):
-        """The unit vectors of texts, [texts, dim] float32."""
-        tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt",
-                           max_length=self.model.config.text_config.max_position_embeddings).to(self.device)
-        pooled = self.model.text_model(tokens.input_ids, tokens.attention_mask).pooler_output
-        return torch.nn.functional.normalize(self.model.text_projection(pooled).float(), dim=-1)
-
 
 def options(description, **more):
     p = vfm_exec.options(description, dtype="float32", batch=16, **more)
@@ -49,18 +43,13 @@ def options(description, **more):
 def main():
     a = options(__doc__, name="clip").parse_args()
     clip = Clip(a)
-    tokenizer = AutoTokenizer.from_pretrained(clip.folder)
 
     @torch.inference_mode()
     def embed(requests):
-        if "frames" in requests[0]:
-            vectors = clip.frames(requests).mean(1)
-        else:
-            vectors = clip.texts(tokenizer, [r["text"] for r in requests])
-        return [{"vector": vfm_exec.write(r, v)} for r, v in zip(requests, vectors)]
+        return [{"vector": vfm_exec.write(r, v)} for r, v in zip(requests, clip.frames(requests).mean(1))]
 
-    vfm_exec.serve({"embed": embed}, name=a.name, version=a.version, sha256=vfm_exec.weights_sha256(clip.folder),
-                   batch=a.batch, input={**clip.input, "text": True})
+    vfm_exec.serve({"embed": embed}, name=a.name, version=a.version, sha256=vfm_exec.identity(a, clip.folder),
+                   batch=a.batch, input=clip.input)
 
 
 if __name__ == "__main__":

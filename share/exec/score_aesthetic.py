@@ -22,9 +22,10 @@ def load_head(path, dim, device):
     names = [k for k in tensors if k.endswith("weight")]
     names.sort(key=lambda k: [int(n) for n in re.findall("[0-9]+", k)])
     layers = [(tensors[k], tensors.get(k[: -len("weight")] + "bias")) for k in names]
-    sizes = [dim] + [w.shape[0] for w, _ in layers]
-    if not layers or [w.shape[1] for w, _ in layers] != sizes[:-1] or sizes[-1] != 1:
-        shapes = ", ".join(f"{k} {list(tensors[k].shape)}" for k in names)
+    chain = bool(layers) and all(w.ndim == 2 for w, _ in layers)
+    sizes = [dim] + [w.shape[0] for w, _ in layers] if chain else []
+    if not chain or [w.shape[1] for w, _ in layers] != sizes[:-1] or sizes[-1] != 1:
+        shapes = vfm_exec.shorten([f"{k} {list(tensors[k].shape)}" for k in names])
         raise SystemExit(f"{path}: no chain of linear layers from {dim} to 1: {shapes or 'no weights'}")
     return layers
 
@@ -46,8 +47,8 @@ def main():
         return [{"score": {"aesthetic": s}} for s in x.mean((1, 2)).tolist()]
 
     version = a.version + (":relu" if a.activation == "relu" else "")
-    vfm_exec.serve({"score": score}, name=a.name, version=version, sha256=vfm_exec.weights_sha256(clip.folder, a.head),
-                   batch=a.batch, input=clip.input)
+    vfm_exec.serve({"score": score}, name=a.name, version=version, batch=a.batch, input=clip.input,
+                   sha256=vfm_exec.identity(a, clip.folder, a.head, neutral=["head"]))  # the file itself is hashed
 
 
 main()

@@ -7,7 +7,7 @@ A text becomes the last hidden states of its tokens, the end token included.  --
   zero   zeros, up to --rows: the practice of Wan, whose transformer attends to all 512 rows (default)
   model  the encoder's own hidden states of padding tokens, up to --rows
   none   nothing: each text has as many rows as tokens
---pad, --rows and --clean are part of the version in the hello, because they change the rows."""
+--pad, --rows and --clean are part of the version, because they change the rows; --dtype is part of the sha256."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
@@ -15,7 +15,7 @@ import html
 import os
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, T5EncoderModel, UMT5EncoderModel
+from transformers import AutoTokenizer, T5EncoderModel, UMT5EncoderModel
 
 ENCODERS = {"t5": T5EncoderModel, "umt5": UMT5EncoderModel}
 
@@ -37,15 +37,13 @@ def main():
     folder = vfm_exec.subfolder(a.model, "text_encoder")
     words = os.path.join(a.model, "tokenizer")
     words = words if os.path.isdir(words) else folder
-    kind = AutoConfig.from_pretrained(folder).model_type
-    if kind not in ENCODERS:
-        raise SystemExit(f"{folder}/config.json: model_type {kind} is none of {', '.join(ENCODERS)}")
+    kind = vfm_exec.check_config(folder, "model_type", *ENCODERS)
     if a.clean:
         clean("")
     device = vfm_exec.device(a.device)
     tokenizer = AutoTokenizer.from_pretrained(words)
     tokenizer.padding_side = tokenizer.truncation_side = "right"
-    model = ENCODERS[kind].from_pretrained(folder, dtype=getattr(torch, a.dtype)).to(device).eval()
+    model = vfm_exec.load(ENCODERS[kind], folder, dtype=getattr(torch, a.dtype)).to(device)
 
     @torch.inference_mode()
     def encode(requests):
@@ -64,10 +62,8 @@ def main():
         return answers
 
     version = f"{a.version}:{a.pad}{a.rows}" + (":clean" if a.clean else "")
-    files = [os.path.join(words, f) for f in ("tokenizer.json", "spiece.model")]
-    files = [f for f in files if os.path.isfile(f)][:1]
     vfm_exec.serve({"text-encode": encode}, name=a.name or kind, version=version, batch=a.batch,
-                   sha256=vfm_exec.weights_sha256(folder, *files),
+                   sha256=vfm_exec.identity(a, folder, settings=[words]),
                    text={"dim": model.config.d_model, "rows" if a.pad != "none" else "max_rows": a.rows})
 
 

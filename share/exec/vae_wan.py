@@ -4,7 +4,7 @@
     vfm-curate encode --exec 'vae_wan.py Wan2.1-T2V-1.3B-Diffusers' ...
 
 Latents are (mode of the posterior - mean) / std per channel, with the mean and std of the model's config.json.
-The hello's sha256 is that of the weights and of these two lists."""
+The options that change results are part of the maker, --dtype too: data of one is not mixed with data of another."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
@@ -34,13 +34,14 @@ def geometry(vae):
 def main():
     p = vfm_exec.options(__doc__, name="wan-vae", dtype="float32", batch=1)
     p.add_argument("--out", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="dtype of latents")
-    p.add_argument("--max-frames", type=int, help="longest clip, for the hello")
+    p.add_argument("--max-frames", type=int, help="longest clip; part of the maker, as it limits what it takes")
     p.add_argument("--tiling", action="store_true", help="work in tiles of 256 x 256: less memory, other results")
     a = p.parse_args()
 
     folder = vfm_exec.subfolder(a.model, "vae")
+    vfm_exec.check_config(folder, "_class_name", AutoencoderKLWan.__name__)
     device, dtype = vfm_exec.device(a.device), getattr(torch, a.dtype)
-    vae = AutoencoderKLWan.from_pretrained(folder, torch_dtype=dtype).to(device).eval()
+    vae = vfm_exec.load(AutoencoderKLWan, folder, torch_dtype=dtype).to(device)
     if a.tiling:
         vae.enable_tiling()
 
@@ -73,10 +74,10 @@ def main():
 
     if a.max_frames:
         tokenizer["max_frames"] = a.max_frames
-    scaling = {"latents_mean": list(vae.config.latents_mean), "latents_std": list(vae.config.latents_std)}
     version = a.version + (":tiled" if a.tiling else "")
-    vfm_exec.serve({"encode": encode, "decode": decode}, name=a.name, version=version,
-                   sha256=vfm_exec.weights_sha256(folder, extra=scaling), batch=a.batch, tokenizer=tokenizer)
+    # The tools compare max_frames as a part of the geometry.
+    vfm_exec.serve({"encode": encode, "decode": decode}, name=a.name, version=version, batch=a.batch,
+                   sha256=vfm_exec.identity(a, folder, neutral=["max_frames"]), tokenizer=tokenizer)
 
 
 main()

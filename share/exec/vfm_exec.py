@@ -134,6 +134,13 @@ def write(request, values, dtype=None):
 
 # ---- identity
 
+# Options that choose no result, or that the hello states elsewhere.
+NEUTRAL = {"model", "device", "batch", "name", "version"}
+# Files beside the weights that decide how they are used: configurations, tokenizers, chat templates.
+SETTINGS = "*.json", "*.jinja", "*.model", "*.tiktoken", "merges.txt", "vocab.txt"
+# Keys of these files that say where a file comes from, and change when it is saved again.
+ORIGIN = {"_name_or_path", "name_or_path", "transformers_version", "_diffusers_version", "_commit_hash"}
+
 
 def weights_sha256(*paths, extra=None):
     """The sha256 of weights: of the bytes of these files, in this order; for a folder, of its *.safetensors (if there
@@ -157,15 +164,93 @@ def weights_sha256(*paths, extra=None):
             while n := f.readinto(block):
                 digest.update(block[:n])
     if extra is not None:
-        digest.update(json.dumps(extra, sort_keys=True, separators=(",", ":")).encode())
+        digest.update(_compact_json(extra))
     return digest.hexdigest()
+
+
+def identity(options, *paths, settings=(), neutral=()):
+    """The sha256 of a maker: of all that changes the results of a child with these options of argparse.
+
+    paths: the weights, as for weights_sha256().  settings: further folders, for example of the tokenizer.
+    The sha256 is weights_sha256(*paths, extra={"files": ..., "options": ...}):
+
+    files    [name, sha256] of each file in these folders that SETTINGS names, sorted by name in each folder.  JSON is
+             hashed as parsed, with sorted keys and without the keys of ORIGIN
+    options  all that are set (neither None nor False), but for NEUTRAL and those that `neutral` names
+
+    Hence a new option belongs to the identity unless the child says otherwise."""
+    skipped = NEUTRAL.union(neutral)
+    chosen = {k: v for k, v in vars(options).items() if k not in skipped and v is not None and v is not False}
+    files = [f for folder in dict.fromkeys((*paths, *settings)) for f in _settings_files(folder)]
+    return weights_sha256(*paths, extra={"files": files, "options": chosen})
+
+
+def _compact_json(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _settings_files(folder):
+    """[name, sha256] of the files of a folder that SETTINGS names; nothing for a file."""
+    found = {path for pattern in SETTINGS for path in glob.glob(f"{glob.escape(folder)}/{pattern}")}
+    files = []
+    for path in sorted(found):
+        with open(path, "rb") as f:
+            data = f.read()
+        if path.endswith(".json"):
+            data = _compact_json(json.loads(data, object_hook=_drop_origin))
+        files.append([os.path.basename(path), hashlib.sha256(data).hexdigest()])
+    return files
+
+
+def _drop_origin(o):
+    # A vocabulary may have such a key, too: with a number.
+    return {k: v for k, v in o.items() if k not in ORIGIN or not isinstance(v, (str, type(None)))}
+
+
+# ---- models in folders
+
+
+def check_config(folder, key, *expected):
+    """The value of a key in FOLDER/config.json; exits unless it is one of those expected."""
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as f:
+        found = json.load(f).get(key)
+    if found not in expected:
+        what = f"{key} is {found}" if found else f"there is no {key}"
+        raise SystemExit(f"{path}: {what}, expected {' or '.join(expected)}")
+    return found
+
+
+def load(model_class, folder, **more):
+    """model_class.from_pretrained(folder), of transformers or diffusers, for inference.
+
+    Exits if the folder lacks tensors of the model or has them in other shapes: from_pretrained() gives random values
+    to these.  Tensors that this class does not use are fine."""
+    try:
+        model, report = model_class.from_pretrained(folder, output_loading_info=True, ignore_mismatched_sizes=True,
+                                                    **more)
+    except Exception as e:
+        traceback.print_exc()
+        raise SystemExit(f"{folder}: {model_class.__name__} cannot be loaded: {_one_line(e)}") from None
+    for kind, why in ("missing_keys", "missing"), ("mismatched_keys", "of another shape"):
+        keys = sorted(k if isinstance(k, str) else k[0] for k in report[kind])
+        if keys:
+            raise SystemExit(f"{folder}: tensors of {model_class.__name__} are {why}: {shorten(keys)}")
+    return model.eval()
+
+
+def shorten(names):
+    """A list for a message: the first names, and the number of the others."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 # ---- options that model children share
 
 
 def options(description, *, name, version="1", dtype="bfloat16", batch=8):
-    """An argparse parser: the model's folder, and --device, --dtype, --batch, --name, --version with these defaults."""
+    """An argparse parser: the model's folder, and --device, --dtype, --batch, --name, --version with these defaults.
+
+    Pass what it returns to identity(), so that every option that changes results is in the sha256."""
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model", help="folder with config.json and *.safetensors, or one that has it as a subfolder")
     p.add_argument("--device", default="auto", help="auto: the GPU if there is one")
@@ -287,4 +372,8 @@ def _describe_error(e):
     if re.search("(CUDA|HIP) error", str(e)) and "out of memory" not in str(e):
         raise e
     traceback.print_exception(type(e), e, e.__traceback__)
+    return _one_line(e)
+
+
+def _one_line(e):
     return " ".join(f"{type(e).__name__}: {e}".split())[:2000]

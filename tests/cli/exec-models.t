@@ -96,6 +96,47 @@ mkdir none
 run "$PY" -c 'import vfm_exec; vfm_exec.weights_sha256("none")'
 like "$err" 'none: no \*.safetensors' "a folder without weights has no hash"
 
+# ---- the identity of a model child
+mkdir m && printf weights >m/model.safetensors && mkdir words
+cat >identity.py <<'END'
+import vfm_exec
+p = vfm_exec.options("", name="n")
+p.add_argument("--frames", type=int, default=8)
+p.add_argument("--size", type=int)
+p.add_argument("--fast", action="store_true")
+p.add_argument("--limit", type=int, default=1)
+a = p.parse_args()
+print(vfm_exec.identity(a, a.model, settings=["words"], neutral=["limit"]))
+END
+config='{"mean": [0.5], "text": {"dim": 8, "transformers_version": "5.1"}, "transformers_version": "5.1"}'
+# identity [OPTION ...]: of the child with these options
+identity() { "$PY" identity.py m "$@" 2>&1; }
+echo "$config" >m/config.json
+echo "{{ messages }}" >m/chat_template.jinja
+first=$(identity)
+like "$first" '^[0-9a-f]{64}$' "an identity"
+is "$(identity --frames 8 --device cpu --batch 3 --name x --version 2 --limit 5)" "$first" "neutral options are not part of it"
+for option in "--frames 9" "--dtype float32" "--size 3" "--fast"; do
+	# shellcheck disable=SC2086 # words
+	not_ok "but $option is" test "$(identity $option)" = "$first"
+done
+jq -S '.text.transformers_version = "6.0" | del(.transformers_version)' <<<"$config" >m/config.json
+echo "a note" >m/README.md
+is "$(identity)" "$first" "neither is the version of the program that saved the model, nor other files"
+# changes FILE DESC <TEXT: with this text in FILE the identity is another; then FILE is as before.
+changes() {
+	cp "$1" saved 2>/dev/null || rm -f saved
+	cat >"$1"
+	not_ok "$2" test "$(identity)" = "$first"
+	if [ -e saved ]; then cp saved "$1"; else rm "$1"; fi
+}
+changes m/config.json "but a number in config.json is" <<<"${config/0.5/0.4}"
+changes m/preprocessor_config.json "and so are further settings" <<<'{"image_mean": [0.5]}'
+changes m/chat_template.jinja "the chat template" <<<"{{ other }}"
+changes m/model.safetensors "the weights" <<<"others"
+changes words/tokenizer.json "and the tokenizer in a folder of its own" <<<'{"model": {"vocab": {"a": 0}}}'
+is "$(identity)" "$first" "which is the same again"
+
 # Trivial records, in batches and without.
 for batch in 1 4; do
 	seq 20000 | awk -v b=$batch '{ printf "{\"id\":%d,\"op\":\"calls\"%s}\n", $1, $1 % b ? ",\"more\":true" : "" }' >many
