@@ -107,12 +107,14 @@ static int parse_fit(struct vfm_exec_input *in, const json_t *o, struct vfm_err 
 
 static int parse_input(struct vfm_exec_input *in, const json_t *o, struct vfm_err *err)
 {
+	static const char *const keys[] = {"kind", "frames", "fps", "max_frames", "width", "height", "fit", NULL};
 	const char *kind = "clip", *where = "hello.input";
 	int64_t width = 0, height = 0;
 
 	in->clip = true;
 	if (!o)
 		return 0;
+	TRY(vfm_json_only_keys(o, where, keys, err)); /* a misspelt key would change what the child is shown */
 	TRY(vfm_json_str(o, where, "kind", true, &kind, err));
 	if (strcmp(kind, "clip") != 0 && strcmp(kind, "frames") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "hello.input.kind: expected clip or frames, got '%s'", kind);
@@ -146,8 +148,21 @@ static int parse_range(struct vfm_hello *h, const json_t *range, struct vfm_err 
 	return h->min < h->max ? 0 : vfm_fail(err, VFM_EUSAGE, "hello.tokenizer.range: expected [smaller, larger]");
 }
 
+static int parse_tokenizer(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
+{
+	static const char *const keys[] = {
+		"stride", "channels", "frames", "max_frames", "pad", "scaling", "range", NULL};
+
+	TRY(vfm_json_only_keys(o, "hello.tokenizer", keys, err));
+	TRY(vfm_geometry_from_json(&h->geometry, o, "hello.tokenizer", err));
+	return parse_range(h, json_object_get(o, "range"), err);
+}
+
 static int parse_text(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 {
+	static const char *const keys[] = {"dim", "rows", "max_rows", NULL};
+
+	TRY(vfm_json_only_keys(o, "hello.text", keys, err));
 	h->text_max_rows = 512;
 	TRY(vfm_json_i64(o, "hello.text", "dim", true, 1, 65535, &h->text_dim, err));
 	TRY(vfm_json_i64(o, "hello.text", "rows", false, 1, 65535, &h->text_rows, err));
@@ -177,8 +192,6 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	TRY(get_object(o, "text", h->ops & VFM_EXEC_TEXT_ENCODE, &text, err));
 	TRY(parse_input(&h->input, input, err));
 	if (tokenizer)
-		TRY(vfm_geometry_from_json(&h->geometry, tokenizer, "hello.tokenizer", err));
-	if (tokenizer)
-		TRY(parse_range(h, json_object_get(tokenizer, "range"), err));
+		TRY(parse_tokenizer(h, tokenizer, err));
 	return text ? parse_text(h, text, err) : 0;
 }

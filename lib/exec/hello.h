@@ -48,7 +48,8 @@ struct vfm_hello {
 unsigned vfm_exec_op_of(const char *name);
 const char *vfm_exec_op_name(unsigned op);
 
-/* VFM_EUSAGE names the key: "hello: tokenizer.stride: expected …".  `o` is any JSON value. */
+/* VFM_EUSAGE names the key: "hello.tokenizer.stride: expected …".  Unknown keys of the hello are ignored, those of its
+ * objects are refused.  `o` is any JSON value. */
 int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err);
 
 #endif
