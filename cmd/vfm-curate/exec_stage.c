@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/par.h"
 
@@ -25,12 +26,28 @@ static int check_view(struct exec_stage *s, struct vfm_err *err)
 	return 0;
 }
 
+/* What the child is shown, as text: it changes the results, also if the hello asks for it.  The caller frees it. */
+static char *describe_view(const struct vfm_exec_input *in)
+{
+	static const char *const fits[] = {
+		[VFM_EXEC_COVER] = "cover",
+		[VFM_EXEC_CONTAIN] = "contain",
+		[VFM_EXEC_STRETCH] = "stretch",
+	};
+	char fps[VFM_REAL_TEXT];
+
+	if (in->clip)
+		return vfm_strdup("input clip");
+	return vfm_strfmt("input frames %lld fps %s max-frames %lld size %dx%d fit %s", (long long)in->frames,
+		vfm_real_text(fps, in->fps), (long long)in->max_frames, in->width, in->height, fits[in->fit]);
+}
+
 int exec_stage_run(
 	struct exec_stage *s, struct vfm_stage *stage, const char *capability, const char *more, struct vfm_err *err)
 {
 	const int cpus = vfm_par_threads();
 	struct vfm_maker maker;
-	char *options = NULL;
+	char *options = NULL, *view = NULL;
 	json_t *used = NULL;
 	int rc;
 
@@ -50,12 +67,13 @@ int exec_stage_run(
 	s->view.threads = 1;
 	maker = vfm_outside_maker(vfm_exec_hello(s->exec));
 	stage->maker = used = vfm_maker_json(&maker);
-	stage->options = options =
-		vfm_strfmt("frames %lld fps %.17g %s", (long long)s->frames, s->fps, more ? more : "");
+	view = describe_view(&s->view.input);
+	stage->options = options = vfm_strfmt("%s%s%s", view, more ? " " : "", more ? more : "");
 	rc = vfm_stage_run(stage, NULL, err);
 out:
 	vfm_exec_close(s->exec);
 	json_decref(used);
 	free(options);
+	free(view);
 	return rc;
 }

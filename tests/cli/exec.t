@@ -58,6 +58,13 @@ run vfm-curate embed -d emb --exec "$toy -t float16" --done emb.jsonl syn.jsonl
 like "$err" '6 were done already' "embed: --done"
 run vfm-curate embed -d emb --exec "$toy -t float16 -w b" --done emb.jsonl syn.jsonl
 like "$err" '6 were done otherwise' "embed: --done does again what another model did"
+input() { echo "$toy -t float16 -i '{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16$1}'"; }
+run vfm-curate embed -d emb --frames 4 --exec "$(input ',"fit":"cover"')" --done emb.jsonl syn.jsonl
+like "$err" '6 were done already' "embed: --done: the same frames, asked for otherwise"
+run vfm-curate embed -d emb --exec "$(input ',"fit":"stretch"')" --done emb.jsonl syn.jsonl
+like "$err" '6 were done otherwise' "embed: --done does again what saw another input"
+run vfm-curate embed -d emb --exec "$(input ',"frame":3')" syn.jsonl
+is "$rc $err" "2 vfm-curate embed: toy_model: child 0: hello.input.frame: unknown key (did you mean 'frames'?)" "embed: a misspelt key of the hello"
 
 ### latents and texts
 run vfm-curate encode -q -d enc -j 2 --exec "$toy -t bfloat16 -b 2" --text-exec "$toy -b 8" syn.jsonl
