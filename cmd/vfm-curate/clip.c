@@ -203,8 +203,10 @@ static int check_clip_opts(struct clip *c, const char *size, int64_t w, int64_t 
 /* The options that change the clips (data/stage.h). */
 static char *clip_options(const struct vfm_cut_opts *o)
 {
-	return vfm_strfmt("codec %s crf %d size %dx%d fps %.17g frames %lld", o->codec, o->crf, o->width, o->height,
-		o->new_fps, (long long)o->max_frames);
+	char fps[VFM_REAL_TEXT];
+
+	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld", o->codec, o->crf, o->width, o->height,
+		vfm_real_text(fps, o->new_fps), (long long)o->max_frames);
 }
 
 int curate_clip(int argc, char **argv, struct vfm_err *err)

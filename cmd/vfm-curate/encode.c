@@ -136,8 +136,10 @@ static void close_encoders(struct encode *e, const struct vfm_stage *stage)
 /* The options that change latents and texts besides the makers (data/stage.h). */
 static char *encode_options(const struct vfm_encode *e)
 {
-	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %.17g", e->patch[0], e->patch[1], e->patch[2],
-		e->width, e->height, (long long)e->frames, e->fps);
+	char fps[VFM_REAL_TEXT];
+
+	return vfm_strfmt("patch %dx%dx%d size %dx%d frames %lld fps %s", e->patch[0], e->patch[1], e->patch[2],
+		e->width, e->height, (long long)e->frames, vfm_real_text(fps, e->fps));
 }
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)

@@ -67,10 +67,11 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 static char *filter_options(const struct filter *f)
 {
 	struct vfm_buf b = {0};
+	char value[VFM_REAL_TEXT];
 
 	for (int i = 0; i < f->n; i++)
-		vfm_buf_addf(&b, "%s%s %s %.17g", i ? " " : "", f->limits[i].is_max ? "max" : "min", f->limits[i].path,
-			f->limits[i].value);
+		vfm_buf_addf(&b, "%s%s %s %s", i ? " " : "", f->limits[i].is_max ? "max" : "min", f->limits[i].path,
+			vfm_real_text(value, f->limits[i].value));
 	return b.data;
 }
 

@@ -70,6 +70,16 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
+/* The options that change the clips (data/stage.h). */
+static char *split_options(const char *detector, const struct vfm_shots_opts *o)
+{
+	char min_s[VFM_REAL_TEXT], max_s[VFM_REAL_TEXT], threshold[VFM_REAL_TEXT];
+
+	return vfm_strfmt("detector %s min-s %s max-s %s threshold %s hard-only %d", detector,
+		vfm_real_text(min_s, o->min_s), vfm_real_text(max_s, o->max_s), vfm_real_text(threshold, o->threshold),
+		o->hard_only);
+}
+
 int curate_split(int argc, char **argv, struct vfm_err *err)
 {
 	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD}, .timeout_s = 3600};
@@ -113,8 +123,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		stage.files = argv + 1;
 		sp.shots.stride = !strcmp(detector, "stride");
 		sp.shots.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-		stage.options = options = vfm_strfmt("detector %s min-s %.17g max-s %.17g threshold %.17g hard-only %d",
-			detector, sp.shots.min_s, sp.shots.max_s, sp.shots.threshold, sp.shots.hard_only);
+		stage.options = options = split_options(detector, &sp.shots);
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
 	free(options);

@@ -87,9 +87,11 @@ static int find_value(const json_t *obj, const char *where, const char *key, boo
 
 static int fail_type(const char *where, const char *key, const char *expected, const json_t *v, struct vfm_err *err)
 {
+	char real[VFM_REAL_TEXT];
+
 	if (json_is_real(v))
-		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected %s, got %.17g", where, DOT(where), key, expected,
-			json_real_value(v));
+		return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected %s, got %s", where, DOT(where), key, expected,
+			vfm_real_text(real, json_real_value(v)));
 	return vfm_fail(err, VFM_EUSAGE, "%s%s%s: expected %s, got %s", where, DOT(where), key, expected, type_name(v));
 }
 

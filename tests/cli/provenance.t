@@ -12,7 +12,7 @@ version=$(vfm-curate --version | sed 's/^vfm-curate //; s/).*/)/')
 
 # ---- a pipe of all stages
 vfm-curate synth -q -n 4 --frames 24 --fps 12 -d raw >synth.jsonl
-vfm-curate probe -q raw | vfm-curate split -q --max-s 1 --min-s 0.5 --detector stride | tee split.jsonl |
+vfm-curate probe -q raw | vfm-curate split -q --max-s 1 --min-s 0.3 --detector stride | tee split.jsonl |
 	vfm-curate clip -q -j 2 -d clips | vfm-curate score -q -j 3 | vfm-curate filter -q --max black_ratio=0.5 |
 	vfm-curate encode -q -d lat --text bytes:16 | tee enc.jsonl | vfm-curate shard -q -d data >shard.jsonl
 all="probe split:+ clip:+ score filter:max black_ratio 0.5 encode:+ "
@@ -29,6 +29,7 @@ vfm-curate encode
 $version
 $(jq -r '.provenance[5].maker | to_entries | map("\(.key) \(.value.name) \(.value.version)") | join(", ")' data/provenance.json)
 $(jq -r '.provenance[5].options' data/provenance.json)" "a row: the data, tool, version, models and options"
+is "$(jq -r '.provenance[1].options' data/provenance.json)" "detector stride min-s 0.3 max-s 1 threshold 1.05 hard-only 0" "numbers as they were given"
 like "$(jq -r '.rows[5].maker' <<<"$out")" '^tokenizer wavelet:16 1, text bytes:16 1$' "the models of encode"
 is "$(jq -c '[.provenance[] | .by | test("^[0-9a-f]{16}$")] | unique' data/provenance.json)" '[true]' "every entry has by"
 run vfm-curate provenance data shard.jsonl
